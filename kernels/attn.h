@@ -1,0 +1,84 @@
+/*
+ * What selectors, unions and executors work on: a ragged batch of prefill chunks over
+ * a paged KV cache, as one layer sees it.
+ *
+ * Request r brings row0[r+1] - row0[r] new query rows on top of ctx[r] cached tokens; its
+ * row i stands at absolute position ctx[r] + i and may attend every position up to its
+ * own.  Keys are addressed by absolute blocks of page_tok tokens: block j holds
+ * positions [j * page_tok, (j + 1) * page_tok) and lies in page page[page0[r] + j].  Query
+ * blocks lie on the same absolute grid: the chunk's query blocks are the blocks
+ * ctx / page_tok ... (ctx + rows - 1) / page_tok, and the first and last may be partial.
+ *
+ *   q, out   [row][q_heads][head_dim]                          bf16
+ *   lse      [row][q_heads]                                    float, natural log
+ *   k, v     [page][kv_heads][page_tok][head_dim]              bf16, after RoPE
+ *   mask     [(qblk0[r] + i) * q_heads + h][mask_words]        bit j: block j is kept
+ *
+ * The KV head of query head h is h / (q_heads / kv_heads).  The same structs serve the
+ * C reference (arrays on the host) and CUDA (arrays on the device).
+ */
+#ifndef AR_ATTN_H
+#define AR_ATTN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "src/base/bf16.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct attn_shape {
+	int q_heads, kv_heads, head_dim;
+	int page_tok;		/* CUDA: 128 */
+};
+
+/* The most one batch can hold; device memory is sized by it once. */
+struct attn_limits {
+	int max_req, max_row, max_kv_blk;
+};
+
+struct attn_tile;		/* executor's unit of work, kernels/executor.h */
+
+struct attn_batch {
+	struct attn_shape shape;
+	int n_req;
+	int n_row;		/* row0[n_req] */
+	int n_qblk;		/* qblk0[n_req] */
+	int max_kv_blk;		/* largest number of blocks of a request, chunk included */
+	int mask_words;		/* ceil(max_kv_blk / 32) */
+	const int32_t *row0;	/* [n_req + 1] */
+	const int32_t *ctx;	/* [n_req] */
+	const int32_t *qblk0;	/* [n_req + 1] */
+	const int32_t *page0;	/* [n_req + 1] */
+	const int32_t *page;	/* [page0[n_req]] */
+	const uint8_t *last;	/* [n_req] 1: the prompt's final chunk */
+	const struct attn_tile *tile;	/* from executor->plan */
+	int n_tile;
+};
+
+struct kv_cache {		/* of one layer */
+	bf16_t *k, *v;
+};
+
+/* Block lists.  Row l holds n[l] ascending block numbers at block[l * stride].  block
+ * NULL: every block, in order (dense).  Which rows there are depends on the union: one per
+ * (query block, query head) as in a mask, or one per (request, head group). */
+struct block_lists {
+	uint16_t *block;
+	int32_t *n;
+	int stride;
+};
+
+/* Largest number of query blocks a batch within the limits can have: a chunk of n rows
+ * touches at most ceil(n / page_tok) + 1 blocks. */
+static inline int attn_max_qblk(const struct attn_limits *l, int page_tok)
+{
+	return (l->max_row + page_tok - 1) / page_tok + 2 * l->max_req;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

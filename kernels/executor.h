@@ -1,0 +1,64 @@
+/* Executors run attention over a selection.  One file NAME.c (reference, tile plan,
+ * descriptor) and its CUDA in kernels/executors/, one row in executors.c. */
+#ifndef AR_EXECUTOR_H
+#define AR_EXECUTOR_H
+
+#include "kernels/attn.h"
+#include "src/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Shapes a selection can have; an executor takes some of them. */
+enum {
+	TAKES_ALL   = 1,	/* no selection: every block */
+	TAKES_MASK  = 2,	/* a list per (query block, query head) */
+	TAKES_TABLE = 4,	/* a list per (request, head group) */
+};
+
+/* The work of one thread block: rows [row, row + n_row) of request req, counted from the
+ * chunk's start, heads [head, head + n_head), all of one KV head, under list l. */
+struct attn_tile {
+	int32_t req, row, n_row;
+	int32_t head, n_head;
+	int32_t list;
+};
+
+struct executor {
+	const char *name;	/* "paged" */
+	const char *title;
+	const char *origin;
+	unsigned takes;
+
+	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: heads
+	 * per list from union_heads, 0 where lists are per (query block, head) or there are
+	 * none.  tile NULL: only count.  Returns the number of tiles. */
+	int (*plan)(const struct attn_batch *b, int heads, struct attn_tile *tile);
+
+	/* softmax(q k^T / sqrt(head_dim)) v over the listed blocks and allowed
+	 * positions.  A row that sees no key gets 0 and lse -inf.  lse may be NULL. */
+	enum ar_status (*ref)(const struct attn_batch *b, int heads, const struct block_lists *lists,
+			      const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
+			      struct ar_err *err);
+	enum ar_status (*enqueue)(const struct attn_batch *b, int heads,
+				  const struct block_lists *lists, const bf16_t *q,
+				  const struct kv_cache *kv, bf16_t *out, float *lse,
+				  void *stream, struct ar_err *err);
+};
+
+extern const struct executor *const executors[];	/* ends with NULL */
+const struct executor *executor_find(const char *name);
+
+/* Decode attention: every request has one row (n_row == n_req, row0[r] == r), position
+ * ctx[r]; dense over all of its blocks.  b->tile is not used. */
+enum ar_status decode_ref(const struct attn_batch *b, const bf16_t *q, const struct kv_cache *kv,
+			  bf16_t *out, struct ar_err *err);
+size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
+enum ar_status decode_enqueue(const struct attn_batch *b, const bf16_t *q, const struct kv_cache *kv,
+			      bf16_t *out, void *work, void *stream, struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

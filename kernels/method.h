@@ -1,0 +1,84 @@
+/*
+ * Methods: a selector, a union and an executor with parameters, under a name.
+ *
+ *   dense
+ *   compact-fp:alpha=0.06
+ *   select=flashprefill,alpha=0.06/union=group/exec=paged
+ */
+#ifndef AR_METHOD_H
+#define AR_METHOD_H
+
+#include <stdbool.h>
+
+#include "kernels/attn.h"
+#include "kernels/executor.h"
+#include "kernels/selector.h"
+#include "kernels/union.h"
+#include "src/base/phase.h"
+#include "src/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct method_name {		/* the named compositions, a const table in method.c */
+	const char *name, *spec, *title, *origin;
+};
+extern const struct method_name method_names[];	/* ends with name == NULL */
+
+struct method {
+	char *name;			/* as the user wrote it */
+	char *params;			/* JSON object, sorted keys: select, union, exec, parameters */
+	const struct selector *selector;
+	void *param;			/* the selector's struct */
+	enum union_kind u;
+	const struct executor *executor;
+	bool dense;			/* selects everything */
+};
+
+/* AR_USAGE: unknown name or parameter, value out of range, or a composition the executor
+ * cannot run, saying what is missing. */
+enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
+void method_free(struct method *m);
+
+/* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method.  *out is
+ * an array of n strings, each owned, as is the array. */
+enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_err *err);
+
+/* How many block-table tokens a selection kept, for the record (design section 5): counts over
+ * the past blocks only (j < ctx / page_tok), summed over the heads of one KV head. */
+struct selection_count {
+	int64_t tiles_total, tiles_sel;	/* (head, query block, block) */
+	int64_t qunion_total, qunion_sel;	/* (head, block) */
+	int64_t group_total, group_sel;	/* (head group, block), after the method's union */
+	int64_t exec_total, exec_sel;	/* causal (query row, key) pairs of all blocks, chunk included */
+};
+
+/* Reference: select, union, lists, attend.  state as in selector.h (NULL when the selector
+ * keeps none).  count: [kv_heads] of request 0, or NULL. */
+enum ar_status method_ref(const struct method *m, const struct attn_batch *b, const bf16_t *q,
+			  const struct kv_cache *kv, void *state, bf16_t *out, float *lse,
+			  struct selection_count *count, struct ar_err *err);
+
+/* Tiles of the batch under m (b on the host): see executor->plan. */
+int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);
+
+/* CUDA: enqueue the same on stream.  phase is called before each stage with layer.  work has
+ * method_work_bytes() bytes; nothing synchronises or allocates. */
+size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
+			 const struct attn_limits *l);
+enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b, const bf16_t *q,
+			      const struct kv_cache *kv, void *state, bf16_t *out, float *lse,
+			      void *work, void *stream, phase_fn *phase, void *phase_ctx,
+			      int layer, struct ar_err *err);
+
+/* After method_enqueue and a synchronisation: copy the masks out of work and count.  count:
+ * [kv_heads] of request 0.  host: b's arrays on the host. */
+enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
+				   const struct attn_limits *l, const void *work,
+				   struct selection_count *count, struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,41 @@
+# AR_CC_STD(STD): make sure the C compiler accepts -std=STD and use it.
+AC_DEFUN([AR_CC_STD], [
+  AC_CACHE_CHECK([whether $CC accepts -std=$1], [ar_cv_cc_std_$1], [
+    ar_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -std=$1"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([], [[_Static_assert(1, "c11");]])],
+      [ar_cv_cc_std_$1=yes], [ar_cv_cc_std_$1=no])
+    CFLAGS=$ar_save_CFLAGS])
+  AS_IF([test "$ar_cv_cc_std_$1" = yes], [STD_CFLAGS=-std=$1],
+    [AC_MSG_ERROR([$CC does not accept -std=$1])])
+  AC_SUBST([STD_CFLAGS])
+])
+
+# AR_CC_WARNINGS(FLAGS): collect the flags the compiler knows in WARN_CFLAGS.
+AC_DEFUN([AR_CC_WARNINGS], [
+  WARN_CFLAGS=
+  for ar_flag in m4_normalize([$1]); do
+    ar_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -Werror $ar_flag"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM()],
+      [WARN_CFLAGS="$WARN_CFLAGS $ar_flag"])
+    CFLAGS=$ar_save_CFLAGS
+  done
+  AC_ARG_ENABLE([werror],
+    [AS_HELP_STRING([--enable-werror], [treat C warnings as errors])])
+  AS_IF([test "$enable_werror" = yes], [WARN_CFLAGS="$WARN_CFLAGS -Werror"])
+  AC_SUBST([WARN_CFLAGS])
+])
+
+# AR_ENABLE_SANITIZERS: --enable-sanitizers[=LIST], default address,undefined.
+AC_DEFUN([AR_ENABLE_SANITIZERS], [
+  AC_ARG_ENABLE([sanitizers],
+    [AS_HELP_STRING([--enable-sanitizers@<:@=LIST@:>@],
+      [build host code with -fsanitize=LIST @<:@address,undefined@:>@])],
+    [AS_IF([test "$enable_sanitizers" = yes],
+       [enable_sanitizers=address,undefined])], [enable_sanitizers=no])
+  SAN_CFLAGS=
+  AS_IF([test "$enable_sanitizers" != no],
+    [SAN_CFLAGS="-fsanitize=$enable_sanitizers -fno-omit-frame-pointer"])
+  AC_SUBST([SAN_CFLAGS])
+])

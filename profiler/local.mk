@@ -1,0 +1,1 @@
+libattnreplay_a_SOURCES += profiler/prof.h profiler/store.h

@@ -1,0 +1,79 @@
+/* Backends run iterations: "cuda" with real kernels, "cpu" with the references in C, "cost"
+ * by formula.  One file each, one row in backends.c. */
+#ifndef AR_BACKEND_H
+#define AR_BACKEND_H
+
+#include "kernels/method.h"
+#include "profiler/prof.h"
+#include "replay/batch.h"
+#include "src/base/opt.h"
+#include "traces/capture.h"
+#include "traces/model.h"
+#include "traces/trace.h"
+
+/* What a backend may use; all of it outlives the backend.  model, captures and method are
+ * absent (NULL, 0) for one with needs_model == false. */
+struct backend_env {
+	const struct trace *trace;
+	const struct model *model;
+	struct capture **capture;
+	size_t n_capture;
+	const uint16_t *capture_of;	/* [trace->n] which capture a request replays */
+	const int *captured_layer;	/* [model->n_layers] index into the capture's layers, for each
+					 * layer of the model */
+	const int *run_layer;		/* [n_run_layers] model layers that are executed */
+	int n_run_layers;
+	bool tile;			/* --extend=tile */
+	const struct method *method;
+	int64_t max_batched_tok, max_seqs, max_len;	/* limits of the policy; longest request */
+	int64_t num_blocks, block_tok;	/* the policy's pool; num_blocks 0: backend sizes it */
+	uint64_t seed;
+	bool attention_only;
+	struct prof *prof;		/* cuda: tracing session, or NULL */
+};
+
+/* What an iteration took.  cost_ns moves the clock. */
+struct iter_cost {
+	int64_t cost_ns;
+	int64_t event_ns;		/* CUDA events around the iteration, -1: none */
+	int64_t span_ns, busy_ns;	/* first start to last end of its kernels, union; -1: none */
+	const struct prof_kernel *kernel;	/* its kernels in start order, valid until the next run */
+	size_t n_kernel;
+	int64_t phase_ns[PHASE_COUNT];	/* sum of kernel times (cpu: wall time) by phase */
+	int32_t phase_kernels[PHASE_COUNT];
+};
+
+/* One sampled (request, chunk, layer) against dense attention: [q_heads]. */
+struct accuracy {
+	double rel_l2, cosine, max_abs, mass_recall;
+};
+
+struct backend {
+	const char *name, *title;
+	const struct opt *opts;		/* its own options of 'attnreplay run', may be NULL */
+	size_t opts_size;
+	bool needs_model;		/* and captures and a method */
+
+	enum ar_status (*open)(void **self, const void *opts, const struct backend_env *env,
+			       struct ar_err *err);
+	/* Blocks of block_tok tokens that fit (cuda: free memory), for --num-gpu-blocks auto.
+	 * NULL: the caller takes enough for the trace. */
+	int64_t (*fit_blocks)(void *self);
+	/* Called once num_blocks is final and before the first run: allocate, warm up. */
+	enum ar_status (*start)(void *self, int64_t num_blocks, struct ar_err *err);
+	enum ar_status (*run)(void *self, const struct batch *b, struct iter_cost *cost,
+			      struct ar_err *err);
+	/* Repeat entry e of the batch just run, in layer run_layer[i], with the method and
+	 * with dense attention, outside the timed region.  NULL: no accuracy. */
+	enum ar_status (*compare)(void *self, const struct batch_entry *e, int i,
+				  struct accuracy *acc, struct selection_count *count,
+				  struct ar_err *err);
+	/* The request finished or was preempted: forget its KV. */
+	void (*drop)(void *self, uint32_t req);
+	void (*close)(void *self);
+};
+
+extern const struct backend *const backends[];	/* ends with NULL */
+const struct backend *backend_find(const char *name);
+
+#endif

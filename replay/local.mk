@@ -1,0 +1,1 @@
+libattnreplay_a_SOURCES += replay/backend.h replay/batch.h

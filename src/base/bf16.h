@@ -1,0 +1,34 @@
+/* bfloat16 on the host: the upper half of a float, rounded to nearest even. */
+#ifndef AR_BF16_H
+#define AR_BF16_H
+
+#include <stdint.h>
+#include <string.h>
+
+typedef uint16_t bf16_t;
+
+static inline float bf16_to_f32(bf16_t h)
+{
+	uint32_t u = (uint32_t)h << 16;
+	float f;
+
+	memcpy(&f, &u, sizeof f);
+	return f;
+}
+
+static inline bf16_t bf16_from_f32(float f)
+{
+	uint32_t u;
+
+	memcpy(&u, &f, sizeof u);
+	if ((u & 0x7fffffff) > 0x7f800000)	/* NaN stays NaN */
+		return (bf16_t)(u >> 16 | 0x40);
+	return (bf16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+static inline float bf16_round(float f)
+{
+	return bf16_to_f32(bf16_from_f32(f));
+}
+
+#endif

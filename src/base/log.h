@@ -1,0 +1,30 @@
+/* What goes to standard error: one line per message, and a progress line. */
+#ifndef AR_LOG_H
+#define AR_LOG_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+
+extern enum log_level log_level;	/* set once by main: -q, -v */
+
+#define log_at(level, ...) \
+	do { if ((level) <= log_level) log_line(level, __VA_ARGS__); } while (0)
+#define log_warn(...)  log_at(LOG_WARN, __VA_ARGS__)
+#define log_info(...)  log_at(LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_at(LOG_DEBUG, __VA_ARGS__)
+
+void log_line(enum log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Redraw "what done/total" when standard error is a terminal, at most ten times a
+ * second and not in the first two seconds.  progress_end() erases the line. */
+void progress(const char *what, unsigned long done, unsigned long total);
+void progress_end(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

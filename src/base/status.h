@@ -1,0 +1,53 @@
+/* Errors: a status to branch on, a message to read. */
+#ifndef AR_STATUS_H
+#define AR_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(name, exit status of the program, text) */
+#define AR_STATUS_MAP(X)                                        \
+	X(OK,          0, "success")                            \
+	X(USAGE,       2, "wrong usage")                        \
+	X(DATA,        3, "input cannot be read or is malformed") \
+	X(NODEV,       4, "missing device or library")          \
+	X(NOMEM,       1, "out of memory")                      \
+	X(IO,          1, "output error")                       \
+	X(DB,          1, "database error")                     \
+	X(CUDA,        1, "CUDA error")                         \
+	X(INTERRUPTED, 1, "interrupted")
+
+enum ar_status {
+#define X(name, code, text) AR_##name,
+	AR_STATUS_MAP(X)
+#undef X
+};
+
+struct ar_err {
+	enum ar_status status;
+	char msg[512];
+};
+
+/* Record the failure in *err (which may be NULL) and return st.  Messages are
+ * lower case, without full stop and without the program's name; those about a
+ * file begin "FILE:" or "FILE:LINE:". */
+enum ar_status ar_fail(struct ar_err *err, enum ar_status st, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+enum ar_status ar_nomem(struct ar_err *err);
+
+/* Put "fmt: " in front of the message: call it where you know the context. */
+void ar_err_prefix(struct ar_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+int ar_exit_code(enum ar_status st);
+
+/* SIGINT and SIGTERM ask once: long loops poll and stop at the next boundary.  The
+ * second signal kills. */
+void ar_catch_interrupts(void);
+int ar_interrupted(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,21 @@
+bin_PROGRAMS += attnreplay
+attnreplay_SOURCES = src/main.c src/cmd.h src/cmd_list.h
+attnreplay_LDADD   = $(AR_LIBS)
+
+libattnreplay_a_SOURCES += \
+  src/base/bf16.h src/base/dynlib.c src/base/dynlib.h src/base/log.c src/base/log.h \
+  src/base/number.c src/base/number.h src/base/opt.c src/base/opt.h src/base/phase.h src/base/rng.h \
+  src/base/stats.c src/base/stats.h src/base/status.c src/base/status.h
+
+# The version as of this build, not as of the last autoreconf.  The file is
+# rewritten only when the text changes, so an unchanged tree rebuilds nothing.
+nodist_attnreplay_SOURCES = src/revision.h
+src/main.$(OBJEXT): src/revision.h
+CLEANFILES    += src/revision.h
+src/revision.h: FORCE
+	$(AM_V_at)$(MKDIR_P) $(@D); \
+	v=`cd $(srcdir) && build-aux/git-version-gen .tarball-version`; \
+	printf '#define AR_REVISION "%s"\n' "$$v" >$@.tmp; \
+	if cmp -s $@.tmp $@; then rm -f $@.tmp; else mv -f $@.tmp $@; fi
+FORCE:
+.PHONY: FORCE

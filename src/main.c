@@ -1,0 +1,110 @@
+/* attnreplay: the command line.  Everything that prints, exits or reads the
+ * environment on behalf of the user is here. */
+#include "config.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+#include "src/base/log.h"
+#include "src/base/status.h"
+#include "src/cmd.h"
+#include "src/revision.h"
+
+static const struct cmd *const cmds[] = {
+#define CMD(name) &cmd_##name,
+#include "src/cmd_list.h"
+#undef CMD
+	NULL
+};
+
+static void usage(FILE *f)
+{
+	fputs("usage: attnreplay [-q] [-v] COMMAND [OPTION]... [OPERAND]...\n\ncommands:\n", f);
+	for (int i = 0; cmds[i]; i++)
+		fprintf(f, "  %-10s%s\n", cmds[i]->name, cmds[i]->title);
+	fputs("\n'attnreplay COMMAND --help' lists a command's options.\n", f);
+}
+
+static void version(void)
+{
+	printf("attnreplay %s\nsqlite %s\nzstd %s\ncuda %s\n", AR_REVISION, sqlite3_libversion(),
+	       ZSTD_versionString(), HAVE_CUDA ? "yes" : "no");
+}
+
+static void cmd_help(const struct cmd *c)
+{
+	for (const char *u = c->usage; *u; u += strcspn(u, "\n"), u += *u == '\n')
+		printf("%s attnreplay %s %.*s\n", u == c->usage ? "usage:" : "      ", c->name,
+		       (int)strcspn(u, "\n"), u);
+	printf("\n%s.\n", c->title);
+	c->options(opt_help, stdout);
+}
+
+/* --mdoc prints the option lists as the man pages include them. */
+static enum ar_status dispatch(const struct cmd *c, int argc, char **argv, struct ar_err *err)
+{
+	for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) {
+		if (!strcmp(argv[i], "--help")) {
+			cmd_help(c);
+			return AR_OK;
+		}
+		if (!strcmp(argv[i], "--mdoc")) {
+			c->options(opt_mdoc, stdout);
+			return AR_OK;
+		}
+	}
+	return c->run(argc, argv, err);
+}
+
+static enum ar_status run(int argc, char **argv, struct ar_err *err)
+{
+	int i = 1;
+
+	for (; i < argc && argv[i][0] == '-'; i++) {
+		if (!strcmp(argv[i], "--help")) {
+			usage(stdout);
+			return AR_OK;
+		}
+		if (!strcmp(argv[i], "--version")) {
+			version();
+			return AR_OK;
+		}
+		if (!strcmp(argv[i], "-q"))
+			log_level = LOG_ERROR;
+		else if (!strcmp(argv[i], "-v"))
+			log_level = LOG_DEBUG;
+		else
+			return ar_fail(err, AR_USAGE, "unknown option '%s'; try 'attnreplay --help'", argv[i]);
+	}
+	if (i == argc)
+		return ar_fail(err, AR_USAGE, "no command given; try 'attnreplay --help'");
+	for (int k = 0; cmds[k]; k++)
+		if (!strcmp(argv[i], cmds[k]->name)) {
+			enum ar_status st = dispatch(cmds[k], argc - i - 1, argv + i + 1, err);
+
+			if (st == AR_USAGE)
+				log_debug("try 'attnreplay %s --help'", cmds[k]->name);
+			return st;
+		}
+	return ar_fail(err, AR_USAGE, "unknown command '%s'; try 'attnreplay --help'", argv[i]);
+}
+
+int main(int argc, char **argv)
+{
+	struct ar_err err = { 0 };
+	enum ar_status st;
+
+	ar_catch_interrupts();
+	st = run(argc, argv, &err);
+	if (fflush(stdout) || ferror(stdout) || fclose(stdout)) {
+		if (!st)
+			st = ar_fail(&err, AR_IO, "cannot write standard output: %s", strerror(errno));
+	}
+	if (st)
+		log_line(LOG_ERROR, "%s", err.msg);
+	return ar_exit_code(st);
+}

@@ -1,0 +1,28 @@
+TEST_EXTENSIONS = .sh
+TAP_DRIVER  = env AM_TAP_AWK='$(AWK)' $(SHELL) \
+              $(top_srcdir)/build-aux/tap-driver.sh
+LOG_DRIVER    = $(TAP_DRIVER)
+SH_LOG_DRIVER = $(TAP_DRIVER)
+SH_LOG_COMPILER = $(SHELL)
+AM_TESTS_ENVIRONMENT = \
+  ATTNREPLAY='$(abs_top_builddir)/attnreplay$(EXEEXT)' \
+  ATTNREPLAY_DATA='$(abs_top_srcdir)' \
+  srcdir='$(abs_top_srcdir)'; \
+  export ATTNREPLAY ATTNREPLAY_DATA srcdir;
+
+check_LIBRARIES += tests/libtap.a
+tests_libtap_a_SOURCES = tests/tap.c tests/tap.h
+TEST_LIBS = tests/libtap.a $(AR_LIBS)
+EXTRA_DIST += tests/tap.sh
+
+check_PROGRAMS += tests/t-base
+tests_t_base_SOURCES = tests/t-base.c
+tests_t_base_LDADD   = $(TEST_LIBS)
+
+dist_check_SCRIPTS += tests/t-cli.sh
+
+# The same tests under prove(1), for developers.
+prove: $(check_PROGRAMS) $(check_LIBRARIES) attnreplay$(EXEEXT)
+	$(AM_TESTS_ENVIRONMENT) prove --merge -e '' $(check_PROGRAMS) && \
+	  prove --merge -e $(SHELL) $(addprefix $(top_srcdir)/,$(dist_check_SCRIPTS))
+.PHONY: prove

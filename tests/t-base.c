@@ -1,0 +1,184 @@
+/* Numbers, options, statistics, bf16. */
+#include "config.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/bf16.h"
+#include "src/base/number.h"
+#include "src/base/opt.h"
+#include "src/base/rng.h"
+#include "src/base/stats.h"
+#include "tests/tap.h"
+
+static void test_numbers(void)
+{
+	int64_t v;
+	uint64_t u;
+	double x;
+
+	ok(num_scaled("5.8926549999999995", 18, 1000000000, &v) && v == 5892655000,
+	   "binary residue rounds to the nearest nanosecond");
+	ok(num_scaled("19440110.0", 10, 1000000000, &v) && v == 19440110000000000, "seconds");
+	ok(num_scaled("1e3", 3, 1000000, &v) && v == 1000000000, "an exponent");
+	ok(num_scaled("0.07", 4, 10, &v) && v == 1, "0.7 rounds up");
+	ok(num_scaled("0.04", 4, 10, &v) && v == 0, "0.4 rounds down");
+	ok(num_scaled("-2.5", 4, 1, &v) && v == -3, "halves go away from zero");
+	ok(num_scaled("0.000000000000000000000000000000000000001", 41, 1, &v) && v == 0, "tiny");
+	ok(!num_scaled("9223372036.9", 12, 1000000000, &v), "beyond 2^63 ns");
+	ok(!num_scaled("1e999999999", 11, 1, &v), "a huge exponent");
+	ok(!num_scaled("", 0, 1, &v) && !num_scaled(".", 1, 1, &v) && !num_scaled("1.2.3", 5, 1, &v) &&
+	   !num_scaled("1e", 2, 1, &v) && !num_scaled("nan", 3, 1, &v), "malformed decimals");
+	ok(num_u64("18446744073709551615", 20, &u) && u == UINT64_MAX, "the largest u64");
+	ok(!num_u64("18446744073709551616", 20, &u) && !num_u64("+1", 2, &u) && !num_u64("", 0, &u),
+	   "no overflow, no sign, no nothing");
+	ok(num_time("6ms", &v) && v == 6000000, "6ms");
+	ok(num_time("1.5s", &v) && v == 1500000000, "1.5s");
+	ok(num_time("0", &v) && v == 0 && !num_time("6", &v) && !num_time("6 ms", &v), "a unit is due");
+	ok(num_count("64k", &v) && v == 64000 && num_count("64K", &v) && v == 65536 &&
+	   num_count("2GiB", &v) && v == 2ll << 30 && num_count("-1", &v) && v == -1, "counts");
+	ok(!num_count("64x", &v) && !num_count("", &v) && !num_count("1 k", &v), "bad counts");
+	ok(num_real("0.06", &x) && x == 0.06 && !num_real("inf", &x) && !num_real("1x", &x), "reals");
+}
+
+struct conf {
+	bool flag;
+	int64_t n, t;
+	double x;
+	char *s;
+	struct opt_list l;
+	int e;
+};
+
+static const char *const colours[] = { "red", "green", NULL };
+static const struct opt conf_opts[] = {
+	{ .name = "flag", .type = OPT_FLAG, .off = offsetof(struct conf, flag), .help = "a flag" },
+	{ .name = "count", .type = OPT_INT, .off = offsetof(struct conf, n), .arg = "N", .def = "8",
+	  .min = 1, .max = 100, .help = "a count", .letter = 'n' },
+	{ .name = "time", .type = OPT_TIME, .off = offsetof(struct conf, t), .arg = "T", .def = "0", .help = "a time" },
+	{ .name = "real", .type = OPT_REAL, .off = offsetof(struct conf, x), .arg = "X", .def = "0.5", .help = "a real" },
+	{ .name = "name", .type = OPT_STR, .off = offsetof(struct conf, s), .arg = "S", .help = "a string" },
+	{ .name = "item", .type = OPT_LIST, .off = offsetof(struct conf, l), .arg = "S", .help = "a list" },
+	{ .name = "colour", .type = OPT_ENUM, .off = offsetof(struct conf, e), .arg = "C", .def = "red",
+	  .choice = colours, .help = "a choice" },
+	{ .name = "job", .type = OPT_JOB, .arg = "FILE", .help = "a job file" },
+	{ 0 }
+};
+
+static enum ar_status parse(struct conf *c, struct ar_err *err, int *argc, char **argv)
+{
+	struct opt_group g[] = { { .title = "Options", .opts = conf_opts, .base = c }, { 0 } };
+	enum ar_status st;
+
+	memset(c, 0, sizeof *c);
+	st = opt_init(g, err);
+	if (!st)
+		st = opt_parse(g, argc, argv, err);
+	if (st)
+		opt_release(g);
+	return st;
+}
+
+static void release(struct conf *c)
+{
+	struct opt_group g[] = { { .opts = conf_opts, .base = c }, { 0 } };
+
+	opt_release(g);
+}
+
+#define ARGV(...) (char *[]){ __VA_ARGS__ }
+static char a_[] = "--count", b_[] = "12", c_[] = "file", d_[] = "--flag", e_[] = "--item=x", f_[] = "--item",
+	    g_[] = "y", h_[] = "--", i_[] = "--count=101", j_[] = "--colour=blue", k_[] = "--nope", l_[] = "-n3",
+	    m_[] = "--job", n_[] = "--time=5";
+
+static void test_options(void)
+{
+	struct ar_err err;
+	struct conf c;
+	int argc = 8;
+	char **argv = ARGV(a_, b_, c_, d_, e_, f_, g_, h_);
+	char path[] = "/tmp/t-base-XXXXXX";
+	int fd = mkstemp(path);
+	FILE *f = fdopen(fd, "w");
+
+	ok(parse(&c, &err, &argc, argv) == AR_OK && argc == 1 && !strcmp(argv[0], "file") && c.n == 12 &&
+	   c.flag && c.l.n == 2 && !strcmp(c.l.v[1], "y") && c.x == 0.5 && c.e == 0, "options in any order");
+	release(&c);
+	argc = 1;
+	ok(parse(&c, &err, &argc, ARGV(i_)) == AR_USAGE, "out of range is wrong usage");
+	is_str(err.msg, "count '101': want an integer from 1 to 100", "and says the range");
+	argc = 1;
+	ok(parse(&c, &err, &argc, ARGV(j_)) == AR_USAGE, "an unknown choice");
+	is_str(err.msg, "colour 'blue': want one of red, green", "and names the choices");
+	argc = 1;
+	ok(parse(&c, &err, &argc, ARGV(k_)) == AR_USAGE, "an unknown option");
+	argc = 1;
+	ok(parse(&c, &err, &argc, ARGV(a_)) == AR_USAGE, "a missing value");
+	argc = 1;
+	ok(parse(&c, &err, &argc, ARGV(n_)) == AR_USAGE, "a time without unit");
+
+	fputs("# job\ncount = 40\nflag\nitem=a\nitem=b # c\ncolour=green\n", f);
+	fflush(f);
+	argc = 3;
+	ok(parse(&c, &err, &argc, ARGV(l_, m_, path)) == AR_OK && c.n == 3 && c.flag && c.l.n == 2 && c.e == 1,
+	   "the command line wins over a job file that follows");
+	release(&c);
+	argc = 4;
+	ok(parse(&c, &err, &argc, ARGV(m_, path, l_, e_)) == AR_OK && c.n == 3 && c.l.n == 1,
+	   "and over one that stands before");
+	release(&c);
+	fputs("count = x\n", f);
+	fclose(f);
+	argc = 2;
+	ok(parse(&c, &err, &argc, ARGV(m_, path)) == AR_USAGE && strstr(err.msg, ":7: count 'x'"),
+	   "a bad line is named");
+	unlink(path);
+	argc = 2;
+	ok(parse(&c, &err, &argc, ARGV(m_, path)) == AR_DATA, "a missing job file");
+}
+
+static void test_stats(void)
+{
+	double x[] = { 10, 1, 4, 3, 2 };
+
+	stats_sort(x, 5);
+	ok(stats_percentile(x, 5, 50) == 3 && fabs(stats_percentile(x, 5, 90) - 7.6) < 1e-12 &&
+	   fabs(stats_percentile(x, 5, 95) - 8.8) < 1e-12 && fabs(stats_percentile(x, 5, 99) - 9.76) < 1e-12,
+	   "linear percentiles of 1 2 3 4 10");
+	ok(fabs(stats_stddev(x, 5) - 3.16228) < 1e-5, "standard deviation with ddof 0");
+	ok(stats_percentile(x, 1, 99) == 1, "one value");
+}
+
+static void test_bf16(void)
+{
+	ok(bf16_from_f32(1.0f) == 0x3f80 && bf16_to_f32(0xc000) == -2.0f, "exact values");
+	ok(bf16_from_f32(1.00390625f) == 0x3f80 && bf16_from_f32(1.01171875f) == 0x3f82, "ties go to even");
+	ok(isnan(bf16_to_f32(bf16_from_f32(NAN))) && isinf(bf16_to_f32(bf16_from_f32(INFINITY))), "inf and nan");
+}
+
+static void test_rng(void)
+{
+	struct rng r = { 0 };
+	double s = 0;
+
+	ok(rng_u64(&r) == 0xe220a8397b1dcdaf && rng_u64(&r) == 0x6e789e6aa1b965f4,
+	   "splitmix64's published sequence for seed 0");
+	for (int i = 0; i < 10000; i++)
+		s += rng_unit(&r);
+	ok(fabs(s / 10000 - 0.5) < 0.02 && rng_below(&r, 7) < 7, "uniforms");
+}
+
+int main(void)
+{
+	plan(0);
+	test_numbers();
+	test_options();
+	test_stats();
+	test_bf16();
+	test_rng();
+	return done_testing();
+}

@@ -1,0 +1,55 @@
+# A small TAP producer for shell tests: . "$srcdir/tests/tap.sh"
+#
+# Each script gets $ATTNREPLAY (the program), $ATTNREPLAY_DATA (where models/ and
+# traces/ lie), $srcdir, and here $tmp, a folder of its own that goes away.
+n=0 failed=0
+tmp=$(mktemp -d) || exit 99
+trap 'rm -rf "$tmp"' EXIT
+export LC_ALL=C
+
+ok() { # ok DESCRIPTION COMMAND...: pass when the command succeeds
+	what=$1
+	shift
+	n=$((n + 1))
+	if "$@" >"$tmp/.log" 2>&1; then
+		echo "ok $n - $what"
+	else
+		echo "not ok $n - $what"
+		sed 's/^/# /' "$tmp/.log" | head -20
+		failed=1
+	fi
+}
+
+skip() { # skip DESCRIPTION REASON
+	n=$((n + 1))
+	echo "ok $n - $1 # SKIP $2"
+}
+
+is() { # is DESCRIPTION GOT WANT
+	n=$((n + 1))
+	if [ "$2" = "$3" ]; then
+		echo "ok $n - $1"
+	else
+		echo "not ok $n - $1"
+		printf '%s\n' "got: $2" "want: $3" | sed 's/^/# /'
+		failed=1
+	fi
+}
+
+# fails STATUS PATTERN COMMAND...: the command exits with STATUS, prints nothing to
+# standard output and one line to standard error that matches PATTERN
+fails() {
+	want=$1 pattern=$2
+	shift 2
+	"$@" >"$tmp/.out" 2>"$tmp/.err"
+	got=$?
+	cat "$tmp/.err"
+	[ "$got" = "$want" ] || { echo "exit status $got, want $want"; return 1; }
+	[ ! -s "$tmp/.out" ] || { echo "wrote to standard output"; return 1; }
+	grep -q -e "$pattern" "$tmp/.err"
+}
+
+finish() { # at the end of each script
+	echo "1..$n"
+	exit $failed
+}

@@ -1,0 +1,63 @@
+/* Request traces: what arrived when, how long its prompt and its output were. */
+#ifndef AR_TRACE_H
+#define AR_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "src/base/opt.h"
+#include "src/base/status.h"
+
+struct request {
+	int64_t arrival_ns;	/* since the first request of the trace as read, >= 0 */
+	uint32_t prompt_tok;	/* >= 1, whole prompt as served */
+	uint32_t output_tok;	/* >= 1, first token included */
+	uint32_t n_block;	/* prefix blocks: ceil(prompt_tok / block_tok), or 0 */
+	size_t block;		/* ... first of them in trace.block */
+	int32_t session;	/* number of the session, -1: none */
+	uint32_t turn;		/* 0-based in the session */
+	uint64_t line;		/* where it stood in the file */
+};
+
+/* Requests are sorted by (arrival, file order); a request's number is its index. */
+struct trace {
+	struct request *req;
+	size_t n;
+	uint64_t *block;	/* chained ids: equal id means equal whole prefix */
+	size_t n_block;
+	uint32_t block_tok;	/* tokens of a prefix block; 0: no prefix identity */
+	char **session;		/* names, by number */
+	size_t n_session;
+	char *name;		/* file name without folders, "<stdin>" */
+	char *format;		/* name of the importer */
+	char sha256[65];	/* of the file as it was read, before decompression */
+};
+
+/* A format.  sniff sees the first record as text and says whether it is of this format;
+ * read is called for each line (see import.h).  One file each, one row in
+ * traces/importers.c. */
+struct importer;
+
+/* Options that shape a trace, for every command that reads one. */
+struct trace_args {
+	char *format;		/* --format, NULL: by content */
+	int64_t skip;		/* --skip-requests N */
+	int64_t requests;	/* --requests N, 0: all */
+	int64_t from_ns, to_ns;	/* --from, --to: half open, in trace time; to 0: open */
+	double time_scale;	/* --time-scale X: arrival times multiplied by X */
+	int64_t max_prompt;	/* --max-prompt-tokens N: clip, 0: off */
+	int64_t max_output;	/* --max-output-tokens N: clip, 0: off */
+};
+extern const struct opt trace_opts[];
+
+/* Read path ("-": standard input; zstd found by content) and apply a.  Errors are
+ * AR_DATA with "FILE:LINE: ...".  On success *out is owned by the caller. */
+enum ar_status trace_read(struct trace **out, const char *path, const struct trace_args *a,
+			  struct ar_err *err);
+void trace_free(struct trace *t);	/* NULL is fine */
+
+/* The canonical JSONL form, byte for byte the same for equal traces. */
+enum ar_status trace_write(const struct trace *t, FILE *f, struct ar_err *err);
+
+#endif
