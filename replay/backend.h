@@ -5,6 +5,7 @@
 
 #include "kernels/method.h"
 #include "profiler/prof.h"
+#include "profiler/store.h"
 #include "replay/batch.h"
 #include "src/base/opt.h"
 #include "traces/capture.h"
@@ -53,12 +54,15 @@ struct backend {
 	const struct opt *opts;		/* its own options of 'attnreplay run', may be NULL */
 	size_t opts_size;
 	bool needs_model;		/* and captures and a method */
+	bool uses_gpu;			/* kernels are traced; the session is opened before open() */
 
 	enum ar_status (*open)(void **self, const void *opts, const struct backend_env *env,
 			       struct ar_err *err);
 	/* Blocks of block_tok tokens that fit (cuda: free memory), for --num-gpu-blocks auto.
 	 * NULL: the caller takes enough for the trace. */
 	int64_t (*fit_blocks)(void *self);
+	/* The device, for the record.  NULL where uses_gpu is false. */
+	const struct store_gpu *(*gpu)(void *self);
 	/* Called once num_blocks is final and before the first run: allocate, warm up. */
 	enum ar_status (*start)(void *self, int64_t num_blocks, struct ar_err *err);
 	enum ar_status (*run)(void *self, const struct batch *b, struct iter_cost *cost,
