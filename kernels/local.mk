@@ -1,2 +1,16 @@
 libattnreplay_a_SOURCES += kernels/attn.h kernels/executor.h kernels/method.h kernels/selector.h \
                            kernels/union.h
+
+# Attention over block lists and its executors.
+libattnreplay_a_SOURCES += \
+  kernels/attend.c kernels/attend.h kernels/decode.c \
+  kernels/executors/blocksparse.c kernels/executors/executors.c kernels/executors/paged.c
+
+check_PROGRAMS += tests/t-attend
+tests_t_attend_SOURCES = tests/t-attend.c tests/attend-case.c tests/attend-case.h
+tests_t_attend_LDADD   = $(TEST_LIBS)
+tests_t_attend_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc -Wl,--wrap=pthread_create
+libattnreplay_a_SOURCES += kernels/cuda.h kernels/device.cuh kernels/softmax.cuh
+if HAVE_CUDA
+libattnreplay_a_SOURCES += kernels/attend_sm80.cu kernels/decode_sm80.cu
+endif

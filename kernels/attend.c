@@ -1,0 +1,361 @@
+/*
+ * The tile plan and the reference of attention over block lists.
+ *
+ * The reference is fp32 with an online softmax, one block after the other.  The keys of a
+ * block are converted once per tile and transposed, so that both products have the
+ * form C[i][j..j+8) += sum over k of A[i][k] * B[k][j..j+8): lanes never meet, and the
+ * compiler needs no licence to reorder sums.  What a row gets depends on its own list alone,
+ * not on the rows packed with it nor on the number of threads.
+ */
+#include "config.h"
+
+#include "kernels/attend.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- plan ---- */
+
+enum { N_RANK = 256 };
+
+int attend_rank(int n)
+{
+	int e;
+
+	if (n < 8)
+		return n;
+	e = 31 - __builtin_clz((unsigned)n);
+	return 8 * (e - 2) + (n >> (e - 3) & 7);
+}
+
+/* Visit the tiles in the order (request, head, row).  at[rank] counts them, or says where
+ * the next one of that rank goes. */
+static int cut(const struct attn_batch *b, int heads, bool per_block, int *at,
+	       struct attn_tile *tile)
+{
+	const struct attn_shape *s = &b->shape;
+	int group = s->q_heads / s->kv_heads;
+	int most = per_block ? s->page_tok : heads < ATTEND_ROWS ? ATTEND_ROWS / heads : 1;
+	int n = 0, list = 0;
+
+	for (int r = 0; r < b->n_req; r++) {
+		int ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
+		struct attn_tile t = { .req = r };
+
+		for (; t.head < s->q_heads; t.head += t.n_head, list++) {
+			int left = group - t.head % group;
+
+			t.n_head = heads < left ? heads : left;
+			for (t.row = 0; t.row < rows; t.row += t.n_row, n++) {
+				int qblk = (ctx + t.row) / s->page_tok, to, rank;
+
+				to = per_block ? (qblk + 1) * s->page_tok - ctx : t.row + most;
+				t.n_row = (to < rows ? to : rows) - t.row;
+				t.list = per_block ? (b->qblk0[r] + qblk - ctx / s->page_tok) *
+						     s->q_heads + t.head : list;
+				rank = attend_rank((ctx + t.row + t.n_row - 1) / s->page_tok + 1);
+				if (tile)
+					tile[at[rank]] = t;
+				at[rank]++;
+			}
+		}
+	}
+	return n;
+}
+
+static int plan(const struct attn_batch *b, int heads, bool per_block, struct attn_tile *tile)
+{
+	int at[N_RANK] = { 0 };
+	int n = cut(b, heads, per_block, at, NULL);
+
+	if (tile) {
+		for (int i = N_RANK - 1, start = 0; i >= 0; i--) {
+			int count = at[i];
+
+			at[i] = start;
+			start += count;
+		}
+		cut(b, heads, per_block, at, tile);
+	}
+	return n;
+}
+
+int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile)
+{
+	return plan(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, false, tile);
+}
+
+int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile)
+{
+	(void)heads;	/* its lists are per head */
+	return plan(b, 1, true, tile);
+}
+
+/* ---- reference ---- */
+
+enum { ROWS = 4, LANES = 8, MAX_THREADS = 16 };
+
+typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+
+struct job {
+	const struct attn_batch *b;
+	const struct attn_tile *tile;
+	int n_tile;
+	const struct block_lists *lists;
+	const bf16_t *q;
+	const struct kv_cache *kv;
+	bf16_t *out;
+	float *lse;
+	int dim, ld_dim, ld_key;	/* head_dim, padded; page_tok, padded */
+	int max_row;			/* packed rows of a tile, padded */
+	atomic_int next;		/* first tile nobody has taken */
+};
+
+/* Buffers of one thread.  Rows past the tile's, keys past the block's and channels past
+ * head_dim are padding: computed, never read by what counts. */
+struct desk {
+	struct job *job;
+	float *q;		/* [max_row][dim] */
+	float *k;		/* [dim][ld_key], transposed */
+	float *v;		/* [ld_key][ld_dim] */
+	float *p;		/* [max_row][ld_key], scores, then probabilities */
+	float *o;		/* [max_row][ld_dim] */
+	float *max, *sum;	/* [max_row] */
+};
+
+static int pad(int n, int to)
+{
+	return (n + to - 1) / to * to;
+}
+
+static size_t desk_floats(const struct job *j)
+{
+	size_t row = (size_t)(j->dim + j->ld_key + j->ld_dim + 2);
+
+	return (size_t)j->max_row * row + (size_t)j->ld_key * (size_t)(j->dim + j->ld_dim);
+}
+
+static void desk_init(struct desk *d, struct job *j, float *mem)
+{
+	size_t row = (size_t)j->max_row, key = (size_t)j->ld_key;
+
+	memset(mem, 0, desk_floats(j) * sizeof *mem);
+	d->job = j;
+	d->q = mem;
+	d->k = d->q + row * (size_t)j->dim;
+	d->v = d->k + key * (size_t)j->dim;
+	d->p = d->v + key * (size_t)j->ld_dim;
+	d->o = d->p + row * key;
+	d->max = d->o + row * (size_t)j->ld_dim;
+	d->sum = d->max + row;
+}
+
+/* c[i][0..8) = (add ? c : 0) + sum over k < n of a[i][k] * b[k][0..8), for i < ROWS. */
+static void multiply_block(float *c, int ldc, const float *a, int lda, const float *b, int ldb,
+			   int n, bool add)
+{
+	vec acc[ROWS];
+
+	for (int i = 0; i < ROWS; i++)
+		acc[i] = add ? *(const vec *)(c + i * ldc) : (vec){ 0 };
+	for (int k = 0; k < n; k++) {
+		vec bk = *(const vec *)(b + k * ldb);
+
+		for (int i = 0; i < ROWS; i++)
+			acc[i] += a[i * lda + k] * bk;
+	}
+	for (int i = 0; i < ROWS; i++)
+		*(vec *)(c + i * ldc) = acc[i];
+}
+
+static void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb,
+		     int rows, int cols, int n, bool add)
+{
+	for (int j = 0; j < cols; j += LANES)
+		for (int i = 0; i < rows; i += ROWS)
+			multiply_block(c + i * ldc + j, ldc, a + i * lda, lda, b + j, ldb, n, add);
+}
+
+static void load_block(struct desk *d, int req, int head, int blk, int n)
+{
+	const struct job *j = d->job;
+	const struct attn_shape *s = &j->b->shape;
+	size_t page = (size_t)j->b->page[j->b->page0[req] + blk];
+	size_t off = (page * (size_t)s->kv_heads + (size_t)head) *
+		     (size_t)s->page_tok * (size_t)j->dim;
+	const bf16_t *k = j->kv->k + off, *v = j->kv->v + off;
+
+	for (int t = 0; t < n; t++)
+		for (int c = 0; c < j->dim; c++) {
+			d->k[c * j->ld_key + t] = bf16_to_f32(k[t * j->dim + c]);
+			d->v[t * j->ld_dim + c] = bf16_to_f32(v[t * j->dim + c]);
+		}
+}
+
+/* The online softmax of packed row i: scores of its first n keys in the block become
+ * probabilities, those from n to n_key zero; what was summed before is rescaled. */
+static void soften(struct desk *d, int i, int n, int n_key)
+{
+	const struct job *j = d->job;
+	float scale = 1 / sqrtf((float)j->dim), max = d->max[i], sum = 0, rescale;
+	float *p = d->p + i * j->ld_key, *o = d->o + i * j->ld_dim;
+
+	for (int t = 0; t < n; t++) {
+		p[t] *= scale;
+		max = p[t] > max ? p[t] : max;
+	}
+	for (int t = 0; t < n; t++) {
+		p[t] = expf(p[t] - max);
+		sum += p[t];
+	}
+	for (int t = n > 0 ? n : 0; t < n_key; t++)
+		p[t] = 0;
+	if (n <= 0 || max == d->max[i]) {
+		d->sum[i] += sum;
+		return;
+	}
+	rescale = expf(d->max[i] - max);
+	d->sum[i] = d->sum[i] * rescale + sum;
+	d->max[i] = max;
+	for (int c = 0; c < j->dim; c++)
+		o[c] *= rescale;
+}
+
+static size_t row_index(const struct job *j, const struct attn_tile *t, int i)
+{
+	return (size_t)(j->b->row0[t->req] + t->row + i / t->n_head) *
+	       (size_t)j->b->shape.q_heads + (size_t)(t->head + i % t->n_head);
+}
+
+static void begin_tile(struct desk *d, const struct attn_tile *t)
+{
+	const struct job *j = d->job;
+
+	for (int i = 0; i < t->n_row * t->n_head; i++) {
+		const bf16_t *q = j->q + row_index(j, t, i) * (size_t)j->dim;
+
+		for (int c = 0; c < j->dim; c++)
+			d->q[i * j->dim + c] = bf16_to_f32(q[c]);
+		d->max[i] = -INFINITY;
+		d->sum[i] = 0;
+	}
+	memset(d->o, 0, (size_t)j->max_row * (size_t)j->ld_dim * sizeof *d->o);
+}
+
+static void end_tile(struct desk *d, const struct attn_tile *t)
+{
+	const struct job *j = d->job;
+
+	for (int i = 0; i < t->n_row * t->n_head; i++) {
+		size_t row = row_index(j, t, i);
+		bool none = d->max[i] == -INFINITY;
+
+		for (int c = 0; c < j->dim; c++)
+			j->out[row * (size_t)j->dim + (size_t)c] =
+				none ? 0 : bf16_from_f32(d->o[i * j->ld_dim + c] / d->sum[i]);
+		if (j->lse)
+			j->lse[row] = none ? -INFINITY : d->max[i] + logf(d->sum[i]);
+	}
+}
+
+static void run_tile(struct desk *d, const struct attn_tile *t)
+{
+	const struct job *j = d->job;
+	const struct attn_shape *s = &j->b->shape;
+	const uint16_t *list = j->lists->block ?
+		j->lists->block + (size_t)t->list * (size_t)j->lists->stride : NULL;
+	int first = j->b->ctx[t->req] + t->row, last = first + t->n_row - 1;
+	int n_row = t->n_row * t->n_head, kv_head = t->head / (s->q_heads / s->kv_heads);
+	int n_blk = list ? j->lists->n[t->list] : last / s->page_tok + 1;
+
+	begin_tile(d, t);
+	for (int i = 0; i < n_blk; i++) {
+		int blk = list ? list[i] : i, key = blk * s->page_tok;
+		int n = last - key + 1 < s->page_tok ? last - key + 1 : s->page_tok;
+
+		if (n <= 0)
+			break;
+		load_block(d, t->req, kv_head, blk, n);
+		multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key,
+			 n_row, n, j->dim, false);
+		for (int p = 0; p < n_row; p++) {
+			int seen = first + p / t->n_head - key + 1;
+
+			soften(d, p, seen < n ? seen : n, n);
+		}
+		multiply(d->o, j->ld_dim, d->p, j->ld_key, d->v, j->ld_dim,
+			 n_row, j->dim, n, true);
+	}
+	end_tile(d, t);
+}
+
+static void *run(void *arg)
+{
+	struct desk *d = arg;
+	struct job *j = d->job;
+	int i;
+
+	while ((i = atomic_fetch_add(&j->next, 1)) < j->n_tile)
+		run_tile(d, &j->tile[i]);
+	return NULL;
+}
+
+/* The calling thread works too: a thread that cannot be had is no error. */
+static void run_all(struct desk *desk, int n)
+{
+	pthread_t thread[MAX_THREADS];
+	int started = 1;
+
+	while (started < n && !pthread_create(&thread[started], NULL, run, &desk[started]))
+		started++;
+	run(&desk[0]);
+	for (int i = 1; i < started; i++)
+		pthread_join(thread[i], NULL);
+}
+
+enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan_fn, int heads,
+			  const struct block_lists *lists, const bf16_t *q,
+			  const struct kv_cache *kv, bf16_t *out, float *lse,
+			  struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	struct job j = { .b = b, .lists = lists, .q = q, .kv = kv, .out = out, .lse = lse };
+	struct attn_tile *tile = NULL;
+	struct desk desk[MAX_THREADS];
+	float *mem = NULL;
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	j.n_tile = plan_fn(b, heads, NULL);
+	if (!j.n_tile)
+		return AR_OK;
+	tile = malloc((size_t)j.n_tile * sizeof *tile);
+	if (!tile)
+		return ar_nomem(err);
+	plan_fn(b, heads, tile);
+	j.tile = tile;
+	j.dim = b->shape.head_dim;
+	j.ld_dim = pad(j.dim, LANES);
+	j.ld_key = pad(b->shape.page_tok, LANES);
+	for (int i = 0; i < j.n_tile; i++)
+		if (tile[i].n_row * tile[i].n_head > j.max_row)
+			j.max_row = pad(tile[i].n_row * tile[i].n_head, ROWS);
+	n = n > MAX_THREADS ? MAX_THREADS : n < 1 ? 1 : n;
+	n = n > j.n_tile ? j.n_tile : n;
+	mem = malloc((size_t)n * desk_floats(&j) * sizeof *mem);
+	if (!mem) {
+		st = ar_nomem(err);
+		goto out;
+	}
+	for (long i = 0; i < n; i++)
+		desk_init(&desk[i], &j, mem + (size_t)i * desk_floats(&j));
+	run_all(desk, (int)n);
+out:
+	free(mem);
+	free(tile);
+	return st;
+}

@@ -1,0 +1,46 @@
+/* What the executors share: the tile plan, one reference and one CUDA kernel for
+ * attention over block lists.  Executors differ in how they cut a batch into
+ * tiles; since lists hold absolute block numbers, everything after that is the same.
+ *
+ * A tile's rows are packed row by row: packed row p is chunk row tile.row + p / n_head, head
+ * tile.head + p % n_head.  At most ATTEND_ROWS rows are packed, so that the blocks of a
+ * KV head are read once for all of its query heads. */
+#ifndef AR_ATTEND_H
+#define AR_ATTEND_H
+
+#include "kernels/executor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { ATTEND_ROWS = 128 };
+
+typedef int attend_plan_fn(const struct attn_batch *b, int heads, struct attn_tile *tile);
+
+/* Tiles of ATTEND_ROWS / heads rows, counted from the chunk's start; list: one per (request,
+ * group of at most heads heads of a KV head).  heads 0: whole KV heads. */
+int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile);
+
+/* One query block and one head a tile; list: one per (query block, head). */
+int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile);
+
+/* Place of a tile that sees n blocks, n > 0, in the order of a plan, which is from high to
+ * low.  Lengths less than an eighth apart may share a place: within one place the tiles that
+ * read the same keys stand together and find them in the L2 cache. */
+int attend_rank(int n);
+
+/* executor->ref and executor->enqueue. */
+enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan, int heads,
+			  const struct block_lists *lists, const bf16_t *q,
+			  const struct kv_cache *kv, bf16_t *out, float *lse,
+			  struct ar_err *err);
+enum ar_status attend_enqueue(const struct attn_batch *b, int heads,
+			      const struct block_lists *lists, const bf16_t *q,
+			      const struct kv_cache *kv, bf16_t *out, float *lse,
+			      void *stream, struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

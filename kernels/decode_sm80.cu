@@ -1,0 +1,446 @@
+/*
+ * Decode attention: one query row per request over all of its blocks, memory bound.
+ *
+ * The work is a line of units.  A unit is one KV block of one segment, a segment one
+ * (request, KV head, up to 16 of its query heads), request by request, segment by segment.
+ * The grid is as large as what the GPU runs at once and every thread block takes an equal
+ * stretch of the line, whatever the lengths of the requests are: it finds its stretch from
+ * ctx, so lengths never leave the device.  The part of a stretch inside one segment is a
+ * piece.  A piece that is the whole segment writes the output; of the others a thread block
+ * has at most two, its first (slot 0) and one that begins a segment (slot 1), and leaves
+ * unnormalised fp32 sums for a second, small kernel.
+ *
+ * In a thread block each of four warps takes 16 keys of every 64 and runs on its own: its own
+ * ring of copies, its own online softmax, the heads as the 16 rows of mma m16n8k16 (idle
+ * rows cost nothing, the loads are the bottleneck).  The warps meet at the end of a piece.
+ *
+ * In flight per multiprocessor at head size 128: 2 thread blocks x 4 warps x 2 of 3 stages x
+ * 8 KiB = 128 KiB.  H200 needs about 4.8 TB/s x 1 us / 132 = 36 KiB.
+ */
+#include "config.h"
+
+#include <cuda_runtime.h>
+#include <math.h>
+
+#include "kernels/cuda.h"
+#include "kernels/executor.h"
+#include "kernels/softmax.cuh"
+
+constexpr int PAGE = 128;
+constexpr int HEADS = 16;		// of a segment, at most
+constexpr int WARPS = 4;
+constexpr int THREADS = WARPS * 32;
+constexpr int WARP_KEYS = 16;		// of a step
+constexpr int STEPS = PAGE / (WARPS * WARP_KEYS);	// of a block
+constexpr int STAGES = 3;
+constexpr int BLOCKS_PER_SM = 2;
+constexpr int MAX_BLOCKS = 512;		// of the grid; a multiprocessor more than 256 stays idle
+constexpr unsigned ALL = 0xffffffff;
+
+template <int D> struct ring {
+	bf16_t k[STAGES][WARP_KEYS * D];
+	bf16_t v[STAGES][WARP_KEYS * D];
+};
+
+template <int D> struct sums {
+	float o[WARPS][HEADS][D + 8];	// + 8: two rows share no bank
+	float max[WARPS][HEADS], sum[WARPS][HEADS];
+};
+
+template <int D> union decode_smem {
+	struct ring<D> ring[WARPS];
+	struct sums<D> sums;		// once the ring has drained
+};
+static_assert(BLOCKS_PER_SM * sizeof(union decode_smem<128>) <= 225 * 1024, "they fit");
+
+struct decode_args {
+	struct attn_batch b;
+	const bf16_t *q;
+	struct kv_cache kv;
+	bf16_t *out;
+	float *part;			// [grid][2][HEADS][D + 2]: o, then max and sum
+};
+
+struct piece {
+	int req, seg;			// segment of the request
+	int blk, stop, n_blk;		// blocks [blk, stop) of n_blk
+	int slot;
+};
+
+/* ---- the line of units ---- */
+
+static __host__ __device__ __forceinline__ int segments_per_kv_head(const struct attn_shape &s)
+{
+	return (s.q_heads / s.kv_heads + HEADS - 1) / HEADS;
+}
+
+/* Segments of a request. */
+static __host__ __device__ __forceinline__ int segments(const struct attn_shape &s)
+{
+	return s.kv_heads * segments_per_kv_head(s);
+}
+
+static __device__ __forceinline__ int first_head(const struct attn_shape &s, int seg)
+{
+	int per = segments_per_kv_head(s);
+
+	return seg / per * (s.q_heads / s.kv_heads) + seg % per * HEADS;
+}
+
+static __device__ __forceinline__ int n_heads(const struct attn_shape &s, int seg)
+{
+	int left = s.q_heads / s.kv_heads - seg % segments_per_kv_head(s) * HEADS;
+
+	return left < HEADS ? left : HEADS;
+}
+
+static __device__ __forceinline__ int n_blocks(const struct attn_batch &b, int req)
+{
+	return b.ctx[req] / PAGE + 1;
+}
+
+/* Blocks of the requests before n, by one warp. */
+static __device__ int blocks_before(const struct attn_batch &b, int n, int lane)
+{
+	int sum = 0;
+
+	for (int r = lane; r < n; r += 32)
+		sum += n_blocks(b, r);
+	return warp_sum(sum);
+}
+
+/* The request that unit u < all units belongs to, and the blocks before it, by one warp. */
+static __device__ int find_request(const struct attn_batch &b, int64_t u, int lane, int *before)
+{
+	int base = 0;
+
+	for (int r = 0; ; r += 32) {
+		int n = r + lane < b.n_req ? n_blocks(b, r + lane) : 0, to = n;
+		unsigned past;
+
+		for (int i = 1; i < 32; i *= 2) {
+			int left = __shfl_up_sync(ALL, to, i);
+
+			to += lane >= i ? left : 0;
+		}
+		past = __ballot_sync(ALL, (int64_t)(base + to) * segments(b.shape) > u);
+		if (past) {
+			int i = __ffs(past) - 1;
+
+			*before = base + __shfl_sync(ALL, to - n, i);
+			return r + i;
+		}
+		base += __shfl_sync(ALL, to, 31);
+	}
+}
+
+/* Thread block i of n has the units [i * total / n, (i + 1) * total / n). */
+static __device__ __forceinline__ int64_t share_begin(int64_t total, int i, int n)
+{
+	return total * i / n;
+}
+
+static __device__ __forceinline__ int share_of(int64_t total, int64_t u, int n)
+{
+	return (int)(((u + 1) * n - 1) / total);
+}
+
+/* ---- a piece ---- */
+
+/* The warp's 16 keys of one step into its ring; zeros from key n on. */
+template <int D>
+static __device__ __forceinline__ void copy_keys(uint32_t dst, const bf16_t *src, int n, int lane)
+{
+	constexpr int PIECES = D / 8;
+	int c = lane % PIECES, first = lane / PIECES;
+
+#pragma unroll
+	for (int i = 0; i < WARP_KEYS; i += 32 / PIECES)
+		cp_async_16(dst + swizzle<D>(first + i, c), src + (first + i) * D + c * 8,
+			    first + i < n ? 16 : 0);
+}
+
+/* The A operand of every k step: the heads' rows of q, zeros past n. */
+template <int D>
+static __device__ __forceinline__ void load_q(uint32_t (&a)[D / 16][4], const bf16_t *q, int n,
+					      int lane)
+{
+#pragma unroll
+	for (int d = 0; d < D / 16; d++)
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			int row = lane / 4 + i % 2 * 8, col = d * 16 + lane % 4 * 2 + i / 2 * 8;
+
+			a[d][i] = row < n ? *(const uint32_t *)(q + row * D + col) : 0;
+		}
+}
+
+/* One warp's 16 keys: online softmax over their scores, then o += p v. */
+template <int D>
+static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
+					    const uint32_t (&q)[D / 16][4], uint32_t k, uint32_t v,
+					    int n, int lane)
+{
+	float s[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
+	uint32_t b[4], p[4];
+
+#pragma unroll
+	for (int d = 0; d < D / 16; d++) {
+		ldmatrix_x4(b, k + swizzle<D>(lane & 15, d * 2 + (lane >> 4)));
+		mma_m16n8k16(s[0], q[d], b[0], b[2]);
+		mma_m16n8k16(s[1], q[d], b[1], b[3]);
+	}
+	if (n < WARP_KEYS) {
+		int seen[2] = { n - 1, n - 1 };
+
+		softmax_mask(s, seen, lane);
+	}
+	softmax_step<2, D>(s, o, max, sum);
+	softmax_operand(p, s[0], s[1]);
+#pragma unroll
+	for (int d = 0; d < D / 16; d++) {
+		ldmatrix_x4_trans(b, v + swizzle<D>(lane & 15, d * 2 + (lane >> 4)));
+		mma_m16n8k16(o[2 * d], p, b[0], b[1]);
+		mma_m16n8k16(o[2 * d + 1], p, b[2], b[3]);
+	}
+}
+
+/* Everything one warp does for a piece. */
+template <int D>
+static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct piece &p,
+						struct ring<D> &ring, float (&o)[D / 8][4],
+						float (&max)[2], float (&sum)[2], int warp,
+						int lane)
+{
+	const int32_t *page = a.b.page + a.b.page0[p.req];
+	const struct attn_shape &s = a.b.shape;
+	int n = (p.stop - p.blk) * STEPS, n_key = a.b.ctx[p.req] + 1, pages = 0;
+	int head = first_head(s, p.seg), kv_head = p.seg / segments_per_kv_head(s);
+	uint32_t q[D / 16][4];
+
+	// First key of this warp in step i.
+	auto key_of = [&](int i) {
+		return p.blk * PAGE + (i * WARPS + warp) * WARP_KEYS;
+	};
+	auto copy = [&](int i) {
+		int blk = i / STEPS, key = key_of(i), at;
+		size_t off;
+
+		if (i % STEPS == 0 && blk % 32 == 0)	// the next 32 page numbers, one a lane
+			pages = p.blk + blk + lane < p.stop ? page[p.blk + blk + lane] : 0;
+		at = __shfl_sync(ALL, pages, blk % 32);
+		off = (((size_t)at * s.kv_heads + kv_head) * PAGE + key % PAGE) * D;
+		copy_keys<D>(smem_addr(ring.k[i % STAGES]), a.kv.k + off, n_key - key, lane);
+		copy_keys<D>(smem_addr(ring.v[i % STAGES]), a.kv.v + off, n_key - key, lane);
+	};
+
+	for (int i = 0; i < STAGES - 1; i++) {
+		if (i < n)
+			copy(i);
+		cp_async_commit();
+	}
+	load_q<D>(q, a.q + ((size_t)p.req * s.q_heads + head) * D, n_heads(s, p.seg), lane);
+	for (int i = 0; i < n; i++) {
+		cp_async_wait<STAGES - 2>();
+		__syncwarp();		// every lane's copies are there, step i - 1 is over
+		if (i + STAGES - 1 < n)
+			copy(i + STAGES - 1);
+		cp_async_commit();
+		step<D>(o, max, sum, q, smem_addr(ring.k[i % STAGES]),
+			smem_addr(ring.v[i % STAGES]), n_key - key_of(i), lane);
+	}
+	cp_async_wait<0>();
+}
+
+/* Add up the warps: the output of a whole segment, or a slot of sums. */
+template <int D>
+static __device__ __forceinline__ void finish(const struct decode_args &a, const struct piece &p,
+					      const struct sums<D> &sums)
+{
+	int head = first_head(a.b.shape, p.seg), n = n_heads(a.b.shape, p.seg);
+	bool whole = p.stop - p.blk == p.n_blk;
+
+	for (int i = threadIdx.x; i < n * D; i += THREADS) {
+		int h = i / D, d = i % D;
+		float max = -INFINITY, sum = 0, o = 0, base;
+
+		for (int w = 0; w < WARPS; w++)
+			max = fmaxf(max, sums.max[w][h]);
+		base = max == -INFINITY ? 0 : max;
+		for (int w = 0; w < WARPS; w++) {
+			float weight = ex2((sums.max[w][h] - base) * softmax_scale_log2<D>);
+
+			sum += weight * sums.sum[w][h];
+			o += weight * sums.o[w][h][d];
+		}
+		if (whole) {
+			bf16_t *out = a.out + ((size_t)p.req * a.b.shape.q_heads + head + h) * D;
+
+			out[d] = (bf16_t)pack_bf16(o / sum, 0);
+		} else {
+			float *part = a.part + ((size_t)p.slot * HEADS + h) * (D + 2);
+
+			part[d] = o;
+			if (!d) {
+				part[D] = max;
+				part[D + 1] = sum;
+			}
+		}
+	}
+}
+
+template <int D>
+static __device__ __forceinline__ void run_piece(const struct decode_args &a, const struct piece &p,
+						 union decode_smem<D> &sm)
+{
+	int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	float o[D / 8][4], max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+
+#pragma unroll
+	for (int d = 0; d < D / 8; d++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			o[d][e] = 0;
+	run_warp<D>(a, p, sm.ring[warp], o, max, sum, warp, lane);
+	__syncthreads();			// the rings are drained
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		int row = lane / 4 + h * 8;
+		float all = quad_sum(sum[h]);
+
+#pragma unroll
+		for (int d = 0; d < D / 8; d++)
+			*(float2 *)&sm.sums.o[warp][row][d * 8 + lane % 4 * 2] =
+				make_float2(o[d][2 * h], o[d][2 * h + 1]);
+		if (lane % 4 == 0) {
+			sm.sums.max[warp][row] = max[h];
+			sm.sums.sum[warp][row] = all;
+		}
+	}
+	__syncthreads();
+	finish<D>(a, p, sm.sums);
+	__syncthreads();			// before the next piece fills the rings
+}
+
+/* ---- the kernels ---- */
+
+template <int D>
+static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+decode_split(const struct decode_args a)
+{
+	extern __shared__ __align__(128) char smem[];
+	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
+	int lane = threadIdx.x % 32, n_seg = segments(a.b.shape), before;
+	int64_t total = (int64_t)blocks_before(a.b, a.b.n_req, lane) * n_seg;
+	int64_t u = share_begin(total, blockIdx.x, gridDim.x);
+	int64_t end = share_begin(total, blockIdx.x + 1, gridDim.x);
+	struct piece p;
+
+	if (u >= end)
+		return;
+	p.req = find_request(a.b, u, lane, &before);
+	p.n_blk = n_blocks(a.b, p.req);
+	p.seg = (int)((u - (int64_t)before * n_seg) / p.n_blk);
+	p.blk = (int)((u - (int64_t)before * n_seg) % p.n_blk);
+	for (;;) {
+		p.stop = end - u < p.n_blk - p.blk ? p.blk + (int)(end - u) : p.n_blk;
+		p.slot = blockIdx.x * 2 + !p.blk;
+		run_piece<D>(a, p, sm);
+		u += p.stop - p.blk;
+		if (u >= end)
+			return;
+		p.blk = 0;
+		if (++p.seg == n_seg) {
+			p.seg = 0;
+			p.n_blk = n_blocks(a.b, ++p.req);
+		}
+	}
+}
+
+/* One thread block per (segment, head), one thread per channel: the sums of the thread
+ * blocks first ... last of the other grid, unless one had the whole segment. */
+template <int D>
+static __global__ void __launch_bounds__(D) decode_merge(const struct decode_args a, int grid)
+{
+	int lane = threadIdx.x % 32, n_seg = segments(a.b.shape);
+	int req = blockIdx.x / n_seg, seg = blockIdx.x % n_seg, h = blockIdx.y;
+	int before = blocks_before(a.b, req, lane), n_blk = n_blocks(a.b, req);
+	int64_t total = (int64_t)blocks_before(a.b, a.b.n_req, lane) * n_seg;
+	int64_t u = (int64_t)before * n_seg + (int64_t)seg * n_blk;
+	int first = share_of(total, u, grid), last = share_of(total, u + n_blk - 1, grid);
+	float max = -INFINITY, sum = 0, o = 0, base;
+	bf16_t *out;
+
+	auto part_of = [&](int i) {
+		return a.part + ((size_t)(i * 2 + (i == first)) * HEADS + h) * (D + 2);
+	};
+	auto has_part = [&](int i) {
+		return share_begin(total, i, grid) < share_begin(total, i + 1, grid);
+	};
+
+	if (first == last || h >= n_heads(a.b.shape, seg))
+		return;
+	for (int i = first; i <= last; i++)
+		if (has_part(i))
+			max = fmaxf(max, part_of(i)[D]);
+	base = max == -INFINITY ? 0 : max;
+	for (int i = first; i <= last; i++)
+		if (has_part(i)) {
+			const float *part = part_of(i);
+			float weight = ex2((part[D] - base) * softmax_scale_log2<D>);
+
+			sum += weight * part[D + 1];
+			o += weight * part[threadIdx.x];
+		}
+	out = a.out + ((size_t)req * a.b.shape.q_heads + first_head(a.b.shape, seg) + h) * D;
+	out[threadIdx.x] = (bf16_t)pack_bf16(o / sum, 0);
+}
+
+/* ---- launch ---- */
+
+size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
+{
+	(void)l;
+	return (size_t)MAX_BLOCKS * 2 * HEADS * (size_t)(s->head_dim + 2) * sizeof(float);
+}
+
+template <int D>
+static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int bytes = (int)sizeof(union decode_smem<D>);
+	int group = a.b.shape.q_heads / a.b.shape.kv_heads;
+	int device, grid;
+	dim3 merge;
+
+	CU(cudaGetDevice(&device));
+	CU(cudaDeviceGetAttribute(&grid, cudaDevAttrMultiProcessorCount, device));
+	grid = grid * BLOCKS_PER_SM < MAX_BLOCKS ? grid * BLOCKS_PER_SM : MAX_BLOCKS;
+	CU(cudaFuncSetAttribute(decode_split<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				bytes));
+	decode_split<D><<<grid, THREADS, bytes, stream>>>(a);
+	CU_LAUNCHED();
+	merge = dim3(a.b.n_req * segments(a.b.shape), group < HEADS ? group : HEADS);
+	decode_merge<D><<<merge, D, 0, stream>>>(a, grid);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status decode_enqueue(const struct attn_batch *b, const bf16_t *q,
+			      const struct kv_cache *kv, bf16_t *out, void *work, void *stream,
+			      struct ar_err *err)
+{
+	struct decode_args a = { *b, q, *kv, out, (float *)work };
+
+	if (b->shape.page_tok != PAGE)
+		return ar_fail(err, AR_USAGE, "decode on the GPU takes blocks of %d tokens, "
+			       "not %d", PAGE, b->shape.page_tok);
+	if (b->shape.head_dim != 64 && b->shape.head_dim != 128)
+		return ar_fail(err, AR_USAGE, "decode on the GPU takes head sizes 64 and 128, "
+			       "not %d", b->shape.head_dim);
+	if (!b->n_req)
+		return AR_OK;
+	return b->shape.head_dim == 64 ? launch<64>(a, (cudaStream_t)stream, err) :
+					 launch<128>(a, (cudaStream_t)stream, err);
+}

@@ -1,0 +1,109 @@
+/* Device primitives: one inline function per PTX instruction (sm_80 and later), and the
+ * few idioms every matrix kernel needs.  No policy, no method. */
+#ifndef AR_DEVICE_CUH
+#define AR_DEVICE_CUH
+
+#include <stdint.h>
+
+/* Address in the shared state space, as the instructions below take it. */
+static __device__ __forceinline__ uint32_t smem_addr(const void *p)
+{
+	return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* PTX ISA, "cp.async".  Copy 16 bytes past the L1 cache; n < 16 reads n bytes and writes zeros
+ * for the rest. */
+static __device__ __forceinline__ void cp_async_16(uint32_t dst, const void *src, int n)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+		     :: "r"(dst), "l"(__cvta_generic_to_global(src)), "r"(n) : "memory");
+}
+
+/* PTX ISA, "cp.async.commit_group". */
+static __device__ __forceinline__ void cp_async_commit()
+{
+	asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* PTX ISA, "cp.async.wait_group".  Until at most N of this thread's groups are under way. */
+template <int N>
+static __device__ __forceinline__ void cp_async_wait()
+{
+	asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
+}
+
+/* PTX ISA, "ldmatrix", .x4: four 8x8 matrices of 16-bit elements.  Lane 8 i + j gives the
+ * address of row j of matrix i; lane l receives elements 2 (l % 4), + 1 of row l / 4 of each. */
+static __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t addr)
+{
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(addr) : "memory");
+}
+
+/* The same with each matrix transposed. */
+static __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t addr)
+{
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(addr) : "memory");
+}
+
+/* PTX ISA, "mma", .m16n8k16, bf16 in, fp32 out: c += a b.  With g = l / 4, t = 2 (l % 4), lane l
+ * holds a[0..3] = (g, t), (g + 8, t), (g, t + 8), (g + 8, t + 8) as (row, k), k and k + 1
+ * packed; b0, b1 = (t, g), (t + 8, g) as (k, column); c[0..3] = (g, t), (g, t + 1),
+ * (g + 8, t), (g + 8, t + 1) as (row, column). */
+static __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4],
+						    uint32_t b0, uint32_t b1)
+{
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+	    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+	    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* PTX ISA, "cvt", .rn.bf16x2.f32: lo in the lower half. */
+static __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi)
+{
+	uint32_t r;
+
+	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+	return r;
+}
+
+/* PTX ISA, "ex2.approx.ftz": 2 to the x; 0 for -inf. */
+static __device__ __forceinline__ float ex2(float x)
+{
+	float r;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+	return r;
+}
+
+/* Over the four lanes that hold one row of an mma accumulator. */
+static __device__ __forceinline__ float quad_max(float x)
+{
+	x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
+	return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+
+static __device__ __forceinline__ float quad_sum(float x)
+{
+	x += __shfl_xor_sync(0xffffffff, x, 1);
+	return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+static __device__ __forceinline__ int warp_sum(int x)
+{
+	for (int i = 16; i; i >>= 1)
+		x += __shfl_xor_sync(0xffffffff, x, i);
+	return x;
+}
+
+/* Byte offset of 16-byte piece c of row r in a shared tile of rows of D bf16.  Any eight
+ * consecutive rows have the same piece in different banks. */
+template <int D>
+static __device__ __forceinline__ uint32_t swizzle(int r, int c)
+{
+	return (uint32_t)(r * D * 2 + ((c ^ (r & 7)) << 4));
+}
+
+#endif

@@ -1,0 +1,22 @@
+/* The executors, in the order of --help. */
+#include "config.h"
+
+#include "kernels/executor.h"
+
+#include <string.h>
+
+extern const struct executor executor_paged, executor_blocksparse;
+
+const struct executor *const executors[] = {
+	&executor_paged,
+	&executor_blocksparse,
+	NULL
+};
+
+const struct executor *executor_find(const char *name)
+{
+	for (int i = 0; executors[i]; i++)
+		if (!strcmp(executors[i]->name, name))
+			return executors[i];
+	return NULL;
+}

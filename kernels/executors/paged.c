@@ -1,0 +1,26 @@
+/* Dense attention over one block table per (request, group of heads): the heads of a group
+ * are packed into one tile, so a block is read once for all of them. */
+#include "config.h"
+
+#include "kernels/attend.h"
+
+static enum ar_status paged_ref(const struct attn_batch *b, int heads,
+				const struct block_lists *lists, const bf16_t *q,
+				const struct kv_cache *kv, bf16_t *out, float *lse,
+				struct ar_err *err)
+{
+	return attend_ref(b, attend_plan_rows, heads, lists, q, kv, out, lse, err);
+}
+
+extern const struct executor executor_paged;
+const struct executor executor_paged = {
+	.name = "paged",
+	.title = "dense attention over a block table per group of heads",
+	.origin = "CompactAttention, zero-copy execution (appendix B.2)",
+	.takes = TAKES_ALL | TAKES_TABLE,
+	.plan = attend_plan_rows,
+	.ref = paged_ref,
+#if HAVE_CUDA
+	.enqueue = attend_enqueue,
+#endif
+};

@@ -1,0 +1,532 @@
+/* Tile plans and the reference of attention, without a GPU. */
+#include "config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/attend.h"
+#include "tests/attend-case.h"
+#include "tests/tap.h"
+
+void *__real_malloc(size_t n);
+void *__wrap_malloc(size_t n);
+
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
+
+static long countdown = -1;
+static int fired;
+static int alone;		/* no threads to be had */
+
+void *__wrap_malloc(size_t n)
+{
+	if (countdown >= 0 && countdown-- == 0) {
+		fired = 1;
+		return NULL;
+	}
+	return __real_malloc(n);
+}
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg)
+{
+	return alone ? EAGAIN : __real_pthread_create(t, a, f, arg);
+}
+
+struct result {
+	bf16_t *out;
+	float *f, *lse;		/* f: out in fp32 */
+	size_t n, n_row;
+};
+
+static struct result result_new(const struct attend_case *c)
+{
+	struct result x = { .n = c->q_len, .n_row = c->q_len / (size_t)c->b.shape.head_dim };
+
+	x.out = malloc((x.n + 1) * sizeof *x.out);
+	x.f = malloc((x.n + 1) * sizeof *x.f);
+	x.lse = malloc((x.n_row + 1) * sizeof *x.lse);
+	if (!x.out || !x.f || !x.lse)
+		bail_out("out of memory");
+	memset(x.out, 0xff, x.n * sizeof *x.out);
+	return x;
+}
+
+static void result_free(struct result *x)
+{
+	free(x->out);
+	free(x->f);
+	free(x->lse);
+}
+
+static void ref(struct result *x, const struct attend_case *c, attend_plan_fn *cut, int heads,
+		const struct block_lists *lists)
+{
+	struct ar_err err;
+
+	if (attend_ref(&c->b, cut, heads, lists, c->q, &c->kv, x->out, x->lse, &err))
+		bail_out("reference: %s", err.msg);
+	for (size_t i = 0; i < x->n; i++)
+		x->f[i] = bf16_to_f32(x->out[i]);
+}
+
+/* ---- the vectors ---- */
+
+static void vector_case(struct attend_case *c)
+{
+	static const float k[14][2] = {
+		{2, 0}, {2, 0}, {0, 4}, {0, 4}, {4, -2}, {0, 2}, {-3, 0}, {-5, 0},
+		{0, -1}, {0, -1}, {1, 1}, {1, 1}, {1, -1}, {1, -1}
+	};
+	static const float q[4][2][2] = {
+		{{2, 0}, {0, 2}}, {{2, 0}, {0, 2}}, {{0, -2}, {-2, 0}}, {{2, 0}, {-2, 0}}
+	};
+	struct attn_shape s = { .q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2 };
+	struct rng rng = { 1 };
+
+	case_make(c, &s, 1, (const int[]){ 10 }, (const int[]){ 4 }, FILL_NORMAL, &rng);
+	for (int t = 0; t < 14; t++)
+		for (int d = 0; d < 2; d++) {
+			int at = (c->b.page[t / 2] * 2 + t % 2) * 2 + d;
+
+			c->kv.k[at] = bf16_from_f32(k[t][d]);
+			c->kv.v[at] = bf16_from_f32(d ? -(float)t : (float)t);
+		}
+	for (int i = 0; i < 16; i++)
+		c->q[i] = bf16_from_f32(q[i / 4][i / 2 % 2][i % 2]);
+}
+
+/* want: [head][row] */
+static void check_vector(const struct result *x, const float want[2][4], const char *what)
+{
+	float got[16], full[16];
+
+	for (int i = 0; i < 16; i++) {
+		got[i] = x->f[i];
+		full[i] = (i % 2 ? -1 : 1) * want[i / 2 % 2][i / 4];
+	}
+	is_f32(got, full, 16, 0, 0x1p-8, "%s", what);
+}
+
+static void test_vectors(void)
+{
+	static const float dense[2][4] = {
+		{3.736581f, 3.826211f, 6.103889f, 4.035125f},
+		{2.634018f, 2.691163f, 6.939775f, 6.940951f}
+	};
+	static const float sparse[2][4] = {
+		{3.714782f, 3.805778f, 5.124460f, 3.855740f},
+		{2.546403f, 2.606075f, 6.944567f, 6.945747f}
+	};
+	static const float table[2][4] = {
+		{3.707466f, 3.797999f, 5.333435f, 4.008826f},
+		{2.629245f, 2.686469f, 6.937280f, 6.938458f}
+	};
+	uint16_t fp[4][3] = { {0, 2, 5}, {0, 1, 5}, {0, 2, 6}, {0, 3, 6} };
+	uint16_t t[6] = { 0, 1, 2, 3, 5, 6 };
+	uint16_t twice[4][6];
+	int32_t n_fp[4] = { 3, 3, 3, 3 }, n_t[2] = { 6, 6 }, n_twice[4] = { 6, 6, 6, 6 };
+	struct block_lists all = { 0 };
+	struct attend_case c;
+	struct result x;
+
+	for (int i = 0; i < 4; i++)
+		memcpy(twice[i], t, sizeof t);
+	vector_case(&c);
+	x = result_new(&c);
+	ref(&x, &c, attend_plan_rows, 0, &all);
+	check_vector(&x, dense, "paged: every block gives the dense vector");
+	ref(&x, &c, attend_plan_blocks, 0, &all);
+	check_vector(&x, dense, "blocksparse: every block gives the dense vector");
+	ref(&x, &c, attend_plan_blocks, 0, &(struct block_lists){ fp[0], n_fp, 3 });
+	check_vector(&x, sparse, "blocksparse: lists per query block and head");
+	ref(&x, &c, attend_plan_rows, 2, &(struct block_lists){ t, n_t, 6 });
+	check_vector(&x, table, "paged: one table for the group");
+	ref(&x, &c, attend_plan_rows, 1, &(struct block_lists){ twice[0], n_t, 6 });
+	check_vector(&x, table, "paged: the same table for each head");
+	ref(&x, &c, attend_plan_blocks, 0, &(struct block_lists){ twice[0], n_twice, 6 });
+	check_vector(&x, table, "blocksparse: the same table for each query block");
+	result_free(&x);
+	case_free(&c);
+}
+
+/* ---- against a naive softmax in double ---- */
+
+static void naive_row(const struct attend_case *c, int r, int row, int h, const uint16_t *list,
+		      int n, double *out, double *lse)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int dim = s->head_dim, pos = c->b.ctx[r] + row;
+	const bf16_t *q = c->q + ((c->b.row0[r] + row) * s->q_heads + h) * dim;
+	double sum = 0;
+
+	for (int d = 0; d < dim; d++)
+		out[d] = 0;
+	for (int i = 0; i < n; i++)
+		for (int t = 0; t < s->page_tok && list[i] * s->page_tok + t <= pos; t++) {
+			int page = c->b.page[c->b.page0[r] + list[i]];
+			size_t at = (size_t)((page * s->kv_heads + h / (s->q_heads / s->kv_heads)) *
+					     s->page_tok + t) * (size_t)dim;
+			double dot = 0, e;
+
+			for (int d = 0; d < dim; d++)
+				dot += (double)bf16_to_f32(q[d]) *
+				       bf16_to_f32(c->kv.k[at + (size_t)d]);
+			e = exp(dot / sqrt(dim));
+			sum += e;
+			for (int d = 0; d < dim; d++)
+				out[d] += e * bf16_to_f32(c->kv.v[at + (size_t)d]);
+		}
+	for (int d = 0; d < dim && sum > 0; d++)
+		out[d] /= sum;
+	*lse = log(sum);
+}
+
+/* Which list row (row, h) of request r is under. */
+static int list_of(const struct attend_case *c, attend_plan_fn *cut, int heads, int r, int row,
+		   int h)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int group = s->q_heads / s->kv_heads, per;
+
+	if (cut == attend_plan_blocks)
+		return (c->b.qblk0[r] + (c->b.ctx[r] + row) / s->page_tok -
+			c->b.ctx[r] / s->page_tok) * s->q_heads + h;
+	heads = heads ? heads : group;
+	per = (group + heads - 1) / heads;
+	return (r * s->kv_heads + h / group) * per + h % group / heads;
+}
+
+static void naive(struct result *x, const struct attend_case *c, attend_plan_fn *cut, int heads,
+		  const struct block_lists *l)
+{
+	const struct attn_shape *s = &c->b.shape;
+	double out[256];
+
+	for (int r = 0; r < c->b.n_req; r++)
+		for (int row = 0; row < c->b.row0[r + 1] - c->b.row0[r]; row++)
+			for (int h = 0; h < s->q_heads; h++) {
+				int i = list_of(c, cut, heads, r, row, h);
+				size_t at = (size_t)((c->b.row0[r] + row) * s->q_heads + h);
+				double lse;
+
+				naive_row(c, r, row, h, l->block + i * l->stride, l->n[i],
+					  out, &lse);
+				x->lse[at] = (float)lse;
+				for (int d = 0; d < s->head_dim; d++)
+					x->f[at * (size_t)s->head_dim + (size_t)d] = (float)out[d];
+			}
+}
+
+static int same_lse(const float *a, const float *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (a[i] != b[i] && !(fabsf(a[i] - b[i]) < 1e-4f))
+			return 0;
+	return 1;
+}
+
+struct draw {
+	struct attn_shape s;
+	int n_req, ctx[4], rows[4];
+	int heads;
+};
+
+static struct draw draw_shape(struct rng *rng)
+{
+	static const int page[] = { 1, 2, 8, 16 }, dim[] = { 1, 2, 5, 16, 64 };
+	int kv_heads = 1 + (int)rng_below(rng, 3), group = 1 + (int)rng_below(rng, 8);
+	struct draw d = {
+		.s = { .q_heads = kv_heads * group, .kv_heads = kv_heads,
+		       .head_dim = dim[rng_below(rng, 5)], .page_tok = page[rng_below(rng, 4)] },
+		.n_req = 1 + (int)rng_below(rng, 4),
+		.heads = (int)rng_below(rng, (uint64_t)group + 1),
+	};
+
+	for (int r = 0; r < d.n_req; r++) {
+		d.ctx[r] = (int)rng_below(rng, 40);
+		d.rows[r] = (int)rng_below(rng, 40);
+	}
+	return d;
+}
+
+static void test_naive(attend_plan_fn *cut, const char *name)
+{
+	struct rng rng = { 2 };
+	int bad = 0, bad_lse = 0;
+
+	for (int i = 0; i < 60; i++) {
+		struct draw d = draw_shape(&rng);
+		struct attend_case c;
+		struct block_lists l;
+		struct result got, want;
+
+		case_make(&c, &d.s, d.n_req, d.ctx, d.rows, i % 3, &rng);
+		case_lists(&c, case_n_list(&c, cut, d.heads), 0.6, &l, &rng);
+		got = result_new(&c);
+		want = result_new(&c);
+		ref(&got, &c, cut, d.heads, &l);
+		naive(&want, &c, cut, d.heads, &l);
+		for (size_t k = 0; k < got.n; k++)
+			bad += !(fabsf(got.f[k] - want.f[k]) <=
+				 1e-4f + 0x1p-8f * fabsf(want.f[k]));
+		bad_lse += i % 3 != FILL_HUGE && !same_lse(got.lse, want.lse, got.n_row);
+		result_free(&got);
+		result_free(&want);
+		lists_free(&l);
+		case_free(&c);
+	}
+	is_int(bad, 0, "%s: the outputs are those of a softmax in double", name);
+	is_int(bad_lse, 0, "%s: so is the log-sum-exp, -inf where no key is seen", name);
+}
+
+/* ---- properties ---- */
+
+static void full_lists(const struct attend_case *c, int n, struct block_lists *l, struct rng *rng)
+{
+	case_lists(c, n, 0, l, rng);
+	for (int i = 0; i < n; i++) {
+		l->n[i] = l->stride;
+		for (int j = 0; j < l->stride; j++)
+			l->block[i * l->stride + j] = (uint16_t)j;
+	}
+}
+
+static void test_dense(void)
+{
+	struct rng rng = { 3 };
+	int differ_full = 0, differ_pack = 0, differ_alone = 0, nonzero = 0;
+
+	for (int i = 0; i < 40; i++) {
+		struct draw d = draw_shape(&rng);
+		struct block_lists all = { 0 }, full;
+		struct attend_case c;
+		struct result a, b;
+
+		case_make(&c, &d.s, d.n_req, d.ctx, d.rows, FILL_NORMAL, &rng);
+		full_lists(&c, case_n_list(&c, attend_plan_rows, d.heads), &full, &rng);
+		a = result_new(&c);
+		b = result_new(&c);
+		ref(&a, &c, attend_plan_rows, d.heads, &all);
+		ref(&b, &c, attend_plan_rows, d.heads, &full);
+		differ_full += memcmp(a.out, b.out, a.n * sizeof *a.out) != 0 ||
+			       memcmp(a.lse, b.lse, a.n_row * sizeof *a.lse) != 0;
+		ref(&b, &c, attend_plan_blocks, 0, &all);
+		differ_pack += memcmp(a.out, b.out, a.n * sizeof *a.out) != 0;
+		alone = 1;
+		ref(&b, &c, attend_plan_rows, d.heads, &all);
+		alone = 0;
+		differ_alone += memcmp(a.out, b.out, a.n * sizeof *a.out) != 0;
+		for (int k = 0; k < case_n_list(&c, attend_plan_rows, d.heads); k++)
+			full.n[k] = 0;
+		ref(&b, &c, attend_plan_rows, d.heads, &full);
+		for (size_t k = 0; k < b.n; k++)
+			nonzero += b.out[k] != 0;
+		for (size_t k = 0; k < b.n_row; k++)
+			nonzero += b.lse[k] != -INFINITY;
+		result_free(&a);
+		result_free(&b);
+		lists_free(&full);
+		case_free(&c);
+	}
+	is_int(differ_full, 0, "no lists equal full lists bit for bit");
+	is_int(differ_pack, 0, "how rows are packed changes no bit");
+	is_int(differ_alone, 0, "nor does the number of threads");
+	is_int(nonzero, 0, "empty lists give 0 and -inf");
+}
+
+/* Run one chunk of 90 rows, then the same rows as chunks of 37 and 53 over the same cache. */
+static void test_chunks(void)
+{
+	struct attn_shape s = { .q_heads = 4, .kv_heads = 2, .head_dim = 16, .page_tok = 8 };
+	struct rng rng = { 4 };
+	struct block_lists all = { 0 };
+	struct attend_case c;
+	struct result whole, part;
+	size_t row = (size_t)s.q_heads * (size_t)s.head_dim;
+	int32_t row0[2] = { 0, 37 }, ctx = 21;
+	const bf16_t *q;
+	struct attend_case half;
+
+	case_make(&c, &s, 1, (const int[]){ 21 }, (const int[]){ 90 }, FILL_NORMAL, &rng);
+	whole = result_new(&c);
+	part = result_new(&c);
+	ref(&whole, &c, attend_plan_rows, 0, &all);
+	half = c;
+	half.b.row0 = row0;
+	half.b.ctx = &ctx;
+	q = c.q;
+	attend_ref(&half.b, attend_plan_rows, 0, &all, q, &c.kv, part.out, NULL, NULL);
+	row0[1] = 53;
+	ctx += 37;
+	attend_ref(&half.b, attend_plan_rows, 0, &all, q + 37 * row, &c.kv, part.out + 37 * row,
+		   NULL, NULL);
+	ok(!memcmp(part.out, whole.out, part.n * sizeof *part.out),
+	   "two chunks see the keys that one chunk sees");
+	result_free(&whole);
+	result_free(&part);
+	case_free(&c);
+}
+
+static void test_decode(void)
+{
+	struct attn_shape s = { .q_heads = 6, .kv_heads = 2, .head_dim = 8, .page_tok = 8 };
+	int ctx[] = { 0, 1, 7, 8, 60 }, rows[] = { 1, 1, 1, 1, 1 };
+	struct rng rng = { 5 };
+	struct block_lists full;
+	struct attend_case c;
+	struct result got, want;
+
+	case_make(&c, &s, 5, ctx, rows, FILL_NORMAL, &rng);
+	full_lists(&c, case_n_list(&c, attend_plan_rows, 0), &full, &rng);
+	got = result_new(&c);
+	want = result_new(&c);
+	naive(&want, &c, attend_plan_rows, 0, &full);
+	is_int(decode_ref(&c.b, c.q, &c.kv, got.out, NULL), AR_OK, "decode runs");
+	for (size_t i = 0; i < got.n; i++)
+		got.f[i] = bf16_to_f32(got.out[i]);
+	is_f32(got.f, want.f, got.n, 1e-4, 0x1p-8, "a decode row sees all tokens up to its own");
+	lists_free(&full);
+	result_free(&got);
+	result_free(&want);
+	case_free(&c);
+}
+
+/* ---- plans ---- */
+
+/* Mark what the tile covers; false when it does not fit the batch or the packing. */
+static int mark(const struct attend_case *c, attend_plan_fn *cut, int heads,
+		const struct attn_tile *t, uint8_t *seen)
+{
+	const struct attn_batch *b = &c->b;
+	int group = b->shape.q_heads / b->shape.kv_heads;
+
+	if (t->req < 0 || t->req >= b->n_req || t->n_row < 1 || t->n_head < 1 || t->row < 0 ||
+	    t->row + t->n_row > b->row0[t->req + 1] - b->row0[t->req] || t->head < 0 ||
+	    t->head + t->n_head > b->shape.q_heads || t->n_row * t->n_head > ATTEND_ROWS ||
+	    t->head / group != (t->head + t->n_head - 1) / group)
+		return 0;
+	for (int i = t->row; i < t->row + t->n_row; i++)
+		for (int h = t->head; h < t->head + t->n_head; h++) {
+			seen[(b->row0[t->req] + i) * b->shape.q_heads + h]++;
+			if (list_of(c, cut, heads, t->req, i, h) != t->list)
+				return 0;
+		}
+	return 1;
+}
+
+static void test_plan(attend_plan_fn *cut, const char *name)
+{
+	struct rng rng = { 6 };
+	int bad = 0, uncovered = 0, unsorted = 0, miscounted = 0;
+
+	for (int i = 0; i < 200; i++) {
+		struct draw d = draw_shape(&rng);
+		struct attn_tile tile[4 * 40 * 24];
+		uint8_t seen[4 * 40 * 24] = { 0 };
+		struct attend_case c;
+		int n, rank = 255;
+
+		for (int r = 0; r < d.n_req; r++)
+			d.ctx[r] *= 1 + (int)rng_below(&rng, 30);
+		case_make(&c, &d.s, d.n_req, d.ctx, d.rows, FILL_EQUAL, &rng);
+		n = cut(&c.b, d.heads, NULL);
+		miscounted += cut(&c.b, d.heads, tile) != n;
+		for (int k = 0; k < n; k++) {
+			int now, len = (c.b.ctx[tile[k].req] + tile[k].row + tile[k].n_row - 1) /
+				       d.s.page_tok + 1;
+
+			bad += !mark(&c, cut, d.heads, &tile[k], seen);
+			now = attend_rank(len);
+			unsorted += now > rank;
+			rank = now;
+		}
+		for (int k = 0; k < c.b.n_row * d.s.q_heads; k++)
+			uncovered += seen[k] != 1;
+		case_free(&c);
+	}
+	is_int(bad, 0, "%s: tiles stay in their request, KV head, list and size", name);
+	is_int(uncovered, 0, "%s: every (row, head) is in one tile", name);
+	is_int(unsorted, 0, "%s: the longest come first", name);
+	is_int(miscounted, 0, "%s: counting gives the same number", name);
+}
+
+static void test_rank(void)
+{
+	int bad = 0;
+
+	for (int n = 2; n < 1 << 20; n++) {
+		int step = attend_rank(n) - attend_rank(n - 1);
+
+		bad += step < 0 || step > 1;
+	}
+	is_int(bad, 0, "ranks grow with the length, one at a time");
+	ok(attend_rank(1) < attend_rank(2) && attend_rank(7) < attend_rank(8) &&
+	   attend_rank(256) == attend_rank(287) && attend_rank(256) < attend_rank(288),
+	   "short lengths have their own rank, long ones share it within an eighth");
+	ok(attend_rank(1 << 30) < 256, "the largest rank");
+}
+
+/* ---- the rest ---- */
+
+static void test_memory(void)
+{
+	struct attend_case c;
+	struct result x;
+	struct block_lists all = { 0 };
+	long k;
+
+	vector_case(&c);
+	x = result_new(&c);
+	for (k = 0; k < 10; k++) {
+		struct ar_err err = { 0 };
+		enum ar_status st;
+
+		fired = 0, countdown = k;
+		st = attend_ref(&c.b, attend_plan_rows, 0, &all, c.q, &c.kv, x.out, x.lse, &err);
+		countdown = -1;
+		if (!fired)
+			break;
+		ok(st == AR_NOMEM && err.msg[0], "allocation %ld fails cleanly", k);
+	}
+	is_int(k, 2, "every allocation was made to fail");
+	result_free(&x);
+	case_free(&c);
+}
+
+static void test_table(void)
+{
+	int n = 0;
+
+	for (; executors[n]; n++)
+		ok(executor_find(executors[n]->name) == executors[n] && executors[n]->plan &&
+		   executors[n]->ref && !executors[n]->enqueue == !HAVE_CUDA &&
+		   executors[n]->takes & TAKES_ALL, "executor %s is whole", executors[n]->name);
+	is_int(n, 2, "two executors");
+	ok(!executor_find("nothing"), "an unknown name is not found");
+	is_int(attend_plan_rows(&(struct attn_batch){ .shape = { 1, 1, 1, 1 } }, 0, NULL), 0,
+	       "an empty batch has no tiles");
+	is_int(attend_ref(&(struct attn_batch){ .shape = { 1, 1, 1, 1 } }, attend_plan_rows, 0,
+			  &(struct block_lists){ 0 }, NULL, NULL, NULL, NULL, NULL), AR_OK,
+	       "and nothing is done for it");
+}
+
+int main(void)
+{
+	plan(0);
+	test_vectors();
+	test_naive(attend_plan_rows, "paged");
+	test_naive(attend_plan_blocks, "blocksparse");
+	test_dense();
+	test_chunks();
+	test_decode();
+	test_plan(attend_plan_rows, "paged");
+	test_plan(attend_plan_blocks, "blocksparse");
+	test_rank();
+	test_memory();
+	test_table();
+	return done_testing();
+}
