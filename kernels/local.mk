@@ -14,3 +14,7 @@ libattnreplay_a_SOURCES += kernels/cuda.h kernels/device.cuh kernels/softmax.cuh
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/attend_sm80.cu kernels/decode_sm80.cu
 endif
+
+check_PROGRAMS += tests/t-attend-gpu
+tests_t_attend_gpu_SOURCES = tests/t-attend-gpu.c tests/attend-case.c tests/gpu.c tests/gpu.h
+tests_t_attend_gpu_LDADD   = $(TEST_LIBS)
