@@ -18,3 +18,8 @@ endif
 check_PROGRAMS += tests/t-attend-gpu
 tests_t_attend_gpu_SOURCES = tests/t-attend-gpu.c tests/attend-case.c tests/gpu.c tests/gpu.h
 tests_t_attend_gpu_LDADD   = $(TEST_LIBS)
+
+# Not a test: make tests/perf-attend && tests/perf-attend
+EXTRA_PROGRAMS += tests/perf-attend
+tests_perf_attend_SOURCES = tests/perf-attend.c tests/attend-case.c tests/gpu.c tests/gpu.h
+tests_perf_attend_LDADD   = $(TEST_LIBS)
