@@ -1,0 +1,25 @@
+/* KV blocks of a policy.  Without a prefix cache all blocks are alike, so that the pool is a
+ * count; which device page holds what is the backend's business. */
+#ifndef AR_BLOCK_POOL_H
+#define AR_BLOCK_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct block_pool {
+	int64_t n_usable;	/* one less than configured: block 0 is the null block */
+	int64_t n_free;
+	int64_t block_tok;
+};
+
+void block_pool_init(struct block_pool *p, int64_t num_blocks, int64_t block_tok);
+
+/* Blocks that hold n_tok tokens. */
+int64_t block_pool_need(const struct block_pool *p, int64_t n_tok);
+
+/* Raise *owned until it covers n_tok tokens.  False, and nothing changed, when there are not
+ * enough free blocks. */
+bool block_pool_grow(struct block_pool *p, uint32_t *owned, int64_t n_tok);
+void block_pool_release(struct block_pool *p, uint32_t *owned);
+
+#endif

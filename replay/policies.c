@@ -1,0 +1,19 @@
+#include "config.h"
+#include "replay/policy.h"
+
+#include <string.h>
+
+extern const struct policy policy_vllm_0_16;
+
+const struct policy *const policies[] = {
+	&policy_vllm_0_16,
+	NULL
+};
+
+const struct policy *policy_find(const char *name)
+{
+	for (int i = 0; policies[i]; i++)
+		if (!strcmp(policies[i]->name, name))
+			return policies[i];
+	return NULL;
+}

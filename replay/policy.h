@@ -1,0 +1,19 @@
+/* Policies: the scheduling rules of an engine, pinned to its version.  One file each, one row in
+ * policies.c. */
+#ifndef AR_POLICY_H
+#define AR_POLICY_H
+
+#include "replay/sched.h"
+
+struct policy {
+	const char *name, *title, *origin;
+
+	/* Plan one iteration (sched_begin was called) and set s->stop.  An empty plan is allowed
+	 * only if the next one can differ. */
+	void (*compose)(struct sched *s);
+};
+
+extern const struct policy *const policies[];	/* ends with NULL */
+const struct policy *policy_find(const char *name);
+
+#endif

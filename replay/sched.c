@@ -1,0 +1,200 @@
+#include "config.h"
+#include "replay/sched.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
+{
+	uint64_t limit = l->max_len ? (uint64_t)l->max_len : UINT32_MAX;
+	uint64_t len = (uint64_t)r->prompt_tok + r->output_tok;
+
+	return (uint32_t)(len < limit ? len : limit);
+}
+
+/* The last output token is sampled but never computed: it takes no slot. */
+static int64_t most_blocks(const struct sched_limits *l, const struct request *r)
+{
+	int64_t slots = (int64_t)sched_goal(l, r) - 1;
+
+	return (slots + l->block_tok - 1) / l->block_tok;
+}
+
+bool sched_rejects(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+{
+	if (l->max_len && r->prompt_tok >= l->max_len) {
+		snprintf(why, n, "prompt of %" PRIu32 " tokens, maximum length %" PRId64,
+			 r->prompt_tok, l->max_len);
+		return true;
+	}
+	if (l->num_blocks && most_blocks(l, r) > l->num_blocks - 1) {
+		snprintf(why, n, "needs %" PRId64 " KV blocks, %" PRId64 " are usable",
+			 most_blocks(l, r), l->num_blocks - 1);
+		return true;
+	}
+	return false;
+}
+
+static int descending(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x < y) - (x > y);
+}
+
+enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limits *l,
+				  int64_t *num_blocks, struct ar_err *err)
+{
+	int64_t *need = malloc((t->n + 1) * sizeof *need), sum = 1;
+
+	if (!need)
+		return ar_nomem(err);
+	for (size_t i = 0; i < t->n; i++)
+		need[i] = most_blocks(l, &t->req[i]);
+	qsort(need, t->n, sizeof *need, descending);
+	for (size_t i = 0; i < t->n && (int64_t)i < l->max_seqs; i++)
+		sum += need[i];
+	free(need);
+	*num_blocks = sum > 2 ? sum : 2;
+	return AR_OK;
+}
+
+void sched_close(struct sched *s)
+{
+	if (!s)
+		return;
+	free(s->seq);
+	free(s->running);
+	free(s->batch.entry);
+	free(s->preempted);
+	free(s->finished);
+	free(s);
+}
+
+enum ar_status sched_open(struct sched **out, const struct trace *t, const struct sched_limits *l,
+			  struct ar_err *err)
+{
+	size_t most = t->n < (size_t)l->max_seqs ? t->n : (size_t)l->max_seqs;
+	struct sched *s = calloc(1, sizeof *s);
+
+	*out = NULL;
+	if (!s)
+		return ar_nomem(err);
+	s->lim = *l;
+	s->seq = calloc(t->n + 1, sizeof *s->seq);
+	s->running = calloc(most + 1, sizeof *s->running);
+	s->batch.entry = calloc(most + 1, sizeof *s->batch.entry);
+	s->preempted = calloc(most + 1, sizeof *s->preempted);
+	s->finished = calloc(most + 1, sizeof *s->finished);
+	if (!s->seq || !s->running || !s->batch.entry || !s->preempted || !s->finished) {
+		sched_close(s);
+		return ar_nomem(err);
+	}
+	for (size_t i = 0; i < t->n; i++) {
+		s->seq[i].prompt = s->seq[i].known = t->req[i].prompt_tok;
+		s->seq[i].goal = sched_goal(l, &t->req[i]);
+	}
+	s->wait_head = s->wait_tail = SCHED_NONE;
+	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
+	*out = s;
+	return AR_OK;
+}
+
+void sched_arrive(struct sched *s, uint32_t id)
+{
+	s->seq[id].next = SCHED_NONE;
+	if (s->wait_tail == SCHED_NONE)
+		s->wait_head = id;
+	else
+		s->seq[s->wait_tail].next = id;
+	s->wait_tail = id;
+	s->n_waiting++;
+}
+
+void sched_begin(struct sched *s)
+{
+	s->batch.n = s->n_preempted = s->n_finished = 0;
+	s->batch.prefill_tok = s->batch.decode_tok = 0;
+	s->stop = NULL;
+}
+
+bool sched_reserve(struct sched *s, uint32_t id, uint32_t n)
+{
+	struct sched_seq *q = &s->seq[id];
+
+	return block_pool_grow(&s->pool, &q->n_block, (int64_t)q->comp + n);
+}
+
+void sched_plan(struct sched *s, uint32_t id, uint32_t n)
+{
+	struct sched_seq *q = &s->seq[id];
+	struct batch_entry *e = &s->batch.entry[s->batch.n++];
+
+	e->req = id;
+	e->start = q->comp;
+	e->n_tok = n;
+	e->known = q->known;
+	e->decode = n == 1 && q->comp >= q->prompt;
+	e->recompute = q->comp < q->high;
+	e->chunk_no = q->n_chunk++;
+	q->comp += n;
+	e->emit = q->comp == q->known;
+	if (e->recompute)
+		q->recomputed += (q->comp < q->high ? q->comp : q->high) - e->start;
+	if (q->high < q->comp)
+		q->high = q->comp;
+	if (e->decode)
+		s->batch.decode_tok++;
+	else
+		s->batch.prefill_tok += n;
+}
+
+void sched_admit(struct sched *s)
+{
+	uint32_t id = s->wait_head;
+
+	s->wait_head = s->seq[id].next;
+	if (s->wait_head == SCHED_NONE)
+		s->wait_tail = SCHED_NONE;
+	s->n_waiting--;
+	s->running[s->n_running++] = id;
+}
+
+uint32_t sched_preempt_last(struct sched *s)
+{
+	uint32_t id = s->running[--s->n_running];
+	struct sched_seq *q = &s->seq[id];
+
+	block_pool_release(&s->pool, &q->n_block);
+	q->comp = 0;
+	q->n_preempt++;
+	q->next = s->wait_head;
+	if (s->wait_head == SCHED_NONE)
+		s->wait_tail = id;
+	s->wait_head = id;
+	s->n_waiting++;
+	s->preempted[s->n_preempted++] = id;
+	return id;
+}
+
+void sched_complete(struct sched *s)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->batch.n; i++) {
+		const struct batch_entry *e = &s->batch.entry[i];
+		struct sched_seq *q = &s->seq[e->req];
+
+		if (e->emit && ++q->known == q->goal) {
+			block_pool_release(&s->pool, &q->n_block);
+			s->finished[s->n_finished++] = e->req;
+		}
+	}
+	if (!s->n_finished)
+		return;
+	for (size_t i = 0; i < s->n_running; i++)
+		if (s->seq[s->running[i]].known < s->seq[s->running[i]].goal)
+			s->running[n++] = s->running[i];
+	s->n_running = n;
+}

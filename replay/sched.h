@@ -1,0 +1,92 @@
+/*
+ * What continuous-batching schedulers have in common: sequences, the running list, the
+ * waiting queue, the block pool, and the plan of one iteration.  A policy decides; it
+ * does so with the operations below, all O(1) and free of allocation.
+ *
+ * There is no prefill phase and no decode phase: a sequence is the tokens it knows (prompt and
+ * outputs so far) and the positions computed, and every iteration lets the second catch
+ * up with the first.  A decode is the case of one missing position.
+ *
+ *   arrive -> waiting -> running -> finished
+ *                ^          |
+ *                +- preempt +      blocks released, positions forgotten, outputs kept
+ */
+#ifndef AR_SCHED_H
+#define AR_SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "replay/batch.h"
+#include "replay/block_pool.h"
+#include "src/base/status.h"
+#include "traces/trace.h"
+
+struct sched_limits {
+	int64_t max_batched_tok;	/* tokens an iteration */
+	int64_t max_seqs;		/* running sequences */
+	int64_t long_prefill_tok;	/* tokens an iteration of one sequence, 0: no cap */
+	int64_t max_len;		/* prompt and output of a request, 0: no limit */
+	int64_t block_tok, num_blocks;	/* null block included; 0: not known yet */
+};
+
+#define SCHED_NONE UINT32_MAX
+
+struct sched_seq {
+	uint32_t prompt;
+	uint32_t known;		/* prompt and outputs so far */
+	uint32_t comp;		/* positions computed or planned, <= known */
+	uint32_t goal;		/* the known at which it finishes */
+	uint32_t high;		/* largest comp ever: work below it is repeated */
+	uint32_t n_block;	/* owned */
+	uint32_t n_chunk;	/* entries so far */
+	uint32_t n_preempt;
+	uint64_t recomputed;	/* positions computed again */
+	uint32_t next;		/* in the waiting queue */
+};
+
+struct sched {
+	struct sched_limits lim;
+	struct sched_seq *seq;		/* by request number */
+	uint32_t *running;		/* in order of admission */
+	size_t n_running;
+	uint32_t wait_head, wait_tail;	/* SCHED_NONE when empty */
+	size_t n_waiting;
+	struct block_pool pool;
+
+	/* The iteration. */
+	struct batch batch;
+	uint32_t *preempted, *finished;
+	size_t n_preempted, n_finished;
+	const char *stop;		/* why the policy planned no more, one word */
+};
+
+/* Can the request never run?  Then true, and why[] says so. */
+bool sched_rejects(const struct sched_limits *l, const struct request *r, char *why, size_t n);
+/* Tokens, prompt included, at which the request ends: its own length or the limit. */
+uint32_t sched_goal(const struct sched_limits *l, const struct request *r);
+/* A pool in which no sequence of the trace ever waits for a block. */
+enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limits *l,
+				  int64_t *num_blocks, struct ar_err *err);
+
+enum ar_status sched_open(struct sched **out, const struct trace *t, const struct sched_limits *l,
+			  struct ar_err *err);
+void sched_close(struct sched *s);	/* NULL is fine */
+
+/* For the engine.  arrive: request id joins the waiting queue.  begin: forget the last plan.
+ * complete: the plan has run; tokens come out, finished sequences leave. */
+void sched_arrive(struct sched *s, uint32_t id);
+void sched_begin(struct sched *s);
+void sched_complete(struct sched *s);
+
+/* For policies.  reserve: blocks for n more positions; false, and nothing changed, when they are
+ * not there.  plan: run n positions of id.  admit: the head of the queue becomes the last
+ * of running.  preempt_last: the last of running becomes the head of the queue;
+ * returns it. */
+bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);
+void sched_plan(struct sched *s, uint32_t id, uint32_t n);
+void sched_admit(struct sched *s);
+uint32_t sched_preempt_last(struct sched *s);
+
+#endif
