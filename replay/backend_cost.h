@@ -1,0 +1,17 @@
+/* The backend without kernels: an iteration costs what a formula says. */
+#ifndef AR_BACKEND_COST_H
+#define AR_BACKEND_COST_H
+
+#include "replay/backend.h"
+
+/* fixed + per_tok * tokens.  Also what moves the clock of other backends under
+ * --clock formula. */
+struct cost_formula {
+	int64_t fixed_ns, per_tok_ns;
+};
+
+int64_t cost_formula_ns(const struct cost_formula *f, const struct batch *b);
+
+extern const struct backend backend_cost;	/* its options are a struct cost_formula */
+
+#endif

@@ -1,0 +1,75 @@
+#include "config.h"
+#include "replay/latency.h"
+
+#include <stdlib.h>
+
+const char *const latency_names[] = {
+	[LATENCY_TTFT] = "TTFT", [LATENCY_TPOT] = "TPOT", [LATENCY_ITL] = "ITL",
+	[LATENCY_E2E] = "E2E", [LATENCY_QUEUE] = "queue",
+};
+
+enum ar_status series_add(struct series *s, double x, struct ar_err *err)
+{
+	s->n++;
+	if (s->n_run && s->run[s->n_run - 1].x == x) {
+		s->run[s->n_run - 1].n++;
+		return AR_OK;
+	}
+	if (s->n_run == s->cap) {
+		size_t cap = s->cap ? 2 * s->cap : 256;
+		struct series_run *run = realloc(s->run, cap * sizeof *run);
+
+		if (!run)
+			return ar_nomem(err);
+		s->run = run;
+		s->cap = cap;
+	}
+	s->run[s->n_run++] = (struct series_run){ x, 1 };
+	return AR_OK;
+}
+
+void series_release(struct series *s)
+{
+	free(s->run);
+	*s = (struct series){ 0 };
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const struct series_run *x = a, *y = b;
+
+	return (x->x > y->x) - (x->x < y->x);
+}
+
+void series_sort(struct series *s)
+{
+	if (s->n_run)
+		qsort(s->run, s->n_run, sizeof *s->run, by_value);
+}
+
+static double at(const struct series *s, uint64_t k)
+{
+	size_t i = 0;
+
+	while (i + 1 < s->n_run && k >= s->run[i].n)
+		k -= s->run[i++].n;
+	return s->run[i].x;
+}
+
+double series_percentile(const struct series *s, double p)
+{
+	double h = (double)(s->n - 1) * p / 100;
+	uint64_t k = (uint64_t)h;
+	double lo = at(s, k);
+
+	return lo + (h - (double)k) * (at(s, k + 1) - lo);
+}
+
+double series_mean(const struct series *s)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < s->n_run; i++)
+		sum += s->run[i].x * (double)s->run[i].n;
+	return sum / (double)s->n;
+}

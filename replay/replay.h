@@ -1,0 +1,56 @@
+/*
+ * The engine loop over a virtual clock in integer nanoseconds.
+ *
+ * Requests with arrival <= now join the policy's queue; the policy plans; the backend runs the
+ * plan; the clock moves by the cost; tokens are stamped with the iteration's end.  When nothing
+ * is there to run, the clock jumps to the next arrival.  Everything that follows from the costs is
+ * exact: the same trace, limits and costs give the same schedule bit for bit.
+ */
+#ifndef AR_REPLAY_H
+#define AR_REPLAY_H
+
+#include "replay/backend.h"
+#include "replay/backend_cost.h"
+#include "replay/latency.h"
+#include "replay/policy.h"
+
+struct replay {
+	const struct trace *trace;
+	const struct policy *policy;
+	struct sched_limits limits;
+	const struct backend *backend;
+	void *self;				/* its state, open and started */
+	const struct cost_formula *formula;	/* moves the clock instead of the measured cost, or NULL */
+	int64_t host_ns;			/* added to every iteration that runs something */
+	struct store *store;			/* with a run begun, or NULL */
+	int64_t keep_kernels;			/* store kernel rows of every Nth iteration, 0: of none */
+
+	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense. */
+	double accuracy;
+	uint64_t seed;
+	const int *run_layer;
+	int n_run_layers;
+	int q_heads, kv_heads;
+};
+
+/* What came of it, valid also after an error, up to the iteration that failed. */
+struct replay_result {
+	int64_t iterations, entries, prefill_tok, decode_tok;
+	int64_t preemptions, recomputed_tok;
+	int64_t ok, rejected, unfinished;	/* requests */
+	int64_t output_tok;
+	int64_t end_ns;				/* the clock at the end */
+	struct series latency[LATENCY_COUNT];	/* in ns, sorted; of finished requests, but ITL of all */
+
+	/* Over the samples (request, chunk, layer) and heads. */
+	int64_t n_samples;
+	double rel_l2_sum, rel_l2_max, cosine_min, recall_sum;
+	int64_t n_heads;			/* samples times heads */
+};
+
+/* *res must be released in any case.  AR_INTERRUPTED: asked to stop, and did so after a whole
+ * iteration.  AR_DATA: the policy cannot make progress. */
+enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, struct ar_err *err);
+void replay_result_release(struct replay_result *res);
+
+#endif
