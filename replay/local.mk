@@ -3,3 +3,7 @@ libattnreplay_a_SOURCES += \
   replay/block_pool.c replay/block_pool.h replay/latency.c replay/latency.h \
   replay/policies.c replay/policy.h replay/prepare.c replay/prepare.h \
   replay/replay.c replay/replay.h replay/sched.c replay/sched.h replay/vllm_0_16.c
+
+check_PROGRAMS += tests/t-vllm
+tests_t_vllm_SOURCES = tests/t-vllm.c
+tests_t_vllm_LDADD   = $(TEST_LIBS)

@@ -1,0 +1,488 @@
+/* Policy vllm-0.16, iteration by iteration: scenarios whose schedules were observed on the
+ * engine itself, then properties of random workloads.  The store is a recorder. */
+#include "config.h"
+#include "replay/replay.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/rng.h"
+#include "tests/tap.h"
+
+#define MS 1000000
+
+struct store {
+	char log[4096], outcome[1024];	/* text of the scenario */
+	size_t n_log, n_outcome;
+	bool show_free;
+	int64_t n_usable;
+
+	/* What the properties need. */
+	bool quiet;
+	int64_t max_batched_tok, long_prefill_tok;
+	int64_t end_ns, n_tok, recomputed, n_emit, preempted, n_iter;
+	int64_t bad_clock, bad_partial, starved, over_budget, empty, bad_blocks;
+	uint64_t digest;
+};
+
+static double in_ms(int64_t ns)
+{
+	return (double)ns / MS;
+}
+
+__attribute__((format(printf, 4, 5)))
+static void put(char *buf, size_t size, size_t *n, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	*n += (size_t)vsnprintf(buf + *n, size - *n, fmt, ap);
+	va_end(ap);
+	if (*n >= size)
+		bail_out("the text of a scenario is too long");
+}
+
+#define LOG(s, ...) put((s)->log, sizeof (s)->log, &(s)->n_log, __VA_ARGS__)
+
+static void log_iteration(struct store *s, const struct store_iteration *it)
+{
+	const char *sep = " ->";
+
+	LOG(s, "%g-%g", in_ms(it->start_ns), in_ms(it->end_ns));
+	for (size_t i = 0; i < it->n_entry; i++)
+		LOG(s, " %c:%" PRIu32 "@%" PRIu32, 'A' + (int)it->entry[i].req, it->entry[i].n_tok,
+		    it->entry[i].start);
+	for (size_t i = 0; i < it->n_entry; i++)
+		if (it->entry[i].emit) {
+			LOG(s, "%s %c", sep, 'A' + (int)it->entry[i].req);
+			sep = "";
+		}
+	if (s->show_free)
+		LOG(s, " free %" PRId64 " %s", s->n_usable - it->blocks_used, it->stop);
+	LOG(s, "\n");
+}
+
+static void check_iteration(struct store *s, const struct store_iteration *it)
+{
+	int64_t partial = 0, n_tok = 0;
+
+	s->bad_clock += it->start_ns < s->end_ns || it->end_ns <= it->start_ns;
+	s->end_ns = it->end_ns;
+	s->empty += !it->n_entry;
+	s->starved += (size_t)it->running != it->n_entry;
+	s->preempted += it->preempted;
+	s->n_iter++;
+	s->bad_blocks += it->blocks_used < 0 || it->blocks_used > s->n_usable;
+	for (size_t i = 0; i < it->n_entry; i++) {
+		const struct store_entry *e = &it->entry[i];
+
+		n_tok += e->n_tok;
+		s->n_emit += e->emit;
+		if (!e->emit) {
+			partial++;
+			s->bad_partial += !s->long_prefill_tok && i + 1 < it->n_entry;
+		}
+		s->bad_partial += s->long_prefill_tok && e->n_tok > s->long_prefill_tok;
+		s->digest = rng_mix(s->digest ^ (uint64_t)e->req << 32 ^ e->n_tok);
+		s->digest = rng_mix(s->digest ^ (uint64_t)e->start << 32 ^ e->chunk_no);
+	}
+	s->digest = rng_mix(s->digest ^ (uint64_t)it->end_ns);
+	s->bad_partial += !s->long_prefill_tok && partial > 1;
+	s->over_budget += n_tok > s->max_batched_tok || n_tok != it->prefill_tok + it->decode_tok;
+	s->n_tok += n_tok;
+}
+
+enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
+			       struct ar_err *err)
+{
+	(void)err;
+	if (s->quiet)
+		check_iteration(s, it);
+	else
+		log_iteration(s, it);
+	return AR_OK;
+}
+
+enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err)
+{
+	double tpot = o->output_tok > 1 ?
+		      in_ms(o->finish_ns - o->first_token_ns) / (o->output_tok - 1) : NAN;
+
+	(void)err;
+	s->recomputed += o->recomputed_tok;
+	if (s->quiet)
+		return AR_OK;
+	if (strcmp(o->outcome, "ok"))
+		put(s->outcome, sizeof s->outcome, &s->n_outcome, "%c %s: %s\n", 'A' + (int)o->req,
+		    o->outcome, o->reason);
+	else
+		put(s->outcome, sizeof s->outcome, &s->n_outcome,
+		    "%c ttft %g tpot %g e2e %g queue %g preempted %" PRIu32 " recomputed %" PRId64 "\n",
+		    'A' + (int)o->req, in_ms(o->first_token_ns - o->arrival_ns), tpot,
+		    in_ms(o->finish_ns - o->arrival_ns), in_ms(o->first_sched_ns - o->arrival_ns),
+		    o->n_preempt, o->recomputed_tok);
+	return AR_OK;
+}
+
+enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err)
+{
+	(void)s, (void)a;
+	return ar_fail(err, AR_DB, "no accuracy without kernels");
+}
+
+enum ar_status store_selection(struct store *s, const struct store_selection *c,
+			       struct ar_err *err)
+{
+	(void)s, (void)c;
+	return ar_fail(err, AR_DB, "no selection without kernels");
+}
+
+/* Arrival in microseconds. */
+struct req3 { int64_t us; uint32_t prompt, output; };
+
+struct scenario {
+	const char *name;
+	struct sched_limits lim;	/* block_tok 0: blocks of 4, 100 usable */
+	struct cost_formula cost;	/* 0: 1 ms an iteration */
+	struct req3 req[8];
+	bool show_free;
+	const char *log, *outcome;
+};
+
+#define LIMITS(t, s) .max_batched_tok = (t), .max_seqs = (s)
+#define POOL(n) .block_tok = 4, .num_blocks = (n) + 1
+
+static const struct scenario scenarios[] = {
+{ "basic chunking", { LIMITS(8, 8) }, { 0 }, { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 A:1@10 B:1@5 C:3@0 -> A B C\n"
+  "3-4 A:1@11 C:1@3 -> A C\n",
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n" },
+
+{ "a cap per request", { LIMITS(8, 8), .long_prefill_tok = 3 }, { 0 },
+  { { 0, 10, 2 }, { 0, 7, 2 }, { 0, 2, 3 }, { 2000, 2, 1 } }, false,
+  "0-1 A:3@0 B:3@0 C:2@0 -> C\n"
+  "1-2 A:3@3 B:3@3 C:1@2 -> C\n"
+  "2-3 A:3@6 B:1@6 C:1@3 D:2@0 -> B C D\n"
+  "3-4 A:1@9 B:1@7 -> A B\n"
+  "4-5 A:1@10 -> A\n",
+  "C ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "D ttft 1 tpot nan e2e 1 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 3 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 4 tpot 1 e2e 5 queue 0 preempted 0 recomputed 0\n" },
+
+{ "the sequence limit", { LIMITS(8, 2) }, { 0 }, { { 0, 4, 2 }, { 0, 4, 4 }, { 0, 4, 1 } }, true,
+  "0-1 A:4@0 B:4@0 -> A B free 98 budget\n"
+  "1-2 A:1@4 B:1@4 -> A B free 96 seqs\n"
+  "2-3 B:1@5 C:4@0 -> B C free 97 empty\n"
+  "3-4 B:1@6 -> B free 98 empty\n",
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 3 tpot nan e2e 3 queue 2 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
+
+{ "chunk 8 and latency", { LIMITS(8, 8) }, { 2 * MS, MS / 2 },
+  { { 0, 2, 8 }, { 2900, 20, 2 } }, false,
+  "0-3 A:2@0 -> A\n"
+  "3-9 A:1@2 B:7@0 -> A\n"
+  "9-15 A:1@3 B:7@7 -> A\n"
+  "15-20.5 A:1@4 B:6@14 -> A B\n"
+  "20.5-23.5 A:1@5 B:1@20 -> A B\n"
+  "23.5-26 A:1@6 -> A\n"
+  "26-28.5 A:1@7 -> A\n"
+  "28.5-31 A:1@8 -> A\n",
+  "B ttft 17.6 tpot 3 e2e 20.6 queue 0.1 preempted 0 recomputed 0\n"
+  "A ttft 3 tpot 4 e2e 31 queue 0 preempted 0 recomputed 0\n" },
+
+{ "chunk 32 and latency", { LIMITS(32, 8) }, { 2 * MS, MS / 2 },
+  { { 0, 2, 8 }, { 2900, 20, 2 } }, false,
+  "0-3 A:2@0 -> A\n"
+  "3-15.5 A:1@2 B:20@0 -> A B\n"
+  "15.5-18.5 A:1@3 B:1@20 -> A B\n"
+  "18.5-21 A:1@4 -> A\n"
+  "21-23.5 A:1@5 -> A\n"
+  "23.5-26 A:1@6 -> A\n"
+  "26-28.5 A:1@7 -> A\n"
+  "28.5-31 A:1@8 -> A\n",
+  "B ttft 12.6 tpot 3 e2e 15.6 queue 0.1 preempted 0 recomputed 0\n"
+  "A ttft 3 tpot 4 e2e 31 queue 0 preempted 0 recomputed 0\n" },
+
+{ "preemption by recompute", { LIMITS(16, 8), POOL(6) }, { 0 },
+  { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
+  "0-1 A:8@0 B:7@0 -> A B free 2 empty\n"
+  "1-2 A:1@8 B:1@7 -> A B free 1 empty\n"
+  "2-3 A:1@9 B:1@8 -> A B free 0 blocks\n"
+  "3-4 A:1@10 B:1@9 -> A B free 0 blocks\n"
+  "4-5 A:1@11 B:1@10 -> A B free 0 blocks\n"
+  "5-6 A:1@12 -> A free 2 preemption\n"
+  "6-7 B:12@0 C:4@0 -> B C free 2 budget\n"
+  "7-8 C:1@4 -> C free 4 empty\n",
+  "A ttft 1 tpot 1 e2e 6 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1.2 e2e 7 queue 0 preempted 1 recomputed 11\n"
+  "C ttft 5.5 tpot 1 e2e 6.5 queue 4.5 preempted 0 recomputed 0\n" },
+
+{ "over-admission", { LIMITS(4, 4), POOL(8) }, { 0 }, { { 0, 20, 6 }, { 1000, 20, 2 } }, true,
+  "0-1 A:4@0 free 7 budget\n"
+  "1-2 A:4@4 free 6 budget\n"
+  "2-3 A:4@8 free 5 budget\n"
+  "3-4 A:4@12 free 4 budget\n"
+  "4-5 A:4@16 -> A free 3 budget\n"
+  "5-6 A:1@20 B:3@0 -> A free 1 budget\n"
+  "6-7 A:1@21 B:3@3 -> A free 0 budget\n"
+  "7-8 A:1@22 -> A free 2 preemption\n"
+  "8-9 A:1@23 B:3@0 -> A free 1 budget\n"
+  "9-10 A:1@24 -> A free 1 preemption\n"
+  "10-11 B:4@0 free 7 budget\n"
+  "11-12 B:4@4 free 6 budget\n"
+  "12-13 B:4@8 free 5 budget\n"
+  "13-14 B:4@12 free 4 budget\n"
+  "14-15 B:4@16 -> B free 3 budget\n"
+  "15-16 B:1@20 -> B free 2 empty\n",
+  "A ttft 5 tpot 1 e2e 10 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 14 tpot 1 e2e 15 queue 4 preempted 2 recomputed 9\n" },
+
+{ "the maximum length", { LIMITS(8, 8), .max_len = 12 }, { 0 },
+  { { 0, 10, 30 }, { 0, 12, 1 } }, false,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 -> A\n"
+  "2-3 A:1@10 -> A\n",
+  "B rejected: prompt of 12 tokens, maximum length 12\n"
+  "A ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n" },
+
+{ "a request that can never fit", { LIMITS(8, 8), POOL(3) }, { 0 },
+  { { 0, 10, 4 }, { 0, 10, 3 }, { 5000, 1, 1 } }, true,
+  "0-1 B:8@0 free 1 budget\n"
+  "1-2 B:2@8 -> B free 0 empty\n"
+  "2-3 B:1@10 -> B free 0 empty\n"
+  "3-4 B:1@11 -> B free 0 empty\n"
+  "5-6 C:1@0 -> C free 2 empty\n",
+  "A rejected: needs 4 KV blocks, 3 are usable\n"
+  "B ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 1 tpot nan e2e 1 queue 0 preempted 0 recomputed 0\n" },
+};
+
+static struct replay replay_of(const struct trace *t, const struct sched_limits *lim,
+			       struct cost_formula *cost, struct store *s)
+{
+	s->n_usable = lim->num_blocks - 1;
+	s->max_batched_tok = lim->max_batched_tok;
+	s->long_prefill_tok = lim->long_prefill_tok;
+	return (struct replay){ .trace = t, .policy = policy_find("vllm-0.16"), .limits = *lim,
+				.backend = backend_find("cost"), .self = cost, .store = s };
+}
+
+static void run_scenario(const struct scenario *c, struct replay_result *res)
+{
+	struct request req[8] = { 0 };
+	struct trace t = { .req = req, .name = (char *)(uintptr_t)"scenario" };
+	struct sched_limits lim = c->lim;
+	struct cost_formula cost = c->cost;
+	struct store s = { .show_free = c->show_free };
+	struct ar_err err = { 0 };
+	struct replay cfg;
+
+	for (; t.n < 8 && c->req[t.n].prompt; t.n++) {
+		req[t.n].arrival_ns = c->req[t.n].us * 1000;
+		req[t.n].prompt_tok = c->req[t.n].prompt;
+		req[t.n].output_tok = c->req[t.n].output;
+	}
+	if (!lim.block_tok) {
+		lim.block_tok = 4;
+		lim.num_blocks = 101;
+	}
+	if (!cost.fixed_ns)
+		cost.fixed_ns = MS;
+	cfg = replay_of(&t, &lim, &cost, &s);
+	is_int(replay_run(&cfg, res, &err), AR_OK, "%s: runs to its end", c->name);
+	is_str(s.log, c->log, "%s: the schedule is the engine's", c->name);
+	is_str(s.outcome, c->outcome, "%s: the latencies are the engine's", c->name);
+}
+
+/* 1e-9 relative, or zero. */
+static bool near(double got, double want)
+{
+	bool same = fabs(got - want) <= 1e-9 * fabs(want);
+
+	if (!same)
+		diag("got %.17g, want %.17g", got, want);
+	return same;
+}
+
+/* In milliseconds: chunk 8 of the latency scenario. */
+static void worked_figures(const struct replay_result *r)
+{
+	const struct series *ttft = &r->latency[LATENCY_TTFT], *tpot = &r->latency[LATENCY_TPOT],
+			    *itl = &r->latency[LATENCY_ITL];
+
+	ok(near(series_percentile(ttft, 50), 10.3 * MS) &&
+	   near(series_percentile(ttft, 99), 17.454 * MS), "TTFT percentiles are the worked ones");
+	ok(near(series_mean(tpot), 3.5 * MS) && near(series_percentile(tpot, 50), 3.5 * MS) &&
+	   near(series_percentile(tpot, 99), 3.99 * MS), "TPOT figures are the worked ones");
+	is_int((long long)itl->n, 8, "gaps are pooled over requests");
+	ok(near(series_mean(itl), 3.875 * MS) && near(series_percentile(itl, 50), 3.0 * MS) &&
+	   near(series_percentile(itl, 90), 6.0 * MS), "ITL figures are the worked ones");
+	ok(near((double)r->ok / ((double)r->end_ns / MS), 2 / 31.0) && r->output_tok == 10,
+	   "throughput is the worked one");
+}
+
+/* ---- properties ---- */
+
+static void random_trace(struct trace *t, struct request *req, struct rng *r)
+{
+	int64_t now = 0;
+
+	t->req = req;
+	t->n = 1 + rng_below(r, 60);
+	t->name = (char *)(uintptr_t)"random";
+	for (size_t i = 0; i < t->n; i++) {
+		now += (int64_t)rng_below(r, 3 * MS) * (int64_t)rng_below(r, 2);
+		req[i] = (struct request){ .arrival_ns = now, .prompt_tok = 1 + (uint32_t)rng_below(r, 90),
+					   .output_tok = 1 + (uint32_t)rng_below(r, 40), .line = i + 1 };
+	}
+}
+
+static struct sched_limits random_limits(const struct trace *t, struct rng *r, bool tight, bool cap)
+{
+	struct sched_limits l = { .max_seqs = 1 + (int64_t)rng_below(r, 16) };
+	int64_t most = 0;
+
+	l.max_batched_tok = l.max_seqs + (int64_t)rng_below(r, 60);
+	l.block_tok = 1 + (int64_t)rng_below(r, 16);
+	l.long_prefill_tok = cap ? 1 + (int64_t)rng_below(r, 12) : 0;
+	if (!tight) {
+		if (sched_ample_blocks(t, &l, &l.num_blocks, NULL))
+			bail_out("out of memory");
+		return l;
+	}
+	for (size_t i = 0; i < t->n; i++) {
+		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok - 1;
+		int64_t need = (slots + l.block_tok - 1) / l.block_tok;
+
+		most = need > most ? need : most;
+	}
+	l.num_blocks = 1 + most + (int64_t)rng_below(r, (uint64_t)most + 1);
+	return l;
+}
+
+/* The scheduler alone, without clock: all blocks come back. */
+static bool blocks_come_back(const struct trace *t, const struct sched_limits *l)
+{
+	const struct policy *p = policy_find("vllm-0.16");
+	struct sched *s;
+	bool back;
+
+	if (sched_open(&s, t, l, NULL))
+		bail_out("out of memory");
+	for (size_t i = 0; i < t->n; i++)
+		sched_arrive(s, (uint32_t)i);
+	while (s->n_waiting || s->n_running) {
+		int64_t owned = 0;
+
+		sched_begin(s);
+		p->compose(s);
+		for (size_t i = 0; i < s->n_running; i++) {
+			const struct sched_seq *q = &s->seq[s->running[i]];
+
+			owned += q->n_block;
+			if (q->n_block != (q->comp + l->block_tok - 1) / l->block_tok)
+				owned = -1000000;	/* not what its positions need */
+		}
+		if (owned != s->pool.n_usable - s->pool.n_free)
+			break;
+		sched_complete(s);
+	}
+	back = s->pool.n_free == s->pool.n_usable && s->pool.n_usable == l->num_blocks - 1;
+	sched_close(s);
+	return back;
+}
+
+struct totals {
+	int64_t bad_tokens, bad_outputs, unfinished, not_same, leaked, preempted, iterations, failed;
+	struct store sum;
+};
+
+static void one_workload(struct rng *r, bool tight, bool cap, struct totals *sum)
+{
+	struct request req[60];
+	struct trace t = { 0 };
+	struct sched_limits lim;
+	struct cost_formula cost = { MS, 20000 };
+	struct store s[2] = { { .quiet = true }, { .quiet = true } };
+	struct replay_result res;
+	int64_t want = 0, outputs = 0;
+
+	random_trace(&t, req, r);
+	lim = random_limits(&t, r, tight, cap);
+	for (size_t i = 0; i < t.n; i++) {
+		want += req[i].prompt_tok + req[i].output_tok - 1;
+		outputs += req[i].output_tok;
+	}
+	for (int k = 0; k < 2; k++) {
+		struct replay cfg = replay_of(&t, &lim, &cost, &s[k]);
+
+		sum->failed += replay_run(&cfg, &res, NULL) != AR_OK;
+		sum->unfinished += res.ok != (int64_t)t.n;
+		sum->bad_tokens += res.recomputed_tok != s[k].recomputed;
+		replay_result_release(&res);
+	}
+	sum->bad_tokens += s[0].n_tok - s[0].recomputed != want || (!tight && s[0].recomputed);
+	sum->bad_outputs += s[0].n_emit != outputs;
+	sum->not_same += s[0].digest != s[1].digest;
+	sum->leaked += !blocks_come_back(&t, &lim);
+	sum->preempted += s[0].preempted;
+	sum->iterations += s[0].n_iter;
+	sum->sum.bad_clock += s[0].bad_clock;
+	sum->sum.bad_partial += s[0].bad_partial;
+	sum->sum.starved += s[0].starved;
+	sum->sum.over_budget += s[0].over_budget;
+	sum->sum.empty += s[0].empty;
+	sum->sum.bad_blocks += s[0].bad_blocks;
+}
+
+static void properties(uint64_t seed, bool tight, bool cap)
+{
+	char kind[64];
+	struct rng r = { seed };
+	struct totals t = { 0 };
+
+	snprintf(kind, sizeof kind, "%s pool%s", tight ? "tight" : "ample", cap ? ", capped" : "");
+	for (int i = 0; i < 200; i++)
+		one_workload(&r, tight, cap, &t);
+	diag("%s: 200 workloads, %" PRId64 " iterations, %" PRId64 " preemptions", kind, t.iterations,
+	     t.preempted);
+	is_int(t.failed + t.unfinished, 0, "%s: every request finishes", kind);
+	is_int(t.bad_tokens, 0, "%s: tokens run are the sum of P + O - 1 and the recomputed", kind);
+	is_int(t.bad_outputs, 0, "%s: every request gets its outputs", kind);
+	is_int(t.sum.bad_partial, 0, "%s: %s", kind, cap ? "no chunk exceeds the cap" :
+	       "at most one partial prefill, and it comes last");
+	is_int(t.sum.starved, 0, "%s: every running sequence is in the batch", kind);
+	is_int(t.sum.over_budget, 0, "%s: the token budget holds", kind);
+	is_int(t.sum.empty, 0, "%s: no iteration is empty", kind);
+	is_int(t.sum.bad_clock, 0, "%s: the clock only moves forward", kind);
+	is_int(t.leaked + t.sum.bad_blocks, 0, "%s: blocks are owned as needed and all come back", kind);
+	is_int(t.not_same, 0, "%s: a second run is the same", kind);
+	ok(tight == (t.preempted > 0), "%s: preemptions happen where blocks are short only", kind);
+}
+
+int main(void)
+{
+	plan(0);
+	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+		struct replay_result res;
+
+		run_scenario(&scenarios[i], &res);
+		if (!strcmp(scenarios[i].name, "chunk 8 and latency"))
+			worked_figures(&res);
+		replay_result_release(&res);
+	}
+	ok(!policy_find("vllm"), "a policy without its version is not known");
+	properties(1, false, false);
+	properties(2, true, false);
+	properties(3, false, true);
+	properties(4, true, true);
+	return done_testing();
+}
