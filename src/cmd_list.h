@@ -1,1 +1,2 @@
 /* The subcommands, in the order of --help. */
+CMD(run)

@@ -1,5 +1,6 @@
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = src/main.c src/cmd.h src/cmd_list.h
+attnreplay_SOURCES += src/cmd_run.c src/run_options.c src/run_options.h
 attnreplay_LDADD   = $(AR_LIBS)
 
 libattnreplay_a_SOURCES += \
@@ -10,7 +11,7 @@ libattnreplay_a_SOURCES += \
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
-src/main.$(OBJEXT): src/revision.h
+src/main.$(OBJEXT) src/cmd_run.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \

@@ -1,0 +1,504 @@
+/* attnreplay run: replay a trace, once for each method. */
+#include "config.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/method.h"
+#include "profiler/prof.h"
+#include "profiler/store.h"
+#include "replay/prepare.h"
+#include "replay/replay.h"
+#include "src/base/log.h"
+#include "src/base/number.h"
+#include "src/cmd.h"
+#include "src/revision.h"
+#include "src/run_options.h"
+
+struct run {
+	struct run_options o;
+	char *cmdline, *options;	/* for the record */
+	struct trace *trace;
+	const struct policy *policy;
+	struct sched_limits limits;	/* num_blocks 0 until the backend is open */
+
+	/* Only where a backend needs a model. */
+	struct model model;
+	int whole_q_heads, whole_kv_heads;
+	struct capture **capture;
+	size_t n_capture;
+	struct prepared prep;
+	struct method **method;
+
+	size_t n_runs;			/* methods, or 1 */
+	struct store *store;
+	struct prof *prof;
+	bool prof_tried;
+	const struct backend *backend;	/* NULL until --backend auto is settled */
+	void *self;
+};
+
+static bool needs_model(const struct run *r)
+{
+	return !r->backend || r->backend->needs_model;
+}
+
+/* ---- loading ---- */
+
+static char *join_args(int argc, char **argv)
+{
+	size_t n = sizeof "attnreplay run";
+	char *s;
+
+	for (int i = 0; i < argc; i++)
+		n += strlen(argv[i]) + 1;
+	s = malloc(n);
+	if (!s)
+		return NULL;
+	strcpy(s, "attnreplay run");
+	for (int i = 0; i < argc; i++) {
+		strcat(s, " ");
+		strcat(s, argv[i]);
+	}
+	return s;
+}
+
+static char *options_json(const struct opt_group *g)
+{
+	cJSON *object = cJSON_CreateObject();
+	char *s = object && opt_json(g, object) ? cJSON_PrintUnformatted(object) : NULL;
+
+	cJSON_Delete(object);
+	return s;
+}
+
+static enum ar_status load_methods(struct run *r, struct ar_err *err)
+{
+	char **name = NULL;
+	size_t n = 0;
+	enum ar_status st = method_split(r->o.methods, &name, &n, err);
+
+	if (st)
+		return st;
+	r->method = calloc(n + 1, sizeof *r->method);
+	if (!r->method)
+		st = ar_nomem(err);
+	for (size_t i = 0; i < n && !st; i++)
+		st = method_parse(&r->method[i], name[i], err);
+	for (size_t i = 0; i < n; i++)
+		free(name[i]);
+	free(name);
+	r->n_runs = n;
+	return st;
+}
+
+static enum ar_status load_captures(struct run *r, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	size_t n = r->o.captures.n;
+
+	if (!n)
+		return ar_fail(err, AR_USAGE, "no capture given; name one with --capture FILE, or "
+			       "replay without kernels with --backend cost");
+	r->capture = calloc(n, sizeof *r->capture);
+	if (!r->capture)
+		return ar_nomem(err);
+	for (; r->n_capture < n && !st; r->n_capture += !st)
+		st = capture_open(&r->capture[r->n_capture], r->o.captures.v[r->n_capture], err);
+	return st;
+}
+
+static enum ar_status load_model(struct run *r, struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (!r->o.model)
+		return ar_fail(err, AR_USAGE, "no model given; name one with --model, or replay "
+			       "without kernels with --backend cost");
+	st = model_load(&r->model, r->o.model, err);
+	if (st)
+		return st;
+	r->whole_q_heads = r->model.q_heads;
+	r->whole_kv_heads = r->model.kv_heads;
+	if (!r->limits.max_len)
+		r->limits.max_len = r->model.max_len;
+	return model_split(&r->model, (int)r->o.tp, err);
+}
+
+static enum ar_status prepare(struct run *r, struct ar_err *err)
+{
+	const struct capture_info **info = malloc(r->n_capture * sizeof *info);
+	enum ar_status st;
+
+	if (!info)
+		return ar_nomem(err);
+	for (size_t i = 0; i < r->n_capture; i++)
+		info[i] = capture_info(r->capture[i]);
+	st = prepare_run(&r->prep, &(struct prepare_in){
+		.trace = r->trace, .limits = &r->limits, .model = &r->model,
+		.whole_q_heads = r->whole_q_heads, .whole_kv_heads = r->whole_kv_heads,
+		.info = info, .n_capture = r->n_capture, .layers = r->o.layers,
+		.sample_layers = r->o.sample_layers, .tile = r->o.extend == RUN_EXTEND_TILE,
+		.seed = (uint64_t)r->o.seed }, err);
+	free(info);
+	return st;
+}
+
+static enum ar_status load(struct run *r, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	r->limits = r->o.limits;
+	r->policy = policy_find(r->o.policy);
+	r->backend = backend_find(r->o.backend);
+	r->n_runs = 1;
+	if (r->backend)
+		st = run_options_check(&r->o, r->backend, err);
+	if (!st && needs_model(r))
+		st = load_methods(r, err);
+	if (!st && needs_model(r))
+		st = load_model(r, err);
+	if (!st && needs_model(r))
+		st = load_captures(r, err);
+	if (!st)
+		st = trace_read(&r->trace, r->o.trace, &r->o.trace_args, err);
+	if (!st && needs_model(r))
+		st = prepare(r, err);
+	if (!st && r->o.db)
+		st = store_open(&r->store, r->o.db, err);
+	return st;
+}
+
+static void unload(struct run *r)
+{
+	prof_close(r->prof);
+	prepared_release(&r->prep);
+	trace_free(r->trace);
+	for (size_t i = 0; i < r->n_capture; i++)
+		capture_close(r->capture[i]);
+	free(r->capture);
+	model_release(&r->model);
+	for (size_t i = 0; r->method && i < r->n_runs; i++)
+		method_free(r->method[i]);
+	free(r->method);
+	free(r->options);
+	free(r->cmdline);
+	run_options_release(&r->o);
+}
+
+/* ---- printing ---- */
+
+static const char *clock_name(const struct run *r)
+{
+	if (!r->backend->needs_model || r->o.clock == RUN_CLOCK_FORMULA)
+		return "cost";
+	return !r->backend->uses_gpu ? "cpu" : r->prof ? "cupti" : "events";
+}
+
+static void print_model(const struct run *r)
+{
+	const struct model *m = &r->model;
+
+	printf("model     %s, %d layers, %d/%d heads of %d", m->name, m->n_layers, m->q_heads,
+	       m->kv_heads, m->head_dim);
+	if (m->tp > 1)
+		printf(" on each of %d ranks", m->tp);
+	if (r->prep.n_run_layers < m->n_layers)
+		printf(", %d layers executed and scaled to %d", r->prep.n_run_layers, m->n_layers);
+	printf("\ncapture  ");
+	for (size_t i = 0; i < r->n_capture; i++)
+		printf(" %s", capture_info(r->capture[i])->name);
+	printf("%s\n", r->o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
+}
+
+static void print_header(const struct run *r)
+{
+	const struct cost_formula *f = run_options_of(&r->o, &backend_cost);
+	const struct sched_limits *l = &r->limits;
+	char fixed[32], per_tok[32], host[32];
+
+	num_time_str(fixed, sizeof fixed, (double)f->fixed_ns);
+	num_time_str(per_tok, sizeof per_tok, (double)f->per_tok_ns);
+	num_time_str(host, sizeof host, (double)r->o.host_ns);
+	printf("trace     %s (%s), %zu requests\n", r->trace->name, r->trace->format, r->trace->n);
+	if (r->backend->needs_model)
+		print_model(r);
+	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration\n",
+	       r->policy->name, l->max_batched_tok, l->max_seqs);
+	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved\n", l->num_blocks,
+	       l->block_tok, r->o.limits.num_blocks ? "" : " (auto)");
+	printf("backend   %s\n", r->backend->name);
+	if (strcmp(clock_name(r), "cost"))
+		printf("clock     %s\n", clock_name(r));
+	else
+		printf("clock     cost, %s + %s a token\n", fixed, per_tok);
+	printf("host      %s an iteration%s\n", r->o.host_ns ? host : "0",
+	       r->o.host_ns ? "" : " (host time is not modelled)");
+	fflush(stdout);
+}
+
+static void print_result(const char *label, const struct replay_result *res)
+{
+	printf("\n%s: %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
+	       " unfinished in %.6f s\n", label, res->ok, res->rejected, res->unfinished,
+	       (double)res->end_ns / 1e9);
+	printf("%" PRId64 " iterations, %" PRId64 " entries, %" PRId64 " prefill and %" PRId64
+	       " decode tokens, %" PRId64 " preemptions, %" PRId64 " tokens recomputed\n",
+	       res->iterations, res->entries, res->prefill_tok, res->decode_tok, res->preemptions,
+	       res->recomputed_tok);
+	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
+	for (int m = 0; m < LATENCY_COUNT; m++) {
+		const struct series *s = &res->latency[m];
+
+		printf("%-8s%10" PRIu64, latency_names[m], s->n);
+		if (s->n)
+			printf("%14.3f%14.3f%14.3f%14.3f", series_mean(s) / 1e6,
+			       series_percentile(s, 50) / 1e6, series_percentile(s, 90) / 1e6,
+			       series_percentile(s, 99) / 1e6);
+		putchar('\n');
+	}
+	if (res->n_heads)
+		printf("against dense, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
+		       "cosine min %.6f, recall mean %.4f\n", res->n_samples,
+		       res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max, res->cosine_min,
+		       res->recall_sum / (double)res->n_heads);
+	fflush(stdout);
+}
+
+/* ---- running ---- */
+
+static void longest_request(const struct run *r, struct backend_env *env)
+{
+	char why[160];
+
+	env->max_len = 1;
+	for (size_t i = 0; i < r->trace->n; i++) {
+		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
+
+		if (len > env->max_len &&
+		    !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
+			env->max_len = len;
+	}
+}
+
+/* The tracing session has to be there before the first CUDA call of the process.  Without it CUDA
+ * events are the clock. */
+static enum ar_status open_as(struct run *r, const struct backend *b, struct backend_env *env,
+			      struct ar_err *err)
+{
+	struct ar_err no_prof = { 0 };
+	enum ar_status st;
+
+	if (b->uses_gpu && r->o.prof == RUN_PROF_ACTIVITY && !r->prof_tried) {
+		r->prof_tried = true;
+		st = prof_open(&r->prof, &no_prof);
+		if (st && st != AR_NODEV) {
+			*err = no_prof;
+			return st;
+		}
+	}
+	env->prof = b->uses_gpu ? r->prof : NULL;
+	st = b->open(&r->self, run_options_of(&r->o, b), env, err);
+	if (!st && no_prof.status)
+		log_warn("%s; CUDA events are the clock and no kernels are stored", no_prof.msg);
+	return st;
+}
+
+/* auto: cuda, or cpu where this program or this machine has no CUDA. */
+static enum ar_status open_auto(struct run *r, struct backend_env *env, struct ar_err *err)
+{
+	const struct backend *cuda = backend_find("cuda"), *cpu = backend_find("cpu");
+	enum ar_status st = AR_NODEV;
+
+	if (cuda) {
+		st = open_as(r, cuda, env, err);
+		if (!st)
+			r->backend = cuda;
+		if (st != AR_NODEV)
+			return st;
+		log_info("%s; taking backend cpu", err->msg);
+		prof_close(r->prof);
+		r->prof = NULL;
+	}
+	if (!cpu)
+		return ar_fail(err, AR_NODEV, "no backend that runs kernels in this program; take "
+			       "--backend cost");
+	r->backend = cpu;
+	return open_as(r, cpu, env, err);
+}
+
+static enum ar_status open_backend(struct run *r, const struct method *m, struct ar_err *err)
+{
+	struct backend_env env = {
+		.trace = r->trace, .max_batched_tok = r->limits.max_batched_tok,
+		.max_seqs = r->limits.max_seqs, .num_blocks = r->o.limits.num_blocks,
+		.block_tok = r->limits.block_tok, .seed = (uint64_t)r->o.seed,
+		.attention_only = r->o.attention_only };
+	enum ar_status st;
+	bool settled = r->backend;
+
+	longest_request(r, &env);
+	if (needs_model(r)) {
+		env.model = &r->model;
+		env.capture = r->capture;
+		env.n_capture = r->n_capture;
+		env.capture_of = r->prep.capture_of;
+		env.captured_layer = r->prep.captured_layer;
+		env.run_layer = r->prep.run_layer;
+		env.n_run_layers = r->prep.n_run_layers;
+		env.tile = r->o.extend == RUN_EXTEND_TILE;
+		env.method = m;
+	}
+	st = settled ? open_as(r, r->backend, &env, err) : open_auto(r, &env, err);
+	if (!st && !settled)
+		st = run_options_check(&r->o, r->backend, err);
+	return st;
+}
+
+/* Pool of the first method serves all, so that their schedules can be compared, unless a later
+ * one leaves less room. */
+static enum ar_status size_pool(struct run *r, struct ar_err *err)
+{
+	struct sched_limits l = r->limits;
+	int64_t n;
+
+	if (r->o.limits.num_blocks)
+		return AR_OK;
+	l.num_blocks = 0;
+	if (!r->backend->fit_blocks) {
+		enum ar_status st = sched_ample_blocks(r->trace, &l, &n, err);
+
+		if (st)
+			return st;
+	} else {
+		n = r->backend->fit_blocks(r->self);
+	}
+	if (n < 2)
+		return ar_fail(err, AR_USAGE, "no room for KV blocks; lower "
+			       "--max-num-batched-tokens or take a smaller model");
+	if (r->limits.num_blocks && n < r->limits.num_blocks)
+		log_warn("this method leaves room for %" PRId64 " KV blocks, the one before "
+			 "for %" PRId64, n, r->limits.num_blocks);
+	if (!r->limits.num_blocks || n < r->limits.num_blocks)
+		r->limits.num_blocks = n;
+	return AR_OK;
+}
+
+static enum ar_status begin_record(struct run *r, const struct method *m, struct ar_err *err)
+{
+	bool kernels = r->backend->needs_model;
+	int64_t id;
+	struct store_run s = {
+		.trace_name = r->trace->name, .trace_sha256 = r->trace->sha256,
+		.trace_format = r->trace->format, .n_requests = (int64_t)r->trace->n,
+		.policy = r->policy->name, .backend = r->backend->name,
+		.seed = (uint64_t)r->o.seed, .version = AR_REVISION, .cmdline = r->cmdline,
+		.options = r->options, .clock = clock_name(r),
+		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok };
+
+	if (!r->store)
+		return AR_OK;
+	if (kernels) {
+		s.model_name = r->model.name;
+		s.model_json = r->model.json;
+		s.n_layers = r->model.n_layers;
+		s.hidden = r->model.hidden;
+		s.q_heads = r->model.q_heads;
+		s.kv_heads = r->model.kv_heads;
+		s.head_dim = r->model.head_dim;
+		s.tp = r->model.tp;
+		s.method_name = m->name;
+		s.method_params = m->params;
+		s.dense = m->dense;
+		s.layers_run = r->prep.n_run_layers;
+	}
+	if (r->backend->gpu)
+		s.gpu = r->backend->gpu(r->self);
+	if (r->prof)
+		s.cupti_api = prof_api_version(r->prof);
+	return store_run_begin(r->store, &s, &id, err);
+}
+
+/* The run's own failure is the one to report. */
+static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err *err)
+{
+	const char *status = !st ? "done" : st == AR_INTERRUPTED ? "aborted" : "failed";
+	enum ar_status st2;
+
+	if (!r->store)
+		return st;
+	st2 = store_run_end(r->store, status, r->prof ? prof_loss(r->prof) : NULL, st ? NULL : err);
+	return st ? st : st2;
+}
+
+static enum ar_status replay_method(struct run *r, const struct method *m, struct ar_err *err)
+{
+	bool formula = r->o.clock == RUN_CLOCK_FORMULA;
+	struct replay_result res;
+	enum ar_status st = begin_record(r, m, err);
+
+	if (st)
+		return st;
+	st = replay_run(&(struct replay){
+		.trace = r->trace, .policy = r->policy, .limits = r->limits, .backend = r->backend,
+		.self = r->self, .host_ns = r->o.host_ns, .store = r->store,
+		.formula = formula ? run_options_of(&r->o, &backend_cost) : NULL,
+		.keep_kernels = r->o.keep_kernels, .accuracy = r->o.accuracy,
+		.seed = (uint64_t)r->o.seed, .run_layer = r->prep.run_layer,
+		.n_run_layers = r->prep.n_run_layers, .q_heads = r->model.q_heads,
+		.kv_heads = r->model.kv_heads }, &res, err);
+	if (!st || st == AR_INTERRUPTED)
+		print_result(m ? m->name : r->backend->name, &res);
+	replay_result_release(&res);
+	return end_record(r, st, err);
+}
+
+static enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
+{
+	const struct method *m = r->method ? r->method[i] : NULL;
+	enum ar_status st = open_backend(r, m, err);
+
+	if (!st)
+		st = size_pool(r, err);
+	if (!st)
+		st = r->backend->start(r->self, r->limits.num_blocks, err);
+	if (!st && !i)
+		print_header(r);
+	if (!st)
+		st = replay_method(r, m, err);
+	if (r->self)
+		r->backend->close(r->self);
+	r->self = NULL;
+	return st;
+}
+
+static enum ar_status run(int argc, char **argv, struct ar_err *err)
+{
+	struct run r = { .cmdline = join_args(argc, argv) };
+	enum ar_status st, st2;
+
+	st = run_options_parse(&r.o, argc, argv, err);
+	if (!st) {
+		r.options = options_json(r.o.group);
+		if (!r.options || !r.cmdline)
+			st = ar_nomem(err);
+	}
+	if (!st)
+		st = load(&r, err);
+	for (size_t i = 0; i < r.n_runs && !st; i++)
+		st = run_method(&r, i, err);
+	st2 = r.store ? store_close(r.store, st ? NULL : err) : AR_OK;
+	unload(&r);
+	return st ? st : st2;
+}
+
+const struct cmd cmd_run = {
+	.name = "run",
+	.usage = "--trace FILE [OPTION]...",
+	.title = "replay a request trace and measure latency, kernels and accuracy",
+	.run = run,
+	.options = run_options_show,
+};

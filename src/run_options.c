@@ -1,0 +1,246 @@
+#include "config.h"
+#include "src/run_options.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/number.h"
+
+#define AT(field) offsetof(struct run_options, field)
+
+static const char *const clocks[] = { "measured", "formula", NULL };
+static const char *const profs[] = { "activity", "events", NULL };
+static const char *const extends[] = { "error", "tile", NULL };
+
+static const struct opt main_opts[] = {
+	{ "trace", OPT_STR, AT(trace), "FILE", NULL, 0, 0, NULL,
+	  "request trace to replay, - for standard input", 0 },
+	{ "policy", OPT_STR, AT(policy), "NAME", "vllm-0.16", 0, 0, NULL,
+	  "scheduling rules, those of an engine at a version", 0 },
+	{ "backend", OPT_STR, AT(backend), "NAME", "auto", 0, 0, NULL,
+	  "what runs an iteration: cuda, cpu or cost; auto takes cuda where there is a GPU, else cpu",
+	  0 },
+	{ "db", OPT_STR, AT(db), "FILE", NULL, 0, 0, NULL,
+	  "database that the runs are added to; without it nothing is stored", 0 },
+	{ "clock", OPT_ENUM, AT(clock), "WHAT", "measured", 0, 0, clocks,
+	  "what moves the virtual clock: the measured time of each iteration, or the cost formula "
+	  "while the backend still runs", 0 },
+	{ "host-overhead", OPT_TIME, AT(host_ns), "TIME", "0", 0, 3.6e12, NULL,
+	  "host time added to each iteration", 0 },
+	{ "job", OPT_JOB, 0, "FILE", NULL, 0, 0, NULL,
+	  "read options from a file, one 'name = value' a line", 0 },
+	{ 0 }
+};
+
+static const struct opt sched_opts[] = {
+	{ "max-num-batched-tokens", OPT_INT, AT(limits.max_batched_tok), "N", "8192", 1, 1 << 30, NULL,
+	  "token budget of an iteration: the chunk size under load", 0 },
+	{ "max-num-seqs", OPT_INT, AT(limits.max_seqs), "N", "256", 1, 1 << 20, NULL,
+	  "running requests at a time; at most the token budget, and lowered to it when not given", 0 },
+	{ "block-size", OPT_INT, AT(limits.block_tok), "N", "16", 1, 1 << 20, NULL,
+	  "tokens of a KV block", 0 },
+	{ "num-gpu-blocks", OPT_STR, AT(num_blocks), "N|auto", "auto", 0, 0, NULL,
+	  "KV blocks in the pool, one of them reserved; auto takes what fits the device, or what the "
+	  "trace can use where there is none", 0 },
+	{ "long-prefill-token-threshold", OPT_INT, AT(limits.long_prefill_tok), "N", "0", 0, 1 << 30,
+	  NULL, "most tokens of one request in an iteration, 0 for no cap", 0 },
+	{ "max-model-len", OPT_INT, AT(limits.max_len), "N", "0", 0, UINT32_MAX, NULL,
+	  "most tokens of a request, prompt and output; 0 for the model's, without a model no limit",
+	  0 },
+	{ 0 }
+};
+
+static const struct opt model_opts[] = {
+	{ "model", OPT_STR, AT(model), "NAME", NULL, 0, 0, NULL,
+	  "preset, config.json, or folder with one", 0 },
+	{ "tp", OPT_INT, AT(tp), "N", "1", 1, 1024, NULL,
+	  "tensor parallel ranks, of which one is run", 0 },
+	{ "capture", OPT_LIST, AT(captures), "FILE", NULL, 0, 0, NULL,
+	  "captured Q, K and V to replay; repeat it for more", 0 },
+	{ "method", OPT_STR, AT(methods), "LIST", "dense", 0, 0, NULL,
+	  "methods, each a run of its own, separated by commas", 0 },
+	{ "layers", OPT_STR, AT(layers), "LIST", NULL, 0, 0, NULL,
+	  "captured layers to use, such as 0,4,8-11; all of them when not given", 0 },
+	{ "sample-layers", OPT_INT, AT(sample_layers), "K", "0", 0, 100000, NULL,
+	  "layers of the model to execute, evenly spaced, 0 for all; time is scaled to the whole", 0 },
+	{ "extend", OPT_ENUM, AT(extend), "HOW", "error", 0, 0, extends,
+	  "what a request longer than every capture gets: an error, or the capture repeated", 0 },
+	{ "accuracy", OPT_REAL, AT(accuracy), "SHARE", "0.05", 0, 1, NULL,
+	  "share of (request, prefill chunk, layer) compared with dense attention", 0 },
+	{ "attention-only", OPT_FLAG, AT(attention_only), NULL, NULL, 0, 0, NULL,
+	  "leave out projections, MLP and head", 0 },
+	{ "seed", OPT_INT, AT(seed), "N", "0", 0, 9e15, NULL,
+	  "seed of capture assignment and accuracy samples", 0 },
+	{ 0 }
+};
+
+static const struct opt gpu_opts[] = {
+	{ "prof", OPT_ENUM, AT(prof), "HOW", "activity", 0, 0, profs,
+	  "how kernels are timed: each by CUPTI activity records, or iterations by CUDA events", 0 },
+	{ "keep-kernels", OPT_INT, AT(keep_kernels), "N", "1", 0, 1 << 30, NULL,
+	  "store the kernels of every Nth iteration, 0 for none; sums by phase are always stored", 0 },
+	{ 0 }
+};
+
+static void set_groups(struct run_options *o)
+{
+	struct opt_group *g = o->group;
+
+	g[RUN_GROUP_MAIN] = (struct opt_group){ "Run", main_opts, o, 0, 0 };
+	g[RUN_GROUP_TRACE] = (struct opt_group){ "Trace", trace_opts, &o->trace_args, 0, 0 };
+	g[RUN_GROUP_SCHED] = (struct opt_group){ "Scheduler", sched_opts, o, 0, 0 };
+	g[RUN_GROUP_MODEL] = (struct opt_group){ "Model, captures and methods", model_opts, o, 0, 0 };
+	g[RUN_GROUP_GPU] = (struct opt_group){ "Profiling on a GPU", gpu_opts, o, 0, 0 };
+	g += RUN_GROUP_BACKEND;
+	for (int i = 0; backends[i]; i++) {
+		static const struct opt none[] = { { 0 } };
+
+		assert(i < RUN_BACKENDS_MAX);
+		snprintf(o->title[i], sizeof o->title[i], "Backend %s: %s", backends[i]->name,
+			 backends[i]->title);
+		g[i] = (struct opt_group){ o->title[i], backends[i]->opts ? backends[i]->opts : none,
+					   o->backend_opts[i], 0, 0 };
+	}
+}
+
+void run_options_show(void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	struct run_options o = { 0 };
+
+	set_groups(&o);
+	for (const struct opt_group *g = o.group; g->opts; g++)
+		if (g->opts->name)
+			show((const struct opt_group[]){ *g, { 0 } }, f);
+}
+
+/* The budget must serve every running request at least one token, else some starve. */
+static enum ar_status check_limits(struct run_options *o, struct ar_err *err)
+{
+	struct sched_limits *l = &o->limits;
+
+	if (strcmp(o->num_blocks, "auto") &&
+	    (!num_count(o->num_blocks, &l->num_blocks) || l->num_blocks < 2 ||
+	     l->num_blocks > UINT32_MAX))
+		return ar_fail(err, AR_USAGE, "num-gpu-blocks '%s': want auto or an integer of 2 or more",
+			       o->num_blocks);
+	if (l->max_seqs <= l->max_batched_tok)
+		return AR_OK;
+	if (opt_given(o->group, "max-num-seqs"))
+		return ar_fail(err, AR_USAGE, "max-num-seqs %" PRId64 " exceeds max-num-batched-tokens "
+			       "%" PRId64 "; running requests would starve", l->max_seqs,
+			       l->max_batched_tok);
+	l->max_seqs = l->max_batched_tok;
+	return AR_OK;
+}
+
+static enum ar_status check_names(const struct run_options *o, struct ar_err *err)
+{
+	char all[256] = "";
+	size_t n = 0;
+
+	if (!o->trace)
+		return ar_fail(err, AR_USAGE, "no trace given; name one with --trace FILE");
+	if (!policy_find(o->policy)) {
+		for (int i = 0; policies[i] && n < sizeof all; i++)
+			n += (size_t)snprintf(all + n, sizeof all - n, ", %s", policies[i]->name);
+		return ar_fail(err, AR_USAGE, "unknown policy '%s'; want one of %s", o->policy, all + 2);
+	}
+	if (strcmp(o->backend, "auto") && !backend_find(o->backend)) {
+		for (int i = 0; backends[i] && n < sizeof all; i++)
+			n += (size_t)snprintf(all + n, sizeof all - n, ", %s", backends[i]->name);
+		return ar_fail(err, AR_USAGE, "unknown backend '%s'; this program has auto%s", o->backend,
+			       all);
+	}
+	return AR_OK;
+}
+
+enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
+{
+	enum ar_status st;
+
+	*o = (struct run_options){ 0 };
+	for (int i = 0; backends[i]; i++) {
+		o->backend_opts[i] = calloc(1, backends[i]->opts_size + 1);
+		if (!o->backend_opts[i])
+			return ar_nomem(err);
+	}
+	set_groups(o);
+	st = opt_init(o->group, err);
+	if (!st)
+		st = opt_parse(o->group, &argc, argv, err);
+	if (!st && argc)
+		st = ar_fail(err, AR_USAGE, "unexpected operand '%s'; the trace is given with --trace",
+			     argv[0]);
+	if (!st)
+		st = check_names(o, err);
+	return st ? st : check_limits(o, err);
+}
+
+void run_options_release(struct run_options *o)
+{
+	opt_release(o->group);
+	for (int i = 0; i < RUN_BACKENDS_MAX; i++)
+		free(o->backend_opts[i]);
+	*o = (struct run_options){ 0 };
+}
+
+const void *run_options_of(const struct run_options *o, const struct backend *b)
+{
+	for (int i = 0; backends[i]; i++)
+		if (backends[i] == b)
+			return o->backend_opts[i];
+	return NULL;
+}
+
+/* An error if any option of group g was given; why follows its name. */
+static enum ar_status refuse(const struct opt_group *g, const char *why, const char *what,
+			     struct ar_err *err)
+{
+	uint64_t given = g->given | g->from_job;
+
+	for (int i = 0; g->opts[i].name; i++)
+		if (given & 1ull << i)
+			return ar_fail(err, AR_USAGE, "%s has no effect %s%s; leave it out",
+				       g->opts[i].name, why, what);
+	return AR_OK;
+}
+
+static enum ar_status refuse_one(const struct run_options *o, const char *name, const char *why,
+				 struct ar_err *err)
+{
+	if (!opt_given(o->group, name))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "%s has no effect %s; leave it out", name, why);
+}
+
+enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
+				 struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (!b->needs_model)
+		st = refuse(&o->group[RUN_GROUP_MODEL], "with backend ", b->name, err);
+	if (!st && !b->uses_gpu)
+		st = refuse(&o->group[RUN_GROUP_GPU], "with backend ", b->name, err);
+	for (int i = 0; backends[i] && !st; i++) {
+		const struct opt_group *g = &o->group[RUN_GROUP_BACKEND + i];
+
+		if (backends[i] == b)
+			continue;
+		if (backends[i] != &backend_cost)
+			st = refuse(g, "with backend ", b->name, err);
+		else if (o->clock != RUN_CLOCK_FORMULA)
+			st = refuse(g, "with --clock ", clocks[o->clock], err);
+	}
+	if (!st && b == &backend_cost && o->clock == RUN_CLOCK_MEASURED)
+		st = refuse_one(o, "clock", "as 'measured' with backend cost", err);
+	if (!st && b->needs_model && !b->compare)
+		st = refuse_one(o, "accuracy", "with a backend that computes no reference", err);
+	if (!st && !o->db)
+		st = refuse_one(o, "keep-kernels", "without --db", err);
+	if (!st && o->prof == RUN_PROF_EVENTS)
+		st = refuse_one(o, "keep-kernels", "with --prof events", err);
+	return st;
+}

@@ -1,0 +1,56 @@
+/* The options of 'attnreplay run': tables, and the rule that an option which cannot have an effect
+ * is an error. */
+#ifndef AR_RUN_OPTIONS_H
+#define AR_RUN_OPTIONS_H
+
+#include "replay/backend_cost.h"
+#include "replay/policy.h"
+#include "src/base/opt.h"
+
+#define RUN_BACKENDS_MAX 8
+
+enum run_clock { RUN_CLOCK_MEASURED, RUN_CLOCK_FORMULA };
+enum run_prof { RUN_PROF_ACTIVITY, RUN_PROF_EVENTS };
+enum run_extend { RUN_EXTEND_ERROR, RUN_EXTEND_TILE };
+
+/* Groups in the order of --help; those of the backends follow. */
+enum { RUN_GROUP_MAIN, RUN_GROUP_TRACE, RUN_GROUP_SCHED, RUN_GROUP_MODEL, RUN_GROUP_GPU,
+       RUN_GROUP_BACKEND };
+
+struct run_options {
+	char *trace, *policy, *backend, *db;
+	int clock;			/* enum run_clock */
+	int64_t host_ns;
+	struct trace_args trace_args;
+
+	struct sched_limits limits;	/* num_blocks 0: auto */
+	char *num_blocks;
+
+	char *model, *methods, *layers;
+	int64_t tp, sample_layers, seed;
+	struct opt_list captures;
+	int extend;			/* enum run_extend */
+	double accuracy;
+	bool attention_only;
+
+	int prof;			/* enum run_prof */
+	int64_t keep_kernels;
+
+	void *backend_opts[RUN_BACKENDS_MAX];	/* by place in backends[] */
+	char title[RUN_BACKENDS_MAX][96];
+	struct opt_group group[RUN_GROUP_BACKEND + RUN_BACKENDS_MAX + 1];
+};
+
+/* Parse and check all that does not depend on the backend. */
+enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err);
+void run_options_release(struct run_options *o);
+void run_options_show(void (*show)(const struct opt_group *, FILE *), FILE *f);
+
+/* AR_USAGE, naming it, when an option was given that has no effect with backend b. */
+enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
+				 struct ar_err *err);
+
+/* The option struct of backend b. */
+const void *run_options_of(const struct run_options *o, const struct backend *b);
+
+#endif
