@@ -1,0 +1,2 @@
+MAN_PAGES =
+MAN_PAGES += man/attnreplay-run.1

@@ -7,3 +7,10 @@ libattnreplay_a_SOURCES += \
 check_PROGRAMS += tests/t-vllm
 tests_t_vllm_SOURCES = tests/t-vllm.c
 tests_t_vllm_LDADD   = $(TEST_LIBS)
+
+check_PROGRAMS += tests/t-engine
+tests_t_engine_SOURCES = tests/t-engine.c
+tests_t_engine_LDADD   = $(TEST_LIBS)
+tests_t_engine_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+
+dist_check_SCRIPTS += tests/t-replay.sh

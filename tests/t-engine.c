@@ -1,0 +1,647 @@
+/* The engine loop around fake policies, backends and stores; latencies; run preparation;
+ * every allocation failing in turn. */
+#include "config.h"
+#include "replay/prepare.h"
+#include "replay/replay.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/log.h"
+#include "src/base/rng.h"
+#include "src/base/stats.h"
+#include "tests/tap.h"
+
+#define MS 1000000
+
+/* ---- every allocation can fail ---- */
+
+static long countdown = -1;
+static bool fired;
+
+static bool fault(void)
+{
+	if (countdown < 0 || countdown-- > 0)
+		return false;
+	fired = true;
+	countdown = -1;
+	return true;
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+	return fault() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fault() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	return fault() ? NULL : __real_realloc(p, n);
+}
+
+/* ---- fakes ---- */
+
+struct store {
+	int64_t iterations, outcomes, accuracy, selection, kernels, phases;
+	int64_t fail_at;		/* iteration, -1: never */
+	struct store_iteration last;
+	char outcome[16][16];		/* by request */
+	uint64_t sampled;		/* digest of where accuracy was sampled */
+};
+
+enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
+			       struct ar_err *err)
+{
+	if (it->iter_no == s->fail_at)
+		return ar_fail(err, AR_IO, "disk full");
+	s->iterations++;
+	s->kernels += (int64_t)it->n_kernel;
+	s->phases += it->phase_ns != NULL;
+	s->last = *it;
+	return AR_OK;
+}
+
+enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err)
+{
+	(void)err;
+	s->outcomes++;
+	if (o->req < 16)
+		snprintf(s->outcome[o->req], sizeof s->outcome[0], "%s", o->outcome);
+	return AR_OK;
+}
+
+enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err)
+{
+	(void)err;
+	s->accuracy++;
+	s->sampled = rng_mix(s->sampled ^ ((uint64_t)a->req << 32 | a->chunk_no << 8 | (unsigned)a->layer));
+	return AR_OK;
+}
+
+enum ar_status store_selection(struct store *s, const struct store_selection *c,
+			       struct ar_err *err)
+{
+	(void)c, (void)err;
+	s->selection++;
+	return AR_OK;
+}
+
+/* A backend with two kernels an iteration of 1 ms. */
+struct fake {
+	int64_t runs, drops, compares, fail_at;
+	bool raise;			/* SIGTERM in the third run */
+};
+
+static enum ar_status fake_run(void *self, const struct batch *b, struct iter_cost *cost,
+			       struct ar_err *err)
+{
+	static const struct prof_kernel kernel[2];
+	struct fake *f = self;
+
+	(void)b;
+	if (f->runs == f->fail_at)
+		return ar_fail(err, AR_CUDA, "kernel lost");
+	if (++f->runs == 3 && f->raise)
+		raise(SIGTERM);
+	*cost = (struct iter_cost){ .cost_ns = MS, .event_ns = MS + 1, .span_ns = MS, .busy_ns = MS - 1,
+				    .kernel = kernel, .n_kernel = 2 };
+	return AR_OK;
+}
+
+static enum ar_status fake_compare(void *self, const struct batch_entry *e, int i,
+				   struct accuracy *acc, struct selection_count *count,
+				   struct ar_err *err)
+{
+	struct fake *f = self;
+
+	if (e->decode)
+		return ar_fail(err, AR_CUDA, "decodes are not compared");
+	f->compares++;
+	for (int h = 0; h < 4; h++)
+		acc[h] = (struct accuracy){ 0.01 * (h + 1), 1 - 0.1 * h, 0, 0.5 };
+	memset(count, 0, 2 * sizeof *count);
+	(void)i;
+	return AR_OK;
+}
+
+static void fake_drop(void *self, uint32_t req)
+{
+	struct fake *f = self;
+
+	(void)req;
+	f->drops++;
+}
+
+static const struct backend fake_backend = {
+	.name = "fake", .needs_model = true, .run = fake_run, .compare = fake_compare, .drop = fake_drop,
+};
+
+/* Plans nothing in every second iteration. */
+static void compose_lazily(struct sched *s)
+{
+	static int turn;
+
+	s->stop = "lazy";
+	if (turn++ % 2)
+		policy_find("vllm-0.16")->compose(s);
+}
+
+/* Plans nothing while fewer than two requests are there. */
+static void compose_pairs(struct sched *s)
+{
+	s->stop = "pairs";
+	if (s->n_running || s->n_waiting > 1)
+		policy_find("vllm-0.16")->compose(s);
+}
+
+static const struct policy lazy = { .name = "lazy", .compose = compose_lazily };
+static const struct policy pairs = { .name = "pairs", .compose = compose_pairs };
+
+static char text_trace[] = "trace";
+static struct request three[] = {
+	{ .prompt_tok = 10, .output_tok = 3, .line = 2 },
+	{ .prompt_tok = 5, .output_tok = 2, .line = 3 },
+	{ .arrival_ns = 3 * MS / 2, .prompt_tok = 3, .output_tok = 2, .line = 4 },
+};
+static const struct trace trace3 = { .req = three, .n = 3, .name = text_trace };
+static const int run_layer[] = { 1, 5 };
+
+static struct replay config(struct fake *f, struct store *s)
+{
+	*f = (struct fake){ .fail_at = -1 };
+	*s = (struct store){ .fail_at = -1 };
+	return (struct replay){
+		.trace = &trace3, .policy = policy_find("vllm-0.16"),
+		.limits = { .max_batched_tok = 8, .max_seqs = 8, .block_tok = 4, .num_blocks = 101 },
+		.backend = &fake_backend, .self = f, .store = s, .keep_kernels = 1,
+		.run_layer = run_layer, .n_run_layers = 2, .q_heads = 4, .kv_heads = 2 };
+}
+
+/* ---- the loop ---- */
+
+static void test_rows(void)
+{
+	static struct request two[] = {
+		{ .prompt_tok = 8, .output_tok = 6, .line = 1 },
+		{ .prompt_tok = 7, .output_tok = 6, .line = 2 },
+	};
+	const struct trace tight = { .req = two, .n = 2, .name = text_trace };
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+
+	cfg.host_ns = MS / 4;
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run with kernels ends well");
+	is_int(res.end_ns, 5 * MS, "host overhead is part of every iteration");
+	ok(s.last.host_ns == MS / 4 && s.last.event_ns == MS + 1 && s.last.busy_ns == MS - 1,
+	   "the measured times are stored");
+	is_int(s.kernels, 8, "the kernels of every iteration are stored");
+	is_int(s.phases, 4, "the phase sums of every iteration are stored");
+	is_int(f.drops, 3, "the backend drops finished requests");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.keep_kernels = 2;
+	cfg.formula = &(struct cost_formula){ 2 * MS, MS / 2 };
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run by formula ends well");
+	is_int(f.runs, res.iterations, "the backend really runs under the formula");
+	is_int(res.end_ns, 2 * MS * res.iterations + MS / 2 * (res.prefill_tok + res.decode_tok),
+	       "the formula moves the clock instead of the measured cost");
+	is_int(s.kernels, 2 * ((res.iterations + 1) / 2), "kernels of every second iteration are stored");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.keep_kernels = 0;
+	is_int(replay_run(&cfg, &res, NULL) + s.kernels, 0, "no kernels are stored when none are wanted");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.trace = &tight;
+	cfg.limits.num_blocks = 7;
+	cfg.limits.max_batched_tok = 16;
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a short pool is no error");
+	ok(res.preemptions > 0 && f.drops == 2 + res.preemptions,
+	   "the backend drops preempted requests as well");
+	replay_result_release(&res);
+}
+
+static void test_accuracy(void)
+{
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+	uint64_t first;
+
+	cfg.accuracy = 1;
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run with samples ends well");
+	is_int(f.compares, 4 * 2, "a share of 1 compares every prefill chunk in every layer");
+	ok(s.accuracy == 4 * 2 * 4 && s.selection == 4 * 2 * 2, "a sample has a row for each head");
+	ok(res.n_samples == 8 && fabs(res.rel_l2_sum / (double)res.n_heads - 0.025) < 1e-12 &&
+	   fabs(res.rel_l2_max - 0.04) < 1e-12 && fabs(res.cosine_min - 0.7) < 1e-12 &&
+	   fabs(res.recall_sum / (double)res.n_heads - 0.5) < 1e-12, "samples are summed up");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	is_int(replay_run(&cfg, &res, NULL) + f.compares, 0, "a share of 0 compares nothing");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.accuracy = 0.5;
+	replay_run(&cfg, &res, NULL);
+	replay_result_release(&res);
+	first = s.sampled;
+	ok(f.compares > 0 && f.compares < 8, "a share of a half compares some");
+	cfg = config(&f, &s);
+	cfg.accuracy = 0.5;
+	replay_run(&cfg, &res, NULL);
+	replay_result_release(&res);
+	ok(s.sampled == first, "the same seed samples the same places");
+	cfg = config(&f, &s);
+	cfg.accuracy = 0.5;
+	cfg.seed = 7;
+	replay_run(&cfg, &res, NULL);
+	replay_result_release(&res);
+	ok(s.sampled != first, "another seed samples others");
+}
+
+static void test_empty(void)
+{
+	static struct request two[] = {
+		{ .prompt_tok = 4, .output_tok = 1, .line = 1 },
+		{ .arrival_ns = 9 * MS, .prompt_tok = 4, .output_tok = 1, .line = 2 },
+	};
+	const struct trace pair = { .req = two, .n = 2, .name = text_trace };
+	const struct trace alone = { .req = two, .n = 1, .name = text_trace };
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+	struct ar_err err = { 0 };
+
+	cfg.policy = &lazy;
+	is_int(replay_run(&cfg, &res, &err), AR_OK, "a policy may skip an iteration");
+	ok(res.iterations == 2 * f.runs && s.iterations == res.iterations && res.end_ns == f.runs * MS,
+	   "an empty iteration is recorded, costs nothing and does not reach the backend");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.policy = &pairs;
+	cfg.trace = &pair;
+	is_int(replay_run(&cfg, &res, &err), AR_OK, "an arrival can free a policy that is stuck");
+	is_int(res.end_ns, 10 * MS, "the clock jumps to it");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.policy = &pairs;
+	cfg.trace = &alone;
+	is_int(replay_run(&cfg, &res, &err), AR_DATA, "a policy that is stuck for good is an error");
+	is_str(err.msg, "iteration 2: policy pairs cannot schedule any of 1 requests; give it more KV "
+	       "blocks", "... that says so");
+	ok(res.unfinished == 1 && !strcmp(s.outcome[0], "unfinished"), "... and leaves an outcome");
+	replay_result_release(&res);
+}
+
+static void test_failures(void)
+{
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+	struct ar_err err = { 0 };
+
+	f.fail_at = 2;
+	is_int(replay_run(&cfg, &res, &err), AR_CUDA, "a failing backend ends the run");
+	is_str(err.msg, "iteration 2: kernel lost", "... naming the iteration");
+	ok(s.iterations == 2 && res.ok == 0 && res.unfinished == 3 && s.outcomes == 3,
+	   "... after whole iterations, with an outcome for every request");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	s.fail_at = 3;
+	is_int(replay_run(&cfg, &res, &err), AR_IO, "a failing store ends the run");
+	is_str(err.msg, "iteration 3: disk full", "... with its own message");
+	ok(res.ok == 1 && res.unfinished == 2 && !strcmp(s.outcome[1], "ok"),
+	   "... and what had finished stays finished");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.limits.num_blocks = 3;
+	log_level = LOG_ERROR;
+	is_int(replay_run(&cfg, &res, &err), AR_OK, "requests that cannot fit are no error");
+	log_level = LOG_INFO;
+	ok(res.rejected == 1 && res.ok == 2 && !strcmp(s.outcome[0], "rejected"),
+	   "... they are rejected, the others run");
+	replay_result_release(&res);
+}
+
+static void test_interrupt(void)
+{
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+	struct ar_err err = { 0 };
+
+	f.raise = true;
+	ar_catch_interrupts();
+	is_int(replay_run(&cfg, &res, &err), AR_INTERRUPTED, "a signal ends the run");
+	ok(f.runs == 3 && s.iterations == 3 && res.iterations == 3, "... at the end of an iteration");
+	is_str(err.msg, "interrupted after 3 iterations; 1 of 3 requests finished", "... and says so");
+	ok(!strcmp(s.outcome[1], "ok") && !strcmp(s.outcome[2], "unfinished"),
+	   "... with an outcome for every request");
+	replay_result_release(&res);
+}
+
+/* ---- latencies ---- */
+
+static void test_series(void)
+{
+	static const double p[] = { 0, 1, 50, 90, 95, 99, 100 };
+	struct series s = { 0 };
+	struct rng r = { 11 };
+	double x[500];
+	int bad = 0;
+
+	for (int round = 0; round < 200; round++) {
+		size_t n = 1 + rng_below(&r, 500);
+
+		for (size_t i = 0; i < n; i++) {
+			x[i] = rng_below(&r, 2) && i ? x[i - 1] : (double)rng_below(&r, 40);
+			if (series_add(&s, x[i], NULL))
+				bail_out("out of memory");
+		}
+		series_sort(&s);
+		stats_sort(x, n);
+		for (size_t i = 0; i < sizeof p / sizeof *p; i++)
+			bad += series_percentile(&s, p[i]) != stats_percentile(x, n, p[i]);
+		bad += fabs(series_mean(&s) - stats_mean(x, n)) > 1e-9 || s.n != n;
+		series_release(&s);
+	}
+	is_int(bad, 0, "percentiles of runs of equal values are those of the plain list");
+}
+
+/* ---- preparation ---- */
+
+static char cap_a[] = "a.arc", cap_b[] = "b.arc";
+static int layers_a[] = { 0, 4, 8, 9 };
+static struct capture_info info_a = { .name = cap_a, .n_layers = 4, .layer = layers_a, .q_heads = 8,
+				      .kv_heads = 2, .head_dim = 64, .n_tok = 100 };
+static struct capture_info info_b = { .name = cap_b, .n_layers = 4, .layer = layers_a, .q_heads = 8,
+				      .kv_heads = 2, .head_dim = 64, .n_tok = 50 };
+static const struct capture_info *const both[] = { &info_a, &info_b };
+static const struct sched_limits no_limits = { .block_tok = 16 };
+static const struct model model8 = { .name = "m", .n_layers = 8, .q_heads = 8, .kv_heads = 2,
+				     .head_dim = 64, .tp = 1 };
+
+static struct prepare_in input(const struct trace *t)
+{
+	return (struct prepare_in){ .trace = t, .limits = &no_limits, .model = &model8,
+				    .whole_q_heads = 8, .whole_kv_heads = 2, .info = both,
+				    .n_capture = 2 };
+}
+
+static void is_layers(const struct prepare_in *in, const char *want_map, const char *want_run,
+		      const char *what)
+{
+	char map[128] = "", run[128] = "";
+	struct ar_err err = { 0 };
+	struct prepared p;
+
+	if (prepare_run(&p, in, &err)) {
+		ok(0, "%s: %s", what, err.msg);
+		return;
+	}
+	for (int i = 0; i < in->model->n_layers; i++)
+		sprintf(map + strlen(map), "%d ", layers_a[p.captured_layer[i]]);
+	for (int i = 0; i < p.n_run_layers; i++)
+		sprintf(run + strlen(run), "%d ", p.run_layer[i]);
+	is_str(map, want_map, "%s: captured layers", what);
+	is_str(run, want_run, "%s: executed layers", what);
+	prepared_release(&p);
+}
+
+static void test_layers(void)
+{
+	struct prepare_in in = input(&trace3);
+
+	is_layers(&in, "0 0 4 4 8 8 9 9 ", "0 1 2 3 4 5 6 7 ", "all");
+	in.layers = "8,0";
+	in.sample_layers = 2;
+	is_layers(&in, "8 8 8 8 0 0 0 0 ", "2 6 ", "a list and a sample");
+	in.layers = "8-9,4";
+	in.sample_layers = 3;
+	is_layers(&in, "8 8 8 9 9 9 4 4 ", "1 4 6 ", "a range and an uneven sample");
+	in.sample_layers = 1;
+	is_layers(&in, "8 8 8 9 9 9 4 4 ", "4 ", "a sample of one");
+}
+
+static void refuses(const struct prepare_in *in, const char *message)
+{
+	struct ar_err err = { 0 };
+	struct prepared p;
+	enum ar_status st = prepare_run(&p, in, &err);
+
+	ok(st == AR_USAGE && !p.capture_of && !p.captured_layer && !p.run_layer, "refused: %s", message);
+	is_str(err.msg, message, "... in these words");
+}
+
+static void test_refusals(void)
+{
+	struct capture_info other = info_b;
+	const struct capture_info *two[] = { &info_a, &other };
+	int layers[] = { 0, 4, 8, 7 };
+	struct model split = model8;
+	struct prepare_in in = input(&trace3);
+
+	in.layers = "0,3";
+	refuses(&in, "layers '0,3': a.arc does not hold layer 3");
+	in.layers = "0,x";
+	refuses(&in, "layers '0,x': want numbers and ranges such as 0,4,8-11");
+	in.layers = "9-8";
+	refuses(&in, "layers '9-8': want numbers and ranges such as 0,4,8-11");
+	in.layers = "0,0,0,0,0,0,0,0,0";
+	refuses(&in, "layers '0,0,0,0,0,0,0,0,0': more than the model's 8 layers");
+	in.layers = NULL;
+	in.sample_layers = 9;
+	refuses(&in, "sample-layers 9: m has 8 layers");
+	in = input(&trace3);
+	in.n_capture = 0;
+	refuses(&in, "0 captures given; want 1 to 65535");
+	in = input(&trace3);
+	in.info = two;
+	other.head_dim = 128;
+	refuses(&in, "a.arc has 8/2 heads of 64, b.arc has 8/2 of 128; captures of one run come from "
+		"one model");
+	other.head_dim = 64;
+	other.layer = layers;
+	refuses(&in, "a.arc and b.arc hold different layers; captures of one run hold the same");
+	in = input(&trace3);
+	in.model = &split;
+	split.q_heads = in.whole_q_heads = 16;
+	refuses(&in, "a.arc has 8/2 heads of 64, model m has 16/2 of 64; take the model it was "
+		"captured from");
+	split.tp = 4;
+	split.q_heads = 2;
+	split.kv_heads = 1;
+	refuses(&in, "a.arc has 8/2 heads of 64, model m has 2/1 of 64 on each rank; take the "
+		"model it was captured from");
+	in.whole_q_heads = 8;
+	is_layers(&in, "0 0 4 4 8 8 9 9 ", "0 1 2 3 4 5 6 7 ", "the whole model's heads");
+}
+
+static void test_captures(void)
+{
+	static uint64_t block[] = { 77, 88, 99, 77 };
+	static struct request req[64];
+	struct trace t = { .req = req, .n = 64, .name = text_trace, .block = block, .n_block = 4 };
+	struct prepare_in in = input(&t);
+	struct prepared p, q;
+	size_t in_b = 0, same = 0;
+
+	for (size_t i = 0; i < 64; i++)
+		req[i] = (struct request){ .prompt_tok = 40, .output_tok = 11, .line = i + 1 };
+	if (prepare_run(&p, &in, NULL))
+		bail_out("out of memory");
+	in.seed = 5;
+	if (prepare_run(&q, &in, NULL))
+		bail_out("out of memory");
+	for (size_t i = 0; i < 64; i++) {
+		in_b += p.capture_of[i];
+		same += p.capture_of[i] == q.capture_of[i];
+	}
+	ok(in_b > 16 && in_b < 48, "requests spread over the captures");
+	ok(same < 60, "another seed spreads them otherwise");
+	prepared_release(&p);
+	prepared_release(&q);
+
+	for (size_t i = 0; i < 64; i++) {
+		req[i].n_block = 1;
+		req[i].block = i & 1 ? 3 : 0;
+	}
+	in_b = 0;
+	if (prepare_run(&p, &in, NULL))
+		bail_out("out of memory");
+	for (size_t i = 0; i < 64; i++)
+		in_b += p.capture_of[i];
+	ok(in_b == 0 || in_b == 64, "requests that share their first block share a capture");
+	prepared_release(&p);
+
+	req[9].prompt_tok = 50;
+	req[9].output_tok = 2;
+	if (prepare_run(&p, &in, NULL))
+		bail_out("out of memory");
+	is_int(p.capture_of[9], 0, "a request takes a capture that is long enough");
+	prepared_release(&p);
+
+	req[9].output_tok = 52;
+	refuses(&in, "trace:10: request runs 101 tokens, the longest capture has 100; clip it with "
+		"--max-prompt-tokens and --max-output-tokens, or repeat captures with --extend tile");
+	in.tile = true;
+	is_int(prepare_run(&p, &in, NULL), AR_OK, "tiling accepts any length");
+	prepared_release(&p);
+	in.tile = false;
+	in.limits = &(struct sched_limits){ .block_tok = 16, .max_len = 50 };
+	is_int(prepare_run(&p, &in, NULL), AR_OK, "a request that is rejected anyway needs no capture");
+	prepared_release(&p);
+}
+
+/* ---- faults ---- */
+
+static void test_faults(void)
+{
+	struct fake f;
+	struct store s;
+	struct prepare_in in = input(&trace3);
+	struct replay_result res;
+	struct ar_err err = { 0 };
+	struct prepared p;
+	enum ar_status st;
+	int64_t blocks = -1;
+	int bad = 0;
+	long k = 0;
+
+	do {
+		struct replay cfg = config(&f, &s);
+
+		fired = false;
+		countdown = k++;
+		st = replay_run(&cfg, &res, &err);
+		countdown = -1;
+		bad += fired && (st != AR_NOMEM || !strstr(err.msg, "out of memory"));
+		replay_result_release(&res);
+	} while (fired);
+	ok(!bad && !st && k > 10, "replay: each of %ld allocations can fail", k - 1);
+
+	k = 0;
+	in.layers = "0,8";
+	do {
+		fired = false;
+		countdown = k++;
+		st = prepare_run(&p, &in, &err);
+		countdown = -1;
+		bad += fired && (st != AR_NOMEM || p.capture_of || p.captured_layer || p.run_layer);
+		prepared_release(&p);
+	} while (fired);
+	ok(!bad && !st && k > 3, "prepare: each of %ld allocations can fail", k - 1);
+
+	countdown = 0;
+	st = sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 }, &blocks,
+				&err);
+	countdown = -1;
+	ok(st == AR_NOMEM && blocks == -1, "sizing the pool: its allocation can fail");
+	sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 }, &blocks, NULL);
+	is_int(blocks, 3 + 2 + 1, "an ample pool holds the largest requests that run together");
+}
+
+static void test_cost(void)
+{
+	const struct backend *b = backend_find("cost");
+	struct cost_formula f = { 6 * MS, 20000 };
+	struct batch batch = { .prefill_tok = 100, .decode_tok = 3 };
+	struct iter_cost cost = { 0 };
+	struct ar_err err = { 0 };
+	void *self;
+
+	countdown = 0;
+	is_int(b->open(&self, &f, NULL, &err), AR_NOMEM, "cost: its allocation can fail");
+	countdown = -1;
+	is_int(b->open(&self, &f, NULL, &err) + b->start(self, 5, &err) +
+	       b->run(self, &batch, &cost, &err), AR_OK, "cost: runs");
+	is_int(cost.cost_ns, 6 * MS + 103 * 20000, "cost: fixed and per token");
+	is_int(cost.span_ns, -1, "cost: there is no kernel time");
+	b->drop(self, 0);
+	b->close(self);
+	ok(!backend_find("none"), "an unknown backend is not found");
+}
+
+int main(void)
+{
+	plan(0);
+	test_rows();
+	test_accuracy();
+	test_empty();
+	test_failures();
+	test_series();
+	test_layers();
+	test_refusals();
+	test_captures();
+	test_faults();
+	test_cost();
+	test_interrupt();	/* last: the signal is remembered */
+	return done_testing();
+}

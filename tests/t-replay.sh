@@ -1,0 +1,180 @@
+#!/bin/sh
+# attnreplay run with the cost backend: exact figures, refusals, job files, interrupts.
+. "$srcdir/tests/tap.sh"
+
+# trace FILE SECONDS,PROMPT,OUTPUT...: a trace in the Azure form
+trace() {
+	file=$1
+	shift
+	{
+		echo TIMESTAMP,ContextTokens,GeneratedTokens
+		for row; do echo "2023-11-16 18:00:0$row"; done
+	} >"$file"
+}
+
+run() { "$ATTNREPLAY" run --backend cost "$@"; }
+table() { sed -n '/^ms /,$p' "$tmp/out"; }
+refused() { pattern=$1; shift; fails 2 "$pattern" "$ATTNREPLAY" run "$@"; }
+
+trace "$tmp/basic.csv" 0.0000000,10,3 0.0000000,5,2 0.0015000,3,2
+trace "$tmp/chunk.csv" 0.0000000,2,8 0.0029000,20,2
+trace "$tmp/tight.csv" 0.0000000,8,6 0.0000000,7,6 0.0015000,4,2
+basic="--trace $tmp/basic.csv"
+s1="$basic --max-num-batched-tokens 8 --block-size 4 --cost-fixed 1ms --cost-per-token 0"
+
+# ---- figures ----
+
+run $s1 >"$tmp/out" 2>"$tmp/err"
+is 'a replay prints a header, then the latencies' "$(cat "$tmp/out")" \
+"trace     basic.csv (azure), 3 requests
+policy    vllm-0.16, 8 tokens and 8 requests an iteration
+blocks    7 of 4 tokens (auto), one reserved
+backend   cost
+clock     cost, 1.00 ms + 0.00 ns a token
+host      0 an iteration (host time is not modelled)
+
+cost: 3 requests ok, 0 rejected, 0 unfinished in 0.004000 s
+4 iterations, 8 entries, 18 prefill and 4 decode tokens, 0 preemptions, 0 tokens recomputed
+ms           count          mean           p50           p90           p99
+TTFT             3         1.833         2.000         2.000         2.000
+TPOT             3         1.000         1.000         1.000         1.000
+ITL              4         1.000         1.000         1.000         1.000
+E2E              3         3.167         3.000         3.800         3.980
+queue            3         0.500         0.500         0.900         0.990"
+is 'nothing is said on standard error' "$(cat "$tmp/err")" ''
+
+run --trace "$tmp/chunk.csv" --max-num-batched-tokens 8 --cost-fixed 2ms --cost-per-token 500us \
+	>"$tmp/out"
+is 'the cost of a token moves the clock' "$(table)" \
+"ms           count          mean           p50           p90           p99
+TTFT             2        10.300        10.300        16.140        17.454
+TPOT             2         3.500         3.500         3.900         3.990
+ITL              8         3.875         3.000         6.000         6.000
+E2E              2        25.800        25.800        29.960        30.896
+queue            2         0.050         0.050         0.090         0.099"
+
+run $s1 --host-overhead 500us >"$tmp/out"
+ok 'host overhead is printed' grep -q '^host      500 us an iteration$' "$tmp/out"
+ok 'host overhead moves the clock' grep -q 'unfinished in 0.006000 s$' "$tmp/out"
+
+run --trace "$tmp/tight.csv" --max-num-batched-tokens 16 --block-size 4 --num-gpu-blocks 7 \
+	--cost-fixed 1ms --cost-per-token 0 >"$tmp/out"
+ok 'a short pool preempts' grep -q '1 preemptions, 11 tokens recomputed$' "$tmp/out"
+ok 'a given pool is not called auto' grep -q '^blocks    7 of 4 tokens, one reserved$' "$tmp/out"
+
+run $s1 --num-gpu-blocks 3 >"$tmp/out" 2>"$tmp/err"
+ok 'a request that cannot fit is rejected' grep -q '2 requests ok, 1 rejected' "$tmp/out"
+is '... with its line and the reason' "$(cat "$tmp/err")" \
+'attnreplay: warning: basic.csv:2: request rejected: needs 3 KV blocks, 2 are usable'
+run $s1 --max-model-len 5 >"$tmp/out" 2>"$tmp/err"
+is '... and several are counted' "$(cat "$tmp/err")" \
+'attnreplay: warning: basic.csv:2: request rejected: prompt of 10 tokens, maximum length 5
+attnreplay: warning: 2 requests rejected in all'
+
+run $s1 --clock formula >"$tmp/a" && run $s1 >"$tmp/b"
+ok 'the same options give the same bytes' cmp "$tmp/a" "$tmp/b"
+run $s1 --trace - <"$tmp/basic.csv" >"$tmp/out"
+ok 'a trace can come from standard input' grep -q '3 requests ok' "$tmp/out"
+
+# ---- refusals ----
+
+ok 'no trace is wrong usage'           refused 'no trace given' --backend cost
+ok 'an operand is wrong usage'         refused "operand 'x.csv'" --backend cost $basic x.csv
+ok 'an unknown policy is named'        refused "'vllm'; want one of vllm-0.16" $basic --policy vllm
+ok 'an unknown backend is named'       refused "backend 'tpu'; this program has auto, " \
+	$basic --backend tpu
+ok 'kernels need a model'              refused 'no model given' $basic
+ok 'a bad pool is refused'             refused "num-gpu-blocks '1'" $basic --num-gpu-blocks 1
+ok 'a pool must be a number'           refused "num-gpu-blocks 'all'" $basic --num-gpu-blocks all
+ok 'more requests than tokens starve'  refused 'max-num-seqs 9 exceeds' $basic --backend cost \
+	--max-num-batched-tokens 8 --max-num-seqs 9
+ok 'a bad clock is refused'            refused 'want one of measured, formula' $basic --clock sun
+for o in model=m tp=2 capture=c method=dense layers=0 sample-layers=1 extend=tile accuracy=0.1 \
+	attention-only seed=1 prof=events keep-kernels=2; do
+	ok "cost: --$o has no effect and is refused" refused \
+		"^attnreplay: ${o%%=*} has no effect with backend cost; leave it out$" \
+		$basic --backend cost --"$o"
+done
+ok 'cost: measuring is refused' refused "clock has no effect as 'measured' with backend cost" \
+	$basic --backend cost --clock measured
+ok 'a missing trace is bad data' fails 3 none.csv "$ATTNREPLAY" run --backend cost \
+	--trace "$tmp/none.csv"
+
+# ---- job files ----
+
+cat >"$tmp/job" <<EOF
+# the same as above
+trace = $tmp/basic.csv
+backend = cost
+max-num-batched-tokens = 8
+block-size = 4
+cost-fixed = 1ms
+cost-per-token = 0
+EOF
+"$ATTNREPLAY" run --job "$tmp/job" >"$tmp/a"
+ok 'a job file gives the same as options' cmp "$tmp/a" "$tmp/b"
+"$ATTNREPLAY" run --job "$tmp/job" --cost-fixed 2ms >"$tmp/out"
+ok 'the command line wins over the job file' grep -q 'unfinished in 0.008000 s' "$tmp/out"
+echo 'sede = 1' >>"$tmp/job"
+ok 'a misspelt name in a job file is an error with its line' \
+	refused "job:8: unknown option 'sede'" --job "$tmp/job"
+
+# ---- the database ----
+
+query() { sqlite3 "$tmp/db" "$1" 2>&1; }
+if command -v sqlite3 >/dev/null; then
+	run $s1 --db "$tmp/db" >/dev/null
+	is 'the run is stored' "$(query 'SELECT status, clock, backend, num_blocks FROM run')" \
+		'done|cost|cost|7'
+	is 'its iterations are stored' "$(query 'SELECT start_ns / 1000000, prefill_tokens,
+		decode_tokens, waiting, running, blocks_used, stop FROM iteration ORDER BY iter_no')" \
+'0|8|0|1|1|2|budget
+1|7|0|0|2|5|empty
+2|3|2|0|3|6|empty
+3|0|2|0|2|4|empty'
+	is 'its requests are stored' "$(query 'SELECT outcome, ttft_ns, e2e_ns, output_tokens
+		FROM request_outcome ORDER BY req_no')" \
+'ok|2000000|4000000|3
+ok|2000000|3000000|2
+ok|1500000|2500000|2'
+	run $s1 --num-gpu-blocks 3 --db "$tmp/db" >/dev/null 2>&1
+	is 'a rejection is stored with its reason' "$(query "SELECT reason FROM request_outcome
+		WHERE outcome = 'rejected'")" 'needs 3 KV blocks, 2 are usable'
+else
+	skip 'the run is stored in the database' 'no sqlite3'
+fi
+
+# ---- interrupts ----
+
+awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens"
+	for (i = 0; i < 4000; i++) print "2023-11-16 18:00:00.0000000,100,1000000" }' >"$tmp/long.csv"
+db=
+command -v sqlite3 >/dev/null && db="--db $tmp/long.db"
+
+interrupt() { # interrupt SIGNAL OPTION...: started, then stopped by the signal
+	signal=$1
+	shift
+	rm -f "$tmp/out"
+	"$ATTNREPLAY" run --backend cost --trace "$tmp/long.csv" "$@" >"$tmp/out" 2>"$tmp/err" &
+	pid=$!
+	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+		[ -s "$tmp/out" ] && break
+		sleep 0.5
+	done
+	kill -s "$signal" "$pid"
+	wait "$pid"
+	status=$?
+	cat "$tmp/err"
+	[ $status = 1 ] && grep -q '^attnreplay: interrupted after [0-9]* iterations; 0 of 4000' "$tmp/err"
+}
+ok 'an interrupt ends the run with status 1'   interrupt INT
+ok '... and prints what there is'              grep -q '0 requests ok, 0 rejected, 4000 unfinished' \
+	"$tmp/out"
+ok 'termination ends it as well'               interrupt TERM $db
+if [ "$db" ]; then
+	is '... and the run is marked' "$(sqlite3 "$tmp/long.db" 'SELECT status FROM run')" aborted
+	is '... with whole iterations' "$(sqlite3 "$tmp/long.db" 'SELECT count(*) FROM iteration AS i
+		WHERE batch_size <> (SELECT count(*) FROM iteration_request AS r
+			WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)')" 0
+fi
+finish
