@@ -38,6 +38,7 @@ struct run {
 	struct prof *prof;
 	bool prof_tried;
 	const struct backend *backend;	/* NULL until --backend auto is settled */
+	struct backend_env env;		/* the open backend keeps a pointer to it */
 	void *self;
 };
 
@@ -270,24 +271,23 @@ static void print_result(const char *label, const struct replay_result *res)
 
 /* ---- running ---- */
 
-static void longest_request(const struct run *r, struct backend_env *env)
+static int64_t longest_request(const struct run *r)
 {
+	int64_t max = 1;
 	char why[160];
 
-	env->max_len = 1;
 	for (size_t i = 0; i < r->trace->n; i++) {
 		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
 
-		if (len > env->max_len &&
-		    !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
-			env->max_len = len;
+		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
+			max = len;
 	}
+	return max;
 }
 
 /* The tracing session has to be there before the first CUDA call of the process.  Without it CUDA
  * events are the clock. */
-static enum ar_status open_as(struct run *r, const struct backend *b, struct backend_env *env,
-			      struct ar_err *err)
+static enum ar_status open_as(struct run *r, const struct backend *b, struct ar_err *err)
 {
 	struct ar_err no_prof = { 0 };
 	enum ar_status st;
@@ -300,21 +300,21 @@ static enum ar_status open_as(struct run *r, const struct backend *b, struct bac
 			return st;
 		}
 	}
-	env->prof = b->uses_gpu ? r->prof : NULL;
-	st = b->open(&r->self, run_options_of(&r->o, b), env, err);
+	r->env.prof = b->uses_gpu ? r->prof : NULL;
+	st = b->open(&r->self, run_options_of(&r->o, b), &r->env, err);
 	if (!st && no_prof.status)
 		log_warn("%s; CUDA events are the clock and no kernels are stored", no_prof.msg);
 	return st;
 }
 
 /* auto: cuda, or cpu where this program or this machine has no CUDA. */
-static enum ar_status open_auto(struct run *r, struct backend_env *env, struct ar_err *err)
+static enum ar_status open_auto(struct run *r, struct ar_err *err)
 {
 	const struct backend *cuda = backend_find("cuda"), *cpu = backend_find("cpu");
 	enum ar_status st = AR_NODEV;
 
 	if (cuda) {
-		st = open_as(r, cuda, env, err);
+		st = open_as(r, cuda, err);
 		if (!st)
 			r->backend = cuda;
 		if (st != AR_NODEV)
@@ -327,38 +327,43 @@ static enum ar_status open_auto(struct run *r, struct backend_env *env, struct a
 		return ar_fail(err, AR_NODEV, "no backend that runs kernels in this program; take "
 			       "--backend cost");
 	r->backend = cpu;
-	return open_as(r, cpu, env, err);
+	return open_as(r, cpu, err);
+}
+
+static void set_env(struct run *r, const struct method *m)
+{
+	r->env = (struct backend_env){
+		.trace = r->trace, .max_batched_tok = r->limits.max_batched_tok,
+		.max_seqs = r->limits.max_seqs, .max_len = longest_request(r),
+		.num_blocks = r->o.limits.num_blocks, .block_tok = r->limits.block_tok,
+		.seed = (uint64_t)r->o.seed };
+	if (!needs_model(r))
+		return;
+	r->env.model = &r->model;
+	r->env.capture = r->capture;
+	r->env.n_capture = r->n_capture;
+	r->env.capture_of = r->prep.capture_of;
+	r->env.captured_layer = r->prep.captured_layer;
+	r->env.run_layer = r->prep.run_layer;
+	r->env.n_run_layers = r->prep.n_run_layers;
+	r->env.tile = r->o.extend == RUN_EXTEND_TILE;
+	r->env.method = m;
+	r->env.attention_only = r->o.attention_only;
 }
 
 static enum ar_status open_backend(struct run *r, const struct method *m, struct ar_err *err)
 {
-	struct backend_env env = {
-		.trace = r->trace, .max_batched_tok = r->limits.max_batched_tok,
-		.max_seqs = r->limits.max_seqs, .num_blocks = r->o.limits.num_blocks,
-		.block_tok = r->limits.block_tok, .seed = (uint64_t)r->o.seed,
-		.attention_only = r->o.attention_only };
-	enum ar_status st;
 	bool settled = r->backend;
+	enum ar_status st;
 
-	longest_request(r, &env);
-	if (needs_model(r)) {
-		env.model = &r->model;
-		env.capture = r->capture;
-		env.n_capture = r->n_capture;
-		env.capture_of = r->prep.capture_of;
-		env.captured_layer = r->prep.captured_layer;
-		env.run_layer = r->prep.run_layer;
-		env.n_run_layers = r->prep.n_run_layers;
-		env.tile = r->o.extend == RUN_EXTEND_TILE;
-		env.method = m;
-	}
-	st = settled ? open_as(r, r->backend, &env, err) : open_auto(r, &env, err);
+	set_env(r, m);
+	st = settled ? open_as(r, r->backend, err) : open_auto(r, err);
 	if (!st && !settled)
 		st = run_options_check(&r->o, r->backend, err);
 	return st;
 }
 
-/* Pool of the first method serves all, so that their schedules can be compared, unless a later
+/* The pool of the first method serves all, so that their schedules can be compared, unless a later
  * one leaves less room. */
 static enum ar_status size_pool(struct run *r, struct ar_err *err)
 {
