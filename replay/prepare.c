@@ -13,13 +13,17 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 				 struct ar_err *err)
 {
 	if (a->q_heads != b->q_heads || a->kv_heads != b->kv_heads || a->head_dim != b->head_dim)
-		return ar_fail(err, AR_USAGE, "%s has %d/%d heads of %d, %s has %d/%d of %d; captures "
-			       "of one run come from one model", a->name, a->q_heads, a->kv_heads,
-			       a->head_dim, b->name, b->q_heads, b->kv_heads, b->head_dim);
+		return ar_fail(err, AR_USAGE,
+			       "%s has %d/%d heads of %d, %s has %d/%d of %d; captures "
+			       "of one run come from one model",
+			       a->name, a->q_heads, a->kv_heads, a->head_dim, b->name, b->q_heads,
+			       b->kv_heads, b->head_dim);
 	if (a->n_layers != b->n_layers ||
 	    memcmp(a->layer, b->layer, (size_t)a->n_layers * sizeof *a->layer) != 0)
-		return ar_fail(err, AR_USAGE, "%s and %s hold different layers; captures of one run "
-			       "hold the same", a->name, b->name);
+		return ar_fail(err, AR_USAGE,
+			       "%s and %s hold different layers; captures of one run "
+			       "hold the same",
+			       a->name, b->name);
 	return AR_OK;
 }
 
@@ -32,10 +36,11 @@ static enum ar_status check_heads(const struct prepare_in *in, struct ar_err *er
 
 	if ((rank || whole) && c->head_dim == m->head_dim)
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "%s has %d/%d heads of %d, model %s has %d/%d of %d%s; take the "
-		       "model it was captured from", c->name, c->q_heads, c->kv_heads, c->head_dim,
-		       m->name, m->q_heads, m->kv_heads, m->head_dim,
-		       m->tp > 1 ? " on each rank" : "");
+	return ar_fail(err, AR_USAGE,
+		       "%s has %d/%d heads of %d, model %s has %d/%d of %d%s; take the "
+		       "model it was captured from",
+		       c->name, c->q_heads, c->kv_heads, c->head_dim, m->name, m->q_heads,
+		       m->kv_heads, m->head_dim, m->tp > 1 ? " on each rank" : "");
 }
 
 /* Index of the capture's layer with that number, -1: it has none. */
@@ -71,17 +76,20 @@ static enum ar_status parse_layers(const char *s, const struct capture_info *c, 
 		uint64_t from, to;
 
 		if (!parse_range(s, n, &from, &to))
-			return ar_fail(err, AR_USAGE, "layers '%s': want numbers and ranges such as 0,4,8-11",
+			return ar_fail(err, AR_USAGE,
+				       "layers '%s': want numbers and ranges such as 0,4,8-11",
 				       all);
 		for (; from <= to; from++) {
 			int i = layer_index(c, from);
 
 			if (i < 0)
-				return ar_fail(err, AR_USAGE, "layers '%s': %s does not hold layer %" PRIu64,
-					       all, c->name, from);
+				return ar_fail(err, AR_USAGE,
+					       "layers '%s': %s does not hold layer %" PRIu64, all,
+					       c->name, from);
 			if (*len == max)
-				return ar_fail(err, AR_USAGE, "layers '%s': more than the model's %d layers",
-					       all, max);
+				return ar_fail(err, AR_USAGE,
+					       "layers '%s': more than the model's %d layers", all,
+					       max);
 			list[(*len)++] = i;
 		}
 		s += n;
@@ -119,7 +127,8 @@ static enum ar_status choose_layers(struct prepared *p, const struct prepare_in 
 	int64_t n = in->model->n_layers, k = in->sample_layers ? in->sample_layers : n;
 
 	if (k > n)
-		return ar_fail(err, AR_USAGE, "sample-layers %" PRId64 ": %s has %" PRId64 " layers", k,
+		return ar_fail(err, AR_USAGE,
+			       "sample-layers %" PRId64 ": %s has %" PRId64 " layers", k,
 			       in->model->name, n);
 	p->run_layer = malloc((size_t)k * sizeof *p->run_layer);
 	if (!p->run_layer)
@@ -183,9 +192,11 @@ static enum ar_status assign_captures(struct prepared *p, const struct prepare_i
 			continue;
 		c = pick_capture(in, i, n_tok);
 		if (c < 0)
-			return ar_fail(err, AR_USAGE, "%s:%" PRIu64 ": request runs %" PRId64 " tokens, the "
-				       "longest capture has %" PRId64 "; clip it with --max-prompt-tokens and "
-				       "--max-output-tokens, or repeat captures with --extend tile",
+			return ar_fail(err, AR_USAGE,
+				       "%s:%" PRIu64 ": request runs %" PRId64 " tokens, the "
+				       "longest capture has %" PRId64 "; clip it with "
+				       "--max-prompt-tokens and --max-output-tokens, or repeat "
+				       "captures with --extend tile",
 				       t->name, t->req[i].line, n_tok, longest(in));
 		p->capture_of[i] = (uint16_t)c;
 	}
@@ -198,7 +209,8 @@ enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, stru
 
 	*p = (struct prepared){ 0 };
 	if (!in->n_capture || in->n_capture > UINT16_MAX)
-		return ar_fail(err, AR_USAGE, "%zu captures given; want 1 to %d", in->n_capture, UINT16_MAX);
+		return ar_fail(err, AR_USAGE, "%zu captures given; want 1 to %d", in->n_capture,
+			       UINT16_MAX);
 	for (size_t c = 1; c < in->n_capture && !st; c++)
 		st = check_same(in->info[0], in->info[c], err);
 	if (!st)

@@ -41,7 +41,8 @@ static enum ar_status put_outcome(struct loop *l, uint32_t id, const char *outco
 		.first_token_ns = t->first_token, .finish_ns = done ? t->last_token : -1,
 		.prompt_tok = r->prompt_tok, .output_tok = q->known - r->prompt_tok,
 		.n_chunks = q->n_chunk, .n_preempt = q->n_preempt,
-		.recomputed_tok = (int64_t)q->recomputed, .outcome = outcome, .reason = reason }, err);
+		.recomputed_tok = (int64_t)q->recomputed,
+		.outcome = outcome, .reason = reason }, err);
 }
 
 static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
@@ -55,7 +56,8 @@ static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
 		if (!sched_rejects(&l->cfg->limits, &t->req[i], why, sizeof why))
 			continue;
 		if (!l->res->rejected++)
-			log_warn("%s:%" PRIu64 ": request rejected: %s", t->name, t->req[i].line, why);
+			log_warn("%s:%" PRIu64 ": request rejected: %s", t->name, t->req[i].line,
+				 why);
 		l->settled[i] = true;
 		st = put_outcome(l, (uint32_t)i, "rejected", why, err);
 		if (st)
@@ -129,8 +131,9 @@ static enum ar_status put_iteration(struct loop *l, int64_t start, int64_t host,
 		const struct batch_entry *e = &s->batch.entry[i];
 
 		l->row[i] = (struct store_entry){
-			.req = e->req, .start = e->start, .n_tok = e->n_tok, .chunk_no = e->chunk_no,
-			.decode = e->decode, .emit = e->emit, .recompute = e->recompute };
+			.req = e->req, .start = e->start, .n_tok = e->n_tok,
+			.chunk_no = e->chunk_no, .decode = e->decode, .emit = e->emit,
+			.recompute = e->recompute };
 	}
 	return store_iteration(cfg->store, &(struct store_iteration){
 		.iter_no = l->res->iterations, .start_ns = start, .end_ns = l->now, .host_ns = host,
@@ -237,11 +240,13 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 		st = series_add(&lat[LATENCY_TTFT], (double)(t->first_token - arrival), err);
 		if (!st && n_out > 1)
 			st = series_add(&lat[LATENCY_TPOT],
-					(double)(t->last_token - t->first_token) / (n_out - 1), err);
+					(double)(t->last_token - t->first_token) / (n_out - 1),
+					err);
 		if (!st)
 			st = series_add(&lat[LATENCY_E2E], (double)(t->last_token - arrival), err);
 		if (!st)
-			st = series_add(&lat[LATENCY_QUEUE], (double)(t->first_sched - arrival), err);
+			st = series_add(&lat[LATENCY_QUEUE], (double)(t->first_sched - arrival),
+					err);
 		if (!st)
 			st = put_outcome(l, id, "ok", NULL, err);
 		if (st)
@@ -283,8 +288,10 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	enum ar_status st;
 
 	if (l->n_empty > 1)
-		return ar_fail(err, AR_DATA, "policy %s cannot schedule any of %zu requests; give it "
-			       "more KV blocks", l->cfg->policy->name, s->n_waiting + s->n_running);
+		return ar_fail(err, AR_DATA,
+			       "policy %s cannot schedule any of %zu requests; give it "
+			       "more KV blocks",
+			       l->cfg->policy->name, s->n_waiting + s->n_running);
 	sched_begin(s);
 	l->cfg->policy->compose(s);
 	st = execute(l, &cost, &host, err);
@@ -353,9 +360,10 @@ static enum ar_status loop_run(struct loop *l, struct ar_err *err)
 
 	while (!st && arrivals(l)) {
 		if (ar_interrupted())
-			return ar_fail(err, AR_INTERRUPTED, "interrupted after %" PRId64 " iterations; "
-				       "%" PRId64 " of %zu requests finished", l->res->iterations,
-				       l->res->ok, l->cfg->trace->n);
+			return ar_fail(err, AR_INTERRUPTED,
+				       "interrupted after %" PRId64 " iterations; "
+				       "%" PRId64 " of %zu requests finished",
+				       l->res->iterations, l->res->ok, l->cfg->trace->n);
 		st = iterate(l, err);
 		if (st)
 			ar_err_prefix(err, "iteration %" PRId64, l->res->iterations);

@@ -20,10 +20,11 @@ struct replay {
 	struct sched_limits limits;
 	const struct backend *backend;
 	void *self;				/* its state, open and started */
-	const struct cost_formula *formula;	/* moves the clock instead of the measured cost, or NULL */
+	/* Moves the clock instead of the measured cost, or NULL. */
+	const struct cost_formula *formula;
 	int64_t host_ns;			/* added to every iteration that runs something */
 	struct store *store;			/* with a run begun, or NULL */
-	int64_t keep_kernels;			/* store kernel rows of every Nth iteration, 0: of none */
+	int64_t keep_kernels;			/* store kernels of every Nth iteration, 0: none */
 
 	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense. */
 	double accuracy;
@@ -40,7 +41,8 @@ struct replay_result {
 	int64_t ok, rejected, unfinished;	/* requests */
 	int64_t output_tok;
 	int64_t end_ns;				/* the clock at the end */
-	struct series latency[LATENCY_COUNT];	/* in ns, sorted; of finished requests, but ITL of all */
+	/* In ns, sorted; of finished requests, but ITL of all. */
+	struct series latency[LATENCY_COUNT];
 
 	/* Over the samples (request, chunk, layer) and heads. */
 	int64_t n_samples;

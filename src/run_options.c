@@ -20,8 +20,8 @@ static const struct opt main_opts[] = {
 	{ "policy", OPT_STR, AT(policy), "NAME", "vllm-0.16", 0, 0, NULL,
 	  "scheduling rules, those of an engine at a version", 0 },
 	{ "backend", OPT_STR, AT(backend), "NAME", "auto", 0, 0, NULL,
-	  "what runs an iteration: cuda, cpu or cost; auto takes cuda where there is a GPU, else cpu",
-	  0 },
+	  "what runs an iteration: cuda, cpu or cost; auto takes cuda where there is a GPU, "
+	  "else cpu", 0 },
 	{ "db", OPT_STR, AT(db), "FILE", NULL, 0, 0, NULL,
 	  "database that the runs are added to; without it nothing is stored", 0 },
 	{ "clock", OPT_ENUM, AT(clock), "WHAT", "measured", 0, 0, clocks,
@@ -35,20 +35,21 @@ static const struct opt main_opts[] = {
 };
 
 static const struct opt sched_opts[] = {
-	{ "max-num-batched-tokens", OPT_INT, AT(limits.max_batched_tok), "N", "8192", 1, 1 << 30, NULL,
-	  "token budget of an iteration: the chunk size under load", 0 },
+	{ "max-num-batched-tokens", OPT_INT, AT(limits.max_batched_tok), "N", "8192", 1, 1 << 30,
+	  NULL, "token budget of an iteration: the chunk size under load", 0 },
 	{ "max-num-seqs", OPT_INT, AT(limits.max_seqs), "N", "256", 1, 1 << 20, NULL,
-	  "running requests at a time; at most the token budget, and lowered to it when not given", 0 },
+	  "running requests at a time; at most the token budget, and lowered to it when not given",
+	  0 },
 	{ "block-size", OPT_INT, AT(limits.block_tok), "N", "16", 1, 1 << 20, NULL,
 	  "tokens of a KV block", 0 },
 	{ "num-gpu-blocks", OPT_STR, AT(num_blocks), "N|auto", "auto", 0, 0, NULL,
-	  "KV blocks in the pool, one of them reserved; auto takes what fits the device, or what the "
-	  "trace can use where there is none", 0 },
-	{ "long-prefill-token-threshold", OPT_INT, AT(limits.long_prefill_tok), "N", "0", 0, 1 << 30,
-	  NULL, "most tokens of one request in an iteration, 0 for no cap", 0 },
+	  "KV blocks in the pool, one of them reserved; auto takes what fits the device, or what "
+	  "the trace can use where there is none", 0 },
+	{ "long-prefill-token-threshold", OPT_INT, AT(limits.long_prefill_tok), "N", "0", 0,
+	  1 << 30, NULL, "most tokens of one request in an iteration, 0 for no cap", 0 },
 	{ "max-model-len", OPT_INT, AT(limits.max_len), "N", "0", 0, UINT32_MAX, NULL,
-	  "most tokens of a request, prompt and output; 0 for the model's, without a model no limit",
-	  0 },
+	  "most tokens of a request, prompt and output; 0 for the model's, without a model "
+	  "no limit", 0 },
 	{ 0 }
 };
 
@@ -64,7 +65,8 @@ static const struct opt model_opts[] = {
 	{ "layers", OPT_STR, AT(layers), "LIST", NULL, 0, 0, NULL,
 	  "captured layers to use, such as 0,4,8-11; all of them when not given", 0 },
 	{ "sample-layers", OPT_INT, AT(sample_layers), "K", "0", 0, 100000, NULL,
-	  "layers of the model to execute, evenly spaced, 0 for all; time is scaled to the whole", 0 },
+	  "layers of the model to execute, evenly spaced, 0 for all; time is scaled to the whole",
+	  0 },
 	{ "extend", OPT_ENUM, AT(extend), "HOW", "error", 0, 0, extends,
 	  "what a request longer than every capture gets: an error, or the capture repeated", 0 },
 	{ "accuracy", OPT_REAL, AT(accuracy), "SHARE", "0.05", 0, 1, NULL,
@@ -78,9 +80,11 @@ static const struct opt model_opts[] = {
 
 static const struct opt gpu_opts[] = {
 	{ "prof", OPT_ENUM, AT(prof), "HOW", "activity", 0, 0, profs,
-	  "how kernels are timed: each by CUPTI activity records, or iterations by CUDA events", 0 },
+	  "how kernels are timed: each by CUPTI activity records, or iterations by CUDA events",
+	  0 },
 	{ "keep-kernels", OPT_INT, AT(keep_kernels), "N", "1", 0, 1 << 30, NULL,
-	  "store the kernels of every Nth iteration, 0 for none; sums by phase are always stored", 0 },
+	  "store the kernels of every Nth iteration, 0 for none; sums by phase are always stored",
+	  0 },
 	{ 0 }
 };
 
@@ -91,7 +95,8 @@ static void set_groups(struct run_options *o)
 	g[RUN_GROUP_MAIN] = (struct opt_group){ "Run", main_opts, o, 0, 0 };
 	g[RUN_GROUP_TRACE] = (struct opt_group){ "Trace", trace_opts, &o->trace_args, 0, 0 };
 	g[RUN_GROUP_SCHED] = (struct opt_group){ "Scheduler", sched_opts, o, 0, 0 };
-	g[RUN_GROUP_MODEL] = (struct opt_group){ "Model, captures and methods", model_opts, o, 0, 0 };
+	g[RUN_GROUP_MODEL] =
+		(struct opt_group){ "Model, captures and methods", model_opts, o, 0, 0 };
 	g[RUN_GROUP_GPU] = (struct opt_group){ "Profiling on a GPU", gpu_opts, o, 0, 0 };
 	g += RUN_GROUP_BACKEND;
 	for (int i = 0; backends[i]; i++) {
@@ -100,7 +105,8 @@ static void set_groups(struct run_options *o)
 		assert(i < RUN_BACKENDS_MAX);
 		snprintf(o->title[i], sizeof o->title[i], "Backend %s: %s", backends[i]->name,
 			 backends[i]->title);
-		g[i] = (struct opt_group){ o->title[i], backends[i]->opts ? backends[i]->opts : none,
+		g[i] = (struct opt_group){ o->title[i],
+					   backends[i]->opts ? backends[i]->opts : none,
 					   o->backend_opts[i], 0, 0 };
 	}
 }
@@ -123,14 +129,16 @@ static enum ar_status check_limits(struct run_options *o, struct ar_err *err)
 	if (strcmp(o->num_blocks, "auto") &&
 	    (!num_count(o->num_blocks, &l->num_blocks) || l->num_blocks < 2 ||
 	     l->num_blocks > UINT32_MAX))
-		return ar_fail(err, AR_USAGE, "num-gpu-blocks '%s': want auto or an integer of 2 or more",
+		return ar_fail(err, AR_USAGE,
+			       "num-gpu-blocks '%s': want auto or an integer of 2 or more",
 			       o->num_blocks);
 	if (l->max_seqs <= l->max_batched_tok)
 		return AR_OK;
 	if (opt_given(o->group, "max-num-seqs"))
-		return ar_fail(err, AR_USAGE, "max-num-seqs %" PRId64 " exceeds max-num-batched-tokens "
-			       "%" PRId64 "; running requests would starve", l->max_seqs,
-			       l->max_batched_tok);
+		return ar_fail(err, AR_USAGE,
+			       "max-num-seqs %" PRId64 " exceeds max-num-batched-tokens "
+			       "%" PRId64 "; running requests would starve",
+			       l->max_seqs, l->max_batched_tok);
 	l->max_seqs = l->max_batched_tok;
 	return AR_OK;
 }
@@ -145,13 +153,14 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 	if (!policy_find(o->policy)) {
 		for (int i = 0; policies[i] && n < sizeof all; i++)
 			n += (size_t)snprintf(all + n, sizeof all - n, ", %s", policies[i]->name);
-		return ar_fail(err, AR_USAGE, "unknown policy '%s'; want one of %s", o->policy, all + 2);
+		return ar_fail(err, AR_USAGE, "unknown policy '%s'; want one of %s", o->policy,
+			       all + 2);
 	}
 	if (strcmp(o->backend, "auto") && !backend_find(o->backend)) {
 		for (int i = 0; backends[i] && n < sizeof all; i++)
 			n += (size_t)snprintf(all + n, sizeof all - n, ", %s", backends[i]->name);
-		return ar_fail(err, AR_USAGE, "unknown backend '%s'; this program has auto%s", o->backend,
-			       all);
+		return ar_fail(err, AR_USAGE, "unknown backend '%s'; this program has auto%s",
+			       o->backend, all);
 	}
 	return AR_OK;
 }
@@ -171,8 +180,8 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 	if (!st)
 		st = opt_parse(o->group, &argc, argv, err);
 	if (!st && argc)
-		st = ar_fail(err, AR_USAGE, "unexpected operand '%s'; the trace is given with --trace",
-			     argv[0]);
+		st = ar_fail(err, AR_USAGE,
+			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
 	if (!st)
 		st = check_names(o, err);
 	return st ? st : check_limits(o, err);

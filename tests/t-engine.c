@@ -87,7 +87,8 @@ enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, s
 {
 	(void)err;
 	s->accuracy++;
-	s->sampled = rng_mix(s->sampled ^ ((uint64_t)a->req << 32 | a->chunk_no << 8 | (unsigned)a->layer));
+	s->sampled = rng_mix(s->sampled ^
+			     ((uint64_t)a->req << 32 | a->chunk_no << 8 | (unsigned)a->layer));
 	return AR_OK;
 }
 
@@ -116,8 +117,12 @@ static enum ar_status fake_run(void *self, const struct batch *b, struct iter_co
 		return ar_fail(err, AR_CUDA, "kernel lost");
 	if (++f->runs == 3 && f->raise)
 		raise(SIGTERM);
-	*cost = (struct iter_cost){ .cost_ns = MS, .event_ns = MS + 1, .span_ns = MS, .busy_ns = MS - 1,
-				    .kernel = kernel, .n_kernel = 2 };
+	*cost = (struct iter_cost){ .cost_ns = MS,
+				    .event_ns = MS + 1,
+				    .span_ns = MS,
+				    .busy_ns = MS - 1,
+				    .kernel = kernel,
+				    .n_kernel = 2 };
 	return AR_OK;
 }
 
@@ -146,7 +151,11 @@ static void fake_drop(void *self, uint32_t req)
 }
 
 static const struct backend fake_backend = {
-	.name = "fake", .needs_model = true, .run = fake_run, .compare = fake_compare, .drop = fake_drop,
+	.name = "fake",
+	.needs_model = true,
+	.run = fake_run,
+	.compare = fake_compare,
+	.drop = fake_drop,
 };
 
 /* Plans nothing in every second iteration. */
@@ -183,11 +192,20 @@ static struct replay config(struct fake *f, struct store *s)
 {
 	*f = (struct fake){ .fail_at = -1 };
 	*s = (struct store){ .fail_at = -1 };
-	return (struct replay){
-		.trace = &trace3, .policy = policy_find("vllm-0.16"),
-		.limits = { .max_batched_tok = 8, .max_seqs = 8, .block_tok = 4, .num_blocks = 101 },
-		.backend = &fake_backend, .self = f, .store = s, .keep_kernels = 1,
-		.run_layer = run_layer, .n_run_layers = 2, .q_heads = 4, .kv_heads = 2 };
+	return (struct replay){ .trace = &trace3,
+				.policy = policy_find("vllm-0.16"),
+				.limits = { .max_batched_tok = 8,
+					    .max_seqs = 8,
+					    .block_tok = 4,
+					    .num_blocks = 101 },
+				.backend = &fake_backend,
+				.self = f,
+				.store = s,
+				.keep_kernels = 1,
+				.run_layer = run_layer,
+				.n_run_layers = 2,
+				.q_heads = 4,
+				.kv_heads = 2 };
 }
 
 /* ---- the loop ---- */
@@ -221,12 +239,14 @@ static void test_rows(void)
 	is_int(f.runs, res.iterations, "the backend really runs under the formula");
 	is_int(res.end_ns, 2 * MS * res.iterations + MS / 2 * (res.prefill_tok + res.decode_tok),
 	       "the formula moves the clock instead of the measured cost");
-	is_int(s.kernels, 2 * ((res.iterations + 1) / 2), "kernels of every second iteration are stored");
+	is_int(s.kernels, 2 * ((res.iterations + 1) / 2),
+	       "kernels of every second iteration are stored");
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
 	cfg.keep_kernels = 0;
-	is_int(replay_run(&cfg, &res, NULL) + s.kernels, 0, "no kernels are stored when none are wanted");
+	is_int(replay_run(&cfg, &res, NULL) + s.kernels, 0,
+	       "no kernels are stored when none are wanted");
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
@@ -295,7 +315,8 @@ static void test_empty(void)
 
 	cfg.policy = &lazy;
 	is_int(replay_run(&cfg, &res, &err), AR_OK, "a policy may skip an iteration");
-	ok(res.iterations == 2 * f.runs && s.iterations == res.iterations && res.end_ns == f.runs * MS,
+	ok(res.iterations == 2 * f.runs && s.iterations == res.iterations &&
+		   res.end_ns == f.runs * MS,
 	   "an empty iteration is recorded, costs nothing and does not reach the backend");
 	replay_result_release(&res);
 
@@ -309,9 +330,12 @@ static void test_empty(void)
 	cfg = config(&f, &s);
 	cfg.policy = &pairs;
 	cfg.trace = &alone;
-	is_int(replay_run(&cfg, &res, &err), AR_DATA, "a policy that is stuck for good is an error");
-	is_str(err.msg, "iteration 2: policy pairs cannot schedule any of 1 requests; give it more KV "
-	       "blocks", "... that says so");
+	is_int(replay_run(&cfg, &res, &err), AR_DATA,
+	       "a policy that is stuck for good is an error");
+	is_str(err.msg,
+	       "iteration 2: policy pairs cannot schedule any of 1 requests; give it more KV "
+	       "blocks",
+	       "... that says so");
 	ok(res.unfinished == 1 && !strcmp(s.outcome[0], "unfinished"), "... and leaves an outcome");
 	replay_result_release(&res);
 }
@@ -360,8 +384,10 @@ static void test_interrupt(void)
 	f.raise = true;
 	ar_catch_interrupts();
 	is_int(replay_run(&cfg, &res, &err), AR_INTERRUPTED, "a signal ends the run");
-	ok(f.runs == 3 && s.iterations == 3 && res.iterations == 3, "... at the end of an iteration");
-	is_str(err.msg, "interrupted after 3 iterations; 1 of 3 requests finished", "... and says so");
+	ok(f.runs == 3 && s.iterations == 3 && res.iterations == 3,
+	   "... at the end of an iteration");
+	is_str(err.msg, "interrupted after 3 iterations; 1 of 3 requests finished",
+	       "... and says so");
 	ok(!strcmp(s.outcome[1], "ok") && !strcmp(s.outcome[2], "unfinished"),
 	   "... with an outcome for every request");
 	replay_result_release(&res);
@@ -456,7 +482,8 @@ static void refuses(const struct prepare_in *in, const char *message)
 	struct prepared p;
 	enum ar_status st = prepare_run(&p, in, &err);
 
-	ok(st == AR_USAGE && !p.capture_of && !p.captured_layer && !p.run_layer, "refused: %s", message);
+	ok(st == AR_USAGE && !p.capture_of && !p.captured_layer && !p.run_layer, "refused: %s",
+	   message);
 	is_str(err.msg, message, "... in these words");
 }
 
@@ -485,8 +512,8 @@ static void test_refusals(void)
 	in = input(&trace3);
 	in.info = two;
 	other.head_dim = 128;
-	refuses(&in, "a.arc has 8/2 heads of 64, b.arc has 8/2 of 128; captures of one run come from "
-		"one model");
+	refuses(&in, "a.arc has 8/2 heads of 64, b.arc has 8/2 of 128; captures of one run come "
+		     "from one model");
 	other.head_dim = 64;
 	other.layer = layers;
 	refuses(&in, "a.arc and b.arc hold different layers; captures of one run hold the same");
@@ -550,13 +577,15 @@ static void test_captures(void)
 
 	req[9].output_tok = 52;
 	refuses(&in, "trace:10: request runs 101 tokens, the longest capture has 100; clip it with "
-		"--max-prompt-tokens and --max-output-tokens, or repeat captures with --extend tile");
+		     "--max-prompt-tokens and --max-output-tokens, or repeat captures with "
+		     "--extend tile");
 	in.tile = true;
 	is_int(prepare_run(&p, &in, NULL), AR_OK, "tiling accepts any length");
 	prepared_release(&p);
 	in.tile = false;
 	in.limits = &(struct sched_limits){ .block_tok = 16, .max_len = 50 };
-	is_int(prepare_run(&p, &in, NULL), AR_OK, "a request that is rejected anyway needs no capture");
+	is_int(prepare_run(&p, &in, NULL), AR_OK,
+	       "a request that is rejected anyway needs no capture");
 	prepared_release(&p);
 }
 
@@ -600,11 +629,12 @@ static void test_faults(void)
 	ok(!bad && !st && k > 3, "prepare: each of %ld allocations can fail", k - 1);
 
 	countdown = 0;
-	st = sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 }, &blocks,
-				&err);
+	st = sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 },
+				&blocks, &err);
 	countdown = -1;
 	ok(st == AR_NOMEM && blocks == -1, "sizing the pool: its allocation can fail");
-	sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 }, &blocks, NULL);
+	sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 },
+			   &blocks, NULL);
 	is_int(blocks, 3 + 2 + 1, "an ample pool holds the largest requests that run together");
 }
 

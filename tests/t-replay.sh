@@ -144,6 +144,39 @@ else
 	skip 'the run is stored in the database' 'no sqlite3'
 fi
 
+# ---- kernels in C under the same clock ----
+
+arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
+cpu() {
+	"$ATTNREPLAY" run --backend cpu $basic --max-num-batched-tokens 8 --block-size 4 \
+		--model niah-llama-14m --capture "$arc" --sample-layers 1 "$@"
+}
+trace "$tmp/toolong.csv" 0.0000000,3000,1
+if "$ATTNREPLAY" run --trace x --backend none 2>&1 | grep -q ', cpu' && [ -f "$arc" ]; then
+	cpu --clock formula --cost-fixed 1ms --cost-per-token 0 --method dense,compact-fp \
+		--accuracy 1 >"$tmp/out"
+	run $s1 | sed -n '/ iterations, /,$p' >"$tmp/want"
+	for m in dense compact-fp; do
+		sed -n "/^$m: /,/^queue/p" "$tmp/out" | sed 1d >"$tmp/got"
+		ok "cpu: the formula gives $m the schedule of the cost backend" \
+			cmp "$tmp/got" "$tmp/want"
+	done
+	ok 'cpu: samples are compared with dense' grep -q '^against dense, 4 samples' "$tmp/out"
+	ok 'cpu: layers that are left out are told' \
+		grep -q '^model .* 1 layers executed and scaled to 8$' "$tmp/out"
+	ok 'cpu: a cost without formula has no effect' \
+		fails 2 'cost-fixed has no effect with --clock measured' cpu --cost-fixed 1ms
+	ok 'cpu: kernels are not traced' fails 2 'prof has no effect with backend cpu' \
+		cpu --prof events
+	ok 'cpu: a layer that was not captured is refused' fails 2 'does not hold layer 77' \
+		cpu --layers 77
+	ok 'cpu: a request longer than the capture is refused' \
+		fails 2 'toolong.csv:2: request runs 3000 tokens, the longest capture has 2112' \
+		cpu --trace "$tmp/toolong.csv"
+else
+	skip 'cpu: the formula gives the schedule of the cost backend' 'no backend cpu or no capture'
+fi
+
 # ---- interrupts ----
 
 awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens"

@@ -5,6 +5,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,7 +121,8 @@ enum ar_status store_outcome(struct store *s, const struct store_outcome *o, str
 		    o->outcome, o->reason);
 	else
 		put(s->outcome, sizeof s->outcome, &s->n_outcome,
-		    "%c ttft %g tpot %g e2e %g queue %g preempted %" PRIu32 " recomputed %" PRId64 "\n",
+		    "%c ttft %g tpot %g e2e %g queue %g preempted %" PRIu32 " recomputed %" PRId64
+		    "\n",
 		    'A' + (int)o->req, in_ms(o->first_token_ns - o->arrival_ns), tpot,
 		    in_ms(o->finish_ns - o->arrival_ns), in_ms(o->first_sched_ns - o->arrival_ns),
 		    o->n_preempt, o->recomputed_tok);
@@ -340,8 +343,10 @@ static void random_trace(struct trace *t, struct request *req, struct rng *r)
 	t->name = (char *)(uintptr_t)"random";
 	for (size_t i = 0; i < t->n; i++) {
 		now += (int64_t)rng_below(r, 3 * MS) * (int64_t)rng_below(r, 2);
-		req[i] = (struct request){ .arrival_ns = now, .prompt_tok = 1 + (uint32_t)rng_below(r, 90),
-					   .output_tok = 1 + (uint32_t)rng_below(r, 40), .line = i + 1 };
+		req[i] = (struct request){ .arrival_ns = now,
+					   .prompt_tok = 1 + (uint32_t)rng_below(r, 90),
+					   .output_tok = 1 + (uint32_t)rng_below(r, 40),
+					   .line = i + 1 };
 	}
 }
 
@@ -401,7 +406,8 @@ static bool blocks_come_back(const struct trace *t, const struct sched_limits *l
 }
 
 struct totals {
-	int64_t bad_tokens, bad_outputs, unfinished, not_same, leaked, preempted, iterations, failed;
+	int64_t bad_tokens, bad_outputs, unfinished, not_same, leaked, preempted, iterations,
+		failed;
 	struct store sum;
 };
 
@@ -452,8 +458,8 @@ static void properties(uint64_t seed, bool tight, bool cap)
 	snprintf(kind, sizeof kind, "%s pool%s", tight ? "tight" : "ample", cap ? ", capped" : "");
 	for (int i = 0; i < 200; i++)
 		one_workload(&r, tight, cap, &t);
-	diag("%s: 200 workloads, %" PRId64 " iterations, %" PRId64 " preemptions", kind, t.iterations,
-	     t.preempted);
+	diag("%s: 200 workloads, %" PRId64 " iterations, %" PRId64 " preemptions", kind,
+	     t.iterations, t.preempted);
 	is_int(t.failed + t.unfinished, 0, "%s: every request finishes", kind);
 	is_int(t.bad_tokens, 0, "%s: tokens run are the sum of P + O - 1 and the recomputed", kind);
 	is_int(t.bad_outputs, 0, "%s: every request gets its outputs", kind);
@@ -463,7 +469,8 @@ static void properties(uint64_t seed, bool tight, bool cap)
 	is_int(t.sum.over_budget, 0, "%s: the token budget holds", kind);
 	is_int(t.sum.empty, 0, "%s: no iteration is empty", kind);
 	is_int(t.sum.bad_clock, 0, "%s: the clock only moves forward", kind);
-	is_int(t.leaked + t.sum.bad_blocks, 0, "%s: blocks are owned as needed and all come back", kind);
+	is_int(t.leaked + t.sum.bad_blocks, 0, "%s: blocks are owned as needed and all come back",
+	       kind);
 	is_int(t.not_same, 0, "%s: a second run is the same", kind);
 	ok(tight == (t.preempted > 0), "%s: preemptions happen where blocks are short only", kind);
 }
