@@ -25,7 +25,8 @@ struct store {
 	bool quiet;
 	int64_t max_batched_tok, long_prefill_tok;
 	int64_t end_ns, n_tok, recomputed, n_emit, preempted, n_iter;
-	int64_t bad_clock, bad_partial, starved, over_budget, empty, bad_blocks;
+	int64_t bad_clock, bad_partial, starved, over_budget, empty, bad_blocks, bad_chunk;
+	uint32_t n_chunk[64];		/* by request */
 	uint64_t digest;
 };
 
@@ -54,8 +55,8 @@ static void log_iteration(struct store *s, const struct store_iteration *it)
 
 	LOG(s, "%g-%g", in_ms(it->start_ns), in_ms(it->end_ns));
 	for (size_t i = 0; i < it->n_entry; i++)
-		LOG(s, " %c:%" PRIu32 "@%" PRIu32, 'A' + (int)it->entry[i].req, it->entry[i].n_tok,
-		    it->entry[i].start);
+		LOG(s, " %c:%" PRIu32 "@%" PRIu32 "%s", 'A' + (int)it->entry[i].req,
+		    it->entry[i].n_tok, it->entry[i].start, it->entry[i].recompute ? "*" : "");
 	for (size_t i = 0; i < it->n_entry; i++)
 		if (it->entry[i].emit) {
 			LOG(s, "%s %c", sep, 'A' + (int)it->entry[i].req);
@@ -82,6 +83,7 @@ static void check_iteration(struct store *s, const struct store_iteration *it)
 
 		n_tok += e->n_tok;
 		s->n_emit += e->emit;
+		s->bad_chunk += e->chunk_no != s->n_chunk[e->req]++;
 		if (!e->emit) {
 			partial++;
 			s->bad_partial += !s->long_prefill_tok && i + 1 < it->n_entry;
@@ -142,7 +144,7 @@ enum ar_status store_selection(struct store *s, const struct store_selection *c,
 	return ar_fail(err, AR_DB, "no selection without kernels");
 }
 
-/* Arrival in microseconds. */
+/* Arrival in microseconds.  In the logs a star marks work that is done again. */
 struct req3 { int64_t us; uint32_t prompt, output; };
 
 struct scenario {
@@ -222,7 +224,7 @@ static const struct scenario scenarios[] = {
   "3-4 A:1@10 B:1@9 -> A B free 0 blocks\n"
   "4-5 A:1@11 B:1@10 -> A B free 0 blocks\n"
   "5-6 A:1@12 -> A free 2 preemption\n"
-  "6-7 B:12@0 C:4@0 -> B C free 2 budget\n"
+  "6-7 B:12@0* C:4@0 -> B C free 2 budget\n"
   "7-8 C:1@4 -> C free 4 empty\n",
   "A ttft 1 tpot 1 e2e 6 queue 0 preempted 0 recomputed 0\n"
   "B ttft 1 tpot 1.2 e2e 7 queue 0 preempted 1 recomputed 11\n"
@@ -237,10 +239,10 @@ static const struct scenario scenarios[] = {
   "5-6 A:1@20 B:3@0 -> A free 1 budget\n"
   "6-7 A:1@21 B:3@3 -> A free 0 budget\n"
   "7-8 A:1@22 -> A free 2 preemption\n"
-  "8-9 A:1@23 B:3@0 -> A free 1 budget\n"
+  "8-9 A:1@23 B:3@0* -> A free 1 budget\n"
   "9-10 A:1@24 -> A free 1 preemption\n"
-  "10-11 B:4@0 free 7 budget\n"
-  "11-12 B:4@4 free 6 budget\n"
+  "10-11 B:4@0* free 7 budget\n"
+  "11-12 B:4@4* free 6 budget\n"
   "12-13 B:4@8 free 5 budget\n"
   "13-14 B:4@12 free 4 budget\n"
   "14-15 B:4@16 -> B free 3 budget\n"
@@ -447,6 +449,7 @@ static void one_workload(struct rng *r, bool tight, bool cap, struct totals *sum
 	sum->sum.over_budget += s[0].over_budget;
 	sum->sum.empty += s[0].empty;
 	sum->sum.bad_blocks += s[0].bad_blocks;
+	sum->sum.bad_chunk += s[0].bad_chunk;
 }
 
 static void properties(uint64_t seed, bool tight, bool cap)
@@ -471,6 +474,7 @@ static void properties(uint64_t seed, bool tight, bool cap)
 	is_int(t.sum.bad_clock, 0, "%s: the clock only moves forward", kind);
 	is_int(t.leaked + t.sum.bad_blocks, 0, "%s: blocks are owned as needed and all come back",
 	       kind);
+	is_int(t.sum.bad_chunk, 0, "%s: chunks of a request are numbered in order", kind);
 	is_int(t.not_same, 0, "%s: a second run is the same", kind);
 	ok(tight == (t.preempted > 0), "%s: preemptions happen where blocks are short only", kind);
 }
