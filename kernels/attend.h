@@ -30,15 +30,21 @@ int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *
  * read the same keys stand together and find them in the L2 cache. */
 int attend_rank(int n);
 
-/* executor->ref and executor->enqueue. */
+/* executor->ref. */
 enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan, int heads,
 			  const struct block_lists *lists, const bf16_t *q,
 			  const struct kv_cache *kv, bf16_t *out, float *lse,
 			  struct ar_err *err);
-enum ar_status attend_enqueue(const struct attn_batch *b, int heads,
-			      const struct block_lists *lists, const bf16_t *q,
-			      const struct kv_cache *kv, bf16_t *out, float *lse,
-			      void *stream, struct ar_err *err);
+
+/* CUDA.  heads: the most that are packed in a tile.  Checks the shape and takes the kernel for
+ * the current device. */
+typedef enum ar_status attend_enqueue_fn(const struct attn_batch *b, int heads,
+					 const struct block_lists *lists, const bf16_t *q,
+					 const struct kv_cache *kv, bf16_t *out, float *lse,
+					 void *stream, struct ar_err *err);
+attend_enqueue_fn attend_enqueue;
+attend_enqueue_fn attend_sm80_enqueue;	/* mma.sync; any device from 8.0 on */
+attend_enqueue_fn attend_sm90_enqueue;	/* wgmma and the copy engine; 9.0 */
 
 #ifdef __cplusplus
 }

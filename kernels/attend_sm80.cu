@@ -338,26 +338,14 @@ out:
 	return st;
 }
 
-enum ar_status attend_enqueue(const struct attn_batch *b, int heads,
-			      const struct block_lists *lists, const bf16_t *q,
-			      const struct kv_cache *kv, bf16_t *out, float *lse,
-			      void *stream, struct ar_err *err)
+enum ar_status attend_sm80_enqueue(const struct attn_batch *b, int heads,
+				   const struct block_lists *lists, const bf16_t *q,
+				   const struct kv_cache *kv, bf16_t *out, float *lse,
+				   void *stream, struct ar_err *err)
 {
-	const struct attn_shape *s = &b->shape;
 	struct attend_args a = { *b, *lists, q, *kv, out, lse };
 
 	(void)heads;	/* the tiles say it */
-	if (s->page_tok != PAGE)
-		return ar_fail(err, AR_USAGE, "attention on the GPU takes blocks of %d tokens, "
-			       "not %d", PAGE, s->page_tok);
-	if (s->q_heads / s->kv_heads > ATTEND_ROWS)
-		return ar_fail(err, AR_USAGE, "%d query heads per KV head; attention on the GPU "
-			       "takes %d", s->q_heads / s->kv_heads, ATTEND_ROWS);
-	if (s->head_dim != 64 && s->head_dim != 128)
-		return ar_fail(err, AR_USAGE, "attention on the GPU takes head sizes 64 and 128, "
-			       "not %d", s->head_dim);
-	if (!b->n_tile)
-		return AR_OK;
-	return s->head_dim == 64 ? launch<64>(a, (cudaStream_t)stream, err) :
-				   launch<128>(a, (cudaStream_t)stream, err);
+	return b->shape.head_dim == 64 ? launch<64>(a, (cudaStream_t)stream, err) :
+					 launch<128>(a, (cudaStream_t)stream, err);
 }

@@ -14,6 +14,8 @@
  *   k, v     [page][kv_heads][page_tok][head_dim]              bf16, after RoPE
  *   mask     [(qblk0[r] + i) * q_heads + h][mask_words]        bit j: block j is kept
  *
+ * Tokens of a page past the request's last one are finite numbers; they do not count.
+ *
  * The KV head of query head h is h / (q_heads / kv_heads).  The same structs serve the
  * C reference (arrays on the host) and CUDA (arrays on the device).
  */

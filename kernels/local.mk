@@ -10,9 +10,10 @@ check_PROGRAMS += tests/t-attend
 tests_t_attend_SOURCES = tests/t-attend.c tests/attend-case.c tests/attend-case.h
 tests_t_attend_LDADD   = $(TEST_LIBS)
 tests_t_attend_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc -Wl,--wrap=pthread_create
-libattnreplay_a_SOURCES += kernels/cuda.h kernels/device.cuh kernels/softmax.cuh
+libattnreplay_a_SOURCES += kernels/cuda.h kernels/device.cuh kernels/sm90.cuh kernels/softmax.cuh
 if HAVE_CUDA
-libattnreplay_a_SOURCES += kernels/attend_sm80.cu kernels/decode_sm80.cu
+libattnreplay_a_SOURCES += kernels/attend_device.c kernels/attend_sm80.cu kernels/attend_sm90.cu \
+                           kernels/decode_sm80.cu
 endif
 
 check_PROGRAMS += tests/t-attend-gpu

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BF16_NAN = 0x7fff };
+enum { BF16_MAX = 0x7f7f };	/* past the end of a request */
 
 static void *get(size_t n, size_t size)
 {
@@ -71,7 +71,7 @@ static void fill_kv(struct attend_case *c, enum attend_fill fill, struct rng *rn
 	c->kv.k = get(c->kv_len, sizeof *c->kv.k);
 	c->kv.v = get(c->kv_len, sizeof *c->kv.v);
 	for (size_t i = 0; i < c->kv_len; i++)
-		c->kv.k[i] = c->kv.v[i] = BF16_NAN;
+		c->kv.k[i] = c->kv.v[i] = BF16_MAX;
 	for (int r = 0; r < b->n_req; r++) {
 		size_t n = (size_t)(b->ctx[r] + b->row0[r + 1] - b->row0[r]);
 

@@ -12,6 +12,18 @@ static enum ar_status blocksparse_ref(const struct attn_batch *b, int heads,
 	return attend_ref(b, attend_plan_blocks, heads, lists, q, kv, out, lse, err);
 }
 
+#if HAVE_CUDA
+static enum ar_status blocksparse_enqueue(const struct attn_batch *b, int heads,
+					 const struct block_lists *lists, const bf16_t *q,
+					 const struct kv_cache *kv, bf16_t *out, float *lse,
+					 void *stream, struct ar_err *err)
+{
+	(void)heads;	/* its lists are per head */
+	return attend_enqueue(b, 1, lists, q, kv, out, lse,
+			      stream, err);
+}
+#endif
+
 extern const struct executor executor_blocksparse;
 const struct executor executor_blocksparse = {
 	.name = "blocksparse",
@@ -21,6 +33,6 @@ const struct executor executor_blocksparse = {
 	.plan = attend_plan_blocks,
 	.ref = blocksparse_ref,
 #if HAVE_CUDA
-	.enqueue = attend_enqueue,
+	.enqueue = blocksparse_enqueue,
 #endif
 };

@@ -12,6 +12,17 @@ static enum ar_status paged_ref(const struct attn_batch *b, int heads,
 	return attend_ref(b, attend_plan_rows, heads, lists, q, kv, out, lse, err);
 }
 
+#if HAVE_CUDA
+static enum ar_status paged_enqueue(const struct attn_batch *b, int heads,
+				  const struct block_lists *lists, const bf16_t *q,
+				  const struct kv_cache *kv, bf16_t *out, float *lse,
+				  void *stream, struct ar_err *err)
+{
+	return attend_enqueue(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, lists, q, kv, out, lse,
+			      stream, err);
+}
+#endif
+
 extern const struct executor executor_paged;
 const struct executor executor_paged = {
 	.name = "paged",
@@ -21,6 +32,6 @@ const struct executor executor_paged = {
 	.plan = attend_plan_rows,
 	.ref = paged_ref,
 #if HAVE_CUDA
-	.enqueue = attend_enqueue,
+	.enqueue = paged_enqueue,
 #endif
 };
