@@ -2,12 +2,15 @@
 #ifndef AR_TRACE_H
 #define AR_TRACE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #include "src/base/opt.h"
 #include "src/base/status.h"
+
+struct cJSON;
 
 struct request {
 	int64_t arrival_ns;	/* since the first request of the trace as read, >= 0 */
@@ -32,12 +35,11 @@ struct trace {
 	char *name;		/* file name without folders, "<stdin>" */
 	char *format;		/* name of the importer */
 	char sha256[65];	/* of the file as it was read, before decompression */
+	bool has_epoch;
+	int64_t epoch_ns;	/* absolute time of arrival 0, since 1970 UTC */
+	struct cJSON *sources;	/* of a canonical file: array of what it was made from, or NULL */
+	struct cJSON *transforms;	/* array of strings: what was done to the requests, in order */
 };
-
-/* A format.  sniff sees the first record as text and says whether it is of this format;
- * read is called for each line (see import.h).  One file each, one row in
- * traces/importers.c. */
-struct importer;
 
 /* Options that shape a trace, for every command that reads one. */
 struct trace_args {
@@ -45,14 +47,15 @@ struct trace_args {
 	int64_t skip;		/* --skip-requests N */
 	int64_t requests;	/* --requests N, 0: all */
 	int64_t from_ns, to_ns;	/* --from, --to: half open, in trace time; to 0: open */
-	double time_scale;	/* --time-scale X: arrival times multiplied by X */
+	double time_scale;	/* --time-scale X: arrival times multiplied by X, 0: off */
 	int64_t max_prompt;	/* --max-prompt-tokens N: clip, 0: off */
 	int64_t max_output;	/* --max-output-tokens N: clip, 0: off */
 };
 extern const struct opt trace_opts[];
 
-/* Read path ("-": standard input; zstd found by content) and apply a.  Errors are
- * AR_DATA with "FILE:LINE: ...".  On success *out is owned by the caller. */
+/* Read path ("-": standard input; zstd found by content) and apply a.  Malformed input is
+ * AR_DATA with "FILE:LINE: ...", a format or a window that cannot be is AR_USAGE.  On
+ * success *out is owned by the caller. */
 enum ar_status trace_read(struct trace **out, const char *path, const struct trace_args *a,
 			  struct ar_err *err);
 void trace_free(struct trace *t);	/* NULL is fine */
