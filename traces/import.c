@@ -1,0 +1,430 @@
+/* The engine behind the importers: lines to requests. */
+#include "config.h"
+#include "traces/import.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/log.h"
+#include "src/base/number.h"
+#include "traces/reader.h"
+
+/* A step back in time that is longer than this and than half of the span so far is no
+ * jitter: the clock was restarted. */
+static const int64_t JITTER_NS = 1000000000;
+
+static const char *const warning_text[WARN_COUNT] = {
+	[WARN_BLANK] = "blank line between records, skipped",
+	[WARN_CASE] = "column name differs in case from the format's, accepted",
+	[WARN_COLUMN] = "column that the format does not have, ignored",
+	[WARN_KEY] = "record with keys that are not used",
+	[WARN_FLOAT] = "token count with a zero fraction, read as an integer",
+	[WARN_ORDER] = "arrival before that of the line before it, sorted",
+	[WARN_NO_PROMPT] = "request without prompt tokens, dropped",
+	[WARN_NO_OUTPUT] = "request without output tokens (failed at the source), dropped",
+	[WARN_EXTRA_BLOCK] = "one more prefix block than the prompt has, cut off",
+	[WARN_NO_BLOCKS] = "request without prefix blocks, shares nothing",
+};
+
+enum ar_status import_fail(const struct import *im, struct ar_err *err, const char *fmt, ...)
+{
+	char what[400];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof what, fmt, ap);
+	va_end(ap);
+	return ar_fail(err, AR_DATA, "%s:%" PRIu64 ": %s", im->path, im->line, what);
+}
+
+static void warn_at(struct import *im, enum import_warning w, uint64_t line, uint64_t n)
+{
+	if (!im->warn[w].n)
+		im->warn[w].line = line;
+	im->warn[w].n += n;
+}
+
+void import_warn(struct import *im, enum import_warning w)
+{
+	warn_at(im, w, im->line, 1);
+}
+
+static void report_warnings(const struct import *im)
+{
+	for (int w = 0; w < WARN_COUNT; w++)
+		if (im->warn[w].n)
+			log_warn("%s:%" PRIu64 ": %s (%" PRIu64 " in all, this is the first)",
+				 im->path, im->warn[w].line, warning_text[w], im->warn[w].n);
+}
+
+static bool zero_fraction(struct span v, uint64_t *n)
+{
+	const char *dot = memchr(v.s, '.', v.n);
+
+	if (!dot || dot + 1 == v.s + v.n)
+		return false;
+	for (const char *s = dot + 1; s < v.s + v.n; s++)
+		if (*s != '0')
+			return false;
+	return num_u64(v.s, (size_t)(dot - v.s), n);
+}
+
+enum ar_status import_count(struct import *im, const struct record *r, const char *name,
+			    uint32_t *out, struct ar_err *err)
+{
+	struct span v = record_find(r, name)->value;
+	uint64_t n;
+
+	if (!num_u64(v.s, v.n, &n)) {
+		if (!zero_fraction(v, &n))
+			n = UINT64_MAX;
+		else
+			import_warn(im, WARN_FLOAT);
+	}
+	if (n > INT32_MAX)
+		return import_fail(im, err, "%s is \"%s\", want an integer from 0 to 2147483647", name,
+				   span_show(v).s);
+	*out = (uint32_t)n;
+	return AR_OK;
+}
+
+enum ar_status import_time(struct import *im, const struct record *r, const char *name,
+			   int64_t unit_ns, int64_t *ns, struct ar_err *err)
+{
+	struct span v = record_find(r, name)->value;
+	int64_t t;
+
+	if (!num_scaled(v.s, v.n, unit_ns, &t) || t < 0)
+		return import_fail(im, err, "%s is \"%s\", want a time that is a number from 0 on", name,
+				   span_show(v).s);
+	*ns = t;
+	return AR_OK;
+}
+
+bool import_unserved(struct import *im, const struct request *q)
+{
+	if (!q->prompt_tok)
+		import_warn(im, WARN_NO_PROMPT);
+	else if (!q->output_tok)
+		import_warn(im, WARN_NO_OUTPUT);
+	return !q->prompt_tok || !q->output_tok;
+}
+
+/* Room for one more element. */
+static bool grow(void **array, size_t n, size_t *cap, size_t size)
+{
+	size_t more = *cap ? 2 * *cap : 256;
+	void *p;
+
+	if (n < *cap)
+		return true;
+	p = realloc(*array, more * size);
+	if (!p)
+		return false;
+	*array = p;
+	*cap = more;
+	return true;
+}
+
+enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
+{
+	void *p = im->t->block;
+
+	if (!grow(&p, im->t->n_block, &im->cap_block, sizeof id))
+		return ar_nomem(err);
+	im->t->block = p;
+	im->t->block[im->t->n_block++] = id;
+	return AR_OK;
+}
+
+/* Arrivals that step back are jitter or a clock that was restarted. */
+static enum ar_status check_order(struct import *im, int64_t t_ns, struct ar_err *err)
+{
+	if (!im->t->n) {
+		im->first_ns = im->max_ns = t_ns;
+	} else if (t_ns < im->last_ns) {
+		int64_t back = im->last_ns - t_ns;
+		char step[32];
+
+		if (back > JITTER_NS && back > (im->max_ns - im->first_ns) / 2)
+			return import_fail(im, err, "the clock goes back by %s; the file holds several "
+					   "recordings, split it here",
+					   num_time_str(step, sizeof step, (double)back));
+		import_warn(im, WARN_ORDER);
+		im->unsorted = true;
+	}
+	if (t_ns < im->first_ns)
+		im->first_ns = t_ns;
+	if (t_ns > im->max_ns)
+		im->max_ns = t_ns;
+	im->last_ns = t_ns;
+	return AR_OK;
+}
+
+enum ar_status import_add(struct import *im, struct request *q, struct ar_err *err)
+{
+	struct trace *t = im->t;
+	void *p = t->req;
+	enum ar_status st = check_order(im, q->arrival_ns, err);
+
+	if (st)
+		return st;
+	if (!grow(&p, t->n, &im->cap_req, sizeof *q))
+		return ar_nomem(err);
+	t->req = p;
+	q->line = im->line;
+	q->block = t->n ? t->req[t->n - 1].block + t->req[t->n - 1].n_block : 0;
+	q->n_block = (uint32_t)(t->n_block - q->block);
+	t->req[t->n++] = *q;
+	return AR_OK;
+}
+
+/* ---- reading ---- */
+
+/* A JSON record has what its format needs. */
+static enum ar_status check_need(const struct import *im, const struct importer *f,
+				 const struct record *r, struct ar_err *err)
+{
+	for (const char *const *need = f->need; *need; need++)
+		if (!record_find(r, *need))
+			return import_fail(im, err, "the record lacks \"%s\"", *need);
+	return AR_OK;
+}
+
+static void warn_unknown(struct import *im, const struct importer *f, const struct record *r)
+{
+	if (!f->may)
+		return;
+	for (size_t i = 0; i < r->n; i++)
+		if (!name_among(f->need, r->field[i].name) && !name_among(f->may, r->field[i].name)) {
+			import_warn(im, r->kind == RECORD_CSV ? WARN_COLUMN : WARN_KEY);
+			if (r->kind == RECORD_JSON)
+				break;
+		}
+}
+
+/* Give columns the format's spelling of their names. */
+static void settle_columns(struct import *im, const struct importer *f, struct record *r)
+{
+	for (const char *const *need = f->need; *need; need++)
+		if (!record_find(r, *need)) {
+			for (size_t i = 0; i < r->n; i++)
+				if (!strcasecmp(r->field[i].name, *need))
+					r->field[i].name = *need;
+			import_warn(im, WARN_CASE);
+		}
+}
+
+static enum ar_status place(const struct import *im, enum ar_status st, struct ar_err *err)
+{
+	if (st == AR_DATA)
+		ar_err_prefix(err, "%s:%" PRIu64, im->path, im->line);
+	return st;
+}
+
+/* The first line: which format is it?  *header keeps the names of CSV columns. */
+static enum ar_status first_line(struct import *im, const struct importer **f, struct record *r,
+				 char **header, char *line, size_t n, const char *format,
+				 struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (*line == '{') {
+		st = record_json(r, line, n, err);
+	} else {
+		*header = strdup(line);
+		if (!*header)
+			return ar_nomem(err);
+		st = record_csv_header(r, *header, err);
+	}
+	if (!st)
+		st = importer_pick(f, r, format, err);
+	if (st)
+		return place(im, st, err);
+	if (r->kind == RECORD_CSV) {
+		settle_columns(im, *f, r);
+		warn_unknown(im, *f, r);
+	}
+	return AR_OK;
+}
+
+static enum ar_status one_line(struct import *im, const struct importer **f, struct record *r,
+			       char **header, char *line, size_t n, const char *format,
+			       struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (!*f) {
+		st = first_line(im, f, r, header, line, n, format, err);
+		if (st || r->kind == RECORD_CSV)
+			return st;
+	} else if (*line == '#') {
+		return import_fail(im, err, "comments are not part of any format; remove the line");
+	} else {
+		st = (*f)->kind == RECORD_CSV ? record_csv_row(r, line, err)
+					      : record_json(r, line, n, err);
+		if (st)
+			return place(im, st, err);
+	}
+	if (r->kind == RECORD_JSON) {
+		st = check_need(im, *f, r, err);
+		if (st)
+			return st;
+		warn_unknown(im, *f, r);
+	}
+	return (*f)->record(im, r, err);
+}
+
+static enum ar_status all_lines(struct import *im, const struct importer **f, struct reader *in,
+				const char *format, struct ar_err *err)
+{
+	struct record r = { 0 };
+	char *header = NULL, *line;
+	uint64_t n_blank = 0;
+	enum ar_status st;
+	size_t n;
+
+	while (!(st = reader_next(in, &line, &n, err)) && line) {
+		if (!line[strspn(line, " \t")]) {
+			n_blank++;
+			continue;
+		}
+		im->line = reader_line(in);
+		if (n_blank)
+			warn_at(im, WARN_BLANK, im->line - n_blank, n_blank);
+		n_blank = 0;
+		st = one_line(im, f, &r, &header, line, n, format, err);
+		if (!st && ar_interrupted())
+			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
+		if (st)
+			break;
+	}
+	if (!st && *f && (*f)->finish)
+		st = (*f)->finish(im, err);
+	record_release(&r);
+	free(header);
+	return st;
+}
+
+/* ---- afterwards ---- */
+
+static int by_arrival(const void *a, const void *b)
+{
+	const struct request *x = a, *y = b;
+
+	if (x->arrival_ns != y->arrival_ns)
+		return x->arrival_ns < y->arrival_ns ? -1 : 1;
+	return (x->line > y->line) - (x->line < y->line);
+}
+
+static enum ar_status note_all(struct import *im, struct ar_err *err)
+{
+	const struct {
+		enum import_warning w;
+		const char *name;
+	} drops[] = { { WARN_NO_PROMPT, "drop-no-prompt" }, { WARN_NO_OUTPUT, "drop-no-output" } };
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < 2 && !st; i++)
+		if (im->warn[drops[i].w].n)
+			st = trace_note(im->t, err, "%s=%" PRIu64, drops[i].name, im->warn[drops[i].w].n);
+	if (!st && im->unsorted)
+		st = trace_note(im->t, err, "sort");
+	return st;
+}
+
+/* Sorted, and the first arrival at 0. */
+static void settle_times(struct import *im)
+{
+	struct trace *t = im->t;
+
+	if (im->unsorted)
+		qsort(t->req, t->n, sizeof *t->req, by_arrival);
+	for (size_t i = 0; i < t->n; i++)
+		t->req[i].arrival_ns -= im->first_ns;
+	if (t->has_epoch)
+		t->epoch_ns += im->first_ns;
+}
+
+/* Traces whose times were misread, or are too coarse to say much, look like this. */
+static void check_plausible(const struct import *im)
+{
+	const struct trace *t = im->t;
+	double rate, span_s = (double)t->req[t->n - 1].arrival_ns * 1e-9;
+	size_t distinct = 1;
+
+	for (size_t i = 1; i < t->n; i++)
+		distinct += t->req[i].arrival_ns != t->req[i - 1].arrival_ns;
+	if (2 * distinct < t->n)
+		log_warn("%s: only %zu distinct arrival times in %zu requests; requests come in bursts",
+			 im->path, distinct, t->n);
+	rate = (double)(t->n - 1) / span_s;
+	if (span_s > 0 && (rate < 1.0 / 3600 || rate > 10000))
+		log_warn("%s: %.3g requests per second on average; is the unit of its times as in its "
+			 "format?", im->path, rate);
+}
+
+static enum ar_status settle(struct import *im, const struct importer *f, struct reader *in,
+			     struct ar_err *err)
+{
+	struct trace *t = im->t;
+	const char *base = strrchr(im->path, '/');
+
+	if (!t->n)
+		return ar_fail(err, AR_DATA, "%s: no requests in the file", im->path);
+	reader_sha256(in, t->sha256);
+	t->format = strdup(f->name);
+	t->name = strdup(base ? base + 1 : im->path);
+	if (!t->format || !t->name)
+		return ar_nomem(err);
+	if (!t->n_block)
+		t->block_tok = 0;
+	t->session = im->session.v;
+	t->n_session = im->session.n;
+	im->session.v = NULL;
+	im->session.n = 0;
+	settle_times(im);
+	report_warnings(im);
+	check_plausible(im);
+	return note_all(im, err);
+}
+
+enum ar_status import_file(struct trace **out, const char *path, const char *format,
+			   struct ar_err *err)
+{
+	const struct importer *f = NULL;
+	struct reader *in = NULL;
+	struct import im = { 0 };
+	enum ar_status st;
+
+	*out = NULL;
+	st = reader_open(&in, path, err);
+	if (st)
+		return st;
+	im.path = reader_path(in);
+	im.t = calloc(1, sizeof *im.t);
+	if (im.t)
+		im.t->transforms = cJSON_CreateArray();
+	if (!im.t || !im.t->transforms) {
+		st = ar_nomem(err);
+		goto out;
+	}
+	st = all_lines(&im, &f, in, format, err);
+	if (!st)
+		st = settle(&im, f, in, err);
+	if (!st) {
+		*out = im.t;
+		im.t = NULL;
+	}
+out:
+	trace_free(im.t);
+	chain_release(&im.chain);
+	chain_release(&im.seen);
+	names_release(&im.session);
+	names_release(&im.id);
+	reader_close(in);
+	return st;
+}

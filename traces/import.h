@@ -1,0 +1,144 @@
+/*
+ * Importers: one trace format each.  An importer is called once per record with the
+ * record's fields as text and adds requests; the engine in import.c reads lines, splits
+ * them, picks the importer, counts warnings, sorts and rebases.  One file
+ * import_NAME.c each, one row in importers.c.
+ */
+#ifndef AR_IMPORT_H
+#define AR_IMPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "src/base/status.h"
+#include "traces/intern.h"
+#include "traces/trace.h"
+
+struct cJSON;
+
+/* ---- records (record.c) ---- */
+
+struct span {
+	const char *s;
+	size_t n;
+};
+
+enum record_kind { RECORD_CSV, RECORD_JSON };
+enum { RECORD_MAX_FIELDS = 64 };
+
+/* A row of a CSV file with its column names, or a JSON object.  A value is the text of the file
+ * without blanks around it, so that numbers keep every digit; strings in JSON keep
+ * their quotes. */
+struct record {
+	enum record_kind kind;
+	struct field {
+		const char *name;
+		struct span value;
+	} field[RECORD_MAX_FIELDS];
+	size_t n;
+	struct cJSON *json;	/* the same object, parsed; NULL for CSV */
+};
+
+/* Split line in place.  The messages lack the place.  csv_header makes the fields that
+ * csv_row fills for each row; names point into line. */
+enum ar_status record_csv_header(struct record *r, char *line, struct ar_err *err);
+enum ar_status record_csv_row(struct record *r, char *line, struct ar_err *err);
+enum ar_status record_json(struct record *r, const char *line, size_t n, struct ar_err *err);
+void record_release(struct record *r);
+
+const struct field *record_find(const struct record *r, const char *name);
+/* Whether names, ended by NULL, hold name. */
+bool name_among(const char *const *names, const char *name);
+
+/* Take the next element off *array, the text of a JSON array that was parsed. */
+bool record_next(struct span *array, struct span *element);
+
+/* For messages: at most 40 characters of s, printable. */
+struct shown { char s[48]; };
+struct shown span_show(struct span s);
+
+/* ---- dates (date.c) ---- */
+
+enum date_zone { DATE_BARE = 1, DATE_ZONED };
+
+/* "2023-11-16 18:15:46.6805900", 'T' as well, no or up to nine digits of fraction, then
+ * nothing (taken as UTC), "Z", "+00", "+00:00" or "+0000": nanoseconds since 1970. */
+bool date_parse(struct span s, int64_t *ns, enum date_zone *zone);
+/* "2023-11-16T18:15:46.680590000Z", for ns from 0 to DATE_MAX_NS; buf has DATE_CHARS bytes. */
+enum { DATE_CHARS = 80 };
+#define DATE_MAX_NS INT64_C(9223372036000000000)
+void date_format(char *buf, int64_t ns);
+
+/* ---- the engine (import.c) ---- */
+
+enum import_warning {
+	WARN_BLANK, WARN_CASE, WARN_COLUMN, WARN_KEY, WARN_FLOAT, WARN_ORDER, WARN_NO_PROMPT,
+	WARN_NO_OUTPUT, WARN_EXTRA_BLOCK, WARN_NO_BLOCKS, WARN_COUNT
+};
+
+struct import {
+	struct trace *t;		/* what is built; arrivals in any base until the end */
+	const char *path;
+	uint64_t line;
+	size_t cap_req, cap_block;
+	int64_t first_ns, last_ns, max_ns;	/* arrivals so far */
+	bool unsorted;
+	struct chain chain;		/* block numbers */
+	struct chain seen;		/* free for the importer */
+	struct names session;
+	struct names id;		/* block ids that are strings */
+	enum date_zone zone;
+	uint64_t promised;		/* requests, by the header */
+	struct { uint64_t line, n; } warn[WARN_COUNT];
+};
+
+struct importer {
+	const char *name;	/* "azure" */
+	const char *title;
+	enum record_kind kind;
+	const char *const *need;	/* fields of every record, ended by NULL */
+	const char *const *may;		/* others that it knows, or NULL when it checks itself */
+	/* Does a record that has all of need's fields look like this format?  NULL: yes. */
+	bool (*sniff)(const struct record *first);
+	enum ar_status (*record)(struct import *im, const struct record *r, struct ar_err *err);
+	enum ar_status (*finish)(struct import *im, struct ar_err *err);	/* may be NULL */
+};
+
+extern const struct importer *const importers[];	/* ends with NULL */
+
+/* The importer that format names, or when it is NULL the one that the first record fits. */
+enum ar_status importer_pick(const struct importer **out, const struct record *first,
+			     const char *format, struct ar_err *err);
+
+/* All requests of the file, sorted, the first at 0. */
+enum ar_status import_file(struct trace **out, const char *path, const char *format,
+			   struct ar_err *err);
+
+/* For importers.  Failures name the place. */
+enum ar_status import_fail(const struct import *im, struct ar_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void import_warn(struct import *im, enum import_warning w);
+
+/* An integer from 0 to 2^31 - 1. */
+enum ar_status import_count(struct import *im, const struct record *r, const char *name,
+			    uint32_t *out, struct ar_err *err);
+/* A decimal number of units of unit_ns, not negative. */
+enum ar_status import_time(struct import *im, const struct record *r, const char *name,
+			   int64_t unit_ns, int64_t *ns, struct ar_err *err);
+
+/* Whether the request was not served (no prompt or no output); counted when so. */
+bool import_unserved(struct import *im, const struct request *q);
+/* Add a prefix block to the request that comes next. */
+enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err);
+/* Add a request that takes the blocks added since the last one. */
+enum ar_status import_add(struct import *im, struct request *q, struct ar_err *err);
+
+/* Append to the list of what was done to the requests (trace.c). */
+enum ar_status trace_note(struct trace *t, struct ar_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+extern const struct importer importer_azure, importer_vidur, importer_mooncake,
+			     importer_canonical;
+
+#endif
