@@ -1,2 +1,3 @@
 /* The subcommands, in the order of --help. */
 CMD(run)
+CMD(trace)
