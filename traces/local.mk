@@ -7,3 +7,15 @@ libattnreplay_a_SOURCES += \
   traces/record.c traces/summary.c traces/summary.h traces/trace.c
 
 nobase_dist_pkgdata_DATA += traces/samples/README.md traces/samples/azure-2023-code-200.csv
+
+check_PROGRAMS += tests/t-trace
+tests_t_trace_SOURCES = tests/t-trace.c
+tests_t_trace_LDADD   = $(TEST_LIBS)
+tests_t_trace_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
+  -Wl,--wrap=strdup,--wrap=strndup
+EXTRA_DIST += tests/data/README.md tests/data/LICENSE-Apache-2.0.txt \
+  tests/data/mooncake-14.jsonl tests/data/vidur-code-200.csv
+
+check_PROGRAMS += tests/fuzz-trace
+tests_fuzz_trace_SOURCES = tests/fuzz-trace.c
+tests_fuzz_trace_LDADD   = $(TEST_LIBS)

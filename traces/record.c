@@ -38,7 +38,7 @@ static bool csv_field(char **line, struct span *value)
 	}
 	if (!*s || (s[1] && s[1] != ','))
 		return false;
-	*value = (struct span){ start, (size_t)(to - start) };
+	*value = trim(start, (size_t)(to - start));
 	*line = s[1] ? s + 2 : NULL;
 	return true;
 }

@@ -1,0 +1,140 @@
+/* Any bytes as a trace: the reader must fail or succeed cleanly, and what it accepts must come back
+ * from the canonical form unchanged.  Built with -DFUZZER and -fsanitize=fuzzer it is a libFuzzer
+ * target; as it stands it runs the files, or all files in the folders, that its arguments name. */
+#include "config.h"
+
+#include <dirent.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/log.h"
+#include "tests/tap.h"
+#include "traces/trace.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void must(int x, const char *what)
+{
+	if (!x) {
+		fprintf(stderr, "fuzz-trace: %s\n", what);
+		abort();
+	}
+}
+
+/* A memory file with these bytes, under the name that goes into path. */
+static int hold(const void *data, size_t n, char *path, size_t size)
+{
+	int fd = memfd_create("trace", 0);
+
+	must(fd >= 0 && (!n || write(fd, data, n) == (ssize_t)n), "no memory file");
+	snprintf(path, size, "/proc/self/fd/%d", fd);
+	return fd;
+}
+
+static char *canonical(const struct trace *t, size_t *n)
+{
+	char *text = NULL;
+	FILE *f = open_memstream(&text, n);
+
+	must(f && !trace_write(t, f, NULL), "a trace cannot be written");
+	fclose(f);
+	return text;
+}
+
+static void round_trip(const struct trace *t)
+{
+	const struct trace_args whole = { 0 };
+	char *text, *again_text, path[40];
+	struct trace *again;
+	struct ar_err err;
+	size_t n, m;
+	int fd;
+
+	text = canonical(t, &n);
+	fd = hold(text, n, path, sizeof path);
+	must(!trace_read(&again, path, &whole, &err), err.msg);
+	again_text = canonical(again, &m);
+	must(n == m && !memcmp(text, again_text, n), "the canonical form is not stable");
+	free(text);
+	free(again_text);
+	trace_free(again);
+	close(fd);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	static const struct trace_args args[] = {
+		{ 0 },
+		{ .from_ns = 1000000, .to_ns = 3600000000000, .skip = 1, .requests = 3, .max_prompt = 600,
+		  .max_output = 5, .time_scale = 0.37 },
+	};
+	char path[40];
+	int fd = hold(data, n, path, sizeof path);
+
+	log_level = LOG_ERROR;
+	for (int i = 0; i < 2; i++) {
+		struct ar_err err = { 0 };
+		struct trace *t;
+
+		if (trace_read(&t, path, &args[i], &err))
+			must(!t && *err.msg && err.status, "a failure without a message");
+		else
+			round_trip(t);
+		trace_free(t);
+	}
+	close(fd);
+	return 0;
+}
+
+#ifndef FUZZER
+static void run_file(const char *name)
+{
+	static uint8_t data[1 << 20];
+	FILE *f = fopen(name, "rb");
+	size_t n;
+
+	if (!f)
+		bail_out("cannot open %s", name);
+	n = fread(data, 1, sizeof data, f);
+	fclose(f);
+	ok(!LLVMFuzzerTestOneInput(data, n), "%s", strrchr(name, '/') ? strrchr(name, '/') + 1 : name);
+}
+
+static void run(const char *name)
+{
+	char path[4096];
+	DIR *d = opendir(name);
+	struct dirent *e;
+
+	if (!d) {
+		run_file(name);
+		return;
+	}
+	while ((e = readdir(d)))
+		if (*e->d_name != '.') {
+			snprintf(path, sizeof path, "%s/%s", name, e->d_name);
+			run_file(path);
+		}
+	closedir(d);
+}
+
+int main(int argc, char **argv)
+{
+	const char *srcdir = getenv("srcdir");
+	char path[4096];
+
+	plan(0);
+	for (int i = 1; i < argc; i++)
+		run(argv[i]);
+	if (argc == 1) {
+		snprintf(path, sizeof path, "%s/tests/data/corpus/trace", srcdir ? srcdir : ".");
+		run(path);
+	}
+	return done_testing();
+}
+#endif
