@@ -1,0 +1,155 @@
+#!/bin/sh
+# attnreplay trace on real files.
+. "$srcdir/tests/tap.sh"
+
+azure=$srcdir/traces/samples/azure-2023-code-200.csv
+vidur=$srcdir/tests/data/vidur-code-200.csv
+mooncake=$srcdir/tests/data/mooncake-14.jsonl
+trace() { "$ATTNREPLAY" trace "$@"; }
+figure() { # figure NAME FILE...: the value of a line of info
+	name=$1
+	shift
+	trace info "$@" 2>/dev/null | sed -n "s/^$name  *//p"
+}
+
+# info
+is 'info names the format'         "$(figure format "$azure")" azure
+is 'info names the file'           "$(figure file "$azure")" azure-2023-code-200.csv
+is 'info gives the hash of the file' "$(figure sha256 "$azure")" "$(sha256sum <"$azure" | cut -d' ' -f1)"
+is 'info counts requests'          "$(figure requests "$azure")" 200
+is 'info dates the first arrival'  "$(figure 'first arrival' "$azure")" 2023-11-16T18:17:03.979960000Z
+is 'info measures the span'        "$(figure span "$azure")" '199.089585000 s'
+is 'info divides by it'            "$(figure rate "$azure")" '1.005 /s'
+sum=$(tr -d '\r' <"$azure" | awk -F, 'NR > 1 { p += $2; o += $3 } END { print p, o }')
+is 'info sums tokens' "$(figure 'prompt tokens' "$azure" | sed 's/^sum //; s/,.*//') $(
+	figure 'output tokens' "$azure" | sed 's/^sum //; s/,.*//')" "$sum"
+rank() { # rank COLUMN K: the K-th smallest value of the 200
+	tr -d '\r' <"$azure" | tail -n +2 | cut -d, -f"$1" | sort -n | sed -n "$2p"
+}
+is 'info ranks prompts' "$(figure 'prompt tokens' "$azure" | sed 's/^sum [0-9]*, //')" \
+	"min $(rank 2 1), p50 $(rank 2 100), p90 $(rank 2 180), p99 $(rank 2 198), max $(rank 2 200)"
+is 'info counts arrival times'     "$(figure 'distinct arrivals' "$azure")" 200
+is 'info says that there are no prefixes' "$(figure 'prefix blocks' "$azure")" 'none in this trace'
+is 'info counts blocks'            "$(figure 'prefix blocks' "$mooncake")" \
+	"$(tr -cd ',\n' <"$mooncake" | awk '{ n += length($0) - 2 } END { print n }') of 512 tokens"
+# line 1586 repeats three full blocks after the common one, line 1901 repeats five in all
+is 'info measures prefix reuse' "$(figure 'ideal prefix reuse' "$mooncake" | sed 's/ %.*//')" \
+	"$(awk '{ sub(/.*\[/, ""); sub(/\].*/, ""); n = split($0, id, ", "); all += n; run = 1
+		for (i = 1; i <= n; i++) { if (run && id[i] in seen) hit++; else run = 0 }
+		for (i = 1; i <= n; i++) seen[id[i]] = 1 }
+		END { printf "%.2f", 100 * hit / all }' "$mooncake")"
+
+# convert
+trace convert "$azure" >"$tmp/a.jsonl"
+trace convert "$vidur" >"$tmp/v.jsonl"
+tail -n +2 "$tmp/a.jsonl" >"$tmp/a.requests"
+tail -n +2 "$tmp/v.jsonl" >"$tmp/v.requests"
+is 'convert writes every request and a header' "$(wc -l <"$tmp/a.jsonl")" 201
+ok 'the Azure and the Vidur text of the same rows are the same requests' cmp "$tmp/a.requests" "$tmp/v.requests"
+for f in "$azure" "$vidur" "$mooncake"; do
+	trace convert "$f" -o "$tmp/1.jsonl" && trace convert --format canonical "$tmp/1.jsonl" >"$tmp/2.jsonl"
+	ok "canonical to canonical changes no byte of ${f##*/}" cmp "$tmp/1.jsonl" "$tmp/2.jsonl"
+done
+trace convert "$mooncake" --requests 5 --skip-requests=8 --max-prompt-tokens 5000 -o "$tmp/1.jsonl"
+trace convert "$tmp/1.jsonl" -o "$tmp/2.jsonl"
+ok 'nor of a part of a trace' cmp "$tmp/1.jsonl" "$tmp/2.jsonl"
+is 'a part has as many requests as asked' "$(figure requests "$tmp/1.jsonl")" 5
+ok 'the header lists what was done' grep -q \
+	'"transforms":\["skip-requests=8","requests=5","max-prompt-tokens=5000"\]}$' "$tmp/1.jsonl"
+trace convert "$tmp/1.jsonl" --time-scale 2 -o "$tmp/1.jsonl"
+ok 'a file can be converted in place' grep -q '"max-prompt-tokens=5000","time-scale=2"' "$tmp/1.jsonl"
+is 'convert leaves no other file behind' "$(ls "$tmp")" "$(printf '%s\n' 1.jsonl 2.jsonl a.jsonl a.requests v.jsonl v.requests)"
+umask 027
+trace convert "$azure" -o "$tmp/mode"
+is 'the file has the mode of a new file' "$(stat -c %a "$tmp/mode")" 640
+
+# window: the rows of the seconds from 10 to 60
+trace convert "$azure" --from 10s --to 1min >"$tmp/w.jsonl"
+is 'a window keeps what arrives in it' "$(sed -n 2,999p "$tmp/w.jsonl" | wc -l)" "$(
+	awk -F'[:,]' 'NR > 1 && $4 >= 10e9 && $4 < 60e9' "$tmp/a.jsonl" | wc -l)"
+is 'and counts from its first request' "$(sed -n 's/^{"id":0,"arrival_ns":\([0-9]*\),.*/\1/p' "$tmp/w.jsonl")" 0
+
+# head
+is 'head prints as many requests as asked' "$(trace head -n 3 "$azure" | wc -l)" 4
+is 'head prints a request' "$(trace head --lines=2 "$azure" | tail -1 | tr -s ' ')" ' 1 0.052000000 3180 8 0 0 3'
+
+# containers
+stdin_same() { trace convert - <"$azure" | tail -n +2 | cmp - "$tmp/a.requests"; }
+pipe_same() { (head -c 3 "$azure"; sleep 0.1; tail -c +4 "$azure") | trace convert - | tail -n +2 | cmp - "$tmp/a.requests"; }
+ok 'standard input'                stdin_same
+ok 'a slow pipe'                   pipe_same
+is 'standard input has a name'     "$(trace info - <"$azure" | sed -n 's/^file *//p')" '<stdin>'
+if command -v zstd >/dev/null; then
+	zstd -q --check "$mooncake" -o "$tmp/m.zst"
+	trace convert "$mooncake" | tail -n +2 >"$tmp/m.requests"
+	zst_same() { trace convert "$tmp/m.zst" | tail -n +2 | cmp - "$tmp/m.requests"; }
+	zst_pipe() { zstd -qc "$mooncake" | trace convert - | tail -n +2 | cmp - "$tmp/m.requests"; }
+	head -c 700 "$tmp/m.zst" >"$tmp/cut.zst"
+	ok 'zstd is found by content'      zst_same
+	ok 'in a pipe as well'             zst_pipe
+	ok 'truncated zstd is bad data'    fails 3 'cut.zst:[0-9]*: the zstd data end inside a frame' trace info "$tmp/cut.zst"
+else
+	skip 'zstd is found by content' 'no zstd'
+	skip 'in a pipe as well' 'no zstd'
+	skip 'truncated zstd is bad data' 'no zstd'
+fi
+printf '\037\213\010' >"$tmp/x.gz"
+ok 'gzip is named'                 fails 3 'x.gz: this is gzip data; decompress it' trace info "$tmp/x.gz"
+
+# faults
+ok 'a missing file'                fails 3 'none.csv: No such file' trace info "$tmp/none.csv"
+ok 'a folder'                      fails 3 "$tmp: Is a directory" trace info "$tmp"
+cp "$azure" "$tmp/secret"
+chmod 0 "$tmp/secret"
+if [ "$(id -u)" = 0 ]; then
+	skip 'an unreadable file' 'root reads everything'
+else
+	ok 'an unreadable file'    fails 3 'secret: Permission denied' trace info "$tmp/secret"
+fi
+ok 'an empty file'                 fails 3 '/dev/null: no requests' trace info /dev/null
+ok 'nothing left'                  fails 3 'none of its 200 requests is left' trace info --from 1h "$azure"
+ok 'an unknown format'             fails 2 "unknown trace format 'x'" trace info --format x "$azure"
+ok 'a format that does not fit'    fails 3 ':1: the header lacks "arrived_at"' trace info --format=vidur "$azure"
+ok 'a window that ends too early'  fails 2 '^attnreplay: --to must be later than --from$' trace info --from 2s --to 1s "$azure"
+ok 'no file'                       fails 2 'want info, convert or head' trace info
+ok 'an unknown action'             fails 2 "unknown action 'show'" trace show "$azure"
+ok 'an option of another action'   fails 2 "output has no effect in 'trace info'" trace info -o x "$azure"
+ok 'a bad option value'            fails 2 'time-scale' trace info --time-scale 0 "$azure"
+ok 'an output that cannot be'      fails 1 'none/x: cannot create: No such file' trace convert "$azure" -o "$tmp/none/x"
+mkdir "$tmp/folder"
+ok 'an output that is a folder'    fails 1 'folder: cannot rename' trace convert "$azure" -o "$tmp/folder"
+full_disk() { trace convert "$azure" >/dev/full; [ $? = 1 ]; }
+ok 'a full disk'                   full_disk
+
+# warnings: one line per kind, on standard error
+cat >"$tmp/odd.csv" <<'EOF'
+arrived_at,num_prefill_tokens,Num_Decode_Tokens,note
+1,10.0,1,
+
+1,11.0,1,
+0.5,12,1,
+3,0,1,
+3,1,0,
+1,5,5,
+EOF
+trace info "$tmp/odd.csv" 2>"$tmp/warnings" >"$tmp/out"
+f=$tmp/odd.csv
+cat >"$tmp/want" <<EOF
+attnreplay: warning: $f:3: blank line between records, skipped (1 in all, this is the first)
+attnreplay: warning: $f:1: column name differs in case from the format's, accepted (1 in all, this is the first)
+attnreplay: warning: $f:1: column that the format does not have, ignored (1 in all, this is the first)
+attnreplay: warning: $f:2: token count with a zero fraction, read as an integer (2 in all, this is the first)
+attnreplay: warning: $f:5: arrival before that of the line before it, sorted (1 in all, this is the first)
+attnreplay: warning: $f:6: request without prompt tokens, dropped (1 in all, this is the first)
+attnreplay: warning: $f:7: request without output tokens (failed at the source), dropped (1 in all, this is the first)
+EOF
+ok 'faults that pass are counted by kind' diff "$tmp/want" "$tmp/warnings"
+"$ATTNREPLAY" -q trace info "$f" 2>"$tmp/warnings" >"$tmp/out"
+is '-q silences warnings'          "$(cat "$tmp/warnings")" ''
+printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n0,1,1\n0,1,1\n' >"$f"
+trace info "$f" 2>&1 >/dev/null | grep -q 'only 1 distinct arrival times in 3 requests' && burst=1
+is 'coarse times are mentioned'    "$burst" 1
+printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n9000,1,1\n' >"$f"
+trace info "$f" 2>&1 >/dev/null | grep -q 'requests per second on average; is the unit' && slow=1
+is 'an odd rate is mentioned'      "$slow" 1
+finish
