@@ -259,7 +259,7 @@ static void test_canonical(void)
 		      "\"completion_blocks\":[5],\"x_z\":0}\n"
 		      "{\"id\":1,\"arrival_ns\":7,\"prompt_tokens\":20,\"output_tokens\":3,\"session\":\"s\",\"turn\":1,"
 		      "\"parent\":0,\"think_ns\":3,\"label\":\"l\",\"images\":1,\"flags\":[]}\n");
-	ok(t && t->n == 2 && t->req[1].arrival_ns == 2 && t->block_tok == 0,
+	ok(t && t->n == 2 && t->req[1].arrival_ns == 2 && t->block_tok == 512,
 	   "canonical: keys that are not used, and keys of one's own");
 	if (t) {
 		text = canonical(t);

@@ -63,6 +63,14 @@ umask 027
 trace convert "$azure" -o "$tmp/mode"
 is 'the file has the mode of a new file' "$(stat -c %a "$tmp/mode")" 640
 
+# the worked example of the manual
+page=$srcdir/man/attnreplay-trace.5.in
+mkdir "$tmp/example"
+grep '^{"timestamp"' "$page" >"$tmp/example/chat.jsonl"
+grep -e '^{"format"' -e '^{"id"' "$page" >"$tmp/example/want"
+trace convert "$tmp/example/chat.jsonl" >"$tmp/example/out"
+ok 'the example of the manual is true' cmp "$tmp/example/want" "$tmp/example/out"
+
 # window: the rows of the seconds from 10 to 60
 trace convert "$azure" --from 10s --to 1min >"$tmp/w.jsonl"
 is 'a window keeps what arrives in it' "$(sed -n 2,999p "$tmp/w.jsonl" | wc -l)" "$(

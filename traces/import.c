@@ -380,8 +380,6 @@ static enum ar_status settle(struct import *im, const struct importer *f, struct
 	t->name = strdup(base ? base + 1 : im->path);
 	if (!t->format || !t->name)
 		return ar_nomem(err);
-	if (!t->n_block)
-		t->block_tok = 0;
 	t->session = im->session.v;
 	t->n_session = im->session.n;
 	im->session.v = NULL;

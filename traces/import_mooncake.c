@@ -104,7 +104,6 @@ static enum ar_status record(struct import *im, const struct record *r, struct a
 		if (record_find(r, refused[i].key))
 			return import_fail(im, err, "the record has \"%s\": %s", refused[i].key,
 					   refused[i].why);
-	im->t->block_tok = BLOCK_TOK;
 	st = import_time(im, r, "timestamp", 1000000, &q.arrival_ns, err);
 	if (!st)
 		st = import_count(im, r, "input_length", &q.prompt_tok, err);
@@ -119,6 +118,14 @@ static enum ar_status record(struct import *im, const struct record *r, struct a
 	return st ? st : import_add(im, &q, err);
 }
 
+/* A file without any ids knows nothing about prefixes. */
+static enum ar_status finish(struct import *im, struct ar_err *err)
+{
+	(void)err;
+	im->t->block_tok = im->t->n_block ? BLOCK_TOK : 0;
+	return AR_OK;
+}
+
 const struct importer importer_mooncake = {
 	.name = "mooncake",
 	.title = "Mooncake trace (JSON lines)",
@@ -127,4 +134,5 @@ const struct importer importer_mooncake = {
 	.may = may,
 	.sniff = sniff,
 	.record = record,
+	.finish = finish,
 };
