@@ -19,5 +19,5 @@ EXTRA_DIST += tests/data/README.md tests/data/LICENSE-Apache-2.0.txt \
 check_PROGRAMS += tests/fuzz-trace
 tests_fuzz_trace_SOURCES = tests/fuzz-trace.c
 tests_fuzz_trace_LDADD   = $(TEST_LIBS)
-dist_check_SCRIPTS += tests/t-trace.sh
+dist_check_SCRIPTS += tests/t-trace-cli.sh
 EXTRA_DIST += tests/data/corpus
