@@ -111,51 +111,71 @@ static enum ar_status head(const struct trace *t, const struct args *a, struct a
 
 /* ---- convert ---- */
 
-/* Write beside path and rename, so that path is whole or untouched. */
-static enum ar_status write_file(const struct trace *t, const char *path, struct ar_err *err)
+static enum ar_status write_and_close(const struct trace *t, FILE *f, const char *path,
+				      struct ar_err *err)
 {
-	size_t n = strlen(path);
-	char *tmp = malloc(n + sizeof ".XXXXXX");
-	mode_t mask = umask(0);
-	enum ar_status st;
-	FILE *f = NULL;
-	int fd = -1;
+	enum ar_status st = trace_write(t, f, err);
 
-	umask(mask);
-	if (!tmp)
-		return ar_nomem(err);
-	memcpy(tmp, path, n);
-	memcpy(tmp + n, ".XXXXXX", sizeof ".XXXXXX");
-	fd = mkstemp(tmp);
-	if (fd >= 0)
-		f = fdopen(fd, "w");
-	if (!f) {
-		st = ar_fail(err, AR_IO, "%s: cannot create: %s", path, strerror(errno));
-		if (fd >= 0) {
-			close(fd);
-			unlink(tmp);
-		}
-		goto out;
-	}
-	st = trace_write(t, f, err);
 	if (st)
 		ar_err_prefix(err, "%s", path);
-	if (!st && fchmod(fd, 0666 & ~mask))
-		st = ar_fail(err, AR_IO, "%s: %s", path, strerror(errno));
 	if (fclose(f) && !st)
 		st = ar_fail(err, AR_IO, "%s: %s", path, strerror(errno));
-	if (!st && rename(tmp, path))
-		st = ar_fail(err, AR_IO, "%s: cannot rename to it: %s", path, strerror(errno));
+	return st;
+}
+
+/* Write beside path and rename, so that path is whole or untouched. */
+static enum ar_status write_beside(const struct trace *t, const char *path, char *tmp,
+				   struct ar_err *err)
+{
+	int fd = mkstemp(tmp);
+	mode_t mask = umask(0);
+	enum ar_status st;
+	FILE *f;
+
+	umask(mask);
+	if (fd < 0)
+		return ar_fail(err, AR_IO, "%s: cannot create: %s", path, strerror(errno));
+	f = fdopen(fd, "w");
+	if (!f) {
+		close(fd);
+		st = ar_nomem(err);
+	} else {
+		st = write_and_close(t, f, path, err);
+	}
+	if (!st && (chmod(tmp, 0666 & ~mask) || rename(tmp, path)))
+		st = ar_fail(err, AR_IO, "%s: %s", path, strerror(errno));
 	if (st)
 		unlink(tmp);
-out:
+	return st;
+}
+
+static enum ar_status write_file(const struct trace *t, const char *path, struct ar_err *err)
+{
+	enum ar_status st;
+	struct stat s;
+	char *tmp;
+	FILE *f;
+
+	if (!stat(path, &s) && !S_ISREG(s.st_mode)) {	/* a device or a pipe: nothing to rename to */
+		f = fopen(path, "w");
+		if (!f)
+			return ar_fail(err, AR_IO, "%s: cannot write: %s", path, strerror(errno));
+		return write_and_close(t, f, path, err);
+	}
+	tmp = malloc(strlen(path) + sizeof ".XXXXXX");
+	if (!tmp)
+		return ar_nomem(err);
+	strcpy(stpcpy(tmp, path), ".XXXXXX");
+	st = write_beside(t, path, tmp, err);
 	free(tmp);
 	return st;
 }
 
 static enum ar_status convert(const struct trace *t, const struct args *a, struct ar_err *err)
 {
-	return a->output ? write_file(t, a->output, err) : trace_write(t, stdout, err);
+	if (a->output && strcmp(a->output, "-"))
+		return write_file(t, a->output, err);
+	return trace_write(t, stdout, err);
 }
 
 /* ---- the command ---- */

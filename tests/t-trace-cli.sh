@@ -125,7 +125,11 @@ ok 'an option of another action'   fails 2 "output has no effect in 'trace info'
 ok 'a bad option value'            fails 2 'time-scale' trace info --time-scale 0 "$azure"
 ok 'an output that cannot be'      fails 1 'none/x: cannot create: No such file' trace convert "$azure" -o "$tmp/none/x"
 mkdir "$tmp/folder"
-ok 'an output that is a folder'    fails 1 'folder: cannot rename' trace convert "$azure" -o "$tmp/folder"
+ok 'an output that is a folder'    fails 1 'folder: cannot write: Is a directory' trace convert "$azure" -o "$tmp/folder"
+ok 'a device that is full'         fails 1 'full: cannot write the trace: No space' trace convert "$azure" -o /dev/full
+ok 'a device stays a device'       test -c /dev/full
+dash_same() { trace convert "$azure" -o - | cmp - "$tmp/a.jsonl"; }
+ok 'an output named - is standard output' dash_same
 full_disk() { trace convert "$azure" >/dev/full; [ $? = 1 ]; }
 ok 'a full disk'                   full_disk
 

@@ -34,11 +34,13 @@ void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t n);
 char *__real_strdup(const char *s);
 char *__real_strndup(const char *s, size_t n);
+ZSTD_DStream *__real_ZSTD_createDStream(void);
 void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
+ZSTD_DStream *__wrap_ZSTD_createDStream(void);
 
 void *__wrap_malloc(size_t n)
 {
@@ -63,6 +65,11 @@ char *__wrap_strdup(const char *s)
 char *__wrap_strndup(const char *s, size_t n)
 {
 	return fail_now() ? NULL : __real_strndup(s, n);
+}
+
+ZSTD_DStream *__wrap_ZSTD_createDStream(void)
+{
+	return fail_now() ? NULL : __real_ZSTD_createDStream();
 }
 
 /* ---- helpers ---- */
@@ -407,6 +414,8 @@ static const struct fault {
 	{ HEAD(0, 1) REQ(0, 0, ",\"turn\":1"), ":2: turn without session" },
 	{ HEAD(0, 2) REQ(0, 0, SES("\"a\"", "0")) REQ(1, 0, SES("\"b\"", "1") ",\"parent\":0"),
 	  ":3: parent 0 is not an earlier request of the session" },
+	{ HEAD(0, 1) REQ(0, 0, SES("\"a\"", "0") ",\"parent\":\"0\""),
+	  ":2: parent is \"\"0\"\", want an integer from 0 to 18446744073709551615" },
 	{ HEAD(0, 1) REQ(0, 0, SES("\"a\"", "0") ",\"parent\":0"),
 	  ":2: parent 0 is not an earlier request of the session" },
 };
@@ -518,6 +527,21 @@ static void test_cut_blocks(void)
 	free(text2);
 	trace_free(t);
 	trace_free(again);
+}
+
+/* After sorting, the blocks of the requests stand in another order than the requests. */
+static void test_cut_sorted(void)
+{
+	struct trace_args a = { .requests = 2 };
+	struct ar_err err;
+	struct trace *t = read_with("{\"timestamp\":9,\"input_length\":512,\"output_length\":1,\"hash_ids\":[1]}\n"
+				    "{\"timestamp\":3,\"input_length\":513,\"output_length\":1,\"hash_ids\":[1,2]}\n"
+				    "{\"timestamp\":2,\"input_length\":512,\"output_length\":1,\"hash_ids\":[3]}\n"
+				    "{\"timestamp\":1,\"input_length\":9,\"output_length\":1,\"hash_ids\":[4]}\n", &a, &err);
+
+	ok(t && t->n == 2 && t->n_block == 2 && t->req[0].line == 4 && t->req[1].line == 3 &&
+	   t->block[t->req[0].block] == 3 && t->block[t->req[1].block] == 2, "sorted requests keep their blocks");
+	trace_free(t);
 }
 
 /* ---- containers ---- */
@@ -684,6 +708,30 @@ static void test_random(uint64_t seed)
 	trace_free(again);
 }
 
+static void test_many_names(void)
+{
+	enum { N = 1000 };
+	char *text = NULL, *again;
+	struct trace *t;
+	size_t n;
+	FILE *f = open_memstream(&text, &n);
+
+	fprintf(f, "{\"format\":\"reqtrace\",\"version\":1,\"block_size\":0,\"epoch\":null,\"context\":"
+		"\"cumulative\",\"requests\":%d,\"sources\":[],\"transforms\":[]}\n", 2 * N);
+	for (int i = 0; i < 2 * N; i++)
+		fprintf(f, "{\"id\":%d,\"arrival_ns\":%d,\"prompt_tokens\":1,\"output_tokens\":1,"
+			"\"session\":\"s%d\",\"turn\":%d}\n", i, i, i % N, i / N);
+	fclose(f);
+	t = read_text(text);
+	ok(t && t->n_session == N && t->req[N + 7].session == 7 && !strcmp(t->session[7], "s7"),
+	   "a thousand sessions are told apart");
+	again = t ? canonical(t) : NULL;
+	is_str(again ? again : "", text, "and written again");
+	free(again);
+	free(text);
+	trace_free(t);
+}
+
 static void test_dates(void)
 {
 	struct rng rng = { 5 };
@@ -742,14 +790,14 @@ static void test_summary(void)
 
 /* ---- faults of the machine ---- */
 
-static void survive(const char *text, const char *what)
+static void survive(const void *data, size_t size, const char *what)
 {
 	long n = 0, bad = 0;
 	struct ar_err err;
 	struct trace *t;
 	struct summary s;
 
-	put(text, strlen(text));
+	put(data, size);
 	for (long k = 0;; k++, n++) {
 		enum ar_status st;
 
@@ -765,6 +813,20 @@ static void survive(const char *text, const char *what)
 		bad += st != AR_NOMEM;
 	}
 	ok(n > 3 && !bad, "%s: each of %ld allocations fails cleanly", what, n);
+}
+
+static void test_survival(void)
+{
+	static const char azure[] = AZ "2023-11-16 18:15:46,1,1\n", strings[] =
+		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[\"a\"]}\n";
+	char zst[1024];
+	size_t n = compress(zst, sizeof zst, dialogue, strlen(dialogue));
+
+	survive(canon, strlen(canon), "canonical");
+	survive(dialogue, strlen(dialogue), "mooncake");
+	survive(azure, strlen(azure), "azure");
+	survive(strings, strlen(strings), "string ids");
+	survive(zst, n, "zstd");
 }
 
 static void *json_alloc(size_t n)
@@ -838,17 +900,16 @@ int main(void)
 	test_named_format();
 	test_cuts();
 	test_cut_blocks();
+	test_cut_sorted();
 	test_zstd();
 	test_long_lines();
 	for (uint64_t seed = 1; seed <= 5; seed++)
 		test_random(seed);
+	test_many_names();
 	test_dates();
 	test_bad_dates();
 	test_summary();
-	survive(canon, "canonical");
-	survive(dialogue, "mooncake");
-	survive(AZ "2023-11-16 18:15:46,1,1\n", "azure");
-	survive("{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[\"a\"]}\n", "string ids");
+	test_survival();
 	survive_json(canon, "canonical");
 	survive_json(VI "0,0,1\n0,1,0\n1,5,5\n0.9,6,6\n", "vidur");
 	test_full_disk();

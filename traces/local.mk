@@ -12,7 +12,7 @@ check_PROGRAMS += tests/t-trace
 tests_t_trace_SOURCES = tests/t-trace.c
 tests_t_trace_LDADD   = $(TEST_LIBS)
 tests_t_trace_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
-  -Wl,--wrap=strdup,--wrap=strndup
+  -Wl,--wrap=strdup,--wrap=strndup,--wrap=ZSTD_createDStream
 EXTRA_DIST += tests/data/README.md tests/data/LICENSE-Apache-2.0.txt \
   tests/data/mooncake-14.jsonl tests/data/vidur-code-200.csv
 

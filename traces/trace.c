@@ -244,7 +244,9 @@ static bool write_header(const struct trace *t, FILE *f)
 	if (!write_sources(t, f))
 		return false;
 	fputs(",\"transforms\":", f);
-	if (!write_json(f, t->transforms))
+	if (!t->transforms)
+		fputs("[]", f);
+	else if (!write_json(f, t->transforms))
 		return false;
 	fputs("}\n", f);
 	return true;
