@@ -40,8 +40,8 @@ static void print_figure(const char *name, double x, const char *unit)
 
 static void print_spread(const char *name, const struct spread *s)
 {
-	printf("%-22ssum %" PRIu64 ", min %u, p50 %u, p90 %u, p99 %u, max %u\n", name, s->sum, s->min,
-	       s->p50, s->p90, s->p99, s->max);
+	printf("%-22ssum %" PRIu64 ", min %u, p50 %u, p90 %u, p99 %u, max %u\n", name, s->sum,
+	       s->min, s->p50, s->p90, s->p99, s->max);
 }
 
 static void print_reuse(const struct trace *t, const struct summary *s)
@@ -70,8 +70,8 @@ static enum ar_status info(const struct trace *t, const struct args *a, struct a
 	(void)a;
 	if (st)
 		return st;
-	printf("%-22s%s\n%-22s%s\n%-22s%s\n%-22s%zu\n", "file", t->name, "format", t->format, "sha256",
-	       t->sha256, "requests", t->n);
+	printf("%-22s%s\n%-22s%s\n%-22s%s\n%-22s%zu\n", "file", t->name, "format", t->format,
+	       "sha256", t->sha256, "requests", t->n);
 	if (t->has_epoch) {
 		date_format(text, t->epoch_ns);
 		printf("%-22s%s\n", "first arrival", text);
@@ -97,8 +97,8 @@ static enum ar_status info(const struct trace *t, const struct args *a, struct a
 static enum ar_status head(const struct trace *t, const struct args *a, struct ar_err *err)
 {
 	(void)err;
-	printf("%8s %18s %10s %10s %8s %6s %8s\n", "request", "arrival s", "prompt tok", "output tok",
-	       "blocks", "turn", "line");
+	printf("%8s %18s %10s %10s %8s %6s %8s\n", "request", "arrival s", "prompt tok",
+	       "output tok", "blocks", "turn", "line");
 	for (size_t i = 0; i < t->n && i < (uint64_t)a->lines; i++) {
 		const struct request *q = &t->req[i];
 
@@ -156,7 +156,8 @@ static enum ar_status write_file(const struct trace *t, const char *path, struct
 	char *tmp;
 	FILE *f;
 
-	if (!stat(path, &s) && !S_ISREG(s.st_mode)) {	/* a device or a pipe: nothing to rename to */
+	if (!stat(path, &s) && !S_ISREG(s.st_mode)) {
+		/* a device or a pipe, which a rename would replace by a file */
 		f = fopen(path, "w");
 		if (!f)
 			return ar_fail(err, AR_IO, "%s: cannot write: %s", path, strerror(errno));
@@ -203,11 +204,12 @@ static enum ar_status run_verb(const struct opt_group *g, const struct args *a, 
 	while (v < N_VERBS && strcmp(verbs[v].name, argv[0]))
 		v++;
 	if (v == N_VERBS)
-		return ar_fail(err, AR_USAGE, "unknown action '%s'; want info, convert or head", argv[0]);
+		return ar_fail(err, AR_USAGE, "unknown action '%s'; want info, convert or head",
+			       argv[0]);
 	for (int i = 0; i < N_VERBS; i++)
 		if (i != v && verbs[i].opt && opt_given(g, verbs[i].opt))
-			return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'", verbs[i].opt,
-				       verbs[v].name);
+			return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'",
+				       verbs[i].opt, verbs[v].name);
 	st = trace_read(&t, argv[1], &a->trace, err);
 	if (!st)
 		st = verbs[v].run(t, a, err);
@@ -246,7 +248,9 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 
 const struct cmd cmd_trace = {
 	.name = "trace",
-	.usage = "info [OPTION]... FILE\nconvert [-o FILE] [OPTION]... FILE\nhead [-n N] [OPTION]... FILE",
+	.usage = "info [OPTION]... FILE\n"
+		 "convert [-o FILE] [OPTION]... FILE\n"
+		 "head [-n N] [OPTION]... FILE",
 	.title = "look at a request trace, convert it to the canonical form",
 	.run = run,
 	.options = options,

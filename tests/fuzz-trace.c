@@ -70,8 +70,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static const struct trace_args args[] = {
 		{ 0 },
-		{ .from_ns = 1000000, .to_ns = 3600000000000, .skip = 1, .requests = 3, .max_prompt = 600,
-		  .max_output = 5, .time_scale = 0.37 },
+		{ .from_ns = 1000000,
+		  .to_ns = 3600000000000,
+		  .skip = 1,
+		  .requests = 3,
+		  .max_prompt = 600,
+		  .max_output = 5,
+		  .time_scale = 0.37 },
 	};
 	char path[40];
 	int fd = hold(data, n, path, sizeof path);
@@ -102,7 +107,8 @@ static void run_file(const char *name)
 		bail_out("cannot open %s", name);
 	n = fread(data, 1, sizeof data, f);
 	fclose(f);
-	ok(!LLVMFuzzerTestOneInput(data, n), "%s", strrchr(name, '/') ? strrchr(name, '/') + 1 : name);
+	ok(!LLVMFuzzerTestOneInput(data, n), "%s",
+	   strrchr(name, '/') ? strrchr(name, '/') + 1 : name);
 }
 
 static void run(const char *name)

@@ -15,9 +15,11 @@ figure() { # figure NAME FILE...: the value of a line of info
 # info
 is 'info names the format'         "$(figure format "$azure")" azure
 is 'info names the file'           "$(figure file "$azure")" azure-2023-code-200.csv
-is 'info gives the hash of the file' "$(figure sha256 "$azure")" "$(sha256sum <"$azure" | cut -d' ' -f1)"
+is 'info gives the hash of the file' "$(figure sha256 "$azure")" \
+	"$(sha256sum <"$azure" | cut -d' ' -f1)"
 is 'info counts requests'          "$(figure requests "$azure")" 200
-is 'info dates the first arrival'  "$(figure 'first arrival' "$azure")" 2023-11-16T18:17:03.979960000Z
+is 'info dates the first arrival' \
+	"$(figure 'first arrival' "$azure")" 2023-11-16T18:17:03.979960000Z
 is 'info measures the span'        "$(figure span "$azure")" '199.089585000 s'
 is 'info divides by it'            "$(figure rate "$azure")" '1.005 /s'
 sum=$(tr -d '\r' <"$azure" | awk -F, 'NR > 1 { p += $2; o += $3 } END { print p, o }')
@@ -45,7 +47,8 @@ trace convert "$vidur" >"$tmp/v.jsonl"
 tail -n +2 "$tmp/a.jsonl" >"$tmp/a.requests"
 tail -n +2 "$tmp/v.jsonl" >"$tmp/v.requests"
 is 'convert writes every request and a header' "$(wc -l <"$tmp/a.jsonl")" 201
-ok 'the Azure and the Vidur text of the same rows are the same requests' cmp "$tmp/a.requests" "$tmp/v.requests"
+ok 'the Azure and the Vidur text of the same rows are the same requests' \
+	cmp "$tmp/a.requests" "$tmp/v.requests"
 for f in "$azure" "$vidur" "$mooncake"; do
 	trace convert "$f" -o "$tmp/1.jsonl" && trace convert --format canonical "$tmp/1.jsonl" >"$tmp/2.jsonl"
 	ok "canonical to canonical changes no byte of ${f##*/}" cmp "$tmp/1.jsonl" "$tmp/2.jsonl"
@@ -58,7 +61,8 @@ ok 'the header lists what was done' grep -q \
 	'"transforms":\["skip-requests=8","requests=5","max-prompt-tokens=5000"\]}$' "$tmp/1.jsonl"
 trace convert "$tmp/1.jsonl" --time-scale 2 -o "$tmp/1.jsonl"
 ok 'a file can be converted in place' grep -q '"max-prompt-tokens=5000","time-scale=2"' "$tmp/1.jsonl"
-is 'convert leaves no other file behind' "$(ls "$tmp")" "$(printf '%s\n' 1.jsonl 2.jsonl a.jsonl a.requests v.jsonl v.requests)"
+is 'convert leaves no other file behind' "$(ls "$tmp")" \
+	"$(printf '%s\n' 1.jsonl 2.jsonl a.jsonl a.requests v.jsonl v.requests)"
 umask 027
 trace convert "$azure" -o "$tmp/mode"
 is 'the file has the mode of a new file' "$(stat -c %a "$tmp/mode")" 640
@@ -75,11 +79,13 @@ ok 'the example of the manual is true' cmp "$tmp/example/want" "$tmp/example/out
 trace convert "$azure" --from 10s --to 1min >"$tmp/w.jsonl"
 is 'a window keeps what arrives in it' "$(sed -n 2,999p "$tmp/w.jsonl" | wc -l)" "$(
 	awk -F'[:,]' 'NR > 1 && $4 >= 10e9 && $4 < 60e9' "$tmp/a.jsonl" | wc -l)"
-is 'and counts from its first request' "$(sed -n 's/^{"id":0,"arrival_ns":\([0-9]*\),.*/\1/p' "$tmp/w.jsonl")" 0
+is 'and counts from its first request' \
+	"$(sed -n 's/^{"id":0,"arrival_ns":\([0-9]*\),.*/\1/p' "$tmp/w.jsonl")" 0
 
 # head
 is 'head prints as many requests as asked' "$(trace head -n 3 "$azure" | wc -l)" 4
-is 'head prints a request' "$(trace head --lines=2 "$azure" | tail -1 | tr -s ' ')" ' 1 0.052000000 3180 8 0 0 3'
+is 'head prints a request' \
+	"$(trace head --lines=2 "$azure" | tail -1 | tr -s ' ')" ' 1 0.052000000 3180 8 0 0 3'
 
 # containers
 stdin_same() { trace convert - <"$azure" | tail -n +2 | cmp - "$tmp/a.requests"; }
@@ -95,14 +101,16 @@ if command -v zstd >/dev/null; then
 	head -c 700 "$tmp/m.zst" >"$tmp/cut.zst"
 	ok 'zstd is found by content'      zst_same
 	ok 'in a pipe as well'             zst_pipe
-	ok 'truncated zstd is bad data'    fails 3 'cut.zst:[0-9]*: the zstd data end inside a frame' trace info "$tmp/cut.zst"
+	ok 'truncated zstd is bad data'    fails 3 'cut.zst:[0-9]*: the zstd data end inside a frame' \
+		trace info "$tmp/cut.zst"
 else
 	skip 'zstd is found by content' 'no zstd'
 	skip 'in a pipe as well' 'no zstd'
 	skip 'truncated zstd is bad data' 'no zstd'
 fi
 printf '\037\213\010' >"$tmp/x.gz"
-ok 'gzip is named'                 fails 3 'x.gz: this is gzip data; decompress it' trace info "$tmp/x.gz"
+ok 'gzip is named'                 fails 3 'x.gz: this is gzip data; decompress it' \
+	trace info "$tmp/x.gz"
 
 # faults
 ok 'a missing file'                fails 3 'none.csv: No such file' trace info "$tmp/none.csv"
@@ -115,18 +123,25 @@ else
 	ok 'an unreadable file'    fails 3 'secret: Permission denied' trace info "$tmp/secret"
 fi
 ok 'an empty file'                 fails 3 '/dev/null: no requests' trace info /dev/null
-ok 'nothing left'                  fails 3 'none of its 200 requests is left' trace info --from 1h "$azure"
+ok 'nothing left'                  fails 3 'none of its 200 requests is left' \
+	trace info --from 1h "$azure"
 ok 'an unknown format'             fails 2 "unknown trace format 'x'" trace info --format x "$azure"
-ok 'a format that does not fit'    fails 3 ':1: the header lacks "arrived_at"' trace info --format=vidur "$azure"
-ok 'a window that ends too early'  fails 2 '^attnreplay: --to must be later than --from$' trace info --from 2s --to 1s "$azure"
+ok 'a format that does not fit'    fails 3 ':1: the header lacks "arrived_at"' \
+	trace info --format=vidur "$azure"
+ok 'a window that ends too early'  fails 2 '^attnreplay: --to must be later than --from$' \
+	trace info --from 2s --to 1s "$azure"
 ok 'no file'                       fails 2 'want info, convert or head' trace info
 ok 'an unknown action'             fails 2 "unknown action 'show'" trace show "$azure"
-ok 'an option of another action'   fails 2 "output has no effect in 'trace info'" trace info -o x "$azure"
+ok 'an option of another action'   fails 2 "output has no effect in 'trace info'" \
+	trace info -o x "$azure"
 ok 'a bad option value'            fails 2 'time-scale' trace info --time-scale 0 "$azure"
-ok 'an output that cannot be'      fails 1 'none/x: cannot create: No such file' trace convert "$azure" -o "$tmp/none/x"
+ok 'an output that cannot be'      fails 1 'none/x: cannot create: No such file' \
+	trace convert "$azure" -o "$tmp/none/x"
 mkdir "$tmp/folder"
-ok 'an output that is a folder'    fails 1 'folder: cannot write: Is a directory' trace convert "$azure" -o "$tmp/folder"
-ok 'a device that is full'         fails 1 'full: cannot write the trace: No space' trace convert "$azure" -o /dev/full
+ok 'an output that is a folder'    fails 1 'folder: cannot write: Is a directory' \
+	trace convert "$azure" -o "$tmp/folder"
+ok 'a device that is full'         fails 1 'full: cannot write the trace: No space' \
+	trace convert "$azure" -o /dev/full
 ok 'a device stays a device'       test -c /dev/full
 dash_same() { trace convert "$azure" -o - | cmp - "$tmp/a.jsonl"; }
 ok 'an output named - is standard output' dash_same

@@ -110,7 +110,8 @@ bool date_parse(struct span s, int64_t *ns, enum date_zone *zone)
 	if (y < FIRST_YEAR || y > LAST_YEAR || mon < 1 || mon > 12 || d < 1 ||
 	    d > month_days(y, mon) || h > 23 || min > 59 || sec > 59)
 		return false;
-	s_total = (int64_t)(days_before(y, mon) + d - 1) * DAY_S + h * 3600 + min * 60 + sec - offset_s;
+	s_total = (int64_t)(days_before(y, mon) + d - 1) * DAY_S + h * 3600 + min * 60 + sec -
+		  offset_s;
 	if (s_total < 0 || s_total >= DATE_MAX_NS / NS_PER_S)
 		return false;
 	*ns = s_total * NS_PER_S + sub_ns;

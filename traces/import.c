@@ -85,8 +85,8 @@ enum ar_status import_count(struct import *im, const struct record *r, const cha
 			import_warn(im, WARN_FLOAT);
 	}
 	if (n > INT32_MAX)
-		return import_fail(im, err, "%s is \"%s\", want an integer from 0 to 2147483647", name,
-				   span_show(v).s);
+		return import_fail(im, err, "%s is \"%s\", want an integer from 0 to 2147483647",
+				   name, span_show(v).s);
 	*out = (uint32_t)n;
 	return AR_OK;
 }
@@ -98,8 +98,8 @@ enum ar_status import_time(struct import *im, const struct record *r, const char
 	int64_t t;
 
 	if (!num_scaled(v.s, v.n, unit_ns, &t) || t < 0)
-		return import_fail(im, err, "%s is \"%s\", want a time that is a number from 0 on", name,
-				   span_show(v).s);
+		return import_fail(im, err, "%s is \"%s\", want a time that is a number from 0 on",
+				   name, span_show(v).s);
 	*ns = t;
 	return AR_OK;
 }
@@ -150,7 +150,8 @@ static enum ar_status check_order(struct import *im, int64_t t_ns, struct ar_err
 		char step[32];
 
 		if (back > JITTER_NS && back > (im->max_ns - im->first_ns) / 2)
-			return import_fail(im, err, "the clock goes back by %s; the file holds several "
+			return import_fail(im, err,
+					   "the clock goes back by %s; the file holds several "
 					   "recordings, split it here",
 					   num_time_str(step, sizeof step, (double)back));
 		import_warn(im, WARN_ORDER);
@@ -199,7 +200,8 @@ static void warn_unknown(struct import *im, const struct importer *f, const stru
 	if (!f->may)
 		return;
 	for (size_t i = 0; i < r->n; i++)
-		if (!name_among(f->need, r->field[i].name) && !name_among(f->may, r->field[i].name)) {
+		if (!name_among(f->need, r->field[i].name) &&
+		    !name_among(f->may, r->field[i].name)) {
 			import_warn(im, r->kind == RECORD_CSV ? WARN_COLUMN : WARN_KEY);
 			if (r->kind == RECORD_JSON)
 				break;
@@ -330,7 +332,8 @@ static enum ar_status note_all(struct import *im, struct ar_err *err)
 
 	for (int i = 0; i < 2 && !st; i++)
 		if (im->warn[drops[i].w].n)
-			st = trace_note(im->t, err, "%s=%" PRIu64, drops[i].name, im->warn[drops[i].w].n);
+			st = trace_note(im->t, err, "%s=%" PRIu64, drops[i].name,
+					im->warn[drops[i].w].n);
 	if (!st && im->unsorted)
 		st = trace_note(im->t, err, "sort");
 	return st;
@@ -359,12 +362,12 @@ static void check_plausible(const struct import *im)
 	for (size_t i = 1; i < t->n; i++)
 		distinct += t->req[i].arrival_ns != t->req[i - 1].arrival_ns;
 	if (2 * distinct < t->n)
-		log_warn("%s: only %zu distinct arrival times in %zu requests; requests come in bursts",
+		log_warn("%s: only %zu distinct arrival times in %zu requests; they come in bursts",
 			 im->path, distinct, t->n);
 	rate = (double)(t->n - 1) / span_s;
 	if (span_s > 0 && (rate < 1.0 / 3600 || rate > 10000))
-		log_warn("%s: %.3g requests per second on average; is the unit of its times as in its "
-			 "format?", im->path, rate);
+		log_warn("%s: %.3g requests per second on average; is the unit of its times as in "
+			 "its format?", im->path, rate);
 }
 
 static enum ar_status settle(struct import *im, const struct importer *f, struct reader *in,

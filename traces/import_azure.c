@@ -21,8 +21,10 @@ static enum ar_status arrival(struct import *im, const struct record *r, int64_t
 		return import_fail(im, err, "TIMESTAMP is \"%s\", want a date and time such as "
 				   "2023-11-16 18:15:46.68", span_show(v).s);
 	if (im->zone && im->zone != zone)
-		return import_fail(im, err, "TIMESTAMP %s a time zone, unlike those before; make the "
-				   "file uniform", zone == DATE_ZONED ? "has" : "lacks");
+		return import_fail(im, err,
+				   "TIMESTAMP %s a time zone, unlike those before; make the "
+				   "file uniform",
+				   zone == DATE_ZONED ? "has" : "lacks");
 	im->zone = zone;
 	return AR_OK;
 }

@@ -15,11 +15,12 @@
 static const char *const need[] = { NULL };
 
 static const char *const header_keys[] = {
-	"format", "version", "block_size", "epoch", "context", "requests", "sources", "transforms", NULL
+	"format", "version", "block_size", "epoch", "context", "requests", "sources", "transforms",
+	NULL
 };
 static const char *const request_keys[] = {
-	"id", "arrival_ns", "prompt_tokens", "output_tokens", "session", "turn", "parent", "think_ns",
-	"blocks", "completion_blocks", "label", "images", "flags", NULL
+	"id", "arrival_ns", "prompt_tokens", "output_tokens", "session", "turn", "parent",
+	"think_ns", "blocks", "completion_blocks", "label", "images", "flags", NULL
 };
 static const char *const unused_keys[] = {
 	"think_ns", "completion_blocks", "label", "images", "flags", "parent", NULL
@@ -42,7 +43,8 @@ static enum ar_status check_keys(struct import *im, const struct record *r,
 		const char *name = r->field[i].name;
 
 		if (strncmp(name, "x_", 2) && !name_among(keys, name))
-			return import_fail(im, err, "unknown key \"%s\"; keys of your own start with x_",
+			return import_fail(im, err,
+					   "unknown key \"%s\"; keys of your own start with x_",
 					   span_show((struct span){ name, strlen(name) }).s);
 	}
 	return AR_OK;
@@ -57,8 +59,8 @@ static enum ar_status integer(struct import *im, const struct record *r, const c
 	if (!f)
 		return import_fail(im, err, "the record lacks \"%s\"", name);
 	if (!num_u64(f->value.s, f->value.n, out) || *out > max)
-		return import_fail(im, err, "%s is \"%s\", want an integer from 0 to %" PRIu64, name,
-				   span_show(f->value).s, max);
+		return import_fail(im, err, "%s is \"%s\", want an integer from 0 to %" PRIu64,
+				   name, span_show(f->value).s, max);
 	return AR_OK;
 }
 
@@ -74,7 +76,8 @@ static enum ar_status read_epoch(struct import *im, const struct record *r, stru
 		return AR_OK;
 	v = (struct span){ f->value.s + 1, f->value.n - 2 };
 	if (*f->value.s != '"' || !date_parse(v, &im->t->epoch_ns, &zone) || zone != DATE_ZONED)
-		return import_fail(im, err, "epoch is \"%s\", want null or a date and time with its zone",
+		return import_fail(im, err,
+				   "epoch is \"%s\", want null or a date and time with its zone",
 				   span_show(f->value).s);
 	im->t->has_epoch = true;
 	return AR_OK;
@@ -125,10 +128,12 @@ static enum ar_status header(struct import *im, const struct record *r, struct a
 	enum ar_status st;
 
 	if (!sniff(r))
-		return import_fail(im, err, "the first line is not a header with \"format\":\"reqtrace\"");
+		return import_fail(im, err,
+				   "the first line is not a header with \"format\":\"reqtrace\"");
 	st = integer(im, r, "version", UINT64_MAX, &version, err);
 	if (!st && version != 1)
-		return import_fail(im, err, "version %" PRIu64 ", this program reads version 1", version);
+		return import_fail(im, err, "version %" PRIu64 ", this program reads version 1",
+				   version);
 	if (!st)
 		st = check_keys(im, r, header_keys, err);
 	if (!st)
@@ -161,8 +166,10 @@ static enum ar_status one_block(struct import *im, struct span text, uint64_t *p
 	    !chain_put(&im->seen, (struct chain_key){ .src = key.src }, *prev, &known))
 		return ar_nomem(err);
 	if (known != *prev)
-		return import_fail(im, err, "block %" PRIu64 " stood for another prefix before; ids must be "
-				   "chained", key.src);
+		return import_fail(im, err,
+				   "block %" PRIu64 " stood for another prefix before; ids must be "
+				   "chained",
+				   key.src);
 	return import_block(im, key.src, err);
 }
 
@@ -184,7 +191,8 @@ static enum ar_status blocks(struct import *im, const struct record *r, uint32_t
 	for (rest = f->value; record_next(&rest, &id); have++)
 		;
 	if (have != want)
-		return import_fail(im, err, "prompt_tokens %u makes %u blocks of %u tokens, blocks has %u",
+		return import_fail(im, err,
+				   "prompt_tokens %u makes %u blocks of %u tokens, blocks has %u",
 				   prompt_tok, want, bs, have);
 	rest = f->value;
 	for (uint32_t i = 1; !st && record_next(&rest, &id); i++)
@@ -206,7 +214,8 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 	if (!f)
 		return AR_OK;
 	if (!cJSON_IsString(name) || memmem(f->value.s, f->value.n, "\\u0000", 6))
-		return import_fail(im, err, "session is \"%s\", want a string", span_show(f->value).s);
+		return import_fail(im, err, "session is \"%s\", want a string",
+				   span_show(f->value).s);
 	st = integer(im, r, "turn", UINT32_MAX, &turn, err);
 	if (st)
 		return st;
@@ -229,7 +238,9 @@ static enum ar_status parent(struct import *im, const struct record *r, const st
 	if (st)
 		return st;
 	if (p >= im->t->n || q->session < 0 || im->t->req[p].session != q->session)
-		return import_fail(im, err, "parent %" PRIu64 " is not an earlier request of the session", p);
+		return import_fail(im, err,
+				   "parent %" PRIu64 " is not an earlier request of the session",
+				   p);
 	return AR_OK;
 }
 
@@ -255,7 +266,8 @@ static enum ar_status request(struct import *im, const struct record *r, struct 
 	if (!st)
 		st = integer(im, r, "id", UINT64_MAX, &id, err);
 	if (!st && id != im->line - 2)
-		return import_fail(im, err, "id is %" PRIu64 ", want %" PRIu64 ", the line number less 2",
+		return import_fail(im, err,
+				   "id is %" PRIu64 ", want %" PRIu64 ", the line number less 2",
 				   id, im->line - 2);
 	if (!st)
 		st = integer(im, r, "arrival_ns", INT64_MAX, &arrival, err);
@@ -292,8 +304,8 @@ static enum ar_status finish(struct import *im, struct ar_err *err)
 	if (im->t->has_epoch && im->max_ns >= DATE_MAX_NS - im->t->epoch_ns)
 		return import_fail(im, err, "epoch and arrival_ns go beyond the year 2262");
 	if (im->t->n != im->promised)
-		return import_fail(im, err, "the file ends after %zu of %" PRIu64 " requests", im->t->n,
-				   im->promised);
+		return import_fail(im, err, "the file ends after %zu of %" PRIu64 " requests",
+				   im->t->n, im->promised);
 	return AR_OK;
 }
 

@@ -16,7 +16,8 @@ static const char *const may[] = { "hash_ids", NULL };
 static const struct {
 	const char *key, *why;
 } refused[] = {
-	{ "session_id", "whether its prompts repeat the session's history is not said; remove the key "
+	{ "session_id",
+	  "whether its prompts repeat the session's history is not said; remove the key "
 	  "when every input_length is a whole prompt" },
 	{ "delay", "closed-loop sessions cannot be replayed at recorded times" },
 	{ "chat_id", "this is a Qwen-Bailian trace, with times in seconds" },
@@ -42,7 +43,8 @@ static enum ar_status source_id(struct import *im, struct span id, struct chain_
 	if (num_u64(id.s, id.n, &key->src))
 		return AR_OK;
 	if (*id.s != '"' || memchr(id.s, '\\', id.n))
-		return import_fail(im, err, "hash_ids holds \"%s\", want integers from 0 or plain strings",
+		return import_fail(im, err,
+				   "hash_ids holds \"%s\", want integers from 0 or plain strings",
 				   span_show(id).s);
 	if (!names_put(&im->id, id.s + 1, id.n - 2, &number))
 		return ar_nomem(err);
@@ -65,7 +67,8 @@ static enum ar_status check_count(struct import *im, struct span ids, uint32_t w
 		return AR_OK;
 	}
 	if (have != want)
-		return import_fail(im, err, "input_length %u makes %u blocks of %d tokens, hash_ids has %u",
+		return import_fail(im, err,
+				   "input_length %u makes %u blocks of %d tokens, hash_ids has %u",
 				   prompt_tok, want, BLOCK_TOK, have);
 	return AR_OK;
 }

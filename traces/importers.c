@@ -90,11 +90,13 @@ static enum ar_status pick_named(const struct importer **out, const struct recor
 			f = importers[i];
 	if (!f) {
 		list_formats(have, sizeof have);
-		return ar_fail(err, AR_USAGE, "unknown trace format '%s'; want one of %s", format, have);
+		return ar_fail(err, AR_USAGE, "unknown trace format '%s'; want one of %s", format,
+			       have);
 	}
 	if (f->kind != first->kind)
 		return ar_fail(err, AR_DATA, "not in format %s, which is %s", f->name,
-			       f->kind == RECORD_CSV ? "CSV with a header" : "one JSON object per line");
+			       f->kind == RECORD_CSV ? "CSV with a header"
+						     : "one JSON object per line");
 	if (lacking(f, first)) {
 		list_fields(first, have, sizeof have);
 		return ar_fail(err, AR_DATA, "%s lacks \"%s\" (have: %s)",
@@ -112,10 +114,13 @@ static enum ar_status unknown(const struct record *first, struct ar_err *err)
 	list_formats(have, sizeof have);
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		if (others[i].kind == first->kind && has_field(first, others[i].field))
-			return ar_fail(err, AR_DATA, "this looks like %s, which cannot be read; convert it "
-				       "to one of %s", others[i].title, have);
+			return ar_fail(err, AR_DATA,
+				       "this looks like %s, which cannot be read; convert it "
+				       "to one of %s",
+				       others[i].title, have);
 	list_fields(first, have, sizeof have);
-	return ar_fail(err, AR_DATA, "unknown trace format (have: %s); see attnreplay-trace(5)", have);
+	return ar_fail(err, AR_DATA, "unknown trace format (have: %s); see attnreplay-trace(5)",
+		       have);
 }
 
 enum ar_status importer_pick(const struct importer **out, const struct record *first,
@@ -129,7 +134,8 @@ enum ar_status importer_pick(const struct importer **out, const struct record *f
 		if (!fits(importers[i], first))
 			continue;
 		if (f)
-			return ar_fail(err, AR_DATA, "formats %s and %s both fit; say which with --format",
+			return ar_fail(err, AR_DATA,
+				       "formats %s and %s both fit; say which with --format",
 				       f->name, importers[i]->name);
 		f = importers[i];
 	}

@@ -9,15 +9,20 @@ libattnreplay_a_SOURCES += \
 nobase_dist_pkgdata_DATA += traces/samples/README.md traces/samples/azure-2023-code-200.csv
 
 check_PROGRAMS += tests/t-trace
-tests_t_trace_SOURCES = tests/t-trace.c
+tests_t_trace_SOURCES = tests/t-trace.c tests/trace_text.h
 tests_t_trace_LDADD   = $(TEST_LIBS)
 tests_t_trace_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
   -Wl,--wrap=strdup,--wrap=strndup,--wrap=ZSTD_createDStream
 EXTRA_DIST += tests/data/README.md tests/data/LICENSE-Apache-2.0.txt \
   tests/data/mooncake-14.jsonl tests/data/vidur-code-200.csv
 
+check_PROGRAMS += tests/t-trace-faults
+tests_t_trace_faults_SOURCES = tests/t-trace-faults.c tests/trace_text.h
+tests_t_trace_faults_LDADD   = $(TEST_LIBS)
+
 check_PROGRAMS += tests/fuzz-trace
 tests_fuzz_trace_SOURCES = tests/fuzz-trace.c
 tests_fuzz_trace_LDADD   = $(TEST_LIBS)
-dist_check_SCRIPTS += tests/t-trace-cli.sh
 EXTRA_DIST += tests/data/corpus
+
+dist_check_SCRIPTS += tests/t-trace-cli.sh

@@ -248,7 +248,8 @@ void reader_close(struct reader *r)
 static enum ar_status find_end(struct reader *r, size_t *end, struct ar_err *err)
 {
 	for (;;) {
-		char *nl = r->len > r->scan ? memchr(r->text + r->scan, '\n', r->len - r->scan) : NULL;
+		size_t n = r->len - r->scan;
+		char *nl = n ? memchr(r->text + r->scan, '\n', n) : NULL;
 		enum ar_status st;
 
 		if (nl || r->text_end) {

@@ -144,13 +144,13 @@ enum ar_status record_json(struct record *r, const char *line, size_t n, struct 
 			       span_show((struct span){ end ? end : s, strlen(end ? end : s) }).s);
 	s++;
 	cJSON_ArrayForEach(member, r->json) {
-		struct span v;
+		struct span v, name = { member->string, strlen(member->string) };
 
 		if (r->n == RECORD_MAX_FIELDS)
 			return ar_fail(err, AR_DATA, "more than %d keys", RECORD_MAX_FIELDS);
 		if (record_find(r, member->string))
 			return ar_fail(err, AR_DATA, "key \"%s\" appears twice",
-				       span_show((struct span){ member->string, strlen(member->string) }).s);
+				       span_show(name).s);
 		s = skip_blank(skip_string(skip_blank(s)));
 		v.s = skip_blank(s + (*s == ':'));
 		s = skip_value(v.s);

@@ -25,10 +25,12 @@ const struct opt trace_opts[] = {
 	  .min = 0, .max = 1e15, .help = "then leave out the first N requests" },
 	{ .name = "requests", .type = OPT_INT, .off = OFF(requests), .arg = "N", .def = "0",
 	  .min = 0, .max = 1e15, .help = "then keep N requests, 0: all" },
-	{ .name = "max-prompt-tokens", .type = OPT_INT, .off = OFF(max_prompt), .arg = "N", .def = "0",
-	  .min = 0, .max = INT32_MAX, .help = "cut longer prompts to their first N tokens, 0: no limit" },
-	{ .name = "max-output-tokens", .type = OPT_INT, .off = OFF(max_output), .arg = "N", .def = "0",
-	  .min = 0, .max = INT32_MAX, .help = "cut longer outputs to N tokens, 0: no limit" },
+	{ .name = "max-prompt-tokens", .type = OPT_INT, .off = OFF(max_prompt), .arg = "N",
+	  .def = "0", .min = 0, .max = INT32_MAX,
+	  .help = "cut longer prompts to their first N tokens, 0: no limit" },
+	{ .name = "max-output-tokens", .type = OPT_INT, .off = OFF(max_output), .arg = "N",
+	  .def = "0", .min = 0, .max = INT32_MAX,
+	  .help = "cut longer outputs to N tokens, 0: no limit" },
 	{ .name = "time-scale", .type = OPT_REAL, .off = OFF(time_scale), .arg = "X", .def = "1",
 	  .min = 1e-6, .max = 1e6, .help = "multiply arrival times by X; 0.5 doubles the load" },
 	{ 0 }
@@ -131,8 +133,8 @@ static enum ar_status cut(struct trace *t, const char *path, const struct trace_
 	if (a->requests && (uint64_t)a->requests < hi - lo)
 		hi = lo + (size_t)a->requests;
 	if (lo == hi)
-		return ar_fail(err, AR_DATA, "%s: none of its %zu requests is left; check --from, --to, "
-			       "--skip-requests", path, t->n);
+		return ar_fail(err, AR_DATA, "%s: none of its %zu requests is left; check --from, "
+			       "--to, --skip-requests", path, t->n);
 	if (lo || hi < t->n)
 		keep(t, lo, hi);
 	return AR_OK;
@@ -167,7 +169,8 @@ static enum ar_status scale(struct trace *t, const char *path, double x, struct 
 	if (x == 0 || x == 1)
 		return AR_OK;
 	if ((double)t->req[t->n - 1].arrival_ns * x >= 9.2e18 - (double)t->epoch_ns)
-		return ar_fail(err, AR_USAGE, "%s: --time-scale %g takes it beyond 2^63 ns", path, x);
+		return ar_fail(err, AR_USAGE, "%s: --time-scale %g takes it beyond 2^63 ns", path,
+			       x);
 	for (size_t i = 0; i < t->n; i++)
 		t->req[i].arrival_ns = (int64_t)floor((double)t->req[i].arrival_ns * x + 0.5);
 	return trace_note(t, err, "time-scale=%.17g", x);
@@ -233,7 +236,8 @@ static bool write_header(const struct trace *t, FILE *f)
 {
 	char epoch[DATE_CHARS];
 
-	fprintf(f, "{\"format\":\"reqtrace\",\"version\":1,\"block_size\":%u,\"epoch\":", t->block_tok);
+	fprintf(f, "{\"format\":\"reqtrace\",\"version\":1,\"block_size\":%u,\"epoch\":",
+		t->block_tok);
 	if (t->has_epoch) {
 		date_format(epoch, t->epoch_ns);
 		fprintf(f, "\"%s\"", epoch);
@@ -256,8 +260,8 @@ static bool write_request(const struct trace *t, size_t i, FILE *f)
 {
 	const struct request *q = &t->req[i];
 
-	fprintf(f, "{\"id\":%zu,\"arrival_ns\":%" PRId64 ",\"prompt_tokens\":%u,\"output_tokens\":%u",
-		i, q->arrival_ns, q->prompt_tok, q->output_tok);
+	fprintf(f, "{\"id\":%zu,\"arrival_ns\":%" PRId64, i, q->arrival_ns);
+	fprintf(f, ",\"prompt_tokens\":%u,\"output_tokens\":%u", q->prompt_tok, q->output_tok);
 	if (q->session >= 0) {
 		fputs(",\"session\":", f);
 		if (!write_string(f, t->session[q->session]))

@@ -38,7 +38,7 @@ struct trace {
 	bool has_epoch;
 	int64_t epoch_ns;	/* absolute time of arrival 0, since 1970 UTC */
 	struct cJSON *sources;	/* of a canonical file: array of what it was made from, or NULL */
-	struct cJSON *transforms;	/* array of strings: what was done to the requests, or NULL */
+	struct cJSON *transforms;	/* strings: what was done to the requests; or NULL */
 };
 
 /* Options that shape a trace, for every command that reads one. */

@@ -1,0 +1,75 @@
+/* Traces from text in a test: written to a file of a folder of its own, and read. */
+#ifndef AR_TRACE_TEXT_H
+#define AR_TRACE_TEXT_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/log.h"
+#include "tests/tap.h"
+#include "traces/trace.h"
+
+/* Headers of CSV files. */
+#define AZ "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+#define VI "arrived_at,num_prefill_tokens,num_decode_tokens\n"
+
+/* Three turns of a dialogue, real lines of a Mooncake trace. */
+static const char dialogue[] =
+	"{\"timestamp\": 0, \"input_length\": 2290, \"output_length\": 316, \"hash_ids\": [0, 42, "
+	"43, 44, 45]}\n"
+	"{\"timestamp\": 545999, \"input_length\": 2615, \"output_length\": 451, \"hash_ids\": "
+	"[0, 42, 43, 44, 31961, 31962]}\n"
+	"{\"timestamp\": 642000, \"input_length\": 3082, \"output_length\": 239, \"hash_ids\": "
+	"[0, 42, 43, 44, 31961, 37499, 37500]}\n";
+
+static char text_dir[] = "/tmp/t-trace-XXXXXX";
+static char path[64];
+static const struct trace_args whole = { .time_scale = 1 };
+
+static inline void put(const void *data, size_t n)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f || fwrite(data, 1, n, f) != n || fclose(f))
+		bail_out("cannot write %s", path);
+}
+
+static inline struct trace *read_with(const char *text, const struct trace_args *a,
+				      struct ar_err *err)
+{
+	struct trace *t;
+
+	*err = (struct ar_err){ 0 };
+	put(text, strlen(text));
+	if (trace_read(&t, path, a, err) && t)
+		bail_out("a trace in spite of an error");
+	return t;
+}
+
+static inline struct trace *read_text(const char *text)
+{
+	struct ar_err err;
+	struct trace *t = read_with(text, &whole, &err);
+
+	if (!t)
+		diag("%s", err.msg);
+	return t;
+}
+
+static inline void text_begin(void)
+{
+	log_level = LOG_ERROR;
+	if (!mkdtemp(text_dir))
+		bail_out("no temporary folder");
+	snprintf(path, sizeof path, "%s/trace", text_dir);
+}
+
+static inline void text_end(void)
+{
+	unlink(path);
+	rmdir(text_dir);
+}
+
+#endif
