@@ -29,7 +29,8 @@ rank() { # rank COLUMN K: the K-th smallest value of the 200
 	tr -d '\r' <"$azure" | tail -n +2 | cut -d, -f"$1" | sort -n | sed -n "$2p"
 }
 is 'info ranks prompts' "$(figure 'prompt tokens' "$azure" | sed 's/^sum [0-9]*, //')" \
-	"min $(rank 2 1), p50 $(rank 2 100), p90 $(rank 2 180), p99 $(rank 2 198), max $(rank 2 200)"
+	"min $(rank 2 1), p50 $(rank 2 100), p90 $(rank 2 180), p99 $(rank 2 198), max $(
+		rank 2 200)"
 is 'info counts arrival times'     "$(figure 'distinct arrivals' "$azure")" 200
 is 'info says that there are no prefixes' "$(figure 'prefix blocks' "$azure")" 'none in this trace'
 is 'info counts blocks'            "$(figure 'prefix blocks' "$mooncake")" \
@@ -50,7 +51,8 @@ is 'convert writes every request and a header' "$(wc -l <"$tmp/a.jsonl")" 201
 ok 'the Azure and the Vidur text of the same rows are the same requests' \
 	cmp "$tmp/a.requests" "$tmp/v.requests"
 for f in "$azure" "$vidur" "$mooncake"; do
-	trace convert "$f" -o "$tmp/1.jsonl" && trace convert --format canonical "$tmp/1.jsonl" >"$tmp/2.jsonl"
+	trace convert "$f" -o "$tmp/1.jsonl"
+	trace convert --format canonical "$tmp/1.jsonl" >"$tmp/2.jsonl"
 	ok "canonical to canonical changes no byte of ${f##*/}" cmp "$tmp/1.jsonl" "$tmp/2.jsonl"
 done
 trace convert "$mooncake" --requests 5 --skip-requests=8 --max-prompt-tokens 5000 -o "$tmp/1.jsonl"
@@ -60,7 +62,7 @@ is 'a part has as many requests as asked' "$(figure requests "$tmp/1.jsonl")" 5
 ok 'the header lists what was done' grep -q \
 	'"transforms":\["skip-requests=8","requests=5","max-prompt-tokens=5000"\]}$' "$tmp/1.jsonl"
 trace convert "$tmp/1.jsonl" --time-scale 2 -o "$tmp/1.jsonl"
-ok 'a file can be converted in place' grep -q '"max-prompt-tokens=5000","time-scale=2"' "$tmp/1.jsonl"
+ok 'a file can be converted in place' grep -q '=5000","time-scale=2"' "$tmp/1.jsonl"
 is 'convert leaves no other file behind' "$(ls "$tmp")" \
 	"$(printf '%s\n' 1.jsonl 2.jsonl a.jsonl a.requests v.jsonl v.requests)"
 umask 027
@@ -89,7 +91,10 @@ is 'head prints a request' \
 
 # containers
 stdin_same() { trace convert - <"$azure" | tail -n +2 | cmp - "$tmp/a.requests"; }
-pipe_same() { (head -c 3 "$azure"; sleep 0.1; tail -c +4 "$azure") | trace convert - | tail -n +2 | cmp - "$tmp/a.requests"; }
+pipe_same() {
+	(head -c 3 "$azure"; sleep 0.1; tail -c +4 "$azure") | trace convert - | tail -n +2 |
+		cmp - "$tmp/a.requests"
+}
 ok 'standard input'                stdin_same
 ok 'a slow pipe'                   pipe_same
 is 'standard input has a name'     "$(trace info - <"$azure" | sed -n 's/^file *//p')" '<stdin>'
@@ -97,11 +102,13 @@ if command -v zstd >/dev/null; then
 	zstd -q --check "$mooncake" -o "$tmp/m.zst"
 	trace convert "$mooncake" | tail -n +2 >"$tmp/m.requests"
 	zst_same() { trace convert "$tmp/m.zst" | tail -n +2 | cmp - "$tmp/m.requests"; }
-	zst_pipe() { zstd -qc "$mooncake" | trace convert - | tail -n +2 | cmp - "$tmp/m.requests"; }
+	zst_pipe() {
+		zstd -qc "$mooncake" | trace convert - | tail -n +2 | cmp - "$tmp/m.requests"
+	}
 	head -c 700 "$tmp/m.zst" >"$tmp/cut.zst"
 	ok 'zstd is found by content'      zst_same
 	ok 'in a pipe as well'             zst_pipe
-	ok 'truncated zstd is bad data'    fails 3 'cut.zst:[0-9]*: the zstd data end inside a frame' \
+	ok 'truncated zstd is bad data' fails 3 'cut.zst:[0-9]*: the zstd data end inside a frame' \
 		trace info "$tmp/cut.zst"
 else
 	skip 'zstd is found by content' 'no zstd'
