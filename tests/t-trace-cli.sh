@@ -186,4 +186,10 @@ is 'coarse times are mentioned'    "$burst" 1
 printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n9000,1,1\n' >"$f"
 trace info "$f" 2>&1 >/dev/null | grep -q 'requests per second on average; is the unit' && slow=1
 is 'an odd rate is mentioned'      "$slow" 1
+printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,0,1\n' >"$f"
+trace info "$f" 2>"$tmp/warnings"
+is 'a trace of dropped requests is bad data' "$?" 3
+is 'and says why nothing is left' "$(sed "s|$f||" "$tmp/warnings")" \
+	"$(printf '%s\n' 'attnreplay: warning: :2: request without prompt tokens, dropped (1 in all, this is the first)' \
+		'attnreplay: : no requests in the file')"
 finish

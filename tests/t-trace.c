@@ -712,6 +712,21 @@ static void survive_json(const char *text, const char *what)
 	ok(n > 3 && !bad, "%s: each of %ld allocations of the JSON parser fails cleanly", what, n);
 }
 
+static void test_made(void)
+{
+	struct request q = { .arrival_ns = 0, .prompt_tok = 2, .output_tok = 3, .session = -1 };
+	char name[] = "made", format[] = "none";
+	struct trace t = { .req = &q, .n = 1, .name = name, .format = format, .sha256 = "00" };
+	char *text = canonical(&t);
+
+	is_str(text, "{\"format\":\"reqtrace\",\"version\":1,\"block_size\":0,\"epoch\":null,"
+	       "\"context\":\"cumulative\",\"requests\":1,\"sources\":[{\"name\":\"made\","
+	       "\"sha256\":\"00\",\"format\":\"none\"}],\"transforms\":[]}\n"
+	       "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":2,\"output_tokens\":3}\n",
+	       "a trace that was not read can be written");
+	free(text);
+}
+
 static void test_full_disk(void)
 {
 	struct trace *t = read_text(dialogue);
@@ -757,6 +772,7 @@ int main(void)
 	test_survival();
 	survive_json(canon, "canonical");
 	survive_json(VI "0,0,1\n0,1,0\n1,5,5\n0.9,6,6\n", "vidur");
+	test_made();
 	test_full_disk();
 	test_interrupt();
 	text_end();

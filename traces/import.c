@@ -227,87 +227,90 @@ static enum ar_status place(const struct import *im, enum ar_status st, struct a
 	return st;
 }
 
-/* The first line: which format is it?  *header keeps the names of CSV columns. */
-static enum ar_status first_line(struct import *im, const struct importer **f, struct record *r,
-				 char **header, char *line, size_t n, const char *format,
+/* Where records come from, and the one at hand. */
+struct source {
+	struct reader *in;
+	const char *format;	/* asked for, or NULL */
+	const struct importer *f;	/* NULL before the first record */
+	struct record r;
+	char *header;		/* holds the names of CSV columns */
+};
+
+/* The first line: which format is it? */
+static enum ar_status first_line(struct import *im, struct source *src, char *line, size_t n,
 				 struct ar_err *err)
 {
 	enum ar_status st;
 
 	if (*line == '{') {
-		st = record_json(r, line, n, err);
+		st = record_json(&src->r, line, n, err);
 	} else {
-		*header = strdup(line);
-		if (!*header)
+		src->header = strdup(line);
+		if (!src->header)
 			return ar_nomem(err);
-		st = record_csv_header(r, *header, err);
+		st = record_csv_header(&src->r, src->header, err);
 	}
 	if (!st)
-		st = importer_pick(f, r, format, err);
+		st = importer_pick(&src->f, &src->r, src->format, err);
 	if (st)
 		return place(im, st, err);
-	if (r->kind == RECORD_CSV) {
-		settle_columns(im, *f, r);
-		warn_unknown(im, *f, r);
+	if (src->r.kind == RECORD_CSV) {
+		settle_columns(im, src->f, &src->r);
+		warn_unknown(im, src->f, &src->r);
 	}
 	return AR_OK;
 }
 
-static enum ar_status one_line(struct import *im, const struct importer **f, struct record *r,
-			       char **header, char *line, size_t n, const char *format,
+static enum ar_status one_line(struct import *im, struct source *src, char *line, size_t n,
 			       struct ar_err *err)
 {
 	enum ar_status st;
 
-	if (!*f) {
-		st = first_line(im, f, r, header, line, n, format, err);
-		if (st || r->kind == RECORD_CSV)
+	if (!src->f) {
+		st = first_line(im, src, line, n, err);
+		if (st || src->r.kind == RECORD_CSV)
 			return st;
 	} else if (*line == '#') {
 		return import_fail(im, err, "comments are not part of any format; remove the line");
 	} else {
-		st = (*f)->kind == RECORD_CSV ? record_csv_row(r, line, err)
-					      : record_json(r, line, n, err);
+		st = src->f->kind == RECORD_CSV ? record_csv_row(&src->r, line, err)
+						: record_json(&src->r, line, n, err);
 		if (st)
 			return place(im, st, err);
 	}
-	if (r->kind == RECORD_JSON) {
-		st = check_need(im, *f, r, err);
+	if (src->r.kind == RECORD_JSON) {
+		st = check_need(im, src->f, &src->r, err);
 		if (st)
 			return st;
-		warn_unknown(im, *f, r);
+		warn_unknown(im, src->f, &src->r);
 	}
-	return (*f)->record(im, r, err);
+	return src->f->record(im, &src->r, err);
 }
 
-static enum ar_status all_lines(struct import *im, const struct importer **f, struct reader *in,
-				const char *format, struct ar_err *err)
+static enum ar_status all_lines(struct import *im, struct source *src, struct ar_err *err)
 {
-	struct record r = { 0 };
-	char *header = NULL, *line;
 	uint64_t n_blank = 0;
 	enum ar_status st;
+	char *line;
 	size_t n;
 
-	while (!(st = reader_next(in, &line, &n, err)) && line) {
+	while (!(st = reader_next(src->in, &line, &n, err)) && line) {
 		if (!line[strspn(line, " \t")]) {
 			n_blank++;
 			continue;
 		}
-		im->line = reader_line(in);
+		im->line = reader_line(src->in);
 		if (n_blank)
 			warn_at(im, WARN_BLANK, im->line - n_blank, n_blank);
 		n_blank = 0;
-		st = one_line(im, f, &r, &header, line, n, format, err);
+		st = one_line(im, src, line, n, err);
 		if (!st && ar_interrupted())
 			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 		if (st)
-			break;
+			return st;
 	}
-	if (!st && *f && (*f)->finish)
-		st = (*f)->finish(im, err);
-	record_release(&r);
-	free(header);
+	if (!st && src->f && src->f->finish)
+		st = src->f->finish(im, err);
 	return st;
 }
 
@@ -370,16 +373,16 @@ static void check_plausible(const struct import *im)
 			 "its format?", im->path, rate);
 }
 
-static enum ar_status settle(struct import *im, const struct importer *f, struct reader *in,
-			     struct ar_err *err)
+static enum ar_status settle(struct import *im, const struct source *src, struct ar_err *err)
 {
 	struct trace *t = im->t;
 	const char *base = strrchr(im->path, '/');
 
+	report_warnings(im);
 	if (!t->n)
 		return ar_fail(err, AR_DATA, "%s: no requests in the file", im->path);
-	reader_sha256(in, t->sha256);
-	t->format = strdup(f->name);
+	reader_sha256(src->in, t->sha256);
+	t->format = strdup(src->f->name);
 	t->name = strdup(base ? base + 1 : im->path);
 	if (!t->format || !t->name)
 		return ar_nomem(err);
@@ -388,7 +391,6 @@ static enum ar_status settle(struct import *im, const struct importer *f, struct
 	im->session.v = NULL;
 	im->session.n = 0;
 	settle_times(im);
-	report_warnings(im);
 	check_plausible(im);
 	return note_all(im, err);
 }
@@ -396,16 +398,15 @@ static enum ar_status settle(struct import *im, const struct importer *f, struct
 enum ar_status import_file(struct trace **out, const char *path, const char *format,
 			   struct ar_err *err)
 {
-	const struct importer *f = NULL;
-	struct reader *in = NULL;
+	struct source src = { .format = format };
 	struct import im = { 0 };
 	enum ar_status st;
 
 	*out = NULL;
-	st = reader_open(&in, path, err);
+	st = reader_open(&src.in, path, err);
 	if (st)
 		return st;
-	im.path = reader_path(in);
+	im.path = reader_path(src.in);
 	im.t = calloc(1, sizeof *im.t);
 	if (im.t)
 		im.t->transforms = cJSON_CreateArray();
@@ -413,9 +414,9 @@ enum ar_status import_file(struct trace **out, const char *path, const char *for
 		st = ar_nomem(err);
 		goto out;
 	}
-	st = all_lines(&im, &f, in, format, err);
+	st = all_lines(&im, &src, err);
 	if (!st)
-		st = settle(&im, f, in, err);
+		st = settle(&im, &src, err);
 	if (!st) {
 		*out = im.t;
 		im.t = NULL;
@@ -426,6 +427,8 @@ out:
 	chain_release(&im.seen);
 	names_release(&im.session);
 	names_release(&im.id);
-	reader_close(in);
+	record_release(&src.r);
+	free(src.header);
+	reader_close(src.in);
 	return st;
 }
