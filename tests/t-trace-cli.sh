@@ -190,6 +190,6 @@ printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,0,1\n' >"$f"
 trace info "$f" 2>"$tmp/warnings"
 is 'a trace of dropped requests is bad data' "$?" 3
 is 'and says why nothing is left' "$(sed "s|$f||" "$tmp/warnings")" \
-	"$(printf '%s\n' 'attnreplay: warning: :2: request without prompt tokens, dropped (1 in all, this is the first)' \
-		'attnreplay: : no requests in the file')"
+	"attnreplay: warning: :2: request without prompt tokens, dropped (1 in all, this is the first)
+attnreplay: : no requests in the file"
 finish
