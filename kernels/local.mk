@@ -24,3 +24,8 @@ tests_t_attend_gpu_LDADD   = $(TEST_LIBS)
 EXTRA_PROGRAMS += tests/perf-attend
 tests_perf_attend_SOURCES = tests/perf-attend.c tests/attend-case.c tests/gpu.c tests/gpu.h
 tests_perf_attend_LDADD   = $(TEST_LIBS)
+# The row kernels of a decoder layer, and its matrix products.
+libattnreplay_a_SOURCES += kernels/cuda.h kernels/gemm.h kernels/layer.h kernels/layer_ref.c
+if HAVE_CUDA
+libattnreplay_a_SOURCES += kernels/gemm.c kernels/layer.cu
+endif
