@@ -29,3 +29,9 @@ libattnreplay_a_SOURCES += kernels/cuda.h kernels/gemm.h kernels/layer.h kernels
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/gemm.c kernels/layer.cu
 endif
+
+check_PROGRAMS += tests/t-layer tests/t-layer-gpu
+tests_t_layer_SOURCES = tests/t-layer.c
+tests_t_layer_LDADD = $(TEST_LIBS)
+tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c tests/gpu.h
+tests_t_layer_gpu_LDADD = $(TEST_LIBS)

@@ -1,0 +1,353 @@
+/* The row kernels on the device against their references. */
+#include "config.h"
+#include "kernels/layer.h"
+
+#include "tests/gpu.h"
+
+#if HAVE_CUDA
+
+#include <math.h>
+
+#include "src/base/rng.h"
+
+enum { CASES = 20, N_TEST = 9 };
+
+/* ---- arrays on both sides ---- */
+
+struct both {
+	void *host, *dev;
+	size_t bytes;
+};
+
+static void must(cudaError_t e)
+{
+	if (e != cudaSuccess)
+		bail_out("CUDA: %s", cudaGetErrorString(e));
+}
+
+static void must_st(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
+static struct both both_new(size_t bytes)
+{
+	struct both b = { calloc(1, bytes), NULL, bytes };
+
+	if (!b.host)
+		bail_out("out of memory");
+	must(cudaMalloc(&b.dev, bytes));
+	must(cudaMemset(b.dev, 0xff, bytes));	/* bf16 NaN: unwritten places show */
+	return b;
+}
+
+static struct both both_normal(size_t n, struct rng *r)
+{
+	struct both b = both_new(n * sizeof(bf16_t));
+	bf16_t *x = b.host;
+
+	for (size_t i = 0; i < n; i++)
+		x[i] = bf16_from_f32(rng_normal(r));
+	must(cudaMemcpy(b.dev, b.host, b.bytes, cudaMemcpyHostToDevice));
+	return b;
+}
+
+static void upload(const struct both *b)
+{
+	must(cudaMemcpy(b->dev, b->host, b->bytes, cudaMemcpyHostToDevice));
+}
+
+/* What the device holds, to be freed. */
+static void *download(const struct both *b)
+{
+	void *p = malloc(b->bytes);
+
+	if (!p)
+		bail_out("out of memory");
+	must(cudaMemcpy(p, b->dev, b->bytes, cudaMemcpyDeviceToHost));
+	return p;
+}
+
+static bool equal(const struct both *b)
+{
+	void *got = download(b);
+	bool same = !memcmp(got, b->host, b->bytes);
+
+	free(got);
+	return same;
+}
+
+/* Within one unit of the last place of bf16, and NaN nowhere. */
+static bool close_to(const struct both *b)
+{
+	bf16_t *got = download(b);
+	const bf16_t *want = b->host;
+	bool same = true;
+
+	for (size_t i = 0; i < b->bytes / sizeof *got; i++) {
+		float g = bf16_to_f32(got[i]), w = bf16_to_f32(want[i]);
+
+		same &= fabsf(g - w) <= 0x1p-7f * fabsf(w) + 1e-30f;
+	}
+	free(got);
+	return same;
+}
+
+static void both_free(struct both *b)
+{
+	must(cudaFree(b->dev));
+	free(b->host);
+}
+
+static int below(struct rng *r, int n)
+{
+	return (int)rng_below(r, (uint64_t)n);
+}
+
+/* ---- sequences ---- */
+
+/* Two random sequences, rows that read them, and a cache they fit. */
+struct scene {
+	struct attn_shape s;
+	struct both data[2], seq, row, trig;
+	struct layer_seq host_seq[2];
+	int n_layers, n_row, n_page;
+};
+
+static void scene_init(struct scene *c, struct rng *r)
+{
+	static const int dims[] = { 16, 64, 128 };
+	const int turns = 50, group = 1 + below(r, 4);
+	struct layer_seq *dev_seq;
+	struct layer_row *row;
+
+	c->s.kv_heads = 1 + below(r, 4);
+	c->s.q_heads = c->s.kv_heads * group;
+	c->s.head_dim = dims[below(r, 3)];
+	c->s.page_tok = 128;
+	c->n_layers = 1 + below(r, 3);
+	c->n_row = 1 + below(r, 700);
+	c->n_page = c->n_row / 128 + 2;
+	c->seq = both_new(sizeof c->host_seq);
+	dev_seq = c->seq.host;
+	for (int i = 0; i < 2; i++) {
+		int64_t n_tok = 1 + below(r, 300);
+		int heads = c->s.q_heads + 2 * c->s.kv_heads;
+
+		c->data[i] = both_normal((size_t)(c->n_layers * heads * n_tok * c->s.head_dim), r);
+		c->host_seq[i] = (struct layer_seq){ c->data[i].host, n_tok };
+		dev_seq[i] = (struct layer_seq){ c->data[i].dev, n_tok };
+	}
+	upload(&c->seq);
+	c->row = both_new((size_t)c->n_row * sizeof *row);
+	row = c->row.host;
+	for (int i = 0; i < c->n_row; i++) {
+		int from = below(r, 2);
+
+		row[i] = (struct layer_row){ from, below(r, (int)c->host_seq[from].n_tok),
+					     below(r, turns), c->n_page * 128 - 1 - i };
+	}
+	upload(&c->row);
+	c->trig = both_new((size_t)(turns * c->s.head_dim) * sizeof(float));
+	for (int i = 0; i < turns * c->s.head_dim / 2; i++) {
+		((float *)c->trig.host)[2 * i] = cosf((float)i);
+		((float *)c->trig.host)[2 * i + 1] = sinf((float)i);
+	}
+	upload(&c->trig);
+}
+
+static void scene_release(struct scene *c)
+{
+	for (int i = 0; i < 2; i++)
+		both_free(&c->data[i]);
+	both_free(&c->seq);
+	both_free(&c->row);
+	both_free(&c->trig);
+}
+
+static void test_rope_cache(void)
+{
+	struct ar_err err;
+	struct rng r = { 11 };
+	bool rope = true, cache = true;
+
+	for (int n = 0; n < CASES; n++) {
+		struct scene c;
+		struct both q, k, pk, pv;
+		struct kv_cache host, dev;
+		int layer;
+
+		scene_init(&c, &r);
+		layer = below(&r, c.n_layers);
+		q = both_new((size_t)(c.n_row * c.s.q_heads * c.s.head_dim) * sizeof(bf16_t));
+		k = both_new((size_t)(c.n_row * c.s.kv_heads * c.s.head_dim) * sizeof(bf16_t));
+		pk = both_new((size_t)(c.n_page * c.s.kv_heads * 128 * c.s.head_dim) * sizeof(bf16_t));
+		pv = both_new(pk.bytes);
+		memset(pk.host, 0xff, pk.bytes);
+		memset(pv.host, 0xff, pv.bytes);
+		host = (struct kv_cache){ pk.host, pv.host };
+		dev = (struct kv_cache){ pk.dev, pv.dev };
+		layer_rope_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, c.trig.host, q.host, k.host);
+		must_st(layer_rope(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, c.trig.dev, q.dev, k.dev,
+				   NULL, &err), &err);
+		rope &= equal(&q) && equal(&k);
+		layer_cache_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, k.host, &host);
+		must_st(layer_cache(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, k.dev, &dev, NULL, &err),
+			&err);
+		cache &= equal(&pk) && equal(&pv);
+		both_free(&q);
+		both_free(&k);
+		both_free(&pk);
+		both_free(&pv);
+		scene_release(&c);
+	}
+	ok(rope, "rope equals the reference bit for bit");
+	ok(cache, "the cache write equals the reference, and writes nothing else");
+}
+
+/* ---- rows ---- */
+
+static void test_trig(void)
+{
+	enum { HALF = 64, TURNS = 3000 };
+	struct both inv = both_new(HALF * sizeof(float)), trig = both_new(HALF * TURNS * 2 * sizeof(float));
+	struct ar_err err;
+	float *got;
+
+	for (int k = 0; k < HALF; k++)
+		((float *)inv.host)[k] = powf(500000, -(float)k / HALF);
+	upload(&inv);
+	layer_trig_ref(inv.host, HALF, TURNS, trig.host);
+	must_st(layer_trig(inv.dev, HALF, TURNS, trig.dev, NULL, &err), &err);
+	got = download(&trig);
+	is_f32(got, trig.host, HALF * TURNS * 2, 1e-7, 0, "the table of angles equals the reference");
+	free(got);
+	both_free(&inv);
+	both_free(&trig);
+}
+
+static void test_norm(void)
+{
+	struct rng r = { 12 };
+	struct ar_err err;
+	bool residual = true, norm = true;
+
+	for (int n = 0; n < CASES; n++) {
+		int rows = 1 + below(&r, 90), width = 8 * (1 + below(&r, 700)), n_add = below(&r, 4);
+		size_t size = (size_t)(rows * width);
+		struct both x = both_normal(size, &r), w = both_normal((size_t)width, &r);
+		struct both add = both_normal(size * (size_t)(n_add + 1), &r);
+		struct both y = both_new(size * sizeof(bf16_t));
+
+		layer_norm_ref(&(struct layer_norm_args){ x.host, add.host, n_add, w.host, y.host, rows,
+							  width, 1e-5f });
+		must_st(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev, rows,
+							      width, 1e-5f }, NULL, &err), &err);
+		residual &= equal(&x);
+		norm &= close_to(&y);
+		both_free(&x);
+		both_free(&w);
+		both_free(&add);
+		both_free(&y);
+	}
+	ok(residual, "the residual equals the reference bit for bit");
+	ok(norm, "the norm equals the reference within one bf16 step");
+}
+
+static void test_silu(void)
+{
+	struct rng r = { 13 };
+	struct ar_err err;
+	bool same = true;
+
+	for (int n = 0; n < CASES; n++) {
+		int rows = 1 + below(&r, 300), width = 8 * (1 + below(&r, 200));
+		struct both in = both_normal((size_t)(2 * rows * width), &r);
+		struct both out = both_new((size_t)(rows * width) * sizeof(bf16_t));
+
+		layer_silu_ref(in.host, rows, width, out.host);
+		must_st(layer_silu(in.dev, rows, width, out.dev, NULL, &err), &err);
+		same &= close_to(&out);
+		both_free(&in);
+		both_free(&out);
+	}
+	ok(same, "the gated activation equals the reference within one bf16 step");
+}
+
+static void test_gather_argmax(void)
+{
+	struct rng r = { 14 };
+	struct ar_err err;
+	bool gather = true, argmax = true;
+
+	for (int n = 0; n < CASES; n++) {
+		int n_in = 1 + below(&r, 200), n_out = 1 + below(&r, 300), stride = 8 * (1 + below(&r, 500));
+		int width = stride - below(&r, 8);
+		struct both in = both_normal((size_t)(n_in * stride), &r);
+		struct both index = both_new((size_t)n_out * sizeof(int32_t));
+		struct both best = both_new((size_t)n_in * sizeof(int32_t));
+		struct both out = both_new((size_t)(n_out * stride) * sizeof(bf16_t));
+		bool by_index = below(&r, 2);
+
+		for (int i = 0; i < n_out; i++)
+			((int32_t *)index.host)[i] = below(&r, n_in);
+		upload(&index);
+		layer_gather_ref(in.host, n_in, by_index ? index.host : NULL, n_out, stride, out.host);
+		must_st(layer_gather(in.dev, n_in, by_index ? index.dev : NULL, n_out, stride, out.dev,
+				     NULL, &err), &err);
+		gather &= equal(&out);
+		/* Normal bf16 values repeat often enough for ties at the top. */
+		layer_argmax_ref(in.host, n_in, width, stride, best.host);
+		must_st(layer_argmax(in.dev, n_in, width, stride, best.dev, NULL, &err), &err);
+		argmax &= equal(&best);
+		both_free(&in);
+		both_free(&index);
+		both_free(&best);
+		both_free(&out);
+	}
+	ok(gather, "gathered rows equal the reference");
+	ok(argmax, "the index of the maximum equals the reference, ties included");
+}
+
+static void test_fill(void)
+{
+	struct ar_err err;
+	bool same = true;
+
+	for (int n = 1; n < 5000; n = n * 3 + 1) {
+		struct both x = both_new((size_t)n * sizeof(bf16_t));
+
+		layer_fill_ref(x.host, (size_t)n, (uint64_t)n, 0.25f);
+		must_st(layer_fill(x.dev, (size_t)n, (uint64_t)n, 0.25f, NULL, &err), &err);
+		same &= equal(&x);
+		both_free(&x);
+	}
+	ok(same, "the random fill equals the reference bit for bit, whatever its length");
+}
+
+int main(void)
+{
+	plan(N_TEST);
+	if (!gpu_usable()) {
+		skip(N_TEST, "no usable GPU");
+		return done_testing();
+	}
+	test_trig();
+	test_rope_cache();
+	test_norm();
+	test_silu();
+	test_gather_argmax();
+	test_fill();
+	return done_testing();
+}
+
+#else
+
+int main(void)
+{
+	if (!gpu_usable())
+		skip_all("no usable GPU");
+}
+
+#endif
