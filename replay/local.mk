@@ -14,3 +14,8 @@ tests_t_engine_LDADD   = $(TEST_LIBS)
 tests_t_engine_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
 dist_check_SCRIPTS += tests/t-replay.sh
+libattnreplay_a_SOURCES += replay/backend.h replay/batch.h
+
+# Backends that run attention.
+libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/pages.c replay/pages.h \
+                           replay/rows.c replay/rows.h replay/source.c replay/source.h
