@@ -25,9 +25,9 @@ EXTRA_PROGRAMS += tests/perf-attend
 tests_perf_attend_SOURCES = tests/perf-attend.c tests/attend-case.c tests/gpu.c tests/gpu.h
 tests_perf_attend_LDADD   = $(TEST_LIBS)
 # The row kernels of a decoder layer, and its matrix products.
-libattnreplay_a_SOURCES += kernels/cuda.h kernels/gemm.h kernels/layer.h kernels/layer_ref.c
+libattnreplay_a_SOURCES += kernels/cuda.h kernels/gemm.h kernels/layer.c kernels/layer.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += kernels/gemm.c kernels/layer.cu
+libattnreplay_a_SOURCES += kernels/gemm.c kernels/layer_cuda.cu
 endif
 
 check_PROGRAMS += tests/t-layer tests/t-layer-gpu

@@ -17,5 +17,9 @@ dist_check_SCRIPTS += tests/t-replay.sh
 libattnreplay_a_SOURCES += replay/backend.h replay/batch.h
 
 # Backends that run attention.
-libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/pages.c replay/pages.h \
+libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/backend_cpu.c \
+                           replay/backends_attn.h replay/decoder.h replay/pages.c replay/pages.h \
                            replay/rows.c replay/rows.h replay/source.c replay/source.h
+if HAVE_CUDA
+libattnreplay_a_SOURCES += replay/backend_cuda.c replay/decoder.c
+endif

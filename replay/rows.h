@@ -26,7 +26,7 @@ struct rows_env {
 	const struct pages *pages;
 	const uint16_t *capture_of;
 	struct attn_limits prefill, decode;
-	void *mem;			/* aligned to 256 */
+	void *mem;
 	size_t bytes;			/* rows_bytes() */
 };
 
