@@ -23,3 +23,9 @@ libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/backend_cp
 if HAVE_CUDA
 libattnreplay_a_SOURCES += replay/backend_cuda.c replay/decoder.c
 endif
+
+check_PROGRAMS += tests/t-accuracy tests/t-pages
+tests_t_accuracy_SOURCES = tests/t-accuracy.c
+tests_t_accuracy_LDADD = $(TEST_LIBS)
+tests_t_pages_SOURCES = tests/t-pages.c
+tests_t_pages_LDADD = $(TEST_LIBS)

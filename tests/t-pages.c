@@ -1,0 +1,296 @@
+/* Pages of requests, positions in captures, and the arrays of ragged batches. */
+#include "config.h"
+#include "replay/rows.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/rng.h"
+#include "tests/tap.h"
+
+/* ---- pages ---- */
+
+static void test_pages(void)
+{
+	struct pages *p;
+	struct ar_err err;
+	const int32_t *page;
+	int32_t first;
+
+	is_int(pages_needed(1000, 16, 7), 125 + 7, "every request may waste the end of a page");
+	is_int(pages_needed(1001, 16, 0), 126, "a part of a page is a page");
+	is_int(pages_open(&p, 4, 3, &err), AR_OK, "four pages");
+	is_int(pages_grow(p, 0, 1, &err), AR_OK, "the first token takes a page");
+	first = pages_of(p, 0)[0];
+	is_int(pages_grow(p, 0, 128, &err), AR_OK, "127 more need none");
+	is_int(pages_free(p), 3, "three are left");
+	is_int(pages_grow(p, 0, 129, &err), AR_OK, "the next one does");
+	is_int(pages_free(p), 2, "two are left");
+	is_int(pages_of(p, 0)[0], first, "what a request holds stays where it is");
+	is_int(pages_grow(p, 0, 5, &err), AR_OK, "asking for less is fine");
+	is_int(pages_len(p, 0), 129, "and takes nothing away");
+	is_int(pages_grow(p, 1, 129, &err), AR_OK, "another request takes the rest");
+	page = pages_of(p, 1);
+	ok(page[0] != page[1] && page[0] != pages_of(p, 0)[0] && page[0] != pages_of(p, 0)[1] &&
+	   page[1] != pages_of(p, 0)[0] && page[1] != pages_of(p, 0)[1], "no page is held twice");
+	is_int(pages_grow(p, 1, 257, &err), AR_NOMEM, "exhaustion is an error");
+	is_str(err.msg, "the KV cache is full: request 1 needs 1 more of 4 pages, 0 are free; "
+	       "raise --num-gpu-blocks", "that says what is missing");
+	is_int(pages_len(p, 1), 129, "and the request keeps what it had");
+	pages_drop(p, 0);
+	is_int(pages_free(p), 2, "dropping gives pages back");
+	is_int(pages_len(p, 0), 0, "and forgets the request");
+	is_int(pages_grow(p, 1, 512, &err), AR_OK, "others can have them");
+	pages_drop(p, 2);
+	is_int(pages_free(p), 0, "dropping a request without pages does nothing");
+	pages_close(p);
+	is_int(pages_open(&p, 0, 3, &err), AR_USAGE, "no pages are refused");
+	is_int(pages_open(&p, (int64_t)1 << 40, 3, &err), AR_USAGE, "and more than slots can number");
+	ok(!p, "there is nothing to close then");
+}
+
+/* ---- rows ---- */
+
+enum { MAX_REQ = 8, MAX_ROW = 900, MAX_LEN = 4000, N_REQ = 6, N_PAGE = 300 };
+
+static struct source_seq seqs[] = {
+	{ .n_tok = 100, .rope_applied = true, .name = "a" },
+	{ .n_tok = 5000, .rope_applied = false, .name = "b" },
+};
+static struct source source = {
+	.shape = { 4, 2, 64, PAGE_TOK }, .seq = seqs, .n_seq = 2, .n_turn = MAX_LEN, .tile = true,
+};
+static const uint16_t capture_of[N_REQ] = { 0, 1, 0, 1, 0, 1 };
+
+static void rows_env_open(struct rows_env *e, struct pages **p)
+{
+	struct ar_err err;
+
+	*e = (struct rows_env){ .source = &source, .capture_of = capture_of,
+		.prefill = { MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1 },
+		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 } };
+	e->bytes = rows_bytes(e, N_PAGE);
+	e->mem = malloc(e->bytes);
+	if (!e->mem || pages_open(p, N_PAGE, N_REQ, &err))
+		bail_out("out of memory");
+	e->pages = *p;
+}
+
+static void rows_env_close(struct rows_env *e, struct pages *p)
+{
+	pages_close(p);
+	free(e->mem);
+}
+
+static void grow(struct pages *p, const struct batch *b)
+{
+	struct ar_err err;
+
+	for (size_t i = 0; i < b->n; i++)
+		if (pages_grow(p, b->entry[i].req, b->entry[i].start + b->entry[i].n_tok, &err))
+			bail_out("%s", err.msg);
+}
+
+/* A decode entry between two chunks: 200 tokens on 130 of request 0, 1 on 256 of request 1,
+ * 3 on 0 of request 2. */
+static void test_batch(void)
+{
+	struct batch_entry entry[] = {
+		{ .req = 0, .start = 130, .n_tok = 200, .emit = true },
+		{ .req = 1, .start = 256, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 2, .start = 0, .n_tok = 3 },
+	};
+	const struct batch b = { .entry = entry, .n = 3 };
+	struct rows_env e;
+	struct pages *p;
+	struct rows r;
+	struct ar_err err;
+	size_t used;
+
+	rows_env_open(&e, &p);
+	grow(p, &b);
+	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_OK, "a ragged batch");
+	is_int(r.n_row, 204, "has a row per token");
+	is_int(r.n_prefill, 203, "those of chunks first");
+	is_int(r.prefill.n_req, 2, "two of its entries are chunks");
+	ok(r.prefill.row0[0] == 0 && r.prefill.row0[1] == 200 && r.prefill.row0[2] == 203,
+	   "rows are counted up");
+	ok(r.prefill.ctx[0] == 130 && r.prefill.ctx[1] == 0, "the context is where the chunk starts");
+	ok(r.prefill.qblk0[1] == 2 && r.prefill.qblk0[2] == 3 && r.prefill.n_qblk == 3,
+	   "rows 130 ... 329 touch two blocks of the grid, not three");
+	ok(r.prefill.page0[1] == 3 && r.prefill.page0[2] == 4, "pages until the end of the chunk");
+	ok(!memcmp(r.prefill.page, pages_of(p, 0), 3 * sizeof *r.prefill.page) &&
+	   r.prefill.page[3] == pages_of(p, 2)[0], "in the order of positions");
+	is_int(r.prefill.max_kv_blk, 3, "the largest request has three blocks");
+	is_int(r.prefill.mask_words, 1, "whose mask is one word");
+	ok(r.prefill.last[0] == 1 && r.prefill.last[1] == 0, "the chunk a token comes out of is the last");
+	ok(r.decode.n_req == 1 && r.decode.n_row == 1 && r.decode.ctx[0] == 256 &&
+	   r.decode.max_kv_blk == 3, "the decode row stands on 256 tokens in three blocks");
+	ok(r.n_emit == 2 && r.emit[0] == 199 && r.emit[1] == 203, "tokens come out of last rows");
+	ok(r.row[0].seq == 0 && r.row[0].tok == 30 && r.row[0].turn == 100,
+	   "position 130 of a capture of 100 tokens is token 30 turned by 100");
+	ok(r.row[203].seq == 1 && r.row[203].tok == 256 && r.row[203].turn == 256,
+	   "before RoPE the turn is the position");
+	is_int(r.row[0].slot, pages_of(p, 0)[1] * PAGE_TOK + 2, "and lies in place 2 of page 1");
+	ok(used <= e.bytes, "the block of memory was enough");
+	rows_env_close(&e, p);
+}
+
+static void test_refusals(void)
+{
+	struct batch_entry entry = { .req = 0, .start = 0, .n_tok = MAX_ROW + 1 };
+	const struct batch b = { .entry = &entry, .n = 1 };
+	struct rows_env e;
+	struct pages *p;
+	struct rows r;
+	struct ar_err err;
+	size_t used;
+
+	rows_env_open(&e, &p);
+	grow(p, &b);
+	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "too many rows are refused");
+	entry.n_tok = 1;
+	entry.start = 5000;
+	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "so are too many blocks");
+	entry.start = 200;
+	source.tile = false;
+	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_DATA, "and positions past a capture");
+	is_str(err.msg, "a: has 100 tokens, position 200 is wanted; use --extend tile or a longer "
+	       "capture", "with the way out");
+	source.tile = true;
+	source.n_turn = 50;
+	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "and turns without a table");
+	source.n_turn = MAX_LEN;
+	e.bytes = 1000;
+	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "a block that is too small is seen");
+	rows_env_close(&e, p);
+}
+
+static void test_missing(void)
+{
+	struct batch_entry e = { .req = 0, .start = 300, .n_tok = 10 }, piece;
+	struct pages *p;
+	struct ar_err err;
+
+	if (pages_open(&p, 10, 1, &err))
+		bail_out("%s", err.msg);
+	ok(rows_missing(p, &e, 200, &piece) && piece.start == 0 && piece.n_tok == 200 && !piece.emit,
+	   "a prefix that was never computed here is missing");
+	is_int(pages_grow(p, 0, 200, &err), AR_OK, "after the first piece");
+	ok(rows_missing(p, &e, 200, &piece) && piece.start == 200 && piece.n_tok == 100,
+	   "the rest is");
+	is_int(pages_grow(p, 0, 300, &err), AR_OK, "after the second");
+	ok(!rows_missing(p, &e, 200, &piece), "nothing is");
+	pages_close(p);
+}
+
+/* ---- random batches ---- */
+
+static size_t random_batch(struct batch_entry *entry, struct rng *r)
+{
+	size_t n = 0;
+
+	for (uint32_t q = 0; q < N_REQ; q++)
+		if (rng_below(r, 4)) {
+			bool decode = rng_below(r, 3) == 0;
+
+			entry[n++] = (struct batch_entry){ .req = q, .start = (uint32_t)rng_below(r, 3000),
+				.n_tok = decode ? 1 : 1 + (uint32_t)rng_below(r, MAX_ROW / N_REQ),
+				.decode = decode, .emit = rng_below(r, 2) };
+		}
+	return n;
+}
+
+/* Every row against its definition, by walking the arrays of its kind. */
+static bool check_kind(const struct rows *r, const struct attn_batch *b, const struct batch *batch,
+		       bool decode, int row)
+{
+	bool good = b->row0[0] == 0 && b->qblk0[0] == 0 && b->page0[0] == 0;
+	int q = 0, most = 0;
+
+	for (size_t i = 0; i < batch->n; i++) {
+		const struct batch_entry *e = &batch->entry[i];
+		int n_page;
+
+		if (e->decode != decode)
+			continue;
+		n_page = b->page0[q + 1] - b->page0[q];
+		most = n_page > most ? n_page : most;
+		good &= b->row0[q + 1] - b->row0[q] == (int)e->n_tok && b->ctx[q] == (int)e->start;
+		good &= n_page == (int)(e->start + e->n_tok - 1) / PAGE_TOK + 1;
+		good &= b->qblk0[q + 1] - b->qblk0[q] == n_page - (int)e->start / PAGE_TOK;
+		for (uint32_t t = 0; t < e->n_tok; t++, row++) {
+			uint32_t pos = e->start + t;
+			const struct layer_row *x = &r->row[row];
+
+			good &= x->slot / PAGE_TOK == b->page[b->page0[q] + (int)pos / PAGE_TOK] &&
+				x->slot % PAGE_TOK == (int)pos % PAGE_TOK;
+			good &= x->tok == (int)(pos % (uint32_t)seqs[x->seq].n_tok) &&
+				x->turn == (int)pos - (x->seq == 0 ? x->tok : 0);
+		}
+		q++;
+	}
+	return good && q == b->n_req && b->n_row == b->row0[q] && b->n_qblk == b->qblk0[q] &&
+	       most == b->max_kv_blk && b->mask_words == (most + 31) / 32;
+}
+
+static void test_random(void)
+{
+	struct rng r = { 99 };
+	struct rows_env e;
+	struct pages *p;
+	bool good = true, copied = true;
+
+	rows_env_open(&e, &p);
+	for (int n = 0; n < 300; n++) {
+		struct batch_entry entry[N_REQ];
+		const struct batch b = { .entry = entry, .n = random_batch(entry, &r) };
+		struct rows x, y;
+		struct ar_err err;
+		size_t used;
+		char *copy;
+
+		grow(p, &b);
+		if (rows_build(&x, &e, &b, NULL, &used, &err))
+			bail_out("%s", err.msg);
+		copy = malloc(used + 1);
+		if (!copy)
+			bail_out("out of memory");
+		memcpy(copy, e.mem, used);
+		y = rows_at(&x, e.mem, copy);
+		memset(e.mem, 0xff, used);
+		copied &= check_kind(&y, &y.prefill, &b, false, 0);
+		memcpy(e.mem, copy, used);
+		good &= check_kind(&x, &x.prefill, &b, false, 0) &&
+			check_kind(&x, &x.decode, &b, true, x.n_prefill) &&
+			x.n_row == x.n_prefill + x.decode.n_row;
+		free(copy);
+		for (uint32_t q = 0; q < N_REQ; q++)
+			if (rng_below(&r, 3) == 0)
+				pages_drop(p, q);
+	}
+	ok(good, "rows, pages and blocks of random batches agree with their definitions");
+	ok(copied, "a copy of the block holds all of it");
+	rows_env_close(&e, p);
+}
+
+static void test_offset(void)
+{
+	const struct attn_shape s = { 8, 4, 64, PAGE_TOK };
+
+	is_int((long long)pages_offset(&s, 0, 1), 128 * 64, "heads of a page follow each other");
+	is_int((long long)pages_offset(&s, 3, 2), (3 * 4 + 2) * 128 * 64, "pages hold all heads");
+}
+
+int main(void)
+{
+	plan(0);
+	test_pages();
+	test_batch();
+	test_refusals();
+	test_missing();
+	test_random();
+	test_offset();
+	return done_testing();
+}
