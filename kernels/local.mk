@@ -33,5 +33,5 @@ endif
 check_PROGRAMS += tests/t-layer tests/t-layer-gpu
 tests_t_layer_SOURCES = tests/t-layer.c
 tests_t_layer_LDADD = $(TEST_LIBS)
-tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c tests/gpu.h
+tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c tests/need-gpu.h
 tests_t_layer_gpu_LDADD = $(TEST_LIBS)

@@ -29,3 +29,10 @@ tests_t_accuracy_SOURCES = tests/t-accuracy.c
 tests_t_accuracy_LDADD = $(TEST_LIBS)
 tests_t_pages_SOURCES = tests/t-pages.c
 tests_t_pages_LDADD = $(TEST_LIBS)
+
+check_PROGRAMS += tests/t-backend-cpu tests/t-backend-gpu
+tests_t_backend_cpu_SOURCES = tests/t-backend-cpu.c tests/backend-case.c tests/backend-case.h
+tests_t_backend_cpu_LDADD = $(TEST_LIBS)
+tests_t_backend_gpu_SOURCES = tests/t-backend-gpu.c tests/backend-case.c tests/backend-case.h \
+                              tests/need-gpu.h
+tests_t_backend_gpu_LDADD = $(TEST_LIBS)

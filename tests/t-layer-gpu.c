@@ -2,7 +2,7 @@
 #include "config.h"
 #include "kernels/layer.h"
 
-#include "tests/gpu.h"
+#include "tests/need-gpu.h"
 
 #if HAVE_CUDA
 
@@ -329,7 +329,7 @@ static void test_fill(void)
 int main(void)
 {
 	plan(N_TEST);
-	if (!gpu_usable()) {
+	if (!gpu_there()) {
 		skip(N_TEST, "no usable GPU");
 		return done_testing();
 	}
@@ -346,7 +346,7 @@ int main(void)
 
 int main(void)
 {
-	if (!gpu_usable())
+	if (!gpu_there())
 		skip_all("no usable GPU");
 }
 

@@ -1,0 +1,357 @@
+#include "config.h"
+#include "tests/backend-case.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/layer.h"
+#include "src/base/rng.h"
+#include "tests/tap.h"
+
+enum { DIM = 64, ROWS = CASE_HEADS + 2 * CASE_KV_HEADS, BASE_TOK = CASE_LEN / 3, LAYERS = 4,
+       CAPTURED = 2 };
+
+static const struct rope rope = { .theta = 10000 };
+static const int captured_layer[LAYERS] = { 0, 0, 1, 1 }, run_layer[CASE_RUN_LAYERS] = { 1, 2 };
+static const uint16_t capture_of[CASE_REQ];
+
+/* ---- the capture ---- */
+
+/* Q, K and V of one captured layer before RoPE, [ROWS][BASE_TOK][DIM]. */
+static void draw_layer(int layer, bf16_t *x)
+{
+	struct rng r = { (uint64_t)layer + 5 };
+
+	for (int i = 0; i < ROWS * BASE_TOK * DIM; i++)
+		x[i] = bf16_from_f32(rng_normal(&r));
+}
+
+/* Token tok of all heads as the file holds it, to[ROWS][n_tok][DIM]. */
+static void place_token(const bf16_t *base, const float *trig, int tok, int n_tok, bool turn,
+			bf16_t *to)
+{
+	const struct attn_shape s = { CASE_HEADS, CASE_KV_HEADS, DIM, 128 };
+	const struct layer_seq seq = { base, BASE_TOK };
+	const struct layer_row row = { 0, tok % BASE_TOK, turn ? tok : 0, 0 };
+	bf16_t q[CASE_HEADS * DIM], k[CASE_KV_HEADS * DIM];
+
+	layer_rope_ref(&s, &seq, 0, &row, 1, trig, q, k);
+	for (int h = 0; h < ROWS; h++) {
+		const bf16_t *from = h < CASE_HEADS ? q + h * DIM :
+				     h < CASE_HEADS + CASE_KV_HEADS ? k + (h - CASE_HEADS) * DIM :
+				     base + (h * BASE_TOK + tok % BASE_TOK) * DIM;
+
+		memcpy(to + (h * n_tok + tok) * DIM, from, DIM * sizeof *to);
+	}
+}
+
+static void write_header(FILE *f, int n_tok, bool rope_applied)
+{
+	char text[2048];
+	size_t n = 0, at = 0;
+	uint64_t len;
+
+	n += (size_t)sprintf(text + n, "{\"__metadata__\":{\"rope_applied\":\"%s\",\"rope_theta\":\"10000\","
+			     "\"n_prompt\":\"%d\",\"model\":\"small\"}", rope_applied ? "true" : "false", n_tok);
+	for (int l = 0; l < CAPTURED; l++)
+		for (int t = 0; t < 3; t++) {
+			int heads = t ? CASE_KV_HEADS : CASE_HEADS;
+			size_t bytes = (size_t)(heads * n_tok * DIM) * sizeof(bf16_t);
+
+			n += (size_t)sprintf(text + n, ",\"layers.%d.%c\":{\"dtype\":\"BF16\",\"shape\":[%d,%d,%d],"
+					     "\"data_offsets\":[%zu,%zu]}", l * 2, "qkv"[t], heads, n_tok, DIM,
+					     at, at + bytes);
+			at += bytes;
+		}
+	text[n++] = '}';
+	len = n;
+	if (fwrite(&len, sizeof len, 1, f) != 1 || fwrite(text, 1, n, f) != n)
+		bail_out("cannot write a capture");
+}
+
+static void write_capture(FILE *f, const struct case_how *how)
+{
+	int n_tok = how->tile ? BASE_TOK : CASE_LEN;
+	float inv[DIM / 2], *trig = calloc((size_t)n_tok * DIM, sizeof *trig);
+	bf16_t *base = calloc((size_t)ROWS * BASE_TOK * DIM, sizeof *base);
+	size_t n = (size_t)ROWS * (size_t)n_tok * DIM;
+	bf16_t *x = calloc(n, sizeof *x);
+
+	if (!trig || !base || !x)
+		bail_out("out of memory");
+	rope_inv_freq(&rope, DIM, inv);
+	layer_trig_ref(inv, DIM / 2, n_tok, trig);
+	write_header(f, n_tok, how->rope_applied);
+	for (int l = 0; l < CAPTURED; l++) {
+		draw_layer(l, base);
+		for (int t = 0; t < n_tok; t++)
+			place_token(base, trig, t, n_tok, how->rope_applied, x);
+		if (fwrite(x, sizeof *x, n, f) != n)
+			bail_out("cannot write a capture");
+	}
+	free(trig);
+	free(base);
+	free(x);
+}
+
+static void open_capture(struct backend_case *c, const struct case_how *how)
+{
+	char path[] = "/tmp/t-backend-XXXXXX";
+	int fd = mkstemp(path);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
+	struct ar_err err;
+	enum ar_status st;
+
+	if (!f)
+		bail_out("cannot make a temporary file");
+	write_capture(f, how);
+	if (fclose(f))
+		bail_out("cannot write a capture");
+	st = capture_open(&c->capture, path, &err);
+	unlink(path);
+	if (st)
+		bail_out("%s", err.msg);
+}
+
+/* ---- the backend ---- */
+
+static void *default_options(const struct backend *b)
+{
+	void *opts = calloc(1, b->opts_size + 1);
+	struct opt_group g[] = { { .opts = b->opts, .base = opts }, { 0 } };
+	struct ar_err err;
+
+	if (!opts)
+		bail_out("out of memory");
+	if (b->opts && opt_init(g, &err))
+		bail_out("%s", err.msg);
+	return opts;
+}
+
+enum ar_status case_open(struct backend_case *c, const struct backend *b,
+			 const struct case_how *how, struct ar_err *err)
+{
+	void *opts = default_options(b);
+	enum ar_status st;
+
+	*c = (struct backend_case){ .backend = b };
+	for (int i = 0; i < CASE_REQ; i++)
+		c->req[i] = (struct request){ .prompt_tok = CASE_LEN - 10, .output_tok = 10 };
+	c->trace = (struct trace){ .req = c->req, .n = CASE_REQ };
+	c->model = (struct model){ "small", LAYERS, 64, CASE_HEADS, CASE_KV_HEADS, DIM, 128,
+				   how->n_experts, how->n_experts ? 2 : 0, 1001, CASE_LEN, rope, 1, NULL };
+	open_capture(c, how);
+	if (method_parse(&c->method, how->method, err))
+		bail_out("%s", err->msg);
+	c->env = (struct backend_env){
+		.trace = &c->trace, .model = &c->model, .capture = &c->capture, .n_capture = 1,
+		.capture_of = capture_of, .captured_layer = captured_layer, .run_layer = run_layer,
+		.n_run_layers = CASE_RUN_LAYERS, .tile = how->tile, .method = c->method,
+		.max_batched_tok = CASE_LEN, .max_seqs = 4, .max_len = CASE_LEN, .num_blocks = 240,
+		.block_tok = 16, .seed = 3, .attention_only = !how->decoder, .prof = how->prof,
+	};
+	st = b->open(&c->self, opts, &c->env, err);
+	free(opts);
+	if (!st && b->start(c->self, c->env.num_blocks, err))
+		bail_out("%s", err->msg);
+	return st;
+}
+
+void case_close(struct backend_case *c)
+{
+	if (c->self)
+		c->backend->close(c->self);
+	method_free(c->method);
+	capture_close(c->capture);
+}
+
+void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struct iter_cost *cost)
+{
+	struct batch b = { .entry = entry, .n = n };
+	struct ar_err err;
+
+	for (size_t i = 0; i < n; i++)
+		*(entry[i].decode ? &b.decode_tok : &b.prefill_tok) += entry[i].n_tok;
+	if (c->backend->run(c->self, &b, cost, &err))
+		bail_out("%s", err.msg);
+}
+
+void case_compare(struct backend_case *c, const struct batch_entry *e, struct case_result *out)
+{
+	struct ar_err err;
+
+	memset(out, 0, sizeof *out);
+	for (int i = 0; i < CASE_RUN_LAYERS; i++)
+		if (c->backend->compare(c->self, e, i, out->acc[i], out->count[i], &err))
+			bail_out("%s", err.msg);
+}
+
+bool case_same_counts(const struct case_result *a, const struct case_result *b)
+{
+	return !memcmp(a->count, b->count, sizeof a->count);
+}
+
+double case_distance(const struct case_result *a, const struct case_result *b)
+{
+	double most = 0;
+
+	for (int i = 0; i < CASE_RUN_LAYERS; i++)
+		for (int h = 0; h < CASE_HEADS; h++) {
+			const struct accuracy *x = &a->acc[i][h], *y = &b->acc[i][h];
+
+			most = fmax(most, fabs(x->rel_l2 - y->rel_l2));
+			most = fmax(most, fabs(x->cosine - y->cosine));
+			most = fmax(most, fabs(x->mass_recall - y->mass_recall));
+		}
+	return most;
+}
+
+double case_largest_error(const struct case_result *r)
+{
+	double most = 0;
+
+	for (int i = 0; i < CASE_RUN_LAYERS; i++)
+		for (int h = 0; h < CASE_HEADS; h++)
+			most = fmax(most, r->acc[i][h].rel_l2);
+	return most;
+}
+
+/* ---- properties ---- */
+
+#define SPARSE "select=flashprefill,alpha=0.7,sink=1,window=1,dense-first=0/union=none/exec=blocksparse"
+
+static const struct batch_entry last_chunk = { .start = 1000, .n_tok = 190, .emit = true };
+
+static void open_or_bail(struct backend_case *c, const struct backend *b, const struct case_how *how)
+{
+	struct ar_err err;
+
+	if (case_open(c, b, how, &err))
+		bail_out("%s", err.msg);
+}
+
+/* The last chunk after the first 1000 tokens were run whole, or in pieces, or not at all. */
+static void run_whole(struct backend_case *c, struct case_result *out)
+{
+	struct batch_entry e[] = { { .n_tok = 1000 }, last_chunk };
+	struct iter_cost cost;
+
+	case_run(c, &e[0], 1, &cost);
+	case_run(c, &e[1], 1, &cost);
+	case_compare(c, &last_chunk, out);
+}
+
+static void result_of(const struct backend *b, const struct case_how *how, struct case_result *out)
+{
+	struct backend_case c;
+
+	open_or_bail(&c, b, how);
+	run_whole(&c, out);
+	case_close(&c);
+}
+
+static void test_dense(const struct backend *b)
+{
+	struct case_result r;
+	double missing = 0;
+
+	result_of(b, &(struct case_how){ .method = "dense" }, &r);
+	for (int i = 0; i < CASE_RUN_LAYERS; i++)
+		for (int h = 0; h < CASE_HEADS; h++)
+			missing = fmax(missing, r.acc[i][h].max_abs + 1 - r.acc[i][h].mass_recall);
+	ok(case_largest_error(&r) == 0 && missing == 0, "%s: dense differs from dense by nothing", b->name);
+	ok(r.count[0][0].exec_sel == r.count[0][0].exec_total && r.count[0][0].exec_total > 0,
+	   "%s: dense runs every pair", b->name);
+	result_of(b, &(struct case_how){ .method = "compact-fp:alpha=0" }, &r);
+	ok(case_largest_error(&r) < 5e-3, "%s: a threshold of 0 equals dense", b->name);
+	ok(r.count[1][1].group_sel == r.count[1][1].group_total, "%s: and keeps every block", b->name);
+}
+
+static void test_histories(const struct backend *b)
+{
+	const struct case_how how = { .method = SPARSE };
+	struct batch_entry first = { .n_tok = 1000 }, chunk[] = {
+		{ .n_tok = 300 }, { .start = 300, .n_tok = 84 }, { .start = 384, .n_tok = 616 } };
+	struct batch_entry mixed[] = { { .req = 1, .n_tok = 200 }, last_chunk,
+		{ .req = 2, .start = 700, .n_tok = 1, .decode = true, .emit = true } };
+	struct batch_entry last = last_chunk;
+	struct case_result whole, other;
+	struct iter_cost cost;
+	struct backend_case c;
+
+	open_or_bail(&c, b, &how);
+	run_whole(&c, &whole);
+	ok(whole.count[0][0].tiles_sel < whole.count[0][0].tiles_total && case_largest_error(&whole) > 0,
+	   "%s: the sparse method leaves blocks out", b->name);
+	c.backend->drop(c.self, 0);
+	for (int i = 0; i < 3; i++)
+		case_run(&c, &chunk[i], 1, &cost);
+	case_run(&c, &last, 1, &cost);
+	case_compare(&c, &last, &other);
+	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
+	   "%s: a prompt in chunks fills the same cache", b->name);
+
+	c.backend->drop(c.self, 0);
+	case_run(&c, &first, 1, &cost);
+	c.backend->drop(c.self, 0);
+	case_run(&c, &mixed[0], 1, &cost);	/* takes pages of the preempted request */
+	run_whole(&c, &other);
+	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
+	   "%s: a request preempted and recomputed is as before", b->name);
+
+	c.backend->drop(c.self, 0);
+	c.backend->drop(c.self, 1);
+	case_run(&c, mixed, 3, &cost);
+	case_compare(&c, &last, &other);
+	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
+	   "%s: a prefix that was never run here is filled in, also in a mixed batch", b->name);
+	ok(cost.cost_ns > 0, "%s: a mixed batch takes time", b->name);
+	case_close(&c);
+}
+
+static void test_captures(const struct backend *b, double tolerance)
+{
+	struct case_result post, pre, tiled, tiled_post;
+
+	result_of(b, &(struct case_how){ .method = SPARSE, .rope_applied = true }, &post);
+	result_of(b, &(struct case_how){ .method = SPARSE }, &pre);
+	ok(case_same_counts(&post, &pre) && case_distance(&post, &pre) <= tolerance,
+	   "%s: captures before and after RoPE give the same", b->name);
+	result_of(b, &(struct case_how){ .method = SPARSE, .tile = true }, &tiled);
+	ok(case_same_counts(&tiled, &pre) && case_distance(&tiled, &pre) <= tolerance,
+	   "%s: tiling equals a capture that repeats itself", b->name);
+	/* Two roundings instead of one: blocks at the threshold may change sides. */
+	result_of(b, &(struct case_how){ .method = SPARSE, .tile = true, .rope_applied = true }, &tiled_post);
+	ok(case_distance(&tiled_post, &pre) < 0.1, "%s: tiling works after RoPE: off by %g", b->name,
+	   case_distance(&tiled_post, &pre));
+}
+
+static void test_errors(const struct backend *b)
+{
+	struct batch_entry past = { .start = 0, .n_tok = 10 }, many[] = {
+		{ .req = 0, .n_tok = 1 }, { .req = 1, .n_tok = CASE_LEN } };
+	struct iter_cost cost = { .cost_ns = 77 };
+	struct ar_err err;
+	struct backend_case c;
+
+	open_or_bail(&c, b, &(struct case_how){ .method = "dense" });
+	past.start = CASE_LEN - 5;
+	ok(c.backend->run(c.self, &(struct batch){ .entry = &past, .n = 1 }, &cost, &err) != AR_OK,
+	   "%s: positions past the longest request are refused", b->name);
+	c.backend->drop(c.self, 0);
+	is_int(c.backend->run(c.self, &(struct batch){ .entry = many, .n = 2 }, &cost, &err), AR_USAGE,
+	       "%s: so are more tokens than a batch can have", b->name);
+	is_int(cost.cost_ns, 77, "%s: a failure leaves the cost alone", b->name);
+	case_close(&c);
+}
+
+void case_test_all(const struct backend *b, double tolerance)
+{
+	test_dense(b);
+	test_histories(b);
+	test_captures(b, tolerance);
+	test_errors(b);
+}

@@ -1,0 +1,57 @@
+/* A small model, a random capture in a file, and what a backend makes of some batches. */
+#ifndef AR_BACKEND_CASE_H
+#define AR_BACKEND_CASE_H
+
+#include <stdbool.h>
+
+#include "replay/backends_attn.h"
+
+enum { CASE_HEADS = 4, CASE_KV_HEADS = 2, CASE_RUN_LAYERS = 2, CASE_REQ = 3, CASE_LEN = 1200 };
+
+struct case_how {
+	const char *method;
+	bool rope_applied;	/* capture after RoPE */
+	bool tile;		/* the file holds a third of the tokens, and they repeat; otherwise it
+				 * holds the same repetition in full */
+	bool decoder;		/* not --attention-only */
+	int n_experts;
+	struct prof *prof;
+};
+
+struct backend_case {
+	struct backend_env env;
+	struct trace trace;
+	struct request req[CASE_REQ];
+	struct model model;
+	struct capture *capture;
+	struct method *method;
+	const struct backend *backend;
+	void *self;
+};
+
+/* Bails out when the capture or the method cannot be had.  Returns open()'s status; after
+ * AR_OK the backend has been started. */
+enum ar_status case_open(struct backend_case *c, const struct backend *b,
+			 const struct case_how *how, struct ar_err *err);
+void case_close(struct backend_case *c);
+
+/* Run one batch; bails out on failure. */
+void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struct iter_cost *cost);
+
+/* What compare() says about an entry in every executed layer. */
+struct case_result {
+	struct accuracy acc[CASE_RUN_LAYERS][CASE_HEADS];
+	struct selection_count count[CASE_RUN_LAYERS][CASE_KV_HEADS];
+};
+void case_compare(struct backend_case *c, const struct batch_entry *e, struct case_result *out);
+
+bool case_same_counts(const struct case_result *a, const struct case_result *b);
+/* Largest difference of any accuracy figure. */
+double case_distance(const struct case_result *a, const struct case_result *b);
+double case_largest_error(const struct case_result *r);	/* relative L2 */
+
+/* Properties that hold for every backend; each is a test or several. */
+void case_test_all(const struct backend *b, double tolerance);
+enum { CASE_N_TEST = 15 };
+
+#endif

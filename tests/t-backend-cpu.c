@@ -1,0 +1,53 @@
+/* The cpu backend. */
+#include "config.h"
+#include "tests/backend-case.h"
+
+#include "tests/tap.h"
+
+/* Layer sampling: two of four layers were run. */
+static void test_cost(void)
+{
+	struct batch_entry e = { .n_tok = 500, .emit = true };
+	struct iter_cost cost;
+	struct backend_case c;
+	struct ar_err err;
+
+	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "dense" }, &err))
+		bail_out("%s", err.msg);
+	case_run(&c, &e, 1, &cost);
+	is_int(cost.cost_ns, 2 * (cost.phase_ns[PHASE_ATTEND] + cost.phase_ns[PHASE_DECODE]),
+	       "layers that were left out are made up for");
+	is_int(cost.span_ns, -1, "there is no span of kernels");
+	is_int(cost.phase_ns[PHASE_LINEAR], 0, "and no projection");
+	case_close(&c);
+}
+
+static void test_misfit(void)
+{
+	struct backend_case c;
+	struct ar_err err;
+	void *self;
+
+	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "dense" }, &err))
+		bail_out("%s", err.msg);
+	c.model.q_heads = 3;
+	is_int(backend_cpu.open(&self, NULL, &c.env, &err), AR_DATA, "a capture of another model is refused");
+	ok(!self, "without a backend");
+	c.model.q_heads = 2;
+	c.model.kv_heads = 1;
+	c.model.tp = 2;
+	is_int(backend_cpu.open(&self, NULL, &c.env, &err), AR_OK, "a capture of all ranks serves one of them");
+	backend_cpu.close(self);
+	c.model.q_heads = CASE_HEADS;
+	c.model.kv_heads = CASE_KV_HEADS;
+	case_close(&c);
+}
+
+int main(void)
+{
+	plan(0);
+	case_test_all(&backend_cpu, 0);
+	test_cost();
+	test_misfit();
+	return done_testing();
+}

@@ -1,0 +1,161 @@
+/* The cuda backend, alone and against the cpu backend. */
+#include "config.h"
+#include "tests/backend-case.h"
+
+#include "tests/need-gpu.h"
+
+#if HAVE_CUDA
+
+enum { N_OWN = 12 };
+
+/* ---- against the references ---- */
+
+static void run_both(const char *method, struct case_result *cpu, struct case_result *gpu)
+{
+	const struct backend *backend[] = { &backend_cpu, &backend_cuda };
+	struct case_result *out[] = { cpu, gpu };
+
+	for (int i = 0; i < 2; i++) {
+		struct batch_entry e[] = { { .n_tok = 700 }, { .start = 700, .n_tok = 450, .emit = true },
+			{ .req = 1, .n_tok = 130 },
+			{ .req = 1, .start = 130, .n_tok = 1, .decode = true, .emit = true } };
+		struct iter_cost cost;
+		struct backend_case c;
+		struct ar_err err;
+
+		if (case_open(&c, backend[i], &(struct case_how){ .method = method }, &err))
+			bail_out("%s", err.msg);
+		case_run(&c, &e[0], 1, &cost);
+		case_run(&c, &e[1], 2, &cost);
+		case_compare(&c, &e[1], out[i]);
+		case_run(&c, &e[3], 1, &cost);
+		case_close(&c);
+	}
+}
+
+static void test_agreement(void)
+{
+	static const char *const method[] = {
+		"compact-fp:alpha=0.7,sink=1,window=1,dense-first=0",
+		"flashprefill:alpha=0.7,sink=1,window=1,dense-first=0",
+	};
+
+	for (int i = 0; i < 2; i++) {
+		struct case_result cpu, gpu;
+
+		run_both(method[i], &cpu, &gpu);
+		ok(case_same_counts(&cpu, &gpu), "%s: device and reference select the same", method[i]);
+		ok(case_distance(&cpu, &gpu) < 0.01, "%s: and are as far from dense: %g apart", method[i],
+		   case_distance(&cpu, &gpu));
+	}
+}
+
+/* ---- whole layers ---- */
+
+/* Open, or a bail-out where the whole layer is required and cuBLAS is missing. */
+static bool open_whole(struct backend_case *c, int n_experts, struct prof *prof)
+{
+	const char *must = getenv("ATTNREPLAY_REQUIRE_GPU");
+	const struct case_how how = { .method = "dense", .decoder = true, .n_experts = n_experts,
+				      .prof = prof };
+	struct ar_err err;
+	enum ar_status st = case_open(c, &backend_cuda, &how, &err);
+
+	if (st && (st != AR_NODEV || (must && !strcmp(must, "1"))))
+		bail_out("%s", err.msg);
+	if (st)
+		diag("%s", err.msg);
+	return st == AR_OK;
+}
+
+static void test_layers(int n_experts)
+{
+	const char *what = n_experts ? "experts" : "a dense MLP";
+	struct batch_entry e[] = { { .n_tok = 1000, .emit = true },
+		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true } };
+	struct iter_cost cost;
+	struct backend_case c;
+
+	if (!open_whole(&c, n_experts, NULL)) {
+		skip(2, "no cuBLAS");
+		case_close(&c);
+		return;
+	}
+	case_run(&c, e, 2, &cost);
+	ok(cost.event_ns > 0 && cost.cost_ns > cost.event_ns && cost.cost_ns < 2 * cost.event_ns,
+	   "%s: the layers that were run count twice, the head once", what);
+	ok(cost.span_ns == -1 && cost.n_kernel == 0, "%s: without tracing there is no span", what);
+	case_close(&c);
+}
+
+static void check_trace(const struct iter_cost *cost)
+{
+	int64_t sum = 0, kernels = 0;
+	bool core = true;
+
+	for (int p = 0; p < PHASE_COUNT; p++) {
+		sum += cost->phase_ns[p];
+		kernels += cost->phase_kernels[p];
+	}
+	for (int p = PHASE_LINEAR; p <= PHASE_CACHE; p++)
+		core &= cost->phase_kernels[p] >= CASE_RUN_LAYERS;
+	is_int(kernels, (long long)cost->n_kernel, "every kernel has a phase");
+	is_int(cost->phase_kernels[PHASE_NONE], 0, "and it is known");
+	ok(core && cost->phase_kernels[PHASE_ATTEND] >= CASE_RUN_LAYERS &&
+	   cost->phase_kernels[PHASE_DECODE] >= CASE_RUN_LAYERS && cost->phase_kernels[PHASE_HEAD] >= 3,
+	   "a mixed batch has kernels of all phases");
+	ok(cost->busy_ns > 0 && cost->busy_ns <= cost->span_ns && cost->busy_ns <= sum &&
+	   cost->span_ns <= cost->event_ns + 20000, "busy is no more than the span, the span no more than "
+	   "the time between the events");
+}
+
+static void test_trace(struct prof *prof)
+{
+	struct batch_entry e[] = { { .n_tok = 1000, .emit = true },
+		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true } };
+	struct iter_cost cost;
+	struct backend_case c;
+
+	if (!prof || !open_whole(&c, 0, prof)) {
+		skip(4, prof ? "no cuBLAS" : "no tracing");
+		return;
+	}
+	case_run(&c, e, 2, &cost);
+	check_trace(&cost);
+	case_close(&c);
+}
+
+int main(void)
+{
+	struct prof *prof = NULL;
+	struct ar_err err;
+	struct backend_case c;
+
+	plan(CASE_N_TEST + N_OWN);
+	if (prof_open(&prof, &err))	/* before any call of CUDA */
+		diag("%s", err.msg);
+	if (!gpu_there()) {
+		is_int(case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err), AR_NODEV,
+		       "without a GPU the backend says so");
+		case_close(&c);
+		skip(CASE_N_TEST + N_OWN - 1, "no usable GPU");
+		return done_testing();
+	}
+	case_test_all(&backend_cuda, 1e-6);
+	test_agreement();
+	test_layers(0);
+	test_layers(16);
+	test_trace(prof);
+	prof_close(prof);
+	return done_testing();
+}
+
+#else
+
+int main(void)
+{
+	if (!gpu_there())
+		skip_all("no usable GPU");
+}
+
+#endif
