@@ -6,7 +6,7 @@
 
 #include "replay/backends_attn.h"
 
-enum { CASE_HEADS = 4, CASE_KV_HEADS = 2, CASE_RUN_LAYERS = 2, CASE_REQ = 3, CASE_LEN = 1200 };
+enum { CASE_HEADS = 4, CASE_KV_HEADS = 2, CASE_RUN_LAYERS = 2, CASE_REQ = 3, CASE_LEN = 720 };
 
 struct case_how {
 	const char *method;

@@ -16,7 +16,7 @@ static void run_both(const char *method, struct case_result *cpu, struct case_re
 	struct case_result *out[] = { cpu, gpu };
 
 	for (int i = 0; i < 2; i++) {
-		struct batch_entry e[] = { { .n_tok = 700 }, { .start = 700, .n_tok = 450, .emit = true },
+		struct batch_entry e[] = { { .n_tok = 400 }, { .start = 400, .n_tok = 310, .emit = true },
 			{ .req = 1, .n_tok = 130 },
 			{ .req = 1, .start = 130, .n_tok = 1, .decode = true, .emit = true } };
 		struct iter_cost cost;
@@ -71,7 +71,7 @@ static bool open_whole(struct backend_case *c, int n_experts, struct prof *prof)
 static void test_layers(int n_experts)
 {
 	const char *what = n_experts ? "experts" : "a dense MLP";
-	struct batch_entry e[] = { { .n_tok = 1000, .emit = true },
+	struct batch_entry e[] = { { .n_tok = 600, .emit = true },
 		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true } };
 	struct iter_cost cost;
 	struct backend_case c;
@@ -111,7 +111,7 @@ static void check_trace(const struct iter_cost *cost)
 
 static void test_trace(struct prof *prof)
 {
-	struct batch_entry e[] = { { .n_tok = 1000, .emit = true },
+	struct batch_entry e[] = { { .n_tok = 600, .emit = true },
 		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true } };
 	struct iter_cost cost;
 	struct backend_case c;
