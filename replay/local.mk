@@ -31,8 +31,11 @@ tests_t_pages_SOURCES = tests/t-pages.c
 tests_t_pages_LDADD = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-backend-cpu tests/t-backend-gpu
-tests_t_backend_cpu_SOURCES = tests/t-backend-cpu.c tests/backend-case.c tests/backend-case.h
+tests_t_backend_cpu_SOURCES = tests/t-backend-cpu.c tests/alloc-fault.h tests/backend-case.c \
+                              tests/backend-case.h
 tests_t_backend_cpu_LDADD = $(TEST_LIBS)
+tests_t_backend_cpu_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
+                              -Wl,--wrap=strdup,--wrap=strndup
 tests_t_backend_gpu_SOURCES = tests/t-backend-gpu.c tests/backend-case.c tests/backend-case.h \
                               tests/need-gpu.h
 tests_t_backend_gpu_LDADD = $(TEST_LIBS)

@@ -2,6 +2,9 @@
 #include "config.h"
 #include "tests/backend-case.h"
 
+#include <stdbool.h>
+
+#include "tests/alloc-fault.h"
 #include "tests/tap.h"
 
 /* Layer sampling: two of four layers were run. */
@@ -43,11 +46,59 @@ static void test_misfit(void)
 	case_close(&c);
 }
 
+/* Open, start, run and compare with the k-th allocation failing. */
+static enum ar_status life(const struct backend_env *env)
+{
+	struct batch_entry e = { .n_tok = 130, .emit = true };
+	struct accuracy acc[CASE_HEADS];
+	struct selection_count count[CASE_KV_HEADS];
+	struct iter_cost cost;
+	struct ar_err err;
+	void *self;
+	enum ar_status st = backend_cpu.open(&self, NULL, env, &err);
+
+	if (!st)
+		st = backend_cpu.start(self, env->num_blocks, &err);
+	if (!st)
+		st = backend_cpu.run(self, &(struct batch){ .entry = &e, .n = 1 }, &cost, &err);
+	if (!st)
+		st = backend_cpu.compare(self, &e, 0, acc, count, &err);
+	backend_cpu.close(self);
+	return st;
+}
+
+static void test_faults(void)
+{
+	struct backend_case c;
+	struct ar_err err;
+	bool clean = true;
+	long k;
+
+	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "compact-fp" }, &err))
+		bail_out("%s", err.msg);
+	for (k = 0;; k++) {
+		enum ar_status st;
+
+		fault_fired = false;
+		fault_in = k;
+		st = life(&c.env);
+		fault_in = -1;
+		if (!fault_fired) {
+			clean &= st == AR_OK;
+			break;
+		}
+		clean &= st == AR_NOMEM;
+	}
+	ok(clean && k > 20, "each of %ld allocations may fail", k);
+	case_close(&c);
+}
+
 int main(void)
 {
 	plan(0);
 	case_test_all(&backend_cpu, 0);
 	test_cost();
 	test_misfit();
+	test_faults();
 	return done_testing();
 }
