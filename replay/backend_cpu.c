@@ -13,7 +13,7 @@
 #include "replay/rows.h"
 
 struct cpu {
-	const struct backend_env *env;
+	struct backend_env env;
 	struct method *dense;
 	struct source source;
 	bf16_t *data;			/* the captures */
@@ -46,7 +46,7 @@ static void cpu_close(void *self)
 
 	if (!c)
 		return;
-	for (int i = 0; i < c->env->n_run_layers; i++) {
+	for (int i = 0; i < c->env.n_run_layers; i++) {
 		if (c->kv) {
 			free(c->kv[i].k);
 			free(c->kv[i].v);
@@ -102,7 +102,7 @@ static enum ar_status load(struct cpu *c, struct ar_err *err)
 	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
 	layer_trig_ref(inv, (int)half, (int)s->n_turn, c->trig);
 	source_seqs(s, c->data, c->seq);
-	st = source_load(s, c->env->capture, put, c->data, err);
+	st = source_load(s, c->env.capture, put, c->data, err);
 out:
 	free(inv);
 	return st;
@@ -118,7 +118,7 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 	*self = NULL;
 	if (!c)
 		return ar_nomem(err);
-	c->env = env;
+	c->env = *env;
 	st = method_parse(&c->dense, "dense", err);
 	if (!st)
 		st = source_init(&c->source, env, err);
@@ -136,7 +136,7 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 
 static size_t state_bytes(const struct cpu *c)
 {
-	const struct selector *s = c->env->method->selector;
+	const struct selector *s = c->env.method->selector;
 
 	return s && s->state_bytes ? s->state_bytes(&c->source.shape) : 0;
 }
@@ -145,7 +145,7 @@ static bool alloc_cache(struct cpu *c, size_t n_page)
 {
 	const struct attn_shape *s = &c->source.shape;
 	size_t page = (size_t)s->kv_heads * PAGE_TOK * (size_t)s->head_dim, state = state_bytes(c);
-	int n = c->env->n_run_layers;
+	int n = c->env.n_run_layers;
 
 	c->kv = array((size_t)n, sizeof *c->kv);
 	c->state = array((size_t)n, sizeof *c->state);
@@ -183,7 +183,7 @@ static bool alloc_rows(struct cpu *c, int64_t n_page)
 static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *err)
 {
 	struct cpu *c = self;
-	const struct backend_env *env = c->env;
+	const struct backend_env *env = &c->env;
 	int64_t n_page = pages_needed(num_blocks, env->block_tok, env->max_seqs);
 	enum ar_status st = pages_open(&c->pages, n_page, env->trace->n, err);
 
@@ -209,7 +209,7 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 	enum ar_status st = AR_OK;
 
 	if (r->prefill.n_req)
-		st = method_ref(c->env->method, &r->prefill, c->q, &c->kv[i], c->state[i], c->out,
+		st = method_ref(c->env.method, &r->prefill, c->q, &c->kv[i], c->state[i], c->out,
 				NULL, NULL, err);
 	t1 = now_ns();
 	if (!st && r->decode.n_req)
@@ -238,7 +238,7 @@ static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 				err);
 	if (!st)
 		st = rows_build(&r, &c->rows, b, NULL, &used, err);
-	for (int i = 0; i < c->env->n_run_layers && !st; i++) {
+	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		rotate(c, i, &r);
 		layer_cache_ref(&c->source.shape, c->seq, c->source.layer_of[i], r.row, r.n_row, c->k,
 				&c->kv[i]);
@@ -271,8 +271,8 @@ static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cos
 		st = iterate(c, b, false, &x, err);
 	if (st)
 		return st;
-	x.cost_ns = (x.phase_ns[PHASE_ATTEND] + x.phase_ns[PHASE_DECODE]) * c->env->model->n_layers /
-		    c->env->n_run_layers;
+	x.cost_ns = (x.phase_ns[PHASE_ATTEND] + x.phase_ns[PHASE_DECODE]) * c->env.model->n_layers /
+		    c->env.n_run_layers;
 	*cost = x;
 	return AR_OK;
 }
@@ -292,7 +292,7 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	if (st)
 		return st;
 	rotate(c, i, &r);
-	st = method_ref(c->env->method, &r.prefill, c->q, &c->kv[i], c->state[i], c->out, c->lse,
+	st = method_ref(c->env.method, &r.prefill, c->q, &c->kv[i], c->state[i], c->out, c->lse,
 			count, err);
 	if (!st)
 		st = method_ref(c->dense, &r.prefill, c->q, &c->kv[i], NULL, c->out_dense,

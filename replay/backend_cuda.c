@@ -38,7 +38,7 @@ static const struct opt cuda_options[] = {
 enum { MAX_ALLOC = 32 };
 
 struct cuda {
-	const struct backend_env *env;
+	struct backend_env env;
 	struct cuda_opts opts;
 	struct store_gpu gpu;
 	cudaStream_t stream;		/* in order with plain copies */
@@ -220,7 +220,7 @@ static enum ar_status load_captures(struct cuda *c, struct ar_err *err)
 		goto out;
 	source_seqs(&c->source, c->data, seq);
 	CU(cudaMemcpy(c->seq, seq, bytes, cudaMemcpyHostToDevice));
-	st = source_load(&c->source, c->env->capture, put, c->data, err);
+	st = source_load(&c->source, c->env.capture, put, c->data, err);
 	if (!st)
 		st = load_trig(c, err);
 out:
@@ -240,7 +240,7 @@ static enum ar_status open_work(struct cuda *c, struct ar_err *err)
 	size_t row = (size_t)(r->prefill.max_row + r->decode.max_row), dim = (size_t)s->head_dim;
 	size_t q = row * (size_t)s->q_heads, k = row * (size_t)s->kv_heads;
 	size_t work = larger(decode_work_bytes(s, &r->decode),
-			     larger(method_work_bytes(c->env->method, s, &r->prefill),
+			     larger(method_work_bytes(c->env.method, s, &r->prefill),
 				    method_work_bytes(c->dense, s, &r->prefill)));
 	enum ar_status st = take(c, &c->q, q * dim * sizeof *c->q, "the queries", err);
 
@@ -257,7 +257,7 @@ static enum ar_status open_work(struct cuda *c, struct ar_err *err)
 
 static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 {
-	const struct backend_env *env = c->env;
+	const struct backend_env *env = &c->env;
 	const struct decoder_env d = {
 		.model = env->model,
 		.n_layers = env->n_run_layers,
@@ -281,7 +281,7 @@ static enum ar_status cuda_open(void **self, const void *opts, const struct back
 	*self = NULL;
 	if (!c)
 		return ar_nomem(err);
-	c->env = env;
+	c->env = *env;
 	c->opts = *(const struct cuda_opts *)opts;
 	c->stale = true;
 	st = open_device(c, err);
@@ -318,7 +318,7 @@ out:
 static int64_t cuda_fit_blocks(void *self)
 {
 	struct cuda *c = self;
-	const struct model *m = c->env->model;
+	const struct model *m = c->env.model;
 	double page = (double)(2 * c->page_bytes + c->state_bytes), allowed, here, server;
 	double weights = (double)decoder_layer_bytes(m) * m->n_layers + (double)decoder_head_bytes(m);
 	double most = INT32_MAX / PAGE_TOK;
@@ -328,17 +328,17 @@ static int64_t cuda_fit_blocks(void *self)
 	if (cudaMemGetInfo(&unused, &total) != cudaSuccess)
 		return 0;
 	allowed = c->opts.utilization * (double)total;
-	here = (allowed - (double)(total - unused)) / (page * c->env->n_run_layers);
+	here = (allowed - (double)(total - unused)) / (page * c->env.n_run_layers);
 	server = (allowed - weights) / (page * m->n_layers);
 	most = most < here ? most : here;
 	most = most < server ? most : server;
-	pages = (int64_t)most - c->env->max_seqs;
-	return pages > 0 ? pages * PAGE_TOK / c->env->block_tok : 0;
+	pages = (int64_t)most - c->env.max_seqs;
+	return pages > 0 ? pages * PAGE_TOK / c->env.block_tok : 0;
 }
 
 static enum ar_status take_cache(struct cuda *c, size_t n_page, struct ar_err *err)
 {
-	size_t n = (size_t)c->env->n_run_layers;
+	size_t n = (size_t)c->env.n_run_layers;
 	size_t state = (n_page * c->state_bytes + 255) / 256 * 256;
 	size_t layer = 2 * n_page * c->page_bytes + state;
 	char *mem = NULL;
@@ -402,14 +402,14 @@ out:
 static enum ar_status write_cache(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	const struct attn_shape *s = &c->source.shape;
-	int layer = c->env->run_layer[i], from = c->source.layer_of[i];
+	int layer = c->env.run_layer[i], from = c->source.layer_of[i];
 	enum ar_status st;
 
-	prof_phase(c->env->prof, layer, PHASE_ROPE);
+	prof_phase(c->env.prof, layer, PHASE_ROPE);
 	st = layer_rope(s, c->seq, from, r->row, r->n_row, c->trig, c->q, c->k, c->stream, err);
 	if (st)
 		return st;
-	prof_phase(c->env->prof, layer, PHASE_CACHE);
+	prof_phase(c->env.prof, layer, PHASE_CACHE);
 	return layer_cache(s, c->seq, from, r->row, r->n_row, c->k, &c->kv[i], c->stream, err);
 }
 
@@ -417,15 +417,15 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 {
 	size_t skip = (size_t)r->n_prefill * (size_t)c->source.shape.q_heads *
 		      (size_t)c->source.shape.head_dim;
-	int layer = c->env->run_layer[i];
+	int layer = c->env.run_layer[i];
 	enum ar_status st = AR_OK;
 
 	if (r->prefill.n_req)
-		st = method_enqueue(c->env->method, &r->prefill, c->q, &c->kv[i], c->state[i], c->out,
-				    NULL, c->work, c->stream, prof_phase, c->env->prof, layer, err);
+		st = method_enqueue(c->env.method, &r->prefill, c->q, &c->kv[i], c->state[i], c->out,
+				    NULL, c->work, c->stream, prof_phase, c->env.prof, layer, err);
 	if (st || !r->decode.n_req)
 		return st;
-	prof_phase(c->env->prof, layer, PHASE_DECODE);
+	prof_phase(c->env.prof, layer, PHASE_DECODE);
 	return decode_enqueue(&r->decode, c->q + skip, &c->kv[i], c->out + skip, c->work, c->stream,
 			      err);
 }
@@ -434,8 +434,8 @@ static enum ar_status enqueue(struct cuda *c, const struct rows *r, struct ar_er
 {
 	enum ar_status st = AR_OK;
 
-	for (int i = 0; i < c->env->n_run_layers && !st; i++) {
-		int layer = c->env->run_layer[i];
+	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
+		int layer = c->env.run_layer[i];
 
 		if (c->decoder)
 			st = decoder_before(c->decoder, i, layer, err);
@@ -464,8 +464,8 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 	enum ar_status st = pages_grow(c->pages, e->req, (int64_t)e->start + e->n_tok, err);
 
 	if (!st)
-		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, c->env->method, &host, &dev, err);
-	for (int i = 0; i < c->env->n_run_layers && !st; i++) {
+		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, c->env.method, &host, &dev, err);
+	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		st = write_cache(c, i, &dev, err);
 		if (!st && c->state[i])
 			st = attend(c, i, &dev, err);
@@ -498,17 +498,17 @@ static enum ar_status discard(struct cuda *c, struct ar_err *err)
 	const struct prof_kernel *kernel;
 	size_t n;
 
-	if (!c->env->prof || !c->stale)
+	if (!c->env.prof || !c->stale)
 		return AR_OK;
 	c->stale = false;
-	return prof_collect(c->env->prof, &kernel, &n, err);
+	return prof_collect(c->env.prof, &kernel, &n, err);
 }
 
 /* ---- cost ---- */
 
 static int64_t scaled(const struct cuda *c, int64_t layers_ns, int64_t head_ns)
 {
-	return layers_ns * c->env->model->n_layers / c->env->n_run_layers + head_ns;
+	return layers_ns * c->env.model->n_layers / c->env.n_run_layers + head_ns;
 }
 
 static enum ar_status event_cost(struct cuda *c, struct iter_cost *cost, struct ar_err *err)
@@ -563,7 +563,7 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	if (!st)
 		st = discard(c, err);
 	if (!st)
-		st = stage(c, b, c->env->method, &host, &dev, err);
+		st = stage(c, b, c->env.method, &host, &dev, err);
 	if (!st && c->decoder)
 		st = decoder_begin(c->decoder, host.n_row, err);
 	if (st)
@@ -575,8 +575,8 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	CU(cudaEventRecord(c->end, c->stream));
 	CU(cudaStreamSynchronize(c->stream));
 	st = event_cost(c, &x, err);
-	if (!st && c->env->prof)
-		st = prof_collect(c->env->prof, &x.kernel, &x.n_kernel, err);
+	if (!st && c->env.prof)
+		st = prof_collect(c->env.prof, &x.kernel, &x.n_kernel, err);
 	if (!st && x.n_kernel)
 		kernel_cost(c, &x);
 	if (!st)
@@ -594,9 +594,9 @@ static int64_t lesser(int64_t a, int64_t b)
  * has been launched before the first iteration. */
 static enum ar_status warm_up(struct cuda *c, int64_t n_page, struct ar_err *err)
 {
-	int64_t most = lesser(c->env->max_len, n_page * PAGE_TOK);
-	int64_t half = lesser(c->env->max_batched_tok,
-			      lesser(most, c->source.seq[c->env->capture_of[0]].n_tok) / 2);
+	int64_t most = lesser(c->env.max_len, n_page * PAGE_TOK);
+	int64_t half = lesser(c->env.max_batched_tok,
+			      lesser(most, c->source.seq[c->env.capture_of[0]].n_tok) / 2);
 	uint32_t n = (uint32_t)half;
 	struct batch_entry e[] = {
 		{ .start = 0, .n_tok = n, .emit = true },
@@ -615,14 +615,14 @@ static enum ar_status warm_up(struct cuda *c, int64_t n_page, struct ar_err *err
 static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *err)
 {
 	struct cuda *c = self;
-	int64_t n_page = pages_needed(num_blocks, c->env->block_tok, c->env->max_seqs);
-	enum ar_status st = pages_open(&c->pages, n_page, c->env->trace->n, err);
+	int64_t n_page = pages_needed(num_blocks, c->env.block_tok, c->env.max_seqs);
+	enum ar_status st = pages_open(&c->pages, n_page, c->env.trace->n, err);
 
 	if (!st)
 		st = take_rows(c, n_page, err);
 	if (!st)
 		st = take_cache(c, (size_t)n_page, err);
-	if (!st && c->env->trace->n)
+	if (!st && c->env.trace->n)
 		st = warm_up(c, n_page, err);
 	return st;
 }
@@ -637,7 +637,7 @@ static enum ar_status run_one(struct cuda *c, int i, const struct method *m, con
 	size_t bytes = n * (size_t)c->source.shape.head_dim * sizeof *out;
 	enum ar_status st = method_enqueue(m, &r->prefill, c->q, &c->kv[i],
 					   m->dense ? NULL : c->state[i], c->out, c->lse, c->work,
-					   c->stream, prof_phase, c->env->prof, c->env->run_layer[i], err);
+					   c->stream, prof_phase, c->env.prof, c->env.run_layer[i], err);
 
 	if (st)
 		return st;
@@ -660,14 +660,14 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 
 	assert(!e->decode);
 	c->stale = true;
-	st = stage(c, &b, c->env->method, &host, &dev, err);
+	st = stage(c, &b, c->env.method, &host, &dev, err);
 	if (!st)
 		st = layer_rope(&c->source.shape, c->seq, c->source.layer_of[i], dev.row, dev.n_row,
 				c->trig, c->q, c->k, c->stream, err);
 	if (!st)
-		st = run_one(c, i, c->env->method, &dev, c->host.out, c->host.lse, err);
+		st = run_one(c, i, c->env.method, &dev, c->host.out, c->host.lse, err);
 	if (!st)
-		st = method_count_device(c->env->method, &host.prefill, &c->rows.prefill, c->work, count,
+		st = method_count_device(c->env.method, &host.prefill, &c->rows.prefill, c->work, count,
 					 err);
 	if (!st)
 		st = stage(c, &b, c->dense, &host, &dev, err);
