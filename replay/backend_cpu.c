@@ -200,7 +200,7 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 
 /* ---- iterations ---- */
 
-/* Attention of layer i; its times are added to cost. */
+/* Attention of layer i; its times are added to cost, selection under ATTEND. */
 static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct iter_cost *cost,
 			     struct ar_err *err)
 {
@@ -234,14 +234,14 @@ static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		st = pages_grow(c->pages, b->entry[e].req, (int64_t)b->entry[e].start + b->entry[e].n_tok,
-				err);
+		st = pages_grow(c->pages, b->entry[e].req,
+				(int64_t)b->entry[e].start + b->entry[e].n_tok, err);
 	if (!st)
 		st = rows_build(&r, &c->rows, b, NULL, &used, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		rotate(c, i, &r);
-		layer_cache_ref(&c->source.shape, c->seq, c->source.layer_of[i], r.row, r.n_row, c->k,
-				&c->kv[i]);
+		layer_cache_ref(&c->source.shape, c->seq, c->source.layer_of[i], r.row, r.n_row,
+				c->k, &c->kv[i]);
 		if (!fill || c->state[i])
 			st = attend(c, i, &r, cost, err);
 	}
@@ -256,7 +256,8 @@ static enum ar_status fill_missing(struct cpu *c, const struct batch *b, struct 
 
 	for (size_t e = 0; e < b->n && !st; e++)
 		while (!st && rows_missing(c->pages, &b->entry[e], c->rows.prefill.max_row, &piece))
-			st = iterate(c, &(struct batch){ .entry = &piece, .n = 1 }, true, &unused, err);
+			st = iterate(c, &(struct batch){ .entry = &piece, .n = 1 }, true, &unused,
+				     err);
 	return st;
 }
 
@@ -298,8 +299,8 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 		st = method_ref(c->dense, &r.prefill, c->q, &c->kv[i], NULL, c->out_dense,
 				c->lse_dense, NULL, err);
 	if (!st)
-		accuracy_measure(&c->source.shape, r.n_row, c->out, c->out_dense, c->lse, c->lse_dense,
-				 acc);
+		accuracy_measure(&c->source.shape, r.n_row, c->out, c->out_dense, c->lse,
+				 c->lse_dense, acc);
 	return st;
 }
 

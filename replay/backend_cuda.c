@@ -29,9 +29,10 @@ struct cuda_opts {
 static const struct opt cuda_options[] = {
 	{ .name = "gpu-memory-utilization", .type = OPT_REAL,
 	  .off = offsetof(struct cuda_opts, utilization), .arg = "X", .def = "0.9", .min = 0.01,
-	  .max = 1, .help = "share of the GPU's memory that may be used when --num-gpu-blocks is auto" },
-	{ .name = "device", .type = OPT_INT, .off = offsetof(struct cuda_opts, device), .arg = "N",
-	  .def = "0", .min = 0, .max = 1023, .help = "number of the GPU" },
+	  .max = 1,
+	  .help = "share of the GPU's memory that may be used when --num-gpu-blocks is auto" },
+	{ .name = "device", .type = OPT_INT, .off = offsetof(struct cuda_opts, device),
+	  .arg = "N", .def = "0", .min = 0, .max = 1023, .help = "number of the GPU" },
 	{ 0 }
 };
 
@@ -57,7 +58,8 @@ struct cuda {
 	void *work;			/* of the method or of decode, one after the other */
 
 	struct pages *pages;
-	size_t page_bytes, state_bytes;	/* of K or V, of the selector's state: one layer, one page */
+	size_t page_bytes;		/* of K or V in one layer */
+	size_t state_bytes;		/* of the selector, beside a page */
 	struct kv_cache *kv;		/* [n_run_layers] */
 	void **state;			/* [n_run_layers], or all NULL */
 	struct rows_env rows;		/* its memory is pinned */
@@ -82,7 +84,8 @@ static enum ar_status take(struct cuda *c, void *to, size_t bytes, const char *w
 	if (cudaMalloc(&p, bytes ? bytes : 1) != cudaSuccess) {
 		cudaGetLastError();
 		cudaMemGetInfo(&unused, &total);
-		return ar_fail(err, AR_CUDA, "%.2f GiB for %s do not fit the GPU: %.2f of %.2f GiB are free",
+		return ar_fail(err, AR_CUDA,
+			       "%.2f GiB for %s do not fit the GPU: %.2f of %.2f GiB are free",
 			       (double)bytes / 0x1p30, what, (double)unused / 0x1p30,
 			       (double)total / 0x1p30);
 	}
@@ -158,9 +161,10 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 	CU(cudaGetDeviceProperties(&prop, (int)c->opts.device));
 	describe(&prop, &c->gpu);
 	if (prop.major < 8)
-		return ar_fail(err, AR_NODEV, "GPU %lld is a %s of compute capability %d.%d, 8.0 is the "
-			       "least; change --device", (long long)c->opts.device, c->gpu.name,
-			       prop.major, prop.minor);
+		return ar_fail(err, AR_NODEV,
+			       "GPU %lld is a %s of compute capability %d.%d, 8.0 is the "
+			       "least; change --device",
+			       (long long)c->opts.device, c->gpu.name, prop.major, prop.minor);
 	st = layer_supported(err);
 	if (st)
 		return st;
@@ -320,7 +324,8 @@ static int64_t cuda_fit_blocks(void *self)
 	struct cuda *c = self;
 	const struct model *m = c->env.model;
 	double page = (double)(2 * c->page_bytes + c->state_bytes), allowed, here, server;
-	double weights = (double)decoder_layer_bytes(m) * m->n_layers + (double)decoder_head_bytes(m);
+	double weights = (double)decoder_layer_bytes(m) * m->n_layers +
+			 (double)decoder_head_bytes(m);
 	double most = INT32_MAX / PAGE_TOK;
 	size_t unused, total;
 	int64_t pages;
@@ -421,8 +426,9 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 	enum ar_status st = AR_OK;
 
 	if (r->prefill.n_req)
-		st = method_enqueue(c->env.method, &r->prefill, c->q, &c->kv[i], c->state[i], c->out,
-				    NULL, c->work, c->stream, prof_phase, c->env.prof, layer, err);
+		st = method_enqueue(c->env.method, &r->prefill, c->q, &c->kv[i], c->state[i],
+				    c->out, NULL, c->work, c->stream, prof_phase, c->env.prof,
+				    layer, err);
 	if (st || !r->decode.n_req)
 		return st;
 	prof_phase(c->env.prof, layer, PHASE_DECODE);
@@ -464,7 +470,8 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 	enum ar_status st = pages_grow(c->pages, e->req, (int64_t)e->start + e->n_tok, err);
 
 	if (!st)
-		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, c->env.method, &host, &dev, err);
+		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, c->env.method, &host, &dev,
+			   err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		st = write_cache(c, i, &dev, err);
 		if (!st && c->state[i])
@@ -487,21 +494,25 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 		while (!st && rows_missing(c->pages, &b->entry[e], c->rows.prefill.max_row, &piece))
 			st = fill(c, &piece, err);
 	for (size_t e = 0; e < b->n && !st; e++)
-		st = pages_grow(c->pages, b->entry[e].req, (int64_t)b->entry[e].start + b->entry[e].n_tok,
-				err);
+		st = pages_grow(c->pages, b->entry[e].req,
+				(int64_t)b->entry[e].start + b->entry[e].n_tok, err);
 	return st;
 }
 
-/* Forget kernels that belong to no iteration.  The device is idle. */
+/* Forget kernels that belong to no iteration. */
 static enum ar_status discard(struct cuda *c, struct ar_err *err)
 {
 	const struct prof_kernel *kernel;
+	enum ar_status st = AR_OK;
 	size_t n;
 
 	if (!c->env.prof || !c->stale)
 		return AR_OK;
+	CU(cudaStreamSynchronize(c->stream));
 	c->stale = false;
-	return prof_collect(c->env.prof, &kernel, &n, err);
+	st = prof_collect(c->env.prof, &kernel, &n, err);
+out:
+	return st;
 }
 
 /* ---- cost ---- */
@@ -635,9 +646,9 @@ static enum ar_status run_one(struct cuda *c, int i, const struct method *m, con
 {
 	size_t n = (size_t)r->n_row * (size_t)c->source.shape.q_heads;
 	size_t bytes = n * (size_t)c->source.shape.head_dim * sizeof *out;
-	enum ar_status st = method_enqueue(m, &r->prefill, c->q, &c->kv[i],
-					   m->dense ? NULL : c->state[i], c->out, c->lse, c->work,
-					   c->stream, prof_phase, c->env.prof, c->env.run_layer[i], err);
+	enum ar_status st = method_enqueue(
+		m, &r->prefill, c->q, &c->kv[i], m->dense ? NULL : c->state[i], c->out, c->lse,
+		c->work, c->stream, prof_phase, c->env.prof, c->env.run_layer[i], err);
 
 	if (st)
 		return st;
@@ -667,15 +678,15 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	if (!st)
 		st = run_one(c, i, c->env.method, &dev, c->host.out, c->host.lse, err);
 	if (!st)
-		st = method_count_device(c->env.method, &host.prefill, &c->rows.prefill, c->work, count,
-					 err);
+		st = method_count_device(c->env.method, &host.prefill, &c->rows.prefill, c->work,
+					 count, err);
 	if (!st)
 		st = stage(c, &b, c->dense, &host, &dev, err);
 	if (!st)
 		st = run_one(c, i, c->dense, &dev, c->host.dense, c->host.lse_dense, err);
 	if (!st)
-		accuracy_measure(&c->source.shape, host.n_row, c->host.out, c->host.dense, c->host.lse,
-				 c->host.lse_dense, acc);
+		accuracy_measure(&c->source.shape, host.n_row, c->host.out, c->host.dense,
+				 c->host.lse, c->host.lse_dense, acc);
 	return st;
 }
 

@@ -262,7 +262,8 @@ static enum ar_status mlp(struct decoder *d, const struct weights *w, int layer,
 	if (st)
 		return st;
 	phase(d, layer, PHASE_LINEAR);
-	st = gemm_run(d->gemm, e.experts, e.rows, 2 * m->ffn, m->hidden, in, w->gate_up, d->wide, err);
+	st = gemm_run(d->gemm, e.experts, e.rows, 2 * m->ffn, m->hidden, in, w->gate_up, d->wide,
+		      err);
 	if (st)
 		return st;
 	phase(d, layer, PHASE_NORM);
@@ -271,7 +272,8 @@ static enum ar_status mlp(struct decoder *d, const struct weights *w, int layer,
 		return st;
 	phase(d, layer, PHASE_LINEAR);
 	d->n_add = m->n_experts ? m->experts_per_tok : 1;
-	return gemm_run(d->gemm, e.experts, e.rows, m->hidden, m->ffn, d->act, w->down, d->add, err);
+	return gemm_run(d->gemm, e.experts, e.rows, m->hidden, m->ffn, d->act, w->down, d->add,
+			err);
 }
 
 enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *attn,
@@ -299,11 +301,14 @@ enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, 
 	phase(d, PHASE_NO_LAYER, PHASE_HEAD);
 	st = norm(d, d->norm, err);
 	if (!st && n_emit)
-		st = layer_gather(d->y, d->n_row, emit, n_emit, m->hidden, d->act, d->env.stream, err);
+		st = layer_gather(d->y, d->n_row, emit, n_emit, m->hidden, d->act, d->env.stream,
+				  err);
 	if (!st && n_emit)
-		st = gemm_run(d->gemm, 1, n_emit, d->vocab, m->hidden, d->act, d->head, d->wide, err);
+		st = gemm_run(d->gemm, 1, n_emit, d->vocab, m->hidden, d->act, d->head, d->wide,
+			      err);
 	if (!st && n_emit)
-		st = layer_argmax(d->wide, n_emit, m->vocab, d->vocab, d->token, d->env.stream, err);
+		st = layer_argmax(d->wide, n_emit, m->vocab, d->vocab, d->token, d->env.stream,
+				  err);
 	return st;
 }
 
@@ -355,8 +360,10 @@ static enum ar_status check_finite(struct decoder *d, struct ar_err *err)
 	CU(cudaMemcpy(x, d->y, elems * sizeof *x, cudaMemcpyDeviceToHost));
 	for (size_t i = 0; i < elems && !st; i++)
 		if (!isfinite(bf16_to_f32(x[i])))
-			st = ar_fail(err, AR_CUDA, "the hidden states of the random model are not finite "
-				     "after %d layers", d->env.n_layers);
+			st = ar_fail(err, AR_CUDA,
+				     "the hidden states of the random model are not finite "
+				     "after %d layers",
+				     d->env.n_layers);
 out:
 	free(x);
 	return st;
@@ -365,10 +372,11 @@ out:
 static enum ar_status check_model(const struct model *m, struct ar_err *err)
 {
 	if (m->hidden % 8 || m->ffn % 8 || m->head_dim % 16 || m->n_experts % 8)
-		return ar_fail(err, AR_USAGE, "%s: hidden size %d, FFN %d and %d experts must be "
-			       "multiples of 8, head size %d of 16; choose another --model or --tp, or "
-			       "--attention-only", m->name, m->hidden, m->ffn, m->n_experts,
-			       m->head_dim);
+		return ar_fail(err, AR_USAGE,
+			       "%s: hidden size %d, FFN %d and %d experts must be multiples of 8, "
+			       "head size %d of 16; choose another --model or --tp, or "
+			       "--attention-only",
+			       m->name, m->hidden, m->ffn, m->n_experts, m->head_dim);
 	return AR_OK;
 }
 
@@ -380,9 +388,10 @@ static enum ar_status allocate(struct decoder *d, struct ar_err *err)
 	carve_all(d, &size);
 	if (cudaMalloc(&d->mem, size.used) != cudaSuccess) {
 		cudaGetLastError();
-		return ar_fail(err, AR_CUDA, "the weights and activations of %d layers of %s need %.1f GiB "
-			       "on the GPU; use --sample-layers or a larger --tp", d->env.n_layers,
-			       d->env.model->name, (double)size.used / 0x1p30);
+		return ar_fail(err, AR_CUDA,
+			       "the weights and activations of %d layers of %s need %.1f GiB "
+			       "on the GPU; use --sample-layers or a larger --tp",
+			       d->env.n_layers, d->env.model->name, (double)size.used / 0x1p30);
 	}
 	place = (struct carver){ (uintptr_t)d->mem, 0 };
 	carve_all(d, &place);

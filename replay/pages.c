@@ -32,9 +32,10 @@ enum ar_status pages_open(struct pages **out, int64_t n_page, size_t n_req, stru
 
 	*out = NULL;
 	if (n_page < 1 || n_page > INT32_MAX / PAGE_TOK)	/* slots are 32-bit numbers */
-		return ar_fail(err, AR_USAGE, "a KV cache of %lld pages of %d tokens is out of range "
-			       "1...%d; change --num-gpu-blocks", (long long)n_page, PAGE_TOK,
-			       INT32_MAX / PAGE_TOK);
+		return ar_fail(err, AR_USAGE,
+			       "a KV cache of %lld pages of %d tokens is out of range "
+			       "1...%d; change --num-gpu-blocks",
+			       (long long)n_page, PAGE_TOK, INT32_MAX / PAGE_TOK);
 	p = calloc(1, sizeof *p);
 	if (!p)
 		return ar_nomem(err);
@@ -69,9 +70,11 @@ enum ar_status pages_grow(struct pages *p, uint32_t req, int64_t n_tok, struct a
 	int64_t want = pages_for(n_tok);
 
 	if (want - h->n > p->n_free)
-		return ar_fail(err, AR_NOMEM, "the KV cache is full: request %u needs %lld more of %lld "
-			       "pages, %lld are free; raise --num-gpu-blocks", (unsigned)req,
-			       (long long)(want - h->n), (long long)p->n_page, (long long)p->n_free);
+		return ar_fail(err, AR_NOMEM,
+			       "the KV cache is full: request %u needs %lld more of %lld "
+			       "pages, %lld are free; raise --num-gpu-blocks",
+			       (unsigned)req, (long long)(want - h->n), (long long)p->n_page,
+			       (long long)p->n_free);
 	if (want > h->cap) {
 		int64_t cap = want > 2 * (int64_t)h->cap ? want : 2 * (int64_t)h->cap;
 		int32_t *page = realloc(h->page, (size_t)cap * sizeof *page);

@@ -1,6 +1,7 @@
 #include "config.h"
 #include "replay/source.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,16 +24,20 @@ static enum ar_status check(const struct capture_info *i, const struct capture_i
 		     i->kv_heads <= m->kv_heads * m->tp;
 
 	if ((!rank && !whole) || i->head_dim != m->head_dim)
-		return ar_fail(err, AR_DATA, "%s: %d query and %d KV heads of size %d do not fit %s with %d, "
-			       "%d and %d per rank; give the model of the capture", i->name, i->q_heads,
-			       i->kv_heads, i->head_dim, m->name, m->q_heads, m->kv_heads, m->head_dim);
+		return ar_fail(err, AR_DATA,
+			       "%s: %d query and %d KV heads of size %d do not fit %s with %d, "
+			       "%d and %d per rank; give the model of the capture",
+			       i->name, i->q_heads, i->kv_heads, i->head_dim, m->name, m->q_heads,
+			       m->kv_heads, m->head_dim);
 	if (i->n_layers != first->n_layers ||
 	    memcmp(i->layer, first->layer, (size_t)i->n_layers * sizeof *i->layer))
-		return ar_fail(err, AR_DATA, "%s: not the layers of %s; give captures of the same layers",
+		return ar_fail(err, AR_DATA,
+			       "%s: not the layers of %s; give captures of the same layers",
 			       i->name, first->name);
 	if (!same_rope(&i->rope, &first->rope))
-		return ar_fail(err, AR_DATA, "%s: not the rotary embedding of %s; replay them apart",
-			       i->name, first->name);
+		return ar_fail(err, AR_DATA,
+			       "%s: not the rotary embedding of %s; replay them apart", i->name,
+			       first->name);
 	return AR_OK;
 }
 
@@ -61,6 +66,7 @@ enum ar_status source_init(struct source *s, const struct backend_env *env, stru
 	const struct capture_info *first = capture_info(env->capture[0]);
 	bool turned = env->tile;
 
+	assert(env->n_capture && env->n_run_layers);
 	*s = (struct source){ .n_seq = env->n_capture, .tile = env->tile };
 	s->shape = (struct attn_shape){ m->q_heads, m->kv_heads, m->head_dim, PAGE_TOK };
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
@@ -127,8 +133,8 @@ static enum ar_status load_capture(const struct source *s, size_t seq, struct ca
 	for (int l = 0; l < s->n_layers; l++)
 		for (int t = 0; t < 3; t++) {
 			int heads = tensor[t] == CAPTURE_Q ? s->shape.q_heads : s->shape.kv_heads;
-			enum ar_status st = load_tensor(c, s->layer[l], tensor[t], heads, off, piece, put,
-							ctx, err);
+			enum ar_status st = load_tensor(c, s->layer[l], tensor[t], heads, off,
+							piece, put, ctx, err);
 
 			if (st)
 				return st;
@@ -145,7 +151,8 @@ enum ar_status source_load(const struct source *s, struct capture **c, source_pu
 	for (size_t i = 0; i < s->n_seq && !st; i++) {
 		const struct capture_info *info = capture_info(c[i]);
 		int heads = info->q_heads > info->kv_heads ? info->q_heads : info->kv_heads;
-		bf16_t *piece = malloc((size_t)heads * PIECE_TOK * (size_t)info->head_dim * sizeof *piece);
+		bf16_t *piece = malloc((size_t)heads * PIECE_TOK * (size_t)info->head_dim *
+				       sizeof *piece);
 
 		st = piece ? load_capture(s, i, c[i], piece, put, ctx, err) : ar_nomem(err);
 		free(piece);
@@ -171,7 +178,8 @@ enum ar_status source_row(const struct source *s, size_t seq, int64_t pos, struc
 			       "--extend tile or a longer capture", from->name,
 			       (long long)from->n_tok, (long long)pos);
 	if (by >= s->n_turn)
-		return ar_fail(err, AR_USAGE, "position %lld is past the longest request of %lld tokens",
+		return ar_fail(err, AR_USAGE,
+			       "position %lld is past the longest request of %lld tokens",
 			       (long long)by, (long long)s->n_turn);
 	row->seq = (int32_t)seq;
 	row->tok = (int32_t)tok;

@@ -30,7 +30,7 @@ struct source {
 	size_t n_seq;
 	int *layer;			/* [n_layers] indices into the captures' layers */
 	int n_layers;
-	int *layer_of;			/* [n_run_layers] where in layer[] an executed layer reads */
+	int *layer_of;			/* [n_run_layers] which of layer[] each one reads */
 	struct rope rope;
 	int64_t n_turn;			/* rotations needed: by 0 ... n_turn - 1 */
 	size_t elems;			/* of the whole memory */

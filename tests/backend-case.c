@@ -67,16 +67,20 @@ static void write_header(FILE *f, int n_tok, bool rope_applied)
 	size_t n = 0, at = 0;
 	uint64_t len;
 
-	n += (size_t)sprintf(text + n, "{\"__metadata__\":{\"rope_applied\":\"%s\",\"rope_theta\":\"10000\","
-			     "\"n_prompt\":\"%d\",\"model\":\"small\"}", rope_applied ? "true" : "false", n_tok);
+	n += (size_t)sprintf(text + n,
+			     "{\"__metadata__\":{\"rope_applied\":\"%s\",\"rope_theta\":\"10000\","
+			     "\"n_prompt\":\"%d\",\"model\":\"small\"}",
+			     rope_applied ? "true" : "false", n_tok);
 	for (int l = 0; l < CAPTURED; l++)
 		for (int t = 0; t < 3; t++) {
 			int heads = t ? CASE_KV_HEADS : CASE_HEADS;
 			size_t bytes = (size_t)(heads * n_tok * DIM) * sizeof(bf16_t);
 
-			n += (size_t)sprintf(text + n, ",\"layers.%d.%c\":{\"dtype\":\"BF16\",\"shape\":[%d,%d,%d],"
-					     "\"data_offsets\":[%zu,%zu]}", l * 2, "qkv"[t], heads, n_tok, DIM,
-					     at, at + bytes);
+			n += (size_t)sprintf(
+				text + n,
+				",\"layers.%d.%c\":{\"dtype\":\"BF16\",\"shape\":[%d,%d,%d],"
+				"\"data_offsets\":[%zu,%zu]}",
+				l * 2, "qkv"[t], heads, n_tok, DIM, at, at + bytes);
 			at += bytes;
 		}
 	text[n++] = '}';
@@ -131,7 +135,7 @@ static void open_capture(struct backend_case *c, const struct case_how *how)
 
 /* ---- the backend ---- */
 
-static void *default_options(const struct backend *b)
+void *case_options(const struct backend *b, const char *name, const char *value)
 {
 	void *opts = calloc(1, b->opts_size + 1);
 	struct opt_group g[] = { { .opts = b->opts, .base = opts }, { 0 } };
@@ -139,7 +143,7 @@ static void *default_options(const struct backend *b)
 
 	if (!opts)
 		bail_out("out of memory");
-	if (b->opts && opt_init(g, &err))
+	if (b->opts && (opt_init(g, &err) || (name && opt_set(g, name, value, &err))))
 		bail_out("%s", err.msg);
 	return opts;
 }
@@ -147,15 +151,17 @@ static void *default_options(const struct backend *b)
 enum ar_status case_open(struct backend_case *c, const struct backend *b,
 			 const struct case_how *how, struct ar_err *err)
 {
-	void *opts = default_options(b);
+	void *opts = case_options(b, NULL, NULL);
 	enum ar_status st;
 
 	*c = (struct backend_case){ .backend = b };
 	for (int i = 0; i < CASE_REQ; i++)
 		c->req[i] = (struct request){ .prompt_tok = CASE_LEN - 10, .output_tok = 10 };
 	c->trace = (struct trace){ .req = c->req, .n = CASE_REQ };
-	c->model = (struct model){ "small", LAYERS, 64, CASE_HEADS, CASE_KV_HEADS, DIM, 128,
-				   how->n_experts, how->n_experts ? 2 : 0, 1001, CASE_LEN, rope, 1, NULL };
+	c->model = (struct model){ .name = "small", .n_layers = LAYERS, .hidden = 64,
+		.q_heads = CASE_HEADS, .kv_heads = CASE_KV_HEADS, .head_dim = DIM, .ffn = 128,
+		.n_experts = how->n_experts, .experts_per_tok = how->n_experts ? 2 : 0,
+		.vocab = 1001, .max_len = CASE_LEN, .rope = rope, .tp = 1 };
 	open_capture(c, how);
 	if (method_parse(&c->method, how->method, err))
 		bail_out("%s", err->msg);
@@ -234,11 +240,13 @@ double case_largest_error(const struct case_result *r)
 
 /* ---- properties ---- */
 
-#define SPARSE "select=flashprefill,alpha=0.7,sink=1,window=1,dense-first=0/union=none/exec=blocksparse"
+#define SPARSE \
+	"select=flashprefill,alpha=0.7,sink=1,window=1,dense-first=0/union=none/exec=blocksparse"
 
 static const struct batch_entry last_chunk = { .start = 600, .n_tok = 110, .emit = true };
 
-static void open_or_bail(struct backend_case *c, const struct backend *b, const struct case_how *how)
+static void open_or_bail(struct backend_case *c, const struct backend *b,
+			 const struct case_how *how)
 {
 	struct ar_err err;
 
@@ -275,12 +283,14 @@ static void test_dense(const struct backend *b)
 	for (int i = 0; i < CASE_RUN_LAYERS; i++)
 		for (int h = 0; h < CASE_HEADS; h++)
 			missing = fmax(missing, r.acc[i][h].max_abs + 1 - r.acc[i][h].mass_recall);
-	ok(case_largest_error(&r) == 0 && missing == 0, "%s: dense differs from dense by nothing", b->name);
+	ok(case_largest_error(&r) == 0 && missing == 0, "%s: dense differs from dense by nothing",
+	   b->name);
 	ok(r.count[0][0].exec_sel == r.count[0][0].exec_total && r.count[0][0].exec_total > 0,
 	   "%s: dense runs every pair", b->name);
 	result_of(b, &(struct case_how){ .method = "compact-fp:alpha=0" }, &r);
 	ok(case_largest_error(&r) < 5e-3, "%s: a threshold of 0 equals dense", b->name);
-	ok(r.count[1][1].group_sel == r.count[1][1].group_total, "%s: and keeps every block", b->name);
+	ok(r.count[1][1].group_sel == r.count[1][1].group_total, "%s: and keeps every block",
+	   b->name);
 }
 
 static void test_histories(const struct backend *b)
@@ -297,7 +307,8 @@ static void test_histories(const struct backend *b)
 
 	open_or_bail(&c, b, &how);
 	run_whole(&c, &whole);
-	ok(whole.count[0][0].tiles_sel < whole.count[0][0].tiles_total && case_largest_error(&whole) > 0,
+	ok(whole.count[0][0].tiles_sel < whole.count[0][0].tiles_total &&
+		   case_largest_error(&whole) > 0,
 	   "%s: the sparse method leaves blocks out", b->name);
 	c.backend->drop(c.self, 0);
 	for (int i = 0; i < 3; i++)
@@ -337,9 +348,10 @@ static void test_captures(const struct backend *b, double tolerance)
 	ok(case_same_counts(&tiled, &pre) && case_distance(&tiled, &pre) <= tolerance,
 	   "%s: tiling equals a capture that repeats itself", b->name);
 	/* Two roundings instead of one: blocks at the threshold may change sides. */
-	result_of(b, &(struct case_how){ .method = SPARSE, .tile = true, .rope_applied = true }, &tiled_post);
-	ok(case_distance(&tiled_post, &pre) < 0.1, "%s: tiling works after RoPE: off by %g", b->name,
-	   case_distance(&tiled_post, &pre));
+	result_of(b, &(struct case_how){ .method = SPARSE, .tile = true, .rope_applied = true },
+		  &tiled_post);
+	ok(case_distance(&tiled_post, &pre) < 0.1, "%s: tiling works after RoPE: off by %g",
+	   b->name, case_distance(&tiled_post, &pre));
 }
 
 static void test_errors(const struct backend *b)
@@ -355,8 +367,8 @@ static void test_errors(const struct backend *b)
 	ok(c.backend->run(c.self, &(struct batch){ .entry = &past, .n = 1 }, &cost, &err) != AR_OK,
 	   "%s: positions past the longest request are refused", b->name);
 	c.backend->drop(c.self, 0);
-	is_int(c.backend->run(c.self, &(struct batch){ .entry = many, .n = 2 }, &cost, &err), AR_USAGE,
-	       "%s: so are more tokens than a batch can have", b->name);
+	is_int(c.backend->run(c.self, &(struct batch){ .entry = many, .n = 2 }, &cost, &err),
+	       AR_USAGE, "%s: so are more tokens than a batch can have", b->name);
 	is_int(cost.cost_ns, 77, "%s: a failure leaves the cost alone", b->name);
 	case_close(&c);
 }

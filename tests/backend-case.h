@@ -11,8 +11,8 @@ enum { CASE_HEADS = 4, CASE_KV_HEADS = 2, CASE_RUN_LAYERS = 2, CASE_REQ = 3, CAS
 struct case_how {
 	const char *method;
 	bool rope_applied;	/* capture after RoPE */
-	bool tile;		/* the file holds a third of the tokens, and they repeat; otherwise it
-				 * holds the same repetition in full */
+	bool tile;		/* the file holds a third of the tokens, and they repeat; else
+				 * it holds the same repetition in full */
 	bool decoder;		/* not --attention-only */
 	int n_experts;
 	struct prof *prof;
@@ -34,6 +34,9 @@ struct backend_case {
 enum ar_status case_open(struct backend_case *c, const struct backend *b,
 			 const struct case_how *how, struct ar_err *err);
 void case_close(struct backend_case *c);
+
+/* The backend's options at their defaults but for name (NULL: none), to be freed. */
+void *case_options(const struct backend *b, const char *name, const char *value);
 
 /* Run one batch; bails out on failure. */
 void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struct iter_cost *cost);

@@ -55,11 +55,13 @@ static void test_known(void)
 	reset();
 	for (int r = 0; r < ROWS; r++)
 		for (int i = 0; i < DIM; i++)
-			*at(a, r, 1, i) = *at(b, r, 1, i) = bf16_from_f32(i == 0 ? 3 : i == 1 ? 4 : 0);
+			*at(a, r, 1, i) = *at(b, r, 1, i) =
+				bf16_from_f32(i == 0 ? 3 : i == 1 ? 4 : 0);
 	*at(a, 0, 1, 1) = 0;
 	lse_a[0 * HEADS + 1] = lse_b[0 * HEADS + 1] - logf(2);
 	measure();
-	ok(fabs(acc[1].rel_l2 - 4 / sqrt(ROWS * 25.)) < 1e-12, "relative L2 is over all rows of a head");
+	ok(fabs(acc[1].rel_l2 - 4 / sqrt(ROWS * 25.)) < 1e-12,
+	   "relative L2 is over all rows of a head");
 	ok(fabs(acc[1].cosine - (ROWS - 1 + 0.6) / ROWS) < 1e-12, "the cosine is a mean over rows");
 	ok(acc[1].max_abs == 4, "the largest difference is an element's");
 	ok(fabs(acc[1].mass_recall - (ROWS - 0.5) / ROWS) < 1e-6, "mass is a mean over rows");

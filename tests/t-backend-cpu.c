@@ -34,12 +34,14 @@ static void test_misfit(void)
 	if (case_open(&c, &backend_cpu, &(struct case_how){ .method = "dense" }, &err))
 		bail_out("%s", err.msg);
 	c.model.q_heads = 3;
-	is_int(backend_cpu.open(&self, NULL, &c.env, &err), AR_DATA, "a capture of another model is refused");
+	is_int(backend_cpu.open(&self, NULL, &c.env, &err), AR_DATA,
+	       "a capture of another model is refused");
 	ok(!self, "without a backend");
 	c.model.q_heads = 2;
 	c.model.kv_heads = 1;
 	c.model.tp = 2;
-	is_int(backend_cpu.open(&self, NULL, &c.env, &err), AR_OK, "a capture of all ranks serves one of them");
+	is_int(backend_cpu.open(&self, NULL, &c.env, &err), AR_OK,
+	       "a capture of all ranks serves one of them");
 	backend_cpu.close(self);
 	c.model.q_heads = CASE_HEADS;
 	c.model.kv_heads = CASE_KV_HEADS;

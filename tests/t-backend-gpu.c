@@ -6,7 +6,7 @@
 
 #if HAVE_CUDA
 
-enum { N_OWN = 12 };
+enum { N_OWN = 17 };
 
 /* ---- against the references ---- */
 
@@ -16,9 +16,12 @@ static void run_both(const char *method, struct case_result *cpu, struct case_re
 	struct case_result *out[] = { cpu, gpu };
 
 	for (int i = 0; i < 2; i++) {
-		struct batch_entry e[] = { { .n_tok = 400 }, { .start = 400, .n_tok = 310, .emit = true },
+		struct batch_entry e[] = {
+			{ .n_tok = 400 },
+			{ .start = 400, .n_tok = 310, .emit = true },
 			{ .req = 1, .n_tok = 130 },
-			{ .req = 1, .start = 130, .n_tok = 1, .decode = true, .emit = true } };
+			{ .req = 1, .start = 130, .n_tok = 1, .decode = true, .emit = true }
+		};
 		struct iter_cost cost;
 		struct backend_case c;
 		struct ar_err err;
@@ -44,9 +47,10 @@ static void test_agreement(void)
 		struct case_result cpu, gpu;
 
 		run_both(method[i], &cpu, &gpu);
-		ok(case_same_counts(&cpu, &gpu), "%s: device and reference select the same", method[i]);
-		ok(case_distance(&cpu, &gpu) < 0.01, "%s: and are as far from dense: %g apart", method[i],
-		   case_distance(&cpu, &gpu));
+		ok(case_same_counts(&cpu, &gpu), "%s: device and reference select the same",
+		   method[i]);
+		ok(case_distance(&cpu, &gpu) < 0.01, "%s: and are as far from dense: %g apart",
+		   method[i], case_distance(&cpu, &gpu));
 	}
 }
 
@@ -102,10 +106,12 @@ static void check_trace(const struct iter_cost *cost)
 	is_int(kernels, (long long)cost->n_kernel, "every kernel has a phase");
 	is_int(cost->phase_kernels[PHASE_NONE], 0, "and it is known");
 	ok(core && cost->phase_kernels[PHASE_ATTEND] >= CASE_RUN_LAYERS &&
-	   cost->phase_kernels[PHASE_DECODE] >= CASE_RUN_LAYERS && cost->phase_kernels[PHASE_HEAD] >= 3,
+		   cost->phase_kernels[PHASE_DECODE] >= CASE_RUN_LAYERS &&
+		   cost->phase_kernels[PHASE_HEAD] >= 3,
 	   "a mixed batch has kernels of all phases");
 	ok(cost->busy_ns > 0 && cost->busy_ns <= cost->span_ns && cost->busy_ns <= sum &&
-	   cost->span_ns <= cost->event_ns + 20000, "busy is no more than the span, the span no more than "
+		   cost->span_ns <= cost->event_ns + 20000,
+	   "busy is no more than the span, the span no more than "
 	   "the time between the events");
 }
 
@@ -125,6 +131,43 @@ static void test_trace(struct prof *prof)
 	case_close(&c);
 }
 
+/* ---- the device ---- */
+
+static void test_device(void)
+{
+	void *opts = case_options(&backend_cuda, "device", "1000"), *self;
+	struct backend_case c;
+	const struct store_gpu *gpu;
+	struct ar_err err;
+
+	if (case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err))
+		bail_out("%s", err.msg);
+	gpu = c.backend->gpu(c.self);
+	ok(gpu->cc_major >= 8 && gpu->sm_count > 0 && gpu->mem_bytes > 0 && gpu->name[0] &&
+	   strlen(gpu->uuid) == 36, "the device is described: %s", gpu->name);
+	ok(c.backend->fit_blocks(c.self) > c.env.num_blocks, "blocks fit into what is free");
+	is_int(backend_cuda.open(&self, opts, &c.env, &err), AR_NODEV, "there is no device 1000");
+	case_close(&c);
+	free(opts);
+}
+
+static void test_too_large(void)
+{
+	void *opts = case_options(&backend_cuda, NULL, NULL), *self;
+	struct backend_case c;
+	struct ar_err err;
+
+	if (case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err) ||
+	    backend_cuda.open(&self, opts, &c.env, &err))
+		bail_out("%s", err.msg);
+	is_int(backend_cuda.start(self, (int64_t)1 << 26, &err), AR_CUDA,
+	       "a cache larger than the GPU is refused");
+	ok(strstr(err.msg, "lower --num-gpu-blocks"), "with what to do: %s", err.msg);
+	backend_cuda.close(self);
+	case_close(&c);
+	free(opts);
+}
+
 int main(void)
 {
 	struct prof *prof = NULL;
@@ -135,8 +178,8 @@ int main(void)
 	if (prof_open(&prof, &err))	/* before any call of CUDA */
 		diag("%s", err.msg);
 	if (!gpu_there()) {
-		is_int(case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err), AR_NODEV,
-		       "without a GPU the backend says so");
+		is_int(case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err),
+		       AR_NODEV, "without a GPU the backend says so");
 		case_close(&c);
 		skip(CASE_N_TEST + N_OWN - 1, "no usable GPU");
 		return done_testing();
@@ -145,6 +188,8 @@ int main(void)
 	test_agreement();
 	test_layers(0);
 	test_layers(16);
+	test_device();
+	test_too_large();
 	test_trace(prof);
 	prof_close(prof);
 	return done_testing();

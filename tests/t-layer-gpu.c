@@ -182,18 +182,22 @@ static void test_rope_cache(void)
 		layer = below(&r, c.n_layers);
 		q = both_new((size_t)(c.n_row * c.s.q_heads * c.s.head_dim) * sizeof(bf16_t));
 		k = both_new((size_t)(c.n_row * c.s.kv_heads * c.s.head_dim) * sizeof(bf16_t));
-		pk = both_new((size_t)(c.n_page * c.s.kv_heads * 128 * c.s.head_dim) * sizeof(bf16_t));
+		pk = both_new((size_t)(c.n_page * c.s.kv_heads * 128 * c.s.head_dim) *
+			      sizeof(bf16_t));
 		pv = both_new(pk.bytes);
 		memset(pk.host, 0xff, pk.bytes);
 		memset(pv.host, 0xff, pv.bytes);
 		host = (struct kv_cache){ pk.host, pv.host };
 		dev = (struct kv_cache){ pk.dev, pv.dev };
-		layer_rope_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, c.trig.host, q.host, k.host);
-		must_st(layer_rope(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, c.trig.dev, q.dev, k.dev,
-				   NULL, &err), &err);
+		layer_rope_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, c.trig.host, q.host,
+			       k.host);
+		must_st(layer_rope(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, c.trig.dev, q.dev,
+				   k.dev, NULL, &err),
+			&err);
 		rope &= equal(&q) && equal(&k);
 		layer_cache_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, k.host, &host);
-		must_st(layer_cache(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, k.dev, &dev, NULL, &err),
+		must_st(layer_cache(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, k.dev, &dev, NULL,
+				    &err),
 			&err);
 		cache &= equal(&pk) && equal(&pv);
 		both_free(&q);
@@ -211,7 +215,8 @@ static void test_rope_cache(void)
 static void test_trig(void)
 {
 	enum { HALF = 64, TURNS = 3000 };
-	struct both inv = both_new(HALF * sizeof(float)), trig = both_new(HALF * TURNS * 2 * sizeof(float));
+	struct both inv = both_new(HALF * sizeof(float)),
+		    trig = both_new(HALF * TURNS * 2 * sizeof(float));
 	struct ar_err err;
 	float *got;
 
@@ -221,7 +226,8 @@ static void test_trig(void)
 	layer_trig_ref(inv.host, HALF, TURNS, trig.host);
 	must_st(layer_trig(inv.dev, HALF, TURNS, trig.dev, NULL, &err), &err);
 	got = download(&trig);
-	is_f32(got, trig.host, HALF * TURNS * 2, 1e-7, 0, "the table of angles equals the reference");
+	is_f32(got, trig.host, HALF * TURNS * 2, 1e-7, 0,
+	       "the table of angles equals the reference");
 	free(got);
 	both_free(&inv);
 	both_free(&trig);
@@ -234,16 +240,19 @@ static void test_norm(void)
 	bool residual = true, norm = true;
 
 	for (int n = 0; n < CASES; n++) {
-		int rows = 1 + below(&r, 90), width = 8 * (1 + below(&r, 700)), n_add = below(&r, 4);
+		int rows = 1 + below(&r, 90), width = 8 * (1 + below(&r, 700)),
+		    n_add = below(&r, 4);
 		size_t size = (size_t)(rows * width);
 		struct both x = both_normal(size, &r), w = both_normal((size_t)width, &r);
 		struct both add = both_normal(size * (size_t)(n_add + 1), &r);
 		struct both y = both_new(size * sizeof(bf16_t));
 
-		layer_norm_ref(&(struct layer_norm_args){ x.host, add.host, n_add, w.host, y.host, rows,
-							  width, 1e-5f });
-		must_st(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev, rows,
-							      width, 1e-5f }, NULL, &err), &err);
+		layer_norm_ref(&(struct layer_norm_args){ x.host, add.host, n_add, w.host, y.host,
+							  rows, width, 1e-5f });
+		must_st(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev,
+							      rows, width, 1e-5f },
+				   NULL, &err),
+			&err);
 		residual &= equal(&x);
 		norm &= close_to(&y);
 		both_free(&x);
@@ -282,7 +291,8 @@ static void test_gather_argmax(void)
 	bool gather = true, argmax = true;
 
 	for (int n = 0; n < CASES; n++) {
-		int n_in = 1 + below(&r, 200), n_out = 1 + below(&r, 300), stride = 8 * (1 + below(&r, 500));
+		int n_in = 1 + below(&r, 200), n_out = 1 + below(&r, 300),
+		    stride = 8 * (1 + below(&r, 500));
 		int width = stride - below(&r, 8);
 		struct both in = both_normal((size_t)(n_in * stride), &r);
 		struct both index = both_new((size_t)n_out * sizeof(int32_t));
@@ -293,9 +303,11 @@ static void test_gather_argmax(void)
 		for (int i = 0; i < n_out; i++)
 			((int32_t *)index.host)[i] = below(&r, n_in);
 		upload(&index);
-		layer_gather_ref(in.host, n_in, by_index ? index.host : NULL, n_out, stride, out.host);
-		must_st(layer_gather(in.dev, n_in, by_index ? index.dev : NULL, n_out, stride, out.dev,
-				     NULL, &err), &err);
+		layer_gather_ref(in.host, n_in, by_index ? index.host : NULL, n_out, stride,
+				 out.host);
+		must_st(layer_gather(in.dev, n_in, by_index ? index.dev : NULL, n_out, stride,
+				     out.dev, NULL, &err),
+			&err);
 		gather &= equal(&out);
 		/* Normal bf16 values repeat often enough for ties at the top. */
 		layer_argmax_ref(in.host, n_in, width, stride, best.host);

@@ -40,7 +40,8 @@ static void test_trig(void)
 	worst = 0;
 	for (int t = 0; t < TURNS; t++)
 		for (int k = 0; k < HALF; k++)
-			worst = fmaxf(worst, fabsf(trig[(t * HALF + k) * 2] - (float)cos(t * inv[k])));
+			worst = fmaxf(worst,
+				      fabsf(trig[(t * HALF + k) * 2] - (float)cos(t * inv[k])));
 	ok(worst < 1e-5f, "the table holds the cosine of position times frequency");
 }
 
@@ -68,11 +69,12 @@ static void test_rope(void)
 	layer_rope_ref(&shape, seq, 1, row, 3, trig, q, k);
 	for (int r = 0; r < 3; r++) {
 		for (int h = 0; h < HEADS_Q; h++)
-			worst = fmax(worst, turn_error(head_of(row[r].seq, 1, h, row[r].tok), row[r].turn,
-						       q + (r * HEADS_Q + h) * DIM));
+			worst = fmax(worst, turn_error(head_of(row[r].seq, 1, h, row[r].tok),
+						       row[r].turn, q + (r * HEADS_Q + h) * DIM));
 		for (int h = 0; h < HEADS_KV; h++)
-			worst = fmax(worst, turn_error(head_of(row[r].seq, 1, HEADS_Q + h, row[r].tok),
-						       row[r].turn, k + (r * HEADS_KV + h) * DIM));
+			worst = fmax(worst,
+				     turn_error(head_of(row[r].seq, 1, HEADS_Q + h, row[r].tok),
+						row[r].turn, k + (r * HEADS_KV + h) * DIM));
 	}
 	ok(worst < 0.03, "rotation is the product with exp(i angle): off by %g", worst);
 	for (int h = 0; h < HEADS_Q; h++)
@@ -152,7 +154,8 @@ static void test_small(void)
 	layer_gather_ref(x, 3, index, 2, 8, picked);
 	ok(!memcmp(picked, x + 16, 16) && !memcmp(picked + 8, x, 16), "rows are gathered by index");
 	layer_gather_ref(x, 1, NULL, 2, 8, picked);
-	ok(!memcmp(picked, x, 16) && !memcmp(picked + 8, x, 16), "without index rows repeat in turn");
+	ok(!memcmp(picked, x, 16) && !memcmp(picked + 8, x, 16),
+	   "without index rows repeat in turn");
 
 	x[3] = x[7] = bf16_from_f32(100);
 	x[8] = x[12] = x[15] = bf16_from_f32(50);
@@ -173,8 +176,10 @@ static void test_fill(void)
 		sum += bf16_to_f32(a[i]);
 		sq += (double)bf16_to_f32(a[i]) * bf16_to_f32(a[i]);
 	}
-	ok(fabs(sum / N) < 0.01 && fabs(sqrt(sq / N) - 0.5) < 0.01, "the fill has the scale asked for");
-	ok(!memcmp(a + 100, b, (N - 100) * sizeof *a), "an element depends on seed plus index only");
+	ok(fabs(sum / N) < 0.01 && fabs(sqrt(sq / N) - 0.5) < 0.01,
+	   "the fill has the scale asked for");
+	ok(!memcmp(a + 100, b, (N - 100) * sizeof *a),
+	   "an element depends on seed plus index only");
 }
 
 int main(void)

@@ -46,7 +46,8 @@ static void test_pages(void)
 	is_int(pages_free(p), 0, "dropping a request without pages does nothing");
 	pages_close(p);
 	is_int(pages_open(&p, 0, 3, &err), AR_USAGE, "no pages are refused");
-	is_int(pages_open(&p, (int64_t)1 << 40, 3, &err), AR_USAGE, "and more than slots can number");
+	is_int(pages_open(&p, (int64_t)1 << 40, 3, &err), AR_USAGE,
+	       "and more than slots can number");
 	ok(!p, "there is nothing to close then");
 }
 
@@ -116,7 +117,8 @@ static void test_batch(void)
 	is_int(r.prefill.n_req, 2, "two of its entries are chunks");
 	ok(r.prefill.row0[0] == 0 && r.prefill.row0[1] == 200 && r.prefill.row0[2] == 203,
 	   "rows are counted up");
-	ok(r.prefill.ctx[0] == 130 && r.prefill.ctx[1] == 0, "the context is where the chunk starts");
+	ok(r.prefill.ctx[0] == 130 && r.prefill.ctx[1] == 0,
+	   "the context is where the chunk starts");
 	ok(r.prefill.qblk0[1] == 2 && r.prefill.qblk0[2] == 3 && r.prefill.n_qblk == 3,
 	   "rows 130 ... 329 touch two blocks of the grid, not three");
 	ok(r.prefill.page0[1] == 3 && r.prefill.page0[2] == 4, "pages until the end of the chunk");
@@ -124,7 +126,8 @@ static void test_batch(void)
 	   r.prefill.page[3] == pages_of(p, 2)[0], "in the order of positions");
 	is_int(r.prefill.max_kv_blk, 3, "the largest request has three blocks");
 	is_int(r.prefill.mask_words, 1, "whose mask is one word");
-	ok(r.prefill.last[0] == 1 && r.prefill.last[1] == 0, "the chunk a token comes out of is the last");
+	ok(r.prefill.last[0] == 1 && r.prefill.last[1] == 0,
+	   "the chunk a token comes out of is the last");
 	ok(r.decode.n_req == 1 && r.decode.n_row == 1 && r.decode.ctx[0] == 256 &&
 	   r.decode.max_kv_blk == 3, "the decode row stands on 256 tokens in three blocks");
 	ok(r.n_emit == 2 && r.emit[0] == 199 && r.emit[1] == 203, "tokens come out of last rows");
@@ -163,7 +166,8 @@ static void test_refusals(void)
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "and turns without a table");
 	source.n_turn = MAX_LEN;
 	e.bytes = 1000;
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "a block that is too small is seen");
+	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE,
+	       "a block that is too small is seen");
 	rows_env_close(&e, p);
 }
 
@@ -175,7 +179,8 @@ static void test_missing(void)
 
 	if (pages_open(&p, 10, 1, &err))
 		bail_out("%s", err.msg);
-	ok(rows_missing(p, &e, 200, &piece) && piece.start == 0 && piece.n_tok == 200 && !piece.emit,
+	ok(rows_missing(p, &e, 200, &piece) && piece.start == 0 && piece.n_tok == 200 &&
+		   !piece.emit,
 	   "a prefix that was never computed here is missing");
 	is_int(pages_grow(p, 0, 200, &err), AR_OK, "after the first piece");
 	ok(rows_missing(p, &e, 200, &piece) && piece.start == 200 && piece.n_tok == 100,
@@ -195,9 +200,13 @@ static size_t random_batch(struct batch_entry *entry, struct rng *r)
 		if (rng_below(r, 4)) {
 			bool decode = rng_below(r, 3) == 0;
 
-			entry[n++] = (struct batch_entry){ .req = q, .start = (uint32_t)rng_below(r, 3000),
+			entry[n++] = (struct batch_entry){
+				.req = q,
+				.start = (uint32_t)rng_below(r, 3000),
 				.n_tok = decode ? 1 : 1 + (uint32_t)rng_below(r, MAX_ROW / N_REQ),
-				.decode = decode, .emit = rng_below(r, 2) };
+				.decode = decode,
+				.emit = rng_below(r, 2)
+			};
 		}
 	return n;
 }
