@@ -35,3 +35,9 @@ tests_t_layer_SOURCES = tests/t-layer.c
 tests_t_layer_LDADD = $(TEST_LIBS)
 tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c tests/need-gpu.h
 tests_t_layer_gpu_LDADD = $(TEST_LIBS)
+libattnreplay_a_SOURCES += \
+  kernels/cuda.h kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h \
+  kernels/selectors/none.c kernels/selectors/selectors.c kernels/union.c
+if HAVE_CUDA
+libattnreplay_a_SOURCES += kernels/selectors/flashprefill_cuda.cu kernels/union_cuda.cu
+endif

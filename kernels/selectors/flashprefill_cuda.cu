@@ -1,0 +1,408 @@
+/*
+ * FlashPrefill's selection on the device; the rule is in flashprefill.c.  Three kernels:
+ *
+ *   mean    grid (query block, KV head): the mean key of the page that the query block
+ *           covers, which are just the pages the chunk touches.  One thread per two
+ *           elements, tokens in order, so that the bits equal the reference's.
+ *   score   grid (query block, query head): (max, sum) over the block's rows of every key
+ *           block, float2 [query block][head][max_kv_blk] in work.
+ *   mask    the same grid: one maximum, weights, threshold, bit words.
+ *
+ * Score is a product of 128 query rows with up to 2^16 mean keys: 1/128 of the products that
+ * dense attention needs for Q K^T.  Because the result is reduced over rows, warps split
+ * the key blocks, not the rows: each warp keeps 16 mean keys in registers and streams
+ * all rows from shared memory past them, so the running (max, sum) of a column stays in one
+ * warp and is combined across lanes only once, at the end.
+ *
+ *   registers   keys 2 x 8 x 4 B x D/32 = 32 (D 128), accumulators 2 x 2 x 4 = 16, rows 8,
+ *               (max, sum) 8: two blocks of 256 threads a SM
+ *   shared      128 x (D + 8) x 2 B = 34 KiB; padded by 16 B so that the eight rows of
+ *               an ldmatrix fall into different banks
+ *   per step    2 ldmatrix.x4 feed 4 mma: 8 KiB of multiply-adds per 1 KiB read
+ *
+ * A mean key's elements go to the mma's k index in the order in which 16-byte loads bring
+ * them; the query rows are stored in the same order (see load_rows).
+ */
+#include "config.h"
+#include "kernels/selectors/flashprefill.h"
+
+#include <cfloat>
+#include <cmath>
+#include <cuda_bf16.h>
+
+#include "kernels/cuda.h"
+
+static constexpr int BLOCK = 128;	// tokens of a page, rows of a query block
+static constexpr int WARPS = 8;
+static constexpr int SLAB = 16;		// mean keys a warp holds
+static constexpr int STEP = 32;		// rows between updates of (max, sum)
+
+struct rule {
+	float alpha;
+	int sink, window, last_n, dense_first;
+};
+
+/* ---- device primitives ---- */
+
+// PTX ISA, "ldmatrix": four 8x8 matrices, lanes 8i..8i+7 give the rows of matrix i.
+static __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void *shared)
+{
+	uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
+
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+
+// PTX ISA, "mma", .m16n8k16 with bf16 operands: c += a b.
+static __device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+						uint32_t b1)
+{
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+		     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// PTX ISA, "ex2.approx": 2^x, relative error 2^-22.
+static __device__ __forceinline__ float ex2(float x)
+{
+	float y;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+/* ---- where a query block stands ---- */
+
+struct qblk {
+	int req;
+	int blk;	// absolute block
+	int lo, hi;	// rows [lo, hi) of the block are the chunk's
+	int row;	// batch row of the block's row 0; negative rows are never read
+	int n_seen;	// blocks [0, n_seen) have a score
+};
+
+static __device__ struct qblk locate(const struct attn_batch &b, int at)
+{
+	struct qblk s;
+	int r = 0, above = b.n_req;
+
+	while (above - r > 1) {		// the last request with qblk0[r] <= at
+		int mid = (r + above) / 2;
+
+		if (b.qblk0[mid] <= at)
+			r = mid;
+		else
+			above = mid;
+	}
+	int ctx = b.ctx[r], end = ctx + b.row0[r + 1] - b.row0[r];
+
+	s.req = r;
+	s.blk = ctx / BLOCK + at - b.qblk0[r];
+	s.lo = max(ctx - s.blk * BLOCK, 0);
+	s.hi = min(end - s.blk * BLOCK, BLOCK);
+	s.row = b.row0[r] + s.blk * BLOCK - ctx;
+	s.n_seen = s.blk + (s.hi == BLOCK);
+	return s;
+}
+
+/* ---- mean ---- */
+
+static __global__ void __launch_bounds__(64)
+flashprefill_mean(struct attn_batch b, const bf16_t *__restrict__ k, bf16_t *__restrict__ mean)
+{
+	const struct qblk s = locate(b, blockIdx.x);
+	const int pairs = b.shape.head_dim / 2;
+	const size_t at = (size_t)b.page[b.page0[s.req] + s.blk] * b.shape.kv_heads + blockIdx.y;
+	const __nv_bfloat162 *src = (const __nv_bfloat162 *)k + at * BLOCK * pairs + threadIdx.x;
+	float2 sum = make_float2(0, 0);
+
+#pragma unroll 16
+	for (int t = 0; t < s.hi; t++) {
+		float2 x = __bfloat1622float2(src[t * pairs]);
+
+		sum.x += x.x;
+		sum.y += x.y;
+	}
+	((__nv_bfloat162 *)mean)[at * pairs + threadIdx.x] =
+		__floats2bfloat162_rn(sum.x / (float)s.hi, sum.y / (float)s.hi);
+}
+
+/* ---- score ---- */
+
+template <int D>
+struct score_smem {
+	bf16_t q[BLOCK][D + 8];
+};
+static_assert(sizeof(struct score_smem<128>) <= 48 * 1024, "static shared memory");
+
+// Rows of one head to shared memory, rows outside of the chunk as zeros.  Within each 32
+// elements, 16-byte piece c takes the c-th pair of elements of each of the four
+// 16-byte pieces of the source: a lane that loads piece t of a mean key then holds
+// the pairs that mma expects of it in two consecutive k steps.
+template <int D>
+static __device__ void load_rows(bf16_t (&rows)[BLOCK][D + 8], const struct qblk &s,
+				 const bf16_t *__restrict__ q, int q_heads, int head)
+{
+	for (int i = threadIdx.x; i < BLOCK * D / 32; i += WARPS * 32) {
+		const int row = i / (D / 32), d = i % (D / 32) * 32;
+		uint4 v[4] = {};
+
+		if (row >= s.lo && row < s.hi) {
+			const uint4 *src = (const uint4 *)(q + ((size_t)(s.row + row) * q_heads + head) * D + d);
+
+			for (int c = 0; c < 4; c++)
+				v[c] = src[c];
+		}
+		uint4 *dst = (uint4 *)&rows[row][d];
+
+		dst[0] = make_uint4(v[0].x, v[1].x, v[2].x, v[3].x);
+		dst[1] = make_uint4(v[0].y, v[1].y, v[2].y, v[3].y);
+		dst[2] = make_uint4(v[0].z, v[1].z, v[2].z, v[3].z);
+		dst[3] = make_uint4(v[0].w, v[1].w, v[2].w, v[3].w);
+	}
+}
+
+// Lane 4g + t takes elements 8t..8t+7 of each 32 of the mean keys first + g and first + 8 + g.
+template <int D>
+static __device__ __forceinline__ void load_keys(uint4 (&key)[2][D / 32], const struct attn_batch &b,
+						 const struct qblk &s, int first, int kv_head,
+						 const bf16_t *__restrict__ mean)
+{
+	const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+
+#pragma unroll
+	for (int n = 0; n < 2; n++) {
+		const int j = first + n * 8 + g;
+
+		if (j < s.n_seen) {
+			const size_t page = b.page[b.page0[s.req] + j];
+			const bf16_t *src = mean + (page * b.shape.kv_heads + kv_head) * D + t * 8;
+
+#pragma unroll
+			for (int c = 0; c < D / 32; c++)
+				key[n][c] = *(const uint4 *)(src + c * 32);
+		} else {
+#pragma unroll
+			for (int c = 0; c < D / 32; c++)
+				key[n][c] = make_uint4(0, 0, 0, 0);
+		}
+	}
+}
+
+// acc[i][n]: rows row + 16 i .. + 15 against mean keys 8 n .. + 7 of the slab.
+template <int D>
+static __device__ __forceinline__ void multiply(float (&acc)[2][2][4], const bf16_t (&rows)[BLOCK][D + 8],
+						int row, const uint4 (&key)[2][D / 32])
+{
+	const int lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int k = 0; k < D / 16; k++) {
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			uint32_t a[4];
+
+			ldmatrix_x4(a, &rows[row + 16 * i + lane % 16][k * 16 + lane / 16 * 8]);
+#pragma unroll
+			for (int n = 0; n < 2; n++) {
+				const uint4 &b = key[n][k / 2];
+
+				mma_bf16(acc[i][n], a, k % 2 ? b.z : b.x, k % 2 ? b.w : b.y);
+			}
+		}
+	}
+}
+
+struct peak {		// of the rows seen so far: largest logit, sum of 2^(logit - max)
+	float max, sum;
+};
+
+static __device__ __forceinline__ void peak_merge(struct peak &p, float max, float sum)
+{
+	const float m = fmaxf(p.max, max);
+
+	p.sum = p.sum * ex2(p.max - m) + sum * ex2(max - m);
+	p.max = m;
+}
+
+static __device__ __forceinline__ bool sees(const struct qblk &s, int row, int j)
+{
+	return row >= s.lo && row < s.hi && (j < s.blk || (j == s.blk && row == BLOCK - 1));
+}
+
+// Take 32 rows of products into the four columns of this lane.  masked: some rows lie outside of
+// the chunk or do not see some of the keys.  max starts at -FLT_MAX, not -inf, so that
+// the differences below are never inf - inf.
+static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2], const float (&acc)[2][2][4],
+						   const struct qblk &s, int row, int first, float scale,
+						   bool masked)
+{
+	const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+
+#pragma unroll
+	for (int n = 0; n < 2; n++)
+#pragma unroll
+		for (int c = 0; c < 2; c++) {
+			float x[4], m = p[n][c].max, sum = 0;
+
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				x[i] = acc[i / 2][n][i % 2 * 2 + c] * scale;
+				if (masked && !sees(s, row + 8 * i + g, first + 8 * n + 2 * t + c))
+					x[i] = -INFINITY;
+				m = fmaxf(m, x[i]);
+			}
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				sum += ex2(x[i] - m);
+			p[n][c].sum = p[n][c].sum * ex2(p[n][c].max - m) + sum;
+			p[n][c].max = m;
+		}
+}
+
+// Combine the eight lanes that share a column and write the slab's columns.
+static __device__ __forceinline__ void store_peaks(struct peak (&p)[2][2], const struct qblk &s, int first,
+						   float2 *__restrict__ score)
+{
+	const int lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int n = 0; n < 2; n++)
+#pragma unroll
+		for (int c = 0; c < 2; c++) {
+			const int j = first + 8 * n + 2 * (lane % 4) + c;
+
+#pragma unroll
+			for (int d = 4; d < 32; d *= 2) {
+				float max = __shfl_xor_sync(~0u, p[n][c].max, d);
+				float sum = __shfl_xor_sync(~0u, p[n][c].sum, d);
+
+				peak_merge(p[n][c], max, sum);
+			}
+			if (lane < 4 && j < s.n_seen)
+				score[j] = make_float2(p[n][c].max, p[n][c].sum);
+		}
+}
+
+template <int D>
+static __global__ void __launch_bounds__(WARPS * 32, 2)
+flashprefill_score(struct attn_batch b, const bf16_t *__restrict__ q, const bf16_t *__restrict__ mean,
+		   float scale, float2 *__restrict__ score)
+{
+	__shared__ __align__(16) struct score_smem<D> smem;
+	const struct qblk s = locate(b, blockIdx.x);
+	const int head = blockIdx.y, kv_head = head / (b.shape.q_heads / b.shape.kv_heads);
+
+	load_rows<D>(smem.q, s, q, b.shape.q_heads, head);
+	__syncthreads();
+	score += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.max_kv_blk;
+	for (int first = threadIdx.x / 32 * SLAB; first < s.n_seen; first += WARPS * SLAB) {
+		struct peak p[2][2] = { { { -FLT_MAX, 0 }, { -FLT_MAX, 0 } },
+					{ { -FLT_MAX, 0 }, { -FLT_MAX, 0 } } };
+		uint4 key[2][D / 32];
+
+		load_keys<D>(key, b, s, first, kv_head, mean);
+		for (int row = s.lo / STEP * STEP; row < s.hi; row += STEP) {
+			const bool masked = row < s.lo || row + STEP > s.hi || first + SLAB > s.blk;
+			float acc[2][2][4] = {};
+
+			multiply<D>(acc, smem.q, row, key);
+			reduce_rows(p, acc, s, row, first, scale, masked);
+		}
+		store_peaks(p, s, first, score);
+	}
+}
+
+/* ---- mask ---- */
+
+// The largest x of the thread block, in every thread.
+static __device__ float block_max(float x, float (&part)[WARPS])
+{
+	for (int d = 16; d; d /= 2)
+		x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
+	__syncthreads();	// the last use of part is over
+	if (threadIdx.x % 32 == 0)
+		part[threadIdx.x / 32] = x;
+	__syncthreads();
+	for (int w = 0; w < WARPS; w++)
+		x = fmaxf(x, part[w]);
+	return x;
+}
+
+static __global__ void __launch_bounds__(WARPS * 32)
+flashprefill_mask(struct attn_batch b, struct rule rule, const float2 *__restrict__ score,
+		  uint32_t *__restrict__ mask)
+{
+	__shared__ float part[WARPS];
+	const struct qblk s = locate(b, blockIdx.x);
+	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
+	const int n_blk = (b.ctx[s.req] + b.row0[s.req + 1] - b.row0[s.req] + BLOCK - 1) / BLOCK;
+	const bool open = (rule.dense_first && !b.ctx[s.req]) ||
+			  (b.last[s.req] && s.blk >= n_blk - rule.last_n);
+	float top = -INFINITY, least = 0;
+
+	score += row * b.max_kv_blk;
+	for (int j = threadIdx.x; j < s.n_seen; j += WARPS * 32)
+		top = fmaxf(top, score[j].x);
+	top = block_max(top, part);
+	for (int j = threadIdx.x; j < s.n_seen; j += WARPS * 32)
+		least = fmaxf(least, score[j].y * ex2(score[j].x - top));
+	least = rule.alpha * block_max(least, part);
+	for (int word = threadIdx.x / 32; word < b.mask_words; word += WARPS) {
+		const int j = word * 32 + threadIdx.x % 32;
+		const float w = j < s.n_seen ? score[j].y * ex2(score[j].x - top) : 0;
+		const bool keep = j <= s.blk &&
+				  (open || w >= least || j < rule.sink || s.blk - j < rule.window);
+		const uint32_t bits = __ballot_sync(~0u, keep);
+
+		if (threadIdx.x % 32 == 0)
+			mask[row * b.mask_words + word] = bits;
+	}
+}
+
+/* ---- launch ---- */
+
+size_t flashprefill_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
+{
+	return (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads * l->max_kv_blk * sizeof(float2);
+}
+
+static enum ar_status launch(const struct attn_batch *b, const struct rule *rule, const bf16_t *q,
+			     const bf16_t *k, bf16_t *mean, uint32_t *mask, float2 *score,
+			     cudaStream_t stream, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	const float scale = (float)(1.4426950408889634 / sqrt((double)s->head_dim));
+	const dim3 grid(b->n_qblk, s->q_heads);
+	enum ar_status st = AR_OK;
+
+	flashprefill_mean<<<dim3(b->n_qblk, s->kv_heads), s->head_dim / 2, 0, stream>>>(*b, k, mean);
+	CU_LAUNCHED();
+	if (s->head_dim == 64)
+		flashprefill_score<64><<<grid, WARPS * 32, 0, stream>>>(*b, q, mean, scale, score);
+	else
+		flashprefill_score<128><<<grid, WARPS * 32, 0, stream>>>(*b, q, mean, scale, score);
+	CU_LAUNCHED();
+	flashprefill_mask<<<grid, WARPS * 32, 0, stream>>>(*b, *rule, score, mask);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *param, const bf16_t *q,
+				    const struct kv_cache *kv, void *state, uint32_t *mask,
+				    void *work, void *stream, struct ar_err *err)
+{
+	const struct flashprefill *p = (const struct flashprefill *)param;
+	const struct attn_shape *s = &b->shape;
+	struct rule rule = { (float)p->alpha, (int)p->sink, (int)p->window, (int)p->last_n,
+			     p->dense_first };
+
+	if (s->page_tok != BLOCK || (s->head_dim != 64 && s->head_dim != 128))
+		return ar_fail(err, AR_USAGE, "flashprefill on CUDA wants blocks of 128 tokens and heads of "
+			       "64 or 128, not %d and %d", s->page_tok, s->head_dim);
+	if (!b->n_qblk)
+		return AR_OK;
+	return launch(b, &rule, q, kv->k, (bf16_t *)state, mask, (float2 *)work, (cudaStream_t)stream, err);
+}
