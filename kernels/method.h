@@ -54,6 +54,11 @@ struct selection_count {
 	int64_t exec_total, exec_sel;	/* causal (query row, key) pairs of all blocks, chunk included */
 };
 
+/* Count request 0 from its masks and, under a union, its tables; both on the host, both NULL
+ * for a dense method.  b: on the host; count: [kv_heads]. */
+void method_count(const struct method *m, const struct attn_batch *b, const uint32_t *mask,
+		  const uint32_t *table, struct selection_count *count);
+
 /* Reference: select, union, lists, attend.  state as in selector.h (NULL when the selector
  * keeps none).  count: [kv_heads] of request 0, or NULL. */
 enum ar_status method_ref(const struct method *m, const struct attn_batch *b, const bf16_t *q,
