@@ -36,8 +36,8 @@ tests_t_layer_LDADD = $(TEST_LIBS)
 tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c tests/need-gpu.h
 tests_t_layer_gpu_LDADD = $(TEST_LIBS)
 libattnreplay_a_SOURCES += \
-  kernels/cuda.h kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h \
+  kernels/cuda.h kernels/method.c kernels/method_parse.c kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h \
   kernels/selectors/none.c kernels/selectors/selectors.c kernels/union.c
 if HAVE_CUDA
-libattnreplay_a_SOURCES += kernels/selectors/flashprefill_cuda.cu kernels/union_cuda.cu
+libattnreplay_a_SOURCES += kernels/method_device.c kernels/selectors/flashprefill_cuda.cu kernels/union_cuda.cu
 endif
