@@ -41,3 +41,12 @@ libattnreplay_a_SOURCES += \
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/method_device.c kernels/selectors/flashprefill_cuda.cu kernels/union_cuda.cu
 endif
+
+SELECT_CASE = tests/select-case.c tests/select-case.h
+FAULT_LINK = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
+             -Wl,--wrap=strdup,--wrap=strndup
+
+check_PROGRAMS += tests/t-select
+tests_t_select_SOURCES = tests/t-select.c tests/alloc-fault.h $(SELECT_CASE)
+tests_t_select_LDADD   = $(TEST_LIBS)
+tests_t_select_LDFLAGS = $(FAULT_LINK)
