@@ -50,3 +50,10 @@ check_PROGRAMS += tests/t-select
 tests_t_select_SOURCES = tests/t-select.c tests/alloc-fault.h $(SELECT_CASE)
 tests_t_select_LDADD   = $(TEST_LIBS)
 tests_t_select_LDFLAGS = $(FAULT_LINK)
+
+check_PROGRAMS += tests/t-method
+tests_t_method_SOURCES = tests/t-method.c tests/alloc-fault.h $(SELECT_CASE)
+tests_t_method_LDADD   = $(TEST_LIBS)
+tests_t_method_LDFLAGS = $(FAULT_LINK)
+
+dist_check_SCRIPTS += tests/t-methods.sh

@@ -1,3 +1,4 @@
 /* The subcommands, in the order of --help. */
 CMD(run)
 CMD(trace)
+CMD(methods)

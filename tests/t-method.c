@@ -1,0 +1,350 @@
+/* Methods: their spellings, and that the stages fit together. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/method.h"
+#include "tests/alloc-fault.h"
+#include "tests/select-case.h"
+#include "tests/tap.h"
+
+/* ---- spellings ---- */
+
+#define FP(alpha, exec, sink, u, window)                                                  \
+	"{\"alpha\":" alpha ",\"dense-first\":true,\"exec\":\"" exec "\",\"last-n\":0,"   \
+	"\"select\":\"flashprefill\",\"sink\":" sink ",\"union\":\"" u "\",\"window\":" window "}"
+
+static const struct {
+	const char *text, *params;
+} spellings[] = {
+	{ "dense", "{\"exec\":\"paged\",\"select\":\"none\",\"union\":\"none\"}" },
+	{ "select=none/exec=blocksparse", "{\"exec\":\"blocksparse\",\"select\":\"none\",\"union\":\"none\"}" },
+	{ "flashprefill", FP("0.01", "blocksparse", "2", "none", "4") },
+	{ "compact-fp", FP("0.06", "paged", "2", "group", "4") },
+	{ "compact-fp:alpha=0.12", FP("0.12", "paged", "2", "group", "4") },
+	{ "compact-fp:alpha=0.12,union=sub-group", FP("0.12", "paged", "2", "sub-group", "4") },
+	{ "compact-fp:sink=1,sink=3", FP("0.06", "paged", "3", "group", "4") },
+	{ "flashprefill:union=q-block,exec=paged,window=1", FP("0.01", "paged", "2", "q-block", "1") },
+	{ "select=flashprefill,alpha=0.06/union=group/exec=paged", FP("0.06", "paged", "2", "group", "4") },
+	{ "select=flashprefill/exec=blocksparse", FP("0.01", "blocksparse", "2", "none", "4") },
+};
+
+#define SPELLED "want one of dense, flashprefill, compact-fp, or select=NAME/union=NAME/exec=NAME"
+static const struct {
+	const char *text, *msg;
+} mistakes[] = {
+	{ "", "unknown method '': " SPELLED },
+	{ "densest", "unknown method 'densest': " SPELLED },
+	{ "alpha=1", "unknown method 'alpha=1': " SPELLED },
+	{ "dense:", "'': want NAME=VALUE" },
+	{ "compact-fp:alpha", "'alpha': want NAME=VALUE" },
+	{ "compact-fp:alpha=", "'alpha=': want NAME=VALUE" },
+	{ "compact-fp:=1", "'=1': want NAME=VALUE" },
+	{ "compact-fp:alpha=2", "alpha '2': want a number from 0 to 1" },
+	{ "compact-fp:alpha=x", "alpha 'x': want a number from 0 to 1" },
+	{ "compact-fp:window=0", "window '0': want an integer from 1 to 65536" },
+	{ "compact-fp:dense-first=yes", "dense-first 'yes': want 0 or 1" },
+	{ "compact-fp:beta=1", "unknown parameter 'beta': selector 'flashprefill' has "
+	  "alpha, sink, window, last-n, dense-first" },
+	{ "dense:alpha=1", "unknown parameter 'alpha': selector 'none' has none" },
+	{ "select=foo/exec=paged", "unknown selector 'foo': want one of none, flashprefill" },
+	{ "select=none/union=foo/exec=paged", "unknown union 'foo': want one of none, q-block, sub-group, group" },
+	{ "select=none/exec=foo", "unknown executor 'foo': want one of paged, blocksparse" },
+	{ "select=none", "no executor: add /exec=NAME" },
+	{ "compact-fp:select=none", "select is given already: write the whole composition instead" },
+	{ "dense:union=group", "selector 'none' keeps every block, so there is nothing to unite: use union=none" },
+	{ "select=flashprefill/exec=paged", "executor 'paged' takes all blocks, a table per head group, but "
+	  "select=flashprefill with union=none gives a list per query block and head: use another union or executor" },
+	{ "compact-fp:exec=blocksparse", "executor 'blocksparse' takes all blocks, a list per query block and head, "
+	  "but select=flashprefill with union=group gives a table per head group: use another union or executor" },
+};
+
+static void test_spellings(void)
+{
+	for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+		struct method *m;
+		struct ar_err err = { 0 };
+
+		if (method_parse(&m, spellings[i].text, &err))
+			diag("%s", err.msg);
+		is_str(m ? m->params : NULL, spellings[i].params, "%s", spellings[i].text);
+		if (m && strcmp(m->name, spellings[i].text))
+			bail_out("the name is not what was written");
+		method_free(m);
+	}
+	for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+		struct method *m = (struct method *)1;
+		struct ar_err err = { 0 };
+		char want[512];
+		enum ar_status st = method_parse(&m, mistakes[i].text, &err);
+
+		snprintf(want, sizeof want, "method '%s': %s", mistakes[i].text, mistakes[i].msg);
+		is_str(st == AR_USAGE && !m ? err.msg : "accepted", want, "'%s' is refused", mistakes[i].text);
+	}
+	for (const struct method_name *n = method_names; n->name; n++) {
+		struct method *a = NULL, *b = NULL;
+		struct ar_err err = { 0 };
+
+		ok(!method_parse(&a, n->name, &err) && !method_parse(&b, n->spec, &err) &&
+		   !strcmp(a->params, b->params), "%s is its composition", n->name);
+		method_free(a);
+		method_free(b);
+	}
+	method_free(NULL);
+}
+
+/* ---- lists of methods ---- */
+
+static const struct {
+	const char *text, *parts;	/* joined by '|' */
+} splits[] = {
+	{ "dense", "dense" },
+	{ "dense,compact-fp", "dense|compact-fp" },
+	{ "dense,compact-fp:alpha=0.06,window=4", "dense|compact-fp:alpha=0.06,window=4" },
+	{ "compact-fp:alpha=0.06,window=4,dense", "compact-fp:alpha=0.06,window=4|dense" },
+	{ "compact-fp:union=sub-group,alpha=0.1,flashprefill:sink=1", "compact-fp:union=sub-group,alpha=0.1|flashprefill:sink=1" },
+	{ "select=flashprefill,alpha=0.1/exec=blocksparse,select=none/exec=paged,dense",
+	  "select=flashprefill,alpha=0.1/exec=blocksparse|select=none/exec=paged|dense" },
+};
+
+static void free_all(char **v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(v[i]);
+	free(v);
+}
+
+static void test_splits(void)
+{
+	static const char *const empty[] = { "", "dense,", ",dense", "dense,,flashprefill" };
+	struct ar_err err = { 0 };
+
+	for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+		char got[256] = "", **v = NULL;
+		size_t n = 0;
+
+		if (method_split(splits[i].text, &v, &n, &err))
+			diag("%s", err.msg);
+		for (size_t k = 0; k < n; k++) {
+			strcat(got, k ? "|" : "");
+			strcat(got, v[k]);
+		}
+		is_str(got, splits[i].parts, "the methods of '%s'", splits[i].text);
+		free_all(v, n);
+	}
+	for (size_t i = 0; i < sizeof empty / sizeof *empty; i++) {
+		char want[64], **v = NULL;
+		size_t n = 0;
+		enum ar_status st = method_split(empty[i], &v, &n, &err);
+
+		snprintf(want, sizeof want, "empty method name in '%s'", empty[i]);
+		is_str(st == AR_USAGE && !v ? err.msg : "accepted", want, "'%s' is refused", empty[i]);
+	}
+}
+
+/* ---- stages ---- */
+
+static const float example_k[14][2] = {
+	{ 2, 0 }, { 2, 0 }, { 0, 4 }, { 0, 4 }, { 4, -2 }, { 0, 2 }, { -3, 0 }, { -5, 0 },
+	{ 0, -1 }, { 0, -1 }, { 1, 1 }, { 1, 1 }, { 1, -1 }, { 1, -1 }
+};
+static const float example_q[4][2][2] = {	/* [row][head] */
+	{ { 2, 0 }, { 0, 2 } }, { { 2, 0 }, { 0, 2 } }, { { 0, -2 }, { -2, 0 } }, { { 2, 0 }, { -2, 0 } }
+};
+#define EXAMPLE_PARAMS ":alpha=0.30,sink=1,window=1"
+static const struct {
+	const char *method;
+	float out[2][4];		/* [head][row] */
+} example_out[] = {
+	{ "dense", { { 3.736581f, 3.826211f, 6.103889f, 4.035125f },
+		     { 2.634018f, 2.691163f, 6.939775f, 6.940951f } } },
+	{ "flashprefill" EXAMPLE_PARAMS, { { 3.714782f, 3.805778f, 5.124460f, 3.855740f },
+					   { 2.546403f, 2.606075f, 6.944567f, 6.945747f } } },
+	{ "compact-fp" EXAMPLE_PARAMS, { { 3.707466f, 3.797999f, 5.333435f, 4.008826f },
+					 { 2.629245f, 2.686469f, 6.937280f, 6.938458f } } },
+};
+
+/* The value of key t is t, in both channels. */
+static void example(struct select_case *c)
+{
+	static const struct attn_shape shape = { .q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2 };
+	struct rng rng = { 1 };
+
+	case_make(c, &rng, shape, 1, (int[]){ 14 });
+	for (int t = 0; t < 14; t++)
+		for (int d = 0; d < 2; d++) {
+			c->kv.k[c->page[t / 2] * 4 + t % 2 * 2 + d] = bf16_from_f32(example_k[t][d]);
+			c->kv.v[c->page[t / 2] * 4 + t % 2 * 2 + d] = bf16_from_f32((float)t);
+		}
+	for (int t = 0; t < 4; t++)
+		for (int h = 0; h < 2; h++)
+			for (int d = 0; d < 2; d++)
+				c->all_q[((10 + t) * 2 + h) * 2 + d] = bf16_from_f32(example_q[t][h][d]);
+}
+
+/* The batch through method_ref: outputs as floats, owned by the caller. */
+static float *run(struct select_case *c, const char *name, struct selection_count *count)
+{
+	size_t n = (size_t)(c->b.n_row * c->b.shape.q_heads * c->b.shape.head_dim);
+	bf16_t *out = malloc(n * sizeof *out);
+	float *f = malloc(n * sizeof *f);
+	struct method *m;
+	struct ar_err err;
+
+	if (method_parse(&m, name, &err) ||
+	    method_ref(m, &c->b, c->q, &c->kv, c->state, out, NULL, count, &err))
+		bail_out("%s", err.msg);
+	if (method_plan(m, &c->b, NULL) <= 0)
+		bail_out("no tiles");
+	for (size_t i = 0; i < n; i++)
+		f[i] = bf16_to_f32(out[i]);
+	method_free(m);
+	free(out);
+	return f;
+}
+
+static void test_example(void)
+{
+	struct selection_count count;
+	struct select_case c;
+
+	example(&c);
+	case_cut(&c, (int[]){ 0 }, (int[]){ 10 });
+	free(run(&c, "flashprefill", NULL));	/* leaves the means of the cached blocks */
+	case_cut(&c, (int[]){ 10 }, (int[]){ 4 });
+	for (size_t i = 0; i < sizeof example_out / sizeof *example_out; i++) {
+		float *got = run(&c, example_out[i].method, &count), want[16];
+
+		for (int k = 0; k < 16; k++)	/* [row][head][channel] */
+			want[k] = example_out[i].out[k / 2 % 2][k / 4];
+		is_f32(got, want, 16, 0, 1.0 / 256, "worked outputs of %s", example_out[i].method);
+		free(got);
+	}
+	ok(count.group_sel == 4 && count.group_total == 5 && count.tiles_sel == 8,
+	   "the counts come with the reference");
+	case_release(&c);
+}
+
+/* Fill the state by the whole prompts, then cut. */
+static void random_case(struct select_case *c, uint64_t seed)
+{
+	static const struct attn_shape shape = { .q_heads = 4, .kv_heads = 2, .head_dim = 16, .page_tok = 8 };
+	struct rng rng = { seed };
+
+	case_make(c, &rng, shape, 2, (int[]){ 203, 90 });
+	case_cut(c, (int[2]){ 0 }, c->len);
+	free(run(c, "flashprefill", NULL));
+	case_cut(c, (int[]){ 150, 33 }, (int[]){ 40, 57 });
+}
+
+static void test_alpha_zero(void)
+{
+	struct select_case c;
+	size_t n;
+
+	for (uint64_t seed = 0; seed < 3; seed++) {
+		float *dense, *group, *lists;
+
+		random_case(&c, seed);
+		n = (size_t)(c.b.n_row * c.b.shape.q_heads * c.b.shape.head_dim);
+		dense = run(&c, "dense", NULL);
+		group = run(&c, "compact-fp:alpha=0", NULL);
+		lists = run(&c, "flashprefill:alpha=0", NULL);
+		ok(!memcmp(dense, group, n * sizeof *dense), "with alpha 0 a union is dense to the last bit");
+		is_f32(lists, dense, n, 1e-2, 1e-2, "and lists are up to rounding");
+		free(dense);
+		free(group);
+		free(lists);
+		case_release(&c);
+	}
+}
+
+/* ---- failures ---- */
+
+static enum ar_status fake_ref(const struct attn_batch *b, int heads, const struct block_lists *lists,
+			       const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
+			       struct ar_err *err)
+{
+	(void)b, (void)heads, (void)lists, (void)q, (void)kv, (void)out, (void)lse;
+	return ar_fail(err, AR_IO, "from the executor");
+}
+
+static void test_failures(void)
+{
+	struct executor fake = { .ref = fake_ref };
+	struct select_case c;
+	struct method *m;
+	struct ar_err err;
+	bf16_t *out;
+
+	random_case(&c, 9);
+	out = malloc((size_t)(c.b.n_row * c.b.shape.q_heads * c.b.shape.head_dim) * sizeof *out);
+	if (method_parse(&m, "compact-fp", &err))
+		bail_out("%s", err.msg);
+	m->executor = &fake;
+	for (long k = 0;; k++) {
+		enum ar_status st;
+
+		fault_fired = false;
+		fault_in = k;
+		st = method_ref(m, &c.b, c.q, &c.kv, c.state, out, NULL, NULL, &err);
+		fault_in = -1;
+		if (!fault_fired) {
+			is_int(st, AR_IO, "an executor's failure is passed on");
+			break;
+		}
+		ok(st == AR_NOMEM, "allocation %ld of a selection fails cleanly", k);
+	}
+	method_free(m);
+	free(out);
+	case_release(&c);
+}
+
+static void test_no_memory(void)
+{
+	struct ar_err err;
+
+	for (long k = 0;; k++) {
+		struct method *m = (struct method *)1;
+		enum ar_status st;
+
+		fault_fired = false;
+		fault_in = k;
+		st = method_parse(&m, "compact-fp:alpha=0.1", &err);
+		fault_in = -1;
+		if (!fault_fired) {
+			method_free(m);
+			break;
+		}
+		ok(st == AR_NOMEM && !m, "allocation %ld of a parse fails cleanly", k);
+	}
+	for (long k = 0;; k++) {
+		char **v = NULL;
+		size_t n = 0;
+		enum ar_status st;
+
+		fault_fired = false;
+		fault_in = k;
+		st = method_split("dense,flashprefill", &v, &n, &err);
+		fault_in = -1;
+		if (!fault_fired) {
+			free_all(v, n);
+			break;
+		}
+		ok(st == AR_NOMEM && !v, "allocation %ld of a split fails cleanly", k);
+	}
+}
+
+int main(void)
+{
+	plan(0);
+	test_spellings();
+	test_splits();
+	test_example();
+	test_alpha_zero();
+	test_failures();
+	test_no_memory();
+	return done_testing();
+}

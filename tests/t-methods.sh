@@ -1,0 +1,38 @@
+#!/bin/sh
+# attnreplay methods: what it lists is what --method takes.
+. "$srcdir/tests/tap.sh"
+
+methods() { "$ATTNREPLAY" methods "$@"; }
+
+lists_all() {
+	methods >"$tmp/all" &&
+	for name in dense flashprefill compact-fp none q-block sub-group group paged blocksparse; do
+		grep -q "^  $name " "$tmp/all" || { echo "no $name"; return 1; }
+	done
+}
+
+# the composition printed for each name parses to what the name does
+compositions_hold() {
+	methods | sed -n '/^methods:/,/^$/p' | awk 'NF && /^  [a-z]/ { name = $1 } $1 == "is:" { print name, $2 }' \
+		>"$tmp/names"
+	[ -s "$tmp/names" ] || return 1
+	while read -r name spec; do
+		[ "$(methods "$name:exec=${spec##*exec=}")" = "$(methods "$spec")" ] || { echo "$name"; return 1; }
+	done <"$tmp/names"
+}
+
+fields() { methods flashprefill | grep -o '^ *[a-z][a-z-]*=[XN01|]*' | tr -d ' ' | tr '\n' ' '; }
+
+ok 'every method, selector, union and executor is listed' lists_all
+ok 'a name prints the same as its composition'            compositions_hold
+is 'a selector lists its parameters' "$(fields)" 'alpha=X sink=N window=N last-n=N dense-first=0|1 '
+is 'ranges and defaults are those of the table' \
+	"$(methods flashprefill | grep -c -e '(0 to 1; default 0.01)' -e '(1 to 65536; default 4)')" 2
+is 'a name limits the list' "$(methods group | grep -c '^  ')" 1
+is 'a spelling prints its record' "$(methods compact-fp:alpha=0.5,sink=0)" \
+	'{"alpha":0.5,"dense-first":true,"exec":"paged","last-n":0,"select":"flashprefill","sink":0,"union":"group","window":4}'
+ok 'an unknown name is wrong usage'  fails 2 "unknown method 'nope'" methods nope
+ok 'an impossible pair is refused'   fails 2 "takes all blocks, a table" methods select=flashprefill/exec=paged
+ok 'a second operand is wrong usage' fails 2 "'b' is one operand too many" methods a b
+ok 'it has no options'               fails 2 "unknown option '--x'" methods --x
+finish
