@@ -36,10 +36,12 @@ tests_t_layer_LDADD = $(TEST_LIBS)
 tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c tests/need-gpu.h
 tests_t_layer_gpu_LDADD = $(TEST_LIBS)
 libattnreplay_a_SOURCES += \
-  kernels/cuda.h kernels/method.c kernels/method_parse.c kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h \
-  kernels/selectors/none.c kernels/selectors/selectors.c kernels/union.c
+  kernels/cuda.h kernels/method.c kernels/method_parse.c kernels/selectors/flashprefill.c \
+  kernels/selectors/flashprefill.h kernels/selectors/none.c kernels/selectors/selectors.c \
+  kernels/union.c
 if HAVE_CUDA
-libattnreplay_a_SOURCES += kernels/method_device.c kernels/selectors/flashprefill_cuda.cu kernels/union_cuda.cu
+libattnreplay_a_SOURCES += kernels/method_device.c kernels/selectors/flashprefill_sm80.cu \
+                           kernels/union_sm80.cu
 endif
 
 SELECT_CASE = tests/select-case.c tests/select-case.h
@@ -57,3 +59,19 @@ tests_t_method_LDADD   = $(TEST_LIBS)
 tests_t_method_LDFLAGS = $(FAULT_LINK)
 
 dist_check_SCRIPTS += tests/t-methods.sh
+
+SELECT_GPU = $(SELECT_CASE) tests/select-device.c tests/select-device.h
+
+check_PROGRAMS += tests/t-select-gpu
+tests_t_select_gpu_SOURCES = tests/t-select-gpu.c $(SELECT_GPU)
+tests_t_select_gpu_LDADD   = $(TEST_LIBS)
+
+check_PROGRAMS += tests/t-method-gpu
+tests_t_method_gpu_SOURCES = tests/t-method-gpu.c $(SELECT_GPU)
+tests_t_method_gpu_LDADD   = $(TEST_LIBS)
+
+# Timings, built and run by hand.
+EXTRA_PROGRAMS += tests/perf-select
+tests_perf_select_SOURCES = tests/perf-select.c tests/select-device.c tests/select-device.h
+tests_perf_select_LDADD   = $(TEST_LIBS)
+CLEANFILES += tests/perf-select$(EXEEXT)

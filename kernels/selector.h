@@ -1,5 +1,5 @@
 /* Selectors: what a chunk may look at.  One file NAME.c (parameters, reference,
- * descriptor) and one file NAME_cuda.cu in kernels/selectors/, one row in selectors.c. */
+ * descriptor) and one file NAME_sm80.cu in kernels/selectors/, one row in selectors.c. */
 #ifndef AR_SELECTOR_H
 #define AR_SELECTOR_H
 

@@ -106,6 +106,15 @@ static __device__ struct qblk locate(const struct attn_batch &b, int at)
 	return s;
 }
 
+// Rows that keep everything up to the diagonal; they have no scores.
+static __device__ bool is_open(const struct attn_batch &b, const struct qblk &s, const struct rule &rule)
+{
+	const int ctx = b.ctx[s.req], end = ctx + b.row0[s.req + 1] - b.row0[s.req];
+
+	return (rule.dense_first && !ctx) ||
+	       (b.last[s.req] && s.blk >= (end + BLOCK - 1) / BLOCK - rule.last_n);
+}
+
 /* ---- mean ---- */
 
 static __global__ void __launch_bounds__(64)
@@ -287,13 +296,15 @@ static __device__ __forceinline__ void store_peaks(struct peak (&p)[2][2], const
 
 template <int D>
 static __global__ void __launch_bounds__(WARPS * 32, 2)
-flashprefill_score(struct attn_batch b, const bf16_t *__restrict__ q, const bf16_t *__restrict__ mean,
-		   float scale, float2 *__restrict__ score)
+flashprefill_score(struct attn_batch b, struct rule rule, const bf16_t *__restrict__ q,
+		   const bf16_t *__restrict__ mean, float scale, float2 *__restrict__ score)
 {
 	__shared__ __align__(16) struct score_smem<D> smem;
 	const struct qblk s = locate(b, blockIdx.x);
 	const int head = blockIdx.y, kv_head = head / (b.shape.q_heads / b.shape.kv_heads);
 
+	if (is_open(b, s, rule))
+		return;
 	load_rows<D>(smem.q, s, q, b.shape.q_heads, head);
 	__syncthreads();
 	score += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.max_kv_blk;
@@ -337,21 +348,20 @@ flashprefill_mask(struct attn_batch b, struct rule rule, const float2 *__restric
 	__shared__ float part[WARPS];
 	const struct qblk s = locate(b, blockIdx.x);
 	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
-	const int n_blk = (b.ctx[s.req] + b.row0[s.req + 1] - b.row0[s.req] + BLOCK - 1) / BLOCK;
-	const bool open = (rule.dense_first && !b.ctx[s.req]) ||
-			  (b.last[s.req] && s.blk >= n_blk - rule.last_n);
+	const bool open = is_open(b, s, rule);
+	const int n = open ? 0 : s.n_seen;
 	float top = -INFINITY, least = 0;
 
 	score += row * b.max_kv_blk;
-	for (int j = threadIdx.x; j < s.n_seen; j += WARPS * 32)
+	for (int j = threadIdx.x; j < n; j += WARPS * 32)
 		top = fmaxf(top, score[j].x);
 	top = block_max(top, part);
-	for (int j = threadIdx.x; j < s.n_seen; j += WARPS * 32)
+	for (int j = threadIdx.x; j < n; j += WARPS * 32)
 		least = fmaxf(least, score[j].y * ex2(score[j].x - top));
 	least = rule.alpha * block_max(least, part);
 	for (int word = threadIdx.x / 32; word < b.mask_words; word += WARPS) {
 		const int j = word * 32 + threadIdx.x % 32;
-		const float w = j < s.n_seen ? score[j].y * ex2(score[j].x - top) : 0;
+		const float w = j < n ? score[j].y * ex2(score[j].x - top) : 0;
 		const bool keep = j <= s.blk &&
 				  (open || w >= least || j < rule.sink || s.blk - j < rule.window);
 		const uint32_t bits = __ballot_sync(~0u, keep);
@@ -380,9 +390,9 @@ static enum ar_status launch(const struct attn_batch *b, const struct rule *rule
 	flashprefill_mean<<<dim3(b->n_qblk, s->kv_heads), s->head_dim / 2, 0, stream>>>(*b, k, mean);
 	CU_LAUNCHED();
 	if (s->head_dim == 64)
-		flashprefill_score<64><<<grid, WARPS * 32, 0, stream>>>(*b, q, mean, scale, score);
+		flashprefill_score<64><<<grid, WARPS * 32, 0, stream>>>(*b, *rule, q, mean, scale, score);
 	else
-		flashprefill_score<128><<<grid, WARPS * 32, 0, stream>>>(*b, q, mean, scale, score);
+		flashprefill_score<128><<<grid, WARPS * 32, 0, stream>>>(*b, *rule, q, mean, scale, score);
 	CU_LAUNCHED();
 	flashprefill_mask<<<grid, WARPS * 32, 0, stream>>>(*b, *rule, score, mask);
 	CU_LAUNCHED();

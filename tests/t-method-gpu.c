@@ -1,0 +1,171 @@
+/* Whole methods on the device: outputs, counts and phases against the reference. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/method.h"
+#include "tests/select-case.h"
+#include "tests/select-device.h"
+#include "tests/tap.h"
+
+static const struct {
+	const char *name, *phases;
+} methods[] = {
+	{ "dense", "A" },
+	{ "flashprefill", "SMA" },
+	{ "flashprefill:alpha=0.3,window=1,last-n=1", "SMA" },
+	{ "compact-fp", "SMA" },
+	{ "compact-fp:union=sub-group", "SMA" },
+	{ "compact-fp:union=q-block,alpha=0.3", "SMA" },
+};
+enum { N_METHOD = sizeof methods / sizeof *methods, N_TEST = 3 * N_METHOD };
+
+#if HAVE_CUDA
+static void must(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
+/* Phases of layer 7 as letters. */
+static void note_phase(void *ctx, int layer, enum phase phase)
+{
+	char *text = ctx;
+
+	strcat(text, layer != 7 ? "?" : phase == PHASE_SELECT ? "S" : phase == PHASE_METADATA ? "M" :
+	       phase == PHASE_ATTEND ? "A" : "?");
+}
+
+struct device_side {
+	struct attn_batch b;
+	struct kv_cache kv;
+	bf16_t *q, *state, *out;
+	void *work;
+};
+
+static void side_make(struct device_side *d, const struct select_case *c, const struct method *m,
+		      const struct attn_limits *l)
+{
+	size_t kv_bytes = (size_t)c->n_page * case_page_elements(c) * sizeof(bf16_t);
+	size_t q_bytes = (size_t)(c->b.n_row * c->b.shape.q_heads * c->b.shape.head_dim) * sizeof(bf16_t);
+
+	d->b = device_batch(&c->b);
+	d->kv.k = device_copy(c->kv.k, kv_bytes);
+	d->kv.v = device_copy(c->kv.v, kv_bytes);
+	d->q = device_copy(c->q, q_bytes);
+	d->out = device_new(q_bytes);
+	d->state = device_copy(c->state, (size_t)c->n_page *
+			       (size_t)(c->b.shape.kv_heads * c->b.shape.head_dim) * sizeof(bf16_t));
+	d->work = device_new(method_work_bytes(m, &c->b.shape, l));
+}
+
+static void side_release(struct device_side *d)
+{
+	device_batch_free(&d->b);
+	device_free(d->kv.k);
+	device_free(d->kv.v);
+	device_free(d->q);
+	device_free(d->out);
+	device_free(d->state);
+	device_free(d->work);
+}
+
+static double relative_l2(const bf16_t *got, const bf16_t *want, size_t n)
+{
+	double diff = 0, sum = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		double a = bf16_to_f32(got[i]), b = bf16_to_f32(want[i]);
+
+		diff += (a - b) * (a - b);
+		sum += b * b;
+	}
+	return sqrt(diff / sum);
+}
+
+/* Rounding may decide about a block in a thousand. */
+static bool near(int64_t got, int64_t want, int64_t total)
+{
+	return llabs(got - want) <= 2 + total / 1000;
+}
+
+static bool counts_near(const struct selection_count *got, const struct selection_count *want, int n)
+{
+	bool good = true;
+
+	for (int i = 0; i < n; i++)
+		good &= got[i].tiles_total == want[i].tiles_total && got[i].group_total == want[i].group_total &&
+			got[i].qunion_total == want[i].qunion_total && got[i].exec_total == want[i].exec_total &&
+			near(got[i].tiles_sel, want[i].tiles_sel, want[i].tiles_total) &&
+			near(got[i].qunion_sel, want[i].qunion_sel, want[i].qunion_total) &&
+			near(got[i].group_sel, want[i].group_sel, want[i].group_total) &&
+			near(got[i].exec_sel, want[i].exec_sel, want[i].exec_total * 10);
+	return good;
+}
+
+static void test_method(struct select_case *c, int which)
+{
+	struct attn_limits limits = { .max_req = 4, .max_row = 4096, .max_kv_blk = 64 };
+	struct selection_count got[2], want[2];
+	size_t n = (size_t)(c->b.n_row * c->b.shape.q_heads * c->b.shape.head_dim);
+	bf16_t *out = malloc(n * sizeof *out), *ref = malloc(n * sizeof *ref);
+	char phases[32] = "";
+	struct device_side d;
+	struct method *m;
+	struct ar_err err;
+
+	must(method_parse(&m, methods[which].name, &err), &err);
+	c->b.n_tile = method_plan(m, &c->b, NULL);
+	c->b.tile = calloc((size_t)c->b.n_tile, sizeof *c->b.tile);
+	method_plan(m, &c->b, (struct attn_tile *)(uintptr_t)c->b.tile);
+	side_make(&d, c, m, &limits);
+	must(method_ref(m, &c->b, c->q, &c->kv, c->state, ref, NULL, want, &err), &err);
+	must(method_enqueue(m, &d.b, d.q, &d.kv, d.state, d.out, NULL, d.work, NULL, note_phase, phases, 7, &err),
+	     &err);
+	device_get(out, d.out, n * sizeof *out);
+	must(method_count_device(m, &c->b, &limits, d.work, got, &err), &err);
+	ok(relative_l2(out, ref, n) < 1e-2, "outputs of %s are the reference's up to rounding", methods[which].name);
+	ok(counts_near(got, want, c->b.shape.kv_heads), "and so are the counts");
+	is_str(phases, methods[which].phases, "its phases are announced in order");
+	side_release(&d);
+	method_free(m);
+	free((void *)(uintptr_t)c->b.tile);
+	c->b.tile = NULL;
+	c->b.n_tile = 0;
+	free(out);
+	free(ref);
+}
+
+static void run_all(void)
+{
+	static const struct attn_shape shape = { .q_heads = 16, .kv_heads = 2, .head_dim = 128, .page_tok = 128 };
+	struct rng rng = { 11 };
+	struct select_case c;
+	struct method *m;
+	struct ar_err err;
+
+	case_make(&c, &rng, shape, 3, (int[]){ 3000, 700, 131 });
+	case_cut(&c, (int[3]){ 0 }, c.len);
+	must(method_parse(&m, "flashprefill", &err), &err);
+	must(m->selector->ref(&c.b, m->param, c.q, &c.kv, c.state, c.mask, &err), &err);
+	method_free(m);
+	case_cut(&c, (int[]){ 2500, 333, 0 }, (int[]){ 500, 200, 131 });
+	for (int i = 0; i < N_METHOD; i++)
+		test_method(&c, i);
+	case_release(&c);
+}
+#else
+static void run_all(void)
+{
+}
+#endif
+
+int main(void)
+{
+	plan(N_TEST);
+	if (device_or_skip(N_TEST))
+		run_all();
+	return done_testing();
+}

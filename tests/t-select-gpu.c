@@ -1,0 +1,341 @@
+/* Selection, unions and lists on the device against the reference, on random ragged batches.
+ * ATTNREPLAY_TEST_CASES sets how many. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/selectors/flashprefill.h"
+#include "kernels/union.h"
+#include "tests/select-case.h"
+#include "tests/select-device.h"
+#include "tests/tap.h"
+
+enum { N_SHAPE = 8, N_TEST = 4 * N_SHAPE + 2 };
+
+#if HAVE_CUDA
+static const struct attn_limits limits = { .max_req = 4, .max_row = 70000, .max_kv_blk = 256 };
+
+struct pair {			/* a case on the host and on the device */
+	struct select_case c;
+	struct attn_batch b;	/* of the device */
+	struct kv_cache kv;
+	bf16_t *q, *state;
+	uint32_t *mask;
+	void *work;
+};
+
+static void must(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
+/* Take over the batch that the host's case was cut to. */
+static void pair_cut(struct pair *p, const int *ctx, const int *rows)
+{
+	const struct attn_shape *s = &p->c.b.shape;
+
+	case_cut(&p->c, ctx, rows);
+	if (p->q) {
+		device_batch_free(&p->b);
+		device_free(p->q);
+		device_free(p->mask);
+	}
+	p->b = device_batch(&p->c.b);
+	p->q = device_copy(p->c.q, (size_t)(p->b.n_row * s->q_heads) * (size_t)s->head_dim * sizeof *p->q);
+	p->mask = device_new(case_mask_words(&p->c) * sizeof *p->mask);
+}
+
+static void pair_make(struct pair *p, struct rng *rng, struct attn_shape s, int n, const int *len)
+{
+	size_t kv_bytes, state_bytes;
+
+	memset(p, 0, sizeof *p);
+	case_make(&p->c, rng, s, n, len);
+	kv_bytes = (size_t)p->c.n_page * case_page_elements(&p->c) * sizeof(bf16_t);
+	state_bytes = (size_t)p->c.n_page * selector_find("flashprefill")->state_bytes(&s);
+	p->kv.k = device_copy(p->c.kv.k, kv_bytes);
+	p->state = device_copy(p->c.state, state_bytes);
+	p->work = device_new(flashprefill_work_bytes(&s, &limits));
+}
+
+static void pair_release(struct pair *p)
+{
+	device_batch_free(&p->b);
+	device_free(p->kv.k);
+	device_free(p->q);
+	device_free(p->state);
+	device_free(p->mask);
+	device_free(p->work);
+	case_release(&p->c);
+}
+
+/* Both sides; the device's mask is returned, owned. */
+static uint32_t *pair_select(struct pair *p, const struct flashprefill *param)
+{
+	const struct selector *s = selector_find("flashprefill");
+	size_t bytes = case_mask_words(&p->c) * sizeof(uint32_t);
+	uint32_t *mask = malloc(bytes);
+	struct ar_err err;
+
+	must(s->ref(&p->c.b, param, p->c.q, &p->c.kv, p->c.state, p->c.mask, &err), &err);
+	must(s->enqueue(&p->b, param, p->q, &p->kv, p->state, p->mask, p->work, NULL, &err), &err);
+	device_get(mask, p->mask, bytes);
+	return mask;
+}
+
+static bool means_equal(const struct pair *p)
+{
+	size_t bytes = (size_t)p->c.n_page * selector_find("flashprefill")->state_bytes(&p->c.b.shape);
+	void *got = malloc(bytes);
+	bool same;
+
+	device_get(got, p->state, bytes);
+	same = !memcmp(got, p->c.state, bytes);
+	free(got);
+	return same;
+}
+
+/* ---- masks, with the band in which rounding decides ---- */
+
+/* The weights of one (query block, head) in double; returns the largest and the largest |logit|. */
+static double weights(const struct select_case *c, int r, int i, int h, double *w, double *reach)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int qa = c->ctx[r] / s->page_tok + i, end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
+	double *x = calloc((size_t)s->page_tok * (size_t)(qa + 1), sizeof *x), max = -INFINITY, top = 0;
+
+	*reach = 0;
+	for (int pass = 0; pass < 2; pass++)
+		for (int pos = qa * s->page_tok; pos < (qa + 1) * s->page_tok && pos < end; pos++) {
+			size_t row = (size_t)(c->row0[r] + pos - c->ctx[r]);
+			const bf16_t *q = c->q + (row * (size_t)s->q_heads + (size_t)h) * (size_t)s->head_dim;
+
+			for (int j = 0; pos >= c->ctx[r] && j < (pos + 1) / s->page_tok; j++) {
+				size_t at = (size_t)c->page[c->page0[r] + j] * (size_t)s->kv_heads +
+					    (size_t)(h / (s->q_heads / s->kv_heads));
+				double *xj = &x[pos % s->page_tok * (qa + 1) + j];
+
+				for (int d = 0; !pass && d < s->head_dim; d++)
+					*xj += (double)bf16_to_f32(q[d]) *
+					       bf16_to_f32(c->state[at * (size_t)s->head_dim + (size_t)d]) *
+					       1.4426950408889634 / sqrt(s->head_dim);
+				max = fmax(max, *xj);
+				*reach = fmax(*reach, fabs(*xj));
+				if (pass)
+					w[j] += exp2(*xj - max);
+			}
+		}
+	for (int j = 0; j <= qa; j++)
+		top = fmax(top, w[j]);
+	free(x);
+	return top;
+}
+
+/* Differing bits of one row that rounding does not explain. */
+static int row_faults(const struct select_case *c, double alpha, int r, int i, int h, const uint32_t *got,
+		      const uint32_t *want)
+{
+	int n_blk = c->b.mask_words * 32, faults = 0;
+	double *w = calloc((size_t)n_blk, sizeof *w), top, reach, slack;
+
+	top = weights(c, r, i, h, w, &reach);
+	slack = fmax(1e-5, 2e-6 * reach) * top;
+	for (int j = 0; j < n_blk; j++)
+		if ((got[j / 32] ^ want[j / 32]) >> j % 32 & 1)
+			faults += fabs(w[j] - alpha * top) > slack;
+	free(w);
+	return faults;
+}
+
+static int mask_faults(const struct select_case *c, double alpha, const uint32_t *got)
+{
+	int faults = 0;
+
+	for (int r = 0; r < c->b.n_req; r++)
+		for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
+			for (int h = 0; h < c->b.shape.q_heads; h++) {
+				size_t at = (size_t)(i * c->b.shape.q_heads + h) * (size_t)c->b.mask_words;
+
+				if (memcmp(got + at, c->mask + at, (size_t)c->b.mask_words * sizeof *got))
+					faults += row_faults(c, alpha, r, i - c->qblk0[r], h, got + at, c->mask + at);
+			}
+	return faults;
+}
+
+/* ---- unions and lists ---- */
+
+/* Lists of n_rows rows of a mask on the device against the reference. */
+static bool lists_equal(const struct attn_batch *b, const uint32_t *host, const uint32_t *device, int n_rows)
+{
+	size_t n = (size_t)n_rows, stride = (size_t)b->max_kv_blk;
+	struct block_lists want = { malloc(n * stride * 2), malloc(n * 4), b->max_kv_blk };
+	struct block_lists got = { malloc(n * stride * 2), malloc(n * 4), b->max_kv_blk };
+	struct block_lists dev = { device_new(n * stride * 2), device_new(n * 4), b->max_kv_blk };
+	struct ar_err err;
+	bool same;
+
+	memset(want.block, 0xff, n * stride * 2);
+	lists_ref(host, n_rows, b->mask_words, &want);
+	must(lists_enqueue(device, n_rows, b->mask_words, &dev, NULL, &err), &err);
+	device_get(got.block, dev.block, n * stride * 2);
+	device_get(got.n, dev.n, n * 4);
+	same = !memcmp(want.block, got.block, n * stride * 2) && !memcmp(want.n, got.n, n * 4);
+	free(want.block);
+	free(want.n);
+	free(got.block);
+	free(got.n);
+	device_free(dev.block);
+	device_free(dev.n);
+	return same;
+}
+
+static bool union_equal(struct pair *p, int heads, const uint32_t *mask, bool *lists)
+{
+	int n_rows = p->b.n_req * union_groups(heads, &p->b.shape);
+	size_t bytes = (size_t)n_rows * (size_t)p->b.mask_words * sizeof(uint32_t);
+	uint32_t *want = malloc(bytes), *got = malloc(bytes), *dev = device_new(bytes);
+	struct ar_err err;
+	bool same;
+
+	union_ref(&p->c.b, heads, mask, want);
+	must(union_enqueue(&p->b, heads, p->mask, dev, NULL, &err), &err);
+	device_get(got, dev, bytes);
+	same = !memcmp(want, got, bytes);
+	*lists &= lists_equal(&p->c.b, want, dev, n_rows);
+	free(want);
+	free(got);
+	device_free(dev);
+	return same;
+}
+
+/* ---- cases ---- */
+
+static int draw(struct rng *rng, int lo, int hi)
+{
+	return lo + (int)rng_below(rng, (uint64_t)(hi - lo + 1));
+}
+
+/* Block borders and their neighbours half of the time. */
+static int draw_length(struct rng *rng, int least, int most)
+{
+	static const int edge[] = { 1, 127, 128, 129, 255, 256, 384 };
+	int n = edge[rng_below(rng, sizeof edge / sizeof *edge)];
+
+	return rng_below(rng, 2) && n >= least && n <= most ? n : draw(rng, least, most);
+}
+
+/* Scale the keys: 0 makes all scores equal, 30 makes few blocks overwhelm the others. */
+static void scale_keys(struct select_case *c, float by)
+{
+	size_t n = (size_t)c->n_page * case_page_elements(c);
+
+	for (size_t i = 0; i < n; i++)
+		c->kv.k[i] = bf16_from_f32(bf16_to_f32(c->kv.k[i]) * by);
+}
+
+struct tally {
+	int cases, means, masks, unions, lists;
+};
+
+static void run_case(struct tally *t, struct attn_shape s, uint64_t seed)
+{
+	static const double alphas[] = { 0, 0.001, 0.01, 0.06, 0.3, 1 };
+	static const float scales[] = { 1, 1, 1, 0, 30 };
+	struct flashprefill param = { .sink = (int64_t)(seed % 3), .window = 1 + (int64_t)(seed % 4),
+				      .last_n = seed % 5 == 0, .dense_first = true };
+	struct rng rng = { seed };
+	int len[3], ctx[3], rows[3], faults = 0, n = draw(&rng, 1, 3);
+	struct pair p;
+	bool unions_same = true, lists_same = true;
+
+	for (int r = 0; r < n; r++) {
+		ctx[r] = seed % 4 ? draw_length(&rng, 0, 3000) : draw_length(&rng, 0, 20000);
+		rows[r] = draw_length(&rng, 1, 700);
+		len[r] = ctx[r] + rows[r] + (int)rng_below(&rng, 2) * 50;
+	}
+	pair_make(&p, &rng, s, n, len);
+	if (scales[seed % 5] != 1) {
+		scale_keys(&p.c, scales[seed % 5]);
+		device_put(p.kv.k, p.c.kv.k, (size_t)p.c.n_page * case_page_elements(&p.c) * sizeof(bf16_t));
+	}
+	pair_cut(&p, (int[3]){ 0 }, ctx);	/* open by dense-first: only the means are formed */
+	free(pair_select(&p, &param));
+	pair_cut(&p, ctx, rows);
+	param.dense_first = seed % 2;
+	for (size_t a = 0; a < sizeof alphas / sizeof *alphas; a++) {
+		uint32_t *mask;
+
+		param.alpha = alphas[a];
+		mask = pair_select(&p, &param);
+		faults += mask_faults(&p.c, (double)(float)param.alpha, mask);
+		for (int u = 1; unions[u].name; u++)
+			unions_same &= union_equal(&p, union_heads(unions[u].kind, &s), mask, &lists_same);
+		lists_same &= lists_equal(&p.c.b, mask, p.mask, p.b.n_qblk * s.q_heads);
+		free(mask);
+	}
+	t->cases++;
+	t->means += means_equal(&p);
+	t->masks += !faults;
+	t->unions += unions_same;
+	t->lists += lists_same;
+	if (!means_equal(&p) || faults || !unions_same || !lists_same)
+		diag("seed %llu: %d unexplained bits", (unsigned long long)seed, faults);
+	pair_release(&p);
+}
+
+static void test_shape(int head_dim, int group, int n_case)
+{
+	struct attn_shape s = { .q_heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .page_tok = 128 };
+	struct tally t = { 0 };
+
+	for (int k = 0; k < n_case; k++)
+		run_case(&t, s, (uint64_t)(head_dim * 100000 + group * 10000 + k));
+	is_int(t.means, t.cases, "means have the reference's bits: head size %d, group %d", head_dim, group);
+	is_int(t.masks, t.cases, "masks differ only where rounding decides: head size %d, group %d", head_dim, group);
+	is_int(t.unions, t.cases, "unions are the reference's: head size %d, group %d", head_dim, group);
+	is_int(t.lists, t.cases, "lists are the reference's: head size %d, group %d", head_dim, group);
+}
+
+static void test_refusals(void)
+{
+	struct attn_batch b = { .shape = { .q_heads = 2, .kv_heads = 1, .head_dim = 96, .page_tok = 128 } };
+	struct flashprefill param = { .window = 1 };
+	struct kv_cache kv = { 0 };
+	struct ar_err err = { 0 };
+
+	flashprefill_enqueue(&b, &param, NULL, &kv, NULL, NULL, NULL, NULL, &err);
+	is_str(err.msg, "flashprefill on CUDA wants blocks of 128 tokens and heads of 64 or 128, not 128 and 96",
+	       "a head size without a kernel is refused");
+	b.shape.head_dim = 64;
+	ok(!flashprefill_enqueue(&b, &param, NULL, &kv, NULL, NULL, NULL, NULL, &err) &&
+	   !union_enqueue(&b, 1, NULL, NULL, NULL, &err) && !lists_enqueue(NULL, 0, 1, NULL, NULL, &err),
+	   "an empty batch launches nothing");
+}
+
+static void run_all(void)
+{
+	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
+	int n = cases ? atoi(cases) : 40;
+
+	for (int group = 1; group <= 8; group *= 2) {
+		test_shape(64, group, (n + N_SHAPE - 1) / N_SHAPE);
+		test_shape(128, group, (n + N_SHAPE - 1) / N_SHAPE);
+	}
+	test_refusals();
+}
+#else
+static void run_all(void)
+{
+}
+#endif
+
+int main(void)
+{
+	plan(N_TEST);
+	if (device_or_skip(N_TEST))
+		run_all();
+	return done_testing();
+}
