@@ -243,9 +243,9 @@ static __device__ __forceinline__ bool sees(const struct qblk &s, int row, int j
 // Take 32 rows of products into the four columns of this lane.  masked: some rows lie outside of
 // the chunk or do not see some of the keys.  max starts at -FLT_MAX, not -inf, so that
 // the differences below are never inf - inf.
+template <bool masked>
 static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2], const float (&acc)[2][2][4],
-						   const struct qblk &s, int row, int first, float scale,
-						   bool masked)
+						   const struct qblk &s, int row, int first, float scale)
 {
 	const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 
@@ -315,11 +315,13 @@ flashprefill_score(struct attn_batch b, struct rule rule, const bf16_t *__restri
 
 		load_keys<D>(key, b, s, first, kv_head, mean);
 		for (int row = s.lo / STEP * STEP; row < s.hi; row += STEP) {
-			const bool masked = row < s.lo || row + STEP > s.hi || first + SLAB > s.blk;
 			float acc[2][2][4] = {};
 
 			multiply<D>(acc, smem.q, row, key);
-			reduce_rows(p, acc, s, row, first, scale, masked);
+			if (row < s.lo || row + STEP > s.hi || first + SLAB > s.blk)
+				reduce_rows<true>(p, acc, s, row, first, scale);
+			else
+				reduce_rows<false>(p, acc, s, row, first, scale);
 		}
 		store_peaks(p, s, first, score);
 	}
