@@ -133,9 +133,9 @@ static void *array(size_t n, size_t size)
 	return calloc(n ? n : 1, size);
 }
 
-static enum ar_status select_ref(const struct method *m, const struct attn_batch *b, const bf16_t *q,
-				 const struct kv_cache *kv, void *state, struct selection *x,
-				 struct ar_err *err)
+static enum ar_status select_ref(const struct method *m, const struct attn_batch *b,
+				 const bf16_t *q, const struct kv_cache *kv, void *state,
+				 struct selection *x, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
 	int heads = table_heads(m, s);

@@ -51,7 +51,7 @@ struct selection_count {
 	int64_t tiles_total, tiles_sel;	/* (head, query block, block) */
 	int64_t qunion_total, qunion_sel;	/* (head, block) */
 	int64_t group_total, group_sel;	/* (head group, block), after the method's union */
-	int64_t exec_total, exec_sel;	/* causal (query row, key) pairs of all blocks, chunk included */
+	int64_t exec_total, exec_sel;	/* causal (query row, key) pairs, chunk included */
 };
 
 /* Count request 0 from its masks and, under a union, its tables; both on the host, both NULL

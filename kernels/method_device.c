@@ -21,8 +21,8 @@ static size_t place(size_t *end, size_t bytes)
 	return at;
 }
 
-static struct layout layout(const struct method *m, const struct attn_shape *s, int n_req, int n_qblk,
-			    int max_kv_blk)
+static struct layout layout(const struct method *m, const struct attn_shape *s, int n_req,
+			    int n_qblk, int max_kv_blk)
 {
 	size_t words = ((size_t)max_kv_blk + 31) / 32;
 	struct layout l = { .heads = union_heads(m->u, s) };
@@ -65,8 +65,10 @@ static enum ar_status lower(const struct layout *l, const struct attn_batch *b, 
 	lists->stride = b->max_kv_blk;
 	if (l->heads)
 		st = union_enqueue(b, l->heads, mask, table, stream, err);
-	return st ? st : lists_enqueue(l->heads ? table : mask, (int)l->n_list, b->mask_words, lists,
-				       stream, err);
+	if (st)
+		return st;
+	return lists_enqueue(l->heads ? table : mask, (int)l->n_list, b->mask_words, lists, stream,
+			     err);
 }
 
 enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b, const bf16_t *q,
@@ -81,8 +83,9 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 
 	if (!m->dense) {
 		phase(phase_ctx, layer, PHASE_SELECT);
-		st = m->selector->enqueue(b, m->param, q, kv, state, (uint32_t *)(void *)(base + l.mask),
-					  base + l.selector, stream, err);
+		st = m->selector->enqueue(b, m->param, q, kv, state,
+					  (uint32_t *)(void *)(base + l.mask), base + l.selector,
+					  stream, err);
 		if (st)
 			return st;
 		phase(phase_ctx, layer, PHASE_METADATA);
@@ -91,7 +94,8 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 			return st;
 	}
 	phase(phase_ctx, layer, PHASE_ATTEND);
-	return m->executor->enqueue(b, m->dense ? 0 : l.heads, &lists, q, kv, out, lse, stream, err);
+	return m->executor->enqueue(b, m->dense ? 0 : l.heads, &lists, q, kv, out, lse, stream,
+				    err);
 }
 
 enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
@@ -116,7 +120,8 @@ enum ar_status method_count_device(const struct method *m, const struct attn_bat
 	CU(cudaMemcpy(mask, (const char *)work + l.mask, mask_bytes, cudaMemcpyDeviceToHost));
 	if (table_bytes) {
 		table = mask + mask_bytes / sizeof *mask;
-		CU(cudaMemcpy(table, (const char *)work + l.table, table_bytes, cudaMemcpyDeviceToHost));
+		CU(cudaMemcpy(table, (const char *)work + l.table, table_bytes,
+			      cudaMemcpyDeviceToHost));
 	}
 	method_count(m, host, mask, table, count);
 out:

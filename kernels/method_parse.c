@@ -24,7 +24,8 @@ struct names {
 static void names_add(struct names *l, const char *name)
 {
 	if (l->n < sizeof l->text)
-		l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s", l->n ? ", " : "", name);
+		l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s",
+					 l->n ? ", " : "", name);
 }
 
 static enum ar_status unknown_method(const char *name, struct ar_err *err)
@@ -33,7 +34,8 @@ static enum ar_status unknown_method(const char *name, struct ar_err *err)
 
 	for (int i = 0; method_names[i].name; i++)
 		names_add(&l, method_names[i].name);
-	return ar_fail(err, AR_USAGE, "unknown method '%s': want one of %s, or select=NAME/union=NAME/exec=NAME",
+	return ar_fail(err, AR_USAGE,
+		       "unknown method '%s': want one of %s, or select=NAME/union=NAME/exec=NAME",
 		       name, l.text);
 }
 
@@ -62,7 +64,8 @@ static enum ar_status set_selector(struct method *m, const char *value, struct a
 	struct names l = { 0 };
 
 	if (m->selector)
-		return ar_fail(err, AR_USAGE, "select is given already: write the whole composition instead");
+		return ar_fail(err, AR_USAGE,
+			       "select is given already: write the whole composition instead");
 	if (!s) {
 		for (int i = 0; selectors[i]; i++)
 			names_add(&l, selectors[i]->name);
@@ -108,7 +111,8 @@ static enum ar_status set_executor(struct method *m, const char *value, struct a
 	return AR_OK;
 }
 
-static enum ar_status assign(struct method *m, const char *key, const char *value, struct ar_err *err)
+static enum ar_status assign(struct method *m, const char *key, const char *value,
+			     struct ar_err *err)
 {
 	struct opt_group g[2] = { 0 };
 
@@ -130,7 +134,8 @@ static enum ar_status assign(struct method *m, const char *key, const char *valu
 }
 
 /* text: KEY=VALUE, separated by any of seps. */
-static enum ar_status assign_all(struct method *m, const char *text, const char *seps, struct ar_err *err)
+static enum ar_status assign_all(struct method *m, const char *text, const char *seps,
+				 struct ar_err *err)
 {
 	char *copy = strdup(text), *item = copy, *next, *value;
 	enum ar_status st = copy ? AR_OK : ar_nomem(err);
@@ -171,15 +176,19 @@ static enum ar_status check(const struct method *m, struct ar_err *err)
 	if (!m->executor)
 		return ar_fail(err, AR_USAGE, "no executor: add /exec=NAME");
 	if (m->dense && m->u != UNION_NONE)
-		return ar_fail(err, AR_USAGE, "selector '%s' keeps every block, so there is nothing to unite: "
-			       "use union=none", m->selector->name);
+		return ar_fail(err, AR_USAGE,
+			       "selector '%s' keeps every block, so there is nothing to unite: "
+			       "use union=none",
+			       m->selector->name);
 	if (m->executor->takes & gives)
 		return AR_OK;
 	shape_names(m->executor->takes, &takes);
 	shape_names(gives, &given);
-	return ar_fail(err, AR_USAGE, "executor '%s' takes %s, but select=%s with union=%s gives %s: "
-		       "use another union or executor", m->executor->name, takes.text, m->selector->name,
-		       unions[m->u].name, given.text);
+	return ar_fail(err, AR_USAGE,
+		       "executor '%s' takes %s, but select=%s with union=%s gives %s: "
+		       "use another union or executor",
+		       m->executor->name, takes.text, m->selector->name, unions[m->u].name,
+		       given.text);
 }
 
 /* ---- the record ---- */
@@ -282,7 +291,8 @@ void method_free(struct method *m)
 	if (!m)
 		return;
 	if (m->param) {
-		struct opt_group g[2] = { { .opts = m->selector->params, .base = m->param }, { 0 } };
+		struct opt_group g[2] = { { .opts = m->selector->params, .base = m->param },
+					  { 0 } };
 
 		opt_release(g);
 		free(m->param);

@@ -4,7 +4,8 @@
 
 const struct union_rule unions[] = {
 	{ "none", "a list per query head and query block, as selected", UNION_NONE },
-	{ "q-block", "a table per query head: the union over the chunk's query blocks", UNION_QBLOCK },
+	{ "q-block", "a table per query head: the union over the chunk's query blocks",
+	  UNION_QBLOCK },
 	{ "sub-group", "a table per four query heads of a KV head", UNION_SUBGROUP },
 	{ "group", "a table per KV head: the union over all of its query heads", UNION_GROUP },
 	{ 0 }
@@ -56,8 +57,11 @@ static void union_row(const struct attn_batch *b, int r, int h, int h_end, const
 	for (int w = 0; w < words; w++)
 		row[w] = 0;
 	for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
-		for (int k = h; k < h_end; k++)
-			or_row(row, mask + ((size_t)i * (size_t)b->shape.q_heads + (size_t)k) * (size_t)words, words);
+		for (int k = h; k < h_end; k++) {
+			size_t at = (size_t)i * (size_t)b->shape.q_heads + (size_t)k;
+
+			or_row(row, mask + at * (size_t)words, words);
+		}
 	open_chunk(row, b->ctx[r] / tok, (end + tok - 1) / tok, words);
 }
 

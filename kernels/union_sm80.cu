@@ -20,7 +20,8 @@ static __device__ __forceinline__ uint32_t bits_below(int n, int first)
 }
 
 static __global__ void __launch_bounds__(WARPS * 32)
-union_or(struct attn_batch b, int heads, const uint32_t *__restrict__ mask, uint32_t *__restrict__ table)
+union_or(struct attn_batch b, int heads, const uint32_t *__restrict__ mask,
+	 uint32_t *__restrict__ table)
 {
 	__shared__ uint32_t part[WARPS][32];
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = blockIdx.y;
@@ -29,7 +30,8 @@ union_or(struct attn_batch b, int heads, const uint32_t *__restrict__ mask, uint
 	const int head = blockIdx.x / per_kv * group + h0;
 	const int n_row = (b.qblk0[r + 1] - b.qblk0[r]) * n_head;
 	const int past = b.ctx[r] / b.shape.page_tok;
-	const int end = (b.ctx[r] + b.row0[r + 1] - b.row0[r] + b.shape.page_tok - 1) / b.shape.page_tok;
+	const int end = (b.ctx[r] + b.row0[r + 1] - b.row0[r] + b.shape.page_tok - 1) /
+			b.shape.page_tok;
 
 	for (int w0 = 0; w0 < b.mask_words; w0 += 32) {
 		const int w = w0 + lane;
@@ -38,7 +40,8 @@ union_or(struct attn_batch b, int heads, const uint32_t *__restrict__ mask, uint
 		if (w < b.mask_words) {
 #pragma unroll 8
 			for (int i = warp; i < n_row; i += WARPS) {
-				size_t row = (size_t)(b.qblk0[r] + i / n_head) * b.shape.q_heads + head + i % n_head;
+				size_t row = (size_t)(b.qblk0[r] + i / n_head) * b.shape.q_heads +
+					     head + i % n_head;
 
 				x |= mask[row * b.mask_words + w];
 			}
@@ -72,9 +75,10 @@ lists_fill(const uint32_t *__restrict__ mask, int n_rows, int words, struct bloc
 
 		for (int w = 0; w < min(32, words - w0); w++) {
 			const uint32_t word = __shfl_sync(~0u, mine, w);
+			const int below = __popc(word & ((1u << lane) - 1));
 
 			if (word >> lane & 1)
-				block[n + __popc(word & ((1u << lane) - 1))] = (uint16_t)((w0 + w) * 32 + lane);
+				block[n + below] = (uint16_t)((w0 + w) * 32 + lane);
 			n += __popc(word);
 		}
 	}
@@ -89,7 +93,8 @@ enum ar_status union_enqueue(const struct attn_batch *b, int heads, const uint32
 
 	if (!b->n_req)
 		return AR_OK;
-	union_or<<<dim3(union_groups(heads, &b->shape), b->n_req), WARPS * 32, 0, (cudaStream_t)stream>>>
+	union_or<<<dim3(union_groups(heads, &b->shape), b->n_req), WARPS * 32, 0,
+		   (cudaStream_t)stream>>>
 		(*b, heads, mask, table);
 	CU_LAUNCHED();
 out:

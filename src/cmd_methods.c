@@ -124,7 +124,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	if (st)
 		return st;
 	if (argc > 1)
-		return ar_fail(err, AR_USAGE, "'%s' is one operand too many: want a name or a method", argv[1]);
+		return ar_fail(err, AR_USAGE,
+			       "'%s' is one operand too many: want a name or a method", argv[1]);
 	l.only = argc ? argv[0] : NULL;
 	list(&l);
 	return l.n_all ? AR_OK : show_method(argv[0], err);

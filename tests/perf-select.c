@@ -18,7 +18,9 @@
 
 enum { N_REQ = 8, CHUNK = 1024, N_WARM = 3, N_TIME = 25 };
 
-static const struct attn_shape shape = { .q_heads = 16, .kv_heads = 4, .head_dim = 128, .page_tok = 128 };
+static const struct attn_shape shape = {
+	.q_heads = 16, .kv_heads = 4, .head_dim = 128, .page_tok = 128
+};
 
 struct bench {
 	struct attn_batch b;		/* on the device */
@@ -55,9 +57,11 @@ static struct attn_batch batch(int tokens)
 	static uint8_t last[N_REQ];
 	int per = tokens / shape.page_tok;
 	int32_t *page = malloc((size_t)(N_REQ * per) * sizeof *page);
-	struct attn_batch b = { .shape = shape, .n_req = N_REQ, .n_row = N_REQ * CHUNK, .max_kv_blk = per,
-				.mask_words = (per + 31) / 32, .row0 = row0, .ctx = ctx, .qblk0 = qblk0,
-				.page0 = page0, .page = page, .last = last };
+	struct attn_batch b = {
+		.shape = shape, .n_req = N_REQ, .n_row = N_REQ * CHUNK, .max_kv_blk = per,
+		.mask_words = (per + 31) / 32, .row0 = row0, .ctx = ctx, .qblk0 = qblk0,
+		.page0 = page0, .page = page, .last = last
+	};
 	struct attn_batch d;
 
 	for (int r = 0; r < N_REQ; r++) {
@@ -76,7 +80,9 @@ static struct attn_batch batch(int tokens)
 
 static void run_select(struct bench *x, struct ar_err *err)
 {
-	check(flashprefill_enqueue(&x->b, &x->param, x->q, &x->kv, x->state, x->mask, x->work, NULL, err), err);
+	check(flashprefill_enqueue(&x->b, &x->param, x->q, &x->kv, x->state, x->mask, x->work, NULL,
+				   err),
+	      err);
 }
 
 static void run_group(struct bench *x, struct ar_err *err)
@@ -84,12 +90,16 @@ static void run_group(struct bench *x, struct ar_err *err)
 	int heads = union_heads(UNION_GROUP, &shape);
 
 	check(union_enqueue(&x->b, heads, x->mask, x->table, NULL, err), err);
-	check(lists_enqueue(x->table, N_REQ * union_groups(heads, &shape), x->b.mask_words, &x->lists, NULL, err), err);
+	check(lists_enqueue(x->table, N_REQ * union_groups(heads, &shape), x->b.mask_words,
+			    &x->lists, NULL, err),
+	      err);
 }
 
 static void run_lists(struct bench *x, struct ar_err *err)
 {
-	check(lists_enqueue(x->mask, x->b.n_qblk * shape.q_heads, x->b.mask_words, &x->lists, NULL, err), err);
+	check(lists_enqueue(x->mask, x->b.n_qblk * shape.q_heads, x->b.mask_words, &x->lists, NULL,
+			    err),
+	      err);
 }
 
 static double median_us(struct bench *x, void (*f)(struct bench *, struct ar_err *))
@@ -120,8 +130,11 @@ static double median_us(struct bench *x, void (*f)(struct bench *, struct ar_err
 static void bench(int tokens)
 {
 	struct bench x = { .b = batch(tokens), .param = { .alpha = 0.06, .sink = 2, .window = 4 } };
-	struct attn_limits limits = { .max_req = N_REQ, .max_row = N_REQ * CHUNK, .max_kv_blk = x.b.max_kv_blk };
-	size_t n_page = (size_t)(N_REQ * x.b.max_kv_blk), n_mask = (size_t)(x.b.n_qblk * shape.q_heads);
+	struct attn_limits limits = { .max_req = N_REQ,
+				      .max_row = N_REQ * CHUNK,
+				      .max_kv_blk = x.b.max_kv_blk };
+	size_t n_page = (size_t)(N_REQ * x.b.max_kv_blk);
+	size_t n_mask = (size_t)(x.b.n_qblk * shape.q_heads);
 	size_t page = (size_t)(shape.kv_heads * shape.page_tok * shape.head_dim);
 
 	x.kv.k = device_new(n_page * page * sizeof(bf16_t));
@@ -135,7 +148,7 @@ static void bench(int tokens)
 	x.lists.n = device_new(n_mask * sizeof *x.lists.n);
 	x.lists.stride = x.b.max_kv_blk;
 	x.work = device_new(flashprefill_work_bytes(&shape, &limits));
-	printf("%8d %12.1f", tokens, median_us(&x, run_select));	/* the others read its mask */
+	printf("%8d %12.1f", tokens, median_us(&x, run_select)); /* the others read its mask */
 	printf(" %12.1f", median_us(&x, run_group));
 	printf(" %12.1f\n", median_us(&x, run_lists));
 	device_batch_free(&x.b);

@@ -31,7 +31,8 @@ size_t case_mask_words(const struct select_case *c)
 static float noise(struct rng *rng)
 {
 	uint64_t x = rng_u64(rng);
-	uint32_t sum = (uint32_t)(x & 0xffff) + (x >> 16 & 0xffff) + (x >> 32 & 0xffff) + (uint32_t)(x >> 48);
+	uint32_t sum = (uint32_t)(x & 0xffff) + (x >> 16 & 0xffff) + (x >> 32 & 0xffff) +
+		       (uint32_t)(x >> 48);
 
 	return ((float)sum - 131070.0f) * (1.7320508f / 65536.0f);
 }
@@ -88,7 +89,8 @@ static void fill_cache(struct select_case *c, struct rng *rng)
 			}
 }
 
-void case_make(struct select_case *c, struct rng *rng, struct attn_shape s, int n_seq, const int *len)
+void case_make(struct select_case *c, struct rng *rng, struct attn_shape s, int n_seq,
+	       const int *len)
 {
 	size_t n = (size_t)n_seq, n_q;
 
@@ -143,7 +145,8 @@ void case_cut(struct select_case *c, const int *ctx, const int *rows)
 	c->mask = need(case_mask_words(c), sizeof(uint32_t));
 	memset(c->mask, 0xff, case_mask_words(c) * sizeof(uint32_t));
 	for (int r = 0; r < c->n_seq; r++)
-		memcpy(c->q + (size_t)c->row0[r] * row, c->all_q + (c->at[r] + (size_t)ctx[r]) * row,
+		memcpy(c->q + (size_t)c->row0[r] * row,
+		       c->all_q + (c->at[r] + (size_t)ctx[r]) * row,
 		       (size_t)rows[r] * row * sizeof(bf16_t));
 }
 

@@ -23,10 +23,11 @@ struct select_case {
 };
 
 /* Blocks have directions of their own, so that a threshold separates them. */
-void case_make(struct select_case *c, struct rng *rng, struct attn_shape s, int n_seq, const int *len);
+void case_make(struct select_case *c, struct rng *rng, struct attn_shape s, int n_seq,
+	       const int *len);
 void case_release(struct select_case *c);
 
-/* Sequence r brings rows[r] tokens on top of ctx[r]; the chunk that ends its sequence is the last. */
+/* Sequence r brings rows[r] tokens on top of ctx[r]; a chunk that ends its sequence is the last. */
 void case_cut(struct select_case *c, const int *ctx, const int *rows);
 
 size_t case_mask_words(const struct select_case *c);	/* of the whole batch */

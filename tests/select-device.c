@@ -68,7 +68,8 @@ struct attn_batch device_batch(const struct attn_batch *host)
 	b.page0 = device_copy(host->page0, (n + 1) * sizeof *b.page0);
 	b.page = device_copy(host->page, (size_t)host->page0[n] * sizeof *b.page);
 	b.last = device_copy(host->last, n * sizeof *b.last);
-	b.tile = host->n_tile ? device_copy(host->tile, (size_t)host->n_tile * sizeof *b.tile) : NULL;
+	b.tile = host->n_tile ? device_copy(host->tile, (size_t)host->n_tile * sizeof *b.tile)
+			      : NULL;
 	return b;
 }
 

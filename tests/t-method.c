@@ -20,14 +20,17 @@ static const struct {
 	const char *text, *params;
 } spellings[] = {
 	{ "dense", "{\"exec\":\"paged\",\"select\":\"none\",\"union\":\"none\"}" },
-	{ "select=none/exec=blocksparse", "{\"exec\":\"blocksparse\",\"select\":\"none\",\"union\":\"none\"}" },
+	{ "select=none/exec=blocksparse",
+	  "{\"exec\":\"blocksparse\",\"select\":\"none\",\"union\":\"none\"}" },
 	{ "flashprefill", FP("0.01", "blocksparse", "2", "none", "4") },
 	{ "compact-fp", FP("0.06", "paged", "2", "group", "4") },
 	{ "compact-fp:alpha=0.12", FP("0.12", "paged", "2", "group", "4") },
 	{ "compact-fp:alpha=0.12,union=sub-group", FP("0.12", "paged", "2", "sub-group", "4") },
 	{ "compact-fp:sink=1,sink=3", FP("0.06", "paged", "3", "group", "4") },
-	{ "flashprefill:union=q-block,exec=paged,window=1", FP("0.01", "paged", "2", "q-block", "1") },
-	{ "select=flashprefill,alpha=0.06/union=group/exec=paged", FP("0.06", "paged", "2", "group", "4") },
+	{ "flashprefill:union=q-block,exec=paged,window=1",
+	  FP("0.01", "paged", "2", "q-block", "1") },
+	{ "select=flashprefill,alpha=0.06/union=group/exec=paged",
+	  FP("0.06", "paged", "2", "group", "4") },
 	{ "select=flashprefill/exec=blocksparse", FP("0.01", "blocksparse", "2", "none", "4") },
 };
 
@@ -50,15 +53,22 @@ static const struct {
 	  "alpha, sink, window, last-n, dense-first" },
 	{ "dense:alpha=1", "unknown parameter 'alpha': selector 'none' has none" },
 	{ "select=foo/exec=paged", "unknown selector 'foo': want one of none, flashprefill" },
-	{ "select=none/union=foo/exec=paged", "unknown union 'foo': want one of none, q-block, sub-group, group" },
+	{ "select=none/union=foo/exec=paged",
+	  "unknown union 'foo': want one of none, q-block, sub-group, group" },
 	{ "select=none/exec=foo", "unknown executor 'foo': want one of paged, blocksparse" },
 	{ "select=none", "no executor: add /exec=NAME" },
-	{ "compact-fp:select=none", "select is given already: write the whole composition instead" },
-	{ "dense:union=group", "selector 'none' keeps every block, so there is nothing to unite: use union=none" },
-	{ "select=flashprefill/exec=paged", "executor 'paged' takes all blocks, a table per head group, but "
-	  "select=flashprefill with union=none gives a list per query block and head: use another union or executor" },
-	{ "compact-fp:exec=blocksparse", "executor 'blocksparse' takes all blocks, a list per query block and head, "
-	  "but select=flashprefill with union=group gives a table per head group: use another union or executor" },
+	{ "compact-fp:select=none",
+	  "select is given already: write the whole composition instead" },
+	{ "dense:union=group",
+	  "selector 'none' keeps every block, so there is nothing to unite: use union=none" },
+	{ "select=flashprefill/exec=paged",
+	  "executor 'paged' takes all blocks, a table per head group, but "
+	  "select=flashprefill with union=none gives a list per query block and head: use another "
+	  "union or executor" },
+	{ "compact-fp:exec=blocksparse",
+	  "executor 'blocksparse' takes all blocks, a list per query block and head, "
+	  "but select=flashprefill with union=group gives a table per head group: use another "
+	  "union or executor" },
 };
 
 static void test_spellings(void)
@@ -81,7 +91,8 @@ static void test_spellings(void)
 		enum ar_status st = method_parse(&m, mistakes[i].text, &err);
 
 		snprintf(want, sizeof want, "method '%s': %s", mistakes[i].text, mistakes[i].msg);
-		is_str(st == AR_USAGE && !m ? err.msg : "accepted", want, "'%s' is refused", mistakes[i].text);
+		is_str(st == AR_USAGE && !m ? err.msg : "accepted", want, "'%s' is refused",
+		       mistakes[i].text);
 	}
 	for (const struct method_name *n = method_names; n->name; n++) {
 		struct method *a = NULL, *b = NULL;
@@ -104,7 +115,8 @@ static const struct {
 	{ "dense,compact-fp", "dense|compact-fp" },
 	{ "dense,compact-fp:alpha=0.06,window=4", "dense|compact-fp:alpha=0.06,window=4" },
 	{ "compact-fp:alpha=0.06,window=4,dense", "compact-fp:alpha=0.06,window=4|dense" },
-	{ "compact-fp:union=sub-group,alpha=0.1,flashprefill:sink=1", "compact-fp:union=sub-group,alpha=0.1|flashprefill:sink=1" },
+	{ "compact-fp:union=sub-group,alpha=0.1,flashprefill:sink=1",
+	  "compact-fp:union=sub-group,alpha=0.1|flashprefill:sink=1" },
 	{ "select=flashprefill,alpha=0.1/exec=blocksparse,select=none/exec=paged,dense",
 	  "select=flashprefill,alpha=0.1/exec=blocksparse|select=none/exec=paged|dense" },
 };
@@ -140,7 +152,8 @@ static void test_splits(void)
 		enum ar_status st = method_split(empty[i], &v, &n, &err);
 
 		snprintf(want, sizeof want, "empty method name in '%s'", empty[i]);
-		is_str(st == AR_USAGE && !v ? err.msg : "accepted", want, "'%s' is refused", empty[i]);
+		is_str(st == AR_USAGE && !v ? err.msg : "accepted", want, "'%s' is refused",
+		       empty[i]);
 	}
 }
 
@@ -151,7 +164,8 @@ static const float example_k[14][2] = {
 	{ 0, -1 }, { 0, -1 }, { 1, 1 }, { 1, 1 }, { 1, -1 }, { 1, -1 }
 };
 static const float example_q[4][2][2] = {	/* [row][head] */
-	{ { 2, 0 }, { 0, 2 } }, { { 2, 0 }, { 0, 2 } }, { { 0, -2 }, { -2, 0 } }, { { 2, 0 }, { -2, 0 } }
+	{ { 2, 0 }, { 0, 2 } }, { { 2, 0 }, { 0, 2 } },
+	{ { 0, -2 }, { -2, 0 } }, { { 2, 0 }, { -2, 0 } }
 };
 #define EXAMPLE_PARAMS ":alpha=0.30,sink=1,window=1"
 static const struct {
@@ -169,19 +183,23 @@ static const struct {
 /* The value of key t is t, in both channels. */
 static void example(struct select_case *c)
 {
-	static const struct attn_shape shape = { .q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2 };
+	static const struct attn_shape shape = {
+		.q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2
+	};
 	struct rng rng = { 1 };
 
 	case_make(c, &rng, shape, 1, (int[]){ 14 });
 	for (int t = 0; t < 14; t++)
 		for (int d = 0; d < 2; d++) {
-			c->kv.k[c->page[t / 2] * 4 + t % 2 * 2 + d] = bf16_from_f32(example_k[t][d]);
+			c->kv.k[c->page[t / 2] * 4 + t % 2 * 2 + d] =
+				bf16_from_f32(example_k[t][d]);
 			c->kv.v[c->page[t / 2] * 4 + t % 2 * 2 + d] = bf16_from_f32((float)t);
 		}
 	for (int t = 0; t < 4; t++)
 		for (int h = 0; h < 2; h++)
 			for (int d = 0; d < 2; d++)
-				c->all_q[((10 + t) * 2 + h) * 2 + d] = bf16_from_f32(example_q[t][h][d]);
+				c->all_q[((10 + t) * 2 + h) * 2 + d] =
+					bf16_from_f32(example_q[t][h][d]);
 }
 
 /* The batch through method_ref: outputs as floats, owned by the caller. */
@@ -230,7 +248,9 @@ static void test_example(void)
 /* Fill the state by the whole prompts, then cut. */
 static void random_case(struct select_case *c, uint64_t seed)
 {
-	static const struct attn_shape shape = { .q_heads = 4, .kv_heads = 2, .head_dim = 16, .page_tok = 8 };
+	static const struct attn_shape shape = {
+		.q_heads = 4, .kv_heads = 2, .head_dim = 16, .page_tok = 8
+	};
 	struct rng rng = { seed };
 
 	case_make(c, &rng, shape, 2, (int[]){ 203, 90 });
@@ -252,7 +272,8 @@ static void test_alpha_zero(void)
 		dense = run(&c, "dense", NULL);
 		group = run(&c, "compact-fp:alpha=0", NULL);
 		lists = run(&c, "flashprefill:alpha=0", NULL);
-		ok(!memcmp(dense, group, n * sizeof *dense), "with alpha 0 a union is dense to the last bit");
+		ok(!memcmp(dense, group, n * sizeof *dense),
+		   "with alpha 0 a union is dense to the last bit");
 		is_f32(lists, dense, n, 1e-2, 1e-2, "and lists are up to rounding");
 		free(dense);
 		free(group);
@@ -263,8 +284,9 @@ static void test_alpha_zero(void)
 
 /* ---- failures ---- */
 
-static enum ar_status fake_ref(const struct attn_batch *b, int heads, const struct block_lists *lists,
-			       const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
+static enum ar_status fake_ref(const struct attn_batch *b, int heads,
+			       const struct block_lists *lists, const bf16_t *q,
+			       const struct kv_cache *kv, bf16_t *out, float *lse,
 			       struct ar_err *err)
 {
 	(void)b, (void)heads, (void)lists, (void)q, (void)kv, (void)out, (void)lse;

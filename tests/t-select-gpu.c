@@ -44,7 +44,8 @@ static void pair_cut(struct pair *p, const int *ctx, const int *rows)
 		device_free(p->mask);
 	}
 	p->b = device_batch(&p->c.b);
-	p->q = device_copy(p->c.q, (size_t)(p->b.n_row * s->q_heads) * (size_t)s->head_dim * sizeof *p->q);
+	p->q = device_copy(p->c.q,
+			   (size_t)(p->b.n_row * s->q_heads) * (size_t)s->head_dim * sizeof *p->q);
 	p->mask = device_new(case_mask_words(&p->c) * sizeof *p->mask);
 }
 
@@ -88,7 +89,8 @@ static uint32_t *pair_select(struct pair *p, const struct flashprefill *param)
 
 static bool means_equal(const struct pair *p)
 {
-	size_t bytes = (size_t)p->c.n_page * selector_find("flashprefill")->state_bytes(&p->c.b.shape);
+	size_t bytes = (size_t)p->c.n_page *
+		       selector_find("flashprefill")->state_bytes(&p->c.b.shape);
 	void *got = malloc(bytes);
 	bool same;
 
@@ -105,13 +107,15 @@ static double weights(const struct select_case *c, int r, int i, int h, double *
 {
 	const struct attn_shape *s = &c->b.shape;
 	int qa = c->ctx[r] / s->page_tok + i, end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
-	double *x = calloc((size_t)s->page_tok * (size_t)(qa + 1), sizeof *x), max = -INFINITY, top = 0;
+	double *x = calloc((size_t)s->page_tok * (size_t)(qa + 1), sizeof *x);
+	double max = -INFINITY, top = 0;
 
 	*reach = 0;
 	for (int pass = 0; pass < 2; pass++)
 		for (int pos = qa * s->page_tok; pos < (qa + 1) * s->page_tok && pos < end; pos++) {
 			size_t row = (size_t)(c->row0[r] + pos - c->ctx[r]);
-			const bf16_t *q = c->q + (row * (size_t)s->q_heads + (size_t)h) * (size_t)s->head_dim;
+			const bf16_t *q = c->q + (row * (size_t)s->q_heads + (size_t)h) *
+							 (size_t)s->head_dim;
 
 			for (int j = 0; pos >= c->ctx[r] && j < (pos + 1) / s->page_tok; j++) {
 				size_t at = (size_t)c->page[c->page0[r] + j] * (size_t)s->kv_heads +
@@ -120,7 +124,8 @@ static double weights(const struct select_case *c, int r, int i, int h, double *
 
 				for (int d = 0; !pass && d < s->head_dim; d++)
 					*xj += (double)bf16_to_f32(q[d]) *
-					       bf16_to_f32(c->state[at * (size_t)s->head_dim + (size_t)d]) *
+					       bf16_to_f32(c->state[at * (size_t)s->head_dim +
+								    (size_t)d]) *
 					       1.4426950408889634 / sqrt(s->head_dim);
 				max = fmax(max, *xj);
 				*reach = fmax(*reach, fabs(*xj));
@@ -135,8 +140,8 @@ static double weights(const struct select_case *c, int r, int i, int h, double *
 }
 
 /* Differing bits of one row that rounding does not explain. */
-static int row_faults(const struct select_case *c, double alpha, int r, int i, int h, const uint32_t *got,
-		      const uint32_t *want)
+static int row_faults(const struct select_case *c, double alpha, int r, int i, int h,
+		      const uint32_t *got, const uint32_t *want)
 {
 	int n_blk = c->b.mask_words * 32, faults = 0;
 	double *w = calloc((size_t)n_blk, sizeof *w), top, reach, slack;
@@ -157,10 +162,13 @@ static int mask_faults(const struct select_case *c, double alpha, const uint32_t
 	for (int r = 0; r < c->b.n_req; r++)
 		for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
 			for (int h = 0; h < c->b.shape.q_heads; h++) {
-				size_t at = (size_t)(i * c->b.shape.q_heads + h) * (size_t)c->b.mask_words;
+				size_t at = (size_t)(i * c->b.shape.q_heads + h) *
+					    (size_t)c->b.mask_words;
 
-				if (memcmp(got + at, c->mask + at, (size_t)c->b.mask_words * sizeof *got))
-					faults += row_faults(c, alpha, r, i - c->qblk0[r], h, got + at, c->mask + at);
+				if (memcmp(got + at, c->mask + at,
+					   (size_t)c->b.mask_words * sizeof *got))
+					faults += row_faults(c, alpha, r, i - c->qblk0[r], h,
+							     got + at, c->mask + at);
 			}
 	return faults;
 }
@@ -168,7 +176,8 @@ static int mask_faults(const struct select_case *c, double alpha, const uint32_t
 /* ---- unions and lists ---- */
 
 /* Lists of n_rows rows of a mask on the device against the reference. */
-static bool lists_equal(const struct attn_batch *b, const uint32_t *host, const uint32_t *device, int n_rows)
+static bool lists_equal(const struct attn_batch *b, const uint32_t *host, const uint32_t *device,
+			int n_rows)
 {
 	size_t n = (size_t)n_rows, stride = (size_t)b->max_kv_blk;
 	struct block_lists want = { malloc(n * stride * 2), malloc(n * 4), b->max_kv_blk };
@@ -244,8 +253,10 @@ static void run_case(struct tally *t, struct attn_shape s, uint64_t seed)
 {
 	static const double alphas[] = { 0, 0.001, 0.01, 0.06, 0.3, 1 };
 	static const float scales[] = { 1, 1, 1, 0, 30 };
-	struct flashprefill param = { .sink = (int64_t)(seed % 3), .window = 1 + (int64_t)(seed % 4),
-				      .last_n = seed % 5 == 0, .dense_first = true };
+	struct flashprefill param = { .sink = (int64_t)(seed % 3),
+				      .window = 1 + (int64_t)(seed % 4),
+				      .last_n = seed % 5 == 0,
+				      .dense_first = true };
 	struct rng rng = { seed };
 	int len[3], ctx[3], rows[3], faults = 0, n = draw(&rng, 1, 3);
 	struct pair p;
@@ -259,7 +270,8 @@ static void run_case(struct tally *t, struct attn_shape s, uint64_t seed)
 	pair_make(&p, &rng, s, n, len);
 	if (scales[seed % 5] != 1) {
 		scale_keys(&p.c, scales[seed % 5]);
-		device_put(p.kv.k, p.c.kv.k, (size_t)p.c.n_page * case_page_elements(&p.c) * sizeof(bf16_t));
+		device_put(p.kv.k, p.c.kv.k,
+			   (size_t)p.c.n_page * case_page_elements(&p.c) * sizeof(bf16_t));
 	}
 	pair_cut(&p, (int[3]){ 0 }, ctx);	/* open by dense-first: only the means are formed */
 	free(pair_select(&p, &param));
@@ -272,7 +284,8 @@ static void run_case(struct tally *t, struct attn_shape s, uint64_t seed)
 		mask = pair_select(&p, &param);
 		faults += mask_faults(&p.c, (double)(float)param.alpha, mask);
 		for (int u = 1; unions[u].name; u++)
-			unions_same &= union_equal(&p, union_heads(unions[u].kind, &s), mask, &lists_same);
+			unions_same &= union_equal(&p, union_heads(unions[u].kind, &s), mask,
+						   &lists_same);
 		lists_same &= lists_equal(&p.c.b, mask, p.mask, p.b.n_qblk * s.q_heads);
 		free(mask);
 	}
@@ -288,30 +301,41 @@ static void run_case(struct tally *t, struct attn_shape s, uint64_t seed)
 
 static void test_shape(int head_dim, int group, int n_case)
 {
-	struct attn_shape s = { .q_heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .page_tok = 128 };
+	struct attn_shape s = {
+		.q_heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .page_tok = 128
+	};
 	struct tally t = { 0 };
 
 	for (int k = 0; k < n_case; k++)
 		run_case(&t, s, (uint64_t)(head_dim * 100000 + group * 10000 + k));
-	is_int(t.means, t.cases, "means have the reference's bits: head size %d, group %d", head_dim, group);
-	is_int(t.masks, t.cases, "masks differ only where rounding decides: head size %d, group %d", head_dim, group);
-	is_int(t.unions, t.cases, "unions are the reference's: head size %d, group %d", head_dim, group);
-	is_int(t.lists, t.cases, "lists are the reference's: head size %d, group %d", head_dim, group);
+	is_int(t.means, t.cases, "means have the reference's bits: head size %d, group %d",
+	       head_dim, group);
+	is_int(t.masks, t.cases, "masks differ only where rounding decides: head size %d, group %d",
+	       head_dim, group);
+	is_int(t.unions, t.cases, "unions are the reference's: head size %d, group %d", head_dim,
+	       group);
+	is_int(t.lists, t.cases, "lists are the reference's: head size %d, group %d", head_dim,
+	       group);
 }
 
 static void test_refusals(void)
 {
-	struct attn_batch b = { .shape = { .q_heads = 2, .kv_heads = 1, .head_dim = 96, .page_tok = 128 } };
+	struct attn_batch b = {
+		.shape = { .q_heads = 2, .kv_heads = 1, .head_dim = 96, .page_tok = 128 }
+	};
 	struct flashprefill param = { .window = 1 };
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
 	flashprefill_enqueue(&b, &param, NULL, &kv, NULL, NULL, NULL, NULL, &err);
-	is_str(err.msg, "flashprefill on CUDA wants blocks of 128 tokens and heads of 64 or 128, not 128 and 96",
+	is_str(err.msg,
+	       "flashprefill on CUDA wants blocks of 128 tokens and heads of 64 or 128, not 128 "
+	       "and 96",
 	       "a head size without a kernel is refused");
 	b.shape.head_dim = 64;
 	ok(!flashprefill_enqueue(&b, &param, NULL, &kv, NULL, NULL, NULL, NULL, &err) &&
-	   !union_enqueue(&b, 1, NULL, NULL, NULL, &err) && !lists_enqueue(NULL, 0, 1, NULL, NULL, &err),
+	   !union_enqueue(&b, 1, NULL, NULL, NULL, &err) &&
+	   !lists_enqueue(NULL, 0, 1, NULL, NULL, &err),
 	   "an empty batch launches nothing");
 }
 

@@ -61,7 +61,8 @@ static const float example_k[14][2] = {
 	{ 0, -1 }, { 0, -1 }, { 1, 1 }, { 1, 1 }, { 1, -1 }, { 1, -1 }
 };
 static const float example_q[4][2][2] = {	/* [row][head] */
-	{ { 2, 0 }, { 0, 2 } }, { { 2, 0 }, { 0, 2 } }, { { 0, -2 }, { -2, 0 } }, { { 2, 0 }, { -2, 0 } }
+	{ { 2, 0 }, { 0, 2 } }, { { 2, 0 }, { 0, 2 } },
+	{ { 0, -2 }, { -2, 0 } }, { { 2, 0 }, { -2, 0 } }
 };
 static const double example_s[2][2][7] = {	/* [head][query block] */
 	{ { .446433, .026387, .446433, .000092, .026387, .054268, 0 },
@@ -72,17 +73,21 @@ static const double example_s[2][2][7] = {	/* [head][query block] */
 
 static void example(struct select_case *c)
 {
-	static const struct attn_shape shape = { .q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2 };
+	static const struct attn_shape shape = {
+		.q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2
+	};
 	struct rng rng = { 1 };
 
 	case_make(c, &rng, shape, 1, (int[]){ 14 });
 	for (int t = 0; t < 14; t++)
 		for (int d = 0; d < 2; d++)
-			c->kv.k[c->page[t / 2] * 4 + t % 2 * 2 + d] = bf16_from_f32(example_k[t][d]);
+			c->kv.k[c->page[t / 2] * 4 + t % 2 * 2 + d] =
+				bf16_from_f32(example_k[t][d]);
 	for (int t = 0; t < 4; t++)
 		for (int h = 0; h < 2; h++)
 			for (int d = 0; d < 2; d++)
-				c->all_q[((10 + t) * 2 + h) * 2 + d] = bf16_from_f32(example_q[t][h][d]);
+				c->all_q[((10 + t) * 2 + h) * 2 + d] =
+					bf16_from_f32(example_q[t][h][d]);
 	case_cut(c, (int[]){ 0 }, (int[]){ 10 });
 	select_into(c, &plain, c->mask);	/* leaves the means of the cached blocks */
 	case_cut(c, (int[]){ 10 }, (int[]){ 4 });
@@ -102,7 +107,8 @@ static void test_example_masks(struct select_case *c)
 
 	p.last_n = 1;
 	mask = select_new(c, &p);
-	is_str(bits(row_of(c, mask, 0, 1), 1), "0 1 5", "last-n leaves the earlier query blocks alone");
+	is_str(bits(row_of(c, mask, 0, 1), 1), "0 1 5",
+	       "last-n leaves the earlier query blocks alone");
 	is_str(bits(row_of(c, mask, 1, 0), 1), "0 1 2 3 4 5 6", "and opens the last one");
 	free(mask);
 
@@ -147,7 +153,9 @@ static void test_example_scores(struct select_case *c)
 static void test_example_unions(struct select_case *c)
 {
 	struct flashprefill p = { .alpha = 0.30, .sink = 1, .window = 1 };
-	struct method m = { .selector = selector_find("flashprefill"), .param = &p, .u = UNION_GROUP };
+	struct method m = { .selector = selector_find("flashprefill"),
+			    .param = &p,
+			    .u = UNION_GROUP };
 	struct selection_count n;
 	uint32_t *mask = select_new(c, &p), table[2];
 
@@ -188,15 +196,19 @@ static void test_lists(void)
 	memset(block, 0xff, sizeof block);
 	memset(none, 0xff, sizeof none);
 	lists_ref(mask, 4, 2, &l);
-	ok(n[0] == 6 && !memcmp(block[0], (uint16_t[]){ 0, 1, 2, 3, 5, 6 }, 12), "a row becomes its block numbers");
+	ok(n[0] == 6 && !memcmp(block[0], (uint16_t[]){ 0, 1, 2, 3, 5, 6 }, 12),
+	   "a row becomes its block numbers");
 	ok(n[1] == 4 && !memcmp(block[1], (uint16_t[]){ 0, 4, 5, 6 }, 8), "and so does the next");
-	ok(n[2] == 4 && !memcmp(block[2], (uint16_t[]){ 0, 31, 32, 63 }, 8), "the ends of a word are found");
+	ok(n[2] == 4 && !memcmp(block[2], (uint16_t[]){ 0, 31, 32, 63 }, 8),
+	   "the ends of a word are found");
 	ok(n[3] == 0 && !memcmp(block[3], none, sizeof none), "an empty row writes nothing");
 }
 
 /* ---- properties ---- */
 
-static const struct attn_shape small = { .q_heads = 4, .kv_heads = 2, .head_dim = 16, .page_tok = 8 };
+static const struct attn_shape small = {
+	.q_heads = 4, .kv_heads = 2, .head_dim = 16, .page_tok = 8
+};
 
 static int draw(struct rng *rng, int lo, int hi)
 {
@@ -282,7 +294,9 @@ static void test_thresholds(void)
 			low = high;
 		}
 		free(low);
-		p = (struct flashprefill){ .alpha = 0.05, .sink = 3, .window = 2, .dense_first = true };
+		p = (struct flashprefill){
+			.alpha = 0.05, .sink = 3, .window = 2, .dense_first = true
+		};
 		case_cut(&c, (int[3]){ 0 }, c.len);
 		low = select_new(&c, &p);
 		open += rows_are(&c, low, up_to_diagonal);
@@ -313,13 +327,15 @@ static void test_peak(void)
 		c.all_q[i] = bf16_from_f32(60);
 	case_cut(&c, (int[]){ 0 }, (int[]){ 80 });
 	mask = select_new(&c, &p);
-	ok(rows_are(&c, mask, only_forced), "alpha 1 beside a huge score keeps the forced blocks only");
+	ok(rows_are(&c, mask, only_forced),
+	   "alpha 1 beside a huge score keeps the forced blocks only");
 	free(mask);
 	case_release(&c);
 }
 
 /* Query blocks that lie whole in a chunk select the same however the prompt is cut. */
-static bool cut_is_neutral(struct select_case *c, const uint32_t *whole, int whole_words, struct rng *rng)
+static bool cut_is_neutral(struct select_case *c, const uint32_t *whole, int whole_words,
+			   struct rng *rng)
 {
 	int tok = small.page_tok, len = c->len[0];
 	bool same = true;
@@ -336,7 +352,7 @@ static bool cut_is_neutral(struct select_case *c, const uint32_t *whole, int who
 			for (int h = 0; h < small.q_heads; h++)
 				for (int w = 0; w < c->b.mask_words; w++)
 					same &= row_of(c, c->mask, i, h)[w] ==
-						whole[(size_t)(qa * small.q_heads + h) * (size_t)whole_words + (size_t)w];
+						whole[(qa * small.q_heads + h) * whole_words + w];
 		}
 	}
 	return same;
@@ -430,7 +446,8 @@ static void test_ragged(void)
 			c.b.ctx += r, c.b.last += r, c.b.page += all.page0[r];
 			c.q = q + (size_t)all.row0[r] * (size_t)(small.q_heads * small.head_dim);
 			select_into(&c, &plain, c.mask);
-			same += !memcmp(c.mask, mask + (size_t)(all.qblk0[r] * small.q_heads * all.mask_words),
+			same += !memcmp(c.mask,
+					mask + all.qblk0[r] * small.q_heads * all.mask_words,
 					case_mask_words(&c) * sizeof *mask);
 		}
 		c.q = q;
@@ -441,7 +458,8 @@ static void test_ragged(void)
 }
 
 /* Table rows against the definition, bit by bit. */
-static bool union_is_or(const struct select_case *c, int heads, const uint32_t *mask, const uint32_t *table)
+static bool union_is_or(const struct select_case *c, int heads, const uint32_t *mask,
+			const uint32_t *table)
 {
 	const struct attn_batch *b = &c->b;
 	int group = b->shape.q_heads / b->shape.kv_heads, per_kv = (group + heads - 1) / heads;
@@ -449,8 +467,10 @@ static bool union_is_or(const struct select_case *c, int heads, const uint32_t *
 
 	for (int r = 0; r < b->n_req; r++)
 		for (int g = 0; g < b->shape.kv_heads * per_kv; g++, table += b->mask_words) {
-			int past = b->ctx[r] / b->shape.page_tok, end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
-			int h0 = g / per_kv * group + g % per_kv * heads, h1 = g / per_kv * group + group;
+			int past = b->ctx[r] / b->shape.page_tok;
+			int end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
+			int h1 = (g / per_kv + 1) * group;
+			int h0 = h1 - group + g % per_kv * heads;
 
 			for (int j = 0; j < b->mask_words * 32; j++) {
 				bool want = j >= past && j * b->shape.page_tok < end;
@@ -500,7 +520,8 @@ static void test_unions(void)
 	is_int(union_groups(union_heads(UNION_SUBGROUP, &shapes[1]), &shapes[1]), 2,
 	       "five heads make a sub-group of four and one of one");
 	ok(union_heads(UNION_NONE, &shapes[0]) == 0 && union_groups(0, &shapes[0]) == 0 &&
-	   union_heads(UNION_SUBGROUP, &shapes[0]) == 2, "no union has no tables, a small group is whole");
+	   union_heads(UNION_SUBGROUP, &shapes[0]) == 2,
+	   "no union has no tables, a small group is whole");
 	good = 0;
 	for (int i = 0; unions[i].name; i++)
 		good += (int)unions[i].kind == i;
@@ -517,6 +538,7 @@ static void test_table(void)
 
 static void test_no_memory(void)
 {
+	const struct selector *fp = selector_find("flashprefill");
 	struct rng rng = { 6 };
 	struct select_case c;
 	struct ar_err err;
@@ -527,7 +549,7 @@ static void test_no_memory(void)
 
 		fault_fired = false;
 		fault_in = k;
-		st = selector_find("flashprefill")->ref(&c.b, &plain, c.q, &c.kv, c.state, c.mask, &err);
+		st = fp->ref(&c.b, &plain, c.q, &c.kv, c.state, c.mask, &err);
 		fault_in = -1;
 		if (!fault_fired)
 			break;

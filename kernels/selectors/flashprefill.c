@@ -84,7 +84,8 @@ static void scratch_release(struct scratch *t)
 	free(t->w);
 }
 
-static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b, struct ar_err *err)
+static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b,
+				   struct ar_err *err)
 {
 	size_t n = (size_t)b->max_kv_blk;
 
@@ -94,14 +95,16 @@ static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b
 	return t->mean && t->x && t->w ? AR_OK : ar_nomem(err);
 }
 
-static void load_means(const struct attn_batch *b, int r, int kv_head, const bf16_t *mean, float *out)
+static void load_means(const struct attn_batch *b, int r, int kv_head, const bf16_t *mean,
+		       float *out)
 {
 	const struct attn_shape *s = &b->shape;
 	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
 
 	for (int j = 0; j * s->page_tok < end; j++) {
 		size_t page = (size_t)b->page[b->page0[r] + j];
-		const bf16_t *m = mean + (page * (size_t)s->kv_heads + (size_t)kv_head) * (size_t)s->head_dim;
+		size_t at = page * (size_t)s->kv_heads + (size_t)kv_head;
+		const bf16_t *m = mean + at * (size_t)s->head_dim;
 
 		for (int d = 0; d < s->head_dim; d++)
 			out[(size_t)d * (size_t)b->max_kv_blk + (size_t)j] = bf16_to_f32(m[d]);
@@ -109,7 +112,8 @@ static void load_means(const struct attn_batch *b, int r, int kv_head, const bf1
 }
 
 /* x[j], j < n, of one row; mean [head_dim][stride]. */
-static void row_logits(const bf16_t *q, const float *mean, int n, int stride, int head_dim, float *x)
+static void row_logits(const bf16_t *q, const float *mean, int n, int stride, int head_dim,
+		       float *x)
 {
 	float scale = (float)(LOG2E / sqrt(head_dim));
 
@@ -139,8 +143,8 @@ static float block_weights(const struct attn_batch *b, int r, int lo, int hi, in
 		int n = (b->ctx[r] + i + 1) / s->page_tok;
 		float *x = t->x + (size_t)(i - lo) * (size_t)b->max_kv_blk;
 
-		row_logits(q + (row * (size_t)s->q_heads + (size_t)head) * (size_t)s->head_dim, t->mean,
-			   n, b->max_kv_blk, s->head_dim, x);
+		row_logits(q + (row * (size_t)s->q_heads + (size_t)head) * (size_t)s->head_dim,
+			   t->mean, n, b->max_kv_blk, s->head_dim, x);
 		for (int j = 0; j < n; j++)
 			max = x[j] > max ? x[j] : max;
 	}
@@ -158,8 +162,8 @@ static float block_weights(const struct attn_batch *b, int r, int lo, int hi, in
 }
 
 /* Query block i of request r and one head: every word of its mask row. */
-static void mask_row(const struct attn_batch *b, const struct flashprefill *p, int r, int i, int head,
-		     const bf16_t *q, struct scratch *t, uint32_t *row)
+static void mask_row(const struct attn_batch *b, const struct flashprefill *p, int r, int i,
+		     int head, const bf16_t *q, struct scratch *t, uint32_t *row)
 {
 	int ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r], tok = b->shape.page_tok;
 	int qa = ctx / tok + i, first = qa * tok;
@@ -179,7 +183,8 @@ static void mask_row(const struct attn_batch *b, const struct flashprefill *p, i
 }
 
 static enum ar_status ref(const struct attn_batch *b, const void *param, const bf16_t *q,
-			  const struct kv_cache *kv, void *state, uint32_t *mask, struct ar_err *err)
+			  const struct kv_cache *kv, void *state, uint32_t *mask,
+			  struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
 	int group = s->q_heads / s->kv_heads;
@@ -194,9 +199,11 @@ static enum ar_status ref(const struct attn_batch *b, const void *param, const b
 			if (h % group == 0)
 				load_means(b, r, h / group, state, t.mean);
 			for (int i = 0; i < b->qblk0[r + 1] - b->qblk0[r]; i++) {
-				size_t row = (size_t)(b->qblk0[r] + i) * (size_t)s->q_heads + (size_t)h;
+				size_t row = (size_t)(b->qblk0[r] + i) * (size_t)s->q_heads +
+					     (size_t)h;
 
-				mask_row(b, param, r, i, h, q, &t, mask + row * (size_t)b->mask_words);
+				mask_row(b, param, r, i, h, q, &t,
+					 mask + row * (size_t)b->mask_words);
 			}
 		}
 out:
@@ -212,10 +219,11 @@ static const struct opt params[] = {
 	  .help = "keep a block whose weight is at least X times the largest of its query block" },
 	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "2", .max = 65536,
 	  .help = "always keep the first N blocks" },
-	{ .name = "window", .type = OPT_INT, .off = OFF(window), .arg = "N", .def = "4", .min = 1,
-	  .max = 65536, .help = "always keep the last N blocks, the query block's own included" },
-	{ .name = "last-n", .type = OPT_INT, .off = OFF(last_n), .arg = "N", .def = "0", .max = 65536,
-	  .help = "keep everything for the last N query blocks of a prompt" },
+	{ .name = "window", .type = OPT_INT, .off = OFF(window), .arg = "N", .def = "4",
+	  .min = 1, .max = 65536,
+	  .help = "always keep the last N blocks, the query block's own included" },
+	{ .name = "last-n", .type = OPT_INT, .off = OFF(last_n), .arg = "N", .def = "0",
+	  .max = 65536, .help = "keep everything for the last N query blocks of a prompt" },
 	{ .name = "dense-first", .type = OPT_FLAG, .off = OFF(dense_first), .def = "1",
 	  .help = "keep everything for a chunk without context" },
 	{ 0 }

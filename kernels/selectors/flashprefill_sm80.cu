@@ -107,7 +107,8 @@ static __device__ struct qblk locate(const struct attn_batch &b, int at)
 }
 
 // Rows that keep everything up to the diagonal; they have no scores.
-static __device__ bool is_open(const struct attn_batch &b, const struct qblk &s, const struct rule &rule)
+static __device__ bool is_open(const struct attn_batch &b, const struct qblk &s,
+			       const struct rule &rule)
 {
 	const int ctx = b.ctx[s.req], end = ctx + b.row0[s.req + 1] - b.row0[s.req];
 
@@ -158,7 +159,8 @@ static __device__ void load_rows(bf16_t (&rows)[BLOCK][D + 8], const struct qblk
 		uint4 v[4] = {};
 
 		if (row >= s.lo && row < s.hi) {
-			const uint4 *src = (const uint4 *)(q + ((size_t)(s.row + row) * q_heads + head) * D + d);
+			const size_t at = (size_t)(s.row + row) * q_heads + head;
+			const uint4 *src = (const uint4 *)(q + at * D + d);
 
 			for (int c = 0; c < 4; c++)
 				v[c] = src[c];
@@ -174,8 +176,9 @@ static __device__ void load_rows(bf16_t (&rows)[BLOCK][D + 8], const struct qblk
 
 // Lane 4g + t takes elements 8t..8t+7 of each 32 of the mean keys first + g and first + 8 + g.
 template <int D>
-static __device__ __forceinline__ void load_keys(uint4 (&key)[2][D / 32], const struct attn_batch &b,
-						 const struct qblk &s, int first, int kv_head,
+static __device__ __forceinline__ void load_keys(uint4 (&key)[2][D / 32],
+						 const struct attn_batch &b, const struct qblk &s,
+						 int first, int kv_head,
 						 const bf16_t *__restrict__ mean)
 {
 	const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -201,8 +204,9 @@ static __device__ __forceinline__ void load_keys(uint4 (&key)[2][D / 32], const 
 
 // acc[i][n]: rows row + 16 i .. + 15 against mean keys 8 n .. + 7 of the slab.
 template <int D>
-static __device__ __forceinline__ void multiply(float (&acc)[2][2][4], const bf16_t (&rows)[BLOCK][D + 8],
-						int row, const uint4 (&key)[2][D / 32])
+static __device__ __forceinline__ void multiply(float (&acc)[2][2][4],
+						const bf16_t (&rows)[BLOCK][D + 8], int row,
+						const uint4 (&key)[2][D / 32])
 {
 	const int lane = threadIdx.x % 32;
 
@@ -244,8 +248,10 @@ static __device__ __forceinline__ bool sees(const struct qblk &s, int row, int j
 // the chunk or do not see some of the keys.  max starts at -FLT_MAX, not -inf, so that
 // the differences below are never inf - inf.
 template <bool masked>
-static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2], const float (&acc)[2][2][4],
-						   const struct qblk &s, int row, int first, float scale)
+static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2],
+						   const float (&acc)[2][2][4],
+						   const struct qblk &s, int row, int first,
+						   float scale)
 {
 	const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 
@@ -271,8 +277,8 @@ static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2], const
 }
 
 // Combine the eight lanes that share a column and write the slab's columns.
-static __device__ __forceinline__ void store_peaks(struct peak (&p)[2][2], const struct qblk &s, int first,
-						   float2 *__restrict__ score)
+static __device__ __forceinline__ void store_peaks(struct peak (&p)[2][2], const struct qblk &s,
+						   int first, float2 *__restrict__ score)
 {
 	const int lane = threadIdx.x % 32;
 
@@ -389,12 +395,15 @@ static enum ar_status launch(const struct attn_batch *b, const struct rule *rule
 	const dim3 grid(b->n_qblk, s->q_heads);
 	enum ar_status st = AR_OK;
 
-	flashprefill_mean<<<dim3(b->n_qblk, s->kv_heads), s->head_dim / 2, 0, stream>>>(*b, k, mean);
+	flashprefill_mean<<<dim3(b->n_qblk, s->kv_heads), s->head_dim / 2, 0, stream>>>
+		(*b, k, mean);
 	CU_LAUNCHED();
 	if (s->head_dim == 64)
-		flashprefill_score<64><<<grid, WARPS * 32, 0, stream>>>(*b, *rule, q, mean, scale, score);
+		flashprefill_score<64><<<grid, WARPS * 32, 0, stream>>>
+			(*b, *rule, q, mean, scale, score);
 	else
-		flashprefill_score<128><<<grid, WARPS * 32, 0, stream>>>(*b, *rule, q, mean, scale, score);
+		flashprefill_score<128><<<grid, WARPS * 32, 0, stream>>>
+			(*b, *rule, q, mean, scale, score);
 	CU_LAUNCHED();
 	flashprefill_mask<<<grid, WARPS * 32, 0, stream>>>(*b, *rule, score, mask);
 	CU_LAUNCHED();
@@ -412,9 +421,12 @@ enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *para
 			     p->dense_first };
 
 	if (s->page_tok != BLOCK || (s->head_dim != 64 && s->head_dim != 128))
-		return ar_fail(err, AR_USAGE, "flashprefill on CUDA wants blocks of 128 tokens and heads of "
-			       "64 or 128, not %d and %d", s->page_tok, s->head_dim);
+		return ar_fail(err, AR_USAGE,
+			       "flashprefill on CUDA wants blocks of 128 tokens and heads of "
+			       "64 or 128, not %d and %d",
+			       s->page_tok, s->head_dim);
 	if (!b->n_qblk)
 		return AR_OK;
-	return launch(b, &rule, q, kv->k, (bf16_t *)state, mask, (float2 *)work, (cudaStream_t)stream, err);
+	return launch(b, &rule, q, kv->k, (bf16_t *)state, mask, (float2 *)work,
+		      (cudaStream_t)stream, err);
 }
