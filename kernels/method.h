@@ -50,7 +50,8 @@ enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_
 struct selection_count {
 	int64_t tiles_total, tiles_sel;	/* (head, query block, block) */
 	int64_t qunion_total, qunion_sel;	/* (head, block) */
-	int64_t group_total, group_sel;	/* (head group, block), after the method's union */
+	int64_t group_total, group_sel;	/* (head group, block), after the method's union; without
+					 * one the tiles */
 	int64_t exec_total, exec_sel;	/* causal (query row, key) pairs, chunk included */
 };
 

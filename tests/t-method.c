@@ -106,6 +106,36 @@ static void test_spellings(void)
 	method_free(NULL);
 }
 
+/* Pieces of spellings in random order: refused or accepted, and never both. */
+static void test_random_spellings(void)
+{
+	static const char *const piece[] = {
+		"dense", "compact-fp", "flashprefill", "select=", "union=", "exec=", "none",
+		"group", "paged", "blocksparse", "alpha", "sink", "=", "=0.5", "=3", ":", ",", "/", "", "x"
+	};
+	int good = 0, accepted = 0;
+
+	for (int k = 0; k < 20000; k++) {
+		struct rng rng = { (uint64_t)k };
+		struct method *m = NULL;
+		struct ar_err err = { 0 };
+		char text[256] = "";
+		enum ar_status st;
+
+		for (uint64_t n = rng_below(&rng, 9) + 1; n; n--)
+			strcat(text, piece[rng_below(&rng, sizeof piece / sizeof *piece)]);
+		st = method_parse(&m, text, &err);
+		if (st)
+			good += st == AR_USAGE && !m && *err.msg;
+		else
+			good += m && m->executor && *m->params == '{';
+		accepted += !st;
+		method_free(m);
+	}
+	is_int(good, 20000, "random spellings are methods or wrong usage");
+	ok(accepted > 20, "and some are methods (%d)", accepted);
+}
+
 /* ---- lists of methods ---- */
 
 static const struct {
@@ -363,6 +393,7 @@ int main(void)
 {
 	plan(0);
 	test_spellings();
+	test_random_spellings();
 	test_splits();
 	test_example();
 	test_alpha_zero();
