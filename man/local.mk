@@ -2,3 +2,27 @@ MAN_PAGES =
 MAN_PAGES += man/attnreplay-run.1
 MAN_PAGES += man/attnreplay-trace.1 man/attnreplay-trace.5
 MAN_PAGES += man/attnreplay-methods.1
+# Man pages are made from man/NAME.N.in.  In a page of section 1 the line @OPTIONS@ becomes the
+# option list as the program just built prints it, and @COMMANDS@ the list of its commands;
+# @VERSION@ is the version, in any page.
+MAN_PAGES = man/attnreplay.1
+
+nodist_man_MANS += $(MAN_PAGES)
+EXTRA_DIST      += $(MAN_PAGES:=.in)
+CLEANFILES      += $(MAN_PAGES) $(MAN_PAGES:=.tmp) $(MAN_PAGES:=.list)
+
+MAN_COMMANDS = awk '/^commands:/ { on = 1; next } !NF { on = 0 } \
+  on { name = $$1; sub(/^ *[^ ]+ */, ""); \
+       printf ".It Xr attnreplay-%s 1\n%s%s.\n", name, toupper(substr($$0, 1, 1)), substr($$0, 2) }'
+MAN_EXPAND = $(SED) -e 's/@VERSION@/$(VERSION)/' \
+  -e '/^@OPTIONS@$$/{' -e 'r $@.list' -e d -e '}' -e '/^@COMMANDS@$$/{' -e 'r $@.list' -e d -e '}'
+
+man/%.1: $(srcdir)/man/%.1.in attnreplay$(EXEEXT)
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && \
+	command=`echo '$*' | $(SED) 's/^attnreplay-*//'` && \
+	if test -n "$$command"; then ./attnreplay$(EXEEXT) $$command --mdoc; \
+	else ./attnreplay$(EXEEXT) --help | $(MAN_COMMANDS); fi >$@.list && \
+	$(MAN_EXPAND) $< >$@.tmp && rm -f $@.list && mv -f $@.tmp $@
+
+man/%.5: $(srcdir)/man/%.5.in
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(SED) 's/@VERSION@/$(VERSION)/' $< >$@.tmp && mv -f $@.tmp $@
