@@ -37,9 +37,14 @@ static void version(void)
 
 static void cmd_help(const struct cmd *c)
 {
-	for (const char *u = c->usage; *u; u += strcspn(u, "\n"), u += *u == '\n')
-		printf("%s attnreplay %s %.*s\n", u == c->usage ? "usage:" : "      ", c->name,
-		       (int)strcspn(u, "\n"), u);
+	for (const char *u = c->usage; *u; u += *u == '\n') {
+		size_t n = strcspn(u, "\n");
+
+		printf("%s attnreplay %s ", u == c->usage ? "usage:" : "      ", c->name);
+		fwrite(u, 1, n, stdout);
+		putchar('\n');
+		u += n;
+	}
 	printf("\n%s.\n", c->title);
 	c->options(opt_help, stdout);
 }
