@@ -1,0 +1,2 @@
+bashcompletiondir = $(datadir)/bash-completion/completions
+dist_bashcompletion_DATA = contrib/attnreplay.bash
