@@ -1,0 +1,86 @@
+#!/bin/sh
+# The man pages, the README, the completion and the program say the same.
+. "$srcdir/tests/tap.sh"
+
+man=$(dirname "$ATTNREPLAY")/man
+commands=$("$ATTNREPLAY" --help | sed -n '/^commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p')
+
+help_options() { # help_options COMMAND
+	"$ATTNREPLAY" "$1" --help | sed -n 's/^  \(-., \|    \)--\([a-z0-9-]*\).*/\2/p' | sort -u
+}
+
+# Every command has --help, so a page may name it.
+page_options() { # page_options PAGE
+	grep -o 'Fl Fl [a-z0-9-]*' "$1" | sed 's/Fl Fl //' | grep -vx help | sort -u
+}
+
+# Print "COMMAND OPTION" for each option in the command lines of a file; lines that end in a
+# backslash, in roff \e, go on.
+used_options() { # used_options FILE
+	awk '
+		function scan(s,   w, n, i, c) {
+			gsub(/\\-/, "-", s)
+			gsub(/[`|;&()<>]/, " | ", s)
+			n = split(s, w, /[ \t]+/)
+			for (i = 1; i <= n; i++) {
+				if (w[i] ~ /(^|\/)attnreplay$/) c = "attnreplay"
+				else if (w[i] == "|") c = ""
+				else if (c == "attnreplay" && w[i] !~ /^-/) c = w[i]
+				else if (c != "" && w[i] ~ /^--[a-z]/) print c, w[i]
+			}
+		}
+		{ line = line $0 }
+		/\\e?$/ { sub(/\\e?$/, " ", line); next }
+		{ scan(line); line = "" }' "$1" |
+		sed -n 's/^\([a-z-]*\) --\([a-z0-9-]*\).*/\1 \2/p' | sort -u
+}
+
+completions() { # completions WORD...: what completing the last word of a command line offers
+	bash -c '. "$srcdir/contrib/attnreplay.bash"
+		COMP_WORDS=("$ATTNREPLAY" "$@") COMP_CWORD=$#
+		_attnreplay
+		printf "%s\n" "${COMPREPLY[@]}"' bash "$@"
+}
+
+echo 'attnreplay help
+attnreplay version' >"$tmp/known"
+for c in $commands; do
+	(echo help; help_options "$c") | sed "s/^/$c /"
+done >>"$tmp/known"
+sort -u -o "$tmp/known" "$tmp/known"
+only_known() { # only_known FILE: every option that it uses exists
+	used_options "$1" | comm -23 - "$tmp/known" >"$tmp/unknown"
+	sed 's/^/unknown: /' "$tmp/unknown"
+	[ ! -s "$tmp/unknown" ]
+}
+
+for c in $commands; do
+	page=$man/attnreplay-$c.1
+	ok "$c has a man page" test -s "$page"
+	is "the page of $c has the options of its --help" "$(page_options "$page")" \
+	   "$(help_options "$c")"
+	if command -v bash >/dev/null; then
+		is "completion offers the options of $c" "$(completions "$c" -- | sort)" \
+		   "$( (echo help; help_options "$c") | sed 's/^/--/' | sort)"
+	else
+		skip "completion offers the options of $c" 'no bash'
+	fi
+done
+
+for page in "$man"/*.[15]; do
+	name=${page##*/}
+	ok "the command lines in $name use options that exist" only_known "$page"
+	[ "$name" = attnreplay.1 ] ||
+		ok "attnreplay.1 refers to $name" grep -q "Xr ${name%.?} ${name##*.}" "$man/attnreplay.1"
+	# A machine whose clock is behind is no fault of the page.
+	if command -v mandoc >/dev/null; then
+		is "mandoc finds nothing wrong in $name" \
+		   "$(mandoc -T lint -W warning "$page" | grep -v 'date in the future')" ''
+	else
+		skip "mandoc finds nothing wrong in $name" 'no mandoc'
+	fi
+done
+
+ok 'README.md shows command lines' test -n "$(used_options "$srcdir/README.md")"
+ok 'the command lines in README.md use options that exist' only_known "$srcdir/README.md"
+finish
