@@ -12,6 +12,14 @@
 
 enum capture_tensor { CAPTURE_Q, CAPTURE_K, CAPTURE_V };
 
+/* Beyond these a file is taken for damaged. */
+enum {
+	CAPTURE_MAX_LAYER = 4094,
+	CAPTURE_MAX_HEADS = 4096,
+	CAPTURE_MAX_DIM = 4096,
+	CAPTURE_MAX_TOK = INT32_MAX,
+};
+
 struct capture_info {
 	char *name;		/* file name without folders */
 	char *model;		/* of the model, as the file says, or "" */
@@ -22,7 +30,9 @@ struct capture_info {
 	int64_t n_tok;		/* tokens of the sequence */
 	int64_t n_prompt;	/* of them prompt; the rest was decoded */
 	bool rope_applied;	/* Q and K are after RoPE */
-	struct rope rope;
+	struct rope rope;	/* theta 0: the file does not say */
+	int64_t frame_tok;	/* of an arc: tokens a frame; 0: no frames */
+	uint64_t file_bytes;
 };
 
 struct capture;
@@ -45,8 +55,8 @@ struct capture_pack {
 	const int *layer;
 	int n_layers;
 	int64_t n_tok;
-	int level;		/* zstd */
-	int64_t frame_tok;	/* tokens a frame */
+	int level;		/* zstd; 0: its default */
+	int64_t frame_tok;	/* tokens a frame; 0: 1024 */
 };
 enum ar_status capture_pack(struct capture *c, const char *path, const struct capture_pack *p,
 			    struct ar_err *err);
