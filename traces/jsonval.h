@@ -1,0 +1,43 @@
+/* Values out of JSON that nobody has checked yet. */
+#ifndef AR_JSONVAL_H
+#define AR_JSONVAL_H
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Largest integer up to which a JSON number, a double, is exact. */
+#define JSON_INT_MAX ((int64_t)1 << 53)
+
+/* v (NULL: absent) is an integer from min to max; |min|, max <= JSON_INT_MAX. */
+static inline bool json_int(const cJSON *v, int64_t min, int64_t max, int64_t *out)
+{
+	double x = v && cJSON_IsNumber(v) ? v->valuedouble : NAN;
+
+	if (!(x >= (double)min && x <= (double)max) || x != floor(x))
+		return false;
+	*out = (int64_t)x;
+	return true;
+}
+
+/* A finite number from min to max. */
+static inline bool json_real(const cJSON *v, double min, double max, double *out)
+{
+	double x = v && cJSON_IsNumber(v) ? v->valuedouble : NAN;
+
+	if (!(x >= min && x <= max))
+		return false;
+	*out = x;
+	return true;
+}
+
+/* Present and not null. */
+static inline bool json_has(const cJSON *object, const char *key)
+{
+	const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
+
+	return v && !cJSON_IsNull(v);
+}
+
+#endif
