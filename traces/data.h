@@ -1,0 +1,14 @@
+/* Files that come with the program: model presets, samples. */
+#ifndef AR_DATA_H
+#define AR_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Write the path of the data file rel ("models/x.json") into path[0..n); false when it is
+ * nowhere.  Looked for in $ATTNREPLAY_DATA, in ../share/attnreplay beside the program's
+ * folder, in the program's folder and the one above (a build tree), and where the
+ * package was configured to be installed. */
+bool data_find(const char *rel, char *path, size_t n);
+
+#endif
