@@ -2,3 +2,4 @@
 CMD(run)
 CMD(trace)
 CMD(methods)
+CMD(capture)

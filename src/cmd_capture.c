@@ -1,0 +1,224 @@
+/* attnreplay capture: look at captures, pack, check and unpack them. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/log.h"
+#include "src/base/number.h"
+#include "src/cmd.h"
+#include "traces/capture.h"
+
+struct pack_args {
+	char *layers;
+	int64_t tokens, level, frame_tokens;
+};
+
+static const struct opt pack_opts[] = {
+	{ .name = "layers", .type = OPT_STR, .off = offsetof(struct pack_args, layers), .arg = "LIST",
+	  .help = "pack only these layers, by their numbers in the model, such as 0,4-7" },
+	{ .name = "tokens", .type = OPT_INT, .off = offsetof(struct pack_args, tokens), .arg = "N",
+	  .def = "0", .min = 0, .max = CAPTURE_MAX_TOK,
+	  .help = "pack only the first N tokens; 0 means all" },
+	{ .name = "level", .type = OPT_INT, .off = offsetof(struct pack_args, level), .arg = "N",
+	  .def = "9", .min = 1, .max = 22, .help = "zstd compression level" },
+	{ .name = "frame-tokens", .type = OPT_INT, .off = offsetof(struct pack_args, frame_tokens),
+	  .arg = "N", .def = "1024", .min = 1, .max = CAPTURE_MAX_TOK,
+	  .help = "tokens a frame, the least that is read at a time" },
+	{ 0 }
+};
+
+/* "0,4-7" as ascending numbers; *layer is the caller's to free. */
+static enum ar_status parse_layers(const char *text, int **layer, int *n, struct ar_err *err)
+{
+	int *v = calloc(CAPTURE_MAX_LAYER + 1, sizeof *v), count = 0;
+	const char *p = text;
+
+	*layer = NULL;
+	if (!v)
+		return ar_nomem(err);
+	do {
+		size_t len = strcspn(p, ","), dash = strcspn(p, "-,");
+		uint64_t a, b;
+
+		if (!num_u64(p, dash, &a) ||
+		    !(dash < len ? num_u64(p + dash + 1, len - dash - 1, &b) : (b = a, true)) ||
+		    a > b || b > CAPTURE_MAX_LAYER || (count && (int)a <= v[count - 1])) {
+			free(v);
+			return ar_fail(err, AR_USAGE, "layers '%s': want ascending numbers and ranges "
+				       "up to %d, such as 0,4-7", text, CAPTURE_MAX_LAYER);
+		}
+		for (; a <= b; a++)
+			v[count++] = (int)a;
+		p += len;
+	} while (*p++ == ',');
+	*layer = v;
+	*n = count;
+	return AR_OK;
+}
+
+static enum ar_status run_pack(struct capture *c, const char *out, const struct pack_args *a,
+			       struct ar_err *err)
+{
+	struct capture_pack p = { .n_tok = a->tokens, .level = (int)a->level,
+				  .frame_tok = a->frame_tokens };
+	int *layer = NULL;
+	enum ar_status st = a->layers ? parse_layers(a->layers, &layer, &p.n_layers, err) : AR_OK;
+
+	p.layer = layer;
+	if (!st)
+		st = capture_pack(c, out, &p, err);
+	free(layer);
+	return st;
+}
+
+static enum ar_status run_unpack(struct capture *c, const char *out, const struct pack_args *a,
+				 struct ar_err *err)
+{
+	(void)a;
+	return capture_unpack(c, out, err);
+}
+
+static void print_layers(const struct capture_info *info)
+{
+	for (int i = 0, j; i < info->n_layers; i = j) {
+		for (j = i + 1; j < info->n_layers && info->layer[j] == info->layer[j - 1] + 1; j++)
+			;
+		printf(j - i > 1 ? "%s%d-%d" : "%s%d", i ? "," : "", info->layer[i],
+		       info->layer[j - 1]);
+	}
+}
+
+static enum ar_status run_info(struct capture *c, const char *out, const struct pack_args *a,
+			       struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(c);
+	uint64_t values = (uint64_t)info->n_tok * (uint64_t)info->head_dim *
+			  (uint64_t)(info->q_heads + 2 * info->kv_heads);
+
+	(void)out, (void)a, (void)err;
+	printf("container     %s\nmodel         %s\nlayers        ", info->container,
+	       *info->model ? info->model : "unknown");
+	print_layers(info);
+	printf("\nq heads       %d\nkv heads      %d\nhead dim      %d\ntokens        %" PRId64
+	       "\nprompt        %" PRId64 "\nrope          %s", info->q_heads, info->kv_heads,
+	       info->head_dim, info->n_tok, info->n_prompt,
+	       info->rope_applied ? "applied" : "not applied");
+	if (info->rope.theta > 0)
+		printf(", theta %.15g", info->rope.theta);
+	if (info->rope.factor > 0)
+		printf(", llama3 factor %.15g", info->rope.factor);
+	if (info->frame_tok)
+		printf("\nframe tokens  %" PRId64, info->frame_tok);
+	printf("\ntensor bytes  %" PRIu64 "\nfile bytes    %" PRIu64 "\n",
+	       values * sizeof(bf16_t) * (uint64_t)info->n_layers, info->file_bytes);
+	return AR_OK;
+}
+
+/* Read everything, frame by frame. */
+static enum ar_status run_verify(struct capture *c, const char *out, const struct pack_args *a,
+				 struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(c);
+	const int64_t step = info->frame_tok && info->frame_tok < info->n_tok ? info->frame_tok :
+			     info->frame_tok || info->n_tok < 1024 ? info->n_tok : 1024;
+	const unsigned long total = (unsigned long)info->n_layers * 3;
+	bf16_t *buf = calloc((size_t)info->q_heads * (size_t)info->head_dim * (size_t)step, sizeof *buf);
+	enum ar_status st = buf ? AR_OK : ar_nomem(err);
+
+	(void)out, (void)a;
+	for (unsigned long k = 0; !st && k < total; k++) {
+		progress("tensors", k, total);
+		for (int64_t at = 0; !st && at < info->n_tok; at += step) {
+			int64_t n = info->n_tok - at < step ? info->n_tok - at : step;
+
+			st = capture_read(c, (int)(k / 3), (enum capture_tensor)(k % 3), at, n, buf, err);
+			if (!st && ar_interrupted())
+				st = ar_fail(err, AR_INTERRUPTED, "interrupted");
+		}
+	}
+	progress_end();
+	free(buf);
+	if (!st)
+		printf("%s: %lu tensors of %" PRId64 " tokens are sound\n", info->name, total,
+		       info->n_tok);
+	return st;
+}
+
+static const struct verb {
+	const char *name;
+	int operands;
+	bool options;
+	enum ar_status (*run)(struct capture *c, const char *out, const struct pack_args *a,
+			      struct ar_err *err);
+} verbs[] = {
+	{ "info", 1, false, run_info },
+	{ "pack", 2, true, run_pack },
+	{ "verify", 1, false, run_verify },
+	{ "unpack", 2, false, run_unpack },
+	{ 0 }
+};
+
+static const struct verb *find_verb(const char *name)
+{
+	const struct verb *v = verbs;
+
+	while (v->name && strcmp(v->name, name) != 0)
+		v++;
+	return v->name ? v : NULL;
+}
+
+static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
+			       const struct pack_args *a, struct ar_err *err)
+{
+	const struct verb *v = argc ? find_verb(argv[0]) : NULL;
+	struct capture *c;
+	enum ar_status st;
+
+	if (!v)
+		return ar_fail(err, AR_USAGE, "%s%s%s; want info, pack, verify or unpack",
+			       argc ? "unknown form '" : "no form given", argc ? argv[0] : "",
+			       argc ? "'" : "");
+	if (argc - 1 != v->operands)
+		return ar_fail(err, AR_USAGE, "capture %s takes %d file%s, not %d", v->name, v->operands,
+			       v->operands > 1 ? "s" : "", argc - 1);
+	if (g->given && !v->options)
+		return ar_fail(err, AR_USAGE, "capture %s takes no options", v->name);
+	st = capture_open(&c, argv[1], err);
+	if (st)
+		return st;
+	st = v->run(c, v->operands > 1 ? argv[2] : NULL, a, err);
+	capture_close(c);
+	return st;
+}
+
+static enum ar_status run(int argc, char **argv, struct ar_err *err)
+{
+	struct pack_args a = { 0 };
+	struct opt_group g[] = { { .title = "Options of pack", .opts = pack_opts, .base = &a }, { 0 } };
+	enum ar_status st = opt_init(g, err);
+
+	if (!st)
+		st = opt_parse(g, &argc, argv, err);
+	if (!st)
+		st = dispatch(g, argc, argv, &a, err);
+	opt_release(g);
+	return st;
+}
+
+static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	show((const struct opt_group[]){ { .title = "Options of pack", .opts = pack_opts }, { 0 } }, f);
+}
+
+const struct cmd cmd_capture = {
+	.name = "capture",
+	.usage = "info FILE\npack [OPTION]... IN OUT.arc\nverify FILE\nunpack IN.arc OUT.safetensors",
+	.title = "Look at captures of Q, K and V, pack, check and unpack them",
+	.run = run,
+	.options = options,
+};
