@@ -32,4 +32,6 @@ libattnreplay_a_SOURCES += \
   traces/data.h traces/jsonval.h traces/model.c traces/rope.c traces/rope.h \
   traces/safetensors.c traces/safetensors.h
 nobase_dist_pkgdata_DATA += \
-  models/llama-3.1-8b.json models/niah-llama-14m.json models/qwen3-30b-a3b.json
+  models/llama-3.1-8b.json models/niah-llama-14m.json models/qwen3-30b-a3b.json \
+  traces/samples/niah-2k.arc
+EXTRA_DIST += traces/samples/README.md
