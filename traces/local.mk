@@ -35,3 +35,13 @@ nobase_dist_pkgdata_DATA += \
   models/llama-3.1-8b.json models/niah-llama-14m.json models/qwen3-30b-a3b.json \
   traces/samples/niah-2k.arc
 EXTRA_DIST += traces/samples/README.md
+
+check_PROGRAMS += tests/t-capture
+tests_t_capture_SOURCES = tests/t-capture.c
+tests_t_capture_LDADD   = $(TEST_LIBS)
+tests_t_capture_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+
+check_PROGRAMS += tests/t-model
+tests_t_model_SOURCES = tests/t-model.c
+tests_t_model_LDADD   = $(TEST_LIBS)
+tests_t_model_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc

@@ -1,0 +1,294 @@
+/* Models: presets, config files, shares of a model, rotary frequencies. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/log.h"
+#include "tests/tap.h"
+#include "traces/data.h"
+#include "traces/model.h"
+
+static char dir[] = "/tmp/t-model-XXXXXX";
+static char path[64];
+
+/* ---- allocation faults ---- */
+
+static long countdown = -1;
+static int fired;
+
+static int fails(void)
+{
+	if (countdown < 0 || countdown--)
+		return 0;
+	fired = 1;
+	return 1;
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_malloc(size_t n)
+{
+	return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __real_calloc(n, size);
+}
+
+/* ---- presets ---- */
+
+static void test_presets(void)
+{
+	struct ar_err err = { 0 };
+	struct model m;
+
+	ok(model_load(&m, "llama-3.1-8b", &err) == AR_OK && !strcmp(m.name, "llama-3.1-8b") &&
+	   m.n_layers == 32 && m.hidden == 4096 && m.q_heads == 32 && m.kv_heads == 8 &&
+	   m.head_dim == 128 && m.ffn == 14336 && m.n_experts == 0 && m.vocab == 128256 &&
+	   m.max_len == 131072 && m.tp == 1, "Llama-3.1-8B: %s", err.msg);
+	ok(m.rope.theta == 500000 && m.rope.factor == 8 && m.rope.low_freq == 1 &&
+	   m.rope.high_freq == 4 && m.rope.original_len == 8192, "with llama3 RoPE scaling");
+	ok(m.json && strstr(m.json, "\"LlamaForCausalLM\""), "and the config as it was read");
+	model_release(&m);
+	model_release(&m);
+	ok(model_load(&m, "qwen3-30b-a3b", &err) == AR_OK && m.n_layers == 48 && m.hidden == 2048 &&
+	   m.q_heads == 32 && m.kv_heads == 4 && m.head_dim == 128 && m.ffn == 768 &&
+	   m.n_experts == 128 && m.experts_per_tok == 8 && m.vocab == 151936 &&
+	   m.max_len == 262144 && m.rope.theta == 1e7 && m.rope.factor == 0, "Qwen3-30B-A3B: %s", err.msg);
+	model_release(&m);
+	ok(model_load(&m, "niah-llama-14m", &err) == AR_OK && m.n_layers == 8 && m.hidden == 320 &&
+	   m.q_heads == 8 && m.kv_heads == 2 && m.head_dim == 128 && m.ffn == 896 && m.vocab == 2048,
+	   "niah-llama-14m: %s", err.msg);
+	model_release(&m);
+	ok(model_load(&m, "nope", &err) == AR_DATA && !m.json &&
+	   strstr(err.msg, "nope: no such file and no preset"), "an unknown preset");
+	ok(model_load(&m, "../models/llama-3.1-8b", &err) == AR_DATA, "a preset's name is no path");
+}
+
+static void test_data(void)
+{
+	char old[256], found[256], *env = getenv("ATTNREPLAY_DATA");
+
+	snprintf(old, sizeof old, "%s", env ? env : "");
+	snprintf(path, sizeof path, "%s/x", dir);
+	setenv("ATTNREPLAY_DATA", dir, 1);
+	fclose(fopen(path, "w"));
+	ok(data_find("x", found, sizeof found) && !strcmp(found, path), "$ATTNREPLAY_DATA comes first");
+	ok(!data_find("x", found, strlen(path)), "a name too long for its buffer is not found");
+	unlink(path);
+	ok(!data_find("x", found, sizeof found), "what is nowhere is not found");
+	ok(data_find("t-model", found, sizeof found), "a file beside the program is found");
+	setenv("ATTNREPLAY_DATA", old, 1);
+}
+
+/* ---- config files ---- */
+
+static enum ar_status load_text(struct model *m, const char *text, struct ar_err *err)
+{
+	FILE *f;
+
+	snprintf(path, sizeof path, "%s/c.json", dir);
+	f = fopen(path, "w");
+	if (!f || fputs(text, f) < 0 || fclose(f))
+		bail_out("cannot write %s", path);
+	return model_load(m, path, err);
+}
+
+#define BASE "\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96," \
+	     "\"vocab_size\":100"
+
+static void test_defaults(void)
+{
+	struct ar_err err = { 0 };
+	struct model m;
+	char sub[64];
+
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4}", &err) == AR_OK && m.kv_heads == 4 &&
+	   m.head_dim == 16 && m.rope.theta == 10000 && m.rope.factor == 0 && m.n_experts == 0 &&
+	   !strcmp(m.name, "c"), "KV heads, head size and RoPE have defaults: %s", err.msg);
+	model_release(&m);
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"num_key_value_heads\":null,\"head_dim\":null,"
+		     "\"rope_scaling\":null,\"sliding_window\":null}", &err) == AR_OK && m.kv_heads == 4,
+	   "null is absent: %s", err.msg);
+	model_release(&m);
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"rope_parameters\":{\"rope_type\":\"default\","
+		     "\"rope_theta\":1e6}}", &err) == AR_OK && m.rope.theta == 1e6,
+	   "RoPE under rope_parameters: %s", err.msg);
+	model_release(&m);
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"num_local_experts\":8,"
+		     "\"num_experts_per_tok\":2}", &err) == AR_OK && m.n_experts == 8 && m.ffn == 96,
+	   "experts of the full FFN width: %s", err.msg);
+	model_release(&m);
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"sliding_window\":32,"
+		     "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", &err) == AR_OK,
+	   "sliding windows are taken with a warning");
+	model_release(&m);
+	snprintf(sub, sizeof sub, "%s/My-Model", dir);
+	mkdir(sub, 0700);
+	snprintf(sub, sizeof sub, "%s/My-Model/config.json", dir);
+	rename(path, sub);
+	ok(model_load(&m, sub, &err) == AR_OK && !strcmp(m.name, "My-Model"), "config.json of a folder");
+	model_release(&m);
+	snprintf(sub, sizeof sub, "%s/My-Model//", dir);
+	ok(model_load(&m, sub, &err) == AR_OK && !strcmp(m.name, "My-Model"), "the folder itself");
+	model_release(&m);
+	snprintf(sub, sizeof sub, "%s/My-Model/config.json", dir);
+	unlink(sub);
+	snprintf(sub, sizeof sub, "%s/My-Model", dir);
+	ok(model_load(&m, sub, &err) == AR_DATA && strstr(err.msg, "My-Model/config.json: No such file"),
+	   "a folder without one");
+	rmdir(sub);
+}
+
+#define H "{" BASE ",\"num_attention_heads\":4"
+
+static void test_bad_configs(void)
+{
+	static const struct { const char *text, *wrong; } cases[] = {
+		{ "", ":1: malformed JSON" },
+		{ "{\n\"a\": 1,\n}", ":3: malformed JSON" },
+		{ "{} x", "malformed JSON" },
+		{ "[]", "not a JSON object" },
+		{ "{}", "as 'num_hidden_layers'" },
+		{ "{" BASE "}", "as 'num_attention_heads'" },
+		{ "{" BASE ",\"num_attention_heads\":0}", "as 'num_attention_heads'" },
+		{ "{" BASE ",\"num_attention_heads\":2.5}", "as 'num_attention_heads'" },
+		{ "{" BASE ",\"num_attention_heads\":\"4\"}", "as 'num_attention_heads'" },
+		{ "{" BASE ",\"num_attention_heads\":1e99}", "as 'num_attention_heads'" },
+		{ "{" BASE ",\"num_attention_heads\":6}", "no 'head_dim'" },
+		{ H ",\"num_key_value_heads\":3}", "num_key_value_heads 3 does not divide" },
+		{ H ",\"num_key_value_heads\":-1}", "as 'num_key_value_heads'" },
+		{ H ",\"head_dim\":15}", "head_dim 15 is odd" },
+		{ H ",\"rope_theta\":0}", "as 'rope_theta'" },
+		{ H ",\"rope_scaling\":3}", "rope scaling is no object" },
+		{ H ",\"rope_scaling\":{\"factor\":2}}", "no 'rope_type'" },
+		{ H ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}", "unknown rope type 'yarn'" },
+		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", "as 'low_freq_factor'" },
+		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+		  "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}", "must be above" },
+		{ H ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":\"x\"}}", "as 'rope_theta'" },
+		{ H ",\"partial_rotary_factor\":0.5}", "partial rotary" },
+		{ H ",\"kv_lora_rank\":512}", "latent attention" },
+		{ H ",\"layer_types\":[\"linear_attention\"]}", "layer type 'linear_attention' is not known" },
+		{ H ",\"num_experts\":8}", "as 'num_experts_per_tok'" },
+		{ H ",\"num_experts\":8,\"num_experts_per_tok\":9}", "as 'num_experts_per_tok'" },
+		{ H ",\"num_experts\":8,\"num_experts_per_tok\":2,\"decoder_sparse_step\":2}", "a mix of dense" },
+		{ H ",\"num_experts\":8,\"num_experts_per_tok\":2,\"mlp_only_layers\":[0]}", "a mix of dense" },
+		{ H ",\"max_position_embeddings\":0}", "as 'max_position_embeddings'" },
+	};
+	struct ar_err err = { 0 };
+	struct model m;
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		ok(load_text(&m, cases[i].text, &err) == AR_DATA && !m.json && !m.n_layers &&
+		   !strncmp(err.msg, path, strlen(path)) && strstr(err.msg, cases[i].wrong),
+		   "refused: %s (%s)", cases[i].wrong, err.msg + strlen(path));
+	if (truncate(path, 17 << 20))
+		bail_out("cannot lengthen %s", path);
+	ok(model_load(&m, path, &err) == AR_DATA && strstr(err.msg, "too large"), "a huge file");
+}
+
+static void test_faults(void)
+{
+	struct ar_err err = { 0 };
+	struct model m;
+	int bad = 0;
+	long k = 0;
+
+	for (;; k++) {
+		enum ar_status st;
+
+		fired = 0;
+		countdown = k;
+		st = model_load(&m, "llama-3.1-8b", &err);
+		countdown = -1;
+		if (!fired)
+			break;
+		bad += st != AR_NOMEM || m.json;
+	}
+	model_release(&m);
+	ok(!bad && k > 0, "each of %ld allocations fails cleanly", k);
+}
+
+/* ---- split ---- */
+
+static void test_split(void)
+{
+	struct ar_err err = { 0 };
+	struct model m;
+
+	model_load(&m, "llama-3.1-8b", &err);
+	ok(model_split(&m, 1, &err) == AR_OK && m.q_heads == 32 && m.tp == 1, "one part is the whole");
+	ok(model_split(&m, 4, &err) == AR_OK && m.q_heads == 8 && m.kv_heads == 2 && m.ffn == 3584 &&
+	   m.vocab == 32064 && m.hidden == 4096 && m.head_dim == 128 && m.tp == 4, "one of four ranks");
+	ok(model_split(&m, 2, &err) == AR_USAGE, "a part is not split again");
+	model_release(&m);
+	model_load(&m, "qwen3-30b-a3b", &err);
+	ok(model_split(&m, 8, &err) == AR_OK && m.q_heads == 4 && m.kv_heads == 1 && m.ffn == 96 &&
+	   m.n_experts == 128, "fewer KV heads than ranks are replicated, experts are cut");
+	model_release(&m);
+	model_load(&m, "llama-3.1-8b", &err);
+	ok(model_split(&m, 3, &err) == AR_USAGE && strstr(err.msg, "query heads 32"), "3 does not divide the heads");
+	ok(model_split(&m, 0, &err) == AR_USAGE && model_split(&m, -2, &err) == AR_USAGE, "no parts");
+	ok(m.q_heads == 32 && m.kv_heads == 8 && m.tp == 1, "a refusal changes nothing");
+	m.vocab++;
+	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "vocabulary"), "nor the vocabulary");
+	m.vocab--;
+	m.ffn++;
+	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "FFN width"), "nor the FFN");
+	m.ffn--;
+	m.q_heads = 24;
+	m.kv_heads = 6;
+	ok(model_split(&m, 4, &err) == AR_USAGE && strstr(err.msg, "6 KV heads"), "nor the KV heads");
+	model_release(&m);
+}
+
+/* ---- RoPE ---- */
+
+static void test_rope(void)
+{
+	const struct rope llama = { 500000, 8, 1, 4, 8192 }, plain = { .theta = 10000 };
+	/* the formula at pairs kept (0 to 28), interpolated (29 to 34) and slowed (35 on) */
+	static const int pair[] = { 0, 1, 20, 28, 29, 32, 34, 35, 63 };
+	static const float want[] = { 1.0f, 0.814617234f, 0.0165604401f, 0.00321144599f, 0.00216657076f,
+					0.000524846161f, 0.000178507813f, 9.55621235e-05f, 3.06892599e-07f };
+	float inv[64], got[9];
+	bool falls = true;
+
+	rope_inv_freq(&llama, 128, inv);
+	for (int i = 0; i < 9; i++)
+		got[i] = inv[pair[i]];
+	is_f32(got, want, 9, 0, 1e-6, "Llama 3.1's angles per position");
+	for (int k = 1; k < 64; k++)
+		falls = falls && inv[k] < inv[k - 1];
+	ok(falls, "the angles fall from pair to pair, also across the two bounds");
+	rope_inv_freq(&plain, 128, inv);
+	ok(inv[0] == 1 && inv[32] == 0.01f && fabsf(inv[16] - 0.1f) < 1e-8f, "without scaling: theta^(-2k/D)");
+}
+
+int main(void)
+{
+	plan(0);
+	log_level = LOG_ERROR;
+	if (!mkdtemp(dir))
+		bail_out("no temporary folder");
+	test_presets();
+	test_data();
+	test_defaults();
+	test_bad_configs();
+	unlink(path);
+	rmdir(dir);
+	test_faults();
+	test_split();
+	test_rope();
+	return done_testing();
+}
