@@ -45,3 +45,10 @@ check_PROGRAMS += tests/t-model
 tests_t_model_SOURCES = tests/t-model.c
 tests_t_model_LDADD   = $(TEST_LIBS)
 tests_t_model_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc
+
+check_PROGRAMS += tests/fuzz-capture
+tests_fuzz_capture_SOURCES = tests/fuzz-capture.c
+tests_fuzz_capture_LDADD   = $(TEST_LIBS)
+EXTRA_DIST += tests/data/corpus/capture
+
+dist_check_SCRIPTS += tests/t-capture.sh
