@@ -51,4 +51,4 @@ tests_fuzz_capture_SOURCES = tests/fuzz-capture.c
 tests_fuzz_capture_LDADD   = $(TEST_LIBS)
 EXTRA_DIST += tests/data/corpus/capture
 
-dist_check_SCRIPTS += tests/t-capture.sh
+dist_check_SCRIPTS += tests/t-cmd-capture.sh
