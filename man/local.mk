@@ -26,3 +26,4 @@ man/%.1: $(srcdir)/man/%.1.in attnreplay$(EXEEXT)
 
 man/%.5: $(srcdir)/man/%.5.in
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(SED) 's/@VERSION@/$(VERSION)/' $< >$@.tmp && mv -f $@.tmp $@
+MAN_PAGES = man/attnreplay-capture.1 man/attnreplay-capture.5
