@@ -18,7 +18,7 @@ kv heads      2
 head dim      128
 tokens        2112
 prompt        2104
-rope          applied
+rope          applied, theta 500000
 frame tokens  512
 tensor bytes  6488064
 file bytes    '"$(size "$sample")"
