@@ -353,10 +353,12 @@ enum ar_status arc_read(struct arc *a, int i, enum capture_tensor t, int64_t tok
 		int64_t left = a->info->n_tok - f0;
 		int64_t tok = left < a->info->frame_tok ? left : a->info->frame_tok;
 		enum ar_status st = load_frame(a, i, t, f, tok, err);
-		const unsigned char *high = a->raw, *low = a->raw + heads * dim * (size_t)tok;
+		const unsigned char *high, *low;
 
 		if (st)
 			return st;
+		high = a->raw;
+		low = high + heads * dim * (size_t)tok;
 		next = f0 + tok < tok0 + n ? f0 + tok : tok0 + n;
 		for (size_t h = 0; h < heads; h++) {
 			size_t from = (h * (size_t)tok + (size_t)(at - f0)) * dim;
