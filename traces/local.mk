@@ -51,4 +51,5 @@ tests_fuzz_capture_SOURCES = tests/fuzz-capture.c
 tests_fuzz_capture_LDADD   = $(TEST_LIBS)
 EXTRA_DIST += tests/data/corpus/capture
 
-dist_check_SCRIPTS += tests/t-cmd-capture.sh
+dist_check_SCRIPTS += tests/t-cmd-capture.sh tests/t-capture-hf.sh
+EXTRA_DIST += contrib/capture_hf.py
