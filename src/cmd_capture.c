@@ -19,7 +19,8 @@ struct pack_args {
 };
 
 static const struct opt pack_opts[] = {
-	{ .name = "layers", .type = OPT_STR, .off = offsetof(struct pack_args, layers), .arg = "LIST",
+	{ .name = "layers", .type = OPT_STR, .off = offsetof(struct pack_args, layers),
+	  .arg = "LIST",
 	  .help = "pack only these layers, by their numbers in the model, such as 0,4-7" },
 	{ .name = "tokens", .type = OPT_INT, .off = offsetof(struct pack_args, tokens), .arg = "N",
 	  .def = "0", .min = 0, .max = CAPTURE_MAX_TOK,
@@ -49,8 +50,10 @@ static enum ar_status parse_layers(const char *text, int **layer, int *n, struct
 		    !(dash < len ? num_u64(p + dash + 1, len - dash - 1, &b) : (b = a, true)) ||
 		    a > b || b > CAPTURE_MAX_LAYER || (count && (int)a <= v[count - 1])) {
 			free(v);
-			return ar_fail(err, AR_USAGE, "layers '%s': want ascending numbers and ranges "
-				       "up to %d, such as 0,4-7", text, CAPTURE_MAX_LAYER);
+			return ar_fail(err, AR_USAGE,
+				       "layers '%s': want ascending numbers and ranges "
+				       "up to %d, such as 0,4-7",
+				       text, CAPTURE_MAX_LAYER);
 		}
 		for (; a <= b; a++)
 			v[count++] = (int)a;
@@ -127,7 +130,8 @@ static enum ar_status run_verify(struct capture *c, const char *out, const struc
 	const int64_t step = info->frame_tok && info->frame_tok < info->n_tok ? info->frame_tok :
 			     info->frame_tok || info->n_tok < 1024 ? info->n_tok : 1024;
 	const unsigned long total = (unsigned long)info->n_layers * 3;
-	bf16_t *buf = calloc((size_t)info->q_heads * (size_t)info->head_dim * (size_t)step, sizeof *buf);
+	bf16_t *buf =
+		calloc((size_t)info->q_heads * (size_t)info->head_dim * (size_t)step, sizeof *buf);
 	enum ar_status st = buf ? AR_OK : ar_nomem(err);
 
 	(void)out, (void)a;
@@ -136,7 +140,8 @@ static enum ar_status run_verify(struct capture *c, const char *out, const struc
 		for (int64_t at = 0; !st && at < info->n_tok; at += step) {
 			int64_t n = info->n_tok - at < step ? info->n_tok - at : step;
 
-			st = capture_read(c, (int)(k / 3), (enum capture_tensor)(k % 3), at, n, buf, err);
+			st = capture_read(c, (int)(k / 3), (enum capture_tensor)(k % 3), at, n, buf,
+					  err);
 			if (!st && ar_interrupted())
 				st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 		}
@@ -184,8 +189,8 @@ static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
 			       argc ? "unknown form '" : "no form given", argc ? argv[0] : "",
 			       argc ? "'" : "");
 	if (argc - 1 != v->operands)
-		return ar_fail(err, AR_USAGE, "capture %s takes %d file%s, not %d", v->name, v->operands,
-			       v->operands > 1 ? "s" : "", argc - 1);
+		return ar_fail(err, AR_USAGE, "capture %s takes %d file%s, not %d", v->name,
+			       v->operands, v->operands > 1 ? "s" : "", argc - 1);
 	if (g->given && !v->options)
 		return ar_fail(err, AR_USAGE, "capture %s takes no options", v->name);
 	st = capture_open(&c, argv[1], err);
@@ -199,7 +204,8 @@ static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
 	struct pack_args a = { 0 };
-	struct opt_group g[] = { { .title = "Options of pack", .opts = pack_opts, .base = &a }, { 0 } };
+	struct opt_group g[] = { { .title = "Options of pack", .opts = pack_opts, .base = &a },
+				 { 0 } };
 	enum ar_status st = opt_init(g, err);
 
 	if (!st)
@@ -212,12 +218,15 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 
 static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	show((const struct opt_group[]){ { .title = "Options of pack", .opts = pack_opts }, { 0 } }, f);
+	const struct opt_group g[] = { { .title = "Options of pack", .opts = pack_opts }, { 0 } };
+
+	show(g, f);
 }
 
 const struct cmd cmd_capture = {
 	.name = "capture",
-	.usage = "info FILE\npack [OPTION]... IN OUT.arc\nverify FILE\nunpack IN.arc OUT.safetensors",
+	.usage = "info FILE\npack [OPTION]... IN OUT.arc\nverify FILE\n"
+		 "unpack IN.arc OUT.safetensors",
 	.title = "Look at captures of Q, K and V, pack, check and unpack them",
 	.run = run,
 	.options = options,

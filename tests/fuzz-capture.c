@@ -127,8 +127,8 @@ int main(int argc, char **argv)
 	if (n < 1)
 		bail_out("no corpus in %s", path);
 	for (int i = 0; i < n; i++) {
-		snprintf(path, sizeof path, "%s/tests/data/corpus/capture/%s", srcdir ? srcdir : ".",
-			 e[i]->d_name);
+		snprintf(path, sizeof path, "%s/tests/data/corpus/capture/%s",
+			 srcdir ? srcdir : ".", e[i]->d_name);
 		run_path(path);
 		free(e[i]);
 	}

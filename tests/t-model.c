@@ -9,40 +9,13 @@
 #include <unistd.h>
 
 #include "src/base/log.h"
+#include "tests/fault.h"
 #include "tests/tap.h"
 #include "traces/data.h"
 #include "traces/model.h"
 
 static char dir[] = "/tmp/t-model-XXXXXX";
 static char path[64];
-
-/* ---- allocation faults ---- */
-
-static long countdown = -1;
-static int fired;
-
-static int fails(void)
-{
-	if (countdown < 0 || countdown--)
-		return 0;
-	fired = 1;
-	return 1;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-
-void *__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
 
 /* ---- presets ---- */
 
@@ -207,11 +180,11 @@ static void test_faults(void)
 	for (;; k++) {
 		enum ar_status st;
 
-		fired = 0;
-		countdown = k;
+		fault_fired = false;
+		fault_countdown = k;
 		st = model_load(&m, "llama-3.1-8b", &err);
-		countdown = -1;
-		if (!fired)
+		fault_countdown = -1;
+		if (!fault_fired)
 			break;
 		bad += st != AR_NOMEM || m.json;
 	}

@@ -134,7 +134,8 @@ static enum ar_status parse_ints(struct arc *a, struct capture_info *info, const
 	info->kv_heads = (int)kv_heads;
 	info->head_dim = (int)head_dim;
 	if (!frame_fits(info))
-		return ar_fail(err, AR_DATA, "%s: header: a frame of %" PRId64 " tokens is too large",
+		return ar_fail(err, AR_DATA,
+			       "%s: header: a frame of %" PRId64 " tokens is too large",
 			       a->file.path, info->frame_tok);
 	return AR_OK;
 }
@@ -157,7 +158,8 @@ static enum ar_status parse_header(struct arc *a, struct capture_info *info, con
 	if (theta && !json_real(theta, 1, 1e12, &x))
 		return ar_fail(err, AR_DATA, "%s: header: 'rope_theta' is out of range", path);
 	info->rope_applied = cJSON_IsTrue(applied);
-	st = rope_parse(&info->rope, x, cJSON_GetObjectItemCaseSensitive(o, "rope_scaling"), path, err);
+	st = rope_parse(&info->rope, x, cJSON_GetObjectItemCaseSensitive(o, "rope_scaling"), path,
+			err);
 	if (!st)
 		st = parse_ints(a, info, o, err);
 	if (!st)
@@ -177,7 +179,8 @@ static enum ar_status read_index(struct arc *a, const unsigned char *head, size_
 	enum ar_status st;
 
 	if (a->file.size < n_head + FOOTER_BYTES || (a->file.size - n_head - FOOTER_BYTES) / 8 < n)
-		return ar_fail(err, AR_DATA, "%s: truncated: no room for %" PRIu64 " frames", path, n);
+		return ar_fail(err, AR_DATA, "%s: truncated: no room for %" PRIu64 " frames", path,
+			       n);
 	st = infile_read(&a->file, a->file.size - FOOTER_BYTES, foot, FOOTER_BYTES, err);
 	if (st)
 		return st;
@@ -203,7 +206,8 @@ static enum ar_status read_index(struct arc *a, const unsigned char *head, size_
 	for (uint64_t k = 0; k < n && !st; k++) {
 		a->end[k + 1] = load_le(index + 8 * k, 8);
 		if (a->end[k + 1] <= a->end[k] || a->end[k + 1] > at)
-			st = ar_fail(err, AR_DATA, "%s: frame %" PRIu64 " ends out of place", path, k);
+			st = ar_fail(err, AR_DATA, "%s: frame %" PRIu64 " ends out of place", path,
+				     k);
 	}
 	if (!st && a->end[n] != at)
 		st = ar_fail(err, AR_DATA, "%s: frames do not fill the file up to the index", path);
@@ -222,11 +226,13 @@ static enum ar_status read_head(struct arc *a, struct capture_info *info, struct
 	if (st)
 		return st;
 	if (!arc_sniff(fixed, sizeof fixed) || load_le(fixed + 8, 4) != ARC_VERSION)
-		return ar_fail(err, AR_DATA, "%s: want an .arc file of version %d, this has %" PRIu64,
+		return ar_fail(err, AR_DATA,
+			       "%s: want an .arc file of version %d, this has %" PRIu64,
 			       a->file.path, ARC_VERSION, load_le(fixed + 8, 4));
 	len = (size_t)load_le(fixed + 12, 4);
 	if (len > HEADER_MAX)
-		return ar_fail(err, AR_DATA, "%s: header of %zu bytes is too large", a->file.path, len);
+		return ar_fail(err, AR_DATA, "%s: header of %zu bytes is too large", a->file.path,
+			       len);
 	head = malloc(HEAD_BYTES + len);
 	if (!head)
 		return ar_nomem(err);
@@ -454,8 +460,9 @@ enum ar_status arc_create(struct arc_writer **out, const char *path,
 
 	*out = NULL;
 	if (!frame_fits(info))
-		return ar_fail(err, AR_USAGE, "frames of %" PRId64 " tokens are too large; want at most "
-			       "%zu", info->frame_tok, FRAME_MAX / 2 / token_values(info, CAPTURE_Q));
+		return ar_fail(err, AR_USAGE,
+			       "frames of %" PRId64 " tokens are too large; want at most %zu",
+			       info->frame_tok, FRAME_MAX / 2 / token_values(info, CAPTURE_Q));
 	w = calloc(1, sizeof *w);
 	if (!w)
 		return ar_nomem(err);

@@ -13,7 +13,7 @@
 #include "traces/rope.h"
 #include "traces/safetensors.h"
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are read as they lie in the file");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are read as files have them");
 
 enum { FRAME_TOK = 1024 };	/* 8 MiB of Q for 32 heads of 128 */
 
@@ -74,8 +74,8 @@ static enum ar_status find_tensors(const struct safetensors *s,
 		any = true;
 	}
 	if (!any)
-		return ar_fail(err, AR_DATA, "%s: no tensor is named like layers.0.q; not a capture",
-			       path);
+		return ar_fail(err, AR_DATA,
+			       "%s: no tensor is named like layers.0.q; not a capture", path);
 	return AR_OK;
 }
 
@@ -106,10 +106,11 @@ static enum ar_status check_shape(const struct capture_info *info,
 		const int64_t *dim = qkv[t]->dim;
 
 		if (dim[0] != heads || dim[1] != info->n_tok || dim[2] != info->head_dim)
-			return ar_fail(err, AR_DATA, "%s: tensor '%s' is [%" PRId64 ", %" PRId64 ", %"
-				       PRId64 "]; want [%d, %" PRId64 ", %d] like the others", path,
-				       qkv[t]->name, dim[0], dim[1], dim[2], heads, info->n_tok,
-				       info->head_dim);
+			return ar_fail(err, AR_DATA,
+				       "%s: tensor '%s' is [%" PRId64 ", %" PRId64 ", %" PRId64
+				       "]; want [%d, %" PRId64 ", %d] like the others",
+				       path, qkv[t]->name, dim[0], dim[1], dim[2], heads,
+				       info->n_tok, info->head_dim);
 	}
 	return AR_OK;
 }
@@ -136,8 +137,8 @@ static enum ar_status set_layers(struct capture *c,
 			continue;
 		for (int t = 0; t < 3; t++)
 			if (!qkv[t])
-				return ar_fail(err, AR_DATA, "%s: layer %d has no tensor %c", path, l,
-					       tensor_letter[t]);
+				return ar_fail(err, AR_DATA, "%s: layer %d has no tensor %c", path,
+					       l, tensor_letter[t]);
 		if (!info->n_layers)
 			st = set_shape(info, qkv, path, err);
 		if (!st)
@@ -164,10 +165,11 @@ static enum ar_status read_rope_applied(struct capture *c, const char *path, str
 
 	c->info.rope_applied = !v || !strcmp(v, "true") || !strcmp(v, "applied");
 	if (!v)
-		log_warn("%s: no 'rope_applied' in the metadata; taking Q and K as after RoPE", path);
+		log_warn("%s: no 'rope_applied' in the metadata; taking Q and K as after RoPE",
+			 path);
 	else if (!c->info.rope_applied && strcmp(v, "false") != 0)
-		return ar_fail(err, AR_DATA, "%s: metadata rope_applied '%.32s': want true or false",
-			       path, v);
+		return ar_fail(err, AR_DATA,
+			       "%s: metadata rope_applied '%.32s': want true or false", path, v);
 	return AR_OK;
 }
 
@@ -180,8 +182,9 @@ static enum ar_status read_rope(struct capture *c, const char *path, struct ar_e
 	enum ar_status st;
 
 	if (theta && (!num_real(theta, &x) || x < 1 || x > 1e12))
-		return ar_fail(err, AR_DATA, "%s: metadata rope_theta '%.32s': want a number from 1 "
-			       "to 1e12", path, theta);
+		return ar_fail(err, AR_DATA,
+			       "%s: metadata rope_theta '%.32s': want a number from 1 to 1e12",
+			       path, theta);
 	if (scaling) {
 		o = cJSON_Parse(scaling);
 		if (!o)
@@ -201,8 +204,9 @@ static enum ar_status read_meta(struct capture *c, const char *path, struct ar_e
 	enum ar_status st;
 
 	if (prompt && (!num_u64(prompt, strlen(prompt), &n) || n > CAPTURE_MAX_TOK))
-		return ar_fail(err, AR_DATA, "%s: metadata n_prompt '%.32s': want a count of tokens",
-			       path, prompt);
+		return ar_fail(err, AR_DATA,
+			       "%s: metadata n_prompt '%.32s': want a count of tokens", path,
+			       prompt);
 	c->info.n_prompt = (int64_t)n;
 	st = read_rope_applied(c, path, err);
 	if (!st)
@@ -226,7 +230,8 @@ static enum ar_status open_safetensors(struct capture *c, const char *path, stru
 	c->info.container = "safetensors";
 	st = find_tensors(c->st, by_layer, path, err);
 	if (!st)
-		st = set_layers(c, (const struct safetensors_tensor *const (*)[3])by_layer, path, err);
+		st = set_layers(c, (const struct safetensors_tensor *const (*)[3])by_layer, path,
+				err);
 	if (!st)
 		st = read_meta(c, path, err);
 	free(by_layer);
@@ -244,11 +249,14 @@ static enum ar_status check_info(const struct capture_info *info, const char *pa
 	if (info->head_dim % 2)
 		return ar_fail(err, AR_DATA, "%s: head_dim %d is odd", path, info->head_dim);
 	if (info->n_prompt > info->n_tok)
-		return ar_fail(err, AR_DATA, "%s: prompt of %" PRId64 " tokens in a sequence of %" PRId64,
-			       path, info->n_prompt, info->n_tok);
+		return ar_fail(err, AR_DATA,
+			       "%s: prompt of %" PRId64 " tokens in a sequence of %" PRId64, path,
+			       info->n_prompt, info->n_tok);
 	if (!info->rope_applied && !(info->rope.theta > 0))
-		return ar_fail(err, AR_DATA, "%s: Q and K are before RoPE but rope_theta is missing; "
-			       "add it to the file", path);
+		return ar_fail(err, AR_DATA,
+			       "%s: Q and K are before RoPE but rope_theta is missing; "
+			       "add it to the file",
+			       path);
 	return AR_OK;
 }
 
@@ -275,7 +283,8 @@ static enum ar_status open_by_content(struct capture *c, const char *path, struc
 	}
 	if (safetensors_sniff(head, n, size))
 		return open_safetensors(c, path, err);
-	return ar_fail(err, AR_DATA, "%s: neither an .arc file nor safetensors, or truncated", path);
+	return ar_fail(err, AR_DATA, "%s: neither an .arc file nor safetensors, or truncated",
+		       path);
 }
 
 enum ar_status capture_open(struct capture **out, const char *path, struct ar_err *err)
@@ -364,10 +373,12 @@ static enum ar_status choose_layers(const struct capture_info *info, const struc
 	for (int k = 0; k < p->n_layers; k++) {
 		index[k] = layer_index(info, p->layer[k]);
 		if (index[k] < 0)
-			return ar_fail(err, AR_USAGE, "%s has no layer %d", info->name, p->layer[k]);
+			return ar_fail(err, AR_USAGE, "%s has no layer %d", info->name,
+				       p->layer[k]);
 		if (index[k] <= last)
-			return ar_fail(err, AR_USAGE, "layers to pack: want ascending numbers, not %d "
-				       "after %d", p->layer[k], info->layer[last]);
+			return ar_fail(err, AR_USAGE,
+				       "layers to pack: want ascending numbers, not %d after %d",
+				       p->layer[k], info->layer[last]);
 		last = index[k];
 	}
 	for (int k = 0; !p->n_layers && k < info->n_layers; k++)
@@ -382,7 +393,8 @@ static enum ar_status pack_layer(struct capture *c, int i, const struct capture_
 	for (int t = 0; t < 3; t++)
 		for (int64_t at = 0; at < to->n_tok; at += to->frame_tok) {
 			int64_t n = to->n_tok - at < to->frame_tok ? to->n_tok - at : to->frame_tok;
-			enum ar_status st = capture_read(c, i, (enum capture_tensor)t, at, n, buf, err);
+			enum ar_status st =
+				capture_read(c, i, (enum capture_tensor)t, at, n, buf, err);
 
 			if (!st)
 				st = arc_put(w, buf, (size_t)n * (size_t)heads_of(to, t) *
@@ -426,8 +438,8 @@ enum ar_status capture_pack(struct capture *c, const char *path, const struct ca
 	enum ar_status st;
 
 	if (p->n_tok < 0 || p->n_tok > c->info.n_tok)
-		return ar_fail(err, AR_USAGE, "%s has %" PRId64 " tokens, not %" PRId64, c->info.name,
-			       c->info.n_tok, p->n_tok);
+		return ar_fail(err, AR_USAGE, "%s has %" PRId64 " tokens, not %" PRId64,
+			       c->info.name, c->info.n_tok, p->n_tok);
 	to.n_layers = p->n_layers ? p->n_layers : c->info.n_layers;
 	to.n_tok = p->n_tok ? p->n_tok : c->info.n_tok;
 	to.n_prompt = to.n_prompt < to.n_tok ? to.n_prompt : to.n_tok;
@@ -464,10 +476,13 @@ static enum ar_status unpack_header(const struct capture_info *info, struct outf
 		goto out;
 	}
 	for (size_t k = 0; k < n; k++) {
-		snprintf(name[k], sizeof *name, "layers.%d.%c", info->layer[k / 3], tensor_letter[k % 3]);
+		snprintf(name[k], sizeof *name, "layers.%d.%c", info->layer[k / 3],
+			 tensor_letter[k % 3]);
 		tensor[k] = (struct safetensors_tensor){
-			.name = name[k], .n_dim = 3,
-			.dim = { heads_of(info, (enum capture_tensor)(k % 3)), info->n_tok, info->head_dim },
+			.name = name[k],
+			.n_dim = 3,
+			.dim = { heads_of(info, (enum capture_tensor)(k % 3)), info->n_tok,
+				 info->head_dim },
 		};
 	}
 	snprintf(theta, sizeof theta, "%.17g", info->rope.theta);
@@ -499,7 +514,8 @@ static enum ar_status unpack_tensors(struct capture *c, struct outfile *f, struc
 
 		st = capture_read(c, k / 3, t, 0, info->n_tok, buf, err);
 		if (!st)
-			st = outfile_write(f, buf, (size_t)heads_of(info, t) * row * sizeof *buf, err);
+			st = outfile_write(f, buf, (size_t)heads_of(info, t) * row * sizeof *buf,
+					   err);
 		if (!st && ar_interrupted())
 			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 	}

@@ -36,15 +36,19 @@ nobase_dist_pkgdata_DATA += \
   traces/samples/niah-2k.arc
 EXTRA_DIST += traces/samples/README.md
 
-check_PROGRAMS += tests/t-capture
-tests_t_capture_SOURCES = tests/t-capture.c
-tests_t_capture_LDADD   = $(TEST_LIBS)
-tests_t_capture_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+FAULT_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
-check_PROGRAMS += tests/t-model
-tests_t_model_SOURCES = tests/t-model.c
+check_PROGRAMS += tests/t-capture tests/t-model tests/t-safetensors tests/t-arc
+tests_t_capture_SOURCES = tests/t-capture.c tests/fault.h
+tests_t_capture_LDADD   = $(TEST_LIBS)
+tests_t_capture_LDFLAGS = $(AM_LDFLAGS) $(FAULT_WRAP)
+tests_t_model_SOURCES = tests/t-model.c tests/fault.h
 tests_t_model_LDADD   = $(TEST_LIBS)
-tests_t_model_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc
+tests_t_model_LDFLAGS = $(AM_LDFLAGS) $(FAULT_WRAP)
+tests_t_safetensors_SOURCES = tests/t-safetensors.c
+tests_t_safetensors_LDADD   = $(TEST_LIBS)
+tests_t_arc_SOURCES = tests/t-arc.c
+tests_t_arc_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/fuzz-capture
 tests_fuzz_capture_SOURCES = tests/fuzz-capture.c

@@ -61,8 +61,10 @@ static enum ar_status check_attention(const cJSON *config, const char *path, str
 		if (!strcmp(name, "sliding_attention"))
 			sliding = true;
 		else if (strcmp(name, "full_attention") != 0)
-			return ar_fail(err, AR_DATA, "%s: layer type '%.40s' is not known; known are "
-				       "full_attention and sliding_attention", path, name);
+			return ar_fail(err, AR_DATA,
+				       "%s: layer type '%.40s' is not known; known are "
+				       "full_attention and sliding_attention",
+				       path, name);
 	}
 	if (sliding)
 		log_warn("%s: layers with a sliding window are replayed with full attention", path);
@@ -96,7 +98,8 @@ static enum ar_status read_mlp(struct model *m, const cJSON *config, const char 
 static enum ar_status read_heads(struct model *m, const cJSON *config, const char *path,
 				 struct ar_err *err)
 {
-	enum ar_status st = read_int(config, "num_attention_heads", 1 << 12, 0, &m->q_heads, path, err);
+	enum ar_status st =
+		read_int(config, "num_attention_heads", 1 << 12, 0, &m->q_heads, path, err);
 
 	if (!st)
 		st = read_int(config, "num_key_value_heads", 1 << 12, m->q_heads, &m->kv_heads,
@@ -121,8 +124,10 @@ static enum ar_status read_rope(struct model *m, const cJSON *config, const char
 	const char *key = json_has(config, "rope_parameters") ? "rope_parameters" : "rope_scaling";
 	double theta = 10000;	/* the default of the model class */
 
-	if (json_has(config, "rope_theta") && !json_real(get(config, "rope_theta"), 1, 1e12, &theta))
-		return ar_fail(err, AR_DATA, "%s: want a number from 1 to 1e12 as 'rope_theta'", path);
+	if (json_has(config, "rope_theta") &&
+	    !json_real(get(config, "rope_theta"), 1, 1e12, &theta))
+		return ar_fail(err, AR_DATA, "%s: want a number from 1 to 1e12 as 'rope_theta'",
+			       path);
 	return rope_parse(&m->rope, theta, get(config, key), path, err);
 }
 
@@ -146,7 +151,8 @@ static enum ar_status read_config(struct model *m, const cJSON *config, const ch
 	if (!st)
 		st = read_int(config, "vocab_size", 1 << 28, 0, &m->vocab, path, err);
 	if (!st)
-		st = read_int(config, "max_position_embeddings", INT_MAX, INT_MAX, &max_len, path, err);
+		st = read_int(config, "max_position_embeddings", INT_MAX, INT_MAX, &max_len, path,
+			      err);
 	if (!st)
 		st = read_rope(m, config, path, err);
 	if (!st)
@@ -278,8 +284,10 @@ enum ar_status model_split(struct model *m, int tp, struct ar_err *err)
 		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts", m->name, tp);
 	for (size_t i = 0; i < sizeof part / sizeof *part; i++)
 		if (part[i].n % tp)
-			return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts: %s %d "
-				       "is no multiple of it", m->name, tp, part[i].what, part[i].n);
+			return ar_fail(err, AR_USAGE,
+				       "cannot split model '%s' into %d parts: %s %d "
+				       "is no multiple of it",
+				       m->name, tp, part[i].what, part[i].n);
 	if (m->kv_heads % tp && tp % m->kv_heads)
 		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts: %d KV heads "
 			       "neither divide nor are divided by it", m->name, tp, m->kv_heads);
