@@ -283,6 +283,37 @@ static void test_pack_part(void)
 	capture_close(a);
 }
 
+/* A model's name that a reader would not take in a header is not written either. */
+static void test_long_name(void)
+{
+	const size_t n = 1 << 20;
+	char *name = malloc(n + 1);
+	bf16_t x[6] = { 0 };
+	struct safetensors_tensor t[3];
+	struct outfile f;
+	struct ar_err err = { 0 };
+	struct capture *c;
+
+	memset(name, 'x', n);
+	name[n] = 0;
+	for (int k = 0; k < 3; k++)
+		t[k] = (struct safetensors_tensor){ .n_dim = 3, .dim = { 1, 1, 2 } };
+	t[0].name = "layers.0.q";
+	t[1].name = "layers.0.k";
+	t[2].name = "layers.0.v";
+	if (outfile_open(&f, in_path, &err) ||
+	    safetensors_write_header(&f, t, 3, (const char *const[]){ "model", name, NULL }, &err) ||
+	    outfile_write(&f, x, sizeof x, &err) || outfile_commit(&f, &err))
+		bail_out("%s", err.msg);
+	outfile_release(&f);
+	free(name);
+	c = must_open(in_path);
+	ok(capture_pack(c, arc_path, &(struct capture_pack){ 0 }, &err) == AR_DATA &&
+	   strstr(err.msg, "the model's name is too long"), "a model's name of 1 MiB does not fit an .arc header");
+	is_int(files_in_dir(), 1, "and leaves no file");
+	capture_close(c);
+}
+
 /* ---- damage ---- */
 
 /* Open path and read all of it: AR_OK with everything equal to c, or the error.  Other data
@@ -513,6 +544,7 @@ int main(void)
 	test_round_trips();
 	test_frame_edges();
 	test_pack_part();
+	test_long_name();
 	test_damage();
 	test_named_frame();
 	test_full_disk();

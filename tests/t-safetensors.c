@@ -206,6 +206,7 @@ static void test_not_captures(void)
 	struct capture *c;
 	size_t n, opened = 0;
 	unsigned char *p;
+	bf16_t x[6];
 
 	ok(capture_open(&c, "/nonexistent/x", &err) == AR_DATA && strstr(err.msg, "No such file"),
 	   "a missing file");
@@ -215,6 +216,17 @@ static void test_not_captures(void)
 	write_file(in_path, "\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10);
 	ok(capture_open(&c, in_path, &err) == AR_DATA && strstr(err.msg, "neither"),
 	   "a header longer than the file");
+	write_file(in_path, "\0\0\0\x10\0\0\0\0{}", 10);
+	if (truncate(in_path, 0x20000000))
+		bail_out("cannot lengthen %s", in_path);
+	ok(capture_open(&c, in_path, &err) == AR_DATA && strstr(err.msg, "does not fit"),
+	   "a header beyond the format's limit");
+	write_small("{" QKV "}");
+	if (capture_open(&c, in_path, &err) || truncate(in_path, 100))
+		bail_out("%s", err.msg);
+	ok(capture_read(c, 0, CAPTURE_V, 0, 3, x, &err) == AR_DATA && strstr(err.msg, "the file shrank"),
+	   "a file that shrinks while it is open");
+	capture_close(c);
 	write_small("{" QKV "}");
 	p = read_file(in_path, &n);
 	for (size_t i = 0; i < n; i++) {

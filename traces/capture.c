@@ -446,13 +446,18 @@ enum ar_status capture_pack(struct capture *c, const char *path, const struct ca
 	to.frame_tok = p->frame_tok ? p->frame_tok : FRAME_TOK;
 	index = calloc((size_t)to.n_layers, sizeof *index);
 	layer = calloc((size_t)to.n_layers, sizeof *layer);
-	st = index && layer ? choose_layers(&c->info, p, index, err) : ar_nomem(err);
-	if (!st) {
-		for (int k = 0; k < to.n_layers; k++)
-			layer[k] = c->info.layer[index[k]];
-		to.layer = layer;
-		st = pack_layers(c, path, &to, index, p->level, err);
+	if (!index || !layer) {
+		st = ar_nomem(err);
+		goto out;
 	}
+	st = choose_layers(&c->info, p, index, err);
+	if (st)
+		goto out;
+	for (int k = 0; k < to.n_layers; k++)
+		layer[k] = c->info.layer[index[k]];
+	to.layer = layer;
+	st = pack_layers(c, path, &to, index, p->level, err);
+out:
 	free(index);
 	free(layer);
 	return st;
