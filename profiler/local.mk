@@ -1,1 +1,12 @@
-libattnreplay_a_SOURCES += profiler/prof.h profiler/store.h
+libattnreplay_a_SOURCES += \
+  profiler/functions.c profiler/functions.h profiler/prof.h profiler/store.c profiler/store.h \
+  profiler/store_file.c profiler/store_file.h profiler/store_writer.c profiler/store_writer.h
+
+# The schema as a C string.
+EXTRA_DIST += profiler/schema.sql
+CLEANFILES += profiler/schema.inc
+profiler/store_file.$(OBJEXT): profiler/schema.inc
+profiler/schema.inc: profiler/schema.sql
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && \
+	$(SED) -e 's/["\\]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(srcdir)/profiler/schema.sql >$@.tmp && \
+	mv -f $@.tmp $@

@@ -1,0 +1,245 @@
+-- The database, version 1.  Times are nanoseconds; those of requests and iterations are
+-- virtual, since the start of the trace.
+--
+-- Rows per iteration and per kernel carry neither foreign keys nor indexes: the writer alone
+-- makes them, in order, and both would cost a fifth to a half of its speed.
+
+-- dictionaries
+CREATE TABLE string_id(
+  id INTEGER PRIMARY KEY, value TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE phase(
+  phase_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, core INTEGER NOT NULL,
+  title TEXT NOT NULL) STRICT;
+CREATE TABLE gpu(
+  gpu_id INTEGER PRIMARY KEY, uuid TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
+  cc_major INTEGER NOT NULL, cc_minor INTEGER NOT NULL, sm_count INTEGER NOT NULL,
+  l2_bytes INTEGER NOT NULL, mem_bytes INTEGER NOT NULL) STRICT;
+CREATE TABLE model(
+  model_id INTEGER PRIMARY KEY, name TEXT NOT NULL, n_layers INTEGER NOT NULL,
+  hidden INTEGER NOT NULL, q_heads INTEGER NOT NULL, kv_heads INTEGER NOT NULL,
+  head_dim INTEGER NOT NULL, tp INTEGER NOT NULL,
+  config TEXT NOT NULL CHECK(json_valid(config)),
+  UNIQUE(name, tp, config)) STRICT;
+CREATE TABLE method(
+  method_id INTEGER PRIMARY KEY, name TEXT NOT NULL,
+  params TEXT NOT NULL CHECK(json_valid(params)), is_dense INTEGER NOT NULL,
+  UNIQUE(name, params)) STRICT;
+CREATE TABLE trace(
+  trace_id INTEGER PRIMARY KEY, name TEXT NOT NULL, sha256 TEXT NOT NULL, format TEXT NOT NULL,
+  n_requests INTEGER NOT NULL,
+  UNIQUE(name, sha256, format, n_requests)) STRICT;
+
+-- runs; setup holds the options that two comparable runs have in common
+CREATE TABLE run(
+  run_id INTEGER PRIMARY KEY,
+  trace_id INTEGER NOT NULL REFERENCES trace,
+  model_id INTEGER REFERENCES model,
+  method_id INTEGER REFERENCES method,
+  gpu_id INTEGER REFERENCES gpu,
+  baseline_run_id INTEGER REFERENCES run,
+  policy TEXT NOT NULL, backend TEXT NOT NULL, seed INTEGER NOT NULL,
+  status TEXT NOT NULL DEFAULT 'running'
+    CHECK(status IN ('running', 'done', 'failed', 'aborted')),
+  clock TEXT NOT NULL CHECK(clock IN ('cupti', 'events', 'cpu', 'cost')),
+  layers_run INTEGER NOT NULL, num_blocks INTEGER NOT NULL, block_tokens INTEGER NOT NULL,
+  version TEXT NOT NULL, cmdline TEXT NOT NULL,
+  options TEXT NOT NULL CHECK(json_valid(options)), setup TEXT NOT NULL,
+  started_utc_ns INTEGER NOT NULL, finished_utc_ns INTEGER,
+  pid INTEGER NOT NULL, pid_start INTEGER NOT NULL,
+  cupti_api INTEGER, ts_base_ns INTEGER,
+  records INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0,
+  zero_ts INTEGER NOT NULL DEFAULT 0, unattributed INTEGER NOT NULL DEFAULT 0,
+  late INTEGER NOT NULL DEFAULT 0) STRICT;
+CREATE TABLE run_param(
+  run_id INTEGER NOT NULL REFERENCES run ON DELETE CASCADE, key TEXT NOT NULL, value ANY,
+  PRIMARY KEY(run_id, key)) STRICT, WITHOUT ROWID;
+
+-- serving
+CREATE TABLE request_outcome(
+  run_id INTEGER NOT NULL, req_no INTEGER NOT NULL,
+  outcome TEXT NOT NULL CHECK(outcome IN ('ok', 'rejected', 'unfinished')), reason TEXT,
+  arrival_ns INTEGER NOT NULL, first_sched_ns INTEGER, first_token_ns INTEGER,
+  finish_ns INTEGER, prompt_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+  n_chunks INTEGER NOT NULL, n_preempt INTEGER NOT NULL, recomputed_tokens INTEGER NOT NULL,
+  queue_ns INTEGER AS (first_sched_ns - arrival_ns),
+  ttft_ns INTEGER AS (first_token_ns - arrival_ns),
+  e2e_ns INTEGER AS (finish_ns - arrival_ns),
+  tpot_ns REAL AS (CASE WHEN output_tokens > 1
+    THEN CAST(finish_ns - first_token_ns AS REAL) / (output_tokens - 1) END),
+  PRIMARY KEY(run_id, req_no)) STRICT, WITHOUT ROWID;
+CREATE TABLE iteration(
+  run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+  host_ns INTEGER, event_ns INTEGER, span_ns INTEGER, busy_ns INTEGER,
+  prefill_tokens INTEGER NOT NULL, decode_tokens INTEGER NOT NULL, batch_size INTEGER NOT NULL,
+  blocks_used INTEGER NOT NULL, waiting INTEGER NOT NULL, running INTEGER NOT NULL,
+  preempted INTEGER NOT NULL, stop TEXT, kernel_lo INTEGER, kernel_hi INTEGER,
+  PRIMARY KEY(run_id, iter_no)) STRICT, WITHOUT ROWID;
+CREATE TABLE iteration_request(
+  run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, req_no INTEGER NOT NULL,
+  chunk_no INTEGER NOT NULL, start INTEGER NOT NULL, n_tokens INTEGER NOT NULL,
+  decode INTEGER NOT NULL, emit INTEGER NOT NULL, recompute INTEGER NOT NULL,
+  PRIMARY KEY(run_id, iter_no, req_no)) STRICT, WITHOUT ROWID;
+CREATE TABLE iteration_phase(
+  run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, phase_id INTEGER NOT NULL,
+  kernels INTEGER NOT NULL, gpu_ns INTEGER NOT NULL,
+  PRIMARY KEY(run_id, iter_no, phase_id)) STRICT, WITHOUT ROWID;
+
+-- kernels; an iteration's rows are id kernel_lo ... kernel_hi, in the order of their start
+CREATE TABLE kernel_shape(
+  shape_id INTEGER PRIMARY KEY, name_id INTEGER NOT NULL REFERENCES string_id,
+  grid_x INTEGER NOT NULL, grid_y INTEGER NOT NULL, grid_z INTEGER NOT NULL,
+  block_x INTEGER NOT NULL, block_y INTEGER NOT NULL, block_z INTEGER NOT NULL,
+  cluster_x INTEGER NOT NULL, cluster_y INTEGER NOT NULL, cluster_z INTEGER NOT NULL,
+  regs INTEGER NOT NULL, smem_static INTEGER NOT NULL, smem_dynamic INTEGER NOT NULL,
+  smem_executed INTEGER NOT NULL, local_per_thread INTEGER NOT NULL,
+  launch_type INTEGER NOT NULL,
+  UNIQUE(name_id, grid_x, grid_y, grid_z, block_x, block_y, block_z, cluster_x, cluster_y,
+    cluster_z, regs, smem_static, smem_dynamic, smem_executed, local_per_thread,
+    launch_type)) STRICT;
+CREATE TABLE kernel_event(
+  id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL,
+  t_ns INTEGER NOT NULL, dur_ns INTEGER NOT NULL, shape_id INTEGER NOT NULL,
+  layer INTEGER, phase_id INTEGER NOT NULL, device INTEGER NOT NULL, stream INTEGER NOT NULL,
+  corr INTEGER NOT NULL) STRICT;
+
+-- quality
+CREATE TABLE selection_stat(
+  run_id INTEGER NOT NULL, req_no INTEGER NOT NULL, chunk_no INTEGER NOT NULL,
+  layer INTEGER NOT NULL, kv_head INTEGER NOT NULL, iter_no INTEGER NOT NULL,
+  tiles_total INTEGER NOT NULL, tiles_sel INTEGER NOT NULL,
+  qunion_total INTEGER NOT NULL, qunion_sel INTEGER NOT NULL,
+  group_total INTEGER NOT NULL, group_sel INTEGER NOT NULL,
+  exec_total INTEGER NOT NULL, exec_sel INTEGER NOT NULL,
+  PRIMARY KEY(run_id, req_no, chunk_no, layer, kv_head)) STRICT, WITHOUT ROWID;
+CREATE TABLE accuracy_sample(
+  run_id INTEGER NOT NULL, req_no INTEGER NOT NULL, chunk_no INTEGER NOT NULL,
+  layer INTEGER NOT NULL, head INTEGER NOT NULL, iter_no INTEGER NOT NULL,
+  chunk_start INTEGER NOT NULL, chunk_tokens INTEGER NOT NULL,
+  rel_l2 REAL, cosine REAL, max_abs REAL, mass_recall REAL,
+  PRIMARY KEY(run_id, req_no, chunk_no, layer, head)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE schema_log(
+  version INTEGER PRIMARY KEY, tool_version TEXT NOT NULL,
+  applied_utc TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))) STRICT;
+
+-- views
+CREATE VIEW v_run AS
+  SELECT r.run_id, t.name AS trace, mo.name AS model, me.name AS method, me.params, r.policy,
+    r.backend, g.name AS gpu, r.clock, r.status, r.seed, t.n_requests AS requests,
+    (SELECT count(*) FROM request_outcome o
+      WHERE o.run_id = r.run_id AND outcome = 'ok') AS ok,
+    (SELECT count(*) FROM request_outcome o
+      WHERE o.run_id = r.run_id AND outcome = 'rejected') AS rejected,
+    (SELECT count(*) FROM request_outcome o
+      WHERE o.run_id = r.run_id AND outcome = 'unfinished') AS unfinished,
+    (SELECT count(*) FROM iteration i WHERE i.run_id = r.run_id) AS iterations,
+    (SELECT (max(end_ns) - min(start_ns)) / 1e9 FROM iteration i
+      WHERE i.run_id = r.run_id) AS duration_s,
+    r.layers_run, mo.n_layers, r.num_blocks, r.block_tokens,
+    (SELECT value FROM run_param p
+      WHERE p.run_id = r.run_id AND key = 'host-overhead') AS host_overhead_ns,
+    (SELECT value FROM run_param p
+      WHERE p.run_id = r.run_id AND key = 'extend') AS extend,
+    r.dropped + r.zero_ts + r.unattributed + r.late AS lost_records, r.baseline_run_id,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.started_utc_ns / 1000000000, 'unixepoch') AS started_utc,
+    r.version, r.cmdline
+  FROM run r JOIN trace t USING(trace_id) LEFT JOIN model mo USING(model_id)
+    LEFT JOIN method me USING(method_id) LEFT JOIN gpu g USING(gpu_id);
+
+-- Time between two tokens of a request; the first token has none.
+CREATE VIEW v_itl AS
+  SELECT run_id, req_no, iter_no, itl_ns FROM (
+    SELECT run_id, req_no, iter_no,
+      end_ns - lag(end_ns) OVER (PARTITION BY run_id, req_no ORDER BY iter_no) AS itl_ns
+    FROM iteration_request JOIN iteration USING(run_id, iter_no) WHERE emit)
+  WHERE itl_ns IS NOT NULL;
+
+-- One row per value that latency percentiles are taken of, in ms.
+CREATE VIEW v_metric AS
+  SELECT run_id, 'ttft' AS metric, ttft_ns / 1e6 AS x FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'tpot', tpot_ns / 1e6 FROM request_outcome
+    WHERE outcome = 'ok' AND tpot_ns IS NOT NULL
+  UNION ALL
+  SELECT v.run_id, 'itl', v.itl_ns / 1e6 FROM v_itl v
+    JOIN request_outcome o ON o.run_id = v.run_id AND o.req_no = v.req_no AND outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'e2e', e2e_ns / 1e6 FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'queue', queue_ns / 1e6 FROM request_outcome WHERE outcome = 'ok';
+
+-- Percentile p of the sorted x_0 ... x_(n-1), linear rule: h = (n-1) p / 100, k = floor(h),
+-- x_k + (h - k) (x_(k+1) - x_k), with k and h - k from integer arithmetic.
+CREATE VIEW v_latency AS
+  WITH o AS (
+    SELECT run_id, metric, x, row_number() OVER w - 1 AS k, lead(x, 1, x) OVER w - x AS step,
+      count(*) OVER (PARTITION BY run_id, metric) - 1 AS m
+    FROM v_metric WINDOW w AS (PARTITION BY run_id, metric ORDER BY x))
+  SELECT o.run_id, me.name AS method, o.metric, count(*) AS n, avg(x) AS mean,
+    max(CASE WHEN k = m * 50 / 100 THEN x + m * 50 % 100 / 100.0 * step END) AS p50,
+    max(CASE WHEN k = m * 90 / 100 THEN x + m * 90 % 100 / 100.0 * step END) AS p90,
+    max(CASE WHEN k = m * 95 / 100 THEN x + m * 95 % 100 / 100.0 * step END) AS p95,
+    max(CASE WHEN k = m * 99 / 100 THEN x + m * 99 % 100 / 100.0 * step END) AS p99,
+    max(x) AS max
+  FROM o JOIN run r USING(run_id) LEFT JOIN method me USING(method_id)
+  GROUP BY o.run_id, o.metric;
+
+CREATE VIEW v_phase_time AS
+  SELECT run_id, me.name AS method, p.name AS phase, p.core, sum(kernels) AS kernels,
+    sum(gpu_ns) / 1e6 AS ms,
+    sum(gpu_ns) * 1.0 / nullif(sum(sum(gpu_ns)) OVER (PARTITION BY run_id), 0) AS share
+  FROM iteration_phase JOIN phase p USING(phase_id) JOIN run USING(run_id)
+    LEFT JOIN method me USING(method_id)
+  GROUP BY run_id, phase_id;
+
+-- A run and its dense baseline, where both came to their end.
+CREATE VIEW v_pair AS
+  SELECT r.run_id, b.run_id AS base_id FROM run r JOIN run b ON b.run_id = r.baseline_run_id
+  WHERE r.status = 'done' AND b.status = 'done';
+CREATE VIEW v_vs_dense AS
+  SELECT p.run_id, p.base_id, a.method, a.metric, a.n, b.n AS dense_n,
+    a.mean, b.mean AS dense_mean, b.mean / nullif(a.mean, 0) AS speedup_mean,
+    a.p50, b.p50 AS dense_p50, b.p50 / nullif(a.p50, 0) AS speedup_p50,
+    a.p90, b.p90 AS dense_p90, b.p90 / nullif(a.p90, 0) AS speedup_p90,
+    a.p99, b.p99 AS dense_p99, b.p99 / nullif(a.p99, 0) AS speedup_p99
+  FROM v_pair p JOIN v_latency a ON a.run_id = p.run_id
+    JOIN v_latency b ON b.run_id = p.base_id AND b.metric = a.metric;
+CREATE VIEW v_paired AS
+  SELECT p.run_id, p.base_id, o.req_no, o.prompt_tokens, o.output_tokens,
+    o.ttft_ns / 1e6 AS ttft_ms, d.ttft_ns / 1e6 AS dense_ttft_ms,
+    d.ttft_ns * 1.0 / nullif(o.ttft_ns, 0) AS ttft_speedup,
+    o.tpot_ns / 1e6 AS tpot_ms, d.tpot_ns / 1e6 AS dense_tpot_ms,
+    d.tpot_ns / nullif(o.tpot_ns, 0) AS tpot_speedup
+  FROM v_pair p JOIN request_outcome o ON o.run_id = p.run_id AND o.outcome = 'ok'
+    JOIN request_outcome d ON d.run_id = p.base_id AND d.req_no = o.req_no AND d.outcome = 'ok';
+
+CREATE VIEW v_accuracy AS
+  SELECT run_id, me.name AS method, layer, count(*) AS n, avg(rel_l2) AS rel_l2_mean,
+    max(rel_l2) AS rel_l2_max, avg(cosine) AS cosine_mean, min(cosine) AS cosine_min,
+    max(max_abs) AS max_abs, avg(mass_recall) AS recall_mean, min(mass_recall) AS recall_min
+  FROM accuracy_sample JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
+  GROUP BY run_id, layer;
+
+-- Ratios of sums of counts, so that long chunks weigh by what they cost.
+CREATE VIEW v_density AS
+  SELECT run_id, me.name AS method, layer, count(*) AS n,
+    sum(tiles_sel) * 1.0 / nullif(sum(tiles_total), 0) AS selected,
+    sum(qunion_sel) * 1.0 / nullif(sum(qunion_total), 0) AS q_union,
+    sum(group_sel) * 1.0 / nullif(sum(group_total), 0) AS group_union,
+    sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed
+  FROM selection_stat JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
+  GROUP BY run_id, layer;
+
+CREATE VIEW v_kernel AS
+  SELECT i.run_id, i.iter_no, e.id, r.ts_base_ns + e.t_ns AS start_ns, e.dur_ns,
+    n.value AS name, p.name AS phase, p.core, e.layer, e.device, e.stream, e.corr, s.*
+  FROM iteration i JOIN kernel_event e ON e.id BETWEEN i.kernel_lo AND i.kernel_hi
+    JOIN run r ON r.run_id = i.run_id JOIN kernel_shape s USING(shape_id)
+    JOIN string_id n ON n.id = s.name_id LEFT JOIN phase p USING(phase_id);
+
+-- The clock against CUDA events around the same iteration.
+CREATE VIEW v_clock AS
+  SELECT run_id, iter_no, span_ns, busy_ns, event_ns,
+    (event_ns - span_ns) * 1.0 / nullif(event_ns, 0) AS rel_diff
+  FROM iteration WHERE span_ns IS NOT NULL AND event_ns IS NOT NULL;
