@@ -2,6 +2,12 @@ libattnreplay_a_SOURCES += \
   profiler/functions.c profiler/functions.h profiler/prof.h profiler/store.c profiler/store.h \
   profiler/store_file.c profiler/store_file.h profiler/store_writer.c profiler/store_writer.h
 
+if HAVE_CUPTI
+libattnreplay_a_SOURCES += profiler/cupti.c
+else
+libattnreplay_a_SOURCES += profiler/none.c
+endif
+
 # The schema as a C string.
 EXTRA_DIST += profiler/schema.sql
 CLEANFILES += profiler/schema.inc
