@@ -4,6 +4,7 @@ attnreplay_SOURCES += src/cmd_run.c src/run_options.c src/run_options.h
 attnreplay_SOURCES += src/cmd_trace.c
 attnreplay_SOURCES += src/cmd_methods.c
 attnreplay_SOURCES += src/cmd_capture.c
+attnreplay_SOURCES += src/cmd_report.c src/cmd_sql.c
 attnreplay_LDADD   = $(AR_LIBS)
 
 libattnreplay_a_SOURCES += \

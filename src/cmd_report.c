@@ -1,0 +1,160 @@
+/* attnreplay report: what was run, how long requests waited, where the time went, what it cost
+ * in accuracy.  Everything it says is a query over the views of the database. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "profiler/exporter.h"
+#include "profiler/store.h"
+#include "src/cmd.h"
+
+struct report_args {
+	int64_t run;		/* 0: all */
+	int format;
+};
+
+static const struct opt report_opts[] = {
+	{ .name = "run", .type = OPT_INT, .off = offsetof(struct report_args, run), .arg = "ID",
+	  .min = 1, .max = 1e15, .help = "report this run only" },
+	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct report_args, format),
+	  .arg = "NAME", .def = "table", .choice = exporter_names,
+	  .help = "how the tables are written" },
+	{ .name = NULL }
+};
+
+struct section {
+	const char *name, *title, *sql;		/* ?1: the run, or NULL for all */
+};
+
+#define OF_RUN " WHERE (?1 IS NULL OR run_id = ?1) "
+
+static const struct section sections[] = {
+	{ "runs", "Runs",
+	  "SELECT run_id AS run, trace, model, method, policy, backend, clock, status, ok, rejected,"
+	  " unfinished, iterations, layers_run || ' of ' || n_layers AS layers,"
+	  " host_overhead_ns / 1e6 AS host_ms FROM v_run" OF_RUN "ORDER BY run_id" },
+	{ "latency", "Latency, ms",
+	  "SELECT run_id AS run, method, metric, n, mean, p50, p90, p99, max FROM v_latency" OF_RUN
+	  "ORDER BY run_id, instr('ttft tpot itl e2e queue', metric)" },
+	{ "phases", "Time by phase, ms of kernels; * is the attention core",
+	  "SELECT run_id AS run, v.method, v.phase, iif(v.core, '*', '') AS core, kernels, ms,"
+	  " 100 * share AS percent FROM v_phase_time v JOIN phase p ON p.name = v.phase" OF_RUN
+	  "ORDER BY run_id, p.phase_id" },
+	{ "speedup", "Against the dense run: dense / this, of each percentile",
+	  "SELECT run_id AS run, method, base_id AS dense_run, metric, n, dense_n,"
+	  " speedup_mean AS mean, speedup_p50 AS p50, speedup_p90 AS p90, speedup_p99 AS p99"
+	  " FROM v_vs_dense" OF_RUN
+	  "ORDER BY run_id, instr('ttft tpot itl e2e queue', metric)" },
+	{ "accuracy", "Accuracy against dense attention, per sampled (request, chunk, layer, head)",
+	  "SELECT run_id AS run, method, sum(n) AS n, sum(n * rel_l2_mean) / sum(n) AS rel_l2_mean,"
+	  " max(rel_l2_max) AS rel_l2_max, min(cosine_min) AS cosine_min, max(max_abs) AS max_abs,"
+	  " sum(n * recall_mean) / sum(n) AS recall_mean, min(recall_min) AS recall_min"
+	  " FROM v_accuracy" OF_RUN "GROUP BY run_id ORDER BY run_id" },
+	{ "density", "Density: share of what dense attention looks at",
+	  "SELECT s.run_id AS run, me.name AS method, count(*) AS n,"
+	  " sum(tiles_sel) * 1.0 / nullif(sum(tiles_total), 0) AS selected,"
+	  " sum(qunion_sel) * 1.0 / nullif(sum(qunion_total), 0) AS q_union,"
+	  " sum(group_sel) * 1.0 / nullif(sum(group_total), 0) AS group_union,"
+	  " sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed"
+	  " FROM selection_stat s JOIN run USING(run_id) LEFT JOIN method me USING(method_id)" OF_RUN
+	  "GROUP BY run_id ORDER BY run_id" },
+	{ "notes", "Notes",
+	  "SELECT 'percentiles interpolate linearly between the two nearest values; requests without"
+	  " an end are left out' AS note"
+	  " UNION ALL SELECT 'accuracy is the error of single layers on replayed activations; it does"
+	  " not add up over layers' WHERE EXISTS (SELECT 1 FROM accuracy_sample" OF_RUN ")"
+	  " UNION ALL SELECT printf('run %d: %s; the figures cover what was committed', run_id, status)"
+	  " FROM run" OF_RUN "AND status <> 'done'"
+	  " UNION ALL SELECT printf('run %d: %d of %d layers were executed, their time stands for all',"
+	  " run_id, layers_run, n_layers) FROM v_run" OF_RUN "AND layers_run < n_layers"
+	  " UNION ALL SELECT printf('run %d: %d kernel records were lost; its time by phase is"
+	  " incomplete', run_id, lost_records) FROM v_run" OF_RUN "AND lost_records > 0"
+	  " UNION ALL SELECT printf('run %d: requests longer than the capture replay it tiled', run_id)"
+	  " FROM v_run" OF_RUN "AND extend = 'tile'"
+	  " UNION ALL SELECT printf('run %d: %d requests were rejected, %d did not finish', run_id,"
+	  " rejected, unfinished) FROM v_run" OF_RUN "AND rejected + unfinished > 0" },
+};
+
+static enum ar_status check_run(sqlite3 *db, const char *path, int64_t run, struct ar_err *err)
+{
+	sqlite3_stmt *q = NULL;
+	enum ar_status st = AR_OK;
+
+	if (sqlite3_prepare_v2(db, "SELECT 1 FROM run WHERE run_id = ?1", -1, &q, NULL) ||
+	    sqlite3_bind_int64(q, 1, run))
+		st = ar_fail(err, AR_DB, "%s: %s", path, sqlite3_errmsg(db));
+	else if (sqlite3_step(q) != SQLITE_ROW)
+		st = ar_fail(err, AR_USAGE, "%s: no run %lld; 'attnreplay report %s' lists the runs",
+			     path, (long long)run, path);
+	sqlite3_finalize(q);
+	return st;
+}
+
+static enum ar_status write_section(sqlite3 *db, const struct section *s, int64_t run,
+				    const struct exporter *e, struct export *x, struct ar_err *err)
+{
+	sqlite3_stmt *q = NULL;
+	enum ar_status st;
+
+	if (sqlite3_prepare_v2(db, s->sql, -1, &q, NULL) || (run && sqlite3_bind_int64(q, 1, run))) {
+		st = ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
+	} else {
+		x->name = s->name;
+		x->title = s->title;
+		st = export_query(e, x, q, err);
+	}
+	if (st)
+		ar_err_prefix(err, "%s", s->name);
+	sqlite3_finalize(q);
+	return st;
+}
+
+static int poll_interrupt(void *unused)
+{
+	(void)unused;
+	return ar_interrupted();
+}
+
+static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
+{
+	struct report_args a = { 0 };
+	struct opt_group g[] = { { .opts = report_opts, .base = &a }, { .opts = NULL } };
+	struct export x = { .f = stdout };
+	sqlite3 *db = NULL;
+	enum ar_status st = opt_init(g, err);
+
+	if (!st)
+		st = opt_parse(g, &argc, argv, err);
+	if (!st && argc != 1)
+		st = ar_fail(err, AR_USAGE, "want one database; try 'attnreplay report --help'");
+	if (!st)
+		st = store_open_read(&db, argv[0], err);
+	if (!st && a.run)
+		st = check_run(db, argv[0], a.run, err);
+	if (st)
+		goto out;
+	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
+	for (size_t i = 0; i < sizeof sections / sizeof *sections && !st; i++)
+		st = write_section(db, &sections[i], a.run, exporters[a.format], &x, err);
+	export_finish(exporters[a.format], &x);
+out:
+	sqlite3_close(db);
+	opt_release(g);
+	return st;
+}
+
+static void cmd_report_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	struct opt_group g[] = { { .title = "Options", .opts = report_opts }, { .opts = NULL } };
+
+	show(g, f);
+}
+
+const struct cmd cmd_report = {
+	.name = "report",
+	.usage = "[OPTION]... DB",
+	.title = "summarise the runs of a database",
+	.run = cmd_report_run,
+	.options = cmd_report_options,
+};

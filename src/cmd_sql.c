@@ -1,0 +1,133 @@
+/* attnreplay sql: queries over a database, for what the report does not say. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiler/exporter.h"
+#include "profiler/store.h"
+#include "src/cmd.h"
+
+struct sql_args {
+	int format;
+};
+
+static const struct opt sql_opts[] = {
+	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct sql_args, format),
+	  .arg = "NAME", .def = "table", .choice = exporter_names,
+	  .help = "how the rows are written" },
+	{ .name = NULL }
+};
+
+static enum ar_status read_all(FILE *f, char **out, struct ar_err *err)
+{
+	char *text = NULL;
+	size_t cap = 0;
+
+	errno = 0;
+	if (getdelim(&text, &cap, 0, f) < 0) {
+		free(text);
+		if (ferror(f))
+			return ar_fail(err, AR_DATA, "<stdin>: %s", strerror(errno));
+		return ar_fail(err, AR_USAGE, "<stdin>: no query");
+	}
+	*out = text;
+	return AR_OK;
+}
+
+static int poll_interrupt(void *unused)
+{
+	(void)unused;
+	return ar_interrupted();
+}
+
+/* Where in sql the statement at p begins. */
+static unsigned line_of(const char *sql, const char *p)
+{
+	unsigned line = 1;
+
+	p += strspn(p, " \t\r\n");
+	for (; sql < p; sql++)
+		line += *sql == '\n';
+	return line;
+}
+
+/* The statement at *p; *p moves behind it.  The database is open for reading only; statements
+ * that would write elsewhere are refused as well. */
+static enum ar_status run_one(sqlite3 *db, const char **p, const struct exporter *e,
+			      struct export *x, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	sqlite3_stmt *q = NULL;
+
+	if (sqlite3_prepare_v2(db, *p, -1, &q, p))
+		st = ar_fail(err, AR_USAGE, "%s", sqlite3_errmsg(db));
+	else if (q && !sqlite3_stmt_readonly(q))
+		st = ar_fail(err, AR_USAGE, "this statement writes; only queries are run");
+	else if (q && sqlite3_column_count(q))
+		st = export_query(e, x, q, err);
+	sqlite3_finalize(q);
+	return st;
+}
+
+static enum ar_status run_all(sqlite3 *db, const char *sql, const struct exporter *e,
+			      struct ar_err *err)
+{
+	struct export x = { .f = stdout };
+	const char *p = sql;
+	enum ar_status st = AR_OK;
+
+	while (*p && !st) {
+		const char *begin = p;
+
+		st = run_one(db, &p, e, &x, err);
+		if (st)
+			ar_err_prefix(err, "query:%u", line_of(sql, begin));
+	}
+	export_finish(e, &x);
+	return st;
+}
+
+static enum ar_status cmd_sql_run(int argc, char **argv, struct ar_err *err)
+{
+	struct sql_args a = { 0 };
+	struct opt_group g[] = { { .opts = sql_opts, .base = &a }, { .opts = NULL } };
+	sqlite3 *db = NULL;
+	char *text = NULL;
+	enum ar_status st = opt_init(g, err);
+
+	if (!st)
+		st = opt_parse(g, &argc, argv, err);
+	if (!st && argc != 2)
+		st = ar_fail(err, AR_USAGE, "want a database and a query; try 'attnreplay sql --help'");
+	if (!st)
+		st = store_open_read(&db, argv[0], err);
+	if (!st && !strcmp(argv[1], "-"))
+		st = read_all(stdin, &text, err);
+	if (st)
+		goto out;
+	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
+	st = run_all(db, text ? text : argv[1], exporters[a.format], err);
+out:
+	free(text);
+	sqlite3_close(db);
+	opt_release(g);
+	return st;
+}
+
+static void cmd_sql_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	struct opt_group g[] = { { .title = "Options", .opts = sql_opts }, { .opts = NULL } };
+
+	show(g, f);
+}
+
+const struct cmd cmd_sql = {
+	.name = "sql",
+	.usage = "[OPTION]... DB QUERY\n[OPTION]... DB -",
+	.title = "run SQL queries over a database",
+	.run = cmd_sql_run,
+	.options = cmd_sql_options,
+};
