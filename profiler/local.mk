@@ -18,3 +18,12 @@ profiler/schema.inc: profiler/schema.sql
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && \
 	$(SED) -e 's/["\\]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(srcdir)/profiler/schema.sql >$@.tmp && \
 	mv -f $@.tmp $@
+
+check_PROGRAMS += tests/make-db
+tests_make_db_SOURCES = tests/make-db.c tests/sample_db.c tests/sample_db.h
+tests_make_db_LDADD   = $(TEST_LIBS)
+
+check_PROGRAMS += tests/t-store
+tests_t_store_SOURCES = tests/t-store.c tests/sample_db.c tests/sample_db.h
+tests_t_store_LDADD   = $(TEST_LIBS)
+tests_t_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc

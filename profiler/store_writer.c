@@ -42,12 +42,13 @@ enum {
 		"(SELECT key, value FROM json_each(?14) WHERE key NOT IN " NOT_SETUP            \
 		" ORDER BY key))) RETURNING run_id")                                            \
 	X(PARAM, "INSERT INTO run_param SELECT ?1, key, value FROM json_each(?2)")              \
-	X(BASELINE, "UPDATE run AS r SET baseline_run_id = (SELECT b.run_id FROM run b "        \
-		"JOIN method m USING(method_id) WHERE m.is_dense AND b.status IN "              \
-		"('running', 'done') AND b.trace_id = r.trace_id AND b.model_id IS r.model_id " \
-		"AND b.gpu_id IS r.gpu_id AND b.policy = r.policy AND b.backend = r.backend "   \
-		"AND b.clock = r.clock AND b.setup = r.setup "                                  \
-		"ORDER BY b.status, b.run_id > r.run_id, abs(b.run_id - r.run_id) LIMIT 1) "    \
+	X(BASELINE, "UPDATE run AS r SET baseline_run_id = (SELECT id FROM (SELECT b.run_id AS id, " \
+		"b.status, b.run_id > r.run_id AS later, abs(b.run_id - r.run_id) AS far "      \
+		"FROM run b JOIN method m USING(method_id) WHERE m.is_dense "                   \
+		"AND b.status IN ('done', 'running') AND b.trace_id = r.trace_id "              \
+		"AND b.model_id IS r.model_id AND b.gpu_id IS r.gpu_id AND b.policy = r.policy " \
+		"AND b.backend = r.backend AND b.clock = r.clock AND b.setup = r.setup) "       \
+		"ORDER BY status, later, far LIMIT 1) "                                         \
 		"WHERE setup = (SELECT setup FROM run WHERE run_id = ?1) AND EXISTS "           \
 		"(SELECT 1 FROM method m WHERE m.method_id = r.method_id AND NOT m.is_dense) "  \
 		"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "       \

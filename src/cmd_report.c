@@ -59,7 +59,7 @@ static const struct section sections[] = {
 	  " sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed"
 	  " FROM selection_stat s JOIN run USING(run_id) LEFT JOIN method me USING(method_id)" OF_RUN
 	  "GROUP BY run_id ORDER BY run_id" },
-	{ "notes", "Notes",
+	{ "notes", NULL,
 	  "SELECT 'percentiles interpolate linearly between the two nearest values; requests without"
 	  " an end are left out' AS note"
 	  " UNION ALL SELECT 'accuracy is the error of single layers on replayed activations; it does"

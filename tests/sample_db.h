@@ -1,0 +1,35 @@
+/* A database to test readers with: two requests whose latencies are known by hand. */
+#ifndef AR_SAMPLE_DB_H
+#define AR_SAMPLE_DB_H
+
+#include "profiler/store.h"
+
+/* Request 0 arrives at 0 (2 prompt, 8 output tokens), request 1 at 2.9 ms (20, 2).  Budget 8
+ * tokens, an iteration costs 2 ms + 0.5 ms per token: tokens at 3, 9, 15, 20.5, 23.5, 26, 28.5,
+ * 31 ms and at 20.5, 23.5 ms. */
+enum { SAMPLE_ITERATIONS = 8 };
+
+struct sample_run {
+	const char *method;		/* NULL: none, as with the cost backend */
+	bool dense;
+	int64_t percent;		/* all times are scaled by it; 100: as above */
+	const char *options;		/* JSON */
+	bool full;			/* kernels, phases, accuracy, selection as well */
+};
+
+/* The record of such a run, to be changed before store_run_begin(). */
+struct store_run sample_record(const struct sample_run *r);
+/* Iteration i of it, and what belongs to it. */
+enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int i,
+				struct ar_err *err);
+enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, struct ar_err *err);
+
+/* All of it: begin, iterations, outcomes, end with status "done". */
+enum ar_status sample_write(struct store *s, const struct sample_run *r, int64_t *run_id,
+			    struct ar_err *err);
+
+/* Three runs: dense, compact-fp in half the time, and a failed one of which something is
+ * missing everywhere. */
+enum ar_status sample_database(const char *path, struct ar_err *err);
+
+#endif

@@ -1,0 +1,679 @@
+/* The database: what is written comes out, whatever happens in between. */
+#include "config.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "profiler/store.h"
+#include "src/base/rng.h"
+#include "src/base/stats.h"
+#include "tests/sample_db.h"
+#include "tests/tap.h"
+
+#define OPTIONS "{\"method\": \"dense\", \"max-num-seqs\": 256, \"rate\": 0.5, \"tile\": true}"
+
+static const struct sample_run dense = { .method = "dense", .dense = true, .percent = 100,
+					 .options = OPTIONS, .full = true };
+static const struct sample_run sparse = { .method = "compact-fp", .percent = 50,
+					  .options = OPTIONS, .full = true };
+
+static char dir[] = "/tmp/t-store-XXXXXX";
+
+/* ---- allocation faults: the countdown-th allocation of our code fails ---- */
+
+static atomic_long countdown = -1;
+static atomic_bool fired;
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+static bool fault(void)
+{
+	if (countdown < 0 || atomic_fetch_sub(&countdown, 1) != 0)
+		return false;
+	fired = true;
+	return true;
+}
+
+void *__wrap_malloc(size_t n)
+{
+	return fault() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fault() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	return fault() ? NULL : __real_realloc(p, n);
+}
+
+/* ---- helpers ---- */
+
+static const char *in_dir(const char *name)
+{
+	static char path[4][256];
+	static int next;
+	char *p = path[next++ & 3];
+
+	snprintf(p, sizeof path[0], "%s/%s", dir, name);
+	return p;
+}
+
+static struct store *open_store(const char *path)
+{
+	struct ar_err err;
+	struct store *s;
+
+	if (store_open(&s, path, &err))
+		bail_out("%s", err.msg);
+	return s;
+}
+
+static int64_t write_run(struct store *s, const struct sample_run *r)
+{
+	struct ar_err err;
+	int64_t id = 0;
+
+	if (sample_write(s, r, &id, &err))
+		bail_out("%s", err.msg);
+	return id;
+}
+
+/* The only value of a query, through a connection like anybody's. */
+static double value(const char *path, const char *sql)
+{
+	sqlite3 *db;
+	sqlite3_stmt *q = NULL;
+	double x = NAN;
+
+	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) ||
+	    sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
+		diag("%s: %s", sql, sqlite3_errmsg(db));
+	else if (sqlite3_column_type(q, 0) != SQLITE_NULL)
+		x = sqlite3_column_double(q, 0);
+	sqlite3_finalize(q);
+	sqlite3_close(db);
+	return x;
+}
+
+static void is_value(const char *path, const char *sql, double want, const char *what)
+{
+	double got = value(path, sql);
+
+	if (!ok(fabs(got - want) <= 1e-9 * fabs(want), "%s", what))
+		diag("%s: got %.17g, want %.17g", sql, got, want);
+}
+
+static void change(const char *path, const char *sql)
+{
+	sqlite3 *db;
+
+	if (sqlite3_open(path, &db) || sqlite3_exec(db, sql, NULL, NULL, NULL))
+		bail_out("%s: %s", path, sqlite3_errmsg(db));
+	sqlite3_close(db);
+}
+
+static void put_file(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f || fputs(text, f) < 0 || fclose(f))
+		bail_out("cannot write %s", path);
+}
+
+/* ---- tests ---- */
+
+static void test_file(void)
+{
+	const char *path = in_dir("new.db");
+	char wal[300];
+	struct stat sb;
+
+	store_close(open_store(path), NULL);
+	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
+	is_value(path, "PRAGMA user_version", 1, "a new file carries the schema's version");
+	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 1", 1,
+		 "the schema's creation is on record");
+	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
+		 "phases carry the program's numbers");
+	is_value(path, "SELECT sum(core) FROM phase", 5, "five phases make the attention core");
+	snprintf(wal, sizeof wal, "%s-wal", path);
+	ok(stat(wal, &sb), "a closed database is one file");
+	store_close(open_store(path), NULL);
+	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
+	put_file(in_dir("empty.db"), "");
+	store_close(open_store(in_dir("empty.db")), NULL);
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 1, "an empty file is taken");
+}
+
+static void refused(const char *path, enum ar_status want, const char *words, bool reads)
+{
+	struct ar_err err = { 0 };
+	struct store *s;
+	sqlite3 *db;
+	enum ar_status st;
+
+	st = store_open(&s, path, &err);
+	ok(st == want && !s, "refused for writing: %s", words);
+	if (!ok(strstr(err.msg, words) && strstr(err.msg, path), "the message says so: %s", words))
+		diag("%s", err.msg);
+	if (!reads)
+		return;
+	st = store_open_read(&db, path, &err);
+	if (!ok(st == AR_DATA && !db && strstr(err.msg, path), "refused for reading: %s", words))
+		diag("%d %s", st, err.msg);
+}
+
+static void test_refusals(void)
+{
+	const char *path;
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	path = in_dir("text");
+	put_file(path, "this is not a database, though it is long enough to be looked at\n");
+	refused(path, AR_DATA, "not a database", true);
+	path = in_dir("foreign.db");
+	change(path, "CREATE TABLE mine(x)");
+	refused(path, AR_DATA, "not a database of attnreplay", true);
+	is_value(path, "SELECT count(*) FROM sqlite_schema", 1, "a foreign file is left alone");
+	path = in_dir("newer.db");
+	store_close(open_store(path), NULL);
+	change(path, "PRAGMA user_version = 2");
+	refused(path, AR_DATA, "newer", true);
+	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
+	refused(dir, AR_IO, "check folder", true);
+	path = in_dir("nothing.db");
+	put_file(path, "");
+	ok(store_open_read(&db, path, &err) == AR_DATA && strstr(err.msg, "empty"),
+	   "an empty file cannot be read");
+}
+
+static void test_worked_numbers(void)
+{
+	static const struct {
+		const char *metric;
+		double n, mean, p50, p90, p99, max;
+	} want[] = {
+		{ "ttft", 2, 10.3, 10.3, 16.14, 17.454, 17.6 },
+		{ "tpot", 2, 3.5, 3.5, 3.9, 3.99, 4 },
+		{ "itl", 8, 3.875, 3, 6, 6, 6 },
+		{ "e2e", 2, 25.8, 25.8, 29.96, 30.896, 31 },
+		{ "queue", 2, 0.05, 0.05, 0.09, 0.099, 0.1 },
+	};
+	const char *path = in_dir("worked.db");
+	struct store *s = open_store(path);
+	char sql[128], what[128];
+
+	write_run(s, &dense);
+	store_close(s, NULL);
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+		const double *x = &want[i].n;
+		static const char *const col[] = { "n", "mean", "p50", "p90", "p99", "max" };
+
+		for (int k = 0; k < 6; k++) {
+			snprintf(sql, sizeof sql, "SELECT %s FROM v_latency WHERE metric = '%s'",
+				 col[k], want[i].metric);
+			snprintf(what, sizeof what, "%s of %s is as worked by hand", col[k],
+				 want[i].metric);
+			is_value(path, sql, x[k], what);
+		}
+	}
+}
+
+static void test_rows(void)
+{
+	const char *path = in_dir("rows.db");
+	struct store *s = open_store(path);
+
+	write_run(s, &dense);
+	write_run(s, &sparse);
+	store_close(s, NULL);
+	is_value(path, "SELECT count(*) FROM trace", 1, "two runs of one trace share its row");
+	is_value(path, "SELECT count(*) FROM model", 1, "... and their model's");
+	is_value(path, "SELECT count(*) FROM gpu", 1, "... and their device's");
+	is_value(path, "SELECT count(*) FROM method", 2, "two methods are two rows");
+	is_value(path, "SELECT count(*) FROM run WHERE status = 'done' AND finished_utc_ns >= "
+		 "started_utc_ns AND cupti_api = 130001 AND layers_run = 32 AND num_blocks = 100 AND "
+		 "block_tokens = 16 AND seed = 1", 2, "a run keeps its facts");
+	is_value(path, "SELECT count(*) FROM run_param WHERE run_id = 1 AND (key, typeof(value), value) "
+		 "IN (('max-num-seqs', 'integer', 256), ('rate', 'real', 0.5), ('tile', 'integer', 1), "
+		 "('method', 'text', 'dense'))", 4, "options become rows with their types");
+	is_value(path, "SELECT count(*) FROM iteration WHERE run_id = 1 AND stop = 'budget' AND "
+		 "span_ns = end_ns - start_ns AND busy_ns = span_ns - 1000 AND host_ns = 0 AND "
+		 "blocks_used = 3 AND running = 2 AND waiting = 0", 8, "iterations come back");
+	is_value(path, "SELECT sum(batch_size) FROM iteration WHERE run_id = 1", 12,
+		 "the batch size is counted");
+	is_value(path, "SELECT sum(n_tokens) FROM iteration_request WHERE run_id = 1 AND NOT decode",
+		 22, "all prompt tokens are in entries");
+	is_value(path, "SELECT sum(emit) FROM iteration_request WHERE run_id = 1", 10,
+		 "entries emit as many tokens as the requests asked for");
+	is_value(path, "SELECT count(*) FROM iteration_phase", 2 * 8 + 3 * 8,
+		 "phases without time have no row");
+	is_value(path, "SELECT count(*) FROM kernel_event", 2 * 8 + 3 * 8, "kernels come back");
+	is_value(path, "SELECT count(*) FROM kernel_shape", 3, "equal launches share a shape");
+	is_value(path, "SELECT count(*) FROM v_kernel WHERE run_id = 2 AND iter_no = 3 AND "
+		 "name LIKE '%_kernel' AND grid_x = 132 AND smem_dynamic = 200000", 3,
+		 "an iteration finds its kernels by their range");
+	is_value(path, "SELECT count(*) FROM v_kernel WHERE layer IS NULL AND phase = 'head'", 16,
+		 "a kernel outside of the layers has none");
+	is_value(path, "SELECT min(start_ns) FROM v_kernel", 1700000000000000000.0,
+		 "kernel times keep their base");
+	is_value(path, "SELECT sum(dur_ns) - (SELECT sum(gpu_ns) FROM iteration_phase) FROM kernel_event",
+		 0, "phases sum the kernels' times");
+	is_value(path, "SELECT max(chunk_start) FROM accuracy_sample WHERE chunk_tokens = 6 AND "
+		 "req_no = 1 AND chunk_no = 2 AND head = 3 AND rel_l2 = 0.04", 14,
+		 "accuracy keeps the chunk's boundaries");
+	is_value(path, "SELECT count(*) FROM v_accuracy WHERE layer = 3 AND n = 16 AND rel_l2_max = 0.04 "
+		 "AND cosine_min = 0.997", 2, "accuracy is summarised by layer");
+	is_value(path, "SELECT executed FROM v_density WHERE run_id = 1", 0.55,
+		 "densities are ratios of sums");
+	is_value(path, "SELECT max(abs(rel_diff - 0.01 / 1.01)) < 1e-6 FROM v_clock", 1,
+		 "the clock is compared with events");
+	is_value(path, "SELECT share FROM v_phase_time WHERE run_id = 2 AND phase = 'select'", 0.1,
+		 "a phase's share is of its run");
+}
+
+static void test_views(void)
+{
+	const char *path = in_dir("rows.db");
+	sqlite3 *db;
+	sqlite3_stmt *views = NULL, *q = NULL;
+	char sql[128];
+	int n = 0;
+
+	sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
+	sqlite3_prepare_v2(db, "SELECT name FROM sqlite_schema WHERE type = 'view'", -1, &views, NULL);
+	while (sqlite3_step(views) == SQLITE_ROW) {
+		const char *name = (const char *)sqlite3_column_text(views, 0);
+
+		snprintf(sql, sizeof sql, "SELECT * FROM %s", name);
+		sqlite3_prepare_v2(db, sql, -1, &q, NULL);
+		ok(sqlite3_step(q) == SQLITE_ROW, "view %s needs no function of ours and has rows", name);
+		sqlite3_finalize(q);
+		n++;
+	}
+	is_int(n, 13, "all views were tried");
+	sqlite3_finalize(views);
+	sqlite3_close(db);
+}
+
+static void test_percentiles(void)
+{
+	static const double p[] = { 50, 90, 95, 99 };
+	const char *path = in_dir("random.db");
+	struct rng rng = { 7 };
+	char sql[200];
+	double x[500];
+	bool same = true, same_fn = true;
+	sqlite3 *db;
+
+	for (int round = 0; round < 40; round++) {
+		struct store *s = open_store(path);
+		struct sample_run r = { .percent = 100, .options = "{}" };
+		struct store_run record = sample_record(&r);
+		size_t n = 1 + rng_below(&rng, round < 20 ? 12 : 500);
+		int64_t id;
+		sqlite3_stmt *q;
+
+		if (store_run_begin(s, &record, &id, NULL))
+			bail_out("no run");
+		for (size_t i = 0; i < n; i++) {
+			int64_t t = (int64_t)rng_below(&rng, 1000000000);
+			const struct store_outcome o = { .req = (uint32_t)i, .first_token_ns = t,
+							 .finish_ns = t, .output_tok = 1, .outcome = "ok" };
+
+			x[i] = (double)t / 1e6;
+			store_outcome(s, &o, NULL);
+		}
+		store_run_end(s, "done", NULL, NULL);
+		store_close(s, NULL);
+		stats_sort(x, n);
+		if (store_open_read(&db, path, NULL))
+			bail_out("cannot read %s", path);
+		for (int k = 0; k < 4; k++) {
+			double want = stats_percentile(x, n, p[k]);
+
+			snprintf(sql, sizeof sql, "SELECT p%.0f, (SELECT percentile(ttft_ns, %g) / 1e6 FROM "
+				 "request_outcome WHERE run_id = %d) FROM v_latency WHERE run_id = %d AND "
+				 "metric = 'ttft'", p[k], p[k], (int)id, (int)id);
+			if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
+				bail_out("%s", sqlite3_errmsg(db));
+			same = same && fabs(sqlite3_column_double(q, 0) - want) <= 1e-9 * want;
+			same_fn = same_fn && fabs(sqlite3_column_double(q, 1) - want) <= 1e-9 * want;
+			sqlite3_finalize(q);
+		}
+		sqlite3_close(db);
+	}
+	ok(same, "the view's percentiles follow the linear rule on random samples");
+	ok(same_fn, "so does the function");
+}
+
+static void is_sql(sqlite3 *db, const char *sql, const char *want, const char *what)
+{
+	sqlite3_stmt *q = NULL;
+	const char *got;
+	int rc = sqlite3_prepare_v2(db, sql, -1, &q, NULL);
+
+	if (!rc)
+		rc = sqlite3_step(q);
+	got = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(q, 0) : sqlite3_errmsg(db);
+	if (got && strstr(want, "*"))
+		ok(strstr(got, want + 1), "%s", what);
+	else
+		is_str(got ? got : "NULL", want, "%s", what);
+	sqlite3_finalize(q);
+}
+
+static void test_functions(void)
+{
+#define FIVE "(VALUES (1), (2), (NULL), (3), (4), (10))"
+	sqlite3 *db;
+
+	if (store_open_read(&db, in_dir("rows.db"), NULL))
+		bail_out("cannot read");
+	is_sql(db, "SELECT median(column1) FROM " FIVE, "3.0", "the median skips NULL");
+	is_sql(db, "SELECT percentile(column1, 90) FROM " FIVE, "7.6", "the 90th percentile by hand");
+	is_sql(db, "SELECT percentile(column1, 99) FROM " FIVE, "9.76", "the 99th percentile by hand");
+	is_sql(db, "SELECT median(column1) FROM " FIVE " WHERE 0", "NULL", "of nothing is NULL");
+	is_sql(db, "SELECT group_concat(m) FROM (SELECT median(column1) OVER (ORDER BY column1 ROWS "
+	       "BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS m FROM (VALUES (1), (5), (2), (9)))",
+	       "1.5,2.0,5.0,7.0", "the median slides as a window function");
+	is_sql(db, "SELECT percentile(column1, 101) FROM " FIVE, "*from 0 to 100",
+	       "a percentile above 100 is an error");
+	is_sql(db, "SELECT percentile(column1, column1) FROM (VALUES (1), (2))", "*same in all rows",
+	       "a percentile that changes is an error");
+	sqlite3_close(db);
+}
+
+static void test_baseline(void)
+{
+	const char *path = in_dir("base.db");
+	struct store *s = open_store(path);
+	struct sample_run other = sparse, none = { .percent = 100, .options = OPTIONS };
+	struct sample_run renamed = sparse;
+	struct store_run r = sample_record(&dense);
+	int64_t id;
+
+	write_run(s, &sparse);			/* 1: before its baseline */
+	is_int(store_run_begin(s, &r, &id, NULL), AR_OK, "a dense run begins");
+	store_run_end(s, "failed", NULL, NULL);	/* 2: fails */
+	write_run(s, &dense);			/* 3 */
+	write_run(s, &sparse);			/* 4: after it */
+	other.options = "{\"method\": \"dense\", \"max-num-seqs\": 128, \"rate\": 0.5, \"tile\": true}";
+	write_run(s, &other);			/* 5: another setup */
+	write_run(s, &dense);			/* 6 */
+	renamed.options = "{\"tile\": true, \"max-num-seqs\": 256, \"rate\": 0.5, \"method\": \"x\", "
+		"\"db\": \"y\"}";
+	write_run(s, &renamed);			/* 7: options in another order */
+	none.method = NULL;
+	write_run(s, &none);			/* 8 */
+	store_close(s, NULL);
+	is_value(path, "SELECT baseline_run_id FROM run WHERE run_id = 1", 3,
+		 "a run before its dense run is paired when that is done");
+	is_value(path, "SELECT baseline_run_id FROM run WHERE run_id = 4", 3,
+		 "a run after its dense run is paired with it");
+	is_value(path, "SELECT count(baseline_run_id) FROM run WHERE run_id = 5", 0,
+		 "other scheduling options are not comparable");
+	is_value(path, "SELECT baseline_run_id FROM run WHERE run_id = 7", 6,
+		 "the latest dense run before is taken, whatever the options' order and the method's "
+		 "name");
+	is_value(path, "SELECT count(baseline_run_id) FROM run WHERE run_id IN (2, 3, 6, 8)", 0,
+		 "dense runs and runs without method have no baseline");
+	is_value(path, "SELECT count(*) FROM v_pair", 3, "pairs are of runs that are done");
+	is_value(path, "SELECT speedup_p99 FROM v_vs_dense WHERE run_id = 4 AND metric = 'itl'", 2,
+		 "half the time is a speed-up of two");
+	is_value(path, "SELECT min(ttft_speedup) FROM v_paired WHERE run_id = 4", 2,
+		 "also request by request");
+}
+
+static void test_losses(void)
+{
+	const char *path = in_dir("loss.db");
+	struct store *s = open_store(path);
+	const struct prof_loss loss[] = { { 10, 1, 2, 3, 4 }, { 30, 1, 2, 4, 4 } };
+	struct store_run r = sample_record(&dense);
+	int64_t id;
+
+	for (int i = 0; i < 2; i++) {
+		store_run_begin(s, &r, &id, NULL);
+		store_run_end(s, "done", &loss[i], NULL);
+	}
+	store_close(s, NULL);
+	is_value(path, "SELECT lost_records FROM v_run WHERE run_id = 1", 10, "losses are recorded");
+	is_value(path, "SELECT records * 100 + unattributed * 10 + dropped FROM run WHERE run_id = 2",
+		 2010, "a session's counts become those of the run");
+}
+
+/* ---- what goes wrong ---- */
+
+/* A child writes until it is killed; it says on a pipe when it has begun. */
+static void write_for_ever(const char *path, int fd)
+{
+	struct store *s = open_store(path);
+	struct store_run r = sample_record(&dense);
+	struct store_entry e[50] = { { 0 } };
+	struct store_iteration it = { .entry = e, .n_entry = 50, .event_ns = -1 };
+	int64_t id;
+
+	for (uint32_t i = 0; i < 50; i++)
+		e[i].req = i;
+	store_run_begin(s, &r, &id, NULL);
+	for (;; it.iter_no++) {
+		if (store_iteration(s, &it, NULL))
+			_exit(1);
+		if (it.iter_no == 100 && write(fd, "x", 1) != 1)
+			_exit(1);
+	}
+}
+
+static void test_kill(void)
+{
+	const char *path = in_dir("kill.db");
+	int fd[2], ended;
+	char c;
+	pid_t child;
+
+	if (pipe(fd))
+		bail_out("no pipe");
+	child = fork();
+	if (!child)
+		write_for_ever(path, fd[1]);
+	if (child < 0 || read(fd[0], &c, 1) != 1)
+		bail_out("the child did not begin");
+	usleep(600000);
+	kill(child, SIGKILL);
+	waitpid(child, &ended, 0);
+	ok(WIFSIGNALED(ended), "the writing process was killed");
+	is_value(path, "SELECT count(*) FROM run WHERE status = 'running'", 1,
+		 "its run is readable, as running");
+	store_close(open_store(path), NULL);
+	is_value(path, "SELECT count(*) FROM run WHERE status = 'aborted'", 1,
+		 "the next to open the database marks it aborted");
+	ok(value(path, "SELECT count(*) FROM iteration") > 100, "its iterations were kept");
+	is_value(path, "SELECT max(iter_no) + 1 - count(*) FROM iteration", 0, "without a gap");
+	is_value(path, "SELECT count(*) FROM iteration i WHERE (SELECT count(*) FROM iteration_request e "
+		 "WHERE e.iter_no = i.iter_no) <> 50", 0, "each with all of its rows");
+	close(fd[0]);
+	close(fd[1]);
+}
+
+static void test_alive(void)
+{
+	const char *path = in_dir("alive.db");
+	struct store *s = open_store(path), *t;
+	struct store_run r = sample_record(&dense);
+	int64_t id;
+
+	store_run_begin(s, &r, &id, NULL);
+	t = open_store(path);
+	store_close(t, NULL);
+	is_value(path, "SELECT count(*) FROM run WHERE status = 'running'", 1,
+		 "a run of a living process stays running");
+	store_close(s, NULL);
+	change(path, "UPDATE run SET pid_start = pid_start - 1");
+	store_close(open_store(path), NULL);
+	is_value(path, "SELECT count(*) FROM run WHERE status = 'aborted'", 1,
+		 "a process number that was given out again does not count as living");
+}
+
+static void test_pause(void)
+{
+	const char *path = in_dir("pause.db");
+	struct store *s = open_store(path);
+	struct store_run r = sample_record(&dense);
+	int64_t id;
+
+	store_run_begin(s, &r, &id, NULL);
+	sample_iteration(s, &dense, 0, NULL);
+	usleep(700000);
+	is_value(path, "SELECT count(*) FROM iteration", 1, "what is written shows after a pause");
+	store_close(s, NULL);
+	is_value(path, "SELECT count(*) FROM iteration", 1, "and stays");
+}
+
+static void test_full_disk(void)
+{
+	const char *path = in_dir("full.db");
+	static struct store_entry e[20000];
+	struct store_iteration it = { .entry = e, .n_entry = 20000 };
+	struct store *s = open_store(path);
+	struct store_run r = sample_record(&dense);
+	struct ar_err err = { 0 }, again = { 0 };
+	struct rlimit old, small;
+	int64_t id;
+	enum ar_status st = AR_OK;
+
+	for (uint32_t i = 0; i < 20000; i++)
+		e[i].req = i;
+	store_run_begin(s, &r, &id, NULL);
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &old);
+	small = old;
+	small.rlim_cur = 4 << 20;
+	setrlimit(RLIMIT_FSIZE, &small);
+	for (; it.iter_no < 1000 && !st; it.iter_no++)
+		st = store_iteration(s, &it, &err);
+	is_int(st, AR_IO, "a full disk is an output error");
+	if (!ok(strstr(err.msg, path) && strstr(err.msg, "holds all committed iterations"),
+		"it names the file and says what is safe"))
+		diag("%s", err.msg);
+	is_int(store_run_end(s, "failed", NULL, &again), AR_IO, "every later call fails as well");
+	is_str(again.msg, err.msg, "with the same message");
+	is_int(store_close(s, &again), AR_IO, "so does closing");
+	setrlimit(RLIMIT_FSIZE, &old);
+	is_value(path, "SELECT integrity_check = 'ok' FROM pragma_integrity_check", 1,
+		 "the file is in order");
+	is_value(path, "SELECT count(*) > 0 AND max(iter_no) + 1 = count(*) FROM iteration", 1,
+		 "it holds iterations without a gap");
+	is_value(path, "SELECT count(*) - 20000 * (SELECT count(*) FROM iteration) FROM iteration_request",
+		 0, "each with all of its rows");
+}
+
+static void test_bad_rows(void)
+{
+	const char *path = in_dir("bad.db");
+	struct store *s = open_store(path);
+	struct store_run r = sample_record(&dense);
+	const struct store_outcome o = { .outcome = "lost" };
+	struct ar_err err = { 0 };
+	int64_t id;
+
+	store_run_begin(s, &r, &id, NULL);
+	sample_iteration(s, &dense, 0, NULL);
+	store_outcome(s, &o, NULL);
+	is_int(store_run_end(s, "done", NULL, &err), AR_DB, "a row against the schema is an error");
+	ok(strstr(err.msg, "constraint"), "SQLite's reason is passed on");
+	is_int(store_close(s, NULL), AR_DB, "closing repeats it");
+	s = open_store(path);
+	r.options = "{";
+	is_int(store_run_begin(s, &r, &id, &err), AR_DB, "options that are no JSON are an error");
+	store_close(s, NULL);
+	is_value(path, "SELECT count(*) FROM run", 1, "and leave no run behind");
+}
+
+static enum ar_status write_all(const char *path, struct ar_err *err)
+{
+	struct store *s;
+	int64_t id;
+	enum ar_status st = store_open(&s, path, err), close_st;
+
+	if (st)
+		return st;
+	st = sample_write(s, &sparse, &id, err);
+	close_st = store_close(s, NULL);
+	return st ? st : close_st;
+}
+
+static void test_faults(void)
+{
+	const char *path = in_dir("fault.db");
+	struct ar_err err;
+	bool clean = true;
+	long k = 0;
+
+	store_close(open_store(path), NULL);
+	for (;; k++) {
+		enum ar_status st;
+
+		fired = false;
+		countdown = k;
+		st = write_all(path, &err);
+		countdown = -1;
+		if (!fired)
+			break;
+		if (st != AR_NOMEM) {
+			diag("allocation %ld: status %d", k, st);
+			clean = false;
+		}
+	}
+	ok(clean && k > 20, "each of %ld allocations fails cleanly", k);
+	is_value(path, "SELECT count(*) FROM run WHERE status = 'done'", 1,
+		 "only the run without a fault is done");
+	is_value(path, "SELECT integrity_check = 'ok' FROM pragma_integrity_check", 1,
+		 "the file is in order after all of them");
+}
+
+int main(void)
+{
+	char command[64];
+
+	plan(0);
+	if (!mkdtemp(dir))
+		bail_out("cannot make a temporary folder");
+	test_file();
+	test_refusals();
+	test_worked_numbers();
+	test_rows();
+	test_views();
+	test_percentiles();
+	test_functions();
+	test_baseline();
+	test_losses();
+	test_kill();
+	test_alive();
+	test_pause();
+	test_full_disk();
+	test_bad_rows();
+	test_faults();
+	snprintf(command, sizeof command, "rm -rf '%s'", dir);
+	if (system(command))
+		diag("cannot remove %s", dir);
+	return done_testing();
+}
