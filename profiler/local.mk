@@ -27,3 +27,5 @@ check_PROGRAMS += tests/t-store
 tests_t_store_SOURCES = tests/t-store.c tests/sample_db.c tests/sample_db.h
 tests_t_store_LDADD   = $(TEST_LIBS)
 tests_t_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+
+dist_check_SCRIPTS += tests/t-report.sh tests/t-sql.sh

@@ -309,59 +309,68 @@ static void test_views(void)
 		sqlite3_finalize(q);
 		n++;
 	}
-	is_int(n, 13, "all views were tried");
+	is_int(n, 12, "all views were tried");
 	sqlite3_finalize(views);
 	sqlite3_close(db);
 }
 
+/* The values a run's requests wait for their first token, ms; sorted in x. */
+static size_t random_run(struct store *s, struct rng *rng, size_t most, double *x)
+{
+	const struct sample_run r = { .percent = 100, .options = "{}" };
+	const struct store_run record = sample_record(&r);
+	size_t n = 1 + rng_below(rng, most);
+	int64_t id;
+
+	if (store_run_begin(s, &record, &id, NULL))
+		bail_out("no run");
+	for (size_t i = 0; i < n; i++) {
+		int64_t t = (int64_t)rng_below(rng, 1000000000);
+		const struct store_outcome o = { .req = (uint32_t)i, .first_token_ns = t,
+						 .finish_ns = t, .output_tok = 1, .outcome = "ok" };
+
+		x[i] = (double)t / 1e6;
+		store_outcome(s, &o, NULL);
+	}
+	store_run_end(s, "done", NULL, NULL);
+	stats_sort(x, n);
+	return n;
+}
+
 static void test_percentiles(void)
 {
+	enum { RUNS = 40, MOST = 500 };
+	static double x[RUNS][MOST];
 	static const double p[] = { 50, 90, 95, 99 };
 	const char *path = in_dir("random.db");
+	struct store *s = open_store(path);
 	struct rng rng = { 7 };
-	char sql[200];
-	double x[500];
+	size_t n[RUNS];
 	bool same = true, same_fn = true;
 	sqlite3 *db;
+	sqlite3_stmt *q;
+	int runs = 0;
 
-	for (int round = 0; round < 40; round++) {
-		struct store *s = open_store(path);
-		struct sample_run r = { .percent = 100, .options = "{}" };
-		struct store_run record = sample_record(&r);
-		size_t n = 1 + rng_below(&rng, round < 20 ? 12 : 500);
-		int64_t id;
-		sqlite3_stmt *q;
-
-		if (store_run_begin(s, &record, &id, NULL))
-			bail_out("no run");
-		for (size_t i = 0; i < n; i++) {
-			int64_t t = (int64_t)rng_below(&rng, 1000000000);
-			const struct store_outcome o = { .req = (uint32_t)i, .first_token_ns = t,
-							 .finish_ns = t, .output_tok = 1, .outcome = "ok" };
-
-			x[i] = (double)t / 1e6;
-			store_outcome(s, &o, NULL);
-		}
-		store_run_end(s, "done", NULL, NULL);
-		store_close(s, NULL);
-		stats_sort(x, n);
-		if (store_open_read(&db, path, NULL))
-			bail_out("cannot read %s", path);
+	for (int i = 0; i < RUNS; i++)
+		n[i] = random_run(s, &rng, i < RUNS / 2 ? 12 : MOST, x[i]);
+	store_close(s, NULL);
+	if (store_open_read(&db, path, NULL) ||
+	    sqlite3_prepare_v2(db, "SELECT v.run_id - 1, p50, p90, p95, p99, percentile(ttft_ns, 50) / 1e6,"
+			       " percentile(ttft_ns, 90) / 1e6, percentile(ttft_ns, 95) / 1e6,"
+			       " percentile(ttft_ns, 99) / 1e6 FROM v_latency v JOIN request_outcome"
+			       " USING(run_id) WHERE metric = 'ttft' GROUP BY v.run_id", -1, &q, NULL))
+		bail_out("cannot query %s", path);
+	for (; sqlite3_step(q) == SQLITE_ROW; runs++)
 		for (int k = 0; k < 4; k++) {
-			double want = stats_percentile(x, n, p[k]);
+			int i = sqlite3_column_int(q, 0);
+			double want = stats_percentile(x[i], n[i], p[k]);
 
-			snprintf(sql, sizeof sql, "SELECT p%.0f, (SELECT percentile(ttft_ns, %g) / 1e6 FROM "
-				 "request_outcome WHERE run_id = %d) FROM v_latency WHERE run_id = %d AND "
-				 "metric = 'ttft'", p[k], p[k], (int)id, (int)id);
-			if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
-				bail_out("%s", sqlite3_errmsg(db));
-			same = same && fabs(sqlite3_column_double(q, 0) - want) <= 1e-9 * want;
-			same_fn = same_fn && fabs(sqlite3_column_double(q, 1) - want) <= 1e-9 * want;
-			sqlite3_finalize(q);
+			same = same && fabs(sqlite3_column_double(q, 1 + k) - want) <= 1e-9 * want;
+			same_fn = same_fn && fabs(sqlite3_column_double(q, 5 + k) - want) <= 1e-9 * want;
 		}
-		sqlite3_close(db);
-	}
-	ok(same, "the view's percentiles follow the linear rule on random samples");
+	sqlite3_finalize(q);
+	sqlite3_close(db);
+	ok(same && runs == RUNS, "the view's percentiles follow the linear rule on random samples");
 	ok(same_fn, "so does the function");
 }
 
@@ -508,8 +517,8 @@ static void test_kill(void)
 		 "the next to open the database marks it aborted");
 	ok(value(path, "SELECT count(*) FROM iteration") > 100, "its iterations were kept");
 	is_value(path, "SELECT max(iter_no) + 1 - count(*) FROM iteration", 0, "without a gap");
-	is_value(path, "SELECT count(*) FROM iteration i WHERE (SELECT count(*) FROM iteration_request e "
-		 "WHERE e.iter_no = i.iter_no) <> 50", 0, "each with all of its rows");
+	is_value(path, "SELECT count(*) - 50 * (SELECT count(*) FROM iteration) FROM iteration_request",
+		 0, "each with all of its rows");
 	close(fd[0]);
 	close(fd[1]);
 }

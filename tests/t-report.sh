@@ -1,0 +1,55 @@
+#!/bin/sh
+# attnreplay report: the figures of a database that is known by hand.
+. "$srcdir/tests/tap.sh"
+
+db=$tmp/sample.db
+"$(dirname "$ATTNREPLAY")/tests/make-db" "$db" || { echo 'Bail out! no sample database'; exit 1; }
+report() { "$ATTNREPLAY" report "$@"; }
+report "$db" >"$tmp/all" 2>"$tmp/err"
+is 'it succeeds' "$?" 0
+is 'it says nothing on standard error' "$(cat "$tmp/err")" ''
+says() { grep -Eq "$1" "$tmp/all" || { cat "$tmp/all"; return 1; }; }
+
+ok 'a run stands in one line'        says '^ +1  s4.csv  llama-3.1-8b  dense +vllm-0.16  cuda +cupti  done +2 +0 +0 +8  32 of 32 +0.0000$'
+ok 'a failed run says so'            says '^ +3 .* failed +0 +1 +1 +2  4 of 32 +1.0000$'
+ok 'TTFT is as worked by hand'       says '^ +1  dense +ttft +2 +10.300 +10.300 +16.140 +17.454 +17.600$'
+ok 'TPOT is as worked by hand'       says '^ +1  dense +tpot +2 +3.500 +3.500 +3.900 +3.990 +4.000$'
+ok 'ITL is as worked by hand'        says '^ +1  dense +itl +8 +3.875 +3.000 +6.000 +6.000 +6.000$'
+ok 'phases have time and share, the core is marked' says '^ +2  compact-fp  select  \* +8 +1.550 +10.000$'
+ok 'a phase outside the core is not' says '^ +2  compact-fp  head +8 +7.750 +50.000$'
+ok 'the speed-up is against the dense run' says '^ +2  compact-fp +1  ttft +2 +2( +2.0000){4}$'
+ok 'accuracy is there'               says '^ +2  compact-fp  16 +0.025 +0.04 +0.9970 +0.5000 +0.9150 +0.9000$'
+ok 'densities are there'             says '^ +2  compact-fp  4 +0.2500 +0.3000 +0.5000 +0.5500$'
+ok 'the percentile rule is stated'   says 'interpolate linearly'
+ok 'what accuracy means is stated'   says 'single layers on replayed activations'
+ok 'sampled layers are stated'       says 'run 3: 4 of 32 layers were executed'
+ok 'lost records are stated'         says 'run 3: 3 kernel records were lost'
+ok 'tiling is stated'                says 'run 3: requests longer than the capture'
+ok 'unfinished requests are stated'  says 'run 3: 1 requests were rejected, 1 did not finish'
+
+report --run 2 "$db" >"$tmp/all"
+ok '--run reports that run'          says '^ +2  s4.csv'
+not() { ! says "$1"; }
+ok '... and no other'                not '^ +[13]  '
+ok '... nor their notes'             not 'run 3'
+
+report --format json "$db" >"$tmp/all"
+ok 'json has a member per table'     says '^"speedup": \[$'
+if command -v python3 >/dev/null; then
+	json() { python3 -c 'import json, sys
+r = json.load(open(sys.argv[1]))
+assert list(r) == ["runs", "latency", "phases", "speedup", "accuracy", "density", "notes"], list(r)
+assert r["latency"][0]["p99"] == 17.454, r["latency"][0]' "$tmp/all"; }
+	ok 'json is well formed'     json
+else
+	skip 'json is well formed' 'no python3'
+fi
+report --format csv "$db" >"$tmp/all"
+ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p90,p99,max$'
+
+ok 'an unknown run is wrong usage'   fails 2 "no run 9" "$ATTNREPLAY" report --run 9 "$db"
+ok 'run 0 is wrong usage'            fails 2 "run '0': want" "$ATTNREPLAY" report --run 0 "$db"
+ok 'a missing file is bad data'      fails 3 "$tmp/none: No such file" "$ATTNREPLAY" report "$tmp/none"
+ok 'no database is wrong usage'      fails 2 'want one database' "$ATTNREPLAY" report
+ok 'two are wrong usage'             fails 2 'want one database' "$ATTNREPLAY" report "$db" "$db"
+finish

@@ -1,0 +1,102 @@
+#!/bin/sh
+# attnreplay sql: formats, several statements, and what it refuses.
+. "$srcdir/tests/tap.sh"
+
+db=$tmp/sample.db
+"$(dirname "$ATTNREPLAY")/tests/make-db" "$db" || { echo 'Bail out! no sample database'; exit 1; }
+sql() { "$ATTNREPLAY" sql "$@"; }
+want() { # want DESCRIPTION TEXT ARGUMENTS...
+	what=$1 text=$2
+	shift 2
+	is "$what" "$(sql "$db" "$@" 2>&1)" "$text"
+}
+
+want 'text stands left, numbers right, reals share their decimals' 'a       b        c
+dense   1   2.5000
+x ü y  10  -0.1250' "SELECT 'dense' AS a, 1 AS b, 2.5 AS c UNION ALL SELECT 'x
+ü y', 10, -0.125"
+want 'csv quotes what needs it and leaves NULL empty' 'a,"b ""q""",c
+"x,y",0.1,
+"",3,"l
+m"' --format csv "SELECT 'x,y' AS a, 0.1 AS \"b \"\"q\"\"\", NULL AS c UNION ALL SELECT '', 3, 'l
+m'"
+want 'json keeps types' '[
+{"i": 1, "r": 0.5, "t": "a\"\\\u000a", "n": null, "b": "00ff"},
+{"i": 9007199254740993, "r": 0.30000000000000004, "t": "ü", "n": null, "b": ""}
+]' --format=json "SELECT 1 AS i, 0.5 AS r, 'a\"\\
+' AS t, NULL AS n, x'00ff' AS b UNION ALL SELECT 9007199254740993, 0.1 + 0.2, 'ü', NULL, x''"
+want 'json of no rows is an empty array' '[]' --format json 'SELECT 1 WHERE 0'
+want 'infinity is null in json' '[
+{"x": null}
+]' --format json 'SELECT 9e999 AS x'
+want 'several statements are several results' 'a
+1
+
+b
+2' --format csv 'SELECT 1 AS a; SELECT 2 AS b; -- the end'
+want 'small numbers keep three digits each' '      x
+  1e-06
+0.00123' 'SELECT * FROM (SELECT 1e-6 AS x UNION ALL SELECT 0.00123)'
+is 'the query may come from standard input' \
+	"$(echo 'SELECT count(*) AS n FROM run' | sql "$db" - --format csv)" 'n
+3'
+want 'median and percentile are there' 'm,p
+3,7.6' --format csv 'SELECT median(column1) AS m, round(percentile(column1, 90), 9) AS p
+FROM (VALUES (1), (2), (3), (4), (10))'
+
+writes() { fails 2 'only queries' "$ATTNREPLAY" sql "$db" "$1"; }
+unchanged() { [ "$(cksum <"$db")" = "$before" ] && [ ! -e "$tmp/copy.db" ]; }
+before=$(cksum <"$db")
+ok 'INSERT is refused'      writes "INSERT INTO string_id(value) VALUES('x')"
+ok 'DELETE is refused'      writes 'DELETE FROM run'
+ok 'DROP is refused'        writes 'DROP TABLE run'
+ok 'a pragma that writes is refused' writes 'PRAGMA user_version = 3'
+ok 'VACUUM INTO is refused' writes "VACUUM INTO '$tmp/copy.db'"
+ok 'the file is as before'  unchanged
+
+no_db() { fails 3 "$1" "$ATTNREPLAY" sql "$2" 'SELECT 1'; }
+printf 'neither a database nor anything else that is known here, and long enough' >"$tmp/text"
+: >"$tmp/empty"
+sqlite_file() { command -v sqlite3 >/dev/null && sqlite3 "$tmp/foreign.db" 'CREATE TABLE t(x)'; }
+ok 'a missing file is bad data'      no_db "$tmp/none: No such file" "$tmp/none"
+ok 'a text file is bad data'         no_db "$tmp/text: " "$tmp/text"
+ok 'an empty file is bad data'       no_db "$tmp/empty: empty" "$tmp/empty"
+ok 'a folder is bad data'            no_db "$tmp: " "$tmp"
+if sqlite_file; then
+	ok "another program's database is bad data" no_db 'not a database of attnreplay' "$tmp/foreign.db"
+else
+	skip "another program's database is bad data" 'no sqlite3'
+fi
+ok 'bad SQL is wrong usage'          fails 2 'query:1: near "SELEC": syntax error' \
+	"$ATTNREPLAY" sql "$db" 'SELEC 1'
+ok 'the line of the failing statement is named' fails 2 'query:3: no such table: nope' \
+	"$ATTNREPLAY" sql "$db" 'PRAGMA
+	busy_timeout = 1;
+	SELECT * FROM nope'
+ok 'an error while running is wrong usage' fails 2 'from 0 to 100' \
+	"$ATTNREPLAY" sql "$db" 'SELECT percentile(1, 200)'
+ok 'a missing query is wrong usage'  fails 2 'want a database and a query' "$ATTNREPLAY" sql "$db"
+ok 'an unknown format is named'      fails 2 'want one of table, csv, json' \
+	"$ATTNREPLAY" sql --format xml "$db" 'SELECT 1'
+no_query() { fails 2 '<stdin>: no query' "$ATTNREPLAY" sql "$db" - </dev/null; }
+ok 'empty standard input is wrong usage' no_query
+full() { "$ATTNREPLAY" sql "$db" 'SELECT 1' >/dev/full 2>"$tmp/err"; [ $? = 1 ] && grep -q 'cannot write' "$tmp/err"; }
+ok 'a full disk is an error'         full
+
+# Every question of the manual has an answer.
+page=$srcdir/man/attnreplay-db.5.in
+asked=0
+if [ -r "$page" ]; then
+	awk -v dir="$tmp" '/^\.Sh QUESTIONS/ { on = 1 } /^\.Sh/ && !/QUESTIONS/ { on = 0 }
+		/^\.Bd/ && on { n++; block = 1; next } /^\.Ed/ { block = 0 }
+		on && block { print >(dir "/q" n ".sql") }' "$page"
+	answers() { sql "$db" --format csv - <"$1" >"$tmp/answer" && [ "$(wc -l <"$tmp/answer")" -gt 1 ]; }
+	for q in "$tmp"/q*.sql; do
+		asked=$((asked + 1))
+		ok "question $asked of attnreplay-db(5) is answered" answers "$q"
+	done
+	is 'the manual asks ten questions' "$asked" 10
+else
+	skip 'the questions of attnreplay-db(5) are answered' 'no manual here'
+fi
+finish
