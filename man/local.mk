@@ -27,3 +27,4 @@ man/%.1: $(srcdir)/man/%.1.in attnreplay$(EXEEXT)
 man/%.5: $(srcdir)/man/%.5.in
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(SED) 's/@VERSION@/$(VERSION)/' $< >$@.tmp && mv -f $@.tmp $@
 MAN_PAGES = man/attnreplay-capture.1 man/attnreplay-capture.5
+MAN_PAGES += man/attnreplay-db.5 man/attnreplay-report.1 man/attnreplay-sql.1

@@ -70,9 +70,9 @@ fi
 ok 'bad SQL is wrong usage'          fails 2 'query:1: near "SELEC": syntax error' \
 	"$ATTNREPLAY" sql "$db" 'SELEC 1'
 ok 'the line of the failing statement is named' fails 2 'query:3: no such table: nope' \
-	"$ATTNREPLAY" sql "$db" 'PRAGMA
-	busy_timeout = 1;
-	SELECT * FROM nope'
+	"$ATTNREPLAY" sql "$db" '
+
+SELECT * FROM nope'
 ok 'an error while running is wrong usage' fails 2 'from 0 to 100' \
 	"$ATTNREPLAY" sql "$db" 'SELECT percentile(1, 200)'
 ok 'a missing query is wrong usage'  fails 2 'want a database and a query' "$ATTNREPLAY" sql "$db"
