@@ -298,8 +298,6 @@ enum ar_status prof_open(struct prof **out, struct ar_err *err)
 	if (!p)
 		return ar_nomem(err);
 	st = load(&p->version, err);
-	if (!st)
-		st = subscribe(p, err);
 	for (int i = 0; i < BUFFERS_AHEAD && !st; i++) {
 		struct buffer *b = buffer_new();
 
@@ -308,6 +306,8 @@ enum ar_status prof_open(struct prof **out, struct ar_err *err)
 		else
 			st = ar_nomem(err);
 	}
+	if (!st)
+		st = subscribe(p, err);
 	if (!st)
 		st = enable(err);
 	if (st)

@@ -29,3 +29,18 @@ tests_t_store_LDADD   = $(TEST_LIBS)
 tests_t_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
 dist_check_SCRIPTS += tests/t-report.sh tests/t-sql.sh
+
+check_PROGRAMS += tests/t-prof
+tests_t_prof_SOURCES = tests/t-prof.c tests/fake_cupti.h
+tests_t_prof_LDADD   = $(TEST_LIBS)
+tests_t_prof_LDFLAGS = $(AM_LDFLAGS) \
+  -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
+EXTRA_DIST += tests/fake_cupti.c
+if HAVE_CUPTI
+EXTRA_tests_t_prof_DEPENDENCIES = tests/fake_cupti.so
+CLEANFILES += tests/fake_cupti.so
+tests/fake_cupti.so: tests/fake_cupti.c tests/fake_cupti.h
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && \
+	$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fPIC -shared \
+	  -o $@ $(srcdir)/tests/fake_cupti.c
+endif

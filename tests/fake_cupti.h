@@ -1,0 +1,20 @@
+/* What the test and the library that looks like CUPTI say to each other. */
+#ifndef AR_FAKE_CUPTI_H
+#define AR_FAKE_CUPTI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct fake_cupti {
+	uint32_t version;
+	int subscribe, enable, push, flush;	/* results of these calls, 0: success */
+	int subscribed, finalized, kinds, calls, depth;	/* what is open */
+	int zeroed;		/* the buffers were promised to be */
+	int dirty;		/* and were not */
+	size_t dropped;
+};
+
+struct fake_cupti *fake_cupti(void);
+void fake_launch(const char *name, uint32_t corr, uint64_t start, uint64_t end);
+
+#endif
