@@ -44,3 +44,9 @@ tests/fake_cupti.so: tests/fake_cupti.c tests/fake_cupti.h
 	$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fPIC -shared \
 	  -o $@ $(srcdir)/tests/fake_cupti.c
 endif
+
+if HAVE_CUDA
+check_PROGRAMS += tests/t-prof-gpu
+tests_t_prof_gpu_SOURCES = tests/t-prof-gpu.c tests/prof_kernel.cu
+tests_t_prof_gpu_LDADD   = $(TEST_LIBS)
+endif
