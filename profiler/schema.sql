@@ -198,13 +198,14 @@ CREATE VIEW v_pair AS
   SELECT r.run_id, b.run_id AS base_id FROM run r JOIN run b ON b.run_id = r.baseline_run_id
   WHERE r.status = 'done' AND b.status = 'done';
 CREATE VIEW v_vs_dense AS
+  WITH l AS MATERIALIZED (SELECT * FROM v_latency)
   SELECT p.run_id, p.base_id, a.method, a.metric, a.n, b.n AS dense_n,
     a.mean, b.mean AS dense_mean, b.mean / nullif(a.mean, 0) AS speedup_mean,
     a.p50, b.p50 AS dense_p50, b.p50 / nullif(a.p50, 0) AS speedup_p50,
     a.p90, b.p90 AS dense_p90, b.p90 / nullif(a.p90, 0) AS speedup_p90,
     a.p99, b.p99 AS dense_p99, b.p99 / nullif(a.p99, 0) AS speedup_p99
-  FROM v_pair p JOIN v_latency a ON a.run_id = p.run_id
-    JOIN v_latency b ON b.run_id = p.base_id AND b.metric = a.metric;
+  FROM v_pair p JOIN l a ON a.run_id = p.run_id
+    JOIN l b ON b.run_id = p.base_id AND b.metric = a.metric;
 CREATE VIEW v_paired AS
   SELECT p.run_id, p.base_id, o.req_no, o.prompt_tokens, o.output_tokens,
     o.ttft_ns / 1e6 AS ttft_ms, d.ttft_ns / 1e6 AS dense_ttft_ms,
