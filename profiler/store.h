@@ -63,7 +63,8 @@ struct store_iteration {
 	size_t n_entry;
 	const int64_t *phase_ns;		/* [PHASE_COUNT] or NULL */
 	const int32_t *phase_kernels;
-	const struct prof_kernel *kernel;	/* rows to keep, may be none */
+	const struct prof_kernel *kernel;	/* rows to keep, may be none; their names live until
+						 * store_run_end() */
 	size_t n_kernel;
 };
 
@@ -99,7 +100,8 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err);
 enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err);
 enum ar_status store_selection(struct store *s, const struct store_selection *a, struct ar_err *err);
-/* status: "done", "failed", "aborted".  loss may be NULL.  Waits until all is committed. */
+/* status: "done", "failed", "aborted".  loss: the session's counts, of which the run keeps what was
+ * added since the run before; may be NULL.  Waits until all is committed. */
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
 			     struct ar_err *err);
 
