@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "profiler/exporter.h"
 #include "profiler/store.h"
 #include "src/base/rng.h"
 #include "src/base/stats.h"
@@ -659,6 +660,50 @@ static void test_faults(void)
 		 "the file is in order after all of them");
 }
 
+static enum ar_status export_once(sqlite3 *db, const struct exporter *e, struct ar_err *err)
+{
+	struct export x = { .f = fopen("/dev/null", "w") };
+	sqlite3_stmt *q = NULL;
+	enum ar_status st;
+
+	if (!x.f || sqlite3_prepare_v2(db, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
+				       "WHERE i < 200) SELECT 'x' AS a, median(i) OVER (ORDER BY i) AS m "
+				       "FROM n", -1, &q, NULL))
+		bail_out("cannot export: %s", sqlite3_errmsg(db));
+	st = export_query(e, &x, q, err);
+	export_finish(e, &x);
+	sqlite3_finalize(q);
+	fclose(x.f);
+	return st;
+}
+
+static void test_export_faults(void)
+{
+	struct ar_err err;
+	sqlite3 *db;
+
+	if (store_open_read(&db, in_dir("rows.db"), NULL))
+		bail_out("cannot read");
+	for (int i = 0; exporters[i]; i++) {
+		bool clean = true;
+		long k = 0;
+
+		for (;; k++) {
+			enum ar_status st;
+
+			fired = false;
+			countdown = k;
+			st = export_once(db, exporters[i], &err);
+			countdown = -1;
+			if (!fired)
+				break;
+			clean = clean && st == AR_NOMEM;
+		}
+		ok(clean && k > 200, "%s: each of %ld allocations fails cleanly", exporters[i]->name, k);
+	}
+	sqlite3_close(db);
+}
+
 int main(void)
 {
 	char command[64];
@@ -681,6 +726,7 @@ int main(void)
 	test_full_disk();
 	test_bad_rows();
 	test_faults();
+	test_export_faults();
 	snprintf(command, sizeof command, "rm -rf '%s'", dir);
 	if (system(command))
 		diag("cannot remove %s", dir);
