@@ -92,8 +92,9 @@ struct store_selection {
 		exec_total, exec_sel;
 };
 
-/* Runs of one invocation share a baseline: the first dense run with the same trace, model,
- * policy and backend in it.  *run_id is for reports. */
+/* A run's baseline is the latest dense run before it, else the first after it, with the same trace,
+ * model, device, policy, backend, clock and options, those left out that name these or only say
+ * what is recorded.  *run_id is for reports. */
 enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64_t *run_id,
 			       struct ar_err *err);
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it, struct ar_err *err);
