@@ -65,6 +65,8 @@ static const CUpti_ActivityKind kinds[] = {
 	CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
 };
 
+static const CUpti_ExternalCorrelationKind scope_kind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+
 #define N_OF(a) (sizeof(a) / sizeof *(a))
 
 /* ---- buffers ---- */
@@ -231,8 +233,8 @@ static enum ar_status load(uint32_t *version, struct ar_err *err)
 		return st;
 	CUPTI(cuptiGetVersion, version);
 	if (*version < 130000 || *version >= 140000)
-		st = ar_fail(err, AR_NODEV, "CUPTI has API version %u; this program needs the one of "
-			     "CUDA 13", *version);
+		st = ar_fail(err, AR_NODEV, "CUPTI has API version %u; this program needs the one "
+			     "of CUDA 13", *version);
 out:
 	return st;
 }
@@ -262,8 +264,8 @@ static enum ar_status subscribe(struct prof *p, struct ar_err *err)
 		return AR_OK;
 	p->subscriber = NULL;
 	if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
-		return ar_fail(err, AR_NODEV, "another profiler is attached (%s); run without it, or "
-			       "do without tracing", *other ? other : "it gives no name");
+		return ar_fail(err, AR_NODEV, "another profiler is attached (%s); run without it, "
+			       "or do without tracing", *other ? other : "it gives no name");
 	if (r == CUPTI_ERROR_UNKNOWN)
 		return ar_fail(err, AR_NODEV, "CUPTI finds no usable NVIDIA driver (%s)",
 			       result_name(r));
@@ -277,7 +279,8 @@ static enum ar_status enable(struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	CUPTI(cuptiSetThreadIdType, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
-	CUPTI(cuptiActivitySetAttribute, CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &one);
+	CUPTI(cuptiActivitySetAttribute, CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size,
+	      &one);
 	CUPTI(cuptiActivityRegisterCallbacks, on_request, on_complete);
 	for (size_t i = 0; i < N_OF(runtime_launches); i++)
 		CUPTI(cuptiActivityEnableRuntimeApi, runtime_launches[i], 1);
@@ -322,7 +325,7 @@ out:
 static void detach(struct prof *p)
 {
 	if (p->pushed)
-		api.cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, NULL);
+		api.cuptiActivityPopExternalCorrelationId(scope_kind, NULL);
 	api.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
 	for (size_t i = 0; i < N_OF(kinds); i++)
 		api.cuptiActivityDisable(kinds[i]);
@@ -368,11 +371,9 @@ void prof_phase(void *ctx, int layer, enum phase phase)
 	if (!p)
 		return;
 	if (p->pushed)
-		r = api.cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
-							      NULL);
+		r = api.cuptiActivityPopExternalCorrelationId(scope_kind, NULL);
 	if (!r)
-		r = api.cuptiActivityPushExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
-							       scope_id(layer, phase));
+		r = api.cuptiActivityPushExternalCorrelationId(scope_kind, scope_id(layer, phase));
 	p->pushed = !r;
 	p->scoped = true;
 	if (r && !p->failed)
@@ -489,7 +490,7 @@ static bool add_kernel(struct prof *p, const CUpti_ActivityKernel10 *r)
 
 static bool add_scope(struct prof *p, const CUpti_ActivityExternalCorrelation *r)
 {
-	if (r->externalKind != CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0)
+	if (r->externalKind != scope_kind)
 		return true;
 	if (!grow(&p->scope, p->n_scope, &p->cap_scope, sizeof *p->scope))
 		return false;
@@ -499,7 +500,8 @@ static bool add_scope(struct prof *p, const CUpti_ActivityExternalCorrelation *r
 
 static bool add_record(struct prof *p, const CUpti_Activity *r)
 {
-	if (r->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || r->kind == CUPTI_ACTIVITY_KIND_KERNEL)
+	if (r->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL ||
+	    r->kind == CUPTI_ACTIVITY_KIND_KERNEL)
 		return add_kernel(p, (const void *)r);
 	if (r->kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)
 		return add_scope(p, (const void *)r);

@@ -5,8 +5,8 @@
 enum ar_status prof_open(struct prof **out, struct ar_err *err)
 {
 	*out = NULL;
-	return ar_fail(err, AR_NODEV, "this program was built without CUPTI; build it where cupti.h "
-		       "is, or do without tracing");
+	return ar_fail(err, AR_NODEV, "this program was built without CUPTI; build it where "
+		       "cupti.h is, or do without tracing");
 }
 
 void prof_close(struct prof *p)

@@ -97,10 +97,12 @@ struct store_selection {
  * what is recorded.  *run_id is for reports. */
 enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64_t *run_id,
 			       struct ar_err *err);
-enum ar_status store_iteration(struct store *s, const struct store_iteration *it, struct ar_err *err);
+enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
+			       struct ar_err *err);
 enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err);
 enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err);
-enum ar_status store_selection(struct store *s, const struct store_selection *a, struct ar_err *err);
+enum ar_status store_selection(struct store *s, const struct store_selection *a,
+			       struct ar_err *err);
 /* status: "done", "failed", "aborted".  loss: the session's counts, of which the run keeps what was
  * added since the run before; may be NULL.  Waits until all is committed. */
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,

@@ -42,8 +42,9 @@ enum {
 		"(SELECT key, value FROM json_each(?14) WHERE key NOT IN " NOT_SETUP            \
 		" ORDER BY key))) RETURNING run_id")                                            \
 	X(PARAM, "INSERT INTO run_param SELECT ?1, key, value FROM json_each(?2)")              \
-	X(BASELINE, "UPDATE run AS r SET baseline_run_id = (SELECT id FROM (SELECT b.run_id AS id, " \
-		"b.status, b.run_id > r.run_id AS later, abs(b.run_id - r.run_id) AS far "      \
+	X(BASELINE, "UPDATE run AS r SET baseline_run_id = (SELECT id FROM "                 \
+		"(SELECT b.run_id AS id, b.status, b.run_id > r.run_id AS later, "              \
+		"abs(b.run_id - r.run_id) AS far "                                              \
 		"FROM run b JOIN method m USING(method_id) WHERE m.is_dense "                   \
 		"AND b.status IN ('done', 'running') AND b.trace_id = r.trace_id "              \
 		"AND b.model_id IS r.model_id AND b.gpu_id IS r.gpu_id AND b.policy = r.policy " \

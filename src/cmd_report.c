@@ -31,8 +31,8 @@ struct section {
 
 static const struct section sections[] = {
 	{ "runs", "Runs",
-	  "SELECT run_id AS run, trace, model, method, policy, backend, clock, status, ok, rejected,"
-	  " unfinished, iterations, layers_run || ' of ' || n_layers AS layers,"
+	  "SELECT run_id AS run, trace, model, method, policy, backend, clock, status, ok, "
+	  "rejected, unfinished, iterations, layers_run || ' of ' || n_layers AS layers,"
 	  " host_overhead_ns / 1e6 AS host_ms FROM v_run" OF_RUN "ORDER BY run_id" },
 	{ "latency", "Latency, ms",
 	  "SELECT run_id AS run, method, metric, n, mean, p50, p90, p99, max FROM v_latency" OF_RUN
@@ -57,21 +57,22 @@ static const struct section sections[] = {
 	  " sum(qunion_sel) * 1.0 / nullif(sum(qunion_total), 0) AS q_union,"
 	  " sum(group_sel) * 1.0 / nullif(sum(group_total), 0) AS group_union,"
 	  " sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed"
-	  " FROM selection_stat s JOIN run USING(run_id) LEFT JOIN method me USING(method_id)" OF_RUN
+	  " FROM selection_stat s JOIN run USING(run_id) LEFT JOIN method me "
+	  "USING(method_id)" OF_RUN
 	  "GROUP BY run_id ORDER BY run_id" },
 	{ "notes", NULL,
-	  "SELECT 'percentiles interpolate linearly between the two nearest values; requests without"
-	  " an end are left out' AS note"
-	  " UNION ALL SELECT 'accuracy is the error of single layers on replayed activations; it does"
-	  " not add up over layers' WHERE EXISTS (SELECT 1 FROM accuracy_sample" OF_RUN ")"
-	  " UNION ALL SELECT printf('run %d: %s; the figures cover what was committed', run_id, status)"
-	  " FROM run" OF_RUN "AND status <> 'done'"
-	  " UNION ALL SELECT printf('run %d: %d of %d layers were executed, their time stands for all',"
-	  " run_id, layers_run, n_layers) FROM v_run" OF_RUN "AND layers_run < n_layers"
+	  "SELECT 'percentiles interpolate linearly between the two nearest values; requests "
+	  "without an end are left out' AS note"
+	  " UNION ALL SELECT 'accuracy is the error of single layers on replayed activations; it "
+	  "does not add up over layers' WHERE EXISTS (SELECT 1 FROM accuracy_sample" OF_RUN ")"
+	  " UNION ALL SELECT printf('run %d: %s; the figures cover what was committed', run_id, "
+	  "status) FROM run" OF_RUN "AND status <> 'done'"
+	  " UNION ALL SELECT printf('run %d: %d of %d layers were executed, their time stands for "
+	  "all', run_id, layers_run, n_layers) FROM v_run" OF_RUN "AND layers_run < n_layers"
 	  " UNION ALL SELECT printf('run %d: %d kernel records were lost; its time by phase is"
 	  " incomplete', run_id, lost_records) FROM v_run" OF_RUN "AND lost_records > 0"
-	  " UNION ALL SELECT printf('run %d: requests longer than the capture replay it tiled', run_id)"
-	  " FROM v_run" OF_RUN "AND extend = 'tile'"
+	  " UNION ALL SELECT printf('run %d: requests longer than the capture replay it tiled', "
+	  "run_id) FROM v_run" OF_RUN "AND extend = 'tile'"
 	  " UNION ALL SELECT printf('run %d: %d requests were rejected, %d did not finish', run_id,"
 	  " rejected, unfinished) FROM v_run" OF_RUN "AND rejected + unfinished > 0" },
 };
@@ -85,8 +86,8 @@ static enum ar_status check_run(sqlite3 *db, const char *path, int64_t run, stru
 	    sqlite3_bind_int64(q, 1, run))
 		st = ar_fail(err, AR_DB, "%s: %s", path, sqlite3_errmsg(db));
 	else if (sqlite3_step(q) != SQLITE_ROW)
-		st = ar_fail(err, AR_USAGE, "%s: no run %lld; 'attnreplay report %s' lists the runs",
-			     path, (long long)run, path);
+		st = ar_fail(err, AR_USAGE, "%s: no run %lld; 'attnreplay report %s' lists the "
+			     "runs", path, (long long)run, path);
 	sqlite3_finalize(q);
 	return st;
 }
@@ -97,7 +98,8 @@ static enum ar_status write_section(sqlite3 *db, const struct section *s, int64_
 	sqlite3_stmt *q = NULL;
 	enum ar_status st;
 
-	if (sqlite3_prepare_v2(db, s->sql, -1, &q, NULL) || (run && sqlite3_bind_int64(q, 1, run))) {
+	if (sqlite3_prepare_v2(db, s->sql, -1, &q, NULL) ||
+	    (run && sqlite3_bind_int64(q, 1, run))) {
 		st = ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
 	} else {
 		x->name = s->name;

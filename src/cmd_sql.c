@@ -101,7 +101,8 @@ static enum ar_status cmd_sql_run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
 	if (!st && argc != 2)
-		st = ar_fail(err, AR_USAGE, "want a database and a query; try 'attnreplay sql --help'");
+		st = ar_fail(err, AR_USAGE, "want a database and a query; try 'attnreplay sql "
+			     "--help'");
 	if (!st)
 		st = store_open_read(&db, argv[0], err);
 	if (!st && !strcmp(argv[1], "-"))

@@ -148,7 +148,8 @@ CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind
 	return CUPTI_SUCCESS;
 }
 
-CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t *last)
+CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind kind,
+						  uint64_t *last)
 {
 	(void)kind;
 	(void)last;
@@ -218,8 +219,10 @@ static size_t stride(const CUpti_Activity *r)
 
 CUptiResult cuptiActivityGetNextRecord(uint8_t *data, size_t valid, CUpti_Activity **record)
 {
-	CUpti_Activity *next = *record ? (void *)((uint8_t *)*record + stride(*record)) : (void *)data;
+	CUpti_Activity *next = (void *)data;
 
+	if (*record)
+		next = (void *)((uint8_t *)*record + stride(*record));
 	if ((uint8_t *)next >= data + valid)
 		return CUPTI_ERROR_MAX_LIMIT_REACHED;
 	*record = next;

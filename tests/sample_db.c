@@ -165,7 +165,8 @@ enum ar_status sample_write(struct store *s, const struct sample_run *r, int64_t
 static enum ar_status write_failed_run(struct store *s, struct ar_err *err)
 {
 	const struct sample_run r = { .method = "tri-shape", .percent = 150,
-				      .options = "{\"host-overhead\": 1000000, \"extend\": \"tile\"}" };
+				      .options = "{\"host-overhead\": 1000000, \"extend\": "
+				      "\"tile\"}" };
 	const struct store_outcome o[] = {
 		{ .req = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = 4500000,
 		  .finish_ns = -1, .prompt_tok = 2, .output_tok = 8, .n_chunks = 1,

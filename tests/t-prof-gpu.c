@@ -60,7 +60,8 @@ static void launch_model(void)
 static bool in_order(void)
 {
 	for (size_t i = 1; i < n_kernel; i++)
-		if (kernel[i].start_ns < kernel[i - 1].start_ns || kernel[i].corr <= kernel[i - 1].corr)
+		if (kernel[i].start_ns < kernel[i - 1].start_ns ||
+		    kernel[i].corr <= kernel[i - 1].corr)
 			return false;
 	return true;
 }
@@ -141,7 +142,8 @@ static void test_rest(void)
 	collect();
 	is_int((long long)n_kernel, MANY, "tens of thousands of launches are all there");
 	for (size_t i = 0; i < n_kernel; i++)
-		right = right && kernel[i].layer == (int)(i % 61) && kernel[i].phase == PHASE_ATTEND;
+		right = right && kernel[i].layer == (int)(i % 61) &&
+			kernel[i].phase == PHASE_ATTEND;
 	ok(right && in_order(), "in order, with their layers");
 }
 

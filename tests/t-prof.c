@@ -85,7 +85,8 @@ static void (*launch)(const char *name, uint32_t corr, uint64_t start, uint64_t 
 static bool load_fake(void)
 {
 	struct fake_cupti *(*get)(void);
-	char path[4096], *self = strdup(getenv("ATTNREPLAY") ? getenv("ATTNREPLAY") : "./attnreplay");
+	char path[4096], *self = strdup(getenv("ATTNREPLAY") ?
+					getenv("ATTNREPLAY") : "./attnreplay");
 	void *so;
 
 	snprintf(path, sizeof path, "%s/tests/fake_cupti.so", dirname(self));
@@ -130,11 +131,13 @@ static void test_open(void)
 	fake->kinds = fake->calls = fake->finalized = 0;
 	p = open_prof();
 	is_int(prof_api_version(p), 130001, "the library's version is known");
-	is_int(fake->kinds * 100 + fake->calls, 212, "two kinds and twelve launch calls are recorded");
+	is_int(fake->kinds * 100 + fake->calls, 212,
+	       "two kinds and twelve launch calls are recorded");
 	ok(fake->zeroed, "buffers are promised to be cleared");
 	prof_phase(p, 0, PHASE_NORM);
 	prof_close(p);
-	is_int(fake->kinds + fake->calls + fake->subscribed + fake->depth, 0, "closing undoes it all");
+	is_int(fake->kinds + fake->calls + fake->subscribed + fake->depth, 0,
+	       "closing undoes it all");
 	is_int(fake->finalized, 1, "and finalizes once");
 }
 
@@ -148,7 +151,8 @@ static void test_attribution(void)
 
 	launch("warm-up", 1, 10, 20);
 	is_int(prof_collect(p, &k, &n, NULL), AR_OK, "the warm-up is collected");
-	is_int((long)n * 10 + prof_loss(p)->unattributed, 10, "launches before the first phase are no loss");
+	is_int((long)n * 10 + prof_loss(p)->unattributed, 10,
+	       "launches before the first phase are no loss");
 	prof_phase(p, 3, PHASE_SELECT);
 	launch(name, 5, 1000, 1100);
 	prof_phase(p, 3, PHASE_ATTEND);
@@ -164,13 +168,18 @@ static void test_attribution(void)
 	ok(k[0].corr == 5 && k[1].corr == 7 && k[2].corr == 6 && k[3].corr == 9 && k[4].corr == 12,
 	   "in the order of their start");
 	ok(k[0].layer == 3 && k[0].phase == PHASE_SELECT && k[1].phase == PHASE_ATTEND &&
-	   k[2].layer == 3 && k[2].phase == PHASE_ATTEND, "each with the layer and phase of its launch");
+	   k[2].layer == 3 && k[2].phase == PHASE_ATTEND,
+	   "each with the layer and phase of its launch");
 	ok(k[3].layer == PHASE_NO_LAYER && k[3].phase == PHASE_HEAD, "also outside of the layers");
-	ok(k[4].phase == PHASE_NONE && !prof_loss(p)->unattributed, "a launch for no phase is no loss");
-	ok(k[2].start_ns == 1100 && k[2].end_ns == 1500 && k[2].grid[0] == 132 && k[2].block[0] == 384 &&
+	ok(k[4].phase == PHASE_NONE && !prof_loss(p)->unattributed,
+	   "a launch for no phase is no loss");
+	ok(k[2].start_ns == 1100 && k[2].end_ns == 1500 && k[2].grid[0] == 132 &&
+	   k[2].block[0] == 384 &&
 	   k[2].cluster[0] == 2 && k[2].regs == 168 && k[2].smem_static == 16 &&
-	   k[2].smem_dynamic == 200000 && k[2].smem_executed == 233472 && k[2].local_per_thread == 8 &&
-	   k[2].launch_type == 1 && k[2].device == 3 && k[2].stream == 7, "times and geometry come back");
+	   k[2].smem_dynamic == 200000 && k[2].smem_executed == 233472 &&
+	   k[2].local_per_thread == 8 &&
+	   k[2].launch_type == 1 && k[2].device == 3 && k[2].stream == 7,
+	   "times and geometry come back");
 	first = k[0].name;
 	ok(k[1].name == k[2].name && !strcmp(k[1].name, "attend"), "equal names are one string");
 	memcpy(name, "unload", sizeof name);
@@ -241,12 +250,14 @@ static void test_many(void)
 		right = right && n == N;
 		for (uint32_t i = 0; i < n; i++)
 			right = right && k[i].start_ns == 1000 + 10 * (int64_t)i &&
-				k[i].layer == (int)(i % 61) && k[i].phase == (enum phase)(1 + i % 10) &&
+				k[i].layer == (int)(i % 61) &&
+				k[i].phase == (enum phase)(1 + i % 10) &&
 				!strcmp(k[i].name, names[i % 300]);
 	}
 	ok(right, "tens of thousands of launches in several buffers come back in order");
 	is_int(fake->dirty, 0, "buffers are clear when they are handed out again");
-	is_int(prof_loss(p)->dropped + prof_loss(p)->late + prof_loss(p)->unattributed, 0, "nothing is lost");
+	is_int(prof_loss(p)->dropped + prof_loss(p)->late + prof_loss(p)->unattributed, 0,
+	       "nothing is lost");
 	prof_close(p);
 }
 

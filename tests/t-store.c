@@ -251,17 +251,19 @@ static void test_rows(void)
 	is_value(path, "SELECT count(*) FROM gpu", 1, "... and their device's");
 	is_value(path, "SELECT count(*) FROM method", 2, "two methods are two rows");
 	is_value(path, "SELECT count(*) FROM run WHERE status = 'done' AND finished_utc_ns >= "
-		 "started_utc_ns AND cupti_api = 130001 AND layers_run = 32 AND num_blocks = 100 AND "
-		 "block_tokens = 16 AND seed = 1", 2, "a run keeps its facts");
-	is_value(path, "SELECT count(*) FROM run_param WHERE run_id = 1 AND (key, typeof(value), value) "
-		 "IN (('max-num-seqs', 'integer', 256), ('rate', 'real', 0.5), ('tile', 'integer', 1), "
-		 "('method', 'text', 'dense'))", 4, "options become rows with their types");
+		 "started_utc_ns AND cupti_api = 130001 AND layers_run = 32 AND num_blocks = 100 "
+		 "AND block_tokens = 16 AND seed = 1", 2, "a run keeps its facts");
+	is_value(path, "SELECT count(*) FROM run_param WHERE run_id = 1 AND (key, typeof(value), "
+		 "value) IN (('max-num-seqs', 'integer', 256), ('rate', 'real', 0.5), ('tile', "
+		 "'integer', 1), ('method', 'text', 'dense'))", 4,
+		 "options become rows with their types");
 	is_value(path, "SELECT count(*) FROM iteration WHERE run_id = 1 AND stop = 'budget' AND "
 		 "span_ns = end_ns - start_ns AND busy_ns = span_ns - 1000 AND host_ns = 0 AND "
 		 "blocks_used = 3 AND running = 2 AND waiting = 0", 8, "iterations come back");
 	is_value(path, "SELECT sum(batch_size) FROM iteration WHERE run_id = 1", 12,
 		 "the batch size is counted");
-	is_value(path, "SELECT sum(n_tokens) FROM iteration_request WHERE run_id = 1 AND NOT decode",
+	is_value(path, "SELECT sum(n_tokens) FROM iteration_request WHERE run_id = 1 AND NOT "
+		 "decode",
 		 22, "all prompt tokens are in entries");
 	is_value(path, "SELECT sum(emit) FROM iteration_request WHERE run_id = 1", 10,
 		 "entries emit as many tokens as the requests asked for");
@@ -276,13 +278,14 @@ static void test_rows(void)
 		 "a kernel outside of the layers has none");
 	is_value(path, "SELECT min(start_ns) FROM v_kernel", 1700000000000000000.0,
 		 "kernel times keep their base");
-	is_value(path, "SELECT sum(dur_ns) - (SELECT sum(gpu_ns) FROM iteration_phase) FROM kernel_event",
+	is_value(path, "SELECT sum(dur_ns) - (SELECT sum(gpu_ns) FROM iteration_phase) FROM "
+		 "kernel_event",
 		 0, "phases sum the kernels' times");
 	is_value(path, "SELECT max(chunk_start) FROM accuracy_sample WHERE chunk_tokens = 6 AND "
 		 "req_no = 1 AND chunk_no = 2 AND head = 3 AND rel_l2 = 0.04", 14,
 		 "accuracy keeps the chunk's boundaries");
-	is_value(path, "SELECT count(*) FROM v_accuracy WHERE layer = 3 AND n = 16 AND rel_l2_max = 0.04 "
-		 "AND cosine_min = 0.997", 2, "accuracy is summarised by layer");
+	is_value(path, "SELECT count(*) FROM v_accuracy WHERE layer = 3 AND n = 16 AND rel_l2_max "
+		 "= 0.04 AND cosine_min = 0.997", 2, "accuracy is summarised by layer");
 	is_value(path, "SELECT executed FROM v_density WHERE run_id = 1", 0.55,
 		 "densities are ratios of sums");
 	is_value(path, "SELECT max(abs(rel_diff - 0.01 / 1.01)) < 1e-6 FROM v_clock", 1,
@@ -300,13 +303,15 @@ static void test_views(void)
 	int n = 0;
 
 	sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
-	sqlite3_prepare_v2(db, "SELECT name FROM sqlite_schema WHERE type = 'view'", -1, &views, NULL);
+	sqlite3_prepare_v2(db, "SELECT name FROM sqlite_schema WHERE type = 'view'", -1, &views,
+			   NULL);
 	while (sqlite3_step(views) == SQLITE_ROW) {
 		const char *name = (const char *)sqlite3_column_text(views, 0);
 
 		snprintf(sql, sizeof sql, "SELECT * FROM %s", name);
 		sqlite3_prepare_v2(db, sql, -1, &q, NULL);
-		ok(sqlite3_step(q) == SQLITE_ROW, "view %s needs no function of ours and has rows", name);
+		ok(sqlite3_step(q) == SQLITE_ROW, "view %s needs no function of ours and has rows",
+		   name);
 		sqlite3_finalize(q);
 		n++;
 	}
@@ -356,10 +361,11 @@ static void test_percentiles(void)
 		n[i] = random_run(s, &rng, i < RUNS / 2 ? 12 : MOST, x[i]);
 	store_close(s, NULL);
 	if (store_open_read(&db, path, NULL) ||
-	    sqlite3_prepare_v2(db, "SELECT v.run_id - 1, p50, p90, p95, p99, percentile(ttft_ns, 50) / 1e6,"
-			       " percentile(ttft_ns, 90) / 1e6, percentile(ttft_ns, 95) / 1e6,"
-			       " percentile(ttft_ns, 99) / 1e6 FROM v_latency v JOIN request_outcome"
-			       " USING(run_id) WHERE metric = 'ttft' GROUP BY v.run_id", -1, &q, NULL))
+	    sqlite3_prepare_v2(db, "SELECT v.run_id - 1, p50, p90, p95, p99, percentile(ttft_ns, "
+			       "50) / 1e6, percentile(ttft_ns, 90) / 1e6, percentile(ttft_ns, 95) "
+			       "/ 1e6, percentile(ttft_ns, 99) / 1e6 FROM v_latency v JOIN "
+			       "request_outcome USING(run_id) WHERE metric = 'ttft' GROUP BY "
+			       "v.run_id", -1, &q, NULL))
 		bail_out("cannot query %s", path);
 	for (; sqlite3_step(q) == SQLITE_ROW; runs++)
 		for (int k = 0; k < 4; k++) {
@@ -367,7 +373,8 @@ static void test_percentiles(void)
 			double want = stats_percentile(x[i], n[i], p[k]);
 
 			same = same && fabs(sqlite3_column_double(q, 1 + k) - want) <= 1e-9 * want;
-			same_fn = same_fn && fabs(sqlite3_column_double(q, 5 + k) - want) <= 1e-9 * want;
+			same_fn = same_fn &&
+				fabs(sqlite3_column_double(q, 5 + k) - want) <= 1e-9 * want;
 		}
 	sqlite3_finalize(q);
 	sqlite3_close(db);
@@ -399,15 +406,18 @@ static void test_functions(void)
 	if (store_open_read(&db, in_dir("rows.db"), NULL))
 		bail_out("cannot read");
 	is_sql(db, "SELECT median(column1) FROM " FIVE, "3.0", "the median skips NULL");
-	is_sql(db, "SELECT percentile(column1, 90) FROM " FIVE, "7.6", "the 90th percentile by hand");
-	is_sql(db, "SELECT percentile(column1, 99) FROM " FIVE, "9.76", "the 99th percentile by hand");
+	is_sql(db, "SELECT percentile(column1, 90) FROM " FIVE, "7.6",
+	       "the 90th percentile by hand");
+	is_sql(db, "SELECT percentile(column1, 99) FROM " FIVE, "9.76",
+	       "the 99th percentile by hand");
 	is_sql(db, "SELECT median(column1) FROM " FIVE " WHERE 0", "NULL", "of nothing is NULL");
-	is_sql(db, "SELECT group_concat(m) FROM (SELECT median(column1) OVER (ORDER BY column1 ROWS "
-	       "BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS m FROM (VALUES (1), (5), (2), (9)))",
+	is_sql(db, "SELECT group_concat(m) FROM (SELECT median(column1) OVER (ORDER BY column1 "
+	       "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS m FROM (VALUES (1), (5), (2), (9)))",
 	       "1.5,2.0,5.0,7.0", "the median slides as a window function");
 	is_sql(db, "SELECT percentile(column1, 101) FROM " FIVE, "*from 0 to 100",
 	       "a percentile above 100 is an error");
-	is_sql(db, "SELECT percentile(column1, column1) FROM (VALUES (1), (2))", "*same in all rows",
+	is_sql(db, "SELECT percentile(column1, column1) FROM (VALUES (1), (2))",
+	       "*same in all rows",
 	       "a percentile that changes is an error");
 	sqlite3_close(db);
 }
@@ -426,10 +436,12 @@ static void test_baseline(void)
 	store_run_end(s, "failed", NULL, NULL);	/* 2: fails */
 	write_run(s, &dense);			/* 3 */
 	write_run(s, &sparse);			/* 4: after it */
-	other.options = "{\"method\": \"dense\", \"max-num-seqs\": 128, \"rate\": 0.5, \"tile\": true}";
+	other.options = "{\"method\": \"dense\", \"max-num-seqs\": 128, \"rate\": 0.5, \"tile\": "
+		"true}";
 	write_run(s, &other);			/* 5: another setup */
 	write_run(s, &dense);			/* 6 */
-	renamed.options = "{\"tile\": true, \"max-num-seqs\": 256, \"rate\": 0.5, \"method\": \"x\", "
+	renamed.options = "{\"tile\": true, \"max-num-seqs\": 256, \"rate\": 0.5, \"method\": "
+		"\"x\", "
 		"\"db\": \"y\"}";
 	write_run(s, &renamed);			/* 7: options in another order */
 	none.method = NULL;
@@ -442,8 +454,8 @@ static void test_baseline(void)
 	is_value(path, "SELECT count(baseline_run_id) FROM run WHERE run_id = 5", 0,
 		 "other scheduling options are not comparable");
 	is_value(path, "SELECT baseline_run_id FROM run WHERE run_id = 7", 6,
-		 "the latest dense run before is taken, whatever the options' order and the method's "
-		 "name");
+		 "the latest dense run before is taken, whatever the options' order and the "
+		 "method's name");
 	is_value(path, "SELECT count(baseline_run_id) FROM run WHERE run_id IN (2, 3, 6, 8)", 0,
 		 "dense runs and runs without method have no baseline");
 	is_value(path, "SELECT count(*) FROM v_pair", 3, "pairs are of runs that are done");
@@ -466,8 +478,10 @@ static void test_losses(void)
 		store_run_end(s, "done", &loss[i], NULL);
 	}
 	store_close(s, NULL);
-	is_value(path, "SELECT lost_records FROM v_run WHERE run_id = 1", 10, "losses are recorded");
-	is_value(path, "SELECT records * 100 + unattributed * 10 + dropped FROM run WHERE run_id = 2",
+	is_value(path, "SELECT lost_records FROM v_run WHERE run_id = 1", 10,
+		 "losses are recorded");
+	is_value(path, "SELECT records * 100 + unattributed * 10 + dropped FROM run WHERE run_id = "
+		 "2",
 		 2010, "a session's counts become those of the run");
 }
 
@@ -518,7 +532,8 @@ static void test_kill(void)
 		 "the next to open the database marks it aborted");
 	ok(value(path, "SELECT count(*) FROM iteration") > 100, "its iterations were kept");
 	is_value(path, "SELECT max(iter_no) + 1 - count(*) FROM iteration", 0, "without a gap");
-	is_value(path, "SELECT count(*) - 50 * (SELECT count(*) FROM iteration) FROM iteration_request",
+	is_value(path, "SELECT count(*) - 50 * (SELECT count(*) FROM iteration) FROM "
+		 "iteration_request",
 		 0, "each with all of its rows");
 	close(fd[0]);
 	close(fd[1]);
@@ -592,7 +607,8 @@ static void test_full_disk(void)
 		 "the file is in order");
 	is_value(path, "SELECT count(*) > 0 AND max(iter_no) + 1 = count(*) FROM iteration", 1,
 		 "it holds iterations without a gap");
-	is_value(path, "SELECT count(*) - 20000 * (SELECT count(*) FROM iteration) FROM iteration_request",
+	is_value(path, "SELECT count(*) - 20000 * (SELECT count(*) FROM iteration) FROM "
+		 "iteration_request",
 		 0, "each with all of its rows");
 }
 
@@ -666,9 +682,9 @@ static enum ar_status export_once(sqlite3 *db, const struct exporter *e, struct 
 	sqlite3_stmt *q = NULL;
 	enum ar_status st;
 
-	if (!x.f || sqlite3_prepare_v2(db, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
-				       "WHERE i < 200) SELECT 'x' AS a, median(i) OVER (ORDER BY i) AS m "
-				       "FROM n", -1, &q, NULL))
+	if (!x.f || sqlite3_prepare_v2(db, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + "
+				       "1 FROM n WHERE i < 200) SELECT 'x' AS a, median(i) OVER "
+				       "(ORDER BY i) AS m FROM n", -1, &q, NULL))
 		bail_out("cannot export: %s", sqlite3_errmsg(db));
 	st = export_query(e, &x, q, err);
 	export_finish(e, &x);
@@ -699,7 +715,8 @@ static void test_export_faults(void)
 				break;
 			clean = clean && st == AR_NOMEM;
 		}
-		ok(clean && k > 200, "%s: each of %ld allocations fails cleanly", exporters[i]->name, k);
+		ok(clean && k > 200, "%s: each of %ld allocations fails cleanly",
+		   exporters[i]->name, k);
 	}
 	sqlite3_close(db);
 }
