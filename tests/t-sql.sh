@@ -83,6 +83,13 @@ ok 'empty standard input is wrong usage' no_query
 full() { "$ATTNREPLAY" sql "$db" 'SELECT 1' >/dev/full 2>"$tmp/err"; [ $? = 1 ] && grep -q 'cannot write' "$tmp/err"; }
 ok 'a full disk is an error'         full
 
+interrupted() {
+	timeout --preserve-status -s INT 1 "$ATTNREPLAY" sql "$db" 'WITH RECURSIVE n(i) AS (
+		SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n' >"$tmp/out" 2>"$tmp/err"
+	[ $? = 1 ] && [ ! -s "$tmp/out" ] && grep -q 'query:1: interrupted' "$tmp/err"
+}
+ok 'an interrupt ends a query'       interrupted
+
 # Every question of the manual has an answer.
 page=$srcdir/man/attnreplay-db.5.in
 asked=0
