@@ -25,7 +25,7 @@ EXTRA_PROGRAMS += tests/perf-attend
 tests_perf_attend_SOURCES = tests/perf-attend.c tests/attend-case.c tests/gpu.c tests/gpu.h
 tests_perf_attend_LDADD   = $(TEST_LIBS)
 # The row kernels of a decoder layer, and its matrix products.
-libattnreplay_a_SOURCES += kernels/cuda.h kernels/gemm.h kernels/layer.c kernels/layer.h
+libattnreplay_a_SOURCES += kernels/gemm.h kernels/layer.c kernels/layer.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/gemm.c kernels/layer_cuda.cu
 endif
@@ -36,7 +36,7 @@ tests_t_layer_LDADD = $(TEST_LIBS)
 tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c tests/need-gpu.h
 tests_t_layer_gpu_LDADD = $(TEST_LIBS)
 libattnreplay_a_SOURCES += \
-  kernels/cuda.h kernels/method.c kernels/method_parse.c kernels/selectors/flashprefill.c \
+  kernels/method.c kernels/method_parse.c kernels/selectors/flashprefill.c \
   kernels/selectors/flashprefill.h kernels/selectors/none.c kernels/selectors/selectors.c \
   kernels/union.c
 if HAVE_CUDA

@@ -4,8 +4,13 @@
 #include <string.h>
 
 #include "replay/backend_cost.h"
+#include "replay/backends_attn.h"
 
 const struct backend *const backends[] = {
+#if HAVE_CUDA
+	&backend_cuda,
+#endif
+	&backend_cpu,
 	&backend_cost,
 	NULL
 };

@@ -14,7 +14,6 @@ tests_t_engine_LDADD   = $(TEST_LIBS)
 tests_t_engine_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
 dist_check_SCRIPTS += tests/t-replay.sh
-libattnreplay_a_SOURCES += replay/backend.h replay/batch.h
 
 # Backends that run attention.
 libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/backend_cpu.c \

@@ -1,7 +1,7 @@
 /* The subcommands, in the order of --help. */
 CMD(run)
-CMD(trace)
-CMD(methods)
-CMD(capture)
 CMD(report)
 CMD(sql)
+CMD(trace)
+CMD(capture)
+CMD(methods)

@@ -1,10 +1,7 @@
 bin_PROGRAMS += attnreplay
-attnreplay_SOURCES = src/main.c src/cmd.h src/cmd_list.h
-attnreplay_SOURCES += src/cmd_run.c src/run_options.c src/run_options.h
-attnreplay_SOURCES += src/cmd_trace.c
-attnreplay_SOURCES += src/cmd_methods.c
-attnreplay_SOURCES += src/cmd_capture.c
-attnreplay_SOURCES += src/cmd_report.c src/cmd_sql.c
+attnreplay_SOURCES = src/main.c src/cmd.h src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
+                     src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
+                     src/run_options.c src/run_options.h
 attnreplay_LDADD   = $(AR_LIBS)
 
 libattnreplay_a_SOURCES += \

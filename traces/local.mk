@@ -34,7 +34,6 @@ libattnreplay_a_SOURCES += \
 nobase_dist_pkgdata_DATA += \
   models/llama-3.1-8b.json models/niah-llama-14m.json models/qwen3-30b-a3b.json \
   traces/samples/niah-2k.arc
-EXTRA_DIST += traces/samples/README.md
 
 FAULT_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
@@ -53,7 +52,6 @@ tests_t_arc_LDADD   = $(TEST_LIBS)
 check_PROGRAMS += tests/fuzz-capture
 tests_fuzz_capture_SOURCES = tests/fuzz-capture.c
 tests_fuzz_capture_LDADD   = $(TEST_LIBS)
-EXTRA_DIST += tests/data/corpus/capture
 
 dist_check_SCRIPTS += tests/t-cmd-capture.sh tests/t-capture-hf.sh
 EXTRA_DIST += contrib/capture_hf.py
