@@ -134,6 +134,12 @@ static __device__ int find_request(const struct attn_batch &b, int64_t u, int la
 	}
 }
 
+/* How many of the grid's thread blocks work: each that does has a unit at least. */
+static __device__ __forceinline__ int n_workers(int64_t total, int grid)
+{
+	return total < grid ? (int)total : grid;
+}
+
 /* Thread block i of n has the units [i * total / n, (i + 1) * total / n). */
 static __device__ __forceinline__ int64_t share_begin(int64_t total, int i, int n)
 {
@@ -332,11 +338,12 @@ decode_split(const struct decode_args a)
 	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
 	int lane = threadIdx.x % 32, n_seg = segments(a.b.shape), before;
 	int64_t total = (int64_t)blocks_before(a.b, a.b.n_req, lane) * n_seg;
-	int64_t u = share_begin(total, blockIdx.x, gridDim.x);
-	int64_t end = share_begin(total, blockIdx.x + 1, gridDim.x);
+	int n = n_workers(total, gridDim.x);
+	int64_t u = share_begin(total, blockIdx.x, n);
+	int64_t end = share_begin(total, blockIdx.x + 1, n);
 	struct piece p;
 
-	if (u >= end)
+	if ((int)blockIdx.x >= n)
 		return;
 	p.req = find_request(a.b, u, lane, &before);
 	p.n_blk = n_blocks(a.b, p.req);
@@ -358,40 +365,44 @@ decode_split(const struct decode_args a)
 }
 
 /* One thread block per (segment, head), one thread per channel: the sums of the thread
- * blocks first ... last of the other grid, unless one had the whole segment. */
+ * blocks first ... last of the other grid, unless one had the whole segment.  Every warp
+ * finds the weights, a lane a piece; the loads of a channel then do not wait for each other. */
 template <int D>
 static __global__ void __launch_bounds__(D) decode_merge(const struct decode_args a, int grid)
 {
+	__shared__ float weight[MAX_BLOCKS];
 	int lane = threadIdx.x % 32, n_seg = segments(a.b.shape);
 	int req = blockIdx.x / n_seg, seg = blockIdx.x % n_seg, h = blockIdx.y;
 	int before = blocks_before(a.b, req, lane), n_blk = n_blocks(a.b, req);
 	int64_t total = (int64_t)blocks_before(a.b, a.b.n_req, lane) * n_seg;
 	int64_t u = (int64_t)before * n_seg + (int64_t)seg * n_blk;
-	int first = share_of(total, u, grid), last = share_of(total, u + n_blk - 1, grid);
-	float max = -INFINITY, sum = 0, o = 0, base;
+	int workers = n_workers(total, grid);
+	int first = share_of(total, u, workers), n = share_of(total, u + n_blk - 1, workers) - first + 1;
+	float max = -INFINITY, sum = 0, o = 0;
 	bf16_t *out;
 
+	// The first thread block may have begun the segment, the others continue it.
 	auto part_of = [&](int i) {
-		return a.part + ((size_t)(i * 2 + (i == first)) * HEADS + h) * (D + 2);
-	};
-	auto has_part = [&](int i) {
-		return share_begin(total, i, grid) < share_begin(total, i + 1, grid);
+		return a.part + ((size_t)((first + i) * 2 + !i) * HEADS + h) * (D + 2);
 	};
 
-	if (first == last || h >= n_heads(a.b.shape, seg))
+	if (n == 1 || h >= n_heads(a.b.shape, seg))
 		return;
-	for (int i = first; i <= last; i++)
-		if (has_part(i))
-			max = fmaxf(max, part_of(i)[D]);
-	base = max == -INFINITY ? 0 : max;
-	for (int i = first; i <= last; i++)
-		if (has_part(i)) {
-			const float *part = part_of(i);
-			float weight = ex2((part[D] - base) * softmax_scale_log2<D>);
+	for (int i = lane; i < n; i += 32)
+		max = fmaxf(max, part_of(i)[D]);
+	max = warp_max(max);
+	for (int i = lane; i < n; i += 32) {
+		float w = ex2((part_of(i)[D] - max) * softmax_scale_log2<D>);
 
-			sum += weight * part[D + 1];
-			o += weight * part[threadIdx.x];
-		}
+		sum += w * part_of(i)[D + 1];
+		if (threadIdx.x < 32)
+			weight[i] = w;
+	}
+	sum = warp_sum(sum);
+	__syncthreads();
+#pragma unroll 8
+	for (int i = 0; i < n; i++)
+		o += weight[i] * part_of(i)[threadIdx.x];
 	out = a.out + ((size_t)req * a.b.shape.q_heads + first_head(a.b.shape, seg) + h) * D;
 	out[threadIdx.x] = (bf16_t)pack_bf16(o / sum, 0);
 }

@@ -91,10 +91,18 @@ static __device__ __forceinline__ float quad_sum(float x)
 	return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
-static __device__ __forceinline__ int warp_sum(int x)
+template <typename T>
+static __device__ __forceinline__ T warp_sum(T x)
 {
 	for (int i = 16; i; i >>= 1)
 		x += __shfl_xor_sync(0xffffffff, x, i);
+	return x;
+}
+
+static __device__ __forceinline__ float warp_max(float x)
+{
+	for (int i = 16; i; i >>= 1)
+		x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, i));
 	return x;
 }
 

@@ -12,6 +12,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda.h"
+#include "kernels/device.cuh"
 
 namespace {
 
@@ -134,13 +135,6 @@ layer_cache_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_ro
 
 	store(kv.k + slot, load(k + (r * s.kv_heads + h) * s.head_dim + at));
 	store(kv.v + slot, load(source_head(s, seq, layer, to, s.q_heads + s.kv_heads + h) + at));
-}
-
-__device__ float warp_sum(float v)
-{
-	for (int d = 16; d; d /= 2)
-		v += __shfl_xor_sync(~0u, v, d);
-	return v;
 }
 
 /* One block per row.  Each thread reads back only what it wrote itself. */

@@ -75,8 +75,8 @@ static void fill_cache(struct select_case *c, struct rng *rng)
 	c->kv.k = need(n_kv, sizeof(bf16_t));
 	c->kv.v = need(n_kv, sizeof(bf16_t));
 	c->state = need(n_state, sizeof(bf16_t));
-	memset(c->kv.k, 0xff, n_kv * sizeof(bf16_t));
-	memset(c->kv.v, 0xff, n_kv * sizeof(bf16_t));
+	memset(c->kv.k, 0x7f, n_kv * sizeof(bf16_t));
+	memset(c->kv.v, 0x7f, n_kv * sizeof(bf16_t));
 	memset(c->state, 0xff, n_state * sizeof(bf16_t));
 	for (int r = 0; r < c->n_seq; r++)
 		for (int j = 0; j * s->page_tok < c->len[r]; j++)

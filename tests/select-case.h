@@ -8,7 +8,7 @@
 
 struct select_case {
 	struct attn_batch b;		/* after case_cut */
-	struct kv_cache kv;		/* [n_page] pages; NaN past a sequence's end */
+	struct kv_cache kv;		/* [n_page] pages; 3e38 past a sequence's end */
 	bf16_t *q;			/* of the batch */
 	bf16_t *state;			/* [n_page][kv_heads][head_dim] */
 	uint32_t *mask;			/* of the batch, every word set before */
