@@ -1,6 +1,7 @@
 #include "config.h"
 #include "replay/rows.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { ALIGN = 256 };
@@ -43,9 +44,10 @@ size_t rows_bytes(const struct rows_env *e, int64_t n_page)
 {
 	size_t req = (size_t)(e->prefill.max_req + e->decode.max_req + 2);
 	size_t row = (size_t)(e->prefill.max_row + e->decode.max_row);
+	size_t page = (size_t)n_page + (size_t)e->decode.max_req;	/* one more a padded row */
 
 	return row * sizeof(struct layer_row) + req * (5 * sizeof(int32_t) + 1) +
-	       (size_t)n_page * sizeof(int32_t) + max_tiles(e) * sizeof(struct attn_tile) +
+	       page * sizeof(int32_t) + max_tiles(e) * sizeof(struct attn_tile) +
 	       32 * ALIGN;	/* the arrays' ends */
 }
 
@@ -97,14 +99,15 @@ struct arrays {
 	uint8_t *last;
 };
 
+/* The pages come last: the places of all others follow from the number of requests. */
 static bool carve_arrays(struct carver *c, const struct size *s, struct arrays *a)
 {
 	a->row0 = carve(c, s->req + 1, sizeof *a->row0);
 	a->ctx = carve(c, s->req, sizeof *a->ctx);
 	a->qblk0 = carve(c, s->req + 1, sizeof *a->qblk0);
 	a->page0 = carve(c, s->req + 1, sizeof *a->page0);
-	a->page = carve(c, s->page, sizeof *a->page);
 	a->last = carve(c, s->req, sizeof *a->last);
+	a->page = carve(c, s->page, sizeof *a->page);
 	return a->row0 && a->ctx && a->qblk0 && a->page0 && a->page && a->last;
 }
 
@@ -223,6 +226,62 @@ enum ar_status rows_build(struct rows *out, const struct rows_env *e, const stru
 		st = add_tiles(&o.prefill, tiles, &c, err);
 	if (st)
 		return st;
+	*out = o;
+	*used = c.used;
+	return AR_OK;
+}
+
+int rows_padded(int n, int max)
+{
+	int step = n <= 2 ? 1 : n <= 4 ? 4 : n <= 256 ? 8 : 16;
+	int size = (n + step - 1) / step * step;
+
+	return size < max ? size : max;
+}
+
+/* Requests [n_req, n) are one token long, in the scratch page. */
+static void add_padding(struct rows *o, const struct rows_env *e, const struct arrays *a, int n)
+{
+	struct attn_batch *b = &o->decode;
+
+	for (int r = b->n_req; r < n; r++) {
+		o->row[r] = (struct layer_row){ .slot = e->scratch * PAGE_TOK };
+		a->ctx[r] = 0;
+		a->last[r] = 0;
+		a->page[a->page0[r]] = e->scratch;
+		a->row0[r + 1] = a->row0[r] + 1;
+		a->qblk0[r + 1] = a->qblk0[r] + 1;
+		a->page0[r + 1] = a->page0[r] + 1;
+	}
+	for (int r = 0; r < n; r++)
+		o->emit[r] = r;
+	b->n_req = b->n_row = b->n_qblk = o->n_row = o->n_emit = n;
+	b->max_kv_blk = e->decode.max_kv_blk;
+	b->mask_words = (b->max_kv_blk + 31) / 32;
+}
+
+enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
+				  const struct batch *b, int n, size_t *used, struct ar_err *err)
+{
+	struct size s = measure(b, true);
+	struct carver c = { e->mem, e->bytes, 0 };
+	struct rows o = { 0 };
+	struct arrays a;
+	enum ar_status st = check(&s, &e->decode, "decode", err);
+
+	if (st)
+		return st;
+	assert(s.req == b->n && s.req <= (size_t)n && n <= e->decode.max_req);
+	s.page += (size_t)n - s.req;
+	s.req = s.row = (size_t)n;
+	o.row = carve(&c, s.row, sizeof *o.row);
+	o.emit = carve(&c, s.req, sizeof *o.emit);
+	if (!o.row || !o.emit || !carve_arrays(&c, &s, &a))
+		return too_small(err);
+	st = add_kind(&o, e, b, true, &a, &o.decode, err);
+	if (st)
+		return st;
+	add_padding(&o, e, &a, n);
 	*out = o;
 	*used = c.used;
 	return AR_OK;

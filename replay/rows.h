@@ -26,6 +26,7 @@ struct rows_env {
 	const struct pages *pages;
 	const uint16_t *capture_of;
 	struct attn_limits prefill, decode;
+	int32_t scratch;		/* page that no request holds, of rows_build_decodes() */
 	void *mem;
 	size_t bytes;			/* rows_bytes() */
 };
@@ -41,6 +42,16 @@ size_t rows_bytes(const struct rows_env *e, int64_t n_page);
  * none.  *used says how much of mem was filled.  AR_USAGE when the batch exceeds the limits. */
 enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
 			  const struct method *tiles, size_t *used, struct ar_err *err);
+
+/* Rows that n <= max decodes are padded to: 1, 2, 4, then multiples of 8 to 256, then of 16, and
+ * max, which the last step may not reach. */
+int rows_padded(int n, int max);
+
+/* A batch of decodes only as one of n of them, n = rows_padded().  The rows after those of b
+ * stand at position 0 of the scratch page, and every row emits.  Everything but contents is a
+ * function of n: places in mem, sizes, the largest number of blocks. */
+enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
+				  const struct batch *b, int n, size_t *used, struct ar_err *err);
 
 /* The same rows where a copy of mem lies. */
 struct rows rows_at(const struct rows *r, const void *mem, void *copy);

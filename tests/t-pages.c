@@ -140,6 +140,151 @@ static void test_batch(void)
 	rows_env_close(&e, p);
 }
 
+/* ---- padded decodes ---- */
+
+static void test_sizes(void)
+{
+	static const int n[] = { 1, 2, 3, 4, 5, 8, 9, 250, 256, 257, 272, 273 };
+	static const int want[] = { 1, 2, 4, 4, 8, 8, 16, 256, 256, 272, 272, 288 };
+	bool right = true, ascending = true;
+
+	for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+		right = right && rows_padded(n[i], 1000) == want[i];
+	ok(right, "decodes are padded to 1, 2, 4, multiples of 8, and of 16 from 256 on");
+	is_int(rows_padded(9, 13), 13, "but not beyond the most there can be");
+	for (int i = 1; i <= 1000; i++)
+		ascending = ascending && rows_padded(i, 1000) >= i &&
+			    rows_padded(rows_padded(i, 1000), 1000) == rows_padded(i, 1000);
+	ok(ascending, "every number fits its size, and a size is its own");
+}
+
+/* Decodes on 130 and 256 tokens as four rows. */
+static void test_padding(void)
+{
+	enum { PAD = 4 };
+	struct batch_entry entry[] = {
+		{ .req = 0, .start = 130, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 1, .start = 256, .n_tok = 1, .decode = true, .emit = true },
+	};
+	const struct batch b = { .entry = entry, .n = 2 };
+	static const int32_t upto[] = { 0, 1, 2, 3, 4 }, page0[] = { 0, 2, 5, 6, 7 };
+	struct rows_env e;
+	struct pages *p;
+	struct rows r;
+	struct ar_err err;
+	size_t used;
+	int32_t slot;
+
+	rows_env_open(&e, &p);
+	e.scratch = N_PAGE;
+	slot = N_PAGE * PAGE_TOK;
+	grow(p, &b);
+	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_OK, "two decodes as four");
+	ok(r.n_row == PAD && r.n_emit == PAD && r.n_prefill == 0 && r.prefill.n_req == 0,
+	   "are four rows that emit, and no chunk");
+	ok(r.decode.n_req == PAD && r.decode.n_row == PAD && r.decode.n_qblk == PAD &&
+	   !memcmp(r.emit, upto, PAD * sizeof *upto) &&
+	   !memcmp(r.decode.row0, upto, sizeof upto) && !memcmp(r.decode.qblk0, upto, sizeof upto),
+	   "a request, a row and a query block each");
+	ok(r.decode.ctx[0] == 130 && r.decode.ctx[1] == 256 && !r.decode.ctx[2] && !r.decode.ctx[3],
+	   "those that pad stand on nothing");
+	ok(!memcmp(r.decode.page0, page0, sizeof page0) &&
+	   !memcmp(r.decode.page, pages_of(p, 0), 2 * sizeof *page0) &&
+	   !memcmp(r.decode.page + 2, pages_of(p, 1), 3 * sizeof *page0) &&
+	   r.decode.page[5] == N_PAGE && r.decode.page[6] == N_PAGE, "in the scratch page");
+	ok(r.row[0].slot == pages_of(p, 0)[1] * PAGE_TOK + 2 && r.row[2].slot == slot &&
+	   r.row[3].slot == slot, "where they are written to");
+	ok(r.row[2].seq == 0 && r.row[2].tok == 0 && r.row[2].turn == 0,
+	   "with the first token there is");
+	is_int(r.decode.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
+	is_int(r.decode.mask_words, (e.decode.max_kv_blk + 31) / 32, "also in words");
+	source.tile = false;
+	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_DATA,
+	       "positions past a capture are refused");
+	source.tile = true;
+	entry[0].start = 5000;
+	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE, "so are too many blocks");
+	entry[0].start = 130;
+	e.bytes = 1000;
+	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE,
+	       "a block that is too small is seen");
+	rows_env_close(&e, p);
+}
+
+static size_t random_decodes(struct batch_entry *entry, struct rng *r)
+{
+	size_t n = 0;
+
+	for (uint32_t q = 0; q < N_REQ; q++)
+		if (!n || rng_below(r, 3))
+			entry[n++] = (struct batch_entry){ .req = q, .n_tok = 1, .decode = true,
+				.start = (uint32_t)rng_below(r, MAX_LEN) };
+	return n;
+}
+
+static bool same_places(const struct rows *a, const struct rows *b)
+{
+	const struct attn_batch *x = &a->decode, *y = &b->decode;
+
+	return a->row == b->row && a->emit == b->emit && a->n_row == b->n_row &&
+	       a->n_emit == b->n_emit && a->n_prefill == b->n_prefill && x->n_req == y->n_req &&
+	       x->n_row == y->n_row && x->n_qblk == y->n_qblk && x->max_kv_blk == y->max_kv_blk &&
+	       x->mask_words == y->mask_words && x->row0 == y->row0 && x->ctx == y->ctx &&
+	       x->qblk0 == y->qblk0 && x->page0 == y->page0 && x->page == y->page &&
+	       x->last == y->last && !x->tile && !y->tile;
+}
+
+static bool same_rows(const struct rows *a, const struct rows *b, int n)
+{
+	return !memcmp(a->row, b->row, (size_t)n * sizeof *a->row) &&
+	       !memcmp(a->decode.ctx, b->decode.ctx, (size_t)n * sizeof *a->decode.ctx) &&
+	       !memcmp(a->decode.page0, b->decode.page0,
+		       (size_t)(n + 1) * sizeof *a->decode.page0) &&
+	       !memcmp(a->decode.page, b->decode.page,
+		       (size_t)a->decode.page0[n] * sizeof *a->decode.page);
+}
+
+/* What a captured graph has in its arguments must not change. */
+static void test_fixed(void)
+{
+	struct rng r = { 7 };
+	struct rows first[MAX_REQ + 1] = { 0 };
+	struct rows_env e, plain;
+	struct pages *p;
+	bool fixed = true, same = true;
+
+	rows_env_open(&e, &p);
+	e.scratch = N_PAGE;
+	plain = e;
+	plain.mem = malloc(plain.bytes);
+	if (!plain.mem)
+		bail_out("out of memory");
+	for (int i = 0; i < 300; i++) {
+		struct batch_entry entry[N_REQ];
+		const struct batch b = { .entry = entry, .n = random_decodes(entry, &r) };
+		int n = rows_padded((int)b.n, MAX_REQ);
+		struct rows x, y;
+		struct ar_err err;
+		size_t used;
+
+		grow(p, &b);
+		if (rows_build(&y, &plain, &b, NULL, &used, &err) ||
+		    rows_build_decodes(&x, &e, &b, n, &used, &err))
+			bail_out("%s", err.msg);
+		if (!first[n].row)
+			first[n] = x;
+		fixed = fixed && same_places(&x, &first[n]);
+		same = same && same_rows(&x, &y, (int)b.n);
+		for (uint32_t q = 0; q < N_REQ; q++)
+			if (rng_below(&r, 3) == 0)
+				pages_drop(p, q);
+	}
+	ok(fixed, "batches of one size differ in contents only");
+	ok(same, "and begin with the rows that they have without padding");
+	free(plain.mem);
+	rows_env_close(&e, p);
+}
+
 static void test_refusals(void)
 {
 	struct batch_entry entry = { .req = 0, .start = 0, .n_tok = MAX_ROW + 1 };
@@ -297,6 +442,9 @@ int main(void)
 	plan(0);
 	test_pages();
 	test_batch();
+	test_sizes();
+	test_padding();
+	test_fixed();
 	test_refusals();
 	test_missing();
 	test_random();
