@@ -5,6 +5,10 @@
  * launch's API record an external correlation, which carries what prof_phase() had announced
  * on the launching thread.  Records come in buffers of ours, unordered; they are only looked at
  * in prof_collect(), on the caller's thread, when the device is idle.
+ *
+ * The kernels of a CUDA graph all have the correlation id of the graph's launch, but each the id
+ * of its node.  CUPTI calls back when capture creates a node and when instantiation clones it:
+ * a node is for what had been announced at its capture, and so is its clone.
  */
 #include "config.h"
 #include "profiler/prof.h"
@@ -30,6 +34,7 @@ enum {
 
 #define CUPTI_API(X)                                                                            \
 	X(cuptiGetVersion) X(cuptiGetResultString) X(cuptiSubscribe_v2) X(cuptiUnsubscribe)     \
+	X(cuptiEnableCallback) X(cuptiGetGraphNodeId)                                           \
 	X(cuptiFinalize) X(cuptiSetThreadIdType) X(cuptiActivitySetAttribute)                   \
 	X(cuptiActivityRegisterCallbacks) X(cuptiActivityEnable) X(cuptiActivityDisable)        \
 	X(cuptiActivityEnableRuntimeApi) X(cuptiActivityEnableDriverApi)                        \
@@ -51,6 +56,8 @@ static const CUpti_CallbackId runtime_launches[] = {
 	CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_ptsz_v11060,
 	CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_v9000,
 	CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_ptsz_v9000,
+	CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000,
+	CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_ptsz_v10000,
 };
 static const CUpti_CallbackId driver_launches[] = {
 	CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
@@ -59,10 +66,17 @@ static const CUpti_CallbackId driver_launches[] = {
 	CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz,
 	CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel,
 	CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz,
+	CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
+	CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz,
 };
 static const CUpti_ActivityKind kinds[] = {
 	CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
 	CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+};
+
+static const CUpti_CallbackId node_callbacks[] = {
+	CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
+	CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
 };
 
 static const CUpti_ExternalCorrelationKind scope_kind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
@@ -174,12 +188,19 @@ struct scope {
 	uint64_t id;
 };
 
+/* What a graph's node is for, by its id. */
+struct node {
+	uint64_t id, scope;		/* id 0: a free place */
+};
+
 struct prof {
 	CUpti_SubscriberHandle subscriber;
 	uint32_t version;
 	bool pushed;			/* an id of ours is on this thread's stack */
-	bool scoped;			/* prof_phase() was called: every launch has a scope */
-	CUptiResult failed;		/* of a push or pop, reported by prof_collect() */
+	uint64_t announced;		/* scope of the next launches, 0: not yet */
+	CUptiResult failed;		/* of a push, a pop or a callback, for prof_collect() */
+	struct node *node;		/* open addressing, at most half full */
+	size_t n_node, cap_node;	/* cap_node: a power of two */
 	struct prof_kernel *kernel;
 	size_t n_kernel, cap_kernel;
 	struct scope *scope;
@@ -239,15 +260,91 @@ out:
 	return st;
 }
 
-/* Nothing is subscribed to: this serves to be the only one. */
+/* ---- nodes of graphs ---- */
+
+static struct node *node_slot(struct node *table, size_t cap, uint64_t id)
+{
+	size_t i = (size_t)(id * 0x9e3779b97f4a7c15u >> 32) & (cap - 1);
+
+	while (table[i].id && table[i].id != id)
+		i = (i + 1) & (cap - 1);
+	return &table[i];
+}
+
+/* 0: not a node that was seen. */
+static uint64_t node_scope(const struct prof *p, uint64_t id)
+{
+	return p->cap_node ? node_slot(p->node, p->cap_node, id)->scope : 0;
+}
+
+static bool nodes_grow(struct prof *p)
+{
+	size_t cap = p->cap_node ? 2 * p->cap_node : 1024;
+	struct node *table;
+
+	if (2 * (p->n_node + 1) <= p->cap_node)
+		return true;
+	table = calloc(cap, sizeof *table);
+	if (!table)
+		return false;
+	for (size_t i = 0; i < p->cap_node; i++)
+		if (p->node[i].id)
+			*node_slot(table, cap, p->node[i].id) = p->node[i];
+	free(p->node);
+	p->node = table;
+	p->cap_node = cap;
+	return true;
+}
+
+static CUptiResult set_node(struct prof *p, uint64_t id, uint64_t scope)
+{
+	struct node *n;
+
+	if (!nodes_grow(p))
+		return CUPTI_ERROR_OUT_OF_MEMORY;
+	n = node_slot(p->node, p->cap_node, id);
+	p->n_node += !n->id;
+	*n = (struct node){ id, scope };
+	return CUPTI_SUCCESS;
+}
+
+/* Instantiation may report a clone as created, too, before or after: what was cloned knows.
+ * Kernels of a node that has no id are counted as unattributed. */
+static CUptiResult node_created(struct prof *p, const CUpti_GraphData *g)
+{
+	uint64_t id;
+
+	if (!p->announced || api.cuptiGetGraphNodeId(g->node, &id) || node_scope(p, id))
+		return CUPTI_SUCCESS;
+	return set_node(p, id, p->announced);
+}
+
+static CUptiResult node_cloned(struct prof *p, const CUpti_GraphData *g)
+{
+	uint64_t id, from;
+
+	if (api.cuptiGetGraphNodeId(g->originalNode, &from) || !node_scope(p, from) ||
+	    api.cuptiGetGraphNodeId(g->node, &id))
+		return CUPTI_SUCCESS;
+	return set_node(p, id, node_scope(p, from));
+}
+
+/* Only node_callbacks[] are enabled. */
 static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id,
 				 const void *data)
 {
-	(void)user;
+	const CUpti_ResourceData *what = data;
+	struct prof *p = user;
+	CUptiResult r;
+
 	(void)domain;
-	(void)id;
-	(void)data;
+	r = id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED ?
+	    node_created(p, what->resourceDescriptor) : node_cloned(p, what->resourceDescriptor);
+	if (r && !p->failed)
+		p->failed = r;
 }
+
+/* ---- opening and closing ---- */
 
 static enum ar_status subscribe(struct prof *p, struct ar_err *err)
 {
@@ -272,7 +369,7 @@ static enum ar_status subscribe(struct prof *p, struct ar_err *err)
 	return cupti_fail(r, "cuptiSubscribe_v2", err);
 }
 
-static enum ar_status enable(struct ar_err *err)
+static enum ar_status enable(const struct prof *p, struct ar_err *err)
 {
 	uint8_t one = 1;
 	size_t size = sizeof one;
@@ -288,6 +385,9 @@ static enum ar_status enable(struct ar_err *err)
 		CUPTI(cuptiActivityEnableDriverApi, driver_launches[i], 1);
 	for (size_t i = 0; i < N_OF(kinds); i++)
 		CUPTI(cuptiActivityEnable, kinds[i]);
+	for (size_t i = 0; i < N_OF(node_callbacks); i++)
+		CUPTI(cuptiEnableCallback, 1, p->subscriber, CUPTI_CB_DOMAIN_RESOURCE,
+		      node_callbacks[i]);
 out:
 	return st;
 }
@@ -312,7 +412,7 @@ enum ar_status prof_open(struct prof **out, struct ar_err *err)
 	if (!st)
 		st = subscribe(p, err);
 	if (!st)
-		st = enable(err);
+		st = enable(p, err);
 	if (st)
 		goto out;
 	*out = p;
@@ -326,6 +426,9 @@ static void detach(struct prof *p)
 {
 	if (p->pushed)
 		api.cuptiActivityPopExternalCorrelationId(scope_kind, NULL);
+	for (size_t i = 0; i < N_OF(node_callbacks); i++)
+		api.cuptiEnableCallback(0, p->subscriber, CUPTI_CB_DOMAIN_RESOURCE,
+					node_callbacks[i]);
 	api.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
 	for (size_t i = 0; i < N_OF(kinds); i++)
 		api.cuptiActivityDisable(kinds[i]);
@@ -350,6 +453,7 @@ void prof_close(struct prof *p)
 	free(p->name);
 	free(p->kernel);
 	free(p->scope);
+	free(p->node);
 	free(p);
 }
 
@@ -372,10 +476,10 @@ void prof_phase(void *ctx, int layer, enum phase phase)
 		return;
 	if (p->pushed)
 		r = api.cuptiActivityPopExternalCorrelationId(scope_kind, NULL);
+	p->announced = scope_id(layer, phase);
 	if (!r)
-		r = api.cuptiActivityPushExternalCorrelationId(scope_kind, scope_id(layer, phase));
+		r = api.cuptiActivityPushExternalCorrelationId(scope_kind, p->announced);
 	p->pushed = !r;
-	p->scoped = true;
 	if (r && !p->failed)
 		p->failed = r;
 }
@@ -484,6 +588,7 @@ static bool add_kernel(struct prof *p, const CUpti_ActivityKernel10 *r)
 		.local_per_thread = (int32_t)r->localMemoryPerThread,
 		.launch_type = r->launchType,
 		.device = r->deviceId, .stream = r->streamId, .corr = r->correlationId,
+		.graph_node = r->graphNodeId,
 	};
 	return true;
 }
@@ -556,6 +661,18 @@ static int by_start(const void *a, const void *b)
 	return (x->corr > y->corr) - (x->corr < y->corr);
 }
 
+/* 0: unknown. */
+static uint64_t scope_of(const struct prof *p, const struct prof_kernel *k)
+{
+	const struct scope key = { k->corr, 0 }, *s = NULL;
+
+	if (k->graph_node)
+		return node_scope(p, k->graph_node);
+	if (p->n_scope)
+		s = bsearch(&key, p->scope, p->n_scope, sizeof key, by_corr);
+	return s ? s->id : 0;
+}
+
 static void attribute(struct prof *p)
 {
 	uint32_t last = p->last_corr;
@@ -564,14 +681,12 @@ static void attribute(struct prof *p)
 		qsort(p->scope, p->n_scope, sizeof *p->scope, by_corr);
 	for (size_t i = 0; i < p->n_kernel; i++) {
 		struct prof_kernel *k = &p->kernel[i];
-		const struct scope key = { k->corr, 0 }, *s = NULL;
+		uint64_t scope = scope_of(p, k);
 
-		if (p->n_scope)
-			s = bsearch(&key, p->scope, p->n_scope, sizeof key, by_corr);
-		if (s) {
-			k->layer = (int32_t)(s->id >> 8 & 0xfff);
-			k->phase = (enum phase)(s->id & 0xff);
-		} else if (p->scoped) {
+		if (scope) {
+			k->layer = (int32_t)(scope >> 8 & 0xfff);
+			k->phase = (enum phase)(scope & 0xff);
+		} else if (p->announced) {
 			p->loss.unattributed++;
 		}
 		if (k->corr > last)
@@ -591,7 +706,8 @@ enum ar_status prof_collect(struct prof *p, const struct prof_kernel **kernel, s
 
 	p->n_kernel = p->n_scope = 0;
 	if (p->failed) {
-		st = cupti_fail(p->failed, "announcing a phase to CUPTI", err);
+		st = p->failed == CUPTI_ERROR_OUT_OF_MEMORY ? ar_nomem(err) :
+		     cupti_fail(p->failed, "keeping track of phases", err);
 		p->failed = CUPTI_SUCCESS;
 		goto out;
 	}

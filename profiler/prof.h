@@ -20,6 +20,7 @@ struct prof_kernel {
 	int32_t grid[3], block[3], cluster[3];
 	int32_t regs, smem_static, smem_dynamic, smem_executed, local_per_thread, launch_type;
 	uint32_t device, stream, corr;
+	uint64_t graph_node;		/* 0: not launched by a CUDA graph */
 };
 
 /* Trouble that makes a breakdown incomplete; counted over the session. */
@@ -35,7 +36,8 @@ void prof_close(struct prof *p);
 uint32_t prof_api_version(const struct prof *p);
 
 /* The launching thread says what its next launches are for.  A phase_fn, ctx = struct
- * prof *; NULL is fine and does nothing. */
+ * prof *; NULL is fine and does nothing.  A kernel of a CUDA graph is for what was said when
+ * it was captured. */
 void prof_phase(void *p, int layer, enum phase phase);
 
 /* All launches since the last call, in start order.  The device must be idle.  The array is

@@ -15,6 +15,8 @@ static CUpti_ActivityKernel10 kernel[MOST];
 static CUpti_ActivityExternalCorrelation scope[MOST];
 static unsigned n_kernel, n_scope;
 static uint64_t stack[4];
+static CUpti_CallbackFunc callback;
+static void *callback_user;
 static struct fake_cupti fake = { .version = 130001 };
 
 struct fake_cupti *fake_cupti(void)
@@ -54,6 +56,39 @@ void fake_launch(const char *name, uint32_t corr, uint64_t start, uint64_t end)
 	};
 }
 
+void fake_graph_launch(uint64_t id, uint32_t corr, uint64_t start, uint64_t end)
+{
+	fake_launch("node", corr, start, end);
+	kernel[n_kernel - 1].graphId = 5;
+	kernel[n_kernel - 1].graphNodeId = id;
+}
+
+void fake_node(uint64_t id, uint64_t from)
+{
+	CUpti_GraphData graph = { .node = (CUgraphNode)(uintptr_t)id,
+				  .originalNode = (CUgraphNode)(uintptr_t)from };
+	const CUpti_ResourceData data = { .resourceDescriptor = &graph };
+
+	callback(callback_user, CUPTI_CB_DOMAIN_RESOURCE,
+		 from ? CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED :
+			CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, &data);
+}
+
+CUptiResult cuptiGetGraphNodeId(CUgraphNode node, uint64_t *id)
+{
+	*id = (uint64_t)(uintptr_t)node;
+	return (CUptiResult)fake.node;
+}
+
+CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle subscriber,
+				CUpti_CallbackDomain domain, CUpti_CallbackId id)
+{
+	(void)subscriber;
+	(void)id;
+	fake.callbacks += domain == CUPTI_CB_DOMAIN_RESOURCE ? enable ? 1 : -1 : 100;
+	return CUPTI_SUCCESS;
+}
+
 CUptiResult cuptiGetVersion(uint32_t *version)
 {
 	*version = fake.version;
@@ -66,11 +101,11 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char **str)
 	return CUPTI_SUCCESS;
 }
 
-CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback,
+CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc function,
 			      void *user, CUpti_SubscriberParams *params)
 {
-	(void)callback;
-	(void)user;
+	callback = function;
+	callback_user = user;
 	if (fake.subscribe == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
 		strncpy(params->oldSubscriberName, "other tool", params->oldSubscriberSize);
 	if (fake.subscribe)

@@ -7,8 +7,8 @@
 
 struct fake_cupti {
 	uint32_t version;
-	int subscribe, enable, push, flush;	/* results of these calls, 0: success */
-	int subscribed, finalized, kinds, calls, depth;	/* what is open */
+	int subscribe, enable, push, flush, node;	/* results of these calls, 0: success */
+	int subscribed, finalized, kinds, calls, callbacks, depth;	/* what is open */
 	int zeroed;		/* the buffers were promised to be */
 	int dirty;		/* and were not */
 	size_t dropped;
@@ -16,5 +16,10 @@ struct fake_cupti {
 
 struct fake_cupti *fake_cupti(void);
 void fake_launch(const char *name, uint32_t corr, uint64_t start, uint64_t end);
+
+/* A node of a graph is created, or cloned from another one. */
+void fake_node(uint64_t id, uint64_t from);
+/* A kernel of a graph, launched by node id. */
+void fake_graph_launch(uint64_t id, uint32_t corr, uint64_t start, uint64_t end);
 
 #endif

@@ -13,7 +13,7 @@
 
 int prof_spin_launch(long long ns, void *stream);
 
-enum { TESTS = 16, LAYERS = 4, EACH = 3, MANY = 40000 };
+enum { TESTS = 20, LAYERS = 4, EACH = 3, MANY = 40000 };
 
 static const enum phase phases[] = { PHASE_SELECT, PHASE_ATTEND, PHASE_LINEAR };
 enum { PHASES = 3, LAUNCHES = LAYERS * PHASES * EACH };
@@ -117,6 +117,38 @@ static void test_model(void)
 	check(cudaEventDestroy(end), "cudaEventDestroy");
 }
 
+/* The same launches from a graph, three times, with another phase announced. */
+static void test_graph(void)
+{
+	enum { TIMES = 3 };
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+	bool right = true;
+
+	check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+	launch_model();
+	check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+	prof_phase(p, PHASE_NO_LAYER, PHASE_NONE);
+	check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+	check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+	collect();
+	is_int((long long)n_kernel, 0, "a capture launches nothing");
+	for (int i = 0; i < TIMES; i++)
+		check(cudaGraphLaunch(exec, stream), "cudaGraphLaunch");
+	collect();
+	is_int((long long)n_kernel, TIMES * LAUNCHES, "every kernel of a graph is there each time");
+	for (size_t i = 0; i < n_kernel; i++)
+		right = right && kernel[i].graph_node &&
+			kernel[i].layer == (int)(i % LAUNCHES / (PHASES * EACH)) &&
+			kernel[i].phase == phases[i / EACH % PHASES];
+	ok(right, "with the layer and phase of its capture");
+	check(prof_spin_launch(1000, stream), "launch");
+	collect();
+	ok(n_kernel == 1 && !kernel[0].graph_node && kernel[0].phase == PHASE_NONE,
+	   "launches after it are their own");
+	check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
+}
+
 static void test_rest(void)
 {
 	bool right = true;
@@ -172,6 +204,7 @@ int main(void)
 	collect();
 	is_int((long long)n_kernel, 1, "a launch before the first phase is reported");
 	test_model();
+	test_graph();
 	test_rest();
 	is_int(prof_loss(p)->dropped + prof_loss(p)->zero_ts + prof_loss(p)->unattributed +
 	       prof_loss(p)->late, 0, "nothing was lost");

@@ -81,6 +81,8 @@ static void test_missing(void)
 #if HAVE_CUPTI
 static struct fake_cupti *fake;
 static void (*launch)(const char *name, uint32_t corr, uint64_t start, uint64_t end);
+static void (*node)(uint64_t id, uint64_t from);
+static void (*graph_launch)(uint64_t id, uint32_t corr, uint64_t start, uint64_t end);
 
 static bool load_fake(void)
 {
@@ -97,6 +99,8 @@ static bool load_fake(void)
 	setenv("ATTNREPLAY_CUPTI", path, 1);
 	*(void **)&get = dlsym(so, "fake_cupti");
 	*(void **)&launch = dlsym(so, "fake_launch");
+	*(void **)&node = dlsym(so, "fake_node");
+	*(void **)&graph_launch = dlsym(so, "fake_graph_launch");
 	fake = get();
 	return true;
 }
@@ -128,15 +132,16 @@ static void test_open(void)
 	fake->enable = 0;
 	is_int(fake->subscribed, 0, "a failed start leaves nothing subscribed");
 	is_int(fake->finalized, 1, "and CUPTI finalized");
-	fake->kinds = fake->calls = fake->finalized = 0;
+	fake->kinds = fake->calls = fake->callbacks = fake->finalized = 0;
 	p = open_prof();
 	is_int(prof_api_version(p), 130001, "the library's version is known");
-	is_int(fake->kinds * 100 + fake->calls, 212,
-	       "two kinds and twelve launch calls are recorded");
+	is_int(fake->kinds * 100 + fake->calls, 216,
+	       "two kinds and sixteen launch calls are recorded");
+	is_int(fake->callbacks, 2, "graph nodes are watched where they are created and cloned");
 	ok(fake->zeroed, "buffers are promised to be cleared");
 	prof_phase(p, 0, PHASE_NORM);
 	prof_close(p);
-	is_int(fake->kinds + fake->calls + fake->subscribed + fake->depth, 0,
+	is_int(fake->kinds + fake->calls + fake->callbacks + fake->subscribed + fake->depth, 0,
 	       "closing undoes it all");
 	is_int(fake->finalized, 1, "and finalizes once");
 }
@@ -189,6 +194,73 @@ static void test_attribution(void)
 	prof_close(p);
 }
 
+/* Two nodes captured in different phases, in each order of callbacks for their clones. */
+static void test_graph(void)
+{
+	struct prof *p = open_prof();
+	const struct prof_kernel *k;
+	size_t n;
+
+	prof_phase(p, 3, PHASE_NORM);
+	node(101, 0);
+	prof_phase(p, 4, PHASE_DECODE);
+	node(102, 0);
+	prof_phase(p, PHASE_NO_LAYER, PHASE_NONE);
+	node(201, 101);
+	node(201, 0);
+	node(202, 0);
+	node(202, 102);
+	for (uint32_t i = 0; i < 2; i++) {
+		graph_launch(201, 7 + i, 1000 * i + 100, 1000 * i + 200);
+		graph_launch(202, 7 + i, 1000 * i + 300, 1000 * i + 400);
+	}
+	launch("eager", 9, 5000, 5100);
+	is_int(prof_collect(p, &k, &n, NULL), AR_OK, "launches of a graph are collected");
+	is_int((long)n, 5, "with a kernel for each node and launch");
+	ok(n == 5 && k[0].layer == 3 && k[0].phase == PHASE_NORM && k[1].layer == 4 &&
+	   k[1].phase == PHASE_DECODE && k[2].phase == PHASE_NORM && k[3].phase == PHASE_DECODE,
+	   "each is for what its node was captured for");
+	ok(n == 5 && k[0].graph_node == 201 && k[3].graph_node == 202 && !k[4].graph_node &&
+	   k[4].phase == PHASE_NONE, "others are for what they were launched for");
+	is_int(prof_loss(p)->unattributed, 0, "nothing is left over");
+	graph_launch(301, 10, 6000, 6100);
+	node(302, 301);
+	graph_launch(302, 10, 6200, 6300);
+	prof_collect(p, &k, &n, NULL);
+	is_int(prof_loss(p)->unattributed, 2, "nodes that were not seen are counted");
+	fake->node = 999;
+	node(303, 0);
+	node(304, 101);
+	fake->node = 0;
+	graph_launch(303, 11, 7000, 7100);
+	graph_launch(304, 11, 7200, 7300);
+	prof_collect(p, &k, &n, NULL);
+	is_int(prof_loss(p)->unattributed, 4, "so are those that have no id");
+	prof_close(p);
+}
+
+static void test_many_nodes(void)
+{
+	enum { N = 20000 };
+	struct prof *p = open_prof();
+	const struct prof_kernel *k;
+	bool right = true;
+	size_t n;
+
+	for (uint64_t i = 0; i < N; i++) {
+		prof_phase(p, (int)(i % 61), (enum phase)(1 + i % 10));
+		node(1 + i % 3 + (i << 32), 0);
+	}
+	for (uint64_t i = 0; i < N; i++)
+		graph_launch(1 + i % 3 + (i << 32), 50, 1000 + 10 * i, 1009 + 10 * i);
+	prof_collect(p, &k, &n, NULL);
+	for (size_t i = 0; i < n; i++)
+		right = right && k[i].layer == (int)(i % 61) &&
+			k[i].phase == (enum phase)(1 + i % 10);
+	ok(n == N && right, "tens of thousands of nodes are told apart");
+	prof_close(p);
+}
+
 static void test_losses(void)
 {
 	struct prof *p = open_prof();
@@ -218,7 +290,7 @@ static void test_losses(void)
 	fake->push = 999;
 	prof_phase(p, 0, PHASE_ROPE);
 	fake->push = 0;
-	ok(prof_collect(p, &k, &n, &err) == AR_NODEV && strstr(err.msg, "announcing a phase"),
+	ok(prof_collect(p, &k, &n, &err) == AR_NODEV && strstr(err.msg, "keeping track of phases"),
 	   "a phase that could not be announced is an error of the next collection");
 	fake->flush = 12;
 	ok(prof_collect(p, &k, &n, &err) == AR_NODEV && strstr(err.msg, "cuptiActivityFlushAll"),
@@ -272,6 +344,7 @@ static enum ar_status trace_once(struct ar_err *err)
 		return st;
 	prof_phase(p, 0, PHASE_NORM);
 	launch("a", 1, 10, 20);
+	node(1, 0);
 	st = prof_collect(p, &k, &n, err);
 	if (!st && prof_loss(p)->dropped)
 		st = AR_NOMEM;
@@ -296,8 +369,9 @@ static void test_faults(void)
 			break;
 		clean = clean && st == AR_NOMEM;
 	}
-	ok(clean && k >= 8, "each of %ld allocations fails cleanly", k);
-	is_int(fake->subscribed + fake->kinds + fake->calls + fake->depth, 0, "nothing stays open");
+	ok(clean && k >= 9, "each of %ld allocations fails cleanly", k);
+	is_int(fake->subscribed + fake->kinds + fake->calls + fake->callbacks + fake->depth, 0,
+	       "nothing stays open");
 }
 
 static void test_fake(void)
@@ -308,6 +382,8 @@ static void test_fake(void)
 	}
 	test_open();
 	test_attribution();
+	test_graph();
+	test_many_nodes();
 	test_losses();
 	test_many();
 	test_faults();
