@@ -7,6 +7,9 @@
  * synchronises.  Its cost is the span of its kernels from the trace or, without one, the
  * time between two events; layers that were sampled out are made up for by scaling
  * everything but the head.
+ *
+ * Iterations made of decodes only run from CUDA graphs, padded to a few sizes, and cost what
+ * the padded batch costs, as in engines.
  */
 #include "config.h"
 #include "replay/backends_attn.h"
@@ -19,11 +22,13 @@
 #include "kernels/cuda.h"
 #include "replay/accuracy.h"
 #include "replay/decoder.h"
+#include "replay/graphs.h"
 #include "replay/rows.h"
 
 struct cuda_opts {
 	double utilization;
 	int64_t device;
+	bool enforce_eager;
 };
 
 static const struct opt cuda_options[] = {
@@ -33,6 +38,10 @@ static const struct opt cuda_options[] = {
 	  .help = "share of the GPU's memory that may be used when --num-gpu-blocks is auto" },
 	{ .name = "device", .type = OPT_INT, .off = offsetof(struct cuda_opts, device),
 	  .arg = "N", .def = "0", .min = 0, .max = 1023, .help = "number of the GPU" },
+	{ .name = "enforce-eager", .type = OPT_FLAG,
+	  .off = offsetof(struct cuda_opts, enforce_eager),
+	  .help = "launch every kernel by itself; else iterations of decodes only are padded and run "
+		  "from CUDA graphs" },
 	{ 0 }
 };
 
@@ -64,6 +73,7 @@ struct cuda {
 	void **state;			/* [n_run_layers], or all NULL */
 	struct rows_env rows;		/* its memory is pinned */
 	void *rows_dev;
+	struct graphs graphs;
 
 	struct host_out {		/* of compare() */
 		bf16_t *out, *dense;
@@ -102,6 +112,7 @@ static void cuda_close(void *self)
 		return;
 	if (c->stream)
 		cudaStreamSynchronize(c->stream);
+	graphs_release(&c->graphs);
 	decoder_close(c->decoder);
 	for (int i = 0; i < c->n_alloc; i++)
 		cudaFree(c->alloc[i]);
@@ -302,7 +313,9 @@ static enum ar_status cuda_open(void **self, const void *opts, const struct back
 	c->page_bytes = pages_offset(&c->source.shape, 1, 0) * sizeof(bf16_t);
 	if (env->method->selector && env->method->selector->state_bytes)
 		c->state_bytes = env->method->selector->state_bytes(&c->source.shape);
-	st = load_captures(c, err);
+	st = graphs_init(&c->graphs, c->rows.decode.max_req, err);
+	if (!st)
+		st = load_captures(c, err);
 	if (!st)
 		st = open_work(c, err);
 	if (!st)
@@ -338,7 +351,7 @@ static int64_t cuda_fit_blocks(void *self)
 	server = (allowed - weights) / (page * m->n_layers);
 	most = most < here ? most : here;
 	most = most < server ? most : server;
-	pages = (int64_t)most - c->env.max_seqs;
+	pages = (int64_t)most - c->env.max_seqs - 1;	/* see pages_needed(); scratch */
 	return pages > 0 ? pages * PAGE_TOK / c->env.block_tok : 0;
 }
 
@@ -373,6 +386,7 @@ static enum ar_status take_rows(struct cuda *c, int64_t n_page, struct ar_err *e
 	enum ar_status st;
 
 	c->rows.pages = c->pages;
+	c->rows.scratch = (int32_t)n_page;
 	c->rows.bytes = rows_bytes(&c->rows, n_page);
 	st = take(c, &c->rows_dev, c->rows.bytes, "the arrays of a batch", err);
 	if (st)
@@ -390,12 +404,23 @@ out:
 
 /* ---- iterations ---- */
 
-/* The rows of b on the host and, once the stream gets there, on the device. */
-static enum ar_status stage(struct cuda *c, const struct batch *b, const struct method *m,
+/* Rows of the graph that runs b, 0: none does. */
+static int graph_rows(const struct cuda *c, const struct batch *b)
+{
+	for (size_t i = 0; i < b->n; i++)
+		if (!b->entry[i].decode)
+			return 0;
+	return c->opts.enforce_eager ? 0 : rows_padded((int)b->n, c->graphs.max_row);
+}
+
+/* The rows of b on the host and, once the stream gets there, on the device; padded to pad of
+ * them, or 0. */
+static enum ar_status stage(struct cuda *c, const struct batch *b, const struct method *m, int pad,
 			    struct rows *host, struct rows *dev, struct ar_err *err)
 {
 	size_t used = 0;
-	enum ar_status st = rows_build(host, &c->rows, b, m, &used, err);
+	enum ar_status st = pad ? rows_build_decodes(host, &c->rows, b, pad, &used, err) :
+				  rows_build(host, &c->rows, b, m, &used, err);
 
 	if (st)
 		return st;
@@ -437,7 +462,9 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 			      err);
 }
 
-static enum ar_status enqueue(struct cuda *c, const struct rows *r, struct ar_err *err)
+/* flags: of the event between the layers and the head. */
+static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned flags,
+			      struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
@@ -455,7 +482,7 @@ static enum ar_status enqueue(struct cuda *c, const struct rows *r, struct ar_er
 	}
 	if (st)
 		return st;
-	CU(cudaEventRecord(c->head, c->stream));
+	CU(cudaEventRecordWithFlags(c->head, c->stream, flags));
 	if (c->decoder)
 		st = decoder_head(c->decoder, r->emit, r->n_emit, err);
 out:
@@ -471,8 +498,8 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 	enum ar_status st = pages_grow(c->pages, e->req, (int64_t)e->start + e->n_tok, err);
 
 	if (!st)
-		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, c->env.method, &host, &dev,
-			   err);
+		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, c->env.method, 0, &host,
+			   &dev, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		st = write_cache(c, i, &dev, err);
 		if (!st && c->state[i])
@@ -497,6 +524,46 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 	for (size_t e = 0; e < b->n && !st; e++)
 		st = pages_grow(c->pages, b->entry[e].req,
 				(int64_t)b->entry[e].start + b->entry[e].n_tok, err);
+	return st;
+}
+
+static enum ar_status begin(struct cuda *c, const struct rows *r, struct ar_err *err)
+{
+	return c->decoder ? decoder_begin(c->decoder, r->n_row, err) : AR_OK;
+}
+
+struct pass {
+	struct cuda *c;
+	const struct rows *rows;
+};
+
+/* Inside of a graph an event is a node of it. */
+static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
+{
+	const struct pass *p = ctx;
+	enum ar_status st = enqueue(p->c, p->rows, cudaEventRecordExternal, err);
+
+	prof_phase(p->c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
+	return st;
+}
+
+/* Capture the graph that runs r, and run it, outside of any timed region.  It changes nothing
+ * that the iteration will not write again.  The pass before makes libraries load their code,
+ * which a capture must not. */
+static enum ar_status make_graph(struct cuda *c, const struct rows *r, struct ar_err *err)
+{
+	struct pass pass = { c, r };
+	enum ar_status st = begin(c, r, err);
+
+	if (!st)
+		st = enqueue(c, r, cudaEventRecordDefault, err);
+	if (!st)
+		st = begin(c, r, err);
+	if (!st)
+		st = graphs_capture(&c->graphs, r->n_row, enqueue_pass, &pass, c->stream, err);
+	if (!st)
+		st = graphs_launch(&c->graphs, r->n_row, c->stream, err);
+	c->stale = true;
 	return st;
 }
 
@@ -588,6 +655,7 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	struct cuda *c = self;
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
 	struct rows host, dev;
+	int pad = graph_rows(c, b);
 	enum ar_status st;
 
 	if (!b->n) {
@@ -596,17 +664,20 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	}
 	st = fill_missing(c, b, err);
 	if (!st)
+		st = stage(c, b, c->env.method, pad, &host, &dev, err);
+	if (!st && pad && !c->graphs.exec[pad])
+		st = make_graph(c, &dev, err);
+	if (!st)
 		st = discard(c, err);
 	if (!st)
-		st = stage(c, b, c->env.method, &host, &dev, err);
-	if (!st && c->decoder)
-		st = decoder_begin(c->decoder, host.n_row, err);
+		st = begin(c, &dev, err);
 	if (!st)
 		st = prime(c, err);
 	if (st)
 		return st;
 	CU(cudaEventRecord(c->begin, c->stream));
-	st = enqueue(c, &dev, err);
+	st = pad ? graphs_launch(&c->graphs, pad, c->stream, err) :
+		   enqueue(c, &dev, cudaEventRecordDefault, err);
 	if (st)
 		return st;
 	CU(cudaEventRecord(c->end, c->stream));
@@ -658,7 +729,7 @@ static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *
 	if (!st)
 		st = take_rows(c, n_page, err);
 	if (!st)
-		st = take_cache(c, (size_t)n_page, err);
+		st = take_cache(c, (size_t)n_page + 1, err);
 	if (!st && c->env.trace->n)
 		st = warm_up(c, n_page, err);
 	return st;
@@ -697,7 +768,7 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 
 	assert(!e->decode);
 	c->stale = true;
-	st = stage(c, &b, c->env.method, &host, &dev, err);
+	st = stage(c, &b, c->env.method, 0, &host, &dev, err);
 	if (!st)
 		st = layer_rope(&c->source.shape, c->seq, c->source.layer_of[i], dev.row, dev.n_row,
 				c->trig, c->q, c->k, c->stream, err);
@@ -707,7 +778,7 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 		st = method_count_device(c->env.method, &host.prefill, &c->rows.prefill, c->work,
 					 count, err);
 	if (!st)
-		st = stage(c, &b, c->dense, &host, &dev, err);
+		st = stage(c, &b, c->dense, 0, &host, &dev, err);
 	if (!st)
 		st = run_one(c, i, c->dense, &dev, c->host.dense, c->host.lse_dense, err);
 	if (!st)

@@ -17,10 +17,11 @@ dist_check_SCRIPTS += tests/t-replay.sh
 
 # Backends that run attention.
 libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/backend_cpu.c \
-                           replay/backends_attn.h replay/decoder.h replay/pages.c replay/pages.h \
-                           replay/rows.c replay/rows.h replay/source.c replay/source.h
+                           replay/backends_attn.h replay/decoder.h replay/graphs.h \
+                           replay/pages.c replay/pages.h replay/rows.c replay/rows.h replay/source.c \
+                           replay/source.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += replay/backend_cuda.c replay/decoder.c
+libattnreplay_a_SOURCES += replay/backend_cuda.c replay/decoder.c replay/graphs.c
 endif
 
 check_PROGRAMS += tests/t-accuracy tests/t-pages
