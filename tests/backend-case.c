@@ -151,7 +151,7 @@ void *case_options(const struct backend *b, const char *name, const char *value)
 enum ar_status case_open(struct backend_case *c, const struct backend *b,
 			 const struct case_how *how, struct ar_err *err)
 {
-	void *opts = case_options(b, NULL, NULL);
+	void *opts = case_options(b, how->eager ? "enforce-eager" : NULL, "1");
 	enum ar_status st;
 
 	*c = (struct backend_case){ .backend = b };

@@ -14,6 +14,7 @@ struct case_how {
 	bool tile;		/* the file holds a third of the tokens, and they repeat; else
 				 * it holds the same repetition in full */
 	bool decoder;		/* not --attention-only */
+	bool eager;		/* cuda: no graphs */
 	int n_experts;
 	struct prof *prof;
 };

@@ -6,7 +6,7 @@
 
 #if HAVE_CUDA
 
-enum { N_OWN = 17 };
+enum { N_OWN = 27 };
 
 /* ---- against the references ---- */
 
@@ -57,11 +57,11 @@ static void test_agreement(void)
 /* ---- whole layers ---- */
 
 /* Open, or a bail-out where the whole layer is required and cuBLAS is missing. */
-static bool open_whole(struct backend_case *c, int n_experts, struct prof *prof)
+static bool open_whole(struct backend_case *c, int n_experts, bool eager, struct prof *prof)
 {
 	const char *must = getenv("ATTNREPLAY_REQUIRE_GPU");
 	const struct case_how how = { .method = "dense", .decoder = true, .n_experts = n_experts,
-				      .prof = prof };
+				      .eager = eager, .prof = prof };
 	struct ar_err err;
 	enum ar_status st = case_open(c, &backend_cuda, &how, &err);
 
@@ -80,7 +80,7 @@ static void test_layers(int n_experts)
 	struct iter_cost cost;
 	struct backend_case c;
 
-	if (!open_whole(&c, n_experts, NULL)) {
+	if (!open_whole(&c, n_experts, false, NULL)) {
 		skip(2, "no cuBLAS");
 		case_close(&c);
 		return;
@@ -122,12 +122,154 @@ static void test_trace(struct prof *prof)
 	struct iter_cost cost;
 	struct backend_case c;
 
-	if (!prof || !open_whole(&c, 0, prof)) {
+	if (!prof || !open_whole(&c, 0, false, prof)) {
 		skip(4, prof ? "no cuBLAS" : "no tracing");
 		return;
 	}
 	case_run(&c, e, 2, &cost);
 	check_trace(&cost);
+	case_close(&c);
+}
+
+/* ---- graphs ---- */
+
+enum { STEPS = 60, FIRST = 300 };
+
+static void step(struct backend_case *c, int i, uint32_t *len)
+{
+	struct batch_entry e[CASE_REQ];
+	size_t n = 1 + (size_t)i % CASE_REQ;
+	struct iter_cost cost;
+
+	for (size_t q = 0; q < n; q++) {
+		uint32_t req = (uint32_t)(q + (size_t)i) % CASE_REQ;
+
+		e[q] = (struct batch_entry){ .req = req, .start = len[req]++, .n_tok = 1,
+					     .decode = true, .emit = true };
+	}
+	case_run(c, e, n, &cost);
+}
+
+/* Prompts, then decodes of one, two and three of them in turn, one preempted on the way; or the
+ * same tokens all as prompts.  Then what the next chunk of each request finds in the cache. */
+static void run_decodes(bool eager, bool decodes, struct case_result out[CASE_REQ])
+{
+	const struct case_how how = {
+		.method = "compact-fp:alpha=0.7,sink=1,window=1,dense-first=0", .eager = eager };
+	uint32_t len[CASE_REQ];
+	struct iter_cost cost;
+	struct backend_case c;
+	struct ar_err err;
+
+	if (case_open(&c, &backend_cuda, &how, &err))
+		bail_out("%s", err.msg);
+	for (uint32_t q = 0; q < CASE_REQ; q++) {
+		len[q] = decodes ? FIRST : FIRST + STEPS * 2 / CASE_REQ;
+		case_run(&c, &(struct batch_entry){ .req = q, .n_tok = len[q] }, 1, &cost);
+	}
+	for (int i = 0; decodes && i < STEPS; i++) {
+		step(&c, i, len);
+		if (i != STEPS / 2)
+			continue;
+		c.backend->drop(c.self, 1);
+		case_run(&c, &(struct batch_entry){ .req = 1, .n_tok = len[1] }, 1, &cost);
+	}
+	for (uint32_t q = 0; q < CASE_REQ; q++) {
+		struct batch_entry e = { .req = q, .start = len[q], .n_tok = 200, .emit = true };
+
+		case_run(&c, &e, 1, &cost);
+		case_compare(&c, &e, &out[q]);
+	}
+	case_close(&c);
+}
+
+static bool same_results(const struct case_result *a, const struct case_result *b)
+{
+	bool same = true;
+
+	for (int q = 0; q < CASE_REQ; q++)
+		same = same && case_same_counts(&a[q], &b[q]) && case_distance(&a[q], &b[q]) == 0;
+	return same;
+}
+
+static void test_graph_cache(void)
+{
+	struct case_result graph[CASE_REQ], eager[CASE_REQ], prompt[CASE_REQ];
+
+	run_decodes(false, true, graph);
+	run_decodes(true, true, eager);
+	run_decodes(false, false, prompt);
+	ok(case_largest_error(&graph[0]) > 0, "the chunk after decodes sees less than dense");
+	ok(same_results(graph, eager), "decodes from graphs fill the cache as eager ones do");
+	ok(same_results(graph, prompt), "and as the same tokens of a prompt do");
+}
+
+/* A batch of two decodes, which needs no padding. */
+static void trace_decodes(struct backend_case *c, struct iter_cost *cost)
+{
+	for (uint32_t i = 0; i < 3; i++) {
+		struct batch_entry e[] = {
+			{ .start = 200 + i, .n_tok = 1, .decode = true, .emit = true },
+			{ .req = 1, .start = 20 + i, .n_tok = 1, .decode = true, .emit = true } };
+
+		case_run(c, e, 2, cost);
+	}
+}
+
+static void check_graph_trace(const struct iter_cost *graph, const struct iter_cost *eager)
+{
+	int64_t layers[CASE_RUN_LAYERS + 1] = { 0 };
+	bool nodes = true, same = true;
+
+	for (size_t i = 0; i < graph->n_kernel; i++) {
+		const struct prof_kernel *k = &graph->kernel[i];
+
+		nodes = nodes && k->graph_node && k->corr == graph->kernel[0].corr;
+		layers[k->layer == PHASE_NO_LAYER ? CASE_RUN_LAYERS : k->layer - 1]++;
+	}
+	for (int p = 0; p < PHASE_COUNT; p++)
+		same = same && graph->phase_kernels[p] == eager->phase_kernels[p];
+	ok(graph->n_kernel && nodes, "all kernels of an iteration of decodes are of one launch");
+	is_int(graph->phase_kernels[PHASE_NONE], 0, "and every one has a phase");
+	ok(same, "there are as many of each phase as without the graph");
+	ok(layers[0] && layers[0] == layers[1] && layers[CASE_RUN_LAYERS] >= 3,
+	   "as many in each layer, and the head's in none");
+	ok(graph->busy_ns > 0 && graph->busy_ns <= graph->span_ns &&
+	   graph->span_ns <= graph->event_ns + 20000, "the graph lies between the events");
+}
+
+static void test_graph_trace(struct prof *prof)
+{
+	struct iter_cost graph, eager;
+	struct backend_case c;
+
+	if (!prof || !open_whole(&c, 0, true, prof)) {
+		skip(5, prof ? "no cuBLAS" : "no tracing");
+		return;
+	}
+	trace_decodes(&c, &eager);
+	case_close(&c);
+	if (!open_whole(&c, 0, false, prof))
+		bail_out("cuBLAS is gone");
+	trace_decodes(&c, &graph);
+	check_graph_trace(&graph, &eager);
+	case_close(&c);
+}
+
+static void test_graph_events(void)
+{
+	struct iter_cost cost;
+	struct backend_case c;
+
+	if (!open_whole(&c, 16, false, NULL)) {
+		skip(2, "no cuBLAS");
+		case_close(&c);
+		return;
+	}
+	trace_decodes(&c, &cost);
+	ok(cost.event_ns > 0 && cost.cost_ns > cost.event_ns && cost.cost_ns < 2 * cost.event_ns,
+	   "an event in the graph parts the layers from the head");
+	ok(cost.span_ns == -1 && cost.n_kernel == 0, "also without tracing");
 	case_close(&c);
 }
 
@@ -191,6 +333,9 @@ int main(void)
 	test_device();
 	test_too_large();
 	test_trace(prof);
+	test_graph_cache();
+	test_graph_events();
+	test_graph_trace(prof);
 	prof_close(prof);
 	return done_testing();
 }

@@ -1,0 +1,243 @@
+/* Decode attention from captured graphs: batches of any size on one set of device addresses. */
+#include "config.h"
+#include "tests/gpu.h"
+
+#include "tests/tap.h"
+
+enum { N_TEST = 8 };
+
+#if HAVE_CUDA
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda.h"
+#include "replay/graphs.h"
+#include "replay/rows.h"
+#include "src/base/rng.h"
+
+enum { MAX_REQ = 20, MAX_LEN = 3000, N_PAGE = 480, Q_HEADS = 8, KV_HEADS = 2, DIM = 64,
+       TOUCHED = N_PAGE + 1, ROW = Q_HEADS * DIM };
+
+static struct source_seq seq = { .n_tok = MAX_LEN, .rope_applied = true, .name = "a" };
+static const struct source source = {
+	.shape = { Q_HEADS, KV_HEADS, DIM, PAGE_TOK }, .seq = &seq, .n_seq = 1, .n_turn = 1,
+};
+static const uint16_t capture_of[MAX_REQ];
+
+static struct state {
+	cudaStream_t stream;
+	struct graphs graphs;
+	struct rows_env env;
+	struct pages *pages;
+	void *dev;			/* the rows */
+	struct kv_cache kv;
+	bf16_t *q, *out;
+	void *work;
+	bf16_t host[3][MAX_REQ * ROW];	/* from the graph, padded without it, not padded */
+} s;
+
+static void must(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
+static void check(cudaError_t e, const char *what)
+{
+	if (e != cudaSuccess)
+		bail_out("%s: %s", what, cudaGetErrorString(e));
+}
+
+static bf16_t *random_values(size_t n, struct rng *r)
+{
+	bf16_t *x = malloc(n * sizeof *x), *dev;
+
+	if (!x)
+		bail_out("out of memory");
+	for (size_t i = 0; i < n; i++)
+		x[i] = bf16_from_f32(rng_normal(r));
+	dev = gpu_copy(x, n * sizeof *x);
+	free(x);
+	return dev;
+}
+
+static void open_all(struct rng *r)
+{
+	size_t page = pages_offset(&source.shape, 1, 0);
+	struct ar_err err;
+
+	s.env = (struct rows_env){ .source = &source, .capture_of = capture_of, .scratch = N_PAGE,
+		.prefill = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 },
+		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 } };
+	s.env.bytes = rows_bytes(&s.env, N_PAGE);
+	s.env.mem = malloc(s.env.bytes);
+	if (!s.env.mem)
+		bail_out("out of memory");
+	must(pages_open(&s.pages, N_PAGE, MAX_REQ, &err), &err);
+	s.env.pages = s.pages;
+	must(graphs_init(&s.graphs, MAX_REQ, &err), &err);
+	check(cudaStreamCreate(&s.stream), "cudaStreamCreate");
+	s.dev = gpu_new(s.env.bytes, 0);
+	s.kv.k = random_values(TOUCHED * page, r);
+	s.kv.v = random_values(TOUCHED * page, r);
+	s.q = random_values(MAX_REQ * ROW, r);
+	s.out = gpu_new(sizeof s.host[0], 0);
+	s.work = gpu_new(decode_work_bytes(&source.shape, &s.env.decode), 0);
+}
+
+static void close_all(void)
+{
+	graphs_release(&s.graphs);
+	check(cudaStreamDestroy(s.stream), "cudaStreamDestroy");
+	gpu_free_all();
+	pages_close(s.pages);
+	free(s.env.mem);
+}
+
+static enum ar_status enqueue(void *ctx, struct ar_err *err)
+{
+	const struct rows *r = ctx;
+
+	return decode_enqueue(&r->decode, s.q, &s.kv, s.out, s.work, s.stream, err);
+}
+
+static enum ar_status fail(void *ctx, struct ar_err *err)
+{
+	(void)ctx;
+	return ar_fail(err, AR_USAGE, "no");
+}
+
+/* The rows as they were built last, on the device. */
+static struct rows stage(const struct rows *host, size_t used)
+{
+	check(cudaMemcpy(s.dev, s.env.mem, used, cudaMemcpyHostToDevice), "copy of the rows");
+	check(cudaMemset(s.out, 0xff, sizeof s.host[0]), "cudaMemset");
+	return rows_at(host, s.env.mem, s.dev);
+}
+
+static void finish(bf16_t *to)
+{
+	check(cudaStreamSynchronize(s.stream), "cudaStreamSynchronize");
+	gpu_read(to, s.out, sizeof s.host[0]);
+}
+
+/* b from a graph, captured on the first use of its size, and twice without. */
+static void run(const struct batch *b)
+{
+	int n = rows_padded((int)b->n, MAX_REQ);
+	struct rows host, dev;
+	struct ar_err err;
+	size_t used;
+
+	must(rows_build_decodes(&host, &s.env, b, n, &used, &err), &err);
+	dev = stage(&host, used);
+	must(enqueue(&dev, &err), &err);
+	finish(s.host[1]);
+	if (!s.graphs.exec[n])
+		must(graphs_capture(&s.graphs, n, enqueue, &dev, s.stream, &err), &err);
+	dev = stage(&host, used);
+	must(graphs_launch(&s.graphs, n, s.stream, &err), &err);
+	finish(s.host[0]);
+	must(rows_build(&host, &s.env, b, NULL, &used, &err), &err);
+	dev = stage(&host, used);
+	must(enqueue(&dev, &err), &err);
+	finish(s.host[2]);
+}
+
+static size_t random_batch(struct batch_entry *e, struct rng *r)
+{
+	size_t n = 1 + (size_t)rng_below(r, MAX_REQ);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct ar_err err;
+
+		e[i] = (struct batch_entry){ .req = i, .n_tok = 1, .decode = true, .emit = true,
+			.start = (uint32_t)rng_below(r, rng_below(r, 4) ? 1000 : MAX_LEN) };
+		must(pages_grow(s.pages, i, e[i].start + 1, &err), &err);
+	}
+	return n;
+}
+
+static float furthest(size_t n)
+{
+	float most = 0;
+
+	for (size_t i = 0; i < n * ROW; i++) {
+		float d = fabsf(bf16_to_f32(s.host[0][i]) - bf16_to_f32(s.host[2][i]));
+
+		most = d <= most ? most : d;	/* also if it is no number */
+	}
+	return most;
+}
+
+static void test_batches(struct rng *r)
+{
+	bool same = true, padded = true;
+	float most = 0;
+	int sizes = 0;
+
+	for (int i = 0; i < 60; i++) {
+		struct batch_entry e[MAX_REQ];
+		const struct batch b = { .entry = e, .n = random_batch(e, r) };
+		size_t n = (size_t)rows_padded((int)b.n, MAX_REQ);
+
+		run(&b);
+		most = fmaxf(most, furthest(b.n));
+		same = same && !memcmp(s.host[0], s.host[1], sizeof s.host[0]);
+		for (size_t k = b.n * ROW; k < MAX_REQ * ROW; k++)
+			padded = padded && (s.host[0][k] == 0xffff) == (k >= n * ROW);
+		for (uint32_t q = 0; q < MAX_REQ; q++)
+			if (rng_below(r, 3) == 0)
+				pages_drop(s.pages, q);
+	}
+	ok(same, "a graph gives bit for bit what its kernels give on the same batch");
+	ok(most < 0.02F, "and what the batch gives without padding: %g apart", (double)most);
+	ok(padded, "rows that pad are run, rows past them are not touched");
+	for (int i = 1; i <= MAX_REQ; i++)
+		sizes += s.graphs.exec[i] != NULL;
+	ok(sizes >= 4 && sizes <= 6, "batches of 1 to 20 make at most six graphs: %d", sizes);
+}
+
+static void test_capture(void)
+{
+	struct batch_entry e = { .n_tok = 1, .decode = true, .emit = true };
+	const struct batch b = { .entry = &e, .n = 1 };
+	struct graphs g;
+	struct ar_err err;
+
+	must(graphs_init(&g, 3, &err), &err);
+	is_int(graphs_capture(&g, 3, fail, NULL, s.stream, &err), AR_USAGE,
+	       "a failure while capturing is passed on");
+	is_str(err.msg, "no", "with its message");
+	ok(!g.exec[3], "there is no graph then");
+	graphs_release(&g);
+	must(pages_grow(s.pages, 0, 1, &err), &err);
+	run(&b);
+	ok(furthest(1) < 0.02F, "and the stream works on");
+}
+
+int main(void)
+{
+	struct rng r = { 11 };
+
+	plan(N_TEST);
+	if (!gpu_usable()) {
+		skip(N_TEST, "no usable GPU");
+		return done_testing();
+	}
+	open_all(&r);
+	test_capture();
+	test_batches(&r);
+	close_all();
+	return done_testing();
+}
+#else
+int main(void)
+{
+	plan(N_TEST);
+	gpu_usable();
+	skip(N_TEST, "no usable GPU");
+	return done_testing();
+}
+#endif
