@@ -51,7 +51,8 @@ extern const struct executor *const executors[];	/* ends with NULL */
 const struct executor *executor_find(const char *name);
 
 /* Decode attention: every request has one row (n_row == n_req, row0[r] == r), position
- * ctx[r]; dense over all of its blocks.  b->tile is not used. */
+ * ctx[r]; dense over all of its blocks.  b->tile is not used.  What is launched on a device
+ * depends on n_req and addresses only, not on what the arrays hold. */
 enum ar_status decode_ref(const struct attn_batch *b, const bf16_t *q, const struct kv_cache *kv,
 			  bf16_t *out, struct ar_err *err);
 size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l);

@@ -39,7 +39,8 @@ enum ar_status decoder_open(struct decoder **out, const struct decoder_env *env,
 void decoder_close(struct decoder *d);	/* NULL is fine */
 
 /* Enqueue, in this order: begin once (outside the timed region); for each executed layer i
- * before, attention, after with its output [n_row][q_heads][head_dim]; head. */
+ * before, attention, after with its output [n_row][q_heads][head_dim]; head.  What follows
+ * begin may be captured as a graph of n_row rows, and begin precedes each launch of it. */
 enum ar_status decoder_begin(struct decoder *d, int n_row, struct ar_err *err);
 enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err);
 enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *attn,
