@@ -462,12 +462,13 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 			      err);
 }
 
-/* flags: of the event between the layers and the head. */
+/* The event that begins the iteration, all layers, an event, the head.  flags: of both events. */
 static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned flags,
 			      struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
+	CU(cudaEventRecordWithFlags(c->begin, c->stream, flags));
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		int layer = c->env.run_layer[i];
 
@@ -537,7 +538,7 @@ struct pass {
 	const struct rows *rows;
 };
 
-/* Inside of a graph an event is a node of it. */
+/* Inside of a graph the events are nodes of it, so that the time to launch it is not in between. */
 static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
 {
 	const struct pass *p = ctx;
@@ -675,7 +676,6 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 		st = prime(c, err);
 	if (st)
 		return st;
-	CU(cudaEventRecord(c->begin, c->stream));
 	st = pad ? graphs_launch(&c->graphs, pad, c->stream, err) :
 		   enqueue(c, &dev, cudaEventRecordDefault, err);
 	if (st)

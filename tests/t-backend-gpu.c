@@ -39,7 +39,7 @@ static void run_both(const char *method, struct case_result *cpu, struct case_re
 static void test_agreement(void)
 {
 	static const char *const method[] = {
-		"compact-fp:alpha=0.7,sink=1,window=1,dense-first=0",
+		"flashprefill:alpha=1,sink=0,window=1,dense-first=0",
 		"flashprefill:alpha=0.7,sink=1,window=1,dense-first=0",
 	};
 
@@ -155,7 +155,7 @@ static void step(struct backend_case *c, int i, uint32_t *len)
 static void run_decodes(bool eager, bool decodes, struct case_result out[CASE_REQ])
 {
 	const struct case_how how = {
-		.method = "compact-fp:alpha=0.7,sink=1,window=1,dense-first=0", .eager = eager };
+		.method = "flashprefill:alpha=1,sink=0,window=1,dense-first=0", .eager = eager };
 	uint32_t len[CASE_REQ];
 	struct iter_cost cost;
 	struct backend_case c;
