@@ -9,7 +9,7 @@ libattnreplay_a_SOURCES += \
 check_PROGRAMS += tests/t-attend
 tests_t_attend_SOURCES = tests/t-attend.c tests/attend-case.c tests/attend-case.h
 tests_t_attend_LDADD   = $(TEST_LIBS)
-tests_t_attend_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc -Wl,--wrap=pthread_create
+tests_t_attend_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 libattnreplay_a_SOURCES += kernels/cuda.h kernels/device.cuh kernels/sm90.cuh kernels/softmax.cuh
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/attend_device.c kernels/attend_sm80.cu kernels/attend_sm90.cu \
@@ -45,16 +45,14 @@ libattnreplay_a_SOURCES += kernels/method_device.c kernels/selectors/flashprefil
 endif
 
 SELECT_CASE = tests/select-case.c tests/select-case.h
-FAULT_LINK = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
-             -Wl,--wrap=strdup,--wrap=strndup
 
 check_PROGRAMS += tests/t-select
-tests_t_select_SOURCES = tests/t-select.c tests/alloc-fault.h $(SELECT_CASE)
+tests_t_select_SOURCES = tests/t-select.c $(SELECT_CASE)
 tests_t_select_LDADD   = $(TEST_LIBS)
 tests_t_select_LDFLAGS = $(FAULT_LINK)
 
 check_PROGRAMS += tests/t-method
-tests_t_method_SOURCES = tests/t-method.c tests/alloc-fault.h $(SELECT_CASE)
+tests_t_method_SOURCES = tests/t-method.c $(SELECT_CASE)
 tests_t_method_LDADD   = $(TEST_LIBS)
 tests_t_method_LDFLAGS = $(FAULT_LINK)
 

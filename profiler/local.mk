@@ -26,15 +26,14 @@ tests_make_db_LDADD   = $(TEST_LIBS)
 check_PROGRAMS += tests/t-store
 tests_t_store_SOURCES = tests/t-store.c tests/sample_db.c tests/sample_db.h
 tests_t_store_LDADD   = $(TEST_LIBS)
-tests_t_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+tests_t_store_LDFLAGS = $(FAULT_LINK)
 
 dist_check_SCRIPTS += tests/t-report.sh tests/t-sql.sh
 
 check_PROGRAMS += tests/t-prof
 tests_t_prof_SOURCES = tests/t-prof.c tests/fake_cupti.h
 tests_t_prof_LDADD   = $(TEST_LIBS)
-tests_t_prof_LDFLAGS = $(AM_LDFLAGS) \
-  -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
+tests_t_prof_LDFLAGS = $(FAULT_LINK)
 EXTRA_DIST += tests/fake_cupti.c
 if HAVE_CUPTI
 EXTRA_tests_t_prof_DEPENDENCIES = tests/fake_cupti.so

@@ -11,7 +11,7 @@ tests_t_vllm_LDADD   = $(TEST_LIBS)
 check_PROGRAMS += tests/t-engine
 tests_t_engine_SOURCES = tests/t-engine.c
 tests_t_engine_LDADD   = $(TEST_LIBS)
-tests_t_engine_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+tests_t_engine_LDFLAGS = $(FAULT_LINK)
 
 dist_check_SCRIPTS += tests/t-replay.sh
 
@@ -31,11 +31,9 @@ tests_t_pages_SOURCES = tests/t-pages.c
 tests_t_pages_LDADD = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-backend-cpu tests/t-backend-gpu
-tests_t_backend_cpu_SOURCES = tests/t-backend-cpu.c tests/alloc-fault.h tests/backend-case.c \
-                              tests/backend-case.h
+tests_t_backend_cpu_SOURCES = tests/t-backend-cpu.c tests/backend-case.c tests/backend-case.h
 tests_t_backend_cpu_LDADD = $(TEST_LIBS)
-tests_t_backend_cpu_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
-                              -Wl,--wrap=strdup,--wrap=strndup
+tests_t_backend_cpu_LDFLAGS = $(FAULT_LINK)
 tests_t_backend_gpu_SOURCES = tests/t-backend-gpu.c tests/backend-case.c tests/backend-case.h \
                               tests/need-gpu.h
 tests_t_backend_gpu_LDADD = $(TEST_LIBS)

@@ -11,8 +11,11 @@ AM_TESTS_ENVIRONMENT = \
   export ATTNREPLAY ATTNREPLAY_DATA srcdir;
 
 check_LIBRARIES += tests/libtap.a
-tests_libtap_a_SOURCES = tests/tap.c tests/tap.h
+tests_libtap_a_SOURCES = tests/alloc_fault.c tests/alloc_fault.h tests/tap.c tests/tap.h
 TEST_LIBS = tests/libtap.a $(AR_LIBS)
+# For programs that let allocations fail.
+FAULT_LINK = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
+             -Wl,--wrap=strdup,--wrap=strndup
 EXTRA_DIST += tests/tap.sh
 
 check_PROGRAMS += tests/t-base

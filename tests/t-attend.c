@@ -9,27 +9,14 @@
 #include <string.h>
 
 #include "kernels/attend.h"
+#include "tests/alloc_fault.h"
 #include "tests/attend-case.h"
 #include "tests/tap.h"
-
-void *__real_malloc(size_t n);
-void *__wrap_malloc(size_t n);
 
 int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
 
-static long countdown = -1;
-static int fired;
 static int alone;		/* no threads to be had */
-
-void *__wrap_malloc(size_t n)
-{
-	if (countdown >= 0 && countdown-- == 0) {
-		fired = 1;
-		return NULL;
-	}
-	return __real_malloc(n);
-}
 
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg)
 {
@@ -485,10 +472,9 @@ static void test_memory(void)
 		struct ar_err err = { 0 };
 		enum ar_status st;
 
-		fired = 0, countdown = k;
+		fault_arm(k);
 		st = attend_ref(&c.b, attend_plan_rows, 0, &all, c.q, &c.kv, x.out, x.lse, &err);
-		countdown = -1;
-		if (!fired)
+		if (!fault_disarm())
 			break;
 		ok(st == AR_NOMEM && err.msg[0], "allocation %ld fails cleanly", k);
 	}

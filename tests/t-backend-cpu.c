@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "tests/alloc-fault.h"
+#include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
 /* Layer sampling: two of four layers were run. */
@@ -81,11 +81,9 @@ static void test_faults(void)
 	for (k = 0;; k++) {
 		enum ar_status st;
 
-		fault_fired = false;
-		fault_in = k;
+		fault_arm(k);
 		st = life(&c.env);
-		fault_in = -1;
-		if (!fault_fired) {
+		if (!fault_disarm()) {
 			clean &= st == AR_OK;
 			break;
 		}

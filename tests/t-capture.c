@@ -12,7 +12,7 @@
 
 #include "src/base/log.h"
 #include "src/base/rng.h"
-#include "tests/fault.h"
+#include "tests/alloc_fault.h"
 #include "tests/tap.h"
 #include "traces/capture.h"
 #include "traces/safetensors.h"
@@ -510,11 +510,9 @@ static void test_faults(void)
 		for (;; k++) {
 			enum ar_status st;
 
-			fault_fired = false;
-			fault_countdown = k;
+			fault_arm(k);
 			st = cases[i].run(&err);
-			fault_countdown = -1;
-			if (!fault_fired) {
+			if (!fault_disarm()) {
 				bad += st != AR_OK;
 				break;
 			}

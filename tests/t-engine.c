@@ -12,45 +12,10 @@
 #include "src/base/log.h"
 #include "src/base/rng.h"
 #include "src/base/stats.h"
+#include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
 #define MS 1000000
-
-/* ---- every allocation can fail ---- */
-
-static long countdown = -1;
-static bool fired;
-
-static bool fault(void)
-{
-	if (countdown < 0 || countdown-- > 0)
-		return false;
-	fired = true;
-	countdown = -1;
-	return true;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-void *__wrap_malloc(size_t n)
-{
-	return fault() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fault() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fault() ? NULL : __real_realloc(p, n);
-}
 
 /* ---- fakes ---- */
 
@@ -601,16 +566,16 @@ static void test_faults(void)
 	struct prepared p;
 	enum ar_status st;
 	int64_t blocks = -1;
+	bool fired;
 	int bad = 0;
 	long k = 0;
 
 	do {
 		struct replay cfg = config(&f, &s);
 
-		fired = false;
-		countdown = k++;
+		fault_arm(k++);
 		st = replay_run(&cfg, &res, &err);
-		countdown = -1;
+		fired = fault_disarm();
 		bad += fired && (st != AR_NOMEM || !strstr(err.msg, "out of memory"));
 		replay_result_release(&res);
 	} while (fired);
@@ -619,20 +584,19 @@ static void test_faults(void)
 	k = 0;
 	in.layers = "0,8";
 	do {
-		fired = false;
-		countdown = k++;
+		fault_arm(k++);
 		st = prepare_run(&p, &in, &err);
-		countdown = -1;
+		fired = fault_disarm();
 		bad += fired && (st != AR_NOMEM || p.capture_of || p.captured_layer || p.run_layer);
 		prepared_release(&p);
 	} while (fired);
 	ok(!bad && !st && k > 3, "prepare: each of %ld allocations can fail", k - 1);
 
-	countdown = 0;
+	fault_arm(0);
 	st = sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 },
 				&blocks, &err);
-	countdown = -1;
-	ok(st == AR_NOMEM && blocks == -1, "sizing the pool: its allocation can fail");
+	ok(fault_disarm() && st == AR_NOMEM && blocks == -1,
+	   "sizing the pool: its allocation can fail");
 	sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 },
 			   &blocks, NULL);
 	is_int(blocks, 3 + 2 + 1, "an ample pool holds the largest requests that run together");
@@ -647,9 +611,9 @@ static void test_cost(void)
 	struct ar_err err = { 0 };
 	void *self;
 
-	countdown = 0;
+	fault_arm(0);
 	is_int(b->open(&self, &f, NULL, &err), AR_NOMEM, "cost: its allocation can fail");
-	countdown = -1;
+	fault_disarm();
 	is_int(b->open(&self, &f, NULL, &err) + b->start(self, 5, &err) +
 	       b->run(self, &batch, &cost, &err), AR_OK, "cost: runs");
 	is_int(cost.cost_ns, 6 * MS + 103 * 20000, "cost: fixed and per token");

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/method.h"
-#include "tests/alloc-fault.h"
+#include "tests/alloc_fault.h"
 #include "tests/select-case.h"
 #include "tests/tap.h"
 
@@ -339,11 +339,9 @@ static void test_failures(void)
 	for (long k = 0;; k++) {
 		enum ar_status st;
 
-		fault_fired = false;
-		fault_in = k;
+		fault_arm(k);
 		st = method_ref(m, &c.b, c.q, &c.kv, c.state, out, NULL, NULL, &err);
-		fault_in = -1;
-		if (!fault_fired) {
+		if (!fault_disarm()) {
 			is_int(st, AR_IO, "an executor's failure is passed on");
 			break;
 		}
@@ -362,11 +360,9 @@ static void test_no_memory(void)
 		struct method *m = (struct method *)1;
 		enum ar_status st;
 
-		fault_fired = false;
-		fault_in = k;
+		fault_arm(k);
 		st = method_parse(&m, "compact-fp:alpha=0.1", &err);
-		fault_in = -1;
-		if (!fault_fired) {
+		if (!fault_disarm()) {
 			method_free(m);
 			break;
 		}
@@ -377,11 +373,9 @@ static void test_no_memory(void)
 		size_t n = 0;
 		enum ar_status st;
 
-		fault_fired = false;
-		fault_in = k;
+		fault_arm(k);
 		st = method_split("dense,flashprefill", &v, &n, &err);
-		fault_in = -1;
-		if (!fault_fired) {
+		if (!fault_disarm()) {
 			free_all(v, n);
 			break;
 		}

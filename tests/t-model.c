@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "src/base/log.h"
-#include "tests/fault.h"
+#include "tests/alloc_fault.h"
 #include "tests/tap.h"
 #include "traces/data.h"
 #include "traces/model.h"
@@ -180,11 +180,9 @@ static void test_faults(void)
 	for (;; k++) {
 		enum ar_status st;
 
-		fault_fired = false;
-		fault_countdown = k;
+		fault_arm(k);
 		st = model_load(&m, "llama-3.1-8b", &err);
-		fault_countdown = -1;
-		if (!fault_fired)
+		if (!fault_disarm())
 			break;
 		bad += st != AR_NOMEM || m.json;
 	}

@@ -11,47 +11,9 @@
 #include <unistd.h>
 
 #include "profiler/prof.h"
+#include "tests/alloc_fault.h"
 #include "tests/fake_cupti.h"
 #include "tests/tap.h"
-
-static long countdown = -1;
-static bool fired;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-
-static bool fault(void)
-{
-	if (countdown < 0 || countdown-- != 0)
-		return false;
-	return fired = true;
-}
-
-void *__wrap_malloc(size_t n)
-{
-	return fault() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fault() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fault() ? NULL : __real_realloc(p, n);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t n)
-{
-	return fault() ? NULL : __real_aligned_alloc(align, n);
-}
 
 static void not_opened(const char *words, const char *what)
 {
@@ -361,11 +323,9 @@ static void test_faults(void)
 	for (;; k++) {
 		enum ar_status st;
 
-		fired = false;
-		countdown = k;
+		fault_arm(k);
 		st = trace_once(&err);
-		countdown = -1;
-		if (!fired)
+		if (!fault_disarm())
 			break;
 		clean = clean && st == AR_NOMEM;
 	}

@@ -7,7 +7,7 @@
 
 #include "kernels/method.h"
 #include "kernels/selectors/flashprefill.h"
-#include "tests/alloc-fault.h"
+#include "tests/alloc_fault.h"
 #include "tests/select-case.h"
 #include "tests/tap.h"
 
@@ -547,11 +547,9 @@ static void test_no_memory(void)
 	for (long k = 0;; k++) {
 		enum ar_status st;
 
-		fault_fired = false;
-		fault_in = k;
+		fault_arm(k);
 		st = fp->ref(&c.b, &plain, c.q, &c.kv, c.state, c.mask, &err);
-		fault_in = -1;
-		if (!fault_fired)
+		if (!fault_disarm())
 			break;
 		ok(st == AR_NOMEM, "allocation %ld fails cleanly", k);
 	}

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include "profiler/store.h"
 #include "src/base/rng.h"
 #include "src/base/stats.h"
+#include "tests/alloc_fault.h"
 #include "tests/sample_db.h"
 #include "tests/tap.h"
 
@@ -27,41 +27,6 @@ static const struct sample_run sparse = { .method = "compact-fp", .percent = 50,
 					  .options = OPTIONS, .full = true };
 
 static char dir[] = "/tmp/t-store-XXXXXX";
-
-/* ---- allocation faults: the countdown-th allocation of our code fails ---- */
-
-static atomic_long countdown = -1;
-static atomic_bool fired;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool fault(void)
-{
-	if (countdown < 0 || atomic_fetch_sub(&countdown, 1) != 0)
-		return false;
-	fired = true;
-	return true;
-}
-
-void *__wrap_malloc(size_t n)
-{
-	return fault() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fault() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fault() ? NULL : __real_realloc(p, n);
-}
 
 /* ---- helpers ---- */
 
@@ -658,11 +623,9 @@ static void test_faults(void)
 	for (;; k++) {
 		enum ar_status st;
 
-		fired = false;
-		countdown = k;
+		fault_arm(k);
 		st = write_all(path, &err);
-		countdown = -1;
-		if (!fired)
+		if (!fault_disarm())
 			break;
 		if (st != AR_NOMEM) {
 			diag("allocation %ld: status %d", k, st);
@@ -707,11 +670,9 @@ static void test_export_faults(void)
 		for (;; k++) {
 			enum ar_status st;
 
-			fired = false;
-			countdown = k;
+			fault_arm(k);
 			st = export_once(db, exporters[i], &err);
-			countdown = -1;
-			if (!fired)
+			if (!fault_disarm())
 				break;
 			clean = clean && st == AR_NOMEM;
 		}

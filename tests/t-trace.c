@@ -11,64 +11,17 @@
 #include <zstd.h>
 
 #include "src/base/rng.h"
+#include "tests/alloc_fault.h"
 #include "tests/trace_text.h"
 #include "traces/import.h"
 #include "traces/summary.h"
 
-/* ---- allocations that fail: the k-th from now on, when countdown is k ---- */
-
-static long countdown = -1;
-static int fired;
-
-static int fail_now(void)
-{
-	if (countdown < 0 || countdown-- > 0)
-		return 0;
-	fired = 1;
-	return 1;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-char *__real_strdup(const char *s);
-char *__real_strndup(const char *s, size_t n);
 ZSTD_DStream *__real_ZSTD_createDStream(void);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-char *__wrap_strdup(const char *s);
-char *__wrap_strndup(const char *s, size_t n);
 ZSTD_DStream *__wrap_ZSTD_createDStream(void);
-
-void *__wrap_malloc(size_t n)
-{
-	return fail_now() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fail_now() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fail_now() ? NULL : __real_realloc(p, n);
-}
-
-char *__wrap_strdup(const char *s)
-{
-	return fail_now() ? NULL : __real_strdup(s);
-}
-
-char *__wrap_strndup(const char *s, size_t n)
-{
-	return fail_now() ? NULL : __real_strndup(s, n);
-}
 
 ZSTD_DStream *__wrap_ZSTD_createDStream(void)
 {
-	return fail_now() ? NULL : __real_ZSTD_createDStream();
+	return fault_now() ? NULL : __real_ZSTD_createDStream();
 }
 
 /* ---- formats ---- */
@@ -646,13 +599,13 @@ static void survive(const void *data, size_t size, const char *what)
 	put(data, size);
 	for (long k = 0;; k++, n++) {
 		enum ar_status st;
+		bool fired;
 
-		fired = 0;
-		countdown = k;
+		fault_arm(k);
 		st = trace_read(&t, path, &whole, &err);
 		if (!st)
 			st = trace_summarize(&s, t, &err);
-		countdown = -1;
+		fired = fault_disarm();
 		trace_free(t);
 		if (!fired)
 			break;
@@ -675,14 +628,9 @@ static void test_survival(void)
 	survive(zst, n, "zstd");
 }
 
-static void *json_alloc(size_t n)
-{
-	return fail_now() ? NULL : __real_malloc(n);
-}
-
 static void survive_json(const char *text, const char *what)
 {
-	cJSON_Hooks hooks = { json_alloc, free };
+	cJSON_Hooks hooks = { malloc, free };
 	long n = 0, bad = 0;
 	struct trace_args a = {
 		.requests = 1, .max_prompt = 1, .max_output = 1, .time_scale = 0.5
@@ -695,13 +643,13 @@ static void survive_json(const char *text, const char *what)
 	cJSON_InitHooks(&hooks);
 	for (long k = 0;; k++, n++) {
 		enum ar_status st;
+		bool fired;
 
-		fired = 0;
-		countdown = k;
+		fault_arm(k);
 		st = trace_read(&t, path, &a, &err);
 		if (!st)
 			st = trace_write(t, f, &err);
-		countdown = -1;
+		fired = fault_disarm();
 		trace_free(t);
 		if (!fired)
 			break;

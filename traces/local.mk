@@ -11,8 +11,7 @@ nobase_dist_pkgdata_DATA += traces/samples/README.md traces/samples/azure-2023-c
 check_PROGRAMS += tests/t-trace
 tests_t_trace_SOURCES = tests/t-trace.c tests/trace_text.h
 tests_t_trace_LDADD   = $(TEST_LIBS)
-tests_t_trace_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
-  -Wl,--wrap=strdup,--wrap=strndup,--wrap=ZSTD_createDStream
+tests_t_trace_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=ZSTD_createDStream
 EXTRA_DIST += tests/data/README.md tests/data/LICENSE-Apache-2.0.txt \
   tests/data/mooncake-14.jsonl tests/data/vidur-code-200.csv
 
@@ -35,15 +34,13 @@ nobase_dist_pkgdata_DATA += \
   models/llama-3.1-8b.json models/niah-llama-14m.json models/qwen3-30b-a3b.json \
   traces/samples/niah-2k.arc
 
-FAULT_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
-
 check_PROGRAMS += tests/t-capture tests/t-model tests/t-safetensors tests/t-arc
-tests_t_capture_SOURCES = tests/t-capture.c tests/fault.h
+tests_t_capture_SOURCES = tests/t-capture.c
 tests_t_capture_LDADD   = $(TEST_LIBS)
-tests_t_capture_LDFLAGS = $(AM_LDFLAGS) $(FAULT_WRAP)
-tests_t_model_SOURCES = tests/t-model.c tests/fault.h
+tests_t_capture_LDFLAGS = $(FAULT_LINK)
+tests_t_model_SOURCES = tests/t-model.c
 tests_t_model_LDADD   = $(TEST_LIBS)
-tests_t_model_LDFLAGS = $(AM_LDFLAGS) $(FAULT_WRAP)
+tests_t_model_LDFLAGS = $(FAULT_LINK)
 tests_t_safetensors_SOURCES = tests/t-safetensors.c
 tests_t_safetensors_LDADD   = $(TEST_LIBS)
 tests_t_arc_SOURCES = tests/t-arc.c

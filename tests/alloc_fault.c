@@ -1,30 +1,42 @@
-/* Make the k-th allocation of the linked objects fail: for programs linked with
- * -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup.  Include it in
- * one file of a program. */
-#ifndef AR_ALLOC_FAULT_H
-#define AR_ALLOC_FAULT_H
+#include "tests/alloc_fault.h"
 
-#include <stdbool.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
-static long fault_in = -1;	/* allocations that still succeed; negative: all of them */
-static bool fault_fired;
+static atomic_long left = -1;	/* calls that still succeed; negative: all of them */
+static atomic_bool fired;
 
-static bool fault_now(void)
+void fault_arm(long k)
 {
-	if (fault_in < 0 || fault_in--)
-		return false;
-	return fault_fired = true;
+	fired = false;
+	left = k;
 }
 
+bool fault_disarm(void)
+{
+	left = -1;
+	return fired;
+}
+
+bool fault_now(void)
+{
+	if (left < 0 || atomic_fetch_sub(&left, 1) != 0)
+		return false;
+	fired = true;
+	return true;
+}
+
+/* The linker sends every call of f to __wrap_f and names the true one __real_f. */
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
 char *__real_strdup(const char *s);
 char *__real_strndup(const char *s, size_t n);
 void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
 char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
 
@@ -43,6 +55,11 @@ void *__wrap_realloc(void *p, size_t n)
 	return fault_now() ? NULL : __real_realloc(p, n);
 }
 
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+	return fault_now() ? NULL : __real_aligned_alloc(align, n);
+}
+
 char *__wrap_strdup(const char *s)
 {
 	return fault_now() ? NULL : __real_strdup(s);
@@ -52,5 +69,3 @@ char *__wrap_strndup(const char *s, size_t n)
 {
 	return fault_now() ? NULL : __real_strndup(s, n);
 }
-
-#endif
