@@ -7,7 +7,7 @@ libattnreplay_a_SOURCES += \
   kernels/executors/blocksparse.c kernels/executors/executors.c kernels/executors/paged.c
 
 check_PROGRAMS += tests/t-attend
-tests_t_attend_SOURCES = tests/t-attend.c tests/attend-case.c tests/attend-case.h
+tests_t_attend_SOURCES = tests/t-attend.c
 tests_t_attend_LDADD   = $(TEST_LIBS)
 tests_t_attend_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 libattnreplay_a_SOURCES += kernels/cuda.h kernels/device.cuh kernels/sm90.cuh kernels/softmax.cuh
@@ -17,12 +17,12 @@ libattnreplay_a_SOURCES += kernels/attend_device.c kernels/attend_sm80.cu kernel
 endif
 
 check_PROGRAMS += tests/t-attend-gpu
-tests_t_attend_gpu_SOURCES = tests/t-attend-gpu.c tests/attend-case.c tests/gpu.c tests/gpu.h
+tests_t_attend_gpu_SOURCES = tests/t-attend-gpu.c
 tests_t_attend_gpu_LDADD   = $(TEST_LIBS)
 
 # Not a test: make tests/perf-attend && tests/perf-attend
 EXTRA_PROGRAMS += tests/perf-attend
-tests_perf_attend_SOURCES = tests/perf-attend.c tests/attend-case.c tests/gpu.c tests/gpu.h
+tests_perf_attend_SOURCES = tests/perf-attend.c
 tests_perf_attend_LDADD   = $(TEST_LIBS)
 # The row kernels of a decoder layer, and its matrix products.
 libattnreplay_a_SOURCES += kernels/gemm.h kernels/layer.c kernels/layer.h
@@ -33,7 +33,7 @@ endif
 check_PROGRAMS += tests/t-layer tests/t-layer-gpu
 tests_t_layer_SOURCES = tests/t-layer.c
 tests_t_layer_LDADD = $(TEST_LIBS)
-tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c tests/need-gpu.h
+tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c
 tests_t_layer_gpu_LDADD = $(TEST_LIBS)
 libattnreplay_a_SOURCES += \
   kernels/method.c kernels/method_parse.c kernels/selectors/flashprefill.c \
@@ -44,32 +44,28 @@ libattnreplay_a_SOURCES += kernels/method_device.c kernels/selectors/flashprefil
                            kernels/union_sm80.cu
 endif
 
-SELECT_CASE = tests/select-case.c tests/select-case.h
-
 check_PROGRAMS += tests/t-select
-tests_t_select_SOURCES = tests/t-select.c $(SELECT_CASE)
+tests_t_select_SOURCES = tests/t-select.c
 tests_t_select_LDADD   = $(TEST_LIBS)
 tests_t_select_LDFLAGS = $(FAULT_LINK)
 
 check_PROGRAMS += tests/t-method
-tests_t_method_SOURCES = tests/t-method.c $(SELECT_CASE)
+tests_t_method_SOURCES = tests/t-method.c
 tests_t_method_LDADD   = $(TEST_LIBS)
 tests_t_method_LDFLAGS = $(FAULT_LINK)
 
 dist_check_SCRIPTS += tests/t-methods.sh
 
-SELECT_GPU = $(SELECT_CASE) tests/select-device.c tests/select-device.h
-
 check_PROGRAMS += tests/t-select-gpu
-tests_t_select_gpu_SOURCES = tests/t-select-gpu.c $(SELECT_GPU)
+tests_t_select_gpu_SOURCES = tests/t-select-gpu.c
 tests_t_select_gpu_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-method-gpu
-tests_t_method_gpu_SOURCES = tests/t-method-gpu.c $(SELECT_GPU)
+tests_t_method_gpu_SOURCES = tests/t-method-gpu.c
 tests_t_method_gpu_LDADD   = $(TEST_LIBS)
 
 # Timings, built and run by hand.
 EXTRA_PROGRAMS += tests/perf-select
-tests_perf_select_SOURCES = tests/perf-select.c tests/select-device.c tests/select-device.h
+tests_perf_select_SOURCES = tests/perf-select.c
 tests_perf_select_LDADD   = $(TEST_LIBS)
 CLEANFILES += tests/perf-select$(EXEEXT)

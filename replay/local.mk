@@ -34,8 +34,7 @@ check_PROGRAMS += tests/t-backend-cpu tests/t-backend-gpu
 tests_t_backend_cpu_SOURCES = tests/t-backend-cpu.c tests/backend-case.c tests/backend-case.h
 tests_t_backend_cpu_LDADD = $(TEST_LIBS)
 tests_t_backend_cpu_LDFLAGS = $(FAULT_LINK)
-tests_t_backend_gpu_SOURCES = tests/t-backend-gpu.c tests/backend-case.c tests/backend-case.h \
-                              tests/need-gpu.h
+tests_t_backend_gpu_SOURCES = tests/t-backend-gpu.c tests/backend-case.c tests/backend-case.h
 tests_t_backend_gpu_LDADD = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-graphs-gpu

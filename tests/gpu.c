@@ -5,15 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/executor.h"
 #include "tests/tap.h"
 
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
 
-enum { MAX_TAKEN = 64 };
-
-static void *taken[MAX_TAKEN];
-static int n_taken;
+static void **taken;
+static size_t n_taken;
 
 static void check(cudaError_t e, const char *what)
 {
@@ -34,8 +33,9 @@ void *gpu_new(size_t bytes, int fill)
 {
 	void *p = NULL;
 
-	if (n_taken == MAX_TAKEN)
-		bail_out("more than %d device buffers", MAX_TAKEN);
+	taken = realloc(taken, (n_taken + 1) * sizeof *taken);
+	if (!taken)
+		bail_out("out of memory");
 	check(cudaMalloc(&p, bytes + 1), "cudaMalloc");
 	check(cudaMemset(p, fill, bytes + 1), "cudaMemset");
 	taken[n_taken++] = p;
@@ -46,8 +46,13 @@ void *gpu_copy(const void *host, size_t bytes)
 {
 	void *p = gpu_new(bytes, 0xff);
 
-	check(cudaMemcpy(p, host, bytes, cudaMemcpyHostToDevice), "copy to the device");
+	gpu_write(p, host, bytes);
 	return p;
+}
+
+void gpu_write(void *device, const void *host, size_t bytes)
+{
+	check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copy to the device");
 }
 
 void gpu_read(void *host, const void *device, size_t bytes)
@@ -61,37 +66,28 @@ void gpu_free_all(void)
 		check(cudaFree(taken[--n_taken]), "cudaFree");
 }
 
-struct attn_batch gpu_batch(const struct attend_case *c, attend_plan_fn *cut, int heads)
+struct attn_batch gpu_batch(const struct attn_batch *host)
 {
-	struct attn_batch b = c->b;
-	size_t n = (size_t)b.n_req;
+	struct attn_batch b = *host;
+	size_t n = (size_t)host->n_req;
 
-	if (cut) {
-		struct attn_tile *tile;
-
-		b.n_tile = cut(&c->b, heads, NULL);
-		tile = malloc((size_t)b.n_tile * sizeof *tile + 1);
-		if (!tile)
-			bail_out("out of memory");
-		cut(&c->b, heads, tile);
-		b.tile = gpu_copy(tile, (size_t)b.n_tile * sizeof *tile);
-		free(tile);
-	}
-	b.row0 = gpu_copy(c->b.row0, (n + 1) * sizeof *b.row0);
-	b.qblk0 = gpu_copy(c->b.qblk0, (n + 1) * sizeof *b.qblk0);
-	b.page0 = gpu_copy(c->b.page0, (n + 1) * sizeof *b.page0);
-	b.ctx = gpu_copy(c->b.ctx, n * sizeof *b.ctx);
-	b.last = gpu_copy(c->b.last, n * sizeof *b.last);
-	b.page = gpu_copy(c->b.page, (size_t)c->n_page * sizeof *b.page);
+	b.row0 = gpu_copy(host->row0, (n + 1) * sizeof *b.row0);
+	b.ctx = gpu_copy(host->ctx, n * sizeof *b.ctx);
+	b.qblk0 = gpu_copy(host->qblk0, (n + 1) * sizeof *b.qblk0);
+	b.page0 = gpu_copy(host->page0, (n + 1) * sizeof *b.page0);
+	b.page = gpu_copy(host->page, (size_t)host->page0[n] * sizeof *b.page);
+	b.last = gpu_copy(host->last, n * sizeof *b.last);
+	if (host->tile)
+		b.tile = gpu_copy(host->tile, (size_t)host->n_tile * sizeof *b.tile);
 	return b;
 }
 
-struct kv_cache gpu_kv(const struct attend_case *c)
+struct kv_cache gpu_kv(const struct kv_cache *host, size_t len)
 {
 	struct kv_cache kv;
 
-	kv.k = gpu_copy(c->kv.k, c->kv_len * sizeof *kv.k);
-	kv.v = gpu_copy(c->kv.v, c->kv_len * sizeof *kv.v);
+	kv.k = gpu_copy(host->k, len * sizeof *kv.k);
+	kv.v = gpu_copy(host->v, len * sizeof *kv.v);
 	return kv;
 }
 

@@ -10,9 +10,11 @@ AM_TESTS_ENVIRONMENT = \
   srcdir='$(abs_top_srcdir)'; \
   export ATTNREPLAY ATTNREPLAY_DATA srcdir;
 
-check_LIBRARIES += tests/libtap.a
-tests_libtap_a_SOURCES = tests/alloc_fault.c tests/alloc_fault.h tests/tap.c tests/tap.h
-TEST_LIBS = tests/libtap.a $(AR_LIBS)
+# What the tests share.
+check_LIBRARIES += tests/libtest.a
+tests_libtest_a_SOURCES = tests/alloc_fault.c tests/alloc_fault.h tests/batch_case.c \
+                          tests/batch_case.h tests/gpu.c tests/gpu.h tests/tap.c tests/tap.h
+TEST_LIBS = tests/libtest.a $(AR_LIBS)
 # For programs that let allocations fail.
 FAULT_LINK = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
              -Wl,--wrap=strdup,--wrap=strndup

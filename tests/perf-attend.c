@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "src/base/stats.h"
+#include "tests/batch_case.h"
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
@@ -125,7 +126,7 @@ static double measure(const struct task *t)
 
 /* Past blocks at random, every block from the chunk's first on: as a selector would leave
  * them.  The batch's requests are alike. */
-static void draw_lists(const struct attend_case *c, int n, double density, struct block_lists *l,
+static void draw_lists(const struct batch_case *c, int n, double density, struct block_lists *l,
 		       struct rng *rng)
 {
 	l->stride = c->b.max_kv_blk;
@@ -140,18 +141,12 @@ static void draw_lists(const struct attend_case *c, int n, double density, struc
 }
 
 /* (row, key) pairs, summed over the query heads. */
-static double pairs(const struct attend_case *c, const struct executor *x,
-		    const struct block_lists *l)
+static double pairs(const struct batch_case *c, const struct block_lists *l)
 {
-	int n = x->plan(&c->b, 0, NULL);
-	struct attn_tile *tile = malloc((size_t)n * sizeof *tile);
 	double sum = 0;
 
-	if (!tile)
-		bail_out("out of memory");
-	x->plan(&c->b, 0, tile);
-	for (int i = 0; i < n; i++) {
-		const struct attn_tile *t = &tile[i];
+	for (int i = 0; i < c->b.n_tile; i++) {
+		const struct attn_tile *t = &c->b.tile[i];
 		const uint16_t *list = l->block ? l->block + t->list * l->stride : NULL;
 		int n_blk = list ? l->n[t->list] : c->b.max_kv_blk;
 
@@ -164,15 +159,16 @@ static double pairs(const struct attend_case *c, const struct executor *x,
 					sum += (double)t->n_head * (seen < PAGE ? seen : PAGE);
 			}
 	}
-	free(tile);
 	return sum;
 }
 
-static void take(struct task *t, const struct attend_case *c, const struct line *l)
+static void take(struct task *t, struct batch_case *c, const struct line *l)
 {
 	memset(t, 0, sizeof *t);
 	t->x = l->executor ? executor_find(l->executor) : NULL;
-	t->b = gpu_batch(c, t->x ? t->x->plan : NULL, 0);
+	if (t->x)
+		case_plan(c, t->x->plan, 0);
+	t->b = gpu_batch(&c->b);
 	t->q_len = c->q_len;
 	t->kv_len = c->kv_len;
 	t->q = random_buffer(SETS * c->q_len * sizeof *t->q);
@@ -185,17 +181,19 @@ static void take(struct task *t, const struct attend_case *c, const struct line 
 static void run_line(const struct line *l, struct rng *rng)
 {
 	struct attn_shape s = { .q_heads = 16, .kv_heads = 4, .head_dim = 128, .page_tok = PAGE };
-	int ctx[MAX_REQ], rows[MAX_REQ];
+	int ctx[MAX_REQ], rows[MAX_REQ], len[MAX_REQ];
 	struct block_lists lists = { 0 };
-	struct attend_case c;
+	struct batch_case c;
 	struct task t;
 	double time, work;
 
 	for (int r = 0; r < l->n_req; r++) {
 		ctx[r] = (l->mixed ? l->ctx >> r % 8 : l->ctx) - (l->executor ? 0 : 1);
 		rows[r] = l->rows;
+		len[r] = ctx[r] + rows[r];
 	}
-	case_make_batch(&c, &s, l->n_req, ctx, rows, rng);
+	case_make_bare(&c, rng, s, l->n_req, len);
+	case_cut(&c, ctx, rows);
 	take(&t, &c, l);
 	if (t.x && l->density < 1) {
 		int n = case_n_list(&c, t.x->plan, 0);
@@ -204,15 +202,15 @@ static void run_line(const struct line *l, struct rng *rng)
 		t.lists = gpu_lists(&lists, n);
 	}
 	time = measure(&t);
-	work = t.x ? 4.0 * s.head_dim * pairs(&c, t.x, &lists) :
-		     2.0 * (double)c.kv_len * sizeof *t.kv.k;
+	work = t.x ? 4.0 * s.head_dim * pairs(&c, &lists) :
+		     2.0 * c.page0[l->n_req] * (double)case_page_elements(&c) * sizeof *t.kv.k;
 	printf("%-13s %-12s %5d %6d %7d %11.1f us %8.3f %s\n", l->name,
 	       l->executor ? l->executor : "-", l->n_req, l->rows, l->ctx, time * 1e6,
 	       work / time * 1e-12, t.x ? "TFLOP/s" : "TB/s");
 	fflush(stdout);
 	gpu_free_all();
 	lists_free(&lists);
-	case_free(&c);
+	case_release(&c);
 }
 
 static void run_copy(void)

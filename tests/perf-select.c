@@ -10,7 +10,7 @@
 #include "kernels/union.h"
 #include "src/base/rng.h"
 #include "src/base/stats.h"
-#include "tests/select-device.h"
+#include "tests/gpu.h"
 #include "tests/tap.h"
 
 #if HAVE_CUDA
@@ -46,7 +46,7 @@ static void *random_bf16(size_t n, float scale)
 
 	for (size_t i = 0; i < n; i++)
 		x[i] = bf16_from_f32(rng_normal(&rng) * scale);
-	d = device_copy(x, n * sizeof *x);
+	d = gpu_copy(x, n * sizeof *x);
 	free(x);
 	return d;
 }
@@ -73,7 +73,7 @@ static struct attn_batch batch(int tokens)
 	for (int i = 0; i < N_REQ * per; i++)	/* an odd stride scatters the pages */
 		page[i] = (int32_t)((int64_t)i * 7919 % (N_REQ * per));
 	b.n_qblk = qblk0[N_REQ];
-	d = device_batch(&b);
+	d = gpu_batch(&b);
 	free(page);
 	return d;
 }
@@ -137,29 +137,19 @@ static void bench(int tokens)
 	size_t n_mask = (size_t)(x.b.n_qblk * shape.q_heads);
 	size_t page = (size_t)(shape.kv_heads * shape.page_tok * shape.head_dim);
 
-	x.kv.k = device_new(n_page * page * sizeof(bf16_t));
-	if (cudaMemset(x.kv.k, 0x3e, n_page * page * sizeof(bf16_t)))
-		bail_out("cannot fill the keys");
+	x.kv.k = gpu_new(n_page * page * sizeof(bf16_t), 0x3e);
 	x.q = random_bf16((size_t)(N_REQ * CHUNK * shape.q_heads * shape.head_dim), 1);
 	x.state = random_bf16(n_page * (size_t)(shape.kv_heads * shape.head_dim), 1);
-	x.mask = device_new(n_mask * (size_t)x.b.mask_words * sizeof *x.mask);
-	x.table = device_new((size_t)(N_REQ * shape.q_heads * x.b.mask_words) * sizeof *x.table);
-	x.lists.block = device_new(n_mask * (size_t)x.b.max_kv_blk * sizeof *x.lists.block);
-	x.lists.n = device_new(n_mask * sizeof *x.lists.n);
+	x.mask = gpu_new(n_mask * (size_t)x.b.mask_words * sizeof *x.mask, 0xff);
+	x.table = gpu_new((size_t)(N_REQ * shape.q_heads * x.b.mask_words) * sizeof *x.table, 0xff);
+	x.lists.block = gpu_new(n_mask * (size_t)x.b.max_kv_blk * sizeof *x.lists.block, 0xff);
+	x.lists.n = gpu_new(n_mask * sizeof *x.lists.n, 0xff);
 	x.lists.stride = x.b.max_kv_blk;
-	x.work = device_new(flashprefill_work_bytes(&shape, &limits));
+	x.work = gpu_new(flashprefill_work_bytes(&shape, &limits), 0xff);
 	printf("%8d %12.1f", tokens, median_us(&x, run_select)); /* the others read its mask */
 	printf(" %12.1f", median_us(&x, run_group));
 	printf(" %12.1f\n", median_us(&x, run_lists));
-	device_batch_free(&x.b);
-	device_free(x.kv.k);
-	device_free(x.q);
-	device_free(x.state);
-	device_free(x.mask);
-	device_free(x.table);
-	device_free(x.lists.block);
-	device_free(x.lists.n);
-	device_free(x.work);
+	gpu_free_all();
 }
 
 static void run_all(void)
@@ -176,7 +166,8 @@ static void run_all(void)
 
 int main(void)
 {
-	if (device_or_skip(1))
-		run_all();
+	if (!gpu_usable())
+		skip_all("no usable GPU");
+	run_all();
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/batch_case.h"
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
@@ -85,7 +86,7 @@ struct setting {
 	bool lse;
 };
 
-static void attend_both(struct verdict *v, const struct attend_case *c, const struct setting *t,
+static void attend_both(struct verdict *v, struct batch_case *c, const struct setting *t,
 			struct rng *rng)
 {
 	struct block_lists l = { 0 }, dl;
@@ -100,8 +101,9 @@ static void attend_both(struct verdict *v, const struct attend_case *c, const st
 
 	if (t->density <= 1)
 		case_lists(c, n_list, t->density, &l, rng);
-	b = gpu_batch(c, t->cut, t->heads);
-	kv = gpu_kv(c);
+	case_plan(c, t->cut, t->heads);
+	b = gpu_batch(&c->b);
+	kv = gpu_kv(&c->kv, c->kv_len);
 	dl = gpu_lists(&l, n_list);
 	out = gpu_new(bytes, 0xff);
 	lse = gpu_new(lse_bytes, 0xff);
@@ -136,7 +138,7 @@ static struct attn_shape draw_shape(struct rng *rng)
 				    .head_dim = rng_below(rng, 2) ? 128 : 64, .page_tok = PAGE };
 }
 
-static void draw_case(struct attend_case *c, int max_row, int max_ctx, enum attend_fill fill,
+static void draw_case(struct batch_case *c, int max_row, int max_ctx, enum case_fill fill,
 		      struct rng *rng)
 {
 	struct attn_shape s = draw_shape(rng);
@@ -148,7 +150,7 @@ static void draw_case(struct attend_case *c, int max_row, int max_ctx, enum atte
 		if (rng_below(rng, 4) == 0)
 			ctx[r] = ctx[r] / PAGE * PAGE;
 	}
-	case_make(c, &s, n_req, ctx, rows, fill, rng);
+	case_chunks(c, rng, fill, s, n_req, ctx, rows);
 }
 
 static void report(const struct verdict *v, long seed, const char *name)
@@ -159,7 +161,7 @@ static void report(const struct verdict *v, long seed, const char *name)
 		     v->bad_abs, v->worst, v->bad_l2, v->bad_zero, v->bad_lse);
 }
 
-static void test_executor(const struct setting *t, enum attend_fill fill, long cases, long seed,
+static void test_executor(const struct setting *t, enum case_fill fill, long cases, long seed,
 			  const char *what)
 {
 	struct verdict v = { 0 };
@@ -168,14 +170,14 @@ static void test_executor(const struct setting *t, enum attend_fill fill, long c
 
 	for (long i = 0; i < cases && clean(&v); i++) {
 		struct rng rng = { rng_mix((uint64_t)seed) + (uint64_t)i };
-		struct attend_case c;
+		struct batch_case c;
 
 		draw_case(&c, 700, 5000, fill, &rng);
 		if (t->heads < 0)
 			now.heads = 1 + (int)rng_below(&rng, (uint64_t)(c.b.shape.q_heads /
 									c.b.shape.kv_heads));
 		attend_both(&v, &c, &now, &rng);
-		case_free(&c);
+		case_release(&c);
 		if (!clean(&v))
 			diag("case %ld: %d q heads, %d kv heads, size %d, %d requests, heads %d", i,
 			     c.b.shape.q_heads, c.b.shape.kv_heads, c.b.shape.head_dim, c.b.n_req,
@@ -212,9 +214,9 @@ static void test_executors(long cases, long seed)
 /* ---- decode ---- */
 
 static void decode_both(struct verdict *v, const struct attn_shape *s, int n_req, const int *ctx,
-			enum attend_fill fill, struct rng *rng)
+			enum case_fill fill, struct rng *rng)
 {
-	struct attend_case c;
+	struct batch_case c;
 	size_t bytes;
 	bf16_t *got, *want, *out;
 	int *rows = get((size_t)n_req * sizeof *rows);
@@ -225,12 +227,12 @@ static void decode_both(struct verdict *v, const struct attn_shape *s, int n_req
 
 	for (int r = 0; r < n_req; r++)
 		rows[r] = 1;
-	case_make(&c, s, n_req, ctx, rows, fill, rng);
+	case_chunks(&c, rng, fill, *s, n_req, ctx, rows);
 	bytes = c.q_len * sizeof(bf16_t);
 	got = get(bytes);
 	want = get(bytes);
-	b = gpu_batch(&c, NULL, 0);
-	kv = gpu_kv(&c);
+	b = gpu_batch(&c.b);
+	kv = gpu_kv(&c.kv, c.kv_len);
 	out = gpu_new(bytes, 0xff);
 	if (decode_enqueue(&b, gpu_copy(c.q, bytes), &kv, out,
 			   gpu_new(decode_work_bytes(s, &most), 0xff), NULL, &err) ||
@@ -239,7 +241,7 @@ static void decode_both(struct verdict *v, const struct attn_shape *s, int n_req
 	gpu_read(got, out, bytes);
 	compare(v, got, want, c.q_len, NULL, NULL, 1);
 	gpu_free_all();
-	case_free(&c);
+	case_release(&c);
 	free(rows);
 	free(got);
 	free(want);

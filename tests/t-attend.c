@@ -10,7 +10,7 @@
 
 #include "kernels/attend.h"
 #include "tests/alloc_fault.h"
-#include "tests/attend-case.h"
+#include "tests/batch_case.h"
 #include "tests/tap.h"
 
 int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
@@ -29,7 +29,7 @@ struct result {
 	size_t n, n_row;
 };
 
-static struct result result_new(const struct attend_case *c)
+static struct result result_new(const struct batch_case *c)
 {
 	struct result x = { .n = c->q_len, .n_row = c->q_len / (size_t)c->b.shape.head_dim };
 
@@ -49,7 +49,7 @@ static void result_free(struct result *x)
 	free(x->lse);
 }
 
-static void ref(struct result *x, const struct attend_case *c, attend_plan_fn *cut, int heads,
+static void ref(struct result *x, const struct batch_case *c, attend_plan_fn *cut, int heads,
 		const struct block_lists *lists)
 {
 	struct ar_err err;
@@ -62,62 +62,28 @@ static void ref(struct result *x, const struct attend_case *c, attend_plan_fn *c
 
 /* ---- the vectors ---- */
 
-static void vector_case(struct attend_case *c)
+static void check_vector(const struct result *x, enum case_example which, const char *what)
 {
-	static const float k[14][2] = {
-		{2, 0}, {2, 0}, {0, 4}, {0, 4}, {4, -2}, {0, 2}, {-3, 0}, {-5, 0},
-		{0, -1}, {0, -1}, {1, 1}, {1, 1}, {1, -1}, {1, -1}
-	};
-	static const float q[4][2][2] = {
-		{{2, 0}, {0, 2}}, {{2, 0}, {0, 2}}, {{0, -2}, {-2, 0}}, {{2, 0}, {-2, 0}}
-	};
-	struct attn_shape s = { .q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2 };
-	struct rng rng = { 1 };
+	float want[16];
 
-	case_make(c, &s, 1, (const int[]){ 10 }, (const int[]){ 4 }, FILL_NORMAL, &rng);
-	for (int t = 0; t < 14; t++)
-		for (int d = 0; d < 2; d++) {
-			int at = (c->b.page[t / 2] * 2 + t % 2) * 2 + d;
-
-			c->kv.k[at] = bf16_from_f32(k[t][d]);
-			c->kv.v[at] = bf16_from_f32(d ? -(float)t : (float)t);
-		}
-	for (int i = 0; i < 16; i++)
-		c->q[i] = bf16_from_f32(q[i / 4][i / 2 % 2][i % 2]);
+	case_example_out(which, want);
+	is_f32(x->f, want, 16, 0, 0x1p-8, "%s", what);
 }
 
-/* want: [head][row] */
-static void check_vector(const struct result *x, const float want[2][4], const char *what)
+static void vector_case(struct batch_case *c)
 {
-	float got[16], full[16];
-
-	for (int i = 0; i < 16; i++) {
-		got[i] = x->f[i];
-		full[i] = (i % 2 ? -1 : 1) * want[i / 2 % 2][i / 4];
-	}
-	is_f32(got, full, 16, 0, 0x1p-8, "%s", what);
+	case_example(c);
+	case_cut(c, (int[]){ 10 }, (int[]){ 4 });
 }
 
 static void test_vectors(void)
 {
-	static const float dense[2][4] = {
-		{3.736581f, 3.826211f, 6.103889f, 4.035125f},
-		{2.634018f, 2.691163f, 6.939775f, 6.940951f}
-	};
-	static const float sparse[2][4] = {
-		{3.714782f, 3.805778f, 5.124460f, 3.855740f},
-		{2.546403f, 2.606075f, 6.944567f, 6.945747f}
-	};
-	static const float table[2][4] = {
-		{3.707466f, 3.797999f, 5.333435f, 4.008826f},
-		{2.629245f, 2.686469f, 6.937280f, 6.938458f}
-	};
 	uint16_t fp[4][3] = { {0, 2, 5}, {0, 1, 5}, {0, 2, 6}, {0, 3, 6} };
 	uint16_t t[6] = { 0, 1, 2, 3, 5, 6 };
 	uint16_t twice[4][6];
 	int32_t n_fp[4] = { 3, 3, 3, 3 }, n_t[2] = { 6, 6 }, n_twice[4] = { 6, 6, 6, 6 };
 	struct block_lists all = { 0 };
-	struct attend_case c;
+	struct batch_case c;
 	struct result x;
 
 	for (int i = 0; i < 4; i++)
@@ -125,24 +91,24 @@ static void test_vectors(void)
 	vector_case(&c);
 	x = result_new(&c);
 	ref(&x, &c, attend_plan_rows, 0, &all);
-	check_vector(&x, dense, "paged: every block gives the dense vector");
+	check_vector(&x, EXAMPLE_DENSE, "paged: every block gives the dense vector");
 	ref(&x, &c, attend_plan_blocks, 0, &all);
-	check_vector(&x, dense, "blocksparse: every block gives the dense vector");
+	check_vector(&x, EXAMPLE_DENSE, "blocksparse: every block gives the dense vector");
 	ref(&x, &c, attend_plan_blocks, 0, &(struct block_lists){ fp[0], n_fp, 3 });
-	check_vector(&x, sparse, "blocksparse: lists per query block and head");
+	check_vector(&x, EXAMPLE_BLOCKS, "blocksparse: lists per query block and head");
 	ref(&x, &c, attend_plan_rows, 2, &(struct block_lists){ t, n_t, 6 });
-	check_vector(&x, table, "paged: one table for the group");
+	check_vector(&x, EXAMPLE_UNION, "paged: one table for the group");
 	ref(&x, &c, attend_plan_rows, 1, &(struct block_lists){ twice[0], n_t, 6 });
-	check_vector(&x, table, "paged: the same table for each head");
+	check_vector(&x, EXAMPLE_UNION, "paged: the same table for each head");
 	ref(&x, &c, attend_plan_blocks, 0, &(struct block_lists){ twice[0], n_twice, 6 });
-	check_vector(&x, table, "blocksparse: the same table for each query block");
+	check_vector(&x, EXAMPLE_UNION, "blocksparse: the same table for each query block");
 	result_free(&x);
-	case_free(&c);
+	case_release(&c);
 }
 
 /* ---- against a naive softmax in double ---- */
 
-static void naive_row(const struct attend_case *c, int r, int row, int h, const uint16_t *list,
+static void naive_row(const struct batch_case *c, int r, int row, int h, const uint16_t *list,
 		      int n, double *out, double *lse)
 {
 	const struct attn_shape *s = &c->b.shape;
@@ -173,7 +139,7 @@ static void naive_row(const struct attend_case *c, int r, int row, int h, const 
 }
 
 /* Which list row (row, h) of request r is under. */
-static int list_of(const struct attend_case *c, attend_plan_fn *cut, int heads, int r, int row,
+static int list_of(const struct batch_case *c, attend_plan_fn *cut, int heads, int r, int row,
 		   int h)
 {
 	const struct attn_shape *s = &c->b.shape;
@@ -187,7 +153,7 @@ static int list_of(const struct attend_case *c, attend_plan_fn *cut, int heads, 
 	return (r * s->kv_heads + h / group) * per + h % group / heads;
 }
 
-static void naive(struct result *x, const struct attend_case *c, attend_plan_fn *cut, int heads,
+static void naive(struct result *x, const struct batch_case *c, attend_plan_fn *cut, int heads,
 		  const struct block_lists *l)
 {
 	const struct attn_shape *s = &c->b.shape;
@@ -247,11 +213,11 @@ static void test_naive(attend_plan_fn *cut, const char *name)
 
 	for (int i = 0; i < 60; i++) {
 		struct draw d = draw_shape(&rng);
-		struct attend_case c;
+		struct batch_case c;
 		struct block_lists l;
 		struct result got, want;
 
-		case_make(&c, &d.s, d.n_req, d.ctx, d.rows, i % 3, &rng);
+		case_chunks(&c, &rng, i % 3, d.s, d.n_req, d.ctx, d.rows);
 		case_lists(&c, case_n_list(&c, cut, d.heads), 0.6, &l, &rng);
 		got = result_new(&c);
 		want = result_new(&c);
@@ -264,7 +230,7 @@ static void test_naive(attend_plan_fn *cut, const char *name)
 		result_free(&got);
 		result_free(&want);
 		lists_free(&l);
-		case_free(&c);
+		case_release(&c);
 	}
 	is_int(bad, 0, "%s: the outputs are those of a softmax in double", name);
 	is_int(bad_lse, 0, "%s: so is the log-sum-exp, -inf where no key is seen", name);
@@ -272,7 +238,7 @@ static void test_naive(attend_plan_fn *cut, const char *name)
 
 /* ---- properties ---- */
 
-static void full_lists(const struct attend_case *c, int n, struct block_lists *l, struct rng *rng)
+static void full_lists(const struct batch_case *c, int n, struct block_lists *l, struct rng *rng)
 {
 	case_lists(c, n, 0, l, rng);
 	for (int i = 0; i < n; i++) {
@@ -290,10 +256,10 @@ static void test_dense(void)
 	for (int i = 0; i < 40; i++) {
 		struct draw d = draw_shape(&rng);
 		struct block_lists all = { 0 }, full;
-		struct attend_case c;
+		struct batch_case c;
 		struct result a, b;
 
-		case_make(&c, &d.s, d.n_req, d.ctx, d.rows, FILL_NORMAL, &rng);
+		case_chunks(&c, &rng, FILL_NORMAL, d.s, d.n_req, d.ctx, d.rows);
 		full_lists(&c, case_n_list(&c, attend_plan_rows, d.heads), &full, &rng);
 		a = result_new(&c);
 		b = result_new(&c);
@@ -317,7 +283,7 @@ static void test_dense(void)
 		result_free(&a);
 		result_free(&b);
 		lists_free(&full);
-		case_free(&c);
+		case_release(&c);
 	}
 	is_int(differ_full, 0, "no lists equal full lists bit for bit");
 	is_int(differ_pack, 0, "how rows are packed changes no bit");
@@ -331,14 +297,14 @@ static void test_chunks(void)
 	struct attn_shape s = { .q_heads = 4, .kv_heads = 2, .head_dim = 16, .page_tok = 8 };
 	struct rng rng = { 4 };
 	struct block_lists all = { 0 };
-	struct attend_case c;
+	struct batch_case c;
 	struct result whole, part;
 	size_t row = (size_t)s.q_heads * (size_t)s.head_dim;
 	int32_t row0[2] = { 0, 37 }, ctx = 21;
 	const bf16_t *q;
-	struct attend_case half;
+	struct batch_case half;
 
-	case_make(&c, &s, 1, (const int[]){ 21 }, (const int[]){ 90 }, FILL_NORMAL, &rng);
+	case_chunks(&c, &rng, FILL_NORMAL, s, 1, (const int[]){ 21 }, (const int[]){ 90 });
 	whole = result_new(&c);
 	part = result_new(&c);
 	ref(&whole, &c, attend_plan_rows, 0, &all);
@@ -355,7 +321,7 @@ static void test_chunks(void)
 	   "two chunks see the keys that one chunk sees");
 	result_free(&whole);
 	result_free(&part);
-	case_free(&c);
+	case_release(&c);
 }
 
 static void test_decode(void)
@@ -364,10 +330,10 @@ static void test_decode(void)
 	int ctx[] = { 0, 1, 7, 8, 60 }, rows[] = { 1, 1, 1, 1, 1 };
 	struct rng rng = { 5 };
 	struct block_lists full;
-	struct attend_case c;
+	struct batch_case c;
 	struct result got, want;
 
-	case_make(&c, &s, 5, ctx, rows, FILL_NORMAL, &rng);
+	case_chunks(&c, &rng, FILL_NORMAL, s, 5, ctx, rows);
 	full_lists(&c, case_n_list(&c, attend_plan_rows, 0), &full, &rng);
 	got = result_new(&c);
 	want = result_new(&c);
@@ -379,13 +345,13 @@ static void test_decode(void)
 	lists_free(&full);
 	result_free(&got);
 	result_free(&want);
-	case_free(&c);
+	case_release(&c);
 }
 
 /* ---- plans ---- */
 
 /* Mark what the tile covers; false when it does not fit the batch or the packing. */
-static int mark(const struct attend_case *c, attend_plan_fn *cut, int heads,
+static int mark(const struct batch_case *c, attend_plan_fn *cut, int heads,
 		const struct attn_tile *t, uint8_t *seen)
 {
 	const struct attn_batch *b = &c->b;
@@ -414,12 +380,12 @@ static void test_plan(attend_plan_fn *cut, const char *name)
 		struct draw d = draw_shape(&rng);
 		struct attn_tile tile[4 * 40 * 24];
 		uint8_t seen[4 * 40 * 24] = { 0 };
-		struct attend_case c;
+		struct batch_case c;
 		int n, rank = 255;
 
 		for (int r = 0; r < d.n_req; r++)
 			d.ctx[r] *= 1 + (int)rng_below(&rng, 30);
-		case_make(&c, &d.s, d.n_req, d.ctx, d.rows, FILL_EQUAL, &rng);
+		case_chunks(&c, &rng, FILL_EQUAL, d.s, d.n_req, d.ctx, d.rows);
 		n = cut(&c.b, d.heads, NULL);
 		miscounted += cut(&c.b, d.heads, tile) != n;
 		for (int k = 0; k < n; k++) {
@@ -433,7 +399,7 @@ static void test_plan(attend_plan_fn *cut, const char *name)
 		}
 		for (int k = 0; k < c.b.n_row * d.s.q_heads; k++)
 			uncovered += seen[k] != 1;
-		case_free(&c);
+		case_release(&c);
 	}
 	is_int(bad, 0, "%s: tiles stay in their request, KV head, list and size", name);
 	is_int(uncovered, 0, "%s: every (row, head) is in one tile", name);
@@ -461,7 +427,7 @@ static void test_rank(void)
 
 static void test_memory(void)
 {
-	struct attend_case c;
+	struct batch_case c;
 	struct result x;
 	struct block_lists all = { 0 };
 	long k;
@@ -480,7 +446,7 @@ static void test_memory(void)
 	}
 	is_int(k, 2, "every allocation was made to fail");
 	result_free(&x);
-	case_free(&c);
+	case_release(&c);
 }
 
 static void test_table(void)

@@ -2,7 +2,11 @@
 #include "config.h"
 #include "tests/backend-case.h"
 
-#include "tests/need-gpu.h"
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu.h"
+#include "tests/tap.h"
 
 #if HAVE_CUDA
 
@@ -319,7 +323,7 @@ int main(void)
 	plan(CASE_N_TEST + N_OWN);
 	if (prof_open(&prof, &err))	/* before any call of CUDA */
 		diag("%s", err.msg);
-	if (!gpu_there()) {
+	if (!gpu_usable()) {
 		is_int(case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err),
 		       AR_NODEV, "without a GPU the backend says so");
 		case_close(&c);
@@ -344,7 +348,7 @@ int main(void)
 
 int main(void)
 {
-	if (!gpu_there())
+	if (!gpu_usable())
 		skip_all("no usable GPU");
 }
 

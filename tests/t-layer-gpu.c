@@ -2,7 +2,11 @@
 #include "config.h"
 #include "kernels/layer.h"
 
-#include "tests/need-gpu.h"
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu.h"
+#include "tests/tap.h"
 
 #if HAVE_CUDA
 
@@ -19,13 +23,7 @@ struct both {
 	size_t bytes;
 };
 
-static void must(cudaError_t e)
-{
-	if (e != cudaSuccess)
-		bail_out("CUDA: %s", cudaGetErrorString(e));
-}
-
-static void must_st(enum ar_status st, const struct ar_err *err)
+static void must(enum ar_status st, const struct ar_err *err)
 {
 	if (st)
 		bail_out("%s", err->msg);
@@ -33,12 +31,11 @@ static void must_st(enum ar_status st, const struct ar_err *err)
 
 static struct both both_new(size_t bytes)
 {
-	struct both b = { calloc(1, bytes), NULL, bytes };
+	/* bf16 NaN: unwritten places show */
+	struct both b = { calloc(1, bytes), gpu_new(bytes, 0xff), bytes };
 
 	if (!b.host)
 		bail_out("out of memory");
-	must(cudaMalloc(&b.dev, bytes));
-	must(cudaMemset(b.dev, 0xff, bytes));	/* bf16 NaN: unwritten places show */
 	return b;
 }
 
@@ -49,13 +46,13 @@ static struct both both_normal(size_t n, struct rng *r)
 
 	for (size_t i = 0; i < n; i++)
 		x[i] = bf16_from_f32(rng_normal(r));
-	must(cudaMemcpy(b.dev, b.host, b.bytes, cudaMemcpyHostToDevice));
+	gpu_write(b.dev, b.host, b.bytes);
 	return b;
 }
 
 static void upload(const struct both *b)
 {
-	must(cudaMemcpy(b->dev, b->host, b->bytes, cudaMemcpyHostToDevice));
+	gpu_write(b->dev, b->host, b->bytes);
 }
 
 /* What the device holds, to be freed. */
@@ -65,7 +62,7 @@ static void *download(const struct both *b)
 
 	if (!p)
 		bail_out("out of memory");
-	must(cudaMemcpy(p, b->dev, b->bytes, cudaMemcpyDeviceToHost));
+	gpu_read(p, b->dev, b->bytes);
 	return p;
 }
 
@@ -94,9 +91,9 @@ static bool close_to(const struct both *b)
 	return same;
 }
 
+/* The host's side; gpu_free_all frees the other. */
 static void both_free(struct both *b)
 {
-	must(cudaFree(b->dev));
 	free(b->host);
 }
 
@@ -191,12 +188,12 @@ static void test_rope_cache(void)
 		dev = (struct kv_cache){ pk.dev, pv.dev };
 		layer_rope_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, c.trig.host, q.host,
 			       k.host);
-		must_st(layer_rope(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, c.trig.dev, q.dev,
+		must(layer_rope(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, c.trig.dev, q.dev,
 				   k.dev, NULL, &err),
 			&err);
 		rope &= equal(&q) && equal(&k);
 		layer_cache_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, k.host, &host);
-		must_st(layer_cache(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, k.dev, &dev, NULL,
+		must(layer_cache(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, k.dev, &dev, NULL,
 				    &err),
 			&err);
 		cache &= equal(&pk) && equal(&pv);
@@ -224,7 +221,7 @@ static void test_trig(void)
 		((float *)inv.host)[k] = powf(500000, -(float)k / HALF);
 	upload(&inv);
 	layer_trig_ref(inv.host, HALF, TURNS, trig.host);
-	must_st(layer_trig(inv.dev, HALF, TURNS, trig.dev, NULL, &err), &err);
+	must(layer_trig(inv.dev, HALF, TURNS, trig.dev, NULL, &err), &err);
 	got = download(&trig);
 	is_f32(got, trig.host, HALF * TURNS * 2, 1e-7, 0,
 	       "the table of angles equals the reference");
@@ -249,7 +246,7 @@ static void test_norm(void)
 
 		layer_norm_ref(&(struct layer_norm_args){ x.host, add.host, n_add, w.host, y.host,
 							  rows, width, 1e-5f });
-		must_st(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev,
+		must(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev,
 							      rows, width, 1e-5f },
 				   NULL, &err),
 			&err);
@@ -276,7 +273,7 @@ static void test_silu(void)
 		struct both out = both_new((size_t)(rows * width) * sizeof(bf16_t));
 
 		layer_silu_ref(in.host, rows, width, out.host);
-		must_st(layer_silu(in.dev, rows, width, out.dev, NULL, &err), &err);
+		must(layer_silu(in.dev, rows, width, out.dev, NULL, &err), &err);
 		same &= close_to(&out);
 		both_free(&in);
 		both_free(&out);
@@ -305,13 +302,13 @@ static void test_gather_argmax(void)
 		upload(&index);
 		layer_gather_ref(in.host, n_in, by_index ? index.host : NULL, n_out, stride,
 				 out.host);
-		must_st(layer_gather(in.dev, n_in, by_index ? index.dev : NULL, n_out, stride,
+		must(layer_gather(in.dev, n_in, by_index ? index.dev : NULL, n_out, stride,
 				     out.dev, NULL, &err),
 			&err);
 		gather &= equal(&out);
 		/* Normal bf16 values repeat often enough for ties at the top. */
 		layer_argmax_ref(in.host, n_in, width, stride, best.host);
-		must_st(layer_argmax(in.dev, n_in, width, stride, best.dev, NULL, &err), &err);
+		must(layer_argmax(in.dev, n_in, width, stride, best.dev, NULL, &err), &err);
 		argmax &= equal(&best);
 		both_free(&in);
 		both_free(&index);
@@ -331,7 +328,7 @@ static void test_fill(void)
 		struct both x = both_new((size_t)n * sizeof(bf16_t));
 
 		layer_fill_ref(x.host, (size_t)n, (uint64_t)n, 0.25f);
-		must_st(layer_fill(x.dev, (size_t)n, (uint64_t)n, 0.25f, NULL, &err), &err);
+		must(layer_fill(x.dev, (size_t)n, (uint64_t)n, 0.25f, NULL, &err), &err);
 		same &= equal(&x);
 		both_free(&x);
 	}
@@ -341,7 +338,7 @@ static void test_fill(void)
 int main(void)
 {
 	plan(N_TEST);
-	if (!gpu_there()) {
+	if (!gpu_usable()) {
 		skip(N_TEST, "no usable GPU");
 		return done_testing();
 	}
@@ -351,6 +348,7 @@ int main(void)
 	test_silu();
 	test_gather_argmax();
 	test_fill();
+	gpu_free_all();
 	return done_testing();
 }
 
@@ -358,7 +356,7 @@ int main(void)
 
 int main(void)
 {
-	if (!gpu_there())
+	if (!gpu_usable())
 		skip_all("no usable GPU");
 }
 

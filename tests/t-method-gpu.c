@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "kernels/method.h"
-#include "tests/select-case.h"
-#include "tests/select-device.h"
+#include "tests/batch_case.h"
+#include "tests/gpu.h"
 #include "tests/tap.h"
 
 static const struct {
@@ -47,32 +47,18 @@ struct device_side {
 	void *work;
 };
 
-static void side_make(struct device_side *d, const struct select_case *c, const struct method *m,
+static void side_make(struct device_side *d, const struct batch_case *c, const struct method *m,
 		      const struct attn_limits *l)
 {
-	size_t kv_bytes = (size_t)c->n_page * case_page_elements(c) * sizeof(bf16_t);
-	size_t q_bytes = (size_t)(c->b.n_row * c->b.shape.q_heads * c->b.shape.head_dim) *
-			 sizeof(bf16_t);
+	size_t q_bytes = c->q_len * sizeof *c->q;
 
-	d->b = device_batch(&c->b);
-	d->kv.k = device_copy(c->kv.k, kv_bytes);
-	d->kv.v = device_copy(c->kv.v, kv_bytes);
-	d->q = device_copy(c->q, q_bytes);
-	d->out = device_new(q_bytes);
-	d->state = device_copy(c->state, (size_t)c->n_page *
-			       selector_find("flashprefill")->state_bytes(&c->b.shape));
-	d->work = device_new(method_work_bytes(m, &c->b.shape, l));
-}
-
-static void side_release(struct device_side *d)
-{
-	device_batch_free(&d->b);
-	device_free(d->kv.k);
-	device_free(d->kv.v);
-	device_free(d->q);
-	device_free(d->out);
-	device_free(d->state);
-	device_free(d->work);
+	d->b = gpu_batch(&c->b);
+	d->kv = gpu_kv(&c->kv, c->kv_len);
+	d->q = gpu_copy(c->q, q_bytes);
+	d->out = gpu_new(q_bytes, 0xff);
+	d->state = gpu_copy(c->state, (size_t)c->n_page *
+			    selector_find("flashprefill")->state_bytes(&c->b.shape));
+	d->work = gpu_new(method_work_bytes(m, &c->b.shape, l), 0xff);
 }
 
 static double relative_l2(const bf16_t *got, const bf16_t *want, size_t n)
@@ -111,11 +97,11 @@ static bool counts_near(const struct selection_count *got, const struct selectio
 	return good;
 }
 
-static void test_method(struct select_case *c, int which)
+static void test_method(struct batch_case *c, int which)
 {
 	struct attn_limits limits = { .max_req = 4, .max_row = 4096, .max_kv_blk = 64 };
 	struct selection_count got[2], want[2];
-	size_t n = (size_t)(c->b.n_row * c->b.shape.q_heads * c->b.shape.head_dim);
+	size_t n = c->q_len;
 	bf16_t *out = malloc(n * sizeof *out), *ref = malloc(n * sizeof *ref);
 	char phases[32] = "";
 	struct device_side d;
@@ -124,24 +110,23 @@ static void test_method(struct select_case *c, int which)
 
 	must(method_parse(&m, methods[which].name, &err), &err);
 	c->b.n_tile = method_plan(m, &c->b, NULL);
-	c->b.tile = calloc((size_t)c->b.n_tile, sizeof *c->b.tile);
-	method_plan(m, &c->b, (struct attn_tile *)(uintptr_t)c->b.tile);
+	free(c->tile);
+	c->tile = calloc((size_t)c->b.n_tile, sizeof *c->tile);
+	method_plan(m, &c->b, c->tile);
+	c->b.tile = c->tile;
 	side_make(&d, c, m, &limits);
 	must(method_ref(m, &c->b, c->q, &c->kv, c->state, ref, NULL, want, &err), &err);
 	must(method_enqueue(m, &d.b, d.q, &d.kv, d.state, d.out, NULL, d.work, NULL, note_phase,
 			    phases, 7, &err),
 	     &err);
-	device_get(out, d.out, n * sizeof *out);
+	gpu_read(out, d.out, n * sizeof *out);
 	must(method_count_device(m, &c->b, &limits, d.work, got, &err), &err);
 	ok(relative_l2(out, ref, n) < 1e-2, "outputs of %s are the reference's up to rounding",
 	   methods[which].name);
 	ok(counts_near(got, want, c->b.shape.kv_heads), "and so are the counts");
 	is_str(phases, methods[which].phases, "its phases are announced in order");
-	side_release(&d);
+	gpu_free_all();
 	method_free(m);
-	free((void *)(uintptr_t)c->b.tile);
-	c->b.tile = NULL;
-	c->b.n_tile = 0;
 	free(out);
 	free(ref);
 }
@@ -152,11 +137,11 @@ static void run_all(void)
 		.q_heads = 16, .kv_heads = 2, .head_dim = 128, .page_tok = 128
 	};
 	struct rng rng = { 11 };
-	struct select_case c;
+	struct batch_case c;
 	struct method *m;
 	struct ar_err err;
 
-	case_make(&c, &rng, shape, 3, (int[]){ 3000, 700, 131 });
+	case_make(&c, &rng, FILL_BLOCKS, shape, 3, (int[]){ 3000, 700, 131 });
 	case_cut(&c, (int[3]){ 0 }, c.len);
 	must(method_parse(&m, "flashprefill", &err), &err);
 	must(m->selector->ref(&c.b, m->param, c.q, &c.kv, c.state, c.mask, &err), &err);
@@ -175,7 +160,9 @@ static void run_all(void)
 int main(void)
 {
 	plan(N_TEST);
-	if (device_or_skip(N_TEST))
+	if (gpu_usable())
 		run_all();
+	else
+		skip(N_TEST, "no usable GPU");
 	return done_testing();
 }

@@ -7,7 +7,7 @@
 
 #include "kernels/method.h"
 #include "tests/alloc_fault.h"
-#include "tests/select-case.h"
+#include "tests/batch_case.h"
 #include "tests/tap.h"
 
 /* ---- spellings ---- */
@@ -189,53 +189,16 @@ static void test_splits(void)
 
 /* ---- stages ---- */
 
-static const float example_k[14][2] = {
-	{ 2, 0 }, { 2, 0 }, { 0, 4 }, { 0, 4 }, { 4, -2 }, { 0, 2 }, { -3, 0 }, { -5, 0 },
-	{ 0, -1 }, { 0, -1 }, { 1, 1 }, { 1, 1 }, { 1, -1 }, { 1, -1 }
-};
-static const float example_q[4][2][2] = {	/* [row][head] */
-	{ { 2, 0 }, { 0, 2 } }, { { 2, 0 }, { 0, 2 } },
-	{ { 0, -2 }, { -2, 0 } }, { { 2, 0 }, { -2, 0 } }
-};
+/* The worked example's outputs, in the order of enum case_example. */
 #define EXAMPLE_PARAMS ":alpha=0.30,sink=1,window=1"
-static const struct {
-	const char *method;
-	float out[2][4];		/* [head][row] */
-} example_out[] = {
-	{ "dense", { { 3.736581f, 3.826211f, 6.103889f, 4.035125f },
-		     { 2.634018f, 2.691163f, 6.939775f, 6.940951f } } },
-	{ "flashprefill" EXAMPLE_PARAMS, { { 3.714782f, 3.805778f, 5.124460f, 3.855740f },
-					   { 2.546403f, 2.606075f, 6.944567f, 6.945747f } } },
-	{ "compact-fp" EXAMPLE_PARAMS, { { 3.707466f, 3.797999f, 5.333435f, 4.008826f },
-					 { 2.629245f, 2.686469f, 6.937280f, 6.938458f } } },
+static const char *const example_method[] = {
+	"dense", "flashprefill" EXAMPLE_PARAMS, "compact-fp" EXAMPLE_PARAMS
 };
-
-/* The value of key t is t, in both channels. */
-static void example(struct select_case *c)
-{
-	static const struct attn_shape shape = {
-		.q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2
-	};
-	struct rng rng = { 1 };
-
-	case_make(c, &rng, shape, 1, (int[]){ 14 });
-	for (int t = 0; t < 14; t++)
-		for (int d = 0; d < 2; d++) {
-			c->kv.k[c->page[t / 2] * 4 + t % 2 * 2 + d] =
-				bf16_from_f32(example_k[t][d]);
-			c->kv.v[c->page[t / 2] * 4 + t % 2 * 2 + d] = bf16_from_f32((float)t);
-		}
-	for (int t = 0; t < 4; t++)
-		for (int h = 0; h < 2; h++)
-			for (int d = 0; d < 2; d++)
-				c->all_q[((10 + t) * 2 + h) * 2 + d] =
-					bf16_from_f32(example_q[t][h][d]);
-}
 
 /* The batch through method_ref: outputs as floats, owned by the caller. */
-static float *run(struct select_case *c, const char *name, struct selection_count *count)
+static float *run(struct batch_case *c, const char *name, struct selection_count *count)
 {
-	size_t n = (size_t)(c->b.n_row * c->b.shape.q_heads * c->b.shape.head_dim);
+	size_t n = c->q_len;
 	bf16_t *out = malloc(n * sizeof *out);
 	float *f = malloc(n * sizeof *f);
 	struct method *m;
@@ -256,18 +219,17 @@ static float *run(struct select_case *c, const char *name, struct selection_coun
 static void test_example(void)
 {
 	struct selection_count count;
-	struct select_case c;
+	struct batch_case c;
 
-	example(&c);
+	case_example(&c);
 	case_cut(&c, (int[]){ 0 }, (int[]){ 10 });
 	free(run(&c, "flashprefill", NULL));	/* leaves the means of the cached blocks */
 	case_cut(&c, (int[]){ 10 }, (int[]){ 4 });
-	for (size_t i = 0; i < sizeof example_out / sizeof *example_out; i++) {
-		float *got = run(&c, example_out[i].method, &count), want[16];
+	for (int i = 0; i < 3; i++) {
+		float *got = run(&c, example_method[i], &count), want[16];
 
-		for (int k = 0; k < 16; k++)	/* [row][head][channel] */
-			want[k] = example_out[i].out[k / 2 % 2][k / 4];
-		is_f32(got, want, 16, 0, 1.0 / 256, "worked outputs of %s", example_out[i].method);
+		case_example_out(i, want);
+		is_f32(got, want, 16, 0, 1.0 / 256, "worked outputs of %s", example_method[i]);
 		free(got);
 	}
 	ok(count.group_sel == 4 && count.group_total == 5 && count.tiles_sel == 8,
@@ -276,14 +238,14 @@ static void test_example(void)
 }
 
 /* Fill the state by the whole prompts, then cut. */
-static void random_case(struct select_case *c, uint64_t seed)
+static void random_case(struct batch_case *c, uint64_t seed)
 {
 	static const struct attn_shape shape = {
 		.q_heads = 4, .kv_heads = 2, .head_dim = 16, .page_tok = 8
 	};
 	struct rng rng = { seed };
 
-	case_make(c, &rng, shape, 2, (int[]){ 203, 90 });
+	case_make(c, &rng, FILL_BLOCKS, shape, 2, (int[]){ 203, 90 });
 	case_cut(c, (int[2]){ 0 }, c->len);
 	free(run(c, "flashprefill", NULL));
 	case_cut(c, (int[]){ 150, 33 }, (int[]){ 40, 57 });
@@ -291,7 +253,7 @@ static void random_case(struct select_case *c, uint64_t seed)
 
 static void test_alpha_zero(void)
 {
-	struct select_case c;
+	struct batch_case c;
 	size_t n;
 
 	for (uint64_t seed = 0; seed < 3; seed++) {
@@ -326,7 +288,7 @@ static enum ar_status fake_ref(const struct attn_batch *b, int heads,
 static void test_failures(void)
 {
 	struct executor fake = { .ref = fake_ref };
-	struct select_case c;
+	struct batch_case c;
 	struct method *m;
 	struct ar_err err;
 	bf16_t *out;

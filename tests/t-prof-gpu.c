@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "profiler/prof.h"
+#include "tests/gpu.h"
 #include "tests/tap.h"
 
 int prof_spin_launch(long long ns, void *stream);
@@ -183,13 +184,10 @@ int main(void)
 {
 	struct ar_err err = { 0 };
 	enum ar_status st;
-	int devices = 0;
 
 	plan(TESTS);
 	st = prof_open(&p, &err);	/* before the first CUDA call */
-	if (cudaGetDeviceCount(&devices) || !devices) {
-		if (getenv("ATTNREPLAY_REQUIRE_GPU"))
-			bail_out("no usable GPU");
+	if (!gpu_usable()) {
 		skip(TESTS, "no usable GPU");
 		prof_close(p);
 		return done_testing();

@@ -9,15 +9,15 @@
 
 #include "kernels/selectors/flashprefill.h"
 #include "kernels/union.h"
-#include "tests/select-case.h"
-#include "tests/select-device.h"
+#include "tests/batch_case.h"
+#include "tests/gpu.h"
 #include "tests/tap.h"
 
 enum { N_SHAPE = 8, N_TEST = 4 * (N_SHAPE + 1) + 2 };
 
 #if HAVE_CUDA
 struct pair {			/* a case on the host and on the device */
-	struct select_case c;
+	struct batch_case c;
 	struct attn_batch b;	/* of the device */
 	struct kv_cache kv;
 	bf16_t *q, *state;
@@ -34,24 +34,16 @@ static void must(enum ar_status st, const struct ar_err *err)
 /* Take over the batch that the host's case was cut to. */
 static void pair_cut(struct pair *p, const int *ctx, const int *rows)
 {
-	const struct attn_shape *s = &p->c.b.shape;
-
 	case_cut(&p->c, ctx, rows);
-	if (p->q) {
-		device_batch_free(&p->b);
-		device_free(p->q);
-		device_free(p->mask);
-	}
-	p->b = device_batch(&p->c.b);
-	p->q = device_copy(p->c.q,
-			   (size_t)(p->b.n_row * s->q_heads) * (size_t)s->head_dim * sizeof *p->q);
-	p->mask = device_new(case_mask_words(&p->c) * sizeof *p->mask);
+	p->b = gpu_batch(&p->c.b);
+	p->q = gpu_copy(p->c.q, p->c.q_len * sizeof *p->q);
+	p->mask = gpu_new(case_mask_words(&p->c) * sizeof *p->mask, 0xff);
 }
 
 static void pair_make(struct pair *p, struct rng *rng, struct attn_shape s, int n, const int *len)
 {
 	struct attn_limits limits = { .max_req = n };
-	size_t kv_bytes, state_bytes;
+	size_t state_bytes;
 
 	for (int i = 0; i < n; i++) {
 		int n_blk = (len[i] + s.page_tok - 1) / s.page_tok;
@@ -60,22 +52,16 @@ static void pair_make(struct pair *p, struct rng *rng, struct attn_shape s, int 
 		limits.max_kv_blk = n_blk > limits.max_kv_blk ? n_blk : limits.max_kv_blk;
 	}
 	memset(p, 0, sizeof *p);
-	case_make(&p->c, rng, s, n, len);
-	kv_bytes = (size_t)p->c.n_page * case_page_elements(&p->c) * sizeof(bf16_t);
+	case_make(&p->c, rng, FILL_BLOCKS, s, n, len);
 	state_bytes = (size_t)p->c.n_page * selector_find("flashprefill")->state_bytes(&s);
-	p->kv.k = device_copy(p->c.kv.k, kv_bytes);
-	p->state = device_copy(p->c.state, state_bytes);
-	p->work = device_new(flashprefill_work_bytes(&s, &limits));
+	p->kv.k = gpu_copy(p->c.kv.k, p->c.kv_len * sizeof(bf16_t));
+	p->state = gpu_copy(p->c.state, state_bytes);
+	p->work = gpu_new(flashprefill_work_bytes(&s, &limits), 0xff);
 }
 
 static void pair_release(struct pair *p)
 {
-	device_batch_free(&p->b);
-	device_free(p->kv.k);
-	device_free(p->q);
-	device_free(p->state);
-	device_free(p->mask);
-	device_free(p->work);
+	gpu_free_all();
 	case_release(&p->c);
 }
 
@@ -89,7 +75,7 @@ static uint32_t *pair_select(struct pair *p, const struct flashprefill *param)
 
 	must(s->ref(&p->c.b, param, p->c.q, &p->c.kv, p->c.state, p->c.mask, &err), &err);
 	must(s->enqueue(&p->b, param, p->q, &p->kv, p->state, p->mask, p->work, NULL, &err), &err);
-	device_get(mask, p->mask, bytes);
+	gpu_read(mask, p->mask, bytes);
 	return mask;
 }
 
@@ -100,7 +86,7 @@ static bool means_equal(const struct pair *p)
 	void *got = malloc(bytes);
 	bool same;
 
-	device_get(got, p->state, bytes);
+	gpu_read(got, p->state, bytes);
 	same = !memcmp(got, p->c.state, bytes);
 	free(got);
 	return same;
@@ -109,7 +95,7 @@ static bool means_equal(const struct pair *p)
 /* ---- masks, with the band in which rounding decides ---- */
 
 /* The weights of one (query block, head) in double; returns the largest and the largest |logit|. */
-static double weights(const struct select_case *c, int r, int i, int h, double *w, double *reach)
+static double weights(const struct batch_case *c, int r, int i, int h, double *w, double *reach)
 {
 	const struct attn_shape *s = &c->b.shape;
 	int qa = c->ctx[r] / s->page_tok + i, end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
@@ -146,7 +132,7 @@ static double weights(const struct select_case *c, int r, int i, int h, double *
 }
 
 /* Differing bits of one row that rounding does not explain. */
-static int row_faults(const struct select_case *c, double alpha, int r, int i, int h,
+static int row_faults(const struct batch_case *c, double alpha, int r, int i, int h,
 		      const uint32_t *got, const uint32_t *want)
 {
 	int n_blk = c->b.mask_words * 32, faults = 0;
@@ -161,7 +147,7 @@ static int row_faults(const struct select_case *c, double alpha, int r, int i, i
 	return faults;
 }
 
-static int mask_faults(const struct select_case *c, double alpha, const uint32_t *got)
+static int mask_faults(const struct batch_case *c, double alpha, const uint32_t *got)
 {
 	int faults = 0;
 
@@ -188,22 +174,20 @@ static bool lists_equal(const struct attn_batch *b, const uint32_t *host, const 
 	size_t n = (size_t)n_rows, stride = (size_t)b->max_kv_blk;
 	struct block_lists want = { malloc(n * stride * 2), malloc(n * 4), b->max_kv_blk };
 	struct block_lists got = { malloc(n * stride * 2), malloc(n * 4), b->max_kv_blk };
-	struct block_lists dev = { device_new(n * stride * 2), device_new(n * 4), b->max_kv_blk };
+	struct block_lists dev = { gpu_new(n * stride * 2, 0xff), gpu_new(n * 4, 0xff), b->max_kv_blk };
 	struct ar_err err;
 	bool same;
 
 	memset(want.block, 0xff, n * stride * 2);
 	lists_ref(host, n_rows, b->mask_words, &want);
 	must(lists_enqueue(device, n_rows, b->mask_words, &dev, NULL, &err), &err);
-	device_get(got.block, dev.block, n * stride * 2);
-	device_get(got.n, dev.n, n * 4);
+	gpu_read(got.block, dev.block, n * stride * 2);
+	gpu_read(got.n, dev.n, n * 4);
 	same = !memcmp(want.block, got.block, n * stride * 2) && !memcmp(want.n, got.n, n * 4);
 	free(want.block);
 	free(want.n);
 	free(got.block);
 	free(got.n);
-	device_free(dev.block);
-	device_free(dev.n);
 	return same;
 }
 
@@ -211,18 +195,17 @@ static bool union_equal(struct pair *p, int heads, const uint32_t *mask, bool *l
 {
 	int n_rows = p->b.n_req * union_groups(heads, &p->b.shape);
 	size_t bytes = (size_t)n_rows * (size_t)p->b.mask_words * sizeof(uint32_t);
-	uint32_t *want = malloc(bytes), *got = malloc(bytes), *dev = device_new(bytes);
+	uint32_t *want = malloc(bytes), *got = malloc(bytes), *dev = gpu_new(bytes, 0xff);
 	struct ar_err err;
 	bool same;
 
 	union_ref(&p->c.b, heads, mask, want);
 	must(union_enqueue(&p->b, heads, p->mask, dev, NULL, &err), &err);
-	device_get(got, dev, bytes);
+	gpu_read(got, dev, bytes);
 	same = !memcmp(want, got, bytes);
 	*lists &= lists_equal(&p->c.b, want, dev, n_rows);
 	free(want);
 	free(got);
-	device_free(dev);
 	return same;
 }
 
@@ -243,11 +226,9 @@ static int draw_length(struct rng *rng, int least, int most)
 }
 
 /* Scale the keys: 0 makes all scores equal, 30 makes few blocks overwhelm the others. */
-static void scale_keys(struct select_case *c, float by)
+static void scale_keys(struct batch_case *c, float by)
 {
-	size_t n = (size_t)c->n_page * case_page_elements(c);
-
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < c->kv_len; i++)
 		c->kv.k[i] = bf16_from_f32(bf16_to_f32(c->kv.k[i]) * by);
 }
 
@@ -274,8 +255,7 @@ static void run_cut(struct tally *t, struct attn_shape s, struct rng *rng, uint6
 	pair_make(&p, rng, s, n, len);
 	if (scales[seed % 5] != 1) {
 		scale_keys(&p.c, scales[seed % 5]);
-		device_put(p.kv.k, p.c.kv.k,
-			   (size_t)p.c.n_page * case_page_elements(&p.c) * sizeof(bf16_t));
+		gpu_write(p.kv.k, p.c.kv.k, p.c.kv_len * sizeof(bf16_t));
 	}
 	pair_cut(&p, (int[3]){ 0 }, ctx);	/* open by dense-first: only the means are formed */
 	free(pair_select(&p, &param));
@@ -393,7 +373,9 @@ static void run_all(void)
 int main(void)
 {
 	plan(N_TEST);
-	if (device_or_skip(N_TEST))
+	if (gpu_usable())
 		run_all();
+	else
+		skip(N_TEST, "no usable GPU");
 	return done_testing();
 }

@@ -8,12 +8,12 @@
 #include "kernels/method.h"
 #include "kernels/selectors/flashprefill.h"
 #include "tests/alloc_fault.h"
-#include "tests/select-case.h"
+#include "tests/batch_case.h"
 #include "tests/tap.h"
 
 static const struct flashprefill plain = { .alpha = 0.05, .sink = 1, .window = 1 };
 
-static void select_into(struct select_case *c, const struct flashprefill *p, uint32_t *mask)
+static void select_into(struct batch_case *c, const struct flashprefill *p, uint32_t *mask)
 {
 	struct ar_err err;
 
@@ -21,7 +21,7 @@ static void select_into(struct select_case *c, const struct flashprefill *p, uin
 		bail_out("%s", err.msg);
 }
 
-static uint32_t *select_new(struct select_case *c, const struct flashprefill *p)
+static uint32_t *select_new(struct batch_case *c, const struct flashprefill *p)
 {
 	size_t n = case_mask_words(c) * sizeof(uint32_t);
 	uint32_t *mask = malloc(n);
@@ -31,7 +31,7 @@ static uint32_t *select_new(struct select_case *c, const struct flashprefill *p)
 	return mask;
 }
 
-static const uint32_t *row_of(const struct select_case *c, const uint32_t *mask, int qblk, int head)
+static const uint32_t *row_of(const struct batch_case *c, const uint32_t *mask, int qblk, int head)
 {
 	return mask + (size_t)(qblk * c->b.shape.q_heads + head) * (size_t)c->b.mask_words;
 }
@@ -56,14 +56,6 @@ static const char *bits(const uint32_t *row, int words)
 
 /* ---- the worked example: blocks of 2, heads of 2, ten cached tokens, a chunk of four ---- */
 
-static const float example_k[14][2] = {
-	{ 2, 0 }, { 2, 0 }, { 0, 4 }, { 0, 4 }, { 4, -2 }, { 0, 2 }, { -3, 0 }, { -5, 0 },
-	{ 0, -1 }, { 0, -1 }, { 1, 1 }, { 1, 1 }, { 1, -1 }, { 1, -1 }
-};
-static const float example_q[4][2][2] = {	/* [row][head] */
-	{ { 2, 0 }, { 0, 2 } }, { { 2, 0 }, { 0, 2 } },
-	{ { 0, -2 }, { -2, 0 } }, { { 2, 0 }, { -2, 0 } }
-};
 static const double example_s[2][2][7] = {	/* [head][query block] */
 	{ { .446433, .026387, .446433, .000092, .026387, .054268, 0 },
 	  { .348429, .019513, .348429, .019513, .099426, .084709, .079982 } },
@@ -71,29 +63,15 @@ static const double example_s[2][2][7] = {	/* [head][query block] */
 	  { .000205, .003463, .000205, .991401, .003463, .000842, .000421 } }
 };
 
-static void example(struct select_case *c)
+static void example(struct batch_case *c)
 {
-	static const struct attn_shape shape = {
-		.q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2
-	};
-	struct rng rng = { 1 };
-
-	case_make(c, &rng, shape, 1, (int[]){ 14 });
-	for (int t = 0; t < 14; t++)
-		for (int d = 0; d < 2; d++)
-			c->kv.k[c->page[t / 2] * 4 + t % 2 * 2 + d] =
-				bf16_from_f32(example_k[t][d]);
-	for (int t = 0; t < 4; t++)
-		for (int h = 0; h < 2; h++)
-			for (int d = 0; d < 2; d++)
-				c->all_q[((10 + t) * 2 + h) * 2 + d] =
-					bf16_from_f32(example_q[t][h][d]);
+	case_example(c);
 	case_cut(c, (int[]){ 0 }, (int[]){ 10 });
 	select_into(c, &plain, c->mask);	/* leaves the means of the cached blocks */
 	case_cut(c, (int[]){ 10 }, (int[]){ 4 });
 }
 
-static void test_example_masks(struct select_case *c)
+static void test_example_masks(struct batch_case *c)
 {
 	struct flashprefill p = { .alpha = 0.30, .sink = 1, .window = 1 };
 	uint32_t *mask = select_new(c, &p);
@@ -120,7 +98,7 @@ static void test_example_masks(struct select_case *c)
 }
 
 /* The share of each block shows in the alpha at which it goes. */
-static void test_example_scores(struct select_case *c)
+static void test_example_scores(struct batch_case *c)
 {
 	struct flashprefill p = { .window = 1 };
 	int bad = 0, n = 0;
@@ -150,7 +128,7 @@ static void test_example_scores(struct select_case *c)
 	ok(n == 22 && !bad, "every block's share is right to 1e-6 (%d off)", bad);
 }
 
-static void test_example_unions(struct select_case *c)
+static void test_example_unions(struct batch_case *c)
 {
 	struct flashprefill p = { .alpha = 0.30, .sink = 1, .window = 1 };
 	struct method m = { .selector = selector_find("flashprefill"),
@@ -216,7 +194,7 @@ static int draw(struct rng *rng, int lo, int hi)
 }
 
 /* Three sequences with their means in place, cut at random. */
-static void random_case(struct select_case *c, struct rng *rng)
+static void random_case(struct batch_case *c, struct rng *rng)
 {
 	int len[3], ctx[3], rows[3];
 
@@ -225,7 +203,7 @@ static void random_case(struct select_case *c, struct rng *rng)
 		ctx[r] = draw(rng, 0, len[r] - 1);
 		rows[r] = draw(rng, 1, len[r] - ctx[r]);
 	}
-	case_make(c, rng, small, 3, len);
+	case_make(c, rng, FILL_BLOCKS, small, 3, len);
 	case_cut(c, (int[3]){ 0 }, len);
 	select_into(c, &plain, c->mask);
 	case_cut(c, ctx, rows);
@@ -241,7 +219,7 @@ static bool subset(const uint32_t *a, const uint32_t *b, size_t n)
 }
 
 /* Every row keeps the blocks for which want() is 1 and lacks those for which it is 0. */
-static bool rows_are(const struct select_case *c, const uint32_t *mask, int (*want)(int qa, int j))
+static bool rows_are(const struct batch_case *c, const uint32_t *mask, int (*want)(int qa, int j))
 {
 	for (int r = 0; r < c->b.n_req; r++)
 		for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
@@ -279,7 +257,7 @@ static void test_thresholds(void)
 		struct flashprefill p = { .alpha = 0, .sink = 3, .window = 2 };
 		struct rng rng = { (uint64_t)k };
 		uint32_t *low, *high;
-		struct select_case c;
+		struct batch_case c;
 
 		random_case(&c, &rng);
 		low = select_new(&c, &p);
@@ -316,10 +294,10 @@ static void test_peak(void)
 	struct flashprefill p = { .alpha = 1, .sink = 3, .window = 2 };
 	struct attn_shape shape = { .q_heads = 2, .kv_heads = 1, .head_dim = 4, .page_tok = 4 };
 	struct rng rng = { 5 };
-	struct select_case c;
+	struct batch_case c;
 	uint32_t *mask;
 
-	case_make(&c, &rng, shape, 1, (int[]){ 80 });
+	case_make(&c, &rng, FILL_BLOCKS, shape, 1, (int[]){ 80 });
 	memset(c.kv.k, 0, (size_t)c.n_page * case_page_elements(&c) * sizeof(bf16_t));
 	for (int d = 0; d < 16; d++)
 		c.kv.k[c.page[0] * 16 + d] = bf16_from_f32(60);
@@ -334,7 +312,7 @@ static void test_peak(void)
 }
 
 /* Query blocks that lie whole in a chunk select the same however the prompt is cut. */
-static bool cut_is_neutral(struct select_case *c, const uint32_t *whole, int whole_words,
+static bool cut_is_neutral(struct batch_case *c, const uint32_t *whole, int whole_words,
 			   struct rng *rng)
 {
 	int tok = small.page_tok, len = c->len[0];
@@ -364,13 +342,13 @@ static void test_cuts(void)
 
 	for (int k = 0; k < 20; k++) {
 		struct rng rng = { 100 + (uint64_t)k };
-		struct select_case c;
+		struct batch_case c;
 		size_t state_bytes;
 		bf16_t *state;
 		uint32_t *whole;
 		int words;
 
-		case_make(&c, &rng, small, 1, (int[]){ draw(&rng, 100, 500) });
+		case_make(&c, &rng, FILL_BLOCKS, small, 1, (int[]){ draw(&rng, 100, 500) });
 		state_bytes = (size_t)c.n_page * selector_find("flashprefill")->state_bytes(&small);
 		state = malloc(state_bytes);
 		case_cut(&c, (int[]){ 0 }, c.len);
@@ -395,7 +373,7 @@ static void test_future(void)
 
 	for (int k = 0; k < 20; k++) {
 		struct rng rng = { 200 + (uint64_t)k };
-		struct select_case c;
+		struct batch_case c;
 		uint32_t *before, *after;
 		size_t page;
 		int first, cut;
@@ -426,7 +404,7 @@ static void test_ragged(void)
 
 	for (int k = 0; k < 20; k++) {
 		struct rng rng = { 300 + (uint64_t)k };
-		struct select_case c;
+		struct batch_case c;
 		uint32_t *mask;
 		struct attn_batch all;
 		bf16_t *q;
@@ -458,7 +436,7 @@ static void test_ragged(void)
 }
 
 /* Table rows against the definition, bit by bit. */
-static bool union_is_or(const struct select_case *c, int heads, const uint32_t *mask,
+static bool union_is_or(const struct batch_case *c, int heads, const uint32_t *mask,
 			const uint32_t *table)
 {
 	const struct attn_batch *b = &c->b;
@@ -498,11 +476,11 @@ static void test_unions(void)
 		const struct attn_shape *s = &shapes[k / 3];
 		int heads = union_heads(unions[1 + k % 3].kind, s);
 		struct rng rng = { 400 + (uint64_t)k };
-		struct select_case c;
+		struct batch_case c;
 		uint32_t *mask, *table;
 		size_t bytes;
 
-		case_make(&c, &rng, *s, 2, (int[]){ 390, 77 });
+		case_make(&c, &rng, FILL_BLOCKS, *s, 2, (int[]){ 390, 77 });
 		case_cut(&c, (int[2]){ 0 }, c.len);
 		select_into(&c, &p, c.mask);
 		case_cut(&c, (int[]){ 301, 64 }, (int[]){ 80, 13 });
@@ -540,7 +518,7 @@ static void test_no_memory(void)
 {
 	const struct selector *fp = selector_find("flashprefill");
 	struct rng rng = { 6 };
-	struct select_case c;
+	struct batch_case c;
 	struct ar_err err;
 
 	random_case(&c, &rng);
@@ -558,7 +536,7 @@ static void test_no_memory(void)
 
 int main(void)
 {
-	struct select_case c;
+	struct batch_case c;
 
 	plan(0);
 	example(&c);

@@ -1,0 +1,294 @@
+#include "config.h"
+#include "tests/batch_case.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/tap.h"
+
+static void *need(size_t n, size_t size)
+{
+	void *p = calloc(n ? n : 1, size);
+
+	if (!p)
+		bail_out("out of memory");
+	return p;
+}
+
+size_t case_page_elements(const struct batch_case *c)
+{
+	const struct attn_shape *s = &c->b.shape;
+
+	return (size_t)s->kv_heads * (size_t)s->page_tok * (size_t)s->head_dim;
+}
+
+size_t case_mask_words(const struct batch_case *c)
+{
+	return (size_t)c->b.n_qblk * (size_t)c->b.shape.q_heads * (size_t)c->b.mask_words;
+}
+
+/* About normal, variance 1, from one draw: the sum of four uniforms. */
+static float noise(struct rng *rng)
+{
+	uint64_t x = rng_u64(rng);
+	uint32_t sum = (uint32_t)(x & 0xffff) + (x >> 16 & 0xffff) + (x >> 32 & 0xffff) +
+		       (uint32_t)(x >> 48);
+
+	return ((float)sum - 131070.0f) * (1.7320508f / 65536.0f);
+}
+
+static void shuffle_pages(struct batch_case *c, struct rng *rng)
+{
+	c->n_page = c->page0[c->n_seq] + 3;
+	c->page = need((size_t)c->n_page, sizeof *c->page);
+	for (int i = 0; i < c->n_page; i++) {
+		int k = (int)rng_below(rng, (uint64_t)i + 1);
+
+		c->page[i] = c->page[k];
+		c->page[k] = i;
+	}
+}
+
+/* Keys and values of one page of one KV head: n_tok tokens. */
+static void fill_page(struct batch_case *c, struct rng *rng, enum case_fill fill, size_t at,
+		      int n_tok)
+{
+	const struct attn_shape *s = &c->b.shape;
+	bf16_t *k = c->kv.k + at * (size_t)(s->page_tok * s->head_dim);
+	bf16_t *v = c->kv.v + at * (size_t)(s->page_tok * s->head_dim);
+	float dir[256] = { 0 };
+
+	for (int d = 0; fill == FILL_BLOCKS && d < s->head_dim; d++)
+		dir[d] = noise(rng) * 1.5f;
+	for (int t = 0; t < n_tok; t++)
+		for (int d = 0; d < s->head_dim; d++) {
+			k[t * s->head_dim + d] =
+				bf16_from_f32(fill == FILL_EQUAL ? 0.5f : dir[d] + noise(rng));
+			v[t * s->head_dim + d] = bf16_from_f32(noise(rng));
+		}
+}
+
+static void fill_cache(struct batch_case *c, struct rng *rng, enum case_fill fill)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t n_state = (size_t)c->n_page * (size_t)(s->kv_heads * s->head_dim);
+
+	c->kv.k = need(c->kv_len, sizeof(bf16_t));
+	c->kv.v = need(c->kv_len, sizeof(bf16_t));
+	c->state = need(n_state, sizeof(bf16_t));
+	memset(c->kv.k, 0x7f, c->kv_len * sizeof(bf16_t));
+	memset(c->kv.v, 0x7f, c->kv_len * sizeof(bf16_t));
+	memset(c->state, 0xff, n_state * sizeof(bf16_t));
+	for (int r = 0; r < c->n_seq; r++)
+		for (int j = 0; j * s->page_tok < c->len[r]; j++)
+			for (int h = 0; h < s->kv_heads; h++) {
+				size_t page = (size_t)c->page[c->page0[r] + j];
+				int left = c->len[r] - j * s->page_tok;
+
+				fill_page(c, rng, fill, page * (size_t)s->kv_heads + (size_t)h,
+					  left < s->page_tok ? left : s->page_tok);
+			}
+}
+
+void case_make_bare(struct batch_case *c, struct rng *rng, struct attn_shape s, int n_seq,
+		    const int *len)
+{
+	size_t n = (size_t)n_seq;
+
+	memset(c, 0, sizeof *c);
+	c->b.shape = s;
+	c->n_seq = n_seq;
+	c->len = need(n, sizeof *c->len);
+	c->at = need(n + 1, sizeof *c->at);
+	c->row0 = need(n + 1, sizeof *c->row0);
+	c->qblk0 = need(n + 1, sizeof *c->qblk0);
+	c->page0 = need(n + 1, sizeof *c->page0);
+	c->ctx = need(n, sizeof *c->ctx);
+	c->last = need(n, sizeof *c->last);
+	for (int r = 0; r < n_seq; r++) {
+		c->len[r] = len[r];
+		c->at[r + 1] = c->at[r] + (size_t)len[r];
+		c->page0[r + 1] = c->page0[r] + (len[r] + s.page_tok - 1) / s.page_tok;
+	}
+	shuffle_pages(c, rng);
+	c->kv_len = (size_t)c->n_page * case_page_elements(c);
+}
+
+void case_make(struct batch_case *c, struct rng *rng, enum case_fill fill, struct attn_shape s,
+	       int n_seq, const int *len)
+{
+	float scale = fill == FILL_HUGE ? 30 : 1;
+	size_t n_q;
+
+	case_make_bare(c, rng, s, n_seq, len);
+	fill_cache(c, rng, fill);
+	n_q = c->at[n_seq] * (size_t)(s.q_heads * s.head_dim);
+	c->all_q = need(n_q, sizeof(bf16_t));
+	for (size_t i = 0; i < n_q; i++)
+		c->all_q[i] = bf16_from_f32(scale * noise(rng));
+}
+
+/* Queries and masks of the batch. */
+static void cut_data(struct batch_case *c, const int *ctx, const int *rows)
+{
+	size_t row = (size_t)(c->b.shape.q_heads * c->b.shape.head_dim);
+
+	free(c->q);
+	free(c->mask);
+	c->q = need(c->q_len, sizeof(bf16_t));
+	c->mask = need(case_mask_words(c), sizeof(uint32_t));
+	memset(c->mask, 0xff, case_mask_words(c) * sizeof(uint32_t));
+	for (int r = 0; r < c->n_seq; r++)
+		memcpy(c->q + (size_t)c->row0[r] * row,
+		       c->all_q + (c->at[r] + (size_t)ctx[r]) * row,
+		       (size_t)rows[r] * row * sizeof(bf16_t));
+}
+
+void case_cut(struct batch_case *c, const int *ctx, const int *rows)
+{
+	struct attn_batch *b = &c->b;
+	int tok = b->shape.page_tok;
+
+	b->n_req = c->n_seq;
+	b->max_kv_blk = 1;
+	for (int r = 0; r < c->n_seq; r++) {
+		int end = ctx[r] + rows[r], n_blk = (end + tok - 1) / tok;
+
+		c->ctx[r] = ctx[r];
+		c->last[r] = end == c->len[r];
+		c->row0[r + 1] = c->row0[r] + rows[r];
+		c->qblk0[r + 1] = c->qblk0[r] + (rows[r] ? n_blk - ctx[r] / tok : 0);
+		b->max_kv_blk = n_blk > b->max_kv_blk ? n_blk : b->max_kv_blk;
+	}
+	b->n_row = c->row0[c->n_seq];
+	b->n_qblk = c->qblk0[c->n_seq];
+	b->mask_words = (b->max_kv_blk + 31) / 32;
+	b->row0 = c->row0, b->ctx = c->ctx, b->qblk0 = c->qblk0;
+	b->page0 = c->page0, b->page = c->page, b->last = c->last;
+	b->tile = NULL;
+	b->n_tile = 0;
+	c->q_len = (size_t)b->n_row * (size_t)(b->shape.q_heads * b->shape.head_dim);
+	if (c->all_q)
+		cut_data(c, ctx, rows);
+}
+
+void case_chunks(struct batch_case *c, struct rng *rng, enum case_fill fill, struct attn_shape s,
+		 int n_req, const int *ctx, const int *rows)
+{
+	int *len = need((size_t)n_req, sizeof *len);
+
+	for (int r = 0; r < n_req; r++)
+		len[r] = ctx[r] + rows[r];
+	case_make(c, rng, fill, s, n_req, len);
+	case_cut(c, ctx, rows);
+	free(len);
+}
+
+void case_plan(struct batch_case *c, attend_plan_fn *cut, int heads)
+{
+	free(c->tile);
+	c->b.n_tile = cut(&c->b, heads, NULL);
+	c->tile = need((size_t)c->b.n_tile, sizeof *c->tile);
+	cut(&c->b, heads, c->tile);
+	c->b.tile = c->tile;
+}
+
+void case_release(struct batch_case *c)
+{
+	free(c->kv.k);
+	free(c->kv.v);
+	free(c->q);
+	free(c->state);
+	free(c->mask);
+	free(c->len);
+	free(c->at);
+	free(c->all_q);
+	free(c->row0);
+	free(c->ctx);
+	free(c->qblk0);
+	free(c->page0);
+	free(c->page);
+	free(c->last);
+	free(c->tile);
+	memset(c, 0, sizeof *c);
+}
+
+/* ---- the worked example ---- */
+
+void case_example(struct batch_case *c)
+{
+	static const float k[14][2] = {
+		{ 2, 0 }, { 2, 0 }, { 0, 4 }, { 0, 4 }, { 4, -2 }, { 0, 2 }, { -3, 0 }, { -5, 0 },
+		{ 0, -1 }, { 0, -1 }, { 1, 1 }, { 1, 1 }, { 1, -1 }, { 1, -1 }
+	};
+	static const float q[4][2][2] = {	/* [row][head] */
+		{ { 2, 0 }, { 0, 2 } }, { { 2, 0 }, { 0, 2 } },
+		{ { 0, -2 }, { -2, 0 } }, { { 2, 0 }, { -2, 0 } }
+	};
+	static const struct attn_shape s = {
+		.q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2
+	};
+	struct rng rng = { 1 };
+
+	case_make(c, &rng, FILL_BLOCKS, s, 1, (int[]){ 14 });
+	for (int t = 0; t < 14; t++)
+		for (int d = 0; d < 2; d++) {
+			int at = (c->page[t / 2] * 2 + t % 2) * 2 + d;
+
+			c->kv.k[at] = bf16_from_f32(k[t][d]);
+			c->kv.v[at] = bf16_from_f32((float)(d ? -t : t));
+		}
+	for (int i = 0; i < 16; i++)
+		c->all_q[10 * 4 + i] = bf16_from_f32(q[i / 4][i / 2 % 2][i % 2]);
+}
+
+void case_example_out(enum case_example which, float out[16])
+{
+	static const float first[][2][4] = {	/* [head][row], of the first channel */
+		[EXAMPLE_DENSE] = { { 3.736581f, 3.826211f, 6.103889f, 4.035125f },
+				    { 2.634018f, 2.691163f, 6.939775f, 6.940951f } },
+		[EXAMPLE_BLOCKS] = { { 3.714782f, 3.805778f, 5.124460f, 3.855740f },
+				     { 2.546403f, 2.606075f, 6.944567f, 6.945747f } },
+		[EXAMPLE_UNION] = { { 3.707466f, 3.797999f, 5.333435f, 4.008826f },
+				    { 2.629245f, 2.686469f, 6.937280f, 6.938458f } },
+	};
+
+	for (int i = 0; i < 16; i++)
+		out[i] = first[which][i / 2 % 2][i / 4] * (i % 2 ? -1 : 1);
+}
+
+/* ---- block lists ---- */
+
+int case_n_list(const struct batch_case *c, attend_plan_fn *cut, int heads)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int group = s->q_heads / s->kv_heads;
+
+	if (cut == attend_plan_blocks)
+		return c->b.n_qblk * s->q_heads;
+	heads = heads ? heads : group;
+	return c->b.n_req * s->kv_heads * ((group + heads - 1) / heads);
+}
+
+void case_lists(const struct batch_case *c, int n, double density, struct block_lists *l,
+		struct rng *rng)
+{
+	l->stride = c->b.max_kv_blk;
+	l->block = need((size_t)n * (size_t)l->stride, sizeof *l->block);
+	l->n = need((size_t)n, sizeof *l->n);
+	for (int i = 0; i < n; i++) {
+		uint16_t *list = l->block + (size_t)i * (size_t)l->stride;
+		double keep = rng_below(rng, 8) ? density : 0;
+
+		for (int j = 0; j < c->b.max_kv_blk; j++)
+			if (rng_unit(rng) < keep)
+				list[l->n[i]++] = (uint16_t)j;
+	}
+}
+
+void lists_free(struct block_lists *l)
+{
+	free(l->block);
+	free(l->n);
+	memset(l, 0, sizeof *l);
+}

@@ -1,0 +1,77 @@
+/* Ragged batches for tests and measurements, on the host: whole sequences of random queries,
+ * keys and values on shuffled pages, from which batches of chunks are cut. */
+#ifndef AR_TESTS_BATCH_CASE_H
+#define AR_TESTS_BATCH_CASE_H
+
+#include "kernels/attend.h"
+#include "src/base/rng.h"
+
+enum case_fill {
+	FILL_NORMAL,		/* about normal, variance 1 */
+	FILL_HUGE,		/* q thirty times as large: softmax is nearly a maximum */
+	FILL_EQUAL,		/* all keys equal, so all scores of a row are */
+	FILL_BLOCKS,		/* blocks have directions of their own: a threshold separates them */
+};
+
+struct batch_case {
+	struct attn_batch b;		/* after case_cut; its arrays belong to the case */
+	struct kv_cache kv;		/* [n_page] pages; 3e38 where no sequence has a token */
+	bf16_t *q;			/* of the batch */
+	bf16_t *state;			/* [n_page][kv_heads][head_dim], of a selector */
+	uint32_t *mask;			/* of the batch, every bit set */
+	int n_page;
+	size_t q_len, kv_len;		/* elements of q and of k */
+
+	int n_seq;
+	int *len;			/* [n_seq] tokens */
+	size_t *at;			/* [n_seq + 1] first row in all_q */
+	bf16_t *all_q;			/* [token][q_heads][head_dim] */
+	int32_t *row0, *ctx, *qblk0, *page0, *page;
+	uint8_t *last;
+	struct attn_tile *tile;
+};
+
+/* Sequences of len[r] tokens.  All functions bail out without memory. */
+void case_make(struct batch_case *c, struct rng *rng, enum case_fill fill, struct attn_shape s,
+	       int n_seq, const int *len);
+
+/* The same without queries, keys, values, state and masks. */
+void case_make_bare(struct batch_case *c, struct rng *rng, struct attn_shape s, int n_seq,
+		    const int *len);
+void case_release(struct batch_case *c);
+
+/* Sequence r brings rows[r] tokens on top of ctx[r]; a chunk that ends its sequence is the last. */
+void case_cut(struct batch_case *c, const int *ctx, const int *rows);
+
+/* Sequences of ctx[r] + rows[r] tokens, and the cut. */
+void case_chunks(struct batch_case *c, struct rng *rng, enum case_fill fill, struct attn_shape s,
+		 int n_req, const int *ctx, const int *rows);
+
+/* Cut the batch into tiles, c->b.tile. */
+void case_plan(struct batch_case *c, attend_plan_fn *cut, int heads);
+
+size_t case_mask_words(const struct batch_case *c);	/* of the whole batch */
+size_t case_page_elements(const struct batch_case *c);	/* K of a page, all KV heads */
+
+/* ---- the worked example ---- */
+
+/* 14 tokens, two heads of two channels, blocks of two; the value of key t is (t, -t).  Its
+ * chunk is tokens 10 to 13, which case_cut is left to do. */
+void case_example(struct batch_case *c);
+
+/* Outputs of the chunk, [row][head][channel]. */
+enum case_example { EXAMPLE_DENSE, EXAMPLE_BLOCKS, EXAMPLE_UNION };
+void case_example_out(enum case_example which, float out[16]);
+
+/* ---- block lists ---- */
+
+/* Number of lists the tiles of cut index. */
+int case_n_list(const struct batch_case *c, attend_plan_fn *cut, int heads);
+
+/* n random ascending lists over blocks [0, max_kv_blk), each block kept with probability
+ * density; about one list in eight is empty. */
+void case_lists(const struct batch_case *c, int n, double density, struct block_lists *l,
+		struct rng *rng);
+void lists_free(struct block_lists *l);
+
+#endif
