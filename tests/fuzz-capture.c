@@ -1,8 +1,6 @@
-/* Whatever bytes a capture file has: opened or refused, read or refused, never worse.  A
- * test over its corpus; with -DFUZZER and -fsanitize=fuzzer it is libFuzzer's target. */
+/* Whatever bytes a capture file has: opened or refused, read or refused, never worse. */
 #include "config.h"
 
-#include <dirent.h>
 #include <sha2.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,10 +9,10 @@
 #include <unistd.h>
 
 #include "src/base/log.h"
-#include "tests/tap.h"
+#include "tests/fuzz.h"
 #include "traces/capture.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+const char fuzz_corpus[] = "capture";
 
 static void read_some(struct capture *c)
 {
@@ -90,49 +88,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	free(mended);
 	return 0;
 }
-
-#ifndef FUZZER
-static void run_path(const char *path)
-{
-	static uint8_t buf[1 << 22];
-	FILE *f = fopen(path, "rb");
-
-	if (!f)
-		bail_out("cannot open %s", path);
-	LLVMFuzzerTestOneInput(buf, fread(buf, 1, sizeof buf, f));
-	fclose(f);
-	ok(1, "%s does no harm", path);
-}
-
-static int is_visible(const struct dirent *e)
-{
-	return e->d_name[0] != '.';
-}
-
-/* The files of the corpus, or those named on the command line. */
-int main(int argc, char **argv)
-{
-	const char *srcdir = getenv("srcdir");
-	struct dirent **e;
-	char path[4096];
-	int n;
-
-	plan(0);
-	for (int i = 1; i < argc; i++)
-		run_path(argv[i]);
-	if (argc > 1)
-		return done_testing();
-	snprintf(path, sizeof path, "%s/tests/data/corpus/capture", srcdir ? srcdir : ".");
-	n = scandir(path, &e, is_visible, alphasort);
-	if (n < 1)
-		bail_out("no corpus in %s", path);
-	for (int i = 0; i < n; i++) {
-		snprintf(path, sizeof path, "%s/tests/data/corpus/capture/%s",
-			 srcdir ? srcdir : ".", e[i]->d_name);
-		run_path(path);
-		free(e[i]);
-	}
-	free(e);
-	return done_testing();
-}
-#endif

@@ -1,9 +1,7 @@
 /* Any bytes as a trace: the reader must fail or succeed cleanly, and what it accepts must come back
- * from the canonical form unchanged.  Built with -DFUZZER and -fsanitize=fuzzer it is a libFuzzer
- * target; as it stands it runs the files, or all files in the folders, that its arguments name. */
+ * from the canonical form unchanged. */
 #include "config.h"
 
-#include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +11,10 @@
 #include <unistd.h>
 
 #include "src/base/log.h"
-#include "tests/tap.h"
+#include "tests/fuzz.h"
 #include "traces/trace.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+const char fuzz_corpus[] = "trace";
 
 static void must(int x, const char *what)
 {
@@ -95,52 +93,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	close(fd);
 	return 0;
 }
-
-#ifndef FUZZER
-static void run_file(const char *name)
-{
-	static uint8_t data[1 << 20];
-	FILE *f = fopen(name, "rb");
-	size_t n;
-
-	if (!f)
-		bail_out("cannot open %s", name);
-	n = fread(data, 1, sizeof data, f);
-	fclose(f);
-	ok(!LLVMFuzzerTestOneInput(data, n), "%s",
-	   strrchr(name, '/') ? strrchr(name, '/') + 1 : name);
-}
-
-static void run(const char *name)
-{
-	char path[4096];
-	DIR *d = opendir(name);
-	struct dirent *e;
-
-	if (!d) {
-		run_file(name);
-		return;
-	}
-	while ((e = readdir(d)))
-		if (*e->d_name != '.') {
-			snprintf(path, sizeof path, "%s/%s", name, e->d_name);
-			run_file(path);
-		}
-	closedir(d);
-}
-
-int main(int argc, char **argv)
-{
-	const char *srcdir = getenv("srcdir");
-	char path[4096];
-
-	plan(0);
-	for (int i = 1; i < argc; i++)
-		run(argv[i]);
-	if (argc == 1) {
-		snprintf(path, sizeof path, "%s/tests/data/corpus/trace", srcdir ? srcdir : ".");
-		run(path);
-	}
-	return done_testing();
-}
-#endif

@@ -9,19 +9,12 @@
 #include <zstd.h>
 
 #include "src/base/log.h"
+#include "tests/file.h"
 #include "tests/tap.h"
 #include "traces/capture.h"
 
 static char dir[] = "/tmp/t-arc-XXXXXX";
 static char arc_path[64];
-
-static void write_file(const char *path, const void *p, size_t n)
-{
-	FILE *f = fopen(path, "wb");
-
-	if (!f || fwrite(p, 1, n, f) != n || fclose(f))
-		bail_out("cannot write %s", path);
-}
 
 static struct capture *must_open(const char *path)
 {
@@ -69,7 +62,7 @@ static void write_arc(const struct arc_parts *a)
 	SHA256Update(&ctx, p + index, at - index);
 	SHA256Final(p + at, &ctx);
 	memcpy(p + at + 32, "ARCINDEX", 8);
-	write_file(arc_path, p, at + 40);
+	file_write(arc_path, p, at + 40);
 }
 
 #define HEAD(q, kv, d, tok, prompt, frame, layers) \
@@ -127,7 +120,7 @@ static void test_hostile_headers(void)
 	write_arc(&a);
 	ok(capture_open(&c, arc_path, &err) == AR_DATA && strstr(err.msg, "version 1, this has 2"),
 	   "another version");
-	write_file(arc_path, "\x89" "ARC\r\n\x1a\n\1\0\0\0\xff\xff\xff\xff", 16);
+	file_write(arc_path, "\x89" "ARC\r\n\x1a\n\1\0\0\0\xff\xff\xff\xff", 16);
 	ok(capture_open(&c, arc_path, &err) == AR_DATA && strstr(err.msg, "is too large"), "a huge header");
 }
 

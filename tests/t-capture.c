@@ -13,6 +13,7 @@
 #include "src/base/log.h"
 #include "src/base/rng.h"
 #include "tests/alloc_fault.h"
+#include "tests/file.h"
 #include "tests/tap.h"
 #include "traces/capture.h"
 #include "traces/safetensors.h"
@@ -21,30 +22,6 @@ static char dir[] = "/tmp/t-capture-XXXXXX";
 static char in_path[64], arc_path[64], out_path[64], again_path[64];
 
 /* ---- files ---- */
-
-static void write_file(const char *path, const void *p, size_t n)
-{
-	FILE *f = fopen(path, "wb");
-
-	if (!f || fwrite(p, 1, n, f) != n || fclose(f))
-		bail_out("cannot write %s", path);
-}
-
-static unsigned char *read_file(const char *path, size_t *n)
-{
-	FILE *f = fopen(path, "rb");
-	unsigned char *p;
-
-	if (!f || fseek(f, 0, SEEK_END))
-		bail_out("cannot read %s", path);
-	*n = (size_t)ftell(f);
-	rewind(f);
-	p = malloc(*n + 1);
-	if (!p || fread(p, 1, *n, f) != *n)
-		bail_out("cannot read %s", path);
-	fclose(f);
-	return p;
-}
 
 static int files_in_dir(void)
 {
@@ -157,7 +134,7 @@ static bool same_capture(struct capture *a, struct capture *b, struct rng *r)
 static bool same_bytes(const char *a, const char *b)
 {
 	size_t na, nb;
-	unsigned char *pa = read_file(a, &na), *pb = read_file(b, &nb);
+	unsigned char *pa = file_read(a, &na), *pb = file_read(b, &nb);
 	bool same = na == nb && !memcmp(pa, pb, na);
 
 	free(pa);
@@ -353,12 +330,12 @@ static void test_damage(void)
 	c = must_open(in_path);
 	if (capture_pack(c, arc_path, &(struct capture_pack){ .frame_tok = 4 }, &err))
 		bail_out("%s", err.msg);
-	p = read_file(arc_path, &n);
+	p = file_read(arc_path, &n);
 	for (size_t i = 0; i < 8 * n; i++) {
 		enum ar_status st;
 
 		p[i / 8] ^= (unsigned char)(1 << i % 8);
-		write_file(again_path, p, n);
+		file_write(again_path, p, n);
 		st = read_all(again_path, c);
 		found += st == AR_DATA;
 		other += st != AR_DATA && st != AR_OK;
@@ -368,7 +345,7 @@ static void test_damage(void)
 	/* of each of the 9 frames, one bit of the frame header means nothing */
 	is_int((long long)(8 * n - found), 9, "and almost always found");
 	for (size_t i = 0; i < n; i++) {
-		write_file(again_path, p, i);
+		file_write(again_path, p, i);
 		cut += read_all(again_path, c) == AR_DATA;
 	}
 	is_int((long long)cut, (long long)n, "an .arc file cut anywhere is refused");
@@ -391,9 +368,9 @@ static void test_named_frame(void)
 	if (capture_pack(c, arc_path, &(struct capture_pack){ .frame_tok = 4 }, &err))
 		bail_out("%s", err.msg);
 	capture_close(c);
-	p = read_file(arc_path, &n);
+	p = file_read(arc_path, &n);
 	p[n - 48 - 18 * 8 - 10] ^= 1;	/* in the last of 18 frames: layer 3, v, tokens 8 and 9 */
-	write_file(arc_path, p, n);
+	file_write(arc_path, p, n);
 	c = must_open(arc_path);
 	ok(capture_read(c, 1, CAPTURE_V, 7, 2, x, &err) == AR_DATA &&
 	   strstr(err.msg, "layer 3 v, tokens 8 to 9: damaged frame"), "a damaged frame is named: %s", err.msg);

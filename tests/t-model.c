@@ -10,6 +10,7 @@
 
 #include "src/base/log.h"
 #include "tests/alloc_fault.h"
+#include "tests/file.h"
 #include "tests/tap.h"
 #include "traces/data.h"
 #include "traces/model.h"
@@ -54,7 +55,7 @@ static void test_data(void)
 	snprintf(old, sizeof old, "%s", env ? env : "");
 	snprintf(path, sizeof path, "%s/x", dir);
 	setenv("ATTNREPLAY_DATA", dir, 1);
-	fclose(fopen(path, "w"));
+	file_write(path, "", 0);
 	ok(data_find("x", found, sizeof found) && !strcmp(found, path), "$ATTNREPLAY_DATA comes first");
 	ok(!data_find("x", found, strlen(path)), "a name too long for its buffer is not found");
 	unlink(path);
@@ -67,12 +68,8 @@ static void test_data(void)
 
 static enum ar_status load_text(struct model *m, const char *text, struct ar_err *err)
 {
-	FILE *f;
-
 	snprintf(path, sizeof path, "%s/c.json", dir);
-	f = fopen(path, "w");
-	if (!f || fputs(text, f) < 0 || fclose(f))
-		bail_out("cannot write %s", path);
+	file_write(path, text, strlen(text));
 	return model_load(m, path, err);
 }
 

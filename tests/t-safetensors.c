@@ -7,35 +7,12 @@
 #include <unistd.h>
 
 #include "src/base/log.h"
+#include "tests/file.h"
 #include "tests/tap.h"
 #include "traces/capture.h"
 
 static char dir[] = "/tmp/t-safetensors-XXXXXX";
 static char in_path[64];
-
-static void write_file(const char *path, const void *p, size_t n)
-{
-	FILE *f = fopen(path, "wb");
-
-	if (!f || fwrite(p, 1, n, f) != n || fclose(f))
-		bail_out("cannot write %s", path);
-}
-
-static unsigned char *read_file(const char *path, size_t *n)
-{
-	FILE *f = fopen(path, "rb");
-	unsigned char *p;
-
-	if (!f || fseek(f, 0, SEEK_END))
-		bail_out("cannot read %s", path);
-	*n = (size_t)ftell(f);
-	rewind(f);
-	p = malloc(*n + 1);
-	if (!p || fread(p, 1, *n, f) != *n)
-		bail_out("cannot read %s", path);
-	fclose(f);
-	return p;
-}
 
 /* A safetensors file of header and data bytes. */
 static void write_st(const char *header, const void *data, size_t n)
@@ -48,7 +25,7 @@ static void write_st(const char *header, const void *data, size_t n)
 	memcpy(p + 8, header, len);
 	if (n)
 		memcpy(p + 8 + len, data, n);
-	write_file(in_path, p, 8 + len + n);
+	file_write(in_path, p, 8 + len + n);
 	free(p);
 }
 
@@ -211,12 +188,12 @@ static void test_not_captures(void)
 	ok(capture_open(&c, "/nonexistent/x", &err) == AR_DATA && strstr(err.msg, "No such file"),
 	   "a missing file");
 	ok(capture_open(&c, dir, &err) == AR_DATA && strstr(err.msg, "not a regular file"), "a folder");
-	write_file(in_path, "", 0);
+	file_write(in_path, "", 0);
 	ok(capture_open(&c, in_path, &err) == AR_DATA && strstr(err.msg, "neither"), "an empty file");
-	write_file(in_path, "\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10);
+	file_write(in_path, "\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10);
 	ok(capture_open(&c, in_path, &err) == AR_DATA && strstr(err.msg, "neither"),
 	   "a header longer than the file");
-	write_file(in_path, "\0\0\0\x10\0\0\0\0{}", 10);
+	file_write(in_path, "\0\0\0\x10\0\0\0\0{}", 10);
 	if (truncate(in_path, 0x20000000))
 		bail_out("cannot lengthen %s", in_path);
 	ok(capture_open(&c, in_path, &err) == AR_DATA && strstr(err.msg, "does not fit"),
@@ -228,9 +205,9 @@ static void test_not_captures(void)
 	   "a file that shrinks while it is open");
 	capture_close(c);
 	write_small("{" QKV "}");
-	p = read_file(in_path, &n);
+	p = file_read(in_path, &n);
 	for (size_t i = 0; i < n; i++) {
-		write_file(in_path, p, i);
+		file_write(in_path, p, i);
 		opened += capture_open(&c, in_path, &err) != AR_DATA || c;
 	}
 	is_int((long long)opened, 0, "a safetensors file cut anywhere is refused");

@@ -16,6 +16,7 @@
 #include "src/base/rng.h"
 #include "src/base/stats.h"
 #include "tests/alloc_fault.h"
+#include "tests/file.h"
 #include "tests/sample_db.h"
 #include "tests/tap.h"
 
@@ -28,7 +29,7 @@ static const struct sample_run sparse = { .method = "compact-fp", .percent = 50,
 
 static char dir[] = "/tmp/t-store-XXXXXX";
 
-/* ---- helpers ---- */
+/* ---- files and values ---- */
 
 static const char *in_dir(const char *name)
 {
@@ -94,14 +95,6 @@ static void change(const char *path, const char *sql)
 	sqlite3_close(db);
 }
 
-static void put_file(const char *path, const char *text)
-{
-	FILE *f = fopen(path, "w");
-
-	if (!f || fputs(text, f) < 0 || fclose(f))
-		bail_out("cannot write %s", path);
-}
-
 /* ---- tests ---- */
 
 static void test_file(void)
@@ -123,7 +116,7 @@ static void test_file(void)
 	ok(stat(wal, &sb), "a closed database is one file");
 	store_close(open_store(path), NULL);
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
-	put_file(in_dir("empty.db"), "");
+	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
 	is_value(in_dir("empty.db"), "PRAGMA user_version", 1, "an empty file is taken");
 }
@@ -148,12 +141,14 @@ static void refused(const char *path, enum ar_status want, const char *words, bo
 
 static void test_refusals(void)
 {
+	static const char text[] =
+		"this is not a database, though it is long enough to be looked at\n";
 	const char *path;
 	struct ar_err err = { 0 };
 	sqlite3 *db;
 
 	path = in_dir("text");
-	put_file(path, "this is not a database, though it is long enough to be looked at\n");
+	file_write(path, text, sizeof text - 1);
 	refused(path, AR_DATA, "not a database", true);
 	path = in_dir("foreign.db");
 	change(path, "CREATE TABLE mine(x)");
@@ -166,7 +161,7 @@ static void test_refusals(void)
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(dir, AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
-	put_file(path, "");
+	file_write(path, "", 0);
 	ok(store_open_read(&db, path, &err) == AR_DATA && strstr(err.msg, "empty"),
 	   "an empty file cannot be read");
 }
@@ -175,13 +170,13 @@ static void test_worked_numbers(void)
 {
 	static const struct {
 		const char *metric;
-		double n, mean, p50, p90, p99, max;
+		double of[6];		/* n, mean, p50, p90, p99, max */
 	} want[] = {
-		{ "ttft", 2, 10.3, 10.3, 16.14, 17.454, 17.6 },
-		{ "tpot", 2, 3.5, 3.5, 3.9, 3.99, 4 },
-		{ "itl", 8, 3.875, 3, 6, 6, 6 },
-		{ "e2e", 2, 25.8, 25.8, 29.96, 30.896, 31 },
-		{ "queue", 2, 0.05, 0.05, 0.09, 0.099, 0.1 },
+		{ "ttft", { 2, 10.3, 10.3, 16.14, 17.454, 17.6 } },
+		{ "tpot", { 2, 3.5, 3.5, 3.9, 3.99, 4 } },
+		{ "itl", { 8, 3.875, 3, 6, 6, 6 } },
+		{ "e2e", { 2, 25.8, 25.8, 29.96, 30.896, 31 } },
+		{ "queue", { 2, 0.05, 0.05, 0.09, 0.099, 0.1 } },
 	};
 	const char *path = in_dir("worked.db");
 	struct store *s = open_store(path);
@@ -190,7 +185,6 @@ static void test_worked_numbers(void)
 	write_run(s, &dense);
 	store_close(s, NULL);
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-		const double *x = &want[i].n;
 		static const char *const col[] = { "n", "mean", "p50", "p90", "p99", "max" };
 
 		for (int k = 0; k < 6; k++) {
@@ -198,7 +192,7 @@ static void test_worked_numbers(void)
 				 col[k], want[i].metric);
 			snprintf(what, sizeof what, "%s of %s is as worked by hand", col[k],
 				 want[i].metric);
-			is_value(path, sql, x[k], what);
+			is_value(path, sql, want[i].of[k], what);
 		}
 	}
 }

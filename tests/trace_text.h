@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "src/base/log.h"
+#include "tests/file.h"
 #include "tests/tap.h"
 #include "traces/trace.h"
 
@@ -30,10 +31,7 @@ static const struct trace_args whole = { .time_scale = 1 };
 
 static inline void put(const void *data, size_t n)
 {
-	FILE *f = fopen(path, "w");
-
-	if (!f || fwrite(data, 1, n, f) != n || fclose(f))
-		bail_out("cannot write %s", path);
+	file_write(path, data, n);
 }
 
 static inline struct trace *read_with(const char *text, const struct trace_args *a,

@@ -20,7 +20,7 @@ tests_t_trace_faults_SOURCES = tests/t-trace-faults.c tests/trace_text.h
 tests_t_trace_faults_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/fuzz-trace
-tests_fuzz_trace_SOURCES = tests/fuzz-trace.c
+tests_fuzz_trace_SOURCES = tests/fuzz-trace.c $(FUZZ_MAIN)
 tests_fuzz_trace_LDADD   = $(TEST_LIBS)
 EXTRA_DIST += tests/data/corpus
 
@@ -47,7 +47,7 @@ tests_t_arc_SOURCES = tests/t-arc.c
 tests_t_arc_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/fuzz-capture
-tests_fuzz_capture_SOURCES = tests/fuzz-capture.c
+tests_fuzz_capture_SOURCES = tests/fuzz-capture.c $(FUZZ_MAIN)
 tests_fuzz_capture_LDADD   = $(TEST_LIBS)
 
 dist_check_SCRIPTS += tests/t-cmd-capture.sh tests/t-capture-hf.sh
