@@ -28,7 +28,8 @@ extern const struct method_name method_names[];	/* ends with name == NULL */
 
 struct method {
 	char *name;			/* as the user wrote it */
-	char *params;			/* JSON object, sorted keys: select, union, exec, parameters */
+	char *params;			/* JSON object, sorted keys: select, union, exec,
+					 * parameters */
 	const struct selector *selector;
 	void *param;			/* the selector's struct */
 	enum union_kind u;
@@ -45,8 +46,8 @@ void method_free(struct method *m);
  * an array of n strings, each owned, as is the array. */
 enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_err *err);
 
-/* How many block-table tokens a selection kept, for the record (design section 5): counts over
- * the past blocks only (j < ctx / page_tok), summed over the heads of one KV head. */
+/* How much a selection kept, as raw counts: over the past blocks only (j < ctx / page_tok),
+ * summed over the heads of one KV head. */
 struct selection_count {
 	int64_t tiles_total, tiles_sel;	/* (head, query block, block) */
 	int64_t qunion_total, qunion_sel;	/* (head, block) */

@@ -13,7 +13,7 @@
 #include "traces/trace.h"
 
 /* What a backend may use; all of it outlives the backend.  model, captures and method are
- * absent (NULL, 0) for one with needs_model == false. */
+ * absent (NULL, 0) for one with needs_model == false, and fit each other (replay/prepare.h). */
 struct backend_env {
 	const struct trace *trace;
 	const struct model *model;

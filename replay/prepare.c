@@ -9,6 +9,12 @@
 #include "src/base/number.h"
 #include "src/base/rng.h"
 
+static bool same_rope(const struct rope *a, const struct rope *b)
+{
+	return a->theta == b->theta && a->factor == b->factor && a->low_freq == b->low_freq &&
+	       a->high_freq == b->high_freq && a->original_len == b->original_len;
+}
+
 static enum ar_status check_same(const struct capture_info *a, const struct capture_info *b,
 				 struct ar_err *err)
 {
@@ -24,6 +30,10 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 			       "%s and %s hold different layers; captures of one run "
 			       "hold the same",
 			       a->name, b->name);
+	if (!same_rope(&a->rope, &b->rope))
+		return ar_fail(err, AR_DATA,
+			       "%s: not the rotary embedding of %s; replay them apart", b->name,
+			       a->name);
 	return AR_OK;
 }
 

@@ -3,43 +3,10 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "replay/pages.h"
 
 enum { PIECE_TOK = 4096 };	/* tokens read at once */
-
-static bool same_rope(const struct rope *a, const struct rope *b)
-{
-	return a->theta == b->theta && a->factor == b->factor && a->low_freq == b->low_freq &&
-	       a->high_freq == b->high_freq && a->original_len == b->original_len;
-}
-
-/* Heads of rank 0 are the first ones, so a capture of the whole model will do. */
-static enum ar_status check(const struct capture_info *i, const struct capture_info *first,
-			    const struct model *m, struct ar_err *err)
-{
-	bool rank = i->q_heads == m->q_heads && i->kv_heads == m->kv_heads;
-	bool whole = i->q_heads == m->q_heads * m->tp && i->kv_heads >= m->kv_heads &&
-		     i->kv_heads <= m->kv_heads * m->tp;
-
-	if ((!rank && !whole) || i->head_dim != m->head_dim)
-		return ar_fail(err, AR_DATA,
-			       "%s: %d query and %d KV heads of size %d do not fit %s with %d, "
-			       "%d and %d per rank; give the model of the capture",
-			       i->name, i->q_heads, i->kv_heads, i->head_dim, m->name, m->q_heads,
-			       m->kv_heads, m->head_dim);
-	if (i->n_layers != first->n_layers ||
-	    memcmp(i->layer, first->layer, (size_t)i->n_layers * sizeof *i->layer))
-		return ar_fail(err, AR_DATA,
-			       "%s: not the layers of %s; give captures of the same layers",
-			       i->name, first->name);
-	if (!same_rope(&i->rope, &first->rope))
-		return ar_fail(err, AR_DATA,
-			       "%s: not the rotary embedding of %s; replay them apart", i->name,
-			       first->name);
-	return AR_OK;
-}
 
 /* Which captured layers are read, each once. */
 static void map_layers(struct source *s, const struct backend_env *env)
@@ -79,12 +46,9 @@ enum ar_status source_init(struct source *s, const struct backend_env *env, stru
 	map_layers(s, env);
 	for (size_t c = 0; c < s->n_seq; c++) {
 		const struct capture_info *i = capture_info(env->capture[c]);
-		enum ar_status st = check(i, first, m, err);
 
-		if (st) {
-			source_release(s);
-			return st;
-		}
+		assert(i->q_heads >= m->q_heads && i->kv_heads >= m->kv_heads &&
+		       i->head_dim == m->head_dim && i->n_layers == first->n_layers);
 		s->seq[c] = (struct source_seq){ i->n_tok, s->elems, i->rope_applied, i->name };
 		s->elems += (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)i->n_tok *
 			    (size_t)i->head_dim;

@@ -37,7 +37,8 @@ struct source {
 	bool tile;
 };
 
-/* AR_DATA when the captures do not fit the model or each other. */
+/* The captures fit the model and each other (prepare_run).  Heads of rank 0 are the first ones, so
+ * a capture of the whole model serves. */
 enum ar_status source_init(struct source *s, const struct backend_env *env, struct ar_err *err);
 void source_release(struct source *s);
 

@@ -441,15 +441,20 @@ static void test_layers(void)
 	is_layers(&in, "8 8 8 9 9 9 4 4 ", "4 ", "a sample of one");
 }
 
-static void refuses(const struct prepare_in *in, const char *message)
+static void refuses_as(enum ar_status want, const struct prepare_in *in, const char *message)
 {
 	struct ar_err err = { 0 };
 	struct prepared p;
 	enum ar_status st = prepare_run(&p, in, &err);
 
-	ok(st == AR_USAGE && !p.capture_of && !p.captured_layer && !p.run_layer, "refused: %s",
+	ok(st == want && !p.capture_of && !p.captured_layer && !p.run_layer, "refused: %s",
 	   message);
 	is_str(err.msg, message, "... in these words");
+}
+
+static void refuses(const struct prepare_in *in, const char *message)
+{
+	refuses_as(AR_USAGE, in, message);
 }
 
 static void test_refusals(void)
@@ -482,6 +487,10 @@ static void test_refusals(void)
 	other.head_dim = 64;
 	other.layer = layers;
 	refuses(&in, "a.arc and b.arc hold different layers; captures of one run hold the same");
+	other.layer = layers_a;
+	other.rope.theta = 5e5;
+	refuses_as(AR_DATA, &in,
+		   "b.arc: not the rotary embedding of a.arc; replay them apart");
 	in = input(&trace3);
 	in.model = &split;
 	split.q_heads = in.whole_q_heads = 16;
