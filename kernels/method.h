@@ -82,8 +82,8 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 /* After method_enqueue and a synchronisation: copy the masks out of work and count.  count:
  * [kv_heads] of request 0.  host: b's arrays on the host. */
 enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
-				   const struct attn_limits *l, const void *work,
-				   struct selection_count *count, struct ar_err *err);
+				   const void *work, struct selection_count *count,
+				   struct ar_err *err);
 
 #ifdef __cplusplus
 }

@@ -99,8 +99,8 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 }
 
 enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
-				   const struct attn_limits *limits, const void *work,
-				   struct selection_count *count, struct ar_err *err)
+				   const void *work, struct selection_count *count,
+				   struct ar_err *err)
 {
 	struct layout l = batch_layout(m, host);
 	size_t row = (size_t)host->mask_words * sizeof(uint32_t);
@@ -109,7 +109,6 @@ enum ar_status method_count_device(const struct method *m, const struct attn_bat
 	uint32_t *mask = NULL, *table = NULL;
 	enum ar_status st = AR_OK;
 
-	(void)limits;		/* the layout is that of the batch */
 	if (m->dense) {
 		method_count(m, host, NULL, NULL, count);
 		return AR_OK;

@@ -775,8 +775,7 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	if (!st)
 		st = run_one(c, i, c->env.method, &dev, c->host.out, c->host.lse, err);
 	if (!st)
-		st = method_count_device(c->env.method, &host.prefill, &c->rows.prefill, c->work,
-					 count, err);
+		st = method_count_device(c->env.method, &host.prefill, c->work, count, err);
 	if (!st)
 		st = stage(c, &b, c->dense, 0, &host, &dev, err);
 	if (!st)

@@ -53,27 +53,6 @@ static enum ar_status check_heads(const struct prepare_in *in, struct ar_err *er
 		       m->kv_heads, m->head_dim, m->tp > 1 ? " on each rank" : "");
 }
 
-/* Index of the capture's layer with that number, -1: it has none. */
-static int layer_index(const struct capture_info *c, uint64_t number)
-{
-	for (int i = 0; i < c->n_layers; i++)
-		if ((uint64_t)c->layer[i] == number)
-			return i;
-	return -1;
-}
-
-/* "4" or "8-11" of n characters: from <= to. */
-static bool parse_range(const char *s, size_t n, uint64_t *from, uint64_t *to)
-{
-	const char *dash = memchr(s, '-', n);
-	size_t head = dash ? (size_t)(dash - s) : n;
-
-	if (!num_u64(s, head, from))
-		return false;
-	*to = *from;
-	return !dash || (num_u64(dash + 1, n - head - 1, to) && *from <= *to);
-}
-
 /* The list as indices into the capture's layers; list[] has room for max. */
 static enum ar_status parse_layers(const char *s, const struct capture_info *c, int *list, int max,
 				   int *len, struct ar_err *err)
@@ -85,12 +64,12 @@ static enum ar_status parse_layers(const char *s, const struct capture_info *c, 
 		size_t n = strcspn(s, ",");
 		uint64_t from, to;
 
-		if (!parse_range(s, n, &from, &to))
+		if (!num_range(s, n, &from, &to))
 			return ar_fail(err, AR_USAGE,
 				       "layers '%s': want numbers and ranges such as 0,4,8-11",
 				       all);
 		for (; from <= to; from++) {
-			int i = layer_index(c, from);
+			int i = capture_find_layer(c, from);
 
 			if (i < 0)
 				return ar_fail(err, AR_USAGE,

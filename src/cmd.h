@@ -10,10 +10,11 @@ struct cmd {
 	const char *usage;	/* operands and forms, after the name: "info FILE" */
 	const char *title;	/* one line */
 
-	/* Operands and options: argv[0 .. argc) after the subcommand's name.  A
-	 * table of option groups is shown by print_options: --help calls it with
-	 * opt_help, the man pages with opt_mdoc. */
+	/* argv[0 .. argc): options and operands, after the subcommand's name. */
 	enum ar_status (*run)(int argc, char **argv, struct ar_err *err);
+
+	/* Call show with each group of its options: opt_help for --help, opt_mdoc for the man
+	 * pages. */
 	void (*options)(void (*show)(const struct opt_group *, FILE *), FILE *f);
 };
 

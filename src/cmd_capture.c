@@ -43,12 +43,11 @@ static enum ar_status parse_layers(const char *text, int **layer, int *n, struct
 	if (!v)
 		return ar_nomem(err);
 	do {
-		size_t len = strcspn(p, ","), dash = strcspn(p, "-,");
+		size_t len = strcspn(p, ",");
 		uint64_t a, b;
 
-		if (!num_u64(p, dash, &a) ||
-		    !(dash < len ? num_u64(p + dash + 1, len - dash - 1, &b) : (b = a, true)) ||
-		    a > b || b > CAPTURE_MAX_LAYER || (count && (int)a <= v[count - 1])) {
+		if (!num_range(p, len, &a, &b) || b > CAPTURE_MAX_LAYER ||
+		    (count && (int)a <= v[count - 1])) {
 			free(v);
 			return ar_fail(err, AR_USAGE,
 				       "layers '%s': want ascending numbers and ranges "

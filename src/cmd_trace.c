@@ -5,12 +5,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "src/cmd.h"
+#include "traces/binfile.h"
 #include "traces/import.h"
 #include "traces/summary.h"
 
@@ -123,52 +122,30 @@ static enum ar_status write_and_close(const struct trace *t, FILE *f, const char
 	return st;
 }
 
-/* Write beside path and rename, so that path is whole or untouched. */
-static enum ar_status write_beside(const struct trace *t, const char *path, char *tmp,
-				   struct ar_err *err)
-{
-	int fd = mkstemp(tmp);
-	mode_t mask = umask(0);
-	enum ar_status st;
-	FILE *f;
-
-	umask(mask);
-	if (fd < 0)
-		return ar_fail(err, AR_IO, "%s: cannot create: %s", path, strerror(errno));
-	f = fdopen(fd, "w");
-	if (!f) {
-		close(fd);
-		st = ar_nomem(err);
-	} else {
-		st = write_and_close(t, f, path, err);
-	}
-	if (!st && (chmod(tmp, 0666 & ~mask) || rename(tmp, path)))
-		st = ar_fail(err, AR_IO, "%s: %s", path, strerror(errno));
-	if (st)
-		unlink(tmp);
-	return st;
-}
-
+/* path appears whole or not at all, unless it is a device or a pipe, which a rename would replace
+ * by a file. */
 static enum ar_status write_file(const struct trace *t, const char *path, struct ar_err *err)
 {
+	struct outfile out;
 	enum ar_status st;
 	struct stat s;
-	char *tmp;
 	FILE *f;
 
 	if (!stat(path, &s) && !S_ISREG(s.st_mode)) {
-		/* a device or a pipe, which a rename would replace by a file */
 		f = fopen(path, "w");
 		if (!f)
 			return ar_fail(err, AR_IO, "%s: cannot write: %s", path, strerror(errno));
 		return write_and_close(t, f, path, err);
 	}
-	tmp = malloc(strlen(path) + sizeof ".XXXXXX");
-	if (!tmp)
-		return ar_nomem(err);
-	strcpy(stpcpy(tmp, path), ".XXXXXX");
-	st = write_beside(t, path, tmp, err);
-	free(tmp);
+	st = outfile_open(&out, path, err);
+	if (st)
+		return st;
+	st = trace_write(t, out.f, err);
+	if (st)
+		ar_err_prefix(err, "%s", path);
+	else
+		st = outfile_commit(&out, err);
+	outfile_release(&out);
 	return st;
 }
 

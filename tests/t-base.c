@@ -18,7 +18,7 @@
 static void test_numbers(void)
 {
 	int64_t v;
-	uint64_t u;
+	uint64_t u, w;
 	double x;
 
 	ok(num_scaled("5.8926549999999995", 18, 1000000000, &v) && v == 5892655000,
@@ -36,6 +36,11 @@ static void test_numbers(void)
 	ok(num_u64("18446744073709551615", 20, &u) && u == UINT64_MAX, "the largest u64");
 	ok(!num_u64("18446744073709551616", 20, &u) && !num_u64("+1", 2, &u) && !num_u64("", 0, &u),
 	   "no overflow, no sign, no nothing");
+	ok(num_range("8-11", 4, &u, &w) && u == 8 && w == 11 && num_range("4,", 1, &u, &w) &&
+	   u == 4 && w == 4, "a range, or one number");
+	ok(!num_range("9-8", 3, &u, &w) && !num_range("4-", 2, &u, &w) &&
+	   !num_range("-4", 2, &u, &w) && !num_range("1-2-3", 5, &u, &w) && u == 4 && w == 4,
+	   "bad ranges change nothing");
 	ok(num_time("6ms", &v) && v == 6000000, "6ms");
 	ok(num_time("1.5s", &v) && v == 1500000000, "1.5s");
 	ok(num_time("0", &v) && v == 0 && !num_time("6", &v) && !num_time("6 ms", &v), "a unit is due");

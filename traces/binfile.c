@@ -75,7 +75,7 @@ enum ar_status outfile_open(struct outfile *f, const char *path, struct ar_err *
 		snprintf(f->tmp, n, "%s.%ld.tmp", path, (long)getpid());
 		f->f = fopen(f->tmp, "wbx");
 		if (!f->f)
-			st = ar_fail(err, AR_IO, "%s: cannot create: %s", f->tmp, strerror(errno));
+			st = ar_fail(err, AR_IO, "%s: cannot create: %s", path, strerror(errno));
 	}
 	if (st)
 		outfile_release(f);

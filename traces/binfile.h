@@ -1,4 +1,4 @@
-/* Binary files: read at offsets, or written so that they appear whole or not at all. */
+/* Files: read at offsets, or written so that they appear whole or not at all. */
 #ifndef AR_BINFILE_H
 #define AR_BINFILE_H
 
@@ -24,7 +24,7 @@ void infile_release(struct infile *f);	/* may be called twice */
 
 struct outfile {
 	char *path, *tmp;	/* NULL: nothing is open */
-	FILE *f;
+	FILE *f;		/* for whoever writes a stream */
 };
 
 /* Write to a temporary name beside path.  A failed write is AR_IO and named. */

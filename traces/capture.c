@@ -325,6 +325,14 @@ const struct capture_info *capture_info(const struct capture *c)
 	return &c->info;
 }
 
+int capture_find_layer(const struct capture_info *info, uint64_t number)
+{
+	for (int i = 0; i < info->n_layers; i++)
+		if ((uint64_t)info->layer[i] == number)
+			return i;
+	return -1;
+}
+
 static int heads_of(const struct capture_info *info, enum capture_tensor t)
 {
 	return t == CAPTURE_Q ? info->q_heads : info->kv_heads;
@@ -356,14 +364,6 @@ enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t, int
 
 /* ---- pack and unpack ---- */
 
-static int layer_index(const struct capture_info *info, int layer)
-{
-	for (int i = 0; i < info->n_layers; i++)
-		if (info->layer[i] == layer)
-			return i;
-	return -1;
-}
-
 /* index[k]: where the k-th layer to pack stands in the capture. */
 static enum ar_status choose_layers(const struct capture_info *info, const struct capture_pack *p,
 				    int *index, struct ar_err *err)
@@ -371,7 +371,7 @@ static enum ar_status choose_layers(const struct capture_info *info, const struc
 	int last = -1;
 
 	for (int k = 0; k < p->n_layers; k++) {
-		index[k] = layer_index(info, p->layer[k]);
+		index[k] = capture_find_layer(info, (uint64_t)p->layer[k]);
 		if (index[k] < 0)
 			return ar_fail(err, AR_USAGE, "%s has no layer %d", info->name,
 				       p->layer[k]);

@@ -43,6 +43,9 @@ enum ar_status capture_open(struct capture **out, const char *path, struct ar_er
 void capture_close(struct capture *c);	/* NULL is fine */
 const struct capture_info *capture_info(const struct capture *c);
 
+/* Index of the captured layer with that number in the model, -1: none. */
+int capture_find_layer(const struct capture_info *info, uint64_t number);
+
 /* Copy tokens [tok0, tok0 + n) of the i-th captured layer (an index into
  * info->layer) into out, [heads][n][head_dim].  Reads only the frames that hold them;
  * a damaged one is AR_DATA and named.  Not thread-safe per capture. */

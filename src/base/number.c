@@ -24,6 +24,22 @@ bool num_u64(const char *s, size_t n, uint64_t *out)
 	return true;
 }
 
+bool num_range(const char *s, size_t n, uint64_t *from, uint64_t *to)
+{
+	const char *dash = memchr(s, '-', n);
+	size_t head = dash ? (size_t)(dash - s) : n;
+	uint64_t a, b;
+
+	if (!num_u64(s, head, &a))
+		return false;
+	b = a;
+	if (dash && (!num_u64(dash + 1, n - head - 1, &b) || a > b))
+		return false;
+	*from = a;
+	*to = b;
+	return true;
+}
+
 /* Reads digits[.digits][e[sign]digits] as mant * 10^exp10.  Digits past the 30th
  * cannot change a 64-bit result and only move the exponent. */
 static bool decimal(const char *s, size_t n, unsigned __int128 *mant, int *exp10)

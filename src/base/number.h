@@ -10,6 +10,9 @@
 /* All of s[0..n) as a non-negative decimal integer: digits only. */
 bool num_u64(const char *s, size_t n, uint64_t *out);
 
+/* All of s[0..n) as "4" or "8-11": *from <= *to. */
+bool num_range(const char *s, size_t n, uint64_t *from, uint64_t *to);
+
 /* All of s[0..n) as a decimal number (sign, fraction, exponent) times unit, rounded
  * to the nearest integer, halves away from zero.  False when malformed or out
  * of range. */
