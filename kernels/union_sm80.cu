@@ -13,7 +13,7 @@
 
 static constexpr int WARPS = 8;
 
-// Bits [0, n) of a word that begins at bit first.
+/* Bits [0, n) of a word that begins at bit first. */
 static __device__ __forceinline__ uint32_t bits_below(int n, int first)
 {
 	return n <= first ? 0 : n - first >= 32 ? ~0u : (1u << (n - first)) - 1;

@@ -31,6 +31,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda.h"
+#include "kernels/device.cuh"
 
 static constexpr int BLOCK = 128;	// tokens of a page, rows of a query block
 static constexpr int WARPS = 8;
@@ -41,36 +42,6 @@ struct rule {
 	float alpha;
 	int sink, window, last_n, dense_first;
 };
-
-/* ---- device primitives ---- */
-
-// PTX ISA, "ldmatrix": four 8x8 matrices, lanes 8i..8i+7 give the rows of matrix i.
-static __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void *shared)
-{
-	uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
-
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-		     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
-}
-
-// PTX ISA, "mma", .m16n8k16 with bf16 operands: c += a b.
-static __device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-						uint32_t b1)
-{
-	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-		     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-		     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// PTX ISA, "ex2.approx": 2^x, relative error 2^-22.
-static __device__ __forceinline__ float ex2(float x)
-{
-	float y;
-
-	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-}
 
 /* ---- where a query block stands ---- */
 
@@ -106,7 +77,7 @@ static __device__ struct qblk locate(const struct attn_batch &b, int at)
 	return s;
 }
 
-// Rows that keep everything up to the diagonal; they have no scores.
+/* Rows that keep everything up to the diagonal; they have no scores. */
 static __device__ bool is_open(const struct attn_batch &b, const struct qblk &s,
 			       const struct rule &rule)
 {
@@ -146,10 +117,10 @@ struct score_smem {
 };
 static_assert(sizeof(struct score_smem<128>) <= 48 * 1024, "static shared memory");
 
-// Rows of one head to shared memory, rows outside of the chunk as zeros.  Within each 32
-// elements, 16-byte piece c takes the c-th pair of elements of each of the four
-// 16-byte pieces of the source: a lane that loads piece t of a mean key then holds
-// the pairs that mma expects of it in two consecutive k steps.
+/* Rows of one head to shared memory, rows outside of the chunk as zeros.  Within each 32
+ * elements, 16-byte piece c takes the c-th pair of elements of each of the four
+ * 16-byte pieces of the source: a lane that loads piece t of a mean key then holds
+ * the pairs that mma expects of it in two consecutive k steps. */
 template <int D>
 static __device__ void load_rows(bf16_t (&rows)[BLOCK][D + 8], const struct qblk &s,
 				 const bf16_t *__restrict__ q, int q_heads, int head)
@@ -174,7 +145,7 @@ static __device__ void load_rows(bf16_t (&rows)[BLOCK][D + 8], const struct qblk
 	}
 }
 
-// Lane 4g + t takes elements 8t..8t+7 of each 32 of the mean keys first + g and first + 8 + g.
+/* Lane 4g + t takes elements 8t..8t+7 of each 32 of the mean keys first + g and first + 8 + g. */
 template <int D>
 static __device__ __forceinline__ void load_keys(uint4 (&key)[2][D / 32],
 						 const struct attn_batch &b, const struct qblk &s,
@@ -202,7 +173,7 @@ static __device__ __forceinline__ void load_keys(uint4 (&key)[2][D / 32],
 	}
 }
 
-// acc[i][n]: rows row + 16 i .. + 15 against mean keys 8 n .. + 7 of the slab.
+/* acc[i][n]: rows row + 16 i .. + 15 against mean keys 8 n .. + 7 of the slab. */
 template <int D>
 static __device__ __forceinline__ void multiply(float (&acc)[2][2][4],
 						const bf16_t (&rows)[BLOCK][D + 8], int row,
@@ -216,12 +187,13 @@ static __device__ __forceinline__ void multiply(float (&acc)[2][2][4],
 		for (int i = 0; i < 2; i++) {
 			uint32_t a[4];
 
-			ldmatrix_x4(a, &rows[row + 16 * i + lane % 16][k * 16 + lane / 16 * 8]);
+			ldmatrix_x4(a, smem_addr(&rows[row + 16 * i + lane % 16]
+						     [k * 16 + lane / 16 * 8]));
 #pragma unroll
 			for (int n = 0; n < 2; n++) {
 				const uint4 &b = key[n][k / 2];
 
-				mma_bf16(acc[i][n], a, k % 2 ? b.z : b.x, k % 2 ? b.w : b.y);
+				mma_m16n8k16(acc[i][n], a, k % 2 ? b.z : b.x, k % 2 ? b.w : b.y);
 			}
 		}
 	}
@@ -244,9 +216,9 @@ static __device__ __forceinline__ bool sees(const struct qblk &s, int row, int j
 	return row >= s.lo && row < s.hi && (j < s.blk || (j == s.blk && row == BLOCK - 1));
 }
 
-// Take 32 rows of products into the four columns of this lane.  masked: some rows lie outside of
-// the chunk or do not see some of the keys.  max starts at -FLT_MAX, not -inf, so that
-// the differences below are never inf - inf.
+/* Take 32 rows of products into the four columns of this lane.  masked: some rows lie outside of
+ * the chunk or do not see some of the keys.  max starts at -FLT_MAX, not -inf, so that
+ * the differences below are never inf - inf. */
 template <bool masked>
 static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2],
 						   const float (&acc)[2][2][4],
@@ -276,7 +248,7 @@ static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2],
 		}
 }
 
-// Combine the eight lanes that share a column and write the slab's columns.
+/* Combine the eight lanes that share a column and write the slab's columns. */
 static __device__ __forceinline__ void store_peaks(struct peak (&p)[2][2], const struct qblk &s,
 						   int first, float2 *__restrict__ score)
 {
@@ -335,11 +307,10 @@ flashprefill_score(struct attn_batch b, struct rule rule, const bf16_t *__restri
 
 /* ---- mask ---- */
 
-// The largest x of the thread block, in every thread.
+/* The largest x of the thread block, in every thread. */
 static __device__ float block_max(float x, float (&part)[WARPS])
 {
-	for (int d = 16; d; d /= 2)
-		x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
+	x = warp_max(x);
 	__syncthreads();	// the last use of part is over
 	if (threadIdx.x % 32 == 0)
 		part[threadIdx.x / 32] = x;
