@@ -370,9 +370,11 @@ static void test_series(void)
 
 	for (int round = 0; round < 200; round++) {
 		size_t n = 1 + rng_below(&r, 500);
+		double sum = 0;
 
 		for (size_t i = 0; i < n; i++) {
 			x[i] = rng_below(&r, 2) && i ? x[i - 1] : (double)rng_below(&r, 40);
+			sum += x[i];
 			if (series_add(&s, x[i], NULL))
 				bail_out("out of memory");
 		}
@@ -380,7 +382,7 @@ static void test_series(void)
 		stats_sort(x, n);
 		for (size_t i = 0; i < sizeof p / sizeof *p; i++)
 			bad += series_percentile(&s, p[i]) != stats_percentile(x, n, p[i]);
-		bad += fabs(series_mean(&s) - stats_mean(x, n)) > 1e-9 || s.n != n;
+		bad += fabs(series_mean(&s) - sum / (double)n) > 1e-9 || s.n != n;
 		series_release(&s);
 	}
 	is_int(bad, 0, "percentiles of runs of equal values are those of the plain list");

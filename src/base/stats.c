@@ -1,7 +1,6 @@
 #include "config.h"
 #include "src/base/stats.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 static int by_value(const void *a, const void *b)
@@ -22,22 +21,4 @@ double stats_percentile(const double *x, size_t n, double p)
 	size_t k = (size_t)h;
 
 	return k + 1 < n ? x[k] + (h - (double)k) * (x[k + 1] - x[k]) : x[n - 1];
-}
-
-double stats_mean(const double *x, size_t n)
-{
-	double s = 0;
-
-	for (size_t i = 0; i < n; i++)
-		s += x[i];
-	return s / (double)n;
-}
-
-double stats_stddev(const double *x, size_t n)
-{
-	double m = stats_mean(x, n), s = 0;
-
-	for (size_t i = 0; i < n; i++)
-		s += (x[i] - m) * (x[i] - m);
-	return sqrt(s / (double)n);
 }

@@ -1,4 +1,4 @@
-/* Order statistics, defined once: numpy's "linear" percentile, ddof 0. */
+/* Order statistics, defined once: numpy's "linear" percentile. */
 #ifndef AR_STATS_H
 #define AR_STATS_H
 
@@ -10,8 +10,5 @@ void stats_sort(double *x, size_t n);
 /* Percentile p in [0, 100] of the sorted x[0..n), n > 0: h = (n-1) p / 100,
  * x[floor h] + (h - floor h) (x[floor h + 1] - x[floor h]). */
 double stats_percentile(const double *x, size_t n, double p);
-
-double stats_mean(const double *x, size_t n);
-double stats_stddev(const double *x, size_t n);
 
 #endif
