@@ -46,11 +46,13 @@ static __device__ __forceinline__ void mbarrier_wait(uint64_t *bar, uint32_t par
 
 /* PTX ISA, "cp.async.bulk.tensor": a box of a two- or three-dimensional tensor to shared
  * memory, its bytes counted on bar.  Coordinates in elements, innermost first. */
-static __device__ __forceinline__ void tma_load_2d(void *to, const CUtensorMap *map, uint64_t *bar, int x, int y)
+static __device__ __forceinline__ void tma_load_2d(void *to, const CUtensorMap *map, uint64_t *bar,
+						   int x, int y)
 {
 	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 		     " [%0], [%1, {%3, %4}], [%2];"
-		     :: "r"(smem_addr(to)), "l"(map), "r"(smem_addr(bar)), "r"(x), "r"(y) : "memory");
+		     :: "r"(smem_addr(to)), "l"(map), "r"(smem_addr(bar)), "r"(x), "r"(y)
+		     : "memory");
 }
 
 static __device__ __forceinline__ void tma_load_3d(void *to, const CUtensorMap *map, uint64_t *bar,

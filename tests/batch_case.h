@@ -10,7 +10,7 @@ enum case_fill {
 	FILL_NORMAL,		/* about normal, variance 1 */
 	FILL_HUGE,		/* q thirty times as large: softmax is nearly a maximum */
 	FILL_EQUAL,		/* all keys equal, so all scores of a row are */
-	FILL_BLOCKS,		/* blocks have directions of their own: a threshold separates them */
+	FILL_BLOCKS,		/* blocks differ in direction: a threshold separates them */
 };
 
 struct batch_case {

@@ -174,7 +174,8 @@ static bool lists_equal(const struct attn_batch *b, const uint32_t *host, const 
 	size_t n = (size_t)n_rows, stride = (size_t)b->max_kv_blk;
 	struct block_lists want = { malloc(n * stride * 2), malloc(n * 4), b->max_kv_blk };
 	struct block_lists got = { malloc(n * stride * 2), malloc(n * 4), b->max_kv_blk };
-	struct block_lists dev = { gpu_new(n * stride * 2, 0xff), gpu_new(n * 4, 0xff), b->max_kv_blk };
+	struct block_lists dev = { gpu_new(n * stride * 2, 0xff), gpu_new(n * 4, 0xff),
+				   b->max_kv_blk };
 	struct ar_err err;
 	bool same;
 
