@@ -38,6 +38,5 @@ tests_t_backend_gpu_SOURCES = tests/t-backend-gpu.c tests/backend-case.c tests/b
 tests_t_backend_gpu_LDADD = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-graphs-gpu
-tests_t_graphs_gpu_SOURCES = tests/t-graphs-gpu.c tests/attend-case.c tests/attend-case.h \
-                             tests/gpu.c tests/gpu.h
+tests_t_graphs_gpu_SOURCES = tests/t-graphs-gpu.c
 tests_t_graphs_gpu_LDADD = $(TEST_LIBS)
