@@ -170,20 +170,24 @@ CREATE VIEW v_metric AS
   SELECT run_id, 'queue', queue_ns / 1e6 FROM request_outcome WHERE outcome = 'ok';
 
 -- Percentile p of the sorted x_0 ... x_(n-1), linear rule: h = (n-1) p / 100, k = floor(h),
--- x_k + (h - k) (x_(k+1) - x_k), with k and h - k from integer arithmetic.
+-- x_k + (h - k) (x_(k+1) - x_k), with k and h - k from integer arithmetic.  Windows instead of
+-- GROUP BY, because conditions on run and metric reach the tables through the former only.
 CREATE VIEW v_latency AS
   WITH o AS (
     SELECT run_id, metric, x, row_number() OVER w - 1 AS k, lead(x, 1, x) OVER w - x AS step,
-      count(*) OVER (PARTITION BY run_id, metric) - 1 AS m
-    FROM v_metric WINDOW w AS (PARTITION BY run_id, metric ORDER BY x))
-  SELECT o.run_id, me.name AS method, o.metric, count(*) AS n, avg(x) AS mean,
-    max(CASE WHEN k = m * 50 / 100 THEN x + m * 50 % 100 / 100.0 * step END) AS p50,
-    max(CASE WHEN k = m * 90 / 100 THEN x + m * 90 % 100 / 100.0 * step END) AS p90,
-    max(CASE WHEN k = m * 95 / 100 THEN x + m * 95 % 100 / 100.0 * step END) AS p95,
-    max(CASE WHEN k = m * 99 / 100 THEN x + m * 99 % 100 / 100.0 * step END) AS p99,
-    max(x) AS max
-  FROM o JOIN run r USING(run_id) LEFT JOIN method me USING(method_id)
-  GROUP BY o.run_id, o.metric;
+      count(*) OVER w - 1 AS m, avg(x) OVER w AS mean
+    FROM v_metric WINDOW w AS (PARTITION BY run_id, metric ORDER BY x
+      ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)),
+  l AS (
+    SELECT run_id, metric, k, m, mean, x AS max,
+      max(CASE WHEN k = m * 50 / 100 THEN x + m * 50 % 100 / 100.0 * step END) OVER w AS p50,
+      max(CASE WHEN k = m * 90 / 100 THEN x + m * 90 % 100 / 100.0 * step END) OVER w AS p90,
+      max(CASE WHEN k = m * 95 / 100 THEN x + m * 95 % 100 / 100.0 * step END) OVER w AS p95,
+      max(CASE WHEN k = m * 99 / 100 THEN x + m * 99 % 100 / 100.0 * step END) OVER w AS p99
+    FROM o WHERE k IN (m * 50 / 100, m * 90 / 100, m * 95 / 100, m * 99 / 100, m)
+    WINDOW w AS (PARTITION BY run_id, metric ORDER BY k))
+  SELECT l.run_id, me.name AS method, metric, m + 1 AS n, mean, p50, p90, p95, p99, max
+  FROM l JOIN run USING(run_id) LEFT JOIN method me USING(method_id) WHERE k = m;
 
 CREATE VIEW v_phase_time AS
   SELECT run_id, me.name AS method, p.name AS phase, p.core, sum(kernels) AS kernels,
