@@ -93,18 +93,25 @@ static enum ar_status table_row(struct export *x, sqlite3_stmt *q, struct ar_err
 	return st;
 }
 
-/* Four to five digits of the column's largest value; -1: a column of small numbers, each
- * with three digits of its own. */
+/* Three decimals, so that milliseconds show microseconds; one more for ratios, fewer for large
+ * values, and where all values are small, three digits of the smallest.  -1: with exponents. */
 static int decimals(const struct table *t, int col)
 {
-	double most = 0;
+	double most = 0, least = INFINITY;
 
-	for (size_t i = (size_t)col; i < t->n_cell; i += (size_t)t->n_col)
-		if (t->cell[i].type == SQLITE_FLOAT && isfinite(t->cell[i].r))
-			most = fmax(most, fabs(t->cell[i].r));
-	if (most >= 1e15 || (most > 0 && most < 0.1))
+	for (size_t i = (size_t)col; i < t->n_cell; i += (size_t)t->n_col) {
+		double r = t->cell[i].type == SQLITE_FLOAT ? fabs(t->cell[i].r) : 0;
+
+		if (r > 0 && isfinite(r)) {
+			most = fmax(most, r);
+			least = fmin(least, r);
+		}
+	}
+	if (most >= 1e15)
 		return -1;
-	return most < 10 ? 4 : most < 100 ? 3 : most < 1000 ? 2 : 1;
+	if (most > 0 && most < 0.1)
+		return least < 1e-4 ? -1 : 2 - (int)floor(log10(least));
+	return most < 10 ? 4 : most < 1e5 ? 3 : 1;
 }
 
 static const char *cell_text(const struct cell *c, int dec, char *buf, size_t n)
@@ -112,7 +119,7 @@ static const char *cell_text(const struct cell *c, int dec, char *buf, size_t n)
 	if (c->type != SQLITE_FLOAT)
 		return c->text;
 	if (dec < 0)
-		snprintf(buf, n, "%.3g", c->r);
+		snprintf(buf, n, "%.2e", c->r);
 	else
 		snprintf(buf, n, "%.*f", dec, c->r);
 	return buf;
@@ -146,14 +153,14 @@ static void put_cell(FILE *f, const char *s, struct column c, bool first, bool l
 		putc('\n', f);
 }
 
-static void put_table(const struct table *t, FILE *f, sqlite3_stmt *q)
+static void put_table(const struct table *t, FILE *f, sqlite3_stmt *q, bool head)
 {
 	const int last = t->n_col - 1;
 	char buf[400];
 
 	for (int i = 0; i < t->n_col; i++)
 		t->col[i] = measure(t, i, sqlite3_column_name(q, i));
-	for (int i = 0; i < t->n_col; i++)
+	for (int i = 0; i < t->n_col && head; i++)
 		put_cell(f, sqlite3_column_name(q, i), t->col[i], !i, i == last);
 	for (size_t k = 0; k < t->n_cell; k++) {
 		int i = (int)(k % (size_t)t->n_col);
@@ -175,7 +182,7 @@ static void table_end(struct export *x, sqlite3_stmt *q)
 			putc('\n', x->f);
 		if (x->title)
 			fprintf(x->f, "%s\n", x->title);
-		put_table(t, x->f, q);
+		put_table(t, x->f, q, !x->text);
 	}
 	for (size_t i = 0; i < t->n_cell; i++)
 		free(t->cell[i].text);

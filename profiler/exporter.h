@@ -14,6 +14,7 @@ struct export {
 	FILE *f;
 	const char *name;	/* of this result: "latency"; NULL in all or in none */
 	const char *title;	/* for people, or NULL */
+	bool text;		/* lines to read: people need no header over them */
 	size_t n_results;	/* before this one */
 	size_t n_rows;		/* of this result, so far */
 	bool failed;		/* this result broke off */

@@ -28,24 +28,47 @@ struct section {
 };
 
 #define OF_RUN " WHERE (?1 IS NULL OR run_id = ?1) "
+#define METRICS "instr('ttft tpot itl e2e queue', a.metric)"
+
+/* The latencies of the run and of its baseline, ?2, or of all: the view sorts every token's time,
+ * so it is evaluated once. */
+static const char latencies[] =
+	"CREATE TEMP TABLE latency AS SELECT * FROM v_latency"
+	" WHERE ?1 IS NULL OR run_id IN (?1, ?2)";
+
+/* Runs of a sparse method of which every count says, or without counts its parameters, that it
+ * was dense. */
+#define LEFT_NOTHING_OUT \
+	"SELECT run_id, name, has_context FROM (SELECT run_id, name, params," \
+	" EXISTS (SELECT 1 FROM iteration_request e WHERE e.run_id = r.run_id AND NOT decode" \
+	" AND start > 0) AS has_context, (SELECT sum(exec_sel) = sum(exec_total)" \
+	" FROM selection_stat s WHERE s.run_id = r.run_id) AS whole" \
+	" FROM run r JOIN method USING(method_id)" OF_RUN "AND NOT is_dense)" \
+	" WHERE coalesce(whole, NOT has_context AND " \
+	"json_extract(params, '$.\"dense-first\"'))"
 
 static const struct section sections[] = {
 	{ "runs", "Runs",
-	  "SELECT run_id AS run, trace, model, method, policy, backend, clock, status, ok, "
-	  "rejected, unfinished, iterations, layers_run || ' of ' || n_layers AS layers,"
+	  "SELECT run_id AS run, method, trace, model, policy, gpu, backend FROM v_run" OF_RUN
+	  "ORDER BY run_id" },
+	{ "outcome", "Outcome: requests, iterations, seconds of virtual time",
+	  "SELECT run_id AS run, method, status, ok, rejected, unfinished, iterations,"
+	  " duration_s AS seconds, layers_run || ' of ' || n_layers AS layers, clock,"
 	  " host_overhead_ns / 1e6 AS host_ms FROM v_run" OF_RUN "ORDER BY run_id" },
 	{ "latency", "Latency, ms",
-	  "SELECT run_id AS run, method, metric, n, mean, p50, p90, p99, max FROM v_latency" OF_RUN
-	  "ORDER BY run_id, instr('ttft tpot itl e2e queue', metric)" },
+	  "SELECT run_id AS run, method, metric, n, mean, p50, p90, p99, max FROM latency a" OF_RUN
+	  "ORDER BY run_id, " METRICS },
 	{ "phases", "Time by phase, ms of kernels; * is the attention core",
 	  "SELECT run_id AS run, v.method, v.phase, iif(v.core, '*', '') AS core, kernels, ms,"
 	  " 100 * share AS percent FROM v_phase_time v JOIN phase p ON p.name = v.phase" OF_RUN
 	  "ORDER BY run_id, p.phase_id" },
-	{ "speedup", "Against the dense run: dense / this, of each percentile",
-	  "SELECT run_id AS run, method, base_id AS dense_run, metric, n, dense_n,"
-	  " speedup_mean AS mean, speedup_p50 AS p50, speedup_p90 AS p90, speedup_p99 AS p99"
-	  " FROM v_vs_dense" OF_RUN
-	  "ORDER BY run_id, instr('ttft tpot itl e2e queue', metric)" },
+	{ "speedup", "Against the dense run: dense / this, of each figure",
+	  "SELECT p.run_id AS run, a.method, base_id AS dense_run, a.metric, a.n, b.n AS dense_n,"
+	  " b.mean / nullif(a.mean, 0) AS mean, b.p50 / nullif(a.p50, 0) AS p50,"
+	  " b.p90 / nullif(a.p90, 0) AS p90, b.p99 / nullif(a.p99, 0) AS p99"
+	  " FROM (SELECT * FROM v_pair" OF_RUN ") p JOIN latency a USING(run_id)"
+	  " JOIN latency b ON b.run_id = base_id AND b.metric = a.metric"
+	  " ORDER BY p.run_id, " METRICS },
 	{ "accuracy", "Accuracy against dense attention, per sampled (request, chunk, layer, head)",
 	  "SELECT run_id AS run, method, sum(n) AS n, sum(n * rel_l2_mean) / sum(n) AS rel_l2_mean,"
 	  " max(rel_l2_max) AS rel_l2_max, min(cosine_min) AS cosine_min, max(max_abs) AS max_abs,"
@@ -60,34 +83,44 @@ static const struct section sections[] = {
 	  " FROM selection_stat s JOIN run USING(run_id) LEFT JOIN method me "
 	  "USING(method_id)" OF_RUN
 	  "GROUP BY run_id ORDER BY run_id" },
-	{ "notes", NULL,
-	  "SELECT 'percentiles interpolate linearly between the two nearest values; requests "
-	  "without an end are left out' AS note"
-	  " UNION ALL SELECT 'accuracy is the error of single layers on replayed activations; it "
-	  "does not add up over layers' WHERE EXISTS (SELECT 1 FROM accuracy_sample" OF_RUN ")"
-	  " UNION ALL SELECT printf('run %d: %s; the figures cover what was committed', run_id, "
-	  "status) FROM run" OF_RUN "AND status <> 'done'"
-	  " UNION ALL SELECT printf('run %d: %d of %d layers were executed, their time stands for "
-	  "all', run_id, layers_run, n_layers) FROM v_run" OF_RUN "AND layers_run < n_layers"
-	  " UNION ALL SELECT printf('run %d: %d kernel records were lost; its time by phase is"
-	  " incomplete', run_id, lost_records) FROM v_run" OF_RUN "AND lost_records > 0"
-	  " UNION ALL SELECT printf('run %d: requests longer than the capture replay it tiled', "
-	  "run_id) FROM v_run" OF_RUN "AND extend = 'tile'"
-	  " UNION ALL SELECT printf('run %d: %d requests were rejected, %d did not finish', run_id,"
-	  " rejected, unfinished) FROM v_run" OF_RUN "AND rejected + unfinished > 0" },
 };
 
-static enum ar_status check_run(sqlite3 *db, const char *path, int64_t run, struct ar_err *err)
+static const struct section notes = {
+	"notes", "Notes",
+	"SELECT 'percentiles interpolate linearly between the two nearest values; requests "
+	"without an end are left out' AS note"
+	" UNION ALL SELECT 'accuracy is the error of single layers on replayed activations; it "
+	"does not add up over layers' WHERE EXISTS (SELECT 1 FROM accuracy_sample" OF_RUN ")"
+	" UNION ALL SELECT printf('run %d: %s; the figures cover what was committed', run_id, "
+	"status) FROM run" OF_RUN "AND status <> 'done'"
+	" UNION ALL SELECT printf('run %d: %s left nothing out: %s', run_id, name, iif(has_context, "
+	"'selector and union kept every block of the sampled chunks', 'every chunk was the first of its "
+	"prompt; lower --max-num-batched-tokens')) FROM (" LEFT_NOTHING_OUT ")"
+	" UNION ALL SELECT printf('run %d: %d of %d layers were executed, their time stands for "
+	"all', run_id, layers_run, n_layers) FROM v_run" OF_RUN "AND layers_run < n_layers"
+	" UNION ALL SELECT printf('run %d: %d kernel records were lost; its time by phase is"
+	" incomplete', run_id, lost_records) FROM v_run" OF_RUN "AND lost_records > 0"
+	" UNION ALL SELECT printf('run %d: requests longer than the capture replay it tiled', "
+	"run_id) FROM v_run" OF_RUN "AND extend = 'tile'"
+	" UNION ALL SELECT printf('run %d: %d requests were rejected, %d did not finish', run_id,"
+	" rejected, unfinished) FROM v_run" OF_RUN "AND rejected + unfinished > 0"
+};
+
+/* *base: the run's baseline, 0: none. */
+static enum ar_status check_run(sqlite3 *db, const char *path, int64_t run, int64_t *base,
+				struct ar_err *err)
 {
 	sqlite3_stmt *q = NULL;
 	enum ar_status st = AR_OK;
 
-	if (sqlite3_prepare_v2(db, "SELECT 1 FROM run WHERE run_id = ?1", -1, &q, NULL) ||
+	if (sqlite3_prepare_v2(db, "SELECT baseline_run_id FROM run WHERE run_id = ?1", -1, &q, NULL) ||
 	    sqlite3_bind_int64(q, 1, run))
 		st = ar_fail(err, AR_DB, "%s: %s", path, sqlite3_errmsg(db));
 	else if (sqlite3_step(q) != SQLITE_ROW)
 		st = ar_fail(err, AR_USAGE, "%s: no run %lld; 'attnreplay report %s' lists the "
 			     "runs", path, (long long)run, path);
+	else
+		*base = sqlite3_column_int64(q, 0);
 	sqlite3_finalize(q);
 	return st;
 }
@@ -112,6 +145,26 @@ static enum ar_status write_section(sqlite3 *db, const struct section *s, int64_
 	return st;
 }
 
+static enum ar_status gather(sqlite3 *db, int64_t run, int64_t base, struct ar_err *err)
+{
+	sqlite3_stmt *q = NULL;
+	enum ar_status st = AR_OK;
+	int rc = sqlite3_prepare_v2(db, latencies, -1, &q, NULL);
+
+	if (!rc && run)
+		rc = sqlite3_bind_int64(q, 1, run);
+	if (!rc && run)
+		rc = sqlite3_bind_int64(q, 2, base);
+	if (!rc)
+		rc = sqlite3_step(q);
+	if (rc == SQLITE_INTERRUPT)
+		st = ar_fail(err, AR_INTERRUPTED, "interrupted");
+	else if (rc != SQLITE_DONE)
+		st = ar_fail(err, AR_DB, "latency: %s", sqlite3_errmsg(db));
+	sqlite3_finalize(q);
+	return st;
+}
+
 static int poll_interrupt(void *unused)
 {
 	(void)unused;
@@ -124,6 +177,7 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 	struct opt_group g[] = { { .opts = report_opts, .base = &a }, { .opts = NULL } };
 	struct export x = { .f = stdout };
 	sqlite3 *db = NULL;
+	int64_t base = 0;
 	enum ar_status st = opt_init(g, err);
 
 	if (!st)
@@ -133,12 +187,16 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = store_open_read(&db, argv[0], err);
 	if (!st && a.run)
-		st = check_run(db, argv[0], a.run, err);
+		st = check_run(db, argv[0], a.run, &base, err);
 	if (st)
 		goto out;
 	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
+	st = gather(db, a.run, base, err);
 	for (size_t i = 0; i < sizeof sections / sizeof *sections && !st; i++)
 		st = write_section(db, &sections[i], a.run, exporters[a.format], &x, err);
+	x.text = true;
+	if (!st)
+		st = write_section(db, &notes, a.run, exporters[a.format], &x, err);
 	export_finish(exporters[a.format], &x);
 out:
 	sqlite3_close(db);

@@ -34,9 +34,12 @@ want 'several statements are several results' 'a
 
 b
 2' --format csv 'SELECT 1 AS a; SELECT 2 AS b; -- the end'
-want 'small numbers keep three digits each' '      x
-  1e-06
-0.00123' 'SELECT * FROM (SELECT 1e-6 AS x UNION ALL SELECT 0.00123)'
+want 'a column of small numbers shows three digits of the smallest' '      x
+0.00250
+0.04000' 'SELECT * FROM (SELECT 0.0025 AS x UNION ALL SELECT 0.04)'
+want 'very small numbers have exponents, all of a column' '       x
+1.00e-06
+1.23e-03' 'SELECT * FROM (SELECT 1e-6 AS x UNION ALL SELECT 0.00123)'
 is 'the query may come from standard input' \
 	"$(echo 'SELECT count(*) AS n FROM run' | sql "$db" - --format csv)" 'n
 3'
