@@ -2,6 +2,7 @@
  * parser uses. */
 #include "config.h"
 
+#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,18 +45,58 @@ static bool entry(struct listing *l, const char *name, const char *title)
 
 static void note(const char *label, const char *text)
 {
-	printf("                %s: %s\n", label, text);
+	printf("    %-6s %s\n", label, text);
 }
 
-static void show_param(const struct opt *o)
+/* A parameter's value as the user would write it. */
+static void value_text(const cJSON *v, char *buf, size_t n)
 {
-	char head[32];
+	if (cJSON_IsString(v))
+		snprintf(buf, n, "%s", v->valuestring);
+	else if (cJSON_IsBool(v))
+		snprintf(buf, n, "%d", cJSON_IsTrue(v));
+	else
+		snprintf(buf, n, "%.15g", v ? v->valuedouble : 0);
+}
 
-	snprintf(head, sizeof head, "%s=%s", o->name, o->type == OPT_FLAG ? "0|1" : o->arg);
-	printf("                %-16s %s\n%33s(", head, o->help, "");
-	if (o->type != OPT_FLAG && o->min < o->max)
-		printf("%.15g to %.15g; ", o->min, o->max);
-	printf("default %s)\n", o->def);
+/* value: what a method sets, by name; NULL: the selector's own defaults. */
+static void show_params(const struct opt *params, const cJSON *value)
+{
+	for (const struct opt *o = params; o->name; o++) {
+		bool flag = o->type == OPT_FLAG;
+		char key[32], def[32], range[48] = "";
+
+		snprintf(key, sizeof key, "%s=%s", o->name, flag ? "0|1" : o->arg);
+		if (value)
+			value_text(cJSON_GetObjectItem(value, o->name), def, sizeof def);
+		else
+			snprintf(def, sizeof def, "%s", o->def ? o->def : "");
+		if (!flag && o->min < o->max)
+			snprintf(range, sizeof range, "%.15g to %.15g", o->min, o->max);
+		if (o == params)
+			puts("    parameter        default  range       meaning");
+		printf("    %-15s  %-7s  %-10s  %s\n", key, def, range, o->help);
+	}
+}
+
+static enum ar_status show_named(const struct method_name *name, struct ar_err *err)
+{
+	struct method *m;
+	enum ar_status st = method_parse(&m, name->spec, err);
+	cJSON *value;
+
+	if (st)
+		return st;
+	note("is", name->spec);
+	note("from", name->origin);
+	value = cJSON_Parse(m->params);
+	if (value)
+		show_params(m->selector->params, value);
+	else
+		st = ar_nomem(err);
+	cJSON_Delete(value);
+	method_free(m);
+	return st;
 }
 
 static void show_executor(const struct executor *e)
@@ -65,9 +106,8 @@ static void show_executor(const struct executor *e)
 		{ TAKES_MASK, "a list per query block and head" },
 		{ TAKES_TABLE, "a table per head group" },
 	};
-	const char *sep = "takes: ";
+	const char *sep = "    takes  ";
 
-	printf("                ");
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
 		if (e->takes & shapes[i].bit) {
 			printf("%s%s", sep, shapes[i].text);
@@ -76,30 +116,30 @@ static void show_executor(const struct executor *e)
 	putchar('\n');
 }
 
-static void list(struct listing *l)
+static enum ar_status list(struct listing *l, struct ar_err *err)
 {
-	begin(l, "methods");
-	for (const struct method_name *m = method_names; m->name; m++)
-		if (entry(l, m->name, m->title)) {
-			note("is", m->spec);
-			note("from", m->origin);
-		}
-	begin(l, "selectors, select=");
+	enum ar_status st = AR_OK;
+
+	begin(l, "methods, --method NAME[:PARAMETER=VALUE,...]");
+	for (const struct method_name *m = method_names; m->name && !st; m++)
+		if (entry(l, m->name, m->title))
+			st = show_named(m, err);
+	begin(l, "selectors, select=NAME[,PARAMETER=VALUE...]");
 	for (int i = 0; selectors[i]; i++)
 		if (entry(l, selectors[i]->name, selectors[i]->title)) {
 			note("from", selectors[i]->origin);
-			for (const struct opt *o = selectors[i]->params; o->name; o++)
-				show_param(o);
+			show_params(selectors[i]->params, NULL);
 		}
-	begin(l, "unions, union=");
+	begin(l, "unions, union=NAME");
 	for (const struct union_rule *u = unions; u->name; u++)
 		entry(l, u->name, u->title);
-	begin(l, "executors, exec=");
+	begin(l, "executors, exec=NAME");
 	for (int i = 0; executors[i]; i++)
 		if (entry(l, executors[i]->name, executors[i]->title)) {
 			show_executor(executors[i]);
 			note("from", executors[i]->origin);
 		}
+	return st;
 }
 
 /* A spelling of a method: the record that a run would keep of it. */
@@ -127,14 +167,14 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 		return ar_fail(err, AR_USAGE,
 			       "'%s' is one operand too many: want a name or a method", argv[1]);
 	l.only = argc ? argv[0] : NULL;
-	list(&l);
-	return l.n_all ? AR_OK : show_method(argv[0], err);
+	st = list(&l, err);
+	return st || l.n_all ? st : show_method(argv[0], err);
 }
 
 const struct cmd cmd_methods = {
 	.name = "methods",
 	.usage = "[NAME|METHOD]",
-	.title = "list attention methods and what they are made of",
+	.title = "list attention methods, their parts and parameters",
 	.run = run,
 	.options = show_options,
 };

@@ -13,7 +13,7 @@ lists_all() {
 
 # the composition printed for each name parses to what the name does
 compositions_hold() {
-	methods | sed -n '/^methods:/,/^$/p' | awk 'NF && /^  [a-z]/ { name = $1 } $1 == "is:" { print name, $2 }' \
+	methods | sed -n '/^methods,/,/^$/p' | awk 'NF && /^  [a-z]/ { name = $1 } $1 == "is" { print name, $2 }' \
 		>"$tmp/names"
 	[ -s "$tmp/names" ] || return 1
 	while read -r name spec; do
@@ -21,14 +21,20 @@ compositions_hold() {
 	done <"$tmp/names"
 }
 
-fields() { methods flashprefill | grep -o '^ *[a-z][a-z-]*=[XN01|]*' | tr -d ' ' | tr '\n' ' '; }
+selector() { methods flashprefill | sed -n '/^selectors/,$p'; }
+fields() { selector | grep -o '^ *[a-z][a-z-]*=[XN01|]*' | tr -d ' ' | tr '\n' ' '; }
 
 ok 'every method, selector, union and executor is listed' lists_all
 ok 'a name prints the same as its composition'            compositions_hold
 is 'a selector lists its parameters' "$(fields)" 'alpha=X sink=N window=N last-n=N dense-first=0|1 '
 is 'ranges and defaults are those of the table' \
-	"$(methods flashprefill | grep -c -e '(0 to 1; default 0.01)' -e '(1 to 65536; default 4)')" 2
-is 'a name limits the list' "$(methods group | grep -c '^  ')" 1
+	"$(selector | grep -c -e '^    alpha=X  *0.01  *0 to 1  ' -e '^    window=N  *4  *1 to 65536  ')" 2
+is 'a method shows what it sets as defaults' \
+	"$(methods compact-fp | grep -c -e '^    alpha=X  *0.06  *0 to 1  ' -e '^    sink=N  *2  *0 to 65536  ')" 2
+is 'an executor shows what it takes' "$(methods paged | sed -n 's/^    takes *//p')" \
+	'all blocks, a table per head group'
+is 'lines fit into 110 columns' "$(methods | awk 'length > 110')" ''
+is 'a name limits the list' "$(methods group | grep -c '^  [a-z]')" 1
 is 'a spelling prints its record' "$(methods compact-fp:alpha=0.5,sink=0)" \
 	'{"alpha":0.5,"dense-first":true,"exec":"paged","last-n":0,"select":"flashprefill","sink":0,"union":"group","window":4}'
 ok 'an unknown name is wrong usage'  fails 2 "unknown method 'nope'" methods nope

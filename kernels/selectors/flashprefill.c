@@ -216,7 +216,7 @@ out:
 #define OFF(member) offsetof(struct flashprefill, member)
 static const struct opt params[] = {
 	{ .name = "alpha", .type = OPT_REAL, .off = OFF(alpha), .arg = "X", .def = "0.01", .max = 1,
-	  .help = "keep a block whose weight is at least X times the largest of its query block" },
+	  .help = "keep blocks of at least X times the query block's largest weight" },
 	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "2", .max = 65536,
 	  .help = "always keep the first N blocks" },
 	{ .name = "window", .type = OPT_INT, .off = OFF(window), .arg = "N", .def = "4",
