@@ -28,7 +28,7 @@ int union_groups(int heads, const struct attn_shape *s);	/* groups per request *
 
 /* table: [r * groups + g][mask_words], the OR of the masks of g's heads over all query
  * blocks of r for blocks before the chunk (j < ctx / page_tok), every block of
- * the chunk itself, nothing past it.  Methods reference A 7.1, 7.7 [R]. */
+ * the chunk itself, nothing past it. */
 void union_ref(const struct attn_batch *b, int heads, const uint32_t *mask, uint32_t *table);
 
 /* The bits of n_rows mask rows as ascending lists; lists->stride >= 32 * words not needed:

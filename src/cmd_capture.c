@@ -21,15 +21,15 @@ struct pack_args {
 static const struct opt pack_opts[] = {
 	{ .name = "layers", .type = OPT_STR, .off = offsetof(struct pack_args, layers),
 	  .arg = "LIST",
-	  .help = "pack only these layers, by their numbers in the model, such as 0,4-7" },
+	  .help = "pack only these layers of the model, such as 0,4-7" },
 	{ .name = "tokens", .type = OPT_INT, .off = offsetof(struct pack_args, tokens), .arg = "N",
 	  .def = "0", .min = 0, .max = CAPTURE_MAX_TOK,
-	  .help = "pack only the first N tokens; 0 means all" },
+	  .help = "pack only the first N tokens, 0: all" },
 	{ .name = "level", .type = OPT_INT, .off = offsetof(struct pack_args, level), .arg = "N",
 	  .def = "9", .min = 1, .max = 22, .help = "zstd compression level" },
 	{ .name = "frame-tokens", .type = OPT_INT, .off = offsetof(struct pack_args, frame_tokens),
 	  .arg = "N", .def = "1024", .min = 1, .max = CAPTURE_MAX_TOK,
-	  .help = "tokens a frame, the least that is read at a time" },
+	  .help = "tokens of a frame, the least that is read at a time" },
 	{ 0 }
 };
 
@@ -226,7 +226,7 @@ const struct cmd cmd_capture = {
 	.name = "capture",
 	.usage = "info FILE\npack [OPTION]... IN OUT.arc\nverify FILE\n"
 		 "unpack IN.arc OUT.safetensors",
-	.title = "Look at captures of Q, K and V, pack, check and unpack them",
+	.title = "look at captures of Q, K and V, pack, check and unpack them",
 	.run = run,
 	.options = options,
 };

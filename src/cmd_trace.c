@@ -21,9 +21,9 @@ struct args {
 
 static const struct opt own_opts[] = {
 	{ .name = "output", .type = OPT_STR, .off = offsetof(struct args, output), .arg = "FILE",
-	  .letter = 'o', .help = "convert: write FILE instead of standard output" },
+	  .letter = 'o', .help = "write FILE instead of standard output (convert)" },
 	{ .name = "lines", .type = OPT_INT, .off = offsetof(struct args, lines), .arg = "N",
-	  .letter = 'n', .def = "10", .min = 1, .max = 1e15, .help = "head: print N requests" },
+	  .letter = 'n', .def = "10", .min = 1, .max = 1e15, .help = "print the first N requests (head)" },
 	{ 0 }
 };
 
@@ -228,7 +228,7 @@ const struct cmd cmd_trace = {
 	.usage = "info [OPTION]... FILE\n"
 		 "convert [-o FILE] [OPTION]... FILE\n"
 		 "head [-n N] [OPTION]... FILE",
-	.title = "look at a request trace, convert it to the canonical form",
+	.title = "look at a request trace or convert it to the canonical form",
 	.run = run,
 	.options = options,
 };

@@ -45,7 +45,7 @@ static void cmd_help(const struct cmd *c)
 		putchar('\n');
 		u += n;
 	}
-	printf("\n%s.\n", c->title);
+	printf("\n%s\n", c->title);
 	c->options(opt_help, stdout);
 }
 

@@ -13,7 +13,7 @@ struct rope {
 	double original_len;
 };
 
-/* inv[k] = angle per position of pair k, k < dim/2 (methods reference A 17). */
+/* inv[k] = angle per position of pair k, k < dim/2. */
 void rope_inv_freq(const struct rope *r, int dim, float *inv);
 
 struct model {

@@ -16,7 +16,7 @@
 
 const struct opt trace_opts[] = {
 	{ .name = "format", .type = OPT_STR, .off = OFF(format), .arg = "NAME",
-	  .help = "format of the trace, as in attnreplay-trace(5); by default its content tells" },
+	  .help = "format of the trace, one of attnreplay-trace(5); found by its content when not given" },
 	{ .name = "from", .type = OPT_TIME, .off = OFF(from_ns), .arg = "TIME", .def = "0",
 	  .help = "leave out requests that arrive before TIME in the trace" },
 	{ .name = "to", .type = OPT_TIME, .off = OFF(to_ns), .arg = "TIME", .def = "0",
