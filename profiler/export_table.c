@@ -110,7 +110,7 @@ static int decimals(const struct table *t, int col)
 	if (most >= 1e15)
 		return -1;
 	if (most > 0 && most < 0.1)
-		return least < 1e-4 ? -1 : 2 - (int)floor(log10(least));
+		return least < 1e-5 ? -1 : 2 - (int)floor(log10(least));
 	return most < 10 ? 4 : most < 1e5 ? 3 : 1;
 }
 

@@ -26,7 +26,7 @@ check_PROGRAMS += tests/t-base
 tests_t_base_SOURCES = tests/t-base.c
 tests_t_base_LDADD   = $(TEST_LIBS)
 
-dist_check_SCRIPTS += tests/t-cli.sh tests/t-docs.sh
+dist_check_SCRIPTS += tests/t-cli.sh tests/t-docs.sh tests/t-examples.sh
 
 # The same tests under prove(1), for developers.
 prove: $(check_PROGRAMS) $(check_LIBRARIES) attnreplay$(EXEEXT)

@@ -1,0 +1,52 @@
+#!/bin/sh
+# The examples of the man pages and of the README work as they are printed, on the sample data.
+. "$srcdir/tests/tap.sh"
+
+# What the pages take as given: the tree around them, a database, a compressed trace, a job file.
+mkdir "$tmp/bin" "$tmp/work"
+ln -s "$ATTNREPLAY" "$tmp/bin/attnreplay"
+PATH=$tmp/bin:$PATH
+ln -s "$srcdir/traces" "$srcdir/models" "$tmp/work"
+"$(dirname "$ATTNREPLAY")/tests/make-db" "$tmp/work/a.db" ||
+	{ echo 'Bail out! no sample database'; exit 1; }
+gzip -c "$srcdir/traces/samples/azure-2023-code-200.csv" >"$tmp/work/azure-2024.csv.gz"
+
+# The commands of a page's EXAMPLES.  Of a block that shows a session only what stands behind a
+# prompt is a command; the rest of it is shown by cat.
+page_commands() { # page_commands PAGE
+	sed -n '/^\.Sh EXAMPLES/,$p' "$1" | awk '
+		NR > 1 && /^\.Sh/ { exit }
+		/^\.Dl / { sub(/^\.Dl /, ""); print; next }
+		/^\.Bd/ { on = 1; session = 0; next }
+		/^\.Ed/ { on = 0; next }
+		on && /^\$ / { session = 1; sub(/^\$ /, ""); print; next }
+		on && !session' | sed 's/\\e$/\\/'
+}
+
+session_lines() { # session_lines PAGE: what its sessions print
+	awk '/^\$ / { on = 1; next } /^\.Ed/ { on = 0 } on' "$1"
+}
+
+# The indented blocks of the README's section "Use".
+readme_commands() {
+	sed -n '/^## Use/,/^## [^U]/s/^    //p' "$srcdir/README.md"
+}
+
+works() { # works FILE: its commands succeed, one after the other
+	cat "$1"
+	(cd "$tmp/work" && sh -e "$1" >"$tmp/out") || return 1
+	[ -s "$tmp/out" ]
+}
+
+for name in attnreplay attnreplay-run attnreplay-report attnreplay-sql attnreplay-trace \
+            attnreplay-capture attnreplay-methods; do
+	page=$srcdir/man/$name.1.in
+	session_lines "$page" >"$tmp/work/job"
+	# What needs a model's weights cannot be run here.
+	page_commands "$page" | sed '/capture_hf\.py/,$d' >"$tmp/$name.sh"
+	ok "the examples of $name(1) work" works "$tmp/$name.sh"
+done
+readme_commands >"$tmp/readme.sh"
+ok 'the README shows how to run it' grep -q '^attnreplay run' "$tmp/readme.sh"
+ok 'the commands of the README work' works "$tmp/readme.sh"
+finish
