@@ -33,6 +33,7 @@ ok 'unfinished requests are stated'  says 'run 3: 1 requests were rejected, 1 di
 
 report --run 2 "$db" >"$tmp/all"
 ok '--run reports that run'          says '^ +2  compact-fp  s4.csv'
+ok '... with its dense run beside it' says '^ +2  compact-fp +1  ttft +2 +2( +2.0000){4}$'
 ok '... and no other'                not '^ +[13]  '
 ok '... nor their notes'             not 'run 3'
 
@@ -81,4 +82,23 @@ ok 'run 0 is wrong usage'            fails 2 "run '0': want" "$ATTNREPLAY" repor
 ok 'a missing file is bad data'      fails 3 "$tmp/none: No such file" "$ATTNREPLAY" report "$tmp/none"
 ok 'no database is wrong usage'      fails 2 'want one database' "$ATTNREPLAY" report
 ok 'two are wrong usage'             fails 2 'want one database' "$ATTNREPLAY" report "$db" "$db"
+
+if command -v sqlite3 >/dev/null; then
+	cp "$db" "$tmp/cut.db" && cp "$db" "$tmp/endless.db"
+	sqlite3 "$tmp/cut.db" 'DROP VIEW v_latency'
+	sqlite3 "$tmp/endless.db" 'DROP VIEW v_latency; CREATE VIEW v_latency AS
+		WITH RECURSIVE n(run_id) AS (SELECT 1 UNION ALL SELECT run_id + 1 FROM n)
+		SELECT run_id FROM n WHERE run_id < 0'
+	interrupted() {
+		timeout --preserve-status -s INT 1 "$ATTNREPLAY" report "$tmp/endless.db" \
+			>"$tmp/out" 2>"$tmp/err"
+		[ $? = 1 ] && [ ! -s "$tmp/out" ] && grep -q 'interrupted' "$tmp/err"
+	}
+	ok 'a database without the view is an error' fails 1 'latency: no such table' \
+		"$ATTNREPLAY" report "$tmp/cut.db"
+	ok 'an interrupt ends the report' interrupted
+else
+	skip 'a database without the view is an error' 'no sqlite3'
+	skip 'an interrupt ends the report' 'no sqlite3'
+fi
 finish

@@ -47,6 +47,10 @@ want 'median and percentile are there' 'm,p
 3,7.6' --format csv 'SELECT median(column1) AS m, round(percentile(column1, 90), 9) AS p
 FROM (VALUES (1), (2), (3), (4), (10))'
 
+itl() { sql "$db" --format csv "SELECT * FROM v_latency$1" | grep '^2,.*,itl,'; }
+is 'a condition on v_latency changes no figure' "$(itl " WHERE run_id = 2 AND metric = 'itl'")" "$(itl)"
+ok '... and there are figures' itl
+
 writes() { fails 2 'only queries' "$ATTNREPLAY" sql "$db" "$1"; }
 unchanged() { [ "$(cksum <"$db")" = "$before" ] && [ ! -e "$tmp/copy.db" ]; }
 before=$(cksum <"$db")
