@@ -23,10 +23,10 @@ static const struct opt main_opts[] = {
 	  "what runs an iteration: cuda, cpu or cost; auto takes cuda where there is a GPU, "
 	  "else cpu", 0 },
 	{ "db", OPT_STR, AT(db), "FILE", NULL, 0, 0, NULL,
-	  "database that the runs are added to; without it nothing is stored", 0 },
+	  "database that the runs are added to, else nothing is stored", 0 },
 	{ "clock", OPT_ENUM, AT(clock), "WHAT", "measured", 0, 0, clocks,
-	  "what moves the virtual clock: the measured time of each iteration, or the cost formula "
-	  "while the backend still runs", 0 },
+	  "what moves the virtual clock: measured iterations, or the cost formula while the "
+	  "backend still runs", 0 },
 	{ "host-overhead", OPT_TIME, AT(host_ns), "TIME", "0", 0, 3.6e12, NULL,
 	  "host time added to each iteration", 0 },
 	{ "job", OPT_JOB, 0, "FILE", NULL, 0, 0, NULL,
@@ -38,18 +38,16 @@ static const struct opt sched_opts[] = {
 	{ "max-num-batched-tokens", OPT_INT, AT(limits.max_batched_tok), "N", "8192", 1, 1 << 30,
 	  NULL, "token budget of an iteration: the chunk size under load", 0 },
 	{ "max-num-seqs", OPT_INT, AT(limits.max_seqs), "N", "256", 1, 1 << 20, NULL,
-	  "running requests at a time; at most the token budget, and lowered to it when not given",
-	  0 },
+	  "running requests at a time, at most the token budget", 0 },
 	{ "block-size", OPT_INT, AT(limits.block_tok), "N", "16", 1, 1 << 20, NULL,
 	  "tokens of a KV block", 0 },
 	{ "num-gpu-blocks", OPT_STR, AT(num_blocks), "N|auto", "auto", 0, 0, NULL,
 	  "KV blocks in the pool, one of them reserved; auto takes what fits the device, or what "
 	  "the trace can use where there is none", 0 },
 	{ "long-prefill-token-threshold", OPT_INT, AT(limits.long_prefill_tok), "N", "0", 0,
-	  1 << 30, NULL, "most tokens of one request in an iteration, 0 for no cap", 0 },
+	  1 << 30, NULL, "most tokens of one request in an iteration, 0: no limit", 0 },
 	{ "max-model-len", OPT_INT, AT(limits.max_len), "N", "0", 0, UINT32_MAX, NULL,
-	  "most tokens of a request, prompt and output; 0 for the model's, without a model "
-	  "no limit", 0 },
+	  "most tokens of a request, prompt and output, 0: the model's, if any", 0 },
 	{ 0 }
 };
 
@@ -59,16 +57,15 @@ static const struct opt model_opts[] = {
 	{ "tp", OPT_INT, AT(tp), "N", "1", 1, 1024, NULL,
 	  "tensor parallel ranks, of which one is run", 0 },
 	{ "capture", OPT_LIST, AT(captures), "FILE", NULL, 0, 0, NULL,
-	  "captured Q, K and V to replay; repeat it for more", 0 },
+	  "captured Q, K and V to replay, once for each file", 0 },
 	{ "method", OPT_STR, AT(methods), "LIST", "dense", 0, 0, NULL,
-	  "methods, each a run of its own, separated by commas", 0 },
+	  "methods separated by commas, each a run of its own", 0 },
 	{ "layers", OPT_STR, AT(layers), "LIST", NULL, 0, 0, NULL,
-	  "captured layers to use, such as 0,4,8-11; all of them when not given", 0 },
+	  "captured layers to use, such as 0,4,8-11, else all of them", 0 },
 	{ "sample-layers", OPT_INT, AT(sample_layers), "K", "0", 0, 100000, NULL,
-	  "layers of the model to execute, evenly spaced, 0 for all; time is scaled to the whole",
-	  0 },
+	  "layers of the model to execute and scale to all, evenly spaced, 0: all", 0 },
 	{ "extend", OPT_ENUM, AT(extend), "HOW", "error", 0, 0, extends,
-	  "what a request longer than every capture gets: an error, or the capture repeated", 0 },
+	  "what a request longer than every capture gets: an error, or a capture repeated", 0 },
 	{ "accuracy", OPT_REAL, AT(accuracy), "SHARE", "0.05", 0, 1, NULL,
 	  "share of (request, prefill chunk, layer) compared with dense attention", 0 },
 	{ "attention-only", OPT_FLAG, AT(attention_only), NULL, NULL, 0, 0, NULL,
@@ -80,11 +77,9 @@ static const struct opt model_opts[] = {
 
 static const struct opt gpu_opts[] = {
 	{ "prof", OPT_ENUM, AT(prof), "HOW", "activity", 0, 0, profs,
-	  "how kernels are timed: each by CUPTI activity records, or iterations by CUDA events",
-	  0 },
+	  "how time is taken: of each kernel by CUPTI, or of iterations by CUDA events", 0 },
 	{ "keep-kernels", OPT_INT, AT(keep_kernels), "N", "1", 0, 1 << 30, NULL,
-	  "store the kernels of every Nth iteration, 0 for none; sums by phase are always stored",
-	  0 },
+	  "store the kernels of every Nth iteration, 0: none", 0 },
 	{ 0 }
 };
 
