@@ -147,20 +147,18 @@ static enum ar_status write_section(sqlite3 *db, const struct section *s, int64_
 
 static enum ar_status gather(sqlite3 *db, int64_t run, int64_t base, struct ar_err *err)
 {
+	static const struct exporter silent = { 0 };
+	struct export x = { 0 };
 	sqlite3_stmt *q = NULL;
-	enum ar_status st = AR_OK;
-	int rc = sqlite3_prepare_v2(db, latencies, -1, &q, NULL);
+	enum ar_status st;
 
-	if (!rc && run)
-		rc = sqlite3_bind_int64(q, 1, run);
-	if (!rc && run)
-		rc = sqlite3_bind_int64(q, 2, base);
-	if (!rc)
-		rc = sqlite3_step(q);
-	if (rc == SQLITE_INTERRUPT)
-		st = ar_fail(err, AR_INTERRUPTED, "interrupted");
-	else if (rc != SQLITE_DONE)
-		st = ar_fail(err, AR_DB, "latency: %s", sqlite3_errmsg(db));
+	if (sqlite3_prepare_v2(db, latencies, -1, &q, NULL) ||
+	    (run && (sqlite3_bind_int64(q, 1, run) || sqlite3_bind_int64(q, 2, base))))
+		st = ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
+	else
+		st = export_query(&silent, &x, q, err);
+	if (st)
+		ar_err_prefix(err, "latency");
 	sqlite3_finalize(q);
 	return st;
 }
