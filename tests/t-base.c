@@ -46,6 +46,10 @@ static void test_numbers(void)
 	ok(num_time("0", &v) && v == 0 && !num_time("6", &v) && !num_time("6 ms", &v), "a unit is due");
 	ok(num_count("64k", &v) && v == 64000 && num_count("64K", &v) && v == 65536 &&
 	   num_count("2GiB", &v) && v == 2ll << 30 && num_count("-1", &v) && v == -1, "counts");
+	ok(num_count("1.5k", &v) && v == 1500 && num_count("2.50M", &v) && v == 5 << 19,
+	   "a fraction of a unit that makes a whole number");
+	ok(!num_count("1.5", &v) && !num_count("0.0001k", &v) && !num_count("-2.5", &v),
+	   "a count with a fraction is refused, not rounded");
 	ok(!num_count("64x", &v) && !num_count("", &v) && !num_count("1 k", &v), "bad counts");
 	ok(num_real("0.06", &x) && x == 0.06 && !num_real("inf", &x) && !num_real("1x", &x), "reals");
 }

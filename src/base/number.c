@@ -84,7 +84,8 @@ static bool decimal(const char *s, size_t n, unsigned __int128 *mant, int *exp10
 	return i == n;
 }
 
-bool num_scaled(const char *s, size_t n, int64_t unit, int64_t *out)
+/* num_scaled; *exact: nothing was rounded. */
+static bool scale(const char *s, size_t n, int64_t unit, int64_t *out, bool *exact)
 {
 	const unsigned __int128 limit = (unsigned __int128)INT64_MAX << 62;
 	unsigned __int128 v;
@@ -111,8 +112,10 @@ bool num_scaled(const char *s, size_t n, int64_t unit, int64_t *out)
 			return false;
 		v *= 10;
 	}
+	*exact = true;
 	for (; e < 0 && v; e++) {
 		half = v % 10 >= 5;
+		*exact &= v % 10 == 0;
 		v /= 10;
 	}
 	v += e == 0 && half;	/* e < 0 here: below a tenth */
@@ -122,18 +125,25 @@ bool num_scaled(const char *s, size_t n, int64_t unit, int64_t *out)
 	return true;
 }
 
+bool num_scaled(const char *s, size_t n, int64_t unit, int64_t *out)
+{
+	bool exact;
+
+	return scale(s, n, unit, out, &exact);
+}
+
 struct unit {
 	const char *name;
 	int64_t factor;
 };
 
-static bool with_unit(const char *s, const struct unit *units, int64_t *out)
+static bool with_unit(const char *s, const struct unit *units, int64_t *out, bool *exact)
 {
 	size_t n = strspn(s, "0123456789.");
 
 	for (; units->name; units++)
 		if (!strcmp(s + n, units->name))
-			return num_scaled(s, n, units->factor, out);
+			return scale(s, n, units->factor, out, exact);
 	return false;
 }
 
@@ -143,12 +153,13 @@ bool num_time(const char *s, int64_t *ns)
 		{ "ns", 1 }, { "us", 1000 }, { "ms", 1000000 }, { "s", 1000000000 },
 		{ "min", 60000000000 }, { "h", 3600000000000 }, { NULL, 0 }
 	};
+	bool exact;
 
 	if (!strcmp(s, "0")) {
 		*ns = 0;
 		return true;
 	}
-	return with_unit(s, units, ns);
+	return with_unit(s, units, ns, &exact);
 }
 
 bool num_count(const char *s, int64_t *out)
@@ -161,13 +172,13 @@ bool num_count(const char *s, int64_t *out)
 		{ "KiB", 1 << 10 }, { "MiB", 1 << 20 }, { "GiB", 1 << 30 }, { NULL, 0 }
 	};
 
-	if (*s == '-') {
-		if (!with_unit(s + 1, units, out))
-			return false;
+	bool neg = *s == '-', exact = false;
+
+	if (!with_unit(s + neg, units, out, &exact) || !exact)
+		return false;
+	if (neg)
 		*out = -*out;
-		return true;
-	}
-	return with_unit(s, units, out);
+	return true;
 }
 
 bool num_real(const char *s, double *out)

@@ -21,7 +21,8 @@ bool num_scaled(const char *s, size_t n, int64_t unit, int64_t *out);
 /* "6ms", "1.5s", "20us", "2h", "0": nanoseconds. */
 bool num_time(const char *s, int64_t *ns);
 
-/* "64", "64k" (1000), "64K" (1024), and for bytes "2GiB", "512MB". */
+/* "64", "64k" (1000), "64K" (1024), "1.5k", and for bytes "2GiB", "512MB".  False where it is no
+ * whole number: "1.5". */
 bool num_count(const char *s, int64_t *out);
 
 bool num_real(const char *s, double *out);
