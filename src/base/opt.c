@@ -38,14 +38,26 @@ static enum ar_status list_add(struct opt_list *l, const char *value, struct ar_
 
 static enum ar_status bad_value(const struct opt *o, const char *value, struct ar_err *err)
 {
-	const char *want = o->type == OPT_TIME ? "a time with a unit, such as 6ms" :
-			   o->type == OPT_REAL ? "a number" :
+	const char *want = o->type == OPT_REAL ? "a number" :
 			   o->type == OPT_FLAG ? "0 or 1" : "an integer";
+	char most[32];
 
+	if (o->type == OPT_TIME)
+		return ar_fail(err, AR_USAGE, "%s '%s': want a time with a unit, such as 6ms%s%s",
+			       o->name, value, o->min < o->max ? ", of at most " : "",
+			       o->min < o->max ? num_time_str(most, sizeof most, o->max) : "");
 	if (o->min < o->max)
 		return ar_fail(err, AR_USAGE, "%s '%s': want %s from %.15g to %.15g",
 			       o->name, value, want, o->min, o->max);
 	return ar_fail(err, AR_USAGE, "%s '%s': want %s", o->name, value, want);
+}
+
+/* An empty text is a variable of the shell that is not set, or a mistake. */
+static enum ar_status check_text(const struct opt *o, const char *value, struct ar_err *err)
+{
+	bool text = o->type == OPT_STR || o->type == OPT_LIST || o->type == OPT_JOB;
+
+	return text && !*value ? ar_fail(err, AR_USAGE, "%s '': want a value", o->name) : AR_OK;
 }
 
 static enum ar_status bad_choice(const struct opt *o, const char *value, struct ar_err *err)
@@ -158,10 +170,10 @@ static enum ar_status set(struct opt_group *g, const struct opt *o, const char *
 			  enum source from, struct ar_err *err)
 {
 	uint64_t bit = 1ull << (o - g->opts);
-	enum ar_status st;
+	enum ar_status st = check_text(o, value, err);
 
-	if (from == FROM_JOB && g->given & bit)
-		return AR_OK;
+	if (st || (from == FROM_JOB && g->given & bit))
+		return st;
 	if (o->type == OPT_LIST && !(from == FROM_USER ? g->given & bit : g->from_job & bit))
 		list_clear(field(g, o));
 	st = assign(g, o, value, err);
@@ -220,7 +232,7 @@ static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int 
 		value = argv[1];
 		*used = 2;
 	}
-	if (o->type == OPT_JOB)
+	if (o->type == OPT_JOB && *value)
 		return opt_load(g, value, err);
 	return set(in, o, value, FROM_USER, err);
 }
