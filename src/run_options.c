@@ -125,8 +125,8 @@ static enum ar_status check_limits(struct run_options *o, struct ar_err *err)
 	    (!num_count(o->num_blocks, &l->num_blocks) || l->num_blocks < 2 ||
 	     l->num_blocks > UINT32_MAX))
 		return ar_fail(err, AR_USAGE,
-			       "num-gpu-blocks '%s': want auto or an integer of 2 or more",
-			       o->num_blocks);
+			       "num-gpu-blocks '%s': want auto or an integer from 2 to %u",
+			       o->num_blocks, UINT32_MAX);
 	if (l->max_seqs <= l->max_batched_tok)
 		return AR_OK;
 	if (opt_given(o->group, "max-num-seqs"))
