@@ -139,6 +139,9 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 	enum ar_status st = AR_OK;
 
 	*out = NULL;
+	if (!*path || *path == ':')		/* SQLite's names for what vanishes when closed */
+		return ar_fail(err, AR_USAGE, "database '%s': want the name of a file; put ./ before "
+			       "a name that begins with a colon", path);
 	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
 			    SQLITE_OPEN_NOMUTEX, NULL)) {
 		st = store_sql_fail(db, path, err);
