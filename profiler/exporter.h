@@ -35,9 +35,13 @@ struct exporter {
 extern const struct exporter *const exporters[];	/* ends with NULL */
 extern const char *const exporter_names[];		/* the same, for an option's choice */
 
-/* Run q to its end and write what it returns.  AR_USAGE: the query fails; AR_INTERRUPTED. */
+/* Run q to its end and write what it returns.  AR_USAGE: the query fails; AR_DATA: the
+ * database is damaged; AR_INTERRUPTED. */
 enum ar_status export_query(const struct exporter *e, struct export *x, sqlite3_stmt *q,
 			    struct ar_err *err);
+
+/* The same for a statement that could not be prepared. */
+enum ar_status export_fail(sqlite3 *db, struct ar_err *err);
 void export_finish(const struct exporter *e, struct export *x);
 
 /* A number that reads back as the same double, as short as that allows.  Returns buf. */

@@ -34,6 +34,23 @@ char *export_real(char *buf, size_t n, double r)
 	return buf;
 }
 
+enum ar_status export_fail(sqlite3 *db, struct ar_err *err)
+{
+	switch (sqlite3_errcode(db)) {
+	case SQLITE_ERROR:
+		return ar_fail(err, AR_USAGE, "%s", sqlite3_errmsg(db));
+	case SQLITE_INTERRUPT:
+		return ar_fail(err, AR_INTERRUPTED, "interrupted");
+	case SQLITE_NOMEM:
+		return ar_nomem(err);
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return ar_fail(err, AR_DATA, "%s; the file is damaged, go back to a copy",
+			       sqlite3_errmsg(db));
+	}
+	return ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
+}
+
 enum ar_status export_query(const struct exporter *e, struct export *x, sqlite3_stmt *q,
 			    struct ar_err *err)
 {
@@ -54,12 +71,7 @@ enum ar_status export_query(const struct exporter *e, struct export *x, sqlite3_
 	x->n_results++;
 	if (st || rc == SQLITE_DONE)
 		return st;
-	if (rc == SQLITE_INTERRUPT)
-		return ar_fail(err, AR_INTERRUPTED, "interrupted");
-	if (rc == SQLITE_NOMEM)
-		return ar_nomem(err);
-	return ar_fail(err, rc == SQLITE_ERROR ? AR_USAGE : AR_DB, "%s",
-		       sqlite3_errmsg(sqlite3_db_handle(q)));
+	return export_fail(sqlite3_db_handle(q), err);
 }
 
 void export_finish(const struct exporter *e, struct export *x)

@@ -133,7 +133,7 @@ static enum ar_status write_section(sqlite3 *db, const struct section *s, int64_
 
 	if (sqlite3_prepare_v2(db, s->sql, -1, &q, NULL) ||
 	    (run && sqlite3_bind_int64(q, 1, run))) {
-		st = ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
+		st = export_fail(db, err);
 	} else {
 		x->name = s->name;
 		x->title = s->title;
@@ -196,6 +196,8 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = write_section(db, &notes, a.run, exporters[a.format], &x, err);
 	export_finish(exporters[a.format], &x);
+	if (st == AR_DATA || st == AR_DB)
+		ar_err_prefix(err, "%s", argv[0]);
 out:
 	sqlite3_close(db);
 	opt_release(g);

@@ -63,7 +63,7 @@ static enum ar_status run_one(sqlite3 *db, const char **p, const struct exporter
 	sqlite3_stmt *q = NULL;
 
 	if (sqlite3_prepare_v2(db, *p, -1, &q, p))
-		st = ar_fail(err, AR_USAGE, "%s", sqlite3_errmsg(db));
+		st = export_fail(db, err);
 	else if (q && !sqlite3_stmt_readonly(q))
 		st = ar_fail(err, AR_USAGE, "this statement writes; only queries are run");
 	else if (q && sqlite3_column_count(q))
@@ -111,6 +111,8 @@ static enum ar_status cmd_sql_run(int argc, char **argv, struct ar_err *err)
 		goto out;
 	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
 	st = run_all(db, text ? text : argv[1], exporters[a.format], err);
+	if (st == AR_DATA || st == AR_DB)
+		ar_err_prefix(err, "%s", argv[0]);
 out:
 	free(text);
 	sqlite3_close(db);
