@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -215,7 +216,8 @@ static void print_model(const struct run *r)
 	printf("%s\n", r->o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
 }
 
-static void print_header(const struct run *r)
+/* What cannot be printed is known before the hours of a long run, not after them. */
+static enum ar_status print_header(const struct run *r, struct ar_err *err)
 {
 	const struct cost_formula *f = run_options_of(&r->o, &backend_cost);
 	const struct sched_limits *l = &r->limits;
@@ -238,7 +240,9 @@ static void print_header(const struct run *r)
 		printf("clock     cost, %s + %s a token\n", fixed, per_tok);
 	printf("host      %s an iteration%s\n", r->o.host_ns ? host : "0",
 	       r->o.host_ns ? "" : " (host time is not modelled)");
-	fflush(stdout);
+	if (fflush(stdout))
+		return ar_fail(err, AR_IO, "cannot write standard output: %s", strerror(errno));
+	return AR_OK;
 }
 
 static void print_result(const char *label, const struct replay_result *res)
@@ -471,7 +475,7 @@ static enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 	if (!st)
 		st = r->backend->start(r->self, r->limits.num_blocks, err);
 	if (!st && !i)
-		print_header(r);
+		st = print_header(r, err);
 	if (!st)
 		st = replay_method(r, m, err);
 	if (r->self)

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,10 +105,13 @@ int main(int argc, char **argv)
 	enum ar_status st;
 
 	ar_catch_interrupts();
+	signal(SIGXFSZ, SIG_IGN);	/* a full quota is an error of the write, as a full disk is */
 	st = run(argc, argv, &err);
+	errno = 0;
 	if (fflush(stdout) || ferror(stdout) || fclose(stdout)) {
 		if (!st)
-			st = ar_fail(&err, AR_IO, "cannot write standard output: %s", strerror(errno));
+			st = ar_fail(&err, AR_IO, "cannot write standard output: %s",
+				     errno ? strerror(errno) : "what was written before is lost");
 	}
 	if (st)
 		log_line(LOG_ERROR, "%s", err.msg);
