@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum ar_status ar_fail(struct ar_err *err, enum ar_status st, const char *fmt, ...)
 {
@@ -51,11 +52,22 @@ int ar_exit_code(enum ar_status st)
 }
 
 static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t first_s;	/* when, on the monotonic clock */
 
+/* One request can arrive as several signals: timeout(1), shells and other parents send it to the
+ * process and to its group.  What comes in the same second belongs to the first. */
 static void on_signal(int sig)
 {
-	interrupted = 1;
-	signal(sig, SIG_DFL);
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (!interrupted) {
+		first_s = (sig_atomic_t)now.tv_sec;
+		interrupted = 1;
+	} else if ((sig_atomic_t)now.tv_sec - first_s > 1) {
+		signal(sig, SIG_DFL);
+		raise(sig);
+	}
 }
 
 void ar_catch_interrupts(void)

@@ -42,8 +42,8 @@ void ar_err_prefix(struct ar_err *err, const char *fmt, ...)
 
 int ar_exit_code(enum ar_status st);
 
-/* SIGINT and SIGTERM ask once: long loops poll and stop at the next boundary.  The
- * second signal kills. */
+/* SIGINT and SIGTERM ask once: long loops poll and stop at the next boundary.  A
+ * second signal, a second or more after the first, kills. */
 void ar_catch_interrupts(void);
 int ar_interrupted(void);
 
