@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include "src/base/number.h"
 
@@ -301,13 +302,15 @@ enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *er
 	char *line = NULL;
 	size_t cap = 0;
 	unsigned n = 0;
+	ssize_t len;
 	FILE *f = fopen(path, "r");
 
 	if (!f)
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
-	while (!st && getline(&line, &cap, f) >= 0) {
+	while (!st && (len = getline(&line, &cap, f)) >= 0) {
 		n++;
-		st = load_line(g, line, err);
+		st = strlen(line) == (size_t)len ? load_line(g, line, err) :
+		     ar_fail(err, AR_USAGE, "a NUL byte; job files are text");
 		if (st)
 			ar_err_prefix(err, "%s:%u", path, n);
 	}
