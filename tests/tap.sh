@@ -49,6 +49,32 @@ fails() {
 	grep -q -e "$pattern" "$tmp/.err"
 }
 
+# says STATUS MESSAGE COMMAND...: the command exits with STATUS, prints nothing to
+# standard output and exactly "attnreplay: MESSAGE" to standard error
+says() {
+	want=$1 message=$2
+	shift 2
+	"$@" >"$tmp/.out" 2>"$tmp/.err"
+	got=$?
+	cat "$tmp/.err"
+	[ "$got" = "$want" ] || { echo "exit status $got, want $want"; return 1; }
+	[ ! -s "$tmp/.out" ] || { echo "wrote to standard output"; return 1; }
+	[ "$(cat "$tmp/.err")" = "attnreplay: $message" ] || { echo "want: $message"; return 1; }
+}
+
+# catches PID: wait until the program under test, started as PID, catches interrupts
+catches() {
+	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+		for j in 1 2 3 4 5 6 7 8 9 10; do
+			awk '$1 == "Name:" { name = $2 } $1 == "SigCgt:" { mask = $2 }
+				END { exit name != "attnreplay" || mask !~ /[2367abef]$/ }' \
+				"/proc/$1/status" && return
+			sleep 0.05
+		done
+	done
+	return 1
+}
+
 finish() { # at the end of each script
 	echo "1..$n"
 	exit $failed
