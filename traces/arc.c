@@ -179,7 +179,8 @@ static enum ar_status read_index(struct arc *a, const unsigned char *head, size_
 	enum ar_status st;
 
 	if (a->file.size < n_head + FOOTER_BYTES || (a->file.size - n_head - FOOTER_BYTES) / 8 < n)
-		return ar_fail(err, AR_DATA, "%s: truncated: no room for %" PRIu64 " frames", path,
+		return ar_fail(err, AR_DATA, "%s: truncated: no room for %" PRIu64 " frames; copy or "
+			       "pack the capture again", path,
 			       n);
 	st = infile_read(&a->file, a->file.size - FOOTER_BYTES, foot, FOOTER_BYTES, err);
 	if (st)
@@ -187,7 +188,8 @@ static enum ar_status read_index(struct arc *a, const unsigned char *head, size_
 	at = load_le(foot, 8);
 	if (memcmp(foot + INDEX_MAGIC, index_magic, sizeof index_magic) != 0 ||
 	    at != a->file.size - FOOTER_BYTES - 8 * n)
-		return ar_fail(err, AR_DATA, "%s: truncated or damaged: no index at the end", path);
+		return ar_fail(err, AR_DATA, "%s: truncated or damaged: no index at the end; "
+			       "copy or pack the capture again", path);
 	index = malloc((size_t)n * 8 + 8);
 	a->end = calloc((size_t)n + 1, sizeof *a->end);
 	if (!index || !a->end) {

@@ -1,0 +1,209 @@
+#!/bin/sh
+# What a database goes through: full disks, locks, interrupts, kills, and files that are none.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+{
+	echo TIMESTAMP,ContextTokens,GeneratedTokens
+	for i in 1 2 3; do echo "2023-11-16 18:00:0$i.0,10,3"; done
+} >short.csv
+{
+	echo TIMESTAMP,ContextTokens,GeneratedTokens
+	for i in 1 2 3; do echo "2023-11-16 18:00:0$i.0,100,100000000"; done
+} >endless.csv
+run()   { "$ATTNREPLAY" run --backend cost "$@"; }
+query() { # query DB SELECT: the rows; the header is the query itself, so it stands in one line
+	"$ATTNREPLAY" sql --format csv "$1" "$(printf %s "$2" | tr '\n' ' ')" | tail -n +2
+}
+broken="SELECT count(*) FROM iteration AS i WHERE batch_size <> (SELECT count(*)
+	FROM iteration_request AS r WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)"
+whole() { # whole DB: it is sound, holds iterations, all with all of their entries
+	[ "$(query "$1" 'PRAGMA integrity_check')" = ok ] &&
+		[ "$(query "$1" 'SELECT count(*) > 9 AND min(iter_no) = 0 AND
+			max(iter_no) = count(*) - 1 FROM iteration WHERE run_id = 1')" = 1 ] &&
+		[ "$(query "$1" "$broken")" = 0 ]
+}
+noted() { # noted DB STATUS: the report says how the run ended
+	"$ATTNREPLAY" report "$1" | grep -q "^run 1: $2; the figures cover what was committed *$"
+}
+under_way() { # under_way DB: wait until a run has committed iterations
+	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+		[ "$(query "$1" 'SELECT count(*) > 9 FROM iteration' 2>/dev/null)" = 1 ] && return
+		sleep 0.5
+	done
+	return 1
+}
+
+# ---- locked by another writer; it takes ten seconds, the other tests run meanwhile ----
+
+run --trace short.csv --db locked.db >/dev/null
+if command -v sqlite3 >/dev/null; then
+	mkfifo hold
+	sqlite3 locked.db <hold >held &
+	locker=$!
+	exec 9>hold
+	echo 'BEGIN IMMEDIATE; SELECT 1;' >&9
+	until [ -s held ]; do sleep 0.1; done
+	(
+		run --trace short.csv --db locked.db >locked.out 2>locked.err
+		echo $? >locked.status
+	) &
+	waiter=$!
+fi
+
+# ---- files that are no database ----
+
+ok 'a folder that is not there' says 1 \
+	'none/x.db: unable to open database file; check folder and permissions' \
+	run --trace short.csv --db none/x.db
+ok 'a folder in place of the file' says 1 \
+	'.: unable to open database file; check folder and permissions' run --trace short.csv --db .
+ok 'a name that SQLite keeps for memory is no file' says 2 \
+	"database ':memory:': want the name of a file; put ./ before a name that begins with a colon" \
+	run --trace short.csv --db :memory:
+cp short.csv text.db
+ok 'a text is no database' says 3 'text.db: file is not a database; name another file' \
+	run --trace short.csv --db text.db
+ok '... and stays as it was' cmp short.csv text.db
+run --trace short.csv --db good.db >/dev/null
+cp good.db newer.db
+head -c 70000 good.db >cut.db
+head -c 49152 good.db >hole.db
+head -c 200000 /dev/zero | tr '\0' X >>hole.db
+tail -c +249153 good.db >>hole.db
+for c in 'run --backend cost --trace short.csv --db' report; do
+	ok "${c%% *}: a truncated database is damaged" says 3 \
+		'cut.db: database disk image is malformed; name another file' "$ATTNREPLAY" $c cut.db
+done
+ok 'report: a database with a hole is damaged' says 3 \
+	'hole.db: runs: database disk image is malformed; the file is damaged, go back to a copy' \
+	"$ATTNREPLAY" report hole.db
+ok 'sql: so it is for a query that comes there' says 3 \
+	'hole.db: query:2: database disk image is malformed; the file is damaged, go back to a copy' \
+	"$ATTNREPLAY" sql hole.db '
+SELECT count(*) FROM run_param, iteration, iteration_request, request_outcome'
+if command -v sqlite3 >/dev/null; then
+	sqlite3 newer.db 'PRAGMA user_version = 99'
+	sqlite3 foreign.db 'CREATE TABLE t(x)'
+	for c in 'run --backend cost --trace short.csv --db' report; do
+		ok "${c%% *}: a newer schema is left alone" says 3 "newer.db: schema version 99 is newer \
+than $(query good.db 'PRAGMA user_version'), the newest this program knows; use a newer attnreplay" \
+			"$ATTNREPLAY" $c newer.db
+		ok "${c%% *}: so is another program's database" says 3 \
+			'foreign.db: not a database of attnreplay; name another file' \
+			"$ATTNREPLAY" $c foreign.db
+	done
+	is '... in which nothing was made' "$(sqlite3 foreign.db .schema)" 'CREATE TABLE t(x);'
+else
+	skip 'newer schemas and other databases are left alone' 'no sqlite3'
+fi
+
+# ---- full disks ----
+
+limited() { # limited BLOCKS OPTION...: files may not grow past this many blocks
+	(
+		ulimit -f "$1"
+		shift
+		run "$@" >out 2>err
+		echo $? >status
+	)
+	read -r status <status
+	cat err
+	[ "$status" = 1 ]
+}
+ok 'a disk that is full at once ends the run' limited 40 --trace short.csv --db tiny.db
+is '... with the reason' "$(cat err)" 'attnreplay: tiny.db: cannot write: disk I/O error; free '\
+'some space: the database holds all committed iterations'
+ok 'a disk that fills in the middle ends the run' limited 6000 --trace endless.csv --db full.db
+ok '... with the iteration and the reason' grep -q '^attnreplay: iteration [0-9]*: full.db: cannot '\
+'write: disk I/O error; free some space: the database holds all committed iterations$' err
+ok '... which is true' whole full.db
+is '... nor is the run called done' "$(query full.db 'SELECT status FROM run')" running
+ok '... by the report' noted full.db running
+ok 'with room again the next run is stored' run --trace short.csv --db full.db
+is '... and the one before is known to be lost' \
+	"$(query full.db 'SELECT run_id, status FROM run')" '1,aborted
+2,done'
+stdout_full() { "$@" >/dev/full 2>err; [ $? = 1 ] && cat err; }
+no_space() { # no_space COMMAND...: its output meets a full disk
+	[ "$(stdout_full "$@")" = \
+		'attnreplay: cannot write standard output: No space left on device' ]
+}
+ok 'run finds a full standard output'    no_space run --trace short.csv
+ok '... at its first lines, before it stores anything' no_space run --trace short.csv --db none.db
+is '... so that no run is there' "$(query none.db 'SELECT count(*) FROM run')" 0
+ok 'report finds a full standard output' no_space "$ATTNREPLAY" report good.db
+ok 'so does the list of methods'         no_space "$ATTNREPLAY" methods
+ok 'so does help'                        no_space "$ATTNREPLAY" run --help
+
+# ---- two writers ----
+
+for i in 1 2 3; do
+	run --trace short.csv --cost-fixed ${i}ms --db both.db >out$i 2>err$i &
+	eval "w$i=\$!"
+done
+wait $w1 && wait $w2 && wait $w3
+is 'runs that write at the same time are all stored' \
+	"$(query both.db 'SELECT status, count(*) FROM run GROUP BY status')" done,3
+
+# ---- interrupts and kills ----
+
+start() { # start DB: an endless run
+	"$ATTNREPLAY" run --backend cost --trace endless.csv --db "$1" >out 2>err &
+	pid=$!
+	under_way "$1"
+}
+stopped() { # stopped SIGNAL: the run that was started ends with status 1 and says how far it came
+	kill -s "$1" $pid
+	wait $pid
+	status=$?
+	cat err
+	[ $status = 1 ] && grep -q '^attnreplay: interrupted after [0-9]* iterations; 0 of 3 '\
+'requests finished$' err
+}
+for s in INT TERM; do
+	ok "$s: a run has committed iterations while it goes on" start $s.db
+	ok '... and ends with status 1'         stopped $s
+	is '... marked as aborted'              "$(query $s.db 'SELECT status FROM run')" aborted
+	ok '... with all that was committed'    whole $s.db
+	is '... and every request as it stood'  "$(query $s.db "SELECT count(*), sum(output_tokens) =
+		(SELECT sum(emit) FROM iteration_request) FROM request_outcome
+		WHERE outcome = 'unfinished'")" 3,1
+	ok '... which the report says'          noted $s.db aborted
+	is '... in one file'                    "$(ls $s.db*)" $s.db
+done
+by_timeout() { # by_timeout: the signal comes twice, to the process and to its group
+	timeout --preserve-status 1 "$ATTNREPLAY" run --backend cost --trace endless.csv \
+		--db timeout.db >out 2>err
+	[ $? = 1 ] && [ "$(query timeout.db 'SELECT status FROM run')" = aborted ]
+}
+ok 'a run that timeout(1) ends is marked as well' by_timeout
+
+start KILL.db
+kill -s KILL $pid
+wait $pid 2>/dev/null
+is 'KILL: a run that is killed'            "$?" 137
+ok '... leaves all committed iterations'   whole KILL.db
+ok '... for the report, too'               noted KILL.db running
+ok '... and room for the next run'         run --trace short.csv --db KILL.db
+is '... after which its end is known' "$(query KILL.db 'SELECT run_id, status FROM run')" \
+	'1,aborted
+2,done'
+ok '... with all that was there'           whole KILL.db
+ok '... and the report says so'            noted KILL.db aborted
+
+# ---- the lock of the beginning ----
+
+if command -v sqlite3 >/dev/null; then
+	wait $waiter
+	is 'a database that another process writes is waited for, then given up' \
+		"$(cat locked.status locked.err)" '1
+attnreplay: locked.db: database is locked by another process; wait for its end or name another file'
+	ok '... while it can be read' test "$(query locked.db 'SELECT count(*) FROM run')" = 1
+	exec 9>&-
+	wait $locker
+	ok '... and written once it is free' run --trace short.csv --db locked.db
+else
+	skip 'a database that another process writes is waited for, then given up' 'no sqlite3'
+fi
+finish
