@@ -13,7 +13,7 @@ tests_t_engine_SOURCES = tests/t-engine.c
 tests_t_engine_LDADD   = $(TEST_LIBS)
 tests_t_engine_LDFLAGS = $(FAULT_LINK)
 
-dist_check_SCRIPTS += tests/t-replay.sh
+dist_check_SCRIPTS += tests/t-replay.sh tests/t-faults.sh tests/t-faults-db.sh tests/t-schedule.sh
 
 # Backends that run attention.
 libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/backend_cpu.c \
