@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "profiler/functions.h"
 #include "profiler/store.h"
 #include "src/base/phase.h"
+
+enum { BUSY_MS = 10000 };	/* how long to wait for another process */
 
 /* migrations[v] brings a database from version v to v + 1; an empty file is version 0. */
 static const char *const migrations[STORE_VERSION] = {
@@ -122,20 +125,38 @@ static enum ar_status migrate(sqlite3 *db, const char *path, struct ar_err *err)
 		st = migrate_in_transaction(db, path, err);
 	if (!st)
 		st = exec(db, path, "COMMIT", err);
-	if (st)
+	if (st && !sqlite3_get_autocommit(db))
 		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
 	return st;
 }
 
-enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *err)
+static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 {
 	static const char pragmas[] =
 		"PRAGMA page_size = 16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
 		"PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;"
 		"PRAGMA wal_autocheckpoint = 4096; PRAGMA secure_delete = OFF;"
 		"PRAGMA foreign_keys = ON";
-	sqlite3 *db = NULL;
 	int64_t version;
+	enum ar_status st = identify(db, path, &version, err);
+
+	if (!st)
+		st = exec(db, path, pragmas, err);
+	return st ? st : migrate(db, path, err);
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *err)
+{
+	const int64_t give_up_ms = now_ms() + BUSY_MS;
+	sqlite3 *db = NULL;
 	enum ar_status st = AR_OK;
 
 	*out = NULL;
@@ -147,12 +168,12 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 		st = store_sql_fail(db, path, err);
 		goto out;
 	}
-	sqlite3_busy_timeout(db, 10000);
-	st = identify(db, path, &version, err);
-	if (!st)
-		st = exec(db, path, pragmas, err);
-	if (!st)
-		st = migrate(db, path, err);
+	sqlite3_busy_timeout(db, BUSY_MS);
+	/* Where two programs would wait for each other, as when both turn a new file to WAL, SQLite
+	 * does not wait at all. */
+	while ((st = set_up(db, path, err)) && sqlite3_errcode(db) == SQLITE_BUSY &&
+	       now_ms() < give_up_ms)
+		sqlite3_sleep(10);
 	if (st)
 		goto out;
 	*out = db;
@@ -195,7 +216,7 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 		st = ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(db));
 		goto out;
 	}
-	sqlite3_busy_timeout(db, 10000);
+	sqlite3_busy_timeout(db, BUSY_MS);
 	st = identify(db, path, &version, err);
 	if (st == AR_IO)
 		st = ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(db));
