@@ -59,7 +59,8 @@ ok 'a folder that is not there' says 1 \
 ok 'a folder in place of the file' says 1 \
 	'.: unable to open database file; check folder and permissions' run --trace short.csv --db .
 ok 'a name that SQLite keeps for memory is no file' says 2 \
-	"database ':memory:': want the name of a file; put ./ before a name that begins with a colon" \
+	"database ':memory:': want the name of a file; put ./ before a name that begins with a \
+colon" \
 	run --trace short.csv --db :memory:
 cp short.csv text.db
 ok 'a text is no database' says 3 'text.db: file is not a database; name another file' \
@@ -73,21 +74,24 @@ head -c 200000 /dev/zero | tr '\0' X >>hole.db
 tail -c +249153 good.db >>hole.db
 for c in 'run --backend cost --trace short.csv --db' report; do
 	ok "${c%% *}: a truncated database is damaged" says 3 \
-		'cut.db: database disk image is malformed; name another file' "$ATTNREPLAY" $c cut.db
+		'cut.db: database disk image is malformed; name another file' \
+		"$ATTNREPLAY" $c cut.db
 done
 ok 'report: a database with a hole is damaged' says 3 \
 	'hole.db: runs: database disk image is malformed; the file is damaged, go back to a copy' \
 	"$ATTNREPLAY" report hole.db
 ok 'sql: so it is for a query that comes there' says 3 \
-	'hole.db: query:2: database disk image is malformed; the file is damaged, go back to a copy' \
+	'hole.db: query:2: database disk image is malformed; the file is damaged, go back to a '\
+'copy' \
 	"$ATTNREPLAY" sql hole.db '
 SELECT count(*) FROM run_param, iteration, iteration_request, request_outcome'
 if command -v sqlite3 >/dev/null; then
 	sqlite3 newer.db 'PRAGMA user_version = 99'
 	sqlite3 foreign.db 'CREATE TABLE t(x)'
 	for c in 'run --backend cost --trace short.csv --db' report; do
-		ok "${c%% *}: a newer schema is left alone" says 3 "newer.db: schema version 99 is newer \
-than $(query good.db 'PRAGMA user_version'), the newest this program knows; use a newer attnreplay" \
+		ok "${c%% *}: a newer schema is left alone" says 3 "newer.db: schema version 99 is \
+newer than $(query good.db 'PRAGMA user_version'), the newest this program knows; use a newer \
+attnreplay" \
 			"$ATTNREPLAY" $c newer.db
 		ok "${c%% *}: so is another program's database" says 3 \
 			'foreign.db: not a database of attnreplay; name another file' \
@@ -115,8 +119,8 @@ ok 'a disk that is full at once ends the run' limited 40 --trace short.csv --db 
 is '... with the reason' "$(cat err)" 'attnreplay: tiny.db: cannot write: disk I/O error; free '\
 'some space: the database holds all committed iterations'
 ok 'a disk that fills in the middle ends the run' limited 6000 --trace endless.csv --db full.db
-ok '... with the iteration and the reason' grep -q '^attnreplay: iteration [0-9]*: full.db: cannot '\
-'write: disk I/O error; free some space: the database holds all committed iterations$' err
+ok '... with the iteration and the reason' grep -q '^attnreplay: iteration [0-9]*: full.db: '\
+'cannot write: disk I/O error; free some space: the database holds all committed iterations$' err
 ok '... which is true' whole full.db
 is '... nor is the run called done' "$(query full.db 'SELECT status FROM run')" running
 ok '... by the report' noted full.db running
@@ -142,7 +146,8 @@ for i in 1 2 3; do
 	run --trace short.csv --cost-fixed ${i}ms --db both.db >out$i 2>err$i &
 	eval "w$i=\$!"
 done
-wait $w1 && wait $w2 && wait $w3
+wait $w1 $w2 $w3
+is 'programs that make a database at the same time wait for each other' "$(cat err1 err2 err3)" ''
 is 'runs that write at the same time are all stored' \
 	"$(query both.db 'SELECT status, count(*) FROM run GROUP BY status')" done,3
 

@@ -168,8 +168,8 @@ header='{"__metadata__":{"rope_applied":"true"},
 "layers.0.k":{"dtype":"BF16","shape":[2,16,96],"data_offsets":[24576,30720]},
 "layers.0.v":{"dtype":"BF16","shape":[2,16,96],"data_offsets":[30720,36864]}}'
 {
-	printf "\\$(printf %o $((${#header} % 256)))\\$(printf %o $((${#header} / "\
-"256)))\\0\\0\\0\\0\\0\\0"
+	printf "\\$(printf %o $((${#header} % 256)))\\$(printf %o $((${#header} / 256)))"
+	printf '\0\0\0\0\0\0'
 	printf %s "$header"
 	head -c 36864 /dev/zero
 } >d96.safetensors
@@ -195,9 +195,8 @@ ok 'a damaged frame is met when the first method reads it' bad \
 	"bad.arc: layer 5 k, tokens 0 to 511: damaged frame: Restored data doesn't match "\
 "checksum; pack the capture again" \
 	cpu --capture bad.arc --method dense,compact-fp --db bad.db
-is '... and no run is stored' "$("$ATTNREPLAY" sql --format csv bad.db 'SELECT count(*) AS n "\
-"FROM run')" \
-	'n
+is '... and no run is stored' \
+	"$("$ATTNREPLAY" sql --format csv bad.db 'SELECT count(*) AS n FROM run')" 'n
 0'
 
 # ---- methods ----
