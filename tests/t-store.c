@@ -480,7 +480,8 @@ static void test_kill(void)
 		write_for_ever(path, fd[1]);
 	if (child < 0 || read(fd[0], &c, 1) != 1)
 		bail_out("the child did not begin");
-	usleep(600000);
+	for (int i = 0; i < 300 && !(value(path, "SELECT count(*) FROM iteration") > 100); i++)
+		usleep(100000);
 	kill(child, SIGKILL);
 	waitpid(child, &ended, 0);
 	ok(WIFSIGNALED(ended), "the writing process was killed");
