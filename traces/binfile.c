@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "traces/data.h"
+
 enum ar_status infile_open(struct infile *f, const char *path, struct ar_err *err)
 {
 	struct infile in = { .path = strdup(path), .fd = -1 };
@@ -17,7 +19,7 @@ enum ar_status infile_open(struct infile *f, const char *path, struct ar_err *er
 	*f = (struct infile){ .fd = -1 };
 	if (!in.path)
 		return ar_nomem(err);
-	in.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	in.fd = data_open(path, O_NONBLOCK);
 	if (in.fd < 0 || fstat(in.fd, &s))
 		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	else if (!S_ISREG(s.st_mode))

@@ -1,6 +1,8 @@
 #include "config.h"
 #include "traces/data.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,4 +42,17 @@ bool data_find(const char *rel, char *path, size_t n)
 		if (probe(dir, beside[i], rel, path, n))
 			return true;
 	return probe(PKGDATADIR, "", rel, path, n);
+}
+
+int data_open(const char *path, int flags)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+	char found[PATH_MAX];
+
+	if (fd >= 0 || errno != ENOENT || *path == '/')
+		return fd;
+	if (data_find(path, found, sizeof found))
+		return open(found, O_RDONLY | O_CLOEXEC | flags);
+	errno = ENOENT;
+	return -1;
 }

@@ -11,4 +11,8 @@
  * package was configured to be installed. */
 bool data_find(const char *rel, char *path, size_t n);
 
+/* open(2) for reading, with more flags; where path is relative and leads nowhere, the data
+ * file of that name ("traces/samples/x.csv").  -1 with errno when there is neither. */
+int data_open(const char *path, int flags);
+
 #endif

@@ -2,7 +2,6 @@
 #include "traces/reader.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +11,8 @@
 #include <sha2.h>
 #include <unistd.h>
 #include <zstd.h>
+
+#include "traces/data.h"
 
 enum { RAW_BYTES = 1 << 17, LINE_MAX_BYTES = 64 << 20, HEAD_BYTES = 64 };
 
@@ -219,7 +220,7 @@ enum ar_status reader_open(struct reader **out, const char *path, struct ar_err 
 		r->fd = STDIN_FILENO;
 	} else {
 		r->path = path;
-		r->fd = open(path, O_RDONLY | O_CLOEXEC);
+		r->fd = data_open(path, 0);
 	}
 	if (r->fd < 0)
 		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
