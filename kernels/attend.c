@@ -98,8 +98,9 @@ int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *
 
 /* ---- reference ---- */
 
-enum { ROWS = 4, LANES = 8, MAX_THREADS = 16 };
+enum { ROWS = 4, LANES = 4, MAX_THREADS = 16 };
 
+/* As wide as a register of every x86-64 and Arm CPU: wider ones are put together in memory. */
 typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
 
 struct job {
@@ -155,22 +156,30 @@ static void desk_init(struct desk *d, struct job *j, float *mem)
 	d->sum = d->max + row;
 }
 
-/* c[i][0..8) = (add ? c : 0) + sum over k < n of a[i][k] * b[k][0..8), for i < ROWS. */
+/* c[i][0..4) = (add ? c : 0) + sum over k < n of a[i][k] * b[k][0..4), for i < 4 = ROWS. */
 static void multiply_block(float *c, int ldc, const float *a, int lda, const float *b, int ldb,
 			   int n, bool add)
 {
-	vec acc[ROWS];
+	vec acc0 = { 0 }, acc1 = { 0 }, acc2 = { 0 }, acc3 = { 0 };
 
-	for (int i = 0; i < ROWS; i++)
-		acc[i] = add ? *(const vec *)(c + i * ldc) : (vec){ 0 };
+	if (add) {
+		acc0 = *(const vec *)c;
+		acc1 = *(const vec *)(c + ldc);
+		acc2 = *(const vec *)(c + 2 * ldc);
+		acc3 = *(const vec *)(c + 3 * ldc);
+	}
 	for (int k = 0; k < n; k++) {
 		vec bk = *(const vec *)(b + k * ldb);
 
-		for (int i = 0; i < ROWS; i++)
-			acc[i] += a[i * lda + k] * bk;
+		acc0 += a[k] * bk;
+		acc1 += a[lda + k] * bk;
+		acc2 += a[2 * lda + k] * bk;
+		acc3 += a[3 * lda + k] * bk;
 	}
-	for (int i = 0; i < ROWS; i++)
-		*(vec *)(c + i * ldc) = acc[i];
+	*(vec *)c = acc0;
+	*(vec *)(c + ldc) = acc1;
+	*(vec *)(c + 2 * ldc) = acc2;
+	*(vec *)(c + 3 * ldc) = acc3;
 }
 
 static void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb,
