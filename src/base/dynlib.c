@@ -38,6 +38,8 @@ enum ar_status dynlib_load(const char *soname, const char *env,
 {
 	void *so = open_any(soname, env);
 
+	if (!so && getenv(env))
+		return ar_fail(err, AR_NODEV, "cannot load '%s', which %s names", getenv(env), env);
 	if (!so)
 		return ar_fail(err, AR_NODEV, "cannot load %s; set %s to its path", soname, env);
 	for (; syms->name; syms++) {
