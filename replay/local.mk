@@ -1,12 +1,18 @@
 libattnreplay_a_SOURCES += \
   replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.h \
   replay/block_pool.c replay/block_pool.h replay/latency.c replay/latency.h \
-  replay/policies.c replay/policy.h replay/prepare.c replay/prepare.h \
+  replay/policies.c replay/policy.h replay/prefix_cache.c replay/prefix_cache.h \
+  replay/prepare.c replay/prepare.h \
   replay/replay.c replay/replay.h replay/sched.c replay/sched.h replay/vllm_0_16.c
 
 check_PROGRAMS += tests/t-vllm
 tests_t_vllm_SOURCES = tests/t-vllm.c
 tests_t_vllm_LDADD   = $(TEST_LIBS)
+
+check_PROGRAMS += tests/t-prefix
+tests_t_prefix_SOURCES = tests/t-prefix.c
+tests_t_prefix_LDADD   = $(TEST_LIBS)
+tests_t_prefix_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
 check_PROGRAMS += tests/t-engine
 tests_t_engine_SOURCES = tests/t-engine.c

@@ -5,8 +5,11 @@
 
 #include "replay/sched.h"
 
+enum { POLICY_PREFIX_CACHE = 1 };
+
 struct policy {
 	const char *name, *title, *origin;
+	unsigned can;		/* which of the settings above it knows */
 
 	/* Plan one iteration (sched_begin was called) and set s->stop.  An empty plan is allowed
 	 * only if the next one can differ. */

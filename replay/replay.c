@@ -342,6 +342,7 @@ static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *
 		enum ar_status st2;
 
 		l->res->recomputed_tok += (int64_t)l->s->seq[i].recomputed;
+		l->res->cached_tok += (int64_t)l->s->seq[i].cached;
 		if (l->settled[i])
 			continue;
 		l->res->unfinished++;

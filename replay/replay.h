@@ -38,6 +38,7 @@ struct replay {
 struct replay_result {
 	int64_t iterations, entries, prefill_tok, decode_tok;
 	int64_t preemptions, recomputed_tok;
+	int64_t cached_tok;			/* found in the prefix cache instead of computed */
 	int64_t ok, rejected, unfinished;	/* requests */
 	int64_t output_tok;
 	int64_t end_ns;				/* the clock at the end */

@@ -69,7 +69,23 @@ void sched_close(struct sched *s)
 	free(s->batch.entry);
 	free(s->preempted);
 	free(s->finished);
+	prefix_cache_close(s->cache);
 	free(s);
+}
+
+/* A table for every running sequence, as long as the longest of them needs. */
+static enum ar_status open_cache(struct sched *s, const struct trace *t, size_t n_row,
+				 struct ar_err *err)
+{
+	int64_t len = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		int64_t n = most_blocks(&s->lim, &t->req[i]);
+
+		if (n > len && n <= s->pool.n_usable)
+			len = n;
+	}
+	return prefix_cache_open(&s->cache, &s->pool, t, n_row, len + 1, err);
 }
 
 enum ar_status sched_open(struct sched **out, const struct trace *t, const struct sched_limits *l,
@@ -77,6 +93,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 {
 	size_t most = t->n < (size_t)l->max_seqs ? t->n : (size_t)l->max_seqs;
 	struct sched *s = calloc(1, sizeof *s);
+	enum ar_status st = AR_OK;
 
 	*out = NULL;
 	if (!s)
@@ -97,6 +114,12 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	}
 	s->wait_head = s->wait_tail = SCHED_NONE;
 	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
+	if (l->prefix_cache)
+		st = open_cache(s, t, most + 1, err);
+	if (st) {
+		sched_close(s);
+		return st;
+	}
 	*out = s;
 	return AR_OK;
 }
@@ -119,11 +142,44 @@ void sched_begin(struct sched *s)
 	s->stop = NULL;
 }
 
+void sched_match(struct sched *s)
+{
+	uint32_t id = s->wait_head, block_tok = (uint32_t)s->pool.block_tok;
+	struct sched_seq *q = &s->seq[id];
+
+	if (s->cache)
+		q->comp = block_tok * prefix_cache_match(s->cache, id, (q->known - 1) / block_tok);
+}
+
+/* The blocks that become full are found from now on, also by those admitted in this iteration:
+ * a backend writes all keys and values of a layer before it reads any. */
+static bool reserve_cached(struct sched *s, uint32_t id, uint32_t n)
+{
+	struct sched_seq *q = &s->seq[id];
+	uint32_t block_tok = (uint32_t)s->pool.block_tok, full = q->comp / block_tok;
+	uint32_t want = (uint32_t)block_pool_need(&s->pool, (int64_t)q->comp + n);
+
+	if (!prefix_cache_grow(s->cache, &q->row, &q->n_block, q->n_block ? 0 : full, want))
+		return false;
+	prefix_cache_enter(s->cache, id, q->row, full, (q->comp + n) / block_tok);
+	return true;
+}
+
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n)
 {
 	struct sched_seq *q = &s->seq[id];
 
+	if (s->cache)
+		return reserve_cached(s, id, n);
 	return block_pool_grow(&s->pool, &q->n_block, (int64_t)q->comp + n);
+}
+
+static void release(struct sched *s, struct sched_seq *q)
+{
+	if (s->cache)
+		prefix_cache_release(s->cache, q->row, &q->n_block);
+	else
+		block_pool_release(&s->pool, &q->n_block);
 }
 
 void sched_plan(struct sched *s, uint32_t id, uint32_t n)
@@ -153,8 +209,13 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 void sched_admit(struct sched *s)
 {
 	uint32_t id = s->wait_head;
+	struct sched_seq *q = &s->seq[id];
 
-	s->wait_head = s->seq[id].next;
+	if (q->comp > q->high) {
+		q->cached += q->comp - q->high;
+		q->high = q->comp;
+	}
+	s->wait_head = q->next;
 	if (s->wait_head == SCHED_NONE)
 		s->wait_tail = SCHED_NONE;
 	s->n_waiting--;
@@ -166,7 +227,7 @@ uint32_t sched_preempt_last(struct sched *s)
 	uint32_t id = s->running[--s->n_running];
 	struct sched_seq *q = &s->seq[id];
 
-	block_pool_release(&s->pool, &q->n_block);
+	release(s, q);
 	q->comp = 0;
 	q->n_preempt++;
 	q->next = s->wait_head;
@@ -187,7 +248,7 @@ void sched_complete(struct sched *s)
 		struct sched_seq *q = &s->seq[e->req];
 
 		if (e->emit && ++q->known == q->goal) {
-			block_pool_release(&s->pool, &q->n_block);
+			release(s, q);
 			s->finished[s->n_finished++] = e->req;
 		}
 	}

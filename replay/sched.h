@@ -20,6 +20,7 @@
 
 #include "replay/batch.h"
 #include "replay/block_pool.h"
+#include "replay/prefix_cache.h"
 #include "src/base/status.h"
 #include "traces/trace.h"
 
@@ -29,6 +30,7 @@ struct sched_limits {
 	int64_t long_prefill_tok;	/* tokens an iteration of one sequence, 0: no cap */
 	int64_t max_len;		/* prompt and output of a request, 0: no limit */
 	int64_t block_tok, num_blocks;	/* null block included; 0: not known yet */
+	bool prefix_cache;		/* keep the blocks of equal prefixes */
 };
 
 #define SCHED_NONE UINT32_MAX
@@ -40,9 +42,11 @@ struct sched_seq {
 	uint32_t goal;		/* the known at which it finishes */
 	uint32_t high;		/* largest comp ever: work below it is repeated */
 	uint32_t n_block;	/* owned */
+	uint32_t row;		/* with a prefix cache: its block table, while n_block > 0 */
 	uint32_t n_chunk;	/* entries so far */
 	uint32_t n_preempt;
 	uint64_t recomputed;	/* positions computed again */
+	uint64_t cached;	/* positions found in the prefix cache instead of computed */
 	uint32_t next;		/* in the waiting queue */
 };
 
@@ -54,6 +58,7 @@ struct sched {
 	uint32_t wait_head, wait_tail;	/* SCHED_NONE when empty */
 	size_t n_waiting;
 	struct block_pool pool;
+	struct prefix_cache *cache;	/* or NULL */
 
 	/* The iteration. */
 	struct batch batch;
@@ -80,10 +85,12 @@ void sched_arrive(struct sched *s, uint32_t id);
 void sched_begin(struct sched *s);
 void sched_complete(struct sched *s);
 
-/* For policies.  reserve: blocks for n more positions; false, and nothing changed, when they are
- * not there.  plan: run n positions of id.  admit: the head of the queue becomes the last
- * of running.  preempt_last: the last of running becomes the head of the queue;
+/* For policies.  match: the head of the queue starts behind what the prefix cache has of it; its
+ * last position is always computed.  reserve: blocks for n more positions; false, and nothing
+ * changed, when they are not there.  plan: run n positions of id.  admit: the head of the queue
+ * becomes the last of running.  preempt_last: the last of running becomes the head of the queue;
  * returns it. */
+void sched_match(struct sched *s);
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);
 void sched_plan(struct sched *s, uint32_t id, uint32_t n);
 void sched_admit(struct sched *s);

@@ -1,13 +1,12 @@
 /*
- * vLLM 0.16.0, the V1 scheduler: first come first served, chunked prefill, no prefix cache,
- * synchronous engine.
+ * vLLM 0.16.0, the V1 scheduler: first come first served, chunked prefill, synchronous engine.
  *
  * Running sequences go first, in order of admission, then waiting ones, until the token budget
  * is spent.  Where a running sequence finds no block, the one admitted last gives its own
  * up and returns to the head of the queue; an iteration that preempted admits nobody,
  * even if blocks are free by then.  Admission asks for the blocks of the first chunk only, so
  * that prompts are admitted that cannot be finished.  The head of the queue blocks those
- * behind it.
+ * behind it.  What the prefix cache has of it is looked up whenever it could be admitted.
  *
  * A chunk never has to be cut at the maximum length: a sequence ends when it knows that many
  * tokens, so the positions that remain always fit.
@@ -49,6 +48,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget)
 			return "empty";
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
+		sched_match(s);
 		n = chunk_len(s, id, budget);
 		if (!sched_reserve(s, id, n))
 			return "blocks";
@@ -68,7 +68,8 @@ static void compose(struct sched *s)
 
 const struct policy policy_vllm_0_16 = {
 	.name = "vllm-0.16",
-	.title = "vLLM 0.16.0, first come first served, without prefix cache",
+	.title = "vLLM 0.16.0, first come first served",
 	.origin = "vLLM 0.16.0, vllm/v1/core/sched/scheduler.py",
+	.can = POLICY_PREFIX_CACHE,
 	.compose = compose,
 };

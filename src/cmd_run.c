@@ -231,8 +231,9 @@ static enum ar_status print_header(const struct run *r, struct ar_err *err)
 		print_model(r);
 	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration\n",
 	       r->policy->name, l->max_batched_tok, l->max_seqs);
-	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved\n", l->num_blocks,
-	       l->block_tok, r->o.limits.num_blocks ? "" : " (auto)");
+	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved%s\n", l->num_blocks,
+	       l->block_tok, r->o.limits.num_blocks ? "" : " (auto)",
+	       l->prefix_cache ? ", prefix cache" : "");
 	printf("backend   %s\n", r->backend->name);
 	if (strcmp(clock_name(r), "cost"))
 		printf("clock     %s\n", clock_name(r));
@@ -245,7 +246,7 @@ static enum ar_status print_header(const struct run *r, struct ar_err *err)
 	return AR_OK;
 }
 
-static void print_result(const char *label, const struct replay_result *res)
+static void print_result(const char *label, const struct replay_result *res, bool prefix_cache)
 {
 	printf("\n%s: %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
 	       " unfinished in %.6f s\n", label, res->ok, res->rejected, res->unfinished,
@@ -254,6 +255,8 @@ static void print_result(const char *label, const struct replay_result *res)
 	       " decode tokens, %" PRId64 " preemptions, %" PRId64 " tokens recomputed\n",
 	       res->iterations, res->entries, res->prefill_tok, res->decode_tok, res->preemptions,
 	       res->recomputed_tok);
+	if (prefix_cache)
+		printf("%" PRId64 " tokens found in the prefix cache\n", res->cached_tok);
 	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
 	for (int m = 0; m < LATENCY_COUNT; m++) {
 		const struct series *s = &res->latency[m];
@@ -396,6 +399,24 @@ static enum ar_status size_pool(struct run *r, struct ar_err *err)
 	return AR_OK;
 }
 
+/* A backend keeps the blocks that requests share once for each of them.  It gets room for the
+ * largest requests that can run together, as far as the device has it. */
+static enum ar_status physical_blocks(struct run *r, int64_t *n, struct ar_err *err)
+{
+	struct sched_limits l = r->limits;
+	enum ar_status st = AR_OK;
+
+	*n = l.num_blocks;
+	if (!l.prefix_cache)
+		return AR_OK;
+	st = sched_ample_blocks(r->trace, &l, n, err);
+	if (!st && r->backend->fit_blocks && *n > r->backend->fit_blocks(r->self))
+		*n = r->backend->fit_blocks(r->self);
+	if (*n < l.num_blocks)
+		*n = l.num_blocks;
+	return st;
+}
+
 static enum ar_status begin_record(struct run *r, const struct method *m, struct ar_err *err)
 {
 	bool kernels = r->backend->needs_model;
@@ -460,7 +481,7 @@ static enum ar_status replay_method(struct run *r, const struct method *m, struc
 		.n_run_layers = r->prep.n_run_layers, .q_heads = r->model.q_heads,
 		.kv_heads = r->model.kv_heads }, &res, err);
 	if (!st || st == AR_INTERRUPTED)
-		print_result(m ? m->name : r->backend->name, &res);
+		print_result(m ? m->name : r->backend->name, &res, r->limits.prefix_cache);
 	replay_result_release(&res);
 	return end_record(r, st, err);
 }
@@ -469,11 +490,14 @@ static enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 {
 	const struct method *m = r->method ? r->method[i] : NULL;
 	enum ar_status st = open_backend(r, m, err);
+	int64_t n_block = 0;
 
 	if (!st)
 		st = size_pool(r, err);
 	if (!st)
-		st = r->backend->start(r->self, r->limits.num_blocks, err);
+		st = physical_blocks(r, &n_block, err);
+	if (!st)
+		st = r->backend->start(r->self, n_block, err);
 	if (!st && !i)
 		st = print_header(r, err);
 	if (!st)

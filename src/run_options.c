@@ -46,6 +46,8 @@ static const struct opt sched_opts[] = {
 	  "the trace can use where there is none", 0 },
 	{ "long-prefill-token-threshold", OPT_INT, AT(limits.long_prefill_tok), "N", "0", 0,
 	  1 << 30, NULL, "most tokens of one request in an iteration, 0: no limit", 0 },
+	{ "enable-prefix-caching", OPT_FLAG, AT(limits.prefix_cache), NULL, NULL, 0, 0, NULL,
+	  "keep KV blocks of finished and preempted requests and share those of equal prefixes", 0 },
 	{ "max-model-len", OPT_INT, AT(limits.max_len), "N", "0", 0, UINT32_MAX, NULL,
 	  "most tokens of a request, prompt and output, 0: the model's, if any", 0 },
 	{ 0 }
@@ -163,6 +165,21 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 	return AR_OK;
 }
 
+/* Settings that only some policies know. */
+static enum ar_status check_policy(const struct run_options *o, struct ar_err *err)
+{
+	static const struct { const char *name; unsigned bit; } settings[] = {
+		{ "enable-prefix-caching", POLICY_PREFIX_CACHE },
+	};
+	const struct policy *p = policy_find(o->policy);
+
+	for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+		if (opt_given(o->group, settings[i].name) && !(p->can & settings[i].bit))
+			return ar_fail(err, AR_USAGE, "%s has no effect with policy %s; leave it out",
+				       settings[i].name, p->name);
+	return AR_OK;
+}
+
 enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
 {
 	enum ar_status st;
@@ -182,6 +199,8 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
 	if (!st)
 		st = check_names(o, err);
+	if (!st)
+		st = check_policy(o, err);
 	return st ? st : check_limits(o, err);
 }
 

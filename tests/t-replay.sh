@@ -76,6 +76,19 @@ ok 'the same options give the same bytes' cmp "$tmp/a" "$tmp/b"
 run $s1 --trace - <"$tmp/basic.csv" >"$tmp/out"
 ok 'a trace can come from standard input' grep -q '3 requests ok' "$tmp/out"
 
+# Two requests of 1024 and 1030 tokens that share their first 512, 1 s apart.
+cat >"$tmp/prefix.jsonl" <<EOF
+{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]}
+{"timestamp": 1000, "input_length": 1030, "output_length": 1, "hash_ids": [1, 3, 4]}
+EOF
+prefix="--trace $tmp/prefix.jsonl --max-num-batched-tokens 2048"
+run $prefix --enable-prefix-caching >"$tmp/out"
+ok 'a shared prefix is found in the cache' grep -q '^512 tokens found in the prefix cache$' "$tmp/out"
+ok '... and not computed' grep -q ' 1542 prefill and 0 decode tokens' "$tmp/out"
+ok '... and the header says so' grep -q '(auto), one reserved, prefix cache$' "$tmp/out"
+run $prefix >"$tmp/out"
+ok 'without a cache it is computed twice' grep -q ' 2054 prefill and 0 decode tokens' "$tmp/out"
+
 # ---- refusals ----
 
 ok 'no trace is wrong usage'           refused 'no trace given' --backend cost

@@ -336,11 +336,31 @@ static void worked_figures(const struct replay_result *r)
 
 /* ---- properties ---- */
 
-static void random_trace(struct trace *t, struct request *req, struct rng *r)
+struct kind {
+	const char *name;
+	bool tight, cap, cache;
+};
+
+/* Prompts in blocks of 8 that often begin alike. */
+static void random_blocks(struct trace *t, struct rng *r)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		uint64_t id = 0;
+
+		t->req[i].block = t->n_block;
+		t->req[i].n_block = (t->req[i].prompt_tok + 7) / 8;
+		for (uint32_t k = 0; k < t->req[i].n_block; k++)
+			t->block[t->n_block++] = id = rng_mix(id + rng_below(r, 5) / 4);
+	}
+	t->block_tok = 8;
+}
+
+static void random_trace(struct trace *t, struct request *req, uint64_t *block, struct rng *r)
 {
 	int64_t now = 0;
 
 	t->req = req;
+	t->block = block;
 	t->n = 1 + rng_below(r, 60);
 	t->name = (char *)(uintptr_t)"random";
 	for (size_t i = 0; i < t->n; i++) {
@@ -350,17 +370,21 @@ static void random_trace(struct trace *t, struct request *req, struct rng *r)
 					   .output_tok = 1 + (uint32_t)rng_below(r, 40),
 					   .line = i + 1 };
 	}
+	if (rng_below(r, 2))
+		random_blocks(t, r);
 }
 
-static struct sched_limits random_limits(const struct trace *t, struct rng *r, bool tight, bool cap)
+static struct sched_limits random_limits(const struct trace *t, struct rng *r,
+					 const struct kind *kind)
 {
-	struct sched_limits l = { .max_seqs = 1 + (int64_t)rng_below(r, 16) };
+	struct sched_limits l = { .max_seqs = 1 + (int64_t)rng_below(r, 16),
+				  .prefix_cache = kind->cache };
 	int64_t most = 0;
 
 	l.max_batched_tok = l.max_seqs + (int64_t)rng_below(r, 60);
 	l.block_tok = 1 + (int64_t)rng_below(r, 16);
-	l.long_prefill_tok = cap ? 1 + (int64_t)rng_below(r, 12) : 0;
-	if (!tight) {
+	l.long_prefill_tok = kind->cap ? 1 + (int64_t)rng_below(r, 12) : 0;
+	if (!kind->tight) {
 		if (sched_ample_blocks(t, &l, &l.num_blocks, NULL))
 			bail_out("out of memory");
 		return l;
@@ -398,8 +422,9 @@ static bool blocks_come_back(const struct trace *t, const struct sched_limits *l
 			if (q->n_block != (q->comp + l->block_tok - 1) / l->block_tok)
 				owned = -1000000;	/* not what its positions need */
 		}
-		if (owned != s->pool.n_usable - s->pool.n_free)
-			break;
+		if (l->prefix_cache ? owned < s->pool.n_usable - s->pool.n_free :
+				      owned != s->pool.n_usable - s->pool.n_free)
+			break;		/* shared blocks have several owners */
 		sched_complete(s);
 	}
 	back = s->pool.n_free == s->pool.n_usable && s->pool.n_usable == l->num_blocks - 1;
@@ -409,13 +434,14 @@ static bool blocks_come_back(const struct trace *t, const struct sched_limits *l
 
 struct totals {
 	int64_t bad_tokens, bad_outputs, unfinished, not_same, leaked, preempted, iterations,
-		failed;
+		failed, cached;
 	struct store sum;
 };
 
-static void one_workload(struct rng *r, bool tight, bool cap, struct totals *sum)
+static void one_workload(struct rng *r, const struct kind *kind, struct totals *sum)
 {
 	struct request req[60];
+	uint64_t block[60 * 12];
 	struct trace t = { 0 };
 	struct sched_limits lim;
 	struct cost_formula cost = { MS, 20000 };
@@ -423,8 +449,8 @@ static void one_workload(struct rng *r, bool tight, bool cap, struct totals *sum
 	struct replay_result res;
 	int64_t want = 0, outputs = 0;
 
-	random_trace(&t, req, r);
-	lim = random_limits(&t, r, tight, cap);
+	random_trace(&t, req, block, r);
+	lim = random_limits(&t, r, kind);
 	for (size_t i = 0; i < t.n; i++) {
 		want += req[i].prompt_tok + req[i].output_tok - 1;
 		outputs += req[i].output_tok;
@@ -437,7 +463,9 @@ static void one_workload(struct rng *r, bool tight, bool cap, struct totals *sum
 		sum->bad_tokens += res.recomputed_tok != s[k].recomputed;
 		replay_result_release(&res);
 	}
-	sum->bad_tokens += s[0].n_tok - s[0].recomputed != want || (!tight && s[0].recomputed);
+	sum->bad_tokens += s[0].n_tok - s[0].recomputed + res.cached_tok != want ||
+			   (!kind->tight && s[0].recomputed) || (!kind->cache && res.cached_tok);
+	sum->cached += res.cached_tok;
 	sum->bad_outputs += s[0].n_emit != outputs;
 	sum->not_same += s[0].digest != s[1].digest;
 	sum->leaked += !blocks_come_back(&t, &lim);
@@ -452,21 +480,21 @@ static void one_workload(struct rng *r, bool tight, bool cap, struct totals *sum
 	sum->sum.bad_chunk += s[0].bad_chunk;
 }
 
-static void properties(uint64_t seed, bool tight, bool cap)
+static void properties(uint64_t seed, const struct kind *how)
 {
-	char kind[64];
+	const char *kind = how->name;
 	struct rng r = { seed };
 	struct totals t = { 0 };
 
-	snprintf(kind, sizeof kind, "%s pool%s", tight ? "tight" : "ample", cap ? ", capped" : "");
 	for (int i = 0; i < 200; i++)
-		one_workload(&r, tight, cap, &t);
-	diag("%s: 200 workloads, %" PRId64 " iterations, %" PRId64 " preemptions", kind,
-	     t.iterations, t.preempted);
+		one_workload(&r, how, &t);
+	diag("%s: 200 workloads, %" PRId64 " iterations, %" PRId64 " preemptions, %" PRId64
+	     " tokens cached", kind, t.iterations, t.preempted, t.cached);
 	is_int(t.failed + t.unfinished, 0, "%s: every request finishes", kind);
-	is_int(t.bad_tokens, 0, "%s: tokens run are the sum of P + O - 1 and the recomputed", kind);
+	is_int(t.bad_tokens, 0, "%s: tokens run are the sum of P + O - 1, and the recomputed, less "
+	       "the cached", kind);
 	is_int(t.bad_outputs, 0, "%s: every request gets its outputs", kind);
-	is_int(t.sum.bad_partial, 0, "%s: %s", kind, cap ? "no chunk exceeds the cap" :
+	is_int(t.sum.bad_partial, 0, "%s: %s", kind, how->cap ? "no chunk exceeds the cap" :
 	       "at most one partial prefill, and it comes last");
 	is_int(t.sum.starved, 0, "%s: every running sequence is in the batch", kind);
 	is_int(t.sum.over_budget, 0, "%s: the token budget holds", kind);
@@ -476,8 +504,20 @@ static void properties(uint64_t seed, bool tight, bool cap)
 	       kind);
 	is_int(t.sum.bad_chunk, 0, "%s: chunks of a request are numbered in order", kind);
 	is_int(t.not_same, 0, "%s: a second run is the same", kind);
-	ok(tight == (t.preempted > 0), "%s: preemptions happen where blocks are short only", kind);
+	ok(how->tight == (t.preempted > 0), "%s: preemptions happen where blocks are short only",
+	   kind);
+	ok(how->cache == (t.cached > 0), "%s: prefixes are found with a cache only", kind);
 }
+
+static const struct kind kinds[] = {
+	{ "ample pool", false, false, false },
+	{ "tight pool", true, false, false },
+	{ "ample pool, capped", false, true, false },
+	{ "tight pool, capped", true, true, false },
+	{ "ample pool, cache", false, false, true },
+	{ "tight pool, cache", true, false, true },
+	{ "tight pool, capped, cache", true, true, true },
+};
 
 int main(void)
 {
@@ -491,9 +531,7 @@ int main(void)
 		replay_result_release(&res);
 	}
 	ok(!policy_find("vllm"), "a policy without its version is not known");
-	properties(1, false, false);
-	properties(2, true, false);
-	properties(3, false, true);
-	properties(4, true, true);
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		properties(i + 1, &kinds[i]);
 	return done_testing();
 }

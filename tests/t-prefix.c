@@ -1,0 +1,461 @@
+/* The prefix cache under vllm-0.16: schedules and block tables that were observed on the engine
+ * itself, then random operations beside a slow cache that compares texts, then every
+ * allocation failing in turn. */
+#include "config.h"
+#include "replay/policy.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/rng.h"
+#include "tests/tap.h"
+
+#define MS 1000000
+
+/* ---- every allocation can fail ---- */
+
+static long countdown = -1;
+static bool fired;
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+static bool fault(void)
+{
+	if (countdown < 0 || countdown-- > 0)
+		return false;
+	fired = true;
+	return true;
+}
+
+void *__wrap_malloc(size_t n)
+{
+	return fault() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fault() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	return fault() ? NULL : __real_realloc(p, n);
+}
+
+/* ---- traces from texts ---- */
+
+/* A token is a letter.  The id of a block says all up to its end; an unfilled one has its own. */
+static uint64_t text_id(const char *text, size_t n, bool filled)
+{
+	uint64_t h = rng_mix(n << 1 | filled);
+
+	for (size_t i = 0; i < n; i++)
+		h = rng_mix(h ^ (uint64_t)text[i]);
+	return h;
+}
+
+static void add_request(struct trace *t, int64_t us, const char *text, uint32_t output)
+{
+	struct request *r = &t->req[t->n++];
+	size_t len = strlen(text);
+
+	*r = (struct request){ .arrival_ns = us * 1000, .prompt_tok = (uint32_t)len,
+			       .output_tok = output, .block = t->n_block };
+	for (size_t i = 0; t->block_tok && i < len; i += t->block_tok, r->n_block++) {
+		size_t end = i + t->block_tok;
+
+		t->block[t->n_block++] = text_id(text, end < len ? end : len, end <= len);
+	}
+}
+
+/* ---- scenarios ---- */
+
+struct scenario {
+	const char *name;
+	int64_t budget, n_block;
+	struct { int64_t us; const char *text; uint32_t output; } req[8];
+	const char *log;
+	uint32_t cached[8];
+	const char *free_order;		/* at the end, or NULL */
+};
+
+#define X "abcdefghijkl"
+#define Q "mnopqrstuvwx"
+
+static const struct scenario scenarios[] = {
+{ "hits", 16, 19,
+  { { 0, X, 2 }, { 5000, X, 2 }, { 10000, "abcdefghMNOPQR", 1 }, { 15000, X "Z", 1 } },
+  "0-1 A:12@0 [1 2 3]\n"
+  "1-2 A:1@12 [1 2 3 4]\n"
+  "5-6 B:4@8 [1 2 5]\n"
+  "6-7 B:1@12 [1 2 5 6]\n"
+  "10-11 C:6@8 [1 2 7 8]\n"
+  "15-16 D:1@12 [1 2 3 9]\n",
+  { 0, 8, 8, 12 }, NULL },
+
+{ "hits within an iteration", 64, 99, { { 0, X, 2 }, { 0, X, 2 }, { 0, X "XYZ", 2 } },
+  "0-1 A:12@0 [1 2 3] B:4@8 [1 2 4] C:3@12 [1 2 3 5]\n"
+  "1-2 A:1@12 [1 2 3 6] B:1@12 [1 2 4 7] C:1@15 [1 2 3 5]\n",
+  { 0, 8, 12 }, NULL },
+
+{ "hits of a prompt that still runs", 10, 99, { { 0, X, 2 }, { 0, X, 2 } },
+  "0-1 A:10@0 [1 2 3]\n"
+  "1-2 A:2@10 [1 2 3] B:4@8 [1 2 4]\n"
+  "2-3 A:1@12 [1 2 3 5] B:1@12 [1 2 4 6]\n",
+  { 0, 8 }, NULL },
+
+{ "eviction", 32, 7,
+  { { 0, X, 1 }, { 2000, Q, 1 }, { 4000, "ABCDEFGH", 1 }, { 6000, X "Z", 1 },
+    { 8000, Q "Z", 1 } },
+  "0-1 A:12@0 [1 2 3]\n"
+  "2-3 B:12@0 [4 5 6]\n"
+  "4-5 C:8@0 [7 3]\n"
+  "6-7 D:5@8 [1 2 6 5]\n"
+  "8-9 E:9@4 [4 3 7 5]\n",
+  { 0, 0, 0, 8, 4 }, "6 2 1 5 7 3 4" },
+
+{ "a preempted request finds its blocks", 16, 6,
+  { { 0, "abcdefgh", 6 }, { 0, "ABCDEFG", 6 }, { 1500, "mnop", 2 } },
+  "0-1 A:8@0 [1 2] B:7@0 [3 4]\n"
+  "1-2 A:1@8 [1 2 5] B:1@7 [3 4]\n"
+  "2-3 A:1@9 [1 2 5] B:1@8 [3 4 6]\n"
+  "3-4 A:1@10 [1 2 5] B:1@9 [3 4 6]\n"
+  "4-5 A:1@11 [1 2 5] B:1@10 [3 4 6]\n"
+  "5-6 A:1@12 [1 2 5 6]\n"
+  "6-7 B:4@8 [3 4 6] C:4@0 [5]\n"
+  "7-8 C:1@4 [5 2]\n",
+  { 0 }, NULL },
+};
+
+struct text {
+	char s[2048];
+	size_t n;
+};
+
+__attribute__((format(printf, 2, 3)))
+static void put(struct text *t, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	t->n += (size_t)vsnprintf(t->s + t->n, sizeof t->s - t->n, fmt, ap);
+	va_end(ap);
+	if (t->n >= sizeof t->s)
+		bail_out("the text of a scenario is too long");
+}
+
+static void put_plan(struct text *log, const struct sched *s, int64_t now)
+{
+	put(log, "%g-%g", (double)now / MS, (double)now / MS + 1);
+	for (size_t i = 0; i < s->batch.n; i++) {
+		const struct batch_entry *e = &s->batch.entry[i];
+		const struct sched_seq *q = &s->seq[e->req];
+
+		put(log, " %c:%" PRIu32 "@%" PRIu32, 'A' + (int)e->req, e->n_tok, e->start);
+		for (uint32_t k = 0; k < q->n_block; k++)
+			put(log, "%s%" PRIu32, k ? " " : " [",
+			    prefix_cache_table(s->cache, q->row)[k]);
+		put(log, "]");
+	}
+	put(log, "\n");
+}
+
+/* An engine in which every iteration takes 1 ms. */
+static void replay(struct sched *s, const struct trace *t, struct text *log)
+{
+	const struct policy *p = policy_find("vllm-0.16");
+	size_t next = 0;
+
+	for (int64_t now = 0; next < t->n || s->n_waiting || s->n_running; now += MS) {
+		if (!s->n_waiting && !s->n_running && now < t->req[next].arrival_ns)
+			now = t->req[next].arrival_ns;
+		while (next < t->n && t->req[next].arrival_ns <= now)
+			sched_arrive(s, (uint32_t)next++);
+		sched_begin(s);
+		p->compose(s);
+		put_plan(log, s, now);
+		sched_complete(s);
+	}
+}
+
+static void run_scenario(const struct scenario *c)
+{
+	struct request req[8];
+	uint64_t block[64];
+	struct trace t = { .req = req, .block = block, .block_tok = 4 };
+	struct sched_limits lim = { .max_batched_tok = c->budget, .max_seqs = 8, .block_tok = 4,
+				    .num_blocks = c->n_block + 1, .prefix_cache = true };
+	struct text log = { .n = 0 }, order = { .n = 0 };
+	uint32_t wrong = 0;
+	struct sched *s;
+
+	for (int i = 0; i < 8 && c->req[i].text; i++)
+		add_request(&t, c->req[i].us, c->req[i].text, c->req[i].output);
+	if (sched_open(&s, &t, &lim, NULL))
+		bail_out("out of memory");
+	replay(s, &t, &log);
+	is_str(log.s, c->log, "%s: the schedule and the block tables are the engine's", c->name);
+	for (size_t i = 0; i < t.n; i++)
+		wrong += s->seq[i].cached != c->cached[i];
+	is_int(wrong, 0, "%s: cached tokens are the engine's", c->name);
+	for (uint32_t b = 0; (b = prefix_cache_next_free(s->cache, b));)
+		put(&order, "%s%" PRIu32, order.n ? " " : "", b);
+	if (c->free_order)
+		is_str(order.s, c->free_order, "%s: the order of eviction is the engine's",
+		       c->name);
+	is_int(s->pool.n_free, c->n_block, "%s: all blocks are free at the end", c->name);
+	sched_close(s);
+}
+
+/* ---- beside a slow cache ---- */
+
+enum { BLOCKS = 24, ROWS = 6, REQS = 12, LEN = 60, ROW = 30 };
+
+/* Blocks carry texts; lists are arrays. */
+struct slow {
+	char text[BLOCKS + 1][LEN + 8];	/* "": no content */
+	uint64_t entered[BLOCKS + 1], clock;
+	int owners[BLOCKS + 1];
+	uint32_t free[BLOCKS + 1], n_free;
+};
+
+struct live {				/* a running sequence in both caches */
+	uint32_t req, n_tok, row, owned, n_slow;
+	uint32_t slow[ROW];
+};
+
+static char prompt[REQS][LEN + 1];
+
+/* What block k of req holds, the trace's granularity included: all its text up to the end of
+ * the trace's block, or the name of the request where no id covers it. */
+static void content(char *out, const struct trace *t, uint32_t block_tok, uint32_t req, uint32_t k)
+{
+	uint32_t end = (k + 1) * block_tok, len = t->req[req].prompt_tok;
+
+	if (end > len || !t->block_tok) {
+		sprintf(out, "%u of %u", k, req);
+		return;
+	}
+	end = (end + t->block_tok - 1) / t->block_tok * t->block_tok;
+	sprintf(out, "%u:%.*s%s", k, (int)(end < len ? end : len), prompt[req],
+		end <= len ? "" : "|");
+}
+
+static uint32_t slow_find(const struct slow *c, const char *text)
+{
+	uint32_t best = 0;
+
+	for (uint32_t b = 1; b <= BLOCKS; b++)
+		if (!strcmp(c->text[b], text) && (!best || c->entered[b] < c->entered[best]))
+			best = b;
+	return best;
+}
+
+static void slow_unlink(struct slow *c, uint32_t b)
+{
+	uint32_t i = 0;
+
+	while (c->free[i] != b)
+		i++;
+	memmove(&c->free[i], &c->free[i + 1], (--c->n_free - i) * sizeof c->free[0]);
+}
+
+static bool slow_grow(struct slow *c, struct live *q, const uint32_t *hit, uint32_t n_hit,
+		      uint32_t want)
+{
+	uint32_t need = want - q->n_slow - n_hit;
+
+	for (uint32_t i = 0; i < n_hit; i++)
+		need += !c->owners[hit[i]];
+	if (need > c->n_free)
+		return false;
+	for (uint32_t i = 0; i < n_hit; i++) {
+		if (!c->owners[hit[i]]++)
+			slow_unlink(c, hit[i]);
+		q->slow[q->n_slow++] = hit[i];
+	}
+	while (q->n_slow < want) {
+		uint32_t b = c->free[0];
+
+		slow_unlink(c, b);
+		c->text[b][0] = '\0';
+		c->owners[b] = 1;
+		q->slow[q->n_slow++] = b;
+	}
+	return true;
+}
+
+static void slow_release(struct slow *c, struct live *q)
+{
+	while (q->n_slow) {
+		uint32_t b = q->slow[--q->n_slow];
+
+		if (!--c->owners[b])
+			c->free[c->n_free++] = b;
+	}
+}
+
+struct pair {
+	struct trace *t;
+	struct block_pool pool;
+	struct prefix_cache *fast;
+	struct slow slow;
+	struct live live[ROWS];
+	uint32_t n_live;
+	int64_t hits, refused, bad;
+};
+
+static bool same_state(const struct pair *p)
+{
+	uint32_t b = 0;
+
+	if (p->pool.n_free != p->slow.n_free)
+		return false;
+	for (uint32_t i = 0; i < p->slow.n_free; i++) {
+		b = prefix_cache_next_free(p->fast, b);
+		if (b != p->slow.free[i])
+			return false;
+	}
+	for (uint32_t i = 0; i < p->n_live; i++) {
+		const struct live *q = &p->live[i];
+
+		if (q->owned != q->n_slow || memcmp(prefix_cache_table(p->fast, q->row), q->slow,
+						    q->n_slow * sizeof q->slow[0]))
+			return false;
+	}
+	return !prefix_cache_next_free(p->fast, b);
+}
+
+/* n more tokens for q, which has the hits if it is new. */
+static bool grow(struct pair *p, struct live *q, uint32_t n_hit, const uint32_t *hit, uint32_t n)
+{
+	uint32_t bt = (uint32_t)p->pool.block_tok, want = (q->n_tok + n + bt - 1) / bt;
+	bool done = prefix_cache_grow(p->fast, &q->row, &q->owned, n_hit, want);
+
+	p->bad += done != slow_grow(&p->slow, q, hit, n_hit, want);
+	p->refused += !done;
+	if (!done)
+		return false;
+	prefix_cache_enter(p->fast, q->req, q->row, q->n_tok / bt, (q->n_tok + n) / bt);
+	for (uint32_t k = q->n_tok / bt; k < (q->n_tok + n) / bt; k++) {
+		content(p->slow.text[q->slow[k]], p->t, bt, q->req, k);
+		p->slow.entered[q->slow[k]] = ++p->slow.clock;
+	}
+	q->n_tok += n;
+	return true;
+}
+
+static void admit(struct pair *p, struct rng *r)
+{
+	struct live *q = &p->live[p->n_live];
+	uint32_t bt = (uint32_t)p->pool.block_tok, hit[ROW], n_hit = 0, max;
+	char text[LEN + 8];
+
+	*q = (struct live){ .req = (uint32_t)rng_below(r, REQS) };
+	max = (p->t->req[q->req].prompt_tok - 1) / bt;
+	for (; n_hit < max; n_hit++) {
+		content(text, p->t, bt, q->req, n_hit);
+		hit[n_hit] = slow_find(&p->slow, text);
+		if (!hit[n_hit])
+			break;
+	}
+	p->bad += prefix_cache_match(p->fast, q->req, max) != n_hit;
+	q->n_tok = n_hit * bt;
+	p->hits += n_hit;
+	p->n_live += grow(p, q, n_hit, hit,
+			  1 + (uint32_t)rng_below(r, p->t->req[q->req].prompt_tok - q->n_tok));
+}
+
+static void step(struct pair *p, struct rng *r)
+{
+	uint32_t i = (uint32_t)rng_below(r, ROWS);
+
+	if (i >= p->n_live) {
+		admit(p, r);
+	} else if (rng_below(r, 3)) {
+		if (p->live[i].n_tok + 8 < LEN)
+			grow(p, &p->live[i], 0, NULL, 1 + (uint32_t)rng_below(r, 8));
+	} else {
+		prefix_cache_release(p->fast, p->live[i].row, &p->live[i].owned);
+		slow_release(&p->slow, &p->live[i]);
+		p->live[i] = p->live[--p->n_live];
+	}
+	p->bad += !same_state(p);
+}
+
+static void compare_caches(uint32_t trace_tok, uint32_t block_tok)
+{
+	struct rng r = { trace_tok * 100 + block_tok };
+	struct request req[REQS];
+	uint64_t block[REQS * LEN];
+	struct trace t = { .req = req, .block = block, .block_tok = trace_tok };
+	struct pair p = { .t = &t };
+
+	for (int i = 0; i < REQS; i++) {	/* like an earlier one up to some place */
+		size_t len = 1 + rng_below(&r, LEN - 20), like = rng_below(&r, (uint64_t)i + 1);
+
+		strcpy(prompt[i], prompt[like]);
+		for (size_t k = strlen(prompt[i]) * rng_below(&r, 5) / 4; k < len; k++)
+			prompt[i][k] = (char)('a' + rng_below(&r, 26));
+		prompt[i][len] = '\0';
+		add_request(&t, 0, prompt[i], 1);
+	}
+	block_pool_init(&p.pool, BLOCKS + 1, block_tok);
+	if (prefix_cache_open(&p.fast, &p.pool, &t, ROWS, LEN, NULL))
+		bail_out("out of memory");
+	for (uint32_t b = 1; b <= BLOCKS; b++)
+		p.slow.free[p.slow.n_free++] = b;
+	for (int i = 0; i < 5000; i++)
+		step(&p, &r);
+	is_int(p.bad, 0, "blocks of %u in traces of %u: 5000 random steps as a slow cache takes "
+	       "them", block_tok, trace_tok);
+	diag("%" PRId64 " hits, %" PRId64 " refusals", p.hits, p.refused);
+	ok(p.hits > 100 && p.refused > 0, "... with hits and without room at times");
+	prefix_cache_close(p.fast);
+}
+
+static void test_faults(void)
+{
+	struct request req[2];
+	struct trace t = { .req = req };
+	struct sched_limits lim = { .max_batched_tok = 8, .max_seqs = 8, .block_tok = 4,
+				    .num_blocks = 9, .prefix_cache = true };
+	struct ar_err err = { 0 };
+	struct sched *s;
+	enum ar_status st;
+	int bad = 0;
+	long k = 0;
+
+	add_request(&t, 0, X, 1);
+	do {
+		fired = false;
+		countdown = k++;
+		st = sched_open(&s, &t, &lim, &err);
+		countdown = -1;
+		bad += fired && (st != AR_NOMEM || s);
+		sched_close(s);
+	} while (fired);
+	ok(!bad && !st && k > 10, "each of %ld allocations can fail", k - 1);
+}
+
+int main(void)
+{
+	plan(0);
+	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
+		run_scenario(&scenarios[i]);
+	compare_caches(4, 4);
+	compare_caches(8, 2);
+	compare_caches(6, 4);
+	compare_caches(2, 3);
+	compare_caches(0, 4);
+	test_faults();
+	return done_testing();
+}
