@@ -3,10 +3,11 @@
 
 #include <string.h>
 
-extern const struct policy policy_vllm_0_16;
+extern const struct policy policy_vllm_0_16, policy_vllm_0_19;
 
 const struct policy *const policies[] = {
 	&policy_vllm_0_16,
+	&policy_vllm_0_19,
 	NULL
 };
 

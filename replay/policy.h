@@ -5,11 +5,16 @@
 
 #include "replay/sched.h"
 
-enum { POLICY_PREFIX_CACHE = 1 };
+enum {
+	POLICY_LONG_PREFILL = 1 << 0,
+	POLICY_PREFIX_CACHE = 1 << 1,
+	POLICY_WATERMARK = 1 << 2,
+};
 
 struct policy {
 	const char *name, *title, *origin;
-	unsigned can;		/* which of the settings above it knows */
+	unsigned can;		/* which of the settings above it has */
+	double watermark;	/* default of the setting */
 
 	/* Plan one iteration (sched_begin was called) and set s->stop.  An empty plan is allowed
 	 * only if the next one can differ. */

@@ -151,6 +151,24 @@ void sched_match(struct sched *s)
 		q->comp = block_tok * prefix_cache_match(s->cache, id, (q->known - 1) / block_tok);
 }
 
+/* Blocks that the head of the queue was found to have. */
+static uint32_t hits(const struct sched *s, const struct sched_seq *q)
+{
+	return q->n_block ? 0 : q->comp / (uint32_t)s->pool.block_tok;
+}
+
+bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, bool watermark)
+{
+	const struct sched_seq *q = &s->seq[id];
+	uint32_t want = (uint32_t)block_pool_need(&s->pool, n_tok);
+	int64_t keep = watermark ? (int64_t)(s->lim.watermark * (double)s->pool.n_usable) : 0;
+	int64_t need = (int64_t)want - q->n_block;
+
+	if (s->cache)
+		need = prefix_cache_need(s->cache, q->n_block, hits(s, q), want);
+	return need + keep <= s->pool.n_free;
+}
+
 /* The blocks that become full are found from now on, also by those admitted in this iteration:
  * a backend writes all keys and values of a layer before it reads any. */
 static bool reserve_cached(struct sched *s, uint32_t id, uint32_t n)
@@ -159,7 +177,7 @@ static bool reserve_cached(struct sched *s, uint32_t id, uint32_t n)
 	uint32_t block_tok = (uint32_t)s->pool.block_tok, full = q->comp / block_tok;
 	uint32_t want = (uint32_t)block_pool_need(&s->pool, (int64_t)q->comp + n);
 
-	if (!prefix_cache_grow(s->cache, &q->row, &q->n_block, q->n_block ? 0 : full, want))
+	if (!prefix_cache_grow(s->cache, &q->row, &q->n_block, hits(s, q), want))
 		return false;
 	prefix_cache_enter(s->cache, id, q->row, full, (q->comp + n) / block_tok);
 	return true;

@@ -31,6 +31,7 @@ struct sched_limits {
 	int64_t max_len;		/* prompt and output of a request, 0: no limit */
 	int64_t block_tok, num_blocks;	/* null block included; 0: not known yet */
 	bool prefix_cache;		/* keep the blocks of equal prefixes */
+	double watermark;		/* share of the pool that admissions leave free */
 };
 
 #define SCHED_NONE UINT32_MAX
@@ -86,11 +87,13 @@ void sched_begin(struct sched *s);
 void sched_complete(struct sched *s);
 
 /* For policies.  match: the head of the queue starts behind what the prefix cache has of it; its
- * last position is always computed.  reserve: blocks for n more positions; false, and nothing
+ * last position is always computed.  fits: are there blocks for all positions below n_tok, and
+ * the watermark to spare?  reserve: blocks for n more positions; false, and nothing
  * changed, when they are not there.  plan: run n positions of id.  admit: the head of the queue
  * becomes the last of running.  preempt_last: the last of running becomes the head of the queue;
  * returns it. */
 void sched_match(struct sched *s);
+bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, bool watermark);
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);
 void sched_plan(struct sched *s, uint32_t id, uint32_t n);
 void sched_admit(struct sched *s);

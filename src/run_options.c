@@ -48,6 +48,8 @@ static const struct opt sched_opts[] = {
 	  1 << 30, NULL, "most tokens of one request in an iteration, 0: no limit", 0 },
 	{ "enable-prefix-caching", OPT_FLAG, AT(limits.prefix_cache), NULL, NULL, 0, 0, NULL,
 	  "keep KV blocks of finished and preempted requests and share those of equal prefixes", 0 },
+	{ "watermark", OPT_REAL, AT(limits.watermark), "SHARE", NULL, 0, 0.99, NULL,
+	  "share of the KV blocks that admissions leave free; the policy's own when not given", 0 },
 	{ "max-model-len", OPT_INT, AT(limits.max_len), "N", "0", 0, UINT32_MAX, NULL,
 	  "most tokens of a request, prompt and output, 0: the model's, if any", 0 },
 	{ 0 }
@@ -166,10 +168,12 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 }
 
 /* Settings that only some policies know. */
-static enum ar_status check_policy(const struct run_options *o, struct ar_err *err)
+static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 {
 	static const struct { const char *name; unsigned bit; } settings[] = {
+		{ "long-prefill-token-threshold", POLICY_LONG_PREFILL },
 		{ "enable-prefix-caching", POLICY_PREFIX_CACHE },
+		{ "watermark", POLICY_WATERMARK },
 	};
 	const struct policy *p = policy_find(o->policy);
 
@@ -177,6 +181,8 @@ static enum ar_status check_policy(const struct run_options *o, struct ar_err *e
 		if (opt_given(o->group, settings[i].name) && !(p->can & settings[i].bit))
 			return ar_fail(err, AR_USAGE, "%s has no effect with policy %s; leave it out",
 				       settings[i].name, p->name);
+	if (!opt_given(o->group, "watermark"))
+		o->limits.watermark = p->watermark;
 	return AR_OK;
 }
 

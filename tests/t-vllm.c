@@ -1,4 +1,4 @@
-/* Policy vllm-0.16, iteration by iteration: scenarios whose schedules were observed on the
+/* The policies of vLLM, iteration by iteration: scenarios whose schedules were observed on the
  * engine itself, then properties of random workloads.  The store is a recorder. */
 #include "config.h"
 #include "replay/replay.h"
@@ -148,7 +148,7 @@ enum ar_status store_selection(struct store *s, const struct store_selection *c,
 struct req3 { int64_t us; uint32_t prompt, output; };
 
 struct scenario {
-	const char *name;
+	const char *name, *policy;
 	struct sched_limits lim;	/* block_tok 0: blocks of 4, 100 usable */
 	struct cost_formula cost;	/* 0: 1 ms an iteration */
 	struct req3 req[8];
@@ -160,7 +160,8 @@ struct scenario {
 #define POOL(n) .block_tok = 4, .num_blocks = (n) + 1
 
 static const struct scenario scenarios[] = {
-{ "basic chunking", { LIMITS(8, 8) }, { 0 }, { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false,
+{ "basic chunking", "vllm-0.16", { LIMITS(8, 8) }, { 0 },
+  { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false,
   "0-1 A:8@0\n"
   "1-2 A:2@8 B:5@0 -> A B\n"
   "2-3 A:1@10 B:1@5 C:3@0 -> A B C\n"
@@ -169,7 +170,7 @@ static const struct scenario scenarios[] = {
   "A ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
   "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n" },
 
-{ "a cap per request", { LIMITS(8, 8), .long_prefill_tok = 3 }, { 0 },
+{ "a cap per request", "vllm-0.16", { LIMITS(8, 8), .long_prefill_tok = 3 }, { 0 },
   { { 0, 10, 2 }, { 0, 7, 2 }, { 0, 2, 3 }, { 2000, 2, 1 } }, false,
   "0-1 A:3@0 B:3@0 C:2@0 -> C\n"
   "1-2 A:3@3 B:3@3 C:1@2 -> C\n"
@@ -181,7 +182,8 @@ static const struct scenario scenarios[] = {
   "B ttft 3 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
   "A ttft 4 tpot 1 e2e 5 queue 0 preempted 0 recomputed 0\n" },
 
-{ "the sequence limit", { LIMITS(8, 2) }, { 0 }, { { 0, 4, 2 }, { 0, 4, 4 }, { 0, 4, 1 } }, true,
+{ "the sequence limit", "vllm-0.16", { LIMITS(8, 2) }, { 0 },
+  { { 0, 4, 2 }, { 0, 4, 4 }, { 0, 4, 1 } }, true,
   "0-1 A:4@0 B:4@0 -> A B free 98 budget\n"
   "1-2 A:1@4 B:1@4 -> A B free 96 seqs\n"
   "2-3 B:1@5 C:4@0 -> B C free 97 empty\n"
@@ -190,7 +192,7 @@ static const struct scenario scenarios[] = {
   "C ttft 3 tpot nan e2e 3 queue 2 preempted 0 recomputed 0\n"
   "B ttft 1 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
 
-{ "chunk 8 and latency", { LIMITS(8, 8) }, { 2 * MS, MS / 2 },
+{ "chunk 8 and latency", "vllm-0.16", { LIMITS(8, 8) }, { 2 * MS, MS / 2 },
   { { 0, 2, 8 }, { 2900, 20, 2 } }, false,
   "0-3 A:2@0 -> A\n"
   "3-9 A:1@2 B:7@0 -> A\n"
@@ -203,7 +205,7 @@ static const struct scenario scenarios[] = {
   "B ttft 17.6 tpot 3 e2e 20.6 queue 0.1 preempted 0 recomputed 0\n"
   "A ttft 3 tpot 4 e2e 31 queue 0 preempted 0 recomputed 0\n" },
 
-{ "chunk 32 and latency", { LIMITS(32, 8) }, { 2 * MS, MS / 2 },
+{ "chunk 32 and latency", "vllm-0.16", { LIMITS(32, 8) }, { 2 * MS, MS / 2 },
   { { 0, 2, 8 }, { 2900, 20, 2 } }, false,
   "0-3 A:2@0 -> A\n"
   "3-15.5 A:1@2 B:20@0 -> A B\n"
@@ -216,7 +218,7 @@ static const struct scenario scenarios[] = {
   "B ttft 12.6 tpot 3 e2e 15.6 queue 0.1 preempted 0 recomputed 0\n"
   "A ttft 3 tpot 4 e2e 31 queue 0 preempted 0 recomputed 0\n" },
 
-{ "preemption by recompute", { LIMITS(16, 8), POOL(6) }, { 0 },
+{ "preemption by recompute", "vllm-0.16", { LIMITS(16, 8), POOL(6) }, { 0 },
   { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
   "0-1 A:8@0 B:7@0 -> A B free 2 empty\n"
   "1-2 A:1@8 B:1@7 -> A B free 1 empty\n"
@@ -230,7 +232,8 @@ static const struct scenario scenarios[] = {
   "B ttft 1 tpot 1.2 e2e 7 queue 0 preempted 1 recomputed 11\n"
   "C ttft 5.5 tpot 1 e2e 6.5 queue 4.5 preempted 0 recomputed 0\n" },
 
-{ "over-admission", { LIMITS(4, 4), POOL(8) }, { 0 }, { { 0, 20, 6 }, { 1000, 20, 2 } }, true,
+{ "over-admission", "vllm-0.16", { LIMITS(4, 4), POOL(8) }, { 0 },
+  { { 0, 20, 6 }, { 1000, 20, 2 } }, true,
   "0-1 A:4@0 free 7 budget\n"
   "1-2 A:4@4 free 6 budget\n"
   "2-3 A:4@8 free 5 budget\n"
@@ -250,7 +253,40 @@ static const struct scenario scenarios[] = {
   "A ttft 5 tpot 1 e2e 10 queue 0 preempted 0 recomputed 0\n"
   "B ttft 14 tpot 1 e2e 15 queue 4 preempted 2 recomputed 9\n" },
 
-{ "the maximum length", { LIMITS(8, 8), .max_len = 12 }, { 0 },
+{ "admission of whole sequences", "vllm-0.19", { LIMITS(4, 4), POOL(8) }, { 0 },
+  { { 0, 20, 6 }, { 1000, 20, 2 } }, true,
+  "0-1 A:4@0 free 7 budget\n"
+  "1-2 A:4@4 free 6 budget\n"
+  "2-3 A:4@8 free 5 budget\n"
+  "3-4 A:4@12 free 4 budget\n"
+  "4-5 A:4@16 -> A free 3 budget\n"
+  "5-6 A:1@20 -> A free 2 blocks\n"
+  "6-7 A:1@21 -> A free 2 blocks\n"
+  "7-8 A:1@22 -> A free 2 blocks\n"
+  "8-9 A:1@23 -> A free 2 blocks\n"
+  "9-10 A:1@24 -> A free 1 blocks\n"
+  "10-11 B:4@0 free 7 budget\n"
+  "11-12 B:4@4 free 6 budget\n"
+  "12-13 B:4@8 free 5 budget\n"
+  "13-14 B:4@12 free 4 budget\n"
+  "14-15 B:4@16 -> B free 3 budget\n"
+  "15-16 B:1@20 -> B free 2 empty\n",
+  "A ttft 5 tpot 1 e2e 10 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 14 tpot 1 e2e 15 queue 9 preempted 0 recomputed 0\n" },
+
+/* Of 5 blocks the first request may take all, others leave two. */
+{ "the watermark", "vllm-0.19", { LIMITS(32, 4), POOL(5), .watermark = 0.4 }, { 0 },
+  { { 0, 16, 2 }, { 500, 4, 2 }, { 500, 8, 1 }, { 500, 4, 1 } }, true,
+  "0-1 A:16@0 -> A free 1 empty\n"
+  "1-2 A:1@16 -> A free 0 blocks\n"
+  "2-3 B:4@0 C:8@0 -> B C free 2 blocks\n"
+  "3-4 B:1@4 D:4@0 -> B D free 2 empty\n",
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 2.5 tpot nan e2e 2.5 queue 1.5 preempted 0 recomputed 0\n"
+  "B ttft 2.5 tpot 1 e2e 3.5 queue 1.5 preempted 0 recomputed 0\n"
+  "D ttft 3.5 tpot nan e2e 3.5 queue 2.5 preempted 0 recomputed 0\n" },
+
+{ "the maximum length", "vllm-0.16", { LIMITS(8, 8), .max_len = 12 }, { 0 },
   { { 0, 10, 30 }, { 0, 12, 1 } }, false,
   "0-1 A:8@0\n"
   "1-2 A:2@8 -> A\n"
@@ -258,7 +294,7 @@ static const struct scenario scenarios[] = {
   "B rejected: prompt of 12 tokens, maximum length 12\n"
   "A ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n" },
 
-{ "a request that can never fit", { LIMITS(8, 8), POOL(3) }, { 0 },
+{ "a request that can never fit", "vllm-0.16", { LIMITS(8, 8), POOL(3) }, { 0 },
   { { 0, 10, 4 }, { 0, 10, 3 }, { 5000, 1, 1 } }, true,
   "0-1 B:8@0 free 1 budget\n"
   "1-2 B:2@8 -> B free 0 empty\n"
@@ -271,12 +307,12 @@ static const struct scenario scenarios[] = {
 };
 
 static struct replay replay_of(const struct trace *t, const struct sched_limits *lim,
-			       struct cost_formula *cost, struct store *s)
+			       const char *policy, struct cost_formula *cost, struct store *s)
 {
 	s->n_usable = lim->num_blocks - 1;
 	s->max_batched_tok = lim->max_batched_tok;
 	s->long_prefill_tok = lim->long_prefill_tok;
-	return (struct replay){ .trace = t, .policy = policy_find("vllm-0.16"), .limits = *lim,
+	return (struct replay){ .trace = t, .policy = policy_find(policy), .limits = *lim,
 				.backend = backend_find("cost"), .self = cost, .store = s };
 }
 
@@ -301,7 +337,7 @@ static void run_scenario(const struct scenario *c, struct replay_result *res)
 	}
 	if (!cost.fixed_ns)
 		cost.fixed_ns = MS;
-	cfg = replay_of(&t, &lim, &cost, &s);
+	cfg = replay_of(&t, &lim, c->policy, &cost, &s);
 	is_int(replay_run(&cfg, res, &err), AR_OK, "%s: runs to its end", c->name);
 	is_str(s.log, c->log, "%s: the schedule is the engine's", c->name);
 	is_str(s.outcome, c->outcome, "%s: the latencies are the engine's", c->name);
@@ -339,6 +375,7 @@ static void worked_figures(const struct replay_result *r)
 struct kind {
 	const char *name;
 	bool tight, cap, cache;
+	const char *policy;
 };
 
 /* Prompts in blocks of 8 that often begin alike. */
@@ -400,9 +437,9 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 }
 
 /* The scheduler alone, without clock: all blocks come back. */
-static bool blocks_come_back(const struct trace *t, const struct sched_limits *l)
+static bool blocks_come_back(const struct trace *t, const struct sched_limits *l,
+			     const struct policy *p)
 {
-	const struct policy *p = policy_find("vllm-0.16");
 	struct sched *s;
 	bool back;
 
@@ -456,7 +493,7 @@ static void one_workload(struct rng *r, const struct kind *kind, struct totals *
 		outputs += req[i].output_tok;
 	}
 	for (int k = 0; k < 2; k++) {
-		struct replay cfg = replay_of(&t, &lim, &cost, &s[k]);
+		struct replay cfg = replay_of(&t, &lim, kind->policy, &cost, &s[k]);
 
 		sum->failed += replay_run(&cfg, &res, NULL) != AR_OK;
 		sum->unfinished += res.ok != (int64_t)t.n;
@@ -468,7 +505,7 @@ static void one_workload(struct rng *r, const struct kind *kind, struct totals *
 	sum->cached += res.cached_tok;
 	sum->bad_outputs += s[0].n_emit != outputs;
 	sum->not_same += s[0].digest != s[1].digest;
-	sum->leaked += !blocks_come_back(&t, &lim);
+	sum->leaked += !blocks_come_back(&t, &lim, policy_find(kind->policy));
 	sum->preempted += s[0].preempted;
 	sum->iterations += s[0].n_iter;
 	sum->sum.bad_clock += s[0].bad_clock;
@@ -510,13 +547,15 @@ static void properties(uint64_t seed, const struct kind *how)
 }
 
 static const struct kind kinds[] = {
-	{ "ample pool", false, false, false },
-	{ "tight pool", true, false, false },
-	{ "ample pool, capped", false, true, false },
-	{ "tight pool, capped", true, true, false },
-	{ "ample pool, cache", false, false, true },
-	{ "tight pool, cache", true, false, true },
-	{ "tight pool, capped, cache", true, true, true },
+	{ "ample pool", false, false, false, "vllm-0.16" },
+	{ "tight pool", true, false, false, "vllm-0.16" },
+	{ "ample pool, capped", false, true, false, "vllm-0.16" },
+	{ "tight pool, capped", true, true, false, "vllm-0.16" },
+	{ "ample pool, cache", false, false, true, "vllm-0.16" },
+	{ "tight pool, cache", true, false, true, "vllm-0.16" },
+	{ "tight pool, capped, cache", true, true, true, "vllm-0.16" },
+	{ "0.19, tight pool", true, false, false, "vllm-0.19" },
+	{ "0.19, tight pool, capped, cache", true, true, true, "vllm-0.19" },
 };
 
 int main(void)

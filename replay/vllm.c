@@ -1,12 +1,15 @@
 /*
- * vLLM 0.16.0, the V1 scheduler: first come first served, chunked prefill, synchronous engine.
+ * vLLM, the V1 scheduler, at two versions: first come first served, chunked prefill, synchronous engine.
  *
  * Running sequences go first, in order of admission, then waiting ones, until the token budget
  * is spent.  Where a running sequence finds no block, the one admitted last gives its own
  * up and returns to the head of the queue; an iteration that preempted admits nobody,
- * even if blocks are free by then.  Admission asks for the blocks of the first chunk only, so
- * that prompts are admitted that cannot be finished.  The head of the queue blocks those
- * behind it.  What the prefix cache has of it is looked up whenever it could be admitted.
+ * even if blocks are free by then.  The head of the queue blocks those behind it.  What the
+ * prefix cache has of it is looked up whenever it could be admitted.
+ *
+ * In 0.16 admission asks for the blocks of the first chunk only, so that prompts are admitted
+ * that cannot be finished.  In 0.19 all that is known of the sequence has to fit, and the
+ * watermark to stay free unless nothing runs; the first chunk's blocks are then taken.
  *
  * A chunk never has to be cut at the maximum length: a sequence ends when it knows that many
  * tokens, so the positions that remain always fit.
@@ -39,7 +42,7 @@ static int64_t run_running(struct sched *s, int64_t budget)
 	return budget;
 }
 
-static const char *admit_waiting(struct sched *s, int64_t budget)
+static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
 {
 	while (budget > 0) {
 		uint32_t id = s->wait_head, n;
@@ -50,6 +53,8 @@ static const char *admit_waiting(struct sched *s, int64_t budget)
 			return "seqs";
 		sched_match(s);
 		n = chunk_len(s, id, budget);
+		if (gate && !sched_fits(s, id, s->seq[id].known, s->n_running))
+			return "blocks";
 		if (!sched_reserve(s, id, n))
 			return "blocks";
 		sched_admit(s);
@@ -59,17 +64,35 @@ static const char *admit_waiting(struct sched *s, int64_t budget)
 	return "budget";
 }
 
-static void compose(struct sched *s)
+static void compose(struct sched *s, bool gate)
 {
 	int64_t budget = run_running(s, s->lim.max_batched_tok);
 
-	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget);
+	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget, gate);
+}
+
+static void compose_0_16(struct sched *s)
+{
+	compose(s, false);
+}
+
+static void compose_0_19(struct sched *s)
+{
+	compose(s, true);
 }
 
 const struct policy policy_vllm_0_16 = {
 	.name = "vllm-0.16",
-	.title = "vLLM 0.16.0, first come first served",
+	.title = "vLLM 0.16.0",
 	.origin = "vLLM 0.16.0, vllm/v1/core/sched/scheduler.py",
-	.can = POLICY_PREFIX_CACHE,
-	.compose = compose,
+	.can = POLICY_LONG_PREFILL | POLICY_PREFIX_CACHE,
+	.compose = compose_0_16,
+};
+
+const struct policy policy_vllm_0_19 = {
+	.name = "vllm-0.19",
+	.title = "vLLM 0.19, whole sequences must fit to be admitted",
+	.origin = "vLLM pull requests 37307 and 44594",
+	.can = POLICY_LONG_PREFILL | POLICY_PREFIX_CACHE | POLICY_WATERMARK,
+	.compose = compose_0_19,
 };
