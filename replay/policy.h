@@ -9,6 +9,7 @@ enum {
 	POLICY_LONG_PREFILL = 1 << 0,
 	POLICY_PREFIX_CACHE = 1 << 1,
 	POLICY_WATERMARK = 1 << 2,
+	POLICY_ORDER = 1 << 3,
 };
 
 struct policy {

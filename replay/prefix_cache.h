@@ -7,8 +7,8 @@
  * private to its request, which finds it again after a preemption.
  *
  * A free block keeps its name until it is handed out: the free list is the order of eviction.
- * Blocks with the same content may coexist; the one entered first is found.  Block 0 is never handed
- * out; it ends the free list and means "none".  Every operation takes O(1) a block.
+ * Blocks with the same content may coexist; the one entered first is found.  Block 0 is never
+ * handed out; it ends the free list and means "none".  Every operation takes O(1) a block.
  */
 #ifndef AR_PREFIX_CACHE_H
 #define AR_PREFIX_CACHE_H

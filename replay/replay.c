@@ -20,7 +20,7 @@ struct loop {
 	bool *settled;			/* [trace->n] rejected or finished */
 	size_t next;			/* next request to arrive */
 	int64_t now;
-	int n_empty;			/* plans without entries in a row, since the last arrival */
+	int n_empty;			/* plans in a row, since the last arrival, that did nothing */
 	struct store_entry *row;	/* room for one batch, with a store only */
 	struct accuracy *acc;		/* [q_heads] */
 	struct selection_count *count;	/* [kv_heads] */
@@ -304,7 +304,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	if (st)
 		return st;
 	sched_complete(s);
-	l->n_empty = s->batch.n ? 0 : l->n_empty + 1;
+	l->n_empty = s->batch.n || s->n_preempted ? 0 : l->n_empty + 1;
 	r->iterations++;
 	r->entries += (int64_t)s->batch.n;
 	r->prefill_tok += s->batch.prefill_tok;

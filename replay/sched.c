@@ -66,6 +66,7 @@ void sched_close(struct sched *s)
 		return;
 	free(s->seq);
 	free(s->running);
+	free(s->wait_heap);
 	free(s->batch.entry);
 	free(s->preempted);
 	free(s->finished);
@@ -98,13 +99,17 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	*out = NULL;
 	if (!s)
 		return ar_nomem(err);
+	s->trace = t;
 	s->lim = *l;
 	s->seq = calloc(t->n + 1, sizeof *s->seq);
 	s->running = calloc(most + 1, sizeof *s->running);
 	s->batch.entry = calloc(most + 1, sizeof *s->batch.entry);
 	s->preempted = calloc(most + 1, sizeof *s->preempted);
 	s->finished = calloc(most + 1, sizeof *s->finished);
-	if (!s->seq || !s->running || !s->batch.entry || !s->preempted || !s->finished) {
+	if (l->order == SCHED_PRIORITY)
+		s->wait_heap = calloc(t->n + 1, sizeof *s->wait_heap);
+	if (!s->seq || !s->running || !s->batch.entry || !s->preempted || !s->finished ||
+	    (l->order == SCHED_PRIORITY && !s->wait_heap)) {
 		sched_close(s);
 		return ar_nomem(err);
 	}
@@ -124,8 +129,66 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	return AR_OK;
 }
 
+/* ---- the waiting queue ---- */
+
+/* Requests are numbered by arrival. */
+static bool before(const struct sched *s, uint32_t a, uint32_t b)
+{
+	int32_t pa = s->trace->req[a].priority, pb = s->trace->req[b].priority;
+
+	return pa != pb ? pa < pb : a < b;
+}
+
+static void heap_push(struct sched *s, uint32_t id)
+{
+	uint32_t *heap = s->wait_heap;
+	size_t i = s->n_waiting++;
+
+	for (; i && before(s, id, heap[(i - 1) / 2]); i = (i - 1) / 2)
+		heap[i] = heap[(i - 1) / 2];
+	heap[i] = id;
+	s->wait_head = heap[0];
+}
+
+static void heap_pop(struct sched *s)
+{
+	uint32_t *heap = s->wait_heap, id = heap[--s->n_waiting];
+	size_t n = s->n_waiting, i = 0;
+
+	for (size_t child = 1; child < n; child = 2 * i + 1) {
+		child += child + 1 < n && before(s, heap[child + 1], heap[child]);
+		if (!before(s, heap[child], id))
+			break;
+		heap[i] = heap[child];
+		i = child;
+	}
+	heap[i] = id;
+	s->wait_head = n ? heap[0] : SCHED_NONE;
+}
+
+static void push_front(struct sched *s, uint32_t id)
+{
+	s->seq[id].next = s->wait_head;
+	if (s->wait_head == SCHED_NONE)
+		s->wait_tail = id;
+	s->wait_head = id;
+	s->n_waiting++;
+}
+
+static void pop_front(struct sched *s)
+{
+	s->wait_head = s->seq[s->wait_head].next;
+	if (s->wait_head == SCHED_NONE)
+		s->wait_tail = SCHED_NONE;
+	s->n_waiting--;
+}
+
 void sched_arrive(struct sched *s, uint32_t id)
 {
+	if (s->wait_heap) {
+		heap_push(s, id);
+		return;
+	}
 	s->seq[id].next = SCHED_NONE;
 	if (s->wait_tail == SCHED_NONE)
 		s->wait_head = id;
@@ -134,6 +197,8 @@ void sched_arrive(struct sched *s, uint32_t id)
 	s->wait_tail = id;
 	s->n_waiting++;
 }
+
+/* ---- the plan ---- */
 
 void sched_begin(struct sched *s)
 {
@@ -214,14 +279,29 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 	e->chunk_no = q->n_chunk++;
 	q->comp += n;
 	e->emit = q->comp == q->known;
-	if (e->recompute)
-		q->recomputed += (q->comp < q->high ? q->comp : q->high) - e->start;
-	if (q->high < q->comp)
-		q->high = q->comp;
 	if (e->decode)
 		s->batch.decode_tok++;
 	else
 		s->batch.prefill_tok += n;
+}
+
+uint32_t sched_unplan(struct sched *s, uint32_t id)
+{
+	struct batch *b = &s->batch;
+	struct batch_entry e;
+	size_t i = 0;
+
+	while (b->entry[i].req != id)
+		i++;
+	e = b->entry[i];
+	for (b->n--; i < b->n; i++)
+		b->entry[i] = b->entry[i + 1];
+	s->seq[id].n_chunk--;
+	if (e.decode)
+		b->decode_tok--;
+	else
+		b->prefill_tok -= e.n_tok;
+	return e.n_tok;
 }
 
 void sched_admit(struct sched *s)
@@ -233,28 +313,41 @@ void sched_admit(struct sched *s)
 		q->cached += q->comp - q->high;
 		q->high = q->comp;
 	}
-	s->wait_head = q->next;
-	if (s->wait_head == SCHED_NONE)
-		s->wait_tail = SCHED_NONE;
-	s->n_waiting--;
+	if (s->wait_heap)
+		heap_pop(s);
+	else
+		pop_front(s);
 	s->running[s->n_running++] = id;
 }
 
-uint32_t sched_preempt_last(struct sched *s)
+/* Equals do not exist, so that the most important sequence always keeps what it has. */
+size_t sched_victim(const struct sched *s)
 {
-	uint32_t id = s->running[--s->n_running];
+	size_t least = 0;
+
+	if (!s->wait_heap)
+		return s->n_running - 1;
+	for (size_t i = 1; i < s->n_running; i++)
+		if (before(s, s->running[least], s->running[i]))
+			least = i;
+	return least;
+}
+
+void sched_preempt(struct sched *s, size_t i)
+{
+	uint32_t id = s->running[i];
 	struct sched_seq *q = &s->seq[id];
 
+	for (s->n_running--; i < s->n_running; i++)
+		s->running[i] = s->running[i + 1];
 	release(s, q);
 	q->comp = 0;
 	q->n_preempt++;
-	q->next = s->wait_head;
-	if (s->wait_head == SCHED_NONE)
-		s->wait_tail = id;
-	s->wait_head = id;
-	s->n_waiting++;
 	s->preempted[s->n_preempted++] = id;
-	return id;
+	if (s->wait_heap)
+		heap_push(s, id);
+	else
+		push_front(s, id);
 }
 
 void sched_complete(struct sched *s)
@@ -264,7 +357,12 @@ void sched_complete(struct sched *s)
 	for (size_t i = 0; i < s->batch.n; i++) {
 		const struct batch_entry *e = &s->batch.entry[i];
 		struct sched_seq *q = &s->seq[e->req];
+		uint32_t end = e->start + e->n_tok;
 
+		if (e->recompute)
+			q->recomputed += (end < q->high ? end : q->high) - e->start;
+		if (q->high < end)
+			q->high = end;
 		if (e->emit && ++q->known == q->goal) {
 			release(s, q);
 			s->finished[s->n_finished++] = e->req;

@@ -24,6 +24,11 @@
 #include "src/base/status.h"
 #include "traces/trace.h"
 
+enum sched_order {
+	SCHED_FCFS,			/* preempted sequences first, then by arrival */
+	SCHED_PRIORITY,			/* by priority, then by arrival */
+};
+
 struct sched_limits {
 	int64_t max_batched_tok;	/* tokens an iteration */
 	int64_t max_seqs;		/* running sequences */
@@ -31,6 +36,7 @@ struct sched_limits {
 	int64_t max_len;		/* prompt and output of a request, 0: no limit */
 	int64_t block_tok, num_blocks;	/* null block included; 0: not known yet */
 	bool prefix_cache;		/* keep the blocks of equal prefixes */
+	int order;			/* enum sched_order, of the waiting queue */
 	double watermark;		/* share of the pool that admissions leave free */
 };
 
@@ -48,15 +54,17 @@ struct sched_seq {
 	uint32_t n_preempt;
 	uint64_t recomputed;	/* positions computed again */
 	uint64_t cached;	/* positions found in the prefix cache instead of computed */
-	uint32_t next;		/* in the waiting queue */
+	uint32_t next;		/* in the waiting queue, first come first served */
 };
 
 struct sched {
+	const struct trace *trace;
 	struct sched_limits lim;
 	struct sched_seq *seq;		/* by request number */
 	uint32_t *running;		/* in order of admission */
 	size_t n_running;
 	uint32_t wait_head, wait_tail;	/* SCHED_NONE when empty */
+	uint32_t *wait_heap;		/* by priority: the queue; else NULL */
 	size_t n_waiting;
 	struct block_pool pool;
 	struct prefix_cache *cache;	/* or NULL */
@@ -89,14 +97,18 @@ void sched_complete(struct sched *s);
 /* For policies.  match: the head of the queue starts behind what the prefix cache has of it; its
  * last position is always computed.  fits: are there blocks for all positions below n_tok, and
  * the watermark to spare?  reserve: blocks for n more positions; false, and nothing
- * changed, when they are not there.  plan: run n positions of id.  admit: the head of the queue
- * becomes the last of running.  preempt_last: the last of running becomes the head of the queue;
- * returns it. */
+ * changed, when they are not there.  plan: run n positions of id.  unplan: take
+ * them back before id is preempted; returns n.  admit: the head of the queue becomes the last of
+ * running.  victim: who is to be preempted, the last of running or by priority the least
+ * important; an index into running.  preempt: running[i] returns to the queue, by default to its
+ * head. */
 void sched_match(struct sched *s);
 bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, bool watermark);
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);
 void sched_plan(struct sched *s, uint32_t id, uint32_t n);
 void sched_admit(struct sched *s);
-uint32_t sched_preempt_last(struct sched *s);
+void sched_preempt(struct sched *s, size_t i);
+size_t sched_victim(const struct sched *s);
+uint32_t sched_unplan(struct sched *s, uint32_t id);
 
 #endif

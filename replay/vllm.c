@@ -1,10 +1,10 @@
 /*
- * vLLM, the V1 scheduler, at two versions: first come first served, chunked prefill, synchronous engine.
+ * vLLM, the V1 scheduler, at two versions: chunked prefill, synchronous engine.
  *
  * Running sequences go first, in order of admission, then waiting ones, until the token budget
- * is spent.  Where a running sequence finds no block, the one admitted last gives its own
- * up and returns to the head of the queue; an iteration that preempted admits nobody,
- * even if blocks are free by then.  The head of the queue blocks those behind it.  What the
+ * is spent.  Where a running sequence finds no block, the one admitted last, or by priority the
+ * least important, gives its own up and returns to the queue; an iteration that preempted admits
+ * nobody, even if blocks are free by then.  The head of the queue blocks those behind it.  What the
  * prefix cache has of it is looked up whenever it could be admitted.
  *
  * In 0.16 admission asks for the blocks of the first chunk only, so that prompts are admitted
@@ -26,16 +26,25 @@ static uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget)
 	return (uint32_t)(n < budget ? n : budget);
 }
 
-/* Returns what is left of the budget.  Ends at once when the sequence that asks is the one
- * that has to go: it was the last. */
+/* Returns what is left of the budget.  Ends at once when the sequence that asks is the one that has
+ * to go.  By priority the victim can stand before it, and then had a place in the plan. */
 static int64_t run_running(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running && budget > 0; i++) {
 		uint32_t id = s->running[i], n = chunk_len(s, id, budget);
 
-		while (!sched_reserve(s, id, n))
-			if (sched_preempt_last(s) == id)
+		while (!sched_reserve(s, id, n)) {
+			size_t v = sched_victim(s);
+			uint32_t victim = s->running[v];
+
+			if (v < i) {
+				budget += sched_unplan(s, victim);
+				i--;
+			}
+			sched_preempt(s, v);
+			if (victim == id)
 				return budget;
+		}
 		sched_plan(s, id, n);
 		budget -= n;
 	}
@@ -85,7 +94,7 @@ const struct policy policy_vllm_0_16 = {
 	.name = "vllm-0.16",
 	.title = "vLLM 0.16.0",
 	.origin = "vLLM 0.16.0, vllm/v1/core/sched/scheduler.py",
-	.can = POLICY_LONG_PREFILL | POLICY_PREFIX_CACHE,
+	.can = POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE,
 	.compose = compose_0_16,
 };
 
@@ -93,6 +102,6 @@ const struct policy policy_vllm_0_19 = {
 	.name = "vllm-0.19",
 	.title = "vLLM 0.19, whole sequences must fit to be admitted",
 	.origin = "vLLM pull requests 37307 and 44594",
-	.can = POLICY_LONG_PREFILL | POLICY_PREFIX_CACHE | POLICY_WATERMARK,
+	.can = POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_WATERMARK,
 	.compose = compose_0_19,
 };

@@ -12,6 +12,7 @@
 
 static const char *const clocks[] = { "measured", "formula", NULL };
 static const char *const profs[] = { "activity", "events", NULL };
+static const char *const orders[] = { "fcfs", "priority", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
 
 static const struct opt main_opts[] = {
@@ -48,6 +49,8 @@ static const struct opt sched_opts[] = {
 	  1 << 30, NULL, "most tokens of one request in an iteration, 0: no limit", 0 },
 	{ "enable-prefix-caching", OPT_FLAG, AT(limits.prefix_cache), NULL, NULL, 0, 0, NULL,
 	  "keep KV blocks of finished and preempted requests and share those of equal prefixes", 0 },
+	{ "scheduling-policy", OPT_ENUM, AT(limits.order), "ORDER", "fcfs", 0, 0, orders,
+	  "who waits at the head of the queue and who is preempted: by arrival or by priority", 0 },
 	{ "watermark", OPT_REAL, AT(limits.watermark), "SHARE", NULL, 0, 0.99, NULL,
 	  "share of the KV blocks that admissions leave free; the policy's own when not given", 0 },
 	{ "max-model-len", OPT_INT, AT(limits.max_len), "N", "0", 0, UINT32_MAX, NULL,
@@ -173,6 +176,7 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 	static const struct { const char *name; unsigned bit; } settings[] = {
 		{ "long-prefill-token-threshold", POLICY_LONG_PREFILL },
 		{ "enable-prefix-caching", POLICY_PREFIX_CACHE },
+		{ "scheduling-policy", POLICY_ORDER },
 		{ "watermark", POLICY_WATERMARK },
 	};
 	const struct policy *p = policy_find(o->policy);

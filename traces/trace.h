@@ -20,6 +20,7 @@ struct request {
 	size_t block;		/* ... first of them in trace.block */
 	int32_t session;	/* number of the session, -1: none */
 	uint32_t turn;		/* 0-based in the session */
+	int32_t priority;	/* lower is served first; 0 where the format has none */
 	uint64_t line;		/* where it stood in the file */
 };
 
