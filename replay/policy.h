@@ -16,6 +16,7 @@ struct policy {
 	const char *name, *title, *origin;
 	unsigned can;		/* which of the settings above it has */
 	double watermark;	/* default of the setting */
+	bool keeps_watermark;	/* also where nothing else runs */
 
 	/* Plan one iteration (sched_begin was called) and set s->stop.  An empty plan is allowed
 	 * only if the next one can differ. */

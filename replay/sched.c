@@ -21,16 +21,24 @@ static int64_t most_blocks(const struct sched_limits *l, const struct request *r
 	return (slots + l->block_tok - 1) / l->block_tok;
 }
 
+static int64_t kept_free(const struct sched_limits *l)
+{
+	return (int64_t)(l->watermark * (double)(l->num_blocks - 1));
+}
+
 bool sched_rejects(const struct sched_limits *l, const struct request *r, char *why, size_t n)
 {
+	int64_t usable;
+
 	if (l->max_len && r->prompt_tok >= l->max_len) {
 		snprintf(why, n, "prompt of %" PRIu32 " tokens, maximum length %" PRId64,
 			 r->prompt_tok, l->max_len);
 		return true;
 	}
-	if (l->num_blocks && most_blocks(l, r) > l->num_blocks - 1) {
+	usable = l->num_blocks - 1 - (l->keep_watermark ? kept_free(l) : 0);
+	if (l->num_blocks && most_blocks(l, r) > usable) {
 		snprintf(why, n, "needs %" PRId64 " KV blocks, %" PRId64 " are usable",
-			 most_blocks(l, r), l->num_blocks - 1);
+			 most_blocks(l, r), usable);
 		return true;
 	}
 	return false;
@@ -56,6 +64,8 @@ enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limi
 	for (size_t i = 0; i < t->n && (int64_t)i < l->max_seqs; i++)
 		sum += need[i];
 	free(need);
+	if (l->watermark > 0)
+		sum = (int64_t)((double)sum / (1 - l->watermark)) + 2;
 	*num_blocks = sum > 2 ? sum : 2;
 	return AR_OK;
 }
@@ -222,11 +232,11 @@ static uint32_t hits(const struct sched *s, const struct sched_seq *q)
 	return q->n_block ? 0 : q->comp / (uint32_t)s->pool.block_tok;
 }
 
-bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, bool watermark)
+bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok)
 {
 	const struct sched_seq *q = &s->seq[id];
 	uint32_t want = (uint32_t)block_pool_need(&s->pool, n_tok);
-	int64_t keep = watermark ? (int64_t)(s->lim.watermark * (double)s->pool.n_usable) : 0;
+	int64_t keep = s->n_running || s->lim.keep_watermark ? kept_free(&s->lim) : 0;
 	int64_t need = (int64_t)want - q->n_block;
 
 	if (s->cache)
@@ -309,6 +319,7 @@ void sched_admit(struct sched *s)
 	uint32_t id = s->wait_head;
 	struct sched_seq *q = &s->seq[id];
 
+	q->admitted = q->known;
 	if (q->comp > q->high) {
 		q->cached += q->comp - q->high;
 		q->high = q->comp;

@@ -37,7 +37,8 @@ struct sched_limits {
 	int64_t block_tok, num_blocks;	/* null block included; 0: not known yet */
 	bool prefix_cache;		/* keep the blocks of equal prefixes */
 	int order;			/* enum sched_order, of the waiting queue */
-	double watermark;		/* share of the pool that admissions leave free */
+	double watermark;		/* share of the pool that admissions leave free ... */
+	bool keep_watermark;		/* ... also to a request that is alone */
 };
 
 #define SCHED_NONE UINT32_MAX
@@ -47,6 +48,7 @@ struct sched_seq {
 	uint32_t known;		/* prompt and outputs so far */
 	uint32_t comp;		/* positions computed or planned, <= known */
 	uint32_t goal;		/* the known at which it finishes */
+	uint32_t admitted;	/* the known at its last admission */
 	uint32_t high;		/* largest comp ever: work below it is repeated */
 	uint32_t n_block;	/* owned */
 	uint32_t row;		/* with a prefix cache: its block table, while n_block > 0 */
@@ -103,7 +105,7 @@ void sched_complete(struct sched *s);
  * important; an index into running.  preempt: running[i] returns to the queue, by default to its
  * head. */
 void sched_match(struct sched *s);
-bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, bool watermark);
+bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok);
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);
 void sched_plan(struct sched *s, uint32_t id, uint32_t n);
 void sched_admit(struct sched *s);

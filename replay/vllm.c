@@ -62,7 +62,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
 			return "seqs";
 		sched_match(s);
 		n = chunk_len(s, id, budget);
-		if (gate && !sched_fits(s, id, s->seq[id].known, s->n_running))
+		if (gate && !sched_fits(s, id, s->seq[id].known))
 			return "blocks";
 		if (!sched_reserve(s, id, n))
 			return "blocks";

@@ -187,6 +187,7 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 				       settings[i].name, p->name);
 	if (!opt_given(o->group, "watermark"))
 		o->limits.watermark = p->watermark;
+	o->limits.keep_watermark = p->keeps_watermark;
 	return AR_OK;
 }
 

@@ -35,6 +35,11 @@ used_options() { # used_options FILE
 		sed -n 's/^\([a-z-]*\) --\([a-z0-9-]*\).*/\1 \2/p' | sort -u
 }
 
+policies=$("$ATTNREPLAY" run --trace x --policy none 2>&1 | sed -n 's/.*want one of //p' | tr -d ,)
+for p in $policies; do
+	ok "policy $p is in the man page" grep -q "^\.It $p\$" "$man/attnreplay-run.1"
+done
+
 completions() { # completions WORD...: what completing the last word of a command line offers
 	bash -c '. "$srcdir/contrib/attnreplay.bash"
 		COMP_WORDS=("$ATTNREPLAY" "$@") COMP_CWORD=$#
