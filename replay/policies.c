@@ -4,13 +4,14 @@
 #include <string.h>
 
 extern const struct policy policy_vllm_0_16, policy_vllm_0_19, policy_sarathi,
-			   policy_vidur_sarathi;
+			   policy_vidur_sarathi, policy_orca;
 
 const struct policy *const policies[] = {
 	&policy_vllm_0_16,
 	&policy_vllm_0_19,
 	&policy_sarathi,
 	&policy_vidur_sarathi,
+	&policy_orca,
 	NULL
 };
 

@@ -35,6 +35,11 @@ bool sched_rejects(const struct sched_limits *l, const struct request *r, char *
 			 r->prompt_tok, l->max_len);
 		return true;
 	}
+	if (l->whole_prompts && r->prompt_tok > l->max_batched_tok) {
+		snprintf(why, n, "prompt of %" PRIu32 " tokens, an iteration has %" PRId64,
+			 r->prompt_tok, l->max_batched_tok);
+		return true;
+	}
 	usable = l->num_blocks - 1 - (l->keep_watermark ? kept_free(l) : 0);
 	if (l->num_blocks && most_blocks(l, r) > usable) {
 		snprintf(why, n, "needs %" PRId64 " KV blocks, %" PRId64 " are usable",
@@ -54,15 +59,17 @@ static int descending(const void *a, const void *b)
 enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limits *l,
 				  int64_t *num_blocks, struct ar_err *err)
 {
-	int64_t *need = malloc((t->n + 1) * sizeof *need), sum = 1;
+	int64_t *need = malloc((t->n + 1) * sizeof *need), sum = 1, each = 0;
 
 	if (!need)
 		return ar_nomem(err);
 	for (size_t i = 0; i < t->n; i++)
 		need[i] = most_blocks(l, &t->req[i]);
 	qsort(need, t->n, sizeof *need, descending);
+	if (l->whole_prompts && t->n)	/* each reserves as much as the longest can need */
+		each = l->max_len ? (l->max_len + l->block_tok - 1) / l->block_tok : need[0];
 	for (size_t i = 0; i < t->n && (int64_t)i < l->max_seqs; i++)
-		sum += need[i];
+		sum += each ? each : need[i];
 	free(need);
 	if (l->watermark > 0)
 		sum = (int64_t)((double)sum / (1 - l->watermark)) + 2;
@@ -84,19 +91,19 @@ void sched_close(struct sched *s)
 	free(s);
 }
 
-/* A table for every running sequence, as long as the longest of them needs. */
-static enum ar_status open_cache(struct sched *s, const struct trace *t, size_t n_row,
-				 struct ar_err *err)
+/* The maximum length if there is one, else that of the longest request that is not rejected. */
+static uint32_t longest(const struct trace *t, const struct sched_limits *l)
 {
-	int64_t len = 0;
+	uint32_t most = 0;
+	char why[160];
 
 	for (size_t i = 0; i < t->n; i++) {
-		int64_t n = most_blocks(&s->lim, &t->req[i]);
+		uint32_t len = sched_goal(l, &t->req[i]) - 1;
 
-		if (n > len && n <= s->pool.n_usable)
-			len = n;
+		if (len > most && !sched_rejects(l, &t->req[i], why, sizeof why))
+			most = len;
 	}
-	return prefix_cache_open(&s->cache, &s->pool, t, n_row, len + 1, err);
+	return l->max_len ? (uint32_t)l->max_len : most;
 }
 
 enum ar_status sched_open(struct sched **out, const struct trace *t, const struct sched_limits *l,
@@ -129,8 +136,10 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	}
 	s->wait_head = s->wait_tail = SCHED_NONE;
 	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
-	if (l->prefix_cache)
-		st = open_cache(s, t, most + 1, err);
+	s->longest = longest(t, l);
+	if (l->prefix_cache)	/* a block table for every running sequence */
+		st = prefix_cache_open(&s->cache, &s->pool, t, most + 1,
+				       block_pool_need(&s->pool, s->longest) + 1, err);
 	if (st) {
 		sched_close(s);
 		return st;

@@ -39,6 +39,7 @@ struct sched_limits {
 	int order;			/* enum sched_order, of the waiting queue */
 	double watermark;		/* share of the pool that admissions leave free ... */
 	bool keep_watermark;		/* ... also to a request that is alone */
+	bool whole_prompts;		/* in one iteration, with blocks for the longest request */
 };
 
 #define SCHED_NONE UINT32_MAX
@@ -63,6 +64,7 @@ struct sched {
 	const struct trace *trace;
 	struct sched_limits lim;
 	struct sched_seq *seq;		/* by request number */
+	uint32_t longest;		/* positions that a request can come to need */
 	uint32_t *running;		/* in order of admission */
 	size_t n_running;
 	uint32_t wait_head, wait_tail;	/* SCHED_NONE when empty */

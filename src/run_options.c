@@ -188,6 +188,7 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 	if (!opt_given(o->group, "watermark"))
 		o->limits.watermark = p->watermark;
 	o->limits.keep_watermark = p->keeps_watermark;
+	o->limits.whole_prompts = p->whole_prompts;
 	return AR_OK;
 }
 
