@@ -17,6 +17,7 @@ struct policy {
 	unsigned can;		/* which of the settings above it has */
 	double watermark;	/* default of the setting */
 	bool keeps_watermark;	/* also where nothing else runs */
+	bool to_completion;	/* with blocks for all outputs, the last one included */
 	bool whole_prompts;	/* in one iteration, with blocks for the longest request */
 
 	/* Plan one iteration (sched_begin was called) and set s->stop.  An empty plan is allowed

@@ -77,27 +77,14 @@ static const char *admit_waiting(struct sched *s, int64_t budget)
 	return "budget";
 }
 
-static void reverse(struct batch_entry *e, size_t n)
-{
-	for (size_t i = 0; i < n / 2; i++) {
-		struct batch_entry x = e[i];
-
-		e[i] = e[n - 1 - i];
-		e[n - 1 - i] = x;
-	}
-}
-
 static void compose_sarathi(struct sched *s)
 {
-	struct batch *b = &s->batch;
 	int64_t budget = run_decodes(s, s->lim.max_batched_tok);
-	size_t n_decode = b->n;
+	size_t n_decode = s->batch.n;
 
 	budget = run_prefills(s, budget);
 	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget);
-	reverse(b->entry, n_decode);
-	reverse(b->entry + n_decode, b->n - n_decode);
-	reverse(b->entry, b->n);
+	sched_prefills_first(s, n_decode);
 }
 
 /* There is at most one prompt under way: while there is, nothing is left for another.  If it found

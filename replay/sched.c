@@ -13,10 +13,10 @@ uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
 	return (uint32_t)(len < limit ? len : limit);
 }
 
-/* The last output token is sampled but never computed: it takes no slot. */
+/* The last output token is sampled but never computed: it takes no slot, if it is not reserved. */
 static int64_t most_blocks(const struct sched_limits *l, const struct request *r)
 {
-	int64_t slots = (int64_t)sched_goal(l, r) - 1;
+	int64_t slots = (int64_t)sched_goal(l, r) - !l->to_completion;
 
 	return (slots + l->block_tok - 1) / l->block_tok;
 }
@@ -338,6 +338,25 @@ void sched_admit(struct sched *s)
 	else
 		pop_front(s);
 	s->running[s->n_running++] = id;
+}
+
+static void reverse(struct batch_entry *e, size_t n)
+{
+	for (size_t i = 0; i < n / 2; i++) {
+		struct batch_entry x = e[i];
+
+		e[i] = e[n - 1 - i];
+		e[n - 1 - i] = x;
+	}
+}
+
+void sched_prefills_first(struct sched *s, size_t n_decode)
+{
+	struct batch *b = &s->batch;
+
+	reverse(b->entry, n_decode);
+	reverse(b->entry + n_decode, b->n - n_decode);
+	reverse(b->entry, b->n);
 }
 
 /* Equals do not exist, so that the most important sequence always keeps what it has. */

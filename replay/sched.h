@@ -39,6 +39,7 @@ struct sched_limits {
 	int order;			/* enum sched_order, of the waiting queue */
 	double watermark;		/* share of the pool that admissions leave free ... */
 	bool keep_watermark;		/* ... also to a request that is alone */
+	bool to_completion;		/* admit with blocks for all outputs, the last included */
 	bool whole_prompts;		/* in one iteration, with blocks for the longest request */
 };
 
@@ -114,5 +115,7 @@ void sched_admit(struct sched *s);
 void sched_preempt(struct sched *s, size_t i);
 size_t sched_victim(const struct sched *s);
 uint32_t sched_unplan(struct sched *s, uint32_t id);
+/* The first n_decode entries of the batch go to its end. */
+void sched_prefills_first(struct sched *s, size_t n_decode);
 
 #endif

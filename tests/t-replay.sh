@@ -96,6 +96,9 @@ ok 'an operand is wrong usage'         refused "operand 'x.csv'" --backend cost 
 ok 'an unknown policy is named'        refused "'vllm'; want one of vllm-0.16" $basic --policy vllm
 ok 'a setting the policy lacks is refused' refused 'watermark has no effect with policy vllm-0.16' \
 	$basic --policy vllm-0.16 --watermark 0.1
+ok 'a budget below a block is refused where chunks are whole blocks' \
+	refused 'max-num-batched-tokens 8 is less than a block of 16 tokens' $basic \
+	--policy trtllm-no-evict --max-num-batched-tokens 8
 ok 'an unknown backend is named'       refused "backend 'tpu'; this program has auto, " \
 	$basic --backend tpu
 ok 'kernels need a model'              refused 'no model given' $basic
@@ -179,6 +182,18 @@ if "$ATTNREPLAY" run --trace x --backend none 2>&1 | grep -q ', cpu' && [ -f "$a
 	ok 'cpu: samples are compared with dense' grep -q '^against dense, 4 samples' "$tmp/out"
 	ok 'cpu: layers that are left out are told' \
 		grep -q '^model .* 1 layers executed and scaled to 8$' "$tmp/out"
+	cat >"$tmp/short.jsonl" <<EOF
+{"format":"reqtrace","version":1,"block_size":16,"epoch":null,"context":"cumulative","requests":2,"sources":[],"transforms":[]}
+{"id":0,"arrival_ns":0,"prompt_tokens":40,"output_tokens":2,"blocks":[0,1,2]}
+{"id":1,"arrival_ns":0,"prompt_tokens":40,"output_tokens":2,"blocks":[0,1,3]}
+EOF
+	cpu --trace "$tmp/short.jsonl" --block-size 16 --max-num-batched-tokens 64 \
+		--num-gpu-blocks 8 --enable-prefix-caching --method dense,compact-fp --accuracy 1 \
+		>"$tmp/out" 2>&1
+	is 'cpu: requests share a prefix within an iteration' \
+		"$(grep -c '^32 tokens found in the prefix cache$' "$tmp/out")" 2
+	ok 'cpu: ... and read it' grep -q '^against dense, 2 samples: relative L2 mean 0 max 0' \
+		"$tmp/out"
 	ok 'cpu: a cost without formula has no effect' \
 		fails 2 'cost-fixed has no effect with --clock measured' cpu --cost-fixed 1ms
 	ok 'cpu: kernels are not traced' fails 2 'prof has no effect with backend cpu' \

@@ -22,7 +22,7 @@ struct store {
 	int64_t n_usable;
 
 	/* What the properties need. */
-	bool quiet, prefill_first;
+	bool quiet, prefill_first, skips;	/* skips: prompts may wait for a whole block */
 	int64_t max_batched_tok, long_prefill_tok;
 	int64_t end_ns, n_tok, recomputed, n_emit, preempted, n_iter;
 	int64_t bad_clock, bad_partial, starved, over_budget, empty, bad_blocks, bad_chunk;
@@ -74,7 +74,7 @@ static void check_iteration(struct store *s, const struct store_iteration *it)
 	s->bad_clock += it->start_ns < s->end_ns || it->end_ns < it->start_ns + !!it->n_entry;
 	s->end_ns = it->end_ns;
 	s->empty += !it->n_entry;
-	s->starved += (size_t)it->running != it->n_entry;
+	s->starved += (size_t)it->running != it->n_entry && !s->skips;
 	s->preempted += it->preempted;
 	s->n_iter++;
 	s->bad_blocks += it->blocks_used < 0 || it->blocks_used > s->n_usable;
@@ -94,7 +94,7 @@ static void check_iteration(struct store *s, const struct store_iteration *it)
 		s->digest = rng_mix(s->digest ^ (uint64_t)e->start << 32 ^ e->chunk_no);
 	}
 	s->digest = rng_mix(s->digest ^ (uint64_t)it->end_ns);
-	s->bad_partial += !s->long_prefill_tok && partial > 1;
+	s->bad_partial += !s->long_prefill_tok && !s->skips && partial > 1;
 	s->over_budget += n_tok > s->max_batched_tok || n_tok != it->prefill_tok + it->decode_tok;
 	s->n_tok += n_tok;
 }
@@ -354,6 +354,41 @@ static const struct scenario scenarios[] = {
   "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
   "C ttft 3 tpot nan e2e 3 queue 2 preempted 0 recomputed 0\n" },
 
+{ "blocks to completion", "trtllm-no-evict", { LIMITS(16, 8), POOL(6), .to_completion = true },
+  { 0 }, { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 }, { 1500, 19, 6 } }, true,
+  "0-1 A:8@0 -> A free 2 blocks\n"
+  "1-2 A:1@8 -> A free 2 blocks\n"
+  "2-3 A:1@9 -> A free 2 blocks\n"
+  "3-4 A:1@10 -> A free 2 blocks\n"
+  "4-5 A:1@11 -> A free 2 blocks\n"
+  "5-6 A:1@12 -> A free 2 blocks\n"
+  "6-7 B:7@0 C:4@0 -> B C free 0 empty\n"
+  "7-8 B:1@7 C:1@4 -> B C free 0 empty\n"
+  "8-9 B:1@8 -> B free 2 empty\n"
+  "9-10 B:1@9 -> B free 2 empty\n"
+  "10-11 B:1@10 -> B free 2 empty\n"
+  "11-12 B:1@11 -> B free 2 empty\n",
+  "D rejected: needs 7 KV blocks, 6 are usable\n"
+  "A ttft 1 tpot 1 e2e 6 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 5.5 tpot 1 e2e 6.5 queue 4.5 preempted 0 recomputed 0\n"
+  "B ttft 7 tpot 1 e2e 12 queue 6 preempted 0 recomputed 0\n" },
+
+{ "chunks of whole blocks", "trtllm-no-evict", { LIMITS(12, 8), .to_completion = true }, { 0 },
+  { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
+  "0-1 A:10@0 -> A free 92 budget\n"
+  "1-2 B:10@0 A:1@10 -> B A free 92 budget\n"
+  "2-3 C:3@0 B:1@10 -> C B free 95 empty\n"
+  "3-4 C:1@3 -> C free 98 empty\n",
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
+  "C ttft 3 tpot 1 e2e 4 queue 2 preempted 0 recomputed 0\n" },
+
+{ "basic chunking under trtllm-no-evict", "trtllm-no-evict", BASIC,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
+  "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
+
 { "a watermark that is always kept", "sarathi",
   { LIMITS(32, 4), POOL(5), .watermark = 0.2, .keep_watermark = true }, { 0 },
   { { 0, 17, 1 }, { 0, 14, 1 }, { 0, 1, 1 } }, true,
@@ -420,7 +455,8 @@ static struct replay replay_of(const struct trace *t, const struct sched_limits 
 	s->n_usable = lim->num_blocks - 1;
 	s->max_batched_tok = lim->max_batched_tok;
 	s->long_prefill_tok = lim->long_prefill_tok;
-	s->prefill_first = !strcmp(policy, "sarathi");
+	s->skips = policy_find(policy)->to_completion;
+	s->prefill_first = s->skips || !strcmp(policy, "sarathi");
 	return (struct replay){ .trace = t, .policy = policy_find(policy), .limits = *lim,
 				.backend = backend_find("cost"), .self = cost, .store = s };
 }
@@ -534,11 +570,14 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 				  .prefix_cache = kind->cache, .order = kind->order,
 				  .watermark = p->watermark,
 				  .keep_watermark = p->keeps_watermark,
-				  .whole_prompts = p->whole_prompts };
+				  .whole_prompts = p->whole_prompts,
+				  .to_completion = p->to_completion };
 	int64_t most = 0;
 
 	l.max_batched_tok = l.max_seqs + (int64_t)rng_below(r, 60) + 90 * l.whole_prompts;
 	l.block_tok = 1 + (int64_t)rng_below(r, 16);
+	if (l.to_completion && l.max_batched_tok < l.block_tok)
+		l.max_batched_tok = l.block_tok;
 	l.long_prefill_tok = kind->cap ? 1 + (int64_t)rng_below(r, 12) : 0;
 	if (!kind->tight) {
 		if (sched_ample_blocks(t, &l, &l.num_blocks, NULL))
@@ -546,7 +585,7 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 		return l;
 	}
 	for (size_t i = 0; i < t->n; i++) {
-		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok - 1;
+		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok - !l.to_completion;
 		int64_t need = (slots + l.block_tok - 1) / l.block_tok;
 
 		most = need > most ? need : most;
@@ -576,7 +615,7 @@ static bool blocks_come_back(const struct trace *t, const struct sched_limits *l
 
 			owned += q->n_block;
 			bool whole = p->keeps_watermark;	/* prompts are reserved whole */
-			uint32_t tok = p->whole_prompts ? s->longest :
+			uint32_t tok = p->whole_prompts ? s->longest : p->to_completion ? q->goal :
 				       whole && q->comp < q->admitted ? q->admitted : q->comp;
 
 			if (q->n_block != (tok + l->block_tok - 1) / l->block_tok)
@@ -667,8 +706,9 @@ static void properties(uint64_t seed, const struct kind *how)
 	       kind);
 	is_int(t.sum.bad_chunk, 0, "%s: chunks of a request are numbered in order", kind);
 	is_int(t.not_same, 0, "%s: a second run is the same", kind);
-	ok((how->tight && strcmp(how->policy, "orca")) == (t.preempted > 0),
-	   "%s: preemptions happen where blocks are short only, and to orca never", kind);
+	ok((how->tight && !policy_find(how->policy)->to_completion &&
+	    !policy_find(how->policy)->whole_prompts) == (t.preempted > 0),
+	   "%s: preemptions happen where blocks are short and not all reserved", kind);
 	ok(how->cache == (t.cached > 0), "%s: prefixes are found with a cache only", kind);
 }
 
@@ -684,6 +724,8 @@ static const struct kind kinds[] = {
 	{ "0.19, tight pool, capped, cache", true, true, true, "vllm-0.19", SCHED_FCFS },
 	{ "orca, ample pool", false, false, false, "orca", SCHED_FCFS },
 	{ "orca, tight pool", true, false, false, "orca", SCHED_FCFS },
+	{ "trtllm, ample pool", false, false, false, "trtllm-no-evict", SCHED_FCFS },
+	{ "trtllm, tight pool", true, false, false, "trtllm-no-evict", SCHED_FCFS },
 	{ "sarathi, ample pool", false, false, false, "sarathi", SCHED_FCFS },
 	{ "sarathi, tight pool", true, false, false, "sarathi", SCHED_FCFS },
 	{ "vidur-sarathi, tight pool", true, false, false, "vidur-sarathi", SCHED_FCFS },
