@@ -45,6 +45,6 @@ const struct policy policy_orca = {
 	.name = "orca",
 	.title = "Orca, whole prompts and blocks for the maximum length",
 	.origin = "Sarathi-Serve 96f9911, sarathi/core/scheduler/orca_scheduler.py",
-	.whole_prompts = true,
+	.rules.whole_prompts = true,
 	.compose = compose,
 };

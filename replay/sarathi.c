@@ -115,7 +115,7 @@ const struct policy policy_sarathi = {
 	.origin = "Sarathi-Serve 96f9911, sarathi/core/scheduler/sarathi_scheduler.py",
 	.can = POLICY_WATERMARK,
 	.watermark = 0.01,
-	.keeps_watermark = true,
+	.rules.keep_watermark = true,
 	.compose = compose_sarathi,
 };
 
@@ -125,6 +125,6 @@ const struct policy policy_vidur_sarathi = {
 	.origin = "Vidur 7d47513, vidur/scheduler/replica_scheduler",
 	.can = POLICY_WATERMARK,
 	.watermark = 0.01,
-	.keeps_watermark = true,
+	.rules.keep_watermark = true,
 	.compose = compose_vidur,
 };

@@ -16,7 +16,7 @@ uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
 /* The last output token is sampled but never computed: it takes no slot, if it is not reserved. */
 static int64_t most_blocks(const struct sched_limits *l, const struct request *r)
 {
-	int64_t slots = (int64_t)sched_goal(l, r) - !l->to_completion;
+	int64_t slots = (int64_t)sched_goal(l, r) - !l->rules.to_completion;
 
 	return (slots + l->block_tok - 1) / l->block_tok;
 }
@@ -35,12 +35,12 @@ bool sched_rejects(const struct sched_limits *l, const struct request *r, char *
 			 r->prompt_tok, l->max_len);
 		return true;
 	}
-	if (l->whole_prompts && r->prompt_tok > l->max_batched_tok) {
+	if (l->rules.whole_prompts && r->prompt_tok > l->max_batched_tok) {
 		snprintf(why, n, "prompt of %" PRIu32 " tokens, an iteration has %" PRId64,
 			 r->prompt_tok, l->max_batched_tok);
 		return true;
 	}
-	usable = l->num_blocks - 1 - (l->keep_watermark ? kept_free(l) : 0);
+	usable = l->num_blocks - 1 - (l->rules.keep_watermark ? kept_free(l) : 0);
 	if (l->num_blocks && most_blocks(l, r) > usable) {
 		snprintf(why, n, "needs %" PRId64 " KV blocks, %" PRId64 " are usable",
 			 most_blocks(l, r), usable);
@@ -66,7 +66,7 @@ enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limi
 	for (size_t i = 0; i < t->n; i++)
 		need[i] = most_blocks(l, &t->req[i]);
 	qsort(need, t->n, sizeof *need, descending);
-	if (l->whole_prompts && t->n)	/* each reserves as much as the longest can need */
+	if (l->rules.whole_prompts && t->n)	/* each reserves as much as the longest can need */
 		each = l->max_len ? (l->max_len + l->block_tok - 1) / l->block_tok : need[0];
 	for (size_t i = 0; i < t->n && (int64_t)i < l->max_seqs; i++)
 		sum += each ? each : need[i];
@@ -245,7 +245,7 @@ bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok)
 {
 	const struct sched_seq *q = &s->seq[id];
 	uint32_t want = (uint32_t)block_pool_need(&s->pool, n_tok);
-	int64_t keep = s->n_running || s->lim.keep_watermark ? kept_free(&s->lim) : 0;
+	int64_t keep = s->n_running || s->lim.rules.keep_watermark ? kept_free(&s->lim) : 0;
 	int64_t need = (int64_t)want - q->n_block;
 
 	if (s->cache)

@@ -29,6 +29,13 @@ enum sched_order {
 	SCHED_PRIORITY,			/* by priority, then by arrival */
 };
 
+/* What a policy asks of every request, which decides who is rejected. */
+struct sched_rules {
+	bool keep_watermark;		/* the watermark stays free even when nothing runs */
+	bool to_completion;		/* admit with blocks for all outputs, the last included */
+	bool whole_prompts;		/* in one iteration, with blocks for the longest request */
+};
+
 struct sched_limits {
 	int64_t max_batched_tok;	/* tokens an iteration */
 	int64_t max_seqs;		/* running sequences */
@@ -37,10 +44,8 @@ struct sched_limits {
 	int64_t block_tok, num_blocks;	/* null block included; 0: not known yet */
 	bool prefix_cache;		/* keep the blocks of equal prefixes */
 	int order;			/* enum sched_order, of the waiting queue */
-	double watermark;		/* share of the pool that admissions leave free ... */
-	bool keep_watermark;		/* ... also to a request that is alone */
-	bool to_completion;		/* admit with blocks for all outputs, the last included */
-	bool whole_prompts;		/* in one iteration, with blocks for the longest request */
+	double watermark;		/* share of the pool that admissions leave free */
+	struct sched_rules rules;
 };
 
 #define SCHED_NONE UINT32_MAX
@@ -99,14 +104,17 @@ void sched_arrive(struct sched *s, uint32_t id);
 void sched_begin(struct sched *s);
 void sched_complete(struct sched *s);
 
-/* For policies.  match: the head of the queue starts behind what the prefix cache has of it; its
- * last position is always computed.  fits: are there blocks for all positions below n_tok, and
- * the watermark to spare?  reserve: blocks for n more positions; false, and nothing
- * changed, when they are not there.  plan: run n positions of id.  unplan: take
- * them back before id is preempted; returns n.  admit: the head of the queue becomes the last of
- * running.  victim: who is to be preempted, the last of running or by priority the least
- * important; an index into running.  preempt: running[i] returns to the queue, by default to its
- * head. */
+/* For policies.
+ *
+ * match: the head of the queue starts behind what the prefix cache has of it; its last position is
+ * always computed.
+ * fits: are there blocks for all positions below n_tok, and the watermark to spare?
+ * reserve: blocks for n more positions; false, and nothing changed, when they are not there.
+ * plan: run n positions of id.  unplan: take them back before id is preempted; returns n.
+ * admit: the head of the queue becomes the last of running.
+ * victim: who is to be preempted, the last of running or by priority the least important; an index
+ * into running.
+ * preempt: running[i] returns to the queue, first come first served to its head. */
 void sched_match(struct sched *s);
 bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok);
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);

@@ -78,6 +78,6 @@ const struct policy policy_trtllm_no_evict = {
 	.name = "trtllm-no-evict",
 	.title = "TensorRT-LLM, guaranteed no evict, chunks first come first served",
 	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
-	.to_completion = true,
+	.rules.to_completion = true,
 	.compose = compose,
 };

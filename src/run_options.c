@@ -187,14 +187,12 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 				       settings[i].name, p->name);
 	if (!opt_given(o->group, "watermark"))
 		o->limits.watermark = p->watermark;
-	if (p->to_completion && o->limits.max_batched_tok < o->limits.block_tok)
+	if (p->rules.to_completion && o->limits.max_batched_tok < o->limits.block_tok)
 		return ar_fail(err, AR_USAGE,
 			       "max-num-batched-tokens %" PRId64 " is less than a block of %" PRId64
 			       " tokens, the least that policy %s cuts from a prompt",
 			       o->limits.max_batched_tok, o->limits.block_tok, p->name);
-	o->limits.keep_watermark = p->keeps_watermark;
-	o->limits.to_completion = p->to_completion;
-	o->limits.whole_prompts = p->whole_prompts;
+	o->limits.rules = p->rules;
 	return AR_OK;
 }
 

@@ -333,7 +333,7 @@ static const struct scenario scenarios[] = {
   "2-3 A:1@10 B:1@5 C:3@0 -> A B C\n"
   "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
 
-{ "whole prompts", "orca", { LIMITS(15, 8), .whole_prompts = true }, { 0 },
+{ "whole prompts", "orca", { LIMITS(15, 8) }, { 0 },
   { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false,
   "0-1 A:10@0 B:5@0 -> A B\n"
   "1-2 A:1@10 B:1@5 -> A B\n"
@@ -344,7 +344,7 @@ static const struct scenario scenarios[] = {
   "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n" },
 
 /* Each takes 3 of 7 blocks, those of the longest that runs. */
-{ "blocks for the longest", "orca", { LIMITS(15, 8), POOL(7), .whole_prompts = true }, { 0 },
+{ "blocks for the longest", "orca", { LIMITS(15, 8), POOL(7) }, { 0 },
   { { 0, 10, 3 }, { 0, 4, 2 }, { 0, 1, 1 }, { 0, 16, 1 } }, true,
   "0-1 A:10@0 B:4@0 -> A B free 1 blocks\n"
   "1-2 A:1@10 B:1@4 -> A B free 1 blocks\n"
@@ -354,7 +354,7 @@ static const struct scenario scenarios[] = {
   "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
   "C ttft 3 tpot nan e2e 3 queue 2 preempted 0 recomputed 0\n" },
 
-{ "blocks to completion", "trtllm-no-evict", { LIMITS(16, 8), POOL(6), .to_completion = true },
+{ "blocks to completion", "trtllm-no-evict", { LIMITS(16, 8), POOL(6) },
   { 0 }, { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 }, { 1500, 19, 6 } }, true,
   "0-1 A:8@0 -> A free 2 blocks\n"
   "1-2 A:1@8 -> A free 2 blocks\n"
@@ -373,7 +373,7 @@ static const struct scenario scenarios[] = {
   "C ttft 5.5 tpot 1 e2e 6.5 queue 4.5 preempted 0 recomputed 0\n"
   "B ttft 7 tpot 1 e2e 12 queue 6 preempted 0 recomputed 0\n" },
 
-{ "chunks of whole blocks", "trtllm-no-evict", { LIMITS(12, 8), .to_completion = true }, { 0 },
+{ "chunks of whole blocks", "trtllm-no-evict", { LIMITS(12, 8) }, { 0 },
   { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
   "0-1 A:10@0 -> A free 92 budget\n"
   "1-2 B:10@0 A:1@10 -> B A free 92 budget\n"
@@ -390,7 +390,7 @@ static const struct scenario scenarios[] = {
   "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
 
 { "a watermark that is always kept", "sarathi",
-  { LIMITS(32, 4), POOL(5), .watermark = 0.2, .keep_watermark = true }, { 0 },
+  { LIMITS(32, 4), POOL(5), .watermark = 0.2 }, { 0 },
   { { 0, 17, 1 }, { 0, 14, 1 }, { 0, 1, 1 } }, true,
   "0-1 B:14@0 -> B free 1 blocks\n"
   "1-2 C:1@0 -> C free 4 empty\n",
@@ -455,7 +455,7 @@ static struct replay replay_of(const struct trace *t, const struct sched_limits 
 	s->n_usable = lim->num_blocks - 1;
 	s->max_batched_tok = lim->max_batched_tok;
 	s->long_prefill_tok = lim->long_prefill_tok;
-	s->skips = policy_find(policy)->to_completion;
+	s->skips = policy_find(policy)->rules.to_completion;
 	s->prefill_first = s->skips || !strcmp(policy, "sarathi");
 	return (struct replay){ .trace = t, .policy = policy_find(policy), .limits = *lim,
 				.backend = backend_find("cost"), .self = cost, .store = s };
@@ -479,6 +479,7 @@ static void run_scenario(const struct scenario *c, const int32_t *priority,
 		req[t.n].output_tok = c->req[t.n].output;
 		req[t.n].priority = priority ? priority[t.n] : 0;
 	}
+	lim.rules = policy_find(c->policy)->rules;
 	if (!lim.block_tok) {
 		lim.block_tok = 4;
 		lim.num_blocks = 101;
@@ -568,15 +569,12 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 	const struct policy *p = policy_find(kind->policy);
 	struct sched_limits l = { .max_seqs = 1 + (int64_t)rng_below(r, 16),
 				  .prefix_cache = kind->cache, .order = kind->order,
-				  .watermark = p->watermark,
-				  .keep_watermark = p->keeps_watermark,
-				  .whole_prompts = p->whole_prompts,
-				  .to_completion = p->to_completion };
+				  .watermark = p->watermark, .rules = p->rules };
 	int64_t most = 0;
 
-	l.max_batched_tok = l.max_seqs + (int64_t)rng_below(r, 60) + 90 * l.whole_prompts;
+	l.max_batched_tok = l.max_seqs + (int64_t)rng_below(r, 60) + 90 * l.rules.whole_prompts;
 	l.block_tok = 1 + (int64_t)rng_below(r, 16);
-	if (l.to_completion && l.max_batched_tok < l.block_tok)
+	if (l.rules.to_completion && l.max_batched_tok < l.block_tok)
 		l.max_batched_tok = l.block_tok;
 	l.long_prefill_tok = kind->cap ? 1 + (int64_t)rng_below(r, 12) : 0;
 	if (!kind->tight) {
@@ -585,7 +583,7 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 		return l;
 	}
 	for (size_t i = 0; i < t->n; i++) {
-		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok - !l.to_completion;
+		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok - !l.rules.to_completion;
 		int64_t need = (slots + l.block_tok - 1) / l.block_tok;
 
 		most = need > most ? need : most;
@@ -614,8 +612,8 @@ static bool blocks_come_back(const struct trace *t, const struct sched_limits *l
 			const struct sched_seq *q = &s->seq[s->running[i]];
 
 			owned += q->n_block;
-			bool whole = p->keeps_watermark;	/* prompts are reserved whole */
-			uint32_t tok = p->whole_prompts ? s->longest : p->to_completion ? q->goal :
+			bool whole = p->rules.keep_watermark;	/* prompts are reserved whole */
+			uint32_t tok = p->rules.whole_prompts ? s->longest : p->rules.to_completion ? q->goal :
 				       whole && q->comp < q->admitted ? q->admitted : q->comp;
 
 			if (q->n_block != (tok + l->block_tok - 1) / l->block_tok)
@@ -682,6 +680,7 @@ static void one_workload(struct rng *r, const struct kind *kind, struct totals *
 static void properties(uint64_t seed, const struct kind *how)
 {
 	const char *kind = how->name;
+	const struct sched_rules rules = policy_find(how->policy)->rules;
 	struct rng r = { seed };
 	struct totals t = { 0 };
 
@@ -706,8 +705,7 @@ static void properties(uint64_t seed, const struct kind *how)
 	       kind);
 	is_int(t.sum.bad_chunk, 0, "%s: chunks of a request are numbered in order", kind);
 	is_int(t.not_same, 0, "%s: a second run is the same", kind);
-	ok((how->tight && !policy_find(how->policy)->to_completion &&
-	    !policy_find(how->policy)->whole_prompts) == (t.preempted > 0),
+	ok((how->tight && !rules.to_completion && !rules.whole_prompts) == (t.preempted > 0),
 	   "%s: preemptions happen where blocks are short and not all reserved", kind);
 	ok(how->cache == (t.cached > 0), "%s: prefixes are found with a cache only", kind);
 }
