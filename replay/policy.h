@@ -11,6 +11,7 @@ enum {
 	POLICY_ORDER = 1 << 1,
 	POLICY_PREFIX_CACHE = 1 << 2,
 	POLICY_WATERMARK = 1 << 3,
+	POLICY_CHUNKS = 1 << 4,
 };
 
 struct policy {

@@ -304,6 +304,17 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 		s->batch.prefill_tok += n;
 }
 
+void sched_extend(struct sched *s, size_t i, uint32_t n)
+{
+	struct batch_entry *e = &s->batch.entry[i];
+	struct sched_seq *q = &s->seq[e->req];
+
+	e->n_tok += n;
+	q->comp += n;
+	e->emit = q->comp == q->known;
+	s->batch.prefill_tok += n;
+}
+
 uint32_t sched_unplan(struct sched *s, uint32_t id)
 {
 	struct batch *b = &s->batch;

@@ -29,6 +29,11 @@ enum sched_order {
 	SCHED_PRIORITY,			/* by priority, then by arrival */
 };
 
+enum sched_chunks {
+	SCHED_CHUNKS_FCFS,		/* each prompt in turn takes what is left of the budget */
+	SCHED_CHUNKS_EQUAL,		/* block by block in turn */
+};
+
 /* What a policy asks of every request, which decides who is rejected. */
 struct sched_rules {
 	bool keep_watermark;		/* the watermark stays free even when nothing runs */
@@ -44,6 +49,7 @@ struct sched_limits {
 	int64_t block_tok, num_blocks;	/* null block included; 0: not known yet */
 	bool prefix_cache;		/* keep the blocks of equal prefixes */
 	int order;			/* enum sched_order, of the waiting queue */
+	int chunks;			/* enum sched_chunks */
 	double watermark;		/* share of the pool that admissions leave free */
 	struct sched_rules rules;
 };
@@ -123,6 +129,8 @@ void sched_admit(struct sched *s);
 void sched_preempt(struct sched *s, size_t i);
 size_t sched_victim(const struct sched *s);
 uint32_t sched_unplan(struct sched *s, uint32_t id);
+/* n more tokens for entry i of the plan, a prompt. */
+void sched_extend(struct sched *s, size_t i, uint32_t n);
 /* The first n_decode entries of the batch go to its end. */
 void sched_prefills_first(struct sched *s, size_t n_decode);
 

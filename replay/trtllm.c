@@ -1,10 +1,12 @@
 /*
- * TensorRT-LLM's in-flight batching: capacity GUARANTEED_NO_EVICT, chunks FIRST_COME_FIRST_SERVED.
+ * TensorRT-LLM's in-flight batching: capacity GUARANTEED_NO_EVICT, chunks FIRST_COME_FIRST_SERVED
+ * or EQUAL_PROGRESS.
  *
  * First who may run: a request is admitted when it has the blocks for its prompt and all its
  * outputs, so that nothing is ever preempted.  Then how much: decodes first; the admitted prompts
- * take all that remains of them if that fits the budget, else in order what there is room for, a
- * cut one rounded down to whole blocks.  One that gets nothing waits while later ones are tried.
+ * take all that remains of them if that fits the budget.  Else they take in order what there is
+ * room for, a cut one rounded down to whole blocks, or a block each, round by round.  One that gets
+ * nothing waits while later ones are tried.
  * Prompts stand before decodes in the batch.
  */
 #include "config.h"
@@ -39,26 +41,65 @@ static int64_t run_decodes(struct sched *s, int64_t budget)
 	return budget;
 }
 
-/* Returns whether a prompt was cut or skipped. */
-static bool run_prefills(struct sched *s, int64_t budget)
+static uint32_t missing(const struct sched *s, uint32_t id)
 {
-	bool cut = false;
+	return s->seq[id].known - s->seq[id].comp;
+}
+
+static bool all_fit(const struct sched *s, int64_t budget)
+{
+	for (size_t i = 0; i < s->n_running; i++)
+		if (in_prefill(s, s->running[i]))
+			budget -= missing(s, s->running[i]);
+	return budget >= 0;
+}
+
+/* A block for id, or what is missing of it; 0 if the budget has no room for that. */
+static uint32_t next_block(const struct sched *s, uint32_t id, int64_t budget)
+{
+	int64_t n = missing(s, id);
+
+	if (n > s->lim.block_tok)
+		n = s->lim.block_tok;
+	return n <= budget ? (uint32_t)n : 0;
+}
+
+static void run_equally(struct sched *s, int64_t budget)
+{
+	size_t first = s->batch.n;
+	int64_t before;
+	uint32_t n;
 
 	for (size_t i = 0; i < s->n_running; i++) {
+		n = in_prefill(s, s->running[i]) ? next_block(s, s->running[i], budget) : 0;
+		if (n)
+			sched_plan(s, s->running[i], n);
+		budget -= n;
+	}
+	do {
+		before = budget;
+		for (size_t i = first; i < s->batch.n; i++) {
+			n = next_block(s, s->batch.entry[i].req, budget);
+			sched_extend(s, i, n);
+			budget -= n;
+		}
+	} while (budget < before);
+}
+
+static void run_in_order(struct sched *s, int64_t budget)
+{
+	for (size_t i = 0; i < s->n_running; i++) {
 		uint32_t id = s->running[i];
-		int64_t n = s->seq[id].known - s->seq[id].comp;
+		int64_t n = missing(s, id);
 
 		if (!in_prefill(s, id))
 			continue;
-		if (n > budget) {
+		if (n > budget)
 			n = budget - budget % s->lim.block_tok;
-			cut = true;
-		}
 		if (n)
 			sched_plan(s, id, (uint32_t)n);
 		budget -= n;
 	}
-	return cut;
 }
 
 static void compose(struct sched *s)
@@ -69,15 +110,20 @@ static void compose(struct sched *s)
 	s->stop = admit_waiting(s);
 	budget = run_decodes(s, s->lim.max_batched_tok);
 	n_decode = s->batch.n;
-	if (run_prefills(s, budget))
+	if (!all_fit(s, budget))
 		s->stop = "budget";
+	if (s->lim.chunks == SCHED_CHUNKS_EQUAL && !all_fit(s, budget))
+		run_equally(s, budget);
+	else
+		run_in_order(s, budget);
 	sched_prefills_first(s, n_decode);
 }
 
 const struct policy policy_trtllm_no_evict = {
 	.name = "trtllm-no-evict",
-	.title = "TensorRT-LLM, guaranteed no evict, chunks first come first served",
+	.title = "TensorRT-LLM, guaranteed no evict",
 	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
+	.can = POLICY_CHUNKS,
 	.rules.to_completion = true,
 	.compose = compose,
 };

@@ -13,6 +13,7 @@
 static const char *const clocks[] = { "measured", "formula", NULL };
 static const char *const profs[] = { "activity", "events", NULL };
 static const char *const orders[] = { "fcfs", "priority", NULL };
+static const char *const chunkings[] = { "fcfs", "equal", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
 
 static const struct opt main_opts[] = {
@@ -51,6 +52,9 @@ static const struct opt sched_opts[] = {
 	  "keep KV blocks of finished and preempted requests and share those of equal prefixes", 0 },
 	{ "scheduling-policy", OPT_ENUM, AT(limits.order), "ORDER", "fcfs", 0, 0, orders,
 	  "who waits at the head of the queue and who is preempted: by arrival or by priority", 0 },
+	{ "chunk-policy", OPT_ENUM, AT(limits.chunks), "HOW", "fcfs", 0, 0, chunkings,
+	  "how prompts share a budget: each in turn takes what is left, or a block each in turn",
+	  0 },
 	{ "watermark", OPT_REAL, AT(limits.watermark), "SHARE", NULL, 0, 0.99, NULL,
 	  "share of the KV blocks that admissions leave free; the policy's own when not given", 0 },
 	{ "max-model-len", OPT_INT, AT(limits.max_len), "N", "0", 0, UINT32_MAX, NULL,
@@ -177,6 +181,7 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 		{ "long-prefill-token-threshold", POLICY_LONG_PREFILL },
 		{ "enable-prefix-caching", POLICY_PREFIX_CACHE },
 		{ "scheduling-policy", POLICY_ORDER },
+		{ "chunk-policy", POLICY_CHUNKS },
 		{ "watermark", POLICY_WATERMARK },
 	};
 	const struct policy *p = policy_find(o->policy);

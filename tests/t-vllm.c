@@ -383,6 +383,17 @@ static const struct scenario scenarios[] = {
   "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
   "C ttft 3 tpot 1 e2e 4 queue 2 preempted 0 recomputed 0\n" },
 
+{ "chunks of equal progress", "trtllm-no-evict",
+  { LIMITS(12, 8), .chunks = SCHED_CHUNKS_EQUAL }, { 0 },
+  { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
+  "0-1 A:4@0 B:4@0 C:3@0 -> C free 92 budget\n"
+  "1-2 A:6@4 B:4@4 C:1@3 -> A C free 92 budget\n"
+  "2-3 B:2@8 A:1@10 -> B A free 94 empty\n"
+  "3-4 B:1@10 -> B free 97 empty\n",
+  "C ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 3 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
+
 { "basic chunking under trtllm-no-evict", "trtllm-no-evict", BASIC,
   "0-1 A:8@0\n"
   "1-2 A:2@8 B:5@0 -> A B\n"
@@ -525,7 +536,7 @@ struct kind {
 	const char *name;
 	bool tight, cap, cache;
 	const char *policy;
-	int order;
+	int order, chunks;
 };
 
 /* Prompts in blocks of 8 that often begin alike. */
@@ -569,6 +580,7 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 	const struct policy *p = policy_find(kind->policy);
 	struct sched_limits l = { .max_seqs = 1 + (int64_t)rng_below(r, 16),
 				  .prefix_cache = kind->cache, .order = kind->order,
+				  .chunks = kind->chunks,
 				  .watermark = p->watermark, .rules = p->rules };
 	int64_t most = 0;
 
@@ -588,6 +600,8 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 
 		most = need > most ? need : most;
 	}
+	if (l.watermark > 0)		/* 1 %: nobody is rejected for it */
+		most += most / 50 + 1;
 	l.num_blocks = 1 + most + (int64_t)rng_below(r, (uint64_t)most + 1);
 	return l;
 }
@@ -711,25 +725,27 @@ static void properties(uint64_t seed, const struct kind *how)
 }
 
 static const struct kind kinds[] = {
-	{ "ample pool", false, false, false, "vllm-0.16", SCHED_FCFS },
-	{ "tight pool", true, false, false, "vllm-0.16", SCHED_FCFS },
-	{ "ample pool, capped", false, true, false, "vllm-0.16", SCHED_FCFS },
-	{ "tight pool, capped", true, true, false, "vllm-0.16", SCHED_FCFS },
-	{ "ample pool, cache", false, false, true, "vllm-0.16", SCHED_FCFS },
-	{ "tight pool, cache", true, false, true, "vllm-0.16", SCHED_FCFS },
-	{ "tight pool, capped, cache", true, true, true, "vllm-0.16", SCHED_FCFS },
-	{ "0.19, tight pool", true, false, false, "vllm-0.19", SCHED_FCFS },
-	{ "0.19, tight pool, capped, cache", true, true, true, "vllm-0.19", SCHED_FCFS },
-	{ "orca, ample pool", false, false, false, "orca", SCHED_FCFS },
-	{ "orca, tight pool", true, false, false, "orca", SCHED_FCFS },
-	{ "trtllm, ample pool", false, false, false, "trtllm-no-evict", SCHED_FCFS },
-	{ "trtllm, tight pool", true, false, false, "trtllm-no-evict", SCHED_FCFS },
-	{ "sarathi, ample pool", false, false, false, "sarathi", SCHED_FCFS },
-	{ "sarathi, tight pool", true, false, false, "sarathi", SCHED_FCFS },
-	{ "vidur-sarathi, tight pool", true, false, false, "vidur-sarathi", SCHED_FCFS },
-	{ "priority, tight pool", true, false, false, "vllm-0.16", SCHED_PRIORITY },
-	{ "priority, tight pool, capped, cache", true, true, true, "vllm-0.16", SCHED_PRIORITY },
-	{ "0.19, priority, tight pool", true, false, false, "vllm-0.19", SCHED_PRIORITY },
+	{ "ample pool", false, false, false, "vllm-0.16", SCHED_FCFS, 0 },
+	{ "tight pool", true, false, false, "vllm-0.16", SCHED_FCFS, 0 },
+	{ "ample pool, capped", false, true, false, "vllm-0.16", SCHED_FCFS, 0 },
+	{ "tight pool, capped", true, true, false, "vllm-0.16", SCHED_FCFS, 0 },
+	{ "ample pool, cache", false, false, true, "vllm-0.16", SCHED_FCFS, 0 },
+	{ "tight pool, cache", true, false, true, "vllm-0.16", SCHED_FCFS, 0 },
+	{ "tight pool, capped, cache", true, true, true, "vllm-0.16", SCHED_FCFS, 0 },
+	{ "0.19, tight pool", true, false, false, "vllm-0.19", SCHED_FCFS, 0 },
+	{ "0.19, tight pool, capped, cache", true, true, true, "vllm-0.19", SCHED_FCFS, 0 },
+	{ "orca, ample pool", false, false, false, "orca", SCHED_FCFS, 0 },
+	{ "orca, tight pool", true, false, false, "orca", SCHED_FCFS, 0 },
+	{ "trtllm, ample pool", false, false, false, "trtllm-no-evict", SCHED_FCFS, 0 },
+	{ "trtllm, tight pool", true, false, false, "trtllm-no-evict", SCHED_FCFS, 0 },
+	{ "trtllm, tight pool, equal chunks", true, false, false, "trtllm-no-evict", SCHED_FCFS,
+	  SCHED_CHUNKS_EQUAL },
+	{ "sarathi, ample pool", false, false, false, "sarathi", SCHED_FCFS, 0 },
+	{ "sarathi, tight pool", true, false, false, "sarathi", SCHED_FCFS, 0 },
+	{ "vidur-sarathi, tight pool", true, false, false, "vidur-sarathi", SCHED_FCFS, 0 },
+	{ "priority, tight pool", true, false, false, "vllm-0.16", SCHED_PRIORITY, 0 },
+	{ "priority, tight pool, capped, cache", true, true, true, "vllm-0.16", SCHED_PRIORITY, 0 },
+	{ "0.19, priority, tight pool", true, false, false, "vllm-0.19", SCHED_PRIORITY, 0 },
 };
 
 int main(void)
