@@ -28,8 +28,8 @@ static void not_opened(const char *words, const char *what)
 static void test_missing(void)
 {
 	setenv("ATTNREPLAY_CUPTI", "/nonexistent/libcupti.so", 1);
-	not_opened(HAVE_CUPTI ? "set ATTNREPLAY_CUPTI" : "built without CUPTI",
-		   "a missing library is a missing device and says what to do");
+	not_opened(HAVE_CUPTI ? "which ATTNREPLAY_CUPTI names" : "built without CUPTI",
+		   "a missing library is a missing device and named");
 	unsetenv("ATTNREPLAY_CUPTI");
 	prof_close(NULL);
 	prof_phase(NULL, 0, PHASE_ATTEND);
