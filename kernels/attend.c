@@ -11,6 +11,7 @@
 
 #include "kernels/attend.h"
 
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,7 +22,11 @@
 
 /* ---- plan ---- */
 
-enum { N_RANK = 256 };
+enum {
+	N_RANK = 256,
+	MAX_SM = 256,		/* more are not filled */
+	PART_COST = 4,		/* what a tile costs beside its blocks, in blocks: 6 us on an H200 */
+};
 
 int attend_rank(int n)
 {
@@ -33,16 +38,49 @@ int attend_rank(int n)
 	return 8 * (e - 2) + (n >> (e - 3) & 7);
 }
 
-/* Visit the tiles in the order (request, head, row).  at[rank] counts them, or says where
- * the next one of that rank goes. */
-static int cut(const struct attn_batch *b, int heads, bool per_block, int *at,
-	       struct attn_tile *tile)
+/*
+ * A plan is made in passes over the whole tiles, in the order (request, head, row).  Tiles of n
+ * blocks become parts of at most `part` blocks; parts fill w waves of thread blocks best when
+ * `part` is the smallest length that needs no more than w * n_sm of them.
+ */
+struct plan {
+	int part;		/* most blocks of a part */
+	int n_whole, n;		/* tiles before and after cutting */
+	int len[2 * MAX_SM];	/* blocks of the first whole tiles */
+	int at[N_RANK];		/* tiles of this rank, then where the next of them goes */
+	struct attn_tile *tile;	/* NULL: only count */
+};
+
+static int n_parts(int n_blk, int part)
+{
+	int n = (n_blk - 1) / part + 1, most = n_blk / ATTEND_PART_BLOCKS;
+
+	return n < most ? n : most > 1 ? most : 1;
+}
+
+static void add(struct plan *p, struct attn_tile t, int n_blk)
+{
+	int rank;
+
+	t.n_part = n_parts(n_blk, p->part);
+	rank = attend_rank((n_blk - 1) / t.n_part + 1);
+	for (t.part = 0; t.part < t.n_part; t.part++, p->at[rank]++)
+		if (p->tile)
+			p->tile[p->at[rank]] = t;
+	if (p->n_whole < 2 * MAX_SM)
+		p->len[p->n_whole] = n_blk;
+	p->n_whole++;
+	p->n += t.n_part;
+}
+
+static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per_block)
 {
 	const struct attn_shape *s = &b->shape;
 	int group = s->q_heads / s->kv_heads;
 	int most = per_block ? s->page_tok : heads < ATTEND_ROWS ? ATTEND_ROWS / heads : 1;
-	int n = 0, list = 0;
+	int list = 0;
 
+	p->n = p->n_whole = 0;
 	for (int r = 0; r < b->n_req; r++) {
 		int ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
 		struct attn_tile t = { .req = r };
@@ -51,38 +89,97 @@ static int cut(const struct attn_batch *b, int heads, bool per_block, int *at,
 			int left = group - t.head % group;
 
 			t.n_head = heads < left ? heads : left;
-			for (t.row = 0; t.row < rows; t.row += t.n_row, n++) {
-				int qblk = (ctx + t.row) / s->page_tok, to, rank;
+			for (t.row = 0; t.row < rows; t.row += t.n_row) {
+				int qblk = (ctx + t.row) / s->page_tok, to;
 
 				to = per_block ? (qblk + 1) * s->page_tok - ctx : t.row + most;
 				t.n_row = (to < rows ? to : rows) - t.row;
 				t.list = per_block ? (b->qblk0[r] + qblk - ctx / s->page_tok) *
 						     s->q_heads + t.head : list;
-				rank = attend_rank((ctx + t.row + t.n_row - 1) / s->page_tok + 1);
-				if (tile)
-					tile[at[rank]] = t;
-				at[rank]++;
+				add(p, t, (ctx + t.row + t.n_row - 1) / s->page_tok + 1);
 			}
 		}
+	}
+}
+
+/* How many tiles parts of at most `part` blocks make, and how long the longest of them is. */
+static int try_parts(const struct plan *p, int part, int *longest)
+{
+	int n = 0;
+
+	*longest = 0;
+	for (int i = 0; i < p->n_whole; i++) {
+		int k = n_parts(p->len[i], part), len = (p->len[i] - 1) / k + 1;
+
+		n += k;
+		*longest = len > *longest ? len : *longest;
 	}
 	return n;
 }
 
+/* The smallest part that makes at most n tiles; there are no more whole ones than that. */
+static int smallest_part(const struct plan *p, int n, int longest)
+{
+	int lo = 1, hi = longest, unused;
+
+	while (lo < hi) {
+		int mid = (lo + hi) / 2;
+
+		if (try_parts(p, mid, &unused) <= n)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return hi;
+}
+
+/* Of one to EXECUTOR_WAVES waves take those that end first: each takes its longest tile and
+ * PART_COST, and so does putting parts together. */
+static int choose_part(const struct plan *p, int n_sm)
+{
+	int whole, best = INT_MAX, best_cost = INT_MAX;
+
+	n_sm = n_sm < MAX_SM ? n_sm : MAX_SM;
+	if (p->n_whole >= 2 * n_sm)
+		return INT_MAX;
+	try_parts(p, INT_MAX, &whole);
+	for (int w = 1; w <= EXECUTOR_WAVES; w++) {
+		int part, n, longest, cost;
+
+		if (p->n_whole > w * n_sm)
+			continue;
+		part = smallest_part(p, w * n_sm, whole);
+		n = try_parts(p, part, &longest);
+		cost = w * (longest + PART_COST) + (n > p->n_whole ? PART_COST : 0);
+		if (cost < best_cost) {
+			best_cost = cost;
+			best = part;
+		}
+	}
+	return best;
+}
+
 static int plan(const struct attn_batch *b, int heads, bool per_block, struct attn_tile *tile)
 {
-	int at[N_RANK] = { 0 };
-	int n = cut(b, heads, per_block, at, NULL);
+	struct plan p = { .part = INT_MAX };
 
+	pass(&p, b, heads, per_block);
+	p.part = choose_part(&p, b->n_sm);
+	if (p.part < INT_MAX) {
+		memset(p.at, 0, sizeof p.at);
+		pass(&p, b, heads, per_block);
+	}
 	if (tile) {
 		for (int i = N_RANK - 1, start = 0; i >= 0; i--) {
-			int count = at[i];
+			int count = p.at[i];
 
-			at[i] = start;
+			p.at[i] = start;
 			start += count;
 		}
-		cut(b, heads, per_block, at, tile);
+		p.tile = tile;
+		pass(&p, b, heads, per_block);
 	}
-	return n;
+	return p.n;
 }
 
 int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile)
@@ -333,19 +430,21 @@ enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan_fn, i
 			  struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
+	struct attn_batch whole = *b;
 	struct job j = { .b = b, .lists = lists, .q = q, .kv = kv, .out = out, .lse = lse };
 	struct attn_tile *tile = NULL;
 	struct desk desk[MAX_THREADS];
 	float *mem = NULL;
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 
-	j.n_tile = plan_fn(b, heads, NULL);
+	whole.n_sm = 0;
+	j.n_tile = plan_fn(&whole, heads, NULL);
 	if (!j.n_tile)
 		return AR_OK;
 	tile = malloc((size_t)j.n_tile * sizeof *tile);
 	if (!tile)
 		return ar_nomem(err);
-	plan_fn(b, heads, tile);
+	plan_fn(&whole, heads, tile);
 	j.tile = tile;
 	j.dim = b->shape.head_dim;
 	j.ld_dim = pad(j.dim, LANES);

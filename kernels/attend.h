@@ -14,7 +14,10 @@
 extern "C" {
 #endif
 
-enum { ATTEND_ROWS = 128 };
+enum {
+	ATTEND_ROWS = 128,
+	ATTEND_PART_BLOCKS = 8,	/* a part has at least as many, where all blocks are listed */
+};
 
 typedef int attend_plan_fn(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
@@ -41,10 +44,11 @@ enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan, int 
 typedef enum ar_status attend_enqueue_fn(const struct attn_batch *b, int heads,
 					 const struct block_lists *lists, const bf16_t *q,
 					 const struct kv_cache *kv, bf16_t *out, float *lse,
-					 void *stream, struct ar_err *err);
+					 void *work, void *stream, struct ar_err *err);
 attend_enqueue_fn attend_enqueue;
-attend_enqueue_fn attend_sm80_enqueue;	/* mma.sync; any device from 8.0 on */
-attend_enqueue_fn attend_sm90_enqueue;	/* wgmma and the copy engine; 9.0 */
+attend_enqueue_fn attend_sm80_enqueue;	/* mma.sync; any device from 8.0 on; whole tiles */
+attend_enqueue_fn attend_sm90_enqueue;	/* wgmma and the copy engine; 9.0; parts as well */
+size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* Which of the two attention kernels a device gets. */
+/* Which of the two attention kernels a device gets, and whether tiles are cut for it. */
 #include "config.h"
 
 #include "kernels/attend.h"
@@ -20,20 +20,43 @@ static enum ar_status check(const struct attn_shape *s, int heads, struct ar_err
 	return AR_OK;
 }
 
+/* The current device's compute capability, without the minor, and its multiprocessors. */
+static enum ar_status ask_device(int *major, int *n_sm, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int device;
+
+	CU(cudaGetDevice(&device));
+	CU(cudaDeviceGetAttribute(major, cudaDevAttrComputeCapabilityMajor, device));
+	CU(cudaDeviceGetAttribute(n_sm, cudaDevAttrMultiProcessorCount, device));
+out:
+	return st;
+}
+
+enum ar_status executor_multiprocessors(int *n_sm, struct ar_err *err)
+{
+	int major, n;
+	enum ar_status st = ask_device(&major, &n, err);
+
+	if (!st)
+		*n_sm = major == 9 ? n : 0;
+	return st;
+}
+
 enum ar_status attend_enqueue(const struct attn_batch *b, int heads,
 			      const struct block_lists *lists, const bf16_t *q,
 			      const struct kv_cache *kv, bf16_t *out, float *lse,
-			      void *stream, struct ar_err *err)
+			      void *work, void *stream, struct ar_err *err)
 {
 	enum ar_status st = check(&b->shape, heads, err);
-	int device, major;
+	attend_enqueue_fn *fn;
+	int major, n_sm;
 
 	if (st || !b->n_tile)
 		return st;
-	CU(cudaGetDevice(&device));
-	CU(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-	st = (major == 9 ? attend_sm90_enqueue : attend_sm80_enqueue)(b, heads, lists, q, kv, out,
-								       lse, stream, err);
-out:
-	return st;
+	st = ask_device(&major, &n_sm, err);
+	if (st)
+		return st;
+	fn = major == 9 ? attend_sm90_enqueue : attend_sm80_enqueue;
+	return fn(b, heads, lists, q, kv, out, lse, work, stream, err);
 }

@@ -74,28 +74,42 @@ struct params {
 	float scale;			/* log2(e) / sqrt(D) */
 	__nv_bfloat16 *out;
 	float *lse;
+	float *part_o, *part_lse;	/* [n_tile][M][D] and [n_tile][M] of tiles in parts */
 };
 
 /* What all threads know of their tile. */
 struct work {
 	int row, n_row, head, n_head, kv_head;	/* row: in q */
 	int pos;				/* position of the first row */
-	int n;					/* blocks to visit */
-	const uint16_t *block;
+	int first, n;				/* blocks to visit, of all or of the list */
+	const uint16_t *block;			/* NULL: all; else from the first on */
 	const int32_t *page;
 };
 
 __device__ __forceinline__ int block_at(const struct work *w, int i)
 {
-	return w->block ? w->block[i] : i;
+	return w->block ? w->block[i] : w->first + i;
 }
 
-/* Blocks past the last row's position are dropped from the end of the list. */
-__device__ __forceinline__ struct work work_of(const struct params *p)
+/* How many of n ascending blocks are not past the last one.  The lanes of a warp look at 32 from
+ * the end at once. */
+__device__ __forceinline__ int trim(const uint16_t *block, int n, int last)
 {
-	const attn_tile t = p->tile[blockIdx.x];
+	int past;
+
+	do {
+		const int i = n - 1 - (int)(threadIdx.x % 32);
+
+		past = __popc(__ballot_sync(0xffffffff, i >= 0 && block[i] > last));
+		n -= past;
+	} while (past == 32);
+	return n;
+}
+
+__device__ __forceinline__ struct work work_of(const struct params *p, const attn_tile &t)
+{
 	struct work w;
-	int last;
+	int last, end;
 
 	w.row = p->row0[t.req] + t.row;
 	w.n_row = t.n_row;
@@ -107,13 +121,15 @@ __device__ __forceinline__ struct work work_of(const struct params *p)
 	last = (w.pos + t.n_row - 1) / N;
 	if (!p->block) {
 		w.block = NULL;
-		w.n = last + 1;
+		end = last + 1;
 	} else {
 		w.block = p->block + (size_t)t.list * p->stride;
-		w.n = p->n_block[t.list];
-		while (w.n > 0 && w.block[w.n - 1] > last)
-			w.n--;
+		end = trim(w.block, p->n_block[t.list], last);
 	}
+	w.first = end * t.part / t.n_part;
+	w.n = end * (t.part + 1) / t.n_part - w.first;
+	if (w.block)
+		w.block += w.first;
 	return w;
 }
 
@@ -123,15 +139,11 @@ __device__ __forceinline__ void produce(struct smem<D> *s, const struct params *
 					const CUtensorMap *vmap)
 {
 	constexpr uint32_t KV_BYTES = N * D * 2;
-	int next;
+	int next = w->page[block_at(w, 0)];
 
-	tma_prefetch_map(qmap);
-	tma_prefetch_map(kmap);
-	tma_prefetch_map(vmap);
 	mbarrier_expect_tx(&s->q_full, p->q_bytes);
 	for (int c = 0; c < D / COLS; c++)
 		tma_load_3d(s->q[c], qmap, &s->q_full, c * COLS, w->head, w->row);
-	next = w->page[block_at(w, 0)];
 	for (int i = 0; i < w->n; i++) {
 		const int st = i % STAGES;
 		const uint32_t parity = (i / STAGES & 1) ^ 1;
@@ -289,6 +301,30 @@ __device__ __forceinline__ void store_rows(float *o, struct rows *w, struct smem
 	}
 }
 
+/* What a part of a tile leaves for attend_join: O, divided, and the sum's logarithm to base 2. */
+template <int D>
+__device__ __forceinline__ void store_part(const float *o, const struct rows *w,
+					   const struct params *p, const struct work *t, int wg)
+{
+	const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		const float sum = quad_sum(w->sum[r]), inv = sum > 0 ? 1 / sum : 0;
+		const int m = wg * WG_ROWS + warp * 16 + lane / 4 + 8 * r;
+		const size_t at = (size_t)blockIdx.x * M + m;
+
+		if (!row_exists(p, t, m))
+			continue;
+		if (lane % 4 == 0)
+			p->part_lse[at] = sum > 0 ? w->max[r] * p->scale + log2f(sum) : -INFINITY;
+#pragma unroll
+		for (int i = 0; i < D / 8; i++)
+			*(float2 *)(p->part_o + at * D + 8 * i + lane % 4 * 2) =
+				make_float2(o[4 * i + 2 * r] * inv, o[4 * i + 2 * r + 1] * inv);
+	}
+}
+
 /* The block's logits are complete in acc: turn them into P, release K. */
 template <int D>
 __device__ __forceinline__ void finish_scores(float *acc, struct rows *t, struct smem<D> *s, int st,
@@ -364,7 +400,10 @@ __device__ __forceinline__ void consume(struct smem<D> *s, const struct params *
 	}
 	if (w->n)
 		consume_list<D>(o, &t, s, p, w, wg);
-	store_rows<D>(o, &t, s, p, w, wg);
+	if (p->tile[blockIdx.x].n_part > 1)
+		store_part<D>(o, &t, p, w, wg);
+	else
+		store_rows<D>(o, &t, s, p, w, wg);
 }
 
 template <int D>
@@ -375,9 +414,13 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ char raw[];
 	struct smem<D> *s = (struct smem<D> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
-	const struct work w = work_of(&p);
+	const attn_tile t = p.tile[blockIdx.x];
+	struct work w;
 
 	if (threadIdx.x == 0) {
+		tma_prefetch_map(&qmap);
+		tma_prefetch_map(&kmap);
+		tma_prefetch_map(&vmap);
 		mbarrier_init(&s->q_full, 1);
 		for (int i = 0; i < STAGES; i++) {
 			mbarrier_init(&s->k_full[i], 1);
@@ -387,6 +430,8 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 		}
 		fence_barrier_init();
 	}
+	__syncwarp();
+	w = work_of(&p, t);
 	__syncthreads();
 	if (threadIdx.x < 128) {
 		setmaxnreg_dec<24>();
@@ -399,6 +444,59 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 #else
 	__trap();
 #endif
+}
+
+/* ---- parts ---- */
+
+constexpr int JOIN_ROWS = 8;	/* packed rows of a thread block, a warp each */
+
+/* The sum of a row's parts, weighted by their sums.  Thread blocks at tiles that are whole or not
+ * the first part have nothing to do. */
+template <int D>
+__global__ void __launch_bounds__(JOIN_ROWS * 32)
+attend_join(const __grid_constant__ struct params p)
+{
+	const attn_tile t = p.tile[blockIdx.x];
+	const int lane = threadIdx.x % 32, m = blockIdx.y * JOIN_ROWS + threadIdx.x / 32;
+	const int row = m / p.heads, head = m % p.heads;
+	const size_t at = (size_t)blockIdx.x * M + m;
+	const float *o = p.part_o + at * D + 2 * lane, *lse = p.part_lse + at;
+	float acc[D / 32] = {}, max = -INFINITY, sum = 0, inv;
+	size_t to;
+
+	if (t.part || t.n_part == 1 || row >= t.n_row || head >= t.n_head)
+		return;
+	for (int i = lane; i < t.n_part; i += 32)
+		max = fmaxf(max, lse[i * M]);
+	max = warp_max(max);
+	if (max == -INFINITY)	/* any finite base keeps exp2 at 0 */
+		max = 0;
+	for (int first = 0; first < t.n_part; first += 32) {
+		const int n = min(t.n_part - first, 32);
+		const float own = lane < n ? ex2(lse[(first + lane) * M] - max) : 0;
+
+		sum += own;
+#pragma unroll 8
+		for (int i = 0; i < n; i++) {
+			const float weight = __shfl_sync(0xffffffff, own, i);
+#pragma unroll
+			for (int c = 0; c < D / 64; c++) {
+				const float2 x = *(const float2 *)(o + (first + i) * M * D + 64 * c);
+
+				acc[2 * c] += weight * x.x;
+				acc[2 * c + 1] += weight * x.y;
+			}
+		}
+	}
+	sum = warp_sum(sum);
+	inv = sum > 0 ? 1 / sum : 0;
+	to = (size_t)(p.row0[t.req] + t.row + row) * p.q_heads + t.head + head;
+#pragma unroll
+	for (int c = 0; c < D / 64; c++)
+		*(uint32_t *)(p.out + to * D + 2 * lane + 64 * c) =
+			pack_bf16(acc[2 * c] * inv, acc[2 * c + 1] * inv);
+	if (p.lse && lane == 0)
+		p.lse[to] = sum > 0 ? (max + log2f(sum)) * LN2 : -INFINITY;
 }
 
 /* ---- launch ---- */
@@ -464,16 +562,25 @@ enum ar_status launch(const struct attn_batch *b, const struct params *p, const 
 	CU(cudaFuncSetAttribute(attend_sm90<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 	attend_sm90<D><<<b->n_tile, THREADS, bytes, stream>>>(qmap, kmap, vmap, *p);
 	CU_LAUNCHED();
+	if (b->n_part) {
+		attend_join<D><<<dim3(b->n_tile, M / JOIN_ROWS), JOIN_ROWS * 32, 0, stream>>>(*p);
+		CU_LAUNCHED();
+	}
 out:
 	return st;
 }
 
 } /* namespace */
 
+size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
+{
+	return (size_t)(EXECUTOR_WAVES * l->n_sm) * M * (size_t)(s->head_dim + 1) * sizeof(float);
+}
+
 enum ar_status attend_sm90_enqueue(const struct attn_batch *b, int heads,
 				   const struct block_lists *lists, const bf16_t *q,
 				   const struct kv_cache *kv, bf16_t *out, float *lse,
-				   void *stream, struct ar_err *err)
+				   void *work, void *stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
 	struct params p = {};
@@ -494,6 +601,8 @@ enum ar_status attend_sm90_enqueue(const struct attn_batch *b, int heads,
 	p.scale = 1.4426950408889634f / sqrtf((float)s->head_dim);
 	p.out = (__nv_bfloat16 *)out;
 	p.lse = lse;
+	p.part_o = (float *)work;
+	p.part_lse = p.part_o + (size_t)b->n_tile * M * s->head_dim;
 	return s->head_dim == 128 ? launch<128>(b, &p, q, kv, (cudaStream_t)stream, err) :
 				    launch<64>(b, &p, q, kv, (cudaStream_t)stream, err);
 }

@@ -39,6 +39,7 @@ struct attn_shape {
 /* The most one batch can hold; device memory is sized by it once. */
 struct attn_limits {
 	int max_req, max_row, max_kv_blk;
+	int n_sm;		/* of its batches */
 };
 
 struct attn_tile;		/* executor's unit of work, kernels/executor.h */
@@ -58,6 +59,9 @@ struct attn_batch {
 	const uint8_t *last;	/* [n_req] 1: the prompt's final chunk */
 	const struct attn_tile *tile;	/* from executor->plan */
 	int n_tile;
+	int n_part;		/* tiles that are a part of one, executor_count_parts */
+	int n_sm;		/* multiprocessors that the plan shall fill, cutting tiles into
+				 * parts; 0: tiles are whole */
 };
 
 struct kv_cache {		/* of one layer */

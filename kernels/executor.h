@@ -18,12 +18,18 @@ enum {
 };
 
 /* The work of one thread block: rows [row, row + n_row) of request req, counted from the
- * chunk's start, heads [head, head + n_head), all of one KV head, under list l. */
+ * chunk's start, heads [head, head + n_head), all of one KV head, under list l.  Of the n blocks
+ * in the list that its last row can see, it takes those from n * part / n_part up to
+ * n * (part + 1) / n_part.  The parts of a tile stand together and in order. */
 struct attn_tile {
 	int32_t req, row, n_row;
 	int32_t head, n_head;
 	int32_t list;
+	int32_t part, n_part;
 };
+
+/* A plan with parts has at most this many tiles per multiprocessor. */
+enum { EXECUTOR_WAVES = 4 };
 
 struct executor {
 	const char *name;	/* "paged" */
@@ -33,22 +39,31 @@ struct executor {
 
 	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: heads
 	 * per list from union_heads, 0 where lists are per (query block, head) or there are
-	 * none.  tile NULL: only count.  Returns the number of tiles. */
+	 * none.  Where b->n_sm multiprocessors would be left idle, tiles are cut into parts,
+	 * each of them a tile.  tile NULL: only count.  Returns the number of tiles. */
 	int (*plan)(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 	/* softmax(q k^T / sqrt(head_dim)) v over the listed blocks and allowed
-	 * positions.  A row that sees no key gets 0 and lse -inf.  lse may be NULL. */
+	 * positions.  A row that sees no key gets 0 and lse -inf.  lse may be NULL.  ref makes
+	 * a plan of its own, without parts; enqueue runs b->tile in work_bytes() of work. */
 	enum ar_status (*ref)(const struct attn_batch *b, int heads, const struct block_lists *lists,
 			      const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
 			      struct ar_err *err);
+	size_t (*work_bytes)(const struct attn_shape *s, const struct attn_limits *l);
 	enum ar_status (*enqueue)(const struct attn_batch *b, int heads,
 				  const struct block_lists *lists, const bf16_t *q,
 				  const struct kv_cache *kv, bf16_t *out, float *lse,
-				  void *stream, struct ar_err *err);
+				  void *work, void *stream, struct ar_err *err);
 };
 
 extern const struct executor *const executors[];	/* ends with NULL */
 const struct executor *executor_find(const char *name);
+
+/* The n_part of a batch with these tiles. */
+int executor_count_parts(const struct attn_tile *tile, int n);
+
+/* CUDA: the n_sm for batches on the current device; 0 where its kernel takes whole tiles only. */
+enum ar_status executor_multiprocessors(int *n_sm, struct ar_err *err);
 
 /* Decode attention: every request has one row (n_row == n_req, row0[r] == r), position
  * ctx[r]; dense over all of its blocks.  b->tile is not used.  What is launched on a device

@@ -6,11 +6,13 @@
 
 #include "kernels/cuda.h"
 
-/* Offsets into work; mask comes first, so that its place does not depend on the batch. */
+/* Offsets into work; mask comes first, so that its place does not depend on the batch.  A dense
+ * method has none of this, its executor works at 0. */
 struct layout {
 	int heads, groups;
 	size_t n_mask, n_list;		/* rows */
-	size_t mask, table, block, n, selector, end;
+	size_t mask, table, block, n;
+	size_t end;			/* then scratch of the selector, later of the executor */
 };
 
 static size_t place(size_t *end, size_t bytes)
@@ -34,7 +36,6 @@ static struct layout layout(const struct method *m, const struct attn_shape *s, 
 	l.table = place(&l.end, l.heads ? l.n_list * words * sizeof(uint32_t) : 0);
 	l.block = place(&l.end, l.n_list * (size_t)max_kv_blk * sizeof(uint16_t));
 	l.n = place(&l.end, l.n_list * sizeof(int32_t));
-	l.selector = l.end;
 	return l;
 }
 
@@ -46,10 +47,13 @@ static struct layout batch_layout(const struct method *m, const struct attn_batc
 size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
 			 const struct attn_limits *l)
 {
+	size_t attend = m->executor->work_bytes(s, l), select;
+
 	if (m->dense)
-		return 0;
+		return attend;
+	select = m->selector->work_bytes(s, l);
 	return layout(m, s, l->max_req, attn_max_qblk(l, s->page_tok), l->max_kv_blk).end +
-	       m->selector->work_bytes(s, l);
+	       (select > attend ? select : attend);
 }
 
 /* Union and lists: *lists points into work. */
@@ -84,7 +88,7 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 	if (!m->dense) {
 		phase(phase_ctx, layer, PHASE_SELECT);
 		st = m->selector->enqueue(b, m->param, q, kv, state,
-					  (uint32_t *)(void *)(base + l.mask), base + l.selector,
+					  (uint32_t *)(void *)(base + l.mask), base + l.end,
 					  stream, err);
 		if (st)
 			return st;
@@ -94,8 +98,8 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 			return st;
 	}
 	phase(phase_ctx, layer, PHASE_ATTEND);
-	return m->executor->enqueue(b, m->dense ? 0 : l.heads, &lists, q, kv, out, lse, stream,
-				    err);
+	return m->executor->enqueue(b, m->dense ? 0 : l.heads, &lists, q, kv, out, lse,
+				    base + (m->dense ? 0 : l.end), stream, err);
 }
 
 enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,

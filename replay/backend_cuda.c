@@ -310,6 +310,9 @@ static enum ar_status cuda_open(void **self, const void *opts, const struct back
 	c->rows.source = &c->source;
 	c->rows.capture_of = env->capture_of;
 	rows_limits(env, &c->rows.prefill, &c->rows.decode);
+	st = executor_multiprocessors(&c->rows.prefill.n_sm, err);
+	if (st)
+		goto out;
 	c->page_bytes = pages_offset(&c->source.shape, 1, 0) * sizeof(bf16_t);
 	if (env->method->selector && env->method->selector->state_bytes)
 		c->state_bytes = env->method->selector->state_bytes(&c->source.shape);

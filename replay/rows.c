@@ -29,15 +29,16 @@ void rows_limits(const struct backend_env *env, struct attn_limits *prefill,
 	int seqs = (int)env->max_seqs, tok = (int)env->max_batched_tok;
 	int blocks = (int)((env->max_len + PAGE_TOK - 1) / PAGE_TOK);
 
-	*prefill = (struct attn_limits){ seqs < tok ? seqs : tok, tok, blocks };
-	*decode = (struct attn_limits){ seqs, seqs, blocks };
+	*prefill = (struct attn_limits){ seqs < tok ? seqs : tok, tok, blocks, 0 };
+	*decode = (struct attn_limits){ seqs, seqs, blocks, 0 };
 }
 
-/* Tiles of an executor hold at least half a block of rows of one head. */
+/* Whole tiles of an executor hold at least half a block of rows of one head. */
 static size_t max_tiles(const struct rows_env *e)
 {
 	return (size_t)(2 * e->source->shape.q_heads) *
-	       (size_t)attn_max_qblk(&e->prefill, PAGE_TOK);
+	       (size_t)attn_max_qblk(&e->prefill, PAGE_TOK) +
+	       (size_t)(EXECUTOR_WAVES * e->prefill.n_sm);
 }
 
 size_t rows_bytes(const struct rows_env *e, int64_t n_page)
@@ -197,6 +198,7 @@ static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, st
 		return too_small(err);
 	method_plan(m, b, tile);
 	b->tile = tile;
+	b->n_part = executor_count_parts(tile, b->n_tile);
 	return AR_OK;
 }
 
@@ -220,6 +222,7 @@ enum ar_status rows_build(struct rows *out, const struct rows_env *e, const stru
 		return too_small(err);
 	st = add_kind(&o, e, b, false, &pre_arrays, &o.prefill, err);
 	o.n_prefill = o.n_row;
+	o.prefill.n_sm = e->prefill.n_sm;
 	if (!st)
 		st = add_kind(&o, e, b, true, &dec_arrays, &o.decode, err);
 	if (!st && tiles && o.prefill.n_req)

@@ -31,7 +31,7 @@ struct rows_env {
 	size_t bytes;			/* rows_bytes() */
 };
 
-/* The limits of the policy's batches, for prefill and decode entries. */
+/* The limits of the policy's batches, for prefill and decode entries; tiles are whole. */
 void rows_limits(const struct backend_env *env, struct attn_limits *prefill,
 		 struct attn_limits *decode);
 

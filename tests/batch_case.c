@@ -166,20 +166,37 @@ void case_cut(struct batch_case *c, const int *ctx, const int *rows)
 	b->row0 = c->row0, b->ctx = c->ctx, b->qblk0 = c->qblk0;
 	b->page0 = c->page0, b->page = c->page, b->last = c->last;
 	b->tile = NULL;
-	b->n_tile = 0;
+	b->n_tile = b->n_part = 0;
 	c->q_len = (size_t)b->n_row * (size_t)(b->shape.q_heads * b->shape.head_dim);
 	if (c->all_q)
 		cut_data(c, ctx, rows);
 }
 
-void case_chunks(struct batch_case *c, struct rng *rng, enum case_fill fill, struct attn_shape s,
-		 int n_req, const int *ctx, const int *rows)
+static int *chunk_ends(int n_req, const int *ctx, const int *rows)
 {
 	int *len = need((size_t)n_req, sizeof *len);
 
 	for (int r = 0; r < n_req; r++)
 		len[r] = ctx[r] + rows[r];
+	return len;
+}
+
+void case_chunks(struct batch_case *c, struct rng *rng, enum case_fill fill, struct attn_shape s,
+		 int n_req, const int *ctx, const int *rows)
+{
+	int *len = chunk_ends(n_req, ctx, rows);
+
 	case_make(c, rng, fill, s, n_req, len);
+	case_cut(c, ctx, rows);
+	free(len);
+}
+
+void case_bare_chunks(struct batch_case *c, struct rng *rng, struct attn_shape s, int n_req,
+		      const int *ctx, const int *rows)
+{
+	int *len = chunk_ends(n_req, ctx, rows);
+
+	case_make_bare(c, rng, s, n_req, len);
 	case_cut(c, ctx, rows);
 	free(len);
 }
@@ -191,6 +208,7 @@ void case_plan(struct batch_case *c, attend_plan_fn *cut, int heads)
 	c->tile = need((size_t)c->b.n_tile, sizeof *c->tile);
 	cut(&c->b, heads, c->tile);
 	c->b.tile = c->tile;
+	c->b.n_part = executor_count_parts(c->tile, c->b.n_tile);
 }
 
 void case_release(struct batch_case *c)

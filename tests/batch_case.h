@@ -46,8 +46,10 @@ void case_cut(struct batch_case *c, const int *ctx, const int *rows);
 /* Sequences of ctx[r] + rows[r] tokens, and the cut. */
 void case_chunks(struct batch_case *c, struct rng *rng, enum case_fill fill, struct attn_shape s,
 		 int n_req, const int *ctx, const int *rows);
+void case_bare_chunks(struct batch_case *c, struct rng *rng, struct attn_shape s, int n_req,
+		      const int *ctx, const int *rows);
 
-/* Cut the batch into tiles, c->b.tile. */
+/* Cut the batch into tiles, c->b.tile, for c->b.n_sm multiprocessors. */
 void case_plan(struct batch_case *c, attend_plan_fn *cut, int heads);
 
 size_t case_mask_words(const struct batch_case *c);	/* of the whole batch */

@@ -36,6 +36,9 @@ static const struct line lines[] = {
 	{ "dense",        "paged",       8, 1024,   8192, 1,   false },
 	{ "dense",        "paged",       8, 1024,  32768, 1,   false },
 	{ "dense",        "paged",       8, 1024, 131072, 1,   false },
+	{ "dense",        "paged",       8, 1024,  65536, 1,   false },
+	{ "dense",        "paged",       1,  128,  32768, 1,   false },
+	{ "dense",        "paged",       1,  128, 131072, 1,   false },
 	{ "dense",        "paged",       1,  512,   8192, 1,   false },
 	{ "dense",        "paged",       1,  512,  32768, 1,   false },
 	{ "dense",        "paged",       1,  512, 131072, 1,   false },
@@ -43,7 +46,9 @@ static const struct line lines[] = {
 	{ "table 30 %",   "paged",       8, 1024,  32768, 0.3, false },
 	{ "table 30 %",   "paged",       8, 1024, 131072, 0.3, false },
 	{ "lists 10 %",   "blocksparse", 8, 1024,  32768, 0.1, false },
+	{ "lists 10 %",   "blocksparse", 8, 1024,  65536, 0.1, false },
 	{ "lists 10 %",   "blocksparse", 8, 1024, 131072, 0.1, false },
+	{ "lists 10 %",   "blocksparse", 1,  512,  65536, 0.1, false },
 	{ "decode",       NULL,          8,    1,  32768, 1,   false },
 	{ "decode",       NULL,          1,    1, 131072, 1,   false },
 	{ "decode",       NULL,         64,    1,   4096, 1,   false },
@@ -92,7 +97,7 @@ static void enqueue(const struct task *t, int i)
 				      cudaMemcpyDeviceToDevice, NULL));
 	else if (t->x)
 		st = t->x->enqueue(&t->b, 0, &t->lists, t->q + q_off, &kv, t->out + q_off, NULL,
-				   NULL, &err);
+				   t->work, NULL, &err);
 	else
 		st = decode_enqueue(&t->b, t->q + q_off, &kv, t->out + q_off, t->work, NULL, &err);
 	if (st)
@@ -150,7 +155,7 @@ static double pairs(const struct batch_case *c, const struct block_lists *l)
 		const uint16_t *list = l->block ? l->block + t->list * l->stride : NULL;
 		int n_blk = list ? l->n[t->list] : c->b.max_kv_blk;
 
-		for (int k = 0; k < n_blk; k++)
+		for (int k = 0; k < n_blk && !t->part; k++)
 			for (int row = 0; row < t->n_row; row++) {
 				int seen = c->b.ctx[t->req] + t->row + row + 1 -
 					   (list ? list[k] : k) * PAGE;
@@ -164,8 +169,14 @@ static double pairs(const struct batch_case *c, const struct block_lists *l)
 
 static void take(struct task *t, struct batch_case *c, const struct line *l)
 {
+	struct attn_limits limits = { 0 };
+	struct ar_err err;
+
 	memset(t, 0, sizeof *t);
 	t->x = l->executor ? executor_find(l->executor) : NULL;
+	if (t->x && executor_multiprocessors(&limits.n_sm, &err))
+		bail_out("%s", err.msg);
+	c->b.n_sm = limits.n_sm;
 	if (t->x)
 		case_plan(c, t->x->plan, 0);
 	t->b = gpu_batch(&c->b);
@@ -175,7 +186,8 @@ static void take(struct task *t, struct batch_case *c, const struct line *l)
 	t->out = gpu_new(SETS * c->q_len * sizeof *t->out, 0);
 	t->kv.k = random_buffer(SETS * c->kv_len * sizeof *t->kv.k);
 	t->kv.v = random_buffer(SETS * c->kv_len * sizeof *t->kv.v);
-	t->work = gpu_new(decode_work_bytes(&c->b.shape, &(struct attn_limits){ 0 }), 0);
+	t->work = gpu_new(t->x ? t->x->work_bytes(&c->b.shape, &limits) :
+				 decode_work_bytes(&c->b.shape, &limits), 0);
 }
 
 static void run_line(const struct line *l, struct rng *rng)

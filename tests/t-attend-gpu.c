@@ -13,7 +13,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_TEST = 20 };
+enum { N_TEST = 26 };
 
 #if HAVE_CUDA
 
@@ -84,7 +84,27 @@ struct setting {
 	int heads;
 	double density;		/* 2: no lists */
 	bool lse;
+	int n_sm;		/* tiles are cut for up to as many multiprocessors */
 };
+
+/* The same batch with its tiles on the device, in parts where the device takes them. */
+static struct attn_batch plan_batch(struct batch_case *c, const struct setting *t, void **work,
+				    struct rng *rng)
+{
+	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0 };
+	struct ar_err err;
+	struct attn_batch b;
+
+	if (executor_multiprocessors(&most.n_sm, &err))
+		bail_out("%s", err.msg);
+	if (most.n_sm)
+		most.n_sm = t->n_sm ? 1 + (int)rng_below(rng, (uint64_t)t->n_sm) : 0;
+	c->b.n_sm = most.n_sm;
+	case_plan(c, t->cut, t->heads);
+	b = gpu_batch(&c->b);
+	*work = gpu_new(t->x->work_bytes(&c->b.shape, &most), 0xff);
+	return b;
+}
 
 static void attend_both(struct verdict *v, struct batch_case *c, const struct setting *t,
 			struct rng *rng)
@@ -98,17 +118,17 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	struct attn_batch b;
 	struct kv_cache kv;
 	struct ar_err err;
+	void *work;
 
 	if (t->density <= 1)
 		case_lists(c, n_list, t->density, &l, rng);
-	case_plan(c, t->cut, t->heads);
-	b = gpu_batch(&c->b);
+	b = plan_batch(c, t, &work, rng);
 	kv = gpu_kv(&c->kv, c->kv_len);
 	dl = gpu_lists(&l, n_list);
 	out = gpu_new(bytes, 0xff);
 	lse = gpu_new(lse_bytes, 0xff);
 	if (t->x->enqueue(&b, t->heads, &dl, gpu_copy(c->q, bytes), &kv, out, t->lse ? lse : NULL,
-			  NULL, &err) ||
+			  work, NULL, &err) ||
 	    t->x->ref(&c->b, t->heads, &l, c->q, &c->kv, want, want_lse, &err))
 		bail_out("%s", err.msg);
 	gpu_read(got, out, bytes);
@@ -191,24 +211,61 @@ static void test_executors(long cases, long seed)
 {
 	const struct executor *paged = executor_find("paged");
 	const struct executor *sparse = executor_find("blocksparse");
-	struct setting t = { paged, attend_plan_rows, 0, 2, true };
+	struct setting t = { paged, attend_plan_rows, 0, 2, true, 0 };
 
 	test_executor(&t, FILL_NORMAL, cases, seed, "dense");
 	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 1, "dense, huge scores");
 	test_executor(&t, FILL_EQUAL, cases / 4 + 1, seed + 2, "dense, equal scores");
 	t.lse = false;
 	test_executor(&t, FILL_NORMAL, cases / 4 + 1, seed + 3, "dense, without log-sum-exp");
-	t = (struct setting){ paged, attend_plan_rows, -1, 0.3, true };
+	t = (struct setting){ paged, attend_plan_rows, -1, 0.3, true, 0 };
 	test_executor(&t, FILL_NORMAL, cases, seed + 4,
 		      "random tables, some empty, any group size");
 	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 5, "random tables, huge scores");
-	t = (struct setting){ sparse, attend_plan_blocks, 0, 2, true };
+	t = (struct setting){ sparse, attend_plan_blocks, 0, 2, true, 0 };
 	test_executor(&t, FILL_NORMAL, cases / 2 + 1, seed + 6, "dense");
 	t.density = 0.2;
 	test_executor(&t, FILL_NORMAL, cases, seed + 7, "random lists, some empty");
 	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 8, "random lists, huge scores");
 	t.density = 1;
 	test_executor(&t, FILL_EQUAL, cases / 4 + 1, seed + 9, "full lists, equal scores");
+}
+
+/* Few rows after many tokens: up to 39 parts, more than a warp has lanes. */
+static void test_many_parts(const struct setting *t, long seed, const char *name)
+{
+	static const int ctx[] = { 40000, 33000, 900, 3000 }, rows[] = { 3, 1, 2, 130 };
+	struct verdict v = { 0 };
+	struct rng rng = { rng_mix((uint64_t)seed) };
+
+	for (int i = 0; i < 4 && clean(&v); i++) {
+		struct attn_shape s = { 4, 1 + i / 2, i % 2 ? 64 : 128, PAGE };
+		struct batch_case c;
+
+		case_chunks(&c, &rng, FILL_NORMAL, s, 1 + i, ctx, rows);
+		attend_both(&v, &c, t, &rng);
+		case_release(&c);
+	}
+	report(&v, seed, name);
+}
+
+static void test_parts(long cases, long seed)
+{
+	const struct executor *paged = executor_find("paged");
+	const struct executor *sparse = executor_find("blocksparse");
+	struct setting t = { paged, attend_plan_rows, 0, 2, true, 300 };
+
+	test_executor(&t, FILL_NORMAL, cases, seed, "dense, in parts");
+	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 1, "dense, in parts, huge scores");
+	t = (struct setting){ paged, attend_plan_rows, -1, 0.1, true, 300 };
+	test_executor(&t, FILL_NORMAL, cases, seed + 2,
+		      "short tables in parts, some shorter than their number");
+	t = (struct setting){ sparse, attend_plan_blocks, 0, 0.2, false, 300 };
+	test_executor(&t, FILL_NORMAL, cases, seed + 3, "random lists in parts, without lse");
+	t = (struct setting){ paged, attend_plan_rows, 0, 2, true, 4000 };
+	test_many_parts(&t, seed + 4, "paged: many parts");
+	t = (struct setting){ sparse, attend_plan_blocks, 0, 0.3, true, 4000 };
+	test_many_parts(&t, seed + 5, "blocksparse: many parts");
 }
 
 /* ---- decode ---- */
@@ -220,7 +277,7 @@ static void decode_both(struct verdict *v, const struct attn_shape *s, int n_req
 	size_t bytes;
 	bf16_t *got, *want, *out;
 	int *rows = get((size_t)n_req * sizeof *rows);
-	struct attn_limits most = { n_req, n_req, 1024 };
+	struct attn_limits most = { n_req, n_req, 1024, 0 };
 	struct attn_batch b;
 	struct kv_cache kv;
 	struct ar_err err;
@@ -288,20 +345,20 @@ static void test_refusals(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err;
 
-	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "attend: a head size it has no kernel for");
 	is_int(decode_enqueue(&b, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE, "decode: the same");
 	b.shape.head_dim = 128;
 	b.shape.page_tok = 64;
-	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "attend: blocks of another size");
 	is_int(decode_enqueue(&b, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE, "decode: the same");
 	b.shape.page_tok = PAGE;
 	b.shape.q_heads = 258;
-	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "attend: more heads per KV head than a tile has rows");
 	b.shape.q_heads = 8;
-	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, &err), AR_OK,
+	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_OK,
 	       "attend: nothing to do");
 	is_int(decode_enqueue(&b, NULL, &kv, NULL, NULL, NULL, &err), AR_OK,
 	       "decode: nothing to do");
@@ -315,8 +372,11 @@ static void test_failure(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
-	ok(attend_enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, &err) == AR_CUDA &&
-	   err.msg[0] && decode_enqueue(&b, NULL, &kv, NULL, NULL, NULL, &err) == AR_CUDA,
+	int unused;
+
+	ok(attend_enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err) == AR_CUDA &&
+	   err.msg[0] && executor_multiprocessors(&unused, &err) == AR_CUDA &&
+	   decode_enqueue(&b, NULL, &kv, NULL, NULL, NULL, &err) == AR_CUDA,
 	   "without a GPU a launch fails with a message");
 }
 
@@ -332,6 +392,7 @@ int main(void)
 		return done_testing();
 	}
 	test_executors(cases, seed);
+	test_parts(cases, seed + 50);
 	test_decode(cases, seed + 100);
 	skip(1, "there is a GPU");
 	return done_testing();

@@ -267,6 +267,7 @@ static void test_dense(void)
 		ref(&b, &c, attend_plan_rows, d.heads, &full);
 		differ_full += memcmp(a.out, b.out, a.n * sizeof *a.out) != 0 ||
 			       memcmp(a.lse, b.lse, a.n_row * sizeof *a.lse) != 0;
+		c.b.n_sm = 132;
 		ref(&b, &c, attend_plan_blocks, 0, &all);
 		differ_pack += memcmp(a.out, b.out, a.n * sizeof *a.out) != 0;
 		alone = 1;
@@ -286,7 +287,7 @@ static void test_dense(void)
 		case_release(&c);
 	}
 	is_int(differ_full, 0, "no lists equal full lists bit for bit");
-	is_int(differ_pack, 0, "how rows are packed changes no bit");
+	is_int(differ_pack, 0, "how rows are packed and tiles might be cut changes no bit");
 	is_int(differ_alone, 0, "nor does the number of threads");
 	is_int(nonzero, 0, "empty lists give 0 and -inf");
 }
@@ -350,9 +351,26 @@ static void test_decode(void)
 
 /* ---- plans ---- */
 
-/* Mark what the tile covers; false when it does not fit the batch or the packing. */
+/* Blocks that the tile's last row can see; of them its part is [part_begin, part_end). */
+static int n_blocks(const struct batch_case *c, const struct attn_tile *t)
+{
+	return (c->b.ctx[t->req] + t->row + t->n_row - 1) / c->b.shape.page_tok + 1;
+}
+
+static int part_end(const struct batch_case *c, const struct attn_tile *t)
+{
+	return n_blocks(c, t) * (t->part + 1) / t->n_part;
+}
+
+static int part_begin(const struct batch_case *c, const struct attn_tile *t)
+{
+	return n_blocks(c, t) * t->part / t->n_part;
+}
+
+/* left: the blocks of each (row, head) that no tile had yet, -1 at first.  False when the tile has
+ * some of them twice or does not fit the batch or the packing. */
 static int mark(const struct batch_case *c, attend_plan_fn *cut, int heads,
-		const struct attn_tile *t, uint8_t *seen)
+		const struct attn_tile *t, int *left)
 {
 	const struct attn_batch *b = &c->b;
 	int group = b->shape.q_heads / b->shape.kv_heads;
@@ -364,47 +382,129 @@ static int mark(const struct batch_case *c, attend_plan_fn *cut, int heads,
 		return 0;
 	for (int i = t->row; i < t->row + t->n_row; i++)
 		for (int h = t->head; h < t->head + t->n_head; h++) {
-			seen[(b->row0[t->req] + i) * b->shape.q_heads + h]++;
-			if (list_of(c, cut, heads, t->req, i, h) != t->list)
+			int *l = &left[(b->row0[t->req] + i) * b->shape.q_heads + h];
+
+			if (*l != (t->part ? n_blocks(c, t) - part_begin(c, t) : -1) ||
+			    list_of(c, cut, heads, t->req, i, h) != t->list)
 				return 0;
+			*l = n_blocks(c, t) - part_end(c, t);
 		}
 	return 1;
 }
 
-static void test_plan(attend_plan_fn *cut, const char *name)
+/* Parts of a tile stand together, in order, and none is short. */
+static int well_cut(const struct batch_case *c, const struct attn_tile *t, int i)
+{
+	struct attn_tile before;
+
+	if (t[i].n_part > 1 && n_blocks(c, &t[i]) / t[i].n_part < ATTEND_PART_BLOCKS)
+		return 0;
+	if (!t[i].part)
+		return i == 0 || t[i - 1].part == t[i - 1].n_part - 1;
+	before = t[i];
+	before.part--;
+	return !memcmp(&before, &t[i - 1], sizeof before);
+}
+
+struct faults {
+	int misfit, uncovered, unsorted, miscounted, miscut, too_many, parts;
+};
+
+static void check_plan(struct faults *f, const struct batch_case *c, attend_plan_fn *cut, int heads)
+{
+	enum { MOST = 4 * 40 * 24 };
+	int left[MOST], n = cut(&c->b, heads, NULL), n_whole, rank = 255;
+	struct attn_tile tile[MOST + EXECUTOR_WAVES * 300];
+	struct attn_batch whole = c->b;
+
+	memset(left, 0xff, sizeof left);
+	whole.n_sm = 0;
+	n_whole = cut(&whole, heads, NULL);
+	f->too_many += n != n_whole && (n_whole >= 2 * c->b.n_sm || n > EXECUTOR_WAVES * c->b.n_sm);
+	f->miscounted += cut(&c->b, heads, tile) != n;
+	for (int k = 0; k < n; k++) {
+		int now = attend_rank((n_blocks(c, &tile[k]) - 1) / tile[k].n_part + 1);
+
+		f->misfit += !mark(c, cut, heads, &tile[k], left);
+		f->miscut += !well_cut(c, tile, k);
+		f->unsorted += now > rank;
+		rank = now;
+	}
+	for (int k = 0; k < c->b.n_row * c->b.shape.q_heads; k++)
+		f->uncovered += left[k] != 0;
+	f->parts += executor_count_parts(tile, n);
+}
+
+static void test_plan(attend_plan_fn *cut, int max_sm, const char *name)
 {
 	struct rng rng = { 6 };
-	int bad = 0, uncovered = 0, unsorted = 0, miscounted = 0;
+	struct faults f = { 0 };
 
 	for (int i = 0; i < 200; i++) {
 		struct draw d = draw_shape(&rng);
-		struct attn_tile tile[4 * 40 * 24];
-		uint8_t seen[4 * 40 * 24] = { 0 };
 		struct batch_case c;
-		int n, rank = 255;
 
 		for (int r = 0; r < d.n_req; r++)
 			d.ctx[r] *= 1 + (int)rng_below(&rng, 30);
-		case_chunks(&c, &rng, FILL_EQUAL, d.s, d.n_req, d.ctx, d.rows);
-		n = cut(&c.b, d.heads, NULL);
-		miscounted += cut(&c.b, d.heads, tile) != n;
-		for (int k = 0; k < n; k++) {
-			int now, len = (c.b.ctx[tile[k].req] + tile[k].row + tile[k].n_row - 1) /
-				       d.s.page_tok + 1;
-
-			bad += !mark(&c, cut, d.heads, &tile[k], seen);
-			now = attend_rank(len);
-			unsorted += now > rank;
-			rank = now;
-		}
-		for (int k = 0; k < c.b.n_row * d.s.q_heads; k++)
-			uncovered += seen[k] != 1;
+		case_bare_chunks(&c, &rng, d.s, d.n_req, d.ctx, d.rows);
+		c.b.n_sm = max_sm ? 1 + (int)rng_below(&rng, (uint64_t)max_sm) : 0;
+		check_plan(&f, &c, cut, d.heads);
 		case_release(&c);
 	}
-	is_int(bad, 0, "%s: tiles stay in their request, KV head, list and size", name);
-	is_int(uncovered, 0, "%s: every (row, head) is in one tile", name);
-	is_int(unsorted, 0, "%s: the longest come first", name);
-	is_int(miscounted, 0, "%s: counting gives the same number", name);
+	is_int(f.misfit, 0, "%s: tiles stay in their request, KV head, list and size", name);
+	is_int(f.uncovered, 0, "%s: every (row, head, block) is in one tile", name);
+	is_int(f.unsorted, 0, "%s: the longest come first", name);
+	is_int(f.miscounted, 0, "%s: counting gives the same number", name);
+	is_int(f.miscut, 0, "%s: parts stand together and have their least length", name);
+	is_int(f.too_many, 0, "%s: enough tiles stay whole, parts are not too many", name);
+	is_int(f.parts > 0, max_sm > 0, "%s: there are parts where they are asked for", name);
+}
+
+/* Tiles of one request of 16 heads over 4 on 132 multiprocessors, in *parts parts each. */
+static int split_plan(int rows, int ctx, int *parts)
+{
+	struct attn_shape s = { .q_heads = 16, .kv_heads = 4, .head_dim = 128, .page_tok = 128 };
+	struct attn_tile *tile;
+	struct rng rng = { 1 };
+	struct batch_case c;
+	int n;
+
+	case_bare_chunks(&c, &rng, s, 1, &ctx, &rows);
+	c.b.n_sm = 132;
+	n = attend_plan_rows(&c.b, 0, NULL);
+	tile = malloc((size_t)n * sizeof *tile);
+	if (!tile)
+		bail_out("out of memory");
+	attend_plan_rows(&c.b, 0, tile);
+	*parts = tile[0].n_part;
+	free(tile);
+	case_release(&c);
+	return n;
+}
+
+static void test_split(void)
+{
+	static const struct {
+		int rows, ctx, n, parts;
+	} want[] = {
+		{ 512, 32768, 128, 2 },		/* 64 tiles: half of the multiprocessors */
+		{ 128, 32768, 128, 8 },		/* 16 tiles */
+		{ 128, 1024, 16, 1 },		/* 9 blocks are too few */
+		{ 32, 2048, 8, 2 },		/* 17 blocks are enough for two */
+		{ 1024, 32768, 128, 1 },	/* one full wave */
+		{ 1100, 65536, 496, 3 },	/* 140 tiles: thirds, of the longest quarters */
+		{ 2112, 65536, 264, 1 },	/* two full waves */
+	};
+
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+		int parts, n = split_plan(want[i].rows, want[i].ctx, &parts);
+
+		ok(n == want[i].n && parts == want[i].parts,
+		   "%d rows after %d tokens on 132 multiprocessors: %d tiles, %d parts each",
+		   want[i].rows, want[i].ctx, want[i].n, want[i].parts);
+		if (n != want[i].n || parts != want[i].parts)
+			diag("%d tiles, %d parts", n, parts);
+	}
 }
 
 static void test_rank(void)
@@ -456,6 +556,7 @@ static void test_table(void)
 	for (; executors[n]; n++)
 		ok(executor_find(executors[n]->name) == executors[n] && executors[n]->plan &&
 		   executors[n]->ref && !executors[n]->enqueue == !HAVE_CUDA &&
+		   !executors[n]->work_bytes == !HAVE_CUDA &&
 		   executors[n]->takes & TAKES_ALL, "executor %s is whole", executors[n]->name);
 	is_int(n, 2, "two executors");
 	ok(!executor_find("nothing"), "an unknown name is not found");
@@ -475,8 +576,11 @@ int main(void)
 	test_dense();
 	test_chunks();
 	test_decode();
-	test_plan(attend_plan_rows, "paged");
-	test_plan(attend_plan_blocks, "blocksparse");
+	test_plan(attend_plan_rows, 0, "paged");
+	test_plan(attend_plan_blocks, 0, "blocksparse");
+	test_plan(attend_plan_rows, 300, "paged, in parts");
+	test_plan(attend_plan_blocks, 300, "blocksparse, in parts");
+	test_split();
 	test_rank();
 	test_memory();
 	test_table();

@@ -109,11 +109,14 @@ static void test_method(struct batch_case *c, int which)
 	struct ar_err err;
 
 	must(method_parse(&m, methods[which].name, &err), &err);
+	must(executor_multiprocessors(&limits.n_sm, &err), &err);
+	c->b.n_sm = limits.n_sm;
 	c->b.n_tile = method_plan(m, &c->b, NULL);
 	free(c->tile);
 	c->tile = calloc((size_t)c->b.n_tile, sizeof *c->tile);
 	method_plan(m, &c->b, c->tile);
 	c->b.tile = c->tile;
+	c->b.n_part = executor_count_parts(c->tile, c->b.n_tile);
 	side_make(&d, c, m, &limits);
 	must(method_ref(m, &c->b, c->q, &c->kv, c->state, ref, NULL, want, &err), &err);
 	must(method_enqueue(m, &d.b, d.q, &d.kv, d.state, d.out, NULL, d.work, NULL, note_phase,

@@ -16,11 +16,10 @@ static enum ar_status blocksparse_ref(const struct attn_batch *b, int heads,
 static enum ar_status blocksparse_enqueue(const struct attn_batch *b, int heads,
 					 const struct block_lists *lists, const bf16_t *q,
 					 const struct kv_cache *kv, bf16_t *out, float *lse,
-					 void *stream, struct ar_err *err)
+					 void *work, void *stream, struct ar_err *err)
 {
 	(void)heads;	/* its lists are per head */
-	return attend_enqueue(b, 1, lists, q, kv, out, lse,
-			      stream, err);
+	return attend_enqueue(b, 1, lists, q, kv, out, lse, work, stream, err);
 }
 #endif
 
@@ -33,6 +32,7 @@ const struct executor executor_blocksparse = {
 	.plan = attend_plan_blocks,
 	.ref = blocksparse_ref,
 #if HAVE_CUDA
+	.work_bytes = attend_work_bytes,
 	.enqueue = blocksparse_enqueue,
 #endif
 };

@@ -20,3 +20,12 @@ const struct executor *executor_find(const char *name)
 			return executors[i];
 	return NULL;
 }
+
+int executor_count_parts(const struct attn_tile *tile, int n)
+{
+	int parts = 0;
+
+	for (int i = 0; i < n; i++)
+		parts += tile[i].n_part > 1;
+	return parts;
+}

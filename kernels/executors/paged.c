@@ -16,10 +16,10 @@ static enum ar_status paged_ref(const struct attn_batch *b, int heads,
 static enum ar_status paged_enqueue(const struct attn_batch *b, int heads,
 				  const struct block_lists *lists, const bf16_t *q,
 				  const struct kv_cache *kv, bf16_t *out, float *lse,
-				  void *stream, struct ar_err *err)
+				  void *work, void *stream, struct ar_err *err)
 {
-	return attend_enqueue(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, lists, q, kv, out, lse,
-			      stream, err);
+	return attend_enqueue(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, lists, q,
+			      kv, out, lse, work, stream, err);
 }
 #endif
 
@@ -32,6 +32,7 @@ const struct executor executor_paged = {
 	.plan = attend_plan_rows,
 	.ref = paged_ref,
 #if HAVE_CUDA
+	.work_bytes = attend_work_bytes,
 	.enqueue = paged_enqueue,
 #endif
 };
