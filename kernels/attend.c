@@ -25,7 +25,7 @@
 enum {
 	N_RANK = 256,
 	MAX_SM = 256,		/* more are not filled */
-	PART_COST = 4,		/* what a tile costs beside its blocks, in blocks: 6 us on an H200 */
+	PART_COST = 4,		/* a tile beside its blocks, in blocks; an estimate */
 };
 
 int attend_rank(int n)

@@ -14,9 +14,9 @@ static enum ar_status check(const struct attn_shape *s, int heads, struct ar_err
 	if (heads > ATTEND_ROWS)
 		return ar_fail(err, AR_USAGE, "%d query heads per KV head; attention on the GPU "
 			       "takes %d", heads, ATTEND_ROWS);
-	if (s->head_dim != 64 && s->head_dim != 128)
-		return ar_fail(err, AR_USAGE, "attention on the GPU takes head sizes 64 and 128, "
-			       "not %d", s->head_dim);
+	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
+		return ar_fail(err, AR_USAGE, "attention on the GPU takes head sizes 64, 128 and "
+			       "256, not %d", s->head_dim);
 	return AR_OK;
 }
 
@@ -57,6 +57,9 @@ enum ar_status attend_enqueue(const struct attn_batch *b, int heads,
 	st = ask_device(&major, &n_sm, err);
 	if (st)
 		return st;
+	if (b->shape.head_dim == 256 && major != 9)
+		return ar_fail(err, AR_USAGE, "attention with head size 256 takes a GPU of compute "
+			       "capability 9, this one has %d", major);
 	fn = major == 9 ? attend_sm90_enqueue : attend_sm80_enqueue;
 	return fn(b, heads, lists, q, kv, out, lse, work, stream, err);
 }

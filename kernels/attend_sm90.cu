@@ -21,8 +21,16 @@
  * turns at issuing (named barriers), so that one computes its softmax while the other owns the
  * tensor cores.
  *
+ * At D = 256 a step is half a block: Q takes 64 KiB, and two stages of K and V of 64 keys
+ * 128 KiB more; O takes 128 registers a thread and S 32.
+ *
  * Tiles come sorted, the longest first; the hardware hands them to multiprocessors as those
- * become free.
+ * become free.  A tile may be a part of one: it then leaves O in fp32, divided by its sum, and
+ * the logarithm of the sum, and a second kernel, attend_join, adds up the parts of a row.
+ *
+ * One tile fills a multiprocessor, so what comes before its first product is hidden by nothing:
+ * a chain of loads (tile, request and list, page, K).  Therefore the end of a list is looked for
+ * by 32 lanes at once, and descriptors are fetched and barriers made while the tile is loaded.
  *
  * Tried and left out (H200, D 128, 16 heads over 4, 32K keys, batch 8, chunk 1024; this
  * version 648 TFLOP/s, in the same runs): rescaling O only when a warp's maximum moved, 582;
@@ -46,7 +54,9 @@
 namespace {
 
 constexpr int M = 128;			/* packed rows of a tile */
-constexpr int N = 128;			/* keys of a block */
+constexpr int PAGE = 128;		/* keys of a block */
+template <int D> constexpr int N = D == 256 ? 64 : 128;	/* keys of a step */
+template <int D> constexpr int STEPS = PAGE / N<D>;	/* of a block */
 constexpr int STAGES = 2;
 constexpr int COLS = 64;		/* columns of a swizzled slab: 128 bytes */
 constexpr int THREADS = 3 * 128;	/* producer, two consumers */
@@ -56,11 +66,12 @@ constexpr float LN2 = 0.6931471805599453f;
 /* A slab is 64 columns of all rows; the copy engine writes it swizzled. */
 template <int D> struct alignas(1024) smem {
 	__nv_bfloat16 q[D / COLS][M][COLS];
-	__nv_bfloat16 k[STAGES][D / COLS][N][COLS];
-	__nv_bfloat16 v[STAGES][D / COLS][N][COLS];
+	__nv_bfloat16 k[STAGES][D / COLS][N<D>][COLS];
+	__nv_bfloat16 v[STAGES][D / COLS][N<D>][COLS];
 	uint64_t q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
 };
 static_assert(sizeof(struct smem<128>) + 1024 <= 227 * 1024, "shared memory");
+static_assert(sizeof(struct smem<256>) + 1024 <= 227 * 1024, "shared memory");
 
 struct params {
 	const attn_tile *tile;
@@ -91,6 +102,11 @@ __device__ __forceinline__ int block_at(const struct work *w, int i)
 	return w->block ? w->block[i] : w->first + i;
 }
 
+template <int D> __device__ __forceinline__ int first_key(const struct work *w, int step)
+{
+	return block_at(w, step / STEPS<D>) * PAGE + step % STEPS<D> * N<D>;
+}
+
 /* How many of n ascending blocks are not past the last one.  The lanes of a warp look at 32 from
  * the end at once. */
 __device__ __forceinline__ int trim(const uint16_t *block, int n, int last)
@@ -118,7 +134,7 @@ __device__ __forceinline__ struct work work_of(const struct params *p, const att
 	w.kv_head = t.head / p->group;
 	w.pos = p->ctx[t.req] + t.row;
 	w.page = p->page + p->page0[t.req];
-	last = (w.pos + t.n_row - 1) / N;
+	last = (w.pos + t.n_row - 1) / PAGE;
 	if (!p->block) {
 		w.block = NULL;
 		end = last + 1;
@@ -138,19 +154,23 @@ __device__ __forceinline__ void produce(struct smem<D> *s, const struct params *
 					const CUtensorMap *qmap, const CUtensorMap *kmap,
 					const CUtensorMap *vmap)
 {
-	constexpr uint32_t KV_BYTES = N * D * 2;
-	int next = w->page[block_at(w, 0)];
+	constexpr uint32_t KV_BYTES = N<D> * D * 2;
+	int page, next = w->page[block_at(w, 0)];
 
 	mbarrier_expect_tx(&s->q_full, p->q_bytes);
 	for (int c = 0; c < D / COLS; c++)
 		tma_load_3d(s->q[c], qmap, &s->q_full, c * COLS, w->head, w->row);
-	for (int i = 0; i < w->n; i++) {
-		const int st = i % STAGES;
+	for (int i = 0; i < w->n * STEPS<D>; i++) {
+		const int st = i % STAGES, blk = i / STEPS<D>;
 		const uint32_t parity = (i / STAGES & 1) ^ 1;
-		const int y = (next * p->kv_heads + w->kv_head) * N;
+		int y;
 
-		if (i + 1 < w->n)
-			next = w->page[block_at(w, i + 1)];
+		if (i % STEPS<D> == 0) {
+			page = next;
+			if (blk + 1 < w->n)
+				next = w->page[block_at(w, blk + 1)];
+		}
+		y = (page * p->kv_heads + w->kv_head) * PAGE + i % STEPS<D> * N<D>;
 		mbarrier_wait(&s->k_empty[st], parity);
 		mbarrier_expect_tx(&s->k_full[st], KV_BYTES);
 		for (int c = 0; c < D / COLS; c++)
@@ -169,9 +189,8 @@ __device__ __forceinline__ void issue_qk(float *acc, struct smem<D> *s, int st, 
 	wgmma_fence();
 #pragma unroll
 	for (int k = 0; k < D / 16; k++)
-		wgmma_m64n128k16_ss(acc,
-			wgmma_desc(&s->q[k / 4][wg * WG_ROWS][k % 4 * 16], 16, 1024),
-			wgmma_desc(&s->k[st][k / 4][0][k % 4 * 16], 16, 1024), k != 0);
+		wgmma_ss<N<D>>(acc, wgmma_desc(&s->q[k / 4][wg * WG_ROWS][k % 4 * 16], 16, 1024),
+			       wgmma_desc(&s->k[st][k / 4][0][k % 4 * 16], 16, 1024), k != 0);
 	wgmma_commit();
 }
 
@@ -180,16 +199,16 @@ __device__ __forceinline__ void issue_qk(float *acc, struct smem<D> *s, int st, 
 template <int D>
 __device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct smem<D> *s, int st)
 {
+	constexpr int WIDTH = D < 128 ? D : 128;	/* columns of a product */
+
 	wgmma_fence();
 #pragma unroll
-	for (int k = 0; k < N / 16; k++) {
-		const uint64_t v = wgmma_desc(&s->v[st][0][k * 16][0], N * COLS * 2, 1024);
-
-		if constexpr (D == 128)
-			wgmma_m64n128k16_rs(o, pr + 4 * k, v);
-		else
-			wgmma_m64n64k16_rs(o, pr + 4 * k, v);
-	}
+	for (int k = 0; k < N<D> / 16; k++)
+#pragma unroll
+		for (int c = 0; c < D; c += WIDTH)
+			wgmma_rs<WIDTH>(o + c / 2, pr + 4 * k,
+					wgmma_desc(&s->v[st][c / COLS][k * 16][0],
+						   N<D> * COLS * 2, 1024));
 	wgmma_commit();
 }
 
@@ -200,7 +219,8 @@ struct rows {
 };
 
 /* Accumulator element 4 i + 2 r + c belongs to row r, key 8 i + 2 (lane % 4) + c. */
-__device__ __forceinline__ void mask_block(float *acc, const struct rows *w, int key)
+template <int N>
+__device__ __forceinline__ void mask_step(float *acc, const struct rows *w, int key)
 {
 #pragma unroll
 	for (int i = 0; i < N / 8; i++)
@@ -213,7 +233,8 @@ __device__ __forceinline__ void mask_block(float *acc, const struct rows *w, int
 }
 
 /* acc becomes exp2 of the scaled logits less the new maximum; alpha rescales what came before. */
-__device__ __forceinline__ void softmax_block(float *acc, struct rows *w, float scale, float *alpha)
+template <int N>
+__device__ __forceinline__ void softmax_step(float *acc, struct rows *w, float scale, float *alpha)
 {
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
@@ -240,7 +261,7 @@ __device__ __forceinline__ void softmax_block(float *acc, struct rows *w, float 
 	}
 }
 
-__device__ __forceinline__ void pack_p(uint32_t *pr, const float *acc)
+template <int N> __device__ __forceinline__ void pack_p(uint32_t *pr, const float *acc)
 {
 #pragma unroll
 	for (int i = 0; i < N / 4; i++)
@@ -325,18 +346,18 @@ __device__ __forceinline__ void store_part(const float *o, const struct rows *w,
 	}
 }
 
-/* The block's logits are complete in acc: turn them into P, release K. */
+/* The logits of the step that begins with key are complete in acc: turn them into P, release K. */
 template <int D>
 __device__ __forceinline__ void finish_scores(float *acc, struct rows *t, struct smem<D> *s, int st,
-					      const struct params *p, const struct work *w, int j,
+					      const struct params *p, const struct work *w, int key,
 					      float *alpha)
 {
-	hold<N / 2>(acc);
+	hold<N<D> / 2>(acc);
 	if (threadIdx.x % 128 == 0)
 		mbarrier_arrive(&s->k_empty[st]);
-	if (j >= w->pos / N)	/* may hold keys past a row */
-		mask_block(acc, t, j * N + threadIdx.x % 4 * 2);
-	softmax_block(acc, t, p->scale, alpha);
+	if (key + N<D> > w->pos)	/* may hold keys past a row */
+		mask_step<N<D>>(acc, t, key + threadIdx.x % 4 * 2);
+	softmax_step<N<D>>(acc, t, p->scale, alpha);
 }
 
 /* All blocks of the list.  Named barriers 1 and 2: the turn of consumer 0 and 1 to issue. */
@@ -344,8 +365,9 @@ template <int D>
 __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct smem<D> *s,
 					     const struct params *p, const struct work *w, int wg)
 {
-	float acc[N / 2], alpha[2];
-	uint32_t pr[N / 4];
+	const int n = w->n * STEPS<D>;
+	float acc[N<D> / 2], alpha[2];
+	uint32_t pr[N<D> / 4];
 	int last = 0;
 
 	if (wg == 1)
@@ -354,10 +376,10 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 	mbarrier_wait(&s->k_full[0], 0);
 	issue_qk<D>(acc, s, 0, wg);
 	wgmma_wait<0>();
-	finish_scores<D>(acc, t, s, 0, p, w, block_at(w, 0), alpha);
-	pack_p(pr, acc);
-	for (int i = 1; i < w->n; i++) {
-		const int st = i % STAGES, j = block_at(w, i);
+	finish_scores<D>(acc, t, s, 0, p, w, first_key<D>(w, 0), alpha);
+	pack_p<N<D>>(pr, acc);
+	for (int i = 1; i < n; i++) {
+		const int st = i % STAGES, key = first_key<D>(w, i);
 
 		mbarrier_wait(&s->k_full[st], i / STAGES & 1);
 		bar_sync(1 + wg, 256);
@@ -366,16 +388,16 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 		issue_pv<D>(o, pr, s, last);
 		bar_arrive(2 - wg, 256);
 		wgmma_wait<1>();
-		finish_scores<D>(acc, t, s, st, p, w, j, alpha);
+		finish_scores<D>(acc, t, s, st, p, w, key, alpha);
 		wgmma_wait<0>();
 		hold<D / 2>(o);
 		if (threadIdx.x % 128 == 0)
 			mbarrier_arrive(&s->v_empty[last]);
 		rescale<D>(o, alpha);
-		pack_p(pr, acc);
+		pack_p<N<D>>(pr, acc);
 		last = st;
 	}
-	mbarrier_wait(&s->v_full[last], (w->n - 1) / STAGES & 1);
+	mbarrier_wait(&s->v_full[last], (n - 1) / STAGES & 1);
 	issue_pv<D>(o, pr, s, last);
 	wgmma_wait<0>();
 	hold<D / 2>(o);
@@ -481,7 +503,8 @@ attend_join(const __grid_constant__ struct params p)
 			const float weight = __shfl_sync(0xffffffff, own, i);
 #pragma unroll
 			for (int c = 0; c < D / 64; c++) {
-				const float2 x = *(const float2 *)(o + (first + i) * M * D + 64 * c);
+				const float *from = o + (first + i) * M * D + 64 * c;
+				const float2 x = *(const float2 *)from;
 
 				acc[2 * c] += weight * x.x;
 				acc[2 * c + 1] += weight * x.y;
@@ -544,7 +567,7 @@ enum ar_status launch(const struct attn_batch *b, const struct params *p, const 
 	const uint32_t qbox[3] = { COLS, (uint32_t)p->heads, (uint32_t)(M / p->heads) };
 	/* the cache's end is not known here and not needed: pages bound the accesses */
 	const uint64_t kvdim[2] = { D, INT32_MAX };
-	const uint32_t kvbox[2] = { COLS, N };
+	const uint32_t kvbox[2] = { COLS, N<D> };
 	const int bytes = sizeof(struct smem<D>) + 1024;
 	CUtensorMap qmap, kmap, vmap;
 	enum ar_status st;
@@ -603,6 +626,12 @@ enum ar_status attend_sm90_enqueue(const struct attn_batch *b, int heads,
 	p.lse = lse;
 	p.part_o = (float *)work;
 	p.part_lse = p.part_o + (size_t)b->n_tile * M * s->head_dim;
-	return s->head_dim == 128 ? launch<128>(b, &p, q, kv, (cudaStream_t)stream, err) :
-				    launch<64>(b, &p, q, kv, (cudaStream_t)stream, err);
+	switch (s->head_dim) {
+	case 64:
+		return launch<64>(b, &p, q, kv, (cudaStream_t)stream, err);
+	case 128:
+		return launch<128>(b, &p, q, kv, (cudaStream_t)stream, err);
+	default:
+		return launch<256>(b, &p, q, kv, (cudaStream_t)stream, err);
+	}
 }

@@ -151,6 +151,17 @@ static __device__ __forceinline__ void wgmma_m64n128k16_ss(float *d, uint64_t a,
 		     : "l"(a), "l"(b), "r"(accumulate));
 }
 
+/* The same for D[64][64]. */
+static __device__ __forceinline__ void wgmma_m64n64k16_ss(float *d, uint64_t a, uint64_t b,
+							  int accumulate)
+{
+	asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_PLACES_32
+		     "}, %32, %33, p, 1, 1, 0, 0; }"
+		     : WGMMA_ACC_32(d, 0)
+		     : "l"(a), "l"(b), "r"(accumulate));
+}
+
 /* The same with A from registers and B transposed: B's rows are the inner dimension. */
 static __device__ __forceinline__ void wgmma_m64n128k16_rs(float *d, const uint32_t *a, uint64_t b)
 {
@@ -169,6 +180,25 @@ static __device__ __forceinline__ void wgmma_m64n64k16_rs(float *d, const uint32
 		     "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1; }"
 		     : WGMMA_ACC_32(d, 0)
 		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+/* The instruction by its columns. */
+template <int n>
+static __device__ __forceinline__ void wgmma_ss(float *d, uint64_t a, uint64_t b, int accumulate)
+{
+	if constexpr (n == 128)
+		wgmma_m64n128k16_ss(d, a, b, accumulate);
+	else
+		wgmma_m64n64k16_ss(d, a, b, accumulate);
+}
+
+template <int n>
+static __device__ __forceinline__ void wgmma_rs(float *d, const uint32_t *a, uint64_t b)
+{
+	if constexpr (n == 128)
+		wgmma_m64n128k16_rs(d, a, b);
+	else
+		wgmma_m64n64k16_rs(d, a, b);
 }
 
 #endif

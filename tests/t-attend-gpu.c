@@ -13,7 +13,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_TEST = 26 };
+enum { N_TEST = 28 };
 
 #if HAVE_CUDA
 
@@ -85,6 +85,7 @@ struct setting {
 	double density;		/* 2: no lists */
 	bool lse;
 	int n_sm;		/* tiles are cut for up to as many multiprocessors */
+	int dim;		/* 0: any that every device takes */
 };
 
 /* The same batch with its tiles on the device, in parts where the device takes them. */
@@ -158,12 +159,13 @@ static struct attn_shape draw_shape(struct rng *rng)
 				    .head_dim = rng_below(rng, 2) ? 128 : 64, .page_tok = PAGE };
 }
 
-static void draw_case(struct batch_case *c, int max_row, int max_ctx, enum case_fill fill,
-		      struct rng *rng)
+static void draw_case(struct batch_case *c, int dim, int max_row, int max_ctx,
+		      enum case_fill fill, struct rng *rng)
 {
 	struct attn_shape s = draw_shape(rng);
 	int n_req = 1 + (int)rng_below(rng, 4), ctx[4], rows[4];
 
+	s.head_dim = dim ? dim : s.head_dim;
 	for (int r = 0; r < n_req; r++) {
 		rows[r] = draw_len(rng, max_row);
 		ctx[r] = draw_len(rng, max_ctx) - 1;
@@ -192,7 +194,7 @@ static void test_executor(const struct setting *t, enum case_fill fill, long cas
 		struct rng rng = { rng_mix((uint64_t)seed) + (uint64_t)i };
 		struct batch_case c;
 
-		draw_case(&c, 700, 5000, fill, &rng);
+		draw_case(&c, t->dim, 700, 5000, fill, &rng);
 		if (t->heads < 0)
 			now.heads = 1 + (int)rng_below(&rng, (uint64_t)(c.b.shape.q_heads /
 									c.b.shape.kv_heads));
@@ -211,18 +213,18 @@ static void test_executors(long cases, long seed)
 {
 	const struct executor *paged = executor_find("paged");
 	const struct executor *sparse = executor_find("blocksparse");
-	struct setting t = { paged, attend_plan_rows, 0, 2, true, 0 };
+	struct setting t = { paged, attend_plan_rows, 0, 2, true, 0, 0 };
 
 	test_executor(&t, FILL_NORMAL, cases, seed, "dense");
 	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 1, "dense, huge scores");
 	test_executor(&t, FILL_EQUAL, cases / 4 + 1, seed + 2, "dense, equal scores");
 	t.lse = false;
 	test_executor(&t, FILL_NORMAL, cases / 4 + 1, seed + 3, "dense, without log-sum-exp");
-	t = (struct setting){ paged, attend_plan_rows, -1, 0.3, true, 0 };
+	t = (struct setting){ paged, attend_plan_rows, -1, 0.3, true, 0, 0 };
 	test_executor(&t, FILL_NORMAL, cases, seed + 4,
 		      "random tables, some empty, any group size");
 	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 5, "random tables, huge scores");
-	t = (struct setting){ sparse, attend_plan_blocks, 0, 2, true, 0 };
+	t = (struct setting){ sparse, attend_plan_blocks, 0, 2, true, 0, 0 };
 	test_executor(&t, FILL_NORMAL, cases / 2 + 1, seed + 6, "dense");
 	t.density = 0.2;
 	test_executor(&t, FILL_NORMAL, cases, seed + 7, "random lists, some empty");
@@ -249,22 +251,54 @@ static void test_many_parts(const struct setting *t, long seed, const char *name
 	report(&v, seed, name);
 }
 
+/* Whether the device has the kernel for head size 256; where not it must say so. */
+static bool takes_256(void)
+{
+	struct attn_batch b = { .shape = { 8, 2, 256, PAGE }, .n_tile = 1 };
+	struct block_lists all = { 0 };
+	struct kv_cache kv = { 0 };
+	struct ar_err err;
+	int n_sm;
+
+	if (executor_multiprocessors(&n_sm, &err))
+		bail_out("%s", err.msg);
+	if (n_sm)
+		return true;
+	is_int(attend_enqueue(&b, 4, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	       "head size 256 on a device without its kernel");
+	skip(1, "no kernel for head size 256");
+	return false;
+}
+
+static void test_256(long cases, long seed)
+{
+	struct setting t = { executor_find("paged"), attend_plan_rows, 0, 2, true, 300, 256 };
+
+	if (!takes_256())
+		return;
+	test_executor(&t, FILL_NORMAL, cases / 2 + 1, seed, "head size 256, dense, in parts");
+	t = (struct setting){ executor_find("blocksparse"), attend_plan_blocks, 0, 0.2, true, 0,
+			      256 };
+	test_executor(&t, FILL_HUGE, cases / 2 + 1, seed + 1,
+		      "head size 256, random lists, huge scores");
+}
+
 static void test_parts(long cases, long seed)
 {
 	const struct executor *paged = executor_find("paged");
 	const struct executor *sparse = executor_find("blocksparse");
-	struct setting t = { paged, attend_plan_rows, 0, 2, true, 300 };
+	struct setting t = { paged, attend_plan_rows, 0, 2, true, 300, 0 };
 
 	test_executor(&t, FILL_NORMAL, cases, seed, "dense, in parts");
 	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 1, "dense, in parts, huge scores");
-	t = (struct setting){ paged, attend_plan_rows, -1, 0.1, true, 300 };
+	t = (struct setting){ paged, attend_plan_rows, -1, 0.1, true, 300, 0 };
 	test_executor(&t, FILL_NORMAL, cases, seed + 2,
 		      "short tables in parts, some shorter than their number");
-	t = (struct setting){ sparse, attend_plan_blocks, 0, 0.2, false, 300 };
+	t = (struct setting){ sparse, attend_plan_blocks, 0, 0.2, false, 300, 0 };
 	test_executor(&t, FILL_NORMAL, cases, seed + 3, "random lists in parts, without lse");
-	t = (struct setting){ paged, attend_plan_rows, 0, 2, true, 4000 };
+	t = (struct setting){ paged, attend_plan_rows, 0, 2, true, 4000, 0 };
 	test_many_parts(&t, seed + 4, "paged: many parts");
-	t = (struct setting){ sparse, attend_plan_blocks, 0, 0.3, true, 4000 };
+	t = (struct setting){ sparse, attend_plan_blocks, 0, 0.3, true, 4000, 0 };
 	test_many_parts(&t, seed + 5, "blocksparse: many parts");
 }
 
@@ -393,6 +427,7 @@ int main(void)
 	}
 	test_executors(cases, seed);
 	test_parts(cases, seed + 50);
+	test_256(cases, seed + 60);
 	test_decode(cases, seed + 100);
 	skip(1, "there is a GPU");
 	return done_testing();

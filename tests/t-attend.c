@@ -410,7 +410,8 @@ struct faults {
 	int misfit, uncovered, unsorted, miscounted, miscut, too_many, parts;
 };
 
-static void check_plan(struct faults *f, const struct batch_case *c, attend_plan_fn *cut, int heads)
+static void check_plan(struct faults *f, const struct batch_case *c, attend_plan_fn *cut,
+		       int heads)
 {
 	enum { MOST = 4 * 40 * 24 };
 	int left[MOST], n = cut(&c->b, heads, NULL), n_whole, rank = 255;
