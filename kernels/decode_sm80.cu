@@ -15,7 +15,9 @@
  * rows cost nothing, the loads are the bottleneck).  The warps meet at the end of a piece.
  *
  * In flight per multiprocessor at head size 128: 2 thread blocks x 4 warps x 2 of 3 stages x
- * 8 KiB = 128 KiB.  H200 needs about 4.8 TB/s x 1 us / 132 = 36 KiB.
+ * 8 KiB = 128 KiB.  H200 needs about 4.8 TB/s x 1 us / 132 = 36 KiB.  At head size 256 one thread
+ * block fills a multiprocessor, with the same in flight, and a warp's queries lie in shared
+ * memory, since beside O no registers are left for them.
  */
 #include "config.h"
 
@@ -33,14 +35,17 @@ constexpr int THREADS = WARPS * 32;
 constexpr int WARP_KEYS = 16;		// of a step
 constexpr int STEPS = PAGE / (WARPS * WARP_KEYS);	// of a block
 constexpr int STAGES = 3;
-constexpr int BLOCKS_PER_SM = 2;
+template <int D> constexpr int BLOCKS_PER_SM = D > 128 ? 1 : 2;
+template <int D> constexpr bool Q_SHARED = D > 128;
 constexpr int MAX_BLOCKS = 512;		// of the grid; a multiprocessor more than 256 stays idle
 constexpr unsigned ALL = 0xffffffff;
 
 template <int D> struct ring {
 	bf16_t k[STAGES][WARP_KEYS * D];
 	bf16_t v[STAGES][WARP_KEYS * D];
+	bf16_t q[Q_SHARED<D> ? HEADS * D : 8];
 };
+static_assert(HEADS == WARP_KEYS, "queries are copied as keys are");
 
 template <int D> struct sums {
 	float o[WARPS][HEADS][D + 8];	// + 8: two rows share no bank
@@ -51,7 +56,8 @@ template <int D> union decode_smem {
 	struct ring<D> ring[WARPS];
 	struct sums<D> sums;		// once the ring has drained
 };
-static_assert(BLOCKS_PER_SM * sizeof(union decode_smem<128>) <= 225 * 1024, "they fit");
+static_assert(BLOCKS_PER_SM<128> * sizeof(union decode_smem<128>) <= 225 * 1024, "they fit");
+static_assert(BLOCKS_PER_SM<256> * sizeof(union decode_smem<256>) <= 225 * 1024, "it fits");
 
 struct decode_args {
 	struct attn_batch b;
@@ -181,20 +187,26 @@ static __device__ __forceinline__ void load_q(uint32_t (&a)[D / 16][4], const bf
 		}
 }
 
-/* One warp's 16 keys: online softmax over their scores, then o += p v. */
+/* One warp's 16 keys: online softmax over their scores, then o += p v.  The queries are in q or
+ * in shared memory at q_at. */
 template <int D>
 static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
-					    const uint32_t (&q)[D / 16][4], uint32_t k, uint32_t v,
-					    int n, int lane)
+					    const uint32_t (&q)[D / 16][4], uint32_t q_at, uint32_t k,
+					    uint32_t v, int n, int lane)
 {
 	float s[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
 	uint32_t b[4], p[4];
 
 #pragma unroll
 	for (int d = 0; d < D / 16; d++) {
-		ldmatrix_x4(b, k + swizzle<D>(lane & 15, d * 2 + (lane >> 4)));
-		mma_m16n8k16(s[0], q[d], b[0], b[2]);
-		mma_m16n8k16(s[1], q[d], b[1], b[3]);
+		const uint32_t at = swizzle<D>(lane & 15, d * 2 + (lane >> 4));
+		uint32_t a[4] = { q[d][0], q[d][1], q[d][2], q[d][3] };
+
+		if (Q_SHARED<D>)
+			ldmatrix_x4(a, q_at + at);
+		ldmatrix_x4(b, k + at);
+		mma_m16n8k16(s[0], a, b[0], b[2]);
+		mma_m16n8k16(s[1], a, b[1], b[3]);
 	}
 	if (n < WARP_KEYS) {
 		int seen[2] = { n - 1, n - 1 };
@@ -222,6 +234,7 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	const struct attn_shape &s = a.b.shape;
 	int n = (p.stop - p.blk) * STEPS, n_key = a.b.ctx[p.req] + 1, pages = 0;
 	int head = first_head(s, p.seg), kv_head = p.seg / segments_per_kv_head(s);
+	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + head) * D;
 	uint32_t q[D / 16][4];
 
 	// First key of this warp in step i.
@@ -240,19 +253,22 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 		copy_keys<D>(smem_addr(ring.v[i % STAGES]), a.kv.v + off, n_key - key, lane);
 	};
 
+	if (Q_SHARED<D>)	// part of the first step's copies
+		copy_keys<D>(smem_addr(ring.q), from, n_heads(s, p.seg), lane);
 	for (int i = 0; i < STAGES - 1; i++) {
 		if (i < n)
 			copy(i);
 		cp_async_commit();
 	}
-	load_q<D>(q, a.q + ((size_t)p.req * s.q_heads + head) * D, n_heads(s, p.seg), lane);
+	if (!Q_SHARED<D>)
+		load_q<D>(q, from, n_heads(s, p.seg), lane);
 	for (int i = 0; i < n; i++) {
 		cp_async_wait<STAGES - 2>();
 		__syncwarp();		// every lane's copies are there, step i - 1 is over
 		if (i + STAGES - 1 < n)
 			copy(i + STAGES - 1);
 		cp_async_commit();
-		step<D>(o, max, sum, q, smem_addr(ring.k[i % STAGES]),
+		step<D>(o, max, sum, q, smem_addr(ring.q), smem_addr(ring.k[i % STAGES]),
 			smem_addr(ring.v[i % STAGES]), n_key - key_of(i), lane);
 	}
 	cp_async_wait<0>();
@@ -331,7 +347,7 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 /* ---- the kernels ---- */
 
 template <int D>
-static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
 decode_split(const struct decode_args a)
 {
 	extern __shared__ __align__(128) char smem[];
@@ -426,7 +442,8 @@ static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, s
 
 	CU(cudaGetDevice(&device));
 	CU(cudaDeviceGetAttribute(&grid, cudaDevAttrMultiProcessorCount, device));
-	grid = grid * BLOCKS_PER_SM < MAX_BLOCKS ? grid * BLOCKS_PER_SM : MAX_BLOCKS;
+	grid *= BLOCKS_PER_SM<D>;
+	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
 	CU(cudaFuncSetAttribute(decode_split<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				bytes));
 	decode_split<D><<<grid, THREADS, bytes, stream>>>(a);
@@ -447,11 +464,17 @@ enum ar_status decode_enqueue(const struct attn_batch *b, const bf16_t *q,
 	if (b->shape.page_tok != PAGE)
 		return ar_fail(err, AR_USAGE, "decode on the GPU takes blocks of %d tokens, "
 			       "not %d", PAGE, b->shape.page_tok);
-	if (b->shape.head_dim != 64 && b->shape.head_dim != 128)
-		return ar_fail(err, AR_USAGE, "decode on the GPU takes head sizes 64 and 128, "
+	if (b->shape.head_dim != 64 && b->shape.head_dim != 128 && b->shape.head_dim != 256)
+		return ar_fail(err, AR_USAGE, "decode on the GPU takes head sizes 64, 128 and 256, "
 			       "not %d", b->shape.head_dim);
 	if (!b->n_req)
 		return AR_OK;
-	return b->shape.head_dim == 64 ? launch<64>(a, (cudaStream_t)stream, err) :
-					 launch<128>(a, (cudaStream_t)stream, err);
+	switch (b->shape.head_dim) {
+	case 64:
+		return launch<64>(a, (cudaStream_t)stream, err);
+	case 128:
+		return launch<128>(a, (cudaStream_t)stream, err);
+	default:
+		return launch<256>(a, (cudaStream_t)stream, err);
+	}
 }

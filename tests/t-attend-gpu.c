@@ -347,7 +347,7 @@ static void test_decode(long cases, long seed)
 
 	for (int i = 0; i < 5; i++)
 		ctx[i] = len[i] - 1;
-	for (int dim = 64; dim <= 128; dim *= 2) {
+	for (int dim = 64; dim <= 256; dim *= 2) {
 		for (int i = 0; i < 5; i++) {
 			struct attn_shape s = { 4 << i % 2, 1 + i % 2, dim, PAGE };
 
@@ -362,6 +362,7 @@ static void test_decode(long cases, long seed)
 		struct attn_shape s = draw_shape(&rng);
 		int n = 1 + (int)rng_below(&rng, 80), many[80];
 
+		s.head_dim = 64 << rng_below(&rng, 3);
 		for (int r = 0; r < n; r++)
 			many[r] = draw_len(&rng, n < 10 ? 20000 : 2000) - 1;
 		decode_both(&v, &s, n, many, i % 3, &rng);
