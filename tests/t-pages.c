@@ -140,6 +140,43 @@ static void test_batch(void)
 	rows_env_close(&e, p);
 }
 
+/* 64 tokens on 3000: one query block and few heads, so a tile or two. */
+static void test_parts(void)
+{
+	struct batch_entry entry = { .req = 0, .start = 3000, .n_tok = 64 };
+	const struct batch b = { .entry = &entry, .n = 1 };
+	int n_whole, small = 0, sms[] = { 4, 132, 1000 };
+	struct method *m;
+	struct rows_env e;
+	struct pages *p;
+	struct rows r;
+	struct ar_err err;
+	size_t used;
+
+	if (method_parse(&m, "dense", &err))
+		bail_out("%s", err.msg);
+	rows_env_open(&e, &p);
+	grow(p, &b);
+	is_int(rows_build(&r, &e, &b, m, &used, &err), AR_OK, "rows with tiles");
+	n_whole = r.prefill.n_tile;
+	ok(n_whole > 0 && r.prefill.n_part == 0, "which are whole");
+	for (int i = 0; i < 3; i++) {
+		free(e.mem);
+		e.prefill.n_sm = sms[i];
+		e.bytes = rows_bytes(&e, N_PAGE);
+		e.mem = malloc(e.bytes);
+		if (!e.mem)
+			bail_out("out of memory");
+		is_int(rows_build(&r, &e, &b, m, &used, &err), AR_OK, "for %d multiprocessors",
+		       sms[i]);
+		small += r.prefill.n_tile <= n_whole || r.prefill.n_part != r.prefill.n_tile ||
+			 used > e.bytes;
+	}
+	is_int(small, 0, "they are cut into parts");
+	method_free(m);
+	rows_env_close(&e, p);
+}
+
 /* ---- padded decodes ---- */
 
 static void test_sizes(void)
@@ -442,6 +479,7 @@ int main(void)
 	plan(0);
 	test_pages();
 	test_batch();
+	test_parts();
 	test_sizes();
 	test_padding();
 	test_fixed();
