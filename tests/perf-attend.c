@@ -30,29 +30,33 @@ struct line {
 	int n_req, rows, ctx;
 	double density;		/* of past blocks; 1: no lists */
 	bool mixed;		/* request r has ctx >> r % 8 */
+	int dim;		/* head size */
 };
 
 static const struct line lines[] = {
-	{ "dense",        "paged",       8, 1024,   8192, 1,   false },
-	{ "dense",        "paged",       8, 1024,  32768, 1,   false },
-	{ "dense",        "paged",       8, 1024, 131072, 1,   false },
-	{ "dense",        "paged",       8, 1024,  65536, 1,   false },
-	{ "dense",        "paged",       1,  128,  32768, 1,   false },
-	{ "dense",        "paged",       1,  128, 131072, 1,   false },
-	{ "dense",        "paged",       1,  512,   8192, 1,   false },
-	{ "dense",        "paged",       1,  512,  32768, 1,   false },
-	{ "dense",        "paged",       1,  512, 131072, 1,   false },
-	{ "dense",        "blocksparse", 8, 1024,  32768, 1,   false },
-	{ "table 30 %",   "paged",       8, 1024,  32768, 0.3, false },
-	{ "table 30 %",   "paged",       8, 1024, 131072, 0.3, false },
-	{ "lists 10 %",   "blocksparse", 8, 1024,  32768, 0.1, false },
-	{ "lists 10 %",   "blocksparse", 8, 1024,  65536, 0.1, false },
-	{ "lists 10 %",   "blocksparse", 8, 1024, 131072, 0.1, false },
-	{ "lists 10 %",   "blocksparse", 1,  512,  65536, 0.1, false },
-	{ "decode",       NULL,          8,    1,  32768, 1,   false },
-	{ "decode",       NULL,          1,    1, 131072, 1,   false },
-	{ "decode",       NULL,         64,    1,   4096, 1,   false },
-	{ "decode mixed", NULL,         64,    1,  65536, 1,   true },
+	{ "dense",        "paged",       8, 1024,   8192, 1,   false, 128 },
+	{ "dense",        "paged",       8, 1024,  32768, 1,   false, 128 },
+	{ "dense",        "paged",       8, 1024,  65536, 1,   false, 128 },
+	{ "dense",        "paged",       8, 1024, 131072, 1,   false, 128 },
+	{ "dense",        "paged",       1,  128,  32768, 1,   false, 128 },
+	{ "dense",        "paged",       1,  128, 131072, 1,   false, 128 },
+	{ "dense",        "paged",       1,  512,   8192, 1,   false, 128 },
+	{ "dense",        "paged",       1,  512,  32768, 1,   false, 128 },
+	{ "dense",        "paged",       1,  512, 131072, 1,   false, 128 },
+	{ "dense",        "paged",       8, 1024,  32768, 1,   false, 256 },
+	{ "dense",        "paged",       1,  512,  32768, 1,   false, 256 },
+	{ "dense",        "blocksparse", 8, 1024,  32768, 1,   false, 128 },
+	{ "table 30 %",   "paged",       8, 1024,  32768, 0.3, false, 128 },
+	{ "table 30 %",   "paged",       8, 1024, 131072, 0.3, false, 128 },
+	{ "lists 10 %",   "blocksparse", 8, 1024,  32768, 0.1, false, 128 },
+	{ "lists 10 %",   "blocksparse", 8, 1024,  65536, 0.1, false, 128 },
+	{ "lists 10 %",   "blocksparse", 8, 1024, 131072, 0.1, false, 128 },
+	{ "lists 10 %",   "blocksparse", 1,  512,  65536, 0.1, false, 128 },
+	{ "decode",       NULL,          8,    1,  32768, 1,   false, 128 },
+	{ "decode",       NULL,          8,    1,  32768, 1,   false, 256 },
+	{ "decode",       NULL,          1,    1, 131072, 1,   false, 128 },
+	{ "decode",       NULL,         64,    1,   4096, 1,   false, 128 },
+	{ "decode mixed", NULL,         64,    1,  65536, 1,   true, 128 },
 };
 
 static void check(cudaError_t e)
@@ -192,8 +196,8 @@ static void take(struct task *t, struct batch_case *c, const struct line *l)
 
 static void run_line(const struct line *l, struct rng *rng)
 {
-	struct attn_shape s = { .q_heads = 16, .kv_heads = 4, .head_dim = 128, .page_tok = PAGE };
-	int ctx[MAX_REQ], rows[MAX_REQ], len[MAX_REQ];
+	struct attn_shape s = { 16, 4, l->dim, PAGE };
+	int ctx[MAX_REQ], rows[MAX_REQ];
 	struct block_lists lists = { 0 };
 	struct batch_case c;
 	struct task t;
@@ -202,10 +206,8 @@ static void run_line(const struct line *l, struct rng *rng)
 	for (int r = 0; r < l->n_req; r++) {
 		ctx[r] = (l->mixed ? l->ctx >> r % 8 : l->ctx) - (l->executor ? 0 : 1);
 		rows[r] = l->rows;
-		len[r] = ctx[r] + rows[r];
 	}
-	case_make_bare(&c, rng, s, l->n_req, len);
-	case_cut(&c, ctx, rows);
+	case_bare_chunks(&c, rng, s, l->n_req, ctx, rows);
 	take(&t, &c, l);
 	if (t.x && l->density < 1) {
 		int n = case_n_list(&c, t.x->plan, 0);
@@ -216,8 +218,8 @@ static void run_line(const struct line *l, struct rng *rng)
 	time = measure(&t);
 	work = t.x ? 4.0 * s.head_dim * pairs(&c, &lists) :
 		     2.0 * c.page0[l->n_req] * (double)case_page_elements(&c) * sizeof *t.kv.k;
-	printf("%-13s %-12s %5d %6d %7d %11.1f us %8.3f %s\n", l->name,
-	       l->executor ? l->executor : "-", l->n_req, l->rows, l->ctx, time * 1e6,
+	printf("%-13s %-12s %5d %5d %6d %7d %11.1f us %8.3f %s\n", l->name,
+	       l->executor ? l->executor : "-", s.head_dim, l->n_req, l->rows, l->ctx, time * 1e6,
 	       work / time * 1e-12, t.x ? "TFLOP/s" : "TB/s");
 	fflush(stdout);
 	gpu_free_all();
@@ -233,7 +235,7 @@ static void run_copy(void)
 	t.kv.k = random_buffer(SETS * t.kv_len * sizeof *t.kv.k);
 	t.kv.v = random_buffer(SETS * t.kv_len * sizeof *t.kv.v);
 	time = measure(&t);
-	printf("%-13s %-12s %5s %6s %7s %11.1f us %8.3f %s\n", "copy", "-", "-", "-", "-",
+	printf("%-13s %-12s %5s %5s %6s %7s %11.1f us %8.3f %s\n", "copy", "-", "-", "-", "-", "-",
 	       time * 1e6, 2.0 * (double)t.kv_len * sizeof *t.kv.k / time * 1e-12, "TB/s");
 	gpu_free_all();
 }
@@ -246,9 +248,9 @@ int main(void)
 		skip_all("no usable GPU");
 	for (size_t i = 0; i < RANDOM; i++)
 		noise[i] = bf16_from_f32(rng_normal(&rng));
-	printf("16 query heads, 4 KV heads, head size 128\n"
-	       "%-13s %-12s %5s %6s %7s %14s\n",
-	       "what", "executor", "batch", "rows", "ctx", "median");
+	printf("16 query heads, 4 KV heads\n"
+	       "%-13s %-12s %5s %5s %6s %7s %14s\n",
+	       "what", "executor", "size", "batch", "rows", "ctx", "median");
 	run_copy();
 	for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
 		run_line(&lines[i], &rng);
