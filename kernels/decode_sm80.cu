@@ -191,8 +191,8 @@ static __device__ __forceinline__ void load_q(uint32_t (&a)[D / 16][4], const bf
  * in shared memory at q_at. */
 template <int D>
 static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
-					    const uint32_t (&q)[D / 16][4], uint32_t q_at, uint32_t k,
-					    uint32_t v, int n, int lane)
+					    const uint32_t (&q)[D / 16][4], uint32_t q_at,
+					    uint32_t k, uint32_t v, int n, int lane)
 {
 	float s[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
 	uint32_t b[4], p[4];
