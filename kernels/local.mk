@@ -69,3 +69,10 @@ EXTRA_PROGRAMS += tests/perf-select
 tests_perf_select_SOURCES = tests/perf-select.c
 tests_perf_select_LDADD   = $(TEST_LIBS)
 CLEANFILES += tests/perf-select$(EXEEXT)
+# What attnreplay bench runs.
+libattnreplay_a_SOURCES += kernels/bench_case.c kernels/bench_case.h
+
+check_PROGRAMS += tests/t-bench
+tests_t_bench_SOURCES = tests/t-bench.c tests/alloc-fault.h
+tests_t_bench_LDADD   = $(TEST_LIBS)
+tests_t_bench_LDFLAGS = $(FAULT_LINK)

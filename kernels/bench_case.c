@@ -1,0 +1,258 @@
+#include "config.h"
+#include "kernels/bench_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/rng.h"
+
+enum { PAGE_TOK = 128 };
+
+const char *const bench_names[] = { "dense", "table", "blocksparse", "decode", "select", NULL };
+
+enum ar_status bench_shape_check(const struct bench_shape *s, struct ar_err *err)
+{
+	const int64_t most_blocks = UINT16_MAX + 1, most = INT32_MAX;
+	int64_t blocks = (s->context + PAGE_TOK - 1) / PAGE_TOK;
+
+	if (s->q_heads % s->kv_heads)
+		return ar_fail(err, AR_USAGE, "%lld query heads do not divide by %lld KV heads",
+			       (long long)s->q_heads, (long long)s->kv_heads);
+	if (s->chunk > s->context)
+		return ar_fail(err, AR_USAGE, "a chunk of %lld tokens is longer than the context "
+			       "of %lld, which includes it", (long long)s->chunk,
+			       (long long)s->context);
+	if (blocks > most_blocks)
+		return ar_fail(err, AR_USAGE, "a context of %lld tokens is too long, %lld are the "
+			       "most", (long long)s->context, (long long)most_blocks * PAGE_TOK);
+	if (s->batch * blocks > most / (PAGE_TOK * s->kv_heads) ||
+	    s->batch * s->chunk > most / (s->q_heads * s->head_dim))
+		return ar_fail(err, AR_USAGE, "batch %lld, chunk %lld, context %lld: too large; "
+			       "lower one of them", (long long)s->batch, (long long)s->chunk,
+			       (long long)s->context);
+	return AR_OK;
+}
+
+/* ---- the batch ---- */
+
+static void *array(size_t n, size_t size)
+{
+	return calloc(n ? n : 1, size);
+}
+
+static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct rng *rng)
+{
+	struct attn_batch *b = &c->b;
+	int rows = c->what == BENCH_DECODE ? 1 : (int)s->chunk, past = (int)s->context - rows;
+	int n_req = (int)s->batch, n_blk = ((int)s->context + PAGE_TOK - 1) / PAGE_TOK;
+	int32_t *row0 = array((size_t)n_req + 1, sizeof *row0);
+	int32_t *qblk0 = array((size_t)n_req + 1, sizeof *qblk0);
+	int32_t *page0 = array((size_t)n_req + 1, sizeof *page0);
+	int32_t *ctx = array((size_t)n_req, sizeof *ctx);
+	int32_t *page = array((size_t)n_req * (size_t)n_blk, sizeof *page);
+	uint8_t *last = array((size_t)n_req, sizeof *last);
+
+	b->row0 = row0, b->qblk0 = qblk0, b->page0 = page0, b->ctx = ctx, b->page = page;
+	b->last = last;
+	if (!row0 || !qblk0 || !page0 || !ctx || !page || !last)
+		return false;
+	for (int r = 0; r < n_req; r++) {
+		ctx[r] = past;
+		row0[r + 1] = row0[r] + rows;
+		qblk0[r + 1] = qblk0[r] + n_blk - past / PAGE_TOK;
+		page0[r + 1] = page0[r] + n_blk;
+	}
+	for (int i = 0; i < n_req * n_blk; i++) {
+		int k = (int)rng_below(rng, (uint64_t)i + 1);
+
+		page[i] = page[k];
+		page[k] = i;
+	}
+	b->shape = (struct attn_shape){ (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim,
+					PAGE_TOK };
+	b->n_req = n_req;
+	b->n_row = row0[n_req];
+	b->n_qblk = qblk0[n_req];
+	b->max_kv_blk = n_blk;
+	b->mask_words = (n_blk + 31) / 32;
+	return true;
+}
+
+static bool make_tiles(struct bench_case *c)
+{
+	struct attn_tile *tile;
+
+	c->b.n_tile = c->executor->plan(&c->b, 0, NULL);
+	tile = array((size_t)c->b.n_tile, sizeof *tile);
+	c->b.tile = tile;
+	if (tile)
+		c->executor->plan(&c->b, 0, tile);
+	return tile;
+}
+
+/* ---- lists ---- */
+
+bool bench_kept(uint64_t seed, int64_t list, int block, double density)
+{
+	uint64_t x = rng_mix(rng_mix(rng_mix(seed) + (uint64_t)list) + (uint64_t)block);
+
+	return (double)(x >> 11) * 0x1p-53 < density;
+}
+
+/* Lists are numbered by request, then query block where they are per query block, then head. */
+static bool make_lists(struct bench_case *c, double density, uint64_t seed)
+{
+	const struct attn_batch *b = &c->b;
+	bool table = c->what == BENCH_TABLE;
+	int past = b->ctx[0] / PAGE_TOK, n_qblk = b->qblk0[1];
+	int heads = table ? b->shape.kv_heads : b->shape.q_heads;
+	struct block_lists *l = &c->lists;
+
+	c->n_list = b->n_req * heads * (table ? 1 : n_qblk);
+	l->stride = b->max_kv_blk;
+	l->block = array((size_t)c->n_list * (size_t)l->stride, sizeof *l->block);
+	l->n = array((size_t)c->n_list, sizeof *l->n);
+	if (!l->block || !l->n)
+		return false;
+	for (int i = 0; i < c->n_list; i++) {
+		int own = table ? past : past + i / heads % n_qblk;
+		int end = table ? b->max_kv_blk : own + 1;
+		uint16_t *block = l->block + (size_t)i * (size_t)l->stride;
+
+		for (int j = 0; j < end; j++)
+			if (j >= own || bench_kept(seed, i, j, density))
+				block[l->n[i]++] = (uint16_t)j;
+	}
+	return true;
+}
+
+/* ---- work ---- */
+
+/* (row, key) pairs of n rows from position pos on with the keys of a block. */
+static int64_t block_pairs(int pos, int n, int block)
+{
+	int seen = pos - block * PAGE_TOK + 1;
+	int64_t sum = 0;
+
+	if (seen >= PAGE_TOK)
+		return (int64_t)n * PAGE_TOK;
+	for (int i = 0; i < n; i++, seen++)
+		sum += seen < 0 ? 0 : seen < PAGE_TOK ? seen : PAGE_TOK;
+	return sum;
+}
+
+static int64_t tile_pairs(const struct bench_case *c, const struct attn_tile *t)
+{
+	const struct block_lists *l = &c->lists;
+	const uint16_t *block = l->block ? l->block + (size_t)t->list * (size_t)l->stride : NULL;
+	int n = block ? l->n[t->list] : c->b.max_kv_blk, pos = c->b.ctx[t->req] + t->row;
+	int64_t sum = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += block_pairs(pos, t->n_row, block ? block[i] : i);
+	return sum * t->n_head;
+}
+
+static void count_pairs(struct bench_case *c)
+{
+	const struct attn_batch *b = &c->b;
+	int64_t rows = b->row0[1], past = b->ctx[0];
+
+	c->dense_pairs = (rows * past + rows * (rows + 1) / 2) * b->n_req * b->shape.q_heads;
+	if (c->what == BENCH_DECODE)
+		c->pairs = c->dense_pairs;
+	for (int i = 0; i < b->n_tile; i++)
+		c->pairs += tile_pairs(c, &b->tile[i]);
+}
+
+/* ---- cases ---- */
+
+enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
+			       const struct bench_shape *s, double density, uint64_t seed,
+			       struct ar_err *err)
+{
+	struct rng rng = { seed };
+	bool listed = what == BENCH_TABLE || what == BENCH_BLOCKSPARSE;
+
+	memset(c, 0, sizeof *c);
+	c->what = what;
+	if (what == BENCH_DENSE || listed)
+		c->executor = executor_find(what == BENCH_BLOCKSPARSE ? "blocksparse" : "paged");
+	if (!make_batch(c, s, &rng) || (listed && !make_lists(c, density, seed)) ||
+	    (c->executor && !make_tiles(c))) {
+		bench_case_release(c);
+		return ar_nomem(err);
+	}
+	count_pairs(c);
+	return AR_OK;
+}
+
+void bench_case_release(struct bench_case *c)
+{
+	const void *arrays[] = { c->b.row0, c->b.ctx, c->b.qblk0, c->b.page0, c->b.page, c->b.last,
+				 c->b.tile, c->lists.block, c->lists.n };
+
+	for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+		free((void *)(uintptr_t)arrays[i]);
+	memset(c, 0, sizeof *c);
+}
+
+/* ---- single rows ---- */
+
+int bench_list(const struct bench_case *c, int req, int row, int head, const uint16_t **block)
+{
+	const struct block_lists *l = &c->lists;
+	int i = 0;
+
+	*block = NULL;
+	if (!l->block)
+		return (c->b.ctx[req] + row) / PAGE_TOK + 1;
+	for (; i < c->b.n_tile; i++) {
+		const struct attn_tile *t = &c->b.tile[i];
+
+		if (t->req == req && row >= t->row && row < t->row + t->n_row &&
+		    head >= t->head && head < t->head + t->n_head)
+			break;
+	}
+	if (i == c->b.n_tile)
+		return 0;
+	*block = l->block + (size_t)c->b.tile[i].list * (size_t)l->stride;
+	return l->n[c->b.tile[i].list];
+}
+
+/* Softmax as it goes: what was summed is scaled down whenever a larger score turns up. */
+void bench_row_ref(const struct attn_shape *s, const bf16_t *q, const bf16_t *k, const bf16_t *v,
+		   const uint16_t *block, int n, int pos, double *out)
+{
+	double scale = 1 / sqrt(s->head_dim), max = -INFINITY, sum = 0;
+
+	for (int d = 0; d < s->head_dim; d++)
+		out[d] = 0;
+	for (int i = 0; i < n; i++) {
+		int key = (block ? block[i] : i) * s->page_tok, end = key + s->page_tok;
+
+		for (; key < end && key <= pos; key++) {
+			size_t at = (size_t)key * (size_t)s->head_dim;
+			double x = 0, p;
+
+			for (int d = 0; d < s->head_dim; d++)
+				x += (double)bf16_to_f32(q[d]) * bf16_to_f32(k[at + (size_t)d]);
+			x *= scale;
+			if (x > max) {
+				double down = exp(max - x);
+
+				for (int d = 0; d < s->head_dim; d++)
+					out[d] *= down;
+				sum *= down;
+				max = x;
+			}
+			p = exp(x - max);
+			sum += p;
+			for (int d = 0; d < s->head_dim; d++)
+				out[d] += p * bf16_to_f32(v[at + (size_t)d]);
+		}
+	}
+	for (int d = 0; d < s->head_dim && sum > 0; d++)
+		out[d] /= sum;
+}

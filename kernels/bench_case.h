@@ -1,0 +1,63 @@
+/*
+ * What a benchmark runs: batches of requests that are alike over random block lists, how much
+ * work that is, exactly, and single rows in double precision to hold results against.
+ */
+#ifndef AR_BENCH_CASE_H
+#define AR_BENCH_CASE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/executor.h"
+
+enum bench_what {
+	BENCH_DENSE,		/* prefill, every block */
+	BENCH_TABLE,		/* prefill, a random block table per (request, KV head) */
+	BENCH_BLOCKSPARSE,	/* prefill, a random block list per (query block, head) */
+	BENCH_DECODE,		/* one row a request, every block */
+	BENCH_SELECT,		/* the selection of compact-fp without its attention */
+	BENCH_N
+};
+extern const char *const bench_names[];		/* [BENCH_N], and NULL */
+
+struct bench_shape {
+	int64_t q_heads, kv_heads, head_dim;
+	int64_t batch;
+	int64_t chunk;		/* query rows of a request; decode has 1 whatever it says */
+	int64_t context;	/* keys that the last row sees, the chunk's included */
+};
+
+struct bench_case {
+	enum bench_what what;
+	const struct executor *executor;	/* NULL: decode, select */
+	struct attn_batch b;		/* its arrays and the executor's tiles are the case's */
+	struct block_lists lists;	/* block NULL: every block */
+	int n_list;
+	int64_t dense_pairs;		/* (head, row, key) that causal attention has */
+	int64_t pairs;			/* those among them that the lists hold; 0: select */
+};
+
+/* AR_USAGE where the kernels' indices would not hold the shape. */
+enum ar_status bench_shape_check(const struct bench_shape *s, struct ar_err *err);
+
+/* Whether a list keeps a block, with probability density: a function of its arguments alone, so
+ * that other programs can draw the same lists. */
+bool bench_kept(uint64_t seed, int64_t list, int block, double density);
+
+/* s passed the check.  Tables keep a share of the blocks before the chunk and all of the chunk's;
+ * block-sparse lists a share of those before the query block and the query block's own.  Pages
+ * are shuffled. */
+enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
+			       const struct bench_shape *s, double density, uint64_t seed,
+			       struct ar_err *err);
+void bench_case_release(struct bench_case *c);
+
+/* The blocks of a row and head: their number and, in *block, the list; NULL: [0, number). */
+int bench_list(const struct bench_case *c, int req, int row, int head, const uint16_t **block);
+
+/* Attention of one row at position pos over n blocks as above.  k and v are those of its request
+ * and KV head in order, [token][head_dim]. */
+void bench_row_ref(const struct attn_shape *s, const bf16_t *q, const bf16_t *k, const bf16_t *v,
+		   const uint16_t *block, int n, int pos, double *out);
+
+#endif

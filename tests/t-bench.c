@@ -1,0 +1,256 @@
+/* The batches, block lists and amounts of work of a benchmark, and its reference. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/bench_case.h"
+#include "src/base/rng.h"
+#include "tests/alloc-fault.h"
+#include "tests/tap.h"
+
+static const struct bench_shape small = {
+	.q_heads = 4, .kv_heads = 2, .head_dim = 64, .batch = 2, .chunk = 300, .context = 1000
+};
+
+static void make(struct bench_case *c, enum bench_what what, const struct bench_shape *s,
+		 double density)
+{
+	struct ar_err err;
+
+	if (bench_case_make(c, what, s, density, 7, &err))
+		bail_out("%s", err.msg);
+}
+
+/* Pairs one by one, through the list of each row and head. */
+static int64_t count_slowly(const struct bench_case *c)
+{
+	const struct attn_batch *b = &c->b;
+	int64_t sum = 0;
+
+	for (int r = 0; r < b->n_req; r++)
+		for (int row = 0; row < b->row0[r + 1] - b->row0[r]; row++)
+			for (int h = 0; h < b->shape.q_heads; h++) {
+				const uint16_t *block;
+				int n = bench_list(c, r, row, h, &block);
+
+				for (int i = 0; i < n; i++)
+					for (int t = 0; t < 128; t++)
+						sum += (block ? block[i] : i) * 128 + t <=
+						       b->ctx[r] + row;
+			}
+	return sum;
+}
+
+static void test_work(void)
+{
+	struct bench_shape one = { .q_heads = 1, .kv_heads = 1, .head_dim = 64, .batch = 1,
+				   .chunk = 2, .context = 3 };
+	struct bench_case c;
+
+	make(&c, BENCH_DENSE, &one, 1);
+	is_int(c.pairs, 5, "two rows that see two and three keys are five pairs");
+	bench_case_release(&c);
+	one.chunk = one.context = 65536, one.q_heads = 16;
+	make(&c, BENCH_DENSE, &one, 1);
+	is_int(c.pairs, 16LL * 65536 * 65537 / 2, "a whole prompt is a triangle for each head");
+	is_int(c.dense_pairs, c.pairs, "and dense attention has no other pairs");
+	bench_case_release(&c);
+	one.context = 131072, one.chunk = 1024, one.batch = 8;
+	make(&c, BENCH_TABLE, &one, 0);
+	is_int(c.pairs, 8LL * 16 * 1024 * 1025 / 2, "a table without past holds the chunk itself");
+	bench_case_release(&c);
+	make(&c, BENCH_TABLE, &one, 1);
+	is_int(c.pairs, c.dense_pairs, "a table of density 1 holds everything");
+	bench_case_release(&c);
+	make(&c, BENCH_BLOCKSPARSE, &one, 0);
+	is_int(c.pairs, 8LL * 16 * 8 * 128 * 129 / 2, "without past, lists hold their own block");
+	bench_case_release(&c);
+	make(&c, BENCH_DECODE, &one, 1);
+	is_int(c.pairs, 8LL * 16 * 131072, "decode has one row a request");
+	is_int(c.b.ctx[0], 131071, "which stands at the end of its context");
+	bench_case_release(&c);
+	make(&c, BENCH_SELECT, &one, 1);
+	is_int(c.pairs, 0, "selection attends to nothing");
+	is_int(c.b.n_qblk, 64, "but has query blocks");
+	bench_case_release(&c);
+}
+
+static void test_lists(enum bench_what what)
+{
+	struct bench_case c;
+	int past, bad = 0;
+
+	make(&c, what, &small, 0.4);
+	past = c.b.ctx[0] / 128;
+	is_int(c.pairs, count_slowly(&c), "%s: pairs are those of the lists", bench_names[what]);
+	ok(c.pairs < c.dense_pairs, "%s: fewer than dense attention has", bench_names[what]);
+	for (int i = 0; i < c.n_list; i++) {
+		const uint16_t *block = c.lists.block + i * c.lists.stride;
+		int own = what == BENCH_TABLE ? c.b.max_kv_blk - 1 :
+			  past + i / c.b.shape.q_heads % c.b.qblk0[1], at = 0;
+
+		for (int j = 0; j <= own; j++) {
+			bool open = j == own || (what == BENCH_TABLE && j >= past);
+			bool kept = at < c.lists.n[i] && block[at] == j;
+
+			bad += kept != (open || bench_kept(7, i, j, 0.4));
+			at += kept;
+		}
+		bad += at != c.lists.n[i];
+	}
+	is_int(bad, 0, "%s: lists ascend, keep what was drawn and what they must",
+	       bench_names[what]);
+	bench_case_release(&c);
+}
+
+static void test_draws(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < 100; i++)
+		for (int j = 0; j < 1000; j++)
+			n += bench_kept(3, i, j, 0.3);
+	ok(n > 29500 && n < 30500, "blocks are kept with the probability asked for");
+	ok(!bench_kept(1, 2, 3, 0) && bench_kept(1, 2, 3, 1), "none at 0, all at 1");
+	n = 0;
+	for (int j = 0; j < 16; j++)
+		n |= bench_kept(1, 5, j, 0.5) << j;
+	is_int(n, 0x9220, "the draw is the one that bench_torch.py makes");
+}
+
+static bool is_permutation(const struct bench_case *c)
+{
+	int n = c->b.page0[c->b.n_req], moved = 0;
+	bool *seen = calloc((size_t)n, sizeof *seen), good = true;
+
+	for (int i = 0; i < n; i++) {
+		good = good && !seen[c->b.page[i]];
+		seen[c->b.page[i]] = true;
+		moved += c->b.page[i] != i;
+	}
+	free(seen);
+	return good && moved > n / 2;
+}
+
+/* The executor's reference reads pages, ours the keys of one head in order. */
+static double difference(const struct bench_case *c, struct rng *rng)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t dim = (size_t)s->head_dim, row = (size_t)s->q_heads * dim;
+	size_t page = (size_t)(s->kv_heads * 128) * dim, blk = 128 * dim;
+	size_t n_q = (size_t)c->b.n_row * row, n_kv = (size_t)c->b.page0[c->b.n_req] * page;
+	bf16_t *q = malloc((2 * n_q + 2 * n_kv) * sizeof *q), *out = q + n_q;
+	struct kv_cache kv = { out + n_q, out + n_q + n_kv };
+	bf16_t *k = malloc(2 * (size_t)c->b.max_kv_blk * blk * sizeof *k);
+	bf16_t *v = k + (size_t)c->b.max_kv_blk * blk;
+	double ref[256], worst = 0;
+	struct ar_err err;
+
+	for (size_t i = 0; i < 2 * n_q + 2 * n_kv; i++)
+		q[i] = bf16_from_f32(rng_normal(rng));
+	if (c->executor->ref(&c->b, 0, &c->lists, q, &kv, out, NULL, &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < 40; i++) {
+		int r = (int)rng_below(rng, (uint64_t)c->b.n_req), at, n;
+		int h = (int)rng_below(rng, (uint64_t)s->q_heads);
+		size_t kv_head = (size_t)(h / (s->q_heads / s->kv_heads));
+		const uint16_t *block;
+
+		at = (int)rng_below(rng, (uint64_t)c->b.row0[1]);
+		for (size_t j = 0; j < (size_t)c->b.max_kv_blk * blk; j++) {
+			size_t p = (size_t)c->b.page[(size_t)c->b.page0[r] + j / blk] * page +
+				   kv_head * blk + j % blk;
+
+			k[j] = kv.k[p];
+			v[j] = kv.v[p];
+		}
+		n = bench_list(c, r, at, h, &block);
+		bench_row_ref(s, q + (size_t)(c->b.row0[r] + at) * row + (size_t)h * dim, k, v,
+			      block, n, c->b.ctx[r] + at, ref);
+		for (size_t d = 0; d < dim; d++)
+			worst = fmax(worst, fabs(ref[d] - bf16_to_f32(
+				out[(size_t)(c->b.row0[r] + at) * row + (size_t)h * dim + d])));
+	}
+	free(q);
+	free(k);
+	return worst;
+}
+
+static void test_rows(enum bench_what what)
+{
+	struct rng rng = { 5 };
+	struct bench_case c;
+	double worst;
+
+	make(&c, what, &small, 0.4);
+	ok(is_permutation(&c), "%s: pages are shuffled", bench_names[what]);
+	worst = difference(&c, &rng);
+	ok(worst < 0.004, "%s: rows in double precision are the executor's", bench_names[what]);
+	diag("largest difference %g", worst);
+	bench_case_release(&c);
+}
+
+static void refuses(const struct bench_shape *s, const char *want)
+{
+	struct ar_err err = { 0 };
+	enum ar_status st = bench_shape_check(s, &err);
+
+	is_str(st == AR_USAGE ? err.msg : "", want, "refused: %s", want);
+}
+
+static void test_check(void)
+{
+	struct bench_shape s = small;
+
+	is_int(bench_shape_check(&s, NULL), AR_OK, "a shape that fits passes");
+	s.kv_heads = 3;
+	refuses(&s, "4 query heads do not divide by 3 KV heads");
+	s = small, s.chunk = 1001;
+	refuses(&s, "a chunk of 1001 tokens is longer than the context of 1000, which includes it");
+	s = small, s.context = 8388609;
+	refuses(&s, "a context of 8388609 tokens is too long, 8388608 are the most");
+	s = small, s.batch = 10000, s.context = 1 << 20;
+	refuses(&s, "batch 10000, chunk 300, context 1048576: too large; lower one of them");
+	s = small, s.batch = 1 << 15;
+	refuses(&s, "batch 32768, chunk 300, context 1000: too large; lower one of them");
+}
+
+static void test_faults(void)
+{
+	int bad = 0;
+	long k = 0;
+
+	for (;; k++) {
+		struct bench_case c;
+		struct ar_err err = { 0 };
+		enum ar_status st;
+
+		fault_fired = false;
+		fault_in = k;
+		st = bench_case_make(&c, BENCH_TABLE, &small, 0.5, 1, &err);
+		fault_in = -1;
+		if (!fault_fired) {
+			bench_case_release(&c);
+			break;
+		}
+		bad += st != AR_NOMEM || c.b.row0 || c.lists.n;
+	}
+	ok(k > 5, "a case needs memory more than once");
+	is_int(bad, 0, "and each time that there is none it says so and keeps nothing");
+}
+
+int main(void)
+{
+	plan(0);
+	test_work();
+	test_lists(BENCH_TABLE);
+	test_lists(BENCH_BLOCKSPARSE);
+	test_draws();
+	test_rows(BENCH_DENSE);
+	test_rows(BENCH_TABLE);
+	test_rows(BENCH_BLOCKSPARSE);
+	test_check();
+	test_faults();
+	return done_testing();
+}
