@@ -1,8 +1,14 @@
 bin_PROGRAMS += attnreplay
-attnreplay_SOURCES = src/main.c src/cmd.h src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
+attnreplay_SOURCES = src/main.c src/bench_device.h src/bench_load.h src/cmd.h src/cmd_bench.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
                      src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
                      src/run_options.c src/run_options.h
 attnreplay_LDADD   = $(AR_LIBS)
+if HAVE_CUDA
+attnreplay_SOURCES += src/bench_check.c src/bench_device.c
+else
+attnreplay_SOURCES += src/bench_none.c
+endif
+dist_check_SCRIPTS += tests/t-cmd-bench.sh
 
 libattnreplay_a_SOURCES += \
   src/base/bf16.h src/base/dynlib.c src/base/dynlib.h src/base/log.c src/base/log.h \
@@ -12,7 +18,7 @@ libattnreplay_a_SOURCES += \
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
-src/main.$(OBJEXT) src/cmd_run.$(OBJEXT): src/revision.h
+src/main.$(OBJEXT) src/cmd_bench.$(OBJEXT) src/cmd_run.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \

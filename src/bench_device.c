@@ -1,0 +1,538 @@
+/*
+ * Inputs, launches and times.  Repeats take turns on the sets of a load.  All repeats are enqueued
+ * before the first is waited for, so that the GPU never waits for the host.  Kernels find back to
+ * their repeat through the layer number of the trace's scopes.
+ */
+#include "config.h"
+#include "src/bench_load.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda.h"
+#include "kernels/layer.h"
+#include "src/base/log.h"
+#include "src/base/rng.h"
+#include "src/base/stats.h"
+
+enum { WARM = 3, MARKS = BENCH_PARTS + 1, L2_TIMES = 4 };
+
+struct step {
+	enum phase phase;
+	enum ar_status (*enqueue)(const struct bench_load *l, int set, struct ar_err *err);
+};
+
+/* ---- the device ---- */
+
+static enum ar_status find_device(struct bench_device *d, struct ar_err *err)
+{
+	struct cudaDeviceProp prop;
+	int n = 0;
+	cudaError_t e = cudaGetDeviceCount(&n);
+	enum ar_status st = AR_OK;
+
+	if (e != cudaSuccess || n < 1)
+		return ar_fail(err, AR_NODEV, "no usable GPU: %s; a benchmark needs one, --dry-run "
+			       "does not", e == cudaSuccess ? "there is none" :
+			       cudaGetErrorString(e));
+	if (d->env.device >= n)
+		return ar_fail(err, AR_NODEV, "there is no GPU %d, only 0...%d; change --device",
+			       d->env.device, n - 1);
+	CU(cudaSetDevice(d->env.device));
+	CU(cudaGetDeviceProperties(&prop, d->env.device));
+	snprintf(d->name, sizeof d->name, "%.*s", (int)sizeof d->name - 1, prop.name);
+	d->l2_bytes = (size_t)prop.l2CacheSize;
+	st = layer_supported(err);
+out:
+	return st;
+}
+
+static enum ar_status make_marks(struct bench_device *d, struct ar_err *err)
+{
+	size_t n = (size_t)d->env.repeat;
+	enum ar_status st = AR_OK;
+
+	d->event = calloc(n * MARKS, sizeof *d->event);
+	d->time = calloc(n, sizeof *d->time);
+	d->span = calloc(n, sizeof *d->span);
+	if (!d->event || !d->time || !d->span)
+		return ar_nomem(err);
+	CU(cudaStreamCreate(&d->stream));
+	for (size_t i = 0; i < n * MARKS; i++)
+		CU(cudaEventCreate(&d->event[i]));
+out:
+	return st;
+}
+
+enum ar_status bench_open(struct bench_device **out, const struct bench_env *env,
+			  struct ar_err *err)
+{
+	struct bench_device *d = calloc(1, sizeof *d);
+	struct ar_err no_prof = { 0 };
+	enum ar_status st;
+
+	*out = NULL;
+	if (!d)
+		return ar_nomem(err);
+	d->env = *env;
+	prof_open(&d->prof, &no_prof);
+	st = find_device(d, err);
+	if (!st)
+		st = make_marks(d, err);
+	if (!st)
+		st = method_parse(&d->method, "compact-fp", err);
+	if (st) {
+		bench_close(d);
+		return st;
+	}
+	if (no_prof.status)
+		log_warn("%s; times are those of CUDA events, launch gaps included", no_prof.msg);
+	*out = d;
+	return AR_OK;
+}
+
+void bench_close(struct bench_device *d)
+{
+	if (!d)
+		return;
+	for (int i = 0; d->event && i < d->env.repeat * MARKS; i++)
+		if (d->event[i])
+			cudaEventDestroy(d->event[i]);
+	if (d->stream)
+		cudaStreamDestroy(d->stream);
+	prof_close(d->prof);
+	method_free(d->method);
+	free(d->event);
+	free(d->time);
+	free(d->span);
+	free(d);
+}
+
+const char *bench_gpu(const struct bench_device *d)
+{
+	return d->name;
+}
+
+const char *bench_clock(const struct bench_device *d)
+{
+	return d->prof ? "cupti" : "events";
+}
+
+/* ---- loads ---- */
+
+static void load_release(struct bench_load *l)
+{
+	cudaDeviceSynchronize();
+	gemm_close(l->gemm);
+	for (int i = 0; i < l->n_alloc; i++)
+		cudaFree(l->alloc[i]);
+}
+
+static enum ar_status take(struct bench_load *l, void *to, size_t bytes, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	void *p;
+
+	assert(l->n_alloc < BENCH_ALLOCS);
+	CU(cudaMalloc(&p, bytes ? bytes : 1));
+	l->alloc[l->n_alloc++] = p;
+	memcpy(to, &p, sizeof p);
+out:
+	return st;
+}
+
+static enum ar_status upload(struct bench_load *l, void *to, const void *host, size_t bytes,
+			     struct ar_err *err)
+{
+	enum ar_status st = take(l, to, bytes, err);
+	void *p;
+
+	if (st)
+		return st;
+	memcpy(&p, to, sizeof p);
+	if (bytes)
+		CU(cudaMemcpy(p, host, bytes, cudaMemcpyHostToDevice));
+out:
+	return st;
+}
+
+/* n elements for each set, about normal; every call draws others. */
+static enum ar_status take_random(struct bench_load *l, bf16_t **to, size_t n, float scale,
+				  struct ar_err *err)
+{
+	size_t all = n * (size_t)l->n_set;
+	uint64_t seed = rng_mix(l->d->env.seed + (uint64_t)l->n_alloc);
+	enum ar_status st = take(l, to, all * sizeof **to, err);
+
+	return st ? st : layer_fill(*to, all, seed, scale, l->d->stream, err);
+}
+
+/* At least two, and L2_TIMES the cache in all. */
+static int sets(const struct bench_load *l, size_t bytes)
+{
+	size_t n = bytes ? (L2_TIMES * l->d->l2_bytes + bytes - 1) / bytes : 0;
+
+	return n < 2 ? 2 : n > 64 ? 64 : (int)n;
+}
+
+static enum ar_status take_batch(struct bench_load *l, struct ar_err *err)
+{
+	const struct attn_batch *h = &l->c->b;
+	const struct block_lists *s = &l->c->lists;
+	size_t n = (size_t)h->n_req;
+	struct attn_batch *b = &l->b;
+	enum ar_status st = upload(l, &b->row0, h->row0, (n + 1) * sizeof *h->row0, err);
+
+	if (!st)
+		st = upload(l, &b->ctx, h->ctx, n * sizeof *h->ctx, err);
+	if (!st)
+		st = upload(l, &b->qblk0, h->qblk0, (n + 1) * sizeof *h->qblk0, err);
+	if (!st)
+		st = upload(l, &b->page0, h->page0, (n + 1) * sizeof *h->page0, err);
+	if (!st)
+		st = upload(l, &b->page, h->page, (size_t)h->page0[n] * sizeof *h->page, err);
+	if (!st)
+		st = upload(l, &b->last, h->last, n * sizeof *h->last, err);
+	if (!st)
+		st = upload(l, &b->tile, h->tile, (size_t)h->n_tile * sizeof *h->tile, err);
+	if (st || !s->block)
+		return st;
+	l->lists.stride = s->stride;
+	st = upload(l, &l->lists.block, s->block,
+		    (size_t)l->c->n_list * (size_t)s->stride * sizeof *s->block, err);
+	if (!st)
+		st = upload(l, &l->lists.n, s->n, (size_t)l->c->n_list * sizeof *s->n, err);
+	return st;
+}
+
+/* Queries as models have them: all rows of a head lean the same way, which is what makes some
+ * blocks matter more than others to a whole query block. */
+static enum ar_status lean_queries(const struct bench_load *l, struct ar_err *err)
+{
+	const struct attn_shape *s = &l->b.shape;
+	size_t width = (size_t)s->q_heads * (size_t)s->head_dim, rows = l->q_len / width;
+	uint64_t seed = rng_mix(l->d->env.seed + 1000);
+	bf16_t *q = malloc((l->q_len + width) * sizeof *q), *lean = q + l->q_len;
+	enum ar_status st = q ? AR_OK : ar_nomem(err);
+
+	if (st)
+		return st;
+	layer_fill_ref(q, l->q_len, seed, 0.5f);
+	for (size_t i = 0; i < rows; i++) {
+		if (i % (rows / (size_t)l->b.n_req) == 0)
+			layer_fill_ref(lean, width, rng_mix(seed + i), 1);
+		for (size_t j = 0; j < width; j++)
+			q[i * width + j] = bf16_from_f32(bf16_to_f32(q[i * width + j]) +
+							 bf16_to_f32(lean[j]));
+	}
+	for (int i = 0; i < l->n_set; i++)
+		CU(cudaMemcpy(l->q + (size_t)i * l->q_len, q, l->q_len * sizeof *q,
+			      cudaMemcpyHostToDevice));
+out:
+	free(q);
+	return st;
+}
+
+static struct attn_limits limits_of(const struct attn_batch *b)
+{
+	return (struct attn_limits){ b->n_req, b->n_row, b->max_kv_blk };
+}
+
+/* The means of past blocks are drawn, those of the chunk's blocks come from the keys. */
+static enum ar_status take_selection(struct bench_load *l, struct ar_err *err)
+{
+	const struct attn_batch *b = &l->b;
+	const struct attn_shape *s = &b->shape;
+	const struct attn_limits limits = limits_of(b);
+	const struct method *m = l->d->method;
+	size_t n_mask = (size_t)b->n_qblk * (size_t)s->q_heads;
+	size_t n_list = (size_t)b->n_req * (size_t)union_groups(union_heads(m->u, s), s);
+	size_t words = (size_t)b->mask_words;
+	enum ar_status st = take_random(l, &l->state, l->state_len, 1.5f, err);
+
+	if (!st)
+		st = lean_queries(l, err);
+	if (!st)
+		st = take(l, &l->mask, n_mask * words * sizeof *l->mask, err);
+	if (!st)
+		st = take(l, &l->table, n_list * words * sizeof *l->table, err);
+	if (!st)
+		st = take(l, &l->lists.n, n_list * sizeof *l->lists.n, err);
+	l->lists.stride = b->max_kv_blk;
+	if (!st)
+		st = take(l, &l->lists.block,
+			  n_list * (size_t)b->max_kv_blk * sizeof *l->lists.block, err);
+	return st ? st : take(l, &l->work, m->selector->work_bytes(s, &limits), err);
+}
+
+static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
+{
+	const struct attn_shape *s = &l->c->b.shape;
+	bool select = l->c->what == BENCH_SELECT;
+	size_t n_page = (size_t)l->c->b.page0[l->c->b.n_req];
+	size_t dim = (size_t)s->head_dim, kv_row = (size_t)s->kv_heads * dim;
+	const struct attn_limits limits = limits_of(&l->c->b);
+	enum ar_status st;
+
+	l->b = l->c->b;
+	l->q_len = (size_t)l->b.n_row * (size_t)s->q_heads * dim;
+	l->kv_len = n_page * (size_t)s->page_tok * kv_row;
+	l->state_len = select ? n_page * kv_row : 0;
+	l->n_set = sets(l, (l->q_len + (select ? l->state_len : 2 * l->kv_len)) * sizeof *l->q);
+	st = take_batch(l, err);
+	if (!st)
+		st = take_random(l, &l->q, l->q_len, 1, err);
+	if (!st)
+		st = take_random(l, &l->kv.k, l->kv_len, 1, err);
+	if (!st && select)
+		return take_selection(l, err);
+	if (!st)
+		st = take_random(l, &l->kv.v, l->kv_len, 1, err);
+	if (!st)
+		st = take(l, &l->out, l->q_len * sizeof *l->out, err);
+	if (!st && l->c->what == BENCH_DECODE)
+		st = take(l, &l->work, decode_work_bytes(s, &limits), err);
+	return st;
+}
+
+/* ---- steps ---- */
+
+static struct kv_cache kv_at(const struct bench_load *l, int set)
+{
+	size_t at = (size_t)set * l->kv_len;
+
+	return (struct kv_cache){ l->kv.k + at, l->kv.v ? l->kv.v + at : NULL };
+}
+
+static const bf16_t *q_at(const struct bench_load *l, int set)
+{
+	return l->q + (size_t)set * l->q_len;
+}
+
+static enum ar_status attend(const struct bench_load *l, int set, struct ar_err *err)
+{
+	struct kv_cache kv = kv_at(l, set);
+
+	return l->c->executor->enqueue(&l->b, 0, &l->lists, q_at(l, set), &kv, l->out, NULL,
+				       l->d->stream, err);
+}
+
+static enum ar_status decode(const struct bench_load *l, int set, struct ar_err *err)
+{
+	struct kv_cache kv = kv_at(l, set);
+
+	return decode_enqueue(&l->b, q_at(l, set), &kv, l->out, l->work, l->d->stream, err);
+}
+
+static enum ar_status selection(const struct bench_load *l, int set, struct ar_err *err)
+{
+	const struct method *m = l->d->method;
+	struct kv_cache kv = kv_at(l, set);
+
+	return m->selector->enqueue(&l->b, m->param, q_at(l, set), &kv,
+				    l->state + (size_t)set * l->state_len, l->mask, l->work,
+				    l->d->stream, err);
+}
+
+static enum ar_status metadata(const struct bench_load *l, int set, struct ar_err *err)
+{
+	int heads = union_heads(l->d->method->u, &l->b.shape);
+	struct block_lists lists = l->lists;
+	enum ar_status st = union_enqueue(&l->b, heads, l->mask, l->table, l->d->stream, err);
+
+	(void)set;
+	return st ? st : lists_enqueue(l->table, l->b.n_req * union_groups(heads, &l->b.shape),
+				       l->b.mask_words, &lists, l->d->stream, err);
+}
+
+static enum ar_status product(const struct bench_load *l, int set, struct ar_err *err)
+{
+	struct kv_cache kv = kv_at(l, set);
+
+	return gemm_run(l->gemm, 1, l->side, l->side, l->side, q_at(l, set), kv.k, l->out, err);
+}
+
+static enum ar_status copy(const struct bench_load *l, int set, struct ar_err *err)
+{
+	struct kv_cache kv = kv_at(l, set);
+	enum ar_status st = AR_OK;
+
+	CU(cudaMemcpyAsync(kv.v, kv.k, l->kv_len * sizeof *kv.k, cudaMemcpyDeviceToDevice,
+			   l->d->stream));
+out:
+	return st;
+}
+
+/* ---- times ---- */
+
+static double median(double *x, int n)
+{
+	stats_sort(x, (size_t)n);
+	return stats_percentile(x, (size_t)n, 50);
+}
+
+/* The repeats of one phase from the trace; false where some repeat has no kernel. */
+static bool trace_times(struct bench_device *d, const struct prof_kernel *k, size_t n,
+			enum phase phase)
+{
+	for (int i = 0; i < d->env.repeat; i++)
+		d->span[i][0] = INT64_MAX, d->span[i][1] = INT64_MIN;
+	for (; n--; k++) {
+		int64_t *span;
+
+		if (k->phase != phase || k->layer >= d->env.repeat)
+			continue;
+		span = d->span[k->layer];
+		span[0] = k->start_ns < span[0] ? k->start_ns : span[0];
+		span[1] = k->end_ns > span[1] ? k->end_ns : span[1];
+	}
+	for (int i = 0; i < d->env.repeat; i++) {
+		if (d->span[i][1] < d->span[i][0])
+			return false;
+		d->time[i] = (double)(d->span[i][1] - d->span[i][0]) * 1e-3;
+	}
+	return true;
+}
+
+static enum ar_status read_times(struct bench_device *d, const struct step *step, int n_step,
+				 struct bench_result *r, struct ar_err *err)
+{
+	const struct prof_kernel *kernel = NULL;
+	int n = d->env.repeat;
+	size_t n_kernel = 0;
+	enum ar_status st = d->prof ? prof_collect(d->prof, &kernel, &n_kernel, err) : AR_OK;
+
+	if (st)
+		return st;
+	for (int k = 0; k < n_step; k++) {
+		for (int i = 0; i < n; i++) {
+			cudaEvent_t *e = &d->event[i * MARKS + k];
+			float ms;
+
+			CU(cudaEventElapsedTime(&ms, e[0], e[1]));
+			d->time[i] = ms * 1e3;
+		}
+		r[k].us = r[k].event_us = median(d->time, n);
+		r[k].min_us = d->time[0];
+		if (!trace_times(d, kernel, n_kernel, step[k].phase))
+			continue;
+		r[k].us = median(d->time, n);
+		r[k].min_us = d->time[0];
+	}
+out:
+	return st;
+}
+
+static enum ar_status measure(struct bench_load *l, const struct step *step, int n_step,
+			      struct bench_result *r, struct ar_err *err)
+{
+	struct bench_device *d = l->d;
+	enum ar_status st = AR_OK;
+
+	for (int k = 0; k < n_step; k++)
+		r[k] = (struct bench_result){ NAN, NAN, NAN, NAN, NAN, NAN, NAN };
+	CU(cudaStreamSynchronize(d->stream));
+	for (int i = -WARM; i < d->env.repeat; i++) {
+		cudaEvent_t *mark = &d->event[(i < 0 ? 0 : i) * MARKS];
+
+		for (int k = 0; k < n_step; k++) {
+			prof_phase(d->prof, i < 0 ? PHASE_NO_LAYER : i, step[k].phase);
+			CU(cudaEventRecord(mark[k], d->stream));
+			st = step[k].enqueue(l, (i + WARM) % l->n_set, err);
+			if (st)
+				return st;
+		}
+		CU(cudaEventRecord(mark[n_step], d->stream));
+	}
+	prof_phase(d->prof, PHASE_NO_LAYER, PHASE_NONE);
+	CU(cudaStreamSynchronize(d->stream));
+	st = read_times(d, step, n_step, r, err);
+out:
+	return st;
+}
+
+/* ---- runs ---- */
+
+static const struct {
+	struct step step[BENCH_PARTS];
+	int n;
+} plans[] = {
+	[BENCH_DENSE]       = { { { PHASE_ATTEND, attend } }, 1 },
+	[BENCH_TABLE]       = { { { PHASE_ATTEND, attend } }, 1 },
+	[BENCH_BLOCKSPARSE] = { { { PHASE_ATTEND, attend } }, 1 },
+	[BENCH_DECODE]      = { { { PHASE_DECODE, decode } }, 1 },
+	[BENCH_SELECT]      = { { { PHASE_SELECT, selection }, { PHASE_METADATA, metadata } }, 2 },
+};
+
+/* The inputs of set 0 once more, since what was left in the outputs is another set's. */
+static enum ar_status check(struct bench_load *l, struct bench_result *r, struct ar_err *err)
+{
+	const struct step *step = plans[l->c->what].step;
+	enum ar_status st = AR_OK;
+
+	for (int k = 0; k < plans[l->c->what].n && !st; k++)
+		st = step[k].enqueue(l, 0, err);
+	if (st)
+		return st;
+	CU(cudaStreamSynchronize(l->d->stream));
+	st = l->c->what == BENCH_SELECT ? bench_check_selection(l, r, err) :
+					  bench_check_rows(l, r, err);
+out:
+	return st;
+}
+
+enum ar_status bench_run(struct bench_device *d, const struct bench_case *c,
+			 struct bench_result result[BENCH_PARTS], struct ar_err *err)
+{
+	struct bench_load l = { .d = d, .c = c };
+	enum ar_status st = take_case(&l, err);
+
+	if (!st)
+		st = measure(&l, plans[c->what].step, plans[c->what].n, result, err);
+	if (!st && d->env.sample)
+		st = check(&l, result, err);
+	load_release(&l);
+	return st;
+}
+
+enum ar_status bench_product(struct bench_device *d, int n, struct bench_result *r,
+			     struct ar_err *err)
+{
+	static const struct step step = { PHASE_LINEAR, product };
+	size_t len = (size_t)n * (size_t)n;
+	struct bench_load l = { .d = d, .side = n, .q_len = len, .kv_len = len };
+	enum ar_status st = gemm_open(&l.gemm, d->stream, err);
+
+	l.n_set = sets(&l, 2 * len * sizeof *l.q);
+	if (!st)
+		st = take_random(&l, &l.q, len, 1, err);
+	if (!st)
+		st = take_random(&l, &l.kv.k, len, 1, err);
+	if (!st)
+		st = take(&l, &l.out, len * sizeof *l.out, err);
+	if (!st)
+		st = measure(&l, &step, 1, r, err);
+	load_release(&l);
+	return st;
+}
+
+enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,
+			  struct ar_err *err)
+{
+	static const struct step step = { PHASE_COPY, copy };
+	size_t len = (size_t)n * (size_t)n;
+	struct bench_load l = { .d = d, .kv_len = len };
+	enum ar_status st;
+
+	l.n_set = sets(&l, len * sizeof *l.kv.k);
+	st = take_random(&l, &l.kv.k, len, 1, err);
+	if (!st)
+		st = take_random(&l, &l.kv.v, len, 1, err);
+	if (!st)
+		st = measure(&l, &step, 1, r, err);
+	load_release(&l);
+	return st;
+}

@@ -1,0 +1,61 @@
+/* A build without CUDA has nothing to measure with. */
+#include "config.h"
+#include "src/bench_device.h"
+
+static enum ar_status no_cuda(struct ar_err *err)
+{
+	return ar_fail(err, AR_NODEV, "this build has no CUDA; configure it with a CUDA toolkit to "
+		       "measure, or use --dry-run");
+}
+
+enum ar_status bench_open(struct bench_device **out, const struct bench_env *env,
+			  struct ar_err *err)
+{
+	(void)env;
+	*out = NULL;
+	return no_cuda(err);
+}
+
+void bench_close(struct bench_device *d)
+{
+	(void)d;
+}
+
+const char *bench_gpu(const struct bench_device *d)
+{
+	(void)d;
+	return "";
+}
+
+const char *bench_clock(const struct bench_device *d)
+{
+	(void)d;
+	return "";
+}
+
+enum ar_status bench_product(struct bench_device *d, int n, struct bench_result *r,
+			     struct ar_err *err)
+{
+	(void)d;
+	(void)n;
+	(void)r;
+	return no_cuda(err);
+}
+
+enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,
+			  struct ar_err *err)
+{
+	(void)d;
+	(void)n;
+	(void)r;
+	return no_cuda(err);
+}
+
+enum ar_status bench_run(struct bench_device *d, const struct bench_case *c,
+			 struct bench_result result[BENCH_PARTS], struct ar_err *err)
+{
+	(void)d;
+	(void)c;
+	(void)result;
+	return no_cuda(err);
+}

@@ -1,0 +1,584 @@
+/* attnreplay bench: how fast the attention kernels are on this GPU, and how far from what it could
+ * do. */
+#include "config.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/bench_case.h"
+#include "src/base/number.h"
+#include "src/bench_device.h"
+#include "src/cmd.h"
+#include "src/revision.h"
+
+/* ---- options ---- */
+
+struct args {
+	char *what, *batch, *chunk, *context, *density, *json;
+	int64_t q_heads, kv_heads, head_dim, repeat, sample, seed, device;
+	int format;
+	bool dry_run;
+};
+
+enum { FORMAT_TABLE, FORMAT_JSON };
+static const char *const formats[] = { "table", "json", NULL };
+
+#define OFF(member) offsetof(struct args, member)
+static const struct opt opts[] = {
+	{ .name = "what", .type = OPT_STR, .off = OFF(what), .arg = "LIST",
+	  .def = "dense,table,blocksparse,decode,select", .help = "what is measured" },
+	{ .name = "batch", .type = OPT_STR, .off = OFF(batch), .arg = "LIST",
+	  .help = "requests; 8 where only chunks or contexts are given" },
+	{ .name = "chunk", .type = OPT_STR, .off = OFF(chunk), .arg = "LIST",
+	  .help = "query rows of a request, its context at most; 1024 where only others are "
+	  "given" },
+	{ .name = "context", .type = OPT_STR, .off = OFF(context), .arg = "LIST",
+	  .help = "keys of a request's last row, chunk included; 128K where only others are "
+	  "given" },
+	{ .name = "density", .type = OPT_STR, .off = OFF(density), .arg = "LIST",
+	  .def = "0.1,0.3", .help = "shares of past blocks that tables and lists keep" },
+	{ .name = "q-heads", .type = OPT_INT, .off = OFF(q_heads), .arg = "N", .def = "16",
+	  .min = 1, .max = 1024, .help = "query heads" },
+	{ .name = "kv-heads", .type = OPT_INT, .off = OFF(kv_heads), .arg = "N", .def = "4",
+	  .min = 1, .max = 1024, .help = "KV heads" },
+	{ .name = "head-dim", .type = OPT_INT, .off = OFF(head_dim), .arg = "N", .def = "128",
+	  .min = 64, .max = 128, .help = "head size, 64 or 128" },
+	{ .name = "repeat", .type = OPT_INT, .off = OFF(repeat), .arg = "N", .def = "30",
+	  .min = 1, .max = BENCH_REPEATS, .help = "timed launches of each case" },
+	{ .name = "sample", .type = OPT_INT, .off = OFF(sample), .arg = "N", .def = "12",
+	  .max = 1e6, .help = "output rows of each case that are recomputed in double precision; "
+	  "0: check nothing" },
+	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
+	  .help = "seed of inputs and lists" },
+	{ .name = "device", .type = OPT_INT, .off = OFF(device), .arg = "N", .def = "0",
+	  .max = 1023, .help = "number of the GPU" },
+	{ .name = "format", .type = OPT_ENUM, .off = OFF(format), .arg = "NAME", .def = "table",
+	  .choice = formats, .help = "what standard output gets" },
+	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
+	  .help = "write JSON lines to FILE as well" },
+	{ .name = "dry-run", .type = OPT_FLAG, .off = OFF(dry_run),
+	  .help = "print the cases and their work, measure nothing; needs no GPU" },
+	{ .name = NULL }
+};
+
+/* ---- which cases ---- */
+
+enum { MAX_LIST = 64 };
+
+struct plan {
+	bool what[BENCH_N];
+	bool given;			/* batch, chunk or context, hence no default shapes */
+	int64_t batch[MAX_LIST], chunk[MAX_LIST], context[MAX_LIST];
+	int n_batch, n_chunk, n_context;
+	double density[MAX_LIST];
+	int n_density;
+};
+
+struct shape {
+	int64_t batch, chunk, context;
+};
+
+static const struct shape prefills[] = {
+	{ 1, 512, 32 << 10 }, { 1, 512, 128 << 10 },
+	{ 1, 1024, 8 << 10 }, { 1, 1024, 32 << 10 }, { 1, 1024, 64 << 10 }, { 1, 1024, 128 << 10 },
+	{ 8, 512, 8 << 10 }, { 8, 512, 32 << 10 }, { 8, 512, 128 << 10 },
+	{ 8, 1024, 8 << 10 }, { 8, 1024, 32 << 10 }, { 8, 1024, 64 << 10 }, { 8, 1024, 128 << 10 },
+	{ 8, 2048, 8 << 10 }, { 8, 2048, 32 << 10 }, { 8, 2048, 128 << 10 },
+	{ 1, 8 << 10, 8 << 10 }, { 1, 32 << 10, 32 << 10 }, { 1, 64 << 10, 64 << 10 },
+	{ 0 }
+};
+static const struct shape decodes[] = {
+	{ 8, 1, 32 << 10 }, { 8, 1, 128 << 10 }, { 64, 1, 4 << 10 }, { 0 }
+};
+
+typedef bool item_fn(struct plan *p, const char *text, void *to);
+
+/* Call item with each part of a comma-separated list. */
+static enum ar_status split(const char *option, const char *list, item_fn *item, struct plan *p,
+			    void *to, const char *want, struct ar_err *err)
+{
+	char text[64];
+
+	for (const char *s = list;; s++) {
+		size_t n = strcspn(s, ",");
+
+		snprintf(text, sizeof text, "%.*s", (int)n, s);
+		if (n >= sizeof text || !item(p, text, to))
+			return ar_fail(err, AR_USAGE, "--%s '%s': want %s", option, list, want);
+		s += n;
+		if (!*s)
+			return AR_OK;
+	}
+}
+
+struct counts {
+	int64_t *v;
+	int *n;
+};
+
+static bool add_count(struct plan *p, const char *text, void *to)
+{
+	const struct counts *c = to;
+
+	(void)p;
+	return *c->n < MAX_LIST && num_count(text, &c->v[*c->n]) && c->v[*c->n] >= 1 &&
+	       c->v[(*c->n)++] <= INT32_MAX;
+}
+
+static bool add_density(struct plan *p, const char *text, void *to)
+{
+	(void)to;
+	return p->n_density < MAX_LIST && num_real(text, &p->density[p->n_density]) &&
+	       p->density[p->n_density] >= 0 && p->density[p->n_density++] <= 1;
+}
+
+static bool add_what(struct plan *p, const char *text, void *to)
+{
+	int i = 0;
+
+	(void)to;
+	while (bench_names[i] && strcmp(bench_names[i], text))
+		i++;
+	if (bench_names[i])
+		p->what[i] = true;
+	return bench_names[i];
+}
+
+static enum ar_status make_plan(struct plan *p, const struct args *a, struct ar_err *err)
+{
+	const struct {
+		const char *name, *list, *def;
+		struct counts to;
+	} counts[] = {
+		{ "batch", a->batch, "8", { p->batch, &p->n_batch } },
+		{ "chunk", a->chunk, "1024", { p->chunk, &p->n_chunk } },
+		{ "context", a->context, "128K", { p->context, &p->n_context } },
+	};
+	enum ar_status st = split("what", a->what, add_what, p, NULL,
+				  "some of dense, table, blocksparse, decode, select", err);
+
+	if (!st)
+		st = split("density", a->density, add_density, p, NULL,
+			   "up to 64 numbers from 0 to 1", err);
+	for (int i = 0; i < 3 && !st; i++) {
+		struct counts to = counts[i].to;
+
+		p->given = p->given || counts[i].list;
+		st = split(counts[i].name, counts[i].list ? counts[i].list : counts[i].def,
+			   add_count, p, &to, "up to 64 counts such as 8 or 32K", err);
+	}
+	return st;
+}
+
+/* ---- rows ---- */
+
+struct row {
+	const char *what;
+	int64_t batch, chunk, context, q_heads, kv_heads, head_dim;
+	double density;
+	double flops, bytes;
+	double executed;		/* share of dense attention; select: of past blocks */
+	struct bench_result r;
+	double tflops, tbs, share;
+	const char *clock, *gpu;
+	int64_t repeat, seed;
+};
+
+enum col_type { COL_TEXT, COL_INT, COL_REAL };
+
+/* What is printed of a row; those with a heading are in the table, too. */
+static const struct col {
+	const char *name, *head;
+	enum col_type type;
+	size_t off;
+	int width, decimals;
+	double unit;			/* the table's */
+} cols[] = {
+#define COL(member) offsetof(struct row, member)
+	{ "what", "what", COL_TEXT, COL(what), -11, 0, 0 },
+	{ "batch", "batch", COL_INT, COL(batch), 5, 0, 0 },
+	{ "chunk", "chunk", COL_INT, COL(chunk), 6, 0, 0 },
+	{ "context", "context", COL_INT, COL(context), 7, 0, 0 },
+	{ "q_heads", NULL, COL_INT, COL(q_heads), 0, 0, 0 },
+	{ "kv_heads", NULL, COL_INT, COL(kv_heads), 0, 0, 0 },
+	{ "head_dim", NULL, COL_INT, COL(head_dim), 0, 0, 0 },
+	{ "density", "density", COL_REAL, COL(density), 7, 2, 1 },
+	{ "executed", "executed", COL_REAL, COL(executed), 8, 4, 1 },
+	{ "flops", "GFLOP", COL_REAL, COL(flops), 9, 1, 1e9 },
+	{ "bytes", NULL, COL_REAL, COL(bytes), 0, 0, 0 },
+	{ "us", "us", COL_REAL, COL(r.us), 10, 1, 1 },
+	{ "min_us", NULL, COL_REAL, COL(r.min_us), 0, 0, 0 },
+	{ "event_us", NULL, COL_REAL, COL(r.event_us), 0, 0, 0 },
+	{ "tflops", "TFLOP/s", COL_REAL, COL(tflops), 7, 1, 1 },
+	{ "tbs", "TB/s", COL_REAL, COL(tbs), 6, 3, 1 },
+	{ "share", "% ceil", COL_REAL, COL(share), 6, 1, 0.01 },
+	{ "rel_l2", "rel L2", COL_REAL, COL(r.rel_l2), 8, 5, 1 },
+	{ "max_abs", "max abs", COL_REAL, COL(r.max_abs), 8, 5, 1 },
+	{ "bits_off", "bits off", COL_REAL, COL(r.bits_off), 8, 6, 1 },
+	{ "clock", NULL, COL_TEXT, COL(clock), 0, 0, 0 },
+	{ "repeat", NULL, COL_INT, COL(repeat), 0, 0, 0 },
+	{ "seed", NULL, COL_INT, COL(seed), 0, 0, 0 },
+	{ "gpu", NULL, COL_TEXT, COL(gpu), 0, 0, 0 },
+#undef COL
+};
+enum { N_COLS = sizeof cols / sizeof *cols };
+
+static const void *field(const struct row *r, const struct col *c)
+{
+	return (const char *)r + c->off;
+}
+
+static void put_heads(void)
+{
+	const char *sep = "";
+
+	for (int i = 0; i < N_COLS; i++)
+		if (cols[i].head) {
+			printf("%s%*s", sep, cols[i].width, cols[i].head);
+			sep = " ";
+		}
+	putchar('\n');
+}
+
+static void put_cells(const struct row *r)
+{
+	const char *sep = "";
+
+	for (int i = 0; i < N_COLS; i++) {
+		const struct col *c = &cols[i];
+		const double *x = field(r, c);
+
+		if (!c->head)
+			continue;
+		fputs(sep, stdout);
+		sep = " ";
+		if (c->type == COL_TEXT)
+			printf("%*s", c->width, *(const char *const *)field(r, c));
+		else if (c->type == COL_INT && *(const int64_t *)field(r, c))
+			printf("%*lld", c->width, (long long)*(const int64_t *)field(r, c));
+		else if (c->type == COL_REAL && isfinite(*x))
+			printf("%*.*f", c->width, c->decimals, *x / c->unit);
+		else
+			printf("%*s", c->width, "-");
+	}
+	putchar('\n');
+}
+
+static cJSON *value_json(const struct row *r, const struct col *c)
+{
+	const char *text;
+	double x;
+
+	switch (c->type) {
+	case COL_INT: return cJSON_CreateNumber((double)*(const int64_t *)field(r, c));
+	case COL_REAL:
+		x = *(const double *)field(r, c);
+		return isfinite(x) ? cJSON_CreateNumber(x) : cJSON_CreateNull();
+	case COL_TEXT: break;
+	}
+	text = *(const char *const *)field(r, c);
+	return text ? cJSON_CreateString(text) : cJSON_CreateNull();
+}
+
+static char *row_json(const struct row *r)
+{
+	cJSON *o = cJSON_CreateObject();
+	bool good = o && cJSON_AddStringToObject(o, "impl", "attnreplay") &&
+		    cJSON_AddStringToObject(o, "version", AR_REVISION);
+	char *text;
+
+	for (int i = 0; i < N_COLS && good; i++) {
+		cJSON *v = value_json(r, &cols[i]);
+
+		good = v && cJSON_AddItemToObject(o, cols[i].name, v);
+		if (v && !good)
+			cJSON_Delete(v);
+	}
+	text = good ? cJSON_PrintUnformatted(o) : NULL;
+	cJSON_Delete(o);
+	return text;
+}
+
+/* ---- running ---- */
+
+struct bench {
+	const struct args *a;
+	struct plan plan;
+	struct bench_device *device;	/* NULL: dry run */
+	FILE *json;			/* NULL: none */
+	double tflops, tbs;		/* the ceilings; NaN before they are known */
+	int n_off;			/* rows that are not near the reference */
+};
+
+enum { CEILING = 8192 };
+static const double rel_l2_most = 0.01, bits_off_most = 0.001;
+
+static enum ar_status put_row(struct bench *b, struct row *r, struct ar_err *err)
+{
+	char *text = NULL;
+
+	r->clock = b->device ? bench_clock(b->device) : NULL;
+	r->gpu = b->device ? bench_gpu(b->device) : NULL;
+	r->repeat = b->a->repeat;
+	r->seed = b->a->seed;
+	r->tflops = r->flops / r->r.us * 1e-6;
+	r->tbs = r->bytes / r->r.us * 1e-6;
+	r->share = isfinite(r->tbs) ? r->tbs / b->tbs : r->tflops / b->tflops;
+	if (b->json || b->a->format == FORMAT_JSON) {
+		text = row_json(r);
+		if (!text)
+			return ar_nomem(err);
+	}
+	if (b->a->format == FORMAT_JSON)
+		puts(text);
+	else
+		put_cells(r);
+	fflush(stdout);
+	if (b->json)
+		fprintf(b->json, "%s\n", text);
+	cJSON_free(text);
+	if (b->json && (fflush(b->json) || ferror(b->json)))
+		return ar_fail(err, AR_IO, "%s: cannot write: %s", b->a->json, strerror(errno));
+	return AR_OK;
+}
+
+static const struct bench_result nothing = { NAN, NAN, NAN, NAN, NAN, NAN, NAN };
+
+/* What the GPU can do, in this run: a large product, and a copy's bytes read and written. */
+static enum ar_status run_ceilings(struct bench *b, struct ar_err *err)
+{
+	const double n = CEILING;
+	struct row product = { .what = "gemm", .density = NAN, .executed = NAN, .bytes = NAN,
+			       .flops = 2 * n * n * n };
+	struct row copy = { .what = "copy", .density = NAN, .executed = NAN, .flops = NAN,
+			    .bytes = 4 * (4 * n * n) };
+	enum ar_status st = bench_product(b->device, CEILING, &product.r, err);
+
+	if (!st)
+		st = bench_copy(b->device, 2 * CEILING, &copy.r, err);
+	if (st)
+		return st;
+	b->tflops = product.flops / product.r.us * 1e-6;
+	b->tbs = copy.bytes / copy.r.us * 1e-6;
+	st = put_row(b, &product, err);
+	return st ? st : put_row(b, &copy, err);
+}
+
+/* Decode is bound by reading K and V once, everything else by its products. */
+static struct row row_of(const struct bench_case *c, const struct bench_shape *s, double density)
+{
+	bool select = c->what == BENCH_SELECT, decode = c->what == BENCH_DECODE;
+	double kv_row = (double)(s->kv_heads * s->head_dim) * sizeof(bf16_t);
+
+	return (struct row){
+		.what = bench_names[c->what], .batch = s->batch,
+		.chunk = decode ? 1 : s->chunk, .context = s->context, .q_heads = s->q_heads,
+		.kv_heads = s->kv_heads, .head_dim = s->head_dim,
+		.density = c->lists.block ? density : NAN,
+		.flops = select ? NAN : 4.0 * (double)s->head_dim * (double)c->pairs,
+		.bytes = decode ? 2 * (double)(s->batch * s->context) * kv_row : NAN,
+		.executed = select ? NAN : (double)c->pairs / (double)c->dense_pairs,
+		.r = nothing,
+	};
+}
+
+static bool is_off(const struct bench *b, const struct bench_case *c, const struct bench_result *r)
+{
+	if (!b->device || !b->a->sample)
+		return false;
+	return c->what == BENCH_SELECT ? !(r->bits_off <= bits_off_most) :
+					 !(r->rel_l2 <= rel_l2_most);
+}
+
+static enum ar_status put_case(struct bench *b, const struct bench_case *c, const struct row *row,
+			       const struct bench_result result[BENCH_PARTS], struct ar_err *err)
+{
+	static const char *const parts[BENCH_PARTS] = { "select", "metadata" };
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < (c->what == BENCH_SELECT ? BENCH_PARTS : 1) && !st; i++) {
+		struct row r = *row;
+
+		r.r = result[i];
+		if (c->what == BENCH_SELECT)
+			r.what = parts[i], r.executed = r.r.kept;
+		b->n_off += is_off(b, c, &r.r);
+		st = put_row(b, &r, err);
+	}
+	return st;
+}
+
+static enum ar_status run_case(struct bench *b, enum bench_what what, const struct bench_shape *s,
+			       double density, struct ar_err *err)
+{
+	struct bench_result result[BENCH_PARTS] = { nothing, nothing };
+	struct bench_case c;
+	struct row row;
+	enum ar_status st;
+
+	if (ar_interrupted())
+		return ar_fail(err, AR_INTERRUPTED, "interrupted");
+	st = bench_case_make(&c, what, s, density, (uint64_t)b->a->seed, err);
+	if (st)
+		return st;
+	row = row_of(&c, s, density);
+	if (b->device)
+		st = bench_run(b->device, &c, result, err);
+	if (st)
+		ar_err_prefix(err, "%s, batch %lld, chunk %lld, context %lld", row.what,
+			      (long long)row.batch, (long long)row.chunk, (long long)row.context);
+	else
+		st = put_case(b, &c, &row, result, err);
+	bench_case_release(&c);
+	return st;
+}
+
+static enum ar_status check_case(struct bench *b, enum bench_what what, const struct bench_shape *s,
+				 double density, struct ar_err *err)
+{
+	(void)b;
+	(void)what;
+	(void)density;
+	return bench_shape_check(s, err);
+}
+
+typedef enum ar_status case_fn(struct bench *b, enum bench_what what, const struct bench_shape *s,
+			       double density, struct ar_err *err);
+
+/* The cases of one shape.  Without a past there is nothing to select. */
+static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, bool decode,
+				    case_fn *fn, struct ar_err *err)
+{
+	const struct plan *p = &b->plan;
+	int64_t chunk = shape->chunk < shape->context ? shape->chunk : shape->context;
+	const struct bench_shape s = { b->a->q_heads, b->a->kv_heads, b->a->head_dim,
+				       shape->batch, chunk, shape->context };
+	bool past = s.context - s.chunk >= 128;
+	enum ar_status st = AR_OK;
+
+	if (decode)
+		return p->what[BENCH_DECODE] ? fn(b, BENCH_DECODE, &s, 1, err) : AR_OK;
+	if (p->what[BENCH_DENSE])
+		st = fn(b, BENCH_DENSE, &s, 1, err);
+	for (int i = 0; i < p->n_density && p->what[BENCH_TABLE] && past && !st; i++)
+		st = fn(b, BENCH_TABLE, &s, p->density[i], err);
+	for (int i = 0; i < p->n_density && p->what[BENCH_BLOCKSPARSE] && !st; i++)
+		st = fn(b, BENCH_BLOCKSPARSE, &s, p->density[i], err);
+	if (p->what[BENCH_SELECT] && past && !st)
+		st = fn(b, BENCH_SELECT, &s, 1, err);
+	return st;
+}
+
+static enum ar_status each_default(struct bench *b, case_fn *fn, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (const struct shape *s = prefills; s->batch && !st; s++)
+		st = each_of_shape(b, s, false, fn, err);
+	for (const struct shape *s = decodes; s->batch && !st; s++)
+		st = each_of_shape(b, s, true, fn, err);
+	return st;
+}
+
+static enum ar_status each_case(struct bench *b, case_fn *fn, struct ar_err *err)
+{
+	const struct plan *p = &b->plan;
+	enum ar_status st = AR_OK;
+
+	if (!p->given)
+		return each_default(b, fn, err);
+	for (int i = 0; i < p->n_batch; i++)
+		for (int k = 0; k < p->n_context; k++) {
+			struct shape s = { p->batch[i], 1, p->context[k] };
+
+			for (int j = 0; j < p->n_chunk && !st; j++) {
+				s.chunk = p->chunk[j];
+				st = each_of_shape(b, &s, false, fn, err);
+			}
+			s.chunk = 1;
+			if (!st)
+				st = each_of_shape(b, &s, true, fn, err);
+		}
+	return st;
+}
+
+static enum ar_status open_device(struct bench *b, struct ar_err *err)
+{
+	const struct bench_env env = { (int)b->a->device, (int)b->a->repeat, (int)b->a->sample,
+				       (uint64_t)b->a->seed };
+
+	return b->a->dry_run ? AR_OK : bench_open(&b->device, &env, err);
+}
+
+static enum ar_status attention(const struct args *a, struct ar_err *err)
+{
+	struct bench b = { .a = a, .tflops = NAN, .tbs = NAN };
+	enum ar_status st = make_plan(&b.plan, a, err);
+
+	if (!st && a->head_dim != 64 && a->head_dim != 128)
+		st = ar_fail(err, AR_USAGE, "--head-dim %lld: the kernels take 64 and 128",
+			     (long long)a->head_dim);
+	if (!st)
+		st = each_case(&b, check_case, err);
+	if (!st)
+		st = open_device(&b, err);
+	if (!st && a->json) {
+		b.json = fopen(a->json, "w");
+		if (!b.json)
+			st = ar_fail(err, AR_IO, "%s: cannot write: %s", a->json, strerror(errno));
+	}
+	if (st)
+		goto out;
+	if (a->format == FORMAT_TABLE)
+		put_heads();
+	if (b.device)
+		st = run_ceilings(&b, err);
+	if (!st)
+		st = each_case(&b, run_case, err);
+	if (!st && b.n_off)
+		st = ar_fail(err, AR_CUDA, "%d rows are not near the reference (rel L2 above %g, "
+			     "or bits off above %g): do not trust them", b.n_off, rel_l2_most,
+			     bits_off_most);
+out:
+	if (b.json && fclose(b.json) && !st)
+		st = ar_fail(err, AR_IO, "%s: cannot write: %s", a->json, strerror(errno));
+	bench_close(b.device);
+	return st;
+}
+
+/* ---- the command ---- */
+
+static enum ar_status run(int argc, char **argv, struct ar_err *err)
+{
+	struct args a = { 0 };
+	struct opt_group g[] = { { .title = "Options", .opts = opts, .base = &a }, { 0 } };
+	enum ar_status st = opt_init(g, err);
+
+	if (!st)
+		st = opt_parse(g, &argc, argv, err);
+	if (!st && (argc != 1 || strcmp(argv[0], "attention")))
+		st = ar_fail(err, AR_USAGE, "want what to measure: attention");
+	if (!st)
+		st = attention(&a, err);
+	opt_release(g);
+	return st;
+}
+
+static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	const struct opt_group g[] = { { .title = "Options", .opts = opts }, { 0 } };
+
+	show(g, f);
+}
+
+const struct cmd cmd_bench = {
+	.name = "bench",
+	.usage = "attention [OPTION]...",
+	.title = "measure the attention kernels of this GPU",
+	.run = run,
+	.options = options,
+};

@@ -1,0 +1,66 @@
+#!/bin/sh
+# attnreplay bench: which cases it runs, how much work they are, and, with a GPU, a quick run.
+. "$srcdir/tests/tap.sh"
+
+bench() { "$ATTNREPLAY" bench attention "$@"; }
+dry() { bench --dry-run --format json "$@"; }
+values() { sed "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/" | tr '\n' ' '; } # values MEMBER <LINES
+small='--batch 1 --chunk 256 --context 512 --repeat 3'
+no_space() { # the table still goes to standard output
+	bench --dry-run --json /dev/full >/dev/null 2>"$tmp/full"
+	[ $? = 1 ] && grep -q '/dev/full: cannot write' "$tmp/full"
+}
+
+ok 'without what to measure it is wrong usage'  fails 2 'want what to measure: attention' "$ATTNREPLAY" bench
+ok 'something else to measure is wrong usage'   fails 2 'want what to measure: attention' "$ATTNREPLAY" bench mlp
+ok 'an unknown case is wrong usage'             fails 2 "what 'dense,x': want some of" bench --what dense,x
+ok 'an empty list is wrong usage'               fails 2 "batch '': want up to 64 counts" bench --batch ''
+ok 'a count that is none is wrong usage'        fails 2 "chunk '1,two': want" bench --chunk 1,two
+ok 'a count of 0 is wrong usage'                fails 2 "context '0': want" bench --context 0
+ok 'a density above 1 is wrong usage'           fails 2 "density '0.1,1.1': want up to 64 numbers" bench --density 0.1,1.1
+ok 'heads that do not divide are refused'       fails 2 '16 query heads do not divide by 3' bench --kv-heads 3
+ok 'a head size without kernels is refused'     fails 2 'head-dim 96: the kernels take 64 and 128' bench --head-dim 96
+ok 'a shape that is too large is refused'       fails 2 'too large; lower one of them' bench --batch 100000
+ok 'and that before anything is measured'       fails 2 'context of 16777216 tokens is too long' bench --context 8K,16M
+ok 'a file that cannot be made is an error'     fails 1 '/no/where: cannot write' bench --dry-run --json /no/where
+ok 'a full disk is an error'                    no_space
+
+dry >"$tmp/all" || exit 99
+is 'the default shapes are those of the comparison' "$(grep -c '"what":"dense"' "$tmp/all")" 19
+is 'tables and selection need a past' "$(grep -c '"what":"table"\|"what":"select"' "$tmp/all")" 48
+is 'decode has shapes of its own' "$(grep '"what":"decode"' "$tmp/all" | values batch)" '8 8 64 '
+is 'without a GPU there are no times' "$(grep -vc '"us":null' "$tmp/all")" 0
+
+dry --what dense --batch 1,2 --chunk 128,1K --context 512 >"$tmp/some"
+is 'shapes are combined' "$(values batch <"$tmp/some")" '1 1 2 2 '
+is 'a chunk is no longer than its context' "$(values chunk <"$tmp/some")" '128 512 128 512 '
+# 16 heads, (128 rows past 384 keys each, and their triangle) * 4 * 128
+is 'work is counted exactly' "$(values flops <"$tmp/some")" '470286336 1075838976 940572672 2151677952 '
+is 'decode reads its keys and values once' \
+	"$(dry --what decode --batch 8 --context 32K | values bytes)" '536870912 '
+is 'a density of 0 leaves the chunk itself' \
+	"$(dry --what table --batch 1 --chunk 128 --context 1152 --density 0,1 | values flops)" '67633152 1141374976 '
+is 'the seed draws other lists' "$(for s in 1 2 1; do
+	dry --what blocksparse --batch 1 --context 8K --density 0.3 --seed $s | values flops; done |
+	tr ' ' '\n' | sort | uniq -c | sort -n | awk '{ print $1 }' | tr '\n' ' ')" '1 2 '
+bench --dry-run --json "$tmp/file" --what dense,select --batch 1 --context 8K >"$tmp/table"
+is 'the table has a heading and the rows' "$(wc -l <"$tmp/table")" 4
+is 'the file has the rows' "$(values what <"$tmp/file")" 'dense select metadata '
+
+# shellcheck disable=SC2086
+bench $small --json "$tmp/ours" >"$tmp/out" 2>"$tmp/err"
+status=$?
+if [ $status = 4 ]; then
+	[ "${ATTNREPLAY_REQUIRE_GPU:-}" = 1 ] && { echo 'Bail out! no usable GPU'; exit 1; }
+	is 'without a GPU standard output is empty' "$(cat "$tmp/out")" ''
+	ok 'and the message says what to do' grep -q 'dry-run' "$tmp/err"
+	skip 'a small benchmark runs' 'no usable GPU'
+	skip 'every row has a time' 'no usable GPU'
+	skip 'every result is near the reference' 'no usable GPU'
+else
+	is 'a small benchmark runs' "$status $(cat "$tmp/err")" '0 '
+	is 'every row has a time' "$(grep -c '"us":[0-9]' "$tmp/ours")" "$(wc -l <"$tmp/ours")"
+	is 'every result is near the reference' \
+		"$(grep -c '"rel_l2":0.00\|"bits_off":0' "$tmp/ours")" "$(($(wc -l <"$tmp/ours") - 2))"
+fi
+finish
