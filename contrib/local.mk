@@ -1,2 +1,5 @@
 bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = contrib/attnreplay.bash
+
+EXTRA_DIST += contrib/bench.sh contrib/bench_compare.py contrib/bench_torch.py
+dist_check_SCRIPTS += tests/t-bench-contrib.sh

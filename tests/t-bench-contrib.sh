@@ -1,0 +1,183 @@
+#!/bin/sh
+# The comparison with PyTorch: what is measured, what is made of it, and the command that does both.
+. "$srcdir/tests/tap.sh"
+
+python=${PYTHON:-python3}
+if ! "$python" -c 'import json, statistics' 2>/dev/null; then
+	echo '1..0 # SKIP no python'
+	exit 0
+fi
+export PYTHONDONTWRITEBYTECODE=1
+compare() { "$python" "$srcdir/contrib/bench_compare.py" "$@"; }
+verdicts() { sed -n '/^target/,$p' "$1" | grep -o '  met\|  missed\|  no data' | sed 's/^ //' | tr -d '\n'; }
+
+# ---- the comparison, on made-up rows ----
+
+# row IMPL WHAT BATCH CHUNK CONTEXT DENSITY US EVENT_US FLOPS BYTES: tflops and tbs follow from US
+row() {
+	awk -v i="$1" -v w="$2" -v b="$3" -v c="$4" -v x="$5" -v d="$6" -v u="$7" -v e="$8" -v f="$9" \
+		-v y="${10}" 'BEGIN {
+		printf "{\"impl\":\"%s\",\"what\":\"%s\",\"batch\":%s,\"chunk\":%s,\"context\":%s,\"density\":%s," \
+			"\"us\":%s,\"event_us\":%s,\"flops\":%s,\"bytes\":%s,\"tflops\":%s,\"tbs\":%s}\n",
+			i, w, b, c, x, d, u, e, f, y, f == "null" ? f : f / u / 1e6, y == "null" ? y : y / u / 1e6 }'
+}
+ours() { # ours METADATA_US TABLE_US
+	row attnreplay gemm 0 0 0 null 1000 1000 1e12 null
+	row attnreplay copy 0 0 0 null 100 100 null 4e8
+	row attnreplay dense 1 512 32768 null 98 100 7e10 null
+	row attnreplay dense 8 1024 131072 null 1000 1010 6e11 null
+	row attnreplay dense 1 1024 65536 null 800 810 5e11 null
+	row attnreplay table 8 1024 131072 0.3 "$2" "$2" 1.8e11 null
+	row attnreplay blocksparse 1 1024 65536 0.1 100 104 5e10 null
+	row attnreplay select 8 1024 131072 null 40 44 null null
+	row attnreplay metadata 8 1024 131072 null "$1" 12 null null
+	row attnreplay decode 8 1 131072 null 50 54 null 1.9e8
+}
+ours 9 320 >"$tmp/ours"
+ours 11 400 >"$tmp/worse"
+{
+	row cudnn dense 1 512 32768 null 150 150 7e10 null
+	row cudnn dense 8 1024 131072 null 1000 1000 6.06e11 null
+	row flash dense 8 1024 131072 null 2020 2020 6e11 null
+	row flash decode 8 1 131072 null 108 108 null 1.9e8
+	row flex table 8 1024 131072 0.1 500 500 1e11 null
+} >"$tmp/theirs"
+printf '%s\n' '{"impl":"cudnn","what":"dense","batch":1,"chunk":1024,"context":65536,"density":null,"us":null,"event_us":null,"flops":5e11,"bytes":null,"tflops":null,"tbs":null,"error":"refused"}' \
+	>>"$tmp/theirs"
+ratio() { awk -v s="$1" -v i="$2" 'index($0, s) == 1 && $10 == i { print $11 }' "$tmp/report"; }
+
+compare "$tmp/ours" "$tmp/theirs" >"$tmp/report"
+is 'when every target is met the status is 0' "$?" 0
+is 'a ratio is our speed over theirs'  "$(ratio 'dense 1 x 512 of 32768' cudnn)" 1.500
+is 'work that differs is allowed for'  "$(ratio 'dense 8 x 1024 of 131072' cudnn)" 0.980
+is 'event times are held against event times' "$(ratio 'dense 8 x 1024 of 131072' flash)" 2.000
+is 'decode is compared by bytes'       "$(ratio 'decode 8 x 1 of 131072' flash)" 2.000
+is 'a shape that was refused has no ratio, and the reason' \
+	"$(grep -c 'dense 1 x 1024 of 65536 .* - TFLOP/s cudnn  *- refused' "$tmp/report")" 1
+is 'rows of other densities are not mixed up' "$(grep -c flex "$tmp/report")" 0
+is 'medians are over what was measured' "$(grep 'median of dense over cudnn' "$tmp/report")" \
+	'median of dense over cudnn: 1.240 (2 rows)'
+is 'each target has a verdict' "$(verdicts "$tmp/report")" ' met met met met met met met'
+
+compare "$tmp/worse" "$tmp/theirs" >"$tmp/report"
+is 'when one is missed the status is 1' "$?" 1
+is 'and the verdict says which' "$(verdicts "$tmp/report")" ' met met met met missed met missed'
+compare "$tmp/ours" >"$tmp/report"
+is 'alone, what needs no other program is judged' "$? $(verdicts "$tmp/report")" \
+	'0  no data no data no data met met met met'
+echo '{"what":"dense"}' >"$tmp/short"
+ok 'a line that is no row is named' fails 3 'short:1: not a row of a benchmark' compare "$tmp/short"
+ok 'a file that is missing is named' fails 3 'nowhere: No such file' compare "$tmp/ours" "$tmp/nowhere"
+
+# ---- measuring, with a PyTorch that only pretends ----
+
+mkdir -p "$tmp/stub/torch/nn/attention"
+cat >"$tmp/stub/torch/__init__.py" <<'END'
+import contextlib
+from unittest.mock import MagicMock
+class Event:
+    def __init__(self, enable_timing): pass
+    def record(self): pass
+    def elapsed_time(self, other): return 0.25
+cuda = MagicMock()
+cuda.Event = Event
+cuda.get_device_properties.return_value.L2_cache_size = 1 << 20
+cuda.is_available.return_value = True
+cuda.get_device_name.return_value = "pretended"
+no_grad = contextlib.nullcontext
+bfloat16, int64, __version__ = "bf16", "i64", "0"
+class Tensor:
+    def __init__(self, shape): self.shape = shape
+    def t(self): return self
+    def copy_(self, other): pass
+    def repeat_interleave(self, n, dim): return Tensor((self.shape[0], self.shape[1] * n) + self.shape[2:])
+def randn(shape, **kw): return Tensor(shape)
+def empty_like(x): return x
+def mm(a, b, out): pass
+def manual_seed(n): pass
+END
+: >"$tmp/stub/torch/nn/__init__.py"
+cat >"$tmp/stub/torch/nn/functional.py" <<'END'
+from torch.nn import attention
+def scaled_dot_product_attention(q, k, v, is_causal, enable_gqa=False):
+    assert is_causal == (q.shape[2] == k.shape[2]) and k.shape == v.shape
+    assert q.shape[1] == k.shape[1] or enable_gqa
+    if attention.now == "cudnn" and enable_gqa:
+        raise RuntimeError("no grouped heads\nin this one")
+END
+cat >"$tmp/stub/torch/nn/attention/__init__.py" <<'END'
+import contextlib
+now = None
+class SDPBackend:
+    CUDNN_ATTENTION, FLASH_ATTENTION = "cudnn", "flash"
+@contextlib.contextmanager
+def sdpa_kernel(backend):
+    global now
+    now = backend
+    yield
+END
+export PYTHONPATH="$tmp/stub"
+
+"$ATTNREPLAY" bench attention --dry-run --format json --batch 2 --chunk 256,1024 --context 1024 \
+	--density 0.5 >"$tmp/rows"
+theirs() { "$python" "$srcdir/contrib/bench_torch.py" --rows "$tmp/rows" --json "$tmp/out" --repeat 5 "$@"; }
+fields() { # fields EXPRESSION: of each row r
+	"$python" -c "import json, sys
+print(*[$1 for r in map(json.loads, open(sys.argv[1]))], sep=' ')" "$tmp/out"
+}
+ok 'the shapes of attnreplay bench are measured' theirs --flex 60
+is 'by each backend, after the ceilings' "$(fields 'r["impl"]')" \
+	'torch torch cudnn flash cudnn flash cudnn flash flex flex flex'
+is 'a backend without grouped heads gets them expanded, where that is fair' "$(fields 'r.get("gqa")')" \
+	'None None expanded native expanded native None native None None None'
+is 'what is refused has no time, but a reason of one line' \
+	"$(fields '"-" if r["us"] else r["error"].count("\n")')" '- - - - - - 0 - 0 0 0'
+is 'the reason is the backend'"'"'s' "$(grep -c '"error": "no grouped heads"' "$tmp/out")" 1
+is 'keys are all visible, or causal where the chunk is the context' \
+	"$(fields 'r["flops"] if r["what"] == "dense" else "-"')" \
+	'- - 4294967296 4294967296 8598323200 8598323200 - - - - -'
+ok 'without time for flex_attention its rows are left out' theirs
+is 'and only those' "$(fields 'r["impl"]')" 'torch torch cudnn flash cudnn flash cudnn flash'
+is 'it draws the blocks that attnreplay draws' "$("$python" - "$srcdir/contrib" <<'END'
+import sys
+sys.path.insert(0, sys.argv[1])
+import bench_torch
+class I64(int):     # wraps as a tensor of 64-bit integers does
+    def wrap(x): return I64((int(x) + (1 << 63)) % (1 << 64) - (1 << 63))
+    def __add__(self, x): return I64.wrap(int(self) + int(x))
+    def __mul__(self, x): return I64.wrap(int(self) * int(x))
+    def __xor__(self, x): return I64.wrap(int(self) ^ int(x))
+    def __and__(self, x): return I64(int(self) & int(x))
+    def __rshift__(self, n): return I64(int(self) >> n)
+kept = [int(bench_torch.draw(I64(1), I64(5), I64(j))) * 2.0 ** -53 < 0.5 for j in range(16)]
+print(hex(sum(k << j for j, k in enumerate(kept))))
+END
+)" 0x9220
+
+# ---- all in one ----
+
+real=$ATTNREPLAY
+cat >"$tmp/program" <<END
+#!/bin/sh
+exec "$real" "\$@" --dry-run
+END
+cat >"$tmp/broken" <<'END'
+#!/bin/sh
+exit 4
+END
+cat >"$tmp/bare" <<END
+#!/bin/sh
+[ "\$2" = 'import torch' ] && exit 1
+exec "$python" "\$@"
+END
+chmod +x "$tmp/program" "$tmp/broken" "$tmp/bare"
+whole() { ATTNREPLAY=$1 PYTHON=$python REPEAT=5 FLEX=0 sh "$srcdir/contrib/bench.sh" "$tmp/results"; }
+ok 'one command measures and compares' whole "$tmp/program"
+is 'and leaves rows and a report' "$(ls "$tmp/results" | tr '\n' ' ')" 'ours.jsonl report.txt theirs.jsonl '
+is 'targets without figures have no verdict' "$(verdicts "$tmp/results/report.txt")" \
+	' no data no data no data no data no data no data no data'
+is 'without PyTorch it says so' "$(python=$tmp/bare whole "$tmp/program" 2>&1 >/dev/null)" \
+	'bench.sh: no PyTorch, nothing to compare with'
+whole "$tmp/broken" >/dev/null 2>&1
+is 'without a GPU it stops' $? 4
+finish
