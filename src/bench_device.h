@@ -15,10 +15,11 @@ struct bench_env {
 	uint64_t seed;
 };
 
-/* Times in us; NaN where something was not measured or does not apply. */
+/* What was not measured or does not apply stays as the caller left it. */
 struct bench_result {
 	double us, min_us;	/* median and least, first kernel's start to last kernel's end */
 	double event_us;	/* median between CUDA events, launch gaps included */
+	bool traced;		/* false: us and min_us are between CUDA events, too */
 	double rel_l2, max_abs;	/* of the sampled outputs */
 	double kept;		/* select: share of the blocks before the chunk that is kept */
 	double bits_off;	/* select: share of bits that are not the reference's */
@@ -32,9 +33,9 @@ enum ar_status bench_open(struct bench_device **out, const struct bench_env *env
 			  struct ar_err *err);
 void bench_close(struct bench_device *d);		/* NULL is fine */
 const char *bench_gpu(const struct bench_device *d);	/* its name */
-const char *bench_clock(const struct bench_device *d);	/* "cupti" or "events": where us is from */
 
-/* The ceilings: a bf16 product of n x n matrices, and a copy of n x n bf16. */
+/* The ceilings: a bf16 product of n x n matrices, and a copy of n x n bf16.  The product is
+ * AR_NODEV where there is no cuBLAS. */
 enum ar_status bench_product(struct bench_device *d, int n, struct bench_result *r,
 			     struct ar_err *err);
 enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,

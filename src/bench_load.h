@@ -33,6 +33,7 @@ struct bench_load {
 	size_t q_len, kv_len, state_len;	/* elements of one set */
 	bf16_t *q, *out, *state;
 	struct kv_cache kv;
+	uint64_t k_seed;
 	uint32_t *mask, *table;
 	void *work;
 	struct gemm *gemm;

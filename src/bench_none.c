@@ -27,12 +27,6 @@ const char *bench_gpu(const struct bench_device *d)
 	return "";
 }
 
-const char *bench_clock(const struct bench_device *d)
-{
-	(void)d;
-	return "";
-}
-
 enum ar_status bench_product(struct bench_device *d, int n, struct bench_result *r,
 			     struct ar_err *err)
 {
