@@ -45,6 +45,8 @@ def speed(row):
 
 
 def shape_text(row):
+    if row["batch"] is None:
+        return row["what"]
     density = "" if row["density"] is None else f" at {row['density']:g}"
     return f"{row['what']} {row['batch']} x {row['chunk']} of {row['context']}{density}"
 
@@ -58,8 +60,6 @@ def ratios(ours, theirs):
         found.setdefault(row["key"], []).append(row)
     out = []
     for row in ours:
-        if row["what"] in ("gemm", "copy"):
-            continue
         for other in found.get(row["key"], []):
             a, b = speed(row), speed(other)
             out.append((row, other, a / b if a and b else None))

@@ -187,7 +187,7 @@ def block_mask(row):
 
 def flex(row, inputs, repeat):
     from torch.nn.attention.flex_attention import flex_attention
-    torch._dynamo.reset()
+    torch.compiler.reset()
     call = torch.compile(flex_attention, dynamic=False)
     mask = block_mask(row)
     gqa = row["q_heads"] > row["kv_heads"]

@@ -189,7 +189,7 @@ struct row {
 	int64_t repeat, seed;
 };
 
-enum col_type { COL_TEXT, COL_INT, COL_REAL };
+enum col_type { COL_TEXT, COL_INT, COL_COUNT, COL_REAL };	/* a count of 0 does not apply */
 
 /* What is printed of a row; those with a heading are in the table, too. */
 static const struct col {
@@ -201,12 +201,12 @@ static const struct col {
 } cols[] = {
 #define COL(member) offsetof(struct row, member)
 	{ "what", "what", COL_TEXT, COL(what), -11, 0, 0 },
-	{ "batch", "batch", COL_INT, COL(batch), 5, 0, 0 },
-	{ "chunk", "chunk", COL_INT, COL(chunk), 6, 0, 0 },
-	{ "context", "context", COL_INT, COL(context), 7, 0, 0 },
-	{ "q_heads", NULL, COL_INT, COL(q_heads), 0, 0, 0 },
-	{ "kv_heads", NULL, COL_INT, COL(kv_heads), 0, 0, 0 },
-	{ "head_dim", NULL, COL_INT, COL(head_dim), 0, 0, 0 },
+	{ "batch", "batch", COL_COUNT, COL(batch), 5, 0, 0 },
+	{ "chunk", "chunk", COL_COUNT, COL(chunk), 6, 0, 0 },
+	{ "context", "context", COL_COUNT, COL(context), 7, 0, 0 },
+	{ "q_heads", NULL, COL_COUNT, COL(q_heads), 0, 0, 0 },
+	{ "kv_heads", NULL, COL_COUNT, COL(kv_heads), 0, 0, 0 },
+	{ "head_dim", NULL, COL_COUNT, COL(head_dim), 0, 0, 0 },
 	{ "density", "density", COL_REAL, COL(density), 7, 2, 1 },
 	{ "executed", "executed", COL_REAL, COL(executed), 8, 4, 1 },
 	{ "flops", "GFLOP", COL_REAL, COL(flops), 9, 1, 1e9 },
@@ -228,9 +228,19 @@ static const struct col {
 };
 enum { N_COLS = sizeof cols / sizeof *cols };
 
-static const void *field(const struct row *r, const struct col *c)
+/* What lies at a column's offset. */
+union value {
+	const char *text;
+	int64_t n;
+	double x;
+};
+
+static union value value_of(const struct row *r, const struct col *c)
 {
-	return (const char *)r + c->off;
+	union value v;
+
+	memcpy(&v, (const char *)r + c->off, sizeof v);
+	return v;
 }
 
 static void put_heads(void)
@@ -245,44 +255,48 @@ static void put_heads(void)
 	putchar('\n');
 }
 
+static void put_cell(const struct row *r, const struct col *c)
+{
+	union value v = value_of(r, c);
+
+	if (c->type == COL_TEXT)
+		printf("%*s", c->width, v.text);
+	else if (c->type != COL_REAL && v.n)
+		printf("%*lld", c->width, (long long)v.n);
+	else if (c->type == COL_REAL && isfinite(v.x))
+		printf("%*.*f", c->width, c->decimals, v.x / c->unit);
+	else
+		printf("%*s", c->width, "-");
+}
+
 static void put_cells(const struct row *r)
 {
 	const char *sep = "";
 
-	for (int i = 0; i < N_COLS; i++) {
-		const struct col *c = &cols[i];
-		const double *x = field(r, c);
-
-		if (!c->head)
-			continue;
-		fputs(sep, stdout);
-		sep = " ";
-		if (c->type == COL_TEXT)
-			printf("%*s", c->width, *(const char *const *)field(r, c));
-		else if (c->type == COL_INT && *(const int64_t *)field(r, c))
-			printf("%*lld", c->width, (long long)*(const int64_t *)field(r, c));
-		else if (c->type == COL_REAL && isfinite(*x))
-			printf("%*.*f", c->width, c->decimals, *x / c->unit);
-		else
-			printf("%*s", c->width, "-");
-	}
+	for (int i = 0; i < N_COLS; i++)
+		if (cols[i].head) {
+			fputs(sep, stdout);
+			put_cell(r, &cols[i]);
+			sep = " ";
+		}
 	putchar('\n');
 }
 
 static cJSON *value_json(const struct row *r, const struct col *c)
 {
-	const char *text;
-	double x;
+	union value v = value_of(r, c);
+	bool applies = true;
 
 	switch (c->type) {
-	case COL_INT: return cJSON_CreateNumber((double)*(const int64_t *)field(r, c));
-	case COL_REAL:
-		x = *(const double *)field(r, c);
-		return isfinite(x) ? cJSON_CreateNumber(x) : cJSON_CreateNull();
-	case COL_TEXT: break;
+	case COL_TEXT: applies = v.text; break;
+	case COL_COUNT: applies = v.n; break;
+	case COL_REAL: applies = isfinite(v.x); break;
+	case COL_INT: break;
 	}
-	text = *(const char *const *)field(r, c);
-	return text ? cJSON_CreateString(text) : cJSON_CreateNull();
+	if (!applies)
+		return cJSON_CreateNull();
+	return c->type == COL_TEXT ? cJSON_CreateString(v.text) :
+	       cJSON_CreateNumber(c->type == COL_REAL ? v.x : (double)v.n);
 }
 
 static char *row_json(const struct row *r)

@@ -22,8 +22,8 @@ row() {
 			i, w, b, c, x, d, u, e, f, y, f == "null" ? f : f / u / 1e6, y == "null" ? y : y / u / 1e6 }'
 }
 ours() { # ours METADATA_US TABLE_US
-	row attnreplay gemm 0 0 0 null 1000 1000 1e12 null
-	row attnreplay copy 0 0 0 null 100 100 null 4e8
+	row attnreplay gemm null null null null 1000 1000 1e12 null
+	row attnreplay copy null null null null 100 100 null 4e8
 	row attnreplay dense 1 512 32768 null 98 100 7e10 null
 	row attnreplay dense 8 1024 131072 null 1000 1010 6e11 null
 	row attnreplay dense 1 1024 65536 null 800 810 5e11 null
@@ -36,6 +36,7 @@ ours() { # ours METADATA_US TABLE_US
 ours 9 320 >"$tmp/ours"
 ours 11 400 >"$tmp/worse"
 {
+	row torch gemm null null null null 1250 1250 1e12 null
 	row cudnn dense 1 512 32768 null 150 150 7e10 null
 	row cudnn dense 8 1024 131072 null 1000 1000 6.06e11 null
 	row flash dense 8 1024 131072 null 2020 2020 6e11 null
@@ -52,6 +53,7 @@ is 'a ratio is our speed over theirs'  "$(ratio 'dense 1 x 512 of 32768' cudnn)"
 is 'work that differs is allowed for'  "$(ratio 'dense 8 x 1024 of 131072' cudnn)" 0.980
 is 'event times are held against event times' "$(ratio 'dense 8 x 1024 of 131072' flash)" 2.000
 is 'decode is compared by bytes'       "$(ratio 'decode 8 x 1 of 131072' flash)" 2.000
+is 'ceilings show whether both saw the same GPU' "$(awk '$1 == "gemm" { print $NF }' "$tmp/report")" 1.250
 is 'a shape that was refused has no ratio, and the reason' \
 	"$(grep -c 'dense 1 x 1024 of 65536 .* - TFLOP/s cudnn  *- refused' "$tmp/report")" 1
 is 'rows of other densities are not mixed up' "$(grep -c flex "$tmp/report")" 0
