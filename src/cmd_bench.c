@@ -336,7 +336,7 @@ static enum ar_status put_row(struct bench *b, struct row *r, struct ar_err *err
 {
 	char *text = NULL;
 
-	r->clock = !b->device ? NULL : r->r.traced ? "cupti" : "events";
+	r->clock = isnan(r->r.us) ? NULL : r->r.traced ? "cupti" : "events";
 	r->gpu = b->device ? bench_gpu(b->device) : NULL;
 	r->repeat = b->a->repeat;
 	r->seed = b->a->seed;
