@@ -79,18 +79,6 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 	return true;
 }
 
-static bool make_tiles(struct bench_case *c)
-{
-	struct attn_tile *tile;
-
-	c->b.n_tile = c->executor->plan(&c->b, 0, NULL);
-	tile = array((size_t)c->b.n_tile, sizeof *tile);
-	c->b.tile = tile;
-	if (tile)
-		c->executor->plan(&c->b, 0, tile);
-	return tile;
-}
-
 /* ---- lists ---- */
 
 bool bench_kept(uint64_t seed, int64_t list, int block, double density)
@@ -129,41 +117,51 @@ static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 
 /* ---- work ---- */
 
-/* (row, key) pairs of n rows from position pos on with the keys of a block. */
-static int64_t block_pairs(int pos, int n, int block)
+/* Sum of the numbers up to m, those above PAGE_TOK counted as PAGE_TOK and negative ones as 0. */
+static int64_t ramp(int64_t m)
 {
-	int seen = pos - block * PAGE_TOK + 1;
-	int64_t sum = 0;
+	int64_t low = m < PAGE_TOK ? m : PAGE_TOK;
 
-	if (seen >= PAGE_TOK)
-		return (int64_t)n * PAGE_TOK;
-	for (int i = 0; i < n; i++, seen++)
-		sum += seen < 0 ? 0 : seen < PAGE_TOK ? seen : PAGE_TOK;
-	return sum;
+	return m < 0 ? 0 : low * (low + 1) / 2 + (m - low) * PAGE_TOK;
 }
 
-static int64_t tile_pairs(const struct bench_case *c, const struct attn_tile *t)
+/* (row, key) pairs of n rows from position pos on with the keys of a block. */
+static int64_t block_pairs(int64_t pos, int64_t n, int64_t block)
 {
-	const struct block_lists *l = &c->lists;
-	const uint16_t *block = l->block ? l->block + (size_t)t->list * (size_t)l->stride : NULL;
-	int n = block ? l->n[t->list] : c->b.max_kv_blk, pos = c->b.ctx[t->req] + t->row;
-	int64_t sum = 0;
+	int64_t seen = pos - block * PAGE_TOK + 1;
 
-	for (int i = 0; i < n; i++)
-		sum += block_pairs(pos, t->n_row, block ? block[i] : i);
-	return sum * t->n_head;
+	return ramp(seen + n - 1) - ramp(seen - 1);
+}
+
+/* Pairs of one head of list i. */
+static int64_t list_pairs(const struct bench_case *c, int i)
+{
+	const struct attn_batch *b = &c->b;
+	const uint16_t *block = c->lists.block + (size_t)i * (size_t)c->lists.stride;
+	int64_t pos = b->ctx[0], end = pos + b->row0[1], sum = 0;
+
+	if (c->what == BENCH_BLOCKSPARSE) {
+		int64_t own = pos / PAGE_TOK + i / b->shape.q_heads % b->qblk0[1];
+
+		pos = own * PAGE_TOK > pos ? own * PAGE_TOK : pos;
+		end = (own + 1) * PAGE_TOK < end ? (own + 1) * PAGE_TOK : end;
+	}
+	for (int k = 0; k < c->lists.n[i]; k++)
+		sum += block_pairs(pos, end - pos, block[k]);
+	return sum;
 }
 
 static void count_pairs(struct bench_case *c)
 {
 	const struct attn_batch *b = &c->b;
 	int64_t rows = b->row0[1], past = b->ctx[0];
+	int heads = c->what == BENCH_TABLE ? b->shape.q_heads / b->shape.kv_heads : 1;
 
 	c->dense_pairs = (rows * past + rows * (rows + 1) / 2) * b->n_req * b->shape.q_heads;
-	if (c->what == BENCH_DECODE)
+	if (c->what == BENCH_DENSE || c->what == BENCH_DECODE)
 		c->pairs = c->dense_pairs;
-	for (int i = 0; i < b->n_tile; i++)
-		c->pairs += tile_pairs(c, &b->tile[i]);
+	for (int i = 0; i < c->n_list; i++)
+		c->pairs += list_pairs(c, i) * heads;
 }
 
 /* ---- cases ---- */
@@ -179,8 +177,7 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 	c->what = what;
 	if (what == BENCH_DENSE || listed)
 		c->executor = executor_find(what == BENCH_BLOCKSPARSE ? "blocksparse" : "paged");
-	if (!make_batch(c, s, &rng) || (listed && !make_lists(c, density, seed)) ||
-	    (c->executor && !make_tiles(c))) {
+	if (!make_batch(c, s, &rng) || (listed && !make_lists(c, density, seed))) {
 		bench_case_release(c);
 		return ar_nomem(err);
 	}
@@ -191,7 +188,7 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 void bench_case_release(struct bench_case *c)
 {
 	const void *arrays[] = { c->b.row0, c->b.ctx, c->b.qblk0, c->b.page0, c->b.page, c->b.last,
-				 c->b.tile, c->lists.block, c->lists.n };
+				 c->lists.block, c->lists.n };
 
 	for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
 		free((void *)(uintptr_t)arrays[i]);
@@ -202,23 +199,18 @@ void bench_case_release(struct bench_case *c)
 
 int bench_list(const struct bench_case *c, int req, int row, int head, const uint16_t **block)
 {
-	const struct block_lists *l = &c->lists;
-	int i = 0;
+	const struct attn_shape *s = &c->b.shape;
+	int past = c->b.ctx[req] / PAGE_TOK, own = (c->b.ctx[req] + row) / PAGE_TOK, list;
 
 	*block = NULL;
-	if (!l->block)
-		return (c->b.ctx[req] + row) / PAGE_TOK + 1;
-	for (; i < c->b.n_tile; i++) {
-		const struct attn_tile *t = &c->b.tile[i];
-
-		if (t->req == req && row >= t->row && row < t->row + t->n_row &&
-		    head >= t->head && head < t->head + t->n_head)
-			break;
-	}
-	if (i == c->b.n_tile)
-		return 0;
-	*block = l->block + (size_t)c->b.tile[i].list * (size_t)l->stride;
-	return l->n[c->b.tile[i].list];
+	if (!c->lists.block)
+		return own + 1;
+	if (c->what == BENCH_TABLE)
+		list = req * s->kv_heads + head / (s->q_heads / s->kv_heads);
+	else
+		list = (c->b.qblk0[req] + own - past) * s->q_heads + head;
+	*block = c->lists.block + (size_t)list * (size_t)c->lists.stride;
+	return c->lists.n[list];
 }
 
 /* Softmax as it goes: what was summed is scaled down whenever a larger score turns up. */

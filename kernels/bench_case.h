@@ -30,7 +30,7 @@ struct bench_shape {
 struct bench_case {
 	enum bench_what what;
 	const struct executor *executor;	/* NULL: decode, select */
-	struct attn_batch b;		/* its arrays and the executor's tiles are the case's */
+	struct attn_batch b;		/* its arrays are the case's; without tiles */
 	struct block_lists lists;	/* block NULL: every block */
 	int n_list;
 	int64_t dense_pairs;		/* (head, row, key) that causal attention has */

@@ -188,6 +188,22 @@ static int sets(const struct bench_load *l, size_t used, size_t taken)
 	return (int)(n < fit ? n : fit ? fit : 1);
 }
 
+static enum ar_status take_tiles(struct bench_load *l, struct ar_err *err)
+{
+	const struct executor *x = l->c->executor;
+	struct attn_tile *tile;
+	enum ar_status st;
+
+	l->b.n_tile = x->plan(&l->c->b, 0, NULL);
+	tile = malloc((size_t)l->b.n_tile * sizeof *tile);
+	if (!tile)
+		return ar_nomem(err);
+	x->plan(&l->c->b, 0, tile);
+	st = upload(l, &l->b.tile, tile, (size_t)l->b.n_tile * sizeof *tile, err);
+	free(tile);
+	return st;
+}
+
 static enum ar_status take_batch(struct bench_load *l, struct ar_err *err)
 {
 	const struct attn_batch *h = &l->c->b;
@@ -206,8 +222,8 @@ static enum ar_status take_batch(struct bench_load *l, struct ar_err *err)
 		st = upload(l, &b->page, h->page, (size_t)h->page0[n] * sizeof *h->page, err);
 	if (!st)
 		st = upload(l, &b->last, h->last, n * sizeof *h->last, err);
-	if (!st)
-		st = upload(l, &b->tile, h->tile, (size_t)h->n_tile * sizeof *h->tile, err);
+	if (!st && l->c->executor)
+		st = take_tiles(l, err);
 	if (st || !s->block)
 		return st;
 	l->lists.stride = s->stride;
