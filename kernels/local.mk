@@ -20,10 +20,6 @@ check_PROGRAMS += tests/t-attend-gpu
 tests_t_attend_gpu_SOURCES = tests/t-attend-gpu.c
 tests_t_attend_gpu_LDADD   = $(TEST_LIBS)
 
-# Not a test: make tests/perf-attend && tests/perf-attend
-EXTRA_PROGRAMS += tests/perf-attend
-tests_perf_attend_SOURCES = tests/perf-attend.c
-tests_perf_attend_LDADD   = $(TEST_LIBS)
 # The row kernels of a decoder layer, and its matrix products.
 libattnreplay_a_SOURCES += kernels/gemm.h kernels/layer.c kernels/layer.h
 if HAVE_CUDA
@@ -64,15 +60,10 @@ check_PROGRAMS += tests/t-method-gpu
 tests_t_method_gpu_SOURCES = tests/t-method-gpu.c
 tests_t_method_gpu_LDADD   = $(TEST_LIBS)
 
-# Timings, built and run by hand.
-EXTRA_PROGRAMS += tests/perf-select
-tests_perf_select_SOURCES = tests/perf-select.c
-tests_perf_select_LDADD   = $(TEST_LIBS)
-CLEANFILES += tests/perf-select$(EXEEXT)
 # What attnreplay bench runs.
 libattnreplay_a_SOURCES += kernels/bench_case.c kernels/bench_case.h
 
 check_PROGRAMS += tests/t-bench
-tests_t_bench_SOURCES = tests/t-bench.c tests/alloc-fault.h
+tests_t_bench_SOURCES = tests/t-bench.c
 tests_t_bench_LDADD   = $(TEST_LIBS)
 tests_t_bench_LDFLAGS = $(FAULT_LINK)

@@ -191,14 +191,19 @@ static int sets(const struct bench_load *l, size_t used, size_t taken)
 static enum ar_status take_tiles(struct bench_load *l, struct ar_err *err)
 {
 	const struct executor *x = l->c->executor;
+	struct attn_batch host = l->c->b;
 	struct attn_tile *tile;
-	enum ar_status st;
+	enum ar_status st = executor_multiprocessors(&host.n_sm, err);
 
-	l->b.n_tile = x->plan(&l->c->b, 0, NULL);
+	if (st)
+		return st;
+	l->b.n_sm = host.n_sm;
+	l->b.n_tile = x->plan(&host, 0, NULL);
 	tile = malloc((size_t)l->b.n_tile * sizeof *tile);
 	if (!tile)
 		return ar_nomem(err);
-	x->plan(&l->c->b, 0, tile);
+	x->plan(&host, 0, tile);
+	l->b.n_part = executor_count_parts(tile, l->b.n_tile);
 	st = upload(l, &l->b.tile, tile, (size_t)l->b.n_tile * sizeof *tile, err);
 	free(tile);
 	return st;
@@ -264,7 +269,7 @@ out:
 
 static struct attn_limits limits_of(const struct attn_batch *b)
 {
-	return (struct attn_limits){ b->n_req, b->n_row, b->max_kv_blk };
+	return (struct attn_limits){ b->n_req, b->n_row, b->max_kv_blk, b->n_sm };
 }
 
 /* The means of past blocks are drawn, those of the chunk's blocks come from the keys. */
@@ -300,7 +305,7 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 	bool select = l->c->what == BENCH_SELECT;
 	size_t n_page = (size_t)l->c->b.page0[l->c->b.n_req];
 	size_t dim = (size_t)s->head_dim, kv_row = (size_t)s->kv_heads * dim;
-	const struct attn_limits limits = limits_of(&l->c->b);
+	struct attn_limits limits;
 	enum ar_status st;
 
 	l->b = l->c->b;
@@ -320,8 +325,10 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 		st = take_random(l, &l->kv.v, l->kv_len, 1, err);
 	if (!st)
 		st = take(l, &l->out, l->q_len * sizeof *l->out, err);
-	if (!st && l->c->what == BENCH_DECODE)
-		st = take(l, &l->work, decode_work_bytes(s, &limits), err);
+	limits = limits_of(&l->b);
+	if (!st)
+		st = take(l, &l->work, l->c->what == BENCH_DECODE ? decode_work_bytes(s, &limits) :
+			  l->c->executor->work_bytes(s, &limits), err);
 	return st;
 }
 
@@ -344,7 +351,7 @@ static enum ar_status attend(const struct bench_load *l, int set, struct ar_err 
 	struct kv_cache kv = kv_at(l, set);
 
 	return l->c->executor->enqueue(&l->b, 0, &l->lists, q_at(l, set), &kv, l->out, NULL,
-				       l->d->stream, err);
+				       l->work, l->d->stream, err);
 }
 
 static enum ar_status decode(const struct bench_load *l, int set, struct ar_err *err)

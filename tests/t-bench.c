@@ -6,7 +6,7 @@
 
 #include "kernels/bench_case.h"
 #include "src/base/rng.h"
-#include "tests/alloc-fault.h"
+#include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
 static const struct bench_shape small = {
@@ -226,11 +226,9 @@ static void test_faults(void)
 		struct ar_err err = { 0 };
 		enum ar_status st;
 
-		fault_fired = false;
-		fault_in = k;
+		fault_arm(k);
 		st = bench_case_make(&c, BENCH_TABLE, &small, 0.5, 1, &err);
-		fault_in = -1;
-		if (!fault_fired) {
+		if (!fault_disarm()) {
 			bench_case_release(&c);
 			break;
 		}
