@@ -475,7 +475,7 @@ static enum ar_status prime(struct cuda *c, struct ar_err *err)
 	return layer_fill(c->out, 8, 0, 1, c->stream, err);
 }
 
-/* The event that begins the iteration, all layers, an event, the head.  flags: of both events. */
+/* All layers and the head, with an event before, between and after.  flags: of the events. */
 static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned flags,
 			      struct ar_err *err)
 {
@@ -501,6 +501,8 @@ static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned fla
 	CU(cudaEventRecordWithFlags(c->head, c->stream, flags));
 	if (c->decoder)
 		st = decoder_head(c->decoder, r->emit, r->n_emit, err);
+	if (!st)
+		CU(cudaEventRecordWithFlags(c->end, c->stream, flags));
 out:
 	return st;
 }
@@ -683,7 +685,6 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 		   enqueue(c, &dev, cudaEventRecordDefault, err);
 	if (st)
 		return st;
-	CU(cudaEventRecord(c->end, c->stream));
 	CU(cudaStreamSynchronize(c->stream));
 	st = event_cost(c, &x, err);
 	if (!st)

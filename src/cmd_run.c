@@ -387,6 +387,9 @@ static enum ar_status size_pool(struct run *r, struct ar_err *err)
 			return st;
 	} else {
 		n = r->backend->fit_blocks(r->self);
+		/* room for what later methods keep beside the cache: all get one pool */
+		if (r->n_runs > 1 && !r->limits.num_blocks)
+			n -= n / 100;
 	}
 	if (n < 2)
 		return ar_fail(err, AR_USAGE, "no room for KV blocks; lower "

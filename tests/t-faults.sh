@@ -320,7 +320,7 @@ else
 	}
 	ok 'without CUPTI, CUDA events are the clock and a warning says so' no_cupti
 	ok 'heads of a size that the kernels lack are refused' wrong \
-		'attention on the GPU takes head sizes 64 and 128, not 96' \
+		'attention on the GPU takes head sizes 64, 128 and 256, not 96' \
 		run --backend cuda --trace ok.csv --model ./d96.json --capture d96.safetensors
 fi
 finish
