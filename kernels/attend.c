@@ -135,7 +135,7 @@ static int smallest_part(const struct plan *p, int n, int longest)
 
 /* Of one to EXECUTOR_WAVES waves take those that end first: each takes its longest tile and
  * PART_COST, and so does putting parts together. */
-static int choose_part(const struct plan *p, int n_sm, bool per_block)
+static int choose_part(const struct plan *p, int n_sm)
 {
 	int whole, best = INT_MAX, best_cost = INT_MAX;
 
@@ -150,10 +150,7 @@ static int choose_part(const struct plan *p, int n_sm, bool per_block)
 			continue;
 		part = smallest_part(p, w * n_sm, whole);
 		n = try_parts(p, part, &longest);
-		cost = w * PART_COST + (n > p->n_whole ? PART_COST : 0);
-		/* a list of its own keeps an eighth of the blocks, say, and the longest list a
-		 * third more: in several waves the others fill in */
-		cost = per_block ? 24 * cost + (3 * w + 1) * longest : 24 * (cost + w * longest);
+		cost = w * (longest + PART_COST) + (n > p->n_whole ? PART_COST : 0);
 		if (cost < best_cost) {
 			best_cost = cost;
 			best = part;
@@ -167,7 +164,7 @@ static int plan(const struct attn_batch *b, int heads, bool per_block, struct at
 	struct plan p = { .part = INT_MAX };
 
 	pass(&p, b, heads, per_block);
-	p.part = choose_part(&p, b->n_sm, per_block);
+	p.part = choose_part(&p, b->n_sm);
 	if (p.part < INT_MAX) {
 		memset(p.at, 0, sizeof p.at);
 		pass(&p, b, heads, per_block);

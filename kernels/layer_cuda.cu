@@ -262,6 +262,16 @@ __device__ __forceinline__ uint64_t mix(uint64_t x)
 }
 
 /* Any n: the last piece is written by element. */
+__global__ void __launch_bounds__(1) layer_hold_kernel(const volatile int *go, uint64_t max_ns)
+{
+	uint64_t begin, now;
+
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+	do
+		asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+	while (!*go && now - begin < max_ns);
+}
+
 __global__ void __launch_bounds__(threads)
 layer_fill_kernel(bf16_t *x, size_t n, uint64_t seed, float scale)
 {
@@ -386,6 +396,16 @@ enum ar_status layer_argmax(const bf16_t *x, int n_row, int width, int stride, i
 
 	layer_argmax_kernel<<<(unsigned)n_row, threads, 0, (cudaStream_t)stream>>>(x, width, stride,
 										   index);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_hold(const volatile int *go, int64_t max_ns, void *stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	layer_hold_kernel<<<1, 1, 0, (cudaStream_t)stream>>>(go, (uint64_t)max_ns);
 	CU_LAUNCHED();
 out:
 	return st;

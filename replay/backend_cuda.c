@@ -45,7 +45,7 @@ static const struct opt cuda_options[] = {
 	{ 0 }
 };
 
-enum { MAX_ALLOC = 32 };
+enum { MAX_ALLOC = 32, HOLD_NS = 20000000 };
 
 struct cuda {
 	struct backend_env env;
@@ -79,6 +79,7 @@ struct cuda {
 		bf16_t *out, *dense;
 		float *lse, *lse_dense;
 	} host;
+	volatile int *go;		/* pinned; releases the GPU, see hold() */
 	bool stale;			/* there may be traced kernels of no iteration */
 };
 
@@ -117,6 +118,7 @@ static void cuda_close(void *self)
 	for (int i = 0; i < c->n_alloc; i++)
 		cudaFree(c->alloc[i]);
 	cudaFreeHost(c->rows.mem);
+	cudaFreeHost((void *)c->go);
 	for (int i = 0; i < 3; i++) {
 		cudaEvent_t e = (cudaEvent_t []){ c->begin, c->head, c->end }[i];
 
@@ -181,6 +183,7 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 	if (st)
 		return st;
 	CU(cudaStreamCreate(&c->stream));
+	CU(cudaMallocHost((void **)&c->go, sizeof *c->go));
 	CU(cudaEventCreate(&c->begin));
 	CU(cudaEventCreate(&c->head));
 	CU(cudaEventCreate(&c->end));
@@ -465,24 +468,12 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 			      err);
 }
 
-/* The first launch after a collection pays for the tracer's buffers, and the first kernel of a
- * graph for its nodes under trace, 0.1 and 0.3 ms on an H200: let it be one that is not timed. */
-static enum ar_status prime(struct cuda *c, struct ar_err *err)
-{
-	if (!c->env.prof)
-		return AR_OK;
-	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
-	return layer_fill(c->out, 8, 0, 1, c->stream, err);
-}
-
 /* All layers and the head, with an event before, between and after.  flags: of the events. */
 static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned flags,
 			      struct ar_err *err)
 {
-	enum ar_status st = prime(c, err);
+	enum ar_status st = AR_OK;
 
-	if (st)
-		return st;
 	CU(cudaEventRecordWithFlags(c->begin, c->stream, flags));
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		int layer = c->env.run_layer[i];
@@ -621,6 +612,16 @@ out:
 	return st;
 }
 
+/* The GPU waits until the host has enqueued the iteration: how long the host takes, and the tracer
+ * on it, is not the GPU's time.  Not for ever: the queue of launches is finite. */
+static enum ar_status hold(struct cuda *c, struct ar_err *err)
+{
+	*c->go = 0;
+	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
+	return layer_hold(c->go, HOLD_NS, c->stream, err);
+}
+
+/* Kernels before the first phase are not the iteration's. */
 static enum ar_status collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -681,8 +682,11 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 		st = begin(c, &dev, err);
 	if (st)
 		return st;
-	st = pad ? graphs_launch(&c->graphs, pad, c->stream, err) :
-		   enqueue(c, &dev, cudaEventRecordDefault, err);
+	st = hold(c, err);
+	if (!st)
+		st = pad ? graphs_launch(&c->graphs, pad, c->stream, err) :
+			   enqueue(c, &dev, cudaEventRecordDefault, err);
+	*c->go = 1;
 	if (st)
 		return st;
 	CU(cudaStreamSynchronize(c->stream));

@@ -14,7 +14,7 @@ no_space() { # the table still goes to standard output
 ok 'without what to measure it is wrong usage'  fails 2 'want what to measure: attention' "$ATTNREPLAY" bench
 ok 'something else to measure is wrong usage'   fails 2 'want what to measure: attention' "$ATTNREPLAY" bench mlp
 ok 'an unknown case is wrong usage'             fails 2 "what 'dense,x': want some of" bench --what dense,x
-ok 'an empty list is wrong usage'               fails 2 "batch '': want up to 64 counts" bench --batch ''
+ok 'an empty list is wrong usage'               fails 2 "batch '': want a value" bench --batch ''
 ok 'a count that is none is wrong usage'        fails 2 "chunk '1,two': want" bench --chunk 1,two
 ok 'a count of 0 is wrong usage'                fails 2 "context '0': want" bench --context 0
 ok 'a density above 1 is wrong usage'           fails 2 "density '0.1,1.1': want up to 64 numbers" bench --density 0.1,1.1
