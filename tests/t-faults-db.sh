@@ -188,7 +188,7 @@ both() { # TERM at the process that waits for the run of the first of two method
 	"$ATTNREPLAY" run --backend cpu --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
 		--requests 60 --max-prompt-tokens 2048 --max-output-tokens 32 \
 		--model niah-llama-14m --capture "$srcdir/traces/samples/niah-2k.arc" \
-		--method dense,compact-fp --db both.db >both.out 2>both.err &
+		--method dense,compact-fp --db apart.db >both.out 2>both.err &
 	catches $! || return
 	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 		[ -s both.out ] && break
@@ -197,7 +197,7 @@ both() { # TERM at the process that waits for the run of the first of two method
 	kill -s TERM $!
 	wait $!
 	[ $? = 1 ] && grep -q '^attnreplay: interrupted after' both.err &&
-		[ "$(query both.db 'SELECT status FROM run')" = aborted ]
+		[ "$(query apart.db 'SELECT status FROM run')" = aborted ]
 }
 ok 'of several methods the one that runs is stopped, the others do not begin' both
 
