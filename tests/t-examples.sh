@@ -3,13 +3,13 @@
 . "$srcdir/tests/tap.sh"
 
 # What the pages take as given: the tree around them, a database, a compressed trace, a job file.
-mkdir "$tmp/bin" "$tmp/work"
+mkdir "$tmp/bin" "$tmp/here"
 ln -s "$ATTNREPLAY" "$tmp/bin/attnreplay"
 PATH=$tmp/bin:$PATH
-ln -s "$srcdir/traces" "$srcdir/models" "$tmp/work"
-"$(dirname "$ATTNREPLAY")/tests/make-db" "$tmp/work/a.db" ||
+ln -s "$srcdir/traces" "$srcdir/models" "$tmp/here"
+"$(dirname "$ATTNREPLAY")/tests/make-db" "$tmp/here/a.db" ||
 	{ echo 'Bail out! no sample database'; exit 1; }
-gzip -c "$srcdir/traces/samples/azure-2023-code-200.csv" >"$tmp/work/azure-2024.csv.gz"
+gzip -c "$srcdir/traces/samples/azure-2023-code-200.csv" >"$tmp/here/azure-2024.csv.gz"
 
 # The commands of a page's EXAMPLES.  Of a block that shows a session only what stands behind a
 # prompt is a command; the rest of it is shown by cat.
@@ -34,14 +34,14 @@ readme_commands() {
 
 works() { # works FILE: its commands succeed, one after the other
 	cat "$1"
-	(cd "$tmp/work" && sh -e "$1" >"$tmp/out") || return 1
+	(cd "$tmp/here" && sh -e "$1" >"$tmp/out") || return 1
 	[ -s "$tmp/out" ]
 }
 
 for name in attnreplay attnreplay-run attnreplay-report attnreplay-sql attnreplay-trace \
             attnreplay-capture attnreplay-methods; do
 	page=$srcdir/man/$name.1.in
-	session_lines "$page" >"$tmp/work/job"
+	session_lines "$page" >"$tmp/here/job"
 	# What needs a model's weights cannot be run here.
 	page_commands "$page" | sed '/capture_hf\.py/,$d' >"$tmp/$name.sh"
 	ok "the examples of $name(1) work" works "$tmp/$name.sh"
