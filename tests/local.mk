@@ -27,7 +27,6 @@ tests_t_base_SOURCES = tests/t-base.c
 tests_t_base_LDADD   = $(TEST_LIBS)
 
 dist_check_SCRIPTS += tests/t-cli.sh tests/t-docs.sh tests/t-examples.sh
-dist_check_SCRIPTS += tests/t-cli.sh tests/t-docs.sh
 dist_check_SCRIPTS += tests/t-install.sh
 
 # The same tests under prove(1), for developers.
