@@ -546,7 +546,7 @@ struct pass {
 	const struct rows *rows;
 };
 
-/* Inside of a graph the events are nodes of it, so that the time to launch it is not in between. */
+/* Inside of a graph the events are nodes of it. */
 static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
 {
 	const struct pass *p = ctx;

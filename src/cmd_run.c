@@ -41,7 +41,6 @@ struct run {
 	size_t n_runs;			/* methods, or 1 */
 	struct store *store;
 	struct prof *prof;
-	bool prof_tried;
 	const struct backend *backend;	/* NULL until --backend auto is settled */
 	struct backend_env env;		/* the open backend keeps a pointer to it */
 	void *self;
@@ -301,8 +300,7 @@ static enum ar_status open_as(struct run *r, const struct backend *b, struct ar_
 	struct ar_err no_prof = { 0 };
 	enum ar_status st;
 
-	if (b->uses_gpu && r->o.prof == RUN_PROF_ACTIVITY && !r->prof_tried) {
-		r->prof_tried = true;
+	if (b->uses_gpu && r->o.prof == RUN_PROF_ACTIVITY) {
 		st = prof_open(&r->prof, &no_prof);
 		if (st && st != AR_NODEV) {
 			*err = no_prof;
@@ -582,8 +580,8 @@ static enum ar_status hear(struct run *r, size_t i, pid_t child, int from, struc
 	return t.st;
 }
 
-/* Runs that are compared with each other each get a process: a second tracing session with
- * CUDA graphs in one process measured 8 % longer spans than the first, of the same method. */
+/* Runs that are compared with each other each get a process: in one process the CUDA graphs of a
+ * second run had 8 % longer spans under trace than those of the first, of the same method. */
 static enum ar_status run_apart(struct run *r, size_t i, struct ar_err *err)
 {
 	enum ar_status st;
