@@ -77,6 +77,28 @@ struct block_lists {
 	int stride;
 };
 
+/* Token lists, one per (request, KV head): row (r, h) holds n[r * kv_heads + h] ascending
+ * positions before the chunk, from tok[attn_token_row()] on.  The chunk's own tokens are visible
+ * besides. */
+struct token_lists {
+	int32_t *tok, *n;
+};
+
+/* Every row has room for all tokens of its request's blocks; rows are in order of requests, then
+ * heads. */
+static inline size_t attn_token_row(const struct attn_shape *s, int32_t page0, int32_t n_page,
+				    int h)
+{
+	return ((size_t)page0 * (size_t)s->kv_heads + (size_t)h * (size_t)n_page) *
+	       (size_t)s->page_tok;
+}
+
+/* What a selector writes: one of them. */
+struct selection {
+	uint32_t *mask;
+	struct token_lists tokens;
+};
+
 /* Largest number of query blocks a batch within the limits can have: a chunk of n rows
  * touches at most ceil(n / page_tok) + 1 blocks. */
 static inline int attn_max_qblk(const struct attn_limits *l, int page_tok)

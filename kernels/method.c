@@ -16,6 +16,28 @@ const struct method_name method_names[] = {
 	{ 0 }
 };
 
+int method_page_tok(const struct method *m)
+{
+	return m->selector->block_tok ? m->selector->block_tok(m->param) : 128;
+}
+
+enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (!m->selector->open)
+		return AR_OK;
+	st = m->selector->open(&m->self, m->param, env, err);
+	if (st)
+		ar_err_prefix(err, "method '%s'", m->name);
+	return st;
+}
+
+size_t method_state_bytes(const struct method *m, const struct attn_shape *s)
+{
+	return m->selector->state_bytes ? m->selector->state_bytes(m->self, s) : 0;
+}
+
 static int table_heads(const struct method *m, const struct attn_shape *s)
 {
 	return m->dense ? 0 : union_heads(m->u, s);
@@ -114,14 +136,15 @@ void method_count(const struct method *m, const struct attn_batch *b, const uint
 /* ---- reference ---- */
 
 /* What lies between a selector and an executor. */
-struct selection {
-	uint32_t *mask, *table;
+struct between {
+	struct selection chosen;
+	uint32_t *table;
 	struct block_lists lists;
 };
 
-static void selection_release(struct selection *x)
+static void between_release(struct between *x)
 {
-	free(x->mask);
+	free(x->chosen.mask);
 	free(x->table);
 	free(x->lists.block);
 	free(x->lists.n);
@@ -133,9 +156,9 @@ static void *array(size_t n, size_t size)
 	return calloc(n ? n : 1, size);
 }
 
-static enum ar_status select_ref(const struct method *m, const struct attn_batch *b,
+static enum ar_status select_ref(const struct method *m, const struct attn_batch *b, int layer,
 				 const bf16_t *q, const struct kv_cache *kv, void *state,
-				 struct selection *x, struct ar_err *err)
+				 struct between *x, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
 	int heads = table_heads(m, s);
@@ -143,35 +166,35 @@ static enum ar_status select_ref(const struct method *m, const struct attn_batch
 	size_t n_list = heads ? (size_t)b->n_req * (size_t)union_groups(heads, s) : n_mask;
 	enum ar_status st;
 
-	x->mask = array(n_mask * (size_t)b->mask_words, sizeof *x->mask);
+	x->chosen.mask = array(n_mask * (size_t)b->mask_words, sizeof *x->chosen.mask);
 	x->table = array(heads ? n_list * (size_t)b->mask_words : 1, sizeof *x->table);
 	x->lists.block = array(n_list * (size_t)b->max_kv_blk, sizeof *x->lists.block);
 	x->lists.n = array(n_list, sizeof *x->lists.n);
 	x->lists.stride = b->max_kv_blk;
-	if (!x->mask || !x->table || !x->lists.block || !x->lists.n)
+	if (!x->chosen.mask || !x->table || !x->lists.block || !x->lists.n)
 		return ar_nomem(err);
-	st = m->selector->ref(b, m->param, q, kv, state, x->mask, err);
+	st = m->selector->ref(b, m->self, layer, q, kv, state, &x->chosen, err);
 	if (st)
 		return st;
 	if (heads)
-		union_ref(b, heads, x->mask, x->table);
-	lists_ref(heads ? x->table : x->mask, (int)n_list, b->mask_words, &x->lists);
+		union_ref(b, heads, x->chosen.mask, x->table);
+	lists_ref(heads ? x->table : x->chosen.mask, (int)n_list, b->mask_words, &x->lists);
 	return AR_OK;
 }
 
-enum ar_status method_ref(const struct method *m, const struct attn_batch *b, const bf16_t *q,
-			  const struct kv_cache *kv, void *state, bf16_t *out, float *lse,
-			  struct selection_count *count, struct ar_err *err)
+enum ar_status method_ref(const struct method *m, const struct attn_batch *b, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state, bf16_t *out,
+			  float *lse, struct selection_count *count, struct ar_err *err)
 {
-	struct selection x = { 0 };
+	struct between x = { 0 };
 	enum ar_status st = AR_OK;
 
 	if (!m->dense)
-		st = select_ref(m, b, q, kv, state, &x, err);
+		st = select_ref(m, b, layer, q, kv, state, &x, err);
 	if (!st)
 		st = m->executor->ref(b, table_heads(m, &b->shape), &x.lists, q, kv, out, lse, err);
 	if (!st && count)
-		method_count(m, b, x.mask, x.table, count);
-	selection_release(&x);
+		method_count(m, b, x.chosen.mask, x.table, count);
+	between_release(&x);
 	return st;
 }

@@ -32,6 +32,7 @@ struct method {
 					 * parameters */
 	const struct selector *selector;
 	void *param;			/* the selector's struct */
+	void *self;			/* what the selector works with: param, or from method_open */
 	enum union_kind u;
 	const struct executor *executor;
 	bool dense;			/* selects everything */
@@ -41,6 +42,13 @@ struct method {
  * cannot run, saying what is missing. */
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
 void method_free(struct method *m);
+
+/* Tokens of a page of the cache. */
+int method_page_tok(const struct method *m);
+
+/* Before anything below is called: read what the parameters name.  env->shape has the
+ * method's page_tok.  AR_DATA and AR_USAGE: files that cannot be read or do not fit the model. */
+enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err);
 
 /* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method.  *out is
  * an array of n strings, each owned, as is the array. */
@@ -61,11 +69,14 @@ struct selection_count {
 void method_count(const struct method *m, const struct attn_batch *b, const uint32_t *mask,
 		  const uint32_t *table, struct selection_count *count);
 
-/* Reference: select, union, lists, attend.  state as in selector.h (NULL when the selector
- * keeps none).  count: [kv_heads] of request 0, or NULL. */
-enum ar_status method_ref(const struct method *m, const struct attn_batch *b, const bf16_t *q,
-			  const struct kv_cache *kv, void *state, bf16_t *out, float *lse,
-			  struct selection_count *count, struct ar_err *err);
+/* Reference: select, union, lists, attend, in a layer of the model.  state as in selector.h
+ * (NULL when the selector keeps none).  count: [kv_heads] of request 0, or NULL. */
+enum ar_status method_ref(const struct method *m, const struct attn_batch *b, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state, bf16_t *out,
+			  float *lse, struct selection_count *count, struct ar_err *err);
+
+/* Bytes of state beside a page of one layer, 0: the selector keeps none. */
+size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
 
 /* Tiles of the batch under m (b on the host): see executor->plan. */
 int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);

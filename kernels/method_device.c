@@ -51,7 +51,7 @@ size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
 
 	if (m->dense)
 		return attend;
-	select = m->selector->work_bytes(s, l);
+	select = m->selector->work_bytes(m->self, s, l);
 	return layout(m, s, l->max_req, attn_max_qblk(l, s->page_tok), l->max_kv_blk).end +
 	       (select > attend ? select : attend);
 }
@@ -83,12 +83,12 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 	struct layout l = batch_layout(m, b);
 	struct block_lists lists = { 0 };
 	char *base = work;
+	const struct selection chosen = { .mask = (uint32_t *)(void *)(base + l.mask) };
 	enum ar_status st = AR_OK;
 
 	if (!m->dense) {
 		phase(phase_ctx, layer, PHASE_SELECT);
-		st = m->selector->enqueue(b, m->param, q, kv, state,
-					  (uint32_t *)(void *)(base + l.mask), base + l.end,
+		st = m->selector->enqueue(b, m->self, layer, q, kv, state, &chosen, base + l.end,
 					  stream, err);
 		if (st)
 			return st;

@@ -77,6 +77,7 @@ static enum ar_status set_selector(struct method *m, const char *value, struct a
 			return ar_nomem(err);
 	}
 	m->selector = s;
+	m->self = s->open ? NULL : m->param;
 	m->dense = !s->ref;
 	g->opts = s->params;
 	g->base = m->param;
@@ -133,15 +134,23 @@ static enum ar_status assign(struct method *m, const char *key, const char *valu
 	return unknown_param(m->selector, key, err);
 }
 
-/* text: KEY=VALUE, separated by any of seps. */
-static enum ar_status assign_all(struct method *m, const char *text, const char *seps,
-				 struct ar_err *err)
+/* Where the next assignment of a list begins, less its separator: a comma, or a slash before
+ * union or exec, since file names have slashes. */
+static char *next_item(char *text)
+{
+	for (char *c = text; (c = strpbrk(c, ",/")); c++)
+		if (*c == ',' || !strncmp(c, "/union=", 7) || !strncmp(c, "/exec=", 6))
+			return c;
+	return NULL;
+}
+
+static enum ar_status assign_all(struct method *m, const char *text, struct ar_err *err)
 {
 	char *copy = strdup(text), *item = copy, *next, *value;
 	enum ar_status st = copy ? AR_OK : ar_nomem(err);
 
 	for (; !st && item; item = next) {
-		next = strpbrk(item, seps);
+		next = next_item(item);
 		if (next)
 			*next++ = 0;
 		value = strchr(item, '=');
@@ -248,8 +257,8 @@ static enum ar_status assign_named(struct method *m, const char *text, struct ar
 
 	for (const struct method_name *i = method_names; i->name; i++)
 		if (strlen(i->name) == n && !strncmp(i->name, text, n)) {
-			st = assign_all(m, i->spec, ",/", err);
-			return st || !text[n] ? st : assign_all(m, text + n + 1, ",", err);
+			st = assign_all(m, i->spec, err);
+			return st || !text[n] ? st : assign_all(m, text + n + 1, err);
 		}
 	return unknown_method(text, err);
 }
@@ -267,7 +276,7 @@ enum ar_status method_parse(struct method **out, const char *text, struct ar_err
 		st = ar_nomem(err);
 		goto out;
 	}
-	st = is_composition(text) ? assign_all(m, text, ",/", err) : assign_named(m, text, err);
+	st = is_composition(text) ? assign_all(m, text, err) : assign_named(m, text, err);
 	if (!st)
 		st = check(m, err);
 	if (st) {
@@ -290,6 +299,8 @@ void method_free(struct method *m)
 {
 	if (!m)
 		return;
+	if (m->self && m->selector->close)
+		m->selector->close(m->self);
 	if (m->param) {
 		struct opt_group g[2] = { { .opts = m->selector->params, .base = m->param },
 					  { 0 } };

@@ -1,7 +1,14 @@
-/* Selectors: what a chunk may look at.  One file NAME.c (parameters, reference,
- * descriptor) and one file NAME_sm80.cu in kernels/selectors/, one row in selectors.c. */
+/*
+ * Selectors: what a chunk may look at.  One file NAME.c (parameters, reference,
+ * descriptor) and one file NAME_sm80.cu in kernels/selectors/, one row in selectors.c.
+ *
+ * Blocks are those of the batch, shape.page_tok tokens on the absolute grid; a selector says how
+ * many it wants (block_tok), and the cache gets pages of that size.
+ */
 #ifndef AR_SELECTOR_H
 #define AR_SELECTOR_H
+
+#include <stdbool.h>
 
 #include "kernels/attn.h"
 #include "src/base/opt.h"
@@ -11,6 +18,15 @@
 extern "C" {
 #endif
 
+/* What a selector is opened with.  Its heads are the first ones of the model; others are on other
+ * ranks. */
+struct selector_env {
+	struct attn_shape shape;	/* of this rank */
+	int n_layers;			/* of the model */
+	const float *rope_inv;		/* [head_dim / 2] Q and K were turned by inv * position */
+	bool device;			/* enqueue() will be called on the current device */
+};
+
 struct selector {
 	const char *name;	/* "flashprefill" */
 	const char *title;	/* one line */
@@ -18,25 +34,37 @@ struct selector {
 	const struct opt *params;
 	size_t param_size;
 
+	bool tokens;		/* it writes token lists, not a mask */
+	int (*block_tok)(const void *param);	/* 64 or 128; NULL: 128 */
+
+	/* Read what the parameters name (files of gates, thresholds, patterns) and put it where
+	 * ref() and enqueue() will want it.  NULL: *self is the parameters. */
+	enum ar_status (*open)(void **self, const void *param, const struct selector_env *env,
+			       struct ar_err *err);
+	void (*close)(void *self);
+
 	/* Bytes that the selector keeps beside each page of the cache (all KV heads, one
 	 * layer), NULL: none.  Its content must be derivable from the page's K, so
 	 * that it survives preemption by being rebuilt with the chunk. */
-	size_t (*state_bytes)(const struct attn_shape *s);
+	size_t (*state_bytes)(const void *self, const struct attn_shape *s);
 
 	/* NULL in both: everything is kept ("none", dense). */
 
-	/* The reference.  Reads q and kv, brings state [page][state_bytes] up to date for
-	 * the blocks the chunk touches, writes every word of mask.  May allocate. */
-	enum ar_status (*ref)(const struct attn_batch *b, const void *param, const bf16_t *q,
-			      const struct kv_cache *kv, void *state, uint32_t *mask,
-			      struct ar_err *err);
+	/* The reference, for one layer of the model.  Reads q and kv, brings state
+	 * [page][state_bytes] up to date for the blocks the chunk touches, writes every word
+	 * of the mask or every list.  May allocate. */
+	enum ar_status (*ref)(const struct attn_batch *b, const void *self, int layer,
+			      const bf16_t *q, const struct kv_cache *kv, void *state,
+			      const struct selection *out, struct ar_err *err);
 
 	/* CUDA; NULL in a build without.  Only enqueues on stream; no allocation, no
 	 * synchronisation.  work has work_bytes() bytes of device memory. */
-	size_t (*work_bytes)(const struct attn_shape *s, const struct attn_limits *l);
-	enum ar_status (*enqueue)(const struct attn_batch *b, const void *param, const bf16_t *q,
-				  const struct kv_cache *kv, void *state, uint32_t *mask,
-				  void *work, void *stream, struct ar_err *err);
+	size_t (*work_bytes)(const void *self, const struct attn_shape *s,
+			     const struct attn_limits *l);
+	enum ar_status (*enqueue)(const struct attn_batch *b, const void *self, int layer,
+				  const bf16_t *q, const struct kv_cache *kv, void *state,
+				  const struct selection *out, void *work, void *stream,
+				  struct ar_err *err);
 };
 
 extern const struct selector *const selectors[];	/* ends with NULL */

@@ -25,7 +25,7 @@ struct backend_env {
 	const int *run_layer;		/* [n_run_layers] model layers that are executed */
 	int n_run_layers;
 	bool tile;			/* --extend=tile */
-	const struct method *method;
+	struct method *method;		/* the backend opens it */
 	int64_t max_batched_tok, max_seqs, max_len;	/* limits of the policy; longest request */
 	int64_t num_blocks, block_tok;	/* the policy's pool; num_blocks 0: backend sizes it */
 	uint64_t seed;

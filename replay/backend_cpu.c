@@ -123,6 +123,8 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 	if (!st)
 		st = source_init(&c->source, env, err);
 	if (!st)
+		st = source_open_method(&c->source, env, false, err);
+	if (!st)
 		st = load(c, err);
 	if (st) {
 		cpu_close(c);
@@ -134,17 +136,10 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 
 /* ---- memory of a run ---- */
 
-static size_t state_bytes(const struct cpu *c)
-{
-	const struct selector *s = c->env.method->selector;
-
-	return s && s->state_bytes ? s->state_bytes(&c->source.shape) : 0;
-}
-
 static bool alloc_cache(struct cpu *c, size_t n_page)
 {
 	const struct attn_shape *s = &c->source.shape;
-	size_t page = (size_t)s->kv_heads * PAGE_TOK * (size_t)s->head_dim, state = state_bytes(c);
+	size_t page = pages_offset(s, 1, 0), state = method_state_bytes(c->env.method, s);
 	int n = c->env.n_run_layers;
 
 	c->kv = array((size_t)n, sizeof *c->kv);
@@ -184,15 +179,17 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 {
 	struct cpu *c = self;
 	const struct backend_env *env = &c->env;
-	int64_t n_page = pages_needed(num_blocks, env->block_tok, env->max_seqs);
-	enum ar_status st = pages_open(&c->pages, n_page, env->trace->n, err);
+	int64_t n_page = pages_needed(num_blocks, env->block_tok, env->max_seqs,
+					c->source.shape.page_tok);
+	enum ar_status st = pages_open(&c->pages, n_page, c->source.shape.page_tok, env->trace->n,
+				       err);
 
 	if (st)
 		return st;
 	c->rows.source = &c->source;
 	c->rows.pages = c->pages;
 	c->rows.capture_of = env->capture_of;
-	rows_limits(env, &c->rows.prefill, &c->rows.decode);
+	rows_limits(env, c->source.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	if (!alloc_rows(c, n_page) || !alloc_cache(c, (size_t)n_page))
 		return ar_nomem(err);
 	return AR_OK;
@@ -209,8 +206,8 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 	enum ar_status st = AR_OK;
 
 	if (r->prefill.n_req)
-		st = method_ref(c->env.method, &r->prefill, c->q, &c->kv[i], c->state[i], c->out,
-				NULL, NULL, err);
+		st = method_ref(c->env.method, &r->prefill, c->env.run_layer[i], c->q, &c->kv[i],
+				c->state[i], c->out, NULL, NULL, err);
 	t1 = now_ns();
 	if (!st && r->decode.n_req)
 		st = decode_ref(&r->decode, c->q + skip, &c->kv[i], c->out + skip, err);
@@ -293,10 +290,10 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	if (st)
 		return st;
 	rotate(c, i, &r);
-	st = method_ref(c->env.method, &r.prefill, c->q, &c->kv[i], c->state[i], c->out, c->lse,
-			count, err);
+	st = method_ref(c->env.method, &r.prefill, c->env.run_layer[i], c->q, &c->kv[i], c->state[i],
+			c->out, c->lse, count, err);
 	if (!st)
-		st = method_ref(c->dense, &r.prefill, c->q, &c->kv[i], NULL, c->out_dense,
+		st = method_ref(c->dense, &r.prefill, c->env.run_layer[i], c->q, &c->kv[i], NULL, c->out_dense,
 				c->lse_dense, NULL, err);
 	if (!st)
 		accuracy_measure(&c->source.shape, r.n_row, c->out, c->out_dense, c->lse,

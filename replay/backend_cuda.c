@@ -308,17 +308,18 @@ static enum ar_status cuda_open(void **self, const void *opts, const struct back
 		st = method_parse(&c->dense, "dense", err);
 	if (!st)
 		st = source_init(&c->source, env, err);
+	if (!st)
+		st = source_open_method(&c->source, env, true, err);
 	if (st)
 		goto out;
 	c->rows.source = &c->source;
 	c->rows.capture_of = env->capture_of;
-	rows_limits(env, &c->rows.prefill, &c->rows.decode);
+	rows_limits(env, c->source.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	st = executor_multiprocessors(&c->rows.prefill.n_sm, err);
 	if (st)
 		goto out;
 	c->page_bytes = pages_offset(&c->source.shape, 1, 0) * sizeof(bf16_t);
-	if (env->method->selector && env->method->selector->state_bytes)
-		c->state_bytes = env->method->selector->state_bytes(&c->source.shape);
+	c->state_bytes = method_state_bytes(env->method, &c->source.shape);
 	st = graphs_init(&c->graphs, c->rows.decode.max_req, err);
 	if (!st)
 		st = load_captures(c, err);
@@ -346,7 +347,8 @@ static int64_t cuda_fit_blocks(void *self)
 	double page = (double)(2 * c->page_bytes + c->state_bytes), allowed, here, server;
 	double weights = (double)decoder_layer_bytes(m) * m->n_layers +
 			 (double)decoder_head_bytes(m);
-	double most = INT32_MAX / PAGE_TOK;
+	int page_tok = c->source.shape.page_tok;
+	double most = INT32_MAX / page_tok;
 	size_t unused, total;
 	int64_t pages;
 
@@ -358,7 +360,7 @@ static int64_t cuda_fit_blocks(void *self)
 	most = most < here ? most : here;
 	most = most < server ? most : server;
 	pages = (int64_t)most - c->env.max_seqs - 1;	/* see pages_needed(); scratch */
-	return pages > 0 ? pages * PAGE_TOK / c->env.block_tok : 0;
+	return pages > 0 ? pages * page_tok / c->env.block_tok : 0;
 }
 
 static enum ar_status take_cache(struct cuda *c, size_t n_page, struct ar_err *err)
@@ -710,7 +712,7 @@ static int64_t lesser(int64_t a, int64_t b)
  * has been launched before the first iteration. */
 static enum ar_status warm_up(struct cuda *c, int64_t n_page, struct ar_err *err)
 {
-	int64_t most = lesser(c->env.max_len, n_page * PAGE_TOK);
+	int64_t most = lesser(c->env.max_len, n_page * c->source.shape.page_tok);
 	int64_t half = lesser(c->env.max_batched_tok,
 			      lesser(most, c->source.seq[c->env.capture_of[0]].n_tok) / 2);
 	uint32_t n = (uint32_t)half;
@@ -731,8 +733,9 @@ static enum ar_status warm_up(struct cuda *c, int64_t n_page, struct ar_err *err
 static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *err)
 {
 	struct cuda *c = self;
-	int64_t n_page = pages_needed(num_blocks, c->env.block_tok, c->env.max_seqs);
-	enum ar_status st = pages_open(&c->pages, n_page, c->env.trace->n, err);
+	int tok = c->source.shape.page_tok;
+	int64_t n_page = pages_needed(num_blocks, c->env.block_tok, c->env.max_seqs, tok);
+	enum ar_status st = pages_open(&c->pages, n_page, tok, c->env.trace->n, err);
 
 	if (!st)
 		st = take_rows(c, n_page, err);

@@ -14,28 +14,30 @@ struct pages {
 	int64_t n_free, n_page;
 	struct held *req;
 	size_t n_req;
+	int page_tok;
 };
 
-static int64_t pages_for(int64_t n_tok)
+static int64_t pages_for(int64_t n_tok, int page_tok)
 {
-	return (n_tok + PAGE_TOK - 1) / PAGE_TOK;
+	return (n_tok + page_tok - 1) / page_tok;
 }
 
-int64_t pages_needed(int64_t num_blocks, int64_t block_tok, int64_t max_seqs)
+int64_t pages_needed(int64_t num_blocks, int64_t block_tok, int64_t max_seqs, int page_tok)
 {
-	return pages_for(num_blocks * block_tok) + max_seqs;
+	return pages_for(num_blocks * block_tok, page_tok) + max_seqs;
 }
 
-enum ar_status pages_open(struct pages **out, int64_t n_page, size_t n_req, struct ar_err *err)
+enum ar_status pages_open(struct pages **out, int64_t n_page, int page_tok, size_t n_req,
+			  struct ar_err *err)
 {
 	struct pages *p;
 
 	*out = NULL;
-	if (n_page < 1 || n_page > INT32_MAX / PAGE_TOK)	/* slots are 32-bit numbers */
+	if (n_page < 1 || n_page > INT32_MAX / page_tok)	/* slots are 32-bit numbers */
 		return ar_fail(err, AR_USAGE,
 			       "a KV cache of %lld pages of %d tokens is out of range "
 			       "1...%d; change --num-gpu-blocks",
-			       (long long)n_page, PAGE_TOK, INT32_MAX / PAGE_TOK);
+			       (long long)n_page, page_tok, INT32_MAX / page_tok);
 	p = calloc(1, sizeof *p);
 	if (!p)
 		return ar_nomem(err);
@@ -47,6 +49,7 @@ enum ar_status pages_open(struct pages **out, int64_t n_page, size_t n_req, stru
 	}
 	p->n_page = p->n_free = n_page;
 	p->n_req = n_req;
+	p->page_tok = page_tok;
 	for (int64_t i = 0; i < n_page; i++)
 		p->free[i] = (int32_t)(n_page - 1 - i);
 	*out = p;
@@ -67,7 +70,7 @@ void pages_close(struct pages *p)
 enum ar_status pages_grow(struct pages *p, uint32_t req, int64_t n_tok, struct ar_err *err)
 {
 	struct held *h = &p->req[req];
-	int64_t want = pages_for(n_tok);
+	int64_t want = pages_for(n_tok, p->page_tok);
 
 	if (want - h->n > p->n_free)
 		return ar_fail(err, AR_NOMEM,

@@ -1,4 +1,4 @@
-/* The physical side of the KV cache: pages of PAGE_TOK tokens, each of all KV heads, and which
+/* The physical side of the KV cache: pages of page_tok tokens, each of all KV heads, and which
  * of them a request holds.  The policy's block pool decides whether there is room; this
  * one only finds places. */
 #ifndef AR_PAGES_H
@@ -10,15 +10,14 @@
 #include "kernels/attn.h"
 #include "src/base/status.h"
 
-enum { PAGE_TOK = 128 };
-
 struct pages;
 
 /* Pages that hold whatever a pool of num_blocks blocks of block_tok tokens can: every
  * request may leave its last page unfilled. */
-int64_t pages_needed(int64_t num_blocks, int64_t block_tok, int64_t max_seqs);
+int64_t pages_needed(int64_t num_blocks, int64_t block_tok, int64_t max_seqs, int page_tok);
 
-enum ar_status pages_open(struct pages **out, int64_t n_page, size_t n_req, struct ar_err *err);
+enum ar_status pages_open(struct pages **out, int64_t n_page, int page_tok, size_t n_req,
+			  struct ar_err *err);
 void pages_close(struct pages *p);	/* NULL is fine */
 
 /* Make room for positions [0, n_tok) of req.  AR_NOMEM when the pages run out; req then

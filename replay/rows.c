@@ -23,11 +23,16 @@ static void *carve(struct carver *c, size_t n, size_t elem)
 	return p;
 }
 
-void rows_limits(const struct backend_env *env, struct attn_limits *prefill,
+static int blocks_until(int64_t n_tok, int page_tok)
+{
+	return (int)((n_tok + page_tok - 1) / page_tok);
+}
+
+void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits *prefill,
 		 struct attn_limits *decode)
 {
 	int seqs = (int)env->max_seqs, tok = (int)env->max_batched_tok;
-	int blocks = (int)((env->max_len + PAGE_TOK - 1) / PAGE_TOK);
+	int blocks = blocks_until(env->max_len, page_tok);
 
 	*prefill = (struct attn_limits){ seqs < tok ? seqs : tok, tok, blocks, 0 };
 	*decode = (struct attn_limits){ seqs, seqs, blocks, 0 };
@@ -37,7 +42,7 @@ void rows_limits(const struct backend_env *env, struct attn_limits *prefill,
 static size_t max_tiles(const struct rows_env *e)
 {
 	return (size_t)(2 * e->source->shape.q_heads) *
-	       (size_t)attn_max_qblk(&e->prefill, PAGE_TOK) +
+	       (size_t)attn_max_qblk(&e->prefill, e->source->shape.page_tok) +
 	       (size_t)(EXECUTOR_WAVES * e->prefill.n_sm);
 }
 
@@ -52,24 +57,19 @@ size_t rows_bytes(const struct rows_env *e, int64_t n_page)
 	       32 * ALIGN;	/* the arrays' ends */
 }
 
-static int blocks_until(int64_t n_tok)
-{
-	return (int)((n_tok + PAGE_TOK - 1) / PAGE_TOK);
-}
-
 /* Sizes of one kind of a batch. */
 struct size {
 	size_t req, row, page;
 	int64_t max_kv_blk;
 };
 
-static struct size measure(const struct batch *b, bool decode)
+static struct size measure(const struct batch *b, int page_tok, bool decode)
 {
 	struct size s = { 0 };
 
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
-		int n = blocks_until((int64_t)e->start + e->n_tok);
+		int n = blocks_until((int64_t)e->start + e->n_tok, page_tok);
 
 		if (e->decode != decode)
 			continue;
@@ -114,13 +114,14 @@ static bool carve_arrays(struct carver *c, const struct size *s, struct arrays *
 
 /* Entry e becomes request r of its kind. */
 static void add_request(const struct arrays *a, int r, const struct batch_entry *e,
-			const int32_t *page)
+			const int32_t *page, int page_tok)
 {
-	int32_t start = (int32_t)e->start, end = start + (int32_t)e->n_tok, n = blocks_until(end);
+	int32_t start = (int32_t)e->start, end = start + (int32_t)e->n_tok;
+	int32_t n = blocks_until(end, page_tok);
 
 	a->ctx[r] = start;
 	a->row0[r + 1] = a->row0[r] + (int32_t)e->n_tok;
-	a->qblk0[r + 1] = a->qblk0[r] + n - start / PAGE_TOK;
+	a->qblk0[r + 1] = a->qblk0[r] + n - start / page_tok;
 	a->page0[r + 1] = a->page0[r] + n;
 	a->last[r] = e->emit;
 	memcpy(a->page + a->page0[r], page, (size_t)n * sizeof *page);
@@ -130,6 +131,7 @@ static enum ar_status add_rows(struct rows *o, const struct rows_env *env,
 			       const struct batch_entry *e, struct ar_err *err)
 {
 	const int32_t *page = pages_of(env->pages, e->req);
+	int tok = env->source->shape.page_tok;
 
 	for (uint32_t i = 0; i < e->n_tok; i++) {
 		int64_t pos = (int64_t)e->start + i;
@@ -138,7 +140,7 @@ static enum ar_status add_rows(struct rows *o, const struct rows_env *env,
 
 		if (st)
 			return st;
-		row->slot = page[pos / PAGE_TOK] * PAGE_TOK + (int32_t)(pos % PAGE_TOK);
+		row->slot = page[pos / tok] * tok + (int32_t)(pos % tok);
 		o->n_row++;
 	}
 	if (e->emit)
@@ -160,7 +162,8 @@ static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const
 
 		if (e->decode != decode)
 			continue;
-		add_request(a, r++, e, pages_of(env->pages, e->req));
+		add_request(a, r++, e, pages_of(env->pages, e->req),
+			    env->source->shape.page_tok);
 		out->max_kv_blk = a->page0[r] - a->page0[r - 1] > out->max_kv_blk ?
 				  a->page0[r] - a->page0[r - 1] : out->max_kv_blk;
 		st = add_rows(o, env, e, err);
@@ -205,7 +208,8 @@ static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, st
 enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
 			  const struct method *tiles, size_t *used, struct ar_err *err)
 {
-	struct size pre = measure(b, false), dec = measure(b, true);
+	int tok = e->source->shape.page_tok;
+	struct size pre = measure(b, tok, false), dec = measure(b, tok, true);
 	struct carver c = { e->mem, e->bytes, 0 };
 	struct arrays pre_arrays, dec_arrays;
 	struct rows o = { 0 };
@@ -248,7 +252,7 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 	struct attn_batch *b = &o->decode;
 
 	for (int r = b->n_req; r < n; r++) {
-		o->row[r] = (struct layer_row){ .slot = e->scratch * PAGE_TOK };
+		o->row[r] = (struct layer_row){ .slot = e->scratch * e->source->shape.page_tok };
 		a->ctx[r] = 0;
 		a->last[r] = 0;
 		a->page[a->page0[r]] = e->scratch;
@@ -266,7 +270,7 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
 				  const struct batch *b, int n, size_t *used, struct ar_err *err)
 {
-	struct size s = measure(b, true);
+	struct size s = measure(b, e->source->shape.page_tok, true);
 	struct carver c = { e->mem, e->bytes, 0 };
 	struct rows o = { 0 };
 	struct arrays a;

@@ -32,7 +32,7 @@ struct rows_env {
 };
 
 /* The limits of the policy's batches, for prefill and decode entries; tiles are whole. */
-void rows_limits(const struct backend_env *env, struct attn_limits *prefill,
+void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits *prefill,
 		 struct attn_limits *decode);
 
 /* Enough for every batch within the limits over n_page pages. */

@@ -35,7 +35,8 @@ enum ar_status source_init(struct source *s, const struct backend_env *env, stru
 
 	assert(env->n_capture && env->n_run_layers);
 	*s = (struct source){ .n_seq = env->n_capture, .tile = env->tile };
-	s->shape = (struct attn_shape){ m->q_heads, m->kv_heads, m->head_dim, PAGE_TOK };
+	s->shape = (struct attn_shape){ m->q_heads, m->kv_heads, m->head_dim,
+					 method_page_tok(env->method) };
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
 	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
@@ -57,6 +58,23 @@ enum ar_status source_init(struct source *s, const struct backend_env *env, stru
 	s->rope = first->rope.theta > 0 ? first->rope : m->rope;
 	s->n_turn = turned ? env->max_len : 1;
 	return AR_OK;
+}
+
+enum ar_status source_open_method(const struct source *s, const struct backend_env *env,
+				  bool device, struct ar_err *err)
+{
+	struct selector_env e = { .shape = s->shape, .n_layers = env->model->n_layers,
+				  .device = device };
+	float *inv = calloc((size_t)s->shape.head_dim, sizeof *inv);
+	enum ar_status st;
+
+	if (!inv)
+		return ar_nomem(err);
+	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
+	e.rope_inv = inv;
+	st = method_open(env->method, &e, err);
+	free(inv);
+	return st;
 }
 
 void source_release(struct source *s)

@@ -42,6 +42,10 @@ struct source {
 enum ar_status source_init(struct source *s, const struct backend_env *env, struct ar_err *err);
 void source_release(struct source *s);
 
+/* method_open() of env's method for this source. */
+enum ar_status source_open_method(const struct source *s, const struct backend_env *env,
+				  bool device, struct ar_err *err);
+
 /* A block of the memory: rows of width elements, pitch elements apart, from off on.  from
  * is packed. */
 typedef enum ar_status source_put(void *ctx, size_t off, size_t pitch, const bf16_t *from,

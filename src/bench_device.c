@@ -296,7 +296,7 @@ static enum ar_status take_selection(struct bench_load *l, struct ar_err *err)
 	if (!st)
 		st = take(l, &l->lists.block,
 			  n_list * (size_t)b->max_kv_blk * sizeof *l->lists.block, err);
-	return st ? st : take(l, &l->work, m->selector->work_bytes(s, &limits), err);
+	return st ? st : take(l, &l->work, m->selector->work_bytes(m->self, s, &limits), err);
 }
 
 static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
@@ -366,8 +366,9 @@ static enum ar_status selection(const struct bench_load *l, int set, struct ar_e
 	const struct method *m = l->d->method;
 	struct kv_cache kv = kv_at(l, set);
 
-	return m->selector->enqueue(&l->b, m->param, q_at(l, set), &kv,
-				    l->state + (size_t)set * l->state_len, l->mask, l->work,
+	return m->selector->enqueue(&l->b, m->self, 0, q_at(l, set), &kv,
+				    l->state + (size_t)set * l->state_len,
+				    &(struct selection){ .mask = l->mask }, l->work,
 				    l->d->stream, err);
 }
 

@@ -337,7 +337,7 @@ static enum ar_status open_auto(struct run *r, struct ar_err *err)
 	return open_as(r, cpu, err);
 }
 
-static void set_env(struct run *r, const struct method *m)
+static void set_env(struct run *r, struct method *m)
 {
 	r->env = (struct backend_env){
 		.trace = r->trace, .max_batched_tok = r->limits.max_batched_tok,
@@ -358,7 +358,7 @@ static void set_env(struct run *r, const struct method *m)
 	r->env.attention_only = r->o.attention_only;
 }
 
-static enum ar_status open_backend(struct run *r, const struct method *m, struct ar_err *err)
+static enum ar_status open_backend(struct run *r, struct method *m, struct ar_err *err)
 {
 	bool settled = r->backend;
 	enum ar_status st;
@@ -467,7 +467,7 @@ static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err
 	return st ? st : st2;
 }
 
-static enum ar_status replay_method(struct run *r, const struct method *m, struct ar_err *err)
+static enum ar_status replay_method(struct run *r, struct method *m, struct ar_err *err)
 {
 	bool formula = r->o.clock == RUN_CLOCK_FORMULA;
 	struct replay_result res;
@@ -491,7 +491,7 @@ static enum ar_status replay_method(struct run *r, const struct method *m, struc
 
 static enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 {
-	const struct method *m = r->method ? r->method[i] : NULL;
+	struct method *m = r->method ? r->method[i] : NULL;
 	enum ar_status st = open_backend(r, m, err);
 	int64_t n_block = 0;
 

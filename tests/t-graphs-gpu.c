@@ -17,7 +17,7 @@ enum { N_TEST = 8 };
 #include "src/base/rng.h"
 
 enum { MAX_REQ = 20, MAX_LEN = 3000, N_PAGE = 480, Q_HEADS = 8, KV_HEADS = 2, DIM = 64,
-       TOUCHED = N_PAGE + 1, ROW = Q_HEADS * DIM };
+       PAGE_TOK = 128, TOUCHED = N_PAGE + 1, ROW = Q_HEADS * DIM };
 
 static struct source_seq seq = { .n_tok = MAX_LEN, .rope_applied = true, .name = "a" };
 static const struct source source = {
@@ -74,7 +74,7 @@ static void open_all(struct rng *r)
 	s.env.mem = malloc(s.env.bytes);
 	if (!s.env.mem)
 		bail_out("out of memory");
-	must(pages_open(&s.pages, N_PAGE, MAX_REQ, &err), &err);
+	must(pages_open(&s.pages, N_PAGE, PAGE_TOK, MAX_REQ, &err), &err);
 	s.env.pages = s.pages;
 	must(graphs_init(&s.graphs, MAX_REQ, &err), &err);
 	check(cudaStreamCreate(&s.stream), "cudaStreamCreate");

@@ -57,7 +57,7 @@ static void side_make(struct device_side *d, const struct batch_case *c, const s
 	d->q = gpu_copy(c->q, q_bytes);
 	d->out = gpu_new(q_bytes, 0xff);
 	d->state = gpu_copy(c->state, (size_t)c->n_page *
-			    selector_find("flashprefill")->state_bytes(&c->b.shape));
+			    selector_find("flashprefill")->state_bytes(NULL, &c->b.shape));
 	d->work = gpu_new(method_work_bytes(m, &c->b.shape, l), 0xff);
 }
 
@@ -118,7 +118,7 @@ static void test_method(struct batch_case *c, int which)
 	c->b.tile = c->tile;
 	c->b.n_part = executor_count_parts(c->tile, c->b.n_tile);
 	side_make(&d, c, m, &limits);
-	must(method_ref(m, &c->b, c->q, &c->kv, c->state, ref, NULL, want, &err), &err);
+	must(method_ref(m, &c->b, 0, c->q, &c->kv, c->state, ref, NULL, want, &err), &err);
 	must(method_enqueue(m, &d.b, d.q, &d.kv, d.state, d.out, NULL, d.work, NULL, note_phase,
 			    phases, 7, &err),
 	     &err);
@@ -147,7 +147,8 @@ static void run_all(void)
 	case_make(&c, &rng, FILL_BLOCKS, shape, 3, (int[]){ 3000, 700, 131 });
 	case_cut(&c, (int[3]){ 0 }, c.len);
 	must(method_parse(&m, "flashprefill", &err), &err);
-	must(m->selector->ref(&c.b, m->param, c.q, &c.kv, c.state, c.mask, &err), &err);
+	must(m->selector->ref(&c.b, m->self, 0, c.q, &c.kv, c.state,
+			      &(struct selection){ .mask = c.mask }, &err), &err);
 	method_free(m);
 	case_cut(&c, (int[]){ 2500, 333, 0 }, (int[]){ 500, 200, 131 });
 	for (int i = 0; i < N_METHOD; i++)

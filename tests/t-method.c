@@ -205,7 +205,7 @@ static float *run(struct batch_case *c, const char *name, struct selection_count
 	struct ar_err err;
 
 	if (method_parse(&m, name, &err) ||
-	    method_ref(m, &c->b, c->q, &c->kv, c->state, out, NULL, count, &err))
+	    method_ref(m, &c->b, 0, c->q, &c->kv, c->state, out, NULL, count, &err))
 		bail_out("%s", err.msg);
 	if (method_plan(m, &c->b, NULL) <= 0)
 		bail_out("no tiles");
@@ -302,7 +302,7 @@ static void test_failures(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = method_ref(m, &c.b, c.q, &c.kv, c.state, out, NULL, NULL, &err);
+		st = method_ref(m, &c.b, 0, c.q, &c.kv, c.state, out, NULL, NULL, &err);
 		if (!fault_disarm()) {
 			is_int(st, AR_IO, "an executor's failure is passed on");
 			break;

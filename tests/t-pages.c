@@ -9,6 +9,8 @@
 #include "src/base/rng.h"
 #include "tests/tap.h"
 
+enum { PAGE_TOK = 128 };
+
 /* ---- pages ---- */
 
 static void test_pages(void)
@@ -18,9 +20,9 @@ static void test_pages(void)
 	const int32_t *page;
 	int32_t first;
 
-	is_int(pages_needed(1000, 16, 7), 125 + 7, "every request may waste the end of a page");
-	is_int(pages_needed(1001, 16, 0), 126, "a part of a page is a page");
-	is_int(pages_open(&p, 4, 3, &err), AR_OK, "four pages");
+	is_int(pages_needed(1000, 16, 7, PAGE_TOK), 125 + 7, "every request may waste the end of a page");
+	is_int(pages_needed(1001, 16, 0, PAGE_TOK), 126, "a part of a page is a page");
+	is_int(pages_open(&p, 4, PAGE_TOK, 3, &err), AR_OK, "four pages");
 	is_int(pages_grow(p, 0, 1, &err), AR_OK, "the first token takes a page");
 	first = pages_of(p, 0)[0];
 	is_int(pages_grow(p, 0, 128, &err), AR_OK, "127 more need none");
@@ -45,8 +47,8 @@ static void test_pages(void)
 	pages_drop(p, 2);
 	is_int(pages_free(p), 0, "dropping a request without pages does nothing");
 	pages_close(p);
-	is_int(pages_open(&p, 0, 3, &err), AR_USAGE, "no pages are refused");
-	is_int(pages_open(&p, (int64_t)1 << 40, 3, &err), AR_USAGE,
+	is_int(pages_open(&p, 0, PAGE_TOK, 3, &err), AR_USAGE, "no pages are refused");
+	is_int(pages_open(&p, (int64_t)1 << 40, PAGE_TOK, 3, &err), AR_USAGE,
 	       "and more than slots can number");
 	ok(!p, "there is nothing to close then");
 }
@@ -73,7 +75,7 @@ static void rows_env_open(struct rows_env *e, struct pages **p)
 		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0 } };
 	e->bytes = rows_bytes(e, N_PAGE);
 	e->mem = malloc(e->bytes);
-	if (!e->mem || pages_open(p, N_PAGE, N_REQ, &err))
+	if (!e->mem || pages_open(p, N_PAGE, PAGE_TOK, N_REQ, &err))
 		bail_out("out of memory");
 	e->pages = *p;
 }
@@ -359,7 +361,7 @@ static void test_missing(void)
 	struct pages *p;
 	struct ar_err err;
 
-	if (pages_open(&p, 10, 1, &err))
+	if (pages_open(&p, 10, PAGE_TOK, 1, &err))
 		bail_out("%s", err.msg);
 	ok(rows_missing(p, &e, 200, &piece) && piece.start == 0 && piece.n_tok == 200 &&
 		   !piece.emit,

@@ -53,10 +53,10 @@ static void pair_make(struct pair *p, struct rng *rng, struct attn_shape s, int 
 	}
 	memset(p, 0, sizeof *p);
 	case_make(&p->c, rng, FILL_BLOCKS, s, n, len);
-	state_bytes = (size_t)p->c.n_page * selector_find("flashprefill")->state_bytes(&s);
+	state_bytes = (size_t)p->c.n_page * selector_find("flashprefill")->state_bytes(NULL, &s);
 	p->kv.k = gpu_copy(p->c.kv.k, p->c.kv_len * sizeof(bf16_t));
 	p->state = gpu_copy(p->c.state, state_bytes);
-	p->work = gpu_new(flashprefill_work_bytes(&s, &limits), 0xff);
+	p->work = gpu_new(flashprefill_work_bytes(NULL, &s, &limits), 0xff);
 }
 
 static void pair_release(struct pair *p)
@@ -73,8 +73,10 @@ static uint32_t *pair_select(struct pair *p, const struct flashprefill *param)
 	uint32_t *mask = malloc(bytes);
 	struct ar_err err;
 
-	must(s->ref(&p->c.b, param, p->c.q, &p->c.kv, p->c.state, p->c.mask, &err), &err);
-	must(s->enqueue(&p->b, param, p->q, &p->kv, p->state, p->mask, p->work, NULL, &err), &err);
+	must(s->ref(&p->c.b, param, 0, p->c.q, &p->c.kv, p->c.state,
+		    &(struct selection){ .mask = p->c.mask }, &err), &err);
+	must(s->enqueue(&p->b, param, 0, p->q, &p->kv, p->state,
+			&(struct selection){ .mask = p->mask }, p->work, NULL, &err), &err);
 	gpu_read(mask, p->mask, bytes);
 	return mask;
 }
@@ -82,7 +84,7 @@ static uint32_t *pair_select(struct pair *p, const struct flashprefill *param)
 static bool means_equal(const struct pair *p)
 {
 	size_t bytes = (size_t)p->c.n_page *
-		       selector_find("flashprefill")->state_bytes(&p->c.b.shape);
+		       selector_find("flashprefill")->state_bytes(NULL, &p->c.b.shape);
 	void *got = malloc(bytes);
 	bool same;
 
@@ -341,13 +343,13 @@ static void test_refusals(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
-	flashprefill_enqueue(&b, &param, NULL, &kv, NULL, NULL, NULL, NULL, &err);
+	flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err);
 	is_str(err.msg,
 	       "flashprefill on CUDA wants blocks of 128 tokens and heads of 64 or 128, not 128 "
 	       "and 96",
 	       "a head size without a kernel is refused");
 	b.shape.head_dim = 64;
-	ok(!flashprefill_enqueue(&b, &param, NULL, &kv, NULL, NULL, NULL, NULL, &err) &&
+	ok(!flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err) &&
 	   !union_enqueue(&b, 1, NULL, NULL, NULL, &err) &&
 	   !lists_enqueue(NULL, 0, 1, NULL, NULL, &err),
 	   "an empty batch launches nothing");

@@ -17,7 +17,8 @@ static void select_into(struct batch_case *c, const struct flashprefill *p, uint
 {
 	struct ar_err err;
 
-	if (selector_find("flashprefill")->ref(&c->b, p, c->q, &c->kv, c->state, mask, &err))
+	if (selector_find("flashprefill")->ref(&c->b, p, 0, c->q, &c->kv, c->state,
+					     &(struct selection){ .mask = mask }, &err))
 		bail_out("%s", err.msg);
 }
 
@@ -349,7 +350,7 @@ static void test_cuts(void)
 		int words;
 
 		case_make(&c, &rng, FILL_BLOCKS, small, 1, (int[]){ draw(&rng, 100, 500) });
-		state_bytes = (size_t)c.n_page * selector_find("flashprefill")->state_bytes(&small);
+		state_bytes = (size_t)c.n_page * selector_find("flashprefill")->state_bytes(NULL, &small);
 		state = malloc(state_bytes);
 		case_cut(&c, (int[]){ 0 }, c.len);
 		whole = select_new(&c, &plain);
@@ -510,7 +511,7 @@ static void test_table(void)
 {
 	ok(selector_find("none") && !selector_find("none")->ref, "no selection has no reference");
 	ok(!selector_find("flash") && !selector_find(""), "an unknown selector is not found");
-	is_int((long long)selector_find("flashprefill")->state_bytes(&small), 2 * 16 * 2,
+	is_int((long long)selector_find("flashprefill")->state_bytes(NULL, &small), 2 * 16 * 2,
 	       "a mean per KV head is kept beside each page");
 }
 
@@ -526,7 +527,8 @@ static void test_no_memory(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = fp->ref(&c.b, &plain, c.q, &c.kv, c.state, c.mask, &err);
+		st = fp->ref(&c.b, &plain, 0, c.q, &c.kv, c.state,
+			     &(struct selection){ .mask = c.mask }, &err);
 		if (!fault_disarm())
 			break;
 		ok(st == AR_NOMEM, "allocation %ld fails cleanly", k);

@@ -29,8 +29,9 @@
 
 #define LOG2E 1.4426950408889634
 
-static size_t state_bytes(const struct attn_shape *s)
+static size_t state_bytes(const void *self, const struct attn_shape *s)
 {
+	(void)self;
 	return (size_t)s->kv_heads * (size_t)s->head_dim * sizeof(bf16_t);
 }
 
@@ -182,15 +183,16 @@ static void mask_row(const struct attn_batch *b, const struct flashprefill *p, i
 			row[j / 32] |= 1u << j % 32;
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *param, const bf16_t *q,
-			  const struct kv_cache *kv, void *state, uint32_t *mask,
-			  struct ar_err *err)
+static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state,
+			  const struct selection *out, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
 	int group = s->q_heads / s->kv_heads;
 	struct scratch t = { 0 };
 	enum ar_status st = scratch_init(&t, b, err);
 
+	(void)layer;
 	if (st)
 		goto out;
 	update_means(b, kv->k, state);
@@ -202,8 +204,8 @@ static enum ar_status ref(const struct attn_batch *b, const void *param, const b
 				size_t row = (size_t)(b->qblk0[r] + i) * (size_t)s->q_heads +
 					     (size_t)h;
 
-				mask_row(b, param, r, i, h, q, &t,
-					 mask + row * (size_t)b->mask_words);
+				mask_row(b, self, r, i, h, q, &t,
+					 out->mask + row * (size_t)b->mask_words);
 			}
 		}
 out:

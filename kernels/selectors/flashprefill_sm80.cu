@@ -352,7 +352,8 @@ flashprefill_mask(struct attn_batch b, struct rule rule, const float2 *__restric
 
 /* ---- launch ---- */
 
-size_t flashprefill_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
+size_t flashprefill_work_bytes(const void *, const struct attn_shape *s,
+			       const struct attn_limits *l)
 {
 	return (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads * l->max_kv_blk * sizeof(float2);
 }
@@ -382,11 +383,12 @@ out:
 	return st;
 }
 
-enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *param, const bf16_t *q,
-				    const struct kv_cache *kv, void *state, uint32_t *mask,
-				    void *work, void *stream, struct ar_err *err)
+enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *self, int,
+				    const bf16_t *q, const struct kv_cache *kv, void *state,
+				    const struct selection *out, void *work, void *stream,
+				    struct ar_err *err)
 {
-	const struct flashprefill *p = (const struct flashprefill *)param;
+	const struct flashprefill *p = (const struct flashprefill *)self;
 	const struct attn_shape *s = &b->shape;
 	struct rule rule = { (float)p->alpha, (int)p->sink, (int)p->window, (int)p->last_n,
 			     p->dense_first };
@@ -398,6 +400,6 @@ enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *para
 			       s->page_tok, s->head_dim);
 	if (!b->n_qblk)
 		return AR_OK;
-	return launch(b, &rule, q, kv->k, (bf16_t *)state, mask, (float2 *)work,
+	return launch(b, &rule, q, kv->k, (bf16_t *)state, out->mask, (float2 *)work,
 		      (cudaStream_t)stream, err);
 }
