@@ -56,7 +56,7 @@ struct attn_batch {
 	const int32_t *qblk0;	/* [n_req + 1] */
 	const int32_t *page0;	/* [n_req + 1] */
 	const int32_t *page;	/* [page0[n_req]] */
-	const uint8_t *last;	/* [n_req] 1: the prompt's final chunk */
+	const int32_t *left;	/* [n_req] tokens of the prompt after the chunk; 0: its last one */
 	const struct attn_tile *tile;	/* from executor->plan */
 	int n_tile;
 	int n_part;		/* tiles that are a part of one, executor_count_parts */

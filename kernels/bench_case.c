@@ -51,11 +51,11 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 	int32_t *page0 = array((size_t)n_req + 1, sizeof *page0);
 	int32_t *ctx = array((size_t)n_req, sizeof *ctx);
 	int32_t *page = array((size_t)n_req * (size_t)n_blk, sizeof *page);
-	uint8_t *last = array((size_t)n_req, sizeof *last);
+	int32_t *left = array((size_t)n_req, sizeof *left);
 
 	b->row0 = row0, b->qblk0 = qblk0, b->page0 = page0, b->ctx = ctx, b->page = page;
-	b->last = last;
-	if (!row0 || !qblk0 || !page0 || !ctx || !page || !last)
+	b->left = left;
+	if (!row0 || !qblk0 || !page0 || !ctx || !page || !left)
 		return false;
 	for (int r = 0; r < n_req; r++) {
 		ctx[r] = past;
@@ -187,7 +187,7 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 
 void bench_case_release(struct bench_case *c)
 {
-	const void *arrays[] = { c->b.row0, c->b.ctx, c->b.qblk0, c->b.page0, c->b.page, c->b.last,
+	const void *arrays[] = { c->b.row0, c->b.ctx, c->b.qblk0, c->b.page0, c->b.page, c->b.left,
 				 c->lists.block, c->lists.n };
 
 	for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)

@@ -717,9 +717,10 @@ static enum ar_status warm_up(struct cuda *c, int64_t n_page, struct ar_err *err
 			      lesser(most, c->source.seq[c->env.capture_of[0]].n_tok) / 2);
 	uint32_t n = (uint32_t)half;
 	struct batch_entry e[] = {
-		{ .start = 0, .n_tok = n, .emit = true },
-		{ .start = n, .n_tok = n, .emit = true },
-		{ .start = 2 * n - 1, .n_tok = 1, .decode = true, .emit = true },
+		{ .start = 0, .n_tok = n, .known = 2 * n },
+		{ .start = n, .n_tok = n, .known = 2 * n, .emit = true },
+		{ .start = 2 * n - 1, .n_tok = 1, .known = 2 * n, .decode = true,
+		  .emit = true },
 	};
 	struct iter_cost unused;
 	enum ar_status st = AR_OK;

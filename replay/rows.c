@@ -52,7 +52,7 @@ size_t rows_bytes(const struct rows_env *e, int64_t n_page)
 	size_t row = (size_t)(e->prefill.max_row + e->decode.max_row);
 	size_t page = (size_t)n_page + (size_t)e->decode.max_req;	/* one more a padded row */
 
-	return row * sizeof(struct layer_row) + req * (5 * sizeof(int32_t) + 1) +
+	return row * sizeof(struct layer_row) + req * 6 * sizeof(int32_t) +
 	       page * sizeof(int32_t) + max_tiles(e) * sizeof(struct attn_tile) +
 	       32 * ALIGN;	/* the arrays' ends */
 }
@@ -96,8 +96,7 @@ static enum ar_status check(const struct size *s, const struct attn_limits *l, c
 
 /* The arrays of an attn_batch while they are filled. */
 struct arrays {
-	int32_t *row0, *ctx, *qblk0, *page0, *page;
-	uint8_t *last;
+	int32_t *row0, *ctx, *qblk0, *page0, *page, *left;
 };
 
 /* The pages come last: the places of all others follow from the number of requests. */
@@ -107,9 +106,9 @@ static bool carve_arrays(struct carver *c, const struct size *s, struct arrays *
 	a->ctx = carve(c, s->req, sizeof *a->ctx);
 	a->qblk0 = carve(c, s->req + 1, sizeof *a->qblk0);
 	a->page0 = carve(c, s->req + 1, sizeof *a->page0);
-	a->last = carve(c, s->req, sizeof *a->last);
+	a->left = carve(c, s->req, sizeof *a->left);
 	a->page = carve(c, s->page, sizeof *a->page);
-	return a->row0 && a->ctx && a->qblk0 && a->page0 && a->page && a->last;
+	return a->row0 && a->ctx && a->qblk0 && a->page0 && a->page && a->left;
 }
 
 /* Entry e becomes request r of its kind. */
@@ -123,7 +122,7 @@ static void add_request(const struct arrays *a, int r, const struct batch_entry 
 	a->row0[r + 1] = a->row0[r] + (int32_t)e->n_tok;
 	a->qblk0[r + 1] = a->qblk0[r] + n - start / page_tok;
 	a->page0[r + 1] = a->page0[r] + n;
-	a->last[r] = e->emit;
+	a->left[r] = (int32_t)e->known - end;
 	memcpy(a->page + a->page0[r], page, (size_t)n * sizeof *page);
 }
 
@@ -180,7 +179,7 @@ static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const
 	out->qblk0 = a->qblk0;
 	out->page0 = a->page0;
 	out->page = a->page;
-	out->last = a->last;
+	out->left = a->left;
 	return AR_OK;
 }
 
@@ -254,7 +253,7 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 	for (int r = b->n_req; r < n; r++) {
 		o->row[r] = (struct layer_row){ .slot = e->scratch * e->source->shape.page_tok };
 		a->ctx[r] = 0;
-		a->last[r] = 0;
+		a->left[r] = 0;
 		a->page[a->page0[r]] = e->scratch;
 		a->row0[r + 1] = a->row0[r] + 1;
 		a->qblk0[r + 1] = a->qblk0[r] + 1;
@@ -308,7 +307,7 @@ static struct attn_batch batch_at(const struct attn_batch *b, const void *mem, v
 	o.qblk0 = moved(b->qblk0, mem, copy);
 	o.page0 = moved(b->page0, mem, copy);
 	o.page = moved(b->page, mem, copy);
-	o.last = moved(b->last, mem, copy);
+	o.left = moved(b->left, mem, copy);
 	o.tile = moved(b->tile, mem, copy);
 	return o;
 }

@@ -226,7 +226,7 @@ static enum ar_status take_batch(struct bench_load *l, struct ar_err *err)
 	if (!st)
 		st = upload(l, &b->page, h->page, (size_t)h->page0[n] * sizeof *h->page, err);
 	if (!st)
-		st = upload(l, &b->last, h->last, n * sizeof *h->last, err);
+		st = upload(l, &b->left, h->left, n * sizeof *h->left, err);
 	if (!st && l->c->executor)
 		st = take_tiles(l, err);
 	if (st || !s->block)

@@ -104,7 +104,7 @@ void case_make_bare(struct batch_case *c, struct rng *rng, struct attn_shape s, 
 	c->qblk0 = need(n + 1, sizeof *c->qblk0);
 	c->page0 = need(n + 1, sizeof *c->page0);
 	c->ctx = need(n, sizeof *c->ctx);
-	c->last = need(n, sizeof *c->last);
+	c->left = need(n, sizeof *c->left);
 	for (int r = 0; r < n_seq; r++) {
 		c->len[r] = len[r];
 		c->at[r + 1] = c->at[r] + (size_t)len[r];
@@ -155,7 +155,7 @@ void case_cut(struct batch_case *c, const int *ctx, const int *rows)
 		int end = ctx[r] + rows[r], n_blk = (end + tok - 1) / tok;
 
 		c->ctx[r] = ctx[r];
-		c->last[r] = end == c->len[r];
+		c->left[r] = c->len[r] - end;
 		c->row0[r + 1] = c->row0[r] + rows[r];
 		c->qblk0[r + 1] = c->qblk0[r] + (rows[r] ? n_blk - ctx[r] / tok : 0);
 		b->max_kv_blk = n_blk > b->max_kv_blk ? n_blk : b->max_kv_blk;
@@ -164,7 +164,7 @@ void case_cut(struct batch_case *c, const int *ctx, const int *rows)
 	b->n_qblk = c->qblk0[c->n_seq];
 	b->mask_words = (b->max_kv_blk + 31) / 32;
 	b->row0 = c->row0, b->ctx = c->ctx, b->qblk0 = c->qblk0;
-	b->page0 = c->page0, b->page = c->page, b->last = c->last;
+	b->page0 = c->page0, b->page = c->page, b->left = c->left;
 	b->tile = NULL;
 	b->n_tile = b->n_part = 0;
 	c->q_len = (size_t)b->n_row * (size_t)(b->shape.q_heads * b->shape.head_dim);
@@ -226,7 +226,7 @@ void case_release(struct batch_case *c)
 	free(c->qblk0);
 	free(c->page0);
 	free(c->page);
-	free(c->last);
+	free(c->left);
 	free(c->tile);
 	memset(c, 0, sizeof *c);
 }

@@ -76,7 +76,7 @@ struct attn_batch gpu_batch(const struct attn_batch *host)
 	b.qblk0 = gpu_copy(host->qblk0, (n + 1) * sizeof *b.qblk0);
 	b.page0 = gpu_copy(host->page0, (n + 1) * sizeof *b.page0);
 	b.page = gpu_copy(host->page, (size_t)host->page0[n] * sizeof *b.page);
-	b.last = gpu_copy(host->last, n * sizeof *b.last);
+	b.left = gpu_copy(host->left, n * sizeof *b.left);
 	if (host->tile)
 		b.tile = gpu_copy(host->tile, (size_t)host->n_tile * sizeof *b.tile);
 	return b;

@@ -100,9 +100,9 @@ static void grow(struct pages *p, const struct batch *b)
 static void test_batch(void)
 {
 	struct batch_entry entry[] = {
-		{ .req = 0, .start = 130, .n_tok = 200, .emit = true },
+		{ .req = 0, .start = 130, .n_tok = 200, .known = 330, .emit = true },
 		{ .req = 1, .start = 256, .n_tok = 1, .decode = true, .emit = true },
-		{ .req = 2, .start = 0, .n_tok = 3 },
+		{ .req = 2, .start = 0, .n_tok = 3, .known = 9 },
 	};
 	const struct batch b = { .entry = entry, .n = 3 };
 	struct rows_env e;
@@ -128,7 +128,7 @@ static void test_batch(void)
 	   r.prefill.page[3] == pages_of(p, 2)[0], "in the order of positions");
 	is_int(r.prefill.max_kv_blk, 3, "the largest request has three blocks");
 	is_int(r.prefill.mask_words, 1, "whose mask is one word");
-	ok(r.prefill.last[0] == 1 && r.prefill.last[1] == 0,
+	ok(!r.prefill.left[0] && r.prefill.left[1],
 	   "the chunk a token comes out of is the last");
 	ok(r.decode.n_req == 1 && r.decode.n_row == 1 && r.decode.ctx[0] == 256 &&
 	   r.decode.max_kv_blk == 3, "the decode row stands on 256 tokens in three blocks");
@@ -270,7 +270,7 @@ static bool same_places(const struct rows *a, const struct rows *b)
 	       x->n_row == y->n_row && x->n_qblk == y->n_qblk && x->max_kv_blk == y->max_kv_blk &&
 	       x->mask_words == y->mask_words && x->row0 == y->row0 && x->ctx == y->ctx &&
 	       x->qblk0 == y->qblk0 && x->page0 == y->page0 && x->page == y->page &&
-	       x->last == y->last && !x->tile && !y->tile;
+	       x->left == y->left && !x->tile && !y->tile;
 }
 
 static bool same_rows(const struct rows *a, const struct rows *b, int n)

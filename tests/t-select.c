@@ -91,11 +91,11 @@ static void test_example_masks(struct batch_case *c)
 	is_str(bits(row_of(c, mask, 1, 0), 1), "0 1 2 3 4 5 6", "and opens the last one");
 	free(mask);
 
-	c->last[0] = 0;
+	c->left[0] = 1;
 	mask = select_new(c, &p);
 	is_str(bits(row_of(c, mask, 1, 0), 1), "0 2 6", "but only in the prompt's final chunk");
 	free(mask);
-	c->last[0] = 1;
+	c->left[0] = 0;
 }
 
 /* The share of each block shows in the alpha at which it goes. */
@@ -422,7 +422,7 @@ static void test_ragged(void)
 			c.b = all;
 			c.b.n_req = 1, c.b.n_row = row0[1], c.b.n_qblk = qblk0[1];
 			c.b.row0 = row0, c.b.qblk0 = qblk0, c.b.page0 = page0;
-			c.b.ctx += r, c.b.last += r, c.b.page += all.page0[r];
+			c.b.ctx += r, c.b.left += r, c.b.page += all.page0[r];
 			c.q = q + (size_t)all.row0[r] * (size_t)(small.q_heads * small.head_dim);
 			select_into(&c, &plain, c.mask);
 			same += !memcmp(c.mask,

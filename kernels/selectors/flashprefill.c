@@ -171,7 +171,7 @@ static void mask_row(const struct attn_batch *b, const struct flashprefill *p, i
 	int lo = first > ctx ? first - ctx : 0;
 	int hi = (first + tok < end ? first + tok : end) - ctx;
 	int n_blk = (end + tok - 1) / tok;
-	bool open = (p->dense_first && !ctx) || (b->last[r] && qa >= n_blk - p->last_n);
+	bool open = (p->dense_first && !ctx) || (!b->left[r] && qa >= n_blk - p->last_n);
 	float least = 0;
 
 	if (!open)
