@@ -50,31 +50,26 @@ static enum ar_status exec(sqlite3 *db, const char *path, const char *sql, struc
 	return sqlite3_exec(db, sql, NULL, NULL, NULL) ? store_sql_fail(db, path, err) : AR_OK;
 }
 
-static enum ar_status query_int(sqlite3 *db, const char *path, const char *sql, int64_t *out,
-				struct ar_err *err)
-{
-	enum ar_status st = AR_OK;
-	sqlite3_stmt *q = NULL;
-
-	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
-		st = store_sql_fail(db, path, err);
-	else
-		*out = sqlite3_column_int64(q, 0);
-	sqlite3_finalize(q);
-	return st;
-}
-
-/* *version 0: an empty file. */
+/* *version 0: an empty file.  One statement sees one state of a file that another program may be
+ * making. */
 static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
 			       struct ar_err *err)
 {
+	static const char sql[] =
+		"SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
+		"FROM pragma_application_id, pragma_user_version";
+	enum ar_status st = AR_OK;
+	sqlite3_stmt *q = NULL;
 	int64_t id = 0, tables = 0;
-	enum ar_status st = query_int(db, path, "PRAGMA application_id", &id, err);
 
-	if (!st)
-		st = query_int(db, path, "PRAGMA user_version", version, err);
-	if (!st)
-		st = query_int(db, path, "SELECT count(*) FROM sqlite_schema", &tables, err);
+	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW) {
+		st = store_sql_fail(db, path, err);
+	} else {
+		id = sqlite3_column_int64(q, 0);
+		*version = sqlite3_column_int64(q, 1);
+		tables = sqlite3_column_int64(q, 2);
+	}
+	sqlite3_finalize(q);
 	if (st)
 		return st;
 	if (id != STORE_APPLICATION_ID && (id || *version || tables))
