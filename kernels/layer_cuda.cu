@@ -8,6 +8,7 @@
  */
 #include "config.h"
 #include "kernels/layer.h"
+#include "src/base/rng.h"
 
 #include <cuda_bf16.h>
 
@@ -252,15 +253,6 @@ layer_argmax_kernel(const bf16_t *x, int width, int stride, int32_t *index)
 	}
 }
 
-/* rng_mix of src/base/rng.h. */
-__device__ __forceinline__ uint64_t mix(uint64_t x)
-{
-	x += 0x9e3779b97f4a7c15u;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return x ^ x >> 31;
-}
-
 /* Any n: the last piece is written by element. */
 __global__ void __launch_bounds__(1) layer_hold_kernel(const volatile int *go, uint64_t max_ns)
 {
@@ -281,7 +273,7 @@ layer_fill_kernel(bf16_t *x, size_t n, uint64_t seed, float scale)
 	if (at >= n)
 		return;
 	for (int e = 0; e < 8; e++) {
-		uint64_t u = mix(seed + at + e);
+		uint64_t u = rng_mix(seed + at + e);
 		int sum = (int)((u & 0xffff) + (u >> 16 & 0xffff) + (u >> 32 & 0xffff) + (u >> 48));
 
 		v[e] = __fmul_rn((float)(sum - 131070), scale);

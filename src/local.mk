@@ -11,7 +11,7 @@ endif
 dist_check_SCRIPTS += tests/t-cmd-bench.sh
 
 libattnreplay_a_SOURCES += \
-  src/base/bf16.h src/base/dynlib.c src/base/dynlib.h src/base/log.c src/base/log.h \
+  src/base/bf16.h src/base/both.h src/base/dynlib.c src/base/dynlib.h src/base/log.c src/base/log.h \
   src/base/number.c src/base/number.h src/base/opt.c src/base/opt.h src/base/phase.h src/base/rng.h \
   src/base/stats.c src/base/stats.h src/base/status.c src/base/status.h
 

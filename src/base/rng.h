@@ -5,7 +5,9 @@
 
 #include <stdint.h>
 
-static inline uint64_t rng_mix(uint64_t x)
+#include "src/base/both.h"
+
+AR_BOTH static inline uint64_t rng_mix(uint64_t x)
 {
 	x += 0x9e3779b97f4a7c15u;
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;

@@ -1,0 +1,11 @@
+/* AR_BOTH: functions that the host and CUDA kernels share. */
+#ifndef AR_BOTH_H
+#define AR_BOTH_H
+
+#ifdef __CUDACC__
+#define AR_BOTH __host__ __device__
+#else
+#define AR_BOTH
+#endif
+
+#endif
