@@ -51,7 +51,7 @@ size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
 
 	if (m->dense)
 		return attend;
-	select = m->selector->work_bytes(m->self, s, l);
+	select = m->selector->work_bytes ? m->selector->work_bytes(m->self, s, l) : 0;
 	return layout(m, s, l->max_req, attn_max_qblk(l, s->page_tok), l->max_kv_blk).end +
 	       (select > attend ? select : attend);
 }

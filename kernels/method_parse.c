@@ -28,21 +28,11 @@ static void names_add(struct names *l, const char *name)
 					 l->n ? ", " : "", name);
 }
 
-static enum ar_status unknown_method(const char *name, struct ar_err *err)
+static enum ar_status unknown(const char *what, const char *name, const char *or_else,
+			      struct ar_err *err)
 {
-	struct names l = { 0 };
-
-	for (int i = 0; method_names[i].name; i++)
-		names_add(&l, method_names[i].name);
-	return ar_fail(err, AR_USAGE,
-		       "unknown method '%s': want one of %s, or select=NAME/union=NAME/exec=NAME",
-		       name, l.text);
-}
-
-static enum ar_status unknown_member(const char *key, const char *value, const struct names *l,
-				     struct ar_err *err)
-{
-	return ar_fail(err, AR_USAGE, "unknown %s '%s': want one of %s", key, value, l->text);
+	return ar_fail(err, AR_USAGE, "unknown %s '%s': want one that 'attnreplay methods' lists%s",
+		       what, name, or_else);
 }
 
 static enum ar_status unknown_param(const struct selector *s, const char *key, struct ar_err *err)
@@ -61,16 +51,12 @@ static enum ar_status set_selector(struct method *m, const char *value, struct a
 {
 	const struct selector *s = selector_find(value);
 	struct opt_group g[2] = { 0 };
-	struct names l = { 0 };
 
 	if (m->selector)
 		return ar_fail(err, AR_USAGE,
 			       "select is given already: write the whole composition instead");
-	if (!s) {
-		for (int i = 0; selectors[i]; i++)
-			names_add(&l, selectors[i]->name);
-		return unknown_member("selector", value, &l, err);
-	}
+	if (!s)
+		return unknown("selector", value, "", err);
 	if (s->param_size) {
 		m->param = calloc(1, s->param_size);
 		if (!m->param)
@@ -86,28 +72,20 @@ static enum ar_status set_selector(struct method *m, const char *value, struct a
 
 static enum ar_status set_union(struct method *m, const char *value, struct ar_err *err)
 {
-	struct names l = { 0 };
-
-	for (const struct union_rule *u = unions; u->name; u++) {
+	for (const struct union_rule *u = unions; u->name; u++)
 		if (!strcmp(u->name, value)) {
 			m->u = u->kind;
 			return AR_OK;
 		}
-		names_add(&l, u->name);
-	}
-	return unknown_member("union", value, &l, err);
+	return unknown("union", value, "", err);
 }
 
 static enum ar_status set_executor(struct method *m, const char *value, struct ar_err *err)
 {
 	const struct executor *e = executor_find(value);
-	struct names l = { 0 };
 
-	if (!e) {
-		for (int i = 0; executors[i]; i++)
-			names_add(&l, executors[i]->name);
-		return unknown_member("executor", value, &l, err);
-	}
+	if (!e)
+		return unknown("executor", value, "", err);
 	m->executor = e;
 	return AR_OK;
 }
@@ -190,7 +168,7 @@ static enum ar_status check(const struct method *m, struct ar_err *err)
 			       "use union=none",
 			       m->selector->name);
 	if (m->executor->takes & gives)
-		return AR_OK;
+		return m->selector->check ? m->selector->check(m->param, err) : AR_OK;
 	shape_names(m->executor->takes, &takes);
 	shape_names(gives, &given);
 	return ar_fail(err, AR_USAGE,
@@ -260,7 +238,7 @@ static enum ar_status assign_named(struct method *m, const char *text, struct ar
 			st = assign_all(m, i->spec, err);
 			return st || !text[n] ? st : assign_all(m, text + n + 1, err);
 		}
-	return unknown_method(text, err);
+	return unknown("method", text, ", or select=NAME/union=NAME/exec=NAME", err);
 }
 
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err)

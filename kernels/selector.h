@@ -34,6 +34,9 @@ struct selector {
 	const struct opt *params;
 	size_t param_size;
 
+	/* Whether the parameters go together; NULL: always. */
+	enum ar_status (*check)(const void *param, struct ar_err *err);
+
 	bool tokens;		/* it writes token lists, not a mask */
 	int (*block_tok)(const void *param);	/* 64 or 128; NULL: 128 */
 
@@ -58,7 +61,7 @@ struct selector {
 			      const struct selection *out, struct ar_err *err);
 
 	/* CUDA; NULL in a build without.  Only enqueues on stream; no allocation, no
-	 * synchronisation.  work has work_bytes() bytes of device memory. */
+	 * synchronisation.  work has work_bytes() bytes of device memory; NULL: none. */
 	size_t (*work_bytes)(const void *self, const struct attn_shape *s,
 			     const struct attn_limits *l);
 	enum ar_status (*enqueue)(const struct attn_batch *b, const void *self, int layer,

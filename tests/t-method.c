@@ -34,7 +34,8 @@ static const struct {
 	{ "select=flashprefill/exec=blocksparse", FP("0.01", "blocksparse", "2", "none", "4") },
 };
 
-#define SPELLED "want one of dense, flashprefill, compact-fp, or select=NAME/union=NAME/exec=NAME"
+#define LISTED "want one that 'attnreplay methods' lists"
+#define SPELLED LISTED ", or select=NAME/union=NAME/exec=NAME"
 static const struct {
 	const char *text, *msg;
 } mistakes[] = {
@@ -52,10 +53,9 @@ static const struct {
 	{ "compact-fp:beta=1", "unknown parameter 'beta': selector 'flashprefill' has "
 	  "alpha, sink, window, last-n, dense-first" },
 	{ "dense:alpha=1", "unknown parameter 'alpha': selector 'none' has none" },
-	{ "select=foo/exec=paged", "unknown selector 'foo': want one of none, flashprefill" },
-	{ "select=none/union=foo/exec=paged",
-	  "unknown union 'foo': want one of none, q-block, sub-group, group" },
-	{ "select=none/exec=foo", "unknown executor 'foo': want one of paged, blocksparse" },
+	{ "select=foo/exec=paged", "unknown selector 'foo': " LISTED },
+	{ "select=none/union=foo/exec=paged", "unknown union 'foo': " LISTED },
+	{ "select=none/exec=foo", "unknown executor 'foo': " LISTED },
 	{ "select=none", "no executor: add /exec=NAME" },
 	{ "compact-fp:select=none",
 	  "select is given already: write the whole composition instead" },
