@@ -31,19 +31,31 @@ tests_t_layer_SOURCES = tests/t-layer.c
 tests_t_layer_LDADD = $(TEST_LIBS)
 tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c
 tests_t_layer_gpu_LDADD = $(TEST_LIBS)
-libattnreplay_a_SOURCES += \
-  kernels/method.c kernels/method_parse.c kernels/selectors/flashprefill.c \
-  kernels/selectors/flashprefill.h kernels/selectors/none.c kernels/selectors/selectors.c \
-  kernels/union.c
+
+# Methods: selectors, one line each, and unions.
+libattnreplay_a_SOURCES += kernels/method.c kernels/method_parse.c kernels/union.c kernels/qblk.cuh
+libattnreplay_a_SOURCES += kernels/selectors/rows.cuh kernels/selectors/selectors.c
+libattnreplay_a_SOURCES += kernels/selectors/density.c kernels/selectors/density.h
+libattnreplay_a_SOURCES += kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h
+libattnreplay_a_SOURCES += kernels/selectors/none.c
+libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trishape.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += kernels/method_device.c kernels/selectors/flashprefill_sm80.cu \
-                           kernels/union_sm80.cu
+libattnreplay_a_SOURCES += kernels/method_device.c kernels/union_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/density_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/flashprefill_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/trishape_sm80.cu
 endif
 
 check_PROGRAMS += tests/t-select
 tests_t_select_SOURCES = tests/t-select.c
 tests_t_select_LDADD   = $(TEST_LIBS)
 tests_t_select_LDFLAGS = $(FAULT_LINK)
+
+check_PROGRAMS += tests/t-select-place tests/t-select-place-gpu
+tests_t_select_place_SOURCES = tests/t-select-place.c
+tests_t_select_place_LDADD   = $(TEST_LIBS)
+tests_t_select_place_gpu_SOURCES = tests/t-select-place-gpu.c
+tests_t_select_place_gpu_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-method
 tests_t_method_SOURCES = tests/t-method.c

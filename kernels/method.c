@@ -13,6 +13,8 @@ const struct method_name method_names[] = {
 	{ "compact-fp", "select=flashprefill,alpha=0.06/union=group/exec=paged",
 	  "FlashPrefill's blocks, united per KV head and read as dense pages",
 	  "CompactAttention (2026), CA-FP zero-copy" },
+	{ "trishape", "select=trishape/union=group/exec=paged",
+	  "the first and the last blocks before the chunk", "OpenVINO GenAI, TRISHAPE" },
 	{ 0 }
 };
 

@@ -6,7 +6,9 @@
 
 #define SELECTORS(X) \
 	X(none)      \
-	X(flashprefill)
+	X(flashprefill) \
+	X(density)   \
+	X(trishape)
 
 #define X(name) extern const struct selector selector_##name;
 SELECTORS(X)

@@ -1,0 +1,39 @@
+/* Where a query block of a batch stands, for kernels that run one (query block, head) each. */
+#ifndef AR_QBLK_CUH
+#define AR_QBLK_CUH
+
+#include "kernels/attn.h"
+
+struct qblk {
+	int req;
+	int blk;	/* absolute block */
+	int lo, hi;	/* rows [lo, hi) of the block are the chunk's */
+	int row;	/* batch row of the block's row 0; negative rows are never read */
+};
+
+/* Query block at of the batch, at < n_qblk. */
+static __device__ __forceinline__ struct qblk qblk_at(const struct attn_batch &b, int at)
+{
+	const int tok = b.shape.page_tok;
+	struct qblk s;
+	int r = 0, above = b.n_req;
+
+	while (above - r > 1) {		/* the last request with qblk0[r] <= at */
+		int mid = (r + above) / 2;
+
+		if (b.qblk0[mid] <= at)
+			r = mid;
+		else
+			above = mid;
+	}
+	const int ctx = b.ctx[r], end = ctx + b.row0[r + 1] - b.row0[r];
+
+	s.req = r;
+	s.blk = ctx / tok + at - b.qblk0[r];
+	s.lo = max(ctx - s.blk * tok, 0);
+	s.hi = min(end - s.blk * tok, tok);
+	s.row = b.row0[r] + s.blk * tok - ctx;
+	return s;
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* Tri-shape: what the reference and the CUDA file share. */
+#ifndef AR_TRISHAPE_H
+#define AR_TRISHAPE_H
+
+#include "kernels/selector.h"
+#include "src/base/both.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct trishape {
+	int64_t start, recent, last_dense;	/* tokens */
+	int block;				/* index into 64, 128 */
+};
+
+/* One mask row: query block qa of a chunk that has ctx tokens before it and left after it. */
+AR_BOTH static inline void trishape_row(const struct trishape *p, int page_tok, int ctx, int left,
+					int qa, int words, uint32_t *row)
+{
+	int full = ctx / page_tok, start = (int)(p->start / page_tok);
+	int end = left < p->last_dense ? start : full - (int)(p->recent / page_tok);
+
+	for (int w = 0; w < words; w++) {
+		uint32_t bits = 0;
+
+		for (int j = w * 32; j <= qa && j < w * 32 + 32; j++)
+			bits |= (uint32_t)(j < start || j >= end) << j % 32;
+		row[w] = bits;
+	}
+}
+
+enum ar_status trishape_enqueue(const struct attn_batch *b, const void *self, int layer,
+				const bf16_t *q, const struct kv_cache *kv, void *state,
+				const struct selection *out, void *work, void *stream,
+				struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
