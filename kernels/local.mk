@@ -38,11 +38,13 @@ libattnreplay_a_SOURCES += kernels/selectors/rows.cuh kernels/selectors/selector
 libattnreplay_a_SOURCES += kernels/selectors/density.c kernels/selectors/density.h
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h
 libattnreplay_a_SOURCES += kernels/selectors/none.c
+libattnreplay_a_SOURCES += kernels/selectors/oracle.c kernels/selectors/oracle.h
 libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trishape.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/method_device.c kernels/union_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/density_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/oracle_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/trishape_sm80.cu
 endif
 
@@ -50,6 +52,13 @@ check_PROGRAMS += tests/t-select
 tests_t_select_SOURCES = tests/t-select.c
 tests_t_select_LDADD   = $(TEST_LIBS)
 tests_t_select_LDFLAGS = $(FAULT_LINK)
+
+check_PROGRAMS += tests/t-select-oracle tests/t-select-oracle-gpu
+tests_t_select_oracle_SOURCES = tests/t-select-oracle.c
+tests_t_select_oracle_LDADD   = $(TEST_LIBS)
+tests_t_select_oracle_LDFLAGS = $(FAULT_LINK)
+tests_t_select_oracle_gpu_SOURCES = tests/t-select-oracle-gpu.c
+tests_t_select_oracle_gpu_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-select-place tests/t-select-place-gpu
 tests_t_select_place_SOURCES = tests/t-select-place.c

@@ -8,6 +8,7 @@
 	X(none)      \
 	X(flashprefill) \
 	X(density)   \
+	X(oracle)    \
 	X(trishape)
 
 #define X(name) extern const struct selector selector_##name;

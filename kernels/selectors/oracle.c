@@ -1,0 +1,147 @@
+/*
+ * The upper bound of every selector: the blocks that hold the most attention mass, from the
+ * attention itself.
+ *
+ *   mass[h][i][j] = sum over the rows of query block i and the keys of block j of
+ *                   softmax(q k^T / sqrt(head_dim))
+ *
+ * Of all cells (h, i, j) of a request's chunk up to the diagonal the largest are kept, as many as
+ * the share says; at equal mass the lower number.  No block is kept for its place.  Hence no mask
+ * of as many cells holds more mass.
+ */
+#include "config.h"
+#include "kernels/selectors/oracle.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const char *const blocks[] = { "64", "128", NULL };
+
+static int block_tok(const void *param)
+{
+	return ((const struct oracle *)param)->block ? 128 : 64;
+}
+
+struct cell {
+	float mass;
+	int64_t at;		/* word * 32 + bit, ascending with the number of the cell */
+};
+
+static int by_mass(const void *x, const void *y)
+{
+	const struct cell *a = x, *b = y;
+
+	if (a->mass != b->mass)
+		return a->mass > b->mass ? -1 : 1;
+	return a->at < b->at ? -1 : 1;
+}
+
+static float dot(const bf16_t *a, const bf16_t *b, int n)
+{
+	float sum = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += bf16_to_f32(a[i]) * bf16_to_f32(b[i]);
+	return sum;
+}
+
+/* One row's share in the masses of its query block; x: [pos + 1]. */
+static void add_row(const struct attn_batch *b, int r, int pos, int head, const bf16_t *q,
+		    const bf16_t *k, float *x, struct cell *cell)
+{
+	const struct attn_shape *s = &b->shape;
+	size_t dim = (size_t)s->head_dim, tok = (size_t)s->page_tok;
+	float scale = 1 / sqrtf((float)s->head_dim), max = -INFINITY, sum = 0;
+
+	for (int t = 0; t <= pos; t++) {
+		size_t page = (size_t)b->page[b->page0[r] + t / s->page_tok];
+		size_t kv = page * (size_t)s->kv_heads +
+			    (size_t)(head / (s->q_heads / s->kv_heads));
+
+		x[t] = dot(q, k + (kv * tok + (size_t)t % tok) * dim, s->head_dim) * scale;
+		max = fmaxf(max, x[t]);
+	}
+	for (int t = 0; t <= pos; t++)
+		sum += x[t] = expf(x[t] - max);
+	for (int t = 0; t <= pos; t++)
+		cell[t / s->page_tok].mass += x[t] / sum;
+}
+
+static void request(const struct attn_batch *b, const struct oracle *p, int r, const bf16_t *q,
+		    const bf16_t *k, float *x, struct cell *cell, uint32_t *mask)
+{
+	const struct attn_shape *s = &b->shape;
+	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r], first = b->ctx[r] / s->page_tok;
+	int64_t n = 0, keep = oracle_count(p, oracle_cells(s->q_heads, first, b->qblk0[r + 1] -
+							   b->qblk0[r]));
+
+	for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+		for (int h = 0; h < s->q_heads; h++) {
+			int qa = first + i - b->qblk0[r], lo = qa * s->page_tok;
+			int64_t row = (int64_t)(i * s->q_heads + h) * b->mask_words;
+
+			for (int j = 0; j <= qa; j++)
+				cell[n + j] = (struct cell){ 0, row * 32 + j };
+			for (int pos = lo > b->ctx[r] ? lo : b->ctx[r];
+			     pos < lo + s->page_tok && pos < end; pos++) {
+				size_t at = (size_t)(b->row0[r] + pos - b->ctx[r]) *
+					    (size_t)s->q_heads + (size_t)h;
+
+				add_row(b, r, pos, h, q + at * (size_t)s->head_dim, k, x, cell + n);
+			}
+			for (int w = 0; w < b->mask_words; w++)
+				mask[row + w] = 0;
+			n += qa + 1;
+		}
+	qsort(cell, (size_t)n, sizeof *cell, by_mass);
+	for (int64_t i = 0; i < keep; i++)
+		mask[cell[i].at / 32] |= 1u << cell[i].at % 32;
+}
+
+static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state,
+			  const struct selection *out, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	size_t cells = 0, tokens = (size_t)b->max_kv_blk * (size_t)s->page_tok;
+	struct cell *cell;
+	float *x;
+
+	(void)layer, (void)state;
+	for (int r = 0; r < b->n_req; r++) {
+		size_t n = (size_t)oracle_cells(s->q_heads, b->ctx[r] / s->page_tok,
+						b->qblk0[r + 1] - b->qblk0[r]);
+
+		cells = n > cells ? n : cells;
+	}
+	cell = malloc((cells + 1) * sizeof *cell);
+	x = malloc((tokens + 1) * sizeof *x);
+	if (cell && x)
+		for (int r = 0; r < b->n_req; r++)
+			request(b, self, r, q, kv->k, x, cell, out->mask);
+	free(cell);
+	free(x);
+	return cell && x ? AR_OK : ar_nomem(err);
+}
+
+#define OFF(member) offsetof(struct oracle, member)
+static const struct opt params[] = {
+	{ .name = "density", .type = OPT_REAL, .off = OFF(share), .arg = "X", .def = "0.1", .max = 1,
+	  .help = "keep a share X of all blocks of a chunk" },
+	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
+	  .choice = blocks, .help = "tokens of a block" },
+	{ 0 }
+};
+
+extern const struct selector selector_oracle;
+const struct selector selector_oracle = {
+	.name = "oracle",
+	.title = "the blocks with the most true attention mass",
+	.origin = "upper bound, from the attention itself",
+	.params = params,
+	.param_size = sizeof(struct oracle),
+	.block_tok = block_tok,
+	.ref = ref,
+	.work_bytes = HAVE_CUDA ? oracle_work_bytes : NULL,
+	.enqueue = HAVE_CUDA ? oracle_enqueue : NULL,
+};
