@@ -1,14 +1,18 @@
 /*
- * Decode attention: one query row per request over all of its blocks, memory bound.
+ * Decode attention: one query row per request over all of its blocks or those in a list, memory
+ * bound.
  *
- * The work is a line of units.  A unit is one KV block of one segment, a segment one
- * (request, KV head, up to 16 of its query heads), request by request, segment by segment.
- * The grid is as large as what the GPU runs at once and every thread block takes an equal
- * stretch of the line, whatever the lengths of the requests are: it finds its stretch from
- * ctx, so lengths never leave the device.  The part of a stretch inside one segment is a
- * piece.  A piece that is the whole segment writes the output; of the others a thread block
- * has at most two, its first (slot 0) and one that begins a segment (slot 1), and leaves
- * unnormalised fp32 sums for a second, small kernel.
+ * The work is a line of units.  A unit is one KV block of one segment, a segment up to 16 query
+ * heads that share a list, or, without lists, a KV head of a request; request by request, segment
+ * by segment.  The grid is as large as what the GPU runs at once and every thread block takes an
+ * equal stretch of the line, whatever the lengths of the segments are: it finds its stretch from
+ * ctx or from the lists' lengths, so lengths never leave the device.  The part of a stretch inside
+ * one segment is a piece.  A piece that is the whole segment writes the output; of the others a
+ * thread block has at most two, its first (slot 0) and one that begins a segment (slot 1), and
+ * leaves unnormalised fp32 sums for a second, small kernel.
+ *
+ * Listed blocks are taken as if they stood side by side: past the page numbers, nothing knows
+ * where in the context a block lies.  Only the last of them can hold the row's own position.
  *
  * In a thread block each of four warps takes 16 keys of every 64 and runs on its own: its own
  * ring of copies, its own online softmax, the heads as the 16 rows of mma m16n8k16 (idle
@@ -28,12 +32,10 @@
 #include "kernels/executor.h"
 #include "kernels/softmax.cuh"
 
-constexpr int PAGE = 128;
 constexpr int HEADS = 16;		// of a segment, at most
 constexpr int WARPS = 4;
 constexpr int THREADS = WARPS * 32;
 constexpr int WARP_KEYS = 16;		// of a step
-constexpr int STEPS = PAGE / (WARPS * WARP_KEYS);	// of a block
 constexpr int STAGES = 3;
 template <int D> constexpr int BLOCKS_PER_SM = D > 128 ? 1 : 2;
 template <int D> constexpr bool Q_SHARED = D > 128;
@@ -59,12 +61,22 @@ template <int D> union decode_smem {
 static_assert(BLOCKS_PER_SM<128> * sizeof(union decode_smem<128>) <= 225 * 1024, "they fit");
 static_assert(BLOCKS_PER_SM<256> * sizeof(union decode_smem<256>) <= 225 * 1024, "it fits");
 
+/* A segment whose first piece is not all of it: the thread block that has that piece and the
+ * n - 1 after it left sums; n 0: there is none. */
+struct cut {
+	int req, seg, n;
+};
+
 struct decode_args {
 	struct attn_batch b;
+	struct block_lists lists;
+	int heads;			// that share a list; of a KV head, where there is none
+	int list_seg, kv_seg, n_seg;	// segments of a list, a KV head, a request
 	const bf16_t *q;
 	struct kv_cache kv;
 	bf16_t *out;
 	float *part;			// [grid][2][HEADS][D + 2]: o, then max and sum
+	struct cut *cut;		// [grid]
 };
 
 struct piece {
@@ -75,53 +87,64 @@ struct piece {
 
 /* ---- the line of units ---- */
 
-static __host__ __device__ __forceinline__ int segments_per_kv_head(const struct attn_shape &s)
+static __device__ __forceinline__ int first_head(const struct decode_args &a, int seg)
 {
-	return (s.q_heads / s.kv_heads + HEADS - 1) / HEADS;
+	int group = a.b.shape.q_heads / a.b.shape.kv_heads, at = seg % a.kv_seg;
+
+	return seg / a.kv_seg * group + at / a.list_seg * a.heads + at % a.list_seg * HEADS;
 }
 
-/* Segments of a request. */
-static __host__ __device__ __forceinline__ int segments(const struct attn_shape &s)
+/* The last list of a KV head may be of fewer heads than the others, which can leave a segment
+ * with none. */
+static __device__ __forceinline__ int n_heads(const struct decode_args &a, int seg)
 {
-	return s.kv_heads * segments_per_kv_head(s);
+	int group = a.b.shape.q_heads / a.b.shape.kv_heads, at = seg % a.kv_seg;
+	int left = min(group - at / a.list_seg * a.heads, a.heads) - at % a.list_seg * HEADS;
+
+	return min(left, HEADS);
 }
 
-static __device__ __forceinline__ int first_head(const struct attn_shape &s, int seg)
+/* Blocks are counted by item: a request, whose segments are equally long, or a listed segment. */
+template <bool LISTED>
+static __device__ __forceinline__ int n_items(const struct decode_args &a)
 {
-	int per = segments_per_kv_head(s);
-
-	return seg / per * (s.q_heads / s.kv_heads) + seg % per * HEADS;
+	return LISTED ? a.b.n_req * a.n_seg : a.b.n_req;
 }
 
-static __device__ __forceinline__ int n_heads(const struct attn_shape &s, int seg)
+/* Segments of an item. */
+template <bool LISTED>
+static __device__ __forceinline__ int item_segments(const struct decode_args &a)
 {
-	int left = s.q_heads / s.kv_heads - seg % segments_per_kv_head(s) * HEADS;
-
-	return left < HEADS ? left : HEADS;
+	return LISTED ? 1 : a.n_seg;
 }
 
-static __device__ __forceinline__ int n_blocks(const struct attn_batch &b, int req)
+/* Of one segment. */
+template <int PAGE, bool LISTED>
+static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int item)
 {
-	return b.ctx[req] / PAGE + 1;
+	return LISTED ? a.lists.n[item / a.list_seg] : a.b.ctx[item] / PAGE + 1;
 }
 
-/* Blocks of the requests before n, by one warp. */
-static __device__ int blocks_before(const struct attn_batch &b, int n, int lane)
+/* Units of all segments, by one warp. */
+template <int PAGE, bool LISTED>
+static __device__ int64_t count_units(const struct decode_args &a, int lane)
 {
 	int sum = 0;
 
-	for (int r = lane; r < n; r += 32)
-		sum += n_blocks(b, r);
-	return warp_sum(sum);
+	for (int i = lane; i < n_items<LISTED>(a); i += 32)
+		sum += n_blocks<PAGE, LISTED>(a, i);
+	return (int64_t)warp_sum(sum) * item_segments<LISTED>(a);
 }
 
-/* The request that unit u < all units belongs to, and the blocks before it, by one warp. */
-static __device__ int find_request(const struct attn_batch &b, int64_t u, int lane, int *before)
+/* The item that unit u < all units belongs to, and the first unit of it, by one warp. */
+template <int PAGE, bool LISTED>
+static __device__ int find_item(const struct decode_args &a, int64_t u, int lane, int64_t *begin)
 {
 	int base = 0;
 
 	for (int r = 0; ; r += 32) {
-		int n = r + lane < b.n_req ? n_blocks(b, r + lane) : 0, to = n;
+		int n = r + lane < n_items<LISTED>(a) ? n_blocks<PAGE, LISTED>(a, r + lane) : 0;
+		int to = n;
 		unsigned past;
 
 		for (int i = 1; i < 32; i *= 2) {
@@ -129,11 +152,12 @@ static __device__ int find_request(const struct attn_batch &b, int64_t u, int la
 
 			to += lane >= i ? left : 0;
 		}
-		past = __ballot_sync(ALL, (int64_t)(base + to) * segments(b.shape) > u);
+		past = __ballot_sync(ALL, (int64_t)(base + to) * item_segments<LISTED>(a) > u);
 		if (past) {
 			int i = __ffs(past) - 1;
 
-			*before = base + __shfl_sync(ALL, to - n, i);
+			*begin = (int64_t)(base + __shfl_sync(ALL, to - n, i)) *
+				 item_segments<LISTED>(a);
 			return r + i;
 		}
 		base += __shfl_sync(ALL, to, 31);
@@ -223,17 +247,37 @@ static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2
 	}
 }
 
+static __device__ __forceinline__ const uint16_t *list_of(const struct decode_args &a,
+							   const struct piece &p)
+{
+	return a.lists.block + (size_t)((p.req * a.n_seg + p.seg) / a.list_seg) * a.lists.stride;
+}
+
+/* Keys of the segment's blocks, side by side. */
+template <int PAGE, bool LISTED>
+static __device__ __forceinline__ int n_keys(const struct decode_args &a, const struct piece &p,
+					     const uint16_t *list)
+{
+	int ctx = a.b.ctx[p.req];
+
+	if (!LISTED)
+		return ctx + 1;
+	return p.n_blk * PAGE - (list[p.n_blk - 1] == ctx / PAGE ? PAGE - 1 - ctx % PAGE : 0);
+}
+
 /* Everything one warp does for a piece. */
-template <int D>
+template <int D, int PAGE, bool LISTED>
 static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct piece &p,
 						struct ring<D> &ring, float (&o)[D / 8][4],
 						float (&max)[2], float (&sum)[2], int warp,
 						int lane)
 {
+	constexpr int STEPS = PAGE / (WARPS * WARP_KEYS);	// of a block
 	const int32_t *page = a.b.page + a.b.page0[p.req];
+	const uint16_t *list = LISTED ? list_of(a, p) : NULL;
 	const struct attn_shape &s = a.b.shape;
-	int n = (p.stop - p.blk) * STEPS, n_key = a.b.ctx[p.req] + 1, pages = 0;
-	int head = first_head(s, p.seg), kv_head = p.seg / segments_per_kv_head(s);
+	int n = (p.stop - p.blk) * STEPS, n_key = n_keys<PAGE, LISTED>(a, p, list), pages = 0;
+	int head = first_head(a, p.seg), kv_head = p.seg / a.kv_seg;
 	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + head) * D;
 	uint32_t q[D / 16][4];
 
@@ -245,8 +289,11 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 		int blk = i / STEPS, key = key_of(i), at;
 		size_t off;
 
-		if (i % STEPS == 0 && blk % 32 == 0)	// the next 32 page numbers, one a lane
-			pages = p.blk + blk + lane < p.stop ? page[p.blk + blk + lane] : 0;
+		if (i % STEPS == 0 && blk % 32 == 0) {	// the next 32 page numbers, one a lane
+			int next = p.blk + blk + lane;
+
+			pages = next < p.stop ? page[LISTED ? list[next] : next] : 0;
+		}
 		at = __shfl_sync(ALL, pages, blk % 32);
 		off = (((size_t)at * s.kv_heads + kv_head) * PAGE + key % PAGE) * D;
 		copy_keys<D>(smem_addr(ring.k[i % STAGES]), a.kv.k + off, n_key - key, lane);
@@ -254,14 +301,14 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	};
 
 	if (Q_SHARED<D>)	// part of the first step's copies
-		copy_keys<D>(smem_addr(ring.q), from, n_heads(s, p.seg), lane);
+		copy_keys<D>(smem_addr(ring.q), from, n_heads(a, p.seg), lane);
 	for (int i = 0; i < STAGES - 1; i++) {
 		if (i < n)
 			copy(i);
 		cp_async_commit();
 	}
 	if (!Q_SHARED<D>)
-		load_q<D>(q, from, n_heads(s, p.seg), lane);
+		load_q<D>(q, from, n_heads(a, p.seg), lane);
 	for (int i = 0; i < n; i++) {
 		cp_async_wait<STAGES - 2>();
 		__syncwarp();		// every lane's copies are there, step i - 1 is over
@@ -279,7 +326,7 @@ template <int D>
 static __device__ __forceinline__ void finish(const struct decode_args &a, const struct piece &p,
 					      const struct sums<D> &sums)
 {
-	int head = first_head(a.b.shape, p.seg), n = n_heads(a.b.shape, p.seg);
+	int head = first_head(a, p.seg), n = n_heads(a, p.seg);
 	bool whole = p.stop - p.blk == p.n_blk;
 
 	for (int i = threadIdx.x; i < n * D; i += THREADS) {
@@ -311,7 +358,7 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 	}
 }
 
-template <int D>
+template <int D, int PAGE, bool LISTED>
 static __device__ __forceinline__ void run_piece(const struct decode_args &a, const struct piece &p,
 						 union decode_smem<D> &sm)
 {
@@ -323,7 +370,7 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 #pragma unroll
 		for (int e = 0; e < 4; e++)
 			o[d][e] = 0;
-	run_warp<D>(a, p, sm.ring[warp], o, max, sum, warp, lane);
+	run_warp<D, PAGE, LISTED>(a, p, sm.ring[warp], o, max, sum, warp, lane);
 	__syncthreads();			// the rings are drained
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
@@ -346,68 +393,101 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 
 /* ---- the kernels ---- */
 
-template <int D>
+/* Each thread block runs the pieces of its stretch and notes the segment that it began and leaves
+ * to those after it. */
+template <int D, int PAGE, bool LISTED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
 decode_split(const struct decode_args a)
 {
 	extern __shared__ __align__(128) char smem[];
 	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
-	int lane = threadIdx.x % 32, n_seg = segments(a.b.shape), before;
-	int64_t total = (int64_t)blocks_before(a.b, a.b.n_req, lane) * n_seg;
+	int lane = threadIdx.x % 32, item;
+	int64_t total = count_units<PAGE, LISTED>(a, lane), u, end, begin;
 	int n = n_workers(total, gridDim.x);
-	int64_t u = share_begin(total, blockIdx.x, n);
-	int64_t end = share_begin(total, blockIdx.x + 1, n);
+	struct cut cut = { 0, 0, 0 };
 	struct piece p;
 
-	if ((int)blockIdx.x >= n)
+	if ((int)blockIdx.x >= n) {
+		if (!threadIdx.x)
+			a.cut[blockIdx.x] = cut;
 		return;
-	p.req = find_request(a.b, u, lane, &before);
-	p.n_blk = n_blocks(a.b, p.req);
-	p.seg = (int)((u - (int64_t)before * n_seg) / p.n_blk);
-	p.blk = (int)((u - (int64_t)before * n_seg) % p.n_blk);
+	}
+	u = share_begin(total, blockIdx.x, n);
+	end = share_begin(total, blockIdx.x + 1, n);
+	item = find_item<PAGE, LISTED>(a, u, lane, &begin);
+	p.n_blk = n_blocks<PAGE, LISTED>(a, item);
+	p.req = LISTED ? item / a.n_seg : item;
+	p.seg = LISTED ? item % a.n_seg : (int)((u - begin) / p.n_blk);
+	p.blk = (int)((u - begin) % p.n_blk);
 	for (;;) {
 		p.stop = end - u < p.n_blk - p.blk ? p.blk + (int)(end - u) : p.n_blk;
 		p.slot = blockIdx.x * 2 + !p.blk;
-		run_piece<D>(a, p, sm);
+		run_piece<D, PAGE, LISTED>(a, p, sm);
+		if (!p.blk && p.stop < p.n_blk)
+			cut = { p.req, p.seg,
+				share_of(total, u + p.n_blk - 1, n) - (int)blockIdx.x + 1 };
 		u += p.stop - p.blk;
 		if (u >= end)
-			return;
+			break;
 		p.blk = 0;
-		if (++p.seg == n_seg) {
-			p.seg = 0;
-			p.n_blk = n_blocks(a.b, ++p.req);
-		}
+		do {
+			if (++p.seg == a.n_seg) {
+				p.seg = 0;
+				p.req++;
+			}
+			item = LISTED ? p.req * a.n_seg + p.seg : p.req;
+			if (LISTED || !p.seg)
+				p.n_blk = n_blocks<PAGE, LISTED>(a, item);
+		} while (LISTED && !p.n_blk);
 	}
+	if (!threadIdx.x)
+		a.cut[blockIdx.x] = cut;
 }
 
-/* One thread block per (segment, head), one thread per channel: the sums of the thread
- * blocks first ... last of the other grid, unless one had the whole segment.  Every warp
- * finds the weights, a lane a piece; the loads of a channel then do not wait for each other. */
-template <int D>
+static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a, int req, int seg,
+						  int h)
+{
+	return a.out + ((size_t)req * a.b.shape.q_heads + first_head(a, seg) + h) *
+		       a.b.shape.head_dim;
+}
+
+/* A row whose list is empty sees no key. */
+static __device__ __forceinline__ void clear_empty(const struct decode_args &a, int i, int h)
+{
+	int seg = i % a.n_seg;
+
+	if (!a.lists.n[i / a.list_seg] && h < n_heads(a, seg))
+		out_row(a, i / a.n_seg, seg, h)[threadIdx.x] = 0;
+}
+
+/* Thread block (i, h): head h of the segment that thread block i of the other grid began and
+ * others ended, and of the i-th of all segments if that is empty.  One thread per channel.  Every
+ * warp finds the weights, a lane a piece; the loads of a channel then do not wait for each
+ * other. */
+template <int D, bool LISTED>
 static __global__ void __launch_bounds__(D) decode_merge(const struct decode_args a, int grid)
 {
 	__shared__ float weight[MAX_BLOCKS];
-	int lane = threadIdx.x % 32, n_seg = segments(a.b.shape);
-	int req = blockIdx.x / n_seg, seg = blockIdx.x % n_seg, h = blockIdx.y;
-	int before = blocks_before(a.b, req, lane), n_blk = n_blocks(a.b, req);
-	int64_t total = (int64_t)blocks_before(a.b, a.b.n_req, lane) * n_seg;
-	int64_t u = (int64_t)before * n_seg + (int64_t)seg * n_blk;
-	int workers = n_workers(total, grid);
-	int first = share_of(total, u, workers), n = share_of(total, u + n_blk - 1, workers) - first + 1;
+	int lane = threadIdx.x % 32, first = blockIdx.x, h = blockIdx.y;
 	float max = -INFINITY, sum = 0, o = 0;
-	bf16_t *out;
+	struct cut cut;
 
-	// The first thread block may have begun the segment, the others continue it.
+	// The first thread block began the segment, the others continue it.
 	auto part_of = [&](int i) {
 		return a.part + ((size_t)((first + i) * 2 + !i) * HEADS + h) * (D + 2);
 	};
 
-	if (n == 1 || h >= n_heads(a.b.shape, seg))
+	if (LISTED && first < a.b.n_req * a.n_seg)
+		clear_empty(a, first, h);
+	if (first >= grid)
 		return;
-	for (int i = lane; i < n; i += 32)
+	cut = a.cut[first];
+	if (!cut.n || h >= n_heads(a, cut.seg))
+		return;
+	for (int i = lane; i < cut.n; i += 32)
 		max = fmaxf(max, part_of(i)[D]);
 	max = warp_max(max);
-	for (int i = lane; i < n; i += 32) {
+	for (int i = lane; i < cut.n; i += 32) {
 		float w = ex2((part_of(i)[D] - max) * softmax_scale_log2<D>);
 
 		sum += w * part_of(i)[D + 1];
@@ -417,53 +497,89 @@ static __global__ void __launch_bounds__(D) decode_merge(const struct decode_arg
 	sum = warp_sum(sum);
 	__syncthreads();
 #pragma unroll 8
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < cut.n; i++)
 		o += weight[i] * part_of(i)[threadIdx.x];
-	out = a.out + ((size_t)req * a.b.shape.q_heads + first_head(a.b.shape, seg) + h) * D;
-	out[threadIdx.x] = (bf16_t)pack_bf16(o / sum, 0);
+	out_row(a, cut.req, cut.seg, h)[threadIdx.x] = (bf16_t)pack_bf16(o / sum, 0);
 }
 
 /* ---- launch ---- */
 
+static size_t part_bytes(int head_dim)
+{
+	return (size_t)MAX_BLOCKS * 2 * HEADS * (size_t)(head_dim + 2) * sizeof(float);
+}
+
 size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
 	(void)l;
-	return (size_t)MAX_BLOCKS * 2 * HEADS * (size_t)(s->head_dim + 2) * sizeof(float);
+	return part_bytes(s->head_dim) + MAX_BLOCKS * sizeof(struct cut);
 }
 
-template <int D>
+template <int D, int PAGE, bool LISTED>
 static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
-	int bytes = (int)sizeof(union decode_smem<D>);
-	int group = a.b.shape.q_heads / a.b.shape.kv_heads;
+	int bytes = (int)sizeof(union decode_smem<D>), n_seg = LISTED ? a.b.n_req * a.n_seg : 0;
+	int n_head = a.heads < HEADS ? a.heads : HEADS;
 	int device, grid;
-	dim3 merge;
 
 	CU(cudaGetDevice(&device));
 	CU(cudaDeviceGetAttribute(&grid, cudaDevAttrMultiProcessorCount, device));
 	grid *= BLOCKS_PER_SM<D>;
 	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
-	CU(cudaFuncSetAttribute(decode_split<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				bytes));
-	decode_split<D><<<grid, THREADS, bytes, stream>>>(a);
+	CU(cudaFuncSetAttribute(decode_split<D, PAGE, LISTED>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+	decode_split<D, PAGE, LISTED><<<grid, THREADS, bytes, stream>>>(a);
 	CU_LAUNCHED();
-	merge = dim3(a.b.n_req * segments(a.b.shape), group < HEADS ? group : HEADS);
-	decode_merge<D><<<merge, D, 0, stream>>>(a, grid);
+	decode_merge<D, LISTED><<<dim3(grid > n_seg ? grid : n_seg, n_head), D, 0, stream>>>
+		(a, grid);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
-enum ar_status decode_enqueue(const struct attn_batch *b, const bf16_t *q,
+template <int D>
+static enum ar_status launch_dim(const struct decode_args &a, cudaStream_t stream,
+				 struct ar_err *err)
+{
+	if (a.b.shape.page_tok == 64)
+		return a.lists.block ? launch<D, 64, true>(a, stream, err) :
+				       launch<D, 64, false>(a, stream, err);
+	return a.lists.block ? launch<D, 128, true>(a, stream, err) :
+			       launch<D, 128, false>(a, stream, err);
+}
+
+static struct decode_args make_args(const struct attn_batch *b, int heads,
+				    const struct block_lists *lists, const bf16_t *q,
+				    const struct kv_cache *kv, bf16_t *out, void *work)
+{
+	int group = b->shape.q_heads / b->shape.kv_heads;
+	struct decode_args a = { *b };
+
+	if (lists && lists->block)
+		a.lists = *lists;
+	a.heads = a.lists.block && heads && heads < group ? heads : group;
+	a.list_seg = (a.heads + HEADS - 1) / HEADS;
+	a.kv_seg = (group + a.heads - 1) / a.heads * a.list_seg;
+	a.n_seg = b->shape.kv_heads * a.kv_seg;
+	a.q = q;
+	a.kv = *kv;
+	a.out = out;
+	a.part = (float *)work;
+	a.cut = (struct cut *)((char *)work + part_bytes(b->shape.head_dim));
+	return a;
+}
+
+enum ar_status decode_enqueue(const struct attn_batch *b, int heads,
+			      const struct block_lists *lists, const bf16_t *q,
 			      const struct kv_cache *kv, bf16_t *out, void *work, void *stream,
 			      struct ar_err *err)
 {
-	struct decode_args a = { *b, q, *kv, out, (float *)work };
+	struct decode_args a = make_args(b, heads, lists, q, kv, out, work);
 
-	if (b->shape.page_tok != PAGE)
-		return ar_fail(err, AR_USAGE, "decode on the GPU takes blocks of %d tokens, "
-			       "not %d", PAGE, b->shape.page_tok);
+	if (b->shape.page_tok != 64 && b->shape.page_tok != 128)
+		return ar_fail(err, AR_USAGE, "decode on the GPU takes blocks of 64 and 128 "
+			       "tokens, not %d", b->shape.page_tok);
 	if (b->shape.head_dim != 64 && b->shape.head_dim != 128 && b->shape.head_dim != 256)
 		return ar_fail(err, AR_USAGE, "decode on the GPU takes head sizes 64, 128 and 256, "
 			       "not %d", b->shape.head_dim);
@@ -471,10 +587,10 @@ enum ar_status decode_enqueue(const struct attn_batch *b, const bf16_t *q,
 		return AR_OK;
 	switch (b->shape.head_dim) {
 	case 64:
-		return launch<64>(a, (cudaStream_t)stream, err);
+		return launch_dim<64>(a, (cudaStream_t)stream, err);
 	case 128:
-		return launch<128>(a, (cudaStream_t)stream, err);
+		return launch_dim<128>(a, (cudaStream_t)stream, err);
 	default:
-		return launch<256>(a, (cudaStream_t)stream, err);
+		return launch_dim<256>(a, (cudaStream_t)stream, err);
 	}
 }

@@ -66,13 +66,18 @@ int executor_count_parts(const struct attn_tile *tile, int n);
 enum ar_status executor_multiprocessors(int *n_sm, struct ar_err *err);
 
 /* Decode attention: every request has one row (n_row == n_req, row0[r] == r), position
- * ctx[r]; dense over all of its blocks.  b->tile is not used.  What is launched on a device
- * depends on n_req and addresses only, not on what the arrays hold. */
-enum ar_status decode_ref(const struct attn_batch *b, const bf16_t *q, const struct kv_cache *kv,
-			  bf16_t *out, struct ar_err *err);
+ * ctx[r].  lists: one per (request, group of at most heads heads of a KV head), heads 0: of whole
+ * KV heads; they hold no block past the row's own.  lists NULL: every block.  A row under an empty
+ * list gets 0.  b->tile is not used.  What is launched on a device depends on n_req, heads and
+ * addresses only, not on what the arrays hold. */
+enum ar_status decode_ref(const struct attn_batch *b, int heads, const struct block_lists *lists,
+			  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+			  struct ar_err *err);
 size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
-enum ar_status decode_enqueue(const struct attn_batch *b, const bf16_t *q, const struct kv_cache *kv,
-			      bf16_t *out, void *work, void *stream, struct ar_err *err);
+enum ar_status decode_enqueue(const struct attn_batch *b, int heads,
+			      const struct block_lists *lists, const bf16_t *q,
+			      const struct kv_cache *kv, bf16_t *out, void *work, void *stream,
+			      struct ar_err *err);
 
 #ifdef __cplusplus
 }

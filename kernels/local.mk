@@ -20,6 +20,12 @@ check_PROGRAMS += tests/t-attend-gpu
 tests_t_attend_gpu_SOURCES = tests/t-attend-gpu.c
 tests_t_attend_gpu_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-decode tests/t-decode-gpu
+tests_t_decode_SOURCES = tests/t-decode.c
+tests_t_decode_LDADD   = $(TEST_LIBS)
+tests_t_decode_gpu_SOURCES = tests/t-decode-gpu.c
+tests_t_decode_gpu_LDADD   = $(TEST_LIBS)
+
 # The row kernels of a decoder layer, and its matrix products.
 libattnreplay_a_SOURCES += kernels/gemm.h kernels/layer.c kernels/layer.h
 if HAVE_CUDA

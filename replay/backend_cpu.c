@@ -210,7 +210,7 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 				c->state[i], c->out, NULL, NULL, err);
 	t1 = now_ns();
 	if (!st && r->decode.n_req)
-		st = decode_ref(&r->decode, c->q + skip, &c->kv[i], c->out + skip, err);
+		st = decode_ref(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, err);
 	cost->phase_ns[PHASE_ATTEND] += t1 - t0;
 	cost->phase_ns[PHASE_DECODE] += now_ns() - t1;
 	return st;

@@ -466,8 +466,8 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 	if (st || !r->decode.n_req)
 		return st;
 	prof_phase(c->env.prof, layer, PHASE_DECODE);
-	return decode_enqueue(&r->decode, c->q + skip, &c->kv[i], c->out + skip, c->work, c->stream,
-			      err);
+	return decode_enqueue(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, c->work,
+			      c->stream, err);
 }
 
 /* All layers and the head, with an event before, between and after.  flags: of the events. */

@@ -358,7 +358,8 @@ static enum ar_status decode(const struct bench_load *l, int set, struct ar_err 
 {
 	struct kv_cache kv = kv_at(l, set);
 
-	return decode_enqueue(&l->b, q_at(l, set), &kv, l->out, l->work, l->d->stream, err);
+	return decode_enqueue(&l->b, 0, &l->lists, q_at(l, set), &kv, l->out, l->work,
+			      l->d->stream, err);
 }
 
 static enum ar_status selection(const struct bench_load *l, int set, struct ar_err *err)

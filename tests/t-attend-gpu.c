@@ -13,7 +13,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_TEST = 28 };
+enum { N_TEST = 23 };
 
 #if HAVE_CUDA
 
@@ -302,74 +302,6 @@ static void test_parts(long cases, long seed)
 	test_many_parts(&t, seed + 5, "blocksparse: many parts");
 }
 
-/* ---- decode ---- */
-
-static void decode_both(struct verdict *v, const struct attn_shape *s, int n_req, const int *ctx,
-			enum case_fill fill, struct rng *rng)
-{
-	struct batch_case c;
-	size_t bytes;
-	bf16_t *got, *want, *out;
-	int *rows = get((size_t)n_req * sizeof *rows);
-	struct attn_limits most = { n_req, n_req, 1024, 0 };
-	struct attn_batch b;
-	struct kv_cache kv;
-	struct ar_err err;
-
-	for (int r = 0; r < n_req; r++)
-		rows[r] = 1;
-	case_chunks(&c, rng, fill, *s, n_req, ctx, rows);
-	bytes = c.q_len * sizeof(bf16_t);
-	got = get(bytes);
-	want = get(bytes);
-	b = gpu_batch(&c.b);
-	kv = gpu_kv(&c.kv, c.kv_len);
-	out = gpu_new(bytes, 0xff);
-	if (decode_enqueue(&b, gpu_copy(c.q, bytes), &kv, out,
-			   gpu_new(decode_work_bytes(s, &most), 0xff), NULL, &err) ||
-	    decode_ref(&c.b, c.q, &c.kv, want, &err))
-		bail_out("%s", err.msg);
-	gpu_read(got, out, bytes);
-	compare(v, got, want, c.q_len, NULL, NULL, 1);
-	gpu_free_all();
-	case_release(&c);
-	free(rows);
-	free(got);
-	free(want);
-}
-
-static void test_decode(long cases, long seed)
-{
-	static const int len[] = { 1, 127, 128, 129, 20000 };
-	struct verdict v = { 0 };
-	struct rng rng = { rng_mix((uint64_t)seed) };
-	int ctx[5];
-
-	for (int i = 0; i < 5; i++)
-		ctx[i] = len[i] - 1;
-	for (int dim = 64; dim <= 256; dim *= 2) {
-		for (int i = 0; i < 5; i++) {
-			struct attn_shape s = { 4 << i % 2, 1 + i % 2, dim, PAGE };
-
-			decode_both(&v, &s, 1, &ctx[i], FILL_NORMAL, &rng);
-		}
-		decode_both(&v, &(struct attn_shape){ 8, 2, dim, PAGE }, 5, ctx, FILL_NORMAL, &rng);
-		decode_both(&v, &(struct attn_shape){ 40, 2, dim, PAGE }, 5, ctx, FILL_HUGE, &rng);
-	}
-	report(&v, seed, "decode: lengths 1, 127, 128, 129, 20000, alone and together");
-	memset(&v, 0, sizeof v);
-	for (long i = 0; i < cases && clean(&v); i++) {
-		struct attn_shape s = draw_shape(&rng);
-		int n = 1 + (int)rng_below(&rng, 80), many[80];
-
-		s.head_dim = 64 << rng_below(&rng, 3);
-		for (int r = 0; r < n; r++)
-			many[r] = draw_len(&rng, n < 10 ? 20000 : 2000) - 1;
-		decode_both(&v, &s, n, many, i % 3, &rng);
-	}
-	report(&v, seed, "decode: random batches of mixed lengths");
-}
-
 /* ---- the rest ---- */
 
 static void test_refusals(void)
@@ -382,12 +314,10 @@ static void test_refusals(void)
 
 	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "attend: a head size it has no kernel for");
-	is_int(decode_enqueue(&b, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE, "decode: the same");
 	b.shape.head_dim = 128;
 	b.shape.page_tok = 64;
 	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "attend: blocks of another size");
-	is_int(decode_enqueue(&b, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE, "decode: the same");
 	b.shape.page_tok = PAGE;
 	b.shape.q_heads = 258;
 	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
@@ -395,8 +325,6 @@ static void test_refusals(void)
 	b.shape.q_heads = 8;
 	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_OK,
 	       "attend: nothing to do");
-	is_int(decode_enqueue(&b, NULL, &kv, NULL, NULL, NULL, &err), AR_OK,
-	       "decode: nothing to do");
 }
 
 /* Launches without what they need, on a machine without a GPU. */
@@ -410,8 +338,7 @@ static void test_failure(void)
 	int unused;
 
 	ok(attend_enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err) == AR_CUDA &&
-	   err.msg[0] && executor_multiprocessors(&unused, &err) == AR_CUDA &&
-	   decode_enqueue(&b, NULL, &kv, NULL, NULL, NULL, &err) == AR_CUDA,
+	   err.msg[0] && executor_multiprocessors(&unused, &err) == AR_CUDA,
 	   "without a GPU a launch fails with a message");
 }
 
@@ -423,13 +350,12 @@ int main(void)
 	test_refusals();
 	if (!gpu_usable()) {
 		test_failure();
-		skip(N_TEST - 8, "no usable GPU");
+		skip(N_TEST - 5, "no usable GPU");
 		return done_testing();
 	}
 	test_executors(cases, seed);
 	test_parts(cases, seed + 50);
 	test_256(cases, seed + 60);
-	test_decode(cases, seed + 100);
 	skip(1, "there is a GPU");
 	return done_testing();
 }

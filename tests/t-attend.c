@@ -339,7 +339,7 @@ static void test_decode(void)
 	got = result_new(&c);
 	want = result_new(&c);
 	naive(&want, &c, attend_plan_rows, 0, &full);
-	is_int(decode_ref(&c.b, c.q, &c.kv, got.out, NULL), AR_OK, "decode runs");
+	is_int(decode_ref(&c.b, 0, NULL, c.q, &c.kv, got.out, NULL), AR_OK, "decode runs");
 	for (size_t i = 0; i < got.n; i++)
 		got.f[i] = bf16_to_f32(got.out[i]);
 	is_f32(got.f, want.f, got.n, 1e-4, 0x1p-8, "a decode row sees all tokens up to its own");

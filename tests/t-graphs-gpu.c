@@ -99,7 +99,7 @@ static enum ar_status enqueue(void *ctx, struct ar_err *err)
 {
 	const struct rows *r = ctx;
 
-	return decode_enqueue(&r->decode, s.q, &s.kv, s.out, s.work, s.stream, err);
+	return decode_enqueue(&r->decode, 0, NULL, s.q, &s.kv, s.out, s.work, s.stream, err);
 }
 
 static enum ar_status fail(void *ctx, struct ar_err *err)

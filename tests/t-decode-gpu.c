@@ -1,0 +1,333 @@
+/*
+ * Decode attention on the device against the reference, all blocks and under tables, on random
+ * batches.  ATTNREPLAY_TEST_CASES (60) and ATTNREPLAY_TEST_SEED (1) say how many and which.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/batch_case.h"
+#include "tests/gpu.h"
+#include "tests/tap.h"
+
+enum { N_REFUSED = 3, N_TEST = N_REFUSED + 1 + 7 };
+
+#if HAVE_CUDA
+
+enum { MAX_REQ = 80 };
+
+static long number(const char *name, long def)
+{
+	const char *s = getenv(name);
+
+	return s && *s ? strtol(s, NULL, 10) : def;
+}
+
+static void *get(size_t bytes)
+{
+	void *p = malloc(bytes + 1);
+
+	if (!p)
+		bail_out("out of memory");
+	return p;
+}
+
+/* A batch on both sides.  All launches of a case use the same work, as it is left to them. */
+struct pair {
+	struct batch_case c;
+	struct attn_batch b;
+	struct kv_cache kv;
+	bf16_t *q, *out;
+	void *work;
+};
+
+static void pair_make(struct pair *p, struct attn_shape s, int n_req, const int *ctx,
+		      enum case_fill fill, struct rng *rng)
+{
+	const struct attn_limits most = { .max_req = n_req, .max_row = n_req };
+	int rows[MAX_REQ];
+
+	for (int r = 0; r < n_req; r++)
+		rows[r] = 1;
+	case_chunks(&p->c, rng, fill, s, n_req, ctx, rows);
+	p->b = gpu_batch(&p->c.b);
+	p->kv = gpu_kv(&p->c.kv, p->c.kv_len);
+	p->q = gpu_copy(p->c.q, p->c.q_len * sizeof *p->q);
+	p->out = gpu_new(p->c.q_len * sizeof *p->out, 0xff);
+	p->work = gpu_new(decode_work_bytes(&s, &most), 0xff);
+}
+
+static void pair_release(struct pair *p)
+{
+	gpu_free_all();
+	case_release(&p->c);
+}
+
+/* What the device makes of the case, owned.  l NULL: all blocks. */
+static bf16_t *run(struct pair *p, int heads, const struct block_lists *l, int n_list)
+{
+	size_t bytes = p->c.q_len * sizeof(bf16_t);
+	bf16_t *got = get(bytes);
+	struct block_lists lists = { 0 };
+	struct ar_err err;
+
+	if (l)
+		lists = gpu_lists(l, n_list);
+	memset(got, 0xff, bytes);
+	gpu_write(p->out, got, bytes);
+	if (decode_enqueue(&p->b, heads, l ? &lists : NULL, p->q, &p->kv, p->out, p->work, NULL,
+			   &err))
+		bail_out("%s", err.msg);
+	gpu_read(got, p->out, bytes);
+	return got;
+}
+
+/* Elements that are off by more than rounding, and a share of errors that is not small. */
+static bool near(const bf16_t *got, const bf16_t *want, size_t n)
+{
+	double diff = 0, norm = 0;
+	int bad = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		double w = bf16_to_f32(want[i]), e = fabs(bf16_to_f32(got[i]) - w);
+
+		bad += !(e <= 2e-2 * fmax(1, fabs(w)));
+		diff += e * e;
+		norm += w * w;
+	}
+	return !bad && sqrt(diff) <= 5e-3 * sqrt(norm);
+}
+
+static bool run_both(struct pair *p, int heads, const struct block_lists *l, int n_list)
+{
+	bf16_t *want = get(p->c.q_len * sizeof *want), *got = run(p, heads, l, n_list);
+	struct ar_err err;
+	bool good;
+
+	if (decode_ref(&p->c.b, heads, l, p->c.q, &p->c.kv, want, &err))
+		bail_out("%s", err.msg);
+	good = near(got, want, p->c.q_len);
+	free(want);
+	free(got);
+	return good;
+}
+
+/* ---- batches ---- */
+
+/* Log-uniform, so that small numbers are as frequent as large ones. */
+static int draw_len(struct rng *rng, int max)
+{
+	return (int)exp(rng_unit(rng) * log(max + 1));
+}
+
+static struct attn_shape draw_shape(struct rng *rng)
+{
+	int kv_heads = 1 + (int)rng_below(rng, 3), group = 1 << rng_below(rng, 4);
+
+	if (rng_below(rng, 6) == 0)
+		group = 1 + (int)rng_below(rng, 40);
+	return (struct attn_shape){ .q_heads = kv_heads * group, .kv_heads = kv_heads,
+				    .head_dim = 64 << rng_below(rng, 3),
+				    .page_tok = 64 << rng_below(rng, 2) };
+}
+
+static void draw_pair(struct pair *p, enum case_fill fill, struct rng *rng)
+{
+	int n = 1 + (int)rng_below(rng, MAX_REQ), ctx[MAX_REQ];
+
+	for (int r = 0; r < n; r++)
+		ctx[r] = draw_len(rng, n < 10 ? 20000 : 2000) - 1;
+	pair_make(p, draw_shape(rng), n, ctx, fill, rng);
+}
+
+/* Tables over the blocks up to each row's own, each kept with probability density. */
+static int draw_tables(const struct batch_case *c, int heads, double density,
+		       struct block_lists *l, struct rng *rng)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int group = s->q_heads / s->kv_heads;
+	int per_req = s->kv_heads * ((group + heads - 1) / heads), n = c->b.n_req * per_req;
+
+	l->stride = c->b.max_kv_blk;
+	l->block = get((size_t)n * (size_t)l->stride * sizeof *l->block);
+	l->n = get((size_t)n * sizeof *l->n);
+	memset(l->block, 0xff, (size_t)n * (size_t)l->stride * sizeof *l->block);
+	for (int i = 0; i < n; i++) {
+		l->n[i] = 0;
+		for (int j = 0; j <= c->ctx[i / per_req] / s->page_tok; j++)
+			if (rng_unit(rng) < density)
+				l->block[i * l->stride + l->n[i]++] = (uint16_t)j;
+	}
+	return n;
+}
+
+static void test_dense(long cases, long seed)
+{
+	static const int len[] = { 1, 63, 64, 65, 127, 128, 129, 20000 };
+	enum { N = sizeof len / sizeof *len };
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	bool good = true;
+	struct pair p;
+	int ctx[N];
+
+	for (int i = 0; i < N; i++)
+		ctx[i] = len[i] - 1;
+	for (int k = 0; k < 6; k++) {
+		int dim = 64 << k / 2, page_tok = 64 << k % 2;
+
+		for (int i = 0; i < N; i++) {
+			pair_make(&p, (struct attn_shape){ 4 << i % 2, 1 + i % 2, dim, page_tok },
+				  1, &ctx[i], FILL_NORMAL, &rng);
+			good &= run_both(&p, 0, NULL, 0);
+			pair_release(&p);
+		}
+		pair_make(&p, (struct attn_shape){ 40, 2, dim, page_tok }, N, ctx, FILL_HUGE, &rng);
+		good &= run_both(&p, 0, NULL, 0);
+		pair_release(&p);
+	}
+	ok(good, "lengths around the block sizes and a long one, alone and together");
+	good = true;
+	for (long i = 0; i < cases && good; i++) {
+		draw_pair(&p, (enum case_fill)(i % 3), &rng);
+		good = run_both(&p, 0, NULL, 0);
+		if (!good)
+			diag("seed %ld, case %ld", seed, i);
+		pair_release(&p);
+	}
+	ok(good, "random batches of mixed lengths");
+}
+
+/* After a launch under tables, and before one, dense attention finds the work as they left it. */
+static void test_tables(long cases, long seed, double density, const char *what)
+{
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	bool good = true;
+
+	for (long i = 0; i < cases && good; i++) {
+		struct block_lists l;
+		struct pair p;
+		int group, heads, n;
+
+		draw_pair(&p, (enum case_fill)(i % 3), &rng);
+		group = p.c.b.shape.q_heads / p.c.b.shape.kv_heads;
+		heads = 1 + (int)rng_below(&rng, (uint64_t)group);
+		n = draw_tables(&p.c, heads, density, &l, &rng);
+		good = run_both(&p, heads, &l, n) && run_both(&p, 0, NULL, 0) &&
+		       run_both(&p, heads, &l, n);
+		if (!good)
+			diag("seed %ld, case %ld: heads %d of %d", seed, i, heads, group);
+		lists_free(&l);
+		pair_release(&p);
+	}
+	ok(good, "%s", what);
+}
+
+/* Tables of whole KV heads cut the work as dense attention does. */
+static void test_full(long cases, long seed)
+{
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	int same = 0;
+
+	for (long i = 0; i < cases; i++) {
+		struct block_lists l;
+		bf16_t *dense, *listed;
+		struct pair p;
+		int group, n;
+
+		draw_pair(&p, FILL_NORMAL, &rng);
+		group = p.c.b.shape.q_heads / p.c.b.shape.kv_heads;
+		n = draw_tables(&p.c, group, 1.1, &l, &rng);
+		dense = run(&p, 0, NULL, 0);
+		listed = run(&p, i % 2 ? 0 : group, &l, n);
+		same += !memcmp(dense, listed, p.c.q_len * sizeof *dense);
+		free(dense);
+		free(listed);
+		lists_free(&l);
+		pair_release(&p);
+	}
+	is_int(same, cases, "tables of all blocks give the bits of dense attention");
+}
+
+/* More segments than thread blocks, most or all of them empty. */
+static void test_empty(long seed)
+{
+	const struct attn_shape s = { 32, 8, 128, 64 };
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	struct block_lists l;
+	int ctx[MAX_REQ], n, bad = 0;
+	struct pair p;
+	bf16_t *got;
+
+	for (int r = 0; r < MAX_REQ; r++)
+		ctx[r] = r * 10;
+	pair_make(&p, s, MAX_REQ, ctx, FILL_NORMAL, &rng);
+	n = draw_tables(&p.c, 1, 0.02, &l, &rng);
+	ok(run_both(&p, 1, &l, n), "thousands of tables, most of them empty");
+	memset(l.n, 0, (size_t)n * sizeof *l.n);
+	got = run(&p, 1, &l, n);
+	for (size_t i = 0; i < p.c.q_len; i++)
+		bad += got[i] != 0;
+	is_int(bad, 0, "where all tables are empty all rows are 0");
+	free(got);
+	lists_free(&l);
+	pair_release(&p);
+}
+
+static void test_refusals(void)
+{
+	struct attn_batch b = { .shape = { 8, 2, 80, 128 } };
+	struct kv_cache kv = { 0 };
+	struct ar_err err;
+
+	is_int(decode_enqueue(&b, 0, NULL, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE,
+	       "a head size it has no kernel for");
+	b.shape.head_dim = 128;
+	b.shape.page_tok = 32;
+	is_int(decode_enqueue(&b, 0, NULL, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE,
+	       "blocks of another size");
+	b.shape.page_tok = 64;
+	is_int(decode_enqueue(&b, 0, NULL, NULL, &kv, NULL, NULL, NULL, &err), AR_OK,
+	       "nothing to do");
+}
+
+static void test_failure(void)
+{
+	struct attn_batch b = { .shape = { 8, 2, 128, 128 }, .n_req = 1 };
+	struct kv_cache kv = { 0 };
+	struct ar_err err = { 0 };
+
+	ok(decode_enqueue(&b, 0, NULL, NULL, &kv, NULL, NULL, NULL, &err) == AR_CUDA && err.msg[0],
+	   "without a GPU a launch fails with a message");
+}
+
+int main(void)
+{
+	long cases = number("ATTNREPLAY_TEST_CASES", 60), seed = number("ATTNREPLAY_TEST_SEED", 1);
+
+	plan(N_TEST);
+	test_refusals();
+	if (!gpu_usable()) {
+		test_failure();
+		skip(N_TEST - N_REFUSED - 1, "no usable GPU");
+		return done_testing();
+	}
+	skip(1, "there is a GPU");
+	test_dense(cases, seed);
+	test_tables(cases, seed + 1, 0.3, "random tables, any group size");
+	test_tables(cases, seed + 2, 0.02, "short tables, many of them empty");
+	test_full(cases / 4 + 1, seed + 3);
+	test_empty(seed + 4);
+	return done_testing();
+}
+
+#else
+int main(void)
+{
+	plan(N_TEST);
+	gpu_usable();
+	skip(N_TEST, "no usable GPU");
+	return done_testing();
+}
+#endif

@@ -1,0 +1,102 @@
+/* The reference of decode attention, all blocks and under tables, against single rows in double
+ * precision. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/bench_case.h"
+#include "tests/batch_case.h"
+#include "tests/tap.h"
+
+enum { GROUP = 3, MAX_BLK = 3 };
+
+/* The keys or values of one KV head of request r in order. */
+static void in_order(const struct batch_case *c, const bf16_t *from, int r, int kv_head, bf16_t *to)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t block = (size_t)(s->page_tok * s->head_dim);
+
+	for (int j = 0; j < c->page0[r + 1] - c->page0[r]; j++) {
+		size_t page = (size_t)c->page[c->page0[r] + j];
+
+		memcpy(to + (size_t)j * block,
+		       from + (page * (size_t)s->kv_heads + (size_t)kv_head) * block,
+		       block * sizeof *to);
+	}
+}
+
+/* The largest difference of out from rows that see their blocks; l NULL: all.  Lists are of up to
+ * `heads` heads. */
+static double error_of(const struct batch_case *c, int heads, const struct block_lists *l,
+		       const bf16_t *out)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t dim = (size_t)s->head_dim;
+	size_t len = (size_t)(c->b.max_kv_blk * s->page_tok) * dim;
+	int per_kv = (GROUP + heads - 1) / heads;
+	bf16_t *k = malloc(2 * len * sizeof *k), *v = k + len;
+	double *want = malloc(dim * sizeof *want), worst = 0;
+
+	for (int r = 0; r < c->b.n_req; r++)
+		for (int h = 0; h < s->q_heads; h++) {
+			size_t row = (size_t)(r * s->q_heads + h) * dim;
+			int list = r * s->kv_heads * per_kv + h / GROUP * per_kv +
+				   h % GROUP / heads;
+			int n = l ? l->n[list] : c->ctx[r] / s->page_tok + 1;
+
+			in_order(c, c->kv.k, r, h / GROUP, k);
+			in_order(c, c->kv.v, r, h / GROUP, v);
+			bench_row_ref(s, c->q + row, k, v, l ? l->block + list * l->stride : NULL,
+				      n, c->ctx[r], want);
+			for (size_t d = 0; d < dim; d++)
+				worst = fmax(worst, fabs(want[d] - bf16_to_f32(out[row + d])));
+		}
+	free(k);
+	free(want);
+	return worst;
+}
+
+/* Two requests, two KV heads, groups of `heads` heads.  Tables are counted in binary, so that the
+ * first is empty; the row's own block is in some of them only. */
+static void test_tables(int page_tok, int heads)
+{
+	const struct attn_shape s = { 2 * GROUP, 2, 32, page_tok };
+	const int ctx[] = { 2 * page_tok + 7, page_tok - 1 }, rows[] = { 1, 1 };
+	int n_list = 2 * 2 * ((GROUP + heads - 1) / heads), n_zero = 0;
+	uint16_t block[24 * MAX_BLK] = { 0 };
+	int32_t n[24] = { 0 };
+	struct block_lists l = { block, n, MAX_BLK };
+	struct rng rng = { 5 };
+	struct batch_case c;
+	struct ar_err err;
+	bf16_t *out;
+
+	for (int i = 0; i < n_list; i++)
+		for (int j = 0; j <= ctx[i / (n_list / 2)] / page_tok; j++)
+			if (i >> j & 1)
+				block[i * MAX_BLK + n[i]++] = (uint16_t)j;
+	case_chunks(&c, &rng, FILL_NORMAL, s, 2, ctx, rows);
+	out = malloc(c.q_len * sizeof *out);
+	is_int(decode_ref(&c.b, heads, &l, c.q, &c.kv, out, &err), AR_OK,
+	       "decode under tables of %d heads, blocks of %d", heads, page_tok);
+	ok(error_of(&c, heads, &l, out) < 0.02, "each row sees what its table lists");
+	for (int d = 0; d < s.head_dim; d++)
+		n_zero += out[d] == 0;
+	is_int(n_zero, s.head_dim, "a row under an empty table is 0");
+	is_int(decode_ref(&c.b, 0, NULL, c.q, &c.kv, out, &err), AR_OK, "decode without tables");
+	ok(error_of(&c, GROUP, NULL, out) < 0.02, "each row sees all tokens up to its own");
+	free(out);
+	case_release(&c);
+}
+
+int main(void)
+{
+	plan(20);
+	test_tables(64, 1);
+	test_tables(64, GROUP);
+	test_tables(128, 2);
+	test_tables(16, 1);
+	return done_testing();
+}
