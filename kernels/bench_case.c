@@ -9,7 +9,19 @@
 
 enum { PAGE_TOK = 128 };
 
-const char *const bench_names[] = { "dense", "table", "blocksparse", "decode", "select", NULL };
+const char *const bench_names[] = { "dense", "table", "blocksparse", "decode", "decode-table",
+				    "select", NULL };
+
+bool bench_decodes(enum bench_what what)
+{
+	return what == BENCH_DECODE || what == BENCH_DECODE_TABLE;
+}
+
+/* Its lists are tables, one per (request, KV head). */
+static bool has_tables(enum bench_what what)
+{
+	return what == BENCH_TABLE || what == BENCH_DECODE_TABLE;
+}
 
 enum ar_status bench_shape_check(const struct bench_shape *s, struct ar_err *err)
 {
@@ -44,7 +56,7 @@ static void *array(size_t n, size_t size)
 static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct rng *rng)
 {
 	struct attn_batch *b = &c->b;
-	int rows = c->what == BENCH_DECODE ? 1 : (int)s->chunk, past = (int)s->context - rows;
+	int rows = bench_decodes(c->what) ? 1 : (int)s->chunk, past = (int)s->context - rows;
 	int n_req = (int)s->batch, n_blk = ((int)s->context + PAGE_TOK - 1) / PAGE_TOK;
 	int32_t *row0 = array((size_t)n_req + 1, sizeof *row0);
 	int32_t *qblk0 = array((size_t)n_req + 1, sizeof *qblk0);
@@ -92,7 +104,7 @@ bool bench_kept(uint64_t seed, int64_t list, int block, double density)
 static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 {
 	const struct attn_batch *b = &c->b;
-	bool table = c->what == BENCH_TABLE;
+	bool table = has_tables(c->what);
 	int past = b->ctx[0] / PAGE_TOK, n_qblk = b->qblk0[1];
 	int heads = table ? b->shape.kv_heads : b->shape.q_heads;
 	struct block_lists *l = &c->lists;
@@ -155,7 +167,7 @@ static void count_pairs(struct bench_case *c)
 {
 	const struct attn_batch *b = &c->b;
 	int64_t rows = b->row0[1], past = b->ctx[0];
-	int heads = c->what == BENCH_TABLE ? b->shape.q_heads / b->shape.kv_heads : 1;
+	int heads = has_tables(c->what) ? b->shape.q_heads / b->shape.kv_heads : 1;
 
 	c->dense_pairs = (rows * past + rows * (rows + 1) / 2) * b->n_req * b->shape.q_heads;
 	if (c->what == BENCH_DENSE || c->what == BENCH_DECODE)
@@ -171,11 +183,11 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       struct ar_err *err)
 {
 	struct rng rng = { seed };
-	bool listed = what == BENCH_TABLE || what == BENCH_BLOCKSPARSE;
+	bool listed = has_tables(what) || what == BENCH_BLOCKSPARSE;
 
 	memset(c, 0, sizeof *c);
 	c->what = what;
-	if (what == BENCH_DENSE || listed)
+	if (what == BENCH_DENSE || (listed && !bench_decodes(what)))
 		c->executor = executor_find(what == BENCH_BLOCKSPARSE ? "blocksparse" : "paged");
 	if (!make_batch(c, s, &rng) || (listed && !make_lists(c, density, seed))) {
 		bench_case_release(c);
@@ -205,7 +217,7 @@ int bench_list(const struct bench_case *c, int req, int row, int head, const uin
 	*block = NULL;
 	if (!c->lists.block)
 		return own + 1;
-	if (c->what == BENCH_TABLE)
+	if (has_tables(c->what))
 		list = req * s->kv_heads + head / (s->q_heads / s->kv_heads);
 	else
 		list = (c->b.qblk0[req] + own - past) * s->q_heads + head;

@@ -15,10 +15,12 @@ enum bench_what {
 	BENCH_TABLE,		/* prefill, a random block table per (request, KV head) */
 	BENCH_BLOCKSPARSE,	/* prefill, a random block list per (query block, head) */
 	BENCH_DECODE,		/* one row a request, every block */
+	BENCH_DECODE_TABLE,	/* the same under tables */
 	BENCH_SELECT,		/* the selection of compact-fp without its attention */
 	BENCH_N
 };
 extern const char *const bench_names[];		/* [BENCH_N], and NULL */
+bool bench_decodes(enum bench_what what);
 
 struct bench_shape {
 	int64_t q_heads, kv_heads, head_dim;
@@ -29,7 +31,7 @@ struct bench_shape {
 
 struct bench_case {
 	enum bench_what what;
-	const struct executor *executor;	/* NULL: decode, select */
+	const struct executor *executor;	/* NULL: decodes, select */
 	struct attn_batch b;		/* its arrays are the case's; without tiles */
 	struct block_lists lists;	/* block NULL: every block */
 	int n_list;

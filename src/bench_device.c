@@ -304,7 +304,7 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 	const struct attn_shape *s = &l->c->b.shape;
 	bool select = l->c->what == BENCH_SELECT;
 	size_t n_page = (size_t)l->c->b.page0[l->c->b.n_req];
-	size_t dim = (size_t)s->head_dim, kv_row = (size_t)s->kv_heads * dim;
+	size_t dim = (size_t)s->head_dim, kv_row = (size_t)s->kv_heads * dim, read;
 	struct attn_limits limits;
 	enum ar_status st;
 
@@ -312,7 +312,10 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 	l->q_len = (size_t)l->b.n_row * (size_t)s->q_heads * dim;
 	l->kv_len = n_page * (size_t)s->page_tok * kv_row;
 	l->state_len = select ? n_page * kv_row : 0;
-	l->n_set = sets(l, (l->q_len + (select ? l->state_len : 2 * l->kv_len)) * sizeof *l->q,
+	read = select ? l->state_len : 2 * l->kv_len;
+	if (bench_decodes(l->c->what))
+		read = (size_t)((double)read * (double)l->c->pairs / (double)l->c->dense_pairs);
+	l->n_set = sets(l, (l->q_len + read) * sizeof *l->q,
 			(l->q_len + l->state_len + 2 * l->kv_len) * sizeof *l->q);
 	st = take_batch(l, err);
 	if (!st)
@@ -327,7 +330,7 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 		st = take(l, &l->out, l->q_len * sizeof *l->out, err);
 	limits = limits_of(&l->b);
 	if (!st)
-		st = take(l, &l->work, l->c->what == BENCH_DECODE ? decode_work_bytes(s, &limits) :
+		st = take(l, &l->work, bench_decodes(l->c->what) ? decode_work_bytes(s, &limits) :
 			  l->c->executor->work_bytes(s, &limits), err);
 	return st;
 }
@@ -517,6 +520,7 @@ static const struct {
 	[BENCH_TABLE]       = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_BLOCKSPARSE] = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_DECODE]      = { { { PHASE_DECODE, decode } }, 1 },
+	[BENCH_DECODE_TABLE] = { { { PHASE_DECODE, decode } }, 1 },
 	[BENCH_SELECT]      = { { { PHASE_SELECT, selection }, { PHASE_METADATA, metadata } }, 2 },
 };
 

@@ -31,7 +31,7 @@ static const char *const formats[] = { "table", "json", NULL };
 #define OFF(member) offsetof(struct args, member)
 static const struct opt opts[] = {
 	{ .name = "what", .type = OPT_STR, .off = OFF(what), .arg = "LIST",
-	  .def = "dense,table,blocksparse,decode,select", .help = "what is measured" },
+	  .def = "dense,table,blocksparse,decode,decode-table,select", .help = "what is measured" },
 	{ .name = "batch", .type = OPT_STR, .off = OFF(batch), .arg = "LIST",
 	  .help = "requests; 8 where only chunks or contexts are given" },
 	{ .name = "chunk", .type = OPT_STR, .off = OFF(chunk), .arg = "LIST",
@@ -47,7 +47,7 @@ static const struct opt opts[] = {
 	{ .name = "kv-heads", .type = OPT_INT, .off = OFF(kv_heads), .arg = "N", .def = "4",
 	  .min = 1, .max = 1024, .help = "KV heads" },
 	{ .name = "head-dim", .type = OPT_INT, .off = OFF(head_dim), .arg = "N", .def = "128",
-	  .min = 64, .max = 128, .help = "head size, 64 or 128" },
+	  .min = 64, .max = 256, .help = "head size, 64, 128 or 256" },
 	{ .name = "repeat", .type = OPT_INT, .off = OFF(repeat), .arg = "N", .def = "30",
 	  .min = 1, .max = BENCH_REPEATS, .help = "timed launches of each case" },
 	{ .name = "sample", .type = OPT_INT, .off = OFF(sample), .arg = "N", .def = "12",
@@ -160,7 +160,8 @@ static enum ar_status make_plan(struct plan *p, const struct args *a, struct ar_
 		{ "context", a->context, "128K", { p->context, &p->n_context } },
 	};
 	enum ar_status st = split("what", a->what, add_what, p, NULL,
-				  "some of dense, table, blocksparse, decode, select", err);
+				  "some of dense, table, blocksparse, decode, decode-table, select",
+				  err);
 
 	if (!st)
 		st = split("density", a->density, add_density, p, NULL,
@@ -200,7 +201,7 @@ static const struct col {
 	double unit;			/* the table's */
 } cols[] = {
 #define COL(member) offsetof(struct row, member)
-	{ "what", "what", COL_TEXT, COL(what), -11, 0, 0 },
+	{ "what", "what", COL_TEXT, COL(what), -12, 0, 0 },
 	{ "batch", "batch", COL_COUNT, COL(batch), 5, 0, 0 },
 	{ "chunk", "chunk", COL_COUNT, COL(chunk), 6, 0, 0 },
 	{ "context", "context", COL_COUNT, COL(context), 7, 0, 0 },
@@ -390,11 +391,12 @@ static enum ar_status run_ceilings(struct bench *b, struct ar_err *err)
 	return st ? st : put_row(b, &copy, err);
 }
 
-/* Decode is bound by reading K and V once, everything else by its products. */
+/* Decode is bound by reading K and V once for the heads that share them, everything else by its
+ * products. */
 static struct row row_of(const struct bench_case *c, const struct bench_shape *s, double density)
 {
-	bool select = c->what == BENCH_SELECT, decode = c->what == BENCH_DECODE;
-	double kv_row = (double)(s->kv_heads * s->head_dim) * sizeof(bf16_t);
+	bool select = c->what == BENCH_SELECT, decode = bench_decodes(c->what);
+	double group = (double)(s->q_heads / s->kv_heads);
 
 	return (struct row){
 		.what = bench_names[c->what], .batch = s->batch,
@@ -402,7 +404,8 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 		.kv_heads = s->kv_heads, .head_dim = s->head_dim,
 		.density = c->lists.block ? density : NAN,
 		.flops = select ? NAN : 4.0 * (double)s->head_dim * (double)c->pairs,
-		.bytes = decode ? 2 * (double)(s->batch * s->context) * kv_row : NAN,
+		.bytes = decode ? 2.0 * (double)s->head_dim * sizeof(bf16_t) *
+				  ((double)c->pairs / group) : NAN,
 		.executed = select ? NAN : (double)c->pairs / (double)c->dense_pairs,
 		.r = nothing,
 	};
@@ -479,15 +482,17 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 	int64_t chunk = shape->chunk < shape->context ? shape->chunk : shape->context;
 	const struct bench_shape s = { b->a->q_heads, b->a->kv_heads, b->a->head_dim,
 				       shape->batch, chunk, shape->context };
+	enum bench_what all = decode ? BENCH_DECODE : BENCH_DENSE;
+	enum bench_what table = decode ? BENCH_DECODE_TABLE : BENCH_TABLE;
 	bool past = s.context - s.chunk >= 128;
 	enum ar_status st = AR_OK;
 
+	if (p->what[all])
+		st = fn(b, all, &s, 1, err);
+	for (int i = 0; i < p->n_density && p->what[table] && past && !st; i++)
+		st = fn(b, table, &s, p->density[i], err);
 	if (decode)
-		return p->what[BENCH_DECODE] ? fn(b, BENCH_DECODE, &s, 1, err) : AR_OK;
-	if (p->what[BENCH_DENSE])
-		st = fn(b, BENCH_DENSE, &s, 1, err);
-	for (int i = 0; i < p->n_density && p->what[BENCH_TABLE] && past && !st; i++)
-		st = fn(b, BENCH_TABLE, &s, p->density[i], err);
+		return st;
 	for (int i = 0; i < p->n_density && p->what[BENCH_BLOCKSPARSE] && !st; i++)
 		st = fn(b, BENCH_BLOCKSPARSE, &s, p->density[i], err);
 	if (p->what[BENCH_SELECT] && past && !st)
@@ -541,8 +546,8 @@ static enum ar_status attention(const struct args *a, struct ar_err *err)
 	struct bench b = { .a = a, .tflops = NAN, .tbs = NAN };
 	enum ar_status st = make_plan(&b.plan, a, err);
 
-	if (!st && a->head_dim != 64 && a->head_dim != 128)
-		st = ar_fail(err, AR_USAGE, "--head-dim %lld: the kernels take 64 and 128",
+	if (!st && a->head_dim != 64 && a->head_dim != 128 && a->head_dim != 256)
+		st = ar_fail(err, AR_USAGE, "--head-dim %lld: the kernels take 64, 128 and 256",
 			     (long long)a->head_dim);
 	if (!st)
 		st = each_case(&b, check_case, err);

@@ -70,6 +70,9 @@ static void test_work(void)
 	is_int(c.pairs, 8LL * 16 * 131072, "decode has one row a request");
 	is_int(c.b.ctx[0], 131071, "which stands at the end of its context");
 	bench_case_release(&c);
+	make(&c, BENCH_DECODE_TABLE, &one, 0);
+	is_int(c.pairs, 8LL * 16 * 128, "a decode without past has its own block");
+	bench_case_release(&c);
 	make(&c, BENCH_SELECT, &one, 1);
 	is_int(c.pairs, 0, "selection attends to nothing");
 	is_int(c.b.n_qblk, 64, "but has query blocks");
@@ -87,11 +90,11 @@ static void test_lists(enum bench_what what)
 	ok(c.pairs < c.dense_pairs, "%s: fewer than dense attention has", bench_names[what]);
 	for (int i = 0; i < c.n_list; i++) {
 		const uint16_t *block = c.lists.block + i * c.lists.stride;
-		int own = what == BENCH_TABLE ? c.b.max_kv_blk - 1 :
+		int own = what != BENCH_BLOCKSPARSE ? c.b.max_kv_blk - 1 :
 			  past + i / c.b.shape.q_heads % c.b.qblk0[1], at = 0;
 
 		for (int j = 0; j <= own; j++) {
-			bool open = j == own || (what == BENCH_TABLE && j >= past);
+			bool open = j == own || (what != BENCH_BLOCKSPARSE && j >= past);
 			bool kept = at < c.lists.n[i] && block[at] == j;
 
 			bad += kept != (open || bench_kept(7, i, j, 0.4));
@@ -149,7 +152,8 @@ static double difference(const struct bench_case *c, struct rng *rng)
 
 	for (size_t i = 0; i < 2 * n_q + 2 * n_kv; i++)
 		q[i] = bf16_from_f32(rng_normal(rng));
-	if (c->executor->ref(&c->b, 0, &c->lists, q, &kv, out, NULL, &err))
+	if (bench_decodes(c->what) ? decode_ref(&c->b, 0, &c->lists, q, &kv, out, &err) :
+				     c->executor->ref(&c->b, 0, &c->lists, q, &kv, out, NULL, &err))
 		bail_out("%s", err.msg);
 	for (int i = 0; i < 40; i++) {
 		int r = (int)rng_below(rng, (uint64_t)c->b.n_req), at, n;
@@ -244,10 +248,12 @@ int main(void)
 	test_work();
 	test_lists(BENCH_TABLE);
 	test_lists(BENCH_BLOCKSPARSE);
+	test_lists(BENCH_DECODE_TABLE);
 	test_draws();
 	test_rows(BENCH_DENSE);
 	test_rows(BENCH_TABLE);
 	test_rows(BENCH_BLOCKSPARSE);
+	test_rows(BENCH_DECODE_TABLE);
 	test_check();
 	test_faults();
 	return done_testing();

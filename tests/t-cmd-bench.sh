@@ -19,7 +19,7 @@ ok 'a count that is none is wrong usage'        fails 2 "chunk '1,two': want" be
 ok 'a count of 0 is wrong usage'                fails 2 "context '0': want" bench --context 0
 ok 'a density above 1 is wrong usage'           fails 2 "density '0.1,1.1': want up to 64 numbers" bench --density 0.1,1.1
 ok 'heads that do not divide are refused'       fails 2 '16 query heads do not divide by 3' bench --kv-heads 3
-ok 'a head size without kernels is refused'     fails 2 'head-dim 96: the kernels take 64 and 128' bench --head-dim 96
+ok 'a head size without kernels is refused'     fails 2 'head-dim 96: the kernels take 64, 128 and 256' bench --head-dim 96
 ok 'a shape that is too large is refused'       fails 2 'too large; lower one of them' bench --batch 100000
 ok 'and that before anything is measured'       fails 2 'context of 16777216 tokens is too long' bench --context 8K,16M
 ok 'a file that cannot be made is an error'     fails 1 '/no/where: cannot write' bench --dry-run --json /no/where
@@ -38,6 +38,8 @@ is 'a chunk is no longer than its context' "$(values chunk <"$tmp/some")" '128 5
 is 'work is counted exactly' "$(values flops <"$tmp/some")" '470286336 1075838976 940572672 2151677952 '
 is 'decode reads its keys and values once' \
 	"$(dry --what decode --batch 8 --context 32K | values bytes)" '536870912 '
+is 'and under a table those that it lists' \
+	"$(dry --what decode-table --batch 8 --context 32K --density 0,1 | values bytes)" '2097152 536870912 '
 is 'a density of 0 leaves the chunk itself' \
 	"$(dry --what table --batch 1 --chunk 128 --context 1152 --density 0,1 | values flops)" '67633152 1141374976 '
 is 'the seed draws other lists' "$(for s in 1 2 1; do
