@@ -13,7 +13,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_SHAPE = 8, N_TEST = 4 * (N_SHAPE + 1) + 2 };
+enum { N_SHAPE = 24, N_TEST = 4 * (N_SHAPE + 1) + 3 };
 
 #if HAVE_CUDA
 struct pair {			/* a case on the host and on the device */
@@ -222,7 +222,7 @@ static int draw(struct rng *rng, int lo, int hi)
 /* Block borders and their neighbours half of the time. */
 static int draw_length(struct rng *rng, int least, int most)
 {
-	static const int edge[] = { 1, 127, 128, 129, 255, 256, 384 };
+	static const int edge[] = { 1, 63, 64, 127, 128, 129, 255, 256, 384 };
 	int n = edge[rng_below(rng, sizeof edge / sizeof *edge)];
 
 	return rng_below(rng, 2) && n >= least && n <= most ? n : draw(rng, least, most);
@@ -308,17 +308,18 @@ static void report(const struct tally *t, const char *of)
 	is_int(t->lists, t->cases, "lists are the reference's: %s", of);
 }
 
-static void test_shape(int head_dim, int group, int n_case)
+static void test_shape(int head_dim, int group, int page_tok, int n_case)
 {
 	struct attn_shape s = {
-		.q_heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .page_tok = 128
+		.q_heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .page_tok = page_tok
 	};
 	struct tally t = { 0 };
 	char of[64];
 
 	for (int k = 0; k < n_case; k++)
-		run_case(&t, s, (uint64_t)(head_dim * 100000 + group * 10000 + k));
-	snprintf(of, sizeof of, "head size %d, group %d", head_dim, group);
+		run_case(&t, s, (uint64_t)(head_dim * 100000 + group * 10000 +
+					page_tok * 1000 + k));
+	snprintf(of, sizeof of, "head size %d, group %d, blocks of %d", head_dim, group, page_tok);
 	report(&t, of);
 }
 
@@ -345,10 +346,14 @@ static void test_refusals(void)
 
 	flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err);
 	is_str(err.msg,
-	       "flashprefill on CUDA wants blocks of 128 tokens and heads of 64 or 128, not 128 "
-	       "and 96",
+	       "flashprefill on CUDA wants blocks of 64 or 128 tokens and heads of 64, 128 or 256, "
+	       "not 128 and 96",
 	       "a head size without a kernel is refused");
 	b.shape.head_dim = 64;
+	b.shape.page_tok = 32;
+	is_int(flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	       "so is a block size without one");
+	b.shape.page_tok = 64;
 	ok(!flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err) &&
 	   !union_enqueue(&b, 1, NULL, NULL, NULL, &err) &&
 	   !lists_enqueue(NULL, 0, 1, NULL, NULL, &err),
@@ -360,10 +365,8 @@ static void run_all(void)
 	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
 	int n = cases ? atoi(cases) : 40;
 
-	for (int group = 1; group <= 8; group *= 2) {
-		test_shape(64, group, (n + N_SHAPE - 1) / N_SHAPE);
-		test_shape(128, group, (n + N_SHAPE - 1) / N_SHAPE);
-	}
+	for (int i = 0; i < N_SHAPE; i++)
+		test_shape(64 << i / 2 % 3, 1 << i / 6, 64 << i % 2, (n + N_SHAPE - 1) / N_SHAPE);
 	test_long();
 	test_refusals();
 }

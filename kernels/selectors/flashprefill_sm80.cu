@@ -8,16 +8,16 @@
  *           block, float2 [query block][head][max_kv_blk] in work.
  *   mask    the same grid: one maximum, weights, threshold, bit words.
  *
- * Score is a product of 128 query rows with up to 2^16 mean keys: 1/128 of the products that
- * dense attention needs for Q K^T.  Because the result is reduced over rows, warps split
- * the key blocks, not the rows: each warp keeps 16 mean keys in registers and streams
+ * Score is a product of 128 or 64 query rows with up to 2^16 mean keys: 1/128 or 1/64 of the
+ * products that dense attention needs for Q K^T.  Because the result is reduced over rows,
+ * warps split the key blocks, not the rows: each warp keeps 16 mean keys in registers and streams
  * all rows from shared memory past them, so the running (max, sum) of a column stays in one
  * warp and is combined across lanes only once, at the end.
  *
- *   registers   keys 2 x 8 x 4 B x D/32 = 32 (D 128), accumulators 2 x 2 x 4 = 16, rows 8,
- *               (max, sum) 8: two blocks of 256 threads a SM
- *   shared      128 x (D + 8) x 2 B = 34 KiB; padded by 16 B so that the eight rows of
- *               an ldmatrix fall into different banks
+ *   registers   keys 2 x 4 x D/32 = 32 (D 128) or 64 (D 256), accumulators 2 x 2 x 4 = 16,
+ *               rows 8, (max, sum) 8: two blocks of 256 threads a SM
+ *   shared      128 x (D + 8) x 2 B = 34 KiB (D 128) or 66 KiB (D 256); padded by 16 B so that
+ *               the eight rows of an ldmatrix fall into different banks
  *   per step    2 ldmatrix.x4 feed 4 mma: 8 KiB of multiply-adds per 1 KiB read
  *
  * A mean key's elements go to the mma's k index in the order in which 16-byte loads bring
@@ -33,10 +33,11 @@
 #include "kernels/cuda.h"
 #include "kernels/device.cuh"
 
-static constexpr int BLOCK = 128;	// tokens of a page, rows of a query block
 static constexpr int WARPS = 8;
 static constexpr int SLAB = 16;		// mean keys a warp holds
 static constexpr int STEP = 32;		// rows between updates of (max, sum)
+
+// BLOCK, of the templates below: tokens of a page, rows of a query block.
 
 struct rule {
 	float alpha;
@@ -53,6 +54,7 @@ struct qblk {
 	int n_seen;	// blocks [0, n_seen) have a score
 };
 
+template <int BLOCK>
 static __device__ struct qblk locate(const struct attn_batch &b, int at)
 {
 	struct qblk s;
@@ -78,6 +80,7 @@ static __device__ struct qblk locate(const struct attn_batch &b, int at)
 }
 
 /* Rows that keep everything up to the diagonal; they have no scores. */
+template <int BLOCK>
 static __device__ bool is_open(const struct attn_batch &b, const struct qblk &s,
 			       const struct rule &rule)
 {
@@ -89,10 +92,11 @@ static __device__ bool is_open(const struct attn_batch &b, const struct qblk &s,
 
 /* ---- mean ---- */
 
-static __global__ void __launch_bounds__(64)
+template <int BLOCK>
+static __global__ void __launch_bounds__(128)
 flashprefill_mean(struct attn_batch b, const bf16_t *__restrict__ k, bf16_t *__restrict__ mean)
 {
-	const struct qblk s = locate(b, blockIdx.x);
+	const struct qblk s = locate<BLOCK>(b, blockIdx.x);
 	const int pairs = b.shape.head_dim / 2;
 	const size_t at = (size_t)b.page[b.page0[s.req] + s.blk] * b.shape.kv_heads + blockIdx.y;
 	const __nv_bfloat162 *src = (const __nv_bfloat162 *)k + at * BLOCK * pairs + threadIdx.x;
@@ -111,17 +115,17 @@ flashprefill_mean(struct attn_batch b, const bf16_t *__restrict__ k, bf16_t *__r
 
 /* ---- score ---- */
 
-template <int D>
+template <int D, int BLOCK>
 struct score_smem {
 	bf16_t q[BLOCK][D + 8];
 };
-static_assert(sizeof(struct score_smem<128>) <= 48 * 1024, "static shared memory");
+static_assert(2 * sizeof(struct score_smem<256, 128>) <= 225 * 1024, "two blocks a SM");
 
 /* Rows of one head to shared memory, rows outside of the chunk as zeros.  Within each 32
  * elements, 16-byte piece c takes the c-th pair of elements of each of the four
  * 16-byte pieces of the source: a lane that loads piece t of a mean key then holds
  * the pairs that mma expects of it in two consecutive k steps. */
-template <int D>
+template <int D, int BLOCK>
 static __device__ void load_rows(bf16_t (&rows)[BLOCK][D + 8], const struct qblk &s,
 				 const bf16_t *__restrict__ q, int q_heads, int head)
 {
@@ -174,7 +178,7 @@ static __device__ __forceinline__ void load_keys(uint4 (&key)[2][D / 32],
 }
 
 /* acc[i][n]: rows row + 16 i .. + 15 against mean keys 8 n .. + 7 of the slab. */
-template <int D>
+template <int D, int BLOCK>
 static __device__ __forceinline__ void multiply(float (&acc)[2][2][4],
 						const bf16_t (&rows)[BLOCK][D + 8], int row,
 						const uint4 (&key)[2][D / 32])
@@ -211,6 +215,7 @@ static __device__ __forceinline__ void peak_merge(struct peak &p, float max, flo
 	p.max = m;
 }
 
+template <int BLOCK>
 static __device__ __forceinline__ bool sees(const struct qblk &s, int row, int j)
 {
 	return row >= s.lo && row < s.hi && (j < s.blk || (j == s.blk && row == BLOCK - 1));
@@ -219,7 +224,7 @@ static __device__ __forceinline__ bool sees(const struct qblk &s, int row, int j
 /* Take 32 rows of products into the four columns of this lane.  masked: some rows lie outside of
  * the chunk or do not see some of the keys.  max starts at -FLT_MAX, not -inf, so that
  * the differences below are never inf - inf. */
-template <bool masked>
+template <int BLOCK, bool masked>
 static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2],
 						   const float (&acc)[2][2][4],
 						   const struct qblk &s, int row, int first,
@@ -236,7 +241,8 @@ static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2],
 #pragma unroll
 			for (int i = 0; i < 4; i++) {
 				x[i] = acc[i / 2][n][i % 2 * 2 + c] * scale;
-				if (masked && !sees(s, row + 8 * i + g, first + 8 * n + 2 * t + c))
+				if (masked && !sees<BLOCK>(s, row + 8 * i + g,
+							   first + 8 * n + 2 * t + c))
 					x[i] = -INFINITY;
 				m = fmaxf(m, x[i]);
 			}
@@ -272,18 +278,19 @@ static __device__ __forceinline__ void store_peaks(struct peak (&p)[2][2], const
 		}
 }
 
-template <int D>
+template <int D, int BLOCK>
 static __global__ void __launch_bounds__(WARPS * 32, 2)
 flashprefill_score(struct attn_batch b, struct rule rule, const bf16_t *__restrict__ q,
 		   const bf16_t *__restrict__ mean, float scale, float2 *__restrict__ score)
 {
-	__shared__ __align__(16) struct score_smem<D> smem;
-	const struct qblk s = locate(b, blockIdx.x);
+	extern __shared__ __align__(16) char dynamic[];
+	struct score_smem<D, BLOCK> &smem = *(struct score_smem<D, BLOCK> *)dynamic;
+	const struct qblk s = locate<BLOCK>(b, blockIdx.x);
 	const int head = blockIdx.y, kv_head = head / (b.shape.q_heads / b.shape.kv_heads);
 
-	if (is_open(b, s, rule))
+	if (is_open<BLOCK>(b, s, rule))
 		return;
-	load_rows<D>(smem.q, s, q, b.shape.q_heads, head);
+	load_rows<D, BLOCK>(smem.q, s, q, b.shape.q_heads, head);
 	__syncthreads();
 	score += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.max_kv_blk;
 	for (int first = threadIdx.x / 32 * SLAB; first < s.n_seen; first += WARPS * SLAB) {
@@ -295,11 +302,11 @@ flashprefill_score(struct attn_batch b, struct rule rule, const bf16_t *__restri
 		for (int row = s.lo / STEP * STEP; row < s.hi; row += STEP) {
 			float acc[2][2][4] = {};
 
-			multiply<D>(acc, smem.q, row, key);
+			multiply<D, BLOCK>(acc, smem.q, row, key);
 			if (row < s.lo || row + STEP > s.hi || first + SLAB > s.blk)
-				reduce_rows<true>(p, acc, s, row, first, scale);
+				reduce_rows<BLOCK, true>(p, acc, s, row, first, scale);
 			else
-				reduce_rows<false>(p, acc, s, row, first, scale);
+				reduce_rows<BLOCK, false>(p, acc, s, row, first, scale);
 		}
 		store_peaks(p, s, first, score);
 	}
@@ -320,14 +327,15 @@ static __device__ float block_max(float x, float (&part)[WARPS])
 	return x;
 }
 
+template <int BLOCK>
 static __global__ void __launch_bounds__(WARPS * 32)
 flashprefill_mask(struct attn_batch b, struct rule rule, const float2 *__restrict__ score,
 		  uint32_t *__restrict__ mask)
 {
 	__shared__ float part[WARPS];
-	const struct qblk s = locate(b, blockIdx.x);
+	const struct qblk s = locate<BLOCK>(b, blockIdx.x);
 	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
-	const bool open = is_open(b, s, rule);
+	const bool open = is_open<BLOCK>(b, s, rule);
 	const int n = open ? 0 : s.n_seen;
 	float top = -INFINITY, least = 0;
 
@@ -358,29 +366,54 @@ size_t flashprefill_work_bytes(const void *, const struct attn_shape *s,
 	return (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads * l->max_kv_blk * sizeof(float2);
 }
 
-static enum ar_status launch(const struct attn_batch *b, const struct rule *rule, const bf16_t *q,
-			     const bf16_t *k, bf16_t *mean, uint32_t *mask, float2 *score,
-			     cudaStream_t stream, struct ar_err *err)
+/* What the kernels are launched with. */
+struct job {
+	struct attn_batch b;
+	struct rule rule;
+	const bf16_t *q, *k;
+	bf16_t *mean;
+	uint32_t *mask;
+	float2 *score;
+	cudaStream_t stream;
+};
+
+template <int D, int BLOCK>
+static enum ar_status launch(const struct job &j, struct ar_err *err)
 {
-	const struct attn_shape *s = &b->shape;
-	const float scale = (float)(1.4426950408889634 / sqrt((double)s->head_dim));
-	const dim3 grid(b->n_qblk, s->q_heads);
+	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
+	const int bytes = (int)sizeof(struct score_smem<D, BLOCK>);
+	const struct attn_shape *s = &j.b.shape;
+	const dim3 grid(j.b.n_qblk, s->q_heads);
 	enum ar_status st = AR_OK;
 
-	flashprefill_mean<<<dim3(b->n_qblk, s->kv_heads), s->head_dim / 2, 0, stream>>>
-		(*b, k, mean);
+	flashprefill_mean<BLOCK><<<dim3(j.b.n_qblk, s->kv_heads), D / 2, 0, j.stream>>>
+		(j.b, j.k, j.mean);
 	CU_LAUNCHED();
-	if (s->head_dim == 64)
-		flashprefill_score<64><<<grid, WARPS * 32, 0, stream>>>
-			(*b, *rule, q, mean, scale, score);
-	else
-		flashprefill_score<128><<<grid, WARPS * 32, 0, stream>>>
-			(*b, *rule, q, mean, scale, score);
+	CU(cudaFuncSetAttribute(flashprefill_score<D, BLOCK>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+	flashprefill_score<D, BLOCK><<<grid, WARPS * 32, bytes, j.stream>>>
+		(j.b, j.rule, j.q, j.mean, scale, j.score);
 	CU_LAUNCHED();
-	flashprefill_mask<<<grid, WARPS * 32, 0, stream>>>(*b, *rule, score, mask);
+	flashprefill_mask<BLOCK><<<grid, WARPS * 32, 0, j.stream>>>
+		(j.b, j.rule, j.score, j.mask);
 	CU_LAUNCHED();
 out:
 	return st;
+}
+
+template <int D>
+static enum ar_status launch_dim(const struct job &j, struct ar_err *err)
+{
+	return j.b.shape.page_tok == 64 ? launch<D, 64>(j, err) : launch<D, 128>(j, err);
+}
+
+static enum ar_status check(const struct attn_shape *s, struct ar_err *err)
+{
+	if ((s->page_tok == 64 || s->page_tok == 128) &&
+	    (s->head_dim == 64 || s->head_dim == 128 || s->head_dim == 256))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "flashprefill on CUDA wants blocks of 64 or 128 tokens and "
+		       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
 }
 
 enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *self, int,
@@ -389,17 +422,22 @@ enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *self
 				    struct ar_err *err)
 {
 	const struct flashprefill *p = (const struct flashprefill *)self;
-	const struct attn_shape *s = &b->shape;
-	struct rule rule = { (float)p->alpha, (int)p->sink, (int)p->window, (int)p->last_n,
-			     p->dense_first };
+	enum ar_status st = check(&b->shape, err);
 
-	if (s->page_tok != BLOCK || (s->head_dim != 64 && s->head_dim != 128))
-		return ar_fail(err, AR_USAGE,
-			       "flashprefill on CUDA wants blocks of 128 tokens and heads of "
-			       "64 or 128, not %d and %d",
-			       s->page_tok, s->head_dim);
-	if (!b->n_qblk)
-		return AR_OK;
-	return launch(b, &rule, q, kv->k, (bf16_t *)state, out->mask, (float2 *)work,
-		      (cudaStream_t)stream, err);
+	if (st || !b->n_qblk)
+		return st;
+	const struct job j = {
+		*b,
+		{ (float)p->alpha, (int)p->sink, (int)p->window, (int)p->last_n, p->dense_first },
+		q, kv->k, (bf16_t *)state, out->mask, (float2 *)work, (cudaStream_t)stream
+	};
+
+	switch (b->shape.head_dim) {
+	case 64:
+		return launch_dim<64>(j, err);
+	case 128:
+		return launch_dim<128>(j, err);
+	default:
+		return launch_dim<256>(j, err);
+	}
 }
