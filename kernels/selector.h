@@ -48,7 +48,8 @@ struct selector {
 
 	/* Bytes that the selector keeps beside each page of the cache (all KV heads, one
 	 * layer), NULL: none.  Its content must be derivable from the page's K, so
-	 * that it survives preemption by being rebuilt with the chunk. */
+	 * that it survives preemption by being rebuilt with the chunk.  Tokens that decodes
+	 * wrote are shown to the selector as a chunk before a later chunk builds on them. */
 	size_t (*state_bytes)(const void *self, const struct attn_shape *s);
 
 	/* NULL in both: everything is kept ("none", dense). */

@@ -222,23 +222,26 @@ static void rotate(struct cpu *c, int i, const struct rows *r)
 		       c->q, c->k);
 }
 
-/* Bring the rows into the cache; run attention where it is wanted or keeps state. */
+/* Bring the rows into the cache, where they are not yet; run attention where it is wanted or keeps
+ * state.  fill: b is an entry that rows_missing() named. */
 static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 			      struct iter_cost *cost, struct ar_err *err)
 {
+	const struct batch_entry *one = b->entry;
+	bool held = fill && pages_len(c->pages, one->req) >= (int64_t)one->start + one->n_tok;
 	struct rows r;
 	size_t used;
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		st = pages_grow(c->pages, b->entry[e].req,
-				(int64_t)b->entry[e].start + b->entry[e].n_tok, err);
+		st = rows_grow(c->pages, &b->entry[e], err);
 	if (!st)
 		st = rows_build(&r, &c->rows, b, NULL, &used, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		rotate(c, i, &r);
-		layer_cache_ref(&c->source.shape, c->seq, c->source.layer_of[i], r.row, r.n_row,
-				c->k, &c->kv[i]);
+		if (!held)
+			layer_cache_ref(&c->source.shape, c->seq, c->source.layer_of[i], r.row,
+					r.n_row, c->k, &c->kv[i]);
 		if (!fill || c->state[i])
 			st = attend(c, i, &r, cost, err);
 	}
@@ -252,7 +255,8 @@ static enum ar_status fill_missing(struct cpu *c, const struct batch *b, struct 
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		while (!st && rows_missing(c->pages, &b->entry[e], c->rows.prefill.max_row, &piece))
+		while (!st && rows_missing(c->pages, &b->entry[e], c->state[0] != NULL,
+					   c->rows.prefill.max_row, &piece))
 			st = iterate(c, &(struct batch){ .entry = &piece, .n = 1 }, true, &unused,
 				     err);
 	return st;

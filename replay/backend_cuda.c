@@ -438,18 +438,18 @@ out:
 	return st;
 }
 
+static enum ar_status rotate(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_ROPE);
+	return layer_rope(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row,
+			  c->trig, c->q, c->k, c->stream, err);
+}
+
 static enum ar_status write_cache(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
-	const struct attn_shape *s = &c->source.shape;
-	int layer = c->env.run_layer[i], from = c->source.layer_of[i];
-	enum ar_status st;
-
-	prof_phase(c->env.prof, layer, PHASE_ROPE);
-	st = layer_rope(s, c->seq, from, r->row, r->n_row, c->trig, c->q, c->k, c->stream, err);
-	if (st)
-		return st;
-	prof_phase(c->env.prof, layer, PHASE_CACHE);
-	return layer_cache(s, c->seq, from, r->row, r->n_row, c->k, &c->kv[i], c->stream, err);
+	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_CACHE);
+	return layer_cache(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row, c->k,
+			   &c->kv[i], c->stream, err);
 }
 
 static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
@@ -483,6 +483,8 @@ static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned fla
 		if (c->decoder)
 			st = decoder_before(c->decoder, i, layer, err);
 		if (!st)
+			st = rotate(c, i, r, err);
+		if (!st)
 			st = write_cache(c, i, r, err);
 		if (!st)
 			st = attend(c, i, r, err);
@@ -501,18 +503,21 @@ out:
 }
 
 /* Bring the missing rows into the cache, outside of any timed region.  A selector that keeps
- * state beside the pages has to see them as well. */
+ * state beside the pages has to see them as well, also those that decodes brought. */
 static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry one = *e;
 	struct rows host, dev;
-	enum ar_status st = pages_grow(c->pages, e->req, (int64_t)e->start + e->n_tok, err);
+	bool held = pages_len(c->pages, e->req) >= (int64_t)e->start + e->n_tok;
+	enum ar_status st = rows_grow(c->pages, e, err);
 
 	if (!st)
 		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, c->env.method, 0, &host,
 			   &dev, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		st = write_cache(c, i, &dev, err);
+		st = rotate(c, i, &dev, err);
+		if (!st && !held)
+			st = write_cache(c, i, &dev, err);
 		if (!st && c->state[i])
 			st = attend(c, i, &dev, err);
 	}
@@ -530,11 +535,11 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		while (!st && rows_missing(c->pages, &b->entry[e], c->rows.prefill.max_row, &piece))
+		while (!st && rows_missing(c->pages, &b->entry[e], c->state_bytes > 0,
+					   c->rows.prefill.max_row, &piece))
 			st = fill(c, &piece, err);
 	for (size_t e = 0; e < b->n && !st; e++)
-		st = pages_grow(c->pages, b->entry[e].req,
-				(int64_t)b->entry[e].start + b->entry[e].n_tok, err);
+		st = rows_grow(c->pages, &b->entry[e], err);
 	return st;
 }
 

@@ -6,7 +6,7 @@
 struct held {			/* by one request */
 	int32_t *page;
 	int32_t n, cap;
-	int64_t n_tok;
+	int64_t n_tok, n_chunked;
 };
 
 struct pages {
@@ -100,12 +100,23 @@ void pages_drop(struct pages *p, uint32_t req)
 
 	while (h->n)
 		p->free[p->n_free++] = h->page[--h->n];
-	h->n_tok = 0;
+	h->n_tok = h->n_chunked = 0;
 }
 
 int64_t pages_len(const struct pages *p, uint32_t req)
 {
 	return p->req[req].n_tok;
+}
+
+void pages_set_chunked(struct pages *p, uint32_t req, int64_t n_tok)
+{
+	if (n_tok > p->req[req].n_chunked)
+		p->req[req].n_chunked = n_tok;
+}
+
+int64_t pages_chunked(const struct pages *p, uint32_t req)
+{
+	return p->req[req].n_chunked;
 }
 
 const int32_t *pages_of(const struct pages *p, uint32_t req)

@@ -26,6 +26,11 @@ enum ar_status pages_grow(struct pages *p, uint32_t req, int64_t n_tok, struct a
 void pages_drop(struct pages *p, uint32_t req);
 
 int64_t pages_len(const struct pages *p, uint32_t req);	/* positions there is room for */
+
+/* Positions [0, n) of req were written by chunks.  Those that decodes write are not seen by a
+ * selector, and what it keeps beside their pages is out of date. */
+void pages_set_chunked(struct pages *p, uint32_t req, int64_t n_tok);
+int64_t pages_chunked(const struct pages *p, uint32_t req);
 const int32_t *pages_of(const struct pages *p, uint32_t req);	/* borrowed, in order */
 int64_t pages_free(const struct pages *p);
 

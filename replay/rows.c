@@ -323,10 +323,21 @@ struct rows rows_at(const struct rows *r, const void *mem, void *copy)
 	return o;
 }
 
-bool rows_missing(const struct pages *p, const struct batch_entry *e, int64_t max_tok,
+enum ar_status rows_grow(struct pages *p, const struct batch_entry *e, struct ar_err *err)
+{
+	int64_t end = (int64_t)e->start + e->n_tok;
+	enum ar_status st = pages_grow(p, e->req, end, err);
+
+	if (!st && !e->decode)
+		pages_set_chunked(p, e->req, end);
+	return st;
+}
+
+bool rows_missing(const struct pages *p, const struct batch_entry *e, bool state, int64_t max_tok,
 		  struct batch_entry *piece)
 {
-	int64_t have = pages_len(p, e->req), n = (int64_t)e->start - have;
+	int64_t have = state && !e->decode ? pages_chunked(p, e->req) : pages_len(p, e->req);
+	int64_t n = (int64_t)e->start - have;
 
 	if (n <= 0)
 		return false;

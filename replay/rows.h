@@ -56,9 +56,13 @@ enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
 /* The same rows where a copy of mem lies. */
 struct rows rows_at(const struct rows *r, const void *mem, void *copy);
 
+/* Room for an entry that is about to run. */
+enum ar_status rows_grow(struct pages *p, const struct batch_entry *e, struct ar_err *err);
+
 /* Tokens below e->start that the request's pages do not hold, as when the policy found them in
- * its prefix cache: the next piece of them, at most max_tok, as an entry to be run first. */
-bool rows_missing(const struct pages *p, const struct batch_entry *e, int64_t max_tok,
+ * its prefix cache, or, before a chunk, that no chunk brought, where a selector keeps state: the
+ * next piece of them, at most max_tok, as an entry to be run first. */
+bool rows_missing(const struct pages *p, const struct batch_entry *e, bool state, int64_t max_tok,
 		  struct batch_entry *piece);
 
 #endif

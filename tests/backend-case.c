@@ -300,7 +300,7 @@ static void test_histories(const struct backend *b)
 		{ .n_tok = 300 }, { .start = 300, .n_tok = 84 }, { .start = 384, .n_tok = 216 } };
 	struct batch_entry mixed[] = { { .req = 1, .n_tok = 200 }, last_chunk,
 		{ .req = 2, .start = 500, .n_tok = 1, .decode = true, .emit = true } };
-	struct batch_entry last = last_chunk;
+	struct batch_entry last = last_chunk, e;
 	struct case_result whole, other;
 	struct iter_cost cost;
 	struct backend_case c;
@@ -333,6 +333,15 @@ static void test_histories(const struct backend *b)
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
 	   "%s: a prefix that was never run here is filled in, also in a mixed batch", b->name);
 	ok(cost.cost_ns > 0, "%s: a mixed batch takes time", b->name);
+
+	c.backend->drop(c.self, 0);
+	for (e = (struct batch_entry){ .n_tok = 200 }; e.start < last.start;
+	     e = (struct batch_entry){ .start = e.start + e.n_tok, .n_tok = 1, .decode = true })
+		case_run(&c, &e, 1, &cost);
+	case_run(&c, &last, 1, &cost);
+	case_compare(&c, &last, &other);
+	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
+	   "%s: pages that decodes filled are known to the selector of the next chunk", b->name);
 	case_close(&c);
 }
 

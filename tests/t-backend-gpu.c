@@ -137,7 +137,7 @@ static void test_trace(struct prof *prof)
 
 /* ---- graphs ---- */
 
-enum { STEPS = 60, FIRST = 300 };
+enum { STEPS = 60, FIRST = 370 };
 
 static void step(struct backend_case *c, int i, uint32_t *len)
 {
@@ -154,8 +154,9 @@ static void step(struct backend_case *c, int i, uint32_t *len)
 	case_run(c, e, n, &cost);
 }
 
-/* Prompts, then decodes of one, two and three of them in turn, one preempted on the way; or the
- * same tokens all as prompts.  Then what the next chunk of each request finds in the cache. */
+/* Prompts, then decodes of one, two and three of them in turn, past the end of a page, one
+ * preempted on the way; or the same tokens all as prompts.  Then what the next chunk of each
+ * request finds in the cache. */
 static void run_decodes(bool eager, bool decodes, struct case_result out[CASE_REQ])
 {
 	const struct case_how how = {

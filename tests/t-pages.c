@@ -357,20 +357,34 @@ static void test_refusals(void)
 
 static void test_missing(void)
 {
-	struct batch_entry e = { .req = 0, .start = 300, .n_tok = 10 }, piece;
+	struct batch_entry e = { .req = 0, .start = 300, .n_tok = 10 }, piece, decode = e;
 	struct pages *p;
 	struct ar_err err;
 
+	decode.decode = true;
+	decode.n_tok = 1;
 	if (pages_open(&p, 10, PAGE_TOK, 1, &err))
 		bail_out("%s", err.msg);
-	ok(rows_missing(p, &e, 200, &piece) && piece.start == 0 && piece.n_tok == 200 &&
+	ok(rows_missing(p, &e, false, 200, &piece) && piece.start == 0 && piece.n_tok == 200 &&
 		   !piece.emit,
 	   "a prefix that was never computed here is missing");
-	is_int(pages_grow(p, 0, 200, &err), AR_OK, "after the first piece");
-	ok(rows_missing(p, &e, 200, &piece) && piece.start == 200 && piece.n_tok == 100,
+	is_int(rows_grow(p, &piece, &err), AR_OK, "after the first piece");
+	ok(rows_missing(p, &e, true, 200, &piece) && piece.start == 200 && piece.n_tok == 100,
 	   "the rest is");
-	is_int(pages_grow(p, 0, 300, &err), AR_OK, "after the second");
-	ok(!rows_missing(p, &e, 200, &piece), "nothing is");
+	is_int(rows_grow(p, &piece, &err), AR_OK, "after the second");
+	ok(!rows_missing(p, &e, true, 200, &piece), "nothing is");
+	is_int(rows_grow(p, &decode, &err), AR_OK, "after a decode");
+	e.start = decode.start = 301;
+	ok(!rows_missing(p, &e, false, 200, &piece) && !rows_missing(p, &decode, true, 200, &piece),
+	   "neither");
+	ok(rows_missing(p, &e, true, 200, &piece) && piece.start == 300 && piece.n_tok == 1,
+	   "but to a selector with state its token is");
+	is_int(rows_grow(p, &e, &err), AR_OK, "after a chunk at the same place");
+	e.start = 311;
+	ok(!rows_missing(p, &e, true, 200, &piece), "nothing is");
+	pages_drop(p, 0);
+	ok(rows_missing(p, &e, true, 500, &piece) && piece.start == 0 && piece.n_tok == 311,
+	   "after a preemption everything is");
 	pages_close(p);
 }
 

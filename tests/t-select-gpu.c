@@ -351,8 +351,8 @@ static void test_refusals(void)
 	       "a head size without a kernel is refused");
 	b.shape.head_dim = 64;
 	b.shape.page_tok = 32;
-	is_int(flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
-	       "so is a block size without one");
+	is_int(flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err),
+	       AR_USAGE, "so is a block size without one");
 	b.shape.page_tok = 64;
 	ok(!flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err) &&
 	   !union_enqueue(&b, 1, NULL, NULL, NULL, &err) &&
