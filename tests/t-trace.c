@@ -176,9 +176,10 @@ static const char canon[] = "{\"format\":\"reqtrace\",\"version\":1,\"block_size
 			    "\"blocks\":[7,9]}\n"
 			    "{\"id\":1,\"arrival_ns\":9007199254740993,\"prompt_tokens\":33,"
 			    "\"output_tokens\":3,\"session\":\"m\\n0\","
-			    "\"turn\":1,\"blocks\":[7,18446744073709551615,2]}\n"
+			    "\"turn\":1,\"think_ns\":0,\"blocks\":[7,18446744073709551615,2],"
+			    "\"label\":\"GPT-4\",\"images\":3}\n"
 			    "{\"id\":2,\"arrival_ns\":9007199254740993,\"prompt_tokens\":"
-			    "2147483647,\"output_tokens\":1}\n";
+			    "2147483647,\"output_tokens\":1,\"label\":\"GPT-4\"}\n";
 
 static void test_canonical(void)
 {
@@ -189,6 +190,9 @@ static void test_canonical(void)
 		   t->req[1].arrival_ns == 9007199254740993 && t->block[3] == UINT64_MAX &&
 		   t->req[2].session == -1,
 	   "canonical: every digit counts");
+	ok(t && t->n_type == 1 && !t->req[0].type && t->req[1].type == 1 && t->req[2].type == 1 &&
+		   t->req[1].images == 3 && t->req[0].think_ns == -1 && !t->req[1].think_ns,
+	   "canonical: label, images, think time");
 	if (t) {
 		text = canonical(t);
 		is_str(text, canon, "canonical: written as it was read");
@@ -202,7 +206,7 @@ static void test_canonical(void)
 		      "\"completion_blocks\":[5],\"x_z\":0}\n"
 		      "{\"id\":1,\"arrival_ns\":7,\"prompt_tokens\":20,\"output_tokens\":3,"
 		      "\"session\":\"s\",\"turn\":1,"
-		      "\"parent\":0,\"think_ns\":3,\"label\":\"l\",\"images\":1,\"flags\":[]}\n");
+		      "\"parent\":0,\"flags\":[]}\n");
 	ok(t && t->n == 2 && t->req[1].arrival_ns == 2 && t->block_tok == 512,
 	   "canonical: keys that are not used, and keys of one's own");
 	if (t) {

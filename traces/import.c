@@ -104,6 +104,22 @@ enum ar_status import_time(struct import *im, const struct record *r, const char
 	return AR_OK;
 }
 
+enum ar_status import_name(struct import *im, const struct record *r, const char *name,
+			   struct names *in, uint32_t *number, struct ar_err *err)
+{
+	struct span v = record_find(r, name)->value;
+	const cJSON *s;
+
+	if (r->kind == RECORD_JSON) {
+		s = cJSON_GetObjectItemCaseSensitive(r->json, name);
+		if (!cJSON_IsString(s) || memmem(v.s, v.n, "\\u0000", 6))
+			return import_fail(im, err, "%s is \"%s\", want a string", name,
+					   span_show(v).s);
+		v = (struct span){ s->valuestring, strlen(s->valuestring) };
+	}
+	return names_put(in, v.s, v.n, number) ? AR_OK : ar_nomem(err);
+}
+
 bool import_unserved(struct import *im, const struct request *q)
 {
 	if (!q->prompt_tok)
@@ -390,6 +406,10 @@ static enum ar_status settle(struct import *im, const struct source *src, struct
 	t->n_session = im->session.n;
 	im->session.v = NULL;
 	im->session.n = 0;
+	t->type = im->type.v;
+	t->n_type = im->type.n;
+	im->type.v = NULL;
+	im->type.n = 0;
 	settle_times(im);
 	check_plausible(im);
 	return note_all(im, err);
@@ -426,6 +446,7 @@ out:
 	chain_release(&im.chain);
 	chain_release(&im.seen);
 	names_release(&im.session);
+	names_release(&im.type);
 	names_release(&im.id);
 	record_release(&src.r);
 	free(src.header);

@@ -86,7 +86,7 @@ struct import {
 	bool unsorted;
 	struct chain chain;		/* block numbers */
 	struct chain seen;		/* free for the importer */
-	struct names session;
+	struct names session, type;
 	struct names id;		/* block ids that are strings */
 	enum date_zone zone;
 	uint64_t promised;		/* requests, by the header */
@@ -104,6 +104,9 @@ struct importer {
 	enum ar_status (*record)(struct import *im, const struct record *r, struct ar_err *err);
 	enum ar_status (*finish)(struct import *im, struct ar_err *err);	/* may be NULL */
 };
+
+/* A request of which nothing is known. */
+static const struct request import_none = { .session = -1, .think_ns = -1 };
 
 extern const struct importer *const importers[];	/* ends with NULL */
 
@@ -123,6 +126,9 @@ void import_warn(struct import *im, enum import_warning w);
 /* An integer from 0 to 2^31 - 1. */
 enum ar_status import_count(struct import *im, const struct record *r, const char *name,
 			    uint32_t *out, struct ar_err *err);
+/* The text of a field, a string where the record is JSON, as a number of in. */
+enum ar_status import_name(struct import *im, const struct record *r, const char *name,
+			   struct names *in, uint32_t *number, struct ar_err *err);
 /* A decimal number of units of unit_ns, not negative. */
 enum ar_status import_time(struct import *im, const struct record *r, const char *name,
 			   int64_t unit_ns, int64_t *ns, struct ar_err *err);

@@ -31,7 +31,7 @@ static enum ar_status arrival(struct import *im, const struct record *r, int64_t
 
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
 {
-	struct request q = { .session = -1 };
+	struct request q = import_none;
 	enum ar_status st = arrival(im, r, &q.arrival_ns, err);
 
 	if (!st)

@@ -23,7 +23,7 @@ static const char *const request_keys[] = {
 	"think_ns", "blocks", "completion_blocks", "label", "images", "flags", NULL
 };
 static const char *const unused_keys[] = {
-	"think_ns", "completion_blocks", "label", "images", "flags", "parent", NULL
+	"completion_blocks", "flags", "parent", NULL
 };
 
 static bool is(const struct field *f, const char *text)
@@ -203,27 +203,44 @@ static enum ar_status blocks(struct import *im, const struct record *r, uint32_t
 static enum ar_status session(struct import *im, const struct record *r, struct request *q,
 			      struct ar_err *err)
 {
-	const cJSON *name = cJSON_GetObjectItemCaseSensitive(r->json, "session");
-	const struct field *f = record_find(r, "session");
-	uint64_t turn = 0;
-	uint32_t number;
+	uint64_t turn = 0, think = 0;
+	uint32_t number = 0;
 	enum ar_status st;
 
-	if (!f && record_find(r, "turn"))
-		return import_fail(im, err, "turn without session");
-	if (!f)
+	if (!record_find(r, "session")) {
+		if (record_find(r, "turn") || record_find(r, "think_ns"))
+			return import_fail(im, err, "turn or think_ns without session");
 		return AR_OK;
-	if (!cJSON_IsString(name) || memmem(f->value.s, f->value.n, "\\u0000", 6))
-		return import_fail(im, err, "session is \"%s\", want a string",
-				   span_show(f->value).s);
-	st = integer(im, r, "turn", UINT32_MAX, &turn, err);
-	if (st)
-		return st;
-	if (!names_put(&im->session, name->valuestring, strlen(name->valuestring), &number))
-		return ar_nomem(err);
+	}
+	st = import_name(im, r, "session", &im->session, &number, err);
+	if (!st)
+		st = integer(im, r, "turn", UINT32_MAX, &turn, err);
+	if (!st && record_find(r, "think_ns")) {
+		st = integer(im, r, "think_ns", INT64_MAX, &think, err);
+		q->think_ns = (int64_t)think;
+	}
 	q->session = (int32_t)number;
 	q->turn = (uint32_t)turn;
-	return AR_OK;
+	return st;
+}
+
+static enum ar_status kind(struct import *im, const struct record *r, struct request *q,
+			   struct ar_err *err)
+{
+	uint64_t images = 0;
+	uint32_t number;
+	enum ar_status st = AR_OK;
+
+	if (record_find(r, "label")) {
+		st = import_name(im, r, "label", &im->type, &number, err);
+		if (st)
+			return st;
+		q->type = number + 1;
+	}
+	if (record_find(r, "images"))
+		st = integer(im, r, "images", UINT32_MAX, &images, err);
+	q->images = (uint32_t)images;
+	return st;
 }
 
 static enum ar_status parent(struct import *im, const struct record *r, const struct request *q,
@@ -259,7 +276,7 @@ static enum ar_status tokens(struct import *im, const struct record *r, const ch
 
 static enum ar_status request(struct import *im, const struct record *r, struct ar_err *err)
 {
-	struct request q = { .session = -1 };
+	struct request q = import_none;
 	uint64_t id, arrival;
 	enum ar_status st = check_keys(im, r, request_keys, err);
 
@@ -283,6 +300,8 @@ static enum ar_status request(struct import *im, const struct record *r, struct 
 		st = parent(im, r, &q, err);
 	if (!st)
 		st = blocks(im, r, q.prompt_tok, err);
+	if (!st)
+		st = kind(im, r, &q, err);
 	if (st)
 		return st;
 	for (size_t i = 0; i < r->n; i++)

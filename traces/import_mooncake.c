@@ -100,7 +100,7 @@ static enum ar_status blocks(struct import *im, struct span ids, uint32_t prompt
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	const struct field *ids = record_find(r, "hash_ids");
-	struct request q = { .session = -1 };
+	struct request q = import_none;
 	enum ar_status st;
 
 	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)

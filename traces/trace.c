@@ -43,6 +43,9 @@ void trace_free(struct trace *t)
 	for (size_t i = 0; i < t->n_session; i++)
 		free(t->session[i]);
 	free(t->session);
+	for (size_t i = 0; i < t->n_type; i++)
+		free(t->type[i]);
+	free(t->type);
 	free(t->req);
 	free(t->block);
 	free(t->name);
@@ -267,10 +270,20 @@ static bool write_request(const struct trace *t, size_t i, FILE *f)
 		if (!write_string(f, t->session[q->session]))
 			return false;
 		fprintf(f, ",\"turn\":%u", q->turn);
+		if (q->think_ns >= 0)
+			fprintf(f, ",\"think_ns\":%" PRId64, q->think_ns);
 	}
 	for (uint32_t k = 0; k < q->n_block; k++)
 		fprintf(f, "%s%" PRIu64, k ? "," : ",\"blocks\":[", t->block[q->block + k]);
-	fputs(q->n_block ? "]}\n" : "}\n", f);
+	fputs(q->n_block ? "]" : "", f);
+	if (q->type) {
+		fputs(",\"label\":", f);
+		if (!write_string(f, t->type[q->type - 1]))
+			return false;
+	}
+	if (q->images)
+		fprintf(f, ",\"images\":%u", q->images);
+	fputs("}\n", f);
 	return true;
 }
 

@@ -20,6 +20,10 @@ struct request {
 	size_t block;		/* ... first of them in trace.block */
 	int32_t session;	/* number of the session, -1: none */
 	uint32_t turn;		/* 0-based in the session */
+	int64_t think_ns;	/* from the end of the turn before to this arrival where it was
+				 * recorded, else -1; means nothing without a session */
+	uint32_t type;		/* number of its model, kind or application plus 1; 0: none */
+	uint32_t images;	/* in the prompt */
 	int32_t priority;	/* lower is served first; 0 where the format has none */
 	uint64_t line;		/* where it stood in the file */
 };
@@ -33,6 +37,8 @@ struct trace {
 	uint32_t block_tok;	/* tokens of a prefix block; 0: no prefix identity */
 	char **session;		/* names, by number */
 	size_t n_session;
+	char **type;		/* names, by number */
+	size_t n_type;
 	char *name;		/* file name without folders, "<stdin>" */
 	char *format;		/* name of the importer */
 	char sha256[65];	/* of the file as it was read, before decompression */
