@@ -51,12 +51,6 @@ static const struct fault {
 	{ "TIMESTAMP,ContextTokens,GeneratedTokens,arrived_at,num_prefill_tokens,num_decode_"
 	  "tokens\n",
 	  ":1: formats azure and vidur both fit; say which with --format" },
-	{ "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n",
-	  ":1: this looks like an Azure multimodal (LMM) "
-	  "trace, which cannot be read; convert it to one of azure, canonical, mooncake, vidur" },
-	{ "Timestamp,Model,Request tokens,Response tokens\n",
-	  ":1: this looks like a BurstGPT trace, which "
-	  "cannot be read; convert it to one of azure, canonical, mooncake, vidur" },
 	/* numbers */
 	{ VI "0,-3,1\n", ":2: num_prefill_tokens is \"-3\", want an integer from 0 to 2147483647" },
 	{ VI "0,13.7,1\n",
@@ -93,45 +87,37 @@ static const struct fault {
 	  ":3: TIMESTAMP has a time zone, unlike those before; make the file uniform" },
 	/* order */
 	{ VI "0,1,1\n604453,1,1\n0,1,1\n",
-	  ":4: the clock goes back by 604453 s; the file holds several recordings, split it here" },
+	  ":4: the clock goes back by 604453 s; the file holds several recordings, see --restart" },
 	/* JSON */
 	{ "{\"a\":1\n", ":1: not a JSON object (near \"\")" },
-	{ MO(1, "[0]") "null\n", ":2: not a JSON object (near \"null\")" },
-	{ MO(1, "[0]") MO(NaN, "[0]"),
+	{ MO(20, "[0]") "null\n", ":2: not a JSON object (near \"null\")" },
+	{ MO(20, "[0]") MO(NaN, "[0]"),
 	  ":2: not a JSON object (near \"NaN,\"output_length\":1,\"hash_ids\":[0]}\")" },
-	{ MO(1, "[0]") "{}{}\n", ":2: not a JSON object (near \"{}\")" },
-	{ MO(1, "[0]") "{\"a\":\"\x01\"}\n", ":2: not a JSON object (near \"{\"a\":\"?\"}\")" },
+	{ MO(20, "[0]") "{}{}\n", ":2: not a JSON object (near \"{}\")" },
+	{ MO(20, "[0]") "{\"a\":\"\x01\"}\n", ":2: not a JSON object (near \"{\"a\":\"?\"}\")" },
 	{ "{\"a\":1,\"a\":2}\n", ":1: key \"a\" appears twice" },
 	{ "{" KEYS_8("a") KEYS_8("b") KEYS_8("c") KEYS_8("d") KEYS_8("e") KEYS_8("f") KEYS_8("g")
 		  KEYS_8("h") "\"i\":0}",
 	  ":1: more than 64 keys" },
-	{ "{\"chat_id\":1,\"timestamp\":0,\"input_length\":1,\"output_length\":1}\n",
-	  ":1: this looks like a "
-	  "Qwen-Bailian trace, which cannot be read; convert it to one of azure, canonical, "
-	  "mooncake, vidur" },
-	{ "{\"timestamp\":\"0\",\"input_length\":1,\"output_length\":1,\"hash_ids\":{}}\n",
-	  ":1: this looks like a "
-	  "RAGPulse or similar trace, which cannot be read; convert it to one of azure, canonical, "
-	  "mooncake, vidur" },
 	/* Mooncake */
-	{ MO(1, "[0]") "{\"input_length\":1,\"output_length\":1}\n",
+	{ MO(20, "[0]") "{\"input_length\":1,\"output_length\":1}\n",
 	  ":2: the record lacks \"timestamp\"" },
-	{ MO(20, "[0,1,2]"), ":1: input_length 20 makes 1 blocks of 512 tokens, hash_ids has 3" },
+	{ MO(20, "[0,1,2]"), ":1: input_length 20 makes 1 blocks of 512 tokens, hash_ids has 3; "
+	  "it would fit --hash-block 8" },
 	{ MO(2290, "[0, 1, 2, 3]"),
 	  ":1: input_length 2290 makes 5 blocks of 512 tokens, hash_ids has 4" },
-	{ MO(1, "[]"), ":1: input_length 1 makes 1 blocks of 512 tokens, hash_ids has 0" },
-	{ MO(1, "[-1]"), ":1: hash_ids holds \"-1\", want integers from 0 or plain strings" },
-	{ MO(1, "[[1]]"), ":1: hash_ids holds \"[1]\", want integers from 0 or plain strings" },
-	{ MO(1, "[\"\\n\"]"),
+	{ MO(20, "[]"), ":1: input_length 20 makes 1 blocks of 512 tokens, hash_ids has 0" },
+	{ MO(20, "[-1]"), ":1: hash_ids holds \"-1\", want integers from 0 or plain strings" },
+	{ MO(20, "[[1]]"), ":1: hash_ids holds \"[1]\", want integers from 0 or plain strings" },
+	{ MO(20, "[\"\\n\"]"),
 	  ":1: hash_ids holds \"\"\\n\"\", want integers from 0 or plain strings" },
-	{ MO(1, "[0]") MO(1, "7"), ":2: hash_ids is \"7\", want an array" },
+	{ MO(20, "[0]") MO(20, "7"), ":2: hash_ids is \"7\", want an array" },
 	{ MO("374", "[0]"),
 	  ":1: input_length is \"\"374\"\", want an integer from 0 to 2147483647" },
-	{ MO(1, "[0]") "{\"session_id\":\"s\",\"timestamp\":0,\"input_length\":1,\"output_length\":"
+	{ MO(20, "[0]") "{\"session_id\":\"s\",\"timestamp\":0,\"input_length\":1,\"output_length\":"
 		       "1}\n",
-	  ":2: the record has \"session_id\": whether its prompts repeat the session's history is "
-	  "not said; remove "
-	  "the key when every input_length is a whole prompt" },
+	  ":2: the record has \"session_id\": this is a trace of sessions, read it with --format "
+	  "aiperf" },
 	/* canonical */
 	{ "{\"format\":\"reqtrace\",\"version\":2,\"block_size\":0,\"requests\":0}\n",
 	  ":1: version 2, this program reads version 1" },
@@ -241,7 +227,8 @@ static void test_named_format(void)
 	a.format = no;
 	ok(!read_with(dialogue, &a, &err) && err.status == AR_USAGE,
 	   "an unknown format is wrong usage");
-	is_str(err.msg, "unknown trace format 'no'; want one of azure, canonical, mooncake, vidur",
+	is_str(err.msg, "unknown trace format 'no'; want one of aiperf, azure, azure-lmm, bailian, burstgpt, canonical, "
+		"llmservingsim, mooncake, ragpulse, splitwise, vidur, vllm",
 	       "and the known ones are listed");
 	a.format = azure;
 	trace_free(read_with("TIMESTAMP,arrived_at,num_prefill_tokens,num_decode_tokens,"

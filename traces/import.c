@@ -27,6 +27,14 @@ static const char *const warning_text[WARN_COUNT] = {
 	[WARN_NO_OUTPUT] = "request without output tokens (failed at the source), dropped",
 	[WARN_EXTRA_BLOCK] = "one more prefix block than the prompt has, cut off",
 	[WARN_NO_BLOCKS] = "request without prefix blocks, shares nothing",
+	[WARN_TOTAL] = "total that is not the sum of prompt and output, ignored",
+	[WARN_PARENT] = "turn whose parent is not in the file, begins a session",
+	[WARN_TURN] = "turn number that does not follow the parent's",
+	[WARN_EARLIEST] = "turn without a recorded arrival, placed after its pause as if the turn "
+			  "before took no time",
+	[WARN_DELTA] = "prompt of a later turn, taken for what is new in it; see --context",
+	[WARN_NO_TURNS] = "session without requests, skipped",
+	[WARN_RESTART] = "clock that goes back, another recording appended here",
 };
 
 enum ar_status import_fail(const struct import *im, struct ar_err *err, const char *fmt, ...)
@@ -91,15 +99,28 @@ enum ar_status import_count(struct import *im, const struct record *r, const cha
 	return AR_OK;
 }
 
+enum ar_status import_lengths(struct import *im, const struct record *r, const char *prompt,
+			      const char *output, struct request *q, struct ar_err *err)
+{
+	enum ar_status st = import_count(im, r, prompt, &q->prompt_tok, err);
+
+	return st ? st : import_count(im, r, output, &q->output_tok, err);
+}
+
 enum ar_status import_time(struct import *im, const struct record *r, const char *name,
 			   int64_t unit_ns, int64_t *ns, struct ar_err *err)
 {
-	struct span v = record_find(r, name)->value;
+	return import_time_text(im, name, record_find(r, name)->value, unit_ns, ns, err);
+}
+
+enum ar_status import_time_text(struct import *im, const char *name, struct span text,
+				int64_t unit_ns, int64_t *ns, struct ar_err *err)
+{
 	int64_t t;
 
-	if (!num_scaled(v.s, v.n, unit_ns, &t) || t < 0)
+	if (!num_scaled(text.s, text.n, unit_ns, &t) || t < 0)
 		return import_fail(im, err, "%s is \"%s\", want a time that is a number from 0 on",
-				   name, span_show(v).s);
+				   name, span_show(text).s);
 	*ns = t;
 	return AR_OK;
 }
@@ -156,46 +177,107 @@ enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Arrivals that step back are jitter or a clock that was restarted. */
-static enum ar_status check_order(struct import *im, int64_t t_ns, struct ar_err *err)
+/* The clock goes back by back_ns to *t_ns because it was restarted. */
+static enum ar_status restart(struct import *im, int64_t back_ns, int64_t *t_ns,
+			      struct ar_err *err)
 {
-	if (!im->t->n) {
-		im->first_ns = im->max_ns = t_ns;
-	} else if (t_ns < im->last_ns) {
-		int64_t back = im->last_ns - t_ns;
-		char step[32];
+	int64_t period = im->args->period_ns, shift = period ? period : back_ns;
+	char step[32];
+
+	num_time_str(step, sizeof step, (double)back_ns);
+	if (im->args->restart == RESTART_ERROR)
+		return import_fail(im, err, "the clock goes back by %s; the file holds several "
+				   "recordings, see --restart", step);
+	if (im->args->restart == RESTART_SORT)
+		return AR_OK;
+	if (shift < back_ns)
+		return import_fail(im, err, "the clock goes back by %s, more than "
+				   "--restart-period", step);
+	if (__builtin_add_overflow(*t_ns, shift, t_ns))
+		return import_fail(im, err, "--restart-period goes beyond 2^63 ns");
+	im->shift_ns += shift;
+	import_warn(im, WARN_RESTART);
+	return AR_OK;
+}
+
+/* Arrivals that step back are jitter or a clock that was restarted. */
+static enum ar_status check_order(struct import *im, int64_t *t_ns, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (im->t->n && *t_ns < im->last_ns) {
+		int64_t back = im->last_ns - *t_ns;
 
 		if (back > JITTER_NS && back > (im->max_ns - im->first_ns) / 2)
-			return import_fail(im, err,
-					   "the clock goes back by %s; the file holds several "
-					   "recordings, split it here",
-					   num_time_str(step, sizeof step, (double)back));
-		import_warn(im, WARN_ORDER);
-		im->unsorted = true;
+			st = restart(im, back, t_ns, err);
+		if (st)
+			return st;
+		if (*t_ns < im->last_ns)
+			import_warn(im, WARN_ORDER);
 	}
-	if (t_ns < im->first_ns)
-		im->first_ns = t_ns;
-	if (t_ns > im->max_ns)
-		im->max_ns = t_ns;
-	im->last_ns = t_ns;
+	im->last_ns = *t_ns;
+	return AR_OK;
+}
+
+static enum ar_status add(struct import *im, struct request *q, struct ar_err *err)
+{
+	struct trace *t = im->t;
+	void *p = t->req;
+
+	if (!grow(&p, t->n, &im->cap_req, sizeof *q))
+		return ar_nomem(err);
+	t->req = p;
+	im->unsorted |= t->n && q->arrival_ns < im->max_ns;
+	if (!t->n || q->arrival_ns < im->first_ns)
+		im->first_ns = q->arrival_ns;
+	if (!t->n || q->arrival_ns > im->max_ns)
+		im->max_ns = q->arrival_ns;
+	q->line = im->line;
+	q->block = t->n ? t->req[t->n - 1].block + t->req[t->n - 1].n_block : 0;
+	q->n_block = (uint32_t)(t->n_block - q->block);
+	t->req[t->n++] = *q;
+	return AR_OK;
+}
+
+static enum ar_status shift(const struct import *im, struct request *q, struct ar_err *err)
+{
+	if (__builtin_add_overflow(q->arrival_ns, im->shift_ns, &q->arrival_ns))
+		return import_fail(im, err, "the time goes beyond 2^63 ns");
 	return AR_OK;
 }
 
 enum ar_status import_add(struct import *im, struct request *q, struct ar_err *err)
 {
-	struct trace *t = im->t;
-	void *p = t->req;
-	enum ar_status st = check_order(im, q->arrival_ns, err);
+	enum ar_status st = shift(im, q, err);
 
-	if (st)
-		return st;
-	if (!grow(&p, t->n, &im->cap_req, sizeof *q))
-		return ar_nomem(err);
-	t->req = p;
-	q->line = im->line;
-	q->block = t->n ? t->req[t->n - 1].block + t->req[t->n - 1].n_block : 0;
-	q->n_block = (uint32_t)(t->n_block - q->block);
-	t->req[t->n++] = *q;
+	if (!st)
+		st = check_order(im, &q->arrival_ns, err);
+	return st ? st : add(im, q, err);
+}
+
+enum ar_status import_add_earliest(struct import *im, struct request *q, struct ar_err *err)
+{
+	enum ar_status st = shift(im, q, err);
+
+	import_warn(im, WARN_EARLIEST);
+	return st ? st : add(im, q, err);
+}
+
+enum ar_status import_turn(struct import *im, uint32_t number, struct request *q,
+			   struct import_session **ses, struct ar_err *err)
+{
+	while (number >= im->cap_ses) {
+		void *p = im->ses;
+		size_t old = im->cap_ses;
+
+		if (!grow(&p, old, &im->cap_ses, sizeof *im->ses))
+			return ar_nomem(err);
+		im->ses = p;
+		memset(im->ses + old, 0, (im->cap_ses - old) * sizeof *im->ses);
+	}
+	*ses = &im->ses[number];
+	q->session = (int32_t)number;
+	q->turn = (*ses)->turns++;
 	return AR_OK;
 }
 
@@ -246,11 +328,32 @@ static enum ar_status place(const struct import *im, enum ar_status st, struct a
 /* Where records come from, and the one at hand. */
 struct source {
 	struct reader *in;
-	const char *format;	/* asked for, or NULL */
 	const struct importer *f;	/* NULL before the first record */
 	struct record r;
 	char *header;		/* holds the names of CSV columns */
 };
+
+/* An option that the format has no use for must not look active. */
+static enum ar_status check_options(const struct trace_args *a, const struct importer *f,
+				    struct ar_err *err)
+{
+	const struct {
+		unsigned use;
+		bool given;
+		const char *name;
+	} opts[] = {
+		{ USES_CONTEXT, a->context != CONTEXT_AUTO, "context" },
+		{ USES_HASH_BLOCK, a->hash_tok, "hash-block" },
+		{ USES_IMAGES, a->image_tok, "image-tokens" },
+		{ USES_COMPONENTS, a->components.n, "components" },
+	};
+
+	for (size_t i = 0; i < sizeof opts / sizeof *opts; i++)
+		if (opts[i].given && !(f->uses & opts[i].use))
+			return ar_fail(err, AR_USAGE, "--%s has no effect on a trace in format %s",
+				       opts[i].name, f->name);
+	return AR_OK;
+}
 
 /* The first line: which format is it? */
 static enum ar_status first_line(struct import *im, struct source *src, char *line, size_t n,
@@ -267,9 +370,14 @@ static enum ar_status first_line(struct import *im, struct source *src, char *li
 		st = record_csv_header(&src->r, src->header, err);
 	}
 	if (!st)
-		st = importer_pick(&src->f, &src->r, src->format, err);
+		st = importer_pick(&src->f, &src->r, im->args->format, err);
 	if (st)
 		return place(im, st, err);
+	st = check_options(im->args, src->f, err);
+	if (!st && src->f->start)
+		st = src->f->start(im, err);
+	if (st)
+		return st;
 	if (src->r.kind == RECORD_CSV) {
 		settle_columns(im, src->f, &src->r);
 		warn_unknown(im, src->f, &src->r);
@@ -338,7 +446,9 @@ static int by_arrival(const void *a, const void *b)
 
 	if (x->arrival_ns != y->arrival_ns)
 		return x->arrival_ns < y->arrival_ns ? -1 : 1;
-	return (x->line > y->line) - (x->line < y->line);
+	if (x->line != y->line)
+		return x->line < y->line ? -1 : 1;
+	return (x->turn > y->turn) - (x->turn < y->turn);
 }
 
 static enum ar_status note_all(struct import *im, struct ar_err *err)
@@ -346,13 +456,17 @@ static enum ar_status note_all(struct import *im, struct ar_err *err)
 	const struct {
 		enum import_warning w;
 		const char *name;
-	} drops[] = { { WARN_NO_PROMPT, "drop-no-prompt" }, { WARN_NO_OUTPUT, "drop-no-output" } };
+	} notes[] = { { WARN_NO_PROMPT, "drop-no-prompt" },
+		      { WARN_NO_OUTPUT, "drop-no-output" },
+		      { WARN_RESTART, "append" },
+		      { WARN_EARLIEST, "earliest" },
+		      { WARN_DELTA, "delta" } };
 	enum ar_status st = AR_OK;
 
-	for (int i = 0; i < 2 && !st; i++)
-		if (im->warn[drops[i].w].n)
-			st = trace_note(im->t, err, "%s=%" PRIu64, drops[i].name,
-					im->warn[drops[i].w].n);
+	for (size_t i = 0; i < sizeof notes / sizeof *notes && !st; i++)
+		if (im->warn[notes[i].w].n)
+			st = trace_note(im->t, err, "%s=%" PRIu64, notes[i].name,
+					im->warn[notes[i].w].n);
 	if (!st && im->unsorted)
 		st = trace_note(im->t, err, "sort");
 	return st;
@@ -415,11 +529,11 @@ static enum ar_status settle(struct import *im, const struct source *src, struct
 	return note_all(im, err);
 }
 
-enum ar_status import_file(struct trace **out, const char *path, const char *format,
+enum ar_status import_file(struct trace **out, const char *path, const struct trace_args *a,
 			   struct ar_err *err)
 {
-	struct source src = { .format = format };
-	struct import im = { 0 };
+	struct source src = { 0 };
+	struct import im = { .args = a };
 	enum ar_status st;
 
 	*out = NULL;
@@ -448,6 +562,7 @@ out:
 	names_release(&im.session);
 	names_release(&im.type);
 	names_release(&im.id);
+	free(im.ses);
 	record_release(&src.r);
 	free(src.header);
 	reader_close(src.in);

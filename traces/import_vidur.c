@@ -13,9 +13,7 @@ static enum ar_status record(struct import *im, const struct record *r, struct a
 	enum ar_status st = import_time(im, r, "arrived_at", 1000000000, &q.arrival_ns, err);
 
 	if (!st)
-		st = import_count(im, r, "num_prefill_tokens", &q.prompt_tok, err);
-	if (!st)
-		st = import_count(im, r, "num_decode_tokens", &q.output_tok, err);
+		st = import_lengths(im, r, "num_prefill_tokens", "num_decode_tokens", &q, err);
 	if (st || import_unserved(im, &q))
 		return st;
 	return import_add(im, &q, err);

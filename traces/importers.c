@@ -6,10 +6,18 @@
 #include <string.h>
 
 const struct importer *const importers[] = {
+	&importer_aiperf,
 	&importer_azure,
+	&importer_azure_lmm,
+	&importer_bailian,
+	&importer_burstgpt,
 	&importer_canonical,
+	&importer_llmservingsim,
 	&importer_mooncake,
+	&importer_ragpulse,
+	&importer_splitwise,
 	&importer_vidur,
+	&importer_vllm,
 	NULL
 };
 
@@ -18,37 +26,26 @@ static const struct {
 	enum record_kind kind;
 	const char *field, *title;
 } others[] = {
-	{ RECORD_CSV, "NumImages", "an Azure multimodal (LMM) trace" },
-	{ RECORD_CSV, "Request tokens", "a BurstGPT trace" },
+	{ RECORD_CSV, "arrival_time", "a Vidur file of dates" },
 	{ RECORD_CSV, "num_prefill_tokens", "a Vidur file without \"arrived_at\"" },
-	{ RECORD_CSV, "prompt_size", "a splitwise-sim trace" },
-	{ RECORD_JSON, "chat_id", "a Qwen-Bailian trace" },
-	{ RECORD_JSON, "sub_requests", "an LLMServingSim trace" },
-	{ RECORD_JSON, "input_toks", "an LLMServingSim trace" },
-	{ RECORD_JSON, "turns", "an aiperf multi-turn file" },
+	{ RECORD_JSON, "input_toks", "an LLMServingSim record without \"arrival_time_ns\"" },
+	{ RECORD_JSON, "turns", "an aiperf multi-turn file, whose texts have no token counts" },
+	{ RECORD_JSON, "hash_id_scope", "a trace of coding sessions with sub-agents" },
+	{ RECORD_JSON, "requests", "an AIBrix workload or a trace of whole sessions" },
+	{ RECORD_JSON, "timing_events", "a TraceLab trace" },
 	{ RECORD_JSON, "text_input", "a trace of texts, which have no token counts" },
 	{ RECORD_JSON, "messages", "a trace of texts, which have no token counts" },
 	{ RECORD_JSON, "payload", "a trace of texts, which have no token counts" },
 	{ RECORD_JSON, "text", "a trace of texts, which have no token counts" },
+	{ RECORD_JSON, "texts", "a trace of texts, which have no token counts" },
 	{ RECORD_JSON, "prompt", "a trace of texts, which have no token counts" },
-	{ RECORD_JSON, "hash_ids", "a RAGPulse or similar trace" },
 };
-
-static bool has_field(const struct record *r, const char *name)
-{
-	if (record_find(r, name))
-		return true;
-	for (size_t i = 0; i < r->n && r->kind == RECORD_CSV; i++)
-		if (!strcasecmp(r->field[i].name, name))
-			return true;
-	return false;
-}
 
 /* The first field that f needs and r lacks, or NULL. */
 static const char *lacking(const struct importer *f, const struct record *r)
 {
 	for (const char *const *need = f->need; *need; need++)
-		if (!has_field(r, *need))
+		if (!record_has(r, *need))
 			return *need;
 	return NULL;
 }
@@ -107,18 +104,42 @@ static enum ar_status pick_named(const struct importer **out, const struct recor
 	return AR_OK;
 }
 
+/* The format that r has all fields of but one, and more of than of other formats; or NULL. */
+static const struct importer *nearest(const struct record *r)
+{
+	const struct importer *best = NULL;
+	size_t most = 0;
+
+	for (int i = 0; importers[i]; i++) {
+		size_t have = 0, need = 0;
+
+		for (; importers[i]->need[need]; need++)
+			have += importers[i]->kind == r->kind &&
+				record_has(r, importers[i]->need[need]);
+		if (have + 1 != need || have < most || !have)
+			continue;
+		best = have > most ? importers[i] : NULL;
+		most = have;
+	}
+	return best;
+}
+
 static enum ar_status unknown(const struct record *first, struct ar_err *err)
 {
+	const struct importer *near = nearest(first);
 	char have[200];
 
 	list_formats(have, sizeof have);
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-		if (others[i].kind == first->kind && has_field(first, others[i].field))
+		if (others[i].kind == first->kind && record_has(first, others[i].field))
 			return ar_fail(err, AR_DATA,
 				       "this looks like %s, which cannot be read; convert it "
 				       "to one of %s",
 				       others[i].title, have);
 	list_fields(first, have, sizeof have);
+	if (near)
+		return ar_fail(err, AR_DATA, "no \"%s\", which format %s needs (have: %s)",
+			       lacking(near, first), near->name, have);
 	return ar_fail(err, AR_DATA, "unknown trace format (have: %s); see attnreplay-trace(5)",
 		       have);
 }

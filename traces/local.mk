@@ -1,8 +1,10 @@
 libattnreplay_a_SOURCES += traces/trace.h traces/model.h traces/capture.h
 
 libattnreplay_a_SOURCES += \
-  traces/date.c traces/import.c traces/import.h traces/import_azure.c \
-  traces/import_canonical.c traces/import_mooncake.c traces/import_vidur.c \
+  traces/blocks.c traces/date.c traces/import.c traces/import.h traces/import_aiperf.c \
+  traces/import_azure.c traces/import_bailian.c traces/import_burstgpt.c \
+  traces/import_canonical.c traces/import_llmservingsim.c traces/import_mooncake.c \
+  traces/import_ragpulse.c traces/import_splitwise.c traces/import_vidur.c traces/import_vllm.c \
   traces/importers.c traces/intern.c traces/intern.h traces/reader.c traces/reader.h \
   traces/record.c traces/summary.c traces/summary.h traces/trace.c
 

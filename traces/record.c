@@ -177,6 +177,16 @@ const struct field *record_find(const struct record *r, const char *name)
 	return NULL;
 }
 
+bool record_has(const struct record *r, const char *name)
+{
+	if (record_find(r, name))
+		return true;
+	for (size_t i = 0; i < r->n && r->kind == RECORD_CSV; i++)
+		if (!strcasecmp(r->field[i].name, name))
+			return true;
+	return false;
+}
+
 bool name_among(const char *const *names, const char *name)
 {
 	for (; *names; names++)

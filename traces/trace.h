@@ -48,9 +48,20 @@ struct trace {
 	struct cJSON *transforms;	/* strings: what was done to the requests; or NULL */
 };
 
+/* What a clock that goes back by much gets. */
+enum trace_restart { RESTART_ERROR, RESTART_SORT, RESTART_APPEND };
+/* What the prompts of a session's later turns hold. */
+enum trace_context { CONTEXT_AUTO, CONTEXT_CUMULATIVE, CONTEXT_DELTA };
+
 /* Options that shape a trace, for every command that reads one. */
 struct trace_args {
 	char *format;		/* --format, NULL: by content */
+	int restart;		/* --restart, enum trace_restart */
+	int64_t period_ns;	/* --restart-period, 0: append at the last arrival */
+	int context;		/* --context, enum trace_context */
+	int64_t hash_tok;	/* --hash-block, 0: the format's own */
+	int64_t image_tok;	/* --image-tokens */
+	struct opt_list components;	/* --components */
 	int64_t skip;		/* --skip-requests N */
 	int64_t requests;	/* --requests N, 0: all */
 	int64_t from_ns, to_ns;	/* --from, --to: half open, in trace time; to 0: open */
