@@ -1,12 +1,31 @@
 /* Bad traces: every message of the reader and the importers, word for word. */
 #include "config.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "tests/trace_text.h"
 
 #define MO(len, ids)                                                                               \
 	"{\"timestamp\":0,\"input_length\":" #len ",\"output_length\":1,\"hash_ids\":" ids "}\n"
+#define VL(time)                                                                                   \
+	"{\"timestamp\":" #time ",\"input_length\":33,\"output_length\":1,\"hash_ids\":[1,2,3]}\n"
+#define BA(id, parent, turn, len, ids)                                                             \
+	"{\"chat_id\":" #id ",\"parent_chat_id\":" #parent ",\"turn\":" #turn                      \
+	",\"timestamp\":0,\"type\":\"text\",\"input_length\":" #len                                 \
+	",\"output_length\":1,\"hash_ids\":" ids "}\n"
+#define RA(time, ids)                                                                              \
+	"{\"timestamp\":\"" time "\",\"input_length\":9,\"output_length\":1,\"session_id\":\"a\","    \
+	"\"hash_ids\":" ids "}\n"
+#define AI(more, ids)                                                                              \
+	"{\"session_id\":\"s\"," more "\"input_length\":20,\"output_length\":5,\"hash_ids\":" ids      \
+	"}\n"
+#define LL(ns, more) "{\"arrival_time_ns\":" #ns "," more "}\n"
+#define PART(ns) "{\"input_toks\":1,\"output_toks\":1,\"tool_duration_ns\":" ns "}"
+#define FORMATS                                                                                    \
+	"aiperf, azure, azure-lmm, bailian, burstgpt, canonical, llmservingsim, mooncake, "       \
+	"ragpulse, splitwise, vidur, vllm"
 #define HEAD(bs, n)                                                                                \
 	"{\"format\":\"reqtrace\",\"version\":1,\"block_size\":" #bs ",\"requests\":" #n "}\n"
 #define REQ(id, ns, more)                                                                          \
@@ -118,6 +137,174 @@ static const struct fault {
 		       "1}\n",
 	  ":2: the record has \"session_id\": this is a trace of sessions, read it with --format "
 	  "aiperf" },
+	/* vLLM */
+	{ VL(5) "{\"timestamp\":1,\"input_length\":33,\"output_length\":1,\"hash_ids\":[1]}\n",
+	  ":2: input_length 33 makes 3 blocks of 16 tokens, hash_ids has 1; it would fit "
+	  "--hash-block 64" },
+	{ VL(-1), ":1: timestamp is \"-1\", want a time that is a number from 0 on" },
+	{ VL(0) "{\"timestamp\":1,\"input_length\":33}\n",
+	  ":2: the record lacks \"output_length\"" },
+	/* one record that two formats fit */
+	{ "{\"timestamp\":0,\"input_length\":33,\"output_length\":1}\n",
+	  ":1: formats mooncake and vllm both fit; say which with --format" },
+	{ "{\"timestamp\":0,\"input_length\":16,\"output_length\":1,\"hash_ids\":[0]}\n",
+	  ":1: formats mooncake and vllm both fit; say which with --format" },
+	{ "{\"timestamp\":0,\"input_length\":16,\"output_length\":1,\"arrival_time_ns\":0,"
+	  "\"input_toks\":1,\"hash_ids\":[1,2,3]}\n",
+	  ":1: formats llmservingsim and mooncake both fit; say which with --format" },
+	{ "{\"timestamp\":0,\"input_length\":600,\"output_length\":1,\"format\":\"reqtrace\","
+	  "\"hash_ids\":[1,2]}\n",
+	  ":1: formats canonical and mooncake both fit; say which with --format" },
+	{ "{\"chat_id\":1,\"parent_chat_id\":-1,\"turn\":1,\"timestamp\":\"0\",\"input_length\":1,"
+	  "\"output_length\":1,\"session_id\":\"a\",\"hash_ids\":{}}\n",
+	  ":1: formats bailian and ragpulse both fit; say which with --format" },
+	/* no format fits */
+	{ "Timestamp,Model,Request tokens\n",
+	  ":1: no \"Response tokens\", which format burstgpt needs (have: Timestamp, Model, "
+	  "Request tokens)" },
+	{ "TIMESTAMP,ContextTokens\n",
+	  ":1: no \"GeneratedTokens\", which format azure needs (have: TIMESTAMP, ContextTokens)" },
+	{ "{\"chat_id\":1,\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"turn\":1}\n",
+	  ":1: no \"parent_chat_id\", which format bailian needs (have: chat_id, timestamp, "
+	  "input_length, output_length, turn)" },
+	{ "{\"input_length\":1,\"output_length\":1}\n",
+	  ":1: unknown trace format (have: input_length, output_length); see attnreplay-trace(5)" },
+	{ "{\"timestamp\":\"0\",\"input_length\":1,\"output_length\":1,\"hash_ids\":{}}\n",
+	  ":1: no \"session_id\", which format ragpulse needs (have: timestamp, input_length, "
+	  "output_length, hash_ids)" },
+	{ "arrival_time,num_prefill_tokens,num_decode_tokens\n",
+	  ":1: this looks like a Vidur file of dates, which cannot be read; convert it to one of "
+	  FORMATS },
+	{ "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n",
+	  ":1: this looks like a Vidur file without \"arrived_at\", which cannot be read; convert "
+	  "it to one of " FORMATS },
+	{ "{\"input_toks\":1,\"output_toks\":1}\n",
+	  ":1: this looks like an LLMServingSim record without \"arrival_time_ns\", which cannot "
+	  "be read; convert it to one of " FORMATS },
+	{ "{\"session_id\":\"s1\",\"turns\":[{\"text\":\"...\",\"timestamp\":0}]}\n",
+	  ":1: this looks like an aiperf multi-turn file, whose texts have no token counts, which "
+	  "cannot be read; convert it to one of " FORMATS },
+	{ "{\"prompt\":\"What is the capital of India?\",\"output_tokens\":10}\n",
+	  ":1: this looks like a trace of texts, which have no token counts, which cannot be read; "
+	  "convert it to one of " FORMATS },
+	/* Azure multimodal */
+	{ LMM "2024-10-15T12:00:00.269Z,-1,770,491\n",
+	  ":2: NumImages is \"-1\", want an integer from 0 to 2147483647" },
+	{ LMM "2024-10-15T12:00:00.269Z,770,491\n", ":2: the row has 3 fields, the header 4" },
+	{ LMM "12:00:00,0,770,491\n",
+	  ":2: TIMESTAMP is \"12:00:00\", want a date and time such as 2023-11-16 18:15:46.68" },
+	/* BurstGPT */
+	{ BU1 "5,ChatGPT,472,-18,490,Conversation log\n",
+	  ":2: Response tokens is \"-18\", want an integer from 0 to 2147483647" },
+	{ BU1 "5,ChatGPT,472,18,,Conversation log\n",
+	  ":2: Total tokens is \"\", want an integer from 0 to 2147483647" },
+	{ BU1 ",ChatGPT,472,18,490,Conversation log\n",
+	  ":2: Timestamp is \"\", want a time that is a number from 0 on" },
+	{ BU1 "5,ChatGPT,472,18,490,Conversation log\n7,ChatGPT,472,18,490\n",
+	  ":3: the row has 5 fields, the header 6" },
+	{ BU3 "5,a,soon,GPT-4,472,18,490,Conversation log\n",
+	  ":2: Elapsed time is \"soon\", want a time that is a number from 0 on" },
+	/* splitwise-sim */
+	{ SP "0,1,0,1,1,4096,32\n", ":2: request_type is 1, want 2" },
+	{ SP "0,2,0,1,4,4096,32\n", ":2: batch_size is 4, want 1" },
+	{ SP "0,2,0,1,1,4096,32\n0,2,0,3,1,2048,8\n", ":3: request_id 0 is that of line 2" },
+	{ SP "0,2,0,1,1,4096.5,32\n",
+	  ":2: prompt_size is \"4096.5\", want an integer from 0 to 2147483647" },
+	{ SP "0,2,0,x,1,4096,32\n",
+	  ":2: arrival_timestamp is \"x\", want a time that is a number from 0 on" },
+	/* Qwen-Bailian */
+	{ BA(0, -1, 1, 17, "[0,1]") BA(0, -1, 1, 17, "[0,1]"), ":2: chat_id 0 appears twice" },
+	{ BA(3, 3, 1, 17, "[0,1]"), ":1: chat_id 3 is its own parent" },
+	{ BA(3, 4, 2, 17, "[0,1]") BA(4, 3, 2, 17, "[0,1]"),
+	  ":2: chat_id 4 comes after a record that goes on from it" },
+	{ BA(3, -1, 0, 17, "[0,1]"), ":1: turn is 0, want 1 to 2147483647" },
+	{ BA(3, -2, 1, 17, "[0,1]"), ":1: parent_chat_id is \"-2\", want an integer" },
+	{ BA("3", -1, 1, 17, "[0,1]"), ":1: chat_id is \"\"3\"\", want an integer" },
+	{ BA(3, -1, 1.5, 17, "[0,1]"), ":1: turn is \"1.5\", want an integer" },
+	{ BA(3, -1, 1, 521, "[1,2]"),
+	  ":1: input_length 521 makes 33 blocks of 16 tokens, hash_ids has 2; it would fit "
+	  "--hash-block 512" },
+	{ "{\"chat_id\":1,\"parent_chat_id\":-1,\"turn\":1,\"timestamp\":0,\"input_length\":1,"
+	  "\"output_length\":1,\"type\":7}\n",
+	  ":1: type is \"7\", want a string" },
+	/* RAGPulse */
+	{ RA("82", "{\"history\":[1]}") RA("27s", "{}"),
+	  ":2: timestamp is \"27s\", want a time that is a number from 0 on" },
+	{ RA("82", "{\"history\":1}"), ":1: history in hash_ids is not an array" },
+	{ RA("82", "{\"history\":[1.5]}"),
+	  ":1: hash_ids holds something else than integers" },
+	{ RA("82", "{\"history\":[],\"future\":[]}"),
+	  ":1: hash_ids is not an object of sys_prompt, passages_ids, history, web_search and "
+	  "user_input" },
+	{ RA("82", "{}") RA("83", "[1]"),
+	  ":2: hash_ids is not an object of sys_prompt, passages_ids, history, web_search and "
+	  "user_input" },
+	{ "{\"timestamp\":\"0\",\"input_length\":1,\"output_length\":1,\"hash_ids\":{},"
+	  "\"session_id\":5}\n",
+	  ":1: session_id is \"5\", want a string" },
+	{ RA("604453", "{}") RA("0", "{}"),
+	  ":2: the clock goes back by 604453 s; the file holds several recordings, see --restart" },
+	/* aiperf */
+	{ AI("", "[1]"), ":1: the record lacks \"timestamp\"" },
+	{ AI("\"delay\":5,", "[1]"), ":1: delay in the first turn of a session" },
+	{ AI("\"timestamp\":0,", "[1]") AI("", "[1]"),
+	  ":2: the record lacks \"timestamp\" or \"delay\"" },
+	{ AI("\"timestamp\":0,", "[1]") AI("\"delay\":-1,", "[1]"),
+	  ":2: delay is \"-1\", want a time that is a number from 0 on" },
+	{ AI("\"timestamp\":9e12,", "[1]") AI("\"delay\":9e12,", "[1]"),
+	  ":2: the time goes beyond 2^63 ns" },
+	{ AI("\"timestamp\":0,", "[1,2,3]"),
+	  ":1: input_length 20 makes 1 blocks of 512 tokens, hash_ids has 3; it would fit "
+	  "--hash-block 8" },
+	{ AI("\"timestamp\":0,", "[1.5]"),
+	  ":1: hash_ids holds \"1.5\", want integers from 0 or plain strings" },
+	{ AI("\"timestamp\":0,\"context_mode\":\"x\",", "[1]"),
+	  ":1: the record has \"context_mode\"; say with --context what its prompts hold" },
+	{ AI("\"timestamp\":0,", "[1]") "{\"session_id\":\"s\",\"input_length\":2147483647,"
+					  "\"output_length\":1,\"delay\":0}\n",
+	  ":2: the session has a prompt of 2147483672 tokens, more than 2147483647" },
+	{ "{\"session_id\":7,\"input_length\":2,\"output_length\":1,\"timestamp\":0}\n",
+	  ":1: session_id is \"7\", want a string" },
+	{ "{\"session_id\":\"s\",\"text_input\":\"...\",\"timestamp\":0}\n",
+	  ":1: this looks like a trace of texts, which have no token counts, which cannot be read; "
+	  "convert it to one of " FORMATS },
+	/* LLMServingSim */
+	{ LL(0, "\"input_toks\":13.7,\"output_toks\":1"),
+	  ":1: input_toks is \"13.7\", want an integer from 0 to 2147483647" },
+	{ LL(-5, "\"input_toks\":13,\"output_toks\":1"),
+	  ":1: arrival_time_ns is \"-5\", want a time that is a number from 0 on" },
+	{ LL(0, "\"input_toks\":13"), ":1: the record lacks \"output_toks\"" },
+	{ LL(0, "\"input_toks\":1,\"output_toks\":1") LL(0, "\"output_toks\":1"),
+	  ":2: the record lacks \"input_toks\"" },
+	{ LL(0, "\"input_toks\":2,\"output_toks\":1,\"input_tok_ids\":[1]"),
+	  ":1: input_tok_ids has 1 tokens, want 2" },
+	{ LL(0, "\"input_toks\":2,\"output_toks\":1,\"input_tok_ids\":[1,2,3]"),
+	  ":1: input_tok_ids has 3 tokens, want 2" },
+	{ LL(0, "\"input_toks\":2,\"output_toks\":1,\"output_tok_ids\":[1,2]"),
+	  ":1: output_tok_ids has 2 tokens, want 1" },
+	{ LL(0, "\"input_toks\":2,\"output_toks\":1,\"input_tok_ids\":[1,-2]"),
+	  ":1: input_tok_ids holds \"-2\", want integers from 0" },
+	{ LL(0, "\"input_toks\":2,\"output_toks\":1,\"input_tok_ids\":\"1 2\""),
+	  ":1: input_tok_ids is \"\"1 2\"\", want an array" },
+	{ LL(0, "\"sub_requests\":[]"), ":1: the record lacks \"session_id\"" },
+	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":5"),
+	  ":1: sub_requests is not an array" },
+	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":[5]"),
+	  ":1: sub_requests holds \"5\", want objects" },
+	{ LL(0, "\"session_id\":\"a\",\"input_toks\":1,\"sub_requests\":[]"),
+	  ":1: both input_toks and sub_requests" },
+	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":[]"), ": no requests in the file" },
+	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":[" PART("0") "]")
+	  LL(1, "\"session_id\":\"a\",\"sub_requests\":[]"),
+	  ":2: session_id \"a\" appears twice" },
+	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":[{\"input_toks\":1,\"output_toks\":1}]"),
+	  ":1: the record lacks \"tool_duration_ns\"" },
+	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":[{\"input_toks\":1}]"),
+	  ":1: the record lacks \"output_toks\"" },
+	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":[" PART("-1") "]"),
+	  ":1: tool_duration_ns is \"-1\", want a time that is a number from 0 on" },
+	{ LL(9, "\"session_id\":\"a\",\"sub_requests\":[" PART("9223372036854775807") "]"),
+	  ":1: the time goes beyond 2^63 ns" },
 	/* canonical */
 	{ "{\"format\":\"reqtrace\",\"version\":2,\"block_size\":0,\"requests\":0}\n",
 	  ":1: version 2, this program reads version 1" },
@@ -181,6 +368,34 @@ static const struct fault {
 	  ":2: parent 0 is not an earlier request of the session" },
 };
 
+/* What the program itself says about the file: the last line it prints, and its exit status. */
+static int program(char *last, size_t size)
+{
+	char cmd[256], line[1024];
+	FILE *f;
+	int status;
+
+	snprintf(cmd, sizeof cmd, "\"$ATTNREPLAY\" trace info %s 2>&1 >/dev/null", path);
+	*last = 0;
+	f = popen(cmd, "r");
+	if (!f)
+		bail_out("no shell");
+	while (fgets(line, sizeof line, f))
+		snprintf(last, size, "%.*s", (int)strcspn(line, "\n"), line);
+	status = pclose(f);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void test_program(size_t i, const char *msg)
+{
+	char last[1024], want[1024];
+	int status = program(last, sizeof last);
+
+	snprintf(want, sizeof want, "attnreplay: %s", msg);
+	ok(status == 3 && !strcmp(last, want), "fault %zu: the program says so and exits with 3",
+	   i);
+}
+
 static void test_faults(void)
 {
 	struct ar_err err;
@@ -192,6 +407,7 @@ static void test_faults(void)
 		   "fault %zu is bad data, with its file", i);
 		is_str(t ? "" : err.msg + strlen(path), faults[i].message,
 		       "fault %zu says what and where", i);
+		test_program(i, err.msg);
 		trace_free(t);
 	}
 	put("{\"timestamp\":0}\0", 16);
@@ -227,8 +443,7 @@ static void test_named_format(void)
 	a.format = no;
 	ok(!read_with(dialogue, &a, &err) && err.status == AR_USAGE,
 	   "an unknown format is wrong usage");
-	is_str(err.msg, "unknown trace format 'no'; want one of aiperf, azure, azure-lmm, bailian, burstgpt, canonical, "
-		"llmservingsim, mooncake, ragpulse, splitwise, vidur, vllm",
+	is_str(err.msg, "unknown trace format 'no'; want one of " FORMATS,
 	       "and the known ones are listed");
 	a.format = azure;
 	trace_free(read_with("TIMESTAMP,arrived_at,num_prefill_tokens,num_decode_tokens,"

@@ -8,12 +8,21 @@
 #include <unistd.h>
 
 #include "src/base/log.h"
+#include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
+#include "traces/summary.h"
 #include "traces/trace.h"
 
 /* Headers of CSV files. */
 #define AZ "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+#define LMM "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n"
+#define BU1 "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+#define BU3 \
+	"Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+#define SP                                                                                         \
+	"request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,"         \
+	"token_size\n"
 #define VI "arrived_at,num_prefill_tokens,num_decode_tokens\n"
 
 /* Three turns of a dialogue, real lines of a Mooncake trace. */
@@ -54,6 +63,47 @@ static inline struct trace *read_text(const char *text)
 	if (!t)
 		diag("%s", err.msg);
 	return t;
+}
+
+/* The canonical form, to be freed. */
+static inline char *canonical(const struct trace *t)
+{
+	char *text = NULL;
+	size_t n;
+	FILE *f = open_memstream(&text, &n);
+	enum ar_status st = trace_write(t, f, NULL);
+
+	fclose(f);
+	if (st)
+		bail_out("trace_write failed");
+	return text;
+}
+
+/* Each allocation fails in turn; for programs linked with FAULT_LINK. */
+static inline void survive(const void *data, size_t size, const struct trace_args *a,
+			   const char *what)
+{
+	long n = 0, bad = 0;
+	struct ar_err err;
+	struct trace *t;
+	struct summary s;
+
+	put(data, size);
+	for (long k = 0;; k++, n++) {
+		enum ar_status st;
+		bool fired;
+
+		fault_arm(k);
+		st = trace_read(&t, path, a, &err);
+		if (!st)
+			st = trace_summarize(&s, t, &err);
+		fired = fault_disarm();
+		trace_free(t);
+		if (!fired)
+			break;
+		bad += st != AR_NOMEM;
+	}
+	ok(n > 3 && !bad, "%s: each of %ld allocations fails cleanly", what, n);
 }
 
 static inline void text_begin(void)
