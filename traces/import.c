@@ -12,7 +12,7 @@
 #include "src/base/number.h"
 #include "traces/reader.h"
 
-/* A step back in time that is longer than this and than half of the span so far is no
+/* A step back in time that is longer than this and than half of the recording so far is no
  * jitter: the clock was restarted. */
 static const int64_t JITTER_NS = 1000000000;
 
@@ -188,15 +188,16 @@ static enum ar_status restart(struct import *im, int64_t back_ns, int64_t *t_ns,
 	if (im->args->restart == RESTART_ERROR)
 		return import_fail(im, err, "the clock goes back by %s; the file holds several "
 				   "recordings, see --restart", step);
-	if (im->args->restart == RESTART_SORT)
-		return AR_OK;
-	if (shift < back_ns)
-		return import_fail(im, err, "the clock goes back by %s, more than "
-				   "--restart-period", step);
-	if (__builtin_add_overflow(*t_ns, shift, t_ns))
-		return import_fail(im, err, "--restart-period goes beyond 2^63 ns");
-	im->shift_ns += shift;
-	import_warn(im, WARN_RESTART);
+	if (im->args->restart == RESTART_APPEND) {
+		if (shift < back_ns)
+			return import_fail(im, err, "the clock goes back by %s, more than "
+					   "--restart-period", step);
+		if (__builtin_add_overflow(*t_ns, shift, t_ns))
+			return import_fail(im, err, "--restart-period goes beyond 2^63 ns");
+		im->shift_ns += shift;
+		import_warn(im, WARN_RESTART);
+	}
+	im->begin_ns = *t_ns;
 	return AR_OK;
 }
 
@@ -205,10 +206,12 @@ static enum ar_status check_order(struct import *im, int64_t *t_ns, struct ar_er
 {
 	enum ar_status st = AR_OK;
 
+	if (!im->t->n)
+		im->begin_ns = *t_ns;
 	if (im->t->n && *t_ns < im->last_ns) {
 		int64_t back = im->last_ns - *t_ns;
 
-		if (back > JITTER_NS && back > (im->max_ns - im->first_ns) / 2)
+		if (back > JITTER_NS && back > (im->max_ns - im->begin_ns) / 2)
 			st = restart(im, back, t_ns, err);
 		if (st)
 			return st;

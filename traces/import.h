@@ -107,6 +107,7 @@ struct import {
 	uint64_t line;
 	size_t cap_req, cap_block;
 	int64_t first_ns, last_ns, max_ns;	/* arrivals so far */
+	int64_t begin_ns;		/* of the recording, where the clock was restarted */
 	int64_t shift_ns;		/* added to arrivals, after a restart of the clock */
 	bool unsorted;
 	struct chain chain;		/* block numbers */

@@ -21,6 +21,13 @@ check_PROGRAMS += tests/t-trace-faults
 tests_t_trace_faults_SOURCES = tests/t-trace-faults.c tests/trace_text.h
 tests_t_trace_faults_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-trace-formats
+tests_t_trace_formats_SOURCES = tests/t-trace-formats.c tests/trace_text.h
+tests_t_trace_formats_LDADD   = $(TEST_LIBS)
+tests_t_trace_formats_LDFLAGS = $(FAULT_LINK)
+EXTRA_DIST += tests/data/burstgpt-1-30.csv tests/data/burstgpt-3-40.csv \
+  tests/data/ragpulse-10.jsonl tests/data/ragpulse-components.jsonl
+
 check_PROGRAMS += tests/fuzz-trace
 tests_fuzz_trace_SOURCES = tests/fuzz-trace.c $(FUZZ_MAIN)
 tests_fuzz_trace_LDADD   = $(TEST_LIBS)

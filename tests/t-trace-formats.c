@@ -1,0 +1,498 @@
+/* Trace formats: worked records of each, what options change in them, how they are told apart. */
+#include "config.h"
+
+#include <string.h>
+
+#include "src/base/rng.h"
+#include "tests/trace_text.h"
+#include "traces/import.h"
+
+/* The requests of the canonical form are want; the header is left out. */
+static void becomes(const char *text, const struct trace_args *a, const char *format,
+		    const char *want, const char *what)
+{
+	struct ar_err err;
+	struct trace *t = read_with(text, a, &err);
+	char *got = t ? canonical(t) : NULL;
+
+	if (!t)
+		diag("%s", err.msg);
+	is_str(t ? t->format : "", format, "%s: found by content", what);
+	is_str(got ? strchr(got, '\n') + 1 : "", want, "%s", what);
+	free(got);
+	trace_free(t);
+}
+
+/* Reading fails with this message, after the path where the message has one. */
+static void refused(const char *text, const struct trace_args *a, enum ar_status st,
+		    const char *message, const char *what)
+{
+	struct ar_err err;
+	struct trace *t = read_with(text, a, &err);
+	const char *msg = err.msg;
+
+	if (!strncmp(msg, path, strlen(path)))
+		msg += strlen(path);
+	is_int(t ? AR_OK : err.status, st, "%s", what);
+	is_str(t ? "" : msg, message, "%s: the message", what);
+	trace_free(t);
+}
+
+#define REQ(id, ns, in, out) \
+	"{\"id\":" #id ",\"arrival_ns\":" #ns ",\"prompt_tokens\":" #in ",\"output_tokens\":" #out
+
+static void test_azure_lmm(void)
+{
+	static const char text[] = LMM "2024-10-15T12:00:00.269Z,0,770,491\n"
+				       "2024-10-15T12:00:05.819Z,16,949,126\n";
+	struct trace_args a = { .image_tok = 100 };
+
+	becomes(text, &whole, "azure-lmm",
+		REQ(0, 0, 770, 491) "}\n" REQ(1, 5550000000, 949, 126) ",\"images\":16}\n",
+		"azure-lmm: images are counted");
+	becomes(text, &a, "azure-lmm",
+		REQ(0, 0, 770, 491) "}\n" REQ(1, 5550000000, 2549, 126) ",\"images\":16}\n",
+		"azure-lmm: tokens for each image");
+	refused(LMM "2024-10-15T12:00:00.269Z,2147483647,949,126\n", &a, AR_DATA,
+		":2: 2147483647 images make a prompt of more than 2147483647 tokens",
+		"azure-lmm: a prompt too long");
+}
+
+static void test_burstgpt(void)
+{
+	becomes(BU1 "5,ChatGPT,472,18,490,Conversation log\n"
+		    "45,ChatGPT,1087,230,1,Conversation log\n"
+		    "1106,ChatGPT,0,0,0,Conversation log\n"
+		    "1106,GPT-4,7,0,7,API log\n"
+		    "1107,GPT-4,7,1,8,API log\n",
+		&whole, "burstgpt",
+		REQ(0, 0, 472, 18) ",\"label\":\"ChatGPT\"}\n"
+		REQ(1, 40000000000, 1087, 230) ",\"label\":\"ChatGPT\"}\n"
+		REQ(2, 1102000000000, 7, 1) ",\"label\":\"GPT-4\"}\n",
+		"burstgpt: failed requests are dropped, a wrong total is no harm");
+	becomes(BU3 "19440110.0,1722ac82,43,GPT-4,906,446,1352,Conversation log\n"
+		    "19440200.0,1722ac82,10,ChatGPT,300,20,320,Conversation log\n"
+		    "19440205.0,1722ac82,0,ChatGPT,300,20,320,Conversation log\n"
+		    "19454781.0,,21,GPT-4,264,171,435,API log\n",
+		&whole, "burstgpt",
+		REQ(0, 0, 906, 446) ",\"session\":\"1722ac82\",\"turn\":0,\"label\":\"GPT-4\"}\n"
+		REQ(1, 90000000000, 300, 20) ",\"session\":\"1722ac82\",\"turn\":1,"
+		"\"think_ns\":47000000000,\"label\":\"ChatGPT\"}\n"
+		REQ(2, 95000000000, 300, 20) ",\"session\":\"1722ac82\",\"turn\":2,"
+		"\"label\":\"ChatGPT\"}\n"
+		REQ(3, 14671000000000, 264, 171) ",\"label\":\"GPT-4\"}\n",
+		"burstgpt: sessions, with the pause after the answer when there is one");
+	becomes("Response tokens,Timestamp,Request tokens\n18,5,472\n", &whole, "burstgpt",
+		REQ(0, 0, 472, 18) "}\n", "burstgpt: three columns are enough, in any order");
+}
+
+static void test_splitwise(void)
+{
+	becomes(SP "0,2,0,1,1,4096,32\n1,2,7,3.5,1,2048,8\n2,2,7,4,1,0,8\n", &whole, "splitwise",
+		REQ(0, 0, 4096, 32) ",\"label\":\"0\"}\n"
+		REQ(1, 2500000000, 2048, 8) ",\"label\":\"7\"}\n",
+		"splitwise: seconds, applications");
+}
+
+static void test_vllm(void)
+{
+	static const char text[] =
+		"{\"timestamp\":12.4,\"input_length\":42,\"output_length\":8,\"hash_ids\":[981,4412,7]}\n"
+		"{\"timestamp\":12.5,\"input_length\":32,\"output_length\":1,\"hash_ids\":[981,4412]}\n"
+		"{\"timestamp\":13,\"input_length\":20,\"output_length\":1,\"hash_ids\":[981,4412]}\n"
+		"{\"timestamp\":13,\"input_length\":20,\"output_length\":0,\"hash_ids\":[981,4412]}\n"
+		"{\"timestamp\":14,\"input_length\":20,\"output_length\":1}\n";
+	char vllm[] = "vllm", mooncake[] = "mooncake";
+	struct trace_args a = { .format = vllm }, b = { .format = mooncake, .hash_tok = 16 };
+	static const char bare[] = "{\"timestamp\":2,\"input_length\":42,\"output_length\":8}\n"
+				   "{\"timestamp\":4,\"input_length\":42,\"output_length\":8}\n";
+
+	becomes(text, &whole, "vllm",
+		REQ(0, 0, 42, 8) ",\"blocks\":[0,1,2]}\n"
+		REQ(1, 100000000, 32, 1) ",\"blocks\":[0,1]}\n"
+		REQ(2, 600000000, 20, 1) ",\"blocks\":[0,3]}\n"
+		REQ(3, 1600000000, 20, 1) "}\n",
+		"vllm: seconds, a hash for 16 tokens");
+	becomes(text, &b, "mooncake",
+		REQ(0, 0, 42, 8) ",\"blocks\":[0,1,2]}\n"
+		REQ(1, 100000, 32, 1) ",\"blocks\":[0,1]}\n"
+		REQ(2, 600000, 20, 1) ",\"blocks\":[0,3]}\n"
+		REQ(3, 1600000, 20, 1) "}\n",
+		"vllm: as a Mooncake trace of short blocks its times are milliseconds");
+	becomes(bare, &a, "vllm", REQ(0, 0, 42, 8) "}\n" REQ(1, 2000000000, 42, 8) "}\n",
+		"vllm: without hashes when the format is named");
+}
+
+#define CHAT(id, parent, turn, time, ids)                                                          \
+	"{\"chat_id\":" #id ",\"parent_chat_id\":" #parent ",\"timestamp\":" #time                 \
+	",\"input_length\":20,\"output_length\":2,\"type\":\"text\",\"turn\":" #turn               \
+	",\"hash_ids\":" ids "}\n"
+#define CHAT_IS(id, ns, session, turn, ids)                                                        \
+	REQ(id, ns, 20, 2) ",\"session\":\"" #session "\",\"turn\":" #turn ",\"blocks\":" ids     \
+	",\"label\":\"text\"}\n"
+
+static void test_bailian(void)
+{
+	becomes(CHAT(0, -1, 1, 61.114, "[7,8]") CHAT(3, -1, 1, 61.114, "[8,7]")
+		CHAT(9, 0, 2, 62, "[7,9]") CHAT(10, 9, 3, 63, "[7,9]") CHAT(11, 0, 2, 64, "[8,8]")
+		CHAT(12, 77, 4, 65, "[7,7]"),
+		&whole, "bailian",
+		CHAT_IS(0, 0, 0, 0, "[0,1]") CHAT_IS(1, 0, 3, 0, "[2,3]")
+		CHAT_IS(2, 886000000, 0, 1, "[0,4]") CHAT_IS(3, 1886000000, 0, 2, "[0,4]")
+		CHAT_IS(4, 2886000000, 0, 1, "[2,5]") CHAT_IS(5, 3886000000, 12, 3, "[0,6]"),
+		"bailian: a chat goes on from its parent, the same hash elsewhere is another block");
+	becomes("{\"chat_id\":0,\"parent_chat_id\":-1,\"timestamp\":0,\"input_length\":5,"
+		"\"output_length\":0,\"turn\":1}\n"
+		"{\"chat_id\":1,\"parent_chat_id\":0,\"timestamp\":1,\"input_length\":5,"
+		"\"output_length\":1,\"turn\":3}\n",
+		&whole, "bailian", REQ(0, 0, 5, 1) ",\"session\":\"0\",\"turn\":2}\n",
+		"bailian: a failed request still begins its chat");
+}
+
+#define DELTA(s, more, len, out, ids)                                                              \
+	"{\"session_id\":\"" s "\",\"input_length\":" #len ",\"output_length\":" #out "," more    \
+	",\"hash_ids\":" ids "}\n"
+
+/* Blocks of four tokens: 1111 22oo o333 34OO 55, in which o and O are outputs. */
+static void test_aiperf(void)
+{
+	static const char text[] =
+		DELTA("s", "\"timestamp\":100.5", 6, 3, "[1,2]")
+		DELTA("u", "\"timestamp\":101", 6, 3, "[1,2]")
+		DELTA("s", "\"delay\":1000", 5, 2, "[3,4]")
+		DELTA("s", "\"delay\":0,\"timestamp\":1500", 2, 1, "[\"5\"]")
+		DELTA("u", "\"delay\":500", 5, 2, "[3,4]");
+	struct trace_args a = { .hash_tok = 4 };
+
+	becomes(text, &a, "aiperf",
+		REQ(0, 0, 6, 3) ",\"session\":\"s\",\"turn\":0,\"blocks\":[0,1]}\n"
+		REQ(1, 500000, 6, 3) ",\"session\":\"u\",\"turn\":0,\"blocks\":[0,1]}\n"
+		REQ(2, 500500000, 14, 2) ",\"session\":\"u\",\"turn\":1,\"think_ns\":500000000,"
+		"\"blocks\":[0,7,8,9]}\n"
+		REQ(3, 1000000000, 14, 2) ",\"session\":\"s\",\"turn\":1,\"think_ns\":1000000000,"
+		"\"blocks\":[0,2,3,4]}\n"
+		REQ(4, 1399500000, 18, 1) ",\"session\":\"s\",\"turn\":2,\"think_ns\":0,"
+		"\"blocks\":[0,2,3,5,6]}\n",
+		"aiperf: prompts hold the session so far, which nobody else shares");
+	a.context = CONTEXT_CUMULATIVE;
+	becomes(DELTA("s", "\"timestamp\":0", 6, 3, "[1,2]")
+		DELTA("s", "\"delay\":1,\"context_mode\":\"x\"", 14, 2, "[1,9,3,4]"),
+		&a, "aiperf",
+		REQ(0, 0, 6, 3) ",\"session\":\"s\",\"turn\":0,\"blocks\":[0,1]}\n"
+		REQ(1, 1000000, 14, 2) ",\"session\":\"s\",\"turn\":1,\"think_ns\":1000000,"
+		"\"blocks\":[0,2,3,4]}\n",
+		"aiperf: whole prompts where the user says so");
+	a.context = CONTEXT_DELTA;
+	becomes("{\"session_id\":\"s\",\"timestamp\":0,\"input_length\":6,\"output_length\":3,"
+		"\"context_mode\":\"x\"}\n"
+		DELTA("s", "\"timestamp\":1", 5, 2, "[3,4]") DELTA("v", "\"timestamp\":1", 5, 0, "[]"),
+		&a, "aiperf",
+		REQ(0, 0, 6, 3) ",\"session\":\"s\",\"turn\":0}\n"
+		REQ(1, 1000000, 14, 2) ",\"session\":\"s\",\"turn\":1}\n",
+		"aiperf: a session with a turn of unknown blocks has none afterwards");
+}
+
+/* Sessions of random deltas whose texts are never shared: a prompt shares with the turn before it
+ * the blocks that were full, and nothing with others. */
+static void test_delta_property(uint64_t seed)
+{
+	enum { SESSIONS = 5, TURNS = 40, BLOCK = 7 };
+	struct rng rng = { seed };
+	struct trace_args a = { .hash_tok = BLOCK };
+	size_t n, bad = 0, last[SESSIONS] = { 0 };
+	unsigned id = 0;
+	char *text = NULL;
+	struct ar_err err;
+	struct trace *t;
+	FILE *f = open_memstream(&text, &n);
+
+	for (int i = 0; i < TURNS; i++) {
+		unsigned len = 1 + (unsigned)rng_below(&rng, 3 * BLOCK);
+
+		fprintf(f, "{\"session_id\":\"%d\",\"timestamp\":%d,\"input_length\":%u,"
+			"\"output_length\":%u,\"hash_ids\":[", (int)rng_below(&rng, SESSIONS), i, len,
+			1 + (unsigned)rng_below(&rng, 2 * BLOCK));
+		for (unsigned k = 0; k < (len + BLOCK - 1) / BLOCK; k++)
+			fprintf(f, "%s%u", k ? "," : "", id++);
+		fputs("]}\n", f);
+	}
+	fclose(f);
+	t = read_with(text, &a, &err);
+	for (size_t i = 0; t && i < t->n; i++) {
+		const struct request *q = &t->req[i], *p = &t->req[last[q->session]];
+		uint32_t same = 0;
+
+		while (q->turn && same < p->n_block && same < q->n_block &&
+		       t->block[p->block + same] == t->block[q->block + same])
+			same++;
+		bad += q->turn && same != p->prompt_tok / BLOCK;
+		for (size_t b = q->block + same; b < q->block + q->n_block; b++)
+			for (size_t c = 0; c < q->block; c++)
+				bad += t->block[b] == t->block[c];
+		last[q->session] = i;
+	}
+	ok(t && t->n == TURNS && !bad, "seed %d: a turn shares the full blocks of the one before",
+	   (int)seed);
+	free(text);
+	trace_free(t);
+}
+
+static void test_llmservingsim(void)
+{
+	struct trace_args a = { .hash_tok = 2 };
+
+	becomes("{\"input_toks\":3,\"output_toks\":2,\"arrival_time_ns\":4059740,"
+		"\"input_tok_ids\":[1,2,3],\"output_tok_ids\":[4,5]}\n"
+		"{\"input_toks\":4,\"output_toks\":1,\"arrival_time_ns\":4059741,"
+		"\"input_tok_ids\":[1,2,3,4]}\n"
+		"{\"input_toks\":4,\"output_toks\":1,\"arrival_time_ns\":4059742,"
+		"\"input_tok_ids\":[2,1,3,4]}\n",
+		&a, "llmservingsim",
+		REQ(0, 0, 3, 2) ",\"blocks\":[0,1]}\n" REQ(1, 1, 4, 1) ",\"blocks\":[0,2]}\n"
+		REQ(2, 2, 4, 1) ",\"blocks\":[3,4]}\n",
+		"llmservingsim: tokens make blocks");
+	becomes("{\"session_id\":\"session_0\",\"arrival_time_ns\":4059740,\"sub_requests\":["
+		"{\"input_toks\":1472,\"output_toks\":133,\"tool_duration_ns\":127348767}, "
+		"{\"input_toks\":1582,\"output_toks\":125,\"tool_duration_ns\":0},"
+		"{\"input_toks\":1600,\"output_toks\":1,\"tool_duration_ns\":0}]}\n"
+		"{\"input_toks\":9,\"output_toks\":1,\"arrival_time_ns\":4059741}\n"
+		"{\"session_id\":\"session_1\",\"arrival_time_ns\":5000000,\"sub_requests\":[]}\n",
+		&whole, "llmservingsim",
+		REQ(0, 0, 1472, 133) ",\"session\":\"session_0\",\"turn\":0}\n"
+		REQ(1, 1, 9, 1) "}\n"
+		REQ(2, 127348767, 1582, 125) ",\"session\":\"session_0\",\"turn\":1,"
+		"\"think_ns\":127348767}\n"
+		REQ(3, 127348767, 1600, 1) ",\"session\":\"session_0\",\"turn\":2,"
+		"\"think_ns\":0}\n",
+		"llmservingsim: sessions in one record, in the order of their turns");
+}
+
+/* Blocks of four tokens: 1111 222 33 and two of its own, and so on. */
+#define RAG(time, len, user)                                                                       \
+	"{\"timestamp\":\"" #time "\",\"input_length\":" #len ",\"output_length\":1,\"hash_ids\":{" \
+	"\"user_input\":" user ",\"sys_prompt\":[1],\"passages_ids\":[2]},\"session_id\":\"a\"}\n"
+#define RAG_IS(id, ns, len, turn, ids)                                                             \
+	REQ(id, ns, len, 1) ",\"session\":\"a\",\"turn\":" #turn ids "}\n"
+
+static const char rag[] = RAG(0, 11, "[3]") RAG(27, 9, "[4]") RAG(28, 8, "[]") RAG(28, 8, "[]");
+static const char lengths[] = "{\"sys_prompt_id\": 1, \"token_length\": 4}\n\n"
+			      "{\"passage_id\": 2, \"token_length\": 3}\n"
+			      "{\"user_input_id\":3,\"token_length\":2}\n"
+			      "{\"token_length\":1,\"user_input_id\":4}\n";
+
+static void test_ragpulse(const char *lengths_path)
+{
+	char name[80];
+	char *files[] = { name };
+	struct trace_args a = { .hash_tok = 4, .components = { files, 1 } };
+
+	snprintf(name, sizeof name, "%s", lengths_path);
+	file_write(lengths_path, lengths, strlen(lengths));
+	becomes(rag, &a, "ragpulse",
+		RAG_IS(0, 0, 11, 0, ",\"blocks\":[0,1,2]")
+		RAG_IS(1, 27000000000, 9, 1, ",\"blocks\":[0,3,4]")
+		RAG_IS(2, 28000000000, 8, 2, ",\"blocks\":[0,5]")
+		RAG_IS(3, 28000000000, 8, 3, ",\"blocks\":[0,6]"),
+		"ragpulse: components in their order make blocks");
+	survive(rag, strlen(rag), &a, "ragpulse with lengths");
+	refused(RAG(0, 11, "[5]"), &a, AR_DATA, ":1: component 5 is in no file of --components",
+		"ragpulse: a component without a length");
+	refused(RAG(0, 8, "[3]"), &a, AR_DATA, ":1: the components are longer than input_length",
+		"ragpulse: a prompt shorter than its components");
+	refused(rag, &(struct trace_args){ .hash_tok = 4 }, AR_USAGE,
+		"--hash-block needs --components in format ragpulse",
+		"ragpulse: no blocks without lengths");
+	a.hash_tok = 0;
+	becomes(rag, &whole, "ragpulse",
+		RAG_IS(0, 0, 11, 0, "") RAG_IS(1, 27000000000, 9, 1, "")
+		RAG_IS(2, 28000000000, 8, 2, "") RAG_IS(3, 28000000000, 8, 3, ""),
+		"ragpulse: lengths and sessions alone");
+}
+
+static void test_bad_lengths(const char *lengths_path)
+{
+	static const struct {
+		const char *text, *message;	/* after the path */
+	} bad[] = {
+		{ "{\"passage_id\":0,\"token_length\":1}\n{\"history_id\":0,\"token_length\":2}\n",
+		  ":2: component 0 has a length already" },
+		{ "{\"passage_id\":0}\n",
+		  ":1: want a component such as {\"passage_id\": 0, \"token_length\": 84}" },
+		{ "{\"id\":0,\"token_length\":84}\n",
+		  ":1: want a component such as {\"passage_id\": 0, \"token_length\": 84}" },
+		{ "{\"passage_id\":-1,\"token_length\":84}\n",
+		  ":1: want a component such as {\"passage_id\": 0, \"token_length\": 84}" },
+		{ "{\"passage_id\":0,\"token_length\":-84}\n",
+		  ":1: token_length is \"-84\", want an integer from 0 to 2147483647" },
+		{ "{\"passage_id\":0,\"token_length\":84\n", ":1: not a JSON object (near \"\")" },
+		{ "PK\3\4", ": this is a zip archive; unpack it first" },
+	};
+	char name[80];
+	char *files[] = { name };
+	struct trace_args a = { .components = { files, 1 } };
+	struct ar_err err;
+
+	snprintf(name, sizeof name, "%s", lengths_path);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct trace *t;
+
+		file_write(lengths_path, bad[i].text, strlen(bad[i].text));
+		t = read_with(rag, &a, &err);
+		ok(!t && err.status == AR_DATA &&
+		   !strncmp(err.msg, lengths_path, strlen(lengths_path)),
+		   "lengths %zu: bad data of their own file", i);
+		is_str(err.msg + strlen(lengths_path), bad[i].message,
+		       "lengths %zu: what and where", i);
+		trace_free(t);
+	}
+	unlink(lengths_path);
+	ok(!read_with(rag, &a, &err) && strstr(err.msg, "No such file"), "no file of lengths");
+}
+
+/* Recordings of 100 s and of 90 s, and the begin of a third. */
+static void test_restart(void)
+{
+	static const char text[] = VI "1000,1,1\n1100,2,1\n1000,3,1\n1090,4,1\n1001,5,1\n";
+	struct trace_args a = { .restart = RESTART_APPEND };
+
+	becomes(text, &a, "vidur",
+		REQ(0, 0, 1, 1) "}\n" REQ(1, 100000000000, 2, 1) "}\n"
+		REQ(2, 100000000000, 3, 1) "}\n" REQ(3, 190000000000, 4, 1) "}\n"
+		REQ(4, 190000000000, 5, 1) "}\n",
+		"a recording is appended at the last arrival");
+	a.period_ns = 120000000000;
+	becomes(text, &a, "vidur",
+		REQ(0, 0, 1, 1) "}\n" REQ(1, 100000000000, 2, 1) "}\n"
+		REQ(2, 120000000000, 3, 1) "}\n" REQ(3, 210000000000, 4, 1) "}\n"
+		REQ(4, 241000000000, 5, 1) "}\n",
+		"or a period after the start of the one before");
+	a.period_ns = 99000000000;
+	refused(text, &a, AR_DATA, ":4: the clock goes back by 100 s, more than --restart-period",
+		"recordings do not overlap");
+	a.period_ns = INT64_MAX;
+	refused(text, &a, AR_DATA, ":4: --restart-period goes beyond 2^63 ns", "a period too long");
+	a.period_ns = 8000000000000000000;
+	refused(VI "0,1,1\n2,1,1\n0,1,1\n1e9,1,1\n2e9,1,1\n", &a, AR_DATA,
+		":6: the time goes beyond 2^63 ns", "a time too late");
+	a = (struct trace_args){ .restart = RESTART_SORT };
+	becomes(text, &a, "vidur",
+		REQ(0, 0, 1, 1) "}\n" REQ(1, 0, 3, 1) "}\n" REQ(2, 1000000000, 5, 1) "}\n"
+		REQ(3, 90000000000, 4, 1) "}\n" REQ(4, 100000000000, 2, 1) "}\n",
+		"or all recordings are laid over each other");
+	a.period_ns = 1;
+	refused(text, &a, AR_USAGE, "--restart-period needs --restart append",
+		"a period of nothing");
+}
+
+static void test_useless_options(void)
+{
+	char name[] = "x";
+	char *files[] = { name };
+	static const char vidur[] = VI "0,1,1\n";
+	const struct {
+		struct trace_args a;
+		const char *message;
+	} useless[] = {
+		{ { .context = CONTEXT_DELTA }, "--context has no effect on a trace in format vidur" },
+		{ { .hash_tok = 16 }, "--hash-block has no effect on a trace in format vidur" },
+		{ { .image_tok = 16 }, "--image-tokens has no effect on a trace in format vidur" },
+		{ { .components = { files, 1 } },
+		  "--components has no effect on a trace in format vidur" },
+	};
+
+	for (size_t i = 0; i < sizeof useless / sizeof *useless; i++)
+		refused(vidur, &useless[i].a, AR_USAGE, useless[i].message,
+			"an option without effect is wrong usage");
+}
+
+/* ---- telling formats apart ---- */
+
+/* The columns of a and of b that a lacks, from the last to the first. */
+static void header(char *buf, size_t size, const struct importer *a, const struct importer *b)
+{
+	const char *names[32];
+	size_t n = 0, at = 0;
+
+	for (const char *const *s = a->need; *s; s++)
+		names[n++] = *s;
+	for (const char *const *s = b->need; *s; s++)
+		if (!name_among(a->need, *s))
+			names[n++] = *s;
+	while (n--)
+		at += (size_t)snprintf(buf + at, size - at, "%s%s", names[n], n ? "," : "\n");
+}
+
+/* Every pair of CSV formats.  Azure's columns are part of those of its multimodal traces. */
+static void test_csv_pairs(void)
+{
+	for (int i = 0; importers[i]; i++)
+		for (int j = i; importers[j]; j++) {
+			const struct importer *a = importers[i], *b = importers[j];
+			char text[512], want[200], what[80];
+
+			if (a->kind != RECORD_CSV || b->kind != RECORD_CSV)
+				continue;
+			header(text, sizeof text, a, b);
+			if (a == b || (a == &importer_azure && b == &importer_azure_lmm))
+				snprintf(want, sizeof want, ": no requests in the file");
+			else if (a == &importer_azure)
+				snprintf(want, sizeof want, ":1: formats azure and %s both fit; say "
+					 "which with --format", b->name);
+			else
+				snprintf(want, sizeof want, ":1: formats %s and %s both fit; say "
+					 "which with --format", a->name, b->name);
+			snprintf(what, sizeof what, "columns of %s and %s", a->name, b->name);
+			refused(text, &whole, AR_DATA, want, what);
+		}
+}
+
+static void test_survival(void)
+{
+	static const struct {
+		const char *what, *text;
+	} of[] = {
+		{ "azure-lmm", LMM "2024-10-15T12:00:00.269Z,0,770,491\n" },
+		{ "burstgpt", BU3 "19440110.0,1722,43,GPT-4,906,446,1352,Conversation log\n"
+				  "19440210.0,1722,43,GPT-4,906,446,1352,Conversation log\n" },
+		{ "splitwise", SP "0,2,0,1,1,4096,32\n1,2,1,3,1,2048,8\n" },
+		{ "bailian", CHAT(0, -1, 1, 0, "[7,8]") CHAT(9, 0, 2, 62, "[7,9]") },
+		{ "vllm", "{\"timestamp\":1,\"input_length\":20,\"output_length\":1,"
+			  "\"hash_ids\":[1,\"2\"]}\n" },
+		{ "aiperf", DELTA("s", "\"timestamp\":0", 600, 300, "[1,2]")
+			    DELTA("s", "\"delay\":1", 500, 2, "[3]") },
+		{ "llmservingsim", "{\"input_toks\":3,\"output_toks\":2,\"arrival_time_ns\":0,"
+				   "\"input_tok_ids\":[1,2,3]}\n"
+				   "{\"session_id\":\"s\",\"arrival_time_ns\":40,\"sub_requests\":["
+				   "{\"input_toks\":2,\"output_toks\":3,\"tool_duration_ns\":7}]}\n" },
+		{ "ragpulse", rag },
+	};
+
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+		survive(of[i].text, strlen(of[i].text), &whole, of[i].what);
+}
+
+int main(void)
+{
+	char lengths_path[80];
+
+	text_begin();
+	snprintf(lengths_path, sizeof lengths_path, "%s-lengths", path);
+	plan(0);
+	test_azure_lmm();
+	test_burstgpt();
+	test_splitwise();
+	test_vllm();
+	test_bailian();
+	test_aiperf();
+	for (uint64_t seed = 1; seed <= 3; seed++)
+		test_delta_property(seed);
+	test_llmservingsim();
+	test_ragpulse(lengths_path);
+	test_bad_lengths(lengths_path);
+	test_restart();
+	test_useless_options();
+	test_csv_pairs();
+	test_survival();
+	text_end();
+	return done_testing();
+}
