@@ -66,6 +66,7 @@ static void round_trip(const struct trace *t)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
+	static char mooncake[] = "mooncake";
 	static const struct trace_args args[] = {
 		{ 0 },
 		{ .from_ns = 1000000,
@@ -75,12 +76,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		  .max_prompt = 600,
 		  .max_output = 5,
 		  .time_scale = 0.37 },
+		{ .restart = RESTART_APPEND, .period_ns = 5000000000 },
+		{ .restart = RESTART_SORT, .hash_tok = 8 },
+		{ .context = CONTEXT_CUMULATIVE },
+		{ .format = mooncake, .skip = 1, .max_prompt = 600 },
+		{ .image_tok = 1 << 20 },
 	};
 	char path[40];
 	int fd = hold(data, n, path, sizeof path);
 
 	log_level = LOG_ERROR;
-	for (int i = 0; i < 2; i++) {
+	for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
 		struct ar_err err = { 0 };
 		struct trace *t;
 

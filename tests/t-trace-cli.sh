@@ -42,6 +42,44 @@ is 'info measures prefix reuse' "$(figure 'ideal prefix reuse' "$mooncake" | sed
 		for (i = 1; i <= n; i++) seen[id[i]] = 1 }
 		END { printf "%.2f", 100 * hit / all }' "$mooncake")"
 
+# other formats
+data=$srcdir/tests/data
+is 'BurstGPT drops what failed at the source' "$(figure requests "$data/burstgpt-1-30.csv")" \
+	"$(awk -F, 'NR > 1 && $3' "$data/burstgpt-1-30.csv" | wc -l)"
+is 'BurstGPT has sessions' "$(figure sessions "$data/burstgpt-3-40.csv")" \
+	"$(tail -n +2 "$data/burstgpt-3-40.csv" | cut -d, -f2 | sort -u | grep -c .)"
+# the pause of a second turn, from the end of the first: fields of the same session
+trace convert "$data/burstgpt-3-40.csv" >"$tmp/b.jsonl"
+is 'BurstGPT has think times' \
+	"$(sed -n 's/.*"turn":1,"think_ns":\([0-9]*\)000000000,.*/\1/p' "$tmp/b.jsonl")" \
+	"$(awk -F, 'NR > 1 && $2 { if (n[$2]++ == 1) print $1 - end[$2]; end[$2] = $1 + $3 }' \
+		"$data/burstgpt-3-40.csv")"
+rag=$data/ragpulse-10.jsonl
+ok 'a file of two recordings is bad data' fails 3 'ragpulse-10.jsonl:7: the clock goes back by 604453 s' \
+	trace info "$rag"
+is 'recordings are appended by their period' \
+	"$(figure span --restart append --restart-period 168h "$rag")" '604784.000000000 s'
+is 'or laid over each other' "$(figure span --restart sort "$rag")" '604453.000000000 s'
+# without blocks smaller than a token, reuse is that of leading components
+is 'RAGPulse prompts share leading components' "$(figure 'ideal prefix reuse' --restart append \
+	--hash-block 1 --components "$data/ragpulse-components.jsonl" "$rag" | sed 's/ %.*//')" \
+	"$(cat "$data/ragpulse-components.jsonl" "$rag" | awk '
+	/token_length/ { gsub(/[^0-9 ]/, ""); tok[$1] = $2; next }
+	{ len = $0; sub(/.*"input_length": /, "", len); all += len + 0
+	  sub(/.*"hash_ids"/, ""); sub(/"session_id".*/, ""); gsub(/[^0-9]+/, " ")
+	  n = split($0, id, " "); key = ""; run = 1
+	  for (i = 1; i <= n; i++) { key = key " " id[i]; if (run && key in seen) hit += tok[id[i]]
+	                             else run = 0; now[key] }
+	  for (k in now) { seen[k]; delete now[k] } }
+	END { printf "%.2f", 100 * hit / all }')"
+ok 'an option that the format has no use for' fails 2 'image-tokens has no effect on a trace in format azure$' \
+	trace info --image-tokens 5 "$azure"
+printf '{"timestamp":0,"input_length":9,"output_length":1}\n' >"$tmp/two.jsonl"
+ok 'a format is not guessed' fails 3 ':1: formats mooncake and vllm both fit; say which with --format' \
+	trace info "$tmp/two.jsonl"
+is 'but taken from the user' "$(figure format --format vllm "$tmp/two.jsonl")" vllm
+rm "$tmp/b.jsonl" "$tmp/two.jsonl"
+
 # convert
 trace convert "$azure" >"$tmp/a.jsonl"
 trace convert "$vidur" >"$tmp/v.jsonl"
@@ -50,7 +88,8 @@ tail -n +2 "$tmp/v.jsonl" >"$tmp/v.requests"
 is 'convert writes every request and a header' "$(wc -l <"$tmp/a.jsonl")" 201
 ok 'the Azure and the Vidur text of the same rows are the same requests' \
 	cmp "$tmp/a.requests" "$tmp/v.requests"
-for f in "$azure" "$vidur" "$mooncake"; do
+for f in "$azure" "$vidur" "$mooncake" "$srcdir"/tests/data/burstgpt-3-40.csv \
+	"$srcdir"/tests/data/corpus/trace/bailian.jsonl "$srcdir"/tests/data/corpus/trace/aiperf.jsonl; do
 	trace convert "$f" -o "$tmp/1.jsonl"
 	trace convert --format canonical "$tmp/1.jsonl" >"$tmp/2.jsonl"
 	ok "canonical to canonical changes no byte of ${f##*/}" cmp "$tmp/1.jsonl" "$tmp/2.jsonl"

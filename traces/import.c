@@ -125,6 +125,19 @@ enum ar_status import_time_text(struct import *im, const char *name, struct span
 	return AR_OK;
 }
 
+/* Whether a JSON string holds a NUL, which ends it early for the parser. */
+static bool has_nul(struct span v)
+{
+	for (size_t i = 0; i + 6 <= v.n; i++) {
+		if (v.s[i] != '\\')
+			continue;
+		if (!memcmp(v.s + i, "\\u0000", 6))
+			return true;
+		i++;
+	}
+	return false;
+}
+
 enum ar_status import_name(struct import *im, const struct record *r, const char *name,
 			   struct names *in, uint32_t *number, struct ar_err *err)
 {
@@ -133,7 +146,7 @@ enum ar_status import_name(struct import *im, const struct record *r, const char
 
 	if (r->kind == RECORD_JSON) {
 		s = cJSON_GetObjectItemCaseSensitive(r->json, name);
-		if (!cJSON_IsString(s) || memmem(v.s, v.n, "\\u0000", 6))
+		if (!cJSON_IsString(s) || has_nul(v))
 			return import_fail(im, err, "%s is \"%s\", want a string", name,
 					   span_show(v).s);
 		v = (struct span){ s->valuestring, strlen(s->valuestring) };
