@@ -80,11 +80,6 @@ enum ar_status import_hash_count(struct import *im, struct span ids, uint32_t to
 			   tok, want, bs, have, hint);
 }
 
-void import_hash_start(struct import *im, uint32_t block_tok)
-{
-	im->t->block_tok = im->args->hash_tok ? (uint32_t)im->args->hash_tok : block_tok;
-}
-
 enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32_t prompt_tok,
 			       struct ar_err *err)
 {
@@ -113,12 +108,18 @@ enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32
 	return st;
 }
 
-enum ar_status import_hash_finish(struct import *im, struct ar_err *err)
+enum ar_status import_hashed(struct import *im, const struct record *r, int64_t unit_ns,
+			     struct ar_err *err)
 {
-	(void)err;
-	if (!im->t->n_block)
-		im->t->block_tok = 0;
-	return AR_OK;
+	struct request q = import_none;
+	enum ar_status st = import_time(im, r, "timestamp", unit_ns, &q.arrival_ns, err);
+
+	if (!st)
+		st = import_lengths(im, r, "input_length", "output_length", &q, err);
+	if (st || import_unserved(im, &q))
+		return st;
+	st = import_hash_ids(im, r, q.prompt_tok, err);
+	return st ? st : import_add(im, &q, err);
 }
 
 /* ---- texts ---- */

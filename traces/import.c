@@ -359,7 +359,6 @@ static enum ar_status check_options(const struct trace_args *a, const struct imp
 		const char *name;
 	} opts[] = {
 		{ USES_CONTEXT, a->context != CONTEXT_AUTO, "context" },
-		{ USES_HASH_BLOCK, a->hash_tok, "hash-block" },
 		{ USES_IMAGES, a->image_tok, "image-tokens" },
 		{ USES_COMPONENTS, a->components.n, "components" },
 	};
@@ -368,6 +367,9 @@ static enum ar_status check_options(const struct trace_args *a, const struct imp
 		if (opts[i].given && !(f->uses & opts[i].use))
 			return ar_fail(err, AR_USAGE, "--%s has no effect on a trace in format %s",
 				       opts[i].name, f->name);
+	if (a->hash_tok && !f->block_tok)
+		return ar_fail(err, AR_USAGE, "--hash-block has no effect on a trace in format %s",
+			       f->name);
 	return AR_OK;
 }
 
@@ -390,6 +392,7 @@ static enum ar_status first_line(struct import *im, struct source *src, char *li
 	if (st)
 		return place(im, st, err);
 	st = check_options(im->args, src->f, err);
+	im->t->block_tok = im->args->hash_tok ? (uint32_t)im->args->hash_tok : src->f->block_tok;
 	if (!st && src->f->start)
 		st = src->f->start(im, err);
 	if (st)
@@ -527,6 +530,8 @@ static enum ar_status settle(struct import *im, const struct source *src, struct
 	report_warnings(im);
 	if (!t->n)
 		return ar_fail(err, AR_DATA, "%s: no requests in the file", im->path);
+	if (src->f->block_tok && !t->n_block)
+		t->block_tok = 0;
 	reader_sha256(src->in, t->sha256);
 	t->format = strdup(src->f->name);
 	t->name = strdup(base ? base + 1 : im->path);

@@ -122,7 +122,7 @@ struct import {
 };
 
 /* Options that only some formats have a use for. */
-enum { USES_CONTEXT = 1, USES_HASH_BLOCK = 2, USES_IMAGES = 4, USES_COMPONENTS = 8 };
+enum { USES_CONTEXT = 1, USES_IMAGES = 2, USES_COMPONENTS = 4 };
 
 struct importer {
 	const char *name;	/* "azure" */
@@ -131,6 +131,7 @@ struct importer {
 	const char *const *need;	/* fields of every record, ended by NULL */
 	const char *const *may;		/* others that it knows, or NULL when it checks itself */
 	unsigned uses;			/* USES_... */
+	uint32_t block_tok;	/* usual tokens of a block, 0: makes none, or says itself */
 	/* Does a record that has all of need's fields look like this format?  NULL: yes. */
 	bool (*sniff)(const struct record *first);
 	enum ar_status (*start)(struct import *im, struct ar_err *err);	/* may be NULL */
@@ -185,8 +186,6 @@ enum ar_status import_turn(struct import *im, uint32_t number, struct request *q
 
 /* ---- prefix blocks (blocks.c) ---- */
 
-/* Tokens of a block where no option says otherwise. */
-void import_hash_start(struct import *im, uint32_t block_tok);
 /* The blocks of a prompt by its hash_ids, one for each block. */
 enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32_t prompt_tok,
 			       struct ar_err *err);
@@ -196,8 +195,9 @@ enum ar_status import_hash_count(struct import *im, struct span ids, uint32_t to
 /* An id as a number and what tells a string: key's src and tail. */
 enum ar_status import_hash_id(struct import *im, struct span id, struct chain_key *key,
 			      struct ar_err *err);
-/* A file without any ids knows nothing about prefixes. */
-enum ar_status import_hash_finish(struct import *im, struct ar_err *err);
+/* A whole record: timestamp, input_length, output_length, hash_ids. */
+enum ar_status import_hashed(struct import *im, const struct record *r, int64_t unit_ns,
+			     struct ar_err *err);
 /* For sniffing, with input_length there: as many hash_ids as blocks of block_tok tokens. */
 bool import_hash_fits(const struct record *r, uint32_t block_tok);
 

@@ -19,13 +19,6 @@ static bool sniff(const struct record *first)
 	return (!ids || *ids->value.s == '[') && !record_find(first, "chat_id");
 }
 
-static enum ar_status start(struct import *im, struct ar_err *err)
-{
-	(void)err;
-	import_hash_start(im, 512);
-	return AR_OK;
-}
-
 /* The delay is the think time; the arrival is recorded, or the earliest that can be. */
 static enum ar_status arrival(struct import *im, const struct record *r, struct request *q,
 			      const struct import_session *s, struct ar_err *err)
@@ -144,9 +137,8 @@ const struct importer importer_aiperf = {
 	.kind = RECORD_JSON,
 	.need = need,
 	.may = may,
-	.uses = USES_CONTEXT | USES_HASH_BLOCK,
+	.uses = USES_CONTEXT,
+	.block_tok = 512,
 	.sniff = sniff,
-	.start = start,
 	.record = record,
-	.finish = import_hash_finish,
 };

@@ -17,13 +17,6 @@ static const char *const may[] = { "type", "hash_ids", NULL };
 /* Stored for a chat that was named as a parent and not seen. */
 static const uint64_t MISSING = UINT64_MAX;
 
-static enum ar_status start(struct import *im, struct ar_err *err)
-{
-	(void)err;
-	import_hash_start(im, 16);
-	return AR_OK;
-}
-
 static enum ar_status integer(struct import *im, const struct record *r, const char *name,
 			      uint64_t *out, struct ar_err *err)
 {
@@ -128,8 +121,6 @@ const struct importer importer_bailian = {
 	.kind = RECORD_JSON,
 	.need = need,
 	.may = may,
-	.uses = USES_HASH_BLOCK,
-	.start = start,
+	.block_tok = 16,
 	.record = record,
-	.finish = import_hash_finish,
 };

@@ -19,13 +19,6 @@ static bool sniff(const struct record *first)
 	return record_find(first, "input_toks") || record_find(first, "sub_requests");
 }
 
-static enum ar_status start(struct import *im, struct ar_err *err)
-{
-	(void)err;
-	import_hash_start(im, 16);
-	return AR_OK;
-}
-
 static enum ar_status must_have(const struct import *im, const struct record *r, const char *name,
 				struct ar_err *err)
 {
@@ -167,9 +160,7 @@ const struct importer importer_llmservingsim = {
 	.kind = RECORD_JSON,
 	.need = need,
 	.may = may,
-	.uses = USES_HASH_BLOCK,
+	.block_tok = 16,
 	.sniff = sniff,
-	.start = start,
 	.record = record,
-	.finish = import_hash_finish,
 };

@@ -29,29 +29,13 @@ static bool sniff(const struct record *first)
 			(import_hash_fits(first, 512) || !import_hash_fits(first, 16)));
 }
 
-static enum ar_status start(struct import *im, struct ar_err *err)
-{
-	(void)err;
-	import_hash_start(im, 512);
-	return AR_OK;
-}
-
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
 {
-	struct request q = import_none;
-	enum ar_status st;
-
 	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
 		if (record_find(r, refused[i].key))
 			return import_fail(im, err, "the record has \"%s\": %s", refused[i].key,
 					   refused[i].why);
-	st = import_time(im, r, "timestamp", 1000000, &q.arrival_ns, err);
-	if (!st)
-		st = import_lengths(im, r, "input_length", "output_length", &q, err);
-	if (st || import_unserved(im, &q))
-		return st;
-	st = import_hash_ids(im, r, q.prompt_tok, err);
-	return st ? st : import_add(im, &q, err);
+	return import_hashed(im, r, 1000000, err);
 }
 
 const struct importer importer_mooncake = {
@@ -60,9 +44,7 @@ const struct importer importer_mooncake = {
 	.kind = RECORD_JSON,
 	.need = need,
 	.may = may,
-	.uses = USES_HASH_BLOCK,
+	.block_tok = 512,
 	.sniff = sniff,
-	.start = start,
 	.record = record,
-	.finish = import_hash_finish,
 };

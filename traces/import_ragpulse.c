@@ -101,8 +101,8 @@ static enum ar_status start(struct import *im, struct ar_err *err)
 		st = read_lengths(im, files->v[i], err);
 	im->path = path;
 	im->line = line;
-	if (files->n)
-		import_hash_start(im, 16);
+	if (!files->n)
+		im->t->block_tok = 0;
 	return st;
 }
 
@@ -192,9 +192,9 @@ const struct importer importer_ragpulse = {
 	.kind = RECORD_JSON,
 	.need = need,
 	.may = may,
-	.uses = USES_HASH_BLOCK | USES_COMPONENTS,
+	.uses = USES_COMPONENTS,
+	.block_tok = 16,
 	.sniff = sniff,
 	.start = start,
 	.record = record,
-	.finish = import_hash_finish,
 };

@@ -13,24 +13,9 @@ static bool sniff(const struct record *first)
 	       !record_find(first, "delay");
 }
 
-static enum ar_status start(struct import *im, struct ar_err *err)
-{
-	(void)err;
-	import_hash_start(im, 16);
-	return AR_OK;
-}
-
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
 {
-	struct request q = import_none;
-	enum ar_status st = import_time(im, r, "timestamp", 1000000000, &q.arrival_ns, err);
-
-	if (!st)
-		st = import_lengths(im, r, "input_length", "output_length", &q, err);
-	if (st || import_unserved(im, &q))
-		return st;
-	st = import_hash_ids(im, r, q.prompt_tok, err);
-	return st ? st : import_add(im, &q, err);
+	return import_hashed(im, r, 1000000000, err);
 }
 
 const struct importer importer_vllm = {
@@ -39,9 +24,7 @@ const struct importer importer_vllm = {
 	.kind = RECORD_JSON,
 	.need = need,
 	.may = may,
-	.uses = USES_HASH_BLOCK,
+	.block_tok = 16,
 	.sniff = sniff,
-	.start = start,
 	.record = record,
-	.finish = import_hash_finish,
 };
