@@ -205,6 +205,8 @@ static const struct fault {
 	{ BU3 "5,a,soon,GPT-4,472,18,490,Conversation log\n",
 	  ":2: Elapsed time is \"soon\", want a time that is a number from 0 on" },
 	/* splitwise-sim */
+	{ SP "a,2,0,1,1,4096,32\n",
+	  ":2: request_id is \"a\", want an integer from 0 to 2147483647" },
 	{ SP "0,1,0,1,1,4096,32\n", ":2: request_type is 1, want 2" },
 	{ SP "0,2,0,1,4,4096,32\n", ":2: batch_size is 4, want 1" },
 	{ SP "0,2,0,1,1,4096,32\n0,2,0,3,1,2048,8\n", ":3: request_id 0 is that of line 2" },
@@ -352,6 +354,9 @@ static const struct fault {
 	{ HEAD(0, 1) REQ(0, 0, SES("5", "0")), ":2: session is \"5\", want a string" },
 	{ HEAD(0, 1) REQ(0, 0, SES("\"\\u0000\"", "0")),
 	  ":2: session is \"\"\\u0000\"\", want a string" },
+	{ HEAD(0, 1) REQ(0, 0, SES("\"\\\\\\u0000\"", "0")),
+	  ":2: session is \"\"\\\\\\u0000\"\", want a string" },
+	{ HEAD(0, 2) REQ(0, 0, SES("\"\\\\u0000\"", "0")), ":2: the file ends after 1 of 2 requests" },
 	{ HEAD(0, 1) REQ(0, 0, ",\"session\":\"s\""), ":2: the record lacks \"turn\"" },
 	{ HEAD(0, 1) REQ(0, 0, ",\"turn\":1"), ":2: turn or think_ns without session" },
 	{ HEAD(0, 1) REQ(0, 0, ",\"think_ns\":1"), ":2: turn or think_ns without session" },

@@ -84,6 +84,11 @@ static void test_burstgpt(void)
 		"burstgpt: sessions, with the pause after the answer when there is one");
 	becomes("Response tokens,Timestamp,Request tokens\n18,5,472\n", &whole, "burstgpt",
 		REQ(0, 0, 472, 18) "}\n", "burstgpt: three columns are enough, in any order");
+	becomes("Response tokens,Timestamp,Request tokens,Session ID\n18,5,4,\\u0000\n1,7,2,\\u0000\n",
+		&whole, "burstgpt",
+		REQ(0, 0, 4, 18) ",\"session\":\"\\\\u0000\",\"turn\":0}\n"
+		REQ(1, 2000000000, 2, 1) ",\"session\":\"\\\\u0000\",\"turn\":1}\n",
+		"burstgpt: no pause without the time of the answer; names may look like escapes");
 }
 
 static void test_splitwise(void)
@@ -374,6 +379,9 @@ static void test_restart(void)
 	a.period_ns = 8000000000000000000;
 	refused(VI "0,1,1\n2,1,1\n0,1,1\n1e9,1,1\n2e9,1,1\n", &a, AR_DATA,
 		":6: the time goes beyond 2^63 ns", "a time too late");
+	a.period_ns = 7545829636500000000;
+	refused(AZ "2023-02-28 00:00:00,1,1\n2023-02-28 01:00:00,1,1\n2023-02-28 00:00:00,1,1\n",
+		&a, AR_DATA, ":4: the time goes beyond the year 2262", "a date too late");
 	a = (struct trace_args){ .restart = RESTART_SORT };
 	becomes(text, &a, "vidur",
 		REQ(0, 0, 1, 1) "}\n" REQ(1, 0, 3, 1) "}\n" REQ(2, 1000000000, 5, 1) "}\n"

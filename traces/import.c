@@ -240,6 +240,8 @@ static enum ar_status add(struct import *im, struct request *q, struct ar_err *e
 	struct trace *t = im->t;
 	void *p = t->req;
 
+	if (t->has_epoch && q->arrival_ns >= DATE_MAX_NS)
+		return import_fail(im, err, "the time goes beyond the year 2262");
 	if (!grow(&p, t->n, &im->cap_req, sizeof *q))
 		return ar_nomem(err);
 	t->req = p;
