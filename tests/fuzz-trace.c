@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static char mooncake[] = "mooncake";
 	static const struct trace_args args[] = {
-		{ 0 },
+		{ .time_scale = 1 },
 		{ .from_ns = 1000000,
 		  .to_ns = 3600000000000,
 		  .skip = 1,
@@ -76,11 +76,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		  .max_prompt = 600,
 		  .max_output = 5,
 		  .time_scale = 0.37 },
-		{ .restart = RESTART_APPEND, .period_ns = 5000000000 },
-		{ .restart = RESTART_SORT, .hash_tok = 8 },
-		{ .context = CONTEXT_CUMULATIVE },
-		{ .format = mooncake, .skip = 1, .max_prompt = 600 },
-		{ .image_tok = 1 << 20 },
+		{ .in.restart = RESTART_APPEND, .in.period_ns = 5000000000 },
+		{ .in.restart = RESTART_SORT, .in.hash_tok = 8 },
+		{ .in.context = CONTEXT_CUMULATIVE },
+		{ .in.format = mooncake, .skip = 1, .max_prompt = 600 },
+		{ .in.image_tok = 1 << 20 },
 	};
 	char path[40];
 	int fd = hold(data, n, path, sizeof path);

@@ -427,7 +427,7 @@ static void test_named_format(void)
 	char mooncake[] = "mooncake", vidur[] = "vidur", azure[] = "azure",
 	     canonical_[] = "canonical", no[] = "no";
 
-	a.format = vidur;
+	a.in.format = vidur;
 	ok(!read_with(AZ "2023-11-16 18:15:46,1,1\n", &a, &err) && err.status == AR_DATA,
 	   "a format is enforced");
 	is_str(err.msg + strlen(path),
@@ -437,20 +437,20 @@ static void test_named_format(void)
 	ok(!read_with(dialogue, &a, &err), "CSV is no JSON");
 	is_str(err.msg + strlen(path), ":1: not in format vidur, which is CSV with a header",
 	       "and says so");
-	a.format = mooncake;
+	a.in.format = mooncake;
 	ok(!read_with("{\"a\":1,\"b\":2}\n", &a, &err), "a record must have its keys");
 	is_str(err.msg + strlen(path), ":1: the record lacks \"timestamp\" (have: a, b)",
 	       "with what is missing");
-	a.format = canonical_;
+	a.in.format = canonical_;
 	ok(!read_with(dialogue, &a, &err), "the canonical form needs its header");
 	is_str(err.msg + strlen(path),
 	       ":1: the first line is not a header with \"format\":\"reqtrace\"", "named");
-	a.format = no;
+	a.in.format = no;
 	ok(!read_with(dialogue, &a, &err) && err.status == AR_USAGE,
 	   "an unknown format is wrong usage");
 	is_str(err.msg, "unknown trace format 'no'; want one of " FORMATS,
 	       "and the known ones are listed");
-	a.format = azure;
+	a.in.format = azure;
 	trace_free(read_with("TIMESTAMP,arrived_at,num_prefill_tokens,num_decode_tokens,"
 			     "ContextTokens,GeneratedTokens\n"
 			     "2023-11-16 18:15:46,9,9,9,1,1\n",

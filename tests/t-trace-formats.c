@@ -45,7 +45,7 @@ static void test_azure_lmm(void)
 {
 	static const char text[] = LMM "2024-10-15T12:00:00.269Z,0,770,491\n"
 				       "2024-10-15T12:00:05.819Z,16,949,126\n";
-	struct trace_args a = { .image_tok = 100 };
+	struct trace_args a = { .in.image_tok = 100 };
 
 	becomes(text, &whole, "azure-lmm",
 		REQ(0, 0, 770, 491) "}\n" REQ(1, 5550000000, 949, 126) ",\"images\":16}\n",
@@ -108,7 +108,7 @@ static void test_vllm(void)
 		"{\"timestamp\":13,\"input_length\":20,\"output_length\":0,\"hash_ids\":[981,4412]}\n"
 		"{\"timestamp\":14,\"input_length\":20,\"output_length\":1}\n";
 	char vllm[] = "vllm", mooncake[] = "mooncake";
-	struct trace_args a = { .format = vllm }, b = { .format = mooncake, .hash_tok = 16 };
+	struct trace_args a = { .in.format = vllm }, b = { .in.format = mooncake, .in.hash_tok = 16 };
 	static const char bare[] = "{\"timestamp\":2,\"input_length\":42,\"output_length\":8}\n"
 				   "{\"timestamp\":4,\"input_length\":42,\"output_length\":8}\n";
 
@@ -167,7 +167,7 @@ static void test_aiperf(void)
 		DELTA("s", "\"delay\":1000", 5, 2, "[3,4]")
 		DELTA("s", "\"delay\":0,\"timestamp\":1500", 2, 1, "[\"5\"]")
 		DELTA("u", "\"delay\":500", 5, 2, "[3,4]");
-	struct trace_args a = { .hash_tok = 4 };
+	struct trace_args a = { .in.hash_tok = 4 };
 
 	becomes(text, &a, "aiperf",
 		REQ(0, 0, 6, 3) ",\"session\":\"s\",\"turn\":0,\"blocks\":[0,1]}\n"
@@ -179,7 +179,7 @@ static void test_aiperf(void)
 		REQ(4, 1399500000, 18, 1) ",\"session\":\"s\",\"turn\":2,\"think_ns\":0,"
 		"\"blocks\":[0,2,3,5,6]}\n",
 		"aiperf: prompts hold the session so far, which nobody else shares");
-	a.context = CONTEXT_CUMULATIVE;
+	a.in.context = CONTEXT_CUMULATIVE;
 	becomes(DELTA("s", "\"timestamp\":0", 6, 3, "[1,2]")
 		DELTA("s", "\"delay\":1,\"context_mode\":\"x\"", 14, 2, "[1,9,3,4]"),
 		&a, "aiperf",
@@ -187,7 +187,7 @@ static void test_aiperf(void)
 		REQ(1, 1000000, 14, 2) ",\"session\":\"s\",\"turn\":1,\"think_ns\":1000000,"
 		"\"blocks\":[0,2,3,4]}\n",
 		"aiperf: whole prompts where the user says so");
-	a.context = CONTEXT_DELTA;
+	a.in.context = CONTEXT_DELTA;
 	becomes("{\"session_id\":\"s\",\"timestamp\":0,\"input_length\":6,\"output_length\":3,"
 		"\"context_mode\":\"x\"}\n"
 		DELTA("s", "\"timestamp\":1", 5, 2, "[3,4]") DELTA("v", "\"timestamp\":1", 5, 0, "[]"),
@@ -203,7 +203,7 @@ static void test_delta_property(uint64_t seed)
 {
 	enum { SESSIONS = 5, TURNS = 40, BLOCK = 7 };
 	struct rng rng = { seed };
-	struct trace_args a = { .hash_tok = BLOCK };
+	struct trace_args a = { .in.hash_tok = BLOCK };
 	size_t n, bad = 0, last[SESSIONS] = { 0 };
 	unsigned id = 0;
 	char *text = NULL;
@@ -244,7 +244,7 @@ static void test_delta_property(uint64_t seed)
 
 static void test_llmservingsim(void)
 {
-	struct trace_args a = { .hash_tok = 2 };
+	struct trace_args a = { .in.hash_tok = 2 };
 
 	becomes("{\"input_toks\":3,\"output_toks\":2,\"arrival_time_ns\":4059740,"
 		"\"input_tok_ids\":[1,2,3],\"output_tok_ids\":[4,5]}\n"
@@ -289,7 +289,7 @@ static void test_ragpulse(const char *lengths_path)
 {
 	char name[80];
 	char *files[] = { name };
-	struct trace_args a = { .hash_tok = 4, .components = { files, 1 } };
+	struct trace_args a = { .in.hash_tok = 4, .in.components = { files, 1 } };
 
 	snprintf(name, sizeof name, "%s", lengths_path);
 	file_write(lengths_path, lengths, strlen(lengths));
@@ -304,10 +304,10 @@ static void test_ragpulse(const char *lengths_path)
 		"ragpulse: a component without a length");
 	refused(RAG(0, 8, "[3]"), &a, AR_DATA, ":1: the components are longer than input_length",
 		"ragpulse: a prompt shorter than its components");
-	refused(rag, &(struct trace_args){ .hash_tok = 4 }, AR_USAGE,
+	refused(rag, &(struct trace_args){ .in.hash_tok = 4 }, AR_USAGE,
 		"--hash-block needs --components in format ragpulse",
 		"ragpulse: no blocks without lengths");
-	a.hash_tok = 0;
+	a.in.hash_tok = 0;
 	becomes(rag, &whole, "ragpulse",
 		RAG_IS(0, 0, 11, 0, "") RAG_IS(1, 27000000000, 9, 1, "")
 		RAG_IS(2, 28000000000, 8, 2, "") RAG_IS(3, 28000000000, 8, 3, ""),
@@ -334,7 +334,7 @@ static void test_bad_lengths(const char *lengths_path)
 	};
 	char name[80];
 	char *files[] = { name };
-	struct trace_args a = { .components = { files, 1 } };
+	struct trace_args a = { .in.components = { files, 1 } };
 	struct ar_err err;
 
 	snprintf(name, sizeof name, "%s", lengths_path);
@@ -358,36 +358,36 @@ static void test_bad_lengths(const char *lengths_path)
 static void test_restart(void)
 {
 	static const char text[] = VI "1000,1,1\n1100,2,1\n1000,3,1\n1090,4,1\n1001,5,1\n";
-	struct trace_args a = { .restart = RESTART_APPEND };
+	struct trace_args a = { .in.restart = RESTART_APPEND };
 
 	becomes(text, &a, "vidur",
 		REQ(0, 0, 1, 1) "}\n" REQ(1, 100000000000, 2, 1) "}\n"
 		REQ(2, 100000000000, 3, 1) "}\n" REQ(3, 190000000000, 4, 1) "}\n"
 		REQ(4, 190000000000, 5, 1) "}\n",
 		"a recording is appended at the last arrival");
-	a.period_ns = 120000000000;
+	a.in.period_ns = 120000000000;
 	becomes(text, &a, "vidur",
 		REQ(0, 0, 1, 1) "}\n" REQ(1, 100000000000, 2, 1) "}\n"
 		REQ(2, 120000000000, 3, 1) "}\n" REQ(3, 210000000000, 4, 1) "}\n"
 		REQ(4, 241000000000, 5, 1) "}\n",
 		"or a period after the start of the one before");
-	a.period_ns = 99000000000;
+	a.in.period_ns = 99000000000;
 	refused(text, &a, AR_DATA, ":4: the clock goes back by 100 s, more than --restart-period",
 		"recordings do not overlap");
-	a.period_ns = INT64_MAX;
+	a.in.period_ns = INT64_MAX;
 	refused(text, &a, AR_DATA, ":4: --restart-period goes beyond 2^63 ns", "a period too long");
-	a.period_ns = 8000000000000000000;
+	a.in.period_ns = 8000000000000000000;
 	refused(VI "0,1,1\n2,1,1\n0,1,1\n1e9,1,1\n2e9,1,1\n", &a, AR_DATA,
 		":6: the time goes beyond 2^63 ns", "a time too late");
-	a.period_ns = 7545829636500000000;
+	a.in.period_ns = 7545829636500000000;
 	refused(AZ "2023-02-28 00:00:00,1,1\n2023-02-28 01:00:00,1,1\n2023-02-28 00:00:00,1,1\n",
 		&a, AR_DATA, ":4: the time goes beyond the year 2262", "a date too late");
-	a = (struct trace_args){ .restart = RESTART_SORT };
+	a = (struct trace_args){ .in.restart = RESTART_SORT };
 	becomes(text, &a, "vidur",
 		REQ(0, 0, 1, 1) "}\n" REQ(1, 0, 3, 1) "}\n" REQ(2, 1000000000, 5, 1) "}\n"
 		REQ(3, 90000000000, 4, 1) "}\n" REQ(4, 100000000000, 2, 1) "}\n",
 		"or all recordings are laid over each other");
-	a.period_ns = 1;
+	a.in.period_ns = 1;
 	refused(text, &a, AR_USAGE, "--restart-period needs --restart append",
 		"a period of nothing");
 }
@@ -401,10 +401,10 @@ static void test_useless_options(void)
 		struct trace_args a;
 		const char *message;
 	} useless[] = {
-		{ { .context = CONTEXT_DELTA }, "--context has no effect on a trace in format vidur" },
-		{ { .hash_tok = 16 }, "--hash-block has no effect on a trace in format vidur" },
-		{ { .image_tok = 16 }, "--image-tokens has no effect on a trace in format vidur" },
-		{ { .components = { files, 1 } },
+		{ { .in.context = CONTEXT_DELTA }, "--context has no effect on a trace in format vidur" },
+		{ { .in.hash_tok = 16 }, "--hash-block has no effect on a trace in format vidur" },
+		{ { .in.image_tok = 16 }, "--image-tokens has no effect on a trace in format vidur" },
+		{ { .in.components = { files, 1 } },
 		  "--components has no effect on a trace in format vidur" },
 	};
 

@@ -108,7 +108,7 @@ static void test_mooncake(void)
 {
 	static const uint64_t want[] = { 0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 6, 0, 1, 2, 3, 5, 7, 8 };
 	char mooncake[] = "mooncake";
-	struct trace_args a = { .format = mooncake };
+	struct trace_args a = { .in.format = mooncake };
 	struct ar_err err;
 	struct trace *t = read_text(dialogue);
 

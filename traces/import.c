@@ -352,7 +352,7 @@ struct source {
 };
 
 /* An option that the format has no use for must not look active. */
-static enum ar_status check_options(const struct trace_args *a, const struct importer *f,
+static enum ar_status check_options(const struct import_args *a, const struct importer *f,
 				    struct ar_err *err)
 {
 	const struct {
@@ -552,7 +552,7 @@ static enum ar_status settle(struct import *im, const struct source *src, struct
 	return note_all(im, err);
 }
 
-enum ar_status import_file(struct trace **out, const char *path, const struct trace_args *a,
+enum ar_status import_file(struct trace **out, const char *path, const struct import_args *a,
 			   struct ar_err *err)
 {
 	struct source src = { 0 };

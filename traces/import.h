@@ -102,7 +102,7 @@ struct import_session {
 
 struct import {
 	struct trace *t;		/* what is built; arrivals in any base until the end */
-	const struct trace_args *args;
+	const struct import_args *args;
 	const char *path;
 	uint64_t line;
 	size_t cap_req, cap_block;
@@ -149,7 +149,7 @@ enum ar_status importer_pick(const struct importer **out, const struct record *f
 			     const char *format, struct ar_err *err);
 
 /* All requests of the file, sorted, the first at 0. */
-enum ar_status import_file(struct trace **out, const char *path, const struct trace_args *a,
+enum ar_status import_file(struct trace **out, const char *path, const struct import_args *a,
 			   struct ar_err *err);
 
 /* For importers.  Failures name the place. */

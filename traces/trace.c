@@ -18,26 +18,26 @@ static const char *const restarts[] = { "error", "sort", "append", NULL };
 static const char *const contexts[] = { "auto", "cumulative", "delta", NULL };
 
 const struct opt trace_opts[] = {
-	{ .name = "format", .type = OPT_STR, .off = OFF(format), .arg = "NAME",
+	{ .name = "format", .type = OPT_STR, .off = OFF(in.format), .arg = "NAME",
 	  .help = "format of the trace, one of attnreplay-trace(5); found by its content when not given" },
-	{ .name = "restart", .type = OPT_ENUM, .off = OFF(restart), .arg = "HOW", .def = "error",
+	{ .name = "restart", .type = OPT_ENUM, .off = OFF(in.restart), .arg = "HOW", .def = "error",
 	  .choice = restarts,
 	  .help = "where the clock of the trace goes back by much: an error, sort all, or append "
 		  "what follows to what was before" },
-	{ .name = "restart-period", .type = OPT_TIME, .off = OFF(period_ns), .arg = "TIME",
+	{ .name = "restart-period", .type = OPT_TIME, .off = OFF(in.period_ns), .arg = "TIME",
 	  .def = "0",
 	  .help = "time from the start of a recording to that of the next one appended, 0: it "
 		  "starts at the last arrival" },
-	{ .name = "context", .type = OPT_ENUM, .off = OFF(context), .arg = "WHAT", .def = "auto",
+	{ .name = "context", .type = OPT_ENUM, .off = OFF(in.context), .arg = "WHAT", .def = "auto",
 	  .choice = contexts,
 	  .help = "what the prompts of later turns hold: all of the session (cumulative), what "
 		  "is new (delta), or as is usual in the format" },
-	{ .name = "hash-block", .type = OPT_INT, .off = OFF(hash_tok), .arg = "N", .def = "0",
+	{ .name = "hash-block", .type = OPT_INT, .off = OFF(in.hash_tok), .arg = "N", .def = "0",
 	  .min = 0, .max = 1 << 20,
 	  .help = "tokens of a prefix block, 0: as is usual in the format" },
-	{ .name = "image-tokens", .type = OPT_INT, .off = OFF(image_tok), .arg = "N", .def = "0",
+	{ .name = "image-tokens", .type = OPT_INT, .off = OFF(in.image_tok), .arg = "N", .def = "0",
 	  .min = 0, .max = 1 << 20, .help = "add N prompt tokens for each image" },
-	{ .name = "components", .type = OPT_LIST, .off = OFF(components), .arg = "FILE",
+	{ .name = "components", .type = OPT_LIST, .off = OFF(in.components), .arg = "FILE",
 	  .help = "lengths of the components of RAGPulse prompts, once for each file" },
 	{ .name = "from", .type = OPT_TIME, .off = OFF(from_ns), .arg = "TIME", .def = "0",
 	  .help = "leave out requests that arrive before TIME in the trace" },
@@ -210,9 +210,9 @@ enum ar_status trace_read(struct trace **out, const char *path, const struct tra
 	*out = NULL;
 	if (a->to_ns && a->from_ns >= a->to_ns)
 		return ar_fail(err, AR_USAGE, "--to must be later than --from");
-	if (a->period_ns && a->restart != RESTART_APPEND)
+	if (a->in.period_ns && a->in.restart != RESTART_APPEND)
 		return ar_fail(err, AR_USAGE, "--restart-period needs --restart append");
-	st = import_file(&t, path, a, err);
+	st = import_file(&t, path, &a->in, err);
 	if (!st)
 		st = cut(t, path, a, err);
 	if (!st)

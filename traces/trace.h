@@ -53,8 +53,8 @@ enum trace_restart { RESTART_ERROR, RESTART_SORT, RESTART_APPEND };
 /* What the prompts of a session's later turns hold. */
 enum trace_context { CONTEXT_AUTO, CONTEXT_CUMULATIVE, CONTEXT_DELTA };
 
-/* Options that shape a trace, for every command that reads one. */
-struct trace_args {
+/* How a file is read. */
+struct import_args {
 	char *format;		/* --format, NULL: by content */
 	int restart;		/* --restart, enum trace_restart */
 	int64_t period_ns;	/* --restart-period, 0: append at the last arrival */
@@ -62,6 +62,11 @@ struct trace_args {
 	int64_t hash_tok;	/* --hash-block, 0: the format's own */
 	int64_t image_tok;	/* --image-tokens */
 	struct opt_list components;	/* --components */
+};
+
+/* Options that shape a trace, for every command that reads one. */
+struct trace_args {
+	struct import_args in;
 	int64_t skip;		/* --skip-requests N */
 	int64_t requests;	/* --requests N, 0: all */
 	int64_t from_ns, to_ns;	/* --from, --to: half open, in trace time; to 0: open */
