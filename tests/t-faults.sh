@@ -51,9 +51,9 @@ ok 'columns of no known format are listed' \
 	bad 'columns.csv:1: unknown trace format (have: a, b, c); see attnreplay-trace(5)' \
 	cost --trace columns.csv
 echo TIMESTAMP,ContextTokens >columns.csv
-ok 'a lacking column makes the format unknown' bad \
-	'columns.csv:1: unknown trace format (have: TIMESTAMP, ContextTokens); see '\
-'attnreplay-trace(5)' \
+ok 'a lacking column is named' bad \
+	'columns.csv:1: no "GeneratedTokens", which format azure needs (have: TIMESTAMP, '\
+'ContextTokens)' \
 	cost --trace columns.csv
 trace short.csv 0.0,10,3 0.5,10
 ok 'a row that is too short is named' bad 'short.csv:3: the row has 2 fields, the header 3' \
@@ -85,8 +85,8 @@ ok 'arrivals out of order are sorted with a warning' warned \
 	cost --trace jitter.csv
 trace restart.csv 0.0,1,1 9.0,1,1 1.0,1,1
 ok 'a clock that starts again is no jitter' bad \
-	'restart.csv:4: the clock goes back by 8.00 s; the file holds several recordings, split '\
-'it here' \
+	'restart.csv:4: the clock goes back by 8.00 s; the file holds several recordings, see '\
+'--restart' \
 	cost --trace restart.csv
 trace time.csv x,1,1
 ok 'a time that is none is shown' bad 'time.csv:2: TIMESTAMP is "2023-11-16 18:00:0x", want a '\

@@ -76,8 +76,9 @@ enum ar_status import_hash_count(struct import *im, struct span ids, uint32_t to
 		fit *= 2;
 	if (n_blocks(tok, fit) == have)
 		snprintf(hint, sizeof hint, "; it would fit --hash-block %u", fit);
-	return import_fail(im, err, "input_length %u makes %u blocks of %u tokens, hash_ids has %u%s",
-			   tok, want, bs, have, hint);
+	return import_fail(im, err,
+			   "input_length %u makes %u blocks of %u tokens, hash_ids has %u%s", tok,
+			   want, bs, have, hint);
 }
 
 enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32_t prompt_tok,

@@ -145,7 +145,8 @@ static enum ar_status components(struct import *im, const struct record *r, uint
 
 		n += part != NULL;
 		if (part && !cJSON_IsArray(part))
-			return import_fail(im, err, "%s in hash_ids is not an array", parts[i].part);
+			return import_fail(im, err, "%s in hash_ids is not an array",
+					   parts[i].part);
 		cJSON_ArrayForEach(id, part) {
 			st = component(im, id, &c, &left, err);
 			if (st)
@@ -153,8 +154,8 @@ static enum ar_status components(struct import *im, const struct record *r, uint
 		}
 	}
 	if (!st && (!cJSON_IsObject(all) || n != cJSON_GetArraySize(all)))
-		return import_fail(im, err, "hash_ids is not an object of sys_prompt, passages_ids, "
-				   "history, web_search and user_input");
+		return import_fail(im, err, "hash_ids is not an object of sys_prompt, "
+				   "passages_ids, history, web_search and user_input");
 	if (st || !im->t->block_tok)
 		return st;
 	st = import_cut(im, &c, im->t->n, CUT_REST, left, err);
