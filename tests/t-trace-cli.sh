@@ -217,6 +217,30 @@ attnreplay: warning: $f:6: request without prompt tokens, dropped (1 in all, thi
 attnreplay: warning: $f:7: request without output tokens (failed at the source), dropped (1 in all, this is the first)
 EOF
 ok 'faults that pass are counted by kind' diff "$tmp/want" "$tmp/warnings"
+warns() { # warns FILE PATTERN OPTION...: among the warnings about the file
+	warned=$1 pattern=$2
+	shift 2
+	trace info "$@" "$warned" 2>&1 >/dev/null | grep -q "warning: $warned:$pattern"
+}
+corpus=$srcdir/tests/data/corpus/trace
+ok 'a restarted clock is mentioned' warns "$rag" '7: .* another recording appended here (1 in' \
+	--restart append
+ok 'prompts made from a session are' warns "$corpus/aiperf.jsonl" '2: .* see --context (1 in all'
+ok 'unless the user says so' test -z "$(trace info --context delta "$corpus/aiperf.jsonl" 2>&1 |
+	grep -e --context)"
+ok 'a turn without an arrival is'  warns "$corpus/aiperf.jsonl" '2: turn without a recorded arr'
+is 'and the header of the canonical form says so' \
+	"$(trace convert "$corpus/aiperf.jsonl" 2>/dev/null | sed -n '1s/.*"transforms"://p')" \
+	'["earliest=1","delta=1","sort"]}'
+ok 'a chat without its parent is'  warns "$corpus/bailian.jsonl" '3: turn whose parent is not in'
+sed 's/"turn": 2/"turn": 5/' "$corpus/bailian.jsonl" >"$tmp/odd.jsonl"
+ok 'a turn out of turn is'         warns "$tmp/odd.jsonl" '2: turn number that does not follow'
+sed 's/,490,/,491,/' "$data/burstgpt-1-30.csv" >"$tmp/odd.txt"
+ok 'a wrong total is'              warns "$tmp/odd.txt" '2: total that is not the sum'
+cat "$corpus/llmservingsim.jsonl" - >"$tmp/odd.jsonl" <<'EOF'
+{"session_id": "empty", "arrival_time_ns": 5, "sub_requests": []}
+EOF
+ok 'an empty session is'           warns "$tmp/odd.jsonl" '3: session without requests, skipped'
 "$ATTNREPLAY" -q trace info "$f" 2>"$tmp/warnings" >"$tmp/out"
 is '-q silences warnings'          "$(cat "$tmp/warnings")" ''
 printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n0,1,1\n0,1,1\n' >"$f"
