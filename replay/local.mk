@@ -3,7 +3,7 @@ libattnreplay_a_SOURCES += \
   replay/block_pool.c replay/block_pool.h replay/latency.c replay/latency.h replay/orca.c \
   replay/policies.c replay/policy.h replay/prefix_cache.c replay/prefix_cache.h replay/prepare.c \
   replay/prepare.h replay/replay.c replay/replay.h replay/sarathi.c replay/sched.c replay/sched.h \
-  replay/trtllm.c replay/vllm.c
+  replay/sglang.c replay/trtllm.c replay/vllm.c
 
 check_PROGRAMS += tests/t-vllm
 tests_t_vllm_SOURCES = tests/t-vllm.c

@@ -4,7 +4,8 @@
 #include <string.h>
 
 extern const struct policy policy_vllm_0_16, policy_vllm_0_19, policy_sarathi,
-			   policy_vidur_sarathi, policy_orca, policy_trtllm_no_evict;
+			   policy_vidur_sarathi, policy_orca, policy_sglang, policy_sglang_mixed,
+			   policy_trtllm_no_evict;
 
 const struct policy *const policies[] = {
 	&policy_vllm_0_16,
@@ -12,6 +13,8 @@ const struct policy *const policies[] = {
 	&policy_sarathi,
 	&policy_vidur_sarathi,
 	&policy_orca,
+	&policy_sglang,
+	&policy_sglang_mixed,
 	&policy_trtllm_no_evict,
 	NULL
 };

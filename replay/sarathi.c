@@ -13,18 +13,13 @@
 #include "config.h"
 #include "replay/policy.h"
 
-static bool in_prefill(const struct sched *s, uint32_t id)
-{
-	return s->seq[id].comp < s->seq[id].admitted;
-}
-
 /* Both run_* return what is left of the budget. */
 static int64_t run_decodes(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running; i++) {
 		uint32_t id = s->running[i];
 
-		if (in_prefill(s, id))
+		if (sched_in_prefill(s, id))
 			continue;
 		while (!s->pool.n_free && i < s->n_running)
 			sched_preempt(s, s->n_running - 1);
@@ -49,7 +44,7 @@ static int64_t run_prefills(struct sched *s, int64_t budget)
 	for (size_t i = 0; i < s->n_running && budget > 0; i++) {
 		uint32_t id = s->running[i], n = chunk_len(s, id, budget);
 
-		if (!in_prefill(s, id))
+		if (!sched_in_prefill(s, id))
 			continue;
 		sched_plan(s, id, n);
 		budget -= n;
@@ -94,7 +89,7 @@ static void keep_batch_order(struct sched *s)
 	size_t n = 0;
 
 	for (size_t i = 0; i < s->n_running && s->n_running > s->batch.n; i++)
-		if (in_prefill(s, s->running[i]))
+		if (sched_in_prefill(s, s->running[i]))
 			s->running[n++] = s->running[i];
 	for (size_t i = 0; i < s->batch.n; i++)
 		s->running[n++] = s->batch.entry[i].req;

@@ -16,8 +16,12 @@ uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
 /* The last output token is sampled but never computed: it takes no slot, if it is not reserved. */
 static int64_t most_blocks(const struct sched_limits *l, const struct request *r)
 {
-	int64_t slots = (int64_t)sched_goal(l, r) - !l->rules.to_completion;
+	int64_t slots = (int64_t)sched_goal(l, r) - 1;
 
+	if (l->rules.to_completion || l->rules.spare_block)
+		slots++;
+	if (l->rules.spare_block)
+		slots += l->block_tok;
 	return (slots + l->block_tok - 1) / l->block_tok;
 }
 
@@ -118,6 +122,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 		return ar_nomem(err);
 	s->trace = t;
 	s->lim = *l;
+	s->expected_output = l->rules.expected_output;
 	s->seq = calloc(t->n + 1, sizeof *s->seq);
 	s->running = calloc(most + 1, sizeof *s->running);
 	s->batch.entry = calloc(most + 1, sizeof *s->batch.entry);
@@ -394,8 +399,8 @@ void sched_preempt(struct sched *s, size_t i)
 	q->comp = 0;
 	q->n_preempt++;
 	s->preempted[s->n_preempted++] = id;
-	if (s->wait_heap)
-		heap_push(s, id);
+	if (s->wait_heap || s->lim.rules.victims_last)
+		sched_arrive(s, id);
 	else
 		push_front(s, id);
 }

@@ -39,6 +39,10 @@ struct sched_rules {
 	bool keep_watermark;		/* the watermark stays free even when nothing runs */
 	bool to_completion;		/* admit with blocks for all outputs, the last included */
 	bool whole_prompts;		/* in one iteration, with blocks for the longest request */
+	bool whole_chunks;		/* a prompt is cut at the end of a block only */
+	bool spare_block;		/* admit with blocks for all outputs and one more */
+	bool victims_last;		/* the preempted wait behind those who came meanwhile */
+	double expected_output;		/* share of the outputs to come that is kept free at first */
 };
 
 struct sched_limits {
@@ -85,6 +89,11 @@ struct sched {
 	struct block_pool pool;
 	struct prefix_cache *cache;	/* or NULL */
 
+	/* What a policy remembers from one iteration to the next. */
+	double expected_output;
+	const char *full;		/* why nobody is admitted until somebody leaves, or NULL */
+	size_t n_left_running;
+
 	/* The iteration. */
 	struct batch batch;
 	uint32_t *preempted, *finished;
@@ -120,7 +129,8 @@ void sched_complete(struct sched *s);
  * admit: the head of the queue becomes the last of running.
  * victim: who is to be preempted, the last of running or by priority the least important; an index
  * into running.
- * preempt: running[i] returns to the queue, first come first served to its head. */
+ * preempt: running[i] returns to the queue, first come first served to its head, or to its end
+ * where the rules say so. */
 void sched_match(struct sched *s);
 bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok);
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);
@@ -129,6 +139,11 @@ void sched_admit(struct sched *s);
 void sched_preempt(struct sched *s, size_t i);
 size_t sched_victim(const struct sched *s);
 uint32_t sched_unplan(struct sched *s, uint32_t id);
+/* Has the sequence positions to catch up with since it was admitted? */
+static inline bool sched_in_prefill(const struct sched *s, uint32_t id)
+{
+	return s->seq[id].comp < s->seq[id].admitted;
+}
 /* n more tokens for entry i of the plan, a prompt. */
 void sched_extend(struct sched *s, size_t i, uint32_t n);
 /* The first n_decode entries of the batch go to its end. */

@@ -26,15 +26,10 @@ static const char *admit_waiting(struct sched *s)
 	return "empty";
 }
 
-static bool in_prefill(const struct sched *s, uint32_t id)
-{
-	return s->seq[id].comp < s->seq[id].prompt;
-}
-
 static int64_t run_decodes(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running; i++)
-		if (!in_prefill(s, s->running[i])) {
+		if (!sched_in_prefill(s, s->running[i])) {
 			sched_plan(s, s->running[i], 1);
 			budget--;
 		}
@@ -49,7 +44,7 @@ static uint32_t missing(const struct sched *s, uint32_t id)
 static bool all_fit(const struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running; i++)
-		if (in_prefill(s, s->running[i]))
+		if (sched_in_prefill(s, s->running[i]))
 			budget -= missing(s, s->running[i]);
 	return budget >= 0;
 }
@@ -71,7 +66,7 @@ static void run_equally(struct sched *s, int64_t budget)
 	uint32_t n;
 
 	for (size_t i = 0; i < s->n_running; i++) {
-		n = in_prefill(s, s->running[i]) ? next_block(s, s->running[i], budget) : 0;
+		n = sched_in_prefill(s, s->running[i]) ? next_block(s, s->running[i], budget) : 0;
 		if (n)
 			sched_plan(s, s->running[i], n);
 		budget -= n;
@@ -92,7 +87,7 @@ static void run_in_order(struct sched *s, int64_t budget)
 		uint32_t id = s->running[i];
 		int64_t n = missing(s, id);
 
-		if (!in_prefill(s, id))
+		if (!sched_in_prefill(s, id))
 			continue;
 		if (n > budget)
 			n = budget - budget % s->lim.block_tok;
@@ -124,6 +119,6 @@ const struct policy policy_trtllm_no_evict = {
 	.title = "TensorRT-LLM, guaranteed no evict",
 	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
 	.can = POLICY_CHUNKS,
-	.rules.to_completion = true,
+	.rules = { .to_completion = true, .whole_chunks = true },
 	.compose = compose,
 };

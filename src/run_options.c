@@ -192,7 +192,7 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 				       settings[i].name, p->name);
 	if (!opt_given(o->group, "watermark"))
 		o->limits.watermark = p->watermark;
-	if (p->rules.to_completion && o->limits.max_batched_tok < o->limits.block_tok)
+	if (p->rules.whole_chunks && o->limits.max_batched_tok < o->limits.block_tok)
 		return ar_fail(err, AR_USAGE,
 			       "max-num-batched-tokens %" PRId64 " is less than a block of %" PRId64
 			       " tokens, the least that policy %s cuts from a prompt",
