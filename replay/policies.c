@@ -5,7 +5,7 @@
 
 extern const struct policy policy_vllm_0_16, policy_vllm_0_19, policy_sarathi,
 			   policy_vidur_sarathi, policy_orca, policy_sglang, policy_sglang_mixed,
-			   policy_trtllm_no_evict;
+			   policy_trtllm_no_evict, policy_trtllm_max_util;
 
 const struct policy *const policies[] = {
 	&policy_vllm_0_16,
@@ -16,6 +16,7 @@ const struct policy *const policies[] = {
 	&policy_sglang,
 	&policy_sglang_mixed,
 	&policy_trtllm_no_evict,
+	&policy_trtllm_max_util,
 	NULL
 };
 

@@ -396,9 +396,11 @@ void sched_preempt(struct sched *s, size_t i)
 	for (s->n_running--; i < s->n_running; i++)
 		s->running[i] = s->running[i + 1];
 	release(s, q);
+	if (q->comp) {			/* else it lost nothing but its place */
+		q->n_preempt++;
+		s->preempted[s->n_preempted++] = id;
+	}
 	q->comp = 0;
-	q->n_preempt++;
-	s->preempted[s->n_preempted++] = id;
 	if (s->wait_heap || s->lim.rules.victims_last)
 		sched_arrive(s, id);
 	else

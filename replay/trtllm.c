@@ -1,25 +1,39 @@
 /*
- * TensorRT-LLM's in-flight batching: capacity GUARANTEED_NO_EVICT, chunks FIRST_COME_FIRST_SERVED
- * or EQUAL_PROGRESS.
+ * TensorRT-LLM's in-flight batching: capacity GUARANTEED_NO_EVICT or MAX_UTILIZATION, chunks
+ * FIRST_COME_FIRST_SERVED or EQUAL_PROGRESS.
  *
- * First who may run: a request is admitted when it has the blocks for its prompt and all its
- * outputs, so that nothing is ever preempted.  Then how much: decodes first; the admitted prompts
- * take all that remains of them if that fits the budget.  Else they take in order what there is
- * room for, a cut one rounded down to whole blocks, or a block each, round by round.  One that gets
- * nothing waits while later ones are tried.
+ * First who may run.  With no evict a request is admitted when it has the blocks for its prompt and
+ * all its outputs, so that nothing is ever preempted; else when it has those of its prompt, and where
+ * a step finds no block the last of the running gives its own up, and nobody behind it runs in
+ * this iteration.  Then how much: decodes first; the admitted prompts take all that remains of
+ * them if that fits the budget.  Else they take in order what there is room for, a cut one rounded
+ * down to whole blocks, or a block each, round by round.  One that gets nothing waits while later
+ * ones are tried.
  * Prompts stand before decodes in the batch.
  */
 #include "config.h"
 #include "replay/policy.h"
 
+/* Blocks for the next step, which no evict has reserved. */
+static void keep_running(struct sched *s)
+{
+	for (size_t i = 0; i < s->n_running; i++) {
+		uint32_t id = s->running[i];
+
+		while (!sched_in_prefill(s, id) && i < s->n_running && !sched_reserve(s, id, 1))
+			sched_preempt(s, s->n_running - 1);
+	}
+}
+
 static const char *admit_waiting(struct sched *s)
 {
 	while (s->wait_head != SCHED_NONE) {
 		uint32_t id = s->wait_head;
+		const struct sched_seq *q = &s->seq[id];
 
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
-		if (!sched_reserve(s, id, s->seq[id].goal))
+		if (!sched_reserve(s, id, s->lim.rules.to_completion ? q->goal : q->known))
 			return "blocks";
 		sched_admit(s);
 	}
@@ -99,10 +113,11 @@ static void run_in_order(struct sched *s, int64_t budget)
 
 static void compose(struct sched *s)
 {
-	size_t n_decode;
+	size_t n_running = s->n_running, n_decode;
 	int64_t budget;
 
-	s->stop = admit_waiting(s);
+	keep_running(s);
+	s->stop = s->n_running < n_running ? "preemption" : admit_waiting(s);
 	budget = run_decodes(s, s->lim.max_batched_tok);
 	n_decode = s->batch.n;
 	if (!all_fit(s, budget))
@@ -120,5 +135,14 @@ const struct policy policy_trtllm_no_evict = {
 	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
 	.can = POLICY_CHUNKS,
 	.rules = { .to_completion = true, .whole_chunks = true },
+	.compose = compose,
+};
+
+const struct policy policy_trtllm_max_util = {
+	.name = "trtllm-max-util",
+	.title = "TensorRT-LLM, maximum utilization",
+	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
+	.can = POLICY_CHUNKS,
+	.rules.whole_chunks = true,
 	.compose = compose,
 };

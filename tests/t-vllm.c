@@ -400,6 +400,79 @@ static const struct scenario scenarios[] = {
   "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
   "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
 
+{ "preemption under trtllm-max-util", "trtllm-max-util", { LIMITS(16, 8), POOL(6) }, { 0 },
+  { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
+  "0-1 A:8@0 B:7@0 -> A B free 2 empty\n"
+  "1-2 A:1@8 B:1@7 -> A B free 1 empty\n"
+  "2-3 A:1@9 B:1@8 -> A B free 0 blocks\n"
+  "3-4 A:1@10 B:1@9 -> A B free 0 blocks\n"
+  "4-5 A:1@11 B:1@10 -> A B free 0 blocks\n"
+  "5-6 A:1@12 -> A free 2 preemption\n"
+  "6-7 B:12@0* C:4@0 -> B C free 2 empty\n"
+  "7-8 C:1@4 -> C free 4 empty\n",
+  "A ttft 1 tpot 1 e2e 6 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1.2 e2e 7 queue 0 preempted 1 recomputed 11\n"
+  "C ttft 5.5 tpot 1 e2e 6.5 queue 4.5 preempted 0 recomputed 0\n" },
+
+/* B and C have their blocks while there is no room for a chunk; C at 5 and B at 9 give them back
+ * without having run. */
+{ "over-admission under trtllm-max-util", "trtllm-max-util", { LIMITS(4, 4), POOL(11) }, { 0 },
+  { { 0, 20, 6 }, { 1000, 20, 2 }, { 1000, 1, 1 } }, true,
+  "0-1 A:4@0 free 6 budget\n"
+  "1-2 A:4@4 free 0 budget\n"
+  "2-3 A:4@8 free 0 budget\n"
+  "3-4 A:4@12 free 0 budget\n"
+  "4-5 A:4@16 -> A free 0 budget\n"
+  "5-6 A:1@20 -> A free 0 budget\n"
+  "6-7 A:1@21 -> A free 0 budget\n"
+  "7-8 A:1@22 -> A free 0 budget\n"
+  "8-9 A:1@23 -> A free 0 budget\n"
+  "9-10 A:1@24 -> A free 4 preemption\n"
+  "10-11 B:4@0 free 5 budget\n"
+  "11-12 B:4@4 free 5 budget\n"
+  "12-13 B:4@8 free 5 budget\n"
+  "13-14 B:4@12 free 5 budget\n"
+  "14-15 B:4@16 -> B free 5 budget\n"
+  "15-16 C:1@0 B:1@20 -> C B free 4 empty\n",
+  "A ttft 5 tpot 1 e2e 10 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 15 tpot nan e2e 15 queue 14 preempted 0 recomputed 0\n"
+  "B ttft 14 tpot 1 e2e 15 queue 9 preempted 0 recomputed 0\n" },
+
+{ "basic chunking under trtllm-max-util", "trtllm-max-util", BASIC,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
+  "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
+{ "basic chunks of equal progress under trtllm-max-util", "trtllm-max-util",
+  { LIMITS(8, 8), .chunks = SCHED_CHUNKS_EQUAL }, { 0 },
+  { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false,
+  "0-1 A:4@0 B:4@0\n"
+  "1-2 A:6@4 B:1@4 -> A B\n"
+  "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
+  "3-4 A:1@11 C:1@3 -> A C\n",
+  "B ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n" },
+{ "chunks of whole blocks under trtllm-max-util", "trtllm-max-util", { LIMITS(12, 8) }, { 0 },
+  { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
+  "0-1 A:10@0 -> A free 93 budget\n"
+  "1-2 B:10@0 A:1@10 -> B A free 93 budget\n"
+  "2-3 C:3@0 B:1@10 -> C B free 96 empty\n"
+  "3-4 C:1@3 -> C free 99 empty\n",
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
+  "C ttft 3 tpot 1 e2e 4 queue 2 preempted 0 recomputed 0\n" },
+{ "chunks of equal progress under trtllm-max-util", "trtllm-max-util",
+  { LIMITS(12, 8), .chunks = SCHED_CHUNKS_EQUAL }, { 0 },
+  { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
+  "0-1 A:4@0 B:4@0 C:3@0 -> C free 93 budget\n"
+  "1-2 A:6@4 B:4@4 C:1@3 -> A C free 93 budget\n"
+  "2-3 B:2@8 A:1@10 -> B A free 94 empty\n"
+  "3-4 B:1@10 -> B free 97 empty\n",
+  "C ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 3 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
+
 { "a watermark that is always kept", "sarathi",
   { LIMITS(32, 4), POOL(5), .watermark = 0.2 }, { 0 },
   { { 0, 17, 1 }, { 0, 14, 1 }, { 0, 1, 1 } }, true,
@@ -753,7 +826,8 @@ static bool blocks_come_back(const struct trace *t, const struct sched_limits *l
 			const struct sched_seq *q = &s->seq[s->running[i]];
 
 			owned += q->n_block;
-			bool whole = p->rules.keep_watermark;	/* prompts are reserved whole */
+			bool whole = p->rules.keep_watermark ||	/* prompts are reserved whole */
+				     !strcmp(p->name, "trtllm-max-util");
 			uint32_t tok = p->rules.whole_prompts ? s->longest : p->rules.to_completion ? q->goal :
 				       whole && q->comp < q->admitted ? q->admitted : q->comp;
 
@@ -871,6 +945,10 @@ static const struct kind kinds[] = {
 	{ "sglang, tight pool", true, false, false, "sglang", SCHED_FCFS, 0 },
 	{ "sglang-mixed, ample pool", false, false, false, "sglang-mixed", SCHED_FCFS, 0 },
 	{ "sglang-mixed, tight pool", true, false, false, "sglang-mixed", SCHED_FCFS, 0 },
+	{ "trtllm-max-util, ample pool", false, false, false, "trtllm-max-util", SCHED_FCFS, 0 },
+	{ "trtllm-max-util, tight pool", true, false, false, "trtllm-max-util", SCHED_FCFS, 0 },
+	{ "trtllm-max-util, tight pool, equal chunks", true, false, false, "trtllm-max-util",
+	  SCHED_FCFS, SCHED_CHUNKS_EQUAL },
 	{ "sarathi, ample pool", false, false, false, "sarathi", SCHED_FCFS, 0 },
 	{ "sarathi, tight pool", true, false, false, "sarathi", SCHED_FCFS, 0 },
 	{ "vidur-sarathi, tight pool", true, false, false, "vidur-sarathi", SCHED_FCFS, 0 },
