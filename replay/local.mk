@@ -5,9 +5,13 @@ libattnreplay_a_SOURCES += \
   replay/prepare.h replay/replay.c replay/replay.h replay/sarathi.c replay/sched.c replay/sched.h \
   replay/sglang.c replay/trtllm.c replay/vllm.c
 
-check_PROGRAMS += tests/t-vllm
-tests_t_vllm_SOURCES = tests/t-vllm.c
+check_PROGRAMS += tests/t-policies tests/t-vllm tests/t-workloads
+tests_t_policies_SOURCES = tests/t-policies.c tests/policy-case.c tests/policy-case.h
+tests_t_policies_LDADD = $(TEST_LIBS)
+tests_t_vllm_SOURCES = tests/t-vllm.c tests/policy-case.c tests/policy-case.h
 tests_t_vllm_LDADD   = $(TEST_LIBS)
+tests_t_workloads_SOURCES = tests/t-workloads.c tests/policy-case.c tests/policy-case.h
+tests_t_workloads_LDADD = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-prefix
 tests_t_prefix_SOURCES = tests/t-prefix.c

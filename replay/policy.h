@@ -12,6 +12,7 @@ enum {
 	POLICY_PREFIX_CACHE = 1 << 2,
 	POLICY_WATERMARK = 1 << 3,
 	POLICY_CHUNKS = 1 << 4,
+	POLICY_ASYNC = 1 << 5,
 };
 
 struct policy {

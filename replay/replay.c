@@ -19,7 +19,8 @@ struct loop {
 	struct times *t;		/* [trace->n] */
 	bool *settled;			/* [trace->n] rejected or finished */
 	size_t next;			/* next request to arrive */
-	int64_t now;
+	int64_t now;			/* of the next plan */
+	int64_t end;			/* of the last iteration; after now while it still runs */
 	int n_empty;			/* plans in a row, since the last arrival, that did nothing */
 	struct store_entry *row;	/* room for one batch, with a store only */
 	struct accuracy *acc;		/* [q_heads] */
@@ -68,6 +69,11 @@ static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
 	return AR_OK;
 }
 
+static int64_t later(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* Requests that have arrived join the queue.  With nothing to run, or no way to run it, the clock
  * jumps to the next one.  False at the end: nothing is left to do. */
 static bool arrivals(struct loop *l)
@@ -106,12 +112,12 @@ static enum ar_status stamp(struct loop *l, int64_t start, struct ar_err *err)
 		if (!e->emit)
 			continue;
 		if (t->first_token < 0)
-			t->first_token = l->now;
+			t->first_token = l->end;
 		else
-			st = series_add(&lat[LATENCY_ITL], (double)(l->now - t->last_token), err);
+			st = series_add(&lat[LATENCY_ITL], (double)(l->end - t->last_token), err);
 		if (st)
 			return st;
-		t->last_token = l->now;
+		t->last_token = l->end;
 		l->res->output_tok++;
 	}
 	return AR_OK;
@@ -136,7 +142,7 @@ static enum ar_status put_iteration(struct loop *l, int64_t start, int64_t host,
 			.recompute = e->recompute };
 	}
 	return store_iteration(cfg->store, &(struct store_iteration){
-		.iter_no = l->res->iterations, .start_ns = start, .end_ns = l->now, .host_ns = host,
+		.iter_no = l->res->iterations, .start_ns = start, .end_ns = l->end, .host_ns = host,
 		.event_ns = c->event_ns, .span_ns = c->span_ns, .busy_ns = c->busy_ns,
 		.prefill_tok = s->batch.prefill_tok, .decode_tok = s->batch.decode_tok,
 		.blocks_used = s->pool.n_usable - s->pool.n_free,
@@ -258,32 +264,54 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Run the plan and move the clock. */
+/* Run the plan.  It begins when the host is ready and the iteration before has ended, at which time
+ * a host that does not wait for it plans again. */
 static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host,
 			      struct ar_err *err)
 {
 	const struct replay *cfg = l->cfg;
+	int64_t begin;
 	enum ar_status st;
 
 	*c = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
 	*host = 0;
 	for (size_t i = 0; i < l->s->n_preempted; i++)
 		cfg->backend->drop(cfg->self, l->s->preempted[i]);
-	if (!l->s->batch.n)		/* costs nothing; the next plan can differ */
-		return AR_OK;
-	st = cfg->backend->run(cfg->self, &l->s->batch, c, err);
-	if (st)
-		return st;
-	*host = cfg->host_ns;
-	l->now += *host + (cfg->formula ? cost_formula_ns(cfg->formula, &l->s->batch) : c->cost_ns);
+	begin = later(l->now, l->end);
+	l->end = begin;
+	if (l->s->batch.n) {		/* else it costs nothing; the next plan can differ */
+		st = cfg->backend->run(cfg->self, &l->s->batch, c, err);
+		if (st)
+			return st;
+		*host = cfg->host_ns;
+		begin = later(l->now + *host, begin);
+		l->end = begin + (cfg->formula ? cost_formula_ns(cfg->formula, &l->s->batch) :
+				  c->cost_ns);
+	}
+	l->now = cfg->limits.async ? begin : l->end;
 	return AR_OK;
+}
+
+/* The plan has been run, or the one before it if the next is made meanwhile: what it finished
+ * leaves. */
+static enum ar_status complete(struct loop *l, struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (!l->cfg->limits.async)
+		sched_emit(l->s);
+	sched_retire(l->s);
+	st = settle(l, err);
+	if (l->cfg->limits.async)
+		sched_emit(l->s);
+	return st;
 }
 
 static enum ar_status iterate(struct loop *l, struct ar_err *err)
 {
 	struct replay_result *r = l->res;
 	struct sched *s = l->s;
-	int64_t start = l->now, host;
+	int64_t start = later(l->now, l->end), host;
 	struct iter_cost cost;
 	enum ar_status st;
 
@@ -294,6 +322,10 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 			       l->cfg->policy->name, s->n_waiting + s->n_running);
 	sched_begin(s);
 	l->cfg->policy->compose(s);
+	if (l->now < l->end && !s->batch.n && !s->n_preempted) {
+		l->now = l->end;	/* all there is to run has to wait for what still runs */
+		return complete(l, err);
+	}
 	st = execute(l, &cost, &host, err);
 	if (!st)
 		st = stamp(l, start, err);
@@ -303,15 +335,14 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 		st = sample_accuracy(l, err);
 	if (st)
 		return st;
-	sched_complete(s);
 	l->n_empty = s->batch.n || s->n_preempted ? 0 : l->n_empty + 1;
 	r->iterations++;
 	r->entries += (int64_t)s->batch.n;
 	r->prefill_tok += s->batch.prefill_tok;
 	r->decode_tok += s->batch.decode_tok;
 	r->preemptions += (int64_t)s->n_preempted;
-	r->end_ns = l->now;
-	return settle(l, err);
+	r->end_ns = l->end;
+	return complete(l, err);
 }
 
 static enum ar_status loop_open(struct loop *l, struct ar_err *err)

@@ -3,7 +3,8 @@
  *
  * Requests with arrival <= now join the policy's queue; the policy plans; the backend runs the
  * plan; the clock moves by the cost; tokens are stamped with the iteration's end.  When nothing
- * is there to run, the clock jumps to the next arrival.  Everything that follows from the costs is
+ * is there to run, the clock jumps to the next arrival.  With limits.async an iteration is planned
+ * when the last one begins, and begins when that ends.  Everything that follows from the costs is
  * exact: the same trace, limits and costs give the same schedule bit for bit.
  */
 #ifndef AR_REPLAY_H

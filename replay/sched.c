@@ -226,7 +226,7 @@ void sched_arrive(struct sched *s, uint32_t id)
 
 void sched_begin(struct sched *s)
 {
-	s->batch.n = s->n_preempted = s->n_finished = 0;
+	s->batch.n = s->n_preempted = 0;
 	s->batch.prefill_tok = s->batch.decode_tok = 0;
 	s->stop = NULL;
 }
@@ -326,8 +326,10 @@ uint32_t sched_unplan(struct sched *s, uint32_t id)
 	struct batch_entry e;
 	size_t i = 0;
 
-	while (b->entry[i].req != id)
+	while (i < b->n && b->entry[i].req != id)
 		i++;
+	if (i == b->n)
+		return 0;
 	e = b->entry[i];
 	for (b->n--; i < b->n; i++)
 		b->entry[i] = b->entry[i + 1];
@@ -407,10 +409,9 @@ void sched_preempt(struct sched *s, size_t i)
 		push_front(s, id);
 }
 
-void sched_complete(struct sched *s)
+void sched_emit(struct sched *s)
 {
-	size_t n = 0;
-
+	s->n_finished = 0;
 	for (size_t i = 0; i < s->batch.n; i++) {
 		const struct batch_entry *e = &s->batch.entry[i];
 		struct sched_seq *q = &s->seq[e->req];
@@ -420,15 +421,45 @@ void sched_complete(struct sched *s)
 			q->recomputed += (end < q->high ? end : q->high) - e->start;
 		if (q->high < end)
 			q->high = end;
-		if (e->emit && ++q->known == q->goal) {
-			release(s, q);
+		if (e->emit && ++q->known == q->goal)
 			s->finished[s->n_finished++] = e->req;
-		}
 	}
+}
+
+static bool is_finished(const struct sched *s, uint32_t id)
+{
+	return s->seq[id].known == s->seq[id].goal;
+}
+
+/* Sequences that were preempted while their last token was on its way. */
+static void leave_queue(struct sched *s)
+{
+	uint32_t next = s->wait_head;
+	size_t n = s->n_waiting;
+
+	s->wait_head = s->wait_tail = SCHED_NONE;
+	s->n_waiting = 0;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t id = s->wait_heap ? s->wait_heap[i] : next;
+
+		next = s->seq[id].next;
+		if (!is_finished(s, id))
+			sched_arrive(s, id);
+	}
+}
+
+void sched_retire(struct sched *s)
+{
+	size_t n = 0, n_before = s->n_running;
+
 	if (!s->n_finished)
 		return;
+	for (size_t i = 0; i < s->n_finished; i++)
+		release(s, &s->seq[s->finished[i]]);
 	for (size_t i = 0; i < s->n_running; i++)
-		if (s->seq[s->running[i]].known < s->seq[s->running[i]].goal)
+		if (!is_finished(s, s->running[i]))
 			s->running[n++] = s->running[i];
 	s->n_running = n;
+	if (n_before - n < s->n_finished)
+		leave_queue(s);
 }

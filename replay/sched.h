@@ -52,6 +52,7 @@ struct sched_limits {
 	int64_t max_len;		/* prompt and output of a request, 0: no limit */
 	int64_t block_tok, num_blocks;	/* null block included; 0: not known yet */
 	bool prefix_cache;		/* keep the blocks of equal prefixes */
+	bool async;			/* plan an iteration while the last one still runs */
 	int order;			/* enum sched_order, of the waiting queue */
 	int chunks;			/* enum sched_chunks */
 	double watermark;		/* share of the pool that admissions leave free */
@@ -114,10 +115,13 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 void sched_close(struct sched *s);	/* NULL is fine */
 
 /* For the engine.  arrive: request id joins the waiting queue.  begin: forget the last plan.
- * complete: the plan has run; tokens come out, finished sequences leave. */
+ * emit: the tokens of the plan exist, or will when it has run; known counts them from now on.
+ * retire: it has run, and the sequences that it finished leave.  Between the two another plan can
+ * be made, without them. */
 void sched_arrive(struct sched *s, uint32_t id);
 void sched_begin(struct sched *s);
-void sched_complete(struct sched *s);
+void sched_emit(struct sched *s);
+void sched_retire(struct sched *s);
 
 /* For policies.
  *
@@ -125,7 +129,8 @@ void sched_complete(struct sched *s);
  * always computed.
  * fits: are there blocks for all positions below n_tok, and the watermark to spare?
  * reserve: blocks for n more positions; false, and nothing changed, when they are not there.
- * plan: run n positions of id.  unplan: take them back before id is preempted; returns n.
+ * plan: run n positions of id.  unplan: take them back before id is preempted; returns n, 0 where
+ * id has no place in the plan.
  * admit: the head of the queue becomes the last of running.
  * victim: who is to be preempted, the last of running or by priority the least important; an index
  * into running.

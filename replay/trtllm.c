@@ -2,10 +2,10 @@
  * TensorRT-LLM's in-flight batching: capacity GUARANTEED_NO_EVICT or MAX_UTILIZATION, chunks
  * FIRST_COME_FIRST_SERVED or EQUAL_PROGRESS.
  *
- * First who may run.  With no evict a request is admitted when it has the blocks for its prompt and
- * all its outputs, so that nothing is ever preempted; else when it has those of its prompt, and where
- * a step finds no block the last of the running gives its own up, and nobody behind it runs in
- * this iteration.  Then how much: decodes first; the admitted prompts take all that remains of
+ * First who may run.  With no evict a request is admitted when it has the blocks for its prompt
+ * and all its outputs, so that nothing is ever preempted; else when it has those of its prompt, and
+ * where a step finds no block the last of the running gives its own up, and nobody behind it runs
+ * in this iteration.  Then how much: decodes first; the admitted prompts take all that remains of
  * them if that fits the budget.  Else they take in order what there is room for, a cut one rounded
  * down to whole blocks, or a block each, round by round.  One that gets nothing waits while later
  * ones are tried.

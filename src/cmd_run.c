@@ -230,8 +230,9 @@ static enum ar_status print_header(const struct run *r, struct ar_err *err)
 	printf("trace     %s (%s), %zu requests\n", r->trace->name, r->trace->format, r->trace->n);
 	if (r->backend->needs_model)
 		print_model(r);
-	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration\n",
-	       r->policy->name, l->max_batched_tok, l->max_seqs);
+	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",
+	       r->policy->name, l->max_batched_tok, l->max_seqs,
+	       l->async ? ", planned ahead" : "");
 	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved%s\n", l->num_blocks,
 	       l->block_tok, r->o.limits.num_blocks ? "" : " (auto)",
 	       l->prefix_cache ? ", prefix cache" : "");

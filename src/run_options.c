@@ -57,6 +57,8 @@ static const struct opt sched_opts[] = {
 	  0 },
 	{ "watermark", OPT_REAL, AT(limits.watermark), "SHARE", NULL, 0, 0.99, NULL,
 	  "share of the KV blocks that admissions leave free; the policy's own when not given", 0 },
+	{ "async-scheduling", OPT_FLAG, AT(limits.async), NULL, NULL, 0, 0, NULL,
+	  "plan an iteration while the one before still runs", 0 },
 	{ "max-model-len", OPT_INT, AT(limits.max_len), "N", "0", 0, UINT32_MAX, NULL,
 	  "most tokens of a request, prompt and output, 0: the model's, if any", 0 },
 	{ 0 }
@@ -183,6 +185,7 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 		{ "scheduling-policy", POLICY_ORDER },
 		{ "chunk-policy", POLICY_CHUNKS },
 		{ "watermark", POLICY_WATERMARK },
+		{ "async-scheduling", POLICY_ASYNC },
 	};
 	const struct policy *p = policy_find(o->policy);
 

@@ -182,7 +182,8 @@ static void replay(struct sched *s, const struct trace *t, struct text *log)
 		sched_begin(s);
 		p->compose(s);
 		put_plan(log, s, now);
-		sched_complete(s);
+		sched_emit(s);
+		sched_retire(s);
 	}
 }
 

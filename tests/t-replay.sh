@@ -76,6 +76,13 @@ ok 'the same options give the same bytes' cmp "$tmp/a" "$tmp/b"
 run $s1 --trace - <"$tmp/basic.csv" >"$tmp/out"
 ok 'a trace can come from standard input' grep -q '3 requests ok' "$tmp/out"
 
+run $s1 --async-scheduling >"$tmp/out"
+ok 'planning ahead is printed' grep -q ' 8 requests an iteration, planned ahead$' "$tmp/out"
+ok '... and a request that arrives meanwhile waits' grep -q 'unfinished in 0.005000 s$' "$tmp/out"
+run $s1 --async-scheduling --host-overhead 500us >"$tmp/out"
+ok '... and the host works beside the iteration before' \
+	grep -q 'unfinished in 0.004500 s$' "$tmp/out"
+
 # Two requests of 1024 and 1030 tokens that share their first 512, 1 s apart.
 cat >"$tmp/prefix.jsonl" <<EOF
 {"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]}
@@ -96,6 +103,9 @@ ok 'an operand is wrong usage'         refused "operand 'x.csv'" --backend cost 
 ok 'an unknown policy is named'        refused "'vllm'; want one of vllm-0.16" $basic --policy vllm
 ok 'a setting the policy lacks is refused' refused 'watermark has no effect with policy vllm-0.16' \
 	$basic --policy vllm-0.16 --watermark 0.1
+ok 'a policy without asynchronous scheduling refuses it' \
+	refused 'async-scheduling has no effect with policy sarathi' $basic --policy sarathi \
+	--async-scheduling
 ok 'a budget below a block is refused where chunks are whole blocks' \
 	refused 'max-num-batched-tokens 8 is less than a block of 16 tokens' $basic \
 	--policy trtllm-no-evict --max-num-batched-tokens 8

@@ -1,0 +1,167 @@
+#include "config.h"
+#include "tests/policy-case.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/rng.h"
+#include "tests/tap.h"
+
+static double in_ms(int64_t ns)
+{
+	return (double)ns / MS;
+}
+
+__attribute__((format(printf, 4, 5)))
+static void put(char *buf, size_t size, size_t *n, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	*n += (size_t)vsnprintf(buf + *n, size - *n, fmt, ap);
+	va_end(ap);
+	if (*n >= size)
+		bail_out("the text of a scenario is too long");
+}
+
+#define LOG(s, ...) put((s)->log, sizeof (s)->log, &(s)->n_log, __VA_ARGS__)
+
+static void log_iteration(struct store *s, const struct store_iteration *it)
+{
+	const char *sep = " ->";
+
+	LOG(s, "%g-%g", in_ms(it->start_ns), in_ms(it->end_ns));
+	for (size_t i = 0; i < it->n_entry; i++)
+		LOG(s, " %c:%" PRIu32 "@%" PRIu32 "%s", 'A' + (int)it->entry[i].req,
+		    it->entry[i].n_tok, it->entry[i].start, it->entry[i].recompute ? "*" : "");
+	for (size_t i = 0; i < it->n_entry; i++)
+		if (it->entry[i].emit) {
+			LOG(s, "%s %c", sep, 'A' + (int)it->entry[i].req);
+			sep = "";
+		}
+	if (s->show_free)
+		LOG(s, " free %" PRId64 " %s", s->n_usable - it->blocks_used, it->stop);
+	LOG(s, "\n");
+}
+
+static void check_iteration(struct store *s, const struct store_iteration *it)
+{
+	int64_t partial = 0, n_tok = 0;
+
+	s->bad_clock += it->start_ns < s->end_ns || it->end_ns < it->start_ns + !!it->n_entry;
+	s->end_ns = it->end_ns;
+	s->empty += !it->n_entry;
+	s->starved += (size_t)it->running != it->n_entry && !s->skips;
+	s->preempted += it->preempted;
+	s->n_iter++;
+	s->bad_blocks += it->blocks_used < 0 || it->blocks_used > s->n_usable;
+	for (size_t i = 0; i < it->n_entry; i++) {
+		const struct store_entry *e = &it->entry[i];
+
+		n_tok += e->n_tok;
+		s->n_emit += e->emit;
+		s->bad_chunk += e->chunk_no != s->n_chunk[e->req]++;
+		if (!e->emit) {
+			partial++;
+			s->bad_partial += !s->long_prefill_tok && !s->prefill_first &&
+					  i + 1 < it->n_entry;
+		}
+		s->bad_partial += s->long_prefill_tok && e->n_tok > s->long_prefill_tok;
+		s->digest = rng_mix(s->digest ^ (uint64_t)e->req << 32 ^ e->n_tok);
+		s->digest = rng_mix(s->digest ^ (uint64_t)e->start << 32 ^ e->chunk_no);
+	}
+	s->digest = rng_mix(s->digest ^ (uint64_t)it->end_ns);
+	s->bad_partial += !s->long_prefill_tok && !s->skips && partial > 1;
+	s->over_budget += n_tok > s->max_batched_tok || n_tok != it->prefill_tok + it->decode_tok;
+	s->n_tok += n_tok;
+}
+
+enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
+			       struct ar_err *err)
+{
+	(void)err;
+	if (s->quiet)
+		check_iteration(s, it);
+	else
+		log_iteration(s, it);
+	return AR_OK;
+}
+
+enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err)
+{
+	double tpot = o->output_tok > 1 ?
+		      in_ms(o->finish_ns - o->first_token_ns) / (o->output_tok - 1) : NAN;
+
+	(void)err;
+	s->recomputed += o->recomputed_tok;
+	if (s->quiet)
+		return AR_OK;
+	if (strcmp(o->outcome, "ok"))
+		put(s->outcome, sizeof s->outcome, &s->n_outcome, "%c %s: %s\n", 'A' + (int)o->req,
+		    o->outcome, o->reason);
+	else
+		put(s->outcome, sizeof s->outcome, &s->n_outcome,
+		    "%c ttft %g tpot %g e2e %g queue %g preempted %" PRIu32 " recomputed %" PRId64
+		    "\n",
+		    'A' + (int)o->req, in_ms(o->first_token_ns - o->arrival_ns), tpot,
+		    in_ms(o->finish_ns - o->arrival_ns), in_ms(o->first_sched_ns - o->arrival_ns),
+		    o->n_preempt, o->recomputed_tok);
+	return AR_OK;
+}
+
+enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err)
+{
+	(void)s, (void)a;
+	return ar_fail(err, AR_DB, "no accuracy without kernels");
+}
+
+enum ar_status store_selection(struct store *s, const struct store_selection *c,
+			       struct ar_err *err)
+{
+	(void)s, (void)c;
+	return ar_fail(err, AR_DB, "no selection without kernels");
+}
+
+struct replay replay_of(const struct trace *t, const struct sched_limits *lim, const char *policy,
+			const struct cost_formula *cost, struct store *s)
+{
+	s->n_usable = lim->num_blocks - 1;
+	s->max_batched_tok = lim->max_batched_tok;
+	s->long_prefill_tok = lim->long_prefill_tok;
+	s->skips = policy_find(policy)->rules.whole_chunks;
+	s->prefill_first = s->skips || !strcmp(policy, "sarathi");
+	return (struct replay){ .trace = t, .policy = policy_find(policy), .limits = *lim,
+				.backend = backend_find("cost"), .self = (void *)(uintptr_t)cost, .store = s };
+}
+
+void run_scenario(const struct scenario *c, const int32_t *priority, struct replay_result *res)
+{
+	struct request req[8] = { 0 };
+	struct trace t = { .req = req, .name = (char *)(uintptr_t)"scenario" };
+	struct sched_limits lim = c->lim;
+	struct cost_formula cost = c->cost;
+	struct store s = { .show_free = c->show_free };
+	struct ar_err err = { 0 };
+	struct replay cfg;
+
+	for (; t.n < 8 && c->req[t.n].prompt; t.n++) {
+		req[t.n].arrival_ns = c->req[t.n].us * 1000;
+		req[t.n].prompt_tok = c->req[t.n].prompt;
+		req[t.n].output_tok = c->req[t.n].output;
+		req[t.n].priority = priority ? priority[t.n] : 0;
+	}
+	lim.rules = policy_find(c->policy)->rules;
+	if (!lim.block_tok) {
+		lim.block_tok = 4;
+		lim.num_blocks = 101;
+	}
+	if (!cost.fixed_ns)
+		cost.fixed_ns = MS;
+	cfg = replay_of(&t, &lim, c->policy, &cost, &s);
+	is_int(replay_run(&cfg, res, &err), AR_OK, "%s: runs to its end", c->name);
+	is_str(s.log, c->log, "%s: the schedule is the engine's", c->name);
+	is_str(s.outcome, c->outcome, "%s: the latencies are the engine's", c->name);
+}

@@ -1,0 +1,54 @@
+/* Replays without kernels, recorded: as the text of a scenario, or checked on the way. */
+#ifndef AR_POLICY_CASE_H
+#define AR_POLICY_CASE_H
+
+#include "replay/replay.h"
+
+#define MS 1000000
+
+/* A recorder takes the place of the database. */
+struct store {
+	char log[4096], outcome[1024];	/* text of the scenario */
+	size_t n_log, n_outcome;
+	bool show_free;
+	int64_t n_usable;
+
+	/* What the properties need. */
+	bool quiet, prefill_first, skips;	/* skips: prompts may wait for a whole block */
+	int64_t max_batched_tok, long_prefill_tok;
+	int64_t end_ns, n_tok, recomputed, n_emit, preempted, n_iter;
+	int64_t bad_clock, bad_partial, starved, over_budget, empty, bad_blocks, bad_chunk;
+	uint32_t n_chunk[64];		/* by request */
+	uint64_t digest;
+};
+
+/* Arrival in microseconds.  In the logs a star marks work that is done again. */
+struct req3 { int64_t us; uint32_t prompt, output; };
+
+struct scenario {
+	const char *name, *policy;
+	struct sched_limits lim;	/* block_tok 0: blocks of 4, 100 usable */
+	struct cost_formula cost;	/* 0: 1 ms an iteration */
+	struct req3 req[8];
+	bool show_free;
+	const char *log, *outcome;
+};
+
+#define LIMITS(t, s) .max_batched_tok = (t), .max_seqs = (s)
+#define POOL(n) .block_tok = 4, .num_blocks = (n) + 1
+
+/* What the reference workloads have in common. */
+#define BASIC \
+  { LIMITS(8, 8) }, { 0 }, { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false
+#define BASIC_OUTCOME \
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n" \
+  "A ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" \
+  "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n"
+
+struct replay replay_of(const struct trace *t, const struct sched_limits *lim, const char *policy,
+			const struct cost_formula *cost, struct store *s);
+
+/* Three tests; *res must be released.  priority: by request, or NULL. */
+void run_scenario(const struct scenario *c, const int32_t *priority, struct replay_result *res);
+
+#endif

@@ -1,0 +1,337 @@
+/* The policies of other engines, iteration by iteration: the schedules of Sarathi-Serve, Vidur and
+ * Orca were observed on the code itself, those of TensorRT-LLM and SGLang worked out from the
+ * rules. */
+#include "config.h"
+#include "tests/policy-case.h"
+
+#include "tests/tap.h"
+
+#define TOKENS .block_tok = 1, .num_blocks = 1001
+#define RETRACTION \
+  { LIMITS(32, 8), .block_tok = 1, .num_blocks = 41 }, { 0 }, \
+  { { 0, 2, 14 }, { 0, 3, 13 }, { 500, 1, 13 }, { 1500, 3, 4 } }, true
+#define BASIC_TOKENS \
+  { LIMITS(8, 8), TOKENS }, { 0 }, { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false
+#define LATENCY_TOKENS \
+  { LIMITS(8, 8), TOKENS }, { 2 * MS, MS / 2 }, { { 0, 2, 8 }, { 2900, 20, 2 } }, false
+
+static const struct scenario scenarios[] = {
+{ "preemption under sarathi", "sarathi", { LIMITS(16, 8), POOL(6), .watermark = 0.01 }, { 0 },
+  { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
+  "0-1 A:8@0 B:7@0 -> A B free 2 empty\n"
+  "1-2 A:1@8 B:1@7 -> A B free 1 empty\n"
+  "2-3 A:1@9 B:1@8 -> A B free 0 blocks\n"
+  "3-4 A:1@10 -> A free 3 preemption\n"
+  "4-5 B:10@0* A:1@11 -> B A free 0 blocks\n"
+  "5-6 A:1@12 -> A free 2 preemption\n"
+  "6-7 B:11@0* C:4@0 -> B C free 2 empty\n"
+  "7-8 B:1@11 C:1@4 -> B C free 1 empty\n",
+  "A ttft 1 tpot 1 e2e 6 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1.4 e2e 8 queue 0 preempted 2 recomputed 19\n"
+  "C ttft 5.5 tpot 1 e2e 6.5 queue 4.5 preempted 0 recomputed 0\n" },
+
+{ "preemption under vidur-sarathi", "vidur-sarathi",
+  { LIMITS(16, 8), POOL(6), .watermark = 0.01 }, { 0 },
+  { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
+  "0-1 A:8@0 B:7@0 -> A B free 2 empty\n"
+  "1-2 A:1@8 B:1@7 -> A B free 1 empty\n"
+  "2-3 A:1@9 B:1@8 -> A B free 0 blocks\n"
+  "3-4 A:1@10 B:10@0* -> A B free 0 blocks\n"
+  "4-5 A:1@11 B:11@0* -> A B free 0 blocks\n"
+  "5-6 A:1@12 -> A free 2 blocks\n"
+  "6-7 B:12@0* C:4@0 -> B C free 2 budget\n"
+  "7-8 C:1@4 -> C free 4 empty\n",
+  "A ttft 1 tpot 1 e2e 6 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1.2 e2e 7 queue 0 preempted 3 recomputed 30\n"
+  "C ttft 5.5 tpot 1 e2e 6.5 queue 4.5 preempted 0 recomputed 0\n" },
+
+{ "basic chunking under sarathi", "sarathi", BASIC,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
+  "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
+{ "basic chunking under vidur-sarathi", "vidur-sarathi", BASIC,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 A:1@10 B:1@5 C:3@0 -> A B C\n"
+  "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
+
+{ "whole prompts", "orca", { LIMITS(15, 8) }, { 0 },
+  { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false,
+  "0-1 A:10@0 B:5@0 -> A B\n"
+  "1-2 A:1@10 B:1@5 -> A B\n"
+  "2-3 A:1@11 C:3@0 -> A C\n"
+  "3-4 C:1@3 -> C\n",
+  "B ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n" },
+
+/* Each takes 3 of 7 blocks, those of the longest that runs. */
+{ "blocks for the longest", "orca", { LIMITS(15, 8), POOL(7) }, { 0 },
+  { { 0, 10, 3 }, { 0, 4, 2 }, { 0, 1, 1 }, { 0, 16, 1 } }, true,
+  "0-1 A:10@0 B:4@0 -> A B free 1 blocks\n"
+  "1-2 A:1@10 B:1@4 -> A B free 1 blocks\n"
+  "2-3 A:1@11 C:1@0 -> A C free 1 empty\n",
+  "D rejected: prompt of 16 tokens, an iteration has 15\n"
+  "B ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 3 tpot nan e2e 3 queue 2 preempted 0 recomputed 0\n" },
+
+{ "blocks to completion", "trtllm-no-evict", { LIMITS(16, 8), POOL(6) },
+  { 0 }, { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 }, { 1500, 19, 6 } }, true,
+  "0-1 A:8@0 -> A free 2 blocks\n"
+  "1-2 A:1@8 -> A free 2 blocks\n"
+  "2-3 A:1@9 -> A free 2 blocks\n"
+  "3-4 A:1@10 -> A free 2 blocks\n"
+  "4-5 A:1@11 -> A free 2 blocks\n"
+  "5-6 A:1@12 -> A free 2 blocks\n"
+  "6-7 B:7@0 C:4@0 -> B C free 0 empty\n"
+  "7-8 B:1@7 C:1@4 -> B C free 0 empty\n"
+  "8-9 B:1@8 -> B free 2 empty\n"
+  "9-10 B:1@9 -> B free 2 empty\n"
+  "10-11 B:1@10 -> B free 2 empty\n"
+  "11-12 B:1@11 -> B free 2 empty\n",
+  "D rejected: needs 7 KV blocks, 6 are usable\n"
+  "A ttft 1 tpot 1 e2e 6 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 5.5 tpot 1 e2e 6.5 queue 4.5 preempted 0 recomputed 0\n"
+  "B ttft 7 tpot 1 e2e 12 queue 6 preempted 0 recomputed 0\n" },
+
+{ "chunks of whole blocks", "trtllm-no-evict", { LIMITS(12, 8) }, { 0 },
+  { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
+  "0-1 A:10@0 -> A free 92 budget\n"
+  "1-2 B:10@0 A:1@10 -> B A free 92 budget\n"
+  "2-3 C:3@0 B:1@10 -> C B free 95 empty\n"
+  "3-4 C:1@3 -> C free 98 empty\n",
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
+  "C ttft 3 tpot 1 e2e 4 queue 2 preempted 0 recomputed 0\n" },
+
+{ "chunks of equal progress", "trtllm-no-evict",
+  { LIMITS(12, 8), .chunks = SCHED_CHUNKS_EQUAL }, { 0 },
+  { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
+  "0-1 A:4@0 B:4@0 C:3@0 -> C free 92 budget\n"
+  "1-2 A:6@4 B:4@4 C:1@3 -> A C free 92 budget\n"
+  "2-3 B:2@8 A:1@10 -> B A free 94 empty\n"
+  "3-4 B:1@10 -> B free 97 empty\n",
+  "C ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 3 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
+
+{ "basic chunking under trtllm-no-evict", "trtllm-no-evict", BASIC,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
+  "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
+
+{ "preemption under trtllm-max-util", "trtllm-max-util", { LIMITS(16, 8), POOL(6) }, { 0 },
+  { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
+  "0-1 A:8@0 B:7@0 -> A B free 2 empty\n"
+  "1-2 A:1@8 B:1@7 -> A B free 1 empty\n"
+  "2-3 A:1@9 B:1@8 -> A B free 0 blocks\n"
+  "3-4 A:1@10 B:1@9 -> A B free 0 blocks\n"
+  "4-5 A:1@11 B:1@10 -> A B free 0 blocks\n"
+  "5-6 A:1@12 -> A free 2 preemption\n"
+  "6-7 B:12@0* C:4@0 -> B C free 2 empty\n"
+  "7-8 C:1@4 -> C free 4 empty\n",
+  "A ttft 1 tpot 1 e2e 6 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1.2 e2e 7 queue 0 preempted 1 recomputed 11\n"
+  "C ttft 5.5 tpot 1 e2e 6.5 queue 4.5 preempted 0 recomputed 0\n" },
+
+/* B and C have their blocks while there is no room for a chunk; C at 5 and B at 9 give them back
+ * without having run. */
+{ "over-admission under trtllm-max-util", "trtllm-max-util", { LIMITS(4, 4), POOL(11) }, { 0 },
+  { { 0, 20, 6 }, { 1000, 20, 2 }, { 1000, 1, 1 } }, true,
+  "0-1 A:4@0 free 6 budget\n"
+  "1-2 A:4@4 free 0 budget\n"
+  "2-3 A:4@8 free 0 budget\n"
+  "3-4 A:4@12 free 0 budget\n"
+  "4-5 A:4@16 -> A free 0 budget\n"
+  "5-6 A:1@20 -> A free 0 budget\n"
+  "6-7 A:1@21 -> A free 0 budget\n"
+  "7-8 A:1@22 -> A free 0 budget\n"
+  "8-9 A:1@23 -> A free 0 budget\n"
+  "9-10 A:1@24 -> A free 4 preemption\n"
+  "10-11 B:4@0 free 5 budget\n"
+  "11-12 B:4@4 free 5 budget\n"
+  "12-13 B:4@8 free 5 budget\n"
+  "13-14 B:4@12 free 5 budget\n"
+  "14-15 B:4@16 -> B free 5 budget\n"
+  "15-16 C:1@0 B:1@20 -> C B free 4 empty\n",
+  "A ttft 5 tpot 1 e2e 10 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 15 tpot nan e2e 15 queue 14 preempted 0 recomputed 0\n"
+  "B ttft 14 tpot 1 e2e 15 queue 9 preempted 0 recomputed 0\n" },
+
+{ "basic chunking under trtllm-max-util", "trtllm-max-util", BASIC,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
+  "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
+{ "basic chunks of equal progress under trtllm-max-util", "trtllm-max-util",
+  { LIMITS(8, 8), .chunks = SCHED_CHUNKS_EQUAL }, { 0 },
+  { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false,
+  "0-1 A:4@0 B:4@0\n"
+  "1-2 A:6@4 B:1@4 -> A B\n"
+  "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
+  "3-4 A:1@11 C:1@3 -> A C\n",
+  "B ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n" },
+{ "chunks of whole blocks under trtllm-max-util", "trtllm-max-util", { LIMITS(12, 8) }, { 0 },
+  { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
+  "0-1 A:10@0 -> A free 93 budget\n"
+  "1-2 B:10@0 A:1@10 -> B A free 93 budget\n"
+  "2-3 C:3@0 B:1@10 -> C B free 96 empty\n"
+  "3-4 C:1@3 -> C free 99 empty\n",
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
+  "C ttft 3 tpot 1 e2e 4 queue 2 preempted 0 recomputed 0\n" },
+{ "chunks of equal progress under trtllm-max-util", "trtllm-max-util",
+  { LIMITS(12, 8), .chunks = SCHED_CHUNKS_EQUAL }, { 0 },
+  { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
+  "0-1 A:4@0 B:4@0 C:3@0 -> C free 93 budget\n"
+  "1-2 A:6@4 B:4@4 C:1@3 -> A C free 93 budget\n"
+  "2-3 B:2@8 A:1@10 -> B A free 94 empty\n"
+  "3-4 B:1@10 -> B free 97 empty\n",
+  "C ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 3 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
+
+{ "a watermark that is always kept", "sarathi",
+  { LIMITS(32, 4), POOL(5), .watermark = 0.2 }, { 0 },
+  { { 0, 17, 1 }, { 0, 14, 1 }, { 0, 1, 1 } }, true,
+  "0-1 B:14@0 -> B free 1 blocks\n"
+  "1-2 C:1@0 -> C free 4 empty\n",
+  "A rejected: needs 5 KV blocks, 4 are usable\n"
+  "B ttft 1 tpot nan e2e 1 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 2 tpot nan e2e 2 queue 1 preempted 0 recomputed 0\n" },
+
+{ "basic chunking under sglang", "sglang", BASIC_TOKENS,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 C:3@0 -> C\n"
+  "3-4 A:1@10 B:1@5 C:1@3 -> A B C\n"
+  "4-5 A:1@11 -> A\n",
+  "B ttft 2 tpot 2 e2e 4 queue 1 preempted 0 recomputed 0\n"
+  "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1.5 e2e 5 queue 0 preempted 0 recomputed 0\n" },
+{ "basic chunking under sglang-mixed", "sglang-mixed", BASIC_TOKENS,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
+  "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
+
+{ "chunk 8 and latency under sglang", "sglang", LATENCY_TOKENS,
+  "0-3 A:2@0 -> A\n"
+  "3-9 B:8@0\n"
+  "9-15 B:8@8\n"
+  "15-19 B:4@16 -> B\n"
+  "19-22 A:1@2 B:1@20 -> A B\n"
+  "22-24.5 A:1@3 -> A\n"
+  "24.5-27 A:1@4 -> A\n"
+  "27-29.5 A:1@5 -> A\n"
+  "29.5-32 A:1@6 -> A\n"
+  "32-34.5 A:1@7 -> A\n"
+  "34.5-37 A:1@8 -> A\n",
+  "B ttft 16.1 tpot 3 e2e 19.1 queue 0.1 preempted 0 recomputed 0\n"
+  "A ttft 3 tpot 4.85714 e2e 37 queue 0 preempted 0 recomputed 0\n" },
+{ "chunk 8 and latency under sglang-mixed", "sglang-mixed", LATENCY_TOKENS,
+  "0-3 A:2@0 -> A\n"
+  "3-9 B:7@0 A:1@2 -> A\n"
+  "9-15 B:7@7 A:1@3 -> A\n"
+  "15-20.5 B:6@14 A:1@4 -> B A\n"
+  "20.5-23.5 A:1@5 B:1@20 -> A B\n"
+  "23.5-26 A:1@6 -> A\n"
+  "26-28.5 A:1@7 -> A\n"
+  "28.5-31 A:1@8 -> A\n",
+  "B ttft 17.6 tpot 3 e2e 20.6 queue 0.1 preempted 0 recomputed 0\n"
+  "A ttft 3 tpot 4 e2e 31 queue 0 preempted 0 recomputed 0\n" },
+
+{ "blocks under sglang", "sglang", { LIMITS(14, 8) }, { 0 },
+  { { 0, 6, 2 }, { 0, 10, 2 }, { 0, 1, 1 } }, true,
+  "0-1 A:6@0 B:4@0 -> A free 97 budget\n"
+  "1-2 B:6@4 C:1@0 -> B C free 94 empty\n"
+  "2-3 A:1@6 B:1@10 -> A B free 95 empty\n",
+  "C ttft 2 tpot nan e2e 2 queue 1 preempted 0 recomputed 0\n"
+  "A ttft 1 tpot 2 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n" },
+
+{ "the sequence limit under sglang", "sglang", { LIMITS(8, 2) }, { 0 },
+  { { 0, 4, 2 }, { 0, 4, 4 }, { 0, 4, 1 } }, true,
+  "0-1 A:4@0 B:4@0 -> A B free 98 budget\n"
+  "1-2 A:1@4 B:1@4 -> A B free 96 seqs\n"
+  "2-3 C:4@0 -> C free 97 empty\n"
+  "3-4 B:1@5 -> B free 98 empty\n"
+  "4-5 B:1@6 -> B free 98 empty\n",
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 3 tpot nan e2e 3 queue 2 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1.33333 e2e 5 queue 0 preempted 0 recomputed 0\n" },
+
+/* Of three with 12 outputs the longest prompt goes. */
+{ "retraction", "sglang", RETRACTION,
+  "0-1 A:2@0 B:3@0 -> A B free 35 empty\n"
+  "1-2 C:1@0 -> C free 34 empty\n"
+  "2-3 D:3@0 -> D free 31 empty\n"
+  "3-4 A:1@2 B:1@3 C:1@1 D:1@3 -> A B C D free 27 empty\n"
+  "4-5 A:1@3 B:1@4 C:1@2 D:1@4 -> A B C D free 23 empty\n"
+  "5-6 A:1@4 B:1@5 C:1@3 D:1@5 -> A B C D free 19 empty\n"
+  "6-7 A:1@5 B:1@6 C:1@4 -> A B C free 22 empty\n"
+  "7-8 A:1@6 B:1@7 C:1@5 -> A B C free 19 empty\n"
+  "8-9 A:1@7 B:1@8 C:1@6 -> A B C free 16 empty\n"
+  "9-10 A:1@8 B:1@9 C:1@7 -> A B C free 13 empty\n"
+  "10-11 A:1@9 B:1@10 C:1@8 -> A B C free 10 empty\n"
+  "11-12 A:1@10 B:1@11 C:1@9 -> A B C free 7 empty\n"
+  "12-13 A:1@11 B:1@12 C:1@10 -> A B C free 4 empty\n"
+  "13-14 A:1@12 B:1@13 C:1@11 -> A B C free 1 empty\n"
+  "14-15 A:1@13 C:1@12 -> A C free 13 preemption\n"
+  "15-16 B:15@0* -> B free 11 empty\n"
+  "16-17 A:1@14 -> A free 25 empty\n",
+  "D ttft 1.5 tpot 1 e2e 4.5 queue 0.5 preempted 0 recomputed 0\n"
+  "C ttft 1.5 tpot 1.08333 e2e 14.5 queue 0.5 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1.25 e2e 16 queue 0 preempted 1 recomputed 14\n"
+  "A ttft 1 tpot 1.23077 e2e 17 queue 0 preempted 0 recomputed 0\n" },
+/* D finds no room beside what the others may produce.  C has the fewest outputs and queues behind
+ * D. */
+{ "retraction, mixed", "sglang-mixed", RETRACTION,
+  "0-1 A:2@0 B:3@0 -> A B free 35 empty\n"
+  "1-2 C:1@0 A:1@2 B:1@3 -> C A B free 32 empty\n"
+  "2-3 A:1@3 B:1@4 C:1@1 -> A B C free 29 blocks\n"
+  "3-4 A:1@4 B:1@5 C:1@2 -> A B C free 26 blocks\n"
+  "4-5 A:1@5 B:1@6 C:1@3 -> A B C free 23 blocks\n"
+  "5-6 A:1@6 B:1@7 C:1@4 -> A B C free 20 blocks\n"
+  "6-7 A:1@7 B:1@8 C:1@5 -> A B C free 17 blocks\n"
+  "7-8 A:1@8 B:1@9 C:1@6 -> A B C free 14 blocks\n"
+  "8-9 A:1@9 B:1@10 C:1@7 -> A B C free 11 blocks\n"
+  "9-10 A:1@10 B:1@11 C:1@8 -> A B C free 8 blocks\n"
+  "10-11 A:1@11 B:1@12 C:1@9 -> A B C free 5 blocks\n"
+  "11-12 A:1@12 B:1@13 C:1@10 -> A B C free 2 blocks\n"
+  "12-13 A:1@13 B:1@14 -> A B free 11 preemption\n"
+  "13-14 D:3@0 C:12@0* A:1@14 -> D C A free 10 empty\n"
+  "14-15 D:1@3 C:1@12 -> D C free 23 empty\n"
+  "15-16 D:1@4 -> D free 35 empty\n"
+  "16-17 D:1@5 -> D free 34 empty\n",
+  "B ttft 1 tpot 1 e2e 13 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 1 tpot 1 e2e 14 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 1.5 tpot 1.08333 e2e 14.5 queue 0.5 preempted 1 recomputed 11\n"
+  "D ttft 12.5 tpot 1 e2e 15.5 queue 11.5 preempted 0 recomputed 0\n" },
+/* Without room for its outputs and a block more it is never admitted. */
+{ "a request that can never fit under sglang", "sglang", { LIMITS(8, 8), POOL(4) }, { 0 },
+  { { 0, 10, 3 }, { 0, 9, 3 } }, true,
+  "0-1 B:8@0 free 2 budget\n"
+  "1-2 B:1@8 -> B free 1 empty\n"
+  "2-3 B:1@9 -> B free 1 empty\n"
+  "3-4 B:1@10 -> B free 1 empty\n",
+  "A rejected: needs 5 KV blocks, 4 are usable\n"
+  "B ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
+};
+
+int main(void)
+{
+	plan(0);
+	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+		struct replay_result res;
+
+		run_scenario(&scenarios[i], NULL, &res);
+		replay_result_release(&res);
+	}
+	return done_testing();
+}

@@ -1,0 +1,289 @@
+/* Policies under random workloads: what holds in every iteration, and at the end. */
+#include "config.h"
+#include "tests/policy-case.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "src/base/rng.h"
+#include "tests/tap.h"
+
+struct kind {
+	const char *name;
+	bool tight, cap, cache;
+	const char *policy;
+	int order, chunks;
+	bool async;
+};
+
+/* Prompts in blocks of 8 that often begin alike. */
+static void random_blocks(struct trace *t, struct rng *r)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		uint64_t id = 0;
+
+		t->req[i].block = t->n_block;
+		t->req[i].n_block = (t->req[i].prompt_tok + 7) / 8;
+		for (uint32_t k = 0; k < t->req[i].n_block; k++)
+			t->block[t->n_block++] = id = rng_mix(id + rng_below(r, 5) / 4);
+	}
+	t->block_tok = 8;
+}
+
+static void random_trace(struct trace *t, struct request *req, uint64_t *block, struct rng *r)
+{
+	int64_t now = 0;
+
+	t->req = req;
+	t->block = block;
+	t->n = 1 + rng_below(r, 60);
+	t->name = (char *)(uintptr_t)"random";
+	for (size_t i = 0; i < t->n; i++) {
+		now += (int64_t)rng_below(r, 3 * MS) * (int64_t)rng_below(r, 2);
+		req[i] = (struct request){ .arrival_ns = now,
+					   .prompt_tok = 1 + (uint32_t)rng_below(r, 90),
+					   .output_tok = 1 + (uint32_t)rng_below(r, 40),
+					   .line = i + 1 };
+	}
+	for (size_t i = 0; i < t->n; i++)
+		req[i].priority = (int32_t)rng_below(r, 3) - 1;
+	if (rng_below(r, 2))
+		random_blocks(t, r);
+}
+
+static struct sched_limits random_limits(const struct trace *t, struct rng *r,
+					 const struct kind *kind)
+{
+	const struct policy *p = policy_find(kind->policy);
+	struct sched_limits l = { .max_seqs = 1 + (int64_t)rng_below(r, 16),
+				  .prefix_cache = kind->cache, .order = kind->order,
+				  .chunks = kind->chunks, .async = kind->async,
+				  .watermark = p->watermark, .rules = p->rules };
+	int64_t most = 0;
+
+	l.max_batched_tok = l.max_seqs + (int64_t)rng_below(r, 60) + 90 * l.rules.whole_prompts;
+	l.block_tok = 1 + (int64_t)rng_below(r, 16);
+	if (l.rules.whole_chunks && l.max_batched_tok < l.block_tok)
+		l.max_batched_tok = l.block_tok;
+	l.long_prefill_tok = kind->cap ? 1 + (int64_t)rng_below(r, 12) : 0;
+	if (!kind->tight) {
+		if (sched_ample_blocks(t, &l, &l.num_blocks, NULL))
+			bail_out("out of memory");
+		return l;
+	}
+	for (size_t i = 0; i < t->n; i++) {
+		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok - !l.rules.to_completion;
+		int64_t need = (slots + l.block_tok - 1) / l.block_tok;
+
+		most = need > most ? need : most;
+	}
+	most += l.rules.spare_block * 2;	/* and the last output */
+	if (l.watermark > 0)		/* 1 %: nobody is rejected for it */
+		most += most / 50 + 1;
+	l.num_blocks = 1 + most + (int64_t)rng_below(r, (uint64_t)most + 1);
+	return l;
+}
+
+/* The scheduler alone, without clock: all blocks come back. */
+static bool blocks_come_back(const struct trace *t, const struct sched_limits *l,
+			     const struct policy *p)
+{
+	struct sched *s;
+	bool back;
+
+	if (sched_open(&s, t, l, NULL))
+		bail_out("out of memory");
+	for (size_t i = 0; i < t->n; i++)
+		sched_arrive(s, (uint32_t)i);
+	while (s->n_waiting || s->n_running) {
+		int64_t owned = 0;
+
+		sched_begin(s);
+		p->compose(s);
+		for (size_t i = 0; i < s->n_running; i++) {
+			const struct sched_seq *q = &s->seq[s->running[i]];
+
+			owned += q->n_block;
+			bool whole = p->rules.keep_watermark ||	/* prompts are reserved whole */
+				     !strcmp(p->name, "trtllm-max-util");
+			uint32_t tok = p->rules.whole_prompts ? s->longest : p->rules.to_completion ? q->goal :
+				       whole && q->comp < q->admitted ? q->admitted : q->comp;
+
+			if (q->n_block != (tok + l->block_tok - 1) / l->block_tok)
+				owned = -1000000;	/* not what its positions need */
+		}
+		if (l->prefix_cache ? owned < s->pool.n_usable - s->pool.n_free :
+				      owned != s->pool.n_usable - s->pool.n_free)
+			break;		/* shared blocks have several owners */
+		sched_emit(s);
+		sched_retire(s);
+	}
+	back = s->pool.n_free == s->pool.n_usable && s->pool.n_usable == l->num_blocks - 1;
+	sched_close(s);
+	return back;
+}
+
+struct totals {
+	int64_t bad_tokens, bad_outputs, unfinished, not_same, leaked, preempted, iterations,
+		failed, cached;
+	struct store sum;
+};
+
+static void one_workload(struct rng *r, const struct kind *kind, struct totals *sum)
+{
+	struct request req[60];
+	uint64_t block[60 * 12];
+	struct trace t = { 0 };
+	struct sched_limits lim;
+	struct cost_formula cost = { MS, 20000 };
+	struct store s[2] = { { .quiet = true }, { .quiet = true } };
+	struct replay_result res;
+	int64_t want = 0, outputs = 0;
+
+	random_trace(&t, req, block, r);
+	lim = random_limits(&t, r, kind);
+	for (size_t i = 0; i < t.n; i++) {
+		want += req[i].prompt_tok + req[i].output_tok - 1;
+		outputs += req[i].output_tok;
+	}
+	for (int k = 0; k < 2; k++) {
+		struct replay cfg = replay_of(&t, &lim, kind->policy, &cost, &s[k]);
+
+		sum->failed += replay_run(&cfg, &res, NULL) != AR_OK;
+		sum->unfinished += res.ok != (int64_t)t.n;
+		sum->bad_tokens += res.recomputed_tok != s[k].recomputed;
+		replay_result_release(&res);
+	}
+	sum->bad_tokens += s[0].n_tok - s[0].recomputed + res.cached_tok != want ||
+			   (!kind->tight && s[0].recomputed) || (!kind->cache && res.cached_tok);
+	sum->cached += res.cached_tok;
+	sum->bad_outputs += s[0].n_emit != outputs;
+	sum->not_same += s[0].digest != s[1].digest;
+	sum->leaked += !blocks_come_back(&t, &lim, policy_find(kind->policy));
+	sum->preempted += s[0].preempted;
+	sum->iterations += s[0].n_iter;
+	sum->sum.bad_clock += s[0].bad_clock;
+	sum->sum.bad_partial += s[0].bad_partial;
+	sum->sum.starved += s[0].starved;
+	sum->sum.over_budget += s[0].over_budget;
+	sum->sum.empty += s[0].empty;
+	sum->sum.bad_blocks += s[0].bad_blocks;
+	sum->sum.bad_chunk += s[0].bad_chunk;
+}
+
+static void properties(uint64_t seed, const struct kind *how)
+{
+	const char *kind = how->name;
+	const struct sched_rules rules = policy_find(how->policy)->rules;
+	struct rng r = { seed };
+	struct totals t = { 0 };
+
+	for (int i = 0; i < 200; i++)
+		one_workload(&r, how, &t);
+	diag("%s: 200 workloads, %" PRId64 " iterations, %" PRId64 " preemptions, %" PRId64
+	     " tokens cached", kind, t.iterations, t.preempted, t.cached);
+	is_int(t.failed + t.unfinished, 0, "%s: every request finishes", kind);
+	is_int(t.bad_tokens, 0, "%s: tokens run are the sum of P + O - 1, and the recomputed, less "
+	       "the cached", kind);
+	is_int(t.bad_outputs, 0, "%s: every request gets its outputs", kind);
+	is_int(t.sum.bad_partial, 0, "%s: %s", kind, how->cap ? "no chunk exceeds the cap" :
+	       "at most one partial prefill, and it comes last");
+	ok(!t.sum.starved || how->order == SCHED_PRIORITY || how->async,
+	   "%s: every running sequence is in the batch but by priority or ahead of time", kind);
+	is_int(t.sum.over_budget, 0, "%s: the token budget holds", kind);
+	ok(!t.sum.empty || how->tight, "%s: no iteration is empty in an ample pool", kind);
+	is_int(how->order == SCHED_FCFS && !strncmp(how->policy, "vllm", 4) && !how->async ?
+	       t.sum.empty : 0, 0, "%s: nor at all in vLLM's order of arrival, in step", kind);
+	is_int(t.sum.bad_clock, 0, "%s: the clock only moves forward", kind);
+	is_int(t.leaked + t.sum.bad_blocks, 0, "%s: blocks are owned as needed and all come back",
+	       kind);
+	is_int(t.sum.bad_chunk, 0, "%s: chunks of a request are numbered in order", kind);
+	is_int(t.not_same, 0, "%s: a second run is the same", kind);
+	ok((how->tight && !rules.to_completion && !rules.whole_prompts) == (t.preempted > 0),
+	   "%s: preemptions happen where blocks are short and not all reserved", kind);
+	ok(how->cache == (t.cached > 0), "%s: prefixes are found with a cache only", kind);
+}
+
+static const struct kind kinds[] = {
+	{ "ample pool", false, false, false, "vllm-0.16", SCHED_FCFS, 0, false },
+	{ "tight pool", true, false, false, "vllm-0.16", SCHED_FCFS, 0, false },
+	{ "ample pool, capped", false, true, false, "vllm-0.16", SCHED_FCFS, 0, false },
+	{ "tight pool, capped", true, true, false, "vllm-0.16", SCHED_FCFS, 0, false },
+	{ "ample pool, cache", false, false, true, "vllm-0.16", SCHED_FCFS, 0, false },
+	{ "tight pool, cache", true, false, true, "vllm-0.16", SCHED_FCFS, 0, false },
+	{ "tight pool, capped, cache", true, true, true, "vllm-0.16", SCHED_FCFS, 0, false },
+	{ "0.19, tight pool", true, false, false, "vllm-0.19", SCHED_FCFS, 0, false },
+	{ "0.19, tight pool, capped, cache", true, true, true, "vllm-0.19", SCHED_FCFS, 0, false },
+	{ "orca, ample pool", false, false, false, "orca", SCHED_FCFS, 0, false },
+	{ "orca, tight pool", true, false, false, "orca", SCHED_FCFS, 0, false },
+	{ "trtllm, ample pool", false, false, false, "trtllm-no-evict", SCHED_FCFS, 0, false },
+	{ "trtllm, tight pool", true, false, false, "trtllm-no-evict", SCHED_FCFS, 0, false },
+	{ "trtllm, tight pool, equal chunks", true, false, false, "trtllm-no-evict", SCHED_FCFS,
+	  SCHED_CHUNKS_EQUAL, false },
+	{ "sglang, ample pool", false, false, false, "sglang", SCHED_FCFS, 0, false },
+	{ "sglang, tight pool", true, false, false, "sglang", SCHED_FCFS, 0, false },
+	{ "sglang-mixed, ample pool", false, false, false, "sglang-mixed", SCHED_FCFS, 0, false },
+	{ "sglang-mixed, tight pool", true, false, false, "sglang-mixed", SCHED_FCFS, 0, false },
+	{ "trtllm-max-util, ample pool", false, false, false, "trtllm-max-util", SCHED_FCFS, 0, false },
+	{ "trtllm-max-util, tight pool", true, false, false, "trtllm-max-util", SCHED_FCFS, 0, false },
+	{ "trtllm-max-util, tight pool, equal chunks", true, false, false, "trtllm-max-util",
+	  SCHED_FCFS, SCHED_CHUNKS_EQUAL, false },
+	{ "sarathi, ample pool", false, false, false, "sarathi", SCHED_FCFS, 0, false },
+	{ "sarathi, tight pool", true, false, false, "sarathi", SCHED_FCFS, 0, false },
+	{ "vidur-sarathi, tight pool", true, false, false, "vidur-sarathi", SCHED_FCFS, 0, false },
+	{ "priority, tight pool", true, false, false, "vllm-0.16", SCHED_PRIORITY, 0, false },
+	{ "priority, tight pool, capped, cache", true, true, true, "vllm-0.16", SCHED_PRIORITY, 0, false },
+	{ "0.19, priority, tight pool", true, false, false, "vllm-0.19", SCHED_PRIORITY, 0, false },
+	{ "async, ample pool", false, false, false, "vllm-0.16", SCHED_FCFS, 0, true },
+	{ "async, tight pool", true, false, false, "vllm-0.16", SCHED_FCFS, 0, true },
+	{ "async, tight pool, capped, cache", true, true, true, "vllm-0.16", SCHED_FCFS, 0, true },
+	{ "async, 0.19, tight pool", true, false, false, "vllm-0.19", SCHED_FCFS, 0, true },
+	{ "async, priority, tight pool", true, false, false, "vllm-0.16", SCHED_PRIORITY, 0, true },
+};
+
+/* Who is known to finish is passed over, as who has finished is. */
+static void planned_ahead(void)
+{
+	int64_t differ = 0, n_iter = 0;
+	struct rng r = { 77 };
+
+	for (int i = 0; i < 200; i++) {
+		struct request req[60];
+		uint64_t block[60 * 12], digest[2];
+		struct trace t = { 0 };
+		struct sched_limits lim;
+
+		random_trace(&t, req, block, &r);
+		for (size_t k = 0; k < t.n; k++)
+			req[k].arrival_ns = 0;
+		lim = random_limits(&t, &r, &kinds[2 * (i % 2)]);
+		lim.max_seqs = lim.max_batched_tok = 60 + (int64_t)rng_below(&r, 60);
+		if (sched_ample_blocks(&t, &lim, &lim.num_blocks, NULL))
+			bail_out("out of memory");
+		for (int k = 0; k < 2; k++) {
+			struct store s = { .quiet = true };
+			struct replay cfg = replay_of(&t, &lim, "vllm-0.16",
+						      &(struct cost_formula){ MS, 20000 }, &s);
+			struct replay_result res;
+
+			cfg.limits.async = k;
+			if (replay_run(&cfg, &res, NULL))
+				bail_out("out of memory");
+			replay_result_release(&res);
+			digest[k] = s.digest;
+			n_iter += s.n_iter;
+		}
+		differ += digest[0] != digest[1];
+	}
+	ok(!differ && n_iter > 10000,
+	   "planned ahead or in step, the schedule of what is there at the start is the same");
+}
+
+int main(void)
+{
+	plan(0);
+	planned_ahead();
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		properties(i + 1, &kinds[i]);
+	return done_testing();
+}
