@@ -22,6 +22,8 @@ static int64_t most_blocks(const struct sched_limits *l, const struct request *r
 		slots++;
 	if (l->rules.spare_block)
 		slots += l->block_tok;
+	if (l->rules.whole_prompts && l->max_len)
+		slots = l->max_len;
 	return (slots + l->block_tok - 1) / l->block_tok;
 }
 
@@ -71,7 +73,7 @@ enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limi
 		need[i] = most_blocks(l, &t->req[i]);
 	qsort(need, t->n, sizeof *need, descending);
 	if (l->rules.whole_prompts && t->n)	/* each reserves as much as the longest can need */
-		each = l->max_len ? (l->max_len + l->block_tok - 1) / l->block_tok : need[0];
+		each = need[0];
 	for (size_t i = 0; i < t->n && (int64_t)i < l->max_seqs; i++)
 		sum += each ? each : need[i];
 	free(need);

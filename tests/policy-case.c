@@ -76,13 +76,15 @@ static void check_iteration(struct store *s, const struct store_iteration *it)
 	s->digest = rng_mix(s->digest ^ (uint64_t)it->end_ns);
 	s->bad_partial += !s->long_prefill_tok && !s->skips && partial > 1;
 	s->over_budget += n_tok > s->max_batched_tok || n_tok != it->prefill_tok + it->decode_tok;
+	s->over_seqs += it->running > s->max_seqs || (int64_t)it->n_entry > s->max_seqs;
 	s->n_tok += n_tok;
 }
 
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
 			       struct ar_err *err)
 {
-	(void)err;
+	if (s->most_iterations && s->n_iter == s->most_iterations)
+		return ar_fail(err, AR_DATA, "the run does not end");
 	if (s->quiet)
 		check_iteration(s, it);
 	else
@@ -97,6 +99,7 @@ enum ar_status store_outcome(struct store *s, const struct store_outcome *o, str
 
 	(void)err;
 	s->recomputed += o->recomputed_tok;
+	s->n_rejected += !strcmp(o->outcome, "rejected") && o->reason && *o->reason;
 	if (s->quiet)
 		return AR_OK;
 	if (strcmp(o->outcome, "ok"))
@@ -130,6 +133,7 @@ struct replay replay_of(const struct trace *t, const struct sched_limits *lim, c
 {
 	s->n_usable = lim->num_blocks - 1;
 	s->max_batched_tok = lim->max_batched_tok;
+	s->max_seqs = lim->max_seqs;
 	s->long_prefill_tok = lim->long_prefill_tok;
 	s->skips = policy_find(policy)->rules.whole_chunks;
 	s->prefill_first = s->skips || !strcmp(policy, "sarathi");

@@ -15,9 +15,11 @@ struct store {
 
 	/* What the properties need. */
 	bool quiet, prefill_first, skips;	/* skips: prompts may wait for a whole block */
-	int64_t max_batched_tok, long_prefill_tok;
+	int64_t max_batched_tok, max_seqs, long_prefill_tok;
+	int64_t most_iterations;	/* the run fails after that many, 0: never */
+	int64_t n_rejected;		/* with a reason */
 	int64_t end_ns, n_tok, recomputed, n_emit, preempted, n_iter;
-	int64_t bad_clock, bad_partial, starved, over_budget, empty, bad_blocks, bad_chunk;
+	int64_t bad_clock, bad_partial, starved, over_budget, over_seqs, empty, bad_blocks, bad_chunk;
 	uint32_t n_chunk[64];		/* by request */
 	uint64_t digest;
 };

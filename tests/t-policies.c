@@ -77,6 +77,11 @@ static const struct scenario scenarios[] = {
   "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
   "C ttft 3 tpot nan e2e 3 queue 2 preempted 0 recomputed 0\n" },
 
+{ "a maximum length that can never fit", "orca", { LIMITS(15, 8), POOL(2), .max_len = 9 }, { 0 },
+  { { 0, 4, 2 } }, true,
+  "",
+  "A rejected: needs 3 KV blocks, 2 are usable\n" },
+
 { "blocks to completion", "trtllm-no-evict", { LIMITS(16, 8), POOL(6) },
   { 0 }, { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 }, { 1500, 19, 6 } }, true,
   "0-1 A:8@0 -> A free 2 blocks\n"
@@ -324,9 +329,32 @@ static const struct scenario scenarios[] = {
   "B ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
 };
 
+/* A has to be kept, being the only one that decodes, so that B gives its part of a prompt up. */
+static void test_last_decode(void)
+{
+	struct request req[] = {
+		{ .prompt_tok = 1, .output_tok = 23 },
+		{ .arrival_ns = MS / 2, .prompt_tok = 20, .output_tok = 1 },
+	};
+	struct trace t = { .req = req, .n = 2 };
+	struct sched_limits lim = { LIMITS(2, 2), .block_tok = 1, .num_blocks = 41,
+				    .rules = policy_find("sglang-mixed")->rules };
+	struct store s = { 0 };
+	struct replay cfg = replay_of(&t, &lim, "sglang-mixed", &(struct cost_formula){ MS, 0 }, &s);
+	struct replay_result res;
+
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a prompt that is cut can be retracted");
+	is_str(s.outcome,
+	       "A ttft 1 tpot 1 e2e 23 queue 0 preempted 0 recomputed 0\n"
+	       "B ttft 32.5 tpot nan e2e 32.5 queue 0.5 preempted 1 recomputed 19\n",
+	       "... and ends later");
+	replay_result_release(&res);
+}
+
 int main(void)
 {
 	plan(0);
+	test_last_decode();
 	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
 		struct replay_result res;
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "src/base/log.h"
 #include "src/base/rng.h"
 #include "tests/tap.h"
 
@@ -84,41 +85,54 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 	return l;
 }
 
+enum { MOST_ITERATIONS = 100000 };
+
+/* Does every running sequence own the blocks that it needs, and nobody the rest? */
+static bool blocks_add_up(const struct sched *s, const struct policy *p)
+{
+	/* Of a prompt whole. */
+	bool whole = p->rules.keep_watermark || !strcmp(p->name, "trtllm-max-util");
+	int64_t owned = 0, used = s->pool.n_usable - s->pool.n_free;
+
+	for (size_t i = 0; i < s->n_running; i++) {
+		const struct sched_seq *q = &s->seq[s->running[i]];
+		uint32_t tok = p->rules.whole_prompts ? s->longest :
+			       p->rules.to_completion ? q->goal :
+			       whole && q->comp < q->admitted ? q->admitted : q->comp;
+
+		if (q->n_block != block_pool_need(&s->pool, tok))
+			return false;
+		owned += q->n_block;
+	}
+	return s->cache ? owned >= used : owned == used;	/* shared blocks have several owners */
+}
+
 /* The scheduler alone, without clock: all blocks come back. */
 static bool blocks_come_back(const struct trace *t, const struct sched_limits *l,
 			     const struct policy *p)
 {
 	struct sched *s;
+	char why[160];
 	bool back;
 
 	if (sched_open(&s, t, l, NULL))
 		bail_out("out of memory");
 	for (size_t i = 0; i < t->n; i++)
-		sched_arrive(s, (uint32_t)i);
-	while (s->n_waiting || s->n_running) {
-		int64_t owned = 0;
-
+		if (!sched_rejects(l, &t->req[i], why, sizeof why))
+			sched_arrive(s, (uint32_t)i);
+	for (int i = 0; i < MOST_ITERATIONS && (s->n_waiting || s->n_running); i++) {
 		sched_begin(s);
 		p->compose(s);
-		for (size_t i = 0; i < s->n_running; i++) {
-			const struct sched_seq *q = &s->seq[s->running[i]];
-
-			owned += q->n_block;
-			bool whole = p->rules.keep_watermark ||	/* prompts are reserved whole */
-				     !strcmp(p->name, "trtllm-max-util");
-			uint32_t tok = p->rules.whole_prompts ? s->longest : p->rules.to_completion ? q->goal :
-				       whole && q->comp < q->admitted ? q->admitted : q->comp;
-
-			if (q->n_block != (tok + l->block_tok - 1) / l->block_tok)
-				owned = -1000000;	/* not what its positions need */
-		}
-		if (l->prefix_cache ? owned < s->pool.n_usable - s->pool.n_free :
-				      owned != s->pool.n_usable - s->pool.n_free)
-			break;		/* shared blocks have several owners */
-		sched_emit(s);
+		if (!blocks_add_up(s, p) || s->n_running > (size_t)l->max_seqs)
+			break;
+		if (!l->async)
+			sched_emit(s);
 		sched_retire(s);
+		if (l->async)
+			sched_emit(s);
 	}
-	back = s->pool.n_free == s->pool.n_usable && s->pool.n_usable == l->num_blocks - 1;
+	back = !s->n_waiting && !s->n_running && s->pool.n_free == s->pool.n_usable &&
+	       s->pool.n_usable == l->num_blocks - 1;
 	sched_close(s);
 	return back;
 }
@@ -241,6 +255,66 @@ static const struct kind kinds[] = {
 	{ "async, priority, tight pool", true, false, false, "vllm-0.16", SCHED_PRIORITY, 0, true },
 };
 
+/* What the command line lets through, in a pool that may be too small for most. */
+static struct sched_limits any_limits(const struct policy *p, struct rng *r)
+{
+	struct sched_limits l = { .max_batched_tok = 1 + (int64_t)rng_below(r, 60),
+				  .block_tok = 1 + (int64_t)rng_below(r, 9),
+				  .num_blocks = 2 + (int64_t)rng_below(r, 30),
+				  .watermark = p->watermark, .rules = p->rules };
+
+	if (p->rules.whole_chunks && l.max_batched_tok < l.block_tok)
+		l.max_batched_tok = l.block_tok;
+	l.max_seqs = 1 + (int64_t)rng_below(r, (uint64_t)l.max_batched_tok);
+	if (rng_below(r, 2))
+		l.max_len = 1 + (int64_t)rng_below(r, 100);
+	if (p->can & POLICY_LONG_PREFILL && rng_below(r, 2))
+		l.long_prefill_tok = 1 + (int64_t)rng_below(r, 12);
+	if (p->can & POLICY_ORDER && rng_below(r, 2))
+		l.order = SCHED_PRIORITY;
+	if (p->can & POLICY_CHUNKS && rng_below(r, 2))
+		l.chunks = SCHED_CHUNKS_EQUAL;
+	if (p->can & POLICY_WATERMARK && rng_below(r, 2))
+		l.watermark = 0.9 * rng_unit(r);
+	l.prefix_cache = p->can & POLICY_PREFIX_CACHE && rng_below(r, 2);
+	l.async = p->can & POLICY_ASYNC && rng_below(r, 2);
+	return l;
+}
+
+static void any_workload(const struct policy *p, uint64_t seed)
+{
+	int64_t bad = 0, ok = 0, rejected = 0, preempted = 0, empty = 0;
+	struct rng r = { seed };
+
+	for (int i = 0; i < 400; i++) {
+		struct request req[60];
+		uint64_t block[60 * 12];
+		struct trace t = { 0 };
+		struct sched_limits lim;
+		struct store s = { .quiet = true, .most_iterations = MOST_ITERATIONS };
+		struct replay_result res;
+		struct replay cfg;
+
+		random_trace(&t, req, block, &r);
+		lim = any_limits(p, &r);
+		cfg = replay_of(&t, &lim, p->name, &(struct cost_formula){ MS, 20000 }, &s);
+		bad += replay_run(&cfg, &res, NULL) || res.ok + res.rejected != (int64_t)t.n ||
+		       res.unfinished || s.n_rejected != res.rejected;
+		bad += s.over_budget + s.over_seqs + s.bad_blocks + s.bad_clock + s.bad_chunk;
+		bad += !blocks_come_back(&t, &lim, p);
+		ok += res.ok;
+		rejected += res.rejected;
+		preempted += res.preemptions;
+		empty += s.empty;
+		replay_result_release(&res);
+	}
+	diag("%s: %" PRId64 " ok, %" PRId64 " rejected, %" PRId64 " preemptions, %" PRId64
+	     " empty iterations", p->name, ok, rejected, preempted, empty);
+	is_int(bad, 0, "%s: whatever the options, every request ends or is rejected with a reason, "
+	       "within the limits, and all blocks come back", p->name);
+	ok(ok > 1000 && rejected > 1000, "%s: both happen", p->name);
+}
+
 /* Who is known to finish is passed over, as who has finished is. */
 static void planned_ahead(void)
 {
@@ -283,6 +357,9 @@ int main(void)
 {
 	plan(0);
 	planned_ahead();
+	log_level = LOG_ERROR;
+	for (size_t i = 0; policies[i]; i++)
+		any_workload(policies[i], 100 + i);
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		properties(i + 1, &kinds[i]);
 	return done_testing();
