@@ -157,7 +157,7 @@ static enum ar_status load(struct run *r, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	r->limits = r->o.limits;
-	r->policy = policy_find(r->o.policy);
+	r->policy = policies[r->o.policy];
 	r->backend = backend_find(r->o.backend);
 	r->n_runs = 1;
 	if (r->backend)

@@ -15,11 +15,12 @@ static const char *const profs[] = { "activity", "events", NULL };
 static const char *const orders[] = { "fcfs", "priority", NULL };
 static const char *const chunkings[] = { "fcfs", "equal", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
+static const char *policy_names[RUN_POLICIES_MAX + 1];	/* set_groups() fills them in */
 
 static const struct opt main_opts[] = {
 	{ "trace", OPT_STR, AT(trace), "FILE", NULL, 0, 0, NULL,
 	  "request trace to replay, - for standard input", 0 },
-	{ "policy", OPT_STR, AT(policy), "NAME", "vllm-0.16", 0, 0, NULL,
+	{ "policy", OPT_ENUM, AT(policy), "NAME", "vllm-0.16", 0, 0, policy_names,
 	  "scheduling rules, those of an engine at a version", 0 },
 	{ "backend", OPT_STR, AT(backend), "NAME", "auto", 0, 0, NULL,
 	  "what runs an iteration: cuda, cpu or cost; auto takes cuda where there is a GPU, "
@@ -100,6 +101,10 @@ static void set_groups(struct run_options *o)
 {
 	struct opt_group *g = o->group;
 
+	for (int i = 0; policies[i]; i++) {
+		assert(i < RUN_POLICIES_MAX);
+		policy_names[i] = policies[i]->name;
+	}
 	g[RUN_GROUP_MAIN] = (struct opt_group){ "Run", main_opts, o, 0, 0 };
 	g[RUN_GROUP_TRACE] = (struct opt_group){ "Trace", trace_opts, &o->trace_args, 0, 0 };
 	g[RUN_GROUP_SCHED] = (struct opt_group){ "Scheduler", sched_opts, o, 0, 0 };
@@ -158,12 +163,6 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 
 	if (!o->trace)
 		return ar_fail(err, AR_USAGE, "no trace given; name one with --trace FILE");
-	if (!policy_find(o->policy)) {
-		for (int i = 0; policies[i] && n < sizeof all; i++)
-			n += (size_t)snprintf(all + n, sizeof all - n, ", %s", policies[i]->name);
-		return ar_fail(err, AR_USAGE, "unknown policy '%s'; want one of %s", o->policy,
-			       all + 2);
-	}
 	if (!HAVE_CUDA && !strcmp(o->backend, "cuda"))
 		return ar_fail(err, AR_NODEV, "backend cuda: this program was built without CUDA; "
 			       "use --backend cpu or cost, or build it with CUDA");
@@ -187,7 +186,7 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 		{ "watermark", POLICY_WATERMARK },
 		{ "async-scheduling", POLICY_ASYNC },
 	};
-	const struct policy *p = policy_find(o->policy);
+	const struct policy *p = policies[o->policy];
 
 	for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
 		if (opt_given(o->group, settings[i].name) && !(p->can & settings[i].bit))

@@ -8,6 +8,7 @@
 #include "src/base/opt.h"
 
 #define RUN_BACKENDS_MAX 8
+#define RUN_POLICIES_MAX 32
 
 enum run_clock { RUN_CLOCK_MEASURED, RUN_CLOCK_FORMULA };
 enum run_prof { RUN_PROF_ACTIVITY, RUN_PROF_EVENTS };
@@ -18,7 +19,8 @@ enum { RUN_GROUP_MAIN, RUN_GROUP_TRACE, RUN_GROUP_SCHED, RUN_GROUP_MODEL, RUN_GR
        RUN_GROUP_BACKEND };
 
 struct run_options {
-	char *trace, *policy, *backend, *db;
+	char *trace, *backend, *db;
+	int policy;			/* index into policies[] */
 	int clock;			/* enum run_clock */
 	int64_t host_ns;
 	struct trace_args trace_args;

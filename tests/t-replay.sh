@@ -100,7 +100,7 @@ ok 'without a cache it is computed twice' grep -q ' 2054 prefill and 0 decode to
 
 ok 'no trace is wrong usage'           refused 'no trace given' --backend cost
 ok 'an operand is wrong usage'         refused "operand 'x.csv'" --backend cost $basic x.csv
-ok 'an unknown policy is named'        refused "'vllm'; want one of vllm-0.16" $basic --policy vllm
+ok 'an unknown policy is named'        refused "'vllm': want one of vllm-0.16" $basic --policy vllm
 ok 'a setting the policy lacks is refused' refused 'watermark has no effect with policy vllm-0.16' \
 	$basic --policy vllm-0.16 --watermark 0.1
 ok 'a policy without asynchronous scheduling refuses it' \
