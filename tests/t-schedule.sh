@@ -80,6 +80,16 @@ done
 is 'cpu: the methods leave some tiles out and keep some' "$("$ATTNREPLAY" sql --format csv cpu.db \
 	'SELECT min(s) > 0 AND max(s) < 1 AS x FROM (SELECT sum(tiles_sel) * 1.0 / sum(tiles_total)
 	AS s FROM selection_stat GROUP BY run_id)' | tail -1)" 1
+for how in --async-scheduling --policy=sglang --policy=sglang-mixed --policy=trtllm-max-util; do
+	run how.db cost "$how" >/dev/null
+	run how.db cpu "$how" --model niah-llama-14m --capture "$arc" --sample-layers 1 \
+		--attention-only --accuracy 0 >/dev/null
+	schedule how.db 1 >want.csv
+	schedule how.db 2 >cpu.csv
+	ok "cpu: the schedule of the cost backend with $how" same cpu.csv want.csv
+	ok '... which is another than without' sh -c '! cmp -s want.csv cost.csv'
+	rm how.db
+done
 attend cpu2.db cpu ${methods%%,flash*} >/dev/null
 unmeasured cpu.db 1 >a.csv
 unmeasured cpu2.db 1 >b.csv
