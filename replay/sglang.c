@@ -7,9 +7,9 @@
  *
  * Admission keeps blocks for what is to come: for all outputs of the request, 4096 at most, and a
  * block more; for those that run a share of what they still may produce.  The share falls with
- * every decode step.  When a step finds no blocks, the sequence with the fewest outputs, of equals the
- * longest prompt, gives its own up and waits behind all others, and the share is set to what the
- * outputs so far suggest.  After an admission failed for blocks or places none is tried until
+ * every decode step.  When a step finds no blocks, the sequence with the fewest outputs, of equals
+ * the longest prompt, gives its own up and waits behind all others, and the share is set to what
+ * the outputs so far suggest.  After an admission failed for blocks or places none is tried until
  * somebody leaves.
  *
  * The original takes memory for the next chunk and for decodes that go along without asking; here
