@@ -33,7 +33,7 @@ extern "C" {
 
 struct attn_shape {
 	int q_heads, kv_heads, head_dim;
-	int page_tok;		/* CUDA: 128 */
+	int page_tok;		/* CUDA: 64 or 128 */
 };
 
 /* The most one batch can hold; device memory is sized by it once. */
