@@ -39,9 +39,9 @@ enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan, int 
 			  const struct kv_cache *kv, bf16_t *out, float *lse,
 			  struct ar_err *err);
 
-/* CUDA.  heads: the most that are packed in a tile.  Checks the shape and takes the kernel for
- * the current device. */
-typedef enum ar_status attend_enqueue_fn(const struct attn_batch *b, int heads,
+/* CUDA.  rows: the most packed rows of a tile; heads: the most heads among them.  Checks the shape
+ * and takes the kernel for the current device. */
+typedef enum ar_status attend_enqueue_fn(const struct attn_batch *b, int rows, int heads,
 					 const struct block_lists *lists, const bf16_t *q,
 					 const struct kv_cache *kv, bf16_t *out, float *lse,
 					 void *work, void *stream, struct ar_err *err);

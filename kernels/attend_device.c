@@ -6,11 +6,9 @@
 
 static enum ar_status check(const struct attn_shape *s, int heads, struct ar_err *err)
 {
-	enum { PAGE = 128 };
-
-	if (s->page_tok != PAGE)
-		return ar_fail(err, AR_USAGE, "attention on the GPU takes blocks of %d tokens, "
-			       "not %d", PAGE, s->page_tok);
+	if (s->page_tok != 64 && s->page_tok != 128)
+		return ar_fail(err, AR_USAGE, "attention on the GPU takes blocks of 64 and 128 "
+			       "tokens, not %d", s->page_tok);
 	if (heads > ATTEND_ROWS)
 		return ar_fail(err, AR_USAGE, "%d query heads per KV head; attention on the GPU "
 			       "takes %d", heads, ATTEND_ROWS);
@@ -43,7 +41,7 @@ enum ar_status executor_multiprocessors(int *n_sm, struct ar_err *err)
 	return st;
 }
 
-enum ar_status attend_enqueue(const struct attn_batch *b, int heads,
+enum ar_status attend_enqueue(const struct attn_batch *b, int rows, int heads,
 			      const struct block_lists *lists, const bf16_t *q,
 			      const struct kv_cache *kv, bf16_t *out, float *lse,
 			      void *work, void *stream, struct ar_err *err)
@@ -61,5 +59,5 @@ enum ar_status attend_enqueue(const struct attn_batch *b, int heads,
 		return ar_fail(err, AR_USAGE, "attention with head size 256 takes a GPU of compute "
 			       "capability 9, this one has %d", major);
 	fn = major == 9 ? attend_sm90_enqueue : attend_sm80_enqueue;
-	return fn(b, heads, lists, q, kv, out, lse, work, stream, err);
+	return fn(b, rows, heads, lists, q, kv, out, lse, work, stream, err);
 }

@@ -2,7 +2,7 @@
  * Attention of prefill chunks over block lists, for compute capability 8.0 and later.
  *
  * One thread block runs one tile of the plan: up to 128 packed rows, all of one KV head, under
- * one list.  It walks the list in steps of half a KV block (64 keys).  While a step is computed,
+ * one list.  It walks the list in steps of 64 keys, a KV block or half of one.  While a step is computed,
  * the next one's keys and values are on their way into the other of two stages.
  *
  *   wait for step i, barrier           every warp is done with the other stage now
@@ -29,8 +29,7 @@
 #include "kernels/cuda.h"
 #include "kernels/softmax.cuh"
 
-constexpr int PAGE = 128;		// tokens of a KV block
-constexpr int KEYS = PAGE / 2;		// of a step
+constexpr int KEYS = 64;		// of a step
 constexpr int THREADS = 128;
 constexpr int WARP_ROWS = ATTEND_ROWS / (THREADS / 32);
 constexpr int M_TILES = WARP_ROWS / 16;
@@ -40,6 +39,7 @@ constexpr int M_TILES = WARP_ROWS / 16;
 struct view {
 	const uint16_t *list;		// NULL: every block
 	const int32_t *page;		// of the request
+	int page_tok;			// 64 or 128
 	size_t kv_off;			// of the KV head in a page, in elements
 	int n_blk, last_blk;		// entries of the list, last block the tile can see
 	int first_pos, last_pos;	// positions of its first and last row
@@ -72,10 +72,11 @@ static __device__ struct view view_of(const struct attend_args &a, const struct 
 
 	v.list = a.lists.block ? a.lists.block + (size_t)t.list * a.lists.stride : NULL;
 	v.page = a.b.page + a.b.page0[t.req];
-	v.kv_off = (size_t)(t.head / (a.b.shape.q_heads / a.b.shape.kv_heads)) * PAGE * dim;
+	v.page_tok = a.b.shape.page_tok;
+	v.kv_off = (size_t)(t.head / (a.b.shape.q_heads / a.b.shape.kv_heads)) * v.page_tok * dim;
 	v.first_pos = a.b.ctx[t.req] + t.row;
 	v.last_pos = v.first_pos + t.n_row - 1;
-	v.last_blk = v.last_pos / PAGE;
+	v.last_blk = v.last_pos / v.page_tok;
 	v.n_blk = v.list ? a.lists.n[t.list] : v.last_blk + 1;
 	v.n_head = t.n_head;
 	return v;
@@ -260,13 +261,13 @@ static __global__ void __launch_bounds__(THREADS, 2) attend_sm80(const struct at
 	struct ahead w = { 0, -1, 0 };
 
 	auto next_block = [&]() {
-		next = w.blk < 0 ? -1 : w.blk * PAGE;
+		next = w.blk < 0 ? -1 : w.blk * v.page_tok;
 		page = w.page;
 		look_ahead(w, v);
 	};
 	auto copy_next = [&](int to) {
-		size_t off = (size_t)page * a.b.shape.kv_heads * PAGE * D + v.kv_off +
-			     next % PAGE * D;
+		size_t off = (size_t)page * a.b.shape.kv_heads * v.page_tok * D + v.kv_off +
+			     (next & (v.page_tok - 1)) * D;
 
 		copy_keys<D>(smem_addr(sm.k[to]), a.kv.k + off, v.last_pos - next + 1);
 		copy_keys<D>(smem_addr(sm.v[to]), a.kv.v + off, v.last_pos - next + 1);
@@ -296,7 +297,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attend_sm80(const struct at
 
 		cp_async_wait<0>();
 		__syncthreads();
-		if (key % PAGE == 0 && key + KEYS <= v.last_pos)
+		if ((key + KEYS) & (v.page_tok - 1) && key + KEYS <= v.last_pos)
 			next = key + KEYS;
 		else
 			next_block();
@@ -338,14 +339,15 @@ out:
 	return st;
 }
 
-enum ar_status attend_sm80_enqueue(const struct attn_batch *b, int heads,
+enum ar_status attend_sm80_enqueue(const struct attn_batch *b, int rows, int heads,
 				   const struct block_lists *lists, const bf16_t *q,
 				   const struct kv_cache *kv, bf16_t *out, float *lse,
 				   void *work, void *stream, struct ar_err *err)
 {
 	struct attend_args a = { *b, *lists, q, *kv, out, lse };
 
-	(void)heads;	/* the tiles say it */
+	(void)rows;	/* the tiles say it */
+	(void)heads;
 	(void)work;	/* for parts */
 	return b->shape.head_dim == 64 ? launch<64>(a, (cudaStream_t)stream, err) :
 					 launch<128>(a, (cudaStream_t)stream, err);

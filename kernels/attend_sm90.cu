@@ -3,26 +3,32 @@
  *
  * One thread block runs one tile (struct attn_tile): 128 packed rows, that is n_row query
  * rows times n_head heads of one KV head, so that a K and V block is read once for the whole
- * group.  It walks the tile's block list in ascending order; a block is one page, 128 keys,
- * brought by the copy engine (TMA) straight from the paged cache into 128-byte swizzled
- * shared memory.
+ * group.  It walks the tile's block list in ascending order, 128 keys a step, brought by the copy
+ * engine (TMA) straight from the paged cache into 128-byte swizzled shared memory.  A block is one
+ * page: of 128 keys it is a step; of 64 keys, two that follow each other in the list are.
  *
  * Warp group 0 is the producer: one thread issues copies, two stages of K and of V ahead.
- * Warp groups 1 and 2 are consumers with 64 rows each.  Per block and consumer:
+ * Warp groups 1 and 2 are consumers with 64 rows each.  Per step and consumer:
  *
  *   S = Q K^T          wgmma m64n128k16, both operands in shared memory
  *   P = exp2(S - max)  64 values a thread, in registers
  *   O += P V           wgmma m64nDk16, P from registers
  *
- * Budget of a block at D = 128, 128 rows: 2 * 128 * 128 * 128 multiply-adds for each product,
+ * Budget of a step at D = 128, 128 rows: 2 * 128 * 128 * 128 multiply-adds for each product,
  * 2048 cycles of the tensor cores in all; 128 * 128 exponentials, 1024 cycles of the special
- * function units.  The second must hide behind the first: S of the next block and O of this
+ * function units.  The second must hide behind the first: S of the next step and O of this
  * one are in flight together while the softmax of the next runs, and the two consumers take
  * turns at issuing (named barriers), so that one computes its softmax while the other owns the
  * tensor cores.
  *
- * At D = 256 a step is half a block: Q takes 64 KiB, and two stages of K and V of 64 keys
+ * At D = 256 a step has 64 keys: Q takes 64 KiB, and two stages of K and V of 64 keys
  * 128 KiB more; O takes 128 registers a thread and S 32.
+ *
+ * Where a list belongs to a query block of 64 rows, a tile has no more rows: one consumer, steps of
+ * 64 keys, and (to D = 128) two thread blocks a multiprocessor, each busy while the other is at its
+ * softmax.  Such a step needs the tensor cores for 512 cycles, but 32 KiB of K and V, and the L2
+ * cache gives a multiprocessor some 39 bytes a cycle: 840 cycles.  Half the rows make half the use
+ * of a key, so about 60 % of the tensor cores is the most there.
  *
  * Tiles come sorted, the longest first; the hardware hands them to multiprocessors as those
  * become free.  A tile may be a part of one: it then leaves O in fp32, divided by its sum, and
@@ -41,6 +47,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
+#include <limits.h>
 
 #include "kernels/attend.h"
 #include "kernels/cuda.h"
@@ -53,25 +60,36 @@
 
 namespace {
 
-constexpr int M = 128;			/* packed rows of a tile */
-constexpr int PAGE = 128;		/* keys of a block */
-template <int D> constexpr int N = D == 256 ? 64 : 128;	/* keys of a step */
-template <int D> constexpr int STEPS = PAGE / N<D>;	/* of a block */
 constexpr int STAGES = 2;
 constexpr int COLS = 64;		/* columns of a swizzled slab: 128 bytes */
-constexpr int THREADS = 3 * 128;	/* producer, two consumers */
 constexpr int WG_ROWS = 64;
 constexpr float LN2 = 0.6931471805599453f;
 
+/* Head size, keys of a block, consumers; and what follows from them. */
+template <int head_dim, int page, int consumers> struct config {
+	static constexpr int D = head_dim, PAGE = page, WGS = consumers;
+	static constexpr int M = WGS * WG_ROWS;			/* packed rows of a tile */
+	static constexpr int N = D == 256 || WGS == 1 ? 64 : 128;	/* keys of a step */
+	static constexpr int STEPS = PAGE > N ? PAGE / N : 1;	/* of a block */
+	static constexpr int BLOCKS = N > PAGE ? N / PAGE : 1;	/* of a step */
+	static constexpr int RUN = N / BLOCKS;			/* keys of a step that adjoin */
+	static constexpr int THREADS = (1 + WGS) * 128;
+	static constexpr int PER_SM = 3 - WGS;			/* thread blocks, by registers */
+	static constexpr int REGISTERS = WGS == 1 ? 232 : 240;	/* of a consumer's thread */
+};
+
 /* A slab is 64 columns of all rows; the copy engine writes it swizzled. */
-template <int D> struct alignas(1024) smem {
-	__nv_bfloat16 q[D / COLS][M][COLS];
-	__nv_bfloat16 k[STAGES][D / COLS][N<D>][COLS];
-	__nv_bfloat16 v[STAGES][D / COLS][N<D>][COLS];
+template <class C> struct alignas(1024) smem {
+	__nv_bfloat16 q[C::D / COLS][C::M][COLS];
+	__nv_bfloat16 k[STAGES][C::D / COLS][C::N][COLS];
+	__nv_bfloat16 v[STAGES][C::D / COLS][C::N][COLS];
 	uint64_t q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
 };
-static_assert(sizeof(struct smem<128>) + 1024 <= 227 * 1024, "shared memory");
-static_assert(sizeof(struct smem<256>) + 1024 <= 227 * 1024, "shared memory");
+template <class C> constexpr int SMEM_BYTES = sizeof(struct smem<C>) + 1024;
+static_assert(SMEM_BYTES<config<128, 128, 2>> <= 227 * 1024, "shared memory");
+static_assert(SMEM_BYTES<config<256, 128, 2>> <= 227 * 1024, "shared memory");
+static_assert(SMEM_BYTES<config<128, 64, 1>> <= 113 * 1024, "shared memory of two");
+static_assert(SMEM_BYTES<config<256, 64, 1>> <= 227 * 1024, "shared memory");
 
 struct params {
 	const attn_tile *tile;
@@ -102,9 +120,38 @@ __device__ __forceinline__ int block_at(const struct work *w, int i)
 	return w->block ? w->block[i] : w->first + i;
 }
 
-template <int D> __device__ __forceinline__ int first_key(const struct work *w, int step)
+template <class C> __device__ __forceinline__ int n_steps(const struct work *w)
 {
-	return block_at(w, step / STEPS<D>) * PAGE + step % STEPS<D> * N<D>;
+	return (w->n * C::STEPS + C::BLOCKS - 1) / C::BLOCKS;
+}
+
+/* The first key of each of a step's blocks; past all rows where the list ends within the step. */
+template <class C> struct keys {
+	int at[C::BLOCKS];
+};
+
+template <class C> __device__ __forceinline__ struct keys<C> keys_of(const struct work *w, int step)
+{
+	struct keys<C> k;
+
+#pragma unroll
+	for (int b = 0; b < C::BLOCKS; b++) {
+		const int i = step / C::STEPS * C::BLOCKS + b;
+
+		k.at[b] = b && i >= w->n ? INT_MAX / 2 :
+			  block_at(w, i) * C::PAGE + step % C::STEPS * C::N;
+	}
+	return k;
+}
+
+/* The pages of a step's blocks.  Where the list ends within the step its last one comes once more,
+ * so that what is multiplied by zeros is finite; the same past the last step. */
+template <class C>
+__device__ __forceinline__ void pages_of(int *page, const struct work *w, int step)
+{
+#pragma unroll
+	for (int b = 0; b < C::BLOCKS; b++)
+		page[b] = w->page[block_at(w, min(step / C::STEPS * C::BLOCKS + b, w->n - 1))];
 }
 
 /* How many of n ascending blocks are not past the last one.  The lanes of a warp look at 32 from
@@ -122,6 +169,7 @@ __device__ __forceinline__ int trim(const uint16_t *block, int n, int last)
 	return n;
 }
 
+template <int PAGE>
 __device__ __forceinline__ struct work work_of(const struct params *p, const attn_tile &t)
 {
 	struct work w;
@@ -149,66 +197,71 @@ __device__ __forceinline__ struct work work_of(const struct params *p, const att
 	return w;
 }
 
-template <int D>
-__device__ __forceinline__ void produce(struct smem<D> *s, const struct params *p, const struct work *w,
+/* A step's keys or values; y: rows of the cache, as many as it has blocks. */
+template <class C>
+__device__ __forceinline__ void load_step(__nv_bfloat16 (*to)[C::N][COLS], const CUtensorMap *map,
+					  uint64_t *full, const int *y)
+{
+	mbarrier_expect_tx(full, C::N * C::D * 2);
+#pragma unroll
+	for (int b = 0; b < C::BLOCKS; b++)
+		for (int c = 0; c < C::D / COLS; c++)
+			tma_load_2d(to[c][b * C::RUN], map, full, c * COLS, y[b]);
+}
+
+template <class C>
+__device__ __forceinline__ void produce(struct smem<C> *s, const struct params *p, const struct work *w,
 					const CUtensorMap *qmap, const CUtensorMap *kmap,
 					const CUtensorMap *vmap)
 {
-	constexpr uint32_t KV_BYTES = N<D> * D * 2;
-	int page, next = w->page[block_at(w, 0)];
+	int next[C::BLOCKS], y[C::BLOCKS];
 
+	pages_of<C>(next, w, 0);
 	mbarrier_expect_tx(&s->q_full, p->q_bytes);
-	for (int c = 0; c < D / COLS; c++)
+	for (int c = 0; c < C::D / COLS; c++)
 		tma_load_3d(s->q[c], qmap, &s->q_full, c * COLS, w->head, w->row);
-	for (int i = 0; i < w->n * STEPS<D>; i++) {
-		const int st = i % STAGES, blk = i / STEPS<D>;
+	for (int i = 0; i < n_steps<C>(w); i++) {
+		const int st = i % STAGES;
 		const uint32_t parity = (i / STAGES & 1) ^ 1;
-		int y;
 
-		if (i % STEPS<D> == 0) {
-			page = next;
-			if (blk + 1 < w->n)
-				next = w->page[block_at(w, blk + 1)];
-		}
-		y = (page * p->kv_heads + w->kv_head) * PAGE + i % STEPS<D> * N<D>;
+#pragma unroll
+		for (int b = 0; b < C::BLOCKS; b++)
+			y[b] = (next[b] * p->kv_heads + w->kv_head) * C::PAGE + i % C::STEPS * C::N;
+		pages_of<C>(next, w, i + 1);
 		mbarrier_wait(&s->k_empty[st], parity);
-		mbarrier_expect_tx(&s->k_full[st], KV_BYTES);
-		for (int c = 0; c < D / COLS; c++)
-			tma_load_2d(s->k[st][c], kmap, &s->k_full[st], c * COLS, y);
+		load_step<C>(s->k[st], kmap, &s->k_full[st], y);
 		mbarrier_wait(&s->v_empty[st], parity);
-		mbarrier_expect_tx(&s->v_full[st], KV_BYTES);
-		for (int c = 0; c < D / COLS; c++)
-			tma_load_2d(s->v[st][c], vmap, &s->v_full[st], c * COLS, y);
+		load_step<C>(s->v[st], vmap, &s->v_full[st], y);
 	}
 }
 
 /* acc = Q K^T of this warp group's rows.  Enqueued, not finished. */
-template <int D>
-__device__ __forceinline__ void issue_qk(float *acc, struct smem<D> *s, int st, int wg)
+template <class C>
+__device__ __forceinline__ void issue_qk(float *acc, struct smem<C> *s, int st, int wg)
 {
 	wgmma_fence();
 #pragma unroll
-	for (int k = 0; k < D / 16; k++)
-		wgmma_ss<N<D>>(acc, wgmma_desc(&s->q[k / 4][wg * WG_ROWS][k % 4 * 16], 16, 1024),
+	for (int k = 0; k < C::D / 16; k++)
+		wgmma_ss<C::N>(acc, wgmma_desc(&s->q[k / 4][wg * WG_ROWS][k % 4 * 16], 16, 1024),
 			       wgmma_desc(&s->k[st][k / 4][0][k % 4 * 16], 16, 1024), k != 0);
 	wgmma_commit();
 }
 
 /* o += P V.  V lies as [key][column], so it is the transposed operand: 64-column slabs lead,
  * groups of eight keys stride. */
-template <int D>
-__device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct smem<D> *s, int st)
+template <class C>
+__device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct smem<C> *s, int st)
 {
-	constexpr int WIDTH = D < 128 ? D : 128;	/* columns of a product */
+	constexpr int WIDTH = C::D < 128 ? C::D : 128;	/* columns of a product */
 
 	wgmma_fence();
 #pragma unroll
-	for (int k = 0; k < N<D> / 16; k++)
+	for (int k = 0; k < C::N / 16; k++)
 #pragma unroll
-		for (int c = 0; c < D; c += WIDTH)
+		for (int c = 0; c < C::D; c += WIDTH)
 			wgmma_rs<WIDTH>(o + c / 2, pr + 4 * k,
 					wgmma_desc(&s->v[st][c / COLS][k * 16][0],
-						   N<D> * COLS * 2, 1024));
+						   C::N * COLS * 2, 1024));
 	wgmma_commit();
 }
 
@@ -218,17 +271,18 @@ struct rows {
 	float max[2], sum[2];		/* running maximum (raw logits), sum (this thread's part) */
 };
 
-/* Accumulator element 4 i + 2 r + c belongs to row r, key 8 i + 2 (lane % 4) + c. */
-template <int N>
-__device__ __forceinline__ void mask_step(float *acc, const struct rows *w, int key)
+/* Accumulator element 4 i + 2 r + c belongs to row r, key 8 i + 2 (lane % 4) + c of the step. */
+template <class C>
+__device__ __forceinline__ void mask_step(float *acc, const struct rows *w, const struct keys<C> *k)
 {
 #pragma unroll
-	for (int i = 0; i < N / 8; i++)
+	for (int i = 0; i < C::N / 8; i++)
 #pragma unroll
 		for (int r = 0; r < 2; r++)
 #pragma unroll
 			for (int c = 0; c < 2; c++)
-				if (key + 8 * i + c > w->pos[r])
+				if (k->at[8 * i / C::RUN] + 8 * i % C::RUN +
+				    (int)(threadIdx.x % 4 * 2) + c > w->pos[r])
 					acc[4 * i + 2 * r + c] = -INFINITY;
 }
 
@@ -287,14 +341,14 @@ __device__ __forceinline__ size_t row_index(const struct params *p, const struct
 }
 
 /* Final division, rounding, and coalesced stores by way of this warp group's rows of s->q. */
-template <int D>
-__device__ __forceinline__ void store_rows(float *o, struct rows *w, struct smem<D> *s,
+template <class C>
+__device__ __forceinline__ void store_rows(float *o, struct rows *w, struct smem<C> *s,
 					   const struct params *p, const struct work *t, int wg)
 {
 	const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
 	const int first = wg * WG_ROWS + warp * 16;
 	/* slab-wise rows of 128 bytes; 16-byte units are rotated against bank conflicts */
-	uint4 (*stage)[M][COLS / 8] = (uint4 (*)[M][COLS / 8])s->q;
+	uint4 (*stage)[C::M][COLS / 8] = (uint4 (*)[C::M][COLS / 8])s->q;
 
 	bar_sync(3 + wg, 128);	/* the group's last product has read its rows of Q */
 #pragma unroll
@@ -306,7 +360,7 @@ __device__ __forceinline__ void store_rows(float *o, struct rows *w, struct smem
 			p->lse[row_index(p, t, m)] =
 				sum > 0 ? (w->max[r] * p->scale + log2f(sum)) * LN2 : -INFINITY;
 #pragma unroll
-		for (int i = 0; i < D / 8; i++) {
+		for (int i = 0; i < C::D / 8; i++) {
 			uint32_t *unit = (uint32_t *)&stage[i / 8][m][(i + m) % 8];
 
 			unit[lane % 4] = pack_bf16(o[4 * i + 2 * r] * inv, o[4 * i + 2 * r + 1] * inv);
@@ -314,16 +368,16 @@ __device__ __forceinline__ void store_rows(float *o, struct rows *w, struct smem
 	}
 	__syncwarp();
 #pragma unroll
-	for (int k = lane; k < 16 * D / 8; k += 32) {
-		const int m = first + k / (D / 8), i = k % (D / 8);
+	for (int k = lane; k < 16 * C::D / 8; k += 32) {
+		const int m = first + k / (C::D / 8), i = k % (C::D / 8);
 
 		if (row_exists(p, t, m))
-			*(uint4 *)(p->out + row_index(p, t, m) * D + 8 * i) = stage[i / 8][m][(i + m) % 8];
+			*(uint4 *)(p->out + row_index(p, t, m) * C::D + 8 * i) = stage[i / 8][m][(i + m) % 8];
 	}
 }
 
 /* What a part of a tile leaves for attend_join: O, divided, and the sum's logarithm to base 2. */
-template <int D>
+template <class C>
 __device__ __forceinline__ void store_part(const float *o, const struct rows *w,
 					   const struct params *p, const struct work *t, int wg)
 {
@@ -333,86 +387,90 @@ __device__ __forceinline__ void store_part(const float *o, const struct rows *w,
 	for (int r = 0; r < 2; r++) {
 		const float sum = quad_sum(w->sum[r]), inv = sum > 0 ? 1 / sum : 0;
 		const int m = wg * WG_ROWS + warp * 16 + lane / 4 + 8 * r;
-		const size_t at = (size_t)blockIdx.x * M + m;
+		const size_t at = (size_t)blockIdx.x * C::M + m;
 
 		if (!row_exists(p, t, m))
 			continue;
 		if (lane % 4 == 0)
 			p->part_lse[at] = sum > 0 ? w->max[r] * p->scale + log2f(sum) : -INFINITY;
 #pragma unroll
-		for (int i = 0; i < D / 8; i++)
-			*(float2 *)(p->part_o + at * D + 8 * i + lane % 4 * 2) =
+		for (int i = 0; i < C::D / 8; i++)
+			*(float2 *)(p->part_o + at * C::D + 8 * i + lane % 4 * 2) =
 				make_float2(o[4 * i + 2 * r] * inv, o[4 * i + 2 * r + 1] * inv);
 	}
 }
 
-/* The logits of the step that begins with key are complete in acc: turn them into P, release K. */
-template <int D>
-__device__ __forceinline__ void finish_scores(float *acc, struct rows *t, struct smem<D> *s, int st,
-					      const struct params *p, const struct work *w, int key,
-					      float *alpha)
+/* The logits of the step with these keys are complete in acc: turn them into P, release K. */
+template <class C>
+__device__ __forceinline__ void finish_scores(float *acc, struct rows *t, struct smem<C> *s, int st,
+					      const struct params *p, const struct work *w,
+					      const struct keys<C> *k, float *alpha)
 {
-	hold<N<D> / 2>(acc);
+	hold<C::N / 2>(acc);
 	if (threadIdx.x % 128 == 0)
 		mbarrier_arrive(&s->k_empty[st]);
-	if (key + N<D> > w->pos)	/* may hold keys past a row */
-		mask_step<N<D>>(acc, t, key + threadIdx.x % 4 * 2);
-	softmax_step<N<D>>(acc, t, p->scale, alpha);
+	if (k->at[C::BLOCKS - 1] + C::RUN > w->pos)	/* may hold keys past a row */
+		mask_step<C>(acc, t, k);
+	softmax_step<C::N>(acc, t, p->scale, alpha);
 }
 
 /* All blocks of the list.  Named barriers 1 and 2: the turn of consumer 0 and 1 to issue. */
-template <int D>
-__device__ __forceinline__ void consume_list(float *o, struct rows *t, struct smem<D> *s,
+template <class C>
+__device__ __forceinline__ void consume_list(float *o, struct rows *t, struct smem<C> *s,
 					     const struct params *p, const struct work *w, int wg)
 {
-	const int n = w->n * STEPS<D>;
-	float acc[N<D> / 2], alpha[2];
-	uint32_t pr[N<D> / 4];
+	const int n = n_steps<C>(w);
+	float acc[C::N / 2], alpha[2];
+	uint32_t pr[C::N / 4];
+	struct keys<C> k = keys_of<C>(w, 0);
 	int last = 0;
 
-	if (wg == 1)
+	if (C::WGS == 2 && wg == 1)
 		bar_arrive(1, 256);
 	mbarrier_wait(&s->q_full, 0);
 	mbarrier_wait(&s->k_full[0], 0);
-	issue_qk<D>(acc, s, 0, wg);
+	issue_qk<C>(acc, s, 0, wg);
 	wgmma_wait<0>();
-	finish_scores<D>(acc, t, s, 0, p, w, first_key<D>(w, 0), alpha);
-	pack_p<N<D>>(pr, acc);
+	finish_scores<C>(acc, t, s, 0, p, w, &k, alpha);
+	pack_p<C::N>(pr, acc);
 	for (int i = 1; i < n; i++) {
-		const int st = i % STAGES, key = first_key<D>(w, i);
+		const int st = i % STAGES;
 
+		k = keys_of<C>(w, i);
 		mbarrier_wait(&s->k_full[st], i / STAGES & 1);
-		bar_sync(1 + wg, 256);
-		issue_qk<D>(acc, s, st, wg);
+		if (C::WGS == 2)
+			bar_sync(1 + wg, 256);
+		issue_qk<C>(acc, s, st, wg);
 		mbarrier_wait(&s->v_full[last], (i - 1) / STAGES & 1);
-		issue_pv<D>(o, pr, s, last);
-		bar_arrive(2 - wg, 256);
+		issue_pv<C>(o, pr, s, last);
+		if (C::WGS == 2)
+			bar_arrive(2 - wg, 256);
 		wgmma_wait<1>();
-		finish_scores<D>(acc, t, s, st, p, w, key, alpha);
+		finish_scores<C>(acc, t, s, st, p, w, &k, alpha);
 		wgmma_wait<0>();
-		hold<D / 2>(o);
+		hold<C::D / 2>(o);
 		if (threadIdx.x % 128 == 0)
 			mbarrier_arrive(&s->v_empty[last]);
-		rescale<D>(o, alpha);
-		pack_p<N<D>>(pr, acc);
+		rescale<C::D>(o, alpha);
+		pack_p<C::N>(pr, acc);
 		last = st;
 	}
 	mbarrier_wait(&s->v_full[last], (n - 1) / STAGES & 1);
-	issue_pv<D>(o, pr, s, last);
+	issue_pv<C>(o, pr, s, last);
 	wgmma_wait<0>();
-	hold<D / 2>(o);
+	hold<C::D / 2>(o);
 }
 
-template <int D>
-__device__ __forceinline__ void consume(struct smem<D> *s, const struct params *p, const struct work *w,
+template <class C>
+__device__ __forceinline__ void consume(struct smem<C> *s, const struct params *p, const struct work *w,
 					int wg)
 {
 	const int m = wg * WG_ROWS + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-	float o[D / 2];
+	float o[C::D / 2];
 	struct rows t;
 
 #pragma unroll
-	for (int i = 0; i < D / 2; i++)
+	for (int i = 0; i < C::D / 2; i++)
 		o[i] = 0;
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
@@ -421,21 +479,21 @@ __device__ __forceinline__ void consume(struct smem<D> *s, const struct params *
 		t.sum[r] = 0;
 	}
 	if (w->n)
-		consume_list<D>(o, &t, s, p, w, wg);
+		consume_list<C>(o, &t, s, p, w, wg);
 	if (p->tile[blockIdx.x].n_part > 1)
-		store_part<D>(o, &t, p, w, wg);
+		store_part<C>(o, &t, p, w, wg);
 	else
-		store_rows<D>(o, &t, s, p, w, wg);
+		store_rows<C>(o, &t, s, p, w, wg);
 }
 
-template <int D>
-__global__ void __launch_bounds__(THREADS, 1)
+template <class C>
+__global__ void __launch_bounds__(C::THREADS, C::PER_SM)
 attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
 	    const __grid_constant__ CUtensorMap vmap, const __grid_constant__ struct params p)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ char raw[];
-	struct smem<D> *s = (struct smem<D> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+	struct smem<C> *s = (struct smem<C> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
 	const attn_tile t = p.tile[blockIdx.x];
 	struct work w;
 
@@ -447,21 +505,21 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 		for (int i = 0; i < STAGES; i++) {
 			mbarrier_init(&s->k_full[i], 1);
 			mbarrier_init(&s->v_full[i], 1);
-			mbarrier_init(&s->k_empty[i], 2);
-			mbarrier_init(&s->v_empty[i], 2);
+			mbarrier_init(&s->k_empty[i], C::WGS);
+			mbarrier_init(&s->v_empty[i], C::WGS);
 		}
 		fence_barrier_init();
 	}
 	__syncwarp();
-	w = work_of(&p, t);
+	w = work_of<C::PAGE>(&p, t);
 	__syncthreads();
 	if (threadIdx.x < 128) {
 		setmaxnreg_dec<24>();
 		if (threadIdx.x == 0 && w.n)
-			produce<D>(s, &p, &w, &qmap, &kmap, &vmap);
+			produce<C>(s, &p, &w, &qmap, &kmap, &vmap);
 	} else {
-		setmaxnreg_inc<240>();
-		consume<D>(s, &p, &w, threadIdx.x / 128 - 1);
+		setmaxnreg_inc<C::REGISTERS>();
+		consume<C>(s, &p, &w, C::WGS == 1 ? 0 : threadIdx.x / 128 - 1);
 	}
 #else
 	__trap();
@@ -474,36 +532,36 @@ constexpr int JOIN_ROWS = 8;	/* packed rows of a thread block, a warp each */
 
 /* The sum of a row's parts, weighted by their sums.  Thread blocks at tiles that are whole or not
  * the first part have nothing to do. */
-template <int D>
+template <class C>
 __global__ void __launch_bounds__(JOIN_ROWS * 32)
 attend_join(const __grid_constant__ struct params p)
 {
 	const attn_tile t = p.tile[blockIdx.x];
 	const int lane = threadIdx.x % 32, m = blockIdx.y * JOIN_ROWS + threadIdx.x / 32;
 	const int row = m / p.heads, head = m % p.heads;
-	const size_t at = (size_t)blockIdx.x * M + m;
-	const float *o = p.part_o + at * D + 2 * lane, *lse = p.part_lse + at;
-	float acc[D / 32] = {}, max = -INFINITY, sum = 0, inv;
+	const size_t at = (size_t)blockIdx.x * C::M + m;
+	const float *o = p.part_o + at * C::D + 2 * lane, *lse = p.part_lse + at;
+	float acc[C::D / 32] = {}, max = -INFINITY, sum = 0, inv;
 	size_t to;
 
 	if (t.part || t.n_part == 1 || row >= t.n_row || head >= t.n_head)
 		return;
 	for (int i = lane; i < t.n_part; i += 32)
-		max = fmaxf(max, lse[i * M]);
+		max = fmaxf(max, lse[i * C::M]);
 	max = warp_max(max);
 	if (max == -INFINITY)	/* any finite base keeps exp2 at 0 */
 		max = 0;
 	for (int first = 0; first < t.n_part; first += 32) {
 		const int n = min(t.n_part - first, 32);
-		const float own = lane < n ? ex2(lse[(first + lane) * M] - max) : 0;
+		const float own = lane < n ? ex2(lse[(first + lane) * C::M] - max) : 0;
 
 		sum += own;
 #pragma unroll 8
 		for (int i = 0; i < n; i++) {
 			const float weight = __shfl_sync(0xffffffff, own, i);
 #pragma unroll
-			for (int c = 0; c < D / 64; c++) {
-				const float *from = o + (first + i) * M * D + 64 * c;
+			for (int c = 0; c < C::D / 64; c++) {
+				const float *from = o + (first + i) * C::M * C::D + 64 * c;
 				const float2 x = *(const float2 *)from;
 
 				acc[2 * c] += weight * x.x;
@@ -515,8 +573,8 @@ attend_join(const __grid_constant__ struct params p)
 	inv = sum > 0 ? 1 / sum : 0;
 	to = (size_t)(p.row0[t.req] + t.row + row) * p.q_heads + t.head + head;
 #pragma unroll
-	for (int c = 0; c < D / 64; c++)
-		*(uint32_t *)(p.out + to * D + 2 * lane + 64 * c) =
+	for (int c = 0; c < C::D / 64; c++)
+		*(uint32_t *)(p.out + to * C::D + 2 * lane + 64 * c) =
 			pack_bf16(acc[2 * c] * inv, acc[2 * c + 1] * inv);
 	if (p.lse && lane == 0)
 		p.lse[to] = sum > 0 ? (max + log2f(sum)) * LN2 : -INFINITY;
@@ -559,20 +617,21 @@ enum ar_status encode(CUtensorMap *map, encode_fn fn, const void *base, int rank
 	return AR_OK;
 }
 
-template <int D>
-enum ar_status launch(const struct attn_batch *b, const struct params *p, const bf16_t *q,
+template <class C>
+enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t *q,
 		      const struct kv_cache *kv, cudaStream_t stream, struct ar_err *err)
 {
-	const uint64_t qdim[3] = { D, (uint64_t)b->shape.q_heads, (uint64_t)b->n_row };
-	const uint32_t qbox[3] = { COLS, (uint32_t)p->heads, (uint32_t)(M / p->heads) };
+	const uint64_t qdim[3] = { C::D, (uint64_t)b->shape.q_heads, (uint64_t)b->n_row };
+	const uint32_t qbox[3] = { COLS, (uint32_t)p.heads, (uint32_t)(C::M / p.heads) };
 	/* the cache's end is not known here and not needed: pages bound the accesses */
-	const uint64_t kvdim[2] = { D, INT32_MAX };
-	const uint32_t kvbox[2] = { COLS, N<D> };
-	const int bytes = sizeof(struct smem<D>) + 1024;
+	const uint64_t kvdim[2] = { C::D, INT32_MAX };
+	const uint32_t kvbox[2] = { COLS, C::RUN };
 	CUtensorMap qmap, kmap, vmap;
 	enum ar_status st;
 	encode_fn fn;
 
+	p.q_bytes = (uint32_t)(C::M / p.heads * p.heads * C::D * 2);
+	p.part_lse = p.part_o + (size_t)b->n_tile * C::M * C::D;
 	st = find_encoder(&fn, err);
 	if (!st)
 		st = encode(&qmap, fn, q, 3, qdim, qbox, err);
@@ -582,25 +641,39 @@ enum ar_status launch(const struct attn_batch *b, const struct params *p, const 
 		st = encode(&vmap, fn, kv->v, 2, kvdim, kvbox, err);
 	if (st)
 		return st;
-	CU(cudaFuncSetAttribute(attend_sm90<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	attend_sm90<D><<<b->n_tile, THREADS, bytes, stream>>>(qmap, kmap, vmap, *p);
+	CU(cudaFuncSetAttribute(attend_sm90<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				SMEM_BYTES<C>));
+	attend_sm90<C><<<b->n_tile, C::THREADS, SMEM_BYTES<C>, stream>>>(qmap, kmap, vmap, p);
 	CU_LAUNCHED();
 	if (b->n_part) {
-		attend_join<D><<<dim3(b->n_tile, M / JOIN_ROWS), JOIN_ROWS * 32, 0, stream>>>(*p);
+		attend_join<C><<<dim3(b->n_tile, C::M / JOIN_ROWS), JOIN_ROWS * 32, 0, stream>>>(p);
 		CU_LAUNCHED();
 	}
 out:
 	return st;
 }
 
+/* The kernel for tiles of at most rows packed rows. */
+template <int D>
+enum ar_status launch_size(const struct attn_batch *b, int rows, const struct params &p, const bf16_t *q,
+			   const struct kv_cache *kv, cudaStream_t stream, struct ar_err *err)
+{
+	if (b->shape.page_tok == 128)
+		return launch<config<D, 128, 2>>(b, p, q, kv, stream, err);
+	if (rows > WG_ROWS)
+		return launch<config<D, 64, 2>>(b, p, q, kv, stream, err);
+	return launch<config<D, 64, 1>>(b, p, q, kv, stream, err);
+}
+
 } /* namespace */
 
 size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
-	return (size_t)(EXECUTOR_WAVES * l->n_sm) * M * (size_t)(s->head_dim + 1) * sizeof(float);
+	return (size_t)(EXECUTOR_WAVES * l->n_sm) * ATTEND_ROWS *
+	       (size_t)(s->head_dim + 1) * sizeof(float);
 }
 
-enum ar_status attend_sm90_enqueue(const struct attn_batch *b, int heads,
+enum ar_status attend_sm90_enqueue(const struct attn_batch *b, int rows, int heads,
 				   const struct block_lists *lists, const bf16_t *q,
 				   const struct kv_cache *kv, bf16_t *out, float *lse,
 				   void *work, void *stream, struct ar_err *err)
@@ -620,18 +693,16 @@ enum ar_status attend_sm90_enqueue(const struct attn_batch *b, int heads,
 	p.group = s->q_heads / s->kv_heads;
 	p.kv_heads = s->kv_heads;
 	p.heads = heads;
-	p.q_bytes = (uint32_t)(M / heads * heads * s->head_dim * 2);
 	p.scale = 1.4426950408889634f / sqrtf((float)s->head_dim);
 	p.out = (__nv_bfloat16 *)out;
 	p.lse = lse;
 	p.part_o = (float *)work;
-	p.part_lse = p.part_o + (size_t)b->n_tile * M * s->head_dim;
 	switch (s->head_dim) {
 	case 64:
-		return launch<64>(b, &p, q, kv, (cudaStream_t)stream, err);
+		return launch_size<64>(b, rows, p, q, kv, (cudaStream_t)stream, err);
 	case 128:
-		return launch<128>(b, &p, q, kv, (cudaStream_t)stream, err);
+		return launch_size<128>(b, rows, p, q, kv, (cudaStream_t)stream, err);
 	default:
-		return launch<256>(b, &p, q, kv, (cudaStream_t)stream, err);
+		return launch_size<256>(b, rows, p, q, kv, (cudaStream_t)stream, err);
 	}
 }

@@ -264,7 +264,7 @@ static bool takes_256(void)
 		bail_out("%s", err.msg);
 	if (n_sm)
 		return true;
-	is_int(attend_enqueue(&b, 4, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(attend_enqueue(&b, 128, 4, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "head size 256 on a device without its kernel");
 	skip(1, "no kernel for head size 256");
 	return false;
@@ -315,7 +315,7 @@ static void test_refusals(void)
 	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "attend: a head size it has no kernel for");
 	b.shape.head_dim = 128;
-	b.shape.page_tok = 64;
+	b.shape.page_tok = 32;
 	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "attend: blocks of another size");
 	b.shape.page_tok = PAGE;
@@ -337,7 +337,7 @@ static void test_failure(void)
 
 	int unused;
 
-	ok(attend_enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err) == AR_CUDA &&
+	ok(attend_enqueue(&b, 128, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err) == AR_CUDA &&
 	   err.msg[0] && executor_multiprocessors(&unused, &err) == AR_CUDA,
 	   "without a GPU a launch fails with a message");
 }
