@@ -20,7 +20,8 @@ enum {
 /* The work of one thread block: rows [row, row + n_row) of request req, counted from the
  * chunk's start, heads [head, head + n_head), all of one KV head, under list l.  Of the n blocks
  * in the list that its last row can see, it takes those from n * part / n_part up to
- * n * (part + 1) / n_part.  The parts of a tile stand together and in order. */
+ * n * (part + 1) / n_part, or others: a kernel may cut again where lists are given.  The parts of
+ * a tile stand together and in order. */
 struct attn_tile {
 	int32_t req, row, n_row;
 	int32_t head, n_head;
