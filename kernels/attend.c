@@ -24,8 +24,9 @@
 
 enum {
 	N_RANK = 256,
-	MAX_SM = 256,		/* more are not filled */
-	PART_COST = 4,		/* a tile beside its blocks, in blocks; an estimate */
+	MAX_SLOT = 512,		/* thread blocks at once; more are not filled */
+	PART_COST = 512,	/* a tile beside its keys, in keys; an estimate */
+	LISTED = 8,		/* of so many blocks a list is taken to hold one */
 };
 
 int attend_rank(int n)
@@ -41,33 +42,44 @@ int attend_rank(int n)
 /*
  * A plan is made in passes over the whole tiles, in the order (request, head, row).  Tiles of n
  * blocks become parts of at most `part` blocks; parts fill w waves of thread blocks best when
- * `part` is the smallest length that needs no more than w * n_sm of them.
+ * `part` is the smallest length that needs no more than w * n_slot of them.
+ *
+ * Lists of a query block and head differ in length by far more than what they may hold.  There all
+ * tiles get the same number of parts, as many as there is room for, and the kernel cuts them.
  */
 struct plan {
+	int n_slot;		/* thread blocks that run at once */
+	int least;		/* fewest blocks of a part */
 	int part;		/* most blocks of a part */
+	int room;		/* most parts of a tile */
 	int n_whole, n;		/* tiles before and after cutting */
-	int len[2 * MAX_SM];	/* blocks of the first whole tiles */
+	int len[2 * MAX_SLOT];	/* blocks of the first whole tiles */
 	int at[N_RANK];		/* tiles of this rank, then where the next of them goes */
 	struct attn_tile *tile;	/* NULL: only count */
 };
 
-static int n_parts(int n_blk, int part)
+static int lesser(int a, int b)
 {
-	int n = (n_blk - 1) / part + 1, most = n_blk / ATTEND_PART_BLOCKS;
+	return a < b ? a : b;
+}
 
-	return n < most ? n : most > 1 ? most : 1;
+static int n_parts(const struct plan *p, int n_blk, int part)
+{
+	int n = lesser((n_blk - 1) / part + 1, lesser(n_blk / p->least, p->room));
+
+	return n > 1 ? n : 1;
 }
 
 static void add(struct plan *p, struct attn_tile t, int n_blk)
 {
 	int rank;
 
-	t.n_part = n_parts(n_blk, p->part);
+	t.n_part = n_parts(p, n_blk, p->part);
 	rank = attend_rank((n_blk - 1) / t.n_part + 1);
 	for (t.part = 0; t.part < t.n_part; t.part++, p->at[rank]++)
 		if (p->tile)
 			p->tile[p->at[rank]] = t;
-	if (p->n_whole < 2 * MAX_SM)
+	if (p->n_whole < 2 * MAX_SLOT)
 		p->len[p->n_whole] = n_blk;
 	p->n_whole++;
 	p->n += t.n_part;
@@ -109,7 +121,7 @@ static int try_parts(const struct plan *p, int part, int *longest)
 
 	*longest = 0;
 	for (int i = 0; i < p->n_whole; i++) {
-		int k = n_parts(p->len[i], part), len = (p->len[i] - 1) / k + 1;
+		int k = n_parts(p, p->len[i], part), len = (p->len[i] - 1) / k + 1;
 
 		n += k;
 		*longest = len > *longest ? len : *longest;
@@ -135,22 +147,20 @@ static int smallest_part(const struct plan *p, int n, int longest)
 
 /* Of one to EXECUTOR_WAVES waves take those that end first: each takes its longest tile and
  * PART_COST, and so does putting parts together. */
-static int choose_part(const struct plan *p, int n_sm)
+static int choose_part(const struct plan *p, int page_tok)
 {
+	int extra = (PART_COST + page_tok - 1) / page_tok;
 	int whole, best = INT_MAX, best_cost = INT_MAX;
 
-	n_sm = n_sm < MAX_SM ? n_sm : MAX_SM;
-	if (p->n_whole >= 2 * n_sm)
-		return INT_MAX;
 	try_parts(p, INT_MAX, &whole);
 	for (int w = 1; w <= EXECUTOR_WAVES; w++) {
 		int part, n, longest, cost;
 
-		if (p->n_whole > w * n_sm)
+		if (p->n_whole > w * p->n_slot)
 			continue;
-		part = smallest_part(p, w * n_sm, whole);
+		part = smallest_part(p, w * p->n_slot, whole);
 		n = try_parts(p, part, &longest);
-		cost = w * (longest + PART_COST) + (n > p->n_whole ? PART_COST : 0);
+		cost = w * (longest + extra) + (n > p->n_whole ? extra : 0);
 		if (cost < best_cost) {
 			best_cost = cost;
 			best = part;
@@ -161,11 +171,20 @@ static int choose_part(const struct plan *p, int n_sm)
 
 static int plan(const struct attn_batch *b, int heads, bool per_block, struct attn_tile *tile)
 {
-	struct plan p = { .part = INT_MAX };
+	int page_tok = b->shape.page_tok, n_sm = lesser(b->n_sm, MAX_SLOT / 2);
+	bool half = per_block && 2 * page_tok <= ATTEND_ROWS;	/* two tiles to a multiprocessor */
+	struct plan p = { .n_slot = half ? 2 * n_sm : n_sm, .part = INT_MAX, .room = INT_MAX,
+			  .least = (ATTEND_PART_KEYS + page_tok - 1) / page_tok };
 
 	pass(&p, b, heads, per_block);
-	p.part = choose_part(&p, b->n_sm);
-	if (p.part < INT_MAX) {
+	if (p.n_whole && p.n_whole < 2 * p.n_slot) {
+		if (per_block) {
+			p.least *= LISTED;
+			p.room = EXECUTOR_WAVES * n_sm / p.n_whole;
+			p.part = 1;
+		} else {
+			p.part = choose_part(&p, page_tok);
+		}
 		memset(p.at, 0, sizeof p.at);
 		pass(&p, b, heads, per_block);
 	}

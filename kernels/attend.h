@@ -16,7 +16,7 @@ extern "C" {
 
 enum {
 	ATTEND_ROWS = 128,
-	ATTEND_PART_BLOCKS = 8,	/* a part has at least as many, where all blocks are listed */
+	ATTEND_PART_KEYS = 1024,	/* a part has at least as many, where all blocks are listed */
 };
 
 typedef int attend_plan_fn(const struct attn_batch *b, int heads, struct attn_tile *tile);
@@ -25,7 +25,8 @@ typedef int attend_plan_fn(const struct attn_batch *b, int heads, struct attn_ti
  * group of at most heads heads of a KV head).  heads 0: whole KV heads. */
 int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
-/* One query block and one head a tile; list: one per (query block, head). */
+/* One query block and one head a tile; list: one per (query block, head).  How long lists are
+ * only the device knows: parts are room for it to cut, where context is long enough. */
 int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 /* Place of a tile that sees n blocks, n > 0, in the order of a plan, which is from high to
@@ -39,9 +40,9 @@ enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan, int 
 			  const struct kv_cache *kv, bf16_t *out, float *lse,
 			  struct ar_err *err);
 
-/* CUDA.  rows: the most packed rows of a tile; heads: the most heads among them.  Checks the shape
+/* CUDA.  plan: what made the tiles; heads: the most that are packed in one.  Checks the shape
  * and takes the kernel for the current device. */
-typedef enum ar_status attend_enqueue_fn(const struct attn_batch *b, int rows, int heads,
+typedef enum ar_status attend_enqueue_fn(const struct attn_batch *b, attend_plan_fn *plan, int heads,
 					 const struct block_lists *lists, const bf16_t *q,
 					 const struct kv_cache *kv, bf16_t *out, float *lse,
 					 void *work, void *stream, struct ar_err *err);

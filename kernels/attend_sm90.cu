@@ -33,6 +33,10 @@
  * Tiles come sorted, the longest first; the hardware hands them to multiprocessors as those
  * become free.  A tile may be a part of one: it then leaves O in fp32, divided by its sum, and
  * the logarithm of the sum, and a second kernel, attend_join, adds up the parts of a row.
+ * Where every query block and head has a list of its own and tiles are few, the longest list bounds
+ * the time: at a density of 0.1, 64K keys and 128 tiles, 68 blocks where the mean is 51, and lists
+ * of real selections differ more.  There a kernel before this one, attend_cut, cuts long tiles and
+ * sorts what results: an even share and 2 blocks, some 5 % of the time for itself and the join.
  *
  * One tile fills a multiprocessor, so what comes before its first product is hidden by nothing:
  * a chain of loads (tile, request and list, page, K).  Therefore the end of a list is looked for
@@ -91,8 +95,15 @@ static_assert(SMEM_BYTES<config<256, 128, 2>> <= 227 * 1024, "shared memory");
 static_assert(SMEM_BYTES<config<128, 64, 1>> <= 113 * 1024, "shared memory of two");
 static_assert(SMEM_BYTES<config<256, 64, 1>> <= 227 * 1024, "shared memory");
 
+/* The blocks of a part as the device cut its tile, and the parts that it made. */
+struct alignas(16) piece {
+	int tile, first, n, n_part;
+};
+
 struct params {
 	const attn_tile *tile;
+	const struct piece *piece;	/* [n_tile], the longest first; NULL: in the plan's order */
+	const int32_t *n_piece;		/* [n_tile] parts made, by the plan's order; NULL: as planned */
 	const int32_t *row0, *ctx, *page0, *page;
 	const uint16_t *block;		/* NULL: all blocks */
 	const int32_t *n_block;
@@ -110,6 +121,7 @@ struct params {
 struct work {
 	int row, n_row, head, n_head, kv_head;	/* row: in q */
 	int pos;				/* position of the first row */
+	int tile, part, n_part;			/* tile: in the plan */
 	int first, n;				/* blocks to visit, of all or of the list */
 	const uint16_t *block;			/* NULL: all; else from the first on */
 	const int32_t *page;
@@ -169,11 +181,29 @@ __device__ __forceinline__ int trim(const uint16_t *block, int n, int last)
 	return n;
 }
 
-template <int PAGE>
-__device__ __forceinline__ struct work work_of(const struct params *p, const attn_tile &t)
+/* Blocks that a tile sees, in parts as planned. */
+__device__ __forceinline__ void cut_evenly(struct work *w, const struct params *p, const attn_tile &t,
+					   int last)
 {
+	const int n = w->block ? trim(w->block, p->n_block[t.list], last) : last + 1;
+
+	w->first = n * t.part / t.n_part;
+	w->n = n * (t.part + 1) / t.n_part - w->first;
+	w->n_part = t.n_part;
+}
+
+template <int PAGE>
+__device__ __forceinline__ struct work work_of(const struct params *p)
+{
+	struct piece cut = { (int)blockIdx.x };
 	struct work w;
-	int last, end;
+	attn_tile t;
+
+	if (p->piece)
+		cut = p->piece[blockIdx.x];
+	t = p->tile[cut.tile];
+	w.tile = cut.tile;
+	w.part = t.part;
 
 	w.row = p->row0[t.req] + t.row;
 	w.n_row = t.n_row;
@@ -182,16 +212,14 @@ __device__ __forceinline__ struct work work_of(const struct params *p, const att
 	w.kv_head = t.head / p->group;
 	w.pos = p->ctx[t.req] + t.row;
 	w.page = p->page + p->page0[t.req];
-	last = (w.pos + t.n_row - 1) / PAGE;
-	if (!p->block) {
-		w.block = NULL;
-		end = last + 1;
+	w.block = p->block ? p->block + (size_t)t.list * p->stride : NULL;
+	if (p->piece) {
+		w.first = cut.first;
+		w.n = cut.n;
+		w.n_part = cut.n_part;
 	} else {
-		w.block = p->block + (size_t)t.list * p->stride;
-		end = trim(w.block, p->n_block[t.list], last);
+		cut_evenly(&w, p, t, (w.pos + t.n_row - 1) / PAGE);
 	}
-	w.first = end * t.part / t.n_part;
-	w.n = end * (t.part + 1) / t.n_part - w.first;
 	if (w.block)
 		w.block += w.first;
 	return w;
@@ -387,7 +415,7 @@ __device__ __forceinline__ void store_part(const float *o, const struct rows *w,
 	for (int r = 0; r < 2; r++) {
 		const float sum = quad_sum(w->sum[r]), inv = sum > 0 ? 1 / sum : 0;
 		const int m = wg * WG_ROWS + warp * 16 + lane / 4 + 8 * r;
-		const size_t at = (size_t)blockIdx.x * C::M + m;
+		const size_t at = (size_t)t->tile * C::M + m;
 
 		if (!row_exists(p, t, m))
 			continue;
@@ -480,7 +508,7 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct params *
 	}
 	if (w->n)
 		consume_list<C>(o, &t, s, p, w, wg);
-	if (p->tile[blockIdx.x].n_part > 1)
+	if (w->n_part > 1)
 		store_part<C>(o, &t, p, w, wg);
 	else
 		store_rows<C>(o, &t, s, p, w, wg);
@@ -494,7 +522,6 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ char raw[];
 	struct smem<C> *s = (struct smem<C> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
-	const attn_tile t = p.tile[blockIdx.x];
 	struct work w;
 
 	if (threadIdx.x == 0) {
@@ -511,7 +538,9 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 		fence_barrier_init();
 	}
 	__syncwarp();
-	w = work_of<C::PAGE>(&p, t);
+	w = work_of<C::PAGE>(&p);
+	if (w.part >= w.n_part)		/* room that was not needed */
+		return;
 	__syncthreads();
 	if (threadIdx.x < 128) {
 		setmaxnreg_dec<24>();
@@ -528,6 +557,64 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 
 /* ---- parts ---- */
 
+constexpr int CUT_TILES = 1024;	/* threads: one for each tile, parts counted */
+constexpr int CUT_COST = 256;	/* keys, an estimate: half of what a part costs beside its own */
+
+/* Blocks of a list up to last. */
+__device__ __forceinline__ int length(const struct params *p, const attn_tile &t, int last)
+{
+	const uint16_t *block = p->block + (size_t)t.list * p->stride;
+	int n = p->n_block[t.list];
+
+	while (n && block[n - 1] > last)
+		n--;
+	return n;
+}
+
+/*
+ * Cut tiles by the lengths of their lists, which only the device knows, and sort the parts.
+ *
+ * As long as tiles fit the multiprocessors in `waves` rounds, an even share of all blocks is the
+ * least time; tiles that are longer lose their ends, which go where tiles are shorter.  Longest
+ * first, they pack well.  A part is a little longer than the share, since fewer of them cost less.
+ */
+template <int PAGE>
+__global__ void __launch_bounds__(CUT_TILES)
+attend_cut(const __grid_constant__ struct params p, int n_tile, int n_slot, struct piece *piece,
+	   int32_t *n_piece)
+{
+	constexpr int LEAST = ATTEND_PART_KEYS / PAGE;
+	__shared__ int key[CUT_TILES], all;
+	const int i = threadIdx.x;
+	attn_tile t = {};
+	int n = 0, n_whole, waves, len, first, own = -1, rank = 0;
+
+	if (i == 0)
+		all = 0;
+	__syncthreads();
+	if (i < n_tile) {
+		t = p.tile[i];
+		n = length(&p, t, (p.ctx[t.req] + t.row + t.n_row - 1) / PAGE);
+		if (!t.part)
+			atomicAdd(&all, n);
+	}
+	n_whole = __syncthreads_count(i < n_tile && !t.part);
+	if (i < n_tile) {
+		waves = (n_whole - 1) / n_slot + 1;
+		len = max(all / (waves * n_slot) + CUT_COST / PAGE, LEAST);
+		len = max(len, (n - 1) / t.n_part + 1);
+		n_piece[i] = max((n - 1) / len + 1, 1);
+		first = min(t.part * len, n);
+		own = min(len, n - first) * CUT_TILES + CUT_TILES - 1 - i;
+	}
+	key[i] = own;
+	__syncthreads();
+	for (int k = 0; k < n_tile; k++)
+		rank += key[k] > own;
+	if (i < n_tile)
+		piece[rank] = { i, first, own / CUT_TILES, n_piece[i] };
+}
+
 constexpr int JOIN_ROWS = 8;	/* packed rows of a thread block, a warp each */
 
 /* The sum of a row's parts, weighted by their sums.  Thread blocks at tiles that are whole or not
@@ -541,18 +628,19 @@ attend_join(const __grid_constant__ struct params p)
 	const int row = m / p.heads, head = m % p.heads;
 	const size_t at = (size_t)blockIdx.x * C::M + m;
 	const float *o = p.part_o + at * C::D + 2 * lane, *lse = p.part_lse + at;
+	const int n_part = p.n_piece ? p.n_piece[blockIdx.x] : t.n_part;
 	float acc[C::D / 32] = {}, max = -INFINITY, sum = 0, inv;
 	size_t to;
 
-	if (t.part || t.n_part == 1 || row >= t.n_row || head >= t.n_head)
+	if (t.part || n_part == 1 || row >= t.n_row || head >= t.n_head)
 		return;
-	for (int i = lane; i < t.n_part; i += 32)
+	for (int i = lane; i < n_part; i += 32)
 		max = fmaxf(max, lse[i * C::M]);
 	max = warp_max(max);
 	if (max == -INFINITY)	/* any finite base keeps exp2 at 0 */
 		max = 0;
-	for (int first = 0; first < t.n_part; first += 32) {
-		const int n = min(t.n_part - first, 32);
+	for (int first = 0; first < n_part; first += 32) {
+		const int n = min(n_part - first, 32);
 		const float own = lane < n ? ex2(lse[(first + lane) * C::M] - max) : 0;
 
 		sum += own;
@@ -617,8 +705,9 @@ enum ar_status encode(CUtensorMap *map, encode_fn fn, const void *base, int rank
 	return AR_OK;
 }
 
+/* uneven: lists differ in length, so that parts are cut on the device. */
 template <class C>
-enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t *q,
+enum ar_status launch(const struct attn_batch *b, struct params p, bool uneven, const bf16_t *q,
 		      const struct kv_cache *kv, cudaStream_t stream, struct ar_err *err)
 {
 	const uint64_t qdim[3] = { C::D, (uint64_t)b->shape.q_heads, (uint64_t)b->n_row };
@@ -627,6 +716,8 @@ enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t 
 	const uint64_t kvdim[2] = { C::D, INT32_MAX };
 	const uint32_t kvbox[2] = { COLS, C::RUN };
 	CUtensorMap qmap, kmap, vmap;
+	struct piece *piece;
+	int32_t *n_piece;
 	enum ar_status st;
 	encode_fn fn;
 
@@ -641,6 +732,15 @@ enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t 
 		st = encode(&vmap, fn, kv->v, 2, kvdim, kvbox, err);
 	if (st)
 		return st;
+	if (uneven) {
+		piece = (struct piece *)(p.part_lse + (size_t)b->n_tile * C::M);
+		n_piece = (int32_t *)(piece + b->n_tile);
+		attend_cut<C::PAGE><<<1, CUT_TILES, 0, stream>>>(p, b->n_tile, b->n_sm * C::PER_SM,
+								 piece, n_piece);
+		CU_LAUNCHED();
+		p.piece = piece;
+		p.n_piece = n_piece;
+	}
 	CU(cudaFuncSetAttribute(attend_sm90<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				SMEM_BYTES<C>));
 	attend_sm90<C><<<b->n_tile, C::THREADS, SMEM_BYTES<C>, stream>>>(qmap, kmap, vmap, p);
@@ -653,32 +753,37 @@ out:
 	return st;
 }
 
-/* The kernel for tiles of at most rows packed rows. */
 template <int D>
-enum ar_status launch_size(const struct attn_batch *b, int rows, const struct params &p, const bf16_t *q,
-			   const struct kv_cache *kv, cudaStream_t stream, struct ar_err *err)
+enum ar_status launch_size(const struct attn_batch *b, bool per_block, const struct params &p,
+			   const bf16_t *q, const struct kv_cache *kv, cudaStream_t stream,
+			   struct ar_err *err)
 {
+	const bool uneven = per_block && p.block && b->n_part && b->n_tile <= CUT_TILES;
+
 	if (b->shape.page_tok == 128)
-		return launch<config<D, 128, 2>>(b, p, q, kv, stream, err);
-	if (rows > WG_ROWS)
-		return launch<config<D, 64, 2>>(b, p, q, kv, stream, err);
-	return launch<config<D, 64, 1>>(b, p, q, kv, stream, err);
+		return launch<config<D, 128, 2>>(b, p, uneven, q, kv, stream, err);
+	if (per_block)
+		return launch<config<D, 64, 1>>(b, p, uneven, q, kv, stream, err);
+	return launch<config<D, 64, 2>>(b, p, uneven, q, kv, stream, err);
 }
 
 } /* namespace */
 
 size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
-	return (size_t)(EXECUTOR_WAVES * l->n_sm) * ATTEND_ROWS *
-	       (size_t)(s->head_dim + 1) * sizeof(float);
+	const size_t row = (size_t)(s->head_dim + 1) * sizeof(float);
+
+	return (size_t)(EXECUTOR_WAVES * l->n_sm) *
+	       (ATTEND_ROWS * row + sizeof(struct piece) + sizeof(int32_t));
 }
 
-enum ar_status attend_sm90_enqueue(const struct attn_batch *b, int rows, int heads,
+enum ar_status attend_sm90_enqueue(const struct attn_batch *b, attend_plan_fn *plan, int heads,
 				   const struct block_lists *lists, const bf16_t *q,
 				   const struct kv_cache *kv, bf16_t *out, float *lse,
 				   void *work, void *stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
+	const bool per_block = plan == attend_plan_blocks;
 	struct params p = {};
 
 	p.tile = b->tile;
@@ -699,10 +804,10 @@ enum ar_status attend_sm90_enqueue(const struct attn_batch *b, int rows, int hea
 	p.part_o = (float *)work;
 	switch (s->head_dim) {
 	case 64:
-		return launch_size<64>(b, rows, p, q, kv, (cudaStream_t)stream, err);
+		return launch_size<64>(b, per_block, p, q, kv, (cudaStream_t)stream, err);
 	case 128:
-		return launch_size<128>(b, rows, p, q, kv, (cudaStream_t)stream, err);
+		return launch_size<128>(b, per_block, p, q, kv, (cudaStream_t)stream, err);
 	default:
-		return launch_size<256>(b, rows, p, q, kv, (cudaStream_t)stream, err);
+		return launch_size<256>(b, per_block, p, q, kv, (cudaStream_t)stream, err);
 	}
 }

@@ -397,7 +397,8 @@ static int well_cut(const struct batch_case *c, const struct attn_tile *t, int i
 {
 	struct attn_tile before;
 
-	if (t[i].n_part > 1 && n_blocks(c, &t[i]) / t[i].n_part < ATTEND_PART_BLOCKS)
+	if (t[i].n_part > 1 && n_blocks(c, &t[i]) / t[i].n_part * c->b.shape.page_tok <
+	    ATTEND_PART_KEYS)
 		return 0;
 	if (!t[i].part)
 		return i == 0 || t[i - 1].part == t[i - 1].n_part - 1;
@@ -417,11 +418,13 @@ static void check_plan(struct faults *f, const struct batch_case *c, attend_plan
 	int left[MOST], n = cut(&c->b, heads, NULL), n_whole, rank = 255;
 	struct attn_tile tile[MOST + EXECUTOR_WAVES * 300];
 	struct attn_batch whole = c->b;
+	int half = cut == attend_plan_blocks && c->b.shape.page_tok <= ATTEND_ROWS / 2;
 
 	memset(left, 0xff, sizeof left);
 	whole.n_sm = 0;
 	n_whole = cut(&whole, heads, NULL);
-	f->too_many += n != n_whole && (n_whole >= 2 * c->b.n_sm || n > EXECUTOR_WAVES * c->b.n_sm);
+	f->too_many += n != n_whole && 
+		       (n_whole >= (2 << half) * c->b.n_sm || n > EXECUTOR_WAVES * c->b.n_sm);
 	f->miscounted += cut(&c->b, heads, tile) != n;
 	for (int k = 0; k < n; k++) {
 		int now = attend_rank((n_blocks(c, &tile[k]) - 1) / tile[k].n_part + 1);
@@ -438,6 +441,7 @@ static void check_plan(struct faults *f, const struct batch_case *c, attend_plan
 
 static void test_plan(attend_plan_fn *cut, int max_sm, const char *name)
 {
+	static const int page[] = { 2, 16, 64, 128 };
 	struct rng rng = { 6 };
 	struct faults f = { 0 };
 
@@ -445,8 +449,9 @@ static void test_plan(attend_plan_fn *cut, int max_sm, const char *name)
 		struct draw d = draw_shape(&rng);
 		struct batch_case c;
 
+		d.s.page_tok = page[i % 4];
 		for (int r = 0; r < d.n_req; r++)
-			d.ctx[r] *= 1 + (int)rng_below(&rng, 30);
+			d.ctx[r] *= 1 << rng_below(&rng, 12);
 		case_bare_chunks(&c, &rng, d.s, d.n_req, d.ctx, d.rows);
 		c.b.n_sm = max_sm ? 1 + (int)rng_below(&rng, (uint64_t)max_sm) : 0;
 		check_plan(&f, &c, cut, d.heads);
@@ -462,9 +467,9 @@ static void test_plan(attend_plan_fn *cut, int max_sm, const char *name)
 }
 
 /* Tiles of one request of 16 heads over 4 on 132 multiprocessors, in *parts parts each. */
-static int split_plan(int rows, int ctx, int *parts)
+static int split_plan(attend_plan_fn *cut, int page, int rows, int ctx, int *parts)
 {
-	struct attn_shape s = { .q_heads = 16, .kv_heads = 4, .head_dim = 128, .page_tok = 128 };
+	struct attn_shape s = { .q_heads = 16, .kv_heads = 4, .head_dim = 128, .page_tok = page };
 	struct attn_tile *tile;
 	struct rng rng = { 1 };
 	struct batch_case c;
@@ -472,11 +477,11 @@ static int split_plan(int rows, int ctx, int *parts)
 
 	case_bare_chunks(&c, &rng, s, 1, &ctx, &rows);
 	c.b.n_sm = 132;
-	n = attend_plan_rows(&c.b, 0, NULL);
+	n = cut(&c.b, 0, NULL);
 	tile = malloc((size_t)n * sizeof *tile);
 	if (!tile)
 		bail_out("out of memory");
-	attend_plan_rows(&c.b, 0, tile);
+	cut(&c.b, 0, tile);
 	*parts = tile[0].n_part;
 	free(tile);
 	case_release(&c);
@@ -486,23 +491,35 @@ static int split_plan(int rows, int ctx, int *parts)
 static void test_split(void)
 {
 	static const struct {
-		int rows, ctx, n, parts;
+		attend_plan_fn *cut;
+		int page, rows, ctx, n, parts;
 	} want[] = {
-		{ 512, 32768, 128, 2 },		/* 64 tiles: half of the multiprocessors */
-		{ 128, 32768, 128, 8 },		/* 16 tiles */
-		{ 128, 1024, 16, 1 },		/* 9 blocks are too few */
-		{ 32, 2048, 8, 2 },		/* 17 blocks are enough for two */
-		{ 1024, 32768, 128, 1 },	/* one full wave */
-		{ 1100, 65536, 496, 3 },	/* 140 tiles: thirds, of the longest quarters */
-		{ 2112, 65536, 264, 1 },	/* two full waves */
+		{ attend_plan_rows, 128, 512, 32768, 128, 2 },	/* 64 tiles: half of the slots */
+		{ attend_plan_rows, 64, 512, 32768, 128, 2 },
+		{ attend_plan_rows, 128, 128, 32768, 128, 8 },	/* 16 tiles */
+		{ attend_plan_rows, 64, 128, 32768, 128, 8 },
+		{ attend_plan_rows, 128, 128, 1024, 16, 1 },	/* 9 blocks are too few */
+		{ attend_plan_rows, 64, 128, 1024, 16, 1 },
+		{ attend_plan_rows, 128, 32, 2048, 8, 2 },	/* 17 blocks are enough for two */
+		{ attend_plan_rows, 128, 1024, 32768, 128, 1 },	/* one full wave */
+		{ attend_plan_rows, 128, 1100, 65536, 496, 3 },	/* 140 tiles: thirds, and quarters */
+		{ attend_plan_rows, 128, 2112, 65536, 264, 1 },	/* two full waves */
+		{ attend_plan_blocks, 128, 1024, 64512, 512, 4 },	/* room for four waves */
+		{ attend_plan_blocks, 64, 1024, 64512, 512, 2 },	/* 256 tiles of half the size */
+		{ attend_plan_blocks, 128, 128, 65536, 128, 8 },	/* an eighth of 513 is for 8 */
+		{ attend_plan_blocks, 128, 1024, 7168, 128, 1 },	/* of 64 for one */
+		{ attend_plan_blocks, 128, 2176, 65536, 272, 1 },	/* two full waves */
+		{ attend_plan_blocks, 64, 2176, 65536, 544, 1 },
 	};
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-		int parts, n = split_plan(want[i].rows, want[i].ctx, &parts);
+		int parts, n = split_plan(want[i].cut, want[i].page, want[i].rows, want[i].ctx,
+					  &parts);
 
 		ok(n == want[i].n && parts == want[i].parts,
-		   "%d rows after %d tokens on 132 multiprocessors: %d tiles, %d parts each",
-		   want[i].rows, want[i].ctx, want[i].n, want[i].parts);
+		   "%s of %d, %d rows after %d tokens: %d tiles, %d parts each",
+		   want[i].cut == attend_plan_rows ? "pages" : "lists", want[i].page, want[i].rows,
+		   want[i].ctx, want[i].n, want[i].parts);
 		if (n != want[i].n || parts != want[i].parts)
 			diag("%d tiles, %d parts", n, parts);
 	}

@@ -19,7 +19,8 @@ static enum ar_status blocksparse_enqueue(const struct attn_batch *b, int heads,
 					 void *work, void *stream, struct ar_err *err)
 {
 	(void)heads;	/* its lists are per head */
-	return attend_enqueue(b, b->shape.page_tok, 1, lists, q, kv, out, lse, work, stream, err);
+	return attend_enqueue(b, attend_plan_blocks, 1, lists, q, kv, out, lse, work, stream,
+			      err);
 }
 #endif
 

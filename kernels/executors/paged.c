@@ -18,8 +18,9 @@ static enum ar_status paged_enqueue(const struct attn_batch *b, int heads,
 				  const struct kv_cache *kv, bf16_t *out, float *lse,
 				  void *work, void *stream, struct ar_err *err)
 {
-	return attend_enqueue(b, ATTEND_ROWS, heads ? heads : b->shape.q_heads / b->shape.kv_heads,
-			      lists, q, kv, out, lse, work, stream, err);
+	return attend_enqueue(b, attend_plan_rows,
+			      heads ? heads : b->shape.q_heads / b->shape.kv_heads, lists, q, kv,
+			      out, lse, work, stream, err);
 }
 #endif
 
