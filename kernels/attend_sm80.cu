@@ -2,8 +2,8 @@
  * Attention of prefill chunks over block lists, for compute capability 8.0 and later.
  *
  * One thread block runs one tile of the plan: up to 128 packed rows, all of one KV head, under
- * one list.  It walks the list in steps of 64 keys, a KV block or half of one.  While a step is computed,
- * the next one's keys and values are on their way into the other of two stages.
+ * one list.  It walks the list in steps of 64 keys, a KV block or half of one.  While a step is
+ * computed, the next one's keys and values are on their way into the other of two stages.
  *
  *   wait for step i, barrier           every warp is done with the other stage now
  *   start the copy of step i + 1       cp.async, zeros past the tile's last position

@@ -103,7 +103,7 @@ struct alignas(16) piece {
 struct params {
 	const attn_tile *tile;
 	const struct piece *piece;	/* [n_tile], the longest first; NULL: in the plan's order */
-	const int32_t *n_piece;		/* [n_tile] parts made, by the plan's order; NULL: as planned */
+	const int32_t *n_piece;		/* [n_tile] parts that were made; NULL: as planned */
 	const int32_t *row0, *ctx, *page0, *page;
 	const uint16_t *block;		/* NULL: all blocks */
 	const int32_t *n_block;
@@ -182,8 +182,8 @@ __device__ __forceinline__ int trim(const uint16_t *block, int n, int last)
 }
 
 /* Blocks that a tile sees, in parts as planned. */
-__device__ __forceinline__ void cut_evenly(struct work *w, const struct params *p, const attn_tile &t,
-					   int last)
+__device__ __forceinline__ void cut_evenly(struct work *w, const struct params *p,
+					   const attn_tile &t, int last)
 {
 	const int n = w->block ? trim(w->block, p->n_block[t.list], last) : last + 1;
 
@@ -238,8 +238,8 @@ __device__ __forceinline__ void load_step(__nv_bfloat16 (*to)[C::N][COLS], const
 }
 
 template <class C>
-__device__ __forceinline__ void produce(struct smem<C> *s, const struct params *p, const struct work *w,
-					const CUtensorMap *qmap, const CUtensorMap *kmap,
+__device__ __forceinline__ void produce(struct smem<C> *s, const struct params *p,
+					const struct work *w, const CUtensorMap *qmap, const CUtensorMap *kmap,
 					const CUtensorMap *vmap)
 {
 	int next[C::BLOCKS], y[C::BLOCKS];
@@ -400,7 +400,8 @@ __device__ __forceinline__ void store_rows(float *o, struct rows *w, struct smem
 		const int m = first + k / (C::D / 8), i = k % (C::D / 8);
 
 		if (row_exists(p, t, m))
-			*(uint4 *)(p->out + row_index(p, t, m) * C::D + 8 * i) = stage[i / 8][m][(i + m) % 8];
+			*(uint4 *)(p->out + row_index(p, t, m) * C::D + 8 * i) =
+				stage[i / 8][m][(i + m) % 8];
 	}
 }
 
@@ -490,8 +491,8 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 }
 
 template <class C>
-__device__ __forceinline__ void consume(struct smem<C> *s, const struct params *p, const struct work *w,
-					int wg)
+__device__ __forceinline__ void consume(struct smem<C> *s, const struct params *p,
+					const struct work *w, int wg)
 {
 	const int m = wg * WG_ROWS + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
 	float o[C::D / 2];

@@ -1,6 +1,9 @@
 /*
  * The CUDA kernels of attention against the reference, on random ragged batches.
- * ATTNREPLAY_TEST_CASES (60) and ATTNREPLAY_TEST_SEED (1) say how many and which.
+ *
+ * Cases are numbered, and the settings take turns: ATTNREPLAY_TEST_CASES (600) of them run from
+ * number ATTNREPLAY_TEST_FIRST (0) on, as ATTNREPLAY_TEST_SEED (1) draws them.  A case depends on
+ * its number and the seed alone, so several processes can share the work.
  */
 #include "config.h"
 
@@ -13,7 +16,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_TEST = 23 };
+enum { N_SETTING = 20, N_TEST = N_SETTING + 8 };
 
 #if HAVE_CUDA
 
@@ -79,39 +82,97 @@ static void *get(size_t bytes)
 /* ---- prefill ---- */
 
 struct setting {
-	const struct executor *x;
-	attend_plan_fn *cut;
-	int heads;
+	const char *executor, *what;
 	double density;		/* 2: no lists */
-	bool lse;
+	enum case_fill fill;
+	int heads;		/* -1: any number of a group */
 	int n_sm;		/* tiles are cut for up to as many multiprocessors */
+	int room;		/* tiles are given up to as many parts, whatever their length */
 	int dim;		/* 0: any that every device takes */
+	bool no_lse;
 };
+
+static const struct setting settings[N_SETTING] = {
+	{ "paged", "dense", .density = 2 },
+	{ "paged", "dense, huge scores", .density = 2, .fill = FILL_HUGE },
+	{ "paged", "dense, equal scores", .density = 2, .fill = FILL_EQUAL },
+	{ "paged", "dense, without log-sum-exp", .density = 2, .no_lse = true },
+	{ "paged", "random tables, some empty, any group size", .density = 0.3, .heads = -1 },
+	{ "paged", "random tables, huge scores", .density = 0.3, .fill = FILL_HUGE, .heads = -1 },
+	{ "paged", "dense, in parts", .density = 2, .n_sm = 300 },
+	{ "paged", "dense, in parts, huge scores", .density = 2, .fill = FILL_HUGE, .n_sm = 300 },
+	{ "paged", "tables in parts, some shorter than their number", .density = 0.1, .heads = -1,
+	  .room = 9 },
+	{ "blocksparse", "dense", .density = 2 },
+	{ "blocksparse", "dense, in parts", .density = 2, .room = 4 },
+	{ "blocksparse", "random lists, some empty", .density = 0.2 },
+	{ "blocksparse", "random lists, huge scores", .density = 0.2, .fill = FILL_HUGE },
+	{ "blocksparse", "full lists, equal scores", .density = 1, .fill = FILL_EQUAL },
+	{ "blocksparse", "random lists, cut by their lengths", .density = 0.5, .room = 6 },
+	{ "blocksparse", "the same without log-sum-exp", .density = 0.7, .room = 6,
+	  .no_lse = true },
+	{ "paged", "head size 256, dense, in parts", .density = 2, .n_sm = 300, .dim = 256 },
+	{ "paged", "head size 256, random tables", .density = 0.3, .heads = -1, .dim = 256 },
+	{ "blocksparse", "head size 256, random lists, huge scores", .density = 0.2,
+	  .fill = FILL_HUGE, .dim = 256 },
+	{ "blocksparse", "head size 256, cut by their lengths", .density = 0.5, .room = 6,
+	  .dim = 256 },
+};
+
+static attend_plan_fn *plan_of(const struct setting *t)
+{
+	return strcmp(t->executor, "paged") ? attend_plan_blocks : attend_plan_rows;
+}
+
+/* Every whole tile becomes up to most parts, however short. */
+static void give_room(struct batch_case *c, int most, struct rng *rng)
+{
+	struct attn_tile *tile = get((size_t)(c->b.n_tile * most) * sizeof *tile);
+	int n = 0;
+
+	for (int i = 0; i < c->b.n_tile; i++) {
+		struct attn_tile t = c->tile[i];
+
+		t.n_part = 1 + (int)rng_below(rng, (uint64_t)most);
+		for (t.part = 0; t.part < t.n_part; t.part++)
+			tile[n++] = t;
+	}
+	free(c->tile);
+	c->b.tile = c->tile = tile;
+	c->b.n_tile = n;
+	c->b.n_part = executor_count_parts(tile, n);
+}
 
 /* The same batch with its tiles on the device, in parts where the device takes them. */
 static struct attn_batch plan_batch(struct batch_case *c, const struct setting *t, void **work,
 				    struct rng *rng)
 {
+	const struct executor *x = executor_find(t->executor);
 	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0 };
 	struct ar_err err;
 	struct attn_batch b;
+	int n_sm;
 
-	if (executor_multiprocessors(&most.n_sm, &err))
+	if (executor_multiprocessors(&n_sm, &err))
 		bail_out("%s", err.msg);
-	if (most.n_sm)
-		most.n_sm = t->n_sm ? 1 + (int)rng_below(rng, (uint64_t)t->n_sm) : 0;
-	c->b.n_sm = most.n_sm;
-	case_plan(c, t->cut, t->heads);
+	c->b.n_sm = n_sm && t->n_sm ? 1 + (int)rng_below(rng, (uint64_t)t->n_sm) : 0;
+	case_plan(c, plan_of(t), t->heads);
+	if (n_sm && t->room) {
+		give_room(c, t->room, rng);
+		c->b.n_sm = 1 + (int)rng_below(rng, 300);
+	}
 	b = gpu_batch(&c->b);
-	*work = gpu_new(t->x->work_bytes(&c->b.shape, &most), 0xff);
+	most.n_sm = c->b.n_tile / EXECUTOR_WAVES + 1;
+	*work = gpu_new(x->work_bytes(&c->b.shape, &most), 0xff);
 	return b;
 }
 
 static void attend_both(struct verdict *v, struct batch_case *c, const struct setting *t,
 			struct rng *rng)
 {
+	const struct executor *x = executor_find(t->executor);
 	struct block_lists l = { 0 }, dl;
-	int n_list = case_n_list(c, t->cut, t->heads);
+	int n_list = case_n_list(c, plan_of(t), t->heads);
 	size_t bytes = c->q_len * sizeof(bf16_t);
 	size_t n_row = c->q_len / (size_t)c->b.shape.head_dim, lse_bytes = n_row * sizeof(float);
 	bf16_t *got = get(bytes), *want = get(bytes), *out;
@@ -128,13 +189,13 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	dl = gpu_lists(&l, n_list);
 	out = gpu_new(bytes, 0xff);
 	lse = gpu_new(lse_bytes, 0xff);
-	if (t->x->enqueue(&b, t->heads, &dl, gpu_copy(c->q, bytes), &kv, out, t->lse ? lse : NULL,
-			  work, NULL, &err) ||
-	    t->x->ref(&c->b, t->heads, &l, c->q, &c->kv, want, want_lse, &err))
+	if (x->enqueue(&b, t->heads, &dl, gpu_copy(c->q, bytes), &kv, out, t->no_lse ? NULL : lse,
+		       work, NULL, &err) ||
+	    x->ref(&c->b, t->heads, &l, c->q, &c->kv, want, want_lse, &err))
 		bail_out("%s", err.msg);
 	gpu_read(got, out, bytes);
 	gpu_read(got_lse, lse, lse_bytes);
-	compare(v, got, want, c->q_len, got_lse, t->lse ? want_lse : NULL, n_row);
+	compare(v, got, want, c->q_len, got_lse, t->no_lse ? NULL : want_lse, n_row);
 	gpu_free_all();
 	lists_free(&l);
 	free(got);
@@ -159,101 +220,98 @@ static struct attn_shape draw_shape(struct rng *rng)
 				    .head_dim = rng_below(rng, 2) ? 128 : 64, .page_tok = PAGE };
 }
 
-static void draw_case(struct batch_case *c, int dim, int max_row, int max_ctx,
-		      enum case_fill fill, struct rng *rng)
+/* Most cases are small: the reference takes the time. */
+static void draw_case(struct batch_case *c, const struct setting *t, struct rng *rng)
 {
 	struct attn_shape s = draw_shape(rng);
+	bool large = rng_below(rng, 8) == 0;
 	int n_req = 1 + (int)rng_below(rng, 4), ctx[4], rows[4];
 
-	s.head_dim = dim ? dim : s.head_dim;
+	s.head_dim = t->dim ? t->dim : s.head_dim;
+	s.page_tok = rng_below(rng, 2) ? 64 : 128;
 	for (int r = 0; r < n_req; r++) {
-		rows[r] = draw_len(rng, max_row);
-		ctx[r] = draw_len(rng, max_ctx) - 1;
+		rows[r] = draw_len(rng, large ? 700 : 260);
+		ctx[r] = draw_len(rng, large ? 5000 : 1500) - 1;
 		if (rng_below(rng, 4) == 0)
-			ctx[r] = ctx[r] / PAGE * PAGE;
+			ctx[r] = ctx[r] / s.page_tok * s.page_tok;
 	}
-	case_chunks(c, rng, fill, s, n_req, ctx, rows);
+	case_chunks(c, rng, t->fill, s, n_req, ctx, rows);
 }
 
-static void report(const struct verdict *v, long seed, const char *name)
+static void report(const struct verdict *v, const char *name)
 {
 	ok(clean(v), "%s", name);
 	if (!clean(v))
-		diag("seed %ld: %d outputs off (%g over), %d tensors, %d zeros, %d lse", seed,
-		     v->bad_abs, v->worst, v->bad_l2, v->bad_zero, v->bad_lse);
+		diag("%d outputs off (%g over), %d tensors, %d zeros, %d lse", v->bad_abs, v->worst,
+		     v->bad_l2, v->bad_zero, v->bad_lse);
 }
 
-static void test_executor(const struct setting *t, enum case_fill fill, long cases, long seed,
-			  const char *what)
+static void run_case(struct verdict *v, const struct setting *t, long seed, long i)
 {
-	struct verdict v = { 0 };
+	struct rng rng = { rng_mix(rng_mix((uint64_t)seed) + (uint64_t)i) };
 	struct setting now = *t;
-	char name[160];
+	struct batch_case c;
 
-	for (long i = 0; i < cases && clean(&v); i++) {
-		struct rng rng = { rng_mix((uint64_t)seed) + (uint64_t)i };
-		struct batch_case c;
-
-		draw_case(&c, t->dim, 700, 5000, fill, &rng);
-		if (t->heads < 0)
-			now.heads = 1 + (int)rng_below(&rng, (uint64_t)(c.b.shape.q_heads /
-									c.b.shape.kv_heads));
-		attend_both(&v, &c, &now, &rng);
-		case_release(&c);
-		if (!clean(&v))
-			diag("case %ld: %d q heads, %d kv heads, size %d, %d requests, heads %d", i,
-			     c.b.shape.q_heads, c.b.shape.kv_heads, c.b.shape.head_dim, c.b.n_req,
-			     now.heads);
-	}
-	snprintf(name, sizeof name, "%s: %s", t->x->name, what);
-	report(&v, seed, name);
+	draw_case(&c, t, &rng);
+	if (t->heads < 0)
+		now.heads = 1 + (int)rng_below(&rng, (uint64_t)(c.b.shape.q_heads /
+								c.b.shape.kv_heads));
+	attend_both(v, &c, &now, &rng);
+	if (!clean(v))
+		diag("seed %ld, case %ld: %d q heads, %d kv heads, size %d, pages of %d, %d "
+		     "requests, heads %d, %d tiles", seed, i, c.b.shape.q_heads,
+		     c.b.shape.kv_heads, c.b.shape.head_dim, c.b.shape.page_tok, c.b.n_req,
+		     now.heads, c.b.n_tile);
+	case_release(&c);
 }
 
-static void test_executors(long cases, long seed)
+/* A setting whose verdict is not clean has no more cases. */
+static void test_settings(long first, long cases, long seed, bool any_dim)
 {
-	const struct executor *paged = executor_find("paged");
-	const struct executor *sparse = executor_find("blocksparse");
-	struct setting t = { paged, attend_plan_rows, 0, 2, true, 0, 0 };
+	struct verdict v[N_SETTING] = { { 0 } };
 
-	test_executor(&t, FILL_NORMAL, cases, seed, "dense");
-	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 1, "dense, huge scores");
-	test_executor(&t, FILL_EQUAL, cases / 4 + 1, seed + 2, "dense, equal scores");
-	t.lse = false;
-	test_executor(&t, FILL_NORMAL, cases / 4 + 1, seed + 3, "dense, without log-sum-exp");
-	t = (struct setting){ paged, attend_plan_rows, -1, 0.3, true, 0, 0 };
-	test_executor(&t, FILL_NORMAL, cases, seed + 4,
-		      "random tables, some empty, any group size");
-	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 5, "random tables, huge scores");
-	t = (struct setting){ sparse, attend_plan_blocks, 0, 2, true, 0, 0 };
-	test_executor(&t, FILL_NORMAL, cases / 2 + 1, seed + 6, "dense");
-	t.density = 0.2;
-	test_executor(&t, FILL_NORMAL, cases, seed + 7, "random lists, some empty");
-	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 8, "random lists, huge scores");
-	t.density = 1;
-	test_executor(&t, FILL_EQUAL, cases / 4 + 1, seed + 9, "full lists, equal scores");
+	for (long i = first; i < first + cases; i++) {
+		const struct setting *t = &settings[i % N_SETTING];
+
+		if (clean(&v[i % N_SETTING]) && (any_dim || t->dim <= 128))
+			run_case(&v[i % N_SETTING], t, seed, i);
+	}
+	for (int k = 0; k < N_SETTING; k++) {
+		char name[160];
+
+		snprintf(name, sizeof name, "%s: %s", settings[k].executor, settings[k].what);
+		if (any_dim || settings[k].dim <= 128)
+			report(&v[k], name);
+		else
+			skip(1, "no kernel for head size 256");
+	}
 }
 
-/* Few rows after many tokens: up to 39 parts, more than a warp has lanes. */
-static void test_many_parts(const struct setting *t, long seed, const char *name)
+/* Few rows after many tokens: tables in up to 39 parts, more than a warp has lanes; lists with room
+ * for some, as the plan gives it. */
+static void test_many_parts(const struct setting *t, long seed)
 {
 	static const int ctx[] = { 40000, 33000, 900, 3000 }, rows[] = { 3, 1, 2, 130 };
 	struct verdict v = { 0 };
 	struct rng rng = { rng_mix((uint64_t)seed) };
+	char name[160];
 
 	for (int i = 0; i < 4 && clean(&v); i++) {
-		struct attn_shape s = { 4, 1 + i / 2, i % 2 ? 64 : 128, PAGE };
+		struct attn_shape s = { 4, 1 + i / 2, i % 2 ? 64 : 128, i % 3 ? 64 : 128 };
 		struct batch_case c;
 
 		case_chunks(&c, &rng, FILL_NORMAL, s, 1 + i, ctx, rows);
 		attend_both(&v, &c, t, &rng);
 		case_release(&c);
 	}
-	report(&v, seed, name);
+	snprintf(name, sizeof name, "%s: %s", t->executor, t->what);
+	report(&v, name);
 }
 
 /* Whether the device has the kernel for head size 256; where not it must say so. */
 static bool takes_256(void)
 {
+	static const char what[] = "head size 256 on a device without its kernel";
 	struct attn_batch b = { .shape = { 8, 2, 256, PAGE }, .n_tile = 1 };
 	struct block_lists all = { 0 };
 	struct kv_cache kv = { 0 };
@@ -263,43 +321,11 @@ static bool takes_256(void)
 	if (executor_multiprocessors(&n_sm, &err))
 		bail_out("%s", err.msg);
 	if (n_sm)
-		return true;
-	is_int(attend_enqueue(&b, 128, 4, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
-	       "head size 256 on a device without its kernel");
-	skip(1, "no kernel for head size 256");
-	return false;
-}
-
-static void test_256(long cases, long seed)
-{
-	struct setting t = { executor_find("paged"), attend_plan_rows, 0, 2, true, 300, 256 };
-
-	if (!takes_256())
-		return;
-	test_executor(&t, FILL_NORMAL, cases / 2 + 1, seed, "head size 256, dense, in parts");
-	t = (struct setting){ executor_find("blocksparse"), attend_plan_blocks, 0, 0.2, true, 0,
-			      256 };
-	test_executor(&t, FILL_HUGE, cases / 2 + 1, seed + 1,
-		      "head size 256, random lists, huge scores");
-}
-
-static void test_parts(long cases, long seed)
-{
-	const struct executor *paged = executor_find("paged");
-	const struct executor *sparse = executor_find("blocksparse");
-	struct setting t = { paged, attend_plan_rows, 0, 2, true, 300, 0 };
-
-	test_executor(&t, FILL_NORMAL, cases, seed, "dense, in parts");
-	test_executor(&t, FILL_HUGE, cases / 4 + 1, seed + 1, "dense, in parts, huge scores");
-	t = (struct setting){ paged, attend_plan_rows, -1, 0.1, true, 300, 0 };
-	test_executor(&t, FILL_NORMAL, cases, seed + 2,
-		      "short tables in parts, some shorter than their number");
-	t = (struct setting){ sparse, attend_plan_blocks, 0, 0.2, false, 300, 0 };
-	test_executor(&t, FILL_NORMAL, cases, seed + 3, "random lists in parts, without lse");
-	t = (struct setting){ paged, attend_plan_rows, 0, 2, true, 4000, 0 };
-	test_many_parts(&t, seed + 4, "paged: many parts");
-	t = (struct setting){ sparse, attend_plan_blocks, 0, 0.3, true, 4000, 0 };
-	test_many_parts(&t, seed + 5, "blocksparse: many parts");
+		skip(1, "the device has a kernel for head size 256");
+	else
+		is_int(attend_enqueue(&b, attend_plan_rows, 4, &all, NULL, &kv, NULL, NULL, NULL,
+				      NULL, &err), AR_USAGE, what);
+	return n_sm;
 }
 
 /* ---- the rest ---- */
@@ -337,14 +363,18 @@ static void test_failure(void)
 
 	int unused;
 
-	ok(attend_enqueue(&b, 128, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err) == AR_CUDA &&
+	ok(attend_enqueue(&b, attend_plan_rows, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL,
+			  &err) == AR_CUDA &&
 	   err.msg[0] && executor_multiprocessors(&unused, &err) == AR_CUDA,
 	   "without a GPU a launch fails with a message");
 }
 
 int main(void)
 {
-	long cases = number("ATTNREPLAY_TEST_CASES", 60), seed = number("ATTNREPLAY_TEST_SEED", 1);
+	static const struct setting many = { "paged", "many parts", .density = 2, .n_sm = 4000 };
+	static const struct setting lists = { "blocksparse", "long lists", .density = 0.3,
+					      .n_sm = 4000 };
+	long cases = number("ATTNREPLAY_TEST_CASES", 600), seed = number("ATTNREPLAY_TEST_SEED", 1);
 
 	plan(N_TEST);
 	test_refusals();
@@ -353,9 +383,9 @@ int main(void)
 		skip(N_TEST - 5, "no usable GPU");
 		return done_testing();
 	}
-	test_executors(cases, seed);
-	test_parts(cases, seed + 50);
-	test_256(cases, seed + 60);
+	test_settings(number("ATTNREPLAY_TEST_FIRST", 0), cases, seed, takes_256());
+	test_many_parts(&many, seed + 1);
+	test_many_parts(&lists, seed + 2);
 	skip(1, "there is a GPU");
 	return done_testing();
 }

@@ -502,11 +502,11 @@ static void test_split(void)
 		{ attend_plan_rows, 64, 128, 1024, 16, 1 },
 		{ attend_plan_rows, 128, 32, 2048, 8, 2 },	/* 17 blocks are enough for two */
 		{ attend_plan_rows, 128, 1024, 32768, 128, 1 },	/* one full wave */
-		{ attend_plan_rows, 128, 1100, 65536, 496, 3 },	/* 140 tiles: thirds, and quarters */
+		{ attend_plan_rows, 128, 1100, 65536, 496, 3 },	/* 140 tiles: thirds */
 		{ attend_plan_rows, 128, 2112, 65536, 264, 1 },	/* two full waves */
 		{ attend_plan_blocks, 128, 1024, 64512, 512, 4 },	/* room for four waves */
-		{ attend_plan_blocks, 64, 1024, 64512, 512, 2 },	/* 256 tiles of half the size */
-		{ attend_plan_blocks, 128, 128, 65536, 128, 8 },	/* an eighth of 513 is for 8 */
+		{ attend_plan_blocks, 64, 1024, 64512, 512, 2 },	/* 256 half as large */
+		{ attend_plan_blocks, 128, 128, 65536, 128, 8 },	/* an eighth is for 8 */
 		{ attend_plan_blocks, 128, 1024, 7168, 128, 1 },	/* of 64 for one */
 		{ attend_plan_blocks, 128, 2176, 65536, 272, 1 },	/* two full waves */
 		{ attend_plan_blocks, 64, 2176, 65536, 544, 1 },
