@@ -7,8 +7,6 @@
 
 #include "src/base/rng.h"
 
-enum { PAGE_TOK = 128 };
-
 const char *const bench_names[] = { "dense", "table", "blocksparse", "decode", "decode-table",
 				    "select", NULL };
 
@@ -26,7 +24,7 @@ static bool has_tables(enum bench_what what)
 enum ar_status bench_shape_check(const struct bench_shape *s, struct ar_err *err)
 {
 	const int64_t most_blocks = UINT16_MAX + 1, most = INT32_MAX;
-	int64_t blocks = (s->context + PAGE_TOK - 1) / PAGE_TOK;
+	int64_t blocks = (s->context + s->page_tok - 1) / s->page_tok;
 
 	if (s->q_heads % s->kv_heads)
 		return ar_fail(err, AR_USAGE, "%lld query heads do not divide by %lld KV heads",
@@ -37,8 +35,8 @@ enum ar_status bench_shape_check(const struct bench_shape *s, struct ar_err *err
 			       (long long)s->context);
 	if (blocks > most_blocks)
 		return ar_fail(err, AR_USAGE, "a context of %lld tokens is too long, %lld are the "
-			       "most", (long long)s->context, (long long)most_blocks * PAGE_TOK);
-	if (s->batch * blocks > most / (PAGE_TOK * s->kv_heads) ||
+			       "most", (long long)s->context, (long long)(most_blocks * s->page_tok));
+	if (s->batch * blocks > most / (s->page_tok * s->kv_heads) ||
 	    s->batch * s->chunk > most / (s->q_heads * s->head_dim))
 		return ar_fail(err, AR_USAGE, "batch %lld, chunk %lld, context %lld: too large; "
 			       "lower one of them", (long long)s->batch, (long long)s->chunk,
@@ -57,7 +55,8 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 {
 	struct attn_batch *b = &c->b;
 	int rows = bench_decodes(c->what) ? 1 : (int)s->chunk, past = (int)s->context - rows;
-	int n_req = (int)s->batch, n_blk = ((int)s->context + PAGE_TOK - 1) / PAGE_TOK;
+	int page_tok = (int)s->page_tok, n_req = (int)s->batch;
+	int n_blk = ((int)s->context + page_tok - 1) / page_tok;
 	int32_t *row0 = array((size_t)n_req + 1, sizeof *row0);
 	int32_t *qblk0 = array((size_t)n_req + 1, sizeof *qblk0);
 	int32_t *page0 = array((size_t)n_req + 1, sizeof *page0);
@@ -72,7 +71,7 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 	for (int r = 0; r < n_req; r++) {
 		ctx[r] = past;
 		row0[r + 1] = row0[r] + rows;
-		qblk0[r + 1] = qblk0[r] + n_blk - past / PAGE_TOK;
+		qblk0[r + 1] = qblk0[r] + n_blk - past / page_tok;
 		page0[r + 1] = page0[r] + n_blk;
 	}
 	for (int i = 0; i < n_req * n_blk; i++) {
@@ -82,7 +81,7 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 		page[k] = i;
 	}
 	b->shape = (struct attn_shape){ (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim,
-					PAGE_TOK };
+					page_tok };
 	b->n_req = n_req;
 	b->n_row = row0[n_req];
 	b->n_qblk = qblk0[n_req];
@@ -105,7 +104,7 @@ static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 {
 	const struct attn_batch *b = &c->b;
 	bool table = has_tables(c->what);
-	int past = b->ctx[0] / PAGE_TOK, n_qblk = b->qblk0[1];
+	int past = b->ctx[0] / b->shape.page_tok, n_qblk = b->qblk0[1];
 	int heads = table ? b->shape.kv_heads : b->shape.q_heads;
 	struct block_lists *l = &c->lists;
 
@@ -129,20 +128,20 @@ static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 
 /* ---- work ---- */
 
-/* Sum of the numbers up to m, those above PAGE_TOK counted as PAGE_TOK and negative ones as 0. */
-static int64_t ramp(int64_t m)
+/* Sum of the numbers up to m, those above most counted as most and negative ones as 0. */
+static int64_t ramp(int64_t m, int64_t most)
 {
-	int64_t low = m < PAGE_TOK ? m : PAGE_TOK;
+	int64_t low = m < most ? m : most;
 
-	return m < 0 ? 0 : low * (low + 1) / 2 + (m - low) * PAGE_TOK;
+	return m < 0 ? 0 : low * (low + 1) / 2 + (m - low) * most;
 }
 
 /* (row, key) pairs of n rows from position pos on with the keys of a block. */
-static int64_t block_pairs(int64_t pos, int64_t n, int64_t block)
+static int64_t block_pairs(int64_t pos, int64_t n, int64_t block, int64_t page_tok)
 {
-	int64_t seen = pos - block * PAGE_TOK + 1;
+	int64_t seen = pos - block * page_tok + 1;
 
-	return ramp(seen + n - 1) - ramp(seen - 1);
+	return ramp(seen + n - 1, page_tok) - ramp(seen - 1, page_tok);
 }
 
 /* Pairs of one head of list i. */
@@ -150,16 +149,16 @@ static int64_t list_pairs(const struct bench_case *c, int i)
 {
 	const struct attn_batch *b = &c->b;
 	const uint16_t *block = c->lists.block + (size_t)i * (size_t)c->lists.stride;
-	int64_t pos = b->ctx[0], end = pos + b->row0[1], sum = 0;
+	int64_t pos = b->ctx[0], end = pos + b->row0[1], tok = b->shape.page_tok, sum = 0;
 
 	if (c->what == BENCH_BLOCKSPARSE) {
-		int64_t own = pos / PAGE_TOK + i / b->shape.q_heads % b->qblk0[1];
+		int64_t own = pos / tok + i / b->shape.q_heads % b->qblk0[1];
 
-		pos = own * PAGE_TOK > pos ? own * PAGE_TOK : pos;
-		end = (own + 1) * PAGE_TOK < end ? (own + 1) * PAGE_TOK : end;
+		pos = own * tok > pos ? own * tok : pos;
+		end = (own + 1) * tok < end ? (own + 1) * tok : end;
 	}
 	for (int k = 0; k < c->lists.n[i]; k++)
-		sum += block_pairs(pos, end - pos, block[k]);
+		sum += block_pairs(pos, end - pos, block[k], tok);
 	return sum;
 }
 
@@ -212,7 +211,7 @@ void bench_case_release(struct bench_case *c)
 int bench_list(const struct bench_case *c, int req, int row, int head, const uint16_t **block)
 {
 	const struct attn_shape *s = &c->b.shape;
-	int past = c->b.ctx[req] / PAGE_TOK, own = (c->b.ctx[req] + row) / PAGE_TOK, list;
+	int past = c->b.ctx[req] / s->page_tok, own = (c->b.ctx[req] + row) / s->page_tok, list;
 
 	*block = NULL;
 	if (!c->lists.block)

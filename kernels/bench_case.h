@@ -24,6 +24,7 @@ bool bench_decodes(enum bench_what what);
 
 struct bench_shape {
 	int64_t q_heads, kv_heads, head_dim;
+	int64_t page_tok;	/* tokens of a block */
 	int64_t batch;
 	int64_t chunk;		/* query rows of a request; decode has 1 whatever it says */
 	int64_t context;	/* keys that the last row sees, the chunk's included */

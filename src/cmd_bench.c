@@ -20,7 +20,7 @@
 
 struct args {
 	char *what, *batch, *chunk, *context, *density, *json;
-	int64_t q_heads, kv_heads, head_dim, repeat, sample, seed, device;
+	int64_t q_heads, kv_heads, head_dim, block_size, repeat, sample, seed, device;
 	int format;
 	bool dry_run;
 };
@@ -48,6 +48,8 @@ static const struct opt opts[] = {
 	  .min = 1, .max = 1024, .help = "KV heads" },
 	{ .name = "head-dim", .type = OPT_INT, .off = OFF(head_dim), .arg = "N", .def = "128",
 	  .min = 64, .max = 256, .help = "head size, 64, 128 or 256" },
+	{ .name = "block-size", .type = OPT_INT, .off = OFF(block_size), .arg = "N", .def = "128",
+	  .min = 64, .max = 128, .help = "tokens of a block, 64 or 128" },
 	{ .name = "repeat", .type = OPT_INT, .off = OFF(repeat), .arg = "N", .def = "30",
 	  .min = 1, .max = BENCH_REPEATS, .help = "timed launches of each case" },
 	{ .name = "sample", .type = OPT_INT, .off = OFF(sample), .arg = "N", .def = "12",
@@ -180,7 +182,7 @@ static enum ar_status make_plan(struct plan *p, const struct args *a, struct ar_
 
 struct row {
 	const char *what;
-	int64_t batch, chunk, context, q_heads, kv_heads, head_dim;
+	int64_t batch, chunk, context, q_heads, kv_heads, head_dim, block_size;
 	double density;
 	double flops, bytes;
 	double executed;		/* share of dense attention; select: of past blocks */
@@ -208,6 +210,7 @@ static const struct col {
 	{ "q_heads", NULL, COL_COUNT, COL(q_heads), 0, 0, 0 },
 	{ "kv_heads", NULL, COL_COUNT, COL(kv_heads), 0, 0, 0 },
 	{ "head_dim", NULL, COL_COUNT, COL(head_dim), 0, 0, 0 },
+	{ "block_size", NULL, COL_COUNT, COL(block_size), 0, 0, 0 },
 	{ "density", "density", COL_REAL, COL(density), 7, 2, 1 },
 	{ "executed", "executed", COL_REAL, COL(executed), 8, 4, 1 },
 	{ "flops", "GFLOP", COL_REAL, COL(flops), 9, 1, 1e9 },
@@ -401,7 +404,7 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 	return (struct row){
 		.what = bench_names[c->what], .batch = s->batch,
 		.chunk = decode ? 1 : s->chunk, .context = s->context, .q_heads = s->q_heads,
-		.kv_heads = s->kv_heads, .head_dim = s->head_dim,
+		.kv_heads = s->kv_heads, .head_dim = s->head_dim, .block_size = s->page_tok,
 		.density = c->lists.block ? density : NAN,
 		.flops = select ? NAN : 4.0 * (double)s->head_dim * (double)c->pairs,
 		.bytes = decode ? 2.0 * (double)s->head_dim * sizeof(bf16_t) *
@@ -481,7 +484,7 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 	const struct plan *p = &b->plan;
 	int64_t chunk = shape->chunk < shape->context ? shape->chunk : shape->context;
 	const struct bench_shape s = { b->a->q_heads, b->a->kv_heads, b->a->head_dim,
-				       shape->batch, chunk, shape->context };
+				       b->a->block_size, shape->batch, chunk, shape->context };
 	enum bench_what all = decode ? BENCH_DECODE : BENCH_DENSE;
 	enum bench_what table = decode ? BENCH_DECODE_TABLE : BENCH_TABLE;
 	bool past = s.context - s.chunk >= 128;
@@ -549,6 +552,9 @@ static enum ar_status attention(const struct args *a, struct ar_err *err)
 	if (!st && a->head_dim != 64 && a->head_dim != 128 && a->head_dim != 256)
 		st = ar_fail(err, AR_USAGE, "--head-dim %lld: the kernels take 64, 128 and 256",
 			     (long long)a->head_dim);
+	if (!st && a->block_size != 64 && a->block_size != 128)
+		st = ar_fail(err, AR_USAGE, "--block-size %lld: the kernels take 64 and 128",
+			     (long long)a->block_size);
 	if (!st)
 		st = each_case(&b, check_case, err);
 	if (!st)

@@ -10,7 +10,8 @@
 #include "tests/tap.h"
 
 static const struct bench_shape small = {
-	.q_heads = 4, .kv_heads = 2, .head_dim = 64, .batch = 2, .chunk = 300, .context = 1000
+	.q_heads = 4, .kv_heads = 2, .head_dim = 64, .page_tok = 128, .batch = 2, .chunk = 300,
+	.context = 1000
 };
 
 static void make(struct bench_case *c, enum bench_what what, const struct bench_shape *s,
@@ -26,6 +27,7 @@ static void make(struct bench_case *c, enum bench_what what, const struct bench_
 static int64_t count_slowly(const struct bench_case *c)
 {
 	const struct attn_batch *b = &c->b;
+	int tok = b->shape.page_tok;
 	int64_t sum = 0;
 
 	for (int r = 0; r < b->n_req; r++)
@@ -35,8 +37,8 @@ static int64_t count_slowly(const struct bench_case *c)
 				int n = bench_list(c, r, row, h, &block);
 
 				for (int i = 0; i < n; i++)
-					for (int t = 0; t < 128; t++)
-						sum += (block ? block[i] : i) * 128 + t <=
+					for (int t = 0; t < tok; t++)
+						sum += (block ? block[i] : i) * tok + t <=
 						       b->ctx[r] + row;
 			}
 	return sum;
@@ -44,8 +46,8 @@ static int64_t count_slowly(const struct bench_case *c)
 
 static void test_work(void)
 {
-	struct bench_shape one = { .q_heads = 1, .kv_heads = 1, .head_dim = 64, .batch = 1,
-				   .chunk = 2, .context = 3 };
+	struct bench_shape one = { .q_heads = 1, .kv_heads = 1, .head_dim = 64, .page_tok = 128,
+				   .batch = 1, .chunk = 2, .context = 3 };
 	struct bench_case c;
 
 	make(&c, BENCH_DENSE, &one, 1);
@@ -66,6 +68,11 @@ static void test_work(void)
 	make(&c, BENCH_BLOCKSPARSE, &one, 0);
 	is_int(c.pairs, 8LL * 16 * 8 * 128 * 129 / 2, "without past, lists hold their own block");
 	bench_case_release(&c);
+	one.page_tok = 64;
+	make(&c, BENCH_BLOCKSPARSE, &one, 0);
+	is_int(c.pairs, 8LL * 16 * 16 * 64 * 65 / 2, "of 64 tokens there are twice as many");
+	bench_case_release(&c);
+	one.page_tok = 128;
 	make(&c, BENCH_DECODE, &one, 1);
 	is_int(c.pairs, 8LL * 16 * 131072, "decode has one row a request");
 	is_int(c.b.ctx[0], 131071, "which stands at the end of its context");
@@ -79,15 +86,19 @@ static void test_work(void)
 	bench_case_release(&c);
 }
 
-static void test_lists(enum bench_what what)
+static void test_lists(enum bench_what what, int page_tok)
 {
+	struct bench_shape s = small;
 	struct bench_case c;
 	int past, bad = 0;
 
-	make(&c, what, &small, 0.4);
-	past = c.b.ctx[0] / 128;
-	is_int(c.pairs, count_slowly(&c), "%s: pairs are those of the lists", bench_names[what]);
-	ok(c.pairs < c.dense_pairs, "%s: fewer than dense attention has", bench_names[what]);
+	s.page_tok = page_tok;
+	make(&c, what, &s, 0.4);
+	past = c.b.ctx[0] / page_tok;
+	is_int(c.pairs, count_slowly(&c), "%s of %d: pairs are those of the lists",
+	       bench_names[what], page_tok);
+	ok(c.pairs < c.dense_pairs, "%s of %d: fewer than dense attention has", bench_names[what],
+	   page_tok);
 	for (int i = 0; i < c.n_list; i++) {
 		const uint16_t *block = c.lists.block + i * c.lists.stride;
 		int own = what != BENCH_BLOCKSPARSE ? c.b.max_kv_blk - 1 :
@@ -102,8 +113,8 @@ static void test_lists(enum bench_what what)
 		}
 		bad += at != c.lists.n[i];
 	}
-	is_int(bad, 0, "%s: lists ascend, keep what was drawn and what they must",
-	       bench_names[what]);
+	is_int(bad, 0, "%s of %d: lists ascend, keep what was drawn and what they must",
+	       bench_names[what], page_tok);
 	bench_case_release(&c);
 }
 
@@ -141,7 +152,7 @@ static double difference(const struct bench_case *c, struct rng *rng)
 {
 	const struct attn_shape *s = &c->b.shape;
 	size_t dim = (size_t)s->head_dim, row = (size_t)s->q_heads * dim;
-	size_t page = (size_t)(s->kv_heads * 128) * dim, blk = 128 * dim;
+	size_t blk = (size_t)s->page_tok * dim, page = (size_t)s->kv_heads * blk;
 	size_t n_q = (size_t)c->b.n_row * row, n_kv = (size_t)c->b.page0[c->b.n_req] * page;
 	bf16_t *q = malloc((2 * n_q + 2 * n_kv) * sizeof *q), *out = q + n_q;
 	struct kv_cache kv = { out + n_q, out + n_q + n_kv };
@@ -181,16 +192,19 @@ static double difference(const struct bench_case *c, struct rng *rng)
 	return worst;
 }
 
-static void test_rows(enum bench_what what)
+static void test_rows(enum bench_what what, int page_tok)
 {
+	struct bench_shape s = small;
 	struct rng rng = { 5 };
 	struct bench_case c;
 	double worst;
 
-	make(&c, what, &small, 0.4);
-	ok(is_permutation(&c), "%s: pages are shuffled", bench_names[what]);
+	s.page_tok = page_tok;
+	make(&c, what, &s, 0.4);
+	ok(is_permutation(&c), "%s of %d: pages are shuffled", bench_names[what], page_tok);
 	worst = difference(&c, &rng);
-	ok(worst < 0.004, "%s: rows in double precision are the executor's", bench_names[what]);
+	ok(worst < 0.004, "%s of %d: rows in double precision are the executor's",
+	   bench_names[what], page_tok);
 	diag("largest difference %g", worst);
 	bench_case_release(&c);
 }
@@ -246,14 +260,16 @@ int main(void)
 {
 	plan(0);
 	test_work();
-	test_lists(BENCH_TABLE);
-	test_lists(BENCH_BLOCKSPARSE);
-	test_lists(BENCH_DECODE_TABLE);
 	test_draws();
-	test_rows(BENCH_DENSE);
-	test_rows(BENCH_TABLE);
-	test_rows(BENCH_BLOCKSPARSE);
-	test_rows(BENCH_DECODE_TABLE);
+	for (int tok = 64; tok <= 128; tok *= 2) {
+		test_lists(BENCH_TABLE, tok);
+		test_lists(BENCH_BLOCKSPARSE, tok);
+		test_lists(BENCH_DECODE_TABLE, tok);
+		test_rows(BENCH_DENSE, tok);
+		test_rows(BENCH_TABLE, tok);
+		test_rows(BENCH_BLOCKSPARSE, tok);
+		test_rows(BENCH_DECODE_TABLE, tok);
+	}
 	test_check();
 	test_faults();
 	return done_testing();

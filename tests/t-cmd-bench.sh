@@ -20,6 +20,7 @@ ok 'a count of 0 is wrong usage'                fails 2 "context '0': want" benc
 ok 'a density above 1 is wrong usage'           fails 2 "density '0.1,1.1': want up to 64 numbers" bench --density 0.1,1.1
 ok 'heads that do not divide are refused'       fails 2 '16 query heads do not divide by 3' bench --kv-heads 3
 ok 'a head size without kernels is refused'     fails 2 'head-dim 96: the kernels take 64, 128 and 256' bench --head-dim 96
+ok 'so is a block size'                         fails 2 'block-size 96: the kernels take 64 and 128' bench --block-size 96
 ok 'a shape that is too large is refused'       fails 2 'too large; lower one of them' bench --batch 100000
 ok 'and that before anything is measured'       fails 2 'context of 16777216 tokens is too long' bench --context 8K,16M
 ok 'a file that cannot be made is an error'     fails 1 '/no/where: cannot write' bench --dry-run --json /no/where
@@ -42,6 +43,8 @@ is 'and under a table those that it lists' \
 	"$(dry --what decode-table --batch 8 --context 32K --density 0,1 | values bytes)" '2097152 536870912 '
 is 'a density of 0 leaves the chunk itself' \
 	"$(dry --what table --batch 1 --chunk 128 --context 1152 --density 0,1 | values flops)" '67633152 1141374976 '
+dry --what blocksparse --batch 1 --chunk 128 --context 1152 --density 0 --block-size 64 >"$tmp/half"
+is 'lists of smaller blocks leave two triangles of it' "$(values 'block_size":64.*"flops' <"$tmp/half")" '34078720 '
 is 'the seed draws other lists' "$(for s in 1 2 1; do
 	dry --what blocksparse --batch 1 --context 8K --density 0.3 --seed $s | values flops; done |
 	tr ' ' '\n' | sort | uniq -c | sort -n | awk '{ print $1 }' | tr '\n' ' ')" '1 2 '
