@@ -16,7 +16,7 @@ extern "C" {
 
 enum {
 	ATTEND_ROWS = 128,
-	ATTEND_PART_KEYS = 1024,	/* a part has as many or more, where all blocks are listed */
+	ATTEND_PART_KEYS = 1024,	/* a part has as many at least, were all blocks listed */
 };
 
 typedef int attend_plan_fn(const struct attn_batch *b, int heads, struct attn_tile *tile);
@@ -43,9 +43,9 @@ enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan, int 
 /* CUDA.  plan: what made the tiles; heads: the most that are packed in one.  Checks the shape
  * and takes the kernel for the current device. */
 typedef enum ar_status attend_enqueue_fn(const struct attn_batch *b, attend_plan_fn *plan,
-					 int heads, const struct block_lists *lists, const bf16_t *q,
-					 const struct kv_cache *kv, bf16_t *out, float *lse,
-					 void *work, void *stream, struct ar_err *err);
+					 int heads, const struct block_lists *lists,
+					 const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+					 float *lse, void *work, void *stream, struct ar_err *err);
 attend_enqueue_fn attend_enqueue;
 attend_enqueue_fn attend_sm80_enqueue;	/* mma.sync; any device from 8.0 on; whole tiles */
 attend_enqueue_fn attend_sm90_enqueue;	/* wgmma and the copy engine; 9.0; parts as well */

@@ -36,7 +36,7 @@
  * Where every query block and head has a list of its own and tiles are few, the longest list bounds
  * the time: at a density of 0.1, 64K keys and 128 tiles, 68 blocks where the mean is 51, and lists
  * of real selections differ more.  There a kernel before this one, attend_cut, cuts long tiles and
- * sorts what results: an even share and 2 blocks, some 5 % of the time for itself and the join.
+ * sorts what results, which then takes about an even share and the cost of a part.
  *
  * One tile fills a multiprocessor, so what comes before its first product is hidden by nothing:
  * a chain of loads (tile, request and list, page, K).  Therefore the end of a list is looked for
@@ -117,7 +117,7 @@ struct params {
 	float *part_o, *part_lse;	/* [n_tile][M][D] and [n_tile][M] of tiles in parts */
 };
 
-/* What all threads know of their tile. */
+/* What all threads know of their tile, or part of one. */
 struct work {
 	int row, n_row, head, n_head, kv_head;	/* row: in q */
 	int pos;				/* position of the first row */
@@ -204,7 +204,6 @@ __device__ __forceinline__ struct work work_of(const struct params *p)
 	t = p->tile[cut.tile];
 	w.tile = cut.tile;
 	w.part = t.part;
-
 	w.row = p->row0[t.req] + t.row;
 	w.n_row = t.n_row;
 	w.head = t.head;
@@ -239,8 +238,8 @@ __device__ __forceinline__ void load_step(__nv_bfloat16 (*to)[C::N][COLS], const
 
 template <class C>
 __device__ __forceinline__ void produce(struct smem<C> *s, const struct params *p,
-					const struct work *w, const CUtensorMap *qmap, const CUtensorMap *kmap,
-					const CUtensorMap *vmap)
+					const struct work *w, const CUtensorMap *qmap,
+					const CUtensorMap *kmap, const CUtensorMap *vmap)
 {
 	int next[C::BLOCKS], y[C::BLOCKS];
 
