@@ -190,11 +190,11 @@ struct draw {
 
 static struct draw draw_shape(struct rng *rng)
 {
-	static const int page[] = { 1, 2, 8, 16 }, dim[] = { 1, 2, 5, 16, 64 };
+	static const int page[] = { 1, 2, 8, 16, 64 }, dim[] = { 1, 2, 5, 16, 64 };
 	int kv_heads = 1 + (int)rng_below(rng, 3), group = 1 + (int)rng_below(rng, 8);
 	struct draw d = {
 		.s = { .q_heads = kv_heads * group, .kv_heads = kv_heads,
-		       .head_dim = dim[rng_below(rng, 5)], .page_tok = page[rng_below(rng, 4)] },
+		       .head_dim = dim[rng_below(rng, 5)], .page_tok = page[rng_below(rng, 5)] },
 		.n_req = 1 + (int)rng_below(rng, 4),
 		.heads = (int)rng_below(rng, (uint64_t)group + 1),
 	};
