@@ -139,6 +139,10 @@ CREATE VIEW v_run AS
     r.layers_run, mo.n_layers, r.num_blocks, r.block_tokens,
     (SELECT value FROM run_param p
       WHERE p.run_id = r.run_id AND key = 'host-overhead') AS host_overhead_ns,
+    (SELECT value FROM run_param p WHERE p.run_id = r.run_id
+      AND key = 'host-overhead-per-request') AS host_overhead_per_request_ns,
+    (SELECT value FROM run_param p WHERE p.run_id = r.run_id
+      AND key = 'host-overhead-per-token') AS host_overhead_per_token_ns,
     (SELECT value FROM run_param p
       WHERE p.run_id = r.run_id AND key = 'extend') AS extend,
     r.dropped + r.zero_ts + r.unattributed + r.late AS lost_records, r.baseline_run_id,

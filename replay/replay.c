@@ -264,6 +264,12 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 	return AR_OK;
 }
 
+static int64_t host_ns(const struct host_cost *h, const struct batch *b)
+{
+	return h->fixed_ns + h->per_request_ns * (int64_t)b->n +
+	       h->per_tok_ns * (b->prefill_tok + b->decode_tok);
+}
+
 /* Run the plan.  It begins when the host is ready and the iteration before has ended, at which time
  * a host that does not wait for it plans again. */
 static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host,
@@ -283,7 +289,7 @@ static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host
 		st = cfg->backend->run(cfg->self, &l->s->batch, c, err);
 		if (st)
 			return st;
-		*host = cfg->host_ns;
+		*host = host_ns(&cfg->host, &l->s->batch);
 		begin = later(l->now + *host, begin);
 		l->end = begin + (cfg->formula ? cost_formula_ns(cfg->formula, &l->s->batch) :
 				  c->cost_ns);

@@ -15,6 +15,12 @@
 #include "replay/latency.h"
 #include "replay/policy.h"
 
+/* What the host takes for an iteration that runs something: a constant, and shares for each entry
+ * and each token of its batch. */
+struct host_cost {
+	int64_t fixed_ns, per_request_ns, per_tok_ns;
+};
+
 struct replay {
 	const struct trace *trace;
 	const struct policy *policy;
@@ -23,7 +29,7 @@ struct replay {
 	void *self;				/* its state, open and started */
 	/* Moves the clock instead of the measured cost, or NULL. */
 	const struct cost_formula *formula;
-	int64_t host_ns;			/* added to every iteration that runs something */
+	struct host_cost host;
 	struct store *store;			/* with a run begun, or NULL */
 	int64_t keep_kernels;			/* store kernels of every Nth iteration, 0: none */
 

@@ -54,7 +54,8 @@ static const struct section sections[] = {
 	{ "outcome", "Outcome: requests, iterations, seconds of virtual time",
 	  "SELECT run_id AS run, method, status, ok, rejected, unfinished, iterations,"
 	  " duration_s AS seconds, layers_run || ' of ' || n_layers AS layers, clock,"
-	  " host_overhead_ns / 1e6 AS host_ms FROM v_run" OF_RUN "ORDER BY run_id" },
+	  " (SELECT avg(host_ns) FROM iteration i WHERE i.run_id = v.run_id AND batch_size) / 1e6"
+	  " AS host_ms FROM v_run v" OF_RUN "ORDER BY run_id" },
 	{ "latency", "Latency, ms",
 	  "SELECT run_id AS run, method, metric, n, mean, p50, p90, p99, max FROM latency a" OF_RUN
 	  "ORDER BY run_id, " METRICS },

@@ -217,16 +217,33 @@ static void print_model(const struct run *r)
 	printf("%s\n", r->o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
 }
 
+static void print_host(const struct host_cost *h)
+{
+	char fixed[32], request[32], tok[32];
+
+	if (!h->fixed_ns && !h->per_request_ns && !h->per_tok_ns) {
+		puts("host      0 an iteration (host time is not modelled)");
+		return;
+	}
+	printf("host      %s an iteration",
+	       num_time_str(fixed, sizeof fixed, (double)h->fixed_ns));
+	if (h->per_request_ns)
+		printf(" + %s a request",
+		       num_time_str(request, sizeof request, (double)h->per_request_ns));
+	if (h->per_tok_ns)
+		printf(" + %s a token", num_time_str(tok, sizeof tok, (double)h->per_tok_ns));
+	putchar('\n');
+}
+
 /* What cannot be printed is known before the hours of a long run, not after them. */
 static enum ar_status print_header(const struct run *r, struct ar_err *err)
 {
 	const struct cost_formula *f = run_options_of(&r->o, &backend_cost);
 	const struct sched_limits *l = &r->limits;
-	char fixed[32], per_tok[32], host[32];
+	char fixed[32], per_tok[32];
 
 	num_time_str(fixed, sizeof fixed, (double)f->fixed_ns);
 	num_time_str(per_tok, sizeof per_tok, (double)f->per_tok_ns);
-	num_time_str(host, sizeof host, (double)r->o.host_ns);
 	printf("trace     %s (%s), %zu requests\n", r->trace->name, r->trace->format, r->trace->n);
 	if (r->backend->needs_model)
 		print_model(r);
@@ -241,8 +258,7 @@ static enum ar_status print_header(const struct run *r, struct ar_err *err)
 		printf("clock     %s\n", clock_name(r));
 	else
 		printf("clock     cost, %s + %s a token\n", fixed, per_tok);
-	printf("host      %s an iteration%s\n", r->o.host_ns ? host : "0",
-	       r->o.host_ns ? "" : " (host time is not modelled)");
+	print_host(&r->o.host);
 	if (fflush(stdout))
 		return ar_fail(err, AR_IO, "cannot write standard output: %s", strerror(errno));
 	return AR_OK;
@@ -478,7 +494,7 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 		return st;
 	st = replay_run(&(struct replay){
 		.trace = r->trace, .policy = r->policy, .limits = r->limits, .backend = r->backend,
-		.self = r->self, .host_ns = r->o.host_ns, .store = r->store,
+		.self = r->self, .host = r->o.host, .store = r->store,
 		.formula = formula ? run_options_of(&r->o, &backend_cost) : NULL,
 		.keep_kernels = r->o.keep_kernels, .accuracy = r->o.accuracy,
 		.seed = (uint64_t)r->o.seed, .run_layer = r->prep.run_layer,

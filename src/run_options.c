@@ -30,8 +30,12 @@ static const struct opt main_opts[] = {
 	{ "clock", OPT_ENUM, AT(clock), "WHAT", "measured", 0, 0, clocks,
 	  "what moves the virtual clock: measured iterations, or the cost formula while the "
 	  "backend still runs", 0 },
-	{ "host-overhead", OPT_TIME, AT(host_ns), "TIME", "0", 0, 3.6e12, NULL,
+	{ "host-overhead", OPT_TIME, AT(host.fixed_ns), "TIME", "0", 0, 3.6e12, NULL,
 	  "host time added to each iteration", 0 },
+	{ "host-overhead-per-request", OPT_TIME, AT(host.per_request_ns), "TIME", "0", 0, 1e9, NULL,
+	  "host time added to an iteration for each request in it", 0 },
+	{ "host-overhead-per-token", OPT_TIME, AT(host.per_tok_ns), "TIME", "0", 0, 1e9, NULL,
+	  "host time added to an iteration for each of its tokens", 0 },
 	{ "job", OPT_JOB, 0, "FILE", NULL, 0, 0, NULL,
 	  "read options from a file, one 'name = value' a line", 0 },
 	{ 0 }

@@ -5,6 +5,7 @@
 
 #include "replay/backend_cost.h"
 #include "replay/policy.h"
+#include "replay/replay.h"
 #include "src/base/opt.h"
 
 #define RUN_BACKENDS_MAX 8
@@ -22,7 +23,7 @@ struct run_options {
 	char *trace, *backend, *db;
 	int policy;			/* index into policies[] */
 	int clock;			/* enum run_clock */
-	int64_t host_ns;
+	struct host_cost host;
 	struct trace_args trace_args;
 
 	struct sched_limits limits;	/* num_blocks 0: auto */

@@ -107,7 +107,7 @@ enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int
 {
 	struct store_entry entry[2];
 	struct store_iteration it = {
-		.iter_no = i, .start_ns = end_ns(r, i - 1), .end_ns = end_ns(r, i), .host_ns = 0,
+		.iter_no = i, .start_ns = end_ns(r, i - 1), .end_ns = end_ns(r, i), .host_ns = r->host_ns,
 		.blocks_used = 3, .running = 2, .stop = "budget", .entry = entry,
 	};
 	enum ar_status st;
@@ -165,6 +165,7 @@ enum ar_status sample_write(struct store *s, const struct sample_run *r, int64_t
 static enum ar_status write_failed_run(struct store *s, struct ar_err *err)
 {
 	const struct sample_run r = { .method = "tri-shape", .percent = 150,
+				      .host_ns = 1000000,
 				      .options = "{\"host-overhead\": 1000000, \"extend\": "
 				      "\"tile\"}" };
 	const struct store_outcome o[] = {

@@ -13,6 +13,7 @@ struct sample_run {
 	const char *method;		/* NULL: none, as with the cost backend */
 	bool dense;
 	int64_t percent;		/* all times are scaled by it; 100: as above */
+	int64_t host_ns;		/* of every iteration */
 	const char *options;		/* JSON */
 	bool full;			/* kernels, phases, accuracy, selection as well */
 };

@@ -187,7 +187,7 @@ static void test_rows(void)
 	struct replay cfg = config(&f, &s);
 	struct replay_result res;
 
-	cfg.host_ns = MS / 4;
+	cfg.host.fixed_ns = MS / 4;
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run with kernels ends well");
 	is_int(res.end_ns, 5 * MS, "host overhead is part of every iteration");
 	ok(s.last.host_ns == MS / 4 && s.last.event_ns == MS + 1 && s.last.busy_ns == MS - 1,
@@ -195,6 +195,14 @@ static void test_rows(void)
 	is_int(s.kernels, 8, "the kernels of every iteration are stored");
 	is_int(s.phases, 4, "the phase sums of every iteration are stored");
 	is_int(f.drops, 3, "the backend drops finished requests");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.host = (struct host_cost){ MS, 1000, 10 };
+	replay_run(&cfg, &res, NULL);
+	is_int(res.end_ns, 2 * MS * res.iterations + 1000 * res.entries +
+	       10 * (res.prefill_tok + res.decode_tok),
+	       "host overhead grows with the requests and the tokens of an iteration");
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);

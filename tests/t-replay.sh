@@ -56,6 +56,10 @@ queue            2         0.050         0.050         0.090         0.099"
 run $s1 --host-overhead 500us >"$tmp/out"
 ok 'host overhead is printed' grep -q '^host      500 us an iteration$' "$tmp/out"
 ok 'host overhead moves the clock' grep -q 'unfinished in 0.006000 s$' "$tmp/out"
+run $s1 --host-overhead-per-request 100us --host-overhead-per-token 10us >"$tmp/out"
+ok '... and is printed with its terms' grep -q \
+	'^host      0.00 ns an iteration + 100 us a request + 10.0 us a token$' "$tmp/out"
+ok '... which move the clock too' grep -q 'unfinished in 0.005020 s$' "$tmp/out"
 
 run --trace "$tmp/tight.csv" --max-num-batched-tokens 16 --block-size 4 --num-gpu-blocks 7 \
 	--cost-fixed 1ms --cost-per-token 0 >"$tmp/out"
