@@ -74,6 +74,10 @@ CREATE TABLE iteration(
   prefill_tokens INTEGER NOT NULL, decode_tokens INTEGER NOT NULL, batch_size INTEGER NOT NULL,
   blocks_used INTEGER NOT NULL, waiting INTEGER NOT NULL, running INTEGER NOT NULL,
   preempted INTEGER NOT NULL, stop TEXT, kernel_lo INTEGER, kernel_hi INTEGER,
+  cost_source TEXT CHECK(cost_source IN
+    ('timed', 'formula', 'measured', 'interpolated', 'extrapolated')),
+  prefill_pairs INTEGER NOT NULL, decode_context INTEGER NOT NULL,
+  composition INTEGER NOT NULL,
   PRIMARY KEY(run_id, iter_no)) STRICT, WITHOUT ROWID;
 CREATE TABLE iteration_request(
   run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, req_no INTEGER NOT NULL,
@@ -200,6 +204,13 @@ CREATE VIEW v_phase_time AS
   FROM iteration_phase JOIN phase p USING(phase_id) JOIN run USING(run_id)
     LEFT JOIN method me USING(method_id)
   GROUP BY run_id, phase_id;
+
+-- Iterations by where their cost comes from; those without entries cost nothing.
+CREATE VIEW v_cost_source AS
+  SELECT run_id, cost_source, count(*) AS iterations,
+    sum(end_ns - start_ns - host_ns) / 1e6 AS ms,
+    count(*) * 1.0 / sum(count(*)) OVER (PARTITION BY run_id) AS share
+  FROM iteration WHERE cost_source IS NOT NULL GROUP BY run_id, cost_source;
 
 -- A run and its dense baseline, where both came to their end.
 CREATE VIEW v_pair AS

@@ -57,6 +57,9 @@ struct store_iteration {
 	int64_t iter_no, start_ns, end_ns;	/* virtual time */
 	int64_t host_ns, event_ns, span_ns, busy_ns;	/* -1: none */
 	int64_t prefill_tok, decode_tok;
+	int64_t prefill_pairs, decode_context;	/* (query, key) pairs; keys that decodes read */
+	uint64_t composition;			/* equal where the batch has the same entries */
+	const char *cost_source;		/* NULL: none, the batch is empty */
 	int64_t blocks_used, waiting, running, preempted;
 	const char *stop;			/* why scheduling stopped, policy's word */
 	const struct store_entry *entry;

@@ -58,7 +58,7 @@ enum {
 		"dropped = ?5, zero_ts = ?6, unattributed = ?7, late = ?8 WHERE run_id = ?1")   \
 	X(TS_BASE, "UPDATE run SET ts_base_ns = ?2 WHERE run_id = ?1")                          \
 	X(ITERATION, "INSERT INTO iteration VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, "   \
-		"?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)")                                      \
+		"?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)")                  \
 	X(ENTRY, "INSERT INTO iteration_request VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")    \
 	X(PHASE, "INSERT INTO iteration_phase VALUES(?1, ?2, ?3, ?4, ?5)")                      \
 	X(SHAPE, "INSERT INTO kernel_shape VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
@@ -607,7 +607,9 @@ enum ar_status writer_iteration(struct writer *w, const struct store_iteration *
 			 vi_or_null(it->span_ns), vi_or_null(it->busy_ns), vi(it->prefill_tok),
 			 vi(it->decode_tok), vi((int64_t)it->n_entry), vi(it->blocks_used),
 			 vi(it->waiting), vi(it->running), vi(it->preempted), vt(it->stop),
-			 vi_or_null(lo), vi_or_null(hi));
+			 vi_or_null(lo), vi_or_null(hi), vt(it->cost_source),
+			 vi(it->prefill_pairs), vi(it->decode_context),
+			 vi((int64_t)it->composition));
 	if (!st)
 		st = put_entries(w, it, err);
 	return st ? st : put_phases(w, it, err);

@@ -33,9 +33,19 @@ struct backend_env {
 	struct prof *prof;		/* cuda: tracing session, or NULL */
 };
 
+/* Where a cost comes from; the last three are those of a table of measured costs. */
+enum cost_source {
+	COST_TIMED,			/* the backend ran the iteration */
+	COST_FORMULA,
+	COST_MEASURED, COST_INTERPOLATED, COST_EXTRAPOLATED,
+	COST_SOURCES
+};
+extern const char *const cost_source_names[];	/* by source */
+
 /* What an iteration took.  cost_ns moves the clock. */
 struct iter_cost {
 	int64_t cost_ns;
+	enum cost_source source;
 	int64_t event_ns;		/* CUDA events around the iteration, -1: none */
 	int64_t span_ns, busy_ns;	/* first start to last end of its kernels, union; -1: none */
 	const struct prof_kernel *kernel;	/* its kernels in start order, valid until the next run */

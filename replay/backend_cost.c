@@ -40,7 +40,8 @@ static enum ar_status cost_run(void *self, const struct batch *b, struct iter_co
 			       struct ar_err *err)
 {
 	(void)err;
-	*cost = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
+	*cost = (struct iter_cost){ .source = COST_FORMULA, .event_ns = -1, .span_ns = -1,
+				    .busy_ns = -1 };
 	cost->cost_ns = cost_formula_ns(self, b);
 	return AR_OK;
 }

@@ -6,6 +6,11 @@
 #include "replay/backend_cost.h"
 #include "replay/backends_attn.h"
 
+const char *const cost_source_names[] = {
+	[COST_TIMED] = "timed", [COST_FORMULA] = "formula", [COST_MEASURED] = "measured",
+	[COST_INTERPOLATED] = "interpolated", [COST_EXTRAPOLATED] = "extrapolated",
+};
+
 const struct backend *const backends[] = {
 #if HAVE_CUDA
 	&backend_cuda,

@@ -24,4 +24,24 @@ struct batch {
 	int64_t prefill_tok, decode_tok;	/* sums over the entries */
 };
 
+/* What the cost of an iteration depends on. */
+enum batch_feature {
+	BATCH_PREFILL_TOK,		/* tokens of prefill entries */
+	BATCH_PREFILL_PAIRS,		/* (query, key) pairs of their causal attention */
+	BATCH_DECODES,			/* decode entries */
+	BATCH_DECODE_CONTEXT,		/* keys that these attend to */
+	BATCH_FEATURES
+};
+
+struct batch_shape {
+	int64_t feature[BATCH_FEATURES];
+	int64_t n_entry;
+	/* A digest of the multiset of (start, n_tok, decode, emit): who the requests are and in
+	 * which order they stand does not enter.  Equal shapes are taken for equal compositions;
+	 * of a million different ones two agree with a chance below 1e-7. */
+	uint64_t composition;
+};
+
+struct batch_shape batch_shape(const struct batch *b);
+
 #endif

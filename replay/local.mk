@@ -1,5 +1,5 @@
 libattnreplay_a_SOURCES += \
-  replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.h \
+  replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.c replay/batch.h \
   replay/block_pool.c replay/block_pool.h replay/latency.c replay/latency.h replay/orca.c \
   replay/policies.c replay/policy.h replay/prefix_cache.c replay/prefix_cache.h replay/prepare.c \
   replay/prepare.h replay/replay.c replay/replay.h replay/sarathi.c replay/sched.c replay/sched.h \

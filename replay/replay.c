@@ -130,9 +130,11 @@ static enum ar_status put_iteration(struct loop *l, int64_t start, int64_t host,
 	const struct sched *s = l->s;
 	bool keep = cfg->keep_kernels && l->res->iterations % cfg->keep_kernels == 0;
 	bool phases = cfg->backend->needs_model && s->batch.n;
+	struct batch_shape shape;
 
 	if (!cfg->store)
 		return AR_OK;
+	shape = batch_shape(&s->batch);
 	for (size_t i = 0; i < s->batch.n; i++) {
 		const struct batch_entry *e = &s->batch.entry[i];
 
@@ -145,6 +147,10 @@ static enum ar_status put_iteration(struct loop *l, int64_t start, int64_t host,
 		.iter_no = l->res->iterations, .start_ns = start, .end_ns = l->end, .host_ns = host,
 		.event_ns = c->event_ns, .span_ns = c->span_ns, .busy_ns = c->busy_ns,
 		.prefill_tok = s->batch.prefill_tok, .decode_tok = s->batch.decode_tok,
+		.prefill_pairs = shape.feature[BATCH_PREFILL_PAIRS],
+		.decode_context = shape.feature[BATCH_DECODE_CONTEXT],
+		.composition = shape.composition,
+		.cost_source = s->batch.n ? cost_source_names[c->source] : NULL,
 		.blocks_used = s->pool.n_usable - s->pool.n_free,
 		.waiting = (int64_t)s->n_waiting, .running = (int64_t)s->n_running,
 		.preempted = (int64_t)s->n_preempted, .stop = s->stop,
@@ -271,7 +277,8 @@ static int64_t host_ns(const struct host_cost *h, const struct batch *b)
 }
 
 /* Run the plan.  It begins when the host is ready and the iteration before has ended, at which time
- * a host that does not wait for it plans again. */
+ * a host that does not wait for it plans again.  *host: how much later than without the host's
+ * time. */
 static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host,
 			      struct ar_err *err)
 {
@@ -289,10 +296,14 @@ static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host
 		st = cfg->backend->run(cfg->self, &l->s->batch, c, err);
 		if (st)
 			return st;
-		*host = host_ns(&cfg->host, &l->s->batch);
-		begin = later(l->now + *host, begin);
-		l->end = begin + (cfg->formula ? cost_formula_ns(cfg->formula, &l->s->batch) :
-				  c->cost_ns);
+		if (cfg->formula) {
+			c->source = COST_FORMULA;
+			c->cost_ns = cost_formula_ns(cfg->formula, &l->s->batch);
+		}
+		l->res->cost_sources[c->source]++;
+		*host = later(l->now + host_ns(&cfg->host, &l->s->batch), begin) - begin;
+		begin += *host;
+		l->end = begin + c->cost_ns;
 	}
 	l->now = cfg->limits.async ? begin : l->end;
 	return AR_OK;

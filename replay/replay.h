@@ -44,6 +44,7 @@ struct replay {
 /* What came of it, valid also after an error, up to the iteration that failed. */
 struct replay_result {
 	int64_t iterations, entries, prefill_tok, decode_tok;
+	int64_t cost_sources[COST_SOURCES];	/* iterations, by the source of their cost */
 	int64_t preemptions, recomputed_tok;
 	int64_t cached_tok;			/* found in the prefix cache instead of computed */
 	int64_t ok, rejected, unfinished;	/* requests */

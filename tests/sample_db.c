@@ -109,6 +109,8 @@ enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int
 	struct store_iteration it = {
 		.iter_no = i, .start_ns = end_ns(r, i - 1), .end_ns = end_ns(r, i), .host_ns = r->host_ns,
 		.blocks_used = 3, .running = 2, .stop = "budget", .entry = entry,
+		.cost_source = "timed", .prefill_pairs = 30 + i, .decode_context = 60 + i,
+		.composition = UINT64_MAX - (uint64_t)i,
 	};
 	enum ar_status st;
 

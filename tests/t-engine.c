@@ -192,6 +192,7 @@ static void test_rows(void)
 	is_int(res.end_ns, 5 * MS, "host overhead is part of every iteration");
 	ok(s.last.host_ns == MS / 4 && s.last.event_ns == MS + 1 && s.last.busy_ns == MS - 1,
 	   "the measured times are stored");
+	is_str(s.last.cost_source, "timed", "... and that they moved the clock");
 	is_int(s.kernels, 8, "the kernels of every iteration are stored");
 	is_int(s.phases, 4, "the phase sums of every iteration are stored");
 	is_int(f.drops, 3, "the backend drops finished requests");
@@ -210,6 +211,8 @@ static void test_rows(void)
 	cfg.formula = &(struct cost_formula){ 2 * MS, MS / 2 };
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run by formula ends well");
 	is_int(f.runs, res.iterations, "the backend really runs under the formula");
+	ok(!strcmp(s.last.cost_source, "formula") &&
+	   res.cost_sources[COST_FORMULA] == res.iterations, "... and the rows tell the formula");
 	is_int(res.end_ns, 2 * MS * res.iterations + MS / 2 * (res.prefill_tok + res.decode_tok),
 	       "the formula moves the clock instead of the measured cost");
 	is_int(s.kernels, 2 * ((res.iterations + 1) / 2),

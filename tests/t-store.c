@@ -219,6 +219,11 @@ static void test_rows(void)
 	is_value(path, "SELECT count(*) FROM iteration WHERE run_id = 1 AND stop = 'budget' AND "
 		 "span_ns = end_ns - start_ns AND busy_ns = span_ns - 1000 AND host_ns = 0 AND "
 		 "blocks_used = 3 AND running = 2 AND waiting = 0", 8, "iterations come back");
+	is_value(path, "SELECT count(*) FROM iteration WHERE run_id = 1 AND cost_source = 'timed' "
+		 "AND prefill_pairs = 30 + iter_no AND decode_context = 60 + iter_no AND "
+		 "composition = -1 - iter_no", 8, "... with what their cost depends on");
+	is_value(path, "SELECT ms FROM v_cost_source WHERE run_id = 1", 31,
+		 "time is summed by the source of the cost");
 	is_value(path, "SELECT sum(batch_size) FROM iteration WHERE run_id = 1", 12,
 		 "the batch size is counted");
 	is_value(path, "SELECT sum(n_tokens) FROM iteration_request WHERE run_id = 1 AND NOT "
@@ -274,7 +279,7 @@ static void test_views(void)
 		sqlite3_finalize(q);
 		n++;
 	}
-	is_int(n, 12, "all views were tried");
+	is_int(n, 13, "all views were tried");
 	sqlite3_finalize(views);
 	sqlite3_close(db);
 }
