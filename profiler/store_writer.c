@@ -18,7 +18,7 @@ enum {
  * policy, backend, clock and device, and the same setup, which is the options less those
  * that name the former or only say what is recorded. */
 #define NOT_SETUP "('method', 'trace', 'format', 'model', 'policy', 'backend', 'db', 'accuracy'," \
-	" 'keep-kernels')"
+	" 'keep-kernels', 'costs')"
 
 #define STMT_MAP(X)                                                                             \
 	X(BEGIN, "BEGIN IMMEDIATE")                                                             \

@@ -12,6 +12,8 @@
 #include "traces/model.h"
 #include "traces/trace.h"
 
+struct costs;
+
 /* What a backend may use; all of it outlives the backend.  model, captures and method are
  * absent (NULL, 0) for one with needs_model == false, and fit each other (replay/prepare.h). */
 struct backend_env {
@@ -31,6 +33,7 @@ struct backend_env {
 	uint64_t seed;
 	bool attention_only;
 	struct prof *prof;		/* cuda: tracing session, or NULL */
+	struct costs *costs;		/* cost: the table, or NULL */
 };
 
 /* Where a cost comes from; the last three are those of a table of measured costs. */

@@ -1,4 +1,4 @@
-/* The backend without kernels: an iteration costs what a formula says. */
+/* The backend without kernels: an iteration costs what a formula or a table of costs says. */
 #ifndef AR_BACKEND_COST_H
 #define AR_BACKEND_COST_H
 
@@ -12,6 +12,12 @@ struct cost_formula {
 
 int64_t cost_formula_ns(const struct cost_formula *f, const struct batch *b);
 
-extern const struct backend backend_cost;	/* its options are a struct cost_formula */
+struct cost_options {
+	struct cost_formula formula;
+	char *costs;			/* DB[:RUN], NULL: the formula; see costs_open() */
+	bool extrapolate;
+};
+
+extern const struct backend backend_cost;	/* its options are a struct cost_options */
 
 #endif

@@ -1,6 +1,7 @@
 libattnreplay_a_SOURCES += \
   replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.c replay/batch.h \
-  replay/block_pool.c replay/block_pool.h replay/latency.c replay/latency.h replay/orca.c \
+  replay/block_pool.c replay/block_pool.h replay/cost_table.c replay/cost_table.h replay/costs.c \
+  replay/costs.h replay/latency.c replay/latency.h replay/orca.c \
   replay/policies.c replay/policy.h replay/prefix_cache.c replay/prefix_cache.h replay/prepare.c \
   replay/prepare.h replay/replay.c replay/replay.h replay/sarathi.c replay/sched.c replay/sched.h \
   replay/sglang.c replay/trtllm.c replay/vllm.c
@@ -22,6 +23,11 @@ check_PROGRAMS += tests/t-engine
 tests_t_engine_SOURCES = tests/t-engine.c
 tests_t_engine_LDADD   = $(TEST_LIBS)
 tests_t_engine_LDFLAGS = $(FAULT_LINK)
+
+check_PROGRAMS += tests/t-costs
+tests_t_costs_SOURCES = tests/t-costs.c
+tests_t_costs_LDADD   = $(TEST_LIBS)
+tests_t_costs_LDFLAGS = $(FAULT_LINK)
 
 dist_check_SCRIPTS += tests/t-replay.sh tests/t-faults.sh tests/t-faults-db.sh tests/t-schedule.sh
 

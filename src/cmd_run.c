@@ -39,6 +39,7 @@ struct run {
 	struct method **method;
 
 	size_t n_runs;			/* methods, or 1 */
+	struct costs *costs;		/* of backend cost, or NULL: the formula */
 	struct store *store;
 	struct prof *prof;
 	const struct backend *backend;	/* NULL until --backend auto is settled */
@@ -152,6 +153,33 @@ static enum ar_status prepare(struct run *r, struct ar_err *err)
 	return st;
 }
 
+/* The run that was measured stands for what this one does not execute: its model's limit, and where
+ * it had a device, its pool in tokens. */
+static enum ar_status load_costs(struct run *r, struct ar_err *err)
+{
+	const struct cost_options *o = run_options_of(&r->o, &backend_cost);
+	const struct store_run *m;
+	enum ar_status st;
+
+	if (!o->costs)
+		return AR_OK;
+	st = costs_open(&r->costs, o->costs, err);
+	if (!st)
+		st = run_options_adopt(&r->o, r->costs, err);
+	if (st)
+		return st;
+	m = &r->costs->run;
+	if (!r->limits.max_len)
+		r->limits.max_len = r->costs->max_len;
+	if (!r->limits.num_blocks && m->gpu) {
+		int64_t n = m->num_blocks * m->block_tok / r->limits.block_tok;
+
+		r->o.limits.num_blocks = r->limits.num_blocks =
+			n < 2 ? 2 : n > UINT32_MAX ? UINT32_MAX : n;
+	}
+	return AR_OK;
+}
+
 static enum ar_status load(struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -162,6 +190,8 @@ static enum ar_status load(struct run *r, struct ar_err *err)
 	r->n_runs = 1;
 	if (r->backend)
 		st = run_options_check(&r->o, r->backend, err);
+	if (!st)
+		st = load_costs(r, err);
 	if (!st && needs_model(r))
 		st = load_methods(r, err);
 	if (!st && needs_model(r))
@@ -178,6 +208,7 @@ static enum ar_status load(struct run *r, struct ar_err *err)
 static void unload(struct run *r)
 {
 	prof_close(r->prof);
+	costs_close(r->costs);
 	prepared_release(&r->prep);
 	trace_free(r->trace);
 	for (size_t i = 0; i < r->n_capture; i++)
@@ -235,15 +266,32 @@ static void print_host(const struct host_cost *h)
 	putchar('\n');
 }
 
+static void print_clock(const struct run *r)
+{
+	const struct cost_options *o = run_options_of(&r->o, &backend_cost);
+	const struct costs *c = r->costs;
+	char fixed[32], per_tok[32];
+
+	if (strcmp(clock_name(r), "cost"))
+		printf("clock     %s\n", clock_name(r));
+	else if (!c)
+		printf("clock     cost, %s + %s a token\n",
+		       num_time_str(fixed, sizeof fixed, (double)o->formula.fixed_ns),
+		       num_time_str(per_tok, sizeof per_tok, (double)o->formula.per_tok_ns));
+	else
+		printf("clock     cost, from %zu iterations of %s%s%s%s%s%s%s\n",
+		       cost_table_size(c->table), c->name,
+		       c->run.method_name ? ", " : "",
+		       c->run.method_name ? c->run.method_name : "",
+		       c->run.model_name ? " on " : "", c->run.model_name ? c->run.model_name : "",
+		       c->run.gpu ? ", " : "", c->run.gpu ? c->gpu.name : "");
+}
+
 /* What cannot be printed is known before the hours of a long run, not after them. */
 static enum ar_status print_header(const struct run *r, struct ar_err *err)
 {
-	const struct cost_formula *f = run_options_of(&r->o, &backend_cost);
 	const struct sched_limits *l = &r->limits;
-	char fixed[32], per_tok[32];
 
-	num_time_str(fixed, sizeof fixed, (double)f->fixed_ns);
-	num_time_str(per_tok, sizeof per_tok, (double)f->per_tok_ns);
 	printf("trace     %s (%s), %zu requests\n", r->trace->name, r->trace->format, r->trace->n);
 	if (r->backend->needs_model)
 		print_model(r);
@@ -254,10 +302,7 @@ static enum ar_status print_header(const struct run *r, struct ar_err *err)
 	       l->block_tok, r->o.limits.num_blocks ? "" : " (auto)",
 	       l->prefix_cache ? ", prefix cache" : "");
 	printf("backend   %s\n", r->backend->name);
-	if (strcmp(clock_name(r), "cost"))
-		printf("clock     %s\n", clock_name(r));
-	else
-		printf("clock     cost, %s + %s a token\n", fixed, per_tok);
+	print_clock(r);
 	print_host(&r->o.host);
 	if (fflush(stdout))
 		return ar_fail(err, AR_IO, "cannot write standard output: %s", strerror(errno));
@@ -266,6 +311,8 @@ static enum ar_status print_header(const struct run *r, struct ar_err *err)
 
 static void print_result(const char *label, const struct replay_result *res, bool prefix_cache)
 {
+	const int64_t *from = res->cost_sources;
+
 	printf("\n%s: %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
 	       " unfinished in %.6f s\n", label, res->ok, res->rejected, res->unfinished,
 	       (double)res->end_ns / 1e9);
@@ -273,6 +320,10 @@ static void print_result(const char *label, const struct replay_result *res, boo
 	       " decode tokens, %" PRId64 " preemptions, %" PRId64 " tokens recomputed\n",
 	       res->iterations, res->entries, res->prefill_tok, res->decode_tok, res->preemptions,
 	       res->recomputed_tok);
+	if (from[COST_MEASURED] + from[COST_INTERPOLATED] + from[COST_EXTRAPOLATED])
+		printf("costs: %" PRId64 " iterations measured, %" PRId64 " interpolated, %" PRId64
+		       " extrapolated\n", from[COST_MEASURED], from[COST_INTERPOLATED],
+		       from[COST_EXTRAPOLATED]);
 	if (prefix_cache)
 		printf("%" PRId64 " tokens found in the prefix cache\n", res->cached_tok);
 	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
@@ -360,7 +411,7 @@ static void set_env(struct run *r, struct method *m)
 		.trace = r->trace, .max_batched_tok = r->limits.max_batched_tok,
 		.max_seqs = r->limits.max_seqs, .max_len = longest_request(r),
 		.num_blocks = r->o.limits.num_blocks, .block_tok = r->limits.block_tok,
-		.seed = (uint64_t)r->o.seed };
+		.seed = (uint64_t)r->o.seed, .costs = r->costs };
 	if (!needs_model(r))
 		return;
 	r->env.model = &r->model;
@@ -437,6 +488,24 @@ static enum ar_status physical_blocks(struct run *r, int64_t *n, struct ar_err *
 	return st;
 }
 
+/* What a run with costs of another one is a run of. */
+static void record_costs(struct store_run *s, const struct store_run *from)
+{
+	s->model_name = from->model_name;
+	s->model_json = from->model_json;
+	s->n_layers = from->n_layers;
+	s->hidden = from->hidden;
+	s->q_heads = from->q_heads;
+	s->kv_heads = from->kv_heads;
+	s->head_dim = from->head_dim;
+	s->tp = from->tp;
+	s->method_name = from->method_name;
+	s->method_params = from->method_params;
+	s->dense = from->dense;
+	s->layers_run = from->layers_run;
+	s->gpu = from->gpu;
+}
+
 static enum ar_status begin_record(struct run *r, const struct method *m, struct ar_err *err)
 {
 	bool kernels = r->backend->needs_model;
@@ -465,6 +534,8 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		s.dense = m->dense;
 		s.layers_run = r->prep.n_run_layers;
 	}
+	if (r->costs)
+		record_costs(&s, &r->costs->run);
 	if (r->backend->gpu)
 		s.gpu = r->backend->gpu(r->self);
 	if (r->prof)
@@ -486,7 +557,10 @@ static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err
 
 static enum ar_status replay_method(struct run *r, struct method *m, struct ar_err *err)
 {
+	const struct cost_options *cost = run_options_of(&r->o, &backend_cost);
 	bool formula = r->o.clock == RUN_CLOCK_FORMULA;
+	const char *label = m ? m->name : r->costs && r->costs->run.method_name ?
+			    r->costs->run.method_name : r->backend->name;
 	struct replay_result res;
 	enum ar_status st = begin_record(r, m, err);
 
@@ -495,13 +569,13 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 	st = replay_run(&(struct replay){
 		.trace = r->trace, .policy = r->policy, .limits = r->limits, .backend = r->backend,
 		.self = r->self, .host = r->o.host, .store = r->store,
-		.formula = formula ? run_options_of(&r->o, &backend_cost) : NULL,
+		.formula = formula ? &cost->formula : NULL,
 		.keep_kernels = r->o.keep_kernels, .accuracy = r->o.accuracy,
 		.seed = (uint64_t)r->o.seed, .run_layer = r->prep.run_layer,
 		.n_run_layers = r->prep.n_run_layers, .q_heads = r->model.q_heads,
 		.kv_heads = r->model.kv_heads }, &res, err);
 	if (!st || st == AR_INTERRUPTED)
-		print_result(m ? m->name : r->backend->name, &res, r->limits.prefix_cache);
+		print_result(label, &res, r->limits.prefix_cache);
 	replay_result_release(&res);
 	return end_record(r, st, err);
 }
@@ -627,13 +701,13 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	enum ar_status st;
 
 	st = run_options_parse(&r.o, argc, argv, err);
+	if (!st)
+		st = load(&r, err);
 	if (!st) {
 		r.options = options_json(r.o.group);
 		if (!r.options || !r.cmdline)
 			st = ar_nomem(err);
 	}
-	if (!st)
-		st = load(&r, err);
 	for (size_t i = 0; i < r.n_runs && !st; i++)
 		st = r.n_runs > 1 ? run_apart(&r, i, err) : run_stored(&r, i, err);
 	unload(&r);

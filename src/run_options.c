@@ -2,6 +2,7 @@
 #include "src/run_options.h"
 
 #include <assert.h>
+#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,9 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 	if (!HAVE_CUDA && !strcmp(o->backend, "cuda"))
 		return ar_fail(err, AR_NODEV, "backend cuda: this program was built without CUDA; "
 			       "use --backend cpu or cost, or build it with CUDA");
+	if (opt_given(o->group, "costs") && strcmp(o->backend, "cost"))
+		return ar_fail(err, AR_USAGE, "costs are for --backend cost; add it or leave them "
+			       "out");
 	if (strcmp(o->backend, "auto") && !backend_find(o->backend)) {
 		for (int i = 0; backends[i] && n < sizeof all; i++)
 			n += (size_t)snprintf(all + n, sizeof all - n, ", %s", backends[i]->name);
@@ -268,12 +272,33 @@ static enum ar_status refuse_one(const struct run_options *o, const char *name, 
 	return ar_fail(err, AR_USAGE, "%s has no effect %s; leave it out", name, why);
 }
 
+/* A table of costs has the model's options adopted, see below, save those that only measuring
+ * needs. */
+static enum ar_status check_cost(const struct run_options *o, struct ar_err *err)
+{
+	static const char *const unused[] = { "capture", "accuracy", "seed" };
+	static const char *const formula[] = { "cost-fixed", "cost-per-token", "clock" };
+	enum ar_status st = AR_OK;
+
+	if (!opt_given(o->group, "costs")) {
+		st = refuse(&o->group[RUN_GROUP_MODEL], "with backend ", "cost", err);
+		return st ? st : refuse_one(o, "costs-extrapolate", "without --costs", err);
+	}
+	for (size_t i = 0; i < sizeof unused / sizeof *unused && !st; i++)
+		st = refuse_one(o, unused[i], "with backend cost", err);
+	for (size_t i = 0; i < sizeof formula / sizeof *formula && !st; i++)
+		st = refuse_one(o, formula[i], "with --costs", err);
+	return st;
+}
+
 enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
 				 struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	if (!b->needs_model)
+	if (b == &backend_cost)
+		st = check_cost(o, err);
+	else if (!b->needs_model)
 		st = refuse(&o->group[RUN_GROUP_MODEL], "with backend ", b->name, err);
 	if (!st && !b->uses_gpu)
 		st = refuse(&o->group[RUN_GROUP_GPU], "with backend ", b->name, err);
@@ -295,5 +320,60 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		st = refuse_one(o, "keep-kernels", "without --db", err);
 	if (!st && o->prof == RUN_PROF_EVENTS)
 		st = refuse_one(o, "keep-kernels", "with --prof events", err);
+	return st;
+}
+
+/* ---- costs of an earlier run ---- */
+
+/* A value as the user would write it; NULL: none. */
+static const char *value_text(const cJSON *v, char *buf, size_t n)
+{
+	if (cJSON_IsString(v))
+		return v->valuestring;
+	if (cJSON_IsBool(v))
+		return cJSON_IsTrue(v) ? "1" : "0";
+	if (!cJSON_IsNumber(v))
+		return NULL;
+	snprintf(buf, n, "%.17g", v->valuedouble);
+	return buf;
+}
+
+static enum ar_status adopt(struct run_options *o, const struct costs *c, const char *name,
+			    const cJSON *ours, const cJSON *theirs, struct ar_err *err)
+{
+	char a[32], b[32];
+	const char *our = value_text(cJSON_GetObjectItemCaseSensitive(ours, name), a, sizeof a);
+	const char *their = value_text(cJSON_GetObjectItemCaseSensitive(theirs, name), b,
+				       sizeof b);
+
+	if (!c->run.model_name)
+		their = NULL;
+	else if (!strcmp(name, "method"))	/* the run's own of the list */
+		their = c->run.method_name;
+	if (!opt_given(o->group, name))
+		return their ? opt_set(o->group, name, their, err) : AR_OK;
+	if (our && their && !strcmp(our, their))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "%s '%s' contradicts %s, whose costs were measured with %s%s%s; "
+		       "leave it out", name, our, c->name, their ? "'" : "none", their ? their : "",
+		       their ? "'" : "");
+}
+
+enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, struct ar_err *err)
+{
+	static const char *const names[] = { "model", "tp", "method", "layers", "sample-layers",
+					     "extend", "attention-only" };
+	const struct opt_group model[] = { o->group[RUN_GROUP_MODEL], { 0 } };
+	cJSON *ours = cJSON_CreateObject(), *theirs = cJSON_Parse(c->run.options);
+	enum ar_status st = AR_OK;
+
+	if (!ours || !theirs || !opt_json(model, ours))
+		st = ar_nomem(err);
+	for (size_t i = 0; i < sizeof names / sizeof *names && !st; i++)
+		st = adopt(o, c, names[i], ours, theirs, err);
+	if (!st)
+		st = opt_set(o->group, "costs", c->name, err);
+	cJSON_Delete(ours);
+	cJSON_Delete(theirs);
 	return st;
 }

@@ -4,6 +4,7 @@
 #define AR_RUN_OPTIONS_H
 
 #include "replay/backend_cost.h"
+#include "replay/costs.h"
 #include "replay/policy.h"
 #include "replay/replay.h"
 #include "src/base/opt.h"
@@ -52,6 +53,10 @@ void run_options_show(void (*show)(const struct opt_group *, FILE *), FILE *f);
 /* AR_USAGE, naming it, when an option was given that has no effect with backend b. */
 enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
 				 struct ar_err *err);
+
+/* What costs are those of a method, a model and layers, and so are runs that take them: options that
+ * say nothing get the values of the run with the costs.  AR_USAGE, naming it, when one contradicts. */
+enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, struct ar_err *err);
 
 /* The option struct of backend b. */
 const void *run_options_of(const struct run_options *o, const struct backend *b);

@@ -128,6 +128,22 @@ enum ar_status store_selection(struct store *s, const struct store_selection *c,
 	return ar_fail(err, AR_DB, "no selection without kernels");
 }
 
+static enum ar_status run_by_formula(void *self, const struct batch *b, struct iter_cost *cost,
+				     struct ar_err *err)
+{
+	(void)err;
+	*cost = (struct iter_cost){ .cost_ns = cost_formula_ns(self, b) };
+	return AR_OK;
+}
+
+static void drop(void *self, uint32_t req)
+{
+	(void)self, (void)req;
+}
+
+static const struct backend by_formula = { .name = "formula", .run = run_by_formula,
+					   .drop = drop };
+
 struct replay replay_of(const struct trace *t, const struct sched_limits *lim, const char *policy,
 			const struct cost_formula *cost, struct store *s)
 {
@@ -138,7 +154,7 @@ struct replay replay_of(const struct trace *t, const struct sched_limits *lim, c
 	s->skips = policy_find(policy)->rules.whole_chunks;
 	s->prefill_first = s->skips || !strcmp(policy, "sarathi");
 	return (struct replay){ .trace = t, .policy = policy_find(policy), .limits = *lim,
-				.backend = backend_find("cost"), .self = (void *)(uintptr_t)cost, .store = s };
+				.backend = &by_formula, .self = (void *)(uintptr_t)cost, .store = s };
 }
 
 void run_scenario(const struct scenario *c, const int32_t *priority, struct replay_result *res)

@@ -627,16 +627,17 @@ static void test_faults(void)
 static void test_cost(void)
 {
 	const struct backend *b = backend_find("cost");
-	struct cost_formula f = { 6 * MS, 20000 };
+	const struct cost_options o = { .formula = { 6 * MS, 20000 } };
+	const struct backend_env env = { 0 };
 	struct batch batch = { .prefill_tok = 100, .decode_tok = 3 };
 	struct iter_cost cost = { 0 };
 	struct ar_err err = { 0 };
 	void *self;
 
 	fault_arm(0);
-	is_int(b->open(&self, &f, NULL, &err), AR_NOMEM, "cost: its allocation can fail");
+	is_int(b->open(&self, &o, &env, &err), AR_NOMEM, "cost: its allocation can fail");
 	fault_disarm();
-	is_int(b->open(&self, &f, NULL, &err) + b->start(self, 5, &err) +
+	is_int(b->open(&self, &o, &env, &err) + b->start(self, 5, &err) +
 	       b->run(self, &batch, &cost, &err), AR_OK, "cost: runs");
 	is_int(cost.cost_ns, 6 * MS + 103 * 20000, "cost: fixed and per token");
 	is_int(cost.span_ns, -1, "cost: there is no kernel time");

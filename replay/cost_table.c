@@ -1,0 +1,436 @@
+#include "config.h"
+#include "replay/cost_table.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	TERMS = BATCH_FEATURES + 1,	/* of the trend: a constant, then the features */
+	NEAREST = 16,			/* points that correct it */
+};
+
+struct measured {
+	struct batch_shape shape;
+	int64_t cost_ns;
+	size_t order;
+};
+
+/* Equal shapes in the sorted measured[]: [first, first + n). */
+struct group {
+	size_t first, n, used;
+};
+
+/* All iterations of equal features, at a place where distances are doublings. */
+struct point {
+	double at[BATCH_FEATURES];
+	double n, cost;			/* how many; their mean, later less the trend */
+};
+
+struct cost_table {
+	struct measured *measured;
+	size_t n, cap;
+	struct group *group;
+	size_t n_group;
+	struct point *point;		/* a k-d tree: see tree_build() */
+	size_t n_point;
+	double trend[TERMS];
+	int64_t min[BATCH_FEATURES], max[BATCH_FEATURES];
+};
+
+enum ar_status cost_table_create(struct cost_table **out, struct ar_err *err)
+{
+	*out = calloc(1, sizeof **out);
+	return *out ? AR_OK : ar_nomem(err);
+}
+
+void cost_table_destroy(struct cost_table *t)
+{
+	if (!t)
+		return;
+	free(t->measured);
+	free(t->group);
+	free(t->point);
+	free(t);
+}
+
+enum ar_status cost_table_add(struct cost_table *t, const struct batch_shape *s, int64_t cost_ns,
+			      struct ar_err *err)
+{
+	if (t->n == t->cap) {
+		size_t cap = t->cap ? 2 * t->cap : 1024;
+		struct measured *m = realloc(t->measured, cap * sizeof *m);
+
+		if (!m)
+			return ar_nomem(err);
+		t->measured = m;
+		t->cap = cap;
+	}
+	t->measured[t->n] = (struct measured){ *s, cost_ns, t->n };
+	t->n++;
+	return AR_OK;
+}
+
+/* ---- equal shapes ---- */
+
+static int cmp_int(int64_t a, int64_t b)
+{
+	return (a > b) - (a < b);
+}
+
+/* The features first: points are runs of equal ones. */
+static int cmp_shape(const struct batch_shape *a, const struct batch_shape *b)
+{
+	int c = 0;
+
+	for (int f = 0; f < BATCH_FEATURES && !c; f++)
+		c = cmp_int(a->feature[f], b->feature[f]);
+	if (!c)
+		c = cmp_int(a->n_entry, b->n_entry);
+	return c ? c : (a->composition > b->composition) - (a->composition < b->composition);
+}
+
+static int by_shape(const void *a, const void *b)
+{
+	const struct measured *x = a, *y = b;
+	int c = cmp_shape(&x->shape, &y->shape);
+
+	return c ? c : (x->order > y->order) - (x->order < y->order);
+}
+
+static bool same_features(const struct batch_shape *a, const struct batch_shape *b)
+{
+	return !memcmp(a->feature, b->feature, sizeof a->feature);
+}
+
+static struct group *find_group(struct cost_table *t, const struct batch_shape *s)
+{
+	size_t lo = 0, hi = t->n_group;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		int c = cmp_shape(s, &t->measured[t->group[mid].first].shape);
+
+		if (!c)
+			return &t->group[mid];
+		if (c < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return NULL;
+}
+
+static void group_shapes(struct cost_table *t)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		const struct batch_shape *s = &t->measured[i].shape;
+
+		if (i && !cmp_shape(s, &t->measured[i - 1].shape))
+			t->group[t->n_group - 1].n++;
+		else
+			t->group[t->n_group++] = (struct group){ i, 1, 0 };
+		for (int f = 0; f < BATCH_FEATURES; f++) {
+			if (!i || s->feature[f] < t->min[f])
+				t->min[f] = s->feature[f];
+			if (!i || s->feature[f] > t->max[f])
+				t->max[f] = s->feature[f];
+		}
+	}
+}
+
+/* ---- the trend ---- */
+
+static double trend_at(const struct cost_table *t, const struct batch_shape *s)
+{
+	double y = t->trend[0];
+
+	for (int f = 0; f < BATCH_FEATURES; f++)
+		y += t->trend[f + 1] * (double)s->feature[f];
+	return y;
+}
+
+/* Normal equations a x = b; c: the squares of the right side alone. */
+struct normal {
+	double a[TERMS][TERMS], b[TERMS], c;
+};
+
+/* Every feature in parts of its maximum, every equation in parts of its cost. */
+static void normal_add(struct normal *e, const struct cost_table *t, const struct measured *m)
+{
+	double cost = m->cost_ns > 0 ? (double)m->cost_ns : 1, x[TERMS] = { 1 / cost };
+
+	for (int f = 0; f < BATCH_FEATURES; f++)
+		if (t->max[f])
+			x[f + 1] = (double)m->shape.feature[f] / (double)t->max[f] / cost;
+	for (int i = 0; i < TERMS; i++) {
+		for (int j = 0; j < TERMS; j++)
+			e->a[i][j] += x[i] * x[j];
+		e->b[i] += x[i] * (double)m->cost_ns / cost;
+	}
+	e->c += (double)m->cost_ns / cost * ((double)m->cost_ns / cost);
+}
+
+/* Solve for the terms in the set, by Cholesky's decomposition; the others are 0.  False where they
+ * depend on each other. */
+static bool solve(const struct normal *e, unsigned set, double *x)
+{
+	double l[TERMS][TERMS] = { 0 }, y[TERMS];
+	int term[TERMS], n = 0;
+
+	for (int i = 0; i < TERMS; i++) {
+		x[i] = 0;
+		if (set & 1u << i)
+			term[n++] = i;
+	}
+	for (int i = 0; i < n; i++) {
+		for (int j = 0; j <= i; j++) {
+			double s = e->a[term[i]][term[j]];
+
+			for (int k = 0; k < j; k++)
+				s -= l[i][k] * l[j][k];
+			if (i != j) {
+				l[i][j] = s / l[j][j];
+				continue;
+			}
+			if (!(s > 1e-9 * e->a[term[i]][term[i]]))
+				return false;
+			l[i][i] = sqrt(s);
+		}
+	}
+	for (int i = 0; i < n; i++) {
+		y[i] = e->b[term[i]];
+		for (int k = 0; k < i; k++)
+			y[i] -= l[i][k] * y[k];
+		y[i] /= l[i][i];
+	}
+	for (int i = n - 1; i >= 0; i--) {
+		for (int k = i + 1; k < n; k++)
+			y[i] -= l[k][i] * x[term[k]];
+		x[term[i]] = y[i] / l[i][i];
+	}
+	return true;
+}
+
+/* Least squares with no coefficient below 0: the solution is the unconstrained one over the terms
+ * that are not 0, so that the best of all sets of terms with none below 0 is it. */
+static void fit_trend(struct cost_table *t)
+{
+	struct normal e = { 0 };
+	double least = DBL_MAX, x[TERMS];
+
+	for (size_t i = 0; i < t->n; i++)
+		normal_add(&e, t, &t->measured[i]);
+	for (unsigned set = 1; set < 1u << TERMS; set++) {
+		double rest = e.c;
+		bool fits = solve(&e, set, x);
+
+		for (int i = 0; i < TERMS; i++) {
+			fits = fits && x[i] >= 0;
+			rest -= e.b[i] * x[i];
+		}
+		if (!fits || rest >= least)
+			continue;
+		least = rest;
+		memcpy(t->trend, x, sizeof x);
+	}
+	for (int f = 0; f < BATCH_FEATURES; f++)
+		if (t->max[f])
+			t->trend[f + 1] /= (double)t->max[f];
+}
+
+/* ---- what it misses nearby ---- */
+
+/* Doublings of 1 + v, linear between the powers of two: log2() differs between C libraries. */
+static double doublings(int64_t v)
+{
+	uint64_t x = (uint64_t)v + 1;
+	int e = 63 - __builtin_clzll(x);
+
+	return e + (double)(x - (1ull << e)) / (double)(1ull << e);
+}
+
+static void place(const struct batch_shape *s, double *at)
+{
+	for (int f = 0; f < BATCH_FEATURES; f++)
+		at[f] = doublings(s->feature[f]);
+}
+
+static void make_points(struct cost_table *t)
+{
+	struct point *p = NULL;
+
+	for (size_t i = 0; i < t->n; i++) {
+		const struct measured *m = &t->measured[i];
+
+		if (!i || !same_features(&m->shape, &m[-1].shape)) {
+			p = &t->point[t->n_point++];
+			*p = (struct point){ 0 };
+			place(&m->shape, p->at);
+		}
+		p->n++;
+		p->cost += ((double)m->cost_ns - trend_at(t, &m->shape) - p->cost) / p->n;
+	}
+}
+
+static void swap(struct point *a, struct point *b)
+{
+	struct point c = *a;
+
+	*a = *b;
+	*b = c;
+}
+
+/* Order p[0 .. n) so that p[k] has its place by coordinate d, no larger one before it and no
+ * smaller one behind. */
+static void select_nth(struct point *p, size_t n, size_t k, int d)
+{
+	while (n > 1) {
+		const double pivot = p[n / 2].at[d];
+		size_t less = 0, equal;
+
+		for (size_t i = 0; i < n; i++)
+			if (p[i].at[d] < pivot)
+				swap(&p[i], &p[less++]);
+		equal = less;
+		for (size_t i = less; i < n; i++)
+			if (p[i].at[d] <= pivot)
+				swap(&p[i], &p[equal++]);
+		if (k < less) {
+			n = less;
+		} else if (k < equal) {
+			return;
+		} else {
+			p += equal;
+			n -= equal;
+			k -= equal;
+		}
+	}
+}
+
+/* The median by the coordinate of the level stands in the middle, its two sides are trees. */
+static void tree_build(struct point *p, size_t n, int level)
+{
+	for (; n > 1; level++) {
+		size_t mid = n / 2;
+
+		select_nth(p, n, mid, level % BATCH_FEATURES);
+		tree_build(p, mid, level + 1);
+		p += mid + 1;
+		n -= mid + 1;
+	}
+}
+
+/* Those found so far, nearest first. */
+struct nearest {
+	double at[BATCH_FEATURES];
+	struct { double dist; const struct point *p; } found[NEAREST];
+	int n;
+};
+
+static void offer(struct nearest *q, const struct point *p)
+{
+	double dist = 0;
+	int i;
+
+	for (int f = 0; f < BATCH_FEATURES; f++)
+		dist += (p->at[f] - q->at[f]) * (p->at[f] - q->at[f]);
+	if (q->n == NEAREST && dist >= q->found[NEAREST - 1].dist)
+		return;
+	q->n += q->n < NEAREST;
+	for (i = q->n - 1; i > 0 && q->found[i - 1].dist > dist; i--)
+		q->found[i] = q->found[i - 1];
+	q->found[i].dist = dist;
+	q->found[i].p = p;
+}
+
+static void search(struct nearest *q, const struct point *p, size_t n, int level)
+{
+	size_t mid = n / 2;
+	double side;
+
+	if (!n)
+		return;
+	offer(q, &p[mid]);
+	side = q->at[level % BATCH_FEATURES] - p[mid].at[level % BATCH_FEATURES];
+	if (side < 0)
+		search(q, p, mid, level + 1);
+	else
+		search(q, p + mid + 1, n - mid - 1, level + 1);
+	if (q->n == NEAREST && side * side >= q->found[NEAREST - 1].dist)
+		return;
+	if (side < 0)
+		search(q, p + mid + 1, n - mid - 1, level + 1);
+	else
+		search(q, p, mid, level + 1);
+}
+
+/* The mean of what the trend misses at the nearest points, weighted by inverse squared distance.
+ * Each counts as an eighth of a doubling farther than it is, less where it is a mean of many, so
+ * that noise averages out over the near ones. */
+static double missed(const struct cost_table *t, const struct batch_shape *s)
+{
+	struct nearest q = { 0 };
+	double sum = 0, weights = 0;
+
+	place(s, q.at);
+	search(&q, t->point, t->n_point, 0);
+	for (int i = 0; i < q.n; i++) {
+		double w = 1 / (q.found[i].dist + 1 / (64 * q.found[i].p->n));
+
+		sum += w * q.found[i].p->cost;
+		weights += w;
+	}
+	return sum / weights;
+}
+
+/* ---- costs ---- */
+
+enum ar_status cost_table_build(struct cost_table *t, struct ar_err *err)
+{
+	assert(t->n && !t->group);
+	t->group = malloc(t->n * sizeof *t->group);
+	t->point = malloc(t->n * sizeof *t->point);
+	if (!t->group || !t->point)
+		return ar_nomem(err);
+	qsort(t->measured, t->n, sizeof *t->measured, by_shape);
+	group_shapes(t);
+	fit_trend(t);
+	make_points(t);
+	tree_build(t->point, t->n_point, 0);
+	return AR_OK;
+}
+
+enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape *s,
+				 int64_t *cost_ns, int *outside)
+{
+	struct group *g = find_group(t, s);
+	double cost;
+
+	if (g) {
+		*cost_ns = t->measured[g->first + g->used].cost_ns;
+		g->used += g->used + 1 < g->n;
+		return COST_MEASURED;
+	}
+	cost = trend_at(t, s) + missed(t, s);
+	*cost_ns = cost <= 0 ? 0 : cost < COST_MOST_NS ? (int64_t)(cost + 0.5) : COST_MOST_NS;
+	for (int f = 0; f < BATCH_FEATURES; f++)
+		if (s->feature[f] < t->min[f] || s->feature[f] > t->max[f]) {
+			*outside = f;
+			return COST_EXTRAPOLATED;
+		}
+	return COST_INTERPOLATED;
+}
+
+size_t cost_table_size(const struct cost_table *t)
+{
+	return t->n;
+}
+
+void cost_table_range(const struct cost_table *t, int feature, int64_t *min, int64_t *max)
+{
+	*min = t->min[feature];
+	*max = t->max[feature];
+}

@@ -1,0 +1,635 @@
+/* Costs from an earlier run: the shape of a batch, the table, a run that is scheduled again from its
+ * own costs, and how far the interpolation is from what it did not see. */
+#include "config.h"
+#include "replay/costs.h"
+#include "replay/replay.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/rng.h"
+#include "tests/alloc_fault.h"
+#include "tests/file.h"
+#include "tests/tap.h"
+
+#define MS 1000000
+
+static char dir[] = "/tmp/t-costs-XXXXXX";
+static char path[256];			/* of the database of a test */
+
+/* ---- shapes ---- */
+
+static void test_shape(void)
+{
+	struct batch_entry e[] = {
+		{ .req = 7, .start = 0, .n_tok = 8, .emit = true },
+		{ .req = 2, .start = 100, .n_tok = 3 },
+		{ .req = 9, .start = 50, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true },
+	};
+	const struct batch_entry last = e[3];
+	struct batch b = { .entry = e, .n = 4, .prefill_tok = 11, .decode_tok = 2 };
+	struct batch_shape s = batch_shape(&b), other;
+
+	is_int(s.feature[BATCH_PREFILL_TOK], 11, "prefill tokens are counted");
+	is_int(s.feature[BATCH_PREFILL_PAIRS], 36 + 101 + 102 + 103,
+	       "a query is paired with all keys up to itself");
+	is_int(s.feature[BATCH_DECODES], 2, "decodes are counted");
+	is_int(s.feature[BATCH_DECODE_CONTEXT], 51 + 21, "so are the keys that they read");
+
+	e[3] = e[0];
+	e[0] = last;
+	e[1].req = 77;
+	other = batch_shape(&b);
+	ok(!memcmp(&s, &other, sizeof s), "order and numbers of the requests do not matter");
+	e[0].start++;
+	e[2].start--;
+	other = batch_shape(&b);
+	ok(!memcmp(&s.feature, &other.feature, sizeof s.feature) &&
+	   s.composition != other.composition, "contexts of the same sum are another composition");
+	e[0].start--;
+	e[2].start++;
+	e[1].emit = true;
+	ok(batch_shape(&b).composition != s.composition, "so is a chunk that ends its prompt");
+}
+
+/* ---- the table ---- */
+
+static struct batch_shape shape(int64_t prefill, int64_t pairs, int64_t decodes, int64_t context)
+{
+	return (struct batch_shape){ { prefill, pairs, decodes, context }, decodes + !!prefill,
+				     (uint64_t)(prefill * 31 + pairs * 17 + context) };
+}
+
+static struct cost_table *table(void)
+{
+	struct cost_table *t;
+
+	if (cost_table_create(&t, NULL))
+		bail_out("out of memory");
+	return t;
+}
+
+static void add(struct cost_table *t, struct batch_shape s, int64_t cost)
+{
+	if (cost_table_add(t, &s, cost, NULL))
+		bail_out("out of memory");
+}
+
+static void build(struct cost_table *t)
+{
+	if (cost_table_build(t, NULL))
+		bail_out("out of memory");
+}
+
+static int64_t find(struct cost_table *t, struct batch_shape s, enum cost_source *from)
+{
+	int64_t cost = -1;
+	int outside;
+
+	*from = cost_table_find(t, &s, &cost, &outside);
+	return cost;
+}
+
+static void test_reuse(void)
+{
+	struct cost_table *t = table();
+	struct batch_shape a = shape(0, 0, 4, 400), b = shape(64, 2080, 0, 0), c = a;
+	enum cost_source from;
+
+	add(t, a, 5 * MS);
+	add(t, b, 9 * MS);
+	add(t, a, 7 * MS);
+	add(t, a, 6 * MS);
+	build(t);
+	is_int(cost_table_size(t), 4, "a table counts its iterations");
+	ok(find(t, a, &from) == 5 * MS && from == COST_MEASURED && find(t, a, &from) == 7 * MS &&
+	   find(t, a, &from) == 6 * MS, "costs of a batch come back in the order of measurement");
+	ok(find(t, a, &from) == 6 * MS && find(t, a, &from) == 6 * MS && from == COST_MEASURED,
+	   "the last one is used again from then on");
+	ok(find(t, b, &from) == 9 * MS && from == COST_MEASURED, "others are not used up by it");
+	c.composition++;
+	find(t, c, &from);
+	is_int(from, COST_INTERPOLATED, "equal features do not make an equal batch");
+	cost_table_destroy(t);
+}
+
+static int64_t linear(const struct batch_shape *s)
+{
+	return 3 * MS + 20000 * s->feature[0] + s->feature[1] / 4 + 30000 * s->feature[2] +
+	       8 * s->feature[3];
+}
+
+static struct batch_shape random_shape(struct rng *r)
+{
+	int64_t p = rng_below(r, 2) ? 4 * (int64_t)rng_below(r, 500) : 0;
+	int64_t d = (int64_t)rng_below(r, 60);
+
+	return shape(p, p ? 4 * (p * (int64_t)rng_below(r, 2000) + p * p / 8) : 0, d,
+		     d * (1 + (int64_t)rng_below(r, 3000)));
+}
+
+static void test_linear(void)
+{
+	struct cost_table *t = table(), *back = table();
+	struct rng r = { 1 };
+	struct batch_shape s[1000];
+	enum cost_source from;
+	int64_t worst = 0;
+	int differ = 0, inside = 0;
+
+	for (int i = 0; i < 1000; i++)
+		s[i] = random_shape(&r);
+	for (int i = 0; i < 1000; i++) {
+		add(t, s[i], linear(&s[i]));
+		add(back, s[999 - i], linear(&s[999 - i]));
+	}
+	build(t);
+	build(back);
+	for (int i = 0; i < 2000; i++) {
+		struct batch_shape x = random_shape(&r);
+		int64_t cost, off;
+
+		x.composition++;
+		cost = find(t, x, &from);
+		off = llabs(cost - linear(&x));
+		worst = off > worst ? off : worst;
+		inside += from == COST_INTERPOLATED;
+		differ += find(back, x, &from) != cost;
+	}
+	ok(worst <= 2, "what is linear is interpolated to the nanosecond, worst %lld",
+	   (long long)worst);
+	ok(inside > 1900, "nearly all is inside of what was measured: %d of 2000", inside);
+	is_int(differ, 0, "the order of measurement does not matter to what is interpolated");
+	cost_table_destroy(t);
+	cost_table_destroy(back);
+}
+
+/* Costs without any trend, equal within each of many clusters: only the true neighbours know
+ * them. */
+static void test_nearest(void)
+{
+	struct cost_table *t = table();
+	struct rng r = { 2 };
+	enum cost_source from;
+	double worst = 0;
+
+	for (int k = 0; k < 64; k++)
+		for (int i = 0; i < 20; i++) {
+			int64_t p = 64 << (k & 3) * 2, n = 1000000ll << (k >> 2 & 3) * 3;
+			int64_t d = k & 16 ? 8 : 128, c = k & 32 ? 5000 : 5000 << 5;
+
+			add(t, shape(p, n + i, d, c + (int64_t)rng_below(&r, 50)),
+			    MS * (1 + (k * 37) % 64));
+		}
+	build(t);
+	for (int k = 0; k < 64; k++) {
+		int64_t p = 64 << (k & 3) * 2, n = 1000000ll << (k >> 2 & 3) * 3;
+		int64_t d = k & 16 ? 8 : 128, c = k & 32 ? 5000 : 5000 << 5;
+		double want = MS * (1 + (k * 37) % 64);
+		double off = fabs((double)find(t, shape(p, n + 10, d, c + 60), &from) / want - 1);
+
+		worst = off > worst ? off : worst;
+	}
+	ok(worst < 0.01, "the nearest batches correct the trend, worst %.4f", worst);
+	cost_table_destroy(t);
+}
+
+static void test_outside(void)
+{
+	struct cost_table *t = table();
+	struct batch_shape s;
+	enum cost_source from;
+	int64_t cost, min, max;
+	int outside = -1;
+
+	add(t, shape(0, 0, 8, 800), 5 * MS);
+	add(t, shape(0, 0, 2, 100), 4 * MS);
+	add(t, shape(512, 131328, 4, 300), 20 * MS);
+	build(t);
+	find(t, shape(100, 5050, 4, 300), &from);
+	is_int(from, COST_INTERPOLATED, "between the measured ones a cost is interpolated");
+	s = shape(512, 131329, 4, 300);
+	is_int(cost_table_find(t, &s, &cost, &outside), COST_EXTRAPOLATED, "above it is not");
+	is_int(outside, BATCH_PREFILL_PAIRS, "... and the feature is told");
+	ok(cost > 0, "... and a cost");
+	find(t, shape(0, 0, 1, 100), &from);
+	is_int(from, COST_EXTRAPOLATED, "nor below");
+	cost_table_range(t, BATCH_DECODES, &min, &max);
+	ok(min == 2 && max == 8, "the range is told");
+	cost_table_destroy(t);
+}
+
+static void test_degenerate(void)
+{
+	struct cost_table *t = table();
+	enum cost_source from;
+	int64_t cost;
+
+	add(t, shape(10, 55, 0, 0), 7 * MS);
+	build(t);
+	is_int(find(t, shape(20, 210, 0, 0), &from), 7 * MS, "one iteration is a constant");
+	cost_table_destroy(t);
+
+	t = table();
+	for (int i = 1; i < 9; i++)
+		add(t, shape(i, i, i, i), 0);
+	build(t);
+	is_int(find(t, shape(3, 4, 5, 6), &from), 0, "what costs nothing goes on to");
+	cost_table_destroy(t);
+
+	t = table();
+	for (int i = 1; i < 9; i++)
+		add(t, shape(0, 0, i, i * 100), (10 - i) * MS);
+	build(t);
+	cost = find(t, shape(0, 0, 1000, 100000), &from);
+	ok(cost >= 2 * MS && cost <= 9 * MS, "costs that fall with the work are not carried on");
+	cost_table_destroy(t);
+}
+
+/* ---- runs ---- */
+
+/* A backend whose costs are not linear, and differ each time. */
+struct noisy {
+	struct rng r;
+	double noise;
+};
+
+static enum ar_status noisy_run(void *self, const struct batch *b, struct iter_cost *cost,
+				struct ar_err *err)
+{
+	struct noisy *n = self;
+	struct batch_shape s = batch_shape(b);
+	double work = 22e3 * (double)(s.feature[BATCH_PREFILL_TOK] + s.feature[BATCH_DECODES]);
+	double c = 1e6 + (work > 4.5e6 ? work : 4.5e6) + 0.03 * (double)s.feature[1] +
+		   12e3 * (double)s.feature[2] + 9 * (double)s.feature[3];
+
+	(void)err;
+	*cost = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
+	cost->cost_ns = (int64_t)(c * (1 + n->noise * (double)rng_normal(&n->r)));
+	return AR_OK;
+}
+
+static void drop(void *self, uint32_t req)
+{
+	(void)self, (void)req;
+}
+
+static const struct backend noisy_backend = { .name = "noisy", .run = noisy_run, .drop = drop };
+
+/* Replay cfg with a backend into the database. */
+static enum ar_status run(struct replay cfg, const struct backend *b, void *self,
+			  struct replay_result *res, struct ar_err *err)
+{
+	const struct store_run record = {
+		.trace_name = "t", .trace_sha256 = "0", .trace_format = "none",
+		.n_requests = (int64_t)cfg.trace->n, .policy = cfg.policy->name,
+		.backend = b->name, .version = "1", .cmdline = "t", .options = "{}",
+		.clock = "cost", .num_blocks = cfg.limits.num_blocks,
+		.block_tok = cfg.limits.block_tok,
+	};
+	struct store *s;
+	int64_t id;
+	enum ar_status st;
+
+	if (store_open(&s, path, err) || store_run_begin(s, &record, &id, err))
+		bail_out("%s", err->msg);
+	cfg.backend = b;
+	cfg.self = self;
+	cfg.store = s;
+	st = replay_run(&cfg, res, err);
+	store_run_end(s, st ? "failed" : "done", NULL, NULL);
+	store_close(s, NULL);
+	return st;
+}
+
+/* ... with the costs of run 1. */
+static enum ar_status run_costs(const struct replay *cfg, bool extrapolate,
+				struct replay_result *res, struct ar_err *err)
+{
+	const struct cost_options o = { .extrapolate = extrapolate };
+	struct backend_env env = { 0 };
+	char where[300];
+	void *self;
+	enum ar_status st;
+
+	snprintf(where, sizeof where, "%s:1", path);
+	if (costs_open(&env.costs, where, err) || backend_cost.open(&self, &o, &env, err))
+		bail_out("%s", err->msg);
+	st = run(*cfg, &backend_cost, self, res, err);
+	backend_cost.close(self);
+	costs_close(env.costs);
+	return st;
+}
+
+static int64_t query(const char *sql)
+{
+	sqlite3 *db;
+	sqlite3_stmt *q;
+	int64_t x = -1;
+
+	if (sqlite3_open(path, &db) || sqlite3_prepare_v2(db, sql, -1, &q, NULL) ||
+	    sqlite3_step(q) != SQLITE_ROW)
+		bail_out("%s: %s", sql, sqlite3_errmsg(db));
+	x = sqlite3_column_int64(q, 0);
+	sqlite3_finalize(q);
+	sqlite3_close(db);
+	return x;
+}
+
+static void new_path(const char *name)
+{
+	snprintf(path, sizeof path, "%s/%s.db", dir, name);
+}
+
+/* Rows that one of the runs 1 and 2 has and the other one has not. */
+static int64_t rows_differ(const char *columns, const char *from)
+{
+	char sql[1500];
+
+	snprintf(sql, sizeof sql,
+		 "WITH a AS (SELECT %s FROM %s WHERE run_id = 1), b AS (SELECT %s FROM %s WHERE "
+		 "run_id = 2) SELECT (SELECT count(*) FROM (SELECT * FROM a EXCEPT SELECT * FROM b))"
+		 " + (SELECT count(*) FROM (SELECT * FROM b EXCEPT SELECT * FROM a))"
+		 " + abs((SELECT count(*) FROM a) - (SELECT count(*) FROM b))",
+		 columns, from, columns, from);
+	return query(sql);
+}
+
+enum { BLOCK_TOK = 16, MAX_REQ = 60 };
+
+/* Requests of which many begin with what others begin with. */
+static void random_trace(struct trace *t, struct rng *r)
+{
+	static struct request req[MAX_REQ];
+	static uint64_t block[MAX_REQ * 40];
+	int64_t arrival = 0;
+
+	*t = (struct trace){ .req = req, .n = 20 + rng_below(r, MAX_REQ - 20), .block = block,
+			     .block_tok = BLOCK_TOK, .name = dir };
+	for (size_t i = 0; i < t->n; i++) {
+		uint32_t prompt = 1 + (uint32_t)rng_below(r, 600), family = (uint32_t)rng_below(r, 4);
+		uint32_t shared = (uint32_t)rng_below(r, 30);
+		uint64_t id = family;
+
+		arrival += (int64_t)rng_below(r, 3) * (int64_t)rng_below(r, 20 * MS);
+		req[i] = (struct request){ .arrival_ns = arrival, .prompt_tok = prompt,
+					   .output_tok = 1 + (uint32_t)rng_below(r, 40),
+					   .block = t->n_block, .line = i + 1,
+					   .priority = (int32_t)rng_below(r, 3) };
+		for (uint32_t k = 0; k < (prompt + BLOCK_TOK - 1) / BLOCK_TOK; k++) {
+			id = rng_mix(k < shared && (k + 1) * BLOCK_TOK <= prompt ? id :
+				     id + 1000 + i);
+			block[t->n_block++] = id;
+			req[i].n_block++;
+		}
+	}
+}
+
+/* Options at random, as far as the policy has them; the longest request fits. */
+static struct sched_limits random_limits(const struct policy *p, struct rng *r)
+{
+	struct sched_limits l = {
+		.max_batched_tok = rng_below(r, 2) ? 700 : 64 + (int64_t)rng_below(r, 700),
+		.max_seqs = 2 + (int64_t)rng_below(r, 30), .block_tok = BLOCK_TOK,
+		.num_blocks = 45 + (int64_t)(rng_below(r, 2) ? rng_below(r, 60) : 1000),
+		.watermark = p->watermark, .rules = p->rules,
+	};
+
+	if (p->can & POLICY_PREFIX_CACHE)
+		l.prefix_cache = rng_below(r, 2);
+	if (p->can & POLICY_LONG_PREFILL && rng_below(r, 2))
+		l.long_prefill_tok = 100;
+	if (p->can & POLICY_ORDER)
+		l.order = (int)rng_below(r, 2);
+	if (p->can & POLICY_CHUNKS)
+		l.chunks = (int)rng_below(r, 2);
+	return l;
+}
+
+static void test_again(void)
+{
+	enum { ROUNDS = 8 };
+	struct rng r = { 3 };
+	int64_t preempted = 0, cached = 0;
+
+	for (int i = 0; policies[i]; i++) {
+		int64_t differ = 0, guessed = 0;
+		int failed = 0;
+
+		for (int round = 0; round < ROUNDS; round++) {
+			struct noisy n = { { r.state }, 0.1 };
+			struct replay_result res;
+			struct ar_err err = { 0 };
+			struct trace t;
+			struct replay cfg = { .trace = &t, .policy = policies[i],
+					      .host = { MS / 10, 20000, 300 } };
+
+			random_trace(&t, &r);
+			cfg.limits = random_limits(policies[i], &r);
+			new_path("again");
+			remove(path);
+			failed += !!run(cfg, &noisy_backend, &n, &res, &err);
+			preempted += res.preemptions;
+			cached += res.cached_tok;
+			replay_result_release(&res);
+			failed += !!run_costs(&cfg, false, &res, &err);
+			replay_result_release(&res);
+			if (err.status)
+				diag("%s", err.msg);
+			differ += rows_differ("iter_no, start_ns, end_ns, host_ns, prefill_tokens,"
+					      " decode_tokens, batch_size, blocks_used, waiting,"
+					      " running, preempted, stop, prefill_pairs,"
+					      " decode_context, composition", "iteration");
+			differ += rows_differ("iter_no, req_no, start, n_tokens, decode, emit,"
+					      " recompute", "iteration_request");
+			differ += rows_differ("req_no, outcome, arrival_ns, first_sched_ns,"
+					      " first_token_ns, finish_ns, n_chunks, n_preempt",
+					      "request_outcome");
+			guessed += query("SELECT count(*) FROM iteration WHERE run_id = 2 AND "
+					 "batch_size > 0 AND cost_source <> 'measured'");
+		}
+		is_int(failed, 0, "%s: runs and runs from their costs end well",
+		       policies[i]->name);
+		is_int(differ, 0, "%s: from its own costs a run comes out again, row for row",
+		       policies[i]->name);
+		is_int(guessed, 0, "%s: ... every cost a measured one", policies[i]->name);
+	}
+	ok(preempted > 50, "among these requests were preempted: %lld", (long long)preempted);
+	ok(cached > 5000, "... and prefixes found: %lld", (long long)cached);
+}
+
+/* ---- another window of the trace ---- */
+
+static double off(const struct replay_result *a, const struct replay_result *b, int metric,
+		  double p)
+{
+	double x = series_percentile(&a->latency[metric], p);
+	double y = series_percentile(&b->latency[metric], p);
+
+	diag("%s p%g: %.3f ms, from costs %.3f ms", latency_names[metric], p, x / 1e6, y / 1e6);
+	return fabs(y / x - 1);
+}
+
+static void read_window(struct trace **t, int64_t skip, int64_t n)
+{
+	const char *data = getenv("ATTNREPLAY_DATA");
+	const struct trace_args a = { .skip = skip, .requests = n, .time_scale = 0.4 };
+	struct ar_err err;
+	char file[500];
+
+	snprintf(file, sizeof file, "%s/traces/samples/azure-2023-code-200.csv",
+		 data ? data : ".");
+	if (trace_read(t, file, &a, &err))
+		bail_out("%s", err.msg);
+}
+
+static void test_window(void)
+{
+	struct replay cfg = {
+		.policy = policy_find("vllm-0.16"),
+		.limits = { .max_batched_tok = 1024, .max_seqs = 64, .block_tok = 16,
+			    .num_blocks = 20000 },
+	};
+	struct trace *learn, *test;
+	struct replay_result seen, want, got;
+	struct ar_err err = { 0 };
+
+	read_window(&learn, 0, 100);
+	read_window(&test, 100, 100);
+	new_path("window");
+	cfg.trace = learn;
+	run(cfg, &noisy_backend, &(struct noisy){ { 4 }, 0.02 }, &seen, &err);
+	cfg.trace = test;
+	run(cfg, &noisy_backend, &(struct noisy){ { 5 }, 0.02 }, &want, &err);
+	is_int(run_costs(&cfg, true, &got, &err), AR_OK, "a window is replayed with costs of another");
+	diag("of %lld iterations %lld were measured, %lld interpolated, %lld extrapolated",
+	     (long long)got.iterations, (long long)got.cost_sources[COST_MEASURED],
+	     (long long)got.cost_sources[COST_INTERPOLATED],
+	     (long long)got.cost_sources[COST_EXTRAPOLATED]);
+	for (int m = LATENCY_TTFT; m <= LATENCY_TPOT; m++)
+		for (int p = 50; p <= 99; p += 49)
+			ok(off(&want, &got, m, p) < 0.05, "%s p%d is within 5 %%", latency_names[m],
+			   p);
+	replay_result_release(&seen);
+	replay_result_release(&want);
+	replay_result_release(&got);
+	trace_free(learn);
+	trace_free(test);
+}
+
+/* ---- what cannot be used ---- */
+
+static void change(const char *sql)
+{
+	sqlite3 *db;
+
+	if (sqlite3_open(path, &db) || sqlite3_exec(db, sql, NULL, NULL, NULL))
+		bail_out("%s: %s", sql, sqlite3_errmsg(db));
+	sqlite3_close(db);
+}
+
+static void refuses(const char *suffix, enum ar_status want, const char *message, const char *what)
+{
+	struct ar_err err = { 0 };
+	struct costs *c = NULL;
+	char where[300];
+
+	snprintf(where, sizeof where, "%s%s", path, suffix);
+	is_int(costs_open(&c, where, &err), want, "refused: %s", what);
+	ok(!c && !strncmp(err.msg, path, strlen(path)) &&
+	   !strcmp(err.msg + strlen(path), message), "... in these words");
+	if (strncmp(err.msg, path, strlen(path)) || strcmp(err.msg + strlen(path), message))
+		diag("%s", err.msg);
+}
+
+/* The database of test_window(): runs 1, 2 and 3 are done. */
+static void test_refusals(void)
+{
+	struct ar_err err;
+	struct costs *c;
+	char text[400];
+
+	snprintf(text, sizeof text, ": 3 runs are done; name one of them, as in %s:3", path);
+	refuses("", AR_USAGE, text, "one of several runs without a name");
+	snprintf(text, sizeof text, ": no run 9; 'attnreplay report %s' lists the runs", path);
+	refuses(":9", AR_USAGE, text, "a run that is not there");
+	refuses(":0", AR_USAGE, ":0: runs are numbered from 1", "run 0");
+	refuses(":x", AR_DATA, ":x: No such file or directory", "a file that is not there");
+
+	change("UPDATE run SET status = 'aborted' WHERE run_id = 2");
+	change("UPDATE run SET status = 'running' WHERE run_id = 3");
+	refuses(":2", AR_USAGE, ": run 2 is aborted; costs are taken from a run that is done",
+		"a run that was stopped");
+	refuses(":3", AR_USAGE, ": run 3 is running; costs are taken from a run that is done",
+		"a run that is under way");
+	is_int(costs_open(&c, path, &err), AR_OK, "the only run that is done needs no name");
+	snprintf(text, sizeof text, "%s:1", path);
+	is_str(c->name, text, "... and gets it");
+	costs_close(c);
+
+	change("UPDATE iteration SET end_ns = start_ns - 1 WHERE iter_no = 7 AND run_id = 1");
+	refuses("", AR_DATA, ": run 1: iteration 7 has figures that cannot be", "a cost below 0");
+	change("UPDATE iteration SET end_ns = start_ns, prefill_pairs = 1 << 60 WHERE iter_no = 7");
+	refuses("", AR_DATA, ": run 1: iteration 7 has figures that cannot be", "... or more work "
+		"than can be done");
+	change("UPDATE iteration SET batch_size = 0");
+	refuses("", AR_DATA, ": run 1 has no iteration that ran anything", "nothing but empty batches");
+	change("DELETE FROM iteration");
+	refuses("", AR_DATA, ": run 1 has no iteration that ran anything", "a run without iterations");
+	change("UPDATE run SET num_blocks = 0");
+	refuses("", AR_DATA, ": run 1 has a pool that cannot be", "a pool without blocks");
+	change("UPDATE run SET num_blocks = 100; DROP TABLE iteration");
+	refuses("", AR_DATA, ": no such table: iteration", "a database that lacks a table");
+	change("UPDATE run SET status = 'failed'");
+	refuses("", AR_USAGE, ": no run is done", "a database without a run that is done");
+	file_write(path, "no database at all, but longer than a header would be.........."
+		   "..................................................", 100);
+	refuses("", AR_DATA, ": file is not a database; name another file", "what is no database");
+}
+
+static void test_faults(void)
+{
+	struct ar_err err = { 0 };
+	struct costs *c;
+	enum ar_status st;
+	bool fired;
+	int bad = 0;
+	char where[300];
+	long k = 0;
+
+	snprintf(where, sizeof where, "%s:1", path);
+	do {
+		fault_arm(k++);
+		st = costs_open(&c, where, &err);
+		fired = fault_disarm();
+		bad += fired && (st != AR_NOMEM || c);
+		costs_close(c);
+	} while (fired);
+	ok(!bad && !st && k > 8, "each of %ld allocations can fail", k - 1);
+}
+
+int main(void)
+{
+	char command[64];
+
+	plan(0);
+	if (!mkdtemp(dir))
+		bail_out("cannot make a folder");
+	test_shape();
+	test_reuse();
+	test_linear();
+	test_nearest();
+	test_outside();
+	test_degenerate();
+	test_again();
+	test_faults();
+	test_window();
+	test_refusals();
+	snprintf(command, sizeof command, "rm -rf '%s'", dir);
+	if (system(command))
+		diag("cannot remove %s", dir);
+	return done_testing();
+}
