@@ -9,7 +9,7 @@
 
 enum {
 	TERMS = BATCH_FEATURES + 1,	/* of the trend: a constant, then the features */
-	NEAREST = 16,			/* points that correct it */
+	NEAREST = 12,			/* points that correct it */
 };
 
 struct measured {
@@ -37,6 +37,7 @@ struct cost_table {
 	struct point *point;		/* a k-d tree: see tree_build() */
 	size_t n_point;
 	double trend[TERMS];
+	double scale[BATCH_FEATURES];	/* of a feature in place() */
 	int64_t min[BATCH_FEATURES], max[BATCH_FEATURES];
 };
 
@@ -243,19 +244,40 @@ static void fit_trend(struct cost_table *t)
 
 /* ---- what it misses nearby ---- */
 
-/* Doublings of 1 + v, linear between the powers of two: log2() differs between C libraries. */
-static double doublings(int64_t v)
+/* log2(x), x >= 1, linear between the powers of two: log2() itself differs between C libraries. */
+static double doublings(double x)
 {
-	uint64_t x = (uint64_t)v + 1;
-	int e = 63 - __builtin_clzll(x);
+	int e;
+	double m = frexp(x, &e);
 
-	return e + (double)(x - (1ull << e)) / (double)(1ull << e);
+	return e - 1 + (2 * m - 1);
 }
 
-static void place(const struct batch_shape *s, double *at)
+/* Kernels that run for a feature at all are one doubling by themselves. */
+static void place(const struct cost_table *t, const struct batch_shape *s, double *at)
 {
 	for (int f = 0; f < BATCH_FEATURES; f++)
-		at[f] = doublings(s->feature[f]);
+		at[f] = !!s->feature[f] + doublings(1 + t->scale[f] * (double)s->feature[f]);
+}
+
+/* Of a feature counts what the trend has it cost, in quarters of the least cost, so that little
+ * work of any kind is near to none.  A feature that the trend leaves out has one doubling over its
+ * range. */
+static void set_scale(struct cost_table *t)
+{
+	double least = (double)t->measured[0].cost_ns;
+
+	for (size_t i = 1; i < t->n; i++)
+		if ((double)t->measured[i].cost_ns < least)
+			least = (double)t->measured[i].cost_ns;
+	if (least < 1)
+		least = 1;
+	for (int f = 0; f < BATCH_FEATURES; f++) {
+		double all = t->max[f] ? 1 / (double)t->max[f] : 0;
+		double part = 4 * t->trend[f + 1] / least;
+
+		t->scale[f] = part > all ? part : all;
+	}
 }
 
 static void make_points(struct cost_table *t)
@@ -268,7 +290,7 @@ static void make_points(struct cost_table *t)
 		if (!i || !same_features(&m->shape, &m[-1].shape)) {
 			p = &t->point[t->n_point++];
 			*p = (struct point){ 0 };
-			place(&m->shape, p->at);
+			place(t, &m->shape, p->at);
 		}
 		p->n++;
 		p->cost += ((double)m->cost_ns - trend_at(t, &m->shape) - p->cost) / p->n;
@@ -375,7 +397,7 @@ static double missed(const struct cost_table *t, const struct batch_shape *s)
 	struct nearest q = { 0 };
 	double sum = 0, weights = 0;
 
-	place(s, q.at);
+	place(t, s, q.at);
 	search(&q, t->point, t->n_point, 0);
 	for (int i = 0; i < q.n; i++) {
 		double w = 1 / (q.found[i].dist + 1 / (64 * q.found[i].p->n));
@@ -398,6 +420,7 @@ enum ar_status cost_table_build(struct cost_table *t, struct ar_err *err)
 	qsort(t->measured, t->n, sizeof *t->measured, by_shape);
 	group_shapes(t);
 	fit_trend(t);
+	set_scale(t);
 	make_points(t);
 	tree_build(t->point, t->n_point, 0);
 	return AR_OK;

@@ -8,8 +8,8 @@
  * Any other batch costs what a trend says, corrected by what the trend misses at the batches
  * measured nearest to it.  The trend is linear in the features, its coefficients none below 0 (more
  * work never costs less), fitted to least squares of the relative error.  Nearness counts doublings
- * of each feature, so that it asks for no unit and no weight, and 500 tokens are as far from 1000 as
- * 8000 from 16000.
+ * of what each feature adds to the trend: 500 tokens are as far from 1000 as 8000 from 16000, and
+ * what hardly costs anything hardly counts.
  *
  * Everything is exact arithmetic or IEEE operations in a fixed order: the same table gives the same
  * costs on every machine.

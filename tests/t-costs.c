@@ -473,10 +473,10 @@ static double off(const struct replay_result *a, const struct replay_result *b, 
 	return fabs(y / x - 1);
 }
 
-static void read_window(struct trace **t, int64_t skip, int64_t n)
+static void read_window(struct trace **t, double scale, int64_t skip, int64_t n)
 {
 	const char *data = getenv("ATTNREPLAY_DATA");
-	const struct trace_args a = { .skip = skip, .requests = n, .time_scale = 0.4 };
+	const struct trace_args a = { .skip = skip, .requests = n, .time_scale = scale };
 	struct ar_err err;
 	char file[500];
 
@@ -486,7 +486,7 @@ static void read_window(struct trace **t, int64_t skip, int64_t n)
 		bail_out("%s", err.msg);
 }
 
-static void test_window(void)
+static void test_window(double scale)
 {
 	struct replay cfg = {
 		.policy = policy_find("vllm-0.16"),
@@ -497,14 +497,16 @@ static void test_window(void)
 	struct replay_result seen, want, got;
 	struct ar_err err = { 0 };
 
-	read_window(&learn, 0, 100);
-	read_window(&test, 100, 100);
+	read_window(&learn, scale, 0, 100);
+	read_window(&test, scale, 100, 100);
 	new_path("window");
+	remove(path);
 	cfg.trace = learn;
 	run(cfg, &noisy_backend, &(struct noisy){ { 4 }, 0.02 }, &seen, &err);
 	cfg.trace = test;
 	run(cfg, &noisy_backend, &(struct noisy){ { 5 }, 0.02 }, &want, &err);
-	is_int(run_costs(&cfg, true, &got, &err), AR_OK, "a window is replayed with costs of another");
+	is_int(run_costs(&cfg, true, &got, &err), AR_OK, "a window of the trace, its times by "
+	       "%g, is replayed with costs of another", scale);
 	diag("of %lld iterations %lld were measured, %lld interpolated, %lld extrapolated",
 	     (long long)got.iterations, (long long)got.cost_sources[COST_MEASURED],
 	     (long long)got.cost_sources[COST_INTERPOLATED],
@@ -626,7 +628,9 @@ int main(void)
 	test_degenerate();
 	test_again();
 	test_faults();
-	test_window();
+	test_window(0.4);	/* requests queue up */
+	test_window(2);
+	test_window(8);		/* most run alone */
 	test_refusals();
 	snprintf(command, sizeof command, "rm -rf '%s'", dir);
 	if (system(command))
