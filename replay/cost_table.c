@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "replay/kdtree.h"
+
 enum {
 	TERMS = BATCH_FEATURES + 1,	/* of the trend: a constant, then the features */
-	NEAREST = 12,			/* points that correct it */
+	NEAREST = 12,			/* spots that correct it */
 };
 
 struct measured {
@@ -23,10 +25,9 @@ struct group {
 	size_t first, n, used;
 };
 
-/* All iterations of equal features, at a place where distances are doublings. */
-struct point {
-	double at[BATCH_FEATURES];
-	double n, cost;			/* how many; their mean, later less the trend */
+/* All iterations of equal features: how many, and the mean of their costs less the trend. */
+struct spot {
+	double n, missed;
 };
 
 struct cost_table {
@@ -34,8 +35,10 @@ struct cost_table {
 	size_t n, cap;
 	struct group *group;
 	size_t n_group;
-	struct point *point;		/* a k-d tree: see tree_build() */
-	size_t n_point;
+	struct spot *spot;
+	size_t n_spot;
+	struct kd_point *point;		/* [n_spot] where they are */
+	struct kdtree *tree;		/* over point[] */
 	double trend[TERMS];
 	double scale[BATCH_FEATURES];	/* of a feature in place() */
 	int64_t min[BATCH_FEATURES], max[BATCH_FEATURES];
@@ -53,7 +56,9 @@ void cost_table_destroy(struct cost_table *t)
 		return;
 	free(t->measured);
 	free(t->group);
+	kdtree_destroy(t->tree);
 	free(t->point);
+	free(t->spot);
 	free(t);
 }
 
@@ -76,12 +81,14 @@ enum ar_status cost_table_add(struct cost_table *t, const struct batch_shape *s,
 
 /* ---- equal shapes ---- */
 
+static_assert((int)KD_DIMS == (int)BATCH_FEATURES, "a coordinate for each feature");
+
 static int cmp_int(int64_t a, int64_t b)
 {
 	return (a > b) - (a < b);
 }
 
-/* The features first: points are runs of equal ones. */
+/* The features first: spots are runs of equal ones. */
 static int cmp_shape(const struct batch_shape *a, const struct batch_shape *b)
 {
 	int c = 0;
@@ -280,113 +287,24 @@ static void set_scale(struct cost_table *t)
 	}
 }
 
-static void make_points(struct cost_table *t)
+static void make_spots(struct cost_table *t)
 {
-	struct point *p = NULL;
+	size_t n = 0;
 
 	for (size_t i = 0; i < t->n; i++) {
 		const struct measured *m = &t->measured[i];
+		struct spot *p;
 
 		if (!i || !same_features(&m->shape, &m[-1].shape)) {
-			p = &t->point[t->n_point++];
-			*p = (struct point){ 0 };
-			place(t, &m->shape, p->at);
+			t->point[n].id = n;
+			place(t, &m->shape, t->point[n].at);
+			t->spot[n++] = (struct spot){ 0 };
 		}
+		p = &t->spot[n - 1];
 		p->n++;
-		p->cost += ((double)m->cost_ns - trend_at(t, &m->shape) - p->cost) / p->n;
+		p->missed += ((double)m->cost_ns - trend_at(t, &m->shape) - p->missed) / p->n;
 	}
-}
-
-static void swap(struct point *a, struct point *b)
-{
-	struct point c = *a;
-
-	*a = *b;
-	*b = c;
-}
-
-/* Order p[0 .. n) so that p[k] has its place by coordinate d, no larger one before it and no
- * smaller one behind. */
-static void select_nth(struct point *p, size_t n, size_t k, int d)
-{
-	while (n > 1) {
-		const double pivot = p[n / 2].at[d];
-		size_t less = 0, equal;
-
-		for (size_t i = 0; i < n; i++)
-			if (p[i].at[d] < pivot)
-				swap(&p[i], &p[less++]);
-		equal = less;
-		for (size_t i = less; i < n; i++)
-			if (p[i].at[d] <= pivot)
-				swap(&p[i], &p[equal++]);
-		if (k < less) {
-			n = less;
-		} else if (k < equal) {
-			return;
-		} else {
-			p += equal;
-			n -= equal;
-			k -= equal;
-		}
-	}
-}
-
-/* The median by the coordinate of the level stands in the middle, its two sides are trees. */
-static void tree_build(struct point *p, size_t n, int level)
-{
-	for (; n > 1; level++) {
-		size_t mid = n / 2;
-
-		select_nth(p, n, mid, level % BATCH_FEATURES);
-		tree_build(p, mid, level + 1);
-		p += mid + 1;
-		n -= mid + 1;
-	}
-}
-
-/* Those found so far, nearest first. */
-struct nearest {
-	double at[BATCH_FEATURES];
-	struct { double dist; const struct point *p; } found[NEAREST];
-	int n;
-};
-
-static void offer(struct nearest *q, const struct point *p)
-{
-	double dist = 0;
-	int i;
-
-	for (int f = 0; f < BATCH_FEATURES; f++)
-		dist += (p->at[f] - q->at[f]) * (p->at[f] - q->at[f]);
-	if (q->n == NEAREST && dist >= q->found[NEAREST - 1].dist)
-		return;
-	q->n += q->n < NEAREST;
-	for (i = q->n - 1; i > 0 && q->found[i - 1].dist > dist; i--)
-		q->found[i] = q->found[i - 1];
-	q->found[i].dist = dist;
-	q->found[i].p = p;
-}
-
-static void search(struct nearest *q, const struct point *p, size_t n, int level)
-{
-	size_t mid = n / 2;
-	double side;
-
-	if (!n)
-		return;
-	offer(q, &p[mid]);
-	side = q->at[level % BATCH_FEATURES] - p[mid].at[level % BATCH_FEATURES];
-	if (side < 0)
-		search(q, p, mid, level + 1);
-	else
-		search(q, p + mid + 1, n - mid - 1, level + 1);
-	if (q->n == NEAREST && side * side >= q->found[NEAREST - 1].dist)
-		return;
-	if (side < 0)
-		search(q, p + mid + 1, n - mid - 1, level + 1);
-	else
-		search(q, p, mid, level + 1);
+	t->n_spot = n;
 }
 
 /* The mean of what the trend misses at the nearest points, weighted by inverse squared distance.
@@ -394,15 +312,17 @@ static void search(struct nearest *q, const struct point *p, size_t n, int level
  * that noise averages out over the near ones. */
 static double missed(const struct cost_table *t, const struct batch_shape *s)
 {
-	struct nearest q = { 0 };
-	double sum = 0, weights = 0;
+	struct kd_found found[NEAREST];
+	double sum = 0, weights = 0, at[BATCH_FEATURES];
+	size_t n;
 
-	place(t, s, q.at);
-	search(&q, t->point, t->n_point, 0);
-	for (int i = 0; i < q.n; i++) {
-		double w = 1 / (q.found[i].dist + 1 / (64 * q.found[i].p->n));
+	place(t, s, at);
+	n = kdtree_nearest(t->tree, at, found, NEAREST);
+	for (size_t i = 0; i < n; i++) {
+		const struct spot *p = &t->spot[found[i].id];
+		double w = 1 / (found[i].dist + 1 / (64 * p->n));
 
-		sum += w * q.found[i].p->cost;
+		sum += w * p->missed;
 		weights += w;
 	}
 	return sum / weights;
@@ -414,16 +334,16 @@ enum ar_status cost_table_build(struct cost_table *t, struct ar_err *err)
 {
 	assert(t->n && !t->group);
 	t->group = malloc(t->n * sizeof *t->group);
+	t->spot = malloc(t->n * sizeof *t->spot);
 	t->point = malloc(t->n * sizeof *t->point);
-	if (!t->group || !t->point)
+	if (!t->group || !t->spot || !t->point)
 		return ar_nomem(err);
 	qsort(t->measured, t->n, sizeof *t->measured, by_shape);
 	group_shapes(t);
 	fit_trend(t);
 	set_scale(t);
-	make_points(t);
-	tree_build(t->point, t->n_point, 0);
-	return AR_OK;
+	make_spots(t);
+	return kdtree_build(&t->tree, t->point, t->n_spot, err);
 }
 
 enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape *s,

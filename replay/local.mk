@@ -1,7 +1,7 @@
 libattnreplay_a_SOURCES += \
   replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.c replay/batch.h \
   replay/block_pool.c replay/block_pool.h replay/cost_table.c replay/cost_table.h replay/costs.c \
-  replay/costs.h replay/latency.c replay/latency.h replay/orca.c \
+  replay/costs.h replay/kdtree.c replay/kdtree.h replay/latency.c replay/latency.h replay/orca.c \
   replay/policies.c replay/policy.h replay/prefix_cache.c replay/prefix_cache.h replay/prepare.c \
   replay/prepare.h replay/replay.c replay/replay.h replay/sarathi.c replay/sched.c replay/sched.h \
   replay/sglang.c replay/trtllm.c replay/vllm.c

@@ -2,6 +2,7 @@
  * own costs, and how far the interpolation is from what it did not see. */
 #include "config.h"
 #include "replay/costs.h"
+#include "replay/kdtree.h"
 #include "replay/replay.h"
 
 #include <math.h>
@@ -165,6 +166,56 @@ static void test_linear(void)
 	is_int(differ, 0, "the order of measurement does not matter to what is interpolated");
 	cost_table_destroy(t);
 	cost_table_destroy(back);
+}
+
+static int by_distance(const void *a, const void *b)
+{
+	const struct kd_found *x = a, *y = b;
+	int c = (x->dist > y->dist) - (x->dist < y->dist);
+
+	return c ? c : (x->id > y->id) - (x->id < y->id);
+}
+
+static void test_tree(void)
+{
+	enum { N = 2000, K = 12 };
+	static struct kd_point p[N];
+	static struct kd_found all[N], found[K];
+	struct rng r = { 7 };
+	struct kdtree *t;
+	int differ = 0, n = 0;
+
+	for (int round = 0; round < 20; round++) {
+		size_t size = round ? 1 + rng_below(&r, N) : 5;
+
+		for (size_t i = 0; i < size; i++) {
+			p[i].id = i;		/* few values, so that much is equal */
+			for (int d = 0; d < KD_DIMS; d++)
+				p[i].at[d] = rng_below(&r, 2) ? 0 : (double)rng_below(&r, 40) / 8;
+		}
+		if (kdtree_build(&t, p, size, NULL))
+			bail_out("out of memory");
+		for (int q = 0; q < 50; q++) {
+			double at[KD_DIMS];
+			size_t got;
+
+			for (int d = 0; d < KD_DIMS; d++)
+				at[d] = rng_unit(&r) * 5 * (double)rng_below(&r, 2);
+			got = kdtree_nearest(t, at, found, K);
+			for (size_t i = 0; i < size; i++) {
+				all[i] = (struct kd_found){ 0, p[i].id };
+				for (int d = 0; d < KD_DIMS; d++)
+					all[i].dist += (p[i].at[d] - at[d]) * (p[i].at[d] - at[d]);
+			}
+			qsort(all, size, sizeof *all, by_distance);
+			differ += got != (size < K ? size : K);
+			for (size_t i = 0; i < got; i++)
+				differ += all[i].id != found[i].id || all[i].dist != found[i].dist;
+			n++;
+		}
+		kdtree_destroy(t);
+	}
+	is_int(differ, 0, "the tree finds what looking at all points finds, %d times", n);
 }
 
 /* Costs without any trend, equal within each of many clusters: only the true neighbours know
@@ -623,6 +674,7 @@ int main(void)
 	test_shape();
 	test_reuse();
 	test_linear();
+	test_tree();
 	test_nearest();
 	test_outside();
 	test_degenerate();
