@@ -29,7 +29,7 @@ tests_t_costs_SOURCES = tests/t-costs.c
 tests_t_costs_LDADD   = $(TEST_LIBS)
 tests_t_costs_LDFLAGS = $(FAULT_LINK)
 
-dist_check_SCRIPTS += tests/t-replay.sh tests/t-faults.sh tests/t-faults-db.sh tests/t-schedule.sh
+dist_check_SCRIPTS += tests/t-cmd-costs.sh tests/t-replay.sh tests/t-faults.sh tests/t-faults-db.sh tests/t-schedule.sh
 
 # Backends that run attention.
 libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/backend_cpu.c \

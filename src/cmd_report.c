@@ -56,6 +56,11 @@ static const struct section sections[] = {
 	  " duration_s AS seconds, layers_run || ' of ' || n_layers AS layers, clock,"
 	  " (SELECT avg(host_ns) FROM iteration i WHERE i.run_id = v.run_id AND batch_size) / 1e6"
 	  " AS host_ms FROM v_run v" OF_RUN "ORDER BY run_id" },
+	{ "costs", "What iterations cost, where that was taken from an earlier run",
+	  "SELECT run_id AS run, c.costs, cost_source AS source, iterations, 100 * share AS percent,"
+	  " ms FROM v_cost_source JOIN (SELECT run_id, value AS costs FROM run_param"
+	  " WHERE key = 'costs' AND value IS NOT NULL) c USING(run_id)" OF_RUN
+	  "ORDER BY run_id, instr('measured interpolated extrapolated', cost_source)" },
 	{ "latency", "Latency, ms",
 	  "SELECT run_id AS run, method, metric, n, mean, p50, p90, p99, max FROM latency a" OF_RUN
 	  "ORDER BY run_id, " METRICS },

@@ -42,7 +42,7 @@ ok 'json has a member per table'     says '^"speedup": \[$'
 if command -v python3 >/dev/null; then
 	json() { python3 -c 'import json, sys
 r = json.load(open(sys.argv[1]))
-assert list(r) == ["runs", "outcome", "latency", "phases", "speedup", "accuracy", "density", "notes"], list(r)
+assert list(r) == ["runs", "outcome", "costs", "latency", "phases", "speedup", "accuracy", "density", "notes"], list(r)
 assert r["latency"][0]["p99"] == 17.454, r["latency"][0]
 assert list(r["notes"][0]) == ["note"], r["notes"]' "$tmp/all"; }
 	ok 'json is well formed'     json
