@@ -1,5 +1,6 @@
 bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = contrib/attnreplay.bash
 
-EXTRA_DIST += contrib/bench.sh contrib/bench_compare.py contrib/bench_torch.py contrib/check_costs.sh
+EXTRA_DIST += contrib/bench.sh contrib/bench_compare.py contrib/bench_torch.py \
+              contrib/check_costs.sh
 dist_check_SCRIPTS += tests/t-bench-contrib.sh

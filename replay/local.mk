@@ -1,6 +1,6 @@
 libattnreplay_a_SOURCES += \
-  replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.c replay/batch.h \
-  replay/block_pool.c replay/block_pool.h replay/cost_table.c replay/cost_table.h replay/costs.c \
+  replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.c \
+  replay/batch.h replay/block_pool.c replay/block_pool.h replay/cost_table.c replay/cost_table.h replay/costs.c \
   replay/costs.h replay/kdtree.c replay/kdtree.h replay/latency.c replay/latency.h replay/orca.c \
   replay/policies.c replay/policy.h replay/prefix_cache.c replay/prefix_cache.h replay/prepare.c \
   replay/prepare.h replay/replay.c replay/replay.h replay/sarathi.c replay/sched.c replay/sched.h \
@@ -29,7 +29,8 @@ tests_t_costs_SOURCES = tests/t-costs.c
 tests_t_costs_LDADD   = $(TEST_LIBS)
 tests_t_costs_LDFLAGS = $(FAULT_LINK)
 
-dist_check_SCRIPTS += tests/t-cmd-costs.sh tests/t-replay.sh tests/t-faults.sh tests/t-faults-db.sh tests/t-schedule.sh
+dist_check_SCRIPTS += tests/t-cmd-costs.sh tests/t-replay.sh tests/t-faults.sh tests/t-faults-db.sh \
+                      tests/t-schedule.sh
 
 # Backends that run attention.
 libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/backend_cpu.c \

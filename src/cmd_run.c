@@ -272,19 +272,19 @@ static void print_clock(const struct run *r)
 	const struct costs *c = r->costs;
 	char fixed[32], per_tok[32];
 
-	if (strcmp(clock_name(r), "cost"))
-		printf("clock     %s\n", clock_name(r));
-	else if (!c)
-		printf("clock     cost, %s + %s a token\n",
+	printf("clock     %s", clock_name(r));
+	if (c) {
+		printf(", from %zu iterations of %s", cost_table_size(c->table), c->name);
+		if (c->run.method_name)
+			printf(", %s on %s", c->run.method_name, c->run.model_name);
+		if (c->run.gpu)
+			printf(", %s", c->gpu.name);
+	} else if (!strcmp(clock_name(r), "cost")) {
+		printf(", %s + %s a token",
 		       num_time_str(fixed, sizeof fixed, (double)o->formula.fixed_ns),
 		       num_time_str(per_tok, sizeof per_tok, (double)o->formula.per_tok_ns));
-	else
-		printf("clock     cost, from %zu iterations of %s%s%s%s%s%s%s\n",
-		       cost_table_size(c->table), c->name,
-		       c->run.method_name ? ", " : "",
-		       c->run.method_name ? c->run.method_name : "",
-		       c->run.model_name ? " on " : "", c->run.model_name ? c->run.model_name : "",
-		       c->run.gpu ? ", " : "", c->run.gpu ? c->gpu.name : "");
+	}
+	putchar('\n');
 }
 
 /* What cannot be printed is known before the hours of a long run, not after them. */

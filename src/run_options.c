@@ -172,8 +172,8 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 		return ar_fail(err, AR_NODEV, "backend cuda: this program was built without CUDA; "
 			       "use --backend cpu or cost, or build it with CUDA");
 	if (opt_given(o->group, "costs") && strcmp(o->backend, "cost"))
-		return ar_fail(err, AR_USAGE, "costs are for --backend cost; add it or leave them "
-			       "out");
+		return ar_fail(err, AR_USAGE,
+			       "costs are for --backend cost; add it or leave them out");
 	if (strcmp(o->backend, "auto") && !backend_find(o->backend)) {
 		for (int i = 0; backends[i] && n < sizeof all; i++)
 			n += (size_t)snprintf(all + n, sizeof all - n, ", %s", backends[i]->name);
