@@ -455,6 +455,8 @@ static struct sched_limits random_limits(const struct policy *p, struct rng *r)
 		l.long_prefill_tok = 100;
 	if (p->can & POLICY_ORDER)
 		l.order = (int)rng_below(r, 2);
+	if (p->can & POLICY_ASYNC)
+		l.async = rng_below(r, 2);
 	if (p->can & POLICY_CHUNKS)
 		l.chunks = (int)rng_below(r, 2);
 	return l;
@@ -462,7 +464,7 @@ static struct sched_limits random_limits(const struct policy *p, struct rng *r)
 
 static void test_again(void)
 {
-	enum { ROUNDS = 8 };
+	enum { ROUNDS = 12 };
 	struct rng r = { 3 };
 	int64_t preempted = 0, cached = 0;
 
