@@ -61,7 +61,7 @@ static void print_reuse(const struct trace *t, const struct summary *s)
 
 static enum ar_status info(const struct trace *t, const struct args *a, struct ar_err *err)
 {
-	int64_t span = t->req[t->n - 1].arrival_ns;
+	int64_t span = t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns;
 	struct summary s;
 	enum ar_status st = trace_summarize(&s, t, err);
 	char text[DATE_CHARS];
@@ -72,7 +72,7 @@ static enum ar_status info(const struct trace *t, const struct args *a, struct a
 	printf("%-22s%s\n%-22s%s\n%-22s%s\n%-22s%zu\n", "file", t->name, "format", t->format,
 	       "sha256", t->sha256, "requests", t->n);
 	if (t->has_epoch) {
-		date_format(text, t->epoch_ns);
+		date_format(text, t->epoch_ns + t->req[0].arrival_ns);
 		printf("%-22s%s\n", "first arrival", text);
 	}
 	printf("%-22s%" PRId64 ".%09d s\n", "span", span / 1000000000, (int)(span % 1000000000));

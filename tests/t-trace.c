@@ -195,7 +195,7 @@ static void test_canonical(void)
 		      "{\"id\":1,\"arrival_ns\":7,\"prompt_tokens\":20,\"output_tokens\":3,"
 		      "\"session\":\"s\",\"turn\":1,"
 		      "\"parent\":0,\"flags\":[]}\n");
-	ok(t && t->n == 2 && t->req[1].arrival_ns == 2 && t->block_tok == 512,
+	ok(t && t->n == 2 && t->req[1].arrival_ns == 7 && t->block_tok == 512,
 	   "canonical: keys that are not used, and keys of one's own");
 	if (t) {
 		text = canonical(t);

@@ -493,7 +493,7 @@ static enum ar_status note_all(struct import *im, struct ar_err *err)
 	return st;
 }
 
-/* Sorted, and the first arrival at 0. */
+/* Sorted, and time counts from the first arrival. */
 static void settle_times(struct import *im)
 {
 	struct trace *t = im->t;
@@ -510,7 +510,7 @@ static void settle_times(struct import *im)
 static void check_plausible(const struct import *im)
 {
 	const struct trace *t = im->t;
-	double rate, span_s = (double)t->req[t->n - 1].arrival_ns * 1e-9;
+	double rate, span_s = (double)(t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns) * 1e-9;
 	size_t distinct = 1;
 
 	for (size_t i = 1; i < t->n; i++)

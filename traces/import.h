@@ -148,7 +148,7 @@ extern const struct importer *const importers[];	/* ends with NULL */
 enum ar_status importer_pick(const struct importer **out, const struct record *first,
 			     const char *format, struct ar_err *err);
 
-/* All requests of the file, sorted, the first at 0. */
+/* All requests of the file, sorted. */
 enum ar_status import_file(struct trace **out, const char *path, const struct import_args *a,
 			   struct ar_err *err);
 

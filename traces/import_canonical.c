@@ -325,6 +325,7 @@ static enum ar_status finish(struct import *im, struct ar_err *err)
 	if (im->t->n != im->promised)
 		return import_fail(im, err, "the file ends after %zu of %" PRIu64 " requests",
 				   im->t->n, im->promised);
+	im->first_ns = 0;	/* the trace can start before its first request */
 	return AR_OK;
 }
 

@@ -8,9 +8,14 @@
 
 const int summary_window_s[SUMMARY_WINDOWS] = { 1, 10, 60 };
 
+static int64_t span(const struct trace *t)
+{
+	return t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns;
+}
+
 static double gap_cv(const struct trace *t)
 {
-	double n = (double)t->n - 1, mean = (double)t->req[t->n - 1].arrival_ns / n, ss = 0;
+	double n = (double)t->n - 1, mean = (double)span(t) / n, ss = 0;
 
 	for (size_t i = 1; i < t->n; i++) {
 		double d = (double)(t->req[i].arrival_ns - t->req[i - 1].arrival_ns) - mean;
@@ -24,15 +29,15 @@ static double gap_cv(const struct trace *t)
  * sums, so that only those with requests are visited. */
 static double dispersion(const struct trace *t, int64_t w_ns)
 {
-	int64_t windows = t->req[t->n - 1].arrival_ns / w_ns;
+	int64_t windows = span(t) / w_ns, t0 = t->req[0].arrival_ns;
 	double sum = 0, squares = 0, mean;
 	size_t i = 0;
 
-	while (i < t->n && t->req[i].arrival_ns / w_ns < windows) {
-		int64_t w = t->req[i].arrival_ns / w_ns;
+	while (i < t->n && (t->req[i].arrival_ns - t0) / w_ns < windows) {
+		int64_t w = (t->req[i].arrival_ns - t0) / w_ns;
 		double count = 0;
 
-		for (; i < t->n && t->req[i].arrival_ns / w_ns == w; i++)
+		for (; i < t->n && (t->req[i].arrival_ns - t0) / w_ns == w; i++)
 			count++;
 		sum += count;
 		squares += count * count;
@@ -99,7 +104,7 @@ enum ar_status trace_summarize(struct summary *out, const struct trace *t, struc
 	for (size_t i = 1; i < t->n; i++)
 		s.distinct += t->req[i].arrival_ns != t->req[i - 1].arrival_ns;
 	if (s.distinct > 1) {
-		s.rate = (double)t->n / ((double)t->req[t->n - 1].arrival_ns * 1e-9);
+		s.rate = (double)t->n / ((double)span(t) * 1e-9);
 		s.gap_cv = gap_cv(t);
 	}
 	for (int i = 0; i < SUMMARY_WINDOWS; i++)
