@@ -81,6 +81,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		{ .in.context = CONTEXT_CUMULATIVE },
 		{ .in.format = mooncake, .skip = 1, .max_prompt = 600 },
 		{ .in.image_tok = 1 << 20 },
+		{ .spread = 1,
+		  .step_ns = 1000,
+		  .keep = 0.8,
+		  .prompt_scale = 0.6,
+		  .output_scale = 1.5,
+		  .repeat = 2,
+		  .period_ns = INT64_MAX / 4,
+		  .shift_ns = 5 },
 	};
 	char path[40];
 	int fd = hold(data, n, path, sizeof path);

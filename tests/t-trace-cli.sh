@@ -108,6 +108,21 @@ umask 027
 trace convert "$azure" -o "$tmp/mode"
 is 'the file has the mode of a new file' "$(stat -c %a "$tmp/mode")" 640
 
+# one trace of several, and the same options for a run
+trace convert "$azure" --merge "$mooncake:time-scale=0.5" -o "$tmp/both"
+is 'merged traces have all requests' "$(figure requests "$tmp/both")" 214
+ok 'and say where they are from' grep -q \
+	'"name":"azure-2023-code-200.csv".*"name":"mooncake-14.jsonl".*"merge=mooncake-14.jsonl"' "$tmp/both"
+merge_self() { cat "$azure" | trace convert - --merge "$azure" | tail -n +2 | wc -l; }
+is 'standard input merges'         "$(merge_self)" 400
+ok 'a file that is not there'      fails 3 'none:keep: No such file' \
+	trace convert "$azure" --merge "$tmp/none:keep"
+shape="--keep 0.8 --prompt-scale 0.5 --repeat 2 --rate 3 --trace-seed 5"
+replay() { "$ATTNREPLAY" run --backend cost --enable-prefix-caching --trace "$@" | tail -n +5; }
+trace convert $shape "$mooncake" -o "$tmp/shaped"
+is 'a run shapes a trace as convert does' "$(replay "$mooncake" $shape)" "$(replay "$tmp/shaped")"
+rm "$tmp/both" "$tmp/shaped"
+
 # the worked example of the manual
 page=$srcdir/man/attnreplay-trace.5.in
 mkdir "$tmp/example"

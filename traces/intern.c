@@ -1,6 +1,7 @@
 #include "config.h"
 #include "traces/intern.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +60,7 @@ void chain_release(struct chain *c)
 	*c = (struct chain){ 0 };
 }
 
-static uint64_t hash_text(const char *s, size_t n)
+uint64_t names_hash(const char *s, size_t n)
 {
 	uint64_t h = n;
 
@@ -71,7 +72,7 @@ static uint64_t hash_text(const char *s, size_t n)
 /* The slot that holds s, or the empty one where it belongs.  A slot is a number plus 1. */
 static uint32_t *names_find(const struct names *a, const char *s, size_t n)
 {
-	size_t i = (size_t)hash_text(s, n) & (a->n_slot - 1);
+	size_t i = (size_t)names_hash(s, n) & (a->n_slot - 1);
 
 	while (a->slot[i] && (strncmp(a->v[a->slot[i] - 1], s, n) || a->v[a->slot[i] - 1][n]))
 		i = (i + 1) & (a->n_slot - 1);
@@ -114,6 +115,21 @@ bool names_put(struct names *a, const char *s, size_t n, uint32_t *number)
 	}
 	*number = *slot - 1;
 	return true;
+}
+
+bool names_put_new(struct names *a, const char *s, unsigned next)
+{
+	size_t size = strlen(s) + 12, before = a->n;
+	char *text = malloc(size);
+	uint32_t number;
+	bool done = text;
+
+	for (; done && a->n == before; next++) {
+		snprintf(text, size, next > 1 ? "%s~%u" : "%s", s, next);
+		done = names_put(a, text, strlen(text), &number);
+	}
+	free(text);
+	return done;
 }
 
 void names_release(struct names *a)

@@ -33,6 +33,9 @@ struct names {
 
 /* The number of s[0..n), by first appearance.  False: no memory, or 2^31 names. */
 bool names_put(struct names *a, const char *s, size_t n, uint32_t *number);
+/* s, or the first of s~2, s~3 ... from s~next on, that is not there yet; next 1: s itself. */
+bool names_put_new(struct names *a, const char *s, unsigned next);
+uint64_t names_hash(const char *s, size_t n);
 void names_release(struct names *a);
 
 #endif

@@ -5,8 +5,9 @@ libattnreplay_a_SOURCES += \
   traces/import_azure.c traces/import_bailian.c traces/import_burstgpt.c \
   traces/import_canonical.c traces/import_llmservingsim.c traces/import_mooncake.c \
   traces/import_ragpulse.c traces/import_splitwise.c traces/import_vidur.c traces/import_vllm.c \
-  traces/importers.c traces/intern.c traces/intern.h traces/reader.c traces/reader.h \
-  traces/record.c traces/summary.c traces/summary.h traces/trace.c
+  traces/importers.c traces/intern.c traces/intern.h traces/merge.c traces/reader.c \
+  traces/reader.h traces/record.c traces/shape.c traces/shape.h traces/summary.c \
+  traces/summary.h traces/trace.c
 
 nobase_dist_pkgdata_DATA += traces/samples/README.md traces/samples/azure-2023-code-200.csv
 
@@ -27,6 +28,10 @@ tests_t_trace_formats_LDADD   = $(TEST_LIBS)
 tests_t_trace_formats_LDFLAGS = $(FAULT_LINK)
 EXTRA_DIST += tests/data/burstgpt-1-30.csv tests/data/burstgpt-3-40.csv \
   tests/data/ragpulse-10.jsonl tests/data/ragpulse-components.jsonl
+check_PROGRAMS += tests/t-shape
+tests_t_shape_SOURCES = tests/t-shape.c tests/trace_text.h
+tests_t_shape_LDADD   = $(TEST_LIBS)
+tests_t_shape_LDFLAGS = $(FAULT_LINK)
 
 check_PROGRAMS += tests/fuzz-trace
 tests_fuzz_trace_SOURCES = tests/fuzz-trace.c $(FUZZ_MAIN)

@@ -13,7 +13,7 @@
 struct cJSON;
 
 struct request {
-	int64_t arrival_ns;	/* since the first request of the trace as read, >= 0 */
+	int64_t arrival_ns;	/* since the start of the trace, >= 0 */
 	uint32_t prompt_tok;	/* >= 1, whole prompt as served */
 	uint32_t output_tok;	/* >= 1, first token included */
 	uint32_t n_block;	/* prefix blocks: ceil(prompt_tok / block_tok), or 0 */
@@ -64,21 +64,30 @@ struct import_args {
 	struct opt_list components;	/* --components */
 };
 
-/* Options that shape a trace, for every command that reads one. */
+/* Options that shape a trace, for every command that reads one.  All 0: the trace as it is. */
 struct trace_args {
 	struct import_args in;
-	int64_t skip;		/* --skip-requests N */
-	int64_t requests;	/* --requests N, 0: all */
-	int64_t from_ns, to_ns;	/* --from, --to: half open, in trace time; to 0: open */
-	double time_scale;	/* --time-scale X: arrival times multiplied by X, 0: off */
-	int64_t max_prompt;	/* --max-prompt-tokens N: clip, 0: off */
-	int64_t max_output;	/* --max-output-tokens N: clip, 0: off */
+	struct opt_list merge;	/* FILE[:NAME=VALUE,...] */
+	int align;		/* enum trace_align */
+	int spread;
+	int64_t step_ns;
+	int64_t from_ns, to_ns;	/* half open, in trace time; to 0: open */
+	struct opt_list type;
+	double keep;
+	int64_t skip, requests;
+	double prompt_scale, output_scale;
+	int64_t max_prompt, max_output;
+	int64_t repeat, period_ns;
+	bool repeat_prefixes;
+	double time_scale, rate;
+	int64_t shift_ns;
+	int64_t seed;
 };
 extern const struct opt trace_opts[];
 
-/* Read path ("-": standard input; zstd found by content) and apply a.  Malformed input is
- * AR_DATA with "FILE:LINE: ...", a format or a window that cannot be is AR_USAGE.  On
- * success *out is owned by the caller. */
+/* Read path ("-": standard input; zstd found by content), which options of its own may follow as in
+ * "FILE:keep=0.5,shift=10s", and apply a.  Malformed input is AR_DATA with "FILE:LINE: ...", a format
+ * or a window that cannot be is AR_USAGE.  On success *out is owned by the caller. */
 enum ar_status trace_read(struct trace **out, const char *path, const struct trace_args *a,
 			  struct ar_err *err);
 void trace_free(struct trace *t);	/* NULL is fine */

@@ -194,6 +194,27 @@ enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 	return set(g, o, value, FROM_USER, err);
 }
 
+enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err)
+{
+	char *copy = strdup(text), *item = copy, *next, *value;
+	enum ar_status st = copy ? AR_OK : ar_nomem(err);
+
+	for (; !st && item; item = next) {
+		next = strchr(item, ',');
+		if (next)
+			*next++ = 0;
+		value = strchr(item, '=');
+		if (!value) {
+			st = ar_fail(err, AR_USAGE, "'%s': want NAME=VALUE", item);
+			break;
+		}
+		*value++ = 0;
+		st = opt_set(g, item, value, err);
+	}
+	free(copy);
+	return st;
+}
+
 bool opt_given(const struct opt_group *g, const char *name)
 {
 	struct opt_group *in = (struct opt_group *)(uintptr_t)g;

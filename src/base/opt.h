@@ -72,6 +72,8 @@ enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *er
 
 enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 		       struct ar_err *err);
+/* "name=value,name=value": how a group is set inside of a value. */
+enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err);
 bool opt_given(const struct opt_group *g, const char *name);
 
 void opt_help(const struct opt_group *g, FILE *f);	/* for --help */
