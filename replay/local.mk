@@ -2,6 +2,8 @@ libattnreplay_a_SOURCES += \
   replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.c \
   replay/batch.h replay/block_pool.c replay/block_pool.h replay/cost_table.c replay/cost_table.h replay/costs.c \
   replay/costs.h replay/kdtree.c replay/kdtree.h replay/latency.c replay/latency.h replay/orca.c \
+  replay/arrivals.c replay/arrivals.h replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.h \
+  replay/block_pool.c replay/block_pool.h replay/latency.c replay/latency.h replay/orca.c \
   replay/policies.c replay/policy.h replay/prefix_cache.c replay/prefix_cache.h replay/prepare.c \
   replay/prepare.h replay/replay.c replay/replay.h replay/sarathi.c replay/sched.c replay/sched.h \
   replay/sglang.c replay/trtllm.c replay/vllm.c
@@ -18,6 +20,11 @@ check_PROGRAMS += tests/t-prefix
 tests_t_prefix_SOURCES = tests/t-prefix.c
 tests_t_prefix_LDADD   = $(TEST_LIBS)
 tests_t_prefix_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+
+check_PROGRAMS += tests/t-arrivals
+tests_t_arrivals_SOURCES = tests/t-arrivals.c
+tests_t_arrivals_LDADD   = $(TEST_LIBS)
+tests_t_arrivals_LDFLAGS = $(FAULT_LINK)
 
 check_PROGRAMS += tests/t-engine
 tests_t_engine_SOURCES = tests/t-engine.c

@@ -18,7 +18,7 @@ struct loop {
 	struct sched *s;
 	struct times *t;		/* [trace->n] */
 	bool *settled;			/* [trace->n] rejected or finished */
-	size_t next;			/* next request to arrive */
+	struct arrivals *arrivals;
 	int64_t now;			/* of the next plan */
 	int64_t end;			/* of the last iteration; after now while it still runs */
 	int n_empty;			/* plans in a row, since the last arrival, that did nothing */
@@ -38,7 +38,7 @@ static enum ar_status put_outcome(struct loop *l, uint32_t id, const char *outco
 	if (!l->cfg->store)
 		return AR_OK;
 	return store_outcome(l->cfg->store, &(struct store_outcome){
-		.req = id, .arrival_ns = r->arrival_ns, .first_sched_ns = t->first_sched,
+		.req = id, .arrival_ns = arrivals_at(l->arrivals, id), .first_sched_ns = t->first_sched,
 		.first_token_ns = t->first_token, .finish_ns = done ? t->last_token : -1,
 		.prompt_tok = r->prompt_tok, .output_tok = q->known - r->prompt_tok,
 		.n_chunks = q->n_chunk, .n_preempt = q->n_preempt,
@@ -76,24 +76,27 @@ static int64_t later(int64_t a, int64_t b)
 
 /* Requests that have arrived join the queue.  With nothing to run, or no way to run it, the clock
  * jumps to the next one.  False at the end: nothing is left to do. */
-static bool arrivals(struct loop *l)
+static bool arrive(struct loop *l)
 {
-	const struct trace *t = l->cfg->trace;
 	bool idle = l->n_empty > 1 || !(l->s->n_waiting || l->s->n_running);
+	int64_t at;
+	uint32_t id;
 
-	for (; l->next < t->n; l->next++) {
-		int64_t arrival = t->req[l->next].arrival_ns;
-
-		if (l->settled[l->next])
+	while (arrivals_peek(l->arrivals, &id, &at)) {
+		if (l->settled[id]) {
+			arrivals_pop(l->arrivals);
+			arrivals_done(l->arrivals, id, at);
 			continue;
-		if (arrival > l->now) {
+		}
+		if (at > l->now) {
 			if (!idle)
 				break;
-			l->now = arrival;
+			l->now = at;
 		}
 		idle = false;
 		l->n_empty = 0;
-		sched_arrive(l->s, (uint32_t)l->next);
+		arrivals_pop(l->arrivals);
+		sched_arrive(l->s, id);
 	}
 	return l->s->n_waiting || l->s->n_running;
 }
@@ -245,7 +248,7 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 
 	for (size_t i = 0; i < l->s->n_finished; i++) {
 		uint32_t id = l->s->finished[i], n_out = l->s->seq[id].known - l->s->seq[id].prompt;
-		int64_t arrival = l->cfg->trace->req[id].arrival_ns;
+		int64_t arrival = arrivals_at(l->arrivals, id);
 		const struct times *t = &l->t[id];
 		enum ar_status st;
 
@@ -265,6 +268,7 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 			return st;
 		l->cfg->backend->drop(l->cfg->self, id);
 		l->settled[id] = true;
+		arrivals_done(l->arrivals, id, t->last_token);
 		l->res->ok++;
 	}
 	return AR_OK;
@@ -368,6 +372,8 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 	size_t n = cfg->trace->n, seqs = (size_t)cfg->limits.max_seqs, most = n < seqs ? n : seqs;
 	enum ar_status st = sched_open(&l->s, cfg->trace, &cfg->limits, err);
 
+	if (!st)
+		st = arrivals_open(&l->arrivals, cfg->trace, &cfg->arrival, err);
 	if (st)
 		return st;
 	l->t = malloc((n + 1) * sizeof *l->t);
@@ -407,7 +413,7 @@ static enum ar_status loop_run(struct loop *l, struct ar_err *err)
 {
 	enum ar_status st = reject_unfit(l, err);
 
-	while (!st && arrivals(l)) {
+	while (!st && arrive(l)) {
 		if (ar_interrupted())
 			return ar_fail(err, AR_INTERRUPTED,
 				       "interrupted after %" PRId64 " iterations; "
@@ -432,6 +438,7 @@ enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, s
 	if (!st)
 		st = wind_up(&l, loop_run(&l, err), err);
 	sched_close(l.s);
+	arrivals_close(l.arrivals);
 	free(l.t);
 	free(l.settled);
 	free(l.row);

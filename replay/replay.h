@@ -1,7 +1,7 @@
 /*
  * The engine loop over a virtual clock in integer nanoseconds.
  *
- * Requests with arrival <= now join the policy's queue; the policy plans; the backend runs the
+ * Requests that have arrived by now join the policy's queue; the policy plans; the backend runs the
  * plan; the clock moves by the cost; tokens are stamped with the iteration's end.  When nothing
  * is there to run, the clock jumps to the next arrival.  With limits.async an iteration is planned
  * when the last one begins, and begins when that ends.  Everything that follows from the costs is
@@ -10,6 +10,7 @@
 #ifndef AR_REPLAY_H
 #define AR_REPLAY_H
 
+#include "replay/arrivals.h"
 #include "replay/backend.h"
 #include "replay/backend_cost.h"
 #include "replay/latency.h"
@@ -23,6 +24,7 @@ struct host_cost {
 
 struct replay {
 	const struct trace *trace;
+	struct arrival_rule arrival;
 	const struct policy *policy;
 	struct sched_limits limits;
 	const struct backend *backend;

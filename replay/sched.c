@@ -157,12 +157,11 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 
 /* ---- the waiting queue ---- */
 
-/* Requests are numbered by arrival. */
 static bool before(const struct sched *s, uint32_t a, uint32_t b)
 {
 	int32_t pa = s->trace->req[a].priority, pb = s->trace->req[b].priority;
 
-	return pa != pb ? pa < pb : a < b;
+	return pa != pb ? pa < pb : s->seq[a].order < s->seq[b].order;
 }
 
 static void heap_push(struct sched *s, uint32_t id)
@@ -211,6 +210,7 @@ static void pop_front(struct sched *s)
 
 void sched_arrive(struct sched *s, uint32_t id)
 {
+	s->seq[id].order = s->n_arrived++;
 	if (s->wait_heap) {
 		heap_push(s, id);
 		return;

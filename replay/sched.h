@@ -75,6 +75,7 @@ struct sched_seq {
 	uint64_t recomputed;	/* positions computed again */
 	uint64_t cached;	/* positions found in the prefix cache instead of computed */
 	uint32_t next;		/* in the waiting queue, first come first served */
+	uint32_t order;		/* of arrival */
 };
 
 struct sched {
@@ -87,6 +88,7 @@ struct sched {
 	uint32_t wait_head, wait_tail;	/* SCHED_NONE when empty */
 	uint32_t *wait_heap;		/* by priority: the queue; else NULL */
 	size_t n_waiting;
+	uint32_t n_arrived;
 	struct block_pool pool;
 	struct prefix_cache *cache;	/* or NULL */
 

@@ -200,6 +200,9 @@ static enum ar_status load(struct run *r, struct ar_err *err)
 		st = load_captures(r, err);
 	if (!st)
 		st = trace_read(&r->trace, r->o.trace, &r->o.trace_args, err);
+	if (!st && r->o.arrival.loop == LOOP_SESSIONS && !r->trace->n_session)
+		st = ar_fail(err, AR_USAGE, "%s: no sessions to wait for; replay it with --loop open "
+			     "or users", r->trace->name);
 	if (!st && needs_model(r))
 		st = prepare(r, err);
 	return st;
@@ -287,12 +290,28 @@ static void print_clock(const struct run *r)
 	putchar('\n');
 }
 
+static void print_arrivals(const struct run *r)
+{
+	const struct arrival_rule *a = &r->o.arrival;
+	char think[32] = "0";
+
+	if (a->think_ns)
+		num_time_str(think, sizeof think, (double)a->think_ns);
+	if (a->loop == LOOP_SESSIONS)
+		printf("arrivals  follow answers in a session, think time %s where the trace has "
+		       "none\n", think);
+	if (a->loop == LOOP_USERS)
+		printf("arrivals  of %" PRId64 " users, think time %s where the trace has none; its "
+		       "times are not used\n", a->users, think);
+}
+
 /* What cannot be printed is known before the hours of a long run, not after them. */
 static enum ar_status print_header(const struct run *r, struct ar_err *err)
 {
 	const struct sched_limits *l = &r->limits;
 
 	printf("trace     %s (%s), %zu requests\n", r->trace->name, r->trace->format, r->trace->n);
+	print_arrivals(r);
 	if (r->backend->needs_model)
 		print_model(r);
 	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",
@@ -567,7 +586,8 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 	if (st)
 		return st;
 	st = replay_run(&(struct replay){
-		.trace = r->trace, .policy = r->policy, .limits = r->limits, .backend = r->backend,
+		.trace = r->trace, .arrival = r->o.arrival, .policy = r->policy,
+		.limits = r->limits, .backend = r->backend,
 		.self = r->self, .host = r->o.host, .store = r->store,
 		.formula = formula ? &cost->formula : NULL,
 		.keep_kernels = r->o.keep_kernels, .accuracy = r->o.accuracy,

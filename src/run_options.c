@@ -12,6 +12,7 @@
 #define AT(field) offsetof(struct run_options, field)
 
 static const char *const clocks[] = { "measured", "formula", NULL };
+static const char *const loops[] = { "open", "sessions", "users", NULL };
 static const char *const profs[] = { "activity", "events", NULL };
 static const char *const orders[] = { "fcfs", "priority", NULL };
 static const char *const chunkings[] = { "fcfs", "equal", NULL };
@@ -21,6 +22,13 @@ static const char *policy_names[RUN_POLICIES_MAX + 1];	/* set_groups() fills the
 static const struct opt main_opts[] = {
 	{ "trace", OPT_STR, AT(trace), "FILE", NULL, 0, 0, NULL,
 	  "request trace to replay, - for standard input", 0 },
+	{ "loop", OPT_ENUM, AT(arrival.loop), "HOW", "open", 0, 0, loops,
+	  "when requests arrive: at the times of the trace, after the request before in their "
+	  "session, or as users get answers", 0 },
+	{ "users", OPT_INT, AT(arrival.users), "N", "1", 1, 1 << 30, NULL,
+	  "users of --loop users, who take the sessions in turn", 0 },
+	{ "think-time", OPT_TIME, AT(arrival.think_ns), "TIME", "0", 0, 3.6e18, NULL,
+	  "pause of a user after an answer, where the trace has none", 0 },
 	{ "policy", OPT_ENUM, AT(policy), "NAME", "vllm-0.16", 0, 0, policy_names,
 	  "scheduling rules, those of an engine at a version", 0 },
 	{ "backend", OPT_STR, AT(backend), "NAME", "auto", 0, 0, NULL,
@@ -183,6 +191,25 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 	return AR_OK;
 }
 
+static enum ar_status refuse_one(const struct run_options *o, const char *name, const char *why,
+				 struct ar_err *err)
+{
+	if (!opt_given(o->group, name))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "%s has no effect %s; leave it out", name, why);
+}
+
+static enum ar_status check_loop(const struct run_options *o, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (o->arrival.loop != LOOP_USERS)
+		st = refuse_one(o, "users", "without --loop users", err);
+	if (!st && o->arrival.loop == LOOP_OPEN)
+		st = refuse_one(o, "think-time", "with --loop open", err);
+	return st;
+}
+
 /* Settings that only some policies know. */
 static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 {
@@ -231,6 +258,8 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 	if (!st)
 		st = check_names(o, err);
 	if (!st)
+		st = check_loop(o, err);
+	if (!st)
 		st = check_policy(o, err);
 	return st ? st : check_limits(o, err);
 }
@@ -262,14 +291,6 @@ static enum ar_status refuse(const struct opt_group *g, const char *why, const c
 			return ar_fail(err, AR_USAGE, "%s has no effect %s%s; leave it out",
 				       g->opts[i].name, why, what);
 	return AR_OK;
-}
-
-static enum ar_status refuse_one(const struct run_options *o, const char *name, const char *why,
-				 struct ar_err *err)
-{
-	if (!opt_given(o->group, name))
-		return AR_OK;
-	return ar_fail(err, AR_USAGE, "%s has no effect %s; leave it out", name, why);
 }
 
 /* A table of costs has the model's options adopted, see below, save those that only measuring

@@ -3,6 +3,7 @@
 #ifndef AR_RUN_OPTIONS_H
 #define AR_RUN_OPTIONS_H
 
+#include "replay/arrivals.h"
 #include "replay/backend_cost.h"
 #include "replay/costs.h"
 #include "replay/policy.h"
@@ -26,6 +27,7 @@ struct run_options {
 	int clock;			/* enum run_clock */
 	struct host_cost host;
 	struct trace_args trace_args;
+	struct arrival_rule arrival;
 
 	struct sched_limits limits;	/* num_blocks 0: auto */
 	char *num_blocks;

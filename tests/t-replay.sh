@@ -151,6 +151,35 @@ echo 'sede = 1' >>"$tmp/job"
 ok 'a misspelt name in a job file is an error with its line' \
 	refused "job:8: unknown option 'sede'" --job "$tmp/job"
 
+# ---- closed loops ----
+
+run $s1 --loop users --think-time 1ms >"$tmp/out"
+is 'a user sends one request after another' "$(sed -n '2p; /unfinished/s/.* in //p; /^queue/p' "$tmp/out")" \
+"arrivals  of 1 users, think time 1.00 ms where the trace has none; its times are not used
+0.010000 s
+queue            3         0.000         0.000         0.000         0.000"
+run $s1 --loop users --users 3 >"$tmp/out"
+ok 'three users send three at once' grep -q 'unfinished in 0.004000 s$' "$tmp/out"
+ok 'a session to wait for is needed' fails 2 'basic.csv: no sessions to wait for' run $s1 --loop sessions
+cat >"$tmp/chat.jsonl" <<'EOF'
+{"format":"reqtrace","version":1,"block_size":0,"requests":4}
+{"id":0,"arrival_ns":0,"prompt_tokens":4,"output_tokens":3,"session":"a","turn":0}
+{"id":1,"arrival_ns":1000,"prompt_tokens":900,"output_tokens":1,"session":"a","turn":1}
+{"id":2,"arrival_ns":2000,"prompt_tokens":4,"output_tokens":1,"session":"a","turn":2,"think_ns":500000}
+{"id":3,"arrival_ns":9000000,"prompt_tokens":4,"output_tokens":1}
+EOF
+chat="--trace $tmp/chat.jsonl --cost-fixed 1ms --cost-per-token 0 --max-model-len 100"
+run $chat --loop sessions --think-time 2ms >"$tmp/out" 2>/dev/null
+is 'a session goes on after the answer, the pause and what was rejected' \
+	"$(sed -n '2p; /unfinished/s/.* in //p; /^E2E/p' "$tmp/out")" \
+"arrivals  follow answers in a session, think time 2.00 ms where the trace has none
+0.010000 s
+E2E              3         1.667         1.000         2.600         2.960"
+ok 'users are for the loop of users' refused 'users has no effect without --loop users' \
+	$basic --backend cost --users 3
+ok 'who thinks waits for an answer'  refused 'think-time has no effect with --loop open' \
+	$basic --backend cost --think-time 1s
+
 # ---- the database ----
 
 query() { sqlite3 "$tmp/db" "$1" 2>&1; }

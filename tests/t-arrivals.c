@@ -1,0 +1,179 @@
+/* Open and closed loops: who arrives when. */
+#include "config.h"
+#include "replay/arrivals.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/rng.h"
+#include "tests/alloc_fault.h"
+#include "tests/tap.h"
+
+enum { N = 60 };
+static char name[] = "made", sessions[8][4];
+static char *session_names[8];
+
+static void make(struct trace *t, struct request *req, size_t n, const int *session)
+{
+	*t = (struct trace){ .req = req, .n = n, .name = name, .session = session_names };
+	for (int s = 0; s < 8; s++) {
+		snprintf(sessions[s], sizeof sessions[s], "%d", s);
+		session_names[s] = sessions[s];
+	}
+	for (size_t i = 0; i < n; i++) {
+		req[i] = (struct request){ .arrival_ns = 10 * (int64_t)i, .prompt_tok = 1,
+					   .output_tok = 1, .session = session[i], .think_ns = -1 };
+		if (session[i] >= 0)
+			t->n_session = 8;
+	}
+}
+
+static struct arrivals *start(const struct trace *t, struct arrival_rule rule)
+{
+	struct arrivals *a;
+
+	if (arrivals_open(&a, t, &rule, NULL))
+		bail_out("arrivals do not open");
+	return a;
+}
+
+/* Serve one request after another, each service_ns long; "id@arrival ..." is what came. */
+static const char *serve(const struct trace *t, struct arrival_rule rule, int64_t service_ns)
+{
+	struct arrivals *a = start(t, rule);
+	static char text[400];
+	int64_t now = 0, at;
+	size_t n = 0;
+	uint32_t id;
+
+	*text = 0;
+	while (arrivals_peek(a, &id, &at)) {
+		arrivals_pop(a);
+		if (arrivals_at(a, id) != at)
+			bail_out("a request has two arrivals");
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s%u@%d", n ? " " : "", id, (int)at);
+		now = (at > now ? at : now) + service_ns;
+		arrivals_done(a, id, now);
+	}
+	arrivals_close(a);
+	return text;
+}
+
+static void test_worked(void)
+{
+	static const int session[] = { 0, 1, -1, 0, 1, 0 };
+	struct request req[6];
+	struct trace t;
+
+	make(&t, req, 6, session);
+	req[5].think_ns = 2;
+	is_str(serve(&t, (struct arrival_rule){ LOOP_OPEN, 1, 7 }, 100),
+	       "0@0 1@10 2@20 3@30 4@40 5@50", "an open loop has the times of the trace");
+	/* 0 ends at 100, 1 at 200, 2 at 300, 3 at 400, 4 at 500 */
+	is_str(serve(&t, (struct arrival_rule){ LOOP_SESSIONS, 1, 7 }, 100),
+	       "0@0 1@10 2@20 3@107 4@207 5@402",
+	       "in a session each request waits for the one before, and for the user");
+	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 1, 7 }, 100),
+	       "0@0 3@107 5@209 1@316 4@423 2@530", "one user goes through one session after another");
+	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 2, 0 }, 100),
+	       "0@0 1@0 3@100 4@200 5@302 2@400", "two users take the sessions in turn");
+	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 9, 0 }, 100),
+	       "0@0 1@0 2@0 3@100 4@200 5@402", "no more users than sessions are active");
+	req[3].think_ns = INT64_MAX;	/* half of it, cut to an int, is -1 */
+	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 1, 0 }, 0) + 4, "3@-1 5@-1 1@-1 4@-1 2@-1",
+	       "a pause without end ends at the end of time");
+}
+
+/* The rules, stated again for any order of service. */
+static void test_random(uint64_t seed)
+{
+	struct rng rng = { seed };
+	struct arrival_rule rule = { (int)(seed % 3), 1 + (int64_t)rng_below(&rng, 5), 0 };
+	int64_t done[N], came[N], at, now = 0, last = -1;
+	uint32_t in[N], id;
+	struct request req[N];
+	int session[N], bad = 0, n_in = 0, n = 0, before;
+	struct arrivals *a;
+	struct trace t;
+
+	rule.think_ns = (int64_t)rng_below(&rng, 50);
+	for (int i = 0; i < N; i++) {
+		session[i] = (int)rng_below(&rng, 10) - 2;
+		session[i] = session[i] < 0 ? -1 : session[i];
+		done[i] = came[i] = -1;
+	}
+	make(&t, req, N, session);
+	a = start(&t, rule);
+	while (n_in || arrivals_peek(a, &id, &at)) {
+		if (n_in && (!arrivals_peek(a, &id, &at) || at > now || !rng_below(&rng, 2))) {
+			int k = (int)rng_below(&rng, (uint64_t)n_in);
+
+			now += (int64_t)rng_below(&rng, 30);
+			done[in[k]] = now;
+			arrivals_done(a, in[k], now);
+			in[k] = in[--n_in];
+			continue;
+		}
+		if (at > now)
+			now = at;
+		arrivals_pop(a);
+		bad += came[id] >= 0 || arrivals_at(a, id) != at || at < last;
+		last = at;
+		came[id] = at;
+		in[n_in++] = id;
+		n++;
+		if (rule.loop == LOOP_USERS)
+			bad += n_in > rule.users;
+		for (before = (int)id - 1; before >= 0; before--)
+			if (session[id] >= 0 && session[before] == session[id])
+				break;
+		if (rule.loop == LOOP_OPEN || (rule.loop == LOOP_SESSIONS && before < 0))
+			bad += at != req[id].arrival_ns;
+		else if (before >= 0)
+			bad += done[before] < 0 || at != done[before] + rule.think_ns;
+	}
+	arrivals_close(a);
+	ok(!bad && n == N, "seed %d: every request comes once, by the rules of loop %d", (int)seed,
+	   rule.loop);
+}
+
+static void test_failures(void)
+{
+	static const int session[] = { 0, 0, -1 };
+	struct arrival_rule rule = { LOOP_SESSIONS, 1, 0 };
+	struct request req[3];
+	struct arrivals *a;
+	struct ar_err err;
+	struct trace t;
+	long n = 0, bad = 0;
+
+	make(&t, req, 3, session);
+	for (;; n++) {
+		enum ar_status st;
+		bool fired;
+
+		fault_arm(n);
+		st = arrivals_open(&a, &t, &rule, &err);
+		fired = fault_disarm();
+		if (!fired)
+			break;
+		bad += st != AR_NOMEM || a;
+	}
+	arrivals_close(a);
+	ok(n == 6 && !bad, "each of %ld allocations fails cleanly", n);
+	t.n = 0;
+	a = start(&t, (struct arrival_rule){ LOOP_USERS, 3, 0 });
+	arrivals_pop(a);
+	ok(!arrivals_peek(a, &(uint32_t){ 0 }, &(int64_t){ 0 }), "an empty trace has no arrivals");
+	arrivals_close(a);
+}
+
+int main(void)
+{
+	plan(0);
+	test_worked();
+	for (uint64_t seed = 1; seed <= 30; seed++)
+		test_random(seed);
+	test_failures();
+	return done_testing();
+}
