@@ -1,4 +1,4 @@
-/* attnreplay trace: look at a trace, and bring it into the canonical form. */
+/* attnreplay trace: look at a trace, bring it into the canonical form, and make one like it. */
 #include "config.h"
 
 #include <errno.h>
@@ -7,189 +7,333 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "src/base/number.h"
 #include "src/cmd.h"
 #include "traces/binfile.h"
 #include "traces/import.h"
 #include "traces/summary.h"
+#include "traces/synth.h"
 
 struct args {
 	char *output;
 	int64_t lines;
+	bool histogram;
+	struct synth_args synth;
 	struct trace_args trace;
 };
 
 static const struct opt own_opts[] = {
 	{ .name = "output", .type = OPT_STR, .off = offsetof(struct args, output), .arg = "FILE",
-	  .letter = 'o', .help = "write FILE instead of standard output (convert)" },
+	  .letter = 'o', .help = "write FILE instead of standard output (convert, synth)" },
 	{ .name = "lines", .type = OPT_INT, .off = offsetof(struct args, lines), .arg = "N",
 	  .letter = 'n', .def = "10", .min = 1, .max = 1e15, .help = "print the first N requests (head)" },
+	{ .name = "histogram", .type = OPT_FLAG, .off = offsetof(struct args, histogram),
+	  .help = "draw lengths and load as on a terminal (info)" },
 	{ 0 }
 };
 
 /* ---- info ---- */
 
-static void print_figure(const char *name, double x, const char *unit)
+static void print_figure(FILE *f, const char *name, double x, const char *unit)
 {
 	if (isnan(x))
-		printf("%-22s-\n", name);
+		fprintf(f, "%-22s-\n", name);
 	else
-		printf("%-22s%.4g%s\n", name, x, unit);
+		fprintf(f, "%-22s%.4g%s\n", name, x, unit);
 }
 
-static void print_spread(const char *name, const struct spread *s)
+static void print_spread(FILE *f, const char *name, const struct spread *s)
 {
-	printf("%-22ssum %" PRIu64 ", min %u, p50 %u, p90 %u, p99 %u, max %u\n", name, s->sum,
-	       s->min, s->p50, s->p90, s->p99, s->max);
+	fprintf(f, "%-22ssum %" PRIu64 ", mean %.1f, min %" PRIu64 ", p50 %" PRIu64 ", p90 %" PRIu64
+		", p99 %" PRIu64 ", max %" PRIu64 "\n", name, s->sum, (double)s->sum / (double)s->n,
+		s->min, s->p50, s->p90, s->p99, s->max);
 }
 
-static void print_reuse(const struct trace *t, const struct summary *s)
+static void print_gaps(FILE *f, const struct spread *s)
 {
-	uint64_t blocks = 0;
+	const uint64_t v[] = { s->min, s->p50, s->p99, s->max };
+	char text[4][32];
 
-	for (size_t i = 0; i < t->n; i++)
-		blocks += t->req[i].n_block;
-	if (!blocks) {
-		printf("%-22snone in this trace\n", "prefix blocks");
+	if (!s->n)
+		return;
+	for (int i = 0; i < 4; i++)
+		num_time_str(text[i], sizeof text[i], (double)v[i]);
+	fprintf(f, "%-22smin %s, p50 %s, p99 %s, max %s\n", "gap", text[0], text[1], text[2],
+		text[3]);
+}
+
+static void print_load(FILE *f, const struct summary *s)
+{
+	const struct window_counts *second = &s->window[0], *minute = &s->window[2];
+	char text[32];
+
+	print_figure(f, "rate", s->rate, " /s");
+	print_figure(f, "gap CV", s->gap_cv, "");
+	print_gaps(f, &s->gap_ns);
+	for (int i = 0; i < SUMMARY_WINDOWS; i++) {
+		snprintf(text, sizeof text, "dispersion D(%d s)", summary_window_s[i]);
+		print_figure(f, text, s->window[i].dispersion, "");
+	}
+	if (second->windows)
+		fprintf(f, "%-22sat most %" PRIu64 " requests, idle %.1f %%\n", "seconds",
+			second->max, 100 * second->idle);
+	if (minute->windows)
+		fprintf(f, "%-22s%" PRIu64 " to %" PRIu64 " requests\n", "minutes", minute->min,
+			minute->max);
+	fprintf(f, "%-22s%zu\n", "distinct arrivals", s->distinct);
+}
+
+static void print_reuse(FILE *f, const struct trace *t, const struct summary *s)
+{
+	const struct spread *b = &s->block;
+
+	if (!b->sum) {
+		fprintf(f, "%-22snone in this trace\n", "prefix blocks");
 		return;
 	}
-	printf("%-22s%" PRIu64 " of %u tokens\n", "prefix blocks", blocks, t->block_tok);
-	printf("%-22s%.2f %% of blocks, %.2f %% of prompt tokens\n", "ideal prefix reuse",
-	       100.0 * (double)s->blocks_reused / (double)blocks,
-	       100.0 * (double)s->tok_reused / (double)s->prompt.sum);
+	fprintf(f, "%-22s%" PRIu64 " of %u tokens\n", "prefix blocks", b->sum, t->block_tok);
+	fprintf(f, "%-22sp50 %" PRIu64 ", p99 %" PRIu64 ", max %" PRIu64 "\n", "blocks of a request",
+		b->p50, b->p99, b->max);
+	fprintf(f, "%-22s%" PRIu64 ", %.1f %% used once\n", "distinct blocks", s->distinct_blocks,
+		100.0 * (double)s->blocks_once / (double)s->distinct_blocks);
+	fprintf(f, "%-22s%.2f %% of blocks, %.2f %% of prompt tokens, %" PRIu64 " whole prompts\n",
+		"ideal prefix reuse", 100.0 * (double)s->blocks_reused / (double)b->sum,
+		100.0 * (double)s->tok_reused / (double)s->prompt.sum, s->prompts_reused);
 }
 
-static enum ar_status info(const struct trace *t, const struct args *a, struct ar_err *err)
+static void print_types(FILE *f, const struct trace *t)
 {
-	int64_t span = t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns;
+	for (size_t k = 0; k < t->n_type; k++) {
+		size_t n = 0;
+
+		for (size_t i = 0; i < t->n; i++)
+			n += t->req[i].type == k + 1;
+		if (n)
+			fprintf(f, "%-22s%zu of %s\n", "requests", n, t->type[k]);
+	}
+}
+
+/* ---- its histograms ---- */
+
+enum { BAR = 50, SLICES = 20 };
+
+static void print_bars(FILE *f, const char *title, char label[][32], const uint64_t *count, int n)
+{
+	uint64_t most = 1;
+
+	for (int i = 0; i < n; i++)
+		most = count[i] > most ? count[i] : most;
+	fprintf(f, "\n%s\n", title);
+	for (int i = 0; i < n; i++) {
+		int bar = (int)((count[i] * BAR + most - 1) / most);
+
+		fprintf(f, "%22s  %.*s%*s %" PRIu64 "\n", label[i], bar,
+			"##################################################", BAR - bar, "",
+			count[i]);
+	}
+}
+
+/* By powers of two; tok reads the length off a request. */
+static void draw_lengths(FILE *f, const char *title, const struct trace *t, size_t tok)
+{
+	uint64_t all[32] = { 0 };
+	char label[32][32];
+	int lo = 31, hi = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		const void *p = (const char *)&t->req[i] + tok;
+		int k = 31 - __builtin_clz(*(const uint32_t *)p);
+
+		all[k]++;
+		lo = k < lo ? k : lo;
+		hi = k > hi ? k : hi;
+	}
+	for (int k = lo; k <= hi; k++)
+		snprintf(label[k], sizeof label[k], "%u to %u", 1u << k, 2 * (1u << k) - 1);
+	print_bars(f, title, label + lo, all + lo, hi - lo + 1);
+}
+
+static void draw_load(FILE *f, const struct trace *t)
+{
+	int64_t t0 = t->req[0].arrival_ns, step = (t->req[t->n - 1].arrival_ns - t0) / SLICES + 1;
+	uint64_t count[SLICES] = { 0 };
+	char label[SLICES][32];
+
+	for (size_t i = 0; i < t->n; i++)
+		count[(t->req[i].arrival_ns - t0) / step]++;
+	for (int k = 0; k < SLICES; k++)
+		snprintf(label[k], sizeof label[k], "from %.3f s", (double)(k * step) * 1e-9);
+	print_bars(f, "requests over time", label, count, SLICES);
+}
+
+static enum ar_status info(struct trace *t, const struct args *a, FILE *f, struct ar_err *err)
+{
+	int64_t first = t->req[0].arrival_ns, span = t->req[t->n - 1].arrival_ns - first;
 	struct summary s;
 	enum ar_status st = trace_summarize(&s, t, err);
 	char text[DATE_CHARS];
 
-	(void)a;
 	if (st)
 		return st;
-	printf("%-22s%s\n%-22s%s\n%-22s%s\n%-22s%zu\n", "file", t->name, "format", t->format,
-	       "sha256", t->sha256, "requests", t->n);
+	fprintf(f, "%-22s%s\n%-22s%s\n%-22s%s\n%-22s%zu\n", "file", t->name, "format", t->format,
+		"sha256", t->sha256, "requests", t->n);
+	print_types(f, t);
 	if (t->has_epoch) {
-		date_format(text, t->epoch_ns + t->req[0].arrival_ns);
-		printf("%-22s%s\n", "first arrival", text);
+		date_format(text, t->epoch_ns + first);
+		fprintf(f, "%-22s%s\n", "first arrival", text);
 	}
-	printf("%-22s%" PRId64 ".%09d s\n", "span", span / 1000000000, (int)(span % 1000000000));
-	print_figure("rate", s.rate, " /s");
-	print_figure("gap CV", s.gap_cv, "");
-	for (int i = 0; i < SUMMARY_WINDOWS; i++) {
-		snprintf(text, sizeof text, "dispersion D(%d s)", summary_window_s[i]);
-		print_figure(text, s.dispersion[i], "");
+	fprintf(f, "%-22s%" PRId64 ".%09d s\n", "span", span / 1000000000,
+		(int)(span % 1000000000));
+	print_load(f, &s);
+	print_spread(f, "prompt tokens", &s.prompt);
+	print_spread(f, "output tokens", &s.output);
+	fprintf(f, "%-22s%" PRIu64 " tokens\n", "longest request", s.longest);
+	print_figure(f, "length correlation", s.correlation, "");
+	if (s.session.n)
+		fprintf(f, "%-22s%" PRIu64 ", requests p50 %" PRIu64 ", p90 %" PRIu64 ", max %"
+			PRIu64 "\n", "sessions", s.session.n, s.session.p50, s.session.p90,
+			s.session.max);
+	print_reuse(f, t, &s);
+	if (a->histogram || isatty(fileno(f))) {
+		draw_lengths(f, "requests by prompt tokens", t, offsetof(struct request, prompt_tok));
+		draw_lengths(f, "requests by output tokens", t, offsetof(struct request, output_tok));
+		draw_load(f, t);
 	}
-	printf("%-22s%zu\n", "distinct arrivals", s.distinct);
-	print_spread("prompt tokens", &s.prompt);
-	print_spread("output tokens", &s.output);
-	if (t->n_session)
-		printf("%-22s%zu\n", "sessions", t->n_session);
-	print_reuse(t, &s);
 	return AR_OK;
 }
 
 /* ---- head ---- */
 
-static enum ar_status head(const struct trace *t, const struct args *a, struct ar_err *err)
+static enum ar_status head(struct trace *t, const struct args *a, FILE *f, struct ar_err *err)
 {
 	(void)err;
-	printf("%8s %18s %10s %10s %8s %6s %8s\n", "request", "arrival s", "prompt tok",
-	       "output tok", "blocks", "turn", "line");
+	fprintf(f, "%8s %18s %10s %10s %8s %6s %8s\n", "request", "arrival s", "prompt tok",
+		"output tok", "blocks", "turn", "line");
 	for (size_t i = 0; i < t->n && i < (uint64_t)a->lines; i++) {
 		const struct request *q = &t->req[i];
 
-		printf("%8zu %8" PRId64 ".%09d %10u %10u %8u %6u %8" PRIu64 "\n", i,
-		       q->arrival_ns / 1000000000, (int)(q->arrival_ns % 1000000000), q->prompt_tok,
-		       q->output_tok, q->n_block, q->turn, q->line);
+		fprintf(f, "%8zu %8" PRId64 ".%09d %10u %10u %8u %6u %8" PRIu64 "\n", i,
+			q->arrival_ns / 1000000000, (int)(q->arrival_ns % 1000000000), q->prompt_tok,
+			q->output_tok, q->n_block, q->turn, q->line);
 	}
 	return AR_OK;
 }
 
-/* ---- convert ---- */
+/* ---- convert and synth ---- */
 
-static enum ar_status write_and_close(const struct trace *t, FILE *f, const char *path,
-				      struct ar_err *err)
+static enum ar_status convert(struct trace *t, const struct args *a, FILE *f, struct ar_err *err)
 {
-	enum ar_status st = trace_write(t, f, err);
+	(void)a;
+	return trace_write(t, f, err);
+}
+
+static enum ar_status synth(struct trace *t, const struct args *a, FILE *f, struct ar_err *err)
+{
+	return trace_synthesize(t, &a->synth, a->trace.seed, f, err);
+}
+
+/* ---- the command ---- */
+
+static const struct verb {
+	const char *name;
+	enum ar_status (*run)(struct trace *t, const struct args *a, FILE *f, struct ar_err *err);
+	const char *opt[6];	/* those for some actions only that it takes */
+	bool may_lack_file;
+} verbs[] = {
+	{ "info", info, { "histogram" }, false },
+	{ "convert", convert, { "output" }, false },
+	{ "head", head, { "lines" }, false },
+	{ "synth", synth, { "output", "count", "arrivals", "lengths" }, true },
+};
+enum { N_VERBS = sizeof verbs / sizeof *verbs };
+
+static enum ar_status put_and_close(const struct verb *v, struct trace *t, const struct args *a,
+				    FILE *f, struct ar_err *err)
+{
+	enum ar_status st = v->run(t, a, f, err);
 
 	if (st)
-		ar_err_prefix(err, "%s", path);
+		ar_err_prefix(err, "%s", a->output);
 	if (fclose(f) && !st)
-		st = ar_fail(err, AR_IO, "%s: %s", path, strerror(errno));
+		st = ar_fail(err, AR_IO, "%s: %s", a->output, strerror(errno));
 	return st;
 }
 
-/* path appears whole or not at all, unless it is a device or a pipe, which a rename would replace
+/* The file appears whole or not at all, unless it is a device or a pipe, which a rename would replace
  * by a file. */
-static enum ar_status write_file(const struct trace *t, const char *path, struct ar_err *err)
+static enum ar_status put_file(const struct verb *v, struct trace *t, const struct args *a,
+			       struct ar_err *err)
 {
 	struct outfile out;
 	enum ar_status st;
 	struct stat s;
 	FILE *f;
 
-	if (!stat(path, &s) && !S_ISREG(s.st_mode)) {
-		f = fopen(path, "w");
+	if (!stat(a->output, &s) && !S_ISREG(s.st_mode)) {
+		f = fopen(a->output, "w");
 		if (!f)
-			return ar_fail(err, AR_IO, "%s: cannot write: %s", path, strerror(errno));
-		return write_and_close(t, f, path, err);
+			return ar_fail(err, AR_IO, "%s: cannot write: %s", a->output,
+				       strerror(errno));
+		return put_and_close(v, t, a, f, err);
 	}
-	st = outfile_open(&out, path, err);
+	st = outfile_open(&out, a->output, err);
 	if (st)
 		return st;
-	st = trace_write(t, out.f, err);
+	st = v->run(t, a, out.f, err);
 	if (st)
-		ar_err_prefix(err, "%s", path);
+		ar_err_prefix(err, "%s", a->output);
 	else
 		st = outfile_commit(&out, err);
 	outfile_release(&out);
 	return st;
 }
 
-static enum ar_status convert(const struct trace *t, const struct args *a, struct ar_err *err)
+static bool takes(const struct verb *v, const char *opt)
 {
-	if (a->output && strcmp(a->output, "-"))
-		return write_file(t, a->output, err);
-	return trace_write(t, stdout, err);
+	for (const char *const *o = v->opt; *o; o++)
+		if (!strcmp(*o, opt))
+			return true;
+	return false;
 }
 
-/* ---- the command ---- */
-
-static const struct {
-	const char *name;
-	enum ar_status (*run)(const struct trace *t, const struct args *a, struct ar_err *err);
-	const char *opt;	/* of own_opts, the one that it takes */
-} verbs[] = {
-	{ "info", info, NULL },
-	{ "convert", convert, "output" },
-	{ "head", head, "lines" },
-};
-enum { N_VERBS = sizeof verbs / sizeof *verbs };
+static enum ar_status check_options(const struct opt_group *g, const struct verb *v,
+				    struct ar_err *err)
+{
+	for (int i = 0; i < N_VERBS; i++)
+		for (const char *const *o = verbs[i].opt; *o; o++)
+			if (opt_given(g, *o) && !takes(v, *o))
+				return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'", *o,
+					       v->name);
+	return AR_OK;
+}
 
 static enum ar_status run_verb(const struct opt_group *g, const struct args *a, int argc,
 			       char **argv, struct ar_err *err)
 {
-	struct trace *t;
+	const struct verb *v = verbs;
+	struct trace *t = NULL;
 	enum ar_status st;
-	int v = 0;
 
-	if (argc != 2)
-		return ar_fail(err, AR_USAGE, "want info, convert or head, and one FILE");
-	while (v < N_VERBS && strcmp(verbs[v].name, argv[0]))
+	if (argc < 1 || argc > 2)
+		return ar_fail(err, AR_USAGE, "want info, convert, head or synth, and one FILE");
+	while (v < verbs + N_VERBS && strcmp(v->name, argv[0]))
 		v++;
-	if (v == N_VERBS)
-		return ar_fail(err, AR_USAGE, "unknown action '%s'; want info, convert or head",
+	if (v == verbs + N_VERBS)
+		return ar_fail(err, AR_USAGE, "unknown action '%s'; want info, convert, head or synth",
 			       argv[0]);
-	for (int i = 0; i < N_VERBS; i++)
-		if (i != v && verbs[i].opt && opt_given(g, verbs[i].opt))
-			return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'",
-				       verbs[i].opt, verbs[v].name);
-	st = trace_read(&t, argv[1], &a->trace, err);
-	if (!st)
-		st = verbs[v].run(t, a, err);
+	st = check_options(g, v, err);
+	if (st)
+		return st;
+	if (argc == 2)
+		st = trace_read(&t, argv[1], &a->trace, err);
+	else if (!v->may_lack_file)
+		st = ar_fail(err, AR_USAGE, "trace %s: want one FILE", v->name);
+	if (!st && a->output && strcmp(a->output, "-"))
+		st = put_file(v, t, a, err);
+	else if (!st)
+		st = v->run(t, a, stdout, err);
 	trace_free(t);
 	return st;
 }
@@ -199,6 +343,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	struct args a = { 0 };
 	struct opt_group g[] = {
 		{ .title = "Options", .opts = own_opts, .base = &a },
+		{ .title = "Synthesis", .opts = synth_opts, .base = &a.synth },
 		{ .title = "Trace", .opts = trace_opts, .base = &a.trace },
 		{ 0 }
 	};
@@ -216,6 +361,7 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	const struct opt_group g[] = {
 		{ .title = "Options", .opts = own_opts },
+		{ .title = "Synthesis", .opts = synth_opts },
 		{ .title = "Trace", .opts = trace_opts },
 		{ 0 }
 	};
@@ -227,8 +373,9 @@ const struct cmd cmd_trace = {
 	.name = "trace",
 	.usage = "info [OPTION]... FILE\n"
 		 "convert [-o FILE] [OPTION]... FILE\n"
-		 "head [-n N] [OPTION]... FILE",
-	.title = "look at a request trace or convert it to the canonical form",
+		 "head [-n N] [OPTION]... FILE\n"
+		 "synth [-o FILE] [OPTION]... [FILE]",
+	.title = "look at a request trace, convert it to the canonical form, or make one",
 	.run = run,
 	.options = options,
 };

@@ -28,10 +28,21 @@ is 'info sums tokens' "$(figure 'prompt tokens' "$azure" | sed 's/^sum //; s/,.*
 rank() { # rank COLUMN K: the K-th smallest value of the 200
 	tr -d '\r' <"$azure" | tail -n +2 | cut -d, -f"$1" | sort -n | sed -n "$2p"
 }
-is 'info ranks prompts' "$(figure 'prompt tokens' "$azure" | sed 's/^sum [0-9]*, //')" \
+is 'info ranks prompts' "$(figure 'prompt tokens' "$azure" | sed 's/.*, min/min/')" \
 	"min $(rank 2 1), p50 $(rank 2 100), p90 $(rank 2 180), p99 $(rank 2 198), max $(
 		rank 2 200)"
 is 'info counts arrival times'     "$(figure 'distinct arrivals' "$azure")" 200
+is 'info gives the mean' "$(figure 'prompt tokens' "$azure" | sed 's/.*mean //; s/,.*//')" \
+	"$(tr -d '\r' <"$azure" | awk -F, 'NR > 1 { s += $2 } END { printf "%.1f", s / (NR - 1) }')"
+second() { trace head -n 999 "$azure" | awk 'NR > 1 && $2 < 199 { n[int($2)]++ } END { for (s = 0; s < 199; s++)
+	{ if (n[s] > most) most = n[s]; idle += !n[s] } printf "at most %d requests, idle %.1f %%", most, idle / 1.99 }'; }
+is 'info looks at every second'    "$(figure seconds "$azure")" "$(second)"
+is 'info draws nothing into a file' "$(trace info "$azure" | grep -c '#')" 0
+is 'info draws every request three times' "$(trace info --histogram "$azure" |
+	awk '/#/ { n += $NF } END { print n }')" 600
+is 'info counts what stands apart' "$(trace info "$mooncake" 2>/dev/null |
+	sed -n 's/^distinct blocks  *\([0-9]*\),.*/\1/p')" \
+	"$(sed 's/.*\[//; s/\].*//; s/, /\n/g' "$mooncake" | sort -u | wc -l)"
 is 'info says that there are no prefixes' "$(figure 'prefix blocks' "$azure")" 'none in this trace'
 is 'info counts blocks'            "$(figure 'prefix blocks' "$mooncake")" \
 	"$(tr -cd ',\n' <"$mooncake" | awk '{ n += length($0) - 2 } END { print n }') of 512 tokens"
@@ -123,6 +134,16 @@ trace convert $shape "$mooncake" -o "$tmp/shaped"
 is 'a run shapes a trace as convert does' "$(replay "$mooncake" $shape)" "$(replay "$tmp/shaped")"
 rm "$tmp/both" "$tmp/shaped"
 
+# synth
+trace synth --count 30 --arrivals constant:rate=2 --lengths lognormal:prompt=700,output=9 -o "$tmp/synth"
+is 'a trace can be made of nothing' "$(figure 'prompt tokens' "$tmp/synth") $(figure span "$tmp/synth")" \
+	'sum 21000, mean 700.0, min 700, p50 700, p90 700, p99 700, max 700 14.500000000 s'
+trace synth --trace-seed 4 "$mooncake" --requests 12 | trace info - >"$tmp/synth"
+is 'or be like another, of which a part can be taken' "$(grep -e '^requests' -e reuse "$tmp/synth")" \
+	"$(trace info --requests 12 "$mooncake" 2>/dev/null | grep -e '^requests' -e reuse)"
+ok 'a kind that is not known'      fails 2 "arrivals 'x': there is no such kind" trace synth --arrivals x
+rm "$tmp/synth"
+
 # the worked example of the manual
 page=$srcdir/man/attnreplay-trace.5.in
 mkdir "$tmp/example"
@@ -191,10 +212,13 @@ ok 'a format that does not fit'    fails 3 ':1: the header lacks "arrived_at"' \
 	trace info --format=vidur "$azure"
 ok 'a window that ends too early'  fails 2 '^attnreplay: --to must be later than --from$' \
 	trace info --from 2s --to 1s "$azure"
-ok 'no file'                       fails 2 'want info, convert or head' trace info
+ok 'no file'                       fails 2 'trace info: want one FILE' trace info
+ok 'no action'                     fails 2 'want info, convert, head or synth' trace
 ok 'an unknown action'             fails 2 "unknown action 'show'" trace show "$azure"
 ok 'an option of another action'   fails 2 "output has no effect in 'trace info'" \
 	trace info -o x "$azure"
+ok 'an option of synthesis'        fails 2 "count has no effect in 'trace convert'" \
+	trace convert --count 5 "$azure"
 ok 'a bad option value'            fails 2 'time-scale' trace info --time-scale 0 "$azure"
 ok 'an output that cannot be'      fails 1 'none/x: cannot create: No such file' \
 	trace convert "$azure" -o "$tmp/none/x"

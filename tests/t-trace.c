@@ -566,7 +566,7 @@ static void test_summary(void)
 	ok(t && !trace_summarize(&s, t, NULL) && fabs(s.rate - 5 / 3.0) < 1e-12 && s.distinct == 4,
 	   "rate");
 	ok(fabs(s.gap_cv - sqrt(0.3125) / 0.75) < 1e-12, "variation of the gaps");
-	ok(fabs(s.dispersion[0] - 14 / 9.0 / (4 / 3.0)) < 1e-12 && isnan(s.dispersion[1]),
+	ok(fabs(s.window[0].dispersion - 14 / 9.0 / (4 / 3.0)) < 1e-12 && isnan(s.window[1].dispersion),
 	   "dispersion leaves out the last window, which is not whole");
 	ok(s.prompt.sum == 20 && s.prompt.min == 1 && s.prompt.p50 == 3 && s.prompt.p90 == 10 &&
 		   s.prompt.max == 10 && s.output.p50 == 5,
@@ -574,7 +574,7 @@ static void test_summary(void)
 	trace_free(t);
 	t = read_text(VI "0,1,5\n");
 	ok(t && !trace_summarize(&s, t, NULL) && isnan(s.rate) && isnan(s.gap_cv) &&
-		   isnan(s.dispersion[0]) && s.prompt.p99 == 1,
+		   isnan(s.window[0].dispersion) && s.prompt.p99 == 1,
 	   "one request has no rate");
 	trace_free(t);
 }

@@ -7,7 +7,7 @@ libattnreplay_a_SOURCES += \
   traces/import_ragpulse.c traces/import_splitwise.c traces/import_vidur.c traces/import_vllm.c \
   traces/importers.c traces/intern.c traces/intern.h traces/merge.c traces/reader.c \
   traces/reader.h traces/record.c traces/shape.c traces/shape.h traces/summary.c \
-  traces/summary.h traces/trace.c
+  traces/summary.h traces/synth.c traces/synth.h traces/trace.c
 
 nobase_dist_pkgdata_DATA += traces/samples/README.md traces/samples/azure-2023-code-200.csv
 
@@ -32,6 +32,11 @@ check_PROGRAMS += tests/t-shape
 tests_t_shape_SOURCES = tests/t-shape.c tests/trace_text.h
 tests_t_shape_LDADD   = $(TEST_LIBS)
 tests_t_shape_LDFLAGS = $(FAULT_LINK)
+
+check_PROGRAMS += tests/t-synth
+tests_t_synth_SOURCES = tests/t-synth.c tests/trace_text.h
+tests_t_synth_LDADD   = $(TEST_LIBS)
+tests_t_synth_LDFLAGS = $(FAULT_LINK)
 
 check_PROGRAMS += tests/fuzz-trace
 tests_fuzz_trace_SOURCES = tests/fuzz-trace.c $(FUZZ_MAIN)

@@ -246,6 +246,13 @@ out:
 
 /* ---- repeat ---- */
 
+double trace_period_ns(const struct trace *t)
+{
+	double span = (double)(t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns);
+
+	return t->n > 1 ? span * ((double)t->n / (double)(t->n - 1)) : 0;
+}
+
 static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *period_ns,
 				    struct ar_err *err)
 {
@@ -255,7 +262,7 @@ static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *p
 		return ar_fail(err, AR_USAGE, "--repeat: all requests arrive together; say with "
 			       "--repeat-period when the next ones do");
 	if (!*period_ns)
-		*period_ns = (int64_t)((double)span * ((double)t->n / (double)(t->n - 1)));
+		*period_ns = (int64_t)trace_period_ns(t);
 	if (*period_ns < span)
 		return ar_fail(err, AR_USAGE, "--repeat-period is shorter than the trace, which takes "
 			       "%.9f s", (double)span * 1e-9);
@@ -295,26 +302,41 @@ static void repeat_requests(struct trace *t, int64_t n, int64_t period_ns, size_
 	t->n *= (size_t)n;
 }
 
-/* The blocks of the trace n times over, all with different ids. */
-static bool repeat_blocks(struct trace *t, int64_t n)
+enum ar_status trace_number_blocks(struct trace *t, uint64_t *n_ids, struct ar_err *err)
 {
-	struct trace made = { .block = calloc((size_t)n * count_blocks(t) + 1, sizeof *t->block) };
+	struct trace made = { .block = calloc(count_blocks(t) + 1, sizeof *t->block) };
 	struct chain ids = { 0 };
 	bool done = made.block;
-	size_t one;
 
 	for (size_t i = 0; i < t->n && done; i++)
 		done = put_blocks(&made, &t->req[i], t->block, 0, &ids);
-	one = made.n_block;
-	for (size_t k = one; k < (size_t)n * one && done; k++)
-		made.block[k] = made.block[k - one] + ids.n;
+	*n_ids = ids.n;
 	chain_release(&ids);
-	if (!made.block)
-		return false;
-	free(t->block);
+	free(done ? t->block : made.block);
+	if (!done)
+		return ar_nomem(err);
 	t->block = made.block;
-	t->n_block = (size_t)n * one;
-	return done;
+	t->n_block = made.n_block;
+	return AR_OK;
+}
+
+/* The blocks of the trace n times over, all with different ids. */
+static enum ar_status repeat_blocks(struct trace *t, int64_t n, struct ar_err *err)
+{
+	uint64_t n_ids, *block;
+	enum ar_status st = trace_number_blocks(t, &n_ids, err);
+	size_t one = t->n_block, all = (size_t)n * one;
+
+	if (st)
+		return st;
+	block = realloc(t->block, (all + 1) * sizeof *block);
+	if (!block)
+		return ar_nomem(err);
+	for (size_t k = one; k < all; k++)
+		block[k] = block[k - one] + n_ids;
+	t->block = block;
+	t->n_block = all;
+	return AR_OK;
 }
 
 enum ar_status trace_repeat(struct trace *t, int64_t n, int64_t period_ns, bool share,
@@ -332,8 +354,12 @@ enum ar_status trace_repeat(struct trace *t, int64_t n, int64_t period_ns, bool 
 	if (!req)
 		return ar_nomem(err);
 	t->req = req;
-	if ((!share && !repeat_blocks(t, n)) || !repeat_names(t, n))
-		return ar_nomem(err);
+	if (!share)
+		st = repeat_blocks(t, n, err);
+	if (!st && !repeat_names(t, n))
+		st = ar_nomem(err);
+	if (st)
+		return st;
 	n_block = share ? 0 : t->n_block / (size_t)n;
 	repeat_requests(t, n, period_ns, n_session, n_block);
 	return AR_OK;

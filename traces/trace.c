@@ -79,7 +79,7 @@ static bool write_sources(const struct trace *t, FILE *f)
 	return true;
 }
 
-static bool write_header(const struct trace *t, FILE *f)
+bool trace_put_header(const struct trace *t, size_t n, FILE *f)
 {
 	char epoch[DATE_CHARS];
 
@@ -91,7 +91,7 @@ static bool write_header(const struct trace *t, FILE *f)
 	} else {
 		fputs("null", f);
 	}
-	fprintf(f, ",\"context\":\"cumulative\",\"requests\":%zu,\"sources\":", t->n);
+	fprintf(f, ",\"context\":\"cumulative\",\"requests\":%zu,\"sources\":", n);
 	if (!write_sources(t, f))
 		return false;
 	fputs(",\"transforms\":", f);
@@ -103,11 +103,9 @@ static bool write_header(const struct trace *t, FILE *f)
 	return true;
 }
 
-static bool write_request(const struct trace *t, size_t i, FILE *f)
+bool trace_put_request(const struct trace *t, size_t id, const struct request *q, FILE *f)
 {
-	const struct request *q = &t->req[i];
-
-	fprintf(f, "{\"id\":%zu,\"arrival_ns\":%" PRId64, i, q->arrival_ns);
+	fprintf(f, "{\"id\":%zu,\"arrival_ns\":%" PRId64, id, q->arrival_ns);
 	fprintf(f, ",\"prompt_tokens\":%u,\"output_tokens\":%u", q->prompt_tok, q->output_tok);
 	if (q->session >= 0) {
 		fputs(",\"session\":", f);
@@ -133,10 +131,10 @@ static bool write_request(const struct trace *t, size_t i, FILE *f)
 
 enum ar_status trace_write(const struct trace *t, FILE *f, struct ar_err *err)
 {
-	if (!write_header(t, f))
+	if (!trace_put_header(t, t->n, f))
 		return ar_nomem(err);
 	for (size_t i = 0; i < t->n && !ferror(f); i++)
-		if (!write_request(t, i, f))
+		if (!trace_put_request(t, i, &t->req[i], f))
 			return ar_nomem(err);
 	if (fflush(f) || ferror(f))
 		return ar_fail(err, AR_IO, "cannot write the trace: %s", strerror(errno));

@@ -94,5 +94,9 @@ void trace_free(struct trace *t);	/* NULL is fine */
 
 /* The canonical JSONL form, byte for byte the same for equal traces. */
 enum ar_status trace_write(const struct trace *t, FILE *f, struct ar_err *err);
+/* Its lines: the header of n requests, and request q of t under another number.  False: no memory;
+ * what f says is for the caller. */
+bool trace_put_header(const struct trace *t, size_t n, FILE *f);
+bool trace_put_request(const struct trace *t, size_t id, const struct request *q, FILE *f);
 
 #endif
