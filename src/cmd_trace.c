@@ -111,7 +111,7 @@ static void print_types(FILE *f, const struct trace *t)
 		for (size_t i = 0; i < t->n; i++)
 			n += t->req[i].type == k + 1;
 		if (n)
-			fprintf(f, "%-22s%zu of %s\n", "requests", n, t->type[k]);
+			fprintf(f, "%-22s%zu of %s\n", "type", n, t->type[k]);
 	}
 }
 

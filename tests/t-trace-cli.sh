@@ -40,6 +40,12 @@ is 'info looks at every second'    "$(figure seconds "$azure")" "$(second)"
 is 'info draws nothing into a file' "$(trace info "$azure" | grep -c '#')" 0
 is 'info draws every request three times' "$(trace info --histogram "$azure" |
 	awk '/#/ { n += $NF } END { print n }')" 600
+if command -v script >/dev/null; then
+	is 'and a terminal gets the same' "$(script -qec "'$ATTNREPLAY' trace info '$azure'" /dev/null </dev/null |
+		tr -d '\r')" "$(trace info --histogram "$azure")"
+else
+	skip 'and a terminal gets the same' 'no script(1)'
+fi
 is 'info counts what stands apart' "$(trace info "$mooncake" 2>/dev/null |
 	sed -n 's/^distinct blocks  *\([0-9]*\),.*/\1/p')" \
 	"$(sed 's/.*\[//; s/\].*//; s/, /\n/g' "$mooncake" | sort -u | wc -l)"
@@ -133,6 +139,18 @@ replay() { "$ATTNREPLAY" run --backend cost --enable-prefix-caching --trace "$@"
 trace convert $shape "$mooncake" -o "$tmp/shaped"
 is 'a run shapes a trace as convert does' "$(replay "$mooncake" $shape)" "$(replay "$tmp/shaped")"
 rm "$tmp/both" "$tmp/shaped"
+
+# types
+cat >"$tmp/types" <<'EOF'
+{"format":"reqtrace","version":1,"block_size":0,"requests":3}
+{"id":0,"arrival_ns":5,"prompt_tokens":4,"output_tokens":3,"label":"GPT-4"}
+{"id":1,"arrival_ns":6,"prompt_tokens":5,"output_tokens":2}
+{"id":2,"arrival_ns":9,"prompt_tokens":6,"output_tokens":1,"session":"a","turn":0,"label":"GPT-4"}
+EOF
+is 'info counts types'             "$(figure type "$tmp/types")" '2 of GPT-4'
+is 'info counts sessions'          "$(figure sessions "$tmp/types")" '1, requests p50 1, p90 1, max 1'
+is 'requests of a type can be kept' "$(figure requests --type GPT-4 "$tmp/types")" 2
+rm "$tmp/types"
 
 # synth
 trace synth --count 30 --arrivals constant:rate=2 --lengths lognormal:prompt=700,output=9 -o "$tmp/synth"

@@ -91,24 +91,6 @@ static void take_names(char ***v, size_t *n, struct names *all)
 	names_release(all);
 }
 
-/* Sources of t as a list of its own. */
-static cJSON *sources(const struct trace *t)
-{
-	cJSON *list, *one;
-
-	if (t->sources)
-		return cJSON_Duplicate(t->sources, 1);
-	list = cJSON_CreateArray();
-	one = cJSON_CreateObject();
-	if (list && one && cJSON_AddStringToObject(one, "name", t->name) &&
-	    cJSON_AddStringToObject(one, "sha256", t->sha256) &&
-	    cJSON_AddStringToObject(one, "format", t->format) && cJSON_AddItemToArray(list, one))
-		return list;
-	cJSON_Delete(list);
-	cJSON_Delete(one);
-	return NULL;
-}
-
 static bool append(cJSON *list, const cJSON *more)
 {
 	const cJSON *e;
@@ -127,7 +109,7 @@ static bool append(cJSON *list, const cJSON *more)
 /* Of a trace of several files: "a+b", and a hash of both hashes. */
 static enum ar_status join_history(struct trace *a, const struct trace *b, struct ar_err *err)
 {
-	cJSON *all = sources(a), *more = sources(b);
+	cJSON *all = trace_sources(a), *more = trace_sources(b);
 	size_t size = strlen(a->name) + strlen(b->name) + 2;
 	char *name = malloc(size), *format = strdup("merged");
 	char both[2 * sizeof a->sha256];

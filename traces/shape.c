@@ -147,11 +147,12 @@ static int64_t shortest_step(const struct trace *t)
 
 static enum ar_status spread(struct trace *t, const struct trace_args *a, struct ar_err *err)
 {
-	int64_t step = a->step_ns ? a->step_ns : shortest_step(t);
 	enum ar_status st;
+	int64_t step;
 
 	if (a->spread == SPREAD_NONE)
 		return AR_OK;
+	step = a->step_ns ? a->step_ns : shortest_step(t);
 	if (step == INT64_MAX)
 		return ar_fail(err, AR_USAGE,
 			       "all requests arrive together; say with --spread-step how far to "

@@ -68,15 +68,30 @@ static bool write_string(FILE *f, const char *s)
 	return done;
 }
 
+cJSON *trace_sources(const struct trace *t)
+{
+	cJSON *list, *one;
+
+	if (t->sources)
+		return cJSON_Duplicate(t->sources, 1);
+	list = cJSON_CreateArray();
+	one = cJSON_CreateObject();
+	if (list && one && cJSON_AddStringToObject(one, "name", t->name) &&
+	    cJSON_AddStringToObject(one, "sha256", t->sha256) &&
+	    cJSON_AddStringToObject(one, "format", t->format) && cJSON_AddItemToArray(list, one))
+		return list;
+	cJSON_Delete(list);
+	cJSON_Delete(one);
+	return NULL;
+}
+
 static bool write_sources(const struct trace *t, FILE *f)
 {
-	if (t->sources)
-		return write_json(f, t->sources);
-	fputs("[{\"name\":", f);
-	if (!write_string(f, t->name))
-		return false;
-	fprintf(f, ",\"sha256\":\"%s\",\"format\":\"%s\"}]", t->sha256, t->format);
-	return true;
+	cJSON *list = trace_sources(t);
+	bool done = list && write_json(f, list);
+
+	cJSON_Delete(list);
+	return done;
 }
 
 bool trace_put_header(const struct trace *t, size_t n, FILE *f)
