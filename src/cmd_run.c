@@ -201,8 +201,8 @@ static enum ar_status load(struct run *r, struct ar_err *err)
 	if (!st)
 		st = trace_read(&r->trace, r->o.trace, &r->o.trace_args, err);
 	if (!st && r->o.arrival.loop == LOOP_SESSIONS && !r->trace->n_session)
-		st = ar_fail(err, AR_USAGE, "%s: no sessions to wait for; replay it with --loop open "
-			     "or users", r->trace->name);
+		st = ar_fail(err, AR_USAGE, "%s: no sessions to wait for; replay it with --loop "
+			     "open or users", r->trace->name);
 	if (!st && needs_model(r))
 		st = prepare(r, err);
 	return st;
@@ -301,8 +301,8 @@ static void print_arrivals(const struct run *r)
 		printf("arrivals  follow answers in a session, think time %s where the trace has "
 		       "none\n", think);
 	if (a->loop == LOOP_USERS)
-		printf("arrivals  of %" PRId64 " users, think time %s where the trace has none; its "
-		       "times are not used\n", a->users, think);
+		printf("arrivals  of %" PRId64 " users, think time %s where the trace has none; "
+		       "its times are not used\n", a->users, think);
 }
 
 /* What cannot be printed is known before the hours of a long run, not after them. */

@@ -28,7 +28,8 @@ static const struct opt own_opts[] = {
 	{ .name = "output", .type = OPT_STR, .off = offsetof(struct args, output), .arg = "FILE",
 	  .letter = 'o', .help = "write FILE instead of standard output (convert, synth)" },
 	{ .name = "lines", .type = OPT_INT, .off = offsetof(struct args, lines), .arg = "N",
-	  .letter = 'n', .def = "10", .min = 1, .max = 1e15, .help = "print the first N requests (head)" },
+	  .letter = 'n', .def = "10", .min = 1, .max = 1e15,
+	  .help = "print the first N requests (head)" },
 	{ .name = "histogram", .type = OPT_FLAG, .off = offsetof(struct args, histogram),
 	  .help = "draw lengths and load as on a terminal (info)" },
 	{ 0 }
@@ -94,8 +95,8 @@ static void print_reuse(FILE *f, const struct trace *t, const struct summary *s)
 		return;
 	}
 	fprintf(f, "%-22s%" PRIu64 " of %u tokens\n", "prefix blocks", b->sum, t->block_tok);
-	fprintf(f, "%-22sp50 %" PRIu64 ", p99 %" PRIu64 ", max %" PRIu64 "\n", "blocks of a request",
-		b->p50, b->p99, b->max);
+	fprintf(f, "%-22sp50 %" PRIu64 ", p99 %" PRIu64 ", max %" PRIu64 "\n",
+		"blocks of a request", b->p50, b->p99, b->max);
 	fprintf(f, "%-22s%" PRIu64 ", %.1f %% used once\n", "distinct blocks", s->distinct_blocks,
 		100.0 * (double)s->blocks_once / (double)s->distinct_blocks);
 	fprintf(f, "%-22s%.2f %% of blocks, %.2f %% of prompt tokens, %" PRIu64 " whole prompts\n",
@@ -136,10 +137,10 @@ static void print_bars(FILE *f, const char *title, char label[][32], const uint6
 }
 
 /* By powers of two; tok reads the length off a request. */
-static void draw_lengths(FILE *f, const char *title, const struct trace *t, size_t tok)
+static void draw_lengths(FILE *f, const char *what, const struct trace *t, size_t tok)
 {
 	uint64_t all[32] = { 0 };
-	char label[32][32];
+	char label[32][32], title[40];
 	int lo = 31, hi = 0;
 
 	for (size_t i = 0; i < t->n; i++) {
@@ -152,6 +153,7 @@ static void draw_lengths(FILE *f, const char *title, const struct trace *t, size
 	}
 	for (int k = lo; k <= hi; k++)
 		snprintf(label[k], sizeof label[k], "%u to %u", 1u << k, 2 * (1u << k) - 1);
+	snprintf(title, sizeof title, "requests by %s tokens", what);
 	print_bars(f, title, label + lo, all + lo, hi - lo + 1);
 }
 
@@ -197,8 +199,8 @@ static enum ar_status info(struct trace *t, const struct args *a, FILE *f, struc
 			s.session.max);
 	print_reuse(f, t, &s);
 	if (a->histogram || isatty(fileno(f))) {
-		draw_lengths(f, "requests by prompt tokens", t, offsetof(struct request, prompt_tok));
-		draw_lengths(f, "requests by output tokens", t, offsetof(struct request, output_tok));
+		draw_lengths(f, "prompt", t, offsetof(struct request, prompt_tok));
+		draw_lengths(f, "output", t, offsetof(struct request, output_tok));
 		draw_load(f, t);
 	}
 	return AR_OK;
@@ -215,8 +217,8 @@ static enum ar_status head(struct trace *t, const struct args *a, FILE *f, struc
 		const struct request *q = &t->req[i];
 
 		fprintf(f, "%8zu %8" PRId64 ".%09d %10u %10u %8u %6u %8" PRIu64 "\n", i,
-			q->arrival_ns / 1000000000, (int)(q->arrival_ns % 1000000000), q->prompt_tok,
-			q->output_tok, q->n_block, q->turn, q->line);
+			q->arrival_ns / 1000000000, (int)(q->arrival_ns % 1000000000),
+			q->prompt_tok, q->output_tok, q->n_block, q->turn, q->line);
 	}
 	return AR_OK;
 }
@@ -261,8 +263,8 @@ static enum ar_status put_and_close(const struct verb *v, struct trace *t, const
 	return st;
 }
 
-/* The file appears whole or not at all, unless it is a device or a pipe, which a rename would replace
- * by a file. */
+/* The file appears whole or not at all, unless it is a device or a pipe, which a rename would
+ * replace by a file. */
 static enum ar_status put_file(const struct verb *v, struct trace *t, const struct args *a,
 			       struct ar_err *err)
 {
@@ -304,8 +306,8 @@ static enum ar_status check_options(const struct opt_group *g, const struct verb
 	for (int i = 0; i < N_VERBS; i++)
 		for (const char *const *o = verbs[i].opt; *o; o++)
 			if (opt_given(g, *o) && !takes(v, *o))
-				return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'", *o,
-					       v->name);
+				return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'",
+					       *o, v->name);
 	return AR_OK;
 }
 
@@ -321,8 +323,8 @@ static enum ar_status run_verb(const struct opt_group *g, const struct args *a, 
 	while (v < verbs + N_VERBS && strcmp(v->name, argv[0]))
 		v++;
 	if (v == verbs + N_VERBS)
-		return ar_fail(err, AR_USAGE, "unknown action '%s'; want info, convert, head or synth",
-			       argv[0]);
+		return ar_fail(err, AR_USAGE,
+			       "unknown action '%s'; want info, convert, head or synth", argv[0]);
 	st = check_options(g, v, err);
 	if (st)
 		return st;

@@ -73,8 +73,9 @@ static void test_times(void)
 		     "rate scales the span to requests / rate");
 	has_arrivals(bursts, "rate=4,shift=1s", "1000 1000 1000 1750 2000 2000 2750",
 		     "shift comes after rate");
-	has_arrivals(bursts, "repeat=2", "0 0 0 1500 2000 2000 3500 4083.33 4083.33 4083.33 5583.33 "
-		     "6083.33 6083.33 7583.33", "the next repetition begins one mean gap after the last");
+	has_arrivals(bursts, "repeat=2", "0 0 0 1500 2000 2000 3500 4083.33 4083.33 4083.33 "
+		     "5583.33 6083.33 6083.33 7583.33",
+		     "the next repetition begins one mean gap after the last");
 	has_arrivals(bursts, "requests=4,repeat=3,repeat-period=2s",
 		     "0 0 0 1500 2000 2000 2000 3500 4000 4000 4000 5500", "or at the period");
 	has_arrivals(bursts, "repeat=2,repeat-period=3500ms,from=1s",
@@ -144,8 +145,8 @@ static void test_blocks(void)
 	is_lines("type=a,output-scale=0.3,time-scale=3",
 		 "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":12,\"output_tokens\":1,\"session\":"
 		 "\"s\",\"turn\":0,\"think_ns\":15,\"blocks\":[5,6,8],\"label\":\"a\"}\n"
-		 "{\"id\":1,\"arrival_ns\":9,\"prompt_tokens\":7,\"output_tokens\":1,\"session\":\"s\","
-		 "\"turn\":1,\"label\":\"a\"}\n",
+		 "{\"id\":1,\"arrival_ns\":9,\"prompt_tokens\":7,\"output_tokens\":1,"
+		 "\"session\":\"s\",\"turn\":1,\"label\":\"a\"}\n",
 		 "requests of a type; outputs of at least one token; pauses scale with the time");
 	is_lines("skip-requests=1,repeat=2,requests=2,repeat-period=9ns",
 		 "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":12,\"output_tokens\":2,\"session\":"
@@ -199,9 +200,10 @@ static void test_merge(void)
 		bail_out("no merge");
 	text = canonical(t);
 	is_str(requests(text),
-	       "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":10,\"output_tokens\":1,\"blocks\":[0,1,2]}\n"
-	       "{\"id\":1,\"arrival_ns\":1,\"prompt_tokens\":12,\"output_tokens\":2,\"session\":\"s\","
-	       "\"turn\":0,\"think_ns\":5,\"blocks\":[0,1,3],\"label\":\"a\"}\n"
+	       "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":10,\"output_tokens\":1,"
+	       "\"blocks\":[0,1,2]}\n"
+	       "{\"id\":1,\"arrival_ns\":1,\"prompt_tokens\":12,\"output_tokens\":2,"
+	       "\"session\":\"s\",\"turn\":0,\"think_ns\":5,\"blocks\":[0,1,3],\"label\":\"a\"}\n"
 	       "{\"id\":2,\"arrival_ns\":2,\"prompt_tokens\":9,\"output_tokens\":5,\"session\":"
 	       "\"s~3\",\"turn\":0,\"blocks\":[4,5,6],\"label\":\"b\"}\n"
 	       "{\"id\":3,\"arrival_ns\":6,\"prompt_tokens\":4,\"output_tokens\":6,\"blocks\":[4],"
@@ -216,7 +218,8 @@ static void test_merge(void)
 	   strstr(err.msg, "has no dates"), "what has no date cannot be aligned by it");
 	ok(!merge("", ":keep=2", ALIGN_START, &err) && err.status == AR_USAGE &&
 	   strstr(err.msg, "other: keep '2': want a number"), "a bad option names its file");
-	ok(!merge("", ":merge=x", ALIGN_START, &err) && err.status == AR_USAGE, "no merge in a merge");
+	ok(!merge("", ":merge=x", ALIGN_START, &err) && err.status == AR_USAGE,
+	   "no merge in a merge");
 	ok(!merge("", ":keep", ALIGN_START, &err) && err.status == AR_DATA,
 	   "a colon without an assignment belongs to the name");
 	ok(!merge("", ":keep=1,x", ALIGN_START, &err) && strstr(err.msg, "'x': want NAME=VALUE"),
@@ -226,7 +229,7 @@ static void test_merge(void)
 	   strstr(err.msg, "prefix blocks of 4 tokens, other of 512"), "block sizes must agree");
 	file_write(other, VI "0,1,1\n", strlen(VI "0,1,1\n"));
 	t = merge("", ":shift=3ns", ALIGN_START, &err);
-	ok(t && t->n == 5 && t->block_tok == 4 && t->req[3].n_block == 0 && t->req[3].arrival_ns == 3,
+	ok(t && t->n == 5 && t->block_tok == 4 && !t->req[3].n_block && t->req[3].arrival_ns == 3,
 	   "a trace without prefixes merges with one that has them");
 	trace_free(t);
 }
@@ -293,7 +296,7 @@ static void put_random(uint64_t seed)
 	free(text);
 }
 
-/* What a trace is at all times.  Reading the canonical form again finds ids that are not chained. */
+/* What a trace is at all times.  Reading the canonical form finds ids that are not chained. */
 static bool sane(const struct trace *t)
 {
 	for (size_t i = 0; i < t->n; i++) {
@@ -400,8 +403,8 @@ static void is_product(const char *option, double a, double b)
 		d = fmax(d, fabs((double)x->output_tok - y->output_tok));
 		off = d > off ? d : off;
 	}
-	ok(once->n == twice->n && off <= 1 + (int64_t)b, "%s by %g and %g is by the product", option,
-	   a, b);
+	ok(once->n == twice->n && off <= 1 + (int64_t)b, "%s by %g and %g is by the product",
+	   option, a, b);
 	free(half);
 	trace_free(once);
 	trace_free(twice);
@@ -475,8 +478,8 @@ static void test_prefix_laws(uint64_t seed)
 			bad += s->req[i].session >= 0 && !same &&
 			       s->req[i].session == s->req[j].session;
 		}
-	is_int((long long)bad, 0, "seed %d: a repetition shares what the trace does, and nothing else",
-	       (int)seed);
+	is_int((long long)bad, 0,
+	       "seed %d: a repetition shares what the trace does, and nothing else", (int)seed);
 	trace_free(s);
 	trace_free(t);
 }
@@ -511,8 +514,9 @@ static void test_thin(uint64_t seed)
 		for (size_t j = 0; j < i; j++)
 			bad += together(t, i, j) && in[1][i] != in[1][j];
 	}
-	ok(!bad && n && n < t->n, "seed %d: sessions and prefixes stay whole, and a larger share holds "
-	   "the smaller", (int)seed);
+	ok(!bad && n && n < t->n,
+	   "seed %d: sessions and prefixes stay whole, and a larger share holds the smaller",
+	   (int)seed);
 	trace_free(t);
 }
 
@@ -554,20 +558,25 @@ static void test_refused(void)
 		{ VI "0,1,1\n2,1,1\n", "repeat=2,repeat-period=1s",
 		  "--repeat-period is shorter than the trace, which takes 2.000000000 s" },
 		{ VI "0,1,1\n2,1,1\n", "repeat=1000000000,repeat-period=100s", "beyond 2^63 ns" },
-		{ VI "0,1,1\n1e-9,1,1\n0,1,1\n0,1,1\n0,1,1\n", "repeat=1000000000,repeat-period=1ns",
+		{ VI "0,1,1\n1e-9,1,1\n0,1,1\n0,1,1\n0,1,1\n",
+		  "repeat=1000000000,repeat-period=1ns",
 		  "--repeat 1000000000 makes too many requests" },
-		{ VI "0,1,1\n2,1,1\n", "rate=1e-10", "--rate 1e-10: arrivals would go beyond 2^63 ns" },
+		{ VI "0,1,1\n2,1,1\n", "rate=1e-10",
+		  "--rate 1e-10: arrivals would go beyond 2^63 ns" },
 		{ VI "0,1,1\n9e9,1,1\n", "shift=2540400h", "beyond 2^63 ns" },
 		{ VI "0,1,1\n9e9,1,1\n", "spread=even,spread-step=2540400h", "beyond 2^63 ns" },
 		{ VI "0,1,1\n", "type=a", "no request is of type 'a'; the types are: none" },
 		{ prefixes, "type=c", "no request is of type 'c'; the types are: a, b" },
 		{ prefixes, "to=1ns,type=b", "none of its 1 requests is left; check --type" },
 		{ VI "0,1,1\n", "keep=1e-9", "none of its 1 requests is left; check --keep" },
-		{ VI "0,3000,1\n", "prompt-scale=1e6", "--prompt-scale 1e+06: a prompt of 3000 tokens" },
-		{ VI "0,1,3000\n", "output-scale=1e6", "--output-scale 1e+06: an output of 3000 tokens" },
+		{ VI "0,3000,1\n", "prompt-scale=1e6",
+		  "--prompt-scale 1e+06: a prompt of 3000 tokens" },
+		{ VI "0,1,3000\n", "output-scale=1e6",
+		  "--output-scale 1e+06: an output of 3000 tokens" },
 		{ VI "0,1,1\n", "rate=1,time-scale=2", "--rate and --time-scale both scale" },
 		{ VI "0,1,1\n", "spread-step=1s", "--spread-step has no effect without --spread" },
-		{ VI "0,1,1\n", "repeat-period=1s", "--repeat-period has no effect without --repeat" },
+		{ VI "0,1,1\n", "repeat-period=1s",
+		  "--repeat-period has no effect without --repeat" },
 		{ VI "0,1,1\n", "repeat-prefixes=1", "--repeat-prefixes has no effect without" },
 		{ VI "0,1,1\n", "align=clock", "--align has no effect without --merge" },
 		{ VI "0,1,1\n", "no=1", "unknown option 'no'" },

@@ -1,4 +1,4 @@
-/* Synthetic traces have the statistics that were asked for, and the same seed gives the same bytes. */
+/* Synthetic traces have the statistics asked for, and the same seed gives the same bytes. */
 #include "config.h"
 
 #include <cjson/cJSON.h>
@@ -110,8 +110,8 @@ static void test_arrivals(void)
 	s = summary(t);
 	ok(near(s.window[0].dispersion, 1, 0.05) && near(s.window[1].dispersion, 1, 0.2),
 	   "a Poisson process has no bursts");
-	ok(near((double)s.gap_ns.p50, 1e8 * log(2), 0.03) && near((double)s.gap_ns.p99, 1e8 * log(100),
-	   0.05), "its gaps are exponential");
+	ok(near((double)s.gap_ns.p50, 1e8 * log(2), 0.03) &&
+	   near((double)s.gap_ns.p99, 1e8 * log(100), 0.05), "its gaps are exponential");
 	trace_free(t);
 	t = synth(NULL, N, "onoff:rate=10,on=2s,off=6s", NULL, 3);
 	s = summary(t);
@@ -133,8 +133,9 @@ static void test_lengths(void)
 	m = summary(from);
 	t = synth(NULL, N, "poisson", "lognormal:prompt=2000,output=50,prompt-cv=1.5", 4);
 	s = summary(t);
-	ok(near((double)s.prompt.sum / N, 2000, 0.03) && near((double)s.prompt.p50,
-	   2000 / sqrt(1 + 1.5 * 1.5), 0.03), "lengths have the mean and the median of the distribution");
+	ok(near((double)s.prompt.sum / N, 2000, 0.03) &&
+	   near((double)s.prompt.p50, 2000 / sqrt(1 + 1.5 * 1.5), 0.03),
+	   "lengths have the mean and the median of the distribution");
 	ok(s.output.min == 50 && s.output.max == 50, "without variation they are constant");
 	trace_free(t);
 	t = synth(azure, N, "poisson", "sample", 5);
@@ -164,7 +165,8 @@ static void test_lengths(void)
 			y2 += y * y / N;
 		}
 		ok(near(y1, x1, 0.01) && near(sqrt(y2 - y1 * y1), sqrt(x2 - x1 * x1), 0.03),
-		   "a lognormal fit has the logarithms of the trace's %s", out ? "outputs" : "prompts");
+		   "a lognormal fit has the logarithms of the trace's %s",
+		   out ? "outputs" : "prompts");
 	}
 	trace_free(t);
 	trace_free(from);
@@ -184,7 +186,8 @@ static void test_rows(void)
 	struct trace *from = model(mooncake), *t = synth(mooncake, 14 * 50, "gamma", NULL, 7), *u;
 	struct summary s = summary(t), m = summary(from);
 
-	ok(t->n == 700 && same_lengths(t, from, 700), "rows of the trace come in order, lap after lap");
+	ok(t->n == 700 && same_lengths(t, from, 700),
+	   "rows of the trace come in order, lap after lap");
 	ok(s.blocks_reused == 50 * m.blocks_reused && s.tok_reused == 50 * m.tok_reused &&
 	   s.distinct_blocks == 50 * m.distinct_blocks, "the reuse of prefixes stays what it is");
 	u = synth(mooncake, 14 * 50, "poisson:rate=9", NULL, 7);
@@ -192,7 +195,8 @@ static void test_rows(void)
 	trace_free(u);
 	trace_free(t);
 	t = synth(mooncake, 0, "trace", NULL, 8);
-	ok(t->n == 14 && same_lengths(t, from, 14) && t->req[13].arrival_ns == from->req[13].arrival_ns,
+	ok(t->n == 14 && same_lengths(t, from, 14) &&
+	   t->req[13].arrival_ns == from->req[13].arrival_ns,
 	   "with its own arrivals it is the trace");
 	trace_free(t);
 	t = synth(mooncake, 28, "trace", NULL, 8);
@@ -215,8 +219,9 @@ static void test_bytes(void)
 			char *b = made(mooncake, 100, arrivals[i], lengths[k], 1, &err);
 			char *c = made(mooncake, 100, arrivals[i], lengths[k], 2, &err);
 
-			is_str(a ? a : "", b ? b : "-", "%s, %s: the same seed gives the same bytes",
-			       arrivals[i], lengths[k]);
+			is_str(a ? a : "", b ? b : "-",
+			       "%s, %s: the same seed gives the same bytes", arrivals[i],
+			       lengths[k]);
 			/* rows at the times of the trace leave nothing to chance */
 			is_int(a && c && !strcmp(strchr(a, '\n'), strchr(c, '\n')), i == 3 && !k,
 			       "%s, %s: another seed gives another trace", arrivals[i], lengths[k]);
@@ -244,7 +249,8 @@ static void test_refused(void)
 	struct trace *t;
 
 	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-		char *text = made(refused[i].file, 20, refused[i].arrivals, refused[i].lengths, 0, &err);
+		char *text = made(refused[i].file, 20, refused[i].arrivals, refused[i].lengths, 0,
+				  &err);
 
 		ok(!text && err.status == AR_USAGE && strstr(err.msg, refused[i].message), "%s: %s",
 		   refused[i].arrivals, err.msg);

@@ -135,8 +135,8 @@ static enum ar_status join_history(struct trace *a, const struct trace *b, struc
 	return trace_note(a, err, "merge=%s", b->name);
 }
 
-/* The requests of both in order, those of a first where they arrive together; b's names become those
- * of the maps. */
+/* The requests of both in order, those of a first where they arrive together; b's names become
+ * those of the maps. */
 static bool join_requests(struct trace *out, const struct trace *a, const struct trace *b,
 			  const int64_t offset[2], const uint32_t *session, const uint32_t *type)
 {
@@ -246,8 +246,9 @@ static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *p
 	if (!*period_ns)
 		*period_ns = (int64_t)trace_period_ns(t);
 	if (*period_ns < span)
-		return ar_fail(err, AR_USAGE, "--repeat-period is shorter than the trace, which takes "
-			       "%.9f s", (double)span * 1e-9);
+		return ar_fail(err, AR_USAGE,
+			       "--repeat-period is shorter than the trace, which takes %.9f s",
+			       (double)span * 1e-9);
 	return trace_check_end(t, (double)t->req[t->n - 1].arrival_ns +
 			       (double)*period_ns * (double)(n - 1), err);
 }
@@ -383,8 +384,9 @@ enum ar_status trace_scale_prompts(struct trace *t, double x, struct ar_err *err
 		double n = floor(t->req[i].prompt_tok * x + 0.5);
 
 		if (n > INT32_MAX)
-			return ar_fail(err, AR_USAGE, "--prompt-scale %g: a prompt of %u tokens gets "
-				       "too long", x, t->req[i].prompt_tok);
+			return ar_fail(err, AR_USAGE,
+				       "--prompt-scale %g: a prompt of %u tokens gets too long",
+				       x, t->req[i].prompt_tok);
 		t->req[i].prompt_tok = n < 1 ? 1 : (uint32_t)n;
 		if (t->req[i].n_block)
 			n_block += t->req[i].prompt_tok / t->block_tok + 1;

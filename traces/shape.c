@@ -21,7 +21,8 @@ static const char *const spreads[] = { "none", "even", "random", NULL };
 
 const struct opt trace_opts[] = {
 	{ .name = "format", .type = OPT_STR, .off = OFF(in.format), .arg = "NAME",
-	  .help = "format of the trace, one of attnreplay-trace(5); found by its content when not given" },
+	  .help = "format of the trace, one of attnreplay-trace(5); found by its content when not "
+		  "given" },
 	{ .name = "restart", .type = OPT_ENUM, .off = OFF(in.restart), .arg = "HOW", .def = "error",
 	  .choice = restarts,
 	  .help = "where the clock of the trace goes back by much: an error, sort all, or append "
@@ -44,10 +45,11 @@ const struct opt trace_opts[] = {
 	{ .name = "merge", .type = OPT_LIST, .off = OFF(merge), .arg = "FILE[:NAME=VALUE,...]",
 	  .help = "add the requests of another trace, shaped by options of its own" },
 	{ .name = "align", .type = OPT_ENUM, .off = OFF(align), .arg = "HOW", .def = "start",
-	  .choice = aligns, .help = "merged traces begin together, or stand where their dates put them" },
+	  .choice = aligns,
+	  .help = "merged traces begin together, or stand where their dates put them" },
 	{ .name = "spread", .type = OPT_ENUM, .off = OFF(spread), .arg = "HOW", .def = "none",
 	  .choice = spreads,
-	  .help = "place requests of the same arrival time inside the step of the clock, in order" },
+	  .help = "place requests that arrive together inside the step of the clock, in order" },
 	{ .name = "spread-step", .type = OPT_TIME, .off = OFF(step_ns), .arg = "TIME", .def = "0",
 	  .help = "step of the clock, 0: the shortest time between two arrivals" },
 	{ .name = "from", .type = OPT_TIME, .off = OFF(from_ns), .arg = "TIME", .def = "0",
@@ -205,8 +207,8 @@ static enum ar_status rate(struct trace *t, const struct trace_args *a, struct a
 	if (a->rate == 0)
 		return AR_OK;
 	if (span_s == 0)
-		return ar_fail(err, AR_USAGE, "--rate %g: requests that arrive together have no rate",
-			       a->rate);
+		return ar_fail(err, AR_USAGE,
+			       "--rate %g: requests that arrive together have no rate", a->rate);
 	x = (double)t->n / span_s / a->rate;
 	log_info("--rate %g is --time-scale %g", a->rate, x);
 	st = scale_times(t, x, err);
@@ -425,8 +427,9 @@ static enum ar_status scale_outputs(struct trace *t, double x, struct ar_err *er
 		double n = floor(t->req[i].output_tok * x + 0.5);
 
 		if (n > INT32_MAX)
-			return ar_fail(err, AR_USAGE, "--output-scale %g: an output of %u tokens gets "
-				       "too long", x, t->req[i].output_tok);
+			return ar_fail(err, AR_USAGE,
+				       "--output-scale %g: an output of %u tokens gets too long",
+				       x, t->req[i].output_tok);
 		t->req[i].output_tok = n < 1 ? 1 : (uint32_t)n;
 	}
 	return AR_OK;

@@ -12,10 +12,11 @@ enum trace_align { ALIGN_START, ALIGN_CLOCK };
 enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_align align,
 			   struct ar_err *err);
 
-/* The span and a mean gap, after which the trace can go on with its first request; 0 if it has none. */
+/* The span and a mean gap, after which the trace can go on with its first request; 0: no span. */
 double trace_period_ns(const struct trace *t);
 
-/* Append the trace to itself until it is there n times, period_ns apart, 0: trace_period_ns.  Sessions of a copy are its own, and prefixes are unless share. */
+/* Append the trace to itself until it is there n times, period_ns apart, 0: trace_period_ns.
+ * Sessions of a copy are its own, and prefixes are unless share. */
 enum ar_status trace_repeat(struct trace *t, int64_t n, int64_t period_ns, bool share,
 			    struct ar_err *err);
 

@@ -109,8 +109,8 @@ static enum ar_status parse(const struct kind *kinds, const char *option, const 
 		if (!strncmp(kinds[*which].name, spec, n) && !kinds[*which].name[n])
 			break;
 	if (!kinds[*which].name)
-		return ar_fail(err, AR_USAGE, "--%s '%s': there is no such kind; see --help", option,
-			       spec);
+		return ar_fail(err, AR_USAGE, "--%s '%s': there is no such kind; see --help",
+			       option, spec);
 	if (kinds[*which].needs_trace && !t)
 		return ar_fail(err, AR_USAGE, "--%s %s needs a trace; name a FILE", option, spec);
 	g->opts = kinds[*which].params;
@@ -278,8 +278,9 @@ static enum ar_status set_rate(struct synth *s, struct ar_err *err)
 	else if (s->period_ns > 0)
 		s->gap_ns = s->period_ns / (double)s->t->n;
 	else
-		return ar_fail(err, AR_USAGE, "%s: requests that arrive together have no rate; give "
-			       "one, as in --arrivals poisson:rate=2", s->t->name);
+		return ar_fail(err, AR_USAGE,
+			       "%s: requests that arrive together have no rate; give one, as in "
+			       "--arrivals poisson:rate=2", s->t->name);
 	return AR_OK;
 }
 
@@ -295,8 +296,8 @@ static enum ar_status prepare(struct synth *s, struct trace *t, const struct syn
 	if (!st)
 		st = parse(length_kinds, "lengths", how, t, &length, &s->lengths, err);
 	if (!st && t && s->lengths == LOGNORMAL && strchr(how, ':'))
-		st = ar_fail(err, AR_USAGE, "--lengths %s: a trace settles the lengths; leave out its "
-			     "parameters or the FILE", how);
+		st = ar_fail(err, AR_USAGE, "--lengths %s: a trace settles the lengths; leave out "
+			     "the parameters or the FILE", how);
 	if (!st)
 		st = set_rate(s, err);
 	if (st)

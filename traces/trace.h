@@ -85,9 +85,9 @@ struct trace_args {
 };
 extern const struct opt trace_opts[];
 
-/* Read path ("-": standard input; zstd found by content), which options of its own may follow as in
- * "FILE:keep=0.5,shift=10s", and apply a.  Malformed input is AR_DATA with "FILE:LINE: ...", a format
- * or a window that cannot be is AR_USAGE.  On success *out is owned by the caller. */
+/* Read path ("-": standard input; zstd found by content), which options of its own may follow as
+ * in "FILE:keep=0.5,shift=10s", and apply a.  Malformed input is AR_DATA with "FILE:LINE: ...", a
+ * format or a window that cannot be is AR_USAGE.  On success *out is owned by the caller. */
 enum ar_status trace_read(struct trace **out, const char *path, const struct trace_args *a,
 			  struct ar_err *err);
 void trace_free(struct trace *t);	/* NULL is fine */
