@@ -201,6 +201,11 @@ ok|1500000|2500000|2'
 	run $s1 --num-gpu-blocks 3 --db "$tmp/db" >/dev/null 2>&1
 	is 'a rejection is stored with its reason' "$(query "SELECT reason FROM request_outcome
 		WHERE outcome = 'rejected'")" 'needs 3 KV blocks, 2 are usable'
+	run $s1 --loop users --think-time 1ms --db "$tmp/db" >/dev/null
+	is 'arrivals are stored as they came in a closed loop' "$(query 'SELECT arrival_ns
+		FROM request_outcome WHERE run_id = 3 ORDER BY req_no')" '0
+5000000
+8000000'
 else
 	skip 'the run is stored in the database' 'no sqlite3'
 fi
