@@ -234,6 +234,26 @@ static void test_merge(void)
 	trace_free(t);
 }
 
+/* How files are read is said for all of them, or for one. */
+static void test_merge_reading(void)
+{
+	static const char twice[] = VI "0,1,1\n604453,2,1\n0,3,1\n";
+	static const struct import_args sort = { .restart = RESTART_SORT };
+	char spec[100], *more = spec;
+	struct trace_args a = { .in = sort, .merge = { &more, 1 } };
+	struct ar_err err;
+	struct trace *t;
+
+	put(twice, strlen(twice));
+	file_write(other, twice, strlen(twice));
+	snprintf(spec, sizeof spec, "%s", other);
+	ok(!trace_read(&t, path, &a, &err) && t->n == 6, "a merged file is read as the first one");
+	trace_free(t);
+	snprintf(spec, sizeof spec, "%s:restart=error", other);
+	ok(trace_read(&t, path, &a, &err) == AR_DATA && strstr(err.msg, "other:4: "),
+	   "unless its own options say otherwise");
+}
+
 static void test_merge_dates(void)
 {
 	static const char early[] = AZ "2023-11-16 18:15:46,1,1\n2023-11-16 18:15:50,2,2\n",
@@ -644,6 +664,7 @@ int main(void)
 	test_spread();
 	test_blocks();
 	test_merge();
+	test_merge_reading();
 	test_merge_dates();
 	for (uint64_t seed = 1; seed <= 3; seed++) {
 		test_sane(seed);
