@@ -571,6 +571,26 @@ __device__ __forceinline__ int length(const struct params *p, const attn_tile &t
 	return n;
 }
 
+/* count[i] becomes the sum of those before it; one per thread. */
+__device__ __forceinline__ void sum_before(int *count, int *warps)
+{
+	const int i = threadIdx.x, lane = i % 32, own = count[i];
+	int sum = own;
+
+	for (int d = 1; d < 32; d *= 2) {
+		const int x = __shfl_up_sync(0xffffffff, sum, d);
+
+		sum += lane < d ? 0 : x;
+	}
+	if (lane == 31)
+		warps[i / 32] = sum;
+	__syncthreads();
+	for (int w = 0; w < i / 32; w++)
+		sum += warps[w];
+	count[i] = sum - own;
+	__syncthreads();
+}
+
 /*
  * Cut tiles by the lengths of their lists, which only the device knows, and sort the parts.
  *
@@ -584,11 +604,12 @@ attend_cut(const __grid_constant__ struct params p, int n_tile, int n_slot, stru
 	   int32_t *n_piece)
 {
 	constexpr int LEAST = ATTEND_PART_KEYS / PAGE;
-	__shared__ int key[CUT_TILES], all;
+	__shared__ int count[CUT_TILES], warps[CUT_TILES / 32], all;
 	const int i = threadIdx.x;
 	attn_tile t = {};
-	int n = 0, n_whole, waves, len, first, own = -1, rank = 0;
+	int n = 0, n_whole, waves, len, first, own, bin, place;
 
+	count[i] = 0;
 	if (i == 0)
 		all = 0;
 	__syncthreads();
@@ -605,34 +626,30 @@ attend_cut(const __grid_constant__ struct params p, int n_tile, int n_slot, stru
 		len = max(len, (n - 1) / t.n_part + 1);
 		n_piece[i] = max((n - 1) / len + 1, 1);
 		first = min(t.part * len, n);
-		own = min(len, n - first) * CUT_TILES + CUT_TILES - 1 - i;
+		own = min(len, n - first);
+		bin = CUT_TILES - 1 - min(own, CUT_TILES - 1);
+		place = atomicAdd(&count[bin], 1);
 	}
-	key[i] = own;
 	__syncthreads();
-	for (int k = 0; k < n_tile; k++)
-		rank += key[k] > own;
+	sum_before(count, warps);
 	if (i < n_tile)
-		piece[rank] = { i, first, own / CUT_TILES, n_piece[i] };
+		piece[count[bin] + place] = { i, first, own, n_piece[i] };
 }
 
-constexpr int JOIN_ROWS = 8;	/* packed rows of a thread block, a warp each */
+constexpr int JOIN_WARPS = 8;
+constexpr int JOIN_ROWS = 32;	/* packed rows of a thread block, one a warp at a time */
 
-/* The sum of a row's parts, weighted by their sums.  Thread blocks at tiles that are whole or not
- * the first part have nothing to do. */
+/* The sum of a row's parts, weighted by their sums. */
 template <class C>
-__global__ void __launch_bounds__(JOIN_ROWS * 32)
-attend_join(const __grid_constant__ struct params p)
+__device__ __forceinline__ void join_row(const struct params &p, const attn_tile &t, int n_part, int m)
 {
-	const attn_tile t = p.tile[blockIdx.x];
-	const int lane = threadIdx.x % 32, m = blockIdx.y * JOIN_ROWS + threadIdx.x / 32;
-	const int row = m / p.heads, head = m % p.heads;
+	const int lane = threadIdx.x % 32, row = m / p.heads, head = m % p.heads;
 	const size_t at = (size_t)blockIdx.x * C::M + m;
 	const float *o = p.part_o + at * C::D + 2 * lane, *lse = p.part_lse + at;
-	const int n_part = p.n_piece ? p.n_piece[blockIdx.x] : t.n_part;
 	float acc[C::D / 32] = {}, max = -INFINITY, sum = 0, inv;
 	size_t to;
 
-	if (t.part || n_part == 1 || row >= t.n_row || head >= t.n_head)
+	if (row >= t.n_row || head >= t.n_head)
 		return;
 	for (int i = lane; i < n_part; i += 32)
 		max = fmaxf(max, lse[i * C::M]);
@@ -666,6 +683,23 @@ attend_join(const __grid_constant__ struct params p)
 			pack_bf16(acc[2 * c] * inv, acc[2 * c + 1] * inv);
 	if (p.lse && lane == 0)
 		p.lse[to] = sum > 0 ? (max + log2f(sum)) * LN2 : -INFINITY;
+}
+
+/* Thread blocks at tiles that are whole or not the first part have nothing to do; they are many, so
+ * the others take several rows a warp. */
+template <class C>
+__global__ void __launch_bounds__(JOIN_WARPS * 32, 4)
+attend_join(const __grid_constant__ struct params p)
+{
+	const attn_tile t = p.tile[blockIdx.x];
+	const int n_part = p.n_piece ? p.n_piece[blockIdx.x] : t.n_part;
+	const int first = blockIdx.y * JOIN_ROWS;
+
+	if (t.part || n_part == 1)
+		return;
+#pragma unroll 1
+	for (int m = first + threadIdx.x / 32; m < first + JOIN_ROWS; m += JOIN_WARPS)
+		join_row<C>(p, t, n_part, m);
 }
 
 /* ---- launch ---- */
@@ -746,7 +780,7 @@ enum ar_status launch(const struct attn_batch *b, struct params p, bool uneven, 
 	attend_sm90<C><<<b->n_tile, C::THREADS, SMEM_BYTES<C>, stream>>>(qmap, kmap, vmap, p);
 	CU_LAUNCHED();
 	if (b->n_part) {
-		attend_join<C><<<dim3(b->n_tile, C::M / JOIN_ROWS), JOIN_ROWS * 32, 0, stream>>>(p);
+		attend_join<C><<<dim3(b->n_tile, C::M / JOIN_ROWS), JOIN_WARPS * 32, 0, stream>>>(p);
 		CU_LAUNCHED();
 	}
 out:
