@@ -84,6 +84,10 @@ CREATE TABLE iteration_request(
   chunk_no INTEGER NOT NULL, start INTEGER NOT NULL, n_tokens INTEGER NOT NULL,
   decode INTEGER NOT NULL, emit INTEGER NOT NULL, recompute INTEGER NOT NULL,
   PRIMARY KEY(run_id, iter_no, req_no)) STRICT, WITHOUT ROWID;
+-- Times between consecutive tokens of a request, over all of the run: n were itl_ns.
+CREATE TABLE token_gap(
+  run_id INTEGER NOT NULL, itl_ns INTEGER NOT NULL, n INTEGER NOT NULL,
+  PRIMARY KEY(run_id, itl_ns)) STRICT, WITHOUT ROWID;
 CREATE TABLE iteration_phase(
   run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, phase_id INTEGER NOT NULL,
   kernels INTEGER NOT NULL, gpu_ns INTEGER NOT NULL,
@@ -155,7 +159,8 @@ CREATE VIEW v_run AS
   FROM run r JOIN trace t USING(trace_id) LEFT JOIN model mo USING(model_id)
     LEFT JOIN method me USING(method_id) LEFT JOIN gpu g USING(gpu_id);
 
--- Time between two tokens of a request; the first token has none.
+-- Time between two tokens of a request; the first token has none.  Only where the run kept its
+-- entries.
 CREATE VIEW v_itl AS
   SELECT run_id, req_no, iter_no, itl_ns FROM (
     SELECT run_id, req_no, iter_no,
@@ -163,39 +168,43 @@ CREATE VIEW v_itl AS
     FROM iteration_request JOIN iteration USING(run_id, iter_no) WHERE emit)
   WHERE itl_ns IS NOT NULL;
 
--- One row per value that latency percentiles are taken of, in ms.
+-- The values that latency percentiles are taken of, in ms; n: how often.
 CREATE VIEW v_metric AS
-  SELECT run_id, 'ttft' AS metric, ttft_ns / 1e6 AS x FROM request_outcome WHERE outcome = 'ok'
+  SELECT run_id, 'ttft' AS metric, ttft_ns / 1e6 AS x, 1 AS n FROM request_outcome
+    WHERE outcome = 'ok'
   UNION ALL
-  SELECT run_id, 'tpot', tpot_ns / 1e6 FROM request_outcome
+  SELECT run_id, 'tpot', tpot_ns / 1e6, 1 FROM request_outcome
     WHERE outcome = 'ok' AND tpot_ns IS NOT NULL
   UNION ALL
-  SELECT v.run_id, 'itl', v.itl_ns / 1e6 FROM v_itl v
-    JOIN request_outcome o ON o.run_id = v.run_id AND o.req_no = v.req_no AND outcome = 'ok'
+  SELECT run_id, 'itl', itl_ns / 1e6, n FROM token_gap
   UNION ALL
-  SELECT run_id, 'e2e', e2e_ns / 1e6 FROM request_outcome WHERE outcome = 'ok'
+  SELECT run_id, 'e2e', e2e_ns / 1e6, 1 FROM request_outcome WHERE outcome = 'ok'
   UNION ALL
-  SELECT run_id, 'queue', queue_ns / 1e6 FROM request_outcome WHERE outcome = 'ok';
+  SELECT run_id, 'queue', queue_ns / 1e6, 1 FROM request_outcome WHERE outcome = 'ok';
 
 -- Percentile p of the sorted x_0 ... x_(n-1), linear rule: h = (n-1) p / 100, k = floor(h),
--- x_k + (h - k) (x_(k+1) - x_k), with k and h - k from integer arithmetic.  Windows instead of
--- GROUP BY, because conditions on run and metric reach the tables through the former only.
+-- x_k + (h - k) (x_(k+1) - x_k), with k and h - k from integer arithmetic.  A row of v_metric
+-- is the x of numbers hi - n + 1 ... hi.  Windows instead of GROUP BY, because conditions on run
+-- and metric reach the tables through the former only.
 CREATE VIEW v_latency AS
   WITH o AS (
-    SELECT run_id, metric, x, row_number() OVER w - 1 AS k, lead(x, 1, x) OVER w - x AS step,
-      count(*) OVER w - 1 AS m, avg(x) OVER w AS mean
-    FROM v_metric WINDOW w AS (PARTITION BY run_id, metric ORDER BY x
-      ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)),
+    SELECT run_id, metric, x, lead(x, 1, x) OVER w - x AS step, n,
+      sum(n) OVER w - 1 AS hi, sum(n) OVER (PARTITION BY run_id, metric) - 1 AS m,
+      sum(n * x) OVER (PARTITION BY run_id, metric) AS total
+    FROM v_metric WINDOW w AS (PARTITION BY run_id, metric ORDER BY x ROWS UNBOUNDED PRECEDING)),
   l AS (
-    SELECT run_id, metric, k, m, mean, x AS max,
-      max(CASE WHEN k = m * 50 / 100 THEN x + m * 50 % 100 / 100.0 * step END) OVER w AS p50,
-      max(CASE WHEN k = m * 90 / 100 THEN x + m * 90 % 100 / 100.0 * step END) OVER w AS p90,
-      max(CASE WHEN k = m * 95 / 100 THEN x + m * 95 % 100 / 100.0 * step END) OVER w AS p95,
-      max(CASE WHEN k = m * 99 / 100 THEN x + m * 99 % 100 / 100.0 * step END) OVER w AS p99
-    FROM o WHERE k IN (m * 50 / 100, m * 90 / 100, m * 95 / 100, m * 99 / 100, m)
-    WINDOW w AS (PARTITION BY run_id, metric ORDER BY k))
+    SELECT run_id, metric, hi, m, total / (m + 1) AS mean, x AS max,
+      max(CASE WHEN m * 50 / 100 BETWEEN hi - n + 1 AND hi
+        THEN x + (hi = m * 50 / 100) * (m * 50 % 100 / 100.0) * step END) OVER w AS p50,
+      max(CASE WHEN m * 90 / 100 BETWEEN hi - n + 1 AND hi
+        THEN x + (hi = m * 90 / 100) * (m * 90 % 100 / 100.0) * step END) OVER w AS p90,
+      max(CASE WHEN m * 95 / 100 BETWEEN hi - n + 1 AND hi
+        THEN x + (hi = m * 95 / 100) * (m * 95 % 100 / 100.0) * step END) OVER w AS p95,
+      max(CASE WHEN m * 99 / 100 BETWEEN hi - n + 1 AND hi
+        THEN x + (hi = m * 99 / 100) * (m * 99 % 100 / 100.0) * step END) OVER w AS p99
+    FROM o WINDOW w AS (PARTITION BY run_id, metric ORDER BY hi))
   SELECT l.run_id, me.name AS method, metric, m + 1 AS n, mean, p50, p90, p95, p99, max
-  FROM l JOIN run USING(run_id) LEFT JOIN method me USING(method_id) WHERE k = m;
+  FROM l JOIN run USING(run_id) LEFT JOIN method me USING(method_id) WHERE hi = m;
 
 CREATE VIEW v_phase_time AS
   SELECT run_id, me.name AS method, p.name AS phase, p.core, sum(kernels) AS kernels,

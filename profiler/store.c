@@ -14,8 +14,8 @@ enum {
 	IDLE_NS = 250000000,		/* a pause this long ends the transaction */
 };
 
-enum msg_kind { MSG_RUN_BEGIN, MSG_ITERATION, MSG_OUTCOME, MSG_ACCURACY, MSG_SELECTION,
-		MSG_RUN_END, MSG_STOP };
+enum msg_kind { MSG_RUN_BEGIN, MSG_ITERATION, MSG_OUTCOME, MSG_GAP, MSG_ACCURACY,
+		MSG_SELECTION, MSG_RUN_END, MSG_STOP };
 
 /* A call of store.h on its way to the writer.  Pointers of its struct lead into data, save
  * those of the calls that wait for the writer anyway. */
@@ -34,6 +34,7 @@ struct msg {
 		} end;
 		struct store_iteration iteration;
 		struct store_outcome outcome;
+		struct store_gap gap;
 		struct store_accuracy accuracy;
 		struct store_selection selection;
 	};
@@ -63,6 +64,8 @@ static enum ar_status work_off(struct writer *w, const struct msg *m, struct ar_
 		return writer_iteration(w, &m->iteration, err);
 	case MSG_OUTCOME:
 		return writer_outcome(w, &m->outcome, err);
+	case MSG_GAP:
+		return writer_gap(w, &m->gap, err);
 	case MSG_ACCURACY:
 		return writer_accuracy(w, &m->accuracy, err);
 	case MSG_SELECTION:
@@ -193,7 +196,7 @@ static size_t text_size(const char *s)
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
 			       struct ar_err *err)
 {
-	const size_t n_entry = it->n_entry * sizeof *it->entry;
+	const size_t n_entry = it->entry ? it->n_entry * sizeof *it->entry : 0;
 	const size_t n_kernel = it->n_kernel * sizeof *it->kernel;
 	const size_t n_ns = PHASE_COUNT * sizeof *it->phase_ns;
 	const size_t n_count = PHASE_COUNT * sizeof *it->phase_kernels;
@@ -227,6 +230,16 @@ enum ar_status store_outcome(struct store *s, const struct store_outcome *o, str
 	to = m->data;
 	m->outcome.outcome = add(&to, o->outcome, n_outcome);
 	m->outcome.reason = add(&to, o->reason, n_reason);
+	return send(s, m, QUEUE_BYTES, err);
+}
+
+enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err)
+{
+	struct msg *m = msg_new(MSG_GAP, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->gap = *g;
 	return send(s, m, QUEUE_BYTES, err);
 }
 

@@ -62,7 +62,7 @@ struct store_iteration {
 	const char *cost_source;		/* NULL: none, the batch is empty */
 	int64_t blocks_used, waiting, running, preempted;
 	const char *stop;			/* why scheduling stopped, policy's word */
-	const struct store_entry *entry;
+	const struct store_entry *entry;	/* NULL: no rows, only their number */
 	size_t n_entry;
 	const int64_t *phase_ns;		/* [PHASE_COUNT] or NULL */
 	const int32_t *phase_kernels;
@@ -78,6 +78,11 @@ struct store_outcome {
 	int64_t recomputed_tok;
 	const char *outcome;			/* "ok", "rejected", "unfinished" */
 	const char *reason;			/* of a rejection, or NULL */
+};
+
+/* n tokens of the run came itl_ns after the token before of their request. */
+struct store_gap {
+	int64_t itl_ns, n;
 };
 
 struct store_accuracy {
@@ -103,6 +108,7 @@ enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
 			       struct ar_err *err);
 enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err);
+enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err);
 enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err);
 enum ar_status store_selection(struct store *s, const struct store_selection *a,
 			       struct ar_err *err);

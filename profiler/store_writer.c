@@ -18,7 +18,7 @@ enum {
  * policy, backend, clock and device, and the same setup, which is the options less those
  * that name the former or only say what is recorded. */
 #define NOT_SETUP "('method', 'trace', 'format', 'model', 'policy', 'backend', 'db', 'accuracy'," \
-	" 'keep-kernels', 'costs')"
+	" 'keep-entries', 'keep-kernels', 'costs')"
 
 #define STMT_MAP(X)                                                                             \
 	X(BEGIN, "BEGIN IMMEDIATE")                                                             \
@@ -68,6 +68,7 @@ enum {
 		"?10)")                                                                         \
 	X(OUTCOME, "INSERT INTO request_outcome VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "    \
 		"?10, ?11, ?12, ?13)")                                                          \
+	X(GAP, "INSERT INTO token_gap VALUES(?1, ?2, ?3)")                                      \
 	X(ACCURACY, "INSERT INTO accuracy_sample VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
 		"?10, ?11, ?12)")                                                               \
 	X(SELECTION, "INSERT INTO selection_stat VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
@@ -563,7 +564,7 @@ static enum ar_status put_entries(struct writer *w, const struct store_iteration
 {
 	enum ar_status st = AR_OK;
 
-	for (size_t i = 0; i < it->n_entry && !st; i++) {
+	for (size_t i = 0; it->entry && i < it->n_entry && !st; i++) {
 		const struct store_entry *e = &it->entry[i];
 		const int64_t v[] = { w->run_id, it->iter_no, e->req, e->chunk_no, e->start,
 				      e->n_tok, e->decode, e->emit, e->recompute };
@@ -624,6 +625,14 @@ enum ar_status writer_outcome(struct writer *w, const struct store_outcome *o, s
 			     vi_or_null(o->first_token_ns), vi_or_null(o->finish_ns),
 			     vi(o->prompt_tok), vi(o->output_tok), vi(o->n_chunks),
 			     vi(o->n_preempt), vi(o->recomputed_tok));
+}
+
+enum ar_status writer_gap(struct writer *w, const struct store_gap *g, struct ar_err *err)
+{
+	const int64_t v[] = { w->run_id, g->itl_ns, g->n };
+	enum ar_status st = begin(w, err);
+
+	return st ? st : put_ints(w, STMT_GAP, v, 3, err);
 }
 
 enum ar_status writer_accuracy(struct writer *w, const struct store_accuracy *a,

@@ -24,6 +24,7 @@ enum ar_status writer_run_end(struct writer *w, const char *status, const struct
 enum ar_status writer_iteration(struct writer *w, const struct store_iteration *it,
 				struct ar_err *err);
 enum ar_status writer_outcome(struct writer *w, const struct store_outcome *o, struct ar_err *err);
+enum ar_status writer_gap(struct writer *w, const struct store_gap *g, struct ar_err *err);
 enum ar_status writer_accuracy(struct writer *w, const struct store_accuracy *a,
 			       struct ar_err *err);
 enum ar_status writer_selection(struct writer *w, const struct store_selection *a,

@@ -43,8 +43,18 @@ static int by_value(const void *a, const void *b)
 
 void series_sort(struct series *s)
 {
-	if (s->n_run)
-		qsort(s->run, s->n_run, sizeof *s->run, by_value);
+	size_t n = 0;
+
+	if (!s->n_run)
+		return;
+	qsort(s->run, s->n_run, sizeof *s->run, by_value);
+	for (size_t i = 1; i < s->n_run; i++) {
+		if (s->run[i].x > s->run[n].x)
+			s->run[++n] = s->run[i];
+		else
+			s->run[n].n += s->run[i].n;
+	}
+	s->n_run = n + 1;
 }
 
 static double at(const struct series *s, uint64_t k)

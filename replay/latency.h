@@ -24,7 +24,7 @@ struct series {
 
 enum ar_status series_add(struct series *s, double x, struct ar_err *err);
 void series_release(struct series *s);
-void series_sort(struct series *s);
+void series_sort(struct series *s);	/* ... and join equal runs */
 /* Of a sorted series that is not empty; the rule of src/base/stats.h. */
 double series_percentile(const struct series *s, double p);
 double series_mean(const struct series *s);

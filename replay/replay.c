@@ -138,7 +138,7 @@ static enum ar_status put_iteration(struct loop *l, int64_t start, int64_t host,
 	if (!cfg->store)
 		return AR_OK;
 	shape = batch_shape(&s->batch);
-	for (size_t i = 0; i < s->batch.n; i++) {
+	for (size_t i = 0; cfg->keep_entries && i < s->batch.n; i++) {
 		const struct batch_entry *e = &s->batch.entry[i];
 
 		l->row[i] = (struct store_entry){
@@ -157,7 +157,7 @@ static enum ar_status put_iteration(struct loop *l, int64_t start, int64_t host,
 		.blocks_used = s->pool.n_usable - s->pool.n_free,
 		.waiting = (int64_t)s->n_waiting, .running = (int64_t)s->n_running,
 		.preempted = (int64_t)s->n_preempted, .stop = s->stop,
-		.entry = l->row, .n_entry = s->batch.n,
+		.entry = cfg->keep_entries ? l->row : NULL, .n_entry = s->batch.n,
 		.phase_ns = phases ? c->phase_ns : NULL,
 		.phase_kernels = phases ? c->phase_kernels : NULL,
 		.kernel = keep ? c->kernel : NULL, .n_kernel = keep ? c->n_kernel : 0 }, err);
@@ -388,13 +388,24 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 	return AR_OK;
 }
 
+static enum ar_status put_gaps(struct loop *l, struct ar_err *err)
+{
+	const struct series *s = &l->res->latency[LATENCY_ITL];
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; l->cfg->store && i < s->n_run && !st; i++)
+		st = store_gap(l->cfg->store, &(struct store_gap){
+			.itl_ns = (int64_t)s->run[i].x, .n = (int64_t)s->run[i].n }, err);
+	return st;
+}
+
 /* The counts over all requests, and the outcome of those that did not end; an error here does not
  * hide the one that came before. */
 static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *err)
 {
-	for (size_t i = 0; i < l->cfg->trace->n; i++) {
-		enum ar_status st2;
+	enum ar_status st2;
 
+	for (size_t i = 0; i < l->cfg->trace->n; i++) {
 		l->res->recomputed_tok += (int64_t)l->s->seq[i].recomputed;
 		l->res->cached_tok += (int64_t)l->s->seq[i].cached;
 		if (l->settled[i])
@@ -406,7 +417,8 @@ static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *
 	}
 	for (int m = 0; m < LATENCY_COUNT; m++)
 		series_sort(&l->res->latency[m]);
-	return st;
+	st2 = put_gaps(l, st ? NULL : err);
+	return st ? st : st2;
 }
 
 static enum ar_status loop_run(struct loop *l, struct ar_err *err)

@@ -33,6 +33,7 @@ struct replay {
 	const struct cost_formula *formula;
 	struct host_cost host;
 	struct store *store;			/* with a run begun, or NULL */
+	bool keep_entries;			/* store what each request ran in each iteration */
 	int64_t keep_kernels;			/* store kernels of every Nth iteration, 0: none */
 
 	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense. */

@@ -590,8 +590,8 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 		.limits = r->limits, .backend = r->backend,
 		.self = r->self, .host = r->o.host, .store = r->store,
 		.formula = formula ? &cost->formula : NULL,
-		.keep_kernels = r->o.keep_kernels, .accuracy = r->o.accuracy,
-		.seed = (uint64_t)r->o.seed, .run_layer = r->prep.run_layer,
+		.keep_entries = r->o.keep_entries, .keep_kernels = r->o.keep_kernels,
+		.accuracy = r->o.accuracy, .seed = (uint64_t)r->o.seed, .run_layer = r->prep.run_layer,
 		.n_run_layers = r->prep.n_run_layers, .q_heads = r->model.q_heads,
 		.kv_heads = r->model.kv_heads }, &res, err);
 	if (!st || st == AR_INTERRUPTED)

@@ -19,6 +19,8 @@ static const char *const chunkings[] = { "fcfs", "equal", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
 static const char *policy_names[RUN_POLICIES_MAX + 1];	/* set_groups() fills them in */
 
+static const char *const no_yes[] = { "no", "yes", NULL };
+
 static const struct opt main_opts[] = {
 	{ "trace", OPT_STR, AT(trace), "FILE", NULL, 0, 0, NULL,
 	  "request trace to replay, - for standard input", 0 },
@@ -36,6 +38,8 @@ static const struct opt main_opts[] = {
 	  "else cpu", 0 },
 	{ "db", OPT_STR, AT(db), "FILE", NULL, 0, 0, NULL,
 	  "database that the runs are added to, else nothing is stored", 0 },
+	{ "keep-entries", OPT_ENUM, AT(keep_entries), "no|yes", "yes", 0, 0, no_yes,
+	  "store what each request ran in each iteration, most of the database's size", 0 },
 	{ "clock", OPT_ENUM, AT(clock), "WHAT", "measured", 0, 0, clocks,
 	  "what moves the virtual clock: measured iterations, or the cost formula while the "
 	  "backend still runs", 0 },
@@ -337,6 +341,8 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		st = refuse_one(o, "clock", "as 'measured' with backend cost", err);
 	if (!st && b->needs_model && !b->compare)
 		st = refuse_one(o, "accuracy", "with a backend that computes no reference", err);
+	if (!st && !o->db)
+		st = refuse_one(o, "keep-entries", "without --db", err);
 	if (!st && !o->db)
 		st = refuse_one(o, "keep-kernels", "without --db", err);
 	if (!st && o->prof == RUN_PROF_EVENTS)

@@ -39,6 +39,7 @@ struct run_options {
 	double accuracy;
 	bool attention_only;
 
+	int keep_entries;		/* 0 or 1 */
 	int prof;			/* enum run_prof */
 	int64_t keep_kernels;
 
