@@ -57,10 +57,12 @@ CREATE TABLE run_param(
 -- serving
 CREATE TABLE request_outcome(
   run_id INTEGER NOT NULL, req_no INTEGER NOT NULL,
-  outcome TEXT NOT NULL CHECK(outcome IN ('ok', 'rejected', 'unfinished')), reason TEXT,
+  outcome TEXT NOT NULL -- a list after IN would be a table of its own at each insertion
+    CHECK(outcome = 'ok' OR outcome = 'rejected' OR outcome = 'unfinished'), reason TEXT,
   arrival_ns INTEGER NOT NULL, first_sched_ns INTEGER, first_token_ns INTEGER,
   finish_ns INTEGER, prompt_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
   n_chunks INTEGER NOT NULL, n_preempt INTEGER NOT NULL, recomputed_tokens INTEGER NOT NULL,
+  cached_tokens INTEGER NOT NULL,
   queue_ns INTEGER AS (first_sched_ns - arrival_ns),
   ttft_ns INTEGER AS (first_token_ns - arrival_ns),
   e2e_ns INTEGER AS (finish_ns - arrival_ns),

@@ -201,8 +201,7 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	const size_t n_ns = PHASE_COUNT * sizeof *it->phase_ns;
 	const size_t n_count = PHASE_COUNT * sizeof *it->phase_kernels;
 	struct msg *m = msg_new(MSG_ITERATION, padded(n_entry) + padded(n_kernel) + padded(n_ns) +
-				padded(n_count) + padded(text_size(it->stop)) +
-				padded(text_size(it->cost_source)));
+				padded(n_count));
 	char *to;
 
 	if (!m)
@@ -213,8 +212,6 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	m->iteration.kernel = add(&to, it->kernel, n_kernel);
 	m->iteration.phase_ns = add(&to, it->phase_ns, n_ns);
 	m->iteration.phase_kernels = add(&to, it->phase_kernels, n_count);
-	m->iteration.stop = add(&to, it->stop, text_size(it->stop));
-	m->iteration.cost_source = add(&to, it->cost_source, text_size(it->cost_source));
 	return send(s, m, QUEUE_BYTES, err);
 }
 

@@ -61,7 +61,8 @@ struct store_iteration {
 	uint64_t composition;			/* equal where the batch has the same entries */
 	const char *cost_source;		/* NULL: none, the batch is empty */
 	int64_t blocks_used, waiting, running, preempted;
-	const char *stop;			/* why scheduling stopped, policy's word */
+	const char *stop;			/* why scheduling stopped, policy's word: a string
+						 * literal */
 	const struct store_entry *entry;	/* NULL: no rows, only their number */
 	size_t n_entry;
 	const int64_t *phase_ns;		/* [PHASE_COUNT] or NULL */
@@ -76,6 +77,7 @@ struct store_outcome {
 	int64_t arrival_ns, first_sched_ns, first_token_ns, finish_ns;	/* -1: never */
 	uint32_t prompt_tok, output_tok, n_chunks, n_preempt;
 	int64_t recomputed_tok;
+	int64_t cached_tok;			/* found in the prefix cache instead of computed */
 	const char *outcome;			/* "ok", "rejected", "unfinished" */
 	const char *reason;			/* of a rejection, or NULL */
 };

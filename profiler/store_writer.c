@@ -1,6 +1,7 @@
 #include "config.h"
 #include "profiler/store_writer.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,9 +58,10 @@ enum {
 	X(RUN_END, "UPDATE run SET status = ?2, finished_utc_ns = ?3, records = ?4, "           \
 		"dropped = ?5, zero_ts = ?6, unattributed = ?7, late = ?8 WHERE run_id = ?1")   \
 	X(TS_BASE, "UPDATE run SET ts_base_ns = ?2 WHERE run_id = ?1")                          \
-	X(ITERATION, "INSERT INTO iteration VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, "   \
-		"?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)")                  \
-	X(ENTRY, "INSERT INTO iteration_request VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")    \
+	X(ITERATION, "INSERT OR FAIL INTO iteration VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, " \
+		"?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)")             \
+	X(ENTRY, "INSERT OR FAIL INTO iteration_request VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, " \
+		"?9)")                                                                          \
 	X(PHASE, "INSERT INTO iteration_phase VALUES(?1, ?2, ?3, ?4, ?5)")                      \
 	X(SHAPE, "INSERT INTO kernel_shape VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
 		"?10, ?11, ?12, ?13, ?14, ?15, ?16) "                                           \
@@ -67,7 +69,7 @@ enum {
 	X(KERNEL, "INSERT INTO kernel_event VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "  \
 		"?10)")                                                                         \
 	X(OUTCOME, "INSERT INTO request_outcome VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "    \
-		"?10, ?11, ?12, ?13)")                                                          \
+		"?10, ?11, ?12, ?13, ?14)")                                                     \
 	X(GAP, "INSERT INTO token_gap VALUES(?1, ?2, ?3)")                                      \
 	X(ACCURACY, "INSERT INTO accuracy_sample VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
 		"?10, ?11, ?12)")                                                               \
@@ -89,6 +91,27 @@ static const char *const stmt_sql[] = {
 #undef X
 };
 
+/* Tables with so many rows that BULK_ROWS of them share a statement, which saves SQLite the way to
+ * the place where they belong.  Rows wait, bound to it, until they are enough or the transaction
+ * ends.  Most values are those that the statement had there the last time, and are bound already. */
+enum { BULK_ROWS = 64, BULK_COLS = 32 };
+
+struct val {
+	enum { VAL_NULL, VAL_INT, VAL_REAL, VAL_TEXT } type;
+	union {
+		int64_t i;
+		double r;
+		const char *t;		/* in a bulk: a literal */
+	};
+};
+
+struct bulk {
+	enum stmt one;			/* the statement of one row */
+	sqlite3_stmt *many;
+	int n_col, n;
+	struct val bound[BULK_ROWS * BULK_COLS];
+};
+
 /* Geometry of a launch, as kernel_shape keeps it: grid, block, cluster, six numbers. */
 enum { SHAPE_LEN = 15 };
 
@@ -102,6 +125,7 @@ struct writer {
 	sqlite3 *db;
 	char *path;
 	sqlite3_stmt *stmt[STMT_COUNT];
+	struct bulk iterations, entries;
 	bool in_txn;
 	int64_t rows, txn_start_ns;	/* of the transaction */
 	int64_t run_id, ts_base_ns;	/* ts_base_ns 0: no kernel yet */
@@ -111,15 +135,6 @@ struct writer {
 };
 
 /* ---- statements ---- */
-
-struct val {
-	enum { VAL_NULL, VAL_INT, VAL_REAL, VAL_TEXT } type;
-	union {
-		int64_t i;
-		double r;
-		const char *t;
-	};
-};
 
 static struct val vi(int64_t i)
 {
@@ -170,10 +185,9 @@ static int bind(sqlite3_stmt *q, int i, const struct val *v)
 }
 
 /* Run a statement.  id, if not NULL, receives what it returns. */
-static enum ar_status put(struct writer *w, enum stmt s, const struct val *v, size_t n,
-			  int64_t *id, struct ar_err *err)
+static enum ar_status step(struct writer *w, sqlite3_stmt *q, const struct val *v, size_t n,
+			   int64_t *id, struct ar_err *err)
 {
-	sqlite3_stmt *q = w->stmt[s];
 	enum ar_status st = AR_OK;
 	int rc = SQLITE_OK;
 
@@ -188,8 +202,14 @@ static enum ar_status put(struct writer *w, enum stmt s, const struct val *v, si
 	if (rc != SQLITE_DONE)
 		st = sql_fail(w, err);
 	sqlite3_reset(q);
-	w->rows++;
 	return st;
+}
+
+static enum ar_status put(struct writer *w, enum stmt s, const struct val *v, size_t n,
+			  int64_t *id, struct ar_err *err)
+{
+	w->rows++;
+	return step(w, w->stmt[s], v, n, id, err);
 }
 
 #define PUT_ID(w, s, id, err, ...)                                                              \
@@ -214,6 +234,61 @@ static enum ar_status put_ints(struct writer *w, enum stmt s, const int64_t *v, 
 	return st;
 }
 
+static enum ar_status bulk_flush(struct writer *w, struct bulk *b, struct ar_err *err)
+{
+	const size_t n_col = (size_t)b->n_col;
+	const int n = b->n;
+	enum ar_status st = AR_OK;
+
+	b->n = 0;
+	if (n == BULK_ROWS)
+		return step(w, b->many, NULL, 0, NULL, err);
+	for (int i = 0; i < n && !st; i++)
+		st = step(w, w->stmt[b->one], b->bound + n_col * (size_t)i, n_col, NULL, err);
+	return st;
+}
+
+static enum ar_status bulk_put(struct writer *w, struct bulk *b, const struct val *v,
+			       struct ar_err *err)
+{
+	const int at = b->n * b->n_col;
+
+	for (int i = 0; i < b->n_col; i++) {
+		struct val *old = &b->bound[at + i];
+
+		if (old->type == v[i].type && old->i == v[i].i)
+			continue;
+		if (bind(b->many, at + i + 1, &v[i]))
+			return sql_fail(w, err);
+		*old = v[i];
+	}
+	w->rows++;
+	return ++b->n < BULK_ROWS ? AR_OK : bulk_flush(w, b, err);
+}
+
+/* The statement of one row, with the rest of its rows added. */
+static enum ar_status bulk_prepare(struct writer *w, struct bulk *b, enum stmt one,
+				   struct ar_err *err)
+{
+	sqlite3_str *sql = sqlite3_str_new(w->db);
+	char *text;
+	int rc;
+
+	b->one = one;
+	b->n_col = sqlite3_bind_parameter_count(w->stmt[one]);
+	assert(b->n_col <= BULK_COLS);
+	sqlite3_str_appendall(sql, stmt_sql[one]);
+	for (int i = b->n_col; i < BULK_ROWS * b->n_col; i++)
+		sqlite3_str_appendall(sql, i % b->n_col ? ", ?" : i > b->n_col ? "), (?" : ", (?");
+	sqlite3_str_appendall(sql, ")");
+	text = sqlite3_str_finish(sql);
+	if (!text)
+		return ar_nomem(err);
+	rc = sqlite3_prepare_v3(w->db, text, -1, SQLITE_PREPARE_PERSISTENT, &b->many, NULL);
+	sqlite3_free(text);
+	return rc ? sql_fail(w, err) : AR_OK;
+}
+
 static enum ar_status begin(struct writer *w, struct ar_err *err)
 {
 	enum ar_status st;
@@ -235,6 +310,11 @@ enum ar_status writer_commit(struct writer *w, struct ar_err *err)
 
 	if (!w->in_txn)
 		return AR_OK;
+	st = bulk_flush(w, &w->iterations, err);
+	if (!st)
+		st = bulk_flush(w, &w->entries, err);
+	if (st)
+		return st;
 	st = put(w, STMT_COMMIT, NULL, 0, NULL, err);
 	w->in_txn = st != AR_OK;
 	return st;
@@ -294,6 +374,8 @@ static void release(struct writer *w)
 {
 	for (int i = 0; i < STMT_COUNT; i++)
 		sqlite3_finalize(w->stmt[i]);
+	sqlite3_finalize(w->iterations.many);
+	sqlite3_finalize(w->entries.many);
 	free(w->shape);
 	free(w->path);
 	free(w);
@@ -319,7 +401,11 @@ enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, s
 			st = sql_fail(w, err);
 			goto out;
 		}
-	st = abort_lost_runs(w, err);
+	st = bulk_prepare(w, &w->iterations, STMT_ITERATION, err);
+	if (!st)
+		st = bulk_prepare(w, &w->entries, STMT_ENTRY, err);
+	if (!st)
+		st = abort_lost_runs(w, err);
 	if (st)
 		goto out;
 	*out = w;
@@ -566,10 +652,10 @@ static enum ar_status put_entries(struct writer *w, const struct store_iteration
 
 	for (size_t i = 0; it->entry && i < it->n_entry && !st; i++) {
 		const struct store_entry *e = &it->entry[i];
-		const int64_t v[] = { w->run_id, it->iter_no, e->req, e->chunk_no, e->start,
-				      e->n_tok, e->decode, e->emit, e->recompute };
 
-		st = put_ints(w, STMT_ENTRY, v, 9, err);
+		st = bulk_put(w, &w->entries, (const struct val[]){
+			vi(w->run_id), vi(it->iter_no), vi(e->req), vi(e->chunk_no), vi(e->start),
+			vi(e->n_tok), vi(e->decode), vi(e->emit), vi(e->recompute) }, err);
 	}
 	return st;
 }
@@ -603,14 +689,14 @@ enum ar_status writer_iteration(struct writer *w, const struct store_iteration *
 	if (!st)
 		st = put_kernels(w, it, &lo, &hi, err);
 	if (!st)
-		st = PUT(w, STMT_ITERATION, err, vi(w->run_id), vi(it->iter_no), vi(it->start_ns),
-			 vi(it->end_ns), vi_or_null(it->host_ns), vi_or_null(it->event_ns),
-			 vi_or_null(it->span_ns), vi_or_null(it->busy_ns), vi(it->prefill_tok),
-			 vi(it->decode_tok), vi((int64_t)it->n_entry), vi(it->blocks_used),
-			 vi(it->waiting), vi(it->running), vi(it->preempted), vt(it->stop),
-			 vi_or_null(lo), vi_or_null(hi), vt(it->cost_source),
-			 vi(it->prefill_pairs), vi(it->decode_context),
-			 vi((int64_t)it->composition));
+		st = bulk_put(w, &w->iterations, (const struct val[]){
+			vi(w->run_id), vi(it->iter_no), vi(it->start_ns), vi(it->end_ns),
+			vi_or_null(it->host_ns), vi_or_null(it->event_ns), vi_or_null(it->span_ns),
+			vi_or_null(it->busy_ns), vi(it->prefill_tok), vi(it->decode_tok),
+			vi((int64_t)it->n_entry), vi(it->blocks_used), vi(it->waiting),
+			vi(it->running), vi(it->preempted), vt(it->stop), vi_or_null(lo),
+			vi_or_null(hi), vt(it->cost_source), vi(it->prefill_pairs),
+			vi(it->decode_context), vi((int64_t)it->composition) }, err);
 	if (!st)
 		st = put_entries(w, it, err);
 	return st ? st : put_phases(w, it, err);
@@ -624,7 +710,7 @@ enum ar_status writer_outcome(struct writer *w, const struct store_outcome *o, s
 			     vt(o->reason), vi(o->arrival_ns), vi_or_null(o->first_sched_ns),
 			     vi_or_null(o->first_token_ns), vi_or_null(o->finish_ns),
 			     vi(o->prompt_tok), vi(o->output_tok), vi(o->n_chunks),
-			     vi(o->n_preempt), vi(o->recomputed_tok));
+			     vi(o->n_preempt), vi(o->recomputed_tok), vi(o->cached_tok));
 }
 
 enum ar_status writer_gap(struct writer *w, const struct store_gap *g, struct ar_err *err)

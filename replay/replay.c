@@ -41,8 +41,8 @@ static enum ar_status put_outcome(struct loop *l, uint32_t id, const char *outco
 		.req = id, .arrival_ns = arrivals_at(l->arrivals, id), .first_sched_ns = t->first_sched,
 		.first_token_ns = t->first_token, .finish_ns = done ? t->last_token : -1,
 		.prompt_tok = r->prompt_tok, .output_tok = q->known - r->prompt_tok,
-		.n_chunks = q->n_chunk, .n_preempt = q->n_preempt,
-		.recomputed_tok = (int64_t)q->recomputed,
+		.n_chunks = q->n_chunk - q->n_decode, .n_preempt = q->n_preempt,
+		.recomputed_tok = (int64_t)q->recomputed, .cached_tok = (int64_t)q->cached,
 		.outcome = outcome, .reason = reason }, err);
 }
 

@@ -305,6 +305,7 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 	e->chunk_no = q->n_chunk++;
 	q->comp += n;
 	e->emit = q->comp == q->known;
+	q->n_decode += e->decode;
 	if (e->decode)
 		s->batch.decode_tok++;
 	else
@@ -336,6 +337,7 @@ uint32_t sched_unplan(struct sched *s, uint32_t id)
 	for (b->n--; i < b->n; i++)
 		b->entry[i] = b->entry[i + 1];
 	s->seq[id].n_chunk--;
+	s->seq[id].n_decode -= e.decode;
 	if (e.decode)
 		b->decode_tok--;
 	else

@@ -71,6 +71,7 @@ struct sched_seq {
 	uint32_t n_block;	/* owned */
 	uint32_t row;		/* with a prefix cache: its block table, while n_block > 0 */
 	uint32_t n_chunk;	/* entries so far */
+	uint32_t n_decode;	/* ... of which decodes */
 	uint32_t n_preempt;
 	uint64_t recomputed;	/* positions computed again */
 	uint64_t cached;	/* positions found in the prefix cache instead of computed */

@@ -47,6 +47,23 @@ static void log_iteration(struct store *s, const struct store_iteration *it)
 	LOG(s, "\n");
 }
 
+static void check_request(struct store *s, const struct store_entry *e, int64_t end_ns)
+{
+	uint32_t end = e->start + e->n_tok, *high = &s->high[e->req];
+
+	if (!s->n_chunk[e->req])
+		s->first[e->req] = e->start;
+	s->bad_chunk += e->chunk_no != s->n_chunk[e->req]++;
+	s->n_prefill[e->req] += !e->decode;
+	s->bad_mark += e->start < *high && !e->recompute;
+	*high = end > *high ? end : *high;
+	if (!e->emit)
+		return;
+	if (s->token_ns[e->req])
+		s->gaps += rng_mix((uint64_t)(end_ns - s->token_ns[e->req]));
+	s->token_ns[e->req] = end_ns;
+}
+
 static void check_iteration(struct store *s, const struct store_iteration *it)
 {
 	int64_t partial = 0, n_tok = 0;
@@ -63,7 +80,7 @@ static void check_iteration(struct store *s, const struct store_iteration *it)
 
 		n_tok += e->n_tok;
 		s->n_emit += e->emit;
-		s->bad_chunk += e->chunk_no != s->n_chunk[e->req]++;
+		check_request(s, e, it->end_ns);
 		if (!e->emit) {
 			partial++;
 			s->bad_partial += !s->long_prefill_tok && !s->prefill_first &&
@@ -99,6 +116,9 @@ enum ar_status store_outcome(struct store *s, const struct store_outcome *o, str
 
 	(void)err;
 	s->recomputed += o->recomputed_tok;
+	if (s->quiet)
+		s->bad_outcome += o->n_chunks != s->n_prefill[o->req] ||
+				  (!o->n_preempt && o->cached_tok != s->first[o->req]);
 	s->n_rejected += !strcmp(o->outcome, "rejected") && o->reason && *o->reason;
 	if (s->quiet)
 		return AR_OK;
@@ -112,6 +132,13 @@ enum ar_status store_outcome(struct store *s, const struct store_outcome *o, str
 		    'A' + (int)o->req, in_ms(o->first_token_ns - o->arrival_ns), tpot,
 		    in_ms(o->finish_ns - o->arrival_ns), in_ms(o->first_sched_ns - o->arrival_ns),
 		    o->n_preempt, o->recomputed_tok);
+	return AR_OK;
+}
+
+enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err)
+{
+	(void)err;
+	s->gaps -= (uint64_t)g->n * rng_mix((uint64_t)g->itl_ns);
 	return AR_OK;
 }
 
@@ -154,7 +181,8 @@ struct replay replay_of(const struct trace *t, const struct sched_limits *lim, c
 	s->skips = policy_find(policy)->rules.whole_chunks;
 	s->prefill_first = s->skips || !strcmp(policy, "sarathi");
 	return (struct replay){ .trace = t, .policy = policy_find(policy), .limits = *lim,
-				.backend = &by_formula, .self = (void *)(uintptr_t)cost, .store = s };
+				.backend = &by_formula, .self = (void *)(uintptr_t)cost, .store = s,
+				.keep_entries = true };
 }
 
 void run_scenario(const struct scenario *c, const int32_t *priority, struct replay_result *res)

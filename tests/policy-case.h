@@ -20,8 +20,11 @@ struct store {
 	int64_t n_rejected;		/* with a reason */
 	int64_t end_ns, n_tok, recomputed, n_emit, preempted, n_iter;
 	int64_t bad_clock, bad_partial, starved, over_budget, over_seqs, empty, bad_blocks, bad_chunk;
+	int64_t bad_outcome, bad_mark;
 	uint32_t n_chunk[64];		/* by request */
-	uint64_t digest;
+	uint32_t n_prefill[64], first[64], high[64];
+	int64_t token_ns[64];
+	uint64_t digest, gaps;		/* gaps: sum over those of the entries, less those stored */
 };
 
 /* Arrival in microseconds.  In the logs a star marks work that is done again. */

@@ -146,9 +146,15 @@ enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, stru
 		  .first_token_ns = end_ns(r, 3), .finish_ns = end_ns(r, 4), .prompt_tok = 20,
 		  .output_tok = 2, .n_chunks = 3, .outcome = "ok" },
 	};
+	static const struct { int64_t us, n; } gap[] = { { 2500, 3 }, { 3000, 2 }, { 5500, 1 },
+							 { 6000, 2 } };
 	enum ar_status st = store_outcome(s, &o[0], err);
 
-	return st ? st : store_outcome(s, &o[1], err);
+	if (!st)
+		st = store_outcome(s, &o[1], err);
+	for (size_t i = 0; i < sizeof gap / sizeof *gap && !st; i++)
+		st = store_gap(s, &(struct store_gap){ gap[i].us * 10 * r->percent, gap[i].n }, err);
+	return st;
 }
 
 enum ar_status sample_write(struct store *s, const struct sample_run *r, int64_t *run_id,

@@ -21,7 +21,9 @@
 
 struct store {
 	int64_t iterations, outcomes, accuracy, selection, kernels, phases;
+	int64_t entries, gaps;
 	int64_t fail_at;		/* iteration, -1: never */
+	bool fail_gap;
 	struct store_iteration last;
 	char outcome[16][16];		/* by request */
 	uint64_t sampled;		/* digest of where accuracy was sampled */
@@ -35,6 +37,7 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	s->iterations++;
 	s->kernels += (int64_t)it->n_kernel;
 	s->phases += it->phase_ns != NULL;
+	s->entries += it->entry ? (int64_t)it->n_entry : 0;
 	s->last = *it;
 	return AR_OK;
 }
@@ -45,6 +48,14 @@ enum ar_status store_outcome(struct store *s, const struct store_outcome *o, str
 	s->outcomes++;
 	if (o->req < 16)
 		snprintf(s->outcome[o->req], sizeof s->outcome[0], "%s", o->outcome);
+	return AR_OK;
+}
+
+enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err)
+{
+	if (s->fail_gap)
+		return ar_fail(err, AR_IO, "disk full");
+	s->gaps += g->n;
 	return AR_OK;
 }
 
@@ -166,6 +177,7 @@ static struct replay config(struct fake *f, struct store *s)
 				.backend = &fake_backend,
 				.self = f,
 				.store = s,
+				.keep_entries = true,
 				.keep_kernels = 1,
 				.run_layer = run_layer,
 				.n_run_layers = 2,
@@ -194,6 +206,8 @@ static void test_rows(void)
 	   "the measured times are stored");
 	is_str(s.last.cost_source, "timed", "... and that they moved the clock");
 	is_int(s.kernels, 8, "the kernels of every iteration are stored");
+	is_int(s.entries, res.entries, "the entries of every iteration are stored");
+	is_int(s.gaps, res.output_tok - 3, "so is the time between any two tokens");
 	is_int(s.phases, 4, "the phase sums of every iteration are stored");
 	is_int(f.drops, 3, "the backend drops finished requests");
 	replay_result_release(&res);
@@ -217,6 +231,18 @@ static void test_rows(void)
 	       "the formula moves the clock instead of the measured cost");
 	is_int(s.kernels, 2 * ((res.iterations + 1) / 2),
 	       "kernels of every second iteration are stored");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.keep_entries = false;
+	is_int(replay_run(&cfg, &res, NULL) + s.entries, 0,
+	       "no entries are stored when none are wanted");
+	is_int((int64_t)s.last.n_entry, 2, "... but how many there were");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	s.fail_gap = true;
+	is_int(replay_run(&cfg, &res, NULL), AR_IO, "gaps that cannot be stored fail the run");
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);

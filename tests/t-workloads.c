@@ -183,6 +183,9 @@ static void one_workload(struct rng *r, const struct kind *kind, struct totals *
 	sum->sum.empty += s[0].empty;
 	sum->sum.bad_blocks += s[0].bad_blocks;
 	sum->sum.bad_chunk += s[0].bad_chunk;
+	sum->sum.bad_outcome += s[0].bad_outcome;
+	sum->sum.bad_mark += s[0].bad_mark;
+	sum->sum.gaps |= s[0].gaps;
 }
 
 static void properties(uint64_t seed, const struct kind *how)
@@ -212,6 +215,10 @@ static void properties(uint64_t seed, const struct kind *how)
 	is_int(t.leaked + t.sum.bad_blocks, 0, "%s: blocks are owned as needed and all come back",
 	       kind);
 	is_int(t.sum.bad_chunk, 0, "%s: chunks of a request are numbered in order", kind);
+	is_int(t.sum.bad_outcome, 0, "%s: a request's first entry starts behind what it found, and its "
+	       "chunks are counted without decodes", kind);
+	is_int(t.sum.bad_mark, 0, "%s: what is computed again is marked", kind);
+	ok(!t.sum.gaps, "%s: the gaps between tokens are those of the entries", kind);
 	is_int(t.not_same, 0, "%s: a second run is the same", kind);
 	ok((how->tight && !rules.to_completion && !rules.whole_prompts) == (t.preempted > 0),
 	   "%s: preemptions happen where blocks are short and not all reserved", kind);
