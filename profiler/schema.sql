@@ -190,8 +190,8 @@ CREATE VIEW v_metric AS
 -- and metric reach the tables through the former only.
 CREATE VIEW v_latency AS
   WITH o AS (
-    SELECT run_id, metric, x, lead(x, 1, x) OVER w - x AS step, n,
-      sum(n) OVER w - 1 AS hi, sum(n) OVER (PARTITION BY run_id, metric) - 1 AS m,
+    SELECT run_id, metric, x, lead(x, 1, x) OVER w - x AS step, n, sum(n) OVER w - 1 AS hi,
+      sum(n) OVER (PARTITION BY run_id, metric) - 1 AS m,
       sum(n * x) OVER (PARTITION BY run_id, metric) AS total
     FROM v_metric WINDOW w AS (PARTITION BY run_id, metric ORDER BY x ROWS UNBOUNDED PRECEDING)),
   l AS (
@@ -204,7 +204,10 @@ CREATE VIEW v_latency AS
         THEN x + (hi = m * 95 / 100) * (m * 95 % 100 / 100.0) * step END) OVER w AS p95,
       max(CASE WHEN m * 99 / 100 BETWEEN hi - n + 1 AND hi
         THEN x + (hi = m * 99 / 100) * (m * 99 % 100 / 100.0) * step END) OVER w AS p99
-    FROM o WINDOW w AS (PARTITION BY run_id, metric ORDER BY hi))
+    FROM o WHERE hi = m OR m * 50 / 100 BETWEEN hi - n + 1 AND hi
+      OR m * 90 / 100 BETWEEN hi - n + 1 AND hi OR m * 95 / 100 BETWEEN hi - n + 1 AND hi
+      OR m * 99 / 100 BETWEEN hi - n + 1 AND hi
+    WINDOW w AS (PARTITION BY run_id, metric ORDER BY hi))
   SELECT l.run_id, me.name AS method, metric, m + 1 AS n, mean, p50, p90, p95, p99, max
   FROM l JOIN run USING(run_id) LEFT JOIN method me USING(method_id) WHERE hi = m;
 
