@@ -143,6 +143,8 @@ CREATE VIEW v_run AS
       WHERE o.run_id = r.run_id AND outcome = 'rejected') AS rejected,
     (SELECT count(*) FROM request_outcome o
       WHERE o.run_id = r.run_id AND outcome = 'unfinished') AS unfinished,
+    (SELECT sum(cached_tokens) FROM request_outcome o
+      WHERE o.run_id = r.run_id) AS cached_tokens,
     (SELECT count(*) FROM iteration i WHERE i.run_id = r.run_id) AS iterations,
     (SELECT (max(end_ns) - min(start_ns)) / 1e9 FROM iteration i
       WHERE i.run_id = r.run_id) AS duration_s,
@@ -170,46 +172,221 @@ CREATE VIEW v_itl AS
     FROM iteration_request JOIN iteration USING(run_id, iter_no) WHERE emit)
   WHERE itl_ns IS NOT NULL;
 
--- The values that latency percentiles are taken of, in ms; n: how often.
-CREATE VIEW v_metric AS
-  SELECT run_id, 'ttft' AS metric, ttft_ns / 1e6 AS x, 1 AS n FROM request_outcome
-    WHERE outcome = 'ok'
+-- The values that figures are taken of, as each tool defines and calls them and in its units;
+-- n: how often, pos: the order of the metrics.  Ours are in ms.
+CREATE VIEW v_sample AS
+  SELECT run_id, 'attnreplay' AS tool, 1 AS pos, 'ttft' AS metric, ttft_ns / 1e6 AS x, 1 AS n
+    FROM request_outcome WHERE outcome = 'ok'
   UNION ALL
-  SELECT run_id, 'tpot', tpot_ns / 1e6, 1 FROM request_outcome
-    WHERE outcome = 'ok' AND tpot_ns IS NOT NULL
+  SELECT run_id, 'attnreplay', 2, 'tpot', tpot_ns / 1e6, 1
+    FROM request_outcome WHERE outcome = 'ok' AND tpot_ns IS NOT NULL
   UNION ALL
-  SELECT run_id, 'itl', itl_ns / 1e6, n FROM token_gap
+  SELECT run_id, 'attnreplay', 3, 'itl', itl_ns / 1e6, n FROM token_gap
   UNION ALL
-  SELECT run_id, 'e2e', e2e_ns / 1e6, 1 FROM request_outcome WHERE outcome = 'ok'
+  SELECT run_id, 'attnreplay', 4, 'e2e', e2e_ns / 1e6, 1 FROM request_outcome WHERE outcome = 'ok'
   UNION ALL
-  SELECT run_id, 'queue', queue_ns / 1e6, 1 FROM request_outcome WHERE outcome = 'ok';
+  SELECT run_id, 'attnreplay', 5, 'queue', queue_ns / 1e6, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vllm', 1, 'TTFT', ttft_ns / 1e6, 1 FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vllm', 2, 'TPOT', tpot_ns / 1e6, 1
+    FROM request_outcome WHERE outcome = 'ok' AND tpot_ns IS NOT NULL
+  UNION ALL
+  SELECT run_id, 'vllm', 3, 'ITL', itl_ns / 1e6, n FROM token_gap
+  UNION ALL
+  SELECT run_id, 'vllm', 4, 'E2EL', e2e_ns / 1e6, 1 FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'aiperf', 1, 'Time to First Token (ms)', ttft_ns / 1e6, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'aiperf', 2, 'Request Latency (ms)', e2e_ns / 1e6, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'aiperf', 3, 'Inter Token Latency (ms)', tpot_ns / 1e6, 1
+    FROM request_outcome WHERE outcome = 'ok' AND tpot_ns IS NOT NULL
+  UNION ALL
+  SELECT run_id, 'aiperf', 4, 'Output Token Throughput Per User (tokens/sec/user)',
+    1e9 / tpot_ns, 1 FROM request_outcome WHERE outcome = 'ok' AND tpot_ns > 0
+  UNION ALL
+  SELECT run_id, 'aiperf', 5, 'Prefill Throughput (tokens/sec)', prompt_tokens * 1e9 / ttft_ns, 1
+    FROM request_outcome WHERE outcome = 'ok' AND ttft_ns > 0
+  UNION ALL
+  SELECT run_id, 'aiperf', 6, 'Output Sequence Length (tokens)', output_tokens, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'aiperf', 7, 'Input Sequence Length (tokens)', prompt_tokens, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 1, 'request_e2e_time', e2e_ns / 1e9, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 2, 'request_e2e_time_normalized', e2e_ns / 1e9 / output_tokens, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 3, 'request_execution_plus_preemption_time',
+    (e2e_ns - queue_ns) / 1e9, 1 FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 4, 'request_execution_plus_preemption_time_normalized',
+    (e2e_ns - queue_ns) / 1e9 / output_tokens, 1 FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 5, 'request_scheduling_delay', queue_ns / 1e9, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 6, 'prefill_e2e_time', ttft_ns / 1e9, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 7, 'prefill_time_execution_plus_preemption',
+    (ttft_ns - queue_ns) / 1e9, 1 FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 8, 'prefill_time_execution_plus_preemption_normalized',
+    (ttft_ns - queue_ns) / 1e9 / prompt_tokens, 1 FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 9, 'decode_time_execution_plus_preemption_normalized',
+    (e2e_ns - ttft_ns) / 1e9 / output_tokens, 1 FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 10, 'decode_token_execution_plus_preemption_time', itl_ns / 1e9, n
+    FROM token_gap
+  UNION ALL
+  SELECT run_id, 'vidur', 11, 'request_num_prefill_tokens', prompt_tokens, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 12, 'request_num_decode_tokens', output_tokens, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'vidur', 13, 'request_num_restarts', n_preempt, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'llmservingsim', 1, 'TTFT', ttft_ns / 1e6, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'llmservingsim', 2, 'TPOT',
+    (finish_ns - first_token_ns) / max(output_tokens - 1, 1) / 1e6, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'llmservingsim', 3, 'ITL', itl_ns / 1e6, n FROM token_gap
+  UNION ALL
+  SELECT run_id, 'splitwise', 1, 'response_times', e2e_ns / 1e9, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'splitwise', 2, 'queue_times', queue_ns / 1e9, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'splitwise', 3, 'ttft_times', ttft_ns / 1e9, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'splitwise', 4, 'tbt_times', (e2e_ns - ttft_ns) / 1e9 / output_tokens, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'splitwise', 5, 'prompt_sizes', prompt_tokens, 1
+    FROM request_outcome WHERE outcome = 'ok'
+  UNION ALL
+  SELECT run_id, 'splitwise', 6, 'token_sizes', output_tokens, 1
+    FROM request_outcome WHERE outcome = 'ok';
 
 -- Percentile p of the sorted x_0 ... x_(n-1), linear rule: h = (n-1) p / 100, k = floor(h),
--- x_k + (h - k) (x_(k+1) - x_k), with k and h - k from integer arithmetic.  A row of v_metric
--- is the x of numbers hi - n + 1 ... hi.  Windows instead of GROUP BY, because conditions on run
--- and metric reach the tables through the former only.
-CREATE VIEW v_latency AS
+-- x_k + (h - k) (x_(k+1) - x_k), with k and h - k from integer arithmetic.  A row of v_sample is
+-- the x of numbers lo ... hi; m is the last.  Windows instead of GROUP BY, because conditions on
+-- run, tool and metric reach the tables through the former only.
+CREATE VIEW v_dist AS
   WITH o AS (
-    SELECT run_id, metric, x, lead(x, 1, x) OVER w - x AS step, n, sum(n) OVER w - 1 AS hi,
-      sum(n) OVER (PARTITION BY run_id, metric) - 1 AS m,
-      sum(n * x) OVER (PARTITION BY run_id, metric) AS total
-    FROM v_metric WINDOW w AS (PARTITION BY run_id, metric ORDER BY x ROWS UNBOUNDED PRECEDING)),
+    SELECT run_id, tool, pos, metric, x, lead(x, 1, x) OVER w - x AS step, sum(n) OVER w - n AS lo,
+      sum(n) OVER w - 1 AS hi, sum(n) OVER whole - 1 AS m,
+      sum(n * x) OVER whole AS total, sum(n * x * x) OVER whole AS squares
+    FROM v_sample WINDOW w AS (PARTITION BY run_id, tool, pos, metric ORDER BY x
+        ROWS UNBOUNDED PRECEDING),
+      whole AS (PARTITION BY run_id, tool, pos, metric ORDER BY x
+        ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)),
   l AS (
-    SELECT run_id, metric, hi, m, total / (m + 1) AS mean, x AS max,
-      max(CASE WHEN m * 50 / 100 BETWEEN hi - n + 1 AND hi
-        THEN x + (hi = m * 50 / 100) * (m * 50 % 100 / 100.0) * step END) OVER w AS p50,
-      max(CASE WHEN m * 90 / 100 BETWEEN hi - n + 1 AND hi
-        THEN x + (hi = m * 90 / 100) * (m * 90 % 100 / 100.0) * step END) OVER w AS p90,
-      max(CASE WHEN m * 95 / 100 BETWEEN hi - n + 1 AND hi
-        THEN x + (hi = m * 95 / 100) * (m * 95 % 100 / 100.0) * step END) OVER w AS p95,
-      max(CASE WHEN m * 99 / 100 BETWEEN hi - n + 1 AND hi
-        THEN x + (hi = m * 99 / 100) * (m * 99 % 100 / 100.0) * step END) OVER w AS p99
-    FROM o WHERE hi = m OR m * 50 / 100 BETWEEN hi - n + 1 AND hi
-      OR m * 90 / 100 BETWEEN hi - n + 1 AND hi OR m * 95 / 100 BETWEEN hi - n + 1 AND hi
-      OR m * 99 / 100 BETWEEN hi - n + 1 AND hi
-    WINDOW w AS (PARTITION BY run_id, metric ORDER BY hi))
-  SELECT l.run_id, me.name AS method, metric, m + 1 AS n, mean, p50, p90, p95, p99, max
-  FROM l JOIN run USING(run_id) LEFT JOIN method me USING(method_id) WHERE hi = m;
+    SELECT run_id, tool, pos, metric, hi, m, total / (m + 1.0) AS mean,
+      squares / (m + 1.0) AS square, max(CASE lo WHEN 0 THEN x END) OVER w AS min, x AS max,
+      max(CASE WHEN m * 250 / 1000 BETWEEN lo AND hi
+        THEN x + (hi = m * 250 / 1000) * (m * 250 % 1000 / 1000.0) * step END) OVER w AS p25,
+      max(CASE WHEN m * 500 / 1000 BETWEEN lo AND hi
+        THEN x + (hi = m * 500 / 1000) * (m * 500 % 1000 / 1000.0) * step END) OVER w AS p50,
+      max(CASE WHEN m * 750 / 1000 BETWEEN lo AND hi
+        THEN x + (hi = m * 750 / 1000) * (m * 750 % 1000 / 1000.0) * step END) OVER w AS p75,
+      max(CASE WHEN m * 900 / 1000 BETWEEN lo AND hi
+        THEN x + (hi = m * 900 / 1000) * (m * 900 % 1000 / 1000.0) * step END) OVER w AS p90,
+      max(CASE WHEN m * 950 / 1000 BETWEEN lo AND hi
+        THEN x + (hi = m * 950 / 1000) * (m * 950 % 1000 / 1000.0) * step END) OVER w AS p95,
+      max(CASE WHEN m * 990 / 1000 BETWEEN lo AND hi
+        THEN x + (hi = m * 990 / 1000) * (m * 990 % 1000 / 1000.0) * step END) OVER w AS p99,
+      max(CASE WHEN m * 999 / 1000 BETWEEN lo AND hi
+        THEN x + (hi = m * 999 / 1000) * (m * 999 % 1000 / 1000.0) * step END) OVER w AS p999
+    FROM o WHERE lo = 0 OR hi = m
+      OR m * 250 / 1000 BETWEEN lo AND hi OR m * 500 / 1000 BETWEEN lo AND hi
+      OR m * 750 / 1000 BETWEEN lo AND hi OR m * 900 / 1000 BETWEEN lo AND hi
+      OR m * 950 / 1000 BETWEEN lo AND hi OR m * 990 / 1000 BETWEEN lo AND hi
+      OR m * 999 / 1000 BETWEEN lo AND hi
+    WINDOW w AS (PARTITION BY run_id, tool, pos, metric ORDER BY hi))
+  SELECT run_id, tool, pos, metric, m + 1 AS n, mean,
+    sqrt(max(0.0, square - mean * mean)) AS std, min, p25, p50, p75, p90, p95, p99, p999, max
+  FROM l WHERE hi = m;
+CREATE VIEW v_latency AS
+  SELECT run_id, me.name AS method, metric, n, mean, p50, p90, p95, p99, max
+  FROM v_dist JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
+  WHERE tool = 'attnreplay';
+
+-- What was served, and its rates from the first arrival to the last token.
+CREATE VIEW v_load AS
+  SELECT run_id, ok, others, prompt_tokens, output_tokens, cached_tokens, duration_s,
+    ok / duration_s AS request_rate, prompt_tokens / duration_s AS prompt_rate,
+    output_tokens / duration_s AS output_rate
+  FROM (SELECT run_id, sum(outcome = 'ok') AS ok, sum(outcome <> 'ok') AS others,
+      sum(prompt_tokens) FILTER (WHERE outcome = 'ok') AS prompt_tokens,
+      sum(output_tokens) FILTER (WHERE outcome = 'ok') AS output_tokens,
+      sum(cached_tokens) FILTER (WHERE outcome = 'ok') AS cached_tokens,
+      nullif(max(finish_ns) - min(arrival_ns), 0) / 1e9 AS duration_s
+    FROM request_outcome GROUP BY run_id);
+
+-- What other tools print of such a run, under their names.
+CREATE VIEW v_metrics_vllm AS
+  SELECT run_id, figure, value FROM (
+    SELECT run_id, column1 AS pos, column2 AS figure, CASE column1 WHEN 0 THEN ok WHEN 1 THEN others
+      WHEN 2 THEN duration_s WHEN 3 THEN prompt_tokens WHEN 4 THEN output_tokens
+      WHEN 5 THEN request_rate WHEN 6 THEN output_rate ELSE prompt_rate + output_rate END AS value
+    FROM v_load JOIN (VALUES (0, 'Successful requests'), (1, 'Failed requests'),
+      (2, 'Benchmark duration (s)'), (3, 'Total input tokens'), (4, 'Total generated tokens'),
+      (5, 'Request throughput (req/s)'), (6, 'Output token throughput (tok/s)'),
+      (7, 'Total Token throughput (tok/s)'))
+    UNION ALL
+    SELECT run_id, 10 * pos + column1, column2 || ' ' || metric || ' (ms)',
+      CASE column1 WHEN 0 THEN mean WHEN 1 THEN p50 ELSE p99 END
+    FROM v_dist JOIN (VALUES (0, 'Mean'), (1, 'Median'), (2, 'P99')) WHERE tool = 'vllm')
+  ORDER BY run_id, pos;
+CREATE VIEW v_metrics_aiperf AS
+  SELECT run_id, metric, avg, min, max, p99, p90, p75, p50, std FROM (
+    SELECT run_id, pos, metric, mean AS avg, min, max, p99, p90, p75, p50, std
+    FROM v_dist WHERE tool = 'aiperf'
+    UNION ALL
+    SELECT run_id, 10 + column1, column2, CASE column1 WHEN 0 THEN output_rate
+      WHEN 1 THEN request_rate ELSE ok END, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM v_load JOIN (VALUES (0, 'Output Token Throughput (tokens/sec)'),
+      (1, 'Request Throughput (requests/sec)'), (2, 'Request Count (requests)')))
+  ORDER BY run_id, pos;
+CREATE VIEW v_metrics_vidur AS
+  SELECT run_id, metric, min, max, mean, p25 AS "25th", p50 AS "50th", p75 AS "75th", p95 AS "95th",
+    p99 AS "99th", p999 AS "99.9th"
+  FROM v_dist WHERE tool = 'vidur' ORDER BY run_id, pos;
+CREATE VIEW v_metrics_llmservingsim AS
+  SELECT run_id, figure, value FROM (
+    SELECT run_id, column1 AS pos, column2 AS figure, CASE column1 WHEN 0 THEN ok
+      WHEN 1 THEN duration_s WHEN 2 THEN prompt_tokens WHEN 3 THEN output_tokens
+      WHEN 4 THEN request_rate WHEN 5 THEN prompt_rate WHEN 6 THEN output_rate
+      ELSE prompt_rate + output_rate END AS value
+    FROM v_load JOIN (VALUES (0, 'Total requests'), (1, 'Total latency (s)'),
+      (2, 'Total input tokens'), (3, 'Total generated tokens'), (4, 'Request throughput (req/s)'),
+      (5, 'Average prompt throughput (tok/s)'), (6, 'Average generation throughput (tok/s)'),
+      (7, 'Total token throughput (tok/s)'))
+    UNION ALL
+    SELECT run_id, 10 * pos + column1, column2 || ' ' || metric || ' (ms)',
+      CASE column1 WHEN 0 THEN mean WHEN 1 THEN p50 ELSE p99 END
+    FROM v_dist JOIN (VALUES (0, 'Mean'), (1, 'Median'), (2, 'P99')) WHERE tool = 'llmservingsim')
+  ORDER BY run_id, pos;
+CREATE VIEW v_metrics_splitwise AS
+  SELECT run_id, metric, mean, std, min, max, p50 AS median, p50, p90, p95, p99, p999
+  FROM v_dist WHERE tool = 'splitwise' ORDER BY run_id, pos;
 
 CREATE VIEW v_phase_time AS
   SELECT run_id, me.name AS method, p.name AS phase, p.core, sum(kernels) AS kernels,

@@ -19,7 +19,7 @@ enum {
  * policy, backend, clock and device, and the same setup, which is the options less those
  * that name the former or only say what is recorded. */
 #define NOT_SETUP "('method', 'trace', 'format', 'model', 'policy', 'backend', 'db', 'accuracy'," \
-	" 'keep-entries', 'keep-kernels', 'costs')"
+	" 'keep-entries', 'keep-kernels', 'costs', 'slo')"
 
 #define STMT_MAP(X)                                                                             \
 	X(BEGIN, "BEGIN IMMEDIATE")                                                             \

@@ -8,10 +8,19 @@
 #include "profiler/exporter.h"
 #include "profiler/store.h"
 #include "src/cmd.h"
+#include "src/slo.h"
+
+enum dialect { DIALECT_OWN, DIALECT_VLLM, DIALECT_AIPERF, DIALECT_VIDUR, DIALECT_LLMSERVINGSIM,
+	       DIALECT_SPLITWISE };
+
+static const char *const dialects[] = {
+	"attnreplay", "vllm", "aiperf", "vidur", "llmservingsim", "splitwise", NULL
+};
 
 struct report_args {
 	int64_t run;		/* 0: all */
-	int format;
+	int format, dialect;
+	char *slo;		/* NULL: that of each run */
 };
 
 static const struct opt report_opts[] = {
@@ -20,6 +29,12 @@ static const struct opt report_opts[] = {
 	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct report_args, format),
 	  .arg = "NAME", .def = "table", .choice = exporter_names,
 	  .help = "how the tables are written" },
+	{ .name = "dialect", .type = OPT_ENUM, .off = offsetof(struct report_args, dialect),
+	  .arg = "TOOL", .def = "attnreplay", .choice = dialects,
+	  .help = "whose figures to report, as that tool defines and calls them" },
+	{ .name = "slo", .type = OPT_STR, .off = offsetof(struct report_args, slo), .arg = "LIST",
+	  .help = "limits that requests should keep, such as ttft:500ms,tpot:50ms,e2e:10s, "
+	  "else those given to the run" },
 	{ .name = NULL }
 };
 
@@ -36,16 +51,47 @@ static const char latencies[] =
 	"CREATE TEMP TABLE latency AS SELECT * FROM v_latency"
 	" WHERE ?1 IS NULL OR run_id IN (?1, ?2)";
 
+/* The limits of each run; none: whether a request without the value keeps them. */
+static const char limits[] =
+	"CREATE TEMP TABLE slo(run_id, metric, ns, none, PRIMARY KEY(run_id, metric))";
+
+static const struct section other_tools[] = {
+	[DIALECT_VLLM] = { "vllm", "What vllm bench serve prints",
+			   "SELECT * FROM v_metrics_vllm" OF_RUN },
+	[DIALECT_AIPERF] = { "aiperf", "What aiperf prints",
+			     "SELECT * FROM v_metrics_aiperf" OF_RUN },
+	[DIALECT_VIDUR] = { "vidur", "What Vidur prints, in seconds",
+			    "SELECT * FROM v_metrics_vidur" OF_RUN },
+	[DIALECT_LLMSERVINGSIM] = { "llmservingsim", "What LLMServingSim prints",
+				    "SELECT * FROM v_metrics_llmservingsim" OF_RUN },
+	[DIALECT_SPLITWISE] = { "splitwise", "What SplitwiseSim prints, in seconds",
+				"SELECT * FROM v_metrics_splitwise" OF_RUN },
+};
+
 /* Runs of a sparse method of which every count says, or without counts its parameters, that it
  * was dense. */
 #define LEFT_NOTHING_OUT \
 	"SELECT run_id, name, has_context FROM (SELECT run_id, name, params," \
-	" EXISTS (SELECT 1 FROM iteration_request e WHERE e.run_id = r.run_id AND NOT decode" \
-	" AND start > 0) AS has_context, (SELECT sum(exec_sel) = sum(exec_total)" \
+	" EXISTS (SELECT 1 FROM request_outcome o WHERE o.run_id = r.run_id" \
+	" AND (n_chunks > n_preempt + 1 OR cached_tokens > 0)) AS has_context, (SELECT sum(exec_sel) = sum(exec_total)" \
 	" FROM selection_stat s WHERE s.run_id = r.run_id) AS whole" \
 	" FROM run r JOIN method USING(method_id)" OF_RUN "AND NOT is_dense)" \
 	" WHERE coalesce(whole, NOT has_context AND " \
 	"json_extract(params, '$.\"dense-first\"'))"
+
+static const struct section goodput = {
+	"goodput", "Goodput: requests that kept their limits, of all that arrived",
+	"WITH judged AS (SELECT run_id, req_no, metric, ns, outcome = 'ok' AND coalesce(CASE metric"
+	" WHEN 'ttft' THEN ttft_ns WHEN 'tpot' THEN tpot_ns ELSE e2e_ns END <= ns, none) AS good"
+	" FROM request_outcome JOIN slo USING(run_id)" OF_RUN "),"
+	" counted AS (SELECT run_id, metric, ns, count(*) AS n, sum(good) AS good FROM judged"
+	" GROUP BY run_id, metric UNION ALL SELECT run_id, 'all', NULL, count(*), sum(good) FROM"
+	" (SELECT run_id, min(good) AS good FROM judged GROUP BY run_id, req_no) GROUP BY run_id)"
+	" SELECT run_id AS run, me.name AS method, metric, ns / 1e6 AS limit_ms, n, good,"
+	" 100.0 * good / n AS percent, good / duration_s AS per_second FROM counted"
+	" JOIN v_load USING(run_id) JOIN run USING(run_id) LEFT JOIN method me USING(method_id)"
+	" ORDER BY run_id, instr('ttft tpot e2e all', metric)"
+};
 
 static const struct section sections[] = {
 	{ "runs", "Runs",
@@ -55,7 +101,7 @@ static const struct section sections[] = {
 	  "SELECT run_id AS run, method, status, ok, rejected, unfinished, iterations,"
 	  " duration_s AS seconds, layers_run || ' of ' || n_layers AS layers, clock,"
 	  " (SELECT avg(host_ns) FROM iteration i WHERE i.run_id = v.run_id AND batch_size) / 1e6"
-	  " AS host_ms FROM v_run v" OF_RUN "ORDER BY run_id" },
+	  " AS host_ms, cached_tokens AS cached FROM v_run v" OF_RUN "ORDER BY run_id" },
 	{ "costs", "What iterations cost, where that was taken from an earlier run",
 	  "SELECT run_id AS run, c.costs, cost_source AS source, iterations, 100 * share AS percent,"
 	  " ms FROM v_cost_source JOIN (SELECT run_id, value AS costs FROM run_param"
@@ -169,6 +215,78 @@ static enum ar_status gather(sqlite3 *db, int64_t run, int64_t base, struct ar_e
 	return st;
 }
 
+static enum ar_status write_own(sqlite3 *db, int64_t run, int64_t base, const struct exporter *e,
+				struct export *x, struct ar_err *err)
+{
+	enum ar_status st = gather(db, run, base, err);
+
+	for (size_t i = 0; i < sizeof sections / sizeof *sections && !st; i++)
+		st = write_section(db, &sections[i], run, e, x, err);
+	if (!st)
+		st = write_section(db, &goodput, run, e, x, err);
+	x->text = true;
+	return st ? st : write_section(db, &notes, run, e, x, err);
+}
+
+static enum ar_status write_other(sqlite3 *db, const struct section *tool, int64_t run,
+				  const struct exporter *e, struct export *x, struct ar_err *err)
+{
+	enum ar_status st = write_section(db, tool, run, e, x, err);
+
+	return st ? st : write_section(db, &goodput, run, e, x, err);
+}
+
+static enum ar_status add_limits(sqlite3 *db, int64_t run, const char *text, bool none,
+				 struct ar_err *err)
+{
+	sqlite3_stmt *q = NULL;
+	struct slo slo = { 0 };
+	enum ar_status st = slo_parse(&slo, text, err);
+
+	for (size_t i = 0; i < slo.n && !st; i++) {
+		const struct slo_limit *l = &slo.limit[i];
+
+		if (sqlite3_prepare_v2(db, "INSERT INTO slo SELECT run_id, ?2, ?3, ?4 FROM run"
+				       OF_RUN, -1, &q, NULL) ||
+		    (run && sqlite3_bind_int64(q, 1, run)) ||
+		    sqlite3_bind_text(q, 2, l->metric, -1, SQLITE_STATIC) ||
+		    sqlite3_bind_int64(q, 3, l->ns) || sqlite3_bind_int(q, 4, none) ||
+		    sqlite3_step(q) != SQLITE_DONE)
+			st = ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
+		sqlite3_finalize(q);
+	}
+	return st;
+}
+
+/* A request of one token has no tpot: it keeps the limit, as vLLM counts, or not, as aiperf does. */
+static enum ar_status gather_limits(sqlite3 *db, const struct report_args *a, struct ar_err *err)
+{
+	const bool none = a->dialect != DIALECT_AIPERF;
+	sqlite3_stmt *q = NULL;
+	enum ar_status st = AR_OK;
+	int rc = SQLITE_DONE;
+
+	if (sqlite3_exec(db, limits, NULL, NULL, NULL))
+		return ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
+	if (a->slo)
+		return add_limits(db, a->run, a->slo, none, err);
+	rc = sqlite3_prepare_v2(db, "SELECT run_id, value FROM run_param" OF_RUN "AND key = 'slo'",
+				-1, &q, NULL);
+	if (!rc && a->run)
+		rc = sqlite3_bind_int64(q, 1, a->run);
+	while (!rc && !st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
+		const char *text = (const char *)sqlite3_column_text(q, 1);
+
+		rc = SQLITE_OK;
+		st = text ? add_limits(db, sqlite3_column_int64(q, 0), text, none, err) :
+		     ar_nomem(err);
+	}
+	if (!st && rc != SQLITE_DONE)
+		st = ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
+	sqlite3_finalize(q);
+	return st;
+}
+
 static int poll_interrupt(void *unused)
 {
 	(void)unused;
@@ -195,12 +313,11 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 	if (st)
 		goto out;
 	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
-	st = gather(db, a.run, base, err);
-	for (size_t i = 0; i < sizeof sections / sizeof *sections && !st; i++)
-		st = write_section(db, &sections[i], a.run, exporters[a.format], &x, err);
-	x.text = true;
-	if (!st)
-		st = write_section(db, &notes, a.run, exporters[a.format], &x, err);
+	st = gather_limits(db, &a, err);
+	if (!st && a.dialect == DIALECT_OWN)
+		st = write_own(db, a.run, base, exporters[a.format], &x, err);
+	else if (!st)
+		st = write_other(db, &other_tools[a.dialect], a.run, exporters[a.format], &x, err);
 	export_finish(exporters[a.format], &x);
 	if (st == AR_DATA || st == AR_DB)
 		ar_err_prefix(err, "%s", argv[0]);

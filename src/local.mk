@@ -1,7 +1,7 @@
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = src/main.c src/bench_device.h src/bench_load.h src/cmd.h src/cmd_bench.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
                      src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
-                     src/run_options.c src/run_options.h
+                     src/run_options.c src/run_options.h src/slo.c src/slo.h
 attnreplay_LDADD   = $(AR_LIBS)
 if HAVE_CUDA
 attnreplay_SOURCES += src/bench_check.c src/bench_device.c

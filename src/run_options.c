@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "src/base/number.h"
+#include "src/slo.h"
 
 #define AT(field) offsetof(struct run_options, field)
 
@@ -40,6 +41,9 @@ static const struct opt main_opts[] = {
 	  "database that the runs are added to, else nothing is stored", 0 },
 	{ "keep-entries", OPT_ENUM, AT(keep_entries), "no|yes", "yes", 0, 0, no_yes,
 	  "store what each request ran in each iteration, most of the database's size", 0 },
+	{ "slo", OPT_STR, AT(slo), "LIST", NULL, 0, 0, NULL,
+	  "limits that a request should keep, such as ttft:500ms,tpot:50ms,e2e:10s, for the report",
+	  0 },
 	{ "clock", OPT_ENUM, AT(clock), "WHAT", "measured", 0, 0, clocks,
 	  "what moves the virtual clock: measured iterations, or the cost formula while the "
 	  "backend still runs", 0 },
@@ -244,6 +248,7 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 
 enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
 {
+	struct slo slo;
 	enum ar_status st;
 
 	*o = (struct run_options){ 0 };
@@ -261,6 +266,8 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
 	if (!st)
 		st = check_names(o, err);
+	if (!st && o->slo)
+		st = slo_parse(&slo, o->slo, err);
 	if (!st)
 		st = check_loop(o, err);
 	if (!st)
@@ -341,6 +348,8 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		st = refuse_one(o, "clock", "as 'measured' with backend cost", err);
 	if (!st && b->needs_model && !b->compare)
 		st = refuse_one(o, "accuracy", "with a backend that computes no reference", err);
+	if (!st && !o->db)
+		st = refuse_one(o, "slo", "without --db", err);
 	if (!st && !o->db)
 		st = refuse_one(o, "keep-entries", "without --db", err);
 	if (!st && !o->db)

@@ -22,7 +22,7 @@ enum { RUN_GROUP_MAIN, RUN_GROUP_TRACE, RUN_GROUP_SCHED, RUN_GROUP_MODEL, RUN_GR
        RUN_GROUP_BACKEND };
 
 struct run_options {
-	char *trace, *backend, *db;
+	char *trace, *backend, *db, *slo;
 	int policy;			/* index into policies[] */
 	int clock;			/* enum run_clock */
 	struct host_cost host;

@@ -11,8 +11,8 @@ is 'it says nothing on standard error' "$(cat "$tmp/err")" ''
 says() { grep -Eq "$1" "$tmp/all" || { cat "$tmp/all"; return 1; }; }
 
 ok 'what a run is stands in one line' says '^ +1  dense +s4.csv  llama-3.1-8b  vllm-0.16  NVIDIA H200  cuda$'
-ok 'what came of it in another'      says '^ +1  dense +done +2 +0 +0 +8 +0.0310  32 of 32  cupti +0.0000$'
-ok 'a failed run says so'            says '^ +3 .* failed +0 +1 +1 +2 .* +4 of 32 +cupti +1.0000$'
+ok 'what came of it in another'      says '^ +1  dense +done +2 +0 +0 +8 +0.0310  32 of 32  cupti +0.0000 +0$'
+ok 'a failed run says so'            says '^ +3 .* failed +0 +1 +1 +2 .* +4 of 32 +cupti +1.0000 +0$'
 ok 'TTFT is as worked by hand'       says '^ +1  dense +ttft +2 +10.300 +10.300 +16.140 +17.454 +17.600$'
 ok 'TPOT is as worked by hand'       says '^ +1  dense +tpot +2 +3.500 +3.500 +3.900 +3.990 +4.000$'
 ok 'ITL is as worked by hand'        says '^ +1  dense +itl +8 +3.875 +3.000 +6.000 +6.000 +6.000$'
@@ -42,7 +42,7 @@ ok 'json has a member per table'     says '^"speedup": \[$'
 if command -v python3 >/dev/null; then
 	json() { python3 -c 'import json, sys
 r = json.load(open(sys.argv[1]))
-assert list(r) == ["runs", "outcome", "costs", "latency", "phases", "speedup", "accuracy", "density", "notes"], list(r)
+assert list(r) == ["runs", "outcome", "costs", "latency", "phases", "speedup", "accuracy", "density", "goodput", "notes"], list(r)
 assert r["latency"][0]["p99"] == 17.454, r["latency"][0]
 assert list(r["notes"][0]) == ["note"], r["notes"]' "$tmp/all"; }
 	ok 'json is well formed'     json
@@ -51,6 +51,65 @@ else
 fi
 report --format csv "$db" >"$tmp/all"
 ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p90,p99,max$'
+
+# Goodput, and the figures of other tools.
+report --slo ttft:10ms,tpot:3.5ms "$db" >"$tmp/all"
+ok 'requests that keep a limit are counted' says '^ +1  dense +ttft +10.000 +2 +1 +50.000 +32.258$'
+ok '... a time that equals it keeps it' says '^ +1  dense +tpot +3.500 +2 +1 +50.000 +32.258$'
+ok '... and those that keep all limits' says '^ +1  dense +all +2 +0 +0.000 +0.000$'
+ok '... request by request, per second of the run' says '^ +2  compact-fp  all +2 +2 +100.000 +129.032$'
+ok 'requests without an end keep none' says '^ +3  tri-shape +all +2 +0 +0.000 *$'
+report --run 2 --slo e2e:15.5ms "$db" >"$tmp/all"
+ok 'the limits of one run are those asked for' says '^ +2  compact-fp  all +2 +2 '
+ok '... and of no other' not '^ +1 .* all '
+report "$db" >"$tmp/all"
+ok 'without limits there is no goodput' not '^Goodput'
+report --dialect vllm "$db" >"$tmp/all"
+ok 'vllm: one figure in a line, under its name' says '^ +1  Mean TPOT \(ms\) +3.500$'
+ok 'vllm: rates are of the time from arrival to end' says '^ +1  Total Token throughput \(tok/s\) +1032.258$'
+ok 'vllm: requests without an end failed' says '^ +3  Failed requests +2$'
+ok 'another dialect replaces the tables' not '^(Runs|Latency|Notes)'
+report --dialect aiperf --run 1 "$db" >"$tmp/all"
+ok 'aiperf: percentiles from high to low, then the deviation' \
+	says '^ +1  Inter Token Latency \(ms\) +3.500 +3.000 +4.000 +3.990 +3.900 +3.750 +3.500 +0.500$'
+ok 'aiperf: rates have an average only' says '^ +1  Request Throughput \(requests/sec\) +64.516 *$'
+ok 'aiperf: one run alone' not '^ +2  '
+report --dialect vidur --format csv "$db" >"$tmp/all"
+ok 'vidur: decode time is divided by all outputs' \
+	says '^1,decode_time_execution_plus_preemption_normalized,0.0015,0.0035,0.0025,'
+report --dialect llmservingsim "$db" >"$tmp/all"
+ok 'llmservingsim: the gaps of all requests together' says '^ +1  P99 ITL \(ms\) +6.000$'
+report --dialect splitwise --format csv "$db" >"$tmp/all"
+ok 'splitwise: time between tokens counts the first' says '^1,tbt_times,0.0025,'
+report --dialect aiperf --slo tpot:1s --format json "$db" >"$tmp/all"
+ok 'a dialect has goodput too' says '^"goodput": \[$'
+for limit in ttft ttft: ttft:0 ttft:fast itl:1ms e2e:1s,; do
+	ok "slo $limit is wrong usage" fails 2 "slo '" "$ATTNREPLAY" report --slo $limit "$db"
+done
+ok 'a limit given twice is wrong usage' fails 2 'slo names e2e twice' \
+	"$ATTNREPLAY" report --slo e2e:1s,e2e:2s "$db"
+ok 'an unknown dialect is named' fails 2 'want one of attnreplay, vllm, aiperf, ' \
+	"$ATTNREPLAY" report --dialect ab "$db"
+
+# Requests of one token have no TPOT: vLLM lets them pass, aiperf does not.
+cat >"$tmp/one.csv" <<EOF
+TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:00:00.0000000,10,1
+2023-11-16 18:00:00.0000000,10,3
+EOF
+"$ATTNREPLAY" -q run --trace "$tmp/one.csv" --backend cost --cost-fixed 1ms --cost-per-token 0 \
+	--slo tpot:1ms,ttft:5ms --db "$tmp/slo.db" >/dev/null
+report "$tmp/slo.db" >"$tmp/all"
+ok "a run's own limits are reported" says '^ +1 +all +2 +2 +100.000 +666.667$'
+report --dialect aiperf "$tmp/slo.db" >"$tmp/all"
+ok 'aiperf: a request without TPOT misses its limit' says '^ +1 +tpot +1.0000 +2 +1 +50.000 +333.333$'
+report --slo ttft:1us "$tmp/slo.db" >"$tmp/all"
+ok 'limits given to the report come before' says '^ +1 +all +2 +0 +0.0000 +0.0000$'
+ok '... and replace them' not ' tpot +1.0000 '
+report --dialect llmservingsim "$tmp/slo.db" >"$tmp/all"
+ok 'llmservingsim: a request of one token counts as TPOT 0' says '^ +1  Mean TPOT \(ms\) +0.500$'
+report --dialect vllm "$tmp/slo.db" >"$tmp/all"
+ok 'vllm: it does not count' says '^ +1  Mean TPOT \(ms\) +1.000$'
 
 # Real runs, on the references: all prompts in one chunk each, then in several.
 replay() { # replay DB CHUNK OPTION...

@@ -197,6 +197,81 @@ static void test_worked_numbers(void)
 	}
 }
 
+/* The same requests as other tools see them; the deviation is that of the whole population. */
+static void test_other_tools(void)
+{
+	static const struct {
+		const char *view, *where, *column;
+		double want;
+	} of[] = {
+		{ "vllm", "figure = 'Mean TTFT (ms)'", "value", 10.3 },
+		{ "vllm", "figure = 'P99 TTFT (ms)'", "value", 17.454 },
+		{ "vllm", "figure = 'Mean TPOT (ms)'", "value", 3.5 },
+		{ "vllm", "figure = 'P99 TPOT (ms)'", "value", 3.99 },
+		{ "vllm", "figure = 'Mean ITL (ms)'", "value", 3.875 },
+		{ "vllm", "figure = 'Median ITL (ms)'", "value", 3 },
+		{ "vllm", "figure = 'Request throughput (req/s)'", "value", 2 / 0.031 },
+		{ "vllm", "figure = 'Output token throughput (tok/s)'", "value", 10 / 0.031 },
+		{ "vllm", "figure = 'Total Token throughput (tok/s)'", "value", 32 / 0.031 },
+		{ "aiperf", "metric = 'Inter Token Latency (ms)'", "std", 0.5 },
+		{ "aiperf", "metric = 'Inter Token Latency (ms)'", "p99", 3.99 },
+		{ "aiperf", "metric = 'Input Sequence Length (tokens)'", "avg", 11 },
+		{ "aiperf", "metric = 'Prefill Throughput (tokens/sec)'", "max", 20 / 0.0176 },
+		{ "vidur", "metric = 'decode_time_execution_plus_preemption_normalized'", "max",
+		  0.0035 },
+		{ "vidur", "metric = 'decode_time_execution_plus_preemption_normalized'", "min",
+		  0.0015 },
+		{ "vidur", "metric = 'request_e2e_time_normalized'", "min", 0.003875 },
+		{ "vidur", "metric = 'request_e2e_time_normalized'", "max", 0.0103 },
+		{ "vidur", "metric = 'request_scheduling_delay'", "max", 0.0001 },
+		{ "llmservingsim", "figure = 'P99 TPOT (ms)'", "value", 3.99 },
+		{ "llmservingsim", "figure = 'Total latency (s)'", "value", 0.031 },
+		{ "splitwise", "metric = 'tbt_times'", "mean", 0.0025 },
+		{ "splitwise", "metric = 'ttft_times'", "p90", 0.01614 },
+	};
+	const char *path = in_dir("worked.db");
+	char sql[200];
+
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		snprintf(sql, sizeof sql, "SELECT \"%s\" FROM v_metrics_%s WHERE %s", of[i].column,
+			 of[i].view, of[i].where);
+		is_value(path, sql, of[i].want, sql);
+	}
+	is_value(path, "SELECT round(std, 5) FROM v_dist WHERE tool = 'vllm' AND metric = 'ITL'",
+		 1.53603, "the deviation of ITL is as worked by hand");
+}
+
+/* {1, 2, 3, 4, 10}, as times and as one time that came often. */
+static void test_weights(void)
+{
+	static const int64_t x[] = { 1, 2, 3, 4, 10 };
+	const char *path = in_dir("weights.db");
+	struct store *s = open_store(path);
+	struct store_run r = sample_record(&dense);
+	int64_t id;
+
+	store_run_begin(s, &r, &id, NULL);
+	for (int i = 0; i < 5; i++)
+		store_gap(s, &(struct store_gap){ x[i] * 1000000, 1 }, NULL);
+	store_run_end(s, "done", NULL, NULL);
+	store_run_begin(s, &r, &id, NULL);
+	store_gap(s, &(struct store_gap){ 1000000, 999 }, NULL);
+	store_gap(s, &(struct store_gap){ 3000000, 2 }, NULL);
+	store_run_end(s, "done", NULL, NULL);
+	store_close(s, NULL);
+#define ITL(run) " FROM v_dist WHERE tool = 'attnreplay' AND metric = 'itl' AND run_id = " #run
+	is_value(path, "SELECT p50" ITL(1), 3, "the median of five");
+	is_value(path, "SELECT p90" ITL(1), 7.6, "their 90th percentile");
+	is_value(path, "SELECT p95" ITL(1), 8.8, "their 95th percentile");
+	is_value(path, "SELECT p99" ITL(1), 9.76, "their 99th percentile");
+	is_value(path, "SELECT round(std, 5)" ITL(1), 3.16228, "their deviation");
+	is_value(path, "SELECT n" ITL(2), 1001, "a time counts as often as it came");
+	is_value(path, "SELECT mean" ITL(2), 1005 / 1001.0, "... in the mean");
+	is_value(path, "SELECT p99" ITL(2), 1, "... in percentiles");
+	is_value(path, "SELECT p999" ITL(2), 3, "... up to the last ones");
+#undef ITL
+}
+
 static void test_rows(void)
 {
 	const char *path = in_dir("rows.db");
@@ -279,7 +354,7 @@ static void test_views(void)
 		sqlite3_finalize(q);
 		n++;
 	}
-	is_int(n, 13, "all views were tried");
+	is_int(n, 20, "all views were tried");
 	sqlite3_finalize(views);
 	sqlite3_close(db);
 }
@@ -692,6 +767,8 @@ int main(void)
 	test_file();
 	test_refusals();
 	test_worked_numbers();
+	test_other_tools();
+	test_weights();
 	test_rows();
 	test_views();
 	test_percentiles();
