@@ -5,7 +5,8 @@
 
 #include "src/base/rng.h"
 
-/* What a block holds.  k: its number in the sequence; own: id is a request, not a trace's block. */
+/* What a block holds.  k: its number in the sequence; own: id is a request, not a trace's block under
+ * the root.  Mixing keeps different ids of one root different. */
 struct key {
 	uint64_t id;
 	uint32_t k, own;
@@ -22,6 +23,7 @@ struct block {
 struct prefix_cache {
 	struct block_pool *pool;
 	const struct trace *trace;
+	uint64_t root;
 	struct block *block;		/* [0] ends the free list: next is its head, prev its tail */
 	uint32_t *bucket, mask;
 	uint32_t *table;		/* [n_row][row_len] */
@@ -39,7 +41,29 @@ static struct key key_of(const struct prefix_cache *c, uint32_t req, uint32_t k)
 
 	if (!r->n_block || last >= r->prompt_tok)
 		return (struct key){ req, k, true };
-	return (struct key){ c->trace->block[r->block + last / c->trace->block_tok], k, false };
+	return (struct key){ rng_mix(c->root ^ c->trace->block[r->block + last / c->trace->block_tok]),
+			     k, false };
+}
+
+static uint64_t hash_of(const struct key *key)
+{
+	return rng_mix(key->id ^ rng_mix((uint64_t)key->k << 1 | key->own));
+}
+
+uint64_t prefix_cache_hash(const struct prefix_cache *c, uint32_t req, uint32_t k)
+{
+	struct key key = key_of(c, req, k);
+
+	return hash_of(&key);
+}
+
+uint64_t prefix_cache_root(const char *params)
+{
+	uint64_t root = 0;
+
+	for (; params && *params; params++)
+		root = rng_mix(root ^ (unsigned char)*params);
+	return root;
 }
 
 static bool same(const struct key *a, const struct key *b)
@@ -50,8 +74,7 @@ static bool same(const struct key *a, const struct key *b)
 /* The link that points to the oldest block with this content, or to 0 where it would stand. */
 static uint32_t *find(const struct prefix_cache *c, const struct key *key)
 {
-	uint64_t hash = rng_mix(key->id ^ rng_mix((uint64_t)key->k << 1 | key->own));
-	uint32_t *link = &c->bucket[hash & c->mask];
+	uint32_t *link = &c->bucket[hash_of(key) & c->mask];
 
 	while (*link && !same(&c->block[*link].key, key))
 		link = &c->block[*link].chain;
@@ -127,8 +150,8 @@ static uint32_t take_free(struct prefix_cache *c)
 /* ---- sequences ---- */
 
 enum ar_status prefix_cache_open(struct prefix_cache **out, struct block_pool *pool,
-				 const struct trace *t, size_t n_row, int64_t row_len,
-				 struct ar_err *err)
+				 const struct trace *t, uint64_t root, size_t n_row,
+				 int64_t row_len, struct ar_err *err)
 {
 	struct prefix_cache *c = calloc(1, sizeof *c);
 	size_t n_bucket = 1;
@@ -141,6 +164,7 @@ enum ar_status prefix_cache_open(struct prefix_cache **out, struct block_pool *p
 		n_bucket *= 2;
 	c->pool = pool;
 	c->trace = t;
+	c->root = root;
 	c->mask = (uint32_t)(n_bucket - 1);
 	c->row_len = (size_t)row_len;
 	c->n_free_row = n_row;

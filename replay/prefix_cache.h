@@ -6,6 +6,9 @@
  * it whatever the two block sizes are.  What no id covers (outputs, or a trace without ids) is
  * private to its request, which finds it again after a preemption.
  *
+ * Every name is chained to a root, which stands for what computed the contents: from the second
+ * layer on, the keys and values of one method are not those of another.
+ *
  * A free block keeps its name until it is handed out: the free list is the order of eviction.
  * Blocks with the same content may coexist; the one entered first is found.  Block 0 is never
  * handed out; it ends the free list and means "none".  Every operation takes O(1) a block.
@@ -22,9 +25,14 @@ struct prefix_cache;
 /* Block tables for n_row sequences at a time, of at most row_len blocks each.  The pool's count of
  * free blocks is kept; pool and trace outlive the cache. */
 enum ar_status prefix_cache_open(struct prefix_cache **out, struct block_pool *pool,
-				 const struct trace *t, size_t n_row, int64_t row_len,
-				 struct ar_err *err);
+				 const struct trace *t, uint64_t root, size_t n_row,
+				 int64_t row_len, struct ar_err *err);
 void prefix_cache_close(struct prefix_cache *c);	/* NULL is fine */
+
+/* The root of a method, from the text of its parameters; of none, NULL, it is 0. */
+uint64_t prefix_cache_root(const char *params);
+/* A hash of the name of block k of request req. */
+uint64_t prefix_cache_hash(const struct prefix_cache *c, uint32_t req, uint32_t k);
 
 /* How many of the first max blocks of request req are there without a gap.  They begin the
  * table of the next sequence that takes one. */

@@ -145,7 +145,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
 	s->longest = longest(t, l);
 	if (l->prefix_cache)	/* a block table for every running sequence */
-		st = prefix_cache_open(&s->cache, &s->pool, t, most + 1,
+		st = prefix_cache_open(&s->cache, &s->pool, t, l->cache_root, most + 1,
 				       block_pool_need(&s->pool, s->longest) + 1, err);
 	if (st) {
 		sched_close(s);

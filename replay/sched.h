@@ -53,6 +53,7 @@ struct sched_limits {
 	int64_t block_tok, num_blocks;	/* null block included; 0: not known yet */
 	bool prefix_cache;		/* keep the blocks of equal prefixes */
 	bool async;			/* plan an iteration while the last one still runs */
+	uint64_t cache_root;		/* prefix_cache_root() of what computes them */
 	int order;			/* enum sched_order, of the waiting queue */
 	int chunks;			/* enum sched_chunks */
 	double watermark;		/* share of the pool that admissions leave free */

@@ -319,7 +319,8 @@ static enum ar_status print_header(const struct run *r, struct ar_err *err)
 	       l->async ? ", planned ahead" : "");
 	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved%s\n", l->num_blocks,
 	       l->block_tok, r->o.limits.num_blocks ? "" : " (auto)",
-	       l->prefix_cache ? ", prefix cache" : "");
+	       !l->prefix_cache ? "" : r->o.share_kv ? ", prefix cache across methods" :
+	       ", prefix cache");
 	printf("backend   %s\n", r->backend->name);
 	print_clock(r);
 	print_host(&r->o.host);
@@ -606,6 +607,7 @@ static enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 	enum ar_status st = open_backend(r, m, err);
 	int64_t n_block = 0;
 
+	r->limits.cache_root = prefix_cache_root(m && !r->o.share_kv ? m->params : NULL);
 	if (!st)
 		st = size_pool(r, err);
 	if (!st)

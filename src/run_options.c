@@ -101,6 +101,9 @@ static const struct opt model_opts[] = {
 	  "layers of the model to execute and scale to all, evenly spaced, 0: all", 0 },
 	{ "extend", OPT_ENUM, AT(extend), "HOW", "error", 0, 0, extends,
 	  "what a request longer than every capture gets: an error, or a capture repeated", 0 },
+	{ "share-kv-across-methods", OPT_FLAG, AT(share_kv), NULL, NULL, 0, 0, NULL,
+	  "name cached KV blocks by their tokens alone, not also by the method that computed them",
+	  0 },
 	{ "accuracy", OPT_REAL, AT(accuracy), "SHARE", "0.05", 0, 1, NULL,
 	  "share of (request, prefill chunk, layer) compared with dense attention", 0 },
 	{ "attention-only", OPT_FLAG, AT(attention_only), NULL, NULL, 0, 0, NULL,
@@ -346,6 +349,9 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 	}
 	if (!st && b == &backend_cost && o->clock == RUN_CLOCK_MEASURED)
 		st = refuse_one(o, "clock", "as 'measured' with backend cost", err);
+	if (!st && !o->limits.prefix_cache)
+		st = refuse_one(o, "share-kv-across-methods", "without --enable-prefix-caching",
+				err);
 	if (!st && b->needs_model && !b->compare)
 		st = refuse_one(o, "accuracy", "with a backend that computes no reference", err);
 	if (!st && !o->db)

@@ -37,7 +37,7 @@ struct run_options {
 	struct opt_list captures;
 	int extend;			/* enum run_extend */
 	double accuracy;
-	bool attention_only;
+	bool attention_only, share_kv;
 
 	int keep_entries;		/* 0 or 1 */
 	int prof;			/* enum run_prof */

@@ -410,7 +410,7 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok)
 		add_request(&t, 0, prompt[i], 1);
 	}
 	block_pool_init(&p.pool, BLOCKS + 1, block_tok);
-	if (prefix_cache_open(&p.fast, &p.pool, &t, ROWS, LEN, NULL))
+	if (prefix_cache_open(&p.fast, &p.pool, &t, trace_tok, ROWS, LEN, NULL))
 		bail_out("out of memory");
 	for (uint32_t b = 1; b <= BLOCKS; b++)
 		p.slow.free[p.slow.n_free++] = b;
@@ -421,6 +421,49 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok)
 	diag("%" PRId64 " hits, %" PRId64 " refusals", p.hits, p.refused);
 	ok(p.hits > 100 && p.refused > 0, "... with hits and without room at times");
 	prefix_cache_close(p.fast);
+}
+
+/* How many of the blocks of two requests with one prompt have one name, under two roots. */
+static int same_names(uint64_t root0, uint64_t root1)
+{
+	struct request req[2];
+	uint64_t block[2 * LEN];
+	struct trace t = { .req = req, .block = block, .block_tok = 4 };
+	const uint64_t root[2] = { root0, root1 };
+	struct prefix_cache *c[2];
+	struct block_pool pool[2];
+	int same = 0;
+
+	for (int i = 0; i < 2; i++)
+		add_request(&t, 0, X, 1);
+	for (int i = 0; i < 2; i++) {
+		block_pool_init(&pool[i], BLOCKS + 1, 4);
+		if (prefix_cache_open(&c[i], &pool[i], &t, root[i], ROWS, LEN, NULL))
+			bail_out("out of memory");
+	}
+	for (uint32_t k = 0; k < strlen(X) / 4; k++)
+		same += prefix_cache_hash(c[0], 0, k) == prefix_cache_hash(c[1], 1, k);
+	prefix_cache_close(c[0]);
+	prefix_cache_close(c[1]);
+	return same;
+}
+
+static void test_roots(void)
+{
+	static const char *const params[] = {
+		"{\"exec\":\"paged\",\"select\":\"none\",\"union\":\"none\"}",
+		"{\"alpha\":0.06,\"exec\":\"paged\",\"select\":\"flashprefill\",\"union\":\"group\"}",
+		"{\"alpha\":0.07,\"exec\":\"paged\",\"select\":\"flashprefill\",\"union\":\"group\"}",
+	};
+	uint64_t root[3];
+	int blocks = (int)strlen(X) / 4;
+
+	for (int i = 0; i < 3; i++)
+		root[i] = prefix_cache_root(params[i]);
+	is_int(same_names(root[1], root[1]), blocks, "equal prompts under one method have equal names");
+	is_int(same_names(root[0], root[1]), 0, "under two methods they have none in common");
+	is_int(same_names(root[1], root[2]), 0, "... nor under two values of a parameter");
+	is_int(same_names(prefix_cache_root(NULL), 0), blocks, "without a method the root is 0");
 }
 
 static void test_faults(void)
@@ -457,6 +500,7 @@ int main(void)
 	compare_caches(6, 4);
 	compare_caches(2, 3);
 	compare_caches(0, 4);
+	test_roots();
 	test_faults();
 	return done_testing();
 }

@@ -61,8 +61,9 @@ ok '... and is printed with its terms' grep -q \
 	'^host      0.00 ns an iteration + 100 us a request + 10.0 us a token$' "$tmp/out"
 ok '... which move the clock too' grep -q 'unfinished in 0.005020 s$' "$tmp/out"
 
-run --trace "$tmp/tight.csv" --max-num-batched-tokens 16 --block-size 4 --num-gpu-blocks 7 \
-	--cost-fixed 1ms --cost-per-token 0 >"$tmp/out"
+tight="--trace $tmp/tight.csv --max-num-batched-tokens 16 --block-size 4 --num-gpu-blocks 7
+	--cost-fixed 1ms --cost-per-token 0"
+run $tight >"$tmp/out"
 ok 'a short pool preempts' grep -q '1 preemptions, 11 tokens recomputed$' "$tmp/out"
 ok 'a given pool is not called auto' grep -q '^blocks    7 of 4 tokens, one reserved$' "$tmp/out"
 
@@ -122,13 +123,19 @@ ok 'more requests than tokens starve'  refused 'max-num-seqs 9 exceeds' $basic -
 	--max-num-batched-tokens 8 --max-num-seqs 9
 ok 'a bad clock is refused'            refused 'want one of measured, formula' $basic --clock sun
 for o in model=m tp=2 capture=c method=dense layers=0 sample-layers=1 extend=tile accuracy=0.1 \
-	attention-only seed=1 prof=events keep-kernels=2; do
+	attention-only seed=1 prof=events keep-kernels=2 share-kv-across-methods; do
 	ok "cost: --$o has no effect and is refused" refused \
 		"^attnreplay: ${o%%=*} has no effect with backend cost; leave it out$" \
 		$basic --backend cost --"$o"
 done
 ok 'cost: measuring is refused' refused "clock has no effect as 'measured' with backend cost" \
 	$basic --backend cost --clock measured
+for o in keep-entries=no slo=ttft:1s; do
+	ok "--$o without a database has no effect and is refused" refused \
+		"^attnreplay: ${o%%=*} has no effect without --db; leave it out$" \
+		$basic --backend cost --"$o"
+done
+ok 'limits that are none are wrong usage' refused "slo 'fast'" $basic --backend cost --slo fast
 ok 'a missing trace is bad data' fails 3 none.csv "$ATTNREPLAY" run --backend cost \
 	--trace "$tmp/none.csv"
 
@@ -198,6 +205,29 @@ if command -v sqlite3 >/dev/null; then
 'ok|2000000|4000000|3
 ok|2000000|3000000|2
 ok|1500000|2500000|2'
+	run $prefix --enable-prefix-caching --db "$tmp/prefix.db" >/dev/null
+	is 'a request that finds its prefix starts behind it' "$(sqlite3 "$tmp/prefix.db" 'SELECT
+		req_no, min(start), sum(n_tokens), cached_tokens FROM iteration_request
+		JOIN request_outcome USING(run_id, req_no) GROUP BY req_no')" \
+'0|0|1024|0
+1|512|518|512'
+	run $tight --db "$tmp/tight.db" >/dev/null
+	is 'what is computed again after a preemption is marked' "$(sqlite3 "$tmp/tight.db" 'SELECT
+		req_no, min(start), sum(n_tokens) >= recomputed_tokens, recomputed_tokens, n_preempt
+		FROM iteration_request JOIN request_outcome USING(run_id, req_no)
+		WHERE recompute GROUP BY req_no')" '1|0|1|11|1'
+	is '... and nothing else is' "$(sqlite3 "$tmp/tight.db" 'SELECT sum(n_tokens) -
+		(SELECT sum(prompt_tokens + output_tokens - 1 + recomputed_tokens) FROM request_outcome)
+		FROM iteration_request')" 0
+	run $tight --keep-entries no --db "$tmp/lean.db" >/dev/null
+	is 'a run need not keep its entries' "$(sqlite3 "$tmp/lean.db" \
+		'SELECT count(*) FROM iteration_request')" 0
+	is '... and all else is the same' "$(sqlite3 "$tmp/lean.db" \
+		'SELECT * FROM iteration; SELECT * FROM request_outcome; SELECT * FROM v_latency')" \
+		"$(sqlite3 "$tmp/tight.db" \
+		'SELECT * FROM iteration; SELECT * FROM request_outcome; SELECT * FROM v_latency')"
+	is 'the limits of a run are stored with it' "$(run $s1 --slo ttft:2ms --db "$tmp/lean.db" \
+		>/dev/null; sqlite3 "$tmp/lean.db" "SELECT value FROM run_param WHERE key = 'slo'")" ttft:2ms
 	run $s1 --num-gpu-blocks 3 --db "$tmp/db" >/dev/null 2>&1
 	is 'a rejection is stored with its reason' "$(query "SELECT reason FROM request_outcome
 		WHERE outcome = 'rejected'")" 'needs 3 KV blocks, 2 are usable'
@@ -242,6 +272,15 @@ EOF
 		"$(grep -c '^32 tokens found in the prefix cache$' "$tmp/out")" 2
 	ok 'cpu: ... and read it' grep -q '^against dense, 2 samples: relative L2 mean 0 max 0' \
 		"$tmp/out"
+	cpu --trace "$tmp/short.jsonl" --block-size 16 --max-num-batched-tokens 64 \
+		--num-gpu-blocks 8 --enable-prefix-caching --share-kv-across-methods --accuracy 0 \
+		>"$tmp/out" 2>&1
+	ok 'cpu: methods may share the names of blocks' \
+		grep -q '^blocks    8 of 16 tokens, one reserved, prefix cache across methods$' "$tmp/out"
+	ok 'cpu: ... and find them as before' grep -q '^32 tokens found in the prefix cache$' "$tmp/out"
+	ok 'cpu: sharing without a cache is refused' \
+		fails 2 'share-kv-across-methods has no effect without --enable-prefix-caching' \
+		cpu --share-kv-across-methods
 	ok 'cpu: a cost without formula has no effect' \
 		fails 2 'cost-fixed has no effect with --clock measured' cpu --cost-fixed 1ms
 	ok 'cpu: kernels are not traced' fails 2 'prof has no effect with backend cpu' \
