@@ -8,24 +8,37 @@ const char *const latency_names[] = {
 	[LATENCY_E2E] = "E2E", [LATENCY_QUEUE] = "queue",
 };
 
+/* Join equal runs; where that does not make ample room, take more. */
+static enum ar_status make_room(struct series *s, struct ar_err *err)
+{
+	size_t cap = s->cap ? 2 * s->cap : 256;
+	struct series_run *run;
+
+	series_sort(s);
+	if (s->cap && s->n_run <= s->cap / 4)
+		return AR_OK;
+	run = realloc(s->run, cap * sizeof *run);
+	if (!run)
+		return ar_nomem(err);
+	s->run = run;
+	s->cap = cap;
+	return AR_OK;
+}
+
 enum ar_status series_add(struct series *s, double x, struct ar_err *err)
 {
+	enum ar_status st = AR_OK;
+
 	s->n++;
 	if (s->n_run && s->run[s->n_run - 1].x == x) {
 		s->run[s->n_run - 1].n++;
 		return AR_OK;
 	}
-	if (s->n_run == s->cap) {
-		size_t cap = s->cap ? 2 * s->cap : 256;
-		struct series_run *run = realloc(s->run, cap * sizeof *run);
-
-		if (!run)
-			return ar_nomem(err);
-		s->run = run;
-		s->cap = cap;
-	}
-	s->run[s->n_run++] = (struct series_run){ x, 1 };
-	return AR_OK;
+	if (s->n_run == s->cap)
+		st = make_room(s, err);
+	if (!st)
+		s->run[s->n_run++] = (struct series_run){ x, 1 };
+	return st;
 }
 
 void series_release(struct series *s)

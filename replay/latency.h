@@ -15,7 +15,7 @@
 #include "src/base/status.h"
 
 /* A multiset of numbers, as runs of equal ones: the gaps of one iteration's tokens are nearly
- * always the same, so that millions of them take little room and sort quickly. */
+ * always the same, and so are those of many iterations.  Millions of them take little room. */
 struct series {
 	struct series_run { double x; uint64_t n; } *run;
 	size_t n_run, cap;
@@ -24,7 +24,7 @@ struct series {
 
 enum ar_status series_add(struct series *s, double x, struct ar_err *err);
 void series_release(struct series *s);
-void series_sort(struct series *s);	/* ... and join equal runs */
+void series_sort(struct series *s);	/* by value, equal runs joined */
 /* Of a sorted series that is not empty; the rule of src/base/stats.h. */
 double series_percentile(const struct series *s, double p);
 double series_mean(const struct series *s);

@@ -182,4 +182,17 @@ is 'without PyTorch it says so' "$(python=$tmp/bare whole "$tmp/program" 2>&1 >/
 	'bench.sh: no PyTorch, nothing to compare with'
 whole "$tmp/broken" >/dev/null 2>&1
 is 'without a GPU it stops' $? 4
+
+# ---- the replay alone ----
+
+replays() {
+	sh "$srcdir/contrib/bench_replay.sh" 50 100 >"$tmp/replays" &&
+		awk 'NR > 1 && ($1 != 50 * (NR - 1) || $2 < $1 || $3 < $2 || $7 <= 0 || NF != 10) { bad = 1 }
+			END { exit bad || NR != 3 }' "$tmp/replays"
+}
+if command time -f %e true 2>/dev/null && "$ATTNREPLAY" trace --help | grep -q synth; then
+	ok 'replays of growing traces are measured' replays
+else
+	skip 'replays of growing traces are measured' 'no GNU time, or traces cannot be made'
+fi
 finish

@@ -423,6 +423,11 @@ static void test_series(void)
 		series_release(&s);
 	}
 	is_int(bad, 0, "percentiles of runs of equal values are those of the plain list");
+	for (int i = 0; i < 100000; i++)
+		if (series_add(&s, (double)rng_below(&r, 50), NULL))
+			bail_out("out of memory");
+	ok(s.n == 100000 && s.cap <= 256, "room is taken for values that differ, not for all");
+	series_release(&s);
 }
 
 /* ---- preparation ---- */

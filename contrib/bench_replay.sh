@@ -1,0 +1,41 @@
+#!/bin/sh
+# usage: contrib/bench_replay.sh [COUNT...]
+#
+# Replay synthetic traces of COUNT requests (default: 10000 100000 1000000) with backend cost into a
+# database, and report on it.  Prints time, peak memory and size, and what each request takes of
+# them, which should not grow with their number.  Needs GNU time, and room in $TMPDIR.
+#
+#   ATTNREPLAY    the program (default: that of the build)
+#   KEEP_ENTRIES  yes or no: store what each request ran in each iteration (default: no)
+set -eu
+top=$(cd "$(dirname "$0")/.." && pwd)
+attnreplay=${ATTNREPLAY:-$top/build/attnreplay}
+[ $# -gt 0 ] || set -- 10000 100000 1000000
+export LC_ALL=C
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+measure() { # measure FILE COMMAND...: seconds and KiB into FILE
+	file=$1
+	shift
+	command time -o "$file" -f '%e %M' "$@"
+}
+
+format='%9s %10s %10s %8s %8s %8s %8s %9s %9s %9s\n'
+printf "$format" requests iterations entries 'run, s' 'rep., s' 'run, MiB' 'db, MB' 'us/req.' \
+	'KiB/req.' 'db B/req.'
+for n; do
+	rm -f "$tmp"/*
+	"$attnreplay" -q trace synth --count "$n" --arrivals poisson --lengths sample --rate 5 \
+		-o "$tmp/trace.jsonl" "$top/traces/samples/azure-2023-code-200.csv"
+	measure "$tmp/run" "$attnreplay" -q run --trace "$tmp/trace.jsonl" --backend cost \
+		--cost-fixed 6ms --cost-per-token 20us --max-num-batched-tokens 2048 \
+		--num-gpu-blocks 1000000 --db "$tmp/db" --keep-entries "${KEEP_ENTRIES:-no}" >"$tmp/out"
+	measure "$tmp/report" "$attnreplay" report "$tmp/db" >/dev/null
+	bytes=$(wc -c <"$tmp/db")
+	counts=$(sed -n 's/^\([0-9]*\) iterations, \([0-9]*\) entries.*/\1 \2/p' "$tmp/out")
+	echo "$n $counts $(cat "$tmp/run" "$tmp/report" | tr '\n' ' ') $bytes" |
+		awk -v format="$format" '{ printf format, $1, $2, $3, $4, $6, sprintf("%.1f", $5 / 1024),
+			sprintf("%.1f", $8 / 1e6), sprintf("%.1f", $4 * 1e6 / $1),
+			sprintf("%.2f", $5 / $1), sprintf("%.0f", $8 / $1) }'
+done
