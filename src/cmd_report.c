@@ -252,7 +252,7 @@ static enum ar_status add_limits(sqlite3 *db, int64_t run, const char *text, boo
 		    sqlite3_bind_text(q, 2, l->metric, -1, SQLITE_STATIC) ||
 		    sqlite3_bind_int64(q, 3, l->ns) || sqlite3_bind_int(q, 4, none) ||
 		    sqlite3_step(q) != SQLITE_DONE)
-			st = ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
+			st = export_fail(db, err);
 		sqlite3_finalize(q);
 	}
 	return st;
@@ -267,7 +267,7 @@ static enum ar_status gather_limits(sqlite3 *db, const struct report_args *a, st
 	int rc = SQLITE_DONE;
 
 	if (sqlite3_exec(db, limits, NULL, NULL, NULL))
-		return ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
+		return export_fail(db, err);
 	if (a->slo)
 		return add_limits(db, a->run, a->slo, none, err);
 	rc = sqlite3_prepare_v2(db, "SELECT run_id, value FROM run_param" OF_RUN "AND key = 'slo'",
@@ -282,7 +282,7 @@ static enum ar_status gather_limits(sqlite3 *db, const struct report_args *a, st
 		     ar_nomem(err);
 	}
 	if (!st && rc != SQLITE_DONE)
-		st = ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
+		st = export_fail(db, err);
 	sqlite3_finalize(q);
 	return st;
 }
