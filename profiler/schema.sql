@@ -54,10 +54,10 @@ CREATE TABLE run_param(
   run_id INTEGER NOT NULL REFERENCES run ON DELETE CASCADE, key TEXT NOT NULL, value ANY,
   PRIMARY KEY(run_id, key)) STRICT, WITHOUT ROWID;
 
--- serving
+-- serving; checks are without IN, as its list would be a table of its own at each insertion
 CREATE TABLE request_outcome(
   run_id INTEGER NOT NULL, req_no INTEGER NOT NULL,
-  outcome TEXT NOT NULL -- a list after IN would be a table of its own at each insertion
+  outcome TEXT NOT NULL
     CHECK(outcome = 'ok' OR outcome = 'rejected' OR outcome = 'unfinished'), reason TEXT,
   arrival_ns INTEGER NOT NULL, first_sched_ns INTEGER, first_token_ns INTEGER,
   finish_ns INTEGER, prompt_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
@@ -76,8 +76,8 @@ CREATE TABLE iteration(
   prefill_tokens INTEGER NOT NULL, decode_tokens INTEGER NOT NULL, batch_size INTEGER NOT NULL,
   blocks_used INTEGER NOT NULL, waiting INTEGER NOT NULL, running INTEGER NOT NULL,
   preempted INTEGER NOT NULL, stop TEXT, kernel_lo INTEGER, kernel_hi INTEGER,
-  cost_source TEXT CHECK(cost_source IN
-    ('timed', 'formula', 'measured', 'interpolated', 'extrapolated')),
+  cost_source TEXT CHECK(cost_source = 'timed' OR cost_source = 'formula'
+    OR cost_source = 'measured' OR cost_source = 'interpolated' OR cost_source = 'extrapolated'),
   prefill_pairs INTEGER NOT NULL, decode_context INTEGER NOT NULL,
   composition INTEGER NOT NULL,
   PRIMARY KEY(run_id, iter_no)) STRICT, WITHOUT ROWID;

@@ -59,7 +59,7 @@ struct store_iteration {
 	int64_t prefill_tok, decode_tok;
 	int64_t prefill_pairs, decode_context;	/* (query, key) pairs; keys that decodes read */
 	uint64_t composition;			/* equal where the batch has the same entries */
-	const char *cost_source;		/* NULL: none, the batch is empty */
+	const char *cost_source;		/* a string literal; NULL: the batch is empty */
 	int64_t blocks_used, waiting, running, preempted;
 	const char *stop;			/* why scheduling stopped, policy's word: a string
 						 * literal */
