@@ -93,7 +93,8 @@ static const char *const stmt_sql[] = {
 
 /* Tables with so many rows that BULK_ROWS of them share a statement, which saves SQLite the way to
  * the place where they belong.  Rows wait, bound to it, until they are enough or the transaction
- * ends.  Most values are those that the statement had there the last time, and are bound already. */
+ * ends.  Most values are those that the statement had there the last time and are not bound
+ * again. */
 enum { BULK_ROWS = 64, BULK_COLS = 32 };
 
 struct val {

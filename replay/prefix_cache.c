@@ -5,8 +5,8 @@
 
 #include "src/base/rng.h"
 
-/* What a block holds.  k: its number in the sequence; own: id is a request, not a trace's block under
- * the root.  Mixing keeps different ids of one root different. */
+/* What a block holds.  k: its number in the sequence; own: id is a request, not a trace's block
+ * under the root.  Mixing keeps different ids of one root different. */
 struct key {
 	uint64_t id;
 	uint32_t k, own;

@@ -73,7 +73,8 @@ static const struct section other_tools[] = {
 #define LEFT_NOTHING_OUT \
 	"SELECT run_id, name, has_context FROM (SELECT run_id, name, params," \
 	" EXISTS (SELECT 1 FROM request_outcome o WHERE o.run_id = r.run_id" \
-	" AND (n_chunks > n_preempt + 1 OR cached_tokens > 0)) AS has_context, (SELECT sum(exec_sel) = sum(exec_total)" \
+	" AND (n_chunks > n_preempt + 1 OR cached_tokens > 0)) AS has_context," \
+	" (SELECT sum(exec_sel) = sum(exec_total)" \
 	" FROM selection_stat s WHERE s.run_id = r.run_id) AS whole" \
 	" FROM run r JOIN method USING(method_id)" OF_RUN "AND NOT is_dense)" \
 	" WHERE coalesce(whole, NOT has_context AND " \
@@ -258,7 +259,7 @@ static enum ar_status add_limits(sqlite3 *db, int64_t run, const char *text, boo
 	return st;
 }
 
-/* A request of one token has no tpot: it keeps the limit, as vLLM counts, or not, as aiperf does. */
+/* A request of one token has no tpot: it keeps that limit with vLLM and misses it with aiperf. */
 static enum ar_status gather_limits(sqlite3 *db, const struct report_args *a, struct ar_err *err)
 {
 	const bool none = a->dialect != DIALECT_AIPERF;
