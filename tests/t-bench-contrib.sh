@@ -190,9 +190,9 @@ replays() {
 		awk 'NR > 1 && ($1 != 50 * (NR - 1) || $2 < $1 || $3 < $2 || $7 <= 0 || NF != 10) { bad = 1 }
 			END { exit bad || NR != 3 }' "$tmp/replays"
 }
-if command time -f %e true 2>/dev/null && "$ATTNREPLAY" trace --help | grep -q synth; then
+if command time -f %e true 2>/dev/null; then
 	ok 'replays of growing traces are measured' replays
 else
-	skip 'replays of growing traces are measured' 'no GNU time, or traces cannot be made'
+	skip 'replays of growing traces are measured' 'no GNU time'
 fi
 finish
