@@ -34,7 +34,7 @@ int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *
  * read the same keys stand together and find them in the L2 cache. */
 int attend_rank(int n);
 
-/* executor->ref. */
+/* executor->ref over block lists. */
 enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan, int heads,
 			  const struct block_lists *lists, const bf16_t *q,
 			  const struct kv_cache *kv, bf16_t *out, float *lse,
@@ -49,7 +49,7 @@ typedef enum ar_status attend_enqueue_fn(const struct attn_batch *b, attend_plan
 attend_enqueue_fn attend_enqueue;
 attend_enqueue_fn attend_sm80_enqueue;	/* mma.sync; any device from 8.0 on; whole tiles */
 attend_enqueue_fn attend_sm90_enqueue;	/* wgmma and the copy engine; 9.0; parts as well */
-size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
+size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads);
 
 #ifdef __cplusplus
 }

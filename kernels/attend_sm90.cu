@@ -803,10 +803,11 @@ enum ar_status launch_size(const struct attn_batch *b, bool per_block, const str
 
 } /* namespace */
 
-size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
+size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads)
 {
 	const size_t row = (size_t)(s->head_dim + 1) * sizeof(float);
 
+	(void)heads;
 	return (size_t)(EXECUTOR_WAVES * l->n_sm) *
 	       (ATTEND_ROWS * row + sizeof(struct piece) + sizeof(int32_t));
 }

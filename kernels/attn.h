@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "src/base/bf16.h"
+#include "src/base/both.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,6 +41,7 @@ struct attn_shape {
 struct attn_limits {
 	int max_req, max_row, max_kv_blk;
 	int n_sm;		/* of its batches */
+	int64_t max_page;	/* blocks of all requests */
 };
 
 struct attn_tile;		/* executor's unit of work, kernels/executor.h */
@@ -49,6 +51,7 @@ struct attn_batch {
 	int n_req;
 	int n_row;		/* row0[n_req] */
 	int n_qblk;		/* qblk0[n_req] */
+	int n_page;		/* page0[n_req] */
 	int max_kv_blk;		/* largest number of blocks of a request, chunk included */
 	int mask_words;		/* ceil(max_kv_blk / 32) */
 	const int32_t *row0;	/* [n_req + 1] */
@@ -86,17 +89,27 @@ struct token_lists {
 
 /* Every row has room for all tokens of its request's blocks; rows are in order of requests, then
  * heads. */
-static inline size_t attn_token_row(const struct attn_shape *s, int32_t page0, int32_t n_page,
-				    int h)
+AR_BOTH static inline size_t attn_token_row(const struct attn_shape *s, int32_t page0,
+					    int32_t n_page, int h)
 {
 	return ((size_t)page0 * (size_t)s->kv_heads + (size_t)h * (size_t)n_page) *
 	       (size_t)s->page_tok;
 }
 
+/* Runs of page_tok keys from any position on, and single keys: a row of each for every (query
+ * block, query head), as in a mask.  Runs ascend, do not overlap and may reach past the query
+ * block; columns ascend, lie before its first position and in no run.  Row l holds n_run[l]
+ * first positions from run[l * max_run] on, and n_col[l] columns from col[l * max_col] on. */
+struct column_lists {
+	int32_t *run, *n_run, *col, *n_col;
+	int max_run, max_col;
+};
+
 /* What a selector writes: one of them. */
 struct selection {
 	uint32_t *mask;
 	struct token_lists tokens;
+	struct column_lists columns;
 };
 
 /* Largest number of query blocks a batch within the limits can have: a chunk of n rows

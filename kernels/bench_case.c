@@ -85,6 +85,7 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 	b->n_req = n_req;
 	b->n_row = row0[n_req];
 	b->n_qblk = qblk0[n_req];
+	b->n_page = page0[n_req];
 	b->max_kv_blk = n_blk;
 	b->mask_words = (n_blk + 31) / 32;
 	return true;

@@ -12,9 +12,25 @@ extern "C" {
 
 /* Shapes a selection can have; an executor takes some of them. */
 enum {
-	TAKES_ALL   = 1,	/* no selection: every block */
-	TAKES_MASK  = 2,	/* a list per (query block, query head) */
-	TAKES_TABLE = 4,	/* a list per (request, head group) */
+	TAKES_ALL     = 1,	/* no selection: every block */
+	TAKES_MASK    = 2,	/* a list per (query block, query head) */
+	TAKES_TABLE   = 4,	/* a list per (request, head group) */
+	TAKES_TOKENS  = 8,	/* a token list per (request, KV head) */
+	TAKES_COLUMNS = 16,	/* runs and columns per (query block, query head) */
+};
+struct executor_shape {
+	unsigned bit;
+	const char *title;
+};
+extern const struct executor_shape executor_shapes[];	/* ends with bit == 0 */
+
+/* What is selected, in the shape that the executor takes; all zero: every block.  A table has
+ * every block of the chunk. */
+struct executor_lists {
+	int heads;		/* of a table, from union_heads; 0: there are no tables */
+	struct block_lists blocks;
+	struct token_lists tokens;
+	struct column_lists columns;
 };
 
 /* The work of one thread block: rows [row, row + n_row) of request req, counted from the
@@ -38,23 +54,26 @@ struct executor {
 	const char *origin;
 	unsigned takes;
 
-	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: heads
-	 * per list from union_heads, 0 where lists are per (query block, head) or there are
-	 * none.  Where b->n_sm multiprocessors would be left idle, tiles are cut into parts,
-	 * each of them a tile.  tile NULL: only count.  Returns the number of tiles. */
+	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: as in
+	 * executor_lists.  Where b->n_sm multiprocessors would be left idle, tiles are cut into
+	 * parts, each of them a tile.  tile NULL: only count.  Returns the number of tiles. */
 	int (*plan)(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
-	/* softmax(q k^T / sqrt(head_dim)) v over the listed blocks and allowed
+	/* softmax(q k^T / sqrt(head_dim)) v over the listed keys and allowed
 	 * positions.  A row that sees no key gets 0 and lse -inf.  lse may be NULL.  ref makes
-	 * a plan of its own, without parts; enqueue runs b->tile in work_bytes() of work. */
-	enum ar_status (*ref)(const struct attn_batch *b, int heads, const struct block_lists *lists,
+	 * a plan of its own, without parts; enqueue runs b->tile in work_bytes() of work.  move,
+	 * where it is not NULL, goes first and copies to work the keys and values that enqueue
+	 * reads. */
+	enum ar_status (*ref)(const struct attn_batch *b, const struct executor_lists *lists,
 			      const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
 			      struct ar_err *err);
-	size_t (*work_bytes)(const struct attn_shape *s, const struct attn_limits *l);
-	enum ar_status (*enqueue)(const struct attn_batch *b, int heads,
-				  const struct block_lists *lists, const bf16_t *q,
-				  const struct kv_cache *kv, bf16_t *out, float *lse,
-				  void *work, void *stream, struct ar_err *err);
+	size_t (*work_bytes)(const struct attn_shape *s, const struct attn_limits *l, int heads);
+	enum ar_status (*move)(const struct attn_batch *b, const struct executor_lists *lists,
+			       const struct kv_cache *kv, void *work, void *stream,
+			       struct ar_err *err);
+	enum ar_status (*enqueue)(const struct attn_batch *b, const struct executor_lists *lists,
+				  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+				  float *lse, void *work, void *stream, struct ar_err *err);
 };
 
 extern const struct executor *const executors[];	/* ends with NULL */

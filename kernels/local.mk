@@ -4,7 +4,9 @@ libattnreplay_a_SOURCES += kernels/attn.h kernels/executor.h kernels/method.h ke
 # Attention over block lists and its executors.
 libattnreplay_a_SOURCES += \
   kernels/attend.c kernels/attend.h kernels/decode.c \
-  kernels/executors/blocksparse.c kernels/executors/executors.c kernels/executors/paged.c
+  kernels/executors/blocksparse.c kernels/executors/copy.c kernels/executors/executors.c \
+  kernels/executors/gather.c kernels/executors/keys.c kernels/executors/keys.h \
+  kernels/executors/paged.c kernels/executors/pool.c kernels/executors/pool.h
 
 check_PROGRAMS += tests/t-attend
 tests_t_attend_SOURCES = tests/t-attend.c
@@ -13,7 +15,7 @@ tests_t_attend_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 libattnreplay_a_SOURCES += kernels/cuda.h kernels/device.cuh kernels/sm90.cuh kernels/softmax.cuh
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/attend_device.c kernels/attend_sm80.cu kernels/attend_sm90.cu \
-                           kernels/decode_sm80.cu
+                           kernels/decode_sm80.cu kernels/executors/pool_sm80.cu
 endif
 
 check_PROGRAMS += tests/t-attend-gpu

@@ -13,10 +13,27 @@ const struct method_name method_names[] = {
 	{ "compact-fp", "select=flashprefill,alpha=0.06/union=group/exec=paged",
 	  "FlashPrefill's blocks, united per KV head and read as dense pages",
 	  "CompactAttention (2026), CA-FP zero-copy" },
+	{ "compact-fp-copy", "select=flashprefill,alpha=0.06/union=group/exec=copy",
+	  "compact-fp with the selected blocks copied together first",
+	  "CompactAttention (2026), CA-FP copy" },
+	{ "union-bs", "select=flashprefill,alpha=0.06/union=group/exec=blocksparse",
+	  "the tables of compact-fp run block-sparse, a query head at a time",
+	  "CompactAttention (2026), ablation of the executor" },
 	{ "trishape", "select=trishape/union=group/exec=paged",
 	  "the first and the last blocks before the chunk", "OpenVINO GenAI, TRISHAPE" },
 	{ 0 }
 };
+
+unsigned method_shape(const struct method *m)
+{
+	if (m->dense)
+		return TAKES_ALL;
+	if (m->selector->tokens)
+		return TAKES_TOKENS;
+	if (m->selector->columns)
+		return TAKES_COLUMNS;
+	return m->u == UNION_NONE ? TAKES_MASK : TAKES_TABLE;
+}
 
 int method_page_tok(const struct method *m)
 {
@@ -42,12 +59,22 @@ size_t method_state_bytes(const struct method *m, const struct attn_shape *s)
 
 static int table_heads(const struct method *m, const struct attn_shape *s)
 {
-	return m->dense ? 0 : union_heads(m->u, s);
+	return method_shape(m) == TAKES_TABLE ? union_heads(m->u, s) : 0;
 }
 
 int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile)
 {
 	return m->executor->plan(b, table_heads(m, &b->shape), tile);
+}
+
+void method_columns(const struct method *m, const struct attn_shape *s, int max_kv_blk,
+		    struct column_lists *l)
+{
+	int most = max_kv_blk * s->page_tok;
+
+	m->selector->columns(m->self, s, &l->max_run, &l->max_col);
+	l->max_run = l->max_run < max_kv_blk + 1 ? l->max_run : max_kv_blk + 1;
+	l->max_col = l->max_col < most ? l->max_col : most;
 }
 
 /* ---- counts ---- */
@@ -108,8 +135,8 @@ static void count_head(const struct attn_batch *b, int head, int heads, const ui
 	c->qunion_total += past;
 }
 
-void method_count(const struct method *m, const struct attn_batch *b, const uint32_t *mask,
-		  const uint32_t *table, struct selection_count *count)
+static void count_blocks(const struct method *m, const struct attn_batch *b, const uint32_t *mask,
+			 const uint32_t *table, struct selection_count *count)
 {
 	const struct attn_shape *s = &b->shape;
 	int heads = table_heads(m, s), group = s->q_heads / s->kv_heads;
@@ -135,27 +162,165 @@ void method_count(const struct method *m, const struct attn_batch *b, const uint
 	}
 }
 
+/* One list for all heads and query blocks of a KV head. */
+static void count_tokens(const struct attn_batch *b, const struct token_lists *l,
+			 struct selection_count *count)
+{
+	int64_t ctx = b->ctx[0], rows = b->row0[1], n_qblk = b->qblk0[1];
+	int64_t group = b->shape.q_heads / b->shape.kv_heads;
+
+	for (int kv = 0; kv < b->shape.kv_heads; kv++)
+		count[kv] = (struct selection_count){
+			.tiles_total = group * n_qblk * ctx, .tiles_sel = group * n_qblk * l->n[kv],
+			.qunion_total = group * ctx, .qunion_sel = group * l->n[kv],
+			.group_total = ctx, .group_sel = l->n[kv],
+			.exec_total = group * (rows * ctx + rows * (rows + 1) / 2),
+			.exec_sel = group * (rows * l->n[kv] + rows * (rows + 1) / 2),
+		};
+}
+
+/* The keys from first on, n of them, for the rows [lo, hi) of request 0: those before the chunk
+ * are marked in past. */
+static void count_run(const struct attn_batch *b, int first, int n, int lo, int hi, uint8_t *past,
+		      struct selection_count *c)
+{
+	int ctx = b->ctx[0], before = ctx - first < n ? ctx - first : n;
+
+	for (int i = 0; i < before; i++)
+		past[first + i] = 1;
+	c->tiles_sel += before > 0 ? before : 0;
+	for (int pos = ctx + lo; pos < ctx + hi; pos++) {
+		int seen = pos - first + 1;
+
+		c->exec_sel += seen > n ? n : seen > 0 ? seen : 0;
+	}
+}
+
+/* One query head of request 0.  past: [ctx]. */
+static void count_head_columns(const struct attn_batch *b, int head, const struct column_lists *l,
+			       uint8_t *past, struct selection_count *c)
+{
+	int ctx = b->ctx[0], rows = b->row0[1], tok = b->shape.page_tok;
+
+	memset(past, 0, (size_t)ctx);
+	for (int i = 0; i < b->qblk0[1]; i++) {
+		size_t row = (size_t)i * (size_t)b->shape.q_heads + (size_t)head;
+		const int32_t *run = l->run + row * (size_t)l->max_run;
+		const int32_t *col = l->col + row * (size_t)l->max_col;
+		int lo = (ctx / tok + i) * tok - ctx, hi = lo + tok < rows ? lo + tok : rows;
+
+		lo = lo > 0 ? lo : 0;
+		for (int k = 0; k < l->n_run[row]; k++)
+			count_run(b, run[k], tok, lo, hi, past, c);
+		for (int k = 0; k < l->n_col[row]; k++)
+			count_run(b, col[k], 1, lo, hi, past, c);
+	}
+	for (int t = 0; t < ctx; t++)
+		c->qunion_sel += past[t];
+}
+
+static enum ar_status count_columns(const struct attn_batch *b, const struct column_lists *l,
+				    struct selection_count *count, struct ar_err *err)
+{
+	int64_t ctx = b->ctx[0], rows = b->row0[1];
+	int group = b->shape.q_heads / b->shape.kv_heads;
+	uint8_t *past = malloc((size_t)ctx + 1);
+
+	if (!past)
+		return ar_nomem(err);
+	for (int kv = 0; kv < b->shape.kv_heads; kv++) {
+		struct selection_count *c = &count[kv];
+
+		*c = (struct selection_count){
+			.tiles_total = group * b->qblk0[1] * ctx, .qunion_total = group * ctx,
+			.exec_total = group * (rows * ctx + rows * (rows + 1) / 2),
+		};
+		for (int k = 0; k < group; k++)
+			count_head_columns(b, kv * group + k, l, past, c);
+		c->group_total = c->tiles_total, c->group_sel = c->tiles_sel;
+	}
+	free(past);
+	return AR_OK;
+}
+
+enum ar_status method_count(const struct method *m, const struct attn_batch *b,
+			    const struct selection *chosen, const uint32_t *table,
+			    struct selection_count *count, struct ar_err *err)
+{
+	switch (method_shape(m)) {
+	case TAKES_TOKENS:
+		count_tokens(b, &chosen->tokens, count);
+		return AR_OK;
+	case TAKES_COLUMNS:
+		return count_columns(b, &chosen->columns, count, err);
+	default:
+		count_blocks(m, b, chosen ? chosen->mask : NULL, table, count);
+		return AR_OK;
+	}
+}
+
 /* ---- reference ---- */
 
 /* What lies between a selector and an executor. */
 struct between {
 	struct selection chosen;
 	uint32_t *table;
-	struct block_lists lists;
+	struct executor_lists lists;
 };
 
 static void between_release(struct between *x)
 {
 	free(x->chosen.mask);
+	free(x->chosen.tokens.tok);
+	free(x->chosen.tokens.n);
+	free(x->chosen.columns.run);
+	free(x->chosen.columns.n_run);
+	free(x->chosen.columns.col);
+	free(x->chosen.columns.n_col);
 	free(x->table);
-	free(x->lists.block);
-	free(x->lists.n);
+	free(x->lists.blocks.block);
+	free(x->lists.blocks.n);
 }
 
 /* At least one element, so that an empty batch is no failure. */
 static void *array(size_t n, size_t size)
 {
 	return calloc(n ? n : 1, size);
+}
+
+static bool alloc_tokens(const struct attn_batch *b, struct token_lists *l)
+{
+	size_t heads = (size_t)b->shape.kv_heads;
+
+	l->tok = array((size_t)b->n_page * (size_t)b->shape.page_tok * heads, sizeof *l->tok);
+	l->n = array((size_t)b->n_req * heads, sizeof *l->n);
+	return l->tok && l->n;
+}
+
+static bool alloc_columns(const struct method *m, const struct attn_batch *b,
+			  struct column_lists *l)
+{
+	size_t n = (size_t)b->n_qblk * (size_t)b->shape.q_heads;
+
+	method_columns(m, &b->shape, b->max_kv_blk, l);
+	l->run = array(n * (size_t)l->max_run, sizeof *l->run);
+	l->n_run = array(n, sizeof *l->n_run);
+	l->col = array(n * (size_t)l->max_col, sizeof *l->col);
+	l->n_col = array(n, sizeof *l->n_col);
+	return l->run && l->n_run && l->col && l->n_col;
+}
+
+static bool alloc_blocks(const struct attn_batch *b, size_t n_mask, size_t n_list,
+			 struct between *x)
+{
+	struct block_lists *l = &x->lists.blocks;
+
+	x->chosen.mask = array(n_mask * (size_t)b->mask_words, sizeof *x->chosen.mask);
+	x->table = array(x->lists.heads ? n_list * (size_t)b->mask_words : 1, sizeof *x->table);
+	l->block = array(n_list * (size_t)b->max_kv_blk, sizeof *l->block);
+	l->n = array(n_list, sizeof *l->n);
+	l->stride = b->max_kv_blk;
+	return x->chosen.mask && x->table && l->block && l->n;
 }
 
 static enum ar_status select_ref(const struct method *m, const struct attn_batch *b, int layer,
@@ -166,21 +331,24 @@ static enum ar_status select_ref(const struct method *m, const struct attn_batch
 	int heads = table_heads(m, s);
 	size_t n_mask = (size_t)b->n_qblk * (size_t)s->q_heads;
 	size_t n_list = heads ? (size_t)b->n_req * (size_t)union_groups(heads, s) : n_mask;
+	unsigned shape = method_shape(m);
 	enum ar_status st;
 
-	x->chosen.mask = array(n_mask * (size_t)b->mask_words, sizeof *x->chosen.mask);
-	x->table = array(heads ? n_list * (size_t)b->mask_words : 1, sizeof *x->table);
-	x->lists.block = array(n_list * (size_t)b->max_kv_blk, sizeof *x->lists.block);
-	x->lists.n = array(n_list, sizeof *x->lists.n);
-	x->lists.stride = b->max_kv_blk;
-	if (!x->chosen.mask || !x->table || !x->lists.block || !x->lists.n)
+	x->lists.heads = heads;
+	if (shape == TAKES_TOKENS ? !alloc_tokens(b, &x->chosen.tokens) :
+	    shape == TAKES_COLUMNS ? !alloc_columns(m, b, &x->chosen.columns) :
+				     !alloc_blocks(b, n_mask, n_list, x))
 		return ar_nomem(err);
 	st = m->selector->ref(b, m->self, layer, q, kv, state, &x->chosen, err);
 	if (st)
 		return st;
+	x->lists.tokens = x->chosen.tokens;
+	x->lists.columns = x->chosen.columns;
 	if (heads)
 		union_ref(b, heads, x->chosen.mask, x->table);
-	lists_ref(heads ? x->table : x->chosen.mask, (int)n_list, b->mask_words, &x->lists);
+	if (x->chosen.mask)
+		lists_ref(heads ? x->table : x->chosen.mask, (int)n_list, b->mask_words,
+			  &x->lists.blocks);
 	return AR_OK;
 }
 
@@ -194,9 +362,9 @@ enum ar_status method_ref(const struct method *m, const struct attn_batch *b, in
 	if (!m->dense)
 		st = select_ref(m, b, layer, q, kv, state, &x, err);
 	if (!st)
-		st = m->executor->ref(b, table_heads(m, &b->shape), &x.lists, q, kv, out, lse, err);
+		st = m->executor->ref(b, &x.lists, q, kv, out, lse, err);
 	if (!st && count)
-		method_count(m, b, x.chosen.mask, x.table, count);
+		st = method_count(m, b, &x.chosen, x.table, count, err);
 	between_release(&x);
 	return st;
 }

@@ -43,6 +43,9 @@ struct method {
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
 void method_free(struct method *m);
 
+/* What the executor gets, one of TAKES_*. */
+unsigned method_shape(const struct method *m);
+
 /* Tokens of a page of the cache. */
 int method_page_tok(const struct method *m);
 
@@ -55,7 +58,8 @@ enum ar_status method_open(struct method *m, const struct selector_env *env, str
 enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_err *err);
 
 /* How much a selection kept, as raw counts: over the past blocks only (j < ctx / page_tok),
- * summed over the heads of one KV head. */
+ * summed over the heads of one KV head.  Where tokens are selected, or runs and columns, a block
+ * is one token and the past all tokens before the chunk; a token list is a head group's. */
 struct selection_count {
 	int64_t tiles_total, tiles_sel;	/* (head, query block, block) */
 	int64_t qunion_total, qunion_sel;	/* (head, block) */
@@ -64,10 +68,11 @@ struct selection_count {
 	int64_t exec_total, exec_sel;	/* causal (query row, key) pairs, chunk included */
 };
 
-/* Count request 0 from its masks and, under a union, its tables; both on the host, both NULL
- * for a dense method.  b: on the host; count: [kv_heads]. */
-void method_count(const struct method *m, const struct attn_batch *b, const uint32_t *mask,
-		  const uint32_t *table, struct selection_count *count);
+/* Count request 0 from what was selected and, under a union, its tables; both on the host, both
+ * NULL for a dense method.  b: on the host; count: [kv_heads]. */
+enum ar_status method_count(const struct method *m, const struct attn_batch *b,
+			    const struct selection *chosen, const uint32_t *table,
+			    struct selection_count *count, struct ar_err *err);
 
 /* Reference: select, union, lists, attend, in a layer of the model.  state as in selector.h
  * (NULL when the selector keeps none).  count: [kv_heads] of request 0, or NULL. */
@@ -77,6 +82,11 @@ enum ar_status method_ref(const struct method *m, const struct attn_batch *b, in
 
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
 size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
+
+/* Room in the rows of runs and columns, for batches of up to max_kv_blk blocks a request: runs do
+ * not overlap, and keys are not listed twice. */
+void method_columns(const struct method *m, const struct attn_shape *s, int max_kv_blk,
+		    struct column_lists *l);
 
 /* Tiles of the batch under m (b on the host): see executor->plan. */
 int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);
@@ -90,7 +100,7 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 			      void *work, void *stream, phase_fn *phase, void *phase_ctx,
 			      int layer, struct ar_err *err);
 
-/* After method_enqueue and a synchronisation: copy the masks out of work and count.  count:
+/* After method_enqueue and a synchronisation: copy the selection out of work and count.  count:
  * [kv_heads] of request 0.  host: b's arrays on the host. */
 enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
 				   const void *work, struct selection_count *count,

@@ -6,73 +6,129 @@
 
 #include "kernels/cuda.h"
 
-/* Offsets into work; mask comes first, so that its place does not depend on the batch.  A dense
- * method has none of this, its executor works at 0. */
+/* What lies in work before scratch of the selector, later of the executor.  A dense method has none
+ * of it. */
+enum part { MASK, TABLE, BLOCK, BLOCK_N, TOKEN, TOKEN_N, RUN, RUN_N, COL, COL_N, N_PART };
+
 struct layout {
 	int heads, groups;
-	size_t n_mask, n_list;		/* rows */
-	size_t mask, table, block, n;
-	size_t end;			/* then scratch of the selector, later of the executor */
+	size_t n_list;			/* rows of block lists */
+	int max_run, max_col;
+	size_t at[N_PART], bytes[N_PART];
+	size_t end;
 };
 
-static size_t place(size_t *end, size_t bytes)
-{
-	size_t at = *end;
+/* Sizes of a batch, or the most they can be. */
+struct extent {
+	size_t n_req, n_qblk, n_page;
+	int max_kv_blk;
+};
 
-	*end += (bytes + 255) / 256 * 256;
-	return at;
+static void size_blocks(struct layout *l, const struct attn_shape *s, const struct extent *e)
+{
+	size_t words = ((size_t)e->max_kv_blk + 31) / 32;
+	size_t n_mask = e->n_qblk * (size_t)s->q_heads;
+
+	l->groups = union_groups(l->heads, s);
+	l->n_list = l->heads ? e->n_req * (size_t)l->groups : n_mask;
+	l->bytes[MASK] = n_mask * words * sizeof(uint32_t);
+	l->bytes[TABLE] = l->heads ? l->n_list * words * sizeof(uint32_t) : 0;
+	l->bytes[BLOCK] = l->n_list * (size_t)e->max_kv_blk * sizeof(uint16_t);
+	l->bytes[BLOCK_N] = l->n_list * sizeof(int32_t);
 }
 
-static struct layout layout(const struct method *m, const struct attn_shape *s, int n_req,
-			    int n_qblk, int max_kv_blk)
+static void size_tokens(struct layout *l, const struct attn_shape *s, const struct extent *e)
 {
-	size_t words = ((size_t)max_kv_blk + 31) / 32;
-	struct layout l = { .heads = union_heads(m->u, s) };
+	size_t heads = (size_t)s->kv_heads * sizeof(int32_t);
 
-	l.groups = union_groups(l.heads, s);
-	l.n_mask = (size_t)n_qblk * (size_t)s->q_heads;
-	l.n_list = l.heads ? (size_t)n_req * (size_t)l.groups : l.n_mask;
-	l.mask = place(&l.end, l.n_mask * words * sizeof(uint32_t));
-	l.table = place(&l.end, l.heads ? l.n_list * words * sizeof(uint32_t) : 0);
-	l.block = place(&l.end, l.n_list * (size_t)max_kv_blk * sizeof(uint16_t));
-	l.n = place(&l.end, l.n_list * sizeof(int32_t));
+	l->bytes[TOKEN] = e->n_page * (size_t)s->page_tok * heads;
+	l->bytes[TOKEN_N] = e->n_req * heads;
+}
+
+static void size_columns(const struct method *m, struct layout *l, const struct attn_shape *s,
+			 const struct extent *e)
+{
+	size_t row = e->n_qblk * (size_t)s->q_heads * sizeof(int32_t);
+	struct column_lists most;
+
+	method_columns(m, s, e->max_kv_blk, &most);
+	l->max_run = most.max_run;
+	l->max_col = most.max_col;
+	l->bytes[RUN] = row * (size_t)most.max_run;
+	l->bytes[COL] = row * (size_t)most.max_col;
+	l->bytes[RUN_N] = l->bytes[COL_N] = row;
+}
+
+static struct layout layout(const struct method *m, const struct attn_shape *s,
+			    const struct extent *e)
+{
+	struct layout l = { 0 };
+
+	switch (method_shape(m)) {
+	case TAKES_ALL: break;
+	case TAKES_TOKENS: size_tokens(&l, s, e); break;
+	case TAKES_COLUMNS: size_columns(m, &l, s, e); break;
+	case TAKES_TABLE: l.heads = union_heads(m->u, s); /* fall through */
+	default: size_blocks(&l, s, e);
+	}
+	for (int i = 0; i < N_PART; i++) {
+		l.at[i] = l.end;
+		l.end += (l.bytes[i] + 255) / 256 * 256;
+	}
 	return l;
 }
 
 static struct layout batch_layout(const struct method *m, const struct attn_batch *b)
 {
-	return layout(m, &b->shape, b->n_req, b->n_qblk, b->max_kv_blk);
+	const struct extent e = { (size_t)b->n_req, (size_t)b->n_qblk, (size_t)b->n_page,
+				  b->max_kv_blk };
+
+	return layout(m, &b->shape, &e);
 }
 
 size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
 			 const struct attn_limits *l)
 {
-	size_t attend = m->executor->work_bytes(s, l), select;
+	const struct extent e = { (size_t)l->max_req, (size_t)attn_max_qblk(l, s->page_tok),
+				  (size_t)l->max_page, l->max_kv_blk };
+	struct layout x = layout(m, s, &e);
+	size_t attend = m->executor->work_bytes(s, l, x.heads);
+	size_t select = m->selector->work_bytes ? m->selector->work_bytes(m->self, s, l) : 0;
 
-	if (m->dense)
-		return attend;
-	select = m->selector->work_bytes ? m->selector->work_bytes(m->self, s, l) : 0;
-	return layout(m, s, l->max_req, attn_max_qblk(l, s->page_tok), l->max_kv_blk).end +
-	       (select > attend ? select : attend);
+	return x.end + (select > attend ? select : attend);
 }
 
-/* Union and lists: *lists points into work. */
-static enum ar_status lower(const struct layout *l, const struct attn_batch *b, char *work,
-			    struct block_lists *lists, void *stream, struct ar_err *err)
+static void *part(const struct layout *l, void *work, enum part i)
 {
-	uint32_t *mask = (uint32_t *)(void *)(work + l->mask);
-	uint32_t *table = (uint32_t *)(void *)(work + l->table);
+	return (char *)work + l->at[i];
+}
+
+static struct selection selection_at(const struct layout *l, void *work)
+{
+	return (struct selection){
+		.mask = part(l, work, MASK),
+		.tokens = { part(l, work, TOKEN), part(l, work, TOKEN_N) },
+		.columns = { part(l, work, RUN), part(l, work, RUN_N), part(l, work, COL),
+			     part(l, work, COL_N), l->max_run, l->max_col },
+	};
+}
+
+/* Union and lists of masks. */
+static enum ar_status lower(const struct layout *l, const struct attn_batch *b, void *work,
+			    struct executor_lists *lists, void *stream, struct ar_err *err)
+{
+	uint32_t *mask = part(l, work, MASK), *table = part(l, work, TABLE);
 	enum ar_status st = AR_OK;
 
-	lists->block = (uint16_t *)(void *)(work + l->block);
-	lists->n = (int32_t *)(void *)(work + l->n);
-	lists->stride = b->max_kv_blk;
+	lists->heads = l->heads;
+	lists->blocks = (struct block_lists){ part(l, work, BLOCK), part(l, work, BLOCK_N),
+					      b->max_kv_blk };
 	if (l->heads)
 		st = union_enqueue(b, l->heads, mask, table, stream, err);
 	if (st)
 		return st;
-	return lists_enqueue(l->heads ? table : mask, (int)l->n_list, b->mask_words, lists, stream,
-			     err);
+	return lists_enqueue(l->heads ? table : mask, (int)l->n_list, b->mask_words,
+			     &lists->blocks, stream, err);
 }
 
 enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b, const bf16_t *q,
@@ -81,53 +137,50 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 			      int layer, struct ar_err *err)
 {
 	struct layout l = batch_layout(m, b);
-	struct block_lists lists = { 0 };
-	char *base = work;
-	const struct selection chosen = { .mask = (uint32_t *)(void *)(base + l.mask) };
+	const struct selection chosen = selection_at(&l, work);
+	struct executor_lists lists = { .tokens = chosen.tokens, .columns = chosen.columns };
+	void *scratch = (char *)work + l.end;
 	enum ar_status st = AR_OK;
 
 	if (!m->dense) {
 		phase(phase_ctx, layer, PHASE_SELECT);
-		st = m->selector->enqueue(b, m->self, layer, q, kv, state, &chosen, base + l.end,
+		st = m->selector->enqueue(b, m->self, layer, q, kv, state, &chosen, scratch,
 					  stream, err);
-		if (st)
-			return st;
-		phase(phase_ctx, layer, PHASE_METADATA);
-		st = lower(&l, b, base, &lists, stream, err);
-		if (st)
-			return st;
 	}
+	if (!st && method_shape(m) & (TAKES_MASK | TAKES_TABLE)) {
+		phase(phase_ctx, layer, PHASE_METADATA);
+		st = lower(&l, b, work, &lists, stream, err);
+	}
+	if (!st && m->executor->move) {
+		phase(phase_ctx, layer, PHASE_COPY);
+		st = m->executor->move(b, &lists, kv, scratch, stream, err);
+	}
+	if (st)
+		return st;
 	phase(phase_ctx, layer, PHASE_ATTEND);
-	return m->executor->enqueue(b, m->dense ? 0 : l.heads, &lists, q, kv, out, lse,
-				    base + (m->dense ? 0 : l.end), stream, err);
+	return m->executor->enqueue(b, &lists, q, kv, out, lse, scratch, stream, err);
 }
 
+/* Request 0 comes first in every part. */
 enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
 				   const void *work, struct selection_count *count,
 				   struct ar_err *err)
 {
-	struct layout l = batch_layout(m, host);
-	size_t row = (size_t)host->mask_words * sizeof(uint32_t);
-	size_t mask_bytes = (size_t)host->qblk0[1] * (size_t)host->shape.q_heads * row;
-	size_t table_bytes = (size_t)l.groups * row;
-	uint32_t *mask = NULL, *table = NULL;
+	const struct extent one = { 1, (size_t)host->qblk0[1], (size_t)host->page0[1],
+				    host->max_kv_blk };
+	struct layout all = batch_layout(m, host), l = layout(m, &host->shape, &one);
+	char *mem = malloc(l.end ? l.end : 1);
 	enum ar_status st = AR_OK;
+	struct selection chosen;
 
-	if (m->dense) {
-		method_count(m, host, NULL, NULL, count);
-		return AR_OK;
-	}
-	mask = malloc(mask_bytes + table_bytes);
-	if (!mask)
+	if (!mem)
 		return ar_nomem(err);
-	CU(cudaMemcpy(mask, (const char *)work + l.mask, mask_bytes, cudaMemcpyDeviceToHost));
-	if (table_bytes) {
-		table = mask + mask_bytes / sizeof *mask;
-		CU(cudaMemcpy(table, (const char *)work + l.table, table_bytes,
+	for (int i = 0; i < N_PART; i++)
+		CU(cudaMemcpy(mem + l.at[i], (const char *)work + all.at[i], l.bytes[i],
 			      cudaMemcpyDeviceToHost));
-	}
-	method_count(m, host, mask, table, count);
+	chosen = selection_at(&l, mem);
+	st = method_count(m, host, m->dense ? NULL : &chosen, part(&l, mem, TABLE), count, err);
 out:
-	free(mask);
+	free(mem);
 	return st;
 }

@@ -147,26 +147,23 @@ static enum ar_status assign_all(struct method *m, const char *text, struct ar_e
 
 static void shape_names(unsigned takes, struct names *l)
 {
-	if (takes & TAKES_ALL)
-		names_add(l, "all blocks");
-	if (takes & TAKES_MASK)
-		names_add(l, "a list per query block and head");
-	if (takes & TAKES_TABLE)
-		names_add(l, "a table per head group");
+	for (const struct executor_shape *s = executor_shapes; s->bit; s++)
+		if (takes & s->bit)
+			names_add(l, s->title);
 }
 
 static enum ar_status check(const struct method *m, struct ar_err *err)
 {
-	unsigned gives = m->dense ? TAKES_ALL : m->u == UNION_NONE ? TAKES_MASK : TAKES_TABLE;
+	unsigned gives = method_shape(m);
 	struct names takes = { 0 }, given = { 0 };
 
 	if (!m->executor)
 		return ar_fail(err, AR_USAGE, "no executor: add /exec=NAME");
-	if (m->dense && m->u != UNION_NONE)
+	if (!(gives & (TAKES_MASK | TAKES_TABLE)) && m->u != UNION_NONE)
 		return ar_fail(err, AR_USAGE,
-			       "selector '%s' keeps every block, so there is nothing to unite: "
-			       "use union=none",
-			       m->selector->name);
+			       "selector '%s' %s, so there is nothing to unite: use union=none",
+			       m->selector->name,
+			       m->dense ? "keeps every block" : "has no block mask");
 	if (m->executor->takes & gives)
 		return m->selector->check ? m->selector->check(m->param, err) : AR_OK;
 	shape_names(m->executor->takes, &takes);

@@ -38,6 +38,9 @@ struct selector {
 	enum ar_status (*check)(const void *param, struct ar_err *err);
 
 	bool tokens;		/* it writes token lists, not a mask */
+
+	/* It writes runs and columns, at most so many a row.  NULL: it does not. */
+	void (*columns)(const void *self, const struct attn_shape *s, int *max_run, int *max_col);
 	int (*block_tok)(const void *param);	/* 64 or 128; NULL: 128 */
 
 	/* Read what the parameters name (files of gates, thresholds, patterns) and put it where

@@ -1,11 +1,11 @@
 /*
  * Backend "cuda": the real kernels, on one stream of one GPU.
  *
- * All memory is allocated once: weights, activations, captures and workspaces when the
- * backend opens, the KV cache when it starts.  An iteration is one copy of the batch's arrays to
- * the device, all launches, and one wait at the end; nothing in between allocates or
- * synchronises.  Its cost is the span of its kernels from the trace or, without one, the
- * time between two events; layers that were sampled out are made up for by scaling
+ * All memory is allocated once: weights, activations and captures when the backend opens, the
+ * KV cache, and workspaces, which may grow with it, when it starts.  An iteration is one copy of
+ * the batch's arrays to the device, all launches, and one wait at the end; nothing in between
+ * allocates or synchronises.  Its cost is the span of its kernels from the trace or, without
+ * one, the time between two events; layers that were sampled out are made up for by scaling
  * everything but the head.
  *
  * Iterations made of decodes only run from CUDA graphs, padded to a few sizes, and cost what
@@ -247,20 +247,12 @@ out:
 	return st;
 }
 
-static size_t larger(size_t a, size_t b)
-{
-	return a > b ? a : b;
-}
-
-static enum ar_status open_work(struct cuda *c, struct ar_err *err)
+static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
 {
 	const struct attn_shape *s = &c->source.shape;
 	const struct rows_env *r = &c->rows;
 	size_t row = (size_t)(r->prefill.max_row + r->decode.max_row), dim = (size_t)s->head_dim;
 	size_t q = row * (size_t)s->q_heads, k = row * (size_t)s->kv_heads;
-	size_t work = larger(decode_work_bytes(s, &r->decode),
-			     larger(method_work_bytes(c->env.method, s, &r->prefill),
-				    method_work_bytes(c->dense, s, &r->prefill)));
 	enum ar_status st = take(c, &c->q, q * dim * sizeof *c->q, "the queries", err);
 
 	if (!st)
@@ -269,8 +261,6 @@ static enum ar_status open_work(struct cuda *c, struct ar_err *err)
 		st = take(c, &c->out, q * dim * sizeof *c->out, "the attention outputs", err);
 	if (!st)
 		st = take(c, &c->lse, q * sizeof *c->lse, "the log sums", err);
-	if (!st)
-		st = take(c, &c->work, work, "workspaces (lower --max-num-batched-tokens)", err);
 	return st;
 }
 
@@ -324,7 +314,7 @@ static enum ar_status cuda_open(void **self, const void *opts, const struct back
 	if (!st)
 		st = load_captures(c, err);
 	if (!st)
-		st = open_work(c, err);
+		st = open_rows(c, err);
 	if (!st)
 		st = open_decoder(c, err);
 out:
@@ -338,8 +328,26 @@ out:
 
 /* ---- the KV cache ---- */
 
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Bytes of work over a cache of n_page pages. */
+static size_t work_bytes(const struct cuda *c, int64_t n_page)
+{
+	const struct attn_shape *s = &c->source.shape;
+	struct attn_limits prefill = c->rows.prefill;
+
+	prefill.max_page = n_page;
+	return larger(decode_work_bytes(s, &c->rows.decode),
+		      larger(method_work_bytes(c->env.method, s, &prefill),
+			     method_work_bytes(c->dense, s, &prefill)));
+}
+
 /* The smaller of what is left on this GPU for the layers that are executed, and of what a
- * server would have that holds the weights and the cache of all layers and no captures. */
+ * server would have that holds the weights and the cache of all layers and no captures.  Work
+ * is the larger of things that are linear in the pages: the chord is never too small. */
 static int64_t cuda_fit_blocks(void *self)
 {
 	struct cuda *c = self;
@@ -348,15 +356,16 @@ static int64_t cuda_fit_blocks(void *self)
 	double weights = (double)decoder_layer_bytes(m) * m->n_layers +
 			 (double)decoder_head_bytes(m);
 	int page_tok = c->source.shape.page_tok;
-	double most = INT32_MAX / page_tok;
+	double most = INT32_MAX / page_tok, work = (double)work_bytes(c, 0);
+	double slope = ((double)work_bytes(c, INT32_MAX / page_tok) - work) / most;
 	size_t unused, total;
 	int64_t pages;
 
 	if (cudaMemGetInfo(&unused, &total) != cudaSuccess)
 		return 0;
 	allowed = c->opts.utilization * (double)total;
-	here = (allowed - (double)(total - unused)) / (page * c->env.n_run_layers);
-	server = (allowed - weights) / (page * m->n_layers);
+	here = (allowed - (double)(total - unused) - work) / (page * c->env.n_run_layers + slope);
+	server = (allowed - weights) / (page * m->n_layers + slope);
 	most = most < here ? most : here;
 	most = most < server ? most : server;
 	pages = (int64_t)most - c->env.max_seqs - 1;	/* see pages_needed(); scratch */
@@ -395,6 +404,7 @@ static enum ar_status take_rows(struct cuda *c, int64_t n_page, struct ar_err *e
 
 	c->rows.pages = c->pages;
 	c->rows.scratch = (int32_t)n_page;
+	c->rows.prefill.max_page = n_page;
 	c->rows.bytes = rows_bytes(&c->rows, n_page);
 	st = take(c, &c->rows_dev, c->rows.bytes, "the arrays of a batch", err);
 	if (st)
@@ -745,6 +755,9 @@ static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *
 
 	if (!st)
 		st = take_rows(c, n_page, err);
+	if (!st)
+		st = take(c, &c->work, work_bytes(c, n_page),
+			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
 	if (!st)
 		st = take_cache(c, (size_t)n_page + 1, err);
 	if (!st && c->env.trace->n)

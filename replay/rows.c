@@ -34,8 +34,8 @@ void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits
 	int seqs = (int)env->max_seqs, tok = (int)env->max_batched_tok;
 	int blocks = blocks_until(env->max_len, page_tok);
 
-	*prefill = (struct attn_limits){ seqs < tok ? seqs : tok, tok, blocks, 0 };
-	*decode = (struct attn_limits){ seqs, seqs, blocks, 0 };
+	*prefill = (struct attn_limits){ seqs < tok ? seqs : tok, tok, blocks, 0, 0 };
+	*decode = (struct attn_limits){ seqs, seqs, blocks, 0, 0 };
 }
 
 /* Whole tiles of an executor hold at least half a block of rows of one head. */
@@ -173,6 +173,7 @@ static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const
 	out->n_req = r;
 	out->n_row = a->row0[r];
 	out->n_qblk = a->qblk0[r];
+	out->n_page = a->page0[r];
 	out->mask_words = (out->max_kv_blk + 31) / 32;
 	out->row0 = a->row0;
 	out->ctx = a->ctx;
@@ -262,6 +263,7 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 	for (int r = 0; r < n; r++)
 		o->emit[r] = r;
 	b->n_req = b->n_row = b->n_qblk = o->n_row = o->n_emit = n;
+	b->n_page = a->page0[n];
 	b->max_kv_blk = e->decode.max_kv_blk;
 	b->mask_words = (b->max_kv_blk + 31) / 32;
 }

@@ -31,7 +31,8 @@ struct rows_env {
 	size_t bytes;			/* rows_bytes() */
 };
 
-/* The limits of the policy's batches, for prefill and decode entries; tiles are whole. */
+/* The limits of the policy's batches, for prefill and decode entries; tiles are whole, and
+ * max_page is 0 until the cache's size is known. */
 void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits *prefill,
 		 struct attn_limits *decode);
 

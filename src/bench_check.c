@@ -215,7 +215,9 @@ enum ar_status bench_check_selection(const struct bench_load *l,
 	union_ref(&a.b, heads, a.mask, a.table_ref);
 	r[0].bits_off = bits_off(a.mask, a.ref, (size_t)(a.b.n_qblk * s->q_heads * a.b.mask_words));
 	r[1].bits_off = bits_off(a.table, a.table_ref, (size_t)(groups * a.b.mask_words));
-	method_count(m, &a.b, a.mask, a.table, a.count);
+	st = method_count(m, &a.b, &(struct selection){ .mask = a.mask }, a.table, a.count, err);
+	if (st)
+		goto out;
 	for (int i = 0; i < s->kv_heads; i++) {
 		sum.tiles_sel += a.count[i].tiles_sel, sum.tiles_total += a.count[i].tiles_total;
 		sum.group_sel += a.count[i].group_sel, sum.group_total += a.count[i].group_total;

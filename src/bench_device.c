@@ -269,7 +269,7 @@ out:
 
 static struct attn_limits limits_of(const struct attn_batch *b)
 {
-	return (struct attn_limits){ b->n_req, b->n_row, b->max_kv_blk, b->n_sm };
+	return (struct attn_limits){ b->n_req, b->n_row, b->max_kv_blk, b->n_sm, b->n_page };
 }
 
 /* The means of past blocks are drawn, those of the chunk's blocks come from the keys. */
@@ -331,7 +331,7 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 	limits = limits_of(&l->b);
 	if (!st)
 		st = take(l, &l->work, bench_decodes(l->c->what) ? decode_work_bytes(s, &limits) :
-			  l->c->executor->work_bytes(s, &limits), err);
+			  l->c->executor->work_bytes(s, &limits, 0), err);
 	return st;
 }
 
@@ -353,8 +353,10 @@ static enum ar_status attend(const struct bench_load *l, int set, struct ar_err 
 {
 	struct kv_cache kv = kv_at(l, set);
 
-	return l->c->executor->enqueue(&l->b, 0, &l->lists, q_at(l, set), &kv, l->out, NULL,
-				       l->work, l->d->stream, err);
+	const struct executor_lists lists = { .blocks = l->lists };
+
+	return l->c->executor->enqueue(&l->b, &lists, q_at(l, set), &kv, l->out, NULL, l->work,
+				       l->d->stream, err);
 }
 
 static enum ar_status decode(const struct bench_load *l, int set, struct ar_err *err)

@@ -101,16 +101,11 @@ static enum ar_status show_named(const struct method_name *name, struct ar_err *
 
 static void show_executor(const struct executor *e)
 {
-	static const struct { unsigned bit; const char *text; } shapes[] = {
-		{ TAKES_ALL, "all blocks" },
-		{ TAKES_MASK, "a list per query block and head" },
-		{ TAKES_TABLE, "a table per head group" },
-	};
 	const char *sep = "    takes  ";
 
-	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-		if (e->takes & shapes[i].bit) {
-			printf("%s%s", sep, shapes[i].text);
+	for (const struct executor_shape *s = executor_shapes; s->bit; s++)
+		if (e->takes & s->bit) {
+			printf("%s%s", sep, s->title);
 			sep = ", ";
 		}
 	putchar('\n');

@@ -162,6 +162,7 @@ void case_cut(struct batch_case *c, const int *ctx, const int *rows)
 	}
 	b->n_row = c->row0[c->n_seq];
 	b->n_qblk = c->qblk0[c->n_seq];
+	b->n_page = c->page0[c->n_seq];
 	b->mask_words = (b->max_kv_blk + 31) / 32;
 	b->row0 = c->row0, b->ctx = c->ctx, b->qblk0 = c->qblk0;
 	b->page0 = c->page0, b->page = c->page, b->left = c->left;

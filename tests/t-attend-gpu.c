@@ -148,7 +148,7 @@ static struct attn_batch plan_batch(struct batch_case *c, const struct setting *
 				    struct rng *rng)
 {
 	const struct executor *x = executor_find(t->executor);
-	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0 };
+	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0, 0 };
 	struct ar_err err;
 	struct attn_batch b;
 	int n_sm;
@@ -163,7 +163,7 @@ static struct attn_batch plan_batch(struct batch_case *c, const struct setting *
 	}
 	b = gpu_batch(&c->b);
 	most.n_sm = c->b.n_tile / EXECUTOR_WAVES + 1;
-	*work = gpu_new(x->work_bytes(&c->b.shape, &most), 0xff);
+	*work = gpu_new(x->work_bytes(&c->b.shape, &most, t->heads), 0xff);
 	return b;
 }
 
@@ -171,7 +171,7 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 			struct rng *rng)
 {
 	const struct executor *x = executor_find(t->executor);
-	struct block_lists l = { 0 }, dl;
+	struct executor_lists l = { .heads = t->heads }, dl = l;
 	int n_list = case_n_list(c, plan_of(t), t->heads);
 	size_t bytes = c->q_len * sizeof(bf16_t);
 	size_t n_row = c->q_len / (size_t)c->b.shape.head_dim, lse_bytes = n_row * sizeof(float);
@@ -183,21 +183,21 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	void *work;
 
 	if (t->density <= 1)
-		case_lists(c, n_list, t->density, &l, rng);
+		case_lists(c, n_list, t->density, &l.blocks, rng);
 	b = plan_batch(c, t, &work, rng);
 	kv = gpu_kv(&c->kv, c->kv_len);
-	dl = gpu_lists(&l, n_list);
+	dl.blocks = gpu_lists(&l.blocks, n_list);
 	out = gpu_new(bytes, 0xff);
 	lse = gpu_new(lse_bytes, 0xff);
-	if (x->enqueue(&b, t->heads, &dl, gpu_copy(c->q, bytes), &kv, out, t->no_lse ? NULL : lse,
-		       work, NULL, &err) ||
-	    x->ref(&c->b, t->heads, &l, c->q, &c->kv, want, want_lse, &err))
+	if (x->enqueue(&b, &dl, gpu_copy(c->q, bytes), &kv, out, t->no_lse ? NULL : lse, work, NULL,
+		       &err) ||
+	    x->ref(&c->b, &l, c->q, &c->kv, want, want_lse, &err))
 		bail_out("%s", err.msg);
 	gpu_read(got, out, bytes);
 	gpu_read(got_lse, lse, lse_bytes);
 	compare(v, got, want, c->q_len, got_lse, t->no_lse ? NULL : want_lse, n_row);
 	gpu_free_all();
-	lists_free(&l);
+	lists_free(&l.blocks);
 	free(got);
 	free(want);
 	free(got_lse);
@@ -333,23 +333,23 @@ static bool takes_256(void)
 static void test_refusals(void)
 {
 	const struct executor *x = executor_find("paged");
-	struct block_lists all = { 0 };
+	struct executor_lists all = { 0 };
 	struct attn_batch b = { .shape = { 8, 2, 80, PAGE } };
 	struct kv_cache kv = { 0 };
 	struct ar_err err;
 
-	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&b, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "attend: a head size it has no kernel for");
 	b.shape.head_dim = 128;
 	b.shape.page_tok = 32;
-	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&b, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "attend: blocks of another size");
 	b.shape.page_tok = PAGE;
 	b.shape.q_heads = 258;
-	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&b, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
 	       "attend: more heads per KV head than a tile has rows");
 	b.shape.q_heads = 8;
-	is_int(x->enqueue(&b, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_OK,
+	is_int(x->enqueue(&b, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_OK,
 	       "attend: nothing to do");
 }
 

@@ -164,7 +164,9 @@ static double difference(const struct bench_case *c, struct rng *rng)
 	for (size_t i = 0; i < 2 * n_q + 2 * n_kv; i++)
 		q[i] = bf16_from_f32(rng_normal(rng));
 	if (bench_decodes(c->what) ? decode_ref(&c->b, 0, &c->lists, q, &kv, out, &err) :
-				     c->executor->ref(&c->b, 0, &c->lists, q, &kv, out, NULL, &err))
+				     c->executor->ref(&c->b,
+					&(struct executor_lists){ .blocks = c->lists }, q, &kv,
+					out, NULL, &err))
 		bail_out("%s", err.msg);
 	for (int i = 0; i < 40; i++) {
 		int r = (int)rng_below(rng, (uint64_t)c->b.n_req), at, n;

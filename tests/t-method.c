@@ -31,6 +31,8 @@ static const struct {
 	  FP("0.01", "paged", "2", "q-block", "1") },
 	{ "select=flashprefill,alpha=0.06/union=group/exec=paged",
 	  FP("0.06", "paged", "2", "group", "4") },
+	{ "compact-fp-copy", FP("0.06", "copy", "2", "group", "4") },
+	{ "union-bs:union=sub-group", FP("0.06", "blocksparse", "2", "sub-group", "4") },
 	{ "select=flashprefill/exec=blocksparse", FP("0.01", "blocksparse", "2", "none", "4") },
 };
 
@@ -65,10 +67,15 @@ static const struct {
 	  "executor 'paged' takes all blocks, a table per head group, but "
 	  "select=flashprefill with union=none gives a list per query block and head: use another "
 	  "union or executor" },
-	{ "compact-fp:exec=blocksparse",
-	  "executor 'blocksparse' takes all blocks, a list per query block and head, "
-	  "but select=flashprefill with union=group gives a table per head group: use another "
-	  "union or executor" },
+	{ "flashprefill:exec=copy",
+	  "executor 'copy' takes a table per head group, but select=flashprefill with union=none "
+	  "gives a list per query block and head: use another union or executor" },
+	{ "dense:exec=copy",
+	  "executor 'copy' takes a table per head group, but select=none with union=none gives all "
+	  "blocks: use another union or executor" },
+	{ "compact-fp:exec=gather",
+	  "executor 'gather' takes a token list per KV head, but select=flashprefill with "
+	  "union=group gives a table per head group: use another union or executor" },
 };
 
 static void test_spellings(void)
@@ -276,12 +283,11 @@ static void test_alpha_zero(void)
 
 /* ---- failures ---- */
 
-static enum ar_status fake_ref(const struct attn_batch *b, int heads,
-			       const struct block_lists *lists, const bf16_t *q,
-			       const struct kv_cache *kv, bf16_t *out, float *lse,
+static enum ar_status fake_ref(const struct attn_batch *b, const struct executor_lists *lists,
+			       const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
 			       struct ar_err *err)
 {
-	(void)b, (void)heads, (void)lists, (void)q, (void)kv, (void)out, (void)lse;
+	(void)b, (void)lists, (void)q, (void)kv, (void)out, (void)lse;
 	return ar_fail(err, AR_IO, "from the executor");
 }
 

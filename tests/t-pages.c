@@ -71,8 +71,8 @@ static void rows_env_open(struct rows_env *e, struct pages **p)
 	struct ar_err err;
 
 	*e = (struct rows_env){ .source = &source, .capture_of = capture_of,
-		.prefill = { MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0 },
-		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0 } };
+		.prefill = { MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0, 0 },
+		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 } };
 	e->bytes = rows_bytes(e, N_PAGE);
 	e->mem = malloc(e->bytes);
 	if (!e->mem || pages_open(p, N_PAGE, PAGE_TOK, N_REQ, &err))

@@ -129,6 +129,15 @@ static void test_example_scores(struct batch_case *c)
 	ok(n == 22 && !bad, "every block's share is right to 1e-6 (%d off)", bad);
 }
 
+static void count(const struct method *m, const struct batch_case *c, uint32_t *mask,
+		  const uint32_t *table, struct selection_count *n)
+{
+	struct ar_err err;
+
+	if (method_count(m, &c->b, &(struct selection){ .mask = mask }, table, n, &err))
+		bail_out("%s", err.msg);
+}
+
 static void test_example_unions(struct batch_case *c)
 {
 	struct flashprefill p = { .alpha = 0.30, .sink = 1, .window = 1 };
@@ -143,17 +152,17 @@ static void test_example_unions(struct batch_case *c)
 	is_str(bits(&table[1], 1), "0 1 3 5 6", "union of head 1");
 	union_ref(&c->b, 2, mask, table);
 	is_str(bits(table, 1), "0 1 2 3 5 6", "union of the group");
-	method_count(&m, &c->b, mask, table, &n);
+	count(&m, c, mask, table, &n);
 	ok(n.tiles_sel == 8 && n.tiles_total == 20, "8 of 20 past tiles are selected");
 	ok(n.qunion_sel == 5 && n.qunion_total == 10, "5 of 10 after the union over query blocks");
 	ok(n.group_sel == 4 && n.group_total == 5, "4 of 5 after the union of the group");
 	ok(n.exec_sel == 84 && n.exec_total == 100, "84 of 100 causal pairs are run");
 	m.u = UNION_NONE;
-	method_count(&m, &c->b, mask, NULL, &n);
+	count(&m, c, mask, NULL, &n);
 	ok(n.group_sel == 8 && n.group_total == 20, "without a union the executor gets the tiles");
 	is_int(n.exec_sel, 4 * (5 + 6), "and runs two past blocks and the diagonal for each list");
 	m = (struct method){ .selector = selector_find("none"), .dense = true };
-	method_count(&m, &c->b, NULL, NULL, &n);
+	count(&m, c, NULL, NULL, &n);
 	ok(n.tiles_sel == 20 && n.tiles_total == 20 && n.qunion_sel == 10 && n.exec_sel == 100 &&
 	   n.exec_total == 100, "a dense method keeps everything");
 	free(mask);

@@ -1,26 +1,38 @@
 /* Block-sparse attention: every (query block, query head) has a list of its own, so heads
- * cannot share a tile and each reads its blocks itself. */
+ * cannot share a tile and each reads its blocks itself.  Under a table it does the same with
+ * the list of its group: what tables save, less what packing heads saves. */
 #include "config.h"
 
 #include "kernels/attend.h"
+#include "kernels/union.h"
 
-static enum ar_status blocksparse_ref(const struct attn_batch *b, int heads,
-				      const struct block_lists *lists, const bf16_t *q,
+static int blocksparse_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
+{
+	int n = attend_plan_blocks(b, 0, tile), group = b->shape.q_heads / b->shape.kv_heads;
+	int groups = union_groups(heads, &b->shape), per_kv = groups / b->shape.kv_heads;
+
+	for (int i = 0; i < n && tile && heads; i++)
+		tile[i].list = tile[i].req * groups + tile[i].head / group * per_kv +
+			       tile[i].head % group / heads;
+	return n;
+}
+
+static enum ar_status blocksparse_ref(const struct attn_batch *b,
+				      const struct executor_lists *lists, const bf16_t *q,
 				      const struct kv_cache *kv, bf16_t *out, float *lse,
 				      struct ar_err *err)
 {
-	return attend_ref(b, attend_plan_blocks, heads, lists, q, kv, out, lse, err);
+	return attend_ref(b, blocksparse_plan, lists->heads, &lists->blocks, q, kv, out, lse, err);
 }
 
 #if HAVE_CUDA
-static enum ar_status blocksparse_enqueue(const struct attn_batch *b, int heads,
-					 const struct block_lists *lists, const bf16_t *q,
-					 const struct kv_cache *kv, bf16_t *out, float *lse,
-					 void *work, void *stream, struct ar_err *err)
+static enum ar_status blocksparse_enqueue(const struct attn_batch *b,
+					  const struct executor_lists *lists, const bf16_t *q,
+					  const struct kv_cache *kv, bf16_t *out, float *lse,
+					  void *work, void *stream, struct ar_err *err)
 {
-	(void)heads;	/* its lists are per head */
-	return attend_enqueue(b, attend_plan_blocks, 1, lists, q, kv, out, lse, work, stream,
-			      err);
+	return attend_enqueue(b, attend_plan_blocks, 1, &lists->blocks, q, kv, out, lse, work,
+			      stream, err);
 }
 #endif
 
@@ -29,8 +41,8 @@ const struct executor executor_blocksparse = {
 	.name = "blocksparse",
 	.title = "a block list per query block and query head",
 	.origin = "FlashPrefill, block-sparse attention",
-	.takes = TAKES_ALL | TAKES_MASK,
-	.plan = attend_plan_blocks,
+	.takes = TAKES_ALL | TAKES_MASK | TAKES_TABLE,
+	.plan = blocksparse_plan,
 	.ref = blocksparse_ref,
 #if HAVE_CUDA
 	.work_bytes = attend_work_bytes,

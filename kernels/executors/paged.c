@@ -4,23 +4,22 @@
 
 #include "kernels/attend.h"
 
-static enum ar_status paged_ref(const struct attn_batch *b, int heads,
-				const struct block_lists *lists, const bf16_t *q,
-				const struct kv_cache *kv, bf16_t *out, float *lse,
+static enum ar_status paged_ref(const struct attn_batch *b, const struct executor_lists *lists,
+				const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
 				struct ar_err *err)
 {
-	return attend_ref(b, attend_plan_rows, heads, lists, q, kv, out, lse, err);
+	return attend_ref(b, attend_plan_rows, lists->heads, &lists->blocks, q, kv, out, lse, err);
 }
 
 #if HAVE_CUDA
-static enum ar_status paged_enqueue(const struct attn_batch *b, int heads,
-				  const struct block_lists *lists, const bf16_t *q,
-				  const struct kv_cache *kv, bf16_t *out, float *lse,
-				  void *work, void *stream, struct ar_err *err)
+static enum ar_status paged_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
+				    const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+				    float *lse, void *work, void *stream, struct ar_err *err)
 {
-	return attend_enqueue(b, attend_plan_rows,
-			      heads ? heads : b->shape.q_heads / b->shape.kv_heads, lists, q, kv,
-			      out, lse, work, stream, err);
+	int heads = lists->heads ? lists->heads : b->shape.q_heads / b->shape.kv_heads;
+
+	return attend_enqueue(b, attend_plan_rows, heads, &lists->blocks, q, kv, out, lse, work,
+			      stream, err);
 }
 #endif
 
