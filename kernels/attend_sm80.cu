@@ -27,7 +27,7 @@
 
 #include "kernels/attend.h"
 #include "kernels/cuda.h"
-#include "kernels/softmax.cuh"
+#include "kernels/products.cuh"
 
 constexpr int KEYS = 64;		// of a step
 constexpr int THREADS = 128;
@@ -137,74 +137,6 @@ static __device__ __forceinline__ void copy_keys(uint32_t dst, const bf16_t *src
 	for (int i = 0; i < KEYS; i += THREADS / PIECES)
 		cp_async_16(dst + swizzle<D>(first + i, c), src + (first + i) * D + c * 8,
 			    first + i < n ? 16 : 0);
-}
-
-/* ---- the two products ---- */
-
-/* All operands are read as 16 x 16 squares, the same lane at the same place of each: row
- * lane % 16, piece lane / 16.  at is that place in the first square of a tile; along the
- * channels the swizzle makes the next ones at ^ 32, 64, 96, then 128 bytes on. */
-template <int D>
-static __device__ __forceinline__ uint32_t square(uint32_t at, int row, int d)
-{
-	return (at ^ (d % 4 * 32)) + d / 4 * 128 + row * D * 2;
-}
-
-/* S = Q K^T for the warp's 32 rows and the step's keys. */
-template <int D>
-static __device__ __forceinline__ void multiply_qk(float (&s)[M_TILES][KEYS / 8][4], uint32_t q,
-						   uint32_t k)
-{
-#pragma unroll
-	for (int m = 0; m < M_TILES; m++)
-#pragma unroll
-		for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-			for (int e = 0; e < 4; e++)
-				s[m][n][e] = 0;
-	// Unrolled whole, fragments fetched early do not fit the registers.
-#pragma unroll 4
-	for (int d = 0; d < D / 16; d++) {
-		uint32_t a[M_TILES][4], b[4];
-
-#pragma unroll
-		for (int m = 0; m < M_TILES; m++)
-			ldmatrix_x4(a[m], square<D>(q, m * 16, d));
-#pragma unroll
-		for (int n = 0; n < KEYS / 16; n++) {
-			ldmatrix_x4(b, square<D>(k, n * 16, d));
-#pragma unroll
-			for (int m = 0; m < M_TILES; m++) {
-				mma_m16n8k16(s[m][2 * n], a[m], b[0], b[2]);
-				mma_m16n8k16(s[m][2 * n + 1], a[m], b[1], b[3]);
-			}
-		}
-	}
-}
-
-/* O += P V, P in the registers of S. */
-template <int D>
-static __device__ __forceinline__ void multiply_pv(float (&o)[M_TILES][D / 8][4],
-						   const float (&p)[M_TILES][KEYS / 8][4],
-						   uint32_t v)
-{
-#pragma unroll
-	for (int n = 0; n < KEYS / 16; n++) {
-		uint32_t a[M_TILES][4], b[4];
-
-#pragma unroll
-		for (int m = 0; m < M_TILES; m++)
-			softmax_operand(a[m], p[m][2 * n], p[m][2 * n + 1]);
-#pragma unroll
-		for (int d = 0; d < D / 16; d++) {
-			ldmatrix_x4_trans(b, square<D>(v, n * 16, d));
-#pragma unroll
-			for (int m = 0; m < M_TILES; m++) {
-				mma_m16n8k16(o[m][2 * d], a[m], b[0], b[1]);
-				mma_m16n8k16(o[m][2 * d + 1], a[m], b[2], b[3]);
-			}
-		}
-	}
 }
 
 /* ---- the end of a tile ---- */

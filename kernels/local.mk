@@ -4,7 +4,8 @@ libattnreplay_a_SOURCES += kernels/attn.h kernels/executor.h kernels/method.h ke
 # Attention over block lists and its executors.
 libattnreplay_a_SOURCES += \
   kernels/attend.c kernels/attend.h kernels/decode.c \
-  kernels/executors/blocksparse.c kernels/executors/copy.c kernels/executors/executors.c \
+  kernels/executors/blocksparse.c kernels/executors/columns.c kernels/executors/columns.h \
+  kernels/executors/copy.c kernels/executors/executors.c \
   kernels/executors/gather.c kernels/executors/keys.c kernels/executors/keys.h \
   kernels/executors/paged.c kernels/executors/pool.c kernels/executors/pool.h
 
@@ -12,10 +13,12 @@ check_PROGRAMS += tests/t-attend
 tests_t_attend_SOURCES = tests/t-attend.c
 tests_t_attend_LDADD   = $(TEST_LIBS)
 tests_t_attend_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
-libattnreplay_a_SOURCES += kernels/cuda.h kernels/device.cuh kernels/sm90.cuh kernels/softmax.cuh
+libattnreplay_a_SOURCES += kernels/cuda.h kernels/device.cuh kernels/products.cuh kernels/sm90.cuh \
+                           kernels/softmax.cuh
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/attend_device.c kernels/attend_sm80.cu kernels/attend_sm90.cu \
-                           kernels/decode_sm80.cu kernels/executors/pool_sm80.cu
+                           kernels/decode_sm80.cu kernels/executors/columns_sm80.cu \
+                           kernels/executors/pool_sm80.cu
 endif
 
 check_PROGRAMS += tests/t-attend-gpu

@@ -576,7 +576,7 @@ static void test_table(void)
 		   executors[n]->ref && !executors[n]->enqueue == !HAVE_CUDA &&
 		   !executors[n]->work_bytes == !HAVE_CUDA &&
 		   executors[n]->takes, "executor %s is whole", executors[n]->name);
-	is_int(n, 4, "four executors");
+	is_int(n, 5, "five executors");
 	ok(!executor_find("nothing"), "an unknown name is not found");
 	is_int(attend_plan_rows(&(struct attn_batch){ .shape = { 1, 1, 1, 1 } }, 0, NULL), 0,
 	       "an empty batch has no tiles");

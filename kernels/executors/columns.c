@@ -1,0 +1,79 @@
+/* Attention over runs and single columns in one softmax, per query block and head: what patterns
+ * of vertical and slanted lines come to. */
+#include "config.h"
+
+#include "kernels/attend.h"
+#include "kernels/executors/columns.h"
+#include "kernels/executors/keys.h"
+
+/* Tiles are whole: what is in the lists only the device knows. */
+static int columns_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
+{
+	struct attn_batch whole = *b;
+
+	whole.n_sm = 0;
+	return attend_plan_blocks(&whole, heads, tile);
+}
+
+/* The keys of a list up to position last, those of runs first. */
+static void list_keys(const struct attn_batch *b, const struct column_lists *l, size_t list,
+		      int last, struct keys *k)
+{
+	const int32_t *run = l->run + list * (size_t)l->max_run;
+	const int32_t *col = l->col + list * (size_t)l->max_col;
+
+	k->n = 0;
+	for (int i = 0; i < l->n_run[list]; i++)
+		for (int t = run[i]; t < run[i] + b->shape.page_tok && t <= last; t++)
+			k->pos[k->n++] = t;
+	for (int i = 0; i < l->n_col[list]; i++)
+		k->pos[k->n++] = col[i];
+}
+
+static enum ar_status columns_ref(const struct attn_batch *b, const struct executor_lists *lists,
+				  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+				  float *lse, struct ar_err *err)
+{
+	int tok = b->shape.page_tok;
+	struct keys k;
+	enum ar_status st = keys_init(&k, b, err);
+
+	for (int r = 0; r < b->n_req && !st; r++)
+		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+			for (int h = 0; h < b->shape.q_heads; h++) {
+				int ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
+				int lo = (ctx / tok + i - b->qblk0[r]) * tok - ctx, hi = lo + tok;
+
+				lo = lo > 0 ? lo : 0;
+				hi = hi < rows ? hi : rows;
+				list_keys(b, &lists->columns,
+					  (size_t)i * (size_t)b->shape.q_heads + (size_t)h,
+					  ctx + hi - 1, &k);
+				for (int row = lo; row < hi; row++)
+					keys_attend(&k, b, r, row, h, q, kv, out, lse);
+			}
+	keys_release(&k);
+	return st;
+}
+
+#if HAVE_CUDA
+static size_t columns_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads)
+{
+	(void)s, (void)l, (void)heads;
+	return 0;
+}
+#endif
+
+extern const struct executor executor_columns;
+const struct executor executor_columns = {
+	.name = "columns",
+	.title = "runs and single columns of keys per query block and head",
+	.origin = "MInference, vertical-slash attention",
+	.takes = TAKES_COLUMNS,
+	.plan = columns_plan,
+	.ref = columns_ref,
+#if HAVE_CUDA
+	.work_bytes = columns_work_bytes,
+	.enqueue = columns_enqueue,
+#endif
+};
