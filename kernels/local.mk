@@ -30,6 +30,14 @@ tests_t_decode_SOURCES = tests/t-decode.c
 tests_t_decode_LDADD   = $(TEST_LIBS)
 tests_t_decode_gpu_SOURCES = tests/t-decode-gpu.c
 tests_t_decode_gpu_LDADD   = $(TEST_LIBS)
+check_PROGRAMS += tests/t-executors
+tests_t_executors_SOURCES = tests/t-executors.c
+tests_t_executors_LDADD   = $(TEST_LIBS)
+tests_t_executors_LDFLAGS = $(FAULT_LINK)
+
+check_PROGRAMS += tests/t-executors-gpu
+tests_t_executors_gpu_SOURCES = tests/t-executors-gpu.c
+tests_t_executors_gpu_LDADD   = $(TEST_LIBS)
 
 # The row kernels of a decoder layer, and its matrix products.
 libattnreplay_a_SOURCES += kernels/gemm.h kernels/layer.c kernels/layer.h

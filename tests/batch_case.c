@@ -1,6 +1,7 @@
 #include "config.h"
 #include "tests/batch_case.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -309,5 +310,110 @@ void lists_free(struct block_lists *l)
 {
 	free(l->block);
 	free(l->n);
+	memset(l, 0, sizeof *l);
+}
+
+/* ---- lists of other kinds ---- */
+
+static int n_blocks(int n_tok, int page_tok)
+{
+	return (n_tok + page_tok - 1) / page_tok;
+}
+
+void case_tables(const struct batch_case *c, int heads, double density, struct block_lists *l,
+		 struct rng *rng)
+{
+	int tok = c->b.shape.page_tok, n = case_n_list(c, attend_plan_rows, heads);
+
+	l->stride = c->b.max_kv_blk;
+	l->block = need((size_t)n * (size_t)l->stride, sizeof *l->block);
+	l->n = need((size_t)n, sizeof *l->n);
+	for (int i = 0; i < n; i++) {
+		uint16_t *list = l->block + (size_t)i * (size_t)l->stride;
+		int r = i / (n / c->b.n_req), end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
+
+		for (int j = 0; j < n_blocks(end, tok); j++)
+			if (j >= c->ctx[r] / tok || rng_unit(rng) < density)
+				list[l->n[i]++] = (uint16_t)j;
+	}
+}
+
+void case_tokens(const struct batch_case *c, double density, struct token_lists *l,
+		 struct rng *rng)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t heads = (size_t)s->kv_heads;
+
+	l->tok = need((size_t)c->b.n_page * (size_t)s->page_tok * heads, sizeof *l->tok);
+	l->n = need((size_t)c->b.n_req * heads, sizeof *l->n);
+	for (int r = 0; r < c->b.n_req; r++)
+		for (int h = 0; h < s->kv_heads; h++) {
+			int32_t *n = &l->n[r * s->kv_heads + h];
+			int n_page = c->page0[r + 1] - c->page0[r];
+			int32_t *tok = l->tok + attn_token_row(s, c->page0[r], n_page, h);
+			double keep = rng_below(rng, 8) ? density : 0;
+
+			for (int t = 0; t < c->ctx[r]; t++)
+				if (rng_unit(rng) < keep)
+					tok[(*n)++] = t;
+		}
+}
+
+void tokens_free(struct token_lists *l)
+{
+	free(l->tok);
+	free(l->n);
+	memset(l, 0, sizeof *l);
+}
+
+/* One row for the query block that begins at position st. */
+static void draw_columns(struct column_lists *l, size_t row, int st, int tok, double density,
+			 struct rng *rng)
+{
+	int32_t *run = l->run + row * (size_t)l->max_run, *n_run = &l->n_run[row];
+	int32_t *col = l->col + row * (size_t)l->max_col, *n_col = &l->n_col[row];
+	bool runs = rng_below(rng, 8), cols = rng_below(rng, 8);
+	int at = 0;
+
+	while (at < st + tok) {
+		int next = at + (int)rng_below(rng, (uint64_t)(1 + tok / density));
+
+		next = runs && next < st + tok ? next : st + tok;
+		for (; at < next; at++)
+			if (cols && at < st && rng_unit(rng) < density)
+				col[(*n_col)++] = at;
+		if (at < st + tok) {
+			run[(*n_run)++] = at;
+			at += tok;
+		}
+	}
+}
+
+void case_columns(const struct batch_case *c, double density, struct column_lists *l,
+		  struct rng *rng)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t n = (size_t)c->b.n_qblk * (size_t)s->q_heads;
+
+	l->max_run = c->b.max_kv_blk + 1;
+	l->max_col = c->b.max_kv_blk * s->page_tok;
+	l->run = need(n * (size_t)l->max_run, sizeof *l->run);
+	l->n_run = need(n, sizeof *l->n_run);
+	l->col = need(n * (size_t)l->max_col, sizeof *l->col);
+	l->n_col = need(n, sizeof *l->n_col);
+	for (int r = 0; r < c->b.n_req; r++)
+		for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
+			for (int h = 0; h < s->q_heads; h++)
+				draw_columns(l, (size_t)i * (size_t)s->q_heads + (size_t)h,
+					     (c->ctx[r] / s->page_tok + i - c->qblk0[r]) *
+					     s->page_tok, s->page_tok, density, rng);
+}
+
+void columns_free(struct column_lists *l)
+{
+	free(l->run);
+	free(l->n_run);
+	free(l->col);
+	free(l->n_col);
 	memset(l, 0, sizeof *l);
 }

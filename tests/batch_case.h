@@ -75,4 +75,22 @@ void case_lists(const struct batch_case *c, int n, double density, struct block_
 		struct rng *rng);
 void lists_free(struct block_lists *l);
 
+/* ---- lists of other kinds ---- */
+
+/* Tables with every block of the chunk, as a union leaves them: each past block is kept with
+ * probability density. */
+void case_tables(const struct batch_case *c, int heads, double density, struct block_lists *l,
+		 struct rng *rng);
+
+/* Random token lists, some empty. */
+void case_tokens(const struct batch_case *c, double density, struct token_lists *l,
+		 struct rng *rng);
+void tokens_free(struct token_lists *l);
+
+/* Random runs and columns, some rows without either.  Some runs reach past the query block, and
+ * past the request's last page. */
+void case_columns(const struct batch_case *c, double density, struct column_lists *l,
+		  struct rng *rng);
+void columns_free(struct column_lists *l);
+
 #endif

@@ -19,6 +19,9 @@ static const struct {
 	{ "compact-fp", "SMA" },
 	{ "compact-fp:union=sub-group", "SMA" },
 	{ "compact-fp:union=q-block,alpha=0.3", "SMA" },
+	{ "compact-fp-copy", "SMCA" },
+	{ "compact-fp-copy:union=sub-group", "SMCA" },
+	{ "union-bs", "SMA" },
 };
 enum { N_METHOD = sizeof methods / sizeof *methods, N_TEST = 3 * N_METHOD };
 
@@ -37,7 +40,7 @@ static void note_phase(void *ctx, int layer, enum phase phase)
 	if (layer != 7)
 		phase = PHASE_NONE;
 	strcat(text, phase == PHASE_SELECT ? "S" : phase == PHASE_METADATA ? "M" :
-		     phase == PHASE_ATTEND ? "A" : "?");
+		     phase == PHASE_COPY ? "C" : phase == PHASE_ATTEND ? "A" : "?");
 }
 
 struct device_side {
@@ -99,7 +102,8 @@ static bool counts_near(const struct selection_count *got, const struct selectio
 
 static void test_method(struct batch_case *c, int which)
 {
-	struct attn_limits limits = { .max_req = 4, .max_row = 4096, .max_kv_blk = 64 };
+	struct attn_limits limits = { .max_req = 4, .max_row = 4096, .max_kv_blk = 64,
+				      .max_page = c->b.n_page };
 	struct selection_count got[2], want[2];
 	size_t n = c->q_len;
 	bf16_t *out = malloc(n * sizeof *out), *ref = malloc(n * sizeof *ref);

@@ -1,0 +1,465 @@
+/*
+ * The CUDA of the executors copy, gather and columns on random ragged batches: copy against
+ * paged, to the last bit, and all against their references.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/method.h"
+#include "tests/batch_case.h"
+#include "tests/gpu.h"
+#include "tests/tap.h"
+
+enum { N_TEST = 3 * 6 + 4 + 3 + 1 };
+
+#if HAVE_CUDA
+
+enum { CASES = 12 };
+
+static void *get(size_t bytes)
+{
+	void *p = malloc(bytes + 1);
+
+	if (!p)
+		bail_out("out of memory");
+	return p;
+}
+
+/* Log-uniform, so that small numbers are as frequent as large ones. */
+static int draw_len(struct rng *rng, int max)
+{
+	return (int)exp(rng_unit(rng) * log(max + 1));
+}
+
+static void draw_case(struct batch_case *c, int page_tok, int dim, struct rng *rng)
+{
+	static const int groups[] = { 1, 2, 4, 7, 8, 16 };
+	int kv_heads = 1 + (int)rng_below(rng, 3), n_req = 1 + (int)rng_below(rng, 4);
+	int ctx[4], rows[4];
+	struct attn_shape s = { kv_heads * groups[rng_below(rng, 6)], kv_heads, dim, page_tok };
+
+	for (int r = 0; r < n_req; r++) {
+		rows[r] = draw_len(rng, 300);
+		ctx[r] = draw_len(rng, 2000) - 1;
+		if (rng_below(rng, 4) == 0)
+			ctx[r] = ctx[r] / page_tok * page_tok;
+	}
+	case_chunks(c, rng, rng_below(rng, 4) ? FILL_NORMAL : FILL_HUGE, s, n_req, ctx, rows);
+}
+
+/* ---- runs ---- */
+
+struct output {
+	bf16_t *out;
+	float *lse;
+};
+
+static struct output output_new(const struct batch_case *c)
+{
+	size_t n_row = c->q_len / (size_t)c->b.shape.head_dim;
+
+	return (struct output){ get(c->q_len * sizeof(bf16_t)), get(n_row * sizeof(float)) };
+}
+
+static void output_free(struct output *o)
+{
+	free(o->out);
+	free(o->lse);
+}
+
+static bool output_equal(const struct batch_case *c, const struct output *a,
+			 const struct output *b)
+{
+	size_t n_row = c->q_len / (size_t)c->b.shape.head_dim;
+
+	return !memcmp(a->out, b->out, c->q_len * sizeof *a->out) &&
+	       !memcmp(a->lse, b->lse, n_row * sizeof *a->lse);
+}
+
+static bool output_near(const struct batch_case *c, const struct output *got,
+			const struct output *want)
+{
+	size_t dim = (size_t)c->b.shape.head_dim;
+	double diff = 0, norm = 0;
+	bool good = true;
+
+	for (size_t i = 0; i < c->q_len; i++) {
+		double w = bf16_to_f32(want->out[i]), e = fabs(bf16_to_f32(got->out[i]) - w);
+
+		good = good && e <= 2e-2 * fmax(1, fabs(w));
+		diff += e * e;
+		norm += w * w;
+	}
+	for (size_t i = 0; i < c->q_len / dim; i++)
+		good = good && (want->lse[i] == -INFINITY ? got->lse[i] == -INFINITY :
+				fabs(got->lse[i] - want->lse[i]) <=
+				1e-3 + 1e-5 * fabs(want->lse[i]));
+	return good && sqrt(diff) <= 5e-3 * sqrt(norm);
+}
+
+/* x over lists on the device, its memory full of numbers that are none.  Tiles may be cut for up
+ * to n_sm multiprocessors. */
+static enum ar_status run(struct batch_case *c, const struct executor *x,
+			  const struct executor_lists *dev, int n_sm, struct output *o,
+			  struct ar_err *err)
+{
+	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0, c->b.n_page };
+	size_t bytes = c->q_len * sizeof *o->out;
+	size_t lse_bytes = c->q_len / (size_t)c->b.shape.head_dim * sizeof *o->lse;
+	bf16_t *q = gpu_copy(c->q, bytes), *out = gpu_new(bytes, 0xff);
+	float *lse = gpu_new(lse_bytes, 0xff);
+	struct kv_cache kv = gpu_kv(&c->kv, c->kv_len);
+	struct attn_batch b;
+	enum ar_status st = executor_multiprocessors(&most.n_sm, err);
+	void *work;
+
+	if (st)
+		return st;
+	most.n_sm = most.n_sm ? n_sm : 0;
+	c->b.n_sm = most.n_sm;
+	case_plan(c, x->plan, dev->heads);
+	b = gpu_batch(&c->b);
+	work = gpu_new(x->work_bytes(&c->b.shape, &most, dev->heads), 0xff);
+	if (x->move)
+		st = x->move(&b, dev, &kv, work, NULL, err);
+	if (!st)
+		st = x->enqueue(&b, dev, q, &kv, out, lse, work, NULL, err);
+	if (st)
+		return st;
+	gpu_read(o->out, out, bytes);
+	gpu_read(o->lse, lse, lse_bytes);
+	return AR_OK;
+}
+
+static struct token_lists gpu_tokens(const struct batch_case *c, const struct token_lists *l)
+{
+	size_t heads = (size_t)c->b.shape.kv_heads;
+
+	return (struct token_lists){
+		gpu_copy(l->tok, (size_t)c->b.n_page * (size_t)c->b.shape.page_tok * heads *
+			 sizeof *l->tok),
+		gpu_copy(l->n, (size_t)c->b.n_req * heads * sizeof *l->n),
+	};
+}
+
+static struct column_lists gpu_columns(const struct batch_case *c, const struct column_lists *l)
+{
+	size_t n = (size_t)c->b.n_qblk * (size_t)c->b.shape.q_heads;
+
+	return (struct column_lists){
+		gpu_copy(l->run, n * (size_t)l->max_run * sizeof *l->run),
+		gpu_copy(l->n_run, n * sizeof *l->n_run),
+		gpu_copy(l->col, n * (size_t)l->max_col * sizeof *l->col),
+		gpu_copy(l->n_col, n * sizeof *l->n_col), l->max_run, l->max_col
+	};
+}
+
+/* ---- one case of each executor: whether it is right ---- */
+
+typedef bool case_fn(struct batch_case *c, struct rng *rng, enum ar_status *st, struct ar_err *err);
+
+static bool copy_case(struct batch_case *c, struct rng *rng, enum ar_status *st, struct ar_err *err)
+{
+	int group = c->b.shape.q_heads / c->b.shape.kv_heads, n_sm = 1 + (int)rng_below(rng, 300);
+	struct executor_lists l = { .heads = 1 + (int)rng_below(rng, (uint64_t)group) }, dev = l;
+	struct output got = output_new(c), paged = output_new(c), want = output_new(c);
+	bool good = false;
+
+	case_tables(c, l.heads, 0.3, &l.blocks, rng);
+	dev.blocks = gpu_lists(&l.blocks, case_n_list(c, attend_plan_rows, l.heads));
+	*st = run(c, executor_find("paged"), &dev, n_sm, &paged, err);
+	if (!*st)
+		*st = run(c, executor_find("copy"), &dev, n_sm, &got, err);
+	if (!*st)
+		*st = executor_find("copy")->ref(&c->b, &l, c->q, &c->kv, want.out, want.lse, err);
+	if (!*st)
+		good = output_equal(c, &got, &paged) && output_near(c, &got, &want);
+	lists_free(&l.blocks);
+	output_free(&got);
+	output_free(&paged);
+	output_free(&want);
+	return good;
+}
+
+/* Device against reference. */
+static bool compare(struct batch_case *c, const char *name, const struct executor_lists *l,
+		    const struct executor_lists *dev, int n_sm, enum ar_status *st,
+		    struct ar_err *err)
+{
+	struct output got = output_new(c), want = output_new(c);
+	const struct executor *x = executor_find(name);
+	bool good = false;
+
+	*st = run(c, x, dev, n_sm, &got, err);
+	if (!*st)
+		*st = x->ref(&c->b, l, c->q, &c->kv, want.out, want.lse, err);
+	if (!*st)
+		good = output_near(c, &got, &want);
+	output_free(&got);
+	output_free(&want);
+	return good;
+}
+
+static bool gather_case(struct batch_case *c, struct rng *rng, enum ar_status *st,
+			struct ar_err *err)
+{
+	struct executor_lists l = { 0 }, dev = l;
+	bool good;
+
+	case_tokens(c, 0.3, &l.tokens, rng);
+	dev.tokens = gpu_tokens(c, &l.tokens);
+	good = compare(c, "gather", &l, &dev, 1 + (int)rng_below(rng, 300), st, err);
+	tokens_free(&l.tokens);
+	return good;
+}
+
+static bool columns_case(struct batch_case *c, struct rng *rng, enum ar_status *st,
+			 struct ar_err *err)
+{
+	struct executor_lists l = { 0 }, dev = l;
+	bool good;
+
+	case_columns(c, 0.2, &l.columns, rng);
+	dev.columns = gpu_columns(c, &l.columns);
+	good = compare(c, "columns", &l, &dev, 132, st, err);
+	columns_free(&l.columns);
+	return good;
+}
+
+static void test_cases(case_fn *fn, const char *what, int page_tok, int dim)
+{
+	enum ar_status st = AR_OK;
+	struct ar_err err = { 0 };
+	bool good = true;
+	char why[96];
+
+	for (int k = 0; k < CASES && good && !st; k++) {
+		struct rng rng = { rng_mix((uint64_t)(k + 1000 * page_tok + dim)) };
+		struct batch_case c;
+
+		draw_case(&c, page_tok, dim, &rng);
+		good = fn(&c, &rng, &st, &err);
+		if (!good && !st)
+			diag("case %d: %d query heads, %d KV heads, %d requests", k,
+			     c.b.shape.q_heads, c.b.shape.kv_heads, c.b.n_req);
+		gpu_free_all();
+		case_release(&c);
+	}
+	snprintf(why, sizeof why, "no kernel for head size %d, blocks of %d tokens", dim, page_tok);
+	if (st == AR_USAGE && (page_tok == 64 || dim == 256))
+		skip(1, why);
+	else
+		ok(good && !st, "%s, head size %d, blocks of %d tokens%s%s", what, dim, page_tok,
+		   st ? ": " : "", st ? err.msg : "");
+}
+
+/* ---- whole methods ---- */
+
+static struct executor_lists drawn;		/* on the host */
+
+static enum ar_status ref_tokens(const struct attn_batch *b, const void *self, int layer,
+				 const bf16_t *q, const struct kv_cache *kv, void *state,
+				 const struct selection *out, struct ar_err *err)
+{
+	size_t heads = (size_t)b->shape.kv_heads;
+
+	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
+	memcpy(out->tokens.tok, drawn.tokens.tok, (size_t)(b->n_page * b->shape.page_tok) * heads *
+	       sizeof *out->tokens.tok);
+	memcpy(out->tokens.n, drawn.tokens.n, (size_t)b->n_req * heads * sizeof *out->tokens.n);
+	return AR_OK;
+}
+
+static enum ar_status enqueue_tokens(const struct attn_batch *b, const void *self, int layer,
+				     const bf16_t *q, const struct kv_cache *kv, void *state,
+				     const struct selection *out, void *work, void *stream,
+				     struct ar_err *err)
+{
+	size_t heads = (size_t)b->shape.kv_heads;
+
+	(void)self, (void)layer, (void)q, (void)kv, (void)state;
+	(void)work, (void)stream, (void)err;
+	gpu_write(out->tokens.tok, drawn.tokens.tok, (size_t)(b->n_page * b->shape.page_tok) *
+		  heads * sizeof *out->tokens.tok);
+	gpu_write(out->tokens.n, drawn.tokens.n, (size_t)b->n_req * heads * sizeof *out->tokens.n);
+	return AR_OK;
+}
+
+/* As large as case_columns makes them, so that rows have the same stride everywhere. */
+static void plenty(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
+{
+	(void)self, (void)s;
+	*max_run = *max_col = 1 << 20;
+}
+
+static enum ar_status put_columns(const struct attn_batch *b, const struct column_lists *to,
+				  void (*put)(void *, const void *, size_t))
+{
+	const struct column_lists *from = &drawn.columns;
+	size_t n = (size_t)(b->n_qblk * b->shape.q_heads);
+
+	if (to->max_run != from->max_run || to->max_col != from->max_col)
+		bail_out("rows of another stride");
+	put(to->n_run, from->n_run, n * sizeof *to->n_run);
+	put(to->n_col, from->n_col, n * sizeof *to->n_col);
+	put(to->run, from->run, n * (size_t)to->max_run * sizeof *to->run);
+	put(to->col, from->col, n * (size_t)to->max_col * sizeof *to->col);
+	return AR_OK;
+}
+
+static void put_host(void *to, const void *from, size_t n)
+{
+	memcpy(to, from, n);
+}
+
+static enum ar_status ref_columns(const struct attn_batch *b, const void *self, int layer,
+				  const bf16_t *q, const struct kv_cache *kv, void *state,
+				  const struct selection *out, struct ar_err *err)
+{
+	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
+	return put_columns(b, &out->columns, put_host);
+}
+
+static enum ar_status enqueue_columns(const struct attn_batch *b, const void *self, int layer,
+				      const bf16_t *q, const struct kv_cache *kv, void *state,
+				      const struct selection *out, void *work, void *stream,
+				      struct ar_err *err)
+{
+	(void)self, (void)layer, (void)q, (void)kv, (void)state;
+	(void)work, (void)stream, (void)err;
+	return put_columns(b, &out->columns, gpu_write);
+}
+
+static void note_phase(void *ctx, int layer, enum phase phase)
+{
+	char *text = ctx;
+
+	(void)layer;
+	strcat(text, phase == PHASE_SELECT ? "S" : phase == PHASE_METADATA ? "M" :
+		     phase == PHASE_COPY ? "C" : phase == PHASE_ATTEND ? "A" : "?");
+}
+
+static void test_method(struct batch_case *c, const struct selector *s, const char *exec,
+			const char *phases)
+{
+	const struct method m = { .selector = s, .executor = executor_find(exec) };
+	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0, c->b.n_page };
+	struct output got = output_new(c), want = output_new(c);
+	size_t bytes = c->q_len * sizeof *got.out;
+	size_t lse_bytes = c->q_len / (size_t)c->b.shape.head_dim * sizeof *got.lse;
+	struct selection_count count[2], ref[2];
+	struct kv_cache kv = gpu_kv(&c->kv, c->kv_len);
+	bf16_t *out = gpu_new(bytes, 0xff);
+	float *lse = gpu_new(lse_bytes, 0xff);
+	char announced[16] = "";
+	struct attn_batch b;
+	struct ar_err err;
+	void *work;
+
+	case_plan(c, m.executor->plan, 0);
+	b = gpu_batch(&c->b);
+	work = gpu_new(method_work_bytes(&m, &c->b.shape, &most), 0xff);
+	if (method_enqueue(&m, &b, gpu_copy(c->q, bytes), &kv, NULL, out, lse, work, NULL,
+			   note_phase, announced, 0, &err) ||
+	    method_ref(&m, &c->b, 0, c->q, &c->kv, NULL, want.out, want.lse, ref, &err))
+		bail_out("%s", err.msg);
+	gpu_read(got.out, out, bytes);
+	gpu_read(got.lse, lse, lse_bytes);
+	if (method_count_device(&m, &c->b, work, count, &err))
+		bail_out("%s", err.msg);
+	ok(output_near(c, &got, &want) && !memcmp(count, ref, sizeof count),
+	   "%s: outputs and counts of the method are the reference's", exec);
+	is_str(announced, phases, "%s: its phases are announced in order", exec);
+	output_free(&got);
+	output_free(&want);
+	gpu_free_all();
+}
+
+static void test_methods(void)
+{
+	static const struct selector tokens = { .name = "tokens", .tokens = true,
+		.ref = ref_tokens, .enqueue = enqueue_tokens };
+	static const struct selector columns = { .name = "columns", .columns = plenty,
+		.ref = ref_columns, .enqueue = enqueue_columns };
+	struct rng rng = { 77 };
+	struct batch_case c;
+
+	case_chunks(&c, &rng, FILL_NORMAL, (struct attn_shape){ 8, 2, 128, 128 }, 2,
+		    (int[]){ 1500, 333 }, (int[]){ 300, 77 });
+	case_tokens(&c, 0.2, &drawn.tokens, &rng);
+	case_columns(&c, 0.2, &drawn.columns, &rng);
+	test_method(&c, &tokens, "gather", "SCA");
+	test_method(&c, &columns, "columns", "SA");
+	tokens_free(&drawn.tokens);
+	columns_free(&drawn.columns);
+	case_release(&c);
+}
+
+/* ---- the rest ---- */
+
+static void test_refusals(void)
+{
+	const struct executor *x = executor_find("columns");
+	struct attn_batch b = { .shape = { 8, 2, 80, 128 }, .n_tile = 1 };
+	struct executor_lists none = { 0 };
+	struct kv_cache kv = { 0 };
+	struct ar_err err;
+
+	is_int(x->enqueue(&b, &none, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	       "columns: a head size it has no kernel for");
+	b.shape.page_tok = 32;
+	is_int(x->enqueue(&b, &none, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	       "columns: blocks of another size");
+	b = (struct attn_batch){ .shape = { 8, 2, 128, 128 } };
+	ok(!x->enqueue(&b, &none, NULL, &kv, NULL, NULL, NULL, NULL, &err) &&
+	   !executor_find("gather")->move(&b, &none, &kv, NULL, NULL, &err), "nothing to do");
+}
+
+/* Launches without what they need, on a machine without a GPU. */
+static void test_failure(void)
+{
+	struct attn_batch b = { .shape = { 8, 2, 128, 128 }, .n_req = 1, .n_tile = 1,
+				.max_kv_blk = 1 };
+	struct executor_lists none = { .heads = 4 };
+	struct kv_cache kv = { 0 };
+	struct ar_err err = { 0 };
+
+	ok(executor_find("copy")->move(&b, &none, &kv, NULL, NULL, &err) == AR_CUDA &&
+	   executor_find("gather")->move(&b, &none, &kv, NULL, NULL, &err) == AR_CUDA &&
+	   executor_find("columns")->enqueue(&b, &none, NULL, &kv, NULL, NULL, NULL, NULL, &err) ==
+	   AR_CUDA && err.msg[0], "without a GPU a launch fails with a message");
+}
+
+int main(void)
+{
+	plan(N_TEST);
+	test_refusals();
+	if (!gpu_usable()) {
+		test_failure();
+		skip(N_TEST - 4, "no usable GPU");
+		return done_testing();
+	}
+	for (int page_tok = 64; page_tok <= 128; page_tok *= 2)
+		for (int dim = 64; dim <= 256; dim *= 2) {
+			test_cases(copy_case, "copy is paged to the last bit", page_tok, dim);
+			test_cases(gather_case, "gather", page_tok, dim);
+			test_cases(columns_case, "columns", page_tok, dim);
+		}
+	test_methods();
+	skip(1, "there is a GPU");
+	return done_testing();
+}
+
+#else
+int main(void)
+{
+	plan(N_TEST);
+	gpu_usable();
+	skip(N_TEST, "no usable GPU");
+	return done_testing();
+}
+#endif

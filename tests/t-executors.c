@@ -1,0 +1,405 @@
+/* Executors over copies, tokens, runs and columns: the references, plans and counts. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/executors/pool.h"
+#include "kernels/method.h"
+#include "tests/alloc_fault.h"
+#include "tests/batch_case.h"
+#include "tests/tap.h"
+
+static const struct attn_shape small = {
+	.q_heads = 6, .kv_heads = 2, .head_dim = 16, .page_tok = 8
+};
+
+static void small_case(struct batch_case *c, struct rng *rng)
+{
+	int ctx[3], rows[3];
+
+	for (int r = 0; r < 3; r++) {
+		ctx[r] = (int)rng_below(rng, 90);
+		rows[r] = 1 + (int)rng_below(rng, 40);
+	}
+	case_chunks(c, rng, FILL_NORMAL, small, 3, ctx, rows);
+}
+
+/* ---- against sums in double precision ---- */
+
+/* Attention of a row over the positions up to its own that are visible.  Returns the log sum. */
+static double naive(const struct batch_case *c, int r, int row, int h, const bool *visible,
+		    double *out)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t dim = (size_t)s->head_dim, tok = (size_t)s->page_tok;
+	size_t q_row = (size_t)(c->row0[r] + row) * (size_t)s->q_heads + (size_t)h;
+	const bf16_t *q = c->q + q_row * dim;
+	double sum = 0;
+
+	memset(out, 0, dim * sizeof *out);
+	for (size_t t = 0; t <= (size_t)(c->ctx[r] + row); t++) {
+		size_t page = (size_t)c->page[(size_t)c->page0[r] + t / tok];
+		size_t kv_head = (size_t)(h / (s->q_heads / s->kv_heads));
+		size_t at = ((page * (size_t)s->kv_heads + kv_head) * tok + t % tok) * dim;
+		double x = 0;
+
+		for (size_t d = 0; d < dim; d++)
+			x += (double)bf16_to_f32(q[d]) * bf16_to_f32(c->kv.k[at + d]);
+		x = visible[t] ? exp(x / sqrt(s->head_dim)) : 0;
+		sum += x;
+		for (size_t d = 0; d < dim && visible[t]; d++)
+			out[d] += x * bf16_to_f32(c->kv.v[at + d]);
+	}
+	for (size_t d = 0; d < dim && sum > 0; d++)
+		out[d] /= sum;
+	return log(sum);
+}
+
+static void see_tokens(const struct batch_case *c, const struct executor_lists *l, int r, int row,
+		       int h, bool *visible)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int kv_head = h / (s->q_heads / s->kv_heads);
+	const int32_t *tok = l->tokens.tok + attn_token_row(s, c->page0[r], c->page0[r + 1] -
+							    c->page0[r], kv_head);
+
+	for (int i = 0; i < l->tokens.n[r * s->kv_heads + kv_head]; i++)
+		visible[tok[i]] = true;
+	for (int i = 0; i <= row; i++)
+		visible[c->ctx[r] + i] = true;
+}
+
+static void see_columns(const struct batch_case *c, const struct executor_lists *l, int r, int row,
+			int h, bool *visible)
+{
+	const struct attn_shape *s = &c->b.shape;
+	const struct column_lists *x = &l->columns;
+	int blk = (c->ctx[r] + row) / s->page_tok - c->ctx[r] / s->page_tok;
+	int list = (c->qblk0[r] + blk) * s->q_heads + h;
+
+	for (int i = 0; i < x->n_run[list]; i++)
+		memset(visible + x->run[list * x->max_run + i], true, (size_t)s->page_tok);
+	for (int i = 0; i < x->n_col[list]; i++)
+		visible[x->col[list * x->max_col + i]] = true;
+}
+
+typedef void see_fn(const struct batch_case *c, const struct executor_lists *l, int r, int row,
+		    int h, bool *visible);
+
+/* Rows that are off, of all rows and heads of the batch. */
+static int rows_off(const struct batch_case *c, const struct executor *x,
+		    const struct executor_lists *l, see_fn *see)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t n_row = (size_t)(c->b.n_row * s->q_heads);
+	bf16_t *out = malloc(c->q_len * sizeof *out);
+	float *lse = malloc(n_row * sizeof *lse);
+	bool visible[256];
+	double want[16], sum;
+	struct ar_err err;
+	int bad = 0;
+
+	if (x->ref(&c->b, l, c->q, &c->kv, out, lse, &err))
+		bail_out("%s", err.msg);
+	for (int r = 0; r < c->b.n_req; r++)
+		for (int i = 0; i < c->row0[r + 1] - c->row0[r]; i++)
+			for (int h = 0; h < s->q_heads; h++) {
+				int at = (c->row0[r] + i) * s->q_heads + h;
+				bool off;
+
+				memset(visible, 0, sizeof visible);
+				see(c, l, r, i, h, visible);
+				sum = naive(c, r, i, h, visible, want);
+				off = sum == -INFINITY ? lse[at] != sum :
+							 !(fabs(lse[at] - sum) < 1e-3);
+				for (int d = 0; d < 16; d++) {
+					double e = bf16_to_f32(out[at * 16 + d]) - want[d];
+
+					off |= !(fabs(e) < 0.02);
+				}
+				bad += off;
+			}
+	free(out);
+	free(lse);
+	return bad;
+}
+
+static void test_references(void)
+{
+	int gather = 0, columns = 0, empty = 0;
+
+	for (int k = 0; k < 20; k++) {
+		struct rng rng = { (uint64_t)k };
+		struct executor_lists l = { 0 };
+		struct batch_case c;
+
+		small_case(&c, &rng);
+		case_tokens(&c, 0.3, &l.tokens, &rng);
+		case_columns(&c, 0.2, &l.columns, &rng);
+		for (int i = 0; i < c.b.n_qblk * small.q_heads; i++)
+			empty += !l.columns.n_run[i] && !l.columns.n_col[i];
+		gather += rows_off(&c, executor_find("gather"), &l, see_tokens);
+		columns += rows_off(&c, executor_find("columns"), &l, see_columns);
+		tokens_free(&l.tokens);
+		columns_free(&l.columns);
+		case_release(&c);
+	}
+	is_int(gather, 0, "gather: listed tokens and the chunk's own, by sums in double precision");
+	is_int(columns, 0, "columns: runs anywhere and columns, by sums in double precision");
+	ok(empty, "some lists are empty (%d)", empty);
+}
+
+/* ---- the same thing in several ways ---- */
+
+static bf16_t *run(const struct batch_case *c, const char *name)
+{
+	bf16_t *out = malloc(c->q_len * sizeof *out);
+	struct method *m;
+	struct ar_err err;
+
+	if (method_parse(&m, name, &err) ||
+	    method_ref(m, &c->b, 0, c->q, &c->kv, c->state, out, NULL, NULL, &err))
+		bail_out("%s", err.msg);
+	method_free(m);
+	return out;
+}
+
+static void test_equal(void)
+{
+	static const char *const same[] = {
+		"union-bs:alpha=0.3,window=1", "compact-fp-copy:alpha=0.3,window=1"
+	};
+	struct batch_case c;
+	struct rng rng = { 4 };
+	bf16_t *want;
+
+	case_make(&c, &rng, FILL_BLOCKS, small, 2, (int[]){ 203, 90 });
+	case_cut(&c, (int[2]){ 0 }, c.len);
+	free(run(&c, "flashprefill"));
+	case_cut(&c, (int[]){ 150, 33 }, (int[]){ 41, 57 });
+	want = run(&c, "compact-fp:alpha=0.3,window=1");
+	for (int i = 0; i < 2; i++) {
+		bf16_t *got = run(&c, same[i]);
+
+		ok(!memcmp(got, want, c.q_len * sizeof *got), "%s is compact-fp to the last bit",
+		   same[i]);
+		free(got);
+	}
+	free(want);
+	case_release(&c);
+}
+
+/* ---- plans ---- */
+
+static void test_plans(void)
+{
+	static const struct attn_shape uneven = { 14, 2, 16, 8 };
+	const struct executor *sparse = executor_find("blocksparse");
+	struct rng rng = { 8 };
+	struct batch_case c, d;
+	int bad = 0;
+
+	case_bare_chunks(&c, &rng, uneven, 2, (int[]){ 60, 13 }, (int[]){ 30, 20 });
+	case_bare_chunks(&d, &rng, uneven, 2, (int[]){ 60, 13 }, (int[]){ 30, 20 });
+	case_plan(&c, attend_plan_rows, 4);
+	case_plan(&d, pool_plan, 4);
+	for (int i = 0; i < c.b.n_tile; i++) {
+		struct attn_tile t = c.tile[i];
+
+		t.req = t.list;
+		bad += memcmp(&t, &d.tile[i], sizeof t) != 0;
+	}
+	ok(c.b.n_tile == d.b.n_tile && !bad, "in a pool every list is a request of its own");
+	case_plan(&c, sparse->plan, 4);
+	for (int i = 0; i < c.b.n_tile; i++) {
+		const struct attn_tile *t = &c.tile[i];
+
+		bad += t->list != t->req * 4 + t->head / 7 * 2 + (t->head % 7 >= 4);
+	}
+	ok(c.b.n_tile && !bad, "block-sparse tiles are under their group's table");
+	case_release(&c);
+	case_release(&d);
+}
+
+/* ---- whole methods over what no selector of blocks gives ---- */
+
+static struct executor_lists drawn;
+
+static enum ar_status draw_tokens(const struct attn_batch *b, const void *self, int layer,
+				  const bf16_t *q, const struct kv_cache *kv, void *state,
+				  const struct selection *out, struct ar_err *err)
+{
+	size_t n = (size_t)b->shape.kv_heads * (size_t)b->n_req;
+
+	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
+	memcpy(out->tokens.n, drawn.tokens.n, n * sizeof *out->tokens.n);
+	memcpy(out->tokens.tok, drawn.tokens.tok, (size_t)b->n_page * (size_t)b->shape.page_tok *
+	       (size_t)b->shape.kv_heads * sizeof *out->tokens.tok);
+	return AR_OK;
+}
+
+static enum ar_status draw_columns(const struct attn_batch *b, const void *self, int layer,
+				   const bf16_t *q, const struct kv_cache *kv, void *state,
+				   const struct selection *out, struct ar_err *err)
+{
+	const struct column_lists *from = &drawn.columns, *to = &out->columns;
+
+	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
+	for (int i = 0; i < b->n_qblk * b->shape.q_heads; i++) {
+		to->n_run[i] = from->n_run[i];
+		to->n_col[i] = from->n_col[i];
+		memcpy(to->run + i * to->max_run, from->run + i * from->max_run,
+		       (size_t)from->n_run[i] * sizeof *to->run);
+		memcpy(to->col + i * to->max_col, from->col + i * from->max_col,
+		       (size_t)from->n_col[i] * sizeof *to->col);
+	}
+	return AR_OK;
+}
+
+static void plenty(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
+{
+	(void)self, (void)s;
+	*max_run = *max_col = 1 << 20;
+}
+
+static const struct selector picks_tokens = {
+	.name = "tokens", .tokens = true, .ref = draw_tokens
+};
+static const struct selector picks_columns = {
+	.name = "columns", .columns = plenty, .ref = draw_columns
+};
+
+/* A chunk of tokens 10 to 13 in blocks of four: two query blocks, the first of two rows. */
+static void counted_case(struct batch_case *c)
+{
+	static const struct attn_shape s = { 2, 1, 16, 4 };
+	struct rng rng = { 2 };
+
+	case_chunks(c, &rng, FILL_NORMAL, s, 1, (int[]){ 10 }, (int[]){ 4 });
+}
+
+static struct selection_count counts_of(const struct batch_case *c, const struct selector *s,
+					const char *exec)
+{
+	struct method m = { .selector = s, .executor = executor_find(exec) };
+	bf16_t *out = malloc(c->q_len * sizeof *out);
+	struct selection_count count;
+	struct ar_err err;
+
+	if (method_ref(&m, &c->b, 0, c->q, &c->kv, NULL, out, NULL, &count, &err))
+		bail_out("%s", err.msg);
+	free(out);
+	return count;
+}
+
+static void test_counts(void)
+{
+	int32_t tok[16] = { 0, 3, 9 }, n_tok = 3;
+	int32_t n_run[] = { 1, 1, 2, 0 }, run[4][2] = { { 6 }, { 8 }, { 3, 10 }, { 0 } };
+	int32_t n_col[] = { 1, 0, 2, 1 }, col[4][2] = { { 2 }, { 0 }, { 0, 7 }, { 2 } };
+	struct selection_count c;
+	struct batch_case b;
+
+	counted_case(&b);
+	drawn.tokens = (struct token_lists){ tok, &n_tok };
+	c = counts_of(&b, &picks_tokens, "gather");
+	ok(c.tiles_sel == 12 && c.tiles_total == 40,
+	   "three of ten tokens for two heads, two blocks");
+	ok(c.qunion_sel == 6 && c.qunion_total == 20 && c.group_sel == 3 && c.group_total == 10,
+	   "one list is the union of all");
+	ok(c.exec_sel == 2 * (4 * 3 + 10) && c.exec_total == 100, "and the chunk's own are run");
+
+	/* rows are (block 0, head 0), (block 0, head 1), (block 1, head 0), (block 1, head 1) */
+	drawn.columns = (struct column_lists){ run[0], n_run, col[0], n_col, 2, 2 };
+	c = counts_of(&b, &picks_columns, "columns");
+	ok(c.tiles_sel == 5 + 2 + 6 + 1 && c.tiles_total == 40,
+	   "runs count for their keys before the chunk");
+	ok(c.qunion_sel == 9 + 3 && c.qunion_total == 20,
+	   "a token of two query blocks counts once");
+	ok(c.group_sel == c.tiles_sel && c.group_total == 40, "there is no other union");
+	ok(c.exec_sel == 5 + 5 + (3 + 4) + (6 + 3) + (6 + 4) + 2 && c.exec_total == 100,
+	   "what a run has past a row is not run");
+	case_release(&b);
+}
+
+static void test_methods(void)
+{
+	int bad = 0;
+
+	for (int k = 0; k < 5; k++) {
+		struct rng rng = { 40 + (uint64_t)k };
+		struct method gather = { .selector = &picks_tokens,
+					 .executor = executor_find("gather") };
+		struct method columns = { .selector = &picks_columns,
+					  .executor = executor_find("columns") };
+		bf16_t *got, *want;
+		struct batch_case c;
+		struct ar_err err;
+
+		small_case(&c, &rng);
+		case_tokens(&c, 0.3, &drawn.tokens, &rng);
+		case_columns(&c, 0.2, &drawn.columns, &rng);
+		got = malloc(2 * c.q_len * sizeof *got);
+		want = got + c.q_len;
+		for (int i = 0; i < 2; i++) {
+			const struct method *m = i ? &columns : &gather;
+
+			if (method_ref(m, &c.b, 0, c.q, &c.kv, NULL, got, NULL, NULL, &err) ||
+			    m->executor->ref(&c.b, &drawn, c.q, &c.kv, want, NULL, &err))
+				bail_out("%s", err.msg);
+			bad += memcmp(got, want, c.q_len * sizeof *got) != 0;
+		}
+		free(got);
+		tokens_free(&drawn.tokens);
+		columns_free(&drawn.columns);
+		case_release(&c);
+	}
+	is_int(bad, 0, "methods hand token lists, runs and columns on as they were selected");
+}
+
+/* ---- failures ---- */
+
+static void test_no_memory(const struct selector *s, const char *exec)
+{
+	struct method m = { .selector = s, .executor = executor_find(exec) };
+	struct selection_count count[2];
+	struct rng rng = { 6 };
+	struct batch_case c;
+	struct ar_err err;
+	bf16_t *out;
+
+	small_case(&c, &rng);
+	case_tokens(&c, 0.3, &drawn.tokens, &rng);
+	case_columns(&c, 0.2, &drawn.columns, &rng);
+	out = malloc(c.q_len * sizeof *out);
+	for (long k = 0;; k++) {
+		enum ar_status st;
+
+		fault_arm(k);
+		st = method_ref(&m, &c.b, 0, c.q, &c.kv, NULL, out, NULL, count, &err);
+		if (!fault_disarm()) {
+			is_int(st, AR_OK, "%s runs with all of its memory", exec);
+			break;
+		}
+		ok(st == AR_NOMEM, "%s: allocation %ld fails cleanly", exec, k);
+	}
+	free(out);
+	tokens_free(&drawn.tokens);
+	columns_free(&drawn.columns);
+	case_release(&c);
+}
+
+int main(void)
+{
+	plan(0);
+	test_references();
+	test_equal();
+	test_plans();
+	test_counts();
+	test_methods();
+	test_no_memory(&picks_tokens, "gather");
+	test_no_memory(&picks_columns, "columns");
+	return done_testing();
+}
