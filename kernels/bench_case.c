@@ -7,8 +7,8 @@
 
 #include "src/base/rng.h"
 
-const char *const bench_names[] = { "dense", "table", "blocksparse", "decode", "decode-table",
-				    "select", NULL };
+const char *const bench_names[] = { "dense", "table", "blocksparse", "copy", "gather", "decode",
+				    "decode-table", "select", NULL };
 
 bool bench_decodes(enum bench_what what)
 {
@@ -18,7 +18,7 @@ bool bench_decodes(enum bench_what what)
 /* Its lists are tables, one per (request, KV head). */
 static bool has_tables(enum bench_what what)
 {
-	return what == BENCH_TABLE || what == BENCH_DECODE_TABLE;
+	return what == BENCH_TABLE || what == BENCH_COPY || what == BENCH_DECODE_TABLE;
 }
 
 enum ar_status bench_shape_check(const struct bench_shape *s, struct ar_err *err)
@@ -107,8 +107,9 @@ static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 	bool table = has_tables(c->what);
 	int past = b->ctx[0] / b->shape.page_tok, n_qblk = b->qblk0[1];
 	int heads = table ? b->shape.kv_heads : b->shape.q_heads;
-	struct block_lists *l = &c->lists;
+	struct block_lists *l = &c->lists.blocks;
 
+	c->lists.heads = table ? b->shape.q_heads / b->shape.kv_heads : 0;
 	c->n_list = b->n_req * heads * (table ? 1 : n_qblk);
 	l->stride = b->max_kv_blk;
 	l->block = array((size_t)c->n_list * (size_t)l->stride, sizeof *l->block);
@@ -123,6 +124,29 @@ static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 		for (int j = 0; j < end; j++)
 			if (j >= own || bench_kept(seed, i, j, density))
 				block[l->n[i]++] = (uint16_t)j;
+	}
+	return true;
+}
+
+/* Tokens are drawn as blocks are. */
+static bool make_tokens(struct bench_case *c, double density, uint64_t seed)
+{
+	const struct attn_batch *b = &c->b;
+	struct token_lists *l = &c->lists.tokens;
+	int heads = b->shape.kv_heads, n_page = b->page0[1];
+
+	c->n_list = b->n_req * heads;
+	l->tok = array((size_t)(b->n_page * b->shape.page_tok) * (size_t)heads, sizeof *l->tok);
+	l->n = array((size_t)c->n_list, sizeof *l->n);
+	if (!l->tok || !l->n)
+		return false;
+	for (int i = 0; i < c->n_list; i++) {
+		int32_t *tok = l->tok + attn_token_row(&b->shape, b->page0[i / heads], n_page,
+						       i % heads);
+
+		for (int t = 0; t < b->ctx[0]; t++)
+			if (bench_kept(seed, i, t, density))
+				tok[l->n[i]++] = t;
 	}
 	return true;
 }
@@ -149,7 +173,8 @@ static int64_t block_pairs(int64_t pos, int64_t n, int64_t block, int64_t page_t
 static int64_t list_pairs(const struct bench_case *c, int i)
 {
 	const struct attn_batch *b = &c->b;
-	const uint16_t *block = c->lists.block + (size_t)i * (size_t)c->lists.stride;
+	const struct block_lists *l = &c->lists.blocks;
+	const uint16_t *block = l->block + (size_t)i * (size_t)l->stride;
 	int64_t pos = b->ctx[0], end = pos + b->row0[1], tok = b->shape.page_tok, sum = 0;
 
 	if (c->what == BENCH_BLOCKSPARSE) {
@@ -158,7 +183,12 @@ static int64_t list_pairs(const struct bench_case *c, int i)
 		pos = own * tok > pos ? own * tok : pos;
 		end = (own + 1) * tok < end ? (own + 1) * tok : end;
 	}
-	for (int k = 0; k < c->lists.n[i]; k++)
+	if (c->what == BENCH_GATHER) {
+		int64_t rows = end - pos;
+
+		return rows * c->lists.tokens.n[i] + rows * (rows + 1) / 2;
+	}
+	for (int k = 0; k < l->n[i]; k++)
 		sum += block_pairs(pos, end - pos, block[k], tok);
 	return sum;
 }
@@ -167,13 +197,17 @@ static void count_pairs(struct bench_case *c)
 {
 	const struct attn_batch *b = &c->b;
 	int64_t rows = b->row0[1], past = b->ctx[0];
-	int heads = has_tables(c->what) ? b->shape.q_heads / b->shape.kv_heads : 1;
+	int heads = c->what == BENCH_BLOCKSPARSE ? 1 : b->shape.q_heads / b->shape.kv_heads;
 
 	c->dense_pairs = (rows * past + rows * (rows + 1) / 2) * b->n_req * b->shape.q_heads;
 	if (c->what == BENCH_DENSE || c->what == BENCH_DECODE)
 		c->pairs = c->dense_pairs;
 	for (int i = 0; i < c->n_list; i++)
 		c->pairs += list_pairs(c, i) * heads;
+	for (int i = 0; i < c->n_list && c->what == BENCH_COPY; i++)
+		c->moved += (int64_t)c->lists.blocks.n[i] * b->shape.page_tok;
+	for (int i = 0; i < c->n_list && c->what == BENCH_GATHER; i++)
+		c->moved += c->lists.tokens.n[i] + rows;
 }
 
 /* ---- cases ---- */
@@ -183,13 +217,19 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       struct ar_err *err)
 {
 	struct rng rng = { seed };
+	static const char *const executor[BENCH_N] = {
+		[BENCH_DENSE] = "paged", [BENCH_TABLE] = "paged",
+		[BENCH_BLOCKSPARSE] = "blocksparse", [BENCH_COPY] = "copy",
+		[BENCH_GATHER] = "gather",
+	};
 	bool listed = has_tables(what) || what == BENCH_BLOCKSPARSE;
 
 	memset(c, 0, sizeof *c);
 	c->what = what;
-	if (what == BENCH_DENSE || (listed && !bench_decodes(what)))
-		c->executor = executor_find(what == BENCH_BLOCKSPARSE ? "blocksparse" : "paged");
-	if (!make_batch(c, s, &rng) || (listed && !make_lists(c, density, seed))) {
+	if (executor[what])
+		c->executor = executor_find(executor[what]);
+	if (!make_batch(c, s, &rng) || (listed && !make_lists(c, density, seed)) ||
+	    (what == BENCH_GATHER && !make_tokens(c, density, seed))) {
 		bench_case_release(c);
 		return ar_nomem(err);
 	}
@@ -200,7 +240,8 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 void bench_case_release(struct bench_case *c)
 {
 	const void *arrays[] = { c->b.row0, c->b.ctx, c->b.qblk0, c->b.page0, c->b.page, c->b.left,
-				 c->lists.block, c->lists.n };
+				 c->lists.blocks.block, c->lists.blocks.n, c->lists.tokens.tok,
+				 c->lists.tokens.n };
 
 	for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
 		free((void *)(uintptr_t)arrays[i]);
@@ -209,20 +250,50 @@ void bench_case_release(struct bench_case *c)
 
 /* ---- single rows ---- */
 
+static int kv_list(const struct bench_case *c, int req, int head)
+{
+	const struct attn_shape *s = &c->b.shape;
+
+	return req * s->kv_heads + head / (s->q_heads / s->kv_heads);
+}
+
+void bench_pack(const struct bench_case *c, int req, int kv_head, bf16_t *k)
+{
+	const struct attn_batch *b = &c->b;
+	size_t dim = (size_t)b->shape.head_dim;
+	int n, n_page = b->page0[req + 1] - b->page0[req];
+	const int32_t *tok;
+
+	if (c->what != BENCH_GATHER)
+		return;
+	n = c->lists.tokens.n[req * b->shape.kv_heads + kv_head];
+	tok = c->lists.tokens.tok + attn_token_row(&b->shape, b->page0[req], n_page, kv_head);
+	for (int i = 0; i < n; i++)
+		memmove(k + (size_t)i * dim, k + (size_t)tok[i] * dim, dim * sizeof *k);
+	memmove(k + (size_t)n * dim, k + (size_t)b->ctx[req] * dim,
+		(size_t)(b->row0[req + 1] - b->row0[req]) * dim * sizeof *k);
+}
+
+int bench_position(const struct bench_case *c, int req, int row, int head)
+{
+	return row + (c->what == BENCH_GATHER ? c->lists.tokens.n[kv_list(c, req, head)] :
+						c->b.ctx[req]);
+}
+
 int bench_list(const struct bench_case *c, int req, int row, int head, const uint16_t **block)
 {
 	const struct attn_shape *s = &c->b.shape;
-	int past = c->b.ctx[req] / s->page_tok, own = (c->b.ctx[req] + row) / s->page_tok, list;
+	const struct block_lists *l = &c->lists.blocks;
+	int past = c->b.ctx[req] / s->page_tok, list = kv_list(c, req, head);
+	int own = bench_position(c, req, row, head) / s->page_tok;
 
 	*block = NULL;
-	if (!c->lists.block)
+	if (!l->block)
 		return own + 1;
-	if (has_tables(c->what))
-		list = req * s->kv_heads + head / (s->q_heads / s->kv_heads);
-	else
+	if (!has_tables(c->what))
 		list = (c->b.qblk0[req] + own - past) * s->q_heads + head;
-	*block = c->lists.block + (size_t)list * (size_t)c->lists.stride;
-	return c->lists.n[list];
+	*block = l->block + (size_t)list * (size_t)l->stride;
+	return l->n[list];
 }
 
 /* Softmax as it goes: what was summed is scaled down whenever a larger score turns up. */

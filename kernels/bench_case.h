@@ -14,6 +14,8 @@ enum bench_what {
 	BENCH_DENSE,		/* prefill, every block */
 	BENCH_TABLE,		/* prefill, a random block table per (request, KV head) */
 	BENCH_BLOCKSPARSE,	/* prefill, a random block list per (query block, head) */
+	BENCH_COPY,		/* the tables of BENCH_TABLE, copied first */
+	BENCH_GATHER,		/* prefill, a random token list per (request, KV head) */
 	BENCH_DECODE,		/* one row a request, every block */
 	BENCH_DECODE_TABLE,	/* the same under tables */
 	BENCH_SELECT,		/* the selection of compact-fp without its attention */
@@ -34,10 +36,11 @@ struct bench_case {
 	enum bench_what what;
 	const struct executor *executor;	/* NULL: decodes, select */
 	struct attn_batch b;		/* its arrays are the case's; without tiles */
-	struct block_lists lists;	/* block NULL: every block */
+	struct executor_lists lists;	/* blocks.block NULL: every block */
 	int n_list;
 	int64_t dense_pairs;		/* (head, row, key) that causal attention has */
 	int64_t pairs;			/* those among them that the lists hold; 0: select */
+	int64_t moved;			/* keys that are copied first, over all KV heads */
 };
 
 /* AR_USAGE where the kernels' indices would not hold the shape. */
@@ -54,6 +57,13 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       const struct bench_shape *s, double density, uint64_t seed,
 			       struct ar_err *err);
 void bench_case_release(struct bench_case *c);
+
+/* Of keys or values of a request and KV head in order, bring those that are gathered to the front;
+ * in other cases there is nothing to do. */
+void bench_pack(const struct bench_case *c, int req, int kv_head, bf16_t *k);
+
+/* Where a row stands among the keys after bench_pack. */
+int bench_position(const struct bench_case *c, int req, int row, int head);
 
 /* The blocks of a row and head: their number and, in *block, the list; NULL: [0, number). */
 int bench_list(const struct bench_case *c, int req, int row, int head, const uint16_t **block);

@@ -33,6 +33,8 @@ static enum ar_status gather(const struct bench_load *l, int req, int kv_head,
 		CU(cudaMemcpy(t->v + (size_t)j * blk, l->kv.v + at, blk * sizeof *t->v,
 			      cudaMemcpyDeviceToHost));
 	}
+	bench_pack(l->c, req, kv_head, t->k);
+	bench_pack(l->c, req, kv_head, t->v);
 out:
 	return st;
 }
@@ -50,7 +52,8 @@ static enum ar_status compare_row(const struct bench_load *l, int req, int row, 
 	at = ((size_t)(b->row0[req] + row) * (size_t)b->shape.q_heads + (size_t)head) * dim;
 	CU(cudaMemcpy(t->q, l->q + at, dim * sizeof *t->q, cudaMemcpyDeviceToHost));
 	CU(cudaMemcpy(t->out, l->out + at, dim * sizeof *t->out, cudaMemcpyDeviceToHost));
-	bench_row_ref(&b->shape, t->q, t->k, t->v, block, n, b->ctx[req] + row, t->ref);
+	bench_row_ref(&b->shape, t->q, t->k, t->v, block, n, bench_position(l->c, req, row, head),
+		      t->ref);
 	for (size_t i = 0; i < dim; i++) {
 		double off = bf16_to_f32(t->out[i]) - t->ref[i];
 

@@ -198,21 +198,43 @@ static enum ar_status take_tiles(struct bench_load *l, struct ar_err *err)
 	if (st)
 		return st;
 	l->b.n_sm = host.n_sm;
-	l->b.n_tile = x->plan(&host, 0, NULL);
+	l->b.n_tile = x->plan(&host, l->c->lists.heads, NULL);
 	tile = malloc((size_t)l->b.n_tile * sizeof *tile);
 	if (!tile)
 		return ar_nomem(err);
-	x->plan(&host, 0, tile);
+	x->plan(&host, l->c->lists.heads, tile);
 	l->b.n_part = executor_count_parts(tile, l->b.n_tile);
 	st = upload(l, &l->b.tile, tile, (size_t)l->b.n_tile * sizeof *tile, err);
 	free(tile);
 	return st;
 }
 
+static enum ar_status take_lists(struct bench_load *l, struct ar_err *err)
+{
+	const struct attn_batch *h = &l->c->b;
+	const struct executor_lists *from = &l->c->lists;
+	size_t n = (size_t)l->c->n_list, tok = (size_t)(h->n_page * h->shape.page_tok);
+	struct executor_lists *to = &l->lists;
+	enum ar_status st = AR_OK;
+
+	to->heads = from->heads;
+	to->blocks.stride = from->blocks.stride;
+	if (from->blocks.block)
+		st = upload(l, &to->blocks.block, from->blocks.block,
+			    n * (size_t)from->blocks.stride * sizeof *from->blocks.block, err);
+	if (!st && from->blocks.block)
+		st = upload(l, &to->blocks.n, from->blocks.n, n * sizeof *from->blocks.n, err);
+	if (!st && from->tokens.tok)
+		st = upload(l, &to->tokens.tok, from->tokens.tok,
+			    tok * (size_t)h->shape.kv_heads * sizeof *from->tokens.tok, err);
+	if (!st && from->tokens.tok)
+		st = upload(l, &to->tokens.n, from->tokens.n, n * sizeof *from->tokens.n, err);
+	return st;
+}
+
 static enum ar_status take_batch(struct bench_load *l, struct ar_err *err)
 {
 	const struct attn_batch *h = &l->c->b;
-	const struct block_lists *s = &l->c->lists;
 	size_t n = (size_t)h->n_req;
 	struct attn_batch *b = &l->b;
 	enum ar_status st = upload(l, &b->row0, h->row0, (n + 1) * sizeof *h->row0, err);
@@ -229,14 +251,7 @@ static enum ar_status take_batch(struct bench_load *l, struct ar_err *err)
 		st = upload(l, &b->left, h->left, n * sizeof *h->left, err);
 	if (!st && l->c->executor)
 		st = take_tiles(l, err);
-	if (st || !s->block)
-		return st;
-	l->lists.stride = s->stride;
-	st = upload(l, &l->lists.block, s->block,
-		    (size_t)l->c->n_list * (size_t)s->stride * sizeof *s->block, err);
-	if (!st)
-		st = upload(l, &l->lists.n, s->n, (size_t)l->c->n_list * sizeof *s->n, err);
-	return st;
+	return st ? st : take_lists(l, err);
 }
 
 /* Queries as models have them: all rows of a head lean the same way, which is what makes some
@@ -291,11 +306,11 @@ static enum ar_status take_selection(struct bench_load *l, struct ar_err *err)
 	if (!st)
 		st = take(l, &l->table, n_list * words * sizeof *l->table, err);
 	if (!st)
-		st = take(l, &l->lists.n, n_list * sizeof *l->lists.n, err);
-	l->lists.stride = b->max_kv_blk;
+		st = take(l, &l->lists.blocks.n, n_list * sizeof *l->lists.blocks.n, err);
+	l->lists.blocks.stride = b->max_kv_blk;
 	if (!st)
-		st = take(l, &l->lists.block,
-			  n_list * (size_t)b->max_kv_blk * sizeof *l->lists.block, err);
+		st = take(l, &l->lists.blocks.block,
+			  n_list * (size_t)b->max_kv_blk * sizeof *l->lists.blocks.block, err);
 	return st ? st : take(l, &l->work, m->selector->work_bytes(m->self, s, &limits), err);
 }
 
@@ -331,7 +346,7 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 	limits = limits_of(&l->b);
 	if (!st)
 		st = take(l, &l->work, bench_decodes(l->c->what) ? decode_work_bytes(s, &limits) :
-			  l->c->executor->work_bytes(s, &limits, 0), err);
+			  l->c->executor->work_bytes(s, &limits, l->lists.heads), err);
 	return st;
 }
 
@@ -353,17 +368,22 @@ static enum ar_status attend(const struct bench_load *l, int set, struct ar_err 
 {
 	struct kv_cache kv = kv_at(l, set);
 
-	const struct executor_lists lists = { .blocks = l->lists };
-
-	return l->c->executor->enqueue(&l->b, &lists, q_at(l, set), &kv, l->out, NULL, l->work,
+	return l->c->executor->enqueue(&l->b, &l->lists, q_at(l, set), &kv, l->out, NULL, l->work,
 				       l->d->stream, err);
+}
+
+static enum ar_status move(const struct bench_load *l, int set, struct ar_err *err)
+{
+	struct kv_cache kv = kv_at(l, set);
+
+	return l->c->executor->move(&l->b, &l->lists, &kv, l->work, l->d->stream, err);
 }
 
 static enum ar_status decode(const struct bench_load *l, int set, struct ar_err *err)
 {
 	struct kv_cache kv = kv_at(l, set);
 
-	return decode_enqueue(&l->b, 0, &l->lists, q_at(l, set), &kv, l->out, l->work,
+	return decode_enqueue(&l->b, 0, &l->lists.blocks, q_at(l, set), &kv, l->out, l->work,
 			      l->d->stream, err);
 }
 
@@ -381,7 +401,7 @@ static enum ar_status selection(const struct bench_load *l, int set, struct ar_e
 static enum ar_status metadata(const struct bench_load *l, int set, struct ar_err *err)
 {
 	int heads = union_heads(l->d->method->u, &l->b.shape);
-	struct block_lists lists = l->lists;
+	struct block_lists lists = l->lists.blocks;
 	enum ar_status st = union_enqueue(&l->b, heads, l->mask, l->table, l->d->stream, err);
 
 	(void)set;
@@ -521,6 +541,8 @@ static const struct {
 	[BENCH_DENSE]       = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_TABLE]       = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_BLOCKSPARSE] = { { { PHASE_ATTEND, attend } }, 1 },
+	[BENCH_COPY]        = { { { PHASE_COPY, move }, { PHASE_ATTEND, attend } }, 2 },
+	[BENCH_GATHER]      = { { { PHASE_COPY, move }, { PHASE_ATTEND, attend } }, 2 },
 	[BENCH_DECODE]      = { { { PHASE_DECODE, decode } }, 1 },
 	[BENCH_DECODE_TABLE] = { { { PHASE_DECODE, decode } }, 1 },
 	[BENCH_SELECT]      = { { { PHASE_SELECT, selection }, { PHASE_METADATA, metadata } }, 2 },
@@ -530,15 +552,16 @@ static const struct {
 static enum ar_status check(struct bench_load *l, struct bench_result *r, struct ar_err *err)
 {
 	const struct step *step = plans[l->c->what].step;
+	int n = plans[l->c->what].n;
 	enum ar_status st = AR_OK;
 
-	for (int k = 0; k < plans[l->c->what].n && !st; k++)
+	for (int k = 0; k < n && !st; k++)
 		st = step[k].enqueue(l, 0, err);
 	if (st)
 		return st;
 	CU(cudaStreamSynchronize(l->d->stream));
 	st = l->c->what == BENCH_SELECT ? bench_check_selection(l, r, err) :
-					  bench_check_rows(l, r, err);
+					  bench_check_rows(l, &r[n - 1], err);
 out:
 	return st;
 }

@@ -41,7 +41,8 @@ enum ar_status bench_product(struct bench_device *d, int n, struct bench_result 
 enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,
 			  struct ar_err *err);
 
-/* result[0] is the case; of BENCH_SELECT it is the selector, and result[1] union and lists. */
+/* result[0] is the case; of BENCH_SELECT it is the selector, and result[1] union and lists; of
+ * BENCH_COPY and BENCH_GATHER the copies, and result[1] attention. */
 enum ar_status bench_run(struct bench_device *d, const struct bench_case *c,
 			 struct bench_result result[BENCH_PARTS], struct ar_err *err);
 

@@ -28,7 +28,7 @@ struct bench_load {
 	struct bench_device *d;
 	const struct bench_case *c;	/* on the host; NULL: product, copy */
 	struct attn_batch b;		/* on the device, as is all below */
-	struct block_lists lists;
+	struct executor_lists lists;
 	int n_set, side;		/* side: of the product's matrices */
 	size_t q_len, kv_len, state_len;	/* elements of one set */
 	bf16_t *q, *out, *state;

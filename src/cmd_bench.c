@@ -31,7 +31,8 @@ static const char *const formats[] = { "table", "json", NULL };
 #define OFF(member) offsetof(struct args, member)
 static const struct opt opts[] = {
 	{ .name = "what", .type = OPT_STR, .off = OFF(what), .arg = "LIST",
-	  .def = "dense,table,blocksparse,decode,decode-table,select", .help = "what is measured" },
+	  .def = "dense,table,blocksparse,copy,gather,decode,decode-table,select",
+	  .help = "what is measured" },
 	{ .name = "batch", .type = OPT_STR, .off = OFF(batch), .arg = "LIST",
 	  .help = "requests; 8 where only chunks or contexts are given" },
 	{ .name = "chunk", .type = OPT_STR, .off = OFF(chunk), .arg = "LIST",
@@ -162,8 +163,8 @@ static enum ar_status make_plan(struct plan *p, const struct args *a, struct ar_
 		{ "context", a->context, "128K", { p->context, &p->n_context } },
 	};
 	enum ar_status st = split("what", a->what, add_what, p, NULL,
-				  "some of dense, table, blocksparse, decode, decode-table, select",
-				  err);
+				  "some of dense, table, blocksparse, copy, gather, decode, "
+				  "decode-table, select", err);
 
 	if (!st)
 		st = split("density", a->density, add_density, p, NULL,
@@ -203,7 +204,7 @@ static const struct col {
 	double unit;			/* the table's */
 } cols[] = {
 #define COL(member) offsetof(struct row, member)
-	{ "what", "what", COL_TEXT, COL(what), -12, 0, 0 },
+	{ "what", "what", COL_TEXT, COL(what), -13, 0, 0 },
 	{ "batch", "batch", COL_COUNT, COL(batch), 5, 0, 0 },
 	{ "chunk", "chunk", COL_COUNT, COL(chunk), 6, 0, 0 },
 	{ "context", "context", COL_COUNT, COL(context), 7, 0, 0 },
@@ -405,7 +406,7 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 		.what = bench_names[c->what], .batch = s->batch,
 		.chunk = decode ? 1 : s->chunk, .context = s->context, .q_heads = s->q_heads,
 		.kv_heads = s->kv_heads, .head_dim = s->head_dim, .block_size = s->page_tok,
-		.density = c->lists.block ? density : NAN,
+		.density = c->n_list ? density : NAN,
 		.flops = select ? NAN : 4.0 * (double)s->head_dim * (double)c->pairs,
 		.bytes = decode ? 2.0 * (double)s->head_dim * sizeof(bf16_t) *
 				  ((double)c->pairs / group) : NAN,
@@ -414,27 +415,43 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 	};
 }
 
-static bool is_off(const struct bench *b, const struct bench_case *c, const struct bench_result *r)
+static bool is_off(const struct bench *b, const struct bench_case *c, int part,
+		   const struct bench_result *r)
 {
 	if (!b->device || !b->a->sample)
+		return false;
+	if (c->moved && part == 0)	/* of the copies nothing is computed again */
 		return false;
 	return c->what == BENCH_SELECT ? !(r->bits_off <= bits_off_most) :
 					 !(r->rel_l2 <= rel_l2_most);
 }
 
+/* The rows of a case that has several; NULL: it has one. */
+static const char *const parts[BENCH_N][BENCH_PARTS] = {
+	[BENCH_COPY] = { "copy-move", "copy-attend" },
+	[BENCH_GATHER] = { "gather-move", "gather-attend" },
+	[BENCH_SELECT] = { "select", "metadata" },
+};
+
 static enum ar_status put_case(struct bench *b, const struct bench_case *c, const struct row *row,
 			       const struct bench_result result[BENCH_PARTS], struct ar_err *err)
 {
-	static const char *const parts[BENCH_PARTS] = { "select", "metadata" };
+	const char *const *part = parts[c->what];
 	enum ar_status st = AR_OK;
 
-	for (int i = 0; i < (c->what == BENCH_SELECT ? BENCH_PARTS : 1) && !st; i++) {
+	for (int i = 0; i < (part[0] ? BENCH_PARTS : 1) && !st; i++) {
 		struct row r = *row;
 
 		r.r = result[i];
+		if (part[0])
+			r.what = part[i];
 		if (c->what == BENCH_SELECT)
-			r.what = parts[i], r.executed = r.r.kept;
-		b->n_off += is_off(b, c, &r.r);
+			r.executed = r.r.kept;
+		if (c->moved && i == 0) {	/* keys and values, read and written */
+			r.bytes = 4 * (double)c->moved * (double)r.head_dim * sizeof(bf16_t);
+			r.flops = NAN;
+		}
+		b->n_off += is_off(b, c, i, &r.r);
 		st = put_row(b, &r, err);
 	}
 	return st;
@@ -498,6 +515,10 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 		return st;
 	for (int i = 0; i < p->n_density && p->what[BENCH_BLOCKSPARSE] && !st; i++)
 		st = fn(b, BENCH_BLOCKSPARSE, &s, p->density[i], err);
+	for (int i = 0; i < p->n_density && p->what[BENCH_COPY] && past && !st; i++)
+		st = fn(b, BENCH_COPY, &s, p->density[i], err);
+	for (int i = 0; i < p->n_density && p->what[BENCH_GATHER] && past && !st; i++)
+		st = fn(b, BENCH_GATHER, &s, p->density[i], err);
 	if (p->what[BENCH_SELECT] && past && !st)
 		st = fn(b, BENCH_SELECT, &s, 1, err);
 	return st;

@@ -100,21 +100,44 @@ static void test_lists(enum bench_what what, int page_tok)
 	ok(c.pairs < c.dense_pairs, "%s of %d: fewer than dense attention has", bench_names[what],
 	   page_tok);
 	for (int i = 0; i < c.n_list; i++) {
-		const uint16_t *block = c.lists.block + i * c.lists.stride;
+		const uint16_t *block = c.lists.blocks.block + i * c.lists.blocks.stride;
 		int own = what != BENCH_BLOCKSPARSE ? c.b.max_kv_blk - 1 :
 			  past + i / c.b.shape.q_heads % c.b.qblk0[1], at = 0;
 
 		for (int j = 0; j <= own; j++) {
 			bool open = j == own || (what != BENCH_BLOCKSPARSE && j >= past);
-			bool kept = at < c.lists.n[i] && block[at] == j;
+			bool kept = at < c.lists.blocks.n[i] && block[at] == j;
 
 			bad += kept != (open || bench_kept(7, i, j, 0.4));
 			at += kept;
 		}
-		bad += at != c.lists.n[i];
+		bad += at != c.lists.blocks.n[i];
 	}
 	is_int(bad, 0, "%s of %d: lists ascend, keep what was drawn and what they must",
 	       bench_names[what], page_tok);
+	bench_case_release(&c);
+}
+
+static void test_moved(void)
+{
+	struct bench_case c;
+	int64_t n = 0, pairs = 0;
+
+	make(&c, BENCH_COPY, &small, 0.4);
+	for (int i = 0; i < c.n_list; i++)
+		n += c.lists.blocks.n[i];
+	ok(c.lists.heads == 2 && c.moved == n * 128 && c.pairs == count_slowly(&c),
+	   "copy moves the blocks of its tables, whole");
+	bench_case_release(&c);
+	make(&c, BENCH_GATHER, &small, 0.4);
+	is_int(c.moved, c.lists.tokens.n[0] + c.lists.tokens.n[1] + c.lists.tokens.n[2] +
+	       c.lists.tokens.n[3] + 4 * 300, "gather moves its tokens and the chunk's");
+	for (int row = 0; row < 300; row++)
+		for (int r = 0; r < 2; r++)
+			for (int h = 0; h < 4; h++)
+				pairs += bench_position(&c, r, row, h) + 1;
+	is_int(c.pairs, pairs, "gather: pairs are those of the lists and the chunk");
+	ok(abs(c.lists.tokens.n[1] - 280) < 60, "tokens are kept with the probability asked for");
 	bench_case_release(&c);
 }
 
@@ -163,10 +186,8 @@ static double difference(const struct bench_case *c, struct rng *rng)
 
 	for (size_t i = 0; i < 2 * n_q + 2 * n_kv; i++)
 		q[i] = bf16_from_f32(rng_normal(rng));
-	if (bench_decodes(c->what) ? decode_ref(&c->b, 0, &c->lists, q, &kv, out, &err) :
-				     c->executor->ref(&c->b,
-					&(struct executor_lists){ .blocks = c->lists }, q, &kv,
-					out, NULL, &err))
+	if (bench_decodes(c->what) ? decode_ref(&c->b, 0, &c->lists.blocks, q, &kv, out, &err) :
+				     c->executor->ref(&c->b, &c->lists, q, &kv, out, NULL, &err))
 		bail_out("%s", err.msg);
 	for (int i = 0; i < 40; i++) {
 		int r = (int)rng_below(rng, (uint64_t)c->b.n_req), at, n;
@@ -182,9 +203,11 @@ static double difference(const struct bench_case *c, struct rng *rng)
 			k[j] = kv.k[p];
 			v[j] = kv.v[p];
 		}
+		bench_pack(c, r, (int)kv_head, k);
+		bench_pack(c, r, (int)kv_head, v);
 		n = bench_list(c, r, at, h, &block);
 		bench_row_ref(s, q + (size_t)(c->b.row0[r] + at) * row + (size_t)h * dim, k, v,
-			      block, n, c->b.ctx[r] + at, ref);
+			      block, n, bench_position(c, r, at, h), ref);
 		for (size_t d = 0; d < dim; d++)
 			worst = fmax(worst, fabs(ref[d] - bf16_to_f32(
 				out[(size_t)(c->b.row0[r] + at) * row + (size_t)h * dim + d])));
@@ -236,7 +259,7 @@ static void test_check(void)
 	refuses(&s, "batch 32768, chunk 300, context 1000: too large; lower one of them");
 }
 
-static void test_faults(void)
+static void test_faults(enum bench_what what)
 {
 	int bad = 0;
 	long k = 0;
@@ -247,12 +270,12 @@ static void test_faults(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = bench_case_make(&c, BENCH_TABLE, &small, 0.5, 1, &err);
+		st = bench_case_make(&c, what, &small, 0.5, 1, &err);
 		if (!fault_disarm()) {
 			bench_case_release(&c);
 			break;
 		}
-		bad += st != AR_NOMEM || c.b.row0 || c.lists.n;
+		bad += st != AR_NOMEM || c.b.row0 || c.lists.blocks.n || c.lists.tokens.n;
 	}
 	ok(k > 5, "a case needs memory more than once");
 	is_int(bad, 0, "and each time that there is none it says so and keeps nothing");
@@ -262,6 +285,7 @@ int main(void)
 {
 	plan(0);
 	test_work();
+	test_moved();
 	test_draws();
 	for (int tok = 64; tok <= 128; tok *= 2) {
 		test_lists(BENCH_TABLE, tok);
@@ -271,8 +295,11 @@ int main(void)
 		test_rows(BENCH_TABLE, tok);
 		test_rows(BENCH_BLOCKSPARSE, tok);
 		test_rows(BENCH_DECODE_TABLE, tok);
+		test_rows(BENCH_COPY, tok);
+		test_rows(BENCH_GATHER, tok);
 	}
 	test_check();
-	test_faults();
+	test_faults(BENCH_TABLE);
+	test_faults(BENCH_GATHER);
 	return done_testing();
 }

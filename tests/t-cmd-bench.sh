@@ -48,6 +48,10 @@ is 'lists of smaller blocks leave two triangles of it' "$(values 'block_size":64
 is 'the seed draws other lists' "$(for s in 1 2 1; do
 	dry --what blocksparse --batch 1 --context 8K --density 0.3 --seed $s | values flops; done |
 	tr ' ' '\n' | sort | uniq -c | sort -n | awk '{ print $1 }' | tr '\n' ' ')" '1 2 '
+dry --what copy,gather --batch 1 --chunk 128 --context 1152 --density 0 >"$tmp/moved"
+is 'executors that copy have a row for it' "$(values what <"$tmp/moved")" 'copy-move copy-attend gather-move gather-attend '
+# 4 KV heads, 128 keys and values of 256 bytes, read and written
+is 'and the bytes of it' "$(values bytes <"$tmp/moved")" '524288 null 524288 null '
 bench --dry-run --json "$tmp/file" --what dense,select --batch 1 --context 8K >"$tmp/table"
 is 'the table has a heading and the rows' "$(wc -l <"$tmp/table")" 4
 is 'the file has the rows' "$(values what <"$tmp/file")" 'dense select metadata '
