@@ -16,7 +16,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_SETTING = 20, N_TEST = N_SETTING + 8 };
+enum { N_SETTING = 22, N_TEST = N_SETTING + 8 };
 
 #if HAVE_CUDA
 
@@ -85,7 +85,7 @@ struct setting {
 	const char *executor, *what;
 	double density;		/* 2: no lists */
 	enum case_fill fill;
-	int heads;		/* -1: any number of a group */
+	int heads;		/* of a table; -1: any number of a group */
 	int n_sm;		/* tiles are cut for up to as many multiprocessors */
 	int room;		/* tiles are given up to as many parts, whatever their length */
 	int dim;		/* 0: any that every device takes */
@@ -111,6 +111,9 @@ static const struct setting settings[N_SETTING] = {
 	{ "blocksparse", "random lists, cut by their lengths", .density = 0.5, .room = 6 },
 	{ "blocksparse", "the same without log-sum-exp", .density = 0.7, .room = 6,
 	  .no_lse = true },
+	{ "blocksparse", "random tables, some empty, any group size", .density = 0.3, .heads = -1 },
+	{ "blocksparse", "random tables, cut by their lengths", .density = 0.5, .heads = -1,
+	  .room = 6 },
 	{ "paged", "head size 256, dense, in parts", .density = 2, .n_sm = 300, .dim = 256 },
 	{ "paged", "head size 256, random tables", .density = 0.3, .heads = -1, .dim = 256 },
 	{ "blocksparse", "head size 256, random lists, huge scores", .density = 0.2,
@@ -119,9 +122,10 @@ static const struct setting settings[N_SETTING] = {
 	  .dim = 256 },
 };
 
+/* The plan whose tiles have the lists of the setting. */
 static attend_plan_fn *plan_of(const struct setting *t)
 {
-	return strcmp(t->executor, "paged") ? attend_plan_blocks : attend_plan_rows;
+	return strcmp(t->executor, "paged") && !t->heads ? attend_plan_blocks : attend_plan_rows;
 }
 
 /* Every whole tile becomes up to most parts, however short. */
@@ -156,7 +160,7 @@ static struct attn_batch plan_batch(struct batch_case *c, const struct setting *
 	if (executor_multiprocessors(&n_sm, &err))
 		bail_out("%s", err.msg);
 	c->b.n_sm = n_sm && t->n_sm ? 1 + (int)rng_below(rng, (uint64_t)t->n_sm) : 0;
-	case_plan(c, plan_of(t), t->heads);
+	case_plan(c, x->plan, t->heads);
 	if (n_sm && t->room) {
 		give_room(c, t->room, rng);
 		c->b.n_sm = 1 + (int)rng_below(rng, 300);
