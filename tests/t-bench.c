@@ -118,26 +118,31 @@ static void test_lists(enum bench_what what, int page_tok)
 	bench_case_release(&c);
 }
 
-static void test_moved(void)
+static void test_moved(int page_tok)
 {
+	struct bench_shape s = small;
 	struct bench_case c;
 	int64_t n = 0, pairs = 0;
 
-	make(&c, BENCH_COPY, &small, 0.4);
+	s.page_tok = page_tok;
+	make(&c, BENCH_COPY, &s, 0.4);
 	for (int i = 0; i < c.n_list; i++)
 		n += c.lists.blocks.n[i];
-	ok(c.lists.heads == 2 && c.moved == n * 128 && c.pairs == count_slowly(&c),
-	   "copy moves the blocks of its tables, whole");
+	ok(c.lists.heads == 2 && c.moved == n * page_tok && c.pairs == count_slowly(&c),
+	   "copy of %d: the blocks of its tables are moved, whole", page_tok);
 	bench_case_release(&c);
-	make(&c, BENCH_GATHER, &small, 0.4);
+	make(&c, BENCH_GATHER, &s, 0.4);
 	is_int(c.moved, c.lists.tokens.n[0] + c.lists.tokens.n[1] + c.lists.tokens.n[2] +
-	       c.lists.tokens.n[3] + 4 * 300, "gather moves its tokens and the chunk's");
+	       c.lists.tokens.n[3] + 4 * 300,
+	       "gather of %d: its tokens and the chunk's are moved", page_tok);
 	for (int row = 0; row < 300; row++)
 		for (int r = 0; r < 2; r++)
 			for (int h = 0; h < 4; h++)
 				pairs += bench_position(&c, r, row, h) + 1;
-	is_int(c.pairs, pairs, "gather: pairs are those of the lists and the chunk");
-	ok(abs(c.lists.tokens.n[1] - 280) < 60, "tokens are kept with the probability asked for");
+	is_int(c.pairs, pairs, "gather of %d: pairs are those of the lists and the chunk",
+	       page_tok);
+	ok(abs(c.lists.tokens.n[1] - 280) < 60,
+	   "gather of %d: tokens are kept with the probability asked for", page_tok);
 	bench_case_release(&c);
 }
 
@@ -285,12 +290,12 @@ int main(void)
 {
 	plan(0);
 	test_work();
-	test_moved();
 	test_draws();
 	for (int tok = 64; tok <= 128; tok *= 2) {
 		test_lists(BENCH_TABLE, tok);
 		test_lists(BENCH_BLOCKSPARSE, tok);
 		test_lists(BENCH_DECODE_TABLE, tok);
+		test_moved(tok);
 		test_rows(BENCH_DENSE, tok);
 		test_rows(BENCH_TABLE, tok);
 		test_rows(BENCH_BLOCKSPARSE, tok);
