@@ -13,7 +13,8 @@ dist_check_SCRIPTS += tests/t-cmd-bench.sh
 libattnreplay_a_SOURCES += \
   src/base/bf16.h src/base/both.h src/base/dynlib.c src/base/dynlib.h src/base/log.c src/base/log.h \
   src/base/number.c src/base/number.h src/base/opt.c src/base/opt.h src/base/phase.h src/base/rng.h \
-  src/base/stats.c src/base/stats.h src/base/status.c src/base/status.h
+  src/base/stats.c src/base/stats.h src/base/status.c src/base/status.h \
+  src/base/text.c src/base/text.h
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

@@ -13,6 +13,8 @@
 #include "src/base/opt.h"
 #include "src/base/rng.h"
 #include "src/base/stats.h"
+#include "src/base/text.h"
+#include "tests/file.h"
 #include "tests/tap.h"
 
 static void test_numbers(void)
@@ -180,6 +182,30 @@ static void test_rng(void)
 	ok(fabs(s / 10000 - 0.5) < 0.02 && rng_below(&r, 7) < 7, "uniforms");
 }
 
+static void test_text(void)
+{
+	static const char path[] = "t-base.text";
+	char *big = malloc(10001), *text;
+	struct ar_err err;
+
+	for (int i = 0; i < 10000; i++)
+		big[i] = i % 100 ? 'x' : '\n';
+	big[10000] = 0;
+	file_write(path, big, 10000);
+	ok(!text_read(&text, path, 10000, &err) && !strcmp(text, big), "all of a text is read");
+	is_int(text_line(text, text + 201), 4, "lines are counted from 1");
+	free(text);
+	is_int(text_read(&text, path, 9999, &err), AR_DATA, "a text that is too large is refused");
+	is_str(err.msg, "t-base.text: too large, more than 9999 bytes", "with its name");
+	file_write(path, "", 0);
+	ok(!text_read(&text, path, 10, &err) && !*text, "an empty text is one");
+	free(text);
+	remove(path);
+	ok(text_read(&text, path, 10, &err) == AR_DATA && !text, "a missing text is refused");
+	is_int(text_read(&text, ".", 10, &err), AR_DATA, "a folder is no text");
+	free(big);
+}
+
 int main(void)
 {
 	plan(0);
@@ -188,5 +214,6 @@ int main(void)
 	test_stats();
 	test_bf16();
 	test_rng();
+	test_text();
 	return done_testing();
 }
