@@ -59,12 +59,14 @@ libattnreplay_a_SOURCES += kernels/selectors/flashprefill.c kernels/selectors/fl
 libattnreplay_a_SOURCES += kernels/selectors/none.c
 libattnreplay_a_SOURCES += kernels/selectors/oracle.c kernels/selectors/oracle.h
 libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trishape.h
+libattnreplay_a_SOURCES += kernels/selectors/xattention.c kernels/selectors/xattention.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/method_device.c kernels/union_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/density_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/oracle_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/trishape_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/xattention_sm80.cu
 endif
 
 check_PROGRAMS += tests/t-select
@@ -84,6 +86,13 @@ tests_t_select_place_SOURCES = tests/t-select-place.c
 tests_t_select_place_LDADD   = $(TEST_LIBS)
 tests_t_select_place_gpu_SOURCES = tests/t-select-place-gpu.c
 tests_t_select_place_gpu_LDADD   = $(TEST_LIBS)
+
+check_PROGRAMS += tests/t-select-xattention tests/t-select-xattention-gpu
+tests_t_select_xattention_SOURCES = tests/t-select-xattention.c
+tests_t_select_xattention_LDADD   = $(TEST_LIBS)
+tests_t_select_xattention_LDFLAGS = $(FAULT_LINK)
+tests_t_select_xattention_gpu_SOURCES = tests/t-select-xattention-gpu.c
+tests_t_select_xattention_gpu_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-method
 tests_t_method_SOURCES = tests/t-method.c

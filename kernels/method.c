@@ -21,6 +21,8 @@ const struct method_name method_names[] = {
 	  "CompactAttention (2026), ablation of the executor" },
 	{ "trishape", "select=trishape/union=group/exec=paged",
 	  "the first and the last blocks before the chunk", "OpenVINO GenAI, TRISHAPE" },
+	{ "xattention", "select=xattention/union=none/exec=blocksparse",
+	  "block-sparse attention where antidiagonals promise it", "XAttention (2025)" },
 	{ 0 }
 };
 

@@ -48,15 +48,17 @@ static void note(const char *label, const char *text)
 	printf("    %-6s %s\n", label, text);
 }
 
-/* A parameter's value as the user would write it. */
+/* A parameter's value as the user would write it; v NULL: it has none. */
 static void value_text(const cJSON *v, char *buf, size_t n)
 {
 	if (cJSON_IsString(v))
 		snprintf(buf, n, "%s", v->valuestring);
 	else if (cJSON_IsBool(v))
 		snprintf(buf, n, "%d", cJSON_IsTrue(v));
+	else if (v)
+		snprintf(buf, n, "%.15g", v->valuedouble);
 	else
-		snprintf(buf, n, "%.15g", v ? v->valuedouble : 0);
+		*buf = 0;
 }
 
 /* value: what a method sets, by name; NULL: the selector's own defaults. */

@@ -9,7 +9,8 @@
 	X(flashprefill) \
 	X(density)   \
 	X(oracle)    \
-	X(trishape)
+	X(trishape)  \
+	X(xattention)
 
 #define X(name) extern const struct selector selector_##name;
 SELECTORS(X)

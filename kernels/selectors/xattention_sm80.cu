@@ -1,0 +1,588 @@
+/*
+ * XAttention's selection on the device; the rule is in xattention.c.  Two kernels:
+ *
+ *   score   a product of reduced queries and reduced keys.  A page of one KV head is, as it lies,
+ *           a matrix of page_tok / S columns of S * head_dim elements, and a reduced row has the
+ *           same number of elements, its tokens in reverse; so the sum along antidiagonals is
+ *           the plain product of the two.  Rows of all query heads of a KV head stand together,
+ *           and K is read once for each 128 of them.  Of each row and block of keys
+ *           log2(sum of 2^z) is left in work: [query block][head][reduced row][max_kv_blk].
+ *   select  a thread block per (query block, head): every row's sum, the masses, and the bits.
+ *           The last mass to be kept is found bit by bit from the top, one exact sum for each.
+ *
+ * Arithmetic: 2 Hq Nq Nkv D / S, at S = 8 1/16 of dense attention's.  For 8 chunks of 1024 on 128K
+ * tokens, 16 heads of 128 over 4 KV heads that is 550 GFLOP; at the 400 TFLOP/s that mma.sync
+ * reaches beside 1.4 ms.  Bytes: K once from memory, 1.1 GB or 0.25 ms; tiles of 128 x 256 out of
+ * the L2 cache, 6.3 GB; 67 MB of sums, written once and read three times.
+ *
+ *   registers   accumulators 4 x 8 x 4 = 128, rows 16, columns 4: one block of 256 threads a SM
+ *   shared      4 stages of (128 + 256) x 64 elements: 192 KiB
+ *   per step    8 warps of 64 x 64; 8 KiB of ldmatrix a warp feed 128 mma
+ */
+#include "config.h"
+#include "kernels/selectors/xattention.h"
+
+#include <cfloat>
+#include <cmath>
+
+#include "kernels/cuda.h"
+#include "kernels/device.cuh"
+#include "kernels/qblk.cuh"
+
+namespace {
+
+constexpr int WARPS = 8;
+constexpr int ROWS = 128, COLS = 256;	// of a tile, in reduced rows and columns
+constexpr int DEPTH = 64;		// elements of a step
+constexpr int STAGES = 4;
+constexpr int MAX_RUN = 8;		// column tiles of a thread block
+constexpr int MAX_HEADS = 256;
+
+struct rule {
+	int stride;
+	int tail;
+	int64_t last_dense;
+	float threshold[MAX_HEADS];
+};
+
+__device__ __forceinline__ bool in_tail(const struct attn_batch &b, const struct rule &rule, int r)
+{
+	return xattention_in_tail(rule.last_dense, rule.tail, b.left[r]);
+}
+
+/* ---- score ---- */
+
+struct row {
+	int a;		// reduced row, counted from the prompt's start
+	int head;	// -1: the tile has no such row
+};
+
+struct score_smem {
+	bf16_t q[STAGES][ROWS * DEPTH];
+	bf16_t k[STAGES][COLS * DEPTH];
+	struct row row[ROWS];
+	int page[MAX_RUN * COLS / 4];	// of the blocks from the first tile's first one on
+};
+static_assert(sizeof(struct score_smem) <= 227 * 1024, "one block a SM");
+
+struct job {
+	struct attn_batch b;
+	const bf16_t *q, *k;
+	float *lse;
+	float scale;		// of a product, for exp2
+	int run;		// column tiles of a thread block
+	int stride, tail;
+	int64_t last_dense;
+};
+
+/* Reduced rows [first, end) of request r. */
+__device__ __forceinline__ void reduced(const struct job &j, int r, int &first, int &end)
+{
+	const int ctx = j.b.ctx[r], n = j.b.row0[r + 1] - j.b.row0[r];
+
+	first = ctx / j.stride;
+	end = n && !xattention_in_tail(j.last_dense, j.tail, j.b.left[r]) ?
+		(ctx + n + j.stride - 1) / j.stride : first;
+}
+
+/* The request of row tile at, and the tile's number in it; -1: there are fewer tiles. */
+__device__ int find_request(const struct job &j, int group, int at, int &tile)
+{
+	const int lane = threadIdx.x % 32;
+	int before = 0;
+
+	for (int base = 0; base < j.b.n_req; base += 32) {
+		const int r = base + lane;
+		int first = 0, end = 0;
+
+		if (r < j.b.n_req)
+			reduced(j, r, first, end);
+		const int n = ((end - first) * group + ROWS - 1) / ROWS;
+		int sum = n;
+
+		for (int d = 1; d < 32; d *= 2) {
+			const int below = __shfl_up_sync(~0u, sum, d);
+
+			sum += lane >= d ? below : 0;
+		}
+		const uint32_t past = __ballot_sync(~0u, at < before + sum);
+
+		if (past) {
+			const int l = __ffs(past) - 1;
+
+			tile = at - before - __shfl_sync(~0u, sum - n, l);
+			return base + l;
+		}
+		before += __shfl_sync(~0u, sum, 31);
+	}
+	return -1;
+}
+
+/* Where a thread block works. */
+struct spot {
+	int req, kv_head;
+	int ctx, end;		// tokens of the chunk
+	int tile, n_tile;	// column tiles
+	int last;		// largest reduced row
+};
+
+// PER, of the templates below: reduced columns of a block.
+
+/* One step of a tile: 64 elements of the token p of every reduced row and column. */
+template <int PER>
+__device__ __forceinline__ void load(struct score_smem &sm, int stage, const struct job &j,
+				     const struct spot &s, int nth, int step)
+{
+	const struct attn_shape &shape = j.b.shape;
+	const int dim = shape.head_dim, p = step / (dim / DEPTH), piece = threadIdx.x % 8;
+	const int d = step % (dim / DEPTH) * DEPTH + piece * 8;
+	const int n_row = s.end - s.ctx, row0 = j.b.row0[s.req];
+
+#pragma unroll
+	for (int i = 0; i < ROWS / 32; i++) {
+		const int at = threadIdx.x / 8 + i * 32;
+		const struct row row = sm.row[at];
+		const int t = (row.a + 1) * j.stride - 1 - p - s.ctx;
+		const bool own = row.head >= 0 && t >= 0 && t < n_row;
+		const size_t from = ((size_t)(row0 + t) * shape.q_heads + row.head) * dim + d;
+
+		cp_async_16(smem_addr(sm.q[stage]) + swizzle<DEPTH>(at, piece),
+			    j.q + (own ? from : 0), own ? 16 : 0);
+	}
+#pragma unroll
+	for (int i = 0; i < COLS / 32; i++) {
+		const int at = threadIdx.x / 8 + i * 32, c = nth * COLS + at;
+		const int tok = c % PER * j.stride + p;
+		const bool own = (s.tile * COLS + c) * j.stride + p < s.end;
+		const size_t page = sm.page[c / PER];
+		const size_t from = ((page * shape.kv_heads + s.kv_head) * shape.page_tok + tok) *
+				    dim + d;
+
+		cp_async_16(smem_addr(sm.k[stage]) + swizzle<DEPTH>(at, piece),
+			    j.k + (own ? from : 0), own ? 16 : 0);
+	}
+}
+
+/* acc[m][n]: rows 16 m and columns 8 n of the warp's 64 x 64. */
+__device__ __forceinline__ void multiply(float (&acc)[4][8][4], const struct score_smem &sm,
+					 int stage)
+{
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const uint32_t q = smem_addr(sm.q[stage]), k = smem_addr(sm.k[stage]);
+	const int row = warp / 4 * 64 + lane % 16, col = warp % 4 * 64 + lane / 16 * 8 + lane % 8;
+
+#pragma unroll
+	for (int kk = 0; kk < DEPTH / 16; kk++) {
+		uint32_t a[4][4];
+
+#pragma unroll
+		for (int m = 0; m < 4; m++)
+			ldmatrix_x4(a[m], q + swizzle<DEPTH>(row + 16 * m, kk * 2 + lane / 16));
+#pragma unroll
+		for (int n = 0; n < 4; n++) {
+			uint32_t b[4];
+
+			ldmatrix_x4(b, k + swizzle<DEPTH>(col + 16 * n, kk * 2 + lane / 8 % 2));
+#pragma unroll
+			for (int m = 0; m < 4; m++) {
+				mma_m16n8k16(acc[m][2 * n], a[m], b[0], b[1]);
+				mma_m16n8k16(acc[m][2 * n + 1], a[m], b[2], b[3]);
+			}
+		}
+	}
+}
+
+/* log2 of the sum of 2^(scale x) over the N values of this lane and those of the lanes that differ
+ * in the bits below LANES. */
+template <int N, int LANES>
+__device__ __forceinline__ float log_sum(const float (&x)[N], float scale)
+{
+	float top = x[0], sum = 0;
+
+#pragma unroll
+	for (int i = 1; i < N; i++)
+		top = fmaxf(top, x[i]);
+#pragma unroll
+	for (int d = 1; d < LANES; d *= 2)
+		top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		sum += ex2((x[i] - top) * scale);
+#pragma unroll
+	for (int d = 1; d < LANES; d *= 2)
+		sum += __shfl_xor_sync(~0u, sum, d);
+	return top * scale + __log2f(sum);
+}
+
+/* One row's share of the 64 columns from col on, in blocks of PER columns; x[n]: two columns of
+ * each eight. */
+template <int PER>
+__device__ __forceinline__ void store_row(const float (&x)[8][2], const struct job &j,
+					  const struct spot &s, const struct row &row, int col)
+{
+	const int lane = threadIdx.x % 32, heads = j.b.shape.q_heads, first = col / PER;
+	const int blk = row.a / PER, qblk = j.b.qblk0[s.req] + blk - s.ctx / j.b.shape.page_tok;
+	float *const out = j.lse + (((size_t)qblk * heads + row.head) * PER + row.a % PER) *
+				   j.b.max_kv_blk;
+
+	if (PER == 4) {		// two blocks side by side in the four lanes
+#pragma unroll
+		for (int n = 0; n < 8; n++) {
+			const float sum = log_sum<2, 2>(x[n], j.scale);
+			const int at = first + 2 * n + lane / 2 % 2;
+
+			if (lane % 2 == 0 && row.head >= 0 && at <= blk)
+				out[at] = sum;
+		}
+		return;
+	}
+	constexpr int TILES = PER < 8 ? 1 : PER / 8;
+
+#pragma unroll
+	for (int i = 0; i < 8 / TILES; i++) {
+		float y[2 * TILES];
+
+#pragma unroll
+		for (int n = 0; n < TILES; n++) {
+			y[2 * n] = x[i * TILES + n][0];
+			y[2 * n + 1] = x[i * TILES + n][1];
+		}
+		const float sum = log_sum<2 * TILES, 4>(y, j.scale);
+
+		if (lane % 4 == i % 4 && row.head >= 0 && first + i <= blk)
+			out[first + i] = sum;
+	}
+}
+
+/* Blocks that no row of theirs sees get no sum: nobody reads it. */
+template <int PER>
+__device__ __forceinline__ void store(float (&acc)[4][8][4], const struct score_smem &sm,
+				      const struct job &j, const struct spot &s, int tile)
+{
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const int col = tile * COLS + warp % 4 * 64;
+
+#pragma unroll
+	for (int m = 0; m < 4; m++)
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			const struct row row =
+				sm.row[warp / 4 * 64 + m * 16 + half * 8 + lane / 4];
+			float x[8][2];
+
+#pragma unroll
+			for (int n = 0; n < 8; n++)
+#pragma unroll
+				for (int e = 0; e < 2; e++) {
+					const int c = col + n * 8 + lane % 4 * 2 + e;
+
+					x[n][e] = c <= row.a ? acc[m][n][half * 2 + e] : -INFINITY;
+					acc[m][n][half * 2 + e] = 0;
+				}
+			store_row<PER>(x, j, s, row, col);
+		}
+}
+
+/* Rows and pages of the thread block to shared memory; false: it has no work. */
+template <int PER>
+__device__ bool begin(struct score_smem &sm, const struct job &j, struct spot &s)
+{
+	const struct attn_shape &shape = j.b.shape;
+	const int group = shape.q_heads / shape.kv_heads, blocks = COLS / PER;
+	int tile, first, end;
+
+	s.kv_head = blockIdx.z;
+	s.req = find_request(j, group, blockIdx.x, tile);
+	if (s.req < 0)
+		return false;
+	s.ctx = j.b.ctx[s.req];
+	s.end = s.ctx + j.b.row0[s.req + 1] - j.b.row0[s.req];
+	reduced(j, s.req, first, end);
+	s.last = min(first + (tile * ROWS + ROWS - 1) / group, end - 1);
+	s.tile = blockIdx.y * j.run;
+	s.n_tile = min(j.run, s.last / COLS + 1 - s.tile);
+	if (s.n_tile <= 0)
+		return false;
+	for (int i = threadIdx.x; i < ROWS; i += WARPS * 32) {
+		const int a = first + (tile * ROWS + i) / group;
+
+		sm.row[i].a = a;
+		sm.row[i].head = a < end ? s.kv_head * group + (tile * ROWS + i) % group : -1;
+	}
+	for (int i = threadIdx.x; i < s.n_tile * blocks; i += WARPS * 32) {
+		const int blk = s.tile * blocks + i;
+
+		sm.page[i] = blk * shape.page_tok < s.end ? j.b.page[j.b.page0[s.req] + blk] : 0;
+	}
+	__syncthreads();
+	return true;
+}
+
+template <int PER>
+__global__ void __launch_bounds__(WARPS * 32)
+xattention_score(const __grid_constant__ struct job j)
+{
+	extern __shared__ __align__(1024) char dynamic[];
+	struct score_smem &sm = *(struct score_smem *)dynamic;
+	const int steps = j.stride * j.b.shape.head_dim / DEPTH;
+	float acc[4][8][4] = {};
+	struct spot s;
+	int nth = 0, step = 0;		// of the next load
+	int done = 0;			// steps of the current tile
+
+	if (!begin<PER>(sm, j, s))
+		return;
+	const int total = s.n_tile * steps;
+
+	for (int i = 0; i < total + STAGES - 1; i++) {
+		if (i >= STAGES - 1) {
+			cp_async_wait<STAGES - 2>();
+			__syncthreads();
+		}
+		if (nth < s.n_tile) {
+			load<PER>(sm, i % STAGES, j, s, nth, step);
+			if (++step == steps) {
+				step = 0;
+				nth++;
+			}
+		}
+		cp_async_commit();
+		if (i < STAGES - 1)
+			continue;
+		multiply(acc, sm, (i - STAGES + 1) % STAGES);
+		if (++done % steps == 0)
+			store<PER>(acc, sm, j, s, s.tile + done / steps - 1);
+	}
+}
+
+/* ---- select ---- */
+
+struct select_smem {
+	float base[32];			// log2 of a reduced row's sum
+	uint32_t part[2][WARPS];
+	int turn_ties[2][WARPS];
+};
+
+/* Sum over the thread block, in every thread.  The two halves of part are used in turns, so that
+ * one barrier a sum is enough. */
+__device__ uint32_t block_sum(uint32_t x, struct select_smem &sm, int &turn)
+{
+	uint32_t sum = 0;
+
+	x = __reduce_add_sync(~0u, x);
+	turn ^= 1;
+	if (threadIdx.x % 32 == 0)
+		sm.part[turn][threadIdx.x / 32] = x;
+	__syncthreads();
+	for (int w = 0; w < WARPS; w++)
+		sum += sm.part[turn][w];
+	return sum;
+}
+
+/* The masses of blocks [0, blk] into the first row of lse, as bits of floats; lo and hi: the
+ * reduced rows that take part.  Thread t has the blocks t + i * blockDim, here and below. */
+__device__ void masses(float *lse, int stride, int lo, int hi, int blk, struct select_smem &sm)
+{
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+	for (int row = lo + warp; row < hi; row += WARPS) {
+		const float *x = lse + (size_t)row * stride;
+		float top = -FLT_MAX, sum = 0;
+
+		for (int j = lane; j <= blk; j += 32)
+			top = fmaxf(top, x[j]);
+		top = warp_max(top);
+		for (int j = lane; j <= blk; j += 32)
+			sum += ex2(x[j] - top);
+		sum = warp_sum(sum);
+		if (lane == 0)
+			sm.base[row] = top + __log2f(sum);
+	}
+	__syncthreads();
+	for (int j = threadIdx.x; j <= blk; j += WARPS * 32) {
+		float w = 0;
+
+		for (int row = lo; row < hi; row++)
+			w += ex2(lse[(size_t)row * stride + j] - sm.base[row]);
+		lse[j] = __uint_as_float(xattention_units(w));
+	}
+	__syncthreads();
+}
+
+/* Of the blocks between the first and the diagonal those above least are kept, and of those equal
+ * to it the first ties. */
+struct cut {
+	uint32_t least;
+	int ties;
+};
+
+__device__ struct cut find_cut(const float *mass, int blk, float threshold, struct select_smem &sm)
+{
+	const uint32_t forced = __float_as_uint(mass[0]) + (blk ? __float_as_uint(mass[blk]) : 0);
+	uint32_t total = 0, above = 0, rest;
+	struct cut c = { 0, 0 };
+	int turn = 0;
+
+	for (int j = threadIdx.x; j <= blk; j += WARPS * 32)
+		total += __float_as_uint(mass[j]);
+	rest = xattention_need(threshold, block_sum(total, sm, turn));
+	if (rest <= forced)
+		return { UINT32_MAX, 0 };
+	rest -= forced;
+	for (int bit = 31; bit >= 0; bit--) {
+		const uint32_t least = c.least | 1u << bit;
+		uint32_t sum = 0;
+
+		for (int j = threadIdx.x; j < blk; j += WARPS * 32) {
+			const uint32_t x = __float_as_uint(mass[j]);
+
+			sum += j && x >= least ? x : 0;
+		}
+		if (block_sum(sum, sm, turn) >= rest)
+			c.least = least;
+	}
+	for (int j = threadIdx.x; j < blk; j += WARPS * 32) {
+		const uint32_t x = __float_as_uint(mass[j]);
+
+		above += j && x > c.least ? x : 0;
+	}
+	above = block_sum(above, sm, turn);
+	c.ties = (int)((rest - above + c.least - 1) / c.least);
+	return c;
+}
+
+/* All words of the mask row. */
+__device__ void write(const float *mass, int blk, bool all, const struct cut &c, int words,
+		      uint32_t *__restrict__ mask, struct select_smem &sm)
+{
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	int before = 0;
+
+	for (int first = 0, turn = 0; first < words; first += WARPS, turn ^= 1) {
+		const int word = first + warp, j = word * 32 + lane;
+		const bool open = !all && j > 0 && j < blk;
+		const uint32_t x = open ? __float_as_uint(mass[j]) : 0;
+		const uint32_t tie = __ballot_sync(~0u, open && x == c.least);
+		int rank = before + __popc(tie & ((1u << lane) - 1));
+
+		if (lane == 0)
+			sm.turn_ties[turn][warp] = __popc(tie);
+		__syncthreads();
+		for (int w = 0; w < WARPS; w++) {
+			rank += w < warp ? sm.turn_ties[turn][w] : 0;
+			before += sm.turn_ties[turn][w];
+		}
+		const uint32_t bits = __ballot_sync(
+			~0u, j <= blk && (!open || x > c.least || (x == c.least && rank < c.ties)));
+
+		if (lane == 0 && word < words)
+			mask[word] = bits;
+	}
+}
+
+__global__ void __launch_bounds__(WARPS * 32)
+xattention_select(struct attn_batch b, const __grid_constant__ struct rule rule, float *lse,
+		  uint32_t *__restrict__ mask)
+{
+	__shared__ struct select_smem sm;
+	const struct qblk s = qblk_at(b, blockIdx.x);
+	const int per = b.shape.page_tok / rule.stride;
+	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
+	const float threshold = rule.threshold[blockIdx.y];
+	const bool all = threshold >= 1 || in_tail(b, rule, s.req);
+	struct cut c = { 0, 0 };
+
+	lse += row * per * b.max_kv_blk;
+	if (!all) {
+		masses(lse, b.max_kv_blk, s.lo / rule.stride,
+		       (s.hi + rule.stride - 1) / rule.stride, s.blk, sm);
+		c = find_cut(lse, s.blk, threshold, sm);
+	}
+	write(lse, s.blk, all, c, b.mask_words, mask + row * b.mask_words, sm);
+}
+
+/* ---- launch ---- */
+
+template <int PER>
+enum ar_status score(const struct job &j, cudaStream_t stream, struct ar_err *err)
+{
+	const struct attn_shape *s = &j.b.shape;
+	const int bytes = (int)sizeof(struct score_smem), group = s->q_heads / s->kv_heads;
+	const int rows = (j.b.n_row / j.stride + 2 * j.b.n_req) * group;	// at most
+	const int tiles = (j.b.max_kv_blk * PER + COLS - 1) / COLS;
+	struct job with = j;
+	dim3 grid(rows / ROWS + j.b.n_req, 0, s->kv_heads);
+	enum ar_status st = AR_OK;
+
+	/* Long runs fill the pipeline less often, but a GPU wants a few hundred blocks. */
+	with.run = max(1, min(MAX_RUN, (int)(grid.x * grid.z * (size_t)tiles / 1024)));
+	grid.y = (tiles + with.run - 1) / with.run;
+	CU(cudaFuncSetAttribute(xattention_score<PER>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+	xattention_score<PER><<<grid, WARPS * 32, bytes, stream>>>(with);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status check(const struct attn_shape *s, int stride, struct ar_err *err)
+{
+	const int per = s->page_tok / stride;
+
+	if ((per == 4 || per == 8 || per == 16 || per == 32) && s->page_tok % stride == 0 &&
+	    s->head_dim % DEPTH == 0 && s->q_heads <= MAX_HEADS)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "xattention on CUDA wants blocks of 4 to 32 strides, heads of a "
+		       "multiple of %d and at most %d of them, not %d tokens, %d and %d", DEPTH,
+		       MAX_HEADS, s->page_tok, s->head_dim, s->q_heads);
+}
+
+}
+
+size_t xattention_work_bytes(const void *self, const struct attn_shape *s,
+			     const struct attn_limits *l)
+{
+	const struct xattention_self *x = (const struct xattention_self *)self;
+
+	return (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads * (s->page_tok / x->stride) *
+	       l->max_kv_blk * sizeof(float);
+}
+
+enum ar_status xattention_enqueue(const struct attn_batch *b, const void *self, int layer,
+				  const bf16_t *q, const struct kv_cache *kv, void *,
+				  const struct selection *out, void *work, void *stream,
+				  struct ar_err *err)
+{
+	const struct xattention_self *x = (const struct xattention_self *)self;
+	const struct attn_shape *s = &b->shape;
+	const float scale = (float)(1.4426950408889634 / (sqrt((double)s->head_dim) * x->stride));
+	const struct job j = { *b, q, kv->k, (float *)work, scale, 1, x->stride, x->tail,
+			       x->last_dense };
+	struct rule rule = { x->stride, x->tail, x->last_dense, {} };
+	enum ar_status st = check(s, x->stride, err);
+
+	if (st || !b->n_qblk)
+		return st;
+	for (int h = 0; h < s->q_heads; h++)
+		rule.threshold[h] = x->threshold[(size_t)layer * x->q_heads + h];
+	switch (s->page_tok / x->stride) {
+	case 4:
+		st = score<4>(j, (cudaStream_t)stream, err);
+		break;
+	case 8:
+		st = score<8>(j, (cudaStream_t)stream, err);
+		break;
+	case 16:
+		st = score<16>(j, (cudaStream_t)stream, err);
+		break;
+	default:
+		st = score<32>(j, (cudaStream_t)stream, err);
+	}
+	if (st)
+		return st;
+	xattention_select<<<dim3(b->n_qblk, s->q_heads), WARPS * 32, 0, (cudaStream_t)stream>>>
+		(*b, rule, (float *)work, out->mask);
+	CU_LAUNCHED();
+out:
+	return st;
+}
