@@ -1,5 +1,5 @@
 bin_PROGRAMS += attnreplay
-attnreplay_SOURCES = src/main.c src/bench_device.h src/bench_load.h src/cmd.h src/cmd_bench.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
+attnreplay_SOURCES = src/main.c src/bench_device.h src/bench_load.h src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
                      src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
                      src/run_options.c src/run_options.h src/slo.c src/slo.h
 attnreplay_LDADD   = $(AR_LIBS)
@@ -8,13 +8,21 @@ attnreplay_SOURCES += src/bench_check.c src/bench_device.c
 else
 attnreplay_SOURCES += src/bench_none.c
 endif
-dist_check_SCRIPTS += tests/t-cmd-bench.sh
+dist_check_SCRIPTS += tests/t-cmd-bench.sh tests/t-cmd-calibrate.sh
 
 libattnreplay_a_SOURCES += \
   src/base/bf16.h src/base/both.h src/base/dynlib.c src/base/dynlib.h src/base/log.c src/base/log.h \
   src/base/number.c src/base/number.h src/base/opt.c src/base/opt.h src/base/phase.h src/base/rng.h \
   src/base/stats.c src/base/stats.h src/base/status.c src/base/status.h \
   src/base/text.c src/base/text.h
+
+# Calibrations: one file for each selector that has one.
+libattnreplay_a_SOURCES += src/calibrate.c src/calibrate.h src/calibrate_xattention.c
+
+check_PROGRAMS += tests/t-calibrate
+tests_t_calibrate_SOURCES = tests/t-calibrate.c
+tests_t_calibrate_LDADD   = $(TEST_LIBS)
+tests_t_calibrate_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

@@ -1,0 +1,302 @@
+/*
+ * Thresholds of XAttention, one for each layer and head.
+ *
+ * On a prompt in one chunk, for each query block of a head: of the true block masses, the sums of
+ * the softmax probabilities, take the fewest blocks that hold the share 'mass'.  The smallest
+ * estimated mass among them is what the estimate would have to go down to in order to find
+ * them all.  The threshold is the share of the estimated mass in blocks at least as large, summed
+ * over the query blocks; over several captures the largest.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/selectors/xattention.h"
+#include "src/base/log.h"
+#include "src/calibrate.h"
+#include "traces/binfile.h"
+
+struct args {
+	double mass;
+	int stride, block;	/* indices into 4, 8, 16 and 64, 128 */
+};
+
+static const char *const strides[] = { "4", "8", "16", NULL };
+static const char *const blocks[] = { "64", "128", NULL };
+
+static int stride_tok(const struct args *a)
+{
+	return 4 << a->stride;
+}
+
+static int block_tok(const struct args *a)
+{
+	return 64 << a->block;
+}
+
+/* ---- true masses ---- */
+
+enum { TILE = 1024 };		/* keys; of a head of 128 they are 512 KiB */
+
+struct truth {
+	const struct calib_layer *l;
+	int head, n_tok;
+	float *k;		/* [head_dim][n_tok] */
+	float *x;		/* [page_tok][n_tok] logits of a query block */
+	double *mass;		/* [max_kv_blk] */
+};
+
+static enum ar_status truth_init(struct truth *t, struct ar_err *err)
+{
+	const struct attn_shape *s = &t->l->b.shape;
+	size_t n = (size_t)t->n_tok, dim = (size_t)s->head_dim;
+
+	t->k = malloc(dim * n * sizeof *t->k);
+	t->x = malloc((size_t)s->page_tok * n * sizeof *t->x);
+	t->mass = malloc((size_t)t->l->b.max_kv_blk * sizeof *t->mass);
+	if (!t->k || !t->x || !t->mass)
+		return ar_nomem(err);
+	for (int i = 0; i < t->n_tok; i++) {
+		size_t at = (size_t)(i / s->page_tok) * (size_t)s->kv_heads +
+			    (size_t)(t->head / (s->q_heads / s->kv_heads));
+		const bf16_t *k = t->l->kv.k + (at * (size_t)s->page_tok +
+						(size_t)(i % s->page_tok)) * dim;
+
+		for (size_t d = 0; d < dim; d++)
+			t->k[d * n + (size_t)i] = bf16_to_f32(k[d]);
+	}
+	return AR_OK;
+}
+
+static void truth_release(struct truth *t)
+{
+	free(t->k);
+	free(t->x);
+	free(t->mass);
+}
+
+/* Logits of the rows [lo, hi) against the keys up to the last row's own. */
+static void logits(const struct truth *t, int lo, int hi)
+{
+	const struct attn_shape *s = &t->l->b.shape;
+	size_t n = (size_t)t->n_tok;
+	float scale = 1 / sqrtf((float)s->head_dim);
+
+	for (int first = 0; first < hi; first += TILE)
+		for (int row = lo; row < hi; row++) {
+			const bf16_t *q = t->l->q + ((size_t)row * (size_t)s->q_heads +
+						     (size_t)t->head) * (size_t)s->head_dim;
+			float *x = t->x + (size_t)(row - lo) * n;
+			int end = first + TILE < hi ? first + TILE : hi;
+
+			memset(x + first, 0, (size_t)(end - first) * sizeof *x);
+			for (int d = 0; d < s->head_dim; d++) {
+				const float *k = t->k + (size_t)d * n;
+				float qd = bf16_to_f32(q[d]) * scale;
+
+				for (int i = first; i < end; i++)
+					x[i] += qd * k[i];
+			}
+		}
+}
+
+/* mass of the blocks up to qa for query block qa. */
+static void true_masses(struct truth *t, int qa)
+{
+	int tok = t->l->b.shape.page_tok, lo = qa * tok;
+	int hi = lo + tok < t->n_tok ? lo + tok : t->n_tok;
+
+	logits(t, lo, hi);
+	for (int j = 0; j <= qa; j++)
+		t->mass[j] = 0;
+	for (int row = lo; row < hi; row++) {
+		float *x = t->x + (size_t)(row - lo) * (size_t)t->n_tok, max = -INFINITY;
+		double sum = 0;
+
+		for (int i = 0; i <= row; i++)
+			max = fmaxf(max, x[i]);
+		for (int i = 0; i <= row; i++)
+			sum += x[i] = expf(x[i] - max);
+		for (int i = 0; i <= row; i++)
+			t->mass[i / tok] += x[i] / sum;
+	}
+}
+
+/* ---- the rule ---- */
+
+struct entry {
+	double mass;
+	uint32_t estimate;
+	int blk;
+};
+
+static int by_mass(const void *x, const void *y)
+{
+	const struct entry *a = x, *b = y;
+
+	if (a->mass != b->mass)
+		return a->mass > b->mass ? -1 : 1;
+	return a->blk < b->blk ? -1 : 1;
+}
+
+/* One query block of n blocks: add its estimated mass, and what must be kept of it. */
+static void add_row(const double *mass, const uint32_t *estimate, int n, double share,
+		    struct entry *e, uint64_t *kept, uint64_t *all)
+{
+	uint32_t least = UINT32_MAX;
+	double total = 0, sum = 0;
+
+	for (int j = 0; j < n; j++) {
+		e[j] = (struct entry){ mass[j], estimate[j], j };
+		total += mass[j];
+	}
+	qsort(e, (size_t)n, sizeof *e, by_mass);
+	for (int j = 0; j < n && (!j || sum < share * total); j++) {
+		sum += e[j].mass;
+		least = e[j].estimate < least ? e[j].estimate : least;
+	}
+	for (int j = 0; j < n; j++) {
+		*kept += estimate[j] >= least ? estimate[j] : 0;
+		*all += estimate[j];
+	}
+}
+
+/* ---- layers and captures ---- */
+
+struct job {			/* a layer */
+	const struct args *a;
+	const struct calib_layer *l;
+	double *row;		/* [q_heads] thresholds so far */
+};
+
+static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
+{
+	const struct job *j = ctx;
+	const struct attn_batch *b = &j->l->b;
+	struct truth t = { .l = j->l, .head = h, .n_tok = b->n_row };
+	size_t blks = (size_t)b->max_kv_blk;
+	uint32_t *estimate = malloc(blks * blks * sizeof *estimate);
+	struct entry *e = malloc(blks * sizeof *e);
+	uint64_t kept = 0, all = 0;
+	enum ar_status st = estimate && e ? truth_init(&t, err) : ar_nomem(err);
+
+	if (!st)
+		st = xattention_masses(b, stride_tok(j->a), 0, h, j->l->q, j->l->kv.k, estimate,
+				       err);
+	for (int qa = 0; !st && qa < b->max_kv_blk; qa++) {
+		true_masses(&t, qa);
+		add_row(t.mass, estimate + (size_t)qa * blks, qa + 1, j->a->mass, e, &kept, &all);
+		if (ar_interrupted())
+			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
+	}
+	if (!st)
+		j->row[h] = fmax(j->row[h], (double)kept / (double)all);
+	truth_release(&t);
+	free(estimate);
+	free(e);
+	return st;
+}
+
+/* table[layer]: thresholds of its heads, NULL: it is in no capture. */
+static enum ar_status fit_layer(const struct args *a, const struct calib_input *in,
+				struct capture *c, int i, double **table, struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(c);
+	double **row = &table[info->layer[i]];
+	struct calib_layer l;
+	struct job j = { .a = a, .l = &l };
+	enum ar_status st;
+
+	if (!*row)
+		*row = calloc((size_t)info->q_heads, sizeof **row);
+	if (!*row)
+		return ar_nomem(err);
+	j.row = *row;
+	st = calib_layer_load(&l, c, i, calib_tokens(in, c), block_tok(a), err);
+	if (!st)
+		st = calib_each(info->q_heads, fit_head, &j, err);
+	calib_layer_release(&l);
+	return st;
+}
+
+static void print_table(FILE *f, const struct args *a, double *const *table, int q_heads)
+{
+	const char *sep = "";
+
+	fprintf(f, "{\n  \"selector\": \"xattention\",\n  \"stride\": %d,\n  \"block\": %d,\n"
+		"  \"mass\": %.15g,\n  \"layers\": [", stride_tok(a), block_tok(a), a->mass);
+	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++)
+		if (table[l]) {
+			fprintf(f, "%s%d", sep, l);
+			sep = ", ";
+		}
+	fputs("],\n  \"threshold\": [", f);
+	sep = "";
+	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++) {
+		if (!table[l])
+			continue;
+		for (int h = 0; h < q_heads; h++)	/* rounded up, so that what is found stays so */
+			fprintf(f, "%s%.4f", h ? ", " : *sep ? "],\n    [" : "\n    [",
+				ceil(table[l][h] * 1e4) / 1e4);
+		sep = ",";
+	}
+	fputs("]\n  ]\n}\n", f);
+}
+
+static enum ar_status write_table(const struct args *a, double *const *table, int q_heads,
+				  const char *path, struct ar_err *err)
+{
+	struct outfile f;
+	enum ar_status st = outfile_open(&f, path, err);
+
+	if (st)
+		return st;
+	print_table(f.f, a, table, q_heads);
+	st = outfile_commit(&f, err);
+	outfile_release(&f);
+	return st;
+}
+
+static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
+			  struct ar_err *err)
+{
+	double **table = calloc(CAPTURE_MAX_LAYER + 1, sizeof *table);
+	unsigned long done = 0, total = 0;
+	enum ar_status st = table ? AR_OK : ar_nomem(err);
+
+	for (size_t c = 0; c < in->n; c++)
+		total += (unsigned long)capture_info(in->capture[c])->n_layers;
+	for (size_t c = 0; !st && c < in->n; c++)
+		for (int i = 0; !st && i < capture_info(in->capture[c])->n_layers; i++) {
+			progress("layers", done++, total);
+			st = fit_layer(arg, in, in->capture[c], i, table, err);
+		}
+	progress_end();
+	if (!st)
+		st = write_table(arg, table, capture_info(*in->capture)->q_heads, out, err);
+	for (int l = 0; table && l <= CAPTURE_MAX_LAYER; l++)
+		free(table[l]);
+	free(table);
+	return st;
+}
+
+#define OFF(member) offsetof(struct args, member)
+static const struct opt opts[] = {
+	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.9", .max = 1,
+	  .help = "find the blocks that hold a share X of the true attention mass" },
+	{ .name = "stride", .type = OPT_ENUM, .off = OFF(stride), .arg = "N", .def = "8",
+	  .choice = strides, .help = "of the method that reads the table: 4, 8 or 16" },
+	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
+	  .choice = blocks, .help = "tokens of its blocks" },
+	{ 0 }
+};
+
+const struct calibrator calibrate_xattention = {
+	.name = "xattention",
+	.title = "thresholds by layer and head, for the parameter table",
+	.opts = opts,
+	.arg_size = sizeof(struct args),
+	.run = run,
+};

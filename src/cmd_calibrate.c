@@ -1,0 +1,161 @@
+/* attnreplay calibrate: make the files that some selectors read, from captures. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/calibrate.h"
+#include "src/cmd.h"
+
+static const struct calibrator *const calibrators[] = {
+	&calibrate_xattention,
+	NULL
+};
+
+struct args {
+	struct opt_list captures;
+	char *output;
+	int64_t tokens;
+};
+
+#define OFF(member) offsetof(struct args, member)
+static const struct opt own_opts[] = {
+	{ .name = "capture", .type = OPT_LIST, .off = OFF(captures), .arg = "FILE",
+	  .help = "captured Q, K and V to calibrate on, once for each file" },
+	{ .name = "output", .type = OPT_STR, .off = OFF(output), .arg = "FILE", .letter = 'o',
+	  .help = "write FILE" },
+	{ .name = "tokens", .type = OPT_INT, .off = OFF(tokens), .arg = "N", .def = "0",
+	  .max = CAPTURE_MAX_TOK, .help = "use only the first N tokens of a capture, 0: all" },
+	{ 0 }
+};
+
+/* ---- captures ---- */
+
+/* One table serves one model. */
+static enum ar_status check_same(const struct capture_info *a, const struct capture_info *b,
+				 struct ar_err *err)
+{
+	if (a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim)
+		return AR_OK;
+	return ar_fail(err, AR_DATA, "%s and %s are not of the same model: %d, %d heads of %d and "
+		       "%d, %d heads of %d", a->name, b->name, a->q_heads, a->kv_heads,
+		       a->head_dim, b->q_heads, b->kv_heads, b->head_dim);
+}
+
+static enum ar_status open_all(struct calib_input *in, const struct opt_list *path,
+			       struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	in->capture = calloc(path->n, sizeof(struct capture *));
+	if (!in->capture)
+		return ar_nomem(err);
+	for (; !st && in->n < path->n; in->n += !st) {
+		st = capture_open(&in->capture[in->n], path->v[in->n], err);
+		if (!st && in->n)
+			st = check_same(capture_info(*in->capture),
+					capture_info(in->capture[in->n]), err);
+		if (st)
+			capture_close(in->capture[in->n]);
+	}
+	return st;
+}
+
+static enum ar_status calibrate(const struct calibrator *c, const void *arg, const struct args *a,
+				struct ar_err *err)
+{
+	struct calib_input in = { .tokens = a->tokens };
+	enum ar_status st = open_all(&in, &a->captures, err);
+
+	if (!st)
+		st = c->run(arg, &in, a->output, err);
+	for (size_t i = 0; i < in.n; i++)
+		capture_close(in.capture[i]);
+	free(in.capture);
+	return st;
+}
+
+/* ---- the command ---- */
+
+static enum ar_status find(const char *name, const struct calibrator **out, struct ar_err *err)
+{
+	char names[128] = "";
+	size_t n = 0;
+
+	for (int i = 0; calibrators[i]; i++) {
+		if (name && !strcmp(calibrators[i]->name, name)) {
+			*out = calibrators[i];
+			return AR_OK;
+		}
+		if (n < sizeof names)
+			n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "",
+					      calibrators[i]->name);
+	}
+	return ar_fail(err, AR_USAGE, "%s%s%s: the first argument is one of %s",
+		       name ? "no calibration '" : "no selector", name ? name : "",
+		       name ? "'" : "", names);
+}
+
+static enum ar_status check_args(const struct args *a, int operands, char **argv,
+				 struct ar_err *err)
+{
+	if (operands)
+		return ar_fail(err, AR_USAGE, "unexpected operand '%s'", argv[0]);
+	if (!a->captures.n)
+		return ar_fail(err, AR_USAGE, "no capture to calibrate on; add --capture FILE");
+	if (!a->output)
+		return ar_fail(err, AR_USAGE, "no file to write; add --output FILE");
+	return AR_OK;
+}
+
+static enum ar_status run(int argc, char **argv, struct ar_err *err)
+{
+	const struct calibrator *c;
+	struct args a = { 0 };
+	enum ar_status st = find(argc ? argv[0] : NULL, &c, err);
+	void *arg = NULL;
+
+	if (st)
+		return st;
+	arg = calloc(1, c->arg_size);
+	if (!arg)
+		return ar_nomem(err);
+	struct opt_group g[] = { { .title = "Options", .opts = own_opts, .base = &a },
+				 { .title = c->name, .opts = c->opts, .base = arg }, { 0 } };
+
+	argc--, argv++;
+	st = opt_init(g, err);
+	if (!st)
+		st = opt_parse(g, &argc, argv, err);
+	if (!st)
+		st = check_args(&a, argc, argv, err);
+	if (!st)
+		st = calibrate(c, arg, &a, err);
+	opt_release(g);
+	free(arg);
+	return st;
+}
+
+static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	char title[sizeof calibrators / sizeof *calibrators][96];
+	struct opt_group g[1 + sizeof calibrators / sizeof *calibrators] = {
+		{ .title = "Options", .opts = own_opts }
+	};
+
+	for (int i = 0; calibrators[i]; i++) {
+		snprintf(title[i], sizeof title[i], "%s: %s", calibrators[i]->name,
+			 calibrators[i]->title);
+		g[i + 1] = (struct opt_group){ .title = title[i], .opts = calibrators[i]->opts };
+	}
+	show(g, f);
+}
+
+const struct cmd cmd_calibrate = {
+	.name = "calibrate",
+	.usage = "SELECTOR --capture FILE... --output FILE [OPTION]...",
+	.title = "make the files that selectors read, from captures",
+	.run = run,
+	.options = options,
+};

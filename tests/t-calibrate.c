@@ -1,0 +1,410 @@
+/* Calibration: layers of captures, threads, and XAttention's thresholds against the rule written
+ * out. */
+#include "config.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/selectors/xattention.h"
+#include "src/base/rng.h"
+#include "src/base/text.h"
+#include "src/calibrate.h"
+#include "tests/alloc_fault.h"
+#include "tests/tap.h"
+#include "traces/safetensors.h"
+
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
+
+static int alone;		/* no threads to be had */
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg)
+{
+	return alone ? EAGAIN : __real_pthread_create(t, a, f, arg);
+}
+
+enum { HEADS = 4, KV_HEADS = 2, DIM = 16, TOK = 300 };
+
+static const char *const paths[] = { "t-calibrate-0.st", "t-calibrate-1.st" };
+static const char out_path[] = "t-calibrate.json";
+
+/* Layers 1 and 6, before or after RoPE. */
+static void write_capture(const char *path, uint64_t seed, const char *applied)
+{
+	static const char *const name[] = { "layers.1.q", "layers.1.k", "layers.1.v",
+					    "layers.6.q", "layers.6.k", "layers.6.v" };
+	struct safetensors_tensor t[6];
+	struct rng rng = { seed };
+	struct outfile f;
+	struct ar_err err;
+
+	for (int k = 0; k < 6; k++)
+		t[k] = (struct safetensors_tensor){
+			.name = name[k], .n_dim = 3,
+			.dim = { k % 3 ? KV_HEADS : HEADS, TOK, DIM } };
+	if (outfile_open(&f, path, &err) ||
+	    safetensors_write_header(&f, t, 6, (const char *const[]){
+		"rope_applied", applied, "rope_theta", "10000", NULL }, &err))
+		bail_out("%s", err.msg);
+	for (int k = 0; k < 6; k++)
+		for (int i = 0; i < t[k].dim[0] * TOK * DIM; i++) {
+			bf16_t x = bf16_from_f32(2 * rng_normal(&rng));
+
+			if (outfile_write(&f, &x, sizeof x, &err))
+				bail_out("%s", err.msg);
+		}
+	if (outfile_commit(&f, &err))
+		bail_out("%s", err.msg);
+	outfile_release(&f);
+}
+
+static struct capture *must_open(const char *path)
+{
+	struct capture *c;
+	struct ar_err err;
+
+	if (capture_open(&c, path, &err))
+		bail_out("%s", err.msg);
+	return c;
+}
+
+static void must_load(struct calib_layer *l, struct capture *c, int i, int64_t n_tok, int page_tok)
+{
+	struct ar_err err;
+
+	if (calib_layer_load(l, c, i, n_tok, page_tok, &err))
+		bail_out("%s", err.msg);
+}
+
+/* ---- layers ---- */
+
+/* How far x[DIM], of token t, is from raw turned by t, turn 0: from raw. */
+static double off_by(const bf16_t *x, const bf16_t *raw, int t, int turn)
+{
+	double worst = 0;
+
+	for (int i = 0; i < DIM / 2; i++) {
+		double angle = turn ? t * pow(10000, -2.0 * i / DIM) : 0;
+		double a = bf16_to_f32(raw[i]), b = bf16_to_f32(raw[i + DIM / 2]);
+
+		worst = fmax(worst, fabs(bf16_to_f32(x[i]) - (a * cos(angle) - b * sin(angle))));
+		worst = fmax(worst, fabs(bf16_to_f32(x[i + DIM / 2]) -
+					 (b * cos(angle) + a * sin(angle))));
+	}
+	return worst;
+}
+
+static bool layer_is(struct capture *c, int turn)
+{
+	static bf16_t q[HEADS * TOK * DIM], k[KV_HEADS * TOK * DIM], v[KV_HEADS * TOK * DIM];
+	enum { N = 100, PAGE = 64 };
+	struct calib_layer l;
+	struct ar_err err;
+	double off = 0;
+
+	must_load(&l, c, 1, N, PAGE);
+	if (capture_read(c, 1, CAPTURE_Q, 0, N, q, &err) ||
+	    capture_read(c, 1, CAPTURE_K, 0, N, k, &err) ||
+	    capture_read(c, 1, CAPTURE_V, 0, N, v, &err))
+		bail_out("%s", err.msg);
+	for (int t = 0; t < N; t++) {
+		for (int h = 0; h < HEADS; h++)
+			off = fmax(off, off_by(l.q + (t * HEADS + h) * DIM, q + (h * N + t) * DIM, t,
+					       turn));
+		for (int h = 0; h < KV_HEADS; h++) {
+			size_t at = (size_t)(((l.page[t / PAGE] * KV_HEADS + h) * PAGE + t % PAGE) *
+					     DIM);
+
+			off = fmax(off, off_by(l.kv.k + at, k + (h * N + t) * DIM, t, turn));
+			off = fmax(off, off_by(l.kv.v + at, v + (h * N + t) * DIM, t, 0));
+		}
+	}
+	ok(l.b.n_row == N && l.b.n_qblk == 2 && l.b.max_kv_blk == 2 && l.b.mask_words == 1 &&
+	   l.b.row0[1] == N && !l.b.ctx[0] && !l.b.left[0], "a layer is one chunk");
+	calib_layer_release(&l);
+	calib_layer_release(&l);
+	return off < 0.05;
+}
+
+static void test_layers(struct capture *const *c)
+{
+	struct calib_input in = { 0 };
+
+	is_int(calib_tokens(&in, c[0]), TOK, "all of a capture is used");
+	in.tokens = 20;
+	is_int(calib_tokens(&in, c[0]), 20, "or its first tokens");
+	in.tokens = 1000;
+	is_int(calib_tokens(&in, c[0]), TOK, "as far as it has them");
+	ok(layer_is(c[0], 0), "a capture after RoPE is taken as it is");
+	ok(layer_is(c[1], 1), "one before RoPE is turned");
+}
+
+/* ---- threads ---- */
+
+static int done[100];
+
+static enum ar_status mark(void *ctx, int i, struct ar_err *err)
+{
+	done[i]++;
+	return i == *(int *)ctx ? ar_fail(err, AR_DATA, "number %d", i) : AR_OK;
+}
+
+static void test_threads(void)
+{
+	struct ar_err err;
+	int bad = -1, wrong = 0;
+
+	for (alone = 0; alone < 2; alone++) {
+		memset(done, 0, sizeof done);
+		wrong += calib_each(100, mark, &bad, &err) != AR_OK;
+		for (int i = 0; i < 100; i++)
+			wrong += done[i] != 1;
+	}
+	alone = 0;
+	is_int(wrong, 0, "each number is worked on once, with threads and without");
+	bad = 7;
+	ok(calib_each(100, mark, &bad, &err) == AR_DATA && !strcmp(err.msg, "number 7"),
+	   "a failure is handed on");
+	ok(!calib_each(0, mark, &bad, &err), "nothing to do is fine");
+}
+
+/* ---- thresholds ---- */
+
+/* True masses of query block qa in double, by the definition. */
+static void true_masses(const struct calib_layer *l, int h, int qa, double *mass)
+{
+	int tok = l->b.shape.page_tok;
+
+	memset(mass, 0, (size_t)(qa + 1) * sizeof *mass);
+	for (int row = qa * tok; row < (qa + 1) * tok && row < l->b.n_row; row++) {
+		double x[TOK], sum = 0;
+
+		for (int t = 0; t <= row; t++) {
+			x[t] = 0;
+			for (int d = 0; d < DIM; d++)
+				x[t] += bf16_to_f32(l->q[(row * HEADS + h) * DIM + d]) *
+					bf16_to_f32(l->kv.k[((t / tok * KV_HEADS + h / 2) * tok +
+							     t % tok) * DIM + d]);
+			sum += x[t] = exp(x[t] / sqrt(DIM));
+		}
+		for (int t = 0; t <= row; t++)
+			mass[t / tok] += x[t] / sum;
+	}
+}
+
+/* The threshold of a head: blocks are taken one by one, the largest that is left first. */
+static double threshold(const struct calib_layer *l, int h, int stride, double share)
+{
+	enum { N = (TOK + 63) / 64 };
+	uint32_t estimate[N * N];
+	double kept = 0, all = 0;
+	struct ar_err err;
+
+	if (xattention_masses(&l->b, stride, 0, h, l->q, l->kv.k, estimate, &err))
+		bail_out("%s", err.msg);
+	for (int qa = 0; qa < l->b.max_kv_blk; qa++) {
+		const uint32_t *w = estimate + qa * l->b.max_kv_blk;
+		double mass[N], total = 0, sum = 0, least = INFINITY;
+
+		true_masses(l, h, qa, mass);
+		for (int j = 0; j <= qa; j++)
+			total += mass[j];
+		while (least == INFINITY || sum < share * total) {
+			int best = 0;
+
+			for (int j = 1; j <= qa; j++)
+				best = mass[j] > mass[best] ? j : best;
+			sum += mass[best];
+			mass[best] = -1;
+			least = fmin(least, w[best]);
+		}
+		for (int j = 0; j <= qa; j++) {
+			all += w[j];
+			kept += w[j] >= least ? w[j] : 0;
+		}
+	}
+	return kept / all;
+}
+
+/* The calibrator's arguments, from words like those of the command line. */
+struct setting {
+	struct opt_group g[2];
+	void *arg;
+};
+
+static void setting_init(struct setting *s, const char *mass, const char *stride, const char *block)
+{
+	struct ar_err err;
+
+	*s = (struct setting){ .arg = calloc(1, calibrate_xattention.arg_size) };
+	s->g[0] = (struct opt_group){ .opts = calibrate_xattention.opts, .base = s->arg };
+	if (opt_init(s->g, &err) || opt_set(s->g, "mass", mass, &err) ||
+	    opt_set(s->g, "stride", stride, &err) || opt_set(s->g, "block", block, &err))
+		bail_out("%s", err.msg);
+}
+
+static void setting_release(struct setting *s)
+{
+	opt_release(s->g);
+	free(s->arg);
+}
+
+static cJSON *read_table(void)
+{
+	struct ar_err err;
+	cJSON *o;
+	char *text;
+
+	if (text_read(&text, out_path, 1 << 20, &err))
+		bail_out("%s", err.msg);
+	o = cJSON_Parse(text);
+	if (!o)
+		bail_out("%s is no JSON: %s", out_path, text);
+	free(text);
+	return o;
+}
+
+static double number(const cJSON *o, const char *key)
+{
+	return cJSON_GetNumberValue(cJSON_GetObjectItem(o, key));
+}
+
+static void test_thresholds(struct capture **c, const char *mass, const char *stride)
+{
+	struct calib_input in = { .capture = c, .n = 2, .tokens = 290 };
+	int off = 0, bad_layers = 0;
+	struct setting s;
+	struct ar_err err;
+	cJSON *o;
+
+	setting_init(&s, mass, stride, "64");
+	if (calibrate_xattention.run(s.arg, &in, out_path, &err))
+		bail_out("%s", err.msg);
+	o = read_table();
+	ok(number(o, "stride") == atoi(stride) && number(o, "block") == 64 &&
+	   number(o, "mass") == atof(mass), "a table says what it was made for");
+	for (int i = 0; i < 2; i++) {
+		const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(o, "threshold"), i);
+		const cJSON *layer = cJSON_GetArrayItem(cJSON_GetObjectItem(o, "layers"), i);
+		struct calib_layer a, b;
+
+		must_load(&a, c[0], i, 290, 64);
+		must_load(&b, c[1], i, 290, 64);
+		for (int h = 0; h < HEADS; h++) {
+			double want = fmax(threshold(&a, h, atoi(stride), atof(mass)),
+					   threshold(&b, h, atoi(stride), atof(mass)));
+			double got = cJSON_GetNumberValue(cJSON_GetArrayItem(row, h));
+
+			off += !(got >= want - 1e-9 && got < want + 1.01e-4);
+		}
+		bad_layers += cJSON_GetNumberValue(layer) != (i ? 6 : 1) ||
+			      cJSON_GetArraySize(row) != HEADS;
+		calib_layer_release(&a);
+		calib_layer_release(&b);
+	}
+	is_int(bad_layers, 0, "it has a row for each captured layer");
+	is_int(off, 0, "mass %s, stride %s: the largest threshold of two captures, rounded up", mass,
+	       stride);
+	cJSON_Delete(o);
+	setting_release(&s);
+}
+
+/* What is written is what the method reads. */
+static void test_reads(void)
+{
+	static const struct selector_env env = { .shape = { HEADS, KV_HEADS, DIM, 64 },
+						 .n_layers = 8 };
+	const struct selector *s = selector_find("xattention");
+	char *path = strdup(out_path);
+	struct xattention p = { .table = path, .stride = 2 };
+	struct ar_err err;
+	void *self;
+	cJSON *o = read_table(), *rows = cJSON_GetObjectItem(o, "threshold");
+	int off = 0;
+
+	if (s->open(&self, &p, &env, &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < 8 * HEADS; i++) {
+		const cJSON *row = cJSON_GetArrayItem(rows, i / HEADS > 3);
+
+		off += ((struct xattention_self *)self)->threshold[i] !=
+		       (float)cJSON_GetNumberValue(cJSON_GetArrayItem(row, i % HEADS));
+	}
+	is_int(off, 0, "the selector reads the table, each layer its nearest row");
+	s->close(self);
+	cJSON_Delete(o);
+	free(path);
+}
+
+static void test_faults(struct capture **c)
+{
+	struct calib_input in = { .capture = c, .n = 2, .tokens = 70 };
+	struct setting s;
+	struct ar_err err;
+	bool hit = true;
+	int bad = 0, k = 0;
+
+	setting_init(&s, "0.9", "8", "64");
+	alone = 1;		/* with threads the k-th allocation is not always the same one */
+	for (; hit && k < 1000; k++) {
+		enum ar_status st;
+
+		remove(out_path);
+		fault_arm(k);
+		st = calibrate_xattention.run(s.arg, &in, out_path, &err);
+		hit = fault_disarm();
+		bad += st != (hit ? AR_NOMEM : AR_OK) || !remove(out_path) != !hit;
+	}
+	alone = 0;
+	ok(!bad && k > 50 && k < 1000, "every allocation that fails is reported and leaves no file");
+	is_int(calibrate_xattention.run(s.arg, &in, "/none/x", &err), AR_IO,
+	       "a folder that is not there is reported");
+	setting_release(&s);
+}
+
+/* Last: an interrupt is for good. */
+static void test_interrupt(struct capture **c)
+{
+	struct calib_input in = { .capture = c, .n = 2 };
+	struct setting s;
+	struct ar_err err;
+
+	setting_init(&s, "0.9", "8", "64");
+	ar_catch_interrupts();
+	raise(SIGINT);
+	is_int(calibrate_xattention.run(s.arg, &in, out_path, &err), AR_INTERRUPTED,
+	       "an interrupt ends it");
+	ok(remove(out_path), "and leaves no file");
+	setting_release(&s);
+}
+
+int main(void)
+{
+	struct capture *c[2];
+
+	plan(0);
+	write_capture(paths[0], 1, "true");
+	write_capture(paths[1], 2, "false");
+	for (int i = 0; i < 2; i++)
+		c[i] = must_open(paths[i]);
+	test_layers(c);
+	test_threads();
+	test_thresholds(c, "0.9", "4");
+	test_thresholds(c, "0.5", "8");
+	test_thresholds(c, "0", "8");
+	test_thresholds(c, "0.8", "16");
+	test_reads();
+	test_faults(c);
+	test_interrupt(c);
+	for (int i = 0; i < 2; i++) {
+		capture_close(c[i]);
+		remove(paths[i]);
+	}
+	return done_testing();
+}

@@ -1,0 +1,48 @@
+#!/bin/sh
+# attnreplay calibrate on the sample, and runs with what it wrote.
+. "$srcdir/tests/tap.sh"
+
+sample=$srcdir/traces/samples/niah-2k.arc
+calibrate() { "$ATTNREPLAY" calibrate "$@"; }
+made() { calibrate xattention --capture "$sample" --tokens 1000 -o "$tmp/$1" --stride "$2"; }
+row() { sed -n 's/^ *\[\(.*\)\].*/\1/p' "$1" | tr -d ' ' | tr , '\n'; }
+
+# density METHOD: the share that was selected, and the recall
+density() {
+	printf '{"timestamp": 0, "input_length": 2100, "output_length": 1, "hash_ids": [1, 2, 3, 4, 5]}\n' \
+		>"$tmp/trace.jsonl"
+	rm -f "$tmp/run.db"
+	"$ATTNREPLAY" -q run --trace "$tmp/trace.jsonl" --model niah-llama-14m --capture "$sample" \
+		--backend cpu --sample-layers 1 --max-num-batched-tokens 512 --accuracy 1 \
+		--method "$1" --db "$tmp/run.db" >"$tmp/.run" 2>&1 || { cat "$tmp/.run"; return 1; }
+	"$ATTNREPLAY" sql "$tmp/run.db" \
+		'SELECT sum(exec_sel) * 100 / sum(exec_total) FROM selection_stat' | tail -n 1 | tr -d ' '
+}
+
+is 'without a selector it says which there are' "$(calibrate 2>&1)" \
+	'attnreplay: no selector: the first argument is one of xattention'
+ok 'an unknown one is wrong usage' fails 2 "no calibration 'nope': the first argument is one of" calibrate nope
+ok 'a capture is needed'   fails 2 'add --capture FILE' calibrate xattention -o "$tmp/x"
+ok 'a file to write too'   fails 2 'add --output FILE' calibrate xattention --capture "$sample"
+ok 'operands are refused'  fails 2 "unexpected operand 'x'" calibrate xattention x --capture "$sample" -o x
+ok 'options of none are wrong usage' fails 2 "unknown option '--x'" calibrate xattention --x
+ok 'a capture that is none is bad data' fails 3 'neither an .arc file' calibrate xattention --capture "$0" -o "$tmp/x"
+ok 'so is a second one' fails 3 'No such file' \
+	calibrate xattention --capture "$sample" --capture "$tmp/none" -o "$tmp/x"
+
+ok 'the sample is calibrated' made a.json 8
+is 'to a threshold for each head' "$(row "$tmp/a.json" | wc -l | tr -d ' ')" 8
+is 'each a share' "$(row "$tmp/a.json" | awk '!($1 > 0 && $1 <= 1)')" ''
+ok 'for another stride' made b.json 16
+is 'it differs' "$(cmp -s "$tmp/a.json" "$tmp/b.json"; echo $?)" 1
+ok 'again' made c.json 8
+ok 'it is the same, byte for byte' cmp "$tmp/a.json" "$tmp/c.json"
+
+ok 'a table for another stride is refused' fails 3 "b.json: not made for stride=8; use the table's stride" \
+	"$ATTNREPLAY" run --trace traces/samples/azure-2023-code-200.csv --model niah-llama-14m --extend tile \
+	--capture "$sample" --backend cpu --method "xattention:table=$tmp/b.json" --db "$tmp/refused.db"
+sparse=$(density xattention:threshold=0.2)
+table=$(density "xattention:table=$tmp/a.json")
+is 'a run takes the thresholds of the table' "$(awk "BEGIN { print $sparse < $table && $table < 100 }" </dev/null)" 1
+is 'threshold 1 is dense' "$(density xattention:threshold=1 | sed 's/\..*//')" 100
+finish
