@@ -22,6 +22,7 @@ static const struct {
 	{ "compact-fp-copy", "SMCA" },
 	{ "compact-fp-copy:union=sub-group", "SMCA" },
 	{ "union-bs", "SMA" },
+	{ "xattention:threshold=0.7", "SMA" },
 };
 enum { N_METHOD = sizeof methods / sizeof *methods, N_TEST = 3 * N_METHOD };
 
@@ -104,6 +105,7 @@ static void test_method(struct batch_case *c, int which)
 {
 	struct attn_limits limits = { .max_req = 4, .max_row = 4096, .max_kv_blk = 64,
 				      .max_page = c->b.n_page };
+	const struct selector_env env = { .shape = c->b.shape, .n_layers = 8, .device = true };
 	struct selection_count got[2], want[2];
 	size_t n = c->q_len;
 	bf16_t *out = malloc(n * sizeof *out), *ref = malloc(n * sizeof *ref);
@@ -113,6 +115,7 @@ static void test_method(struct batch_case *c, int which)
 	struct ar_err err;
 
 	must(method_parse(&m, methods[which].name, &err), &err);
+	must(method_open(m, &env, &err), &err);
 	must(executor_multiprocessors(&limits.n_sm, &err), &err);
 	c->b.n_sm = limits.n_sm;
 	c->b.n_tile = method_plan(m, &c->b, NULL);
