@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "src/base/log.h"
+#include "src/base/text.h"
 #include "traces/binfile.h"
 #include "traces/data.h"
 #include "traces/jsonval.h"
@@ -160,16 +161,6 @@ static enum ar_status read_config(struct model *m, const cJSON *config, const ch
 	return st;
 }
 
-/* "1 + newlines before end", for messages. */
-static int line_of(const char *text, const char *end)
-{
-	int line = 1;
-
-	for (; text < end; text++)
-		line += *text == '\n';
-	return line;
-}
-
 static enum ar_status read_text(const char *path, char **out, struct ar_err *err)
 {
 	struct infile f;
@@ -220,7 +211,7 @@ static enum ar_status load_file(struct model *m, const char *path, struct ar_err
 		return st;
 	config = cJSON_ParseWithOpts(x.json, &end, 1);
 	if (!config)
-		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path, line_of(x.json, end));
+		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path, text_line(x.json, end));
 	else
 		st = read_config(&x, config, path, err);
 	cJSON_Delete(config);
