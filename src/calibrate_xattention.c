@@ -237,7 +237,8 @@ static void print_table(FILE *f, const struct args *a, double *const *table, int
 	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++) {
 		if (!table[l])
 			continue;
-		for (int h = 0; h < q_heads; h++)	/* rounded up, so that what is found stays so */
+		/* Rounded up, so that what is found stays so. */
+		for (int h = 0; h < q_heads; h++)
 			fprintf(f, "%s%.4f", h ? ", " : *sep ? "],\n    [" : "\n    [",
 				ceil(table[l][h] * 1e4) / 1e4);
 		sep = ",";

@@ -108,8 +108,8 @@ static enum ar_status read_row(const struct table *t, int i, int q_heads, float 
 	const cJSON *row = cJSON_GetArrayItem(t->rows, i), *v = row ? row->child : NULL;
 
 	if (!cJSON_IsArray(row) || cJSON_GetArraySize(row) < q_heads)
-		return ar_fail(err, AR_DATA, "%s: row %d of 'threshold': want a number for each of "
-			       "%d heads", t->path, i, q_heads);
+		return ar_fail(err, AR_DATA, "%s: row %d of 'threshold': want a number for each "
+			       "of %d heads", t->path, i, q_heads);
 	for (int h = 0; h < q_heads; h++, v = v->next) {
 		if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble <= 1))
 			return ar_fail(err, AR_DATA, "%s: row %d, head %d: want a threshold from 0 "
@@ -125,8 +125,8 @@ static enum ar_status read_rows(const struct table *t, struct xattention_self *x
 {
 	for (int i = 0; i < t->n_rows; i++)
 		if (layer_of(t, i) < 0)
-			return ar_fail(err, AR_DATA, "%s: entry %d of 'layers': want a layer from 0 "
-				       "to %d", t->path, i, t->n_layers - 1);
+			return ar_fail(err, AR_DATA, "%s: entry %d of 'layers': want a layer from "
+				       "0 to %d", t->path, i, t->n_layers - 1);
 	for (int l = 0; l < t->n_layers; l++) {
 		int best = 0;
 		enum ar_status st;

@@ -11,13 +11,13 @@
  *           The last mass to be kept is found bit by bit from the top, one exact sum for each.
  *
  * Arithmetic: 2 Hq Nq Nkv D / S, at S = 8 1/16 of dense attention's.  For 8 chunks of 1024 on 128K
- * tokens, 16 heads of 128 over 4 KV heads that is 550 GFLOP; at the 400 TFLOP/s that mma.sync
- * reaches beside 1.4 ms.  Bytes: K once from memory, 1.1 GB or 0.25 ms; tiles of 128 x 256 out of
- * the L2 cache, 6.3 GB; 67 MB of sums, written once and read three times.
+ * tokens, 16 heads of 128 over 4 KV heads that is 550 GFLOP, predicted 1.4 ms on an H200 with
+ * mma.sync at 400 TFLOP/s.  Bytes: K once from memory, 1.1 GB or 0.25 ms; tiles of 128 x 256 out
+ * of the L2 cache, 6.3 GB or 1.1 ms; 67 MB of sums, written once and read three times.
  *
  *   registers   accumulators 4 x 8 x 4 = 128, rows 16, columns 4: one block of 256 threads a SM
  *   shared      4 stages of (128 + 256) x 64 elements: 192 KiB
- *   per step    8 warps of 64 x 64; 8 KiB of ldmatrix a warp feed 128 mma
+ *   per step    8 warps of 64 x 64; 16 KiB of ldmatrix a warp feed 128 mma
  */
 #include "config.h"
 #include "kernels/selectors/xattention.h"
@@ -532,8 +532,8 @@ enum ar_status check(const struct attn_shape *s, int stride, struct ar_err *err)
 	if ((per == 4 || per == 8 || per == 16 || per == 32) && s->page_tok % stride == 0 &&
 	    s->head_dim % DEPTH == 0 && s->q_heads <= MAX_HEADS)
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "xattention on CUDA wants blocks of 4 to 32 strides, heads of a "
-		       "multiple of %d and at most %d of them, not %d tokens, %d and %d", DEPTH,
+	return ar_fail(err, AR_USAGE, "xattention on CUDA wants blocks of 4 to 32 strides, heads of "
+		       "a multiple of %d and at most %d of them, not %d tokens, %d and %d", DEPTH,
 		       MAX_HEADS, s->page_tok, s->head_dim, s->q_heads);
 }
 
