@@ -115,8 +115,8 @@ static bool layer_is(struct capture *c, int turn)
 		bail_out("%s", err.msg);
 	for (int t = 0; t < N; t++) {
 		for (int h = 0; h < HEADS; h++)
-			off = fmax(off, off_by(l.q + (t * HEADS + h) * DIM, q + (h * N + t) * DIM, t,
-					       turn));
+			off = fmax(off, off_by(l.q + (t * HEADS + h) * DIM, q + (h * N + t) * DIM,
+					       t, turn));
 		for (int h = 0; h < KV_HEADS; h++) {
 			size_t at = (size_t)(((l.page[t / PAGE] * KV_HEADS + h) * PAGE + t % PAGE) *
 					     DIM);
@@ -309,8 +309,8 @@ static void test_thresholds(struct capture **c, const char *mass, const char *st
 		calib_layer_release(&b);
 	}
 	is_int(bad_layers, 0, "it has a row for each captured layer");
-	is_int(off, 0, "mass %s, stride %s: the largest threshold of two captures, rounded up", mass,
-	       stride);
+	is_int(off, 0, "mass %s, stride %s: the largest threshold of two captures, rounded up",
+	       mass, stride);
 	cJSON_Delete(o);
 	setting_release(&s);
 }
@@ -362,7 +362,8 @@ static void test_faults(struct capture **c)
 		bad += st != (hit ? AR_NOMEM : AR_OK) || !remove(out_path) != !hit;
 	}
 	alone = 0;
-	ok(!bad && k > 50 && k < 1000, "every allocation that fails is reported and leaves no file");
+	ok(!bad && k > 50 && k < 1000,
+	   "every allocation that fails is reported and leaves no file");
 	is_int(calibrate_xattention.run(s.arg, &in, "/none/x", &err), AR_IO,
 	       "a folder that is not there is reported");
 	setting_release(&s);

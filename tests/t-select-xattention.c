@@ -252,7 +252,8 @@ static void test_random(void)
 				good += row_holds(&c, q, h, qa, w, threshold);
 				for (int j = 0; j <= qa; j++)
 					sum += w[j] / 67108864.0;
-				sums += fabs(sum - ((hi + stride - 1) / stride - lo / stride)) < 1e-4;
+				sums += fabs(sum - ((hi + stride - 1) / stride - lo / stride)) <
+					1e-4;
 			}
 		}
 		free(mass);
@@ -407,7 +408,8 @@ static void test_table(void)
 	   "a layer without a row takes the nearest one's, the lower of two; further heads are "
 	   "other ranks'");
 	method_free(m);
-	if (method_parse(&m, "xattention:threshold=0.25,stride=16,last-dense=100,tail=code", &err) ||
+	if (method_parse(&m, "xattention:threshold=0.25,stride=16,last-dense=100,tail=code",
+			 &err) ||
 	    method_open(m, &env, &err))
 		bail_out("%s", err.msg);
 	x = m->self;
@@ -490,7 +492,8 @@ static void test_table_faults(void)
 		bad += hit ? st != AR_NOMEM || x : st != AR_OK;
 		method_free(m);
 	}
-	ok(!bad && k > 2 && k < 100, "every allocation that fails while a table is read is reported");
+	ok(!bad && k > 2 && k < 100,
+	   "every allocation that fails while a table is read is reported");
 	remove("xattention.json");
 }
 

@@ -532,8 +532,8 @@ enum ar_status check(const struct attn_shape *s, int stride, struct ar_err *err)
 	if ((per == 4 || per == 8 || per == 16 || per == 32) && s->page_tok % stride == 0 &&
 	    s->head_dim % DEPTH == 0 && s->q_heads <= MAX_HEADS)
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "xattention on CUDA wants blocks of 4 to 32 strides, heads of "
-		       "a multiple of %d and at most %d of them, not %d tokens, %d and %d", DEPTH,
+	return ar_fail(err, AR_USAGE, "xattention on CUDA wants blocks of 4 to 32 strides, heads "
+		       "of a multiple of %d and at most %d of them, not %d tokens, %d and %d", DEPTH,
 		       MAX_HEADS, s->page_tok, s->head_dim, s->q_heads);
 }
 
