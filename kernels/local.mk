@@ -56,14 +56,22 @@ libattnreplay_a_SOURCES += kernels/method.c kernels/method_parse.c kernels/union
 libattnreplay_a_SOURCES += kernels/selectors/rows.cuh kernels/selectors/selectors.c
 libattnreplay_a_SOURCES += kernels/selectors/density.c kernels/selectors/density.h
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h
+libattnreplay_a_SOURCES += kernels/selectors/flexprefill.c kernels/selectors/flexprefill.h
+libattnreplay_a_SOURCES += kernels/selectors/lastq.c kernels/selectors/lastq.h
+libattnreplay_a_SOURCES += kernels/selectors/means.c kernels/selectors/means.cuh
+libattnreplay_a_SOURCES += kernels/selectors/means.h
 libattnreplay_a_SOURCES += kernels/selectors/none.c
 libattnreplay_a_SOURCES += kernels/selectors/oracle.c kernels/selectors/oracle.h
+libattnreplay_a_SOURCES += kernels/selectors/pick.cuh
 libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trishape.h
 libattnreplay_a_SOURCES += kernels/selectors/xattention.c kernels/selectors/xattention.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/method_device.c kernels/union_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/density_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/flexprefill_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/lastq_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/means_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/oracle_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/trishape_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/xattention_sm80.cu
@@ -73,6 +81,13 @@ check_PROGRAMS += tests/t-select
 tests_t_select_SOURCES = tests/t-select.c
 tests_t_select_LDADD   = $(TEST_LIBS)
 tests_t_select_LDFLAGS = $(FAULT_LINK)
+
+check_PROGRAMS += tests/t-select-flexprefill tests/t-select-flexprefill-gpu
+tests_t_select_flexprefill_SOURCES = tests/t-select-flexprefill.c
+tests_t_select_flexprefill_LDADD   = $(TEST_LIBS)
+tests_t_select_flexprefill_LDFLAGS = $(FAULT_LINK)
+tests_t_select_flexprefill_gpu_SOURCES = tests/t-select-flexprefill-gpu.c
+tests_t_select_flexprefill_gpu_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-select-oracle tests/t-select-oracle-gpu
 tests_t_select_oracle_SOURCES = tests/t-select-oracle.c

@@ -277,6 +277,28 @@ void case_example_out(enum case_example which, float out[16])
 		out[i] = first[which][i / 2 % 2][i / 4] * (i % 2 ? -1 : 1);
 }
 
+void case_formula(struct batch_case *c, struct attn_shape s, int len)
+{
+	struct rng rng = { 1 };
+
+	case_make(c, &rng, FILL_NORMAL, s, 1, &len);
+	for (int t = 0; t < len; t++)
+		for (int d = 0; d < s.head_dim; d++) {
+			for (int h = 0; h < s.q_heads; h++)
+				c->all_q[(t * s.q_heads + h) * s.head_dim + d] = bf16_from_f32(
+					(float)((5 * h + 3 * t + 7 * d + t * t) % 37 - 18) / 8);
+			for (int h = 0; h < s.kv_heads; h++) {
+				int at = ((c->page[t / s.page_tok] * s.kv_heads + h) * s.page_tok +
+					  t % s.page_tok) * s.head_dim + d;
+
+				c->kv.k[at] = bf16_from_f32(
+					(float)((3 * h + 5 * t + 2 * d + 2 * t * t) % 41 - 20) / 8);
+				c->kv.v[at] = bf16_from_f32(
+					(float)((7 * h + 2 * t + 3 * d + 3 * t * t) % 31 - 15) / 8);
+			}
+		}
+}
+
 /* ---- block lists ---- */
 
 int case_n_list(const struct batch_case *c, attend_plan_fn *cut, int heads)

@@ -64,6 +64,10 @@ void case_example(struct batch_case *c);
 enum case_example { EXAMPLE_DENSE, EXAMPLE_BLOCKS, EXAMPLE_UNION };
 void case_example_out(enum case_example which, float out[16]);
 
+/* One sequence of len tokens whose queries, keys and values follow from integer formulas, exact in
+ * bf16; case_cut is left to do. */
+void case_formula(struct batch_case *c, struct attn_shape s, int len);
+
 /* ---- block lists ---- */
 
 /* Number of lists the tiles of cut index. */

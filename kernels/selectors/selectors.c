@@ -7,6 +7,7 @@
 #define SELECTORS(X) \
 	X(none)      \
 	X(flashprefill) \
+	X(flexprefill) \
 	X(density)   \
 	X(oracle)    \
 	X(trishape)  \

@@ -1,0 +1,358 @@
+/*
+ * FlexPrefill's selection on the device; the rule is in flexprefill.c.  After the means of keys and
+ * the sums of lastq_sm80.cu come
+ *
+ *   weigh    (head of a request, direction): how many columns or diagonals carry gamma, and their
+ *            sums by block
+ *   decide   (head of a request): p, JS, the blocks and slashes that are taken, as bits
+ *   aware    (query block, head): softmax over the means, of query-aware heads
+ *   mask     (head of a request): what of it is within gamma, and the mask rows
+ *
+ * The last three touch numbers of blocks, not of tokens.  weigh reads the 2 x 4 bytes of every
+ * position and head four times, 2 GiB from L2 at 128K tokens, 8 requests and 16 heads: about 0.5 ms
+ * with the atomics of its histograms, beside the 2 to 3 ms of lastq.
+ */
+#include "config.h"
+#include "kernels/selectors/flexprefill.h"
+
+#include <cmath>
+
+#include "kernels/cuda.h"
+#include "kernels/device.cuh"
+#include "kernels/qblk.cuh"
+#include "kernels/selectors/lastq.h"
+#include "kernels/selectors/means.cuh"
+#include "kernels/selectors/pick.cuh"
+
+namespace {
+
+constexpr int MAX_DIM = 256;
+constexpr int AWARE_THREADS = 256;
+
+struct args {
+	struct attn_batch b;
+	struct flexprefill p;
+	struct lastq sums;
+	const bf16_t *q;
+	const float *mean;
+	float scale;
+	/* by head of a request */
+	uint32_t *pool;		/* [2][max_kv_blk] */
+	uint32_t *bits;		/* [2][mask_words + 1] of pool */
+	int *count;		/* [2] to take */
+	int *aware;
+	/* by query block and head */
+	float *p_row;		/* [max_kv_blk]; decide uses those of a chunk's first query block */
+	uint32_t *mask;
+};
+
+/* A head of a request. */
+struct whose {
+	int r, head, kv_head;
+	int ctx, rows, end, nb;
+	bool open;
+};
+
+__device__ struct whose whose_at(const struct args &a, int r, int head)
+{
+	const struct attn_batch &b = a.b;
+	const int tok = b.shape.page_tok;
+	struct whose w;
+
+	w.r = r;
+	w.head = head;
+	w.kv_head = head / (b.shape.q_heads / b.shape.kv_heads);
+	w.ctx = b.ctx[r];
+	w.rows = b.row0[r + 1] - b.row0[r];
+	w.end = w.ctx + w.rows;
+	w.nb = (w.end + tok - 1) / tok;
+	w.open = flexprefill_open(&a.p, tok, w.rows, w.end);
+	return w;
+}
+
+/* ---- weigh ---- */
+
+__global__ void __launch_bounds__(PICK_THREADS, 1)
+flexprefill_weigh(const struct args a)
+{
+	__shared__ struct pick_smem sm;
+	const int at = blockIdx.x, slash = blockIdx.y, tok = a.b.shape.page_tok;
+	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
+	const float *mass = (slash ? a.sums.slash : a.sums.column) + (size_t)at * a.sums.stride;
+	uint32_t *pool = a.pool + (size_t)(at * 2 + slash) * a.b.max_kv_blk;
+	const auto key = [=](int i) {
+		return flexprefill_units(mass[slash ? w.end - 1 - i : i], 31);
+	};
+
+	if (w.open)
+		return;
+	const struct pick p = pick_find<PICK_WEIGHT>(sm, w.end, flexprefill_budget(&a.p, 1), key);
+
+	if (!threadIdx.x)
+		a.count[at * 2 + slash] = flexprefill_count(&a.p, tok, w.nb,
+							    (int)(p.above + p.room));
+	for (int j = threadIdx.x / 32; j < w.nb; j += PICK_WARPS) {
+		const int last = min((j + 1) * tok, w.end);
+		uint32_t sum = 0;
+
+		for (int i = j * tok + threadIdx.x % 32; i < last; i += 32)
+			sum += key(i);
+		sum = warp_sum(sum);
+		if (threadIdx.x % 32 == 0)
+			pool[j] = sum;
+	}
+}
+
+/* ---- softmax over means ---- */
+
+/* Of the thread block's threads, in a fixed order; part: one for each warp. */
+__device__ __forceinline__ float block_sum(float x, float *part)
+{
+	const int warps = blockDim.x / 32;
+	float all = 0;
+
+	x = warp_sum(x);
+	__syncthreads();
+	if (threadIdx.x % 32 == 0)
+		part[threadIdx.x / 32] = x;
+	__syncthreads();
+	for (int i = 0; i < warps; i++)
+		all += part[i];
+	return all;
+}
+
+__device__ __forceinline__ float block_max(float x, float *part)
+{
+	const int warps = blockDim.x / 32;
+
+	x = warp_max(x);
+	__syncthreads();
+	if (threadIdx.x % 32 == 0)
+		part[threadIdx.x / 32] = x;
+	__syncthreads();
+	for (int i = 0; i < warps; i++)
+		x = fmaxf(x, part[i]);
+	return x;
+}
+
+/* out[j], j < n: softmax of the mean of batch rows [lo, hi) against the means of blocks.  A
+ * thread reads back only what it wrote. */
+__device__ __forceinline__ void block_attention(const struct args &a, const struct whose &w, int lo,
+						int hi, int n, float *query, float *part,
+						float *out)
+{
+	float max = -INFINITY, sum = 0;
+
+	mean_rows(a.b, lo, hi, w.head, a.q, query);
+	__syncthreads();
+	for (int j = threadIdx.x; j < n; j += blockDim.x) {
+		out[j] = means_dot(query, means_at(&a.b, w.r, j, w.kv_head, a.mean),
+				   a.b.shape.head_dim) * a.scale;
+		max = fmaxf(max, out[j]);
+	}
+	max = block_max(max, part);
+	for (int j = threadIdx.x; j < n; j += blockDim.x)
+		sum += out[j] = expf(out[j] - max);
+	sum = block_sum(sum, part);
+	for (int j = threadIdx.x; j < n; j += blockDim.x)
+		out[j] /= sum;
+}
+
+/* ---- decide ---- */
+
+__device__ __forceinline__ bool query_aware(const struct args &a, const struct whose &w,
+					    const uint32_t *v, float *query, float *part, float *p)
+{
+	const int n = min(w.rows, a.b.shape.page_tok), end = a.b.row0[w.r + 1];
+	float js = 0;
+
+	block_attention(a, w, end - n, end, w.nb, query, part, p);
+	for (int j = threadIdx.x; j < w.nb; j += blockDim.x) {
+		const float mass = v[j] * 0x1p-31f, m = (p[j] + mass) / 2;
+
+		js += p[j] > 0 ? 0.5f * p[j] * logf(p[j] / m) : NAN;
+		js += mass > 0 ? 0.5f * mass * logf(mass / m) : 0;
+	}
+	js = block_sum(js, part);
+	return sqrtf(js < 0 ? 0 : js) < a.p.tau;	/* not where js is NaN */
+}
+
+__global__ void __launch_bounds__(PICK_THREADS, 1)
+flexprefill_decide(const struct args a)
+{
+	__shared__ struct pick_smem sm;
+	__shared__ float query[MAX_DIM], part[PICK_WARPS];
+	const int at = blockIdx.x;
+	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
+	const uint32_t *pool = a.pool + (size_t)at * 2 * a.b.max_kv_blk;
+	const size_t row = (size_t)a.b.qblk0[w.r] * a.b.shape.q_heads + w.head;
+
+	if (w.open) {
+		if (!threadIdx.x)
+			a.aware[at] = 0;
+		return;
+	}
+	const bool aware = query_aware(a, w, pool, query, part, a.p_row + row * a.b.max_kv_blk);
+
+	if (!threadIdx.x)
+		a.aware[at] = aware;
+	for (int slash = 0; slash < 2; slash++) {
+		const uint32_t *mass = pool + slash * a.b.max_kv_blk;
+		const int forced = slash ? w.nb - 1 : 0;
+		const int n = aware ? flexprefill_count(&a.p, a.b.shape.page_tok, w.nb, 0) :
+				      a.count[at * 2 + slash];
+		uint32_t *bits = a.bits + (size_t)(at * 2 + slash) * (a.b.mask_words + 1);
+		const auto key = [=](int j) { return j == forced ? ~0u : mass[j]; };
+		const struct pick p = pick_find<PICK_COUNT>(sm, w.nb, n, key);
+
+		pick_walk(sm, p, w.nb, key, [=](int j, bool taken, int) {
+			const uint32_t word = __ballot_sync(~0u, taken);
+
+			if (j % 32 == 0)
+				bits[j / 32] = word;
+		});
+		if (!threadIdx.x)	/* for shifts past the end */
+			bits[(w.nb + 31) / 32] = 0;
+	}
+}
+
+/* ---- aware ---- */
+
+__global__ void __launch_bounds__(AWARE_THREADS)
+flexprefill_aware(const struct args a)
+{
+	__shared__ float query[MAX_DIM], part[AWARE_THREADS / 32];
+	const struct qblk s = qblk_at(a.b, blockIdx.x);
+	const struct whose w = whose_at(a, s.req, blockIdx.y);
+	const size_t row = (size_t)blockIdx.x * a.b.shape.q_heads + w.head;
+
+	if (a.aware[w.r * a.b.shape.q_heads + w.head])
+		block_attention(a, w, s.row + s.lo, s.row + s.hi, s.blk + 1, query, part,
+				a.p_row + row * a.b.max_kv_blk);
+}
+
+/* ---- mask ---- */
+
+/* Word c / 32 of block row blk: the columns and diagonals, or everything. */
+__device__ uint32_t pattern(const struct args &a, const struct whose &w, int at, int blk, int c)
+{
+	const uint32_t *bits = a.bits + (size_t)at * 2 * (a.b.mask_words + 1);
+	const uint32_t *slash = bits + a.b.mask_words + 1;
+	const int s = c + w.nb - 1 - blk;	/* the slash of block c */
+
+	if (c > blk)
+		return 0;
+	const uint32_t up_to = blk - c < 31 ? (2u << (blk - c)) - 1 : ~0u;
+
+	return (w.open ? ~0u : bits[c / 32] |
+		__funnelshift_r(slash[s / 32], slash[s / 32 + 1], s % 32)) & up_to;
+}
+
+__global__ void __launch_bounds__(PICK_THREADS, 1)
+flexprefill_mask(const struct args a)
+{
+	__shared__ struct pick_smem sm;
+	const int at = blockIdx.x, words = a.b.mask_words;
+	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
+	const int first = w.ctx / a.b.shape.page_tok, n_row = w.rows ? w.nb - first : 0;
+	const bool aware = a.aware[at];
+	const int shift = flexprefill_shift(n_row), n = n_row * words * 32;
+	const size_t row = (size_t)a.b.qblk0[w.r] * a.b.shape.q_heads + w.head;
+	const size_t p_stride = (size_t)a.b.shape.q_heads * a.b.max_kv_blk;
+	const size_t mask_stride = (size_t)a.b.shape.q_heads * words;
+	const float *p_row = a.p_row + row * a.b.max_kv_blk;
+	uint32_t *mask = a.mask + row * words;
+	const auto key = [=](int i) {
+		const int y = i / (words * 32), j = i % (words * 32);
+
+		return aware && j <= first + y ?
+			flexprefill_units(p_row[y * p_stride + j], shift) : 0;
+	};
+	struct pick p = { ~0u, 0, 0 };
+
+	if (aware)
+		p = pick_find<PICK_WEIGHT>(sm, n, flexprefill_budget(&a.p, n_row), key);
+	pick_walk(sm, p, n, key, [=](int i, bool taken, int) {
+		const int y = i / (words * 32), j = i % (words * 32);
+		const uint32_t word = __ballot_sync(~0u, taken && j <= first + y);
+
+		if (j % 32 == 0)
+			mask[y * mask_stride + j / 32] = word | pattern(a, w, at, first + y, j);
+	});
+}
+
+/* ---- launch ---- */
+
+/* Bytes of work after lastq's, for so many heads of requests and rows of masks. */
+struct layout {
+	size_t pool, bits, count, aware, p_row, end;
+};
+
+struct layout layout_of(size_t heads, size_t rows, size_t blocks)
+{
+	struct layout l;
+
+	l.pool = 0;
+	l.bits = l.pool + heads * 2 * blocks * sizeof(uint32_t);
+	l.count = l.bits + heads * 2 * ((blocks + 31) / 32 + 1) * sizeof(uint32_t);
+	l.aware = l.count + heads * 2 * sizeof(int);
+	l.p_row = l.aware + heads * sizeof(int);
+	l.end = l.p_row + rows * blocks * sizeof(float);
+	return l;
+}
+
+}
+
+size_t flexprefill_work_bytes(const void *, const struct attn_shape *s,
+			      const struct attn_limits *l)
+{
+	return lastq_work_bytes(s, l) +
+	       layout_of((size_t)l->max_req * s->q_heads,
+			 (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads, l->max_kv_blk).end;
+}
+
+static struct args args_of(const struct attn_batch *b, const struct flexprefill *p, const bf16_t *q,
+			   const float *mean, uint32_t *mask, const struct lastq *sums, void *work)
+{
+	const struct attn_limits all = { .max_req = b->n_req, .max_kv_blk = b->max_kv_blk };
+	const struct layout l = layout_of((size_t)b->n_req * b->shape.q_heads,
+					  (size_t)b->n_qblk * b->shape.q_heads, b->max_kv_blk);
+	char *at = (char *)work + lastq_work_bytes(&b->shape, &all);
+
+	return { *b, *p, *sums, q, mean, (float)(1 / sqrt((double)b->shape.head_dim)),
+		 (uint32_t *)(at + l.pool), (uint32_t *)(at + l.bits), (int *)(at + l.count),
+		 (int *)(at + l.aware), (float *)(at + l.p_row), mask };
+}
+
+enum ar_status flexprefill_enqueue(const struct attn_batch *b, const void *self, int,
+				   const bf16_t *q, const struct kv_cache *kv, void *state,
+				   const struct selection *out, void *work, void *stream,
+				   struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	const int heads = b->n_req * s->q_heads;
+	cudaStream_t on = (cudaStream_t)stream;
+	struct lastq sums;
+	struct args a;
+	enum ar_status st = AR_OK;
+
+	if (!b->n_qblk)
+		return AR_OK;
+	st = lastq_enqueue(b, s->page_tok, q, kv->k, &sums, work, stream, err);
+	if (!st)
+		st = means_update_enqueue(b, kv->k, (float *)state, stream, err);
+	if (st)
+		return st;
+	a = args_of(b, (const struct flexprefill *)self, q, (const float *)state, out->mask, &sums,
+		    work);
+	flexprefill_weigh<<<dim3(heads, 2), PICK_THREADS, 0, on>>>(a);
+	CU_LAUNCHED();
+	flexprefill_decide<<<heads, PICK_THREADS, 0, on>>>(a);
+	CU_LAUNCHED();
+	flexprefill_aware<<<dim3(b->n_qblk, s->q_heads), AWARE_THREADS, 0, on>>>(a);
+	CU_LAUNCHED();
+	flexprefill_mask<<<heads, PICK_THREADS, 0, on>>>(a);
+	CU_LAUNCHED();
+out:
+	return st;
+}
