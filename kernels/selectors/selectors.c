@@ -9,6 +9,7 @@
 	X(flashprefill) \
 	X(flexprefill) \
 	X(density)   \
+	X(minference) \
 	X(oracle)    \
 	X(trishape)  \
 	X(xattention)
