@@ -1,10 +1,12 @@
-/* What calibrations share: layers of captures, and threads. */
+/* What calibrations share: layers of captures, their attention, and threads. */
 #include "config.h"
 #include "src/calibrate.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "kernels/layer.h"
@@ -117,6 +119,83 @@ void calib_layer_release(struct calib_layer *l)
 	free(l->kv.k);
 	free(l->kv.v);
 	*l = (struct calib_layer){ 0 };
+}
+
+/* ---- attention ---- */
+
+enum { TILE = 1024 };		/* keys; of a head of 128 they are 512 KiB */
+
+enum ar_status calib_attention_init(struct calib_attention *t, const struct calib_layer *l,
+				    int head, struct ar_err *err)
+{
+	const struct attn_shape *s = &l->b.shape;
+	size_t n = (size_t)l->b.n_row, dim = (size_t)s->head_dim;
+
+	*t = (struct calib_attention){ .l = l, .head = head };
+	t->k = malloc(dim * n * sizeof *t->k);
+	t->x = malloc((size_t)s->page_tok * n * sizeof *t->x);
+	if (!t->k || !t->x)
+		return ar_nomem(err);
+	for (int i = 0; i < l->b.n_row; i++) {
+		size_t at = (size_t)(i / s->page_tok) * (size_t)s->kv_heads +
+			    (size_t)(head / (s->q_heads / s->kv_heads));
+		const bf16_t *k = l->kv.k + (at * (size_t)s->page_tok +
+					     (size_t)(i % s->page_tok)) * dim;
+
+		for (size_t d = 0; d < dim; d++)
+			t->k[d * n + (size_t)i] = bf16_to_f32(k[d]);
+	}
+	return AR_OK;
+}
+
+void calib_attention_release(struct calib_attention *t)
+{
+	free(t->k);
+	free(t->x);
+}
+
+/* Logits of the rows [lo, hi) against the keys up to the last row's own. */
+static void logits(const struct calib_attention *t, int lo, int hi)
+{
+	const struct attn_shape *s = &t->l->b.shape;
+	size_t n = (size_t)t->l->b.n_row;
+	float scale = 1 / sqrtf((float)s->head_dim);
+
+	for (int first = 0; first < hi; first += TILE)
+		for (int row = lo; row < hi; row++) {
+			const bf16_t *q = t->l->q + ((size_t)row * (size_t)s->q_heads +
+						     (size_t)t->head) * (size_t)s->head_dim;
+			float *x = t->x + (size_t)(row - lo) * n;
+			int end = first + TILE < hi ? first + TILE : hi;
+
+			memset(x + first, 0, (size_t)(end - first) * sizeof *x);
+			for (int d = 0; d < s->head_dim; d++) {
+				const float *k = t->k + (size_t)d * n;
+				float qd = bf16_to_f32(q[d]) * scale;
+
+				for (int i = first; i < end; i++)
+					x[i] += qd * k[i];
+			}
+		}
+}
+
+void calib_attention_rows(struct calib_attention *t, int qa)
+{
+	int tok = t->l->b.shape.page_tok, n = t->l->b.n_row, lo = qa * tok;
+	int hi = lo + tok < n ? lo + tok : n;
+
+	logits(t, lo, hi);
+	for (int row = lo; row < hi; row++) {
+		float *x = t->x + (size_t)(row - lo) * (size_t)n, max = -INFINITY;
+		double sum = 0;
+
+		for (int i = 0; i <= row; i++)
+			max = fmaxf(max, x[i]);
+		for (int i = 0; i <= row; i++)
+			sum += x[i] = expf(x[i] - max);
+		for (int i = 0; i <= row; i++)
+			x[i] = (float)(x[i] / sum);
+	}
 }
 
 /* ---- threads ---- */

@@ -44,6 +44,19 @@ enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i,
 				int page_tok, struct ar_err *err);
 void calib_layer_release(struct calib_layer *l);	/* may be called twice */
 
+/* Attention of one head of a layer, a query block at a time. */
+struct calib_attention {
+	const struct calib_layer *l;
+	int head;
+	float *k;		/* [head_dim][n_row] */
+	float *x;		/* [page_tok][n_row] probabilities of a query block's rows */
+};
+
+enum ar_status calib_attention_init(struct calib_attention *t, const struct calib_layer *l,
+				    int head, struct ar_err *err);
+void calib_attention_rows(struct calib_attention *t, int qa);	/* x up to each row's own key */
+void calib_attention_release(struct calib_attention *t);
+
 /* Call work with every i below n, on all processors.  The first failure ends it, an interrupt is
  * one. */
 typedef enum ar_status calib_work_fn(void *ctx, int i, struct ar_err *err);

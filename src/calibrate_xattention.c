@@ -38,89 +38,20 @@ static int block_tok(const struct args *a)
 
 /* ---- true masses ---- */
 
-enum { TILE = 1024 };		/* keys; of a head of 128 they are 512 KiB */
-
-struct truth {
-	const struct calib_layer *l;
-	int head, n_tok;
-	float *k;		/* [head_dim][n_tok] */
-	float *x;		/* [page_tok][n_tok] logits of a query block */
-	double *mass;		/* [max_kv_blk] */
-};
-
-static enum ar_status truth_init(struct truth *t, struct ar_err *err)
-{
-	const struct attn_shape *s = &t->l->b.shape;
-	size_t n = (size_t)t->n_tok, dim = (size_t)s->head_dim;
-
-	t->k = malloc(dim * n * sizeof *t->k);
-	t->x = malloc((size_t)s->page_tok * n * sizeof *t->x);
-	t->mass = malloc((size_t)t->l->b.max_kv_blk * sizeof *t->mass);
-	if (!t->k || !t->x || !t->mass)
-		return ar_nomem(err);
-	for (int i = 0; i < t->n_tok; i++) {
-		size_t at = (size_t)(i / s->page_tok) * (size_t)s->kv_heads +
-			    (size_t)(t->head / (s->q_heads / s->kv_heads));
-		const bf16_t *k = t->l->kv.k + (at * (size_t)s->page_tok +
-						(size_t)(i % s->page_tok)) * dim;
-
-		for (size_t d = 0; d < dim; d++)
-			t->k[d * n + (size_t)i] = bf16_to_f32(k[d]);
-	}
-	return AR_OK;
-}
-
-static void truth_release(struct truth *t)
-{
-	free(t->k);
-	free(t->x);
-	free(t->mass);
-}
-
-/* Logits of the rows [lo, hi) against the keys up to the last row's own. */
-static void logits(const struct truth *t, int lo, int hi)
-{
-	const struct attn_shape *s = &t->l->b.shape;
-	size_t n = (size_t)t->n_tok;
-	float scale = 1 / sqrtf((float)s->head_dim);
-
-	for (int first = 0; first < hi; first += TILE)
-		for (int row = lo; row < hi; row++) {
-			const bf16_t *q = t->l->q + ((size_t)row * (size_t)s->q_heads +
-						     (size_t)t->head) * (size_t)s->head_dim;
-			float *x = t->x + (size_t)(row - lo) * n;
-			int end = first + TILE < hi ? first + TILE : hi;
-
-			memset(x + first, 0, (size_t)(end - first) * sizeof *x);
-			for (int d = 0; d < s->head_dim; d++) {
-				const float *k = t->k + (size_t)d * n;
-				float qd = bf16_to_f32(q[d]) * scale;
-
-				for (int i = first; i < end; i++)
-					x[i] += qd * k[i];
-			}
-		}
-}
-
-/* mass of the blocks up to qa for query block qa. */
-static void true_masses(struct truth *t, int qa)
+/* mass[j] of the blocks up to qa for query block qa. */
+static void true_masses(struct calib_attention *t, int qa, double *mass)
 {
 	int tok = t->l->b.shape.page_tok, lo = qa * tok;
-	int hi = lo + tok < t->n_tok ? lo + tok : t->n_tok;
+	int hi = lo + tok < t->l->b.n_row ? lo + tok : t->l->b.n_row;
 
-	logits(t, lo, hi);
+	calib_attention_rows(t, qa);
 	for (int j = 0; j <= qa; j++)
-		t->mass[j] = 0;
+		mass[j] = 0;
 	for (int row = lo; row < hi; row++) {
-		float *x = t->x + (size_t)(row - lo) * (size_t)t->n_tok, max = -INFINITY;
-		double sum = 0;
+		const float *x = t->x + (size_t)(row - lo) * (size_t)t->l->b.n_row;
 
 		for (int i = 0; i <= row; i++)
-			max = fmaxf(max, x[i]);
-		for (int i = 0; i <= row; i++)
-			sum += x[i] = expf(x[i] - max);
-		for (int i = 0; i <= row; i++)
-			t->mass[i / tok] += x[i] / sum;
+			mass[i / tok] += x[i];
 	}
 }
 
@@ -175,27 +106,30 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 {
 	const struct job *j = ctx;
 	const struct attn_batch *b = &j->l->b;
-	struct truth t = { .l = j->l, .head = h, .n_tok = b->n_row };
+	struct calib_attention t = { 0 };
 	size_t blks = (size_t)b->max_kv_blk;
 	uint32_t *estimate = malloc(blks * blks * sizeof *estimate);
 	struct entry *e = malloc(blks * sizeof *e);
+	double *mass = malloc(blks * sizeof *mass);
 	uint64_t kept = 0, all = 0;
-	enum ar_status st = estimate && e ? truth_init(&t, err) : ar_nomem(err);
+	enum ar_status st = estimate && e && mass ? calib_attention_init(&t, j->l, h, err) :
+						    ar_nomem(err);
 
 	if (!st)
 		st = xattention_masses(b, stride_tok(j->a), 0, h, j->l->q, j->l->kv.k, estimate,
 				       err);
 	for (int qa = 0; !st && qa < b->max_kv_blk; qa++) {
-		true_masses(&t, qa);
-		add_row(t.mass, estimate + (size_t)qa * blks, qa + 1, j->a->mass, e, &kept, &all);
+		true_masses(&t, qa, mass);
+		add_row(mass, estimate + (size_t)qa * blks, qa + 1, j->a->mass, e, &kept, &all);
 		if (ar_interrupted())
 			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 	}
 	if (!st)
 		j->row[h] = fmax(j->row[h], (double)kept / (double)all);
-	truth_release(&t);
+	calib_attention_release(&t);
 	free(estimate);
 	free(e);
+	free(mass);
 	return st;
 }
 
