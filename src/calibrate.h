@@ -25,7 +25,7 @@ struct calibrator {
 			      struct ar_err *err);
 };
 
-extern const struct calibrator calibrate_xattention;
+extern const struct calibrator calibrate_minference, calibrate_xattention;
 
 /* One layer of a capture, after RoPE: a batch of one prompt in a single chunk. */
 struct calib_layer {

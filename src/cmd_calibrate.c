@@ -9,6 +9,7 @@
 #include "src/cmd.h"
 
 static const struct calibrator *const calibrators[] = {
+	&calibrate_minference,
 	&calibrate_xattention,
 	NULL
 };
@@ -111,7 +112,7 @@ static enum ar_status check_args(const struct args *a, int operands, char **argv
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
-	const struct calibrator *c;
+	const struct calibrator *c = NULL;
 	struct args a = { 0 };
 	enum ar_status st = find(argc ? argv[0] : NULL, &c, err);
 	void *arg = NULL;

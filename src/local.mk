@@ -17,9 +17,13 @@ libattnreplay_a_SOURCES += \
   src/base/text.c src/base/text.h
 
 # Calibrations: one file for each selector that has one.
-libattnreplay_a_SOURCES += src/calibrate.c src/calibrate.h src/calibrate_xattention.c
+libattnreplay_a_SOURCES += src/calibrate.c src/calibrate.h src/calibrate_minference.c \
+                           src/calibrate_xattention.c
 
-check_PROGRAMS += tests/t-calibrate
+check_PROGRAMS += tests/t-calibrate tests/t-calibrate-minference
+tests_t_calibrate_minference_SOURCES = tests/t-calibrate-minference.c
+tests_t_calibrate_minference_LDADD   = $(TEST_LIBS)
+tests_t_calibrate_minference_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 tests_t_calibrate_SOURCES = tests/t-calibrate.c
 tests_t_calibrate_LDADD   = $(TEST_LIBS)
 tests_t_calibrate_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create

@@ -20,7 +20,7 @@ density() {
 }
 
 is 'without a selector it says which there are' "$(calibrate 2>&1)" \
-	'attnreplay: no selector: the first argument is one of xattention'
+	'attnreplay: no selector: the first argument is one of minference, xattention'
 ok 'an unknown one is wrong usage' fails 2 "no calibration 'nope': the first argument is one of" calibrate nope
 ok 'a capture is needed'   fails 2 'add --capture FILE' calibrate xattention -o "$tmp/x"
 ok 'a file to write too'   fails 2 'add --output FILE' calibrate xattention --capture "$sample"
@@ -45,4 +45,16 @@ sparse=$(density xattention:threshold=0.2)
 table=$(density "xattention:table=$tmp/a.json")
 is 'a run takes the thresholds of the table' "$(awk "BEGIN { print $sparse < $table && $table < 100 }" </dev/null)" 1
 is 'threshold 1 is dense' "$(density xattention:threshold=1 | sed 's/\..*//')" 100
+patterns() { name=$1; shift; calibrate minference --capture "$sample" --from 1000 -o "$tmp/$name" "$@"; }
+is 'patterns want rows to be judged by' "$(calibrate minference --capture "$sample" -o "$tmp/x" 2>&1)" \
+	'attnreplay: niah-2k.arc: no row of 2112 counts from 2500 on; lower --from'
+ok 'patterns are found'            patterns p.json --layers 8
+ok 'and again'                     patterns q.json --layers 8
+ok 'they are the same'             cmp "$tmp/p.json" "$tmp/q.json"
+is 'one for each head of a layer' "$(grep -c '"[0-7]": \[".*", [0-9]*, [0-9]*, [01]\.[0-9]*\]' "$tmp/p.json")" 64
+ok 'as published they are of one kind' patterns r.json --as-published
+is 'of columns and distances'      "$(grep -c 'vertical_and_slash' "$tmp/r.json")" 48
+ok 'a run takes the patterns'      density "minference:pattern=$tmp/p.json"
+is 'a model with more layers does not' "$(density "minference:pattern=$tmp/r.json" | sed 's/^.*json: //')" \
+	'want an array with an object for each of 8 layers'
 finish
