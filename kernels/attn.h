@@ -22,6 +22,7 @@
 #ifndef AR_ATTN_H
 #define AR_ATTN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -96,6 +97,18 @@ AR_BOTH static inline size_t attn_token_row(const struct attn_shape *s, int32_t 
 	       (size_t)s->page_tok;
 }
 
+/* Rows see of the keys of runs those below position init, those less than local before them, and
+ * all of them if they are among the last tokens of the prompt.  local 0: there is no band. */
+struct attn_band {
+	int init, local, last;
+};
+
+/* total: tokens of the prompt. */
+AR_BOTH static inline bool attn_band_hides(const struct attn_band *b, int total, int pos, int key)
+{
+	return b->local && pos < total - b->last && key >= b->init && pos - key >= b->local;
+}
+
 /* Runs of page_tok keys from any position on, and single keys: a row of each for every (query
  * block, query head), as in a mask.  Runs ascend, do not overlap and may reach past the query
  * block; columns ascend, lie before its first position and in no run.  Row l holds n_run[l]
@@ -103,6 +116,7 @@ AR_BOTH static inline size_t attn_token_row(const struct attn_shape *s, int32_t 
 struct column_lists {
 	int32_t *run, *n_run, *col, *n_col;
 	int max_run, max_col;
+	struct attn_band band;
 };
 
 /* What a selector writes: one of them. */

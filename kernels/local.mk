@@ -54,6 +54,7 @@ tests_t_layer_gpu_LDADD = $(TEST_LIBS)
 # Methods: selectors, one line each, and unions.
 libattnreplay_a_SOURCES += kernels/method.c kernels/method_parse.c kernels/union.c kernels/qblk.cuh
 libattnreplay_a_SOURCES += kernels/selectors/rows.cuh kernels/selectors/selectors.c
+libattnreplay_a_SOURCES += kernels/selectors/ashape.c kernels/selectors/ashape.h
 libattnreplay_a_SOURCES += kernels/selectors/density.c kernels/selectors/density.h
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h
 libattnreplay_a_SOURCES += kernels/selectors/flexprefill.c kernels/selectors/flexprefill.h
@@ -68,6 +69,7 @@ libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trisha
 libattnreplay_a_SOURCES += kernels/selectors/xattention.c kernels/selectors/xattention.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/method_device.c kernels/union_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/ashape_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/density_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/flexprefill_sm80.cu
@@ -104,6 +106,10 @@ tests_t_select_oracle_LDADD   = $(TEST_LIBS)
 tests_t_select_oracle_LDFLAGS = $(FAULT_LINK)
 tests_t_select_oracle_gpu_SOURCES = tests/t-select-oracle-gpu.c
 tests_t_select_oracle_gpu_LDADD   = $(TEST_LIBS)
+
+check_PROGRAMS += tests/t-ashape
+tests_t_ashape_SOURCES = tests/t-ashape.c
+tests_t_ashape_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-select-place tests/t-select-place-gpu
 tests_t_select_place_SOURCES = tests/t-select-place.c

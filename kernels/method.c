@@ -25,6 +25,8 @@ const struct method_name method_names[] = {
 	{ "minference", "select=minference/union=none/exec=columns",
 	  "columns and diagonals of the last queries, or a fixed pattern, for each head",
 	  "MInference 1.0 (NeurIPS 2024)" },
+	{ "ashape", "select=ashape/union=none/exec=columns",
+	  "the first and the last tokens before each row", "MInference (2024), A-shape" },
 	{ "trishape", "select=trishape/union=group/exec=paged",
 	  "the first and the last blocks before the chunk", "OpenVINO GenAI, TRISHAPE" },
 	{ "xattention", "select=xattention/union=none/exec=blocksparse",
@@ -81,6 +83,7 @@ void method_columns(const struct method *m, const struct attn_shape *s, int max_
 	int most = max_kv_blk * s->page_tok;
 
 	m->selector->columns(m->self, s, &l->max_run, &l->max_col);
+	l->band = m->selector->band ? m->selector->band(m->self) : (struct attn_band){ 0 };
 	l->max_run = l->max_run < max_kv_blk + 1 ? l->max_run : max_kv_blk + 1;
 	l->max_col = l->max_col < most ? l->max_col : most;
 }
@@ -189,10 +192,11 @@ static void count_tokens(const struct attn_batch *b, const struct token_lists *l
 
 /* The keys from first on, n of them, for the rows [lo, hi) of request 0: those before the chunk
  * are marked in past. */
-static void count_run(const struct attn_batch *b, int first, int n, int lo, int hi, uint8_t *past,
-		      struct selection_count *c)
+static void count_run(const struct attn_batch *b, int first, int n, const struct attn_band *band,
+		      int lo, int hi, uint8_t *past, struct selection_count *c)
 {
 	int ctx = b->ctx[0], before = ctx - first < n ? ctx - first : n;
+	int total = ctx + b->row0[1] + b->left[0];
 
 	for (int i = 0; i < before; i++)
 		past[first + i] = 1;
@@ -200,7 +204,10 @@ static void count_run(const struct attn_batch *b, int first, int n, int lo, int 
 	for (int pos = ctx + lo; pos < ctx + hi; pos++) {
 		int seen = pos - first + 1;
 
-		c->exec_sel += seen > n ? n : seen > 0 ? seen : 0;
+		seen = seen > n ? n : seen > 0 ? seen : 0;
+		for (int i = 0; band && i < seen; i++)
+			c->exec_sel -= attn_band_hides(band, total, pos, first + i);
+		c->exec_sel += seen;
 	}
 }
 
@@ -219,9 +226,9 @@ static void count_head_columns(const struct attn_batch *b, int head, const struc
 
 		lo = lo > 0 ? lo : 0;
 		for (int k = 0; k < l->n_run[row]; k++)
-			count_run(b, run[k], tok, lo, hi, past, c);
+			count_run(b, run[k], tok, &l->band, lo, hi, past, c);
 		for (int k = 0; k < l->n_col[row]; k++)
-			count_run(b, col[k], 1, lo, hi, past, c);
+			count_run(b, col[k], 1, NULL, lo, hi, past, c);
 	}
 	for (int t = 0; t < ctx; t++)
 		c->qunion_sel += past[t];

@@ -14,6 +14,7 @@ struct layout {
 	int heads, groups;
 	size_t n_list;			/* rows of block lists */
 	int max_run, max_col;
+	struct attn_band band;
 	size_t at[N_PART], bytes[N_PART];
 	size_t end;
 };
@@ -54,6 +55,7 @@ static void size_columns(const struct method *m, struct layout *l, const struct 
 	method_columns(m, s, e->max_kv_blk, &most);
 	l->max_run = most.max_run;
 	l->max_col = most.max_col;
+	l->band = most.band;
 	l->bytes[RUN] = row * (size_t)most.max_run;
 	l->bytes[COL] = row * (size_t)most.max_col;
 	l->bytes[RUN_N] = l->bytes[COL_N] = row;
@@ -109,7 +111,7 @@ static struct selection selection_at(const struct layout *l, void *work)
 		.mask = part(l, work, MASK),
 		.tokens = { part(l, work, TOKEN), part(l, work, TOKEN_N) },
 		.columns = { part(l, work, RUN), part(l, work, RUN_N), part(l, work, COL),
-			     part(l, work, COL_N), l->max_run, l->max_col },
+			     part(l, work, COL_N), l->max_run, l->max_col, l->band },
 	};
 }
 

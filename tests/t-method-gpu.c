@@ -22,6 +22,9 @@ static const struct {
 	{ "compact-fp-copy", "SMCA" },
 	{ "compact-fp-copy:union=sub-group", "SMCA" },
 	{ "union-bs", "SMA" },
+	{ "trishape:recent=128,start=128,last-dense=0", "SMA" },
+	{ "ashape:init=100,local=150", "SA" },
+	{ "ashape:init=10,local=300,last=200,block=64", "SA" },
 	{ "xattention:threshold=0.7", "SMA" },
 };
 enum { N_METHOD = sizeof methods / sizeof *methods, N_TEST = 3 * N_METHOD };

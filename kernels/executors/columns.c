@@ -15,17 +15,19 @@ static int columns_plan(const struct attn_batch *b, int heads, struct attn_tile 
 	return attend_plan_blocks(&whole, heads, tile);
 }
 
-/* The keys of a list up to position last, those of runs first. */
-static void list_keys(const struct attn_batch *b, const struct column_lists *l, size_t list,
-		      int last, struct keys *k)
+/* The keys of a list that a row at pos of request r sees, those of runs first. */
+static void list_keys(const struct attn_batch *b, const struct column_lists *l, size_t list, int r,
+		      int pos, struct keys *k)
 {
+	int total = b->ctx[r] + b->row0[r + 1] - b->row0[r] + b->left[r];
 	const int32_t *run = l->run + list * (size_t)l->max_run;
 	const int32_t *col = l->col + list * (size_t)l->max_col;
 
 	k->n = 0;
 	for (int i = 0; i < l->n_run[list]; i++)
-		for (int t = run[i]; t < run[i] + b->shape.page_tok && t <= last; t++)
-			k->pos[k->n++] = t;
+		for (int t = run[i]; t < run[i] + b->shape.page_tok && t <= pos; t++)
+			if (!attn_band_hides(&l->band, total, pos, t))
+				k->pos[k->n++] = t;
 	for (int i = 0; i < l->n_col[list]; i++)
 		k->pos[k->n++] = col[i];
 }
@@ -35,6 +37,7 @@ static enum ar_status columns_ref(const struct attn_batch *b, const struct execu
 				  float *lse, struct ar_err *err)
 {
 	int tok = b->shape.page_tok;
+	size_t heads = (size_t)b->shape.q_heads;
 	struct keys k;
 	enum ar_status st = keys_init(&k, b, err);
 
@@ -46,11 +49,11 @@ static enum ar_status columns_ref(const struct attn_batch *b, const struct execu
 
 				lo = lo > 0 ? lo : 0;
 				hi = hi < rows ? hi : rows;
-				list_keys(b, &lists->columns,
-					  (size_t)i * (size_t)b->shape.q_heads + (size_t)h,
-					  ctx + hi - 1, &k);
-				for (int row = lo; row < hi; row++)
+				for (int row = lo; row < hi; row++) {
+					list_keys(b, &lists->columns, (size_t)i * heads + (size_t)h,
+						  r, ctx + row, &k);
 					keys_attend(&k, b, r, row, h, q, kv, out, lse);
+				}
 			}
 	keys_release(&k);
 	return st;

@@ -27,7 +27,7 @@
 static constexpr int KEYS = 64;		/* of a step */
 
 template <int D, int ROWS> struct config {
-	static constexpr int WARPS = D == 256 && ROWS == 128 ? 8 : 4;
+	static constexpr int WARPS = D >= 128 && ROWS == 128 ? 8 : 4;
 	static constexpr int THREADS = WARPS * 32;
 	static constexpr int M = ROWS / 16 / WARPS;		/* squares of a warp's rows */
 	static constexpr int PER_SM = D == 256 ? 1 : 2;
@@ -41,6 +41,9 @@ struct view {
 	int first_pos, last_pos;	/* of its rows */
 	int n_row, head, kv_head;
 	int row;			/* the first, in q */
+	/* The band: keys at least far behind rows are hidden, but not those before position init,
+	 * nor from row tail on; both are counted from the first row. */
+	int far, init, tail;
 };
 
 template <int D, int ROWS> struct columns_smem {
@@ -78,6 +81,10 @@ static __device__ struct view view_of(const struct columns_args &a)
 	v.head = t.head;
 	v.kv_head = t.head / (a.b.shape.q_heads / a.b.shape.kv_heads);
 	v.row = a.b.row0[t.req] + t.row;
+	v.far = a.lists.band.local ? a.lists.band.local : INT_MAX;
+	v.init = a.lists.band.init - v.first_pos;
+	v.tail = a.b.row0[t.req + 1] - a.b.row0[t.req] + a.b.left[t.req] - t.row -
+		 a.lists.band.last;
 	return v;
 }
 
@@ -148,6 +155,21 @@ static __device__ __forceinline__ void copy_keys(struct columns_smem<D, ROWS> &s
 		cp_async_16(k + swizzle<D>(i, c), a.kv.k + at, n);
 		cp_async_16(v + swizzle<D>(i, c), a.kv.v + at, n);
 	}
+}
+
+/* Hide what the band does: columns from lo to hi[half] of the step. */
+static __device__ __forceinline__ void mask_band(float (&s)[KEYS / 8][4], int lo, const int (&hi)[2],
+						 int lane)
+{
+#pragma unroll
+	for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++) {
+			const int col = n * 8 + 2 * (lane & 3) + (e & 1);
+
+			if (col >= lo && col <= hi[e >> 1])
+				s[n][e] = -INFINITY;
+		}
 }
 
 /* ---- the kernel ---- */
@@ -240,6 +262,16 @@ columns_sm80(const struct columns_args a)
 				const int cols[2] = { seen + p, seen + (column < 0 ? p + 8 : 0) };
 
 				softmax_mask(s[m], cols, lane);
+			}
+			if (column < 0 && seen + v.n_row > v.far) {
+				/* how far behind a row the step's first key lies */
+				const int back = seen + first + m * 16 + lane / 4;
+				const int hi[2] = {
+					back < v.tail + seen ? back - v.far : -1,
+					back + 8 < v.tail + seen ? back + 8 - v.far : -1
+				};
+
+				mask_band(s[m], v.init + seen, hi, lane);
 			}
 			softmax_step<KEYS / 8, D>(s[m], o[m], max[m], sum[m]);
 		}

@@ -8,6 +8,7 @@
 	X(none)      \
 	X(flashprefill) \
 	X(flexprefill) \
+	X(ashape)    \
 	X(density)   \
 	X(minference) \
 	X(oracle)    \

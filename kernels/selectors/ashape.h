@@ -1,0 +1,42 @@
+/* A-shape and tri-shape by tokens: what the reference and the CUDA file share. */
+#ifndef AR_ASHAPE_H
+#define AR_ASHAPE_H
+
+#include "kernels/selector.h"
+#include "src/base/both.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ashape {
+	int64_t init, local, last;	/* tokens */
+	int block;			/* index into 64, 128 */
+};
+
+/* Query block qa of request r: the blocks in which its rows see something, as runs.  Returns how
+ * many. */
+AR_BOTH static inline int ashape_runs(const struct ashape *p, const struct attn_batch *b, int r,
+				      int qa, int32_t *run)
+{
+	int tok = b->shape.page_tok, end = b->ctx[r] + b->row0[r + 1] - b->row0[r], n = 0;
+	int64_t first = qa * tok > b->ctx[r] ? qa * tok : b->ctx[r];
+	int64_t past = (qa + 1) * tok < end ? (qa + 1) * tok : end;
+	bool open = past > end + b->left[r] - p->last;
+	int64_t near = open || first < p->local ? 0 : first - p->local + 1;
+
+	for (int j = 0; j <= qa; j++)
+		if ((int64_t)j * tok < p->init || (int64_t)(j + 1) * tok > near)
+			run[n++] = j * tok;
+	return n;
+}
+
+enum ar_status ashape_enqueue(const struct attn_batch *b, const void *self, int layer,
+			      const bf16_t *q, const struct kv_cache *kv, void *state,
+			      const struct selection *out, void *work, void *stream,
+			      struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
