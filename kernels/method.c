@@ -27,6 +27,8 @@ const struct method_name method_names[] = {
 	  "MInference 1.0 (NeurIPS 2024)" },
 	{ "ashape", "select=ashape/union=none/exec=columns",
 	  "the first and the last tokens before each row", "MInference (2024), A-shape" },
+	{ "bfla", "select=bfla/union=none/exec=blocksparse",
+	  "coarse blocks per KV head that the pooled queries point at", "BFLA (2026)" },
 	{ "trishape", "select=trishape/union=group/exec=paged",
 	  "the first and the last blocks before the chunk", "OpenVINO GenAI, TRISHAPE" },
 	{ "xattention", "select=xattention/union=none/exec=blocksparse",

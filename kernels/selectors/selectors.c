@@ -13,7 +13,8 @@
 	X(minference) \
 	X(oracle)    \
 	X(trishape)  \
-	X(xattention)
+	X(xattention) \
+	X(bfla)
 
 #define X(name) extern const struct selector selector_##name;
 SELECTORS(X)

@@ -1,0 +1,607 @@
+/*
+ * BFLA's selection on the device; the rule is in bfla.c.  A coarse query block i of request r has
+ * slot qblk0[r] + i, which is free since no block is shorter than a page.  Kernels:
+ *
+ *   flat    the scores of pool=flat are a product of two matrices whose rows are the groups of
+ *           g tokens with all their channels, g D long, followed by a maximum over the groups of a
+ *           pair of blocks.  A thread block takes 128 groups of keys and 64 of queries, those of
+ *           all heads of the KV head, so that each key is read once for up to 64 of them.
+ *   pool_q, pool_score   the same for the other pools: one vector a block.
+ *   pick    grid (slot, query head): the rules that look at scores, a bit per block of keys.
+ *   mask    grid (query block, KV head): bits of all heads and places, block by page.
+ *
+ * Flat, for 8 requests of 128K tokens and chunks of 1024, 16 query heads over 4 KV heads, D 128: the
+ * keys are 1.07 GB (0.27 ms at 4 TB/s) and the products 69 GFLOP (0.2 ms at 350 TFLOP/s), the queries
+ * come 0.5 GB from the L2 cache; 0.3 to 0.4 ms, where dense attention takes 7.
+ *
+ *   registers   accumulators 2 x 4 x 4 = 32, fragments 16, sources 6 x 4
+ *   shared      4 stages x (64 + 128) x 64 x 2 B = 96 KiB: two blocks a SM
+ *   per 16 k    a warp's 4 ldmatrix.x4 feed 8 mma: 16 KiB of multiply-adds per 2 KiB read
+ */
+#include "config.h"
+#include "kernels/selectors/bfla.h"
+
+#include <cmath>
+#include <cuda_bf16.h>
+
+#include "kernels/cuda.h"
+#include "kernels/device.cuh"
+#include "kernels/qblk.cuh"
+
+namespace {
+
+constexpr int PAGE = 128;
+constexpr int THREADS = 256, WARPS = THREADS / 32;
+constexpr int M = 64, N = 128;		// groups of queries and of keys
+constexpr int K = 64;			// elements of a step
+constexpr int STAGES = 4;
+
+/* What the kernels know besides the batch. */
+struct job {
+	struct attn_batch b;
+	struct bfla p;
+	const bf16_t *q, *k;
+	float scale;			// of the scores, for exp2
+	int n_blk;			// coarse blocks of keys at most
+	int words;			// of a row of bits
+	float *score;			// [slot][head][n_blk]
+	bf16_t *pooled;			// [slot][head][head_dim]
+	uint32_t *bits;			// [slot][head][words]
+};
+
+__device__ __forceinline__ struct bfla_rows rows_of(const struct job &j, int r)
+{
+	return bfla_rows(&j.p, j.b.ctx[r], j.b.row0[r + 1] - j.b.row0[r]);
+}
+
+__device__ __forceinline__ bool is_dense(const struct job &j, int r)
+{
+	return bfla_dense(&j.p, j.b.row0[r + 1] - j.b.row0[r], j.b.n_row);
+}
+
+/* Offset of a key. */
+__device__ __forceinline__ size_t key_at(const struct attn_batch &b, int r, int kv_head, int pos)
+{
+	const size_t page = b.page[b.page0[r] + pos / PAGE];
+
+	return ((page * b.shape.kv_heads + kv_head) * PAGE + pos % PAGE) * b.shape.head_dim;
+}
+
+/* ---- flat ---- */
+
+struct flat_smem {
+	union {
+		bf16_t tile[STAGES][(M + N) * K];
+		float score[M][N + 1];
+	};
+};
+static_assert(2 * sizeof(struct flat_smem) <= 225 * 1024, "two blocks a SM");
+
+/* A request's rows of the product: head by head, group by group. */
+struct flat_rows {
+	struct bfla_rows q;
+	int req;
+	int first;		// row of the tile's row 0
+	int per_head, n;
+};
+
+/* Tile number tile of the batch; false: there are fewer. */
+__device__ bool flat_tile(const struct job &j, int tile, struct flat_rows &f)
+{
+	const int per_blk = (int)(j.p.block / j.p.group);
+
+	for (f.req = 0; f.req < j.b.n_req; f.req++) {
+		f.q = rows_of(j, f.req);
+		f.per_head = f.q.n * per_blk;
+		f.n = is_dense(j, f.req) ? 0 : f.per_head * (j.b.shape.q_heads / j.b.shape.kv_heads);
+		f.first = tile * M;
+		if (f.first < f.n)
+			return true;
+		tile -= (f.n + M - 1) / M;
+	}
+	return false;
+}
+
+/* What one thread copies in every step: 16 bytes of a token of each of these groups. */
+struct sources {
+	int64_t q[M / 32], k[N / 32];		// offsets of the groups' first tokens
+	int q_lo[M / 32], q_hi[M / 32], k_hi[N / 32];	// tokens that are there
+};
+
+__device__ void find_sources(const struct job &j, const struct flat_rows &f, int kv_head,
+			     struct sources &s)
+{
+	const int g = (int)j.p.group, group = j.b.shape.q_heads / j.b.shape.kv_heads;
+
+#pragma unroll
+	for (int i = 0; i < M / 32; i++) {
+		const int row = f.first + threadIdx.x / 8 + 32 * i;
+		const int pos = f.q.origin + row % f.per_head * g;
+		const int64_t at = (int64_t)(j.b.row0[f.req] + pos - f.q.ctx) * j.b.shape.q_heads;
+
+		s.q_lo[i] = max(f.q.ctx - pos, 0);
+		s.q_hi[i] = row < f.n ? min(f.q.end - pos, g) : 0;
+		s.q[i] = (at + kv_head * group + row / f.per_head) * j.b.shape.head_dim;
+	}
+#pragma unroll
+	for (int i = 0; i < N / 32; i++) {
+		const int pos = (blockIdx.y * N + threadIdx.x / 8 + 32 * i) * g;
+
+		s.k_hi[i] = min(f.q.end - pos, g);
+		s.k[i] = s.k_hi[i] > 0 ? (int64_t)key_at(j.b, f.req, kv_head, pos) : 0;
+	}
+}
+
+/* K channels of a token of every group to shared memory, zeros where there is none.  A token takes
+ * 1 << shift steps. */
+__device__ __forceinline__ void load(const struct job &j, const struct sources &s, int step,
+				     int shift, const bf16_t *tile)
+{
+	const int row = threadIdx.x / 8, piece = threadIdx.x % 8, dim = j.b.shape.head_dim;
+	const int t = step >> shift, c = (step & ((1 << shift) - 1)) * K + piece * 8;
+
+#pragma unroll
+	for (int i = 0; i < M / 32; i++) {
+		const bool there = t >= s.q_lo[i] && t < s.q_hi[i];
+		const int64_t at = s.q[i] + (int64_t)t * j.b.shape.q_heads * dim + c;
+
+		cp_async_16(smem_addr(tile) + swizzle<K>(row + 32 * i, piece),
+			    j.q + (there ? at : 0), there ? 16 : 0);
+	}
+#pragma unroll
+	for (int i = 0; i < N / 32; i++) {
+		const bool there = t < s.k_hi[i];
+
+		cp_async_16(smem_addr(tile + M * K) + swizzle<K>(row + 32 * i, piece),
+			    j.k + (there ? s.k[i] + t * dim + c : 0), there ? 16 : 0);
+	}
+}
+
+/* A warp's 32 x 32 of the tile: acc[i][n] is rows 16 i and columns 8 n of it. */
+__device__ __forceinline__ void multiply(float (&acc)[2][4][4], const bf16_t *tile)
+{
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const int row = warp / 4 * 32 + lane % 16, col = warp % 4 * 32 + lane / 16 * 8 + lane % 8;
+
+#pragma unroll
+	for (int k = 0; k < K / 16; k++) {
+		uint32_t a[2][4], b[2][4];
+
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			ldmatrix_x4(a[i], smem_addr(tile) +
+					  swizzle<K>(row + 16 * i, 2 * k + lane / 16));
+			ldmatrix_x4(b[i], smem_addr(tile + M * K) +
+					  swizzle<K>(col + 16 * i, 2 * k + lane / 8 % 2));
+		}
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+#pragma unroll
+			for (int n = 0; n < 4; n++)
+				mma_m16n8k16(acc[i][n], a[i], b[n / 2][n % 2 * 2],
+					     b[n / 2][n % 2 * 2 + 1]);
+	}
+}
+
+__device__ __forceinline__ void store(const float (&acc)[2][4][4], float (&score)[M][N + 1])
+{
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const int row = warp / 4 * 32 + lane / 4, col = warp % 4 * 32 + lane % 4 * 2;
+
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+#pragma unroll
+		for (int n = 0; n < 4; n++)
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				score[row + 16 * i + e / 2 * 8][col + 8 * n + e % 2] = acc[i][n][e];
+}
+
+/* The largest product of the groups of each pair of blocks. */
+__device__ void reduce(const struct job &j, const struct flat_rows &f, int kv_head,
+		       const float (&score)[M][N + 1])
+{
+	const int per_blk = (int)(j.p.block / j.p.group), cols = N / per_blk;
+	const int group = j.b.shape.q_heads / j.b.shape.kv_heads;
+
+	for (int cell = threadIdx.x; cell < M / per_blk * cols; cell += THREADS) {
+		const int u0 = cell / cols * per_blk, v0 = cell % cols * per_blk;
+		const int row = f.first + u0, blk = blockIdx.y * cols + cell % cols;
+		float max = -INFINITY;
+
+		if (row >= f.n || blk >= j.n_blk)
+			continue;
+		for (int u = 0; u < per_blk; u++)
+			for (int v = 0; v < per_blk; v++)
+				max = fmaxf(max, score[u0 + u][v0 + v]);
+		const int slot = j.b.qblk0[f.req] + row % f.per_head / per_blk;
+		const int head = kv_head * group + row / f.per_head;
+
+		j.score[((size_t)slot * j.b.shape.q_heads + head) * j.n_blk + blk] = max;
+	}
+}
+
+__global__ void __launch_bounds__(THREADS, 2) bfla_flat(struct job j)
+{
+	extern __shared__ __align__(128) char dynamic[];
+	struct flat_smem &sm = *(struct flat_smem *)dynamic;
+	const int shift = __ffs(j.b.shape.head_dim / K) - 1, steps = (int)j.p.group << shift;
+	const int kv_head = blockIdx.z;
+	float acc[2][4][4] = {};
+	struct flat_rows f;
+	struct sources src;
+
+	if (!flat_tile(j, blockIdx.x, f) ||
+	    (int64_t)blockIdx.y * N * j.p.group >= f.q.end)
+		return;
+	find_sources(j, f, kv_head, src);
+	for (int step = 0; step < STAGES - 1; step++) {
+		load(j, src, step, shift, sm.tile[step]);
+		cp_async_commit();
+	}
+	for (int step = 0; step < steps; step++) {
+		const int next = step + STAGES - 1;
+
+		cp_async_wait<STAGES - 2>();
+		__syncthreads();
+		if (next < steps)
+			load(j, src, next, shift, sm.tile[next % STAGES]);
+		cp_async_commit();
+		multiply(acc, sm.tile[step % STAGES]);
+	}
+	cp_async_wait<0>();
+	__syncthreads();
+	store(acc, sm.score);
+	__syncthreads();
+	reduce(j, f, kv_head, sm.score);
+}
+
+/* ---- other pools ---- */
+
+/* One channel of the tokens [lo, hi) of a block; at(t): the channel of token t. */
+template <typename At>
+__device__ float pool(const struct bfla &p, int lo, int hi, const At &at)
+{
+	const int b = (int)p.block;
+	float x = 0;
+
+	if (p.pool == BFLA_CENTER)
+		return b / 2 >= lo && b / 2 < hi ? at(b / 2) : 0;
+#pragma unroll 8
+	for (int t = lo; t < hi; t++) {
+		const float y = at(t);
+
+		if (p.pool == BFLA_MEAN)
+			x += y;
+		else
+			x = fabsf(y) > fabsf(x) ? y : x;
+	}
+	return p.pool == BFLA_MEAN ? __bfloat162float(__float2bfloat16_rn(x / (float)b)) : x;
+}
+
+__device__ __forceinline__ float widen(bf16_t x)
+{
+	return __uint_as_float((uint32_t)x << 16);
+}
+
+__global__ void __launch_bounds__(THREADS) bfla_pool_q(struct job j)
+{
+	const int r = qblk_at(j.b, blockIdx.x).req, i = blockIdx.x - j.b.qblk0[r];
+	const int dim = j.b.shape.head_dim, d = threadIdx.x;
+	const struct bfla_rows rows = rows_of(j, r);
+	const int from = rows.origin + i * (int)j.p.block;
+	const int64_t row = j.b.row0[r] + from - rows.ctx;
+
+	if (i >= rows.n)
+		return;
+	const float x = pool(j.p, max(rows.ctx - from, 0), min(rows.end - from, (int)j.p.block),
+			     [&](int t) {
+		return widen(j.q[((row + t) * j.b.shape.q_heads + blockIdx.y) * dim + d]);
+	});
+
+	j.pooled[((size_t)blockIdx.x * j.b.shape.q_heads + blockIdx.y) * dim + d] =
+		__bfloat16_as_ushort(__float2bfloat16_rn(x));
+}
+
+/* Grid (block of keys, KV head, request). */
+__global__ void __launch_bounds__(THREADS) bfla_pool_score(struct job j)
+{
+	__shared__ float key[256];
+	const int blk = blockIdx.x, kv_head = blockIdx.y, r = blockIdx.z;
+	const int dim = j.b.shape.head_dim, group = j.b.shape.q_heads / j.b.shape.kv_heads;
+	const int lane = threadIdx.x % 32, from = blk * (int)j.p.block;
+	const struct bfla_rows rows = rows_of(j, r);
+
+	if (from >= rows.end || is_dense(j, r))
+		return;
+	key[threadIdx.x] = pool(j.p, 0, min(rows.end - from, (int)j.p.block), [&](int t) {
+		return widen(j.k[key_at(j.b, r, kv_head, from + t) + threadIdx.x]);
+	});
+	__syncthreads();
+	for (int n = threadIdx.x / 32; n < group * rows.n; n += (int)blockDim.x / 32) {
+		const size_t slot = j.b.qblk0[r] + n / group;
+		const size_t row = slot * j.b.shape.q_heads + kv_head * group + n % group;
+		float sum = 0;
+
+		for (int d = lane; d < dim; d += 32)
+			sum += widen(j.pooled[row * dim + d]) * key[d];
+		sum = warp_sum(sum);
+		if (lane == 0)
+			j.score[row * j.n_blk + blk] = sum;
+	}
+}
+
+/* ---- pick ---- */
+
+/* The scores of a row, ordered by key: x < y just when key(x) < key(y). */
+__device__ __forceinline__ uint32_t key_of(float x)
+{
+	const uint32_t u = __float_as_uint(x + 0.0f);	// -0 is 0
+
+	return u >> 31 ? ~u : u | 1u << 31;
+}
+
+__device__ __forceinline__ float value_of(uint32_t key)
+{
+	return __uint_as_float(key >> 31 ? key & ~(1u << 31) : ~key);
+}
+
+struct row {
+	const float *score;
+	int n;
+	float max, scale;
+};
+
+/* What block counts towards a goal: its share in units of 2^-40 of the largest one's, so that
+ * sums do not depend on their order; or one. */
+__device__ __forceinline__ uint64_t weight(const struct row &row, float x, bool share)
+{
+	return share ? __float2ull_rz(ex2((x - row.max) * row.scale) * 0x1p40f) : 1;
+}
+
+/* Of the scores whose key is not below least. */
+__device__ uint64_t sum_from(const struct row &row, uint32_t least, bool share,
+			     uint64_t (&part)[WARPS])
+{
+	unsigned long long sum = 0;
+
+	for (int i = threadIdx.x; i < row.n; i += THREADS)
+		if (key_of(row.score[i]) >= least)
+			sum += weight(row, row.score[i], share);
+	sum = warp_sum(sum);
+	__syncthreads();	// the last use of part is over
+	if (threadIdx.x % 32 == 0)
+		part[threadIdx.x / 32] = sum;
+	__syncthreads();
+	sum = 0;
+	for (int w = 0; w < WARPS; w++)
+		sum += part[w];
+	return sum;
+}
+
+/* The largest scores: those above key, and the first ties of those that are equal. */
+struct top {
+	uint32_t key;
+	int64_t ties;
+};
+
+/* The fewest that weigh goal together, which is not more than all do. */
+__device__ struct top find_top(const struct row &row, uint64_t goal, bool share,
+			       uint64_t (&part)[WARPS])
+{
+	struct top top = { 0, 0 };
+	uint64_t above, one;
+
+	for (int bit = 31; bit >= 0; bit--)
+		if (sum_from(row, top.key | 1u << bit, share, part) >= goal)
+			top.key |= 1u << bit;
+	above = sum_from(row, top.key + 1, share, part);
+	one = weight(row, value_of(top.key), share);
+	top.ties = (int64_t)((goal - above + one - 1) / one);
+	return top;
+}
+
+/* Whether lane's score is among them; one warp goes through a row in order.  before: ties so
+ * far. */
+__device__ __forceinline__ bool in_top(const struct top &top, bool there, uint32_t key,
+				       int64_t &before)
+{
+	const uint32_t tie = __ballot_sync(~0u, there && key == top.key);
+	const int64_t mine = before + __popc(tie & ((1u << threadIdx.x % 32) - 1));
+
+	before += __popc(tie);
+	return there && (key > top.key || (key == top.key && mine < top.ties));
+}
+
+__device__ float row_max(const float *score, int n, float (&part)[WARPS])
+{
+	float max = -INFINITY;
+
+	for (int i = threadIdx.x; i < n; i += THREADS)
+		max = fmaxf(max, score[i]);
+	max = warp_max(max);
+	if (threadIdx.x % 32 == 0)
+		part[threadIdx.x / 32] = max;
+	__syncthreads();
+	for (int w = 0; w < WARPS; w++)
+		max = fmaxf(max, part[w]);
+	return max;
+}
+
+__global__ void __launch_bounds__(THREADS) bfla_pick(struct job j)
+{
+	__shared__ uint64_t sums[WARPS];
+	__shared__ float maxima[WARPS];
+	const int r = qblk_at(j.b, blockIdx.x).req, i = blockIdx.x - j.b.qblk0[r];
+	const size_t at = (size_t)blockIdx.x * j.b.shape.q_heads + blockIdx.y;
+	const struct bfla_rows rows = rows_of(j, r);
+	struct top mass = { ~0u, 0 }, ratio = { ~0u, 0 };
+	struct row row = { j.score + at * j.n_blk, 0, 0, j.scale };
+	int64_t mass_ties = 0, ratio_ties = 0;
+
+	if (i >= rows.n || is_dense(j, r))
+		return;
+	row.n = bfla_last(&j.p, &rows, i) + 1;
+	row.max = row_max(row.score, row.n, maxima);
+	const double all = (double)sum_from(row, 0, true, sums);
+	const uint64_t least = (uint64_t)(j.p.threshold * all);
+
+	if (j.p.mass > 0)
+		mass = find_top(row, max((uint64_t)ceil(j.p.mass * all), (uint64_t)1), true, sums);
+	if (j.p.ratio > 0 || j.p.least > 0) {
+		const int n = bfla_top(&j.p, (rows.end + (int)j.p.block - 1) / (int)j.p.block);
+
+		ratio = find_top(row, min(n, row.n), false, sums);
+	}
+	for (int w = 0; threadIdx.x < 32 && w < j.words; w++) {
+		const int blk = w * 32 + threadIdx.x;
+		const bool there = blk < row.n;
+		const float x = there ? row.score[blk] : 0;
+		bool keep = in_top(mass, there, key_of(x), mass_ties);
+
+		keep |= in_top(ratio, there, key_of(x), ratio_ties);
+		keep |= there && weight(row, x, true) > least;
+		const uint32_t bits = __ballot_sync(~0u, keep);
+
+		if (threadIdx.x == 0)
+			j.bits[at * j.words + w] = bits;
+	}
+}
+
+/* ---- mask ---- */
+
+/* Bits of the pages [32 word, 32 word + 32) that coarse query block i keeps. */
+__device__ uint32_t expand(const struct job &j, int r, const struct bfla_rows &rows, int i,
+			   int kv_head, int word)
+{
+	const int pages = (int)j.p.block / PAGE, first = word * 32 / pages;
+	const int group = j.b.shape.q_heads / j.b.shape.kv_heads;
+	const size_t slot = j.b.qblk0[r] + i;
+	const uint32_t *bits = j.bits + (slot * j.b.shape.q_heads + kv_head * group) * j.words;
+	uint32_t scored = 0, out = 0;
+
+	for (int h = 0; h < group; h++)
+		scored |= bits[h * j.words + first / 32];
+	for (int n = 0; n < 32 / pages; n++)
+		if (scored >> (first + n) % 32 & 1 ||
+		    bfla_placed(&j.p, &rows, i, first + n, kv_head))
+			out |= ((1u << pages) - 1) << n * pages;
+	return out;
+}
+
+__global__ void __launch_bounds__(128) bfla_mask(struct job j, uint32_t *__restrict__ mask)
+{
+	const struct qblk s = qblk_at(j.b, blockIdx.x);
+	const struct bfla_rows rows = rows_of(j, s.req);
+	const int group = j.b.shape.q_heads / j.b.shape.kv_heads, kv_head = blockIdx.y;
+	const int from = s.blk * PAGE + s.lo - rows.origin, to = s.blk * PAGE + s.hi - rows.origin;
+	const bool dense = is_dense(j, s.req);
+
+	mask += ((size_t)blockIdx.x * j.b.shape.q_heads + kv_head * group) * j.b.mask_words;
+	for (int word = threadIdx.x; word < j.b.mask_words; word += blockDim.x) {
+		const int seen = s.blk + 1 - word * 32;
+		uint32_t bits = dense ? ~0u : 0;
+
+		for (int i = from / (int)j.p.block; !dense && i <= (to - 1) / (int)j.p.block; i++)
+			bits |= expand(j, s.req, rows, i, kv_head, word);
+		bits &= seen <= 0 ? 0 : seen >= 32 ? ~0u : (1u << seen) - 1;
+		for (int h = 0; h < group; h++)
+			mask[(size_t)h * j.b.mask_words + word] = bits;
+	}
+}
+
+/* ---- launch ---- */
+
+size_t place(size_t *end, size_t bytes)
+{
+	const size_t at = *end;
+
+	*end += (bytes + 255) / 256 * 256;
+	return at;
+}
+
+/* Point j into work; returns the bytes that takes. */
+size_t lay_out(struct job *j, const struct attn_shape *s, int n_slot, int max_kv_blk, char *work)
+{
+	const size_t n = (size_t)n_slot * s->q_heads;
+	size_t end = 0;
+
+	j->n_blk = (int)(((int64_t)max_kv_blk * s->page_tok + j->p.block - 1) / j->p.block);
+	j->words = (j->n_blk + 31) / 32;
+	j->score = (float *)(work + place(&end, n * j->n_blk * sizeof *j->score));
+	j->bits = (uint32_t *)(work + place(&end, n * j->words * sizeof *j->bits));
+	j->pooled = (bf16_t *)(work + place(&end, j->p.pool == BFLA_FLAT ? 0 :
+					    n * s->head_dim * sizeof *j->pooled));
+	return end;
+}
+
+/* At least as many as flat_tile finds. */
+int count_tiles(const struct job *j)
+{
+	const struct attn_batch *b = &j->b;
+	const int64_t per_blk = j->p.block / j->p.group * (b->shape.q_heads / b->shape.kv_heads);
+	const int64_t n = b->n_row / j->p.block + b->n_req * (j->p.grid == BFLA_CHUNK ? 1 : 2);
+
+	return (int)(per_blk * (n < b->n_qblk ? n : b->n_qblk) / M) + b->n_req;
+}
+
+enum ar_status score(const struct job *j, cudaStream_t stream, struct ar_err *err)
+{
+	const struct attn_shape *s = &j->b.shape;
+	const int n = (int)(j->n_blk * (j->p.block / j->p.group));
+	const int bytes = (int)sizeof(struct flat_smem);
+	enum ar_status st = AR_OK;
+
+	if (j->p.pool == BFLA_FLAT) {
+		CU(cudaFuncSetAttribute(bfla_flat, cudaFuncAttributeMaxDynamicSharedMemorySize,
+					bytes));
+		bfla_flat<<<dim3(count_tiles(j), (n + N - 1) / N, s->kv_heads), THREADS, bytes,
+			    stream>>>(*j);
+	} else {
+		bfla_pool_q<<<dim3(j->b.n_qblk, s->q_heads), s->head_dim, 0, stream>>>(*j);
+		CU_LAUNCHED();
+		bfla_pool_score<<<dim3(j->n_blk, s->kv_heads, j->b.n_req), s->head_dim, 0,
+				  stream>>>(*j);
+	}
+	CU_LAUNCHED();
+	bfla_pick<<<dim3(j->b.n_qblk, s->q_heads), THREADS, 0, stream>>>(*j);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+}
+
+size_t bfla_work_bytes(const void *self, const struct attn_shape *s, const struct attn_limits *l)
+{
+	struct job j = {};
+
+	j.p = *(const struct bfla *)self;
+	return lay_out(&j, s, attn_max_qblk(l, s->page_tok), l->max_kv_blk, NULL);
+}
+
+enum ar_status bfla_enqueue(const struct attn_batch *b, const void *self, int,
+			    const bf16_t *q, const struct kv_cache *kv, void *,
+			    const struct selection *out, void *work, void *stream,
+			    struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	enum ar_status st = AR_OK;
+	struct job j = { *b, *(const struct bfla *)self, q, kv->k };
+
+	if (s->page_tok != PAGE || (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
+		return ar_fail(err, AR_USAGE, "bfla on CUDA wants blocks of 128 tokens and "
+			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
+	if (!b->n_qblk)
+		return AR_OK;
+	j.scale = (float)(1.4426950408889634 / sqrt((double)s->head_dim));
+	lay_out(&j, s, b->n_qblk, b->max_kv_blk, (char *)work);
+	if (!bfla_dense(&j.p, b->n_row, b->n_row))
+		st = score(&j, (cudaStream_t)stream, err);
+	if (st)
+		return st;
+	bfla_mask<<<dim3(b->n_qblk, s->kv_heads), 128, 0, (cudaStream_t)stream>>>(j, out->mask);
+	CU_LAUNCHED();
+out:
+	return st;
+}

@@ -1,0 +1,291 @@
+/* BFLA's masks on the device are the reference's, but for blocks where rounding decides. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/method.h"
+#include "kernels/selectors/bfla.h"
+#include "tests/batch_case.h"
+#include "tests/gpu.h"
+#include "tests/tap.h"
+
+static const char *const specs[] = {
+	"bfla",
+	"bfla:min-tokens=0,mass=0.9",
+	"bfla:min-tokens=0,block=128,mass=0.8,stride=16,random=0.1",
+	"bfla:min-tokens=0,block=128,group=128,mass=0.5,query-grid=absolute,sink=0,local=0",
+	"bfla:min-tokens=0,block=512,group=128,mass=0.7,query-grid=absolute,local-anchor=first",
+	"bfla:min-tokens=0,block=1024,mass=0.3,threshold=0.05",
+	"bfla:min-tokens=0,mass=0,ratio=0.3",
+	"bfla:min-tokens=0,pool=mean,mass=0.8",
+	"bfla:min-tokens=0,pool=center,block=128,mass=0,min-blocks=5,query-grid=absolute",
+	"bfla:min-tokens=0,pool=maxabs,block=512,mass=0.6,ratio=0.1",
+	"bfla:mass=1",
+};
+enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 3 * N_SPEC + 1 };
+
+#if HAVE_CUDA
+static void must(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
+/* ---- what rounding may decide ---- */
+
+/* One channel of a token; absent ones are zeros. */
+static double query_at(const struct batch_case *c, int r, int h, int pos, int d)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int row = c->row0[r] + pos - c->ctx[r];
+
+	if (pos < c->ctx[r] || row >= c->row0[r + 1])
+		return 0;
+	return bf16_to_f32(c->q[(row * s->q_heads + h) * s->head_dim + d]);
+}
+
+static double key_at(const struct batch_case *c, int r, int h, int pos, int d)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t at;
+
+	if (pos >= c->ctx[r] + c->row0[r + 1] - c->row0[r])
+		return 0;
+	at = (size_t)(c->page[c->page0[r] + pos / s->page_tok] * s->kv_heads +
+		      h / (s->q_heads / s->kv_heads));
+	return bf16_to_f32(c->kv.k[(at * (size_t)s->page_tok + (size_t)(pos % s->page_tok)) *
+				   (size_t)s->head_dim + (size_t)d]);
+}
+
+typedef double at_fn(const struct batch_case *c, int r, int h, int pos, int d);
+
+static double pool(const struct batch_case *c, const struct bfla *p, at_fn *at, int r, int h,
+		   int from, int d)
+{
+	double x = 0;
+
+	if (p->pool == BFLA_CENTER)
+		return at(c, r, h, from + (int)p->block / 2, d);
+	for (int t = 0; t < p->block; t++) {
+		double y = at(c, r, h, from + t, d);
+
+		if (p->pool == BFLA_MEAN)
+			x += y / (double)p->block;
+		else if (fabs(y) > fabs(x))
+			x = y;
+	}
+	return p->pool == BFLA_MEAN ? bf16_round((float)x) : x;
+}
+
+/* The score of the blocks at q0 and k0; *size: the sum of the magnitudes of what it sums. */
+static double score(const struct batch_case *c, const struct bfla *p, int r, int h, int q0, int k0,
+		    double *size)
+{
+	double best = -INFINITY;
+	int g = p->pool == BFLA_FLAT ? (int)p->group : (int)p->block;
+
+	*size = 0;
+	for (int u = 0; u < p->block; u += g)
+		for (int v = 0; v < p->block; v += g) {
+			double sum = 0, all = 0;
+
+			for (int t = 0; t < (p->pool == BFLA_FLAT ? g : 1); t++)
+				for (int d = 0; d < c->b.shape.head_dim; d++) {
+					double x = p->pool == BFLA_FLAT ?
+						query_at(c, r, h, q0 + u + t, d) *
+						key_at(c, r, h, k0 + v + t, d) :
+						pool(c, p, query_at, r, h, q0, d) *
+						pool(c, p, key_at, r, h, k0, d);
+
+					sum += x;
+					all += fabs(x);
+				}
+			best = fmax(best, sum);
+			*size = fmax(*size, all);
+		}
+	return best;
+}
+
+/* Whether errors of up to slack in the logits x[0 ... n) may decide over block j. */
+static bool in_doubt(const struct bfla *p, const double *x, int n, int j, double slack, int top)
+{
+	double sure = 0, most = 0, all = 0, eps = 4 * slack + 1e-5, share;
+	int above = 0, not_below = 0;
+
+	for (int k = 0; k < n; k++) {
+		double w = exp(x[k] - x[j]);
+
+		all += w;
+		if (x[k] > x[j] + slack) {
+			sure += w;
+			above++;
+		}
+		if (k != j && x[k] >= x[j] - slack) {
+			most += w;
+			not_below++;
+		}
+	}
+	share = 1 / all;
+	if (p->mass > 0 && most * share >= p->mass - eps && sure * share <= p->mass + eps)
+		return true;
+	if (fabs(share - p->threshold) <= eps * p->threshold)
+		return true;
+	return (p->ratio > 0 || p->least > 0) && not_below >= top && above < top;
+}
+
+/* Whether rounding may decide over coarse block j of query block i in any head of a KV head. */
+static bool row_in_doubt(const struct batch_case *c, const struct bfla *p, int r, int i, int kv_head,
+			 int j)
+{
+	const struct attn_shape *s = &c->b.shape;
+	struct bfla_rows rows = bfla_rows(p, c->ctx[r], c->row0[r + 1] - c->row0[r]);
+	int n = bfla_last(p, &rows, i) + 1, b = (int)p->block, group = s->q_heads / s->kv_heads;
+	double *x = calloc((size_t)n, sizeof *x), scale = 1 / sqrt(s->head_dim);
+	bool doubt = false;
+
+	for (int h = kv_head * group; !doubt && j < n && h < (kv_head + 1) * group; h++) {
+		double most = 0, size;
+
+		for (int k = 0; k < n; k++) {
+			x[k] = scale * score(c, p, r, h, rows.origin + i * b, k * b, &size);
+			most = fmax(most, size);
+		}
+		doubt = in_doubt(p, x, n, j, 1e-6 + 6e-6 * scale * most,
+				 bfla_top(p, (rows.end + b - 1) / b));
+	}
+	free(x);
+	return doubt;
+}
+
+/* Whether a differing bit of query block q and block j of pages is in doubt. */
+static bool explained(const struct batch_case *c, const struct bfla *p, int r, int q, int head, int j)
+{
+	const struct attn_shape *s = &c->b.shape;
+	struct bfla_rows rows = bfla_rows(p, c->ctx[r], c->row0[r + 1] - c->row0[r]);
+	int qa = c->ctx[r] / s->page_tok + q, b = (int)p->block;
+	int from = qa * s->page_tok, to = from + s->page_tok;
+
+	from = from > rows.ctx ? from : rows.ctx;
+	to = to < rows.end ? to : rows.end;
+	for (int i = (from - rows.origin) / b; i <= (to - 1 - rows.origin) / b; i++)
+		if (row_in_doubt(c, p, r, i, head / (s->q_heads / s->kv_heads),
+				 j * s->page_tok / b))
+			return true;
+	return false;
+}
+
+static int faults(const struct batch_case *c, const struct bfla *p, const uint32_t *got)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int n = 0;
+
+	for (int r = 0; r < c->b.n_req; r++)
+		for (int row = c->qblk0[r] * s->q_heads; row < c->qblk0[r + 1] * s->q_heads; row++)
+			for (int j = 0; j < c->b.mask_words * 32; j++) {
+				int w = row * c->b.mask_words + j / 32;
+
+				if ((got[w] ^ c->mask[w]) >> j % 32 & 1)
+					n += !explained(c, p, r, row / s->q_heads - c->qblk0[r],
+							row % s->q_heads, j);
+			}
+	return n;
+}
+
+/* ---- cases ---- */
+
+/* Long contexts in one case of four, long chunks in another. */
+static bool agrees(const struct method *m, int dim, uint64_t seed)
+{
+	static const float scales[] = { 0.02f, 0.1f, 1 };
+	static const enum case_fill fills[] = { FILL_NORMAL, FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL };
+	struct rng rng = { seed };
+	struct attn_shape s = { 8, seed % 3 ? 2 : 4, dim, 128 };
+	int n = 1 + (int)rng_below(&rng, 3), ctx[3], rows[3], bad;
+	struct attn_limits limits = { .max_req = n };
+	struct batch_case c;
+	struct attn_batch b;
+	struct kv_cache kv;
+	uint32_t *mask, *got;
+	size_t bytes;
+	struct ar_err err;
+
+	for (int r = 0; r < n; r++) {
+		ctx[r] = (int)rng_below(&rng, seed % 4 == 1 ? 18000 : 3000);
+		rows[r] = 1 + (int)rng_below(&rng, seed % 4 == 2 ? 3000 : 500);
+		ctx[r] -= rng_below(&rng, 2) ? ctx[r] % 128 : 0;
+	}
+	case_chunks(&c, &rng, fills[rng_below(&rng, 4)], s, n, ctx, rows);
+	for (size_t i = 0; i < c.q_len; i++)
+		c.q[i] = bf16_from_f32(bf16_to_f32(c.q[i]) * scales[seed % 3]);
+	limits.max_row = c.b.n_row;
+	limits.max_kv_blk = c.b.max_kv_blk;
+	bytes = case_mask_words(&c) * sizeof *mask;
+	got = malloc(bytes);
+	b = gpu_batch(&c.b);
+	kv = gpu_kv(&c.kv, c.kv_len);
+	mask = gpu_new(bytes, 0xa5);
+	must(m->selector->ref(&c.b, m->self, 0, c.q, &c.kv, NULL,
+			      &(struct selection){ .mask = c.mask }, &err), &err);
+	must(bfla_enqueue(&b, m->self, 0, gpu_copy(c.q, c.q_len * sizeof *c.q), &kv, NULL,
+			  &(struct selection){ .mask = mask },
+			  gpu_new(bfla_work_bytes(m->self, &s, &limits), 0xff), NULL, &err), &err);
+	gpu_read(got, mask, bytes);
+	bad = faults(&c, m->self, got);
+	if (bad)
+		diag("seed %llu: %d unexplained bits", (unsigned long long)seed, bad);
+	free(got);
+	gpu_free_all();
+	case_release(&c);
+	return !bad;
+}
+
+static void test_refusal(void)
+{
+	struct attn_batch b = { .shape = { 2, 1, 96, 128 } };
+	struct bfla p = { .block = 256 };
+	struct kv_cache kv = { 0 };
+	struct ar_err err = { 0 };
+
+	bfla_enqueue(&b, &p, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err);
+	is_str(err.msg, "bfla on CUDA wants blocks of 128 tokens and heads of 64, 128 or 256, "
+	       "not 128 and 96", "a head size without a kernel is refused");
+}
+
+static void run_all(void)
+{
+	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
+	int n = cases ? atoi(cases) : 6;
+
+	for (int i = 0; i < N_SPEC; i++) {
+		struct method *m;
+		struct ar_err err;
+
+		must(method_parse(&m, specs[i], &err), &err);
+		for (int dim = 64; dim <= 256; dim *= 2) {
+			int good = 0;
+
+			for (int k = 0; k < n; k++)
+				good += agrees(m, dim, (uint64_t)(i * 100000 + dim * 100 + k));
+			is_int(good, n, "%s, heads of %d", specs[i], dim);
+		}
+		method_free(m);
+	}
+	test_refusal();
+}
+#else
+static void run_all(void)
+{
+}
+#endif
+
+int main(void)
+{
+	plan(N_TEST);
+	if (!gpu_usable())
+		skip(N_TEST, "no usable GPU");
+	else
+		run_all();
+	return done_testing();
+}
