@@ -55,6 +55,8 @@ tests_t_layer_gpu_LDADD = $(TEST_LIBS)
 libattnreplay_a_SOURCES += kernels/method.c kernels/method_parse.c kernels/union.c kernels/qblk.cuh
 libattnreplay_a_SOURCES += kernels/selectors/rows.cuh kernels/selectors/selectors.c
 libattnreplay_a_SOURCES += kernels/selectors/ashape.c kernels/selectors/ashape.h
+libattnreplay_a_SOURCES += kernels/selectors/rows.cuh kernels/selectors/selectors.c \
+                           kernels/selectors/top.cuh
 libattnreplay_a_SOURCES += kernels/selectors/bfla.c kernels/selectors/bfla.h
 libattnreplay_a_SOURCES += kernels/selectors/density.c kernels/selectors/density.h
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h
@@ -66,6 +68,7 @@ libattnreplay_a_SOURCES += kernels/selectors/minference.c kernels/selectors/minf
 libattnreplay_a_SOURCES += kernels/selectors/none.c
 libattnreplay_a_SOURCES += kernels/selectors/oracle.c kernels/selectors/oracle.h
 libattnreplay_a_SOURCES += kernels/selectors/pick.cuh
+libattnreplay_a_SOURCES += kernels/selectors/proxyattn.c kernels/selectors/proxyattn.h
 libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trishape.h
 libattnreplay_a_SOURCES += kernels/selectors/xattention.c kernels/selectors/xattention.h
 if HAVE_CUDA
@@ -79,6 +82,7 @@ libattnreplay_a_SOURCES += kernels/selectors/lastq_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/means_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/minference_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/oracle_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/proxyattn_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/trishape_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/xattention_sm80.cu
 endif
@@ -131,6 +135,13 @@ tests_t_select_xattention_LDADD   = $(TEST_LIBS)
 tests_t_select_xattention_LDFLAGS = $(FAULT_LINK)
 tests_t_select_xattention_gpu_SOURCES = tests/t-select-xattention-gpu.c
 tests_t_select_xattention_gpu_LDADD   = $(TEST_LIBS)
+
+check_PROGRAMS += tests/t-select-proxyattn tests/t-select-proxyattn-gpu
+tests_t_select_proxyattn_SOURCES = tests/t-select-proxyattn.c
+tests_t_select_proxyattn_LDADD   = $(TEST_LIBS)
+tests_t_select_proxyattn_LDFLAGS = $(FAULT_LINK)
+tests_t_select_proxyattn_gpu_SOURCES = tests/t-select-proxyattn-gpu.c
+tests_t_select_proxyattn_gpu_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-method
 tests_t_method_SOURCES = tests/t-method.c

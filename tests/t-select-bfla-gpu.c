@@ -136,8 +136,8 @@ static bool in_doubt(const struct bfla *p, const double *x, int n, int j, double
 }
 
 /* Whether rounding may decide over coarse block j of query block i in any head of a KV head. */
-static bool row_in_doubt(const struct batch_case *c, const struct bfla *p, int r, int i, int kv_head,
-			 int j)
+static bool row_in_doubt(const struct batch_case *c, const struct bfla *p, int r, int i,
+			 int kv_head, int j)
 {
 	const struct attn_shape *s = &c->b.shape;
 	struct bfla_rows rows = bfla_rows(p, c->ctx[r], c->row0[r + 1] - c->row0[r]);
@@ -160,7 +160,8 @@ static bool row_in_doubt(const struct batch_case *c, const struct bfla *p, int r
 }
 
 /* Whether a differing bit of query block q and block j of pages is in doubt. */
-static bool explained(const struct batch_case *c, const struct bfla *p, int r, int q, int head, int j)
+static bool explained(const struct batch_case *c, const struct bfla *p, int r, int q, int head,
+		      int j)
 {
 	const struct attn_shape *s = &c->b.shape;
 	struct bfla_rows rows = bfla_rows(p, c->ctx[r], c->row0[r + 1] - c->row0[r]);

@@ -7,9 +7,9 @@
  *   flat     S[p][i][j] = max over u, v of  sum over s < g of q[i b + u g + s] . k[j b + v g + s]
  *   others   S[p][i][j] = Phi(q of i) . Phi(k of j)
  *
- * where u and v number the groups of g tokens in a block, and Phi is the mean over b tokens, rounded
- * to bf16, or the token b / 2, or in each channel the value of largest magnitude.  What a block
- * lacks of b tokens counts as zeros, so a group without any token offers the score 0.  The
+ * where u and v number the groups of g tokens in a block, and Phi is the mean over b tokens,
+ * rounded to bf16, or the token b / 2, or in each channel the value of largest magnitude.  What a
+ * block lacks of b tokens counts as zeros, so a group without any token offers the score 0.  The
  * block on the diagonal is scored whole, keys in the future of some rows included.  Then
  *
  *   P = softmax over j of S / sqrt(head_dim)           of the blocks not past the query block
@@ -272,11 +272,11 @@ static const struct opt params[] = {
 	{ .name = "block", .type = OPT_INT, .off = OFF(block), .arg = "N", .def = "256", .min = 128,
 	  .max = 1024, .help = "tokens of a coarse block: 128, 256, 512 or 1024" },
 	{ .name = "pool", .type = OPT_ENUM, .off = OFF(pool), .arg = "HOW", .def = "flat",
-	  .choice = pools, .help = "what stands for a block: its groups, mean, middle or extremes" },
+	  .choice = pools, .help = "what stands for a block: groups, mean, middle or extremes" },
 	{ .name = "group", .type = OPT_INT, .off = OFF(group), .arg = "N", .def = "64", .min = 64,
 	  .max = 128, .help = "tokens of a group in pool=flat: 64 or 128" },
 	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.99", .max = 1,
-	  .help = "keep the blocks of largest share up to X together; 1: everything, 0: off" },
+	  .help = "keep the blocks of largest share up to X together; 1: all, 0: off" },
 	{ .name = "threshold", .type = OPT_REAL, .off = OFF(threshold), .arg = "X", .def = "1",
 	  .max = 1, .help = "keep blocks with a share above X; 1: off" },
 	{ .name = "ratio", .type = OPT_REAL, .off = OFF(ratio), .arg = "X", .def = "0", .max = 1,
@@ -285,9 +285,9 @@ static const struct opt params[] = {
 	  .max = 65536, .help = "keep the N blocks with the largest scores" },
 	{ .name = "local", .type = OPT_INT, .off = OFF(local), .arg = "N", .def = "256",
 	  .max = 1 << 30, .help = "keep the N tokens before a query block, at least one block" },
-	{ .name = "local-anchor", .type = OPT_ENUM, .off = OFF(anchor), .arg = "WHICH",
+	{ .name = "local-anchor", .type = OPT_ENUM, .off = OFF(anchor), .arg = "T",
 	  .def = "last", .choice = anchors,
-	  .help = "end the band with the block of a query block's last or first token" },
+	  .help = "end the band at the block of a query block's last or first token" },
 	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "1", .max = 65536,
 	  .help = "keep the first N blocks" },
 	{ .name = "stride", .type = OPT_INT, .off = OFF(stride), .arg = "N", .def = "0",

@@ -10,9 +10,9 @@
  *   pick    grid (slot, query head): the rules that look at scores, a bit per block of keys.
  *   mask    grid (query block, KV head): bits of all heads and places, block by page.
  *
- * Flat, for 8 requests of 128K tokens and chunks of 1024, 16 query heads over 4 KV heads, D 128: the
- * keys are 1.07 GB (0.27 ms at 4 TB/s) and the products 69 GFLOP (0.2 ms at 350 TFLOP/s), the queries
- * come 0.5 GB from the L2 cache; 0.3 to 0.4 ms, where dense attention takes 7.
+ * Flat, for 8 requests of 128K tokens and chunks of 1024, 16 query heads over 4 KV heads, D 128:
+ * the keys are 1.07 GB (0.27 ms at 4 TB/s), the products 69 GFLOP (0.2 ms at 350 TFLOP/s), and the
+ * queries come 0.5 GB from the L2 cache; 0.3 to 0.4 ms, where dense attention takes 7.
  *
  *   registers   accumulators 2 x 4 x 4 = 32, fragments 16, sources 6 x 4
  *   shared      4 stages x (64 + 128) x 64 x 2 B = 96 KiB: two blocks a SM
@@ -27,11 +27,12 @@
 #include "kernels/cuda.h"
 #include "kernels/device.cuh"
 #include "kernels/qblk.cuh"
+#include "kernels/selectors/top.cuh"
 
 namespace {
 
 constexpr int PAGE = 128;
-constexpr int THREADS = 256, WARPS = THREADS / 32;
+constexpr int THREADS = TOP_THREADS, WARPS = TOP_WARPS;
 constexpr int M = 64, N = 128;		// groups of queries and of keys
 constexpr int K = 64;			// elements of a step
 constexpr int STAGES = 4;
@@ -89,11 +90,12 @@ struct flat_rows {
 __device__ bool flat_tile(const struct job &j, int tile, struct flat_rows &f)
 {
 	const int per_blk = (int)(j.p.block / j.p.group);
+	const int group = j.b.shape.q_heads / j.b.shape.kv_heads;
 
 	for (f.req = 0; f.req < j.b.n_req; f.req++) {
 		f.q = rows_of(j, f.req);
 		f.per_head = f.q.n * per_blk;
-		f.n = is_dense(j, f.req) ? 0 : f.per_head * (j.b.shape.q_heads / j.b.shape.kv_heads);
+		f.n = is_dense(j, f.req) ? 0 : f.per_head * group;
 		f.first = tile * M;
 		if (f.first < f.n)
 			return true;
@@ -333,86 +335,6 @@ __global__ void __launch_bounds__(THREADS) bfla_pool_score(struct job j)
 
 /* ---- pick ---- */
 
-/* The scores of a row, ordered by key: x < y just when key(x) < key(y). */
-__device__ __forceinline__ uint32_t key_of(float x)
-{
-	const uint32_t u = __float_as_uint(x + 0.0f);	// -0 is 0
-
-	return u >> 31 ? ~u : u | 1u << 31;
-}
-
-__device__ __forceinline__ float value_of(uint32_t key)
-{
-	return __uint_as_float(key >> 31 ? key & ~(1u << 31) : ~key);
-}
-
-struct row {
-	const float *score;
-	int n;
-	float max, scale;
-};
-
-/* What block counts towards a goal: its share in units of 2^-40 of the largest one's, so that
- * sums do not depend on their order; or one. */
-__device__ __forceinline__ uint64_t weight(const struct row &row, float x, bool share)
-{
-	return share ? __float2ull_rz(ex2((x - row.max) * row.scale) * 0x1p40f) : 1;
-}
-
-/* Of the scores whose key is not below least. */
-__device__ uint64_t sum_from(const struct row &row, uint32_t least, bool share,
-			     uint64_t (&part)[WARPS])
-{
-	unsigned long long sum = 0;
-
-	for (int i = threadIdx.x; i < row.n; i += THREADS)
-		if (key_of(row.score[i]) >= least)
-			sum += weight(row, row.score[i], share);
-	sum = warp_sum(sum);
-	__syncthreads();	// the last use of part is over
-	if (threadIdx.x % 32 == 0)
-		part[threadIdx.x / 32] = sum;
-	__syncthreads();
-	sum = 0;
-	for (int w = 0; w < WARPS; w++)
-		sum += part[w];
-	return sum;
-}
-
-/* The largest scores: those above key, and the first ties of those that are equal. */
-struct top {
-	uint32_t key;
-	int64_t ties;
-};
-
-/* The fewest that weigh goal together, which is not more than all do. */
-__device__ struct top find_top(const struct row &row, uint64_t goal, bool share,
-			       uint64_t (&part)[WARPS])
-{
-	struct top top = { 0, 0 };
-	uint64_t above, one;
-
-	for (int bit = 31; bit >= 0; bit--)
-		if (sum_from(row, top.key | 1u << bit, share, part) >= goal)
-			top.key |= 1u << bit;
-	above = sum_from(row, top.key + 1, share, part);
-	one = weight(row, value_of(top.key), share);
-	top.ties = (int64_t)((goal - above + one - 1) / one);
-	return top;
-}
-
-/* Whether lane's score is among them; one warp goes through a row in order.  before: ties so
- * far. */
-__device__ __forceinline__ bool in_top(const struct top &top, bool there, uint32_t key,
-				       int64_t &before)
-{
-	const uint32_t tie = __ballot_sync(~0u, there && key == top.key);
-	const int64_t mine = before + __popc(tie & ((1u << threadIdx.x % 32) - 1));
-
-	before += __popc(tie);
-	return there && (key > top.key || (key == top.key && mine < top.ties));
-}
-
 __device__ float row_max(const float *score, int n, float (&part)[WARPS])
 {
 	float max = -INFINITY;
@@ -435,32 +357,34 @@ __global__ void __launch_bounds__(THREADS) bfla_pick(struct job j)
 	const int r = qblk_at(j.b, blockIdx.x).req, i = blockIdx.x - j.b.qblk0[r];
 	const size_t at = (size_t)blockIdx.x * j.b.shape.q_heads + blockIdx.y;
 	const struct bfla_rows rows = rows_of(j, r);
-	struct top mass = { ~0u, 0 }, ratio = { ~0u, 0 };
-	struct row row = { j.score + at * j.n_blk, 0, 0, j.scale };
+	const float *score = j.score + at * j.n_blk;
+	struct top mass = top_none(), ratio = top_none();
 	int64_t mass_ties = 0, ratio_ties = 0;
 
 	if (i >= rows.n || is_dense(j, r))
 		return;
-	row.n = bfla_last(&j.p, &rows, i) + 1;
-	row.max = row_max(row.score, row.n, maxima);
-	const double all = (double)sum_from(row, 0, true, sums);
+	const int n = bfla_last(&j.p, &rows, i) + 1;
+	const float most = row_max(score, n, maxima);
+	const float scale = j.scale;
+	const auto share = [=](float x) { return top_fixed(ex2((x - most) * scale)); };
+	const double all = (double)top_sum(score, n, 0, share, sums);
 	const uint64_t least = (uint64_t)(j.p.threshold * all);
 
 	if (j.p.mass > 0)
-		mass = find_top(row, max((uint64_t)ceil(j.p.mass * all), (uint64_t)1), true, sums);
+		mass = top_find(score, n, max((uint64_t)ceil(j.p.mass * all), (uint64_t)1), share,
+				sums);
 	if (j.p.ratio > 0 || j.p.least > 0) {
-		const int n = bfla_top(&j.p, (rows.end + (int)j.p.block - 1) / (int)j.p.block);
+		const int top = bfla_top(&j.p, (rows.end + (int)j.p.block - 1) / (int)j.p.block);
 
-		ratio = find_top(row, min(n, row.n), false, sums);
+		ratio = top_find(score, n, min(top, n), [](float) -> uint64_t { return 1; }, sums);
 	}
 	for (int w = 0; threadIdx.x < 32 && w < j.words; w++) {
-		const int blk = w * 32 + threadIdx.x;
-		const bool there = blk < row.n;
-		const float x = there ? row.score[blk] : 0;
-		bool keep = in_top(mass, there, key_of(x), mass_ties);
+		const bool there = w * 32 + (int)threadIdx.x < n;
+		const float x = there ? score[w * 32 + threadIdx.x] : 0;
+		bool keep = top_has(mass, there, x, mass_ties);
 
-		keep |= in_top(ratio, there, key_of(x), ratio_ties);
-		keep |= there && weight(row, x, true) > least;
+		keep |= top_has(ratio, there, x, ratio_ties);
+		keep |= there && share(x) > least;
 		const uint32_t bits = __ballot_sync(~0u, keep);
 
 		if (threadIdx.x == 0)

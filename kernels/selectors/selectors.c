@@ -14,7 +14,8 @@
 	X(oracle)    \
 	X(trishape)  \
 	X(xattention) \
-	X(bfla)
+	X(bfla)      \
+	X(proxyattn)
 
 #define X(name) extern const struct selector selector_##name;
 SELECTORS(X)

@@ -1,0 +1,257 @@
+/* ProxyAttn's masks on the device are the reference's, but for blocks where rounding decides. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/method.h"
+#include "kernels/selectors/proxyattn.h"
+#include "tests/batch_case.h"
+#include "tests/gpu.h"
+#include "tests/tap.h"
+
+static const char *const specs[] = {
+	"proxyattn",
+	"proxyattn:mass=0.6,q-stride=8",
+	"proxyattn:block=64,groups=1,mass=0.8,q-stride=3",
+	"proxyattn:block=64,groups=8,mass=0.3",
+	"proxyattn:groups=3,mass=0.7,q-stride=128",
+};
+enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 3 * N_SPEC + 1 };
+
+#if HAVE_CUDA
+static void must(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
+/* ---- what rounding may decide ---- */
+
+static double mean(const bf16_t *x, int n, size_t pitch)
+{
+	float sum = 0;
+
+	for (int h = 0; h < n; h++)
+		sum += bf16_to_f32(x[(size_t)h * pitch]);
+	return bf16_round(sum / (float)n);
+}
+
+/* The attention of a row of request r to out[0 ... pos]. */
+static void attend(const struct batch_case *c, int r, int pos, const struct proxy_heads *h,
+		   double *out)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t dim = (size_t)s->head_dim, pitch = (size_t)s->page_tok * dim;
+	size_t row = (size_t)(c->row0[r] + pos - c->ctx[r]) * (size_t)s->q_heads + (size_t)h->q;
+	double max = -INFINITY, sum = 0, q[256];
+
+	for (size_t d = 0; d < dim; d++)
+		q[d] = mean(c->q + row * dim + d, h->q_end - h->q, dim);
+	for (int x = 0; x <= pos; x++) {
+		size_t page = (size_t)c->page[c->page0[r] + x / s->page_tok];
+		size_t at = (page * (size_t)s->kv_heads + (size_t)h->kv) * pitch +
+			    (size_t)(x % s->page_tok) * dim;
+
+		out[x] = 0;
+		for (size_t d = 0; d < dim; d++)
+			out[x] += q[d] * mean(c->kv.k + at + d, h->kv_end - h->kv, pitch);
+		out[x] /= sqrt(s->head_dim);
+		max = fmax(max, out[x]);
+	}
+	for (int x = 0; x <= pos; x++)
+		sum += out[x] = exp(out[x] - max);
+	for (int x = 0; x <= pos; x++)
+		out[x] /= sum;
+}
+
+static int ascending(const void *x, const void *y)
+{
+	const double *a = x, *b = y;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* The fewest and the most blocks that rounding may find a head to need. */
+static void need(const struct batch_case *c, const struct proxyattn *p, int r, int head, double *x,
+		 int out[2])
+{
+	const struct attn_shape *s = &c->b.shape;
+	int kv = head / (s->q_heads / s->kv_heads), n_row = c->row0[r + 1] - c->row0[r];
+	int end = c->ctx[r] + n_row, n = (end + s->page_tok - 1) / s->page_tok;
+	const struct proxy_heads own = { head, head + 1, kv, kv + 1 };
+	double *mass = calloc((size_t)n, sizeof *mass), all = 0;
+
+	for (int i = 0; i < n_row && i < s->page_tok; i += (int)p->stride) {
+		attend(c, r, end - 1 - i, &own, x);
+		for (int t = 0; t < end - i; t++) {
+			mass[t / s->page_tok] += x[t];
+			all += x[t];
+		}
+	}
+	qsort(mass, (size_t)n, sizeof *mass, ascending);
+	for (int side = 0; side < 2; side++) {
+		double sum = 0, goal = (p->mass + (side ? 5e-4 : -5e-4)) * all;
+		int k = 0;
+
+		while (k < n && (!k || sum < goal))
+			sum += mass[n - ++k];
+		out[side] = k;
+	}
+	free(mass);
+}
+
+/* Scores of the blocks of query block qa. */
+static void scores(const struct batch_case *c, const struct proxyattn *p, int r, int qa, int g,
+		   double *x, double *score)
+{
+	struct proxy_heads h = proxyattn_heads(p, &c->b.shape, g);
+	int tok = c->b.shape.page_tok, end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
+	int last = (qa + 1) * tok < end ? (qa + 1) * tok : end;
+
+	memset(score, 0, (size_t)(qa + 1) * sizeof *score);
+	for (int pos = last - 1; pos >= qa * tok && pos >= c->ctx[r]; pos -= (int)p->stride) {
+		attend(c, r, pos, &h, x);
+		for (int t = 0; t <= pos; t++)
+			score[t / tok] = fmax(score[t / tok], x[t]);
+	}
+}
+
+/* Differing bits of a row that rounding does not explain. */
+static int row_faults(const struct batch_case *c, const struct proxyattn *p, int r, int i, int head,
+		      const uint32_t *got, const uint32_t *want)
+{
+	const struct attn_shape *s = &c->b.shape;
+	int end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
+	int n = (end + s->page_tok - 1) / s->page_tok;
+	int qa = c->ctx[r] / s->page_tok + i, k[2], bad = 0;
+	double *x = calloc((size_t)end, sizeof *x), *score = calloc((size_t)n, sizeof *score);
+
+	need(c, p, r, head, x, k);
+	scores(c, p, r, qa, head / proxyattn_size(p, s), x, score);
+	for (int j = 0; j < c->b.mask_words * 32; j++) {
+		int above = 0, not_below = 0;
+
+		if (!((got[j / 32] ^ want[j / 32]) >> j % 32 & 1))
+			continue;
+		for (int m = 1; m < qa && j > 0 && j < qa; m++) {
+			above += score[m] > score[j] * 1.002 + 1e-30;
+			not_below += m != j && score[m] >= score[j] * 0.998 - 1e-30;
+		}
+		bad += j == 0 || j >= qa || not_below < proxyattn_budget(k[0], qa, n) - 2 ||
+		       above >= proxyattn_budget(k[1], qa, n) - 2;
+	}
+	free(score);
+	free(x);
+	return bad;
+}
+
+static int faults(const struct batch_case *c, const struct proxyattn *p, const uint32_t *got)
+{
+	const struct attn_shape *s = &c->b.shape;
+	size_t words = (size_t)c->b.mask_words;
+	int bad = 0;
+
+	for (int r = 0; r < c->b.n_req; r++)
+		for (int row = c->qblk0[r] * s->q_heads; row < c->qblk0[r + 1] * s->q_heads; row++)
+			if (memcmp(got + (size_t)row * words, c->mask + (size_t)row * words,
+				   words * sizeof *got))
+				bad += row_faults(c, p, r, row / s->q_heads - c->qblk0[r],
+						  row % s->q_heads, got + (size_t)row * words,
+						  c->mask + (size_t)row * words);
+	return bad;
+}
+
+/* ---- cases ---- */
+
+static bool agrees(const struct method *m, int dim, uint64_t seed)
+{
+	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL };
+	struct rng rng = { seed };
+	struct attn_shape s = { seed % 2 ? 8 : 6, 2, dim, method_page_tok(m) };
+	int n = 1 + (int)rng_below(&rng, 3), ctx[3], rows[3], bad;
+	struct attn_limits limits = { .max_req = n };
+	struct batch_case c;
+	struct attn_batch b;
+	struct kv_cache kv;
+	uint32_t *mask, *got;
+	size_t bytes;
+	struct ar_err err;
+
+	for (int r = 0; r < n; r++) {
+		ctx[r] = (int)rng_below(&rng, 2500);
+		rows[r] = 1 + (int)rng_below(&rng, rng_below(&rng, 4) ? 250 : 3);
+	}
+	case_chunks(&c, &rng, fills[seed % 3], s, n, ctx, rows);
+	limits.max_row = c.b.n_row;
+	limits.max_kv_blk = c.b.max_kv_blk;
+	bytes = case_mask_words(&c) * sizeof *mask;
+	got = malloc(bytes);
+	b = gpu_batch(&c.b);
+	kv = gpu_kv(&c.kv, c.kv_len);
+	mask = gpu_new(bytes, 0xa5);
+	must(m->selector->ref(&c.b, m->self, 0, c.q, &c.kv, NULL,
+			      &(struct selection){ .mask = c.mask }, &err), &err);
+	must(proxyattn_enqueue(&b, m->self, 0, gpu_copy(c.q, c.q_len * sizeof *c.q), &kv, NULL,
+			       &(struct selection){ .mask = mask },
+			       gpu_new(proxyattn_work_bytes(m->self, &s, &limits), 0xff), NULL,
+			       &err), &err);
+	gpu_read(got, mask, bytes);
+	bad = faults(&c, m->self, got);
+	if (bad)
+		diag("seed %llu: %d unexplained bits", (unsigned long long)seed, bad);
+	free(got);
+	gpu_free_all();
+	case_release(&c);
+	return !bad;
+}
+
+static void test_refusal(void)
+{
+	struct attn_batch b = { .shape = { 2, 1, 96, 128 } };
+	struct proxyattn p = { .groups = 4, .stride = 1 };
+	struct kv_cache kv = { 0 };
+	struct ar_err err = { 0 };
+
+	proxyattn_enqueue(&b, &p, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err);
+	is_str(err.msg, "proxyattn on CUDA wants blocks of 64 or 128 tokens and heads of 64, 128 "
+	       "or 256, not 128 and 96", "a head size without a kernel is refused");
+}
+
+static void run_all(void)
+{
+	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
+	int n = cases ? atoi(cases) : 4;
+
+	for (int i = 0; i < N_SPEC; i++) {
+		struct method *m;
+		struct ar_err err;
+
+		must(method_parse(&m, specs[i], &err), &err);
+		for (int dim = 64; dim <= 256; dim *= 2) {
+			int good = 0;
+
+			for (int k = 0; k < n; k++)
+				good += agrees(m, dim, (uint64_t)(i * 100000 + dim * 100 + k));
+			is_int(good, n, "%s, heads of %d", specs[i], dim);
+		}
+		method_free(m);
+	}
+	test_refusal();
+}
+#else
+static void run_all(void)
+{
+}
+#endif
+
+int main(void)
+{
+	plan(N_TEST);
+	if (!gpu_usable())
+		skip(N_TEST, "no usable GPU");
+	else
+		run_all();
+	return done_testing();
+}
