@@ -119,11 +119,13 @@ struct column_lists {
 	struct attn_band band;
 };
 
-/* What a selector writes: one of them. */
+/* What a selector writes: one of the first three. */
 struct selection {
 	uint32_t *mask;
 	struct token_lists tokens;
 	struct column_lists columns;
+	float *score;	/* what blocks were judged by, [(query block, query head)][max_kv_blk];
+			 * NULL: not asked for.  Blocks without one are left alone. */
 };
 
 /* Largest number of query blocks a batch within the limits can have: a chunk of n rows

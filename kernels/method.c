@@ -2,6 +2,7 @@
 #include "config.h"
 #include "kernels/method.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -281,14 +282,7 @@ enum ar_status method_count(const struct method *m, const struct attn_batch *b,
 
 /* ---- reference ---- */
 
-/* What lies between a selector and an executor. */
-struct between {
-	struct selection chosen;
-	uint32_t *table;
-	struct executor_lists lists;
-};
-
-static void between_release(struct between *x)
+void method_selection_release(struct method_selection *x)
 {
 	free(x->chosen.mask);
 	free(x->chosen.tokens.tok);
@@ -297,9 +291,11 @@ static void between_release(struct between *x)
 	free(x->chosen.columns.n_run);
 	free(x->chosen.columns.col);
 	free(x->chosen.columns.n_col);
+	free(x->chosen.score);
 	free(x->table);
 	free(x->lists.blocks.block);
 	free(x->lists.blocks.n);
+	*x = (struct method_selection){ .scored = x->scored };
 }
 
 /* At least one element, so that an empty batch is no failure. */
@@ -330,11 +326,16 @@ static bool alloc_columns(const struct method *m, const struct attn_batch *b,
 	return l->run && l->n_run && l->col && l->n_col;
 }
 
-static bool alloc_blocks(const struct attn_batch *b, size_t n_mask, size_t n_list,
-			 struct between *x)
+static bool alloc_blocks(const struct method *m, const struct attn_batch *b,
+			 struct method_selection *x)
 {
+	const struct attn_shape *s = &b->shape;
+	size_t n_mask = (size_t)b->n_qblk * (size_t)s->q_heads, n_list = n_mask;
 	struct block_lists *l = &x->lists.blocks;
 
+	x->lists.heads = table_heads(m, s);
+	if (x->lists.heads)
+		n_list = (size_t)b->n_req * (size_t)union_groups(x->lists.heads, s);
 	x->chosen.mask = array(n_mask * (size_t)b->mask_words, sizeof *x->chosen.mask);
 	x->table = array(x->lists.heads ? n_list * (size_t)b->mask_words : 1, sizeof *x->table);
 	l->block = array(n_list * (size_t)b->max_kv_blk, sizeof *l->block);
@@ -343,32 +344,57 @@ static bool alloc_blocks(const struct attn_batch *b, size_t n_mask, size_t n_lis
 	return x->chosen.mask && x->table && l->block && l->n;
 }
 
-static enum ar_status select_ref(const struct method *m, const struct attn_batch *b, int layer,
-				 const bf16_t *q, const struct kv_cache *kv, void *state,
-				 struct between *x, struct ar_err *err)
+static bool alloc_scores(const struct attn_batch *b, float **score)
 {
-	const struct attn_shape *s = &b->shape;
-	int heads = table_heads(m, s);
-	size_t n_mask = (size_t)b->n_qblk * (size_t)s->q_heads;
-	size_t n_list = heads ? (size_t)b->n_req * (size_t)union_groups(heads, s) : n_mask;
-	unsigned shape = method_shape(m);
-	enum ar_status st;
+	size_t n = (size_t)b->n_qblk * (size_t)b->shape.q_heads * (size_t)b->max_kv_blk;
 
-	x->lists.heads = heads;
-	if (shape == TAKES_TOKENS ? !alloc_tokens(b, &x->chosen.tokens) :
-	    shape == TAKES_COLUMNS ? !alloc_columns(m, b, &x->chosen.columns) :
-				     !alloc_blocks(b, n_mask, n_list, x))
+	*score = array(n, sizeof **score);
+	for (size_t i = 0; *score && i < n; i++)
+		(*score)[i] = NAN;
+	return *score;
+}
+
+static bool alloc_selection(struct method_selection *x, const struct method *m,
+			    const struct attn_batch *b)
+{
+	if (x->scored && m->selector->scores && !alloc_scores(b, &x->chosen.score))
+		return false;
+	switch (method_shape(m)) {
+	case TAKES_ALL: return true;
+	case TAKES_TOKENS: return alloc_tokens(b, &x->chosen.tokens);
+	case TAKES_COLUMNS: return alloc_columns(m, b, &x->chosen.columns);
+	default: return alloc_blocks(m, b, x);
+	}
+}
+
+enum ar_status method_selection_init(struct method_selection *x, const struct method *m,
+				     const struct attn_batch *b, struct ar_err *err)
+{
+	*x = (struct method_selection){ .scored = x->scored };
+	if (!alloc_selection(x, m, b))
 		return ar_nomem(err);
-	st = m->selector->ref(b, m->self, layer, q, kv, state, &x->chosen, err);
-	if (st)
-		return st;
 	x->lists.tokens = x->chosen.tokens;
 	x->lists.columns = x->chosen.columns;
+	return AR_OK;
+}
+
+enum ar_status method_select_ref(const struct method *m, const struct attn_batch *b, int layer,
+				 const bf16_t *q, const struct kv_cache *kv, void *state,
+				 struct method_selection *x, struct ar_err *err)
+{
+	int heads;
+	enum ar_status st = method_selection_init(x, m, b, err);
+
+	if (!st && !m->dense)
+		st = m->selector->ref(b, m->self, layer, q, kv, state, &x->chosen, err);
+	if (st || !x->chosen.mask)
+		return st;
+	heads = x->lists.heads;
 	if (heads)
 		union_ref(b, heads, x->chosen.mask, x->table);
-	if (x->chosen.mask)
-		lists_ref(heads ? x->table : x->chosen.mask, (int)n_list, b->mask_words,
-			  &x->lists.blocks);
+	lists_ref(heads ? x->table : x->chosen.mask,
+		  heads ? b->n_req * union_groups(heads, &b->shape) : b->n_qblk * b->shape.q_heads,
+		  b->mask_words, &x->lists.blocks);
 	return AR_OK;
 }
 
@@ -376,15 +402,13 @@ enum ar_status method_ref(const struct method *m, const struct attn_batch *b, in
 			  const bf16_t *q, const struct kv_cache *kv, void *state, bf16_t *out,
 			  float *lse, struct selection_count *count, struct ar_err *err)
 {
-	struct between x = { 0 };
-	enum ar_status st = AR_OK;
+	struct method_selection x = { 0 };
+	enum ar_status st = method_select_ref(m, b, layer, q, kv, state, &x, err);
 
-	if (!m->dense)
-		st = select_ref(m, b, layer, q, kv, state, &x, err);
 	if (!st)
 		st = m->executor->ref(b, &x.lists, q, kv, out, lse, err);
 	if (!st && count)
 		st = method_count(m, b, &x.chosen, x.table, count, err);
-	between_release(&x);
+	method_selection_release(&x);
 	return st;
 }

@@ -74,8 +74,27 @@ enum ar_status method_count(const struct method *m, const struct attn_batch *b,
 			    const struct selection *chosen, const uint32_t *table,
 			    struct selection_count *count, struct ar_err *err);
 
-/* Reference: select, union, lists, attend, in a layer of the model.  state as in selector.h
- * (NULL when the selector keeps none).  count: [kv_heads] of request 0, or NULL. */
+/* What lies between a selector and an executor, on the host.  All NULL for a dense method; else
+ * there are the arrays of its shape only. */
+struct method_selection {
+	bool scored;			/* set before: chosen.score, where the selector has scores */
+	struct selection chosen;
+	uint32_t *table;		/* as of union_ref, where lists.heads is not 0 */
+	struct executor_lists lists;
+};
+
+/* Room for batch b; what is not written is 0, scores NaN. */
+enum ar_status method_selection_init(struct method_selection *x, const struct method *m,
+				     const struct attn_batch *b, struct ar_err *err);
+void method_selection_release(struct method_selection *x);
+
+/* Reference: select, union, lists, in a layer of the model.  state as in selector.h (NULL when the
+ * selector keeps none).  *x is to be released even after a failure. */
+enum ar_status method_select_ref(const struct method *m, const struct attn_batch *b, int layer,
+				 const bf16_t *q, const struct kv_cache *kv, void *state,
+				 struct method_selection *x, struct ar_err *err);
+
+/* The same and attention over it.  count: [kv_heads] of request 0, or NULL. */
 enum ar_status method_ref(const struct method *m, const struct attn_batch *b, int layer,
 			  const bf16_t *q, const struct kv_cache *kv, void *state, bf16_t *out,
 			  float *lse, struct selection_count *count, struct ar_err *err);
@@ -100,8 +119,11 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 			      void *work, void *stream, phase_fn *phase, void *phase_ctx,
 			      int layer, struct ar_err *err);
 
-/* After method_enqueue and a synchronisation: copy the selection out of work and count.  count:
- * [kv_heads] of request 0.  host: b's arrays on the host. */
+/* After method_enqueue and a synchronisation: copy the selection of request 0 out of work, or
+ * count it, [kv_heads].  host: b's arrays on the host.  *x is to be released even after a failure. */
+enum ar_status method_selection_device(const struct method *m, const struct attn_batch *host,
+				       const void *work, struct method_selection *x,
+				       struct ar_err *err);
 enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
 				   const void *work, struct selection_count *count,
 				   struct ar_err *err);

@@ -163,26 +163,52 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 	return m->executor->enqueue(b, &lists, q, kv, out, lse, scratch, stream, err);
 }
 
-/* Request 0 comes first in every part. */
+/* Request 0 comes first in every part; l is its layout alone. */
+static enum ar_status copy_parts(const struct layout *all, const struct layout *l,
+				 const void *work, struct method_selection *x, struct ar_err *err)
+{
+	void *const to[N_PART] = {
+		[MASK] = x->chosen.mask, [TABLE] = x->table,
+		[BLOCK] = x->lists.blocks.block, [BLOCK_N] = x->lists.blocks.n,
+		[TOKEN] = x->chosen.tokens.tok, [TOKEN_N] = x->chosen.tokens.n,
+		[RUN] = x->chosen.columns.run, [RUN_N] = x->chosen.columns.n_run,
+		[COL] = x->chosen.columns.col, [COL_N] = x->chosen.columns.n_col,
+	};
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < N_PART; i++)
+		CU(cudaMemcpy(to[i], (const char *)work + all->at[i], l->bytes[i],
+			      cudaMemcpyDeviceToHost));
+out:
+	return st;
+}
+
+enum ar_status method_selection_device(const struct method *m, const struct attn_batch *host,
+				       const void *work, struct method_selection *x,
+				       struct ar_err *err)
+{
+	struct attn_batch one = *host;
+	struct layout all = batch_layout(m, host), l;
+	enum ar_status st;
+
+	one.n_req = 1;
+	one.n_row = host->row0[1];
+	one.n_qblk = host->qblk0[1];
+	one.n_page = host->page0[1];
+	l = batch_layout(m, &one);
+	st = method_selection_init(x, m, &one, err);
+	return st ? st : copy_parts(&all, &l, work, x, err);
+}
+
 enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
 				   const void *work, struct selection_count *count,
 				   struct ar_err *err)
 {
-	const struct extent one = { 1, (size_t)host->qblk0[1], (size_t)host->page0[1],
-				    host->max_kv_blk };
-	struct layout all = batch_layout(m, host), l = layout(m, &host->shape, &one);
-	char *mem = malloc(l.end ? l.end : 1);
-	enum ar_status st = AR_OK;
-	struct selection chosen;
+	struct method_selection x = { 0 };
+	enum ar_status st = method_selection_device(m, host, work, &x, err);
 
-	if (!mem)
-		return ar_nomem(err);
-	for (int i = 0; i < N_PART; i++)
-		CU(cudaMemcpy(mem + l.at[i], (const char *)work + all.at[i], l.bytes[i],
-			      cudaMemcpyDeviceToHost));
-	chosen = selection_at(&l, mem);
-	st = method_count(m, host, m->dense ? NULL : &chosen, part(&l, mem, TABLE), count, err);
-out:
-	free(mem);
+	if (!st)
+		st = method_count(m, host, &x.chosen, x.table, count, err);
+	method_selection_release(&x);
 	return st;
 }

@@ -81,10 +81,11 @@ struct backend {
 	enum ar_status (*run)(void *self, const struct batch *b, struct iter_cost *cost,
 			      struct ar_err *err);
 	/* Repeat entry e of the batch just run, in layer run_layer[i], with the method and
-	 * with dense attention, outside the timed region.  NULL: no accuracy. */
+	 * with dense attention, outside the timed region.  sel: what was selected, to be released
+	 * even after a failure; NULL: not wanted.  NULL: no accuracy. */
 	enum ar_status (*compare)(void *self, const struct batch_entry *e, int i,
 				  struct accuracy *acc, struct selection_count *count,
-				  struct ar_err *err);
+				  struct method_selection *sel, struct ar_err *err);
 	/* The request finished or was preempted: forget its KV. */
 	void (*drop)(void *self, uint32_t req);
 	void (*close)(void *self);

@@ -216,14 +216,25 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 	return st;
 }
 
+/* What the selector keeps beside the pages that the rows are in. */
+static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
+{
+	struct method_selection x = { 0 };
+	enum ar_status st = method_select_ref(c->env.method, &r->prefill, c->env.run_layer[i], c->q,
+					      &c->kv[i], c->state[i], &x, err);
+
+	method_selection_release(&x);
+	return st;
+}
+
 static void rotate(struct cpu *c, int i, const struct rows *r)
 {
 	layer_rope_ref(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row, c->trig,
 		       c->q, c->k);
 }
 
-/* Bring the rows into the cache, where they are not yet; run attention where it is wanted or keeps
- * state.  fill: b is an entry that rows_missing() named. */
+/* Bring the rows into the cache, where they are not yet; run attention, or for a fill what it keeps
+ * beside the cache.  fill: b is an entry that rows_missing() named. */
 static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 			      struct iter_cost *cost, struct ar_err *err)
 {
@@ -242,8 +253,10 @@ static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 		if (!held)
 			layer_cache_ref(&c->source.shape, c->seq, c->source.layer_of[i], r.row,
 					r.n_row, c->k, &c->kv[i]);
-		if (!fill || c->state[i])
+		if (!fill)
 			st = attend(c, i, &r, cost, err);
+		else if (c->state[i])
+			st = refresh(c, i, &r, err);
 	}
 	return st;
 }
@@ -279,12 +292,27 @@ static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cos
 	return AR_OK;
 }
 
+/* The method over the rows, with all that it leaves on its way. */
+static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
+				     struct selection_count *count, struct method_selection *x,
+				     struct ar_err *err)
+{
+	const struct method *m = c->env.method;
+	enum ar_status st = method_select_ref(m, &r->prefill, c->env.run_layer[i], c->q,
+					      &c->kv[i], c->state[i], x, err);
+
+	if (!st)
+		st = m->executor->ref(&r->prefill, &x->lists, c->q, &c->kv[i], c->out, c->lse, err);
+	return st ? st : method_count(m, &r->prefill, &x->chosen, x->table, count, err);
+}
+
 static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i,
 				  struct accuracy *acc, struct selection_count *count,
-				  struct ar_err *err)
+				  struct method_selection *sel, struct ar_err *err)
 {
 	struct cpu *c = self;
 	struct batch_entry one = *e;
+	struct method_selection own = { 0 };
 	struct rows r;
 	size_t used;
 	enum ar_status st;
@@ -294,14 +322,14 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	if (st)
 		return st;
 	rotate(c, i, &r);
-	st = method_ref(c->env.method, &r.prefill, c->env.run_layer[i], c->q, &c->kv[i], c->state[i],
-			c->out, c->lse, count, err);
+	st = attend_counted(c, i, &r, count, sel ? sel : &own, err);
 	if (!st)
 		st = method_ref(c->dense, &r.prefill, c->env.run_layer[i], c->q, &c->kv[i], NULL, c->out_dense,
 				c->lse_dense, NULL, err);
 	if (!st)
 		accuracy_measure(&c->source.shape, r.n_row, c->out, c->out_dense, c->lse,
 				 c->lse_dense, acc);
+	method_selection_release(&own);
 	return st;
 }
 

@@ -788,7 +788,7 @@ out:
 
 static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i,
 				   struct accuracy *acc, struct selection_count *count,
-				   struct ar_err *err)
+				   struct method_selection *sel, struct ar_err *err)
 {
 	struct cuda *c = self;
 	struct batch_entry one = *e;
@@ -806,6 +806,8 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 		st = run_one(c, i, c->env.method, &dev, c->host.out, c->host.lse, err);
 	if (!st)
 		st = method_count_device(c->env.method, &host.prefill, c->work, count, err);
+	if (!st && sel)
+		st = method_selection_device(c->env.method, &host.prefill, c->work, sel, err);
 	if (!st)
 		st = stage(c, &b, c->dense, 0, &host, &dev, err);
 	if (!st)

@@ -230,7 +230,7 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 		for (int k = 0; k < cfg->n_run_layers && !e->decode && !st; k++) {
 			if (!drawn(cfg, e, cfg->run_layer[k]))
 				continue;
-			st = cfg->backend->compare(cfg->self, e, k, l->acc, l->count, err);
+			st = cfg->backend->compare(cfg->self, e, k, l->acc, l->count, NULL, err);
 			if (st)
 				break;
 			sum_sample(l);

@@ -204,7 +204,7 @@ void case_compare(struct backend_case *c, const struct batch_entry *e, struct ca
 
 	memset(out, 0, sizeof *out);
 	for (int i = 0; i < CASE_RUN_LAYERS; i++)
-		if (c->backend->compare(c->self, e, i, out->acc[i], out->count[i], &err))
+		if (c->backend->compare(c->self, e, i, out->acc[i], out->count[i], NULL, &err))
 			bail_out("%s", err.msg);
 }
 

@@ -60,7 +60,7 @@ static enum ar_status life(const struct backend_env *env)
 	if (!st)
 		st = backend_cpu.run(self, &(struct batch){ .entry = &e, .n = 1 }, &cost, &err);
 	if (!st)
-		st = backend_cpu.compare(self, &e, 0, acc, count, &err);
+		st = backend_cpu.compare(self, &e, 0, acc, count, NULL, &err);
 	backend_cpu.close(self);
 	return st;
 }

@@ -104,7 +104,7 @@ static enum ar_status fake_run(void *self, const struct batch *b, struct iter_co
 
 static enum ar_status fake_compare(void *self, const struct batch_entry *e, int i,
 				   struct accuracy *acc, struct selection_count *count,
-				   struct ar_err *err)
+				   struct method_selection *sel, struct ar_err *err)
 {
 	struct fake *f = self;
 
@@ -114,7 +114,7 @@ static enum ar_status fake_compare(void *self, const struct batch_entry *e, int 
 	for (int h = 0; h < 4; h++)
 		acc[h] = (struct accuracy){ 0.01 * (h + 1), 1 - 0.1 * h, 0, 0.5 };
 	memset(count, 0, 2 * sizeof *count);
-	(void)i;
+	(void)i, (void)sel;
 	return AR_OK;
 }
 

@@ -162,9 +162,10 @@ static float block_weights(const struct attn_batch *b, int r, int lo, int hi, in
 	return top;
 }
 
-/* Query block i of request r and one head: every word of its mask row. */
+/* Query block i of request r and one head: every word of its mask row, and where score is not NULL
+ * the weights relative to the largest one. */
 static void mask_row(const struct attn_batch *b, const struct flashprefill *p, int r, int i,
-		     int head, const bf16_t *q, struct scratch *t, uint32_t *row)
+		     int head, const bf16_t *q, struct scratch *t, uint32_t *row, float *score)
 {
 	int ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r], tok = b->shape.page_tok;
 	int qa = ctx / tok + i, first = qa * tok;
@@ -172,10 +173,13 @@ static void mask_row(const struct attn_batch *b, const struct flashprefill *p, i
 	int hi = (first + tok < end ? first + tok : end) - ctx;
 	int n_blk = (end + tok - 1) / tok;
 	bool open = (p->dense_first && !ctx) || (!b->left[r] && qa >= n_blk - p->last_n);
-	float least = 0;
+	float top = 0, least = 0;
 
 	if (!open)
-		least = (float)p->alpha * block_weights(b, r, lo, hi, qa, head, q, t);
+		top = block_weights(b, r, lo, hi, qa, head, q, t);
+	least = (float)p->alpha * top;
+	for (int j = 0; score && !open && j <= qa; j++)
+		score[j] = top > 0 ? t->w[j] / top : 0;
 	for (int w = 0; w < b->mask_words; w++)
 		row[w] = 0;
 	for (int j = 0; j <= qa; j++)
@@ -205,7 +209,9 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 					     (size_t)h;
 
 				mask_row(b, self, r, i, h, q, &t,
-					 out->mask + row * (size_t)b->mask_words);
+					 out->mask + row * (size_t)b->mask_words,
+					 !out->score ? NULL :
+						       out->score + row * (size_t)b->max_kv_blk);
 			}
 		}
 out:
@@ -238,6 +244,7 @@ const struct selector selector_flashprefill = {
 	.origin = "FlashPrefill (2026), block scores and max-relative threshold",
 	.params = params,
 	.param_size = sizeof(struct flashprefill),
+	.scores = true,
 	.state_bytes = state_bytes,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? flashprefill_work_bytes : NULL,
