@@ -37,12 +37,11 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 	return AR_OK;
 }
 
-static enum ar_status check_heads(const struct prepare_in *in, struct ar_err *err)
+enum ar_status prepare_check_heads(const struct capture_info *c, const struct model *m,
+				   int whole_q_heads, int whole_kv_heads, struct ar_err *err)
 {
-	const struct model *m = in->model;
-	const struct capture_info *c = in->info[0];
 	bool rank = c->q_heads == m->q_heads && c->kv_heads == m->kv_heads;
-	bool whole = c->q_heads == in->whole_q_heads && c->kv_heads == in->whole_kv_heads;
+	bool whole = c->q_heads == whole_q_heads && c->kv_heads == whole_kv_heads;
 
 	if ((rank || whole) && c->head_dim == m->head_dim)
 		return AR_OK;
@@ -203,7 +202,8 @@ enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, stru
 	for (size_t c = 1; c < in->n_capture && !st; c++)
 		st = check_same(in->info[0], in->info[c], err);
 	if (!st)
-		st = check_heads(in, err);
+		st = prepare_check_heads(in->info[0], in->model, in->whole_q_heads,
+					 in->whole_kv_heads, err);
 	if (!st)
 		st = map_layers(p, in, err);
 	if (!st)

@@ -40,6 +40,9 @@ struct prepared {
  * AR_DATA: captures that differ in their rotary embedding.
  */
 enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, struct ar_err *err);
+/* Do the heads of c fit m, or the whole model's before the split?  AR_USAGE. */
+enum ar_status prepare_check_heads(const struct capture_info *c, const struct model *m,
+				   int whole_q_heads, int whole_kv_heads, struct ar_err *err);
 void prepared_release(struct prepared *p);
 
 #endif

@@ -2,6 +2,7 @@ bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = src/main.c src/bench_device.h src/bench_load.h src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
                      src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
                      src/run_options.c src/run_options.h src/slo.c src/slo.h
+attnreplay_SOURCES += src/cmd_select.c
 attnreplay_LDADD   = $(AR_LIBS)
 if HAVE_CUDA
 attnreplay_SOURCES += src/bench_check.c src/bench_device.c
@@ -27,6 +28,10 @@ tests_t_calibrate_minference_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 tests_t_calibrate_SOURCES = tests/t-calibrate.c
 tests_t_calibrate_LDADD   = $(TEST_LIBS)
 tests_t_calibrate_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
+
+# What 'attnreplay select' shows.
+libattnreplay_a_SOURCES += src/select.c src/select.h src/select_json.c src/select_svg.c \
+                           src/select_text.c
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
