@@ -6,6 +6,7 @@ MAN_PAGES = man/attnreplay-bench.1 man/attnreplay-calibrate.1 man/attnreplay-cap
             man/attnreplay-report.1 man/attnreplay-run.1 \
             man/attnreplay-sql.1 man/attnreplay-trace.1 \
             man/attnreplay-trace.5 man/attnreplay.1
+MAN_PAGES += man/attnreplay-select.1
 
 nodist_man_MANS += $(MAN_PAGES)
 EXTRA_DIST      += $(MAN_PAGES:=.in)

@@ -224,9 +224,6 @@ static enum ar_status load_model(struct source_of_chunk *c, const struct args *a
 		return ar_fail(err, AR_USAGE, "%s holds layer %d, model %s has %d; take the model it "
 			       "was captured from", info->name, info->layer[info->n_layers - 1],
 			       c->model.name, c->model.n_layers);
-	if (!st && !info->rope_applied && info->rope.theta <= 0 && !a->model)
-		return ar_fail(err, AR_USAGE, "%s is from before its rotary embedding and does not "
-			       "say which; name its model with --model", info->name);
 	return st;
 }
 
@@ -345,6 +342,17 @@ static enum ar_status show_layer(struct shown *x, int i, struct ar_err *err)
 	return st;
 }
 
+/* Only what a selector opens can ask for the rotary embedding of keys that are turned already. */
+static enum ar_status check_rope(const struct shown *x, struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(x->chunk->capture);
+
+	if (info->rope.theta > 0 || x->chunk->model.rope.theta > 0 || !x->method->selector->open)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "%s does not say its rotary embedding, for method '%s'; name its "
+		       "model with --model", info->name, x->method->name);
+}
+
 static enum ar_status open_backend(struct shown *x, struct ar_err *err)
 {
 	const struct backend *b = x->backend;
@@ -366,8 +374,10 @@ static enum ar_status show_layers(struct shown *x, struct ar_err *err)
 {
 	struct iter_cost unused;
 	struct batch b = { .entry = &x->entry, .n = 1, .prefill_tok = x->entry.n_tok };
-	enum ar_status st = open_backend(x, err);
+	enum ar_status st = check_rope(x, err);
 
+	if (!st)
+		st = open_backend(x, err);
 	if (!st)
 		st = x->backend->run(x->self, &b, &unused, err);
 	for (int i = 0; i < x->chunk->n_layers && !st; i++) {
@@ -466,12 +476,12 @@ static enum ar_status select_methods(const struct args *a, struct ar_err *err)
 
 	if (!a->captures.n)
 		return ar_fail(err, AR_USAGE, "no capture given; name one with --capture FILE");
-	if (!b)
-		return ar_fail(err, AR_NODEV, "backend %s: this program was built without CUDA; "
-			       "take --backend cpu", backend_names[a->backend]);
 	st = method_split(a->methods, &method, &n, err);
 	if (!st)
 		st = check_methods(method, n, a, err);
+	if (!st && !b)
+		st = ar_fail(err, AR_NODEV, "backend %s: this program was built without CUDA; take "
+			     "--backend cpu", backend_names[a->backend]);
 	if (!st)
 		st = select_all(b, a, method, n, err);
 	for (size_t i = 0; i < n; i++)

@@ -32,6 +32,7 @@ tests_t_calibrate_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 # What 'attnreplay select' shows.
 libattnreplay_a_SOURCES += src/select.c src/select.h src/select_json.c src/select_svg.c \
                            src/select_text.c
+dist_check_SCRIPTS += tests/t-cmd-select.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

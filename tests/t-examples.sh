@@ -39,7 +39,7 @@ works() { # works FILE: its commands succeed, one after the other
 }
 
 for name in attnreplay attnreplay-run attnreplay-report attnreplay-sql attnreplay-trace \
-            attnreplay-capture attnreplay-methods; do
+            attnreplay-capture attnreplay-methods attnreplay-select; do
 	page=$srcdir/man/$name.1.in
 	session_lines "$page" >"$tmp/here/job"
 	# What needs a model's weights cannot be run here.

@@ -1,0 +1,163 @@
+#!/bin/sh
+# attnreplay select on the sample: what it shows, in every form, and what it refuses.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
+show()    { "$ATTNREPLAY" select --capture "$arc" "$@"; }
+small()   { show --context 512 --chunk 256 "$@"; }
+wrong()   { message=$1; shift; says 2 "$message" "$@"; }
+density() { awk -v s="$1" -v c="$2" '$1 == s && $2 == c { print $4, $5 }' "${3:-out}"; }
+rows()    { grep -c '^  |.*|$' "$1"; }
+member()  { grep -o "\"$1\":[^,}]*" "${2:-x.json}" | sed 's/^"[a-z_]*"://' | tr '\n' ' '; }
+
+# ---- the text ----
+
+small --method dense >out || exit 99
+is 'dense selects all of the past'      "$(density selected past)"     '64 64'
+is '... and all that is causal'         "$(density selected causal)"   '88 88'
+is '... of what is not it leaves more'  "$(density selected full)"     '88 96'
+is 'unions are counted, too'            "$(density q-block past) $(density sub-group past) $(density group past)" \
+	'32 32 8 8 8 8'
+is '... with the chunk open'            "$(density group full)"        '12 12'
+# 8 heads, 256 rows past 512 keys and their triangle
+is 'pairs are exact'                    "$(density executed causal)"   '1311744 1311744'
+is 'dense is like itself'               "$(grep -c 'relative L2 mean 0 max 0, cosine min 1.000000, recall mean 1.0000' out)" 1
+
+small --method select=trishape,start=128,recent=128/union=group/exec=paged >out
+is 'two of four blocks are half of the past' "$(density selected past)"  '32 64'
+is 'all query blocks keep the same ones'     "$(density group past)"     '4 8'
+is '... and the sets say so' "$(grep -c 'alike by 1.0000' out)" 1
+is 'pairs follow the table'  "$(density executed causal)" "$((8 * (256 * 256 + 256 * 257 / 2))) 1311744"
+is 'the picture has a row a query block, and a column a block' "$(grep '|' out | tr '\n' ' ')" \
+	'  |#  ## |   |#  ###| '
+small --method trishape:start=128,recent=128 --head 5 >out
+is 'a head has its blocks' "$(grep 'query block [0-9]*:' out | tr '\n' ' ')" \
+	'  query block 4: 0 3-4   query block 5: 0 3-5 '
+is '... and its table'     "$(grep 'table' out)" '  its table 1: 0 3-5'
+is '... alone'             "$(grep -c '^ *[0-7] *[01]  ' out)" 1
+small --method trishape:start=128,recent=128 --head 5 --picture unicode >out
+is 'two query blocks are one line in Unicode' "$(rows out)" 1
+is '... of half blocks' "$(grep -c '|█  ██▄|' out)" 1
+is 'no picture is none' "$(small --picture none | grep -c '|')" 0
+is 'a mean of heads has shades' "$(small --method flashprefill | grep '|' | tr -d '|# \n' | tr -d '.:+')" ''
+show --chunk 2000 --context 0 --method dense --picture ascii >out
+is 'a first chunk has no past to speak of' "$(awk '$1 == "selected" && $2 == "past" { print $4, $5, $6 }' out)" '0 0 -'
+is 'the default is the last chunk of the prompt' "$(show --chunk 104 --method dense | head -1)" \
+	'niah-2k.arc, layer 5, context 2000, chunk 104: dense'
+is 'methods come one after the other' "$(small --method dense,compact-fp:alpha=0.1,sink=1 | grep -c '^niah')" 2
+
+# What a selection is does not depend on where chunks begin, up to the query blocks themselves.
+one() { show --method flashprefill --head 2 --picture none "$@" | grep "query block $block:"; }
+block=7
+is 'a query block selects the same in any chunk' "$(one --context 896 --chunk 128)" "$(one --context 512 --chunk 1024)"
+
+# ---- files ----
+
+small --method compact-fp,trishape:start=128,recent=128 --json x.json --csv x.csv --svg x.svg >out || exit 99
+is 'JSON names its schema' "$(head -1 x.json)" '{"schema":"attnreplay-select-1","selections":['
+is '... and ends'          "$(tail -1 x.json)" ']}'
+is '... has each method'   "$(member method | tr -d '"')" 'compact-fp trishape:start=128 '
+is '... and place'         "$(member context | cut -d' ' -f1) $(member left | cut -d' ' -f1) $(member past_blocks | cut -d' ' -f1)" '512 1336 4'
+is '... every list of blocks' "$(tail -2 x.json | head -1 | grep -o '"blocks":.*"table_heads"' | grep -o '\[0,3,4\]\|\[0,3,4,5\]' | wc -l | tr -d ' ')" 16
+is '... the tables'        "$(tail -2 x.json | head -1 | grep -o '"table_heads".*')" '"table_heads":4,"tables":[[0,3,4,5],[0,3,4,5]]}'
+is '... and no scores unless asked for' "$(grep -c scores x.json)" 0
+is 'CSV has a heading and a line each' "$(wc -l <x.csv | tr -d ' ')" 3
+is '... of as many fields'  "$(sed 's/"[^"]*\(""[^"]*\)*"/x/g' x.csv | awk -F, '{ print NF }' | sort -u)" 17
+is '... with the densities' "$(sed -n 's/.*}",//p' x.csv | tail -1 | cut -d, -f1-5)" \
+	"0.5,0.5,0.5,$(awk 'BEGIN { printf "%.9g", 8 * (256 * 256 + 256 * 257 / 2) / 1311744 }'),1"
+is 'SVG has a panel for each head and table' "$(grep -c 'class="frame"' x.svg)" 20
+is '... and is closed' "$(tail -1 x.svg)" '</svg>'
+if command -v python3 >/dev/null; then
+	ok 'JSON is JSON' python3 -c 'import json; json.load(open("x.json"))'
+	ok 'SVG is XML'   python3 -c 'import xml.dom.minidom as x; x.parse("x.svg")'
+	small --method flashprefill --scores --json s.json >out
+	cat >check.py <<'P'
+import json
+s = json.load(open("s.json"))["selections"][0]
+p, n = s["parameters"], s["past_blocks"]
+for head, blocks in zip(s["scores"], s["blocks"]):
+    for i, (score, kept) in enumerate(zip(head, blocks)):
+        assert len(score) == n + i + 1 and max(score) == 1
+        for j, x in enumerate(score):
+            always = j < p["sink"] or n + i - j < p["window"]
+            assert (j in kept) == (always or x >= p["alpha"]), (i, j, x)
+P
+	ok 'scores and parameters explain every block' python3 check.py
+else
+	skip 'JSON is JSON' 'no python'
+	skip 'SVG is XML' 'no python'
+	skip 'scores and parameters explain every block' 'no python'
+fi
+small --method dense --json d.json >out
+is 'dense lists every block' "$(grep -o '"blocks":\[\[\[[^]]*\],\[[^]]*\]' d.json)" '"blocks":[[[0,1,2,3,4],[0,1,2,3,4,5]'
+model() { # its heads agree, and nothing changes
+	small --model niah-llama-14m >a && small >b && cmp a b
+}
+ok 'the model of the capture changes nothing' model
+rank() { small --tp 2 >out && grep -q '; 4 query heads, 1 KV heads;' out && ! grep -q '^ *4 *[01]  ' out; }
+ok 'a rank has its heads only' rank
+
+# ---- what a run says, this says ----
+
+agrees() {
+	echo TIMESTAMP,ContextTokens,GeneratedTokens >t.csv
+	echo '2023-11-16 18:00:00,768,1' >>t.csv
+	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m --capture "$arc" \
+		--sample-layers 1 --method compact-fp --max-num-batched-tokens 256 --accuracy 1 \
+		--db r.db >/dev/null || return 1
+	"$ATTNREPLAY" sql --format csv r.db "SELECT sum(tiles_sel) || ' ' || sum(tiles_total) || ' ' ||
+		sum(exec_sel) || ' ' || sum(exec_total) AS v FROM selection_stat
+		WHERE chunk_no = 2" | tail -1 >run
+	small --prompt-tokens 768 --method compact-fp >out
+	echo "$(density selected past) $(density executed causal)" >select
+	cat run select
+	cmp run select
+}
+ok 'a run counts the same chunk alike' agrees
+
+# ---- what is refused ----
+
+ok 'a capture is needed' wrong 'no capture given; name one with --capture FILE' "$ATTNREPLAY" select
+ok 'operands are not' wrong "'x' is one operand too many: select takes options only" show x
+ok 'a chunk past the end' wrong \
+	'niah-2k.arc has 2112 tokens, a chunk of 1024 behind 2000 needs 3024; lower --context or --chunk' \
+	show --context 2000
+ok 'a prompt that ends in the chunk' wrong 'prompt-tokens 700: the chunk ends at 768' small --prompt-tokens 700
+ok 'a layer that is not captured' wrong "layer '4-5': niah-2k.arc does not hold layer 4" small --layer 4-5
+ok 'a layer twice' wrong "layer '5,5': a layer is listed twice" small --layer 5,5
+ok 'no layer at all' wrong "layer 'x': want numbers and ranges such as 0,4,8-11" small --layer x
+ok 'a head that is none' wrong 'head 8: there are 8 query heads' small --head 8
+ok 'a model of other heads' wrong \
+	'niah-2k.arc has 8/2 heads of 128, model llama-3.1-8b has 32/8 of 128; take the model it was captured from' \
+	small --model llama-3.1-8b
+sed 's/"num_hidden_layers": 8/"num_hidden_layers": 5/' "$ATTNREPLAY_DATA/models/niah-llama-14m.json" >five.json
+ok 'a model with fewer layers' wrong \
+	'niah-2k.arc holds layer 5, model five has 5; take the model it was captured from' small --model ./five.json
+ok 'a split that leaves a rest' fails 2 'query heads 8 is no multiple of it; change --tp' small --tp 3
+ok 'an unknown method' fails 2 "unknown method 'nope'" small --method nope
+ok 'scores without a file' wrong 'scores go into the JSON: add --json FILE' small --scores
+ok 'scores of a selector without' wrong "method 'dense': selector 'none' has no scores to show" \
+	small --method compact-fp,dense --scores --json y.json
+ok 'scores of kernels' wrong 'scores are those of the references: use --backend cpu' \
+	small --backend cuda --scores --json y.json
+for o in json csv svg; do
+	ok "--$o into no folder" fails 1 '/no/where: cannot write' small --$o /no/where
+	full() { small --method dense --$o /dev/full >/dev/null 2>err; [ $? = 1 ] && grep -q '/dev/full: cannot write' err; }
+	ok "... or to a full disk" full
+done
+ok 'a file that is no capture' fails 3 'neither an .arc file nor safetensors' "$ATTNREPLAY" select --capture "$0"
+header='{"__metadata__":{"rope_applied":"true"},
+"layers.5.q":{"dtype":"BF16","shape":[8,16,128],"data_offsets":[0,32768]},
+"layers.5.k":{"dtype":"BF16","shape":[2,16,128],"data_offsets":[32768,40960]},
+"layers.5.v":{"dtype":"BF16","shape":[2,16,128],"data_offsets":[40960,49152]}}'
+{
+	printf "\\$(printf %o $((${#header} % 256)))\\$(printf %o $((${#header} / 256)))"
+	printf '\0\0\0\0\0\0'
+	printf %s "$header"
+	head -c 49152 /dev/zero
+} >raw.safetensors
+raw() { "$ATTNREPLAY" select --capture raw.safetensors --context 0 --chunk 16 --method dense "$@"; }
+ok 'a capture that does not say its rotary embedding needs none where nobody asks' raw
+ok '... and takes that of the model' raw --model niah-llama-14m
+finish
