@@ -33,6 +33,10 @@ tests_t_calibrate_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 libattnreplay_a_SOURCES += src/select.c src/select.h src/select_json.c src/select_svg.c \
                            src/select_text.c
 dist_check_SCRIPTS += tests/t-cmd-select.sh
+check_PROGRAMS += tests/t-select-show
+tests_t_select_show_SOURCES = tests/t-select-show.c
+tests_t_select_show_LDADD   = $(TEST_LIBS)
+tests_t_select_show_LDFLAGS = $(FAULT_LINK)
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
