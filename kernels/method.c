@@ -37,6 +37,15 @@ const struct method_name method_names[] = {
 	  "the first and the last blocks before the chunk", "OpenVINO GenAI, TRISHAPE" },
 	{ "xattention", "select=xattention/union=none/exec=blocksparse",
 	  "block-sparse attention where antidiagonals promise it", "XAttention (2025)" },
+	{ "flashprefill@llama-3.1-8b", "select=flashprefill,alpha=0.01/union=none/exec=blocksparse",
+	  "flashprefill as measured with Llama-3.1-8B", "CompactAttention (2026), baseline" },
+	{ "flashprefill@qwen3-30b-a3b",
+	  "select=flashprefill,alpha=0.02/union=none/exec=blocksparse",
+	  "flashprefill as measured with Qwen3-30B-A3B", "CompactAttention (2026), baseline" },
+	{ "compact-fp@llama-3.1-8b", "select=flashprefill,alpha=0.06/union=group/exec=paged",
+	  "compact-fp as measured with Llama-3.1-8B", "CompactAttention (2026), CA-FP" },
+	{ "compact-fp@qwen3-30b-a3b", "select=flashprefill,alpha=0.12/union=sub-group/exec=paged",
+	  "compact-fp as measured with Qwen3-30B-A3B", "CompactAttention (2026), CA-FP" },
 	{ 0 }
 };
 

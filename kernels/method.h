@@ -21,7 +21,9 @@
 extern "C" {
 #endif
 
-struct method_name {		/* the named compositions, a const table in method.c */
+/* The named compositions, a const table in method.c.  METHOD@MODEL is a method with the parameters
+ * that were published for a model. */
+struct method_name {
 	const char *name, *spec, *title, *origin;
 };
 extern const struct method_name method_names[];	/* ends with name == NULL */

@@ -23,12 +23,14 @@ struct listing {
 	const char *only;		/* NULL: everything */
 	const char *head;
 	int n, n_all;
+	int width;			/* of names */
 };
 
-static void begin(struct listing *l, const char *head)
+static void begin(struct listing *l, const char *head, int width)
 {
 	l->head = head;
 	l->n = 0;
+	l->width = width;
 }
 
 /* True when the entry is to be printed; its name is, then. */
@@ -39,7 +41,7 @@ static bool entry(struct listing *l, const char *name, const char *title)
 	if (!l->n++)
 		printf("%s%s:\n", l->n_all ? "\n" : "", l->head);
 	l->n_all++;
-	printf("  %-13s %s\n", name, title);
+	printf("  %-*s %s\n", l->width, name, title);
 	return true;
 }
 
@@ -81,7 +83,8 @@ static void show_params(const struct opt *params, const cJSON *value)
 	}
 }
 
-static enum ar_status show_named(const struct method_name *name, struct ar_err *err)
+static enum ar_status show_named(const struct method_name *name, bool with_params,
+				 struct ar_err *err)
 {
 	struct method *m;
 	enum ar_status st = method_parse(&m, name->spec, err);
@@ -92,10 +95,10 @@ static enum ar_status show_named(const struct method_name *name, struct ar_err *
 	note("is", name->spec);
 	note("from", name->origin);
 	value = cJSON_Parse(m->params);
-	if (value)
-		show_params(m->selector->params, value);
-	else
+	if (!value)
 		st = ar_nomem(err);
+	else if (with_params)
+		show_params(m->selector->params, value);
 	cJSON_Delete(value);
 	method_free(m);
 	return st;
@@ -113,29 +116,83 @@ static void show_executor(const struct executor *e)
 	putchar('\n');
 }
 
-static enum ar_status list(struct listing *l, struct ar_err *err)
+static enum ar_status show_names(struct listing *l, bool presets, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	begin(l, "methods, --method NAME[:PARAMETER=VALUE,...]");
 	for (const struct method_name *m = method_names; m->name && !st; m++)
-		if (entry(l, m->name, m->title))
-			st = show_named(m, err);
-	begin(l, "selectors, select=NAME[,PARAMETER=VALUE...]");
+		if (presets == !!strchr(m->name, '@') && entry(l, m->name, m->title))
+			st = show_named(m, !presets || l->only, err);
+	return st;
+}
+
+/* ---- what goes together ---- */
+
+static unsigned shape_of(const struct selector *s, enum union_kind u)
+{
+	return method_shape(&(struct method){ .selector = s, .u = u, .dense = !s->ref });
+}
+
+/* A line: the executors that run what selectors give under a union. */
+static void show_pairs(unsigned shape, const char *name)
+{
+	printf("    %-12s", name);
+	for (int i = 0; executors[i]; i++)
+		printf("  %*s", (int)strlen(executors[i]->name),
+		       executors[i]->takes & shape ? "x" : "-");
+	putchar('\n');
+}
+
+/* Selectors of one shape go together with the same unions and executors. */
+static void show_compositions(void)
+{
+	printf("\ncompositions, x: the executor runs it:\n    %-12s", "");
+	for (int i = 0; executors[i]; i++)
+		printf("  %s", executors[i]->name);
+	putchar('\n');
+	for (const struct executor_shape *e = executor_shapes; e->bit; e++) {
+		const struct selector *first = NULL;
+
+		for (int i = 0; selectors[i]; i++)
+			if (shape_of(selectors[i], UNION_NONE) == e->bit) {
+				printf(first ? ", %s" : "  %s", selectors[i]->name);
+				first = selectors[i];
+			}
+		if (!first)
+			continue;
+		putchar('\n');
+		for (const struct union_rule *u = unions; u->name; u++)
+			if (u->kind == UNION_NONE || e->bit == TAKES_MASK)
+				show_pairs(shape_of(first, u->kind), u->name);
+	}
+}
+
+static enum ar_status list(struct listing *l, struct ar_err *err)
+{
+	enum ar_status st;
+
+	begin(l, "methods, --method NAME[:PARAMETER=VALUE,...]", 13);
+	st = show_names(l, false, err);
+	begin(l, "presets, --method METHOD@MODEL[:PARAMETER=VALUE,...]", 26);
+	if (!st)
+		st = show_names(l, true, err);
+	begin(l, "selectors, select=NAME[,PARAMETER=VALUE...]", 13);
 	for (int i = 0; selectors[i]; i++)
 		if (entry(l, selectors[i]->name, selectors[i]->title)) {
 			note("from", selectors[i]->origin);
 			show_params(selectors[i]->params, NULL);
 		}
-	begin(l, "unions, union=NAME");
+	begin(l, "unions, union=NAME", 13);
 	for (const struct union_rule *u = unions; u->name; u++)
 		entry(l, u->name, u->title);
-	begin(l, "executors, exec=NAME");
+	begin(l, "executors, exec=NAME", 13);
 	for (int i = 0; executors[i]; i++)
 		if (entry(l, executors[i]->name, executors[i]->title)) {
 			show_executor(executors[i]);
 			note("from", executors[i]->origin);
 		}
+	if (!l->only)
+		show_compositions();
 	return st;
 }
 

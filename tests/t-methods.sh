@@ -13,7 +13,7 @@ lists_all() {
 
 # the composition printed for each name parses to what the name does
 compositions_hold() {
-	methods | sed -n '/^methods,/,/^$/p' | awk 'NF && /^  [a-z]/ { name = $1 } $1 == "is" { print name, $2 }' \
+	methods | sed -n '/^methods,/,/^$/p; /^presets,/,/^$/p' | awk 'NF && /^  [a-z]/ { name = $1 } $1 == "is" { print name, $2 }' \
 		>"$tmp/names"
 	[ -s "$tmp/names" ] || return 1
 	while read -r name spec; do
@@ -33,6 +33,36 @@ is 'a method shows what it sets as defaults' \
 	"$(methods compact-fp | grep -c -e '^    alpha=X  *0.06  *0 to 1  ' -e '^    sink=N  *2  *0 to 65536  ')" 2
 is 'an executor shows what it takes' "$(methods paged | sed -n 's/^    takes *//p')" \
 	'all blocks, a table per head group'
+# every pair of the matrix is what the parser says of it
+pairs_hold() {
+	methods | sed -n '/^compositions/,$p' >"$tmp/matrix"
+	awk 'NR == 2 { for (i = 1; i <= NF; i++) exec[i] = $i; next }
+		NR > 2 && !/^   / { n = split($0, s, /, */); next }
+		NR > 2 { for (i = 2; i <= NF; i++) for (k = 1; k <= n; k++) {
+			sub(/^ */, "", s[k]); print "select=" s[k] "/union=" $1 "/exec=" exec[i - 1], $i } }' \
+		"$tmp/matrix" >"$tmp/pairs"
+	[ "$(sort -u "$tmp/pairs" | wc -l)" -gt 20 ] || return 1
+	while read -r spec mark; do
+		methods "$spec" >/dev/null 2>&1 && got=x || got=-
+		[ $got = "$mark" ] || { echo "$spec is $got"; return 1; }
+	done <"$tmp/pairs"
+}
+ok 'the matrix says which compositions are possible' pairs_hold
+is 'every selector is in it' "$(methods | sed -n '/^compositions/,$p' | grep '^  [a-z]' | tr ',' '\n' | wc -w)" \
+	"$(methods | sed -n '/^selectors/,/^$/p' | grep -c '^  [a-z]')"
+is 'a preset has the parameters of its model' "$(methods compact-fp@qwen3-30b-a3b:alpha=0.1)" \
+	'{"alpha":0.1,"dense-first":true,"exec":"paged","last-n":0,"select":"flashprefill","sink":2,"union":"sub-group","window":4}'
+presets_are_of_models() { # and of methods
+	methods | sed -n '/^presets,/,/^$/p' | sed -n 's/^  \([a-z][^ ]*\) .*/\1/p' >"$tmp/presets"
+	[ -s "$tmp/presets" ] || return 1
+	while IFS=@ read -r method model; do
+		[ -e "$srcdir/models/$model.json" ] && methods "$method" | grep -q '^methods,' ||
+			{ echo "$method@$model"; return 1; }
+	done <"$tmp/presets"
+}
+is 'a preset is listed in short, and in full when it is asked for' \
+	"$(methods | sed -n '/^presets/,/^$/p' | grep -c alpha=X) $(methods compact-fp@llama-3.1-8b | grep -c 'alpha=X *0.06 ')" '0 1'
+ok 'presets are of methods and of models that there are' presets_are_of_models
 is 'lines fit into 110 columns' "$(methods | awk 'length > 110')" ''
 is 'a name limits the list' "$(methods group | grep -c '^  [a-z]')" 1
 is 'a spelling prints its record' "$(methods compact-fp:alpha=0.5,sink=0)" \
