@@ -5,3 +5,5 @@ EXTRA_DIST += contrib/bench.sh contrib/bench_compare.py contrib/bench_torch.py \
               contrib/check_costs.sh
 EXTRA_DIST += contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh contrib/bench_torch.py
 dist_check_SCRIPTS += tests/t-bench-contrib.sh
+EXTRA_DIST += contrib/curve.sh contrib/curve_plot.py
+dist_check_SCRIPTS += tests/t-curve.sh

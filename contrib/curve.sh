@@ -1,0 +1,46 @@
+#!/bin/sh
+# usage: contrib/curve.sh FOLDER --capture FILE [OPTION]...
+#
+# Accuracy-density curves: how much each method looks at, over its parameters, and how far the output
+# is from dense attention for it.  OPTION... are those of 'attnreplay select', such as more captures,
+# --context, --chunk, --layer and --backend.  Leaves curve.csv (a line for each capture, method and
+# layer), curve.txt (everything that select says) and curve.svg in FOLDER.
+#
+#   ATTNREPLAY  the program (default: that of the build, or of an unpacked attnreplay-gpu)
+#   PYTHON      python3
+#   METHODS     the list of methods (default: sweeps over the thresholds and densities below)
+set -eu
+[ $# -gt 1 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
+top=$(cd "$(dirname "$0")/.." && pwd)
+out=$1
+shift
+
+attnreplay() {
+	if [ -n "${ATTNREPLAY:-}" ]; then "$ATTNREPLAY" "$@"
+	elif [ -x "$top/run" ]; then "$top/run" "$top/attnreplay" "$@"
+	else "$top/build/attnreplay" "$@"
+	fi
+}
+sweep() { # sweep BEFORE VALUE... AFTER: BEFORE with each value and AFTER, with commas
+	before=$1
+	shift
+	while [ $# -gt 1 ]; do
+		value=$1
+		shift
+		eval "after=\${$#}"
+		printf '%s%s%s,' "$before" "$value" "$after"
+	done
+}
+thresholds='0.002 0.01 0.03 0.06 0.12 0.25 0.5'
+shares='0.02 0.05 0.1 0.2 0.4 0.7'
+# shellcheck disable=SC2086
+all=$(sweep flashprefill:alpha= $thresholds ''
+	sweep compact-fp:alpha= $thresholds ''
+	sweep trishape:last-dense=0,recent= 0 256 512 1024 2048 4096 8192 ''
+	sweep select=oracle,density= $shares /union=none/exec=blocksparse
+	sweep select=density,density= $shares /union=none/exec=blocksparse)
+
+mkdir -p "$out"
+attnreplay select --picture none --csv "$out/curve.csv" --method "${METHODS:-${all%,}}" "$@" \
+	>"$out/curve.txt"
+"${PYTHON:-python3}" "$top/contrib/curve_plot.py" "$out/curve.csv" "$out/curve.svg"
