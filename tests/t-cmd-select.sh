@@ -116,6 +116,30 @@ agrees() {
 }
 ok 'a run counts the same chunk alike' agrees
 
+# ---- kernels ----
+
+lists() { grep -o '"blocks":.*' "$1"; }
+method=dense,trishape:start=128,recent=128,select=density,density=0.4/union=none/exec=blocksparse
+small --method $method,compact-fp --backend cuda --json k.json >k.out 2>err
+status=$?
+if [ $status = 4 ]; then
+	[ "${ATTNREPLAY_REQUIRE_GPU:-}" = 1 ] && { echo 'Bail out! no usable GPU'; exit 1; }
+	skip 'kernels select what the references do' 'no usable GPU'
+	skip '... and are as near to dense' 'no usable GPU'
+else
+	small --method $method,compact-fp --json c.json >c.out
+	is 'kernels select what the references do' "$(lists k.json | head -3)" "$(lists c.json | head -3)"
+	figures() { sed -n 's/.*relative L2 mean \([^ ]*\).*recall mean \([^ ]*\).*/\1 \2/p' "$1"; }
+	near() {
+		figures k.out >a
+		figures c.out >b
+		paste -d' ' a b
+		paste -d' ' a b | awk '{ x = $1 - $3; y = $2 - $4 }
+			x * x > 1e-4 || y * y > 1e-4 { bad = 1 } END { exit bad || NR != 4 }'
+	}
+	ok '... and are as near to dense' near
+fi
+
 # ---- what is refused ----
 
 ok 'a capture is needed' wrong 'no capture given; name one with --capture FILE' "$ATTNREPLAY" select
