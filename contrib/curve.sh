@@ -37,6 +37,7 @@ shares='0.02 0.05 0.1 0.2 0.4 0.7'
 all=$(sweep flashprefill:alpha= $thresholds ''
 	sweep compact-fp:alpha= $thresholds ''
 	sweep trishape:last-dense=0,recent= 0 256 512 1024 2048 4096 8192 ''
+	sweep xattention:threshold= 0.5 0.7 0.8 0.9 0.95 0.99 ''
 	sweep select=oracle,density= $shares /union=none/exec=blocksparse
 	sweep select=density,density= $shares /union=none/exec=blocksparse)
 
