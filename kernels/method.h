@@ -79,7 +79,7 @@ enum ar_status method_count(const struct method *m, const struct attn_batch *b,
 /* What lies between a selector and an executor, on the host.  All NULL for a dense method; else
  * there are the arrays of its shape only. */
 struct method_selection {
-	bool scored;			/* set before: chosen.score, where the selector has scores */
+	bool scored;			/* set before: scores are wanted, if there are any */
 	struct selection chosen;
 	uint32_t *table;		/* as of union_ref, where lists.heads is not 0 */
 	struct executor_lists lists;
@@ -122,7 +122,8 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 			      int layer, struct ar_err *err);
 
 /* After method_enqueue and a synchronisation: copy the selection of request 0 out of work, or
- * count it, [kv_heads].  host: b's arrays on the host.  *x is to be released even after a failure. */
+ * count it, [kv_heads].  host: b's arrays on the host.  *x is to be released even after a
+ * failure. */
 enum ar_status method_selection_device(const struct method *m, const struct attn_batch *host,
 				       const void *work, struct method_selection *x,
 				       struct ar_err *err);

@@ -34,16 +34,16 @@ static const struct opt opts[] = {
 	  .help = "layers of the model, such as 0,4-7; all that the capture holds when not given" },
 	{ .name = "context", .type = OPT_INT, .off = OFF(context), .arg = "N", .def = "-1",
 	  .min = -1, .max = CAPTURE_MAX_TOK,
-	  .help = "tokens before the chunk, -1: as many as make it the capture's last of the prompt" },
+	  .help = "tokens before the chunk; -1: the chunk is the last of the prompt" },
 	{ .name = "chunk", .type = OPT_INT, .off = OFF(chunk), .arg = "N", .def = "1024",
 	  .min = 1, .max = 1 << 20, .help = "tokens of the chunk" },
 	{ .name = "prompt-tokens", .type = OPT_INT, .off = OFF(prompt), .arg = "N", .def = "0",
 	  .max = CAPTURE_MAX_TOK,
-	  .help = "tokens of the prompt that the chunk is of; 0: the capture's, at least the chunk's end" },
-	{ .name = "method", .type = OPT_STR, .off = OFF(methods), .arg = "LIST", .def = "compact-fp",
-	  .help = "methods, separated by commas; see 'attnreplay methods'" },
+	  .help = "tokens of the chunk's prompt; 0: the capture's, at least the chunk's end" },
+	{ .name = "method", .type = OPT_STR, .off = OFF(methods), .arg = "LIST",
+	  .def = "compact-fp", .help = "methods, separated by commas; see 'attnreplay methods'" },
 	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
-	  .help = "model of the capture, a preset or a config.json: RoPE where the capture lacks it" },
+	  .help = "model of the capture, for RoPE where that lacks it: a preset or a config.json" },
 	{ .name = "tp", .type = OPT_INT, .off = OFF(tp), .arg = "N", .def = "1", .min = 1,
 	  .max = 1024, .help = "tensor parallel size: the heads of one of N ranks" },
 	{ .name = "backend", .type = OPT_ENUM, .off = OFF(backend), .arg = "NAME", .def = "cpu",
@@ -116,6 +116,8 @@ static enum ar_status open_outputs(struct outputs *o, const struct args *a, stru
 	return st;
 }
 
+static const char json_head[] = "{\"schema\":\"attnreplay-select-1\",\"selections\":[\n";
+
 static enum ar_status put(struct outputs *o, const struct select_result *r, struct ar_err *err)
 {
 	int head = (int)o->a->head;
@@ -125,7 +127,7 @@ static enum ar_status put(struct outputs *o, const struct select_result *r, stru
 		putchar('\n');
 	st = select_put_text(r, head, o->picture, stdout, err);
 	if (!st && o->json) {
-		fputs(o->n ? ",\n" : "{\"schema\":\"attnreplay-select-1\",\"selections\":[\n", o->json);
+		fputs(o->n ? ",\n" : json_head, o->json);
 		st = select_put_json(r, o->json, err);
 	}
 	if (!st && o->csv)
@@ -176,7 +178,7 @@ static enum ar_status close_outputs(struct outputs *o, enum ar_status st, struct
 
 /* ---- a capture ---- */
 
-struct source_of_chunk {
+struct chunk {
 	struct capture *capture;
 	struct model model;
 	int *layer, n_layers;		/* of the model, that are looked at */
@@ -184,7 +186,7 @@ struct source_of_chunk {
 	int ctx, chunk, known;
 };
 
-static void release_chunk(struct source_of_chunk *c)
+static void release_chunk(struct chunk *c)
 {
 	capture_close(c->capture);
 	model_release(&c->model);
@@ -202,7 +204,7 @@ static void model_of_capture(struct model *m, const struct capture_info *info)
 	snprintf(m->name, sizeof m->name, "%s", info->model);
 }
 
-static enum ar_status load_model(struct source_of_chunk *c, const struct args *a,
+static enum ar_status load_model(struct chunk *c, const struct args *a,
 				 struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c->capture);
@@ -221,13 +223,14 @@ static enum ar_status load_model(struct source_of_chunk *c, const struct args *a
 	if (!st)
 		st = prepare_check_heads(info, &c->model, q_heads, kv_heads, err);
 	if (!st && info->layer[info->n_layers - 1] >= c->model.n_layers)
-		return ar_fail(err, AR_USAGE, "%s holds layer %d, model %s has %d; take the model it "
-			       "was captured from", info->name, info->layer[info->n_layers - 1],
+		return ar_fail(err, AR_USAGE,
+			       "%s holds layer %d, model %s has %d; take the model it was captured "
+			       "from", info->name, info->layer[info->n_layers - 1],
 			       c->model.name, c->model.n_layers);
 	return st;
 }
 
-static enum ar_status parse_layers(struct source_of_chunk *c, const char *list, struct ar_err *err)
+static enum ar_status parse_layers(struct chunk *c, const char *list, struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c->capture);
 	const char *s = list;
@@ -238,7 +241,8 @@ static enum ar_status parse_layers(struct source_of_chunk *c, const char *list, 
 
 		if (!num_range(s, n, &from, &to))
 			return ar_fail(err, AR_USAGE,
-				       "layer '%s': want numbers and ranges such as 0,4,8-11", list);
+				       "layer '%s': want numbers and ranges such as 0,4,8-11",
+				       list);
 		for (; from <= to; from++) {
 			if (capture_find_layer(info, from) < 0)
 				return ar_fail(err, AR_USAGE, "layer '%s': %s does not hold layer "
@@ -254,7 +258,7 @@ static enum ar_status parse_layers(struct source_of_chunk *c, const char *list, 
 	}
 }
 
-static enum ar_status load_layers(struct source_of_chunk *c, const char *list, struct ar_err *err)
+static enum ar_status load_layers(struct chunk *c, const char *list, struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c->capture);
 
@@ -271,7 +275,7 @@ static enum ar_status load_layers(struct source_of_chunk *c, const char *list, s
 	return AR_OK;
 }
 
-static enum ar_status place_chunk(struct source_of_chunk *c, const struct args *a,
+static enum ar_status place_chunk(struct chunk *c, const struct args *a,
 				  struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c->capture);
@@ -284,15 +288,16 @@ static enum ar_status place_chunk(struct source_of_chunk *c, const struct args *
 			       " behind %" PRId64 " needs %" PRId64 "; lower --context or --chunk",
 			       info->name, info->n_tok, a->chunk, context, end);
 	if (a->prompt && prompt < end)
-		return ar_fail(err, AR_USAGE, "prompt-tokens %" PRId64 ": the chunk ends at %" PRId64,
-			       prompt, end);
+		return ar_fail(err, AR_USAGE,
+			       "prompt-tokens %" PRId64 ": the chunk ends at %" PRId64, prompt,
+			       end);
 	c->ctx = (int)context;
 	c->chunk = (int)a->chunk;
 	c->known = (int)(prompt > end ? prompt : end);
 	return AR_OK;
 }
 
-static enum ar_status load_chunk(struct source_of_chunk *c, const char *path, const struct args *a,
+static enum ar_status load_chunk(struct chunk *c, const char *path, const struct args *a,
 				 struct ar_err *err)
 {
 	enum ar_status st = capture_open(&c->capture, path, err);
@@ -311,7 +316,7 @@ static enum ar_status load_chunk(struct source_of_chunk *c, const char *path, co
 
 struct shown {
 	const struct backend *backend;
-	const struct source_of_chunk *chunk;
+	const struct chunk *chunk;
 	struct method *method;
 	struct batch_entry entry;
 	struct backend_env env;
@@ -324,7 +329,7 @@ struct shown {
 
 static enum ar_status show_layer(struct shown *x, int i, struct ar_err *err)
 {
-	const struct source_of_chunk *c = x->chunk;
+	const struct chunk *c = x->chunk;
 	struct method_selection sel = { .scored = x->scores };
 	enum ar_status st = x->backend->compare(x->self, &x->entry, i, x->acc, x->count, &sel, err);
 	const struct select_result r = {
@@ -349,8 +354,9 @@ static enum ar_status check_rope(const struct shown *x, struct ar_err *err)
 
 	if (info->rope.theta > 0 || x->chunk->model.rope.theta > 0 || !x->method->selector->open)
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "%s does not say its rotary embedding, for method '%s'; name its "
-		       "model with --model", info->name, x->method->name);
+	return ar_fail(err, AR_USAGE,
+		       "%s does not say its rotary embedding, for method '%s'; name its model with "
+		       "--model", info->name, x->method->name);
 }
 
 static enum ar_status open_backend(struct shown *x, struct ar_err *err)
@@ -390,7 +396,7 @@ static enum ar_status show_layers(struct shown *x, struct ar_err *err)
 }
 
 /* A trace of one request, whose chunk the backend runs. */
-static enum ar_status show(const struct backend *backend, const struct source_of_chunk *c,
+static enum ar_status show(const struct backend *backend, const struct chunk *c,
 			   const char *method, struct outputs *out, struct ar_err *err)
 {
 	static const uint16_t capture_of[] = { 0 };
@@ -436,14 +442,16 @@ static enum ar_status check_methods(char *const *name, size_t n, const struct ar
 
 		st = method_parse(&m, name[i], err);
 		if (!st && a->scores && !m->selector->scores)
-			st = ar_fail(err, AR_USAGE, "method '%s': selector '%s' has no scores to show",
-				     name[i], m->selector->name);
+			st = ar_fail(err, AR_USAGE,
+				     "method '%s': selector '%s' has no scores to show", name[i],
+				     m->selector->name);
 		method_free(m);
 	}
 	if (!st && a->scores && !a->json)
 		st = ar_fail(err, AR_USAGE, "scores go into the JSON: add --json FILE");
 	if (!st && a->scores && a->backend)
-		st = ar_fail(err, AR_USAGE, "scores are those of the references: use --backend cpu");
+		st = ar_fail(err, AR_USAGE,
+			     "scores are those of the references: use --backend cpu");
 	return st;
 }
 
@@ -454,7 +462,7 @@ static enum ar_status select_all(const struct backend *b, const struct args *a,
 	enum ar_status st = open_outputs(&out, a, err);
 
 	for (size_t i = 0; i < a->captures.n && !st; i++) {
-		struct source_of_chunk c = { 0 };
+		struct chunk c = { 0 };
 
 		st = load_chunk(&c, a->captures.v[i], a, err);
 		for (size_t k = 0; k < n && !st; k++) {
@@ -499,8 +507,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
 	if (!st && argc)
-		st = ar_fail(err, AR_USAGE, "'%s' is one operand too many: select takes options only",
-			     argv[0]);
+		st = ar_fail(err, AR_USAGE,
+			     "'%s' is one operand too many: select takes options only", argv[0]);
 	if (!st)
 		st = select_methods(&a, err);
 	opt_release(g);

@@ -73,7 +73,8 @@ static struct select_density *put_union(const struct select_result *r, enum unio
 	for (int kv = 0; kv < s->kv_heads; kv++)
 		for (int h = 0; h < group; h += heads)
 			sel += united(r, kv * group + h,
-				      kv * group + (h + heads < group ? h + heads : group), (int)past);
+				      kv * group + (h + heads < group ? h + heads : group),
+				      (int)past);
 	to = put(to, step, "past", "block", sel, n * past);
 	return put(to, step, "full", "block", sel + n * open, n * (past + open));
 }
@@ -163,7 +164,8 @@ double select_jaccard(const struct select_result *r)
 				int both = 0, any = 0;
 
 				for (int j = 0; j < past; j++) {
-					bool x = select_kept(r, h, a, j), y = select_kept(r, h, b, j);
+					bool x = select_kept(r, h, a, j);
+					bool y = select_kept(r, h, b, j);
 
 					both += x && y;
 					any += x || y;

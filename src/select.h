@@ -1,4 +1,4 @@
-/* What 'attnreplay select' shows: what a method selects for one chunk of a capture, in one layer. */
+/* What 'attnreplay select' shows: what a method selects for one chunk of a capture, in a layer. */
 #ifndef AR_SELECT_H
 #define AR_SELECT_H
 
@@ -46,8 +46,8 @@ int select_densities(const struct select_result *r, struct select_density out[SE
 /* selected / total of that step and scope, NaN: there is none, or nothing to select from. */
 double select_density(const struct select_result *r, const char *step, const char *scope);
 
-/* Mean over heads and pairs of query blocks of the Jaccard index of their past blocks, two empty sets
- * being equal; NaN: there are no pairs or no past, or the selection is no mask. */
+/* Mean over heads and pairs of query blocks of the Jaccard index of their past blocks, two empty
+ * sets being equal; NaN: there are no pairs or no past, or the selection is no mask. */
 double select_jaccard(const struct select_result *r);
 
 /* Share of the past that one query head's query blocks keep, before any union. */

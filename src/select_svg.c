@@ -1,12 +1,13 @@
-/* A selection as a drawing: a panel a query head, rows of query blocks over columns of blocks, and a
- * strip a table. */
+/* A selection as a drawing: a panel a query head, rows of query blocks over columns of blocks, and
+ * a strip a table. */
 #include "config.h"
 
 #include <stdlib.h>
 
 #include "src/select.h"
 
-enum { PANELS = 4, MARGIN = 20, TITLE = 14, PANEL = (SELECT_SVG_WIDTH - (PANELS + 1) * MARGIN) / PANELS };
+enum { PANELS = 4, MARGIN = 20, TITLE = 14 };
+enum { PANEL = (SELECT_SVG_WIDTH - (PANELS + 1) * MARGIN) / PANELS };
 
 static void put_escaped(const char *s, FILE *f)
 {
@@ -28,8 +29,8 @@ static void put_row(const float *cell, int n, double x, double y, double height,
 			;
 		if (cell[j] <= 0)
 			continue;
-		fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"", x + j * width,
-			y, (end - j) * width, height);
+		fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"",
+			x + j * width, y, (end - j) * width, height);
 		if (cell[j] < 0.9999f)
 			fprintf(f, " opacity=\"%.2f\"", 0.15 + 0.85 * (double)cell[j]);
 		fputs("/>\n", f);
@@ -40,10 +41,10 @@ static void put_frame(const struct select_result *r, double x, double y, double 
 {
 	double chunk = x + (double)PANEL * select_past(r) / select_blocks(r);
 
-	fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" class=\"frame\"/>\n", x,
-		y, PANEL, height);
-	fprintf(f, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" class=\"chunk\"/>\n", chunk,
-		y, chunk, y + height);
+	fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" class=\"frame\"/>\n",
+		x, y, PANEL, height);
+	fprintf(f, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" class=\"chunk\"/>\n",
+		chunk, y, chunk, y + height);
 }
 
 /* Rows are as high as blocks are wide, within bounds. */
@@ -60,8 +61,8 @@ static void put_head(const struct select_result *r, int head, double x, double y
 	int n = select_query_blocks(r);
 	double high = row_height(r);
 
-	fprintf(f, "<text x=\"%.2f\" y=\"%.2f\">head %d: density %.3f, recall %.3f</text>\n", x, y - 3,
-		head, select_head_density(r, head), r->acc[head].mass_recall);
+	fprintf(f, "<text x=\"%.2f\" y=\"%.2f\">head %d: density %.3f, recall %.3f</text>\n", x,
+		y - 3, head, select_head_density(r, head), r->acc[head].mass_recall);
 	for (int i = 0; i < n; i++) {
 		select_cover(r, head, i, cell);
 		put_row(cell, select_blocks(r), x, y + i * high, high, f);

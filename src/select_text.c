@@ -143,7 +143,8 @@ static void put_lists(const struct select_result *r, int head, FILE *f)
 	switch (method_shape(r->method)) {
 	case TAKES_TOKENS:
 		fprintf(f, "  tokens of KV head %d:", kv);
-		put_numbers(l->tok + attn_token_row(&r->shape, 0, select_blocks(r), kv), l->n[kv], f);
+		put_numbers(l->tok + attn_token_row(&r->shape, 0, select_blocks(r), kv), l->n[kv],
+			    f);
 		fputc('\n', f);
 		break;
 	case TAKES_COLUMNS:
@@ -267,8 +268,8 @@ static enum ar_status put_picture(const struct select_result *r, int head, bool 
 enum ar_status select_put_text(const struct select_result *r, int head, enum select_picture how,
 			       FILE *f, struct ar_err *err)
 {
-	fprintf(f, "%s, layer %d, context %d, chunk %d: %s\n", r->capture, r->layer, r->ctx, r->chunk,
-		r->method->name);
+	fprintf(f, "%s, layer %d, context %d, chunk %d: %s\n", r->capture, r->layer, r->ctx,
+		r->chunk, r->method->name);
 	fprintf(f, "  select %s, union %s, exec %s; %d query heads, %d KV heads; blocks of %d: %d "
 		"before the chunk, %d of it\n",
 		r->method->selector->name, unions[r->method->u].name, r->method->executor->name,

@@ -50,6 +50,7 @@ static enum ar_status life(const struct backend_env *env)
 	struct batch_entry e = { .n_tok = 130, .emit = true };
 	struct accuracy acc[CASE_HEADS];
 	struct selection_count count[CASE_KV_HEADS];
+	struct method_selection sel = { .scored = true };
 	struct iter_cost cost;
 	struct ar_err err;
 	void *self;
@@ -60,7 +61,8 @@ static enum ar_status life(const struct backend_env *env)
 	if (!st)
 		st = backend_cpu.run(self, &(struct batch){ .entry = &e, .n = 1 }, &cost, &err);
 	if (!st)
-		st = backend_cpu.compare(self, &e, 0, acc, count, NULL, &err);
+		st = backend_cpu.compare(self, &e, 0, acc, count, &sel, &err);
+	method_selection_release(&sel);
 	backend_cpu.close(self);
 	return st;
 }

@@ -158,11 +158,13 @@ static void test_blocks(void)
 	   "united over query blocks");
 	ok(counts(&x.r, "sub-group", "past", 4, 4) && counts(&x.r, "group", "full", 8, 8),
 	   "and over query heads");
-	ok(near(select_jaccard(&x.r), (0 + 1 + 1 + 0) / 4.0), "sets are alike by the Jaccard index");
+	ok(near(select_jaccard(&x.r), (0 + 1 + 1 + 0) / 4.0),
+	   "sets are alike by the Jaccard index");
 	ok(near(select_head_density(&x.r, 0), 0.5) && near(select_head_density(&x.r, 2), 0),
 	   "a head has a density of its own");
 	select_cover(&x.r, 3, 1, cell);
-	ok(cell[0] == 1 && cell[1] == 1 && cell[2] == 0 && cell[3] == 1, "a picture shows its blocks");
+	ok(cell[0] == 1 && cell[1] == 1 && cell[2] == 0 && cell[3] == 1,
+	   "a picture shows its blocks");
 	is_int(select_groups(&x.r), 2, "there is a table for each KV head");
 	select_table(&x.r, 1, cell);
 	ok(cell[0] == 1 && cell[3] == 1, "and it can be drawn");
@@ -285,7 +287,8 @@ static void test_text(void)
 		{ make_blocks, 0, SELECT_ASCII, "query block 2: 0 2\n  query block 3: 1 3\n"
 		  "  its table 0: 0-3\n", "a head's blocks and table are ranges" },
 		{ make_blocks, 0, SELECT_ASCII, "|# # |\n  | # #|\n", "they are drawn" },
-		{ make_blocks, 0, SELECT_UNICODE, "|\u2580\u2584\u2580\u2584|\n", "two lines in one" },
+		{ make_blocks, 0, SELECT_UNICODE, "|\u2580\u2584\u2580\u2584|\n",
+		  "two lines in one" },
 		{ make_tokens, 1, SELECT_ASCII, "tokens of KV head 0: 0 7-8 19\n", "tokens are" },
 		{ make_tokens, -1, SELECT_UNICODE, "|\u2591\u2591", "shares are shades" },
 		{ make_columns, 1, SELECT_NO_PICTURE, "query block 2: runs from 14; columns 3 5\n"
