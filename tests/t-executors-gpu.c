@@ -154,7 +154,8 @@ static struct column_lists gpu_columns(const struct batch_case *c, const struct 
 		gpu_copy(l->run, n * (size_t)l->max_run * sizeof *l->run),
 		gpu_copy(l->n_run, n * sizeof *l->n_run),
 		gpu_copy(l->col, n * (size_t)l->max_col * sizeof *l->col),
-		gpu_copy(l->n_col, n * sizeof *l->n_col), l->max_run, l->max_col
+		gpu_copy(l->n_col, n * sizeof *l->n_col), l->max_run, l->max_col,
+		l->band
 	};
 }
 

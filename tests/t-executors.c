@@ -312,7 +312,7 @@ static void test_counts(void)
 	ok(c.exec_sel == 2 * (4 * 3 + 10) && c.exec_total == 100, "and the chunk's own are run");
 
 	/* rows are (block 0, head 0), (block 0, head 1), (block 1, head 0), (block 1, head 1) */
-	drawn.columns = (struct column_lists){ run[0], n_run, col[0], n_col, 2, 2 };
+	drawn.columns = (struct column_lists){ run[0], n_run, col[0], n_col, 2, 2, { 0 } };
 	c = counts_of(&b, &picks_columns, "columns");
 	ok(c.tiles_sel == 5 + 2 + 6 + 1 && c.tiles_total == 40,
 	   "runs count for their keys before the chunk");

@@ -111,7 +111,8 @@ static void test_merge(void)
 		struct minference_row out = { run, col, 0, 0 };
 
 		minference_merge(4, v, 3, s, 3, 4 * i + 4, &out);
-		is_str(text_of(&(struct column_lists){ run, &out.n_run, col, &out.n_col, 7, 24 }, 1,
+		is_str(text_of(&(struct column_lists){ run, &out.n_run, col, &out.n_col, 7, 24,
+						       { 0 } }, 1,
 			       1, 0), want[i],
 		       "columns 0 3 9 and distances 0 6 13 for query block %d", i);
 	}
@@ -202,7 +203,8 @@ static void test_shape(void)
 		struct minference_row out = { run, col, 0, 0 };
 
 		minference_shape(4, v[i].n_init, v[i].n_local, v[i].qa, &out);
-		is_str(text_of(&(struct column_lists){ run, &out.n_run, col, &out.n_col, 8, 32 }, 1,
+		is_str(text_of(&(struct column_lists){ run, &out.n_run, col, &out.n_col, 8, 32,
+						       { 0 } }, 1,
 			       1, 0), v[i].want, "query block %d: the first %d keys, the last %d",
 		       v[i].qa, v[i].n_init, v[i].n_local);
 	}
