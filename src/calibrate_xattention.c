@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "kernels/selectors/xattention.h"
+#include "src/base/binfile.h"
 #include "src/base/log.h"
 #include "src/calibrate.h"
-#include "traces/binfile.h"
 
 struct args {
 	double mass;

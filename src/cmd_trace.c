@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/binfile.h"
 #include "src/base/number.h"
 #include "src/cmd.h"
-#include "traces/binfile.h"
 #include "traces/import.h"
 #include "traces/summary.h"
 #include "traces/synth.h"

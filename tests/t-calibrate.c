@@ -13,11 +13,11 @@
 
 #include "kernels/selectors/xattention.h"
 #include "src/base/rng.h"
+#include "src/base/safetensors.h"
 #include "src/base/text.h"
 #include "src/calibrate.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
-#include "traces/safetensors.h"
 
 int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);

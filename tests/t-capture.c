@@ -12,11 +12,11 @@
 
 #include "src/base/log.h"
 #include "src/base/rng.h"
+#include "src/base/safetensors.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
 #include "traces/capture.h"
-#include "traces/safetensors.h"
 
 static char dir[] = "/tmp/t-capture-XXXXXX";
 static char in_path[64], arc_path[64], out_path[64], again_path[64];

@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/data.h"
 #include "src/base/log.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
-#include "traces/data.h"
 #include "traces/model.h"
 
 static char dir[] = "/tmp/t-model-XXXXXX";

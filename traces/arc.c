@@ -10,8 +10,8 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "traces/binfile.h"
-#include "traces/jsonval.h"
+#include "src/base/binfile.h"
+#include "src/base/jsonval.h"
 #include "traces/rope.h"
 
 enum {

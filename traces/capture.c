@@ -9,9 +9,9 @@
 
 #include "src/base/log.h"
 #include "src/base/number.h"
+#include "src/base/safetensors.h"
 #include "traces/arc.h"
 #include "traces/rope.h"
-#include "traces/safetensors.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are read as files have them");
 

@@ -6,8 +6,8 @@
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 
+#include "src/base/jsonval.h"
 #include "src/base/number.h"
-#include "traces/jsonval.h"
 #include "traces/reader.h"
 
 static const char *const need[] = {

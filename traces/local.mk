@@ -46,9 +46,7 @@ EXTRA_DIST += tests/data/corpus
 dist_check_SCRIPTS += tests/t-trace-cli.sh
 # Models and captures.
 libattnreplay_a_SOURCES += \
-  traces/arc.c traces/arc.h traces/binfile.c traces/binfile.h traces/capture.c traces/data.c \
-  traces/data.h traces/jsonval.h traces/model.c traces/rope.c traces/rope.h \
-  traces/safetensors.c traces/safetensors.h
+  traces/arc.c traces/arc.h traces/capture.c traces/model.c traces/rope.c traces/rope.h
 nobase_dist_pkgdata_DATA += \
   models/llama-3.1-8b.json models/niah-llama-14m.json models/qwen3-30b-a3b.json \
   traces/samples/niah-2k.arc

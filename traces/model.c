@@ -10,11 +10,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "src/base/binfile.h"
+#include "src/base/data.h"
+#include "src/base/jsonval.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
-#include "traces/binfile.h"
-#include "traces/data.h"
-#include "traces/jsonval.h"
 #include "traces/rope.h"
 
 enum { CONFIG_MAX = 16 << 20 };	/* bytes; real ones have a few thousand */

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "traces/data.h"
+#include "src/base/data.h"
 
 enum { RAW_BYTES = 1 << 17, LINE_MAX_BYTES = 64 << 20, HEAD_BYTES = 64 };
 

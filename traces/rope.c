@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "traces/jsonval.h"
+#include "src/base/jsonval.h"
 
 #define PI 3.14159265358979323846
 

@@ -1,5 +1,5 @@
 #include "config.h"
-#include "traces/data.h"
+#include "src/base/data.h"
 
 #include <errno.h>
 #include <fcntl.h>

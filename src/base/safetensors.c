@@ -1,5 +1,5 @@
 #include "config.h"
-#include "traces/safetensors.h"
+#include "src/base/safetensors.h"
 
 #include <assert.h>
 #include <cjson/cJSON.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "traces/jsonval.h"
+#include "src/base/jsonval.h"
 
 enum { HEADER_MAX = 100000000 };	/* bytes; the format's own limit */
 

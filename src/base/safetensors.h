@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "src/base/binfile.h"
 #include "src/base/status.h"
-#include "traces/binfile.h"
 
 enum { SAFETENSORS_MAX_DIM = 8 };
 

@@ -1,5 +1,5 @@
 #include "config.h"
-#include "traces/binfile.h"
+#include "src/base/binfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "traces/data.h"
+#include "src/base/data.h"
 
 enum ar_status infile_open(struct infile *f, const char *path, struct ar_err *err)
 {
