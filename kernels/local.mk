@@ -69,6 +69,7 @@ libattnreplay_a_SOURCES += kernels/selectors/none.c
 libattnreplay_a_SOURCES += kernels/selectors/oracle.c kernels/selectors/oracle.h
 libattnreplay_a_SOURCES += kernels/selectors/pick.cuh
 libattnreplay_a_SOURCES += kernels/selectors/proxyattn.c kernels/selectors/proxyattn.h
+libattnreplay_a_SOURCES += kernels/selectors/seer.c kernels/selectors/seer.h
 libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trishape.h
 libattnreplay_a_SOURCES += kernels/selectors/xattention.c kernels/selectors/xattention.h
 if HAVE_CUDA
@@ -83,6 +84,7 @@ libattnreplay_a_SOURCES += kernels/selectors/means_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/minference_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/oracle_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/proxyattn_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/seer_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/trishape_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/xattention_sm80.cu
 endif
@@ -135,6 +137,12 @@ tests_t_select_xattention_LDADD   = $(TEST_LIBS)
 tests_t_select_xattention_LDFLAGS = $(FAULT_LINK)
 tests_t_select_xattention_gpu_SOURCES = tests/t-select-xattention-gpu.c
 tests_t_select_xattention_gpu_LDADD   = $(TEST_LIBS)
+check_PROGRAMS += tests/t-select-seer tests/t-select-seer-gpu
+tests_t_select_seer_SOURCES = tests/t-select-seer.c
+tests_t_select_seer_LDADD   = $(TEST_LIBS)
+tests_t_select_seer_LDFLAGS = $(FAULT_LINK)
+tests_t_select_seer_gpu_SOURCES = tests/t-select-seer-gpu.c
+tests_t_select_seer_gpu_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-select-proxyattn tests/t-select-proxyattn-gpu
 tests_t_select_proxyattn_SOURCES = tests/t-select-proxyattn.c

@@ -1,0 +1,619 @@
+/*
+ * SeerAttention's selection on the device; the rule is in seer.c.  Four kernels, five with a
+ * projection of queries:
+ *
+ *   pool      grid (query block, KV heads + query heads): RoPE undone and pooled, keys of the page
+ *             that the query block covers or its rows.
+ *   project   grid (64 query blocks, gate head, 32 channels): pooled vectors times a head's
+ *             matrix, RoPE, to the page's state (keys) or to work (queries).
+ *   score     grid (128 key blocks, query head, request): logits in bf16,
+ *             [query block][head][block].
+ *   mask      grid (query block, query head): softmax in place, threshold or rank, bit words.
+ *
+ * A product's two operands are both read along the summed index.  Lane 4g + t takes elements
+ * 8t .. 8t + 7 of each 32 of row g of either: the mma's k index then runs over the elements in
+ * another order, but the same for both, and no shared memory is needed.
+ *
+ * At 128K of context, batch 8, chunk 1024, 16 query heads over 4 KV heads, D 128:
+ *
+ *   pool      42 MB of Q and K read once: 10 us; 10 M sines and cosines take as long
+ *   project   0.2 GFLOP on 136 rows; latency, 5 us
+ *   score     67 MB of gate keys, 1.1 GFLOP: 16 us at 4.2 TB/s, and 8 MB of logits
+ *   mask      8 MB of logits, three times out of the L2 cache: 10 us
+ *
+ * or 50 us with launches, below 1 % of dense attention's 7 ms.
+ */
+#include "config.h"
+#include "kernels/selectors/seer.h"
+
+#include <cfloat>
+#include <cmath>
+#include <cuda_bf16.h>
+
+#include "kernels/cuda.h"
+#include "kernels/device.cuh"
+#include "kernels/qblk.cuh"
+
+namespace {
+
+constexpr int BLOCK = SEER_BLOCK;
+constexpr int WARPS = 8;
+constexpr int SLAB = 16;		// key blocks that a warp scores
+
+/* Whether the query block keeps everything up to the diagonal; it needs no scores then. */
+__device__ bool is_open(const struct attn_batch &b, const struct qblk &s, const struct seer &rule)
+{
+	const int ctx = b.ctx[s.req], end = ctx + b.row0[s.req + 1] - b.row0[s.req];
+
+	return (rule.dense_first && !ctx) ||
+	       (rule.dense_tail && !b.left[s.req] &&
+		s.blk >= (end + BLOCK - 1) / BLOCK - SEER_TAIL);
+}
+
+__device__ __forceinline__ float2 unpack(uint32_t x)
+{
+	return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000));
+}
+
+__device__ __forceinline__ float round_bf16(float x)
+{
+	return __bfloat162float(__float2bfloat16_rn(x));
+}
+
+/* Sine and cosine to 2^-22 for every angle that a position makes: the angle in half turns, of which
+ * whole ones are dropped before its low part is added. */
+__device__ __forceinline__ void trig(float angle, float *s, float *c)
+{
+	constexpr float high = 0.318309873f, low = 1.28412744e-8f;	// 1 / pi
+	const float x = __fmul_rn(angle, high);
+	const float rest = __fmaf_rn(angle, low, __fmaf_rn(angle, high, -x));
+
+	sincospif(x - 2 * rintf(x * 0.5f) + rest, s, c);
+}
+
+/* The pair (lo, hi) turned by the angle, as the gate does. */
+__device__ __forceinline__ float2 turn(float lo, float hi, float angle)
+{
+	float s, c;
+
+	trig(angle, &s, &c);
+	s = round_bf16(s);
+	c = round_bf16(c);
+	return make_float2(__fsub_rn(__fmul_rn(lo, c), __fmul_rn(hi, s)),
+			   __fadd_rn(__fmul_rn(hi, c), __fmul_rn(lo, s)));
+}
+
+/* ---- pool ---- */
+
+constexpr int POOL_THREADS = 256;
+
+// A thread has channels 2c, 2c + 1 and those half a head on, of every GROUPS-th token.
+template <int D>
+struct pool_shape {
+	static constexpr int LANES = D / 4;
+	static constexpr int GROUPS = POOL_THREADS / LANES;
+	static constexpr int TOKENS = BLOCK / GROUPS;
+};
+
+template <int D>
+struct pool_smem {
+	float max[pool_shape<D>::GROUPS][D], min[pool_shape<D>::GROUPS][D];
+	float sum[pool_shape<D>::GROUPS][D];
+	float mean[D];
+};
+
+struct pool4 {		// channels 2c, 2c + half, 2c + 1, 2c + 1 + half
+	float max[4], min[4], sum[4];
+};
+
+__device__ __forceinline__ void pool_add(struct pool4 &p, int at, float x)
+{
+	x = round_bf16(x);
+	p.max[at] = fmaxf(p.max[at], x);
+	p.min[at] = fminf(p.min[at], x);
+	p.sum[at] += x;
+}
+
+/* Rows [lo, hi) of a block at position pos, pitch elements apart, at src. */
+template <int D>
+__device__ __forceinline__ void pool_rows(struct pool4 &p, const bf16_t *src, size_t pitch, int lo,
+					  int hi, int pos, const float *inv)
+{
+	using shape = pool_shape<D>;
+	const int c = threadIdx.x % shape::LANES * 2, group = threadIdx.x / shape::LANES;
+	const float inv0 = inv[c], inv1 = inv[c + 1];
+	uint32_t x[shape::TOKENS], y[shape::TOKENS];
+
+#pragma unroll
+	for (int i = 0; i < shape::TOKENS; i++) {
+		const int t = i * shape::GROUPS + group;
+		const bool own = t >= lo && t < hi;
+		const bf16_t *v = src + (own ? t : lo) * pitch + c;
+
+		x[i] = *(const uint32_t *)v;
+		y[i] = *(const uint32_t *)(v + D / 2);
+	}
+#pragma unroll
+	for (int i = 0; i < shape::TOKENS; i++) {
+		const int t = i * shape::GROUPS + group;
+		const float2 a = unpack(x[i]), b = unpack(y[i]);
+		float s, co;
+
+		if (t < lo || t >= hi)
+			continue;
+		trig((float)(pos + t) * inv0, &s, &co);
+		pool_add(p, 0, __fadd_rn(__fmul_rn(a.x, co), __fmul_rn(b.x, s)));
+		pool_add(p, 1, __fsub_rn(__fmul_rn(b.x, co), __fmul_rn(a.x, s)));
+		trig((float)(pos + t) * inv1, &s, &co);
+		pool_add(p, 2, __fadd_rn(__fmul_rn(a.y, co), __fmul_rn(b.y, s)));
+		pool_add(p, 3, __fsub_rn(__fmul_rn(b.y, co), __fmul_rn(a.y, s)));
+	}
+}
+
+/* Combine the groups: channel threadIdx.x of the maximum and minimum, and sm.mean. */
+template <int D>
+__device__ __forceinline__ float2 pool_reduce(struct pool_smem<D> &sm, const struct pool4 &p, int n)
+{
+	using shape = pool_shape<D>;
+	const int c = threadIdx.x % shape::LANES * 2, group = threadIdx.x / shape::LANES;
+	float max = -FLT_MAX, min = FLT_MAX, sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		const int d = c + i / 2 + i % 2 * (D / 2);
+
+		sm.max[group][d] = p.max[i];
+		sm.min[group][d] = p.min[i];
+		sm.sum[group][d] = p.sum[i];
+	}
+	__syncthreads();
+	if (threadIdx.x < D) {
+		for (int g = 0; g < shape::GROUPS; g++) {
+			max = fmaxf(max, sm.max[g][threadIdx.x]);
+			min = fminf(min, sm.min[g][threadIdx.x]);
+			sum += sm.sum[g][threadIdx.x];
+		}
+		sm.mean[threadIdx.x] = round_bf16(sum / (float)n);
+	}
+	__syncthreads();
+	return make_float2(max, min);
+}
+
+/* f: [query block][KV head][SEER_POOLS * D]; query: [query block][query head][D], turned if they
+ * are not projected. */
+template <int D>
+__global__ void __launch_bounds__(POOL_THREADS)
+seer_pool(struct attn_batch b, bool projected, const float *__restrict__ inv,
+	  const bf16_t *__restrict__ q, const bf16_t *__restrict__ k,
+	  __nv_bfloat16 *__restrict__ f, __nv_bfloat16 *__restrict__ query)
+{
+	__shared__ struct pool_smem<D> sm;
+	const struct qblk s = qblk_at(b, blockIdx.x);
+	const int kv_heads = b.shape.kv_heads, head = (int)blockIdx.y - kv_heads, d = threadIdx.x;
+	struct pool4 p;
+
+	for (int i = 0; i < 4; i++) {
+		p.max[i] = -FLT_MAX;
+		p.min[i] = FLT_MAX;
+		p.sum[i] = 0;
+	}
+	if (head < 0) {
+		const size_t page = b.page[b.page0[s.req] + s.blk];
+		const bf16_t *src = k + (page * kv_heads + blockIdx.y) * BLOCK * D;
+
+		pool_rows<D>(p, src, D, 0, s.hi, s.blk * BLOCK, inv);
+		const float2 ends = pool_reduce<D>(sm, p, s.hi);
+
+		if (d < D) {
+			f += ((size_t)blockIdx.x * kv_heads + blockIdx.y) * SEER_POOLS * D + d;
+			f[0] = __float2bfloat16_rn(ends.x);
+			f[D] = __float2bfloat16_rn(ends.y);
+			f[2 * D] = __float2bfloat16_rn(sm.mean[d]);
+		}
+		return;
+	}
+	const size_t pitch = (size_t)b.shape.q_heads * D;
+	const bf16_t *src = q + (int64_t)s.row * (int64_t)pitch + (size_t)head * D;
+
+	pool_rows<D>(p, src, pitch, s.lo, s.hi, s.blk * BLOCK, inv);
+	pool_reduce<D>(sm, p, s.hi - s.lo);
+	query += ((size_t)blockIdx.x * b.shape.q_heads + head) * D + d;
+	if (projected && d < D) {
+		query[0] = __float2bfloat16_rn(sm.mean[d]);
+	} else if (!projected && d < D / 2) {
+		const float2 y = turn(sm.mean[d], sm.mean[d + D / 2],
+				      (float)(s.blk * BLOCK) * inv[d]);
+
+		query[0] = __float2bfloat16_rn(y.x);
+		query[D / 2] = __float2bfloat16_rn(y.y);
+	}
+}
+
+/* ---- products ---- */
+
+/* Both 16-wide steps of 32 summed elements: rows lo (g) and hi (g + 8) against column w. */
+__device__ __forceinline__ void multiply(float (&acc)[4], const uint4 &lo, const uint4 &hi,
+					 const uint4 &w)
+{
+	const uint32_t first[4] = { lo.x, hi.x, lo.y, hi.y };
+	const uint32_t second[4] = { lo.z, hi.z, lo.w, hi.w };
+
+	mma_m16n8k16(acc, first, w.x, w.y);
+	mma_m16n8k16(acc, second, w.z, w.w);
+}
+
+/* ---- project ---- */
+
+constexpr int PROJECT_WARPS = 4;
+constexpr int PROJECT_ROWS = PROJECT_WARPS * 16;
+
+/* KEYS: x = [query block][KV head][SEER_POOLS * D] to the pages' state; else
+ * [query block][query head][D] to work.  A warp has 16 query blocks and 16 channels with those
+ * half a head on, in which RoPE turns them. */
+template <int D, bool KEYS>
+__global__ void __launch_bounds__(PROJECT_WARPS * 32)
+seer_project(struct attn_batch b, const float *__restrict__ inv, const bf16_t *__restrict__ x,
+	     const bf16_t *__restrict__ w, bf16_t *__restrict__ out)
+{
+	constexpr int IN = KEYS ? SEER_POOLS * D : D;
+	const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+	const int heads = gridDim.y, head = blockIdx.y, from = KEYS ? b.shape.kv_heads : heads;
+	const int at = blockIdx.x * PROJECT_ROWS + threadIdx.x / 32 * 16 + g;
+	const int channel = blockIdx.z * 16;
+	const size_t pitch = (size_t)from * IN;
+	float acc[4][4] = {};
+
+	x += (size_t)(head / (heads / from)) * IN + t * 8;
+	w += (size_t)head * D * IN + t * 8;
+#pragma unroll 4
+	for (int c = 0; c < IN; c += 32) {
+		const uint4 zero = make_uint4(0, 0, 0, 0);
+		const uint4 lo = at < b.n_qblk ? *(const uint4 *)(x + at * pitch + c) : zero;
+		const uint4 hi = at + 8 < b.n_qblk ? *(const uint4 *)(x + (at + 8) * pitch + c) :
+						     zero;
+
+#pragma unroll
+		for (int n = 0; n < 4; n++) {
+			const int o = n / 2 * (D / 2) + channel + n % 2 * 8 + g;
+
+			multiply(acc[n], lo, hi, *(const uint4 *)(w + (size_t)o * IN + c));
+		}
+	}
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		if (at + 8 * half >= b.n_qblk)
+			continue;
+		const struct qblk s = qblk_at(b, at + 8 * half);
+		const size_t row = KEYS ? (size_t)b.page[b.page0[s.req] + s.blk] : at + 8 * half;
+
+#pragma unroll
+		for (int n = 0; n < 2; n++) {
+			const int d = channel + n * 8 + 2 * t;
+			const float *lo = &acc[n][2 * half], *hi = &acc[n + 2][2 * half];
+			uint32_t *to = (uint32_t *)(out + (row * heads + head) * D + d);
+			float2 y[2];
+
+#pragma unroll
+			for (int e = 0; e < 2; e++)
+				y[e] = turn(round_bf16(lo[e]), round_bf16(hi[e]),
+					    (float)(s.blk * BLOCK) * inv[d + e]);
+			to[0] = pack_bf16(y[0].x, y[1].x);
+			to[D / 4] = pack_bf16(y[0].y, y[1].y);
+		}
+	}
+}
+
+/* ---- score ---- */
+
+/* z: [query block][query head][stride]; key: the state, of k_heads. */
+template <int D>
+__global__ void __launch_bounds__(WARPS * 32)
+seer_score(struct attn_batch b, struct seer rule, int k_heads, const bf16_t *__restrict__ query,
+	   const bf16_t *__restrict__ key, float scale, int stride, bf16_t *__restrict__ z)
+{
+	const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+	const int r = blockIdx.z, heads = b.shape.q_heads, head = blockIdx.y;
+	const int first = (blockIdx.x * WARPS + threadIdx.x / 32) * SLAB;
+	const int q0 = b.qblk0[r], n = b.qblk0[r + 1] - q0, qa = b.ctx[r] / BLOCK;
+	const size_t pitch = (size_t)heads * D;
+	uint4 w[2][D / 32];
+
+	if (first > qa + n - 1 || (rule.dense_first && !b.ctx[r]))
+		return;
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		const int j = first + 8 * i + g;
+		const size_t page = j < qa + n ? b.page[b.page0[r] + j] : 0;
+		const bf16_t *src =
+			key + (page * k_heads + head / (heads / k_heads)) * D + t * 8;
+
+#pragma unroll
+		for (int c = 0; c < D / 32; c++)
+			w[i][c] = j < qa + n ? *(const uint4 *)(src + c * 32) :
+					       make_uint4(0, 0, 0, 0);
+	}
+	query += ((size_t)q0 * heads + head) * D + t * 8;
+	z += ((size_t)q0 * heads + head) * stride + first + 2 * t;
+	for (int m = max((first - qa) / 16 * 16, 0); m < n; m += 16) {
+		const int at[2] = { m + g, m + g + 8 };
+		float acc[2][4] = {};
+
+#pragma unroll
+		for (int c = 0; c < D / 32; c++) {
+			uint4 v[2];
+
+#pragma unroll
+			for (int i = 0; i < 2; i++)
+				v[i] = at[i] < n ? *(const uint4 *)(query + at[i] * pitch + c * 32) :
+						   make_uint4(0, 0, 0, 0);
+			multiply(acc[0], v[0], v[1], w[0][c]);
+			multiply(acc[1], v[0], v[1], w[1][c]);
+		}
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			const float *x = &acc[i % 2][i / 2 * 2];
+
+			if (at[i / 2] < n)
+				*(uint32_t *)(z + (size_t)at[i / 2] * heads * stride + i % 2 * 8) =
+					pack_bf16(x[0] * scale, x[1] * scale);
+		}
+	}
+}
+
+/* ---- mask ---- */
+
+struct mask_smem {
+	float part[WARPS];
+	int count[256];
+	int ties[WARPS];
+	uint32_t prefix;
+	int rank;
+};
+
+template <typename Op>
+__device__ float block_reduce(float x, struct mask_smem &sm, Op op)
+{
+	for (int i = 16; i; i >>= 1)
+		x = op(x, __shfl_xor_sync(~0u, x, i));
+	__syncthreads();	// the last use of part is over
+	if (threadIdx.x % 32 == 0)
+		sm.part[threadIdx.x / 32] = x;
+	__syncthreads();
+	x = sm.part[0];
+	for (int w = 1; w < WARPS; w++)
+		x = op(x, sm.part[w]);
+	return x;
+}
+
+/* Logits to shares; every thread reads and writes the same ones. */
+__device__ void softmax_row(uint16_t *z, int n, struct mask_smem &sm)
+{
+	constexpr float log2e = 1.4426950408889634f;
+	float max = -FLT_MAX, sum = 0;
+
+	for (int j = threadIdx.x; j < n; j += WARPS * 32)
+		max = fmaxf(max, __uint_as_float((uint32_t)z[j] << 16));
+	max = block_reduce(max, sm, [](float x, float y) { return fmaxf(x, y); });
+	for (int j = threadIdx.x; j < n; j += WARPS * 32)
+		sum += ex2((__uint_as_float((uint32_t)z[j] << 16) - max) * log2e);
+	sum = block_reduce(sum, sm, [](float x, float y) { return x + y; });
+	for (int j = threadIdx.x; j < n; j += WARPS * 32) {
+		const float a = ex2((__uint_as_float((uint32_t)z[j] << 16) - max) * log2e) / sum;
+
+		z[j] = __bfloat16_as_ushort(__float2bfloat16_rn(a));
+	}
+	__syncthreads();
+}
+
+/* What is kept: shares with larger bits than least, and the first ties of those that equal it.
+ * Shares are not negative, so their bits sort like they do. */
+struct cut {
+	uint32_t least;
+	int ties;
+};
+
+/* By rank: the k largest of n > k. */
+__device__ struct cut find_cut(const uint16_t *a, int n, int k, struct mask_smem &sm)
+{
+	if (threadIdx.x == 0) {
+		sm.prefix = 0;
+		sm.rank = k;
+	}
+	for (int shift = 8; shift >= 0; shift -= 8) {
+		sm.count[threadIdx.x] = 0;
+		__syncthreads();
+		const uint32_t prefix = sm.prefix;
+
+		for (int j = threadIdx.x; j < n; j += WARPS * 32)
+			if (a[j] >> (shift + 8) == prefix >> (shift + 8))
+				atomicAdd(&sm.count[a[j] >> shift & 255], 1);
+		__syncthreads();
+		if (threadIdx.x == 0) {
+			int digit = 255;
+
+			while (digit && sm.rank > sm.count[digit])
+				sm.rank -= sm.count[digit--];
+			sm.prefix = prefix | (uint32_t)digit << shift;
+		}
+		__syncthreads();
+	}
+	return { sm.prefix, sm.rank };
+}
+static_assert(WARPS * 32 == 256, "a thread per digit");
+
+/* How many of the warps before this one's lanes and of its lower lanes have the bit set; *all: of
+ * all warps. */
+__device__ int count_before(bool set, int *all, struct mask_smem &sm)
+{
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	const uint32_t bits = __ballot_sync(~0u, set);
+	int n = __popc(bits & ((1u << lane) - 1));
+
+	__syncthreads();	// the last use of ties is over
+	if (lane == 0)
+		sm.ties[warp] = __popc(bits);
+	__syncthreads();
+	*all = 0;
+	for (int w = 0; w < WARPS; w++) {
+		n += w < warp ? sm.ties[w] : 0;
+		*all += sm.ties[w];
+	}
+	return n;
+}
+
+__global__ void __launch_bounds__(WARPS * 32)
+seer_mask(struct attn_batch b, struct seer rule, int stride, bf16_t *__restrict__ z,
+	  uint32_t *__restrict__ mask)
+{
+	__shared__ struct mask_smem sm;
+	const struct qblk s = qblk_at(b, blockIdx.x);
+	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
+	const int ctx = b.ctx[s.req], end = ctx + b.row0[s.req + 1] - b.row0[s.req], n = s.blk + 1;
+	const bool open = is_open(b, s, rule);
+	uint16_t *a = z + row * stride;
+	/* Without the bits that bf16 lacks, a threshold is passed by the same shares. */
+	struct cut cut = { __float_as_uint((float)rule.threshold) >> 16, 0 };
+	int before = 0;
+
+	if (!open)
+		softmax_row(a, n, sm);
+	if (!open && rule.nz_ratio > 0) {
+		const int k = seer_kept(rule.nz_ratio, (end + BLOCK - 1) / BLOCK);
+
+		cut = find_cut(a, n, min(k, n), sm);
+	}
+	for (int first = 0; first < b.mask_words; first += WARPS) {
+		const int word = first + threadIdx.x / 32, j = word * 32 + threadIdx.x % 32;
+		const uint32_t x = !open && j < n ? a[j] : 0;
+		bool tie = !open && cut.ties && j < n && x == cut.least;
+		int all = 0;
+
+		if (cut.ties) {
+			tie = count_before(tie, &all, sm) + before < cut.ties && tie;
+			before += all;
+		}
+		const bool keep = j < n && (open || x > cut.least || tie ||
+					    (rule.diagonal && j == s.blk));
+		const uint32_t bits = __ballot_sync(~0u, keep);
+
+		if (threadIdx.x % 32 == 0 && word < b.mask_words)
+			mask[row * b.mask_words + word] = bits;
+	}
+}
+
+/* ---- launch ---- */
+
+/* Parts of work, in elements; each is a multiple of 16 bytes. */
+struct layout {
+	size_t f, mean, query, z, end;
+	int stride;
+};
+
+struct layout layout(const struct seer_self *g, const struct attn_shape *s, size_t n_qblk,
+		     int max_kv_blk)
+{
+	const size_t q = n_qblk * s->q_heads * s->head_dim;
+	struct layout l;
+
+	l.stride = (max_kv_blk + SLAB - 1) / SLAB * SLAB;
+	l.f = 0;
+	l.mean = l.f + n_qblk * s->kv_heads * SEER_POOLS * s->head_dim;
+	l.query = l.mean + (g->host.q ? q : 0);
+	l.z = l.query + q;
+	l.end = l.z + n_qblk * s->q_heads * l.stride;
+	return l;
+}
+
+template <int D>
+enum ar_status launch(const struct attn_batch *b, const struct seer_self *g, int layer,
+		      const bf16_t *q, const bf16_t *k, bf16_t *state, uint32_t *mask, bf16_t *work,
+		      cudaStream_t stream, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	const struct layout l = layout(g, s, b->n_qblk, b->max_kv_blk);
+	const bool projected = g->host.q != NULL;
+	const unsigned tiles = (b->n_qblk + PROJECT_ROWS - 1) / PROJECT_ROWS;
+	const unsigned slabs = (b->max_kv_blk + WARPS * SLAB - 1) / (WARPS * SLAB);
+	const float scale = (float)(1 / sqrt((double)D));
+	const size_t at = seer_layer(g, layer);
+	enum ar_status st = AR_OK;
+
+	seer_pool<D><<<dim3(b->n_qblk, s->kv_heads + s->q_heads), POOL_THREADS, 0, stream>>>
+		(*b, projected, g->device.inv, q, k, (__nv_bfloat16 *)(work + l.f),
+		 (__nv_bfloat16 *)(work + (projected ? l.mean : l.query)));
+	CU_LAUNCHED();
+	seer_project<D, true><<<dim3(tiles, g->k_heads, D / 32), PROJECT_WARPS * 32, 0, stream>>>
+		(*b, g->device.inv, work + l.f, g->device.k + at * seer_k_size(g), state);
+	CU_LAUNCHED();
+	if (projected) {
+		seer_project<D, false><<<dim3(tiles, s->q_heads, D / 32), PROJECT_WARPS * 32, 0,
+					 stream>>>
+			(*b, g->device.inv, work + l.mean, g->device.q + at * seer_q_size(g),
+			 work + l.query);
+		CU_LAUNCHED();
+	}
+	seer_score<D><<<dim3(slabs, s->q_heads, b->n_req), WARPS * 32, 0, stream>>>
+		(*b, g->rule, g->k_heads, work + l.query, state, scale, l.stride, work + l.z);
+	CU_LAUNCHED();
+	seer_mask<<<dim3(b->n_qblk, s->q_heads), WARPS * 32, 0, stream>>>
+		(*b, g->rule, l.stride, work + l.z, mask);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+}
+
+size_t seer_work_bytes(const void *self, const struct attn_shape *s, const struct attn_limits *l)
+{
+	return layout((const struct seer_self *)self, s, attn_max_qblk(l, s->page_tok),
+		      l->max_kv_blk).end * sizeof(bf16_t);
+}
+
+enum ar_status seer_enqueue(const struct attn_batch *b, const void *self, int layer,
+			    const bf16_t *q, const struct kv_cache *kv, void *state,
+			    const struct selection *out, void *work, void *stream,
+			    struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	auto run = s->head_dim == 64 ? launch<64> : s->head_dim == 128 ? launch<128> : launch<256>;
+
+	if (s->page_tok != BLOCK ||
+	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
+		return ar_fail(err, AR_USAGE, "seer on CUDA wants blocks of %d tokens and heads of "
+			       "64, 128 or 256, not %d and %d", BLOCK, s->page_tok, s->head_dim);
+	if (!b->n_qblk)
+		return AR_OK;
+	return run(b, (const struct seer_self *)self, layer, q, kv->k, (bf16_t *)state, out->mask,
+		   (bf16_t *)work, (cudaStream_t)stream, err);
+}
+
+/* ---- weights ---- */
+
+static enum ar_status upload(void **to, const void *from, size_t bytes, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	CU(cudaMalloc(to, bytes));
+	CU(cudaMemcpy(*to, from, bytes, cudaMemcpyHostToDevice));
+out:
+	return st;
+}
+
+enum ar_status seer_upload(struct seer_self *g, struct ar_err *err)
+{
+	const size_t n = g->n_layers * sizeof(bf16_t);
+	enum ar_status st = upload((void **)&g->device.k, g->host.k, n * seer_k_size(g), err);
+
+	if (!st && g->host.q)
+		st = upload((void **)&g->device.q, g->host.q, n * seer_q_size(g), err);
+	return st ? st : upload((void **)&g->device.inv, g->host.inv,
+				g->head_dim / 2 * sizeof *g->host.inv, err);
+}
+
+void seer_device_free(struct seer_self *g)
+{
+	cudaFree(g->device.k);
+	cudaFree(g->device.q);
+	cudaFree(g->device.inv);
+}

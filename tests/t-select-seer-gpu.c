@@ -1,0 +1,292 @@
+/* SeerAttention's gate on the device against the reference.  Vectors that are rounded to bf16 on
+ * the way may differ in their last bit, hence logits, too; so a share within a tenth of the
+ * threshold may fall on either side.  ATTNREPLAY_TEST_CASES sets how many batches. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/log.h"
+#include "tests/batch_case.h"
+#include "tests/gate_file.h"
+#include "tests/gpu.h"
+
+static const struct {
+	struct attn_shape shape;
+	struct gate_file file;
+} kinds[] = {
+	{ { 4, 2, 128, 64 }, { 2, 4, 0, 128 } }, { { 16, 4, 128, 64 }, { 1, 16, 0, 128 } },
+	{ { 6, 2, 64, 64 }, { 3, 6, 0, 64 } },   { { 4, 2, 256, 64 }, { 1, 4, 0, 256 } },
+	{ { 4, 2, 128, 64 }, { 2, 4, 4, 128 } }, { { 6, 2, 64, 64 }, { 1, 2, 6, 64 } },
+	{ { 5, 1, 256, 64 }, { 2, 1, 5, 256 } }, { { 3, 3, 128, 64 }, { 1, 3, 3, 128 } },
+};
+enum { N_KIND = sizeof kinds / sizeof *kinds, N_TEST = N_KIND + 3 };
+
+#if HAVE_CUDA
+static char path[] = "/tmp/t-select-seer-gpu-XXXXXX";
+
+struct pair {			/* a case on the host, and what the device makes of it */
+	struct batch_case c;
+	struct seer_self *g;
+	bf16_t *state;
+	uint32_t *mask;		/* of the device */
+	struct kv_cache kv;
+	bf16_t *gpu_state;
+	int layer;
+	int n_off, n_cell;	/* masks that differ, of how many */
+};
+
+static void pair_make(struct pair *p, int kind, struct rng *rng, int n, const int *len)
+{
+	const struct attn_shape s = kinds[kind].shape;
+	const struct seer rule = { .gate = path };
+	size_t bytes;
+	struct ar_err err;
+
+	memset(p, 0, sizeof *p);
+	gate_write(path, &kinds[kind].file, 0, 1, rng, NULL);
+	gate_must(gate_open(&p->g, &rule, s, kinds[kind].file.n_layers, true, &err), &err);
+	p->layer = (int)rng_below(rng, (uint64_t)kinds[kind].file.n_layers);
+	case_make(&p->c, rng, FILL_NORMAL, s, n, len);
+	bytes = (size_t)p->c.n_page * selector_find("seer")->state_bytes(p->g, &s);
+	p->state = malloc(bytes);
+	memset(p->state, 0xff, bytes);
+	p->gpu_state = gpu_copy(p->state, bytes);
+	p->kv.k = gpu_copy(p->c.kv.k, p->c.kv_len * sizeof(bf16_t));
+}
+
+static void pair_release(struct pair *p)
+{
+	selector_find("seer")->close(p->g);
+	gpu_free_all();
+	case_release(&p->c);
+	free(p->state);
+	free(p->mask);
+}
+
+/* The reference's mask under the options times scale, owned. */
+static uint32_t *ref_mask(struct pair *p, double scale)
+{
+	const struct seer rule = p->g->rule;
+	size_t bytes = case_mask_words(&p->c) * sizeof *p->mask;
+	uint32_t *mask = malloc(bytes + 1);
+	struct ar_err err;
+
+	p->g->rule.threshold *= scale;
+	if (scale != 1)		/* the largest share first: a rank moves by some */
+		p->g->rule.nz_ratio = fmin(rule.nz_ratio / scale, 1);
+	gate_must(selector_find("seer")->ref(&p->c.b, p->g, p->layer, p->c.q, &p->c.kv, p->state,
+					     &(struct selection){ .mask = mask }, &err), &err);
+	p->g->rule = rule;
+	return mask;
+}
+
+static void gpu_mask(struct pair *p)
+{
+	const struct attn_shape *s = &p->c.b.shape;
+	const struct attn_limits limits = { .max_req = p->c.b.n_req, .max_row = p->c.b.n_row,
+					    .max_kv_blk = p->c.b.max_kv_blk };
+	size_t bytes = case_mask_words(&p->c) * sizeof *p->mask;
+	struct attn_batch b = gpu_batch(&p->c.b);
+	uint32_t *mask = gpu_new(bytes, 0xa5);
+	void *work = gpu_new(seer_work_bytes(p->g, s, &limits), 0xff);
+	struct ar_err err;
+
+	gate_must(seer_enqueue(&b, p->g, p->layer, gpu_copy(p->c.q, p->c.q_len * sizeof(bf16_t)),
+			       &p->kv, p->gpu_state, &(struct selection){ .mask = mask }, work,
+			       NULL, &err), &err);
+	free(p->mask);
+	p->mask = malloc(bytes + 1);
+	gpu_read(p->mask, mask, bytes);
+}
+
+/* Gate keys within some last places of bf16 of the reference's; what neither wrote is the same. */
+static bool keys_close(const struct pair *p)
+{
+	size_t n = (size_t)p->c.n_page *
+		   selector_find("seer")->state_bytes(p->g, &p->c.b.shape) / sizeof(bf16_t);
+	bf16_t *got = malloc(n * sizeof *got);
+	double worst = 0, size = 0;
+	bool same = true;
+
+	gpu_read(got, p->gpu_state, n * sizeof *got);
+	for (size_t i = 0; i < n; i++) {
+		float a = bf16_to_f32(got[i]), b = bf16_to_f32(p->state[i]);
+
+		if (isnan(b) || isnan(a)) {
+			same &= got[i] == p->state[i];
+			continue;
+		}
+		worst = fmax(worst, fabsf(a - b));
+		size = fmax(size, fabsf(b));
+	}
+	free(got);
+	if (worst > size / 100)
+		diag("gate keys up to %g are %g apart", size, worst);
+	return same && worst <= size / 100;
+}
+
+/* The device keeps what the reference keeps under a stricter rule, and nothing that it drops under
+ * a laxer one. */
+static bool masks_nested(struct pair *p)
+{
+	uint32_t *strict = ref_mask(p, 1.1), *same = ref_mask(p, 1), *lax = ref_mask(p, 1 / 1.1);
+	const struct attn_batch *b = &p->c.b;
+	int outside = 0;
+
+	for (int r = 0; r < b->n_req; r++)
+		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+			p->n_cell += b->shape.q_heads *
+				     (b->ctx[r] / b->shape.page_tok + i - b->qblk0[r] + 1);
+	for (size_t w = 0; w < case_mask_words(&p->c); w++) {
+		outside += (strict[w] & ~p->mask[w]) || (p->mask[w] & ~lax[w]);
+		p->n_off += __builtin_popcount(p->mask[w] ^ same[w]);
+	}
+	free(strict);
+	free(same);
+	free(lax);
+	if (outside)
+		diag("%d words outside", outside);
+	return !outside;
+}
+
+/* The next chunk of every sequence, on both sides. */
+static bool step(struct pair *p, const int *ctx, const int *rows)
+{
+	case_cut(&p->c, ctx, rows);
+	gpu_mask(p);
+	return masks_nested(p) & keys_close(p);
+}
+
+static void random_rule(struct seer *rule, struct rng *rng)
+{
+	rule->threshold = 0.002 * exp(4 * rng_unit(rng));
+	rule->nz_ratio = rng_below(rng, 4) ? 0 : 0.1 + 0.9 * rng_unit(rng);
+	rule->dense_first = !rng_below(rng, 3);
+	rule->dense_tail = !rng_below(rng, 3);
+	rule->diagonal = !rng_below(rng, 3);
+}
+
+/* Up to four sequences in chunks that begin and end anywhere. */
+static bool random_batch(int kind, uint64_t seed, int *n_off, int *n_cell)
+{
+	struct rng rng = { seed };
+	int n = 1 + (int)rng_below(&rng, 4), len[4], ctx[4] = { 0 }, rows[4];
+	bool good = true;
+	struct pair p;
+
+	for (int r = 0; r < n; r++)
+		len[r] = 1 + (int)rng_below(&rng, 1500);
+	pair_make(&p, kind, &rng, n, len);
+	for (int k = 0; good && k < 3; k++) {
+		random_rule(&p.g->rule, &rng);
+		for (int r = 0; r < n; r++) {
+			int left = len[r] - ctx[r];
+
+			rows[r] = k == 2 || !left ? left : (int)rng_below(&rng, (uint64_t)left);
+		}
+		good = step(&p, ctx, rows);
+		for (int r = 0; r < n; r++)
+			ctx[r] += rows[r];
+	}
+	*n_off += p.n_off;
+	*n_cell += p.n_cell;
+	pair_release(&p);
+	return good;
+}
+
+/* More requests than lanes of a warp, some of them without a row. */
+static bool many(void)
+{
+	enum { N = 70 };
+	struct rng rng = { 70 };
+	int len[N], ctx[N] = { 0 }, rows[N];
+	bool good;
+	struct pair p;
+
+	for (int r = 0; r < N; r++)
+		len[r] = 40 + (int)rng_below(&rng, 300);
+	pair_make(&p, 2, &rng, N, len);
+	p.g->rule.threshold = 0.2;
+	for (int r = 0; r < N; r++)
+		rows[r] = r % 9 == 4 ? 0 : 1 + (int)rng_below(&rng, (uint64_t)len[r] - 1);
+	good = step(&p, ctx, rows);
+	for (int r = 0; r < N; r++) {
+		ctx[r] = rows[r];
+		rows[r] = len[r] - ctx[r];
+	}
+	good &= step(&p, ctx, rows);
+	pair_release(&p);
+	return good;
+}
+
+/* More key blocks than a thread block scores, and rows of masks longer than one of its turns. */
+static bool long_context(void)
+{
+	struct rng rng = { 64 };
+	int len = 21000, ctx = 0, rows = 20000;
+	bool good = true;
+	struct pair p;
+
+	pair_make(&p, 2, &rng, 1, &len);
+	p.g->rule.threshold = 0.002;
+	good &= step(&p, &ctx, &rows);
+	ctx = 20000, rows = 1000;
+	good &= step(&p, &ctx, &rows);
+	p.g->rule.nz_ratio = 0.4;
+	good &= step(&p, &ctx, &rows);
+	pair_release(&p);
+	return good;
+}
+
+static bool refuses(void)
+{
+	struct attn_batch b = { .shape = { 4, 2, 96, 64 }, .n_qblk = 1 };
+	struct seer_self g = { .n_layers = 1, .model_layers = 1 };
+	struct ar_err err;
+
+	return seer_enqueue(&b, &g, 0, NULL, &(struct kv_cache){ 0 }, NULL,
+			    &(struct selection){ 0 }, NULL, NULL, &err) == AR_USAGE &&
+	       strstr(err.msg, "64, 128 or 256");
+}
+
+static void run_all(void)
+{
+	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
+	int n = cases ? atoi(cases) : 6, fd = mkstemp(path);
+
+	if (fd < 0 || close(fd))
+		bail_out("no temporary file");
+	for (int i = 0; i < N_KIND; i++) {
+		int good = 0, n_off = 0, n_cell = 0;
+
+		for (int k = 0; k < n; k++)
+			good += random_batch(i, (uint64_t)(i * 100000 + k), &n_off, &n_cell);
+		ok(good == n && n_off <= n_cell / 100,
+		   "%d heads of %d over %d, gate of %d and %d: %d of %d, %d of %d blocks differ",
+		   kinds[i].shape.q_heads, kinds[i].shape.head_dim, kinds[i].shape.kv_heads,
+		   kinds[i].file.k_heads, kinds[i].file.q_heads, good, n, n_off, n_cell);
+	}
+	ok(many(), "70 requests, some without a row");
+	ok(long_context(), "1000 rows on 20000 tokens");
+	ok(refuses(), "heads of another size are refused");
+	unlink(path);
+}
+#else
+static void run_all(void)
+{
+}
+#endif
+
+int main(void)
+{
+	plan(N_TEST);
+	log_level = LOG_ERROR;
+	if (!gpu_usable())
+		skip(N_TEST, "no usable GPU");
+	else
+		run_all();
+	return done_testing();
+}
