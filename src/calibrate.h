@@ -26,6 +26,7 @@ struct calibrator {
 };
 
 extern const struct calibrator calibrate_minference, calibrate_xattention;
+extern const struct calibrator calibrate_seer, calibrate_xattention;
 
 /* One layer of a capture, after RoPE: a batch of one prompt in a single chunk. */
 struct calib_layer {

@@ -10,6 +10,7 @@
 
 static const struct calibrator *const calibrators[] = {
 	&calibrate_minference,
+	&calibrate_seer,
 	&calibrate_xattention,
 	NULL
 };

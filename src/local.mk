@@ -22,6 +22,8 @@ libattnreplay_a_SOURCES += \
 # Calibrations: one file for each selector that has one.
 libattnreplay_a_SOURCES += src/calibrate.c src/calibrate.h src/calibrate_minference.c \
                            src/calibrate_xattention.c
+libattnreplay_a_SOURCES += src/calibrate.c src/calibrate.h src/calibrate_seer.c \
+  src/calibrate_xattention.c src/seer_fit.c src/seer_fit.h
 
 check_PROGRAMS += tests/t-calibrate tests/t-calibrate-minference
 tests_t_calibrate_minference_SOURCES = tests/t-calibrate-minference.c
@@ -39,6 +41,10 @@ check_PROGRAMS += tests/t-select-show
 tests_t_select_show_SOURCES = tests/t-select-show.c
 tests_t_select_show_LDADD   = $(TEST_LIBS)
 tests_t_select_show_LDFLAGS = $(FAULT_LINK)
+check_PROGRAMS += tests/t-seer-fit
+tests_t_seer_fit_SOURCES = tests/t-seer-fit.c
+tests_t_seer_fit_LDADD   = $(TEST_LIBS)
+tests_t_seer_fit_LDFLAGS = $(FAULT_LINK)
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

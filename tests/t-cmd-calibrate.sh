@@ -21,6 +21,7 @@ density() {
 
 is 'without a selector it says which there are' "$(calibrate 2>&1)" \
 	'attnreplay: no selector: the first argument is one of minference, xattention'
+	'attnreplay: no selector: the first argument is one of seer, xattention'
 ok 'an unknown one is wrong usage' fails 2 "no calibration 'nope': the first argument is one of" calibrate nope
 ok 'a capture is needed'   fails 2 'add --capture FILE' calibrate xattention -o "$tmp/x"
 ok 'a file to write too'   fails 2 'add --output FILE' calibrate xattention --capture "$sample"
@@ -57,4 +58,18 @@ is 'of columns and distances'      "$(grep -c 'vertical_and_slash' "$tmp/r.json"
 ok 'a run takes the patterns'      density "minference:pattern=$tmp/p.json"
 is 'a model with more layers does not' "$(density "minference:pattern=$tmp/r.json" | sed 's/^.*json: //')" \
 	'want an array with an object for each of 8 layers'
+gate() { calibrate seer --capture "$sample" --tokens 1000 --steps 30 -o "$tmp/$1" "$2" "$3"; }
+ok 'a gate is distilled' gate a.gate --seed 1
+ok 'again' gate b.gate --seed 1
+ok 'it is the same, byte for byte' cmp "$tmp/a.gate" "$tmp/b.gate"
+ok 'from another seed' gate b.gate --seed 2
+is 'it differs' "$(cmp -s "$tmp/a.gate" "$tmp/b.gate"; echo $?)" 1
+few=$(density "seer:gate=$tmp/a.gate,nz-ratio=0.3")
+more=$(density "seer:gate=$tmp/a.gate,nz-ratio=0.8")
+is 'a run takes the gate' "$(awk "BEGIN { print 10 < $few && $few < $more && $more < 100 }" </dev/null)" 1
+is 'its tables for KV heads hold no less' \
+	"$(awk "BEGIN { print ($(density "compact-sa:gate=$tmp/a.gate,nz-ratio=0.3") >= $few) }" </dev/null)" 1
+ok 'a method without a gate says how to get one' fails 2 "add gate=FILE" \
+	"$ATTNREPLAY" run --trace traces/samples/azure-2023-code-200.csv --model niah-llama-14m --extend tile \
+	--capture "$sample" --backend cpu --method compact-sa --db "$tmp/refused.db"
 finish
