@@ -6,8 +6,5 @@ EXTRA_DIST += contrib/bench_torch.py contrib/check_costs.sh
 dist_check_SCRIPTS += tests/t-bench-contrib.sh
 EXTRA_DIST += contrib/curve.sh contrib/curve_plot.py
 dist_check_SCRIPTS += tests/t-curve.sh
-EXTRA_DIST += contrib/bench.sh contrib/bench_compare.py contrib/bench_torch.py \
-              contrib/check_costs.sh
-EXTRA_DIST += contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh contrib/bench_torch.py
 EXTRA_DIST += contrib/seer_gate_to_safetensors.py
-dist_check_SCRIPTS += tests/t-bench-contrib.sh tests/t-seer-gate.sh
+dist_check_SCRIPTS += tests/t-seer-gate.sh

@@ -127,12 +127,6 @@ enum { TILE = 1024 };		/* keys; of a head of 128 they are 512 KiB */
 
 enum ar_status calib_attention_init(struct calib_attention *t, const struct calib_layer *l,
 				    int head, struct ar_err *err)
-/* ---- probabilities ---- */
-
-enum { TILE = 1024 };		/* keys; of a head of 128 they are 512 KiB */
-
-enum ar_status calib_probs_init(struct calib_probs *p, const struct calib_layer *l, int head,
-				struct ar_err *err)
 {
 	const struct attn_shape *s = &l->b.shape;
 	size_t n = (size_t)l->b.n_row, dim = (size_t)s->head_dim;
@@ -142,13 +136,6 @@ enum ar_status calib_probs_init(struct calib_probs *p, const struct calib_layer 
 	t->x = malloc((size_t)s->page_tok * n * sizeof *t->x);
 	if (!t->k || !t->x)
 		return ar_nomem(err);
-	*p = (struct calib_probs){ .l = l, .head = head };
-	p->k = malloc(dim * n * sizeof *p->k);
-	p->p = malloc((size_t)s->page_tok * n * sizeof *p->p);
-	if (!p->k || !p->p) {
-		calib_probs_release(p);
-		return ar_nomem(err);
-	}
 	for (int i = 0; i < l->b.n_row; i++) {
 		size_t at = (size_t)(i / s->page_tok) * (size_t)s->kv_heads +
 			    (size_t)(head / (s->q_heads / s->kv_heads));
@@ -157,7 +144,6 @@ enum ar_status calib_probs_init(struct calib_probs *p, const struct calib_layer 
 
 		for (size_t d = 0; d < dim; d++)
 			t->k[d * n + (size_t)i] = bf16_to_f32(k[d]);
-			p->k[d * n + (size_t)i] = bf16_to_f32(k[d]);
 	}
 	return AR_OK;
 }
@@ -173,18 +159,6 @@ static void logits(const struct calib_attention *t, int lo, int hi)
 {
 	const struct attn_shape *s = &t->l->b.shape;
 	size_t n = (size_t)t->l->b.n_row;
-void calib_probs_release(struct calib_probs *p)
-{
-	free(p->k);
-	free(p->p);
-	*p = (struct calib_probs){ 0 };
-}
-
-/* Logits of the rows [lo, hi) against the keys up to the last row's own. */
-static void logits(const struct calib_probs *p, int lo, int hi)
-{
-	const struct attn_shape *s = &p->l->b.shape;
-	size_t n = (size_t)p->l->b.n_row;
 	float scale = 1 / sqrtf((float)s->head_dim);
 
 	for (int first = 0; first < hi; first += TILE)
@@ -192,15 +166,11 @@ static void logits(const struct calib_probs *p, int lo, int hi)
 			const bf16_t *q = t->l->q + ((size_t)row * (size_t)s->q_heads +
 						     (size_t)t->head) * (size_t)s->head_dim;
 			float *x = t->x + (size_t)(row - lo) * n;
-			const bf16_t *q = p->l->q + ((size_t)row * (size_t)s->q_heads +
-						     (size_t)p->head) * (size_t)s->head_dim;
-			float *x = p->p + (size_t)(row - lo) * n;
 			int end = first + TILE < hi ? first + TILE : hi;
 
 			memset(x + first, 0, (size_t)(end - first) * sizeof *x);
 			for (int d = 0; d < s->head_dim; d++) {
 				const float *k = t->k + (size_t)d * n;
-				const float *k = p->k + (size_t)d * n;
 				float qd = bf16_to_f32(q[d]) * scale;
 
 				for (int i = first; i < end; i++)
@@ -217,14 +187,6 @@ void calib_attention_rows(struct calib_attention *t, int qa)
 	logits(t, lo, hi);
 	for (int row = lo; row < hi; row++) {
 		float *x = t->x + (size_t)(row - lo) * (size_t)n, max = -INFINITY;
-int calib_probs_rows(struct calib_probs *p, int qa)
-{
-	int tok = p->l->b.shape.page_tok, n = p->l->b.n_row, lo = qa * tok;
-	int hi = lo + tok < n ? lo + tok : n;
-
-	logits(p, lo, hi);
-	for (int row = lo; row < hi; row++) {
-		float *x = p->p + (size_t)(row - lo) * (size_t)n, max = -INFINITY;
 		double sum = 0;
 
 		for (int i = 0; i <= row; i++)
@@ -234,7 +196,6 @@ int calib_probs_rows(struct calib_probs *p, int qa)
 		for (int i = 0; i <= row; i++)
 			x[i] = (float)(x[i] / sum);
 	}
-	return hi - lo;
 }
 
 /* ---- threads ---- */

@@ -25,8 +25,7 @@ struct calibrator {
 			      struct ar_err *err);
 };
 
-extern const struct calibrator calibrate_minference, calibrate_xattention;
-extern const struct calibrator calibrate_seer, calibrate_xattention;
+extern const struct calibrator calibrate_minference, calibrate_seer, calibrate_xattention;
 
 /* One layer of a capture, after RoPE: a batch of one prompt in a single chunk. */
 struct calib_layer {
@@ -57,20 +56,6 @@ enum ar_status calib_attention_init(struct calib_attention *t, const struct cali
 				    int head, struct ar_err *err);
 void calib_attention_rows(struct calib_attention *t, int qa);	/* x up to each row's own key */
 void calib_attention_release(struct calib_attention *t);
-/* Attention probabilities of one head, a query block at a time. */
-struct calib_probs {
-	const struct calib_layer *l;
-	int head;
-	float *k;		/* [head_dim][n_row] keys */
-	float *p;		/* [page_tok][n_row] */
-};
-
-enum ar_status calib_probs_init(struct calib_probs *p, const struct calib_layer *l, int head,
-				struct ar_err *err);
-void calib_probs_release(struct calib_probs *p);	/* may be called twice */
-
-/* Put those of query block qa into p, of each row up to its own key.  Returns the rows. */
-int calib_probs_rows(struct calib_probs *p, int qa);
 
 /* Call work with every i below n, on all processors.  The first failure ends it, an interrupt is
  * one. */

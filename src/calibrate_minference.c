@@ -18,7 +18,7 @@
 #include "kernels/selectors/minference.h"
 #include "src/base/log.h"
 #include "src/calibrate.h"
-#include "traces/binfile.h"
+#include "src/base/binfile.h"
 
 enum { TOK = 64 };
 

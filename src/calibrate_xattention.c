@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "kernels/selectors/xattention.h"
-#include "src/base/binfile.h"
 #include "src/base/log.h"
 #include "src/calibrate.h"
+#include "src/base/binfile.h"
 
 struct args {
 	double mass;
@@ -53,16 +53,6 @@ static void true_masses(struct calib_attention *t, int qa, double *mass)
 		for (int i = 0; i <= row; i++)
 			mass[i / tok] += x[i];
 	}
-/* True masses of the blocks up to qa for query block qa. */
-static void true_masses(struct calib_probs *t, int qa, double *mass)
-{
-	int tok = t->l->b.shape.page_tok, n_tok = t->l->b.n_row, n = calib_probs_rows(t, qa);
-
-	for (int j = 0; j <= qa; j++)
-		mass[j] = 0;
-	for (int row = 0; row < n; row++)
-		for (int i = 0; i <= qa * tok + row; i++)
-			mass[i / tok] += t->p[(size_t)row * (size_t)n_tok + (size_t)i];
 }
 
 /* ---- the rule ---- */
@@ -117,15 +107,12 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 	const struct job *j = ctx;
 	const struct attn_batch *b = &j->l->b;
 	struct calib_attention t = { 0 };
-	struct calib_probs t = { 0 };
 	size_t blks = (size_t)b->max_kv_blk;
-	double *mass = malloc(blks * sizeof *mass);
 	uint32_t *estimate = malloc(blks * blks * sizeof *estimate);
 	struct entry *e = malloc(blks * sizeof *e);
 	double *mass = malloc(blks * sizeof *mass);
 	uint64_t kept = 0, all = 0;
 	enum ar_status st = estimate && e && mass ? calib_attention_init(&t, j->l, h, err) :
-	enum ar_status st = mass && estimate && e ? calib_probs_init(&t, j->l, h, err) :
 						    ar_nomem(err);
 
 	if (!st)
@@ -140,8 +127,6 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 	if (!st)
 		j->row[h] = fmax(j->row[h], (double)kept / (double)all);
 	calib_attention_release(&t);
-	calib_probs_release(&t);
-	free(mass);
 	free(estimate);
 	free(e);
 	free(mass);

@@ -20,10 +20,10 @@ libattnreplay_a_SOURCES += \
   src/base/text.c src/base/text.h
 
 # Calibrations: one file for each selector that has one.
-libattnreplay_a_SOURCES += src/calibrate.c src/calibrate.h src/calibrate_minference.c \
-                           src/calibrate_xattention.c
-libattnreplay_a_SOURCES += src/calibrate.c src/calibrate.h src/calibrate_seer.c \
-  src/calibrate_xattention.c src/seer_fit.c src/seer_fit.h
+libattnreplay_a_SOURCES += src/calibrate.c src/calibrate.h
+libattnreplay_a_SOURCES += src/calibrate_minference.c
+libattnreplay_a_SOURCES += src/calibrate_seer.c src/seer_fit.c src/seer_fit.h
+libattnreplay_a_SOURCES += src/calibrate_xattention.c
 
 check_PROGRAMS += tests/t-calibrate tests/t-calibrate-minference
 tests_t_calibrate_minference_SOURCES = tests/t-calibrate-minference.c

@@ -42,16 +42,18 @@ static void pool_block(struct seer_fit_seq *s, const struct calib_layer *l, int 
 }
 
 /* Row i of the targets. */
-static void target_row(struct seer_fit_seq *s, struct calib_probs *p, int i)
+static void target_row(struct seer_fit_seq *s, struct calib_attention *a, int i)
 {
-	int tok = p->l->b.shape.page_tok, n = calib_probs_rows(p, i);
+	int tok = a->l->b.shape.page_tok, rows = a->l->b.n_row, lo = i * tok;
+	int hi = lo + tok < rows ? lo + tok : rows;
 	float *t = s->t + (size_t)i * (size_t)s->n;
 	double sum = 0;
 
-	for (int row = 0; row < n; row++) {
-		const float *x = p->p + (size_t)row * (size_t)p->l->b.n_row;
+	calib_attention_rows(a, i);
+	for (int row = lo; row < hi; row++) {
+		const float *x = a->x + (size_t)(row - lo) * (size_t)rows;
 
-		for (int k = 0; k <= i * tok + row; k++)
+		for (int k = 0; k <= row; k++)
 			t[k / tok] = fmaxf(t[k / tok], x[k]);
 	}
 	for (int j = 0; j <= i; j++)
@@ -64,7 +66,7 @@ enum ar_status seer_fit_seq_init(struct seer_fit_seq *s, const struct calib_laye
 				 const float *inv, struct ar_err *err)
 {
 	size_t n = (size_t)blocks_of(l), dim = (size_t)l->b.shape.head_dim;
-	struct calib_probs p = { 0 };
+	struct calib_attention a = { 0 };
 	enum ar_status st;
 
 	*s = (struct seer_fit_seq){ .n = (int)n, .dim = (int)dim };
@@ -72,14 +74,14 @@ enum ar_status seer_fit_seq_init(struct seer_fit_seq *s, const struct calib_laye
 	s->u = malloc(n * dim * sizeof *s->u);
 	s->t = calloc(n * n, sizeof *s->t);
 	s->trig = malloc(n * dim * sizeof *s->trig);
-	st = s->f && s->u && s->t && s->trig ? calib_probs_init(&p, l, head, err) : ar_nomem(err);
+	st = s->f && s->u && s->t && s->trig ? calib_attention_init(&a, l, head, err) : ar_nomem(err);
 	for (int j = 0; !st && j < s->n; j++) {
 		pool_block(s, l, head, j, inv);
-		target_row(s, &p, j);
+		target_row(s, &a, j);
 		if (ar_interrupted())
 			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 	}
-	calib_probs_release(&p);
+	calib_attention_release(&a);
 	if (st)
 		seer_fit_seq_release(s);
 	return st;

@@ -17,7 +17,7 @@
 #include "tests/batch_case.h"
 #include "tests/file.h"
 #include "tests/tap.h"
-#include "traces/safetensors.h"
+#include "src/base/safetensors.h"
 
 int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);

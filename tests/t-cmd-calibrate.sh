@@ -20,8 +20,7 @@ density() {
 }
 
 is 'without a selector it says which there are' "$(calibrate 2>&1)" \
-	'attnreplay: no selector: the first argument is one of minference, xattention'
-	'attnreplay: no selector: the first argument is one of seer, xattention'
+	'attnreplay: no selector: the first argument is one of minference, seer, xattention'
 ok 'an unknown one is wrong usage' fails 2 "no calibration 'nope': the first argument is one of" calibrate nope
 ok 'a capture is needed'   fails 2 'add --capture FILE' calibrate xattention -o "$tmp/x"
 ok 'a file to write too'   fails 2 'add --output FILE' calibrate xattention --capture "$sample"

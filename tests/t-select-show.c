@@ -17,10 +17,12 @@ enum { TOK = 8 };
 
 /* Two KV heads of two query heads, 20 tokens before the chunk and 12 in it: blocks of 8, two before
  * the chunk, query blocks 2 and 3. */
-static const int32_t row0[] = { 0, 12 }, ctx[] = { 20 }, qblk0[] = { 0, 2 }, page0[] = { 0, 4 };
+static const int32_t row0[] = { 0, 12 }, ctx[] = { 20 }, qblk0[] = { 0, 2 }, page0[] = { 0, 4 },
+		     left[] = { 5 };
 static const struct attn_batch batch = {
 	.shape = { 4, 2, 16, TOK }, .n_req = 1, .n_row = 12, .n_qblk = 2, .n_page = 4,
 	.max_kv_blk = 4, .mask_words = 1, .row0 = row0, .ctx = ctx, .qblk0 = qblk0, .page0 = page0,
+	.left = left,
 };
 
 static void columns(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
