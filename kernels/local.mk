@@ -70,6 +70,7 @@ libattnreplay_a_SOURCES += kernels/selectors/oracle.c kernels/selectors/oracle.h
 libattnreplay_a_SOURCES += kernels/selectors/pick.cuh
 libattnreplay_a_SOURCES += kernels/selectors/proxyattn.c kernels/selectors/proxyattn.h
 libattnreplay_a_SOURCES += kernels/selectors/seer.c kernels/selectors/seer.h
+libattnreplay_a_SOURCES += kernels/selectors/quoka.c kernels/selectors/quoka.h
 libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trishape.h
 libattnreplay_a_SOURCES += kernels/selectors/xattention.c kernels/selectors/xattention.h
 if HAVE_CUDA
@@ -85,6 +86,7 @@ libattnreplay_a_SOURCES += kernels/selectors/minference_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/oracle_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/proxyattn_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/seer_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/quoka_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/trishape_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/xattention_sm80.cu
 endif

@@ -12,6 +12,7 @@
 	X(density)   \
 	X(minference) \
 	X(oracle)    \
+	X(quoka)     \
 	X(seer)      \
 	X(trishape)  \
 	X(xattention) \
