@@ -133,6 +133,13 @@ tests_t_select_place_LDADD   = $(TEST_LIBS)
 tests_t_select_place_gpu_SOURCES = tests/t-select-place-gpu.c
 tests_t_select_place_gpu_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-select-quoka tests/t-select-quoka-gpu
+tests_t_select_quoka_SOURCES = tests/t-select-quoka.c
+tests_t_select_quoka_LDADD   = $(TEST_LIBS)
+tests_t_select_quoka_LDFLAGS = $(FAULT_LINK)
+tests_t_select_quoka_gpu_SOURCES = tests/t-select-quoka-gpu.c
+tests_t_select_quoka_gpu_LDADD   = $(TEST_LIBS)
+
 check_PROGRAMS += tests/t-select-xattention tests/t-select-xattention-gpu
 tests_t_select_xattention_SOURCES = tests/t-select-xattention.c
 tests_t_select_xattention_LDADD   = $(TEST_LIBS)

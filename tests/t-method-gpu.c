@@ -26,6 +26,7 @@ static const struct {
 	{ "ashape:init=100,local=150", "SA" },
 	{ "ashape:init=10,local=300,last=200,block=64", "SA" },
 	{ "xattention:threshold=0.7", "SMA" },
+	{ "quoka:kv-ratio=1", "SCA" },
 };
 enum { N_METHOD = sizeof methods / sizeof *methods, N_TEST = 3 * N_METHOD };
 
