@@ -69,6 +69,7 @@ CREATE TABLE request_outcome(
   tpot_ns REAL AS (CASE WHEN output_tokens > 1
     THEN CAST(finish_ns - first_token_ns AS REAL) / (output_tokens - 1) END),
   PRIMARY KEY(run_id, req_no)) STRICT, WITHOUT ROWID;
+-- Without a key, which would have to be looked up for each row.  The order is that of rowid.
 CREATE TABLE iteration(
   run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL,
   start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
@@ -79,8 +80,7 @@ CREATE TABLE iteration(
   cost_source TEXT CHECK(cost_source = 'timed' OR cost_source = 'formula'
     OR cost_source = 'measured' OR cost_source = 'interpolated' OR cost_source = 'extrapolated'),
   prefill_pairs INTEGER NOT NULL, decode_context INTEGER NOT NULL,
-  composition INTEGER NOT NULL,
-  PRIMARY KEY(run_id, iter_no)) STRICT, WITHOUT ROWID;
+  composition INTEGER NOT NULL) STRICT;
 CREATE TABLE iteration_request(
   run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, req_no INTEGER NOT NULL,
   chunk_no INTEGER NOT NULL, start INTEGER NOT NULL, n_tokens INTEGER NOT NULL,

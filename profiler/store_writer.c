@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "profiler/store_file.h"
+#include "profiler/store_stage.h"
 
 enum {
 	TXN_ROWS = 20000,
@@ -58,8 +59,6 @@ enum {
 	X(RUN_END, "UPDATE run SET status = ?2, finished_utc_ns = ?3, records = ?4, "           \
 		"dropped = ?5, zero_ts = ?6, unattributed = ?7, late = ?8 WHERE run_id = ?1")   \
 	X(TS_BASE, "UPDATE run SET ts_base_ns = ?2 WHERE run_id = ?1")                          \
-	X(ITERATION, "INSERT OR FAIL INTO iteration VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, " \
-		"?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)")             \
 	X(ENTRY, "INSERT OR FAIL INTO iteration_request VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, " \
 		"?9)")                                                                          \
 	X(PHASE, "INSERT INTO iteration_phase VALUES(?1, ?2, ?3, ?4, ?5)")                      \
@@ -91,20 +90,11 @@ static const char *const stmt_sql[] = {
 #undef X
 };
 
-/* Tables with so many rows that BULK_ROWS of them share a statement, which saves SQLite the way to
+/* A table with so many rows that BULK_ROWS of them share a statement, which saves SQLite the way to
  * the place where they belong.  Rows wait, bound to it, until they are enough or the transaction
  * ends.  Most values are those that the statement had there the last time and are not bound
  * again. */
 enum { BULK_ROWS = 64, BULK_COLS = 32 };
-
-struct val {
-	enum { VAL_NULL, VAL_INT, VAL_REAL, VAL_TEXT } type;
-	union {
-		int64_t i;
-		double r;
-		const char *t;		/* in a bulk: a literal */
-	};
-};
 
 struct bulk {
 	enum stmt one;			/* the statement of one row */
@@ -126,7 +116,8 @@ struct writer {
 	sqlite3 *db;
 	char *path;
 	sqlite3_stmt *stmt[STMT_COUNT];
-	struct bulk iterations, entries;
+	struct stage *iterations;
+	struct bulk entries;
 	bool in_txn;
 	int64_t rows, txn_start_ns;	/* of the transaction */
 	int64_t run_id, ts_base_ns;	/* ts_base_ns 0: no kernel yet */
@@ -311,11 +302,11 @@ enum ar_status writer_commit(struct writer *w, struct ar_err *err)
 
 	if (!w->in_txn)
 		return AR_OK;
-	st = bulk_flush(w, &w->iterations, err);
-	if (!st)
-		st = bulk_flush(w, &w->entries, err);
+	st = bulk_flush(w, &w->entries, err);
 	if (st)
 		return st;
+	if (stage_flush(w->iterations))
+		return sql_fail(w, err);
 	st = put(w, STMT_COMMIT, NULL, 0, NULL, err);
 	w->in_txn = st != AR_OK;
 	return st;
@@ -375,7 +366,7 @@ static void release(struct writer *w)
 {
 	for (int i = 0; i < STMT_COUNT; i++)
 		sqlite3_finalize(w->stmt[i]);
-	sqlite3_finalize(w->iterations.many);
+	stage_close(w->iterations);
 	sqlite3_finalize(w->entries.many);
 	free(w->shape);
 	free(w->path);
@@ -386,6 +377,7 @@ enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, s
 {
 	struct writer *w = calloc(1, sizeof *w);
 	enum ar_status st = AR_OK;
+	int rc;
 
 	*out = NULL;
 	if (!w)
@@ -402,9 +394,12 @@ enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, s
 			st = sql_fail(w, err);
 			goto out;
 		}
-	st = bulk_prepare(w, &w->iterations, STMT_ITERATION, err);
-	if (!st)
-		st = bulk_prepare(w, &w->entries, STMT_ENTRY, err);
+	rc = stage_open(&w->iterations, db, "iteration");
+	if (rc) {
+		st = rc == SQLITE_NOMEM ? ar_nomem(err) : sql_fail(w, err);
+		goto out;
+	}
+	st = bulk_prepare(w, &w->entries, STMT_ENTRY, err);
 	if (!st)
 		st = abort_lost_runs(w, err);
 	if (st)
@@ -677,29 +672,38 @@ static enum ar_status put_phases(struct writer *w, const struct store_iteration 
 	return st;
 }
 
+static void put_iteration(struct writer *w, const struct store_iteration *it, int64_t lo,
+			  int64_t hi)
+{
+	const struct val v[] = {
+		vi(w->run_id), vi(it->iter_no), vi(it->start_ns), vi(it->end_ns),
+		vi_or_null(it->host_ns), vi_or_null(it->event_ns), vi_or_null(it->span_ns),
+		vi_or_null(it->busy_ns), vi(it->prefill_tok), vi(it->decode_tok),
+		vi((int64_t)it->n_entry), vi(it->blocks_used), vi(it->waiting), vi(it->running),
+		vi(it->preempted), vt(it->stop), vi_or_null(lo), vi_or_null(hi),
+		vt(it->cost_source), vi(it->prefill_pairs), vi(it->decode_context),
+		vi((int64_t)it->composition) };
+
+	stage_put(w->iterations, v, sizeof v / sizeof *v);
+	w->rows++;
+}
+
 enum ar_status writer_iteration(struct writer *w, const struct store_iteration *it,
 				struct ar_err *err)
 {
 	int64_t lo = -1, hi = -1;
 	enum ar_status st = AR_OK;
 
-	if (w->rows >= TXN_ROWS || writer_age_ns(w) >= TXN_NS)
+	if (w->rows >= TXN_ROWS || stage_full(w->iterations) || writer_age_ns(w) >= TXN_NS)
 		st = writer_commit(w, err);
 	if (!st)
 		st = begin(w, err);
 	if (!st)
 		st = put_kernels(w, it, &lo, &hi, err);
-	if (!st)
-		st = bulk_put(w, &w->iterations, (const struct val[]){
-			vi(w->run_id), vi(it->iter_no), vi(it->start_ns), vi(it->end_ns),
-			vi_or_null(it->host_ns), vi_or_null(it->event_ns), vi_or_null(it->span_ns),
-			vi_or_null(it->busy_ns), vi(it->prefill_tok), vi(it->decode_tok),
-			vi((int64_t)it->n_entry), vi(it->blocks_used), vi(it->waiting),
-			vi(it->running), vi(it->preempted), vt(it->stop), vi_or_null(lo),
-			vi_or_null(hi), vt(it->cost_source), vi(it->prefill_pairs),
-			vi(it->decode_context), vi((int64_t)it->composition) }, err);
-	if (!st)
-		st = put_entries(w, it, err);
+	if (st)
+		return st;
+	put_iteration(w, it, lo, hi);
+	st = put_entries(w, it, err);
 	return st ? st : put_phases(w, it, err);
 }
 

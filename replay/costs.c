@@ -192,7 +192,7 @@ static enum ar_status read_iterations(const struct reader *r, struct cost_table 
 	static const char sql[] =
 		"SELECT iter_no, end_ns - start_ns - coalesce(host_ns, 0), batch_size, composition,"
 		" prefill_tokens, prefill_pairs, decode_tokens, decode_context"
-		" FROM iteration WHERE run_id = ?1 AND batch_size > 0 ORDER BY iter_no";
+		" FROM iteration WHERE run_id = ?1 AND batch_size > 0 ORDER BY rowid";
 	sqlite3_stmt *q = NULL;
 	enum ar_status st = prepare(r, sql, &q, err);
 	int rc = SQLITE_DONE;
