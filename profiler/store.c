@@ -11,18 +11,18 @@
 
 enum {
 	QUEUE_BYTES = 64 << 20,		/* then the caller waits */
+	CHUNK_BYTES = 16 << 10,
 	IDLE_NS = 250000000,		/* a pause this long ends the transaction */
 };
 
 enum msg_kind { MSG_RUN_BEGIN, MSG_ITERATION, MSG_OUTCOME, MSG_GAP, MSG_ACCURACY,
-		MSG_SELECTION, MSG_RUN_END, MSG_STOP };
+		MSG_SELECTION, MSG_RUN_END };
 
 /* A call of store.h on its way to the writer.  Pointers of its struct lead into data, save
  * those of the calls that wait for the writer anyway. */
 struct msg {
-	struct msg *next;
 	enum msg_kind kind;
-	size_t size;
+	size_t size;		/* the next message follows */
 	union {
 		struct {
 			const struct store_run *run;
@@ -41,15 +41,21 @@ struct msg {
 	_Alignas(16) char data[];
 };
 
+struct chunk {
+	struct chunk *next;
+	size_t size, room;	/* of the messages in data; of data */
+	_Alignas(16) char data[];
+};
+
 struct store {
 	struct writer *w;	/* the thread's, until it is joined */
 	pthread_t thread;
-	struct msg *stop;	/* made at the beginning, so that closing cannot lack memory */
 
 	pthread_mutex_t lock;	/* over all below */
 	pthread_cond_t filled, drained;
-	struct msg *head, **tail;
+	struct chunk *head, *tail;
 	size_t bytes;		/* of all messages that are not worked off yet */
+	bool stop;		/* when all are */
 	struct ar_err err;	/* the first failure; nothing is written after it */
 };
 
@@ -72,18 +78,16 @@ static enum ar_status work_off(struct writer *w, const struct msg *m, struct ar_
 		return writer_selection(w, &m->selection, err);
 	case MSG_RUN_END:
 		return writer_run_end(w, m->end.status, m->end.loss, err);
-	case MSG_STOP:
-		break;
 	}
-	return writer_commit(w, err);
+	return AR_OK;
 }
 
 /* Wait for messages, at most until the open transaction should end.  NULL: it should. */
-static struct msg *take_all(struct store *s)
+static struct chunk *take_all(struct store *s, bool *stop)
 {
 	bool timed = writer_age_ns(s->w) > 0 && !s->err.status;
 	struct timespec until;
-	struct msg *m;
+	struct chunk *c;
 	int rc = 0;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
@@ -91,17 +95,17 @@ static struct msg *take_all(struct store *s)
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&s->lock);
-	while (!s->head && !rc) {
+	while (!s->head && !s->stop && !rc) {
 		if (timed)
 			rc = pthread_cond_timedwait(&s->filled, &s->lock, &until);
 		else
 			pthread_cond_wait(&s->filled, &s->lock);
 	}
-	m = s->head;
-	s->head = NULL;
-	s->tail = &s->head;
+	c = s->head;
+	s->head = s->tail = NULL;
+	*stop = !c && s->stop;
 	pthread_mutex_unlock(&s->lock);
-	return m;
+	return c;
 }
 
 static void latch(struct store *s, const struct ar_err *err)
@@ -109,6 +113,19 @@ static void latch(struct store *s, const struct ar_err *err)
 	pthread_mutex_lock(&s->lock);
 	s->err = *err;
 	pthread_mutex_unlock(&s->lock);
+}
+
+static enum ar_status work_off_all(struct writer *w, const struct chunk *c, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t at = 0; at < c->size && !st;) {
+		const struct msg *m = (const struct msg *)(c->data + at);
+
+		st = work_off(w, m, err);
+		at += m->size;
+	}
+	return st;
 }
 
 static void *writer_main(void *arg)
@@ -119,20 +136,19 @@ static void *writer_main(void *arg)
 	bool stop = false;
 
 	while (!stop) {
-		struct msg *m = take_all(s), *next;
+		struct chunk *c = take_all(s, &stop), *next;
 
-		if (!m && !failed && (failed = writer_commit(s->w, &err)))
+		if (!c && !failed && (failed = writer_commit(s->w, &err)))
 			latch(s, &err);
-		for (; m; m = next) {
-			next = m->next;
-			stop = m->kind == MSG_STOP;
-			if (!failed && (failed = work_off(s->w, m, &err)))
+		for (; c; c = next) {
+			next = c->next;
+			if (!failed && (failed = work_off_all(s->w, c, &err)))
 				latch(s, &err);
 			pthread_mutex_lock(&s->lock);
-			s->bytes -= m->size;
+			s->bytes -= c->size;
 			pthread_cond_broadcast(&s->drained);
 			pthread_mutex_unlock(&s->lock);
-			free(m);
+			free(c);
 		}
 	}
 	return NULL;
@@ -140,27 +156,55 @@ static void *writer_main(void *arg)
 
 /* ---- the caller's side ---- */
 
-static struct msg *msg_new(enum msg_kind kind, size_t n_data)
+static size_t padded(size_t n)
 {
-	struct msg *m = malloc(sizeof *m + n_data);
+	return (n + 15) & ~(size_t)15;
+}
 
-	if (m) {
-		m->next = NULL;
-		m->kind = kind;
-		m->size = sizeof *m + n_data;
+static struct chunk *add_chunk(struct store *s, size_t n)
+{
+	size_t room = n > CHUNK_BYTES ? n : CHUNK_BYTES;
+	struct chunk *c = malloc(sizeof *c + room);
+
+	if (!c)
+		return NULL;
+	*c = (struct chunk){ .room = room };
+	if (s->tail)
+		s->tail->next = c;
+	else
+		s->head = c;
+	s->tail = c;
+	return c;
+}
+
+/* A message at the end of the queue, which stays locked until send(), save for NULL. */
+static struct msg *msg_new(struct store *s, enum msg_kind kind, size_t n_data)
+{
+	const size_t n = sizeof(struct msg) + n_data;
+	struct chunk *c;
+	struct msg *m;
+
+	pthread_mutex_lock(&s->lock);
+	c = s->tail;
+	if (!c || c->room - c->size < n)
+		c = add_chunk(s, n);
+	if (!c) {
+		pthread_mutex_unlock(&s->lock);
+		return NULL;
 	}
+	m = (struct msg *)(c->data + c->size);
+	m->kind = kind;
+	m->size = n;
+	c->size += n;
+	s->bytes += n;
 	return m;
 }
 
-/* Hand m over; most_bytes: how much may still be queued when this returns. */
-static enum ar_status send(struct store *s, struct msg *m, size_t most_bytes, struct ar_err *err)
+/* Hand over; most_bytes: how much may still be queued when this returns. */
+static enum ar_status send(struct store *s, size_t most_bytes, struct ar_err *err)
 {
 	enum ar_status st;
 
-	pthread_mutex_lock(&s->lock);
-	*s->tail = m;
-	s->tail = &m->next;
-	s->bytes += m->size;
 	pthread_cond_signal(&s->filled);
 	while (s->bytes > most_bytes)
 		pthread_cond_wait(&s->drained, &s->lock);
@@ -169,11 +213,6 @@ static enum ar_status send(struct store *s, struct msg *m, size_t most_bytes, st
 		*err = s->err;
 	pthread_mutex_unlock(&s->lock);
 	return st;
-}
-
-static size_t padded(size_t n)
-{
-	return (n + 15) & ~(size_t)15;
 }
 
 /* Append n bytes to a message's data. */
@@ -198,10 +237,10 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 {
 	const size_t n_entry = it->entry ? it->n_entry * sizeof *it->entry : 0;
 	const size_t n_kernel = it->n_kernel * sizeof *it->kernel;
-	const size_t n_ns = PHASE_COUNT * sizeof *it->phase_ns;
-	const size_t n_count = PHASE_COUNT * sizeof *it->phase_kernels;
-	struct msg *m = msg_new(MSG_ITERATION, padded(n_entry) + padded(n_kernel) + padded(n_ns) +
-				padded(n_count));
+	const size_t n_ns = !!it->phase_ns * PHASE_COUNT * sizeof *it->phase_ns;
+	const size_t n_count = !!it->phase_kernels * PHASE_COUNT * sizeof *it->phase_kernels;
+	struct msg *m = msg_new(s, MSG_ITERATION, padded(n_entry) + padded(n_kernel) +
+				padded(n_ns) + padded(n_count));
 	char *to;
 
 	if (!m)
@@ -212,13 +251,13 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	m->iteration.kernel = add(&to, it->kernel, n_kernel);
 	m->iteration.phase_ns = add(&to, it->phase_ns, n_ns);
 	m->iteration.phase_kernels = add(&to, it->phase_kernels, n_count);
-	return send(s, m, QUEUE_BYTES, err);
+	return send(s, QUEUE_BYTES, err);
 }
 
 enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err)
 {
 	const size_t n_outcome = text_size(o->outcome), n_reason = text_size(o->reason);
-	struct msg *m = msg_new(MSG_OUTCOME, padded(n_outcome) + padded(n_reason));
+	struct msg *m = msg_new(s, MSG_OUTCOME, padded(n_outcome) + padded(n_reason));
 	char *to;
 
 	if (!m)
@@ -227,62 +266,62 @@ enum ar_status store_outcome(struct store *s, const struct store_outcome *o, str
 	to = m->data;
 	m->outcome.outcome = add(&to, o->outcome, n_outcome);
 	m->outcome.reason = add(&to, o->reason, n_reason);
-	return send(s, m, QUEUE_BYTES, err);
+	return send(s, QUEUE_BYTES, err);
 }
 
 enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err)
 {
-	struct msg *m = msg_new(MSG_GAP, 0);
+	struct msg *m = msg_new(s, MSG_GAP, 0);
 
 	if (!m)
 		return ar_nomem(err);
 	m->gap = *g;
-	return send(s, m, QUEUE_BYTES, err);
+	return send(s, QUEUE_BYTES, err);
 }
 
 enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err)
 {
-	struct msg *m = msg_new(MSG_ACCURACY, 0);
+	struct msg *m = msg_new(s, MSG_ACCURACY, 0);
 
 	if (!m)
 		return ar_nomem(err);
 	m->accuracy = *a;
-	return send(s, m, QUEUE_BYTES, err);
+	return send(s, QUEUE_BYTES, err);
 }
 
 enum ar_status store_selection(struct store *s, const struct store_selection *a,
 			       struct ar_err *err)
 {
-	struct msg *m = msg_new(MSG_SELECTION, 0);
+	struct msg *m = msg_new(s, MSG_SELECTION, 0);
 
 	if (!m)
 		return ar_nomem(err);
 	m->selection = *a;
-	return send(s, m, QUEUE_BYTES, err);
+	return send(s, QUEUE_BYTES, err);
 }
 
 enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64_t *run_id,
 			       struct ar_err *err)
 {
-	struct msg *m = msg_new(MSG_RUN_BEGIN, 0);
+	struct msg *m = msg_new(s, MSG_RUN_BEGIN, 0);
 
 	if (!m)
 		return ar_nomem(err);
 	m->begin.run = r;
 	m->begin.run_id = run_id;
-	return send(s, m, 0, err);
+	return send(s, 0, err);
 }
 
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
 			     struct ar_err *err)
 {
-	struct msg *m = msg_new(MSG_RUN_END, 0);
+	struct msg *m = msg_new(s, MSG_RUN_END, 0);
 
 	if (!m)
 		return ar_nomem(err);
 	m->end.status = status;
 	m->end.loss = loss;
-	return send(s, m, 0, err);
+	return send(s, 0, err);
 }
 
 /* Waiting goes by the monotonic clock: the wall clock may be set. */
@@ -296,7 +335,6 @@ static void init_queue(struct store *s)
 	pthread_cond_init(&s->filled, &attr);
 	pthread_cond_init(&s->drained, &attr);
 	pthread_condattr_destroy(&attr);
-	s->tail = &s->head;
 }
 
 static void destroy(struct store *s)
@@ -318,8 +356,7 @@ enum ar_status store_open(struct store **out, const char *path, struct ar_err *e
 	if (!s)
 		return ar_nomem(err);
 	init_queue(s);
-	s->stop = msg_new(MSG_STOP, 0);
-	st = s->stop ? store_file_open(&db, path, err) : ar_nomem(err);
+	st = store_file_open(&db, path, err);
 	if (!st)
 		st = writer_open(&s->w, db, path, err);
 	if (st)
@@ -335,7 +372,6 @@ out:
 	store_file_close(db, path, &ignored);
 	if (s) {
 		writer_close(s->w, &ignored);
-		free(s->stop);
 		destroy(s);
 	}
 	return st;
@@ -348,8 +384,14 @@ enum ar_status store_close(struct store *s, struct ar_err *err)
 
 	if (!s)
 		return AR_OK;
-	st = send(s, s->stop, 0, err);
+	pthread_mutex_lock(&s->lock);
+	s->stop = true;
+	pthread_cond_signal(&s->filled);
+	pthread_mutex_unlock(&s->lock);
 	pthread_join(s->thread, NULL);
+	st = s->err.status;
+	if (st && err)
+		*err = s->err;
 	close_st = writer_close(s->w, &close_err);
 	if (!st && close_st) {
 		st = close_st;

