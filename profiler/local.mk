@@ -23,6 +23,11 @@ check_PROGRAMS += tests/make-db
 tests_make_db_SOURCES = tests/make-db.c tests/sample_db.c tests/sample_db.h
 tests_make_db_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-stage
+tests_t_stage_SOURCES = tests/t-stage.c
+tests_t_stage_LDADD   = $(TEST_LIBS)
+tests_t_stage_LDFLAGS = $(FAULT_LINK)
+
 check_PROGRAMS += tests/t-store
 tests_t_store_SOURCES = tests/t-store.c tests/sample_db.c tests/sample_db.h
 tests_t_store_LDADD   = $(TEST_LIBS)

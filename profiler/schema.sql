@@ -69,7 +69,8 @@ CREATE TABLE request_outcome(
   tpot_ns REAL AS (CASE WHEN output_tokens > 1
     THEN CAST(finish_ns - first_token_ns AS REAL) / (output_tokens - 1) END),
   PRIMARY KEY(run_id, req_no)) STRICT, WITHOUT ROWID;
--- Without a key, which would have to be looked up for each row.  The order is that of rowid.
+-- Without a key, which would be looked up for each row that comes.  Joins begin with this table,
+-- which is read in the order of iterations, and look up the others.
 CREATE TABLE iteration(
   run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL,
   start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
@@ -169,7 +170,7 @@ CREATE VIEW v_itl AS
   SELECT run_id, req_no, iter_no, itl_ns FROM (
     SELECT run_id, req_no, iter_no,
       end_ns - lag(end_ns) OVER (PARTITION BY run_id, req_no ORDER BY iter_no) AS itl_ns
-    FROM iteration_request JOIN iteration USING(run_id, iter_no) WHERE emit)
+    FROM iteration CROSS JOIN iteration_request USING(run_id, iter_no) WHERE emit)
   WHERE itl_ns IS NOT NULL;
 
 -- The values that figures are taken of, as each tool defines and calls them and in its units;

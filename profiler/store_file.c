@@ -178,7 +178,8 @@ out:
 	return st;
 }
 
-/* The rollback journal's mode leaves one file behind, readable where nothing can be written.
+/* Estimates of the tables' sizes, so that joins begin with the right one.
+ * The rollback journal's mode leaves one file behind, readable where nothing can be written.
  * It cannot be had while somebody reads; then the log stays beside the file, which is as
  * safe. */
 enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *err)
@@ -189,7 +190,8 @@ enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *er
 	if (!db)
 		return AR_OK;
 	sqlite3_busy_timeout(db, 0);
-	rc = sqlite3_exec(db, "PRAGMA optimize; PRAGMA journal_mode = DELETE", NULL, NULL, NULL);
+	rc = sqlite3_exec(db, "PRAGMA analysis_limit = 400; ANALYZE main; PRAGMA journal_mode = DELETE",
+			  NULL, NULL, NULL);
 	if (rc && rc != SQLITE_BUSY && rc != SQLITE_LOCKED)
 		st = store_sql_fail(db, path, err);
 	sqlite3_close(db);
