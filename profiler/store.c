@@ -11,7 +11,7 @@
 
 enum {
 	QUEUE_BYTES = 64 << 20,		/* then the caller waits */
-	CHUNK_BYTES = 16 << 10,
+	CHUNK_BYTES = 16 << 10,		/* of messages that share an allocation */
 	IDLE_NS = 250000000,		/* a pause this long ends the transaction */
 };
 

@@ -1,7 +1,7 @@
 /* Rows on their way into a table, in SQLite's own format: one page of a database in memory.  SQLite
- * copies rows between tables of one definition as they are (the transfer optimization of INSERT INTO
- * ... SELECT *), for a small part of what it takes to make them of values.  Where it would not, it
- * makes them anew, and the result is the same. */
+ * copies rows between tables of one definition as they are (the transfer optimization of INSERT
+ * INTO ... SELECT *), for a small part of what it takes to make them of values.  Where it would
+ * not, it makes them anew, and the result is the same. */
 #ifndef AR_STORE_STAGE_H
 #define AR_STORE_STAGE_H
 
@@ -28,8 +28,8 @@ void stage_close(struct stage *g);
 
 /* No room for another row: commit first. */
 bool stage_full(const struct stage *g);
-/* v: all n columns, at most 512 bytes together.  What the table demands of its values is the caller's
- * to keep. */
+/* v: all n columns, at most 512 bytes together.  What the table demands of its values is the
+ * caller's to keep. */
 void stage_put(struct stage *g, const struct val *v, int n);
 /* Insert all rows, at most once in a transaction. */
 int stage_flush(struct stage *g);
