@@ -1,4 +1,4 @@
--- The database, version 1.  Times are nanoseconds; those of requests and iterations are
+-- The database, version 2.  Times are nanoseconds; those of requests and iterations are
 -- virtual, since the start of the trace.
 --
 -- Rows per iteration and per kernel carry neither foreign keys nor indexes: the writer alone

@@ -13,9 +13,11 @@
 
 enum { BUSY_MS = 10000 };	/* how long to wait for another process */
 
-/* migrations[v] brings a database from version v to v + 1; an empty file is version 0. */
+/* migrations[v] brings a database from version v to v + 1; an empty file is version 0.  The schema
+ * is that of version 2: version 1 never left development, and its files are refused. */
 static const char *const migrations[STORE_VERSION] = {
 #include "profiler/schema.inc"
+	, ""
 };
 
 enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
@@ -75,6 +77,9 @@ static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
 	if (id != STORE_APPLICATION_ID && (id || *version || tables))
 		return ar_fail(err, AR_DATA, "%s: not a database of attnreplay; name another file",
 			       path);
+	if (*version == 1)
+		return ar_fail(err, AR_DATA, "%s: schema version 1 is that of a development version; "
+			       "name another file", path);
 	if (*version > STORE_VERSION)
 		return ar_fail(err, AR_DATA, "%s: schema version %lld is newer than %d, the newest "
 			       "this program knows; use a newer attnreplay", path,

@@ -87,12 +87,16 @@ ok 'sql: so it is for a query that comes there' says 3 \
 SELECT count(*) FROM run_param, iteration, iteration_request, request_outcome'
 if command -v sqlite3 >/dev/null; then
 	sqlite3 newer.db 'PRAGMA user_version = 99'
+	cp newer.db older.db && sqlite3 older.db 'PRAGMA user_version = 1'
 	sqlite3 foreign.db 'CREATE TABLE t(x)'
 	for c in 'run --backend cost --trace short.csv --db' report; do
 		ok "${c%% *}: a newer schema is left alone" says 3 "newer.db: schema version 99 is \
 newer than $(query good.db 'PRAGMA user_version'), the newest this program knows; use a newer \
 attnreplay" \
 			"$ATTNREPLAY" $c newer.db
+		ok "${c%% *}: so is one of development" says 3 "older.db: schema version 1 is that of a \
+development version; name another file" \
+			"$ATTNREPLAY" $c older.db
 		ok "${c%% *}: so is another program's database" says 3 \
 			'foreign.db: not a database of attnreplay; name another file' \
 			"$ATTNREPLAY" $c foreign.db
