@@ -237,6 +237,24 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 	return AR_OK;
 }
 
+enum ar_status bench_case_chunk(struct bench_case *c, const struct bench_case *whole, int ctx,
+				int n, struct ar_err *err)
+{
+	const struct attn_batch *w = &whole->b;
+	const struct bench_shape s = { w->shape.q_heads, w->shape.kv_heads, w->shape.head_dim,
+				       w->shape.page_tok, w->n_req, n, ctx + n };
+	enum ar_status st = bench_case_make(c, BENCH_DENSE, &s, 1, 0, err);
+
+	for (int r = 0; r < w->n_req && !st; r++) {
+		int32_t *left = (int32_t *)(uintptr_t)c->b.left;
+
+		memcpy((void *)(uintptr_t)(c->b.page + c->b.page0[r]), w->page + w->page0[r],
+		       (size_t)(c->b.page0[r + 1] - c->b.page0[r]) * sizeof *w->page);
+		left[r] = w->ctx[r] + w->row0[r + 1] - w->row0[r] - ctx - n;
+	}
+	return st;
+}
+
 void bench_case_release(struct bench_case *c)
 {
 	const void *arrays[] = { c->b.row0, c->b.ctx, c->b.qblk0, c->b.page0, c->b.page, c->b.left,

@@ -58,6 +58,11 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       struct ar_err *err);
 void bench_case_release(struct bench_case *c);
 
+/* Dense attention of the n rows from position ctx on in the prompts of whole, which is dense, too:
+ * over its pages. */
+enum ar_status bench_case_chunk(struct bench_case *c, const struct bench_case *whole, int ctx,
+				int n, struct ar_err *err);
+
 /* Of keys or values of a request and KV head in order, bring those that are gathered to the front;
  * in other cases there is nothing to do. */
 void bench_pack(const struct bench_case *c, int req, int kv_head, bf16_t *k);

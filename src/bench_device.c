@@ -18,7 +18,7 @@
 #include "src/base/stats.h"
 
 static const size_t ahead_bytes = (size_t)6 << 30;
-enum { WARM = 3, MARKS = BENCH_PARTS + 1, L2_TIMES = 4, MAX_SETS = 64 };
+enum { WARM = 3, MARKS = BENCH_STAGES + 1, L2_TIMES = 4, MAX_SETS = 64 };
 
 struct step {
 	enum phase phase;
@@ -118,15 +118,20 @@ const char *bench_gpu(const struct bench_device *d)
 
 /* ---- loads ---- */
 
-static void load_release(struct bench_load *l)
+void bench_drop(struct bench_load *l, int keep)
 {
 	cudaDeviceSynchronize();
-	gemm_close(l->gemm);
-	for (int i = 0; i < l->n_alloc; i++)
-		cudaFree(l->alloc[i]);
+	while (l->n_alloc > keep)
+		cudaFree(l->alloc[--l->n_alloc]);
 }
 
-static enum ar_status take(struct bench_load *l, void *to, size_t bytes, struct ar_err *err)
+static void load_release(struct bench_load *l)
+{
+	bench_drop(l, 0);
+	gemm_close(l->gemm);
+}
+
+enum ar_status bench_take(struct bench_load *l, void *to, size_t bytes, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	void *p;
@@ -139,10 +144,10 @@ out:
 	return st;
 }
 
-static enum ar_status upload(struct bench_load *l, void *to, const void *host, size_t bytes,
-			     struct ar_err *err)
+enum ar_status bench_upload(struct bench_load *l, void *to, const void *host, size_t bytes,
+			    struct ar_err *err)
 {
-	enum ar_status st = take(l, to, bytes, err);
+	enum ar_status st = bench_take(l, to, bytes, err);
 	void *p;
 
 	if (st)
@@ -165,20 +170,23 @@ static enum ar_status take_random(struct bench_load *l, bf16_t **to, size_t n, f
 {
 	size_t all = n * (size_t)l->n_set;
 	uint64_t seed = next_seed(l);
-	enum ar_status st = take(l, to, all * sizeof **to, err);
+	enum ar_status st = bench_take(l, to, all * sizeof **to, err);
 
 	return st ? st : layer_fill(*to, all, seed, scale, l->d->stream, err);
 }
 
 static enum ar_status take_keys(struct bench_load *l, struct ar_err *err)
 {
-	l->k_seed = next_seed(l);
-	return take_random(l, &l->kv.k, l->kv_len, 1, err);
+	enum ar_status st;
+
+	l->busy_seed = next_seed(l);
+	st = take_random(l, &l->kv.k, l->kv_len, 1, err);
+	l->busy = l->kv.k;
+	l->busy_len = l->kv_len * (size_t)l->n_set;
+	return st;
 }
 
-/* At least two, of which n read L2_TIMES the cache, while they fit into memory.  used, taken:
- * bytes that a launch reads of a set, and that a set takes. */
-static int sets(const struct bench_load *l, size_t used, size_t taken)
+int bench_sets(const struct bench_load *l, size_t used, size_t taken)
 {
 	size_t n = (L2_TIMES * l->d->l2_bytes + used - 1) / used, left = 0, total = 0, fit;
 
@@ -204,7 +212,7 @@ static enum ar_status take_tiles(struct bench_load *l, struct ar_err *err)
 		return ar_nomem(err);
 	x->plan(&host, l->c->lists.heads, tile);
 	l->b.n_part = executor_count_parts(tile, l->b.n_tile);
-	st = upload(l, &l->b.tile, tile, (size_t)l->b.n_tile * sizeof *tile, err);
+	st = bench_upload(l, &l->b.tile, tile, (size_t)l->b.n_tile * sizeof *tile, err);
 	free(tile);
 	return st;
 }
@@ -220,35 +228,38 @@ static enum ar_status take_lists(struct bench_load *l, struct ar_err *err)
 	to->heads = from->heads;
 	to->blocks.stride = from->blocks.stride;
 	if (from->blocks.block)
-		st = upload(l, &to->blocks.block, from->blocks.block,
-			    n * (size_t)from->blocks.stride * sizeof *from->blocks.block, err);
+		st = bench_upload(l, &to->blocks.block, from->blocks.block,
+				  n * (size_t)from->blocks.stride * sizeof *from->blocks.block,
+				  err);
 	if (!st && from->blocks.block)
-		st = upload(l, &to->blocks.n, from->blocks.n, n * sizeof *from->blocks.n, err);
+		st = bench_upload(l, &to->blocks.n, from->blocks.n, n * sizeof *from->blocks.n,
+				  err);
 	if (!st && from->tokens.tok)
-		st = upload(l, &to->tokens.tok, from->tokens.tok,
-			    tok * (size_t)h->shape.kv_heads * sizeof *from->tokens.tok, err);
+		st = bench_upload(l, &to->tokens.tok, from->tokens.tok,
+				  tok * (size_t)h->shape.kv_heads * sizeof *from->tokens.tok, err);
 	if (!st && from->tokens.tok)
-		st = upload(l, &to->tokens.n, from->tokens.n, n * sizeof *from->tokens.n, err);
+		st = bench_upload(l, &to->tokens.n, from->tokens.n, n * sizeof *from->tokens.n,
+				  err);
 	return st;
 }
 
-static enum ar_status take_batch(struct bench_load *l, struct ar_err *err)
+enum ar_status bench_take_batch(struct bench_load *l, struct ar_err *err)
 {
 	const struct attn_batch *h = &l->c->b;
 	size_t n = (size_t)h->n_req;
 	struct attn_batch *b = &l->b;
-	enum ar_status st = upload(l, &b->row0, h->row0, (n + 1) * sizeof *h->row0, err);
+	enum ar_status st = bench_upload(l, &b->row0, h->row0, (n + 1) * sizeof *h->row0, err);
 
 	if (!st)
-		st = upload(l, &b->ctx, h->ctx, n * sizeof *h->ctx, err);
+		st = bench_upload(l, &b->ctx, h->ctx, n * sizeof *h->ctx, err);
 	if (!st)
-		st = upload(l, &b->qblk0, h->qblk0, (n + 1) * sizeof *h->qblk0, err);
+		st = bench_upload(l, &b->qblk0, h->qblk0, (n + 1) * sizeof *h->qblk0, err);
 	if (!st)
-		st = upload(l, &b->page0, h->page0, (n + 1) * sizeof *h->page0, err);
+		st = bench_upload(l, &b->page0, h->page0, (n + 1) * sizeof *h->page0, err);
 	if (!st)
-		st = upload(l, &b->page, h->page, (size_t)h->page0[n] * sizeof *h->page, err);
+		st = bench_upload(l, &b->page, h->page, (size_t)h->page0[n] * sizeof *h->page, err);
 	if (!st)
-		st = upload(l, &b->left, h->left, n * sizeof *h->left, err);
+		st = bench_upload(l, &b->left, h->left, n * sizeof *h->left, err);
 	if (!st && l->c->executor)
 		st = take_tiles(l, err);
 	return st ? st : take_lists(l, err);
@@ -302,16 +313,19 @@ static enum ar_status take_selection(struct bench_load *l, struct ar_err *err)
 	if (!st)
 		st = lean_queries(l, err);
 	if (!st)
-		st = take(l, &l->mask, n_mask * words * sizeof *l->mask, err);
+		st = bench_take(l, &l->mask, n_mask * words * sizeof *l->mask, err);
 	if (!st)
-		st = take(l, &l->table, n_list * words * sizeof *l->table, err);
+		st = bench_take(l, &l->table, n_list * words * sizeof *l->table, err);
 	if (!st)
-		st = take(l, &l->lists.blocks.n, n_list * sizeof *l->lists.blocks.n, err);
+		st = bench_take(l, &l->lists.blocks.n, n_list * sizeof *l->lists.blocks.n, err);
 	l->lists.blocks.stride = b->max_kv_blk;
 	if (!st)
-		st = take(l, &l->lists.blocks.block,
-			  n_list * (size_t)b->max_kv_blk * sizeof *l->lists.blocks.block, err);
-	return st ? st : take(l, &l->work, m->selector->work_bytes(m->self, s, &limits), err);
+		st = bench_take(l, &l->lists.blocks.block,
+				n_list * (size_t)b->max_kv_blk * sizeof *l->lists.blocks.block,
+				err);
+	if (!st)
+		st = bench_take(l, &l->work, m->selector->work_bytes(m->self, s, &limits), err);
+	return st;
 }
 
 static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
@@ -330,9 +344,9 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 	read = select ? l->state_len : 2 * l->kv_len;
 	if (bench_decodes(l->c->what))
 		read = (size_t)((double)read * (double)l->c->pairs / (double)l->c->dense_pairs);
-	l->n_set = sets(l, (l->q_len + read) * sizeof *l->q,
-			(l->q_len + l->state_len + 2 * l->kv_len) * sizeof *l->q);
-	st = take_batch(l, err);
+	l->n_set = bench_sets(l, (l->q_len + read) * sizeof *l->q,
+			      (l->q_len + l->state_len + 2 * l->kv_len) * sizeof *l->q);
+	st = bench_take_batch(l, err);
 	if (!st)
 		st = take_random(l, &l->q, l->q_len, 1, err);
 	if (!st)
@@ -342,57 +356,58 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 	if (!st)
 		st = take_random(l, &l->kv.v, l->kv_len, 1, err);
 	if (!st)
-		st = take(l, &l->out, l->q_len * sizeof *l->out, err);
+		st = bench_take(l, &l->out, l->q_len * sizeof *l->out, err);
 	limits = limits_of(&l->b);
 	if (!st)
-		st = take(l, &l->work, bench_decodes(l->c->what) ? decode_work_bytes(s, &limits) :
-			  l->c->executor->work_bytes(s, &limits, l->lists.heads), err);
+		st = bench_take(l, &l->work, bench_decodes(l->c->what) ?
+				decode_work_bytes(s, &limits) :
+				l->c->executor->work_bytes(s, &limits, l->lists.heads), err);
 	return st;
 }
 
 /* ---- steps ---- */
 
-static struct kv_cache kv_at(const struct bench_load *l, int set)
+struct kv_cache bench_kv_at(const struct bench_load *l, int set)
 {
 	size_t at = (size_t)set * l->kv_len;
 
 	return (struct kv_cache){ l->kv.k + at, l->kv.v ? l->kv.v + at : NULL };
 }
 
-static const bf16_t *q_at(const struct bench_load *l, int set)
+const bf16_t *bench_q_at(const struct bench_load *l, int set)
 {
 	return l->q + (size_t)set * l->q_len;
 }
 
 static enum ar_status attend(const struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = kv_at(l, set);
+	struct kv_cache kv = bench_kv_at(l, set);
 
-	return l->c->executor->enqueue(&l->b, &l->lists, q_at(l, set), &kv, l->out, NULL, l->work,
-				       l->d->stream, err);
+	return l->c->executor->enqueue(&l->b, &l->lists, bench_q_at(l, set), &kv, l->out, NULL,
+				       l->work, l->d->stream, err);
 }
 
 static enum ar_status move(const struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = kv_at(l, set);
+	struct kv_cache kv = bench_kv_at(l, set);
 
 	return l->c->executor->move(&l->b, &l->lists, &kv, l->work, l->d->stream, err);
 }
 
 static enum ar_status decode(const struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = kv_at(l, set);
+	struct kv_cache kv = bench_kv_at(l, set);
 
-	return decode_enqueue(&l->b, 0, &l->lists.blocks, q_at(l, set), &kv, l->out, l->work,
+	return decode_enqueue(&l->b, 0, &l->lists.blocks, bench_q_at(l, set), &kv, l->out, l->work,
 			      l->d->stream, err);
 }
 
 static enum ar_status selection(const struct bench_load *l, int set, struct ar_err *err)
 {
 	const struct method *m = l->d->method;
-	struct kv_cache kv = kv_at(l, set);
+	struct kv_cache kv = bench_kv_at(l, set);
 
-	return m->selector->enqueue(&l->b, m->self, 0, q_at(l, set), &kv,
+	return m->selector->enqueue(&l->b, m->self, 0, bench_q_at(l, set), &kv,
 				    l->state + (size_t)set * l->state_len,
 				    &(struct selection){ .mask = l->mask }, l->work,
 				    l->d->stream, err);
@@ -409,18 +424,21 @@ static enum ar_status metadata(const struct bench_load *l, int set, struct ar_er
 				       l->b.mask_words, &lists, l->d->stream, err);
 }
 
-static enum ar_status product(const struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status product(struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = kv_at(l, set);
+	struct kv_cache kv = bench_kv_at(l, set);
 
-	return gemm_run(l->gemm, 1, l->side, l->side, l->side, q_at(l, set), kv.k, l->out, err);
+	bench_stage(l, PHASE_NO_LAYER, PHASE_LINEAR);
+	return gemm_run(l->gemm, 1, l->side, l->side, l->side, bench_q_at(l, set), kv.k, l->out,
+			err);
 }
 
-static enum ar_status copy(const struct bench_load *l, int set, struct ar_err *err)
+static enum ar_status copy(struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = kv_at(l, set);
+	struct kv_cache kv = bench_kv_at(l, set);
 	enum ar_status st = AR_OK;
 
+	bench_stage(l, PHASE_NO_LAYER, PHASE_COPY);
 	CU(cudaMemcpyAsync(kv.v, kv.k, l->kv_len * sizeof *kv.k, cudaMemcpyDeviceToDevice,
 			   l->d->stream));
 out:
@@ -458,9 +476,10 @@ static bool trace_times(struct bench_device *d, const struct prof_kernel *k, siz
 	return true;
 }
 
-static enum ar_status read_times(struct bench_device *d, const struct step *step, int n_step,
-				 struct bench_result *r, struct ar_err *err)
+static enum ar_status read_times(const struct bench_load *l, struct bench_result *r,
+				 struct ar_err *err)
 {
+	struct bench_device *d = l->d;
 	const struct prof_kernel *kernel = NULL;
 	int n = d->env.repeat;
 	size_t n_kernel = 0;
@@ -468,7 +487,7 @@ static enum ar_status read_times(struct bench_device *d, const struct step *step
 
 	if (st)
 		return st;
-	for (int k = 0; k < n_step; k++) {
+	for (int k = 0; k < l->n_stage; k++) {
 		for (int i = 0; i < n; i++) {
 			cudaEvent_t *e = &d->event[i * MARKS + k];
 			float ms;
@@ -478,7 +497,7 @@ static enum ar_status read_times(struct bench_device *d, const struct step *step
 		}
 		r[k].us = r[k].event_us = median(d->time, n);
 		r[k].min_us = d->time[0];
-		r[k].traced = trace_times(d, kernel, n_kernel, step[k].phase);
+		r[k].traced = trace_times(d, kernel, n_kernel, l->stage[k]);
 		if (!r[k].traced)
 			continue;
 		r[k].us = median(d->time, n);
@@ -489,45 +508,60 @@ out:
 }
 
 /* Some ms of work in few launches, so that the host gets ahead of the GPU and the gaps between
- * short kernels are the GPU's own: the keys are drawn again, which changes none of them. */
+ * short kernels are the GPU's own: busy is drawn again, which changes nothing in keys. */
 static enum ar_status keep_busy(const struct bench_load *l, struct ar_err *err)
 {
-	size_t n = l->kv_len * (size_t)l->n_set, bytes = n * sizeof *l->kv.k;
+	size_t bytes = l->busy_len * sizeof *l->busy;
 	enum ar_status st = AR_OK;
 
 	for (size_t done = 0; done < ahead_bytes && !st; done += bytes)
-		st = layer_fill(l->kv.k, n, l->k_seed, 1, l->d->stream, err);
+		st = layer_fill(l->busy, l->busy_len, l->busy_seed, 1, l->d->stream, err);
 	return st;
 }
 
-static enum ar_status measure(struct bench_load *l, const struct step *step, int n_step,
-			      struct bench_result *r, struct ar_err *err)
+void bench_stage(void *load, int layer, enum phase phase)
 {
-	struct bench_device *d = l->d;
+	struct bench_load *l = load;
+	int i = l->repeat < 0 ? 0 : l->repeat;
+
+	(void)layer;
+	assert(l->n_stage < BENCH_STAGES);
+	prof_phase(l->d->prof, l->repeat < 0 ? PHASE_NO_LAYER : l->repeat, phase);
+	cudaEventRecord(l->d->event[i * MARKS + l->n_stage], l->d->stream);
+	l->stage[l->n_stage++] = phase;
+}
+
+enum ar_status bench_launch(struct bench_load *l, bench_launch_fn *launch, int repeat, int set,
+			    struct ar_err *err)
+{
+	enum ar_status st;
+
+	l->repeat = repeat;
+	l->n_stage = 0;
+	st = launch(l, set, err);
+	if (!st)
+		CU(cudaEventRecord(l->d->event[(repeat < 0 ? 0 : repeat) * MARKS + l->n_stage],
+				   l->d->stream));
+	prof_phase(l->d->prof, PHASE_NO_LAYER, PHASE_NONE);
+out:
+	return st;
+}
+
+enum ar_status bench_measure(struct bench_load *l, bench_launch_fn *launch, struct bench_result *r,
+			     struct ar_err *err)
+{
 	enum ar_status st = AR_OK;
 
-	for (int i = -WARM; i < d->env.repeat; i++) {
-		cudaEvent_t *mark = &d->event[(i < 0 ? 0 : i) * MARKS];
-
-		if (!i) {
-			prof_phase(d->prof, PHASE_NO_LAYER, PHASE_NONE);
+	for (int i = -WARM; i < l->d->env.repeat && !st; i++) {
+		if (!i)
 			st = keep_busy(l, err);
-			if (st)
-				return st;
-		}
-
-		for (int k = 0; k < n_step; k++) {
-			prof_phase(d->prof, i < 0 ? PHASE_NO_LAYER : i, step[k].phase);
-			CU(cudaEventRecord(mark[k], d->stream));
-			st = step[k].enqueue(l, (i + WARM) % l->n_set, err);
-			if (st)
-				return st;
-		}
-		CU(cudaEventRecord(mark[n_step], d->stream));
+		if (!st)
+			st = bench_launch(l, launch, i, (i + WARM) % l->n_set, err);
 	}
-	prof_phase(d->prof, PHASE_NO_LAYER, PHASE_NONE);
-	CU(cudaStreamSynchronize(d->stream));
-	st = read_times(d, step, n_step, r, err);
+	if (st)
+		return st;
+	CU(cudaStreamSynchronize(l->d->stream));
+	st = read_times(l, r, err);
 out:
 	return st;
 }
@@ -548,20 +582,28 @@ static const struct {
 	[BENCH_SELECT]      = { { { PHASE_SELECT, selection }, { PHASE_METADATA, metadata } }, 2 },
 };
 
+static enum ar_status launch_case(struct bench_load *l, int set, struct ar_err *err)
+{
+	const struct step *step = plans[l->c->what].step;
+	enum ar_status st = AR_OK;
+
+	for (int k = 0; k < plans[l->c->what].n && !st; k++) {
+		bench_stage(l, PHASE_NO_LAYER, step[k].phase);
+		st = step[k].enqueue(l, set, err);
+	}
+	return st;
+}
+
 /* The inputs of set 0 once more, since what was left in the outputs is another set's. */
 static enum ar_status check(struct bench_load *l, struct bench_result *r, struct ar_err *err)
 {
-	const struct step *step = plans[l->c->what].step;
-	int n = plans[l->c->what].n;
-	enum ar_status st = AR_OK;
+	enum ar_status st = bench_launch(l, launch_case, -1, 0, err);
 
-	for (int k = 0; k < n && !st; k++)
-		st = step[k].enqueue(l, 0, err);
 	if (st)
 		return st;
 	CU(cudaStreamSynchronize(l->d->stream));
 	st = l->c->what == BENCH_SELECT ? bench_check_selection(l, r, err) :
-					  bench_check_rows(l, &r[n - 1], err);
+					  bench_check_rows(l, &r[plans[l->c->what].n - 1], err);
 out:
 	return st;
 }
@@ -573,7 +615,7 @@ enum ar_status bench_run(struct bench_device *d, const struct bench_case *c,
 	enum ar_status st = take_case(&l, err);
 
 	if (!st)
-		st = measure(&l, plans[c->what].step, plans[c->what].n, result, err);
+		st = bench_measure(&l, launch_case, result, err);
 	if (!st && d->env.sample)
 		st = check(&l, result, err);
 	load_release(&l);
@@ -583,20 +625,19 @@ enum ar_status bench_run(struct bench_device *d, const struct bench_case *c,
 enum ar_status bench_product(struct bench_device *d, int n, struct bench_result *r,
 			     struct ar_err *err)
 {
-	static const struct step step = { PHASE_LINEAR, product };
 	size_t len = (size_t)n * (size_t)n;
 	struct bench_load l = { .d = d, .side = n, .q_len = len, .kv_len = len };
 	enum ar_status st = gemm_open(&l.gemm, d->stream, err);
 
-	l.n_set = sets(&l, 2 * len * sizeof *l.q, 2 * len * sizeof *l.q);
+	l.n_set = bench_sets(&l, 2 * len * sizeof *l.q, 2 * len * sizeof *l.q);
 	if (!st)
 		st = take_random(&l, &l.q, len, 1, err);
 	if (!st)
 		st = take_keys(&l, err);
 	if (!st)
-		st = take(&l, &l.out, len * sizeof *l.out, err);
+		st = bench_take(&l, &l.out, len * sizeof *l.out, err);
 	if (!st)
-		st = measure(&l, &step, 1, r, err);
+		st = bench_measure(&l, product, r, err);
 	load_release(&l);
 	return st;
 }
@@ -604,17 +645,16 @@ enum ar_status bench_product(struct bench_device *d, int n, struct bench_result 
 enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,
 			  struct ar_err *err)
 {
-	static const struct step step = { PHASE_COPY, copy };
 	size_t len = (size_t)n * (size_t)n;
 	struct bench_load l = { .d = d, .kv_len = len };
 	enum ar_status st;
 
-	l.n_set = sets(&l, len * sizeof *l.kv.k, 2 * len * sizeof *l.kv.k);
+	l.n_set = bench_sets(&l, len * sizeof *l.kv.k, 2 * len * sizeof *l.kv.k);
 	st = take_keys(&l, err);
 	if (!st)
 		st = take_random(&l, &l.kv.v, len, 1, err);
 	if (!st)
-		st = measure(&l, &step, 1, r, err);
+		st = bench_measure(&l, copy, r, err);
 	load_release(&l);
 	return st;
 }
