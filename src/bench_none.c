@@ -1,6 +1,7 @@
 /* A build without CUDA has nothing to measure with. */
 #include "config.h"
 #include "src/bench_device.h"
+#include "src/bench_prefill.h"
 
 static enum ar_status no_cuda(struct ar_err *err)
 {
@@ -51,5 +52,32 @@ enum ar_status bench_run(struct bench_device *d, const struct bench_case *c,
 	(void)d;
 	(void)c;
 	(void)result;
+	return no_cuda(err);
+}
+
+enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
+				  const char *method, const struct bench_shape *s,
+				  const struct bench_source *src, struct ar_err *err)
+{
+	(void)d;
+	(void)method;
+	(void)s;
+	(void)src;
+	*out = NULL;
+	return no_cuda(err);
+}
+
+void bench_prefill_close(struct bench_prefill *p)
+{
+	(void)p;
+}
+
+enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct bench_core *core,
+				 struct ar_err *err)
+{
+	(void)p;
+	(void)ctx;
+	(void)n;
+	(void)core;
 	return no_cuda(err);
 }

@@ -2,8 +2,6 @@
  * do. */
 #include "config.h"
 
-#include <cjson/cJSON.h>
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -12,45 +10,17 @@
 #include "kernels/bench_case.h"
 #include "src/base/log.h"
 #include "src/base/number.h"
+#include "src/bench.h"
 #include "src/bench_device.h"
+#include "src/bench_table.h"
 #include "src/cmd.h"
-#include "src/revision.h"
 
 /* ---- options ---- */
 
-struct args {
-	char *what, *batch, *chunk, *context, *density, *json;
-	int64_t q_heads, kv_heads, head_dim, block_size, repeat, sample, seed, device;
-	int format;
-	bool dry_run;
-};
-
-enum { FORMAT_TABLE, FORMAT_JSON };
 static const char *const formats[] = { "table", "json", NULL };
 
-#define OFF(member) offsetof(struct args, member)
-static const struct opt opts[] = {
-	{ .name = "what", .type = OPT_STR, .off = OFF(what), .arg = "LIST",
-	  .def = "dense,table,blocksparse,copy,gather,decode,decode-table,select",
-	  .help = "what is measured" },
-	{ .name = "batch", .type = OPT_STR, .off = OFF(batch), .arg = "LIST",
-	  .help = "requests; 8 where only chunks or contexts are given" },
-	{ .name = "chunk", .type = OPT_STR, .off = OFF(chunk), .arg = "LIST",
-	  .help = "query rows of a request, its context at most; 1024 where only others are "
-	  "given" },
-	{ .name = "context", .type = OPT_STR, .off = OFF(context), .arg = "LIST",
-	  .help = "keys of a request's last row, chunk included; 128K where only others are "
-	  "given" },
-	{ .name = "density", .type = OPT_STR, .off = OFF(density), .arg = "LIST",
-	  .def = "0.1,0.3", .help = "shares of past blocks that tables and lists keep" },
-	{ .name = "q-heads", .type = OPT_INT, .off = OFF(q_heads), .arg = "N", .def = "16",
-	  .min = 1, .max = 1024, .help = "query heads" },
-	{ .name = "kv-heads", .type = OPT_INT, .off = OFF(kv_heads), .arg = "N", .def = "4",
-	  .min = 1, .max = 1024, .help = "KV heads" },
-	{ .name = "head-dim", .type = OPT_INT, .off = OFF(head_dim), .arg = "N", .def = "128",
-	  .min = 64, .max = 256, .help = "head size, 64, 128 or 256" },
-	{ .name = "block-size", .type = OPT_INT, .off = OFF(block_size), .arg = "N", .def = "128",
-	  .min = 64, .max = 128, .help = "tokens of a block, 64 or 128" },
+#define OFF(member) offsetof(struct bench_args, member)
+static const struct opt every_opts[] = {
 	{ .name = "repeat", .type = OPT_INT, .off = OFF(repeat), .arg = "N", .def = "30",
 	  .min = 1, .max = BENCH_REPEATS, .help = "timed launches of each case" },
 	{ .name = "sample", .type = OPT_INT, .off = OFF(sample), .arg = "N", .def = "12",
@@ -69,16 +39,72 @@ static const struct opt opts[] = {
 	{ .name = NULL }
 };
 
-/* ---- which cases ---- */
+static const struct opt shape_opts[] = {
+	{ .name = "batch", .type = OPT_STR, .off = OFF(batch), .arg = "LIST",
+	  .help = "requests; 8 where only chunks or contexts are given" },
+	{ .name = "chunk", .type = OPT_STR, .off = OFF(chunk), .arg = "LIST",
+	  .help = "query rows of a request, its context at most; 1024 where only others are "
+	  "given" },
+	{ .name = "context", .type = OPT_STR, .off = OFF(context), .arg = "LIST",
+	  .help = "keys of a request's last row, chunk included; 128K where only others are "
+	  "given" },
+	{ .name = "q-heads", .type = OPT_INT, .off = OFF(q_heads), .arg = "N", .def = "16",
+	  .min = 1, .max = 1024, .help = "query heads" },
+	{ .name = "kv-heads", .type = OPT_INT, .off = OFF(kv_heads), .arg = "N", .def = "4",
+	  .min = 1, .max = 1024, .help = "KV heads" },
+	{ .name = "head-dim", .type = OPT_INT, .off = OFF(head_dim), .arg = "N", .def = "128",
+	  .min = 64, .max = 256, .help = "head size, 64, 128 or 256" },
+	{ .name = NULL }
+};
 
-enum { MAX_LIST = 64 };
+static const struct opt attention_opts[] = {
+	{ .name = "what", .type = OPT_STR, .off = OFF(what), .arg = "LIST",
+	  .def = "dense,table,blocksparse,copy,gather,decode,decode-table,select",
+	  .help = "what is measured" },
+	{ .name = "density", .type = OPT_STR, .off = OFF(density), .arg = "LIST",
+	  .def = "0.1,0.3", .help = "shares of past blocks that tables and lists keep" },
+	{ .name = "block-size", .type = OPT_INT, .off = OFF(block_size), .arg = "N", .def = "128",
+	  .min = 64, .max = 128, .help = "tokens of a block, 64 or 128" },
+	{ .name = NULL }
+};
+
+static const struct opt method_opts[] = {
+	{ .name = "method", .type = OPT_STR, .off = OFF(method), .arg = "LIST",
+	  .def = "dense,compact-fp", .help = "methods, as of 'attnreplay methods'; dense is always "
+	  "measured" },
+	{ .name = NULL }
+};
+
+static const struct opt input_opts[] = {
+	{ .name = "capture", .type = OPT_STR, .off = OFF(capture), .arg = "FILE",
+	  .help = "compute with captured Q, K and V, not with random ones" },
+	{ .name = "layer", .type = OPT_STR, .off = OFF(layer), .arg = "LIST",
+	  .help = "layers of the capture, by their numbers in the model; all if not given" },
+	{ .name = "tp", .type = OPT_INT, .off = OFF(tp), .arg = "N", .def = "0", .max = 1024,
+	  .help = "measure one of N GPUs that share the heads; 0: as many as in the paper, "
+	  "else 1" },
+	{ .name = NULL }
+};
+
+static const struct opt paper_opts[] = {
+	{ .name = "table", .type = OPT_STR, .off = OFF(table), .arg = "NAME",
+	  .help = "what is compared, or list" },
+	{ .name = "sample-chunks", .type = OPT_INT, .off = OFF(sample_chunks), .arg = "N",
+	  .def = "8", .max = 1e6, .help = "measure N chunks of a prefill and let them stand for "
+	  "the others; 0: measure all" },
+	{ .name = "use", .type = OPT_LIST, .off = OFF(use), .arg = "NAME=METHOD",
+	  .help = "run METHOD where the table has NAME, such as seer=seer:gate=FILE" },
+	{ .name = NULL }
+};
+
+/* ---- which cases ---- */
 
 struct plan {
 	bool what[BENCH_N];
 	bool given;			/* batch, chunk or context, hence no default shapes */
-	int64_t batch[MAX_LIST], chunk[MAX_LIST], context[MAX_LIST];
+	int64_t batch[BENCH_LIST], chunk[BENCH_LIST], context[BENCH_LIST];
 	int n_batch, n_chunk, n_context;
-	double density[MAX_LIST];
+	double density[BENCH_LIST];
 	int n_density;
 };
 
@@ -129,14 +155,23 @@ static bool add_count(struct plan *p, const char *text, void *to)
 	const struct counts *c = to;
 
 	(void)p;
-	return *c->n < MAX_LIST && num_count(text, &c->v[*c->n]) && c->v[*c->n] >= 1 &&
+	return *c->n < BENCH_LIST && num_count(text, &c->v[*c->n]) && c->v[*c->n] >= 1 &&
 	       c->v[(*c->n)++] <= INT32_MAX;
+}
+
+enum ar_status bench_counts(const char *option, const char *list, int64_t *v, int *n,
+			    struct ar_err *err)
+{
+	struct counts to = { v, n };
+
+	*n = 0;
+	return split(option, list, add_count, NULL, &to, "up to 64 counts such as 8 or 32K", err);
 }
 
 static bool add_density(struct plan *p, const char *text, void *to)
 {
 	(void)to;
-	return p->n_density < MAX_LIST && num_real(text, &p->density[p->n_density]) &&
+	return p->n_density < BENCH_LIST && num_real(text, &p->density[p->n_density]) &&
 	       p->density[p->n_density] >= 0 && p->density[p->n_density++] <= 1;
 }
 
@@ -152,15 +187,16 @@ static bool add_what(struct plan *p, const char *text, void *to)
 	return bench_names[i];
 }
 
-static enum ar_status make_plan(struct plan *p, const struct args *a, struct ar_err *err)
+static enum ar_status make_plan(struct plan *p, const struct bench_args *a, struct ar_err *err)
 {
 	const struct {
 		const char *name, *list, *def;
-		struct counts to;
+		int64_t *v;
+		int *n;
 	} counts[] = {
-		{ "batch", a->batch, "8", { p->batch, &p->n_batch } },
-		{ "chunk", a->chunk, "1024", { p->chunk, &p->n_chunk } },
-		{ "context", a->context, "128K", { p->context, &p->n_context } },
+		{ "batch", a->batch, "8", p->batch, &p->n_batch },
+		{ "chunk", a->chunk, "1024", p->chunk, &p->n_chunk },
+		{ "context", a->context, "128K", p->context, &p->n_context },
 	};
 	enum ar_status st = split("what", a->what, add_what, p, NULL,
 				  "some of dense, table, blocksparse, copy, gather, decode, "
@@ -170,11 +206,9 @@ static enum ar_status make_plan(struct plan *p, const struct args *a, struct ar_
 		st = split("density", a->density, add_density, p, NULL,
 			   "up to 64 numbers from 0 to 1", err);
 	for (int i = 0; i < 3 && !st; i++) {
-		struct counts to = counts[i].to;
-
 		p->given = p->given || counts[i].list;
-		st = split(counts[i].name, counts[i].list ? counts[i].list : counts[i].def,
-			   add_count, p, &to, "up to 64 counts such as 8 or 32K", err);
+		st = bench_counts(counts[i].name, counts[i].list ? counts[i].list : counts[i].def,
+				  counts[i].v, counts[i].n, err);
 	}
 	return st;
 }
@@ -193,16 +227,7 @@ struct row {
 	int64_t repeat, seed;
 };
 
-enum col_type { COL_TEXT, COL_INT, COL_COUNT, COL_REAL };	/* a count of 0 does not apply */
-
-/* What is printed of a row; those with a heading are in the table, too. */
-static const struct col {
-	const char *name, *head;
-	enum col_type type;
-	size_t off;
-	int width, decimals;
-	double unit;			/* the table's */
-} cols[] = {
+static const struct bench_col cols[] = {
 #define COL(member) offsetof(struct row, member)
 	{ "what", "what", COL_TEXT, COL(what), -13, 0, 0 },
 	{ "batch", "batch", COL_COUNT, COL(batch), 5, 0, 0 },
@@ -230,106 +255,16 @@ static const struct col {
 	{ "seed", NULL, COL_INT, COL(seed), 0, 0, 0 },
 	{ "gpu", NULL, COL_TEXT, COL(gpu), 0, 0, 0 },
 #undef COL
+	{ 0 }
 };
-enum { N_COLS = sizeof cols / sizeof *cols };
-
-/* What lies at a column's offset. */
-union value {
-	const char *text;
-	int64_t n;
-	double x;
-};
-
-static union value value_of(const struct row *r, const struct col *c)
-{
-	union value v;
-
-	memcpy(&v, (const char *)r + c->off, sizeof v);
-	return v;
-}
-
-static void put_heads(void)
-{
-	const char *sep = "";
-
-	for (int i = 0; i < N_COLS; i++)
-		if (cols[i].head) {
-			printf("%s%*s", sep, cols[i].width, cols[i].head);
-			sep = " ";
-		}
-	putchar('\n');
-}
-
-static void put_cell(const struct row *r, const struct col *c)
-{
-	union value v = value_of(r, c);
-
-	if (c->type == COL_TEXT)
-		printf("%*s", c->width, v.text);
-	else if (c->type != COL_REAL && v.n)
-		printf("%*lld", c->width, (long long)v.n);
-	else if (c->type == COL_REAL && isfinite(v.x))
-		printf("%*.*f", c->width, c->decimals, v.x / c->unit);
-	else
-		printf("%*s", c->width, "-");
-}
-
-static void put_cells(const struct row *r)
-{
-	const char *sep = "";
-
-	for (int i = 0; i < N_COLS; i++)
-		if (cols[i].head) {
-			fputs(sep, stdout);
-			put_cell(r, &cols[i]);
-			sep = " ";
-		}
-	putchar('\n');
-}
-
-static cJSON *value_json(const struct row *r, const struct col *c)
-{
-	union value v = value_of(r, c);
-	bool applies = true;
-
-	switch (c->type) {
-	case COL_TEXT: applies = v.text; break;
-	case COL_COUNT: applies = v.n; break;
-	case COL_REAL: applies = isfinite(v.x); break;
-	case COL_INT: break;
-	}
-	if (!applies)
-		return cJSON_CreateNull();
-	return c->type == COL_TEXT ? cJSON_CreateString(v.text) :
-	       cJSON_CreateNumber(c->type == COL_REAL ? v.x : (double)v.n);
-}
-
-static char *row_json(const struct row *r)
-{
-	cJSON *o = cJSON_CreateObject();
-	bool good = o && cJSON_AddStringToObject(o, "impl", "attnreplay") &&
-		    cJSON_AddStringToObject(o, "version", AR_REVISION);
-	char *text;
-
-	for (int i = 0; i < N_COLS && good; i++) {
-		cJSON *v = value_json(r, &cols[i]);
-
-		good = v && cJSON_AddItemToObject(o, cols[i].name, v);
-		if (v && !good)
-			cJSON_Delete(v);
-	}
-	text = good ? cJSON_PrintUnformatted(o) : NULL;
-	cJSON_Delete(o);
-	return text;
-}
 
 /* ---- running ---- */
 
 struct bench {
-	const struct args *a;
+	const struct bench_args *a;
 	struct plan plan;
 	struct bench_device *device;	/* NULL: dry run */
-	FILE *json;			/* NULL: none */
+	struct bench_table table;
 	double tflops, tbs;		/* the ceilings; NaN before they are known */
 	int n_off;			/* rows that are not near the reference */
 };
@@ -339,8 +274,6 @@ static const double rel_l2_most = 0.01, bits_off_most = 0.001;
 
 static enum ar_status put_row(struct bench *b, struct row *r, struct ar_err *err)
 {
-	char *text = NULL;
-
 	r->clock = isnan(r->r.us) ? NULL : r->r.traced ? "cupti" : "events";
 	r->gpu = b->device ? bench_gpu(b->device) : NULL;
 	r->repeat = b->a->repeat;
@@ -348,22 +281,7 @@ static enum ar_status put_row(struct bench *b, struct row *r, struct ar_err *err
 	r->tflops = r->flops / r->r.us * 1e-6;
 	r->tbs = r->bytes / r->r.us * 1e-6;
 	r->share = isfinite(r->tbs) ? r->tbs / b->tbs : r->tflops / b->tflops;
-	if (b->json || b->a->format == FORMAT_JSON) {
-		text = row_json(r);
-		if (!text)
-			return ar_nomem(err);
-	}
-	if (b->a->format == FORMAT_JSON)
-		puts(text);
-	else
-		put_cells(r);
-	fflush(stdout);
-	if (b->json)
-		fprintf(b->json, "%s\n", text);
-	cJSON_free(text);
-	if (b->json && (fflush(b->json) || ferror(b->json)))
-		return ar_fail(err, AR_IO, "%s: cannot write: %s", b->a->json, strerror(errno));
-	return AR_OK;
+	return bench_table_put(&b->table, r, err);
 }
 
 static const struct bench_result nothing = {
@@ -565,9 +483,11 @@ static enum ar_status open_device(struct bench *b, struct ar_err *err)
 	return b->a->dry_run ? AR_OK : bench_open(&b->device, &env, err);
 }
 
-static enum ar_status attention(const struct args *a, struct ar_err *err)
+static enum ar_status attention(const struct bench_args *a, struct ar_err *err)
 {
-	struct bench b = { .a = a, .tflops = NAN, .tbs = NAN };
+	struct bench b = { .a = a, .tflops = NAN, .tbs = NAN,
+			   .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
+				      .path = a->json } };
 	enum ar_status st = make_plan(&b.plan, a, err);
 
 	if (!st && a->head_dim != 64 && a->head_dim != 128 && a->head_dim != 256)
@@ -580,15 +500,10 @@ static enum ar_status attention(const struct args *a, struct ar_err *err)
 		st = each_case(&b, check_case, err);
 	if (!st)
 		st = open_device(&b, err);
-	if (!st && a->json) {
-		b.json = fopen(a->json, "w");
-		if (!b.json)
-			st = ar_fail(err, AR_IO, "%s: cannot write: %s", a->json, strerror(errno));
-	}
+	if (!st)
+		st = bench_table_open(&b.table, err);
 	if (st)
 		goto out;
-	if (a->format == FORMAT_TABLE)
-		put_heads();
 	if (b.device)
 		st = run_ceilings(&b, err);
 	if (!st)
@@ -598,41 +513,89 @@ static enum ar_status attention(const struct args *a, struct ar_err *err)
 			     "or bits off above %g): do not trust them", b.n_off, rel_l2_most,
 			     bits_off_most);
 out:
-	if (b.json && fclose(b.json) && !st)
-		st = ar_fail(err, AR_IO, "%s: cannot write: %s", a->json, strerror(errno));
+	st = bench_table_close(&b.table, st, err);
 	bench_close(b.device);
 	return st;
 }
 
 /* ---- the command ---- */
 
+/* A mode is the first argument; options are of some modes. */
+enum { ATTENTION = 1, METHOD = 2, PAPER = 4 };
+
+static const struct mode {
+	const char *name;
+	unsigned bit;
+	enum ar_status (*run)(const struct bench_args *a, struct ar_err *err);
+} modes[] = {
+	{ "attention", ATTENTION, attention },
+	{ "method", METHOD, bench_method },
+	{ "paper", PAPER, bench_paper },
+	{ 0 }
+};
+
+static const struct {
+	const char *title;
+	unsigned modes;
+	const struct opt *opts;
+} groups[] = {
+	{ "Options", ATTENTION | METHOD | PAPER, every_opts },
+	{ "attention, method", ATTENTION | METHOD, shape_opts },
+	{ "attention", ATTENTION, attention_opts },
+	{ "method", METHOD, method_opts },
+	{ "method, paper", METHOD | PAPER, input_opts },
+	{ "paper", PAPER, paper_opts },
+};
+enum { N_GROUPS = sizeof groups / sizeof *groups };
+
+/* The groups of some modes.  to: [N_GROUPS + 1] */
+static void choose(unsigned bits, void *base, struct opt_group *to)
+{
+	for (int i = 0; i < N_GROUPS; i++)
+		if (groups[i].modes & bits)
+			*to++ = (struct opt_group){ .title = groups[i].title,
+						    .opts = groups[i].opts, .base = base };
+	*to = (struct opt_group){ 0 };
+}
+
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
-	struct args a = { 0 };
-	struct opt_group g[] = { { .title = "Options", .opts = opts, .base = &a }, { 0 } };
-	enum ar_status st = opt_init(g, err);
+	struct opt_group g[N_GROUPS + 1];
+	struct bench_args a = { 0 };
+	const struct mode *m = modes;
+	enum ar_status st;
 
+	while (m->name && (!argc || strcmp(argv[0], m->name)))
+		m++;
+	if (!m->name)
+		return ar_fail(err, AR_USAGE, "want what to measure: the first argument is "
+			       "attention, method or paper");
+	argc--, argv++;
+	choose(m->bit, &a, g);
+	st = opt_init(g, err);
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
-	if (!st && (argc != 1 || strcmp(argv[0], "attention")))
-		st = ar_fail(err, AR_USAGE, "want what to measure: attention");
+	if (!st && argc)
+		st = ar_fail(err, AR_USAGE, "unexpected operand '%s'", argv[0]);
+	a.heads = opt_given(g, "q-heads") || opt_given(g, "kv-heads") || opt_given(g, "head-dim");
 	if (!st)
-		st = attention(&a, err);
+		st = m->run(&a, err);
 	opt_release(g);
 	return st;
 }
 
 static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	const struct opt_group g[] = { { .title = "Options", .opts = opts }, { 0 } };
+	struct opt_group g[N_GROUPS + 1];
 
+	choose(ATTENTION | METHOD | PAPER, NULL, g);
 	show(g, f);
 }
 
 const struct cmd cmd_bench = {
 	.name = "bench",
-	.usage = "attention [OPTION]...",
-	.title = "measure the attention kernels of this GPU",
+	.usage = "attention [OPTION]...\nmethod [OPTION]...\npaper --table NAME [OPTION]...",
+	.title = "measure attention kernels and methods on this GPU",
 	.run = run,
 	.options = options,
 };

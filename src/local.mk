@@ -1,11 +1,12 @@
 bin_PROGRAMS += attnreplay
-attnreplay_SOURCES = src/main.c src/bench_device.h src/bench_load.h src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
+attnreplay_SOURCES = src/main.c src/bench.h src/bench_device.h src/bench_load.h src/bench_method.c src/bench_paper.c \
+                     src/bench_prefill.h src/bench_session.c src/bench_session.h src/bench_table.c src/bench_table.h src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
                      src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
                      src/run_options.c src/run_options.h src/slo.c src/slo.h
 attnreplay_SOURCES += src/cmd_select.c
 attnreplay_LDADD   = $(AR_LIBS)
 if HAVE_CUDA
-attnreplay_SOURCES += src/bench_check.c src/bench_device.c
+attnreplay_SOURCES += src/bench_check.c src/bench_device.c src/bench_prefill.c
 else
 attnreplay_SOURCES += src/bench_none.c
 endif
@@ -45,11 +46,14 @@ check_PROGRAMS += tests/t-seer-fit
 tests_t_seer_fit_SOURCES = tests/t-seer-fit.c
 tests_t_seer_fit_LDADD   = $(TEST_LIBS)
 tests_t_seer_fit_LDFLAGS = $(FAULT_LINK)
+# What bench method and bench paper measure.
+libattnreplay_a_SOURCES += src/bench_papers.c src/bench_papers.h src/bench_plan.c src/bench_plan.h \
+                           src/bench_source.c src/bench_source.h
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
-src/main.$(OBJEXT) src/cmd_bench.$(OBJEXT) src/cmd_run.$(OBJEXT): src/revision.h
+src/main.$(OBJEXT) src/bench_table.$(OBJEXT) src/cmd_run.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \

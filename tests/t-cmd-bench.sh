@@ -11,8 +11,8 @@ no_space() { # the table still goes to standard output
 	[ $? = 1 ] && grep -q '/dev/full: cannot write' "$tmp/full"
 }
 
-ok 'without what to measure it is wrong usage'  fails 2 'want what to measure: attention' "$ATTNREPLAY" bench
-ok 'something else to measure is wrong usage'   fails 2 'want what to measure: attention' "$ATTNREPLAY" bench mlp
+ok 'without what to measure it is wrong usage'  fails 2 'want what to measure: the first argument is attention, method or paper' "$ATTNREPLAY" bench
+ok 'something else to measure is wrong usage'   fails 2 'want what to measure: the first argument is attention, method or paper' "$ATTNREPLAY" bench mlp
 ok 'an unknown case is wrong usage'             fails 2 "what 'dense,x': want some of" bench --what dense,x
 ok 'an empty list is wrong usage'               fails 2 "batch '': want a value" bench --batch ''
 ok 'a count that is none is wrong usage'        fails 2 "chunk '1,two': want" bench --chunk 1,two

@@ -1,0 +1,302 @@
+/* attnreplay bench paper: published measurements, and the same measured here. */
+#include "config.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/bench_papers.h"
+#include "src/bench_plan.h"
+#include "src/bench_session.h"
+#include "src/bench_table.h"
+
+struct row {
+	const char *table, *label, *method, *what, *unit, *note, *why, *source;
+	const char *input, *clock, *gpu;
+	struct bench_shape s;
+	int64_t layers, input_tok, chunks, samples, tp, repeat, seed;
+	double paper, ours, paper_x, ours_x, paper_total, ours_total;
+};
+
+static const struct bench_col cols[] = {
+#define COL(member) offsetof(struct row, member)
+	{ "table", NULL, COL_TEXT, COL(table), 0, 0, 0 },
+	{ "row", "row", COL_TEXT, COL(label), -23, 0, 0 },
+	{ "method", NULL, COL_TEXT, COL(method), 0, 0, 0 },
+	{ "what", "what", COL_TEXT, COL(what), -8, 0, 0 },
+	{ "batch", "batch", COL_COUNT, COL(s.batch), 5, 0, 0 },
+	{ "chunk", "chunk", COL_COUNT, COL(s.chunk), 6, 0, 0 },
+	{ "context", "context", COL_COUNT, COL(s.context), 7, 0, 0 },
+	{ "q_heads", NULL, COL_COUNT, COL(s.q_heads), 0, 0, 0 },
+	{ "kv_heads", NULL, COL_COUNT, COL(s.kv_heads), 0, 0, 0 },
+	{ "head_dim", NULL, COL_COUNT, COL(s.head_dim), 0, 0, 0 },
+	{ "tp", NULL, COL_INT, COL(tp), 0, 0, 0 },
+	{ "unit", "unit", COL_TEXT, COL(unit), 4, 0, 0 },
+	{ "paper", "paper", COL_REAL, COL(paper), 9, 3, 1 },
+	{ "ours", "ours", COL_REAL, COL(ours), 9, 3, 1 },
+	{ "paper_speedup", "paper x", COL_REAL, COL(paper_x), 7, 2, 1 },
+	{ "ours_speedup", "ours x", COL_REAL, COL(ours_x), 7, 2, 1 },
+	{ "paper_total_ms", NULL, COL_REAL, COL(paper_total), 0, 0, 0 },
+	{ "ours_total_ms", NULL, COL_REAL, COL(ours_total), 0, 0, 0 },
+	{ "note", "note", COL_TEXT, COL(note), -7, 0, 0 },
+	{ "why", NULL, COL_TEXT, COL(why), 0, 0, 0 },
+	{ "source", NULL, COL_TEXT, COL(source), 0, 0, 0 },
+	{ "input", NULL, COL_TEXT, COL(input), 0, 0, 0 },
+	{ "input_tokens", NULL, COL_COUNT, COL(input_tok), 0, 0, 0 },
+	{ "layers", NULL, COL_INT, COL(layers), 0, 0, 0 },
+	{ "chunks", NULL, COL_INT, COL(chunks), 0, 0, 0 },
+	{ "samples", NULL, COL_INT, COL(samples), 0, 0, 0 },
+	{ "clock", NULL, COL_TEXT, COL(clock), 0, 0, 0 },
+	{ "repeat", NULL, COL_INT, COL(repeat), 0, 0, 0 },
+	{ "seed", NULL, COL_INT, COL(seed), 0, 0, 0 },
+	{ "gpu", NULL, COL_TEXT, COL(gpu), 0, 0, 0 },
+#undef COL
+	{ 0 }
+};
+
+/* What was measured, so that rows of one method share it. */
+struct known {
+	const char *method;
+	int col;
+	struct bench_sum sum;
+	char why[256];			/* not "": it was refused */
+};
+
+struct paper {
+	const struct paper_table *t;
+	struct bench_session session;
+	struct bench_table table;
+	int64_t tp;
+	struct known *known;
+	int n_known;
+};
+
+static enum ar_status shape_at(const struct paper *p, int col, struct bench_shape *s,
+			       struct ar_err *err)
+{
+	const struct paper_table *t = p->t;
+
+	*s = (struct bench_shape){ .q_heads = t->q_heads, .kv_heads = t->kv_heads,
+				   .head_dim = t->head_dim, .batch = t->shape[col].batch,
+				   .chunk = t->shape[col].chunk, .context = t->shape[col].context };
+	return bench_session_heads(&p->session, p->tp, s, err);
+}
+
+/* The sum of a method and column, measured once.  *out is valid until the next call. */
+static enum ar_status measured(struct paper *p, const char *method, int col,
+			       const struct known **out, struct ar_err *err)
+{
+	const struct bench_span span = { p->t->last, (int)p->session.a->sample_chunks };
+	struct known *k = p->known, *end = k + p->n_known;
+	struct ar_err own = { 0 };
+	struct bench_shape s;
+	enum ar_status st;
+
+	while (k < end && (strcmp(k->method, method) || k->col != col))
+		k++;
+	*out = k;
+	if (k < end)
+		return AR_OK;
+	st = shape_at(p, col, &s, err);
+	if (st)
+		return st;
+	*k = (struct known){ .method = method, .col = col };
+	st = bench_session_run(&p->session, method, &s, span, &k->sum, &own);
+	if (st && !k->sum.refused)
+		return ar_fail(err, st, "%s, context %lld: %s", method, (long long)s.context,
+			       own.msg);
+	if (st)
+		snprintf(k->why, sizeof k->why, "%.255s", own.msg);
+	p->n_known++;
+	return AR_OK;
+}
+
+static double sparsity(int64_t sel, int64_t total)
+{
+	return 100 * (1 - bench_ratio(sel, total));
+}
+
+/* In the quantity's unit. */
+static double ours(const struct known *k, const struct known *dense, enum paper_quantity what)
+{
+	const struct bench_sum *x = &k->sum;
+	const struct selection_count *c = &x->count;
+	double calls = 1e3 * x->n_chunk;
+
+	switch (what) {
+	case PAPER_CALL: return x->core_us / calls;
+	case PAPER_SPEEDUP: return dense->sum.core_us / x->core_us;
+	case PAPER_SELECT: return x->us[BENCH_PART_SELECT] * 1e-3;
+	case PAPER_METADATA: return x->us[BENCH_PART_METADATA] / calls;
+	case PAPER_COPY: return x->us[BENCH_PART_COPY] / calls;
+	case PAPER_ATTEND: return x->us[BENCH_PART_ATTEND] / calls;
+	case PAPER_SPARSITY: return sparsity(c->tiles_sel, c->tiles_total);
+	case PAPER_QUNION: return sparsity(c->qunion_sel, c->qunion_total);
+	case PAPER_GROUP: return sparsity(c->group_sel, c->group_total);
+	case PAPER_DENSITY: return 100 * bench_ratio(c->exec_sel, c->exec_total);
+	default: return NAN;
+	}
+}
+
+static bool compares_dense(enum paper_quantity what)
+{
+	return what == PAPER_CALL || what == PAPER_SPEEDUP;
+}
+
+static struct row row_of(const struct paper *p, const struct paper_row *r, int col)
+{
+	const struct bench_session *s = &p->session;
+
+	return (struct row){
+		.table = p->t->name, .label = r->label, .method = r->method,
+		.what = paper_quantities[r->what].name, .unit = paper_quantities[r->what].unit,
+		.source = p->t->source, .input = bench_session_input(s),
+		.input_tok = bench_session_tok(s), .layers = s->n_layer, .tp = p->tp,
+		.repeat = s->a->repeat, .seed = s->a->seed,
+		.gpu = s->device ? bench_gpu(s->device) : NULL,
+		.paper = paper_figure(p->t, r, col), .paper_x = paper_speedup(p->t, r, col),
+		.paper_total = r->what == PAPER_CALL ? r->figure[col] : NAN,
+		.ours = NAN, .ours_x = NAN, .ours_total = NAN,
+	};
+}
+
+static enum ar_status run_cell(struct paper *p, const struct paper_row *r, int col,
+			       struct ar_err *err)
+{
+	const struct known *k, *dense = NULL;
+	struct row row = row_of(p, r, col);
+	enum ar_status st = shape_at(p, col, &row.s, err);
+
+	if (!st && compares_dense(r->what))
+		st = measured(p, "dense", col, &dense, err);
+	if (!st)
+		st = measured(p, r->method, col, &k, err);
+	if (st)
+		return st;
+	row.chunks = k->sum.n_chunk;
+	row.samples = k->sum.n_sample;
+	if (*k->why) {
+		row.note = "skipped";
+		row.why = k->why;
+	}
+	if (p->session.device && !*k->why) {
+		row.clock = k->sum.traced ? "cupti" : "events";
+		row.ours = ours(k, dense, r->what);
+		if (dense)
+			row.ours_x = dense->sum.core_us / k->sum.core_us;
+		if (r->what == PAPER_CALL)
+			row.ours_total = k->sum.core_us * 1e-3 * p->t->n_layers;
+	}
+	return bench_table_put(&p->table, &row, err);
+}
+
+static enum ar_status run_table(struct paper *p, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int n_row = 0;
+
+	while (p->t->row[n_row].label)
+		n_row++;
+	/* The methods of all rows, and dense, in every column. */
+	p->known = calloc((size_t)(n_row + 1) * (size_t)p->t->n_shape, sizeof *p->known);
+	if (!p->known)
+		return ar_nomem(err);
+	for (int i = 0; i < n_row; i++)
+		for (int c = 0; c < p->t->n_shape && !st; c++)
+			st = run_cell(p, &p->t->row[i], c, err);
+	return st;
+}
+
+static void print_head(const struct paper *p, const struct bench_shape *s)
+{
+	const struct paper_table *t = p->t;
+	unsigned seen = 0;
+	int64_t n = p->session.a->sample_chunks;
+
+	printf("%s: %s\nfigures: %s\n", t->name, t->title, t->source);
+	if (t->differs)
+		printf("differs: %s\n", t->differs);
+	if (!p->session.capture)
+		puts("differs: random inputs, whose sparsity is no model's; use --capture");
+	if (p->tp != t->tp)
+		printf("differs: --tp %lld, the paper's is %d\n", (long long)p->tp, t->tp);
+	if (s->q_heads * p->tp != t->q_heads || s->kv_heads * p->tp != t->kv_heads ||
+	    s->head_dim != t->head_dim)
+		printf("differs: %lld query heads over %lld KV heads of size %lld, the paper's "
+		       "model has %d over %d of %d\n", (long long)(s->q_heads * p->tp),
+		       (long long)(s->kv_heads * p->tp), (long long)s->head_dim, t->q_heads,
+		       t->kv_heads, t->head_dim);
+	bench_session_print(&p->session);
+	if (t->last)
+		puts("chunks: the last of the prefill");
+	else if (n)
+		printf("chunks: at most %lld of each prefill are measured and stand for all\n",
+		       (long long)n);
+	else
+		puts("chunks: all of each prefill");
+	for (const struct paper_row *r = t->row; r->label; r++) {
+		if (!(seen >> r->what & 1))
+			printf("%s: %s\n", paper_quantities[r->what].name,
+			       paper_quantities[r->what].text);
+		seen |= 1U << r->what;
+	}
+}
+
+/* Once for each method. */
+static void print_skipped(const struct paper *p)
+{
+	for (const struct known *k = p->known; k < p->known + p->n_known; k++) {
+		const struct known *first = p->known;
+
+		while (strcmp(first->method, k->method))
+			first++;
+		if (first == k && *k->why)
+			printf("skipped: %s\n", k->why);
+	}
+}
+
+static void list_tables(void)
+{
+	for (const struct paper_table *t = paper_tables; t->name; t++)
+		printf("%-7s %s\n        %s\n", t->name, t->title, t->source);
+}
+
+enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
+{
+	struct bench_shape s;
+	struct paper p = { .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
+				      .path = a->json } };
+	enum ar_status st;
+
+	if (!a->table)
+		return ar_fail(err, AR_USAGE, "no table to compare with; add --table NAME, "
+			       "'--table list' lists them");
+	if (!strcmp(a->table, "list")) {
+		list_tables();
+		return AR_OK;
+	}
+	p.t = paper_find(a->table);
+	if (!p.t)
+		return ar_fail(err, AR_USAGE, "--table '%s': there is none; '--table list' lists "
+			       "them", a->table);
+	p.tp = a->tp ? a->tp : p.t->tp;
+	st = bench_session_open(&p.session, a, err);
+	if (!st)
+		st = shape_at(&p, 0, &s, err);
+	if (st)
+		goto out;
+	if (!p.table.lines)
+		print_head(&p, &s);
+	st = bench_table_open(&p.table, err);
+	if (!st)
+		st = run_table(&p, err);
+	if (!st && !p.table.lines)
+		print_skipped(&p);
+	st = bench_table_close(&p.table, st, err);
+out:
+	bench_session_close(&p.session);
+	free(p.known);
+	return st;
+}

@@ -1,0 +1,37 @@
+#include "config.h"
+#include "src/bench_plan.h"
+
+#include <math.h>
+
+int bench_samples(int n_chunk, int n)
+{
+	return n && n < n_chunk ? n : n_chunk;
+}
+
+/* A run of even length has two middle chunks.  Runs take turns in which one they take, so that
+ * what grows with the context is not underrated. */
+struct bench_sample bench_sample_at(int n_chunk, int n, int i)
+{
+	int samples = bench_samples(n_chunk, n);
+	int first = (int)((int64_t)n_chunk * i / samples);
+	int end = (int)((int64_t)n_chunk * (i + 1) / samples);
+
+	return (struct bench_sample){ (first + end - !(i % 2)) / 2, end - first };
+}
+
+void bench_count_add(struct selection_count *sum, const struct selection_count *x, int weight)
+{
+	sum->tiles_total += weight * x->tiles_total;
+	sum->tiles_sel += weight * x->tiles_sel;
+	sum->qunion_total += weight * x->qunion_total;
+	sum->qunion_sel += weight * x->qunion_sel;
+	sum->group_total += weight * x->group_total;
+	sum->group_sel += weight * x->group_sel;
+	sum->exec_total += weight * x->exec_total;
+	sum->exec_sel += weight * x->exec_sel;
+}
+
+double bench_ratio(int64_t sel, int64_t total)
+{
+	return total ? (double)sel / (double)total : NAN;
+}

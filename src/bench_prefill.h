@@ -1,0 +1,36 @@
+/* The attention core of one layer of a method, chunk by chunk of a prefill, on the GPU. */
+#ifndef AR_BENCH_PREFILL_H
+#define AR_BENCH_PREFILL_H
+
+#include "kernels/method.h"
+#include "src/bench_device.h"
+#include "src/bench_source.h"
+
+/* Stages of the core, in their order. */
+enum bench_part { BENCH_PART_SELECT, BENCH_PART_METADATA, BENCH_PART_COPY, BENCH_PART_ATTEND,
+		  BENCH_PART_N };
+
+struct bench_core {
+	double us[BENCH_PART_N];	/* medians; 0: the method has no such stage */
+	double event_us;		/* of all, launch gaps included */
+	bool traced;			/* false: us are between CUDA events, too */
+	struct selection_count count;	/* of request 0, all heads */
+	double rel_l2;			/* request 0 against dense attention; of a dense method
+					 * sampled rows against double precision; NaN: not asked */
+};
+
+struct bench_prefill;
+
+/* Prompts of s->context tokens that are alike, in chunks of at most s->chunk; s->page_tok is the
+ * method's.  Writes K and V of all tokens, and what the selector keeps beside them.  s and src
+ * outlive it.  AR_USAGE, AR_DATA: the method cannot be opened. */
+enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
+				  const char *method, const struct bench_shape *s,
+				  const struct bench_source *src, struct ar_err *err);
+void bench_prefill_close(struct bench_prefill *p);	/* NULL is fine */
+
+/* Measure the chunk of n tokens from position ctx on.  All but the last one end where a page does. */
+enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct bench_core *core,
+				 struct ar_err *err);
+
+#endif

@@ -1,0 +1,256 @@
+#include "config.h"
+#include "src/bench_session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/bench_plan.h"
+
+/* ---- inputs ---- */
+
+static enum ar_status no_layer(const struct bench_session *s, int64_t want, struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(s->capture);
+
+	return ar_fail(err, AR_USAGE, "--layer %lld: %s holds %d layers from %d to %d; 'attnreplay "
+		       "capture info' lists them", (long long)want, info->name, info->n_layers,
+		       info->layer[0], info->layer[info->n_layers - 1]);
+}
+
+static enum ar_status choose_layers(struct bench_session *s, struct ar_err *err)
+{
+	const struct capture_info *info = s->capture ? capture_info(s->capture) : NULL;
+	int64_t want[BENCH_LIST];
+	enum ar_status st = AR_OK;
+
+	s->n_layer = info ? info->n_layers : 1;
+	if (s->a->layer && !info)
+		return ar_fail(err, AR_USAGE, "--layer without --capture: random inputs have no "
+			       "layers");
+	if (s->a->layer)
+		st = bench_counts("layer", s->a->layer, want, &s->n_layer, err);
+	if (st)
+		return st;
+	s->layer = calloc((size_t)s->n_layer, sizeof *s->layer);
+	if (!s->layer)
+		return ar_nomem(err);
+	for (int i = 0; i < s->n_layer; i++) {
+		s->layer[i] = s->a->layer ? capture_find_layer(info, (uint64_t)want[i]) : i;
+		if (s->layer[i] < 0)
+			return no_layer(s, want[i], err);
+	}
+	return AR_OK;
+}
+
+enum ar_status bench_session_open(struct bench_session *s, const struct bench_args *a,
+				  struct ar_err *err)
+{
+	const struct bench_env env = { (int)a->device, (int)a->repeat, (int)a->sample,
+				       (uint64_t)a->seed };
+	enum ar_status st = AR_OK;
+
+	*s = (struct bench_session){ .a = a };
+	if (a->capture)
+		st = capture_open(&s->capture, a->capture, err);
+	if (!st)
+		st = choose_layers(s, err);
+	if (!st && !a->dry_run)
+		st = bench_open(&s->device, &env, err);
+	return st;
+}
+
+void bench_session_close(struct bench_session *s)
+{
+	bench_close(s->device);
+	bench_source_release(&s->source);
+	capture_close(s->capture);
+	free(s->layer);
+	*s = (struct bench_session){ 0 };
+}
+
+static enum ar_status check_capture(const struct capture_info *info,
+				    const struct bench_shape *shape, struct ar_err *err)
+{
+	if (shape->q_heads > info->q_heads || shape->kv_heads > info->kv_heads ||
+	    shape->head_dim != info->head_dim || shape->q_heads * info->kv_heads !=
+	    shape->kv_heads * info->q_heads)
+		return ar_fail(err, AR_USAGE, "%s has %d query heads over %d KV heads of size %d, "
+			       "not %lld over %lld of size %lld", info->name, info->q_heads,
+			       info->kv_heads, info->head_dim, (long long)shape->q_heads,
+			       (long long)shape->kv_heads, (long long)shape->head_dim);
+	return AR_OK;
+}
+
+enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
+				   struct bench_shape *shape, struct ar_err *err)
+{
+	const struct capture_info *info = s->capture ? capture_info(s->capture) : NULL;
+
+	if (s->a->heads) {
+		shape->q_heads = s->a->q_heads;
+		shape->kv_heads = s->a->kv_heads;
+		shape->head_dim = s->a->head_dim;
+	} else if (info) {
+		shape->q_heads = info->q_heads;
+		shape->kv_heads = info->kv_heads;
+		shape->head_dim = info->head_dim;
+	}
+	if (shape->head_dim != 64 && shape->head_dim != 128 && shape->head_dim != 256)
+		return ar_fail(err, AR_USAGE, "head size %lld: the kernels take 64, 128 and 256",
+			       (long long)shape->head_dim);
+	if (shape->q_heads % tp || shape->kv_heads % tp)
+		return ar_fail(err, AR_USAGE, "--tp %lld: %lld query heads over %lld KV heads do "
+			       "not divide by it", (long long)tp, (long long)shape->q_heads,
+			       (long long)shape->kv_heads);
+	shape->q_heads /= tp;
+	shape->kv_heads /= tp;
+	return info ? check_capture(info, shape, err) : AR_OK;
+}
+
+const char *bench_session_input(const struct bench_session *s)
+{
+	return s->capture ? capture_info(s->capture)->name : "random";
+}
+
+int64_t bench_session_tok(const struct bench_session *s)
+{
+	return s->capture ? capture_info(s->capture)->n_tok : 0;
+}
+
+void bench_session_print(const struct bench_session *s)
+{
+	if (s->capture)
+		printf("input: %s, layers %d; %lld tokens, repeated where the context is longer, "
+		       "the same for every request\n", bench_session_input(s), s->n_layer,
+		       (long long)bench_session_tok(s));
+	else
+		puts("input: random, the same for every request");
+}
+
+/* The i-th layer's sequence for a shape; the last one serves again where it will do. */
+static enum ar_status load_source(struct bench_session *s, int i, const struct bench_shape *shape,
+				  struct ar_err *err)
+{
+	const struct attn_shape want = { (int)shape->q_heads, (int)shape->kv_heads,
+					 (int)shape->head_dim, 0 };
+	int64_t tok = bench_session_tok(s);
+
+	if (!s->capture || tok > shape->context)
+		tok = shape->context;
+	if (s->source.data && s->source_layer == i && s->source.n_tok >= tok &&
+	    !memcmp(&s->source.shape, &want, sizeof want))
+		return AR_OK;
+	bench_source_release(&s->source);
+	s->source_layer = i;
+	return s->capture ?
+	       bench_source_capture(&s->source, s->capture, s->layer[i], &want, tok, err) :
+	       bench_source_random(&s->source, &want, tok, (uint64_t)s->a->seed, err);
+}
+
+/* ---- measurements ---- */
+
+/* --use NAME=METHOD replaces the methods of tables. */
+static const char *replaced(const struct bench_session *s, const char *method)
+{
+	size_t n = strlen(method);
+
+	for (size_t i = 0; i < s->a->use.n; i++)
+		if (!strncmp(s->a->use.v[i], method, n) && s->a->use.v[i][n] == '=')
+			return s->a->use.v[i] + n + 1;
+	return method;
+}
+
+static void add_core(struct bench_sum *sum, const struct bench_core *core, int weight)
+{
+	for (int i = 0; i < BENCH_PART_N; i++) {
+		sum->us[i] += weight * core->us[i];
+		sum->core_us += weight * core->us[i];
+	}
+	sum->event_us += weight * core->event_us;
+	sum->traced &= core->traced;
+	bench_count_add(&sum->count, &core->count, weight);
+	if (!(core->rel_l2 <= sum->rel_l2))
+		sum->rel_l2 = core->rel_l2;
+}
+
+static enum ar_status run_chunks(struct bench_prefill *p, const struct bench_shape *shape,
+				 struct bench_span span, struct bench_sum *sum, struct ar_err *err)
+{
+	int n_chunk = (int)((shape->context + shape->chunk - 1) / shape->chunk);
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < sum->n_sample && !st; i++) {
+		struct bench_sample at = bench_sample_at(n_chunk, span.samples, i);
+		int64_t ctx = span.last ? shape->context - shape->chunk : at.chunk * shape->chunk;
+		int64_t left = shape->context - ctx, n = left < shape->chunk ? left : shape->chunk;
+		struct bench_core core;
+
+		if (ar_interrupted())
+			return ar_fail(err, AR_INTERRUPTED, "interrupted");
+		st = bench_prefill_run(p, (int)ctx, (int)n, &core, err);
+		if (!st)
+			add_core(sum, &core, span.last ? 1 : at.weight);
+	}
+	return st;
+}
+
+static enum ar_status run_layer(struct bench_session *s, int i, const char *method,
+				const struct bench_shape *shape, struct bench_span span,
+				struct bench_sum *sum, struct ar_err *err)
+{
+	struct bench_prefill *p = NULL;
+	enum ar_status st = load_source(s, i, shape, err);
+
+	if (st)
+		return st;
+	st = bench_prefill_open(&p, s->device, method, shape, &s->source, err);
+	if (st)
+		sum->refused = st == AR_USAGE || st == AR_DATA;
+	else
+		st = run_chunks(p, shape, span, sum, err);
+	bench_prefill_close(p);
+	return st;
+}
+
+/* Before the device is asked: the name, and whether the kernels' indices hold the shape. */
+static enum ar_status check_run(const char *method, const struct bench_shape *shape,
+				struct bench_sum *sum, struct ar_err *err)
+{
+	struct bench_shape paged = *shape;
+	struct method *m = NULL;
+	enum ar_status st = method_parse(&m, method, err);
+
+	if (st) {
+		sum->refused = st == AR_USAGE;
+		return st;
+	}
+	paged.page_tok = sum->page_tok = method_page_tok(m);
+	method_free(m);
+	return bench_shape_check(&paged, err);
+}
+
+enum ar_status bench_session_run(struct bench_session *s, const char *method,
+				 const struct bench_shape *shape, struct bench_span span,
+				 struct bench_sum *sum, struct ar_err *err)
+{
+	int n_chunk = (int)((shape->context + shape->chunk - 1) / shape->chunk);
+	struct bench_sum x = { .rel_l2 = -1, .traced = true };
+	enum ar_status st;
+
+	method = replaced(s, method);
+	x.n_chunk = span.last ? 1 : n_chunk;
+	x.n_sample = span.last ? 1 : bench_samples(n_chunk, span.samples);
+	st = check_run(method, shape, &x, err);
+	for (int i = 0; i < s->n_layer && s->device && !st; i++)
+		st = run_layer(s, i, method, shape, span, &x, err);
+	for (int i = 0; i < BENCH_PART_N; i++)
+		x.us[i] = s->device ? x.us[i] / s->n_layer : NAN;
+	x.core_us = s->device ? x.core_us / s->n_layer : NAN;
+	x.event_us = s->device ? x.event_us / s->n_layer : NAN;
+	if (x.rel_l2 < 0)
+		x.rel_l2 = NAN;
+	*sum = x;
+	return st;
+}

@@ -1,0 +1,53 @@
+/* Measurements of whole prefills under methods, on random or captured inputs. */
+#ifndef AR_BENCH_SESSION_H
+#define AR_BENCH_SESSION_H
+
+#include "src/bench.h"
+#include "src/bench_prefill.h"
+
+struct bench_session {
+	const struct bench_args *a;
+	struct bench_device *device;	/* NULL: dry run */
+	struct capture *capture;	/* NULL: random inputs */
+	int *layer;			/* [n_layer] indices of captured layers; one if random */
+	int n_layer;
+	struct bench_source source;	/* of layer[source_layer]; data NULL: of none */
+	int source_layer;
+};
+
+/* Capture and layers are read first, then the device is opened. */
+enum ar_status bench_session_open(struct bench_session *s, const struct bench_args *a,
+				  struct ar_err *err);
+void bench_session_close(struct bench_session *s);
+
+/* The heads of one of tp GPUs: those of the capture, or shape's if there is none. */
+enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
+				   struct bench_shape *shape, struct ar_err *err);
+
+/* Which chunks of the prefill: the last one, or a number of samples, 0: all. */
+struct bench_span {
+	bool last;
+	int samples;
+};
+
+/* Times are sums over the chunks that the samples stand for and means over the layers, in us; NaN
+ * in a dry run.  Counts are of all samples and layers, weighted alike. */
+struct bench_sum {
+	double us[BENCH_PART_N], core_us, event_us;
+	struct selection_count count;
+	double rel_l2;			/* the largest */
+	int page_tok, n_chunk, n_sample;
+	bool traced;
+	bool refused;			/* after a failure: it was the method's */
+};
+
+enum ar_status bench_session_run(struct bench_session *s, const char *method,
+				 const struct bench_shape *shape, struct bench_span span,
+				 struct bench_sum *sum, struct ar_err *err);
+
+/* For rows and headings. */
+const char *bench_session_input(const struct bench_session *s);	/* "random" or the capture */
+int64_t bench_session_tok(const struct bench_session *s);	/* its tokens; 0: random */
+void bench_session_print(const struct bench_session *s);
+
+#endif
