@@ -114,32 +114,46 @@ static enum ar_status run_one(struct plan *p, const char *method, const struct b
 	return bench_table_put(&p->table, &r, err);
 }
 
-static enum ar_status run_shape(struct plan *p, int64_t batch, int64_t chunk, int64_t context,
-				struct ar_err *err)
+typedef enum ar_status shape_fn(struct plan *p, const struct bench_shape *shape,
+				struct ar_err *err);
+
+static enum ar_status check_shape(struct plan *p, const struct bench_shape *shape,
+				  struct ar_err *err)
 {
-	const struct bench_args *a = p->session.a;
-	struct bench_shape s = { .q_heads = a->q_heads, .kv_heads = a->kv_heads,
-				 .head_dim = a->head_dim, .batch = batch,
-				 .chunk = chunk < context ? chunk : context, .context = context };
-	double dense = NAN;
-	enum ar_status st = bench_session_heads(&p->session, a->tp ? a->tp : 1, &s, err);
+	enum ar_status st = AR_OK;
+	int page_tok;
 
 	for (size_t i = 0; i < p->n_method && !st; i++)
-		st = run_one(p, p->method[i], &s, &dense, err);
+		st = bench_session_check(&p->session, p->method[i], shape, &page_tok, NULL, err);
 	return st;
 }
 
-static enum ar_status run_all(struct plan *p, struct ar_err *err)
+static enum ar_status run_shape(struct plan *p, const struct bench_shape *shape,
+				struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
+	double dense = NAN;
+
+	for (size_t i = 0; i < p->n_method && !st; i++)
+		st = run_one(p, p->method[i], shape, &dense, err);
+	return st;
+}
+
+static enum ar_status each_shape(struct plan *p, shape_fn *fn, struct ar_err *err)
+{
+	const struct bench_args *a = p->session.a;
+	struct bench_shape s = { .q_heads = a->q_heads, .kv_heads = a->kv_heads,
+				 .head_dim = a->head_dim };
+	enum ar_status st = bench_session_heads(&p->session, a->tp ? a->tp : 1, &s, err);
 
 	for (int i = 0; i < p->n_batch; i++)
 		for (int k = 0; k < p->n_context; k++)
-			for (int j = 0; j < p->n_chunk && !st; j++)
-				st = run_shape(p, p->batch[i], p->chunk[j], p->context[k], err);
-	if (!st && p->n_off)
-		st = ar_fail(err, AR_CUDA, "%d dense outputs are not near double precision (rel L2 "
-			     "above %g): do not trust them", p->n_off, rel_l2_most);
+			for (int j = 0; j < p->n_chunk && !st; j++) {
+				s.batch = p->batch[i];
+				s.context = p->context[k];
+				s.chunk = p->chunk[j] < s.context ? p->chunk[j] : s.context;
+				st = fn(p, &s, err);
+			}
 	return st;
 }
 
@@ -164,28 +178,12 @@ static enum ar_status split_methods(struct plan *p, const char *list, struct ar_
 	return p->method && p->method[0] ? AR_OK : ar_nomem(err);
 }
 
-static enum ar_status check_methods(const struct plan *p, struct ar_err *err)
-{
-	enum ar_status st = AR_OK;
-
-	for (size_t i = 0; i < p->n_method && !st; i++) {
-		struct method *m = NULL;
-
-		st = method_parse(&m, p->method[i], err);
-		if (!st)
-			method_free(m);
-	}
-	return st;
-}
-
 enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 {
 	struct plan p = { .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
 				     .path = a->json } };
 	enum ar_status st = split_methods(&p, a->method, err);
 
-	if (!st)
-		st = check_methods(&p, err);
 	if (!st)
 		st = bench_counts("batch", a->batch ? a->batch : "8", p.batch, &p.n_batch, err);
 	if (!st)
@@ -195,15 +193,23 @@ enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 				  &p.n_context, err);
 	if (!st)
 		st = bench_session_open(&p.session, a, err);
+	if (!st)
+		st = each_shape(&p, check_shape, err);
+	if (!st)
+		st = bench_session_device(&p.session, err);
+	if (!st)
+		st = bench_table_open(&p.table, err);
 	if (st)
 		goto out;
 	if (!p.table.lines)
 		bench_session_print(&p.session);
-	st = bench_table_open(&p.table, err);
-	if (!st)
-		st = run_all(&p, err);
-	st = bench_table_close(&p.table, st, err);
+	bench_table_heads(&p.table);
+	st = each_shape(&p, run_shape, err);
+	if (!st && p.n_off)
+		st = ar_fail(err, AR_CUDA, "%d dense outputs are not near double precision (rel L2 "
+			     "above %g): do not trust them", p.n_off, rel_l2_most);
 out:
+	st = bench_table_close(&p.table, st, err);
 	plan_release(&p);
 	return st;
 }

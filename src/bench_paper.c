@@ -285,17 +285,20 @@ enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 	st = bench_session_open(&p.session, a, err);
 	if (!st)
 		st = shape_at(&p, 0, &s, err);
+	if (!st)
+		st = bench_session_device(&p.session, err);
+	if (!st)
+		st = bench_table_open(&p.table, err);
 	if (st)
 		goto out;
 	if (!p.table.lines)
 		print_head(&p, &s);
-	st = bench_table_open(&p.table, err);
-	if (!st)
-		st = run_table(&p, err);
+	bench_table_heads(&p.table);
+	st = run_table(&p, err);
 	if (!st && !p.table.lines)
 		print_skipped(&p);
-	st = bench_table_close(&p.table, st, err);
 out:
+	st = bench_table_close(&p.table, st, err);
 	bench_session_close(&p.session);
 	free(p.known);
 	return st;

@@ -47,18 +47,21 @@ static enum ar_status choose_layers(struct bench_session *s, struct ar_err *err)
 enum ar_status bench_session_open(struct bench_session *s, const struct bench_args *a,
 				  struct ar_err *err)
 {
-	const struct bench_env env = { (int)a->device, (int)a->repeat, (int)a->sample,
-				       (uint64_t)a->seed };
 	enum ar_status st = AR_OK;
 
 	*s = (struct bench_session){ .a = a };
 	if (a->capture)
 		st = capture_open(&s->capture, a->capture, err);
-	if (!st)
-		st = choose_layers(s, err);
-	if (!st && !a->dry_run)
-		st = bench_open(&s->device, &env, err);
-	return st;
+	return st ? st : choose_layers(s, err);
+}
+
+enum ar_status bench_session_device(struct bench_session *s, struct ar_err *err)
+{
+	const struct bench_args *a = s->a;
+	const struct bench_env env = { (int)a->device, (int)a->repeat, (int)a->sample,
+				       (uint64_t)a->seed };
+
+	return a->dry_run ? AR_OK : bench_open(&s->device, &env, err);
 }
 
 void bench_session_close(struct bench_session *s)
@@ -214,19 +217,19 @@ static enum ar_status run_layer(struct bench_session *s, int i, const char *meth
 	return st;
 }
 
-/* Before the device is asked: the name, and whether the kernels' indices hold the shape. */
-static enum ar_status check_run(const char *method, const struct bench_shape *shape,
-				struct bench_sum *sum, struct ar_err *err)
+enum ar_status bench_session_check(const struct bench_session *s, const char *method,
+				   const struct bench_shape *shape, int *page_tok, bool *refused,
+				   struct ar_err *err)
 {
 	struct bench_shape paged = *shape;
 	struct method *m = NULL;
-	enum ar_status st = method_parse(&m, method, err);
+	enum ar_status st = method_parse(&m, replaced(s, method), err);
 
-	if (st) {
-		sum->refused = st == AR_USAGE;
+	if (refused)
+		*refused = st == AR_USAGE;
+	if (st)
 		return st;
-	}
-	paged.page_tok = sum->page_tok = method_page_tok(m);
+	paged.page_tok = *page_tok = method_page_tok(m);
 	method_free(m);
 	return bench_shape_check(&paged, err);
 }
@@ -239,12 +242,11 @@ enum ar_status bench_session_run(struct bench_session *s, const char *method,
 	struct bench_sum x = { .rel_l2 = -1, .traced = true };
 	enum ar_status st;
 
-	method = replaced(s, method);
 	x.n_chunk = span.last ? 1 : n_chunk;
 	x.n_sample = span.last ? 1 : bench_samples(n_chunk, span.samples);
-	st = check_run(method, shape, &x, err);
+	st = bench_session_check(s, method, shape, &x.page_tok, &x.refused, err);
 	for (int i = 0; i < s->n_layer && s->device && !st; i++)
-		st = run_layer(s, i, method, shape, span, &x, err);
+		st = run_layer(s, i, replaced(s, method), shape, span, &x, err);
 	for (int i = 0; i < BENCH_PART_N; i++)
 		x.us[i] = s->device ? x.us[i] / s->n_layer : NAN;
 	x.core_us = s->device ? x.core_us / s->n_layer : NAN;

@@ -15,9 +15,10 @@ struct bench_session {
 	int source_layer;
 };
 
-/* Capture and layers are read first, then the device is opened. */
+/* The capture and its layers; then, when all else is right, the device, but for a dry run. */
 enum ar_status bench_session_open(struct bench_session *s, const struct bench_args *a,
 				  struct ar_err *err);
+enum ar_status bench_session_device(struct bench_session *s, struct ar_err *err);
 void bench_session_close(struct bench_session *s);
 
 /* The heads of one of tp GPUs: those of the capture, or shape's if there is none. */
@@ -41,6 +42,11 @@ struct bench_sum {
 	bool refused;			/* after a failure: it was the method's */
 };
 
+/* The method's name, and whether the kernels' indices hold the shape; *page_tok becomes the
+ * method's.  *refused, where it is not NULL, says that it is the method which is wrong. */
+enum ar_status bench_session_check(const struct bench_session *s, const char *method,
+				   const struct bench_shape *shape, int *page_tok, bool *refused,
+				   struct ar_err *err);
 enum ar_status bench_session_run(struct bench_session *s, const char *method,
 				 const struct bench_shape *shape, struct bench_span span,
 				 struct bench_sum *sum, struct ar_err *err);

@@ -33,18 +33,6 @@ static bool applies(union value v, const struct bench_col *c)
 	}
 }
 
-static void put_heads(const struct bench_col *cols)
-{
-	const char *sep = "";
-
-	for (const struct bench_col *c = cols; c->name; c++)
-		if (c->head) {
-			printf("%s%*s", sep, c->width, c->head);
-			sep = " ";
-		}
-	putchar('\n');
-}
-
 static void put_cell(const void *row, const struct bench_col *c)
 {
 	union value v = value_of(row, c);
@@ -108,14 +96,23 @@ static enum ar_status cannot_write(const struct bench_table *t, struct ar_err *e
 
 enum ar_status bench_table_open(struct bench_table *t, struct ar_err *err)
 {
-	if (t->path) {
+	if (t->path)
 		t->file = fopen(t->path, "w");
-		if (!t->file)
-			return cannot_write(t, err);
-	}
-	if (!t->lines)
-		put_heads(t->cols);
-	return AR_OK;
+	return t->path && !t->file ? cannot_write(t, err) : AR_OK;
+}
+
+void bench_table_heads(const struct bench_table *t)
+{
+	const char *sep = "";
+
+	if (t->lines)
+		return;
+	for (const struct bench_col *c = t->cols; c->name; c++)
+		if (c->head) {
+			printf("%s%*s", sep, c->width, c->head);
+			sep = " ";
+		}
+	putchar('\n');
 }
 
 enum ar_status bench_table_put(struct bench_table *t, const void *row, struct ar_err *err)

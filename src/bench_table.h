@@ -27,8 +27,9 @@ struct bench_table {
 	FILE *file;
 };
 
-/* Open the file and print the heading. */
+/* Open the file. */
 enum ar_status bench_table_open(struct bench_table *t, struct ar_err *err);
+void bench_table_heads(const struct bench_table *t);
 enum ar_status bench_table_put(struct bench_table *t, const void *row, struct ar_err *err);
 /* Returns st, or the failure to write what was put. */
 enum ar_status bench_table_close(struct bench_table *t, enum ar_status st, struct ar_err *err);

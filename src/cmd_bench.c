@@ -504,6 +504,7 @@ static enum ar_status attention(const struct bench_args *a, struct ar_err *err)
 		st = bench_table_open(&b.table, err);
 	if (st)
 		goto out;
+	bench_table_heads(&b.table);
 	if (b.device)
 		st = run_ceilings(&b, err);
 	if (!st)

@@ -10,7 +10,7 @@ attnreplay_SOURCES += src/bench_check.c src/bench_device.c src/bench_prefill.c
 else
 attnreplay_SOURCES += src/bench_none.c
 endif
-dist_check_SCRIPTS += tests/t-cmd-bench.sh tests/t-cmd-calibrate.sh
+dist_check_SCRIPTS += tests/t-cmd-bench-method.sh tests/t-cmd-bench.sh tests/t-cmd-calibrate.sh
 
 libattnreplay_a_SOURCES += \
   src/base/bf16.h src/base/binfile.c src/base/binfile.h src/base/both.h src/base/data.c src/base/data.h \
@@ -49,6 +49,11 @@ tests_t_seer_fit_LDFLAGS = $(FAULT_LINK)
 # What bench method and bench paper measure.
 libattnreplay_a_SOURCES += src/bench_papers.c src/bench_papers.h src/bench_plan.c src/bench_plan.h \
                            src/bench_source.c src/bench_source.h
+
+check_PROGRAMS += tests/t-bench-paper
+tests_t_bench_paper_SOURCES = tests/t-bench-paper.c
+tests_t_bench_paper_LDADD   = $(TEST_LIBS)
+tests_t_bench_paper_LDFLAGS = $(FAULT_LINK)
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

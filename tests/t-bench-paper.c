@@ -1,0 +1,309 @@
+/* What bench method and bench paper compute with: samples of chunks, inputs, published figures. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/bench_case.h"
+#include "src/base/rng.h"
+#include "src/bench_papers.h"
+#include "src/bench_plan.h"
+#include "src/bench_source.h"
+#include "tests/alloc_fault.h"
+#include "tests/tap.h"
+
+/* ---- samples ---- */
+
+static void test_samples(void)
+{
+	struct bench_sample s = bench_sample_at(8, 2, 0), t = bench_sample_at(8, 2, 1);
+	int bad = 0, out = 0;
+
+	is_int(bench_samples(8, 0), 8, "no number of samples means every chunk");
+	is_int(bench_samples(8, 20), 8, "and so does one above the number of chunks");
+	ok(s.chunk == 1 && s.weight == 4 && t.chunk == 6 && t.weight == 4,
+	   "two samples of eight chunks are one of the middle ones of each half");
+	s = bench_sample_at(1, 8, 0);
+	ok(s.chunk == 0 && s.weight == 1, "one chunk stands for itself");
+	for (int n_chunk = 1; n_chunk < 70; n_chunk++)
+		for (int n = 0; n < 12; n++) {
+			int sum = 0, last = -1;
+
+			for (int i = 0; i < bench_samples(n_chunk, n); i++) {
+				s = bench_sample_at(n_chunk, n, i);
+				out += s.chunk <= last || s.chunk >= n_chunk || s.weight < 1;
+				last = s.chunk;
+				sum += s.weight;
+			}
+			bad += sum != n_chunk;
+		}
+	is_int(bad, 0, "weights add up to all chunks");
+	is_int(out, 0, "and samples ascend within them");
+}
+
+static void test_estimate(void)
+{
+	double sum = 0, want = 0;
+
+	for (int i = 0; i < 128; i++)
+		want += 5 + 3.0 * i;
+	for (int i = 0; i < 8; i++) {
+		struct bench_sample s = bench_sample_at(128, 8, i);
+
+		sum += s.weight * (5 + 3.0 * s.chunk);
+	}
+	ok(fabs(sum - want) < 1e-9, "the sum of what grows evenly with the context is exact");
+}
+
+static void test_counts(void)
+{
+	struct selection_count x = { 1, 2, 3, 4, 5, 6, 7, 8 }, sum = x;
+
+	bench_count_add(&sum, &x, 3);
+	ok(sum.tiles_total == 4 && sum.tiles_sel == 8 && sum.qunion_total == 12 &&
+	   sum.qunion_sel == 16 && sum.group_total == 20 && sum.group_sel == 24 &&
+	   sum.exec_total == 28 && sum.exec_sel == 32, "counts are added by weight");
+	ok(bench_ratio(1, 4) == 0.25 && isnan(bench_ratio(0, 0)), "nothing of nothing is no share");
+}
+
+/* ---- chunks of a case ---- */
+
+static void test_chunk(void)
+{
+	const struct bench_shape shape = { .q_heads = 4, .kv_heads = 2, .head_dim = 64,
+					   .page_tok = 128, .batch = 3, .chunk = 256,
+					   .context = 1280 };
+	struct bench_case whole, c;
+	struct ar_err err;
+	int bad = 0;
+
+	if (bench_case_make(&whole, BENCH_DENSE, &shape, 1, 5, &err) ||
+	    bench_case_chunk(&c, &whole, 512, 256, &err))
+		bail_out("%s", err.msg);
+	is_int(c.b.ctx[2], 512, "a chunk begins where it was asked for");
+	is_int(c.b.row0[1], 256, "and has as many rows");
+	is_int(c.b.left[1], 512, "what the prompt has after it is left");
+	is_int(c.b.page0[1], 6, "it sees the pages up to its end");
+	for (int r = 0; r < 3; r++)
+		for (int j = 0; j < 6; j++)
+			bad += c.b.page[c.b.page0[r] + j] != whole.b.page[whole.b.page0[r] + j];
+	is_int(bad, 0, "which are those of the whole prompt");
+	bench_case_release(&c);
+	if (bench_case_chunk(&c, &whole, 1024, 256, &err))
+		bail_out("%s", err.msg);
+	is_int(c.b.left[0], 0, "after the last chunk nothing is left");
+	bench_case_release(&c);
+	bench_case_release(&whole);
+}
+
+/* ---- inputs ---- */
+
+static const struct attn_shape heads = { 4, 2, 64, 0 };
+
+static double norm(const double *x, int n)
+{
+	double sum = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += x[i] * x[i];
+	return sqrt(sum);
+}
+
+/* How long the mean of tokens is: leaning ones do not cancel out. */
+static double mean_length(const struct bench_source *s, int head, int64_t tok, int64_t n)
+{
+	double mean[64] = { 0 };
+
+	for (int64_t t = tok; t < tok + n; t++)
+		for (int d = 0; d < 64; d++)
+			mean[d] += bf16_to_f32(s->data[(head * s->n_tok + t) * 64 + d]) /
+				   (double)n;
+	return norm(mean, 64);
+}
+
+static void test_random(void)
+{
+	struct bench_source a, b, c;
+	struct ar_err err;
+	int same = 0, other = 0;
+
+	if (bench_source_random(&a, &heads, 2048, 3, &err) ||
+	    bench_source_random(&b, &heads, 1024, 3, &err) ||
+	    bench_source_random(&c, &heads, 1024, 4, &err))
+		bail_out("%s", err.msg);
+	for (int h = 0; h < 8; h++) {
+		size_t bytes = 1024 * 64 * sizeof *a.data;
+		const bf16_t *x = b.data + (size_t)h * 1024 * 64;
+
+		same += !memcmp(a.data + (size_t)h * 2048 * 64, x, bytes);
+		other += !memcmp(c.data + (size_t)h * 1024 * 64, x, bytes);
+	}
+	is_int(same, 8, "a longer drawn sequence begins with the shorter one");
+	is_int(other, 0, "another seed draws another one");
+	ok(a.rope_applied && a.layer == 0 && a.n_layers == 1, "it is one layer after RoPE");
+	ok(mean_length(&a, 0, 0, 1024) > 5, "the queries of a head lean one way");
+	ok(mean_length(&a, 4, 128, 128) > 6 && mean_length(&a, 4, 0, 2048) < 6,
+	   "its keys do so within a block");
+	ok(mean_length(&a, 6, 128, 128) < 2, "values do not");
+	bench_source_release(&a);
+	bench_source_release(&a);
+	bench_source_release(&b);
+	bench_source_release(&c);
+}
+
+static struct capture *sample(void)
+{
+	const char *data = getenv("srcdir");
+	struct capture *c;
+	struct ar_err err;
+	char path[4096];
+
+	snprintf(path, sizeof path, "%s/traces/samples/niah-2k.arc", data ? data : ".");
+	if (capture_open(&c, path, &err))
+		bail_out("%s", err.msg);
+	return c;
+}
+
+/* Heads of a tensor that are not as in the capture. */
+static int differ(struct capture *c, const struct bench_source *s, enum capture_tensor t, int n,
+		  int first)
+{
+	const struct capture_info *info = capture_info(c);
+	int all = t == CAPTURE_Q ? info->q_heads : info->kv_heads, bad = 0;
+	size_t head = (size_t)s->n_tok * (size_t)info->head_dim;
+	bf16_t *x = malloc((size_t)all * head * sizeof *x);
+	struct ar_err err;
+
+	if (!x || capture_read(c, 0, t, 0, s->n_tok, x, &err))
+		bail_out("no reference");
+	for (int h = 0; h < n; h++)
+		bad += memcmp(x + (size_t)h * head, s->data + (size_t)(first + h) * head,
+			      head * sizeof *x) != 0;
+	free(x);
+	return bad;
+}
+
+static void test_capture(void)
+{
+	const struct attn_shape half = { 4, 1, 128, 0 };
+	struct capture *c = sample();
+	struct bench_source s;
+	struct ar_err err;
+
+	if (bench_source_capture(&s, c, 0, &half, 1000, &err))
+		bail_out("%s", err.msg);
+	is_int(s.n_tok, 1000, "the first tokens of a capture are read");
+	is_int(s.layer, 5, "the layer has its number in the model");
+	is_int(s.n_layers, 6, "which has no fewer layers");
+	is_int(differ(c, &s, CAPTURE_Q, 4, 0), 0, "the first query heads are a rank's");
+	is_int(differ(c, &s, CAPTURE_K, 1, 4), 0, "the first KV heads as well");
+	is_int(differ(c, &s, CAPTURE_V, 1, 5), 0, "values follow keys");
+	bench_source_release(&s);
+	if (bench_source_capture(&s, c, 0, &half, 1 << 20, &err))
+		bail_out("%s", err.msg);
+	is_int(s.n_tok, 2112, "of a capture that is shorter there is all of it");
+	is_int(differ(c, &s, CAPTURE_Q, 4, 0), 0, "as it was captured");
+	bench_source_release(&s);
+	capture_close(c);
+}
+
+static void test_faults(void)
+{
+	const struct attn_shape half = { 4, 1, 128, 0 };
+	struct capture *c = sample();
+	struct bench_source s;
+	int bad = 0;
+	long k = 0;
+
+	for (;; k++) {
+		struct ar_err err = { 0 };
+		enum ar_status st;
+
+		fault_arm(k);
+		st = bench_source_capture(&s, c, 0, &half, 1 << 20, &err);
+		if (!fault_disarm())
+			break;
+		bad += st != AR_NOMEM || s.data;
+		bench_source_release(&s);
+	}
+	ok(k >= 2, "reading a capture needs memory more than once");
+	is_int(bad, 0, "and each time that there is none it says so and keeps nothing");
+	bench_source_release(&s);
+	capture_close(c);
+	fault_arm(0);
+	is_int(bench_source_random(&s, &heads, 128, 1, NULL), AR_NOMEM,
+	       "a sequence that finds no memory is not drawn");
+	fault_disarm();
+}
+
+/* ---- papers ---- */
+
+static void test_table(const struct paper_table *t)
+{
+	int bad = 0, n = 0;
+
+	is_str(paper_find(t->name) ? paper_find(t->name)->name : "", t->name, "%s can be found",
+	       t->name);
+	for (const struct paper_row *r = t->row; r->label; r++, n++)
+		for (int i = 0; i < t->n_shape; i++)
+			bad += r->figure[i] <= 0;	/* not a number is none */
+	ok(n > 0 && !bad, "%s has a figure for every row and column, or none", t->name);
+	bad = !t->title || !t->source || t->n_shape < 1 || t->n_shape > PAPER_COLS ||
+	      t->q_heads % t->kv_heads || t->kv_heads % t->tp;
+	for (int i = 0; i < t->n_shape; i++)
+		bad += t->shape[i].context % t->shape[i].chunk || t->shape[i].chunk % 128;
+	ok(!bad, "%s has shapes of whole chunks and pages", t->name);
+}
+
+/* Rows of the table by their label. */
+static const struct paper_row *row_of(const struct paper_table *t, const char *label)
+{
+	const struct paper_row *r = t->row;
+
+	while (r->label && strcmp(r->label, label))
+		r++;
+	return r->label ? r : NULL;
+}
+
+static void test_figures(void)
+{
+	const struct paper_table *t = paper_find("ca-4"), *by_chunk = paper_find("ca-5");
+	const struct paper_row *fp = row_of(t, "CompactAttention-FP");
+	static const double speedup[] = { 2.85, 2.72, 2.38 };	/* as printed below Table 5 */
+	int bad = 0;
+
+	/* 20489.7 ms over 128 chunks and 32 layers */
+	ok(fabs(paper_figure(t, fp, 4) - 5.00237) < 1e-5, "a call is a share of the prefill");
+	ok(fabs(paper_speedup(t, fp, 4) - 2.7174) < 1e-4, "speedups are over the table's dense row");
+	fp = row_of(by_chunk, "CompactAttention-FP");
+	for (int i = 0; i < 3; i++)
+		bad += fabs(paper_speedup(by_chunk, fp, i) - speedup[i]) > 0.006;
+	is_int(bad, 0, "Table 5's speedups follow from its times");
+	bad = paper_figure(t, row_of(t, "Dense"), 4) != paper_figure(by_chunk, by_chunk->row, 1);
+	is_int(bad, 0, "Tables 4 and 5 agree where they meet");
+	t = paper_find("ca-6");
+	ok(paper_speedup(t, t->row, 3) == 1.15, "a speedup that is printed is taken as it is");
+	t = paper_find("ca-2");
+	ok(paper_figure(t, t->row, 0) == 83.76 && isnan(paper_speedup(t, t->row, 0)),
+	   "other figures are as printed and have no speedup");
+	t = paper_find("ca-7c");
+	ok(isnan(paper_figure(t, t->row, 0)), "where the paper prints none there is none");
+	ok(!paper_find("ca-1"), "a table that is not there is not found");
+}
+
+int main(void)
+{
+	plan(0);
+	test_samples();
+	test_estimate();
+	test_counts();
+	test_chunk();
+	test_random();
+	test_capture();
+	test_faults();
+	for (const struct paper_table *t = paper_tables; t->name; t++)
+		test_table(t);
+	test_figures();
+	return done_testing();
+}
