@@ -189,7 +189,7 @@ enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 	if (!st)
 		st = bench_counts("chunk", a->chunk ? a->chunk : "1024", p.chunk, &p.n_chunk, err);
 	if (!st)
-		st = bench_counts("context", a->context ? a->context : "32K,128K", p.context,
+		st = bench_counts("context", a->context ? a->context : "128K", p.context,
 				  &p.n_context, err);
 	if (!st)
 		st = bench_session_open(&p.session, a, err);

@@ -41,13 +41,11 @@ static const struct opt every_opts[] = {
 
 static const struct opt shape_opts[] = {
 	{ .name = "batch", .type = OPT_STR, .off = OFF(batch), .arg = "LIST",
-	  .help = "requests; 8 where only chunks or contexts are given" },
+	  .help = "requests; else 8" },
 	{ .name = "chunk", .type = OPT_STR, .off = OFF(chunk), .arg = "LIST",
-	  .help = "query rows of a request, its context at most; 1024 where only others are "
-	  "given" },
+	  .help = "query rows of a request, its context at most; else 1024" },
 	{ .name = "context", .type = OPT_STR, .off = OFF(context), .arg = "LIST",
-	  .help = "keys of a request's last row, chunk included; 128K where only others are "
-	  "given" },
+	  .help = "keys of a request's last row, chunk included; else 128K" },
 	{ .name = "q-heads", .type = OPT_INT, .off = OFF(q_heads), .arg = "N", .def = "16",
 	  .min = 1, .max = 1024, .help = "query heads" },
 	{ .name = "kv-heads", .type = OPT_INT, .off = OFF(kv_heads), .arg = "N", .def = "4",
