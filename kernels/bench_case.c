@@ -302,13 +302,15 @@ int bench_list(const struct bench_case *c, int req, int row, int head, const uin
 {
 	const struct attn_shape *s = &c->b.shape;
 	const struct block_lists *l = &c->lists.blocks;
-	int past = c->b.ctx[req] / s->page_tok, list = kv_list(c, req, head);
-	int own = bench_position(c, req, row, head) / s->page_tok;
+	int past = c->b.ctx[req] / s->page_tok, group = s->q_heads / s->kv_heads, list;
+	int own = bench_position(c, req, row, head) / s->page_tok, heads = c->lists.heads;
 
 	*block = NULL;
 	if (!l->block)
 		return own + 1;
-	if (!has_tables(c->what))
+	if (heads)	/* tables of heads each, the last one of a KV head maybe of fewer */
+		list = kv_list(c, req, head) * ((group + heads - 1) / heads) + head % group / heads;
+	else
 		list = (c->b.qblk0[req] + own - past) * s->q_heads + head;
 	*block = l->block + (size_t)list * (size_t)l->stride;
 	return l->n[list];

@@ -70,7 +70,7 @@ struct paper {
 	struct bench_table table;
 	int64_t tp;
 	struct known *known;
-	int n_known;
+	int n_known, n_off;
 };
 
 static enum ar_status shape_at(const struct paper *p, int col, struct bench_shape *s,
@@ -107,6 +107,7 @@ static enum ar_status measured(struct paper *p, const char *method, int col,
 	if (st && !k->sum.refused)
 		return ar_fail(err, st, "%s, context %lld: %s", method, (long long)s.context,
 			       own.msg);
+	p->n_off += !st && k->sum.off;
 	if (st)
 		snprintf(k->why, sizeof k->why, "%.255s", own.msg);
 	p->n_known++;
@@ -297,6 +298,9 @@ enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 	st = run_table(&p, err);
 	if (!st && !p.table.lines)
 		print_skipped(&p);
+	if (!st && p.n_off)
+		st = ar_fail(err, AR_CUDA, "%d outputs are not near double precision: do not trust "
+			     "these rows", p.n_off);
 out:
 	st = bench_table_close(&p.table, st, err);
 	bench_session_close(&p.session);

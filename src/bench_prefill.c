@@ -414,7 +414,7 @@ static enum ar_status against_dense(struct bench_prefill *p, const bf16_t *dense
 		return st;
 	CU(cudaMemcpy(x, p->l.out, n * sizeof *x, cudaMemcpyDeviceToHost));
 	CU(cudaMemcpy(x + n, dense, n * sizeof *x, cudaMemcpyDeviceToHost));
-	core->rel_l2 = rel_l2(x, x + n, n);
+	core->dense_l2 = rel_l2(x, x + n, n);
 out:
 	free(x);
 	return st;
@@ -428,7 +428,7 @@ static void no_phase(void *ctx, int layer, enum phase phase)
 }
 
 /* The chunk once more under dense attention. */
-static enum ar_status check_sparse(struct bench_prefill *p, struct bench_core *core,
+static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *core,
 				   struct ar_err *err)
 {
 	struct bench_load l = { .d = p->l.d };
@@ -451,30 +451,64 @@ out:
 	return st;
 }
 
+/* Rows of request 0, over the lists of its selection. */
+static enum ar_status check_rows(struct bench_prefill *p, const struct method_selection *x,
+				 struct bench_core *core, struct ar_err *err)
+{
+	unsigned shape = method_shape(p->m);
+	struct bench_case one = *p->l.c;
+	struct bench_load l = p->l;
+	struct bench_result r = { .rel_l2 = NAN };
+	enum ar_status st;
+
+	if (shape == TAKES_COLUMNS)
+		return AR_OK;
+	one.what = shape == TAKES_TABLE ? BENCH_TABLE : shape == TAKES_MASK ? BENCH_BLOCKSPARSE :
+		   shape == TAKES_TOKENS ? BENCH_GATHER : BENCH_DENSE;
+	one.b.n_req = 1;
+	one.lists = x->lists;
+	one.lists.tokens = x->chosen.tokens;
+	l.c = &one;
+	st = bench_check_rows(&l, &r, err);
+	core->checked = !st;
+	core->rel_l2 = r.rel_l2;
+	return st;
+}
+
+static enum ar_status count_all(const struct bench_prefill *p, const struct method_selection *x,
+				struct bench_core *core, struct ar_err *err)
+{
+	const struct attn_batch *b = &p->l.c->b;
+	struct selection_count *count = calloc((size_t)b->shape.kv_heads, sizeof *count);
+	enum ar_status st = count ? method_count(p->m, b, &x->chosen, x->table, count, err) :
+				    ar_nomem(err);
+
+	for (int i = 0; i < b->shape.kv_heads && !st; i++)
+		bench_count_add(&core->count, &count[i], 1);
+	free(count);
+	return st;
+}
+
 /* Set 0 once more, since what was left in the outputs is another set's. */
 static enum ar_status look_at(struct bench_prefill *p, struct bench_core *core,
 			      struct ar_err *err)
 {
-	int n_kv = p->whole.b.shape.kv_heads;
-	struct selection_count *count = calloc((size_t)n_kv, sizeof *count), *sum = &core->count;
-	enum ar_status st = count ? AR_OK : ar_nomem(err);
-	struct bench_result r = { .rel_l2 = NAN };
+	struct method_selection x = { 0 };
+	enum ar_status st = bench_launch(&p->l, launch, -1, 0, err);
 
-	if (!st)
-		st = bench_launch(&p->l, launch, -1, 0, err);
 	if (st)
 		goto out;
 	CU(cudaStreamSynchronize(p->l.d->stream));
-	st = method_count_device(p->m, &p->l.c->b, p->l.work, count, err);
-	for (int i = 0; i < n_kv && !st; i++)
-		bench_count_add(sum, &count[i], 1);
+	st = method_selection_device(p->m, &p->l.c->b, p->l.work, &x, err);
+	if (!st)
+		st = count_all(p, &x, core, err);
 	if (st || !p->l.d->env.sample)
 		goto out;
-	st = p->m->dense ? bench_check_rows(&p->l, &r, err) : check_sparse(p, core, err);
-	if (p->m->dense)
-		core->rel_l2 = r.rel_l2;
+	st = check_rows(p, &x, core, err);
+	if (!st && !p->m->dense)
+		st = compare_dense(p, core, err);
 out:
-	free(count);
+	method_selection_release(&x);
 	return st;
 }
 
@@ -496,7 +530,7 @@ static void add_times(const struct bench_load *l, const struct bench_result *r,
 enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct bench_core *core,
 				 struct ar_err *err)
 {
-	struct bench_core x = { .traced = true, .rel_l2 = NAN };
+	struct bench_core x = { .traced = true, .rel_l2 = NAN, .dense_l2 = NAN };
 	struct bench_result r[BENCH_STAGES];
 	struct bench_case c = { 0 };
 	enum ar_status st = take_chunk(p, p->m, &p->l, &c, ctx, n, err);

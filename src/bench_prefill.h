@@ -15,8 +15,10 @@ struct bench_core {
 	double event_us;		/* of all, launch gaps included */
 	bool traced;			/* false: us are between CUDA events, too */
 	struct selection_count count;	/* of request 0, all heads */
-	double rel_l2;			/* request 0 against dense attention; of a dense method
-					 * sampled rows against double precision; NaN: not asked */
+	bool checked;			/* rel_l2 was asked for and can be had */
+	double rel_l2;			/* sampled rows of request 0 against double precision over
+					 * what was selected; not of runs and columns */
+	double dense_l2;		/* request 0 against dense attention; NaN: not asked */
 };
 
 struct bench_prefill;

@@ -8,6 +8,9 @@
 
 #include "src/bench_plan.h"
 
+/* Further than this from double precision a result is wrong. */
+static const double rel_l2_most = 0.01;
+
 /* ---- inputs ---- */
 
 static enum ar_status no_layer(const struct bench_session *s, int64_t want, struct ar_err *err)
@@ -174,8 +177,9 @@ static void add_core(struct bench_sum *sum, const struct bench_core *core, int w
 	sum->event_us += weight * core->event_us;
 	sum->traced &= core->traced;
 	bench_count_add(&sum->count, &core->count, weight);
-	if (!(core->rel_l2 <= sum->rel_l2))
-		sum->rel_l2 = core->rel_l2;
+	sum->rel_l2 = fmax(sum->rel_l2, core->rel_l2);
+	sum->dense_l2 = fmax(sum->dense_l2, core->dense_l2);
+	sum->off |= core->checked && !(core->rel_l2 <= rel_l2_most);
 }
 
 static enum ar_status run_chunks(struct bench_prefill *p, const struct bench_shape *shape,
@@ -239,7 +243,7 @@ enum ar_status bench_session_run(struct bench_session *s, const char *method,
 				 struct bench_sum *sum, struct ar_err *err)
 {
 	int n_chunk = (int)((shape->context + shape->chunk - 1) / shape->chunk);
-	struct bench_sum x = { .rel_l2 = -1, .traced = true };
+	struct bench_sum x = { .rel_l2 = NAN, .dense_l2 = NAN, .traced = true };
 	enum ar_status st;
 
 	x.n_chunk = span.last ? 1 : n_chunk;
@@ -251,8 +255,6 @@ enum ar_status bench_session_run(struct bench_session *s, const char *method,
 		x.us[i] = s->device ? x.us[i] / s->n_layer : NAN;
 	x.core_us = s->device ? x.core_us / s->n_layer : NAN;
 	x.event_us = s->device ? x.event_us / s->n_layer : NAN;
-	if (x.rel_l2 < 0)
-		x.rel_l2 = NAN;
 	*sum = x;
 	return st;
 }

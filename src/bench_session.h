@@ -36,9 +36,10 @@ struct bench_span {
 struct bench_sum {
 	double us[BENCH_PART_N], core_us, event_us;
 	struct selection_count count;
-	double rel_l2;			/* the largest */
+	double rel_l2, dense_l2;	/* the largest; NaN: none */
 	int page_tok, n_chunk, n_sample;
 	bool traced;
+	bool off;			/* some output is not what the selection gives */
 	bool refused;			/* after a failure: it was the method's */
 };
 

@@ -108,6 +108,7 @@ enum ar_status bench_source_capture(struct bench_source *s, struct capture *c, i
 				    struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c);
+	bool turned = !info->rope_applied || n_tok > info->n_tok;
 	int most = info->q_heads > info->kv_heads ? info->q_heads : info->kv_heads;
 	size_t head = (size_t)(n_tok < info->n_tok ? n_tok : info->n_tok) * (size_t)info->head_dim;
 	bf16_t *piece = malloc((size_t)most * PIECE_TOK * (size_t)info->head_dim * sizeof *piece);
@@ -116,13 +117,15 @@ enum ar_status bench_source_capture(struct bench_source *s, struct capture *c, i
 
 	if (!st && !piece)
 		st = ar_nomem(err);
+	if (!st && turned && !(info->rope.theta > 0))
+		st = ar_fail(err, AR_DATA, "%s: does not say its RoPE, without which it cannot be "
+			     "%s; pack it with its rope_theta", info->name,
+			     info->rope_applied ? "repeated" : "used");
 	if (st)
 		goto out;
 	s->layer = info->layer[i];
 	s->n_layers = info->layer[info->n_layers - 1] + 1;
 	s->rope = info->rope;
-	if (!(s->rope.theta > 0))
-		s->rope.theta = 10000;
 	s->rope_applied = info->rope_applied;
 	k = s->data + (size_t)shape->q_heads * head;
 	st = read_heads(s, c, i, CAPTURE_Q, shape->q_heads, s->data, piece, err);

@@ -23,7 +23,8 @@ struct bench_source {
 enum ar_status bench_source_random(struct bench_source *s, const struct attn_shape *shape,
 				   int64_t n_tok, uint64_t seed, struct ar_err *err);
 
-/* The i-th captured layer: its first heads, and its first tokens, at most n_tok. */
+/* The i-th captured layer: its first heads, and its first tokens, at most n_tok.  AR_DATA where
+ * there are fewer and they cannot be repeated, since the file does not say its RoPE. */
 enum ar_status bench_source_capture(struct bench_source *s, struct capture *c, int i,
 				    const struct attn_shape *shape, int64_t n_tok,
 				    struct ar_err *err);

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "src/bench_plan.h"
 #include "src/bench_source.h"
 #include "tests/alloc_fault.h"
+#include "tests/file.h"
 #include "tests/tap.h"
 
 /* ---- samples ---- */
@@ -208,6 +210,44 @@ static void test_capture(void)
 	capture_close(c);
 }
 
+/* The sample as safetensors whose metadata has no rope_theta. */
+static void test_no_rope(void)
+{
+	const struct attn_shape half = { 4, 1, 128, 0 };
+	char dir[] = "/tmp/t-bench-paper.XXXXXX", path[sizeof dir + 16];
+	struct capture *c = sample();
+	struct bench_source s;
+	struct ar_err err;
+	unsigned char *x, *at;
+	size_t n;
+
+	if (!mkdtemp(dir))
+		bail_out("no folder for files");
+	snprintf(path, sizeof path, "%s/a.safetensors", dir);
+	if (capture_unpack(c, path, &err))
+		bail_out("%s", err.msg);
+	capture_close(c);
+	x = file_read(path, &n);
+	at = memmem(x, n, "rope_theta", 10);
+	if (!at)
+		bail_out("no rope_theta to take away");
+	memcpy(at, "xope_theta", 10);
+	file_write(path, x, n);
+	free(x);
+	if (capture_open(&c, path, &err))
+		bail_out("%s", err.msg);
+	is_int(bench_source_capture(&s, c, 0, &half, 2112, &err), AR_OK,
+	       "turned keys that need not be repeated need no RoPE");
+	bench_source_release(&s);
+	is_int(bench_source_capture(&s, c, 0, &half, 2113, &err), AR_DATA,
+	       "to repeat them its RoPE must be known");
+	ok(strstr(err.msg, "does not say its RoPE, without which it cannot be repeated"),
+	   "and the message says so");
+	capture_close(c);
+	remove(path);
+	remove(dir);
+}
+
 static void test_faults(void)
 {
 	const struct attn_shape half = { 4, 1, 128, 0 };
@@ -301,6 +341,7 @@ int main(void)
 	test_chunk();
 	test_random();
 	test_capture();
+	test_no_rope();
 	test_faults();
 	for (const struct paper_table *t = paper_tables; t->name; t++)
 		test_table(t);

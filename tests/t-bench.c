@@ -239,6 +239,28 @@ static void test_rows(enum bench_what what, int page_tok)
 	bench_case_release(&c);
 }
 
+/* Where the heads of a KV head share tables in groups of three, the fourth has its own. */
+static void test_groups(void)
+{
+	static const int want[] = { 0, 0, 0, 1, 2, 2, 2, 3 };
+	struct bench_shape s = small;
+	const uint16_t *block;
+	struct bench_case c;
+	int bad = 0;
+
+	s.q_heads = 8, s.batch = 1;
+	make(&c, BENCH_BLOCKSPARSE, &s, 0.5);
+	c.lists.heads = 3;
+	for (int h = 0; h < 8; h++) {
+		int n = bench_list(&c, 0, 7, h, &block);
+
+		bad += block != c.lists.blocks.block + want[h] * c.lists.blocks.stride ||
+		       n != c.lists.blocks.n[want[h]];
+	}
+	is_int(bad, 0, "heads find the table of their group");
+	bench_case_release(&c);
+}
+
 static void refuses(const struct bench_shape *s, const char *want)
 {
 	struct ar_err err = { 0 };
@@ -303,6 +325,7 @@ int main(void)
 		test_rows(BENCH_COPY, tok);
 		test_rows(BENCH_GATHER, tok);
 	}
+	test_groups();
 	test_check();
 	test_faults(BENCH_TABLE);
 	test_faults(BENCH_GATHER);
