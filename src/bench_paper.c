@@ -151,7 +151,8 @@ static struct row row_of(const struct paper *p, const struct paper_row *r, int c
 	const struct bench_session *s = &p->session;
 
 	return (struct row){
-		.table = p->t->name, .label = r->label, .method = r->method,
+		.table = p->t->name, .label = r->label,
+		.method = bench_session_method(s, r->method),
 		.what = paper_quantities[r->what].name, .unit = paper_quantities[r->what].unit,
 		.source = p->t->source, .input = bench_session_input(s),
 		.input_tok = bench_session_tok(s), .layers = s->n_layer, .tp = p->tp,

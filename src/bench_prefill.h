@@ -31,7 +31,7 @@ enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_devic
 				  const struct bench_source *src, struct ar_err *err);
 void bench_prefill_close(struct bench_prefill *p);	/* NULL is fine */
 
-/* Measure the chunk of n tokens from position ctx on.  All but the last one end where a page does. */
+/* Measure the chunk of n tokens from position ctx on.  All but the last end where a page does. */
 enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct bench_core *core,
 				 struct ar_err *err);
 

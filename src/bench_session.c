@@ -157,8 +157,7 @@ static enum ar_status load_source(struct bench_session *s, int i, const struct b
 
 /* ---- measurements ---- */
 
-/* --use NAME=METHOD replaces the methods of tables. */
-static const char *replaced(const struct bench_session *s, const char *method)
+const char *bench_session_method(const struct bench_session *s, const char *method)
 {
 	size_t n = strlen(method);
 
@@ -227,7 +226,7 @@ enum ar_status bench_session_check(const struct bench_session *s, const char *me
 {
 	struct bench_shape paged = *shape;
 	struct method *m = NULL;
-	enum ar_status st = method_parse(&m, replaced(s, method), err);
+	enum ar_status st = method_parse(&m, bench_session_method(s, method), err);
 
 	if (refused)
 		*refused = st == AR_USAGE;
@@ -250,7 +249,7 @@ enum ar_status bench_session_run(struct bench_session *s, const char *method,
 	x.n_sample = span.last ? 1 : bench_samples(n_chunk, span.samples);
 	st = bench_session_check(s, method, shape, &x.page_tok, &x.refused, err);
 	for (int i = 0; i < s->n_layer && s->device && !st; i++)
-		st = run_layer(s, i, replaced(s, method), shape, span, &x, err);
+		st = run_layer(s, i, bench_session_method(s, method), shape, span, &x, err);
 	for (int i = 0; i < BENCH_PART_N; i++)
 		x.us[i] = s->device ? x.us[i] / s->n_layer : NAN;
 	x.core_us = s->device ? x.core_us / s->n_layer : NAN;

@@ -43,6 +43,9 @@ struct bench_sum {
 	bool refused;			/* after a failure: it was the method's */
 };
 
+/* What is run where a table has method: --use may say another. */
+const char *bench_session_method(const struct bench_session *s, const char *method);
+
 /* The method's name, and whether the kernels' indices hold the shape; *page_tok becomes the
  * method's.  *refused, where it is not NULL, says that it is the method which is wrong. */
 enum ar_status bench_session_check(const struct bench_session *s, const char *method,
