@@ -13,7 +13,7 @@
 #include "src/bench_table.h"
 
 struct row {
-	const char *table, *label, *method, *what, *unit, *note, *why, *source;
+	const char *table, *label, *method, *what, *unit, *note, *why, *source, *differs;
 	const char *input, *clock, *gpu;
 	struct bench_shape s;
 	int64_t layers, input_tok, chunks, samples, tp, repeat, seed;
@@ -43,6 +43,7 @@ static const struct bench_col cols[] = {
 	{ "note", "note", COL_TEXT, COL(note), -7, 0, 0 },
 	{ "why", NULL, COL_TEXT, COL(why), 0, 0, 0 },
 	{ "source", NULL, COL_TEXT, COL(source), 0, 0, 0 },
+	{ "differs", NULL, COL_TEXT, COL(differs), 0, 0, 0 },
 	{ "input", NULL, COL_TEXT, COL(input), 0, 0, 0 },
 	{ "input_tokens", NULL, COL_COUNT, COL(input_tok), 0, 0, 0 },
 	{ "layers", NULL, COL_INT, COL(layers), 0, 0, 0 },
@@ -154,7 +155,8 @@ static struct row row_of(const struct paper *p, const struct paper_row *r, int c
 		.table = p->t->name, .label = r->label,
 		.method = bench_session_method(s, r->method),
 		.what = paper_quantities[r->what].name, .unit = paper_quantities[r->what].unit,
-		.source = p->t->source, .input = bench_session_input(s),
+		.source = p->t->source, .differs = p->t->differs,
+		.input = bench_session_input(s),
 		.input_tok = bench_session_tok(s), .layers = s->n_layer, .tp = p->tp,
 		.repeat = s->a->repeat, .seed = s->a->seed,
 		.gpu = s->device ? bench_gpu(s->device) : NULL,

@@ -70,7 +70,8 @@ enum ar_status bench_session_device(struct bench_session *s, struct ar_err *err)
 void bench_session_close(struct bench_session *s)
 {
 	bench_close(s->device);
-	bench_source_release(&s->source);
+	for (int i = 0; i < BENCH_SOURCES; i++)
+		bench_source_release(&s->source[i]);
 	capture_close(s->capture);
 	free(s->layer);
 	*s = (struct bench_session){ 0 };
@@ -135,24 +136,25 @@ void bench_session_print(const struct bench_session *s)
 		puts("input: random, the same for every request");
 }
 
-/* The i-th layer's sequence for a shape; the last one serves again where it will do. */
+/* The i-th layer's sequence for a shape; what was read before serves again where it will do. */
 static enum ar_status load_source(struct bench_session *s, int i, const struct bench_shape *shape,
-				  struct ar_err *err)
+				  struct bench_source **out, struct ar_err *err)
 {
+	bool last = i >= BENCH_SOURCES - 1;
+	struct bench_source *x = &s->source[last ? BENCH_SOURCES - 1 : i];
 	const struct attn_shape want = { (int)shape->q_heads, (int)shape->kv_heads,
 					 (int)shape->head_dim, 0 };
-	int64_t tok = bench_session_tok(s);
 
-	if (!s->capture || tok > shape->context)
-		tok = shape->context;
-	if (s->source.data && s->source_layer == i && s->source.n_tok >= tok &&
-	    !memcmp(&s->source.shape, &want, sizeof want))
+	*out = x;
+	if (x->data && (!last || s->last_layer == i) && x->asked >= shape->context &&
+	    !memcmp(&x->shape, &want, sizeof want))
 		return AR_OK;
-	bench_source_release(&s->source);
-	s->source_layer = i;
+	bench_source_release(x);
+	if (last)
+		s->last_layer = i;
 	return s->capture ?
-	       bench_source_capture(&s->source, s->capture, s->layer[i], &want, tok, err) :
-	       bench_source_random(&s->source, &want, tok, (uint64_t)s->a->seed, err);
+	       bench_source_capture(x, s->capture, s->layer[i], &want, shape->context, err) :
+	       bench_source_random(x, &want, shape->context, (uint64_t)s->a->seed, err);
 }
 
 /* ---- measurements ---- */
@@ -207,11 +209,12 @@ static enum ar_status run_layer(struct bench_session *s, int i, const char *meth
 				struct bench_sum *sum, struct ar_err *err)
 {
 	struct bench_prefill *p = NULL;
-	enum ar_status st = load_source(s, i, shape, err);
+	struct bench_source *x;
+	enum ar_status st = load_source(s, i, shape, &x, err);
 
 	if (st)
 		return st;
-	st = bench_prefill_open(&p, s->device, method, shape, &s->source, err);
+	st = bench_prefill_open(&p, s->device, method, shape, x, err);
 	if (st)
 		sum->refused = st == AR_USAGE || st == AR_DATA;
 	else

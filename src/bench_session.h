@@ -5,14 +5,18 @@
 #include "src/bench.h"
 #include "src/bench_prefill.h"
 
+/* Layers that are kept; of others the last one read is. */
+enum { BENCH_SOURCES = 16 };
+
 struct bench_session {
 	const struct bench_args *a;
 	struct bench_device *device;	/* NULL: dry run */
 	struct capture *capture;	/* NULL: random inputs */
 	int *layer;			/* [n_layer] indices of captured layers; one if random */
 	int n_layer;
-	struct bench_source source;	/* of layer[source_layer]; data NULL: of none */
-	int source_layer;
+	struct bench_source source[BENCH_SOURCES];	/* read so far, data NULL: not yet; the
+							 * last one is of layer[last_layer] */
+	int last_layer;
 };
 
 /* The capture and its layers; then, when all else is right, the device, but for a dry run. */

@@ -11,11 +11,11 @@
 enum { Q_LEAN_TOK = 1024, K_LEAN_TOK = 128, PIECE_TOK = 4096, MAX_DIM = 256 };
 
 static enum ar_status source_alloc(struct bench_source *s, const struct attn_shape *shape,
-				   int64_t n_tok, struct ar_err *err)
+				   int64_t n_tok, int64_t asked, struct ar_err *err)
 {
 	size_t heads = (size_t)(shape->q_heads + 2 * shape->kv_heads);
 
-	*s = (struct bench_source){ .shape = *shape, .n_tok = n_tok };
+	*s = (struct bench_source){ .shape = *shape, .n_tok = n_tok, .asked = asked };
 	s->data = malloc(heads * (size_t)n_tok * (size_t)shape->head_dim * sizeof *s->data);
 	return s->data ? AR_OK : ar_nomem(err);
 }
@@ -68,7 +68,7 @@ enum ar_status bench_source_random(struct bench_source *s, const struct attn_sha
 				   int64_t n_tok, uint64_t seed, struct ar_err *err)
 {
 	struct draw w = { s, seed };
-	enum ar_status st = source_alloc(s, shape, n_tok, err);
+	enum ar_status st = source_alloc(s, shape, n_tok, n_tok, err);
 
 	if (st)
 		return st;
@@ -110,9 +110,10 @@ enum ar_status bench_source_capture(struct bench_source *s, struct capture *c, i
 	const struct capture_info *info = capture_info(c);
 	bool turned = !info->rope_applied || n_tok > info->n_tok;
 	int most = info->q_heads > info->kv_heads ? info->q_heads : info->kv_heads;
-	size_t head = (size_t)(n_tok < info->n_tok ? n_tok : info->n_tok) * (size_t)info->head_dim;
+	int64_t there = n_tok < info->n_tok ? n_tok : info->n_tok;
+	size_t head = (size_t)there * (size_t)info->head_dim;
 	bf16_t *piece = malloc((size_t)most * PIECE_TOK * (size_t)info->head_dim * sizeof *piece);
-	enum ar_status st = source_alloc(s, shape, n_tok < info->n_tok ? n_tok : info->n_tok, err);
+	enum ar_status st = source_alloc(s, shape, there, n_tok, err);
 	bf16_t *k;
 
 	if (!st && !piece)

@@ -11,7 +11,7 @@
 
 struct bench_source {
 	struct attn_shape shape;	/* page_tok is not used */
-	int64_t n_tok;
+	int64_t n_tok, asked;		/* tokens, and how many were asked for */
 	int layer, n_layers;		/* its number in the model, which has at least n */
 	struct rope rope;
 	bool rope_applied;
