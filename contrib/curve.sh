@@ -9,6 +9,7 @@
 #   ATTNREPLAY  the program (default: that of the build, or of an unpacked attnreplay-gpu)
 #   PYTHON      python3
 #   METHODS     the list of methods (default: sweeps over the thresholds and densities below)
+#   GATE        a gate for seer, which is left out without one
 set -eu
 [ $# -gt 1 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -33,11 +34,20 @@ sweep() { # sweep BEFORE VALUE... AFTER: BEFORE with each value and AFTER, with 
 }
 thresholds='0.002 0.01 0.03 0.06 0.12 0.25 0.5'
 shares='0.02 0.05 0.1 0.2 0.4 0.7'
+masses='0.5 0.7 0.8 0.9 0.95 0.99'
+tokens='256 512 1024 2048 4096 8192'
 # shellcheck disable=SC2086
 all=$(sweep flashprefill:alpha= $thresholds ''
 	sweep compact-fp:alpha= $thresholds ''
-	sweep trishape:last-dense=0,recent= 0 256 512 1024 2048 4096 8192 ''
-	sweep xattention:threshold= 0.5 0.7 0.8 0.9 0.95 0.99 ''
+	sweep xattention:threshold= $masses ''
+	sweep flexprefill:min-budget=128,gamma= $masses ''
+	sweep proxyattn:mass= $masses ''
+	sweep quoka:kv-ratio= $shares ''
+	sweep bfla:local= $tokens ''
+	sweep minference:vertical=64,slash= $tokens ''
+	sweep trishape:last-dense=0,recent= $tokens ''
+	sweep ashape:local= $tokens ''
+	[ -z "${GATE:-}" ] || sweep "seer:gate=$GATE,threshold=" 0.0001 0.0003 0.001 0.003 0.01 0.03 ''
 	sweep select=oracle,density= $shares /union=none/exec=blocksparse
 	sweep select=density,density= $shares /union=none/exec=blocksparse)
 

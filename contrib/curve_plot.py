@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 460, 320, 70, 40, 110
 COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#e377c2",
-           "#7f7f7f", "#bcbd22"]
+           "#7f7f7f", "#bcbd22", "#393b79", "#637939", "#000000"]
 LEAST_ERROR = 1e-4  # what is below is drawn here: 0 has no place on the axis
 
 
