@@ -352,7 +352,7 @@ static void test_faults(void)
 	struct column_lists l;
 	struct batch_case c;
 	struct ar_err err;
-	void *self = NULL;
+	void *self = NULL, *state;
 	bool hit = true;
 	int bad = 0, k = 0;
 
@@ -369,16 +369,18 @@ static void test_faults(void)
 	case_formula(&c, two, 24);
 	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
 	lists_make(&l, &c);
+	state = calloc((size_t)c.n_page, means_state_bytes(&c.b.shape));
 	for (k = 0, hit = true; hit && k < 20; k++) {
 		enum ar_status st;
 
 		fault_arm(k);
-		st = minference()->ref(&c.b, self, 0, c.q, &c.kv, c.state,
+		st = minference()->ref(&c.b, self, 0, c.q, &c.kv, state,
 				       &(struct selection){ .columns = l }, &err);
 		hit = fault_disarm();
 		bad += st != (hit ? AR_NOMEM : AR_OK);
 	}
 	ok(!bad && !hit && k > 5, "so is one while heads of either kind are selected");
+	free(state);
 	columns_free(&l);
 	case_release(&c);
 	free(self);
