@@ -26,7 +26,7 @@ enum {
 	N_RANK = 256,
 	MAX_SLOT = 512,		/* thread blocks at once; more are not filled */
 	PART_COST = 512,	/* a tile beside its keys, in keys; an estimate */
-	LISTED = 8,		/* of so many blocks a list is taken to hold one */
+	LISTED = 5,		/* of so many blocks a list is taken to hold one */
 };
 
 int attend_rank(int n)

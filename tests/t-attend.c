@@ -506,7 +506,7 @@ static void test_split(void)
 		{ attend_plan_rows, 128, 2112, 65536, 264, 1 },	/* two full waves */
 		{ attend_plan_blocks, 128, 1024, 64512, 512, 4 },	/* room for four waves */
 		{ attend_plan_blocks, 64, 1024, 64512, 512, 2 },	/* 256 half as large */
-		{ attend_plan_blocks, 128, 128, 65536, 128, 8 },	/* an eighth is for 8 */
+		{ attend_plan_blocks, 128, 128, 65536, 192, 12 },	/* a fifth is for 12 */
 		{ attend_plan_blocks, 128, 1024, 7168, 128, 1 },	/* of 64 for one */
 		{ attend_plan_blocks, 128, 2176, 65536, 272, 1 },	/* two full waves */
 		{ attend_plan_blocks, 64, 2176, 65536, 544, 1 },
