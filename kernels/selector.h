@@ -76,6 +76,13 @@ struct selector {
 				  struct ar_err *err);
 };
 
+/* The choices of a parameter 'block', tokens of a block, and what number i of them stands for. */
+extern const char *const selector_blocks[];	/* ends with NULL */
+static inline int selector_block_tok(int i)
+{
+	return 64 << i;
+}
+
 extern const struct selector *const selectors[];	/* ends with NULL */
 const struct selector *selector_find(const char *name);
 

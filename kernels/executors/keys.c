@@ -33,15 +33,6 @@ static size_t key_at(const struct attn_batch *b, int req, int head, int pos)
 		(size_t)(pos % s->page_tok)) * (size_t)s->head_dim;
 }
 
-static float dot(const bf16_t *a, const bf16_t *b, int n)
-{
-	float sum = 0;
-
-	for (int i = 0; i < n; i++)
-		sum += bf16_to_f32(a[i]) * bf16_to_f32(b[i]);
-	return sum;
-}
-
 void keys_attend(struct keys *k, const struct attn_batch *b, int req, int row, int head,
 		 const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse)
 {
@@ -52,7 +43,7 @@ void keys_attend(struct keys *k, const struct attn_batch *b, int req, int row, i
 	for (int i = 0; i < k->n; i++) {
 		k->score[i] = -INFINITY;
 		if (k->pos[i] <= last)
-			k->score[i] = scale * dot(q + at * (size_t)dim,
+			k->score[i] = scale * bf16_dot(q + at * (size_t)dim,
 						  kv->k + key_at(b, req, head, k->pos[i]), dim);
 		max = fmaxf(max, k->score[i]);
 	}

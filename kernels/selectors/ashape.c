@@ -11,11 +11,9 @@
 
 #include <limits.h>
 
-static const char *const blocks[] = { "64", "128", NULL };
-
 static int block_tok(const void *param)
 {
-	return ((const struct ashape *)param)->block ? 128 : 64;
+	return selector_block_tok(((const struct ashape *)param)->block);
 }
 
 /* All blocks, where last rows see them; the number of blocks bounds it. */
@@ -62,7 +60,7 @@ static const struct opt params[] = {
 	{ .name = "last", .type = OPT_INT, .off = OFF(last), .arg = "N", .def = "0",
 	  .max = 1 << 30, .help = "the last N tokens of a prompt see everything" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
-	  .choice = blocks, .help = "tokens of a block" },
+	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
 

@@ -14,11 +14,9 @@
 #include "kernels/selectors/density.h"
 
 static const char *const pers[] = { "head", "group", NULL };
-static const char *const blocks[] = { "64", "128", NULL };
-
 static int block_tok(const void *param)
 {
-	return ((const struct density *)param)->block ? 128 : 64;
+	return selector_block_tok(((const struct density *)param)->block);
 }
 
 static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
@@ -49,7 +47,7 @@ static const struct opt params[] = {
 	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
 	  .help = "of the draws" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
-	  .choice = blocks, .help = "tokens of a block" },
+	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
 

@@ -15,11 +15,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char *const blocks[] = { "64", "128", NULL };
-
 static int block_tok(const void *param)
 {
-	return ((const struct oracle *)param)->block ? 128 : 64;
+	return selector_block_tok(((const struct oracle *)param)->block);
 }
 
 struct cell {
@@ -36,15 +34,6 @@ static int by_mass(const void *x, const void *y)
 	return a->at < b->at ? -1 : 1;
 }
 
-static float dot(const bf16_t *a, const bf16_t *b, int n)
-{
-	float sum = 0;
-
-	for (int i = 0; i < n; i++)
-		sum += bf16_to_f32(a[i]) * bf16_to_f32(b[i]);
-	return sum;
-}
-
 /* One row's share in the masses of its query block; x: [pos + 1]. */
 static void add_row(const struct attn_batch *b, int r, int pos, int head, const bf16_t *q,
 		    const bf16_t *k, float *x, struct cell *cell)
@@ -58,7 +47,7 @@ static void add_row(const struct attn_batch *b, int r, int pos, int head, const 
 		size_t kv = page * (size_t)s->kv_heads +
 			    (size_t)(head / (s->q_heads / s->kv_heads));
 
-		x[t] = dot(q, k + (kv * tok + (size_t)t % tok) * dim, s->head_dim) * scale;
+		x[t] = bf16_dot(q, k + (kv * tok + (size_t)t % tok) * dim, s->head_dim) * scale;
 		max = fmaxf(max, x[t]);
 	}
 	for (int t = 0; t <= pos; t++)
@@ -129,7 +118,7 @@ static const struct opt params[] = {
 	{ .name = "density", .type = OPT_REAL, .off = OFF(share), .arg = "X", .def = "0.1", .max = 1,
 	  .help = "keep a share X of all blocks of a chunk" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
-	  .choice = blocks, .help = "tokens of a block" },
+	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
 

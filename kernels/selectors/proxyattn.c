@@ -24,11 +24,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const blocks[] = { "64", "128", NULL };
-
 static int block_tok(const void *param)
 {
-	return ((const struct proxyattn *)param)->block ? 128 : 64;
+	return selector_block_tok(((const struct proxyattn *)param)->block);
 }
 
 static int at_most(int a, int b)
@@ -269,7 +267,7 @@ static const struct opt params[] = {
 	{ .name = "q-stride", .type = OPT_INT, .off = OFF(stride), .arg = "N", .def = "1",
 	  .min = 1, .max = 128, .help = "score with every N-th query; cost is inverse to it" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
-	  .choice = blocks, .help = "tokens of a block" },
+	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
 

@@ -28,19 +28,10 @@
 
 /* ---- vectors ---- */
 
-static float dot(const bf16_t *a, const bf16_t *b, int n)
-{
-	float sum = 0;
-
-	for (int i = 0; i < n; i++)
-		sum += bf16_to_f32(a[i]) * bf16_to_f32(b[i]);
-	return sum;
-}
-
 /* out may be x. */
 static void unit(const bf16_t *x, int n, bf16_t *out)
 {
-	float by = 1 / fmaxf(sqrtf(dot(x, x, n)), 1e-6f);
+	float by = 1 / fmaxf(sqrtf(bf16_dot(x, x, n)), 1e-6f);
 
 	for (int i = 0; i < n; i++)
 		out[i] = bf16_from_f32(bf16_to_f32(x[i]) * by);
@@ -136,7 +127,7 @@ static void add_head(const struct attn_batch *b, int r, int h, int nq, const bf1
 	mean_unit(b, r, h, q, x->mean);
 	for (int row = 0; row < rows; row++) {
 		unit(query(b, q, r, row, h), dim, x->own);
-		x->cosine[row] = (uint16_t)~quoka_order(bf16_from_f32(dot(x->own, x->mean, dim)));
+		x->cosine[row] = (uint16_t)~quoka_order(bf16_from_f32(bf16_dot(x->own, x->mean, dim)));
 	}
 	largest(x->cosine, rows, nq, x->row);
 	for (int i = 0; i < nq; i++) {
@@ -169,7 +160,7 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 
 		unit(k + at * (size_t)dim, dim, x.own);
 		for (int i = 0; i < nq; i++)
-			max = fmaxf(max, dot(x.qbar + i * dim, x.own, dim));
+			max = fmaxf(max, bf16_dot(x.qbar + i * dim, x.own, dim));
 		score[t] = quoka_order(bf16_from_f32(max));
 	}
 	scratch_release(&x);

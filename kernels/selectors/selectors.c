@@ -27,6 +27,8 @@ SELECTORS(X)
 const struct selector *const selectors[] = { SELECTORS(X) NULL };
 #undef X
 
+const char *const selector_blocks[] = { "64", "128", NULL };
+
 const struct selector *selector_find(const char *name)
 {
 	for (int i = 0; selectors[i]; i++)

@@ -9,11 +9,9 @@
 #include "config.h"
 #include "kernels/selectors/trishape.h"
 
-static const char *const blocks[] = { "64", "128", NULL };
-
 static int block_tok(const void *param)
 {
-	return ((const struct trishape *)param)->block ? 128 : 64;
+	return selector_block_tok(((const struct trishape *)param)->block);
 }
 
 static enum ar_status check(const void *param, struct ar_err *err)
@@ -56,7 +54,7 @@ static const struct opt params[] = {
 	  .max = 1 << 30,
 	  .help = "keep everything where fewer than N prompt tokens are left" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
-	  .choice = blocks, .help = "tokens of a block" },
+	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
 

@@ -31,12 +31,11 @@
 #include "src/base/text.h"
 
 static const char *const strides[] = { "4", "8", "16", NULL };
-static const char *const blocks[] = { "64", "128", NULL };
 static const char *const tails[] = { "doc", "code", NULL };
 
 static int block_tok(const void *param)
 {
-	return ((const struct xattention *)param)->block ? 128 : 64;
+	return selector_block_tok(((const struct xattention *)param)->block);
 }
 
 static int stride_tok(const struct xattention *p)
@@ -392,7 +391,7 @@ static const struct opt params[] = {
 	{ .name = "tail", .type = OPT_ENUM, .off = OFF(tail), .arg = "RULE", .def = "doc",
 	  .choice = tails, .help = "code: last-dense does not hold for a prompt's last chunk" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
-	  .choice = blocks, .help = "tokens of a block" },
+	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
 

@@ -31,4 +31,14 @@ static inline float bf16_round(float f)
 	return bf16_to_f32(bf16_from_f32(f));
 }
 
+/* In order, in fp32. */
+static inline float bf16_dot(const bf16_t *a, const bf16_t *b, int n)
+{
+	float sum = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += bf16_to_f32(a[i]) * bf16_to_f32(b[i]);
+	return sum;
+}
+
 #endif
