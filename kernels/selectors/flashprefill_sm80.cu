@@ -32,6 +32,7 @@
 
 #include "kernels/cuda.h"
 #include "kernels/device.cuh"
+#include "kernels/qblk.cuh"
 
 static constexpr int WARPS = 8;
 static constexpr int SLAB = 16;		// mean keys a warp holds
@@ -44,39 +45,11 @@ struct rule {
 	int sink, window, last_n, dense_first;
 };
 
-/* ---- where a query block stands ---- */
-
-struct qblk {
-	int req;
-	int blk;	// absolute block
-	int lo, hi;	// rows [lo, hi) of the block are the chunk's
-	int row;	// batch row of the block's row 0; negative rows are never read
-	int n_seen;	// blocks [0, n_seen) have a score
-};
-
+/* Blocks [0, n) have a score. */
 template <int BLOCK>
-static __device__ struct qblk locate(const struct attn_batch &b, int at)
+static __device__ __forceinline__ int n_seen(const struct qblk &s)
 {
-	struct qblk s;
-	int r = 0, above = b.n_req;
-
-	while (above - r > 1) {		// the last request with qblk0[r] <= at
-		int mid = (r + above) / 2;
-
-		if (b.qblk0[mid] <= at)
-			r = mid;
-		else
-			above = mid;
-	}
-	int ctx = b.ctx[r], end = ctx + b.row0[r + 1] - b.row0[r];
-
-	s.req = r;
-	s.blk = ctx / BLOCK + at - b.qblk0[r];
-	s.lo = max(ctx - s.blk * BLOCK, 0);
-	s.hi = min(end - s.blk * BLOCK, BLOCK);
-	s.row = b.row0[r] + s.blk * BLOCK - ctx;
-	s.n_seen = s.blk + (s.hi == BLOCK);
-	return s;
+	return s.blk + (s.hi == BLOCK);
 }
 
 /* Rows that keep everything up to the diagonal; they have no scores. */
@@ -96,7 +69,7 @@ template <int BLOCK>
 static __global__ void __launch_bounds__(128)
 flashprefill_mean(struct attn_batch b, const bf16_t *__restrict__ k, bf16_t *__restrict__ mean)
 {
-	const struct qblk s = locate<BLOCK>(b, blockIdx.x);
+	const struct qblk s = qblk_at(b, blockIdx.x);
 	const int pairs = b.shape.head_dim / 2;
 	const size_t at = (size_t)b.page[b.page0[s.req] + s.blk] * b.shape.kv_heads + blockIdx.y;
 	const __nv_bfloat162 *src = (const __nv_bfloat162 *)k + at * BLOCK * pairs + threadIdx.x;
@@ -153,7 +126,7 @@ static __device__ void load_rows(bf16_t (&rows)[BLOCK][D + 8], const struct qblk
 template <int D>
 static __device__ __forceinline__ void load_keys(uint4 (&key)[2][D / 32],
 						 const struct attn_batch &b, const struct qblk &s,
-						 int first, int kv_head,
+						 int seen, int first, int kv_head,
 						 const bf16_t *__restrict__ mean)
 {
 	const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -162,7 +135,7 @@ static __device__ __forceinline__ void load_keys(uint4 (&key)[2][D / 32],
 	for (int n = 0; n < 2; n++) {
 		const int j = first + n * 8 + g;
 
-		if (j < s.n_seen) {
+		if (j < seen) {
 			const size_t page = b.page[b.page0[s.req] + j];
 			const bf16_t *src = mean + (page * b.shape.kv_heads + kv_head) * D + t * 8;
 
@@ -255,8 +228,8 @@ static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2],
 }
 
 /* Combine the eight lanes that share a column and write the slab's columns. */
-static __device__ __forceinline__ void store_peaks(struct peak (&p)[2][2], const struct qblk &s,
-						   int first, float2 *__restrict__ score)
+static __device__ __forceinline__ void store_peaks(struct peak (&p)[2][2], int seen, int first,
+						   float2 *__restrict__ score)
 {
 	const int lane = threadIdx.x % 32;
 
@@ -273,7 +246,7 @@ static __device__ __forceinline__ void store_peaks(struct peak (&p)[2][2], const
 
 				peak_merge(p[n][c], max, sum);
 			}
-			if (lane < 4 && j < s.n_seen)
+			if (lane < 4 && j < seen)
 				score[j] = make_float2(p[n][c].max, p[n][c].sum);
 		}
 }
@@ -285,20 +258,21 @@ flashprefill_score(struct attn_batch b, struct rule rule, const bf16_t *__restri
 {
 	extern __shared__ __align__(16) char dynamic[];
 	struct score_smem<D, BLOCK> &smem = *(struct score_smem<D, BLOCK> *)dynamic;
-	const struct qblk s = locate<BLOCK>(b, blockIdx.x);
+	const struct qblk s = qblk_at(b, blockIdx.x);
 	const int head = blockIdx.y, kv_head = head / (b.shape.q_heads / b.shape.kv_heads);
+	const int seen = n_seen<BLOCK>(s);
 
 	if (is_open<BLOCK>(b, s, rule))
 		return;
 	load_rows<D, BLOCK>(smem.q, s, q, b.shape.q_heads, head);
 	__syncthreads();
 	score += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.max_kv_blk;
-	for (int first = threadIdx.x / 32 * SLAB; first < s.n_seen; first += WARPS * SLAB) {
+	for (int first = threadIdx.x / 32 * SLAB; first < seen; first += WARPS * SLAB) {
 		struct peak p[2][2] = { { { -FLT_MAX, 0 }, { -FLT_MAX, 0 } },
 					{ { -FLT_MAX, 0 }, { -FLT_MAX, 0 } } };
 		uint4 key[2][D / 32];
 
-		load_keys<D>(key, b, s, first, kv_head, mean);
+		load_keys<D>(key, b, s, seen, first, kv_head, mean);
 		for (int row = s.lo / STEP * STEP; row < s.hi; row += STEP) {
 			float acc[2][2][4] = {};
 
@@ -308,7 +282,7 @@ flashprefill_score(struct attn_batch b, struct rule rule, const bf16_t *__restri
 			else
 				reduce_rows<BLOCK, false>(p, acc, s, row, first, scale);
 		}
-		store_peaks(p, s, first, score);
+		store_peaks(p, seen, first, score);
 	}
 }
 
@@ -333,10 +307,10 @@ flashprefill_mask(struct attn_batch b, struct rule rule, const float2 *__restric
 		  uint32_t *__restrict__ mask)
 {
 	__shared__ float part[WARPS];
-	const struct qblk s = locate<BLOCK>(b, blockIdx.x);
+	const struct qblk s = qblk_at(b, blockIdx.x);
 	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
 	const bool open = is_open<BLOCK>(b, s, rule);
-	const int n = open ? 0 : s.n_seen;
+	const int n = open ? 0 : n_seen<BLOCK>(s);
 	float top = -INFINITY, least = 0;
 
 	score += row * b.max_kv_blk;
