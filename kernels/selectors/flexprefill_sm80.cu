@@ -9,8 +9,8 @@
  *   mask     (head of a request): what of it is within gamma, and the mask rows
  *
  * The last three touch numbers of blocks, not of tokens.  weigh reads the 2 x 4 bytes of every
- * position and head four times, 2 GiB from L2 at 128K tokens, 8 requests and 16 heads: about 0.5 ms
- * with the atomics of its histograms, beside the 2 to 3 ms of lastq.
+ * position and head four times, 2 GiB from L2 at 128K tokens, 8 requests and 16 heads, and adds to
+ * histograms.  With lastq that takes 6.3 ms on an H200, dense attention of a chunk of 1024 14.2.
  */
 #include "config.h"
 #include "kernels/selectors/flexprefill.h"

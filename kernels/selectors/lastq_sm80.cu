@@ -23,8 +23,8 @@
  * +inf, hence probability 0.
  *
  * At 128K tokens, 8 requests, 16 query heads of 128 channels and 128 rows the two kernels have
- * 2 x 550 GFLOP of mma and 4.3e9 exponentials, and read K (1 GiB) twice or four times: about
- * 2 to 3 ms, 12 % of the products of dense attention of a chunk of 1024; half of it for 64 rows.
+ * 2 x 550 GFLOP of mma and 4.3e9 exponentials, and read K (1 GiB) twice or four times:
+ * 12 % of the products of dense attention of a chunk of 1024; half of it for 64 rows.
  */
 #include "config.h"
 #include "kernels/selectors/lastq.h"

@@ -14,8 +14,8 @@
  *   pick    a thread block per (query block, head).
  *
  * The products bound it: for 8 requests of 128K tokens and chunks of 1024, 16 query heads over 4 KV
- * heads, D 128, 4 groups, they are 2 (4 8192 + 16 8 128) 131072 128 = 1.6 TFLOP, about 4 ms of
- * mma.sync where dense attention takes 7.  A tenth of that wants q-stride=8: 0.2 TFLOP, 0.6 ms.
+ * heads, D 128, 4 groups, they are 2 (4 8192 + 16 8 128) 131072 128 = 1.6 TFLOP.  On an H200
+ * that takes 9.6 ms where dense attention takes 14.2; with q-stride=8, 0.2 TFLOP, 2.0 ms.
  */
 #include "config.h"
 #include "kernels/selectors/proxyattn.h"

@@ -11,8 +11,8 @@
  *           The last mass to be kept is found bit by bit from the top, one exact sum for each.
  *
  * Arithmetic: 2 Hq Nq Nkv D / S, at S = 8 1/16 of dense attention's.  For 8 chunks of 1024 on 128K
- * tokens, 16 heads of 128 over 4 KV heads that is 550 GFLOP, predicted 1.4 ms on an H200 with
- * mma.sync at 400 TFLOP/s.  Bytes: K once from memory, 1.1 GB or 0.25 ms; tiles of 128 x 256 out
+ * tokens, 16 heads of 128 over 4 KV heads that is 550 GFLOP; an H200 takes 2.5 ms in all.
+ * Bytes: K once from memory, 1.1 GB or 0.25 ms; tiles of 128 x 256 out
  * of the L2 cache, 6.3 GB or 1.1 ms; 67 MB of sums, written once and read three times.
  *
  *   registers   accumulators 4 x 8 x 4 = 128, rows 16, columns 4: one block of 256 threads a SM
