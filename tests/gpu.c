@@ -8,6 +8,13 @@
 #include "kernels/executor.h"
 #include "tests/tap.h"
 
+long gpu_test_number(const char *name, long usual)
+{
+	const char *s = getenv(name);
+
+	return s && *s ? strtol(s, NULL, 10) : usual;
+}
+
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
 

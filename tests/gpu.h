@@ -12,6 +12,9 @@
  * although ATTNREPLAY_REQUIRE_GPU=1 says there must be. */
 bool gpu_usable(void);
 
+/* What an environment variable says of how much is tested; usual where it is not set. */
+long gpu_test_number(const char *name, long usual);
+
 void *gpu_new(size_t bytes, int fill);			/* every byte set to fill */
 void *gpu_copy(const void *host, size_t bytes);
 void gpu_write(void *device, const void *host, size_t bytes);

@@ -22,13 +22,6 @@ enum { N_SETTING = 22, N_TEST = N_SETTING + 8 };
 
 enum { PAGE = 128 };
 
-static long number(const char *name, long def)
-{
-	const char *s = getenv(name);
-
-	return s && *s ? strtol(s, NULL, 10) : def;
-}
-
 /* What a comparison found wrong; 0 in all members is right. */
 struct verdict {
 	double worst;		/* largest excess over the tolerance */
@@ -378,7 +371,8 @@ int main(void)
 	static const struct setting many = { "paged", "many parts", .density = 2, .n_sm = 4000 };
 	static const struct setting lists = { "blocksparse", "long lists", .density = 0.3,
 					      .n_sm = 4000 };
-	long cases = number("ATTNREPLAY_TEST_CASES", 600), seed = number("ATTNREPLAY_TEST_SEED", 1);
+	long cases = gpu_test_number("ATTNREPLAY_TEST_CASES", 600);
+	long seed = gpu_test_number("ATTNREPLAY_TEST_SEED", 1);
 
 	plan(N_TEST);
 	test_refusals();
@@ -387,7 +381,7 @@ int main(void)
 		skip(N_TEST - 5, "no usable GPU");
 		return done_testing();
 	}
-	test_settings(number("ATTNREPLAY_TEST_FIRST", 0), cases, seed, takes_256());
+	test_settings(gpu_test_number("ATTNREPLAY_TEST_FIRST", 0), cases, seed, takes_256());
 	test_many_parts(&many, seed + 1);
 	test_many_parts(&lists, seed + 2);
 	skip(1, "there is a GPU");

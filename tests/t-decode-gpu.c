@@ -18,13 +18,6 @@ enum { N_REFUSED = 3, N_TEST = N_REFUSED + 1 + 7 };
 
 enum { MAX_REQ = 80 };
 
-static long number(const char *name, long def)
-{
-	const char *s = getenv(name);
-
-	return s && *s ? strtol(s, NULL, 10) : def;
-}
-
 static void *get(size_t bytes)
 {
 	void *p = malloc(bytes + 1);
@@ -304,7 +297,8 @@ static void test_failure(void)
 
 int main(void)
 {
-	long cases = number("ATTNREPLAY_TEST_CASES", 60), seed = number("ATTNREPLAY_TEST_SEED", 1);
+	long cases = gpu_test_number("ATTNREPLAY_TEST_CASES", 60);
+	long seed = gpu_test_number("ATTNREPLAY_TEST_SEED", 1);
 
 	plan(N_TEST);
 	test_refusals();

@@ -256,8 +256,7 @@ static void test_refusal(void)
 
 static void run_all(void)
 {
-	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
-	int n = cases ? atoi(cases) : 6;
+	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 6);
 
 	for (int i = 0; i < N_SPEC; i++) {
 		struct method *m;

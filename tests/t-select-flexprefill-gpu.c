@@ -228,8 +228,7 @@ static void run_all(void)
 		{ { 6, 1, 256, 128 }, "heads of 256, groups of 6" },
 		{ { 10, 2, 64, 64 }, "blocks of 64, groups of 5" },
 	};
-	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
-	int n = ((cases ? atoi(cases) : 24) + N_SHAPE - 1) / N_SHAPE;
+	int n = ((int)gpu_test_number("ATTNREPLAY_TEST_CASES", 24) + N_SHAPE - 1) / N_SHAPE;
 	struct tally t;
 
 	for (int i = 0; i < N_SHAPE; i++) {

@@ -101,8 +101,7 @@ static bool agrees(int dim, int tok, uint64_t seed)
 static void run_all(void)
 {
 	static const int dims[] = { 64, 128, 256 };
-	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
-	int n = cases ? atoi(cases) : 10;
+	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 10);
 
 	for (int tok = 64; tok <= 128; tok *= 2)
 		for (int d = 0; d < 3; d++) {

@@ -61,8 +61,7 @@ static bool equal(const struct method *m, uint64_t seed)
 
 static void run_all(void)
 {
-	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
-	int n = cases ? atoi(cases) : 40;
+	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 40);
 
 	for (int i = 0; i < N_SPEC; i++) {
 		struct method *m;

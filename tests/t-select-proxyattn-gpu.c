@@ -221,8 +221,7 @@ static void test_refusal(void)
 
 static void run_all(void)
 {
-	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
-	int n = cases ? atoi(cases) : 4;
+	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 4);
 
 	for (int i = 0; i < N_SPEC; i++) {
 		struct method *m;

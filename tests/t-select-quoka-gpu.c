@@ -251,8 +251,7 @@ static void test_refusals(void)
 
 static void run_all(void)
 {
-	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
-	int n = cases ? atoi(cases) : 96;
+	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 96);
 
 	for (int i = 0; i < N_SHAPE; i++)
 		test_shape(64 << i / 2 % 3, 1 << i / 6, 64 << i % 2, (n + N_SHAPE - 1) / N_SHAPE);

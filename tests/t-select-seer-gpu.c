@@ -254,8 +254,7 @@ static bool refuses(void)
 
 static void run_all(void)
 {
-	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
-	int n = cases ? atoi(cases) : 6, fd = mkstemp(path);
+	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 6), fd = mkstemp(path);
 
 	if (fd < 0 || close(fd))
 		bail_out("no temporary file");

@@ -224,8 +224,7 @@ static bool refuses(void)
 
 static void run_all(void)
 {
-	const char *cases = getenv("ATTNREPLAY_TEST_CASES");
-	int n = cases ? atoi(cases) : 16;
+	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 16);
 
 	for (int i = 0; i < N_SETTING; i++) {
 		const struct attn_shape *s = &settings[i].shape;
