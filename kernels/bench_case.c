@@ -7,8 +7,8 @@
 
 #include "src/base/rng.h"
 
-const char *const bench_names[] = { "dense", "table", "blocksparse", "copy", "gather", "decode",
-				    "decode-table", "select", NULL };
+const char *const bench_names[] = { "dense", "past", "table", "blocksparse", "copy", "gather",
+				    "decode", "decode-table", "select", NULL };
 
 bool bench_decodes(enum bench_what what)
 {
@@ -18,13 +18,21 @@ bool bench_decodes(enum bench_what what)
 /* Its lists are tables, one per (request, KV head). */
 static bool has_tables(enum bench_what what)
 {
-	return what == BENCH_TABLE || what == BENCH_COPY || what == BENCH_DECODE_TABLE;
+	return what == BENCH_PAST || what == BENCH_TABLE || what == BENCH_COPY ||
+	       what == BENCH_DECODE_TABLE;
 }
 
-enum ar_status bench_shape_check(const struct bench_shape *s, struct ar_err *err)
+/* Keys of a request in the cache. */
+static int64_t keys_of(enum bench_what what, const struct bench_shape *s)
+{
+	return what == BENCH_PAST ? s->context + s->chunk : s->context;
+}
+
+enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape *s,
+				 struct ar_err *err)
 {
 	const int64_t most_blocks = UINT16_MAX + 1, most = INT32_MAX;
-	int64_t blocks = (s->context + s->page_tok - 1) / s->page_tok;
+	int64_t keys = keys_of(what, s), blocks = (keys + s->page_tok - 1) / s->page_tok;
 
 	if (s->q_heads % s->kv_heads)
 		return ar_fail(err, AR_USAGE, "%lld query heads do not divide by %lld KV heads",
@@ -33,9 +41,12 @@ enum ar_status bench_shape_check(const struct bench_shape *s, struct ar_err *err
 		return ar_fail(err, AR_USAGE, "a chunk of %lld tokens is longer than the context "
 			       "of %lld, which includes it", (long long)s->chunk,
 			       (long long)s->context);
+	if (what == BENCH_PAST && s->context % s->page_tok)
+		return ar_fail(err, AR_USAGE, "a past of %lld tokens is not whole blocks of %lld",
+			       (long long)s->context, (long long)s->page_tok);
 	if (blocks > most_blocks)
 		return ar_fail(err, AR_USAGE, "a context of %lld tokens is too long, %lld are the "
-			       "most", (long long)s->context, (long long)(most_blocks * s->page_tok));
+			       "most", (long long)keys, (long long)(most_blocks * s->page_tok));
 	if (s->batch * blocks > most / (s->page_tok * s->kv_heads) ||
 	    s->batch * s->chunk > most / (s->q_heads * s->head_dim))
 		return ar_fail(err, AR_USAGE, "batch %lld, chunk %lld, context %lld: too large; "
@@ -54,9 +65,9 @@ static void *array(size_t n, size_t size)
 static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct rng *rng)
 {
 	struct attn_batch *b = &c->b;
-	int rows = bench_decodes(c->what) ? 1 : (int)s->chunk, past = (int)s->context - rows;
-	int page_tok = (int)s->page_tok, n_req = (int)s->batch;
-	int n_blk = ((int)s->context + page_tok - 1) / page_tok;
+	int rows = bench_decodes(c->what) ? 1 : (int)s->chunk, keys = (int)keys_of(c->what, s);
+	int page_tok = (int)s->page_tok, n_req = (int)s->batch, past = keys - rows;
+	int n_blk = (keys + page_tok - 1) / page_tok;
 	int32_t *row0 = array((size_t)n_req + 1, sizeof *row0);
 	int32_t *qblk0 = array((size_t)n_req + 1, sizeof *qblk0);
 	int32_t *page0 = array((size_t)n_req + 1, sizeof *page0);
@@ -118,7 +129,7 @@ static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 		return false;
 	for (int i = 0; i < c->n_list; i++) {
 		int own = table ? past : past + i / heads % n_qblk;
-		int end = table ? b->max_kv_blk : own + 1;
+		int end = c->what == BENCH_PAST ? past : table ? b->max_kv_blk : own + 1;
 		uint16_t *block = l->block + (size_t)i * (size_t)l->stride;
 
 		for (int j = 0; j < end; j++)
@@ -218,7 +229,7 @@ enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 {
 	struct rng rng = { seed };
 	static const char *const executor[BENCH_N] = {
-		[BENCH_DENSE] = "paged", [BENCH_TABLE] = "paged",
+		[BENCH_DENSE] = "paged", [BENCH_PAST] = "paged", [BENCH_TABLE] = "paged",
 		[BENCH_BLOCKSPARSE] = "blocksparse", [BENCH_COPY] = "copy",
 		[BENCH_GATHER] = "gather",
 	};

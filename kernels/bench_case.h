@@ -12,6 +12,7 @@
 
 enum bench_what {
 	BENCH_DENSE,		/* prefill, every block */
+	BENCH_PAST,		/* the same without the chunk's own, every row sees every key */
 	BENCH_TABLE,		/* prefill, a random block table per (request, KV head) */
 	BENCH_BLOCKSPARSE,	/* prefill, a random block list per (query block, head) */
 	BENCH_COPY,		/* the tables of BENCH_TABLE, copied first */
@@ -29,7 +30,8 @@ struct bench_shape {
 	int64_t page_tok;	/* tokens of a block */
 	int64_t batch;
 	int64_t chunk;		/* query rows of a request; decode has 1 whatever it says */
-	int64_t context;	/* keys that the last row sees, the chunk's included */
+	int64_t context;	/* keys that the last row sees, the chunk's included; of BENCH_PAST
+				 * those before the chunk, in whole blocks */
 };
 
 struct bench_case {
@@ -43,16 +45,17 @@ struct bench_case {
 	int64_t moved;			/* keys that are copied first, over all KV heads */
 };
 
-/* AR_USAGE where the kernels' indices would not hold the shape. */
-enum ar_status bench_shape_check(const struct bench_shape *s, struct ar_err *err);
+/* AR_USAGE where the kernels' indices would not hold the shape, or its lists cannot say it. */
+enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape *s,
+				 struct ar_err *err);
 
 /* Whether a list keeps a block, with probability density: a function of its arguments alone, so
  * that other programs can draw the same lists. */
 bool bench_kept(uint64_t seed, int64_t list, int block, double density);
 
-/* s passed the check.  Tables keep a share of the blocks before the chunk and all of the chunk's;
- * block-sparse lists a share of those before the query block and the query block's own.  Pages
- * are shuffled. */
+/* s passed the check.  Tables keep a share of the blocks before the chunk and all of the chunk's,
+ * those of BENCH_PAST the former alone; block-sparse lists a share of the blocks before the query
+ * block and the query block's own.  Pages are shuffled. */
 enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       const struct bench_shape *s, double density, uint64_t seed,
 			       struct ar_err *err);

@@ -24,8 +24,8 @@ struct executor_shape {
 };
 extern const struct executor_shape executor_shapes[];	/* ends with bit == 0 */
 
-/* What is selected, in the shape that the executor takes; all zero: every block.  A table has
- * every block of the chunk. */
+/* What is selected, in the shape that the executor takes; all zero: every block.  A table that a
+ * selector makes has every block of the chunk, and those that copy blocks need it. */
 struct executor_lists {
 	int heads;		/* of a table, from union_heads; 0: there are no tables */
 	struct block_lists blocks;

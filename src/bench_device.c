@@ -573,6 +573,7 @@ static const struct {
 	int n;
 } plans[] = {
 	[BENCH_DENSE]       = { { { PHASE_ATTEND, attend } }, 1 },
+	[BENCH_PAST]        = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_TABLE]       = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_BLOCKSPARSE] = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_COPY]        = { { { PHASE_COPY, move }, { PHASE_ATTEND, attend } }, 2 },

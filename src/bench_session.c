@@ -237,7 +237,7 @@ enum ar_status bench_session_check(const struct bench_session *s, const char *me
 		return st;
 	paged.page_tok = *page_tok = method_page_tok(m);
 	method_free(m);
-	return bench_shape_check(&paged, err);
+	return bench_shape_check(BENCH_DENSE, &paged, err);
 }
 
 enum ar_status bench_session_run(struct bench_session *s, const char *method,

@@ -197,8 +197,8 @@ static enum ar_status make_plan(struct plan *p, const struct bench_args *a, stru
 		{ "context", a->context, "128K", p->context, &p->n_context },
 	};
 	enum ar_status st = split("what", a->what, add_what, p, NULL,
-				  "some of dense, table, blocksparse, copy, gather, decode, "
-				  "decode-table, select", err);
+				  "some of dense, past, table, blocksparse, copy, gather, "
+				  "decode, decode-table, select", err);
 
 	if (!st)
 		st = split("density", a->density, add_density, p, NULL,
@@ -322,7 +322,7 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 		.what = bench_names[c->what], .batch = s->batch,
 		.chunk = decode ? 1 : s->chunk, .context = s->context, .q_heads = s->q_heads,
 		.kv_heads = s->kv_heads, .head_dim = s->head_dim, .block_size = s->page_tok,
-		.density = c->n_list ? density : NAN,
+		.density = c->n_list && c->what != BENCH_PAST ? density : NAN,
 		.flops = select ? NAN : 4.0 * (double)s->head_dim * (double)c->pairs,
 		.bytes = decode ? 2.0 * (double)s->head_dim * sizeof(bf16_t) *
 				  ((double)c->pairs / group) : NAN,
@@ -402,9 +402,8 @@ static enum ar_status check_case(struct bench *b, enum bench_what what, const st
 				 double density, struct ar_err *err)
 {
 	(void)b;
-	(void)what;
 	(void)density;
-	return bench_shape_check(s, err);
+	return bench_shape_check(what, s, err);
 }
 
 typedef enum ar_status case_fn(struct bench *b, enum bench_what what, const struct bench_shape *s,
@@ -425,6 +424,8 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 
 	if (p->what[all])
 		st = fn(b, all, &s, 1, err);
+	if (p->what[BENCH_PAST] && !decode && !st)
+		st = fn(b, BENCH_PAST, &s, 1, err);
 	for (int i = 0; i < p->n_density && p->what[table] && past && !st; i++)
 		st = fn(b, table, &s, p->density[i], err);
 	if (decode)

@@ -118,6 +118,29 @@ static void test_lists(enum bench_what what, int page_tok)
 	bench_case_release(&c);
 }
 
+static void test_past(int page_tok)
+{
+	struct bench_shape s = small;
+	struct bench_case c;
+	int bad = 0;
+
+	s.page_tok = page_tok, s.context = 896;
+	make(&c, BENCH_PAST, &s, 1);
+	is_int(c.b.ctx[1], 896, "past of %d: the chunk comes after the context", page_tok);
+	is_int(c.pairs, 2LL * 4 * 300 * 896, "past of %d: every row sees every key", page_tok);
+	is_int(c.pairs, count_slowly(&c), "past of %d: by its lists", page_tok);
+	is_int(c.n_list, 2 * 2, "past of %d: one for each request and KV head", page_tok);
+	for (int i = 0; i < c.n_list; i++) {
+		const uint16_t *block = c.lists.blocks.block + i * c.lists.blocks.stride;
+
+		bad += c.lists.blocks.n[i] != 896 / page_tok;
+		for (int j = 0; j < c.lists.blocks.n[i]; j++)
+			bad += block[j] != j;
+	}
+	is_int(bad, 0, "past of %d: which have the blocks before the chunk and no other", page_tok);
+	bench_case_release(&c);
+}
+
 static void test_moved(int page_tok)
 {
 	struct bench_shape s = small;
@@ -230,6 +253,8 @@ static void test_rows(enum bench_what what, int page_tok)
 	double worst;
 
 	s.page_tok = page_tok;
+	if (what == BENCH_PAST)
+		s.context = 896;
 	make(&c, what, &s, 0.4);
 	ok(is_permutation(&c), "%s of %d: pages are shuffled", bench_names[what], page_tok);
 	worst = difference(&c, &rng);
@@ -261,10 +286,10 @@ static void test_groups(void)
 	bench_case_release(&c);
 }
 
-static void refuses(const struct bench_shape *s, const char *want)
+static void refuses(enum bench_what what, const struct bench_shape *s, const char *want)
 {
 	struct ar_err err = { 0 };
-	enum ar_status st = bench_shape_check(s, &err);
+	enum ar_status st = bench_shape_check(what, s, &err);
 
 	is_str(st == AR_USAGE ? err.msg : "", want, "refused: %s", want);
 }
@@ -273,17 +298,22 @@ static void test_check(void)
 {
 	struct bench_shape s = small;
 
-	is_int(bench_shape_check(&s, NULL), AR_OK, "a shape that fits passes");
+	is_int(bench_shape_check(BENCH_DENSE, &s, NULL), AR_OK, "a shape that fits passes");
 	s.kv_heads = 3;
-	refuses(&s, "4 query heads do not divide by 3 KV heads");
+	refuses(BENCH_DENSE, &s, "4 query heads do not divide by 3 KV heads");
 	s = small, s.chunk = 1001;
-	refuses(&s, "a chunk of 1001 tokens is longer than the context of 1000, which includes it");
+	refuses(BENCH_DENSE, &s, "a chunk of 1001 tokens is longer than the context of 1000, "
+		"which includes it");
 	s = small, s.context = 8388609;
-	refuses(&s, "a context of 8388609 tokens is too long, 8388608 are the most");
+	refuses(BENCH_DENSE, &s, "a context of 8388609 tokens is too long, 8388608 are the most");
 	s = small, s.batch = 10000, s.context = 1 << 20;
-	refuses(&s, "batch 10000, chunk 300, context 1048576: too large; lower one of them");
+	refuses(BENCH_DENSE, &s, "batch 10000, chunk 300, context 1048576: too large; lower one of them");
 	s = small, s.batch = 1 << 15;
-	refuses(&s, "batch 32768, chunk 300, context 1000: too large; lower one of them");
+	refuses(BENCH_DENSE, &s, "batch 32768, chunk 300, context 1000: too large; lower one of them");
+	s = small;
+	refuses(BENCH_PAST, &s, "a past of 1000 tokens is not whole blocks of 128");
+	s.context = 8388608;
+	refuses(BENCH_PAST, &s, "a context of 8388908 tokens is too long, 8388608 are the most");
 }
 
 static void test_faults(enum bench_what what)
@@ -317,8 +347,10 @@ int main(void)
 		test_lists(BENCH_TABLE, tok);
 		test_lists(BENCH_BLOCKSPARSE, tok);
 		test_lists(BENCH_DECODE_TABLE, tok);
+		test_past(tok);
 		test_moved(tok);
 		test_rows(BENCH_DENSE, tok);
+		test_rows(BENCH_PAST, tok);
 		test_rows(BENCH_TABLE, tok);
 		test_rows(BENCH_BLOCKSPARSE, tok);
 		test_rows(BENCH_DECODE_TABLE, tok);

@@ -21,6 +21,7 @@ ok 'a density above 1 is wrong usage'           fails 2 "density '0.1,1.1': want
 ok 'heads that do not divide are refused'       fails 2 '16 query heads do not divide by 3' bench --kv-heads 3
 ok 'a head size without kernels is refused'     fails 2 'head-dim 96: the kernels take 64, 128 and 256' bench --head-dim 96
 ok 'so is a block size'                         fails 2 'block-size 96: the kernels take 64 and 128' bench --block-size 96
+ok 'a past of broken blocks is refused'         fails 2 'a past of 1000 tokens is not whole blocks of 128' bench --what past --context 1000 --chunk 64
 ok 'a shape that is too large is refused'       fails 2 'too large; lower one of them' bench --batch 100000
 ok 'and that before anything is measured'       fails 2 'context of 16777216 tokens is too long' bench --context 8K,16M
 ok 'a file that cannot be made is an error'     fails 1 '/no/where: cannot write' bench --dry-run --json /no/where
@@ -56,8 +57,11 @@ bench --dry-run --json "$tmp/file" --what dense,select --batch 1 --context 8K >"
 is 'the table has a heading and the rows' "$(wc -l <"$tmp/table")" 4
 is 'the file has the rows' "$(values what <"$tmp/file")" 'dense select metadata '
 
+is 'every row may see all of the past' \
+	"$(dry --what past,dense --batch 1 --chunk 128 --context 512 | values flops)" '470286336 536870912 '
+
 # shellcheck disable=SC2086
-bench $small --json "$tmp/ours" >"$tmp/out" 2>"$tmp/err"
+bench $small --what dense,past,table,blocksparse,copy,gather,decode,decode-table,select --json "$tmp/ours" >"$tmp/out" 2>"$tmp/err"
 status=$?
 if [ $status = 4 ]; then
 	[ "${ATTNREPLAY_REQUIRE_GPU:-}" = 1 ] && { echo 'Bail out! no usable GPU'; exit 1; }
