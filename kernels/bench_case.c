@@ -81,6 +81,7 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 		return false;
 	for (int r = 0; r < n_req; r++) {
 		ctx[r] = past;
+		left[r] = (int)s->left;
 		row0[r + 1] = row0[r] + rows;
 		qblk0[r + 1] = qblk0[r] + n_blk - past / page_tok;
 		page0[r + 1] = page0[r] + n_blk;
@@ -253,7 +254,7 @@ enum ar_status bench_case_chunk(struct bench_case *c, const struct bench_case *w
 {
 	const struct attn_batch *w = &whole->b;
 	const struct bench_shape s = { w->shape.q_heads, w->shape.kv_heads, w->shape.head_dim,
-				       w->shape.page_tok, w->n_req, n, ctx + n };
+				       w->shape.page_tok, w->n_req, n, ctx + n, 0 };
 	enum ar_status st = bench_case_make(c, BENCH_DENSE, &s, 1, 0, err);
 
 	for (int r = 0; r < w->n_req && !st; r++) {
@@ -261,7 +262,7 @@ enum ar_status bench_case_chunk(struct bench_case *c, const struct bench_case *w
 
 		memcpy((void *)(uintptr_t)(c->b.page + c->b.page0[r]), w->page + w->page0[r],
 		       (size_t)(c->b.page0[r + 1] - c->b.page0[r]) * sizeof *w->page);
-		left[r] = w->ctx[r] + w->row0[r + 1] - w->row0[r] - ctx - n;
+		left[r] = w->left[r] + w->ctx[r] + w->row0[r + 1] - w->row0[r] - ctx - n;
 	}
 	return st;
 }

@@ -32,6 +32,7 @@ struct bench_shape {
 	int64_t chunk;		/* query rows of a request; decode has 1 whatever it says */
 	int64_t context;	/* keys that the last row sees, the chunk's included; of BENCH_PAST
 				 * those before the chunk, in whole blocks */
+	int64_t left;		/* tokens of the prompt after the chunk */
 };
 
 struct bench_case {

@@ -18,7 +18,7 @@ struct bench_args {
 	bool heads;			/* one of the three before was given */
 	char *method, *capture, *layer, *table;
 	struct opt_list use;
-	int64_t tp, sample_chunks;
+	int64_t tp, sample_chunks, left;
 };
 
 enum { FORMAT_TABLE, FORMAT_JSON };

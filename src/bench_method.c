@@ -24,6 +24,7 @@ static const struct bench_col cols[] = {
 	{ "batch", "batch", COL_COUNT, COL(s.batch), 5, 0, 0 },
 	{ "chunk", "chunk", COL_COUNT, COL(s.chunk), 6, 0, 0 },
 	{ "context", "context", COL_COUNT, COL(s.context), 7, 0, 0 },
+	{ "left", NULL, COL_INT, COL(s.left), 0, 0, 0 },
 	{ "q_heads", NULL, COL_COUNT, COL(s.q_heads), 0, 0, 0 },
 	{ "kv_heads", NULL, COL_COUNT, COL(s.kv_heads), 0, 0, 0 },
 	{ "head_dim", NULL, COL_COUNT, COL(s.head_dim), 0, 0, 0 },
@@ -140,7 +141,7 @@ static enum ar_status each_shape(struct plan *p, shape_fn *fn, struct ar_err *er
 {
 	const struct bench_args *a = p->session.a;
 	struct bench_shape s = { .q_heads = a->q_heads, .kv_heads = a->kv_heads,
-				 .head_dim = a->head_dim };
+				 .head_dim = a->head_dim, .left = a->left };
 	enum ar_status st = bench_session_heads(&p->session, a->tp ? a->tp : 1, &s, err);
 
 	for (int i = 0; i < p->n_batch; i++)

@@ -70,6 +70,9 @@ static const struct opt method_opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = OFF(method), .arg = "LIST",
 	  .def = "dense,compact-fp", .help = "methods, as of 'attnreplay methods'; dense is always "
 	  "measured" },
+	{ .name = "left", .type = OPT_INT, .off = OFF(left), .arg = "N", .def = "0", .max = 1e9,
+	  .help = "tokens of the prompt that are still to come; near its end some methods keep "
+	  "everything" },
 	{ .name = NULL }
 };
 
@@ -416,7 +419,7 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 	const struct plan *p = &b->plan;
 	int64_t chunk = shape->chunk < shape->context ? shape->chunk : shape->context;
 	const struct bench_shape s = { b->a->q_heads, b->a->kv_heads, b->a->head_dim,
-				       b->a->block_size, shape->batch, chunk, shape->context };
+				       b->a->block_size, shape->batch, chunk, shape->context, 0 };
 	enum bench_what all = decode ? BENCH_DECODE : BENCH_DENSE;
 	enum bench_what table = decode ? BENCH_DECODE_TABLE : BENCH_TABLE;
 	bool past = s.context - s.chunk >= 128;

@@ -73,9 +73,8 @@ static void test_counts(void)
 
 static void test_chunk(void)
 {
-	const struct bench_shape shape = { .q_heads = 4, .kv_heads = 2, .head_dim = 64,
-					   .page_tok = 128, .batch = 3, .chunk = 256,
-					   .context = 1280 };
+	struct bench_shape shape = { .q_heads = 4, .kv_heads = 2, .head_dim = 64, .page_tok = 128,
+				     .batch = 3, .chunk = 256, .context = 1280 };
 	struct bench_case whole, c;
 	struct ar_err err;
 	int bad = 0;
@@ -95,6 +94,14 @@ static void test_chunk(void)
 	if (bench_case_chunk(&c, &whole, 1024, 256, &err))
 		bail_out("%s", err.msg);
 	is_int(c.b.left[0], 0, "after the last chunk nothing is left");
+	bench_case_release(&c);
+	bench_case_release(&whole);
+	shape.left = 5000;
+	if (bench_case_make(&whole, BENCH_DENSE, &shape, 1, 5, &err) ||
+	    bench_case_chunk(&c, &whole, 512, 256, &err))
+		bail_out("%s", err.msg);
+	is_int(whole.b.left[2], 5000, "unless the prompt is longer than the context");
+	is_int(c.b.left[2], 5512, "and before it there is as much more left");
 	bench_case_release(&c);
 	bench_case_release(&whole);
 }

@@ -18,6 +18,7 @@ ok 'an unknown method is wrong usage'            fails 2 "unknown method 'nope'"
 ok 'and so is one of a list'                     fails 2 "unknown selector 'nope'" method --dry-run --method dense,select=nope/union=none/exec=paged
 ok 'a count that is none is wrong usage'         fails 2 "chunk 'two': want" method --dry-run --chunk two
 ok 'options of other modes are unknown'          fails 2 "unknown option '--what'" method --what dense
+ok 'nothing is left of less than nothing'         fails 2 'left' method --dry-run --left -1
 ok 'an operand is wrong usage'                   fails 2 "unexpected operand 'x'" method x
 ok 'a shape that is too large is refused'        fails 2 'too large; lower one of them' method --dry-run --batch 100000
 ok 'a head size without kernels is refused'      fails 2 'head size 96: the kernels take' method --dry-run --head-dim 96
@@ -35,6 +36,7 @@ is 'and where it was not asked for' "$(dry --method trishape --context 8K | valu
 dry --method dense --batch 1,2 --chunk 128,1K --context 512 >"$tmp/shapes"
 is 'shapes are combined' "$(values batch <"$tmp/shapes")" '1 1 2 2 '
 is 'a chunk is no longer than its context' "$(values chunk <"$tmp/shapes")" '128 512 128 512 '
+is 'the prompt may go on after the chunk' "$(dry --method dense --left 4K | values left)" '4096 '
 is 'blocks are those of the method' "$(dry --context 8K \
 	--method select=density,block=64/union=none/exec=blocksparse | values block_size)" '128 64 '
 is 'heads are those of the capture' "$(dry --method dense --context 8K --capture "$sample" | values q_heads)" '8 '
@@ -102,7 +104,8 @@ if [ $status = 4 ]; then
 	is 'without a GPU standard output is empty' "$(cat "$tmp/ours")" ''
 	ok 'and the message says what to do' grep -q 'dry-run' "$tmp/err"
 	for t in 'a paper runs' 'a union is no sparser' 'methods run' 'every result is near double precision' \
-		'all blocks give what dense attention gives' 'half the blocks are about half the work' 'stages add up'; do
+		'all blocks give what dense attention gives' 'half the blocks are about half the work' \
+		'in the middle of a prompt trishape leaves blocks out, at its end none' 'stages add up'; do
 		skip "$t" 'no usable GPU'
 	done
 else
@@ -119,6 +122,10 @@ else
 	is 'every result is near double precision' "$(grep -c '"rel_l2":0.00' "$tmp/ours")" 4
 	ok 'all blocks give what dense attention gives' grep -q 'density=1/.*"executed":1,.*"dense_l2":\(0,\|0\.00\)' "$tmp/ours"
 	ok 'half the blocks are about half the work' grep -q 'density=0.5/.*"executed":0.5' "$tmp/ours"
+	is 'in the middle of a prompt trishape leaves blocks out, at its end none' \
+		"$(for left in 8K 0; do
+			method --batch 1 --chunk 256 --context 8K --repeat 3 --format json --left $left --method trishape
+		done 2>&1 | values executed | awk '{ print ($2 < 0.5), $4 }')" '1 1'
 	ok 'stages add up' grep -q 'compact-fp-copy.*"select_us":[1-9].*"copy_us":[0-9.]*,"attend_us":[1-9]' "$tmp/ours"
 fi
 finish
