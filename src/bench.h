@@ -13,7 +13,7 @@ struct bench_args {
 	bool dry_run;
 
 	/* of some */
-	char *what, *batch, *chunk, *context, *density;
+	char *what, *batch, *chunk, *context, *density, *cases;
 	int64_t q_heads, kv_heads, head_dim, block_size;
 	bool heads;			/* one of the three before was given */
 	char *method, *capture, *layer, *table;

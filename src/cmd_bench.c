@@ -2,6 +2,7 @@
  * do. */
 #include "config.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -63,6 +64,9 @@ static const struct opt attention_opts[] = {
 	  .def = "0.1,0.3", .help = "shares of past blocks that tables and lists keep" },
 	{ .name = "block-size", .type = OPT_INT, .off = OFF(block_size), .arg = "N", .def = "128",
 	  .min = 64, .max = 128, .help = "tokens of a block, 64 or 128" },
+	{ .name = "cases", .type = OPT_STR, .off = OFF(cases), .arg = "FILE",
+	  .help = "measure the cases of FILE as its lines come, not those of other options; -: "
+	  "standard input" },
 	{ .name = NULL }
 };
 
@@ -267,6 +271,8 @@ struct bench {
 	struct bench_device *device;	/* NULL: dry run */
 	struct bench_table table;
 	double tflops, tbs;		/* the ceilings; NaN before they are known */
+	FILE *cases;			/* NULL: those of the options */
+	int n_case;			/* planned so far */
 	int n_off;			/* rows that are not near the reference */
 };
 
@@ -404,8 +410,8 @@ static enum ar_status run_case(struct bench *b, enum bench_what what, const stru
 static enum ar_status check_case(struct bench *b, enum bench_what what, const struct bench_shape *s,
 				 double density, struct ar_err *err)
 {
-	(void)b;
 	(void)density;
+	b->n_case++;
 	return bench_shape_check(what, s, err);
 }
 
@@ -477,6 +483,68 @@ static enum ar_status each_case(struct bench *b, case_fn *fn, struct ar_err *err
 	return st;
 }
 
+/* ---- cases of a file ---- */
+
+static enum ar_status open_cases(struct bench *b, struct ar_err *err)
+{
+	const char *path = b->a->cases;
+
+	if (b->plan.given)
+		return ar_fail(err, AR_USAGE, "--cases says all shapes; leave out --batch, --chunk "
+			       "and --context");
+	b->cases = strcmp(path, "-") ? fopen(path, "r") : stdin;
+	return b->cases ? AR_OK : ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+}
+
+static void close_cases(struct bench *b)
+{
+	if (b->cases && b->cases != stdin)
+		fclose(b->cases);
+}
+
+/* WHAT BATCH CHUNK CONTEXT [DENSITY], each as its option. */
+static enum ar_status run_line(struct bench *b, char *line, struct ar_err *err)
+{
+	struct bench_args a = *b->a;
+	char **const field[] = { &a.what, &a.batch, &a.chunk, &a.context, &a.density }, *rest;
+	int n = 0, n_case = b->n_case;
+	enum ar_status st;
+
+	for (char *s = strtok_r(line, " \t", &rest); s; s = strtok_r(NULL, " \t", &rest), n++)
+		if (n < 5)
+			*field[n] = s;
+	if (n < 4 || n > 5)
+		return ar_fail(err, AR_USAGE, "want WHAT BATCH CHUNK CONTEXT [DENSITY]");
+	b->plan = (struct plan){ 0 };
+	st = make_plan(&b->plan, &a, err);
+	if (!st)
+		st = each_case(b, check_case, err);
+	if (!st && b->n_case == n_case)
+		st = ar_fail(err, AR_USAGE, "there is nothing to select from: the context must be "
+			     "longer than the chunk");
+	return st ? st : each_case(b, run_case, err);
+}
+
+/* A case has run when the next line is read, which may be written only then. */
+static enum ar_status each_line(struct bench *b, struct ar_err *err)
+{
+	char *line = NULL;
+	size_t size = 0;
+	enum ar_status st = AR_OK;
+
+	for (int n = 1; !st && getline(&line, &size, b->cases) > 0; n++) {
+		line[strcspn(line, "#\n")] = 0;
+		if (line[strspn(line, " \t")])
+			st = run_line(b, line, err);
+		if (st)
+			ar_err_prefix(err, "%s:%d", b->a->cases, n);
+	}
+	if (!st && ferror(b->cases))
+		st = ar_fail(err, AR_DATA, "%s: %s", b->a->cases, strerror(errno));
+	free(line);
+	return st;
+}
+
 static enum ar_status open_device(struct bench *b, struct ar_err *err)
 {
 	const struct bench_env env = { (int)b->a->device, (int)b->a->repeat, (int)b->a->sample,
@@ -499,7 +567,7 @@ static enum ar_status attention(const struct bench_args *a, struct ar_err *err)
 		st = ar_fail(err, AR_USAGE, "--block-size %lld: the kernels take 64 and 128",
 			     (long long)a->block_size);
 	if (!st)
-		st = each_case(&b, check_case, err);
+		st = a->cases ? open_cases(&b, err) : each_case(&b, check_case, err);
 	if (!st)
 		st = open_device(&b, err);
 	if (!st)
@@ -510,7 +578,7 @@ static enum ar_status attention(const struct bench_args *a, struct ar_err *err)
 	if (b.device)
 		st = run_ceilings(&b, err);
 	if (!st)
-		st = each_case(&b, run_case, err);
+		st = a->cases ? each_line(&b, err) : each_case(&b, run_case, err);
 	if (!st && b.n_off)
 		st = ar_fail(err, AR_CUDA, "%d rows are not near the reference (rel L2 above %g, "
 			     "or bits off above %g): do not trust them", b.n_off, rel_l2_most,
@@ -518,6 +586,7 @@ static enum ar_status attention(const struct bench_args *a, struct ar_err *err)
 out:
 	st = bench_table_close(&b.table, st, err);
 	bench_close(b.device);
+	close_cases(&b);
 	return st;
 }
 

@@ -60,6 +60,38 @@ is 'the file has the rows' "$(values what <"$tmp/file")" 'dense select metadata 
 is 'every row may see all of the past' \
 	"$(dry --what past,dense --batch 1 --chunk 128 --context 512 | values flops)" '470286336 536870912 '
 
+printf '%s\n' '# ours' 'dense,past 1,2 128 512 # both' '' 'table	2 128 1K 0.5' 'decode 8 1 1K' >"$tmp/cases"
+lines() { printf '%s\n' "$@" >"$tmp/lines"; fails 2 "lines:$#: $text" bench --dry-run --format json --cases "$tmp/lines"; }
+is 'cases may come from a file, in its order' "$(dry --cases "$tmp/cases" | values what)" 'dense past dense past table decode '
+is 'or from standard input' "$(dry --cases - <"$tmp/cases" | values batch)" '1 1 2 2 2 8 '
+is 'with their density' "$(dry --cases "$tmp/cases" | values density)" 'null null null null 0.5 null '
+is 'and else that of the option' "$(echo 'table 1 128 1K' | dry --cases - --density 0.2 | values density)" '0.2 '
+answers() { # its rows come before the next line goes
+	mkfifo "$tmp/to" "$tmp/from"
+	dry --cases - <"$tmp/to" >"$tmp/from" &
+	exec 3>"$tmp/to" 4<"$tmp/from"
+	for batch in 1 2 3; do
+		echo "dense $batch 128 512" >&3
+		read -r row <&4
+		case $row in *"\"batch\":$batch,"*) ;; *) return 1 ;; esac
+	done
+	exec 3>&- 4<&-
+	wait $!
+}
+ok 'a case is answered before the next one is there' answers
+text='want WHAT BATCH CHUNK CONTEXT'
+ok 'a line with too little is named' lines 'dense 1 128'
+ok 'and one with too much' lines '#' 'dense 1 128 1K 1 1'
+text="--chunk 'two': want up to 64 counts"
+ok 'and what is wrong in it' lines 'dense 1 two 1K'
+text='there is nothing to select from'
+ok 'a line without a case is wrong' lines 'table 1 1K 1K'
+text='a past of 1000 tokens'
+ok 'and a shape that cannot be' lines 'past 1 64 1000'
+ok 'a file of cases says all shapes'   fails 2 'leave out --batch' bench --dry-run --cases - --batch 1
+ok 'one that is not there is bad data' fails 3 '/no/where: No such file' bench --dry-run --cases /no/where
+ok 'one that cannot be read, too'      fails 3 'Is a directory' dry --cases "$tmp"
+
 # shellcheck disable=SC2086
 bench $small --what dense,past,table,blocksparse,copy,gather,decode,decode-table,select --json "$tmp/ours" >"$tmp/out" 2>"$tmp/err"
 status=$?
