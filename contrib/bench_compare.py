@@ -4,6 +4,9 @@
 Takes the JSON lines of 'attnreplay bench attention --json FILE' and of bench_torch.py.  Prints for
 each shape our speed over theirs, both by CUDA events, then medians, then the targets, those
 within our own rows by kernel times.  The exit status is 1 when a target is missed.
+
+Where rows say their round, only those of the same round are divided by each other, since what runs
+one right after the other finds the same clock; a figure is the median over the rounds.
 """
 import argparse
 import json
@@ -38,6 +41,24 @@ def read_rows(path):
     return rows
 
 
+def by_case(rows):
+    """{(impl, key): {round: row}}, in order; what was measured once has the round None."""
+    cases = {}
+    for row in rows:
+        cases.setdefault((row["impl"], row["key"]), {})[row.get("round")] = row
+    return cases
+
+
+def first(case):
+    return next(iter(case.values()))
+
+
+def same_round(case, other):
+    """Pairs of rows; what was measured once goes with every round."""
+    return [(row, other[r if r in other else None]) for r, row in case.items()
+            if r in other or None in other]
+
+
 def speed(row):
     """By CUDA events: TB/s where the work is given in bytes, else TFLOP/s; None: not measured."""
     work = row["bytes"] if row["bytes"] else row["flops"]
@@ -54,15 +75,15 @@ def shape_text(row):
 # ---- against other programs ----
 
 def ratios(ours, theirs):
-    """(our row, their row, our speed over theirs or None), in our order."""
+    """(our case, theirs, our speeds over theirs of all rounds that have both), in our order."""
     found = {}
-    for row in theirs:
-        found.setdefault(row["key"], []).append(row)
+    for (_, key), case in theirs.items():
+        found.setdefault(key, []).append(case)
     out = []
-    for row in ours:
-        for other in found.get(row["key"], []):
-            a, b = speed(row), speed(other)
-            out.append((row, other, a / b if a and b else None))
+    for (_, key), case in ours.items():
+        for other in found.get(key, []):
+            speeds = [(speed(a), speed(b)) for a, b in same_round(case, other)]
+            out.append((case, other, [a / b for a, b in speeds if a and b]))
     return out
 
 
@@ -70,64 +91,85 @@ def number(x, digits=3):
     return "-" if x is None else f"{x:.{digits}f}"
 
 
+def median(some):
+    known = [x for x in some if x is not None]
+    return statistics.median(known) if known else None
+
+
+def note_of(row, rounds):
+    if len(rounds) > 1:
+        spread = f"{min(rounds):.3f}-{max(rounds):.3f}"
+    else:
+        spread = ""
+    more = row.get("error") or ("expanded heads" if row.get("gqa") == "expanded" else "")
+    return f"{spread:<11} {more}"
+
+
 def print_ratios(pairs):
-    print(f"{'shape':<36} {'ours':>8} {'theirs':>8} {'':7} {'impl':<8} {'ours/theirs':>11}")
-    for row, other, ratio in pairs:
+    print(f"{'shape':<36} {'ours':>8} {'theirs':>8} {'':7} {'impl':<8} {'ours/theirs':>11} rounds")
+    for case, other, rounds in pairs:
+        row = first(case)
         unit = "TB/s" if row["bytes"] else "TFLOP/s"
         digits = 3 if row["bytes"] else 1
-        note = other.get("error") or ("expanded heads" if other.get("gqa") == "expanded" else "")
-        print(f"{shape_text(row):<36} {number(speed(row), digits):>8} "
-              f"{number(speed(other), digits):>8} {unit:<7} {other['impl']:<8} "
-              f"{number(ratio):>11} {note}".rstrip())
+        a, b = (number(median(map(speed, x.values())), digits) for x in (case, other))
+        print(f"{shape_text(row):<36} {a:>8} {b:>8} {unit:<7} {first(other)['impl']:<8} "
+              f"{number(median(rounds)):>11} {note_of(first(other), rounds)}".rstrip())
     print()
-    for what, impl in dict.fromkeys((r["what"], o["impl"]) for r, o, _ in pairs):
-        some = [x for r, o, x in pairs if (r["what"], o["impl"]) == (what, impl) and x is not None]
-        if some:
-            print(f"median of {what} over {impl}: {statistics.median(some):.3f} ({len(some)} rows)")
+    groups = {}
+    for case, other, rounds in pairs:
+        if rounds:
+            groups.setdefault((first(case)["what"], first(other)["impl"]), []).append(median(rounds))
+    for (what, impl), some in groups.items():
+        print(f"median of {what} over {impl}: {median(some):.3f}, "
+              f"{min(some):.3f} to {max(some):.3f} ({len(some)} rows)")
 
 
 # ---- targets ----
 
 def find(ours, what, batch=None, chunk=None, context=None, density=None):
-    """Our measured rows of this kind; None: any."""
+    """Our measured cases of this kind; None: any."""
     want = {"what": what, "batch": batch, "chunk": chunk, "context": context, "density": density}
-    return [r for r in ours if r["us"] is not None and
-            all(v is None or r[k] == v for k, v in want.items())]
+    return [c for c in ours.values() if first(c)["us"] is not None and
+            all(v is None or first(c)[k] == v for k, v in want.items())]
 
 
-def same_shape(row, ours, what):
-    rows = find(ours, what, row["batch"], row["chunk"], row["context"])
-    return rows[0] if rows else None
+def same_shape(case, ours, what):
+    """The case of this kind and shape, as a list."""
+    row = first(case)
+    return find(ours, what, row["batch"], row["chunk"], row["context"])[:1]
 
 
 def over_cudnn(pairs, batch=None, chunk=None):
-    return [(x, shape_text(r)) for r, o, x in pairs
-            if o["impl"] == "cudnn" and r["what"] == "dense" and x is not None and
-            (batch is None or r["batch"] == batch) and (chunk is None or r["chunk"] == chunk)]
+    out = []
+    for case, other, rounds in pairs:
+        row = first(case)
+        if (first(other)["impl"] == "cudnn" and row["what"] == "dense" and rounds and
+                batch in (None, row["batch"]) and chunk in (None, row["chunk"])):
+            out.append((median(rounds), shape_text(row)))
+    return out
+
+
+def over_rounds(cases, others, value):
+    """Medians over the rounds of value(row, row of the other case)."""
+    return [(median(value(a, b) for a, b in same_round(case, other)), shape_text(first(case)))
+            for case in cases for other in others(case) if same_round(case, other)]
 
 
 def of_copy(ours):
-    copies = find(ours, "copy")
-    return [(r["tbs"] / copies[0]["tbs"], shape_text(r)) for r in find(ours, "decode", batch=8)
-            if copies]
+    return over_rounds(find(ours, "decode", batch=8), lambda case: find(ours, "copy")[:1],
+                       lambda row, copy: row["tbs"] / copy["tbs"])
 
 
-def of_dense(ours, rows, value):
-    out = []
-    for row in rows:
-        dense = same_shape(row, ours, "dense")
-        if dense:
-            out.append((value(row, dense), shape_text(row)))
-    return out
+def of_dense(ours, cases, value):
+    return over_rounds(cases, lambda case: same_shape(case, ours, "dense"), value)
 
 
 def selection_share(ours):
-    out = []
-    for row in find(ours, "select", 8, 1024, 131072):
-        metadata, dense = same_shape(row, ours, "metadata"), same_shape(row, ours, "dense")
-        if metadata and dense:
-            out.append(((row["us"] + metadata["us"]) / dense["us"], shape_text(row)))
-    return out
+    """Selection and metadata are rows of one case, hence of the same rounds."""
+    selects = find(ours, "select", 8, 1024, 131072)
+    both = [{r: {**row, "us": row["us"] + metadata[r]["us"]} for r, row in case.items()}
+            for case in selects for metadata in same_shape(case, ours, "metadata")]
+    return of_dense(ours, both, lambda row, d: row["us"] / d["us"])
 
 
 def targets(ours, pairs):
@@ -179,8 +221,8 @@ def main():
     p.add_argument("ours", metavar="OURS.jsonl")
     p.add_argument("theirs", metavar="THEIRS.jsonl", nargs="?")
     args = p.parse_args()
-    ours = read_rows(args.ours)
-    pairs = ratios(ours, read_rows(args.theirs) if args.theirs else [])
+    ours = by_case(read_rows(args.ours))
+    pairs = ratios(ours, by_case(read_rows(args.theirs) if args.theirs else []))
     if pairs:
         print_ratios(pairs)
     sys.exit(0 if print_targets(targets(ours, pairs)) else 1)

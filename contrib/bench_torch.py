@@ -1,19 +1,27 @@
 #!/usr/bin/env python3
-"""Measure PyTorch's attention on the shapes that attnreplay bench measured.
+"""Measure attnreplay's attention and PyTorch's on the same shapes, in turns.
 
-Reads the JSON lines of 'attnreplay bench attention --json FILE' and writes lines of the same kind
-with a member 'impl': scaled_dot_product_attention through cuDNN and through FlashAttention for
-dense prefill and decode, flex_attention for tables and block-sparse lists, over the same random
-blocks.  Where a chunk is its whole context attention is causal; elsewhere every row sees every
-key, which PyTorch has a kernel for, and work is counted accordingly.
+The clock of a GPU follows its power and heat, so that what is measured a minute later is measured
+on another GPU.  Here a shape is measured by one program right after the other, round by round, and
+every other round goes backwards; figures of one round compare.  Both programs live through the run:
+'attnreplay bench attention --cases -' gets a case when it is its turn, and PyTorch holds no memory
+while it is not.
+
+PyTorch is scaled_dot_product_attention through cuDNN and through FlashAttention for dense prefill
+and decode, and flex_attention for tables and block-sparse lists, over the same random blocks.  Where
+a chunk is its whole context dense attention is causal; elsewhere every row sees every key, which
+PyTorch has a kernel for and attnreplay calls 'past', and work is counted accordingly.
 
 Times are medians between CUDA events over inputs that take turns and are larger than the L2
 cache.  A shape that a backend refuses gets a row without a time and with a member 'error'.
 """
 import argparse
 import contextlib
+import functools
+import itertools
 import json
 import statistics
+import subprocess
 import sys
 import time
 import warnings
@@ -31,27 +39,67 @@ BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTEN
 SHAPE = ("what", "batch", "chunk", "context", "q_heads", "kv_heads", "head_dim", "density")
 
 
+WHOLE = ("dense", "past", "decode")
+LISTED = ("table", "blocksparse")
+# The last row of a case that has several.
+LAST = {"select": "metadata", "copy": "copy-attend", "gather": "gather-attend"}
+
+
 def parse_args():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--rows", required=True, metavar="FILE", help="JSON lines of attnreplay bench")
-    p.add_argument("--json", metavar="FILE", help="write there instead of standard output")
-    p.add_argument("--repeat", type=int, default=30, metavar="N", help="timed calls (default: 30)")
-    p.add_argument("--flex", type=float, default=0, metavar="SECONDS",
-                   help="measure flex_attention too, which compiles for each shape; begin no "
-                        "shape after SECONDS (default: 0, none)")
-    p.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU")
+    p.add_argument("--cases", required=True, metavar="FILE",
+                   help="lines of WHAT BATCH CHUNK CONTEXT [DENSITY], lists separated by commas")
+    p.add_argument("--ours", required=True, metavar="FILE", help="rows of attnreplay go there")
+    p.add_argument("--theirs", required=True, metavar="FILE", help="rows of PyTorch go there")
+    p.add_argument("--rounds", type=int, default=4, metavar="N", help="turns (default: 4)")
+    p.add_argument("--repeat", type=int, default=20, metavar="N",
+                   help="timed calls of a turn (default: 20)")
+    p.add_argument("--limit", type=float, default=240, metavar="SECONDS",
+                   help="begin no shape after SECONDS of measuring (default: 240)")
+    p.add_argument("--impl", default="cudnn,flash,flex", metavar="LIST",
+                   help="what of PyTorch is measured (default: cudnn,flash,flex)")
+    p.add_argument("program", nargs="+", metavar="PROGRAM", help="attnreplay, after --")
     return p.parse_args()
 
 
-def read_rows(path):
-    """The distinct shapes, in order."""
-    seen = {}
+def read_shapes(path):
+    """(list of what, fields of the shape), in order."""
+    out = []
     with open(path, encoding="utf-8") as f:
         for line in f:
-            row = json.loads(line)
-            if row["what"] in ("dense", "decode", "table", "blocksparse"):
-                seen.setdefault(tuple(row[k] for k in SHAPE), row)
-    return list(seen.values())
+            fields = [field.split(",") for field in line.split("#")[0].split()]
+            if fields:
+                out += [(fields[0], shape) for shape in itertools.product(*fields[1:])]
+    return out
+
+
+# ---- attnreplay ----
+
+class Program:
+    """It measures a case when it gets its line."""
+
+    def __init__(self, command, repeat):
+        self.child = subprocess.Popen(
+            [*command, "bench", "attention", "--cases", "-", "--format", "json",
+             "--repeat", str(repeat)],
+            bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def measure(self, what, shape):
+        """Rows of the case, and before the first one those of the ceilings."""
+        rows = []
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.write(" ".join((what, *shape)) + "\n")
+        while not rows or rows[-1]["what"] != LAST.get(what, what):
+            line = self.child.stdout.readline()
+            if not line:
+                sys.exit(self.child.wait() or f"bench_torch: no rows of {what} {' '.join(shape)}")
+            rows.append(json.loads(line))
+        return rows
+
+    def close(self):
+        """The exit status."""
+        self.child.stdin.close()
+        return self.child.wait()
 
 
 # ---- times ----
@@ -100,9 +148,13 @@ class Inputs:
                 [v.repeat_interleave(group, 1) for v in self.v])
 
 
+def is_causal(row):
+    return row["what"] == "dense" and row["chunk"] == row["context"]
+
+
 def sdpa(row, inputs, backend, repeat):
     """Median time, and how grouped heads were handled."""
-    causal = row["chunk"] == row["context"]
+    causal = is_causal(row)
     group = row["q_heads"] // row["kv_heads"]
 
     def run(k, v, **more):
@@ -121,7 +173,7 @@ def sdpa(row, inputs, backend, repeat):
 def dense_pairs(row):
     """(head, row, key) that are computed: a triangle where attention is causal."""
     rows, keys = row["chunk"], row["context"]
-    seen = rows * (rows + 1) // 2 if rows == keys and rows > 1 else rows * keys
+    seen = rows * (rows + 1) // 2 if is_causal(row) else rows * keys
     return row["batch"] * row["q_heads"] * seen
 
 
@@ -185,11 +237,16 @@ def block_mask(row):
         seq_lengths=(row["chunk"], row["context"]))
 
 
-def flex(row, inputs, repeat):
+@functools.lru_cache(maxsize=1)
+def compiled(members):
+    """flex_attention and the mask of one row, for all of its rounds."""
     from torch.nn.attention.flex_attention import flex_attention
     torch.compiler.reset()
-    call = torch.compile(flex_attention, dynamic=False)
-    mask = block_mask(row)
+    return torch.compile(flex_attention, dynamic=False), block_mask(dict(members))
+
+
+def flex(row, inputs, repeat):
+    call, mask = compiled(tuple((k, row[k]) for k in (*SHAPE, "seed")))
     gqa = row["q_heads"] > row["kv_heads"]
     return measure(lambda i: call(inputs.q[i], inputs.k[i], inputs.v[i], block_mask=mask,
                                   enable_gqa=gqa), inputs.n, repeat), "native"
@@ -198,9 +255,16 @@ def flex(row, inputs, repeat):
 # ---- rows ----
 
 class Sink:
-    def __init__(self, f, repeat):
-        self.f, self.repeat = f, repeat
+    """Where rows go, with the number of their round; None: measured once."""
+
+    def __init__(self, ours, theirs, repeat):
+        self.ours, self.theirs, self.repeat = ours, theirs, repeat
         self.gpu = torch.cuda.get_device_name()
+        self.round = None
+
+    def put_ours(self, row):
+        once = row["what"] in ("gemm", "copy")
+        print(json.dumps({**row, "round": None if once else self.round}), file=self.ours, flush=True)
 
     def put(self, impl, row, us=None, flops=None, size=None, **more):
         line = {"impl": impl, "version": torch.__version__}
@@ -208,18 +272,21 @@ class Sink:
         line.update(flops=flops, bytes=size, us=us, event_us=us,
                     tflops=flops / us * 1e-6 if us and flops else None,
                     tbs=size / us * 1e-6 if us and size else None,
-                    clock="events", repeat=self.repeat, seed=row.get("seed"), gpu=self.gpu)
+                    clock="events", repeat=self.repeat, seed=row.get("seed"), gpu=self.gpu,
+                    round=self.round)
         line.update(more)
-        print(json.dumps(line), file=self.f, flush=True)
+        print(json.dumps(line), file=self.theirs, flush=True)
 
-    def attempt(self, impl, row, make, flops, size=None):
-        """A row of what make() measures, or of why it does not."""
+    def attempt(self, impl, rows, make, flops, size=None):
+        """Rows, one for each of ours, of what make() measures, or of why it does not."""
         try:
             us, heads = make()
-            self.put(impl, row, us, flops, size, gqa=heads)
+            more = {"us": us, "gqa": heads}
         except Exception as e:      # each backend refuses in its own way
             text = str(e).strip() or type(e).__name__
-            self.put(impl, row, flops=flops, size=size, error=text.splitlines()[0][:200])
+            more = {"error": text.splitlines()[0][:200]}
+        for row in rows:
+            self.put(impl, row, flops=flops, size=size, **more)
 
 
 def ceilings(sink):
@@ -234,47 +301,76 @@ def ceilings(sink):
     sink.put("torch", {"what": "copy"}, us, None, 2 * 2 * (2 * n) ** 2)
 
 
-def run_sdpa(row, sink):
-    flops = 4 * row["head_dim"] * dense_pairs(row)
-    size = None
+def run_sdpa(rows, impl, sink):
+    """Rows of one problem."""
+    row, size = rows[0], None
     if row["what"] == "decode":
         size = 2 * 2 * row["batch"] * row["context"] * row["kv_heads"] * row["head_dim"]
-    inputs = Inputs(row)
-    for impl, backend in BACKENDS.items():
-        sink.attempt(impl, row, lambda b=backend: sdpa(row, inputs, b, sink.repeat), flops, size)
+    sink.attempt(impl, rows, lambda: sdpa(row, Inputs(row), BACKENDS[impl], sink.repeat),
+                 4 * row["head_dim"] * dense_pairs(row), size)
 
 
-def run_flex(row, sink, deadline):
-    if time.monotonic() > deadline:
-        sink.put("flex", row, flops=row["flops"], error="no time left")
-        return
-    sink.attempt("flex", row, lambda: flex(row, Inputs(row), sink.repeat), row["flops"])
+def run_theirs(rows, impl, sink):
+    """What one implementation can do of our rows of a shape."""
+    problems = {}
+    for row in rows:
+        if impl == "flex" and row["what"] in LISTED:
+            sink.attempt(impl, [row], lambda: flex(row, Inputs(row), sink.repeat), row["flops"])
+        if impl != "flex" and row["what"] in WHOLE:
+            problems.setdefault((row["what"] == "decode", is_causal(row)), []).append(row)
+    for same in problems.values():
+        run_sdpa(same, impl, sink)
+    torch.cuda.empty_cache()
+
+
+def run_shape(what, shape, args, program, sink):
+    ours = {}
+
+    def turn_ours(name):
+        rows = program.measure(name, shape)
+        for row in rows:
+            sink.put_ours(row)
+        ours[name] = rows[-1]
+
+    turns = [functools.partial(turn_ours, name) for name in what]
+    turns += [lambda i=impl: run_theirs(ours.values(), i, sink) for impl in args.impl.split(",")]
+    for i in range(args.rounds):
+        sink.round = i + 1
+        for turn in turns[::-1] if i % 2 else turns:
+            turn()
+
+
+def run(args, sink):
+    """Exit status."""
+    ceilings(sink)
+    torch.cuda.empty_cache()
+    program = Program(args.program, args.repeat)
+    shapes = read_shapes(args.cases)
+    start, late = time.monotonic(), 0
+    for i, (what, shape) in enumerate(shapes):
+        now = time.monotonic() - start
+        if now > args.limit:
+            late = len(shapes) - i
+            print(f"bench_torch: no time left for the last {late} shapes", file=sys.stderr)
+            break
+        print(f"{now:5.0f} s  {i + 1}/{len(shapes)}  {','.join(what)} {' '.join(shape)}", flush=True)
+        run_shape(what, shape, args, program, sink)
+    return program.close() or bool(late)
 
 
 def main():
     args = parse_args()
-    rows = read_rows(args.rows)
+    unknown = set(args.impl.split(",")) - {*BACKENDS, "flex"}
+    if unknown:
+        sys.exit(f"bench_torch: --impl: unknown {', '.join(unknown)}")
     if not torch.cuda.is_available():
         sys.exit("bench_torch: no usable GPU")
     warnings.simplefilter("ignore")
-    torch.cuda.set_device(args.device)
     torch.manual_seed(1)
-    with contextlib.ExitStack() as stack:
-        f = stack.enter_context(open(args.json, "w", encoding="utf-8")) if args.json else sys.stdout
-        stack.enter_context(torch.no_grad())
-        sink = Sink(f, args.repeat)
-        ceilings(sink)
-        for row in rows:
-            if row["what"] in ("dense", "decode"):
-                torch.cuda.empty_cache()
-                run_sdpa(row, sink)
-        deadline = time.monotonic() + args.flex
-        # the shapes that matter most first, in case time runs out
-        lists = [r for r in rows if r["what"] in ("table", "blocksparse")]
-        for row in sorted(lists, key=lambda r: (r["chunk"] != 1024, r["context"] < 65536)):
-            if args.flex > 0:
-                torch.cuda.empty_cache()
-                run_flex(row, sink, deadline)
+    with (open(args.ours, "w", encoding="utf-8") as ours,
+          open(args.theirs, "w", encoding="utf-8") as theirs, torch.no_grad()):
+        status = run(args, Sink(ours, theirs, args.repeat))
+    sys.exit(status)
 
 
 if __name__ == "__main__":

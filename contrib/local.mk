@@ -1,8 +1,8 @@
 bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = contrib/attnreplay.bash
 
-EXTRA_DIST += contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh
-EXTRA_DIST += contrib/bench_torch.py contrib/check_costs.sh
+EXTRA_DIST += contrib/bench.cases contrib/bench.sh contrib/bench_compare.py
+EXTRA_DIST += contrib/bench_replay.sh contrib/bench_torch.py contrib/check_costs.sh
 dist_check_SCRIPTS += tests/t-bench-contrib.sh
 EXTRA_DIST += contrib/curve.sh contrib/curve_plot.py
 dist_check_SCRIPTS += tests/t-curve.sh

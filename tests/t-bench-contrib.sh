@@ -55,10 +55,10 @@ is 'event times are held against event times' "$(ratio 'dense 8 x 1024 of 131072
 is 'decode is compared by bytes'       "$(ratio 'decode 8 x 1 of 131072' flash)" 2.000
 is 'ceilings show whether both saw the same GPU' "$(awk '$1 == "gemm" { print $NF }' "$tmp/report")" 1.250
 is 'a shape that was refused has no ratio, and the reason' \
-	"$(grep -c 'dense 1 x 1024 of 65536 .* - TFLOP/s cudnn  *- refused' "$tmp/report")" 1
+	"$(grep -c 'dense 1 x 1024 of 65536 .* - TFLOP/s cudnn  *-  *refused' "$tmp/report")" 1
 is 'rows of other densities are not mixed up' "$(grep -c flex "$tmp/report")" 0
 is 'medians are over what was measured' "$(grep 'median of dense over cudnn' "$tmp/report")" \
-	'median of dense over cudnn: 1.240 (2 rows)'
+	'median of dense over cudnn: 1.240, 0.980 to 1.500 (2 rows)'
 is 'each target has a verdict' "$(verdicts "$tmp/report")" ' met met met met met met met'
 
 compare "$tmp/worse" "$tmp/theirs" >"$tmp/report"
@@ -67,6 +67,31 @@ is 'and the verdict says which' "$(verdicts "$tmp/report")" ' met met met met mi
 compare "$tmp/ours" >"$tmp/report"
 is 'alone, what needs no other program is judged' "$? $(verdicts "$tmp/report")" \
 	'0  no data no data no data met met met met'
+
+# The clock falls from round to round, by as much for both.  Within a round ours takes 0.9, 1 and 1.1 of
+# their time, and selection 0.05, 0.05 and 0.01 of dense attention's.
+rounds() { # rounds FILE IMPL WHAT US...
+	file=$1 impl=$2 kind=$3 round=0
+	shift 3
+	for us in "$@"; do
+		round=$((round + 1))
+		row "$impl" "$kind" 8 1024 131072 null "$us" "$us" 6e11 null |
+			sed "s/}/,\"round\":$round}/" >>"$file"
+	done
+}
+rounds "$tmp/turns" attnreplay dense 900 2000 4400
+rounds "$tmp/turns" attnreplay select 30 80 22
+rounds "$tmp/turns" attnreplay metadata 15 20 22
+rounds "$tmp/turned" cudnn dense 1000 2000 4000
+compare "$tmp/turns" "$tmp/turned" >"$tmp/report"
+is 'rows of one round are compared, and the median is taken' "$(ratio 'dense 8 x 1024 of 131072' cudnn)" 1.000
+ok 'beside the least and the most' grep -q ' 1.000 0.909-1.111$' "$tmp/report"
+is 'and speeds are medians' "$(awk '/^dense 8/ { print $7, $8 }' "$tmp/report")" '300.0 300.0'
+ok 'our own rows are compared by rounds, too' grep -q '^selection and metadata.* 0.050  met' "$tmp/report"
+sed '/"round":2/d' "$tmp/turned" >"$tmp/torn"
+compare "$tmp/turns" "$tmp/torn" >"$tmp/report"
+is 'a round that one lacks does not count' "$(ratio 'dense 8 x 1024 of 131072' cudnn)" 1.010
+
 echo '{"what":"dense"}' >"$tmp/short"
 ok 'a line that is no row is named' fails 3 'short:1: not a row of a benchmark' compare "$tmp/short"
 ok 'a file that is missing is named' fails 3 'nowhere: No such file' compare "$tmp/ours" "$tmp/nowhere"
@@ -102,7 +127,7 @@ END
 cat >"$tmp/stub/torch/nn/functional.py" <<'END'
 from torch.nn import attention
 def scaled_dot_product_attention(q, k, v, is_causal, enable_gqa=False):
-    assert is_causal == (q.shape[2] == k.shape[2]) and k.shape == v.shape
+    assert (q.shape[2] == k.shape[2] or not is_causal) and k.shape == v.shape
     assert q.shape[1] == k.shape[1] or enable_gqa
     if attention.now == "cudnn" and enable_gqa:
         raise RuntimeError("no grouped heads\nin this one")
@@ -120,26 +145,78 @@ def sdpa_kernel(backend):
 END
 export PYTHONPATH="$tmp/stub"
 
-"$ATTNREPLAY" bench attention --dry-run --format json --batch 2 --chunk 256,1024 --context 1024 \
-	--density 0.5 >"$tmp/rows"
-theirs() { "$python" "$srcdir/contrib/bench_torch.py" --rows "$tmp/rows" --json "$tmp/out" --repeat 5 "$@"; }
-fields() { # fields EXPRESSION: of each row r
-	"$python" -c "import json, sys
-print(*[$1 for r in map(json.loads, open(sys.argv[1]))], sep=' ')" "$tmp/out"
+real=$ATTNREPLAY
+cat >"$tmp/program" <<END
+#!/bin/sh
+exec "$real" "\$@" --dry-run
+END
+cat >"$tmp/broken" <<'END'
+#!/bin/sh
+exit 4
+END
+cat >"$tmp/mortal" <<'END'
+#!/bin/sh
+exit 0
+END
+cat >"$tmp/wrong" <<END
+#!/bin/sh
+"$real" "\$@" --dry-run
+exit 1
+END
+cat >"$tmp/bare" <<END
+#!/bin/sh
+[ "\$1" = -c ] && exit 1
+exec "$python" "\$@"
+END
+chmod +x "$tmp/program" "$tmp/broken" "$tmp/mortal" "$tmp/wrong" "$tmp/bare"
+cat >"$tmp/cases" <<'END'
+# made up
+past,dense 2 256,1024 1024		# the second one is its whole context
+decode 2 1 1K
+blocksparse,table 2 256 1K 0.5
+END
+measure() { # measure PROGRAM OPTION...
+	program=$1
+	shift
+	"$python" "$srcdir/contrib/bench_torch.py" --cases "$tmp/cases" --ours "$tmp/mine" \
+		--theirs "$tmp/out" --repeat 5 --rounds 1 "$@" -- "$program"
 }
-ok 'the shapes of attnreplay bench are measured' theirs --flex 60
-is 'by each backend, after the ceilings' "$(fields 'r["impl"]')" \
-	'torch torch cudnn flash cudnn flash cudnn flash flex flex flex'
+status_of() { # what it says and its status
+	"$@" 2>&1 >"$tmp/progress"
+	echo "$?"
+}
+fields() { # fields EXPRESSION [FILE]: of each row r, but for empty ones
+	"$python" -c "import json, sys
+print(*filter(None, (str($1) for r in map(json.loads, open(sys.argv[1])))), sep=' ')" "${2:-$tmp/out}"
+}
+ok 'cases are measured by both programs' measure "$tmp/program"
+is 'ours has a row of each' "$(fields 'r["what"]' "$tmp/mine")" 'past dense past dense decode blocksparse table'
+is 'and theirs of each implementation, after the ceilings' "$(fields 'r["impl"]')" \
+	'torch torch cudnn cudnn flash flash cudnn cudnn flash flash cudnn flash flex flex'
 is 'a backend without grouped heads gets them expanded, where that is fair' "$(fields 'r.get("gqa")')" \
-	'None None expanded native expanded native None native None None None'
+	'None None expanded expanded native native expanded expanded native native None native None None'
 is 'what is refused has no time, but a reason of one line' \
-	"$(fields '"-" if r["us"] else r["error"].count("\n")')" '- - - - - - 0 - 0 0 0'
+	"$(fields '"-" if r["us"] else r["error"].count("\n")')" '- - - - - - - - - - 0 - 0 0'
 is 'the reason is the backend'"'"'s' "$(grep -c '"error": "no grouped heads"' "$tmp/out")" 1
 is 'keys are all visible, or causal where the chunk is the context' \
-	"$(fields 'r["flops"] if r["what"] == "dense" else "-"')" \
-	'- - 4294967296 4294967296 8598323200 8598323200 - - - - -'
-ok 'without time for flex_attention its rows are left out' theirs
-is 'and only those' "$(fields 'r["impl"]')" 'torch torch cudnn flash cudnn flash cudnn flash'
+	"$(fields '(r["what"], r["flops"]) if r["impl"] == "flash" and r["what"] != "decode" else ""')" \
+	"('past', 4294967296) ('dense', 4294967296) ('past', 17179869184) ('dense', 8598323200)"
+is 'past is the same work on both sides' "$(fields 'r["flops"] if r["what"] == "past" else ""' "$tmp/mine")" \
+	'4294967296 17179869184'
+ok 'rounds may be more' measure "$tmp/program" --rounds 3 --impl flash
+is 'every other one goes backwards' "$(fields 'r["what"] + str(r["round"])' "$tmp/mine" | cut -d ' ' -f 1-8)" \
+	'past1 dense1 dense2 past2 past3 dense3 past1 dense1'
+is 'theirs are numbered, too' "$(fields 'r["round"] if r["what"] == "decode" else ""')" '1 2 3'
+is 'but not the ceilings' "$(fields 'r["round"]' | cut -d ' ' -f 1-3)" 'None None 1'
+is 'implementations may be fewer' "$(fields 'r["impl"]' | tr ' ' '\n' | sort -u | tr '\n' ' ')" 'flash torch '
+is 'one that is unknown is named' "$(status_of measure "$tmp/program" --impl flash,nope)" \
+	"$(printf 'bench_torch: --impl: unknown nope\n1')"
+is 'without time shapes are left out, and it says so' "$(status_of measure "$tmp/program" --limit -1)" \
+	"$(printf 'bench_torch: no time left for the last 4 shapes\n1')"
+is 'a result that is wrong is the status' "$(status_of measure "$tmp/wrong")" 1
+is 'so is a program that cannot run' "$(status_of measure "$tmp/broken")" 4
+is 'one that ends early is named' "$(status_of measure "$tmp/mortal")" \
+	"$(printf 'bench_torch: no rows of past 2 256 1024\n1')"
 is 'it draws the blocks that attnreplay draws' "$("$python" - "$srcdir/contrib" <<'END'
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -158,28 +235,17 @@ END
 
 # ---- all in one ----
 
-real=$ATTNREPLAY
-cat >"$tmp/program" <<END
-#!/bin/sh
-exec "$real" "\$@" --dry-run
-END
-cat >"$tmp/broken" <<'END'
-#!/bin/sh
-exit 4
-END
-cat >"$tmp/bare" <<END
-#!/bin/sh
-[ "\$2" = 'import torch' ] && exit 1
-exec "$python" "\$@"
-END
-chmod +x "$tmp/program" "$tmp/broken" "$tmp/bare"
-whole() { ATTNREPLAY=$1 PYTHON=$python REPEAT=5 FLEX=0 sh "$srcdir/contrib/bench.sh" "$tmp/results"; }
+whole() { ATTNREPLAY=$1 PYTHON=$python REPEAT=5 ROUNDS=2 sh "$srcdir/contrib/bench.sh" "$tmp/results"; }
 ok 'one command measures and compares' whole "$tmp/program"
 is 'and leaves rows and a report' "$(ls "$tmp/results" | tr '\n' ' ')" 'ours.jsonl report.txt theirs.jsonl '
+is 'of every case, in every round' "$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | sort |
+	uniq -c | awk '{ printf "%s %s ", $1, $2 }')" \
+	'4 blocksparse 6 decode 38 dense 2 metadata 32 past 2 select 2 table '
 is 'targets without figures have no verdict' "$(verdicts "$tmp/results/report.txt")" \
 	' no data no data no data no data no data no data no data'
 is 'without PyTorch it says so' "$(python=$tmp/bare whole "$tmp/program" 2>&1 >/dev/null)" \
 	'bench.sh: no PyTorch, nothing to compare with'
+is 'and measures ours' "$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | grep -c dense)" 19
 whole "$tmp/broken" >/dev/null 2>&1
 is 'without a GPU it stops' $? 4
 
