@@ -9,6 +9,9 @@
 #   contrib/check_costs.sh costs.db 200 '--capture a.arc --extend tile --accuracy 0' \
 #       --trace traces/azure.csv --model llama-3.1-8b --method compact-fp --sample-layers 4
 #
+# No window can predict for how long the GPU of another one stood still within an iteration, for
+# instance until a library had loaded code: milliseconds of it are to be looked for in the measurement.
+#
 # DB is new.  The exit status is 1 when a figure is off by more than LIMIT percent (default 5) or the
 # first window does not come out again.  ATTNREPLAY is the program (default: that of the build, or of
 # an unpacked attnreplay-gpu).
@@ -36,6 +39,11 @@ replay --skip-requests "$n" "$@" --backend cost --costs "$db:1" --costs-extrapol
 echo "== 4: window A, with its own costs"
 replay "$@" --backend cost --costs "$db:1"
 
+echo "== measured windows: time within iterations in which no kernel ran"
+attnreplay sql "$db" "SELECT run_id, count(*) AS iterations,
+	round(100.0 * sum(span_ns - busy_ns) / sum(span_ns), 2) AS idle_percent,
+	round(max(span_ns - busy_ns) / 1e6, 3) AS worst_ms
+	FROM iteration WHERE run_id < 3 AND span_ns IS NOT NULL GROUP BY run_id"
 echo "== costs of run 3"
 attnreplay sql "$db" "SELECT cost_source, iterations, round(100 * share, 2) AS percent,
 	round(ms, 3) AS ms FROM v_cost_source WHERE run_id = 3"

@@ -211,6 +211,24 @@ chmod +x slower
 window "$tmp/slower" >out 2>&1
 is 'costs that change are not, and the exit status says so' $? 1
 ok '... beside by how much' grep -Eq '^tpot +p50 +[0-9.]+ +[0-9.]+ +-[0-9.]+$' out
+# A GPU that waits in an iteration of the second window.
+if command -v sqlite3 >/dev/null; then
+	cat >waits <<EOT
+#!/bin/sh
+"$ATTNREPLAY" "\$@" || exit
+case "\$*" in
+*--skip-requests*cost-fixed*) sqlite3 window.db "UPDATE iteration SET span_ns = 1000000,
+	busy_ns = iif(run_id = 2 AND iter_no = 7, 250000, 990000)" ;;
+esac
+EOT
+	chmod +x waits
+	window "$tmp/waits" >out 2>&1
+	ok 'for how long the GPU stood still at most is told' grep -Eq '^ +2 +[0-9]+ +[0-9.]+ +0\.7500$' out
+	ok '... for each window' grep -Eq '^ +1 +[0-9]+ +1\.0000 +0\.0100$' out
+else
+	skip 'for how long the GPU stood still at most is told' 'no sqlite3'
+	skip '... for each window' 'no sqlite3'
+fi
 ok 'a database that is there is not added to' fails 2 'window.db: exists' \
 	sh "$srcdir/contrib/check_costs.sh" window.db 60 '' --trace trace.csv
 ok 'the comparison says how it is used' fails 2 '^usage: contrib/check_costs.sh DB N' \
