@@ -25,7 +25,8 @@
 enum {
 	N_RANK = 256,
 	MAX_SLOT = 512,		/* thread blocks at once; more are not filled */
-	PART_COST = 512,	/* a tile beside its keys, in keys; an estimate */
+	PART_COST = 256,	/* a tile beside its keys, in keys; an estimate */
+	JOIN_COST = 128,	/* another part's result: parts join by twos; likewise */
 	LISTED = 5,		/* of so many blocks a list is taken to hold one */
 };
 
@@ -44,6 +45,11 @@ int attend_rank(int n)
  * blocks become parts of at most `part` blocks; parts fill w waves of thread blocks best when
  * `part` is the smallest length that needs no more than w * n_slot of them.
  *
+ * Where every block is read, lengths are known, and parts need not be even.  If tiles leave
+ * multiprocessors idle, what stands out above a level is cut off, and those share the cuttings: 128
+ * tiles of 57 to 64 blocks take 132 multiprocessors 61 and what a cut costs, not 64.  Under tables
+ * the cuttings may come to nothing while their cost stays.
+ *
  * Lists of a query block and head differ in length by far more than what they may hold.  There all
  * tiles get the same number of parts, as many as there is room for, and the kernel cuts them.
  */
@@ -51,6 +57,7 @@ struct plan {
 	int n_slot;		/* thread blocks that run at once */
 	int least;		/* fewest blocks of a part */
 	int part;		/* most blocks of a part */
+	bool level;		/* parts have as many, but for the last of a tile */
 	int room;		/* most parts of a tile */
 	int n_whole, n;		/* tiles before and after cutting */
 	int len[2 * MAX_SLOT];	/* blocks of the first whole tiles */
@@ -63,22 +70,33 @@ static int lesser(int a, int b)
 	return a < b ? a : b;
 }
 
+/* a > 0 */
+static int divide_up(int a, int b)
+{
+	return (a - 1) / b + 1;
+}
+
 static int n_parts(const struct plan *p, int n_blk, int part)
 {
-	int n = lesser((n_blk - 1) / part + 1, lesser(n_blk / p->least, p->room));
+	int n = lesser(divide_up(n_blk, part), lesser(n_blk / p->least, p->room));
 
 	return n > 1 ? n : 1;
 }
 
 static void add(struct plan *p, struct attn_tile t, int n_blk)
 {
-	int rank;
+	t.n_part = p->level ? divide_up(n_blk, p->part) : n_parts(p, n_blk, p->part);
+	t.len = p->level ? p->part : 0;
+	t.place = p->n;
+	for (t.part = 0; t.part < t.n_part; t.part++) {
+		int own = p->level ? lesser(t.len, n_blk - t.part * t.len) :
+				     divide_up(n_blk, t.n_part);
+		int *at = &p->at[attend_rank(own)];
 
-	t.n_part = n_parts(p, n_blk, p->part);
-	rank = attend_rank((n_blk - 1) / t.n_part + 1);
-	for (t.part = 0; t.part < t.n_part; t.part++, p->at[rank]++)
 		if (p->tile)
-			p->tile[p->at[rank]] = t;
+			p->tile[*at] = t;
+		++*at;
+	}
 	if (p->n_whole < 2 * MAX_SLOT)
 		p->len[p->n_whole] = n_blk;
 	p->n_whole++;
@@ -114,14 +132,14 @@ static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per
 	}
 }
 
-/* How many tiles parts of at most `part` blocks make, and how long the longest of them is. */
+/* How many tiles even parts of at most `part` blocks make, and how long the longest of them is. */
 static int try_parts(const struct plan *p, int part, int *longest)
 {
 	int n = 0;
 
 	*longest = 0;
 	for (int i = 0; i < p->n_whole; i++) {
-		int k = n_parts(p, p->len[i], part), len = (p->len[i] - 1) / k + 1;
+		int k = n_parts(p, p->len[i], part), len = divide_up(p->len[i], k);
 
 		n += k;
 		*longest = len > *longest ? len : *longest;
@@ -145,31 +163,86 @@ static int smallest_part(const struct plan *p, int n, int longest)
 	return hi;
 }
 
-/* Of one to EXECUTOR_WAVES waves take those that end first: each takes its longest tile and
- * PART_COST, and so does putting parts together. */
-static int choose_part(const struct plan *p, int page_tok)
+/* Whether all ends in the time of a part of `level` blocks.  What is longer than half of one has a
+ * slot of its own; the others follow each other in what slots are left, each of which starts them
+ * as long as it can take the longest. */
+static bool fits(const struct plan *p, int level, int extra)
 {
-	int extra = (PART_COST + page_tok - 1) / page_tok;
-	int whole, best = INT_MAX, best_cost = INT_MAX;
+	int n = 0, slots = p->n_slot, sum = 0, longest = 0;
+
+	for (int i = 0; i < p->n_whole; i++) {
+		int rest = p->len[i] % level;
+
+		n += divide_up(p->len[i], level);
+		slots -= p->len[i] / level + (2 * rest > level);
+		if (rest && 2 * rest <= level) {
+			sum += rest + extra;
+			longest = rest > longest ? rest : longest;
+		}
+	}
+	return n <= EXECUTOR_WAVES * p->n_slot && sum <= slots * (level - longest);
+}
+
+/* The lowest level that fits, in whole steps of the kernel: that of the longest tile, if no
+ * other does. */
+static int lowest_level(const struct plan *p, int longest, int extra, int step)
+{
+	int lo = divide_up(p->least, step), hi = divide_up(longest, step);
+
+	while (lo < hi) {
+		int mid = (lo + hi) / 2;
+
+		if (fits(p, mid * step, extra))
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return hi * step;
+}
+
+/* The longest path of n parts that join by twos. */
+static int join_cost(int n, int page_tok)
+{
+	int depth = 0;
+
+	while (1 << depth < n)
+		depth++;
+	return depth * divide_up(JOIN_COST, page_tok);
+}
+
+/* Of one to EXECUTOR_WAVES waves of even parts and, where lengths are known, of a level take what
+ * ends first. */
+static void choose_part(struct plan *p, int page_tok, bool known)
+{
+	int extra = divide_up(PART_COST, page_tok);
+	int whole, level, best_cost = INT_MAX;
 
 	try_parts(p, INT_MAX, &whole);
 	for (int w = 1; w <= EXECUTOR_WAVES; w++) {
-		int part, n, longest, cost;
+		int part, longest, cost;
 
 		if (p->n_whole > w * p->n_slot)
 			continue;
 		part = smallest_part(p, w * p->n_slot, whole);
-		n = try_parts(p, part, &longest);
-		cost = w * (longest + extra) + (n > p->n_whole ? extra : 0);
+		try_parts(p, part, &longest);
+		cost = w * (longest + extra) + join_cost(n_parts(p, whole, part), page_tok);
 		if (cost < best_cost) {
 			best_cost = cost;
-			best = part;
+			p->part = part;
 		}
 	}
-	return best;
+	if (!known || p->n_whole > p->n_slot)
+		return;
+	level = lowest_level(p, whole, extra, divide_up(ATTEND_STEP, page_tok));
+	if (level + extra + join_cost(divide_up(whole, level), page_tok) < best_cost) {
+		p->part = level;
+		p->level = true;
+	}
 }
 
-static int plan(const struct attn_batch *b, int heads, bool per_block, struct attn_tile *tile)
+/* known: every block is read. */
+static int plan(const struct attn_batch *b, int heads, bool per_block, bool known,
+		struct attn_tile *tile)
 {
 	int page_tok = b->shape.page_tok, n_sm = lesser(b->n_sm, MAX_SLOT / 2);
 	bool half = per_block && 2 * page_tok <= ATTEND_ROWS;	/* two tiles to a multiprocessor */
@@ -183,7 +256,7 @@ static int plan(const struct attn_batch *b, int heads, bool per_block, struct at
 			p.room = EXECUTOR_WAVES * n_sm / p.n_whole;
 			p.part = 1;
 		} else {
-			p.part = choose_part(&p, page_tok);
+			choose_part(&p, page_tok, known);
 		}
 		memset(p.at, 0, sizeof p.at);
 		pass(&p, b, heads, per_block);
@@ -203,13 +276,13 @@ static int plan(const struct attn_batch *b, int heads, bool per_block, struct at
 
 int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
-	return plan(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, false, tile);
+	return plan(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, false, !heads, tile);
 }
 
 int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
 	(void)heads;	/* its lists are per head */
-	return plan(b, 1, true, tile);
+	return plan(b, 1, true, false, tile);
 }
 
 /* ---- reference ---- */

@@ -31,12 +31,13 @@
  * of a key, so about 60 % of the tensor cores is the most there.
  *
  * Tiles come sorted, the longest first; the hardware hands them to multiprocessors as those
- * become free.  A tile may be a part of one: it then leaves O in fp32, divided by its sum, and
- * the logarithm of the sum, and a second kernel, attend_join, adds up the parts of a row.
+ * become free.  A tile may be a part of one.  Parts then join by twos: of two that join the first to
+ * be ready leaves O in fp32, divided by its sum, and the logarithm of the sum; the other adds it to
+ * its own and goes on to the next two.  Who stays does not change a bit of the sum.
  * Where every query block and head has a list of its own and tiles are few, the longest list bounds
  * the time: at a density of 0.1, 64K keys and 128 tiles, 68 blocks where the mean is 51, and lists
- * of real selections differ more.  There a kernel before this one, attend_cut, cuts long tiles and
- * sorts what results, which then takes about an even share and the cost of a part.
+ * of real selections differ more.  There attend_cut, before this kernel, cuts long tiles and
+ * sorts what results.
  *
  * One tile fills a multiprocessor, so what comes before its first product is hidden by nothing:
  * a chain of loads (tile, request and list, page, K).  Therefore the end of a list is looked for
@@ -53,9 +54,10 @@
 #include <cuda_runtime.h>
 #include <limits.h>
 
-#include "kernels/attend.h"
+#include "kernels/attend_cut.h"
 #include "kernels/cuda.h"
 #include "kernels/sm90.cuh"
+#include "kernels/tensor_map.cuh"
 
 /* In code for other architectures the kernel is a trap, and its parts are unused. */
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -78,32 +80,20 @@ template <int head_dim, int page, int consumers> struct config {
 	static constexpr int BLOCKS = N > PAGE ? N / PAGE : 1;	/* of a step */
 	static constexpr int RUN = N / BLOCKS;			/* keys of a step that adjoin */
 	static constexpr int THREADS = (1 + WGS) * 128;
-	static constexpr int PER_SM = 3 - WGS;			/* thread blocks, by registers */
-	static constexpr int REGISTERS = WGS == 1 ? 232 : 240;	/* of a consumer's thread */
+	static constexpr int PER_SM = D == 256 ? 1 : 3 - WGS;	/* thread blocks */
+	static constexpr int REGISTERS = PER_SM == 2 ? 232 : 240;	/* of a consumer's thread */
 };
 
-/* A slab is 64 columns of all rows; the copy engine writes it swizzled. */
-template <class C> struct alignas(1024) smem {
-	__nv_bfloat16 q[C::D / COLS][C::M][COLS];
-	__nv_bfloat16 k[STAGES][C::D / COLS][C::N][COLS];
-	__nv_bfloat16 v[STAGES][C::D / COLS][C::N][COLS];
-	uint64_t q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
-};
-template <class C> constexpr int SMEM_BYTES = sizeof(struct smem<C>) + 1024;
-static_assert(SMEM_BYTES<config<128, 128, 2>> <= 227 * 1024, "shared memory");
-static_assert(SMEM_BYTES<config<256, 128, 2>> <= 227 * 1024, "shared memory");
-static_assert(SMEM_BYTES<config<128, 64, 1>> <= 113 * 1024, "shared memory of two");
-static_assert(SMEM_BYTES<config<256, 64, 1>> <= 227 * 1024, "shared memory");
-
-/* The blocks of a part as the device cut its tile, and the parts that it made. */
-struct alignas(16) piece {
-	int tile, first, n, n_part;
+/* What a part leaves for another: of each thread of the consumers the elements of O that it holds,
+ * divided by their rows' sums, and the logarithms to base 2 of those. */
+template <class C> struct part {
+	float4 o[C::D / 8][C::WGS * 128];
+	float2 lse[C::WGS * 128];
 };
 
 struct params {
-	const attn_tile *tile;
-	const struct piece *piece;	/* [n_tile], the longest first; NULL: in the plan's order */
-	const int32_t *n_piece;		/* [n_tile] parts that were made; NULL: as planned */
+	attn_tile *tile;
+	const struct attend_piece *piece;	/* as attend_cut made them; NULL: as planned */
 	const int32_t *row0, *ctx, *page0, *page;
 	const uint16_t *block;		/* NULL: all blocks */
 	const int32_t *n_block;
@@ -114,18 +104,33 @@ struct params {
 	float scale;			/* log2(e) / sqrt(D) */
 	__nv_bfloat16 *out;
 	float *lse;
-	float *part_o, *part_lse;	/* [n_tile][M][D] and [n_tile][M] of tiles in parts */
+	void *part;			/* [n_tile] struct part, by places */
 };
 
 /* What all threads know of their tile, or part of one. */
 struct work {
 	int row, n_row, head, n_head, kv_head;	/* row: in q */
 	int pos;				/* position of the first row */
-	int tile, part, n_part;			/* tile: in the plan */
+	int place, part, n_part;
 	int first, n;				/* blocks to visit, of all or of the list */
 	const uint16_t *block;			/* NULL: all; else from the first on */
 	const int32_t *page;
 };
+
+/* A slab is 64 columns of all rows; the copy engine writes it swizzled. */
+template <class C> struct alignas(1024) smem {
+	__nv_bfloat16 q[C::D / COLS][C::M][COLS];
+	__nv_bfloat16 k[STAGES][C::D / COLS][C::N][COLS];
+	__nv_bfloat16 v[STAGES][C::D / COLS][C::N][COLS];
+	uint64_t q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+	struct work work;		/* for the end: what comes before leaves it no registers */
+	int joins;
+};
+template <class C> constexpr int SMEM_BYTES = sizeof(struct smem<C>) + 1024;
+static_assert(SMEM_BYTES<config<128, 128, 2>> <= 227 * 1024, "shared memory");
+static_assert(SMEM_BYTES<config<256, 128, 2>> <= 227 * 1024, "shared memory");
+static_assert(SMEM_BYTES<config<128, 64, 1>> <= 113 * 1024, "shared memory of two");
+static_assert(SMEM_BYTES<config<256, 64, 1>> <= 227 * 1024, "shared memory");
 
 __device__ __forceinline__ int block_at(const struct work *w, int i)
 {
@@ -182,27 +187,34 @@ __device__ __forceinline__ int trim(const uint16_t *block, int n, int last)
 }
 
 /* Blocks that a tile sees, in parts as planned. */
-__device__ __forceinline__ void cut_evenly(struct work *w, const struct params *p,
-					   const attn_tile &t, int last)
+__device__ __forceinline__ void cut_as_planned(struct work *w, const struct params *p,
+					       const attn_tile &t, int last)
 {
 	const int n = w->block ? trim(w->block, p->n_block[t.list], last) : last + 1;
 
-	w->first = n * t.part / t.n_part;
-	w->n = n * (t.part + 1) / t.n_part - w->first;
+	if (t.len) {
+		w->first = min(t.part * t.len, n);
+		w->n = min(t.len, n - w->first);
+	} else {
+		w->first = n * t.part / t.n_part;
+		w->n = n * (t.part + 1) / t.n_part - w->first;
+	}
 	w->n_part = t.n_part;
 }
 
 template <int PAGE>
 __device__ __forceinline__ struct work work_of(const struct params *p)
 {
-	struct piece cut = { (int)blockIdx.x };
+	struct attend_piece cut = { (int)blockIdx.x };
 	struct work w;
 	attn_tile t;
 
-	if (p->piece)
+	if (p->piece) {
+		grid_wait();
 		cut = p->piece[blockIdx.x];
+	}
 	t = p->tile[cut.tile];
-	w.tile = cut.tile;
+	w.place = t.place;
 	w.part = t.part;
 	w.row = p->row0[t.req] + t.row;
 	w.n_row = t.n_row;
@@ -217,7 +229,7 @@ __device__ __forceinline__ struct work work_of(const struct params *p)
 		w.n = cut.n;
 		w.n_part = cut.n_part;
 	} else {
-		cut_evenly(&w, p, t, (w.pos + t.n_row - 1) / PAGE);
+		cut_as_planned(&w, p, t, (w.pos + t.n_row - 1) / PAGE);
 	}
 	if (w.block)
 		w.block += w.first;
@@ -367,9 +379,25 @@ __device__ __forceinline__ size_t row_index(const struct params *p, const struct
 	return (size_t)(t->row + m / p->heads) * p->q_heads + t->head + m % p->heads;
 }
 
-/* Final division, rounding, and coalesced stores by way of this warp group's rows of s->q. */
+/* O becomes attention over the keys seen; lse: the logarithms to base 2 of the rows' sums. */
+template <int D>
+__device__ __forceinline__ void divide(float *o, const struct rows *w, float scale, float *lse)
+{
+	float inv[2];
+
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		const float sum = quad_sum(w->sum[r]);
+
+		inv[r] = sum > 0 ? 1 / sum : 0;
+		lse[r] = sum > 0 ? w->max[r] * scale + log2f(sum) : -INFINITY;
+	}
+	rescale<D>(o, inv);
+}
+
+/* Rounding, and coalesced stores by way of this warp group's rows of s->q. */
 template <class C>
-__device__ __forceinline__ void store_rows(float *o, struct rows *w, struct smem<C> *s,
+__device__ __forceinline__ void store_rows(const float *o, const float *lse, struct smem<C> *s,
 					   const struct params *p, const struct work *t, int wg)
 {
 	const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -380,17 +408,15 @@ __device__ __forceinline__ void store_rows(float *o, struct rows *w, struct smem
 	bar_sync(3 + wg, 128);	/* the group's last product has read its rows of Q */
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
-		const float sum = quad_sum(w->sum[r]), inv = sum > 0 ? 1 / sum : 0;
 		const int m = first + lane / 4 + 8 * r;
 
 		if (p->lse && lane % 4 == 0 && row_exists(p, t, m))
-			p->lse[row_index(p, t, m)] =
-				sum > 0 ? (w->max[r] * p->scale + log2f(sum)) * LN2 : -INFINITY;
+			p->lse[row_index(p, t, m)] = lse[r] * LN2;
 #pragma unroll
 		for (int i = 0; i < C::D / 8; i++) {
 			uint32_t *unit = (uint32_t *)&stage[i / 8][m][(i + m) % 8];
 
-			unit[lane % 4] = pack_bf16(o[4 * i + 2 * r] * inv, o[4 * i + 2 * r + 1] * inv);
+			unit[lane % 4] = pack_bf16(o[4 * i + 2 * r], o[4 * i + 2 * r + 1]);
 		}
 	}
 	__syncwarp();
@@ -404,28 +430,100 @@ __device__ __forceinline__ void store_rows(float *o, struct rows *w, struct smem
 	}
 }
 
-/* What a part of a tile leaves for attend_join: O, divided, and the sum's logarithm to base 2. */
+/* ---- parts ---- */
+
+/* Threads none of whose rows exist leave and take nothing. */
 template <class C>
-__device__ __forceinline__ void store_part(const float *o, const struct rows *w,
-					   const struct params *p, const struct work *t, int wg)
+__device__ __forceinline__ void leave(struct part<C> *to, const float *o, const float *lse, int i)
 {
-	const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+	for (int k = 0; k < C::D / 8; k++)
+		to->o[k][i] = make_float4(o[4 * k], o[4 * k + 1], o[4 * k + 2], o[4 * k + 3]);
+	to->lse[i] = make_float2(lse[0], lse[1]);
+}
+
+/* The sum of two parts, weighted by their sums.  Every product is rounded, so that it does not
+ * matter which part is the own one. */
+template <class C>
+__device__ __forceinline__ void add_part(float *o, float *lse, const struct part<C> *from, int i)
+{
+	const float2 l = __ldcg(&from->lse[i]);
+	const float other[2] = { l.x, l.y };
+	float own_weight[2], weight[2];
 
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
-		const float sum = quad_sum(w->sum[r]), inv = sum > 0 ? 1 / sum : 0;
-		const int m = wg * WG_ROWS + warp * 16 + lane / 4 + 8 * r;
-		const size_t at = (size_t)t->tile * C::M + m;
+		const float max = fmaxf(lse[r], other[r]);
+		const float base = max == -INFINITY ? 0 : max;	/* keeps exp2 at 0 */
+		const float a = ex2(lse[r] - base), b = ex2(other[r] - base), sum = a + b;
+		const float inv = sum > 0 ? 1 / sum : 0;
 
-		if (!row_exists(p, t, m))
-			continue;
-		if (lane % 4 == 0)
-			p->part_lse[at] = sum > 0 ? w->max[r] * p->scale + log2f(sum) : -INFINITY;
-#pragma unroll
-		for (int i = 0; i < C::D / 8; i++)
-			*(float2 *)(p->part_o + at * C::D + 8 * i + lane % 4 * 2) =
-				make_float2(o[4 * i + 2 * r] * inv, o[4 * i + 2 * r + 1] * inv);
+		own_weight[r] = a * inv;
+		weight[r] = b * inv;
+		lse[r] = sum > 0 ? base + log2f(sum) : -INFINITY;
 	}
+#pragma unroll
+	for (int k = 0; k < C::D / 8; k++) {
+		const float4 v = __ldcg(&from->o[k][i]);
+		const float x[4] = { v.x, v.y, v.z, v.w };
+
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			o[4 * k + e] = __fadd_rn(__fmul_rn(own_weight[e / 2], o[4 * k + e]),
+						 __fmul_rn(weight[e / 2], x[e]));
+	}
+}
+
+/* Whether what two parts join to is this thread block's to go on with: it is if the other one is
+ * ready.  If not, what this one has is left in `own` for the other.  All consumers, barrier 5. */
+template <class C>
+__device__ __forceinline__ bool stays(int32_t *joined, struct part<C> *own, const float *o,
+				      const float *lse, struct smem<C> *s, bool used)
+{
+	const int i = threadIdx.x - 128, n = C::WGS * 128;
+
+	if (i == 0)
+		s->joins = load_acquire(joined);
+	bar_sync(5, n);
+	if (!s->joins) {
+		if (used)
+			leave<C>(own, o, lse, i);
+		bar_sync(5, n);
+		if (i == 0)
+			s->joins = add_acq_rel(joined, 1);
+		bar_sync(5, n);
+	}
+	return s->joins;
+}
+
+/*
+ * The parts of a tile join by twos, those twos by twos, and so on: parts [a, a + step) and
+ * [a + step, a + 2 step) in place a and a + step.  The tile at the latter, whichever it is, holds
+ * their number of those ready.  False: another thread block goes on from here.
+ */
+template <class C>
+__device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s, const struct params *p,
+				     const struct work *t, bool used)
+{
+	struct part<C> *place = (struct part<C> *)p->part + t->place;
+	const int i = threadIdx.x - 128;
+
+#pragma unroll 1
+	for (int step = 1; step < t->n_part; step *= 2) {
+		const int own = t->part & -step, other = own ^ step, later = own | step;
+		int32_t *joined = &p->tile[t->place + later].joined;
+
+		if (later >= t->n_part)
+			continue;
+		if (!stays<C>(joined, &place[own], o, lse, s, used))
+			return false;
+		if (i == 0)
+			*joined = 0;
+		if (used)
+			add_part<C>(o, lse, &place[other], i);
+		bar_sync(5, C::WGS * 128);	/* all know that it stays */
+	}
+	return true;
 }
 
 /* The logits of the step with these keys are complete in acc: turn them into P, release K. */
@@ -494,7 +592,7 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct params *
 					const struct work *w, int wg)
 {
 	const int m = wg * WG_ROWS + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-	float o[C::D / 2];
+	float o[C::D / 2], lse[2];
 	struct rows t;
 
 #pragma unroll
@@ -508,10 +606,11 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct params *
 	}
 	if (w->n)
 		consume_list<C>(o, &t, s, p, w, wg);
-	if (w->n_part > 1)
-		store_part<C>(o, &t, p, w, wg);
-	else
-		store_rows<C>(o, &t, s, p, w, wg);
+	divide<C::D>(o, &t, p->scale, lse);
+	w = &s->work;
+	if (w->n_part == 1 || join<C>(o, lse, s, p, w, row_exists(p, w, m) ||
+							 row_exists(p, w, m + 8)))
+		store_rows<C>(o, lse, s, p, w, wg);
 }
 
 template <class C>
@@ -541,6 +640,8 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 	w = work_of<C::PAGE>(&p);
 	if (w.part >= w.n_part)		/* room that was not needed */
 		return;
+	if (threadIdx.x == 0)
+		s->work = w;
 	__syncthreads();
 	if (threadIdx.x < 128) {
 		setmaxnreg_dec<24>();
@@ -555,193 +656,11 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 #endif
 }
 
-/* ---- parts ---- */
-
-constexpr int CUT_TILES = 1024;	/* threads: one for each tile, parts counted */
-constexpr int CUT_COST = 256;	/* keys, an estimate: half of what a part costs beside its own */
-
-/* Blocks of a list up to last. */
-__device__ __forceinline__ int length(const struct params *p, const attn_tile &t, int last)
-{
-	const uint16_t *block = p->block + (size_t)t.list * p->stride;
-	int n = p->n_block[t.list];
-
-	while (n && block[n - 1] > last)
-		n--;
-	return n;
-}
-
-/* count[i] becomes the sum of those before it; one per thread. */
-__device__ __forceinline__ void sum_before(int *count, int *warps)
-{
-	const int i = threadIdx.x, lane = i % 32, own = count[i];
-	int sum = own;
-
-	for (int d = 1; d < 32; d *= 2) {
-		const int x = __shfl_up_sync(0xffffffff, sum, d);
-
-		sum += lane < d ? 0 : x;
-	}
-	if (lane == 31)
-		warps[i / 32] = sum;
-	__syncthreads();
-	for (int w = 0; w < i / 32; w++)
-		sum += warps[w];
-	count[i] = sum - own;
-	__syncthreads();
-}
-
-/*
- * Cut tiles by the lengths of their lists, which only the device knows, and sort the parts.
- *
- * As long as tiles fit the multiprocessors in `waves` rounds, an even share of all blocks is the
- * least time; tiles that are longer lose their ends, which go where tiles are shorter.  Longest
- * first, they pack well.  A part is a little longer than the share, since fewer of them cost less.
- */
-template <int PAGE>
-__global__ void __launch_bounds__(CUT_TILES)
-attend_cut(const __grid_constant__ struct params p, int n_tile, int n_slot, struct piece *piece,
-	   int32_t *n_piece)
-{
-	constexpr int LEAST = ATTEND_PART_KEYS / PAGE;
-	__shared__ int count[CUT_TILES], warps[CUT_TILES / 32], all;
-	const int i = threadIdx.x;
-	attn_tile t = {};
-	int n = 0, n_whole, waves, len, first, own, bin, place;
-
-	count[i] = 0;
-	if (i == 0)
-		all = 0;
-	__syncthreads();
-	if (i < n_tile) {
-		t = p.tile[i];
-		n = length(&p, t, (p.ctx[t.req] + t.row + t.n_row - 1) / PAGE);
-		if (!t.part)
-			atomicAdd(&all, n);
-	}
-	n_whole = __syncthreads_count(i < n_tile && !t.part);
-	if (i < n_tile) {
-		waves = (n_whole - 1) / n_slot + 1;
-		len = max(all / (waves * n_slot) + CUT_COST / PAGE, LEAST);
-		len = max(len, (n - 1) / t.n_part + 1);
-		n_piece[i] = max((n - 1) / len + 1, 1);
-		first = min(t.part * len, n);
-		own = min(len, n - first);
-		bin = CUT_TILES - 1 - min(own, CUT_TILES - 1);
-		place = atomicAdd(&count[bin], 1);
-	}
-	__syncthreads();
-	sum_before(count, warps);
-	if (i < n_tile)
-		piece[count[bin] + place] = { i, first, own, n_piece[i] };
-}
-
-constexpr int JOIN_WARPS = 8;
-constexpr int JOIN_ROWS = 32;	/* packed rows of a thread block, one a warp at a time */
-
-/* The sum of a row's parts, weighted by their sums. */
-template <class C>
-__device__ __forceinline__ void join_row(const struct params &p, const attn_tile &t, int n_part, int m)
-{
-	const int lane = threadIdx.x % 32, row = m / p.heads, head = m % p.heads;
-	const size_t at = (size_t)blockIdx.x * C::M + m;
-	const float *o = p.part_o + at * C::D + 2 * lane, *lse = p.part_lse + at;
-	float acc[C::D / 32] = {}, max = -INFINITY, sum = 0, inv;
-	size_t to;
-
-	if (row >= t.n_row || head >= t.n_head)
-		return;
-	for (int i = lane; i < n_part; i += 32)
-		max = fmaxf(max, lse[i * C::M]);
-	max = warp_max(max);
-	if (max == -INFINITY)	/* any finite base keeps exp2 at 0 */
-		max = 0;
-	for (int first = 0; first < n_part; first += 32) {
-		const int n = min(n_part - first, 32);
-		const float own = lane < n ? ex2(lse[(first + lane) * C::M] - max) : 0;
-
-		sum += own;
-#pragma unroll 8
-		for (int i = 0; i < n; i++) {
-			const float weight = __shfl_sync(0xffffffff, own, i);
-#pragma unroll
-			for (int c = 0; c < C::D / 64; c++) {
-				const float *from = o + (first + i) * C::M * C::D + 64 * c;
-				const float2 x = *(const float2 *)from;
-
-				acc[2 * c] += weight * x.x;
-				acc[2 * c + 1] += weight * x.y;
-			}
-		}
-	}
-	sum = warp_sum(sum);
-	inv = sum > 0 ? 1 / sum : 0;
-	to = (size_t)(p.row0[t.req] + t.row + row) * p.q_heads + t.head + head;
-#pragma unroll
-	for (int c = 0; c < C::D / 64; c++)
-		*(uint32_t *)(p.out + to * C::D + 2 * lane + 64 * c) =
-			pack_bf16(acc[2 * c] * inv, acc[2 * c + 1] * inv);
-	if (p.lse && lane == 0)
-		p.lse[to] = sum > 0 ? (max + log2f(sum)) * LN2 : -INFINITY;
-}
-
-/* Thread blocks at tiles that are whole or not the first part have nothing to do; they are many, so
- * the others take several rows a warp. */
-template <class C>
-__global__ void __launch_bounds__(JOIN_WARPS * 32, 4)
-attend_join(const __grid_constant__ struct params p)
-{
-	const attn_tile t = p.tile[blockIdx.x];
-	const int n_part = p.n_piece ? p.n_piece[blockIdx.x] : t.n_part;
-	const int first = blockIdx.y * JOIN_ROWS;
-
-	if (t.part || n_part == 1)
-		return;
-#pragma unroll 1
-	for (int m = first + threadIdx.x / 32; m < first + JOIN_ROWS; m += JOIN_WARPS)
-		join_row<C>(p, t, n_part, m);
-}
-
 /* ---- launch ---- */
 
-using encode_fn = decltype(&cuTensorMapEncodeTiled);
-
-/* The driver's encoder, without linking the driver library. */
-enum ar_status find_encoder(encode_fn *out, struct ar_err *err)
-{
-	static encode_fn found;
-	cudaDriverEntryPointQueryResult how;
-	enum ar_status st = AR_OK;
-
-	if (!found)
-		CU(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&found, 12000,
-						    cudaEnableDefault, &how));
-	*out = found;
-	if (!found)
-		st = ar_fail(err, AR_CUDA, "the driver lacks cuTensorMapEncodeTiled");
-out:
-	return st;
-}
-
-/* A bf16 tensor seen through boxes of 64 columns, swizzled by 128 bytes. */
-enum ar_status encode(CUtensorMap *map, encode_fn fn, const void *base, int rank, const uint64_t *dim,
-		      const uint32_t *box, struct ar_err *err)
-{
-	const uint32_t step[3] = { 1, 1, 1 };
-	uint64_t stride[2];
-
-	stride[0] = dim[0] * 2;
-	stride[1] = stride[0] * dim[1];
-	if (fn(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (uint32_t)rank, (void *)base, dim, stride, box, step,
-	       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-	       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))
-		return ar_fail(err, AR_CUDA, "cannot describe a tensor at %p to the copy engine", base);
-	return AR_OK;
-}
-
-/* uneven: lists differ in length, so that parts are cut on the device. */
+/* After attend_cut it starts while that ends. */
 template <class C>
-enum ar_status launch(const struct attn_batch *b, struct params p, bool uneven, const bf16_t *q,
+enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t *q,
 		      const struct kv_cache *kv, cudaStream_t stream, struct ar_err *err)
 {
 	const uint64_t qdim[3] = { C::D, (uint64_t)b->shape.q_heads, (uint64_t)b->n_row };
@@ -749,14 +668,21 @@ enum ar_status launch(const struct attn_batch *b, struct params p, bool uneven, 
 	/* the cache's end is not known here and not needed: pages bound the accesses */
 	const uint64_t kvdim[2] = { C::D, INT32_MAX };
 	const uint32_t kvbox[2] = { COLS, C::RUN };
+	cudaLaunchAttribute overlap = {};
+	cudaLaunchConfig_t config = {};
 	CUtensorMap qmap, kmap, vmap;
-	struct piece *piece;
-	int32_t *n_piece;
 	enum ar_status st;
 	encode_fn fn;
 
 	p.q_bytes = (uint32_t)(C::M / p.heads * p.heads * C::D * 2);
-	p.part_lse = p.part_o + (size_t)b->n_tile * C::M * C::D;
+	overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	overlap.val.programmaticStreamSerializationAllowed = 1;
+	config.gridDim = b->n_tile;
+	config.blockDim = C::THREADS;
+	config.dynamicSmemBytes = SMEM_BYTES<C>;
+	config.stream = stream;
+	config.attrs = &overlap;
+	config.numAttrs = p.piece != NULL;
 	st = find_encoder(&fn, err);
 	if (!st)
 		st = encode(&qmap, fn, q, 3, qdim, qbox, err);
@@ -766,23 +692,9 @@ enum ar_status launch(const struct attn_batch *b, struct params p, bool uneven, 
 		st = encode(&vmap, fn, kv->v, 2, kvdim, kvbox, err);
 	if (st)
 		return st;
-	if (uneven) {
-		piece = (struct piece *)(p.part_lse + (size_t)b->n_tile * C::M);
-		n_piece = (int32_t *)(piece + b->n_tile);
-		attend_cut<C::PAGE><<<1, CUT_TILES, 0, stream>>>(p, b->n_tile, b->n_sm * C::PER_SM,
-								 piece, n_piece);
-		CU_LAUNCHED();
-		p.piece = piece;
-		p.n_piece = n_piece;
-	}
 	CU(cudaFuncSetAttribute(attend_sm90<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				SMEM_BYTES<C>));
-	attend_sm90<C><<<b->n_tile, C::THREADS, SMEM_BYTES<C>, stream>>>(qmap, kmap, vmap, p);
-	CU_LAUNCHED();
-	if (b->n_part) {
-		attend_join<C><<<dim3(b->n_tile, C::M / JOIN_ROWS), JOIN_WARPS * 32, 0, stream>>>(p);
-		CU_LAUNCHED();
-	}
+	CU(cudaLaunchKernelEx(&config, attend_sm90<C>, qmap, kmap, vmap, p));
 out:
 	return st;
 }
@@ -792,24 +704,33 @@ enum ar_status launch_size(const struct attn_batch *b, bool per_block, const str
 			   const bf16_t *q, const struct kv_cache *kv, cudaStream_t stream,
 			   struct ar_err *err)
 {
-	const bool uneven = per_block && p.block && b->n_part && b->n_tile <= CUT_TILES;
-
 	if (b->shape.page_tok == 128)
-		return launch<config<D, 128, 2>>(b, p, uneven, q, kv, stream, err);
+		return launch<config<D, 128, 2>>(b, p, q, kv, stream, err);
 	if (per_block)
-		return launch<config<D, 64, 1>>(b, p, uneven, q, kv, stream, err);
-	return launch<config<D, 64, 2>>(b, p, uneven, q, kv, stream, err);
+		return launch<config<D, 64, 1>>(b, p, q, kv, stream, err);
+	return launch<config<D, 64, 2>>(b, p, q, kv, stream, err);
+}
+
+constexpr size_t part_bytes(int dim)
+{
+	return ATTEND_ROWS * (dim + 4) * sizeof(float);
+}
+static_assert(sizeof(struct part<config<128, 128, 2>>) == part_bytes(128), "room");
+static_assert(sizeof(struct part<config<256, 64, 1>>) <= part_bytes(256), "room");
+
+size_t piece_bytes(int n)
+{
+	return (n * sizeof(struct attend_piece) + 255) / 256 * 256;
 }
 
 } /* namespace */
 
 size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads)
 {
-	const size_t row = (size_t)(s->head_dim + 1) * sizeof(float);
+	const int n = EXECUTOR_WAVES * l->n_sm;
 
 	(void)heads;
-	return (size_t)(EXECUTOR_WAVES * l->n_sm) *
-	       (ATTEND_ROWS * row + sizeof(struct piece) + sizeof(int32_t));
+	return piece_bytes(n) + n * part_bytes(s->head_dim);
 }
 
 enum ar_status attend_sm90_enqueue(const struct attn_batch *b, attend_plan_fn *plan, int heads,
@@ -819,9 +740,19 @@ enum ar_status attend_sm90_enqueue(const struct attn_batch *b, attend_plan_fn *p
 {
 	const struct attn_shape *s = &b->shape;
 	const bool per_block = plan == attend_plan_blocks;
+	struct attend_piece *piece = (struct attend_piece *)work;
 	struct params p = {};
 
-	p.tile = b->tile;
+	if (per_block && lists->block && b->n_part && b->n_tile <= ATTEND_CUT_TILES) {
+		const int per_sm = s->page_tok == 64 ? 2 : 1;
+		enum ar_status st = attend_cut_enqueue(b, lists, b->n_sm * per_sm, piece, stream,
+						       err);
+
+		if (st)
+			return st;
+		p.piece = piece;
+	}
+	p.tile = (attn_tile *)b->tile;	/* for its counters */
 	p.row0 = b->row0;
 	p.ctx = b->ctx;
 	p.page0 = b->page0;
@@ -836,7 +767,7 @@ enum ar_status attend_sm90_enqueue(const struct attn_batch *b, attend_plan_fn *p
 	p.scale = 1.4426950408889634f / sqrtf((float)s->head_dim);
 	p.out = (__nv_bfloat16 *)out;
 	p.lse = lse;
-	p.part_o = (float *)work;
+	p.part = (char *)work + piece_bytes(b->n_tile);
 	switch (s->head_dim) {
 	case 64:
 		return launch_size<64>(b, per_block, p, q, kv, (cudaStream_t)stream, err);

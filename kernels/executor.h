@@ -35,14 +35,20 @@ struct executor_lists {
 
 /* The work of one thread block: rows [row, row + n_row) of request req, counted from the
  * chunk's start, heads [head, head + n_head), all of one KV head, under list l.  Of the n blocks
- * in the list that its last row can see, it takes those from n * part / n_part up to
- * n * (part + 1) / n_part, or others: a kernel may cut again where lists are given.  The parts of
- * a tile stand together and in order. */
+ * in the list that its last row can see, it takes len from part * len on; where len is 0, those
+ * from n * part / n_part up to n * (part + 1) / n_part, or others: a kernel may cut again where
+ * lists are given.  The parts of a tile are in order, with others between them.
+ *
+ * Of as many places as there are tiles, those from place on belong to the parts of this one.
+ * joined is 0 for kernels to count in; when they end it is 0 again.  So launches over the same
+ * tiles must not overlap. */
 struct attn_tile {
 	int32_t req, row, n_row;
 	int32_t head, n_head;
 	int32_t list;
-	int32_t part, n_part;
+	int32_t part, n_part, len;
+	int32_t place;
+	int32_t joined;
 };
 
 /* A plan with parts has at most this many tiles per multiprocessor. */

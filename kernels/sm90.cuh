@@ -80,6 +80,37 @@ static __device__ __forceinline__ void bar_arrive(int id, int n)
 	asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory");
 }
 
+/* PTX ISA, "ld.acquire" and "atom.acq_rel", .gpu: what another thread of the device wrote before
+ * its release can be read after the number that it left. */
+static __device__ __forceinline__ int load_acquire(const int32_t *p)
+{
+	int r;
+
+	asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
+	return r;
+}
+
+static __device__ __forceinline__ int add_acq_rel(int32_t *p, int n)
+{
+	int r;
+
+	asm volatile("atom.acq_rel.gpu.add.s32 %0, [%1], %2;"
+		     : "=r"(r) : "l"(p), "r"(n) : "memory");
+	return r;
+}
+
+/* PTX ISA, "griddepcontrol": a kernel that was launched to overlap the one before waits for its end;
+ * the one before says from where on that one may start. */
+static __device__ __forceinline__ void grid_wait(void)
+{
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+static __device__ __forceinline__ void grid_launch_next(void)
+{
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 /* PTX ISA, "setmaxnreg": registers a thread of this warp group may use from here. */
 template <int n> static __device__ __forceinline__ void setmaxnreg_inc(void)
 {

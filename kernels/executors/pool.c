@@ -3,7 +3,8 @@
 
 int pool_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
-	int n = attend_plan_rows(b, heads, tile);
+	int group = b->shape.q_heads / b->shape.kv_heads;
+	int n = attend_plan_rows(b, heads ? heads : group, tile);	/* lengths are not known */
 
 	for (int i = 0; i < n && tile; i++)
 		tile[i].req = tile[i].list;

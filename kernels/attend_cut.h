@@ -1,0 +1,28 @@
+/* Tiles cut by the lengths of their lists, which only the device knows. */
+#ifndef AR_ATTEND_CUT_H
+#define AR_ATTEND_CUT_H
+
+#include "kernels/attend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { ATTEND_CUT_TILES = 1024 };	/* the most */
+
+/* A part of a tile: blocks [first, first + n) of its list. */
+struct attend_piece {
+	int32_t tile, first, n, n_part;
+};
+
+/* CUDA.  piece: one for each tile of b, the longest first, for n_slot thread blocks at once.  A
+ * tile that takes fewer parts than it has has pieces whose part is not less than n_part.  The kernel
+ * lets one that is launched to overlap it start at once. */
+enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block_lists *lists,
+				  int n_slot, struct attend_piece *piece, void *stream,
+				  struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
