@@ -432,7 +432,7 @@ __device__ __forceinline__ void store_rows(const float *o, const float *lse, str
 
 /* ---- parts ---- */
 
-/* Threads none of whose rows exist leave and take nothing. */
+/* Warps none of whose rows exist leave and take nothing. */
 template <class C>
 __device__ __forceinline__ void leave(struct part<C> *to, const float *o, const float *lse, int i)
 {
@@ -442,35 +442,49 @@ __device__ __forceinline__ void leave(struct part<C> *to, const float *o, const 
 	to->lse[i] = make_float2(lse[0], lse[1]);
 }
 
+/* Weights of a row of two parts, and the logarithm of their sum in the place of the own one's. */
+__device__ __forceinline__ void weigh(float *lse, float other, float *own_weight, float *weight)
+{
+	const float max = fmaxf(*lse, other), base = max == -INFINITY ? 0 : max;
+	const float a = ex2(*lse - base), b = ex2(other - base), sum = a + b;
+	const float inv = sum > 0 ? __fdividef(1, sum) : 0;	/* of 1 to 2 */
+
+	*own_weight = a * inv;
+	*weight = b * inv;
+	*lse = sum > 0 ? base + log2f(sum) : -INFINITY;
+}
+
 /* The sum of two parts, weighted by their sums.  Every product is rounded, so that it does not
  * matter which part is the own one. */
 template <class C>
 __device__ __forceinline__ void add_part(float *o, float *lse, const struct part<C> *from, int i)
 {
-	const float2 l = __ldcg(&from->lse[i]);
-	const float other[2] = { l.x, l.y };
+	constexpr int AT_ONCE = C::D == 256 ? 8 : C::D / 8;	/* by registers */
+	const float2 other = __ldcg(&from->lse[i]);
 	float own_weight[2], weight[2];
 
 #pragma unroll
-	for (int r = 0; r < 2; r++) {
-		const float max = fmaxf(lse[r], other[r]);
-		const float base = max == -INFINITY ? 0 : max;	/* keeps exp2 at 0 */
-		const float a = ex2(lse[r] - base), b = ex2(other[r] - base), sum = a + b;
-		const float inv = sum > 0 ? 1 / sum : 0;
-
-		own_weight[r] = a * inv;
-		weight[r] = b * inv;
-		lse[r] = sum > 0 ? base + log2f(sum) : -INFINITY;
-	}
-#pragma unroll
-	for (int k = 0; k < C::D / 8; k++) {
-		const float4 v = __ldcg(&from->o[k][i]);
-		const float x[4] = { v.x, v.y, v.z, v.w };
+	for (int first = 0; first < C::D / 8; first += AT_ONCE) {
+		float4 v[AT_ONCE];
 
 #pragma unroll
-		for (int e = 0; e < 4; e++)
-			o[4 * k + e] = __fadd_rn(__fmul_rn(own_weight[e / 2], o[4 * k + e]),
-						 __fmul_rn(weight[e / 2], x[e]));
+		for (int k = 0; k < AT_ONCE; k++)
+			v[k] = __ldcg(&from->o[first + k][i]);
+		if (first == 0) {
+			weigh(&lse[0], other.x, &own_weight[0], &weight[0]);
+			weigh(&lse[1], other.y, &own_weight[1], &weight[1]);
+		}
+		__syncwarp();	/* keeps the assembler from loading all in advance */
+#pragma unroll
+		for (int k = 0; k < AT_ONCE; k++) {
+			const float x[4] = { v[k].x, v[k].y, v[k].z, v[k].w };
+			float *to = o + 4 * (first + k);
+
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				to[e] = __fadd_rn(__fmul_rn(own_weight[e / 2], to[e]),
+						  __fmul_rn(weight[e / 2], x[e]));
+		}
 	}
 }
 
@@ -608,9 +622,13 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct params *
 		consume_list<C>(o, &t, s, p, w, wg);
 	divide<C::D>(o, &t, p->scale, lse);
 	w = &s->work;
-	if (w->n_part == 1 || join<C>(o, lse, s, p, w, row_exists(p, w, m) ||
-							 row_exists(p, w, m + 8)))
-		store_rows<C>(o, lse, s, p, w, wg);
+	if (w->n_part > 1) {
+		bool used = row_exists(p, w, m) || row_exists(p, w, m + 8);
+
+		if (!join<C>(o, lse, s, p, w, __any_sync(0xffffffff, used)))
+			return;
+	}
+	store_rows<C>(o, lse, s, p, w, wg);
 }
 
 template <class C>

@@ -1,5 +1,6 @@
 /*
- * The CUDA kernels of attention against the reference, on random ragged batches.
+ * The CUDA kernels of attention against the reference, on random ragged batches; and again, to the
+ * same bits: which part of a tile is ready last changes from launch to launch.
  *
  * Cases are numbered, and the settings take turns: ATTNREPLAY_TEST_CASES (600) of them run from
  * number ATTNREPLAY_TEST_FIRST (0) on, as ATTNREPLAY_TEST_SEED (1) draws them.  A case depends on
@@ -20,12 +21,13 @@ enum { N_SETTING = 22, N_TEST = N_SETTING + 8 };
 
 #if HAVE_CUDA
 
-enum { PAGE = 128 };
+enum { PAGE = 128, REPEATS = 3 };
 
 /* What a comparison found wrong; 0 in all members is right. */
 struct verdict {
 	double worst;		/* largest excess over the tolerance */
 	int bad_abs, bad_l2, bad_zero, bad_lse;
+	int bad_repeat;		/* launches whose bits are not the first one's */
 };
 
 static void compare(struct verdict *v, const bf16_t *got, const bf16_t *want, size_t n,
@@ -60,7 +62,7 @@ static void compare(struct verdict *v, const bf16_t *got, const bf16_t *want, si
 
 static bool clean(const struct verdict *v)
 {
-	return !v->bad_abs && !v->bad_l2 && !v->bad_zero && !v->bad_lse;
+	return !v->bad_abs && !v->bad_l2 && !v->bad_zero && !v->bad_lse && !v->bad_repeat;
 }
 
 static void *get(size_t bytes)
@@ -121,7 +123,8 @@ static attend_plan_fn *plan_of(const struct setting *t)
 	return strcmp(t->executor, "paged") && !t->heads ? attend_plan_blocks : attend_plan_rows;
 }
 
-/* Every whole tile becomes up to most parts, however short. */
+/* Every whole tile becomes up to most parts, however short: even ones, or a level of which the last
+ * ones may be empty. */
 static void give_room(struct batch_case *c, int most, struct rng *rng)
 {
 	struct attn_tile *tile = get((size_t)(c->b.n_tile * most) * sizeof *tile);
@@ -129,8 +132,12 @@ static void give_room(struct batch_case *c, int most, struct rng *rng)
 
 	for (int i = 0; i < c->b.n_tile; i++) {
 		struct attn_tile t = c->tile[i];
+		int blk = (c->b.ctx[t.req] + t.row + t.n_row - 1) / c->b.shape.page_tok + 1;
 
 		t.n_part = 1 + (int)rng_below(rng, (uint64_t)most);
+		if (rng_below(rng, 2))
+			t.len = blk / t.n_part + 1 + (int)rng_below(rng, 3);
+		t.place = n;
 		for (t.part = 0; t.part < t.n_part; t.part++)
 			tile[n++] = t;
 	}
@@ -172,7 +179,7 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	int n_list = case_n_list(c, plan_of(t), t->heads);
 	size_t bytes = c->q_len * sizeof(bf16_t);
 	size_t n_row = c->q_len / (size_t)c->b.shape.head_dim, lse_bytes = n_row * sizeof(float);
-	bf16_t *got = get(bytes), *want = get(bytes), *out;
+	bf16_t *got = get(bytes), *want = get(bytes), *out, *q;
 	float *got_lse = get(lse_bytes), *want_lse = get(lse_bytes), *lse;
 	struct attn_batch b;
 	struct kv_cache kv;
@@ -186,13 +193,20 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	dl.blocks = gpu_lists(&l.blocks, n_list);
 	out = gpu_new(bytes, 0xff);
 	lse = gpu_new(lse_bytes, 0xff);
-	if (x->enqueue(&b, &dl, gpu_copy(c->q, bytes), &kv, out, t->no_lse ? NULL : lse, work, NULL,
-		       &err) ||
+	q = gpu_copy(c->q, bytes);
+	if (x->enqueue(&b, &dl, q, &kv, out, t->no_lse ? NULL : lse, work, NULL, &err) ||
 	    x->ref(&c->b, &l, c->q, &c->kv, want, want_lse, &err))
 		bail_out("%s", err.msg);
 	gpu_read(got, out, bytes);
 	gpu_read(got_lse, lse, lse_bytes);
 	compare(v, got, want, c->q_len, got_lse, t->no_lse ? NULL : want_lse, n_row);
+	for (int i = 0; i < REPEATS; i++) {
+		if (x->enqueue(&b, &dl, q, &kv, out, t->no_lse ? NULL : lse, work, NULL, &err))
+			bail_out("%s", err.msg);
+		gpu_read(want, out, bytes);
+		gpu_read(want_lse, lse, lse_bytes);
+		v->bad_repeat += memcmp(got, want, bytes) || memcmp(got_lse, want_lse, lse_bytes);
+	}
 	gpu_free_all();
 	lists_free(&l.blocks);
 	free(got);
@@ -239,8 +253,8 @@ static void report(const struct verdict *v, const char *name)
 {
 	ok(clean(v), "%s", name);
 	if (!clean(v))
-		diag("%d outputs off (%g over), %d tensors, %d zeros, %d lse", v->bad_abs, v->worst,
-		     v->bad_l2, v->bad_zero, v->bad_lse);
+		diag("%d outputs off (%g over), %d tensors, %d zeros, %d lse, %d repeats", v->bad_abs,
+		     v->worst, v->bad_l2, v->bad_zero, v->bad_lse, v->bad_repeat);
 }
 
 static void run_case(struct verdict *v, const struct setting *t, long seed, long i)

@@ -357,14 +357,19 @@ static int n_blocks(const struct batch_case *c, const struct attn_tile *t)
 	return (c->b.ctx[t->req] + t->row + t->n_row - 1) / c->b.shape.page_tok + 1;
 }
 
-static int part_end(const struct batch_case *c, const struct attn_tile *t)
-{
-	return n_blocks(c, t) * (t->part + 1) / t->n_part;
-}
-
 static int part_begin(const struct batch_case *c, const struct attn_tile *t)
 {
-	return n_blocks(c, t) * t->part / t->n_part;
+	int n = n_blocks(c, t);
+
+	return !t->len ? n * t->part / t->n_part : t->part * t->len < n ? t->part * t->len : n;
+}
+
+static int part_end(const struct batch_case *c, const struct attn_tile *t)
+{
+	struct attn_tile next = *t;
+
+	next.part++;
+	return part_begin(c, &next);
 }
 
 /* left: the blocks of each (row, head) that no tile had yet, -1 at first.  False when the tile has
@@ -392,23 +397,45 @@ static int mark(const struct batch_case *c, attend_plan_fn *cut, int heads,
 	return 1;
 }
 
-/* Parts of a tile stand together, in order, and none is short. */
-static int well_cut(const struct batch_case *c, const struct attn_tile *t, int i)
+/* Even parts and those of a level have their least length; the last of a level has a block. */
+static int well_cut(const struct batch_case *c, const struct attn_tile *t)
 {
-	struct attn_tile before;
+	int n = n_blocks(c, t), least = ATTEND_PART_KEYS / c->b.shape.page_tok;
 
-	if (t[i].n_part > 1 && n_blocks(c, &t[i]) / t[i].n_part * c->b.shape.page_tok <
-	    ATTEND_PART_KEYS)
+	if (t->part < 0 || t->part >= t->n_part || t->joined)
 		return 0;
-	if (!t[i].part)
-		return i == 0 || t[i - 1].part == t[i - 1].n_part - 1;
-	before = t[i];
-	before.part--;
-	return !memcmp(&before, &t[i - 1], sizeof before);
+	if (!t->len)
+		return t->n_part == 1 || n / t->n_part >= least;
+	return t->len >= least && t->n_part == (n - 1) / t->len + 1;
+}
+
+/* Every tile has a place of its own, next to those of the other parts. */
+static int well_placed(const struct attn_tile *tile, int n)
+{
+	struct attn_tile *at = calloc((size_t)n + 1, sizeof *at);
+	int good = 1;
+
+	if (!at)
+		bail_out("out of memory");
+	for (int i = 0; i < n; i++) {
+		int place = tile[i].place + tile[i].part;
+
+		good = good && place >= 0 && place < n && !at[place].n_part;
+		if (good)
+			at[place] = tile[i];
+	}
+	for (int i = 1; i < n && good; i++) {
+		struct attn_tile before = at[i];
+
+		before.part--;
+		good = !at[i].part || !memcmp(&before, &at[i - 1], sizeof before);
+	}
+	free(at);
+	return good;
 }
 
 struct faults {
-	int misfit, uncovered, unsorted, miscounted, miscut, too_many, parts;
+	int misfit, uncovered, unsorted, miscounted, miscut, misplaced, too_many, parts;
 };
 
 static void check_plan(struct faults *f, const struct batch_case *c, attend_plan_fn *cut,
@@ -427,15 +454,18 @@ static void check_plan(struct faults *f, const struct batch_case *c, attend_plan
 		       (n_whole >= (2 << half) * c->b.n_sm || n > EXECUTOR_WAVES * c->b.n_sm);
 	f->miscounted += cut(&c->b, heads, tile) != n;
 	for (int k = 0; k < n; k++) {
-		int now = attend_rank((n_blocks(c, &tile[k]) - 1) / tile[k].n_part + 1);
+		int own = tile[k].len ? part_end(c, &tile[k]) - part_begin(c, &tile[k]) :
+					(n_blocks(c, &tile[k]) - 1) / tile[k].n_part + 1;
+		int now = attend_rank(own);
 
 		f->misfit += !mark(c, cut, heads, &tile[k], left);
-		f->miscut += !well_cut(c, tile, k);
+		f->miscut += !well_cut(c, &tile[k]);
 		f->unsorted += now > rank;
 		rank = now;
 	}
 	for (int k = 0; k < c->b.n_row * c->b.shape.q_heads; k++)
 		f->uncovered += left[k] != 0;
+	f->misplaced += !well_placed(tile, n);
 	f->parts += executor_count_parts(tile, n);
 }
 
@@ -461,67 +491,117 @@ static void test_plan(attend_plan_fn *cut, int max_sm, const char *name)
 	is_int(f.uncovered, 0, "%s: every (row, head, block) is in one tile", name);
 	is_int(f.unsorted, 0, "%s: the longest come first", name);
 	is_int(f.miscounted, 0, "%s: counting gives the same number", name);
-	is_int(f.miscut, 0, "%s: parts stand together and have their least length", name);
+	is_int(f.miscut, 0, "%s: parts have their least length", name);
+	is_int(f.misplaced, 0, "%s: the places of a tile's parts adjoin", name);
 	is_int(f.too_many, 0, "%s: enough tiles stay whole, parts are not too many", name);
 	is_int(f.parts > 0, max_sm > 0, "%s: there are parts where they are asked for", name);
 }
 
-/* Tiles of one request of 16 heads over 4 on 132 multiprocessors, in *parts parts each. */
-static int split_plan(attend_plan_fn *cut, int page, int rows, int ctx, int *parts)
+enum { SLOTS = 132, PART_COST = 256 };
+
+/* When the last of n tiles ends, in keys: a slot takes the next one as soon as it is free. */
+static int last_end(const struct batch_case *c, const struct attn_tile *tile, int n)
+{
+	int end[SLOTS] = { 0 }, last = 0, page = c->b.shape.page_tok;
+
+	for (int i = 0; i < n; i++) {
+		int first = 0;
+
+		for (int k = 1; k < SLOTS; k++)
+			first = end[k] < end[first] ? k : first;
+		end[first] += PART_COST +
+			      (part_end(c, &tile[i]) - part_begin(c, &tile[i])) * page;
+		last = end[first] > last ? end[first] : last;
+	}
+	return last;
+}
+
+struct split {
+	int n, parts;		/* tiles, and how many the first of them is in */
+	int len;
+	int end;
+};
+
+/* One request of 16 heads over 4 on 132 multiprocessors. */
+static struct split split_plan(attend_plan_fn *cut, int heads, int page, int rows, int ctx)
 {
 	struct attn_shape s = { .q_heads = 16, .kv_heads = 4, .head_dim = 128, .page_tok = page };
-	struct attn_tile *tile;
 	struct rng rng = { 1 };
 	struct batch_case c;
-	int n;
+	struct split x;
 
 	case_bare_chunks(&c, &rng, s, 1, &ctx, &rows);
-	c.b.n_sm = 132;
-	n = cut(&c.b, 0, NULL);
-	tile = malloc((size_t)n * sizeof *tile);
-	if (!tile)
-		bail_out("out of memory");
-	cut(&c.b, 0, tile);
-	*parts = tile[0].n_part;
-	free(tile);
+	c.b.n_sm = SLOTS;
+	case_plan(&c, cut, heads);
+	x = (struct split){ c.b.n_tile, c.tile[0].n_part, c.tile[0].len,
+			    last_end(&c, c.tile, c.b.n_tile) };
 	case_release(&c);
-	return n;
+	return x;
 }
 
 static void test_split(void)
 {
 	static const struct {
 		attend_plan_fn *cut;
-		int page, rows, ctx, n, parts;
+		int heads, page, rows, ctx, n, parts;
 	} want[] = {
-		{ attend_plan_rows, 128, 512, 32768, 128, 2 },	/* 64 tiles: half of the slots */
-		{ attend_plan_rows, 64, 512, 32768, 128, 2 },
-		{ attend_plan_rows, 128, 128, 32768, 128, 8 },	/* 16 tiles */
-		{ attend_plan_rows, 64, 128, 32768, 128, 8 },
-		{ attend_plan_rows, 128, 128, 1024, 16, 1 },	/* 9 blocks are too few */
-		{ attend_plan_rows, 64, 128, 1024, 16, 1 },
-		{ attend_plan_rows, 128, 32, 2048, 8, 2 },	/* 17 blocks are enough for two */
-		{ attend_plan_rows, 128, 1024, 32768, 128, 1 },	/* one full wave */
-		{ attend_plan_rows, 128, 1100, 65536, 496, 3 },	/* 140 tiles: thirds */
-		{ attend_plan_rows, 128, 2112, 65536, 264, 1 },	/* two full waves */
-		{ attend_plan_blocks, 128, 1024, 64512, 512, 4 },	/* room for four waves */
-		{ attend_plan_blocks, 64, 1024, 64512, 512, 2 },	/* 256 half as large */
-		{ attend_plan_blocks, 128, 128, 65536, 192, 12 },	/* a fifth is for 12 */
-		{ attend_plan_blocks, 128, 1024, 7168, 128, 1 },	/* of 64 for one */
-		{ attend_plan_blocks, 128, 2176, 65536, 272, 1 },	/* two full waves */
-		{ attend_plan_blocks, 64, 2176, 65536, 544, 1 },
+		{ attend_plan_rows, 4, 128, 512, 32768, 128, 2 },	/* 64 tiles: half of the slots */
+		{ attend_plan_rows, 4, 64, 512, 32768, 128, 2 },
+		{ attend_plan_rows, 4, 128, 128, 32768, 128, 8 },	/* 16 tiles */
+		{ attend_plan_rows, 4, 64, 128, 32768, 128, 8 },
+		{ attend_plan_rows, 4, 128, 128, 1024, 16, 1 },	/* 9 blocks are too few */
+		{ attend_plan_rows, 4, 64, 128, 1024, 16, 1 },
+		{ attend_plan_rows, 4, 128, 32, 2048, 8, 2 },	/* 17 blocks are enough for two */
+		{ attend_plan_rows, 4, 128, 1024, 32768, 128, 1 },	/* one full wave */
+		{ attend_plan_rows, 0, 128, 1100, 65536, 496, 3 },	/* 140 tiles: thirds */
+		{ attend_plan_rows, 0, 128, 2112, 65536, 264, 1 },	/* two full waves */
+		{ attend_plan_blocks, 0, 128, 1024, 64512, 512, 4 },	/* room for four waves */
+		{ attend_plan_blocks, 0, 64, 1024, 64512, 512, 2 },	/* 256 half as large */
+		{ attend_plan_blocks, 0, 128, 128, 65536, 192, 12 },	/* a fifth is for 12 */
+		{ attend_plan_blocks, 0, 128, 1024, 7168, 128, 1 },	/* of 64 for one */
+		{ attend_plan_blocks, 0, 128, 2176, 65536, 272, 1 },	/* two full waves */
+		{ attend_plan_blocks, 0, 64, 2176, 65536, 544, 1 },
 	};
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-		int parts, n = split_plan(want[i].cut, want[i].page, want[i].rows, want[i].ctx,
-					  &parts);
+		struct split x = split_plan(want[i].cut, want[i].heads, want[i].page, want[i].rows,
+					    want[i].ctx);
 
-		ok(n == want[i].n && parts == want[i].parts,
+		ok(x.n == want[i].n && x.parts == want[i].parts && !x.len,
 		   "%s of %d, %d rows after %d tokens: %d tiles, %d parts each",
 		   want[i].cut == attend_plan_rows ? "pages" : "lists", want[i].page, want[i].rows,
 		   want[i].ctx, want[i].n, want[i].parts);
-		if (n != want[i].n || parts != want[i].parts)
-			diag("%d tiles, %d parts", n, parts);
+		if (x.n != want[i].n || x.parts != want[i].parts)
+			diag("%d tiles, %d parts", x.n, x.parts);
+	}
+}
+
+/* Every block is read: what is cut off ends with the rest. */
+static void test_level(void)
+{
+	static const struct {
+		int page, rows, ctx, n, len;
+	} want[] = {
+		{ 128, 1024, 7168, 176, 61 },	/* 128 tiles of 57 to 64 blocks */
+		{ 64, 1024, 7168, 176, 122 },
+		{ 128, 1024, 31744, 256, 248 },
+		{ 128, 512, 32768, 192, 127 },	/* 64 tiles */
+		{ 128, 128, 65536, 144, 63 },	/* 16 tiles */
+		{ 128, 128, 32768, 128, 0 },	/* even parts do as well */
+		{ 128, 1056, 32768, 132, 0 },	/* nothing is idle */
+	};
+
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+		struct split x = split_plan(attend_plan_rows, 0, want[i].page, want[i].rows,
+					    want[i].ctx);
+
+		ok(x.n == want[i].n && x.len == want[i].len,
+		   "pages of %d, %d rows after %d tokens: %d tiles, a level of %d", want[i].page,
+		   want[i].rows, want[i].ctx, want[i].n, want[i].len);
+		if (x.n != want[i].n || x.len != want[i].len)
+			diag("%d tiles, %d", x.n, x.len);
+		if (x.len)
+			is_int(x.end, x.len * want[i].page + PART_COST, "which no part outlasts");
 	}
 }
 
@@ -599,6 +679,7 @@ int main(void)
 	test_plan(attend_plan_rows, 300, "paged, in parts");
 	test_plan(attend_plan_blocks, 300, "blocksparse, in parts");
 	test_split();
+	test_level();
 	test_rank();
 	test_memory();
 	test_table();
