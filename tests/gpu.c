@@ -44,7 +44,7 @@ void *gpu_new(size_t bytes, int fill)
 	if (!taken)
 		bail_out("out of memory");
 	check(cudaMalloc(&p, bytes + 1), "cudaMalloc");
-	check(cudaMemset(p, fill, bytes + 1), "cudaMemset");
+	gpu_fill(p, bytes + 1, fill);
 	taken[n_taken++] = p;
 	return p;
 }
@@ -55,6 +55,11 @@ void *gpu_copy(const void *host, size_t bytes)
 
 	gpu_write(p, host, bytes);
 	return p;
+}
+
+void gpu_fill(void *device, size_t bytes, int fill)
+{
+	check(cudaMemset(device, fill, bytes), "cudaMemset");
 }
 
 void gpu_write(void *device, const void *host, size_t bytes)

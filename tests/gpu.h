@@ -17,6 +17,7 @@ long gpu_test_number(const char *name, long usual);
 
 void *gpu_new(size_t bytes, int fill);			/* every byte set to fill */
 void *gpu_copy(const void *host, size_t bytes);
+void gpu_fill(void *device, size_t bytes, int fill);
 void gpu_write(void *device, const void *host, size_t bytes);
 void gpu_read(void *host, const void *device, size_t bytes);	/* after all launches */
 void gpu_free_all(void);

@@ -20,8 +20,9 @@
 enum { N_SETTING = 22, N_TEST = N_SETTING + 8 };
 
 #if HAVE_CUDA
+#include <cuda_runtime_api.h>
 
-enum { PAGE = 128, REPEATS = 3 };
+enum { PAGE = 128 };
 
 /* What a comparison found wrong; 0 in all members is right. */
 struct verdict {
@@ -147,14 +148,14 @@ static void give_room(struct batch_case *c, int most, struct rng *rng)
 	c->b.n_part = executor_count_parts(tile, n);
 }
 
-/* The same batch with its tiles on the device, in parts where the device takes them. */
-static struct attn_batch plan_batch(struct batch_case *c, const struct setting *t, void **work,
-				    struct rng *rng)
+/* The same batch with its tiles on the device, in parts where the device takes them; returns the
+ * bytes of work. */
+static size_t plan_batch(struct batch_case *c, const struct setting *t, struct attn_batch *b,
+			 struct rng *rng)
 {
 	const struct executor *x = executor_find(t->executor);
 	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0, 0 };
 	struct ar_err err;
-	struct attn_batch b;
 	int n_sm;
 
 	if (executor_multiprocessors(&n_sm, &err))
@@ -165,48 +166,117 @@ static struct attn_batch plan_batch(struct batch_case *c, const struct setting *
 		give_room(c, t->room, rng);
 		c->b.n_sm = 1 + (int)rng_below(rng, 300);
 	}
-	b = gpu_batch(&c->b);
+	*b = gpu_batch(&c->b);
 	most.n_sm = c->b.n_tile / EXECUTOR_WAVES + 1;
-	*work = gpu_new(x->work_bytes(&c->b.shape, &most, t->heads), 0xff);
-	return b;
+	return x->work_bytes(&c->b.shape, &most, t->heads);
+}
+
+/* What is launched, all of it on the device. */
+struct launch {
+	const struct executor *x;
+	struct attn_batch b;
+	struct executor_lists lists;
+	bf16_t *q, *out;
+	struct kv_cache kv;
+	float *lse;		/* NULL: not asked for */
+	void *work;
+	size_t bytes, lse_bytes, work_bytes;
+};
+
+static void launch(const struct launch *l, void *stream)
+{
+	struct ar_err err;
+
+	if (l->x->enqueue(&l->b, &l->lists, l->q, &l->kv, l->out, l->lse, l->work, stream, &err))
+		bail_out("%s", err.msg);
+}
+
+static void read_launch(const struct launch *l, bf16_t *out, float *lse)
+{
+	gpu_read(out, l->out, l->bytes);
+	if (l->lse)
+		gpu_read(lse, l->lse, l->lse_bytes);
+}
+
+static void check(cudaError_t e, const char *what)
+{
+	if (e != cudaSuccess)
+		bail_out("%s: %s", what, cudaGetErrorString(e));
+}
+
+/* Two launches, one after the other, from a graph. */
+static cudaGraphExec_t record(const struct launch *l)
+{
+	cudaStream_t stream;
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+
+	check(cudaStreamCreate(&stream), "cudaStreamCreate");
+	check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+	launch(l, stream);
+	launch(l, stream);
+	check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+	check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+	check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+	check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+	return exec;
+}
+
+/* How many of some launches, alone and from a graph, over memory full of numbers that are none
+ * have not the bits of the first, which is out and lse. */
+static int repeat(const struct launch *l, const bf16_t *out, const float *lse)
+{
+	enum { TIMES = 4 };
+	bf16_t *got = get(l->bytes);
+	float *got_lse = get(l->lse_bytes);
+	cudaGraphExec_t exec = record(l);
+	int bad = 0;
+
+	for (int i = 0; i < TIMES; i++) {
+		gpu_fill(l->out, l->bytes, 0xff);
+		gpu_fill(l->work, l->work_bytes, 0xff);
+		if (i % 2)
+			launch(l, NULL);
+		else
+			check(cudaGraphLaunch(exec, NULL), "cudaGraphLaunch");
+		read_launch(l, got, got_lse);
+		bad += memcmp(got, out, l->bytes) ||
+		       (l->lse && memcmp(got_lse, lse, l->lse_bytes));
+	}
+	check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
+	free(got);
+	free(got_lse);
+	return bad;
 }
 
 static void attend_both(struct verdict *v, struct batch_case *c, const struct setting *t,
 			struct rng *rng)
 {
-	const struct executor *x = executor_find(t->executor);
-	struct executor_lists l = { .heads = t->heads }, dl = l;
+	struct executor_lists l = { .heads = t->heads };
 	int n_list = case_n_list(c, plan_of(t), t->heads);
 	size_t bytes = c->q_len * sizeof(bf16_t);
 	size_t n_row = c->q_len / (size_t)c->b.shape.head_dim, lse_bytes = n_row * sizeof(float);
-	bf16_t *got = get(bytes), *want = get(bytes), *out, *q;
-	float *got_lse = get(lse_bytes), *want_lse = get(lse_bytes), *lse;
-	struct attn_batch b;
-	struct kv_cache kv;
+	bf16_t *got = get(bytes), *want = get(bytes);
+	float *got_lse = get(lse_bytes), *want_lse = get(lse_bytes);
+	struct launch d = { .x = executor_find(t->executor), .lists = l, .bytes = bytes,
+			    .lse_bytes = lse_bytes };
 	struct ar_err err;
-	void *work;
 
 	if (t->density <= 1)
 		case_lists(c, n_list, t->density, &l.blocks, rng);
-	b = plan_batch(c, t, &work, rng);
-	kv = gpu_kv(&c->kv, c->kv_len);
-	dl.blocks = gpu_lists(&l.blocks, n_list);
-	out = gpu_new(bytes, 0xff);
-	lse = gpu_new(lse_bytes, 0xff);
-	q = gpu_copy(c->q, bytes);
-	if (x->enqueue(&b, &dl, q, &kv, out, t->no_lse ? NULL : lse, work, NULL, &err) ||
-	    x->ref(&c->b, &l, c->q, &c->kv, want, want_lse, &err))
+	d.work_bytes = plan_batch(c, t, &d.b, rng);
+	d.work = gpu_new(d.work_bytes, 0xff);
+	d.kv = gpu_kv(&c->kv, c->kv_len);
+	d.lists.blocks = gpu_lists(&l.blocks, n_list);
+	d.q = gpu_copy(c->q, bytes);
+	d.out = gpu_new(bytes, 0xff);
+	d.lse = t->no_lse ? NULL : gpu_new(lse_bytes, 0xff);
+	launch(&d, NULL);
+	read_launch(&d, got, got_lse);
+	if (d.x->ref(&c->b, &l, c->q, &c->kv, want, want_lse, &err))
 		bail_out("%s", err.msg);
-	gpu_read(got, out, bytes);
-	gpu_read(got_lse, lse, lse_bytes);
 	compare(v, got, want, c->q_len, got_lse, t->no_lse ? NULL : want_lse, n_row);
-	for (int i = 0; i < REPEATS; i++) {
-		if (x->enqueue(&b, &dl, q, &kv, out, t->no_lse ? NULL : lse, work, NULL, &err))
-			bail_out("%s", err.msg);
-		gpu_read(want, out, bytes);
-		gpu_read(want_lse, lse, lse_bytes);
-		v->bad_repeat += memcmp(got, want, bytes) || memcmp(got_lse, want_lse, lse_bytes);
-	}
+	v->bad_repeat += repeat(&d, got, got_lse);
 	gpu_free_all();
 	lists_free(&l.blocks);
 	free(got);
