@@ -17,13 +17,13 @@ extern "C" {
 enum {
 	ATTEND_ROWS = 128,
 	ATTEND_STEP = 128,		/* keys that the kernel takes at once */
-	ATTEND_PART_KEYS = 1024,	/* even parts have as many at least, were all blocks listed */
+	ATTEND_PART_KEYS = 1024,	/* even parts have as many, were all blocks listed */
 };
 
 typedef int attend_plan_fn(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 /* Tiles of ATTEND_ROWS / heads rows, counted from the chunk's start; list: one per (request,
- * group of at most heads heads of a KV head).  heads 0: whole KV heads, and every block is read. */
+ * group of at most heads heads of a KV head).  heads 0: whole KV heads, every block is read. */
 int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 /* One query block and one head a tile; list: one per (query block, head).  How long lists are

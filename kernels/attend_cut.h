@@ -16,8 +16,8 @@ struct attend_piece {
 };
 
 /* CUDA.  piece: one for each tile of b, the longest first, for n_slot thread blocks at once.  A
- * tile that takes fewer parts than it has has pieces whose part is not less than n_part.  The kernel
- * lets one that is launched to overlap it start at once. */
+ * tile may get fewer parts than planned: the rest of its pieces are empty, their part n_part or more.
+ * A kernel that is launched to overlap this one starts at once. */
 enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block_lists *lists,
 				  int n_slot, struct attend_piece *piece, void *stream,
 				  struct ar_err *err);

@@ -69,7 +69,9 @@ attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 	attn_tile t = {};
 	int n = 0, n_whole, n_part, waves, len, first, own, bin, place;
 
+#if __CUDA_ARCH__ >= 900
 	grid_launch_next();
+#endif
 	count[i] = 0;
 	if (i == 0)
 		all = 0;

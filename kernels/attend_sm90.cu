@@ -31,9 +31,9 @@
  * of a key, so about 60 % of the tensor cores is the most there.
  *
  * Tiles come sorted, the longest first; the hardware hands them to multiprocessors as those
- * become free.  A tile may be a part of one.  Parts then join by twos: of two that join the first to
- * be ready leaves O in fp32, divided by its sum, and the logarithm of the sum; the other adds it to
- * its own and goes on to the next two.  Who stays does not change a bit of the sum.
+ * become free.  A tile may be a part of one.  Parts then join by twos: of two that join the first
+ * to be ready leaves O in fp32, divided by its sum, and the logarithm of the sum; the other adds it
+ * to its own and goes on to the next two.  Which of them stays does not change a bit of the sum.
  * Where every query block and head has a list of its own and tiles are few, the longest list bounds
  * the time: at a density of 0.1, 64K keys and 128 tiles, 68 blocks where the mean is 51, and lists
  * of real selections differ more.  There attend_cut, before this kernel, cuts long tiles and
@@ -55,6 +55,7 @@
 #include <limits.h>
 
 #include "kernels/attend_cut.h"
+#include "kernels/attend_part.cuh"
 #include "kernels/cuda.h"
 #include "kernels/sm90.cuh"
 #include "kernels/tensor_map.cuh"
@@ -82,13 +83,6 @@ template <int head_dim, int page, int consumers> struct config {
 	static constexpr int THREADS = (1 + WGS) * 128;
 	static constexpr int PER_SM = D == 256 ? 1 : 3 - WGS;	/* thread blocks */
 	static constexpr int REGISTERS = PER_SM == 2 ? 232 : 240;	/* of a consumer's thread */
-};
-
-/* What a part leaves for another: of each thread of the consumers the elements of O that it holds,
- * divided by their rows' sums, and the logarithms to base 2 of those. */
-template <class C> struct part {
-	float4 o[C::D / 8][C::WGS * 128];
-	float2 lse[C::WGS * 128];
 };
 
 struct params {
@@ -432,62 +426,6 @@ __device__ __forceinline__ void store_rows(const float *o, const float *lse, str
 
 /* ---- parts ---- */
 
-/* Warps none of whose rows exist leave and take nothing. */
-template <class C>
-__device__ __forceinline__ void leave(struct part<C> *to, const float *o, const float *lse, int i)
-{
-#pragma unroll
-	for (int k = 0; k < C::D / 8; k++)
-		to->o[k][i] = make_float4(o[4 * k], o[4 * k + 1], o[4 * k + 2], o[4 * k + 3]);
-	to->lse[i] = make_float2(lse[0], lse[1]);
-}
-
-/* Weights of a row of two parts, and the logarithm of their sum in the place of the own one's. */
-__device__ __forceinline__ void weigh(float *lse, float other, float *own_weight, float *weight)
-{
-	const float max = fmaxf(*lse, other), base = max == -INFINITY ? 0 : max;
-	const float a = ex2(*lse - base), b = ex2(other - base), sum = a + b;
-	const float inv = sum > 0 ? __fdividef(1, sum) : 0;	/* of 1 to 2 */
-
-	*own_weight = a * inv;
-	*weight = b * inv;
-	*lse = sum > 0 ? base + log2f(sum) : -INFINITY;
-}
-
-/* The sum of two parts, weighted by their sums.  Every product is rounded, so that it does not
- * matter which part is the own one. */
-template <class C>
-__device__ __forceinline__ void add_part(float *o, float *lse, const struct part<C> *from, int i)
-{
-	constexpr int AT_ONCE = C::D == 256 ? 8 : C::D / 8;	/* by registers */
-	const float2 other = __ldcg(&from->lse[i]);
-	float own_weight[2], weight[2];
-
-#pragma unroll
-	for (int first = 0; first < C::D / 8; first += AT_ONCE) {
-		float4 v[AT_ONCE];
-
-#pragma unroll
-		for (int k = 0; k < AT_ONCE; k++)
-			v[k] = __ldcg(&from->o[first + k][i]);
-		if (first == 0) {
-			weigh(&lse[0], other.x, &own_weight[0], &weight[0]);
-			weigh(&lse[1], other.y, &own_weight[1], &weight[1]);
-		}
-		__syncwarp();	/* keeps the assembler from loading all in advance */
-#pragma unroll
-		for (int k = 0; k < AT_ONCE; k++) {
-			const float x[4] = { v[k].x, v[k].y, v[k].z, v[k].w };
-			float *to = o + 4 * (first + k);
-
-#pragma unroll
-			for (int e = 0; e < 4; e++)
-				to[e] = __fadd_rn(__fmul_rn(own_weight[e / 2], to[e]),
-						  __fmul_rn(weight[e / 2], x[e]));
-		}
-	}
-}
-
 /* Whether what two parts join to is this thread block's to go on with: it is if the other one is
  * ready.  If not, what this one has is left in `own` for the other.  All consumers, barrier 5. */
 template <class C>
@@ -496,7 +434,7 @@ __device__ __forceinline__ bool stays(int32_t *joined, struct part<C> *own, cons
 {
 	const int i = threadIdx.x - 128, n = C::WGS * 128;
 
-	if (i == 0)
+	if (i == 0 && !s->joins)
 		s->joins = load_acquire(joined);
 	bar_sync(5, n);
 	if (!s->joins) {
@@ -512,12 +450,12 @@ __device__ __forceinline__ bool stays(int32_t *joined, struct part<C> *own, cons
 
 /*
  * The parts of a tile join by twos, those twos by twos, and so on: parts [a, a + step) and
- * [a + step, a + 2 step) in place a and a + step.  The tile at the latter, whichever it is, holds
- * their number of those ready.  False: another thread block goes on from here.
+ * [a + step, a + 2 step) in places a and a + step.  Which of the two are ready is counted in the tile
+ * that stands at the latter in the plan.  False: another thread block goes on from here.
  */
 template <class C>
-__device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s, const struct params *p,
-				     const struct work *t, bool used)
+__device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
+				     const struct params *p, const struct work *t, bool used)
 {
 	struct part<C> *place = (struct part<C> *)p->part + t->place;
 	const int i = threadIdx.x - 128;
@@ -531,11 +469,11 @@ __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s, co
 			continue;
 		if (!stays<C>(joined, &place[own], o, lse, s, used))
 			return false;
-		if (i == 0)
-			*joined = 0;
 		if (used)
 			add_part<C>(o, lse, &place[other], i);
 		bar_sync(5, C::WGS * 128);	/* all know that it stays */
+		if (i == 0)
+			*joined = s->joins = 0;
 	}
 	return true;
 }
@@ -552,6 +490,17 @@ __device__ __forceinline__ void finish_scores(float *acc, struct rows *t, struct
 	if (k->at[C::BLOCKS - 1] + C::RUN > w->pos)	/* may hold keys past a row */
 		mask_step<C>(acc, t, k);
 	softmax_step<C::N>(acc, t, p->scale, alpha);
+}
+
+/* While the last product runs, the first consumer looks whether the part to join with is ready. */
+template <class C>
+__device__ __forceinline__ void look_ahead(struct smem<C> *s, const struct params *p)
+{
+	const struct work *w = &s->work;
+	const int later = w->part | 1;
+
+	if (threadIdx.x == 128 && later < w->n_part)
+		s->joins = load_acquire(&p->tile[w->place + later].joined);
 }
 
 /* All blocks of the list.  Named barriers 1 and 2: the turn of consumer 0 and 1 to issue. */
@@ -597,6 +546,7 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 	}
 	mbarrier_wait(&s->v_full[last], (n - 1) / STAGES & 1);
 	issue_pv<C>(o, pr, s, last);
+	look_ahead<C>(s, p);
 	wgmma_wait<0>();
 	hold<C::D / 2>(o);
 }
@@ -658,8 +608,10 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 	w = work_of<C::PAGE>(&p);
 	if (w.part >= w.n_part)		/* room that was not needed */
 		return;
-	if (threadIdx.x == 0)
+	if (threadIdx.x == 0) {
 		s->work = w;
+		s->joins = 0;
+	}
 	__syncthreads();
 	if (threadIdx.x < 128) {
 		setmaxnreg_dec<24>();

@@ -99,8 +99,8 @@ static __device__ __forceinline__ int add_acq_rel(int32_t *p, int n)
 	return r;
 }
 
-/* PTX ISA, "griddepcontrol": a kernel that was launched to overlap the one before waits for its end;
- * the one before says from where on that one may start. */
+/* PTX ISA, "griddepcontrol": a kernel that was launched to overlap the one before waits for its
+ * end; the one before says from where on it may start. */
 static __device__ __forceinline__ void grid_wait(void)
 {
 	asm volatile("griddepcontrol.wait;" ::: "memory");

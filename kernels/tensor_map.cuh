@@ -17,8 +17,8 @@ static enum ar_status find_encoder(encode_fn *out, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	if (!found)
-		CU(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&found, 12000,
-						    cudaEnableDefault, &how));
+		CU(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&found,
+						    12000, cudaEnableDefault, &how));
 	*out = found;
 	if (!found)
 		st = ar_fail(err, AR_CUDA, "the driver lacks cuTensorMapEncodeTiled");
@@ -35,10 +35,11 @@ static enum ar_status encode(CUtensorMap *map, encode_fn fn, const void *base, i
 
 	stride[0] = dim[0] * 2;
 	stride[1] = stride[0] * dim[1];
-	if (fn(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (uint32_t)rank, (void *)base, dim, stride, box, step,
-	       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+	if (fn(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (uint32_t)rank, (void *)base, dim, stride,
+	       box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
 	       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))
-		return ar_fail(err, AR_CUDA, "cannot describe a tensor at %p to the copy engine", base);
+		return ar_fail(err, AR_CUDA, "cannot describe a tensor at %p to the copy engine",
+			       base);
 	return AR_OK;
 }
 

@@ -323,8 +323,8 @@ static void report(const struct verdict *v, const char *name)
 {
 	ok(clean(v), "%s", name);
 	if (!clean(v))
-		diag("%d outputs off (%g over), %d tensors, %d zeros, %d lse, %d repeats", v->bad_abs,
-		     v->worst, v->bad_l2, v->bad_zero, v->bad_lse, v->bad_repeat);
+		diag("%d outputs off (%g over), %d tensors, %d zeros, %d lse, %d repeats",
+		     v->bad_abs, v->worst, v->bad_l2, v->bad_zero, v->bad_lse, v->bad_repeat);
 }
 
 static void run_case(struct verdict *v, const struct setting *t, long seed, long i)

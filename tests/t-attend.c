@@ -545,7 +545,7 @@ static void test_split(void)
 		attend_plan_fn *cut;
 		int heads, page, rows, ctx, n, parts;
 	} want[] = {
-		{ attend_plan_rows, 4, 128, 512, 32768, 128, 2 },	/* 64 tiles: half of the slots */
+		{ attend_plan_rows, 4, 128, 512, 32768, 128, 2 },	/* 64 tiles */
 		{ attend_plan_rows, 4, 64, 512, 32768, 128, 2 },
 		{ attend_plan_rows, 4, 128, 128, 32768, 128, 8 },	/* 16 tiles */
 		{ attend_plan_rows, 4, 64, 128, 32768, 128, 8 },
