@@ -58,7 +58,7 @@
 #include "kernels/attend_part.cuh"
 #include "kernels/cuda.h"
 #include "kernels/sm90.cuh"
-#include "kernels/tensor_map.cuh"
+#include "kernels/tensor_map.h"
 
 /* In code for other architectures the kernel is a trap, and its parts are unused. */
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -642,7 +642,6 @@ enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t 
 	cudaLaunchConfig_t config = {};
 	CUtensorMap qmap, kmap, vmap;
 	enum ar_status st;
-	encode_fn fn;
 
 	p.q_bytes = (uint32_t)(C::M / p.heads * p.heads * C::D * 2);
 	overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -653,13 +652,11 @@ enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t 
 	config.stream = stream;
 	config.attrs = &overlap;
 	config.numAttrs = p.piece != NULL;
-	st = find_encoder(&fn, err);
+	st = tensor_map(&qmap, q, 3, qdim, qbox, err);
 	if (!st)
-		st = encode(&qmap, fn, q, 3, qdim, qbox, err);
+		st = tensor_map(&kmap, kv->k, 2, kvdim, kvbox, err);
 	if (!st)
-		st = encode(&kmap, fn, kv->k, 2, kvdim, kvbox, err);
-	if (!st)
-		st = encode(&vmap, fn, kv->v, 2, kvdim, kvbox, err);
+		st = tensor_map(&vmap, kv->v, 2, kvdim, kvbox, err);
 	if (st)
 		return st;
 	CU(cudaFuncSetAttribute(attend_sm90<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,

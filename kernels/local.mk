@@ -14,12 +14,13 @@ tests_t_attend_SOURCES = tests/t-attend.c
 tests_t_attend_LDADD   = $(TEST_LIBS)
 tests_t_attend_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 libattnreplay_a_SOURCES += kernels/attend_cut.h kernels/attend_part.cuh kernels/cuda.h \
-                           kernels/device.cuh kernels/products.cuh kernels/sm90.cuh kernels/softmax.cuh \
-                           kernels/tensor_map.cuh
+                           kernels/device.cuh kernels/products.cuh kernels/sm90.cuh \
+                           kernels/softmax.cuh kernels/tensor_map.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/attend_cut_sm90.cu kernels/attend_device.c \
                            kernels/attend_sm80.cu kernels/attend_sm90.cu kernels/decode_sm80.cu \
-                           kernels/executors/columns_sm80.cu kernels/executors/pool_sm80.cu
+                           kernels/executors/columns_sm80.cu kernels/executors/pool_sm80.cu \
+                           kernels/tensor_map.c
 endif
 
 check_PROGRAMS += tests/t-attend-gpu
@@ -69,11 +70,13 @@ libattnreplay_a_SOURCES += kernels/selectors/minference.c kernels/selectors/minf
 libattnreplay_a_SOURCES += kernels/selectors/none.c
 libattnreplay_a_SOURCES += kernels/selectors/oracle.c kernels/selectors/oracle.h
 libattnreplay_a_SOURCES += kernels/selectors/pick.cuh
-libattnreplay_a_SOURCES += kernels/selectors/proxyattn.c kernels/selectors/proxyattn.h
+libattnreplay_a_SOURCES += kernels/selectors/proxyattn.c kernels/selectors/proxyattn.cuh \
+                           kernels/selectors/proxyattn.h kernels/selectors/tiles.cuh
 libattnreplay_a_SOURCES += kernels/selectors/seer.c kernels/selectors/seer.h
 libattnreplay_a_SOURCES += kernels/selectors/quoka.c kernels/selectors/quoka.h
 libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trishape.h
-libattnreplay_a_SOURCES += kernels/selectors/xattention.c kernels/selectors/xattention.h
+libattnreplay_a_SOURCES += kernels/selectors/xattention.c kernels/selectors/xattention.cuh \
+                           kernels/selectors/xattention.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/method_device.c kernels/union_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/ashape_sm80.cu
@@ -81,15 +84,17 @@ libattnreplay_a_SOURCES += kernels/selectors/bfla_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/density_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/flexprefill_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/lastq_device.c
 libattnreplay_a_SOURCES += kernels/selectors/lastq_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/lastq_sm90.cu
 libattnreplay_a_SOURCES += kernels/selectors/means_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/minference_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/oracle_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/proxyattn_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/proxyattn_sm80.cu kernels/selectors/proxyattn_sm90.cu
 libattnreplay_a_SOURCES += kernels/selectors/seer_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/quoka_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/trishape_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/xattention_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/xattention_sm80.cu kernels/selectors/xattention_sm90.cu
 endif
 
 check_PROGRAMS += tests/t-select
