@@ -17,8 +17,9 @@ static const char *const specs[] = {
 	"proxyattn:block=64,groups=1,mass=0.8,q-stride=3",
 	"proxyattn:block=64,groups=8,mass=0.3",
 	"proxyattn:groups=3,mass=0.7,q-stride=128",
+	"proxyattn:block=64,groups=3,mass=0.7,q-stride=5",
 };
-enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 3 * N_SPEC + 1 };
+enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 6 * N_SPEC + 1 };
 
 #if HAVE_CUDA
 static void must(enum ar_status st, const struct ar_err *err)
@@ -165,7 +166,9 @@ static int faults(const struct batch_case *c, const struct proxyattn *p, const u
 
 /* ---- cases ---- */
 
-static bool agrees(const struct method *m, int dim, uint64_t seed)
+typedef __typeof__(proxyattn_enqueue) enqueue_fn;
+
+static bool agrees(const struct method *m, enqueue_fn *enqueue, int dim, uint64_t seed)
 {
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL };
 	struct rng rng = { seed };
@@ -186,6 +189,7 @@ static bool agrees(const struct method *m, int dim, uint64_t seed)
 	case_chunks(&c, &rng, fills[seed % 3], s, n, ctx, rows);
 	limits.max_row = c.b.n_row;
 	limits.max_kv_blk = c.b.max_kv_blk;
+	limits.max_page = c.b.n_page;
 	bytes = case_mask_words(&c) * sizeof *mask;
 	got = malloc(bytes);
 	b = gpu_batch(&c.b);
@@ -193,10 +197,9 @@ static bool agrees(const struct method *m, int dim, uint64_t seed)
 	mask = gpu_new(bytes, 0xa5);
 	must(m->selector->ref(&c.b, m->self, 0, c.q, &c.kv, NULL,
 			      &(struct selection){ .mask = c.mask }, &err), &err);
-	must(proxyattn_enqueue(&b, m->self, 0, gpu_copy(c.q, c.q_len * sizeof *c.q), &kv, NULL,
-			       &(struct selection){ .mask = mask },
-			       gpu_new(proxyattn_work_bytes(m->self, &s, &limits), 0xff), NULL,
-			       &err), &err);
+	must(enqueue(&b, m->self, 0, gpu_copy(c.q, c.q_len * sizeof *c.q), &kv, NULL,
+		     &(struct selection){ .mask = mask },
+		     gpu_new(proxyattn_work_bytes(m->self, &s, &limits), 0xff), NULL, &err), &err);
 	gpu_read(got, mask, bytes);
 	bad = faults(&c, m->self, got);
 	if (bad)
@@ -219,22 +222,30 @@ static void test_refusal(void)
 	       "or 256, not 128 and 96", "a head size without a kernel is refused");
 }
 
-static void run_all(void)
+static void test_masks(const struct method *m, const char *spec, enqueue_fn *enqueue,
+		       const char *by, uint64_t seed)
 {
 	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 4);
 
+	for (int dim = 64; dim <= 256; dim *= 2) {
+		int good = 0;
+
+		for (int k = 0; k < n; k++)
+			good += agrees(m, enqueue, dim, seed + (uint64_t)(dim * 100 + k));
+		is_int(good, n, "%s, heads of %d%s", spec, dim, by);
+	}
+}
+
+static void run_all(void)
+{
 	for (int i = 0; i < N_SPEC; i++) {
 		struct method *m;
 		struct ar_err err;
 
 		must(method_parse(&m, specs[i], &err), &err);
-		for (int dim = 64; dim <= 256; dim *= 2) {
-			int good = 0;
-
-			for (int k = 0; k < n; k++)
-				good += agrees(m, dim, (uint64_t)(i * 100000 + dim * 100 + k));
-			is_int(good, n, "%s, heads of %d", specs[i], dim);
-		}
+		test_masks(m, specs[i], proxyattn_enqueue, "", (uint64_t)i * 100000);
+		test_masks(m, specs[i], proxyattn_sm80_enqueue, ", as before Hopper",
+			   (uint64_t)i * 100000);
 		method_free(m);
 	}
 	test_refusal();

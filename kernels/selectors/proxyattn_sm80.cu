@@ -1,205 +1,71 @@
 /*
- * ProxyAttn's selection on the device; the rule is in proxyattn.c.  The rows that are looked at lie
- * in strips: one for each (group, request), the sampled rows of its query blocks, and one for each
- * (request, KV head), the probing rows of its heads.  Kernels:
+ * ProxyAttn's selection on the device; the rule is in proxyattn.c, how rows lie in proxyattn.cuh.
+ * Kernels:
  *
- *   mean    the groups' queries.
- *   rows    once for either kind of strip; grid (128 rows of a strip, 8 blocks of keys, group or
- *           KV head): for each row and block the largest logit and the sum of exp relative to
- *           it.  So one pass over the keys is enough: attention itself, one number for a row and
- *           key, is never stored, and what is stored is 1/64 or 1/128 of it.
- *   lines   a thread block per (group, query block) and (request, head): the logarithms of the
- *           rows' sums, then by block the maximum, or the sum, over rows.
+ *   rows    the rows that are looked at, the groups' means and the heads' own, one after another.
+ *   keys    where groups are over several KV heads, the means of their keys.
+ *   score   proxyattn_sm90.cu, elsewhere the one below: all products, and for each row and block
+ *           of keys one number.  So one pass over the keys is enough: attention itself, one
+ *           number for a row and key, is never stored, and what is stored is 1/64 or 1/128 of it.
+ *   lines   grid (line, 128 blocks of keys): the logarithms of the rows' sums, then by block the
+ *           maximum, or the sum, over rows.
  *   need    a thread block per (request, head): how many blocks its mass takes.
  *   pick    a thread block per (query block, head).
  *
- * The products bound it: for 8 requests of 128K tokens and chunks of 1024, 16 query heads over 4 KV
- * heads, D 128, 4 groups, they are 2 (4 8192 + 16 8 128) 131072 128 = 1.6 TFLOP.  On an H200
- * that takes 9.6 ms where dense attention takes 14.2; with q-stride=8, 0.2 TFLOP, 2.0 ms.
+ * Budget for 8 requests of 128K tokens and chunks of 1024, 16 query heads over 4 KV heads, D 128, 4
+ * groups, n = q-stride: 49152 / n rows meet 131072 keys each.
+ *
+ *   score   1.65 / n TFLOP, of dense attention's 8.8; 6.4 / n G exponentials; K once, 1.1 GB
+ *   rows    34 MB at n = 1, read and written
+ *   lines   4 bytes a row and block, written and read once: 200 / n MB
  */
 #include "config.h"
 #include "kernels/selectors/proxyattn.h"
 
-#include <cfloat>
 #include <cmath>
-#include <cuda_bf16.h>
 
 #include "kernels/cuda.h"
-#include "kernels/device.cuh"
+#include "kernels/executor.h"
 #include "kernels/qblk.cuh"
+#include "kernels/selectors/proxyattn.cuh"
 #include "kernels/selectors/top.cuh"
 
 namespace {
 
+/* ---- score by mma.sync ---- */
+
 constexpr int ROWS = 128;		// of a tile
 constexpr int KEYS = 64;		// of a step
 constexpr int COLS = 32;		// of them scored at once: two thread blocks a SM
-constexpr int SEGMENT = 8;		// blocks of keys that a thread block goes through
 
-/* Largest logit of a row in a block, in units of log2, and the sum of exp2 relative to it. */
+/* Largest logit of a row, in units of log2, and the sum of exp2 relative to it. */
 struct peak {
 	float max, sum;
 };
 
-struct job {
-	struct attn_batch b;
-	struct proxyattn p;
-	const bf16_t *q, *k;
-	int n_group, per_blk;		// per_blk: rows of a query block in a group's strip
-	int64_t n_proxy, n_row;		// rows of the groups' strips, of all
-	int n_line;			// lines of the groups; those of the heads follow
-	bf16_t *mean;			// [n_proxy][head_dim]
-	struct peak *peak;		// [max_kv_blk][n_row]
-	float *score;			// [line][max_kv_blk]
-	int32_t *need;			// [request][head]
-};
-
-/* ---- strips ---- */
-
-struct strip {
-	int req, n;
-	int64_t row;			// number of its first row
-	int kv, kv_end;			// heads whose keys it meets
-	int per_line;			// rows of a query block or a head
-};
-
-__device__ __forceinline__ int rows_in(const struct attn_batch &b, int r)
-{
-	return b.row0[r + 1] - b.row0[r];
-}
-
-__device__ __forceinline__ int end_of(const struct attn_batch &b, int r)
-{
-	return b.ctx[r] + rows_in(b, r);
-}
-
-__device__ __forceinline__ struct strip group_strip(const struct job &j, int r, int g)
-{
-	const struct proxy_heads h = proxyattn_heads(&j.p, &j.b.shape, g);
-	const int blocks = rows_in(j.b, r) > 1 ? j.b.qblk0[r + 1] - j.b.qblk0[r] : 0;
-
-	return { r, blocks * j.per_blk, ((int64_t)g * j.b.n_qblk + j.b.qblk0[r]) * j.per_blk,
-		 h.kv, h.kv_end, j.per_blk };
-}
-
-/* A head probes with rows / q-stride + 1 rows of the request at most, hence where they begin. */
-__device__ __forceinline__ struct strip head_strip(const struct job &j, int r, int kv_head)
-{
-	const int stride = (int)j.p.stride, n_row = rows_in(j.b, r);
-	const int n = n_row > 1 ? (min(n_row, j.b.shape.page_tok) + stride - 1) / stride : 0;
-	const int heads = j.b.shape.q_heads / j.b.shape.kv_heads;
-	const int64_t first = (int64_t)(j.b.row0[r] / stride + r) * j.b.shape.q_heads;
-
-	return { r, heads * n, j.n_proxy + first + (int64_t)kv_head * heads * n,
-		 kv_head, kv_head + 1, n };
-}
-
-/* Position of row i of a strip; -1: there is none. */
-__device__ __forceinline__ int group_pos(const struct job &j, const struct strip &s, int i)
-{
-	const int tok = j.b.shape.page_tok, ctx = j.b.ctx[s.req];
-	const int blk = ctx / tok + i / s.per_line;
-	const int pos = min((blk + 1) * tok, end_of(j.b, s.req)) - 1 -
-			i % s.per_line * (int)j.p.stride;
-
-	return i < s.n && pos >= max(blk * tok, ctx) ? pos : -1;
-}
-
-__device__ __forceinline__ int head_pos(const struct job &j, const struct strip &s, int i)
-{
-	return i < s.n ? end_of(j.b, s.req) - 1 - i % s.per_line * (int)j.p.stride : -1;
-}
-
-/* ---- mean ---- */
-
-__device__ __forceinline__ float widen(bf16_t x)
-{
-	return __uint_as_float((uint32_t)x << 16);
-}
-
-/* Grid (query block, group). */
-__global__ void __launch_bounds__(256) proxy_mean(struct job j)
-{
-	const int r = qblk_at(j.b, blockIdx.x).req, g = blockIdx.y, dim = j.b.shape.head_dim;
-	const int first = (blockIdx.x - j.b.qblk0[r]) * j.per_blk;
-	const struct strip s = group_strip(j, r, g);
-	const struct proxy_heads h = proxyattn_heads(&j.p, &j.b.shape, g);
-
-	for (int i = threadIdx.x; i < j.per_blk * dim; i += blockDim.x) {
-		const int pos = group_pos(j, s, first + i / dim);
-		const int64_t row = (int64_t)(j.b.row0[r] + pos - j.b.ctx[r]) * j.b.shape.q_heads;
-		float sum = 0;
-
-		if (pos < 0)
-			continue;
-		for (int k = h.q; k < h.q_end; k++)
-			sum += widen(j.q[(row + k) * dim + i % dim]);
-		j.mean[(s.row + first) * dim + i] = __bfloat16_as_ushort(
-			__float2bfloat16_rn(sum / (float)(h.q_end - h.q)));
-	}
-}
-
-/* ---- rows ---- */
-
 template <int D>
-struct rows_smem {
+struct score_smem {
 	bf16_t key[2][KEYS * D];
 };
 
-/* The mean of 4 bytes of n heads, to bf16. */
-__device__ __forceinline__ uint32_t mean_key(const bf16_t *src, int n, size_t pitch)
-{
-	float lo = 0, hi = 0;
-
-	for (int h = 0; h < n; h++) {
-		const uint32_t x = *(const uint32_t *)(src + h * pitch);
-
-		lo += __uint_as_float(x << 16);
-		hi += __uint_as_float(x & 0xffff0000);
-	}
-	return pack_bf16(lo / (float)n, hi / (float)n);
-}
-
-/* KEYS keys of one head, of which there are as many as there says, to shared memory. */
+/* Keys [key, key + KEYS) of a source to shared memory. */
 template <int D>
-__device__ __forceinline__ void copy_keys(const bf16_t *src, int there, bf16_t *tile)
+__device__ __forceinline__ void load_keys(const struct proxy_job &j, int r, int source, int key,
+					  bf16_t *tile)
 {
+	const int tok = j.b.shape.page_tok, kv_heads = j.b.shape.kv_heads;
+	const int at = j.b.page0[r] + key / tok;
+	const bf16_t *src = source < kv_heads ?
+		j.k + ((size_t)j.b.page[at] * kv_heads + source) * tok * D :
+		j.mean + ((size_t)(source - kv_heads) * j.b.n_page + at) * tok * D;
+
+	src += key % tok * D;
 #pragma unroll
 	for (int i = 0; i < KEYS * D / 8 / (ROWS * 2); i++) {
 		const int at = i * ROWS * 2 + threadIdx.x, row = at / (D / 8), c = at % (D / 8);
 
-		cp_async_16(smem_addr(tile) + swizzle<D>(row, c), src + at * 8,
-			    row < there ? 16 : 0);
+		cp_async_16(smem_addr(tile) + swizzle<D>(row, c), src + at * 8, 16);
 	}
-}
-
-/* The same of the mean of n heads. */
-template <int D>
-__device__ __forceinline__ void mean_keys(const bf16_t *src, int there, int n, size_t pitch,
-					  bf16_t *tile)
-{
-#pragma unroll 2
-	for (int i = 0; i < KEYS * D / 2 / (ROWS * 2); i++) {
-		const int at = i * ROWS * 2 + threadIdx.x, row = at / (D / 2), c = at % (D / 2);
-		char *dst = (char *)tile + swizzle<D>(row, c / 4) + c % 4 * 4;
-
-		*(uint32_t *)dst = row < there ? mean_key(src + at * 2, n, pitch) : 0;
-	}
-}
-
-/* Keys [key, key + KEYS) of the strip's heads to shared memory, zeros past the chunk's end. */
-template <int D>
-__device__ __forceinline__ void load_keys(const struct job &j, const struct strip &s, int key,
-					  bf16_t *tile)
-{
-	const int tok = j.b.shape.page_tok, n = s.kv_end - s.kv, there = end_of(j.b, s.req) - key;
-	const size_t page = j.b.page[j.b.page0[s.req] + key / tok], pitch = (size_t)tok * D;
-	const bf16_t *src = j.k + (page * j.b.shape.kv_heads + s.kv) * pitch + key % tok * D;
-
-	if (n == 1)
-		copy_keys<D>(src, there, tile);
-	else
-		mean_keys<D>(src, there, n, pitch, tile);
 	cp_async_commit();
 }
 
@@ -262,58 +128,45 @@ __device__ __forceinline__ void take(struct peak (&p)[2], const uint32_t (&a)[D 
 	}
 }
 
-/* The strip and tile of it of a thread block; false: there are fewer. */
-template <bool heads>
-__device__ bool find_tile(const struct job &j, struct strip &s, int &first)
+__device__ __forceinline__ struct peak merge(const struct peak &a, const struct peak &b)
 {
-	int tile = blockIdx.x;
+	const float max = fmaxf(a.max, b.max);
 
-	for (int r = 0; r < j.b.n_req; r++) {
-		s = heads ? head_strip(j, r, blockIdx.z) : group_strip(j, r, blockIdx.z);
-		first = tile * ROWS;
-		if (first < s.n)
-			return true;
-		tile -= (s.n + ROWS - 1) / ROWS;
-	}
-	return false;
+	return { max, a.sum * ex2(a.max - max) + b.sum * ex2(b.max - max) };
 }
 
-template <int D, bool heads>
+__device__ __forceinline__ float log_sum(const struct peak &p)
+{
+	return p.max + log2f(fmaxf(p.sum, FLT_MIN));
+}
+
+/* Grid (ROWS rows of a source, segment, source). */
+template <int D>
 __global__ void __launch_bounds__(ROWS * 2, D == 256 ? 1 : 2)
-proxy_rows(struct job j, float scale)
+score_mma(const __grid_constant__ struct proxy_job j, float scale)
 {
 	extern __shared__ __align__(128) char dynamic[];
-	struct rows_smem<D> &sm = *(struct rows_smem<D> *)dynamic;
+	struct score_smem<D> &sm = *(struct score_smem<D> *)dynamic;
 	const int lane = threadIdx.x % 32, tok = j.b.shape.page_tok;
+	struct peak all[2] = { { -FLT_MAX, 0 }, { -FLT_MAX, 0 } };
 	uint32_t a[D / 16][4];
 	int pos[2], row[2], first;
-	struct strip s;
+	struct proxy_strip s;
 
-	if (!find_tile<heads>(j, s, first))
+	if (!proxy_find(j, ROWS, blockIdx.z, blockIdx.x, s, first))
 		return;
-	/* Group strips ascend by block; all heads probe the chunk's end. */
-	const int last_row = min(first + ROWS, s.n) - 1;
-	const int last = heads ? end_of(j.b, s.req) - 1 :
-			 min((j.b.ctx[s.req] / tok + last_row / s.per_line + 1) * tok,
-			     end_of(j.b, s.req)) - 1;
-	const int begin = blockIdx.y * SEGMENT * tok;
-	const int end = min(begin + SEGMENT * tok, last + 1);
+	const int begin = blockIdx.y * j.segment * tok;
+	const int end = min(begin + j.segment * tok, proxy_last(j, s, first, first + ROWS) + 1);
 
 	if (begin >= end)
 		return;
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
 		row[i] = first + threadIdx.x / 32 * 16 + lane / 4 + 8 * i;
-		pos[i] = heads ? head_pos(j, s, row[i]) : group_pos(j, s, row[i]);
-		const int64_t at = (int64_t)(j.b.row0[s.req] + pos[i] - j.b.ctx[s.req]) *
-				   j.b.shape.q_heads;
-		const int head = s.kv * (j.b.shape.q_heads / j.b.shape.kv_heads) +
-				 row[i] / s.per_line;
-
-		load_row<D>(a, i, heads ? j.q + (at + head) * D : j.mean + (s.row + row[i]) * D,
-			    pos[i] >= 0);
+		pos[i] = proxy_pos(j, s, row[i]);
+		load_row<D>(a, i, j.row + (s.row + row[i]) * D, pos[i] >= 0);
 	}
-	load_keys<D>(j, s, begin, sm.key[0]);
+	load_keys<D>(j, s.req, blockIdx.z, begin, sm.key[0]);
 	for (int key = begin; key < end;) {
 		struct peak p[2] = { { -FLT_MAX, 0 }, { -FLT_MAX, 0 } };
 		const int blk = key / tok;
@@ -322,7 +175,7 @@ proxy_rows(struct job j, float scale)
 			const int at = key / KEYS % 2;
 
 			if (key + KEYS < end)
-				load_keys<D>(j, s, key + KEYS, sm.key[at ^ 1]);
+				load_keys<D>(j, s.req, blockIdx.z, key + KEYS, sm.key[at ^ 1]);
 			else
 				cp_async_commit();
 			cp_async_wait<1>();
@@ -333,108 +186,199 @@ proxy_rows(struct job j, float scale)
 			__syncthreads();
 		}
 #pragma unroll
-		for (int i = 0; i < 2; i++)
+		for (int i = 0; i < 2; i++) {
+			all[i] = merge(all[i], p[i]);
 			if (lane % 4 == 0 && pos[i] >= blk * tok)
-				j.peak[blk * j.n_row + s.row + row[i]] = p[i];
+				j.top[blk * j.n_row + s.row + row[i]] =
+					row[i] < s.probe ? p[i].max : log_sum(p[i]);
+		}
 	}
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+		if (lane % 4 == 0 && pos[i] >= begin)
+			j.sum[blockIdx.y * j.n_row + s.row + row[i]] = log_sum(all[i]);
+}
+
+template <int D>
+enum ar_status launch_mma(const struct proxy_job *j, cudaStream_t stream, struct ar_err *err)
+{
+	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
+	const int bytes = (int)sizeof(struct score_smem<D>);
+	const dim3 grid(proxy_tiles(j, ROWS), (j->b.max_kv_blk + j->segment - 1) / j->segment,
+			j->n_source);
+	enum ar_status st = AR_OK;
+
+	CU(cudaFuncSetAttribute(score_mma<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+	score_mma<D><<<grid, ROWS * 2, bytes, stream>>>(*j, scale);
+	CU_LAUNCHED();
+out:
+	return st;
 }
 
 /* ---- lines ---- */
 
-constexpr int LINE_WARPS = 8;
-
-struct lines_smem {
-	struct peak part[LINE_WARPS][ROWS];
-	float log_sum[ROWS];
-	int pos[ROWS];
+/* A line, its number among all rows, and its heads. */
+struct own_line {
+	struct proxy_line l;
+	int64_t row;
+	struct proxy_heads heads;
+	bool probe;
 };
 
-__device__ __forceinline__ struct peak merge(const struct peak &a, const struct peak &b)
+__device__ struct own_line line_at(const struct proxy_job &j, int at)
 {
-	const float max = fmaxf(a.max, b.max);
+	const struct attn_shape &shape = j.b.shape;
+	const int per_kv = shape.q_heads / shape.kv_heads;
+	struct own_line x;
+	int first, end;
 
-	return { max, a.sum * ex2(a.max - max) + b.sum * ex2(b.max - max) };
+	x.probe = at >= j.n_line;
+	if (x.probe) {
+		const int r = (at - j.n_line) / shape.q_heads, h = (at - j.n_line) % shape.q_heads;
+		const struct proxy_strip s = proxy_strip_at(j, r, h / per_kv);
+
+		x.l = { r, s.probing, proxy_end(j, r) - 1 };
+		x.heads = { h, h + 1, h / per_kv, h / per_kv + 1 };
+		x.row = s.row + s.probe + h % per_kv * s.probing;
+	} else {
+		const int g = at / j.b.n_qblk, qblk = at % j.b.n_qblk, r = qblk_at(j.b, qblk).req;
+		const int i = qblk - j.b.qblk0[r];
+
+		x.l = proxy_sample(j, r, i);
+		x.heads = proxyattn_heads(&j.p, &shape, g);
+		const bool alone = x.heads.kv_end - x.heads.kv == 1;
+		const struct proxy_strip s =
+			proxy_strip_at(j, r, alone ? x.heads.kv : shape.kv_heads + g);
+
+		proxy_own(j, x.heads.kv, first, end);
+		x.row = s.row + (alone ? (g - first) * s.sampled : 0) + i * j.per_line;
+	}
+	return x;
 }
 
-/* The logarithms of the sums of n rows, the first of them row. */
-__device__ void sum_rows(const struct job &j, int64_t row, int n, struct lines_smem &sm)
+/* The mean of 16 bytes of n heads, to bf16; of one it is itself. */
+__device__ __forceinline__ uint4 mean(const bf16_t *src, int n, size_t pitch)
 {
-	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, tok = j.b.shape.page_tok;
+	uint4 out = *(const uint4 *)src;
+	float x[8] = {};
 
-	for (int i = lane; i < n; i += 32) {
-		struct peak p = { -FLT_MAX, 0 };
+	if (n == 1)
+		return out;
+	for (int h = 0; h < n; h++) {
+		const uint4 v = *(const uint4 *)(src + h * pitch);
+		const uint32_t w[4] = { v.x, v.y, v.z, v.w };
 
-		for (int blk = warp; sm.pos[i] >= blk * tok; blk += LINE_WARPS)
-			p = merge(p, j.peak[blk * j.n_row + row + i]);
-		sm.part[warp][i] = p;
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			x[2 * i] += __uint_as_float(w[i] << 16);
+			x[2 * i + 1] += __uint_as_float(w[i] & 0xffff0000);
+		}
 	}
-	__syncthreads();
-	for (int i = threadIdx.x; i < n; i += LINE_WARPS * 32) {
-		struct peak p = sm.part[0][i];
-
-		for (int w = 1; w < LINE_WARPS; w++)
-			p = merge(p, sm.part[w][i]);
-		sm.log_sum[i] = p.max + log2f(fmaxf(p.sum, FLT_MIN));
-	}
-	__syncthreads();
+	out.x = pack_bf16(x[0] / (float)n, x[1] / (float)n);
+	out.y = pack_bf16(x[2] / (float)n, x[3] / (float)n);
+	out.z = pack_bf16(x[4] / (float)n, x[5] / (float)n);
+	out.w = pack_bf16(x[6] / (float)n, x[7] / (float)n);
+	return out;
 }
 
-__global__ void __launch_bounds__(LINE_WARPS * 32) proxy_lines(struct job j)
+/* A thread block per line. */
+__global__ void __launch_bounds__(256) proxy_rows(const __grid_constant__ struct proxy_job j)
 {
-	__shared__ struct lines_smem sm;
-	const int line = blockIdx.x, tok = j.b.shape.page_tok, lane = threadIdx.x % 32;
-	const bool heads = line >= j.n_line;
-	const int who = heads ? line - j.n_line : line, q_heads = j.b.shape.q_heads;
-	const int per_kv = q_heads / j.b.shape.kv_heads;
-	const int r = heads ? who / q_heads : qblk_at(j.b, who % j.b.n_qblk).req;
-	const int in = heads ? who % q_heads % per_kv : who % j.b.n_qblk - j.b.qblk0[r];
-	const struct strip s = heads ? head_strip(j, r, who % q_heads / per_kv) :
-				       group_strip(j, r, who / j.b.n_qblk);
-	const int n = s.n ? s.per_line : 0, first = in * s.per_line;
+	const struct own_line x = line_at(j, blockIdx.x);
+	const int dim = j.b.shape.head_dim, pieces = dim / 8, r = x.l.req;
 
-	for (int i = threadIdx.x; i < n; i += LINE_WARPS * 32)
-		sm.pos[i] = heads ? head_pos(j, s, first + i) : group_pos(j, s, first + i);
-	__syncthreads();
-	if (!n)
+	for (int i = threadIdx.x; i < x.l.n * pieces; i += 256) {
+		const int pos = x.l.last - i / pieces * (int)j.p.stride;
+		const int64_t row = (int64_t)(j.b.row0[r] + pos - j.b.ctx[r]) * j.b.shape.q_heads;
+		const bf16_t *src = j.q + (row + x.heads.q) * dim + i % pieces * 8;
+
+		*(uint4 *)(j.row + x.row * dim + i * 8) = mean(src, x.heads.q_end - x.heads.q, dim);
+	}
+}
+
+/* Grid (block of the batch, group). */
+__global__ void __launch_bounds__(256) proxy_keys(const __grid_constant__ struct proxy_job j)
+{
+	const struct proxy_heads h = proxyattn_heads(&j.p, &j.b.shape, blockIdx.y);
+	const size_t pitch = (size_t)j.b.shape.page_tok * j.b.shape.head_dim;
+	const size_t page = j.b.page[blockIdx.x];
+	const bf16_t *src = j.k + (page * j.b.shape.kv_heads + h.kv) * pitch;
+	bf16_t *dst = j.mean + ((size_t)blockIdx.y * j.b.n_page + blockIdx.x) * pitch;
+
+	if (h.kv_end - h.kv == 1)
 		return;
-	sum_rows(j, s.row + first, n, sm);
-	/* The first row of a line is its last position. */
-	for (int blk = threadIdx.x / 32; blk * tok <= sm.pos[0]; blk += LINE_WARPS) {
+	for (size_t i = threadIdx.x * 8; i < pitch; i += 256 * 8)
+		*(uint4 *)(dst + i) = mean(src + i, h.kv_end - h.kv, pitch);
+}
+
+constexpr int LINE_WARPS = 8;
+constexpr int LINE_BLOCKS = 128;	// of keys, for a thread block
+constexpr int LINE_ROWS = 128;		// at most
+
+/* The logarithm of the sum of a row at pos. */
+__device__ __forceinline__ float row_sum(const struct proxy_job &j, int64_t row, int pos)
+{
+	const int n = pos / (j.segment * j.b.shape.page_tok) + 1;
+	float max = -FLT_MAX, sum = 0;
+
+	for (int i = 0; i < n; i++)
+		max = fmaxf(max, j.sum[i * j.n_row + row]);
+	for (int i = 0; i < n; i++)
+		sum += ex2(j.sum[i * j.n_row + row] - max);
+	return max + log2f(sum);
+}
+
+__global__ void __launch_bounds__(LINE_WARPS * 32)
+proxy_lines(const __grid_constant__ struct proxy_job j)
+{
+	__shared__ float log_sum[LINE_ROWS];
+	const struct own_line x = line_at(j, blockIdx.x);
+	const int n = x.l.n, tok = j.b.shape.page_tok, lane = threadIdx.x % 32;
+	const int begin = blockIdx.y * LINE_BLOCKS;
+	const int end = min(begin + LINE_BLOCKS, x.l.last / tok + 1);
+
+	if (!n || begin >= end)
+		return;
+	for (int i = threadIdx.x; i < n; i += LINE_WARPS * 32)
+		log_sum[i] = row_sum(j, x.row + i, x.l.last - i * (int)j.p.stride);
+	__syncthreads();
+	for (int blk = begin + threadIdx.x / 32; blk < end; blk += LINE_WARPS) {
+		const float *top = j.top + blk * j.n_row + x.row;
+		/* rows that reach the block */
+		const int seen = min(n, (x.l.last - blk * tok) / (int)j.p.stride + 1);
 		float most = 0, sum = 0;
 
-		for (int i = lane; i < n; i += 32) {
-			if (sm.pos[i] < blk * tok)
-				continue;
-			const struct peak p = j.peak[blk * j.n_row + s.row + first + i];
-			const float top = ex2(p.max - sm.log_sum[i]);
+#pragma unroll 4
+		for (int i = lane; i < seen; i += 32) {
+			const float a = ex2(top[i] - log_sum[i]);
 
-			most = fmaxf(most, top);
-			sum += top * p.sum;
+			most = fmaxf(most, a);
+			sum += a;
 		}
-		most = heads ? warp_sum(sum) / (float)n : warp_max(most);
+		most = x.probe ? warp_sum(sum) / (float)n : warp_max(most);
 		if (lane == 0)
-			j.score[(size_t)line * j.b.max_kv_blk + blk] = most;
+			j.score[(size_t)blockIdx.x * j.b.max_kv_blk + blk] = most;
 	}
 }
 
 /* ---- need and pick ---- */
 
-__device__ __forceinline__ int blocks_of(const struct attn_batch &b, int r)
+__device__ __forceinline__ int blocks_of(const struct proxy_job &j, int r)
 {
-	return (end_of(b, r) + b.shape.page_tok - 1) / b.shape.page_tok;
+	return (proxy_end(j, r) + j.b.shape.page_tok - 1) / j.b.shape.page_tok;
 }
 
 /* Grid (request, head). */
-__global__ void __launch_bounds__(TOP_THREADS) proxy_need(struct job j)
+__global__ void __launch_bounds__(TOP_THREADS) proxy_need(const __grid_constant__ struct proxy_job j)
 {
 	__shared__ uint64_t part[TOP_WARPS];
 	const int at = blockIdx.x * j.b.shape.q_heads + blockIdx.y, r = blockIdx.x;
-	const int n = blocks_of(j.b, r);
+	const int n = blocks_of(j, r);
 	const float *mass = j.score + (size_t)(j.n_line + at) * j.b.max_kv_blk;
 	const auto own = [](float x) { return top_fixed(x); };
 	const auto one = [](float) -> uint64_t { return 1; };
 
-	if (rows_in(j.b, r) <= 1)
+	if (proxy_rows_in(j, r) <= 1)
 		return;
 	const double all = (double)top_sum(mass, n, 0, own, part);
 	const struct top top = top_find(mass, n, max((uint64_t)ceil(j.p.mass * all), (uint64_t)1),
@@ -446,15 +390,16 @@ __global__ void __launch_bounds__(TOP_THREADS) proxy_need(struct job j)
 }
 
 /* Grid (query block, head). */
-__global__ void __launch_bounds__(TOP_THREADS) proxy_pick(struct job j, uint32_t *__restrict__ mask)
+__global__ void __launch_bounds__(TOP_THREADS)
+proxy_pick(const __grid_constant__ struct proxy_job j, uint32_t *__restrict__ mask)
 {
 	__shared__ uint64_t part[TOP_WARPS];
 	const struct qblk s = qblk_at(j.b, blockIdx.x);
 	const int head = blockIdx.y, g = head / proxyattn_size(&j.p, &j.b.shape);
 	const float *score = j.score + ((size_t)g * j.b.n_qblk + blockIdx.x) * j.b.max_kv_blk;
-	const bool open = rows_in(j.b, s.req) <= 1;
+	const bool open = proxy_rows_in(j, s.req) <= 1;
 	const int need = open ? 0 : j.need[s.req * j.b.shape.q_heads + head];
-	const int free = min(proxyattn_budget(need, s.blk, blocks_of(j.b, s.req)) - 2, s.blk - 1);
+	const int free = min(proxyattn_budget(need, s.blk, blocks_of(j, s.req)) - 2, s.blk - 1);
 	struct top top = top_none();
 	int64_t ties = 0;
 
@@ -485,93 +430,107 @@ size_t place(size_t *end, size_t bytes)
 }
 
 /* Point j into work; returns the bytes that takes. */
-size_t lay_out(struct job *j, const struct attn_shape *s, int n_qblk, int n_req, int n_row,
-	       int max_kv_blk, char *work)
+size_t lay_out(struct proxy_job *j, const struct attn_shape *s, int n_qblk, int n_req, int n_row,
+	       int64_t n_page, int max_kv_blk, char *work)
 {
+	const int size = proxyattn_size(&j->p, s), per_kv = s->q_heads / s->kv_heads;
+	const size_t segments = (max_kv_blk - 1) / PROXY_SEGMENT + 1;
 	size_t end = 0;
 
 	j->n_group = proxyattn_groups(&j->p, s);
-	j->per_blk = (int)((s->page_tok + j->p.stride - 1) / j->p.stride);
+	j->n_source = s->kv_heads + (s->kv_heads > 1 && per_kv % size ? j->n_group : 0);
+	j->per_line = (int)((s->page_tok + j->p.stride - 1) / j->p.stride);
 	j->n_line = n_qblk * j->n_group;
-	j->n_proxy = (int64_t)j->n_line * j->per_blk;
-	j->n_row = j->n_proxy + (n_row / j->p.stride + n_req) * s->q_heads;
-	j->mean = (bf16_t *)(work + place(&end, j->n_proxy * s->head_dim * sizeof *j->mean));
-	j->peak = (struct peak *)(work + place(&end, j->n_row * max_kv_blk * sizeof *j->peak));
+	const int64_t by_row = n_row / j->p.stride + n_req, by_req = (int64_t)n_req * j->per_line;
+	j->by_req = by_req < by_row;
+	j->n_row = (int64_t)j->n_line * j->per_line + (j->by_req ? by_req : by_row) * s->q_heads;
+	j->row = (bf16_t *)(work + place(&end, j->n_row * s->head_dim * sizeof *j->row));
+	j->mean = (bf16_t *)(work + place(&end, (size_t)(j->n_source - s->kv_heads) * n_page *
+						s->page_tok * s->head_dim * sizeof *j->mean));
+	j->top = (float *)(work + place(&end, j->n_row * max_kv_blk * sizeof *j->top));
+	j->sum = (float *)(work + place(&end, j->n_row * segments * sizeof *j->sum));
 	j->score = (float *)(work + place(&end, ((size_t)j->n_line + (size_t)n_req * s->q_heads) *
 						max_kv_blk * sizeof *j->score));
 	j->need = (int32_t *)(work + place(&end, (size_t)n_req * s->q_heads * sizeof *j->need));
 	return end;
 }
 
-/* At least as many tiles as the strips of all requests have, which have so many rows together. */
-int count_tiles(int64_t rows, int n_req)
-{
-	return (int)(rows / ROWS) + n_req;
-}
-
-template <int D>
-enum ar_status launch_rows(const struct job *j, cudaStream_t stream, struct ar_err *err)
+/* Everything before the choice. */
+enum ar_status score(struct proxy_job *j, int n_sm, cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_batch *b = &j->b;
-	const struct attn_shape *s = &b->shape;
-	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
-	const int bytes = (int)sizeof(struct rows_smem<D>);
-	const int segments = (b->max_kv_blk + SEGMENT - 1) / SEGMENT;
-	const int64_t sampled = (int64_t)b->n_qblk * j->per_blk;
-	const int64_t probed = (b->n_row / j->p.stride + b->n_req) * (s->q_heads / s->kv_heads);
+	const int lines = j->n_line + b->n_req * b->shape.q_heads;
 	enum ar_status st = AR_OK;
 
-	CU(cudaFuncSetAttribute(proxy_rows<D, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				bytes));
-	CU(cudaFuncSetAttribute(proxy_rows<D, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				bytes));
-	proxy_rows<D, false><<<dim3(count_tiles(sampled, b->n_req), segments, j->n_group), ROWS * 2,
-			       bytes, stream>>>(*j, scale);
+	proxy_rows<<<lines, 256, 0, stream>>>(*j);
 	CU_LAUNCHED();
-	proxy_rows<D, true><<<dim3(count_tiles(probed, b->n_req), segments, s->kv_heads), ROWS * 2,
-			      bytes, stream>>>(*j, scale);
-	CU_LAUNCHED();
-out:
-	return st;
-}
-
-enum ar_status score(const struct job *j, cudaStream_t stream, struct ar_err *err)
-{
-	const struct attn_shape *s = &j->b.shape;
-	enum ar_status st = AR_OK;
-
-	proxy_mean<<<dim3(j->b.n_qblk, j->n_group), 256, 0, stream>>>(*j);
-	CU_LAUNCHED();
-	switch (s->head_dim) {
-	case 64:
-		st = launch_rows<64>(j, stream, err);
-		break;
-	case 128:
-		st = launch_rows<128>(j, stream, err);
-		break;
-	default:
-		st = launch_rows<256>(j, stream, err);
+	if (j->n_source > b->shape.kv_heads) {
+		proxy_keys<<<dim3(b->n_page, j->n_group), 256, 0, stream>>>(*j);
+		CU_LAUNCHED();
 	}
+	st = n_sm ? proxy_score_sm90(j, n_sm, stream, err) : proxy_score_sm80(j, stream, err);
 	if (st)
 		return st;
-	proxy_lines<<<j->n_line + j->b.n_req * s->q_heads, LINE_WARPS * 32, 0, stream>>>(*j);
+	proxy_lines<<<dim3(lines, (b->max_kv_blk - 1) / LINE_BLOCKS + 1), LINE_WARPS * 32, 0,
+		      stream>>>(*j);
 	CU_LAUNCHED();
-	proxy_need<<<dim3(j->b.n_req, s->q_heads), TOP_THREADS, 0, stream>>>(*j);
+	proxy_need<<<dim3(b->n_req, b->shape.q_heads), TOP_THREADS, 0, stream>>>(*j);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
+/* n_sm: of a device with Hopper's instructions, or 0. */
+enum ar_status enqueue(const struct attn_batch *b, const void *self, const bf16_t *q,
+		       const struct kv_cache *kv, int n_sm, uint32_t *mask, void *work,
+		       cudaStream_t stream, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	struct proxy_job j = { *b, *(const struct proxyattn *)self, q, kv->k };
+	enum ar_status st;
+
+	lay_out(&j, s, b->n_qblk, b->n_req, b->n_row, b->n_page, b->max_kv_blk, (char *)work);
+	st = score(&j, n_sm, stream, err);
+	if (st)
+		return st;
+	proxy_pick<<<dim3(b->n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>(j, mask);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status check(const struct attn_shape *s, struct ar_err *err)
+{
+	if ((s->page_tok == 64 || s->page_tok == 128) &&
+	    (s->head_dim == 64 || s->head_dim == 128 || s->head_dim == 256))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "proxyattn on CUDA wants blocks of 64 or 128 tokens and heads "
+		       "of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
+}
+
+}
+
+enum ar_status proxy_score_sm80(struct proxy_job *j, cudaStream_t stream, struct ar_err *err)
+{
+	j->segment = PROXY_SEGMENT;
+	switch (j->b.shape.head_dim) {
+	case 64:
+		return launch_mma<64>(j, stream, err);
+	case 128:
+		return launch_mma<128>(j, stream, err);
+	default:
+		return launch_mma<256>(j, stream, err);
+	}
 }
 
 size_t proxyattn_work_bytes(const void *self, const struct attn_shape *s,
 			    const struct attn_limits *l)
 {
-	struct job j = {};
+	struct proxy_job j = {};
 
 	j.p = *(const struct proxyattn *)self;
-	return lay_out(&j, s, attn_max_qblk(l, s->page_tok), l->max_req, l->max_row, l->max_kv_blk,
-		       NULL);
+	return lay_out(&j, s, attn_max_qblk(l, s->page_tok), l->max_req, l->max_row, l->max_page,
+		       l->max_kv_blk, NULL);
 }
 
 enum ar_status proxyattn_enqueue(const struct attn_batch *b, const void *self, int,
@@ -579,24 +538,20 @@ enum ar_status proxyattn_enqueue(const struct attn_batch *b, const void *self, i
 				 const struct selection *out, void *work, void *stream,
 				 struct ar_err *err)
 {
-	const struct attn_shape *s = &b->shape;
-	enum ar_status st = AR_OK;
-	struct job j = { *b, *(const struct proxyattn *)self, q, kv->k };
+	int n_sm = 0;
+	enum ar_status st = check(&b->shape, err);
 
-	if ((s->page_tok != 64 && s->page_tok != 128) ||
-	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
-		return ar_fail(err, AR_USAGE, "proxyattn on CUDA wants blocks of 64 or 128 tokens "
-			       "and heads of 64, 128 or 256, not %d and %d", s->page_tok,
-			       s->head_dim);
-	if (!b->n_qblk)
-		return AR_OK;
-	lay_out(&j, s, b->n_qblk, b->n_req, b->n_row, b->max_kv_blk, (char *)work);
-	st = score(&j, (cudaStream_t)stream, err);
-	if (st)
+	if (!st)
+		st = executor_multiprocessors(&n_sm, err);
+	if (st || !b->n_qblk)
 		return st;
-	proxy_pick<<<dim3(b->n_qblk, s->q_heads), TOP_THREADS, 0, (cudaStream_t)stream>>>
-		(j, out->mask);
-	CU_LAUNCHED();
-out:
-	return st;
+	return enqueue(b, self, q, kv, n_sm, out->mask, work, (cudaStream_t)stream, err);
+}
+
+enum ar_status proxyattn_sm80_enqueue(const struct attn_batch *b, const void *self, int,
+				      const bf16_t *q, const struct kv_cache *kv, void *,
+				      const struct selection *out, void *work, void *stream,
+				      struct ar_err *err)
+{
+	return enqueue(b, self, q, kv, 0, out->mask, work, (cudaStream_t)stream, err);
 }

@@ -1,0 +1,292 @@
+/*
+ * ProxyAttn's scores on Hopper; what they are says proxyattn.cuh.
+ *
+ * A thread block takes 192 rows of a strip, which stay in shared memory, through a segment of keys,
+ * 128 a step, brought by the copy engine straight from the paged cache.  Warp 12 issues the copies;
+ * three warp groups have 64 rows each, and per step and group:
+ *
+ *   S = Q K^T           wgmma m64n128k16, both operands in shared memory
+ *   max, exp2, sum      64 values a thread, in registers; a row lies in four lanes
+ *   one number a row and block, a quarter of a sector in four
+ *
+ * Budget of a step at D = 128: 2 * 192 * 128 * 128 multiply-adds, 1536 cycles of the tensor cores;
+ * 192 * 128 exponentials, 1536 cycles of the special function units; 4 other instructions for each
+ * of them, 770 cycles of issue; 32 KiB of K, 21 bytes a cycle.  A group's own chain, 512 cycles of
+ * products and about 800 of what follows, is shorter than that, so the three keep both kinds of
+ * unit busy by turns without being told to.  192 rows are what a strip has at q-stride=8 with
+ * blocks of 128, 4 heads a group and a KV head, chunks of 1024; at smaller strides a multiple.
+ *
+ *   registers   accumulators 64 of the 152 that 416 threads leave each
+ *   shared      Q 48 KiB, four stages of K 128 KiB; at D = 256 96 KiB and two stages
+ */
+#include "config.h"
+
+#include <cmath>
+
+#include "kernels/cuda.h"
+#include "kernels/selectors/proxyattn.cuh"
+#include "kernels/sm90.cuh"
+#include "kernels/tensor_map.h"
+
+/* In code for other architectures the kernel is a trap, and its parts are unused. */
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma nv_diag_suppress 177
+#endif
+
+namespace {
+
+constexpr int GROUPS = 3;		// of warps
+constexpr int ROWS = GROUPS * 64;	// of a tile
+constexpr int KEYS = 128;		// of a step
+constexpr int COLS = 64;		// of a swizzled slab: 128 bytes
+constexpr int THREADS = GROUPS * 128 + 32;
+constexpr int WAVES = 4;		// of thread blocks, where there is enough to do
+constexpr int MAX_SEGMENT = 64;
+
+template <int D> constexpr int STAGES = D == 256 ? 2 : 4;
+
+/* A slab is 64 columns of all rows; the copy engine writes it swizzled. */
+template <int D> struct alignas(1024) score_smem {
+	bf16_t q[D / COLS][ROWS][COLS];
+	bf16_t k[STAGES<D>][D / COLS][KEYS][COLS];
+	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
+};
+template <int D> constexpr int SMEM_BYTES = sizeof(struct score_smem<D>) + 1024;
+static_assert(SMEM_BYTES<128> <= 227 * 1024 && SMEM_BYTES<256> <= 227 * 1024, "shared memory");
+
+struct maps {
+	CUtensorMap row, key, mean;
+};
+
+/* Where a thread block works: keys [begin, end), begin a step's first. */
+struct spot {
+	struct proxy_strip s;
+	int first;		// row
+	int begin, end;
+};
+
+template <int D, int PAGE>
+__device__ __forceinline__ void produce(struct score_smem<D> &sm, const struct proxy_job &j,
+					const struct maps &maps, const struct spot &w)
+{
+	constexpr int BLOCKS = KEYS / PAGE;
+	const int kv_heads = j.b.shape.kv_heads, source = blockIdx.z, page0 = j.b.page0[w.s.req];
+	const bool own = source < kv_heads;
+	const CUtensorMap *map = own ? &maps.key : &maps.mean;
+	int at = 0;
+
+	mbarrier_expect_tx(&sm.q_full, sizeof sm.q);
+	for (int c = 0; c < D / COLS; c++)
+		tma_load_2d(sm.q[c], &maps.row, &sm.q_full, c * COLS, (int)(w.s.row + w.first));
+	for (int key = w.begin; key < w.end; key += KEYS, at++) {
+		const int stage = at % STAGES<D>;
+		int y[BLOCKS];
+
+#pragma unroll
+		for (int b = 0; b < BLOCKS; b++) {
+			/* past the last block that one comes again, and is masked */
+			const int i = page0 + min(key / PAGE + b, (w.end - 1) / PAGE);
+
+			y[b] = (own ? j.b.page[i] * kv_heads + source :
+				      (source - kv_heads) * j.b.n_page + i) * PAGE;
+		}
+		mbarrier_wait(&sm.empty[stage], (at / STAGES<D> & 1) ^ 1);
+		mbarrier_expect_tx(&sm.full[stage], sizeof sm.k[0]);
+#pragma unroll
+		for (int b = 0; b < BLOCKS; b++)
+			for (int c = 0; c < D / COLS; c++)
+				tma_load_2d(sm.k[stage][c][b * PAGE], map, &sm.full[stage],
+					    c * COLS, y[b]);
+	}
+}
+
+/* Two rows of a thread, the accumulator's rows g and g + 8 of a warp. */
+struct rows {
+	int pos[2];
+	bool probe[2];
+	float *out[2];		// where their numbers for block 0 go
+	float max[2], sum[2];	// of the segment so far, max in units of log2
+};
+
+/* Element 4 i + 2 r + c belongs to row r, key 8 i + 2 (lane % 4) + c. */
+template <int N>
+__device__ __forceinline__ void mask(float *acc, const struct rows &t, int key)
+{
+#pragma unroll
+	for (int i = 0; i < N / 8; i++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			if (key + 8 * i + (int)(threadIdx.x % 4 * 2) + e % 2 > t.pos[e / 2])
+				acc[4 * i + e] = -INFINITY;
+}
+
+/* Take N keys of block blk. */
+template <int N>
+__device__ __forceinline__ void take(const float *acc, struct rows &t, const struct proxy_job &j,
+				     int blk, float scale)
+{
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		float top = acc[2 * r], sum = 0;
+
+#pragma unroll
+		for (int i = 0; i < N / 8; i++)
+			top = fmaxf(top, fmaxf(acc[4 * i + 2 * r], acc[4 * i + 2 * r + 1]));
+		top = quad_max(top) * scale;
+		const float max = fmaxf(t.max[r], top);
+#pragma unroll
+		for (int i = 0; i < N / 8; i++)
+			sum += ex2(fmaf(acc[4 * i + 2 * r], scale, -max)) +
+			       ex2(fmaf(acc[4 * i + 2 * r + 1], scale, -max));
+		sum = quad_sum(sum);
+		t.sum[r] = t.sum[r] * ex2(t.max[r] - max) + sum;
+		t.max[r] = max;
+		if (threadIdx.x % 4 == 0 && t.pos[r] >= blk * j.b.shape.page_tok)
+			t.out[r][blk * j.n_row] = t.probe[r] ? max + __log2f(sum) : top;
+	}
+}
+
+template <int D, int PAGE>
+__device__ __forceinline__ void consume(struct score_smem<D> &sm, const struct proxy_job &j,
+					const struct spot &w, float scale)
+{
+	const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+	const int64_t row0 = w.s.row + w.first;
+	float acc[KEYS / 2];
+	struct rows t;
+	int at = 0;
+
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		const int row = threadIdx.x / 32 * 16 + lane / 4 + 8 * r;
+
+		t.pos[r] = proxy_pos(j, w.s, w.first + row);
+		t.probe[r] = w.first + row >= w.s.probe;
+		t.out[r] = j.top + row0 + row;
+		t.max[r] = -FLT_MAX;
+		t.sum[r] = 0;
+	}
+	mbarrier_wait(&sm.q_full, 0);
+	for (int key = w.begin; key < w.end; key += KEYS, at++) {
+		const int stage = at % STAGES<D>;
+
+		mbarrier_wait(&sm.full[stage], at / STAGES<D> & 1);
+		wgmma_fence();
+#pragma unroll
+		for (int k = 0; k < D / 16; k++)
+			wgmma_ss<KEYS>(acc, wgmma_desc(&sm.q[k / 4][group * 64][k % 4 * 16], 16, 1024),
+				       wgmma_desc(&sm.k[stage][k / 4][0][k % 4 * 16], 16, 1024),
+				       k != 0);
+		wgmma_commit();
+		wgmma_wait<0>();
+		hold<KEYS / 2>(acc);
+		if (threadIdx.x % 128 == 0)
+			mbarrier_arrive(&sm.empty[stage]);
+		if (key + KEYS > j.b.ctx[w.s.req])	/* may hold keys past a row */
+			mask<KEYS>(acc, t, key);
+#pragma unroll
+		for (int b = 0; b < KEYS / PAGE; b++)
+			take<PAGE>(acc + b * PAGE / 2, t, j, key / PAGE + b, scale);
+	}
+#pragma unroll
+	for (int r = 0; r < 2; r++)
+		if (lane % 4 == 0 && t.pos[r] >= w.begin)
+			j.sum[blockIdx.y * j.n_row + (t.out[r] - j.top)] =
+				t.max[r] + __log2f(t.sum[r]);
+}
+
+/* Grid (ROWS rows of a source, segment, source). */
+template <int D, int PAGE>
+__global__ void __launch_bounds__(THREADS, 1)
+score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ struct proxy_job j,
+	    float scale)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+	extern __shared__ char raw[];
+	struct score_smem<D> &sm =
+		*(struct score_smem<D> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+	const int keys = j.segment * PAGE;
+	struct spot w;
+
+	if (!proxy_find(j, ROWS, blockIdx.z, blockIdx.x, w.s, w.first))
+		return;
+	w.begin = blockIdx.y * keys;
+	w.end = min(w.begin + keys, proxy_last(j, w.s, w.first, w.first + ROWS) + 1);
+	if (w.begin >= w.end)
+		return;
+	if (threadIdx.x == 0) {
+		mbarrier_init(&sm.q_full, 1);
+		for (int i = 0; i < STAGES<D>; i++) {
+			mbarrier_init(&sm.full[i], 1);
+			mbarrier_init(&sm.empty[i], GROUPS);
+		}
+		fence_barrier_init();
+	}
+	__syncthreads();
+	if (threadIdx.x < GROUPS * 128)
+		consume<D, PAGE>(sm, j, w, scale);
+	else if (threadIdx.x == GROUPS * 128)
+		produce<D, PAGE>(sm, j, maps, w);
+#else
+	__trap();
+#endif
+}
+
+template <int D, int PAGE>
+enum ar_status launch(const struct proxy_job &j, dim3 grid, cudaStream_t stream, struct ar_err *err)
+{
+	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
+	const uint64_t rows[2] = { D, (uint64_t)j.n_row };
+	/* the ends of the cache and the means are not known here and not needed: pages bound
+	 * the accesses */
+	const uint64_t keys[2] = { D, INT32_MAX };
+	const uint32_t row_box[2] = { COLS, ROWS }, key_box[2] = { COLS, PAGE };
+	struct maps maps;
+	enum ar_status st = tensor_map(&maps.row, j.row, 2, rows, row_box, err);
+
+	if (!st)
+		st = tensor_map(&maps.key, j.k, 2, keys, key_box, err);
+	if (!st)
+		st = tensor_map(&maps.mean, j.mean, 2, keys, key_box, err);
+	if (st)
+		return st;
+	CU(cudaFuncSetAttribute(score_wgmma<D, PAGE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				SMEM_BYTES<D>));
+	score_wgmma<D, PAGE><<<grid, THREADS, SMEM_BYTES<D>, stream>>>(maps, j, scale);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+template <int D>
+enum ar_status launch_size(const struct proxy_job &j, dim3 grid, cudaStream_t stream,
+			   struct ar_err *err)
+{
+	if (j.b.shape.page_tok == 128)
+		return launch<D, 128>(j, grid, stream, err);
+	return launch<D, 64>(j, grid, stream, err);
+}
+
+} /* namespace */
+
+enum ar_status proxy_score_sm90(struct proxy_job *j, int n_sm, cudaStream_t stream,
+				struct ar_err *err)
+{
+	const int64_t tiles = (int64_t)proxy_tiles(j, ROWS) * j->n_source;
+	const int64_t even = tiles * j->b.max_kv_blk / (WAVES * n_sm) / PROXY_SEGMENT;
+	const int most = MAX_SEGMENT / PROXY_SEGMENT;
+
+	/* Long segments fill the pipeline less often, but there must be enough of them. */
+	j->segment = PROXY_SEGMENT * (even < 1 ? 1 : even > most ? most : (int)even);
+	const dim3 grid((unsigned)proxy_tiles(j, ROWS),
+			(unsigned)((j->b.max_kv_blk - 1) / j->segment + 1), (unsigned)j->n_source);
+
+	switch (j->b.shape.head_dim) {
+	case 64:
+		return launch_size<64>(*j, grid, stream, err);
+	case 128:
+		return launch_size<128>(*j, grid, stream, err);
+	default:
+		return launch_size<256>(*j, grid, stream, err);
+	}
+}
