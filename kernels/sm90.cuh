@@ -155,7 +155,7 @@ static __device__ __forceinline__ uint64_t wgmma_desc(const void *p, uint32_t le
 	       (uint64_t)(stride >> 4 & 0x3fff) << 32 | (uint64_t)1 << 62;
 }
 
-/* 8, 32 and 64 accumulators from x[i] on as operands, and their places in an instruction. */
+/* 8, 32, 64 and 128 accumulators from x[i] on as operands, and their places in an instruction. */
 #define WGMMA_ACC_8(x, i) \
 	"+f"((x)[i]), "+f"((x)[(i) + 1]), "+f"((x)[(i) + 2]), "+f"((x)[(i) + 3]), \
 	"+f"((x)[(i) + 4]), "+f"((x)[(i) + 5]), "+f"((x)[(i) + 6]), "+f"((x)[(i) + 7])
@@ -163,12 +163,18 @@ static __device__ __forceinline__ uint64_t wgmma_desc(const void *p, uint32_t le
 	WGMMA_ACC_8(x, i), WGMMA_ACC_8(x, (i) + 8), WGMMA_ACC_8(x, (i) + 16), \
 	WGMMA_ACC_8(x, (i) + 24)
 #define WGMMA_ACC_64(x) WGMMA_ACC_32(x, 0), WGMMA_ACC_32(x, 32)
+#define WGMMA_ACC_128(x) WGMMA_ACC_64(x), WGMMA_ACC_32(x, 64), WGMMA_ACC_32(x, 96)
 #define WGMMA_PLACES_32 \
 	"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
 	"%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WGMMA_PLACES_64 WGMMA_PLACES_32 \
 	", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
 	"%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_PLACES_128 WGMMA_PLACES_64 \
+	", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+	"%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+	"%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+	"%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 /* PTX ISA, "wgmma.mma_async".  D[64][128] (+)= A B, A and B from shared memory, both with
  * the product's inner dimension contiguous.  accumulate 0: D is overwritten. */
@@ -190,6 +196,17 @@ static __device__ __forceinline__ void wgmma_m64n64k16_ss(float *d, uint64_t a, 
 		     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_PLACES_32
 		     "}, %32, %33, p, 1, 1, 0, 0; }"
 		     : WGMMA_ACC_32(d, 0)
+		     : "l"(a), "l"(b), "r"(accumulate));
+}
+
+/* The same for D[64][256]. */
+static __device__ __forceinline__ void wgmma_m64n256k16_ss(float *d, uint64_t a, uint64_t b,
+							   int accumulate)
+{
+	asm volatile("{ .reg .pred p; setp.ne.b32 p, %130, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" WGMMA_PLACES_128
+		     "}, %128, %129, p, 1, 1, 0, 0; }"
+		     : WGMMA_ACC_128(d)
 		     : "l"(a), "l"(b), "r"(accumulate));
 }
 
@@ -217,7 +234,9 @@ static __device__ __forceinline__ void wgmma_m64n64k16_rs(float *d, const uint32
 template <int n>
 static __device__ __forceinline__ void wgmma_ss(float *d, uint64_t a, uint64_t b, int accumulate)
 {
-	if constexpr (n == 128)
+	if constexpr (n == 256)
+		wgmma_m64n256k16_ss(d, a, b, accumulate);
+	else if constexpr (n == 128)
 		wgmma_m64n128k16_ss(d, a, b, accumulate);
 	else
 		wgmma_m64n64k16_ss(d, a, b, accumulate);

@@ -27,6 +27,7 @@ enum { N_SETTING = sizeof settings / sizeof *settings, N_TEST = N_SETTING + 3 };
 struct pair {			/* a case on the host, and what the device made of it */
 	struct batch_case c;
 	struct xattention_self *x;
+	__typeof__(xattention_enqueue) *enqueue;
 	uint32_t *mask;
 	uint32_t *mass;		/* [query block][head][reduced row][max_kv_blk], in the first row */
 	int per;		/* reduced rows */
@@ -68,8 +69,8 @@ static void pair_run(struct pair *p)
 	must(selector_find("xattention")->ref(&p->c.b, p->x, 1, p->c.q, &p->c.kv, NULL,
 					      &(struct selection){ .mask = p->c.mask }, &err),
 	     &err);
-	must(xattention_enqueue(&b, p->x, 1, gpu_copy(p->c.q, p->c.q_len * sizeof(bf16_t)), &kv,
-				NULL, &(struct selection){ .mask = mask }, work, NULL, &err),
+	must(p->enqueue(&b, p->x, 1, gpu_copy(p->c.q, p->c.q_len * sizeof(bf16_t)), &kv, NULL,
+			&(struct selection){ .mask = mask }, work, NULL, &err),
 	     &err);
 	p->mask = malloc(bytes);
 	gpu_read(p->mask, mask, bytes);
@@ -160,13 +161,15 @@ static bool agrees(struct pair *p)
 	return !far_off && !wrong;
 }
 
-/* A ragged batch of up to five chunks that begin and end anywhere. */
-static bool random_batch(int which, uint64_t seed)
+/* A ragged batch of up to five chunks that begin and end anywhere; old: on the kernels of devices
+ * before Hopper. */
+static bool random_batch(int which, uint64_t seed, bool old)
 {
 	static const enum case_fill fill[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL, FILL_HUGE };
 	struct rng rng = { seed };
 	int n = 1 + (int)rng_below(&rng, 5), len[5], ctx[5], rows[5];
-	struct pair p = { .x = rule(settings[which].stride, settings[which].shape.q_heads, &rng) };
+	struct pair p = { .x = rule(settings[which].stride, settings[which].shape.q_heads, &rng),
+			  .enqueue = old ? xattention_sm80_enqueue : xattention_enqueue };
 
 	for (int r = 0; r < n; r++) {
 		ctx[r] = (int)rng_below(&rng, 3) ? (int)rng_below(&rng, 3000) : 0;
@@ -184,7 +187,7 @@ static bool many(void)
 	enum { N = 70 };
 	struct rng rng = { 70 };
 	int ctx[N], rows[N];
-	struct pair p = { .x = rule(8, 4, &rng) };
+	struct pair p = { .x = rule(8, 4, &rng), .enqueue = xattention_enqueue };
 
 	for (int r = 0; r < N; r++) {
 		ctx[r] = (int)rng_below(&rng, 400);
@@ -200,7 +203,7 @@ static bool long_context(void)
 {
 	struct rng rng = { 64 };
 	int ctx = 60000, rows = 1100;
-	struct pair p = { .x = rule(4, 16, &rng) };
+	struct pair p = { .x = rule(4, 16, &rng), .enqueue = xattention_enqueue };
 
 	p.x->last_dense = 0;
 	case_chunks(&p.c, &rng, FILL_NORMAL, (struct attn_shape){ 16, 8, 64, 128 }, 1, &ctx,
@@ -231,7 +234,8 @@ static void run_all(void)
 		int good = 0;
 
 		for (int k = 0; k < n; k++)
-			good += random_batch(i, (uint64_t)(i * 100000 + k));
+			good += random_batch(i, (uint64_t)(i * 100000 + k), false) &&
+				random_batch(i, (uint64_t)(i * 100000 + k), true);
 		is_int(good, n, "stride %d, blocks of %d, %d heads of %d over %d",
 		       settings[i].stride, s->page_tok, s->q_heads, s->head_dim, s->kv_heads);
 	}

@@ -16,7 +16,7 @@
  * unit busy by turns without being told to.  192 rows are what a strip has at q-stride=8 with
  * blocks of 128, 4 heads a group and a KV head, chunks of 1024; at smaller strides a multiple.
  *
- *   registers   accumulators 64 of the 152 that 416 threads leave each
+ *   registers   accumulators 64, about 110 in all, of the 128 that 416 threads leave each
  *   shared      Q 48 KiB, four stages of K 128 KiB; at D = 256 96 KiB and two stages
  */
 #include "config.h"

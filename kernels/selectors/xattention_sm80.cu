@@ -1,32 +1,28 @@
 /*
  * XAttention's selection on the device; the rule is in xattention.c.  Two kernels:
  *
- *   score   a product of reduced queries and reduced keys.  A page of one KV head is, as it lies,
- *           a matrix of page_tok / S columns of S * head_dim elements, and a reduced row has the
- *           same number of elements, its tokens in reverse; so the sum along antidiagonals is
- *           the plain product of the two.  Rows of all query heads of a KV head stand together,
- *           and K is read once for each 128 of them.  Of each row and block of keys
- *           log2(sum of 2^z) is left in work: [query block][head][reduced row][max_kv_blk].
+ *   score   a product of reduced queries and reduced keys: xattention_sm90.cu, and for devices
+ *           before Hopper the one below.
  *   select  a thread block per (query block, head): every row's sum, the masses, and the bits.
  *           The last mass to be kept is found bit by bit from the top, one exact sum for each.
  *
  * Arithmetic: 2 Hq Nq Nkv D / S, at S = 8 1/16 of dense attention's.  For 8 chunks of 1024 on 128K
- * tokens, 16 heads of 128 over 4 KV heads that is 550 GFLOP; an H200 takes 2.5 ms in all.
- * Bytes: K once from memory, 1.1 GB or 0.25 ms; tiles of 128 x 256 out
- * of the L2 cache, 6.3 GB or 1.1 ms; 67 MB of sums, written once and read three times.
+ * tokens, 16 heads of 128 over 4 KV heads that is 550 GFLOP.  Bytes: K once from memory, 1.1 GB or
+ * 0.25 ms; 67 MB of sums, written once and read three times.
+ *
+ * The score kernel below, by mma.sync:
  *
  *   registers   accumulators 4 x 8 x 4 = 128, rows 16, columns 4: one block of 256 threads a SM
  *   shared      4 stages of (128 + 256) x 64 elements: 192 KiB
  *   per step    8 warps of 64 x 64; 16 KiB of ldmatrix a warp feed 128 mma
  */
 #include "config.h"
-#include "kernels/selectors/xattention.h"
+#include "kernels/selectors/xattention.cuh"
 
 #include <cfloat>
-#include <cmath>
 
 #include "kernels/cuda.h"
-#include "kernels/device.cuh"
+#include "kernels/executor.h"
 #include "kernels/qblk.cuh"
 
 namespace {
@@ -52,71 +48,13 @@ __device__ __forceinline__ bool in_tail(const struct attn_batch &b, const struct
 
 /* ---- score ---- */
 
-struct row {
-	int a;		// reduced row, counted from the prompt's start
-	int head;	// -1: the tile has no such row
-};
-
 struct score_smem {
 	bf16_t q[STAGES][ROWS * DEPTH];
 	bf16_t k[STAGES][COLS * DEPTH];
-	struct row row[ROWS];
+	struct xattention_row row[ROWS];
 	int page[MAX_RUN * COLS / 4];	// of the blocks from the first tile's first one on
 };
 static_assert(sizeof(struct score_smem) <= 227 * 1024, "one block a SM");
-
-struct job {
-	struct attn_batch b;
-	const bf16_t *q, *k;
-	float *lse;
-	float scale;		// of a product, for exp2
-	int run;		// column tiles of a thread block
-	int stride, tail;
-	int64_t last_dense;
-};
-
-/* Reduced rows [first, end) of request r. */
-__device__ __forceinline__ void reduced(const struct job &j, int r, int &first, int &end)
-{
-	const int ctx = j.b.ctx[r], n = j.b.row0[r + 1] - j.b.row0[r];
-
-	first = ctx / j.stride;
-	end = n && !xattention_in_tail(j.last_dense, j.tail, j.b.left[r]) ?
-		(ctx + n + j.stride - 1) / j.stride : first;
-}
-
-/* The request of row tile at, and the tile's number in it; -1: there are fewer tiles. */
-__device__ int find_request(const struct job &j, int group, int at, int &tile)
-{
-	const int lane = threadIdx.x % 32;
-	int before = 0;
-
-	for (int base = 0; base < j.b.n_req; base += 32) {
-		const int r = base + lane;
-		int first = 0, end = 0;
-
-		if (r < j.b.n_req)
-			reduced(j, r, first, end);
-		const int n = ((end - first) * group + ROWS - 1) / ROWS;
-		int sum = n;
-
-		for (int d = 1; d < 32; d *= 2) {
-			const int below = __shfl_up_sync(~0u, sum, d);
-
-			sum += lane >= d ? below : 0;
-		}
-		const uint32_t past = __ballot_sync(~0u, at < before + sum);
-
-		if (past) {
-			const int l = __ffs(past) - 1;
-
-			tile = at - before - __shfl_sync(~0u, sum - n, l);
-			return base + l;
-		}
-		before += __shfl_sync(~0u, sum, 31);
-	}
-	return -1;
-}
 
 /* Where a thread block works. */
 struct spot {
@@ -126,11 +64,9 @@ struct spot {
 	int last;		// largest reduced row
 };
 
-// PER, of the templates below: reduced columns of a block.
-
 /* One step of a tile: 64 elements of the token p of every reduced row and column. */
 template <int PER>
-__device__ __forceinline__ void load(struct score_smem &sm, int stage, const struct job &j,
+__device__ __forceinline__ void load(struct score_smem &sm, int stage, const struct xattention_job &j,
 				     const struct spot &s, int nth, int step)
 {
 	const struct attn_shape &shape = j.b.shape;
@@ -141,7 +77,7 @@ __device__ __forceinline__ void load(struct score_smem &sm, int stage, const str
 #pragma unroll
 	for (int i = 0; i < ROWS / 32; i++) {
 		const int at = threadIdx.x / 8 + i * 32;
-		const struct row row = sm.row[at];
+		const struct xattention_row row = sm.row[at];
 		const int t = (row.a + 1) * j.stride - 1 - p - s.ctx;
 		const bool own = row.head >= 0 && t >= 0 && t < n_row;
 		const size_t from = ((size_t)(row0 + t) * shape.q_heads + row.head) * dim + d;
@@ -192,72 +128,10 @@ __device__ __forceinline__ void multiply(float (&acc)[4][8][4], const struct sco
 	}
 }
 
-/* log2 of the sum of 2^(scale x) over the N values of this lane and those of the lanes that differ
- * in the bits below LANES. */
-template <int N, int LANES>
-__device__ __forceinline__ float log_sum(const float (&x)[N], float scale)
-{
-	float top = x[0], sum = 0;
-
-#pragma unroll
-	for (int i = 1; i < N; i++)
-		top = fmaxf(top, x[i]);
-#pragma unroll
-	for (int d = 1; d < LANES; d *= 2)
-		top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
-#pragma unroll
-	for (int i = 0; i < N; i++)
-		sum += ex2((x[i] - top) * scale);
-#pragma unroll
-	for (int d = 1; d < LANES; d *= 2)
-		sum += __shfl_xor_sync(~0u, sum, d);
-	return top * scale + __log2f(sum);
-}
-
-/* One row's share of the 64 columns from col on, in blocks of PER columns; x[n]: two columns of
- * each eight. */
-template <int PER>
-__device__ __forceinline__ void store_row(const float (&x)[8][2], const struct job &j,
-					  const struct spot &s, const struct row &row, int col)
-{
-	const int lane = threadIdx.x % 32, heads = j.b.shape.q_heads, first = col / PER;
-	const int blk = row.a / PER, qblk = j.b.qblk0[s.req] + blk - s.ctx / j.b.shape.page_tok;
-	float *const out = j.lse + (((size_t)qblk * heads + row.head) * PER + row.a % PER) *
-				   j.b.max_kv_blk;
-
-	if (PER == 4) {		// two blocks side by side in the four lanes
-#pragma unroll
-		for (int n = 0; n < 8; n++) {
-			const float sum = log_sum<2, 2>(x[n], j.scale);
-			const int at = first + 2 * n + lane / 2 % 2;
-
-			if (lane % 2 == 0 && row.head >= 0 && at <= blk)
-				out[at] = sum;
-		}
-		return;
-	}
-	constexpr int TILES = PER < 8 ? 1 : PER / 8;
-
-#pragma unroll
-	for (int i = 0; i < 8 / TILES; i++) {
-		float y[2 * TILES];
-
-#pragma unroll
-		for (int n = 0; n < TILES; n++) {
-			y[2 * n] = x[i * TILES + n][0];
-			y[2 * n + 1] = x[i * TILES + n][1];
-		}
-		const float sum = log_sum<2 * TILES, 4>(y, j.scale);
-
-		if (lane % 4 == i % 4 && row.head >= 0 && first + i <= blk)
-			out[first + i] = sum;
-	}
-}
-
 /* Blocks that no row of theirs sees get no sum: nobody reads it. */
 template <int PER>
 __device__ __forceinline__ void store(float (&acc)[4][8][4], const struct score_smem &sm,
-				      const struct job &j, const struct spot &s, int tile)
+				      const struct xattention_job &j, const struct spot &s, int tile)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	const int col = tile * COLS + warp % 4 * 64;
@@ -266,7 +140,7 @@ __device__ __forceinline__ void store(float (&acc)[4][8][4], const struct score_
 	for (int m = 0; m < 4; m++)
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			const struct row row =
+			const struct xattention_row row =
 				sm.row[warp / 4 * 64 + m * 16 + half * 8 + lane / 4];
 			float x[8][2];
 
@@ -279,25 +153,28 @@ __device__ __forceinline__ void store(float (&acc)[4][8][4], const struct score_
 					x[n][e] = c <= row.a ? acc[m][n][half * 2 + e] : -INFINITY;
 					acc[m][n][half * 2 + e] = 0;
 				}
-			store_row<PER>(x, j, s, row, col);
+			xattention_store<PER>(x, j, s.req, row, col);
 		}
 }
 
 /* Rows and pages of the thread block to shared memory; false: it has no work. */
 template <int PER>
-__device__ bool begin(struct score_smem &sm, const struct job &j, struct spot &s)
+__device__ bool begin(struct score_smem &sm, const struct xattention_job &j, struct spot &s)
 {
 	const struct attn_shape &shape = j.b.shape;
 	const int group = shape.q_heads / shape.kv_heads, blocks = COLS / PER;
 	int tile, first, end;
 
 	s.kv_head = blockIdx.z;
-	s.req = find_request(j, group, blockIdx.x, tile);
+	s.req = tiles_find(j.b.n_req, blockIdx.x, tile, [&](int r) {
+		xattention_reduced(j, r, first, end);
+		return ((end - first) * group + ROWS - 1) / ROWS;
+	});
 	if (s.req < 0)
 		return false;
 	s.ctx = j.b.ctx[s.req];
 	s.end = s.ctx + j.b.row0[s.req + 1] - j.b.row0[s.req];
-	reduced(j, s.req, first, end);
+	xattention_reduced(j, s.req, first, end);
 	s.last = min(first + (tile * ROWS + ROWS - 1) / group, end - 1);
 	s.tile = blockIdx.y * j.run;
 	s.n_tile = min(j.run, s.last / COLS + 1 - s.tile);
@@ -320,7 +197,7 @@ __device__ bool begin(struct score_smem &sm, const struct job &j, struct spot &s
 
 template <int PER>
 __global__ void __launch_bounds__(WARPS * 32)
-xattention_score(const __grid_constant__ struct job j)
+xattention_score(const __grid_constant__ struct xattention_job j)
 {
 	extern __shared__ __align__(1024) char dynamic[];
 	struct score_smem &sm = *(struct score_smem *)dynamic;
@@ -504,13 +381,13 @@ xattention_select(struct attn_batch b, const __grid_constant__ struct rule rule,
 /* ---- launch ---- */
 
 template <int PER>
-enum ar_status score(const struct job &j, cudaStream_t stream, struct ar_err *err)
+enum ar_status score(const struct xattention_job &j, cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &j.b.shape;
 	const int bytes = (int)sizeof(struct score_smem), group = s->q_heads / s->kv_heads;
-	const int rows = (j.b.n_row / j.stride + 2 * j.b.n_req) * group;	// at most
+	const int rows = (int)xattention_rows(j.b.n_row, j.b.n_req, j.stride) * group;
 	const int tiles = (j.b.max_kv_blk * PER + COLS - 1) / COLS;
-	struct job with = j;
+	struct xattention_job with = j;
 	dim3 grid(rows / ROWS + j.b.n_req, 0, s->kv_heads);
 	enum ar_status st = AR_OK;
 
@@ -525,6 +402,20 @@ out:
 	return st;
 }
 
+enum ar_status score_sm80(const struct xattention_job &j, cudaStream_t stream, struct ar_err *err)
+{
+	switch (j.b.shape.page_tok / j.stride) {
+	case 4:
+		return score<4>(j, stream, err);
+	case 8:
+		return score<8>(j, stream, err);
+	case 16:
+		return score<16>(j, stream, err);
+	default:
+		return score<32>(j, stream, err);
+	}
+}
+
 enum ar_status check(const struct attn_shape *s, int stride, struct ar_err *err)
 {
 	const int per = s->page_tok / stride;
@@ -537,15 +428,56 @@ enum ar_status check(const struct attn_shape *s, int stride, struct ar_err *err)
 		       MAX_HEADS, s->page_tok, s->head_dim, s->q_heads);
 }
 
+/* Point j into work; returns the bytes that takes. */
+size_t lay_out(struct xattention_job *j, const struct attn_shape *s, int n_qblk, int n_row, int n_req,
+	       int max_kv_blk, char *work)
+{
+	const size_t sums = (size_t)n_qblk * s->q_heads * (s->page_tok / j->stride) * max_kv_blk;
+	const size_t rows = xattention_rows(n_row, n_req, j->stride) * s->q_heads * j->stride;
+	const size_t last = (size_t)n_req * s->kv_heads * s->page_tok;
+
+	j->lse = (float *)work;
+	j->row = (bf16_t *)(work + (sums * sizeof *j->lse + 255) / 256 * 256);
+	j->last = j->row + rows * s->head_dim;
+	return (size_t)((char *)(j->last + last * s->head_dim) - work);
+}
+
+/* hopper: the device has its instructions. */
+enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self *x, int layer,
+		       const bf16_t *q, const struct kv_cache *kv, bool hopper, uint32_t *mask,
+		       char *work, cudaStream_t stream, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	struct xattention_job j = { *b, q, kv->k };
+	struct rule rule = { x->stride, x->tail, x->last_dense, {} };
+	enum ar_status st;
+
+	j.scale = (float)(1.4426950408889634 / (sqrt((double)s->head_dim) * x->stride));
+	j.stride = x->stride;
+	j.tail = x->tail;
+	j.last_dense = x->last_dense;
+	lay_out(&j, s, b->n_qblk, b->n_row, b->n_req, b->max_kv_blk, work);
+	for (int h = 0; h < s->q_heads; h++)
+		rule.threshold[h] = x->threshold[(size_t)layer * x->q_heads + h];
+	st = hopper ? xattention_score_sm90(&j, stream, err) : score_sm80(j, stream, err);
+	if (st)
+		return st;
+	xattention_select<<<dim3(b->n_qblk, s->q_heads), WARPS * 32, 0, stream>>>(*b, rule, j.lse, mask);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
 }
 
 size_t xattention_work_bytes(const void *self, const struct attn_shape *s,
 			     const struct attn_limits *l)
 {
-	const struct xattention_self *x = (const struct xattention_self *)self;
+	struct xattention_job j = {};
 
-	return (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads * (s->page_tok / x->stride) *
-	       l->max_kv_blk * sizeof(float);
+	j.stride = ((const struct xattention_self *)self)->stride;
+	return lay_out(&j, s, attn_max_qblk(l, s->page_tok), l->max_row, l->max_req, l->max_kv_blk,
+		       NULL);
 }
 
 enum ar_status xattention_enqueue(const struct attn_batch *b, const void *self, int layer,
@@ -554,35 +486,22 @@ enum ar_status xattention_enqueue(const struct attn_batch *b, const void *self, 
 				  struct ar_err *err)
 {
 	const struct xattention_self *x = (const struct xattention_self *)self;
-	const struct attn_shape *s = &b->shape;
-	const float scale = (float)(1.4426950408889634 / (sqrt((double)s->head_dim) * x->stride));
-	const struct job j = { *b, q, kv->k, (float *)work, scale, 1, x->stride, x->tail,
-			       x->last_dense };
-	struct rule rule = { x->stride, x->tail, x->last_dense, {} };
-	enum ar_status st = check(s, x->stride, err);
+	enum ar_status st = check(&b->shape, x->stride, err);
+	int n_sm = 0;
 
+	if (!st)
+		st = executor_multiprocessors(&n_sm, err);
 	if (st || !b->n_qblk)
 		return st;
-	for (int h = 0; h < s->q_heads; h++)
-		rule.threshold[h] = x->threshold[(size_t)layer * x->q_heads + h];
-	switch (s->page_tok / x->stride) {
-	case 4:
-		st = score<4>(j, (cudaStream_t)stream, err);
-		break;
-	case 8:
-		st = score<8>(j, (cudaStream_t)stream, err);
-		break;
-	case 16:
-		st = score<16>(j, (cudaStream_t)stream, err);
-		break;
-	default:
-		st = score<32>(j, (cudaStream_t)stream, err);
-	}
-	if (st)
-		return st;
-	xattention_select<<<dim3(b->n_qblk, s->q_heads), WARPS * 32, 0, (cudaStream_t)stream>>>
-		(*b, rule, (float *)work, out->mask);
-	CU_LAUNCHED();
-out:
-	return st;
+	return enqueue(b, x, layer, q, kv, n_sm > 0, out->mask, (char *)work, (cudaStream_t)stream,
+		       err);
+}
+
+enum ar_status xattention_sm80_enqueue(const struct attn_batch *b, const void *self, int layer,
+				       const bf16_t *q, const struct kv_cache *kv, void *,
+				       const struct selection *out, void *work, void *stream,
+				       struct ar_err *err)
+{
+	return enqueue(b, (const struct xattention_self *)self, layer, q, kv, false, out->mask,
+		       (char *)work, (cudaStream_t)stream, err);
 }
