@@ -73,7 +73,8 @@ libattnreplay_a_SOURCES += kernels/selectors/pick.cuh
 libattnreplay_a_SOURCES += kernels/selectors/proxyattn.c kernels/selectors/proxyattn.cuh \
                            kernels/selectors/proxyattn.h kernels/selectors/tiles.cuh
 libattnreplay_a_SOURCES += kernels/selectors/seer.c kernels/selectors/seer.h
-libattnreplay_a_SOURCES += kernels/selectors/quoka.c kernels/selectors/quoka.h
+libattnreplay_a_SOURCES += kernels/selectors/quoka.c kernels/selectors/quoka.cuh \
+                           kernels/selectors/quoka.h
 libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trishape.h
 libattnreplay_a_SOURCES += kernels/selectors/xattention.c kernels/selectors/xattention.cuh \
                            kernels/selectors/xattention.h
@@ -92,7 +93,7 @@ libattnreplay_a_SOURCES += kernels/selectors/minference_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/oracle_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/proxyattn_sm80.cu kernels/selectors/proxyattn_sm90.cu
 libattnreplay_a_SOURCES += kernels/selectors/seer_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/quoka_sm80.cu
+libattnreplay_a_SOURCES += kernels/selectors/quoka_sm80.cu kernels/selectors/quoka_sm90.cu
 libattnreplay_a_SOURCES += kernels/selectors/trishape_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/xattention_sm80.cu kernels/selectors/xattention_sm90.cu
 endif

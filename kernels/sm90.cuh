@@ -138,6 +138,13 @@ template <int n> static __device__ __forceinline__ void wgmma_wait(void)
 	asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(n) : "memory");
 }
 
+/* PTX ISA, "fence.proxy.async": what this thread wrote to shared memory by ordinary instructions
+ * comes before what wgmma and the copy engine do after a barrier. */
+static __device__ __forceinline__ void fence_proxy_async(void)
+{
+	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /* Keeps the compiler from moving uses of r across the wait before it. */
 template <int n> static __device__ __forceinline__ void hold(float *r)
 {
@@ -210,7 +217,18 @@ static __device__ __forceinline__ void wgmma_m64n256k16_ss(float *d, uint64_t a,
 		     : "l"(a), "l"(b), "r"(accumulate));
 }
 
-/* The same with A from registers and B transposed: B's rows are the inner dimension. */
+/* D[64][64] with A from registers, B as before. */
+static __device__ __forceinline__ void wgmma_m64n64k16_rs_rows(float *d, const uint32_t *a,
+							       uint64_t b, int accumulate)
+{
+	asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_PLACES_32
+		     "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+		     : WGMMA_ACC_32(d, 0)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+
+/* D[64][128] with A from registers and B transposed: B's rows are the inner dimension. */
 static __device__ __forceinline__ void wgmma_m64n128k16_rs(float *d, const uint32_t *a, uint64_t b)
 {
 	asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0;\n"

@@ -13,7 +13,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_SHAPE = 24, N_TEST = 3 * (N_SHAPE + 1) + 3 };
+enum { N_SHAPE = 24, N_TEST = 3 * (2 * N_SHAPE + 1) + 3 };
 
 #if HAVE_CUDA
 /* A batch through both sides, all of it on the host. */
@@ -29,8 +29,11 @@ static void must(enum ar_status st, const struct ar_err *err)
 		bail_out("%s", err->msg);
 }
 
-static void pair_make(struct pair *p, struct rng *rng, enum case_fill fill, struct attn_shape s,
-		      const struct quoka *param, int n, const int *ctx, const int *rows)
+typedef __typeof__(quoka_enqueue) enqueue_fn;
+
+static void pair_make(struct pair *p, enqueue_fn *enqueue, struct rng *rng, enum case_fill fill,
+		      struct attn_shape s, const struct quoka *param, int n, const int *ctx,
+		      const int *rows)
 {
 	struct attn_limits limits = { .max_req = n };
 	size_t tokens, lists = (size_t)(n * s.kv_heads);
@@ -57,8 +60,8 @@ static void pair_make(struct pair *p, struct rng *rng, enum case_fill fill, stru
 	out.tok = gpu_new(tokens * sizeof *out.tok, 0xff);
 	out.n = gpu_new(lists * sizeof *out.n, 0xff);
 	work = gpu_new(quoka_work_bytes(param, &s, &limits), 0xff);
-	must(quoka_enqueue(&b, param, 0, gpu_copy(p->c.q, p->c.q_len * sizeof *p->c.q), &kv, NULL,
-			   &(struct selection){ .tokens = out }, work, NULL, &err), &err);
+	must(enqueue(&b, param, 0, gpu_copy(p->c.q, p->c.q_len * sizeof *p->c.q), &kv, NULL,
+		     &(struct selection){ .tokens = out }, work, NULL, &err), &err);
 	gpu_read(p->got.tok, out.tok, tokens * sizeof *out.tok);
 	gpu_read(p->got.n, out.n, lists * sizeof *out.n);
 	gpu_read(p->score, work, tokens * sizeof *p->score);
@@ -168,7 +171,7 @@ static void report(const struct tally *t, const char *of)
 	is_int(t->same, t->cases, "lists differ from the reference's only at the border: %s", of);
 }
 
-static void run_case(struct tally *t, struct attn_shape s, uint64_t seed)
+static void run_case(struct tally *t, enqueue_fn *enqueue, struct attn_shape s, uint64_t seed)
 {
 	static const int edge[] = { 0, 1, 63, 64, 128, 255, 256, 257, 4095, 4096, 4097 };
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL, FILL_HUGE };
@@ -185,23 +188,25 @@ static void run_case(struct tally *t, struct attn_shape s, uint64_t seed)
 					      (int)rng_below(&rng, 3000);
 		rows[r] = 1 + (int)rng_below(&rng, rng_below(&rng, 4) ? 150 : 2);
 	}
-	pair_make(&p, &rng, fills[rng_below(&rng, 4)], s, &param, n, ctx, rows);
+	pair_make(&p, enqueue, &rng, fills[rng_below(&rng, 4)], s, &param, n, ctx, rows);
 	compare(t, &p, &param);
 	pair_release(&p);
 }
 
-static void test_shape(int head_dim, int group, int page_tok, int n_case)
+static void test_shape(enqueue_fn *enqueue, const char *by, int head_dim, int group, int page_tok,
+		       int n_case)
 {
 	struct attn_shape s = {
 		.q_heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .page_tok = page_tok
 	};
 	struct tally t = { 0 };
-	char of[64];
+	char of[80];
 
 	for (int k = 0; k < n_case; k++)
-		run_case(&t, s, (uint64_t)(head_dim * 100000 + group * 10000 +
+		run_case(&t, enqueue, s, (uint64_t)(head_dim * 100000 + group * 10000 +
 					page_tok * 1000 + k));
-	snprintf(of, sizeof of, "head size %d, group %d, blocks of %d", head_dim, group, page_tok);
+	snprintf(of, sizeof of, "head size %d, group %d, blocks of %d%s", head_dim, group,
+		 page_tok, by);
 	report(&t, of);
 }
 
@@ -215,11 +220,11 @@ static void test_long(void)
 	struct tally t = { 0 };
 	struct pair pair;
 
-	pair_make(&pair, &rng, FILL_NORMAL, s, &p, 3, (int[]){ 40005, 0, 300 },
+	pair_make(&pair, quoka_enqueue, &rng, FILL_NORMAL, s, &p, 3, (int[]){ 40005, 0, 300 },
 		  (int[]){ 100, 5, 9001 });
 	compare(&t, &pair, &p);
 	pair_release(&pair);
-	pair_make(&pair, &rng, FILL_NORMAL, s, &most, 1, (int[]){ 70 }, (int[]){ 5000 });
+	pair_make(&pair, quoka_enqueue, &rng, FILL_NORMAL, s, &most, 1, (int[]){ 70 }, (int[]){ 5000 });
 	compare(&t, &pair, &most);
 	pair_release(&pair);
 	report(&t, "long");
@@ -253,8 +258,12 @@ static void run_all(void)
 {
 	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 96);
 
-	for (int i = 0; i < N_SHAPE; i++)
-		test_shape(64 << i / 2 % 3, 1 << i / 6, 64 << i % 2, (n + N_SHAPE - 1) / N_SHAPE);
+	for (int i = 0; i < N_SHAPE; i++) {
+		int dim = 64 << i / 2 % 3, group = 1 << i / 6, tok = 64 << i % 2;
+
+		test_shape(quoka_enqueue, "", dim, group, tok, (n + N_SHAPE - 1) / N_SHAPE);
+		test_shape(quoka_sm80_enqueue, ", as before Hopper", dim, group, tok, 2);
+	}
 	test_long();
 	test_refusals();
 }

@@ -30,7 +30,7 @@ struct proxy_job {
 	int64_t n_row;
 	int segment;		// blocks of keys that a thread block goes through
 	bf16_t *row;		// [n_row][head_dim]
-	bf16_t *mean;		// [n_group][n_page][page_tok][head_dim], of groups over several KV heads
+	bf16_t *mean;		// [n_group][n_page][page_tok][head_dim]: keys of groups over several
 	float *top;		// [max_kv_blk][n_row]
 	float *sum;		// [segment][n_row]
 	float *score;		// [line][max_kv_blk]
@@ -150,8 +150,8 @@ static __device__ __forceinline__ struct proxy_line proxy_sample(const struct pr
 }
 
 /* Position of row i of a strip; -1: there is none. */
-static __device__ __forceinline__ int proxy_pos(const struct proxy_job &j, const struct proxy_strip &s,
-						int i)
+static __device__ __forceinline__ int proxy_pos(const struct proxy_job &j,
+						const struct proxy_strip &s, int i)
 {
 	const int stride = (int)j.p.stride;
 

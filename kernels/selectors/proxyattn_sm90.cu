@@ -174,7 +174,8 @@ __device__ __forceinline__ void consume(struct score_smem<D> &sm, const struct p
 		wgmma_fence();
 #pragma unroll
 		for (int k = 0; k < D / 16; k++)
-			wgmma_ss<KEYS>(acc, wgmma_desc(&sm.q[k / 4][group * 64][k % 4 * 16], 16, 1024),
+			wgmma_ss<KEYS>(acc,
+				       wgmma_desc(&sm.q[k / 4][group * 64][k % 4 * 16], 16, 1024),
 				       wgmma_desc(&sm.k[stage][k / 4][0][k % 4 * 16], 16, 1024),
 				       k != 0);
 		wgmma_commit();

@@ -53,6 +53,12 @@ enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int l
 			     const struct selection *out, void *work, void *stream,
 			     struct ar_err *err);
 
+/* The same by what devices before Hopper take, for sizes that it takes.  n_qblk > 0. */
+enum ar_status quoka_sm80_enqueue(const struct attn_batch *b, const void *self, int layer,
+				  const bf16_t *q, const struct kv_cache *kv, void *state,
+				  const struct selection *out, void *work, void *stream,
+				  struct ar_err *err);
+
 #ifdef __cplusplus
 }
 #endif

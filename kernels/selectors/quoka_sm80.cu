@@ -15,66 +15,34 @@
  *            score kept; then every slice knows that score and, from the counts of the slices
  *            before it, where its tokens go in the list.
  *
- * Score is where the time goes: 2 nq ctx head_dim flops a KV head, by mma.sync, and each key is
- * read once.  A warp holds 32 keys in registers, scaled to unit length there, as the rows of mma's
- * a operand; qbar streams past all eight warps through two stages of shared memory.  Hence a
- * token's maximum stays in the registers of four lanes until the end.
+ * Score is where the time goes: 2 nq ctx head_dim flops a KV head, each key read once.  On Hopper it
+ * is quoka_sm90.cu's, elsewhere the one below, by mma.sync:
  *
  *   registers   keys 2 x D/16 x 4 = 64 (D 128) or 128 (D 256), accumulators 2 x 2 x 4 = 16:
  *               two blocks of 256 threads a SM, one for D 256
  *   shared      2 x 64 x D x 2 B = 32 KiB (D 128), the same with 32 queries a stage (D 256)
  *   per step    1 ldmatrix.x4 feeds 4 mma: 16 KiB of multiply-adds per 0.5 KiB read
  *
- * For eight chunks of 1024 at 128 Ki, four KV heads, D 128, nq 256: 275 GFLOP;
- * 1.1 GB of keys and as much of qbar from L2 pass meanwhile.  The query side reads q,
- * 34 MB, three times, the lists read 8 MB of scores three times.  On an H200 all eight
- * launches take 1.0 ms, dense attention 14.2.
- *
- * A key's elements go to the mma's k index in the order in which 16-byte loads bring them; qbar is
- * stored in that order (see quoka_qbar).
+ * Of eight chunks of 1024 at 128 Ki, 16 heads over four KV heads of 128 channels, the query side
+ * reads q, 34 MB, three times, the lists read 8 MB of scores three times.
  */
 #include "config.h"
-#include "kernels/selectors/quoka.h"
-
-#include <cuda_bf16.h>
+#include "kernels/selectors/quoka.cuh"
 
 #include "kernels/cuda.h"
+#include "kernels/executor.h"
 #include "kernels/products.cuh"
 #include "kernels/qblk.cuh"
 
 namespace {
 
-constexpr int WARPS = 8;
-constexpr int THREADS = WARPS * 32;
-constexpr int KEYS = WARPS * 32;	// of a thread block of score
+constexpr int THREADS = QUOKA_THREADS;
+constexpr int WARPS = THREADS / 32;
 constexpr int RUN = 16;			// scores that a thread looks at
 constexpr int SLICE = THREADS * RUN;
 constexpr int BINS = THREADS;
 
 /* ---- work memory ---- */
-
-struct room {
-	uint16_t *score;	// rows as of token lists
-	int32_t *high, *low;	// [slice][KV head][BINS]
-	float *sum;		// [query block][query head][head_dim]
-	float *scale;		// [row][query head], to unit length
-	uint16_t *cosine;	// [query head][cosine_stride]: the larger, the smaller the cosine
-	int32_t *slot;		// [query head][row]: rows of the chunk
-	bf16_t *qbar;		// [KV head][row][head_dim]
-	size_t end;
-};
-
-struct extent {
-	size_t n_qblk, n_row, n_page, n_req;
-};
-
-struct job {
-	struct attn_batch b;
-	struct quoka p;
-	const bf16_t *q, *k;
-	struct token_lists out;
-	struct room w;
-};
 
 template <typename T>
 void place(T *&p, size_t n, void *work, size_t &end)
@@ -89,24 +57,28 @@ __host__ __device__ size_t cosine_stride(size_t n_row, size_t n_req)
 	return (n_row + RUN * (n_req + 1)) / RUN * RUN;
 }
 
-__device__ size_t cosine_at(const struct job &j, int r, int head)
+__device__ size_t cosine_at(const struct quoka_job &j, int r, int head)
 {
 	return head * cosine_stride(j.b.n_row, j.b.n_req) + (j.b.row0[r] + RUN * r) / RUN * RUN;
 }
 
 /* Counts of slice 0 of a list; the next slice's are KV heads * BINS on. */
-__device__ size_t counts_at(const struct job &j, int r, int kv_head)
+__device__ size_t counts_at(const struct quoka_job &j, int r, int kv_head)
 {
 	const size_t slice = (size_t)j.b.page0[r] * j.b.shape.page_tok / SLICE + r;
 
 	return (slice * j.b.shape.kv_heads + kv_head) * BINS;
 }
 
-struct room room_at(const struct attn_shape *s, const struct extent &e, void *work)
+struct extent {
+	size_t n_qblk, n_row, n_page, n_req;
+};
+
+struct quoka_room room_at(const struct attn_shape *s, const struct extent &e, void *work)
 {
 	const size_t tokens = e.n_page * s->page_tok;
 	const size_t counts = (tokens / SLICE + e.n_req) * s->kv_heads * BINS;
-	struct room w = {};
+	struct quoka_room w = {};
 
 	place(w.score, tokens * s->kv_heads, work, w.end);
 	place(w.high, counts, work, w.end);
@@ -117,34 +89,6 @@ struct room room_at(const struct attn_shape *s, const struct extent &e, void *wo
 	place(w.slot, e.n_row * s->q_heads, work, w.end);
 	place(w.qbar, e.n_row * s->kv_heads * s->head_dim, work, w.end);
 	return w;
-}
-
-/* ---- arithmetic ---- */
-
-__device__ __forceinline__ float low_half(uint32_t x)
-{
-	return __uint_as_float(x << 16);
-}
-
-__device__ __forceinline__ float high_half(uint32_t x)
-{
-	return __uint_as_float(x & 0xffff0000);
-}
-
-__device__ __forceinline__ float rounded(float x)
-{
-	return __bfloat162float(__float2bfloat16_rn(x));
-}
-
-__device__ __forceinline__ uint16_t order_of(float x)
-{
-	return quoka_order(__bfloat16_as_ushort(__float2bfloat16_rn(x)));
-}
-
-/* What makes a vector with this sum of squares a unit vector. */
-__device__ __forceinline__ float unit_scale(float squares)
-{
-	return 1 / fmaxf(sqrtf(squares), 1e-6f);
 }
 
 /* ---- the largest of many keys ---- */
@@ -274,7 +218,7 @@ __device__ void write(const struct keys &x, int slice, const struct cut &c, int 
 /* ---- the query side ---- */
 
 /* A thread per pair of channels. */
-__global__ void __launch_bounds__(128) quoka_sum(const __grid_constant__ struct job j)
+__global__ void __launch_bounds__(128) quoka_sum(const __grid_constant__ struct quoka_job j)
 {
 	const struct qblk s = qblk_at(j.b, blockIdx.x);
 	const int pairs = j.b.shape.head_dim / 2, q_heads = j.b.shape.q_heads;
@@ -290,14 +234,14 @@ __global__ void __launch_bounds__(128) quoka_sum(const __grid_constant__ struct 
 	for (int t = 0; t < s.hi - s.lo; t++) {
 		const uint32_t x = src[t * stride];
 
-		sum.x += low_half(x);
-		sum.y += high_half(x);
+		sum.x += quoka_low_half(x);
+		sum.y += quoka_high_half(x);
 	}
 	((float2 *)j.w.sum)[(size_t)blockIdx.x * stride + blockIdx.y * pairs + threadIdx.x] = sum;
 }
 
 template <int D>
-__global__ void __launch_bounds__(128) quoka_cosine(const __grid_constant__ struct job j)
+__global__ void __launch_bounds__(128) quoka_cosine(const __grid_constant__ struct quoka_job j)
 {
 	__shared__ float mean[D];
 	const struct qblk s = qblk_at(j.b, blockIdx.x);
@@ -312,16 +256,16 @@ __global__ void __launch_bounds__(128) quoka_cosine(const __grid_constant__ stru
 
 		for (int i = j.b.qblk0[r]; i < j.b.qblk0[r + 1]; i++)
 			sum += j.w.sum[((size_t)i * q_heads + head) * D + d];
-		mean[d] = rounded(sum / (float)rows);
+		mean[d] = quoka_rounded(sum / (float)rows);
 	}
 	__syncthreads();
 #pragma unroll 16
 	for (int d = 0; d < D; d++)
 		squares += mean[d] * mean[d];
-	by = unit_scale(squares);
+	by = quoka_unit_scale(squares);
 	__syncthreads();
 	for (int d = threadIdx.x; d < D; d += blockDim.x)
-		mean[d] = rounded(mean[d] * by);
+		mean[d] = quoka_rounded(mean[d] * by);
 	__syncthreads();
 	if (row < s.lo || row >= s.hi)
 		return;
@@ -336,11 +280,11 @@ __global__ void __launch_bounds__(128) quoka_cosine(const __grid_constant__ stru
 
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
-			squares += low_half(x[e]) * low_half(x[e]);
-			squares += high_half(x[e]) * high_half(x[e]);
+			squares += quoka_low_half(x[e]) * quoka_low_half(x[e]);
+			squares += quoka_high_half(x[e]) * quoka_high_half(x[e]);
 		}
 	}
-	by = unit_scale(squares);
+	by = quoka_unit_scale(squares);
 #pragma unroll 4
 	for (int i = 0; i < D / 8; i++) {
 		const uint4 v = src[i];
@@ -348,16 +292,16 @@ __global__ void __launch_bounds__(128) quoka_cosine(const __grid_constant__ stru
 
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
-			dot += rounded(low_half(x[e]) * by) * mean[i * 8 + 2 * e];
-			dot += rounded(high_half(x[e]) * by) * mean[i * 8 + 2 * e + 1];
+			dot += quoka_rounded(quoka_low_half(x[e]) * by) * mean[i * 8 + 2 * e];
+			dot += quoka_rounded(quoka_high_half(x[e]) * by) * mean[i * 8 + 2 * e + 1];
 		}
 	}
 	j.w.scale[at] = by;
 	j.w.cosine[cosine_at(j, r, head) + s.blk * j.b.shape.page_tok + row - ctx] =
-		(uint16_t)~order_of(dot);
+		(uint16_t)~quoka_order_of(dot);
 }
 
-__global__ void __launch_bounds__(THREADS) quoka_rows(const __grid_constant__ struct job j)
+__global__ void __launch_bounds__(THREADS) quoka_rows(const __grid_constant__ struct quoka_job j)
 {
 	__shared__ struct scratch sm;
 	const int r = blockIdx.x, head = blockIdx.y, rows = j.b.row0[r + 1] - j.b.row0[r];
@@ -391,7 +335,7 @@ __global__ void __launch_bounds__(THREADS) quoka_rows(const __grid_constant__ st
 /* Within each 32 channels, 16-byte piece c takes the c-th pair of each of the four 16-byte pieces
  * of the source: a lane that loads piece t of a key then holds the pairs that mma expects of it
  * in two consecutive k steps. */
-__global__ void __launch_bounds__(THREADS) quoka_qbar(const __grid_constant__ struct job j)
+__global__ void __launch_bounds__(THREADS) quoka_qbar(const __grid_constant__ struct quoka_job j)
 {
 	const struct attn_shape &s = j.b.shape;
 	const int r = qblk_at(j.b, blockIdx.x).req, kv_head = blockIdx.y;
@@ -413,8 +357,8 @@ __global__ void __launch_bounds__(THREADS) quoka_qbar(const __grid_constant__ st
 				const uint32_t x = ((const uint32_t *)j.q)[at * pairs + d];
 				const float by = j.w.scale[at];
 
-				lo += rounded(low_half(x) * by);
-				hi += rounded(high_half(x) * by);
+				lo += quoka_rounded(quoka_low_half(x) * by);
+				hi += quoka_rounded(quoka_high_half(x) * by);
 			}
 			const size_t to = ((size_t)kv_head * j.b.n_row + row0 + i) * pairs;
 			const int c = d % 4, t = d % 16 / 4;
@@ -440,59 +384,6 @@ __device__ __forceinline__ void load_queries(bf16_t (&stage)[QUERIES<D> * D],
 			    qbar + (size_t)min(first + row, nq - 1) * D + c * 8, 16);
 	}
 	cp_async_commit();
-}
-
-/* Unit keys of the request from key on as rows of a, zeros from ctx on.  Lane 4g + t takes elements
- * 8t .. 8t + 7 of each 32 of rows g and g + 8. */
-template <int D>
-__device__ __forceinline__ void load_unit_keys(uint32_t (&a)[2][D / 16][4], const struct job &j,
-					       int r, int kv_head, int key)
-{
-	const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, ctx = j.b.ctx[r];
-	const int tok = j.b.shape.page_tok;
-
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		const int m = i / 2, half = i % 2, at = key + i * 8 + g;
-		const bf16_t *src = NULL;
-
-		if (at < ctx) {
-			const size_t page = j.b.page[j.b.page0[r] + at / tok];
-
-			src = j.k + ((page * j.b.shape.kv_heads + kv_head) * tok + at % tok) * D +
-			      t * 8;
-		}
-#pragma unroll
-		for (int c = 0; c < D / 32; c++) {
-			const uint4 v = src ? *(const uint4 *)(src + c * 32) :
-					      make_uint4(0, 0, 0, 0);
-
-			a[m][2 * c][half] = v.x;
-			a[m][2 * c][half + 2] = v.y;
-			a[m][2 * c + 1][half] = v.z;
-			a[m][2 * c + 1][half + 2] = v.w;
-		}
-	}
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		const int m = i / 2, half = i % 2;
-		float squares = 0;
-
-#pragma unroll
-		for (int c = 0; c < D / 16 * 2; c++) {
-			const uint32_t x = a[m][c / 2][half + c % 2 * 2];
-
-			squares += low_half(x) * low_half(x) + high_half(x) * high_half(x);
-		}
-		const float by = unit_scale(quad_sum(squares));
-
-#pragma unroll
-		for (int c = 0; c < D / 16 * 2; c++) {
-			uint32_t &x = a[m][c / 2][half + c % 2 * 2];
-
-			x = pack_bf16(low_half(x) * by, high_half(x) * by);
-		}
-	}
 }
 
 /* Raise top[m][h], of rows 16m + 8h + g, by the queries of a stage.  at: its square 0. */
@@ -528,20 +419,20 @@ __device__ __forceinline__ void raise(float (&top)[2][2], const uint32_t (&a)[2]
 
 template <int D>
 __global__ void __launch_bounds__(THREADS, D == 256 ? 1 : 2)
-quoka_score(const __grid_constant__ struct job j)
+quoka_score(const __grid_constant__ struct quoka_job j)
 {
 	__shared__ __align__(128) bf16_t stage[2][QUERIES<D> * D];
 	const int r = blockIdx.z, kv_head = blockIdx.y, ctx = j.b.ctx[r], lane = threadIdx.x % 32;
-	const int key = blockIdx.x * KEYS + threadIdx.x / 32 * 32, page0 = j.b.page0[r];
+	const int key = blockIdx.x * QUOKA_KEYS + threadIdx.x / 32 * 32;
 	const int nq = quoka_queries(&j.p, j.b.row0[r + 1] - j.b.row0[r]);
 	const bf16_t *qbar = j.w.qbar + ((size_t)kv_head * j.b.n_row + j.b.row0[r]) * D;
-	float top[2][2] = { { -INFINITY, -INFINITY }, { -INFINITY, -INFINITY } }, best = 0;
+	float top[2][2] = { { -INFINITY, -INFINITY }, { -INFINITY, -INFINITY } };
 	uint32_t a[2][D / 16][4];
 
-	if ((int)blockIdx.x * KEYS >= ctx)
+	if ((int)blockIdx.x * QUOKA_KEYS >= ctx)
 		return;
 	load_queries<D>(stage[0], qbar, 0, nq);
-	load_unit_keys<D>(a, j, r, kv_head, key);
+	quoka_unit_keys<D>(a, j, r, kv_head, key);
 	for (int first = 0, i = 0; first < nq; first += QUERIES<D>, i ^= 1) {
 		cp_async_wait<0>();
 		__syncthreads();	// the stage is full, and no warp reads the other one
@@ -549,17 +440,7 @@ quoka_score(const __grid_constant__ struct job j)
 			load_queries<D>(stage[i ^ 1], qbar, first + QUERIES<D>, nq);
 		raise<D>(top, a, smem_addr(stage[i]) + swizzle<D>(lane % 16, lane / 16));
 	}
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		const float x = quad_max(top[i / 2][i % 2]);
-
-		best = lane % 4 == i ? x : best;
-	}
-	const int at = key + lane % 4 * 8 + lane / 4;
-
-	if (at < ctx)
-		j.w.score[attn_token_row(&j.b.shape, page0, j.b.page0[r + 1] - page0, kv_head) +
-			  at] = order_of(best);
+	quoka_store(top, j, r, kv_head, key);
 }
 
 /* ---- lists ---- */
@@ -570,7 +451,7 @@ struct list_place {
 	size_t row, counts;	// of scores and tokens; of counts
 	size_t stride;		// from a slice's counts to the next one's
 
-	__device__ list_place(const struct job &j)
+	__device__ list_place(const struct quoka_job &j)
 	{
 		r = blockIdx.z, kv_head = blockIdx.y, slice = blockIdx.x;
 		ctx = j.b.ctx[r];
@@ -600,7 +481,7 @@ __device__ int sum_counts(const struct list_place &at, const int32_t *__restrict
 	return all;
 }
 
-__global__ void __launch_bounds__(THREADS) quoka_high(const __grid_constant__ struct job j)
+__global__ void __launch_bounds__(THREADS) quoka_high(const __grid_constant__ struct quoka_job j)
 {
 	__shared__ struct scratch sm;
 	const struct list_place at(j);
@@ -614,7 +495,7 @@ __global__ void __launch_bounds__(THREADS) quoka_high(const __grid_constant__ st
 	j.w.high[at.counts + at.slice * at.stride + threadIdx.x] = sm.count[threadIdx.x];
 }
 
-__global__ void __launch_bounds__(THREADS) quoka_low(const __grid_constant__ struct job j)
+__global__ void __launch_bounds__(THREADS) quoka_low(const __grid_constant__ struct quoka_job j)
 {
 	__shared__ struct scratch sm;
 	const struct list_place at(j);
@@ -629,7 +510,7 @@ __global__ void __launch_bounds__(THREADS) quoka_low(const __grid_constant__ str
 	j.w.low[at.counts + at.slice * at.stride + threadIdx.x] = sm.count[threadIdx.x];
 }
 
-__global__ void __launch_bounds__(THREADS) quoka_list(const __grid_constant__ struct job j)
+__global__ void __launch_bounds__(THREADS) quoka_list(const __grid_constant__ struct quoka_job j)
 {
 	__shared__ struct scratch sm;
 	const struct list_place at(j);
@@ -660,12 +541,13 @@ __global__ void __launch_bounds__(THREADS) quoka_list(const __grid_constant__ st
 /* ---- launch ---- */
 
 template <int D>
-enum ar_status launch(const struct job &j, cudaStream_t stream, struct ar_err *err)
+enum ar_status launch(const struct quoka_job &j, bool hopper, cudaStream_t stream,
+		      struct ar_err *err)
 {
 	const struct attn_shape &s = j.b.shape;
 	const int tokens = j.b.max_kv_blk * s.page_tok;
 	const dim3 rows(j.b.n_qblk, s.q_heads), slots(j.b.n_qblk, s.kv_heads);
-	const dim3 keys((tokens + KEYS - 1) / KEYS, s.kv_heads, j.b.n_req);
+	const dim3 keys((tokens + QUOKA_KEYS - 1) / QUOKA_KEYS, s.kv_heads, j.b.n_req);
 	const dim3 slices((tokens + SLICE - 1) / SLICE, s.kv_heads, j.b.n_req);
 	enum ar_status st = AR_OK;
 
@@ -677,7 +559,12 @@ enum ar_status launch(const struct job &j, cudaStream_t stream, struct ar_err *e
 	CU_LAUNCHED();
 	quoka_qbar<<<slots, THREADS, 0, stream>>>(j);
 	CU_LAUNCHED();
-	quoka_score<D><<<keys, THREADS, 0, stream>>>(j);
+	if (hopper)
+		st = quoka_score_sm90(&j, keys, stream, err);
+	else
+		quoka_score<D><<<keys, THREADS, 0, stream>>>(j);
+	if (st)
+		return st;
 	CU_LAUNCHED();
 	quoka_high<<<slices, THREADS, 0, stream>>>(j);
 	CU_LAUNCHED();
@@ -687,6 +574,26 @@ enum ar_status launch(const struct job &j, cudaStream_t stream, struct ar_err *e
 	CU_LAUNCHED();
 out:
 	return st;
+}
+
+/* hopper: the device has its instructions. */
+enum ar_status enqueue(const struct attn_batch *b, const void *self, const bf16_t *q,
+		       const struct kv_cache *kv, bool hopper, const struct token_lists *out,
+		       void *work, cudaStream_t stream, struct ar_err *err)
+{
+	const struct extent e = { (size_t)b->n_qblk, (size_t)b->n_row, (size_t)b->n_page,
+				  (size_t)b->n_req };
+	const struct quoka_job j = { *b, *(const struct quoka *)self, q, kv->k, *out,
+				     room_at(&b->shape, e, work) };
+
+	switch (b->shape.head_dim) {
+	case 64:
+		return launch<64>(j, hopper, stream, err);
+	case 128:
+		return launch<128>(j, hopper, stream, err);
+	default:
+		return launch<256>(j, hopper, stream, err);
+	}
 }
 
 }
@@ -704,8 +611,8 @@ enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int, 
 			     void *work, void *stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	const struct extent e = { (size_t)b->n_qblk, (size_t)b->n_row, (size_t)b->n_page,
-				  (size_t)b->n_req };
+	enum ar_status st;
+	int n_sm;
 
 	if ((s->page_tok != 64 && s->page_tok != 128) ||
 	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
@@ -713,15 +620,15 @@ enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int, 
 			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
 	if (!b->n_qblk)
 		return AR_OK;
-	const struct job j = { *b, *(const struct quoka *)self, q, kv->k, out->tokens,
-			       room_at(s, e, work) };
+	st = executor_multiprocessors(&n_sm, err);
+	if (st)
+		return st;
+	return enqueue(b, self, q, kv, n_sm > 0, &out->tokens, work, (cudaStream_t)stream, err);
+}
 
-	switch (s->head_dim) {
-	case 64:
-		return launch<64>(j, (cudaStream_t)stream, err);
-	case 128:
-		return launch<128>(j, (cudaStream_t)stream, err);
-	default:
-		return launch<256>(j, (cudaStream_t)stream, err);
-	}
+enum ar_status quoka_sm80_enqueue(const struct attn_batch *b, const void *self, int, const bf16_t *q,
+				  const struct kv_cache *kv, void *, const struct selection *out,
+				  void *work, void *stream, struct ar_err *err)
+{
+	return enqueue(b, self, q, kv, false, &out->tokens, work, (cudaStream_t)stream, err);
 }

@@ -462,7 +462,8 @@ enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self 
 	st = hopper ? xattention_score_sm90(&j, stream, err) : score_sm80(j, stream, err);
 	if (st)
 		return st;
-	xattention_select<<<dim3(b->n_qblk, s->q_heads), WARPS * 32, 0, stream>>>(*b, rule, j.lse, mask);
+	xattention_select<<<dim3(b->n_qblk, s->q_heads), WARPS * 32, 0, stream>>>(*b, rule, j.lse,
+										  mask);
 	CU_LAUNCHED();
 out:
 	return st;

@@ -43,8 +43,9 @@ constexpr int PACK_THREADS = 256;
 
 /* ---- pack ---- */
 
-/* Number of the first row of a request and KV head. */
-__device__ __forceinline__ int64_t first_row(const struct xattention_job &j, int r, int kv_head, int n)
+/* Number of the first row of a KV head of a request with n reduced rows. */
+__device__ __forceinline__ int64_t first_row(const struct xattention_job &j, int r, int kv_head,
+					     int n)
 {
 	const struct attn_shape &s = j.b.shape;
 
@@ -228,7 +229,8 @@ __device__ __forceinline__ void consume(struct score_smem &sm, const struct xatt
 			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < DEPTH / 16; k++)
-				wgmma_ss<COLS>(acc, wgmma_desc(&sm.q[stage][wg * 64][k * 16], 16, 1024),
+				wgmma_ss<COLS>(acc,
+					       wgmma_desc(&sm.q[stage][wg * 64][k * 16], 16, 1024),
 					       wgmma_desc(&sm.k[stage][0][k * 16], 16, 1024),
 					       step || k);
 			wgmma_commit();
