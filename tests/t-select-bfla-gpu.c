@@ -24,7 +24,7 @@ static const char *const specs[] = {
 	"bfla:min-tokens=0,pool=maxabs,block=512,mass=0.6,ratio=0.1",
 	"bfla:mass=1",
 };
-enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 3 * N_SPEC + 1 };
+enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 3 * N_SPEC + 2 };
 
 #if HAVE_CUDA
 static void must(enum ar_status st, const struct ar_err *err)
@@ -196,14 +196,10 @@ static int faults(const struct batch_case *c, const struct bfla *p, const uint32
 
 /* ---- cases ---- */
 
-/* Long contexts in one case of four, long chunks in another. */
-static bool agrees(const struct method *m, int dim, uint64_t seed)
+static bool same_masks(const struct method *m, struct rng *rng, struct attn_shape s, int n,
+		       const int *ctx, const int *rows, float scale)
 {
-	static const float scales[] = { 0.02f, 0.1f, 1 };
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL };
-	struct rng rng = { seed };
-	struct attn_shape s = { 8, seed % 3 ? 2 : 4, dim, 128 };
-	int n = 1 + (int)rng_below(&rng, 3), ctx[3], rows[3], bad;
 	struct attn_limits limits = { .max_req = n };
 	struct batch_case c;
 	struct attn_batch b;
@@ -211,15 +207,11 @@ static bool agrees(const struct method *m, int dim, uint64_t seed)
 	uint32_t *mask, *got;
 	size_t bytes;
 	struct ar_err err;
+	int bad;
 
-	for (int r = 0; r < n; r++) {
-		ctx[r] = (int)rng_below(&rng, seed % 4 == 1 ? 18000 : 3000);
-		rows[r] = 1 + (int)rng_below(&rng, seed % 4 == 2 ? 3000 : 500);
-		ctx[r] -= rng_below(&rng, 2) ? ctx[r] % 128 : 0;
-	}
-	case_chunks(&c, &rng, fills[rng_below(&rng, 4)], s, n, ctx, rows);
+	case_chunks(&c, rng, fills[rng_below(rng, 4)], s, n, ctx, rows);
 	for (size_t i = 0; i < c.q_len; i++)
-		c.q[i] = bf16_from_f32(bf16_to_f32(c.q[i]) * scales[seed % 3]);
+		c.q[i] = bf16_from_f32(bf16_to_f32(c.q[i]) * scale);
 	limits.max_row = c.b.n_row;
 	limits.max_kv_blk = c.b.max_kv_blk;
 	bytes = case_mask_words(&c) * sizeof *mask;
@@ -235,11 +227,52 @@ static bool agrees(const struct method *m, int dim, uint64_t seed)
 	gpu_read(got, mask, bytes);
 	bad = faults(&c, m->self, got);
 	if (bad)
-		diag("seed %llu: %d unexplained bits", (unsigned long long)seed, bad);
+		diag("%d unexplained bits", bad);
 	free(got);
 	gpu_free_all();
 	case_release(&c);
 	return !bad;
+}
+
+/* Long contexts in one case of four, long chunks in another. */
+static bool agrees(const struct method *m, int dim, uint64_t seed)
+{
+	static const float scales[] = { 0.02f, 0.1f, 1 };
+	struct rng rng = { seed };
+	struct attn_shape s = { 8, seed % 3 ? 2 : 4, dim, 128 };
+	int n = 1 + (int)rng_below(&rng, 3), ctx[3], rows[3];
+	bool good;
+
+	for (int r = 0; r < n; r++) {
+		ctx[r] = (int)rng_below(&rng, seed % 4 == 1 ? 18000 : 3000);
+		rows[r] = 1 + (int)rng_below(&rng, seed % 4 == 2 ? 3000 : 500);
+		ctx[r] -= rng_below(&rng, 2) ? ctx[r] % 128 : 0;
+	}
+	good = same_masks(m, &rng, s, n, ctx, rows, scales[seed % 3]);
+	if (!good)
+		diag("seed %llu", (unsigned long long)seed);
+	return good;
+}
+
+/* So many requests that tiles are large ones. */
+static void test_many(void)
+{
+	enum { N = 40 };
+	struct rng rng = { 40 };
+	int ctx[N], rows[N], good = 0;
+	struct ar_err err;
+	struct method *m;
+
+	for (int r = 0; r < N; r++) {
+		ctx[r] = r ? (int)rng_below(&rng, 600) : 9000;
+		rows[r] = 1 + (int)rng_below(&rng, 200);
+	}
+	must(method_parse(&m, "bfla:min-tokens=0,mass=0.9", &err), &err);
+	for (int k = 0; k < 3; k++)
+		good += same_masks(m, &rng, (struct attn_shape){ 16, 8, 64, 128 }, N, ctx, rows,
+				   0.1f);
+	is_int(good, 3, "40 requests, 16 heads over 8");
+	method_free(m);
 }
 
 static void test_refusal(void)
@@ -272,6 +305,7 @@ static void run_all(void)
 		}
 		method_free(m);
 	}
+	test_many();
 	test_refusal();
 }
 #else

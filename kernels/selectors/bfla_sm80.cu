@@ -5,7 +5,9 @@
  *   flat    the scores of pool=flat are a product of two matrices whose rows are the groups of
  *           g tokens with all their channels, g D long, followed by a maximum over the groups of a
  *           pair of blocks.  A thread block takes 128 groups of keys and 64 of queries, those of
- *           all heads of the KV head, so that each key is read once for up to 64 of them.
+ *           all heads of the KV head, so that each key is read once for up to 64 of them.  Where
+ *           these are few thread blocks, each waits for memory most of the time: then it takes
+ *           64 groups of keys, in six stages.
  *   pool_q, pool_score   the same for the other pools: one vector a block.
  *   pick    grid (slot, query head): the rules that look at scores, a bit per block of keys.
  *   mask    grid (query block, KV head): bits of all heads and places, block by page.
@@ -15,7 +17,7 @@
  * queries come 0.5 GB from the L2 cache.  On an H200 it takes 0.34 ms, dense attention 14.2.
  *
  *   registers   accumulators 2 x 4 x 4 = 32, fragments 16, sources 6 x 4
- *   shared      4 stages x (64 + 128) x 64 x 2 B = 96 KiB: two blocks a SM
+ *   shared      4 stages x (64 + 128) x 64 x 2 B = 96 KiB, or 6 x (64 + 64): two blocks a SM
  *   per 16 k    a warp's 4 ldmatrix.x4 feed 8 mma: 16 KiB of multiply-adds per 2 KiB read
  */
 #include "config.h"
@@ -33,9 +35,9 @@ namespace {
 
 constexpr int PAGE = 128;
 constexpr int THREADS = TOP_THREADS, WARPS = TOP_WARPS;
-constexpr int M = 64, N = 128;		// groups of queries and of keys
+constexpr int M = 64;			// groups of queries
 constexpr int K = 64;			// elements of a step
-constexpr int STAGES = 4;
+constexpr int FEW = 512;		// thread blocks that do not fill a GPU twice
 
 /* What the kernels know besides the batch. */
 struct job {
@@ -70,13 +72,19 @@ __device__ __forceinline__ size_t key_at(const struct attn_batch &b, int r, int 
 
 /* ---- flat ---- */
 
+// N, of the templates below: groups of keys, 64 or 128.
+
+template <int N> constexpr int STAGES = N == 64 ? 6 : 4;
+
+template <int N>
 struct flat_smem {
 	union {
-		bf16_t tile[STAGES][(M + N) * K];
+		bf16_t tile[STAGES<N>][(M + N) * K];
 		float score[M][N + 1];
 	};
 };
-static_assert(2 * sizeof(struct flat_smem) <= 225 * 1024, "two blocks a SM");
+static_assert(2 * sizeof(struct flat_smem<64>) <= 225 * 1024, "two blocks a SM");
+static_assert(2 * sizeof(struct flat_smem<128>) <= 225 * 1024, "two blocks a SM");
 
 /* A request's rows of the product: head by head, group by group. */
 struct flat_rows {
@@ -105,13 +113,15 @@ __device__ bool flat_tile(const struct job &j, int tile, struct flat_rows &f)
 }
 
 /* What one thread copies in every step: 16 bytes of a token of each of these groups. */
+template <int N>
 struct sources {
 	int64_t q[M / 32], k[N / 32];		// offsets of the groups' first tokens
 	int q_lo[M / 32], q_hi[M / 32], k_hi[N / 32];	// tokens that are there
 };
 
+template <int N>
 __device__ void find_sources(const struct job &j, const struct flat_rows &f, int kv_head,
-			     struct sources &s)
+			     struct sources<N> &s)
 {
 	const int g = (int)j.p.group, group = j.b.shape.q_heads / j.b.shape.kv_heads;
 
@@ -136,7 +146,8 @@ __device__ void find_sources(const struct job &j, const struct flat_rows &f, int
 
 /* K channels of a token of every group to shared memory, zeros where there is none.  A token takes
  * 1 << shift steps. */
-__device__ __forceinline__ void load(const struct job &j, const struct sources &s, int step,
+template <int N>
+__device__ __forceinline__ void load(const struct job &j, const struct sources<N> &s, int step,
 				     int shift, const bf16_t *tile)
 {
 	const int row = threadIdx.x / 8, piece = threadIdx.x % 8, dim = j.b.shape.head_dim;
@@ -159,47 +170,52 @@ __device__ __forceinline__ void load(const struct job &j, const struct sources &
 	}
 }
 
-/* A warp's 32 x 32 of the tile: acc[i][n] is rows 16 i and columns 8 n of it. */
-__device__ __forceinline__ void multiply(float (&acc)[2][4][4], const bf16_t *tile)
+/* A warp's 32 x N / 4 of the tile: acc[i][n] is rows 16 i and columns 8 n of it. */
+template <int N>
+__device__ __forceinline__ void multiply(float (&acc)[2][N / 32][4], const bf16_t *tile)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const int row = warp / 4 * 32 + lane % 16, col = warp % 4 * 32 + lane / 16 * 8 + lane % 8;
+	const int row = warp / 4 * 32 + lane % 16;
+	const int col = warp % 4 * (N / 4) + lane / 16 * 8 + lane % 8;
 
 #pragma unroll
 	for (int k = 0; k < K / 16; k++) {
-		uint32_t a[2][4], b[2][4];
+		uint32_t a[2][4], b[N / 64][4];
 
 #pragma unroll
-		for (int i = 0; i < 2; i++) {
+		for (int i = 0; i < 2; i++)
 			ldmatrix_x4(a[i], smem_addr(tile) +
 					  swizzle<K>(row + 16 * i, 2 * k + lane / 16));
+#pragma unroll
+		for (int i = 0; i < N / 64; i++)
 			ldmatrix_x4(b[i], smem_addr(tile + M * K) +
 					  swizzle<K>(col + 16 * i, 2 * k + lane / 8 % 2));
-		}
 #pragma unroll
 		for (int i = 0; i < 2; i++)
 #pragma unroll
-			for (int n = 0; n < 4; n++)
+			for (int n = 0; n < N / 32; n++)
 				mma_m16n8k16(acc[i][n], a[i], b[n / 2][n % 2 * 2],
 					     b[n / 2][n % 2 * 2 + 1]);
 	}
 }
 
-__device__ __forceinline__ void store(const float (&acc)[2][4][4], float (&score)[M][N + 1])
+template <int N>
+__device__ __forceinline__ void store(const float (&acc)[2][N / 32][4], float (&score)[M][N + 1])
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const int row = warp / 4 * 32 + lane / 4, col = warp % 4 * 32 + lane % 4 * 2;
+	const int row = warp / 4 * 32 + lane / 4, col = warp % 4 * (N / 4) + lane % 4 * 2;
 
 #pragma unroll
 	for (int i = 0; i < 2; i++)
 #pragma unroll
-		for (int n = 0; n < 4; n++)
+		for (int n = 0; n < N / 32; n++)
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				score[row + 16 * i + e / 2 * 8][col + 8 * n + e % 2] = acc[i][n][e];
 }
 
 /* The largest product of the groups of each pair of blocks. */
+template <int N>
 __device__ void reduce(const struct job &j, const struct flat_rows &f, int kv_head,
 		       const float (&score)[M][N + 1])
 {
@@ -223,39 +239,40 @@ __device__ void reduce(const struct job &j, const struct flat_rows &f, int kv_he
 	}
 }
 
+template <int N>
 __global__ void __launch_bounds__(THREADS, 2) bfla_flat(struct job j)
 {
 	extern __shared__ __align__(128) char dynamic[];
-	struct flat_smem &sm = *(struct flat_smem *)dynamic;
+	struct flat_smem<N> &sm = *(struct flat_smem<N> *)dynamic;
 	const int shift = __ffs(j.b.shape.head_dim / K) - 1, steps = (int)j.p.group << shift;
 	const int kv_head = blockIdx.z;
-	float acc[2][4][4] = {};
+	float acc[2][N / 32][4] = {};
 	struct flat_rows f;
-	struct sources src;
+	struct sources<N> src;
 
 	if (!flat_tile(j, blockIdx.x, f) ||
 	    (int64_t)blockIdx.y * N * j.p.group >= f.q.end)
 		return;
-	find_sources(j, f, kv_head, src);
-	for (int step = 0; step < STAGES - 1; step++) {
-		load(j, src, step, shift, sm.tile[step]);
+	find_sources<N>(j, f, kv_head, src);
+	for (int step = 0; step < STAGES<N> - 1; step++) {
+		load<N>(j, src, step, shift, sm.tile[step]);
 		cp_async_commit();
 	}
 	for (int step = 0; step < steps; step++) {
-		const int next = step + STAGES - 1;
+		const int next = step + STAGES<N> - 1;
 
-		cp_async_wait<STAGES - 2>();
+		cp_async_wait<STAGES<N> - 2>();
 		__syncthreads();
 		if (next < steps)
-			load(j, src, next, shift, sm.tile[next % STAGES]);
+			load<N>(j, src, next, shift, sm.tile[next % STAGES<N>]);
 		cp_async_commit();
-		multiply(acc, sm.tile[step % STAGES]);
+		multiply<N>(acc, sm.tile[step % STAGES<N>]);
 	}
 	cp_async_wait<0>();
 	__syncthreads();
-	store(acc, sm.score);
+	store<N>(acc, sm.score);
 	__syncthreads();
-	reduce(j, f, kv_head, sm.score);
+	reduce<N>(j, f, kv_head, sm.score);
 }
 
 /* ---- other pools ---- */
@@ -469,18 +486,31 @@ int count_tiles(const struct job *j)
 	return (int)(per_blk * (n < b->n_qblk ? n : b->n_qblk) / M) + b->n_req;
 }
 
+template <int N>
+enum ar_status launch_flat(const struct job *j, int tiles, int n, cudaStream_t stream,
+			   struct ar_err *err)
+{
+	const int bytes = (int)sizeof(struct flat_smem<N>);
+	enum ar_status st = AR_OK;
+
+	CU(cudaFuncSetAttribute(bfla_flat<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+	bfla_flat<N><<<dim3(tiles, (n + N - 1) / N, j->b.shape.kv_heads), THREADS, bytes, stream>>>(*j);
+out:
+	return st;
+}
+
 enum ar_status score(const struct job *j, cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &j->b.shape;
-	const int n = (int)(j->n_blk * (j->p.block / j->p.group));
-	const int bytes = (int)sizeof(struct flat_smem);
+	const int n = (int)(j->n_blk * (j->p.block / j->p.group)), tiles = count_tiles(j);
 	enum ar_status st = AR_OK;
 
 	if (j->p.pool == BFLA_FLAT) {
-		CU(cudaFuncSetAttribute(bfla_flat, cudaFuncAttributeMaxDynamicSharedMemorySize,
-					bytes));
-		bfla_flat<<<dim3(count_tiles(j), (n + N - 1) / N, s->kv_heads), THREADS, bytes,
-			    stream>>>(*j);
+		st = (int64_t)tiles * ((n + 127) / 128) * s->kv_heads < FEW ?
+			launch_flat<64>(j, tiles, n, stream, err) :
+			launch_flat<128>(j, tiles, n, stream, err);
+		if (st)
+			return st;
 	} else {
 		bfla_pool_q<<<dim3(j->b.n_qblk, s->q_heads), s->head_dim, 0, stream>>>(*j);
 		CU_LAUNCHED();
