@@ -35,6 +35,16 @@ size_t lastq_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 enum ar_status lastq_enqueue(const struct attn_batch *b, int n, const bf16_t *q, const bf16_t *k,
 			     struct lastq *out, void *work, void *stream, struct ar_err *err);
 
+/* What it calls on devices of compute capability 9, and on others; work: of their own. */
+size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
+enum ar_status lastq_sm90_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				  const bf16_t *k, const struct lastq *out, void *work,
+				  void *stream, struct ar_err *err);
+size_t lastq_sm80_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
+enum ar_status lastq_sm80_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				  const bf16_t *k, const struct lastq *out, void *work,
+				  void *stream, struct ar_err *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -458,31 +458,22 @@ int count_splits(int max_kv_blk, int page_tok)
 
 }
 
-size_t lastq_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
+size_t lastq_sm80_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
-	const size_t rows = (size_t)l->max_req * s->q_heads;
-
-	return rows * ((size_t)l->max_kv_blk * s->page_tok * 2 * sizeof(float) +
-		       count_splits(l->max_kv_blk, s->page_tok) * LASTQ_MAX * sizeof(float2));
+	return (size_t)l->max_req * s->q_heads * count_splits(l->max_kv_blk, s->page_tok) *
+	       LASTQ_MAX * sizeof(float2);
 }
 
-enum ar_status lastq_enqueue(const struct attn_batch *b, int n, const bf16_t *q, const bf16_t *k,
-			     struct lastq *out, void *work, void *stream, struct ar_err *err)
+enum ar_status lastq_sm80_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				  const bf16_t *k, const struct lastq *out, void *work,
+				  void *stream, struct ar_err *err)
 {
 	const int max_split = count_splits(b->max_kv_blk, b->shape.page_tok);
-	const int stride = b->max_kv_blk * b->shape.page_tok;
-	const size_t all = (size_t)b->n_req * b->shape.q_heads * stride;
-	float *column = (float *)work;
-
-	*out = { column, column + all, stride };
-	const struct args a = { *b, q, k, *out, (float2 *)(column + 2 * all), n };
+	const struct args a = { *b, q, k, *out, (float2 *)work, n };
 
 	switch (b->shape.head_dim) {
 	case 64: return launch_pad<64>(a, max_split, (cudaStream_t)stream, err);
 	case 128: return launch_pad<128>(a, max_split, (cudaStream_t)stream, err);
-	case 256: return launch_pad<256>(a, max_split, (cudaStream_t)stream, err);
-	default:
-		return ar_fail(err, AR_USAGE, "scores of the last queries on the GPU take head "
-			       "sizes 64, 128 and 256, not %d", b->shape.head_dim);
+	default: return launch_pad<256>(a, max_split, (cudaStream_t)stream, err);
 	}
 }

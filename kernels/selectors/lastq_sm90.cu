@@ -1,0 +1,651 @@
+/*
+ * Columns and diagonals of the last queries' attention on Hopper.  Three kernels:
+ *
+ *   rows    (max, sum) of every row over each strip of keys
+ *   totals  a row's strips put together
+ *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
+ *
+ * The scores themselves are too many to keep, and a column's sum needs every row's total before it,
+ * so the first and the last have the same product, K Q^T: keys are the product's rows, queries its
+ * columns.  A thread block takes a unit, up to 4096 keys of one KV head, and 256 queries: the rows
+ * of all query heads of the KV head, PAD for each.  The rows stand at the end of their PAD places;
+ * places without a row have a total of +inf, hence probability 0.
+ *
+ * Warp group 0 is the producer, one thread that issues copies.  Warp groups 1 and 2 have 128
+ * queries each, two heads of 64 or one of 128.  A step is wgmma m64n128 of 64 keys; that of the
+ * next step runs while this one's scores are worked on.  The four warps of a group, 16 keys of a
+ * step each, walk four adjoining strips of the unit, so that a warp's keys follow each other from
+ * step to step and a thread adds up its part of a diagonal over time:
+ *
+ *   element     key 16 step + 8 h + g of the strip, query 8 j + 2 t + c; g = lane / 4, t = lane % 4
+ *   columns     sums over j and c in the thread, then over t
+ *   diagonals   query - key = 8 (j - h - 2 step) + 2 t + c - g: a thread's elements with the
+ *               same j - h - 2 step are of one diagonal, PAD / 8 of them.  Two such classes
+ *               end with each step.  They go through shared memory, a row for each g in
+ *               which a diagonal stands g places further, and are added over g.
+ *
+ * A diagonal is written where its last row meets it, at key end - 1 - distance.  A strip begins its
+ * diagonals PAD keys early instead of handing them on.  All sums have a fixed order.
+ *
+ * rows does not look for each step's maximum: a thread's base is the largest of its first two
+ * scores, and moves only where a score lies 2^LIMIT above it.
+ *
+ * Budget of a step of both groups at D = 128, in cycles of a multiprocessor: 1024 of the tensor
+ * cores, 1024 of the special function units (16384 exponentials), 768 of 1024 that shared memory
+ * has for operands, some 520 (rows) and 700 (sums) of the schedulers.  At 128K tokens, 8 requests,
+ * 16 heads over 4 and 64 rows that is 65536 steps, 0.29 ms a pass at the least, and K (1 GiB) comes
+ * once for each, 0.25 ms; 128 rows take twice that.
+ */
+#include "config.h"
+#include "kernels/selectors/lastq.h"
+
+#include <cfloat>
+#include <cmath>
+
+#include "kernels/cuda.h"
+#include "kernels/sm90.cuh"
+#include "kernels/softmax.cuh"
+#include "kernels/tensor_map.h"
+
+/* In code for other architectures the kernels are traps, and their parts are unused. */
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma nv_diag_suppress 177
+#endif
+
+namespace {
+
+constexpr int BOX = 64;			/* columns of what the copy engine brings */
+constexpr int GROUPS = 2;		/* of warps that compute */
+constexpr int COLS = 128;		/* queries of a group */
+constexpr int STRIPS = 4;
+constexpr int RUN = 16;			/* keys of a strip in a step */
+constexpr int KEYS = STRIPS * RUN;
+constexpr int UNIT = 4096;
+constexpr int THREADS = (1 + GROUPS) * 128;
+constexpr int TILES = COLS / 8;		/* of eight queries */
+constexpr float LIMIT = 60;
+
+/* A row of what ended in the last two steps, and eight of them: threads that store hit different
+ * banks, and so do those that read both heads. */
+constexpr int SKEW_ROW = 2 * RUN + 8, SKEW = 8 * SKEW_ROW + 16;
+
+template <int D> constexpr int STAGES = D == 256 ? 2 : 4;
+
+template <int D> struct alignas(1024) smem {
+	bf16_t q[D / BOX][GROUPS * COLS][BOX];
+	bf16_t k[STAGES<D>][D / BOX][KEYS][BOX];
+	float skew[GROUPS][STRIPS][2][SKEW];
+	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
+};
+template <int D> constexpr int SMEM_BYTES = sizeof(struct smem<D>) + 1024;
+static_assert(SMEM_BYTES<256> <= 227 * 1024, "shared memory");
+
+struct args {
+	struct attn_batch b;
+	struct lastq out;
+	float2 *part;		/* [request][unit][strip][query head][PAD] */
+	float *total;		/* [request][query head][PAD] log2 of the sum of exponentials */
+	int n;			/* rows that take part, at most PAD */
+	int max_unit;
+};
+
+/* What a thread block works on. */
+struct unit {
+	int r, at;		/* request, and the unit's number in it */
+	int end, n;		/* of the chunk: its end, rows that take part */
+	int len;		/* keys of a strip */
+	int kv_head, slab;	/* which 256 of the queries */
+};
+
+__device__ __forceinline__ int units_of(int end)
+{
+	return (end + UNIT - 1) / UNIT;
+}
+
+template <int PAD>
+__device__ __forceinline__ struct unit unit_of(const struct args &a)
+{
+	const int r = blockIdx.z, rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
+	const int slabs = gridDim.y / a.b.shape.kv_heads, share = max(units_of(end), 1) * STRIPS;
+
+	/* an even number of steps */
+	return { r, (int)blockIdx.x, end, min(a.n, rows),
+		 ((end + share - 1) / share + 2 * RUN - 1) / (2 * RUN) * (2 * RUN),
+		 (int)blockIdx.y / slabs, (int)blockIdx.y % slabs };
+}
+
+/* The query head whose rows are at slot of the thread block's 256 / PAD; q_heads: none. */
+template <int PAD>
+__device__ __forceinline__ int head_of(const struct args &a, const struct unit &u, int slot)
+{
+	const int group = a.b.shape.q_heads / a.b.shape.kv_heads;
+	const int at = u.slab * (GROUPS * COLS / PAD) + slot;
+
+	return at < group ? u.kv_head * group + at : a.b.shape.q_heads;
+}
+
+/* The keys of a warp: it walks from first on, and [own, stop) are its own. */
+struct strip {
+	int first, own, stop;
+};
+
+__device__ __forceinline__ struct strip strip_of(const struct unit &u, int early, int i)
+{
+	const int own = (u.at * STRIPS + i) * u.len;
+
+	return { max(own - early, 0), own, min(own + u.len, u.end) };
+}
+
+/* ---- producer ---- */
+
+template <int D, int PAD>
+__device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
+					const struct unit &u, const CUtensorMap *qmap,
+					const CUtensorMap *kmap, int early, int steps)
+{
+	const int tok = a.b.shape.page_tok, last = (u.end - 1) / tok;
+	const int32_t *page = a.b.page + a.b.page0[u.r];
+	int first[STRIPS];
+
+#pragma unroll
+	for (int i = 0; i < STRIPS; i++)
+		first[i] = strip_of(u, early, i).first;
+	mbarrier_expect_tx(&s.q_full, GROUPS * COLS * D * 2);
+	for (int i = 0; i < GROUPS * COLS / 64; i++)
+		for (int c = 0; c < D / BOX; c++)
+			tma_load_3d(s.q[c][i * 64], qmap, &s.q_full, c * BOX,
+				    head_of<PAD>(a, u, i * 64 / PAD),
+				    a.b.row0[u.r + 1] - PAD + i * 64 % PAD);
+	for (int step = 0; step < steps; step++) {
+		const int st = step % STAGES<D>;
+		int y[STRIPS];		/* rows of the cache; past the end any that exist */
+
+#pragma unroll
+		for (int i = 0; i < STRIPS; i++) {
+			const int key = first[i] + step * RUN;
+
+			y[i] = (page[min(key / tok, last)] * a.b.shape.kv_heads + u.kv_head) * tok +
+			       key % tok;
+		}
+		mbarrier_wait(&s.empty[st], (step / STAGES<D> & 1) ^ 1);
+		mbarrier_expect_tx(&s.full[st], KEYS * D * 2);
+#pragma unroll
+		for (int i = 0; i < STRIPS; i++)
+			for (int c = 0; c < D / BOX; c++)
+				tma_load_2d(s.k[st][c][i * RUN], kmap, &s.full[st], c * BOX, y[i]);
+	}
+}
+
+/* ---- consumers ---- */
+
+/* acc = K Q^T of a step and this group's queries.  Enqueued, not finished. */
+template <int D>
+__device__ __forceinline__ void issue(float (&acc)[COLS / 2], struct smem<D> &s, int step,
+				      int group)
+{
+	const int st = step % STAGES<D>;
+	uint64_t keys = wgmma_desc(s.k[st], 16, 1024);
+	uint64_t queries = wgmma_desc(s.q[0][group * COLS], 16, 1024);
+
+	/* so that the sums below are not kept in registers from step to step */
+	asm volatile("" : "+l"(keys), "+l"(queries));
+	mbarrier_wait(&s.full[st], step / STAGES<D> & 1);
+	wgmma_fence();
+#pragma unroll
+	for (int k = 0; k < D / 16; k++) {	/* addresses in units of 16 bytes */
+		const int slab = k / 4, piece = k % 4 * 2;
+
+		wgmma_ss<COLS>(acc, keys + slab * (sizeof s.k[0][0] / 16) + piece,
+			       queries + slab * (sizeof s.q[0] / 16) + piece, k != 0);
+	}
+	wgmma_commit();
+}
+
+/* All products are complete; release the keys of the step. */
+template <int D>
+__device__ __forceinline__ void finish(float (&acc)[COLS / 2], struct smem<D> &s, int step)
+{
+	wgmma_wait<0>();
+	hold<COLS / 2>(acc);
+	if (threadIdx.x % 128 == 0)
+		mbarrier_arrive(&s.empty[step % STAGES<D>]);
+}
+
+/* steps is even. */
+template <int D, typename Use>
+__device__ __forceinline__ void walk(struct smem<D> &s, int steps, int group, Use &use)
+{
+	float even[COLS / 2], odd[COLS / 2];
+	int step = 0;
+
+	mbarrier_wait(&s.q_full, 0);
+	issue<D>(even, s, 0, group);
+	finish<D>(even, s, 0);
+	for (; step < steps - 2; step += 2) {
+		issue<D>(odd, s, step + 1, group);
+		use.step(even, step);
+		finish<D>(odd, s, step + 1);
+		issue<D>(even, s, step + 2, group);
+		use.step(odd, step + 1);
+		finish<D>(even, s, step + 2);
+	}
+	issue<D>(odd, s, step + 1, group);
+	use.step(even, step);
+	finish<D>(odd, s, step + 1);
+	use.step(odd, step + 1);
+}
+
+/* Element 4 j + 2 h + c of an accumulator is key 8 h + lane / 4 of the run that begins at key, and
+ * query 8 j + 2 (lane % 4) + c; pos: position of a head's first place. */
+template <int PAD>
+__device__ __forceinline__ void hide(float (&acc)[COLS / 2], int key, int pos)
+{
+	const int lane = threadIdx.x % 32, ahead = key + lane / 4 - pos - lane % 4 * 2;
+
+	if (key + RUN - 1 <= pos)
+		return;
+#pragma unroll
+	for (int i = 0; i < COLS / 2; i++)
+		if (ahead + i / 2 % 2 * 8 > i / 4 % (PAD / 8) * 8 + i % 2)
+			acc[i] = -INFINITY;
+}
+
+/* ---- rows ---- */
+
+template <int D, int PAD> struct rows {
+	static constexpr int EARLY = 0;
+
+	const struct args &a;
+	const struct unit &u;
+	const struct strip strip;
+	const int group;
+	float base[TILES][2], sum[TILES][2];
+
+	__device__ __forceinline__ rows(const struct args &a, const struct unit &u,
+					struct smem<D> &, int group, int warp)
+		: a(a), u(u), strip(strip_of(u, EARLY, warp)), group(group)
+	{
+	}
+
+	/* From the strip's first scores; keys ascend, so a row that sees none of them sees none. */
+	__device__ __forceinline__ void begin(const float (&acc)[COLS / 2])
+	{
+#pragma unroll
+		for (int i = 0; i < COLS / 4; i++) {
+			const float top = fmaxf(acc[i / 2 * 4 + i % 2], acc[i / 2 * 4 + 2 + i % 2]);
+
+			base[i / 2][i % 2] = top == -INFINITY ? 0 : top * softmax_scale_log2<D>;
+			sum[i / 2][i % 2] = 0;
+		}
+	}
+
+	/* Scores less the bases, where some are large, less new ones. */
+	__device__ __forceinline__ void rebase(float (&x)[COLS / 2])
+	{
+#pragma unroll
+		for (int i = 0; i < COLS / 4; i++) {
+			float &lo = x[i / 2 * 4 + i % 2], &hi = x[i / 2 * 4 + 2 + i % 2];
+			const float old = base[i / 2][i % 2], top = old + fmaxf(fmaxf(lo, hi), 0);
+
+			base[i / 2][i % 2] = top;
+			sum[i / 2][i % 2] *= ex2(old - top);
+			lo += old - top;
+			hi += old - top;
+		}
+	}
+
+	__device__ __forceinline__ void step(float (&acc)[COLS / 2], int step)
+	{
+		float top[2] = { -INFINITY, -INFINITY };
+
+		hide<PAD>(acc, strip.first + step * RUN, u.end - PAD);
+		if (!step)
+			begin(acc);
+#pragma unroll
+		for (int i = 0; i < COLS / 2; i++) {
+			acc[i] = fmaf(acc[i], softmax_scale_log2<D>, -base[i / 4][i % 2]);
+			top[i % 2] = fmaxf(top[i % 2], acc[i]);
+		}
+		if (fmaxf(top[0], top[1]) > LIMIT)
+			rebase(acc);
+#pragma unroll
+		for (int i = 0; i < COLS / 4; i++)
+			sum[i / 2][i % 2] += ex2(acc[i / 2 * 4 + i % 2]) +
+					     ex2(acc[i / 2 * 4 + 2 + i % 2]);
+	}
+
+	__device__ __forceinline__ void end(void)
+	{
+		const int lane = threadIdx.x % 32, heads = a.b.shape.q_heads;
+		const size_t strips = ((size_t)u.r * a.max_unit + u.at) * STRIPS +
+				      threadIdx.x / 32 % STRIPS;
+
+#pragma unroll
+		for (int i = 0; i < COLS / 4; i++) {
+			const int place = group * COLS + i / 2 * 8 + lane % 4 * 2 + i % 2;
+			const int head = head_of<PAD>(a, u, place / PAD);
+			const float own = sum[i / 2][i % 2] > 0 ? base[i / 2][i % 2] : -FLT_MAX;
+			float top = own, all;
+
+			for (int d = 4; d < 32; d *= 2)
+				top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
+			all = sum[i / 2][i % 2] * ex2(own - top);
+			for (int d = 4; d < 32; d *= 2)
+				all += __shfl_xor_sync(~0u, all, d);
+			if (lane < 4 && head < heads)
+				a.part[(strips * heads + head) * PAD + place % PAD] =
+					make_float2(top, all);
+		}
+	}
+};
+
+/* ---- totals ---- */
+
+/* grid (query head, request), PAD threads. */
+__global__ void lastq_totals(const __grid_constant__ struct args a)
+{
+	const int r = blockIdx.y, head = blockIdx.x, pad = blockDim.x;
+	const int rows = a.b.row0[r + 1] - a.b.row0[r];
+	const size_t heads = a.b.shape.q_heads, stride = heads * pad;
+	const float2 *part = a.part + (size_t)r * a.max_unit * STRIPS * stride +
+			     (size_t)head * pad + threadIdx.x;
+	const int n = units_of(a.b.ctx[r] + rows) * STRIPS;
+	float max = -FLT_MAX, sum = 0, total = INFINITY;
+
+	if ((int)threadIdx.x >= pad - min(a.n, rows)) {
+#pragma unroll 8
+		for (int i = 0; i < n; i++) {
+			const float2 x = part[i * stride];
+			const float top = fmaxf(max, x.x);
+
+			sum = sum * ex2(max - top) + x.y * ex2(x.x - top);
+			max = top;
+		}
+		total = max + log2f(sum);
+	}
+	a.total[(r * heads + head) * pad + threadIdx.x] = total;
+}
+
+/* ---- sums ---- */
+
+template <int D, int PAD> struct sums {
+	static constexpr int EARLY = PAD;
+	static constexpr int HEADS = COLS / PAD, J = PAD / 8;
+
+	const struct args &a;
+	const struct unit &u;
+	const struct strip strip;
+	float (*const skew)[SKEW];	/* of each head */
+	const int group;
+	const float share;		/* of a row in the means */
+	float total[TILES][2];
+	/* diagonals that go on: class v of a step holds elements with j - h = v - 1, and was class
+	 * v - 2 of the step before; 0 and 1 begin */
+	float carry[HEADS][J + 1][2];
+
+	__device__ __forceinline__ sums(const struct args &a, const struct unit &u,
+					struct smem<D> &s, int group, int warp)
+		: a(a), u(u), strip(strip_of(u, EARLY, warp)), skew(s.skew[group][warp]),
+		  group(group), share(1 / (float)u.n)
+	{
+		const int lane = threadIdx.x % 32, heads = a.b.shape.q_heads;
+
+#pragma unroll
+		for (int j = 0; j < TILES; j++) {
+			const int place = group * COLS + j * 8 + lane % 4 * 2;
+			const int head = head_of<PAD>(a, u, place / PAD);
+			float2 x = make_float2(INFINITY, INFINITY);
+
+			if (head < heads)
+				x = *(const float2 *)(a.total + ((size_t)u.r * heads + head) * PAD +
+						      place % PAD);
+			total[j][0] = x.x;
+			total[j][1] = x.y;
+		}
+#pragma unroll
+		for (int i = 0; i < HEADS * (J + 1) * 2; i++)
+			carry[i / 2 / (J + 1)][i / 2 % (J + 1)][i % 2] = 0;
+		for (int i = lane; i < 2 * SKEW; i += 32)
+			skew[0][i] = 0;
+		__syncwarp();
+	}
+
+	/* Over the step's queries.  Lane 4 g + t gets key 8 (t / 2) + g, of head t % 2 if there
+	 * are two. */
+	__device__ __forceinline__ float add_columns(const float (&p)[COLS / 2])
+	{
+		const int lane = threadIdx.x % 32;
+		float v[2][HEADS];
+
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+#pragma unroll
+			for (int n = 0; n < HEADS; n++) {
+				float even = 0, odd = 0;
+
+#pragma unroll
+				for (int j = n * J; j < n * J + J; j++) {
+					even += p[4 * j + 2 * h];
+					odd += p[4 * j + 2 * h + 1];
+				}
+				v[h][n] = even + odd;
+			}
+#pragma unroll
+		for (int n = 0; n < HEADS; n++) {
+			const float other = __shfl_xor_sync(~0u, lane & 2 ? v[0][n] : v[1][n], 2);
+
+			v[0][n] = (lane & 2 ? v[1][n] : v[0][n]) + other;
+		}
+		const float other = __shfl_xor_sync(~0u, lane & 1 ? v[0][0] : v[0][HEADS - 1], 1);
+
+		return (lane & 1 ? v[0][HEADS - 1] : v[0][0]) + other;
+	}
+
+	/* The step's elements by class; the two classes that end go to the skewed rows, ascending
+	 * by the keys where they end. */
+	__device__ __forceinline__ void add_classes(const float (&p)[COLS / 2], int step)
+	{
+		const int lane = threadIdx.x % 32;
+
+#pragma unroll
+		for (int n = 0; n < HEADS; n++) {
+			float *const row = skew[n] + lane / 4 * SKEW_ROW + step % 2 * RUN + 6 -
+					   lane % 4 * 2;
+
+#pragma unroll
+			for (int v = J; v >= 0; v--) {
+				float x[2];
+
+#pragma unroll
+				for (int c = 0; c < 2; c++) {
+					x[c] = v < 2 ? 0 : carry[n][v][c];
+					if (v)
+						x[c] += p[4 * (n * J + v - 1) + c];
+					if (v < J)
+						x[c] += p[4 * (n * J + v) + 2 + c];
+					if (v < J - 1)
+						carry[n][v + 2][c] = x[c];
+				}
+				if (v >= J - 1)
+					*(float2 *)(row + (J - v) * 8) = make_float2(x[1], x[0]);
+			}
+		}
+	}
+
+	/* The diagonal that ends at key lane % 16 of the step; of head lane / 16 if there are
+	 * two. */
+	__device__ __forceinline__ float add_diagonals(int step)
+	{
+		const int lane = threadIdx.x % 32, upper = lane / 16;
+		const int at = step % 2 * RUN + lane % 16;
+		const float *const row = skew[HEADS == 2 ? upper : 0];
+		float sum = 0;
+
+#pragma unroll
+		for (int i = 0; i < 4 * HEADS; i++) {
+			const int g = HEADS == 2 ? i : upper * 4 + i;
+
+			sum += row[g * SKEW_ROW + ((at - g) & (2 * RUN - 1))];
+		}
+		return HEADS == 2 ? sum : sum + __shfl_xor_sync(~0u, sum, 16);
+	}
+
+	/* x: of head n of the group, at key or its diagonal. */
+	__device__ __forceinline__ void store(float *out, int n, int key, int at, float x)
+	{
+		const int head = head_of<PAD>(a, u, group * HEADS + n);
+
+		if (n < HEADS && head < a.b.shape.q_heads && key >= strip.own && key < strip.stop)
+			out[((size_t)u.r * a.b.shape.q_heads + head) * a.out.stride + at] =
+				x * share;
+	}
+
+	__device__ __forceinline__ void step(float (&acc)[COLS / 2], int step)
+	{
+		const int lane = threadIdx.x % 32, first = strip.first + step * RUN;
+		const int key = first + lane % 4 / 2 * 8 + lane / 4, ends = first + lane % 16;
+
+		hide<PAD>(acc, first, u.end - PAD);
+#pragma unroll
+		for (int i = 0; i < COLS / 2; i++)
+			acc[i] = ex2(fmaf(acc[i], softmax_scale_log2<D>, -total[i / 4][i % 2]));
+		add_classes(acc, step);
+		__syncwarp();
+		store(a.out.column, lane % 2, key, key, add_columns(acc));
+		store(a.out.slash, lane / 16, ends, u.end - 1 - ends, add_diagonals(step));
+		__syncwarp();	/* the next step writes over what was read */
+	}
+
+	__device__ __forceinline__ void end(void)
+	{
+	}
+};
+
+/* ---- kernel ---- */
+
+/* grid (unit, KV head and slab, request) */
+template <int D, int PAD, template <int, int> class Use>
+__global__ void __launch_bounds__(THREADS, 1)
+lastq_pass(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
+	   const __grid_constant__ struct args a)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+	extern __shared__ char raw[];
+	struct smem<D> &s = *(struct smem<D> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+	const struct unit u = unit_of<PAD>(a);
+	const int steps = (u.len + Use<D, PAD>::EARLY) / RUN;
+
+	if (u.at >= units_of(u.end) || !u.n)
+		return;
+	if (threadIdx.x == 0) {
+		tma_prefetch_map(&qmap);
+		tma_prefetch_map(&kmap);
+		mbarrier_init(&s.q_full, 1);
+		for (int i = 0; i < STAGES<D>; i++) {
+			mbarrier_init(&s.full[i], 1);
+			mbarrier_init(&s.empty[i], GROUPS);
+		}
+		fence_barrier_init();
+	}
+	__syncthreads();
+	if (threadIdx.x < 128) {
+		setmaxnreg_dec<24>();
+		if (threadIdx.x == 0)
+			produce<D, PAD>(s, a, u, &qmap, &kmap, Use<D, PAD>::EARLY, steps);
+	} else {
+		setmaxnreg_inc<240>();
+		const int group = threadIdx.x / 128 - 1;
+		Use<D, PAD> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
+
+		walk<D>(s, steps, group, use);
+		use.end();
+	}
+#else
+	__trap();
+#endif
+}
+
+/* ---- launch ---- */
+
+template <int D, int PAD, template <int, int> class Use>
+enum ar_status launch_pass(const struct args &a, const CUtensorMap &qmap, const CUtensorMap &kmap,
+			   cudaStream_t stream, struct ar_err *err)
+{
+	const struct attn_shape *s = &a.b.shape;
+	const int group = s->q_heads / s->kv_heads, slots = GROUPS * COLS / PAD;
+	const dim3 grid(a.max_unit, s->kv_heads * ((group + slots - 1) / slots), a.b.n_req);
+	enum ar_status st = AR_OK;
+
+	CU(cudaFuncSetAttribute(lastq_pass<D, PAD, Use>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM_BYTES<D>));
+	lastq_pass<D, PAD, Use><<<grid, THREADS, SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+template <int D, int PAD>
+enum ar_status launch(const struct args &a, const bf16_t *q, const bf16_t *k, cudaStream_t stream,
+		      struct ar_err *err)
+{
+	const struct attn_shape *s = &a.b.shape;
+	const uint64_t qdim[3] = { D, (uint64_t)s->q_heads, (uint64_t)a.b.n_row };
+	const uint32_t qbox[3] = { BOX, 1, 64 };
+	/* the cache's end is not known here and not needed: pages bound the accesses */
+	const uint64_t kdim[2] = { D, INT32_MAX };
+	const uint32_t kbox[2] = { BOX, RUN };
+	CUtensorMap qmap, kmap;
+	enum ar_status st = tensor_map(&qmap, q, 3, qdim, qbox, err);
+
+	if (!st)
+		st = tensor_map(&kmap, k, 2, kdim, kbox, err);
+	if (!st)
+		st = launch_pass<D, PAD, rows>(a, qmap, kmap, stream, err);
+	if (st)
+		return st;
+	lastq_totals<<<dim3(s->q_heads, a.b.n_req), PAD, 0, stream>>>(a);
+	CU_LAUNCHED();
+	st = launch_pass<D, PAD, sums>(a, qmap, kmap, stream, err);
+out:
+	return st;
+}
+
+template <int D>
+enum ar_status launch_pad(const struct args &a, const bf16_t *q, const bf16_t *k,
+			  cudaStream_t stream, struct ar_err *err)
+{
+	return a.n > 64 ? launch<D, 128>(a, q, k, stream, err) :
+			  launch<D, 64>(a, q, k, stream, err);
+}
+
+int count_units(int max_kv_blk, int page_tok)
+{
+	return (max_kv_blk * page_tok + UNIT - 1) / UNIT;
+}
+
+}
+
+size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
+{
+	const size_t rows = (size_t)l->max_req * s->q_heads * LASTQ_MAX;
+
+	return rows * ((size_t)count_units(l->max_kv_blk, s->page_tok) * STRIPS * sizeof(float2) +
+		       sizeof(float));
+}
+
+enum ar_status lastq_sm90_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				  const bf16_t *k, const struct lastq *out, void *work,
+				  void *stream, struct ar_err *err)
+{
+	const int max_unit = count_units(b->max_kv_blk, b->shape.page_tok);
+	float2 *part = (float2 *)work;
+	float *total = (float *)(part + (size_t)b->n_req * max_unit * STRIPS * b->shape.q_heads *
+					LASTQ_MAX);
+	const struct args a = { *b, *out, part, total, n, max_unit };
+
+	switch (b->shape.head_dim) {
+	case 64: return launch_pad<64>(a, q, k, (cudaStream_t)stream, err);
+	case 128: return launch_pad<128>(a, q, k, (cudaStream_t)stream, err);
+	default: return launch_pad<256>(a, q, k, (cudaStream_t)stream, err);
+	}
+}
