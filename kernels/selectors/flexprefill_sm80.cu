@@ -72,7 +72,7 @@ __device__ struct whose whose_at(const struct args &a, int r, int head)
 
 /* ---- weigh ---- */
 
-__global__ void __launch_bounds__(PICK_THREADS, 1)
+__global__ void __launch_bounds__(PICK_THREADS, 2)
 flexprefill_weigh(const struct args a)
 {
 	__shared__ struct pick_smem sm;
@@ -95,6 +95,7 @@ flexprefill_weigh(const struct args a)
 		const int last = min((j + 1) * tok, w.end);
 		uint32_t sum = 0;
 
+#pragma unroll 4
 		for (int i = j * tok + threadIdx.x % 32; i < last; i += 32)
 			sum += key(i);
 		sum = warp_sum(sum);
@@ -146,8 +147,8 @@ __device__ __forceinline__ void block_attention(const struct args &a, const stru
 	mean_rows(a.b, lo, hi, w.head, a.q, query);
 	__syncthreads();
 	for (int j = threadIdx.x; j < n; j += blockDim.x) {
-		out[j] = means_dot(query, means_at(&a.b, w.r, j, w.kv_head, a.mean),
-				   a.b.shape.head_dim) * a.scale;
+		out[j] = dot_of_fours(query, means_at(&a.b, w.r, j, w.kv_head, a.mean),
+				      a.b.shape.head_dim) * a.scale;
 		max = fmaxf(max, out[j]);
 	}
 	max = block_max(max, part);
@@ -181,7 +182,8 @@ __global__ void __launch_bounds__(PICK_THREADS, 1)
 flexprefill_decide(const struct args a)
 {
 	__shared__ struct pick_smem sm;
-	__shared__ float query[MAX_DIM], part[PICK_WARPS];
+	__shared__ alignas(16) float query[MAX_DIM];
+	__shared__ float part[PICK_WARPS];
 	const int at = blockIdx.x;
 	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
 	const uint32_t *pool = a.pool + (size_t)at * 2 * a.b.max_kv_blk;
@@ -221,7 +223,8 @@ flexprefill_decide(const struct args a)
 __global__ void __launch_bounds__(AWARE_THREADS)
 flexprefill_aware(const struct args a)
 {
-	__shared__ float query[MAX_DIM], part[AWARE_THREADS / 32];
+	__shared__ alignas(16) float query[MAX_DIM];
+	__shared__ float part[AWARE_THREADS / 32];
 	const struct qblk s = qblk_at(a.b, blockIdx.x);
 	const struct whose w = whose_at(a, s.req, blockIdx.y);
 	const size_t row = (size_t)blockIdx.x * a.b.shape.q_heads + w.head;

@@ -41,7 +41,7 @@ struct args {
 
 /* ---- pick ---- */
 
-__global__ void __launch_bounds__(PICK_THREADS, 1)
+__global__ void __launch_bounds__(PICK_THREADS, 2)
 minference_pick(const __grid_constant__ struct args a)
 {
 	__shared__ struct pick_smem sm;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(PICK_THREADS, 1)
 minference_means(const __grid_constant__ struct args a, float *__restrict__ product)
 {
 	__shared__ struct pick_smem sm;
-	__shared__ float query[MAX_DIM];
+	__shared__ alignas(16) float query[MAX_DIM];
 	const struct qblk s = qblk_at(a.b, blockIdx.x);
 	const int h = blockIdx.y, kv_head = h / (a.b.shape.q_heads / a.b.shape.kv_heads);
 	const int tok = a.b.shape.page_tok, n = min(s.blk + 1, a.blocks);
@@ -123,8 +123,8 @@ minference_means(const __grid_constant__ struct args a, float *__restrict__ prod
 	mean_rows(a.b, s.row + s.lo, s.row + s.hi, h, a.q, query);
 	__syncthreads();
 	for (int j = threadIdx.x; j <= s.blk; j += PICK_THREADS)
-		product[j] = means_dot(query, means_at(&a.b, s.req, j, kv_head, a.mean),
-				       a.b.shape.head_dim) * minference_fill(tok, end, j);
+		product[j] = dot_of_fours(query, means_at(&a.b, s.req, j, kv_head, a.mean),
+					  a.b.shape.head_dim) * minference_fill(tok, end, j);
 	__syncthreads();
 	const auto key = [=](int j) { return j == diag ? ~0u : minference_key(product[j]); };
 	const struct pick p = pick_find<PICK_COUNT>(sm, s.blk + 1, n, key);

@@ -5,19 +5,27 @@
  * the k largest, where it weighs itself the most that add up to no more than the budget.  Three
  * rounds over 11, 11 and 10 bits add up the weights of the keys that share the digits found so
  * far; keys whose digit is 0 need no sum, for they come last.  pick_walk() then goes through the
- * keys in order, so that of equal ones the first are taken.
+ * keys in order, so that of equal ones the first are taken: a warp takes a stretch of them, and
+ * counts its own first.
+ *
+ * Keys lie in global memory, so a thread asks for PICK_BATCH before it looks at the first.
+ * Neighbours often share a digit: a bucket's weight is kept in as many parts as there are copies,
+ * in different banks, for lanes that add to it at once.
  */
 #ifndef AR_PICK_CUH
 #define AR_PICK_CUH
 
-#include <stdint.h>
+#include "kernels/device.cuh"
 
-constexpr int PICK_THREADS = 1024;
+constexpr int PICK_THREADS = 512;
 constexpr int PICK_WARPS = PICK_THREADS / 32;
-constexpr int PICK_BUCKETS = 2 * PICK_THREADS;
+constexpr int PICK_BUCKETS = 2048;
+constexpr int PICK_OWN = PICK_BUCKETS / PICK_THREADS;	/* of a thread */
+constexpr int PICK_COPIES = 4;
+constexpr int PICK_BATCH = 8;
 
 struct pick_smem {
-	uint32_t count[PICK_BUCKETS], weight[PICK_BUCKETS];
+	uint32_t count[PICK_BUCKETS], weight[PICK_BUCKETS][PICK_COPIES];
 	uint32_t warp_count[PICK_WARPS], warp_weight[PICK_WARPS];
 	uint32_t digit, above, left, equal;
 };
@@ -27,8 +35,6 @@ struct pick {
 	uint32_t above;		/* so many */
 	uint32_t room;		/* and of those as large as key so many */
 };
-
-enum pick_by { PICK_COUNT, PICK_WEIGHT };
 
 /* Exclusive sum over the thread block's threads of x; sum[] gets the warps' sums. */
 static __device__ __forceinline__ uint32_t pick_scan(uint32_t x, uint32_t (&sum)[PICK_WARPS])
@@ -51,35 +57,94 @@ static __device__ __forceinline__ uint32_t pick_scan(uint32_t x, uint32_t (&sum)
 	return before + upto - x;
 }
 
-/* One digit: sm.digit, and what is above it. */
-static __device__ __forceinline__ void pick_digit(struct pick_smem &sm, uint32_t budget)
+enum pick_by { PICK_COUNT, PICK_WEIGHT };
+
+/* What the keys of a bucket weigh, of which there are n. */
+template <enum pick_by BY>
+static __device__ __forceinline__ uint32_t pick_weight(const struct pick_smem &sm, int bucket,
+						       uint32_t n)
 {
-	/* each thread has two buckets, from the largest on */
-	const int b[2] = { PICK_BUCKETS - 1 - 2 * (int)threadIdx.x,
-			   PICK_BUCKETS - 2 - 2 * (int)threadIdx.x };
-	const uint32_t all = sm.count[0];	/* of every digit; bucket 0 has no sums */
-	uint32_t n[2], w[2], count, weight;
+	uint32_t sum = 0;
 
 #pragma unroll
-	for (int i = 0; i < 2; i++) {
-		n[i] = b[i] ? sm.count[b[i]] : 0;
-		w[i] = b[i] ? sm.weight[b[i]] : 0;
-	}
-	count = pick_scan(n[0] + n[1], sm.warp_count);
-	weight = pick_scan(w[0] + w[1], sm.warp_weight);
+	for (int i = 0; BY == PICK_WEIGHT && i < PICK_COPIES; i++)
+		sum += sm.weight[bucket][i];
+	return BY == PICK_WEIGHT ? sum : n;
+}
+
+/* One digit: sm.digit, and what is above it. */
+template <enum pick_by BY>
+static __device__ __forceinline__ void pick_digit(struct pick_smem &sm, uint32_t budget)
+{
+	const uint32_t all = sm.count[0];	/* of every digit; bucket 0 has no sums */
+	uint32_t n[PICK_OWN], w[PICK_OWN], count = 0, weight = 0;
+
+	/* a thread's buckets, from the largest on */
+	const int first = PICK_BUCKETS - 1 - PICK_OWN * (int)threadIdx.x;
+
 #pragma unroll
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < PICK_OWN; i++) {
+		n[i] = first - i ? sm.count[first - i] : 0;
+		w[i] = first - i ? pick_weight<BY>(sm, first - i, n[i]) : 0;
+		count += n[i];
+		weight += w[i];
+	}
+	count = pick_scan(count, sm.warp_count);
+	weight = pick_scan(weight, sm.warp_weight);
+#pragma unroll
+	for (int i = 0; i < PICK_OWN; i++) {
+		const int b = first - i;
+
 		/* the first digit that does not fit as a whole */
-		if (weight <= budget && (!b[i] || weight + w[i] > budget)) {
-			sm.digit = b[i];
+		if (weight <= budget && (!b || weight + w[i] > budget)) {
+			sm.digit = b;
 			sm.above = count;
 			sm.left = budget - weight;
-			sm.equal = b[i] ? n[i] : all - count;
+			sm.equal = b ? n[i] : all - count;
 		}
 		count += n[i];
 		weight += w[i];
 	}
 	__syncthreads();
+}
+
+/* Keys first, first + step, ... below n; what lies past that is 0. */
+template <typename Key>
+static __device__ __forceinline__ void pick_fetch(uint32_t (&x)[PICK_BATCH], int first, int step,
+						  int n, const Key &key)
+{
+#pragma unroll
+	for (int i = 0; i < PICK_BATCH; i++)
+		x[i] = first + i * step < n ? key(first + i * step) : 0;
+}
+
+/* Add up the digits at shift of the keys whose higher ones are those of known. */
+template <enum pick_by BY, typename Key>
+static __device__ __forceinline__ void pick_add(struct pick_smem &sm, int n, uint32_t known,
+						int shift, int width, const Key &key)
+{
+	uint32_t matches = 0;
+
+	for (int first = threadIdx.x; first < n; first += PICK_BATCH * PICK_THREADS) {
+		uint32_t x[PICK_BATCH];
+
+		pick_fetch(x, first, PICK_THREADS, n, key);
+#pragma unroll
+		for (int i = 0; i < PICK_BATCH; i++) {
+			const uint32_t digit = x[i] >> shift & ((1u << width) - 1);
+
+			if (first + i * PICK_THREADS >= n ||
+			    (uint64_t)x[i] >> (shift + width) != (uint64_t)known >> (shift + width))
+				continue;
+			matches++;
+			if (!digit)
+				continue;
+			atomicAdd(&sm.count[digit], 1);
+			if (BY == PICK_WEIGHT)
+				atomicAdd(&sm.weight[digit][threadIdx.x % PICK_COPIES], x[i]);
+		}
+	}
+	atomicAdd(&sm.count[0], matches);
 }
 
 /* key(i) of i < n; their sum is below 2^32 where they weigh themselves. */
@@ -90,27 +155,16 @@ static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, in
 	struct pick p = { 0, 0, 0 };
 
 	for (int shift = 21; shift >= 0; shift = shift == 21 ? 10 : shift - 10) {
-		const int width = shift ? 11 : 10;
-		uint32_t matches = 0;
-
 		__syncthreads();
 		for (int i = threadIdx.x; i < PICK_BUCKETS; i += PICK_THREADS)
-			sm.count[i] = sm.weight[i] = 0;
+			sm.count[i] = 0;
+		for (int i = threadIdx.x; BY == PICK_WEIGHT && i < PICK_BUCKETS * PICK_COPIES;
+		     i += PICK_THREADS)
+			sm.weight[i / PICK_COPIES][i % PICK_COPIES] = 0;
 		__syncthreads();
-		for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
-			const uint32_t x = key(i), digit = x >> shift & ((1u << width) - 1);
-
-			if ((uint64_t)x >> (shift + width) != (uint64_t)p.key >> (shift + width))
-				continue;
-			matches++;
-			if (!digit)
-				continue;
-			atomicAdd(&sm.count[digit], 1);
-			atomicAdd(&sm.weight[digit], BY == PICK_COUNT ? 1 : x);
-		}
-		atomicAdd(&sm.count[0], matches);
+		pick_add<BY>(sm, n, p.key, shift, shift ? 11 : 10, key);
 		__syncthreads();
-		pick_digit(sm, budget);
+		pick_digit<BY>(sm, budget);
 		p.key |= sm.digit << shift;
 		p.above += sm.above;
 		budget = sm.left;
@@ -123,40 +177,68 @@ static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, in
 	return p;
 }
 
+/* Keys of [first, last) above p.key, and as large, before those of this warp. */
+template <typename Key>
+static __device__ __forceinline__ void pick_before(struct pick_smem &sm, const struct pick &p,
+						   int first, int last, const Key &key,
+						   uint32_t &above, uint32_t &equal)
+{
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	uint32_t larger = 0, same = 0;
+
+	for (int at = first + lane; at < last; at += PICK_BATCH * 32) {
+		uint32_t x[PICK_BATCH];
+
+		pick_fetch(x, at, 32, last, key);
+#pragma unroll
+		for (int i = 0; i < PICK_BATCH; i++) {
+			larger += at + i * 32 < last && x[i] > p.key;
+			same += at + i * 32 < last && x[i] == p.key;
+		}
+	}
+	larger = warp_sum(larger);
+	same = warp_sum(same);
+	__syncthreads();		/* the last use of the sums is over */
+	if (!lane) {
+		sm.warp_count[warp] = larger;
+		sm.warp_weight[warp] = same;
+	}
+	__syncthreads();
+	above = equal = 0;
+	for (int w = 0; w < warp; w++) {
+		above += sm.warp_count[w];
+		equal += sm.warp_weight[w];
+	}
+}
+
 /* use(i, taken, rank) for i < n rounded up to whole warps, by all lanes of a warp together; rank:
  * of those taken before i. */
 template <typename Key, typename Use>
 static __device__ __forceinline__ void pick_walk(struct pick_smem &sm, const struct pick &p, int n,
 						 const Key &key, const Use &use)
 {
-	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const int lane = threadIdx.x % 32, share = (n + PICK_THREADS - 1) / PICK_THREADS * 32;
+	const int first = min((int)threadIdx.x / 32 * share, n), last = min(first + share, n);
 	const uint32_t below = (1u << lane) - 1;
-	uint32_t above = 0, equal = 0;
+	uint32_t above, equal;
 
-	for (int first = 0; first < n; first += PICK_THREADS) {
-		const int i = first + threadIdx.x;
-		const uint32_t x = i < n ? key(i) : 0;
-		const uint32_t larger = __ballot_sync(~0u, i < n && x > p.key);
-		const uint32_t same = __ballot_sync(~0u, i < n && x == p.key);
-		uint32_t before = above, ties = equal;
+	pick_before(sm, p, first, last, key, above, equal);
+	for (int at = first; at < last; at += PICK_BATCH * 32) {
+		uint32_t x[PICK_BATCH];
 
-		__syncthreads();
-		if (!lane) {
-			sm.warp_count[warp] = __popc(larger);
-			sm.warp_weight[warp] = __popc(same);
-		}
-		__syncthreads();
-		for (int w = 0; w < PICK_WARPS; w++) {
-			before += w < warp ? sm.warp_count[w] : 0;
-			ties += w < warp ? sm.warp_weight[w] : 0;
-			above += sm.warp_count[w];
-			equal += sm.warp_weight[w];
-		}
-		before += __popc(larger & below);
-		ties += __popc(same & below);
-		if (first + warp * 32 < n)
+		pick_fetch(x, at + lane, 32, last, key);
+#pragma unroll
+		for (int k = 0; k < PICK_BATCH && at + k * 32 < last; k++) {
+			const int i = at + k * 32 + lane;
+			const uint32_t larger = __ballot_sync(~0u, i < last && x[k] > p.key);
+			const uint32_t same = __ballot_sync(~0u, i < last && x[k] == p.key);
+			const uint32_t ties = equal + __popc(same & below);
+
 			use(i, larger >> lane & 1 || (same >> lane & 1 && ties < p.room),
-			    before + min(ties, p.room));
+			    above + __popc(larger & below) + min(ties, p.room));
+			above += __popc(larger);
+			equal += __popc(same);
+		}
 	}
 }
 
