@@ -1,14 +1,16 @@
 /*
- * MInference's selection on the device; the rule is in minference.c.  After the sums of
- * lastq_sm80.cu, and the means of keys where a head has the pattern block_sparse, come
+ * MInference's selection on the device; the rule is in minference.c.  After the sums of lastq.h,
+ * and the means of keys where a head has the pattern block_sparse, come
  *
  *   pick     (head of a request, direction): the columns or distances that are taken
- *   rows     a thread per (query block, head): merge them into runs and columns, or an A-shape
+ *   rows     (query block, head): merge them into runs and columns, or an A-shape
  *   means    (query block, head): the blocks of block_sparse heads
  *
- * pick reads 2 x 4 bytes of every position and head four times, 2 GiB from L2 at 128K tokens,
- * 8 requests and 16 heads; rows takes as many steps as there are distances, the threads of a warp
- * over the same ones.  With lastq that takes 3.7 ms on an H200.
+ * Budget at 128K tokens, 8 requests, 16 heads and 64 rows: lastq's two passes, each with 0.29 ms
+ * of products and as much of exponentials.  pick: 256 thread blocks, all there at once, read
+ * 0.5 MiB each five times, 0.7 GB, 0.15 ms, and add each key to a histogram.  rows is a chain of
+ * some fifty cycles for each of 2048 distances, 0.1 ms; a warp does one row with one lane, since
+ * lanes with a row each would go different ways, and there are only four rows for each scheduler.
  */
 #include "config.h"
 #include "kernels/selectors/minference.h"
@@ -24,7 +26,7 @@
 namespace {
 
 constexpr int MAX_DIM = 256;
-constexpr int LIST_THREADS = 64;
+constexpr int LIST_WARPS = 4;
 
 struct args {
 	struct attn_batch b;
@@ -73,12 +75,12 @@ __device__ __forceinline__ struct minference_row row_at(const struct args &a, si
 	return { a.out.run + row * a.out.max_run, a.out.col + row * a.out.max_col, 0, 0 };
 }
 
-__global__ void __launch_bounds__(LIST_THREADS)
+__global__ void __launch_bounds__(LIST_WARPS * 32)
 minference_rows(const __grid_constant__ struct args a)
 {
-	const int i = blockIdx.x * LIST_THREADS + threadIdx.x, tok = a.b.shape.page_tok;
+	const int i = blockIdx.x * LIST_WARPS + threadIdx.x / 32, tok = a.b.shape.page_tok;
 
-	if (i >= a.b.n_qblk * a.b.shape.q_heads)
+	if (i >= a.b.n_qblk * a.b.shape.q_heads || threadIdx.x % 32)
 		return;
 	const int h = i / a.b.n_qblk;
 	const struct qblk s = qblk_at(a.b, i % a.b.n_qblk);
@@ -214,7 +216,7 @@ enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, 
 		minference_pick<<<dim3(b->n_req * heads, 2), PICK_THREADS, 0, on>>>(a);
 		CU_LAUNCHED();
 	}
-	minference_rows<<<(rows + LIST_THREADS - 1) / LIST_THREADS, LIST_THREADS, 0, on>>>(a);
+	minference_rows<<<(rows + LIST_WARPS - 1) / LIST_WARPS, LIST_WARPS * 32, 0, on>>>(a);
 	CU_LAUNCHED();
 	if (x->any_block)
 		st = means_update_enqueue(b, kv->k, (float *)state, stream, err);
