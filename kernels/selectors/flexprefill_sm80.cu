@@ -5,15 +5,15 @@
  *   weigh    (head of a request, direction): how many columns or diagonals carry gamma, and their
  *            sums by block
  *   decide   (head of a request): p, JS, the blocks and slashes that are taken, as bits
- *   aware    (query block, head): softmax over the means, of query-aware heads
+ *   aware    (query block, KV head): softmax over the means, of query-aware heads
  *   mask     (head of a request): what of it is within gamma, and the mask rows
  *
  * Budget at 128K tokens, 8 requests, 16 heads and 128 rows: lastq has two passes with 0.58 ms of
  * products and as much of exponentials each, so 1.2 ms is the least, and what dense attention takes
  * for its products says 1.8: 12 % of a chunk of 1024.  weigh: 256 thread blocks, all there at once,
  * read 0.5 MiB each four times, 0.15 ms.  The others touch numbers of blocks, not of tokens;
- * of them aware has the most, where all heads are query-aware: 64 x 16 thread blocks with
- * 1024 products of means each, a thread its own, 32 lines a load: 0.15 ms.
+ * of them aware has the most, where heads are query-aware: 64 x 4 thread blocks that read 1024
+ * means of 512 bytes each, 128 MiB from L2, and a load has 32 lines: 0.05 ms.
  */
 #include "config.h"
 #include "kernels/selectors/flexprefill.h"
@@ -31,6 +31,7 @@ namespace {
 
 constexpr int MAX_DIM = 256;
 constexpr int AWARE_THREADS = 256;
+constexpr int AWARE_HEADS = 4;		/* that share a reading of the means of keys */
 
 struct args {
 	struct attn_batch b;
@@ -139,27 +140,45 @@ __device__ __forceinline__ float block_max(float x, float *part)
 	return x;
 }
 
-/* out[j], j < n: softmax of the mean of batch rows [lo, hi) against the means of blocks.  A
- * thread reads back only what it wrote. */
+/* out[j], j < n: softmax of the mean of batch rows [lo, hi) against the means of blocks; of N heads
+ * from w's on that share their keys, max_kv_blk apart.  query: [N * MAX_DIM].  A thread reads back
+ * only what it wrote. */
+template <int N>
 __device__ __forceinline__ void block_attention(const struct args &a, const struct whose &w, int lo,
 						int hi, int n, float *query, float *part,
 						float *out)
 {
-	float max = -INFINITY, sum = 0;
+	const int stride = a.b.max_kv_blk;
+	float max[N];
 
-	mean_rows(a.b, lo, hi, w.head, a.q, query);
+	__syncthreads();		/* the last use of query is over */
+	mean_rows(a.b, lo, hi, w.head, N, a.q, query);
 	__syncthreads();
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		max[i] = -INFINITY;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) {
-		out[j] = dot_of_fours(query, means_at(&a.b, w.r, j, w.kv_head, a.mean),
-				      a.b.shape.head_dim) * a.scale;
-		max = fmaxf(max, out[j]);
+		float product[N];
+
+		dots_of_fours(product, query, means_at(&a.b, w.r, j, w.kv_head, a.mean),
+			      a.b.shape.head_dim);
+#pragma unroll
+		for (int i = 0; i < N; i++) {
+			out[i * stride + j] = product[i] * a.scale;
+			max[i] = fmaxf(max[i], product[i] * a.scale);
+		}
 	}
-	max = block_max(max, part);
-	for (int j = threadIdx.x; j < n; j += blockDim.x)
-		sum += out[j] = expf(out[j] - max);
-	sum = block_sum(sum, part);
-	for (int j = threadIdx.x; j < n; j += blockDim.x)
-		out[j] /= sum;
+#pragma unroll
+	for (int i = 0; i < N; i++, out += stride) {
+		float sum = 0;
+
+		max[i] = block_max(max[i], part);
+		for (int j = threadIdx.x; j < n; j += blockDim.x)
+			sum += out[j] = expf(out[j] - max[i]);
+		sum = block_sum(sum, part);
+		for (int j = threadIdx.x; j < n; j += blockDim.x)
+			out[j] /= sum;
+	}
 }
 
 /* ---- decide ---- */
@@ -170,7 +189,7 @@ __device__ __forceinline__ bool query_aware(const struct args &a, const struct w
 	const int n = min(w.rows, a.b.shape.page_tok), end = a.b.row0[w.r + 1];
 	float js = 0;
 
-	block_attention(a, w, end - n, end, w.nb, query, part, p);
+	block_attention<1>(a, w, end - n, end, w.nb, query, part, p);
 	for (int j = threadIdx.x; j < w.nb; j += blockDim.x) {
 		const float mass = v[j] * 0x1p-31f, m = (p[j] + mass) / 2;
 
@@ -223,18 +242,35 @@ flexprefill_decide(const struct args a)
 
 /* ---- aware ---- */
 
+/* N heads from head on, where one of them is query-aware. */
+template <int N>
+__device__ __forceinline__ void attend_blocks(const struct args &a, const struct qblk &s, int head,
+					      float *query, float *part)
+{
+	const size_t row = (size_t)blockIdx.x * a.b.shape.q_heads + head;
+	bool aware = false;
+
+	for (int i = 0; i < N; i++)
+		aware |= a.aware[s.req * a.b.shape.q_heads + head + i];
+	if (aware)
+		block_attention<N>(a, whose_at(a, s.req, head), s.row + s.lo, s.row + s.hi,
+				   s.blk + 1, query, part, a.p_row + row * a.b.max_kv_blk);
+}
+
 __global__ void __launch_bounds__(AWARE_THREADS)
 flexprefill_aware(const struct args a)
 {
-	__shared__ alignas(16) float query[MAX_DIM];
+	__shared__ alignas(16) float query[AWARE_HEADS * MAX_DIM];
 	__shared__ float part[AWARE_THREADS / 32];
 	const struct qblk s = qblk_at(a.b, blockIdx.x);
-	const struct whose w = whose_at(a, s.req, blockIdx.y);
-	const size_t row = (size_t)blockIdx.x * a.b.shape.q_heads + w.head;
+	const int group = a.b.shape.q_heads / a.b.shape.kv_heads;
+	int head = blockIdx.y * group;
+	const int end = head + group;
 
-	if (a.aware[w.r * a.b.shape.q_heads + w.head])
-		block_attention(a, w, s.row + s.lo, s.row + s.hi, s.blk + 1, query, part,
-				a.p_row + row * a.b.max_kv_blk);
+	for (; head + AWARE_HEADS <= end; head += AWARE_HEADS)
+		attend_blocks<AWARE_HEADS>(a, s, head, query, part);
+	for (; head < end; head++)
+		attend_blocks<1>(a, s, head, query, part);
 }
 
 /* ---- mask ---- */
@@ -355,7 +391,7 @@ enum ar_status flexprefill_enqueue(const struct attn_batch *b, const void *self,
 	CU_LAUNCHED();
 	flexprefill_decide<<<heads, PICK_THREADS, 0, on>>>(a);
 	CU_LAUNCHED();
-	flexprefill_aware<<<dim3(b->n_qblk, s->q_heads), AWARE_THREADS, 0, on>>>(a);
+	flexprefill_aware<<<dim3(b->n_qblk, s->kv_heads), AWARE_THREADS, 0, on>>>(a);
 	CU_LAUNCHED();
 	flexprefill_mask<<<heads, PICK_THREADS, 0, on>>>(a);
 	CU_LAUNCHED();

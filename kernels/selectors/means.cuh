@@ -9,13 +9,15 @@ static __device__ __forceinline__ float bf16_value(bf16_t x)
 	return __uint_as_float((uint32_t)x << 16);
 }
 
-/* As means_of_rows, by the threads of a block together, each some channels. */
+/* As means_of_rows of n heads one after the other, by the threads of a block together, each some
+ * channels. */
 static __device__ __forceinline__ void mean_rows(const struct attn_batch &b, int lo, int hi,
-						 int head, const bf16_t *__restrict__ q, float *out)
+						 int head, int n, const bf16_t *__restrict__ q,
+						 float *out)
 {
 	const size_t row = (size_t)b.shape.q_heads * b.shape.head_dim;
 
-	for (int d = threadIdx.x; d < b.shape.head_dim; d += blockDim.x) {
+	for (int d = threadIdx.x; d < n * b.shape.head_dim; d += blockDim.x) {
 		const bf16_t *x = q + lo * row + (size_t)head * b.shape.head_dim + d;
 		float sum = 0;
 
@@ -26,21 +28,28 @@ static __device__ __forceinline__ void mean_rows(const struct attn_batch &b, int
 	}
 }
 
-/* means_dot by one thread of channels in multiples of four, 16 bytes at a time. */
-static __device__ __forceinline__ float dot_of_fours(const float *x, const float *y, int n)
+/* sum[i]: means_dot of x + i * n and y by one thread, 16 bytes at a time. */
+template <int N>
+static __device__ __forceinline__ void dots_of_fours(float (&sum)[N], const float *x,
+						     const float *y, int n)
 {
-	float sum = 0;
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		sum[i] = 0;
+#pragma unroll 4
+	for (int d = 0; d < n; d += 4) {
+		const float4 b = *(const float4 *)(y + d);
 
-#pragma unroll 8
-	for (int i = 0; i < n; i += 4) {
-		const float4 a = *(const float4 *)(x + i), b = *(const float4 *)(y + i);
+#pragma unroll
+		for (int i = 0; i < N; i++) {
+			const float4 a = *(const float4 *)(x + i * n + d);
 
-		sum = __fadd_rn(sum, __fmul_rn(a.x, b.x));
-		sum = __fadd_rn(sum, __fmul_rn(a.y, b.y));
-		sum = __fadd_rn(sum, __fmul_rn(a.z, b.z));
-		sum = __fadd_rn(sum, __fmul_rn(a.w, b.w));
+			sum[i] = __fadd_rn(sum[i], __fmul_rn(a.x, b.x));
+			sum[i] = __fadd_rn(sum[i], __fmul_rn(a.y, b.y));
+			sum[i] = __fadd_rn(sum[i], __fmul_rn(a.z, b.z));
+			sum[i] = __fadd_rn(sum[i], __fmul_rn(a.w, b.w));
+		}
 	}
-	return sum;
 }
 
 #endif

@@ -122,11 +122,15 @@ minference_means(const __grid_constant__ struct args a, float *__restrict__ prod
 	if (a.head[h].pattern != PATTERN_BLOCK || rows == 1)
 		return;
 	product += row * a.b.max_kv_blk;
-	mean_rows(a.b, s.row + s.lo, s.row + s.hi, h, a.q, query);
+	mean_rows(a.b, s.row + s.lo, s.row + s.hi, h, 1, a.q, query);
 	__syncthreads();
-	for (int j = threadIdx.x; j <= s.blk; j += PICK_THREADS)
-		product[j] = dot_of_fours(query, means_at(&a.b, s.req, j, kv_head, a.mean),
-					  a.b.shape.head_dim) * minference_fill(tok, end, j);
+	for (int j = threadIdx.x; j <= s.blk; j += PICK_THREADS) {
+		float sum[1];
+
+		dots_of_fours(sum, query, means_at(&a.b, s.req, j, kv_head, a.mean),
+			      a.b.shape.head_dim);
+		product[j] = sum[0] * minference_fill(tok, end, j);
+	}
 	__syncthreads();
 	const auto key = [=](int j) { return j == diag ? ~0u : minference_key(product[j]); };
 	const struct pick p = pick_find<PICK_COUNT>(sm, s.blk + 1, n, key);
