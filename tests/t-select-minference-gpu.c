@@ -234,6 +234,7 @@ static void run_all(void)
 	t = (struct tally){ 0 };
 	run_case(&t, shape[0].s, 1, 2, (int[]){ 2048 * 16, 4096 }, (int[]){ 300, 1 });
 	run_case(&t, shape[1].s, 2, 2, (int[]){ 2048 - 100, 4096 }, (int[]){ 101, 2048 });
+	run_case(&t, shape[2].s, 3, 2, (int[]){ 4096 - 100, 4096 - 200 }, (int[]){ 101, 200 });
 	report(&t, "on both sides of where work is split");
 }
 
