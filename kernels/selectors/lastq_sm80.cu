@@ -1,7 +1,7 @@
 /*
- * Columns and diagonals of the last queries' attention, on the device.  Two kernels with the same
- * products, since the sums need every row's maximum and sum first and the scores themselves are
- * too many to keep:
+ * Columns and diagonals of the last queries' attention, on devices before Hopper.  Two kernels with
+ * the same products, since the sums need every row's maximum and sum first and the scores
+ * themselves are too many to keep:
  *
  *   rows    (max, sum) of every row over a split of SPLIT keys
  *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
