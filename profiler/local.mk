@@ -2,7 +2,8 @@ libattnreplay_a_SOURCES += \
   profiler/export_csv.c profiler/export_json.c profiler/export_table.c profiler/exporter.h \
   profiler/exporters.c profiler/functions.c profiler/functions.h profiler/prof.h \
   profiler/store.c profiler/store.h profiler/store_file.c profiler/store_file.h \
-  profiler/store_stage.c profiler/store_stage.h profiler/store_writer.c profiler/store_writer.h
+  profiler/store_spans.c profiler/store_spans.h profiler/store_stage.c profiler/store_stage.h \
+  profiler/store_writer.c profiler/store_writer.h
 
 if HAVE_CUPTI
 libattnreplay_a_SOURCES += profiler/cupti.c

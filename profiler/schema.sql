@@ -1,4 +1,4 @@
--- The database, version 2.  Times are nanoseconds; those of requests and iterations are
+-- The database, version 3.  Times are nanoseconds; those of requests and iterations are
 -- virtual, since the start of the trace.
 --
 -- Rows per iteration and per kernel carry neither foreign keys nor indexes: the writer alone
@@ -82,8 +82,10 @@ CREATE TABLE iteration(
     OR cost_source = 'measured' OR cost_source = 'interpolated' OR cost_source = 'extrapolated'),
   prefill_pairs INTEGER NOT NULL, decode_context INTEGER NOT NULL,
   composition INTEGER NOT NULL) STRICT;
-CREATE TABLE iteration_request(
+-- What a request ran in iterations iter_no, iter_no + 1, ...: n_tokens in each, from start on.
+CREATE TABLE request_span(
   run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, req_no INTEGER NOT NULL,
+  iterations INTEGER NOT NULL CHECK(iterations <= 128),
   chunk_no INTEGER NOT NULL, start INTEGER NOT NULL, n_tokens INTEGER NOT NULL,
   decode INTEGER NOT NULL, emit INTEGER NOT NULL, recompute INTEGER NOT NULL,
   PRIMARY KEY(run_id, iter_no, req_no)) STRICT, WITHOUT ROWID;
@@ -164,13 +166,21 @@ CREATE VIEW v_run AS
   FROM run r JOIN trace t USING(trace_id) LEFT JOIN model mo USING(model_id)
     LEFT JOIN method me USING(method_id) LEFT JOIN gpu g USING(gpu_id);
 
--- Time between two tokens of a request; the first token has none.  Only where the run kept its
--- entries.
+-- The entries of each batch.  Only where the run kept them.
+CREATE VIEW iteration_request AS
+  SELECT i.run_id, i.iter_no, req_no, chunk_no + i.iter_no - s.iter_no AS chunk_no,
+    start + (i.iter_no - s.iter_no) * n_tokens AS start, n_tokens, decode, emit, recompute
+  FROM iteration i CROSS JOIN request_span s ON s.run_id = i.run_id
+    AND s.iter_no BETWEEN i.iter_no - 127 AND i.iter_no AND s.iter_no + iterations > i.iter_no;
+
+-- Time between two tokens of a request; the first token has none.
 CREATE VIEW v_itl AS
   SELECT run_id, req_no, iter_no, itl_ns FROM (
-    SELECT run_id, req_no, iter_no,
-      end_ns - lag(end_ns) OVER (PARTITION BY run_id, req_no ORDER BY iter_no) AS itl_ns
-    FROM iteration CROSS JOIN iteration_request USING(run_id, iter_no) WHERE emit)
+    SELECT i.run_id, req_no, i.iter_no,
+      end_ns - lag(end_ns) OVER (PARTITION BY i.run_id, req_no ORDER BY i.iter_no) AS itl_ns
+    FROM iteration i CROSS JOIN request_span s ON s.run_id = i.run_id
+      AND s.iter_no BETWEEN i.iter_no - 127 AND i.iter_no AND s.iter_no + iterations > i.iter_no
+    WHERE emit)
   WHERE itl_ns IS NOT NULL;
 
 -- The values that figures are taken of, as each tool defines and calls them and in its units;

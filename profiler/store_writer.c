@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "profiler/store_file.h"
+#include "profiler/store_spans.h"
 #include "profiler/store_stage.h"
 
 enum {
@@ -59,8 +60,8 @@ enum {
 	X(RUN_END, "UPDATE run SET status = ?2, finished_utc_ns = ?3, records = ?4, "           \
 		"dropped = ?5, zero_ts = ?6, unattributed = ?7, late = ?8 WHERE run_id = ?1")   \
 	X(TS_BASE, "UPDATE run SET ts_base_ns = ?2 WHERE run_id = ?1")                          \
-	X(ENTRY, "INSERT OR FAIL INTO iteration_request VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, " \
-		"?9)")                                                                          \
+	X(SPAN, "INSERT INTO request_span VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) "     \
+		"ON CONFLICT DO UPDATE SET iterations = excluded.iterations")                   \
 	X(PHASE, "INSERT INTO iteration_phase VALUES(?1, ?2, ?3, ?4, ?5)")                      \
 	X(SHAPE, "INSERT INTO kernel_shape VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
 		"?10, ?11, ?12, ?13, ?14, ?15, ?16) "                                           \
@@ -90,19 +91,6 @@ static const char *const stmt_sql[] = {
 #undef X
 };
 
-/* A table with so many rows that BULK_ROWS of them share a statement, which saves SQLite the way to
- * the place where they belong.  Rows wait, bound to it, until they are enough or the transaction
- * ends.  Most values are those that the statement had there the last time and are not bound
- * again. */
-enum { BULK_ROWS = 64, BULK_COLS = 32 };
-
-struct bulk {
-	enum stmt one;			/* the statement of one row */
-	sqlite3_stmt *many;
-	int n_col, n;
-	struct val bound[BULK_ROWS * BULK_COLS];
-};
-
 /* Geometry of a launch, as kernel_shape keeps it: grid, block, cluster, six numbers. */
 enum { SHAPE_LEN = 15 };
 
@@ -117,7 +105,8 @@ struct writer {
 	char *path;
 	sqlite3_stmt *stmt[STMT_COUNT];
 	struct stage *iterations;
-	struct bulk entries;
+	struct spans entries;
+	int64_t iter_no;		/* the last */
 	bool in_txn;
 	int64_t rows, txn_start_ns;	/* of the transaction */
 	int64_t run_id, ts_base_ns;	/* ts_base_ns 0: no kernel yet */
@@ -226,59 +215,23 @@ static enum ar_status put_ints(struct writer *w, enum stmt s, const int64_t *v, 
 	return st;
 }
 
-static enum ar_status bulk_flush(struct writer *w, struct bulk *b, struct ar_err *err)
+/* Those that have grown. */
+static enum ar_status put_spans(struct writer *w, struct ar_err *err)
 {
-	const size_t n_col = (size_t)b->n_col;
-	const int n = b->n;
 	enum ar_status st = AR_OK;
 
-	b->n = 0;
-	if (n == BULK_ROWS)
-		return step(w, b->many, NULL, 0, NULL, err);
-	for (int i = 0; i < n && !st; i++)
-		st = step(w, w->stmt[b->one], b->bound + n_col * (size_t)i, n_col, NULL, err);
-	return st;
-}
+	for (size_t i = 0; i < w->entries.n && !st; i++) {
+		const struct span *s = &w->entries.span[i];
+		const struct store_entry *e = &s->first;
 
-static enum ar_status bulk_put(struct writer *w, struct bulk *b, const struct val *v,
-			       struct ar_err *err)
-{
-	const int at = b->n * b->n_col;
-
-	for (int i = 0; i < b->n_col; i++) {
-		struct val *old = &b->bound[at + i];
-
-		if (old->type == v[i].type && old->i == v[i].i)
-			continue;
-		if (bind(b->many, at + i + 1, &v[i]))
-			return sql_fail(w, err);
-		*old = v[i];
+		if (s->n != s->n_stored)
+			st = put_ints(w, STMT_SPAN, (const int64_t[]){
+				w->run_id, s->iter_no, e->req, s->n, e->chunk_no, e->start,
+				e->n_tok, e->decode, e->emit, e->recompute }, 10, err);
 	}
-	w->rows++;
-	return ++b->n < BULK_ROWS ? AR_OK : bulk_flush(w, b, err);
-}
-
-/* The statement of one row, with the rest of its rows added. */
-static enum ar_status bulk_prepare(struct writer *w, struct bulk *b, enum stmt one,
-				   struct ar_err *err)
-{
-	sqlite3_str *sql = sqlite3_str_new(w->db);
-	char *text;
-	int rc;
-
-	b->one = one;
-	b->n_col = sqlite3_bind_parameter_count(w->stmt[one]);
-	assert(b->n_col <= BULK_COLS);
-	sqlite3_str_appendall(sql, stmt_sql[one]);
-	for (int i = b->n_col; i < BULK_ROWS * b->n_col; i++)
-		sqlite3_str_appendall(sql, i % b->n_col ? ", ?" : i > b->n_col ? "), (?" : ", (?");
-	sqlite3_str_appendall(sql, ")");
-	text = sqlite3_str_finish(sql);
-	if (!text)
-		return ar_nomem(err);
-	rc = sqlite3_prepare_v3(w->db, text, -1, SQLITE_PREPARE_PERSISTENT, &b->many, NULL);
-	sqlite3_free(text);
-	return rc ? sql_fail(w, err) : AR_OK;
+	if (!st)
+		spans_stored(&w->entries, w->iter_no);
+	return st;
 }
 
 static enum ar_status begin(struct writer *w, struct ar_err *err)
@@ -302,7 +255,7 @@ enum ar_status writer_commit(struct writer *w, struct ar_err *err)
 
 	if (!w->in_txn)
 		return AR_OK;
-	st = bulk_flush(w, &w->entries, err);
+	st = put_spans(w, err);
 	if (st)
 		return st;
 	if (stage_flush(w->iterations))
@@ -367,7 +320,7 @@ static void release(struct writer *w)
 	for (int i = 0; i < STMT_COUNT; i++)
 		sqlite3_finalize(w->stmt[i]);
 	stage_close(w->iterations);
-	sqlite3_finalize(w->entries.many);
+	spans_release(&w->entries);
 	free(w->shape);
 	free(w->path);
 	free(w);
@@ -399,9 +352,7 @@ enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, s
 		st = rc == SQLITE_NOMEM ? ar_nomem(err) : sql_fail(w, err);
 		goto out;
 	}
-	st = bulk_prepare(w, &w->entries, STMT_ENTRY, err);
-	if (!st)
-		st = abort_lost_runs(w, err);
+	st = abort_lost_runs(w, err);
 	if (st)
 		goto out;
 	*out = w;
@@ -490,6 +441,7 @@ enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int
 		return st;
 	w->run_id = *run_id = id;
 	w->ts_base_ns = 0;
+	spans_clear(&w->entries);
 	w->n_shape = 0;
 	if (w->shape)
 		memset(w->shape, 0, w->cap_shape * sizeof *w->shape);
@@ -641,19 +593,17 @@ static enum ar_status put_kernels(struct writer *w, const struct store_iteration
 
 /* ---- iterations and what belongs to them ---- */
 
-static enum ar_status put_entries(struct writer *w, const struct store_iteration *it,
+static enum ar_status add_entries(struct writer *w, const struct store_iteration *it,
 				  struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	const size_t n_span = w->entries.n;
 
-	for (size_t i = 0; it->entry && i < it->n_entry && !st; i++) {
-		const struct store_entry *e = &it->entry[i];
-
-		st = bulk_put(w, &w->entries, (const struct val[]){
-			vi(w->run_id), vi(it->iter_no), vi(e->req), vi(e->chunk_no), vi(e->start),
-			vi(e->n_tok), vi(e->decode), vi(e->emit), vi(e->recompute) }, err);
-	}
-	return st;
+	w->iter_no = it->iter_no;
+	for (size_t i = 0; it->entry && i < it->n_entry; i++)
+		if (!spans_add(&w->entries, it->iter_no, &it->entry[i]))
+			return ar_nomem(err);
+	w->rows += (int64_t)(w->entries.n - n_span);
+	return AR_OK;
 }
 
 static enum ar_status put_phases(struct writer *w, const struct store_iteration *it,
@@ -703,7 +653,7 @@ enum ar_status writer_iteration(struct writer *w, const struct store_iteration *
 	if (st)
 		return st;
 	put_iteration(w, it, lo, hi);
-	st = put_entries(w, it, err);
+	st = add_entries(w, it, err);
 	return st ? st : put_phases(w, it, err);
 }
 
