@@ -13,12 +13,9 @@
 
 enum { BUSY_MS = 10000 };	/* how long to wait for another process */
 
-/* migrations[v] brings a database from version v to v + 1; an empty file is version 0.  The schema
- * is that of version 2: version 1 never left development, and its files are refused. */
-static const char *const migrations[STORE_VERSION] = {
+static const char schema[] =
 #include "profiler/schema.inc"
-	, ""
-};
+;
 
 enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
 {
@@ -77,12 +74,9 @@ static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
 	if (id != STORE_APPLICATION_ID && (id || *version || tables))
 		return ar_fail(err, AR_DATA, "%s: not a database of attnreplay; name another file",
 			       path);
-	if (*version == 1)
-		return ar_fail(err, AR_DATA, "%s: schema version 1 is that of a development version; "
-			       "name another file", path);
-	if (*version > STORE_VERSION)
-		return ar_fail(err, AR_DATA, "%s: schema version %lld is newer than %d, the newest "
-			       "this program knows; use a newer attnreplay", path,
+	if (id == STORE_APPLICATION_ID && *version != STORE_VERSION)
+		return ar_fail(err, AR_DATA, "%s: schema version %lld, this program has version %d; use "
+			       "the attnreplay that made the file, or name another", path,
 			       (long long)*version, STORE_VERSION);
 	return AR_OK;
 }
@@ -99,30 +93,30 @@ static enum ar_status fill_phases(sqlite3 *db, const char *path, struct ar_err *
 	return exec(db, path, sql, err);
 }
 
-static enum ar_status migrate_in_transaction(sqlite3 *db, const char *path, struct ar_err *err)
+/* Unless another program was faster. */
+static enum ar_status make_schema(sqlite3 *db, const char *path, struct ar_err *err)
 {
 	int64_t version = 0;
 	enum ar_status st = identify(db, path, &version, err);
 	char sql[256];
 
-	for (; !st && version < STORE_VERSION; version++) {
-		st = exec(db, path, migrations[version], err);
-		if (st)
-			break;
+	if (!st && !version) {
+		st = exec(db, path, schema, err);
 		snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d;"
 			 "INSERT INTO schema_log(version, tool_version) VALUES(%d, '%s')",
-			 STORE_APPLICATION_ID, (int)version + 1, (int)version + 1, PACKAGE_VERSION);
-		st = exec(db, path, sql, err);
+			 STORE_APPLICATION_ID, STORE_VERSION, STORE_VERSION, PACKAGE_VERSION);
+		if (!st)
+			st = exec(db, path, sql, err);
 	}
 	return st ? st : fill_phases(db, path, err);
 }
 
-static enum ar_status migrate(sqlite3 *db, const char *path, struct ar_err *err)
+static enum ar_status make_schema_whole(sqlite3 *db, const char *path, struct ar_err *err)
 {
 	enum ar_status st = exec(db, path, "BEGIN IMMEDIATE", err);
 
 	if (!st)
-		st = migrate_in_transaction(db, path, err);
+		st = make_schema(db, path, err);
 	if (!st)
 		st = exec(db, path, "COMMIT", err);
 	if (st && !sqlite3_get_autocommit(db))
@@ -142,7 +136,7 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 
 	if (!st)
 		st = exec(db, path, pragmas, err);
-	return st ? st : migrate(db, path, err);
+	return st ? st : make_schema_whole(db, path, err);
 }
 
 static int64_t now_ms(void)

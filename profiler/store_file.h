@@ -7,13 +7,13 @@
 #include "src/base/status.h"
 
 #define STORE_APPLICATION_ID 0x41545250		/* 'ATRP' */
-#define STORE_VERSION 2				/* PRAGMA user_version */
+#define STORE_VERSION 3				/* PRAGMA user_version */
 
 /* The database's last error as a message about the file. */
 enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err);
 
-/* Open or create for writing, bring the schema up to date.  *db is the caller's, who alone
- * may use it. */
+/* Open or create for writing.  AR_DATA: not a database of ours, or one of another version.  *db is
+ * the caller's, who alone may use it. */
 enum ar_status store_file_open(sqlite3 **db, const char *path, struct ar_err *err);
 
 /* Put everything into the main file, so that it can be copied alone.  Closes db (NULL is

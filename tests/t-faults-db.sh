@@ -15,8 +15,9 @@ run()   { "$ATTNREPLAY" run --backend cost "$@"; }
 query() { # query DB SELECT: the rows; the header is the query itself, so it stands in one line
 	"$ATTNREPLAY" sql --format csv "$1" "$(printf %s "$2" | tr '\n' ' ')" | tail -n +2
 }
-broken="SELECT count(*) FROM iteration AS i WHERE batch_size <> (SELECT count(*)
-	FROM iteration_request AS r WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)"
+broken="SELECT count(*) FROM (SELECT batch_size, count(req_no) AS n FROM iteration
+	LEFT JOIN iteration_request USING(run_id, iter_no) GROUP BY run_id, iter_no)
+	WHERE n <> batch_size"
 whole() { # whole DB: it is sound, holds iterations, all with all of their entries
 	[ "$(query "$1" 'PRAGMA integrity_check')" = ok ] &&
 		[ "$(query "$1" 'SELECT count(*) > 9 AND min(iter_no) = 0 AND
@@ -67,7 +68,6 @@ ok 'a text is no database' says 3 'text.db: file is not a database; name another
 	run --trace short.csv --db text.db
 ok '... and stays as it was' cmp short.csv text.db
 run --trace short.csv --db good.db >/dev/null
-cp good.db newer.db
 head -c 70000 good.db >cut.db
 head -c 49152 good.db >hole.db
 head -c 200000 /dev/zero | tr '\0' X >>hole.db
@@ -86,24 +86,24 @@ ok 'sql: so it is for a query that comes there' says 3 \
 	"$ATTNREPLAY" sql hole.db '
 SELECT count(*) FROM run_param, iteration, iteration_request, request_outcome'
 if command -v sqlite3 >/dev/null; then
-	sqlite3 newer.db 'PRAGMA user_version = 99'
-	cp newer.db older.db && sqlite3 older.db 'PRAGMA user_version = 1'
+	ours=$(query good.db 'PRAGMA user_version')
+	for v in 0 $((ours - 1)) $((ours + 1)); do
+		cp good.db v$v.db && sqlite3 v$v.db "PRAGMA user_version = $v"
+	done
 	sqlite3 foreign.db 'CREATE TABLE t(x)'
 	for c in 'run --backend cost --trace short.csv --db' report; do
-		ok "${c%% *}: a newer schema is left alone" says 3 "newer.db: schema version 99 is \
-newer than $(query good.db 'PRAGMA user_version'), the newest this program knows; use a newer \
-attnreplay" \
-			"$ATTNREPLAY" $c newer.db
-		ok "${c%% *}: so is one of development" says 3 "older.db: schema version 1 is that of a \
-development version; name another file" \
-			"$ATTNREPLAY" $c older.db
+		for v in 0 $((ours - 1)) $((ours + 1)); do
+			ok "${c%% *}: a database of version $v is left alone" says 3 "v$v.db: schema version \
+$v, this program has version $ours; use the attnreplay that made the file, or name another" \
+				"$ATTNREPLAY" $c v$v.db
+		done
 		ok "${c%% *}: so is another program's database" says 3 \
 			'foreign.db: not a database of attnreplay; name another file' \
 			"$ATTNREPLAY" $c foreign.db
 	done
 	is '... in which nothing was made' "$(sqlite3 foreign.db .schema)" 'CREATE TABLE t(x);'
 else
-	skip 'newer schemas and other databases are left alone' 'no sqlite3'
+	skip 'databases of other versions and other programs are left alone' 'no sqlite3'
 fi
 
 # ---- full disks ----

@@ -105,9 +105,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 2, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 3, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 2", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 3", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -115,10 +115,10 @@ static void test_file(void)
 	snprintf(wal, sizeof wal, "%s-wal", path);
 	ok(stat(wal, &sb), "a closed database is one file");
 	store_close(open_store(path), NULL);
-	is_value(path, "SELECT count(*) FROM schema_log", 2, "opening again changes nothing");
+	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 2, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 3, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -154,10 +154,12 @@ static void test_refusals(void)
 	change(path, "CREATE TABLE mine(x)");
 	refused(path, AR_DATA, "not a database of attnreplay", true);
 	is_value(path, "SELECT count(*) FROM sqlite_schema", 1, "a foreign file is left alone");
-	path = in_dir("newer.db");
+	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
-	change(path, "PRAGMA user_version = 3");
-	refused(path, AR_DATA, "newer", true);
+	change(path, "PRAGMA user_version = 4");
+	refused(path, AR_DATA, "schema version 4, this program has version 3", true);
+	change(path, "PRAGMA user_version = 0");
+	refused(path, AR_DATA, "schema version 0, this program has version 3", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(dir, AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
@@ -354,7 +356,7 @@ static void test_views(void)
 		sqlite3_finalize(q);
 		n++;
 	}
-	is_int(n, 20, "all views were tried");
+	is_int(n, 21, "all views were tried");
 	sqlite3_finalize(views);
 	sqlite3_close(db);
 }
