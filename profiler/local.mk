@@ -24,6 +24,11 @@ check_PROGRAMS += tests/make-db
 tests_make_db_SOURCES = tests/make-db.c tests/sample_db.c tests/sample_db.h
 tests_make_db_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-spans
+tests_t_spans_SOURCES = tests/t-spans.c tests/sample_db.c tests/sample_db.h
+tests_t_spans_LDADD   = $(TEST_LIBS)
+tests_t_spans_LDFLAGS = $(FAULT_LINK)
+
 check_PROGRAMS += tests/t-stage
 tests_t_stage_SOURCES = tests/t-stage.c
 tests_t_stage_LDADD   = $(TEST_LIBS)

@@ -1,0 +1,188 @@
+/* Entries that are joined in spans come out one by one as they went in. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "profiler/store_spans.h"
+#include "src/base/rng.h"
+#include "tests/alloc_fault.h"
+#include "tests/sample_db.h"
+#include "tests/tap.h"
+
+enum { REQUESTS = 30, ITERATIONS = 2500 };
+
+static char dir[] = "/tmp/t-spans-XXXXXX";
+
+static sqlite3 *open_db(const char *path)
+{
+	sqlite3 *db;
+
+	if (sqlite3_open(path, &db))
+		bail_out("%s: %s", path, sqlite3_errmsg(db));
+	return db;
+}
+
+static int64_t number(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *q = NULL;
+	int64_t x;
+
+	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
+		bail_out("%s: %s", sql, sqlite3_errmsg(db));
+	x = sqlite3_column_int64(q, 0);
+	sqlite3_finalize(q);
+	return x;
+}
+
+/* What follows from e, save that one time in eight something is otherwise. */
+static void go_on(struct store_entry *e, struct rng *r)
+{
+	e->start += e->n_tok;
+	e->chunk_no++;
+	switch (rng_below(r, 48)) {
+	case 0:
+		e->start = (uint32_t)rng_below(r, 1000);
+		break;
+	case 1:
+		e->n_tok = 1 + (uint32_t)rng_below(r, 3);
+		break;
+	case 2:
+		e->chunk_no++;
+		break;
+	case 3:
+		e->decode = !e->decode;
+		break;
+	case 4:
+		e->emit = !e->emit;
+		break;
+	case 5:
+		e->recompute = !e->recompute;
+	}
+}
+
+/* Write iterations of random entries, and the entries into table plain of db as well. */
+static void write_random(const char *path, sqlite3 *db, bool pause)
+{
+	struct store_entry req[REQUESTS] = { { 0 } }, batch[REQUESTS];
+	struct store_run run = sample_record(&(struct sample_run){ .method = "dense",
+								   .options = "{}" });
+	struct store_iteration it = { .entry = batch, .event_ns = -1 };
+	struct rng r = { 11 };
+	sqlite3_stmt *q = NULL;
+	struct store *s;
+	int64_t id;
+
+	if (store_open(&s, path, NULL) || store_run_begin(s, &run, &id, NULL))
+		bail_out("cannot write %s", path);
+	sqlite3_exec(db, "CREATE TABLE plain(a, b, c, d, e, f, g, h, i); BEGIN", NULL, NULL, NULL);
+	sqlite3_prepare_v2(db, "INSERT INTO plain VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)", -1,
+			   &q, NULL);
+	for (; it.iter_no < ITERATIONS; it.iter_no++) {
+		it.n_entry = 0;
+		for (uint32_t i = 0; i < REQUESTS; i++) {
+			struct store_entry *e = &req[i];
+
+			if (i && !rng_below(&r, 20))
+				continue;
+			if (i)
+				go_on(e, &r);
+			else
+				e->start = e->chunk_no = (uint32_t)it.iter_no;
+			e->req = i * 1000;
+			e->n_tok = e->n_tok ? e->n_tok : 1;
+			batch[it.n_entry++] = *e;
+			for (int c = 0; c < 9; c++)
+				sqlite3_bind_int64(q, c + 1, (const int64_t[]){
+					id, it.iter_no, e->req, e->chunk_no, e->start, e->n_tok,
+					e->decode, e->emit, e->recompute }[c]);
+			sqlite3_step(q);
+			sqlite3_reset(q);
+		}
+		if (store_iteration(s, &it, NULL))
+			bail_out("cannot write %s", path);
+		if (pause && it.iter_no % 500 == 77)
+			usleep(400000);
+	}
+	sqlite3_finalize(q);
+	sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+	if (store_run_end(s, "done", NULL, NULL) || store_close(s, NULL))
+		bail_out("cannot finish %s", path);
+}
+
+static void test_round_trip(void)
+{
+	char path[2][300], sql[400];
+	sqlite3 *plain = open_db(":memory:"), *again = open_db(":memory:"), *db;
+
+	for (int i = 0; i < 2; i++)
+		snprintf(path[i], sizeof path[i], "%s/%d.db", dir, i);
+	write_random(path[0], plain, false);
+	write_random(path[1], again, true);
+	snprintf(sql, sizeof sql, "ATTACH '%s' AS s", path[0]);
+	sqlite3_exec(plain, sql, NULL, NULL, NULL);
+	ok(number(plain, "SELECT count(*) FROM plain") > REQUESTS * ITERATIONS * 9 / 10,
+	   "there are entries to compare");
+	is_int(number(plain, "SELECT count(*) - (SELECT count(*) FROM plain) FROM "
+		      "iteration_request"), 0, "as many entries come out as went in");
+	is_int(number(plain, "SELECT count(*) FROM (SELECT * FROM plain EXCEPT SELECT * FROM "
+		      "iteration_request)"), 0, "each of them as it was");
+	is_int(number(plain, "SELECT count(*) FROM request_span WHERE req_no = 0"),
+	       (ITERATIONS + SPAN_MAX - 1) / SPAN_MAX, "spans of one request are as long as may be");
+	ok(number(plain, "SELECT 5 * count(*) < (SELECT count(*) FROM plain) FROM request_span"),
+	   "an entry that does not follow begins a span, others do not");
+	db = open_db(path[1]);
+	snprintf(sql, sizeof sql, "ATTACH '%s' AS s", path[0]);
+	sqlite3_exec(db, sql, NULL, NULL, NULL);
+	is_int(number(db, "SELECT count(*) FROM (SELECT * FROM s.request_span EXCEPT SELECT * FROM "
+		      "main.request_span)") +
+	       number(db, "SELECT count(*) FROM (SELECT * FROM main.request_span EXCEPT SELECT * FROM "
+		      "s.request_span)"), 0, "when transactions end changes no span");
+	sqlite3_close(db);
+	sqlite3_close(again);
+	sqlite3_close(plain);
+	for (int i = 0; i < 2; i++)
+		remove(path[i]);
+}
+
+static void test_runs(void)
+{
+	struct spans s = { 0 };
+	struct store_entry e = { .req = 7, .n_tok = 1 };
+
+	spans_add(&s, 0, &e);
+	spans_clear(&s);
+	e.start = e.chunk_no = 1;
+	ok(spans_add(&s, 1, &e) && s.n == 1 && s.span[0].n == 1 && s.span[0].iter_no == 1,
+	   "what was cleared does not grow");
+	spans_release(&s);
+}
+
+static void test_faults(void)
+{
+	struct spans s = { 0 };
+	bool fine = true;
+	long k = 0;
+
+	for (bool done = false; !done; k++) {
+		fault_arm(k);
+		done = true;
+		for (uint32_t i = 0; i < 300 && done; i++)
+			done = spans_add(&s, i, &(struct store_entry){ .req = i });
+		fine &= fault_disarm() == !done;
+		spans_release(&s);
+	}
+	ok(fine && k > 4, "each allocation that fails is told, and nothing else");
+}
+
+int main(void)
+{
+	if (!mkdtemp(dir))
+		bail_out("no folder for files");
+	test_round_trip();
+	test_runs();
+	test_faults();
+	rmdir(dir);
+	return done_testing();
+}
