@@ -41,11 +41,12 @@ dist_check_SCRIPTS += tests/t-cmd-costs.sh tests/t-replay.sh tests/t-faults.sh t
 
 # Backends that run attention.
 libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/backend_cpu.c \
-                           replay/backends_attn.h replay/decoder.h replay/graphs.h \
-                           replay/pages.c replay/pages.h replay/rows.c replay/rows.h replay/source.c \
-                           replay/source.h
+                           replay/backend_cuda.h replay/backends_attn.h replay/decoder.h \
+                           replay/graphs.h replay/pages.c replay/pages.h replay/rows.c \
+                           replay/rows.h replay/source.c replay/source.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += replay/backend_cuda.c replay/decoder.c replay/graphs.c
+libattnreplay_a_SOURCES += replay/backend_cuda.c replay/backend_cuda_memory.c replay/decoder.c \
+                           replay/graphs.c
 endif
 
 check_PROGRAMS += tests/t-accuracy tests/t-pages
