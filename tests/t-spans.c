@@ -76,7 +76,8 @@ static void write_random(const char *path, sqlite3 *db, bool pause)
 
 	if (store_open(&s, path, NULL) || store_run_begin(s, &run, &id, NULL))
 		bail_out("cannot write %s", path);
-	sqlite3_exec(db, "CREATE TABLE plain(a, b, c, d, e, f, g, h, i); BEGIN", NULL, NULL, NULL);
+	sqlite3_exec(db, "CREATE TABLE IF NOT EXISTS plain(a, b, c, d, e, f, g, h, i); BEGIN", NULL,
+		     NULL, NULL);
 	sqlite3_prepare_v2(db, "INSERT INTO plain VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)", -1,
 			   &q, NULL);
 	for (; it.iter_no < ITERATIONS; it.iter_no++) {
@@ -139,6 +140,13 @@ static void test_round_trip(void)
 		      "main.request_span)") +
 	       number(db, "SELECT count(*) FROM (SELECT * FROM main.request_span EXCEPT SELECT * FROM "
 		      "s.request_span)"), 0, "when transactions end changes no span");
+	sqlite3_exec(db, "CREATE INDEX mine ON iteration(run_id, iter_no)", NULL, NULL, NULL);
+	write_random(path[1], again, false);
+	is_int(number(db, "SELECT count(*) FROM iteration i WHERE batch_size = (SELECT count(*) FROM "
+		      "iteration_request r WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)"),
+	       2 * ITERATIONS, "an index of the reader's finds iterations of all runs");
+	ok(number(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
+	   "... and is in order");
 	sqlite3_close(db);
 	sqlite3_close(again);
 	sqlite3_close(plain);
