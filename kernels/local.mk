@@ -167,6 +167,10 @@ tests_t_select_proxyattn_LDFLAGS = $(FAULT_LINK)
 tests_t_select_proxyattn_gpu_SOURCES = tests/t-select-proxyattn-gpu.c
 tests_t_select_proxyattn_gpu_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-vectors
+tests_t_vectors_SOURCES = tests/t-vectors.c
+tests_t_vectors_LDADD   = $(TEST_LIBS)
+
 check_PROGRAMS += tests/t-method
 tests_t_method_SOURCES = tests/t-method.c
 tests_t_method_LDADD   = $(TEST_LIBS)

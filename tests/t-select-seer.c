@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/union.h"
 #include "src/base/log.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
@@ -89,6 +90,7 @@ static void test_example(void)
 	struct seer_self g;
 	float inv;
 	bf16_t w[24], *state;
+	uint32_t table[2];
 	int bad = 0;
 
 	example(&c, &g, w, &inv);
@@ -102,6 +104,10 @@ static void test_example(void)
 	choose(&past, &g, 0, state);
 	choose(&c, &g, 0, state);
 	ok(!memcmp(c.mask, lists, sizeof lists), "the worked example's blocks");
+	union_ref(&c.b, 1, c.mask, table);
+	ok(table[0] == 0x3c && table[1] == 0x36, "their unions with the chunk, head by head");
+	union_ref(&c.b, 2, c.mask, table);
+	is_int(table[0], 0x3e, "the union of both heads");
 	for (int i = 0; i < 24; i++) {
 		int row = i / 6, j = i % 6;
 		float a = want[row / 2][row % 2][j];

@@ -1,0 +1,256 @@
+/* Worked numbers of the methods' papers and codes, across selectors: the formulas that the examples
+ * are made of, the counts of the block example, ranks of scores, and rescues. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/method.h"
+#include "kernels/selectors/bfla.h"
+#include "kernels/selectors/flexprefill.h"
+#include "kernels/selectors/means.h"
+#include "kernels/selectors/xattention.h"
+#include "src/select.h"
+#include "tests/batch_case.h"
+#include "tests/tap.h"
+
+static void must(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
+/* ---- the formulas ---- */
+
+static void test_formula(void)
+{
+	static const struct { int head, tok; float x[4]; } q[] = {
+		{ 0, 0, { -2.25, -1.375, -0.5, 0.375 } }, { 1, 0, { -1.625, -0.75, 0.125, 1.0 } },
+		{ 0, 3, { 0, 0.875, 1.75, -2.0 } }, { 0, 24, { 0.125, 1.0, 1.875, -1.875 } },
+		{ 1, 33, { -1.125, -0.25, 0.625, 1.5 } },
+	}, k[] = {
+		{ 0, 0, { -2.5, -2.25, -2.0, -1.75 } }, { 0, 3, { 1.625, 1.875, 2.125, 2.375 } },
+		{ 0, 31, { 0.875, 1.125, 1.375, 1.625 } },
+	};
+	struct batch_case c;
+	int off = 0;
+
+	case_formula(&c, (struct attn_shape){ 2, 1, 4, 4 }, 34);
+	for (size_t i = 0; i < sizeof q / sizeof *q; i++)
+		for (int d = 0; d < 4; d++)
+			off += bf16_to_f32(c.all_q[(q[i].tok * 2 + q[i].head) * 4 + d]) != q[i].x[d];
+	for (size_t i = 0; i < sizeof k / sizeof *k; i++)
+		for (int d = 0; d < 4; d++)
+			off += bf16_to_f32(c.kv.k[(c.page[k[i].tok / 4] * 4 + k[i].tok % 4) * 4 + d]) !=
+			       k[i].x[d];
+	is_int(off, 0, "the formulas give the values that the examples start from");
+	case_release(&c);
+}
+
+static void test_rounding(void)
+{
+	ok(fabsf(bf16_to_f32(bf16_from_f32(3e-4f)) - 2.99454e-4f) < 5e-10f &&
+	   fabsf(bf16_to_f32(bf16_from_f32(5e-4f)) - 4.99725e-4f) < 5e-10f,
+	   "thresholds of gates round to their bf16 neighbours");
+}
+
+/* ---- the block example's counts ---- */
+
+static bool counts(const struct select_result *r, const char *step, const char *scope,
+		   int64_t selected, int64_t total)
+{
+	struct select_density d[SELECT_DENSITIES];
+	int n = select_densities(r, d);
+
+	for (int i = 0; i < n; i++)
+		if (!strcmp(d[i].step, step) && !strcmp(d[i].scope, scope))
+			return d[i].selected == selected && d[i].total == total;
+	return false;
+}
+
+static void test_counts(void)
+{
+	struct selection_count count[1];
+	struct accuracy acc[2] = { { 0 } };
+	struct method_selection sel = { 0 };
+	struct select_result r;
+	struct batch_case c;
+	struct method *m;
+	struct ar_err err;
+
+	case_example(&c);
+	must(method_parse(&m, "compact-fp:alpha=0.30,sink=1,window=1", &err), &err);
+	case_cut(&c, (int[]){ 0 }, (int[]){ 10 });
+	must(method_select_ref(m, &c.b, 0, c.q, &c.kv, c.state, &sel, &err), &err);
+	method_selection_release(&sel);
+	case_cut(&c, (int[]){ 10 }, (int[]){ 4 });
+	must(method_select_ref(m, &c.b, 0, c.q, &c.kv, c.state, &sel, &err), &err);
+	must(method_count(m, &c.b, &sel.chosen, sel.table, count, &err), &err);
+	r = (struct select_result){ .capture = "", .model = "", .backend = "cpu", .method = m,
+				    .shape = c.b.shape, .ctx = 10, .chunk = 4, .sel = &sel,
+				    .count = count, .acc = acc };
+	ok(counts(&r, "selected", "past", 8, 20) && counts(&r, "q-block", "past", 5, 10) &&
+	   counts(&r, "group", "past", 4, 5), "of past blocks 8 of 20, 5 of 10 and 4 of 5 are kept");
+	ok(counts(&r, "selected", "full", 12, 28) && counts(&r, "q-block", "full", 9, 14) &&
+	   counts(&r, "group", "full", 6, 7), "of all blocks 12 of 28, 9 of 14 and 6 of 7");
+	ok(counts(&r, "selected", "causal", 12, 26), "26 of the 28 are causal");
+	method_selection_release(&sel);
+	method_free(m);
+	case_release(&c);
+}
+
+/* ---- masks of one head over the formulas' 24 tokens, blocks of four ---- */
+
+static const struct attn_shape tiny = { 1, 1, 4, 4 };
+
+/* The mask's rows as "0|0 1|1 2". */
+static const char *rows_of(const struct batch_case *c)
+{
+	static char text[256];
+	size_t n = 0;
+
+	*text = 0;
+	for (int i = 0; i < c->b.n_qblk; i++)
+		for (int j = 0, first = 1; j < 32; j++)
+			if (c->mask[i * c->b.mask_words] >> j & 1) {
+				n += (size_t)snprintf(text + n, sizeof text - n, "%s%d",
+						      !first ? " " : i ? "|" : "", j);
+				first = 0;
+			}
+	return text;
+}
+
+static void choose(struct batch_case *c, const char *selector, const void *self, void *state)
+{
+	struct ar_err err;
+
+	must(selector_find(selector)->ref(&c->b, self, 0, c->q, &c->kv, state,
+					  &(struct selection){ .mask = c->mask }, &err), &err);
+}
+
+static void test_xattention(void)
+{
+	struct xattention_self *x = calloc(1, sizeof *x + sizeof(float));
+	struct batch_case c;
+
+	if (!x)
+		bail_out("out of memory");
+	x->stride = 2, x->q_heads = 1, x->threshold[0] = 0.8f;
+	case_formula(&c, tiny, 24);
+	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
+	choose(&c, "xattention", x, NULL);
+	is_str(rows_of(&c), "0|0 1|0 1 2|0 1 2 3|0 1 3 4|0 2 4 5",
+	       "xattention: from 0.7 to 0.8 only the fourth row keeps more");
+	free(x);
+	case_release(&c);
+}
+
+/* Every head is query-aware below a distance of 1: one column and one diagonal, and ten of the
+ * heaviest blocks, the eleventh being what crosses 0.7 of six rows. */
+static void test_flexprefill(void)
+{
+	const struct flexprefill p = { .gamma = 0.7, .tau = 1, .min_budget = 1 };
+	struct batch_case c;
+	void *state;
+
+	case_formula(&c, tiny, 24);
+	state = calloc((size_t)c.n_page, means_state_bytes(&tiny));
+	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
+	choose(&c, "flexprefill", &p, state);
+	is_str(rows_of(&c), "0|0 1|0 1 2|0 2 3|0 1 3 4|0 2 5",
+	       "flexprefill: the block that crosses gamma is left out");
+	free(state);
+	case_release(&c);
+	is_int(flexprefill_count(&(struct flexprefill){ .min_budget = 1 }, 4, 6, 7), 3,
+	       "flexprefill: eight tokens, the one that crosses among them, are three blocks");
+}
+
+/* ---- bfla ---- */
+
+/* Coarse blocks that are kept in the two query blocks, as bits: those of the n best scores of each
+ * head, the first, and the band. */
+static void test_scores(void)
+{
+	static const struct { int n; const char *coarse[2]; } v[] = {
+		{ 1, { "11000110", "10001011" } }, { 2, { "11101110", "10101111" } },
+		{ 3, { "11111110", "10101111" } }, { 6, { "11111110", "11101111" } },
+		{ 7, { "11111110", "11111111" } },
+	};
+	struct bfla p = { .block = 4, .group = 2, .threshold = 1, .local = 2, .sink = 1, .seed = 1 };
+	struct batch_case c;
+	int by_ratio = 0;
+
+	case_formula(&c, (struct attn_shape){ 2, 1, 4, 4 }, 32);
+	case_cut(&c, (int[]){ 24 }, (int[]){ 8 });
+	for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+		char got[2][9] = { "", "" };
+
+		p.least = v[i].n, p.ratio = 0;
+		choose(&c, "bfla", &p, NULL);
+		for (int q = 0; q < 2; q++)
+			for (int j = 0; j < 8; j++)
+				got[q][j] = c.mask[q * 2 * c.b.mask_words] >> j & 1 ? '1' : '0';
+		ok(!strcmp(got[0], v[i].coarse[0]) && !strcmp(got[1], v[i].coarse[1]),
+		   "bfla: the %d best scores of each head (%s, %s)", v[i].n, got[0], got[1]);
+		p.least = 0, p.ratio = (v[i].n + 0.9) / 8;
+		choose(&c, "bfla", &p, NULL);
+		for (int q = 0; q < 2; q++)
+			for (int j = 0; j < 8; j++)
+				by_ratio += (c.mask[q * 2 * c.b.mask_words] >> j & 1) !=
+					    (v[i].coarse[q][j] == '1');
+	}
+	is_int(by_ratio, 0, "bfla: a ratio is rounded down");
+	case_release(&c);
+}
+
+/* Random rescues of seed 1: runs of blocks, from and to, of the first four query blocks. */
+static void test_rescues(void)
+{
+	static const struct { int from, to; } run[4][4] = {
+		{ { 43, 50 }, { 124, 131 }, { -1, -1 }, { -1, -1 } },
+		{ { 40, 47 }, { 121, 128 }, { -1, -1 }, { -1, -1 } },
+		{ { 0, 5 }, { 79, 86 }, { 160, 167 }, { -1, -1 } },
+		{ { 0, 3 }, { 77, 84 }, { -1, -1 }, { -1, -1 } },
+	};
+	static const int64_t psi[2][8] = {
+		{ 479704, 492049, 504394, 516739, 529084, 541429, 553774, 566119 },
+		{ 511301, 523646, 535991, 548336, 560681, 573026, 585371, 597716 },
+	};
+	struct bfla p = { .block = 256, .random = 0.1, .seed = 1 };
+	struct bfla_rows rows = bfla_rows(&p, 256 * 300, 1024);
+	int wrong = 0;
+
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < 150; j++) {
+			bool want = false;
+
+			for (int k = 0; k < 4; k++)
+				want |= j >= run[i][k].from && j <= run[i][k].to;
+			wrong += bfla_placed(&p, &rows, i, j, 0) != want;
+		}
+	is_int(wrong, 0, "bfla: random rescues of a tenth are runs of about eight blocks");
+	wrong = 0;
+	for (int i = 0; i < 2; i++)
+		for (int j = 0; j < 8; j++) {
+			p.random = (double)psi[i][j] / 1e6 + 1e-9;
+			wrong += bfla_placed(&p, &rows, i, j, 0);
+			p.random = (double)(psi[i][j] + 1) / 1e6 + 1e-9;
+			wrong += !bfla_placed(&p, &rows, i, j, 0);
+		}
+	is_int(wrong, 0, "bfla: their hash has the worked values");
+}
+
+int main(void)
+{
+	plan(0);
+	test_formula();
+	test_rounding();
+	test_counts();
+	test_xattention();
+	test_flexprefill();
+	test_scores();
+	test_rescues();
+	return done_testing();
+}
