@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "kernels/layer.h"
+#include "src/base/log.h"
 #include "src/base/rng.h"
+#include "tests/gate_file.h"
 #include "tests/tap.h"
 
 enum { DIM = 64, ROWS = CASE_HEADS + 2 * CASE_KV_HEADS, BASE_TOK = CASE_LEN / 3, LAYERS = 4,
@@ -293,9 +295,9 @@ static void test_dense(const struct backend *b)
 	   b->name);
 }
 
-static void test_histories(const struct backend *b)
+static void test_histories(const struct backend *b, const char *what, const char *method)
 {
-	const struct case_how how = { .method = SPARSE };
+	const struct case_how how = { .method = method };
 	struct batch_entry first = { .n_tok = 600 }, chunk[] = {
 		{ .n_tok = 300 }, { .start = 300, .n_tok = 84 }, { .start = 384, .n_tok = 216 } };
 	struct batch_entry mixed[] = { { .req = 1, .n_tok = 200 }, last_chunk,
@@ -309,14 +311,14 @@ static void test_histories(const struct backend *b)
 	run_whole(&c, &whole);
 	ok(whole.count[0][0].tiles_sel < whole.count[0][0].tiles_total &&
 		   case_largest_error(&whole) > 0,
-	   "%s: the sparse method leaves blocks out", b->name);
+	   "%s, %s: blocks are left out", b->name, what);
 	c.backend->drop(c.self, 0);
 	for (int i = 0; i < 3; i++)
 		case_run(&c, &chunk[i], 1, &cost);
 	case_run(&c, &last, 1, &cost);
 	case_compare(&c, &last, &other);
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
-	   "%s: a prompt in chunks fills the same cache", b->name);
+	   "%s, %s: a prompt in chunks fills the same cache", b->name, what);
 
 	c.backend->drop(c.self, 0);
 	case_run(&c, &first, 1, &cost);
@@ -324,15 +326,15 @@ static void test_histories(const struct backend *b)
 	case_run(&c, &mixed[0], 1, &cost);	/* takes pages of the preempted request */
 	run_whole(&c, &other);
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
-	   "%s: a request preempted and recomputed is as before", b->name);
+	   "%s, %s: a request preempted and recomputed is as before", b->name, what);
 
 	c.backend->drop(c.self, 0);
 	c.backend->drop(c.self, 1);
 	case_run(&c, mixed, 3, &cost);
 	case_compare(&c, &last, &other);
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
-	   "%s: a prefix that was never run here is filled in, also in a mixed batch", b->name);
-	ok(cost.cost_ns > 0, "%s: a mixed batch takes time", b->name);
+	   "%s, %s: a prefix that was never run here is filled in, also in a mixed batch", b->name, what);
+	ok(cost.cost_ns > 0, "%s, %s: a mixed batch takes time", b->name, what);
 
 	c.backend->drop(c.self, 0);
 	for (e = (struct batch_entry){ .n_tok = 200 }; e.start < last.start;
@@ -341,8 +343,30 @@ static void test_histories(const struct backend *b)
 	case_run(&c, &last, 1, &cost);
 	case_compare(&c, &last, &other);
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
-	   "%s: pages that decodes filled are known to the selector of the next chunk", b->name);
+	   "%s, %s: pages that decodes filled are known to the selector of the next chunk", b->name, what);
 	case_close(&c);
+}
+
+/* Every selector that keeps something beside the pages: means of keys, under lists and under a
+ * union, and keys of a gate. */
+static void test_states(const struct backend *b)
+{
+	const struct gate_file gate = { LAYERS, CASE_HEADS, 0, DIM };
+	char path[] = "/tmp/t-backend-XXXXXX", seer[128];
+	struct rng rng = { 21 };
+	enum log_level level = log_level;
+	int fd = mkstemp(path);
+
+	if (fd < 0 || close(fd))
+		bail_out("cannot make a temporary file");
+	log_level = LOG_ERROR;
+	gate_write(path, &gate, 0, 1, &rng, NULL);
+	snprintf(seer, sizeof seer, "seer:gate=%s,threshold=0.1", path);
+	test_histories(b, "flashprefill", SPARSE);
+	test_histories(b, "compact-fp", "compact-fp:alpha=0.7,sink=1,window=1,dense-first=0");
+	test_histories(b, "seer", seer);
+	log_level = level;
+	unlink(path);
 }
 
 static void test_captures(const struct backend *b, double tolerance)
@@ -385,7 +409,7 @@ static void test_errors(const struct backend *b)
 void case_test_all(const struct backend *b, double tolerance)
 {
 	test_dense(b);
-	test_histories(b);
+	test_states(b);
 	test_captures(b, tolerance);
 	test_errors(b);
 }
