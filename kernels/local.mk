@@ -167,6 +167,10 @@ tests_t_select_proxyattn_LDFLAGS = $(FAULT_LINK)
 tests_t_select_proxyattn_gpu_SOURCES = tests/t-select-proxyattn-gpu.c
 tests_t_select_proxyattn_gpu_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-refusals
+tests_t_refusals_SOURCES = tests/t-refusals.c
+tests_t_refusals_LDADD   = $(TEST_LIBS)
+
 check_PROGRAMS += tests/t-vectors
 tests_t_vectors_SOURCES = tests/t-vectors.c
 tests_t_vectors_LDADD   = $(TEST_LIBS)
@@ -176,7 +180,7 @@ tests_t_method_SOURCES = tests/t-method.c
 tests_t_method_LDADD   = $(TEST_LIBS)
 tests_t_method_LDFLAGS = $(FAULT_LINK)
 
-dist_check_SCRIPTS += tests/t-methods.sh
+dist_check_SCRIPTS += tests/t-methods.sh tests/t-refused.sh
 
 check_PROGRAMS += tests/t-select-gpu
 tests_t_select_gpu_SOURCES = tests/t-select-gpu.c

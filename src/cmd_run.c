@@ -17,6 +17,7 @@
 #include "profiler/store.h"
 #include "replay/prepare.h"
 #include "replay/replay.h"
+#include "replay/source.h"
 #include "src/base/log.h"
 #include "src/base/number.h"
 #include "src/cmd.h"
@@ -717,6 +718,24 @@ static enum ar_status run_apart(struct run *r, size_t i, struct ar_err *err)
 	return st;
 }
 
+/* What a later method names is read before the first one runs, and then again in its turn. */
+static enum ar_status try_method(struct run *r, const char *name, struct ar_err *err)
+{
+	struct source s = { 0 };
+	struct method *m;
+	enum ar_status st = method_parse(&m, name, err);
+
+	if (st)
+		return st;
+	set_env(r, m);
+	st = source_init(&s, &r->env, err);
+	if (!st)
+		st = source_open_method(&s, &r->env, false, err);
+	source_release(&s);
+	method_free(m);
+	return st;
+}
+
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
 	struct run r = { .cmdline = join_args(argc, argv) };
@@ -730,6 +749,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 		if (!r.options || !r.cmdline)
 			st = ar_nomem(err);
 	}
+	for (size_t i = 1; i < r.n_runs && !st; i++)
+		st = try_method(&r, r.method[i]->name, err);
 	for (size_t i = 0; i < r.n_runs && !st; i++)
 		st = r.n_runs > 1 ? run_apart(&r, i, err) : run_stored(&r, i, err);
 	unload(&r);

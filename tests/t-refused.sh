@@ -1,0 +1,54 @@
+#!/bin/sh
+# attnreplay run and select: a method that cannot be had is refused before anything else is done.
+. "$srcdir/tests/tap.sh"
+cd "$tmp" || exit 99
+
+arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
+printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2023-11-16 18:00:00,300,1' >t.csv
+run() {
+	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m --capture "$arc" --accuracy 0 \
+		--sample-layers 1 --db r.db "$@"
+}
+select_() { "$ATTNREPLAY" select --capture "$arc" --model niah-llama-14m --context 0 --chunk 64 "$@"; }
+
+# No memory holds this pool; the method is looked at before.
+pool='--num-gpu-blocks 1000000000'
+ok 'there is no such pool' fails 2 'a KV cache of .* pages of 128 tokens is out of range' run $pool --method dense
+
+runs() { ! [ -e r.db ] || "$ATTNREPLAY" sql --format csv r.db 'SELECT count(*) FROM run' | tail -1; }
+refused() { # STATUS MESSAGE METHOD: by run, which stores nothing, and by select
+	rm -f r.db*
+	fails "$1" "$2" run $pool --method "$3" && [ "$(runs)" = "${4-}" ] && fails "$1" "$2" select_ --method "$3"
+}
+echo '{}' >odd.json
+echo '[' >cut.json
+printf 'nothing like it' >odd.safetensors
+while IFS='|' read -r status message method runs; do
+	ok "$method is refused" refused "$status" "$message" "$method" "$runs"
+done <<'END'
+2|no gate: add gate=FILE|seer|0
+2|no gate: add gate=FILE|compact-sa|0
+3|/no/where: No such file|seer:gate=/no/where|0
+3|odd.safetensors: |seer:gate=odd.safetensors|0
+3|/no/where: No such file|xattention:table=/no/where|0
+3|odd.json: |xattention:table=odd.json|0
+3|cut.json:.*malformed JSON|xattention:table=cut.json|0
+3|/no/where: No such file|minference:pattern=/no/where|0
+3|odd.json: want an array|minference:pattern=odd.json|0
+3|cut.json:.*malformed JSON|minference:pattern=cut.json|0
+2|start=200 and recent=1920: want multiples of block=128|trishape:start=200|
+2|max-budget=512 is below min-budget=1024|flexprefill:max-budget=512|
+2|alpha '2': want a number from 0 to 1|compact-fp:alpha=2|
+2|executor 'copy' takes a table per head group|flashprefill:exec=copy|
+2|there is nothing to unite|dense:union=group|
+END
+
+# A method is not looked at when the ones before it have run for hours.
+later() {
+	rm -f r.db*
+	fails "$1" "$2" run --method "dense,$3" && [ ! -e r.db ]
+}
+ok 'no gate is found out before the methods in front of it run' later 2 'no gate' seer
+ok '... nor a table'   later 3 '/no/where: No such file' xattention:table=/no/where
+ok '... nor a pattern' later 3 'odd.json: want an array' compact-fp,minference:pattern=odd.json
+finish
