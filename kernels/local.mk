@@ -167,6 +167,10 @@ tests_t_select_proxyattn_LDFLAGS = $(FAULT_LINK)
 tests_t_select_proxyattn_gpu_SOURCES = tests/t-select-proxyattn-gpu.c
 tests_t_select_proxyattn_gpu_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-select-agree
+tests_t_select_agree_SOURCES = tests/t-select-agree.c
+tests_t_select_agree_LDADD   = $(TEST_LIBS)
+
 check_PROGRAMS += tests/t-refusals
 tests_t_refusals_SOURCES = tests/t-refusals.c
 tests_t_refusals_LDADD   = $(TEST_LIBS)
