@@ -298,6 +298,15 @@ cat "$corpus/llmservingsim.jsonl" - >"$tmp/odd.jsonl" <<'EOF'
 {"session_id": "empty", "arrival_time_ns": 5, "sub_requests": []}
 EOF
 ok 'an empty session is'           warns "$tmp/odd.jsonl" '3: session without requests, skipped'
+cat >"$tmp/odd.jsonl" <<'EOF'
+{"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1, 2]}
+{"timestamp": 1, "input_length": 513, "output_length": 1, "hash_ids": [1, 3]}
+{"timestamp": 2, "input_length": 512, "output_length": 1}
+{"timestamp": 3, "input_length": 512, "output_length": 1, "hash_ids": [1], "request_id": "a", "wait_for": []}
+EOF
+ok 'a block too many is'           warns "$tmp/odd.jsonl" '1: one more prefix block than the prompt has, cut off (1 in'
+ok 'a prompt without blocks is'    warns "$tmp/odd.jsonl" '3: request without prefix blocks, shares nothing (1 in'
+ok 'keys without a use are'        warns "$tmp/odd.jsonl" '4: record with keys that are not used (1 in'
 "$ATTNREPLAY" -q trace info "$f" 2>"$tmp/warnings" >"$tmp/out"
 is '-q silences warnings'          "$(cat "$tmp/warnings")" ''
 printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n0,1,1\n0,1,1\n' >"$f"

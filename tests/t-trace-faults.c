@@ -88,6 +88,14 @@ static const struct fault {
 	{ VI "0,11111111111111111111111111111111111111111\x01,1\n",
 	  ":2: num_prefill_tokens is "
 	  "\"1111111111111111111111111111111111111111...\", want an integer from 0 to 2147483647" },
+	{ VI "0,+1,1\n", ":2: num_prefill_tokens is \"+1\", want an integer from 0 to 2147483647" },
+	{ VI "0,1e3,1\n", ":2: num_prefill_tokens is \"1e3\", want an integer from 0 to 2147483647" },
+	{ VI "Infinity,1,1\n",
+	  ":2: arrived_at is \"Infinity\", want a time that is a number from 0 on" },
+	{ VI "\xef\xbb\xbf" "0,1,1\n",
+	  ":2: arrived_at is \"???0\", want a time that is a number from 0 on" },
+	{ "\n\n" VI "0,1,x\n",
+	  ":4: num_decode_tokens is \"x\", want an integer from 0 to 2147483647" },
 	{ VI "-1,1,1\n", ":2: arrived_at is \"-1\", want a time that is a number from 0 on" },
 	{ VI "1e10,1,1\n", ":2: arrived_at is \"1e10\", want a time that is a number from 0 on" },
 	{ VI "x,1,1\n", ":2: arrived_at is \"x\", want a time that is a number from 0 on" },
@@ -187,6 +195,20 @@ static const struct fault {
 	{ "{\"prompt\":\"What is the capital of India?\",\"output_tokens\":10}\n",
 	  ":1: this looks like a trace of texts, which have no token counts, which cannot be read; "
 	  "convert it to one of " FORMATS },
+	{ "{\"timestamp\":0,\"requests\":[{\"prompt\":1}]}\n",
+	  ":1: this looks like an AIBrix workload or a trace of whole sessions, which cannot be "
+	  "read; convert it to one of " FORMATS },
+	{ "{\"id\":\"s\",\"hash_id_scope\":\"local\",\"requests\":[]}\n",
+	  ":1: this looks like a trace of coding sessions with sub-agents, which cannot be read; "
+	  "convert it to one of " FORMATS },
+	{ "{\"round\":1,\"timing_events\":[]}\n",
+	  ":1: this looks like a TraceLab trace, which cannot be read; convert it to one of " FORMATS },
+	{ "{\"captureData\":{},\"eventMetadata\":{}}\n",
+	  ":1: this looks like data captured by SageMaker, which cannot be read; convert it to one of "
+	  FORMATS },
+	{ "{\"timestamp\":0,\"input_length\":20,\"output_length\":1,\"hash_ids\":[1],\"delay\":0}\n",
+	  ":1: this looks like a trace of sessions without \"session_id\" or a length, which cannot "
+	  "be read; convert it to one of " FORMATS },
 	/* Azure multimodal */
 	{ LMM "2024-10-15T12:00:00.269Z,-1,770,491\n",
 	  ":2: NumImages is \"-1\", want an integer from 0 to 2147483647" },

@@ -353,6 +353,9 @@ static void test_zstd(void)
 	put(buf, n);
 	ok(trace_read(&t, path, &whole, &err) == AR_DATA && strstr(err.msg, "damaged zstd data: "),
 	   "a wrong checksum is named");
+	put("\x28\xb5\x2f\xfd\x00\x90\x09\x00\x00x", 10);	/* a window of 2^28 bytes */
+	ok(trace_read(&t, path, &whole, &err) == AR_DATA && strstr(err.msg, "too much memory"),
+	   "a window of more than 128 MiB is refused");
 }
 
 /* A prompt of 20 M tokens on a line of a quarter of a megabyte, and a line that never ends. */

@@ -33,6 +33,8 @@ static const struct {
 	{ RECORD_JSON, "hash_id_scope", "a trace of coding sessions with sub-agents" },
 	{ RECORD_JSON, "requests", "an AIBrix workload or a trace of whole sessions" },
 	{ RECORD_JSON, "timing_events", "a TraceLab trace" },
+	{ RECORD_JSON, "captureData", "data captured by SageMaker" },
+	{ RECORD_JSON, "delay", "a trace of sessions without \"session_id\" or a length" },
 	{ RECORD_JSON, "text_input", "a trace of texts, which have no token counts" },
 	{ RECORD_JSON, "messages", "a trace of texts, which have no token counts" },
 	{ RECORD_JSON, "payload", "a trace of texts, which have no token counts" },
