@@ -54,6 +54,8 @@ const struct method_name method_names[] = {
 	  "compact-fp as measured with Llama-3.1-8B", "CompactAttention (2026), CA-FP" },
 	{ "compact-fp@qwen3-30b-a3b", "select=flashprefill,alpha=0.12/union=sub-group/exec=paged",
 	  "compact-fp as measured with Qwen3-30B-A3B", "CompactAttention (2026), CA-FP" },
+	{ "flexprefill@llama-3.1-8b", "select=flexprefill,gamma=0.95/union=none/exec=blocksparse",
+	  "flexprefill as measured with Llama-3.1-8B", "FlexPrefill (ICLR 2025)" },
 	{ 0 }
 };
 
