@@ -333,7 +333,8 @@ static void test_histories(const struct backend *b, const char *what, const char
 	case_run(&c, mixed, 3, &cost);
 	case_compare(&c, &last, &other);
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
-	   "%s, %s: a prefix that was never run here is filled in, also in a mixed batch", b->name, what);
+	   "%s, %s: a prefix that was never run here is filled in, also in a mixed batch", b->name,
+	   what);
 	ok(cost.cost_ns > 0, "%s, %s: a mixed batch takes time", b->name, what);
 
 	c.backend->drop(c.self, 0);
@@ -343,7 +344,8 @@ static void test_histories(const struct backend *b, const char *what, const char
 	case_run(&c, &last, 1, &cost);
 	case_compare(&c, &last, &other);
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
-	   "%s, %s: pages that decodes filled are known to the selector of the next chunk", b->name, what);
+	   "%s, %s: pages that decodes filled are known to the selector of the next chunk", b->name,
+	   what);
 	case_close(&c);
 }
 

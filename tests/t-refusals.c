@@ -126,8 +126,8 @@ static int wrong_pairs(const struct selector *s)
 					 s->columns ? TAKES_COLUMNS : u ? TAKES_TABLE : TAKES_MASK;
 			enum ar_status st;
 
-			snprintf(text, sizeof text, "select=%s/union=%s/exec=%s", s->name, unions[u].name,
-				 executors[x]->name);
+			snprintf(text, sizeof text, "select=%s/union=%s/exec=%s", s->name,
+				 unions[u].name, executors[x]->name);
 			runs = (masks || !u) && executors[x]->takes & shape;
 			st = method_parse(&m, text, &err);
 			bad += runs ? st != AR_OK : st != AR_USAGE || m || !*err.msg;
@@ -148,7 +148,8 @@ int main(void)
 		for (const struct opt *o = s->params; o && o->name; o++, n++)
 			bad += faults(s, o);
 		if (n)
-			is_int(bad, 0, "%s: each of %d parameters is held to its range", s->name, n);
+			is_int(bad, 0, "%s: each of %d parameters is held to its range", s->name,
+			       n);
 		if (n)
 			ok(unknown_is_refused(s), "%s: others are refused", s->name);
 		is_int(wrong_pairs(s), 0, "%s: it is taken by the executors of its shape alone",

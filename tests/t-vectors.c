@@ -1,5 +1,6 @@
 /* Worked numbers of the methods' papers and codes, across selectors: the formulas that the examples
- * are made of, the counts of the block example, ranks of scores, and rescues. */
+ * are made of, the counts of the block example, ranks of scores, rescues, and the parameters
+ * that methods are published with. */
 #include "config.h"
 
 #include <math.h>
@@ -40,11 +41,14 @@ static void test_formula(void)
 	case_formula(&c, (struct attn_shape){ 2, 1, 4, 4 }, 34);
 	for (size_t i = 0; i < sizeof q / sizeof *q; i++)
 		for (int d = 0; d < 4; d++)
-			off += bf16_to_f32(c.all_q[(q[i].tok * 2 + q[i].head) * 4 + d]) != q[i].x[d];
-	for (size_t i = 0; i < sizeof k / sizeof *k; i++)
+			off += bf16_to_f32(c.all_q[(q[i].tok * 2 + q[i].head) * 4 + d]) !=
+			       q[i].x[d];
+	for (size_t i = 0; i < sizeof k / sizeof *k; i++) {
+		const bf16_t *at = c.kv.k + (c.page[k[i].tok / 4] * 4 + k[i].tok % 4) * 4;
+
 		for (int d = 0; d < 4; d++)
-			off += bf16_to_f32(c.kv.k[(c.page[k[i].tok / 4] * 4 + k[i].tok % 4) * 4 + d]) !=
-			       k[i].x[d];
+			off += bf16_to_f32(at[d]) != k[i].x[d];
+	}
 	is_int(off, 0, "the formulas give the values that the examples start from");
 	case_release(&c);
 }
@@ -92,7 +96,8 @@ static void test_counts(void)
 				    .shape = c.b.shape, .ctx = 10, .chunk = 4, .sel = &sel,
 				    .count = count, .acc = acc };
 	ok(counts(&r, "selected", "past", 8, 20) && counts(&r, "q-block", "past", 5, 10) &&
-	   counts(&r, "group", "past", 4, 5), "of past blocks 8 of 20, 5 of 10 and 4 of 5 are kept");
+	   counts(&r, "group", "past", 4, 5),
+	   "of past blocks 8 of 20, 5 of 10 and 4 of 5 are kept");
 	ok(counts(&r, "selected", "full", 12, 28) && counts(&r, "q-block", "full", 9, 14) &&
 	   counts(&r, "group", "full", 6, 7), "of all blocks 12 of 28, 9 of 14 and 6 of 7");
 	ok(counts(&r, "selected", "causal", 12, 26), "26 of the 28 are causal");
@@ -178,7 +183,7 @@ static void test_scores(void)
 		{ 3, { "11111110", "10101111" } }, { 6, { "11111110", "11101111" } },
 		{ 7, { "11111110", "11111111" } },
 	};
-	struct bfla p = { .block = 4, .group = 2, .threshold = 1, .local = 2, .sink = 1, .seed = 1 };
+	struct bfla p = { .block = 4, .group = 2, .threshold = 1, .local = 2, .sink = 1 };
 	struct batch_case c;
 	int by_ratio = 0;
 
@@ -242,6 +247,51 @@ static void test_rescues(void)
 	is_int(wrong, 0, "bfla: their hash has the worked values");
 }
 
+/* ---- operating points ---- */
+
+/* What the papers and codes run their methods with, in the order of the record. */
+static void test_points(void)
+{
+	static const struct {
+		const char *method, *has[8];
+	} v[] = {
+		{ "flashprefill", { "alpha\":0.01,", "last-n\":0,", "sink\":2,", "window\":4}" } },
+		{ "flashprefill@qwen3-30b-a3b", { "alpha\":0.02,", "union\":\"none\"" } },
+		{ "compact-fp", { "alpha\":0.06,", "sink\":2,", "union\":\"group\"",
+				  "window\":4}" } },
+		{ "compact-fp@qwen3-30b-a3b", { "alpha\":0.12,", "union\":\"sub-group\"" } },
+		{ "seer", { "dense-first\":false", "diagonal\":false", "threshold\":0.0003," } },
+		{ "compact-sa", { "dense-first\":true", "threshold\":0.0005,",
+				  "union\":\"group\"" } },
+		{ "quoka", { "kv-ratio\":0.25,", "query-ratio\":0.25," } },
+		{ "xattention", { "block\":\"128\"", "stride\":\"8\"", "tail\":\"doc\"" } },
+		{ "bfla", { "block\":256,", "group\":64,", "local\":256,", "mass\":0.99,",
+			    "min-tokens\":256,", "pool\":\"flat\"", "random\":0,",
+			    "stride\":0," } },
+		{ "flexprefill", { "gamma\":0.9,", "max-budget\":0,", "min-budget\":1024,",
+				   "tau\":0.1," } },
+		{ "flexprefill@llama-3.1-8b", { "gamma\":0.95,", "tau\":0.1," } },
+		{ "minference", { "blocks\":100,", "last\":64,", "local\":100,", "sink\":30,",
+				  "slash\":2048,", "vertical\":512}" } },
+		{ "ashape", { "init\":128,", "local\":3968," } },
+		{ "trishape", { "last-dense\":100,", "recent\":1920,", "start\":128," } },
+		{ "proxyattn", { "block\":\"128\"", "groups\":4,", "mass\":0.95,",
+				 "q-stride\":1," } },
+	};
+
+	for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+		struct method *m;
+		struct ar_err err;
+		bool good = true;
+
+		must(method_parse(&m, v[i].method, &err), &err);
+		for (int k = 0; k < 8 && v[i].has[k]; k++)
+			good = good && strstr(m->params, v[i].has[k]);
+		ok(good, "%s: %s", v[i].method, m->params);
+		method_free(m);
+	}
+}
+
 int main(void)
 {
 	plan(0);
@@ -252,5 +302,6 @@ int main(void)
 	test_flexprefill();
 	test_scores();
 	test_rescues();
+	test_points();
 	return done_testing();
 }
