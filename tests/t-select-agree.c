@@ -211,7 +211,7 @@ static int outside(const struct shown *x, const struct shown *strict, const stru
 static bool as_far_from_dense(const struct shown *a, const struct shown *b)
 {
 	for (int h = 0; h < HEADS; h++)
-		if (!(fabs(a->error[h] - b->error[h]) < 0.005))
+		if (!(fabs(a->error[h] - b->error[h]) < 0.01))
 			return false;
 	return true;
 }
