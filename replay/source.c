@@ -95,7 +95,7 @@ static enum ar_status load_tensor(struct capture *c, int layer, enum capture_ten
 
 	for (int64_t tok = 0; tok < info->n_tok; tok += PIECE_TOK) {
 		int64_t n = info->n_tok - tok < PIECE_TOK ? info->n_tok - tok : PIECE_TOK;
-		enum ar_status st = capture_read(c, layer, t, tok, n, piece, err);
+		enum ar_status st = capture_read_finite(c, layer, t, tok, n, piece, err);
 
 		if (!st)
 			st = put(ctx, off + (size_t)tok * dim, (size_t)info->n_tok * dim, piece,

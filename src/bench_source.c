@@ -92,7 +92,7 @@ static enum ar_status read_heads(const struct bench_source *s, struct capture *c
 
 	for (int64_t tok = 0; tok < s->n_tok; tok += PIECE_TOK) {
 		int64_t left = s->n_tok - tok, n = left < PIECE_TOK ? left : PIECE_TOK;
-		enum ar_status st = capture_read(c, i, t, tok, n, piece, err);
+		enum ar_status st = capture_read_finite(c, i, t, tok, n, piece, err);
 
 		if (st)
 			return st;

@@ -53,11 +53,11 @@ static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t 
 	x->k = malloc(kv * sizeof *x->k);
 	if (!x->data || !x->row || !x->inv || !x->trig || !x->k)
 		return ar_nomem(err);
-	st = capture_read(c, i, CAPTURE_Q, 0, n_tok, x->data, err);
+	st = capture_read_finite(c, i, CAPTURE_Q, 0, n_tok, x->data, err);
 	if (!st)
-		st = capture_read(c, i, CAPTURE_K, 0, n_tok, x->data + q, err);
+		st = capture_read_finite(c, i, CAPTURE_K, 0, n_tok, x->data + q, err);
 	if (!st)
-		st = capture_read(c, i, CAPTURE_V, 0, n_tok, x->data + q + kv, err);
+		st = capture_read_finite(c, i, CAPTURE_V, 0, n_tok, x->data + q + kv, err);
 	if (!info->rope_applied)
 		rope_inv_freq(&info->rope, info->head_dim, x->inv);
 	layer_trig_ref(x->inv, info->head_dim / 2, n_turn, x->trig);

@@ -139,8 +139,8 @@ static enum ar_status run_verify(struct capture *c, const char *out, const struc
 		for (int64_t at = 0; !st && at < info->n_tok; at += step) {
 			int64_t n = info->n_tok - at < step ? info->n_tok - at : step;
 
-			st = capture_read(c, (int)(k / 3), (enum capture_tensor)(k % 3), at, n, buf,
-					  err);
+			st = capture_read_finite(c, (int)(k / 3), (enum capture_tensor)(k % 3), at,
+						 n, buf, err);
 			if (!st && ar_interrupted())
 				st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 		}

@@ -184,4 +184,17 @@ header='{"__metadata__":{"rope_applied":"true"},
 raw() { "$ATTNREPLAY" select --capture raw.safetensors --context 0 --chunk 16 --method dense "$@"; }
 ok 'a capture that does not say its rotary embedding needs none where nobody asks' raw
 ok '... and takes that of the model' raw --model niah-llama-14m
+spoil() { # BYTES OFFSET: in the tensors
+	cp raw.safetensors odd.safetensors
+	printf "$1" | dd of=odd.safetensors bs=1 seek=$((8 + ${#header} + $2)) conv=notrunc 2>/dev/null
+}
+odd() { "$ATTNREPLAY" select --capture odd.safetensors --model niah-llama-14m --context 0 --chunk 16 "$@"; }
+spoil '\300\177' $((32768 + (16 + 3) * 256 + 8))	# in k, head 1, token 3
+ok 'what is not a number is bad data' says 3 \
+	'odd.safetensors: layer 5 k, head 1, token 3 is not finite; capture it again' odd
+ok '... and not sound' fails 3 'layer 5 k, head 1, token 3 is not finite' \
+	"$ATTNREPLAY" capture verify odd.safetensors
+spoil '\200\377' $((16 * 256 * 8 - 2))	# the last of q
+ok '... nor is an infinite value' says 3 \
+	'odd.safetensors: layer 5 q, head 7, token 15 is not finite; capture it again' odd
 finish

@@ -362,6 +362,38 @@ enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t, int
 	return AR_OK;
 }
 
+static bool is_finite(bf16_t x)
+{
+	return (x & 0x7f80) != 0x7f80;
+}
+
+static bool all_finite(const bf16_t *x, size_t n)
+{
+	bool good = true;
+
+	for (size_t i = 0; i < n; i++)
+		good &= is_finite(x[i]);
+	return good;
+}
+
+enum ar_status capture_read_finite(struct capture *c, int i, enum capture_tensor t, int64_t tok0,
+				   int64_t n, bf16_t *out, struct ar_err *err)
+{
+	const struct capture_info *info = &c->info;
+	size_t dim = (size_t)info->head_dim, size = (size_t)heads_of(info, t) * (size_t)n * dim;
+	size_t at = 0;
+	enum ar_status st = capture_read(c, i, t, tok0, n, out, err);
+
+	if (st || all_finite(out, size))
+		return st;
+	while (is_finite(out[at]))
+		at++;
+	at /= dim;	/* of head and token */
+	return ar_fail(err, AR_DATA, "%s: layer %d %c, head %zu, token %zu is not finite; capture "
+		       "it again", info->name, info->layer[i], tensor_letter[t], at / (size_t)n,
+		       (size_t)tok0 + at % (size_t)n);
+}
+
 /* ---- pack and unpack ---- */
 
 /* index[k]: where the k-th layer to pack stands in the capture. */

@@ -52,6 +52,10 @@ int capture_find_layer(const struct capture_info *info, uint64_t number);
 enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t,
 			    int64_t tok0, int64_t n, bf16_t *out, struct ar_err *err);
 
+/* The same to compute with: AR_DATA, too, where a value is infinite or not a number. */
+enum ar_status capture_read_finite(struct capture *c, int i, enum capture_tensor t,
+				   int64_t tok0, int64_t n, bf16_t *out, struct ar_err *err);
+
 /* Write c as an .arc file: tokens [0, n_tok) (0: all) of the layers given by number
  * (n_layers 0: all).  The file appears whole or not at all. */
 struct capture_pack {
