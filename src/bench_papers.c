@@ -166,7 +166,7 @@ static const struct paper_row bfla5_rows[] = {
 	BFLA("b256 g64 .99 n8 eta16", "stride=16", 14.65, 1.76),
 	BFLA("b128 g64 rho.1 eta16", "block=128,random=0.1,stride=16", 20.62, 2.10),
 	BFLA("b256 g64 rho.1 eta16", "random=0.1,stride=16", 29.57, 2.08),
-	BFLA("b256 g256 rho.1 eta16", "pool=mean,random=0.1,stride=16", 19.85, 1.72),
+	BFLA("b256 g256 rho.1 eta16", "group=256,random=0.1,stride=16", 19.85, 1.72),
 	BFLA("b512 g64 rho.1 eta16", "block=512,random=0.1,stride=16", 28.00, 2.27),
 	BFLA("b512 g128 rho.1 eta16", "block=512,group=128,random=0.1,stride=16", 27.32, 2.06),
 	BFLA("b1024 g64 rho.1 eta16", "block=1024,random=0.1,stride=16", 43.37, 2.06),

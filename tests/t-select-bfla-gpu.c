@@ -17,6 +17,8 @@ static const char *const specs[] = {
 	"bfla:min-tokens=0,block=128,mass=0.8,stride=16,random=0.1",
 	"bfla:min-tokens=0,block=128,group=128,mass=0.5,query-grid=absolute,sink=0,local=0",
 	"bfla:min-tokens=0,block=512,group=128,mass=0.7,query-grid=absolute,local-anchor=first",
+	"bfla:min-tokens=0,group=256,mass=0.7",
+	"bfla:min-tokens=0,block=1024,group=256,mass=0.6,query-grid=absolute",
 	"bfla:min-tokens=0,block=1024,mass=0.3,threshold=0.05",
 	"bfla:min-tokens=0,mass=0,ratio=0.3",
 	"bfla:min-tokens=0,pool=mean,mass=0.8",

@@ -295,7 +295,10 @@ static void test_refusals(void)
 	is_str(err.msg, "method 'bfla:block=384': block=384: want 128, 256, 512 or 1024",
 	       "and told what fits");
 	is_int(method_parse(&m, "bfla:group=100", &err), AR_USAGE, "so is another group");
-	is_str(err.msg, "method 'bfla:group=100': group=100: want 64 or 128", "likewise");
+	is_str(err.msg, "method 'bfla:group=100': group=100: want 64, 128 or 256", "likewise");
+	is_int(method_parse(&m, "bfla:block=128,group=256", &err), AR_USAGE,
+	       "a group larger than its block is refused");
+	ok(strstr(err.msg, "group=256: want no more than block, 128"), "by both sizes");
 	is_int(method_parse(&m, "bfla:block=128,group=128,pool=mean,local-anchor=first", &err),
 	       AR_OK, "one group a block is fine");
 	method_free(m);

@@ -48,8 +48,12 @@ static enum ar_status check(const void *param, struct ar_err *err)
 	if (p->block % 128 || p->block & (p->block - 1))
 		return ar_fail(err, AR_USAGE, "block=%lld: want 128, 256, 512 or 1024",
 			       (long long)p->block);
-	if (p->group != 64 && p->group != 128)
-		return ar_fail(err, AR_USAGE, "group=%lld: want 64 or 128", (long long)p->group);
+	if (p->group != 64 && p->group != 128 && p->group != 256)
+		return ar_fail(err, AR_USAGE, "group=%lld: want 64, 128 or 256",
+			       (long long)p->group);
+	if (p->pool == BFLA_FLAT && p->group > p->block)
+		return ar_fail(err, AR_USAGE, "group=%lld: want no more than block, %lld",
+			       (long long)p->group, (long long)p->block);
 	return AR_OK;
 }
 
@@ -274,7 +278,7 @@ static const struct opt params[] = {
 	{ .name = "pool", .type = OPT_ENUM, .off = OFF(pool), .arg = "HOW", .def = "flat",
 	  .choice = pools, .help = "what stands for a block: groups, mean, middle or extremes" },
 	{ .name = "group", .type = OPT_INT, .off = OFF(group), .arg = "N", .def = "64", .min = 64,
-	  .max = 128, .help = "tokens of a group in pool=flat: 64 or 128" },
+	  .max = 256, .help = "tokens of a group in pool=flat: 64, 128 or 256" },
 	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.99", .max = 1,
 	  .help = "keep the blocks of largest share up to X together; 1: all, 0: off" },
 	{ .name = "threshold", .type = OPT_REAL, .off = OFF(threshold), .arg = "X", .def = "1",

@@ -115,7 +115,8 @@ __device__ bool flat_tile(const struct job &j, int tile, struct flat_rows &f)
 /* What one thread copies in every step: 16 bytes of a token of each of these groups. */
 template <int N>
 struct sources {
-	int64_t q[M / 32], k[N / 32];		// offsets of the groups' first tokens
+	int64_t q[M / 32];			// offsets of the groups' first tokens
+	int64_t k[N / 32];			// and where these would be, from a page's tokens
 	int q_lo[M / 32], q_hi[M / 32], k_hi[N / 32];	// tokens that are there
 };
 
@@ -136,11 +137,22 @@ __device__ void find_sources(const struct job &j, const struct flat_rows &f, int
 		s.q[i] = (at + kv_head * group + row / f.per_head) * j.b.shape.head_dim;
 	}
 #pragma unroll
-	for (int i = 0; i < N / 32; i++) {
-		const int pos = (blockIdx.y * N + threadIdx.x / 8 + 32 * i) * g;
+	for (int i = 0; i < N / 32; i++)
+		s.k_hi[i] = min(f.q.end - (int)(blockIdx.y * N + threadIdx.x / 8 + 32 * i) * g, g);
+}
 
-		s.k_hi[i] = min(f.q.end - pos, g);
-		s.k[i] = s.k_hi[i] > 0 ? (int64_t)key_at(j.b, f.req, kv_head, pos) : 0;
+/* The keys from token t of the groups on, up to the end of their pages. */
+template <int N>
+__device__ __forceinline__ void find_page(const struct job &j, const struct flat_rows &f,
+					  int kv_head, int t, struct sources<N> &s)
+{
+#pragma unroll
+	for (int i = 0; i < N / 32; i++) {
+		const int row = blockIdx.y * N + threadIdx.x / 8 + 32 * i;
+
+		if (t < s.k_hi[i])
+			s.k[i] = (int64_t)key_at(j.b, f.req, kv_head, row * (int)j.p.group + t) -
+				 t * j.b.shape.head_dim;
 	}
 }
 
@@ -254,6 +266,7 @@ __global__ void __launch_bounds__(THREADS, 2) bfla_flat(struct job j)
 	    (int64_t)blockIdx.y * N * j.p.group >= f.q.end)
 		return;
 	find_sources<N>(j, f, kv_head, src);
+	find_page<N>(j, f, kv_head, 0, src);
 	for (int step = 0; step < STAGES<N> - 1; step++) {
 		load<N>(j, src, step, shift, sm.tile[step]);
 		cp_async_commit();
@@ -263,8 +276,11 @@ __global__ void __launch_bounds__(THREADS, 2) bfla_flat(struct job j)
 
 		cp_async_wait<STAGES<N> - 2>();
 		__syncthreads();
-		if (next < steps)
+		if (next < steps) {
+			if (next % (PAGE << shift) == 0)
+				find_page<N>(j, f, kv_head, next >> shift, src);
 			load<N>(j, src, next, shift, sm.tile[next % STAGES<N>]);
+		}
 		cp_async_commit();
 		multiply<N>(acc, sm.tile[step % STAGES<N>]);
 	}
