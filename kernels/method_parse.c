@@ -225,6 +225,28 @@ static bool is_composition(const char *text)
 	return !strncmp(text, "select=", 7);
 }
 
+/* text, n characters of it the name: the presets that its method has. */
+static enum ar_status unknown_preset(const char *text, size_t n, struct ar_err *err)
+{
+	size_t method = strcspn(text, "@");
+	struct names l = { 0 };
+
+	for (const struct method_name *i = method_names; i->name; i++)
+		if (!strncmp(i->name, text, method + 1))
+			names_add(&l, i->name + method + 1);
+	return ar_fail(err, AR_USAGE, "%.*s has no preset '%.*s': there %s%s, or give its "
+		       "parameters", (int)method, text, (int)(n - method - 1), text + method + 1,
+		       l.n ? "are " : "is none", l.text);
+}
+
+static bool is_method(const char *text, size_t n)
+{
+	for (const struct method_name *i = method_names; i->name; i++)
+		if (strlen(i->name) == n && !strncmp(i->name, text, n))
+			return true;
+	return false;
+}
+
 static enum ar_status assign_named(struct method *m, const char *text, struct ar_err *err)
 {
 	size_t n = strcspn(text, ":");
@@ -235,6 +257,8 @@ static enum ar_status assign_named(struct method *m, const char *text, struct ar
 			st = assign_all(m, i->spec, err);
 			return st || !text[n] ? st : assign_all(m, text + n + 1, err);
 		}
+	if (text[strcspn(text, "@:")] == '@' && is_method(text, strcspn(text, "@")))
+		return unknown_preset(text, n, err);
 	return unknown("method", text, ", or select=NAME/union=NAME/exec=NAME", err);
 }
 
