@@ -33,6 +33,9 @@ struct selector {
 	const char *origin;	/* paper or code it follows */
 	const struct opt *params;
 	size_t param_size;
+	const char *knob;	/* the real parameter that says how much is kept, from nearly all
+				 * to nearly nothing over its range; what is kept beside pages
+				 * does not depend on it.  NULL: there is none */
 
 	/* Whether the parameters go together; NULL: always. */
 	enum ar_status (*check)(const void *param, struct ar_err *err);

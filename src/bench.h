@@ -15,6 +15,7 @@ struct bench_args {
 	/* of some */
 	char *what, *batch, *chunk, *context, *density, *cases;
 	int64_t q_heads, kv_heads, head_dim, block_size;
+	bool match;
 	bool heads;			/* one of the three before was given */
 	char *method, *capture, *layer, *table;
 	struct opt_list use;

@@ -81,3 +81,20 @@ enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct
 	(void)core;
 	return no_cuda(err);
 }
+
+enum ar_status bench_prefill_use(struct bench_prefill *p, const char *method, struct ar_err *err)
+{
+	(void)p;
+	(void)method;
+	return no_cuda(err);
+}
+
+enum ar_status bench_prefill_count(struct bench_prefill *p, int ctx, int n,
+				   struct selection_count *count, struct ar_err *err)
+{
+	(void)p;
+	(void)ctx;
+	(void)n;
+	(void)count;
+	return no_cuda(err);
+}

@@ -14,10 +14,11 @@
 
 struct row {
 	const char *table, *label, *method, *what, *unit, *note, *why, *source, *differs;
-	const char *input, *clock, *gpu;
+	const char *input, *clock, *gpu, *goal, *sparsity_of;
 	struct bench_shape s;
 	int64_t layers, input_tok, chunks, samples, tp, repeat, seed;
-	double paper, ours, paper_x, ours_x, paper_total, ours_total;
+	double paper, ours, paper_x, ours_x, paper_total, ours_total, ratio, target;
+	double paper_sparsity, ours_sparsity;
 };
 
 static const struct bench_col cols[] = {
@@ -40,6 +41,12 @@ static const struct bench_col cols[] = {
 	{ "ours_speedup", "ours x", COL_REAL, COL(ours_x), 7, 2, 1 },
 	{ "paper_total_ms", NULL, COL_REAL, COL(paper_total), 0, 0, 0 },
 	{ "ours_total_ms", NULL, COL_REAL, COL(ours_total), 0, 0, 0 },
+	{ "ratio", "ratio", COL_REAL, COL(ratio), 6, 2, 1 },
+	{ "target", NULL, COL_REAL, COL(target), 0, 0, 0 },
+	{ "goal", "goal", COL_TEXT, COL(goal), -6, 0, 0 },
+	{ "paper_sparsity", "stated", COL_REAL, COL(paper_sparsity), 6, 2, 1 },
+	{ "ours_sparsity", "sparse", COL_REAL, COL(ours_sparsity), 6, 2, 1 },
+	{ "sparsity_of", NULL, COL_TEXT, COL(sparsity_of), 0, 0, 0 },
 	{ "note", "note", COL_TEXT, COL(note), -7, 0, 0 },
 	{ "why", NULL, COL_TEXT, COL(why), 0, 0, 0 },
 	{ "source", NULL, COL_TEXT, COL(source), 0, 0, 0 },
@@ -59,8 +66,11 @@ static const struct bench_col cols[] = {
 
 /* What was measured, so that rows of one method share it. */
 struct known {
-	const char *method;
+	const char *method;		/* of the rows */
 	int col;
+	char text[BENCH_MATCH_TEXT];	/* what ran */
+	char note[160];
+	double sparsity;		/* in percent, as paper_sparsity() means it */
 	struct bench_sum sum;
 	char why[256];			/* not "": it was refused */
 };
@@ -85,35 +95,134 @@ static enum ar_status shape_at(const struct paper *p, int col, struct bench_shap
 	return bench_session_heads(&p->session, p->tp, s, err);
 }
 
-/* The sum of a method and column, measured once.  *out is valid until the next call. */
-static enum ar_status measured(struct paper *p, const char *method, int col,
-			       const struct known **out, struct ar_err *err)
+/* ---- measuring ---- */
+
+static void add_note(struct known *k, const char *text)
+{
+	size_t n = strlen(k->note);
+
+	snprintf(k->note + n, sizeof k->note - n, "%s%s", n ? "; " : "", text);
+}
+
+/* The method of a row: what --use says, else what can stand in for it. */
+static void choose(const struct paper *p, const struct paper_row *r, struct known *k)
+{
+	const char *use = bench_session_method(&p->session, r->method);
+	const struct paper_method *m = paper_method(r->method);
+
+	if (use == r->method && m && m->instead) {
+		use = m->instead;
+		add_note(k, m->reason);
+	}
+	snprintf(k->text, sizeof k->text, "%s", use);
+}
+
+/* The attention of x, over random blocks, in place of the method's. */
+static void replace_attention(struct bench_sum *sum, const struct bench_sum *x)
+{
+	static const enum bench_part part[] = { BENCH_PART_COPY, BENCH_PART_ATTEND };
+
+	for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+		sum->core_us += x->us[part[i]] - sum->us[part[i]];
+		sum->us[part[i]] = x->us[part[i]];
+	}
+	sum->count = x->count;
+	sum->traced &= x->traced;
+	sum->off |= x->off;
+}
+
+static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
+				 struct bench_span span, double sparsity, struct known *k,
+				 struct ar_err *err)
+{
+	char text[BENCH_MATCH_TEXT], note[64];
+	struct bench_sum x;
+	enum ar_status st = bench_match_random(k->text, sparsity, text, err);
+
+	if (!st)
+		st = bench_session_run(&p->session, text, s, span, &x, err);
+	if (st)
+		return st;
+	replace_attention(&k->sum, &x);
+	snprintf(note, sizeof note, "executes random blocks, %.4g %% left out", sparsity);
+	add_note(k, note);
+	return AR_OK;
+}
+
+/* Tune k->text where the paper states what it leaves out. */
+static enum ar_status match(struct paper *p, const struct bench_shape *s, struct bench_goal goal,
+			    struct known *k, struct bench_match *m, struct ar_err *err)
+{
+	char note[64];
+	enum ar_status st = bench_session_match(&p->session, k->text, s,
+						(int)p->session.a->sample_chunks, goal, m, err);
+
+	if (st || m->how == BENCH_MATCH_NONE)
+		return st;
+	snprintf(k->text, sizeof k->text, "%s", m->method);
+	k->sparsity = m->sparsity;
+	if (m->how == BENCH_MATCH_STATED) {
+		add_note(k, "matches as stated");
+		return AR_OK;
+	}
+	snprintf(note, sizeof note, "matched by %s=%.4g", m->knob, m->value);
+	add_note(k, note);
+	return AR_OK;
+}
+
+static enum ar_status measure(struct paper *p, const struct paper_row *r, struct known *k,
+			      struct ar_err *err)
 {
 	const struct bench_span span = { p->t->last, (int)p->session.a->sample_chunks };
+	struct bench_match m = { .how = BENCH_MATCH_STATED };
+	struct bench_goal goal;
+	struct bench_shape s;
+	enum ar_status st = shape_at(p, k->col, &s, err);
+
+	if (st)
+		return st;
+	choose(p, r, k);
+	goal.sparsity = paper_sparsity(p->t, r, k->col, &goal.selected);
+	if (p->session.a->match && p->session.device && isfinite(goal.sparsity))
+		st = match(p, &s, goal, k, &m, err);
+	if (!st)
+		st = bench_session_run(&p->session, k->text, &s, span, &k->sum, err);
+	else
+		k->sum.refused = st == AR_USAGE || st == AR_DATA;
+	if (!st && m.how == BENCH_MATCH_NONE)
+		st = run_random(p, &s, span, goal.sparsity, k, err);
+	if (!st && isnan(k->sparsity))
+		k->sparsity = bench_sparsity(&k->sum.count, goal.selected &&
+					     isfinite(goal.sparsity));
+	return st;
+}
+
+/* The sum of a row's method in a column, measured once.  *out is valid until the next call. */
+static enum ar_status measured(struct paper *p, const struct paper_row *r, int col,
+			       const struct known **out, struct ar_err *err)
+{
 	struct known *k = p->known, *end = k + p->n_known;
 	struct ar_err own = { 0 };
-	struct bench_shape s;
 	enum ar_status st;
 
-	while (k < end && (strcmp(k->method, method) || k->col != col))
+	while (k < end && (strcmp(k->method, r->method) || k->col != col))
 		k++;
 	*out = k;
 	if (k < end)
 		return AR_OK;
-	st = shape_at(p, col, &s, err);
-	if (st)
-		return st;
-	*k = (struct known){ .method = method, .col = col };
-	st = bench_session_run(&p->session, method, &s, span, &k->sum, &own);
+	*k = (struct known){ .method = r->method, .col = col, .sparsity = NAN };
+	st = measure(p, r, k, &own);
 	if (st && !k->sum.refused)
-		return ar_fail(err, st, "%s, context %lld: %s", method, (long long)s.context,
-			       own.msg);
+		return ar_fail(err, st, "%s, context %lld: %s", r->method,
+			       (long long)p->t->shape[col].context, own.msg);
 	p->n_off += !st && k->sum.off;
 	if (st)
 		snprintf(k->why, sizeof k->why, "%.255s", own.msg);
 	p->n_known++;
 	return AR_OK;
 }
+
+/* ---- rows ---- */
 
 static double sparsity(int64_t sel, int64_t total)
 {
@@ -147,13 +256,16 @@ static bool compares_dense(enum paper_quantity what)
 	return what == PAPER_CALL || what == PAPER_SPEEDUP;
 }
 
+static bool is_time(enum paper_quantity what)
+{
+	return !strcmp(paper_quantities[what].unit, "ms");
+}
+
 static struct row row_of(const struct paper *p, const struct paper_row *r, int col)
 {
 	const struct bench_session *s = &p->session;
-
-	return (struct row){
+	struct row row = {
 		.table = p->t->name, .label = r->label,
-		.method = bench_session_method(s, r->method),
 		.what = paper_quantities[r->what].name, .unit = paper_quantities[r->what].unit,
 		.source = p->t->source, .differs = p->t->differs,
 		.input = bench_session_input(s),
@@ -161,10 +273,39 @@ static struct row row_of(const struct paper *p, const struct paper_row *r, int c
 		.repeat = s->a->repeat, .seed = s->a->seed,
 		.gpu = s->device ? bench_gpu(s->device) : NULL,
 		.paper = paper_figure(p->t, r, col), .paper_x = paper_speedup(p->t, r, col),
-		.paper_total = r->what == PAPER_CALL ? r->figure[col] : NAN,
-		.ours = NAN, .ours_x = NAN, .ours_total = NAN,
+		.paper_total = r->what == PAPER_CALL ? paper_printed(p->t, r, col) : NAN,
+		.ours = NAN, .ours_x = NAN, .ours_total = NAN, .ratio = NAN,
+		.target = p->t->goal ? p->t->goal : NAN,
+		.paper_sparsity = NAN, .ours_sparsity = NAN,
 	};
+	bool selected;
+
+	if (strcmp(row.unit, "%") != 0)
+		row.paper_sparsity = paper_sparsity(p->t, r, col, &selected);
+	if (isfinite(row.paper_sparsity))
+		row.sparsity_of = paper_quantities[selected ? PAPER_SPARSITY : PAPER_GROUP].name;
+	return row;
 }
+
+/* What was measured, into the row. */
+static void fill_row(const struct paper *p, const struct paper_row *r, const struct known *k,
+		     const struct known *dense, struct row *row)
+{
+	row->clock = k->sum.traced ? "cupti" : "events";
+	row->ours = ours(k, dense, r->what);
+	row->ours_sparsity = strcmp(row->unit, "%") ? k->sparsity : NAN;
+	if (dense)
+		row->ours_x = dense->sum.core_us / k->sum.core_us;
+	if (r->what == PAPER_CALL)
+		row->ours_total = k->sum.core_us * 1e-3 * p->t->n_layers;
+	if (is_time(r->what))
+		row->ratio = row->paper / row->ours;
+	if (p->t->goal)
+		row->goal = row->ratio >= p->t->goal ? "met" : "missed";
+}
+
+/* What others compare with, a row of the table or not. */
+static const struct paper_row dense_row = { .label = "Dense", .method = "dense" };
 
 static enum ar_status run_cell(struct paper *p, const struct paper_row *r, int col,
 			       struct ar_err *err)
@@ -174,25 +315,21 @@ static enum ar_status run_cell(struct paper *p, const struct paper_row *r, int c
 	enum ar_status st = shape_at(p, col, &row.s, err);
 
 	if (!st && compares_dense(r->what))
-		st = measured(p, "dense", col, &dense, err);
+		st = measured(p, &dense_row, col, &dense, err);
 	if (!st)
-		st = measured(p, r->method, col, &k, err);
+		st = measured(p, r, col, &k, err);
 	if (st)
 		return st;
+	row.method = k->text;
 	row.chunks = k->sum.n_chunk;
 	row.samples = k->sum.n_sample;
+	row.note = *k->note ? k->note : NULL;
 	if (*k->why) {
 		row.note = "skipped";
 		row.why = k->why;
 	}
-	if (p->session.device && !*k->why) {
-		row.clock = k->sum.traced ? "cupti" : "events";
-		row.ours = ours(k, dense, r->what);
-		if (dense)
-			row.ours_x = dense->sum.core_us / k->sum.core_us;
-		if (r->what == PAPER_CALL)
-			row.ours_total = k->sum.core_us * 1e-3 * p->t->n_layers;
-	}
+	if (p->session.device && !*k->why)
+		fill_row(p, r, k, dense, &row);
 	return bench_table_put(&p->table, &row, err);
 }
 
@@ -240,12 +377,19 @@ static void print_head(const struct paper *p, const struct bench_shape *s)
 		       (long long)n);
 	else
 		puts("chunks: all of each prefill");
+	if (p->session.a->match)
+		printf("matched: what is left out is within %.0f points of what is stated\n",
+		       bench_match_near);
 	for (const struct paper_row *r = t->row; r->label; r++) {
 		if (!(seen >> r->what & 1))
 			printf("%s: %s\n", paper_quantities[r->what].name,
 			       paper_quantities[r->what].text);
 		seen |= 1U << r->what;
 	}
+	puts("ratio: the paper's time over ours; stated, sparse: blocks before the chunks that are "
+	     "left out, in percent, in the paper and here");
+	if (t->goal)
+		printf("goal: a ratio of at least %.3g\n", t->goal);
 }
 
 /* Once for each method. */
@@ -264,7 +408,7 @@ static void print_skipped(const struct paper *p)
 static void list_tables(void)
 {
 	for (const struct paper_table *t = paper_tables; t->name; t++)
-		printf("%-7s %s\n        %s\n", t->name, t->title, t->source);
+		printf("%-8s %s\n         %s\n", t->name, t->title, t->source);
 }
 
 enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)

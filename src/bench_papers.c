@@ -78,6 +78,8 @@ static const struct paper_row ca4_rows[] = {
 	{ 0 }
 };
 
+static const struct paper_shape ca_calls_shapes[] = { { 8, 1 * K, 128 * K } };
+
 static const struct paper_shape ca5_shapes[] = {
 	{ 8, 512, 128 * K }, { 8, 1 * K, 128 * K }, { 8, 2 * K, 128 * K }
 };
@@ -177,6 +179,16 @@ static const struct paper_row bfla5_rows[] = {
 
 /* ---- all ---- */
 
+/* The budget of quoka is a quarter of the tokens before the chunk. */
+static const struct paper_method methods[] = {
+	{ "compact-fp-copy", 0, "compact-fp", NULL, NULL },
+	{ "compact-sa", 0, NULL, "compact-sa:gate=mean", "untrained gate" },
+	{ "quoka", 75, NULL, NULL, NULL },
+	{ "seer", 0, NULL, "seer:gate=mean", "untrained gate" },
+	{ "union-bs", 0, "compact-fp", NULL, NULL },
+	{ 0 }
+};
+
 const struct paper_table paper_tables[] = {
 	{ "ca-2", "sparsity after each union, Qwen3-30B-A3B",
 	  "CompactAttention (2026), Table 2, RULER samples", NULL,
@@ -187,6 +199,9 @@ const struct paper_table paper_tables[] = {
 	{ "ca-4", "attention latency by context, LLaMA-3.1-8B, chunk 1024",
 	  "CompactAttention (2026), Table 4, H200 SXM, TP 2, batch 8", modules,
 	  LLAMA, .tp = 2, SHAPES(ca4_shapes), .row = ca4_rows },
+	{ "ca-calls", "a call of attention at 128K, LLaMA-3.1-8B, chunk 1024: is ours twice as fast?",
+	  "CompactAttention (2026), Table 4, H200 SXM, TP 2, batch 8, divided by chunks and layers",
+	  modules, LLAMA, .tp = 2, SHAPES(ca_calls_shapes), .first = 4, .row = ca4_rows, .goal = 2 },
 	{ "ca-5", "attention latency by chunk size, LLaMA-3.1-8B, 128K",
 	  "CompactAttention (2026), Table 5, H200 SXM, TP 2, batch 8", modules,
 	  LLAMA, .tp = 2, SHAPES(ca5_shapes), .row = ca5_rows },
@@ -230,21 +245,67 @@ const struct paper_table *paper_find(const char *name)
 	return t->name ? t : NULL;
 }
 
+const struct paper_method *paper_method(const char *name)
+{
+	const struct paper_method *m = methods;
+
+	while (m->name && strcmp(m->name, name))
+		m++;
+	return m->name ? m : NULL;
+}
+
+double paper_printed(const struct paper_table *t, const struct paper_row *r, int col)
+{
+	return r->figure[t->first + col];
+}
+
 double paper_figure(const struct paper_table *t, const struct paper_row *r, int col)
 {
 	const struct paper_shape *s = &t->shape[col];
 
 	if (r->what != PAPER_CALL)
-		return r->figure[col];
-	return r->figure[col] / ((double)(s->context / s->chunk) * t->n_layers);
+		return paper_printed(t, r, col);
+	return paper_printed(t, r, col) / ((double)(s->context / s->chunk) * t->n_layers);
 }
 
 double paper_speedup(const struct paper_table *t, const struct paper_row *r, int col)
 {
 	if (r->what == PAPER_SPEEDUP)
-		return r->figure[col];
+		return paper_printed(t, r, col);
 	for (const struct paper_row *d = t->row; d->label && r->what == PAPER_CALL; d++)
 		if (d->what == PAPER_CALL && !strcmp(d->method, "dense"))
-			return d->figure[col] / r->figure[col];
+			return paper_printed(t, d, col) / paper_printed(t, r, col);
 	return NAN;
+}
+
+static bool same_model(const struct paper_table *a, const struct paper_table *b)
+{
+	return a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->n_layers == b->n_layers;
+}
+
+/* The figure that a table of the same model has of a method; chunk 0: any. */
+static double find_figure(const struct paper_table *t, const char *method,
+			  enum paper_quantity what, int64_t context, int64_t chunk)
+{
+	for (const struct paper_table *x = paper_tables; x->name; x++)
+		for (const struct paper_row *r = x->row; r->label && same_model(x, t); r++)
+			for (int i = 0; i < x->n_shape; i++)
+				if (r->what == what && !strcmp(r->method, method) &&
+				    x->shape[i].context == context &&
+				    (!chunk || x->shape[i].chunk == chunk))
+					return paper_printed(x, r, i);
+	return NAN;
+}
+
+double paper_sparsity(const struct paper_table *t, const struct paper_row *r, int col,
+		      bool *selected)
+{
+	const struct paper_shape *s = &t->shape[col];
+	const struct paper_method *m = paper_method(r->method);
+	const char *method = m && m->as ? m->as : r->method;
+	double x = m && m->sparsity ? m->sparsity :
+		   find_figure(t, method, PAPER_GROUP, s->context, s->chunk);
+
+	*selected = isnan(x);
+	return *selected ? find_figure(t, method, PAPER_SPARSITY, s->context, 0) : x;
 }

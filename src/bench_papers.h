@@ -43,6 +43,16 @@ struct paper_row {
 					 * chunks of a prefill */
 };
 
+/* What the tables leave out of some methods. */
+struct paper_method {
+	const char *name;
+	double sparsity;		/* % everywhere; 0: as some table has it */
+	const char *as;			/* the method that it has it of; NULL: its own */
+	const char *instead;		/* what runs where no file is given that it needs; NULL */
+	const char *reason;		/* of instead, for notes */
+};
+const struct paper_method *paper_method(const char *name);	/* NULL: there is nothing */
+
 struct paper_table {
 	const char *name;		/* of --table */
 	const char *title;
@@ -53,7 +63,9 @@ struct paper_table {
 	bool last;			/* the last chunk alone is measured */
 	const struct paper_shape *shape;	/* [n_shape] the columns */
 	int n_shape;
+	int first;			/* figure of the first column */
 	const struct paper_row *row;	/* ends with label NULL */
+	double goal;			/* times as fast as the paper is met or missed; 0: none */
 };
 
 extern const struct paper_table paper_tables[];		/* ends with name NULL */
@@ -61,6 +73,14 @@ const struct paper_table *paper_find(const char *name);
 
 /* The figure in the unit of its quantity: a CALL per layer and chunk.  NaN: none. */
 double paper_figure(const struct paper_table *t, const struct paper_row *r, int col);
+
+/* As printed, of a column. */
+double paper_printed(const struct paper_table *t, const struct paper_row *r, int col);
+
+/* What the paper's method leaves out there, in percent: of the blocks before the chunks, after its
+ * union; or *selected, before it, which does not depend on the chunk size.  NaN: no table says. */
+double paper_sparsity(const struct paper_table *t, const struct paper_row *r, int col,
+		      bool *selected);
 
 /* What the paper's dense attention takes over the row's method; NaN: it does not say. */
 double paper_speedup(const struct paper_table *t, const struct paper_row *r, int col);

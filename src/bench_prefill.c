@@ -23,8 +23,9 @@ struct bench_prefill {
 	struct bench_load l;		/* first: what a launch gets */
 	struct bench_case whole;	/* the last chunk, and so all pages */
 	struct method *m, *dense;
-	const struct bench_source *src;
-	size_t state_bytes;		/* of a set */
+	struct bench_source src;	/* its data is on the device */
+	struct attn_limits limits;
+	size_t work_bytes, state_bytes;	/* state: of a set */
 	char *state;
 	int n_kept;			/* allocations that live as long as the prefill */
 
@@ -43,7 +44,7 @@ struct bench_prefill {
 static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int pos, int n,
 				  struct ar_err *err)
 {
-	const struct bench_source *src = p->src;
+	const struct bench_source *src = &p->src;
 	const struct attn_batch *w = &p->whole.b;
 	int tok = w->shape.page_tok;
 	size_t bytes = (size_t)(r1 - r0) * (size_t)n * sizeof(struct layer_row);
@@ -161,15 +162,16 @@ static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 	struct kv_cache kv = bench_kv_at(l, set);
 
 	return method_enqueue(p->m, &l->b, bench_q_at(l, set), &kv, state_at(p, set), l->out, NULL,
-			      l->work, l->d->stream, bench_stage, l, p->src->layer, err);
+			      l->work, l->d->stream, bench_stage, l, p->src.layer, err);
 }
 
 /* ---- the selector's state ---- */
 
 /* Memory for what the selector writes. */
-static enum ar_status take_selection(struct bench_prefill *p, const struct attn_limits *limits,
-				     struct selection *x, struct ar_err *err)
+static enum ar_status take_selection(struct bench_prefill *p, struct selection *x,
+				     struct ar_err *err)
 {
+	const struct attn_limits *limits = &p->limits;
 	const struct attn_shape *s = &p->whole.b.shape;
 	size_t n_qblk = (size_t)attn_max_qblk(limits, s->page_tok);
 	size_t n_mask = n_qblk * (size_t)s->q_heads, heads = (size_t)s->kv_heads;
@@ -210,7 +212,7 @@ static enum ar_status show_chunk(struct bench_prefill *p, const struct selection
 	if (!st)
 		st = fill_queries(p, ctx, n, 1, err);
 	if (!st)
-		st = p->m->selector->enqueue(&l->b, p->m->self, p->src->layer, l->q, &kv, p->state,
+		st = p->m->selector->enqueue(&l->b, p->m->self, p->src.layer, l->q, &kv, p->state,
 					     chosen, l->work, l->d->stream, err);
 	bench_drop(l, keep);
 	bench_case_release(&c);
@@ -218,12 +220,11 @@ static enum ar_status show_chunk(struct bench_prefill *p, const struct selection
 }
 
 /* Show the selector all tokens before the last chunk, some at a time, as a prefill does. */
-static enum ar_status fill_state(struct bench_prefill *p, const struct attn_limits *limits,
-				 struct ar_err *err)
+static enum ar_status fill_state(struct bench_prefill *p, struct ar_err *err)
 {
 	int keep = p->l.n_alloc, end = p->whole.b.ctx[0], step = p->max_row / p->whole.b.n_req;
 	struct selection chosen = { 0 };
-	enum ar_status st = take_selection(p, limits, &chosen, err);
+	enum ar_status st = take_selection(p, &chosen, err);
 
 	CU(cudaMemsetAsync(p->state, 0, p->state_bytes, p->l.d->stream));
 	for (int ctx = 0; ctx < end && !st; ctx += step)
@@ -240,7 +241,7 @@ out:
 
 static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
 {
-	const struct bench_source *src = p->src;
+	const struct bench_source *src = &p->src;
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
 	int end = w->ctx[0] + w->row0[1];
@@ -295,15 +296,27 @@ static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)
 	return st;
 }
 
+/* At least what the method takes. */
+static enum ar_status take_work(struct bench_prefill *p, struct ar_err *err)
+{
+	size_t bytes = method_work_bytes(p->m, &p->whole.b.shape, &p->limits);
+
+	if (p->l.work && bytes <= p->work_bytes)
+		return AR_OK;
+	p->work_bytes = bytes;
+	return bench_take(&p->l, &p->l.work, bytes, err);
+}
+
 static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 {
 	struct bench_load *l = &p->l;
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
 	size_t n_page = (size_t)w->n_page;
-	struct attn_limits limits = { w->n_req, p->max_row, w->max_kv_blk, 0, w->n_page };
-	enum ar_status st = executor_multiprocessors(&limits.n_sm, err);
+	enum ar_status st;
 
+	p->limits = (struct attn_limits){ w->n_req, p->max_row, w->max_kv_blk, 0, w->n_page };
+	st = executor_multiprocessors(&p->limits.n_sm, err);
 	l->q_len = (size_t)p->max_row * (size_t)(s->q_heads * s->head_dim);
 	l->kv_len = n_page * (size_t)(s->page_tok * s->kv_heads * s->head_dim);
 	p->state_bytes = (n_page * method_state_bytes(p->m, s) + 255) / 256 * 256;
@@ -313,36 +326,34 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	if (!st)
 		st = bench_take(l, &l->busy, l->busy_len * sizeof *l->busy, err);
 	if (!st)
-		st = bench_take(l, &l->work, method_work_bytes(p->m, s, &limits), err);
+		st = take_work(p, err);
 	if (!st && l->d->env.sample)
-		st = bench_take(l, &p->dense_work, method_work_bytes(p->dense, s, &limits), err);
+		st = bench_take(l, &p->dense_work, method_work_bytes(p->dense, s, &p->limits), err);
 	if (!st)
 		st = take_sets(p, err);
 	if (!st)
 		st = fill_cache(p, err);
 	if (!st && p->state)
-		st = fill_state(p, &limits, err);
+		st = fill_state(p, err);
 	p->n_kept = l->n_alloc;
 	return st;
 }
 
-static enum ar_status open_method(struct bench_prefill *p, const char *text,
-				  const struct bench_shape *s, struct ar_err *err)
+/* *m is to be freed even after a failure. */
+static enum ar_status open_method(const struct bench_source *src, const char *text,
+				  struct method **m, struct ar_err *err)
 {
 	float inv[CAPTURE_MAX_DIM / 2];
 	struct selector_env env = {
-		.shape = { (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim, 0 },
-		.n_layers = p->src->n_layers, .rope_inv = inv, .device = true,
+		.shape = src->shape, .n_layers = src->n_layers, .rope_inv = inv, .device = true,
 	};
-	enum ar_status st = method_parse(&p->m, text, err);
+	enum ar_status st = method_parse(m, text, err);
 
-	if (!st)
-		st = method_parse(&p->dense, "dense", err);
 	if (st)
 		return st;
-	rope_inv_freq(&p->src->rope, (int)s->head_dim, inv);
-	env.shape.page_tok = method_page_tok(p->m);
-	return method_open(p->m, &env, err);
+	rope_inv_freq(&src->rope, src->shape.head_dim, inv);
+	env.shape.page_tok = method_page_tok(*m);
+	return method_open(*m, &env, err);
 }
 
 enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
@@ -357,8 +368,10 @@ enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_devic
 	if (!p)
 		return ar_nomem(err);
 	p->l.d = d;
-	p->src = src;
-	st = open_method(p, method, s, err);
+	p->src = *src;
+	st = open_method(src, method, &p->m, err);
+	if (!st)
+		st = method_parse(&p->dense, "dense", err);
 	if (st)
 		goto out;
 	shape.page_tok = method_page_tok(p->m);
@@ -372,6 +385,22 @@ out:
 		bench_prefill_close(p);
 	else
 		*out = p;
+	return st;
+}
+
+enum ar_status bench_prefill_use(struct bench_prefill *p, const char *method, struct ar_err *err)
+{
+	struct method *m = NULL;
+	enum ar_status st = open_method(&p->src, method, &m, err);
+
+	if (st) {
+		method_free(m);
+		return st;
+	}
+	method_free(p->m);
+	p->m = m;
+	st = take_work(p, err);
+	p->n_kept = p->l.n_alloc;
 	return st;
 }
 
@@ -439,7 +468,7 @@ static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *
 
 	if (!st)
 		st = method_enqueue(p->dense, &l.b, p->l.q, &kv, NULL, p->dense_out, NULL,
-				    p->dense_work, l.d->stream, no_phase, NULL, p->src->layer,
+				    p->dense_work, l.d->stream, no_phase, NULL, p->src.layer,
 				    err);
 	if (st)
 		goto out;
@@ -476,7 +505,7 @@ static enum ar_status check_rows(struct bench_prefill *p, const struct method_se
 }
 
 static enum ar_status count_all(const struct bench_prefill *p, const struct method_selection *x,
-				struct bench_core *core, struct ar_err *err)
+				struct selection_count *sum, struct ar_err *err)
 {
 	const struct attn_batch *b = &p->l.c->b;
 	struct selection_count *count = calloc((size_t)b->shape.kv_heads, sizeof *count);
@@ -484,8 +513,24 @@ static enum ar_status count_all(const struct bench_prefill *p, const struct meth
 				    ar_nomem(err);
 
 	for (int i = 0; i < b->shape.kv_heads && !st; i++)
-		bench_count_add(&core->count, &count[i], 1);
+		bench_count_add(sum, &count[i], 1);
 	free(count);
+	return st;
+}
+
+/* Launch set 0, untimed, and count what it selects; *x is to be released. */
+static enum ar_status select_once(struct bench_prefill *p, struct method_selection *x,
+				  struct selection_count *count, struct ar_err *err)
+{
+	enum ar_status st = bench_launch(&p->l, launch, -1, 0, err);
+
+	if (st)
+		return st;
+	CU(cudaStreamSynchronize(p->l.d->stream));
+	st = method_selection_device(p->m, &p->l.c->b, p->l.work, x, err);
+	if (!st)
+		st = count_all(p, x, count, err);
+out:
 	return st;
 }
 
@@ -494,14 +539,8 @@ static enum ar_status look_at(struct bench_prefill *p, struct bench_core *core,
 			      struct ar_err *err)
 {
 	struct method_selection x = { 0 };
-	enum ar_status st = bench_launch(&p->l, launch, -1, 0, err);
+	enum ar_status st = select_once(p, &x, &core->count, err);
 
-	if (st)
-		goto out;
-	CU(cudaStreamSynchronize(p->l.d->stream));
-	st = method_selection_device(p->m, &p->l.c->b, p->l.work, &x, err);
-	if (!st)
-		st = count_all(p, &x, core, err);
 	if (st || !p->l.d->env.sample)
 		goto out;
 	st = check_rows(p, &x, core, err);
@@ -545,6 +584,26 @@ enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct
 	}
 	if (!st)
 		*core = x;
+	bench_drop(&p->l, p->n_kept);
+	bench_case_release(&c);
+	return st;
+}
+
+enum ar_status bench_prefill_count(struct bench_prefill *p, int ctx, int n,
+				   struct selection_count *count, struct ar_err *err)
+{
+	struct selection_count sum = { 0 };
+	struct method_selection x = { 0 };
+	struct bench_case c = { 0 };
+	enum ar_status st = take_chunk(p, p->m, &p->l, &c, ctx, n, err);
+
+	if (!st)
+		st = fill_queries(p, ctx, n, 1, err);
+	if (!st)
+		st = select_once(p, &x, &sum, err);
+	if (!st)
+		*count = sum;
+	method_selection_release(&x);
 	bench_drop(&p->l, p->n_kept);
 	bench_case_release(&c);
 	return st;

@@ -24,8 +24,7 @@ struct bench_core {
 struct bench_prefill;
 
 /* Prompts of s->context tokens that are alike, in chunks of at most s->chunk; s->page_tok is the
- * method's.  Writes K and V of all tokens, and what the selector keeps beside them.  s and src
- * outlive it.  AR_USAGE, AR_DATA: the method cannot be opened. */
+ * method's.  Writes K and V of all tokens, and what the selector keeps beside them.  AR_USAGE, AR_DATA: the method cannot be opened. */
 enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
 				  const char *method, const struct bench_shape *s,
 				  const struct bench_source *src, struct ar_err *err);
@@ -34,5 +33,13 @@ void bench_prefill_close(struct bench_prefill *p);	/* NULL is fine */
 /* Measure the chunk of n tokens from position ctx on.  All but the last end where a page does. */
 enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct bench_core *core,
 				 struct ar_err *err);
+
+/* Use a method from here on that is the prefill's but for its selector's knob, which the state does
+ * not depend on. */
+enum ar_status bench_prefill_use(struct bench_prefill *p, const char *method, struct ar_err *err);
+
+/* Count what is selected of the chunk of n tokens from position ctx on, and time nothing. */
+enum ar_status bench_prefill_count(struct bench_prefill *p, int ctx, int n,
+				   struct selection_count *count, struct ar_err *err);
 
 #endif

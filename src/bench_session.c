@@ -183,23 +183,39 @@ static void add_core(struct bench_sum *sum, const struct bench_core *core, int w
 	sum->off |= core->checked && !(core->rel_l2 <= rel_l2_most);
 }
 
+static int count_chunks(const struct bench_shape *shape)
+{
+	return (int)((shape->context + shape->chunk - 1) / shape->chunk);
+}
+
+/* The i-th sample: its chunk's place, and how many it stands for. */
+struct place {
+	int ctx, n, weight;
+};
+
+static struct place place_of(const struct bench_shape *shape, struct bench_span span, int i)
+{
+	struct bench_sample at = bench_sample_at(count_chunks(shape), span.samples, i);
+	int64_t ctx = span.last ? shape->context - shape->chunk : at.chunk * shape->chunk;
+	int64_t left = shape->context - ctx, n = left < shape->chunk ? left : shape->chunk;
+
+	return (struct place){ (int)ctx, (int)n, span.last ? 1 : at.weight };
+}
+
 static enum ar_status run_chunks(struct bench_prefill *p, const struct bench_shape *shape,
 				 struct bench_span span, struct bench_sum *sum, struct ar_err *err)
 {
-	int n_chunk = (int)((shape->context + shape->chunk - 1) / shape->chunk);
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < sum->n_sample && !st; i++) {
-		struct bench_sample at = bench_sample_at(n_chunk, span.samples, i);
-		int64_t ctx = span.last ? shape->context - shape->chunk : at.chunk * shape->chunk;
-		int64_t left = shape->context - ctx, n = left < shape->chunk ? left : shape->chunk;
+		struct place at = place_of(shape, span, i);
 		struct bench_core core;
 
 		if (ar_interrupted())
 			return ar_fail(err, AR_INTERRUPTED, "interrupted");
-		st = bench_prefill_run(p, (int)ctx, (int)n, &core, err);
+		st = bench_prefill_run(p, at.ctx, at.n, &core, err);
 		if (!st)
-			add_core(sum, &core, span.last ? 1 : at.weight);
+			add_core(sum, &core, at.weight);
 	}
 	return st;
 }
@@ -244,7 +260,7 @@ enum ar_status bench_session_run(struct bench_session *s, const char *method,
 				 const struct bench_shape *shape, struct bench_span span,
 				 struct bench_sum *sum, struct ar_err *err)
 {
-	int n_chunk = (int)((shape->context + shape->chunk - 1) / shape->chunk);
+	int n_chunk = count_chunks(shape);
 	struct bench_sum x = { .rel_l2 = NAN, .dense_l2 = NAN, .traced = true };
 	enum ar_status st;
 
@@ -258,5 +274,75 @@ enum ar_status bench_session_run(struct bench_session *s, const char *method,
 	x.core_us = s->device ? x.core_us / s->n_layer : NAN;
 	x.event_us = s->device ? x.event_us / s->n_layer : NAN;
 	*sum = x;
+	return st;
+}
+
+/* ---- matched methods ---- */
+
+double bench_sparsity(const struct selection_count *c, bool selected)
+{
+	return 100 * (1 - (selected ? bench_ratio(c->tiles_sel, c->tiles_total) :
+				      bench_ratio(c->group_sel, c->group_total)));
+}
+
+/* Prefills of one request, which all are like, one for each layer. */
+struct match_job {
+	struct bench_prefill **p;	/* [n_layer] */
+	int n_layer, samples;
+	struct bench_shape shape;
+	bool selected;
+};
+
+static enum ar_status sparsity_of(void *ctx, const char *method, double *sparsity,
+				  struct ar_err *err)
+{
+	const struct match_job *j = ctx;
+	const struct bench_span span = { .samples = j->samples };
+	int n = bench_samples(count_chunks(&j->shape), j->samples);
+	struct selection_count sum = { 0 }, x;
+	enum ar_status st = AR_OK;
+
+	for (int l = 0; l < j->n_layer && !st; l++) {
+		st = bench_prefill_use(j->p[l], method, err);
+		for (int i = 0; i < n && !st; i++) {
+			struct place at = place_of(&j->shape, span, i);
+
+			if (ar_interrupted())
+				return ar_fail(err, AR_INTERRUPTED, "interrupted");
+			st = bench_prefill_count(j->p[l], at.ctx, at.n, &x, err);
+			if (!st)
+				bench_count_add(&sum, &x, at.weight);
+		}
+	}
+	if (!st)
+		*sparsity = bench_sparsity(&sum, j->selected);
+	return st;
+}
+
+enum ar_status bench_session_match(struct bench_session *s, const char *method,
+				   const struct bench_shape *shape, int samples,
+				   struct bench_goal goal, struct bench_match *out,
+				   struct ar_err *err)
+{
+	struct match_job j = { .n_layer = s->n_layer, .samples = samples, .shape = *shape,
+			       .selected = goal.selected };
+	enum ar_status st = AR_OK;
+	struct bench_source *x;
+
+	method = bench_session_method(s, method);
+	j.shape.batch = 1;
+	j.p = calloc((size_t)s->n_layer, sizeof(*j.p));
+	if (!j.p)
+		return ar_nomem(err);
+	for (int i = 0; i < s->n_layer && !st; i++) {
+		st = load_source(s, i, shape, &x, err);
+		if (!st)
+			st = bench_prefill_open(&j.p[i], s->device, method, &j.shape, x, err);
+	}
+	if (!st)
+		st = bench_match(method, goal.sparsity, sparsity_of, &j, out, err);
+	for (int i = 0; i < s->n_layer; i++)
+		bench_prefill_close(j.p[i]);
+	free(j.p);
 	return st;
 }

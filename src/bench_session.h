@@ -3,6 +3,7 @@
 #define AR_BENCH_SESSION_H
 
 #include "src/bench.h"
+#include "src/bench_match.h"
 #include "src/bench_prefill.h"
 
 /* Layers that are kept; of others the last one read is. */
@@ -58,6 +59,21 @@ enum ar_status bench_session_check(const struct bench_session *s, const char *me
 enum ar_status bench_session_run(struct bench_session *s, const char *method,
 				 const struct bench_shape *shape, struct bench_span span,
 				 struct bench_sum *sum, struct ar_err *err);
+
+/* What is left out, in percent of the blocks before the chunks: those that the selector drops, or
+ * that are not executed, since unions add some. */
+double bench_sparsity(const struct selection_count *c, bool selected);
+
+/* Turn the method's knob until over the whole prefill, and all layers, it leaves out as much as is
+ * wanted.  Nothing is timed.  Not in a dry run. */
+struct bench_goal {
+	double sparsity;
+	bool selected;			/* what the selector leaves out is meant */
+};
+enum ar_status bench_session_match(struct bench_session *s, const char *method,
+				   const struct bench_shape *shape, int samples,
+				   struct bench_goal goal, struct bench_match *out,
+				   struct ar_err *err);
 
 /* For rows and headings. */
 const char *bench_session_input(const struct bench_session *s);	/* "random" or the capture */

@@ -97,6 +97,8 @@ static const struct opt paper_opts[] = {
 	{ .name = "sample-chunks", .type = OPT_INT, .off = OFF(sample_chunks), .arg = "N",
 	  .def = "8", .max = 1e6, .help = "measure N chunks of a prefill and let them stand for "
 	  "the others; 0: measure all" },
+	{ .name = "match", .type = OPT_FLAG, .off = OFF(match),
+	  .help = "turn the methods' thresholds until they leave out as much as the paper states" },
 	{ .name = "use", .type = OPT_LIST, .off = OFF(use), .arg = "NAME=METHOD",
 	  .help = "run METHOD where the table has NAME, such as seer=seer:gate=FILE" },
 	{ .name = NULL }

@@ -47,7 +47,7 @@ tests_t_seer_fit_SOURCES = tests/t-seer-fit.c
 tests_t_seer_fit_LDADD   = $(TEST_LIBS)
 tests_t_seer_fit_LDFLAGS = $(FAULT_LINK)
 # What bench method and bench paper measure.
-libattnreplay_a_SOURCES += src/bench_papers.c src/bench_papers.h src/bench_plan.c src/bench_plan.h \
+libattnreplay_a_SOURCES += src/bench_match.c src/bench_match.h src/bench_papers.c src/bench_papers.h src/bench_plan.c src/bench_plan.h \
                            src/bench_source.c src/bench_source.h
 
 check_PROGRAMS += tests/t-bench-paper

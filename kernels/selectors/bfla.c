@@ -314,6 +314,7 @@ const struct selector selector_bfla = {
 	.title = "coarse blocks whose pooled keys match the pooled queries, per KV head",
 	.origin = "BFLA (2026), block filter on flattened token groups",
 	.params = params,
+	.knob = "mass",
 	.param_size = sizeof(struct bfla),
 	.check = check,
 	.ref = ref,

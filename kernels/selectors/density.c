@@ -57,6 +57,7 @@ const struct selector selector_density = {
 	.title = "random blocks, as many as asked for",
 	.origin = "synthetic, for execution at equal density",
 	.params = params,
+	.knob = "density",
 	.param_size = sizeof(struct density),
 	.block_tok = block_tok,
 	.ref = ref,

@@ -243,6 +243,7 @@ const struct selector selector_flashprefill = {
 	.title = "blocks whose mean key attracts the query block",
 	.origin = "FlashPrefill (2026), block scores and max-relative threshold",
 	.params = params,
+	.knob = "alpha",
 	.param_size = sizeof(struct flashprefill),
 	.scores = true,
 	.state_bytes = state_bytes,

@@ -309,6 +309,7 @@ const struct selector selector_flexprefill = {
 	.title = "columns and diagonals of the last queries, or blocks by their means",
 	.origin = "FlexPrefill (ICLR 2025), for chunks instead of whole prompts",
 	.params = params,
+	.knob = "gamma",
 	.param_size = sizeof(struct flexprefill),
 	.check = check,
 	.state_bytes = state_bytes,

@@ -128,6 +128,7 @@ const struct selector selector_oracle = {
 	.title = "the blocks with the most true attention mass",
 	.origin = "upper bound, from the attention itself",
 	.params = params,
+	.knob = "density",
 	.param_size = sizeof(struct oracle),
 	.block_tok = block_tok,
 	.ref = ref,

@@ -277,6 +277,7 @@ const struct selector selector_proxyattn = {
 	.title = "token scores of a mean head, a budget for each head (unverified)",
 	.origin = "ProxyAttn (2025), settings that the paper leaves open are ours",
 	.params = params,
+	.knob = "mass",
 	.param_size = sizeof(struct proxyattn),
 	.block_tok = block_tok,
 	.ref = ref,

@@ -221,6 +221,7 @@ const struct selector selector_quoka = {
 	.title = "tokens like the queries that are least like the others",
 	.origin = "QUOKA (2026), as the baseline of CompactAttention (2026) runs it",
 	.params = params,
+	.knob = "kv-ratio",
 	.param_size = sizeof(struct quoka),
 	.tokens = true,
 	.ref = ref,

@@ -176,6 +176,21 @@ out:
 	return st;
 }
 
+/* The mean of keys as it is, for all layers. */
+static enum ar_status mean_gate(struct seer_self *g, struct ar_err *err)
+{
+	size_t dim = (size_t)g->head_dim, in = SEER_POOLS * dim;
+
+	g->n_layers = 1;
+	g->k_heads = g->q_heads;
+	g->host.k = calloc(seer_k_size(g), sizeof *g->host.k);
+	if (!g->host.k)
+		return ar_nomem(err);
+	for (size_t row = 0; row < (size_t)g->k_heads * dim; row++)
+		g->host.k[row * in + 2 * dim + row % dim] = bf16_from_f32(1);
+	return AR_OK;
+}
+
 static void close_self(void *self)
 {
 	struct seer_self *g = self;
@@ -200,7 +215,8 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 
 	if (!p->gate)
 		return ar_fail(err, AR_USAGE, "no gate: add gate=FILE, a safetensors file of "
-			       "released weights or from 'attnreplay calibrate seer'");
+			       "released weights or from 'attnreplay calibrate seer', or "
+			       "gate=mean, untrained");
 	g = calloc(1, sizeof *g);
 	if (!g)
 		return ar_nomem(err);
@@ -209,7 +225,8 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 	g->host.inv = malloc(inv_bytes);
 	if (g->host.inv) {
 		memcpy(g->host.inv, env->rope_inv, inv_bytes);
-		st = read_gate(g, p->gate, s->kv_heads, err);
+		st = !strcmp(p->gate, "mean") ? mean_gate(g, err) :
+		     read_gate(g, p->gate, s->kv_heads, err);
 	} else {
 		st = ar_nomem(err);
 	}
@@ -470,7 +487,7 @@ out:
 #define OFF(member) offsetof(struct seer, member)
 static const struct opt params[] = {
 	{ .name = "gate", .type = OPT_STR, .off = OFF(gate), .arg = "FILE",
-	  .help = "read the gate from FILE, safetensors; it must be given" },
+	  .help = "read the gate from FILE, safetensors; mean: an untrained one" },
 	{ .name = "threshold", .type = OPT_REAL, .off = OFF(threshold), .arg = "X", .def = "0.0003",
 	  .max = 1, .help = "keep blocks of a share above X" },
 	{ .name = "nz-ratio", .type = OPT_REAL, .off = OFF(nz_ratio), .arg = "X", .def = "0",
@@ -490,6 +507,7 @@ const struct selector selector_seer = {
 	.title = "blocks that a learned gate predicts",
 	.origin = "SeerAttention (2024), AttnGate for prefill",
 	.params = params,
+	.knob = "threshold",
 	.param_size = sizeof(struct seer),
 	.block_tok = block_tok,
 	.open = open_self,

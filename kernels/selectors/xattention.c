@@ -401,6 +401,7 @@ const struct selector selector_xattention = {
 	.title = "blocks whose antidiagonals hold most of the estimated attention",
 	.origin = "XAttention (2025); dense tail as in OpenVINO GenAI",
 	.params = params,
+	.knob = "threshold",
 	.param_size = sizeof(struct xattention),
 	.block_tok = block_tok,
 	.open = open_self,

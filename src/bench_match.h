@@ -1,0 +1,42 @@
+/* Methods told to leave out as much as a paper's did: their inputs were others. */
+#ifndef AR_BENCH_MATCH_H
+#define AR_BENCH_MATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "src/base/status.h"
+
+/* What a method leaves out, in percent. */
+typedef enum ar_status bench_sparsity_fn(void *ctx, const char *method, double *sparsity,
+					 struct ar_err *err);
+
+enum bench_match_how {
+	BENCH_MATCH_STATED,		/* the method as it is comes near enough */
+	BENCH_MATCH_TUNED,		/* with another value of its selector's knob */
+	BENCH_MATCH_NONE,		/* with none, or there is no knob */
+};
+
+enum { BENCH_MATCH_TEXT = 512 };
+
+struct bench_match {
+	enum bench_match_how how;
+	char method[BENCH_MATCH_TEXT];	/* what comes nearest */
+	const char *knob;		/* NULL: none was turned */
+	double value;			/* of the knob */
+	double sparsity;		/* of the method */
+};
+
+/* Near enough is within this of what is wanted. */
+extern const double bench_match_near;
+
+/* AR_USAGE: the method is wrong; else what sparsity fails with. */
+enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *sparsity, void *ctx,
+			   struct bench_match *out, struct ar_err *err);
+
+/* Random blocks of a sparsity under the union and executor of a method, for what they cost; AR_USAGE
+ * where these take no blocks. */
+enum ar_status bench_match_random(const char *method, double sparsity,
+				  char text[BENCH_MATCH_TEXT], struct ar_err *err);
+
+#endif
