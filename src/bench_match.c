@@ -26,6 +26,11 @@ struct search {
 	struct bench_match *best;
 };
 
+static enum ar_status too_long(const char *method, struct ar_err *err)
+{
+	return ar_fail(err, AR_USAGE, "method '%.40s...' is too long to be changed", method);
+}
+
 /* The method with its knob at x: later values hold. */
 static enum ar_status turned(const struct search *s, const char *knob, double x,
 			     char text[BENCH_MATCH_TEXT], struct ar_err *err)
@@ -33,8 +38,7 @@ static enum ar_status turned(const struct search *s, const char *knob, double x,
 	int n = snprintf(text, BENCH_MATCH_TEXT, "%s%c%s=%.8g", s->method,
 			 strpbrk(s->method, ":/") ? ',' : ':', knob, x);
 
-	return n < BENCH_MATCH_TEXT ? AR_OK : ar_fail(err, AR_USAGE, "method '%.40s...' is too "
-						      "long to be changed", s->method);
+	return n < BENCH_MATCH_TEXT ? AR_OK : too_long(s->method, err);
 }
 
 /* Keep what is nearest so far. */
@@ -96,7 +100,8 @@ enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *s
 		return st;
 	knob = knob_of(m);
 	method_free(m);
-	snprintf(best.method, sizeof best.method, "%s", method);
+	if ((size_t)snprintf(best.method, sizeof best.method, "%s", method) >= sizeof best.method)
+		return too_long(method, err);
 	st = sparsity(ctx, method, &best.sparsity, err);
 	if (st)
 		return st;
@@ -115,7 +120,7 @@ enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *s
 	return st;
 }
 
-enum ar_status bench_match_random(const char *method, double sparsity,
+enum ar_status bench_match_random(const char *method, struct bench_goal goal,
 				  char text[BENCH_MATCH_TEXT], struct ar_err *err)
 {
 	struct method *m;
@@ -125,14 +130,14 @@ enum ar_status bench_match_random(const char *method, double sparsity,
 	if (st)
 		return st;
 	shape = method_shape(m);
-	if (shape & (TAKES_MASK | TAKES_TABLE))
+	if (shape == TAKES_MASK || (shape == TAKES_TABLE && !goal.selected))
 		snprintf(text, BENCH_MATCH_TEXT,
 			 "select=density,density=%.8g,block=%d,per=%s/union=%s/exec=%s",
-			 1 - sparsity / 100, method_page_tok(m), shape == TAKES_TABLE ? "group" :
+			 1 - goal.sparsity / 100, method_page_tok(m), shape == TAKES_TABLE ? "group" :
 			 "head", unions[m->u].name, m->executor->name);
 	else
-		st = ar_fail(err, AR_USAGE, "%s: executor '%s' takes no blocks", method,
-			     m->executor->name);
+		st = ar_fail(err, AR_USAGE, "%s: no random blocks are like its own after '%s'",
+			     method, shape == TAKES_TABLE ? unions[m->u].name : "none");
 	method_free(m);
 	return st;
 }

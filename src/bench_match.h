@@ -7,6 +7,12 @@
 
 #include "src/base/status.h"
 
+/* What is to be left out, in percent of the blocks before the chunks. */
+struct bench_goal {
+	double sparsity;
+	bool selected;			/* by the selector; else after the union */
+};
+
 /* What a method leaves out, in percent. */
 typedef enum ar_status bench_sparsity_fn(void *ctx, const char *method, double *sparsity,
 					 struct ar_err *err);
@@ -17,7 +23,8 @@ enum bench_match_how {
 	BENCH_MATCH_NONE,		/* with none, or there is no knob */
 };
 
-enum { BENCH_MATCH_TEXT = 512 };
+/* Longest text of a method, with a file or two, and its end. */
+enum { BENCH_MATCH_TEXT = 8192 };
 
 struct bench_match {
 	enum bench_match_how how;
@@ -34,9 +41,9 @@ extern const double bench_match_near;
 enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *sparsity, void *ctx,
 			   struct bench_match *out, struct ar_err *err);
 
-/* Random blocks of a sparsity under the union and executor of a method, for what they cost; AR_USAGE
- * where these take no blocks. */
-enum ar_status bench_match_random(const char *method, double sparsity,
+/* Random blocks under the union and executor of a method, for what they cost.  AR_USAGE: these take
+ * no blocks, or what is left of others after the union is not known. */
+enum ar_status bench_match_random(const char *method, struct bench_goal goal,
 				  char text[BENCH_MATCH_TEXT], struct ar_err *err);
 
 #endif

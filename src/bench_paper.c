@@ -105,7 +105,8 @@ static void add_note(struct known *k, const char *text)
 }
 
 /* The method of a row: what --use says, else what can stand in for it. */
-static void choose(const struct paper *p, const struct paper_row *r, struct known *k)
+static enum ar_status choose(const struct paper *p, const struct paper_row *r, struct known *k,
+			     struct ar_err *err)
 {
 	const char *use = bench_session_method(&p->session, r->method);
 	const struct paper_method *m = paper_method(r->method);
@@ -114,7 +115,10 @@ static void choose(const struct paper *p, const struct paper_row *r, struct know
 		use = m->instead;
 		add_note(k, m->reason);
 	}
-	snprintf(k->text, sizeof k->text, "%s", use);
+	if ((size_t)snprintf(k->text, sizeof k->text, "%s", use) < sizeof k->text)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "--use %.40s...: longer than %zu characters", use,
+		       sizeof k->text - 1);
 }
 
 /* The attention of x, over random blocks, in place of the method's. */
@@ -131,20 +135,25 @@ static void replace_attention(struct bench_sum *sum, const struct bench_sum *x)
 	sum->off |= x->off;
 }
 
+/* Where the method itself cannot be matched. */
 static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
-				 struct bench_span span, double sparsity, struct known *k,
+				 struct bench_span span, struct bench_goal goal, struct known *k,
 				 struct ar_err *err)
 {
 	char text[BENCH_MATCH_TEXT], note[64];
 	struct bench_sum x;
-	enum ar_status st = bench_match_random(k->text, sparsity, text, err);
+	enum ar_status st = bench_match_random(k->text, goal, text, err);
 
+	if (st == AR_USAGE) {
+		add_note(k, "not matched");
+		return AR_OK;
+	}
 	if (!st)
 		st = bench_session_run(&p->session, text, s, span, &x, err);
 	if (st)
 		return st;
 	replace_attention(&k->sum, &x);
-	snprintf(note, sizeof note, "executes random blocks, %.4g %% left out", sparsity);
+	snprintf(note, sizeof note, "attends to random blocks, %.4g %% left out", goal.sparsity);
 	add_note(k, note);
 	return AR_OK;
 }
@@ -170,6 +179,17 @@ static enum ar_status match(struct paper *p, const struct bench_shape *s, struct
 	return AR_OK;
 }
 
+static bool is_share(enum paper_quantity what)
+{
+	return !strcmp(paper_quantities[what].unit, "%");
+}
+
+/* Shares are what is compared, not what times are compared at. */
+static bool is_matched(const struct paper *p, const struct paper_row *r)
+{
+	return p->session.a->match && p->session.device && !is_share(r->what);
+}
+
 static enum ar_status measure(struct paper *p, const struct paper_row *r, struct known *k,
 			      struct ar_err *err)
 {
@@ -181,19 +201,20 @@ static enum ar_status measure(struct paper *p, const struct paper_row *r, struct
 
 	if (st)
 		return st;
-	choose(p, r, k);
 	goal.sparsity = paper_sparsity(p->t, r, k->col, &goal.selected);
-	if (p->session.a->match && p->session.device && isfinite(goal.sparsity))
+	goal.selected &= isfinite(goal.sparsity);
+	st = choose(p, r, k, err);
+	if (!st && is_matched(p, r) && isfinite(goal.sparsity))
 		st = match(p, &s, goal, k, &m, err);
-	if (!st)
-		st = bench_session_run(&p->session, k->text, &s, span, &k->sum, err);
-	else
+	if (st) {
 		k->sum.refused = st == AR_USAGE || st == AR_DATA;
+		return st;
+	}
+	st = bench_session_run(&p->session, k->text, &s, span, &k->sum, err);
 	if (!st && m.how == BENCH_MATCH_NONE)
-		st = run_random(p, &s, span, goal.sparsity, k, err);
+		st = run_random(p, &s, span, goal, k, err);
 	if (!st && isnan(k->sparsity))
-		k->sparsity = bench_sparsity(&k->sum.count, goal.selected &&
-					     isfinite(goal.sparsity));
+		k->sparsity = bench_sparsity(&k->sum.count, goal.selected);
 	return st;
 }
 
@@ -280,7 +301,7 @@ static struct row row_of(const struct paper *p, const struct paper_row *r, int c
 	};
 	bool selected;
 
-	if (strcmp(row.unit, "%") != 0)
+	if (!is_share(r->what))
 		row.paper_sparsity = paper_sparsity(p->t, r, col, &selected);
 	if (isfinite(row.paper_sparsity))
 		row.sparsity_of = paper_quantities[selected ? PAPER_SPARSITY : PAPER_GROUP].name;
@@ -293,7 +314,7 @@ static void fill_row(const struct paper *p, const struct paper_row *r, const str
 {
 	row->clock = k->sum.traced ? "cupti" : "events";
 	row->ours = ours(k, dense, r->what);
-	row->ours_sparsity = strcmp(row->unit, "%") ? k->sparsity : NAN;
+	row->ours_sparsity = is_share(r->what) ? NAN : k->sparsity;
 	if (dense)
 		row->ours_x = dense->sum.core_us / k->sum.core_us;
 	if (r->what == PAPER_CALL)

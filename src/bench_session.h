@@ -66,10 +66,6 @@ double bench_sparsity(const struct selection_count *c, bool selected);
 
 /* Turn the method's knob until over the whole prefill, and all layers, it leaves out as much as is
  * wanted.  Nothing is timed.  Not in a dry run. */
-struct bench_goal {
-	double sparsity;
-	bool selected;			/* what the selector leaves out is meant */
-};
 enum ar_status bench_session_match(struct bench_session *s, const char *method,
 				   const struct bench_shape *shape, int samples,
 				   struct bench_goal goal, struct bench_match *out,

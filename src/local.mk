@@ -50,7 +50,10 @@ tests_t_seer_fit_LDFLAGS = $(FAULT_LINK)
 libattnreplay_a_SOURCES += src/bench_match.c src/bench_match.h src/bench_papers.c src/bench_papers.h src/bench_plan.c src/bench_plan.h \
                            src/bench_source.c src/bench_source.h
 
-check_PROGRAMS += tests/t-bench-paper
+check_PROGRAMS += tests/t-bench-match tests/t-bench-paper
+tests_t_bench_match_SOURCES = tests/t-bench-match.c
+tests_t_bench_match_LDADD   = $(TEST_LIBS)
+tests_t_bench_match_LDFLAGS = $(FAULT_LINK)
 tests_t_bench_paper_SOURCES = tests/t-bench-paper.c
 tests_t_bench_paper_LDADD   = $(TEST_LIBS)
 tests_t_bench_paper_LDFLAGS = $(FAULT_LINK)

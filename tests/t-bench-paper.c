@@ -336,7 +336,48 @@ static void test_figures(void)
 	   "other figures are as printed and have no speedup");
 	t = paper_find("ca-7c");
 	ok(isnan(paper_figure(t, t->row, 0)), "where the paper prints none there is none");
+	t = paper_find("ca-calls");
+	fp = row_of(t, "FlashPrefill");
+	ok(fabs(paper_figure(t, row_of(t, "Dense"), 0) - 13.593) < 5e-4 &&
+	   fabs(paper_figure(t, fp, 0) - 6.076) < 5e-4 && paper_printed(t, fp, 0) == 24886.5,
+	   "the calls are Table 4's last column");
+	fp = row_of(paper_find("bfla-5"), "b256 g256 rho.1 eta16");
+	ok(strstr(fp->method, "group=256") && !strstr(fp->method, "pool="),
+	   "a group of a block is a group, not a mean");
 	ok(!paper_find("ca-1"), "a table that is not there is not found");
+}
+
+/* What the paper states for a row and column; *selected as paper_sparsity() has it. */
+static double stated(const char *table, const char *label, int col, bool *selected)
+{
+	const struct paper_table *t = paper_find(table);
+
+	return paper_sparsity(t, row_of(t, label), col, selected);
+}
+
+static void test_sparsity(void)
+{
+	bool selected;
+
+	ok(stated("ca-4", "CompactAttention-FP", 4, &selected) == 70.2 && !selected,
+	   "what unions leave out is stated by another table of the model");
+	ok(stated("ca-calls", "CompactAttention-FP", 0, &selected) == 70.2,
+	   "wherever the column stands");
+	ok(stated("ca-3", "CompactAttention-FP", 4, &selected) == 89.8 && selected,
+	   "at another chunk size it is what the selector leaves out");
+	ok(stated("ca-9", "CA-FP (Copy)", 0, &selected) == 89.8 && selected,
+	   "an executor of the same selection has its sparsity");
+	ok(stated("ca-4", "FlashPrefill", 4, &selected) == 69.8, "another method has its own");
+	ok(isnan(stated("ca-4", "CompactAttention-FP", 3, &selected)),
+	   "at another context nothing is stated");
+	ok(stated("ca-6", "CompactAttention-FP", 1, &selected) == 57.82 && !selected,
+	   "another model has its own table");
+	ok(stated("ca-3", "QUOKA", 0, &selected) == 75 && !selected,
+	   "a fixed budget is the same everywhere");
+	ok(isnan(stated("ca-4", "Dense", 4, &selected)) &&
+	   isnan(stated("ca-4", "XAttention", 4, &selected)), "of others nothing is stated");
+	ok(!strcmp(paper_method("seer")->instead, "seer:gate=mean") && !paper_method("dense"),
+	   "a method that wants a file has a stand-in");
 }
 
 int main(void)
@@ -353,5 +394,6 @@ int main(void)
 	for (const struct paper_table *t = paper_tables; t->name; t++)
 		test_table(t);
 	test_figures();
+	test_sparsity();
 	return done_testing();
 }

@@ -64,7 +64,7 @@ for t in $(sed -n 's/^\([a-z0-9-]*\) .*/\1/p' "$tmp/list"); do
 	paper --table "$t" --dry-run >"$tmp/t" 2>"$tmp/err" && [ ! -s "$tmp/err" ] || bad=$((bad + 1))
 	grep -q "^$t: " "$tmp/t" || bad=$((bad + 1))
 done
-is 'every table in the list has a plan' "$bad $(wc -l <"$tmp/list")" '0 22'
+is 'every table in the list has a plan' "$bad $(wc -l <"$tmp/list")" '0 24'
 paper --table ca-4 --dry-run --format json >"$tmp/ca4"
 is 'every row and column is a line' "$(wc -l <"$tmp/ca4")" 35
 is 'figures are those of a call' "$(grep '"row":"Dense"' "$tmp/ca4" | values paper | cut -d ' ' -f 5 | cut -c 1-6)" 13.593
@@ -81,6 +81,18 @@ is 'all may be measured' "$(paper --table ca-5 --dry-run --format json --sample-
 	'256 128 64 256 128 64 '
 is 'some tables are about the last chunk' "$(paper --table ca-9 --dry-run --format json | values samples | tr -d ' ')" \
 	1111111111111111111111111
+paper --table ca-calls --dry-run --match --format json >"$tmp/calls"
+is 'the calls have what the paper leaves out' "$(values paper_sparsity <"$tmp/calls")" 'null 75 null null null 69.8 70.2 '
+is 'and the goal' "$(values target <"$tmp/calls")" '2 2 2 2 2 2 2 '
+is 'a method without its file is another, and says so' "$(grep -c '"method":"seer:gate=mean".*"note":"untrained gate"' "$tmp/calls")" 1
+is 'with its file it is itself' "$(paper --table ca-calls --dry-run --use seer=seer:gate=x --format json |
+	grep -c '"method":"seer:gate=x".*"note":null')" 1
+ok 'a method too long for the table is skipped' grep -q '^skipped: --use .*longer than' <<-END
+	$(paper --table ca-calls --dry-run --use "seer=seer:gate=$(printf '%09000d' 0)")
+END
+ok 'the table says what is matched' grep -q '^matched: .* within 2 points' <<-END
+	$(paper --table ca-calls --dry-run --match)
+END
 ok 'the table says what it leaves to others' grep -q '^differs: .*whole attention modules' <<-END
 	$(paper --table ca-4 --dry-run)
 END

@@ -503,6 +503,64 @@ static void test_heads_and_layers(void)
 		free(w[i]);
 }
 
+/* Four heads of eight channels: a file whose matrices hand on the mean of keys. */
+static void write_mean(void)
+{
+	enum { HEADS = 4, D = 8, IN = SEER_POOLS * D };
+	bf16_t w[HEADS][IN][D] = { 0 };
+	char name[96];
+	const struct safetensors_tensor t = { .name = name, .n_dim = 3, .dim = { HEADS, IN, D } };
+	struct outfile f;
+	struct ar_err err;
+
+	snprintf(name, sizeof name, SEER_TENSOR, 0, 'k');
+	for (int h = 0; h < HEADS; h++)
+		for (int d = 0; d < D; d++)
+			w[h][2 * D + d][d] = bf16_from_f32(1);
+	gate_must(outfile_open(&f, path, &err), &err);
+	gate_must(safetensors_write_header(&f, &t, 1, (const char *const[]){ NULL }, &err), &err);
+	gate_must(outfile_write(&f, w, sizeof w, &err), &err);
+	gate_must(outfile_commit(&f, &err), &err);
+	outfile_release(&f);
+}
+
+static void test_mean(void)
+{
+	const struct attn_shape s = { 4, 2, 8, 64 };
+	struct seer p = { .gate = path };
+	struct seer_self *file, *mean;
+	struct rng rng = { 4 };
+	struct batch_case c;
+	int ctx = 0, rows = 640, kept_of[2] = { 0 };
+	uint32_t *mask;
+	bf16_t *state;
+	struct ar_err err;
+
+	write_mean();
+	gate_must(gate_open(&file, &p, s, 1, false, &err), &err);
+	p.gate = (char[]){ "mean" };
+	gate_must(gate_open(&mean, &p, s, 30, false, &err), &err);
+	is_int(seer_layer(mean, 29), 0, "gate=mean has one gate for all layers");
+	case_chunks(&c, &rng, FILL_NORMAL, s, 1, &ctx, &rows);
+	mask = calloc(case_mask_words(&c), sizeof *mask);
+	state = fresh_state(&c, mean);
+	file->rule.threshold = mean->rule.threshold = 0.12;
+	choose(&c, file, 0, state);
+	memcpy(mask, c.mask, case_mask_words(&c) * sizeof *mask);
+	choose(&c, mean, 29, state);
+	ok(!memcmp(mask, c.mask, case_mask_words(&c) * sizeof *mask),
+	   "it selects what a file of the mean of keys does");
+	for (int i = 0; i < 40; i++)
+		for (int j = 0; j < 10; j++)
+			kept_of[kept(&c, i, j)]++;
+	ok(kept_of[0] > 40 && kept_of[1] > 40, "some blocks, %d of 400", kept_of[1]);
+	selector_find("seer")->close(file);
+	selector_find("seer")->close(mean);
+	free(mask);
+	free(state);
+	case_release(&c);
+}
+
 static void test_refused(void)
 {
 	static const struct {
@@ -633,6 +691,7 @@ int main(void)
 	test_options();
 	test_ties();
 	test_heads_and_layers();
+	test_mean();
 	test_refused();
 	test_refused_headers();
 	test_faults();
