@@ -34,8 +34,8 @@ struct selector {
 	const struct opt *params;
 	size_t param_size;
 	const char *knob;	/* the real parameter that says how much is kept, from nearly all
-				 * to nearly nothing over its range; what is kept beside pages
-				 * does not depend on it.  NULL: there is none */
+				 * to nearly nothing over its range; neither what is kept beside
+				 * pages nor work_bytes() depends on it.  NULL: there is none */
 
 	/* Whether the parameters go together; NULL: always. */
 	enum ar_status (*check)(const void *param, struct ar_err *err);

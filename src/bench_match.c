@@ -136,8 +136,7 @@ enum ar_status bench_match_random(const char *method, struct bench_goal goal,
 			 1 - goal.sparsity / 100, method_page_tok(m), shape == TAKES_TABLE ? "group" :
 			 "head", unions[m->u].name, m->executor->name);
 	else
-		st = ar_fail(err, AR_USAGE, "%s: no random blocks are like its own after '%s'",
-			     method, shape == TAKES_TABLE ? unions[m->u].name : "none");
+		st = ar_fail(err, AR_USAGE, "%s: what it keeps cannot be drawn", method);
 	method_free(m);
 	return st;
 }

@@ -24,8 +24,7 @@ struct bench_prefill {
 	struct bench_case whole;	/* the last chunk, and so all pages */
 	struct method *m, *dense;
 	struct bench_source src;	/* its data is on the device */
-	struct attn_limits limits;
-	size_t work_bytes, state_bytes;	/* state: of a set */
+	size_t state_bytes;		/* of a set */
 	char *state;
 	int n_kept;			/* allocations that live as long as the prefill */
 
@@ -168,10 +167,9 @@ static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 /* ---- the selector's state ---- */
 
 /* Memory for what the selector writes. */
-static enum ar_status take_selection(struct bench_prefill *p, struct selection *x,
-				     struct ar_err *err)
+static enum ar_status take_selection(struct bench_prefill *p, const struct attn_limits *limits,
+				     struct selection *x, struct ar_err *err)
 {
-	const struct attn_limits *limits = &p->limits;
 	const struct attn_shape *s = &p->whole.b.shape;
 	size_t n_qblk = (size_t)attn_max_qblk(limits, s->page_tok);
 	size_t n_mask = n_qblk * (size_t)s->q_heads, heads = (size_t)s->kv_heads;
@@ -220,11 +218,12 @@ static enum ar_status show_chunk(struct bench_prefill *p, const struct selection
 }
 
 /* Show the selector all tokens before the last chunk, some at a time, as a prefill does. */
-static enum ar_status fill_state(struct bench_prefill *p, struct ar_err *err)
+static enum ar_status fill_state(struct bench_prefill *p, const struct attn_limits *limits,
+				 struct ar_err *err)
 {
 	int keep = p->l.n_alloc, end = p->whole.b.ctx[0], step = p->max_row / p->whole.b.n_req;
 	struct selection chosen = { 0 };
-	enum ar_status st = take_selection(p, &chosen, err);
+	enum ar_status st = take_selection(p, limits, &chosen, err);
 
 	CU(cudaMemsetAsync(p->state, 0, p->state_bytes, p->l.d->stream));
 	for (int ctx = 0; ctx < end && !st; ctx += step)
@@ -296,27 +295,15 @@ static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)
 	return st;
 }
 
-/* At least what the method takes. */
-static enum ar_status take_work(struct bench_prefill *p, struct ar_err *err)
-{
-	size_t bytes = method_work_bytes(p->m, &p->whole.b.shape, &p->limits);
-
-	if (p->l.work && bytes <= p->work_bytes)
-		return AR_OK;
-	p->work_bytes = bytes;
-	return bench_take(&p->l, &p->l.work, bytes, err);
-}
-
 static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 {
 	struct bench_load *l = &p->l;
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
 	size_t n_page = (size_t)w->n_page;
-	enum ar_status st;
+	struct attn_limits limits = { w->n_req, p->max_row, w->max_kv_blk, 0, w->n_page };
+	enum ar_status st = executor_multiprocessors(&limits.n_sm, err);
 
-	p->limits = (struct attn_limits){ w->n_req, p->max_row, w->max_kv_blk, 0, w->n_page };
-	st = executor_multiprocessors(&p->limits.n_sm, err);
 	l->q_len = (size_t)p->max_row * (size_t)(s->q_heads * s->head_dim);
 	l->kv_len = n_page * (size_t)(s->page_tok * s->kv_heads * s->head_dim);
 	p->state_bytes = (n_page * method_state_bytes(p->m, s) + 255) / 256 * 256;
@@ -326,15 +313,15 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	if (!st)
 		st = bench_take(l, &l->busy, l->busy_len * sizeof *l->busy, err);
 	if (!st)
-		st = take_work(p, err);
+		st = bench_take(l, &l->work, method_work_bytes(p->m, s, &limits), err);
 	if (!st && l->d->env.sample)
-		st = bench_take(l, &p->dense_work, method_work_bytes(p->dense, s, &p->limits), err);
+		st = bench_take(l, &p->dense_work, method_work_bytes(p->dense, s, &limits), err);
 	if (!st)
 		st = take_sets(p, err);
 	if (!st)
 		st = fill_cache(p, err);
 	if (!st && p->state)
-		st = fill_state(p, err);
+		st = fill_state(p, &limits, err);
 	p->n_kept = l->n_alloc;
 	return st;
 }
@@ -399,9 +386,7 @@ enum ar_status bench_prefill_use(struct bench_prefill *p, const char *method, st
 	}
 	method_free(p->m);
 	p->m = m;
-	st = take_work(p, err);
-	p->n_kept = p->l.n_alloc;
-	return st;
+	return AR_OK;
 }
 
 void bench_prefill_close(struct bench_prefill *p)
