@@ -115,8 +115,9 @@ if [ $status = 4 ]; then
 	[ "${ATTNREPLAY_REQUIRE_GPU:-}" = 1 ] && { echo 'Bail out! no usable GPU'; exit 1; }
 	is 'without a GPU standard output is empty' "$(cat "$tmp/ours")" ''
 	ok 'and the message says what to do' grep -q 'dry-run' "$tmp/err"
-	for t in 'a paper runs' 'a union is no sparser' 'methods run' 'every result is near double precision' \
-		'all blocks give what dense attention gives' 'half the blocks are about half the work' \
+	for t in 'a paper runs' 'a union is no sparser' 'methods are matched' 'to what the paper leaves out' 'and say how' \
+		'methods run' 'every result is near double precision' 'all blocks give what dense attention gives' \
+		'half the blocks are about half the work' \
 		'in the middle of a prompt trishape leaves blocks out, at its end none' 'stages add up'; do
 		skip "$t" 'no usable GPU'
 	done
@@ -127,6 +128,12 @@ else
 		if (x[c] < x[c + 3] || x[c + 3] < x[c + 6] || x[c + 6] < x[c + 9]) exit 1 }' <<-END
 		$(values ours <"$tmp/ours" | tr ' ' '\n')
 	END
+	paper --table ca-calls --match --capture "$sample" --tp 1 --repeat 2 --sample-chunks 2 --format json \
+		>"$tmp/ours" 2>"$tmp/err"
+	is 'methods are matched' "$? $(cat "$tmp/err")" '0 '
+	ok 'to what the paper leaves out' awk -F '"paper_sparsity":|,"ours_sparsity":|,"sparsity_of"' '
+		$2 != "null" { n += $3 - $2 <= 2 && $2 - $3 <= 2 } END { exit n != 3 }' "$tmp/ours"
+	is 'and say how' "$(grep -c '"note":"\(matches as stated\|matched by\|attends to random\)' "$tmp/ours")" 3
 	method --batch 2 --chunk 256 --context 4K --repeat 3 --format json \
 		--method select=density,density=1/union=none/exec=blocksparse,select=density,density=0.5/union=none/exec=blocksparse,compact-fp-copy \
 		>"$tmp/ours" 2>"$tmp/err"
