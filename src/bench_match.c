@@ -1,7 +1,7 @@
 /*
- * What a method leaves out is between what it does at the ends of its selector's knob; the interval
- * is halved until that is near enough.  Which end leaves out more is seen, not known, and nothing is
- * made of steps between: where they are too large the nearest value is told.
+ * What a method is to leave out lies between what it does at the two ends of its selector's knob;
+ * the interval is halved until that is near enough.  Which end leaves out more is seen, not known.
+ * Where the knob has no value that comes near enough, the nearest one seen is told.
  */
 #include "config.h"
 #include "src/bench_match.h"
@@ -133,8 +133,9 @@ enum ar_status bench_match_random(const char *method, struct bench_goal goal,
 	if (shape == TAKES_MASK || (shape == TAKES_TABLE && !goal.selected))
 		snprintf(text, BENCH_MATCH_TEXT,
 			 "select=density,density=%.8g,block=%d,per=%s/union=%s/exec=%s",
-			 1 - goal.sparsity / 100, method_page_tok(m), shape == TAKES_TABLE ? "group" :
-			 "head", unions[m->u].name, m->executor->name);
+			 1 - goal.sparsity / 100, method_page_tok(m),
+			 shape == TAKES_TABLE ? "group" : "head", unions[m->u].name,
+			 m->executor->name);
 	else
 		st = ar_fail(err, AR_USAGE, "%s: what it keeps cannot be drawn", method);
 	method_free(m);

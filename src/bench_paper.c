@@ -245,11 +245,6 @@ static enum ar_status measured(struct paper *p, const struct paper_row *r, int c
 
 /* ---- rows ---- */
 
-static double sparsity(int64_t sel, int64_t total)
-{
-	return 100 * (1 - bench_ratio(sel, total));
-}
-
 /* In the quantity's unit. */
 static double ours(const struct known *k, const struct known *dense, enum paper_quantity what)
 {
@@ -264,9 +259,9 @@ static double ours(const struct known *k, const struct known *dense, enum paper_
 	case PAPER_METADATA: return x->us[BENCH_PART_METADATA] / calls;
 	case PAPER_COPY: return x->us[BENCH_PART_COPY] / calls;
 	case PAPER_ATTEND: return x->us[BENCH_PART_ATTEND] / calls;
-	case PAPER_SPARSITY: return sparsity(c->tiles_sel, c->tiles_total);
-	case PAPER_QUNION: return sparsity(c->qunion_sel, c->qunion_total);
-	case PAPER_GROUP: return sparsity(c->group_sel, c->group_total);
+	case PAPER_SPARSITY: return bench_sparsity(c, true);
+	case PAPER_QUNION: return 100 * (1 - bench_ratio(c->qunion_sel, c->qunion_total));
+	case PAPER_GROUP: return bench_sparsity(c, false);
 	case PAPER_DENSITY: return 100 * bench_ratio(c->exec_sel, c->exec_total);
 	default: return NAN;
 	}

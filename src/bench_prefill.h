@@ -24,7 +24,8 @@ struct bench_core {
 struct bench_prefill;
 
 /* Prompts of s->context tokens that are alike, in chunks of at most s->chunk; s->page_tok is the
- * method's.  Writes K and V of all tokens, and what the selector keeps beside them.  AR_USAGE, AR_DATA: the method cannot be opened. */
+ * method's.  Writes K and V of all tokens, and what the selector keeps beside them.  AR_USAGE,
+ * AR_DATA: the method cannot be opened. */
 enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
 				  const char *method, const struct bench_shape *s,
 				  const struct bench_source *src, struct ar_err *err);

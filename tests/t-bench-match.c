@@ -1,4 +1,4 @@
-/* Methods matched to a sparsity: how values are found, and real selectors through their references. */
+/* Methods matched to a sparsity: how values are found, and real selectors by their references. */
 #include "config.h"
 
 #include <math.h>
@@ -73,18 +73,22 @@ static enum ar_status find(const char *method, double want, struct made_up m, st
 static void test_search(void)
 {
 	struct bench_match x;
-	struct made_up up = { rising, "alpha=", 0.01, 0, 0 }, down = { falling, "mass=", 0.95, 0, 0 };
-	struct made_up jump = { steps, "alpha=", 0.01, 0, 0 }, flat = { none, "alpha=", 0.01, 0, 0 };
+	struct made_up up = { rising, "alpha=", 0.01, 0, 0 };
+	struct made_up down = { falling, "mass=", 0.95, 0, 0 };
+	struct made_up jump = { steps, "alpha=", 0.01, 0, 0 };
+	struct made_up flat = { none, "alpha=", 0.01, 0, 0 };
 	struct made_up empty = { nothing, "alpha=", 0.01, 0, 0 };
 
 	is_int(find("flashprefill", 11, up, &x), AR_OK, "a method near enough is found");
 	ok(x.how == BENCH_MATCH_STATED && !x.knob && x.sparsity == 10 &&
 	   !strcmp(x.method, "flashprefill"), "and left as it is");
 	is_int(find("flashprefill", 69.8, up, &x), AR_OK, "another is turned");
-	ok(x.how == BENCH_MATCH_TUNED && !strcmp(x.knob, "alpha") && fabs(x.sparsity - 69.8) <= 0.25 &&
-	   fabs(rising(x.value) - 69.8) <= 0.25, "up to what leaves out as much: %s", x.method);
+	ok(x.how == BENCH_MATCH_TUNED && !strcmp(x.knob, "alpha") &&
+	   fabs(x.sparsity - 69.8) <= 0.25 && fabs(rising(x.value) - 69.8) <= 0.25,
+	   "up to what leaves out as much: %s", x.method);
 	find("compact-fp:sink=1", 3, up, &x);
-	ok(!strncmp(x.method, "compact-fp:sink=1,alpha=0.00", 28), "after what it has: %s", x.method);
+	ok(!strncmp(x.method, "compact-fp:sink=1,alpha=0.00", 28), "after what it has: %s",
+	   x.method);
 	find("select=flashprefill,alpha=0.5/union=group/exec=paged", 60, up, &x);
 	ok(strstr(x.method, "/exec=paged,alpha=0.3"), "and as a composition: %s", x.method);
 	find("proxyattn", 12.5, down, &x);
