@@ -711,7 +711,7 @@ enum ar_status attend_sm90_enqueue(const struct attn_batch *b, attend_plan_fn *p
 	struct params p = {};
 
 	if (per_block && lists->block && b->n_part && b->n_tile <= ATTEND_CUT_TILES) {
-		const int per_sm = s->page_tok == 64 ? 2 : 1;
+		const int per_sm = s->page_tok == 64 && s->head_dim < 256 ? 2 : 1;
 		enum ar_status st = attend_cut_enqueue(b, lists, b->n_sm * per_sm, piece, stream,
 						       err);
 
