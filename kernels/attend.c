@@ -34,6 +34,7 @@ int attend_rank(int n)
 {
 	int e;
 
+	n--;
 	if (n < 8)
 		return n;
 	e = 31 - __builtin_clz((unsigned)n);

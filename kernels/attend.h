@@ -31,8 +31,9 @@ int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *ti
 int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 /* Place of a tile that sees n blocks, n > 0, in the order of a plan, which is from high to
- * low.  Lengths less than an eighth apart may share a place: within one place the tiles that
- * read the same keys stand together and find them in the L2 cache. */
+ * low.  Lengths less than an eighth apart may share a place, up to a power of two, where contexts
+ * end: within one place the tiles that read the same keys stand together and find them in the L2
+ * cache. */
 int attend_rank(int n);
 
 /* executor->ref over block lists. */

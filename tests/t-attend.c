@@ -615,9 +615,11 @@ static void test_rank(void)
 		bad += step < 0 || step > 1;
 	}
 	is_int(bad, 0, "ranks grow with the length, one at a time");
-	ok(attend_rank(1) < attend_rank(2) && attend_rank(7) < attend_rank(8) &&
-	   attend_rank(256) == attend_rank(287) && attend_rank(256) < attend_rank(288),
+	ok(attend_rank(1) < attend_rank(2) && attend_rank(8) < attend_rank(9) &&
+	   attend_rank(257) == attend_rank(288) && attend_rank(288) < attend_rank(289),
 	   "short lengths have their own rank, long ones share it within an eighth");
+	ok(attend_rank(241) == attend_rank(256) && attend_rank(256) < attend_rank(257),
+	   "the tiles of a chunk whose end is a power of two share a rank");
 	ok(attend_rank(1 << 30) < 256, "the largest rank");
 }
 
