@@ -96,8 +96,9 @@ enum ar_status layer_gather(const bf16_t *in, int n_in, const int32_t *index, in
 enum ar_status layer_argmax(const bf16_t *x, int n_row, int width, int stride, int32_t *index,
 			    void *stream, struct ar_err *err);
 /* Keep the stream waiting until *go is not 0, in memory that host and device share, at most
- * max_ns. */
-enum ar_status layer_hold(const volatile int *go, int64_t max_ns, void *stream, struct ar_err *err);
+ * max_ns; then it becomes LAYER_HOLD_OVER. */
+enum { LAYER_HOLD_OVER = -1 };
+enum ar_status layer_hold(volatile int *go, int64_t max_ns, void *stream, struct ar_err *err);
 enum ar_status layer_fill(bf16_t *x, size_t n, uint64_t seed, float scale, void *stream,
 			  struct ar_err *err);
 

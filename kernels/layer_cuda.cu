@@ -254,7 +254,7 @@ layer_argmax_kernel(const bf16_t *x, int width, int stride, int32_t *index)
 }
 
 /* Any n: the last piece is written by element. */
-__global__ void __launch_bounds__(1) layer_hold_kernel(const volatile int *go, uint64_t max_ns)
+__global__ void __launch_bounds__(1) layer_hold_kernel(volatile int *go, uint64_t max_ns)
 {
 	uint64_t begin, now;
 
@@ -262,6 +262,8 @@ __global__ void __launch_bounds__(1) layer_hold_kernel(const volatile int *go, u
 	do
 		asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
 	while (!*go && now - begin < max_ns);
+	if (!*go)
+		*go = LAYER_HOLD_OVER;
 }
 
 __global__ void __launch_bounds__(threads)
@@ -393,7 +395,7 @@ out:
 	return st;
 }
 
-enum ar_status layer_hold(const volatile int *go, int64_t max_ns, void *stream, struct ar_err *err)
+enum ar_status layer_hold(volatile int *go, int64_t max_ns, void *stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 

@@ -50,6 +50,7 @@ struct cuda {
 	} host;
 	volatile int *go;		/* pinned; releases the GPU, see hold() */
 	bool stale;			/* there may be traced kernels of no iteration */
+	bool slow_host;			/* it enqueues for longer than the GPU waits */
 };
 
 /* backend_cuda_memory.c: functions of struct backend, and all memory that a pool of num_blocks

@@ -14,7 +14,7 @@
 
 #include "src/base/rng.h"
 
-enum { CASES = 20, N_TEST = 9 };
+enum { CASES = 20, N_TEST = 11 };
 
 /* ---- arrays on both sides ---- */
 
@@ -335,6 +335,25 @@ static void test_fill(void)
 	ok(same, "the random fill equals the reference bit for bit, whatever its length");
 }
 
+/* Device memory, as no host writes meanwhile. */
+static void test_hold(void)
+{
+	struct ar_err err;
+	struct both go = both_new(sizeof(int));
+	int *value = go.host;
+
+	*value = 1;
+	upload(&go);
+	must(layer_hold(go.dev, INT64_MAX, NULL, &err), &err);
+	ok(equal(&go), "what is let go at once leaves the word alone");
+	*value = 0;
+	upload(&go);
+	must(layer_hold(go.dev, 1000, NULL, &err), &err);
+	*value = LAYER_HOLD_OVER;
+	ok(equal(&go), "what nobody lets go ends, and says so");
+	both_free(&go);
+}
+
 int main(void)
 {
 	plan(N_TEST);
@@ -348,6 +367,7 @@ int main(void)
 	test_silu();
 	test_gather_argmax();
 	test_fill();
+	test_hold();
 	gpu_free_all();
 	return done_testing();
 }
