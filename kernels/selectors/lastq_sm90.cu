@@ -30,6 +30,10 @@
  * rows does not look for each step's maximum: a thread's base is the largest of its first two
  * scores, and moves only where a score lies 2^LIMIT above it.
  *
+ * Registers of a consumer's thread, 240: two accumulators of 64, 32 totals, 28 or 30 parts of
+ * diagonals (sums), or 32 bases and 32 sums (rows).  Little is left; where they do not suffice the
+ * compiler makes products wait for each other, and says so with -Xptxas=-v.
+ *
  * Budget of a step of both groups at D = 128, in cycles of a multiprocessor: 1024 of the tensor
  * cores, 1024 of the special function units (16384 exponentials), 768 of 1024 that shared memory
  * has for operands, some 520 (rows) and 700 (sums) of the schedulers.  At 128K tokens, 8 requests,
