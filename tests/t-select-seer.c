@@ -374,7 +374,7 @@ static void test_options(void)
 	struct attn_shape s = { 4, 2, 16, 16 };
 	struct rng rng = { 4 };
 	struct seer p = { .gate = path, .threshold = 1 };
-	int len = 330, ctx = 0, rows = 330, n[4] = { 0 }, least = 0, any = 0;
+	int len = 330, ctx = 0, rows = 330, n[4] = { 0 }, least = 0, any = 0, alone = 0;
 	struct seer_self *g;
 	struct batch_case c;
 	bf16_t *state;
@@ -411,6 +411,12 @@ static void test_options(void)
 		n[2] += c.mask[i] == (2u << i / 4) - 1;
 	is_int(n[2], 84, "dense-first opens a chunk without context");
 	g->rule.dense_first = g->rule.dense_tail = false;
+	case_cut(&c, (int[]){ 329 }, (int[]){ 1 });
+	choose(&c, g, 0, state);
+	for (int h = 0; h < 4; h++)
+		alone += c.mask[h] == (2u << 20) - 1;
+	is_int(alone, 4, "a chunk of one row sees everything");
+	case_cut(&c, &ctx, &rows);
 	for (int k = 0; k < 5; k++) {
 		static const double ratio[] = { 1e-3, 0.3, 0.5, 0.9, 1 };
 		static const int want[] = { 1, 3, 6, 14, 21 };

@@ -247,6 +247,47 @@ static void test_rescues(void)
 	is_int(wrong, 0, "bfla: their hash has the worked values");
 }
 
+/* ---- a single row ---- */
+
+/* The published codes run a chunk of one row densely, whatever the parameters. */
+static void test_one_row(void)
+{
+	static const char *const method[] = {
+		"flashprefill:alpha=1,sink=0,window=1", "flexprefill:min-budget=1",
+		"xattention:threshold=0", "bfla:min-tokens=0", "proxyattn:mass=0",
+	};
+
+	for (size_t i = 0; i < sizeof method / sizeof *method; i++) {
+		struct method_selection sel = { 0 };
+		struct rng rng = { 4 };
+		struct batch_case c;
+		struct method *m;
+		struct ar_err err;
+		int tok, len, n = 0;
+		void *state;
+
+		must(method_parse(&m, method[i], &err), &err);
+		tok = method_page_tok(m);
+		len = 10 * tok + 6;
+		case_make(&c, &rng, FILL_BLOCKS, (struct attn_shape){ 4, 2, 16, tok }, 1, &len);
+		must(method_open(m, &(struct selector_env){ .shape = c.b.shape, .n_layers = 1 },
+				 &err), &err);
+		state = calloc((size_t)c.n_page, method_state_bytes(m, &c.b.shape) + 1);
+		for (int cut = 0; cut < 2; cut++) {
+			method_selection_release(&sel);
+			case_cut(&c, (int[]){ cut ? len - 1 : 0 }, (int[]){ cut ? 1 : len - 1 });
+			must(method_select_ref(m, &c.b, 0, c.q, &c.kv, state, &sel, &err), &err);
+		}
+		for (int h = 0; h < 4; h++)
+			n += sel.chosen.mask[h * c.b.mask_words] == (2u << 10) - 1;
+		is_int(n, 4, "%s: a single row sees everything", method[i]);
+		method_selection_release(&sel);
+		method_free(m);
+		free(state);
+		case_release(&c);
+	}
+}
+
 /* ---- operating points ---- */
 
 /* What the papers and codes run their methods with, in the order of the record. */
@@ -302,6 +343,7 @@ int main(void)
 	test_flexprefill();
 	test_scores();
 	test_rescues();
+	test_one_row();
 	test_points();
 	return done_testing();
 }

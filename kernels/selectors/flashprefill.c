@@ -16,7 +16,7 @@
  *
  * Query blocks lie on the absolute grid of the key blocks, rows outside of the chunk do not
  * take part, and a block that is still open has no score; so a prompt may be cut
- * anywhere without any row seeing a later key.
+ * anywhere without any row seeing a later key.  A chunk of one row sees everything.
  *
  * The means are the state.  They are formed again for every block that a chunk touches,
  * in token order in fp32 with one rounding to bf16, hence the same here and on the device.
@@ -172,7 +172,8 @@ static void mask_row(const struct attn_batch *b, const struct flashprefill *p, i
 	int lo = first > ctx ? first - ctx : 0;
 	int hi = (first + tok < end ? first + tok : end) - ctx;
 	int n_blk = (end + tok - 1) / tok;
-	bool open = (p->dense_first && !ctx) || (!b->left[r] && qa >= n_blk - p->last_n);
+	bool open = end - ctx == 1 || (p->dense_first && !ctx) ||
+		    (!b->left[r] && qa >= n_blk - p->last_n);
 	float top = 0, least = 0;
 
 	if (!open)

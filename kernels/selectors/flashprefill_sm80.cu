@@ -59,7 +59,7 @@ static __device__ bool is_open(const struct attn_batch &b, const struct qblk &s,
 {
 	const int ctx = b.ctx[s.req], end = ctx + b.row0[s.req + 1] - b.row0[s.req];
 
-	return (rule.dense_first && !ctx) ||
+	return end - ctx == 1 || (rule.dense_first && !ctx) ||
 	       (!b.left[s.req] && s.blk >= (end + BLOCK - 1) / BLOCK - rule.last_n);
 }
 

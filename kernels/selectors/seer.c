@@ -13,7 +13,8 @@
  * Block j is kept when a[i][j] > threshold, or, with nz-ratio X, when a[i][j] is one of the
  * floor((1 - sqrt(1 - X)) n) largest, at least one, n being the blocks up to the chunk's end and
  * the lower number first among equals.  Nothing is kept for its place, so a row may be left without
- * its own block, or without any; the options diagonal and dense-tail change that.
+ * its own block, or without any; the options diagonal and dense-tail change that.  A chunk of one
+ * row sees everything.
  *
  * Every vector is rounded to bf16 where the model's own gate rounds: after undoing RoPE, pooling,
  * projection and RoPE, logits and a.  RoPE is undone with cos and sin in fp32.
@@ -433,7 +434,7 @@ static void mask_row(const struct attn_batch *b, const struct seer_self *g, int 
 	int n_blk = (end + tok - 1) / tok;
 	int lo = qa * tok > ctx ? qa * tok : ctx, hi = qa * tok + tok < end ? qa * tok + tok : end;
 	size_t at = (size_t)(b->row0[r] + lo - ctx) * (size_t)s->q_heads + (size_t)head;
-	bool open = (g->rule.dense_first && !ctx) ||
+	bool open = end - ctx == 1 || (g->rule.dense_first && !ctx) ||
 		    (g->rule.dense_tail && !b->left[r] && qa >= n_blk - SEER_TAIL);
 
 	memset(row, 0, (size_t)b->mask_words * sizeof *row);

@@ -45,7 +45,7 @@ __device__ bool is_open(const struct attn_batch &b, const struct qblk &s, const 
 {
 	const int ctx = b.ctx[s.req], end = ctx + b.row0[s.req + 1] - b.row0[s.req];
 
-	return (rule.dense_first && !ctx) ||
+	return end - ctx == 1 || (rule.dense_first && !ctx) ||
 	       (rule.dense_tail && !b.left[s.req] &&
 		s.blk >= (end + BLOCK - 1) / BLOCK - SEER_TAIL);
 }

@@ -11,7 +11,8 @@
  *
  * Block 0 and the diagonal are kept.  Of the others those with the largest w are, the lower number
  * first among equals, until what is kept holds at least the share threshold of the row's w.
- * Threshold 0 leaves just the first and the diagonal block, 1 keeps everything.
+ * Threshold 0 leaves just the first and the diagonal block, 1 keeps everything, as a chunk of one
+ * row does.
  *
  * Rows that are none of the chunk's and keys past its end count as zeros.  A reduced row takes part
  * when the chunk has a token of it; hence where a chunk begins and ends moves only the query
@@ -360,7 +361,7 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	for (int k = 0; !st && k < b->n_req * heads; k++) {
 		int r = k / heads, h = k % heads;
 		float threshold = x->threshold[layer * x->q_heads + h];
-		bool all = threshold >= 1 ||
+		bool all = threshold >= 1 || b->row0[r + 1] - b->row0[r] == 1 ||
 			   xattention_in_tail(x->last_dense, x->tail, b->left[r]);
 
 		st = xattention_masses(b, x->stride, r, h, q, kv->k, mass, err);

@@ -366,7 +366,8 @@ xattention_select(struct attn_batch b, const __grid_constant__ struct rule rule,
 	const int per = b.shape.page_tok / rule.stride;
 	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
 	const float threshold = rule.threshold[blockIdx.y];
-	const bool all = threshold >= 1 || in_tail(b, rule, s.req);
+	const bool one = b.row0[s.req + 1] - b.row0[s.req] == 1;
+	const bool all = threshold >= 1 || one || in_tail(b, rule, s.req);
 	struct cut c = { 0, 0 };
 
 	lse += row * per * b.max_kv_blk;
