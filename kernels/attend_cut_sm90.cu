@@ -18,7 +18,7 @@
 namespace {
 
 constexpr int THREADS = ATTEND_CUT_TILES;
-constexpr int COST = 256;	/* keys, an estimate: half of what a part costs beside its own */
+constexpr int COST = 512;	/* keys, an estimate: half of what a part costs beside its own */
 
 struct params {
 	const attn_tile *tile;
