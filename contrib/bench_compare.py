@@ -139,14 +139,23 @@ def same_shape(case, ours, what):
     return find(ours, what, row["batch"], row["chunk"], row["context"])[:1]
 
 
-def over_cudnn(pairs, batch=None, chunk=None):
+def is_same(row):
+    """Theirs sees every key of a chunk's context, and is causal where the chunk is the context."""
+    return row["what"] == "past" or row["what"] == "dense" and row["chunk"] == row["context"]
+
+
+def over_cudnn(pairs, batch=None, chunk=None, wanted=is_same):
     out = []
     for case, other, rounds in pairs:
         row = first(case)
-        if (first(other)["impl"] == "cudnn" and row["what"] == "dense" and rounds and
+        if (first(other)["impl"] == "cudnn" and wanted(row) and rounds and
                 batch in (None, row["batch"]) and chunk in (None, row["chunk"])):
             out.append((median(rounds), shape_text(row)))
     return out
+
+
+def is_triangle(row):
+    return row["what"] == "dense" and not is_same(row)
 
 
 def over_rounds(cases, others, value):
@@ -173,12 +182,14 @@ def selection_share(ours):
 
 
 def targets(ours, pairs):
-    """(text, [(figure, shape)], bound, 'least' | 'median' | 'most')"""
-    dense = over_cudnn(pairs)
+    """(text, [(figure, shape)], bound or None, 'least' | 'median' | 'most')"""
+    same = over_cudnn(pairs)
     return [
-        ("dense over cuDNN, every row", dense, 0.95, "least"),
-        ("dense over cuDNN, median", dense, 1.00, "median"),
-        ("dense over cuDNN, batch 1, chunk 512", over_cudnn(pairs, 1, 512), 1.3, "least"),
+        ("prefill over cuDNN, every row", same, 0.95, "least"),
+        ("prefill over cuDNN, median", same, 1.00, "median"),
+        ("prefill over cuDNN, batch 1, chunk 512", over_cudnn(pairs, 1, 512), 1.3, "least"),
+        ("causal chunk over cuDNN without a mask, every row",
+         over_cudnn(pairs, wanted=is_triangle), None, "least"),
         ("decode over copy bandwidth, batch 8", of_copy(ours), 0.90, "least"),
         ("table 30 % over dense, TFLOP/s, 8 x 1024 of 128K",
          of_dense(ours, find(ours, "table", 8, 1024, 131072, 0.3),
@@ -199,6 +210,8 @@ def judge(figures, bound, how):
         figure, shape = statistics.median(x for x, _ in figures), ""
     else:
         figure, shape = (max if how == "most" else min)(figures)
+    if bound is None:
+        return "", figure, shape
     good = figure <= bound if how == "most" else figure >= bound
     return "met" if good else "missed", figure, shape
 
@@ -211,7 +224,7 @@ def print_targets(rows):
         verdict, figure, shape = judge(figures, bound, how)
         good = good and verdict != "missed"
         sign = "<=" if how == "most" else ">="
-        bound_text = f"{sign} {bound:g}"
+        bound_text = "" if bound is None else f"{sign} {bound:g}"
         print(f"{text:<56} {bound_text:>7} {number(figure):>7}  {verdict:<8} {shape}".rstrip())
     return good
 
