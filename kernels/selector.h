@@ -1,6 +1,7 @@
 /*
- * Selectors: what a chunk may look at.  One file NAME.c (parameters, reference,
- * descriptor) and one file NAME_sm80.cu in kernels/selectors/, one row in selectors.c.
+ * Selectors: what a chunk may look at.  In kernels/selectors/ one file NAME.c (parameters,
+ * reference, descriptor), one file NAME_sm80.cu, and NAME_sm90.cu where Hopper has kernels of its
+ * own; one row in selectors.c.
  *
  * Blocks are those of the batch, shape.page_tok tokens on the absolute grid; a selector says how
  * many it wants (block_tok), and the cache gets pages of that size.
