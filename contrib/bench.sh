@@ -27,6 +27,7 @@ fi
 
 mkdir -p "$out"
 status=0
+: >"$out/ours.jsonl"
 : >"$out/theirs.jsonl"
 if "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))'; then
 	"$python" "$top/contrib/bench_torch.py" --cases "$cases" --ours "$out/ours.jsonl" \
