@@ -202,7 +202,7 @@ static enum ar_status measure(struct paper *p, const struct paper_row *r, struct
 	if (st)
 		return st;
 	goal.sparsity = paper_sparsity(p->t, r, k->col, &goal.selected);
-	goal.selected &= isfinite(goal.sparsity);
+	goal.selected = goal.selected && isfinite(goal.sparsity);
 	st = choose(p, r, k, err);
 	if (!st && is_matched(p, r) && isfinite(goal.sparsity))
 		st = match(p, &s, goal, k, &m, err);
