@@ -38,7 +38,6 @@ AHEAD_CYCLES = 40_000_000       # what the GPU waits while the host runs ahead o
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 SHAPE = ("what", "batch", "chunk", "context", "q_heads", "kv_heads", "head_dim", "density")
 
-
 WHOLE = ("dense", "past", "decode")
 LISTED = ("table", "blocksparse")
 # The last row of a case that has several.

@@ -18,7 +18,8 @@
 
 struct store;
 
-/* Open or create.  AR_DATA: not a database of ours, or one of another version.  Runs left 'running' by a process that is gone become 'aborted'. */
+/* Open or create.  AR_DATA: not a database of ours, or one of another version.  Runs left 'running'
+ * by a process that is gone become 'aborted'. */
 enum ar_status store_open(struct store **out, const char *path, struct ar_err *err);
 /* Finish what is queued, checkpoint, close. */
 enum ar_status store_close(struct store *s, struct ar_err *err);

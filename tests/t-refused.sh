@@ -43,7 +43,7 @@ done <<'END'
 2|there is nothing to unite|dense:union=group|
 END
 
-# A method is not looked at when the ones before it have run for hours.
+# A method is looked at before the ones in front of it run, which may take hours.
 later() {
 	rm -f r.db*
 	fails "$1" "$2" run --method "dense,$3" && [ ! -e r.db ]

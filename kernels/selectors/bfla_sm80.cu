@@ -510,7 +510,8 @@ enum ar_status launch_flat(const struct job *j, int tiles, int n, cudaStream_t s
 	enum ar_status st = AR_OK;
 
 	CU(cudaFuncSetAttribute(bfla_flat<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	bfla_flat<N><<<dim3(tiles, (n + N - 1) / N, j->b.shape.kv_heads), THREADS, bytes, stream>>>(*j);
+	bfla_flat<N><<<dim3(tiles, (n + N - 1) / N, j->b.shape.kv_heads), THREADS, bytes,
+		       stream>>>(*j);
 out:
 	return st;
 }

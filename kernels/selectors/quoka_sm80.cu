@@ -15,8 +15,8 @@
  *            score kept; then every slice knows that score and, from the counts of the slices
  *            before it, where its tokens go in the list.
  *
- * Score is where the time goes: 2 nq ctx head_dim flops a KV head, each key read once.  On Hopper it
- * is quoka_sm90.cu's, elsewhere the one below, by mma.sync:
+ * Score is where the time goes: 2 nq ctx head_dim flops a KV head, each key read once.  On Hopper
+ * it is quoka_sm90.cu's, elsewhere the one below, by mma.sync:
  *
  *   registers   keys 2 x D/16 x 4 = 64 (D 128) or 128 (D 256), accumulators 2 x 2 x 4 = 16:
  *               two blocks of 256 threads a SM, one for D 256
@@ -24,8 +24,8 @@
  *   per step    1 ldmatrix.x4 feeds 4 mma: 16 KiB of multiply-adds per 0.5 KiB read
  *
  * Of eight chunks of 1024 at 128 Ki, 16 heads over four KV heads of 128 channels, the query side
- * reads q, 34 MB, three times, the lists read 8 MB of scores three times.  All of it takes 0.85 ms on
- * an H200, dense attention 14.2.
+ * reads q, 34 MB, three times, the lists read 8 MB of scores three times.  All of it takes 0.85 ms
+ * on an H200, dense attention 14.2.
  */
 #include "config.h"
 #include "kernels/selectors/quoka.cuh"
