@@ -86,6 +86,22 @@ for page in "$man"/*.[15]; do
 	fi
 done
 
+# What has a name in the program stands in the README's list of what there is.
+listed() { # listed OPTION NAME...: in the row of the option
+	option=$1
+	shift
+	[ $# -gt 0 ] || return 1
+	grep "^| .$option. |" "$srcdir/README.md" >"$tmp/listed" || return 1
+	for name; do
+		grep -qF "\`$name\`" "$tmp/listed" || { echo "not listed: $name"; return 1; }
+	done
+}
+methods=$("$ATTNREPLAY" methods | sed -n '/^methods,/,/^$/s/^  \([a-z][a-z0-9-]*\) .*/\1/p')
+formats=$("$ATTNREPLAY" trace info --format none \
+	"$srcdir/traces/samples/azure-2023-code-200.csv" 2>&1 | sed 's/.*want one of //; s/,//g')
+ok 'the README lists every method' listed --method $methods
+ok '... every policy' listed --policy $policies
+ok '... and every format of traces' listed --format $formats
 ok 'README.md shows command lines' test -n "$(used_options "$srcdir/README.md")"
 ok 'the command lines in README.md use options that exist' only_known "$srcdir/README.md"
 finish
