@@ -122,7 +122,7 @@ static enum ar_status check_shape(struct plan *p, const struct bench_shape *shap
 	int page_tok;
 
 	for (size_t i = 0; i < p->n_method && !st; i++)
-		st = bench_session_check(&p->session, p->method[i], shape, &page_tok, NULL, err);
+		st = bench_session_check(p->method[i], shape, &page_tok, NULL, err);
 	return st;
 }
 

@@ -239,13 +239,12 @@ static enum ar_status run_layer(struct bench_session *s, int i, const char *meth
 	return st;
 }
 
-enum ar_status bench_session_check(const struct bench_session *s, const char *method,
-				   const struct bench_shape *shape, int *page_tok, bool *refused,
-				   struct ar_err *err)
+enum ar_status bench_session_check(const char *method, const struct bench_shape *shape,
+				   int *page_tok, bool *refused, struct ar_err *err)
 {
 	struct bench_shape paged = *shape;
 	struct method *m = NULL;
-	enum ar_status st = method_parse(&m, bench_session_method(s, method), err);
+	enum ar_status st = method_parse(&m, method, err);
 
 	if (refused)
 		*refused = st == AR_USAGE;
@@ -266,9 +265,9 @@ enum ar_status bench_session_run(struct bench_session *s, const char *method,
 
 	x.n_chunk = span.last ? 1 : n_chunk;
 	x.n_sample = span.last ? 1 : bench_samples(n_chunk, span.samples);
-	st = bench_session_check(s, method, shape, &x.page_tok, &x.refused, err);
+	st = bench_session_check(method, shape, &x.page_tok, &x.refused, err);
 	for (int i = 0; i < s->n_layer && s->device && !st; i++)
-		st = run_layer(s, i, bench_session_method(s, method), shape, span, &x, err);
+		st = run_layer(s, i, method, shape, span, &x, err);
 	for (int i = 0; i < BENCH_PART_N; i++)
 		x.us[i] = s->device ? x.us[i] / s->n_layer : NAN;
 	x.core_us = s->device ? x.core_us / s->n_layer : NAN;
@@ -329,7 +328,6 @@ enum ar_status bench_session_match(struct bench_session *s, const char *method,
 	enum ar_status st = AR_OK;
 	struct bench_source *x;
 
-	method = bench_session_method(s, method);
 	j.shape.batch = 1;
 	j.p = calloc((size_t)s->n_layer, sizeof(*j.p));
 	if (!j.p)

@@ -53,9 +53,8 @@ const char *bench_session_method(const struct bench_session *s, const char *meth
 
 /* The method's name, and whether the kernels' indices hold the shape; *page_tok becomes the
  * method's.  *refused, where it is not NULL, says that it is the method which is wrong. */
-enum ar_status bench_session_check(const struct bench_session *s, const char *method,
-				   const struct bench_shape *shape, int *page_tok, bool *refused,
-				   struct ar_err *err);
+enum ar_status bench_session_check(const char *method, const struct bench_shape *shape,
+				   int *page_tok, bool *refused, struct ar_err *err);
 enum ar_status bench_session_run(struct bench_session *s, const char *method,
 				 const struct bench_shape *shape, struct bench_span span,
 				 struct bench_sum *sum, struct ar_err *err);

@@ -106,6 +106,8 @@ is 'and its figures stay' "$(paper --table ca-5 --dry-run --use compact-fp=nope 
 	grep '"note":"skipped"' | values paper_total_ms)" '25441.7 20489.7 19921 '
 is 'a method may be replaced' "$(paper --table ca-5 --dry-run --use compact-fp=compact-fp:alpha=0.1 --format json |
 	grep -c '"method":"compact-fp:alpha=0.1".*"note":null')" 3
+is 'and what replaces it is not replaced again' "$(paper --table ca-5 --dry-run --use compact-fp=flashprefill \
+	--use flashprefill=nope --format json | grep -c '"method":"flashprefill".*"note":null')" 3
 
 # ---- on a GPU ----
 
