@@ -98,7 +98,7 @@ AR_BOTH static inline size_t attn_token_row(const struct attn_shape *s, int32_t 
 }
 
 /* Rows see of the keys of runs those below position init, those less than local before them, and
- * all of them if they are among the last tokens of the prompt.  local 0: there is no band. */
+ * all of them if they are among the last tokens of the prompt.  local 0: all rows do. */
 struct attn_band {
 	int init, local, last;
 };
@@ -112,11 +112,12 @@ AR_BOTH static inline bool attn_band_hides(const struct attn_band *b, int total,
 /* Runs of page_tok keys from any position on, and single keys: a row of each for every (query
  * block, query head), as in a mask.  Runs ascend, do not overlap and may reach past the query
  * block; columns ascend, lie before its first position and in no run.  Row l holds n_run[l]
- * first positions from run[l * max_run] on, and n_col[l] columns from col[l * max_col] on. */
+ * first positions from run[l * max_run] on, seen under band[l], and n_col[l] columns from
+ * col[l * max_col] on. */
 struct column_lists {
 	int32_t *run, *n_run, *col, *n_col;
 	int max_run, max_col;
-	struct attn_band band;
+	struct attn_band *band;
 };
 
 /* What a selector writes: one of the first three. */

@@ -134,7 +134,6 @@ void method_columns(const struct method *m, const struct attn_shape *s, int max_
 	int most = max_kv_blk * s->page_tok;
 
 	m->selector->columns(m->self, s, &l->max_run, &l->max_col);
-	l->band = m->selector->band ? m->selector->band(m->self) : (struct attn_band){ 0 };
 	l->max_run = l->max_run < max_kv_blk + 1 ? l->max_run : max_kv_blk + 1;
 	l->max_col = l->max_col < most ? l->max_col : most;
 }
@@ -277,7 +276,7 @@ static void count_head_columns(const struct attn_batch *b, int head, const struc
 
 		lo = lo > 0 ? lo : 0;
 		for (int k = 0; k < l->n_run[row]; k++)
-			count_run(b, run[k], tok, &l->band, lo, hi, past, c);
+			count_run(b, run[k], tok, &l->band[row], lo, hi, past, c);
 		for (int k = 0; k < l->n_col[row]; k++)
 			count_run(b, col[k], 1, NULL, lo, hi, past, c);
 	}
@@ -336,6 +335,7 @@ void method_selection_release(struct method_selection *x)
 	free(x->chosen.columns.n_run);
 	free(x->chosen.columns.col);
 	free(x->chosen.columns.n_col);
+	free(x->chosen.columns.band);
 	free(x->chosen.score);
 	free(x->table);
 	free(x->lists.blocks.block);
@@ -368,7 +368,8 @@ static bool alloc_columns(const struct method *m, const struct attn_batch *b,
 	l->n_run = array(n, sizeof *l->n_run);
 	l->col = array(n * (size_t)l->max_col, sizeof *l->col);
 	l->n_col = array(n, sizeof *l->n_col);
-	return l->run && l->n_run && l->col && l->n_col;
+	l->band = array(n, sizeof *l->band);
+	return l->run && l->n_run && l->col && l->n_col && l->band;
 }
 
 static bool alloc_blocks(const struct method *m, const struct attn_batch *b,

@@ -8,13 +8,12 @@
 
 /* What lies in work before scratch of the selector, later of the executor.  A dense method has none
  * of it. */
-enum part { MASK, TABLE, BLOCK, BLOCK_N, TOKEN, TOKEN_N, RUN, RUN_N, COL, COL_N, N_PART };
+enum part { MASK, TABLE, BLOCK, BLOCK_N, TOKEN, TOKEN_N, RUN, RUN_N, COL, COL_N, BAND, N_PART };
 
 struct layout {
 	int heads, groups;
 	size_t n_list;			/* rows of block lists */
 	int max_run, max_col;
-	struct attn_band band;
 	size_t at[N_PART], bytes[N_PART];
 	size_t end;
 };
@@ -49,16 +48,16 @@ static void size_tokens(struct layout *l, const struct attn_shape *s, const stru
 static void size_columns(const struct method *m, struct layout *l, const struct attn_shape *s,
 			 const struct extent *e)
 {
-	size_t row = e->n_qblk * (size_t)s->q_heads * sizeof(int32_t);
+	size_t n = e->n_qblk * (size_t)s->q_heads, row = n * sizeof(int32_t);
 	struct column_lists most;
 
 	method_columns(m, s, e->max_kv_blk, &most);
 	l->max_run = most.max_run;
 	l->max_col = most.max_col;
-	l->band = most.band;
 	l->bytes[RUN] = row * (size_t)most.max_run;
 	l->bytes[COL] = row * (size_t)most.max_col;
 	l->bytes[RUN_N] = l->bytes[COL_N] = row;
+	l->bytes[BAND] = n * sizeof *most.band;
 }
 
 static struct layout layout(const struct method *m, const struct attn_shape *s,
@@ -111,7 +110,7 @@ static struct selection selection_at(const struct layout *l, void *work)
 		.mask = part(l, work, MASK),
 		.tokens = { part(l, work, TOKEN), part(l, work, TOKEN_N) },
 		.columns = { part(l, work, RUN), part(l, work, RUN_N), part(l, work, COL),
-			     part(l, work, COL_N), l->max_run, l->max_col, l->band },
+			     part(l, work, COL_N), l->max_run, l->max_col, part(l, work, BAND) },
 	};
 }
 
@@ -173,6 +172,7 @@ static enum ar_status copy_parts(const struct layout *all, const struct layout *
 		[TOKEN] = x->chosen.tokens.tok, [TOKEN_N] = x->chosen.tokens.n,
 		[RUN] = x->chosen.columns.run, [RUN_N] = x->chosen.columns.n_run,
 		[COL] = x->chosen.columns.col, [COL_N] = x->chosen.columns.n_col,
+		[BAND] = x->chosen.columns.band,
 	};
 	enum ar_status st = AR_OK;
 

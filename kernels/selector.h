@@ -45,7 +45,6 @@ struct selector {
 
 	/* It writes runs and columns, at most so many a row.  NULL: it does not. */
 	void (*columns)(const void *self, const struct attn_shape *s, int *max_run, int *max_col);
-	struct attn_band (*band)(const void *self);	/* of the runs; NULL: none */
 	bool scores;		/* ref() writes scores where there is room for them */
 	int (*block_tok)(const void *param);	/* 64 or 128; NULL: 128 */
 

@@ -195,6 +195,8 @@ static enum ar_status take_selection(struct bench_prefill *p, const struct attn_
 		st = bench_take(&p->l, &c->col, n_mask * (size_t)c->max_col * sizeof *c->col, err);
 	if (!st)
 		st = bench_take(&p->l, &c->n_col, n_mask * sizeof *c->n_col, err);
+	if (!st)
+		st = bench_take(&p->l, &c->band, n_mask * sizeof *c->band, err);
 	return st;
 }
 

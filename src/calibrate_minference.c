@@ -62,6 +62,7 @@ struct scratch {
 	int32_t *list;		/* [N_CANDIDATE][2][n] columns and distances */
 	int n_list[N_CANDIDATE][2];
 	struct minference_row row;
+	struct attn_band band;	/* of its runs */
 	float *mean;		/* [head_dim] */
 	int n;			/* positions */
 };
@@ -120,13 +121,15 @@ static void choose(const struct job *j, int h, int k, int qa, struct scratch *t)
 {
 	const struct minference_head *c = &candidate[k];
 
+	t->band = minference_band(c, t->n);
 	switch (c->pattern) {
 	case PATTERN_SLASH:
 		minference_merge(TOK, list_at(t, k, 0), t->n_list[k][0], list_at(t, k, 1),
 				 t->n_list[k][1], (qa + 1) * TOK, &t->row);
 		break;
 	case PATTERN_SHAPE:
-		minference_shape(TOK, c->vertical, c->slash, qa, &t->row);
+		t->row.n_run = ashape_runs(&t->band, &j->l->b, 0, qa, t->row.run);
+		t->row.n_col = 0;
 		break;
 	default:
 		minference_best(&j->l->b, &rule, 0, qa, h, j->l->q, j->mean, t->mean, t->cell,
@@ -134,14 +137,15 @@ static void choose(const struct job *j, int h, int k, int qa, struct scratch *t)
 	}
 }
 
-/* What a row's probabilities x hold of the keys that were chosen. */
-static double held(const struct minference_row *row, const float *x, int pos)
+/* What the probabilities x of the row at pos hold of the keys that were chosen. */
+static double held(const struct scratch *s, const float *x, int pos)
 {
+	const struct minference_row *row = &s->row;
 	double sum = 0;
 
 	for (int i = 0; i < row->n_run; i++)
 		for (int t = row->run[i]; t < row->run[i] + TOK && t <= pos; t++)
-			sum += x[t];
+			sum += attn_band_hides(&s->band, s->n, pos, t) ? 0 : x[t];
 	for (int i = 0; i < row->n_col; i++)
 		sum += x[row->col[i]];
 	return sum;
@@ -164,8 +168,8 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 		for (int k = 0; k < N_CANDIDATE; k++) {
 			choose(j, h, k, qa, &t);
 			for (int row = lo > from ? lo : from; row < hi; row++)
-				s->mass[k] += held(&t.row, t.truth.x + (size_t)(row - lo) *
-								   (size_t)t.n, row);
+				s->mass[k] += held(&t, t.truth.x + (size_t)(row - lo) *
+							(size_t)t.n, row);
 		}
 		if (ar_interrupted())
 			st = ar_fail(err, AR_INTERRUPTED, "interrupted");

@@ -299,6 +299,16 @@ void case_formula(struct batch_case *c, struct attn_shape s, int len)
 		}
 }
 
+void case_unit_values(struct batch_case *c)
+{
+	int tok = c->b.shape.page_tok, dim = c->b.shape.head_dim;
+
+	for (int t = 0; t < c->len[0]; t++)
+		for (int d = 0; d < dim; d++)
+			c->kv.v[(size_t)((c->page[t / tok] * tok + t % tok) * dim + d)] =
+				bf16_from_f32(d == t);
+}
+
 /* ---- block lists ---- */
 
 int case_n_list(const struct batch_case *c, attend_plan_fn *cut, int heads)
@@ -409,6 +419,12 @@ static void draw_columns(struct column_lists *l, size_t row, int st, int tok, do
 			at += tok;
 		}
 	}
+	if (rng_below(rng, 2))
+		l->band[row] = (struct attn_band){
+			(int)rng_below(rng, (uint64_t)(st + tok)),
+			1 + (int)rng_below(rng, (uint64_t)(st + tok)),
+			(int)rng_below(rng, (uint64_t)(3 * tok))
+		};
 }
 
 void case_columns(const struct batch_case *c, double density, struct column_lists *l,
@@ -423,6 +439,7 @@ void case_columns(const struct batch_case *c, double density, struct column_list
 	l->n_run = need(n, sizeof *l->n_run);
 	l->col = need(n * (size_t)l->max_col, sizeof *l->col);
 	l->n_col = need(n, sizeof *l->n_col);
+	l->band = need(n, sizeof *l->band);
 	for (int r = 0; r < c->b.n_req; r++)
 		for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
 			for (int h = 0; h < s->q_heads; h++)
@@ -437,5 +454,6 @@ void columns_free(struct column_lists *l)
 	free(l->n_run);
 	free(l->col);
 	free(l->n_col);
+	free(l->band);
 	memset(l, 0, sizeof *l);
 }

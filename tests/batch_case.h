@@ -68,6 +68,10 @@ void case_example_out(enum case_example which, float out[16]);
  * bf16; case_cut is left to do. */
 void case_formula(struct batch_case *c, struct attn_shape s, int len);
 
+/* Of one sequence and KV head, no more tokens than channels: the value at position t is 1 in channel
+ * t, so that outputs name what a row sees. */
+void case_unit_values(struct batch_case *c);
+
 /* ---- block lists ---- */
 
 /* Number of lists the tiles of cut index. */
@@ -91,8 +95,8 @@ void case_tokens(const struct batch_case *c, double density, struct token_lists 
 		 struct rng *rng);
 void tokens_free(struct token_lists *l);
 
-/* Random runs and columns, some rows without either.  Some runs reach past the query block, and
- * past the request's last page. */
+/* Random runs and columns, some rows without either, every other one under a band.  Some runs reach
+ * past the query block, and past the request's last page. */
 void case_columns(const struct batch_case *c, double density, struct column_lists *l,
 		  struct rng *rng);
 void columns_free(struct column_lists *l);

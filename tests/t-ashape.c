@@ -7,22 +7,13 @@
 #include <string.h>
 
 #include "kernels/method.h"
+#include "kernels/selectors/ashape.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
 
 enum { DIM = 64, TOK = 4 };
 
 static const struct attn_shape shape = { 2, 1, DIM, TOK };
-
-static void unit_values(struct batch_case *c)
-{
-	for (int t = 0; t < c->len[0]; t++) {
-		size_t at = (size_t)(c->page[t / TOK] * TOK + t % TOK) * DIM;
-
-		for (int d = 0; d < DIM; d++)
-			c->kv.v[at + (size_t)d] = bf16_from_f32(d == t);
-	}
-}
 
 static bool sees(const int rule[3], int len, int i, int j)
 {
@@ -84,6 +75,34 @@ static void test_example(void)
 	}
 }
 
+static void test_runs(void)
+{
+	static const struct { int init, local, qa; const char *want; } v[] = {
+		{ 2, 3, 0, "0" }, { 2, 3, 1, "0 4" }, { 2, 3, 2, "0 4 8" }, { 2, 1, 2, "0 8" },
+		{ 0, 5, 2, "4 8" }, { 0, 6, 2, "0 4 8" }, { 4, 1, 3, "0 12" },
+		{ 5, 1, 3, "0 4 12" }, { 0, 1, 3, "12" }, { 1 << 30, 1, 2, "0 4 8" }, { 0, 1 << 30, 2, "0 4 8" },
+		{ 0, 0, 2, "0 4 8" },
+	};
+	struct rng rng = { 6 };
+	struct batch_case c;
+
+	case_make(&c, &rng, FILL_EQUAL, shape, 1, (int[]){ 16 });
+	case_cut(&c, (int[]){ 0 }, (int[]){ 16 });
+	for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+		const struct attn_band band = { v[i].init, v[i].local, 0 };
+		char text[64] = "";
+		int32_t run[4];
+		int n = ashape_runs(&band, &c.b, 0, v[i].qa, run), at = 0;
+
+		for (int k = 0; k < n; k++)
+			at += snprintf(text + at, sizeof text - (size_t)at, "%s%d", k ? " " : "",
+				       run[k]);
+		is_str(text, v[i].want, "query block %d reads what it must: the first %d, the last "
+		       "%d", v[i].qa, v[i].init, v[i].local);
+	}
+	case_release(&c);
+}
+
 int main(void)
 {
 	struct rng rng = { 5 };
@@ -91,6 +110,7 @@ int main(void)
 
 	plan(0);
 	test_example();
+	test_runs();
 	for (; n < 400; n++) {
 		int len = n ? 1 + (int)rng_below(&rng, DIM) : 12;
 		int ctx = n ? (int)rng_below(&rng, (uint64_t)len) : 0;
@@ -102,7 +122,7 @@ int main(void)
 		bool counted;
 
 		case_make(&c, &rng, FILL_EQUAL, shape, 1, &len);
-		unit_values(&c);
+		case_unit_values(&c);
 		rows_off += !right(&c, rule, ctx, rows, &counted);
 		counts_off += !counted;
 		case_release(&c);

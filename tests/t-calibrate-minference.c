@@ -89,11 +89,16 @@ static double held(const struct calib_layer *l, int pos, int h, const struct col
 	static double x[TOK];
 	static bool in[TOK + 128];	/* runs reach past the end */
 	size_t row = (size_t)(pos / 64 * HEADS + h);
+	const struct attn_band *band = &c->band[row];
 	double all = 0, some = 0;
 
 	memset(in, 0, sizeof in);
-	for (int i = 0; i < c->n_run[row]; i++)
-		memset(in + c->run[row * (size_t)c->max_run + (size_t)i], true, 64);
+	for (int i = 0; i < c->n_run[row]; i++) {
+		int run = c->run[row * (size_t)c->max_run + (size_t)i];
+
+		for (int t = run; t < run + 64; t++)
+			in[t] = !band->local || t < band->init || pos - t < band->local;
+	}
 	for (int i = 0; i < c->n_col[row]; i++)
 		in[c->col[row * (size_t)c->max_col + (size_t)i]] = true;
 	for (int t = 0; t <= pos; t++) {
@@ -126,6 +131,7 @@ static void worth(const struct calib_layer *l, int k, double *out)
 	c.col = malloc(n * (size_t)c.max_col * 4);
 	c.n_run = malloc(n * 4);
 	c.n_col = malloc(n * 4);
+	c.band = malloc(n * sizeof *c.band);
 	snprintf(text, sizeof text, "[{\"0\": [%s], \"1\": [%s]}]", candidate[k], candidate[k]);
 	file_write(one_path, text, strlen(text));
 	if (s->open(&self, &p, &env, &err) ||

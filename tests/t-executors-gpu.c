@@ -155,7 +155,7 @@ static struct column_lists gpu_columns(const struct batch_case *c, const struct 
 		gpu_copy(l->n_run, n * sizeof *l->n_run),
 		gpu_copy(l->col, n * (size_t)l->max_col * sizeof *l->col),
 		gpu_copy(l->n_col, n * sizeof *l->n_col), l->max_run, l->max_col,
-		l->band
+		gpu_copy(l->band, n * sizeof *l->band)
 	};
 }
 
@@ -318,6 +318,7 @@ static enum ar_status put_columns(const struct attn_batch *b, const struct colum
 		bail_out("rows of another stride");
 	put(to->n_run, from->n_run, n * sizeof *to->n_run);
 	put(to->n_col, from->n_col, n * sizeof *to->n_col);
+	put(to->band, from->band, n * sizeof *to->band);
 	put(to->run, from->run, n * (size_t)to->max_run * sizeof *to->run);
 	put(to->col, from->col, n * (size_t)to->max_col * sizeof *to->col);
 	return AR_OK;

@@ -77,10 +77,13 @@ static void see_columns(const struct batch_case *c, const struct executor_lists 
 	const struct attn_shape *s = &c->b.shape;
 	const struct column_lists *x = &l->columns;
 	int blk = (c->ctx[r] + row) / s->page_tok - c->ctx[r] / s->page_tok;
-	int list = (c->qblk0[r] + blk) * s->q_heads + h;
+	int list = (c->qblk0[r] + blk) * s->q_heads + h, pos = c->ctx[r] + row;
+	const struct attn_band *band = &x->band[list];
 
 	for (int i = 0; i < x->n_run[list]; i++)
-		memset(visible + x->run[list * x->max_run + i], true, (size_t)s->page_tok);
+		for (int t = x->run[list * x->max_run + i], end = t + s->page_tok; t < end; t++)
+			visible[t] = !band->local || t < band->init || pos - t < band->local ||
+				     pos >= c->len[r] - band->last;
 	for (int i = 0; i < x->n_col[list]; i++)
 		visible[x->col[list * x->max_col + i]] = true;
 }
@@ -250,6 +253,7 @@ static enum ar_status draw_columns(const struct attn_batch *b, const void *self,
 	for (int i = 0; i < b->n_qblk * b->shape.q_heads; i++) {
 		to->n_run[i] = from->n_run[i];
 		to->n_col[i] = from->n_col[i];
+		to->band[i] = from->band[i];
 		memcpy(to->run + i * to->max_run, from->run + i * from->max_run,
 		       (size_t)from->n_run[i] * sizeof *to->run);
 		memcpy(to->col + i * to->max_col, from->col + i * from->max_col,
@@ -299,6 +303,7 @@ static void test_counts(void)
 	int32_t tok[16] = { 0, 3, 9 }, n_tok = 3;
 	int32_t n_run[] = { 1, 1, 2, 0 }, run[4][2] = { { 6 }, { 8 }, { 3, 10 }, { 0 } };
 	int32_t n_col[] = { 1, 0, 2, 1 }, col[4][2] = { { 2 }, { 0 }, { 0, 7 }, { 2 } };
+	struct attn_band band[4] = { 0 };
 	struct selection_count c;
 	struct batch_case b;
 
@@ -312,7 +317,7 @@ static void test_counts(void)
 	ok(c.exec_sel == 2 * (4 * 3 + 10) && c.exec_total == 100, "and the chunk's own are run");
 
 	/* rows are (block 0, head 0), (block 0, head 1), (block 1, head 0), (block 1, head 1) */
-	drawn.columns = (struct column_lists){ run[0], n_run, col[0], n_col, 2, 2, { 0 } };
+	drawn.columns = (struct column_lists){ run[0], n_run, col[0], n_col, 2, 2, band };
 	c = counts_of(&b, &picks_columns, "columns");
 	ok(c.tiles_sel == 5 + 2 + 6 + 1 && c.tiles_total == 40,
 	   "runs count for their keys before the chunk");
@@ -321,6 +326,14 @@ static void test_counts(void)
 	ok(c.group_sel == c.tiles_sel && c.group_total == 40, "there is no other union");
 	ok(c.exec_sel == 5 + 5 + (3 + 4) + (6 + 3) + (6 + 4) + 2 && c.exec_total == 100,
 	   "what a run has past a row is not run");
+
+	/* of 10 to 13 rows 12 and 13 miss 3 and 3, 4; row 13 is the prompt's last */
+	band[2] = (struct attn_band){ 3, 9, 0 };
+	c = counts_of(&b, &picks_columns, "columns");
+	ok(c.exec_sel == 38 - 1 - 2, "nor what its list's band hides");
+	band[2].last = 1;
+	c = counts_of(&b, &picks_columns, "columns");
+	ok(c.exec_sel == 38 - 1, "unless a row is the last of the prompt");
 	case_release(&b);
 }
 

@@ -64,7 +64,7 @@ static void rows_make(struct rows *x, const struct batch_case *c,
 	x->n = (size_t)(c->b.n_qblk * c->b.shape.q_heads);
 	l->max_run = c->b.max_kv_blk + 1;
 	l->max_col = c->b.max_kv_blk * c->b.shape.page_tok;
-	l->max_col = self->max_col < l->max_col ? self->max_col : l->max_col;
+	l->max_col = self->max_vertical < l->max_col ? self->max_vertical : l->max_col;
 	x->got = x->dev = *l;
 	for (int i = 0; i < 2; i++) {
 		struct column_lists *to = i ? &x->got : l;
@@ -73,11 +73,13 @@ static void rows_make(struct rows *x, const struct batch_case *c,
 		to->col = calloc(x->n * (size_t)l->max_col + 1, 4);
 		to->n_run = calloc(x->n, 4);
 		to->n_col = calloc(x->n, 4);
+		to->band = calloc(x->n, sizeof *l->band);
 	}
 	x->dev.run = gpu_new(x->n * (size_t)l->max_run * 4, 0xff);
 	x->dev.col = gpu_new(x->n * (size_t)l->max_col * 4, 0xff);
 	x->dev.n_run = gpu_new(x->n * 4, 0xff);
 	x->dev.n_col = gpu_new(x->n * 4, 0xff);
+	x->dev.band = gpu_new(x->n * sizeof *l->band, 0xff);
 }
 
 static void rows_read(struct rows *x)
@@ -86,6 +88,7 @@ static void rows_read(struct rows *x)
 	gpu_read(x->got.col, x->dev.col, x->n * (size_t)x->dev.max_col * 4);
 	gpu_read(x->got.n_run, x->dev.n_run, x->n * 4);
 	gpu_read(x->got.n_col, x->dev.n_col, x->n * 4);
+	gpu_read(x->got.band, x->dev.band, x->n * sizeof *x->got.band);
 }
 
 static bool row_equal(const struct rows *x, size_t i)
@@ -93,6 +96,7 @@ static bool row_equal(const struct rows *x, size_t i)
 	const struct column_lists *a = &x->ref, *b = &x->got;
 
 	return a->n_run[i] == b->n_run[i] && a->n_col[i] == b->n_col[i] &&
+	       !memcmp(&a->band[i], &b->band[i], sizeof *a->band) &&
 	       !memcmp(a->run + i * (size_t)a->max_run, b->run + i * (size_t)a->max_run,
 		       (size_t)a->n_run[i] * 4) &&
 	       !memcmp(a->col + i * (size_t)a->max_col, b->col + i * (size_t)a->max_col,

@@ -46,6 +46,7 @@ static void lists_make(struct column_lists *l, const struct batch_case *c)
 	l->col = malloc(n * (size_t)l->max_col * sizeof *l->col);
 	l->n_run = malloc(n * sizeof *l->n_run);
 	l->n_col = malloc(n * sizeof *l->n_col);
+	l->band = malloc(n * sizeof *l->band);
 }
 
 /* Of a batch of one request. */
@@ -112,8 +113,7 @@ static void test_merge(void)
 
 		minference_merge(4, v, 3, s, 3, 4 * i + 4, &out);
 		is_str(text_of(&(struct column_lists){ run, &out.n_run, col, &out.n_col, 7, 24,
-						       { 0 } }, 1,
-			       1, 0), want[i],
+						       NULL }, 1, 1, 0), want[i],
 		       "columns 0 3 9 and distances 0 6 13 for query block %d", i);
 	}
 }
@@ -188,28 +188,6 @@ static void test_block(void)
 	case_release(&c);
 }
 
-static void test_shape(void)
-{
-	static const struct { int n_init, n_local, qa; const char *want; } v[] = {
-		{ 2, 3, 0, "0" }, { 2, 3, 1, "0 4" }, { 2, 3, 2, "4 8 / 0 1" },
-		{ 2, 1, 2, "8 / 0 1" }, { 2, 2, 2, "4 8 / 0 1" }, { 2, 5, 2, "4 8 / 0 1" },
-		{ 2, 6, 2, "0 4 8" }, { 4, 1, 3, "0 12" }, { 9, 1, 3, "0 4 12 / 8" },
-		{ 13, 1, 3, "0 4 8 12" }, { 0, 1, 3, "12" }, { 0, 0, 3, "12" },
-		{ 1 << 30, 0, 2, "0 4 8" }, { 0, 1 << 30, 2, "0 4 8" },
-	};
-
-	for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
-		int32_t run[8], col[32];
-		struct minference_row out = { run, col, 0, 0 };
-
-		minference_shape(4, v[i].n_init, v[i].n_local, v[i].qa, &out);
-		is_str(text_of(&(struct column_lists){ run, &out.n_run, col, &out.n_col, 8, 32,
-						       { 0 } }, 1,
-			       1, 0), v[i].want, "query block %d: the first %d keys, the last %d",
-		       v[i].qa, v[i].n_init, v[i].n_local);
-	}
-}
-
 /* ---- properties ---- */
 
 static int draw(struct rng *rng, int lo, int hi)
@@ -281,6 +259,95 @@ static void test_merges(void)
 	is_int(covered, n, "every row finds all columns and distances that it can");
 }
 
+/* ---- a layer of all patterns: blocks of four ---- */
+
+/* With equal keys the first columns, distances and blocks are the largest.  A run ends at each
+ * distance, from the largest on end to end. */
+static bool sees(const struct minference_head *x, int last, int i, int j)
+{
+	int end = (i / 4 + 1) * 4, far = end - x->slash + 1;
+
+	if (j > i)
+		return false;
+	switch (x->pattern) {
+	case PATTERN_SLASH: return j < x->vertical || j >= (far > 4 ? far - 4 : 0);
+	case PATTERN_SHAPE: return j < x->vertical || i - j < (x->slash ? x->slash : 1);
+	default: return i / 4 < last || j / 4 < last - 1 || j / 4 == i / 4;
+	}
+}
+
+/* Rows [ctx, ctx + rows) of a prompt as they come out of the method; head: what the file says. */
+static bool layer_right(struct batch_case *c, const struct minference_head *head, int blocks,
+			int ctx, int rows, bool *counted)
+{
+	const struct selector_env env = { .shape = c->b.shape, .n_layers = 1 };
+	float *state = calloc((size_t)c->n_page, means_state_bytes(&c->b.shape));
+	struct selection_count count;
+	char text[100];
+	struct method *m;
+	struct ar_err err;
+	bf16_t *out;
+	int64_t pairs = 0;
+	bool good = true;
+
+	case_cut(c, (int[]){ 0 }, &ctx);
+	means_update(&c->b, c->kv.k, state);
+	case_cut(c, &ctx, &rows);
+	out = malloc(c->q_len * sizeof *out);
+	snprintf(text, sizeof text, "minference:pattern=%s,sink=0,local=1,blocks=%d", file, blocks);
+	if (method_parse(&m, text, &err) || method_open(m, &env, &err) ||
+	    method_ref(m, &c->b, 0, c->q, &c->kv, state, out, NULL, &count, &err))
+		bail_out("%s", err.msg);
+	for (int i = ctx; i < ctx + rows; i++)
+		for (int h = 0; h < 4; h++)
+			for (int j = 0; j < 64; j++) {
+				bool want = rows == 1 ? j <= i : sees(&head[h], blocks, i, j);
+				bf16_t o = out[((i - ctx) * 4 + h) * 64 + j];
+
+				good &= (bf16_to_f32(o) > 0) == want;
+				pairs += want;
+			}
+	*counted = count.exec_sel == pairs;
+	method_free(m);
+	free(state);
+	free(out);
+	return good;
+}
+
+static void test_layer(void)
+{
+	static const struct attn_shape s = { 4, 1, 64, 4 };
+	static const int pattern[] = { PATTERN_SHAPE, PATTERN_SLASH, PATTERN_BLOCK, PATTERN_SHAPE };
+	struct rng rng = { 9 };
+	int rows_off = 0, counts_off = 0;
+
+	for (int k = 0; k < 300; k++) {
+		int len = draw(&rng, 1, 64), ctx = draw(&rng, 0, len - 1);
+		int rows = draw(&rng, 1, len - ctx);
+		struct minference_head head[4];
+		struct batch_case c;
+		char text[400] = "[{";
+		bool counted;
+
+		for (int h = 0; h < 4; h++) {
+			head[h] = (struct minference_head){ pattern[h], draw(&rng, 0, 20),
+							    draw(&rng, pattern[h] == PATTERN_SLASH,
+								 20) };
+			sprintf(text + strlen(text), "%s\"%d\": [\"%s\", %d, %d]", h ? ", " : "", h,
+				minference_patterns[pattern[h]], head[h].vertical, head[h].slash);
+		}
+		write_file(strcat(text, "}]"));
+		case_make(&c, &rng, FILL_EQUAL, s, 1, &len);
+		case_unit_values(&c);
+		rows_off += !layer_right(&c, head, draw(&rng, 1, 10), ctx, rows, &counted);
+		counts_off += !counted;
+		case_release(&c);
+	}
+	remove(file);
+	is_int(rows_off, 0, "rows see what each head's pattern says, an A-shape key by key");
+	is_int(counts_off, 0, "and the pairs are counted");
+}
+
 /* ---- files ---- */
 
 static enum ar_status open_text(const char *text, struct minference_self **self, struct ar_err *err)
@@ -332,7 +399,7 @@ static void test_file(void)
 	ok(x->head[2].pattern == PATTERN_SLASH && x->head[2].vertical == 1000 &&
 	   x->head[2].slash == 6096, "a head that is lacking has the published sizes");
 	ok(x->head[3].pattern == PATTERN_BLOCK && x->any_block, "layers are in order");
-	is_int(x->max_col, 1000, "the longest list of columns counts");
+	is_int(x->max_vertical, 1000, "the longest list of columns counts");
 	free(x);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		is_int(open_text(bad[i].text, &x, &err), AR_DATA, "file %zu is refused", i);
@@ -415,8 +482,8 @@ int main(void)
 	test_merge();
 	test_slash();
 	test_block();
-	test_shape();
 	test_merges();
+	test_layer();
 	test_file();
 	test_faults();
 	test_method();

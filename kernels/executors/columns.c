@@ -26,7 +26,7 @@ static void list_keys(const struct attn_batch *b, const struct column_lists *l, 
 	k->n = 0;
 	for (int i = 0; i < l->n_run[list]; i++)
 		for (int t = run[i]; t < run[i] + b->shape.page_tok && t <= pos; t++)
-			if (!attn_band_hides(&l->band, total, pos, t))
+			if (!attn_band_hides(&l->band[list], total, pos, t))
 				k->pos[k->n++] = t;
 	for (int i = 0; i < l->n_col[list]; i++)
 		k->pos[k->n++] = col[i];

@@ -68,6 +68,7 @@ struct columns_args {
 static __device__ struct view view_of(const struct columns_args &a)
 {
 	const struct attn_tile t = a.b.tile[blockIdx.x];
+	const struct attn_band band = a.lists.band[t.list];
 	struct view v;
 
 	v.run = a.lists.run + (size_t)t.list * a.lists.max_run;
@@ -81,10 +82,9 @@ static __device__ struct view view_of(const struct columns_args &a)
 	v.head = t.head;
 	v.kv_head = t.head / (a.b.shape.q_heads / a.b.shape.kv_heads);
 	v.row = a.b.row0[t.req] + t.row;
-	v.far = a.lists.band.local ? a.lists.band.local : INT_MAX;
-	v.init = a.lists.band.init - v.first_pos;
-	v.tail = a.b.row0[t.req + 1] - a.b.row0[t.req] + a.b.left[t.req] - t.row -
-		 a.lists.band.last;
+	v.far = band.local ? band.local : INT_MAX;
+	v.init = band.init - v.first_pos;
+	v.tail = a.b.row0[t.req + 1] - a.b.row0[t.req] + a.b.left[t.req] - t.row - band.last;
 	return v;
 }
 

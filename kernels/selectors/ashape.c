@@ -24,18 +24,12 @@ static void columns(const void *self, const struct attn_shape *s, int *max_run, 
 	*max_col = 0;
 }
 
-static struct attn_band band(const void *self)
-{
-	const struct ashape *p = self;
-
-	return (struct attn_band){ (int)p->init, (int)p->local, (int)p->last };
-}
-
 static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
 			  const bf16_t *q, const struct kv_cache *kv, void *state,
 			  const struct selection *out, struct ar_err *err)
 {
 	const struct column_lists *l = &out->columns;
+	struct attn_band band = ashape_band(self);
 
 	(void)layer, (void)q, (void)kv, (void)state, (void)err;
 	for (int r = 0; r < b->n_req; r++)
@@ -44,9 +38,10 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 				size_t row = (size_t)(i * b->shape.q_heads + h);
 				int qa = b->ctx[r] / b->shape.page_tok + i - b->qblk0[r];
 
-				l->n_run[row] = ashape_runs(self, b, r, qa,
+				l->n_run[row] = ashape_runs(&band, b, r, qa,
 							    l->run + row * (size_t)l->max_run);
 				l->n_col[row] = 0;
+				l->band[row] = band;
 			}
 	return AR_OK;
 }
@@ -73,7 +68,6 @@ const struct selector selector_ashape = {
 	.param_size = sizeof(struct ashape),
 	.block_tok = block_tok,
 	.columns = columns,
-	.band = band,
 	.ref = ref,
 	.enqueue = HAVE_CUDA ? ashape_enqueue : NULL,
 };

@@ -8,7 +8,7 @@
 static constexpr int THREADS = 64;
 
 static __global__ void __launch_bounds__(THREADS)
-ashape_lists(struct attn_batch b, struct ashape rule, struct column_lists l)
+ashape_lists(struct attn_batch b, struct attn_band band, struct column_lists l)
 {
 	const int i = blockIdx.x * THREADS + threadIdx.x;
 
@@ -16,8 +16,9 @@ ashape_lists(struct attn_batch b, struct ashape rule, struct column_lists l)
 		return;
 	const struct qblk s = qblk_at(b, i / b.shape.q_heads);
 
-	l.n_run[i] = ashape_runs(&rule, &b, s.req, s.blk, l.run + (size_t)i * l.max_run);
+	l.n_run[i] = ashape_runs(&band, &b, s.req, s.blk, l.run + (size_t)i * l.max_run);
 	l.n_col[i] = 0;
+	l.band[i] = band;
 }
 
 enum ar_status ashape_enqueue(const struct attn_batch *b, const void *self, int,
@@ -31,7 +32,7 @@ enum ar_status ashape_enqueue(const struct attn_batch *b, const void *self, int,
 	if (!n)
 		return AR_OK;
 	ashape_lists<<<(n + THREADS - 1) / THREADS, THREADS, 0, (cudaStream_t)stream>>>
-		(*b, *(const struct ashape *)self, out->columns);
+		(*b, ashape_band((const struct ashape *)self), out->columns);
 	CU_LAUNCHED();
 out:
 	return st;

@@ -7,7 +7,8 @@
  *                      block that ends before position e a run of 64 keys ends at e - d for every
  *                      distance, runs that would overlap are put end to end (minference_merge),
  *                      and columns that are in no run stay single keys.
- * stream_llm           An A-shape: the first n_init keys, and those less than n_local away.
+ * stream_llm           An A-shape, row by row: the first n_init keys, and those less than n_local
+ *                      away, its own at least.
  * block_sparse         With the means of the query block's rows and of each block of keys, a last
  *                      block filled up with zeros, the blocks up to the diagonal with the largest
  *                      products; the published code does not force the diagonal.
@@ -84,6 +85,8 @@ static bool read_head(const struct minference *p, const cJSON *v, struct minfere
 		*out = (struct minference_head){ i, (int)size[0], (int)size[1] };
 		if (i == PATTERN_SLASH)
 			*out = slash_head(p, out->vertical, out->slash);
+		if (i == PATTERN_SHAPE)
+			out->slash = at_least(out->slash, 1);
 		return true;
 	}
 	return false;
@@ -148,19 +151,12 @@ static void bound(struct minference_self *x)
 	for (int i = 0; i < x->n_layers * x->q_heads; i++) {
 		const struct minference_head *h = &x->head[i];
 
-		switch (h->pattern) {
-		case PATTERN_SLASH:
+		if (h->pattern == PATTERN_SLASH) {
 			x->max_vertical = larger(x->max_vertical, h->vertical);
 			x->max_slash = larger(x->max_slash, h->slash);
-			break;
-		case PATTERN_SHAPE:
-			x->max_col = TOK;
-			break;
-		default:
-			x->any_block = true;
 		}
+		x->any_block |= h->pattern == PATTERN_BLOCK;
 	}
-	x->max_col = larger(x->max_col, x->max_vertical);
 }
 
 static enum ar_status open_self(void **self, const void *param, const struct selector_env *env,
@@ -200,7 +196,7 @@ static void columns(const void *self, const struct attn_shape *s, int *max_run, 
 
 	(void)s;
 	*max_run = INT_MAX;	/* a chunk of one row has all blocks */
-	*max_col = x->max_col;
+	*max_col = x->max_vertical;
 }
 
 /* ---- reference ---- */
@@ -264,6 +260,7 @@ enum ar_status minference_lists(const struct attn_batch *b, const struct minfere
 	struct minference_cell *cell = malloc((size_t)end * sizeof *cell);
 	int32_t *v = malloc(2 * (size_t)end * sizeof *v);
 	bool shape = rows == 1 || head->pattern == PATTERN_SHAPE;
+	struct attn_band band = minference_band(head, rows);
 	int n_v = 0, n_s = 0;
 	enum ar_status st = cell && v ? AR_OK : ar_nomem(err);
 
@@ -277,12 +274,12 @@ enum ar_status minference_lists(const struct attn_batch *b, const struct minfere
 		struct minference_row to = row_at(b, out, r, i, h, &row);
 
 		if (shape)
-			minference_shape(tok, rows == 1 ? 0 : head->vertical,
-					 rows == 1 ? end : head->slash, qa, &to);
+			to.n_run = ashape_runs(&band, b, r, qa, to.run);
 		else
 			minference_merge(tok, v, n_v, v + end, n_s, (qa + 1) * tok, &to);
 		out->n_run[row] = to.n_run;
 		out->n_col[row] = to.n_col;
+		out->band[row] = band;
 	}
 	free(cell);
 	free(v);
@@ -331,6 +328,7 @@ static enum ar_status blocks_ref(const struct attn_batch *b, const struct minfer
 		minference_best(b, &x->rule, r, i, h, q, state, mean, cell, &to);
 		out->n_run[row] = to.n_run;
 		out->n_col[row] = to.n_col;
+		out->band[row] = (struct attn_band){ 0 };
 	}
 	free(cell);
 	free(mean);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "kernels/selector.h"
+#include "kernels/selectors/ashape.h"
 #include "src/base/both.h"
 
 #ifdef __cplusplus
@@ -36,7 +36,6 @@ struct minference_self {
 	struct minference rule;
 	int n_layers, q_heads;
 	int max_vertical, max_slash;	/* of all heads */
-	int max_col;
 	bool any_block;
 	struct minference_head head[];	/* [n_layers][q_heads] */
 };
@@ -75,20 +74,16 @@ AR_BOTH static inline void minference_merge(int tok, const int32_t *v, int n_v, 
 	}
 }
 
-/* An A-shape up to query block qa: the keys below n_init, and those less than n_local before a row
- * of the block, in whole blocks.  With all n_local there are it is everything. */
-AR_BOTH static inline void minference_shape(int tok, int n_init, int n_local, int qa,
-					    struct minference_row *out)
+/* Of the runs of a chunk of so many rows.  A single row sees everything. */
+AR_BOTH static inline struct attn_band minference_band(const struct minference_head *head, int rows)
 {
-	int64_t far = (int64_t)qa * tok - n_local + 1;
-	int first = n_init / tok, band = far > 0 ? (int)(far / tok) : 0;
+	struct attn_band band = { 0, 0, 0 };
 
-	out->n_run = out->n_col = 0;
-	for (int i = 0; i <= qa; i++)
-		if (i < first || i >= band)
-			out->run[out->n_run++] = i * tok;
-	for (int t = first * tok; first < band && t < n_init; t++)
-		out->col[out->n_col++] = t;
+	if (head->pattern == PATTERN_SHAPE && rows > 1) {
+		band.init = head->vertical;
+		band.local = head->slash;
+	}
+	return band;
 }
 
 /* Larger keys for larger numbers. */

@@ -85,15 +85,14 @@ minference_rows(const __grid_constant__ struct args a)
 	const int h = i / a.b.n_qblk;
 	const struct qblk s = qblk_at(a.b, i % a.b.n_qblk);
 	const struct minference_head head = a.head[h];
-	const bool one = a.b.row0[s.req + 1] - a.b.row0[s.req] == 1;
+	const int rows = a.b.row0[s.req + 1] - a.b.row0[s.req];
+	const struct attn_band band = minference_band(&head, rows);
 	const size_t row = (size_t)(i % a.b.n_qblk) * a.b.shape.q_heads + h;
 	const int at = s.req * a.b.shape.q_heads + h;
 	struct minference_row out = row_at(a, row);
 
-	if (one)
-		minference_shape(tok, 0, (s.blk + 1) * tok, s.blk, &out);
-	else if (head.pattern == PATTERN_SHAPE)
-		minference_shape(tok, head.vertical, head.slash, s.blk, &out);
+	if (rows == 1 || head.pattern == PATTERN_SHAPE)
+		out.n_run = ashape_runs(&band, &a.b, s.req, s.blk, out.run);
 	else if (head.pattern == PATTERN_SLASH)
 		minference_merge(tok, a.list[0] + (size_t)at * a.stride[0], a.n[at * 2],
 				 a.list[1] + (size_t)at * a.stride[1], a.n[at * 2 + 1],
@@ -102,6 +101,7 @@ minference_rows(const __grid_constant__ struct args a)
 		return;
 	a.out.n_run[row] = out.n_run;
 	a.out.n_col[row] = out.n_col;
+	a.out.band[row] = band;
 }
 
 /* ---- means ---- */
@@ -142,6 +142,7 @@ minference_means(const __grid_constant__ struct args a, float *__restrict__ prod
 	if (!threadIdx.x) {
 		a.out.n_run[row] = n;
 		a.out.n_col[row] = 0;
+		a.out.band[row] = {};
 	}
 }
 
