@@ -68,8 +68,8 @@ void case_example_out(enum case_example which, float out[16]);
  * bf16; case_cut is left to do. */
 void case_formula(struct batch_case *c, struct attn_shape s, int len);
 
-/* Of one sequence and KV head, no more tokens than channels: the value at position t is 1 in channel
- * t, so that outputs name what a row sees. */
+/* Of one sequence and KV head, with no more tokens than channels: the value at position t is 1 in
+ * channel t, so that outputs name what a row sees. */
 void case_unit_values(struct batch_case *c);
 
 /* ---- block lists ---- */
