@@ -5,24 +5,25 @@
  *           maximum and sum of every row, then the probabilities, summed up by block.  Each is
  *           the Q K^T of dense attention, so the two cost about what dense attention does; a bound
  *           to compare with need not be fast.
- *   pick    a thread block per request.  The k-th largest mass by four rounds of counting over
- *           eight bits each (masses are not negative, so their bits sort like they do), then the
- *           mask words in the order of cells, so that of equal masses the lower numbers win.
+ *   pick    a thread block per request, by pick.cuh over the bits of its mask rows.  Masses are
+ *           not negative, so their bits sort like they do; one more than the bits is a cell's key,
+ *           so that 0 is left for bits past the diagonal, which are never taken.
  */
 #include "config.h"
 #include "kernels/selectors/oracle.h"
 
 #include <cfloat>
+#include <climits>
 #include <cmath>
 
 #include "kernels/cuda.h"
 #include "kernels/device.cuh"
 #include "kernels/qblk.cuh"
+#include "kernels/selectors/pick.cuh"
 
 namespace {
 
 constexpr int KEYS = 64;	// of a step
-constexpr int PICK_WARPS = 32;
 
 /* ---- mass ---- */
 
@@ -162,97 +163,31 @@ oracle_mass(struct attn_batch b, const bf16_t *__restrict__ q, const bf16_t *__r
 
 /* ---- pick ---- */
 
-struct pick_smem {
-	int count[256];
-	int ties[PICK_WARPS];
-	uint32_t prefix;
-	int64_t rank;
-};
-
-/* The masses of one request, row by row. */
-struct cells {
-	const uint32_t *mass;		/* the bits */
-	int rows, q_heads, qa, stride;
-};
-
-/* Bits of the rank-th largest mass, and how many that are as large are to be kept. */
-__device__ void find(const struct cells &c, int64_t rank, struct pick_smem &sm)
-{
-	if (threadIdx.x == 0) {
-		sm.prefix = 0;
-		sm.rank = rank;
-	}
-	for (int shift = 24; shift >= 0; shift -= 8) {
-		if (threadIdx.x < 256)
-			sm.count[threadIdx.x] = 0;
-		__syncthreads();
-		const uint32_t prefix = sm.prefix;
-
-		for (int row = threadIdx.x / 32; row < c.rows; row += PICK_WARPS)
-			for (int j = threadIdx.x % 32; j <= c.qa + row / c.q_heads; j += 32) {
-				const uint32_t x = c.mass[(size_t)row * c.stride + j];
-
-				if ((uint64_t)x >> (shift + 8) == (uint64_t)prefix >> (shift + 8))
-					atomicAdd(&sm.count[x >> shift & 255], 1);
-			}
-		__syncthreads();
-		if (threadIdx.x == 0) {
-			int digit = 255;
-
-			while (digit && sm.rank > sm.count[digit])
-				sm.rank -= sm.count[digit--];
-			sm.prefix = prefix | (uint32_t)digit << shift;
-		}
-		__syncthreads();
-	}
-}
-
-/* Keep what is larger than the found one, and the first sm.rank of those as large. */
-__device__ void write(const struct cells &c, bool any, int words, uint32_t *__restrict__ mask,
-		      struct pick_smem &sm)
-{
-	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	const uint32_t least = sm.prefix;
-	int64_t before = 0;
-
-	for (int first = 0; first < c.rows * words; first += PICK_WARPS) {
-		const int at = first + warp, row = at / words, j = at % words * 32 + lane;
-		const bool cell = any && row < c.rows && j <= c.qa + row / c.q_heads;
-		const uint32_t x = cell ? c.mass[(size_t)row * c.stride + j] : 0;
-		const uint32_t tie = __ballot_sync(~0u, cell && x == least);
-		int64_t mine = before + __popc(tie & ((1u << lane) - 1));
-
-		if (lane == 0)
-			sm.ties[warp] = __popc(tie);
-		__syncthreads();
-		for (int w = 0; w < PICK_WARPS; w++) {
-			mine += w < warp ? sm.ties[w] : 0;
-			before += sm.ties[w];
-		}
-		const uint32_t bits = __ballot_sync(
-			~0u, cell && (x > least || (x == least && mine < sm.rank)));
-
-		if (lane == 0 && row < c.rows)
-			mask[at] = bits;
-		__syncthreads();
-	}
-}
-
-__global__ void __launch_bounds__(PICK_WARPS * 32)
+__global__ void __launch_bounds__(PICK_THREADS)
 oracle_pick(struct attn_batch b, struct oracle rule, const float *__restrict__ mass,
 	    uint32_t *__restrict__ mask)
 {
 	__shared__ struct pick_smem sm;
-	const int r = blockIdx.x, first = b.qblk0[r], n = b.qblk0[r + 1] - first;
-	const size_t row = (size_t)first * b.shape.q_heads;
-	const struct cells c = { (const uint32_t *)mass + row * b.max_kv_blk,
-				 n * b.shape.q_heads, b.shape.q_heads,
-				 b.ctx[r] / b.shape.page_tok, b.max_kv_blk };
-	const int64_t keep = oracle_count(&rule, oracle_cells(c.q_heads, c.qa, n));
+	const int first = b.qblk0[blockIdx.x], rows = b.qblk0[blockIdx.x + 1] - first;
+	const int q_heads = b.shape.q_heads, qa = b.ctx[blockIdx.x] / b.shape.page_tok;
+	const int width = b.mask_words * 32, n = rows * q_heads * width, stride = b.max_kv_blk;
+	const float *own = mass + (size_t)first * q_heads * stride;
+	uint32_t *words = mask + (size_t)first * q_heads * b.mask_words;
+	const auto key = [=](int i) {
+		const int row = i / width, j = i % width;
 
-	if (keep)
-		find(c, keep, sm);
-	write(c, keep > 0, b.mask_words, mask + row * b.mask_words, sm);
+		return j <= qa + row / q_heads ?
+			__float_as_uint(own[(size_t)row * stride + j]) + 1 : 0;
+	};
+	const int64_t keep = oracle_count(&rule, oracle_cells(q_heads, qa, rows));
+	const struct pick p = pick_find<PICK_COUNT>(sm, n, (uint32_t)keep, key);
+
+	pick_walk(sm, p, n, key, [=](int i, bool taken, int) {
+		const uint32_t bits = __ballot_sync(~0u, taken);
+
+		if (i % 32 == 0)
+			words[i / 32] = bits;
+	});
 }
 
 }
@@ -269,6 +204,7 @@ enum ar_status oracle_enqueue(const struct attn_batch *b, const void *self, int,
 {
 	const struct attn_shape *s = &b->shape;
 	const float scale = (float)(1.4426950408889634 / sqrt((double)s->head_dim));
+	const int64_t bits = (int64_t)b->n_qblk * s->q_heads * b->mask_words * 32;
 	const dim3 grid(b->n_qblk, s->q_heads);
 	auto kernel = s->head_dim == 64 ? oracle_mass<64> : s->head_dim == 128 ? oracle_mass<128> :
 									 oracle_mass<256>;
@@ -277,12 +213,15 @@ enum ar_status oracle_enqueue(const struct attn_batch *b, const void *self, int,
 	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
 		return ar_fail(err, AR_USAGE, "oracle on CUDA wants heads of 64, 128 or 256, not %d",
 			       s->head_dim);
+	if (bits > INT_MAX - PICK_BATCH * PICK_THREADS)
+		return ar_fail(err, AR_USAGE, "oracle on CUDA cannot rank a batch of %lld blocks of "
+			       "all heads; make chunks shorter", (long long)bits);
 	if (!b->n_qblk)
 		return AR_OK;
 	kernel<<<grid, s->page_tok / 16 * 32, 0, (cudaStream_t)stream>>>(*b, q, kv->k, scale,
 									 (float *)work);
 	CU_LAUNCHED();
-	oracle_pick<<<b->n_req, PICK_WARPS * 32, 0, (cudaStream_t)stream>>>
+	oracle_pick<<<b->n_req, PICK_THREADS, 0, (cudaStream_t)stream>>>
 		(*b, *(const struct oracle *)self, (const float *)work, out->mask);
 	CU_LAUNCHED();
 out:
