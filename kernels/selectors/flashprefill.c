@@ -27,47 +27,14 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/selectors/means.h"
+
 #define LOG2E 1.4426950408889634
 
 static size_t state_bytes(const void *self, const struct attn_shape *s)
 {
 	(void)self;
 	return (size_t)s->kv_heads * (size_t)s->head_dim * sizeof(bf16_t);
-}
-
-/* ---- block means ---- */
-
-static void block_mean(const bf16_t *k, int n_tok, int head_dim, bf16_t *mean)
-{
-	for (int d = 0; d < head_dim; d++) {
-		float sum = 0;
-
-		for (int t = 0; t < n_tok; t++)
-			sum += bf16_to_f32(k[t * head_dim + d]);
-		mean[d] = bf16_from_f32(sum / (float)n_tok);
-	}
-}
-
-static void update_means(const struct attn_batch *b, const bf16_t *k, bf16_t *mean)
-{
-	const struct attn_shape *s = &b->shape;
-
-	for (int r = 0; r < b->n_req; r++) {
-		int end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
-
-		for (int j = b->ctx[r] / s->page_tok; j * s->page_tok < end; j++) {
-			size_t page = (size_t)b->page[b->page0[r] + j];
-			int n = end - j * s->page_tok;
-
-			for (int h = 0; h < s->kv_heads; h++) {
-				size_t at = page * (size_t)s->kv_heads + (size_t)h;
-
-				block_mean(k + at * (size_t)(s->page_tok * s->head_dim),
-					   n < s->page_tok ? n : s->page_tok, s->head_dim,
-					   mean + at * (size_t)s->head_dim);
-			}
-		}
-	}
 }
 
 /* ---- scores and masks ---- */
@@ -200,7 +167,7 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	(void)layer;
 	if (st)
 		goto out;
-	update_means(b, kv->k, state);
+	means_update_bf16(b, kv->k, state);
 	for (int r = 0; r < b->n_req; r++)
 		for (int h = 0; h < s->q_heads; h++) {
 			if (h % group == 0)

@@ -1,9 +1,7 @@
 /*
- * FlashPrefill's selection on the device; the rule is in flashprefill.c.  Three kernels:
+ * FlashPrefill's selection on the device; the rule is in flashprefill.c.  After the means, two
+ * kernels:
  *
- *   mean    grid (query block, KV head): the mean key of the page that the query block
- *           covers, which are just the pages the chunk touches.  One thread per two
- *           elements, tokens in order, so that the bits equal the reference's.
  *   score   grid (query block, query head): (max, sum) over the block's rows of every key
  *           block, float2 [query block][head][max_kv_blk] in work.
  *   mask    the same grid: one maximum, weights, threshold, bit words.
@@ -31,11 +29,11 @@
 
 #include <cfloat>
 #include <cmath>
-#include <cuda_bf16.h>
 
 #include "kernels/cuda.h"
 #include "kernels/device.cuh"
 #include "kernels/qblk.cuh"
+#include "kernels/selectors/means.h"
 
 static constexpr int WARPS = 8;
 static constexpr int SLAB = 16;		// mean keys a warp holds
@@ -64,29 +62,6 @@ static __device__ bool is_open(const struct attn_batch &b, const struct qblk &s,
 
 	return end - ctx == 1 || (rule.dense_first && !ctx) ||
 	       (!b.left[s.req] && s.blk >= (end + BLOCK - 1) / BLOCK - rule.last_n);
-}
-
-/* ---- mean ---- */
-
-template <int BLOCK>
-static __global__ void __launch_bounds__(128)
-flashprefill_mean(struct attn_batch b, const bf16_t *__restrict__ k, bf16_t *__restrict__ mean)
-{
-	const struct qblk s = qblk_at(b, blockIdx.x);
-	const int pairs = b.shape.head_dim / 2;
-	const size_t at = (size_t)b.page[b.page0[s.req] + s.blk] * b.shape.kv_heads + blockIdx.y;
-	const __nv_bfloat162 *src = (const __nv_bfloat162 *)k + at * BLOCK * pairs + threadIdx.x;
-	float2 sum = make_float2(0, 0);
-
-#pragma unroll 16
-	for (int t = 0; t < s.hi; t++) {
-		float2 x = __bfloat1622float2(src[t * pairs]);
-
-		sum.x += x.x;
-		sum.y += x.y;
-	}
-	((__nv_bfloat162 *)mean)[at * pairs + threadIdx.x] =
-		__floats2bfloat162_rn(sum.x / (float)s.hi, sum.y / (float)s.hi);
 }
 
 /* ---- score ---- */
@@ -347,8 +322,7 @@ size_t flashprefill_work_bytes(const void *, const struct attn_shape *s,
 struct job {
 	struct attn_batch b;
 	struct rule rule;
-	const bf16_t *q, *k;
-	bf16_t *mean;
+	const bf16_t *q, *mean;
 	uint32_t *mask;
 	float2 *score;
 	cudaStream_t stream;
@@ -359,13 +333,9 @@ static enum ar_status launch(const struct job &j, struct ar_err *err)
 {
 	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
 	const int bytes = (int)sizeof(struct score_smem<D, BLOCK>);
-	const struct attn_shape *s = &j.b.shape;
-	const dim3 grid(j.b.n_qblk, s->q_heads);
+	const dim3 grid(j.b.n_qblk, j.b.shape.q_heads);
 	enum ar_status st = AR_OK;
 
-	flashprefill_mean<BLOCK><<<dim3(j.b.n_qblk, s->kv_heads), D / 2, 0, j.stream>>>
-		(j.b, j.k, j.mean);
-	CU_LAUNCHED();
 	CU(cudaFuncSetAttribute(flashprefill_score<D, BLOCK>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 	flashprefill_score<D, BLOCK><<<grid, WARPS * 32, bytes, j.stream>>>
@@ -406,9 +376,12 @@ enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *self
 	const struct job j = {
 		*b,
 		{ (float)p->alpha, (int)p->sink, (int)p->window, (int)p->last_n, p->dense_first },
-		q, kv->k, (bf16_t *)state, out->mask, (float2 *)work, (cudaStream_t)stream
+		q, (bf16_t *)state, out->mask, (float2 *)work, (cudaStream_t)stream
 	};
 
+	st = means_update_bf16_enqueue(b, kv->k, (bf16_t *)state, stream, err);
+	if (st)
+		return st;
 	switch (b->shape.head_dim) {
 	case 64:
 		return launch_dim<64>(j, err);

@@ -1,8 +1,8 @@
-/* Means of a block's keys and of a block's queries, in fp32, for selectors that compare the two.
+/* Means of a block's keys and of a block's queries, for selectors that compare the two.
  *
- * The means of keys are a selector's state, [page][kv_heads][head_dim] floats, formed again for
- * every block that a chunk touches.  All sums go in order of tokens and channels, so that the
- * device has the reference's bits. */
+ * The means of keys are a selector's state, [page][kv_heads][head_dim] floats or bf16, formed again
+ * for every block that a chunk touches: summed in fp32 and rounded at most once.  All sums go in
+ * order of tokens and channels, so that the device has the reference's bits. */
 #ifndef AR_MEANS_H
 #define AR_MEANS_H
 
@@ -14,11 +14,14 @@
 extern "C" {
 #endif
 
-size_t means_state_bytes(const struct attn_shape *s);
+size_t means_state_bytes(const struct attn_shape *s);	/* of floats */
 
 void means_update(const struct attn_batch *b, const bf16_t *k, float *mean);
 enum ar_status means_update_enqueue(const struct attn_batch *b, const bf16_t *k, float *mean,
 				    void *stream, struct ar_err *err);
+void means_update_bf16(const struct attn_batch *b, const bf16_t *k, bf16_t *mean);
+enum ar_status means_update_bf16_enqueue(const struct attn_batch *b, const bf16_t *k, bf16_t *mean,
+					 void *stream, struct ar_err *err);
 
 /* Mean of rows [lo, hi) of the batch, one head; out: [head_dim]. */
 void means_of_rows(const struct attn_batch *b, int lo, int hi, int head, const bf16_t *q,

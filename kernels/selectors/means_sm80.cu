@@ -1,33 +1,70 @@
-/* Means of key blocks on the device: a thread per channel, tokens in order. */
+/* Means of key blocks on the device: a thread per two channels, tokens in order. */
 #include "config.h"
-#include "kernels/selectors/means.cuh"
+#include "kernels/selectors/means.h"
+
+#include <cuda_bf16.h>
 
 #include "kernels/cuda.h"
 #include "kernels/qblk.cuh"
 
-static __global__ void __launch_bounds__(256)
-means_keys(struct attn_batch b, const bf16_t *__restrict__ k, float *__restrict__ mean)
+namespace {
+
+__device__ __forceinline__ void put(float *mean, size_t pair, float2 x)
+{
+	((float2 *)mean)[pair] = x;
+}
+
+__device__ __forceinline__ void put(bf16_t *mean, size_t pair, float2 x)
+{
+	((__nv_bfloat162 *)mean)[pair] = __float22bfloat162_rn(x);
+}
+
+/* Grid (query block, KV head): the page that the query block covers, which are just the pages the
+ * chunk touches. */
+template <typename Mean>
+__global__ void __launch_bounds__(128)
+means_keys(struct attn_batch b, const bf16_t *__restrict__ k, Mean *__restrict__ mean)
 {
 	const struct qblk s = qblk_at(b, blockIdx.x);
-	const int dim = b.shape.head_dim;
+	const int pairs = b.shape.head_dim / 2;
 	const size_t at = (size_t)b.page[b.page0[s.req] + s.blk] * b.shape.kv_heads + blockIdx.y;
-	const bf16_t *src = k + at * b.shape.page_tok * dim + threadIdx.x;
-	float sum = 0;
+	const __nv_bfloat162 *src = (const __nv_bfloat162 *)k + at * b.shape.page_tok * pairs +
+				    threadIdx.x;
+	float2 sum = make_float2(0, 0);
 
 #pragma unroll 16
-	for (int t = 0; t < s.hi; t++)
-		sum += bf16_value(src[t * dim]);
-	mean[at * dim + threadIdx.x] = sum / (float)s.hi;
+	for (int t = 0; t < s.hi; t++) {
+		const float2 x = __bfloat1622float2(src[t * pairs]);
+
+		sum.x += x.x;
+		sum.y += x.y;
+	}
+	put(mean, at * pairs + threadIdx.x, make_float2(sum.x / (float)s.hi, sum.y / (float)s.hi));
+}
+
+template <typename Mean>
+enum ar_status enqueue(const struct attn_batch *b, const bf16_t *k, Mean *mean, void *stream,
+		       struct ar_err *err)
+{
+	const dim3 grid(b->n_qblk, b->shape.kv_heads);
+	enum ar_status st = AR_OK;
+
+	means_keys<<<grid, b->shape.head_dim / 2, 0, (cudaStream_t)stream>>>(*b, k, mean);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
 }
 
 enum ar_status means_update_enqueue(const struct attn_batch *b, const bf16_t *k, float *mean,
 				    void *stream, struct ar_err *err)
 {
-	const dim3 grid(b->n_qblk, b->shape.kv_heads);
-	enum ar_status st = AR_OK;
+	return enqueue(b, k, mean, stream, err);
+}
 
-	means_keys<<<grid, b->shape.head_dim, 0, (cudaStream_t)stream>>>(*b, k, mean);
-	CU_LAUNCHED();
-out:
-	return st;
+enum ar_status means_update_bf16_enqueue(const struct attn_batch *b, const bf16_t *k, bf16_t *mean,
+					 void *stream, struct ar_err *err)
+{
+	return enqueue(b, k, mean, stream, err);
 }
