@@ -15,6 +15,12 @@ long gpu_test_number(const char *name, long usual)
 	return s && *s ? strtol(s, NULL, 10) : usual;
 }
 
+void gpu_must(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
 
@@ -129,4 +135,14 @@ bool gpu_usable(void)
 	if (!found && require && !strcmp(require, "1"))
 		bail_out("ATTNREPLAY_REQUIRE_GPU=1 and no usable GPU");
 	return found;
+}
+
+int gpu_main(int n, void (*run_all)(void))
+{
+	plan(n);
+	if (gpu_usable())
+		run_all();
+	else
+		skip(n, "no usable GPU");
+	return done_testing();
 }

@@ -7,13 +7,19 @@
 #include <stddef.h>
 
 #include "kernels/attn.h"
+#include "src/base/status.h"
 
 /* Whether a GPU of compute capability 8.0 or later answers.  Bails out where there is none
  * although ATTNREPLAY_REQUIRE_GPU=1 says there must be. */
 bool gpu_usable(void);
 
+/* A test's main(): n tests, which run_all() does; they are skipped without a usable GPU. */
+int gpu_main(int n, void (*run_all)(void));
+
 /* What an environment variable says of how much is tested; usual where it is not set. */
 long gpu_test_number(const char *name, long usual);
+
+void gpu_must(enum ar_status st, const struct ar_err *err);	/* be AR_OK */
 
 void *gpu_new(size_t bytes, int fill);			/* every byte set to fill */
 void *gpu_copy(const void *host, size_t bytes);

@@ -7,8 +7,7 @@
 
 #include "kernels/method.h"
 #include "kernels/selectors/bfla.h"
-#include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/select_gpu.h"
 #include "tests/tap.h"
 
 static const char *const specs[] = {
@@ -29,12 +28,6 @@ static const char *const specs[] = {
 enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 3 * N_SPEC + 2 };
 
 #if HAVE_CUDA
-static void must(enum ar_status st, const struct ar_err *err)
-{
-	if (st)
-		bail_out("%s", err->msg);
-}
-
 /* ---- what rounding may decide ---- */
 
 /* One channel of a token; absent ones are zeros. */
@@ -179,20 +172,14 @@ static bool explained(const struct batch_case *c, const struct bfla *p, int r, i
 	return false;
 }
 
-static int faults(const struct batch_case *c, const struct bfla *p, const uint32_t *got)
+static int row_faults(const struct select_pair *p, int r, int i, int h, const uint32_t *got,
+		      const uint32_t *want)
 {
-	const struct attn_shape *s = &c->b.shape;
 	int n = 0;
 
-	for (int r = 0; r < c->b.n_req; r++)
-		for (int row = c->qblk0[r] * s->q_heads; row < c->qblk0[r + 1] * s->q_heads; row++)
-			for (int j = 0; j < c->b.mask_words * 32; j++) {
-				int w = row * c->b.mask_words + j / 32;
-
-				if ((got[w] ^ c->mask[w]) >> j % 32 & 1)
-					n += !explained(c, p, r, row / s->q_heads - c->qblk0[r],
-							row % s->q_heads, j);
-			}
+	for (int j = 0; j < p->c.b.mask_words * 32; j++)
+		if ((got[j / 32] ^ want[j / 32]) >> j % 32 & 1)
+			n += !explained(&p->c, p->self, r, i, h, j);
 	return n;
 }
 
@@ -202,38 +189,16 @@ static bool same_masks(const struct method *m, struct rng *rng, struct attn_shap
 		       const int *ctx, const int *rows, float scale)
 {
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL };
-	struct attn_limits limits = { .max_req = n };
-	struct batch_case c;
-	struct attn_batch b;
-	struct kv_cache kv;
-	uint32_t *mask, *got;
-	size_t bytes;
-	struct ar_err err;
-	int bad;
+	struct select_pair p = { .selector = m->selector, .self = m->self };
+	bool good;
 
-	case_chunks(&c, rng, fills[rng_below(rng, 4)], s, n, ctx, rows);
-	for (size_t i = 0; i < c.q_len; i++)
-		c.q[i] = bf16_from_f32(bf16_to_f32(c.q[i]) * scale);
-	limits.max_row = c.b.n_row;
-	limits.max_kv_blk = c.b.max_kv_blk;
-	bytes = case_mask_words(&c) * sizeof *mask;
-	got = malloc(bytes);
-	b = gpu_batch(&c.b);
-	kv = gpu_kv(&c.kv, c.kv_len);
-	mask = gpu_new(bytes, 0xa5);
-	must(m->selector->ref(&c.b, m->self, 0, c.q, &c.kv, NULL,
-			      &(struct selection){ .mask = c.mask }, &err), &err);
-	must(bfla_enqueue(&b, m->self, 0, gpu_copy(c.q, c.q_len * sizeof *c.q), &kv, NULL,
-			  &(struct selection){ .mask = mask },
-			  gpu_new(bfla_work_bytes(m->self, &s, &limits), 0xff), NULL, &err), &err);
-	gpu_read(got, mask, bytes);
-	bad = faults(&c, m->self, got);
-	if (bad)
-		diag("%d unexplained bits", bad);
-	free(got);
-	gpu_free_all();
-	case_release(&c);
-	return !bad;
+	case_chunks(&p.c, rng, fills[rng_below(rng, 4)], s, n, ctx, rows);
+	for (size_t i = 0; i < p.c.q_len; i++)
+		p.c.q[i] = bf16_from_f32(bf16_to_f32(p.c.q[i]) * scale);
+	select_both(&p);
+	good = select_agrees(&p, row_faults);
+	select_release(&p);
+	return good;
 }
 
 /* Long contexts in one case of four, long chunks in another. */
@@ -269,7 +234,7 @@ static void test_many(void)
 		ctx[r] = r ? (int)rng_below(&rng, 600) : 9000;
 		rows[r] = 1 + (int)rng_below(&rng, 200);
 	}
-	must(method_parse(&m, "bfla:min-tokens=0,mass=0.9", &err), &err);
+	gpu_must(method_parse(&m, "bfla:min-tokens=0,mass=0.9", &err), &err);
 	for (int k = 0; k < 3; k++)
 		good += same_masks(m, &rng, (struct attn_shape){ 16, 8, 64, 128 }, N, ctx, rows,
 				   0.1f);
@@ -297,7 +262,7 @@ static void run_all(void)
 		struct method *m;
 		struct ar_err err;
 
-		must(method_parse(&m, specs[i], &err), &err);
+		gpu_must(method_parse(&m, specs[i], &err), &err);
 		for (int dim = 64; dim <= 256; dim *= 2) {
 			int good = 0;
 
@@ -311,17 +276,10 @@ static void run_all(void)
 	test_refusal();
 }
 #else
-static void run_all(void)
-{
-}
+#define run_all NULL
 #endif
 
 int main(void)
 {
-	plan(N_TEST);
-	if (!gpu_usable())
-		skip(N_TEST, "no usable GPU");
-	else
-		run_all();
-	return done_testing();
+	return gpu_main(N_TEST, run_all);
 }

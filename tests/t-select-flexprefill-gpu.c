@@ -9,78 +9,12 @@
 #include "kernels/selectors/flexprefill.h"
 #include "kernels/selectors/lastq.h"
 #include "kernels/selectors/means.h"
-#include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/select_gpu.h"
 #include "tests/tap.h"
 
 enum { N_SHAPE = 6, N_TEST = 4 * (N_SHAPE + 1) + 3 };
 
 #if HAVE_CUDA
-static void must(enum ar_status st, const struct ar_err *err)
-{
-	if (st)
-		bail_out("%s", err->msg);
-}
-
-/* A case on both sides. */
-struct pair {
-	struct batch_case c;
-	struct attn_batch b;
-	struct kv_cache kv;
-	bf16_t *q;
-	float *state, *state_ref;
-	void *work;
-	size_t state_bytes;
-};
-
-static void pair_make(struct pair *p, struct rng *rng, enum case_fill fill, struct attn_shape s,
-		      int n, const int *ctx, const int *rows)
-{
-	struct attn_limits limits = { .max_req = n };
-	int len[3];
-
-	for (int r = 0; r < n; r++) {
-		int n_blk;
-
-		len[r] = ctx[r] + rows[r] + (int)rng_below(rng, 2) * 50;
-		n_blk = (len[r] + s.page_tok - 1) / s.page_tok;
-		limits.max_row += len[r];
-		limits.max_kv_blk = n_blk > limits.max_kv_blk ? n_blk : limits.max_kv_blk;
-	}
-	case_make(&p->c, rng, fill, s, n, len);
-	p->state_bytes = (size_t)p->c.n_page * means_state_bytes(&s);
-	p->state_ref = malloc(p->state_bytes);
-	memset(p->state_ref, 0xff, p->state_bytes);
-	p->kv = gpu_kv(&p->c.kv, p->c.kv_len);
-	p->work = gpu_new(flexprefill_work_bytes(NULL, &s, &limits), 0xff);
-}
-
-static void pair_cut(struct pair *p, const int *ctx, const int *rows)
-{
-	case_cut(&p->c, ctx, rows);
-	p->b = gpu_batch(&p->c.b);
-	p->q = gpu_copy(p->c.q, p->c.q_len * sizeof *p->q);
-}
-
-static void pair_release(struct pair *p)
-{
-	gpu_free_all();
-	free(p->state_ref);
-	case_release(&p->c);
-}
-
-static uint32_t *pair_select(struct pair *p, const struct flexprefill *param)
-{
-	size_t bytes = case_mask_words(&p->c) * sizeof(uint32_t);
-	uint32_t *mask = gpu_new(bytes, 0xa5), *got = malloc(bytes);
-	struct ar_err err;
-
-	must(flexprefill_enqueue(&p->b, param, 0, p->q, &p->kv, p->state,
-				 &(struct selection){ .mask = mask }, p->work, NULL, &err), &err);
-	gpu_read(got, mask, bytes);
-	return got;
-}
-
 /* Whether sums of n positions agree: to 1e-4 of each, and to as much less where all are small. */
 static bool close(const float *a, const float *b, int n)
 {
@@ -122,9 +56,9 @@ static int bits_beyond(const struct batch_case *c, int r, int h, const uint32_t 
 
 /* Whether a head's mask follows from the sums: JS may lie on either side of a tau within 1e-4, and
  * of a query-aware head's cells those at the threshold may change places. */
-static bool follows(struct pair *p, const struct flexprefill *param, int r, int h,
-		    const uint32_t *got, const float *column, const float *slash)
+static bool follows(struct select_pair *p, int r, int h, const float *column, const float *slash)
 {
+	const struct flexprefill *param = p->self;
 	static const double tau[] = { 0, -1e-4, 1e-4 };
 	struct batch_case *c = &p->c;
 	struct ar_err err;
@@ -133,40 +67,38 @@ static bool follows(struct pair *p, const struct flexprefill *param, int r, int 
 		struct flexprefill near = *param;
 
 		near.tau += tau[i];
-		must(flexprefill_head(&c->b, &near, r, h, c->q, p->state_ref, column, slash,
+		gpu_must(flexprefill_head(&c->b, &near, r, h, c->q, p->state_ref, column, slash,
 				      c->mask, &err), &err);
-		if (rows_equal(c, r, h, got, c->mask))
+		if (rows_equal(c, r, h, p->got, c->mask))
 			return true;
-		if (param->tau > 0 && bits_beyond(c, r, h, got, c->mask) <= 1 &&
-		    bits_beyond(c, r, h, c->mask, got) <= 1)
+		if (param->tau > 0 && bits_beyond(c, r, h, p->got, c->mask) <= 1 &&
+		    bits_beyond(c, r, h, c->mask, p->got) <= 1)
 			return true;
 	}
 	return false;
 }
 
-struct tally {
+static struct tally {
 	int cases, means, sums, old_sums, masks;
-};
+} t;
 
 /* The same sums by the kernels for devices before compute capability 9. */
-static void read_old_sums(const struct pair *p, float *out)
+static void read_old_sums(const struct select_pair *p, float *out)
 {
 	const struct attn_shape *s = &p->c.b.shape;
-	const struct attn_limits limits = { .max_req = p->c.b.n_req,
-					    .max_kv_blk = p->c.b.max_kv_blk };
+	const struct attn_limits limits = select_limits(&p->c.b);
 	int stride = p->c.b.max_kv_blk * s->page_tok;
 	size_t n = (size_t)(p->c.b.n_req * s->q_heads) * (size_t)stride;
 	float *sums = gpu_new(2 * n * sizeof *sums, 0xff);
 	void *work = gpu_new(lastq_sm80_work_bytes(s, &limits), 0xff);
 	struct ar_err err;
 
-	must(lastq_sm80_enqueue(&p->b, s->page_tok, p->q, p->kv.k,
+	gpu_must(lastq_sm80_enqueue(&p->b, s->page_tok, p->q, p->kv.k,
 				&(struct lastq){ sums, sums + n, stride }, work, NULL, &err), &err);
 	gpu_read(out, sums, 2 * n * sizeof *sums);
 }
 
-static void compare(struct tally *t, struct pair *p, const struct flexprefill *param,
-		    const uint32_t *got)
+static void compare(struct select_pair *p)
 {
 	struct batch_case *c = &p->c;
 	const struct attn_shape *s = &c->b.shape;
@@ -188,91 +120,54 @@ static void compare(struct tally *t, struct pair *p, const struct flexprefill *p
 			sums &= close(column, x + n, end) && close(slash, x + 2 * n, end);
 			old_sums &= close(old + at, x + n, end) &&
 				    close(old + heads * n + at, x + 2 * n, end);
-			masks &= follows(p, param, r, h, got, column, slash);
+			masks &= follows(p, r, h, column, slash);
 		}
-	t->cases++;
-	t->sums += sums;
-	t->old_sums += old_sums;
-	t->masks += masks;
+	t.cases++;
+	t.sums += sums;
+	t.old_sums += old_sums;
+	t.masks += masks;
 	free(old);
 	free(dev);
 	free(x);
 }
 
-static void run_case(struct tally *t, struct attn_shape s, uint64_t seed, int n, const int *ctx,
-		     const int *rows)
+static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, const int *rows)
 {
 	static const enum case_fill fill[] = { FILL_NORMAL, FILL_BLOCKS, FILL_HUGE, FILL_EQUAL };
 	struct flexprefill param = { .gamma = 0.5 + 0.1 * (double)(seed % 5),
 				     .tau = seed % 3 ? 0.3 * (double)(seed % 3) : 0,
 				     .min_budget = seed % 2 ? 1 : 256,
 				     .max_budget = seed % 4 ? 0 : 1024 };
+	struct select_pair p = { .selector = selector_find("flexprefill"), .self = &param };
 	struct rng rng = { seed };
-	struct pair p;
-	uint32_t *got;
+	int len[3];
 	void *means;
 
-	pair_make(&p, &rng, fill[seed % 4], s, n, ctx, rows);
+	for (int r = 0; r < n; r++)
+		len[r] = ctx[r] + rows[r] + (int)rng_below(&rng, 2) * 50;
+	case_make(&p.c, &rng, fill[seed % 4], s, n, len);
+	select_load(&p);
 	case_cut(&p.c, (int[3]){ 0 }, ctx);	/* the means of what is cached */
 	means_update(&p.c.b, p.c.kv.k, p.state_ref);
-	p.state = gpu_copy(p.state_ref, p.state_bytes);
-	pair_cut(&p, ctx, rows);
+	gpu_write(p.state, p.state_ref, p.state_bytes);
+	case_cut(&p.c, ctx, rows);
 	means_update(&p.c.b, p.c.kv.k, p.state_ref);
-	got = pair_select(&p, &param);
+	select_masks(&p);
 	means = malloc(p.state_bytes);
 	gpu_read(means, p.state, p.state_bytes);
-	t->means += !memcmp(means, p.state_ref, p.state_bytes);
-	compare(t, &p, &param, got);
+	t.means += !memcmp(means, p.state_ref, p.state_bytes);
+	compare(&p);
 	free(means);
-	free(got);
-	pair_release(&p);
+	select_release(&p);
 }
 
-static void report(const struct tally *t, const char *of)
+static void report(const char *of)
 {
-	is_int(t->means, t->cases, "means have the reference's bits: %s", of);
-	is_int(t->sums, t->cases, "columns and diagonals add up alike: %s", of);
-	is_int(t->old_sums, t->cases, "on older devices too: %s", of);
-	is_int(t->masks, t->cases, "masks follow from them: %s", of);
-}
-
-static int draw(struct rng *rng, int lo, int hi)
-{
-	return lo + (int)rng_below(rng, (uint64_t)(hi - lo + 1));
-}
-
-static void run_all(void)
-{
-	static const struct { struct attn_shape s; const char *of; } shape[N_SHAPE] = {
-		{ { 4, 2, 64, 128 }, "heads of 64, groups of 2" },
-		{ { 4, 1, 128, 128 }, "heads of 128, groups of 4" },
-		{ { 3, 1, 128, 128 }, "groups of 3" },
-		{ { 2, 2, 128, 128 }, "groups of 1" },
-		{ { 6, 1, 256, 128 }, "heads of 256, groups of 6" },
-		{ { 10, 2, 64, 64 }, "blocks of 64, groups of 5" },
-	};
-	int n = ((int)gpu_test_number("ATTNREPLAY_TEST_CASES", 24) + N_SHAPE - 1) / N_SHAPE;
-	struct tally t;
-
-	for (int i = 0; i < N_SHAPE; i++) {
-		t = (struct tally){ 0 };
-		for (int k = 0; k < n; k++) {
-			struct rng rng = { (uint64_t)(i * 1000 + k) };
-			int ctx[3], rows[3], n_req = draw(&rng, 1, 3);
-
-			for (int r = 0; r < n_req; r++) {
-				ctx[r] = draw(&rng, 0, k % 4 ? 1500 : 6000);
-				rows[r] = draw(&rng, k % 8 ? 1 : 0, 400);
-			}
-			run_case(&t, shape[i].s, (uint64_t)(i * 77 + k), n_req, ctx, rows);
-		}
-		report(&t, shape[i].of);
-	}
+	is_int(t.means, t.cases, "means have the reference's bits: %s", of);
+	is_int(t.sums, t.cases, "columns and diagonals add up alike: %s", of);
+	is_int(t.old_sums, t.cases, "on older devices too: %s", of);
+	is_int(t.masks, t.cases, "masks follow from them: %s", of);
 	t = (struct tally){ 0 };
-	run_case(&t, shape[0].s, 1, 2, (int[]){ 4096 * 4, 4096 }, (int[]){ 300, 1 });
-	run_case(&t, shape[1].s, 2, 2, (int[]){ 2048 - 100, 4096 }, (int[]){ 101, 2048 });
-	run_case(&t, shape[2].s, 3, 2, (int[]){ 4096 - 100, 4096 - 200 }, (int[]){ 101, 200 });
-	report(&t, "on both sides of where work is split");
 }
 
 static void test_refusals(void)
@@ -293,18 +188,30 @@ static void test_refusals(void)
 	ok(!flexprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, &none, NULL, NULL, &err),
 	   "an empty batch launches nothing");
 }
+
+static void run_all(void)
+{
+	static const struct select_shape shape[N_SHAPE] = {
+		{ { 4, 2, 64, 128 }, "heads of 64, groups of 2" },
+		{ { 4, 1, 128, 128 }, "heads of 128, groups of 4" },
+		{ { 3, 1, 128, 128 }, "groups of 3" },
+		{ { 2, 2, 128, 128 }, "groups of 1" },
+		{ { 6, 1, 256, 128 }, "heads of 256, groups of 6" },
+		{ { 10, 2, 64, 64 }, "blocks of 64, groups of 5" },
+	};
+
+	select_shapes(shape, N_SHAPE, 6000, run_case, report);
+	run_case(shape[0].s, 1, 2, (int[]){ 4096 * 4, 4096 }, (int[]){ 300, 1 });
+	run_case(shape[1].s, 2, 2, (int[]){ 2048 - 100, 4096 }, (int[]){ 101, 2048 });
+	run_case(shape[2].s, 3, 2, (int[]){ 4096 - 100, 4096 - 200 }, (int[]){ 101, 200 });
+	report("on both sides of where work is split");
+	test_refusals();
+}
+#else
+#define run_all NULL
 #endif
 
 int main(void)
 {
-	plan(N_TEST);
-	if (!gpu_usable()) {
-		skip(N_TEST, "no usable GPU");
-		return done_testing();
-	}
-#if HAVE_CUDA
-	run_all();
-	test_refusals();
-#endif
-	return done_testing();
+	return gpu_main(N_TEST, run_all);
 }

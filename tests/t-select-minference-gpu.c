@@ -10,25 +10,13 @@
 #include "kernels/selectors/lastq.h"
 #include "kernels/selectors/means.h"
 #include "kernels/selectors/minference.h"
-#include "tests/batch_case.h"
 #include "tests/file.h"
-#include "tests/gpu.h"
+#include "tests/select_gpu.h"
 #include "tests/tap.h"
 
 enum { N_SHAPE = 6, N_TEST = 2 * (N_SHAPE + 1) + 3 };
 
 #if HAVE_CUDA
-static void must(enum ar_status st, const struct ar_err *err)
-{
-	if (st)
-		bail_out("%s", err->msg);
-}
-
-static int draw(struct rng *rng, int lo, int hi)
-{
-	return lo + (int)rng_below(rng, (uint64_t)(hi - lo + 1));
-}
-
 /* Of one layer, a random pattern for each head. */
 static struct minference_self *open_random(const struct minference *p, struct attn_shape s,
 					   struct rng *rng)
@@ -42,10 +30,10 @@ static struct minference_self *open_random(const struct minference *p, struct at
 	for (int h = 0; h < s.q_heads; h++)
 		n += (size_t)snprintf(text + n, sizeof text - n, "%s\"%d\": [\"%s\", %d, %d]",
 				      h ? ", " : "", h, minference_patterns[rng_below(rng, 3)],
-				      draw(rng, 0, 700), draw(rng, 0, 3000));
+				      select_draw(rng, 0, 700), select_draw(rng, 0, 3000));
 	n += (size_t)snprintf(text + n, sizeof text - n, "}]");
 	file_write(p->path, text, n);
-	must(selector_find("minference")->open(&self, p, &env, &err), &err);
+	gpu_must(selector_find("minference")->open(&self, p, &env, &err), &err);
 	remove(p->path);
 	return self;
 }
@@ -111,14 +99,15 @@ static bool close(const float *a, const float *b, int n)
 	return true;
 }
 
-struct tally {
+static struct tally {
 	int cases, sums, rows;
-};
+} t;
 
 /* dev: the sums on the device. */
-static void compare(struct tally *t, const struct batch_case *c, const struct minference_self *self,
-		    struct rows *x, const float *dev)
+static void compare(const struct select_pair *p, struct rows *x, const float *dev)
 {
+	const struct minference_self *self = p->self;
+	const struct batch_case *c = &p->c;
 	const struct attn_shape *s = &c->b.shape;
 	size_t n = (size_t)c->b.max_kv_blk * (size_t)s->page_tok;
 	size_t heads = (size_t)(c->b.n_req * s->q_heads);
@@ -137,109 +126,60 @@ static void compare(struct tally *t, const struct batch_case *c, const struct mi
 			lastq_ref(&c->b, r, h, (int)self->rule.last, c->q, c->kv.k, y, y + n,
 				  y + 2 * n);
 			sums &= close(column, y + n, end) && close(slash, y + 2 * n, end);
-			must(minference_lists(&c->b, self, &self->head[h], r, h, column, slash,
+			gpu_must(minference_lists(&c->b, self, &self->head[h], r, h, column, slash,
 					      &x->ref, &err), &err);
 		}
 	for (size_t i = 0; i < x->n; i++)
 		rows &= row_equal(x, i);
-	t->cases++;
-	t->sums += sums;
-	t->rows += rows;
+	t.cases++;
+	t.sums += sums;
+	t.rows += rows;
 	free(y);
 }
 
-static void run_case(struct tally *t, struct attn_shape s, uint64_t seed, int n, const int *ctx,
-		     const int *rows)
+static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, const int *rows)
 {
 	static const enum case_fill fill[] = { FILL_NORMAL, FILL_BLOCKS, FILL_HUGE, FILL_EQUAL };
 	struct rng rng = { seed };
-	const struct minference p = { .path = (char *)"test-minference-gpu.json",
-				      .last = seed % 3 ? 64 : draw(&rng, 1, 128),
-				      .sink = draw(&rng, 0, 40), .local = draw(&rng, 1, 200),
-				      .blocks = draw(&rng, 1, 40), .force_diag = seed % 2 };
-	struct minference_self *self = open_random(&p, s, &rng);
-	const struct selector *selector = selector_find("minference");
-	struct attn_limits limits = { .max_req = n };
-	struct batch_case c;
-	struct attn_batch b;
-	struct kv_cache kv;
+	const struct minference param = { .path = (char *)"test-minference-gpu.json",
+					  .last = seed % 3 ? 64 : select_draw(&rng, 1, 128),
+					  .sink = select_draw(&rng, 0, 40),
+					  .local = select_draw(&rng, 1, 200),
+					  .blocks = select_draw(&rng, 1, 40),
+					  .force_diag = seed % 2 };
+	struct minference_self *self = open_random(&param, s, &rng);
+	struct select_pair p = { .selector = selector_find("minference"), .self = self };
+	size_t sum_bytes;
 	struct rows x;
-	size_t state_bytes, sum_bytes;
-	float *state, *sums;
-	void *work, *state_dev;
-	bf16_t *q;
-	struct ar_err err;
+	float *sums;
 
-	case_chunks(&c, &rng, fill[seed % 4], s, n, ctx, rows);
-	limits.max_row = c.b.n_row;
-	limits.max_kv_blk = c.b.max_kv_blk;
-	state_bytes = (size_t)c.n_page * means_state_bytes(&s);
-	state = malloc(state_bytes);
-	case_cut(&c, (int[3]){ 0 }, ctx);
-	means_update(&c.b, c.kv.k, state);
-	case_cut(&c, ctx, rows);
-	rows_make(&x, &c, self);
-	b = gpu_batch(&c.b);
-	kv = gpu_kv(&c.kv, c.kv_len);
-	q = gpu_copy(c.q, c.q_len * sizeof *q);
-	state_dev = gpu_copy(state, state_bytes);
-	work = gpu_new(minference_work_bytes(self, &s, &limits), 0xff);
-	must(selector->ref(&c.b, self, 0, c.q, &c.kv, state,
-			   &(struct selection){ .columns = x.ref }, &err), &err);
-	must(minference_enqueue(&b, self, 0, q, &kv, state_dev,
-				&(struct selection){ .columns = x.dev }, work, NULL, &err), &err);
-	sum_bytes = 2 * (size_t)(n * s.q_heads * c.b.max_kv_blk * s.page_tok) * sizeof *sums;
+	case_chunks(&p.c, &rng, fill[seed % 4], s, n, ctx, rows);
+	select_load(&p);
+	case_cut(&p.c, (int[3]){ 0 }, ctx);
+	if (p.state_bytes)
+		means_update(&p.c.b, p.c.kv.k, p.state_ref);
+	gpu_write(p.state, p.state_ref, p.state_bytes);
+	case_cut(&p.c, ctx, rows);
+	rows_make(&x, &p.c, self);
+	select_ref(&p, &(struct selection){ .columns = x.ref });
+	select_device(&p, &(struct selection){ .columns = x.dev });
+	sum_bytes = 2 * (size_t)(n * s.q_heads * p.c.b.max_kv_blk * s.page_tok) * sizeof *sums;
 	sums = malloc(sum_bytes);
-	gpu_read(sums, work, sum_bytes);
+	gpu_read(sums, p.work, sum_bytes);
 	rows_read(&x);
-	compare(t, &c, self, &x, sums);
+	compare(&p, &x, sums);
 	columns_free(&x.ref);
 	columns_free(&x.got);
 	free(sums);
-	free(state);
 	free(self);
-	gpu_free_all();
-	case_release(&c);
+	select_release(&p);
 }
 
-static void report(const struct tally *t, const char *of)
+static void report(const char *of)
 {
-	is_int(t->sums, t->cases, "columns and diagonals add up alike: %s", of);
-	is_int(t->rows, t->cases, "runs and columns follow from them: %s", of);
-}
-
-static void run_all(void)
-{
-	static const struct { struct attn_shape s; const char *of; } shape[N_SHAPE] = {
-		{ { 4, 2, 64, 64 }, "heads of 64, groups of 2" },
-		{ { 8, 1, 128, 64 }, "heads of 128, groups of 8" },
-		{ { 3, 1, 128, 64 }, "groups of 3" },
-		{ { 3, 3, 128, 64 }, "groups of 1" },
-		{ { 6, 1, 256, 64 }, "heads of 256, groups of 6" },
-		{ { 10, 2, 64, 64 }, "groups of 5" },
-	};
-	int n = ((int)gpu_test_number("ATTNREPLAY_TEST_CASES", 24) + N_SHAPE - 1) / N_SHAPE;
-	struct tally t;
-
-	for (int i = 0; i < N_SHAPE; i++) {
-		t = (struct tally){ 0 };
-		for (int k = 0; k < n; k++) {
-			struct rng rng = { (uint64_t)(i * 1000 + k) };
-			int ctx[3], rows[3], n_req = draw(&rng, 1, 3);
-
-			for (int r = 0; r < n_req; r++) {
-				ctx[r] = draw(&rng, 0, k % 4 ? 1500 : 9000);
-				rows[r] = draw(&rng, k % 8 ? 1 : 0, 400);
-			}
-			run_case(&t, shape[i].s, (uint64_t)(i * 77 + k), n_req, ctx, rows);
-		}
-		report(&t, shape[i].of);
-	}
+	is_int(t.sums, t.cases, "columns and diagonals add up alike: %s", of);
+	is_int(t.rows, t.cases, "runs and columns follow from them: %s", of);
 	t = (struct tally){ 0 };
-	run_case(&t, shape[0].s, 1, 2, (int[]){ 2048 * 16, 4096 }, (int[]){ 300, 1 });
-	run_case(&t, shape[1].s, 2, 2, (int[]){ 2048 - 100, 4096 }, (int[]){ 101, 2048 });
-	run_case(&t, shape[2].s, 3, 2, (int[]){ 4096 - 100, 4096 - 200 }, (int[]){ 101, 200 });
-	report(&t, "on both sides of where work is split");
 }
 
 static void test_refusals(void)
@@ -253,7 +193,7 @@ static void test_refusals(void)
 	struct ar_err err = { 0 };
 	void *self;
 
-	must(selector_find("minference")->open(&self, &p, &env, &err), &err);
+	gpu_must(selector_find("minference")->open(&self, &p, &env, &err), &err);
 	is_int(minference_enqueue(&b, self, 0, NULL, &kv, NULL, &none, NULL, NULL, &err),
 	       AR_USAGE, "a head size without a kernel is refused");
 	is_str(err.msg,
@@ -264,18 +204,30 @@ static void test_refusals(void)
 	   "an empty batch launches nothing");
 	free(self);
 }
+
+static void run_all(void)
+{
+	static const struct select_shape shape[N_SHAPE] = {
+		{ { 4, 2, 64, 64 }, "heads of 64, groups of 2" },
+		{ { 8, 1, 128, 64 }, "heads of 128, groups of 8" },
+		{ { 3, 1, 128, 64 }, "groups of 3" },
+		{ { 3, 3, 128, 64 }, "groups of 1" },
+		{ { 6, 1, 256, 64 }, "heads of 256, groups of 6" },
+		{ { 10, 2, 64, 64 }, "groups of 5" },
+	};
+
+	select_shapes(shape, N_SHAPE, 9000, run_case, report);
+	run_case(shape[0].s, 1, 2, (int[]){ 2048 * 16, 4096 }, (int[]){ 300, 1 });
+	run_case(shape[1].s, 2, 2, (int[]){ 2048 - 100, 4096 }, (int[]){ 101, 2048 });
+	run_case(shape[2].s, 3, 2, (int[]){ 4096 - 100, 4096 - 200 }, (int[]){ 101, 200 });
+	report("on both sides of where work is split");
+	test_refusals();
+}
+#else
+#define run_all NULL
 #endif
 
 int main(void)
 {
-	plan(N_TEST);
-	if (!gpu_usable()) {
-		skip(N_TEST, "no usable GPU");
-		return done_testing();
-	}
-#if HAVE_CUDA
-	run_all();
-	test_refusals();
-#endif
-	return done_testing();
+	return gpu_main(N_TEST, run_all);
 }

@@ -7,11 +7,10 @@
 #include <string.h>
 
 #include "kernels/selectors/oracle.h"
-#include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/select_gpu.h"
 #include "tests/tap.h"
 
-enum { N_TEST = 6 };
+enum { N_TEST = 6 + 2 };
 
 #if HAVE_CUDA
 /* Whether request r got its number of cells, the largest ones.  mass: as the device left them in
@@ -56,46 +55,43 @@ static bool agrees(int dim, int tok, uint64_t seed)
 	struct attn_shape s = { 4, 2, dim, tok };
 	struct oracle p = { .share = rng_unit(&rng), .block = tok == 128 };
 	int n = 1 + (int)rng_below(&rng, 3), ctx[3], rows[3];
-	struct attn_limits limits = { .max_req = n };
-	struct batch_case c;
-	struct attn_batch b;
-	uint32_t *mask, *got;
-	float *work, *mass;
-	size_t bytes;
-	struct ar_err err;
+	struct select_pair pair = { .selector = selector_find("oracle"), .self = &p };
+	struct batch_case *c = &pair.c;
 	bool good = true;
+	size_t bytes;
+	float *mass;
 
 	for (int r = 0; r < n; r++) {
 		ctx[r] = (int)rng_below(&rng, 900);
 		rows[r] = 1 + (int)rng_below(&rng, 300);
 	}
-	case_chunks(&c, &rng, FILL_NORMAL, s, n, ctx, rows);
-	limits.max_row = c.b.n_row;
-	limits.max_kv_blk = c.b.max_kv_blk;
-	bytes = case_mask_words(&c) * sizeof *mask;
-	got = malloc(bytes);
-	b = gpu_batch(&c.b);
-	mask = gpu_new(bytes, 0xa5);
-	work = gpu_new(oracle_work_bytes(&p, &s, &limits), 0xff);
-	if (selector_find("oracle")->ref(&c.b, &p, 0, c.q, &c.kv, NULL,
-					 &(struct selection){ .mask = c.mask }, &err))
-		bail_out("%s", err.msg);
-	struct kv_cache kv = gpu_kv(&c.kv, c.kv_len);
-
-	if (oracle_enqueue(&b, &p, 0, gpu_copy(c.q, c.q_len * sizeof *c.q), &kv, NULL,
-			   &(struct selection){ .mask = mask }, work, NULL, &err))
-		bail_out("%s", err.msg);
-	gpu_read(got, mask, bytes);
-	bytes = (size_t)c.b.n_qblk * (size_t)s.q_heads * (size_t)c.b.max_kv_blk * sizeof *mass;
+	case_chunks(c, &rng, FILL_NORMAL, s, n, ctx, rows);
+	select_both(&pair);
+	bytes = (size_t)c->b.n_qblk * (size_t)s.q_heads * (size_t)c->b.max_kv_blk * sizeof *mass;
 	mass = malloc(bytes);
-	gpu_read(mass, work, bytes);
+	gpu_read(mass, pair.work, bytes);
 	for (int r = 0; r < n; r++)
-		good &= fair(&c, r, got, mass);
+		good &= fair(c, r, pair.got, mass);
 	free(mass);
-	free(got);
-	gpu_free_all();
-	case_release(&c);
+	select_release(&pair);
 	return good;
+}
+
+static void test_refusals(void)
+{
+	struct attn_batch b = { .shape = { 2, 1, 96, 128 } };
+	const struct oracle p = { .share = 1 };
+	const struct kv_cache kv = { 0 };
+	const struct selection out = { 0 };
+	struct ar_err err = { 0 };
+
+	oracle_enqueue(&b, &p, 0, NULL, &kv, NULL, &out, NULL, NULL, &err);
+	is_str(err.msg, "oracle on CUDA wants heads of 64, 128 or 256, not 96",
+	       "a head size without a kernel is refused");
+	b = (struct attn_batch){ .shape = { 32, 8, 64, 128 }, .n_qblk = 8192, .mask_words = 256 };
+	oracle_enqueue(&b, &p, 0, NULL, &kv, NULL, &out, NULL, NULL, &err);
+	is_str(err.msg, "oracle on CUDA cannot rank a batch of 2147483648 blocks of all heads; "
+	       "make chunks shorter", "so is a batch with more blocks than it can number");
 }
 
 static void run_all(void)
@@ -111,19 +107,13 @@ static void run_all(void)
 				good += agrees(dims[d], tok, (uint64_t)(dims[d] * tok + k * 7919));
 			is_int(good, n, "heads of %d, blocks of %d", dims[d], tok);
 		}
+	test_refusals();
 }
 #else
-static void run_all(void)
-{
-}
+#define run_all NULL
 #endif
 
 int main(void)
 {
-	plan(N_TEST);
-	if (!gpu_usable())
-		skip(N_TEST, "no usable GPU");
-	else
-		run_all();
-	return done_testing();
+	return gpu_main(N_TEST, run_all);
 }

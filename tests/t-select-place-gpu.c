@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "kernels/method.h"
-#include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/select_gpu.h"
 #include "tests/tap.h"
 
 static const char *const specs[] = {
@@ -27,11 +26,7 @@ static bool equal(const struct method *m, uint64_t seed)
 	struct rng rng = { seed };
 	struct attn_shape s = { 8, 2, 64, method_page_tok(m) };
 	int n = 1 + (int)rng_below(&rng, 5), len[5], ctx[5], rows[5];
-	struct batch_case c;
-	struct attn_batch b;
-	uint32_t *mask, *got;
-	size_t bytes;
-	struct ar_err err;
+	struct select_pair p = { .selector = m->selector, .self = m->self, .layer = 3 };
 	bool same;
 
 	for (int r = 0; r < n; r++) {
@@ -39,23 +34,11 @@ static bool equal(const struct method *m, uint64_t seed)
 		rows[r] = 1 + (int)rng_below(&rng, 700);
 		len[r] = ctx[r] + rows[r] + (int)rng_below(&rng, 600);
 	}
-	case_make_bare(&c, &rng, s, n, len);
-	case_cut(&c, ctx, rows);
-	bytes = case_mask_words(&c) * sizeof *mask;
-	c.mask = malloc(bytes);
-	got = malloc(bytes);
-	b = gpu_batch(&c.b);
-	mask = gpu_new(bytes, 0xa5);
-	if (m->selector->ref(&c.b, m->self, 3, NULL, &c.kv, NULL,
-			     &(struct selection){ .mask = c.mask }, &err) ||
-	    m->selector->enqueue(&b, m->self, 3, NULL, &c.kv, NULL,
-				 &(struct selection){ .mask = mask }, NULL, NULL, &err))
-		bail_out("%s", err.msg);
-	gpu_read(got, mask, bytes);
-	same = !memcmp(got, c.mask, bytes);
-	free(got);
-	gpu_free_all();
-	case_release(&c);
+	case_make_bare(&p.c, &rng, s, n, len);
+	case_cut(&p.c, ctx, rows);
+	p.c.mask = malloc(case_mask_words(&p.c) * sizeof *p.c.mask);
+	same = !memcmp(select_both(&p), p.c.mask, case_mask_words(&p.c) * sizeof *p.c.mask);
+	select_release(&p);
 	return same;
 }
 
@@ -68,8 +51,7 @@ static void run_all(void)
 		struct ar_err err;
 		int good = 0;
 
-		if (method_parse(&m, specs[i], &err))
-			bail_out("%s", err.msg);
+		gpu_must(method_parse(&m, specs[i], &err), &err);
 		for (int k = 0; k < n; k++)
 			good += equal(m, (uint64_t)(i * 100000 + k));
 		is_int(good, n, "%s", specs[i]);
@@ -77,17 +59,10 @@ static void run_all(void)
 	}
 }
 #else
-static void run_all(void)
-{
-}
+#define run_all NULL
 #endif
 
 int main(void)
 {
-	plan(N_SPEC);
-	if (!gpu_usable())
-		skip(N_SPEC, "no usable GPU");
-	else
-		run_all();
-	return done_testing();
+	return gpu_main(N_SPEC, run_all);
 }

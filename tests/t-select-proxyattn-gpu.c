@@ -7,8 +7,7 @@
 
 #include "kernels/method.h"
 #include "kernels/selectors/proxyattn.h"
-#include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/select_gpu.h"
 #include "tests/tap.h"
 
 static const char *const specs[] = {
@@ -22,12 +21,6 @@ static const char *const specs[] = {
 enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 6 * N_SPEC + 1 };
 
 #if HAVE_CUDA
-static void must(enum ar_status st, const struct ar_err *err)
-{
-	if (st)
-		bail_out("%s", err->msg);
-}
-
 /* ---- what rounding may decide ---- */
 
 static double mean(const bf16_t *x, int n, size_t pitch)
@@ -120,9 +113,11 @@ static void scores(const struct batch_case *c, const struct proxyattn *p, int r,
 }
 
 /* Differing bits of a row that rounding does not explain. */
-static int row_faults(const struct batch_case *c, const struct proxyattn *p, int r, int i, int head,
-		      const uint32_t *got, const uint32_t *want)
+static int row_faults(const struct select_pair *pair, int r, int i, int head, const uint32_t *got,
+		      const uint32_t *want)
 {
+	const struct batch_case *c = &pair->c;
+	const struct proxyattn *p = pair->self;
 	const struct attn_shape *s = &c->b.shape;
 	int end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
 	int n = (end + s->page_tok - 1) / s->page_tok;
@@ -148,66 +143,28 @@ static int row_faults(const struct batch_case *c, const struct proxyattn *p, int
 	return bad;
 }
 
-static int faults(const struct batch_case *c, const struct proxyattn *p, const uint32_t *got)
-{
-	const struct attn_shape *s = &c->b.shape;
-	size_t words = (size_t)c->b.mask_words;
-	int bad = 0;
-
-	for (int r = 0; r < c->b.n_req; r++)
-		for (int row = c->qblk0[r] * s->q_heads; row < c->qblk0[r + 1] * s->q_heads; row++)
-			if (memcmp(got + (size_t)row * words, c->mask + (size_t)row * words,
-				   words * sizeof *got))
-				bad += row_faults(c, p, r, row / s->q_heads - c->qblk0[r],
-						  row % s->q_heads, got + (size_t)row * words,
-						  c->mask + (size_t)row * words);
-	return bad;
-}
-
 /* ---- cases ---- */
 
-typedef __typeof__(proxyattn_enqueue) enqueue_fn;
-
-static bool agrees(const struct method *m, enqueue_fn *enqueue, int dim, uint64_t seed)
+static bool agrees(const struct method *m, select_enqueue_fn *enqueue, int dim, uint64_t seed)
 {
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL };
 	struct rng rng = { seed };
 	struct attn_shape s = { seed % 2 ? 8 : 6, 2, dim, method_page_tok(m) };
-	int n = 1 + (int)rng_below(&rng, 3), ctx[3], rows[3], bad;
-	struct attn_limits limits = { .max_req = n };
-	struct batch_case c;
-	struct attn_batch b;
-	struct kv_cache kv;
-	uint32_t *mask, *got;
-	size_t bytes;
-	struct ar_err err;
+	struct select_pair p = { .selector = m->selector, .self = m->self, .enqueue = enqueue };
+	int n = 1 + (int)rng_below(&rng, 3), ctx[3], rows[3];
+	bool good;
 
 	for (int r = 0; r < n; r++) {
 		ctx[r] = (int)rng_below(&rng, 2500);
 		rows[r] = 1 + (int)rng_below(&rng, rng_below(&rng, 4) ? 250 : 3);
 	}
-	case_chunks(&c, &rng, fills[seed % 3], s, n, ctx, rows);
-	limits.max_row = c.b.n_row;
-	limits.max_kv_blk = c.b.max_kv_blk;
-	limits.max_page = c.b.n_page;
-	bytes = case_mask_words(&c) * sizeof *mask;
-	got = malloc(bytes);
-	b = gpu_batch(&c.b);
-	kv = gpu_kv(&c.kv, c.kv_len);
-	mask = gpu_new(bytes, 0xa5);
-	must(m->selector->ref(&c.b, m->self, 0, c.q, &c.kv, NULL,
-			      &(struct selection){ .mask = c.mask }, &err), &err);
-	must(enqueue(&b, m->self, 0, gpu_copy(c.q, c.q_len * sizeof *c.q), &kv, NULL,
-		     &(struct selection){ .mask = mask },
-		     gpu_new(proxyattn_work_bytes(m->self, &s, &limits), 0xff), NULL, &err), &err);
-	gpu_read(got, mask, bytes);
-	bad = faults(&c, m->self, got);
-	if (bad)
-		diag("seed %llu: %d unexplained bits", (unsigned long long)seed, bad);
-	free(got);
-	gpu_free_all();
-	case_release(&c);
-	return !bad;
+	case_chunks(&p.c, &rng, fills[seed % 3], s, n, ctx, rows);
+	select_both(&p);
+	good = select_agrees(&p, row_faults);
+	if (!good)
+		diag("seed %llu", (unsigned long long)seed);
+	select_release(&p);
+	return good;
 }
 
 static void test_refusal(void)
@@ -222,7 +179,7 @@ static void test_refusal(void)
 	       "or 256, not 128 and 96", "a head size without a kernel is refused");
 }
 
-static void test_masks(const struct method *m, const char *spec, enqueue_fn *enqueue,
+static void test_masks(const struct method *m, const char *spec, select_enqueue_fn *enqueue,
 		       const char *by, uint64_t seed)
 {
 	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 4);
@@ -242,7 +199,7 @@ static void run_all(void)
 		struct method *m;
 		struct ar_err err;
 
-		must(method_parse(&m, specs[i], &err), &err);
+		gpu_must(method_parse(&m, specs[i], &err), &err);
 		test_masks(m, specs[i], proxyattn_enqueue, "", (uint64_t)i * 100000);
 		test_masks(m, specs[i], proxyattn_sm80_enqueue, ", as before Hopper",
 			   (uint64_t)i * 100000);
@@ -251,17 +208,10 @@ static void run_all(void)
 	test_refusal();
 }
 #else
-static void run_all(void)
-{
-}
+#define run_all NULL
 #endif
 
 int main(void)
 {
-	plan(N_TEST);
-	if (!gpu_usable())
-		skip(N_TEST, "no usable GPU");
-	else
-		run_all();
-	return done_testing();
+	return gpu_main(N_TEST, run_all);
 }

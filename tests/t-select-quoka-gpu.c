@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "kernels/selectors/quoka.h"
-#include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/select_gpu.h"
 #include "tests/tap.h"
 
 enum { N_SHAPE = 24, N_TEST = 3 * (2 * N_SHAPE + 1) + 3 };
@@ -18,54 +17,34 @@ enum { N_SHAPE = 24, N_TEST = 3 * (2 * N_SHAPE + 1) + 3 };
 #if HAVE_CUDA
 /* A batch through both sides, all of it on the host. */
 struct pair {
-	struct batch_case c;
+	struct select_pair s;
 	struct token_lists want, got;
 	uint16_t *score;	/* the device's */
 };
 
-static void must(enum ar_status st, const struct ar_err *err)
+static void pair_make(struct pair *p, select_enqueue_fn *enqueue, struct rng *rng,
+		      enum case_fill fill, struct attn_shape s, const struct quoka *param, int n,
+		      const int *ctx, const int *rows)
 {
-	if (st)
-		bail_out("%s", err->msg);
-}
-
-typedef __typeof__(quoka_enqueue) enqueue_fn;
-
-static void pair_make(struct pair *p, enqueue_fn *enqueue, struct rng *rng, enum case_fill fill,
-		      struct attn_shape s, const struct quoka *param, int n, const int *ctx,
-		      const int *rows)
-{
-	struct attn_limits limits = { .max_req = n };
 	size_t tokens, lists = (size_t)(n * s.kv_heads);
 	struct token_lists out;
-	struct ar_err err;
-	struct attn_batch b;
-	struct kv_cache kv;
-	void *work;
 
-	case_chunks(&p->c, rng, fill, s, n, ctx, rows);
-	limits.max_row = p->c.b.n_row;
-	limits.max_page = p->c.b.n_page;
-	limits.max_kv_blk = p->c.b.max_kv_blk;
-	tokens = (size_t)(p->c.b.n_page * s.page_tok * s.kv_heads);
+	p->s = (struct select_pair){ .selector = selector_find("quoka"), .self = param,
+				     .enqueue = enqueue };
+	case_chunks(&p->s.c, rng, fill, s, n, ctx, rows);
+	tokens = (size_t)(p->s.c.b.n_page * s.page_tok * s.kv_heads);
 	p->want.tok = malloc(tokens * sizeof *p->want.tok);
 	p->got.tok = malloc(tokens * sizeof *p->got.tok);
 	p->want.n = malloc(lists * sizeof *p->want.n);
 	p->got.n = malloc(lists * sizeof *p->got.n);
 	p->score = malloc(tokens * sizeof *p->score);
-	must(selector_find("quoka")->ref(&p->c.b, param, 0, p->c.q, &p->c.kv, NULL,
-					 &(struct selection){ .tokens = p->want }, &err), &err);
-	b = gpu_batch(&p->c.b);
-	kv = gpu_kv(&p->c.kv, p->c.kv_len);
 	out.tok = gpu_new(tokens * sizeof *out.tok, 0xff);
 	out.n = gpu_new(lists * sizeof *out.n, 0xff);
-	work = gpu_new(quoka_work_bytes(param, &s, &limits), 0xff);
-	must(enqueue(&b, param, 0, gpu_copy(p->c.q, p->c.q_len * sizeof *p->c.q), &kv, NULL,
-		     &(struct selection){ .tokens = out }, work, NULL, &err), &err);
+	select_ref(&p->s, &(struct selection){ .tokens = p->want });
+	select_device(&p->s, &(struct selection){ .tokens = out });
 	gpu_read(p->got.tok, out.tok, tokens * sizeof *out.tok);
 	gpu_read(p->got.n, out.n, lists * sizeof *out.n);
-	gpu_read(p->score, work, tokens * sizeof *p->score);
-	gpu_free_all();
+	gpu_read(p->score, p->s.work, tokens * sizeof *p->score);
 }
 
 static void pair_release(struct pair *p)
@@ -73,7 +52,7 @@ static void pair_release(struct pair *p)
 	tokens_free(&p->want);
 	tokens_free(&p->got);
 	free(p->score);
-	case_release(&p->c);
+	select_release(&p->s);
 }
 
 static float value(uint16_t order)
@@ -136,7 +115,7 @@ struct tally {
 
 static void compare(struct tally *t, const struct pair *p, const struct quoka *param)
 {
-	const struct batch_case *c = &p->c;
+	const struct batch_case *c = &p->s.c;
 	const struct attn_shape *s = &c->b.shape;
 	bool scores = true, lists = true, same = true;
 
@@ -146,7 +125,7 @@ static void compare(struct tally *t, const struct pair *p, const struct quoka *p
 		uint16_t *score = malloc(((size_t)ctx + 1) * sizeof *score);
 		struct ar_err err;
 
-		must(quoka_scores(&c->b, param, r, h, c->q, c->kv.k, score, &err), &err);
+		gpu_must(quoka_scores(&c->b, param, r, h, c->q, c->kv.k, score, &err), &err);
 		for (int k = 0; k < ctx; k++)
 			scores &= near(p->score[row + (size_t)k], score[k]);
 		if (n != p->want.n[i])
@@ -171,7 +150,7 @@ static void report(const struct tally *t, const char *of)
 	is_int(t->same, t->cases, "lists differ from the reference's only at the border: %s", of);
 }
 
-static void run_case(struct tally *t, enqueue_fn *enqueue, struct attn_shape s, uint64_t seed)
+static void run_case(struct tally *t, select_enqueue_fn *enqueue, struct attn_shape s, uint64_t seed)
 {
 	static const int edge[] = { 0, 1, 63, 64, 128, 255, 256, 257, 4095, 4096, 4097 };
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL, FILL_HUGE };
@@ -193,7 +172,7 @@ static void run_case(struct tally *t, enqueue_fn *enqueue, struct attn_shape s, 
 	pair_release(&p);
 }
 
-static void test_shape(enqueue_fn *enqueue, const char *by, int head_dim, int group, int page_tok,
+static void test_shape(select_enqueue_fn *enqueue, const char *by, int head_dim, int group, int page_tok,
 		       int n_case)
 {
 	struct attn_shape s = {
@@ -220,11 +199,11 @@ static void test_long(void)
 	struct tally t = { 0 };
 	struct pair pair;
 
-	pair_make(&pair, quoka_enqueue, &rng, FILL_NORMAL, s, &p, 3, (int[]){ 40005, 0, 300 },
+	pair_make(&pair, NULL, &rng, FILL_NORMAL, s, &p, 3, (int[]){ 40005, 0, 300 },
 		  (int[]){ 100, 5, 9001 });
 	compare(&t, &pair, &p);
 	pair_release(&pair);
-	pair_make(&pair, quoka_enqueue, &rng, FILL_NORMAL, s, &most, 1, (int[]){ 70 }, (int[]){ 5000 });
+	pair_make(&pair, NULL, &rng, FILL_NORMAL, s, &most, 1, (int[]){ 70 }, (int[]){ 5000 });
 	compare(&t, &pair, &most);
 	pair_release(&pair);
 	report(&t, "long");
@@ -261,24 +240,17 @@ static void run_all(void)
 	for (int i = 0; i < N_SHAPE; i++) {
 		int dim = 64 << i / 2 % 3, group = 1 << i / 6, tok = 64 << i % 2;
 
-		test_shape(quoka_enqueue, "", dim, group, tok, (n + N_SHAPE - 1) / N_SHAPE);
+		test_shape(NULL, "", dim, group, tok, (n + N_SHAPE - 1) / N_SHAPE);
 		test_shape(quoka_sm80_enqueue, ", as before Hopper", dim, group, tok, 2);
 	}
 	test_long();
 	test_refusals();
 }
 #else
-static void run_all(void)
-{
-}
+#define run_all NULL
 #endif
 
 int main(void)
 {
-	plan(N_TEST);
-	if (gpu_usable())
-		run_all();
-	else
-		skip(N_TEST, "no usable GPU");
-	return done_testing();
+	return gpu_main(N_TEST, run_all);
 }

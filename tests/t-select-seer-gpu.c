@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include "src/base/log.h"
-#include "tests/batch_case.h"
 #include "tests/gate_file.h"
-#include "tests/gpu.h"
+#include "tests/select_gpu.h"
 
 static const struct {
 	struct attn_shape shape;
@@ -28,13 +27,8 @@ enum { N_KIND = sizeof kinds / sizeof *kinds, N_TEST = N_KIND + 3 };
 static char path[] = "/tmp/t-select-seer-gpu-XXXXXX";
 
 struct pair {			/* a case on the host, and what the device makes of it */
-	struct batch_case c;
+	struct select_pair s;
 	struct seer_self *g;
-	bf16_t *state;
-	uint32_t *mask;		/* of the device */
-	struct kv_cache kv;
-	bf16_t *gpu_state;
-	int layer;
 	int n_off, n_cell;	/* masks that differ, of how many */
 };
 
@@ -42,81 +36,52 @@ static void pair_make(struct pair *p, int kind, struct rng *rng, int n, const in
 {
 	const struct attn_shape s = kinds[kind].shape;
 	const struct seer rule = { .gate = path };
-	size_t bytes;
 	struct ar_err err;
 
 	memset(p, 0, sizeof *p);
 	gate_write(path, &kinds[kind].file, 0, 1, rng, NULL);
-	gate_must(gate_open(&p->g, &rule, s, kinds[kind].file.n_layers, true, &err), &err);
-	p->layer = (int)rng_below(rng, (uint64_t)kinds[kind].file.n_layers);
-	case_make(&p->c, rng, FILL_NORMAL, s, n, len);
-	bytes = (size_t)p->c.n_page * selector_find("seer")->state_bytes(p->g, &s);
-	p->state = malloc(bytes);
-	memset(p->state, 0xff, bytes);
-	p->gpu_state = gpu_copy(p->state, bytes);
-	p->kv.k = gpu_copy(p->c.kv.k, p->c.kv_len * sizeof(bf16_t));
+	gpu_must(gate_open(&p->g, &rule, s, kinds[kind].file.n_layers, true, &err), &err);
+	p->s.selector = selector_find("seer");
+	p->s.self = p->g;
+	p->s.layer = (int)rng_below(rng, (uint64_t)kinds[kind].file.n_layers);
+	case_make(&p->s.c, rng, FILL_NORMAL, s, n, len);
 }
 
 static void pair_release(struct pair *p)
 {
-	selector_find("seer")->close(p->g);
-	gpu_free_all();
-	case_release(&p->c);
-	free(p->state);
-	free(p->mask);
+	p->s.selector->close(p->g);
+	select_release(&p->s);
 }
 
 /* The reference's mask under the options times scale, owned. */
 static uint32_t *ref_mask(struct pair *p, double scale)
 {
 	const struct seer rule = p->g->rule;
-	size_t bytes = case_mask_words(&p->c) * sizeof *p->mask;
-	uint32_t *mask = malloc(bytes + 1);
-	struct ar_err err;
+	uint32_t *mask = malloc(case_mask_words(&p->s.c) * sizeof *mask + 1);
 
 	p->g->rule.threshold *= scale;
 	if (scale != 1)		/* the largest share first: a rank moves by some */
 		p->g->rule.nz_ratio = fmin(rule.nz_ratio / scale, 1);
-	gate_must(selector_find("seer")->ref(&p->c.b, p->g, p->layer, p->c.q, &p->c.kv, p->state,
-					     &(struct selection){ .mask = mask }, &err), &err);
+	select_ref(&p->s, &(struct selection){ .mask = mask });
 	p->g->rule = rule;
 	return mask;
-}
-
-static void gpu_mask(struct pair *p)
-{
-	const struct attn_shape *s = &p->c.b.shape;
-	const struct attn_limits limits = { .max_req = p->c.b.n_req, .max_row = p->c.b.n_row,
-					    .max_kv_blk = p->c.b.max_kv_blk };
-	size_t bytes = case_mask_words(&p->c) * sizeof *p->mask;
-	struct attn_batch b = gpu_batch(&p->c.b);
-	uint32_t *mask = gpu_new(bytes, 0xa5);
-	void *work = gpu_new(seer_work_bytes(p->g, s, &limits), 0xff);
-	struct ar_err err;
-
-	gate_must(seer_enqueue(&b, p->g, p->layer, gpu_copy(p->c.q, p->c.q_len * sizeof(bf16_t)),
-			       &p->kv, p->gpu_state, &(struct selection){ .mask = mask }, work,
-			       NULL, &err), &err);
-	free(p->mask);
-	p->mask = malloc(bytes + 1);
-	gpu_read(p->mask, mask, bytes);
 }
 
 /* Gate keys within some last places of bf16 of the reference's; what neither wrote is the same. */
 static bool keys_close(const struct pair *p)
 {
-	size_t n = (size_t)p->c.n_page *
-		   selector_find("seer")->state_bytes(p->g, &p->c.b.shape) / sizeof(bf16_t);
+	size_t n = p->s.state_bytes / sizeof(bf16_t);
+	const bf16_t *ref = p->s.state_ref;
 	bf16_t *got = malloc(n * sizeof *got);
 	double worst = 0, size = 0;
 	bool same = true;
 
-	gpu_read(got, p->gpu_state, n * sizeof *got);
+	gpu_read(got, p->s.state, n * sizeof *got);
 	for (size_t i = 0; i < n; i++) {
-		float a = bf16_to_f32(got[i]), b = bf16_to_f32(p->state[i]);
+		float a = bf16_to_f32(got[i]), b = bf16_to_f32(ref[i]);
 
 		if (isnan(b) || isnan(a)) {
-			same &= got[i] == p->state[i];
+			same &= got[i] == ref[i];
 			continue;
 		}
 		worst = fmax(worst, fabsf(a - b));
@@ -133,16 +98,17 @@ static bool keys_close(const struct pair *p)
 static bool masks_nested(struct pair *p)
 {
 	uint32_t *strict = ref_mask(p, 1.1), *same = ref_mask(p, 1), *lax = ref_mask(p, 1 / 1.1);
-	const struct attn_batch *b = &p->c.b;
+	const struct attn_batch *b = &p->s.c.b;
+	const uint32_t *got = p->s.got;
 	int outside = 0;
 
 	for (int r = 0; r < b->n_req; r++)
 		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
 			p->n_cell += b->shape.q_heads *
 				     (b->ctx[r] / b->shape.page_tok + i - b->qblk0[r] + 1);
-	for (size_t w = 0; w < case_mask_words(&p->c); w++) {
-		outside += (strict[w] & ~p->mask[w]) || (p->mask[w] & ~lax[w]);
-		p->n_off += __builtin_popcount(p->mask[w] ^ same[w]);
+	for (size_t w = 0; w < case_mask_words(&p->s.c); w++) {
+		outside += (strict[w] & ~got[w]) || (got[w] & ~lax[w]);
+		p->n_off += __builtin_popcount(got[w] ^ same[w]);
 	}
 	free(strict);
 	free(same);
@@ -155,8 +121,8 @@ static bool masks_nested(struct pair *p)
 /* The next chunk of every sequence, on both sides. */
 static bool step(struct pair *p, const int *ctx, const int *rows)
 {
-	case_cut(&p->c, ctx, rows);
-	gpu_mask(p);
+	case_cut(&p->s.c, ctx, rows);
+	select_masks(&p->s);
 	return masks_nested(p) & keys_close(p);
 }
 
@@ -256,6 +222,7 @@ static void run_all(void)
 {
 	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 6), fd = mkstemp(path);
 
+	log_level = LOG_ERROR;
 	if (fd < 0 || close(fd))
 		bail_out("no temporary file");
 	for (int i = 0; i < N_KIND; i++) {
@@ -274,18 +241,10 @@ static void run_all(void)
 	unlink(path);
 }
 #else
-static void run_all(void)
-{
-}
+#define run_all NULL
 #endif
 
 int main(void)
 {
-	plan(N_TEST);
-	log_level = LOG_ERROR;
-	if (!gpu_usable())
-		skip(N_TEST, "no usable GPU");
-	else
-		run_all();
-	return done_testing();
+	return gpu_main(N_TEST, run_all);
 }

@@ -8,8 +8,7 @@
 #include <string.h>
 
 #include "kernels/selectors/xattention.h"
-#include "tests/batch_case.h"
-#include "tests/gpu.h"
+#include "tests/select_gpu.h"
 #include "tests/tap.h"
 
 static const struct {
@@ -25,19 +24,11 @@ enum { N_SETTING = sizeof settings / sizeof *settings, N_TEST = N_SETTING + 3 };
 
 #if HAVE_CUDA
 struct pair {			/* a case on the host, and what the device made of it */
-	struct batch_case c;
+	struct select_pair s;
 	struct xattention_self *x;
-	__typeof__(xattention_enqueue) *enqueue;
-	uint32_t *mask;
 	uint32_t *mass;		/* [query block][head][reduced row][max_kv_blk], in the first row */
 	int per;		/* reduced rows */
 };
-
-static void must(enum ar_status st, const struct ar_err *err)
-{
-	if (st)
-		bail_out("%s", err->msg);
-}
 
 static struct xattention_self *rule(int stride, int q_heads, struct rng *rng)
 {
@@ -53,53 +44,39 @@ static struct xattention_self *rule(int stride, int q_heads, struct rng *rng)
 	return x;
 }
 
-/* Layer 1 of two, the reference's mask in p->c.mask. */
 static void pair_run(struct pair *p)
 {
-	const struct attn_shape *s = &p->c.b.shape;
-	const struct attn_limits limits = { .max_req = p->c.b.n_req, .max_row = p->c.b.n_row,
-					    .max_kv_blk = p->c.b.max_kv_blk };
-	size_t bytes = case_mask_words(&p->c) * sizeof *p->mask;
-	struct attn_batch b = gpu_batch(&p->c.b);
-	struct kv_cache kv = { .k = gpu_copy(p->c.kv.k, p->c.kv_len * sizeof(bf16_t)) };
-	uint32_t *mask = gpu_new(bytes, 0xa5);
-	void *work = gpu_new(xattention_work_bytes(p->x, s, &limits), 0xff);
-	struct ar_err err;
+	const struct attn_batch *b = &p->s.c.b;
+	size_t bytes;
 
-	must(selector_find("xattention")->ref(&p->c.b, p->x, 1, p->c.q, &p->c.kv, NULL,
-					      &(struct selection){ .mask = p->c.mask }, &err),
-	     &err);
-	must(p->enqueue(&b, p->x, 1, gpu_copy(p->c.q, p->c.q_len * sizeof(bf16_t)), &kv, NULL,
-			&(struct selection){ .mask = mask }, work, NULL, &err),
-	     &err);
-	p->mask = malloc(bytes);
-	gpu_read(p->mask, mask, bytes);
-	p->per = s->page_tok / p->x->stride;
-	bytes = (size_t)(p->c.b.n_qblk * s->q_heads * p->per) * (size_t)p->c.b.max_kv_blk *
+	p->s.selector = selector_find("xattention");
+	p->s.self = p->x;
+	p->s.layer = 1;			/* of two */
+	select_both(&p->s);
+	p->per = b->shape.page_tok / p->x->stride;
+	bytes = (size_t)(b->n_qblk * b->shape.q_heads * p->per) * (size_t)b->max_kv_blk *
 		sizeof *p->mass;
 	p->mass = malloc(bytes);
-	gpu_read(p->mass, work, bytes);
+	gpu_read(p->mass, p->s.work, bytes);
 }
 
 static void pair_release(struct pair *p)
 {
-	gpu_free_all();
-	case_release(&p->c);
+	select_release(&p->s);
 	free(p->x);
-	free(p->mask);
 	free(p->mass);
 }
 
 static bool kept(const struct pair *p, const uint32_t *mask, int row, int j)
 {
-	return mask[(size_t)row * (size_t)p->c.b.mask_words + (size_t)(j / 32)] >> j % 32 & 1;
+	return mask[(size_t)row * (size_t)p->s.c.b.mask_words + (size_t)(j / 32)] >> j % 32 & 1;
 }
 
 /* The rule on one row of masses, block by block. */
 static bool row_follows(const struct pair *p, int row, int qa, float threshold, bool all,
 			const uint32_t *mass)
 {
-	int n_blk = p->c.b.mask_words * 32;
+	int n_blk = p->s.c.b.mask_words * 32;
 	bool *keep = calloc((size_t)n_blk, sizeof *keep), same = true;
 	uint64_t total = 0, sum;
 
@@ -118,7 +95,7 @@ static bool row_follows(const struct pair *p, int row, int qa, float threshold, 
 		sum += mass[best];
 	}
 	for (int j = 0; j < n_blk; j++)
-		same &= kept(p, p->mask, row, j) == keep[j];
+		same &= kept(p, p->s.got, row, j) == keep[j];
 	free(keep);
 	return same;
 }
@@ -126,14 +103,14 @@ static bool row_follows(const struct pair *p, int row, int qa, float threshold, 
 /* What is wrong with request r under one head: masses far off, masks that do not follow. */
 static void compare(const struct pair *p, int r, int h, int *far_off, int *wrong)
 {
-	const struct attn_batch *b = &p->c.b;
+	const struct attn_batch *b = &p->s.c.b;
 	size_t blks = (size_t)b->max_kv_blk;
 	uint32_t *want = malloc(((size_t)b->n_qblk * blks + 1) * sizeof *want);
 	float threshold = p->x->threshold[p->x->q_heads + h];
 	bool all = threshold >= 1 || xattention_in_tail(p->x->last_dense, p->x->tail, b->left[r]);
 	struct ar_err err;
 
-	must(xattention_masses(b, p->x->stride, r, h, p->c.q, p->c.kv.k, want, &err), &err);
+	gpu_must(xattention_masses(b, p->x->stride, r, h, p->s.c.q, p->s.c.kv.k, want, &err), &err);
 	for (int i = 0; i < b->qblk0[r + 1] - b->qblk0[r]; i++) {
 		int row = (b->qblk0[r] + i) * b->shape.q_heads + h;
 		int qa = b->ctx[r] / b->shape.page_tok + i;
@@ -152,8 +129,8 @@ static bool agrees(struct pair *p)
 	int far_off = 0, wrong = 0;
 
 	pair_run(p);
-	for (int r = 0; r < p->c.b.n_req; r++)
-		for (int h = 0; h < p->c.b.shape.q_heads; h++)
+	for (int r = 0; r < p->s.c.b.n_req; r++)
+		for (int h = 0; h < p->s.c.b.shape.q_heads; h++)
 			compare(p, r, h, &far_off, &wrong);
 	if (far_off || wrong)
 		diag("%d masses far off, %d rows wrong", far_off, wrong);
@@ -169,15 +146,15 @@ static bool random_batch(int which, uint64_t seed, bool old)
 	struct rng rng = { seed };
 	int n = 1 + (int)rng_below(&rng, 5), len[5], ctx[5], rows[5];
 	struct pair p = { .x = rule(settings[which].stride, settings[which].shape.q_heads, &rng),
-			  .enqueue = old ? xattention_sm80_enqueue : xattention_enqueue };
+			  .s.enqueue = old ? xattention_sm80_enqueue : NULL };
 
 	for (int r = 0; r < n; r++) {
 		ctx[r] = (int)rng_below(&rng, 3) ? (int)rng_below(&rng, 3000) : 0;
 		rows[r] = 1 + (int)rng_below(&rng, rng_below(&rng, 2) ? 40 : 500);
 		len[r] = ctx[r] + rows[r] + (int)rng_below(&rng, 150);
 	}
-	case_make(&p.c, &rng, fill[seed % 4], settings[which].shape, n, len);
-	case_cut(&p.c, ctx, rows);
+	case_make(&p.s.c, &rng, fill[seed % 4], settings[which].shape, n, len);
+	case_cut(&p.s.c, ctx, rows);
 	return agrees(&p);
 }
 
@@ -187,14 +164,14 @@ static bool many(void)
 	enum { N = 70 };
 	struct rng rng = { 70 };
 	int ctx[N], rows[N];
-	struct pair p = { .x = rule(8, 4, &rng), .enqueue = xattention_enqueue };
+	struct pair p = { .x = rule(8, 4, &rng) };
 
 	for (int r = 0; r < N; r++) {
 		ctx[r] = (int)rng_below(&rng, 400);
 		rows[r] = r % 9 == 4 ? 0 : 1 + (int)rng_below(&rng, 90);
 	}
 	p.x->last_dense = 0;
-	case_chunks(&p.c, &rng, FILL_NORMAL, (struct attn_shape){ 4, 2, 64, 64 }, N, ctx, rows);
+	case_chunks(&p.s.c, &rng, FILL_NORMAL, (struct attn_shape){ 4, 2, 64, 64 }, N, ctx, rows);
 	return agrees(&p);
 }
 
@@ -203,10 +180,10 @@ static bool long_context(void)
 {
 	struct rng rng = { 64 };
 	int ctx = 60000, rows = 1100;
-	struct pair p = { .x = rule(4, 16, &rng), .enqueue = xattention_enqueue };
+	struct pair p = { .x = rule(4, 16, &rng) };
 
 	p.x->last_dense = 0;
-	case_chunks(&p.c, &rng, FILL_NORMAL, (struct attn_shape){ 16, 8, 64, 128 }, 1, &ctx,
+	case_chunks(&p.s.c, &rng, FILL_NORMAL, (struct attn_shape){ 16, 8, 64, 128 }, 1, &ctx,
 		    &rows);
 	return agrees(&p);
 }
@@ -244,17 +221,10 @@ static void run_all(void)
 	ok(refuses(), "heads that are no multiple of 64 are refused");
 }
 #else
-static void run_all(void)
-{
-}
+#define run_all NULL
 #endif
 
 int main(void)
 {
-	plan(N_TEST);
-	if (!gpu_usable())
-		skip(N_TEST, "no usable GPU");
-	else
-		run_all();
-	return done_testing();
+	return gpu_main(N_TEST, run_all);
 }
