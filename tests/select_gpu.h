@@ -8,7 +8,7 @@
 
 typedef __typeof__(*((struct selector *)NULL)->enqueue) select_enqueue_fn;
 
-/* Zeroed but for its first part, then case_make() or case_chunks(&p.c, ...). */
+/* Zero but for what comes before c; then case_make() or case_chunks() make c. */
 struct select_pair {
 	const struct selector *selector;
 	const void *self;

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/selectors/oracle.h"
 #include "tests/select_gpu.h"

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/selectors/quoka.h"
 #include "tests/select_gpu.h"
@@ -150,7 +149,8 @@ static void report(const struct tally *t, const char *of)
 	is_int(t->same, t->cases, "lists differ from the reference's only at the border: %s", of);
 }
 
-static void run_case(struct tally *t, select_enqueue_fn *enqueue, struct attn_shape s, uint64_t seed)
+static void run_case(struct tally *t, select_enqueue_fn *enqueue, struct attn_shape s,
+		     uint64_t seed)
 {
 	static const int edge[] = { 0, 1, 63, 64, 128, 255, 256, 257, 4095, 4096, 4097 };
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL, FILL_HUGE };
@@ -172,8 +172,8 @@ static void run_case(struct tally *t, select_enqueue_fn *enqueue, struct attn_sh
 	pair_release(&p);
 }
 
-static void test_shape(select_enqueue_fn *enqueue, const char *by, int head_dim, int group, int page_tok,
-		       int n_case)
+static void test_shape(select_enqueue_fn *enqueue, const char *by, int head_dim, int group,
+		       int page_tok, int n_case)
 {
 	struct attn_shape s = {
 		.q_heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .page_tok = page_tok

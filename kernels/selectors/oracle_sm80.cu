@@ -214,8 +214,8 @@ enum ar_status oracle_enqueue(const struct attn_batch *b, const void *self, int,
 		return ar_fail(err, AR_USAGE, "oracle on CUDA wants heads of 64, 128 or 256, not %d",
 			       s->head_dim);
 	if (bits > INT_MAX - PICK_BATCH * PICK_THREADS)
-		return ar_fail(err, AR_USAGE, "oracle on CUDA cannot rank a batch of %lld blocks of "
-			       "all heads; make chunks shorter", (long long)bits);
+		return ar_fail(err, AR_USAGE, "oracle on CUDA cannot rank a batch of %lld blocks "
+			       "of all heads; make chunks shorter", (long long)bits);
 	if (!b->n_qblk)
 		return AR_OK;
 	kernel<<<grid, s->page_tok / 16 * 32, 0, (cudaStream_t)stream>>>(*b, q, kv->k, scale,
