@@ -86,7 +86,7 @@ static int n_parts(const struct plan *p, int n_blk, int part)
 
 static void add(struct plan *p, struct attn_tile t, int n_blk)
 {
-	t.n_part = p->level ? divide_up(n_blk, p->part) : n_parts(p, n_blk, p->part);
+	t.n_part = (int16_t)(p->level ? divide_up(n_blk, p->part) : n_parts(p, n_blk, p->part));
 	t.len = p->level ? p->part : 0;
 	t.place = p->n;
 	for (t.part = 0; t.part < t.n_part; t.part++) {
@@ -114,20 +114,22 @@ static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per
 	p->n = p->n_whole = 0;
 	for (int r = 0; r < b->n_req; r++) {
 		int ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
-		struct attn_tile t = { .req = r };
+		struct attn_tile t = { .req = r, .page0 = b->page0[r] };
 
 		for (; t.head < s->q_heads; t.head += t.n_head, list++) {
 			int left = group - t.head % group;
 
 			t.n_head = heads < left ? heads : left;
-			for (t.row = 0; t.row < rows; t.row += t.n_row) {
-				int qblk = (ctx + t.row) / s->page_tok, to;
+			for (int row = 0; row < rows; row += t.n_row) {
+				int qblk = (ctx + row) / s->page_tok, to;
 
-				to = per_block ? (qblk + 1) * s->page_tok - ctx : t.row + most;
-				t.n_row = (to < rows ? to : rows) - t.row;
+				to = per_block ? (qblk + 1) * s->page_tok - ctx : row + most;
+				t.row = b->row0[r] + row;
+				t.pos = ctx + row;
+				t.n_row = (to < rows ? to : rows) - row;
 				t.list = per_block ? (b->qblk0[r] + qblk - ctx / s->page_tok) *
 						     s->q_heads + t.head : list;
-				add(p, t, (ctx + t.row + t.n_row - 1) / s->page_tok + 1);
+				add(p, t, (t.pos + t.n_row - 1) / s->page_tok + 1);
 			}
 		}
 	}
@@ -380,11 +382,11 @@ static void multiply(float *c, int ldc, const float *a, int lda, const float *b,
 			multiply_block(c + i * ldc + j, ldc, a + i * lda, lda, b + j, ldb, n, add);
 }
 
-static void load_block(struct desk *d, int req, int head, int blk, int n)
+static void load_block(struct desk *d, int page0, int head, int blk, int n)
 {
 	const struct job *j = d->job;
 	const struct attn_shape *s = &j->b->shape;
-	size_t page = (size_t)j->b->page[j->b->page0[req] + blk];
+	size_t page = (size_t)j->b->page[page0 + blk];
 	size_t off = (page * (size_t)s->kv_heads + (size_t)head) *
 		     (size_t)s->page_tok * (size_t)j->dim;
 	const bf16_t *k = j->kv->k + off, *v = j->kv->v + off;
@@ -427,8 +429,8 @@ static void soften(struct desk *d, int i, int n, int n_key)
 
 static size_t row_index(const struct job *j, const struct attn_tile *t, int i)
 {
-	return (size_t)(j->b->row0[t->req] + t->row + i / t->n_head) *
-	       (size_t)j->b->shape.q_heads + (size_t)(t->head + i % t->n_head);
+	return (size_t)(t->row + i / t->n_head) * (size_t)j->b->shape.q_heads +
+	       (size_t)(t->head + i % t->n_head);
 }
 
 static void begin_tile(struct desk *d, const struct attn_tile *t)
@@ -468,7 +470,7 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 	const struct attn_shape *s = &j->b->shape;
 	const uint16_t *list = j->lists->block ?
 		j->lists->block + (size_t)t->list * (size_t)j->lists->stride : NULL;
-	int first = j->b->ctx[t->req] + t->row, last = first + t->n_row - 1;
+	int last = t->pos + t->n_row - 1;
 	int n_row = t->n_row * t->n_head, kv_head = t->head / (s->q_heads / s->kv_heads);
 	int n_blk = list ? j->lists->n[t->list] : last / s->page_tok + 1;
 
@@ -479,11 +481,11 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 
 		if (n <= 0)
 			break;
-		load_block(d, t->req, kv_head, blk, n);
+		load_block(d, t->page0, kv_head, blk, n);
 		multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key,
 			 n_row, n, j->dim, false);
 		for (int p = 0; p < n_row; p++) {
-			int seen = first + p / t->n_head - key + 1;
+			int seen = t->pos + p / t->n_head - key + 1;
 
 			soften(d, p, seen < n ? seen : n, n);
 		}

@@ -22,7 +22,6 @@ constexpr int COST = 512;	/* keys, an estimate: half of what a part costs beside
 
 struct params {
 	const attn_tile *tile;
-	const int32_t *ctx;
 	const uint16_t *block;
 	const int32_t *n_block;
 	int stride, page_tok;
@@ -33,7 +32,7 @@ struct params {
 __device__ __forceinline__ int length(const struct params *p, const attn_tile &t)
 {
 	const uint16_t *block = p->block + (size_t)t.list * p->stride;
-	const int last = (p->ctx[t.req] + t.row + t.n_row - 1) / p->page_tok;
+	const int last = (t.pos + t.n_row - 1) / p->page_tok;
 	int n = p->n_block[t.list];
 
 	while (n && block[n - 1] > last)
@@ -105,7 +104,7 @@ enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block
 				  int n_slot, struct attend_piece *piece, void *stream,
 				  struct ar_err *err)
 {
-	const struct params p = { b->tile, b->ctx, lists->block, lists->n, lists->stride,
+	const struct params p = { b->tile, lists->block, lists->n, lists->stride,
 				  b->shape.page_tok, b->n_tile, n_slot };
 	enum ar_status st = AR_OK;
 

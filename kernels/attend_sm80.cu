@@ -71,10 +71,10 @@ static __device__ struct view view_of(const struct attend_args &a, const struct 
 	struct view v;
 
 	v.list = a.lists.block ? a.lists.block + (size_t)t.list * a.lists.stride : NULL;
-	v.page = a.b.page + a.b.page0[t.req];
+	v.page = a.b.page + t.page0;
 	v.page_tok = a.b.shape.page_tok;
 	v.kv_off = (size_t)(t.head / (a.b.shape.q_heads / a.b.shape.kv_heads)) * v.page_tok * dim;
-	v.first_pos = a.b.ctx[t.req] + t.row;
+	v.first_pos = t.pos + (a.b.kept ? a.b.kept[t.list] : 0);
 	v.last_pos = v.first_pos + t.n_row - 1;
 	v.last_blk = v.last_pos / v.page_tok;
 	v.n_blk = v.list ? a.lists.n[t.list] : v.last_blk + 1;
@@ -105,9 +105,9 @@ static __device__ __forceinline__ void look_ahead(struct ahead &w, const struct 
 /* Element of q and out where packed row p of the tile begins. */
 template <int D>
 static __device__ __forceinline__ size_t row_offset(const struct attend_args &a,
-						    const struct attn_tile &t, int row0, int p)
+						    const struct attn_tile &t, int p)
 {
-	size_t row = (size_t)(row0 + t.row + p / t.n_head);
+	size_t row = (size_t)(t.row + p / t.n_head);
 
 	return (row * a.b.shape.q_heads + t.head + p % t.n_head) * D;
 }
@@ -117,10 +117,10 @@ static __device__ __forceinline__ void copy_q(uint32_t dst, const struct attend_
 {
 	constexpr int PIECES = D / 8;
 	const struct attn_tile t = a.b.tile[blockIdx.x];
-	int c = threadIdx.x % PIECES, n = t.n_row * t.n_head, row0 = a.b.row0[t.req];
+	int c = threadIdx.x % PIECES, n = t.n_row * t.n_head;
 
 	for (int p = threadIdx.x / PIECES; p < ATTEND_ROWS; p += THREADS / PIECES) {
-		size_t off = p < n ? row_offset<D>(a, t, row0, p) : 0;
+		size_t off = p < n ? row_offset<D>(a, t, p) : 0;
 
 		cp_async_16(dst + swizzle<D>(p, c), a.q + off + c * 8, p < n ? 16 : 0);
 	}
@@ -149,7 +149,7 @@ static __device__ __forceinline__ void write_rows(const struct attend_args &a, c
 						  float (&sum)[M_TILES][2], int lane)
 {
 	const struct attn_tile t = a.b.tile[blockIdx.x];
-	int n = t.n_row * t.n_head, row0 = a.b.row0[t.req];
+	int n = t.n_row * t.n_head;
 
 	__syncwarp();
 #pragma unroll
@@ -165,7 +165,7 @@ static __device__ __forceinline__ void write_rows(const struct attend_args &a, c
 				*(uint32_t *)(rows + swizzle<D>(row, d) + (lane & 3) * 4) =
 					pack_bf16(o[m][d][2 * h] * inv, o[m][d][2 * h + 1] * inv);
 			if (a.lse && p < n && !(lane & 3))
-				a.lse[row_offset<1>(a, t, row0, p)] = none ? -INFINITY :
+				a.lse[row_offset<1>(a, t, p)] = none ? -INFINITY :
 					max[m][h] * softmax_scale<D> + logf(all);
 		}
 	__syncwarp();
@@ -173,7 +173,7 @@ static __device__ __forceinline__ void write_rows(const struct attend_args &a, c
 		int row = i / (D / 8), c = i % (D / 8);
 
 		if (first + row < n)
-			*(uint4 *)(a.out + row_offset<D>(a, t, row0, first + row) + c * 8) =
+			*(uint4 *)(a.out + row_offset<D>(a, t, first + row) + c * 8) =
 				*(const uint4 *)(rows + swizzle<D>(row, c));
 	}
 }

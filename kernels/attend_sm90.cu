@@ -88,7 +88,7 @@ template <int head_dim, int page, int consumers> struct config {
 struct params {
 	attn_tile *tile;
 	const struct attend_piece *piece;	/* as attend_cut made them; NULL: as planned */
-	const int32_t *row0, *ctx, *page0, *page;
+	const int32_t *kept, *page;
 	const uint16_t *block;		/* NULL: all blocks */
 	const int32_t *n_block;
 	int stride;
@@ -210,13 +210,13 @@ __device__ __forceinline__ struct work work_of(const struct params *p)
 	t = p->tile[cut.tile];
 	w.place = t.place;
 	w.part = t.part;
-	w.row = p->row0[t.req] + t.row;
+	w.row = t.row;
 	w.n_row = t.n_row;
 	w.head = t.head;
 	w.n_head = t.n_head;
 	w.kv_head = t.head / p->group;
-	w.pos = p->ctx[t.req] + t.row;
-	w.page = p->page + p->page0[t.req];
+	w.pos = t.pos + (p->kept ? p->kept[t.list] : 0);
+	w.page = p->page + t.page0;
 	w.block = p->block ? p->block + (size_t)t.list * p->stride : NULL;
 	if (p->piece) {
 		w.first = cut.first;
@@ -720,9 +720,7 @@ enum ar_status attend_sm90_enqueue(const struct attn_batch *b, attend_plan_fn *p
 		p.piece = piece;
 	}
 	p.tile = (attn_tile *)b->tile;	/* for its counters */
-	p.row0 = b->row0;
-	p.ctx = b->ctx;
-	p.page0 = b->page0;
+	p.kept = b->kept;
 	p.page = b->page;
 	p.block = lists->block;
 	p.n_block = lists->n;

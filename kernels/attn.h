@@ -61,6 +61,8 @@ struct attn_batch {
 	const int32_t *page0;	/* [n_req + 1] */
 	const int32_t *page;	/* [page0[n_req]] */
 	const int32_t *left;	/* [n_req] tokens of the prompt after the chunk; 0: its last one */
+	const int32_t *kept;	/* in a pool, by lists: tokens before the chunk, which its tiles'
+				 * pos is short of; else NULL */
 	const struct attn_tile *tile;	/* from executor->plan */
 	int n_tile;
 	int n_part;		/* tiles that are a part of one, executor_count_parts */

@@ -3,6 +3,8 @@
 #ifndef AR_EXECUTOR_H
 #define AR_EXECUTOR_H
 
+#include <stdalign.h>
+
 #include "kernels/attn.h"
 #include "src/base/status.h"
 
@@ -33,20 +35,24 @@ struct executor_lists {
 	struct column_lists columns;
 };
 
-/* The work of one thread block: rows [row, row + n_row) of request req, counted from the
- * chunk's start, heads [head, head + n_head), all of one KV head, under list l.  Of the n blocks
- * in the list that its last row can see, it takes len from part * len on; where len is 0, those
- * from n * part / n_part up to n * (part + 1) / n_part, or others: a kernel may cut again where
- * lists are given.  The parts of a tile are in order, with others between them.
+/* The work of one thread block: rows [row, row + n_row) of the batch, the first of them at position
+ * pos of request req, whose pages begin at page0; heads [head, head + n_head), all of one KV head,
+ * under a list.  A thread block needs nothing of the request beside it.
+ *
+ * Of the n blocks in the list that its last row can see, it takes len from part * len on; where
+ * len is 0, those from n * part / n_part up to n * (part + 1) / n_part, or others: a kernel may cut
+ * again where lists are given.  The parts of a tile are in order, with others between them.
  *
  * Of as many places as there are tiles, those from place on belong to the parts of this one.
  * joined is 0 for kernels to count in; when they end it is 0 again.  So launches over the same
  * tiles must not overlap. */
-struct attn_tile {
-	int32_t req, row, n_row;
+struct attn_tile {		/* three loads of 16 bytes */
+	alignas(16) int32_t req;
+	int32_t row, n_row, pos;
 	int32_t head, n_head;
-	int32_t list;
-	int32_t part, n_part, len;
+	int32_t list, page0;
+	int16_t part, n_part;
+	int32_t len;
 	int32_t place;
 	int32_t joined;
 };

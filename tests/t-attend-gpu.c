@@ -133,9 +133,9 @@ static void give_room(struct batch_case *c, int most, struct rng *rng)
 
 	for (int i = 0; i < c->b.n_tile; i++) {
 		struct attn_tile t = c->tile[i];
-		int blk = (c->b.ctx[t.req] + t.row + t.n_row - 1) / c->b.shape.page_tok + 1;
+		int blk = (t.pos + t.n_row - 1) / c->b.shape.page_tok + 1;
 
-		t.n_part = 1 + (int)rng_below(rng, (uint64_t)most);
+		t.n_part = (int16_t)(1 + (int)rng_below(rng, (uint64_t)most));
 		if (rng_below(rng, 2))
 			t.len = blk / t.n_part + 1 + (int)rng_below(rng, 3);
 		t.place = n;

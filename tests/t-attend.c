@@ -354,7 +354,7 @@ static void test_decode(void)
 /* Blocks that the tile's last row can see; of them its part is [part_begin, part_end). */
 static int n_blocks(const struct batch_case *c, const struct attn_tile *t)
 {
-	return (c->b.ctx[t->req] + t->row + t->n_row - 1) / c->b.shape.page_tok + 1;
+	return (t->pos + t->n_row - 1) / c->b.shape.page_tok + 1;
 }
 
 static int part_begin(const struct batch_case *c, const struct attn_tile *t)
@@ -378,14 +378,17 @@ static int mark(const struct batch_case *c, attend_plan_fn *cut, int heads,
 		const struct attn_tile *t, int *left)
 {
 	const struct attn_batch *b = &c->b;
-	int group = b->shape.q_heads / b->shape.kv_heads;
+	int group = b->shape.q_heads / b->shape.kv_heads, row;
 
-	if (t->req < 0 || t->req >= b->n_req || t->n_row < 1 || t->n_head < 1 || t->row < 0 ||
-	    t->row + t->n_row > b->row0[t->req + 1] - b->row0[t->req] || t->head < 0 ||
+	if (t->req < 0 || t->req >= b->n_req)
+		return 0;
+	row = t->row - b->row0[t->req];
+	if (t->n_row < 1 || t->n_head < 1 || row < 0 || t->pos != b->ctx[t->req] + row ||
+	    t->page0 != b->page0[t->req] || t->row + t->n_row > b->row0[t->req + 1] || t->head < 0 ||
 	    t->head + t->n_head > b->shape.q_heads || t->n_row * t->n_head > ATTEND_ROWS ||
 	    t->head / group != (t->head + t->n_head - 1) / group)
 		return 0;
-	for (int i = t->row; i < t->row + t->n_row; i++)
+	for (int i = row; i < row + t->n_row; i++)
 		for (int h = t->head; h < t->head + t->n_head; h++) {
 			int *l = &left[(b->row0[t->req] + i) * b->shape.q_heads + h];
 

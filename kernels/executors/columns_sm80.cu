@@ -75,16 +75,16 @@ static __device__ struct view view_of(const struct columns_args &a)
 	v.col = a.lists.col + (size_t)t.list * a.lists.max_col;
 	v.n_run = a.lists.n_run[t.list];
 	v.n_col = a.lists.n_col[t.list];
-	v.page = a.b.page + a.b.page0[t.req];
-	v.first_pos = a.b.ctx[t.req] + t.row;
+	v.page = a.b.page + t.page0;
+	v.first_pos = t.pos;
 	v.last_pos = v.first_pos + t.n_row - 1;
 	v.n_row = t.n_row;
 	v.head = t.head;
 	v.kv_head = t.head / (a.b.shape.q_heads / a.b.shape.kv_heads);
-	v.row = a.b.row0[t.req] + t.row;
+	v.row = t.row;
 	v.far = band.local ? band.local : INT_MAX;
 	v.init = band.init - v.first_pos;
-	v.tail = a.b.row0[t.req + 1] - a.b.row0[t.req] + a.b.left[t.req] - t.row - band.last;
+	v.tail = a.b.row0[t.req + 1] + a.b.left[t.req] - t.row - band.last;
 	return v;
 }
 

@@ -1,13 +1,17 @@
 #include "config.h"
 #include "kernels/executors/pool.h"
+#include "kernels/union.h"
 
 int pool_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
 	int group = b->shape.q_heads / b->shape.kv_heads;
 	int n = attend_plan_rows(b, heads ? heads : group, tile);	/* lengths are not known */
+	int lists = union_groups(heads ? heads : group, &b->shape);
 
-	for (int i = 0; i < n && tile; i++)
-		tile[i].req = tile[i].list;
+	for (int i = 0; i < n && tile; i++) {
+		tile[i].page0 = pool_page(b->page0, lists, tile[i].list);
+		tile[i].pos -= b->ctx[tile[i].req];
+	}
 	return n;
 }
 
@@ -20,9 +24,9 @@ static size_t place(size_t *end, size_t bytes)
 	return at;
 }
 
-/* Where things are in work: K, V, page, row0, ctx, page0, the rest. */
+/* Where things are in work: K, V, page, ctx, the rest. */
 struct places {
-	size_t k, v, page, row0, ctx, page0, rest;
+	size_t k, v, page, ctx, rest;
 };
 
 static struct places places(const struct attn_shape *s, size_t n_req, size_t n_page, size_t lists)
@@ -34,9 +38,7 @@ static struct places places(const struct attn_shape *s, size_t n_req, size_t n_p
 	p.k = place(&p.rest, n_blk * blk);
 	p.v = place(&p.rest, n_blk * blk);
 	p.page = place(&p.rest, n_blk * sizeof(int32_t));
-	p.row0 = place(&p.rest, n_list * sizeof(int32_t));
 	p.ctx = place(&p.rest, n_list * sizeof(int32_t));
-	p.page0 = place(&p.rest, n_list * sizeof(int32_t));
 	return p;
 }
 
@@ -53,9 +55,7 @@ struct pool pool_at(const struct attn_batch *b, int lists, void *work)
 
 	return (struct pool){
 		.kv = { (bf16_t *)(void *)(at + p.k), (bf16_t *)(void *)(at + p.v) },
-		.row0 = (int32_t *)(void *)(at + p.row0),
 		.ctx = (int32_t *)(void *)(at + p.ctx),
-		.page0 = (int32_t *)(void *)(at + p.page0),
 		.page = (int32_t *)(void *)(at + p.page),
 		.rest = at + p.rest,
 	};
@@ -69,12 +69,8 @@ enum ar_status pool_attend(const struct attn_batch *b, int heads, int lists, con
 	struct attn_batch packed = *b;
 
 	packed.shape.kv_heads = 1;
-	packed.n_req = b->n_req * lists;
-	packed.n_page = b->n_page * lists;
-	packed.row0 = p.row0;
-	packed.ctx = p.ctx;
-	packed.page0 = p.page0;
 	packed.page = p.page;
+	packed.kept = p.ctx;
 	return attend_enqueue(&packed, attend_plan_rows, heads, &all, q, &p.kv, out, lse, p.rest,
 			      stream, err);
 }

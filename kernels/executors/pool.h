@@ -7,7 +7,7 @@
  *
  *   k, v    [block][page_tok][head_dim]    list l of request r: from block page0[l] on
  *   page    [block]                        the block's own number
- *   row0, ctx, page0   [list]              as in attn_batch; ctx: kept tokens
+ *   ctx     [list]                         kept tokens
  */
 #ifndef AR_POOL_H
 #define AR_POOL_H
@@ -20,11 +20,19 @@ extern "C" {
 
 struct pool {
 	struct kv_cache kv;
-	int32_t *row0, *ctx, *page0, *page;
+	int32_t *ctx, *page;
 	void *rest;		/* of work, for attend_enqueue */
 };
 
-/* executor->plan: the tiles of attend_plan_rows, their list as the request. */
+/* The first page of a list in the pool, with so many lists per request. */
+AR_BOTH static inline int32_t pool_page(const int32_t *page0, int lists, int list)
+{
+	const int r = list / lists;
+
+	return page0[r] * lists + list % lists * (page0[r + 1] - page0[r]);
+}
+
+/* executor->plan: the tiles of attend_plan_rows, their positions and pages those of the pool. */
 int pool_plan(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 /* lists: per request. */

@@ -35,7 +35,7 @@ static __device__ struct place place_of(const struct move &m, int list)
 	p.req = r;
 	p.kv_head = g / (m.lists / m.b.shape.kv_heads);
 	p.rows = m.b.row0[r + 1] - m.b.row0[r];
-	p.first = m.b.page0[r] * m.lists + g * (m.b.page0[r + 1] - m.b.page0[r]);
+	p.first = pool_page(m.b.page0, m.lists, list);
 	return p;
 }
 
@@ -133,11 +133,8 @@ pool_fill(const struct move m, const Lists lists, int per)
 	const int n = lists.count(m, p, list);
 	const uint4 *from_k = (const uint4 *)m.from.k, *from_v = (const uint4 *)m.from.v;
 
-	if (!turn && !threadIdx.x) {
-		m.to.row0[list] = m.b.row0[p.req];
+	if (!turn && !threadIdx.x)
 		m.to.ctx[list] = lists.ctx(m, p, list);
-		m.to.page0[list] = p.first;
-	}
 	for (int i = turn; i < n; i += per) {
 		const typename Lists::cursor c = lists.block(m, p, list, i);
 		const int64_t to = (int64_t)(p.first + i) * all;
