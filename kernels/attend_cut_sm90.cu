@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include <cuda_runtime.h>
+#include <string.h>
 
 #include "kernels/attend_cut.h"
 #include "kernels/cuda.h"
@@ -25,19 +26,38 @@ struct params {
 	const uint16_t *block;
 	const int32_t *n_block;
 	int stride, page_tok;
+	int least, cost;		/* of a part, in blocks */
 	int n_tile, n_slot;
 };
 
-/* Blocks of a tile's list up to the last that it sees. */
+/* Blocks of a tile's list up to the last that it sees.  Most lists end there; from others four
+ * are taken off at once. */
 __device__ __forceinline__ int length(const struct params *p, const attn_tile &t)
 {
 	const uint16_t *block = p->block + (size_t)t.list * p->stride;
-	const int last = (t.pos + t.n_row - 1) / p->page_tok;
-	int n = p->n_block[t.list];
+	const int last = t.pos + t.n_row - 1;
+	int n = p->n_block[t.list], past;
 
-	while (n && block[n - 1] > last)
-		n--;
+	for (; n && block[n - 1] * p->page_tok > last; n -= past) {
+		past = 1;
+#pragma unroll
+		for (int k = 2; k <= 4; k++)
+			past += n >= k && block[n - k] * p->page_tok > last;
+	}
 	return n;
+}
+
+/* Adds one to count[bin], for threads with a bin, not -1.  Returns what was there before; equal
+ * bins of a warp are one addition. */
+__device__ __forceinline__ int count_one(int *count, int bin)
+{
+	const unsigned lane = threadIdx.x % 32, same = __match_any_sync(0xffffffff, bin);
+	const unsigned first = __ffs(same) - 1;
+	int before = 0;
+
+	if (lane == first && bin >= 0)
+		before = atomicAdd(&count[bin], __popc(same));
+	return __shfl_sync(0xffffffff, before, first) + __popc(same & ((1u << lane) - 1));
 }
 
 /* count[i] becomes the sum of those before it; one per thread. */
@@ -54,48 +74,56 @@ __device__ __forceinline__ void sum_before(int *count, int *warps)
 	if (lane == 31)
 		warps[i / 32] = sum;
 	__syncthreads();
-	for (int w = 0; w < i / 32; w++)
-		sum += warps[w];
+	sum += __reduce_add_sync(0xffffffff, lane < i / 32 ? warps[lane] : 0);
 	count[i] = sum - own;
 	__syncthreads();
+}
+
+/* By one store. */
+__device__ __forceinline__ void put(struct attend_piece *to, struct attend_piece x)
+{
+	int4 v;
+
+	static_assert(sizeof v == sizeof x, "16 bytes");
+	memcpy(&v, &x, sizeof v);
+	*(int4 *)to = v;
 }
 
 __global__ void __launch_bounds__(THREADS)
 attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 {
-	__shared__ int count[THREADS], warps[THREADS / 32], all;
-	const int i = threadIdx.x, least = ATTEND_PART_KEYS / p.page_tok;
+	__shared__ int count[THREADS], warps[THREADS / 32];
+	const int i = threadIdx.x;
 	attn_tile t = {};
-	int n = 0, n_whole, n_part, waves, len, first, own, bin, place;
+	int n = 0, n_whole, n_part, waves, all, len, shortest, first, own, bin = -1, place;
 
 #if __CUDA_ARCH__ >= 900
 	grid_launch_next();
 #endif
-	count[i] = 0;
-	if (i == 0)
-		all = 0;
-	__syncthreads();
 	if (i < p.n_tile) {
 		t = p.tile[i];
 		n = length(&p, t);
-		if (!t.part)
-			atomicAdd(&all, n);
+		shortest = max((n - 1) / t.n_part + 1, p.least);
 	}
+	all = __reduce_add_sync(0xffffffff, t.part ? 0 : n);
+	if (i % 32 == 0)
+		warps[i / 32] = all;
+	count[i] = 0;
 	n_whole = __syncthreads_count(i < p.n_tile && !t.part);
+	all = __reduce_add_sync(0xffffffff, warps[i % 32]);
 	if (i < p.n_tile) {
 		waves = (n_whole - 1) / p.n_slot + 1;
-		len = max(all / (waves * p.n_slot) + COST / p.page_tok, least);
-		len = max(len, (n - 1) / t.n_part + 1);
+		len = max(all / (waves * p.n_slot) + p.cost, shortest);
 		n_part = max((n - 1) / len + 1, 1);
 		first = min(t.part * len, n);
 		own = min(len, n - first);
 		bin = THREADS - 1 - min(own, THREADS - 1);
-		place = atomicAdd(&count[bin], 1);
 	}
+	place = count_one(count, bin);
 	__syncthreads();
 	sum_before(count, warps);
 	if (i < p.n_tile)
-		piece[count[bin] + place] = { i, first, own, n_part };
+		put(&piece[count[bin] + place], { i, first, own, n_part });
 }
 
 } /* namespace */
@@ -104,8 +132,9 @@ enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block
 				  int n_slot, struct attend_piece *piece, void *stream,
 				  struct ar_err *err)
 {
+	const int tok = b->shape.page_tok;
 	const struct params p = { b->tile, lists->block, lists->n, lists->stride,
-				  b->shape.page_tok, b->n_tile, n_slot };
+				  tok, ATTEND_PART_KEYS / tok, COST / tok, b->n_tile, n_slot };
 	enum ar_status st = AR_OK;
 
 	attend_cut<<<1, THREADS, 0, (cudaStream_t)stream>>>(p, piece);
