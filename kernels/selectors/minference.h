@@ -48,28 +48,23 @@ struct minference_row {
 
 /* Columns v and distances s, both ascending, for the query block that ends before position end:
  * a run ends at each distance, runs that overlap are put end to end, and columns in a run are no
- * columns.  The next of both are read before they are needed: a thread of the device has nothing
- * else to wait with. */
-AR_BOTH static inline void minference_merge(int tok, const int32_t *v, int n_v, const int32_t *s,
-					    int n_s, int end, struct minference_row *out)
+ * columns. */
+static inline void minference_merge(int tok, const int32_t *v, int n_v, const int32_t *s, int n_s,
+				    int end, struct minference_row *out)
 {
-	int at = 0, lo = 0, hi = 0, column = n_v ? v[0] : INT32_MAX;
-	int next = n_s ? s[n_s - 1] : 0;
+	int at = 0, lo = 0, hi = 0;
 
 	out->n_run = out->n_col = 0;
 	for (int i = n_s - 1; i >= 0; i--) {
-		int distance = next, x = end - distance > tok ? end - distance : tok;
+		int x = end - s[i] > tok ? end - s[i] : tok;
 
-		next = i ? s[i - 1] : 0;
-		if (distance >= end || (hi && x <= hi))
+		if (s[i] >= end || (hi && x <= hi))
 			continue;
 		lo = x > hi + tok || !hi ? x - tok : hi;
 		hi = lo + tok;
-		while (column < hi) {
-			if (column < lo)
-				out->col[out->n_col++] = column;
-			column = ++at < n_v ? v[at] : INT32_MAX;
-		}
+		for (; at < n_v && v[at] < hi; at++)
+			if (v[at] < lo)
+				out->col[out->n_col++] = v[at];
 		out->run[out->n_run++] = lo;
 	}
 }
