@@ -11,6 +11,9 @@
  * Keys lie in global memory, so a thread asks for PICK_BATCH before it looks at the first.
  * Neighbours often share a digit: a bucket's weight is kept in as many parts as there are copies,
  * in different banks, for lanes that add to it at once.
+ *
+ * Where few of many are wanted, pick_sift() reads them once and keeps those that may be among them,
+ * in order: a small number for pick_find() and pick_walk() to go through.
  */
 #ifndef AR_PICK_CUH
 #define AR_PICK_CUH
@@ -23,6 +26,8 @@ constexpr int PICK_BUCKETS = 2048;
 constexpr int PICK_OWN = PICK_BUCKETS / PICK_THREADS;	/* of a thread */
 constexpr int PICK_COPIES = 4;
 constexpr int PICK_BATCH = 8;
+constexpr int PICK_SAMPLE = 4096;
+constexpr int PICK_KEPT = 7168;
 
 struct pick_smem {
 	uint32_t count[PICK_BUCKETS], weight[PICK_BUCKETS][PICK_COPIES];
@@ -34,6 +39,13 @@ struct pick {
 	uint32_t key;		/* all larger ones are taken */
 	uint32_t above;		/* so many */
 	uint32_t room;		/* and of those as large as key so many */
+};
+
+/* What is kept: keys, and where they were. */
+struct pick_kept {
+	uint32_t key[PICK_KEPT];
+	int32_t at[PICK_KEPT];
+	uint32_t warp_count[2][PICK_WARPS];
 };
 
 /* Exclusive sum over the thread block's threads of x; sum[] gets the warps' sums. */
@@ -109,12 +121,12 @@ static __device__ __forceinline__ void pick_digit(struct pick_smem &sm, uint32_t
 }
 
 /* Keys first, first + step, ... below n; what lies past that is 0. */
-template <typename Key>
-static __device__ __forceinline__ void pick_fetch(uint32_t (&x)[PICK_BATCH], int first, int step,
-						  int n, const Key &key)
+template <int BATCH, typename Key>
+static __device__ __forceinline__ void pick_fetch(uint32_t (&x)[BATCH], int first, int step, int n,
+						  const Key &key)
 {
 #pragma unroll
-	for (int i = 0; i < PICK_BATCH; i++)
+	for (int i = 0; i < BATCH; i++)
 		x[i] = first + i * step < n ? key(first + i * step) : 0;
 }
 
@@ -240,6 +252,71 @@ static __device__ __forceinline__ void pick_walk(struct pick_smem &sm, const str
 			equal += __popc(same);
 		}
 	}
+}
+
+/* What the want largest of n keys are probably no smaller than, from a sample; ~0: no use. */
+template <typename Key>
+static __device__ __forceinline__ uint32_t pick_bound(struct pick_smem &sm, int n, int want,
+						      const Key &key)
+{
+	const float expect = (float)want * PICK_SAMPLE / n;
+	const float rank = expect + 4 * sqrtf(expect) + 16;	/* four standard deviations */
+
+	if (n <= PICK_KEPT)
+		return 0;
+	if (rank / PICK_SAMPLE * n > .9f * PICK_KEPT)
+		return ~0u;
+	return pick_find<PICK_COUNT>(sm, PICK_SAMPLE, (int)rank, [&](int i) {
+		return key((int)((uint64_t)i * n / PICK_SAMPLE));
+	}).key;
+}
+
+/* Keep all keys that are no smaller than some bound; returns how many, or 0 where they are too
+ * many, or fewer than want.  So what is kept has the want largest, and all that equal the least of
+ * those. */
+template <typename Key>
+static __device__ __forceinline__ int pick_sift(struct pick_smem &sm, struct pick_kept &kept, int n,
+						int want, const Key &key)
+{
+	constexpr int BATCH = 16;
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const uint32_t bound = pick_bound(sm, n, want, key);
+	int have = 0, odd = 0;
+
+	if (bound == ~0u)
+		return 0;
+	for (int first = 0; first < n && have <= PICK_KEPT; first += BATCH * PICK_THREADS, odd ^= 1) {
+		const int at = first + warp * BATCH * 32 + lane;
+		uint32_t x[BATCH], count = 0;
+		int to = have;
+
+		pick_fetch(x, at, 32, n, key);
+#pragma unroll
+		for (int i = 0; i < BATCH; i++)
+			count += __popc(__ballot_sync(~0u, at + i * 32 < n && x[i] >= bound));
+		if (!lane)
+			kept.warp_count[odd][warp] = count;
+		__syncthreads();	/* one is enough: the next step writes to the other half */
+#pragma unroll
+		for (int w = 0; w < PICK_WARPS; w++) {
+			to += w < warp ? kept.warp_count[odd][w] : 0;
+			have += kept.warp_count[odd][w];
+		}
+#pragma unroll
+		for (int i = 0; i < BATCH; i++) {
+			const bool keep = at + i * 32 < n && x[i] >= bound;
+			const uint32_t all = __ballot_sync(~0u, keep);
+			const int place = to + __popc(all & ((1u << lane) - 1));
+
+			if (keep && place < PICK_KEPT) {
+				kept.key[place] = x[i];
+				kept.at[place] = at + i * 32;
+			}
+			to += __popc(all);
+		}
+	}
+	__syncthreads();
+	return have >= want && have <= PICK_KEPT ? have : 0;
 }
 
 #endif
