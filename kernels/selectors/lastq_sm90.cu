@@ -73,7 +73,7 @@ constexpr float LIMIT = 60;
  * banks, and so do those that read both heads. */
 constexpr int SKEW_ROW = 2 * RUN + 8, SKEW = 8 * SKEW_ROW + 16;
 
-template <int D> constexpr int STAGES = D == 256 ? 2 : 4;
+template <int D> constexpr int STAGES = D == 256 ? 2 : 8;
 
 template <int D> struct alignas(1024) smem {
 	bf16_t q[D / BOX][GROUPS * COLS][BOX];
@@ -82,6 +82,7 @@ template <int D> struct alignas(1024) smem {
 	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
 };
 template <int D> constexpr int SMEM_BYTES = sizeof(struct smem<D>) + 1024;
+static_assert(SMEM_BYTES<128> <= 227 * 1024, "shared memory");
 static_assert(SMEM_BYTES<256> <= 227 * 1024, "shared memory");
 
 struct args {
@@ -147,13 +148,15 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 					const struct unit &u, const CUtensorMap *qmap,
 					const CUtensorMap *kmap, int early, int steps)
 {
-	const int tok = a.b.shape.page_tok, last = (u.end - 1) / tok;
+	const int shift = __ffs(a.b.shape.page_tok) - 1, last = (u.end - 1) >> shift;
 	const int32_t *page = a.b.page + a.b.page0[u.r];
-	int first[STRIPS];
+	int first[STRIPS], next[STRIPS];	/* pages of a step, a step ahead */
 
 #pragma unroll
-	for (int i = 0; i < STRIPS; i++)
+	for (int i = 0; i < STRIPS; i++) {
 		first[i] = strip_of(u, early, i).first;
+		next[i] = page[min(first[i] >> shift, last)];
+	}
 	mbarrier_expect_tx(&s.q_full, GROUPS * COLS * D * 2);
 	for (int i = 0; i < GROUPS * COLS / 64; i++)
 		for (int c = 0; c < D / BOX; c++)
@@ -168,8 +171,9 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 		for (int i = 0; i < STRIPS; i++) {
 			const int key = first[i] + step * RUN;
 
-			y[i] = (page[min(key / tok, last)] * a.b.shape.kv_heads + u.kv_head) * tok +
-			       key % tok;
+			y[i] = ((next[i] * a.b.shape.kv_heads + u.kv_head) << shift) +
+			       (key & ((1 << shift) - 1));
+			next[i] = page[min((key + RUN) >> shift, last)];
 		}
 		mbarrier_wait(&s.empty[st], (step / STAGES<D> & 1) ^ 1);
 		mbarrier_expect_tx(&s.full[st], KEYS * D * 2);
