@@ -28,7 +28,9 @@
  * diagonals PAD keys early instead of handing them on.  All sums have a fixed order.
  *
  * rows does not look for each step's maximum: a thread's base is the largest of its first two
- * scores, and moves only where a score lies 2^LIMIT above it.
+ * scores, and moves only where the sum of exponentials would pass LIMIT, infinity too; the step is
+ * then added again.  That a branch depends on the sums has a second use: the assembler would put
+ * the exponentials after the wait for the next step's products, and nothing would overlap.
  *
  * Registers of a consumer's thread, 240: two accumulators of 64, 32 totals, 28 or 30 parts of
  * diagonals (sums), or 32 bases and 32 sums (rows).  Little is left; where they do not suffice the
@@ -67,7 +69,7 @@ constexpr int KEYS = STRIPS * RUN;
 constexpr int UNIT = 4096;
 constexpr int THREADS = (1 + GROUPS) * 128;
 constexpr int TILES = COLS / 8;		/* of eight queries */
-constexpr float LIMIT = 60;
+constexpr float LIMIT = 0x1p60f;
 
 /* A row of what ended in the last two steps, and eight of them: threads that store hit different
  * banks, and so do those that read both heads. */
@@ -262,6 +264,7 @@ __device__ __forceinline__ void hide(float (&acc)[COLS / 2], int key, int pos)
 
 template <int D, int PAD> struct rows {
 	static constexpr int EARLY = 0;
+	static constexpr int SPAN = 4;		/* tiles whose sums are looked at together */
 
 	const struct args &a;
 	const struct unit &u;
@@ -287,39 +290,56 @@ template <int D, int PAD> struct rows {
 		}
 	}
 
-	/* Scores less the bases, where some are large, less new ones. */
-	__device__ __forceinline__ void rebase(float (&x)[COLS / 2])
+	/* The sums of tiles t, ... with this step's scores; returns the largest. */
+	__device__ __forceinline__ float add(float (&next)[SPAN][2], const float (&acc)[COLS / 2],
+					     int t) const
+	{
+		float top[2] = { 0, 0 };
+
+#pragma unroll
+		for (int i = 0; i < SPAN * 2; i++) {
+			const int j = t + i / 2, c = i % 2;
+			const float lo = fmaf(acc[4 * j + c], softmax_scale_log2<D>, -base[j][c]);
+			const float hi = fmaf(acc[4 * j + 2 + c], softmax_scale_log2<D>,
+					      -base[j][c]);
+
+			next[i / 2][c] = sum[j][c] + (ex2(lo) + ex2(hi));
+			top[c] = fmaxf(top[c], next[i / 2][c]);
+		}
+		return fmaxf(top[0], top[1]);
+	}
+
+	/* Bases no less than this step's scores. */
+	__device__ __forceinline__ void rebase(const float (&acc)[COLS / 2], int t)
 	{
 #pragma unroll
-		for (int i = 0; i < COLS / 4; i++) {
-			float &lo = x[i / 2 * 4 + i % 2], &hi = x[i / 2 * 4 + 2 + i % 2];
-			const float old = base[i / 2][i % 2], top = old + fmaxf(fmaxf(lo, hi), 0);
+		for (int i = 0; i < SPAN * 2; i++) {
+			const int j = t + i / 2, c = i % 2;
+			const float score = fmaxf(acc[4 * j + c], acc[4 * j + 2 + c]);
+			const float old = base[j][c];
 
-			base[i / 2][i % 2] = top;
-			sum[i / 2][i % 2] *= ex2(old - top);
-			lo += old - top;
-			hi += old - top;
+			base[j][c] = fmaxf(old, score * softmax_scale_log2<D>);
+			sum[j][c] *= ex2(old - base[j][c]);
 		}
 	}
 
 	__device__ __forceinline__ void step(float (&acc)[COLS / 2], int step)
 	{
-		float top[2] = { -INFINITY, -INFINITY };
-
 		hide<PAD>(acc, strip.first + step * RUN, u.end - PAD);
 		if (!step)
 			begin(acc);
 #pragma unroll
-		for (int i = 0; i < COLS / 2; i++) {
-			acc[i] = fmaf(acc[i], softmax_scale_log2<D>, -base[i / 4][i % 2]);
-			top[i % 2] = fmaxf(top[i % 2], acc[i]);
-		}
-		if (fmaxf(top[0], top[1]) > LIMIT)
-			rebase(acc);
+		for (int t = 0; t < TILES; t += SPAN) {
+			float next[SPAN][2];
+
+			if (add(next, acc, t) > LIMIT) {
+				rebase(acc, t);
+				add(next, acc, t);
+			}
 #pragma unroll
-		for (int i = 0; i < COLS / 4; i++)
-			sum[i / 2][i % 2] += ex2(acc[i / 2 * 4 + i % 2]) +
-					     ex2(acc[i / 2 * 4 + 2 + i % 2]);
+			for (int i = 0; i < SPAN * 2; i++)
+				sum[t + i / 2][i % 2] = next[i / 2][i % 2];
+		}
 	}
 
 	__device__ __forceinline__ void end(void)
