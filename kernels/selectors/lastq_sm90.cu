@@ -264,7 +264,7 @@ __device__ __forceinline__ void hide(float (&acc)[COLS / 2], int key, int pos)
 
 template <int D, int PAD> struct rows {
 	static constexpr int EARLY = 0;
-	static constexpr int SPAN = 4;		/* tiles whose sums are looked at together */
+	static constexpr int SPAN = 8;		/* tiles whose sums are looked at together */
 
 	const struct args &a;
 	const struct unit &u;
