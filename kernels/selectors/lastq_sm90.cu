@@ -33,8 +33,8 @@
  * the exponentials after the wait for the next step's products, and nothing would overlap.
  *
  * Registers of a consumer's thread, 240: two accumulators of 64, 32 totals, 28 or 30 parts of
- * diagonals (sums), or 32 bases and 32 sums (rows).  Little is left; where they do not suffice the
- * compiler makes products wait for each other, and says so with -Xptxas=-v.
+ * diagonals (sums), or 32 bases, 32 sums and 16 that may become sums (rows).  Little is left; where
+ * they do not suffice the compiler makes products wait for each other, and says so with -Xptxas=-v.
  *
  * Budget of a step of both groups at D = 128, in cycles of a multiprocessor: 1024 of the tensor
  * cores, 1024 of the special function units (16384 exponentials), 768 of 1024 that shared memory
@@ -559,7 +559,8 @@ lastq_pass(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ char raw[];
-	struct smem<D> &s = *(struct smem<D> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+	/* an offset, for a pointer from a number is to no known memory, with slower loads */
+	struct smem<D> &s = *(struct smem<D> *)(raw + (-smem_addr(raw) & 1023));
 	const struct unit u = unit_of<PAD>(a);
 	const int steps = (u.len + Use<D, PAD>::EARLY) / RUN;
 
