@@ -384,8 +384,9 @@ static int mark(const struct batch_case *c, attend_plan_fn *cut, int heads,
 		return 0;
 	row = t->row - b->row0[t->req];
 	if (t->n_row < 1 || t->n_head < 1 || row < 0 || t->pos != b->ctx[t->req] + row ||
-	    t->page0 != b->page0[t->req] || t->row + t->n_row > b->row0[t->req + 1] || t->head < 0 ||
-	    t->head + t->n_head > b->shape.q_heads || t->n_row * t->n_head > ATTEND_ROWS ||
+	    t->page0 != b->page0[t->req] || t->row + t->n_row > b->row0[t->req + 1] ||
+	    t->head < 0 || t->head + t->n_head > b->shape.q_heads ||
+	    t->n_row * t->n_head > ATTEND_ROWS ||
 	    t->head / group != (t->head + t->n_head - 1) / group)
 		return 0;
 	for (int i = row; i < row + t->n_row; i++)

@@ -5,7 +5,7 @@
  * come first, in order, then the chunk's.  Positions in the pool are smaller than in the
  * sequence but in the same order, hence causality is the same.
  *
- *   k, v    [block][page_tok][head_dim]    list l of request r: from block page0[l] on
+ *   k, v    [block][page_tok][head_dim]    a list: from block pool_page() on
  *   page    [block]                        the block's own number
  *   ctx     [list]                         kept tokens
  */
