@@ -106,7 +106,8 @@ static void compare(const struct pair *p, int r, int h, int *far_off, int *wrong
 	size_t blks = (size_t)b->max_kv_blk;
 	uint32_t *want = malloc(((size_t)b->n_qblk * blks + 1) * sizeof *want);
 	float threshold = p->x->threshold[p->x->q_heads + h];
-	bool all = threshold >= 1 || xattention_in_tail(p->x->last_dense, p->x->tail, b->left[r]);
+	bool all = threshold >= 1 || b->row0[r + 1] - b->row0[r] == 1 ||
+		   xattention_in_tail(p->x->last_dense, p->x->tail, b->left[r]);
 	struct ar_err err;
 
 	gpu_must(xattention_masses(b, p->x->stride, r, h, p->s.c.q, p->s.c.kv.k, want, &err), &err);
