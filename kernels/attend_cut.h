@@ -11,8 +11,9 @@ extern "C" {
 enum { ATTEND_CUT_TILES = 1024 };	/* the most */
 
 /* A part of a tile: blocks [first, first + n) of its list. */
-struct attend_piece {
-	int32_t tile, first, n, n_part;
+struct attend_piece {		/* one access of 16 bytes */
+	alignas(16) int32_t tile;
+	int32_t first, n, n_part;
 };
 
 /* CUDA.  piece: one for each tile of b, the longest first, for n_slot thread blocks at once.  A

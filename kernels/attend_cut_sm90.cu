@@ -10,7 +10,6 @@
 #include "config.h"
 
 #include <cuda_runtime.h>
-#include <string.h>
 
 #include "kernels/attend_cut.h"
 #include "kernels/cuda.h"
@@ -79,16 +78,6 @@ __device__ __forceinline__ void sum_before(int *count, int *warps)
 	__syncthreads();
 }
 
-/* By one store. */
-__device__ __forceinline__ void put(struct attend_piece *to, struct attend_piece x)
-{
-	int4 v;
-
-	static_assert(sizeof v == sizeof x, "16 bytes");
-	memcpy(&v, &x, sizeof v);
-	*(int4 *)to = v;
-}
-
 __global__ void __launch_bounds__(THREADS)
 attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 {
@@ -123,7 +112,7 @@ attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 	__syncthreads();
 	sum_before(count, warps);
 	if (i < p.n_tile)
-		put(&piece[count[bin] + place], { i, first, own, n_part });
+		piece[count[bin] + place] = { i, first, own, n_part };
 }
 
 } /* namespace */
