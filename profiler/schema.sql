@@ -1,4 +1,4 @@
--- The database, version 3.  Times are nanoseconds; those of requests and iterations are
+-- The database, version 4.  Times are nanoseconds; those of requests and iterations are
 -- virtual, since the start of the trace.
 --
 -- Rows per iteration and per kernel carry neither foreign keys nor indexes: the writer alone
@@ -86,10 +86,14 @@ CREATE TABLE iteration(
 -- What a request ran in iterations iter_no, iter_no + 1, ...: n_tokens in each, from start on.
 CREATE TABLE request_span(
   run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, req_no INTEGER NOT NULL,
-  iterations INTEGER NOT NULL CHECK(iterations <= 128),
+  iterations INTEGER NOT NULL CHECK(iterations <= 256),
   chunk_no INTEGER NOT NULL, start INTEGER NOT NULL, n_tokens INTEGER NOT NULL,
   decode INTEGER NOT NULL, emit INTEGER NOT NULL, recompute INTEGER NOT NULL,
   PRIMARY KEY(run_id, iter_no, req_no)) STRICT, WITHOUT ROWID;
+-- Every number that an iteration with entries has, of whichever run, so that a condition on the
+-- number of an entry is one on a column with a key, and narrows the spans through it.
+CREATE TABLE iteration_number(n INTEGER PRIMARY KEY) STRICT;
+INSERT INTO iteration_number VALUES(0);
 -- Times between consecutive tokens of a request, over all of the run: n were itl_ns.
 CREATE TABLE token_gap(
   run_id INTEGER NOT NULL, itl_ns INTEGER NOT NULL, n INTEGER NOT NULL,
@@ -167,12 +171,13 @@ CREATE VIEW v_run AS
   FROM run r JOIN trace t USING(trace_id) LEFT JOIN model mo USING(model_id)
     LEFT JOIN method me USING(method_id) LEFT JOIN gpu g USING(gpu_id);
 
--- The entries of each batch.  Only where the run kept them.
+-- The entries of each batch.  Only where the run kept them.  The last condition follows from the
+-- others; it is a range of the key where the number is known.
 CREATE VIEW iteration_request AS
-  SELECT i.run_id, i.iter_no, req_no, chunk_no + i.iter_no - s.iter_no AS chunk_no,
-    start + (i.iter_no - s.iter_no) * n_tokens AS start, n_tokens, decode, emit, recompute
-  FROM iteration i CROSS JOIN request_span s ON s.run_id = i.run_id
-    AND s.iter_no BETWEEN i.iter_no - 127 AND i.iter_no AND s.iter_no + iterations > i.iter_no;
+  SELECT run_id, n AS iter_no, req_no, chunk_no + n - iter_no AS chunk_no,
+    start + (n - iter_no) * n_tokens AS start, n_tokens, decode, emit, recompute
+  FROM request_span JOIN iteration_number ON n BETWEEN iter_no AND iter_no + iterations - 1
+    AND iter_no > n - 256;
 
 -- Time between two tokens of a request; the first token has none.
 CREATE VIEW v_itl AS
@@ -180,7 +185,7 @@ CREATE VIEW v_itl AS
     SELECT i.run_id, req_no, i.iter_no,
       end_ns - lag(end_ns) OVER (PARTITION BY i.run_id, req_no ORDER BY i.iter_no) AS itl_ns
     FROM iteration i CROSS JOIN request_span s ON s.run_id = i.run_id
-      AND s.iter_no BETWEEN i.iter_no - 127 AND i.iter_no AND s.iter_no + iterations > i.iter_no
+      AND s.iter_no BETWEEN i.iter_no - 255 AND i.iter_no AND s.iter_no + iterations > i.iter_no
     WHERE emit)
   WHERE itl_ns IS NOT NULL;
 

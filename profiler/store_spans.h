@@ -11,7 +11,7 @@
 #include "profiler/store.h"
 
 /* The schema knows it, too: an entry's span begins less than so many iterations before it. */
-enum { SPAN_MAX = 128 };
+enum { SPAN_MAX = 256 };
 
 struct span {
 	struct store_entry first;

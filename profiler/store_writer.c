@@ -62,6 +62,8 @@ enum {
 	X(TS_BASE, "UPDATE run SET ts_base_ns = ?2 WHERE run_id = ?1")                          \
 	X(SPAN, "INSERT INTO request_span VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) "     \
 		"ON CONFLICT DO UPDATE SET iterations = excluded.iterations")                   \
+	X(LAST_NUMBER, "SELECT max(n) FROM iteration_number")                                   \
+	X(NUMBER, "INSERT INTO iteration_number VALUES(NULL)")                                  \
 	X(PHASE, "INSERT INTO iteration_phase VALUES(?1, ?2, ?3, ?4, ?5)")                      \
 	X(SHAPE, "INSERT INTO kernel_shape VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
 		"?10, ?11, ?12, ?13, ?14, ?15, ?16) "                                           \
@@ -234,6 +236,17 @@ static enum ar_status put_spans(struct writer *w, struct ar_err *err)
 	return st;
 }
 
+/* A row gets the number behind the last. */
+static enum ar_status put_numbers(struct writer *w, struct ar_err *err)
+{
+	int64_t last = 0;
+	enum ar_status st = step(w, w->stmt[STMT_LAST_NUMBER], NULL, 0, &last, err);
+
+	for (; last < w->iter_no && !st; last++)
+		st = put_ints(w, STMT_NUMBER, NULL, 0, err);
+	return st;
+}
+
 static enum ar_status begin(struct writer *w, struct ar_err *err)
 {
 	enum ar_status st;
@@ -255,7 +268,9 @@ enum ar_status writer_commit(struct writer *w, struct ar_err *err)
 
 	if (!w->in_txn)
 		return AR_OK;
-	st = put_spans(w, err);
+	st = w->entries.n ? put_numbers(w, err) : AR_OK;
+	if (!st)
+		st = put_spans(w, err);
 	if (st)
 		return st;
 	if (stage_flush(w->iterations))

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "profiler/store_spans.h"
@@ -34,6 +35,20 @@ static int64_t number(sqlite3 *db, const char *sql)
 	x = sqlite3_column_int64(q, 0);
 	sqlite3_finalize(q);
 	return x;
+}
+
+/* A step of the plan that sql explains holds the text. */
+static bool has_step(sqlite3 *db, const char *sql, const char *text)
+{
+	sqlite3_stmt *q = NULL;
+	bool found = false;
+
+	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL))
+		bail_out("%s: %s", sql, sqlite3_errmsg(db));
+	while (sqlite3_step(q) == SQLITE_ROW)
+		found |= strstr((const char *)sqlite3_column_text(q, 3), text) != NULL;
+	sqlite3_finalize(q);
+	return found;
 }
 
 /* What follows from e, save that one time in eight something is otherwise. */
@@ -154,6 +169,52 @@ static void test_round_trip(void)
 		remove(path[i]);
 }
 
+/* The plan of a query reads none of the tables behind the entries from end to end. */
+static bool searches(sqlite3 *db, const char *sql, const char *by)
+{
+	char plan[400];
+
+	snprintf(plan, sizeof plan, "EXPLAIN QUERY PLAN %s", sql);
+	return has_step(db, plan, "SEARCH request_span USING PRIMARY KEY") && has_step(db, plan, by) &&
+	       has_step(db, plan, "SEARCH iteration_number USING INTEGER PRIMARY KEY") &&
+	       !has_step(db, plan, "SCAN request_span") && !has_step(db, plan, "SCAN iteration_number");
+}
+
+static void test_plans(void)
+{
+	static const char range[] = "(run_id=? AND iter_no>? AND iter_no<?)";
+	static const char of_iteration[] = "SELECT * FROM iteration_request WHERE run_id = 1 "
+		"AND iter_no = 7";
+	static const char each[] = "SELECT (SELECT count(*) FROM iteration_request r "
+		"WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no) FROM iteration i";
+	sqlite3 *plain = open_db(":memory:"), *db;
+	char path[300];
+
+	snprintf(path, sizeof path, "%s/plans.db", dir);
+	write_random(path, plain, false);
+	db = open_db(path);
+	for (int i = 0; i < 2; i++) {
+		const char *when = i ? "without estimates" : "with estimates";
+
+		ok(searches(db, "SELECT * FROM iteration_request WHERE run_id = 1 AND req_no = 5",
+			    "(run_id=?)"),
+		   "entries of a request are looked up, %s", when);
+		ok(searches(db, of_iteration, range),
+		   "those of an iteration are a range of the key, %s", when);
+		ok(searches(db, "SELECT * FROM iteration_request JOIN iteration "
+			    "USING(run_id, iter_no)", range), "joins look them up, %s", when);
+		ok(searches(db, each, range), "so does a query for each iteration, %s", when);
+		sqlite3_exec(db, "DROP TABLE sqlite_stat1", NULL, NULL, NULL);
+		sqlite3_close(db);
+		db = open_db(path);
+	}
+	is_int(number(db, "SELECT max(n) = count(*) - 1 AND min(n) = 0 FROM iteration_number"), 1,
+	       "numbers of iterations are without a gap");
+	sqlite3_close(db);
+	sqlite3_close(plain);
+	remove(path);
+}
+
 static void test_runs(void)
 {
 	struct spans s = { 0 };
@@ -189,6 +250,7 @@ int main(void)
 	if (!mkdtemp(dir))
 		bail_out("no folder for files");
 	test_round_trip();
+	test_plans();
 	test_runs();
 	test_faults();
 	rmdir(dir);
