@@ -611,8 +611,11 @@ enum ar_status seer_upload(struct seer_self *g, struct ar_err *err)
 				g->head_dim / 2 * sizeof *g->host.inv, err);
 }
 
+/* A gate that is not on a device leaves CUDA alone, which would start here and not survive a fork. */
 void seer_device_free(struct seer_self *g)
 {
+	if (!g->device.k)
+		return;
 	cudaFree(g->device.k);
 	cudaFree(g->device.q);
 	cudaFree(g->device.inv);
