@@ -13,7 +13,9 @@
  * for its products says 1.8: 12 % of a chunk of 1024.  weigh: 256 thread blocks, all there at once,
  * read 0.5 MiB each four times, 0.15 ms.  The others touch numbers of blocks, not of tokens;
  * of them aware has the most, where heads are query-aware: 64 x 4 thread blocks that read 1024
- * means of 512 bytes each, 128 MiB from L2, and a load has 32 lines: 0.05 ms.
+ * means of 512 bytes each, 128 MiB from L2, and a load has 32 lines: 0.05 ms.  Measured on an H200:
+ * lastq 1.12 and 1.34 ms, weigh 0.19, aware 0.07, decide and mask 0.05 each; 3.2 in all, among them
+ * the gaps, and 0.83 at 32K.
  */
 #include "config.h"
 #include "kernels/selectors/flexprefill.h"

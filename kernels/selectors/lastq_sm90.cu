@@ -40,7 +40,8 @@
  * cores, 1024 of the special function units (16384 exponentials), 768 of 1024 that shared memory
  * has for operands, some 520 (rows) and 700 (sums) of the schedulers.  At 128K tokens, 8 requests,
  * 16 heads over 4 and 64 rows that is 65536 steps, 0.29 ms a pass at the least, and K (1 GiB) comes
- * once for each, 0.25 ms; 128 rows take twice that.
+ * once for each, 0.25 ms; 128 rows take twice that.  Measured on an H200: rows 0.57 ms and sums
+ * 0.64; with 128 rows 1.12 and 1.34.
  */
 #include "config.h"
 #include "kernels/selectors/lastq.h"
