@@ -7,12 +7,12 @@
  *   means    (query block, head): the blocks of block_sparse heads
  *
  * Budget at 128K tokens, 8 requests, 16 heads and 64 rows: lastq's two passes, each with 0.29 ms
- * of products and as much of exponentials.  pick: 256 thread blocks, all there at once, read
- * 0.5 MiB each once, and every 32nd key before, 0.17 GB, 0.05 ms; histograms, which cost more, are
- * of a few thousand keys.  rows: a warp has a row, four of them a scheduler, and takes 32 of
- * 2048 distances at once, so its chain is their 64 loads and a step of some sixty cycles for one in
- * four; 0.03 ms.  Measured on an H200: lastq 0.57 and 0.64 ms, pick 0.20, rows 0.05; 1.47 in all, and
- * 0.42 at 32K.
+ * of products and as much of exponentials.  pick: 256 thread blocks, all there at once, read 0.5
+ * MiB each once, and every 32nd key before, 0.17 GB, 0.05 ms; histograms, which cost more, are of
+ * a few thousand keys.  rows: a warp has a row, four of them a scheduler, and takes 32 of 2048
+ * distances at once, so its chain is their 64 loads and a step of some sixty cycles for one in
+ * four; 0.03 ms.  Measured on an H200: lastq 0.57 and 0.64 ms, pick 0.20, rows 0.05; 1.47 in all,
+ * and 0.42 at 32K.
  */
 #include "config.h"
 #include "kernels/selectors/minference.h"
