@@ -28,6 +28,13 @@ struct selector_env {
 	bool device;			/* enqueue() will be called on the current device */
 };
 
+typedef size_t selector_work_fn(const void *self, const struct attn_shape *s,
+				const struct attn_limits *l);
+typedef enum ar_status selector_enqueue_fn(const struct attn_batch *b, const void *self, int layer,
+					   const bf16_t *q, const struct kv_cache *kv, void *state,
+					   const struct selection *out, void *work, void *stream,
+					   struct ar_err *err);
+
 struct selector {
 	const char *name;	/* "flashprefill" */
 	const char *title;	/* one line */
@@ -71,12 +78,8 @@ struct selector {
 
 	/* CUDA; NULL in a build without.  Only enqueues on stream; no allocation, no
 	 * synchronisation.  work has work_bytes() bytes of device memory; NULL: none. */
-	size_t (*work_bytes)(const void *self, const struct attn_shape *s,
-			     const struct attn_limits *l);
-	enum ar_status (*enqueue)(const struct attn_batch *b, const void *self, int layer,
-				  const bf16_t *q, const struct kv_cache *kv, void *state,
-				  const struct selection *out, void *work, void *stream,
-				  struct ar_err *err);
+	selector_work_fn *work_bytes;
+	selector_enqueue_fn *enqueue;
 };
 
 /* The choices of a parameter 'block', tokens of a block, and what number i of them stands for. */

@@ -40,7 +40,7 @@ void select_device(struct select_pair *p, const struct selection *out)
 {
 	const struct attn_limits limits = select_limits(&p->c.b);
 	const struct selector *s = p->selector;
-	select_enqueue_fn *enqueue = p->enqueue ? p->enqueue : s->enqueue;
+	selector_enqueue_fn *enqueue = p->enqueue ? p->enqueue : s->enqueue;
 	struct ar_err err;
 
 	if (!p->state)

@@ -6,14 +6,12 @@
 #include "tests/batch_case.h"
 #include "tests/gpu.h"
 
-typedef __typeof__(*((struct selector *)NULL)->enqueue) select_enqueue_fn;
-
 /* Zero but for what comes before c; then case_make() or case_chunks() make c. */
 struct select_pair {
 	const struct selector *selector;
 	const void *self;
 	int layer;
-	select_enqueue_fn *enqueue;	/* NULL: the selector's */
+	selector_enqueue_fn *enqueue;	/* NULL: the selector's */
 
 	struct batch_case c;		/* the reference's masks in c.mask */
 	void *state_ref;		/* of c.n_page pages, at first all 0xff */

@@ -145,7 +145,7 @@ static int row_faults(const struct select_pair *pair, int r, int i, int head, co
 
 /* ---- cases ---- */
 
-static bool agrees(const struct method *m, select_enqueue_fn *enqueue, int dim, uint64_t seed)
+static bool agrees(const struct method *m, selector_enqueue_fn *enqueue, int dim, uint64_t seed)
 {
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL };
 	struct rng rng = { seed };
@@ -179,7 +179,7 @@ static void test_refusal(void)
 	       "or 256, not 128 and 96", "a head size without a kernel is refused");
 }
 
-static void test_masks(const struct method *m, const char *spec, select_enqueue_fn *enqueue,
+static void test_masks(const struct method *m, const char *spec, selector_enqueue_fn *enqueue,
 		       const char *by, uint64_t seed)
 {
 	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 4);

@@ -21,7 +21,7 @@ struct pair {
 	uint16_t *score;	/* the device's */
 };
 
-static void pair_make(struct pair *p, select_enqueue_fn *enqueue, struct rng *rng,
+static void pair_make(struct pair *p, selector_enqueue_fn *enqueue, struct rng *rng,
 		      enum case_fill fill, struct attn_shape s, const struct quoka *param, int n,
 		      const int *ctx, const int *rows)
 {
@@ -149,7 +149,7 @@ static void report(const struct tally *t, const char *of)
 	is_int(t->same, t->cases, "lists differ from the reference's only at the border: %s", of);
 }
 
-static void run_case(struct tally *t, select_enqueue_fn *enqueue, struct attn_shape s,
+static void run_case(struct tally *t, selector_enqueue_fn *enqueue, struct attn_shape s,
 		     uint64_t seed)
 {
 	static const int edge[] = { 0, 1, 63, 64, 128, 255, 256, 257, 4095, 4096, 4097 };
@@ -172,7 +172,7 @@ static void run_case(struct tally *t, select_enqueue_fn *enqueue, struct attn_sh
 	pair_release(&p);
 }
 
-static void test_shape(select_enqueue_fn *enqueue, const char *by, int head_dim, int group,
+static void test_shape(selector_enqueue_fn *enqueue, const char *by, int head_dim, int group,
 		       int page_tok, int n_case)
 {
 	struct attn_shape s = {

@@ -38,10 +38,7 @@ AR_BOTH static inline int ashape_runs(const struct attn_band *band, const struct
 	return n;
 }
 
-enum ar_status ashape_enqueue(const struct attn_batch *b, const void *self, int layer,
-			      const bf16_t *q, const struct kv_cache *kv, void *state,
-			      const struct selection *out, void *work, void *stream,
-			      struct ar_err *err);
+selector_enqueue_fn ashape_enqueue;
 
 #ifdef __cplusplus
 }

@@ -89,11 +89,8 @@ AR_BOTH static inline bool bfla_placed(const struct bfla *p, const struct bfla_r
 	return (int)((hash & 0x7fffffff) % 1000000) < (int)(p->random * 1000000);
 }
 
-size_t bfla_work_bytes(const void *self, const struct attn_shape *s, const struct attn_limits *l);
-enum ar_status bfla_enqueue(const struct attn_batch *b, const void *self, int layer,
-			    const bf16_t *q, const struct kv_cache *kv, void *state,
-			    const struct selection *out, void *work, void *stream,
-			    struct ar_err *err);
+selector_work_fn bfla_work_bytes;
+selector_enqueue_fn bfla_enqueue;
 
 #ifdef __cplusplus
 }

@@ -45,10 +45,7 @@ AR_BOTH static inline void density_row(const struct density *p, const struct att
 	}
 }
 
-enum ar_status density_enqueue(const struct attn_batch *b, const void *self, int layer,
-			       const bf16_t *q, const struct kv_cache *kv, void *state,
-			       const struct selection *out, void *work, void *stream,
-			       struct ar_err *err);
+selector_enqueue_fn density_enqueue;
 
 #ifdef __cplusplus
 }

@@ -16,12 +16,8 @@ struct flashprefill {
 	bool dense_first;
 };
 
-size_t flashprefill_work_bytes(const void *self, const struct attn_shape *s,
-			       const struct attn_limits *l);
-enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *self, int layer,
-				    const bf16_t *q, const struct kv_cache *kv, void *state,
-				    const struct selection *out, void *work, void *stream,
-				    struct ar_err *err);
+selector_work_fn flashprefill_work_bytes;
+selector_enqueue_fn flashprefill_enqueue;
 
 #ifdef __cplusplus
 }

@@ -79,12 +79,8 @@ enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexpre
 				int head, const bf16_t *q, const float *mean, const float *column,
 				const float *slash, uint32_t *mask, struct ar_err *err);
 
-size_t flexprefill_work_bytes(const void *self, const struct attn_shape *s,
-			      const struct attn_limits *l);
-enum ar_status flexprefill_enqueue(const struct attn_batch *b, const void *self, int layer,
-				   const bf16_t *q, const struct kv_cache *kv, void *state,
-				   const struct selection *out, void *work, void *stream,
-				   struct ar_err *err);
+selector_work_fn flexprefill_work_bytes;
+selector_enqueue_fn flexprefill_enqueue;
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "kernels/selector.h"
 #include "kernels/selectors/ashape.h"
 #include "src/base/both.h"
 
@@ -121,12 +122,8 @@ void minference_best(const struct attn_batch *b, const struct minference *p, int
 		     const bf16_t *q, const float *mean_of_keys, float *mean,
 		     struct minference_cell *cell, struct minference_row *out);
 
-size_t minference_work_bytes(const void *self, const struct attn_shape *s,
-			     const struct attn_limits *l);
-enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, int layer,
-				  const bf16_t *q, const struct kv_cache *kv, void *state,
-				  const struct selection *out, void *work, void *stream,
-				  struct ar_err *err);
+selector_work_fn minference_work_bytes;
+selector_enqueue_fn minference_enqueue;
 
 #ifdef __cplusplus
 }

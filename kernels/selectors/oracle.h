@@ -26,12 +26,8 @@ AR_BOTH static inline int64_t oracle_count(const struct oracle *p, int64_t cells
 	return (int64_t)(p->share * (double)cells + 0.5);
 }
 
-size_t oracle_work_bytes(const void *self, const struct attn_shape *s,
-			 const struct attn_limits *l);
-enum ar_status oracle_enqueue(const struct attn_batch *b, const void *self, int layer,
-			      const bf16_t *q, const struct kv_cache *kv, void *state,
-			      const struct selection *out, void *work, void *stream,
-			      struct ar_err *err);
+selector_work_fn oracle_work_bytes;
+selector_enqueue_fn oracle_enqueue;
 
 #ifdef __cplusplus
 }

@@ -51,18 +51,11 @@ AR_BOTH static inline int proxyattn_budget(int k, int qa, int n_blk)
 	return n < 1 ? 1 : n;
 }
 
-size_t proxyattn_work_bytes(const void *self, const struct attn_shape *s,
-			    const struct attn_limits *l);
-enum ar_status proxyattn_enqueue(const struct attn_batch *b, const void *self, int layer,
-				 const bf16_t *q, const struct kv_cache *kv, void *state,
-				 const struct selection *out, void *work, void *stream,
-				 struct ar_err *err);
+selector_work_fn proxyattn_work_bytes;
+selector_enqueue_fn proxyattn_enqueue;
 
 /* The same by what devices before Hopper take.  n_qblk > 0. */
-enum ar_status proxyattn_sm80_enqueue(const struct attn_batch *b, const void *self, int layer,
-				      const bf16_t *q, const struct kv_cache *kv, void *state,
-				      const struct selection *out, void *work, void *stream,
-				      struct ar_err *err);
+selector_enqueue_fn proxyattn_sm80_enqueue;
 
 #ifdef __cplusplus
 }

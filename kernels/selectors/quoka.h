@@ -46,18 +46,11 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 			    struct ar_err *err);
 
 /* The scores lie first in work, in rows like those of token lists. */
-size_t quoka_work_bytes(const void *self, const struct attn_shape *s,
-			const struct attn_limits *l);
-enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int layer,
-			     const bf16_t *q, const struct kv_cache *kv, void *state,
-			     const struct selection *out, void *work, void *stream,
-			     struct ar_err *err);
+selector_work_fn quoka_work_bytes;
+selector_enqueue_fn quoka_enqueue;
 
 /* The same by what devices before Hopper take, for sizes that it takes.  n_qblk > 0. */
-enum ar_status quoka_sm80_enqueue(const struct attn_batch *b, const void *self, int layer,
-				  const bf16_t *q, const struct kv_cache *kv, void *state,
-				  const struct selection *out, void *work, void *stream,
-				  struct ar_err *err);
+selector_enqueue_fn quoka_sm80_enqueue;
 
 #ifdef __cplusplus
 }

@@ -85,11 +85,8 @@ void seer_turn(int pos, const float *inv, int head_dim, float *x);
 enum ar_status seer_upload(struct seer_self *g, struct ar_err *err);
 void seer_device_free(struct seer_self *g);
 
-size_t seer_work_bytes(const void *self, const struct attn_shape *s, const struct attn_limits *l);
-enum ar_status seer_enqueue(const struct attn_batch *b, const void *self, int layer,
-			    const bf16_t *q, const struct kv_cache *kv, void *state,
-			    const struct selection *out, void *work, void *stream,
-			    struct ar_err *err);
+selector_work_fn seer_work_bytes;
+selector_enqueue_fn seer_enqueue;
 
 #ifdef __cplusplus
 }

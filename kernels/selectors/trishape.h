@@ -30,10 +30,7 @@ AR_BOTH static inline void trishape_row(const struct trishape *p, int page_tok, 
 	}
 }
 
-enum ar_status trishape_enqueue(const struct attn_batch *b, const void *self, int layer,
-				const bf16_t *q, const struct kv_cache *kv, void *state,
-				const struct selection *out, void *work, void *stream,
-				struct ar_err *err);
+selector_enqueue_fn trishape_enqueue;
 
 #ifdef __cplusplus
 }

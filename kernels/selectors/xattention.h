@@ -55,18 +55,11 @@ enum ar_status xattention_masses(const struct attn_batch *b, int stride, int r, 
 				 const bf16_t *q, const bf16_t *k, uint32_t *mass,
 				 struct ar_err *err);
 
-size_t xattention_work_bytes(const void *self, const struct attn_shape *s,
-			     const struct attn_limits *l);
-enum ar_status xattention_enqueue(const struct attn_batch *b, const void *self, int layer,
-				  const bf16_t *q, const struct kv_cache *kv, void *state,
-				  const struct selection *out, void *work, void *stream,
-				  struct ar_err *err);
+selector_work_fn xattention_work_bytes;
+selector_enqueue_fn xattention_enqueue;
 
 /* The same by what devices before Hopper take, for sizes that it takes.  n_qblk > 0. */
-enum ar_status xattention_sm80_enqueue(const struct attn_batch *b, const void *self, int layer,
-				       const bf16_t *q, const struct kv_cache *kv, void *state,
-				       const struct selection *out, void *work, void *stream,
-				       struct ar_err *err);
+selector_enqueue_fn xattention_sm80_enqueue;
 
 #ifdef __cplusplus
 }
