@@ -14,8 +14,8 @@ AM_TESTS_ENVIRONMENT = \
 check_LIBRARIES += tests/libtest.a
 tests_libtest_a_SOURCES = tests/alloc_fault.c tests/alloc_fault.h tests/batch_case.c \
                           tests/batch_case.h tests/file.c tests/file.h tests/gate_file.h tests/gpu.c \
-                          tests/gpu.h tests/select_gpu.c tests/select_gpu.h tests/tap.c \
-                          tests/tap.h
+                          tests/gpu.h tests/query.c tests/query.h tests/select_gpu.c \
+                          tests/select_gpu.h tests/tap.c tests/tap.h
 TEST_LIBS = tests/libtest.a $(AR_LIBS)
 # For programs that let allocations fail.
 FAULT_LINK = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \

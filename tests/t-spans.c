@@ -10,6 +10,7 @@
 #include "src/base/rng.h"
 #include "tests/alloc_fault.h"
 #include "tests/sample_db.h"
+#include "tests/query.h"
 #include "tests/tap.h"
 
 enum { REQUESTS = 30, ITERATIONS = 2500 };
@@ -23,18 +24,6 @@ static sqlite3 *open_db(const char *path)
 	if (sqlite3_open(path, &db))
 		bail_out("%s: %s", path, sqlite3_errmsg(db));
 	return db;
-}
-
-static int64_t number(sqlite3 *db, const char *sql)
-{
-	sqlite3_stmt *q = NULL;
-	int64_t x;
-
-	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
-		bail_out("%s: %s", sql, sqlite3_errmsg(db));
-	x = sqlite3_column_int64(q, 0);
-	sqlite3_finalize(q);
-	return x;
 }
 
 /* A step of the plan that sql explains holds the text. */
@@ -138,29 +127,29 @@ static void test_round_trip(void)
 	write_random(path[1], again, true);
 	snprintf(sql, sizeof sql, "ATTACH '%s' AS s", path[0]);
 	sqlite3_exec(plain, sql, NULL, NULL, NULL);
-	ok(number(plain, "SELECT count(*) FROM plain") > REQUESTS * ITERATIONS * 9 / 10,
+	ok(query_number(plain, "SELECT count(*) FROM plain") > REQUESTS * ITERATIONS * 9 / 10,
 	   "there are entries to compare");
-	is_int(number(plain, "SELECT count(*) - (SELECT count(*) FROM plain) FROM "
+	is_int(query_number(plain, "SELECT count(*) - (SELECT count(*) FROM plain) FROM "
 		      "iteration_request"), 0, "as many entries come out as went in");
-	is_int(number(plain, "SELECT count(*) FROM (SELECT * FROM plain EXCEPT SELECT * FROM "
+	is_int(query_number(plain, "SELECT count(*) FROM (SELECT * FROM plain EXCEPT SELECT * FROM "
 		      "iteration_request)"), 0, "each of them as it was");
-	is_int(number(plain, "SELECT count(*) FROM request_span WHERE req_no = 0"),
+	is_int(query_number(plain, "SELECT count(*) FROM request_span WHERE req_no = 0"),
 	       (ITERATIONS + SPAN_MAX - 1) / SPAN_MAX, "spans of one request are as long as may be");
-	ok(number(plain, "SELECT 5 * count(*) < (SELECT count(*) FROM plain) FROM request_span"),
+	ok(query_number(plain, "SELECT 5 * count(*) < (SELECT count(*) FROM plain) FROM request_span"),
 	   "an entry that does not follow begins a span, others do not");
 	db = open_db(path[1]);
 	snprintf(sql, sizeof sql, "ATTACH '%s' AS s", path[0]);
 	sqlite3_exec(db, sql, NULL, NULL, NULL);
-	is_int(number(db, "SELECT count(*) FROM (SELECT * FROM s.request_span EXCEPT SELECT * FROM "
+	is_int(query_number(db, "SELECT count(*) FROM (SELECT * FROM s.request_span EXCEPT SELECT * FROM "
 		      "main.request_span)") +
-	       number(db, "SELECT count(*) FROM (SELECT * FROM main.request_span EXCEPT SELECT * FROM "
+	       query_number(db, "SELECT count(*) FROM (SELECT * FROM main.request_span EXCEPT SELECT * FROM "
 		      "s.request_span)"), 0, "when transactions end changes no span");
 	sqlite3_exec(db, "CREATE INDEX mine ON iteration(run_id, iter_no)", NULL, NULL, NULL);
 	write_random(path[1], again, false);
-	is_int(number(db, "SELECT count(*) FROM iteration i WHERE batch_size = (SELECT count(*) FROM "
+	is_int(query_number(db, "SELECT count(*) FROM iteration i WHERE batch_size = (SELECT count(*) FROM "
 		      "iteration_request r WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)"),
 	       2 * ITERATIONS, "an index of the reader's finds iterations of all runs");
-	ok(number(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
+	ok(query_number(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
 	   "... and is in order");
 	sqlite3_close(db);
 	sqlite3_close(again);
@@ -208,7 +197,7 @@ static void test_plans(void)
 		sqlite3_close(db);
 		db = open_db(path);
 	}
-	is_int(number(db, "SELECT max(n) = count(*) - 1 AND min(n) = 0 FROM iteration_number"), 1,
+	is_int(query_number(db, "SELECT max(n) = count(*) - 1 AND min(n) = 0 FROM iteration_number"), 1,
 	       "numbers of iterations are without a gap");
 	sqlite3_close(db);
 	sqlite3_close(plain);

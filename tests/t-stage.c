@@ -5,6 +5,7 @@
 #include "profiler/store_stage.h"
 #include "src/base/rng.h"
 #include "tests/alloc_fault.h"
+#include "tests/query.h"
 #include "tests/tap.h"
 
 enum { COLS = 5, ROWS = 5000 };
@@ -16,18 +17,6 @@ static sqlite3 *open_with(const char *sql)
 	if (sqlite3_open(":memory:", &db) || sqlite3_exec(db, sql, NULL, NULL, NULL))
 		bail_out("cannot make a database");
 	return db;
-}
-
-static int64_t number(sqlite3 *db, const char *sql)
-{
-	sqlite3_stmt *q = NULL;
-	int64_t x;
-
-	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
-		bail_out("%s: %s", sql, sqlite3_errmsg(db));
-	x = sqlite3_column_int64(q, 0);
-	sqlite3_finalize(q);
-	return x;
 }
 
 /* Integers of all sizes, most of them next to where a size ends. */
@@ -87,7 +76,7 @@ static void test_rows(const char *table, const char *what)
 		stage_put(g, v, COLS);
 	}
 	ok(flush(db, g) && flush(db, g) && fine && full > 1, "%s: pages go into the table", what);
-	ok(number(db, "SELECT count(*) FROM t") == ROWS, "%s: as many rows as were put", what);
+	ok(query_number(db, "SELECT count(*) FROM t") == ROWS, "%s: as many rows as were put", what);
 	r = (struct rng){ 7 };
 	sqlite3_prepare_v2(db, "SELECT * FROM t ORDER BY rowid", -1, &q, NULL);
 	fine = true;
@@ -97,7 +86,7 @@ static void test_rows(const char *table, const char *what)
 	}
 	sqlite3_finalize(q);
 	ok(fine, "%s: each value is what was put, in order", what);
-	ok(number(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
+	ok(query_number(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
 	   "%s: the file is in order", what);
 	stage_close(g);
 	sqlite3_close(db);
