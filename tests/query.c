@@ -3,7 +3,7 @@
 
 #include "tests/tap.h"
 
-int64_t query_number(sqlite3 *db, const char *sql)
+int64_t ask(sqlite3 *db, const char *sql)
 {
 	sqlite3_stmt *q = NULL;
 	int64_t x;

@@ -6,6 +6,6 @@
 #include <stdint.h>
 
 /* The integer that sql answers with; bails out where there is none. */
-int64_t query_number(sqlite3 *db, const char *sql);
+int64_t ask(sqlite3 *db, const char *sql);
 
 #endif

@@ -127,29 +127,29 @@ static void test_round_trip(void)
 	write_random(path[1], again, true);
 	snprintf(sql, sizeof sql, "ATTACH '%s' AS s", path[0]);
 	sqlite3_exec(plain, sql, NULL, NULL, NULL);
-	ok(query_number(plain, "SELECT count(*) FROM plain") > REQUESTS * ITERATIONS * 9 / 10,
+	ok(ask(plain, "SELECT count(*) FROM plain") > REQUESTS * ITERATIONS * 9 / 10,
 	   "there are entries to compare");
-	is_int(query_number(plain, "SELECT count(*) - (SELECT count(*) FROM plain) FROM "
-		      "iteration_request"), 0, "as many entries come out as went in");
-	is_int(query_number(plain, "SELECT count(*) FROM (SELECT * FROM plain EXCEPT SELECT * FROM "
-		      "iteration_request)"), 0, "each of them as it was");
-	is_int(query_number(plain, "SELECT count(*) FROM request_span WHERE req_no = 0"),
+	is_int(ask(plain, "SELECT count(*) - (SELECT count(*) FROM plain) FROM "
+		   "iteration_request"), 0, "as many entries come out as went in");
+	is_int(ask(plain, "SELECT count(*) FROM (SELECT * FROM plain EXCEPT SELECT * FROM "
+		   "iteration_request)"), 0, "each of them as it was");
+	is_int(ask(plain, "SELECT count(*) FROM request_span WHERE req_no = 0"),
 	       (ITERATIONS + SPAN_MAX - 1) / SPAN_MAX, "spans of one request are as long as may be");
-	ok(query_number(plain, "SELECT 5 * count(*) < (SELECT count(*) FROM plain) FROM request_span"),
+	ok(ask(plain, "SELECT 5 * count(*) < (SELECT count(*) FROM plain) FROM request_span"),
 	   "an entry that does not follow begins a span, others do not");
 	db = open_db(path[1]);
 	snprintf(sql, sizeof sql, "ATTACH '%s' AS s", path[0]);
 	sqlite3_exec(db, sql, NULL, NULL, NULL);
-	is_int(query_number(db, "SELECT count(*) FROM (SELECT * FROM s.request_span EXCEPT SELECT * FROM "
-		      "main.request_span)") +
-	       query_number(db, "SELECT count(*) FROM (SELECT * FROM main.request_span EXCEPT SELECT * FROM "
-		      "s.request_span)"), 0, "when transactions end changes no span");
+	is_int(ask(db, "SELECT count(*) FROM (SELECT * FROM s.request_span EXCEPT SELECT * FROM "
+		   "main.request_span)") +
+	       ask(db, "SELECT count(*) FROM (SELECT * FROM main.request_span EXCEPT SELECT * FROM "
+		   "s.request_span)"), 0, "when transactions end changes no span");
 	sqlite3_exec(db, "CREATE INDEX mine ON iteration(run_id, iter_no)", NULL, NULL, NULL);
 	write_random(path[1], again, false);
-	is_int(query_number(db, "SELECT count(*) FROM iteration i WHERE batch_size = (SELECT count(*) FROM "
-		      "iteration_request r WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)"),
+	is_int(ask(db, "SELECT count(*) FROM iteration i WHERE batch_size = (SELECT count(*) FROM "
+		   "iteration_request r WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)"),
 	       2 * ITERATIONS, "an index of the reader's finds iterations of all runs");
-	ok(query_number(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
+	ok(ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
 	   "... and is in order");
 	sqlite3_close(db);
 	sqlite3_close(again);
@@ -197,7 +197,7 @@ static void test_plans(void)
 		sqlite3_close(db);
 		db = open_db(path);
 	}
-	is_int(query_number(db, "SELECT max(n) = count(*) - 1 AND min(n) = 0 FROM iteration_number"), 1,
+	is_int(ask(db, "SELECT max(n) = count(*) - 1 AND min(n) = 0 FROM iteration_number"), 1,
 	       "numbers of iterations are without a gap");
 	sqlite3_close(db);
 	sqlite3_close(plain);

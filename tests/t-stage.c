@@ -76,7 +76,7 @@ static void test_rows(const char *table, const char *what)
 		stage_put(g, v, COLS);
 	}
 	ok(flush(db, g) && flush(db, g) && fine && full > 1, "%s: pages go into the table", what);
-	ok(query_number(db, "SELECT count(*) FROM t") == ROWS, "%s: as many rows as were put", what);
+	ok(ask(db, "SELECT count(*) FROM t") == ROWS, "%s: as many rows as were put", what);
 	r = (struct rng){ 7 };
 	sqlite3_prepare_v2(db, "SELECT * FROM t ORDER BY rowid", -1, &q, NULL);
 	fine = true;
@@ -86,7 +86,7 @@ static void test_rows(const char *table, const char *what)
 	}
 	sqlite3_finalize(q);
 	ok(fine, "%s: each value is what was put, in order", what);
-	ok(query_number(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
+	ok(ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
 	   "%s: the file is in order", what);
 	stage_close(g);
 	sqlite3_close(db);
