@@ -22,8 +22,8 @@ constexpr int COST = 512;	/* keys, an estimate: half of what a part costs beside
 
 struct params {
 	const attn_tile *tile;
-	const uint16_t *block;
-	const int32_t *n_block;
+	const uint16_t *block;		/* NULL: runs, and columns after them */
+	const int32_t *n_block, *n_col;
 	int stride, page_tok;
 	int least, cost;		/* of a part, in blocks */
 	int n_tile, n_slot;
@@ -37,6 +37,8 @@ __device__ __forceinline__ int length(const struct params *p, const attn_tile &t
 	const int last = t.pos + t.n_row - 1;
 	int n = p->n_block[t.list], past;
 
+	if (!p->block)
+		return n + (p->n_col[t.list] + p->page_tok - 1) / p->page_tok;
 	for (; n && block[n - 1] * p->page_tok > last; n -= past) {
 		past = 1;
 #pragma unroll
@@ -115,19 +117,45 @@ attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 		piece[count[bin] + place] = { i, first, own, n_part };
 }
 
-} /* namespace */
-
-enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block_lists *lists,
-				  int n_slot, struct attend_piece *piece, void *stream,
-				  struct ar_err *err)
+enum ar_status launch(const struct attn_batch *b, struct params p, struct attend_piece *piece,
+		      void *stream, struct ar_err *err)
 {
-	const int tok = b->shape.page_tok;
-	const struct params p = { b->tile, lists->block, lists->n, lists->stride,
-				  tok, ATTEND_PART_KEYS / tok, COST / tok, b->n_tile, n_slot };
+	const int tok = b->shape.page_tok, per_sm = tok == 64 && b->shape.head_dim < 256 ? 2 : 1;
 	enum ar_status st = AR_OK;
 
+	p.tile = b->tile;
+	p.page_tok = tok;
+	p.least = ATTEND_PART_KEYS / tok;
+	p.cost = COST / tok;
+	p.n_tile = b->n_tile;
+	p.n_slot = b->n_sm * per_sm;
 	attend_cut<<<1, THREADS, 0, (cudaStream_t)stream>>>(p, piece);
 	CU_LAUNCHED();
 out:
 	return st;
+}
+
+} /* namespace */
+
+enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block_lists *lists,
+				  struct attend_piece *piece, void *stream, struct ar_err *err)
+{
+	struct params p = {};
+
+	p.block = lists->block;
+	p.n_block = lists->n;
+	p.stride = lists->stride;
+	return launch(b, p, piece, stream, err);
+}
+
+enum ar_status attend_cut_columns_enqueue(const struct attn_batch *b,
+					  const struct column_lists *lists,
+					  struct attend_piece *piece, void *stream,
+					  struct ar_err *err)
+{
+	struct params p = {};
+
+	p.n_block = lists->n_run;
+	p.n_col = lists->n_col;
+	return launch(b, p, piece, stream, err);
 }
