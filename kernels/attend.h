@@ -30,6 +30,9 @@ int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *ti
  * only the device knows: parts are room for it to cut, where context is long enough. */
 int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
+/* The same for lists of runs and columns: a run is a block, and so are page_tok columns. */
+int attend_plan_columns(const struct attn_batch *b, int heads, struct attn_tile *tile);
+
 /* Place of a tile that sees n blocks, n > 0, in the order of a plan, which is from high to
  * low.  Lengths less than an eighth apart may share a place, up to a power of two, where contexts
  * end: within one place the tiles that read the same keys stand together and find them in the L2

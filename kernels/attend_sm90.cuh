@@ -391,11 +391,13 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 	for (int i = 1; i < n; i++) {
 		const int st = i % STAGES;
 
-		k = K(w, i);
+		if (!C::BY_HAND)
+			k = K(w, i);
 		mbarrier_wait(&s->k_full[st], i / STAGES & 1);
 		if (C::BY_HAND) {
 			mbarrier_wait(&s->v_full[last], (i - 1) / STAGES & 1);
 			fence_proxy_async();
+			k = K(w, i);	/* the fence would wait for it */
 		}
 		if (C::WGS == 2)
 			bar_sync(1 + wg, 256);

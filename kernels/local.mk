@@ -19,7 +19,8 @@ libattnreplay_a_SOURCES += kernels/attend_cut.h kernels/attend_part.cuh \
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/attend_cut_sm90.cu kernels/attend_device.c \
                            kernels/attend_sm80.cu kernels/attend_sm90.cu kernels/decode_sm80.cu \
-                           kernels/executors/columns_sm80.cu kernels/executors/pool_sm80.cu \
+                           kernels/executors/columns_device.c kernels/executors/columns_sm80.cu \
+                           kernels/executors/columns_sm90.cu kernels/executors/pool_sm80.cu \
                            kernels/tensor_map.c
 endif
 

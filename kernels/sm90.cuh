@@ -26,6 +26,14 @@ static __device__ __forceinline__ void mbarrier_expect_tx(uint64_t *bar, uint32_
 		     :: "r"(smem_addr(bar)), "r"(bytes) : "memory");
 }
 
+/* PTX ISA, "cp.async.mbarrier.arrive", .noinc: one arrival, when all copies (cp_async_16) that this
+ * thread has begun are complete. */
+static __device__ __forceinline__ void cp_async_mbarrier_arrive(uint64_t *bar)
+{
+	asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];"
+		     :: "r"(smem_addr(bar)) : "memory");
+}
+
 static __device__ __forceinline__ void mbarrier_arrive(uint64_t *bar)
 {
 	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(smem_addr(bar)) : "memory");

@@ -6,15 +6,6 @@
 #include "kernels/executors/columns.h"
 #include "kernels/executors/keys.h"
 
-/* Tiles are whole: what is in the lists only the device knows. */
-static int columns_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
-{
-	struct attn_batch whole = *b;
-
-	whole.n_sm = 0;
-	return attend_plan_blocks(&whole, heads, tile);
-}
-
 /* The keys of a list that a row at pos of request r sees, those of runs first. */
 static void list_keys(const struct attn_batch *b, const struct column_lists *l, size_t list, int r,
 		      int pos, struct keys *k)
@@ -59,24 +50,16 @@ static enum ar_status columns_ref(const struct attn_batch *b, const struct execu
 	return st;
 }
 
-#if HAVE_CUDA
-static size_t columns_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads)
-{
-	(void)s, (void)l, (void)heads;
-	return 0;
-}
-#endif
-
 extern const struct executor executor_columns;
 const struct executor executor_columns = {
 	.name = "columns",
 	.title = "runs and single columns of keys per query block and head",
 	.origin = "MInference, vertical-slash attention",
 	.takes = TAKES_COLUMNS,
-	.plan = columns_plan,
+	.plan = attend_plan_columns,
 	.ref = columns_ref,
 #if HAVE_CUDA
-	.work_bytes = columns_work_bytes,
+	.work_bytes = attend_work_bytes,
 	.enqueue = columns_enqueue,
 #endif
 };

@@ -311,24 +311,16 @@ static enum ar_status launch_rows(const struct columns_args &a, cudaStream_t str
 					  launch<D, 128>(a, stream, err);
 }
 
-enum ar_status columns_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
-			       const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
-			       void *work, void *stream, struct ar_err *err)
+enum ar_status columns_sm80_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
+				    const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+				    float *lse, void *work, void *stream, struct ar_err *err)
 {
 	const struct columns_args a = { *b, lists->columns, q, *kv, out, lse };
 
 	(void)work;
-	if (b->shape.page_tok != 64 && b->shape.page_tok != 128)
-		return ar_fail(err, AR_USAGE, "runs and columns on the GPU take blocks of 64 and "
-			       "128 tokens, not %d", b->shape.page_tok);
-	if (!b->n_tile)
-		return AR_OK;
 	switch (b->shape.head_dim) {
 	case 64: return launch_rows<64>(a, (cudaStream_t)stream, err);
 	case 128: return launch_rows<128>(a, (cudaStream_t)stream, err);
-	case 256: return launch_rows<256>(a, (cudaStream_t)stream, err);
-	default:
-		return ar_fail(err, AR_USAGE, "runs and columns on the GPU take head sizes 64, 128 "
-			       "and 256, not %d", b->shape.head_dim);
+	default: return launch_rows<256>(a, (cudaStream_t)stream, err);
 	}
 }
