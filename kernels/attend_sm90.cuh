@@ -227,12 +227,14 @@ template <int D> __device__ __forceinline__ void rescale(float *o, const float *
 }
 
 /* Whether packed row m of the tile exists, and where it goes in q, out and lse. */
-__device__ __forceinline__ bool row_exists(const struct tile_params *p, const struct tile_work *t, int m)
+__device__ __forceinline__ bool row_exists(const struct tile_params *p, const struct tile_work *t,
+					   int m)
 {
 	return m / p->heads < t->n_row && m % p->heads < t->n_head;
 }
 
-__device__ __forceinline__ size_t row_index(const struct tile_params *p, const struct tile_work *t, int m)
+__device__ __forceinline__ size_t row_index(const struct tile_params *p, const struct tile_work *t,
+					    int m)
 {
 	return (size_t)(t->row + m / p->heads) * p->q_heads + t->head + m % p->heads;
 }
@@ -366,8 +368,8 @@ __device__ __forceinline__ void look_ahead(struct smem<C> *s, const struct tile_
 		s->joins = load_acquire(&p->tile[w->place + later].joined);
 }
 
-/* All steps of the list.  What threads have copied is written by another proxy than the tensor cores
- * read by, hence fences; no product is between them.  Named barriers 1 and 2: the turn of consumer 0 and 1 to issue. */
+/* All steps of the list.  Named barriers 1 and 2: the turn of consumer 0 and 1 to issue.  What
+ * threads have copied the tensor cores read by another proxy, after a fence. */
 template <class C, class K, class W>
 __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct smem<C> *s,
 					     const struct tile_params *p, const W *w, int wg)

@@ -145,7 +145,7 @@ static int list_of(const struct batch_case *c, attend_plan_fn *cut, int heads, i
 	const struct attn_shape *s = &c->b.shape;
 	int group = s->q_heads / s->kv_heads, per;
 
-	if (cut == attend_plan_blocks)
+	if (cut != attend_plan_rows)
 		return (c->b.qblk0[r] + (c->b.ctx[r] + row) / s->page_tok -
 			c->b.ctx[r] / s->page_tok) * s->q_heads + h;
 	heads = heads ? heads : group;
@@ -449,7 +449,7 @@ static void check_plan(struct faults *f, const struct batch_case *c, attend_plan
 	int left[MOST], n = cut(&c->b, heads, NULL), n_whole, rank = 255;
 	struct attn_tile tile[MOST + EXECUTOR_WAVES * 300];
 	struct attn_batch whole = c->b;
-	int half = cut == attend_plan_blocks && c->b.shape.page_tok <= ATTEND_ROWS / 2;
+	int half = cut != attend_plan_rows && c->b.shape.page_tok <= ATTEND_ROWS / 2;
 
 	memset(left, 0xff, sizeof left);
 	whole.n_sm = 0;
@@ -565,6 +565,9 @@ static void test_split(void)
 		{ attend_plan_blocks, 0, 128, 1024, 7168, 128, 1 },	/* of 64 for one */
 		{ attend_plan_blocks, 0, 128, 2176, 65536, 272, 1 },	/* two full waves */
 		{ attend_plan_blocks, 0, 64, 2176, 65536, 544, 1 },
+		{ attend_plan_columns, 0, 128, 1024, 7168, 512, 4 },	/* all are for one */
+		{ attend_plan_columns, 0, 64, 128, 4032, 128, 4 },
+		{ attend_plan_columns, 0, 128, 128, 1024, 16, 1 },
 	};
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
@@ -573,7 +576,8 @@ static void test_split(void)
 
 		ok(x.n == want[i].n && x.parts == want[i].parts && !x.len,
 		   "%s of %d, %d rows after %d tokens: %d tiles, %d parts each",
-		   want[i].cut == attend_plan_rows ? "pages" : "lists", want[i].page, want[i].rows,
+		   want[i].cut == attend_plan_rows ? "pages" :
+		   want[i].cut == attend_plan_blocks ? "lists" : "columns", want[i].page, want[i].rows,
 		   want[i].ctx, want[i].n, want[i].parts);
 		if (x.n != want[i].n || x.parts != want[i].parts)
 			diag("%d tiles, %d parts", x.n, x.parts);
@@ -684,6 +688,7 @@ int main(void)
 	test_plan(attend_plan_blocks, 0, "blocksparse");
 	test_plan(attend_plan_rows, 300, "paged, in parts");
 	test_plan(attend_plan_blocks, 300, "blocksparse, in parts");
+	test_plan(attend_plan_columns, 300, "columns, in parts");
 	test_split();
 	test_level();
 	test_rank();

@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/attend_cut.h"
 #include "kernels/method.h"
 #include "tests/batch_case.h"
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_TEST = 3 * 6 + 2 * 4 + 3 + 1 };
+enum { N_TEST = (3 + 4) * 6 + 2 * 4 + 3 + 1 };
 
 #if HAVE_CUDA
 
@@ -102,10 +103,10 @@ static bool output_near(const struct batch_case *c, const struct output *got,
 }
 
 /* x over lists on the device, its memory full of numbers that are none.  Tiles may be cut for up
- * to n_sm multiprocessors. */
+ * to n_sm multiprocessors.  work: what it had, until gpu_free_all(). */
 static enum ar_status run(struct batch_case *c, const struct executor *x,
-			  const struct executor_lists *dev, int n_sm, struct output *o,
-			  struct ar_err *err)
+			  const struct executor_lists *dev, int n_sm, void **work,
+			  struct output *o, struct ar_err *err)
 {
 	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0, c->b.n_page };
 	size_t bytes = c->q_len * sizeof *o->out;
@@ -115,7 +116,6 @@ static enum ar_status run(struct batch_case *c, const struct executor *x,
 	struct kv_cache kv = gpu_kv(&c->kv, c->kv_len);
 	struct attn_batch b;
 	enum ar_status st = executor_multiprocessors(&most.n_sm, err);
-	void *work;
 
 	if (st)
 		return st;
@@ -123,11 +123,11 @@ static enum ar_status run(struct batch_case *c, const struct executor *x,
 	c->b.n_sm = most.n_sm;
 	case_plan(c, x->plan, dev->heads);
 	b = gpu_batch(&c->b);
-	work = gpu_new(x->work_bytes(&c->b.shape, &most, dev->heads), 0xff);
+	*work = gpu_new(x->work_bytes(&c->b.shape, &most, dev->heads), 0xff);
 	if (x->move)
-		st = x->move(&b, dev, &kv, work, NULL, err);
+		st = x->move(&b, dev, &kv, *work, NULL, err);
 	if (!st)
-		st = x->enqueue(&b, dev, q, &kv, out, lse, work, NULL, err);
+		st = x->enqueue(&b, dev, q, &kv, out, lse, *work, NULL, err);
 	if (st)
 		return st;
 	gpu_read(o->out, out, bytes);
@@ -169,12 +169,13 @@ static bool copy_case(struct batch_case *c, struct rng *rng, enum ar_status *st,
 	struct executor_lists l = { .heads = 1 + (int)rng_below(rng, (uint64_t)group) }, dev = l;
 	struct output got = output_new(c), paged = output_new(c), want = output_new(c);
 	bool good = false;
+	void *work;
 
 	case_tables(c, l.heads, 0.3, &l.blocks, rng);
 	dev.blocks = gpu_lists(&l.blocks, case_n_list(c, attend_plan_rows, l.heads));
-	*st = run(c, executor_find("paged"), &dev, n_sm, &paged, err);
+	*st = run(c, executor_find("paged"), &dev, n_sm, &work, &paged, err);
 	if (!*st)
-		*st = run(c, executor_find("copy"), &dev, n_sm, &got, err);
+		*st = run(c, executor_find("copy"), &dev, n_sm, &work, &got, err);
 	if (!*st)
 		*st = executor_find("copy")->ref(&c->b, &l, c->q, &c->kv, want.out, want.lse, err);
 	if (!*st)
@@ -194,8 +195,9 @@ static bool compare(struct batch_case *c, const char *name, const struct executo
 	struct output got = output_new(c), want = output_new(c);
 	const struct executor *x = executor_find(name);
 	bool good = false;
+	void *work;
 
-	*st = run(c, x, dev, n_sm, &got, err);
+	*st = run(c, x, dev, n_sm, &work, &got, err);
 	if (!*st)
 		*st = x->ref(&c->b, l, c->q, &c->kv, want.out, want.lse, err);
 	if (!*st)
@@ -226,7 +228,7 @@ static bool columns_case(struct batch_case *c, struct rng *rng, enum ar_status *
 
 	case_columns(c, 0.2, &l.columns, rng);
 	dev.columns = gpu_columns(c, &l.columns);
-	good = compare(c, "columns", &l, &dev, 132, st, err);
+	good = compare(c, "columns", &l, &dev, 1 + (int)rng_below(rng, 300), st, err);
 	columns_free(&l.columns);
 	return good;
 }
@@ -267,6 +269,117 @@ static void test_cases(case_fn *fn, const char *what, int page_tok, int dim)
 	else
 		ok(good && !st, "%s, head size %d, blocks of %d tokens%s%s", what, dim, page_tok,
 		   st ? ": " : "", st ? err.msg : "");
+}
+
+/* ---- long lists of runs and columns ---- */
+
+enum listed { BOTH, ONLY_RUNS, ONLY_COLUMNS, ALL };
+
+static const char *const listed_name[] = {
+	"runs and columns", "only runs", "only columns", "all keys under a band"
+};
+
+/* List k, of a query block that begins at st, has all keys before its end: columns, fewer than a
+ * page, then runs that straddle pages.  Most rows see few of them.  Every fifth list is empty. */
+static void list_all(struct column_lists *l, int k, int st, int tok)
+{
+	int32_t *run = l->run + k * l->max_run, *col = l->col + k * l->max_col;
+
+	l->n_run[k] = l->n_col[k] = 0;
+	for (int at = 0; at < k % tok && k % 5; at++)
+		col[l->n_col[k]++] = at;
+	for (int at = k % tok; at < st + tok && k % 5; at += tok)
+		run[l->n_run[k]++] = at;
+	l->band[k] = (struct attn_band){ 300 + k, 100 + 7 * k, k % 3 * tok / 2 };
+}
+
+static void list_only_columns(struct column_lists *l, int k, int st, struct rng *rng)
+{
+	l->n_run[k] = l->n_col[k] = 0;
+	for (int at = 0; at < st; at++)
+		if (rng_unit(rng) < 0.6)
+			l->col[k * l->max_col + l->n_col[k]++] = at;
+}
+
+static void list_columns(const struct batch_case *c, enum listed what, struct column_lists *l,
+			 struct rng *rng)
+{
+	int heads = c->b.shape.q_heads, tok = c->b.shape.page_tok;
+
+	case_columns(c, 0.6, l, rng);
+	for (int r = 0; r < c->b.n_req; r++)
+		for (int k = c->qblk0[r] * heads; k < c->qblk0[r + 1] * heads; k++) {
+			int st = (c->ctx[r] / tok + k / heads - c->qblk0[r]) * tok;
+
+			if (what == ALL)
+				list_all(l, k, st, tok);
+			else if (what == ONLY_COLUMNS)
+				list_only_columns(l, k, st, rng);
+			else if (what == ONLY_RUNS)
+				l->n_col[k] = 0;
+		}
+}
+
+/* Parts with something to do that the kernel before attention made, whose pieces begin work. */
+static int count_pieces(const struct batch_case *c, const void *work)
+{
+	struct attend_piece *piece = get((size_t)c->b.n_tile * sizeof *piece);
+	int n = 0;
+
+	gpu_read(piece, work, (size_t)c->b.n_tile * sizeof *piece);
+	for (int i = 0; i < c->b.n_tile; i++)
+		n += c->tile[piece[i].tile].part < piece[i].n_part && piece[i].n_part > 1 &&
+		     piece[i].n > 0;
+	free(piece);
+	return n;
+}
+
+/* One row, and rows of more than a block, after contexts whose tiles are cut; a short request. */
+static void test_long(enum listed what, int page_tok, int dim)
+{
+	enum { TIMES = 4 };
+	struct attn_shape s = { 4, 2, dim, page_tok };
+	const struct executor *x = executor_find("columns");
+	struct rng rng = { rng_mix((uint64_t)(what + 10 * page_tok + dim)) };
+	struct output first, again, want;
+	struct executor_lists l = { 0 }, dev = l;
+	bool good = true;
+	struct batch_case c;
+	struct ar_err err;
+	int parts = 0;
+	void *work;
+
+	if (!takes_parts()) {
+		skip(1, "the device's kernel takes whole tiles");
+		return;
+	}
+	case_chunks(&c, &rng, what == BOTH ? FILL_HUGE : FILL_NORMAL, s, 4,
+		    (int[]){ 4321, 2500, 3072, 77 }, (int[]){ 1, 70, 64, 9 });
+	list_columns(&c, what, &l.columns, &rng);
+	first = output_new(&c);
+	again = output_new(&c);
+	want = output_new(&c);
+	dev.columns = gpu_columns(&c, &l.columns);
+	for (int i = 0; i < TIMES && good; i++) {
+		struct output *o = i ? &again : &first;
+
+		gpu_must(run(&c, x, &dev, 132, &work, o, &err), &err);
+		parts += count_pieces(&c, work);
+		good = !i || output_equal(&c, &again, &first);
+	}
+	if (!good)
+		diag("not the bits of the first launch");
+	if (x->ref(&c.b, &l, c.q, &c.kv, want.out, want.lse, &err))
+		bail_out("%s", err.msg);
+	ok(good && output_near(&c, &first, &want) && c.b.n_part && parts >= TIMES * 8,
+	   "columns, %s, in parts (%d), head size %d, blocks of %d tokens", listed_name[what],
+	   parts / TIMES, dim, page_tok);
+	output_free(&first);
+	output_free(&again);
+	output_free(&want);
+	columns_free(&l.columns);
+	gpu_free_all();
+	case_release(&c);
 }
 
 /* ---- whole methods ---- */
@@ -463,6 +576,8 @@ int main(void)
 			test_cases(copy_case, "copy is paged to the last bit", page_tok, dim);
 			test_cases(gather_case, "gather", page_tok, dim);
 			test_cases(columns_case, "columns", page_tok, dim);
+			for (enum listed what = BOTH; what <= ALL; what++)
+				test_long(what, page_tok, dim);
 		}
 		test_methods(page_tok);
 	}

@@ -1,10 +1,10 @@
 /*
  * Attention over runs and columns on Hopper.
  *
- * One thread block runs one (query block, head) or a part of one, as attend_sm90.cu does: a producer
+ * One thread block runs one (query block, head) or a part of one, as in attend_sm90.cu: a producer
  * warp group, and consumers with 64 rows each that take turns at the tensor cores.  A list's runs
- * are its first blocks; page_tok columns at a time are those after them.  What comes of a tile, in
- * what parts, and how those join is the same.
+ * are its first blocks, page_tok columns at a time the others; how it is cut, and how parts join,
+ * is the same.
  *
  * A run begins anywhere in a page and a column is alone, so the copy engine has no boxes for them.
  * The producer's 128 threads copy rows, 16 bytes at a time, and write the 128-byte swizzle
@@ -14,15 +14,17 @@
  * the columns' end, is replaced by the last row's, whose numbers are finite; its logits are hidden.
  *
  * Copies arrive at a stage's barrier by themselves (cp.async.mbarrier.arrive), and the producer is
- * as far ahead as stages are free.  Masks cost only the steps that need them: at the diagonal, where
- * the band may hide something, and at the end of the columns.
+ * as far ahead as stages are free.  Masks cost only the steps that need them: at the diagonal,
+ * where the band may hide something, and at the end of the columns.
  *
  * Budget of a step at D = 128, 128 rows and keys: 2048 cycles of the tensor cores and 1024 of the
- * special function units, as in attend_sm90.cu.  K and V are 64 KiB: 4096 copies, 32 a thread of the
- * producer, which has some five instructions for each; 512 cycles of shared memory's 2048, of which
- * products take 1280; and 32 bytes a cycle from the L2 cache, which gives some 39.  With 64 rows and
- * keys, two thread blocks a multiprocessor: 512 cycles of the tensor cores, 32 KiB, 16 copies a
- * thread; the L2 cache takes 840, and is the bound.
+ * special function units, as in attend_sm90.cu.  K and V are 64 KiB: 4096 copies, 32 a thread of
+ * the producer at some seven instructions, of which each scheduler has one warp; 512 cycles of
+ * shared memory, beside 1280 for the operands of products; 32 bytes a cycle of the L2 cache, which
+ * gives some 39.
+ *
+ * With 64 rows and keys, two thread blocks a multiprocessor, a step is 512 cycles of the tensor
+ * cores and 32 KiB, 16 copies a thread; the L2 cache takes 840 cycles and is the bound.
  */
 #include "config.h"
 
