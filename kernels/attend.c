@@ -115,6 +115,7 @@ static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per
 	p->n = p->n_whole = 0;
 	for (int r = 0; r < b->n_req; r++) {
 		int ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
+		int body = (ctx / s->page_tok + attn_body(b, r)) * s->page_tok - ctx;
 		struct attn_tile t = { .req = r, .page0 = b->page0[r] };
 
 		for (; t.head < s->q_heads; t.head += t.n_head, list++) {
@@ -125,10 +126,12 @@ static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per
 				int qblk = (ctx + row) / s->page_tok, to;
 
 				to = per_block ? (qblk + 1) * s->page_tok - ctx : row + most;
+				to = row < body ? lesser(to, body) : to;
 				t.row = b->row0[r] + row;
 				t.pos = ctx + row;
 				t.n_row = (to < rows ? to : rows) - row;
-				t.list = per_block ? (b->qblk0[r] + qblk - ctx / s->page_tok) *
+				t.list = row >= body ? -1 :
+					 per_block ? (b->qblk0[r] + qblk - ctx / s->page_tok) *
 						     s->q_heads + t.head : list;
 				add(p, t, (t.pos + t.n_row - 1) / s->page_tok + 1);
 			}
@@ -477,7 +480,7 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 {
 	const struct job *j = d->job;
 	const struct attn_shape *s = &j->b->shape;
-	const uint16_t *list = j->lists->block ?
+	const uint16_t *list = j->lists->block && t->list >= 0 ?
 		j->lists->block + (size_t)t->list * (size_t)j->lists->stride : NULL;
 	int last = t->pos + t->n_row - 1;
 	int n_row = t->n_row * t->n_head, kv_head = t->head / (s->q_heads / s->kv_heads);

@@ -30,15 +30,19 @@ struct params {
 };
 
 /* Blocks of a tile's list up to the last that it sees.  Most lists end there; from others four
- * are taken off at once. */
+ * are taken off at once.  Without a list there are all. */
 __device__ __forceinline__ int length(const struct params *p, const attn_tile &t)
 {
-	const uint16_t *block = p->block + (size_t)t.list * p->stride;
 	const int last = t.pos + t.n_row - 1;
-	int n = p->n_block[t.list], past;
+	const uint16_t *block;
+	int n, past;
 
+	if (t.list < 0)
+		return last / p->page_tok + 1;
+	n = p->n_block[t.list];
 	if (!p->block)
 		return n + (p->n_col[t.list] + p->page_tok - 1) / p->page_tok;
+	block = p->block + (size_t)t.list * p->stride;
 	for (; n && block[n - 1] * p->page_tok > last; n -= past) {
 		past = 1;
 #pragma unroll

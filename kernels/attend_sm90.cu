@@ -149,7 +149,7 @@ __device__ __forceinline__ struct work work_of(const struct params *p)
 	const attn_tile t = tile_of(p, &w);
 
 	w.pos += p->kept ? p->kept[t.list] : 0;
-	w.block = p->block ? p->block + (size_t)t.list * p->stride : NULL;
+	w.block = p->block && t.list >= 0 ? p->block + (size_t)t.list * p->stride : NULL;
 	if (!p->piece) {
 		const int last = (w.pos + t.n_row - 1) / PAGE;
 

@@ -61,6 +61,8 @@ struct attn_batch {
 	const int32_t *page0;	/* [n_req + 1] */
 	const int32_t *page;	/* [page0[n_req]] */
 	const int32_t *left;	/* [n_req] tokens of the prompt after the chunk; 0: its last one */
+	int tail;		/* where there are tables: the last so many query blocks of a prompt
+				 * see every block, and tables are made without them */
 	const int32_t *kept;	/* in a pool, by lists: tokens before the chunk, which its tiles'
 				 * pos is short of; else NULL */
 	const struct attn_tile *tile;	/* from executor->plan */
@@ -69,6 +71,14 @@ struct attn_batch {
 	int n_sm;		/* multiprocessors that the plan shall fill, cutting tiles into
 				 * parts; 0: tiles are whole */
 };
+
+/* Query blocks of request r before the tail. */
+AR_BOTH static inline int attn_body(const struct attn_batch *b, int r)
+{
+	int n = b->qblk0[r + 1] - b->qblk0[r];
+
+	return !b->tail || b->left[r] ? n : n > b->tail ? n - b->tail : 0;
+}
 
 struct kv_cache {		/* of one layer */
 	bf16_t *k, *v;

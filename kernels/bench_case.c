@@ -318,7 +318,7 @@ int bench_list(const struct bench_case *c, int req, int row, int head, const uin
 	int own = bench_position(c, req, row, head) / s->page_tok, heads = c->lists.heads;
 
 	*block = NULL;
-	if (!l->block)
+	if (!l->block || (heads && own - past >= attn_body(&c->b, req)))
 		return own + 1;
 	if (heads)	/* tables of heads each, the last one of a KV head maybe of fewer */
 		list = kv_list(c, req, head) * ((group + heads - 1) / heads) + head % group / heads;

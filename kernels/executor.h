@@ -4,6 +4,7 @@
 #define AR_EXECUTOR_H
 
 #include <stdalign.h>
+#include <stdbool.h>
 
 #include "kernels/attn.h"
 #include "src/base/status.h"
@@ -37,7 +38,7 @@ struct executor_lists {
 
 /* The work of one thread block: rows [row, row + n_row) of the batch, the first of them at position
  * pos of request req, whose pages begin at page0; heads [head, head + n_head), all of one KV head,
- * under a list.  A thread block needs nothing of the request beside it.
+ * under a list, -1: every block.  A thread block needs nothing of the request beside it.
  *
  * Of the n blocks in the list that its last row can see, it takes len from part * len on; where
  * len is 0, those from n * part / n_part up to n * (part + 1) / n_part, or others: a kernel may cut
@@ -65,6 +66,7 @@ struct executor {
 	const char *title;
 	const char *origin;
 	unsigned takes;
+	bool tail;		/* runs the tail of a batch beside its tables */
 
 	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: as in
 	 * executor_lists.  Where b->n_sm multiprocessors would be left idle, tiles are cut into

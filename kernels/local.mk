@@ -176,6 +176,10 @@ check_PROGRAMS += tests/t-refusals
 tests_t_refusals_SOURCES = tests/t-refusals.c
 tests_t_refusals_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-tail
+tests_t_tail_SOURCES = tests/t-tail.c
+tests_t_tail_LDADD   = $(TEST_LIBS)
+
 check_PROGRAMS += tests/t-vectors
 tests_t_vectors_SOURCES = tests/t-vectors.c
 tests_t_vectors_LDADD   = $(TEST_LIBS)

@@ -54,7 +54,7 @@ const struct method_name method_names[] = {
 	{ "compact-fp@qwen3-30b-a3b", "select=flashprefill,alpha=0.12/union=sub-group/exec=paged",
 	  "compact-fp as measured with Qwen3-30B-A3B", "CompactAttention (2026), CA-FP" },
 	{ "compact-sa@llama-3.1-8b",
-	  "select=seer,threshold=0.0005,dense-first=1/union=group/exec=paged",
+	  "select=seer,threshold=0.0005,dense-first=1,dense-tail=1/union=group/exec=paged",
 	  "compact-sa as measured with Llama-3.1-8B; add gate=FILE",
 	  "CompactAttention (2026), CA-SA" },
 	{ "flashprefill@llama-3.1-8b", "select=flashprefill,alpha=0.01/union=none/exec=blocksparse",
@@ -99,6 +99,12 @@ unsigned method_shape(const struct method *m)
 int method_page_tok(const struct method *m)
 {
 	return m->selector->block_tok ? m->selector->block_tok(m->param) : 128;
+}
+
+int method_tail(const struct method *m)
+{
+	return method_shape(m) == TAKES_TABLE && m->selector->tail ? m->selector->tail(m->param) :
+								     0;
 }
 
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err)
@@ -171,20 +177,28 @@ static void count_pairs(const struct attn_batch *b, int i, const uint32_t *row, 
 	*total += qa * full + own;
 }
 
+/* Blocks before the chunk of request 0, 0 where the chunk is all tail. */
+static int past_blocks(const struct attn_batch *b)
+{
+	return attn_body(b, 0) ? b->ctx[0] / b->shape.page_tok : 0;
+}
+
 /* One query head of request 0, all of its query blocks. */
 static void count_head(const struct attn_batch *b, int head, int heads, const uint32_t *mask,
 		       const uint32_t *table_row, struct selection_count *c)
 {
-	int past = b->ctx[0] / b->shape.page_tok, n = b->qblk0[1];
+	int past = past_blocks(b), n = attn_body(b, 0);
 	size_t words = (size_t)b->mask_words, pitch = (size_t)b->shape.q_heads * words;
 	const uint32_t *row = mask ? mask + (size_t)head * words : NULL;
 
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i < b->qblk0[1]; i++) {
 		const uint32_t *own = row ? row + (size_t)i * pitch : NULL;
 
+		count_pairs(b, i, heads && i < n ? table_row : own, &c->exec_total, &c->exec_sel);
+		if (i >= n)
+			continue;
 		c->tiles_total += past;
 		c->tiles_sel += count_past(own, past);
-		count_pairs(b, i, heads ? table_row : own, &c->exec_total, &c->exec_sel);
 	}
 	for (int j = 0; j < past; j++) {
 		int i = 0;
@@ -201,7 +215,7 @@ static void count_blocks(const struct method *m, const struct attn_batch *b, con
 {
 	const struct attn_shape *s = &b->shape;
 	int heads = table_heads(m, s), group = s->q_heads / s->kv_heads;
-	int past = b->ctx[0] / s->page_tok;
+	int past = past_blocks(b);
 
 	for (int kv = 0; kv < s->kv_heads; kv++) {
 		struct selection_count *c = &count[kv];

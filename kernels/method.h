@@ -51,6 +51,9 @@ unsigned method_shape(const struct method *m);
 /* Tokens of a page of the cache. */
 int method_page_tok(const struct method *m);
 
+/* The tail of its batches. */
+int method_tail(const struct method *m);
+
 /* Before anything below is called: read what the parameters name.  env->shape has the
  * method's page_tok.  AR_DATA and AR_USAGE: files that cannot be read or do not fit the model. */
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err);
@@ -61,7 +64,8 @@ enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_
 
 /* How much a selection kept, as raw counts: over the past blocks only (j < ctx / page_tok),
  * summed over the heads of one KV head.  Where tokens are selected, or runs and columns, a block
- * is one token and the past all tokens before the chunk; a token list is a head group's. */
+ * is one token and the past all tokens before the chunk; a token list is a head group's.  Query
+ * blocks of the tail are not counted but for their pairs. */
 struct selection_count {
 	int64_t tiles_total, tiles_sel;	/* (head, query block, block) */
 	int64_t qunion_total, qunion_sel;	/* (head, block) */

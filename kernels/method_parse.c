@@ -164,6 +164,11 @@ static enum ar_status check(const struct method *m, struct ar_err *err)
 			       "selector '%s' %s, so there is nothing to unite: use union=none",
 			       m->selector->name,
 			       m->dense ? "keeps every block" : "has no block mask");
+	if (m->executor->takes & gives && method_tail(m) && !m->executor->tail)
+		return ar_fail(err, AR_USAGE,
+			       "executor '%s' reads nothing but tables, and the last query blocks "
+			       "of a prompt see every block: use exec=paged, or no such blocks",
+			       m->executor->name);
 	if (m->executor->takes & gives)
 		return m->selector->check ? m->selector->check(m->param, err) : AR_OK;
 	shape_names(m->executor->takes, &takes);

@@ -47,7 +47,8 @@ static void open_chunk(uint32_t *row, int past, int end, int words)
 			row[j / 32] &= ~(1u << j % 32);
 }
 
-/* One head group: the union over heads [h, h_end) and the query blocks of request r. */
+/* One head group: the union over heads [h, h_end) and the query blocks of request r before its
+ * tail. */
 static void union_row(const struct attn_batch *b, int r, int h, int h_end, const uint32_t *mask,
 		      uint32_t *row)
 {
@@ -56,7 +57,7 @@ static void union_row(const struct attn_batch *b, int r, int h, int h_end, const
 
 	for (int w = 0; w < words; w++)
 		row[w] = 0;
-	for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+	for (int i = b->qblk0[r]; i < b->qblk0[r] + attn_body(b, r); i++)
 		for (int k = h; k < h_end; k++) {
 			size_t at = (size_t)i * (size_t)b->shape.q_heads + (size_t)k;
 

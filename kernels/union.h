@@ -26,9 +26,9 @@ extern const struct union_rule unions[];		/* ends with name == NULL */
 int union_heads(enum union_kind u, const struct attn_shape *s);
 int union_groups(int heads, const struct attn_shape *s);	/* groups per request */
 
-/* table: [r * groups + g][mask_words], the OR of the masks of g's heads over all query
- * blocks of r for blocks before the chunk (j < ctx / page_tok), every block of
- * the chunk itself, nothing past it. */
+/* table: [r * groups + g][mask_words], the OR of the masks of g's heads over the query blocks of r
+ * before its tail for blocks before the chunk (j < ctx / page_tok), every block of the chunk
+ * itself, nothing past it. */
 void union_ref(const struct attn_batch *b, int heads, const uint32_t *mask, uint32_t *table);
 
 /* The bits of n_rows mask rows as ascending lists; lists->stride >= 32 * words not needed:

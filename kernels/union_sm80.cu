@@ -28,7 +28,7 @@ union_or(struct attn_batch b, int heads, const uint32_t *__restrict__ mask,
 	const int group = b.shape.q_heads / b.shape.kv_heads, per_kv = (group + heads - 1) / heads;
 	const int h0 = blockIdx.x % per_kv * heads, n_head = min(heads, group - h0);
 	const int head = blockIdx.x / per_kv * group + h0;
-	const int n_row = (b.qblk0[r + 1] - b.qblk0[r]) * n_head;
+	const int n_row = attn_body(&b, r) * n_head;
 	const int past = b.ctx[r] / b.shape.page_tok;
 	const int end = (b.ctx[r] + b.row0[r + 1] - b.row0[r] + b.shape.page_tok - 1) /
 			b.shape.page_tok;

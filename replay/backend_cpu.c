@@ -189,6 +189,7 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 	c->rows.source = &c->source;
 	c->rows.pages = c->pages;
 	c->rows.capture_of = env->capture_of;
+	c->rows.tail = method_tail(env->method);
 	rows_limits(env, c->source.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	if (!alloc_rows(c, n_page) || !alloc_cache(c, (size_t)n_page))
 		return ar_nomem(err);

@@ -231,6 +231,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		goto out;
 	c->rows.source = &c->source;
 	c->rows.capture_of = env->capture_of;
+	c->rows.tail = method_tail(env->method);
 	rows_limits(env, c->source.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	st = executor_multiprocessors(&c->rows.prefill.n_sm, err);
 	if (st)

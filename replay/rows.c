@@ -227,6 +227,7 @@ enum ar_status rows_build(struct rows *out, const struct rows_env *e, const stru
 	st = add_kind(&o, e, b, false, &pre_arrays, &o.prefill, err);
 	o.n_prefill = o.n_row;
 	o.prefill.n_sm = e->prefill.n_sm;
+	o.prefill.tail = e->tail;
 	if (!st)
 		st = add_kind(&o, e, b, true, &dec_arrays, &o.decode, err);
 	if (!st && tiles && o.prefill.n_req)

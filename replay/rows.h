@@ -26,6 +26,7 @@ struct rows_env {
 	const struct pages *pages;
 	const uint16_t *capture_of;
 	struct attn_limits prefill, decode;
+	int tail;			/* of prefill batches */
 	int32_t scratch;		/* page that no request holds, of rows_build_decodes() */
 	void *mem;
 	size_t bytes;			/* rows_bytes() */

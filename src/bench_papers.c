@@ -182,7 +182,7 @@ static const struct paper_row bfla5_rows[] = {
 /* The budget of quoka is a quarter of the tokens before the chunk. */
 static const struct paper_method methods[] = {
 	{ "compact-fp-copy", 0, "compact-fp", NULL, NULL },
-	{ "compact-sa", 0, NULL, "compact-sa:gate=mean", "untrained gate" },
+	{ "compact-sa", 0, NULL, "compact-sa:gate=mean,dense-tail=1", "untrained gate" },
 	{ "quoka", 75, NULL, NULL, NULL },
 	{ "seer", 0, NULL, "seer:gate=mean", "untrained gate" },
 	{ "union-bs", 0, "compact-fp", NULL, NULL },

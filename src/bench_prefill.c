@@ -145,6 +145,7 @@ static enum ar_status take_chunk(const struct bench_prefill *p, const struct met
 		return st;
 	c->executor = m->executor;
 	c->lists.heads = table_heads(m, &c->b.shape);
+	c->b.tail = method_tail(m);
 	l->c = c;
 	l->b = c->b;
 	return bench_take_batch(l, err);

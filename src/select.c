@@ -20,6 +20,13 @@ int select_query_blocks(const struct select_result *r)
 	return select_blocks(r) - select_past(r);
 }
 
+int select_body(const struct select_result *r)
+{
+	int n = select_query_blocks(r), tail = method_tail(r->method);
+
+	return !tail || r->left ? n : n > tail ? n - tail : 0;
+}
+
 static int words(const struct select_result *r)
 {
 	return (select_blocks(r) + 31) / 32;
@@ -40,7 +47,7 @@ bool select_kept(const struct select_result *r, int head, int i, int j)
 /* Blocks before end that any query block of the heads [h, h_end) keeps. */
 static int64_t united(const struct select_result *r, int h, int h_end, int end)
 {
-	int n_qblk = select_query_blocks(r);
+	int n_qblk = select_body(r);
 	int64_t n = 0;
 
 	for (int j = 0; j < end; j++) {
@@ -66,8 +73,8 @@ static struct select_density *put_union(const struct select_result *r, enum unio
 {
 	const struct attn_shape *s = &r->shape;
 	int heads = union_heads(u, s), group = s->q_heads / s->kv_heads;
-	int64_t n = union_groups(heads, s), past = select_past(r), open = select_query_blocks(r);
-	int64_t sel = 0;
+	int64_t n = select_body(r) ? union_groups(heads, s) : 0, sel = 0;
+	int64_t past = select_past(r), open = select_query_blocks(r);
 	const char *step = unions[u].name;
 
 	for (int kv = 0; kv < s->kv_heads; kv++)
@@ -81,7 +88,7 @@ static struct select_density *put_union(const struct select_result *r, enum unio
 
 static struct select_density *put_blocks(const struct select_result *r, struct select_density *to)
 {
-	int64_t heads = r->shape.q_heads, n_qblk = select_query_blocks(r), n_blk = select_blocks(r);
+	int64_t heads = r->shape.q_heads, n_qblk = select_body(r), n_blk = select_blocks(r);
 	int64_t past = select_past(r), sel = 0, before = 0;
 
 	for (int h = 0; h < heads; h++)
@@ -153,7 +160,7 @@ double select_density(const struct select_result *r, const char *step, const cha
 
 double select_jaccard(const struct select_result *r)
 {
-	int n = select_query_blocks(r), past = select_past(r);
+	int n = select_body(r), past = select_past(r);
 	double sum = 0;
 
 	if (n < 2 || !past || !in_blocks(r))
@@ -197,10 +204,10 @@ static int64_t past_keys(const struct select_result *r, int head, int i)
 double select_head_density(const struct select_result *r, int head)
 {
 	const struct attn_shape *s = &r->shape;
-	int n_qblk = select_query_blocks(r), past = in_blocks(r) ? select_past(r) : r->ctx;
+	int n_qblk = select_body(r), past = in_blocks(r) ? select_past(r) : r->ctx;
 	int64_t sel = 0;
 
-	if (!past)
+	if (!past || !n_qblk)
 		return NAN;
 	if (method_shape(r->method) == TAKES_TOKENS)
 		return (double)r->sel->chosen.tokens.n[head / (s->q_heads / s->kv_heads)] / past;

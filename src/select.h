@@ -18,10 +18,12 @@ struct select_result {
 	const struct accuracy *acc;	/* [q_heads] */
 };
 
-/* Blocks that lie wholly before the chunk, all blocks, and query blocks. */
+/* Blocks that lie wholly before the chunk, all blocks, query blocks, and those before the tail
+ * (attn_batch), of which densities are. */
 int select_past(const struct select_result *r);
 int select_blocks(const struct select_result *r);
 int select_query_blocks(const struct select_result *r);
+int select_body(const struct select_result *r);
 
 /* Is block j kept for a query head's query block i?  Of masks and dense methods only. */
 bool select_kept(const struct select_result *r, int head, int i, int j);

@@ -17,7 +17,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_SETTING = 22, N_TEST = N_SETTING + 8 };
+enum { N_SETTING = 25, N_TEST = N_SETTING + 8 };
 
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -85,7 +85,7 @@ struct setting {
 	int n_sm;		/* tiles are cut for up to as many multiprocessors */
 	int room;		/* tiles are given up to as many parts, whatever their length */
 	int dim;		/* 0: any that every device takes */
-	bool no_lse;
+	bool no_lse, tail;
 };
 
 static const struct setting settings[N_SETTING] = {
@@ -99,6 +99,9 @@ static const struct setting settings[N_SETTING] = {
 	{ "paged", "dense, in parts, huge scores", .density = 2, .fill = FILL_HUGE, .n_sm = 300 },
 	{ "paged", "tables in parts, some shorter than their number", .density = 0.1, .heads = -1,
 	  .room = 9 },
+	{ "paged", "random tables beside a tail", .density = 0.3, .heads = -1, .tail = true },
+	{ "paged", "tables in parts beside a tail", .density = 0.1, .heads = -1, .room = 9,
+	  .tail = true },
 	{ "blocksparse", "dense", .density = 2 },
 	{ "blocksparse", "dense, in parts", .density = 2, .room = 4 },
 	{ "blocksparse", "random lists, some empty", .density = 0.2 },
@@ -110,6 +113,8 @@ static const struct setting settings[N_SETTING] = {
 	{ "blocksparse", "random tables, some empty, any group size", .density = 0.3, .heads = -1 },
 	{ "blocksparse", "random tables, cut by their lengths", .density = 0.5, .heads = -1,
 	  .room = 6 },
+	{ "blocksparse", "random tables beside a tail, cut by their lengths", .density = 0.5,
+	  .heads = -1, .room = 6, .tail = true },
 	{ "paged", "head size 256, dense, in parts", .density = 2, .n_sm = 300, .dim = 256 },
 	{ "paged", "head size 256, random tables", .density = 0.3, .heads = -1, .dim = 256 },
 	{ "blocksparse", "head size 256, random lists, huge scores", .density = 0.2,
@@ -161,6 +166,7 @@ static size_t plan_batch(struct batch_case *c, const struct setting *t, struct a
 	if (executor_multiprocessors(&n_sm, &err))
 		bail_out("%s", err.msg);
 	c->b.n_sm = n_sm && t->n_sm ? 1 + (int)rng_below(rng, (uint64_t)t->n_sm) : 0;
+	c->b.tail = t->tail ? 1 + (int)rng_below(rng, 4) : 0;
 	case_plan(c, x->plan, t->heads);
 	if (n_sm && t->room) {
 		give_room(c, t->room, rng);

@@ -19,9 +19,11 @@ static const struct {
 	{ "compact-fp", "SMA" },
 	{ "compact-fp:union=sub-group", "SMA" },
 	{ "compact-fp:union=q-block,alpha=0.3", "SMA" },
+	{ "compact-fp:alpha=0.3,last-n=2", "SMA" },
 	{ "compact-fp-copy", "SMCA" },
 	{ "compact-fp-copy:union=sub-group", "SMCA" },
 	{ "union-bs", "SMA" },
+	{ "union-bs:alpha=0.3,last-n=1", "SMA" },
 	{ "trishape:recent=128,start=128,last-dense=0", "SMA" },
 	{ "ashape:init=100,local=150", "SA" },
 	{ "ashape:init=10,local=300,last=200,block=64", "SA" },
@@ -122,6 +124,7 @@ static void test_method(struct batch_case *c, int which)
 	must(method_open(m, &env, &err), &err);
 	must(executor_multiprocessors(&limits.n_sm, &err), &err);
 	c->b.n_sm = limits.n_sm;
+	c->b.tail = method_tail(m);
 	c->b.n_tile = method_plan(m, &c->b, NULL);
 	free(c->tile);
 	c->tile = calloc((size_t)c->b.n_tile, sizeof *c->tile);

@@ -74,36 +74,66 @@ static bool counts(const struct select_result *r, const char *step, const char *
 	return false;
 }
 
-static void test_counts(void)
-{
-	struct selection_count count[1];
-	struct accuracy acc[2] = { { 0 } };
-	struct method_selection sel = { 0 };
-	struct select_result r;
+/* The example's chunk under a method. */
+struct shown {
 	struct batch_case c;
 	struct method *m;
+	struct method_selection sel;
+	struct selection_count count[1];
+	struct accuracy acc[2];
+	struct select_result r;
+};
+
+static void show(struct shown *x, const char *method)
+{
 	struct ar_err err;
 
-	case_example(&c);
-	must(method_parse(&m, "compact-fp:alpha=0.30,sink=1,window=1", &err), &err);
-	case_cut(&c, (int[]){ 0 }, (int[]){ 10 });
-	must(method_select_ref(m, &c.b, 0, c.q, &c.kv, c.state, &sel, &err), &err);
-	method_selection_release(&sel);
-	case_cut(&c, (int[]){ 10 }, (int[]){ 4 });
-	must(method_select_ref(m, &c.b, 0, c.q, &c.kv, c.state, &sel, &err), &err);
-	must(method_count(m, &c.b, &sel.chosen, sel.table, count, &err), &err);
-	r = (struct select_result){ .capture = "", .model = "", .backend = "cpu", .method = m,
-				    .shape = c.b.shape, .ctx = 10, .chunk = 4, .sel = &sel,
-				    .count = count, .acc = acc };
-	ok(counts(&r, "selected", "past", 8, 20) && counts(&r, "q-block", "past", 5, 10) &&
-	   counts(&r, "group", "past", 4, 5),
+	memset(x, 0, sizeof *x);
+	case_example(&x->c);
+	must(method_parse(&x->m, method, &err), &err);
+	for (int cut = 0; cut < 2; cut++) {
+		method_selection_release(&x->sel);
+		case_cut(&x->c, (int[]){ cut ? 10 : 0 }, (int[]){ cut ? 4 : 10 });
+		x->c.b.tail = method_tail(x->m);
+		must(method_select_ref(x->m, &x->c.b, 0, x->c.q, &x->c.kv, x->c.state, &x->sel,
+				       &err), &err);
+	}
+	must(method_count(x->m, &x->c.b, &x->sel.chosen, x->sel.table, x->count, &err), &err);
+	x->r = (struct select_result){ .capture = "", .model = "", .backend = "cpu",
+				       .method = x->m, .shape = x->c.b.shape, .ctx = 10,
+				       .chunk = 4, .sel = &x->sel, .count = x->count,
+				       .acc = x->acc };
+}
+
+static void shown_release(struct shown *x)
+{
+	method_selection_release(&x->sel);
+	method_free(x->m);
+	case_release(&x->c);
+}
+
+static void test_counts(void)
+{
+	struct shown x;
+
+	show(&x, "compact-fp:alpha=0.30,sink=1,window=1");
+	ok(counts(&x.r, "selected", "past", 8, 20) && counts(&x.r, "q-block", "past", 5, 10) &&
+	   counts(&x.r, "group", "past", 4, 5),
 	   "of past blocks 8 of 20, 5 of 10 and 4 of 5 are kept");
-	ok(counts(&r, "selected", "full", 12, 28) && counts(&r, "q-block", "full", 9, 14) &&
-	   counts(&r, "group", "full", 6, 7), "of all blocks 12 of 28, 9 of 14 and 6 of 7");
-	ok(counts(&r, "selected", "causal", 12, 26), "26 of the 28 are causal");
-	method_selection_release(&sel);
-	method_free(m);
-	case_release(&c);
+	ok(counts(&x.r, "selected", "full", 12, 28) && counts(&x.r, "q-block", "full", 9, 14) &&
+	   counts(&x.r, "group", "full", 6, 7), "of all blocks 12 of 28, 9 of 14 and 6 of 7");
+	ok(counts(&x.r, "selected", "causal", 12, 26), "26 of the 28 are causal");
+	shown_release(&x);
+	show(&x, "compact-fp:alpha=0.30,sink=1,window=1,last-n=1");
+	ok(counts(&x.r, "selected", "past", 4, 10) && counts(&x.r, "q-block", "past", 4, 10) &&
+	   counts(&x.r, "group", "past", 3, 5) && counts(&x.r, "selected", "causal", 6, 12) &&
+	   counts(&x.r, "selected", "full", 6, 14) && counts(&x.r, "group", "full", 5, 7) &&
+	   counts(&x.r, "executed", "causal", 84, 100), "a dense tail is in the pairs alone");
+	shown_release(&x);
+	show(&x, "compact-fp:last-n=2");
+	ok(counts(&x.r, "selected", "past", 0, 0) && counts(&x.r, "group", "full", 0, 0) &&
+	   isnan(select_head_density(&x.r, 0)), "where there is nothing else there are no densities");
+	shown_release(&x);
 }
 
 /* ---- masks of one head over the formulas' 24 tokens, blocks of four ---- */

@@ -12,7 +12,7 @@ static int blocksparse_plan(const struct attn_batch *b, int heads, struct attn_t
 	int groups = union_groups(heads, &b->shape), per_kv = groups / b->shape.kv_heads;
 
 	for (int i = 0; i < n && tile && heads; i++)
-		tile[i].list = tile[i].req * groups + tile[i].head / group * per_kv +
+		tile[i].list = tile[i].list < 0 ? -1 : tile[i].req * groups + tile[i].head / group * per_kv +
 			       tile[i].head % group / heads;
 	return n;
 }
@@ -42,6 +42,7 @@ const struct executor executor_blocksparse = {
 	.title = "a block list per query block and query head",
 	.origin = "FlashPrefill, block-sparse attention",
 	.takes = TAKES_ALL | TAKES_MASK | TAKES_TABLE,
+	.tail = true,
 	.plan = blocksparse_plan,
 	.ref = blocksparse_ref,
 #if HAVE_CUDA

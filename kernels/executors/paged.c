@@ -29,6 +29,7 @@ const struct executor executor_paged = {
 	.title = "dense attention over a block table per group of heads",
 	.origin = "CompactAttention, zero-copy execution (appendix B.2)",
 	.takes = TAKES_ALL | TAKES_TABLE,
+	.tail = true,
 	.plan = attend_plan_rows,
 	.ref = paged_ref,
 #if HAVE_CUDA

@@ -189,6 +189,11 @@ out:
 
 /* ---- descriptor ---- */
 
+static int tail(const void *param)
+{
+	return (int)((const struct flashprefill *)param)->last_n;
+}
+
 #define OFF(member) offsetof(struct flashprefill, member)
 static const struct opt params[] = {
 	{ .name = "alpha", .type = OPT_REAL, .off = OFF(alpha), .arg = "X", .def = "0.01", .max = 1,
@@ -214,6 +219,7 @@ const struct selector selector_flashprefill = {
 	.knob = "alpha",
 	.param_size = sizeof(struct flashprefill),
 	.scores = true,
+	.tail = tail,
 	.state_bytes = state_bytes,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? flashprefill_work_bytes : NULL,

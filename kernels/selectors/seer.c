@@ -42,6 +42,11 @@ static int block_tok(const void *param)
 	return SEER_BLOCK;
 }
 
+static int tail(const void *param)
+{
+	return ((const struct seer *)param)->dense_tail ? SEER_TAIL : 0;
+}
+
 /* ---- the gate's file ---- */
 
 enum { MAX_LAYER = 4096 };
@@ -511,6 +516,7 @@ const struct selector selector_seer = {
 	.knob = "threshold",
 	.param_size = sizeof(struct seer),
 	.block_tok = block_tok,
+	.tail = tail,
 	.open = open_self,
 	.close = close_self,
 	.state_bytes = state_bytes,
