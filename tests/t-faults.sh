@@ -207,7 +207,7 @@ ok 'an unknown method is wrong usage' wrong \
 	cpu --method dense,nope
 ok 'an unknown parameter is refused with the known ones' wrong \
 	"method 'flashprefill:beta=1': unknown parameter 'beta': selector 'flashprefill' has "\
-"alpha, sink, window, last-n, dense-first" \
+"alpha, sink, window, last-n, last-n-rule, dense-first" \
 	cpu --method flashprefill:beta=1
 for v in 2 -0.1 nan x; do
 	ok "a threshold of $v is out of range" wrong \

@@ -14,7 +14,8 @@
 
 #define FP(alpha, exec, sink, u, window)                                                  \
 	"{\"alpha\":" alpha ",\"dense-first\":true,\"exec\":\"" exec "\",\"last-n\":0,"   \
-	"\"select\":\"flashprefill\",\"sink\":" sink ",\"union\":\"" u "\",\"window\":" window "}"
+	"\"last-n-rule\":\"open\",\"select\":\"flashprefill\",\"sink\":" sink ","     \
+	"\"union\":\"" u "\",\"window\":" window "}"
 
 static const struct {
 	const char *text, *params;
@@ -53,7 +54,7 @@ static const struct {
 	{ "compact-fp:window=0", "window '0': want an integer from 1 to 65536" },
 	{ "compact-fp:dense-first=yes", "dense-first 'yes': want 0 or 1" },
 	{ "compact-fp:beta=1", "unknown parameter 'beta': selector 'flashprefill' has "
-	  "alpha, sink, window, last-n, dense-first" },
+	  "alpha, sink, window, last-n, last-n-rule, dense-first" },
 	{ "dense:alpha=1", "unknown parameter 'alpha': selector 'none' has none" },
 	{ "select=foo/exec=paged", "unknown selector 'foo': " LISTED },
 	{ "select=none/union=foo/exec=paged", "unknown union 'foo': " LISTED },

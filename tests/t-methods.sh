@@ -22,11 +22,11 @@ compositions_hold() {
 }
 
 selector() { methods flashprefill | sed -n '/^selectors/,$p'; }
-fields() { selector | grep -o '^ *[a-z][a-z-]*=[XN01|]*' | tr -d ' ' | tr '\n' ' '; }
+fields() { selector | grep -o '^ *[a-z][a-z-]*=[XNR01|]*' | tr -d ' ' | tr '\n' ' '; }
 
 ok 'every method, selector, union and executor is listed' lists_all
 ok 'a name prints the same as its composition'            compositions_hold
-is 'a selector lists its parameters' "$(fields)" 'alpha=X sink=N window=N last-n=N dense-first=0|1 '
+is 'a selector lists its parameters' "$(fields)" 'alpha=X sink=N window=N last-n=N last-n-rule=R dense-first=0|1 '
 is 'ranges and defaults are those of the table' \
 	"$(selector | grep -c -e '^    alpha=X  *0.01  *0 to 1  ' -e '^    window=N  *4  *1 to 65536  ')" 2
 is 'a method shows what it sets as defaults' \
@@ -51,7 +51,7 @@ ok 'the matrix says which compositions are possible' pairs_hold
 is 'every selector is in it' "$(methods | sed -n '/^compositions/,$p' | grep '^  [a-z]' | tr ',' '\n' | wc -w)" \
 	"$(methods | sed -n '/^selectors/,/^$/p' | grep -c '^  [a-z]')"
 is 'a preset has the parameters of its model' "$(methods compact-fp@qwen3-30b-a3b:alpha=0.1)" \
-	'{"alpha":0.1,"dense-first":true,"exec":"paged","last-n":0,"select":"flashprefill","sink":2,"union":"sub-group","window":4}'
+	'{"alpha":0.1,"dense-first":true,"exec":"paged","last-n":0,"last-n-rule":"open","select":"flashprefill","sink":2,"union":"sub-group","window":4}'
 presets_are_of_models() { # and of methods
 	methods | sed -n '/^presets,/,/^$/p' | sed -n 's/^  \([a-z][^ ]*\) .*/\1/p' >"$tmp/presets"
 	[ -s "$tmp/presets" ] || return 1
@@ -66,7 +66,7 @@ ok 'presets are of methods and of models that there are' presets_are_of_models
 is 'lines fit into 110 columns' "$(methods | awk 'length > 110')" ''
 is 'a name limits the list' "$(methods group | grep -c '^  [a-z]')" 1
 is 'a spelling prints its record' "$(methods compact-fp:alpha=0.5,sink=0)" \
-	'{"alpha":0.5,"dense-first":true,"exec":"paged","last-n":0,"select":"flashprefill","sink":0,"union":"group","window":4}'
+	'{"alpha":0.5,"dense-first":true,"exec":"paged","last-n":0,"last-n-rule":"open","select":"flashprefill","sink":0,"union":"group","window":4}'
 is 'presets are those of the papers' "$(methods | sed -n '/^presets,/,/^$/p' | sed -n 's/^  \([a-z][^ ]*\) .*/\1/p' | tr '\n' ' ')" \
 	'bfla@llama-3.1-8b compact-fp@llama-3.1-8b compact-fp@qwen3-30b-a3b compact-sa@llama-3.1-8b flashprefill@llama-3.1-8b flashprefill@qwen3-30b-a3b flexprefill@llama-3.1-8b minference@llama-3.1-8b quoka@llama-3.1-8b quoka@qwen3-30b-a3b seer@llama-3.1-8b xattention@llama-3.1-8b '
 ok 'each with its source' sh -c '[ "$("$ATTNREPLAY" methods | sed -n "/^presets,/,/^$/p" | grep -c "^    from  *[A-Z]")" = 12 ]'

@@ -159,7 +159,8 @@ static void run_cut(struct tally *t, struct attn_shape s, struct rng *rng, uint6
 	static const float scales[] = { 1, 1, 1, 0, 30 };
 	struct flashprefill param = { .sink = (int64_t)(seed % 3),
 				      .window = 1 + (int64_t)(seed % 4),
-				      .last_n = seed % 5 == 0,
+				      .last_n = seed % 5 ? 0 : 1 + (int64_t)(seed % 3),
+				      .last_rule = seed % 2,
 				      .dense_first = true };
 	struct select_pair p = { .selector = selector_find("flashprefill"), .self = &param };
 	bool means_same, masks_same = true, unions_same = true, lists_same = true;
@@ -168,6 +169,7 @@ static void run_cut(struct tally *t, struct attn_shape s, struct rng *rng, uint6
 	for (int r = 0; r < n; r++)
 		len[r] = ctx[r] + rows[r] + rest[r];
 	case_make(&p.c, rng, FILL_BLOCKS, s, n, len);
+	p.c.b.tail = (int)(seed % 3);
 	scale_keys(&p.c, scales[seed % 5]);
 	case_cut(&p.c, (int[3]){ 0 }, ctx);	/* open by dense-first: only the means are formed */
 	select_both(&p);

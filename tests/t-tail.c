@@ -77,6 +77,12 @@ static const float with_tail[2][4] = {
 	{ 2.616247f, 2.673750f, 6.939775f, 6.940951f }
 };
 
+/* All rows are under that table. */
+static const float dropped[2][4] = {
+	{ 3.707356f, 3.797895f, 5.234508f, 4.008735f },
+	{ 2.616247f, 2.673750f, 4.698954f, 5.191880f }
+};
+
 static void test_example(void)
 {
 	struct made x = make(EXAMPLE ",last-n=1", true);
@@ -106,6 +112,15 @@ static void test_example(void)
 	is_f32(x.out, want, 16, 0, 1.0 / 256, "a chunk that is all tail is dense");
 	ok(!n->tiles_total && !n->qunion_total && !n->group_total && n->exec_sel == 100,
 	   "and has no densities");
+
+	x = make(EXAMPLE ",last-n=1,last-n-rule=drop", true);
+	is_int(x.table, 0x67, "dropped query blocks add nothing to a table");
+	is_out(&x, dropped, "and are under it");
+	ok(count_is(n->tiles_sel, n->tiles_total, 6, 20), "of their own they keep the first block");
+	x = make(EXAMPLE ",last-n=9,last-n-rule=drop", true);
+	is_int(x.table, 0x67, "the first query block of a chunk is never dropped");
+	x = make(EXAMPLE ",last-n=1,last-n-rule=drop", false);
+	is_int(x.table, 0x6f, "nor is any before the last chunk of a prompt");
 }
 
 /* ---- a tail is a chunk of its own that is dense ---- */
@@ -269,7 +284,8 @@ static void test_methods(void)
 		const char *name;
 		int tail;
 	} v[] = {
-		{ "compact-fp:last-n=3", 3 }, { "flashprefill:last-n=3", 0 },
+		{ "compact-fp:last-n=3", 3 }, { "compact-fp:last-n=3,last-n-rule=drop", 0 },
+		{ "flashprefill:last-n=3", 0 },
 		{ "compact-sa:dense-tail=1", 2 }, { "seer:dense-tail=1", 0 }, { "compact-sa", 0 },
 		{ "dense", 0 },
 	};

@@ -11,7 +11,9 @@
  * One maximum for all rows and blocks of a (query head, query block): a few rows with large
  * logits may decide alone.  Block j is kept when w[j] >= alpha * max w, when it is one of
  * the first 'sink' blocks or of the last 'window' blocks up to the diagonal, never when it
- * lies past the diagonal.  Only the last row of a block sees that block's own mean, so the
+ * lies past the diagonal.  The last 'last-n' query blocks of a prompt keep everything; or, as
+ * CompactAttention's code drops them from its unions, nothing for its weight, but for the first
+ * query block of a chunk.  Only the last row of a block sees that block's own mean, so the
  * diagonal lives by the window rule.
  *
  * Query blocks lie on the absolute grid of the key blocks, rows outside of the chunk do not
@@ -139,13 +141,13 @@ static void mask_row(const struct attn_batch *b, const struct flashprefill *p, i
 	int lo = first > ctx ? first - ctx : 0;
 	int hi = (first + tok < end ? first + tok : end) - ctx;
 	int n_blk = (end + tok - 1) / tok;
-	bool open = end - ctx == 1 || (p->dense_first && !ctx) ||
-		    (!b->left[r] && qa >= n_blk - p->last_n);
+	bool last = !b->left[r] && qa >= n_blk - p->last_n, drop = p->last_rule;
+	bool open = end - ctx == 1 || (p->dense_first && !ctx) || (last && !drop);
 	float top = 0, least = 0;
 
 	if (!open)
 		top = block_weights(b, r, lo, hi, qa, head, q, t);
-	least = (float)p->alpha * top;
+	least = last && drop && i ? INFINITY : (float)p->alpha * top;
 	for (int j = 0; score && !open && j <= qa; j++)
 		score[j] = top > 0 ? t->w[j] / top : 0;
 	for (int w = 0; w < b->mask_words; w++)
@@ -191,8 +193,12 @@ out:
 
 static int tail(const void *param)
 {
-	return (int)((const struct flashprefill *)param)->last_n;
+	const struct flashprefill *p = param;
+
+	return p->last_rule == FLASHPREFILL_OPEN ? (int)p->last_n : 0;
 }
+
+static const char *const last_rules[] = { "open", "drop", NULL };
 
 #define OFF(member) offsetof(struct flashprefill, member)
 static const struct opt params[] = {
@@ -205,6 +211,9 @@ static const struct opt params[] = {
 	  .help = "always keep the last N blocks, the query block's own included" },
 	{ .name = "last-n", .type = OPT_INT, .off = OFF(last_n), .arg = "N", .def = "0",
 	  .max = 65536, .help = "keep everything for the last N query blocks of a prompt" },
+	{ .name = "last-n-rule", .type = OPT_ENUM, .off = OFF(last_rule), .arg = "R",
+	  .def = "open", .choice = last_rules,
+	  .help = "drop: nothing for its weight instead, so that unions go without them" },
 	{ .name = "dense-first", .type = OPT_FLAG, .off = OFF(dense_first), .def = "1",
 	  .help = "keep everything for a chunk without context" },
 	{ 0 }

@@ -10,9 +10,12 @@
 extern "C" {
 #endif
 
+enum { FLASHPREFILL_OPEN, FLASHPREFILL_DROP };
+
 struct flashprefill {
 	double alpha;
 	int64_t sink, window, last_n;	/* blocks */
+	int last_rule;			/* what becomes of the last_n */
 	bool dense_first;
 };
 

@@ -43,7 +43,7 @@ static constexpr int STEP = 32;		// rows between updates of (max, sum)
 
 struct rule {
 	float alpha;
-	int sink, window, last_n, dense_first;
+	int sink, window, last_n, drop, dense_first;
 };
 
 /* Blocks [0, n) have a score. */
@@ -53,15 +53,22 @@ static __device__ __forceinline__ int n_seen(const struct qblk &s)
 	return s.blk + (s.hi == BLOCK);
 }
 
+template <int BLOCK>
+static __device__ __forceinline__ bool is_last(const struct attn_batch &b, const struct qblk &s,
+					       const struct rule &rule)
+{
+	const int end = b.ctx[s.req] + b.row0[s.req + 1] - b.row0[s.req];
+
+	return !b.left[s.req] && s.blk >= (end + BLOCK - 1) / BLOCK - rule.last_n;
+}
+
 /* Rows that keep everything up to the diagonal; they have no scores. */
 template <int BLOCK>
 static __device__ bool is_open(const struct attn_batch &b, const struct qblk &s,
 			       const struct rule &rule)
 {
-	const int ctx = b.ctx[s.req], end = ctx + b.row0[s.req + 1] - b.row0[s.req];
-
-	return end - ctx == 1 || (rule.dense_first && !ctx) ||
-	       (!b.left[s.req] && s.blk >= (end + BLOCK - 1) / BLOCK - rule.last_n);
+	return b.row0[s.req + 1] - b.row0[s.req] == 1 || (rule.dense_first && !b.ctx[s.req]) ||
+	       (!rule.drop && is_last<BLOCK>(b, s, rule));
 }
 
 /* ---- score ---- */
@@ -298,6 +305,8 @@ flashprefill_mask(struct attn_batch b, struct rule rule, const float2 *__restric
 	for (int j = threadIdx.x; j < n; j += WARPS * 32)
 		least = fmaxf(least, score[j].y * ex2(score[j].x - top));
 	least = rule.alpha * block_max(least, part);
+	if (rule.drop && is_last<BLOCK>(b, s, rule) && blockIdx.x != b.qblk0[s.req])
+		least = INFINITY;
 	for (int word = threadIdx.x / 32; word < b.mask_words; word += WARPS) {
 		const int j = word * 32 + threadIdx.x % 32;
 		const float w = j < n ? score[j].y * ex2(score[j].x - top) : 0;
@@ -375,7 +384,8 @@ enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *self
 		return st;
 	const struct job j = {
 		*b,
-		{ (float)p->alpha, (int)p->sink, (int)p->window, (int)p->last_n, p->dense_first },
+		{ (float)p->alpha, (int)p->sink, (int)p->window, (int)p->last_n, p->last_rule,
+		  p->dense_first },
 		q, (bf16_t *)state, out->mask, (float2 *)work, (cudaStream_t)stream
 	};
 
