@@ -22,6 +22,9 @@ static const char *const specs[] = {
 	"bfla:min-tokens=0,pool=mean,mass=0.8",
 	"bfla:min-tokens=0,pool=center,block=128,mass=0,min-blocks=5,query-grid=absolute",
 	"bfla:min-tokens=0,pool=maxabs,block=512,mass=0.6,ratio=0.1",
+	"bfla:min-tokens=0,mass=0.7,score-div=64",
+	"bfla:min-tokens=0,block=128,mass=0.6,score-div=64,padding=exclude,query-grid=absolute",
+	"bfla:min-tokens=0,block=512,group=128,mass=0.5,min-blocks=3,mask-future=1",
 	"bfla:mass=1",
 };
 enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 3 * N_SPEC + 2 };
@@ -77,6 +80,7 @@ static double pool(const struct batch_case *c, const struct bfla *p, at_fn *at, 
 static double score(const struct batch_case *c, const struct bfla *p, int r, int h, int q0, int k0,
 		    double *size)
 {
+	struct bfla_rows rows = bfla_rows(p, c->ctx[r], c->row0[r + 1] - c->row0[r]);
 	double best = -INFINITY;
 	int g = p->pool == BFLA_FLAT ? (int)p->group : (int)p->block;
 
@@ -85,6 +89,8 @@ static double score(const struct batch_case *c, const struct bfla *p, int r, int
 		for (int v = 0; v < p->block; v += g) {
 			double sum = 0, all = 0;
 
+			if (p->pool == BFLA_FLAT && !bfla_offers(p, &rows, q0 + u, k0 + v))
+				continue;
 			for (int t = 0; t < (p->pool == BFLA_FLAT ? g : 1); t++)
 				for (int d = 0; d < c->b.shape.head_dim; d++) {
 					double x = p->pool == BFLA_FLAT ?
@@ -136,7 +142,7 @@ static bool row_in_doubt(const struct batch_case *c, const struct bfla *p, int r
 	const struct attn_shape *s = &c->b.shape;
 	struct bfla_rows rows = bfla_rows(p, c->ctx[r], c->row0[r + 1] - c->row0[r]);
 	int n = bfla_last(p, &rows, i) + 1, b = (int)p->block, group = s->q_heads / s->kv_heads;
-	double *x = calloc((size_t)n, sizeof *x), scale = 1 / sqrt(s->head_dim);
+	double *x = calloc((size_t)n, sizeof *x), scale = bfla_scale(p, s->head_dim);
 	bool doubt = false;
 
 	for (int h = kv_head * group; !doubt && j < n && h < (kv_head + 1) * group; h++) {
@@ -244,7 +250,7 @@ static void test_many(void)
 static void test_refusal(void)
 {
 	struct attn_batch b = { .shape = { 2, 1, 96, 128 } };
-	struct bfla p = { .block = 256 };
+	struct bfla p = { .block = 256, .score_div = 1 };
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 

@@ -59,7 +59,7 @@ static void formula(struct batch_case *c, int page_tok, int n_kv)
 }
 
 static const struct bfla base = { .block = 4, .group = 2, .mass = 0.7, .threshold = 1, .local = 2,
-				  .sink = 1, .seed = 1 };
+				  .sink = 1, .seed = 1, .score_div = 1 };
 
 /* Whether page_tok rows and blocks follow the two coarse rows. */
 static bool follows(int page_tok, int n_kv, const struct bfla *p, const char *const coarse[2])
@@ -135,6 +135,43 @@ static void test_worked(void)
 	   "the absolute grid numbers its blocks from the prompt's start");
 }
 
+/* Where its code leaves a choice open.  Of the worked vectors' scores:
+ *
+ *   32 keys   divided by 4, query block 0 keeps 0 to 4 by head 0 and 0, 2, 4, 5 by head 1; query
+ *             block 1 keeps 0, 2, 4, 5, 6 and 4 to 7
+ *   34 keys   block 7 has 3.672 from query block 0 and head 0, but -1.078 of keys that are not
+ *             later: a share of .1747, or .0193
+ *             block 8 is half there; of head 1 it has 0, for its padding, or -1.688, and then the
+ *             largest shares of query block 1, scores divided by 4, reach 0.7 without block 0 */
+static void test_switches(void)
+{
+	static const struct {
+		const char *what, *coarse[2];
+		int n_kv;
+		struct bfla p;
+	} v[] = {
+		{ "scores divided by 4", { "11111110", "10101111" }, 32,
+		  { .mass = 0.7, .sink = 1, .score_div = 4 } },
+		{ "future groups", { "101011110", "100011110" }, 34,
+		  { .threshold = 0.16, .sink = 1, .score_div = 1 } },
+		{ "no future groups", { "101011100", "100011110" }, 34,
+		  { .threshold = 0.16, .sink = 1, .score_div = 1, .mask_future = true } },
+		{ "padding", { "111011110", "111111111" }, 34, { .mass = 0.7, .score_div = 4 } },
+		{ "no padding", { "111011110", "011111111" }, 34,
+		  { .mass = 0.7, .score_div = 4, .pad = BFLA_EXCLUDE } },
+	};
+
+	for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+		for (int tok = 2; tok <= 4; tok += 2) {
+			struct bfla p = v[i].p;
+
+			p.block = 4, p.group = 2, p.local = 2, p.anchor = BFLA_FIRST;
+			p.threshold = p.threshold > 0 ? p.threshold : 1;
+			ok(follows(tok, v[i].n_kv, &p, v[i].coarse), "%s, blocks of %d",
+			   v[i].what, tok);
+		}
+}
+
 /* ---- rescues ---- */
 
 static void test_random(void)
@@ -172,7 +209,8 @@ static const float keys[3][4] = { { 8, -8, 0, 0 }, { 0, 0, 3, 0 }, { 2, 2, 0, 2 
 
 static int best(int pool, int group)
 {
-	struct bfla p = { .block = 4, .group = group, .pool = pool, .threshold = 1, .least = 1 };
+	struct bfla p = { .block = 4, .group = group, .pool = pool, .threshold = 1, .least = 1,
+			  .score_div = 1 };
 	const struct attn_shape s = { 1, 1, 4, 4 };
 	struct rng rng = { 5 };
 	struct batch_case c;
@@ -219,7 +257,8 @@ static int count(const struct batch_case *c)
 static void test_properties(void)
 {
 	const struct attn_shape s = { 4, 2, 16, 16 };
-	struct bfla p = { .block = 32, .group = 8, .threshold = 1, .local = 32, .sink = 1 };
+	struct bfla p = { .block = 32, .group = 8, .threshold = 1, .local = 32, .sink = 1,
+			  .score_div = 1 };
 	struct rng rng = { 21 };
 	struct batch_case c;
 	int ctx[2] = { 250, 77 }, rows[2] = { 90, 40 }, last = 0, wrong = 0, unlike = 0, all;
@@ -308,6 +347,7 @@ int main(void)
 {
 	plan(0);
 	test_worked();
+	test_switches();
 	test_random();
 	test_pools();
 	test_properties();

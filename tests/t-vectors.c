@@ -213,7 +213,8 @@ static void test_scores(void)
 		{ 3, { "11111110", "10101111" } }, { 6, { "11111110", "11101111" } },
 		{ 7, { "11111110", "11111111" } },
 	};
-	struct bfla p = { .block = 4, .group = 2, .threshold = 1, .local = 2, .sink = 1 };
+	struct bfla p = { .block = 4, .group = 2, .threshold = 1, .local = 2, .sink = 1,
+			  .score_div = 1 };
 	struct batch_case c;
 	int by_ratio = 0;
 

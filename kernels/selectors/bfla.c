@@ -9,10 +9,12 @@
  *
  * where u and v number the groups of g tokens in a block, and Phi is the mean over b tokens,
  * rounded to bf16, or the token b / 2, or in each channel the value of largest magnitude.  What a
- * block lacks of b tokens counts as zeros, so a group without any token offers the score 0.  The
- * block on the diagonal is scored whole, keys in the future of some rows included.  Then
+ * block lacks of b tokens counts as zeros, so a group without any token offers the score 0;
+ * padding=exclude leaves such groups out.  The block on the diagonal is scored whole, keys in the
+ * future of some rows included; mask-future leaves out the groups of keys that are later than their
+ * queries, and a block without others has no share.  Then
  *
- *   P = softmax over j of S / sqrt(head_dim)           of the blocks not past the query block
+ *   P = softmax over j of S / (sqrt(head_dim) score-div)   of the blocks not past the query block
  *
  * and a block is kept where any head of the KV head keeps it by one of three rules:
  *
@@ -40,6 +42,7 @@
 static const char *const pools[] = { "flat", "mean", "center", "maxabs", NULL };
 static const char *const anchors[] = { "last", "first", NULL };
 static const char *const grids[] = { "chunk", "absolute", NULL };
+static const char *const pads[] = { "keep", "exclude", NULL };
 
 static enum ar_status check(const void *param, struct ar_err *err)
 {
@@ -79,8 +82,8 @@ static const bf16_t *token(const struct tokens *t, int pos)
 	       (size_t)(pos % t->page_tok * t->head_dim);
 }
 
-static float flat_score(const struct bfla *p, const struct tokens *q, int q0,
-			const struct tokens *k, int k0)
+static float flat_score(const struct bfla *p, const struct bfla_rows *rows,
+			const struct tokens *q, int q0, const struct tokens *k, int k0)
 {
 	int b = (int)p->block, g = (int)p->group;
 	float max = -INFINITY;
@@ -89,6 +92,8 @@ static float flat_score(const struct bfla *p, const struct tokens *q, int q0,
 		for (int v = 0; v < b; v += g) {
 			float sum = 0;
 
+			if (!bfla_offers(p, rows, q0 + u, k0 + v))
+				continue;
 			for (int s = 0; s < g; s++) {
 				const bf16_t *x = token(q, q0 + u + s), *y = token(k, k0 + v + s);
 
@@ -120,13 +125,13 @@ static float pooled(const struct bfla *p, const struct tokens *t, int from, int 
 	return p->pool == BFLA_MEAN ? bf16_round(x / (float)b) : x;
 }
 
-static float score(const struct bfla *p, const struct tokens *q, int q0, const struct tokens *k,
-		   int k0)
+static float score(const struct bfla *p, const struct bfla_rows *rows, const struct tokens *q,
+		   int q0, const struct tokens *k, int k0)
 {
 	float sum = 0;
 
 	if (p->pool == BFLA_FLAT)
-		return flat_score(p, q, q0, k, k0);
+		return flat_score(p, rows, q, q0, k, k0);
 	for (int d = 0; d < q->head_dim; d++)
 		sum += pooled(p, q, q0, d) * pooled(p, k, k0, d);
 	return sum;
@@ -205,10 +210,10 @@ static void keep_row(const struct attn_batch *b, const struct bfla *p, int r,
 
 		for (int j = 0; j <= last; j++) {
 			cell[j].j = j;
-			cell[j].s = score(p, &own, rows->origin + i * tok, &keys, j * tok);
+			cell[j].s = score(p, rows, &own, rows->origin + i * tok, &keys, j * tok);
 		}
 		keep_scored(p, cell, last, (rows->end + tok - 1) / tok,
-			    1 / sqrtf((float)s->head_dim), keep);
+			    (float)bfla_scale(p, s->head_dim), keep);
 	}
 	for (int j = 0; j <= last; j++)
 		keep[j] |= bfla_placed(p, rows, i, j, kv_head);
@@ -279,6 +284,13 @@ static const struct opt params[] = {
 	  .choice = pools, .help = "what stands for a block: groups, mean, middle or extremes" },
 	{ .name = "group", .type = OPT_INT, .off = OFF(group), .arg = "N", .def = "64", .min = 64,
 	  .max = 256, .help = "tokens of a group in pool=flat: 64, 128 or 256" },
+	{ .name = "padding", .type = OPT_ENUM, .off = OFF(pad), .arg = "HOW",
+	  .def = "keep", .choice = pads,
+	  .help = "keep or exclude the score 0 of groups without tokens in pool=flat" },
+	{ .name = "mask-future", .type = OPT_FLAG, .off = OFF(mask_future), .def = "0",
+	  .help = "no scores of groups of later keys in pool=flat" },
+	{ .name = "score-div", .type = OPT_REAL, .off = OFF(score_div), .arg = "X", .def = "1",
+	  .min = 1, .max = 1e4, .help = "divide the scores by X" },
 	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.99", .max = 1,
 	  .help = "keep the blocks of largest share up to X together; 1: all, 0: off" },
 	{ .name = "threshold", .type = OPT_REAL, .off = OFF(threshold), .arg = "X", .def = "1",

@@ -2,6 +2,8 @@
 #ifndef AR_BFLA_H
 #define AR_BFLA_H
 
+#include <math.h>
+
 #include "kernels/selector.h"
 #include "src/base/both.h"
 
@@ -12,10 +14,13 @@ extern "C" {
 enum bfla_pool { BFLA_FLAT, BFLA_MEAN, BFLA_CENTER, BFLA_MAXABS };
 enum bfla_anchor { BFLA_LAST, BFLA_FIRST };
 enum bfla_grid { BFLA_CHUNK, BFLA_ABSOLUTE };
+enum bfla_pad { BFLA_KEEP, BFLA_EXCLUDE };
 
 struct bfla {
 	int64_t block, group;		/* tokens */
-	int pool, anchor, grid;
+	int pool, anchor, grid, pad;
+	bool mask_future;
+	double score_div;
 	double mass, threshold, ratio, random;
 	int64_t least;			/* blocks */
 	int64_t local, min_tokens;	/* tokens */
@@ -57,6 +62,22 @@ AR_BOTH static inline int bfla_last(const struct bfla *p, const struct bfla_rows
 	int b = (int)p->block, end = q->origin + (i + 1) * b;
 
 	return ((end < q->end ? end : q->end) - 1) / b;
+}
+
+/* Whether the groups that begin at positions q of queries and k of keys offer a score. */
+AR_BOTH static inline bool bfla_offers(const struct bfla *p, const struct bfla_rows *rows, int q,
+				       int k)
+{
+	if (p->pad == BFLA_EXCLUDE &&
+	    (q + (int)p->group <= rows->ctx || q >= rows->end || k >= rows->end))
+		return false;
+	return !p->mask_future || k <= q;
+}
+
+/* Of the products of scores, in the exponent of the softmax. */
+static inline double bfla_scale(const struct bfla *p, int head_dim)
+{
+	return 1 / (sqrt((double)head_dim) * p->score_div);
 }
 
 /* Blocks that the scores rank at the top: at least one.  n: of the request. */

@@ -231,19 +231,22 @@ template <int N>
 __device__ void reduce(const struct job &j, const struct flat_rows &f, int kv_head,
 		       const float (&score)[M][N + 1])
 {
-	const int per_blk = (int)(j.p.block / j.p.group), cols = N / per_blk;
+	const int g = (int)j.p.group, per_blk = (int)j.p.block / g, cols = N / per_blk;
 	const int group = j.b.shape.q_heads / j.b.shape.kv_heads;
+	const bool all = j.p.pad == BFLA_KEEP && !j.p.mask_future;
 
 	for (int cell = threadIdx.x; cell < M / per_blk * cols; cell += THREADS) {
 		const int u0 = cell / cols * per_blk, v0 = cell % cols * per_blk;
 		const int row = f.first + u0, blk = blockIdx.y * cols + cell % cols;
+		const int q0 = f.q.origin + row % f.per_head * g, k0 = blk * per_blk * g;
 		float max = -INFINITY;
 
 		if (row >= f.n || blk >= j.n_blk)
 			continue;
 		for (int u = 0; u < per_blk; u++)
 			for (int v = 0; v < per_blk; v++)
-				max = fmaxf(max, score[u0 + u][v0 + v]);
+				if (all || bfla_offers(&j.p, &f.q, q0 + u * g, k0 + v * g))
+					max = fmaxf(max, score[u0 + u][v0 + v]);
 		const int slot = j.b.qblk0[f.req] + row % f.per_head / per_blk;
 		const int head = kv_head * group + row / f.per_head;
 
@@ -565,7 +568,7 @@ enum ar_status bfla_enqueue(const struct attn_batch *b, const void *self, int,
 			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
 	if (!b->n_qblk)
 		return AR_OK;
-	j.scale = (float)(1.4426950408889634 / sqrt((double)s->head_dim));
+	j.scale = (float)(1.4426950408889634 * bfla_scale(&j.p, s->head_dim));
 	lay_out(&j, s, b->n_qblk, b->max_kv_blk, (char *)work);
 	if (!bfla_dense(&j.p, b->n_row, b->n_row))
 		st = score(&j, (cudaStream_t)stream, err);
