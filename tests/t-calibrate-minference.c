@@ -116,7 +116,7 @@ static double held(const struct calib_layer *l, int pos, int h, const struct col
 /* What a candidate is worth for each head. */
 static void worth(const struct calib_layer *l, int k, double *out)
 {
-	const struct minference p = { .path = (char *)one_path, .last = 64, .sink = 30,
+	const struct minference p = { .path = (char *)one_path, .ratio = 1, .last = 64, .sink = 30,
 				      .local = 100, .blocks = 100, .force_diag = true };
 	const struct selector *s = selector_find("minference");
 	const struct selector_env env = { .shape = l->b.shape, .n_layers = 1 };

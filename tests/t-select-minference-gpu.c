@@ -142,6 +142,7 @@ static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, 
 	static const enum case_fill fill[] = { FILL_NORMAL, FILL_BLOCKS, FILL_HUGE, FILL_EQUAL };
 	struct rng rng = { seed };
 	const struct minference param = { .path = (char *)"test-minference-gpu.json",
+					  .ratio = seed % 4 ? 1 : 0.3,
 					  .last = seed % 3 ? 64 : select_draw(&rng, 1, 128),
 					  .sink = select_draw(&rng, 0, 40),
 					  .local = select_draw(&rng, 1, 200),
@@ -186,7 +187,8 @@ static void test_refusals(void)
 {
 	struct attn_batch b = { .shape = { 2, 1, 96, 64 }, .n_req = 1, .n_qblk = 1,
 				.max_kv_blk = 1 };
-	const struct minference p = { .vertical = 1, .slash = 1, .last = 1, .sink = 1, .local = 1 };
+	const struct minference p = { .vertical = 1, .slash = 1, .ratio = 1, .last = 1, .sink = 1,
+				      .local = 1 };
 	const struct selector_env env = { .shape = b.shape, .n_layers = 1 };
 	struct kv_cache kv = { 0 };
 	struct selection none = { 0 };

@@ -20,7 +20,7 @@ static const struct selector *minference(void)
 }
 
 static const struct minference published = {
-	.vertical = 512, .slash = 2048, .last = 64, .sink = 30, .local = 100, .blocks = 100,
+	.vertical = 512, .slash = 2048, .ratio = 1, .last = 64, .sink = 30, .local = 100, .blocks = 100,
 	.force_diag = true
 };
 
@@ -120,7 +120,8 @@ static void test_merge(void)
 
 static void test_slash(void)
 {
-	struct minference p = { .vertical = 4, .slash = 4, .last = 2, .sink = 1, .local = 1 };
+	struct minference p = { .vertical = 4, .slash = 4, .ratio = 1, .last = 2, .sink = 1,
+				.local = 1 };
 	struct minference_self *self = open_self(&p, tiny, 1);
 	struct column_lists l;
 	struct batch_case c;
@@ -157,8 +158,8 @@ static void write_file(const char *text)
 
 static void test_block(void)
 {
-	struct minference p = { .path = (char *)file, .last = 2, .sink = 1, .local = 1,
-				.blocks = 3 };
+	struct minference p = { .path = (char *)file, .ratio = 1, .last = 2, .sink = 1,
+				.local = 1, .blocks = 3 };
 	struct minference_self *self;
 	struct column_lists l;
 	struct batch_case c;
@@ -386,6 +387,7 @@ static void test_file(void)
 		{ "[{\"0\":7},{}]", "test-minference.json: layer 0, head 0:" WANT },
 	};
 	struct minference_self *x;
+	struct method *m;
 	struct ar_err err;
 
 	ok(!open_text("[{\"0\": [\"vertical_and_slash\", 10, 20, 0.9],"
@@ -401,6 +403,16 @@ static void test_file(void)
 	ok(x->head[3].pattern == PATTERN_BLOCK && x->any_block, "layers are in order");
 	is_int(x->max_vertical, 1000, "the longest list of columns counts");
 	free(x);
+	is_int(method_parse(&m, "minference:pattern=test-minference.json,ratio=0.25", &err), AR_OK,
+	       "sizes can be scaled");
+	if (method_open(m, &(struct selector_env){ .shape = { 2, 1, 64, 64 }, .n_layers = 2 },
+			&err))
+		bail_out("%s", err.msg);
+	x = m->self;
+	ok(x->head[2].vertical == 250 && x->head[2].slash == 1524 && x->head[0].vertical == 30 &&
+	   x->head[0].slash == 50, "a quarter of the file's, but for what is forced");
+	ok(x->head[1].vertical == 100 && x->head[1].slash == 800, "and not those of an A-shape");
+	method_free(m);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		is_int(open_text(bad[i].text, &x, &err), AR_DATA, "file %zu is refused", i);
 		is_str(err.msg, bad[i].msg, "and why");
@@ -412,8 +424,8 @@ static void test_file(void)
 
 static void test_faults(void)
 {
-	struct minference p = { .path = (char *)file, .last = 2, .sink = 1, .local = 1,
-				.blocks = 3 };
+	struct minference p = { .path = (char *)file, .ratio = 1, .last = 2, .sink = 1,
+				.local = 1, .blocks = 3 };
 	struct attn_shape two = { 2, 1, 4, 4 };
 	const struct selector_env env = { .shape = two, .n_layers = 1 };
 	struct column_lists l;
@@ -464,7 +476,7 @@ static void test_method(void)
 	ok(!method_parse(&m, "minference:vertical=1000", &err), "it is a method");
 	is_str(m->params,
 	       "{\"blocks\":100,\"exec\":\"columns\",\"force-diag\":true,\"last\":64,\"local\":100,"
-	       "\"select\":\"minference\",\"sink\":30,\"slash\":2048,\"union\":\"none\","
+	       "\"ratio\":1,\"select\":\"minference\",\"sink\":30,\"slash\":2048,\"union\":\"none\","
 	       "\"vertical\":1000}", "with its parameters");
 	is_int(method_page_tok(m), 64, "its blocks have 64 tokens");
 	method_free(m);

@@ -13,10 +13,10 @@
  *                      block filled up with zeros, the blocks up to the diagonal with the largest
  *                      products; the published code does not force the diagonal.
  *
- * Columns are fewer than 'sink' never, distances fewer than 50 or 'local' never.  Of equal values
- * the lower column, distance or block wins.  A chunk of one row sees everything.  The distances and
- * columns are of the chunk's rows, and of positions in the prompt, so where the prompt is cut
- * moves only what the last rows are.
+ * 'ratio' scales the numbers of columns and distances; columns are fewer than 'sink' never,
+ * distances fewer than 50 or 'local' never.  Of equal values the lower column, distance or block
+ * wins.  A chunk of one row sees everything.  The distances and columns are of the chunk's rows,
+ * and of positions in the prompt, so where the prompt is cut moves only what the last rows are.
  *
  * The file is the one that MInference publishes: an array with an object for each layer, from the
  * number of a head to [pattern, size, size, score].  A head that it lacks has 1000 columns and 6096
@@ -62,6 +62,8 @@ static struct minference_head slash_head(const struct minference *p, int64_t ver
 {
 	int64_t least = p->local < LEAST_SLASH ? p->local : LEAST_SLASH;
 
+	vertical = (int64_t)((double)vertical * p->ratio);
+	slash = (int64_t)((double)slash * p->ratio);
 	return (struct minference_head){ PATTERN_SLASH, at_least(vertical, p->sink),
 					 at_least(slash, least > 1 ? least : 1) };
 }
@@ -379,6 +381,8 @@ static const struct opt params[] = {
 	  .max = SIZE_MAX_TOK, .help = "and have N columns" },
 	{ .name = "slash", .type = OPT_INT, .off = OFF(slash), .arg = "N", .def = "2048",
 	  .max = SIZE_MAX_TOK, .help = "and N distances" },
+	{ .name = "ratio", .type = OPT_REAL, .off = OFF(ratio), .arg = "X", .def = "1", .max = 1,
+	  .help = "take the X-th part of them, of the file's as well" },
 	{ .name = "last", .type = OPT_INT, .off = OFF(last), .arg = "N", .def = "64", .min = 1,
 	  .max = LASTQ_MAX, .help = "choose them by the last N queries of a chunk" },
 	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "30",

@@ -19,6 +19,7 @@ extern const char *const minference_patterns[];	/* as in files; ends with NULL *
 struct minference {
 	char *path;			/* of the patterns */
 	int64_t vertical, slash;	/* sizes without one */
+	double ratio;			/* of sizes that are taken */
 	int64_t last, sink, local;
 	int64_t blocks;
 	bool force_diag;
