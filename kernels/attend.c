@@ -54,6 +54,8 @@ int attend_rank(int n)
  *
  * Lists of a query block and head differ in length by far more than what they may hold.  There all
  * tiles get the same number of parts, as many as there is room for, and the kernel cuts them.
+ *
+ * Tiles of a tail read every block, those beside them what is in tables: they go first.
  */
 struct plan {
 	int n_slot;		/* thread blocks that run at once */
@@ -93,7 +95,7 @@ static void add(struct plan *p, struct attn_tile t, int n_blk)
 	for (t.part = 0; t.part < t.n_part; t.part++) {
 		int own = p->level ? lesser(t.len, n_blk - t.part * t.len) :
 				     divide_up(n_blk, t.n_part);
-		int *at = &p->at[attend_rank(own)];
+		int *at = &p->at[t.list < 0 ? N_RANK - 1 : attend_rank(own)];
 
 		if (p->tile)
 			p->tile[*at] = t;

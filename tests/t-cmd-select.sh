@@ -52,6 +52,15 @@ one() { show --method flashprefill --head 2 --picture none "$@" | grep "query bl
 block=7
 is 'a query block selects the same in any chunk' "$(one --context 896 --chunk 128)" "$(one --context 512 --chunk 1024)"
 
+# The last two query blocks of the prompt, rows 1920 to 2103, are a dense chunk behind the others.
+tail=compact-fp:alpha=0.5,sink=1,window=1,last-n=2
+show --context 1664 --chunk 256 --method "$tail" >body
+show --context 1664 --chunk 440 --method "$tail" >out
+is 'tables are made without a dense tail' "$(density selected past) $(density group past)" \
+	"$(density selected past body) $(density group past body)"
+is '... whose rows see everything' "$(density executed causal)" \
+	"$(density executed causal body | awk '{ n = 8 * (1921 + 2104) * 184 / 2; print $1 + n, $2 + n }')"
+
 # ---- files ----
 
 small --method compact-fp,trishape:start=128,recent=128 --json x.json --csv x.csv --svg x.svg >out || exit 99
