@@ -10,7 +10,8 @@
 struct attn_limits select_limits(const struct attn_batch *b)
 {
 	return (struct attn_limits){ .max_req = b->n_req, .max_row = b->n_row,
-				     .max_kv_blk = b->max_kv_blk, .max_page = b->n_page };
+				     .max_kv_blk = b->max_kv_blk, .n_sm = b->n_sm,
+				     .max_page = b->n_page };
 }
 
 void select_load(struct select_pair *p)

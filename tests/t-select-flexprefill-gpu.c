@@ -151,6 +151,7 @@ static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, 
 	means_update(&p.c.b, p.c.kv.k, p.state_ref);
 	gpu_write(p.state, p.state_ref, p.state_bytes);
 	case_cut(&p.c, ctx, rows);
+	p.c.b.n_sm = seed % 4 ? select_draw(&rng, 1, 200) : 0;
 	means_update(&p.c.b, p.c.kv.k, p.state_ref);
 	select_masks(&p);
 	means = malloc(p.state_bytes);

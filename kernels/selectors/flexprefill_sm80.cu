@@ -358,7 +358,8 @@ size_t flexprefill_work_bytes(const void *, const struct attn_shape *s,
 static struct args args_of(const struct attn_batch *b, const struct flexprefill *p, const bf16_t *q,
 			   const float *mean, uint32_t *mask, const struct lastq *sums, void *work)
 {
-	const struct attn_limits all = { .max_req = b->n_req, .max_kv_blk = b->max_kv_blk };
+	const struct attn_limits all = { .max_req = b->n_req, .max_kv_blk = b->max_kv_blk,
+					 .n_sm = b->n_sm, .max_page = b->n_page };
 	const struct layout l = layout_of((size_t)b->n_req * b->shape.q_heads,
 					  (size_t)b->n_qblk * b->shape.q_heads, b->max_kv_blk);
 	char *at = (char *)work + lastq_work_bytes(&b->shape, &all);

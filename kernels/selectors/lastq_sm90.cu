@@ -1,15 +1,16 @@
 /*
  * Columns and diagonals of the last queries' attention on Hopper.  Three kernels:
  *
- *   rows    (max, sum) of every row over each strip of keys
- *   totals  a row's strips put together
+ *   rows    (max, sum) of every row over each unit of keys
+ *   totals  a row's units put together
  *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
  *
  * The scores themselves are too many to keep, and a column's sum needs every row's total before it,
  * so the first and the last have the same product, K Q^T: keys are the product's rows, queries its
  * columns.  A thread block takes a unit, up to 4096 keys of one KV head, and 256 queries: the rows
- * of all query heads of the KV head, PAD for each.  The rows stand at the end of their PAD places;
- * places without a row have a total of +inf, hence probability 0.
+ * of all query heads of the KV head, PAD for each.  Units are shorter where there would be fewer
+ * than multiprocessors.  The rows stand at the end of their PAD places; places without a row have a
+ * total of +inf, hence probability 0.
  *
  * Warp group 0 is the producer, one thread that issues copies.  Warp groups 1 and 2 have 128
  * queries each, two heads of 64 or one of 128.  A step is wgmma m64n128 of 64 keys; that of the
@@ -67,7 +68,7 @@ constexpr int COLS = 128;		/* queries of a group */
 constexpr int STRIPS = 4;
 constexpr int RUN = 16;			/* keys of a strip in a step */
 constexpr int KEYS = STRIPS * RUN;
-constexpr int UNIT = 4096;
+constexpr int UNIT = 4096, LEAST_UNIT = 256;
 constexpr int THREADS = (1 + GROUPS) * 128;
 constexpr int TILES = COLS / 8;		/* of eight queries */
 constexpr float LIMIT = 0x1p60f;
@@ -91,10 +92,10 @@ static_assert(SMEM_BYTES<256> <= 227 * 1024, "shared memory");
 struct args {
 	struct attn_batch b;
 	struct lastq out;
-	float2 *part;		/* [request][unit][strip][query head][PAD] */
+	float2 *part;		/* [unit_row()][query head][PAD] */
 	float *total;		/* [request][query head][PAD] log2 of the sum of exponentials */
 	int n;			/* rows that take part, at most PAD */
-	int max_unit;
+	int unit;		/* keys */
 };
 
 /* What a thread block works on. */
@@ -105,16 +106,22 @@ struct unit {
 	int kv_head, slab;	/* which 256 of the queries */
 };
 
-__device__ __forceinline__ int units_of(int end)
+__device__ __forceinline__ int units_of(const struct args &a, int end)
 {
-	return (end + UNIT - 1) / UNIT;
+	return (end + a.unit - 1) / a.unit;
+}
+
+/* Where the parts of a request's units begin: as far on as its pages do, rounded up for each. */
+__device__ __forceinline__ int unit_row(const struct args &a, int r)
+{
+	return a.b.page0[r] * a.b.shape.page_tok / a.unit + r;
 }
 
 template <int PAD>
 __device__ __forceinline__ struct unit unit_of(const struct args &a)
 {
 	const int r = blockIdx.z, rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
-	const int slabs = gridDim.y / a.b.shape.kv_heads, share = max(units_of(end), 1) * STRIPS;
+	const int slabs = gridDim.y / a.b.shape.kv_heads, share = max(units_of(a, end), 1) * STRIPS;
 
 	/* an even number of steps */
 	return { r, (int)blockIdx.x, end, min(a.n, rows),
@@ -263,6 +270,14 @@ __device__ __forceinline__ void hide(float (&acc)[COLS / 2], int key, int pos)
 
 /* ---- rows ---- */
 
+/* (max, sum) of both. */
+__device__ __forceinline__ float2 joined(float2 x, float2 y)
+{
+	const float top = fmaxf(x.x, y.x);
+
+	return make_float2(top, x.y * ex2(x.x - top) + y.y * ex2(y.x - top));
+}
+
 template <int D, int PAD> struct rows {
 	static constexpr int EARLY = 0;
 	static constexpr int SPAN = 8;		/* tiles whose sums are looked at together */
@@ -270,12 +285,14 @@ template <int D, int PAD> struct rows {
 	const struct args &a;
 	const struct unit &u;
 	const struct strip strip;
+	float2 (*const part)[COLS];	/* of each strip */
 	const int group;
 	float base[TILES][2], sum[TILES][2];
 
 	__device__ __forceinline__ rows(const struct args &a, const struct unit &u,
-					struct smem<D> &, int group, int warp)
-		: a(a), u(u), strip(strip_of(u, EARLY, warp)), group(group)
+					struct smem<D> &s, int group, int warp)
+		: a(a), u(u), strip(strip_of(u, EARLY, warp)),
+		  part((float2 (*)[COLS])s.skew[group]), group(group)
 	{
 	}
 
@@ -343,28 +360,33 @@ template <int D, int PAD> struct rows {
 		}
 	}
 
+	/* The four strips put together, a thread for each row. */
 	__device__ __forceinline__ void end(void)
 	{
-		const int lane = threadIdx.x % 32, heads = a.b.shape.q_heads;
-		const size_t strips = ((size_t)u.r * a.max_unit + u.at) * STRIPS +
-				      threadIdx.x / 32 % STRIPS;
+		const int lane = threadIdx.x % 32, row = threadIdx.x % 128;
+		const int place = group * COLS + row, heads = a.b.shape.q_heads;
+		const int head = head_of<PAD>(a, u, place / PAD);
+		float2 all = make_float2(-FLT_MAX, 0);
 
 #pragma unroll
 		for (int i = 0; i < COLS / 4; i++) {
-			const int place = group * COLS + i / 2 * 8 + lane % 4 * 2 + i % 2;
-			const int head = head_of<PAD>(a, u, place / PAD);
 			const float own = sum[i / 2][i % 2] > 0 ? base[i / 2][i % 2] : -FLT_MAX;
-			float top = own, all;
+			float top = own, x;
 
 			for (int d = 4; d < 32; d *= 2)
 				top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
-			all = sum[i / 2][i % 2] * ex2(own - top);
+			x = sum[i / 2][i % 2] * ex2(own - top);
 			for (int d = 4; d < 32; d *= 2)
-				all += __shfl_xor_sync(~0u, all, d);
-			if (lane < 4 && head < heads)
-				a.part[(strips * heads + head) * PAD + place % PAD] =
-					make_float2(top, all);
+				x += __shfl_xor_sync(~0u, x, d);
+			if (lane < 4)
+				part[row / 32][i / 2 * 8 + lane * 2 + i % 2] = make_float2(top, x);
 		}
+		bar_sync(3 + group, COLS);
+		for (int i = 0; i < STRIPS; i++)
+			all = joined(all, part[i][row]);
+		if (head < heads)
+			a.part[((size_t)(unit_row(a, u.r) + u.at) * heads + head) * PAD +
+			       place % PAD] = all;
 	}
 };
 
@@ -376,21 +398,16 @@ __global__ void lastq_totals(const __grid_constant__ struct args a)
 	const int r = blockIdx.y, head = blockIdx.x, pad = blockDim.x;
 	const int rows = a.b.row0[r + 1] - a.b.row0[r];
 	const size_t heads = a.b.shape.q_heads, stride = heads * pad;
-	const float2 *part = a.part + (size_t)r * a.max_unit * STRIPS * stride +
-			     (size_t)head * pad + threadIdx.x;
-	const int n = units_of(a.b.ctx[r] + rows) * STRIPS;
-	float max = -FLT_MAX, sum = 0, total = INFINITY;
+	const float2 *part = a.part + unit_row(a, r) * stride + (size_t)head * pad + threadIdx.x;
+	const int n = units_of(a, a.b.ctx[r] + rows);
+	float2 all = make_float2(-FLT_MAX, 0);
+	float total = INFINITY;
 
 	if ((int)threadIdx.x >= pad - min(a.n, rows)) {
 #pragma unroll 8
-		for (int i = 0; i < n; i++) {
-			const float2 x = part[i * stride];
-			const float top = fmaxf(max, x.x);
-
-			sum = sum * ex2(max - top) + x.y * ex2(x.x - top);
-			max = top;
-		}
-		total = max + log2f(sum);
+		for (int i = 0; i < n; i++)
+			all = joined(all, part[i * stride]);
+		total = all.x + log2f(all.y);
 	}
 	a.total[(r * heads + head) * pad + threadIdx.x] = total;
 }
@@ -565,7 +582,7 @@ lastq_pass(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	const struct unit u = unit_of<PAD>(a);
 	const int steps = (u.len + Use<D, PAD>::EARLY) / RUN;
 
-	if (u.at >= units_of(u.end) || !u.n)
+	if (u.at >= units_of(a, u.end) || !u.n)
 		return;
 	if (threadIdx.x == 0) {
 		tma_prefetch_map(&qmap);
@@ -597,13 +614,33 @@ lastq_pass(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 
 /* ---- launch ---- */
 
-template <int D, int PAD, template <int, int> class Use>
-enum ar_status launch_pass(const struct args &a, const CUtensorMap &qmap, const CUtensorMap &kmap,
-			   cudaStream_t stream, struct ar_err *err)
+/* Keys of units, so that n thread blocks for each fill the multiprocessors once: whole steps. */
+int unit_keys(const struct attn_batch *b, int n)
 {
-	const struct attn_shape *s = &a.b.shape;
-	const int group = s->q_heads / s->kv_heads, slots = GROUPS * COLS / PAD;
-	const dim3 grid(a.max_unit, s->kv_heads * ((group + slots - 1) / slots), a.b.n_req);
+	const int room = b->n_sm / n - b->n_req;	/* a unit of each request may be short */
+	const int64_t keys = (int64_t)b->n_page * b->shape.page_tok;
+	const int64_t least = room > 0 ? (keys + room - 1) / room : UNIT;
+	const int step = STRIPS * 2 * RUN;
+
+	if (least >= UNIT)
+		return UNIT;
+	return least < LEAST_UNIT ? LEAST_UNIT : (int)((least + step - 1) / step * step);
+}
+
+/* The most parts of a head's rows, whatever the length of units. */
+size_t max_parts(const struct attn_shape *s, const struct attn_limits *l)
+{
+	const size_t whole = (size_t)l->max_page * s->page_tok / UNIT + l->max_req;
+
+	return whole > (size_t)l->n_sm ? whole : (size_t)l->n_sm;
+}
+
+template <int D, int PAD, template <int, int> class Use>
+enum ar_status launch_pass(const struct args &a, int per_unit, const CUtensorMap &qmap,
+			   const CUtensorMap &kmap, cudaStream_t stream, struct ar_err *err)
+{
+	const int keys = a.b.max_kv_blk * a.b.shape.page_tok;
+	const dim3 grid((keys + a.unit - 1) / a.unit, per_unit, a.b.n_req);
 	enum ar_status st = AR_OK;
 
 	CU(cudaFuncSetAttribute(lastq_pass<D, PAD, Use>,
@@ -615,10 +652,12 @@ out:
 }
 
 template <int D, int PAD>
-enum ar_status launch(const struct args &a, const bf16_t *q, const bf16_t *k, cudaStream_t stream,
+enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStream_t stream,
 		      struct ar_err *err)
 {
 	const struct attn_shape *s = &a.b.shape;
+	const int group = s->q_heads / s->kv_heads, slots = GROUPS * COLS / PAD;
+	const int per_unit = s->kv_heads * ((group + slots - 1) / slots);
 	const uint64_t qdim[3] = { D, (uint64_t)s->q_heads, (uint64_t)a.b.n_row };
 	const uint32_t qbox[3] = { BOX, 1, 64 };
 	/* the cache's end is not known here and not needed: pages bound the accesses */
@@ -629,13 +668,14 @@ enum ar_status launch(const struct args &a, const bf16_t *q, const bf16_t *k, cu
 
 	if (!st)
 		st = tensor_map(&kmap, k, 2, kdim, kbox, err);
+	a.unit = unit_keys(&a.b, per_unit);
 	if (!st)
-		st = launch_pass<D, PAD, rows>(a, qmap, kmap, stream, err);
+		st = launch_pass<D, PAD, rows>(a, per_unit, qmap, kmap, stream, err);
 	if (st)
 		return st;
 	lastq_totals<<<dim3(s->q_heads, a.b.n_req), PAD, 0, stream>>>(a);
 	CU_LAUNCHED();
-	st = launch_pass<D, PAD, sums>(a, qmap, kmap, stream, err);
+	st = launch_pass<D, PAD, sums>(a, per_unit, qmap, kmap, stream, err);
 out:
 	return st;
 }
@@ -648,30 +688,21 @@ enum ar_status launch_pad(const struct args &a, const bf16_t *q, const bf16_t *k
 			  launch<D, 64>(a, q, k, stream, err);
 }
 
-int count_units(int max_kv_blk, int page_tok)
-{
-	return (max_kv_blk * page_tok + UNIT - 1) / UNIT;
-}
-
 }
 
 size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
-	const size_t rows = (size_t)l->max_req * s->q_heads * LASTQ_MAX;
-
-	return rows * ((size_t)count_units(l->max_kv_blk, s->page_tok) * STRIPS * sizeof(float2) +
-		       sizeof(float));
+	return (size_t)s->q_heads * LASTQ_MAX *
+	       (max_parts(s, l) * sizeof(float2) + l->max_req * sizeof(float));
 }
 
 enum ar_status lastq_sm90_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
 				  const bf16_t *k, const struct lastq *out, void *work,
 				  void *stream, struct ar_err *err)
 {
-	const int max_unit = count_units(b->max_kv_blk, b->shape.page_tok);
-	float2 *part = (float2 *)work;
-	float *total = (float *)(part + (size_t)b->n_req * max_unit * STRIPS * b->shape.q_heads *
-					LASTQ_MAX);
-	const struct args a = { *b, *out, part, total, n, max_unit };
+	float *total = (float *)work;
+	float2 *part = (float2 *)(total + (size_t)b->n_req * b->shape.q_heads * LASTQ_MAX);
+	const struct args a = { *b, *out, part, total, n };
 
 	switch (b->shape.head_dim) {
 	case 64: return launch_pad<64>(a, q, k, (cudaStream_t)stream, err);

@@ -294,7 +294,8 @@ enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, 
 {
 	const struct minference_self *x = (const struct minference_self *)self;
 	const struct minference_head *head = x->head + (size_t)layer * x->q_heads;
-	const struct attn_limits all = { .max_req = b->n_req, .max_kv_blk = b->max_kv_blk };
+	const struct attn_limits all = { .max_req = b->n_req, .max_kv_blk = b->max_kv_blk,
+					 .n_sm = b->n_sm, .max_page = b->n_page };
 	const struct layout l = layout_of(x, &b->shape, b->n_req, b->n_qblk, b->max_kv_blk);
 	char *at = (char *)work + lastq_work_bytes(&b->shape, &all);
 	const int heads = b->shape.q_heads, rows = b->n_qblk * heads;
