@@ -11,11 +11,10 @@
  * Budget at 128K tokens, 8 requests, 16 heads and 128 rows: lastq has two passes with 0.58 ms of
  * products and as much of exponentials each, so 1.2 ms is the least, and what dense attention takes
  * for its products says 1.8: 12 % of a chunk of 1024.  weigh: 256 thread blocks, all there at once,
- * read 0.5 MiB each four times, 0.15 ms.  The others touch numbers of blocks, not of tokens;
- * of them aware has the most, where heads are query-aware: 64 x 4 thread blocks that read 1024
- * means of 512 bytes each, 128 MiB from L2, and a load has 32 lines: 0.05 ms.  Measured on an H200:
- * lastq 1.12 and 1.34 ms, weigh 0.19, aware 0.07, decide and mask 0.05 each; 3.2 in all, among them
- * the gaps, and 0.83 at 32K.
+ * read 0.5 MiB each once, 0.03 ms, and 4096 keys of it before, from which three thresholds come by
+ * some thirty sums over the thread block each, about 200 cycles: 0.01 ms.  The others touch numbers
+ * of blocks, not of tokens; of them aware has the most, where heads are query-aware: 64 x 4 thread
+ * blocks that read 1024 means of 512 bytes each, 128 MiB from L2, and a load has 32 lines: 0.05 ms.
  */
 #include "config.h"
 #include "kernels/selectors/flexprefill.h"
@@ -78,36 +77,105 @@ __device__ struct whose whose_at(const struct args &a, int r, int head)
 
 /* ---- weigh ---- */
 
+/* Keys that the last of those within the budget is probably among, from a sample: what follows it
+ * adds up to rest, all to 2^31. */
+struct bracket {
+	uint32_t least, most;
+};
+
+template <typename Key>
+__device__ __forceinline__ struct bracket bracket_of(struct pick_smem &sm, struct pick_kept &kept,
+						     int n, uint32_t budget, const Key &key)
+{
+	const auto sample = [&](int i) { return (uint32_t)kept.at[i]; };
+	const float rest = budget < 1u << 31 ? ((1u << 31) - budget) * ((float)PICK_SAMPLE / n) : 0;
+	uint32_t sum = 0;
+
+	for (int i = threadIdx.x; i < PICK_SAMPLE; i += PICK_THREADS) {
+		kept.at[i] = (int32_t)key((int)((uint64_t)i * n / PICK_SAMPLE));
+		sum += (uint32_t)kept.at[i];
+	}
+	sum = pick_sum(sm, sum, 0);
+	const auto at = [&](float below) {
+		const uint32_t units = (uint32_t)fminf(fmaxf(below, 0), 0x1p31f);
+
+		return pick_find<PICK_WEIGHT>(sm, PICK_SAMPLE, sum - min(units, sum), sample).key;
+	};
+	/* four standard deviations at the most: no key of the rest is larger than the first of it */
+	const float error = 4 * sqrtf(rest * at(rest));
+
+	return { at(rest - error), at(rest + error) };
+}
+
+/* What a thread saw of all keys. */
+struct seen {
+	uint32_t above, heavy, all;	/* those above the bracket, their sum; that of all not below */
+};
+
+/* Sums by block of the 32 PICK_SPAN keys from first on. */
+__device__ __forceinline__ void add_blocks(uint32_t *pool, int nb, int tok, int first,
+					   const uint32_t (&x)[PICK_SPAN])
+{
+	const int lane = threadIdx.x % 32, j = (first + lane * 32) >> (__ffs(tok) - 1);
+	uint32_t own = 0;
+
+#pragma unroll
+	for (int i = 0; i < PICK_SPAN; i++) {
+		const uint32_t sum = __reduce_add_sync(~0u, x[i]);
+
+		own = lane == i ? sum : own;
+	}
+	for (int i = 1; i < tok / 32; i *= 2)
+		own += __shfl_xor_sync(~0u, own, i);
+	if (lane < PICK_SPAN && lane * 32 % tok == 0 && j < nb)
+		pool[j] = own;
+}
+
 __global__ void __launch_bounds__(PICK_THREADS, 2)
 flexprefill_weigh(const struct args a)
 {
 	__shared__ struct pick_smem sm;
+	extern __shared__ uint4 room[];
+	struct pick_kept &kept = *(struct pick_kept *)room;
 	const int at = blockIdx.x, slash = blockIdx.y, tok = a.b.shape.page_tok;
 	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
-	const float *mass = (slash ? a.sums.slash : a.sums.column) + (size_t)at * a.sums.stride;
+	const float *mass = slash ? a.sums.slash + (size_t)at * a.sums.stride + w.end - 1 :
+				    a.sums.column + (size_t)at * a.sums.stride;
 	uint32_t *pool = a.pool + (size_t)(at * 2 + slash) * a.b.max_kv_blk;
-	const auto key = [=](int i) {
-		return flexprefill_units(mass[slash ? w.end - 1 - i : i], 31);
-	};
+	const uint32_t budget = flexprefill_budget(&a.p, 1);
+	const int step = slash ? -1 : 1;	/* diagonals from the longest distance on */
+	const auto key = [=](int i) { return flexprefill_units(mass[step * i], 31); };
+	struct bracket in = { ~0u, ~0u };	/* none are */
+	struct seen s = { 0, 0, 0 };
+	struct pick p;
 
 	if (w.open)
 		return;
-	const struct pick p = pick_find<PICK_WEIGHT>(sm, w.end, flexprefill_budget(&a.p, 1), key);
-
+	if (w.end > PICK_KEPT)
+		in = bracket_of(sm, kept, w.end, budget, key);
+	const int have = pick_gather(sm, kept, w.end, in.least, in.most, key,
+				     [&](int first, const uint32_t (&x)[PICK_SPAN]) {
+#pragma unroll
+		for (int i = 0; i < PICK_SPAN; i++) {
+			s.above += x[i] > in.most;
+			s.heavy += x[i] > in.most ? x[i] : 0;
+			s.all += x[i] >= in.least ? x[i] : 0;
+		}
+		add_blocks(pool, w.nb, tok, first, x);
+	});
+	s.above = pick_sum(sm, s.above, 0);
+	s.heavy = pick_sum(sm, s.heavy, 1);
+	s.all = pick_sum(sm, s.all, 0);
+	if (have <= PICK_KEPT && s.heavy <= budget && (s.all > budget || !in.least)) {
+		p = pick_find<PICK_WEIGHT>(sm, have, budget - s.heavy,
+					   [&](int i) { return key(kept.at[i]); });
+		p.above += s.above;
+	} else {
+		p = pick_find<PICK_WEIGHT>(sm, w.end, budget, key);
+	}
 	if (!threadIdx.x)
 		a.count[at * 2 + slash] = flexprefill_count(&a.p, tok, w.nb,
 							    (int)(p.above + p.room));
-	for (int j = threadIdx.x / 32; j < w.nb; j += PICK_WARPS) {
-		const int last = min((j + 1) * tok, w.end);
-		uint32_t sum = 0;
-
-#pragma unroll 4
-		for (int i = j * tok + threadIdx.x % 32; i < last; i += 32)
-			sum += key(i);
-		sum = warp_sum(sum);
-		if (threadIdx.x % 32 == 0)
-			pool[j] = sum;
-	}
 }
 
 /* ---- softmax over means ---- */
@@ -390,7 +458,9 @@ enum ar_status flexprefill_enqueue(const struct attn_batch *b, const void *self,
 		return st;
 	a = args_of(b, (const struct flexprefill *)self, q, (const float *)state, out->mask, &sums,
 		    work);
-	flexprefill_weigh<<<dim3(heads, 2), PICK_THREADS, 0, on>>>(a);
+	CU(cudaFuncSetAttribute(flexprefill_weigh, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				sizeof(struct pick_kept)));
+	flexprefill_weigh<<<dim3(heads, 2), PICK_THREADS, sizeof(struct pick_kept), on>>>(a);
 	CU_LAUNCHED();
 	flexprefill_decide<<<heads, PICK_THREADS, 0, on>>>(a);
 	CU_LAUNCHED();

@@ -8,11 +8,10 @@
  *
  * Budget at 128K tokens, 8 requests, 16 heads and 64 rows: lastq's two passes, each with 0.29 ms
  * of products and as much of exponentials.  pick: 256 thread blocks, all there at once, read 0.5
- * MiB each once, and every 32nd key before, 0.17 GB, 0.05 ms; histograms, which cost more, are of
- * a few thousand keys.  rows: a warp has a row, four of them a scheduler, and takes 32 of 2048
+ * MiB each once, and every 32nd key before, 0.17 GB, 0.05 ms; the two thresholds are of a few
+ * thousand keys.  rows: a warp has a row, four of them a scheduler, and takes 32 of 2048
  * distances at once, so its chain is their 64 loads and a step of some sixty cycles for one in
- * four; 0.03 ms.  Measured on an H200: lastq 0.57 and 0.64 ms, pick 0.20, rows 0.05; 1.47 in all,
- * and 0.42 at 32K.
+ * four; 0.03 ms, measured on an H200 0.05.
  */
 #include "config.h"
 #include "kernels/selectors/minference.h"
@@ -50,7 +49,7 @@ __global__ void __launch_bounds__(PICK_THREADS, 2)
 minference_pick(const __grid_constant__ struct args a)
 {
 	__shared__ struct pick_smem sm;
-	extern __shared__ uint32_t room[];
+	extern __shared__ uint4 room[];
 	struct pick_kept &kept = *(struct pick_kept *)room;
 	const int at = blockIdx.x, slash = blockIdx.y, r = at / a.b.shape.q_heads;
 	const struct minference_head head = a.head[at % a.b.shape.q_heads];
@@ -74,7 +73,7 @@ minference_pick(const __grid_constant__ struct args a)
 	const int few = pick_sift(sm, kept, end, n, key);
 
 	if (few)
-		take(few, [&](int i) { return kept.key[i]; }, [&](int i) { return kept.at[i]; });
+		take(few, [&](int i) { return key(kept.at[i]); }, [&](int i) { return kept.at[i]; });
 	else
 		take(end, key, [](int i) { return i; });
 	if (!threadIdx.x)

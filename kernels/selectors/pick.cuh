@@ -2,18 +2,23 @@
  * The largest of many keys, by a thread block of PICK_THREADS.
  *
  * pick_find() determines what fits into a budget, the largest keys first: where a key weighs 1
- * the k largest, where it weighs itself the most that add up to no more than the budget.  Three
- * rounds over 11, 11 and 10 bits add up the weights of the keys that share the digits found so
- * far; keys whose digit is 0 need no sum, for they come last.  pick_walk() then goes through the
- * keys in order, so that of equal ones the first are taken: a warp takes a stretch of them, and
- * counts its own first.
+ * the k largest, where it weighs itself the most that add up to no more than the budget.  Up to
+ * PICK_KEPT keys stay in registers and the threshold is found bit by bit, with a sum over the
+ * thread block for each: no histogram, whose buckets would be few and crowded, for keys agree in
+ * their upper bits.  For more, three rounds over 11, 11 and 10 bits add up the weights of the keys
+ * that share the digits found so far; keys whose digit is 0 need no sum, for they come last.
+ * pick_walk() then goes through the keys in order, so that of equal ones the first are taken: a
+ * warp takes a stretch of them, and counts its own first.
  *
  * Keys lie in global memory, so a thread asks for PICK_BATCH before it looks at the first.
  * Neighbours often share a digit: a bucket's weight is kept in as many parts as there are copies,
  * in different banks, for lanes that add to it at once.
  *
- * Where few of many are wanted, pick_sift() reads them once and keeps those that may be among them,
- * in order: a small number for pick_find() and pick_walk() to go through.
+ * pick_gather() reads many keys once and keeps where those between two bounds are, in order: a
+ * small number for pick_find() and pick_walk() to go through, where a sample has told the bounds.
+ * A warp takes PICK_SPAN words of a bit for each key at a time, whatever the others do: there are
+ * barriers only after PICK_SECTION words, to number the bits.  pick_sift() does so where few of
+ * many are wanted.
  */
 #ifndef AR_PICK_CUH
 #define AR_PICK_CUH
@@ -27,9 +32,13 @@ constexpr int PICK_OWN = PICK_BUCKETS / PICK_THREADS;	/* of a thread */
 constexpr int PICK_COPIES = 4;
 constexpr int PICK_BATCH = 8;
 constexpr int PICK_SAMPLE = 4096;
-constexpr int PICK_KEPT = 7168;
+constexpr int PICK_KEPT = 12288;
+constexpr int PICK_SPAN = 16;
+constexpr int PICK_SECTION = PICK_OWN * PICK_THREADS;	/* words */
+static_assert(PICK_OWN == 4, "a uint4 is a thread's words");
 
 struct pick_smem {
+	uint32_t sum[2][PICK_WARPS];
 	uint32_t count[PICK_BUCKETS], weight[PICK_BUCKETS][PICK_COPIES];
 	uint32_t warp_count[PICK_WARPS], warp_weight[PICK_WARPS];
 	uint32_t digit, above, left, equal;
@@ -41,11 +50,10 @@ struct pick {
 	uint32_t room;		/* and of those as large as key so many */
 };
 
-/* What is kept: keys, and where they were. */
+/* What is kept: where the keys are. */
 struct pick_kept {
-	uint32_t key[PICK_KEPT];
+	uint4 bits[PICK_THREADS];	/* of a section */
 	int32_t at[PICK_KEPT];
-	uint32_t warp_count[2][PICK_WARPS];
 };
 
 /* Exclusive sum over the thread block's threads of x; sum[] gets the warps' sums. */
@@ -159,12 +167,68 @@ static __device__ __forceinline__ void pick_add(struct pick_smem &sm, int n, uin
 	atomicAdd(&sm.count[0], matches);
 }
 
+/* Sum over the thread block's threads; odd: with 0 and 1 in turns, one barrier is enough. */
+static __device__ __forceinline__ uint32_t pick_sum(struct pick_smem &sm, uint32_t x, int odd)
+{
+	const int lane = threadIdx.x % 32;
+
+	x = __reduce_add_sync(~0u, x);
+	if (!lane)
+		sm.sum[odd][threadIdx.x / 32] = x;
+	__syncthreads();
+	return __reduce_add_sync(~0u, lane < PICK_WARPS ? sm.sum[odd][lane] : 0);
+}
+
+/* pick_find() of up to PICK_KEPT keys: the largest threshold from which on they weigh more than
+ * the budget, or 0. */
+template <enum pick_by BY, typename Key>
+static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int n,
+						       uint32_t budget, const Key &key)
+{
+	uint32_t x[PICK_KEPT / PICK_THREADS];
+	struct pick p = { 0, 0, 0 };
+	const auto sum_above = [&](uint32_t limit, bool weigh) {
+		uint32_t sum = 0;
+
+#pragma unroll
+		for (int i = 0; i < PICK_KEPT / PICK_THREADS; i += PICK_OWN) {
+			if (i * PICK_THREADS >= n)
+				break;
+#pragma unroll
+			for (int k = i; k < i + PICK_OWN; k++)
+				sum += x[k] <= limit ? 0 : weigh ? x[k] : 1;
+		}
+		return sum;
+	};
+
+	pick_fetch(x, threadIdx.x, PICK_THREADS, n, key);
+	__syncthreads();		/* the last use of the sums is over */
+	for (int bit = 31; bit >= 0; bit--) {
+		const uint32_t least = p.key | 1u << bit;
+
+		if (pick_sum(sm, sum_above(least - 1, BY == PICK_WEIGHT), bit % 2) > budget)
+			p.key = least;
+	}
+	p.above = pick_sum(sm, sum_above(p.key, false), 1);
+	budget -= BY == PICK_WEIGHT ? pick_sum(sm, sum_above(p.key, true), 0) : p.above;
+	p.room = pick_sum(sm, sum_above(p.key - 1, false), BY == PICK_WEIGHT);
+	p.room = (p.key ? p.room : n) - p.above;	/* there are 0s past n */
+	if (BY == PICK_COUNT)
+		p.room = min(budget, p.room);
+	else if (p.key)
+		p.room = min(budget / p.key, p.room);
+	return p;
+}
+
 /* key(i) of i < n; their sum is below 2^32 where they weigh themselves. */
 template <enum pick_by BY, typename Key>
 static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, int n,
 							uint32_t budget, const Key &key)
 {
 	struct pick p = { 0, 0, 0 };
+
+	if (n <= PICK_KEPT)
+		return pick_few<BY>(sm, n, budget, key);
 
 	for (int shift = 21; shift >= 0; shift = shift == 21 ? 10 : shift - 10) {
 		__syncthreads();
@@ -263,7 +327,7 @@ static __device__ __forceinline__ uint32_t pick_bound(struct pick_smem &sm, int 
 	const float rank = expect + 4 * sqrtf(expect) + 16;	/* four standard deviations */
 
 	if (n <= PICK_KEPT)
-		return 0;
+		return ~0u;
 	if (rank / PICK_SAMPLE * n > .9f * PICK_KEPT)
 		return ~0u;
 	return pick_find<PICK_COUNT>(sm, PICK_SAMPLE, (int)rank, [&](int i) {
@@ -271,51 +335,83 @@ static __device__ __forceinline__ uint32_t pick_bound(struct pick_smem &sm, int 
 	}).key;
 }
 
-/* Keep all keys that are no smaller than some bound; returns how many, or 0 where they are too
- * many, or fewer than want.  So what is kept has the want largest, and all that equal the least of
- * those. */
+/* Number the bits of the words from first on, and keep where they are after the have that there
+ * are; returns how many there are then. */
+static __device__ __forceinline__ int pick_number(struct pick_smem &sm, struct pick_kept &kept,
+						  int first, int words, int have)
+{
+	const int own = threadIdx.x * PICK_OWN;
+	const uint4 bits = own < words ? kept.bits[threadIdx.x] : make_uint4(0, 0, 0, 0);
+	const uint32_t word[PICK_OWN] = { bits.x, bits.y, bits.z, bits.w };
+	uint32_t count = 0;
+	int to;
+
+#pragma unroll
+	for (int i = 0; i < PICK_OWN; i++)
+		count += __popc(word[i]);
+	to = have + pick_scan(count, sm.warp_count);
+#pragma unroll
+	for (int i = 0; i < PICK_OWN; i++)
+		for (uint32_t left = word[i]; left && to < PICK_KEPT; left &= left - 1)
+			kept.at[to++] = (first + own + i) * 32 + __ffs(left) - 1;
+#pragma unroll
+	for (int w = 0; w < PICK_WARPS; w++)
+		have += sm.warp_count[w];
+	return have;
+}
+
+/* Keep the keys of [least, most]; returns how many there are, of which there is room for PICK_KEPT.
+ * see(first, x) gets all keys once: those of a warp are x[i] = key(first + 32 i + lane), 0 past
+ * the last one. */
+template <typename Key, typename See>
+static __device__ __forceinline__ int pick_gather(struct pick_smem &sm, struct pick_kept &kept,
+						  int n, uint32_t least, uint32_t most,
+						  const Key &key, const See &see)
+{
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const int all = (n + PICK_SPAN * 32 - 1) / (PICK_SPAN * 32) * PICK_SPAN;
+	int have = 0;
+
+	for (int first = 0; first < all; first += PICK_SECTION) {
+		const int words = min(PICK_SECTION, all - first);
+
+		for (int at = warp * PICK_SPAN; at < words; at += PICK_WARPS * PICK_SPAN) {
+			const int i0 = (first + at) * 32;
+			uint32_t x[PICK_SPAN], own = 0;
+
+			pick_fetch(x, i0 + lane, 32, n, key);
+#pragma unroll
+			for (int i = 0; i < PICK_SPAN; i++) {
+				const uint32_t bits = __ballot_sync(~0u, i0 + i * 32 + lane < n &&
+								    x[i] >= least && x[i] <= most);
+
+				own = lane == i ? bits : own;
+			}
+			if (lane < PICK_SPAN)
+				((uint32_t *)kept.bits)[at + lane] = own;
+			see(i0, x);
+		}
+		__syncthreads();
+		have = pick_number(sm, kept, first, words, have);
+		__syncthreads();
+	}
+	return have;
+}
+
+/* Keep all keys that are no smaller than some bound; returns how many, or 0 where that is no use:
+ * they are too many, or fewer than want.  So what is kept has the want largest, and all that equal
+ * the least of those. */
 template <typename Key>
 static __device__ __forceinline__ int pick_sift(struct pick_smem &sm, struct pick_kept &kept, int n,
 						int want, const Key &key)
 {
-	constexpr int BATCH = 16;
-	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	const uint32_t bound = pick_bound(sm, n, want, key);
-	int have = 0, odd = 0;
 
 	if (bound == ~0u)
 		return 0;
-	for (int first = 0; first < n && have <= PICK_KEPT; first += BATCH * PICK_THREADS, odd ^= 1) {
-		const int at = first + warp * BATCH * 32 + lane;
-		uint32_t x[BATCH], count = 0;
-		int to = have;
+	const int have = pick_gather(sm, kept, n, bound, ~0u, key,
+				     [](int, const uint32_t (&)[PICK_SPAN]) {});
 
-		pick_fetch(x, at, 32, n, key);
-#pragma unroll
-		for (int i = 0; i < BATCH; i++)
-			count += __popc(__ballot_sync(~0u, at + i * 32 < n && x[i] >= bound));
-		if (!lane)
-			kept.warp_count[odd][warp] = count;
-		__syncthreads();	/* one is enough: the next step writes to the other half */
-#pragma unroll
-		for (int w = 0; w < PICK_WARPS; w++) {
-			to += w < warp ? kept.warp_count[odd][w] : 0;
-			have += kept.warp_count[odd][w];
-		}
-#pragma unroll
-		for (int i = 0; i < BATCH; i++) {
-			const bool keep = at + i * 32 < n && x[i] >= bound;
-			const uint32_t all = __ballot_sync(~0u, keep);
-			const int place = to + __popc(all & ((1u << lane) - 1));
-
-			if (keep && place < PICK_KEPT) {
-				kept.key[place] = x[i];
-				kept.at[place] = at + i * 32;
-			}
-			to += __popc(all);
-		}
-	}
-	__syncthreads();
 	return have >= want && have <= PICK_KEPT ? have : 0;
 }
 
