@@ -327,7 +327,7 @@ __device__ __forceinline__ void attend_blocks(const struct args &a, const struct
 				   s.blk + 1, query, part, a.p_row + row * a.b.max_kv_blk);
 }
 
-__global__ void __launch_bounds__(AWARE_THREADS)
+__global__ void __launch_bounds__(AWARE_THREADS, 2)
 flexprefill_aware(const struct args a)
 {
 	__shared__ alignas(16) float query[AWARE_HEADS * MAX_DIM];

@@ -4,27 +4,27 @@
 
 #include "kernels/selectors/means.h"
 
-static __device__ __forceinline__ float bf16_value(bf16_t x)
-{
-	return __uint_as_float((uint32_t)x << 16);
-}
-
 /* As means_of_rows of n heads one after the other, by the threads of a block together, each some
- * channels. */
+ * pairs of channels. */
 static __device__ __forceinline__ void mean_rows(const struct attn_batch &b, int lo, int hi,
 						 int head, int n, const bf16_t *__restrict__ q,
 						 float *out)
 {
-	const size_t row = (size_t)b.shape.q_heads * b.shape.head_dim;
+	const int pairs = b.shape.head_dim / 2, row = b.shape.q_heads * pairs;
+	const uint32_t *first = (const uint32_t *)q + (size_t)lo * row + head * pairs;
 
-	for (int d = threadIdx.x; d < n * b.shape.head_dim; d += blockDim.x) {
-		const bf16_t *x = q + lo * row + (size_t)head * b.shape.head_dim + d;
-		float sum = 0;
+	for (int d = threadIdx.x; d < n * pairs; d += blockDim.x) {
+		float even = 0, odd = 0;
 
-#pragma unroll 8
-		for (int i = 0; i < hi - lo; i++)
-			sum += bf16_value(x[i * row]);
-		out[d] = sum / (float)(hi - lo);
+#pragma unroll 16
+		for (int i = 0; i < hi - lo; i++) {
+			const uint32_t x = first[i * row + d];
+
+			even += __uint_as_float(x << 16);
+			odd += __uint_as_float(x & 0xffff0000);
+		}
+		out[2 * d] = even / (float)(hi - lo);
+		out[2 * d + 1] = odd / (float)(hi - lo);
 	}
 }
 
@@ -36,7 +36,7 @@ static __device__ __forceinline__ void dots_of_fours(float (&sum)[N], const floa
 #pragma unroll
 	for (int i = 0; i < N; i++)
 		sum[i] = 0;
-#pragma unroll 4
+#pragma unroll 8
 	for (int d = 0; d < n; d += 4) {
 		const float4 b = *(const float4 *)(y + d);
 
