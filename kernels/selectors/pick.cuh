@@ -38,7 +38,7 @@ constexpr int PICK_SECTION = PICK_OWN * PICK_THREADS;	/* words */
 static_assert(PICK_OWN == 4, "a uint4 is a thread's words");
 
 struct pick_smem {
-	uint32_t sum[2][PICK_WARPS];
+	uint32_t sum[2][PICK_WARPS], top[PICK_WARPS];
 	uint32_t count[PICK_BUCKETS], weight[PICK_BUCKETS][PICK_COPIES];
 	uint32_t warp_count[PICK_WARPS], warp_weight[PICK_WARPS];
 	uint32_t digit, above, left, equal;
@@ -179,13 +179,25 @@ static __device__ __forceinline__ uint32_t pick_sum(struct pick_smem &sm, uint32
 	return __reduce_add_sync(~0u, lane < PICK_WARPS ? sm.sum[odd][lane] : 0);
 }
 
+/* The largest of the thread block's threads. */
+static __device__ __forceinline__ uint32_t pick_top(struct pick_smem &sm, uint32_t x)
+{
+	const int lane = threadIdx.x % 32;
+
+	x = __reduce_max_sync(~0u, x);
+	if (!lane)
+		sm.top[threadIdx.x / 32] = x;
+	__syncthreads();
+	return __reduce_max_sync(~0u, lane < PICK_WARPS ? sm.top[lane] : 0);
+}
+
 /* pick_find() of up to PICK_KEPT keys: the largest threshold from which on they weigh more than
  * the budget, or 0. */
 template <enum pick_by BY, typename Key>
 static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int n,
 						       uint32_t budget, const Key &key)
 {
-	uint32_t x[PICK_KEPT / PICK_THREADS];
+	uint32_t x[PICK_KEPT / PICK_THREADS], top = 0;
 	struct pick p = { 0, 0, 0 };
 	const auto sum_above = [&](uint32_t limit, bool weigh) {
 		uint32_t sum = 0;
@@ -202,8 +214,12 @@ static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int
 	};
 
 	pick_fetch(x, threadIdx.x, PICK_THREADS, n, key);
+#pragma unroll
+	for (int i = 0; i < PICK_KEPT / PICK_THREADS; i++)
+		top = max(top, x[i]);
 	__syncthreads();		/* the last use of the sums is over */
-	for (int bit = 31; bit >= 0; bit--) {
+	top = pick_top(sm, top);
+	for (int bit = 31 - __clz(top); bit >= 0; bit--) {
 		const uint32_t least = p.key | 1u << bit;
 
 		if (pick_sum(sm, sum_above(least - 1, BY == PICK_WEIGHT), bit % 2) > budget)
