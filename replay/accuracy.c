@@ -2,6 +2,7 @@
 #include "replay/accuracy.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 /* Sums over the elements of a row, or of many. */
 struct sums {
@@ -47,9 +48,15 @@ static double relative(double diff, double dense)
 	return sqrt(diff / dense);
 }
 
-void accuracy_measure(const struct attn_shape *s, int n_row, const bf16_t *out,
-		      const bf16_t *dense, const float *lse, const float *lse_dense,
-		      struct accuracy *acc)
+/* A row that saw no key has a log sum of -inf, which no dense row has. */
+static bool is_finite(const struct sums *row, float lse, float lse_dense)
+{
+	return isfinite(row->out) && isfinite(row->dense) && isfinite(lse_dense) && lse < INFINITY;
+}
+
+enum ar_status accuracy_measure(const struct attn_shape *s, int n_row, const bf16_t *out,
+				const bf16_t *dense, const float *lse, const float *lse_dense,
+				struct accuracy *acc, struct ar_err *err)
 {
 	for (int h = 0; h < s->q_heads; h++) {
 		struct sums all = { 0 };
@@ -60,6 +67,10 @@ void accuracy_measure(const struct attn_shape *s, int n_row, const bf16_t *out,
 			struct sums row = sum_row(out + at * (size_t)s->head_dim,
 						  dense + at * (size_t)s->head_dim, s->head_dim);
 
+			if (!is_finite(&row, lse[at], lse_dense[at]))
+				return ar_fail(err, AR_DATA, "query head %d, row %d: attention is "
+					       "not finite; Q, K or V of the capture are out of "
+					       "range", h, r);
 			all.diff += row.diff;
 			all.dense += row.dense;
 			all.max = fmax(all.max, row.max);
@@ -69,4 +80,5 @@ void accuracy_measure(const struct attn_shape *s, int n_row, const bf16_t *out,
 		acc[h] = (struct accuracy){ relative(all.diff, all.dense), cos_sum / n_row, all.max,
 					    mass / n_row };
 	}
+	return AR_OK;
 }

@@ -440,8 +440,8 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	if (!st)
 		st = run_one(c, i, c->dense, &dev, c->host.dense, c->host.lse_dense, err);
 	if (!st)
-		accuracy_measure(&c->source.shape, host.n_row, c->host.out, c->host.dense,
-				 c->host.lse, c->host.lse_dense, acc);
+		st = accuracy_measure(&c->source.shape, host.n_row, c->host.out, c->host.dense,
+				      c->host.lse, c->host.lse_dense, acc, err);
 	return st;
 }
 

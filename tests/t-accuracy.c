@@ -16,9 +16,11 @@ static bf16_t a[N], b[N];
 static float lse_a[ROWS * HEADS], lse_b[ROWS * HEADS];
 static struct accuracy acc[HEADS];
 
-static void measure(void)
+static struct ar_err err;
+
+static enum ar_status measure(void)
 {
-	accuracy_measure(&shape, ROWS, a, b, lse_a, lse_b, acc);
+	return accuracy_measure(&shape, ROWS, a, b, lse_a, lse_b, acc, &err);
 }
 
 static void reset(void)
@@ -85,9 +87,34 @@ static void test_edges(void)
 	ok(acc[1].rel_l2 == 1 && acc[1].cosine == 0, "a difference from nothing is a whole one");
 	ok(acc[1].mass_recall == 1, "rounding does not raise the mass above 1");
 	ok(acc[2].rel_l2 == 0 && acc[2].cosine == 1, "two zero outputs are equal");
-	*at(b, 1, 2, 3) = bf16_from_f32(NAN);
+}
+
+/* What is no number must not look like a distance of 0. */
+static void test_not_finite(void)
+{
+	static const float odd[] = { NAN, INFINITY, -INFINITY };
+	int bad = 0;
+
+	for (int i = 0; i < 3; i++) {
+		reset();
+		*at(a, 1, 2, 3) = bf16_from_f32(odd[i]);
+		bad += measure() != AR_DATA;
+		reset();
+		*at(b, 1, 2, 3) = bf16_from_f32(odd[i]);
+		bad += measure() != AR_DATA;
+		reset();
+		lse_b[1 * HEADS + 2] = odd[i];
+		bad += measure() != AR_DATA;
+		reset();
+		lse_a[1 * HEADS + 2] = odd[i];
+		bad += measure() != (odd[i] < 0 ? AR_OK : AR_DATA);
+	}
+	is_int(bad, 0, "outputs that are not finite are refused, and dense rows that saw nothing");
+	reset();
+	lse_b[1 * HEADS + 2] = NAN;
 	measure();
-	ok(isnan(acc[2].rel_l2), "a NaN is not hidden");
+	is_str(err.msg, "query head 2, row 1: attention is not finite; Q, K or V of the capture "
+	       "are out of range", "the message says which");
 }
 
 int main(void)
@@ -96,5 +123,6 @@ int main(void)
 	test_identical();
 	test_known();
 	test_edges();
+	test_not_finite();
 	return done_testing();
 }
