@@ -24,7 +24,8 @@ extern "C" {
 struct selector_env {
 	struct attn_shape shape;	/* of this rank */
 	int n_layers;			/* of the model */
-	const float *rope_inv;		/* [head_dim / 2] Q and K were turned by inv * position */
+	const float *rope_inv;		/* [head_dim / 2] Q and K were turned by inv * position;
+					 * NULL: it is not known */
 	bool device;			/* enqueue() will be called on the current device */
 };
 

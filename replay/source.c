@@ -57,7 +57,11 @@ enum ar_status source_init(struct source *s, const struct backend_env *env, stru
 	}
 	s->rope = first->rope.theta > 0 ? first->rope : m->rope;
 	s->n_turn = turned ? env->max_len : 1;
-	return AR_OK;
+	if (!turned || s->rope.theta > 0)
+		return AR_OK;
+	source_release(s);
+	return ar_fail(err, AR_DATA, "%s: does not say its rotary embedding, nor does the model, "
+		       "and its rows are to be turned; pack it with its rope_theta", first->name);
 }
 
 enum ar_status source_open_method(const struct source *s, const struct backend_env *env,
@@ -71,7 +75,7 @@ enum ar_status source_open_method(const struct source *s, const struct backend_e
 	if (!inv)
 		return ar_nomem(err);
 	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	e.rope_inv = inv;
+	e.rope_inv = s->rope.theta > 0 ? inv : NULL;
 	st = method_open(env->method, &e, err);
 	free(inv);
 	return st;

@@ -335,7 +335,8 @@ static enum ar_status open_method(const struct bench_source *src, const char *te
 {
 	float inv[CAPTURE_MAX_DIM / 2];
 	struct selector_env env = {
-		.shape = src->shape, .n_layers = src->n_layers, .rope_inv = inv, .device = true,
+		.shape = src->shape, .n_layers = src->n_layers,
+		.rope_inv = src->rope.theta > 0 ? inv : NULL, .device = true,
 	};
 	enum ar_status st = method_parse(m, text, err);
 

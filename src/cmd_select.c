@@ -347,18 +347,6 @@ static enum ar_status show_layer(struct shown *x, int i, struct ar_err *err)
 	return st;
 }
 
-/* Only what a selector opens can ask for the rotary embedding of keys that are turned already. */
-static enum ar_status check_rope(const struct shown *x, struct ar_err *err)
-{
-	const struct capture_info *info = capture_info(x->chunk->capture);
-
-	if (info->rope.theta > 0 || x->chunk->model.rope.theta > 0 || !x->method->selector->open)
-		return AR_OK;
-	return ar_fail(err, AR_USAGE,
-		       "%s does not say its rotary embedding, for method '%s'; name its model with "
-		       "--model", info->name, x->method->name);
-}
-
 static enum ar_status open_backend(struct shown *x, struct ar_err *err)
 {
 	const struct backend *b = x->backend;
@@ -380,10 +368,8 @@ static enum ar_status show_layers(struct shown *x, struct ar_err *err)
 {
 	struct iter_cost unused;
 	struct batch b = { .entry = &x->entry, .n = 1, .prefill_tok = x->entry.n_tok };
-	enum ar_status st = check_rope(x, err);
+	enum ar_status st = open_backend(x, err);
 
-	if (!st)
-		st = open_backend(x, err);
 	if (!st)
 		st = x->backend->run(x->self, &b, &unused, err);
 	for (int i = 0; i < x->chunk->n_layers && !st; i++) {

@@ -63,16 +63,17 @@ static void place_token(const bf16_t *base, const float *trig, int tok, int n_to
 	}
 }
 
-static void write_header(FILE *f, int n_tok, bool rope_applied)
+static void write_header(FILE *f, int n_tok, const struct case_how *how)
 {
 	char text[2048];
 	size_t n = 0, at = 0;
 	uint64_t len;
 
 	n += (size_t)sprintf(text + n,
-			     "{\"__metadata__\":{\"rope_applied\":\"%s\",\"rope_theta\":\"10000\","
+			     "{\"__metadata__\":{\"rope_applied\":\"%s\",%s"
 			     "\"n_prompt\":\"%d\",\"model\":\"small\"}",
-			     rope_applied ? "true" : "false", n_tok);
+			     how->rope_applied ? "true" : "false",
+			     how->rope_unknown ? "" : "\"rope_theta\":\"10000\",", n_tok);
 	for (int l = 0; l < CAPTURED; l++)
 		for (int t = 0; t < 3; t++) {
 			int heads = t ? CASE_KV_HEADS : CASE_HEADS;
@@ -103,7 +104,7 @@ static void write_capture(FILE *f, const struct case_how *how)
 		bail_out("out of memory");
 	rope_inv_freq(&rope, DIM, inv);
 	layer_trig_ref(inv, DIM / 2, n_tok, trig);
-	write_header(f, n_tok, how->rope_applied);
+	write_header(f, n_tok, how);
 	for (int l = 0; l < CAPTURED; l++) {
 		draw_layer(l, base);
 		for (int t = 0; t < n_tok; t++)
@@ -163,7 +164,8 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 	c->model = (struct model){ .name = "small", .n_layers = LAYERS, .hidden = 64,
 		.q_heads = CASE_HEADS, .kv_heads = CASE_KV_HEADS, .head_dim = DIM, .ffn = 128,
 		.n_experts = how->n_experts, .experts_per_tok = how->n_experts ? 2 : 0,
-		.vocab = 1001, .max_len = CASE_LEN, .rope = rope, .tp = 1 };
+		.vocab = 1001, .max_len = CASE_LEN, .tp = 1,
+		.rope = how->rope_unknown ? (struct rope){ 0 } : rope };
 	open_capture(c, how);
 	if (method_parse(&c->method, how->method, err))
 		bail_out("%s", err->msg);
@@ -389,6 +391,28 @@ static void test_captures(const struct backend *b, double tolerance)
 	   b->name, case_distance(&tiled_post, &pre));
 }
 
+/* What is not known is not needed where nothing is turned, and refused where something is. */
+static void test_unknown_rope(const struct backend *b)
+{
+	const struct case_how asks[] = {
+		{ .method = "dense", .rope_applied = true, .rope_unknown = true, .tile = true },
+		{ .method = "seer:gate=mean", .rope_applied = true, .rope_unknown = true } };
+	struct case_result known, unknown;
+	struct backend_case c;
+	struct ar_err err;
+
+	result_of(b, &(struct case_how){ .method = SPARSE, .rope_applied = true }, &known);
+	result_of(b, &(struct case_how){ .method = SPARSE, .rope_applied = true,
+					 .rope_unknown = true }, &unknown);
+	ok(case_same_counts(&known, &unknown) && case_distance(&known, &unknown) == 0,
+	   "%s: rows that are not turned need no rotary embedding", b->name);
+	for (int i = 0; i < 2; i++) {
+		is_int(case_open(&c, b, &asks[i], &err), AR_DATA,
+		       "%s, %s: where it is needed, none is refused", b->name, asks[i].method);
+		case_close(&c);
+	}
+}
+
 static void test_errors(const struct backend *b)
 {
 	struct batch_entry past = { .start = 0, .n_tok = 10 }, many[] = {
@@ -413,5 +437,6 @@ void case_test_all(const struct backend *b, double tolerance)
 	test_dense(b);
 	test_states(b);
 	test_captures(b, tolerance);
+	test_unknown_rope(b);
 	test_errors(b);
 }

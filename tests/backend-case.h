@@ -11,6 +11,7 @@ enum { CASE_HEADS = 4, CASE_KV_HEADS = 2, CASE_RUN_LAYERS = 2, CASE_REQ = 3, CAS
 struct case_how {
 	const char *method;
 	bool rope_applied;	/* capture after RoPE */
+	bool rope_unknown;	/* neither the capture nor the model says which */
 	bool tile;		/* the file holds a third of the tokens, and they repeat; else
 				 * it holds the same repetition in full */
 	bool decoder;		/* not --attention-only */
@@ -56,6 +57,6 @@ double case_largest_error(const struct case_result *r);	/* relative L2 */
 
 /* Properties that hold for every backend; each is a test or several. */
 void case_test_all(const struct backend *b, double tolerance);
-enum { CASE_N_TEST = 28 };
+enum { CASE_N_TEST = 31 };
 
 #endif

@@ -193,6 +193,14 @@ header='{"__metadata__":{"rope_applied":"true"},
 raw() { "$ATTNREPLAY" select --capture raw.safetensors --context 0 --chunk 16 --method dense "$@"; }
 ok 'a capture that does not say its rotary embedding needs none where nobody asks' raw
 ok '... and takes that of the model' raw --model niah-llama-14m
+"$ATTNREPLAY" capture unpack "$arc" known.safetensors || exit 99
+LC_ALL=C sed 's/"rope_theta"/"xope_theta"/' known.safetensors >unknown.safetensors
+of() { "$ATTNREPLAY" select --capture "$1.safetensors" --context 1536 --chunk 256 | grep -v safetensors; }
+is '... nor is a figure another' "$(of unknown)" "$(of known)"
+gated() { "$ATTNREPLAY" select --capture unknown.safetensors --method seer:gate=mean "$@" >out; }
+ok '... but a gate for keys before it asks' says 3 "method 'seer:gate=mean': the gate is for keys before their \
+rotary embedding, which is not known; pack the capture with its rope_theta, or name its model" gated
+ok '... which the model answers' gated --model niah-llama-14m
 spoil() { # BYTES OFFSET: in the tensors
 	cp raw.safetensors odd.safetensors
 	printf "$1" | dd of=odd.safetensors bs=1 seek=$((8 + ${#header} + $2)) conv=notrunc 2>/dev/null

@@ -225,6 +225,7 @@ static void test_split(void)
 static void test_rope(void)
 {
 	const struct rope llama = { 500000, 8, 1, 4, 8192 }, plain = { .theta = 10000 };
+	const struct rope unknown = { 0, 8, 1, 4, 8192 };
 	/* the formula at pairs kept (0 to 28), interpolated (29 to 34) and slowed (35 on) */
 	static const int pair[] = { 0, 1, 20, 28, 29, 32, 34, 35, 63 };
 	static const float want[] = { 1.0f, 0.814617234f, 0.0165604401f, 0.00321144599f, 0.00216657076f,
@@ -241,6 +242,11 @@ static void test_rope(void)
 	ok(falls, "the angles fall from pair to pair, also across the two bounds");
 	rope_inv_freq(&plain, 128, inv);
 	ok(inv[0] == 1 && inv[32] == 0.01f && fabsf(inv[16] - 0.1f) < 1e-8f, "without scaling: theta^(-2k/D)");
+	rope_inv_freq(&unknown, 128, inv);
+	falls = false;
+	for (int k = 0; k < 64; k++)
+		falls = falls || inv[k] != 0;
+	ok(!falls, "what is not known turns nothing");
 }
 
 int main(void)

@@ -6,14 +6,15 @@
 
 #include "src/base/status.h"
 
-/* Rotary embedding, half-split pairs (k, k + D/2).  factor > 0: llama3 scaling. */
+/* Rotary embedding, half-split pairs (k, k + D/2).  theta 0: not known.  factor > 0: llama3
+ * scaling. */
 struct rope {
 	double theta;
 	double factor, low_freq, high_freq;
 	double original_len;
 };
 
-/* inv[k] = angle per position of pair k, k < dim/2. */
+/* inv[k] = angle per position of pair k, k < dim/2; 0 where theta is, which turns nothing. */
 void rope_inv_freq(const struct rope *r, int dim, float *inv);
 
 struct model {

@@ -26,9 +26,9 @@ static double scale_llama3(const struct rope *r, double inv)
 void rope_inv_freq(const struct rope *r, int dim, float *inv)
 {
 	for (int k = 0; k < dim / 2; k++) {
-		double x = pow(r->theta, -2.0 * k / dim);
+		double x = r->theta > 0 ? pow(r->theta, -2.0 * k / dim) : 0;
 
-		inv[k] = (float)(r->factor > 0 ? scale_llama3(r, x) : x);
+		inv[k] = (float)(x > 0 && r->factor > 0 ? scale_llama3(r, x) : x);
 	}
 }
 

@@ -223,6 +223,10 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 		return ar_fail(err, AR_USAGE, "no gate: add gate=FILE, a safetensors file of "
 			       "released weights or from 'attnreplay calibrate seer', or "
 			       "gate=mean, untrained");
+	if (!env->rope_inv)
+		return ar_fail(err, AR_DATA, "the gate is for keys before their rotary embedding, "
+			       "which is not known; pack the capture with its rope_theta, or name "
+			       "its model");
 	g = calloc(1, sizeof *g);
 	if (!g)
 		return ar_nomem(err);
