@@ -1,5 +1,5 @@
 /* The oracle on the device against the reference: the same number of cells, and where the two
- * differ the masses are as good as equal. */
+ * differ the means are as good as equal. */
 #include "config.h"
 
 #include <math.h>
@@ -12,9 +12,9 @@
 enum { N_TEST = 6 + 2 };
 
 #if HAVE_CUDA
-/* Whether request r got its number of cells, the largest ones.  mass: as the device left them in
+/* Whether request r got its number of cells, the largest ones.  mean: as the device left them in
  * its work memory. */
-static bool fair(const struct batch_case *c, int r, const uint32_t *got, const float *mass)
+static bool fair(const struct batch_case *c, int r, const uint32_t *got, const float *mean)
 {
 	const struct attn_shape *s = &c->b.shape;
 	float least = INFINITY, most = 0, worst = 0;
@@ -33,7 +33,7 @@ static bool fair(const struct batch_case *c, int r, const uint32_t *got, const f
 					return false;
 				continue;
 			}
-			m = mass[(size_t)row * (size_t)c->b.max_kv_blk + (size_t)j];
+			m = mean[(size_t)row * (size_t)c->b.max_kv_blk + (size_t)j];
 			kept += on;
 			wanted += want;
 			if (on)
@@ -58,7 +58,7 @@ static bool agrees(int dim, int tok, uint64_t seed)
 	struct batch_case *c = &pair.c;
 	bool good = true;
 	size_t bytes;
-	float *mass;
+	float *mean;
 
 	for (int r = 0; r < n; r++) {
 		ctx[r] = (int)rng_below(&rng, 900);
@@ -66,12 +66,12 @@ static bool agrees(int dim, int tok, uint64_t seed)
 	}
 	case_chunks(c, &rng, FILL_NORMAL, s, n, ctx, rows);
 	select_both(&pair);
-	bytes = (size_t)c->b.n_qblk * (size_t)s.q_heads * (size_t)c->b.max_kv_blk * sizeof *mass;
-	mass = malloc(bytes);
-	gpu_read(mass, pair.work, bytes);
+	bytes = (size_t)c->b.n_qblk * (size_t)s.q_heads * (size_t)c->b.max_kv_blk * sizeof *mean;
+	mean = malloc(bytes);
+	gpu_read(mean, pair.work, bytes);
 	for (int r = 0; r < n; r++)
-		good &= fair(c, r, pair.got, mass);
-	free(mass);
+		good &= fair(c, r, pair.got, mean);
+	free(mean);
 	select_release(&pair);
 	return good;
 }

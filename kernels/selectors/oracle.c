@@ -1,13 +1,17 @@
 /*
- * The upper bound of every selector: the blocks that hold the most attention mass, from the
- * attention itself.
+ * The upper bound of every selector: the blocks that hold the most attention mass for their size,
+ * from the attention itself.
  *
- *   mass[h][i][j] = sum over the rows of query block i and the keys of block j of
+ *   mean[h][i][j] = mean over the rows of query block i and the keys of block j that they see of
  *                   softmax(q k^T / sqrt(head_dim))
  *
- * Of all cells (h, i, j) of a request's chunk up to the diagonal the largest are kept, as many as
- * the share says; at equal mass the lower number.  No block is kept for its place.  Hence no mask
- * of as many cells holds more mass.
+ * Of all cells (h, i, j) of a request's chunk up to the diagonal those of the largest means are
+ * kept, as many as the share says; at equal means the lower number.  No block is kept for its place.
+ *
+ * Hence no mask that runs no more pairs of a row and a key holds more mass, and so none has a
+ * higher recall, which is the mass over the rows and heads: what it has beyond this one are pairs
+ * whose mean is at most the least that is kept here, and what it lacks are at least as many pairs
+ * whose mean is at least that.  Over the pairs that are run, recall is therefore concave.
  */
 #include "config.h"
 #include "kernels/selectors/oracle.h"
@@ -21,20 +25,20 @@ static int block_tok(const void *param)
 }
 
 struct cell {
-	float mass;
+	float mean;
 	int64_t at;		/* word * 32 + bit, ascending with the number of the cell */
 };
 
-static int by_mass(const void *x, const void *y)
+static int by_mean(const void *x, const void *y)
 {
 	const struct cell *a = x, *b = y;
 
-	if (a->mass != b->mass)
-		return a->mass > b->mass ? -1 : 1;
+	if (a->mean != b->mean)
+		return a->mean > b->mean ? -1 : 1;
 	return a->at < b->at ? -1 : 1;
 }
 
-/* One row's share in the masses of its query block; x: [pos + 1]. */
+/* Add one row's attention to the cells of its query block; x: [pos + 1]. */
 static void add_row(const struct attn_batch *b, int r, int pos, int head, const bf16_t *q,
 		    const bf16_t *k, float *x, struct cell *cell)
 {
@@ -53,7 +57,14 @@ static void add_row(const struct attn_batch *b, int r, int pos, int head, const 
 	for (int t = 0; t <= pos; t++)
 		sum += x[t] = expf(x[t] - max);
 	for (int t = 0; t <= pos; t++)
-		cell[t / s->page_tok].mass += x[t] / sum;
+		cell[t / s->page_tok].mean += x[t] / sum;
+}
+
+/* The cells of query block qa, of rows [lo, hi): from sums to means. */
+static void divide(const struct attn_shape *s, int qa, int lo, int hi, struct cell *cell)
+{
+	for (int j = 0; j <= qa; j++)
+		cell[j].mean /= (float)oracle_pairs(lo, hi, j < qa ? s->page_tok : 0);
 }
 
 static void request(const struct attn_batch *b, const struct oracle *p, int r, const bf16_t *q,
@@ -66,23 +77,26 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 
 	for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
 		for (int h = 0; h < s->q_heads; h++) {
-			int qa = first + i - b->qblk0[r], lo = qa * s->page_tok;
+			int qa = first + i - b->qblk0[r], at = qa * s->page_tok;
+			int lo = at > b->ctx[r] ? 0 : b->ctx[r] - at;
+			int hi = end - at < s->page_tok ? end - at : s->page_tok;
 			int64_t row = (int64_t)(i * s->q_heads + h) * b->mask_words;
 
 			for (int j = 0; j <= qa; j++)
 				cell[n + j] = (struct cell){ 0, row * 32 + j };
-			for (int pos = lo > b->ctx[r] ? lo : b->ctx[r];
-			     pos < lo + s->page_tok && pos < end; pos++) {
-				size_t at = (size_t)(b->row0[r] + pos - b->ctx[r]) *
-					    (size_t)s->q_heads + (size_t)h;
+			for (int pos = at + lo; pos < at + hi; pos++) {
+				size_t from = (size_t)(b->row0[r] + pos - b->ctx[r]) *
+					      (size_t)s->q_heads + (size_t)h;
 
-				add_row(b, r, pos, h, q + at * (size_t)s->head_dim, k, x, cell + n);
+				add_row(b, r, pos, h, q + from * (size_t)s->head_dim, k, x,
+					cell + n);
 			}
+			divide(s, qa, lo, hi, cell + n);
 			for (int w = 0; w < b->mask_words; w++)
 				mask[row + w] = 0;
 			n += qa + 1;
 		}
-	qsort(cell, (size_t)n, sizeof *cell, by_mass);
+	qsort(cell, (size_t)n, sizeof *cell, by_mean);
 	for (int64_t i = 0; i < keep; i++)
 		mask[cell[i].at / 32] |= 1u << cell[i].at % 32;
 }

@@ -1,4 +1,4 @@
-/* The blocks of largest attention mass: what the reference and the CUDA file share. */
+/* The blocks of the largest mean attention: what the reference and the CUDA file share. */
 #ifndef AR_ORACLE_H
 #define AR_ORACLE_H
 
@@ -24,6 +24,13 @@ AR_BOTH static inline int64_t oracle_cells(int q_heads, int qa, int n)
 AR_BOTH static inline int64_t oracle_count(const struct oracle *p, int64_t cells)
 {
 	return (int64_t)(p->share * (double)cells + 0.5);
+}
+
+/* Pairs of rows [lo, hi) of a query block and the keys of a block that they see: all tok of one
+ * before it; tok 0: of its own. */
+AR_BOTH static inline int oracle_pairs(int lo, int hi, int tok)
+{
+	return tok ? (hi - lo) * tok : (hi * (hi + 1) - lo * (lo + 1)) / 2;
 }
 
 selector_work_fn oracle_work_bytes;

@@ -1,11 +1,11 @@
 /*
  * The oracle's masks on the device; the rule is in oracle.c.  Two kernels:
  *
- *   mass    grid (query block, query head), a warp per 16 rows.  Two passes over the keys: the
+ *   means   grid (query block, query head), a warp per 16 rows.  Two passes over the keys: the
  *           maximum and sum of every row, then the probabilities, summed up by block.  Each is
  *           the Q K^T of dense attention, so the two cost about what dense attention does; a bound
  *           to compare with need not be fast.
- *   pick    a thread block per request, by pick.cuh over the bits of its mask rows.  Masses are
+ *   pick    a thread block per request, by pick.cuh over the bits of its mask rows.  Means are
  *           not negative, so their bits sort like they do; one more than the bits is a cell's key,
  *           so that 0 is left for bits past the diagonal, which are never taken.
  */
@@ -25,7 +25,7 @@ namespace {
 
 constexpr int KEYS = 64;	// of a step
 
-/* ---- mass ---- */
+/* ---- means ---- */
 
 /* Lane 4g + t of an mma's a operand: rows g and g + 8 of the warp's 16. */
 template <int D>
@@ -103,8 +103,8 @@ __device__ __forceinline__ void scores(float (&x)[KEYS / 8][4], const uint32_t (
 
 template <int D>
 __global__ void __launch_bounds__(256)
-oracle_mass(struct attn_batch b, const bf16_t *__restrict__ q, const bf16_t *__restrict__ k,
-	    float scale, float *__restrict__ mass)
+oracle_means(struct attn_batch b, const bf16_t *__restrict__ q, const bf16_t *__restrict__ k,
+	     float scale, float *__restrict__ mean)
 {
 	__shared__ __align__(128) bf16_t tile[KEYS * D];
 	__shared__ float part[8];
@@ -135,7 +135,7 @@ oracle_mass(struct attn_batch b, const bf16_t *__restrict__ q, const bf16_t *__r
 	}
 	for (int i = 0; i < 2; i++)	/* a row that is none of the chunk has no mass: x is -inf */
 		max[i] += log2f(fmaxf(sum[i], FLT_MIN));
-	mass += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.max_kv_blk;
+	mean += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.max_kv_blk;
 	for (int j = 0; j <= s.blk; j++) {
 		float here = 0;
 
@@ -156,22 +156,25 @@ oracle_mass(struct attn_batch b, const bf16_t *__restrict__ q, const bf16_t *__r
 		if (threadIdx.x == 0) {
 			for (int w = 1; w < (int)blockDim.x / 32; w++)
 				here += part[w];
-			mass[j] = here;
+			mean[j] = here;
 		}
 	}
+	__syncthreads();
+	for (int j = threadIdx.x; j <= s.blk; j += blockDim.x)
+		mean[j] /= (float)oracle_pairs(s.lo, s.hi, j < s.blk ? tok : 0);
 }
 
 /* ---- pick ---- */
 
 __global__ void __launch_bounds__(PICK_THREADS)
-oracle_pick(struct attn_batch b, struct oracle rule, const float *__restrict__ mass,
+oracle_pick(struct attn_batch b, struct oracle rule, const float *__restrict__ mean,
 	    uint32_t *__restrict__ mask)
 {
 	__shared__ struct pick_smem sm;
 	const int first = b.qblk0[blockIdx.x], rows = b.qblk0[blockIdx.x + 1] - first;
 	const int q_heads = b.shape.q_heads, qa = b.ctx[blockIdx.x] / b.shape.page_tok;
 	const int width = b.mask_words * 32, n = rows * q_heads * width, stride = b.max_kv_blk;
-	const float *own = mass + (size_t)first * q_heads * stride;
+	const float *own = mean + (size_t)first * q_heads * stride;
 	uint32_t *words = mask + (size_t)first * q_heads * b.mask_words;
 	const auto key = [=](int i) {
 		const int row = i / width, j = i % width;
@@ -206,8 +209,8 @@ enum ar_status oracle_enqueue(const struct attn_batch *b, const void *self, int,
 	const float scale = (float)(1.4426950408889634 / sqrt((double)s->head_dim));
 	const int64_t bits = (int64_t)b->n_qblk * s->q_heads * b->mask_words * 32;
 	const dim3 grid(b->n_qblk, s->q_heads);
-	auto kernel = s->head_dim == 64 ? oracle_mass<64> : s->head_dim == 128 ? oracle_mass<128> :
-									 oracle_mass<256>;
+	auto kernel = s->head_dim == 64 ? oracle_means<64> : s->head_dim == 128 ? oracle_means<128> :
+									 oracle_means<256>;
 	enum ar_status st = AR_OK;
 
 	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
