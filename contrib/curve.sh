@@ -4,7 +4,9 @@
 # Accuracy-density curves: how much each method looks at, over its parameters, and how far the output
 # is from dense attention for it.  OPTION... are those of 'attnreplay select', such as more captures,
 # --context, --chunk, --layer and --backend.  Leaves curve.csv (a line for each capture, method and
-# layer), curve.txt (everything that select says) and curve.svg in FOLDER.
+# layer), curve.txt (everything that select says), curve.svg, points.csv (what is drawn), and
+# curve.bound (each line against the oracle, the upper bound) in FOLDER.  Exit status 1, where one is
+# above it.
 #
 #   ATTNREPLAY  the program (default: that of the build, or of an unpacked attnreplay-gpu)
 #   PYTHON      python3
@@ -36,6 +38,9 @@ thresholds='0.002 0.01 0.03 0.06 0.12 0.25 0.5'
 shares='0.02 0.05 0.1 0.2 0.4 0.7'
 masses='0.5 0.7 0.8 0.9 0.95 0.99'
 tokens='256 512 1024 2048 4096 8192'
+bound='0.01 0.02 0.05 0.1 0.15 0.2 0.25 0.3 0.35 0.4 0.45 0.5'
+bound="$bound 0.55 0.6 0.65 0.7 0.75 0.8 0.85 0.9 0.95"
+plain=/union=none/exec=blocksparse
 # shellcheck disable=SC2086
 all=$(sweep flashprefill:alpha= $thresholds ''
 	sweep compact-fp:alpha= $thresholds ''
@@ -47,11 +52,15 @@ all=$(sweep flashprefill:alpha= $thresholds ''
 	sweep minference:vertical=64,slash= $tokens ''
 	sweep trishape:last-dense=0,recent= $tokens ''
 	sweep ashape:local= $tokens ''
-	[ -z "${GATE:-}" ] || sweep "seer:gate=$GATE,threshold=" 0.0001 0.0003 0.001 0.003 0.01 0.03 ''
-	sweep select=oracle,density= $shares /union=none/exec=blocksparse
-	sweep select=density,density= $shares /union=none/exec=blocksparse)
+	[ -z "${GATE:-}" ] || {
+		sweep "seer:gate=$GATE,threshold=" 0.0001 0.0003 0.001 0.003 0.01 0.03 ''
+		sweep select=oracle,block=64,density= $bound $plain
+	}
+	sweep select=oracle,density= $bound $plain
+	sweep select=density,density= $shares $plain)
 
 mkdir -p "$out"
 attnreplay select --picture none --csv "$out/curve.csv" --method "${METHODS:-${all%,}}" "$@" \
 	>"$out/curve.txt"
-"${PYTHON:-python3}" "$top/contrib/curve_plot.py" "$out/curve.csv" "$out/curve.svg"
+"${PYTHON:-python3}" "$top/contrib/curve_plot.py" "$out/curve.csv" "$out/curve.svg" "$out/points.csv"
+"${PYTHON:-python3}" "$top/contrib/curve_bound.py" "$out/curve.csv" >"$out/curve.bound"

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Draw accuracy-density curves from the CSV of 'attnreplay select'.
 
-usage: curve_plot.py CURVE.csv CURVE.svg
+usage: curve_plot.py CURVE.csv CURVE.svg [POINTS.csv]
 
 A point is a method with its parameters, averaged over captures and layers; a line joins the points
 of one method, or of one composition.  Left the relative L2 error, right the recall of the true
-attention mass, both over the density that is executed.
+attention mass, both over the density that is executed.  The oracle is dashed: in each layer of each
+capture it bounds the recall that a selection of blocks of its size can have (curve_bound.py).  POINTS.csv
+gets the points that are drawn.
 """
 import csv
 import json
@@ -15,11 +17,20 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 460, 320, 70, 40, 110
 COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#e377c2",
-           "#7f7f7f", "#bcbd22", "#393b79", "#637939", "#000000"]
+           "#7f7f7f", "#bcbd22", "#393b79", "#637939"]
 LEAST_ERROR = 1e-4  # what is below is drawn here: 0 has no place on the axis
+LEAST_DENSITY = 1e-3  # likewise
+LEGEND_COLUMNS = 4
+
+
+def is_oracle(row):
+    p = json.loads(row["parameters"])
+    return (p["select"], p["union"], p["exec"]) == ("oracle", "none", "blocksparse")
 
 
 def series_of(row):
+    if is_oracle(row):
+        return f"oracle, blocks of {row['block_tokens']}"
     if row["method"].startswith("select="):
         p = json.loads(row["parameters"])
         return "/".join(p[k] for k in ("select", "union", "exec"))
@@ -27,7 +38,7 @@ def series_of(row):
 
 
 def read(path):
-    """{series: [(density, relative L2, recall)] by density}"""
+    """{series: [(density, relative L2, recall, method)] by density}"""
     points = {}
     with open(path, newline="") as f:
         for row in csv.DictReader(f):
@@ -35,8 +46,9 @@ def read(path):
             points.setdefault(key, []).append(
                 [float(row[c]) for c in ("density_executed", "rel_l2_mean", "recall_mean")])
     series = {}
-    for (name, _), rows in points.items():
-        series.setdefault(name, []).append(tuple(sum(c) / len(rows) for c in zip(*rows)))
+    for (name, method), rows in points.items():
+        mean = (sum(c) / len(rows) for c in zip(*rows))
+        series.setdefault(name, []).append((*mean, method))
     return {name: sorted(p) for name, p in series.items()}
 
 
@@ -47,12 +59,20 @@ def decades(values):
     return range(lo, max(hi, lo + 1) + 1)
 
 
+def densities(values):
+    """1, 2 and 5 of each power of ten, from below the least value to 1."""
+    ticks = [m * 10.0**p for p in range(-3, 0) for m in (1, 2, 5)] + [1.0]
+    below = [i for i, t in enumerate(ticks) if t <= min(values)]
+    return ticks[min(below[-1], len(ticks) - 2):]
+
+
 class Panel:
-    def __init__(self, left, title, ticks, place):
-        self.left, self.title, self.ticks, self.place = left, title, ticks, place
+    def __init__(self, left, title, densities, ticks, place):
+        self.left, self.title, self.densities = left, title, densities
+        self.ticks, self.place = ticks, place
 
     def x(self, density):
-        return self.left + density * WIDTH
+        return self.left + (1 - math.log(density) / math.log(self.densities[0])) * WIDTH
 
     def y(self, value):
         return TOP + (1 - self.place(value)) * HEIGHT
@@ -61,9 +81,11 @@ class Panel:
         yield (f'<rect x="{self.left}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" '
                'stroke="#999"/>')
         yield f'<text x="{self.left}" y="{TOP - 12}" font-size="14">{escape(self.title)}</text>'
-        for i in range(0, 11, 2):
-            x = self.x(i / 10)
-            yield f'<text x="{x:.1f}" y="{TOP + HEIGHT + 16}" text-anchor="middle">{i / 10:g}</text>'
+        for t in self.densities:
+            x = self.x(t)
+            yield (f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{TOP + HEIGHT}" '
+                   'stroke="#eee"/>')
+            yield f'<text x="{x:.1f}" y="{TOP + HEIGHT + 16}" text-anchor="middle">{t:g}</text>'
         for t in self.ticks:
             y = self.y(t)
             yield (f'<line x1="{self.left}" y1="{y:.1f}" x2="{self.left + WIDTH}" y2="{y:.1f}" '
@@ -72,45 +94,74 @@ class Panel:
         yield (f'<text x="{self.left + WIDTH / 2}" y="{TOP + HEIGHT + 34}" text-anchor="middle">'
                'executed density</text>')
 
-    def line(self, points, colour):
+    def line(self, points, colour, dash):
         at = [(self.x(d), self.y(v)) for d, v in points]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
-        yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        yield (f'<polyline points="{path}" fill="none" stroke="{colour}" '
+               f'stroke-dasharray="{dash}" stroke-width="1.5"/>')
         for x, y in at:
-            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>'
+            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="none" stroke="{colour}"/>'
+
+
+def styles(names):
+    """The oracle dashed in black, others by colour, and dashed where colours come again."""
+    others = [n for n in names if not n.startswith("oracle")]
+    for name in names:
+        i = others.index(name) if name in others else -1
+        colour = COLOURS[i % len(COLOURS)] if i >= 0 else "#000"
+        dash = "6 3" if i < 0 else "2 2" if i >= len(COLOURS) else "none"
+        yield colour, dash
+
+
+def legend(names):
+    step = (2 * WIDTH + GAP) // LEGEND_COLUMNS
+    for i, (name, (colour, dash)) in enumerate(zip(names, styles(names))):
+        x, y = LEFT + i % LEGEND_COLUMNS * step, TOP + HEIGHT + 64 + i // LEGEND_COLUMNS * 18
+        yield (f'<line x1="{x}" y1="{y - 4}" x2="{x + 24}" y2="{y - 4}" stroke="{colour}" '
+               f'stroke-dasharray="{dash}" stroke-width="3"/>')
+        yield f'<text x="{x + 32}" y="{y}">{escape(name)}</text>'
 
 
 def draw(series):
-    errors = [max(p[1], LEAST_ERROR) for points in series.values() for p in points]
-    powers = decades(errors)
+    points = [p for s in series.values() for p in s]
+    across = densities([max(p[0], LEAST_DENSITY) for p in points])
+    powers = decades([max(p[1], LEAST_ERROR) for p in points])
     span = powers[-1] - powers[0]
-    error = Panel(LEFT, "relative L2 error against dense, mean", [10.0 ** p for p in powers],
-                  lambda v: (math.log10(v) - powers[0]) / span)
-    recall = Panel(LEFT + WIDTH + GAP, "recall of the true attention mass, mean",
+    error = Panel(LEFT, "relative L2 error against dense, mean", across,
+                  [10.0 ** p for p in powers], lambda v: (math.log10(v) - powers[0]) / span)
+    recall = Panel(LEFT + WIDTH + GAP, "recall of the true attention mass, mean", across,
                    [i / 10 for i in range(0, 11, 2)], lambda v: v)
     out = [*error.frame(), *recall.frame()]
-    for i, (name, points) in enumerate(series.items()):
-        colour = COLOURS[i % len(COLOURS)]
-        out += error.line([(p[0], max(p[1], LEAST_ERROR)) for p in points], colour)
-        out += recall.line([(p[0], p[2]) for p in points], colour)
-        y = TOP + HEIGHT + 60 + 16 * i
-        out.append(f'<line x1="{LEFT}" y1="{y - 4}" x2="{LEFT + 24}" y2="{y - 4}" '
-                   f'stroke="{colour}" stroke-width="3"/>')
-        out.append(f'<text x="{LEFT + 32}" y="{y}">{escape(name)}</text>')
-    width, height = LEFT + 2 * WIDTH + GAP + 30, TOP + HEIGHT + 60 + 16 * len(series)
+    for p, style in zip(series.values(), styles(series)):
+        at = [max(x[0], LEAST_DENSITY) for x in p]
+        out += error.line(zip(at, (max(x[1], LEAST_ERROR) for x in p)), *style)
+        out += recall.line(zip(at, (x[2] for x in p)), *style)
+    out += legend(series)
+    width = LEFT + 2 * WIDTH + GAP + 30
+    height = TOP + HEIGHT + 64 + 18 * -(-len(series) // LEGEND_COLUMNS)
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
             'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" '
             'fill="#fff"/>\n' + "\n".join(out) + "\n</svg>\n")
 
 
+def write_points(series, path):
+    with open(path, "w", newline="") as f:
+        out = csv.writer(f, lineterminator="\n")
+        out.writerow(("method", "density_executed", "rel_l2_mean", "recall_mean"))
+        for points in series.values():
+            out.writerows((x[3], *(f"{v:.5g}" for v in x[:3])) for x in points)
+
+
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         sys.exit(__doc__.strip())
     series = read(sys.argv[1])
     if not series:
         sys.exit(f"curve_plot.py: {sys.argv[1]}: no rows")
     with open(sys.argv[2], "w") as f:
         f.write(draw(series))
+    if len(sys.argv) == 4:
+        write_points(series, sys.argv[3])
 
 
 if __name__ == "__main__":

@@ -224,7 +224,7 @@ void select_csv_head(FILE *f)
 {
 	fputs("capture,layer,context,chunk,backend,method,parameters,density_selected,"
 	      "density_q_block,density_group,density_executed,jaccard,rel_l2_mean,rel_l2_max,"
-	      "cosine_min,recall_mean,recall_min\n", f);
+	      "cosine_min,recall_mean,recall_min,block_tokens\n", f);
 }
 
 static void put_text(const char *s, FILE *f)
@@ -265,5 +265,5 @@ void select_put_csv(const struct select_result *r, FILE *f)
 	put_number(a.cosine_min, f);
 	put_number(a.recall_mean, f);
 	put_number(a.recall_min, f);
-	fputc('\n', f);
+	fprintf(f, ",%d\n", r->shape.page_tok);
 }

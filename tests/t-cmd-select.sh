@@ -72,7 +72,7 @@ is '... every list of blocks' "$(tail -2 x.json | head -1 | grep -o '"blocks":.*
 is '... the tables'        "$(tail -2 x.json | head -1 | grep -o '"table_heads".*')" '"table_heads":4,"tables":[[0,3,4,5],[0,3,4,5]]}'
 is '... and no scores unless asked for' "$(grep -c scores x.json)" 0
 is 'CSV has a heading and a line each' "$(wc -l <x.csv | tr -d ' ')" 3
-is '... of as many fields'  "$(sed 's/"[^"]*\(""[^"]*\)*"/x/g' x.csv | awk -F, '{ print NF }' | sort -u)" 17
+is '... of as many fields'  "$(sed 's/"[^"]*\(""[^"]*\)*"/x/g' x.csv | awk -F, '{ print NF }' | sort -u)" 18
 is '... with the densities' "$(sed -n 's/.*}",//p' x.csv | tail -1 | cut -d, -f1-5)" \
 	"0.5,0.5,0.5,$(awk 'BEGIN { printf "%.9g", 8 * (256 * 256 + 256 * 257 / 2) / 1311744 }'),1"
 is 'SVG has a panel for each head and table' "$(grep -c 'class="frame"' x.svg)" 20

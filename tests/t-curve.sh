@@ -16,26 +16,72 @@ points() { grep -c '<circle' "$1"; }
 
 # ---- the drawing, of made-up rows ----
 
-row() { # row METHOD LAYER DENSITY REL_L2 RECALL
-	echo "\"a\",$2,512,256,cpu,\"$1\",\"{\"\"select\"\":\"\"s\"\",\"\"union\"\":\"\"u\"\",\"\"exec\"\":\"\"e\"\"}\",,,,$3,,$4,,,$5,"
+row() { # row METHOD LAYER DENSITY REL_L2 RECALL [SELECT UNION EXEC BLOCK]
+	echo "\"a\",$2,512,256,cpu,\"$1\",\"{\"\"select\"\":\"\"${6:-s}\"\",\"\"union\"\":\"\"${7:-u}\"\",\"\"exec\"\":\"\"${8:-e}\"\"}\",,,,$3,,$4,,,$5,,${9:-128}"
+}
+bound() { row "oracle:$1" "$1" "$2" 0.1 "$3" oracle none blocksparse "${4:-128}"; }
+heading() {
+	echo capture,layer,context,chunk,backend,method,parameters,density_selected,density_q_block,density_group,density_executed,jaccard,rel_l2_mean,rel_l2_max,cosine_min,recall_mean,recall_min,block_tokens
 }
 {
-	echo capture,layer,context,chunk,backend,method,parameters,density_selected,density_q_block,density_group,density_executed,jaccard,rel_l2_mean,rel_l2_max,cosine_min,recall_mean,recall_min
+	heading
 	row a:x=1 0 0.4 0.1 0.5
 	row a:x=1 1 0.6 0.3 0.7
 	row a:x=2 0 1 0 1
 	row 'select=s,y=1/union=u/exec=e' 0 0.2 0.5 0.25
 } >made.csv
-plot made.csv made.svg || exit 99
+plot made.csv made.svg points.csv || exit 99
 ok 'the drawing is XML' xml made.svg
 is 'layers are averaged to a point a method, drawn in both panels' "$(points made.svg)" 6
 is 'parameters of a method are joined' "$(grep -c '<polyline' made.svg)" 4
 ok 'a composition is named by its parts' grep -q '>s/u/e<' made.svg
-# half of the density's axis from 70, 460 wide; recall 0.6 of 320 from below 40
-ok 'points lie at the means' grep -q 'cx="870.0" cy="168.0"' made.svg
-head -1 made.csv >none.csv
-no_rows() { plot none.csv none.svg 2>err; [ $? = 1 ] && grep -q 'none.csv: no rows' err && [ ! -e none.svg ]; }
+# from 640, 460 wide, of a density from 0.2 to 1 in logarithms; recall 0.6 of 320 from below 40
+ok 'points lie at the means' grep -q 'cx="901.9" cy="168.0"' made.svg
+is '... which can be had as a table' "$(cat points.csv)" 'method,density_executed,rel_l2_mean,recall_mean
+a:x=1,0.5,0.2,0.6
+a:x=2,1,0,1
+"select=s,y=1/union=u/exec=e",0.2,0.5,0.25'
+heading >none.csv
+no_rows() {
+	plot none.csv none.svg 2>err
+	[ $? = 1 ] && grep -q 'none.csv: no rows' err && [ ! -e none.svg ]
+}
 ok 'without rows there is nothing to draw' no_rows
+
+{
+	cat made.csv
+	bound 0 0.2 0.5
+	bound 0 0 0
+} >bound.csv
+plot bound.csv bound.svg || exit 99
+ok 'the oracle is dashed' grep -q 'polyline.*stroke="#000" stroke-dasharray="6 3"' bound.svg
+ok '... and says of which blocks' grep -q '>oracle, blocks of 128<' bound.svg
+ok 'a density of 0 is drawn at the edge' grep -q 'cx="70.0"' bound.svg
+
+# ---- the upper bound, of made-up rows: 0.5 at 0.2, 0.8 at 0.4 ----
+
+compare() { "$python" "$srcdir/contrib/curve_bound.py" "$@"; }
+against() { # against ROW...: rows beside the oracle's
+	{ heading; bound 0 0.4 0.8; bound 0 0.2 0.5; for r; do eval "row $r"; done; } >points.csv
+	compare points.csv >points
+}
+line() { awk -v n="$1" 'NR == n + 1 { print $3, $4, $5, $6 $7 }' points; }
+below() { against 'a 0 0.3 0 0.6' 'b 0 0.2 0 0.4' 'c 0 0.7 0 0.9' 'd 0 1 0 1' 'e 0 0.1 0 0.1'; }
+ok 'points below the oracle are right' below
+is '... by the line through its two' "$(line 1)" '0.3000 0.6000 0.0500 a'
+is '... at one of them' "$(line 2)" '0.2000 0.4000 0.1000 b'
+is '... on the way to all' "$(line 3)" '0.7000 0.9000 0.0000 c'
+is '... with all' "$(line 4)" '1.0000 1.0000 0.0000 d'
+is '... and on the way from nothing' "$(line 5)" '0.1000 0.1000 0.1500 e'
+# the line from 0 through 0.5 at 0.2 comes to 0.75 at 0.3, that through 0.8 at 0.4 to 0.767
+ok 'above the line, but below what the oracle may have there, is right' against 'a 0 0.3 0 0.75'
+above() { ! against 'a 0 0.3 0 0.76' 'b 0 0.3 0 0.5'; }
+ok 'above that is not' above
+is '... which is said' "$(line 1)" '0.3000 0.7600 -0.1100 aABOVE'
+is '... and counted' "$(tail -1 points)" '2 points, 1 above the oracle'
+others() { against 'a 1 0.3 0 1' 'b 0 0.3 0 1 s u e 64' 'c 0 0.3 0 1 s u gather' 'd 0 0.3 0 1 s u columns'; }
+ok 'other layers, other blocks and single tokens are not compared' others
+is '... not at all' "$(tail -1 points)" '0 points, 0 above the oracle'
 
 # ---- from a capture ----
 
@@ -47,7 +93,8 @@ METHODS=$(by oracle 0.3),$(by density 0.3),$(by oracle 0.6),compact-fp
 export METHODS
 curve out --capture "$arc" --context 768 --chunk 256 || exit 99
 is 'every method has its line' "$(wc -l <out/curve.csv | tr -d ' ')" 5
-is '... and its points' "$(points out/curve.svg)" 8
+is '... and its points' "$(points out/curve.svg) $(wc -l <out/points.csv | tr -d ' ')" '8 5'
+is '... and is below the oracle' "$(tail -1 out/curve.bound)" '2 points, 0 above the oracle'
 ok '... and its text' grep -q 'context 768, chunk 256: compact-fp$' out/curve.txt
 # the density that is executed and recall, by line
 figures() { sed 's/"[^"]*\(""[^"]*\)*"/x/g' out/curve.csv | awk -F, -v n="$1" 'NR == n { print $11, $16 }'; }
@@ -64,12 +111,12 @@ F
 chmod +x fake
 sweep() {
 	unset METHODS
-	ATTNREPLAY=$tmp/fake curve all --capture x
+	GATE=mean ATTNREPLAY=$tmp/fake curve all --capture x
 }
 ok 'the default sweeps over parameters' sweep
 is '... each value once' "$(sort list | uniq -d)" ''
 defaults() {
-	[ "$(wc -l <list)" -gt 30 ] || return 1
+	[ "$(wc -l <list)" -gt 60 ] || return 1
 	while read -r m; do
 		"$ATTNREPLAY" methods "$m" || return 1
 	done <list
