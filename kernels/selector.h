@@ -27,6 +27,8 @@ struct selector_env {
 	const float *rope_inv;		/* [head_dim / 2] Q and K were turned by inv * position;
 					 * NULL: it is not known */
 	bool device;			/* enqueue() will be called on the current device */
+	int repeats;			/* above 1: the heads are those that files are made for, so
+					 * many times over */
 };
 
 typedef size_t selector_work_fn(const void *self, const struct attn_shape *s,

@@ -13,7 +13,7 @@
 struct row {
 	const char *method, *input, *clock, *gpu;
 	struct bench_shape s;
-	int64_t layers, input_tok, repeat, seed;
+	int64_t layers, input_tok, repeats, repeat, seed;
 	struct bench_sum sum;
 	double speedup, select_share, executed, tiles, qunion, group;
 };
@@ -53,6 +53,7 @@ static const struct bench_col cols[] = {
 	{ "exec_total", NULL, COL_INT, COL(sum.count.exec_total), 0, 0, 0 },
 	{ "input", NULL, COL_TEXT, COL(input), 0, 0, 0 },
 	{ "input_tokens", NULL, COL_COUNT, COL(input_tok), 0, 0, 0 },
+	{ "input_repeats", NULL, COL_COUNT, COL(repeats), 0, 0, 0 },
 	{ "layers", NULL, COL_INT, COL(layers), 0, 0, 0 },
 	{ "clock", NULL, COL_TEXT, COL(clock), 0, 0, 0 },
 	{ "repeat", NULL, COL_INT, COL(repeat), 0, 0, 0 },
@@ -65,6 +66,7 @@ static const struct bench_col cols[] = {
 struct plan {
 	struct bench_session session;
 	struct bench_table table;
+	struct bench_shape heads;	/* of every shape */
 	char **method;			/* dense comes first */
 	size_t n_method;
 	int64_t batch[BENCH_LIST], chunk[BENCH_LIST], context[BENCH_LIST];
@@ -86,6 +88,7 @@ static enum ar_status run_one(struct plan *p, const char *method, const struct b
 	const struct bench_session *s = &p->session;
 	struct row r = { .method = method, .input = bench_session_input(s), .s = *shape,
 			 .layers = s->n_layer, .input_tok = bench_session_tok(s),
+			 .repeats = bench_session_repeats(s, shape),
 			 .repeat = s->a->repeat, .seed = s->a->seed };
 	const struct selection_count *c = &r.sum.count;
 	enum ar_status st = bench_session_run(&p->session, method, shape,
@@ -139,10 +142,8 @@ static enum ar_status run_shape(struct plan *p, const struct bench_shape *shape,
 
 static enum ar_status each_shape(struct plan *p, shape_fn *fn, struct ar_err *err)
 {
-	const struct bench_args *a = p->session.a;
-	struct bench_shape s = { .q_heads = a->q_heads, .kv_heads = a->kv_heads,
-				 .head_dim = a->head_dim, .left = a->left };
-	enum ar_status st = bench_session_heads(&p->session, a->tp ? a->tp : 1, &s, err);
+	struct bench_shape s = p->heads;
+	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < p->n_batch; i++)
 		for (int k = 0; k < p->n_context; k++)
@@ -191,6 +192,9 @@ enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 				  &p.n_context, err);
 	if (!st)
 		st = bench_session_open(&p.session, a, err);
+	p.heads.left = a->left;
+	if (!st)
+		st = bench_session_heads(&p.session, a->tp ? a->tp : 1, &p.heads, err);
 	if (!st)
 		st = each_shape(&p, check_shape, err);
 	if (!st)
@@ -200,7 +204,7 @@ enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 	if (st)
 		goto out;
 	if (!p.table.lines)
-		bench_session_print(&p.session);
+		bench_session_print(&p.session, &p.heads);
 	bench_table_heads(&p.table);
 	st = each_shape(&p, run_shape, err);
 	if (!st && p.n_off)

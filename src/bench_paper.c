@@ -16,7 +16,7 @@ struct row {
 	const char *table, *label, *method, *what, *unit, *note, *why, *source, *differs;
 	const char *input, *clock, *gpu, *goal, *sparsity_of;
 	struct bench_shape s;
-	int64_t layers, input_tok, chunks, samples, tp, repeat, seed;
+	int64_t layers, input_tok, repeats, chunks, samples, tp, repeat, seed;
 	double paper, ours, paper_x, ours_x, paper_total, ours_total, ratio, target;
 	double paper_sparsity, ours_sparsity;
 };
@@ -53,6 +53,7 @@ static const struct bench_col cols[] = {
 	{ "differs", NULL, COL_TEXT, COL(differs), 0, 0, 0 },
 	{ "input", NULL, COL_TEXT, COL(input), 0, 0, 0 },
 	{ "input_tokens", NULL, COL_COUNT, COL(input_tok), 0, 0, 0 },
+	{ "input_repeats", NULL, COL_COUNT, COL(repeats), 0, 0, 0 },
 	{ "layers", NULL, COL_INT, COL(layers), 0, 0, 0 },
 	{ "chunks", NULL, COL_INT, COL(chunks), 0, 0, 0 },
 	{ "samples", NULL, COL_INT, COL(samples), 0, 0, 0 },
@@ -336,6 +337,7 @@ static enum ar_status run_cell(struct paper *p, const struct paper_row *r, int c
 		st = measured(p, r, col, &k, err);
 	if (st)
 		return st;
+	row.repeats = bench_session_repeats(&p->session, &row.s);
 	row.method = k->text;
 	row.chunks = k->sum.n_chunk;
 	row.samples = k->sum.n_sample;
@@ -385,7 +387,7 @@ static void print_head(const struct paper *p, const struct bench_shape *s)
 		       "model has %d over %d of %d\n", (long long)(s->q_heads * p->tp),
 		       (long long)(s->kv_heads * p->tp), (long long)s->head_dim, t->q_heads,
 		       t->kv_heads, t->head_dim);
-	bench_session_print(&p->session);
+	bench_session_print(&p->session, s);
 	if (t->last)
 		puts("chunks: the last of the prefill");
 	else if (n)

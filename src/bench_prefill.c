@@ -337,6 +337,7 @@ static enum ar_status open_method(const struct bench_source *src, const char *te
 	struct selector_env env = {
 		.shape = src->shape, .n_layers = src->n_layers,
 		.rope_inv = src->rope.theta > 0 ? inv : NULL, .device = true,
+		.repeats = src->repeats,
 	};
 	enum ar_status st = method_parse(m, text, err);
 

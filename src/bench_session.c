@@ -77,33 +77,46 @@ void bench_session_close(struct bench_session *s)
 	*s = (struct bench_session){ 0 };
 }
 
+static struct attn_shape heads_of(const struct bench_shape *s)
+{
+	return (struct attn_shape){ (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim, 0 };
+}
+
+/* The heads of all GPUs: those of the command line, or of the shape where the capture has them. */
+static void choose_heads(const struct bench_session *s, int64_t tp, struct bench_shape *shape)
+{
+	const struct capture_info *info = s->capture ? capture_info(s->capture) : NULL;
+	struct attn_shape rank = heads_of(shape);
+
+	rank.q_heads /= (int)tp;
+	rank.kv_heads /= (int)tp;
+	if (s->a->heads || (!info && !shape->q_heads)) {
+		shape->q_heads = s->a->q_heads;
+		shape->kv_heads = s->a->kv_heads;
+		shape->head_dim = s->a->head_dim;
+	} else if (info && !bench_source_fits(info, &rank)) {
+		shape->q_heads = info->q_heads;
+		shape->kv_heads = info->kv_heads;
+		shape->head_dim = info->head_dim;
+	}
+}
+
 static enum ar_status check_capture(const struct capture_info *info,
 				    const struct bench_shape *shape, struct ar_err *err)
 {
-	if (shape->q_heads > info->q_heads || shape->kv_heads > info->kv_heads ||
-	    shape->head_dim != info->head_dim || shape->q_heads * info->kv_heads !=
-	    shape->kv_heads * info->q_heads)
-		return ar_fail(err, AR_USAGE, "%s has %d query heads over %d KV heads of size %d, "
-			       "not %lld over %lld of size %lld", info->name, info->q_heads,
-			       info->kv_heads, info->head_dim, (long long)shape->q_heads,
-			       (long long)shape->kv_heads, (long long)shape->head_dim);
-	return AR_OK;
+	const struct attn_shape rank = heads_of(shape);
+
+	if (bench_source_fits(info, &rank))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "%s has %d query heads over %d KV heads of size %d, not %d "
+		       "over %d of size %d", info->name, info->q_heads, info->kv_heads,
+		       info->head_dim, rank.q_heads, rank.kv_heads, rank.head_dim);
 }
 
 enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 				   struct bench_shape *shape, struct ar_err *err)
 {
-	const struct capture_info *info = s->capture ? capture_info(s->capture) : NULL;
-
-	if (s->a->heads) {
-		shape->q_heads = s->a->q_heads;
-		shape->kv_heads = s->a->kv_heads;
-		shape->head_dim = s->a->head_dim;
-	} else if (info) {
-		shape->q_heads = info->q_heads;
-		shape->kv_heads = info->kv_heads;
-		shape->head_dim = info->head_dim;
-	}
+	choose_heads(s, tp, shape);
 	if (shape->head_dim != 64 && shape->head_dim != 128 && shape->head_dim != 256)
 		return ar_fail(err, AR_USAGE, "head size %lld: the kernels take 64, 128 and 256",
 			       (long long)shape->head_dim);
@@ -113,7 +126,7 @@ enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 			       (long long)shape->kv_heads);
 	shape->q_heads /= tp;
 	shape->kv_heads /= tp;
-	return info ? check_capture(info, shape, err) : AR_OK;
+	return s->capture ? check_capture(capture_info(s->capture), shape, err) : AR_OK;
 }
 
 const char *bench_session_input(const struct bench_session *s)
@@ -126,14 +139,29 @@ int64_t bench_session_tok(const struct bench_session *s)
 	return s->capture ? capture_info(s->capture)->n_tok : 0;
 }
 
-void bench_session_print(const struct bench_session *s)
+int64_t bench_session_repeats(const struct bench_session *s, const struct bench_shape *shape)
 {
-	if (s->capture)
-		printf("input: %s, layers %d; %lld tokens, repeated where the context is longer, "
-		       "the same for every request\n", bench_session_input(s), s->n_layer,
-		       (long long)bench_session_tok(s));
-	else
+	const struct attn_shape heads = heads_of(shape);
+
+	return s->capture ? bench_source_repeats(capture_info(s->capture), &heads) : 0;
+}
+
+void bench_session_print(const struct bench_session *s, const struct bench_shape *shape)
+{
+	int64_t n = bench_session_repeats(s, shape);
+
+	if (!s->capture) {
 		puts("input: random, the same for every request");
+		return;
+	}
+	printf("input: %s, layers %d; %lld tokens, repeated where the context is longer, the same "
+	       "for every request", bench_session_input(s), s->n_layer,
+	       (long long)bench_session_tok(s));
+	if (n > 1)
+		printf("; its %lld query heads over %lld KV heads %lld times",
+		       (long long)(shape->q_heads / n), (long long)(shape->kv_heads / n),
+		       (long long)n);
+	putchar('\n');
 }
 
 /* The i-th layer's sequence for a shape; what was read before serves again where it will do. */
@@ -142,8 +170,7 @@ static enum ar_status load_source(struct bench_session *s, int i, const struct b
 {
 	bool last = i >= BENCH_SOURCES - 1;
 	struct bench_source *x = &s->source[last ? BENCH_SOURCES - 1 : i];
-	const struct attn_shape want = { (int)shape->q_heads, (int)shape->kv_heads,
-					 (int)shape->head_dim, 0 };
+	const struct attn_shape want = heads_of(shape);
 
 	*out = x;
 	if (x->data && (!last || s->last_layer == i) && x->asked >= shape->context &&

@@ -26,7 +26,9 @@ enum ar_status bench_session_open(struct bench_session *s, const struct bench_ar
 enum ar_status bench_session_device(struct bench_session *s, struct ar_err *err);
 void bench_session_close(struct bench_session *s);
 
-/* The heads of one of tp GPUs: those of the capture, or shape's if there is none. */
+/* The heads of one of tp GPUs.  Without options that say which, they are shape's, of all GPUs, where
+ * there is no capture or it fits (bench_source_fits()), else the capture's.  Shape has none, 0, where
+ * there is no model to compare with. */
 enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 				   struct bench_shape *shape, struct ar_err *err);
 
@@ -73,6 +75,8 @@ enum ar_status bench_session_match(struct bench_session *s, const char *method,
 /* For rows and headings. */
 const char *bench_session_input(const struct bench_session *s);	/* "random" or the capture */
 int64_t bench_session_tok(const struct bench_session *s);	/* its tokens; 0: random */
-void bench_session_print(const struct bench_session *s);
+/* How often its heads come; 0: random. */
+int64_t bench_session_repeats(const struct bench_session *s, const struct bench_shape *shape);
+void bench_session_print(const struct bench_session *s, const struct bench_shape *shape);
 
 #endif

@@ -72,7 +72,7 @@ enum ar_status bench_source_random(struct bench_source *s, const struct attn_sha
 
 	if (st)
 		return st;
-	s->n_layers = 1;
+	s->n_layers = s->repeats = 1;
 	s->rope = (struct rope){ .theta = 500000 };
 	s->rope_applied = true;
 	st = calib_each(shape->q_heads + 2 * shape->kv_heads, draw_head, &w, err);
@@ -83,10 +83,24 @@ enum ar_status bench_source_random(struct bench_source *s, const struct attn_sha
 
 /* ---- captured ---- */
 
-/* The first heads of one tensor; to is where they begin. */
+bool bench_source_fits(const struct capture_info *info, const struct attn_shape *shape)
+{
+	int q = shape->q_heads;
+
+	return q > 0 && shape->head_dim == info->head_dim &&
+	       q * info->kv_heads == shape->kv_heads * info->q_heads &&
+	       (q <= info->q_heads || q % info->q_heads == 0);
+}
+
+int bench_source_repeats(const struct capture_info *info, const struct attn_shape *shape)
+{
+	return shape->q_heads > info->q_heads ? shape->q_heads / info->q_heads : 1;
+}
+
+/* Heads of one tensor, of which the capture has own; to is where they begin. */
 static enum ar_status read_heads(const struct bench_source *s, struct capture *c, int i,
-				 enum capture_tensor t, int heads, bf16_t *to, bf16_t *piece,
-				 struct ar_err *err)
+				 enum capture_tensor t, int heads, int own, bf16_t *to,
+				 bf16_t *piece, struct ar_err *err)
 {
 	size_t dim = (size_t)s->shape.head_dim, head = (size_t)s->n_tok * dim;
 
@@ -98,7 +112,7 @@ static enum ar_status read_heads(const struct bench_source *s, struct capture *c
 			return st;
 		for (int h = 0; h < heads; h++)
 			memcpy(to + (size_t)h * head + (size_t)tok * dim,
-			       piece + (size_t)(h * n) * dim, (size_t)n * dim * sizeof *to);
+			       piece + (size_t)(h % own * n) * dim, (size_t)n * dim * sizeof *to);
 	}
 	return AR_OK;
 }
@@ -124,16 +138,17 @@ enum ar_status bench_source_capture(struct bench_source *s, struct capture *c, i
 			     info->rope_applied ? "repeated" : "used");
 	if (st)
 		goto out;
+	s->repeats = bench_source_repeats(info, shape);
 	s->layer = info->layer[i];
 	s->n_layers = info->layer[info->n_layers - 1] + 1;
 	s->rope = info->rope;
 	s->rope_applied = info->rope_applied;
 	k = s->data + (size_t)shape->q_heads * head;
-	st = read_heads(s, c, i, CAPTURE_Q, shape->q_heads, s->data, piece, err);
+	st = read_heads(s, c, i, CAPTURE_Q, shape->q_heads, info->q_heads, s->data, piece, err);
 	if (!st)
-		st = read_heads(s, c, i, CAPTURE_K, shape->kv_heads, k, piece, err);
+		st = read_heads(s, c, i, CAPTURE_K, shape->kv_heads, info->kv_heads, k, piece, err);
 	if (!st)
-		st = read_heads(s, c, i, CAPTURE_V, shape->kv_heads,
+		st = read_heads(s, c, i, CAPTURE_V, shape->kv_heads, info->kv_heads,
 				k + (size_t)shape->kv_heads * head, piece, err);
 out:
 	free(piece);

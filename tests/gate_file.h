@@ -67,7 +67,8 @@ static inline enum ar_status gate_open(struct seer_self **self, const struct see
 				       struct ar_err *err)
 {
 	float inv[128];
-	const struct selector_env env = { s, layers, inv, device };
+	const struct selector_env env = { .shape = s, .n_layers = layers, .rope_inv = inv,
+					  .device = device };
 	void *x = NULL;
 	enum ar_status st;
 

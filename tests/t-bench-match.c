@@ -222,7 +222,7 @@ static enum ar_status reference(void *ctx, const char *method, double *sparsity,
 	struct selection_count sum = { 0 };
 	struct method *m = NULL;
 	float inv[DIM / 2];
-	const struct selector_env env = { c->b.shape, 1, inv, false };
+	const struct selector_env env = { .shape = c->b.shape, .n_layers = 1, .rope_inv = inv };
 	void *state = NULL;
 	enum ar_status st = method_parse(&m, method, err);
 

@@ -217,6 +217,49 @@ static void test_capture(void)
 	capture_close(c);
 }
 
+/* Heads [n, 2n) of a tensor that begins at head first of all, against those before. */
+static bool again(const struct bench_source *s, int first, int n)
+{
+	size_t head = (size_t)s->n_tok * (size_t)s->shape.head_dim;
+	const bf16_t *x = s->data + (size_t)first * head;
+
+	return !memcmp(x, x + (size_t)n * head, (size_t)n * head * sizeof *x);
+}
+
+static void test_repeated(void)
+{
+	static const struct {
+		struct attn_shape shape;
+		int repeats;		/* 0: does not fit */
+	} cases[] = {
+		{ { 8, 2, 128, 0 }, 1 }, { { 4, 1, 128, 0 }, 1 }, { { 16, 4, 128, 0 }, 2 },
+		{ { 32, 8, 128, 0 }, 4 }, { { 16, 2, 128, 0 }, 0 }, { { 12, 3, 128, 0 }, 0 },
+		{ { 16, 4, 64, 0 }, 0 }, { { 0, 0, 128, 0 }, 0 },
+	};
+	const struct attn_shape *twice = &cases[2].shape;
+	struct capture *c = sample();
+	const struct capture_info *info = capture_info(c);
+	struct bench_source s;
+	struct ar_err err;
+	int bad = 0;
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		bool fits = bench_source_fits(info, &cases[i].shape);
+
+		bad += fits != (cases[i].repeats > 0);
+		bad += fits && bench_source_repeats(info, &cases[i].shape) != cases[i].repeats;
+	}
+	is_int(bad, 0, "heads fit that the capture has, or repeated, with as many to a KV head");
+	if (bench_source_capture(&s, c, 0, twice, 300, &err))
+		bail_out("%s", err.msg);
+	is_int(s.repeats, 2, "twice as many heads are those of the capture twice");
+	is_int(differ(c, &s, CAPTURE_Q, 8, 0) + differ(c, &s, CAPTURE_K, 2, 16) +
+	       differ(c, &s, CAPTURE_V, 2, 20), 0, "the first are as captured");
+	ok(again(&s, 0, 8) && again(&s, 16, 2) && again(&s, 20, 2), "and so are the second");
+	bench_source_release(&s);
+	capture_close(c);
+}
+
 /* The sample as safetensors whose metadata has no rope_theta. */
 static void test_no_rope(void)
 {
@@ -389,6 +432,7 @@ int main(void)
 	test_chunk();
 	test_random();
 	test_capture();
+	test_repeated();
 	test_no_rope();
 	test_faults();
 	for (const struct paper_table *t = paper_tables; t->name; t++)

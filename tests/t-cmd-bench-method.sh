@@ -41,6 +41,8 @@ is 'blocks are those of the method' "$(dry --context 8K \
 	--method select=density,block=64/union=none/exec=blocksparse | values block_size)" '128 64 '
 is 'heads are those of the capture' "$(dry --method dense --context 8K --capture "$sample" | values q_heads)" '8 '
 is 'and may be shared by GPUs' "$(dry --method dense --context 8K --capture "$sample" --tp 2 | values kv_heads)" '1 '
+is 'or be those of the capture repeated' "$(dry --method dense --context 8K --capture "$sample" --q-heads 16 \
+	--kv-heads 4 | values input_repeats)" '2 '
 is 'rows name the input' "$(dry --method dense --context 8K --capture "$sample" | values input)" 'niah-2k.arc '
 is 'and its tokens' "$(dry --method dense --context 8K --capture "$sample" | values input_tokens)" '2112 '
 is 'without a GPU there are no times' "$(dry | grep -c '"core_us":null.*"speedup":null')" 2
@@ -99,6 +101,11 @@ END
 ok 'and that random inputs are none of a model' grep -q '^differs: random inputs' "$tmp/t"
 paper --table ca-2 --dry-run --capture "$sample" --tp 2 >"$tmp/captured"
 ok 'other heads than the model has differ' grep -q '^differs: 8 query heads over 2 KV heads.* 32 over 4' "$tmp/captured"
+paper --table ca-calls --dry-run --capture "$sample" >"$tmp/repeated"
+ok 'heads of a capture are repeated to those of the model' grep -q \
+	'^input: niah-2k.arc.*; its 8 query heads over 2 KV heads 2 times$' "$tmp/repeated"
+same_heads() { ! grep '^differs: [0-9]* query heads' "$tmp/repeated"; }
+ok 'which then do not differ' same_heads
 ok 'and other shares of them' grep -q "^differs: --tp 2, the paper's is 1" "$tmp/captured"
 is 'a method that is not there is skipped by name' "$(paper --table ca-5 --dry-run --use compact-fp=nope | tail -1 |
 	cut -d : -f 1-2)" "skipped: method 'nope'"
@@ -132,7 +139,7 @@ else
 		if (x[c] < x[c + 3] || x[c + 3] < x[c + 6] || x[c + 6] < x[c + 9]) exit 1 }' <<-END
 		$(values ours <"$tmp/ours" | tr ' ' '\n')
 	END
-	paper --table ca-calls --match --capture "$sample" --tp 1 --repeat 2 --sample-chunks 2 --format json \
+	paper --table ca-calls --match --capture "$sample" --q-heads 8 --kv-heads 2 --tp 1 --repeat 2 --sample-chunks 2 --format json \
 		>"$tmp/ours" 2>"$tmp/err"
 	is 'methods are matched' "$? $(cat "$tmp/err")" '0 '
 	ok 'to what the paper leaves out' awk -F '"paper_sparsity":|,"ours_sparsity":|,"sparsity_of"' '

@@ -300,7 +300,8 @@ static enum ar_status calibrate(const char *model, struct ar_err *err)
 
 static void test_file(void)
 {
-	const struct selector_env env = { { HEADS, KV_HEADS, DIM, SEER_BLOCK }, 4, inv, false };
+	const struct selector_env env = { .shape = { HEADS, KV_HEADS, DIM, SEER_BLOCK },
+					  .n_layers = 4, .rope_inv = inv };
 	struct seer p = { .gate = (char *)(uintptr_t)out_path, .threshold = 0.5 };
 	struct safetensors *s;
 	void *self = NULL;

@@ -509,6 +509,46 @@ static void test_heads_and_layers(void)
 		free(w[i]);
 }
 
+/* Heads that are repeated have the file's matrices as often. */
+static void test_repeated(void)
+{
+	const struct gate_file files[] = { { 2, 4, 4, 8 }, { 2, 2, 4, 8 }, { 2, 4, 0, 8 } };
+	const struct attn_shape own = { 4, 2, 8, 64 }, twice = { 8, 4, 8, 64 };
+	struct rng rng = { 4 };
+	const struct seer p = { .gate = path };
+	struct ar_err err;
+	float inv[4] = { 1 };
+
+	for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+		struct selector_env env = { .shape = twice, .n_layers = 2, .rope_inv = inv };
+		size_t k, q, off = 0;
+		struct seer_self *a, *b;
+		void *x;
+
+		gate_write(path, &files[f], 0, 1, &rng, NULL);
+		gate_must(gate_open(&a, &p, own, 2, false, &err), &err);
+		is_int(selector_find("seer")->open(&x, &p, &env, &err), AR_DATA,
+		       "a gate of fewer heads is refused");
+		env.repeats = 2;
+		gate_must(selector_find("seer")->open(&x, &p, &env, &err), &err);
+		b = x;
+		k = seer_k_size(a) * sizeof(bf16_t), q = seer_q_size(a) * sizeof(bf16_t);
+		for (int l = 0; l < 2; l++)
+			for (int r = 0; r < 2; r++) {
+				size_t to = (size_t)(2 * l + r), from = (size_t)l;
+
+				off += !!memcmp((char *)b->host.k + to * k,
+						(char *)a->host.k + from * k, k);
+				off += b->host.q && memcmp((char *)b->host.q + to * q,
+							   (char *)a->host.q + from * q, q);
+			}
+		ok(b->k_heads == 2 * a->k_heads && !b->host.q == !a->host.q && !off,
+		   "but serves such heads repeated");
+		selector_find("seer")->close(a);
+		selector_find("seer")->close(b);
+	}
+}
+
 /* Four heads of eight channels: a file whose matrices hand on the mean of keys. */
 static void write_mean(void)
 {
@@ -697,6 +737,7 @@ int main(void)
 	test_options();
 	test_ties();
 	test_heads_and_layers();
+	test_repeated();
 	test_mean();
 	test_refused();
 	test_refused_headers();

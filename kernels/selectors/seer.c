@@ -20,7 +20,8 @@
  * projection and RoPE, logits and a.  RoPE is undone with cos and sin in fp32.
  *
  * There is a Wk for each query head, or with a Wq, which not every gate has, for each query or
- * each KV head.  A gate scores in as many channels as the heads have.
+ * each KV head.  A gate scores in as many channels as the heads have.  Where the heads are some that
+ * are repeated, so are the matrices.
  *
  * The state is kc, formed again for every block that a chunk touches.
  */
@@ -88,32 +89,35 @@ static void infer(struct seer_self *g, const struct safetensors_tensor *k,
 }
 
 static enum ar_status check_layer(const struct seer_self *g, const struct safetensors_tensor *k,
-				  const struct safetensors_tensor *q, bool want_q, int n_kv,
+				  const struct safetensors_tensor *q, bool want_q,
 				  const char *path, struct ar_err *err)
 {
 	int64_t dim = g->head_dim, heads = k->dim[0];
+	int n_q = g->q_heads / g->repeats, n_k = g->k_heads / g->repeats;
 	enum ar_status st = AR_OK;
 
 	if (want_q != !!q)
 		return ar_fail(err, AR_DATA, "%s: '%s' is of a layer %s a projection of queries, "
 			       "other layers are not", path, k->name, q ? "with" : "without");
 	if (q) {
-		st = check_shape(q, q->dim[0], g->q_heads, dim, dim, path, err);
-		heads = g->k_heads == g->q_heads ? q->dim[0] : q->dim[0] / g->q_heads * n_kv;
+		st = check_shape(q, q->dim[0], n_q, dim, dim, path, err);
+		heads = n_k == n_q ? q->dim[0] : q->dim[0] / n_q * n_k;
 	}
-	return st ? st : check_shape(k, heads, g->k_heads, SEER_POOLS * dim, dim, path, err);
+	return st ? st : check_shape(k, heads, n_k, SEER_POOLS * dim, dim, path, err);
 }
 
 /* The matrices of the first heads to to, [head][out][in]. */
-static enum ar_status read_heads(const struct safetensors *s, const struct safetensors_tensor *t,
-				 int heads, bf16_t *to, struct ar_err *err)
+static enum ar_status read_heads(const struct seer_self *g, const struct safetensors *s,
+				 const struct safetensors_tensor *t, int heads, bf16_t *to,
+				 struct ar_err *err)
 {
 	size_t in = (size_t)t->dim[1], out = (size_t)t->dim[2], bytes = in * out * sizeof *to;
 	bf16_t *w = malloc(bytes);
 	enum ar_status st = w ? AR_OK : ar_nomem(err);
 
 	for (int h = 0; !st && h < heads; h++, to += in * out) {
-		st = safetensors_read(s, t, (uint64_t)h * bytes, w, bytes, err);
+		st = safetensors_read(s, t, (uint64_t)(h % (heads / g->repeats)) * bytes, w, bytes,
+				      err);
 		for (size_t i = 0; !st && i < in; i++)
 			for (size_t o = 0; o < out; o++)
 				to[o * in + i] = w[i * out + o];
@@ -149,11 +153,11 @@ static enum ar_status read_layers(struct seer_self *g, const struct safetensors 
 		const struct safetensors_tensor *k = find(s, layer[i], 'k');
 		const struct safetensors_tensor *q = find(s, layer[i], 'q');
 
-		st = check_layer(g, k, q, want_q, n_kv, path, err);
+		st = check_layer(g, k, q, want_q, path, err);
 		if (!st)
-			st = read_heads(s, k, g->k_heads, g->host.k + i * seer_k_size(g), err);
+			st = read_heads(g, s, k, g->k_heads, g->host.k + i * seer_k_size(g), err);
 		if (!st && q)
-			st = read_heads(s, q, g->q_heads, g->host.q + i * seer_q_size(g), err);
+			st = read_heads(g, s, q, g->q_heads, g->host.q + i * seer_q_size(g), err);
 	}
 	return st;
 }
@@ -231,7 +235,8 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 	if (!g)
 		return ar_nomem(err);
 	*g = (struct seer_self){ .rule = *p, .model_layers = env->n_layers, .q_heads = s->q_heads,
-				 .head_dim = s->head_dim };
+				 .head_dim = s->head_dim,
+				 .repeats = env->repeats > 1 ? env->repeats : 1 };
 	g->host.inv = malloc(inv_bytes);
 	if (g->host.inv) {
 		memcpy(g->host.inv, env->rope_inv, inv_bytes);

@@ -40,6 +40,7 @@ struct seer_self {
 	int n_layers;		/* in the file, up to those of the model */
 	int model_layers;
 	int q_heads, k_heads;	/* k_heads: those of the query or those of the KV heads */
+	int repeats;		/* so many times those that are read from the file */
 	int head_dim;
 	struct seer_weights host, device;	/* device.k NULL: not there */
 };
