@@ -83,6 +83,12 @@ others() { against 'a 1 0.3 0 1' 'b 0 0.3 0 1 s u e 64' 'c 0 0.3 0 1 s u gather'
 ok 'other layers, other blocks and single tokens are not compared' others
 is '... not at all' "$(tail -1 points)" '0 points, 0 above the oracle'
 
+# ---- those of the README ----
+
+doc=$srcdir/doc/accuracy-density
+is 'what the README shows is what the table has' "$(points "$doc.svg")" \
+	"$(sed 1d "$doc.csv" | awk 'END { print 2 * NR }')"
+
 # ---- from a capture ----
 
 curve() { sh "$srcdir/contrib/curve.sh" "$@"; }
