@@ -27,7 +27,7 @@ static const char *const specs[] = {
 	"bfla:min-tokens=0,block=512,group=128,mass=0.5,min-blocks=3,mask-future=1",
 	"bfla:mass=1",
 };
-enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 3 * N_SPEC + 2 };
+enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 3 * N_SPEC + 4 };
 
 #if HAVE_CUDA
 /* ---- what rounding may decide ---- */
@@ -247,6 +247,37 @@ static void test_many(void)
 	method_free(m);
 }
 
+/* One request more or less decides into how many parts products are cut, one token more whether a
+ * row's blocks are compared each with each. */
+static void test_borders(void)
+{
+	enum { N = 20 };
+	struct rng rng = { 128 };
+	int ctx[N], rows[N], good = 0;
+	struct ar_err err;
+	struct method *m;
+
+	gpu_must(method_parse(&m, "bfla:min-tokens=0,block=128,mass=0.8,min-blocks=9", &err), &err);
+	for (int n = 1; n <= N; n++) {
+		for (int r = 0; r < n; r++) {
+			ctx[r] = (int)rng_below(&rng, 1500);
+			rows[r] = (int)rng_below(&rng, 150);
+		}
+		good += same_masks(m, &rng, (struct attn_shape){ 8, 4, 64, 128 }, n, ctx, rows,
+				   0.1f);
+	}
+	is_int(good, N, "1 to 20 requests, some without a row");
+	good = 0;
+	rows[0] = 200;
+	for (int k = 0; k < 3; k++) {
+		ctx[0] = 16383 - rows[0] + k;
+		good += same_masks(m, &rng, (struct attn_shape){ 2, 1, 64, 128 }, 1, ctx, rows,
+				   0.1f);
+	}
+	is_int(good, 3, "128 blocks and 129");
+	method_free(m);
+}
+
 static void test_refusal(void)
 {
 	struct attn_batch b = { .shape = { 2, 1, 96, 128 } };
@@ -278,6 +309,7 @@ static void run_all(void)
 		method_free(m);
 	}
 	test_many();
+	test_borders();
 	test_refusal();
 }
 #else

@@ -7,10 +7,12 @@
  *           pair of blocks.  A thread block takes 128 groups of keys and 64 of queries, those of
  *           all heads of the KV head, so that each key is read once for up to 64 of them.  Where
  *           these are few thread blocks, each waits for memory most of the time: then it takes
- *           64 groups of keys, in six stages.
+ *           64 groups of keys, in six stages, and where they are still few, one of n_part parts
+ *           of the steps, whose products pick adds up.
  *   pool_q, pool_score   the same for the other pools: one vector a block.
  *   pick    grid (slot, query head): the rules that look at scores, a bit per block of keys.
- *   mask    grid (query block, KV head): bits of all heads and places, block by page.
+ *   mask    grid (query block, KV head): bits of all heads and places, block by page; a lane a
+ *           page.
  *
  * Flat, for 8 requests of 128K tokens and chunks of 1024, 16 query heads over 4 KV heads, D 128:
  * the keys are 1.07 GB (0.27 ms at 4 TB/s), the products 69 GFLOP (0.2 ms at 350 TFLOP/s), and the
@@ -38,6 +40,9 @@ constexpr int THREADS = TOP_THREADS, WARPS = TOP_WARPS;
 constexpr int M = 64;			// groups of queries
 constexpr int K = 64;			// elements of a step
 constexpr int FEW = 512;		// thread blocks that do not fill a GPU twice
+constexpr int PARTS = 256;		// thread blocks at most where they have parts of steps
+constexpr int PART_STEPS = 4;		// of a part at least
+constexpr int SHORT = 128;		// blocks that are compared each with each
 
 /* What the kernels know besides the batch. */
 struct job {
@@ -50,6 +55,10 @@ struct job {
 	float *score;			// [slot][head][n_blk]
 	bf16_t *pooled;			// [slot][head][head_dim]
 	uint32_t *bits;			// [slot][head][words]
+
+	int n_part;			// of the steps, a power of 2
+	int part_rows, part_cols;
+	float *part;			// [part][KV head][row of all tiles][group of keys]
 };
 
 __device__ __forceinline__ struct bfla_rows rows_of(const struct job &j, int r)
@@ -94,16 +103,23 @@ struct flat_rows {
 	int per_head, n;
 };
 
-/* Tile number tile of the batch; false: there are fewer. */
-__device__ bool flat_tile(const struct job &j, int tile, struct flat_rows &f)
+/* The rows of request r, from its first tile on. */
+__device__ struct flat_rows flat_rows(const struct job &j, int r)
 {
 	const int per_blk = (int)(j.p.block / j.p.group);
 	const int group = j.b.shape.q_heads / j.b.shape.kv_heads;
+	struct flat_rows f = { rows_of(j, r), r };
 
-	for (f.req = 0; f.req < j.b.n_req; f.req++) {
-		f.q = rows_of(j, f.req);
-		f.per_head = f.q.n * per_blk;
-		f.n = is_dense(j, f.req) ? 0 : f.per_head * group;
+	f.per_head = f.q.n * per_blk;
+	f.n = is_dense(j, r) ? 0 : f.per_head * group;
+	return f;
+}
+
+/* Tile number tile of the batch; false: there are fewer. */
+__device__ bool flat_tile(const struct job &j, int tile, struct flat_rows &f)
+{
+	for (int r = 0; r < j.b.n_req; r++) {
+		f = flat_rows(j, r);
 		f.first = tile * M;
 		if (f.first < f.n)
 			return true;
@@ -254,13 +270,35 @@ __device__ void reduce(const struct job &j, const struct flat_rows &f, int kv_he
 	}
 }
 
+/* The products over a part of the steps, for pick. */
+template <int N>
+__device__ __forceinline__ void leave(const struct job &j, const float (&acc)[2][N / 32][4])
+{
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const int row = blockIdx.x * M + warp / 4 * 32 + lane / 4;
+	const int col = blockIdx.y * N + warp % 4 * (N / 4) + lane % 4 * 2;
+	float *to = j.part + ((size_t)blockIdx.z * j.part_rows + row) * j.part_cols + col;
+
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+#pragma unroll
+		for (int n = 0; n < N / 32; n++)
+#pragma unroll
+			for (int h = 0; h < 2; h++)
+				*(float2 *)(to + (size_t)(16 * i + 8 * h) * j.part_cols + 8 * n) =
+					make_float2(acc[i][n][2 * h], acc[i][n][2 * h + 1]);
+}
+
+/* Grid (tile, N groups of keys, part and KV head). */
 template <int N>
 __global__ void __launch_bounds__(THREADS, 2) bfla_flat(struct job j)
 {
 	extern __shared__ __align__(128) char dynamic[];
 	struct flat_smem<N> &sm = *(struct flat_smem<N> *)dynamic;
-	const int shift = __ffs(j.b.shape.head_dim / K) - 1, steps = (int)j.p.group << shift;
-	const int kv_head = blockIdx.z;
+	const int shift = __ffs(j.b.shape.head_dim / K) - 1;
+	const int steps = ((int)j.p.group << shift) / j.n_part;
+	const int kv_head = blockIdx.z % j.b.shape.kv_heads;
+	const int from = blockIdx.z / j.b.shape.kv_heads * steps;	// the part's first step
 	float acc[2][N / 32][4] = {};
 	struct flat_rows f;
 	struct sources<N> src;
@@ -269,9 +307,10 @@ __global__ void __launch_bounds__(THREADS, 2) bfla_flat(struct job j)
 	    (int64_t)blockIdx.y * N * j.p.group >= f.q.end)
 		return;
 	find_sources<N>(j, f, kv_head, src);
-	find_page<N>(j, f, kv_head, 0, src);
+	find_page<N>(j, f, kv_head, from >> shift, src);
 	for (int step = 0; step < STAGES<N> - 1; step++) {
-		load<N>(j, src, step, shift, sm.tile[step]);
+		if (step < steps)
+			load<N>(j, src, from + step, shift, sm.tile[step]);
 		cp_async_commit();
 	}
 	for (int step = 0; step < steps; step++) {
@@ -280,13 +319,15 @@ __global__ void __launch_bounds__(THREADS, 2) bfla_flat(struct job j)
 		cp_async_wait<STAGES<N> - 2>();
 		__syncthreads();
 		if (next < steps) {
-			if (next % (PAGE << shift) == 0)
-				find_page<N>(j, f, kv_head, next >> shift, src);
-			load<N>(j, src, next, shift, sm.tile[next % STAGES<N>]);
+			if ((from + next) % (PAGE << shift) == 0)
+				find_page<N>(j, f, kv_head, (from + next) >> shift, src);
+			load<N>(j, src, from + next, shift, sm.tile[next % STAGES<N>]);
 		}
 		cp_async_commit();
 		multiply<N>(acc, sm.tile[step % STAGES<N>]);
 	}
+	if (N == 64 && j.n_part > 1)
+		return leave<N>(j, acc);
 	cp_async_wait<0>();
 	__syncthreads();
 	store<N>(acc, sm.score);
@@ -371,6 +412,44 @@ __global__ void __launch_bounds__(THREADS) bfla_pool_score(struct job j)
 
 /* ---- pick ---- */
 
+/* The scores of the first n blocks from the parts of the products.  A thread adds up those of one
+ * pair of groups. */
+__device__ void join(const struct job &j, int r, int i, int head, int n, float *score)
+{
+	__shared__ uint32_t best[THREADS];
+	const int group = j.b.shape.q_heads / j.b.shape.kv_heads;
+	const int per_blk = (int)(j.p.block / j.p.group), width = THREADS / per_blk;
+	const int u = threadIdx.x / width, v = threadIdx.x % width;
+	const size_t step = (size_t)j.b.shape.kv_heads * j.part_rows * j.part_cols;
+	const struct bfla_rows rows = rows_of(j, r);
+	const int g = (int)j.p.group, q0 = rows.origin + (i * per_blk + u) * g;
+	int row = head % group * flat_rows(j, r).per_head + i * per_blk + u;
+
+	for (int before = 0; before < r; before++)
+		row += (flat_rows(j, before).n + M - 1) / M * M;
+	const float *part = j.part +
+			    ((size_t)(head / group) * j.part_rows + row) * j.part_cols + v;
+
+	for (int first = 0; first < n; first += width / per_blk) {
+		const int blk = first + threadIdx.x;
+		float sum = 0;
+
+		best[threadIdx.x] = top_key(-INFINITY);
+		__syncthreads();
+		if (first + v / per_blk < n &&
+		    bfla_offers(&j.p, &rows, q0, (first * per_blk + v) * g)) {
+#pragma unroll 16
+			for (int k = 0; k < j.n_part; k++)
+				sum += part[k * step + first * per_blk];
+			atomicMax(&best[v / per_blk], top_key(sum));
+		}
+		__syncthreads();
+		if (threadIdx.x < width / per_blk && blk < n)
+			score[blk] = top_value(best[threadIdx.x]);
+	}
+	__syncthreads();
+}
+
 __device__ float row_max(const float *score, int n, float (&part)[WARPS])
 {
 	float max = -INFINITY;
@@ -386,67 +465,129 @@ __device__ float row_max(const float *score, int n, float (&part)[WARPS])
 	return max;
 }
 
-__global__ void __launch_bounds__(THREADS) bfla_pick(struct job j)
-{
-	__shared__ uint64_t sums[WARPS];
-	__shared__ float maxima[WARPS];
-	const int r = qblk_at(j.b, blockIdx.x).req, i = blockIdx.x - j.b.qblk0[r];
-	const size_t at = (size_t)blockIdx.x * j.b.shape.q_heads + blockIdx.y;
-	const struct bfla_rows rows = rows_of(j, r);
-	const float *score = j.score + at * j.n_blk;
-	struct top mass = top_none(), ratio = top_none();
-	int64_t mass_ties = 0, ratio_ties = 0;
+/* What is kept of a row whose shares add up to all. */
+struct goals {
+	uint64_t mass, least;	// of the largest together; of one
+	int top;
+};
 
-	if (i >= rows.n || is_dense(j, r))
-		return;
-	const int n = bfla_last(&j.p, &rows, i) + 1;
-	const float most = row_max(score, n, maxima);
-	const float scale = j.scale;
-	const auto share = [=](float x) { return top_fixed(ex2((x - most) * scale)); };
-	const double all = (double)top_sum(score, n, 0, share, sums);
-	const uint64_t least = (uint64_t)(j.p.threshold * all);
+__device__ __forceinline__ struct goals find_goals(const struct job &j,
+						   const struct bfla_rows &rows, int n,
+						   uint64_t sum)
+{
+	const int blocks = (rows.end + (int)j.p.block - 1) / (int)j.p.block;
+	const double all = (double)sum;
+	struct goals g = { 0, (uint64_t)(j.p.threshold * all), 0 };
 
 	if (j.p.mass > 0)
-		mass = top_find(score, n, max((uint64_t)ceil(j.p.mass * all), (uint64_t)1), share,
-				sums);
-	if (j.p.ratio > 0 || j.p.least > 0) {
-		const int top = bfla_top(&j.p, (rows.end + (int)j.p.block - 1) / (int)j.p.block);
+		g.mass = max((uint64_t)ceil(j.p.mass * all), (uint64_t)1);
+	if (j.p.ratio > 0 || j.p.least > 0)
+		g.top = min(bfla_top(&j.p, blocks), n);
+	return g;
+}
 
-		ratio = top_find(score, n, min(top, n), [](float) -> uint64_t { return 1; }, sums);
+/* Whether block threadIdx.x of n <= SHORT is kept: by what those before it weigh, in order of
+ * scores. */
+template <typename Share>
+__device__ bool keep_short(const struct job &j, const struct bfla_rows &rows, const float *score,
+			   int n, const Share &share)
+{
+	__shared__ uint32_t key[SHORT];
+	__shared__ uint64_t weight[SHORT];
+	const int own = threadIdx.x;
+	uint64_t all = 0, mass = 0;
+	int before = 0;
+
+	if (own < n) {
+		key[own] = top_key(score[own]);
+		weight[own] = share(score[own]);
 	}
+	__syncthreads();
+	if (own >= n)
+		return false;
+#pragma unroll 4
+	for (int k = 0; k < n; k++) {
+		const bool larger = key[k] > key[own] || (key[k] == key[own] && k < own);
+
+		all += weight[k];
+		mass += larger ? weight[k] : 0;
+		before += larger;
+	}
+	const struct goals g = find_goals(j, rows, n, all);
+
+	return mass < g.mass || before < g.top || weight[own] > g.least;
+}
+
+/* The bits of a row, by one warp. */
+template <typename Share>
+__device__ void pick_long(const struct job &j, const struct bfla_rows &rows, const float *score,
+			  int n, const Share &share, uint32_t *bits)
+{
+	__shared__ uint64_t sums[WARPS];
+	const struct goals g = find_goals(j, rows, n, top_sum(score, n, 0, share, sums));
+	struct top mass = top_none(), top = top_none();
+	int64_t mass_ties = 0, top_ties = 0;
+
+	if (g.mass)
+		mass = top_find(score, n, g.mass, share, sums);
+	if (g.top)
+		top = top_find(score, n, g.top, [](float) -> uint64_t { return 1; }, sums);
 	for (int w = 0; threadIdx.x < 32 && w < j.words; w++) {
 		const bool there = w * 32 + (int)threadIdx.x < n;
 		const float x = there ? score[w * 32 + threadIdx.x] : 0;
 		bool keep = top_has(mass, there, x, mass_ties);
 
-		keep |= top_has(ratio, there, x, ratio_ties);
-		keep |= there && share(x) > least;
-		const uint32_t bits = __ballot_sync(~0u, keep);
+		keep |= top_has(top, there, x, top_ties);
+		keep |= there && share(x) > g.least;
+		const uint32_t word = __ballot_sync(~0u, keep);
 
 		if (threadIdx.x == 0)
-			j.bits[at * j.words + w] = bits;
+			bits[w] = word;
 	}
+}
+
+__global__ void __launch_bounds__(THREADS) bfla_pick(struct job j)
+{
+	__shared__ float maxima[WARPS];
+	const int r = qblk_at(j.b, blockIdx.x).req, i = blockIdx.x - j.b.qblk0[r];
+	const size_t at = (size_t)blockIdx.x * j.b.shape.q_heads + blockIdx.y;
+	const struct bfla_rows rows = rows_of(j, r);
+	float *score = j.score + at * j.n_blk;
+	uint32_t *bits = j.bits + at * j.words;
+
+	if (i >= rows.n || is_dense(j, r))
+		return;
+	const int n = bfla_last(&j.p, &rows, i) + 1;
+
+	if (j.n_part > 1)
+		join(j, r, i, blockIdx.y, n, score);
+	const float most = row_max(score, n, maxima);
+	const float scale = j.scale;
+	const auto share = [=](float x) { return top_fixed(ex2((x - most) * scale)); };
+
+	if (n > SHORT)
+		return pick_long(j, rows, score, n, share, bits);
+	const uint32_t word = __ballot_sync(~0u, keep_short(j, rows, score, n, share));
+
+	for (int w = threadIdx.x / 32; threadIdx.x % 32 == 0 && w < j.words; w += WARPS)
+		bits[w] = w < WARPS ? word : 0;
 }
 
 /* ---- mask ---- */
 
-/* Bits of the pages [32 word, 32 word + 32) that coarse query block i keeps. */
-__device__ uint32_t expand(const struct job &j, int r, const struct bfla_rows &rows, int i,
-			   int kv_head, int word)
+/* Whether coarse query block i keeps a block of keys. */
+__device__ bool keeps(const struct job &j, int r, const struct bfla_rows &rows, int i, int kv_head,
+		      int blk)
 {
-	const int pages = (int)j.p.block / PAGE, first = word * 32 / pages;
 	const int group = j.b.shape.q_heads / j.b.shape.kv_heads;
-	const size_t slot = j.b.qblk0[r] + i;
-	const uint32_t *bits = j.bits + (slot * j.b.shape.q_heads + kv_head * group) * j.words;
-	uint32_t scored = 0, out = 0;
+	const size_t at = (size_t)(j.b.qblk0[r] + i) * j.b.shape.q_heads + kv_head * group;
+	const uint32_t *bits = j.bits + at * j.words + blk / 32;
+	uint32_t scored = 0;
 
+#pragma unroll 4
 	for (int h = 0; h < group; h++)
-		scored |= bits[h * j.words + first / 32];
-	for (int n = 0; n < 32 / pages; n++)
-		if (scored >> (first + n) % 32 & 1 ||
-		    bfla_placed(&j.p, &rows, i, first + n, kv_head))
-			out |= ((1u << pages) - 1) << n * pages;
-	return out;
+		scored |= bits[h * j.words];
+	return scored >> blk % 32 & 1 || bfla_placed(&j.p, &rows, i, blk, kv_head);
 }
 
 __global__ void __launch_bounds__(128) bfla_mask(struct job j, uint32_t *__restrict__ mask)
@@ -455,17 +596,19 @@ __global__ void __launch_bounds__(128) bfla_mask(struct job j, uint32_t *__restr
 	const struct bfla_rows rows = rows_of(j, s.req);
 	const int group = j.b.shape.q_heads / j.b.shape.kv_heads, kv_head = blockIdx.y;
 	const int from = s.blk * PAGE + s.lo - rows.origin, to = s.blk * PAGE + s.hi - rows.origin;
+	const int block = (int)j.p.block, lane = threadIdx.x % 32;
 	const bool dense = is_dense(j, s.req);
 
 	mask += ((size_t)blockIdx.x * j.b.shape.q_heads + kv_head * group) * j.b.mask_words;
-	for (int word = threadIdx.x; word < j.b.mask_words; word += blockDim.x) {
-		const int seen = s.blk + 1 - word * 32;
-		uint32_t bits = dense ? ~0u : 0;
+	for (int word = threadIdx.x / 32; word < j.b.mask_words; word += blockDim.x / 32) {
+		const int page = word * 32 + lane;
+		bool keep = page <= s.blk && dense;
 
-		for (int i = from / (int)j.p.block; !dense && i <= (to - 1) / (int)j.p.block; i++)
-			bits |= expand(j, s.req, rows, i, kv_head, word);
-		bits &= seen <= 0 ? 0 : seen >= 32 ? ~0u : (1u << seen) - 1;
-		for (int h = 0; h < group; h++)
+		for (int i = from / block; page <= s.blk && !keep && i <= (to - 1) / block; i++)
+			keep = keeps(j, s.req, rows, i, kv_head, page / (block / PAGE));
+		const uint32_t bits = __ballot_sync(~0u, keep);
+
+		for (int h = lane; h < group; h += 32)
 			mask[(size_t)h * j.b.mask_words + word] = bits;
 	}
 }
@@ -492,6 +635,8 @@ size_t lay_out(struct job *j, const struct attn_shape *s, int n_slot, int max_kv
 	j->bits = (uint32_t *)(work + place(&end, n * j->words * sizeof *j->bits));
 	j->pooled = (bf16_t *)(work + place(&end, j->p.pool == BFLA_FLAT ? 0 :
 					    n * s->head_dim * sizeof *j->pooled));
+	j->part = (float *)(work + place(&end, j->p.pool != BFLA_FLAT ? 0 :
+					 PARTS * M * 64 * sizeof *j->part));
 	return end;
 }
 
@@ -505,40 +650,64 @@ int count_tiles(const struct job *j)
 	return (int)(per_blk * (n < b->n_qblk ? n : b->n_qblk) / M) + b->n_req;
 }
 
+/* Parts of the steps, as far as blocks thread blocks do not fill the GPU. */
+int count_parts(const struct job *j, int64_t blocks)
+{
+	const int64_t steps = j->p.group * j->b.shape.head_dim / K;
+	int n = 1;
+
+	while (2 * n * blocks <= PARTS && 2 * n * PART_STEPS <= steps)
+		n *= 2;
+	return n;
+}
+
 template <int N>
-enum ar_status launch_flat(const struct job *j, int tiles, int n, cudaStream_t stream,
-			   struct ar_err *err)
+enum ar_status launch_flat(const struct job *j, dim3 grid, cudaStream_t stream, struct ar_err *err)
 {
 	const int bytes = (int)sizeof(struct flat_smem<N>);
 	enum ar_status st = AR_OK;
 
 	CU(cudaFuncSetAttribute(bfla_flat<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	bfla_flat<N><<<dim3(tiles, (n + N - 1) / N, j->b.shape.kv_heads), THREADS, bytes,
-		       stream>>>(*j);
+	bfla_flat<N><<<grid, THREADS, bytes, stream>>>(*j);
+	CU_LAUNCHED();
 out:
 	return st;
 }
 
-enum ar_status score(const struct job *j, cudaStream_t stream, struct ar_err *err)
+enum ar_status score_flat(struct job *j, cudaStream_t stream, struct ar_err *err)
+{
+	const int kv_heads = j->b.shape.kv_heads, tiles = count_tiles(j);
+	const int n = (int)(j->n_blk * (j->p.block / j->p.group)), cols = (n + 63) / 64;
+
+	if ((int64_t)tiles * ((n + 127) / 128) * kv_heads >= FEW)
+		return launch_flat<128>(j, dim3(tiles, (n + 127) / 128, kv_heads), stream, err);
+	j->n_part = count_parts(j, (int64_t)tiles * cols * kv_heads);
+	j->part_rows = tiles * M;
+	j->part_cols = cols * 64;
+	return launch_flat<64>(j, dim3(tiles, cols, kv_heads * j->n_part), stream, err);
+}
+
+enum ar_status score_pooled(const struct job *j, cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &j->b.shape;
-	const int n = (int)(j->n_blk * (j->p.block / j->p.group)), tiles = count_tiles(j);
 	enum ar_status st = AR_OK;
 
-	if (j->p.pool == BFLA_FLAT) {
-		st = (int64_t)tiles * ((n + 127) / 128) * s->kv_heads < FEW ?
-			launch_flat<64>(j, tiles, n, stream, err) :
-			launch_flat<128>(j, tiles, n, stream, err);
-		if (st)
-			return st;
-	} else {
-		bfla_pool_q<<<dim3(j->b.n_qblk, s->q_heads), s->head_dim, 0, stream>>>(*j);
-		CU_LAUNCHED();
-		bfla_pool_score<<<dim3(j->n_blk, s->kv_heads, j->b.n_req), s->head_dim, 0,
-				  stream>>>(*j);
-	}
+	bfla_pool_q<<<dim3(j->b.n_qblk, s->q_heads), s->head_dim, 0, stream>>>(*j);
 	CU_LAUNCHED();
-	bfla_pick<<<dim3(j->b.n_qblk, s->q_heads), THREADS, 0, stream>>>(*j);
+	bfla_pool_score<<<dim3(j->n_blk, s->kv_heads, j->b.n_req), s->head_dim, 0, stream>>>(*j);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status score(struct job *j, cudaStream_t stream, struct ar_err *err)
+{
+	enum ar_status st = j->p.pool == BFLA_FLAT ? score_flat(j, stream, err) :
+						     score_pooled(j, stream, err);
+
+	if (st)
+		return st;
+	bfla_pick<<<dim3(j->b.n_qblk, j->b.shape.q_heads), THREADS, 0, stream>>>(*j);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -569,6 +738,7 @@ enum ar_status bfla_enqueue(const struct attn_batch *b, const void *self, int,
 	if (!b->n_qblk)
 		return AR_OK;
 	j.scale = (float)(1.4426950408889634 * bfla_scale(&j.p, s->head_dim));
+	j.n_part = 1;
 	lay_out(&j, s, b->n_qblk, b->max_kv_blk, (char *)work);
 	if (!bfla_dense(&j.p, b->n_row, b->n_row))
 		st = score(&j, (cudaStream_t)stream, err);
