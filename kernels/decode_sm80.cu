@@ -9,7 +9,10 @@
  * ctx or from the lists' lengths, so lengths never leave the device.  The part of a stretch inside
  * one segment is a piece.  A piece that is the whole segment writes the output; of the others a
  * thread block has at most two, its first (slot 0) and one that begins a segment (slot 1), and
- * leaves unnormalised fp32 sums for a second, small kernel.
+ * leaves unnormalised fp32 sums.  Of up to 32 neighbours the thread block that comes last adds
+ * these up, and where a segment has more pieces, of those sums again.  So no thread block waits
+ * for another, none reads more than 32 sums at a time, and the order of a sum is that of the
+ * pieces, whoever makes it.
  *
  * Listed blocks are taken as if they stood side by side: past the page numbers, nothing knows
  * where in the context a block lies.  Only the last of them can hold the row's own position.
@@ -40,6 +43,9 @@ constexpr int STAGES = 3;
 template <int D> constexpr int BLOCKS_PER_SM = D > 128 ? 1 : 2;
 template <int D> constexpr bool Q_SHARED = D > 128;
 constexpr int MAX_BLOCKS = 512;		// of the grid; a multiprocessor more than 256 stays idle
+constexpr int FAN = 32;			// pieces or sums of them that are added up at once
+constexpr int LEVELS = 2;
+static_assert(FAN * FAN >= MAX_BLOCKS, "two levels are enough");
 constexpr unsigned ALL = 0xffffffff;
 
 template <int D> struct ring {
@@ -61,11 +67,15 @@ template <int D> union decode_smem {
 static_assert(BLOCKS_PER_SM<128> * sizeof(union decode_smem<128>) <= 225 * 1024, "they fit");
 static_assert(BLOCKS_PER_SM<256> * sizeof(union decode_smem<256>) <= 225 * 1024, "it fits");
 
-/* A segment whose first piece is not all of it: the thread block that has that piece and the
- * n - 1 after it left sums; n 0: there is none. */
-struct cut {
-	int req, seg, n;
+/* Sums of a piece, or of several. */
+template <int D> struct part {
+	float o[HEADS][D];
+	float max[HEADS], sum[HEADS];
 };
+
+/* How many have left their sums, by the thread block that has the first of up to FAN.  0 between
+ * launches: who comes last makes it 0 again. */
+static __device__ uint32_t arrived[LEVELS][MAX_BLOCKS];
 
 struct decode_args {
 	struct attn_batch b;
@@ -75,14 +85,12 @@ struct decode_args {
 	const bf16_t *q;
 	struct kv_cache kv;
 	bf16_t *out;
-	float *part;			// [grid][2][HEADS][D + 2]: o, then max and sum
-	struct cut *cut;		// [grid]
+	void *part;			// struct part: [grid][2]
 };
 
 struct piece {
 	int req, seg;			// segment of the request
 	int blk, stop, n_blk;		// blocks [blk, stop) of n_blk
-	int slot;
 };
 
 /* ---- the line of units ---- */
@@ -265,6 +273,13 @@ static __device__ __forceinline__ int n_keys(const struct decode_args &a, const 
 	return p.n_blk * PAGE - (list[p.n_blk - 1] == ctx / PAGE ? PAGE - 1 - ctx % PAGE : 0);
 }
 
+static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a, int req, int seg,
+						  int h)
+{
+	return a.out + ((size_t)req * a.b.shape.q_heads + first_head(a, seg) + h) *
+		       a.b.shape.head_dim;
+}
+
 /* Everything one warp does for a piece. */
 template <int D, int PAGE, bool LISTED>
 static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct piece &p,
@@ -321,13 +336,12 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	cp_async_wait<0>();
 }
 
-/* Add up the warps: the output of a whole segment, or a slot of sums. */
+/* Add up the warps: the output of a whole segment, or, where part is not NULL, that of it. */
 template <int D>
 static __device__ __forceinline__ void finish(const struct decode_args &a, const struct piece &p,
-					      const struct sums<D> &sums)
+					      const struct sums<D> &sums, struct part<D> *part)
 {
-	int head = first_head(a, p.seg), n = n_heads(a, p.seg);
-	bool whole = p.stop - p.blk == p.n_blk;
+	int n = n_heads(a, p.seg);
 
 	for (int i = threadIdx.x; i < n * D; i += THREADS) {
 		int h = i / D, d = i % D;
@@ -342,28 +356,129 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 			sum += weight * sums.sum[w][h];
 			o += weight * sums.o[w][h][d];
 		}
-		if (whole) {
-			bf16_t *out = a.out + ((size_t)p.req * a.b.shape.q_heads + head + h) * D;
+		if (!part) {
+			out_row(a, p.req, p.seg, h)[d] = (bf16_t)pack_bf16(o / sum, 0);
+			continue;
+		}
+		part->o[h][d] = o;
+		if (!d) {
+			part->max[h] = max;
+			part->sum[h] = sum;
+		}
+	}
+}
 
-			out[d] = (bf16_t)pack_bf16(o / sum, 0);
-		} else {
-			float *part = a.part + ((size_t)p.slot * HEADS + h) * (D + 2);
+/* ---- sums of pieces ---- */
 
-			part[d] = o;
-			if (!d) {
-				part[D] = max;
-				part[D + 1] = sum;
+/* The pieces of a cut segment: thread block first and the n - 1 after it have one each. */
+struct cut {
+	int first, n;
+};
+
+/* Part i of a segment: the first thread block began it, the others continue what they found. */
+template <int D>
+static __device__ __forceinline__ struct part<D> *part_at(const struct decode_args &a,
+							  const struct cut &c, int i)
+{
+	return (struct part<D> *)a.part + (c.first + i) * 2 + !i;
+}
+
+/* Head h of the n <= FAN parts from base on, step apart, by one warp: the output if these are all,
+ * else into part base.  A lane knows the weight of one part and adds up its own channels. */
+template <int D>
+static __device__ __forceinline__ void add_parts(const struct decode_args &a,
+						 const struct piece &p, const struct cut &c,
+						 int base, int step, int n, int h, int lane)
+{
+	constexpr int PAIRS = D / 64, AT_ONCE = 32 / PAIRS;
+	float max = -INFINITY, sum = 0, weight = 0;
+	float2 o[PAIRS] = {};
+
+#pragma unroll 1
+	for (int first = 0; first < n; first += AT_ONCE) {
+		float2 v[AT_ONCE][PAIRS];
+
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			const int at = base + (first + i) * step;
+			const float2 *from = (const float2 *)part_at<D>(a, c, at)->o[h] + lane;
+
+#pragma unroll
+			for (int e = 0; e < PAIRS; e++)
+				v[i][e] = first + i < n ? __ldcg(from + 32 * e) : make_float2(0, 0);
+		}
+		if (first == 0) {
+			const struct part<D> *own =
+				part_at<D>(a, c, base + min(lane, n - 1) * step);
+			const float own_max = __ldcg(&own->max[h]), own_sum = __ldcg(&own->sum[h]);
+
+			max = warp_max(own_max);
+			weight = lane < n ? ex2((own_max - max) * softmax_scale_log2<D>) : 0;
+			sum = warp_sum(weight * own_sum);
+		}
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			const float w = __shfl_sync(ALL, weight, (first + i) % 32);
+
+#pragma unroll
+			for (int e = 0; e < PAIRS; e++) {
+				o[e].x += w * v[i][e].x;
+				o[e].y += w * v[i][e].y;
 			}
 		}
+	}
+	if (base == 0 && n * step >= c.n) {
+		uint32_t *to = (uint32_t *)out_row(a, p.req, p.seg, h) + lane;
+
+#pragma unroll
+		for (int e = 0; e < PAIRS; e++)
+			to[32 * e] = pack_bf16(o[e].x / sum, o[e].y / sum);
+		return;
+	}
+	struct part<D> *to = part_at<D>(a, c, base);
+
+#pragma unroll
+	for (int e = 0; e < PAIRS; e++)
+		((float2 *)to->o[h])[lane + 32 * e] = o[e];
+	if (lane == 0) {
+		to->max[h] = max;
+		to->sum[h] = sum;
+	}
+}
+
+/* This thread block's part is there: add up those that are complete with it. */
+template <int D>
+static __device__ __forceinline__ void join(const struct decode_args &a, const struct piece &p,
+					    const struct cut &c)
+{
+	int own = blockIdx.x - c.first, heads = n_heads(a, p.seg);
+
+#pragma unroll 1
+	for (int level = 0, step = 1; step < c.n; level++, step *= FAN) {
+		int base = own / (step * FAN) * (step * FAN);
+		int n = min((c.n - base + step - 1) / step, FAN);
+		bool last = true;
+
+		own = base;
+		if (n == 1)
+			continue;
+		__syncthreads();
+		if (!threadIdx.x)
+			last = inc_acq_rel(&arrived[level][c.first + base], n - 1) == n - 1u;
+		if (!__syncthreads_and(last))
+			return;
+		for (int h = threadIdx.x / 32; h < heads; h += WARPS)
+			add_parts<D>(a, p, c, base, step, n, h, threadIdx.x % 32);
 	}
 }
 
 template <int D, int PAGE, bool LISTED>
 static __device__ __forceinline__ void run_piece(const struct decode_args &a, const struct piece &p,
-						 union decode_smem<D> &sm)
+						 const struct cut &c, union decode_smem<D> &sm)
 {
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	float o[D / 8][4], max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+	struct part<D> *part = c.n > 1 ? part_at<D>(a, c, blockIdx.x - c.first) : NULL;
 
 #pragma unroll
 	for (int d = 0; d < D / 8; d++)
@@ -387,31 +502,40 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 		}
 	}
 	__syncthreads();
-	finish<D>(a, p, sm.sums);
+	finish<D>(a, p, sm.sums, part);
+	if (part)
+		join<D>(a, p, c);
 	__syncthreads();			// before the next piece fills the rings
 }
 
-/* ---- the kernels ---- */
+/* ---- the kernel ---- */
 
-/* Each thread block runs the pieces of its stretch and notes the segment that it began and leaves
- * to those after it. */
+/* Rows whose lists are empty see no key. */
+template <int D>
+static __device__ void clear_empty(const struct decode_args &a)
+{
+	for (int i = blockIdx.x; i < a.b.n_req * a.n_seg; i += gridDim.x)
+		if (!a.lists.n[i / a.list_seg])
+			for (int k = threadIdx.x; k < n_heads(a, i % a.n_seg) * D; k += THREADS)
+				out_row(a, i / a.n_seg, i % a.n_seg, 0)[k] = 0;
+}
+
+/* Each thread block runs the pieces of its stretch. */
 template <int D, int PAGE, bool LISTED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
-decode_split(const struct decode_args a)
+decode(const struct decode_args a)
 {
 	extern __shared__ __align__(128) char smem[];
 	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
 	int lane = threadIdx.x % 32, item;
 	int64_t total = count_units<PAGE, LISTED>(a, lane), u, end, begin;
 	int n = n_workers(total, gridDim.x);
-	struct cut cut = { 0, 0, 0 };
 	struct piece p;
 
-	if ((int)blockIdx.x >= n) {
-		if (!threadIdx.x)
-			a.cut[blockIdx.x] = cut;
+	if (LISTED)
+		clear_empty<D>(a);
+	if ((int)blockIdx.x >= n)
 		return;
-	}
 	u = share_begin(total, blockIdx.x, n);
 	end = share_begin(total, blockIdx.x + 1, n);
 	item = find_item<PAGE, LISTED>(a, u, lane, &begin);
@@ -420,15 +544,17 @@ decode_split(const struct decode_args a)
 	p.seg = LISTED ? item % a.n_seg : (int)((u - begin) / p.n_blk);
 	p.blk = (int)((u - begin) % p.n_blk);
 	for (;;) {
+		struct cut cut = { (int)blockIdx.x, 1 };
+
 		p.stop = end - u < p.n_blk - p.blk ? p.blk + (int)(end - u) : p.n_blk;
-		p.slot = blockIdx.x * 2 + !p.blk;
-		run_piece<D, PAGE, LISTED>(a, p, sm);
-		if (!p.blk && p.stop < p.n_blk)
-			cut = { p.req, p.seg,
-				share_of(total, u + p.n_blk - 1, n) - (int)blockIdx.x + 1 };
+		if (p.blk)
+			cut.first = share_of(total, u - p.blk, n);
+		if (p.blk || p.stop < p.n_blk)
+			cut.n = share_of(total, u - p.blk + p.n_blk - 1, n) - cut.first + 1;
+		run_piece<D, PAGE, LISTED>(a, p, cut, sm);
 		u += p.stop - p.blk;
 		if (u >= end)
-			break;
+			return;
 		p.blk = 0;
 		do {
 			if (++p.seg == a.n_seg) {
@@ -440,99 +566,31 @@ decode_split(const struct decode_args a)
 				p.n_blk = n_blocks<PAGE, LISTED>(a, item);
 		} while (LISTED && !p.n_blk);
 	}
-	if (!threadIdx.x)
-		a.cut[blockIdx.x] = cut;
-}
-
-static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a, int req, int seg,
-						  int h)
-{
-	return a.out + ((size_t)req * a.b.shape.q_heads + first_head(a, seg) + h) *
-		       a.b.shape.head_dim;
-}
-
-/* A row whose list is empty sees no key. */
-static __device__ __forceinline__ void clear_empty(const struct decode_args &a, int i, int h)
-{
-	int seg = i % a.n_seg;
-
-	if (!a.lists.n[i / a.list_seg] && h < n_heads(a, seg))
-		out_row(a, i / a.n_seg, seg, h)[threadIdx.x] = 0;
-}
-
-/* Thread block (i, h): head h of the segment that thread block i of the other grid began and
- * others ended, and of the i-th of all segments if that is empty.  One thread per channel.  Every
- * warp finds the weights, a lane a piece; the loads of a channel then do not wait for each
- * other. */
-template <int D, bool LISTED>
-static __global__ void __launch_bounds__(D) decode_merge(const struct decode_args a, int grid)
-{
-	__shared__ float weight[MAX_BLOCKS];
-	int lane = threadIdx.x % 32, first = blockIdx.x, h = blockIdx.y;
-	float max = -INFINITY, sum = 0, o = 0;
-	struct cut cut;
-
-	// The first thread block began the segment, the others continue it.
-	auto part_of = [&](int i) {
-		return a.part + ((size_t)((first + i) * 2 + !i) * HEADS + h) * (D + 2);
-	};
-
-	if (LISTED && first < a.b.n_req * a.n_seg)
-		clear_empty(a, first, h);
-	if (first >= grid)
-		return;
-	cut = a.cut[first];
-	if (!cut.n || h >= n_heads(a, cut.seg))
-		return;
-	for (int i = lane; i < cut.n; i += 32)
-		max = fmaxf(max, part_of(i)[D]);
-	max = warp_max(max);
-	for (int i = lane; i < cut.n; i += 32) {
-		float w = ex2((part_of(i)[D] - max) * softmax_scale_log2<D>);
-
-		sum += w * part_of(i)[D + 1];
-		if (threadIdx.x < 32)
-			weight[i] = w;
-	}
-	sum = warp_sum(sum);
-	__syncthreads();
-#pragma unroll 8
-	for (int i = 0; i < cut.n; i++)
-		o += weight[i] * part_of(i)[threadIdx.x];
-	out_row(a, cut.req, cut.seg, h)[threadIdx.x] = (bf16_t)pack_bf16(o / sum, 0);
 }
 
 /* ---- launch ---- */
 
-static size_t part_bytes(int head_dim)
-{
-	return (size_t)MAX_BLOCKS * 2 * HEADS * (size_t)(head_dim + 2) * sizeof(float);
-}
-
 size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
+	const size_t heads = MAX_BLOCKS * 2 * HEADS;
+
 	(void)l;
-	return part_bytes(s->head_dim) + MAX_BLOCKS * sizeof(struct cut);
+	return heads * ((size_t)s->head_dim + 2) * sizeof(float);	/* struct part's */
 }
 
 template <int D, int PAGE, bool LISTED>
 static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
-	int bytes = (int)sizeof(union decode_smem<D>), n_seg = LISTED ? a.b.n_req * a.n_seg : 0;
-	int n_head = a.heads < HEADS ? a.heads : HEADS;
-	int device, grid;
+	int bytes = (int)sizeof(union decode_smem<D>), device, grid;
 
 	CU(cudaGetDevice(&device));
 	CU(cudaDeviceGetAttribute(&grid, cudaDevAttrMultiProcessorCount, device));
 	grid *= BLOCKS_PER_SM<D>;
 	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
-	CU(cudaFuncSetAttribute(decode_split<D, PAGE, LISTED>,
+	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	decode_split<D, PAGE, LISTED><<<grid, THREADS, bytes, stream>>>(a);
-	CU_LAUNCHED();
-	decode_merge<D, LISTED><<<dim3(grid > n_seg ? grid : n_seg, n_head), D, 0, stream>>>
-		(a, grid);
+	decode<D, PAGE, LISTED><<<grid, THREADS, bytes, stream>>>(a);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -565,8 +623,7 @@ static struct decode_args make_args(const struct attn_batch *b, int heads,
 	a.q = q;
 	a.kv = *kv;
 	a.out = out;
-	a.part = (float *)work;
-	a.cut = (struct cut *)((char *)work + part_bytes(b->shape.head_dim));
+	a.part = work;
 	return a;
 }
 

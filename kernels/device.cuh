@@ -78,6 +78,17 @@ static __device__ __forceinline__ float ex2(float x)
 	return r;
 }
 
+/* PTX ISA, "atom", .acq_rel.gpu.inc: count from 0 to last and begin again.  What was written
+ * before, by threads that a barrier comes after as well, is there for who sees the count. */
+static __device__ __forceinline__ uint32_t inc_acq_rel(uint32_t *p, uint32_t last)
+{
+	uint32_t r;
+
+	asm volatile("atom.acq_rel.gpu.inc.u32 %0, [%1], %2;"
+		     : "=r"(r) : "l"(p), "r"(last) : "memory");
+	return r;
+}
+
 /* Over the four lanes that hold one row of an mma accumulator. */
 static __device__ __forceinline__ float quad_max(float x)
 {

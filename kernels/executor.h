@@ -103,7 +103,7 @@ enum ar_status executor_multiprocessors(int *n_sm, struct ar_err *err);
  * ctx[r].  lists: one per (request, group of at most heads heads of a KV head), heads 0: of whole
  * KV heads; they hold no block past the row's own.  lists NULL: every block.  A row under an empty
  * list gets 0.  b->tile is not used.  What is launched on a device depends on n_req, heads and
- * addresses only, not on what the arrays hold. */
+ * addresses only, not on what the arrays hold.  Launches on one device must not overlap. */
 enum ar_status decode_ref(const struct attn_batch *b, int heads, const struct block_lists *lists,
 			  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
 			  struct ar_err *err);

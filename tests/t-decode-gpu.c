@@ -12,7 +12,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_REFUSED = 3, N_TEST = N_REFUSED + 1 + 7 };
+enum { N_REFUSED = 3, N_TEST = N_REFUSED + 1 + 8 };
 
 #if HAVE_CUDA
 
@@ -158,7 +158,7 @@ static int draw_tables(const struct batch_case *c, int heads, double density,
 
 static void test_dense(long cases, long seed)
 {
-	static const int len[] = { 1, 63, 64, 65, 127, 128, 129, 20000 };
+	static const int len[] = { 1, 63, 64, 65, 127, 128, 129, 2048, 2049, 4096, 4097, 20000 };
 	enum { N = sizeof len / sizeof *len };
 	struct rng rng = { rng_mix((uint64_t)seed) };
 	bool good = true;
@@ -180,7 +180,7 @@ static void test_dense(long cases, long seed)
 		good &= run_both(&p, 0, NULL, 0);
 		pair_release(&p);
 	}
-	ok(good, "lengths around the block sizes and a long one, alone and together");
+	ok(good, "lengths around the block sizes, 32 blocks and a long one, alone and together");
 	good = true;
 	for (long i = 0; i < cases && good; i++) {
 		draw_pair(&p, (enum case_fill)(i % 3), &rng);
@@ -268,6 +268,29 @@ static void test_empty(long seed)
 	pair_release(&p);
 }
 
+/* Which thread block comes last and adds up a segment's sums is chance. */
+static void test_again(long seed)
+{
+	const int ctx[] = { 30000, 5000, 100 };
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	enum { N = 20 };
+	struct pair p;
+	bf16_t *first;
+	int same = 0;
+
+	pair_make(&p, (struct attn_shape){ 16, 2, 128, 128 }, 3, ctx, FILL_NORMAL, &rng);
+	first = run(&p, 0, NULL, 0);
+	for (int i = 0; i < N; i++) {
+		bf16_t *again = run(&p, 0, NULL, 0);
+
+		same += !memcmp(first, again, p.c.q_len * sizeof *again);
+		free(again);
+	}
+	is_int(same, N, "every launch gives the same bits");
+	free(first);
+	pair_release(&p);
+}
+
 static void test_refusals(void)
 {
 	struct attn_batch b = { .shape = { 8, 2, 80, 128 } };
@@ -313,6 +336,7 @@ int main(void)
 	test_tables(cases, seed + 2, 0.02, "short tables, many of them empty");
 	test_full(cases / 4 + 1, seed + 3);
 	test_empty(seed + 4);
+	test_again(seed + 5);
 	return done_testing();
 }
 
