@@ -1,11 +1,12 @@
 /*
- * SeerAttention's selection on the device; the rule is in seer.c.  Four kernels, five with a
- * projection of queries:
+ * SeerAttention's selection on the device; the rule is in seer.c.  Four kernels:
  *
  *   pool      grid (query block, KV heads + query heads): RoPE undone and pooled, keys of the page
  *             that the query block covers or its rows.
- *   project   grid (64 query blocks, gate head, 32 channels): pooled vectors times a head's
- *             matrix, RoPE, to the page's state (keys) or to work (queries).
+ *   project   grid (16 query blocks, gate head, 32 channels), heads of keys and, where these are
+ *             projected, of queries: pooled vectors times a head's matrix, RoPE, to the page's
+ *             state (keys) or to work (queries).  The warps share the summed elements, so that each
+ *             asks for all of its own at once.
  *   score     grid (128 key blocks, query head, request): logits in bf16,
  *             [query block][head][block].
  *   mask      grid (query block, query head): softmax in place, threshold or rank, bit words.
@@ -244,63 +245,126 @@ __device__ __forceinline__ void multiply(float (&acc)[4], const uint4 &lo, const
 
 /* ---- project ---- */
 
-constexpr int PROJECT_WARPS = 4;
-constexpr int PROJECT_ROWS = PROJECT_WARPS * 16;
+constexpr int PROJECT_ROWS = 16;	// query blocks of a thread block
+template <int D> constexpr int PROJECT_WARPS = D / 32;
 
-/* KEYS: x = [query block][KV head][SEER_POOLS * D] to the pages' state; else
- * [query block][query head][D] to work.  A warp has 16 query blocks and 16 channels with those
- * half a head on, in which RoPE turns them. */
+/* Of keys or queries: x [query block][from][summed], w [head][D][summed], out [row][head][D]. */
+struct projection {
+	int heads, from;
+	const bf16_t *x, *w;
+	bf16_t *out;
+};
+
+template <int D>
+struct project_smem {
+	float part[PROJECT_WARPS<D>][PROJECT_ROWS][40];	// of 32; 8 for the banks
+	int pos[PROJECT_ROWS];
+	int64_t row[PROJECT_ROWS];	// of out; -1: there is none
+};
+
+/* Where query block first + i stands. */
 template <int D, bool KEYS>
-__global__ void __launch_bounds__(PROJECT_WARPS * 32)
-seer_project(struct attn_batch b, const float *__restrict__ inv, const bf16_t *__restrict__ x,
-	     const bf16_t *__restrict__ w, bf16_t *__restrict__ out)
+__device__ __forceinline__ void place_row(struct project_smem<D> &sm, const struct attn_batch &b,
+					  int first, int i)
 {
-	constexpr int IN = KEYS ? SEER_POOLS * D : D;
-	const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-	const int heads = gridDim.y, head = blockIdx.y, from = KEYS ? b.shape.kv_heads : heads;
-	const int at = blockIdx.x * PROJECT_ROWS + threadIdx.x / 32 * 16 + g;
-	const int channel = blockIdx.z * 16;
-	const size_t pitch = (size_t)from * IN;
+	sm.row[i] = -1;
+	if (first + i >= b.n_qblk)
+		return;
+	const struct qblk s = qblk_at(b, first + i);
+
+	sm.pos[i] = s.blk * BLOCK;
+	sm.row[i] = KEYS ? b.page[b.page0[s.req] + s.blk] : first + i;
+}
+
+/* This warp's part of the sums: 16 query blocks, 16 channels from channel on and those half a head
+ * on, in which RoPE turns them. */
+template <int D, bool KEYS>
+__device__ __forceinline__ void project_part(struct project_smem<D> &sm,
+					     const struct attn_batch &b,
+					     const struct projection &p, int head, int channel)
+{
+	constexpr int STEPS = KEYS ? SEER_POOLS : 1, IN = STEPS * D;
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+	const int first = blockIdx.x * PROJECT_ROWS, at = first + g;
+	const size_t pitch = (size_t)p.from * IN, c = warp * STEPS * 32 + t * 8;
+	const bf16_t *x = p.x + at * pitch + head / (p.heads / p.from) * IN + c;
+	const bf16_t *w = p.w + ((size_t)head * D + channel + g) * IN + c;
+	const uint4 zero = make_uint4(0, 0, 0, 0);
+	uint4 lo[STEPS], hi[STEPS], m[STEPS][4];
 	float acc[4][4] = {};
 
-	x += (size_t)(head / (heads / from)) * IN + t * 8;
-	w += (size_t)head * D * IN + t * 8;
-#pragma unroll 4
-	for (int c = 0; c < IN; c += 32) {
-		const uint4 zero = make_uint4(0, 0, 0, 0);
-		const uint4 lo = at < b.n_qblk ? *(const uint4 *)(x + at * pitch + c) : zero;
-		const uint4 hi = at + 8 < b.n_qblk ? *(const uint4 *)(x + (at + 8) * pitch + c) :
-						     zero;
-
 #pragma unroll
-		for (int n = 0; n < 4; n++) {
-			const int o = n / 2 * (D / 2) + channel + n % 2 * 8 + g;
-
-			multiply(acc[n], lo, hi, *(const uint4 *)(w + (size_t)o * IN + c));
-		}
+	for (int i = 0; i < STEPS; i++) {
+		lo[i] = at < b.n_qblk ? *(const uint4 *)(x + i * 32) : zero;
+		hi[i] = at + 8 < b.n_qblk ? *(const uint4 *)(x + 8 * pitch + i * 32) : zero;
+#pragma unroll
+		for (int n = 0; n < 4; n++)
+			m[i][n] = *(const uint4 *)(w + (n / 2 * (D / 2) + n % 2 * 8) * IN + i * 32);
 	}
+	if (threadIdx.x < PROJECT_ROWS)
+		place_row<D, KEYS>(sm, b, first, threadIdx.x);
 #pragma unroll
-	for (int half = 0; half < 2; half++) {
-		if (at + 8 * half >= b.n_qblk)
+	for (int i = 0; i < STEPS; i++)
+#pragma unroll
+		for (int n = 0; n < 4; n++)
+			multiply(acc[n], lo[i], hi[i], m[i][n]);
+#pragma unroll
+	for (int n = 0; n < 4; n++)
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+			*(float2 *)&sm.part[warp][g + 8 * h][8 * n + 2 * t] =
+				make_float2(acc[n][2 * h], acc[n][2 * h + 1]);
+}
+
+/* Of a row two sums from column on, rounded. */
+template <int D>
+__device__ __forceinline__ float2 project_sum(const struct project_smem<D> &sm, int row, int column)
+{
+	float2 sum = make_float2(0, 0);
+
+#pragma unroll
+	for (int w = 0; w < PROJECT_WARPS<D>; w++) {
+		const float2 x = *(const float2 *)&sm.part[w][row][column];
+
+		sum.x += x.x;
+		sum.y += x.y;
+	}
+	return make_float2(round_bf16(sum.x), round_bf16(sum.y));
+}
+
+template <int D, bool KEYS>
+__device__ __forceinline__ void project(struct project_smem<D> &sm, const struct attn_batch &b,
+					const float *inv, const struct projection &p, int head)
+{
+	const int channel = blockIdx.z * 16, c = threadIdx.x % 8 * 2, d = channel + c;
+	const float inv0 = inv[d], inv1 = inv[d + 1];
+
+	project_part<D, KEYS>(sm, b, p, head, channel);
+	__syncthreads();
+	for (int i = threadIdx.x / 8; i < PROJECT_ROWS; i += PROJECT_WARPS<D> * 4) {
+		if (sm.row[i] < 0)
 			continue;
-		const struct qblk s = qblk_at(b, at + 8 * half);
-		const size_t row = KEYS ? (size_t)b.page[b.page0[s.req] + s.blk] : at + 8 * half;
+		const float2 lo = project_sum<D>(sm, i, c), hi = project_sum<D>(sm, i, 16 + c);
+		const float pos = (float)sm.pos[i];
+		const float2 y0 = turn(lo.x, hi.x, pos * inv0), y1 = turn(lo.y, hi.y, pos * inv1);
+		uint32_t *to = (uint32_t *)(p.out + (sm.row[i] * p.heads + head) * D + d);
 
-#pragma unroll
-		for (int n = 0; n < 2; n++) {
-			const int d = channel + n * 8 + 2 * t;
-			const float *lo = &acc[n][2 * half], *hi = &acc[n + 2][2 * half];
-			uint32_t *to = (uint32_t *)(out + (row * heads + head) * D + d);
-			float2 y[2];
-
-#pragma unroll
-			for (int e = 0; e < 2; e++)
-				y[e] = turn(round_bf16(lo[e]), round_bf16(hi[e]),
-					    (float)(s.blk * BLOCK) * inv[d + e]);
-			to[0] = pack_bf16(y[0].x, y[1].x);
-			to[D / 4] = pack_bf16(y[0].y, y[1].y);
-		}
+		to[0] = pack_bf16(y0.x, y1.x);
+		to[D / 4] = pack_bf16(y0.y, y1.y);
 	}
+}
+
+template <int D>
+__global__ void __launch_bounds__(PROJECT_WARPS<D> * 32)
+seer_project(struct attn_batch b, const float *__restrict__ inv, struct projection keys,
+	     struct projection queries)
+{
+	__shared__ struct project_smem<D> sm;
+
+	if ((int)blockIdx.y < keys.heads)
+		project<D, true>(sm, b, inv, keys, blockIdx.y);
+	else
+		project<D, false>(sm, b, inv, queries, blockIdx.y - keys.heads);
 }
 
 /* ---- score ---- */
@@ -533,25 +597,24 @@ enum ar_status launch(const struct attn_batch *b, const struct seer_self *g, int
 	const struct layout l = layout(g, s, b->n_qblk, b->max_kv_blk);
 	const bool projected = g->host.q != NULL;
 	const unsigned tiles = (b->n_qblk + PROJECT_ROWS - 1) / PROJECT_ROWS;
+	const unsigned heads = g->k_heads + (projected ? s->q_heads : 0);
 	const unsigned slabs = (b->max_kv_blk + WARPS * SLAB - 1) / (WARPS * SLAB);
 	const float scale = (float)(1 / sqrt((double)D));
 	const size_t at = seer_layer(g, layer);
+	const struct projection keys = { g->k_heads, s->kv_heads, work + l.f,
+					 g->device.k + at * seer_k_size(g), state };
+	const struct projection queries = { s->q_heads, s->q_heads, work + l.mean,
+					    projected ? g->device.q + at * seer_q_size(g) : NULL,
+					    work + l.query };
 	enum ar_status st = AR_OK;
 
 	seer_pool<D><<<dim3(b->n_qblk, s->kv_heads + s->q_heads), POOL_THREADS, 0, stream>>>
 		(*b, projected, g->device.inv, q, k, (__nv_bfloat16 *)(work + l.f),
 		 (__nv_bfloat16 *)(work + (projected ? l.mean : l.query)));
 	CU_LAUNCHED();
-	seer_project<D, true><<<dim3(tiles, g->k_heads, D / 32), PROJECT_WARPS * 32, 0, stream>>>
-		(*b, g->device.inv, work + l.f, g->device.k + at * seer_k_size(g), state);
+	seer_project<D><<<dim3(tiles, heads, D / 32), PROJECT_WARPS<D> * 32, 0, stream>>>
+		(*b, g->device.inv, keys, queries);
 	CU_LAUNCHED();
-	if (projected) {
-		seer_project<D, false><<<dim3(tiles, s->q_heads, D / 32), PROJECT_WARPS * 32, 0,
-					 stream>>>
-			(*b, g->device.inv, work + l.mean, g->device.q + at * seer_q_size(g),
-			 work + l.query);
-		CU_LAUNCHED();
-	}
 	seer_score<D><<<dim3(slabs, s->q_heads, b->n_req), WARPS * 32, 0, stream>>>
 		(*b, g->rule, g->k_heads, work + l.query, state, scale, l.stride, work + l.z);
 	CU_LAUNCHED();
