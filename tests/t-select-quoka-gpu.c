@@ -11,7 +11,7 @@
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 
-enum { N_SHAPE = 24, N_TEST = 3 * (2 * N_SHAPE + 1) + 3 };
+enum { N_SHAPE = 24, N_TEST = 3 * (2 * N_SHAPE + 3) + 3 };
 
 #if HAVE_CUDA
 /* A batch through both sides, all of it on the host. */
@@ -190,23 +190,25 @@ static void test_shape(selector_enqueue_fn *enqueue, const char *by, int head_di
 }
 
 /* More rows, and more tokens, than a thread block looks at in one turn. */
-static void test_long(void)
+static void test_long(int head_dim, int ctx)
 {
-	static const struct attn_shape s = { 3, 1, 64, 128 };
+	const struct attn_shape s = { 3, 1, head_dim, 128 };
 	static const struct quoka p = { .query_ratio = 0.9, .kv_ratio = 0.25, .queries = 40 };
 	static const struct quoka most = { .query_ratio = 0.9, .tokens = 7 };
 	struct rng rng = { 1 };
 	struct tally t = { 0 };
 	struct pair pair;
+	char of[40];
 
-	pair_make(&pair, NULL, &rng, FILL_NORMAL, s, &p, 3, (int[]){ 40005, 0, 300 },
+	pair_make(&pair, NULL, &rng, FILL_NORMAL, s, &p, 3, (int[]){ ctx, 0, 300 },
 		  (int[]){ 100, 5, 9001 });
 	compare(&t, &pair, &p);
 	pair_release(&pair);
 	pair_make(&pair, NULL, &rng, FILL_NORMAL, s, &most, 1, (int[]){ 70 }, (int[]){ 5000 });
 	compare(&t, &pair, &most);
 	pair_release(&pair);
-	report(&t, "long");
+	snprintf(of, sizeof of, "long, head size %d", head_dim);
+	report(&t, of);
 }
 
 static void test_refusals(void)
@@ -243,7 +245,9 @@ static void run_all(void)
 		test_shape(NULL, "", dim, group, tok, (n + N_SHAPE - 1) / N_SHAPE);
 		test_shape(quoka_sm80_enqueue, ", as before Hopper", dim, group, tok, 2);
 	}
-	test_long();
+	test_long(64, 40005);
+	test_long(128, 12005);
+	test_long(256, 12005);
 	test_refusals();
 }
 #else

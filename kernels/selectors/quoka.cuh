@@ -1,7 +1,7 @@
 /*
- * What the score kernels of QUOKA's selection share.  A warp holds 32 keys in registers, scaled to
- * unit length there, as the rows of mma's a operand, and qbar streams past.  Hence a token's
- * maximum stays in the registers of four lanes until the end.
+ * What the score kernels of QUOKA's selection share.  A warp holds 16 M keys in registers, M 1 or
+ * 2, scaled to unit length there, as the rows of mma's a operand, and qbar streams past.  Hence a
+ * token's maximum stays in the registers of four lanes until the end.
  *
  * A key's elements go to the mma's k index in the order in which 16-byte loads bring them; qbar is
  * stored in that order.
@@ -16,7 +16,7 @@
 #include "kernels/selectors/quoka.h"
 
 constexpr int QUOKA_THREADS = 256;
-constexpr int QUOKA_KEYS = QUOKA_THREADS;	// of a thread block of score
+template <int M> constexpr int QUOKA_KEYS = M * QUOKA_THREADS / 2;	// of a thread block of score
 
 struct quoka_room {
 	uint16_t *score;	// rows as of token lists
@@ -37,8 +37,17 @@ struct quoka_job {
 	struct quoka_room w;
 };
 
-/* Grid (QUOKA_KEYS tokens, KV head, request): score from qbar, by wgmma. */
-enum ar_status quoka_score_sm90(const struct quoka_job *j, dim3 grid, cudaStream_t stream,
+/* Grid of score: (keys of a thread block, KV head, request). */
+template <int M>
+static inline dim3 quoka_score_grid(const struct quoka_job &j)
+{
+	const int tokens = j.b.max_kv_blk * j.b.shape.page_tok;
+
+	return dim3((tokens + QUOKA_KEYS<M> - 1) / QUOKA_KEYS<M>, j.b.shape.kv_heads, j.b.n_req);
+}
+
+/* Score from qbar, by wgmma. */
+enum ar_status quoka_score_sm90(const struct quoka_job *j, cudaStream_t stream,
 				struct ar_err *err);
 
 static __device__ __forceinline__ float quoka_low_half(uint32_t x)
@@ -67,10 +76,10 @@ static __device__ __forceinline__ float quoka_unit_scale(float squares)
 	return 1 / fmaxf(sqrtf(squares), 1e-6f);
 }
 
-/* 32 unit keys of the request from key on as rows of mma's a operand, zeros from ctx on.  Lane
+/* 16 M unit keys of the request from key on as rows of mma's a operand, zeros from ctx on.  Lane
  * 4g + t takes elements 8t .. 8t + 7 of each 32 of rows g and g + 8. */
-template <int D>
-static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[2][D / 16][4],
+template <int D, int M>
+static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[M][D / 16][4],
 						       const struct quoka_job &j, int r,
 						       int kv_head, int key)
 {
@@ -78,7 +87,7 @@ static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[2][D / 16][
 	const int tok = j.b.shape.page_tok;
 
 #pragma unroll
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 2 * M; i++) {
 		const int m = i / 2, half = i % 2, at = key + i * 8 + g;
 		const bf16_t *src = NULL;
 
@@ -100,7 +109,7 @@ static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[2][D / 16][
 		}
 	}
 #pragma unroll
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 2 * M; i++) {
 		const int m = i / 2, half = i % 2;
 		float squares = 0;
 
@@ -123,7 +132,8 @@ static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[2][D / 16][
 }
 
 /* The scores of a warp's keys; top[m][h] is of rows 16m + 8h + g. */
-static __device__ __forceinline__ void quoka_store(const float (&top)[2][2],
+template <int M>
+static __device__ __forceinline__ void quoka_store(const float (&top)[M][2],
 						   const struct quoka_job &j, int r, int kv_head,
 						   int key)
 {
@@ -132,12 +142,12 @@ static __device__ __forceinline__ void quoka_store(const float (&top)[2][2],
 	float best = 0;
 
 #pragma unroll
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 2 * M; i++) {
 		const float x = quad_max(top[i / 2][i % 2]);
 
 		best = lane % 4 == i ? x : best;
 	}
-	if (at < j.b.ctx[r])
+	if (lane % 4 < 2 * M && at < j.b.ctx[r])
 		j.w.score[attn_token_row(&j.b.shape, page0, n_page, kv_head) + at] =
 			quoka_order_of(best);
 }

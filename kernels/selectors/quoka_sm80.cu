@@ -1,19 +1,21 @@
 /*
- * QUOKA's token lists on the device; the rule is in quoka.c.  Eight kernels:
+ * QUOKA's token lists on the device; the rule is in quoka.c.  Six kernels, or eight:
  *
  *   sum      grid (query block, query head): the sum of its rows.
  *   cosine   the same grid, a thread per row: the mean of the chunk from those sums, then the row's
  *            norm and its cosine with the mean.
  *   rows     grid (request, query head): the rows with the smallest cosines, in slots.
- *   qbar     grid (query block, KV head): the means of unit vectors; a warp per slot, slots dealt
- *            to the request's query blocks in turn.
- *   score    grid (256 tokens, KV head, request): unit keys against all of qbar, one maximum a
- *            token.
+ *   qbar     grid (QBAR_TURNS of each query block, KV head): the means of unit vectors; a warp per
+ *            slot, slots dealt to the request's thread blocks in turn.
+ *   score    grid (256 or 128 tokens, KV head, request): unit keys against all of qbar, one
+ *            maximum a token.
+ *   list_all grid (KV head, request), where a list is of one slice of 4096 tokens: as rows, but in
+ *            order.
  *   high, low, list
- *            grid (slice of 4096 tokens, KV head, request): scores are integers of 16 bits.  Counts
- *            by upper byte; counts by lower byte of those whose upper byte is that of the least
- *            score kept; then every slice knows that score and, from the counts of the slices
- *            before it, where its tokens go in the list.
+ *            grid (slice, KV head, request) where it is of more: scores are integers of 16 bits.
+ *            Counts by upper byte; counts by lower byte of those whose upper byte is that of the
+ *            least score kept; then every slice knows that score and, from the counts of the
+ *            slices before it, where its tokens go in the list.
  *
  * Score is where the time goes: 2 nq ctx head_dim flops a KV head, each key read once.  On Hopper
  * it is quoka_sm90.cu's, elsewhere the one below, by mma.sync:
@@ -39,9 +41,10 @@ namespace {
 
 constexpr int THREADS = QUOKA_THREADS;
 constexpr int WARPS = THREADS / 32;
-constexpr int RUN = 16;			// scores that a thread looks at
+constexpr int RUN = 16;			// scores that a thread looks at, at most
 constexpr int SLICE = THREADS * RUN;
 constexpr int BINS = THREADS;
+constexpr int QBAR_TURNS = 4;
 
 /* ---- work memory ---- */
 
@@ -94,31 +97,34 @@ struct quoka_room room_at(const struct attn_shape *s, const struct extent &e, vo
 
 /* ---- the largest of many keys ---- */
 
-/* Keys of this thread in a slice: n of them, two to a word. */
+/* N keys, two to a word. */
+template <int N>
+struct alignas(N < 8 ? 2 * N : 16) run {
+	uint32_t v[N / 2];
+};
+
+/* Keys of this thread in a slice, N to a thread: n of them. */
+template <int N>
 struct keys {
-	uint32_t v[RUN / 2];
+	struct run<N> run;
 	int n;
 
 	__device__ __forceinline__ uint32_t operator[](int i) const
 	{
-		return v[i / 2] >> i % 2 * 16 & 0xffff;
+		return run.v[i / 2] >> i % 2 * 16 & 0xffff;
 	}
 };
 
-__device__ __forceinline__ struct keys load_keys(const uint16_t *__restrict__ key, int slice,
-						 int n)
+template <int N>
+__device__ __forceinline__ struct keys<N> load_keys(const uint16_t *__restrict__ key, int slice,
+						    int n)
 {
-	const int first = slice * SLICE + threadIdx.x * RUN;
-	struct keys x = {};
+	const int first = (slice * THREADS + threadIdx.x) * N;
+	struct keys<N> x = {};
 
-	x.n = min(max(n - first, 0), RUN);
-	if (x.n) {
-		const uint4 a = ((const uint4 *)(key + first))[0];
-		const uint4 b = ((const uint4 *)(key + first))[1];
-
-		x.v[0] = a.x, x.v[1] = a.y, x.v[2] = a.z, x.v[3] = a.w;
-		x.v[4] = b.x, x.v[5] = b.y, x.v[6] = b.z, x.v[7] = b.w;
-	}
+	x.n = min(max(n - first, 0), N);
+	if (x.n)
+		x.run = *(const struct run<N> *)(key + first);
 	return x;
 }
 
@@ -151,11 +157,11 @@ __device__ uint32_t scan(uint32_t x, struct scratch &sm, uint32_t &all)
 }
 
 /* Add keys to the counts: by upper byte, or by the lower byte of those with this upper one. */
-template <bool LOW>
-__device__ void tally(const struct keys &x, uint32_t upper, struct scratch &sm)
+template <bool LOW, int N>
+__device__ void tally(const struct keys<N> &x, uint32_t upper, struct scratch &sm)
 {
 #pragma unroll
-	for (int i = 0; i < RUN; i++) {
+	for (int i = 0; i < N; i++) {
 		const bool counts = i < x.n && (!LOW || x[i] >> 8 == upper);
 		const uint32_t digit = LOW ? x[i] & 255 : x[i] >> 8;
 		const uint32_t same = __match_any_sync(~0u, counts ? digit : BINS);
@@ -188,22 +194,22 @@ struct cut {
 /* Write the indices of what is kept of this slice, given how many keys above and equal to the least
  * come before it, and bring these up to date.  SORTED: in order of indices, else those above
  * first. */
-template <bool SORTED>
-__device__ void write(const struct keys &x, int slice, const struct cut &c, int &above, int &ties,
-		      struct scratch &sm, int32_t *__restrict__ out)
+template <bool SORTED, int N>
+__device__ void write(const struct keys<N> &x, int slice, const struct cut &c, int &above,
+		      int &ties, struct scratch &sm, int32_t *__restrict__ out)
 {
-	const int first = slice * SLICE + threadIdx.x * RUN;
+	const int first = (slice * THREADS + threadIdx.x) * N;
 	uint32_t mine = 0, all;	// above in the lower half, ties in the upper
 
 #pragma unroll
-	for (int i = 0; i < RUN; i++)
+	for (int i = 0; i < N; i++)
 		if (i < x.n)
 			mine += (x[i] > c.least) + ((uint32_t)(x[i] == c.least) << 16);
 	const uint32_t before = scan(mine, sm, all) - mine;
 	int a = above + (int)(before & 0xffff), t = ties + (int)(before >> 16);
 
 #pragma unroll
-	for (int i = 0; i < RUN; i++)
+	for (int i = 0; i < N; i++)
 		if (i < x.n && x[i] > c.least) {
 			out[a + (SORTED ? min(t, c.ties) : 0)] = first + i;
 			a++;
@@ -216,13 +222,43 @@ __device__ void write(const struct keys &x, int slice, const struct cut &c, int 
 	ties += (int)(all >> 16);
 }
 
+/* The indices of the largest of n keys, so many as keep, by one thread block; each of its threads
+ * takes N at a time. */
+template <bool SORTED, int N>
+__device__ void take(const uint16_t *__restrict__ key, int n, int keep, struct scratch &sm,
+		     int32_t *__restrict__ out)
+{
+	const int n_slice = (n + THREADS * N - 1) / (THREADS * N);
+	int above = 0, ties = 0;
+
+	sm.count[threadIdx.x] = 0;
+	__syncthreads();
+	for (int i = 0; i < n_slice; i++)
+		tally<false>(load_keys<N>(key, i, n), 0, sm);
+	__syncthreads();
+	find(sm.count[threadIdx.x], keep, sm);
+	const int upper = sm.digit, rank = sm.rank;
+
+	sm.count[threadIdx.x] = 0;
+	__syncthreads();
+	for (int i = 0; i < n_slice; i++)
+		tally<true>(load_keys<N>(key, i, n), upper, sm);
+	__syncthreads();
+	find(sm.count[threadIdx.x], rank, sm);
+	const struct cut c = { (uint32_t)(upper << 8 | sm.digit), keep - sm.rank, sm.rank };
+
+	for (int i = 0; i < n_slice; i++)
+		write<SORTED>(load_keys<N>(key, i, n), i, c, above, ties, sm, out);
+}
+
 /* ---- the query side ---- */
 
-/* A thread per pair of channels. */
+/* A thread per pair of channels.  A sum is in order, but its terms are asked for together. */
 __global__ void __launch_bounds__(128) quoka_sum(const __grid_constant__ struct quoka_job j)
 {
+	constexpr int AT_ONCE = 64;
 	const struct qblk s = qblk_at(j.b, blockIdx.x);
-	const int pairs = j.b.shape.head_dim / 2, q_heads = j.b.shape.q_heads;
+	const int pairs = j.b.shape.head_dim / 2, q_heads = j.b.shape.q_heads, n = s.hi - s.lo;
 	const size_t stride = (size_t)q_heads * pairs;
 	const uint32_t *src;
 	float2 sum = make_float2(0, 0);
@@ -231,12 +267,17 @@ __global__ void __launch_bounds__(128) quoka_sum(const __grid_constant__ struct 
 		return;
 	src = (const uint32_t *)j.q + (size_t)(s.row + s.lo) * stride + blockIdx.y * pairs +
 	      threadIdx.x;
-#pragma unroll 16
-	for (int t = 0; t < s.hi - s.lo; t++) {
-		const uint32_t x = src[t * stride];
+	for (int first = 0; first < n; first += AT_ONCE) {
+		uint32_t x[AT_ONCE];
 
-		sum.x += quoka_low_half(x);
-		sum.y += quoka_high_half(x);
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++)
+			x[i] = first + i < n ? src[(first + i) * stride] : 0;
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			sum.x += quoka_low_half(x[i]);
+			sum.y += quoka_high_half(x[i]);
+		}
 	}
 	((float2 *)j.w.sum)[(size_t)blockIdx.x * stride + blockIdx.y * pairs + threadIdx.x] = sum;
 }
@@ -244,57 +285,65 @@ __global__ void __launch_bounds__(128) quoka_sum(const __grid_constant__ struct 
 template <int D>
 __global__ void __launch_bounds__(128) quoka_cosine(const __grid_constant__ struct quoka_job j)
 {
-	__shared__ float mean[D];
+	__shared__ __align__(8) float mean[D];
 	const struct qblk s = qblk_at(j.b, blockIdx.x);
 	const int r = s.req, head = blockIdx.y, q_heads = j.b.shape.q_heads, row = threadIdx.x;
 	const int ctx = j.b.ctx[r], rows = j.b.row0[r + 1] - j.b.row0[r];
-	float squares = 0, dot = 0, by;
+	const bool there = row >= s.lo && row < s.hi;
+	const size_t at = (size_t)(s.row + row) * q_heads + head;
+	const uint4 *src = (const uint4 *)(j.q + at * D);
+	float mean_squares = 0, squares = 0, dot = 0, by;
+	uint4 v[D / 8];
 
 	if (!ctx)
 		return;
+#pragma unroll
+	for (int i = 0; i < D / 8; i++)
+		v[i] = there ? src[i] : make_uint4(0, 0, 0, 0);
 	for (int d = threadIdx.x; d < D; d += blockDim.x) {
 		float sum = 0;
 
+#pragma unroll 8
 		for (int i = j.b.qblk0[r]; i < j.b.qblk0[r + 1]; i++)
 			sum += j.w.sum[((size_t)i * q_heads + head) * D + d];
 		mean[d] = quoka_rounded(sum / (float)rows);
 	}
 	__syncthreads();
-#pragma unroll 16
-	for (int d = 0; d < D; d++)
-		squares += mean[d] * mean[d];
-	by = quoka_unit_scale(squares);
-	__syncthreads();
-	for (int d = threadIdx.x; d < D; d += blockDim.x)
-		mean[d] = quoka_rounded(mean[d] * by);
-	__syncthreads();
-	if (row < s.lo || row >= s.hi)
-		return;
-	const size_t at = (size_t)(s.row + row) * q_heads + head;
-	const uint4 *src = (const uint4 *)(j.q + at * D);
-
-	squares = 0;
-#pragma unroll 4
+#pragma unroll
 	for (int i = 0; i < D / 8; i++) {
-		const uint4 v = src[i];
-		const uint32_t x[4] = { v.x, v.y, v.z, v.w };
+		const uint32_t x[4] = { v[i].x, v[i].y, v[i].z, v[i].w };
 
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
+			const float2 m = *(const float2 *)&mean[i * 8 + 2 * e];
+
+			mean_squares += m.x * m.x;
+			mean_squares += m.y * m.y;
 			squares += quoka_low_half(x[e]) * quoka_low_half(x[e]);
 			squares += quoka_high_half(x[e]) * quoka_high_half(x[e]);
 		}
 	}
+	by = quoka_unit_scale(mean_squares);
+	__syncthreads();
+	for (int d = threadIdx.x; d < D; d += blockDim.x)
+		mean[d] = quoka_rounded(mean[d] * by);
+	__syncthreads();
+	if (!there)
+		return;
 	by = quoka_unit_scale(squares);
-#pragma unroll 4
+#pragma unroll
+	for (int i = 0; i < D / 8; i++)	/* else the halves stay in registers, twice as many */
+		asm volatile("" : "+r"(v[i].x), "+r"(v[i].y), "+r"(v[i].z), "+r"(v[i].w));
+#pragma unroll
 	for (int i = 0; i < D / 8; i++) {
-		const uint4 v = src[i];
-		const uint32_t x[4] = { v.x, v.y, v.z, v.w };
+		const uint32_t x[4] = { v[i].x, v[i].y, v[i].z, v[i].w };
 
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
-			dot += quoka_rounded(quoka_low_half(x[e]) * by) * mean[i * 8 + 2 * e];
-			dot += quoka_rounded(quoka_high_half(x[e]) * by) * mean[i * 8 + 2 * e + 1];
+			const float2 m = *(const float2 *)&mean[i * 8 + 2 * e];
+
+			dot += quoka_rounded(quoka_low_half(x[e]) * by) * m.x;
+			dot += quoka_rounded(quoka_high_half(x[e]) * by) * m.y;
 		}
 	}
 	j.w.scale[at] = by;
@@ -306,67 +355,57 @@ __global__ void __launch_bounds__(THREADS) quoka_rows(const __grid_constant__ st
 {
 	__shared__ struct scratch sm;
 	const int r = blockIdx.x, head = blockIdx.y, rows = j.b.row0[r + 1] - j.b.row0[r];
-	const int n_slice = (rows + SLICE - 1) / SLICE, nq = quoka_queries(&j.p, rows);
-	const uint16_t *key = j.w.cosine + cosine_at(j, r, head);
-	int above = 0, ties = 0;
 
-	if (!j.b.ctx[r])
-		return;
-	sm.count[threadIdx.x] = 0;
-	__syncthreads();
-	for (int i = 0; i < n_slice; i++)
-		tally<false>(load_keys(key, i, rows), 0, sm);
-	__syncthreads();
-	find(sm.count[threadIdx.x], nq, sm);
-	const int upper = sm.digit, rank = sm.rank;
-
-	sm.count[threadIdx.x] = 0;
-	__syncthreads();
-	for (int i = 0; i < n_slice; i++)
-		tally<true>(load_keys(key, i, rows), upper, sm);
-	__syncthreads();
-	find(sm.count[threadIdx.x], rank, sm);
-	const struct cut c = { (uint32_t)(upper << 8 | sm.digit), nq - sm.rank, sm.rank };
-
-	for (int i = 0; i < n_slice; i++)
-		write<false>(load_keys(key, i, rows), i, c, above, ties, sm,
-			     j.w.slot + (size_t)head * j.b.n_row + j.b.row0[r]);
+	if (j.b.ctx[r])
+		take<false, 4>(j.w.cosine + cosine_at(j, r, head), rows,
+			       quoka_queries(&j.p, rows), sm,
+			       j.w.slot + (size_t)head * j.b.n_row + j.b.row0[r]);
 }
 
 /* Within each 32 channels, 16-byte piece c takes the c-th pair of each of the four 16-byte pieces
  * of the source: a lane that loads piece t of a key then holds the pairs that mma expects of it
  * in two consecutive k steps. */
+template <int D>
 __global__ void __launch_bounds__(THREADS) quoka_qbar(const __grid_constant__ struct quoka_job j)
 {
+	constexpr int PAIRS = D / 2, OWN = PAIRS / 32;	// of a lane
 	const struct attn_shape &s = j.b.shape;
-	const int r = qblk_at(j.b, blockIdx.x).req, kv_head = blockIdx.y;
-	const int group = s.q_heads / s.kv_heads, pairs = s.head_dim / 2;
-	const int turn = blockIdx.x - j.b.qblk0[r], turns = j.b.qblk0[r + 1] - j.b.qblk0[r];
+	const int r = qblk_at(j.b, blockIdx.x / QBAR_TURNS).req, kv_head = blockIdx.y;
+	const int group = s.q_heads / s.kv_heads, lane = threadIdx.x % 32;
+	const int turn = blockIdx.x - j.b.qblk0[r] * QBAR_TURNS;
+	const int turns = (j.b.qblk0[r + 1] - j.b.qblk0[r]) * QBAR_TURNS;
 	const float share = 1 / (float)group;
 	const int row0 = j.b.row0[r], nq = quoka_queries(&j.p, j.b.row0[r + 1] - row0);
 
 	if (!j.b.ctx[r])
 		return;
-	for (int i = turn + turns * (threadIdx.x / 32); i < nq; i += turns * WARPS)
-		for (int d = threadIdx.x % 32; d < pairs; d += 32) {
-			float lo = 0, hi = 0;
+	for (int i = turn + turns * (threadIdx.x / 32); i < nq; i += turns * WARPS) {
+		const size_t to = ((size_t)kv_head * j.b.n_row + row0 + i) * PAIRS;
+		float lo[OWN] = {}, hi[OWN] = {};
 
 #pragma unroll 4
-			for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
-				const int row = row0 + j.w.slot[(size_t)h * j.b.n_row + row0 + i];
-				const size_t at = (size_t)row * s.q_heads + h;
-				const uint32_t x = ((const uint32_t *)j.q)[at * pairs + d];
-				const float by = j.w.scale[at];
+		for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
+			const int row = row0 + j.w.slot[(size_t)h * j.b.n_row + row0 + i];
+			const size_t at = (size_t)row * s.q_heads + h;
+			const float by = j.w.scale[at];
 
-				lo += quoka_rounded(quoka_low_half(x) * by);
-				hi += quoka_rounded(quoka_high_half(x) * by);
+#pragma unroll
+			for (int k = 0; k < OWN; k++) {
+				const uint32_t x =
+					((const uint32_t *)j.q)[at * PAIRS + lane + 32 * k];
+
+				lo[k] += quoka_rounded(quoka_low_half(x) * by);
+				hi[k] += quoka_rounded(quoka_high_half(x) * by);
 			}
-			const size_t to = ((size_t)kv_head * j.b.n_row + row0 + i) * pairs;
-			const int c = d % 4, t = d % 16 / 4;
+		}
+#pragma unroll
+		for (int k = 0; k < OWN; k++) {
+			const int d = lane + 32 * k, c = d % 4, t = d % 16 / 4;
 
 			((uint32_t *)j.w.qbar)[to + d / 16 * 16 + c * 4 + t] =
-				pack_bf16(lo * share, hi * share);
+				pack_bf16(lo[k] * share, hi[k] * share);
 		}
+	}
 }
 
 /* ---- score ---- */
@@ -424,13 +463,13 @@ quoka_score(const __grid_constant__ struct quoka_job j)
 {
 	__shared__ __align__(128) bf16_t stage[2][QUERIES<D> * D];
 	const int r = blockIdx.z, kv_head = blockIdx.y, ctx = j.b.ctx[r], lane = threadIdx.x % 32;
-	const int key = blockIdx.x * QUOKA_KEYS + threadIdx.x / 32 * 32;
+	const int key = blockIdx.x * QUOKA_KEYS<2> + threadIdx.x / 32 * 32;
 	const int nq = quoka_queries(&j.p, j.b.row0[r + 1] - j.b.row0[r]);
 	const bf16_t *qbar = j.w.qbar + ((size_t)kv_head * j.b.n_row + j.b.row0[r]) * D;
 	float top[2][2] = { { -INFINITY, -INFINITY }, { -INFINITY, -INFINITY } };
 	uint32_t a[2][D / 16][4];
 
-	if ((int)blockIdx.x * QUOKA_KEYS >= ctx)
+	if ((int)blockIdx.x * QUOKA_KEYS<2> >= ctx)
 		return;
 	load_queries<D>(stage[0], qbar, 0, nq);
 	quoka_unit_keys<D>(a, j, r, kv_head, key);
@@ -491,7 +530,7 @@ __global__ void __launch_bounds__(THREADS) quoka_high(const __grid_constant__ st
 		return;
 	sm.count[threadIdx.x] = 0;
 	__syncthreads();
-	tally<false>(load_keys(j.w.score + at.row, at.slice, at.ctx), 0, sm);
+	tally<false>(load_keys<RUN>(j.w.score + at.row, at.slice, at.ctx), 0, sm);
 	__syncthreads();
 	j.w.high[at.counts + at.slice * at.stride + threadIdx.x] = sm.count[threadIdx.x];
 }
@@ -506,7 +545,7 @@ __global__ void __launch_bounds__(THREADS) quoka_low(const __grid_constant__ str
 		return;
 	sm.count[threadIdx.x] = 0;
 	find(sum_counts(at, j.w.high, before), at.keep, sm);
-	tally<true>(load_keys(j.w.score + at.row, at.slice, at.ctx), sm.digit, sm);
+	tally<true>(load_keys<RUN>(j.w.score + at.row, at.slice, at.ctx), sm.digit, sm);
 	__syncthreads();
 	j.w.low[at.counts + at.slice * at.stride + threadIdx.x] = sm.count[threadIdx.x];
 }
@@ -535,11 +574,42 @@ __global__ void __launch_bounds__(THREADS) quoka_list(const __grid_constant__ st
 	ties = sm.count[lower];
 	int kept = (int)above;
 
-	write<true>(load_keys(j.w.score + at.row, at.slice, at.ctx), at.slice, c, kept, ties, sm,
-		    j.out.tok + at.row);
+	write<true>(load_keys<RUN>(j.w.score + at.row, at.slice, at.ctx), at.slice, c, kept, ties,
+		    sm, j.out.tok + at.row);
+}
+
+__global__ void __launch_bounds__(THREADS)
+quoka_list_all(const __grid_constant__ struct quoka_job j)
+{
+	__shared__ struct scratch sm;
+	const struct list_place at(j);
+
+	if (!threadIdx.x)
+		j.out.n[at.r * j.b.shape.kv_heads + at.kv_head] = at.keep;
+	if (at.ctx)
+		take<true, 8>(j.w.score + at.row, at.ctx, at.keep, sm, j.out.tok + at.row);
 }
 
 /* ---- launch ---- */
+
+enum ar_status launch_lists(const struct quoka_job &j, dim3 grid, cudaStream_t stream,
+			    struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (grid.x == 1) {
+		quoka_list_all<<<grid, THREADS, 0, stream>>>(j);
+	} else {
+		quoka_high<<<grid, THREADS, 0, stream>>>(j);
+		CU_LAUNCHED();
+		quoka_low<<<grid, THREADS, 0, stream>>>(j);
+		CU_LAUNCHED();
+		quoka_list<<<grid, THREADS, 0, stream>>>(j);
+	}
+	CU_LAUNCHED();
+out:
+	return st;
+}
 
 template <int D>
 enum ar_status launch(const struct quoka_job &j, bool hopper, cudaStream_t stream,
@@ -547,8 +617,7 @@ enum ar_status launch(const struct quoka_job &j, bool hopper, cudaStream_t strea
 {
 	const struct attn_shape &s = j.b.shape;
 	const int tokens = j.b.max_kv_blk * s.page_tok;
-	const dim3 rows(j.b.n_qblk, s.q_heads), slots(j.b.n_qblk, s.kv_heads);
-	const dim3 keys((tokens + QUOKA_KEYS - 1) / QUOKA_KEYS, s.kv_heads, j.b.n_req);
+	const dim3 rows(j.b.n_qblk, s.q_heads), slots(j.b.n_qblk * QBAR_TURNS, s.kv_heads);
 	const dim3 slices((tokens + SLICE - 1) / SLICE, s.kv_heads, j.b.n_req);
 	enum ar_status st = AR_OK;
 
@@ -558,21 +627,16 @@ enum ar_status launch(const struct quoka_job &j, bool hopper, cudaStream_t strea
 	CU_LAUNCHED();
 	quoka_rows<<<dim3(j.b.n_req, s.q_heads), THREADS, 0, stream>>>(j);
 	CU_LAUNCHED();
-	quoka_qbar<<<slots, THREADS, 0, stream>>>(j);
+	quoka_qbar<D><<<slots, THREADS, 0, stream>>>(j);
 	CU_LAUNCHED();
 	if (hopper)
-		st = quoka_score_sm90(&j, keys, stream, err);
+		st = quoka_score_sm90(&j, stream, err);
 	else
-		quoka_score<D><<<keys, THREADS, 0, stream>>>(j);
+		quoka_score<D><<<quoka_score_grid<2>(j), THREADS, 0, stream>>>(j);
 	if (st)
 		return st;
 	CU_LAUNCHED();
-	quoka_high<<<slices, THREADS, 0, stream>>>(j);
-	CU_LAUNCHED();
-	quoka_low<<<slices, THREADS, 0, stream>>>(j);
-	CU_LAUNCHED();
-	quoka_list<<<slices, THREADS, 0, stream>>>(j);
-	CU_LAUNCHED();
+	return launch_lists(j, slices, stream, err);
 out:
 	return st;
 }

@@ -1,6 +1,7 @@
 /*
- * QUOKA's scores on Hopper; what they are says quoka.c.  A thread block has 256 keys, 64 bytes of a
- * row in each thread's registers; qbar comes through two stages of shared memory, 64 queries each.
+ * QUOKA's scores on Hopper; what they are says quoka.c.  A thread block has 256 keys, or 128 where
+ * these are few thread blocks, 64 bytes of a row in each thread's registers; qbar comes through two
+ * stages of shared memory, 64 queries each.
  * For 64 keys of a warp group and 64 queries:
  *
  *   wgmma m64n64k16     keys from registers, 32 cycles for each 16 channels
@@ -30,6 +31,7 @@ namespace {
 
 constexpr int QUERIES = 64;		// of a stage
 constexpr int COLS = 64;		// of a swizzled slab: 128 bytes
+constexpr int FEW = 132;		// thread blocks that do not fill a GPU: M is 1
 
 template <int D> struct alignas(1024) stages {
 	bf16_t q[2][D / COLS][QUERIES][COLS];
@@ -73,7 +75,7 @@ __device__ __forceinline__ void raise(float (&top)[2], const uint32_t (&a)[D / 1
 			top[h] = fmaxf(top[h], fmaxf(acc[4 * i + 2 * h], acc[4 * i + 2 * h + 1]));
 }
 
-template <int D>
+template <int D, int M>
 __global__ void __launch_bounds__(QUOKA_THREADS, D == 256 ? 1 : 2)
 score_wgmma(const __grid_constant__ struct quoka_job j)
 {
@@ -81,14 +83,17 @@ score_wgmma(const __grid_constant__ struct quoka_job j)
 	extern __shared__ char raw[];
 	struct stages<D> &sm = *(struct stages<D> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
 	const int r = blockIdx.z, kv_head = blockIdx.y;
-	const int key = blockIdx.x * QUOKA_KEYS + threadIdx.x / 32 * 32;
+	const int key = blockIdx.x * QUOKA_KEYS<M> + threadIdx.x / 32 * (16 * M);
 	const int nq = quoka_queries(&j.p, j.b.row0[r + 1] - j.b.row0[r]);
 	const bf16_t *qbar = j.w.qbar + ((size_t)kv_head * j.b.n_row + j.b.row0[r]) * D;
-	float top[2][2] = { { -INFINITY, -INFINITY }, { -INFINITY, -INFINITY } };
-	uint32_t a[2][D / 16][4];
+	uint32_t a[M][D / 16][4];
+	float top[M][2];
 
-	if ((int)blockIdx.x * QUOKA_KEYS >= j.b.ctx[r])
+	if ((int)blockIdx.x * QUOKA_KEYS<M> >= j.b.ctx[r])
 		return;
+#pragma unroll
+	for (int m = 0; m < M; m++)
+		top[m][0] = top[m][1] = -INFINITY;
 	load_queries<D>(sm.q[0], qbar, 0, nq);
 	quoka_unit_keys<D>(a, j, r, kv_head, key);
 	for (int first = 0, i = 0; first < nq; first += QUERIES, i ^= 1) {
@@ -98,7 +103,7 @@ score_wgmma(const __grid_constant__ struct quoka_job j)
 		if (first + QUERIES < nq)
 			load_queries<D>(sm.q[i ^ 1], qbar, first + QUERIES, nq);
 #pragma unroll
-		for (int m = 0; m < 2; m++)
+		for (int m = 0; m < M; m++)
 			raise<D>(top[m], a[m], sm.q[i]);
 	}
 	quoka_store(top, j, r, kv_head, key);
@@ -107,30 +112,39 @@ score_wgmma(const __grid_constant__ struct quoka_job j)
 #endif
 }
 
-template <int D>
-enum ar_status launch(const struct quoka_job *j, dim3 grid, cudaStream_t stream, struct ar_err *err)
+template <int D, int M>
+enum ar_status launch(const struct quoka_job *j, cudaStream_t stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	CU(cudaFuncSetAttribute(score_wgmma<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+	CU(cudaFuncSetAttribute(score_wgmma<D, M>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				SMEM_BYTES<D>));
-	score_wgmma<D><<<grid, QUOKA_THREADS, SMEM_BYTES<D>, stream>>>(*j);
+	score_wgmma<D, M><<<quoka_score_grid<M>(*j), QUOKA_THREADS, SMEM_BYTES<D>, stream>>>(*j);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
+template <int D>
+enum ar_status launch_dim(const struct quoka_job *j, cudaStream_t stream, struct ar_err *err)
+{
+	const dim3 grid = quoka_score_grid<2>(*j);
+
+	return (int64_t)grid.x * grid.y * grid.z <= FEW ? launch<D, 1>(j, stream, err) :
+							  launch<D, 2>(j, stream, err);
 }
 
-enum ar_status quoka_score_sm90(const struct quoka_job *j, dim3 grid, cudaStream_t stream,
+}
+
+enum ar_status quoka_score_sm90(const struct quoka_job *j, cudaStream_t stream,
 				struct ar_err *err)
 {
 	switch (j->b.shape.head_dim) {
 	case 64:
-		return launch<64>(j, grid, stream, err);
+		return launch_dim<64>(j, stream, err);
 	case 128:
-		return launch<128>(j, grid, stream, err);
+		return launch_dim<128>(j, stream, err);
 	default:
-		return launch<256>(j, grid, stream, err);
+		return launch_dim<256>(j, stream, err);
 	}
 }
