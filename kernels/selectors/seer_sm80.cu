@@ -1,8 +1,8 @@
 /*
  * SeerAttention's selection on the device; the rule is in seer.c.  Four kernels:
  *
- *   pool      grid (query block, KV heads + query heads): RoPE undone and pooled, keys of the page
- *             that the query block covers or its rows.
+ *   pool      grid (query block, KV heads + query heads, half of the channels): RoPE undone and
+ *             pooled, keys of the page that the query block covers or its rows.
  *   project   grid (16 query blocks, gate head, 32 channels), heads of keys and, where these are
  *             projected, of queries: pooled vectors times a head's matrix, RoPE, to the page's
  *             state (keys) or to work (queries).  The warps share the summed elements, so that each
@@ -61,15 +61,23 @@ __device__ __forceinline__ float round_bf16(float x)
 	return __bfloat162float(__float2bfloat16_rn(x));
 }
 
-/* Sine and cosine to 2^-22 for every angle that a position makes: the angle in half turns, of which
- * whole ones are dropped before its low part is added. */
+/* Sine and cosine to 2^-22 for every angle that a position makes: the angle in quarter turns, of
+ * which whole ones are dropped before its low part is added, then the series of what is left. */
 __device__ __forceinline__ void trig(float angle, float *s, float *c)
 {
-	constexpr float high = 0.318309873f, low = 1.28412744e-8f;	// 1 / pi
-	const float x = __fmul_rn(angle, high);
-	const float rest = __fmaf_rn(angle, low, __fmaf_rn(angle, high, -x));
+	constexpr float high = 0.636619747f, low = 2.5682553e-8f;	// 2 / pi
+	const float quarters = rintf(__fmul_rn(angle, high));
+	const float rest = __fmaf_rn(angle, low, __fmaf_rn(angle, high, -quarters));
+	const float x = rest * 1.57079637f, x2 = x * x;
+	const float odd = fmaf(fmaf(fmaf(1.f / 362880, x2, -1.f / 5040), x2, 1.f / 120), x2,
+			       -1.f / 6);
+	const float even = fmaf(fmaf(fmaf(1.f / 40320, x2, -1.f / 720), x2, 1.f / 24), x2, -.5f);
+	const float sine = fmaf(odd * x2, x, x), cosine = fmaf(even, x2, 1);
+	const int n = (int)quarters;
+	const float first = n & 1 ? cosine : sine, second = n & 1 ? sine : cosine;
 
-	sincospif(x - 2 * rintf(x * 0.5f) + rest, s, c);
+	*s = n & 2 ? -first : first;
+	*c = (n + 1) & 2 ? -second : second;
 }
 
 /* The pair (lo, hi) turned by the angle, as the gate does. */
@@ -86,24 +94,25 @@ __device__ __forceinline__ float2 turn(float lo, float hi, float angle)
 
 /* ---- pool ---- */
 
-constexpr int POOL_THREADS = 256;
+constexpr int POOL_THREADS = 128;
 
-// A thread has channels 2c, 2c + 1 and those half a head on, of every GROUPS-th token.
+// A thread block has a quarter of a head's channels and those half a head on; a thread two that are
+// neighbours and those half a head on, of every GROUPS-th token.
 template <int D>
 struct pool_shape {
-	static constexpr int LANES = D / 4;
+	static constexpr int LANES = D / 8;
 	static constexpr int GROUPS = POOL_THREADS / LANES;
 	static constexpr int TOKENS = BLOCK / GROUPS;
 };
 
 template <int D>
 struct pool_smem {
-	float max[pool_shape<D>::GROUPS][D], min[pool_shape<D>::GROUPS][D];
-	float sum[pool_shape<D>::GROUPS][D];
-	float mean[D];
+	float max[pool_shape<D>::GROUPS][D / 2], min[pool_shape<D>::GROUPS][D / 2];
+	float sum[pool_shape<D>::GROUPS][D / 2];
+	float mean[D / 2];
 };
 
-struct pool4 {		// channels 2c, 2c + half, 2c + 1, 2c + 1 + half
+struct pool4 {		// channels c, c + half, c + 1, c + 1 + half
 	float max[4], min[4], sum[4];
 };
 
@@ -121,7 +130,8 @@ __device__ __forceinline__ void pool_rows(struct pool4 &p, const bf16_t *src, si
 					  int hi, int pos, const float *inv)
 {
 	using shape = pool_shape<D>;
-	const int c = threadIdx.x % shape::LANES * 2, group = threadIdx.x / shape::LANES;
+	const int c = blockIdx.z * (D / 4) + threadIdx.x % shape::LANES * 2;
+	const int group = threadIdx.x / shape::LANES;
 	const float inv0 = inv[c], inv1 = inv[c + 1];
 	uint32_t x[shape::TOKENS], y[shape::TOKENS];
 
@@ -151,7 +161,8 @@ __device__ __forceinline__ void pool_rows(struct pool4 &p, const bf16_t *src, si
 	}
 }
 
-/* Combine the groups: channel threadIdx.x of the maximum and minimum, and sm.mean. */
+/* Combine the groups: of the thread block's channels, threadIdx.x's maximum and minimum, and
+ * sm.mean. */
 template <int D>
 __device__ __forceinline__ float2 pool_reduce(struct pool_smem<D> &sm, const struct pool4 &p, int n)
 {
@@ -161,14 +172,15 @@ __device__ __forceinline__ float2 pool_reduce(struct pool_smem<D> &sm, const str
 
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		const int d = c + i / 2 + i % 2 * (D / 2);
+		const int d = c + i / 2 + i % 2 * (D / 4);
 
 		sm.max[group][d] = p.max[i];
 		sm.min[group][d] = p.min[i];
 		sm.sum[group][d] = p.sum[i];
 	}
 	__syncthreads();
-	if (threadIdx.x < D) {
+	if (threadIdx.x < D / 2) {
+#pragma unroll
 		for (int g = 0; g < shape::GROUPS; g++) {
 			max = fmaxf(max, sm.max[g][threadIdx.x]);
 			min = fminf(min, sm.min[g][threadIdx.x]);
@@ -190,7 +202,8 @@ seer_pool(struct attn_batch b, bool projected, const float *__restrict__ inv,
 {
 	__shared__ struct pool_smem<D> sm;
 	const struct qblk s = qblk_at(b, blockIdx.x);
-	const int kv_heads = b.shape.kv_heads, head = (int)blockIdx.y - kv_heads, d = threadIdx.x;
+	const int kv_heads = b.shape.kv_heads, head = (int)blockIdx.y - kv_heads, t = threadIdx.x;
+	const int d = blockIdx.z * (D / 4) + t % (D / 4) + t / (D / 4) * (D / 2);
 	struct pool4 p;
 
 	for (int i = 0; i < 4; i++) {
@@ -205,11 +218,11 @@ seer_pool(struct attn_batch b, bool projected, const float *__restrict__ inv,
 		pool_rows<D>(p, src, D, 0, s.hi, s.blk * BLOCK, inv);
 		const float2 ends = pool_reduce<D>(sm, p, s.hi);
 
-		if (d < D) {
+		if (t < D / 2) {
 			f += ((size_t)blockIdx.x * kv_heads + blockIdx.y) * SEER_POOLS * D + d;
 			f[0] = __float2bfloat16_rn(ends.x);
 			f[D] = __float2bfloat16_rn(ends.y);
-			f[2 * D] = __float2bfloat16_rn(sm.mean[d]);
+			f[2 * D] = __float2bfloat16_rn(sm.mean[t]);
 		}
 		return;
 	}
@@ -219,10 +232,10 @@ seer_pool(struct attn_batch b, bool projected, const float *__restrict__ inv,
 	pool_rows<D>(p, src, pitch, s.lo, s.hi, s.blk * BLOCK, inv);
 	pool_reduce<D>(sm, p, s.hi - s.lo);
 	query += ((size_t)blockIdx.x * b.shape.q_heads + head) * D + d;
-	if (projected && d < D) {
-		query[0] = __float2bfloat16_rn(sm.mean[d]);
-	} else if (!projected && d < D / 2) {
-		const float2 y = turn(sm.mean[d], sm.mean[d + D / 2],
+	if (projected && t < D / 2) {
+		query[0] = __float2bfloat16_rn(sm.mean[t]);
+	} else if (!projected && t < D / 4) {
+		const float2 y = turn(sm.mean[t], sm.mean[t + D / 4],
 				      (float)(s.blk * BLOCK) * inv[d]);
 
 		query[0] = __float2bfloat16_rn(y.x);
@@ -608,7 +621,7 @@ enum ar_status launch(const struct attn_batch *b, const struct seer_self *g, int
 					    work + l.query };
 	enum ar_status st = AR_OK;
 
-	seer_pool<D><<<dim3(b->n_qblk, s->kv_heads + s->q_heads), POOL_THREADS, 0, stream>>>
+	seer_pool<D><<<dim3(b->n_qblk, s->kv_heads + s->q_heads, 2), POOL_THREADS, 0, stream>>>
 		(*b, projected, g->device.inv, q, k, (__nv_bfloat16 *)(work + l.f),
 		 (__nv_bfloat16 *)(work + (projected ? l.mean : l.query)));
 	CU_LAUNCHED();
