@@ -50,11 +50,16 @@ static void cmd_help(const struct cmd *c)
 	c->options(opt_help, stdout);
 }
 
+static bool is_help(const char *arg)
+{
+	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
+}
+
 /* --mdoc prints the option lists as the man pages include them. */
 static enum ar_status dispatch(const struct cmd *c, int argc, char **argv, struct ar_err *err)
 {
 	for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) {
-		if (!strcmp(argv[i], "--help")) {
+		if (is_help(argv[i])) {
 			cmd_help(c);
 			return AR_OK;
 		}
@@ -71,7 +76,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	int i = 1;
 
 	for (; i < argc && argv[i][0] == '-'; i++) {
-		if (!strcmp(argv[i], "--help")) {
+		if (is_help(argv[i])) {
 			usage(stdout);
 			return AR_OK;
 		}
@@ -84,7 +89,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 		else if (!strcmp(argv[i], "-v"))
 			log_level = LOG_DEBUG;
 		else
-			return ar_fail(err, AR_USAGE, "unknown option '%s'; try 'attnreplay --help'", argv[i]);
+			return ar_fail(err, AR_USAGE, "unknown option '%s'; try 'attnreplay --help'",
+				       argv[i]);
 	}
 	if (i == argc)
 		return ar_fail(err, AR_USAGE, "no command given; try 'attnreplay --help'");
@@ -105,7 +111,7 @@ int main(int argc, char **argv)
 	enum ar_status st;
 
 	ar_catch_interrupts();
-	signal(SIGXFSZ, SIG_IGN);	/* a full quota is an error of the write, as a full disk is */
+	signal(SIGXFSZ, SIG_IGN);	/* a full quota is a failed write, as a full disk is */
 	st = run(argc, argv, &err);
 	errno = 0;
 	if (fflush(stdout) || ferror(stdout) || fclose(stdout)) {

@@ -242,18 +242,25 @@ job() { # job DESCRIPTION TEXT MESSAGE
 	ok "$1" wrong "x.job:$3" run --job x.job
 }
 job 'an unknown name is an error with its line' '# a comment\nsede = 1\n' "2: unknown option "\
-"'sede'"
+"'sede'; did you mean 'seed'?"
+job 'one that is like none, too'    'x = 1\n'        "1: unknown option 'x'"
 job 'a name alone lacks its value'  'trace\n'        "1: option 'trace' needs a value"
 job 'an empty value is no value'    '\ntrace =\n'    "2: trace '': want a value"
 job 'a value without a name'        '= 3\n'          "1: unknown option ''"
 job 'a value out of range'          'block-size=0\n' "1: block-size '0': want an integer from 1 "\
 "to 1048576"
-job 'a job file in a job file'      'job = x.job\n'  "1: unknown option 'job'"
+job 'a job file in a job file'      'job = x.job\n'  "1: a job file names no other; write "\
+"its lines here"
 job 'bytes that are no text'        'seed=1\000\n'   '1: a NUL byte; job files are text'
 
 # ---- options ----
 
-ok 'an unknown option is named'    wrong "unknown option '--bogus=1'" cost --bogus=1
+ok 'an unknown option is named'    wrong "unknown option '--bogus=1'; see --help" cost --bogus=1
+ok '... with the one that it is like' wrong \
+	"unknown option '--max-batched-tokens'; did you mean '--max-num-batched-tokens'?" \
+	cost --max-batched-tokens 64
+ok '... whatever its value'        wrong "unknown option '--sede=1'; did you mean '--seed'?" \
+	cost --sede=1
 ok 'an option lacks its value'     wrong "option '--trace' needs a value" cost --trace
 for o in trace db job model capture method layers; do
 	ok "an empty --$o is refused" wrong "$o '': want a value" run --$o ''

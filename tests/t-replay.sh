@@ -156,7 +156,7 @@ ok 'a job file gives the same as options' cmp "$tmp/a" "$tmp/b"
 ok 'the command line wins over the job file' grep -q 'unfinished in 0.008000 s' "$tmp/out"
 echo 'sede = 1' >>"$tmp/job"
 ok 'a misspelt name in a job file is an error with its line' \
-	refused "job:8: unknown option 'sede'" --job "$tmp/job"
+	refused "job:8: unknown option 'sede'; did you mean 'seed'?" --job "$tmp/job"
 
 # ---- closed loops ----
 

@@ -165,6 +165,55 @@ static const struct opt *find_letter(struct opt_group **g, char letter)
 	return NULL;
 }
 
+/* Letters to insert, leave out or replace to make b of a. */
+static size_t distance(const char *a, size_t n, const char *b)
+{
+	size_t row[64], m = strlen(b);
+
+	if (n >= 64 || m >= 64)
+		return n + m;
+	for (size_t j = 0; j <= m; j++)
+		row[j] = j;
+	for (size_t i = 0; i < n; i++) {
+		size_t diagonal = row[0]++;
+
+		for (size_t j = 1; j <= m; j++) {
+			size_t least = diagonal + (a[i] != b[j - 1]);
+
+			diagonal = row[j];
+			if (least > row[j] + 1)
+				least = row[j] + 1;
+			if (least > row[j - 1] + 1)
+				least = row[j - 1] + 1;
+			row[j] = least;
+		}
+	}
+	return row[m];
+}
+
+/* The user wrote text, which has a name of n letters after dashes ("--", "-" or ""). */
+static enum ar_status unknown(const struct opt_group *g, const char *text, const char *dashes,
+			      size_t n, struct ar_err *err)
+{
+	size_t best = (n + 2) / 3 + 1;
+	const char *near = NULL;
+
+	for (; g->opts; g++)
+		for (const struct opt *o = g->opts; o->name; o++) {
+			size_t d = distance(text + strlen(dashes), n, o->name);
+
+			if (d < best) {
+				best = d;
+				near = o->name;
+			}
+		}
+	if (near)
+		return ar_fail(err, AR_USAGE, "unknown option '%s'; did you mean '%s%s'?", text,
+			       dashes, near);
+	return ar_fail(err, AR_USAGE, "unknown option '%s'%s", text,
+		       *dashes ? "; see --help" : "");
+}
+
 enum source { FROM_USER, FROM_JOB };
 
 static enum ar_status set(struct opt_group *g, const struct opt *o, const char *value,
@@ -187,11 +236,10 @@ static enum ar_status set(struct opt_group *g, const struct opt *o, const char *
 enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 		       struct ar_err *err)
 {
-	const struct opt *o = find(&g, name, strlen(name));
+	struct opt_group *in = g;
+	const struct opt *o = find(&in, name, strlen(name));
 
-	if (!o)
-		return ar_fail(err, AR_USAGE, "unknown option '%s'", name);
-	return set(g, o, value, FROM_USER, err);
+	return o ? set(in, o, value, FROM_USER, err) : unknown(g, name, "", strlen(name), err);
 }
 
 enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err)
@@ -230,12 +278,12 @@ static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int 
 {
 	struct opt_group *in = g;
 	const char *arg = argv[0], *value = NULL;
+	size_t n = 1;
 	const struct opt *o;
 
 	*used = 1;
 	if (arg[1] == '-') {
-		size_t n = strcspn(arg + 2, "=");
-
+		n = strcspn(arg + 2, "=");
 		o = find(&in, arg + 2, n);
 		if (arg[2 + n])
 			value = arg + 3 + n;
@@ -245,7 +293,7 @@ static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int 
 			value = arg + 2;
 	}
 	if (!o)
-		return ar_fail(err, AR_USAGE, "unknown option '%s'", arg);
+		return unknown(g, arg, arg[1] == '-' ? "--" : "-", n, err);
 	if (o->type == OPT_FLAG && !value) {
 		value = "1";
 	} else if (!value) {
@@ -296,6 +344,7 @@ static char *trim(char *s)
 
 static enum ar_status load_line(struct opt_group *g, char *line, struct ar_err *err)
 {
+	struct opt_group *in = g;
 	char *name, *value;
 	const struct opt *o;
 
@@ -309,12 +358,14 @@ static enum ar_status load_line(struct opt_group *g, char *line, struct ar_err *
 		value = trim(value);
 		name = trim(name);
 	}
-	o = find(&g, name, strlen(name));
-	if (!o || o->type == OPT_JOB)
-		return ar_fail(err, AR_USAGE, "unknown option '%s'", name);
+	o = find(&in, name, strlen(name));
+	if (!o)
+		return unknown(g, name, "", strlen(name), err);
+	if (o->type == OPT_JOB)
+		return ar_fail(err, AR_USAGE, "a job file names no other; write its lines here");
 	if (!value && o->type != OPT_FLAG)
 		return ar_fail(err, AR_USAGE, "option '%s' needs a value", name);
-	return set(g, o, value ? value : "1", FROM_JOB, err);
+	return set(in, o, value ? value : "1", FROM_JOB, err);
 }
 
 enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *err)
@@ -344,6 +395,8 @@ enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *er
 
 /* ---- printing ---- */
 
+enum { HELP_COLUMN = 30, HELP_WIDTH = 80 };
+
 /* "default 16; 1 to 1024; one of a, b" or nothing. */
 static void notes(const struct opt *o, char *buf, size_t size)
 {
@@ -352,7 +405,8 @@ static void notes(const struct opt *o, char *buf, size_t size)
 	*buf = 0;
 	if (o->type == OPT_ENUM) {
 		for (int i = 0; o->choice[i] && n < size; i++)
-			n += (size_t)snprintf(buf + n, size - n, "%s%s", i ? ", " : "one of ", o->choice[i]);
+			n += (size_t)snprintf(buf + n, size - n, "%s%s", i ? ", " : "one of ",
+					      o->choice[i]);
 	} else if (o->min < o->max) {
 		/* times are written in their own unit elsewhere; 1e15 stands for no limit */
 		if (o->type == OPT_TIME)
@@ -366,21 +420,46 @@ static void notes(const struct opt *o, char *buf, size_t size)
 		snprintf(buf + n, size - n, "%sdefault %s", n ? "; " : "", o->def);
 }
 
+/* Print the words of s in lines of up to 80 columns, of which those after the first begin at column
+ * HELP_COLUMN.  The first is at column col; returns where the last ends. */
+static int wrap(FILE *f, int col, const char *s)
+{
+	while (*(s += strspn(s, " "))) {
+		int n = (int)strcspn(s, " ");
+
+		if (col + 1 + n > HELP_WIDTH) {
+			fprintf(f, "\n%*s", HELP_COLUMN - 1, "");
+			col = HELP_COLUMN - 1;
+		}
+		col += fprintf(f, " %.*s", n, s);
+		s += n;
+	}
+	return col;
+}
+
+static void help_one(const struct opt *o, FILE *f)
+{
+	char letter[8] = "    ", head[80], note[256], in_brackets[sizeof note + 2];
+	int n;
+
+	if (o->letter)
+		snprintf(letter, sizeof letter, "-%c, ", o->letter);
+	snprintf(head, sizeof head, "%s--%s%s%s", letter, o->name, o->arg ? " " : "",
+		 o->arg ? o->arg : "");
+	n = fprintf(f, "  %-*s", HELP_COLUMN - 3, head);
+	n = wrap(f, n < HELP_COLUMN ? n : HELP_WIDTH, o->help);
+	notes(o, note, sizeof note);
+	snprintf(in_brackets, sizeof in_brackets, "[%s]", note);
+	wrap(f, n, *note ? in_brackets : "");
+	putc('\n', f);
+}
+
 void opt_help(const struct opt_group *g, FILE *f)
 {
-	char head[80], note[256];
-
 	for (; g->opts; g++) {
 		fprintf(f, "\n%s:\n", g->title);
-		for (const struct opt *o = g->opts; o->name; o++) {
-			snprintf(head, sizeof head, "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
-				 o->letter ? o->letter : ' ', o->letter ? ", " : "  ",
-				 o->name, o->arg ? " " : "", o->arg ? o->arg : "");
-			notes(o, note, sizeof note);
-			fprintf(f, "  %-34s%s %s%s%s%s\n", head,
-				strlen(head) > 34 ? "\n                                    " : "",
-				o->help, *note ? " [" : "", note, *note ? "]" : "");
-		}
+		for (const struct opt *o = g->opts; o->name; o++)
+			help_one(o, f);
 	}
 }
 
@@ -417,7 +496,8 @@ static cJSON *value_json(const struct opt_group *g, const struct opt *o)
 	case OPT_TIME: return cJSON_CreateNumber((double)*(const int64_t *)p);
 	case OPT_REAL: return cJSON_CreateNumber(*(const double *)p);
 	case OPT_STR:  return cJSON_CreateString(*(char *const *)p);
-	case OPT_LIST: return cJSON_CreateStringArray((const char *const *)(const void *)l->v, (int)l->n);
+	case OPT_LIST:
+		return cJSON_CreateStringArray((const char *const *)(const void *)l->v, (int)l->n);
 	case OPT_ENUM: return cJSON_CreateString(o->choice[*(const int *)p]);
 	case OPT_JOB:  break;
 	}
