@@ -179,15 +179,24 @@ CREATE VIEW iteration_request AS
   FROM request_span JOIN iteration_number ON n BETWEEN iter_no AND iter_no + iterations - 1
     AND iter_no > n - 256;
 
--- Time between two tokens of a request; the first token has none.
+-- Time between two tokens of a request; the first token has none.  Within a span it is that between
+-- the ends of two iterations; so only spans have to be sorted by request.
 CREATE VIEW v_itl AS
-  SELECT run_id, req_no, iter_no, itl_ns FROM (
-    SELECT i.run_id, req_no, i.iter_no,
-      end_ns - lag(end_ns) OVER (PARTITION BY i.run_id, req_no ORDER BY i.iter_no) AS itl_ns
-    FROM iteration i CROSS JOIN request_span s ON s.run_id = i.run_id
-      AND s.iter_no BETWEEN i.iter_no - 255 AND i.iter_no AND s.iter_no + iterations > i.iter_no
-    WHERE emit)
-  WHERE itl_ns IS NOT NULL;
+  WITH s AS (
+    SELECT s.run_id, req_no, s.iter_no, iterations,
+      lag(end_ns) OVER (PARTITION BY s.run_id, req_no ORDER BY s.iter_no) AS before_ns
+    FROM request_span s CROSS JOIN iteration i ON i.run_id = s.run_id
+      AND i.iter_no = s.iter_no + iterations - 1
+    WHERE emit),
+  e AS (
+    SELECT run_id, iter_no, end_ns,
+      end_ns - lag(end_ns) OVER (PARTITION BY run_id ORDER BY iter_no) AS step_ns
+    FROM iteration)
+  SELECT s.run_id, req_no, n AS iter_no,
+    CASE n WHEN s.iter_no THEN end_ns - before_ns ELSE step_ns END AS itl_ns
+  FROM s CROSS JOIN iteration_number ON n BETWEEN s.iter_no AND s.iter_no + iterations - 1
+    CROSS JOIN e ON e.run_id = s.run_id AND e.iter_no = n
+  WHERE n > s.iter_no OR before_ns IS NOT NULL;
 
 -- The values that figures are taken of, as each tool defines and calls them and in its units;
 -- n: how often, pos: the order of the metrics.  Ours are in ms.

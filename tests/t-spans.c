@@ -86,6 +86,7 @@ static void write_random(const char *path, sqlite3 *db, bool pause)
 			   &q, NULL);
 	for (; it.iter_no < ITERATIONS; it.iter_no++) {
 		it.n_entry = 0;
+		it.end_ns = it.iter_no * it.iter_no;
 		for (uint32_t i = 0; i < REQUESTS; i++) {
 			struct store_entry *e = &req[i];
 
@@ -114,6 +115,27 @@ static void write_random(const char *path, sqlite3 *db, bool pause)
 	sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
 	if (store_run_end(s, "done", NULL, NULL) || store_close(s, NULL))
 		bail_out("cannot finish %s", path);
+}
+
+/* plain has what went into the database. */
+static void test_gaps(sqlite3 *plain, const char *path)
+{
+	static const char *const differ[] = {
+		"SELECT count(*) FROM (SELECT * FROM gap EXCEPT SELECT * FROM v_itl)",
+		"SELECT count(*) FROM (SELECT * FROM v_itl EXCEPT SELECT * FROM gap)",
+		"SELECT count(*) - (SELECT count(*) FROM gap) FROM v_itl"
+	};
+	char sql[400];
+
+	snprintf(sql, sizeof sql, "ATTACH '%s' AS s", path);
+	sqlite3_exec(plain, sql, NULL, NULL, NULL);
+	sqlite3_exec(plain, "CREATE TABLE gap AS SELECT * FROM (SELECT a, c, b, b * b - "
+		     "lag(b * b) OVER (PARTITION BY a, c ORDER BY b) AS ns FROM plain WHERE h) "
+		     "WHERE ns IS NOT NULL", NULL, NULL, NULL);
+	ok(ask(plain, "SELECT count(*) FROM gap") > REQUESTS * ITERATIONS / 2,
+	   "there are times between tokens to compare");
+	for (int i = 0; i < 3; i++)
+		is_int(ask(plain, differ[i]), 0, "v_itl has them all and no others (%d)", i);
 }
 
 static void test_round_trip(void)
@@ -151,6 +173,7 @@ static void test_round_trip(void)
 	       2 * ITERATIONS, "an index of the reader's finds iterations of all runs");
 	ok(ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
 	   "... and is in order");
+	test_gaps(again, path[1]);
 	sqlite3_close(db);
 	sqlite3_close(again);
 	sqlite3_close(plain);
