@@ -306,6 +306,13 @@ static void print_arrivals(const struct run *r)
 		       "its times are not used\n", a->users, think);
 }
 
+static enum ar_status end_print(struct ar_err *err)
+{
+	if (fflush(stdout))
+		return ar_fail(err, AR_IO, "cannot write standard output: %s", strerror(errno));
+	return AR_OK;
+}
+
 /* What cannot be printed is known before the hours of a long run, not after them. */
 static enum ar_status print_header(const struct run *r, struct ar_err *err)
 {
@@ -325,12 +332,11 @@ static enum ar_status print_header(const struct run *r, struct ar_err *err)
 	printf("backend   %s\n", r->backend->name);
 	print_clock(r);
 	print_host(&r->o.host);
-	if (fflush(stdout))
-		return ar_fail(err, AR_IO, "cannot write standard output: %s", strerror(errno));
-	return AR_OK;
+	return end_print(err);
 }
 
-static void print_result(const char *label, const struct replay_result *res, bool prefix_cache)
+static enum ar_status print_result(const char *label, const struct replay_result *res,
+				   bool prefix_cache, struct ar_err *err)
 {
 	const int64_t *from = res->cost_sources;
 
@@ -363,7 +369,7 @@ static void print_result(const char *label, const struct replay_result *res, boo
 		       "cosine min %.6f, recall mean %.4f\n", res->n_samples,
 		       res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max, res->cosine_min,
 		       res->recall_sum / (double)res->n_heads);
-	fflush(stdout);
+	return end_print(err);
 }
 
 /* ---- running ---- */
@@ -583,7 +589,8 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 	const char *label = m ? m->name : r->costs && r->costs->run.method_name ?
 			    r->costs->run.method_name : r->backend->name;
 	struct replay_result res;
-	enum ar_status st = begin_record(r, m, err);
+	enum ar_status st = begin_record(r, m, err), st2 = AR_OK;
+	bool ended;
 
 	if (st)
 		return st;
@@ -593,13 +600,16 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 		.self = r->self, .host = r->o.host, .store = r->store,
 		.formula = formula ? &cost->formula : NULL,
 		.keep_entries = r->o.keep_entries, .keep_kernels = r->o.keep_kernels,
-		.accuracy = r->o.accuracy, .seed = (uint64_t)r->o.seed, .run_layer = r->prep.run_layer,
+		.accuracy = r->o.accuracy, .seed = (uint64_t)r->o.seed,
+		.run_layer = r->prep.run_layer,
 		.n_run_layers = r->prep.n_run_layers, .q_heads = r->model.q_heads,
 		.kv_heads = r->model.kv_heads }, &res, err);
-	if (!st || st == AR_INTERRUPTED)
-		print_result(label, &res, r->limits.prefix_cache);
+	ended = !st || st == AR_INTERRUPTED;
+	st = end_record(r, st, err);
+	if (ended)
+		st2 = print_result(label, &res, r->limits.prefix_cache, st ? NULL : err);
 	replay_result_release(&res);
-	return end_record(r, st, err);
+	return st ? st : st2;
 }
 
 static enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
@@ -655,8 +665,6 @@ static void tell(struct run *r, size_t i, int to)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);	/* nobody waits any more */
 	t.st = run_stored(r, i, &t.err);
-	if (fflush(stdout) && !t.st)
-		t.st = ar_fail(&t.err, AR_IO, "cannot write standard output: %s", strerror(errno));
 	t.backend = r->backend;
 	t.num_blocks = r->limits.num_blocks;
 	_exit(write(to, &t, sizeof t) != sizeof t);
@@ -742,6 +750,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	enum ar_status st;
 
 	st = run_options_parse(&r.o, argc, argv, err);
+	if (!st && r.o.db)
+		signal(SIGPIPE, SIG_IGN);	/* what is stored needs no reader of the output */
 	if (!st)
 		st = load(&r, err);
 	if (!st) {

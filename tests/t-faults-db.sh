@@ -140,6 +140,23 @@ no_space() { # no_space COMMAND...: its output meets a full disk
 ok 'run finds a full standard output'    no_space run --trace short.csv
 ok '... at its first lines, before it stores anything' no_space run --trace short.csv --db none.db
 is '... so that no run is there' "$(query none.db 'SELECT count(*) FROM run')" 0
+read_first() { # read_first LIST: run these methods for one who reads the first line alone
+	{
+		"$ATTNREPLAY" run --backend cpu --requests 20 --max-prompt-tokens 2048 \
+			--trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+			--max-output-tokens 32 --model niah-llama-14m --sample-layers 1 \
+			--capture "$srcdir/traces/samples/niah-2k.arc" --method "$1" \
+			--db left.db 2>err
+		echo $? >status
+	} | head -n 1 >/dev/null
+	cat err
+	[ "$(cat status)" = 1 ] &&
+		[ "$(cat err)" = 'attnreplay: cannot write standard output: Broken pipe' ]
+}
+ok 'a run whose reader leaves says so' read_first dense
+ok '... so do the runs of several methods' read_first dense,compact-fp
+is '... and what was measured is stored' \
+	"$(query left.db 'SELECT count(*), min(status), max(status) FROM run')" 2,done,done
 ok 'report finds a full standard output' no_space "$ATTNREPLAY" report good.db
 ok 'so does the list of methods'         no_space "$ATTNREPLAY" methods
 ok 'so does help'                        no_space "$ATTNREPLAY" run --help
