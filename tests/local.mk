@@ -27,6 +27,10 @@ check_PROGRAMS += tests/t-base
 tests_t_base_SOURCES = tests/t-base.c
 tests_t_base_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/fuzz-files
+tests_fuzz_files_SOURCES = tests/fuzz-files.c $(FUZZ_MAIN)
+tests_fuzz_files_LDADD   = $(TEST_LIBS)
+
 dist_check_SCRIPTS += tests/t-cli.sh tests/t-docs.sh tests/t-examples.sh
 dist_check_SCRIPTS += tests/t-install.sh
 
