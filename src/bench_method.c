@@ -11,11 +11,12 @@
 #include "src/bench_table.h"
 
 struct row {
-	const char *method, *input, *clock, *gpu;
+	const char *method, *input;
 	struct bench_shape s;
-	int64_t layers, input_tok, repeats, repeat, seed;
+	int64_t layers, input_tok, repeats;
 	struct bench_sum sum;
 	double speedup, select_share, executed, tiles, qunion, group;
+	struct bench_how how;
 };
 
 static const struct bench_col cols[] = {
@@ -55,10 +56,7 @@ static const struct bench_col cols[] = {
 	{ "input_tokens", NULL, COL_COUNT, COL(input_tok), 0, 0, 0 },
 	{ "input_repeats", NULL, COL_COUNT, COL(repeats), 0, 0, 0 },
 	{ "layers", NULL, COL_INT, COL(layers), 0, 0, 0 },
-	{ "clock", NULL, COL_TEXT, COL(clock), 0, 0, 0 },
-	{ "repeat", NULL, COL_INT, COL(repeat), 0, 0, 0 },
-	{ "seed", NULL, COL_INT, COL(seed), 0, 0, 0 },
-	{ "gpu", NULL, COL_TEXT, COL(gpu), 0, 0, 0 },
+	BENCH_HOW_COLS(COL(how)),
 #undef COL
 	{ 0 }
 };
@@ -89,7 +87,7 @@ static enum ar_status run_one(struct plan *p, const char *method, const struct b
 	struct row r = { .method = method, .input = bench_session_input(s), .s = *shape,
 			 .layers = s->n_layer, .input_tok = bench_session_tok(s),
 			 .repeats = bench_session_repeats(s, shape),
-			 .repeat = s->a->repeat, .seed = s->a->seed };
+			 .how = { .repeat = s->a->repeat, .seed = s->a->seed } };
 	const struct selection_count *c = &r.sum.count;
 	enum ar_status st = bench_session_run(&p->session, method, shape,
 					      (struct bench_span){ .last = true }, &r.sum, err);
@@ -104,8 +102,8 @@ static enum ar_status run_one(struct plan *p, const char *method, const struct b
 	if (isnan(*dense))
 		*dense = r.sum.core_us;
 	r.s.page_tok = r.sum.page_tok;
-	r.clock = !s->device ? NULL : r.sum.traced ? "cupti" : "events";
-	r.gpu = s->device ? bench_gpu(s->device) : NULL;
+	r.how.clock = !s->device ? NULL : r.sum.traced ? "cupti" : "events";
+	r.how.gpu = s->device ? bench_gpu(s->device) : NULL;
 	r.speedup = *dense / r.sum.core_us;
 	r.select_share = r.sum.us[BENCH_PART_SELECT] / *dense;
 	r.executed = bench_ratio(c->exec_sel, c->exec_total);

@@ -14,11 +14,12 @@
 
 struct row {
 	const char *table, *label, *method, *what, *unit, *note, *why, *source, *differs;
-	const char *input, *clock, *gpu, *goal, *sparsity_of;
+	const char *input, *goal, *sparsity_of;
 	struct bench_shape s;
-	int64_t layers, input_tok, repeats, chunks, samples, tp, repeat, seed;
+	int64_t layers, input_tok, repeats, chunks, samples, tp;
 	double paper, ours, paper_x, ours_x, paper_total, ours_total, ratio, target;
 	double paper_sparsity, ours_sparsity;
+	struct bench_how how;
 };
 
 static const struct bench_col cols[] = {
@@ -57,10 +58,7 @@ static const struct bench_col cols[] = {
 	{ "layers", NULL, COL_INT, COL(layers), 0, 0, 0 },
 	{ "chunks", NULL, COL_INT, COL(chunks), 0, 0, 0 },
 	{ "samples", NULL, COL_INT, COL(samples), 0, 0, 0 },
-	{ "clock", NULL, COL_TEXT, COL(clock), 0, 0, 0 },
-	{ "repeat", NULL, COL_INT, COL(repeat), 0, 0, 0 },
-	{ "seed", NULL, COL_INT, COL(seed), 0, 0, 0 },
-	{ "gpu", NULL, COL_TEXT, COL(gpu), 0, 0, 0 },
+	BENCH_HOW_COLS(COL(how)),
 #undef COL
 	{ 0 }
 };
@@ -287,8 +285,8 @@ static struct row row_of(const struct paper *p, const struct paper_row *r, int c
 		.source = p->t->source, .differs = p->t->differs,
 		.input = bench_session_input(s),
 		.input_tok = bench_session_tok(s), .layers = s->n_layer, .tp = p->tp,
-		.repeat = s->a->repeat, .seed = s->a->seed,
-		.gpu = s->device ? bench_gpu(s->device) : NULL,
+		.how = { .repeat = s->a->repeat, .seed = s->a->seed,
+			 .gpu = s->device ? bench_gpu(s->device) : NULL },
 		.paper = paper_figure(p->t, r, col), .paper_x = paper_speedup(p->t, r, col),
 		.paper_total = r->what == PAPER_CALL ? paper_printed(p->t, r, col) : NAN,
 		.ours = NAN, .ours_x = NAN, .ours_total = NAN, .ratio = NAN,
@@ -308,7 +306,7 @@ static struct row row_of(const struct paper *p, const struct paper_row *r, int c
 static void fill_row(const struct paper *p, const struct paper_row *r, const struct known *k,
 		     const struct known *dense, struct row *row)
 {
-	row->clock = k->sum.traced ? "cupti" : "events";
+	row->how.clock = k->sum.traced ? "cupti" : "events";
 	row->ours = ours(k, dense, r->what);
 	row->ours_sparsity = is_share(r->what) ? NAN : k->sparsity;
 	if (dense)

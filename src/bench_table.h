@@ -20,6 +20,18 @@ struct bench_col {
 	double unit;			/* a real of the text table is divided by it */
 };
 
+/* How a row was measured, and the columns of it, which end every table; at: its place in the row. */
+struct bench_how {
+	const char *clock;		/* NULL: not at all */
+	int64_t repeat, seed;
+	const char *gpu;
+};
+#define BENCH_HOW_COLS(at) \
+	{ "clock", NULL, COL_TEXT, (at) + offsetof(struct bench_how, clock), 0, 0, 0 }, \
+	{ "repeat", NULL, COL_INT, (at) + offsetof(struct bench_how, repeat), 0, 0, 0 }, \
+	{ "seed", NULL, COL_INT, (at) + offsetof(struct bench_how, seed), 0, 0, 0 }, \
+	{ "gpu", NULL, COL_TEXT, (at) + offsetof(struct bench_how, gpu), 0, 0, 0 }
+
 struct bench_table {
 	const struct bench_col *cols;	/* ends with name NULL */
 	bool lines;			/* standard output gets JSON lines */

@@ -230,8 +230,7 @@ struct row {
 	double executed;		/* share of dense attention; select: of past blocks */
 	struct bench_result r;
 	double tflops, tbs, share;
-	const char *clock, *gpu;
-	int64_t repeat, seed;
+	struct bench_how how;
 };
 
 static const struct bench_col cols[] = {
@@ -257,10 +256,7 @@ static const struct bench_col cols[] = {
 	{ "rel_l2", "rel L2", COL_REAL, COL(r.rel_l2), 8, 5, 1 },
 	{ "max_abs", "max abs", COL_REAL, COL(r.max_abs), 8, 5, 1 },
 	{ "bits_off", "bits off", COL_REAL, COL(r.bits_off), 8, 6, 1 },
-	{ "clock", NULL, COL_TEXT, COL(clock), 0, 0, 0 },
-	{ "repeat", NULL, COL_INT, COL(repeat), 0, 0, 0 },
-	{ "seed", NULL, COL_INT, COL(seed), 0, 0, 0 },
-	{ "gpu", NULL, COL_TEXT, COL(gpu), 0, 0, 0 },
+	BENCH_HOW_COLS(COL(how)),
 #undef COL
 	{ 0 }
 };
@@ -283,10 +279,10 @@ static const double rel_l2_most = 0.01, bits_off_most = 0.001;
 
 static enum ar_status put_row(struct bench *b, struct row *r, struct ar_err *err)
 {
-	r->clock = isnan(r->r.us) ? NULL : r->r.traced ? "cupti" : "events";
-	r->gpu = b->device ? bench_gpu(b->device) : NULL;
-	r->repeat = b->a->repeat;
-	r->seed = b->a->seed;
+	r->how.clock = isnan(r->r.us) ? NULL : r->r.traced ? "cupti" : "events";
+	r->how.gpu = b->device ? bench_gpu(b->device) : NULL;
+	r->how.repeat = b->a->repeat;
+	r->how.seed = b->a->seed;
 	r->tflops = r->flops / r->r.us * 1e-6;
 	r->tbs = r->bytes / r->r.us * 1e-6;
 	r->share = isfinite(r->tbs) ? r->tbs / b->tbs : r->tflops / b->tflops;
