@@ -22,8 +22,9 @@ static inline size_t attend_piece_bytes(int n)
 }
 
 /* CUDA.  piece: one for each tile of b, the longest first, for as many thread blocks as b->n_sm
- * multiprocessors run at once.  A tile may get fewer parts than planned: the rest of its pieces are
- * empty, their part n_part or more.  A kernel that is launched to overlap this one starts at once. */
+ * multiprocessors run at once.  A tile may get fewer parts than planned: the rest of its pieces
+ * are empty, their part n_part or more.  A kernel that is launched to overlap this one starts at
+ * once. */
 enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block_lists *lists,
 				  struct attend_piece *piece, void *stream, struct ar_err *err);
 

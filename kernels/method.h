@@ -34,7 +34,7 @@ struct method {
 					 * parameters */
 	const struct selector *selector;
 	void *param;			/* the selector's struct */
-	void *self;			/* what the selector works with: param, or from method_open */
+	void *self;			/* the selector's: param, or what method_open() made */
 	enum union_kind u;
 	const struct executor *executor;
 	bool dense;			/* selects everything */

@@ -11,8 +11,8 @@ static enum ar_status find_encoder(__typeof__(&cuTensorMapEncodeTiled) *out, str
 	enum ar_status st = AR_OK;
 
 	if (!found)
-		CU(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&found, 12000,
-						    cudaEnableDefault, &how));
+		CU(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&found,
+						    12000, cudaEnableDefault, &how));
 	*out = found;
 	if (!found)
 		st = ar_fail(err, AR_CUDA, "the driver lacks cuTensorMapEncodeTiled");

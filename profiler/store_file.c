@@ -75,8 +75,8 @@ static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
 		return ar_fail(err, AR_DATA, "%s: not a database of attnreplay; name another file",
 			       path);
 	if (id == STORE_APPLICATION_ID && *version != STORE_VERSION)
-		return ar_fail(err, AR_DATA, "%s: schema version %lld, this program has version %d; use "
-			       "the attnreplay that made the file, or name another", path,
+		return ar_fail(err, AR_DATA, "%s: schema version %lld, this program has version "
+			       "%d; use the attnreplay that made the file, or name another", path,
 			       (long long)*version, STORE_VERSION);
 	return AR_OK;
 }
@@ -155,8 +155,8 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 
 	*out = NULL;
 	if (!*path || *path == ':')		/* SQLite's names for what vanishes when closed */
-		return ar_fail(err, AR_USAGE, "database '%s': want the name of a file; put ./ before "
-			       "a name that begins with a colon", path);
+		return ar_fail(err, AR_USAGE, "database '%s': want the name of a file; put ./ "
+			       "before a name that begins with a colon", path);
 	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
 			    SQLITE_OPEN_NOMUTEX, NULL)) {
 		st = store_sql_fail(db, path, err);
@@ -189,8 +189,8 @@ enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *er
 	if (!db)
 		return AR_OK;
 	sqlite3_busy_timeout(db, 0);
-	rc = sqlite3_exec(db, "PRAGMA analysis_limit = 400; ANALYZE main; PRAGMA journal_mode = DELETE",
-			  NULL, NULL, NULL);
+	rc = sqlite3_exec(db, "PRAGMA analysis_limit = 400; ANALYZE main; "
+			  "PRAGMA journal_mode = DELETE", NULL, NULL, NULL);
 	if (rc && rc != SQLITE_BUSY && rc != SQLITE_LOCKED)
 		st = store_sql_fail(db, path, err);
 	sqlite3_close(db);

@@ -22,8 +22,8 @@ struct backend_env {
 	struct capture **capture;
 	size_t n_capture;
 	const uint16_t *capture_of;	/* [trace->n] which capture a request replays */
-	const int *captured_layer;	/* [model->n_layers] index into the capture's layers, for each
-					 * layer of the model */
+	const int *captured_layer;	/* [model->n_layers] index into the capture's layers, for
+					 * each layer of the model */
 	const int *run_layer;		/* [n_run_layers] model layers that are executed */
 	int n_run_layers;
 	bool tile;			/* --extend=tile */
@@ -50,8 +50,8 @@ struct iter_cost {
 	int64_t cost_ns;
 	enum cost_source source;
 	int64_t event_ns;		/* CUDA events around the iteration, -1: none */
-	int64_t span_ns, busy_ns;	/* first start to last end of its kernels, union; -1: none */
-	const struct prof_kernel *kernel;	/* its kernels in start order, valid until the next run */
+	int64_t span_ns, busy_ns;	/* its kernels', first start to last end, union; -1: none */
+	const struct prof_kernel *kernel;	/* in order of start, until the next run */
 	size_t n_kernel;
 	int64_t phase_ns[PHASE_COUNT];	/* sum of kernel times (cpu: wall time) by phase */
 	int32_t phase_kernels[PHASE_COUNT];
@@ -67,7 +67,7 @@ struct backend {
 	const struct opt *opts;		/* its own options of 'attnreplay run', may be NULL */
 	size_t opts_size;
 	bool needs_model;		/* and captures and a method */
-	bool uses_gpu;			/* kernels are traced; the session is opened before open() */
+	bool uses_gpu;			/* kernels are traced, by a session opened before open() */
 
 	enum ar_status (*open)(void **self, const void *opts, const struct backend_env *env,
 			       struct ar_err *err);

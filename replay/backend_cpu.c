@@ -325,8 +325,8 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	rotate(c, i, &r);
 	st = attend_counted(c, i, &r, count, sel ? sel : &own, err);
 	if (!st)
-		st = method_ref(c->dense, &r.prefill, c->env.run_layer[i], c->q, &c->kv[i], NULL, c->out_dense,
-				c->lse_dense, NULL, err);
+		st = method_ref(c->dense, &r.prefill, c->env.run_layer[i], c->q, &c->kv[i], NULL,
+				c->out_dense, c->lse_dense, NULL, err);
 	if (!st)
 		st = accuracy_measure(&c->source.shape, r.n_row, c->out, c->out_dense, c->lse,
 				      c->lse_dense, acc, err);

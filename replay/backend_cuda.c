@@ -27,8 +27,8 @@ static const struct opt cuda_options[] = {
 	  .arg = "N", .def = "0", .min = 0, .max = 1023, .help = "number of the GPU" },
 	{ .name = "enforce-eager", .type = OPT_FLAG,
 	  .off = offsetof(struct cuda_opts, enforce_eager),
-	  .help = "launch every kernel by itself; else iterations of decodes only are padded and run "
-		  "from CUDA graphs" },
+	  .help = "launch every kernel by itself; else iterations of decodes only are padded and "
+		  "run from CUDA graphs" },
 	{ 0 }
 };
 

@@ -24,7 +24,7 @@ struct prefix_cache {
 	struct block_pool *pool;
 	const struct trace *trace;
 	uint64_t root;
-	struct block *block;		/* [0] ends the free list: next is its head, prev its tail */
+	struct block *block;		/* [0] ends the free list: next its head, prev its tail */
 	uint32_t *bucket, mask;
 	uint32_t *table;		/* [n_row][row_len] */
 	size_t row_len;
@@ -37,12 +37,12 @@ struct prefix_cache {
 static struct key key_of(const struct prefix_cache *c, uint32_t req, uint32_t k)
 {
 	const struct request *r = &c->trace->req[req];
-	uint64_t last = ((uint64_t)k + 1) * (uint64_t)c->pool->block_tok - 1;
+	uint64_t last = ((uint64_t)k + 1) * (uint64_t)c->pool->block_tok - 1, hash;
 
 	if (!r->n_block || last >= r->prompt_tok)
 		return (struct key){ req, k, true };
-	return (struct key){ rng_mix(c->root ^ c->trace->block[r->block + last / c->trace->block_tok]),
-			     k, false };
+	hash = c->trace->block[r->block + last / c->trace->block_tok];
+	return (struct key){ rng_mix(c->root ^ hash), k, false };
 }
 
 static uint64_t hash_of(const struct key *key)

@@ -21,7 +21,7 @@ struct loop {
 	struct arrivals *arrivals;
 	int64_t now;			/* of the next plan */
 	int64_t end;			/* of the last iteration; after now while it still runs */
-	int n_empty;			/* plans in a row, since the last arrival, that did nothing */
+	int n_empty;			/* plans since the last arrival, all did nothing */
 	struct store_entry *row;	/* room for one batch, with a store only */
 	struct accuracy *acc;		/* [q_heads] */
 	struct selection_count *count;	/* [kv_heads] */
@@ -38,8 +38,9 @@ static enum ar_status put_outcome(struct loop *l, uint32_t id, const char *outco
 	if (!l->cfg->store)
 		return AR_OK;
 	return store_outcome(l->cfg->store, &(struct store_outcome){
-		.req = id, .arrival_ns = arrivals_at(l->arrivals, id), .first_sched_ns = t->first_sched,
-		.first_token_ns = t->first_token, .finish_ns = done ? t->last_token : -1,
+		.req = id, .arrival_ns = arrivals_at(l->arrivals, id),
+		.first_sched_ns = t->first_sched, .first_token_ns = t->first_token,
+		.finish_ns = done ? t->last_token : -1,
 		.prompt_tok = r->prompt_tok, .output_tok = q->known - r->prompt_tok,
 		.n_chunks = q->n_chunk - q->n_decode, .n_preempt = q->n_preempt,
 		.recomputed_tok = (int64_t)q->recomputed, .cached_tok = (int64_t)q->cached,

@@ -42,7 +42,7 @@ struct sched_rules {
 	bool whole_chunks;		/* a prompt is cut at the end of a block only */
 	bool spare_block;		/* admit with blocks for all outputs and one more */
 	bool victims_last;		/* the preempted wait behind those who came meanwhile */
-	double expected_output;		/* share of the outputs to come that is kept free at first */
+	double expected_output;		/* share of the outputs to come kept free at first */
 };
 
 struct sched_limits {

@@ -20,7 +20,7 @@ struct bench_col {
 	double unit;			/* a real of the text table is divided by it */
 };
 
-/* How a row was measured, and the columns of it, which end every table; at: its place in the row. */
+/* How a row was measured, and the columns of that, which end every table; at: where in the row. */
 struct bench_how {
 	const char *clock;		/* NULL: not at all */
 	int64_t repeat, seed;

@@ -104,8 +104,9 @@ static const struct section sections[] = {
 	  " (SELECT avg(host_ns) FROM iteration i WHERE i.run_id = v.run_id AND batch_size) / 1e6"
 	  " AS host_ms, cached_tokens AS cached FROM v_run v" OF_RUN "ORDER BY run_id" },
 	{ "costs", "What iterations cost, where that was taken from an earlier run",
-	  "SELECT run_id AS run, c.costs, cost_source AS source, iterations, 100 * share AS percent,"
-	  " ms FROM v_cost_source JOIN (SELECT run_id, value AS costs FROM run_param"
+	  "SELECT run_id AS run, c.costs, cost_source AS source, iterations,"
+	  " 100 * share AS percent, ms FROM v_cost_source"
+	  " JOIN (SELECT run_id, value AS costs FROM run_param"
 	  " WHERE key = 'costs' AND value IS NOT NULL) c USING(run_id)" OF_RUN
 	  "ORDER BY run_id, instr('measured interpolated extrapolated', cost_source)" },
 	{ "latency", "Latency, ms",
@@ -146,9 +147,9 @@ static const struct section notes = {
 	"does not add up over layers' WHERE EXISTS (SELECT 1 FROM accuracy_sample" OF_RUN ")"
 	" UNION ALL SELECT printf('run %d: %s; the figures cover what was committed', run_id, "
 	"status) FROM run" OF_RUN "AND status <> 'done'"
-	" UNION ALL SELECT printf('run %d: %s left nothing out: %s', run_id, name, iif(has_context, "
-	"'selector and union kept every block of the sampled chunks', 'every chunk was the first of its "
-	"prompt; lower --max-num-batched-tokens')) FROM (" LEFT_NOTHING_OUT ")"
+	" UNION ALL SELECT printf('run %d: %s left nothing out: %s', run_id, name, "
+	"iif(has_context, 'selector and union kept every block of the sampled chunks', "
+	"'every chunk was the first of its prompt; lower --max-num-batched-tokens')) FROM (" LEFT_NOTHING_OUT ")"
 	" UNION ALL SELECT printf('run %d: %d of %d layers were executed, their time stands for "
 	"all', run_id, layers_run, n_layers) FROM v_run" OF_RUN "AND layers_run < n_layers"
 	" UNION ALL SELECT printf('run %d: %d kernel records were lost; its time by phase is"
@@ -166,7 +167,8 @@ static enum ar_status check_run(sqlite3 *db, const char *path, int64_t run, int6
 	sqlite3_stmt *q = NULL;
 	enum ar_status st = AR_OK;
 
-	if (sqlite3_prepare_v2(db, "SELECT baseline_run_id FROM run WHERE run_id = ?1", -1, &q, NULL) ||
+	if (sqlite3_prepare_v2(db, "SELECT baseline_run_id FROM run WHERE run_id = ?1", -1, &q,
+			       NULL) ||
 	    sqlite3_bind_int64(q, 1, run))
 		st = ar_fail(err, AR_DB, "%s: %s", path, sqlite3_errmsg(db));
 	else if (sqlite3_step(q) != SQLITE_ROW)

@@ -89,8 +89,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 		else if (!strcmp(argv[i], "-v"))
 			log_level = LOG_DEBUG;
 		else
-			return ar_fail(err, AR_USAGE, "unknown option '%s'; try 'attnreplay --help'",
-				       argv[i]);
+			return ar_fail(err, AR_USAGE, "unknown option '%s'; try 'attnreplay "
+				       "--help'", argv[i]);
 	}
 	if (i == argc)
 		return ar_fail(err, AR_USAGE, "no command given; try 'attnreplay --help'");

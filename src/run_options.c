@@ -71,7 +71,8 @@ static const struct opt sched_opts[] = {
 	{ "long-prefill-token-threshold", OPT_INT, AT(limits.long_prefill_tok), "N", "0", 0,
 	  1 << 30, NULL, "most tokens of one request in an iteration, 0: no limit", 0 },
 	{ "enable-prefix-caching", OPT_FLAG, AT(limits.prefix_cache), NULL, NULL, 0, 0, NULL,
-	  "keep KV blocks of finished and preempted requests and share those of equal prefixes", 0 },
+	  "keep KV blocks of finished and preempted requests and share those of equal prefixes",
+	  0 },
 	{ "scheduling-policy", OPT_ENUM, AT(limits.order), "ORDER", "fcfs", 0, 0, orders,
 	  "who waits at the head of the queue and who is preempted: by arrival or by priority", 0 },
 	{ "chunk-policy", OPT_ENUM, AT(limits.chunks), "HOW", "fcfs", 0, 0, chunkings,
@@ -236,8 +237,8 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 
 	for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
 		if (opt_given(o->group, settings[i].name) && !(p->can & settings[i].bit))
-			return ar_fail(err, AR_USAGE, "%s has no effect with policy %s; leave it out",
-				       settings[i].name, p->name);
+			return ar_fail(err, AR_USAGE, "%s has no effect with policy %s; leave it "
+				       "out", settings[i].name, p->name);
 	if (!opt_given(o->group, "watermark"))
 		o->limits.watermark = p->watermark;
 	if (p->rules.whole_chunks && o->limits.max_batched_tok < o->limits.block_tok)
@@ -396,9 +397,9 @@ static enum ar_status adopt(struct run_options *o, const struct costs *c, const 
 		return their ? opt_set(o->group, name, their, err) : AR_OK;
 	if (our && their && !strcmp(our, their))
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "%s '%s' contradicts %s, whose costs were measured with %s%s%s; "
-		       "leave it out", name, our, c->name, their ? "'" : "none", their ? their : "",
-		       their ? "'" : "");
+	return ar_fail(err, AR_USAGE, "%s '%s' contradicts %s, whose costs were measured with "
+		       "%s%s%s; leave it out", name, our, c->name, their ? "'" : "none",
+		       their ? their : "", their ? "'" : "");
 }
 
 enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, struct ar_err *err)

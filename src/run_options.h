@@ -57,8 +57,9 @@ void run_options_show(void (*show)(const struct opt_group *, FILE *), FILE *f);
 enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
 				 struct ar_err *err);
 
-/* What costs are those of a method, a model and layers, and so are runs that take them: options that
- * say nothing get the values of the run with the costs.  AR_USAGE, naming it, when one contradicts. */
+/* What costs are those of a method, a model and layers, and so are runs that take them: options
+ * that say nothing get the values of the run with the costs.  AR_USAGE, naming it, when one
+ * contradicts. */
 enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, struct ar_err *err);
 
 /* The option struct of backend b. */

@@ -74,7 +74,8 @@ enum ar_status seer_fit_seq_init(struct seer_fit_seq *s, const struct calib_laye
 	s->u = malloc(n * dim * sizeof *s->u);
 	s->t = calloc(n * n, sizeof *s->t);
 	s->trig = malloc(n * dim * sizeof *s->trig);
-	st = s->f && s->u && s->t && s->trig ? calib_attention_init(&a, l, head, err) : ar_nomem(err);
+	st = s->f && s->u && s->t && s->trig ? calib_attention_init(&a, l, head, err) :
+					       ar_nomem(err);
 	for (int j = 0; !st && j < s->n; j++) {
 		pool_block(s, l, head, j, inv);
 		target_row(s, &a, j);

@@ -1,4 +1,5 @@
-/* Service-level objectives: limits on the latencies of a request, "ttft:500ms,tpot:50ms,e2e:10s". */
+/* Service-level objectives: limits on the latencies of a request,
+ * "ttft:500ms,tpot:50ms,e2e:10s". */
 #ifndef AR_SLO_H
 #define AR_SLO_H
 

@@ -179,9 +179,8 @@ static enum ar_status read_index(struct arc *a, const unsigned char *head, size_
 	enum ar_status st;
 
 	if (a->file.size < n_head + FOOTER_BYTES || (a->file.size - n_head - FOOTER_BYTES) / 8 < n)
-		return ar_fail(err, AR_DATA, "%s: truncated: no room for %" PRIu64 " frames; copy or "
-			       "pack the capture again", path,
-			       n);
+		return ar_fail(err, AR_DATA, "%s: truncated: no room for %" PRIu64 " frames; copy "
+			       "or pack the capture again", path, n);
 	st = infile_read(&a->file, a->file.size - FOOTER_BYTES, foot, FOOTER_BYTES, err);
 	if (st)
 		return st;

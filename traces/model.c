@@ -281,7 +281,8 @@ enum ar_status model_split(struct model *m, int tp, struct ar_err *err)
 				       m->name, tp, part[i].what, part[i].n);
 	if (m->kv_heads % tp && tp % m->kv_heads)
 		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts: %d KV heads "
-			       "neither divide nor are divided by it; change --tp", m->name, tp, m->kv_heads);
+			       "neither divide nor are divided by it; change --tp", m->name, tp,
+			       m->kv_heads);
 	m->q_heads /= tp;
 	m->kv_heads = m->kv_heads > tp ? m->kv_heads / tp : 1;
 	m->ffn /= tp;
