@@ -72,8 +72,9 @@ static enum ar_status parse_layers(const char *s, const struct capture_info *c, 
 
 			if (i < 0)
 				return ar_fail(err, AR_USAGE,
-					       "layers '%s': %s does not hold layer %" PRIu64, all,
-					       c->name, from);
+					       "layers '%s': %s does not hold layer %" PRIu64
+					       "; 'attnreplay capture info' lists those it holds",
+					       all, c->name, from);
 			if (*len == max)
 				return ar_fail(err, AR_USAGE,
 					       "layers '%s': more than the model's %d layers", all,

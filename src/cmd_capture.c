@@ -103,7 +103,7 @@ static enum ar_status run_info(struct capture *c, const char *out, const struct 
 			  (uint64_t)(info->q_heads + 2 * info->kv_heads);
 
 	(void)out, (void)a, (void)err;
-	printf("container     %s\nmodel         %s\nlayers        ", info->container,
+	printf("container     %s\nmodel         %s\nlayer numbers ", info->container,
 	       *info->model ? info->model : "unknown");
 	print_layers(info);
 	printf("\nq heads       %d\nkv heads      %d\nhead dim      %d\ntokens        %" PRId64

@@ -246,7 +246,8 @@ static enum ar_status parse_layers(struct chunk *c, const char *list, struct ar_
 		for (; from <= to; from++) {
 			if (capture_find_layer(info, from) < 0)
 				return ar_fail(err, AR_USAGE, "layer '%s': %s does not hold layer "
-					       "%" PRIu64, list, info->name, from);
+					       "%" PRIu64 "; 'attnreplay capture info' lists those "
+					       "it holds", list, info->name, from);
 			if (c->n_layers == info->n_layers)
 				return ar_fail(err, AR_USAGE, "layer '%s': a layer is listed twice",
 					       list);

@@ -41,19 +41,19 @@ refuses() { # refuses PATTERN ARGUMENT OF hf...
 	shift
 	! hf "$@" >"$tmp/.out" 2>&1 && grep -q -e "$pattern" "$tmp/.out"
 }
-info() { "$ATTNREPLAY" capture info "$tmp/x" | tr -s ' ' | grep -E '^(layers|tokens|prompt|rope)' | tr '\n' ';'; }
+info() { "$ATTNREPLAY" capture info "$tmp/x" | tr -s ' ' | grep -E '^(layer|tokens|prompt|rope)' | tr '\n' ';'; }
 
 ok 'a model is captured and the capture checked' hf llama3 list.json --check
 is 'after RoPE, with what is known of it' "$(info)" \
-	'layers 0-1;tokens 600;prompt 600;rope applied, theta 500000, llama3 factor 8;'
+	'layer numbers 0-1;tokens 600;prompt 600;rope applied, theta 500000, llama3 factor 8;'
 ok 'the same before RoPE' hf llama3 list.json --rope pre --layers 1 --tokens 500 --check
 is 'some layers and tokens of it' "$(info)" \
-	'layers 1;tokens 500;prompt 500;rope not applied, theta 500000, llama3 factor 8;'
+	'layer numbers 1;tokens 500;prompt 500;rope not applied, theta 500000, llama3 factor 8;'
 ok 'a prompt of a compressed file, and decoding' hf llama3 lines.jsonl.gz --index 1 --tokens 50 --generate
 is 'the decoded tokens are not prompt' "$(info)" \
-	'layers 0-1;tokens 50;prompt 40;rope applied, theta 500000, llama3 factor 8;'
+	'layer numbers 0-1;tokens 50;prompt 40;rope applied, theta 500000, llama3 factor 8;'
 ok 'a RoPE that is not known is left out' hf yarn list.json --check
-is 'after RoPE only' "$(info)" 'layers 0-1;tokens 600;prompt 600;rope applied;'
+is 'after RoPE only' "$(info)" 'layer numbers 0-1;tokens 600;prompt 600;rope applied;'
 ok 'before it that is refused' refuses "RoPE is not known" yarn list.json --rope pre
 ok 'attention with a window does not pass as dense' refuses 'not what the model computed' sliding list.json --check
 ok 'more tokens than the prompt has' refuses 'has 600 tokens, not 601' llama3 list.json --tokens 601

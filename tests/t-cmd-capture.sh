@@ -12,7 +12,7 @@ interrupted_file_gone() { [ "$(ls "$tmp" | grep -c tmp)" = 0 ]; }
 is 'info says what the sample holds' "$(capture info "$sample")" \
 'container     arc
 model         niah-llama-14m
-layers        5
+layer numbers 5
 q heads       8
 kv heads      2
 head dim      128
@@ -36,8 +36,8 @@ ok 'other frames hold the same' sh -c \
 	 "$ATTNREPLAY" capture unpack "$1/c.arc" "$1/c.safetensors" &&
 	 cmp "$1/a.safetensors" "$1/c.safetensors"' - "$tmp"
 ok 'a part of it is packed' capture pack --layers 5 --tokens 1k "$sample" "$tmp/d.arc"
-is 'and says so' "$(capture info "$tmp/d.arc" | grep -E '^(tokens|prompt|layers|frame)' | tr -s ' ' | tr '\n' ' ')" \
-	'layers 5 tokens 1000 prompt 1000 frame tokens 1024 '
+is 'and says so' "$(capture info "$tmp/d.arc" | grep -E '^(tokens|prompt|layer|frame)' | tr -s ' ' | tr '\n' ' ')" \
+	'layer numbers 5 tokens 1000 prompt 1000 frame tokens 1024 '
 
 head -c 100000 "$sample" >"$tmp/cut.arc"
 ok 'a truncated file is bad data' fails 3 'cut.arc: truncated' "$ATTNREPLAY" capture verify "$tmp/cut.arc"

@@ -157,7 +157,8 @@ ok 'a chunk past the end' wrong \
 	'niah-2k.arc has 2112 tokens, a chunk of 1024 behind 2000 needs 3024; lower --context or --chunk' \
 	show --context 2000
 ok 'a prompt that ends in the chunk' wrong 'prompt-tokens 700: the chunk ends at 768' small --prompt-tokens 700
-ok 'a layer that is not captured' wrong "layer '4-5': niah-2k.arc does not hold layer 4" small --layer 4-5
+ok 'a layer that is not captured' wrong "layer '4-5': niah-2k.arc does not hold layer 4; \
+'attnreplay capture info' lists those it holds" small --layer 4-5
 ok 'a layer twice' wrong "layer '5,5': a layer is listed twice" small --layer 5,5
 ok 'no layer at all' wrong "layer 'x': want numbers and ranges such as 0,4,8-11" small --layer x
 ok 'a head that is none' wrong 'head 8: there are 8 query heads' small --head 8

@@ -510,7 +510,8 @@ static void test_refusals(void)
 	struct prepare_in in = input(&trace3);
 
 	in.layers = "0,3";
-	refuses(&in, "layers '0,3': a.arc does not hold layer 3");
+	refuses(&in, "layers '0,3': a.arc does not hold layer 3; "
+		"'attnreplay capture info' lists those it holds");
 	in.layers = "0,x";
 	refuses(&in, "layers '0,x': want numbers and ranges such as 0,4,8-11");
 	in.layers = "9-8";
