@@ -28,11 +28,10 @@ static void names_add(struct names *l, const char *name)
 					 l->n ? ", " : "", name);
 }
 
-static enum ar_status unknown(const char *what, const char *name, const char *or_else,
-			      struct ar_err *err)
+static enum ar_status unknown(const char *what, const char *name, struct ar_err *err)
 {
-	return ar_fail(err, AR_USAGE, "unknown %s '%s': want one that 'attnreplay methods' lists%s",
-		       what, name, or_else);
+	return ar_fail(err, AR_USAGE, "unknown %s '%s': want one that 'attnreplay methods' lists",
+		       what, name);
 }
 
 static enum ar_status unknown_param(const struct selector *s, const char *key, struct ar_err *err)
@@ -56,7 +55,7 @@ static enum ar_status set_selector(struct method *m, const char *value, struct a
 		return ar_fail(err, AR_USAGE,
 			       "select is given already: write the whole composition instead");
 	if (!s)
-		return unknown("selector", value, "", err);
+		return unknown("selector", value, err);
 	if (s->param_size) {
 		m->param = calloc(1, s->param_size);
 		if (!m->param)
@@ -77,7 +76,7 @@ static enum ar_status set_union(struct method *m, const char *value, struct ar_e
 			m->u = u->kind;
 			return AR_OK;
 		}
-	return unknown("union", value, "", err);
+	return unknown("union", value, err);
 }
 
 static enum ar_status set_executor(struct method *m, const char *value, struct ar_err *err)
@@ -85,7 +84,7 @@ static enum ar_status set_executor(struct method *m, const char *value, struct a
 	const struct executor *e = executor_find(value);
 
 	if (!e)
-		return unknown("executor", value, "", err);
+		return unknown("executor", value, err);
 	m->executor = e;
 	return AR_OK;
 }
@@ -264,7 +263,8 @@ static enum ar_status assign_named(struct method *m, const char *text, struct ar
 		}
 	if (text[strcspn(text, "@:")] == '@' && is_method(text, strcspn(text, "@")))
 		return unknown_preset(text, n, err);
-	return unknown("method", text, ", or select=NAME/union=NAME/exec=NAME", err);
+	return ar_fail(err, AR_USAGE, "unknown name: want one that 'attnreplay methods' lists, or "
+		       "select=NAME/union=NAME/exec=NAME");
 }
 
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err)

@@ -14,7 +14,7 @@ no_space() { # no_space COMMAND...: the table still goes to standard output
 # ---- method ----
 
 dry() { method --dry-run --format json "$@"; }
-ok 'an unknown method is wrong usage'            fails 2 "unknown method 'nope'" method --dry-run --method nope
+ok 'an unknown method is wrong usage'            fails 2 "method 'nope': unknown name" method --dry-run --method nope
 ok 'and so is one of a list'                     fails 2 "unknown selector 'nope'" method --dry-run --method dense,select=nope/union=none/exec=paged
 ok 'a count that is none is wrong usage'         fails 2 "chunk 'two': want" method --dry-run --chunk two
 ok 'options of other modes are unknown'          fails 2 "unknown option '--what'" method --what dense

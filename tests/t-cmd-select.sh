@@ -169,7 +169,7 @@ sed 's/"num_hidden_layers": 8/"num_hidden_layers": 5/' "$ATTNREPLAY_DATA/models/
 ok 'a model with fewer layers' wrong \
 	'niah-2k.arc holds layer 5, model five has 5; take the model it was captured from' small --model ./five.json
 ok 'a split that leaves a rest' fails 2 'query heads 8 is no multiple of it; change --tp' small --tp 3
-ok 'an unknown method' fails 2 "unknown method 'nope'" small --method nope
+ok 'an unknown method' fails 2 "method 'nope': unknown name" small --method nope
 ok 'scores without a file' wrong 'scores go into the JSON: add --json FILE' small --scores
 ok 'scores of a selector without' wrong "method 'dense': selector 'none' has no scores to show" \
 	small --method compact-fp,dense --scores --json y.json

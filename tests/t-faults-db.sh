@@ -228,6 +228,18 @@ wait $pid 2>/dev/null
 is 'KILL: a run that is killed'            "$?" 137
 ok '... leaves all committed iterations'   whole KILL.db
 ok '... for the report, too'               noted KILL.db running
+mkdir locked
+cp KILL.db locked
+chmod 555 locked
+if [ "$(id -u)" = 0 ]; then
+	skip '... and where nothing may be written, the reason' 'root writes everywhere'
+else
+	ok '... and where nothing may be written, the reason' says 3 \
+		'locked/KILL.db: attempt to write a readonly database; where a run did not end, '\
+'its folder must be one to write in' \
+		"$ATTNREPLAY" report locked/KILL.db
+fi
+chmod 755 locked
 ok '... and room for the next run'         run --trace short.csv --db KILL.db
 is '... after which its end is known' "$(query KILL.db 'SELECT run_id, status FROM run')" \
 	'1,aborted

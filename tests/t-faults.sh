@@ -202,7 +202,7 @@ is '... and no run is stored' \
 # ---- methods ----
 
 ok 'an unknown method is wrong usage' wrong \
-	"method 'nope': unknown method 'nope': want one that 'attnreplay methods' lists, or "\
+	"method 'nope': unknown name: want one that 'attnreplay methods' lists, or "\
 "select=NAME/union=NAME/exec=NAME" \
 	cpu --method dense,nope
 ok 'an unknown parameter is refused with the known ones' wrong \

@@ -38,13 +38,13 @@ static const struct {
 };
 
 #define LISTED "want one that 'attnreplay methods' lists"
-#define SPELLED LISTED ", or select=NAME/union=NAME/exec=NAME"
+#define SPELLED "unknown name: " LISTED ", or select=NAME/union=NAME/exec=NAME"
 static const struct {
 	const char *text, *msg;
 } mistakes[] = {
-	{ "", "unknown method '': " SPELLED },
-	{ "densest", "unknown method 'densest': " SPELLED },
-	{ "alpha=1", "unknown method 'alpha=1': " SPELLED },
+	{ "", SPELLED },
+	{ "densest", SPELLED },
+	{ "alpha=1", SPELLED },
 	{ "dense:", "'': want NAME=VALUE" },
 	{ "compact-fp:alpha", "'alpha': want NAME=VALUE" },
 	{ "compact-fp:alpha=", "'alpha=': want NAME=VALUE" },

@@ -73,8 +73,8 @@ ok 'each with its source' sh -c '[ "$("$ATTNREPLAY" methods | sed -n "/^presets,
 ok 'a preset that is not there is refused, naming those there are' fails 2 \
 	"compact-fp has no preset 'gpt-2': there are llama-3.1-8b, qwen3-30b-a3b, or give" methods compact-fp@gpt-2:alpha=0.1
 ok 'a method may have none' fails 2 "trishape has no preset 'x': there is none, or give" methods trishape@x
-ok 'and a preset needs a method' fails 2 "unknown method 'nope@llama-3.1-8b'" methods nope@llama-3.1-8b
-ok 'an unknown name is wrong usage'  fails 2 "unknown method 'nope'" methods nope
+ok 'and a preset needs a method' fails 2 "method 'nope@llama-3.1-8b': unknown name" methods nope@llama-3.1-8b
+ok 'an unknown name is wrong usage'  fails 2 "method 'nope': unknown name" methods nope
 ok 'an impossible pair is refused'   fails 2 "takes all blocks, a table" methods select=flashprefill/exec=paged
 ok 'a second operand is wrong usage' fails 2 "'b' is one operand too many" methods a b
 ok 'it has no options'               fails 2 "unknown option '--x'" methods --x
