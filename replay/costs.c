@@ -64,7 +64,8 @@ static enum ar_status find_run(struct reader *r, struct ar_err *err)
 		return st;
 	return n ? ar_fail(err, AR_USAGE, "%s: %" PRId64 " runs are done; name one of them, as in "
 			   "%s:%" PRId64, r->path, n, r->path, r->run) :
-		   ar_fail(err, AR_USAGE, "%s: no run is done", r->path);
+		   ar_fail(err, AR_USAGE, "%s: no run is done; take one that came to its end",
+			   r->path);
 }
 
 static enum ar_status get_text(struct costs *c, sqlite3_stmt *q, int i, const char **out,

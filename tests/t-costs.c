@@ -722,7 +722,8 @@ static void test_refusals(void)
 	change("UPDATE run SET num_blocks = 100; DROP TABLE iteration");
 	refuses("", AR_DATA, ": no such table: iteration", "a database that lacks a table");
 	change("UPDATE run SET status = 'failed'");
-	refuses("", AR_USAGE, ": no run is done", "a database without a run that is done");
+	refuses("", AR_USAGE, ": no run is done; take one that came to its end",
+		"a database without a run that is done");
 	file_write(path, "no database at all, but longer than a header would be.........."
 		   "..................................................", 100);
 	refuses("", AR_DATA, ": file is not a database; name another file", "what is no database");
