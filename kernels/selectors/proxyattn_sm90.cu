@@ -11,10 +11,12 @@
  *
  * Budget of a step at D = 128: 2 * 192 * 128 * 128 multiply-adds, 1536 cycles of the tensor cores;
  * 192 * 128 exponentials, 1536 cycles of the special function units; 4 other instructions for each
- * of them, 770 cycles of issue; 32 KiB of K, 21 bytes a cycle.  A group's own chain, 512 cycles of
- * products and about 800 of what follows, is shorter than that, so the three keep both kinds of
- * unit busy by turns without being told to.  192 rows are what a strip has at q-stride=8 with
- * blocks of 128, 4 heads a group and a KV head, chunks of 1024; at smaller strides a multiple.
+ * of them, 770 cycles of issue; 32 KiB of K, 21 bytes a cycle.  Both kinds of unit are wanted all
+ * the time, so groups take turns at issuing (named barriers): a warp that issues products is held
+ * until the tensor cores have taken them, and groups that issued together would also compute
+ * their exponentials together.  While the products of the two others run, 1024 cycles, a group does
+ * what follows its own.  192 rows are what a strip has at q-stride=8 with blocks of 128, 4 heads a
+ * group and a KV head, chunks of 1024; at smaller strides a multiple.
  *
  *   registers   accumulators 64, about 110 in all, of the 128 that 416 threads leave each
  *   shared      Q 48 KiB, four stages of K 128 KiB; at D = 256 96 KiB and two stages
@@ -146,6 +148,7 @@ __device__ __forceinline__ void take(const float *acc, struct rows &t, const str
 	}
 }
 
+/* All groups take all steps.  Named barrier 1 + g: the turn of group g to issue. */
 template <int D, int PAGE>
 __device__ __forceinline__ void consume(struct score_smem<D> &sm, const struct proxy_job &j,
 					const struct spot &w, float scale)
@@ -166,11 +169,14 @@ __device__ __forceinline__ void consume(struct score_smem<D> &sm, const struct p
 		t.max[r] = -FLT_MAX;
 		t.sum[r] = 0;
 	}
+	if (group == GROUPS - 1)
+		bar_arrive(1, 256);
 	mbarrier_wait(&sm.q_full, 0);
 	for (int key = w.begin; key < w.end; key += KEYS, at++) {
 		const int stage = at % STAGES<D>;
 
 		mbarrier_wait(&sm.full[stage], at / STAGES<D> & 1);
+		bar_sync(1 + group, 256);
 		wgmma_fence();
 #pragma unroll
 		for (int k = 0; k < D / 16; k++)
@@ -179,6 +185,7 @@ __device__ __forceinline__ void consume(struct score_smem<D> &sm, const struct p
 				       wgmma_desc(&sm.k[stage][k / 4][0][k % 4 * 16], 16, 1024),
 				       k != 0);
 		wgmma_commit();
+		bar_arrive(1 + (group + 1) % GROUPS, 256);
 		wgmma_wait<0>();
 		hold<KEYS / 2>(acc);
 		if (threadIdx.x % 128 == 0)
