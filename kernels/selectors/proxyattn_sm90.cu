@@ -105,9 +105,9 @@ __device__ __forceinline__ void produce(struct score_smem<D> &sm, const struct p
 /* Two rows of a thread, the accumulator's rows g and g + 8 of a warp. */
 struct rows {
 	int pos[2];
-	bool probe[2];
-	float *out[2];		// where their numbers for block 0 go
-	float max[2], sum[2];	// of the segment so far, max in units of log2
+	bool probe[2], probes;	// probes: any of the warp's
+	float *out;		// where the first one's number for the next block goes; 8 on the other's
+	float max[2], sum[2];	// of the segment so far, max in units of log2, sum a lane's part
 };
 
 /* Element 4 i + 2 r + c belongs to row r, key 8 i + 2 (lane % 4) + c. */
@@ -122,30 +122,48 @@ __device__ __forceinline__ void mask(float *acc, const struct rows &t, int key)
 				acc[4 * i + e] = -INFINITY;
 }
 
-/* Take N keys of block blk. */
+/* Take the N keys of the block that begins at key.  Both rows go side by side, so that one waits
+ * for its lanes while the other goes on. */
 template <int N>
 __device__ __forceinline__ void take(const float *acc, struct rows &t, const struct proxy_job &j,
-				     int blk, float scale)
+				     int key, float scale)
 {
-#pragma unroll
-	for (int r = 0; r < 2; r++) {
-		float top = acc[2 * r], sum = 0;
+	float top[2] = { acc[0], acc[2] }, sum[2] = { 0, 0 };
 
 #pragma unroll
-		for (int i = 0; i < N / 8; i++)
-			top = fmaxf(top, fmaxf(acc[4 * i + 2 * r], acc[4 * i + 2 * r + 1]));
-		top = quad_max(top) * scale;
-		const float max = fmaxf(t.max[r], top);
+	for (int i = 0; i < N / 8; i++)
 #pragma unroll
-		for (int i = 0; i < N / 8; i++)
-			sum += ex2(fmaf(acc[4 * i + 2 * r], scale, -max)) +
-			       ex2(fmaf(acc[4 * i + 2 * r + 1], scale, -max));
-		sum = quad_sum(sum);
-		t.sum[r] = t.sum[r] * ex2(t.max[r] - max) + sum;
+		for (int r = 0; r < 2; r++)
+			top[r] = fmaxf(top[r], fmaxf(acc[4 * i + 2 * r], acc[4 * i + 2 * r + 1]));
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		top[r] = quad_max(top[r]) * scale;
+		const float max = fmaxf(t.max[r], top[r]);
+
+		t.sum[r] *= ex2(t.max[r] - max);
 		t.max[r] = max;
-		if (threadIdx.x % 4 == 0 && t.pos[r] >= blk * j.b.shape.page_tok)
-			t.out[r][blk * j.n_row] = t.probe[r] ? max + __log2f(sum) : top;
 	}
+#pragma unroll
+	for (int i = 0; i < N / 8; i++)
+#pragma unroll
+		for (int r = 0; r < 2; r++)
+			sum[r] += ex2(fmaf(acc[4 * i + 2 * r], scale, -t.max[r])) +
+				  ex2(fmaf(acc[4 * i + 2 * r + 1], scale, -t.max[r]));
+#pragma unroll
+	for (int r = 0; r < 2; r++)
+		t.sum[r] += sum[r];
+	if (t.probes) {
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			sum[r] = t.max[r] + __log2f(quad_sum(sum[r]));
+			top[r] = t.probe[r] ? sum[r] : top[r];
+		}
+	}
+#pragma unroll
+	for (int r = 0; r < 2; r++)
+		if (threadIdx.x % 4 == 0 && t.pos[r] >= key)
+			t.out[8 * r] = top[r];
+	t.out += j.n_row;
 }
 
 /* All groups take all steps.  Named barrier 1 + g: the turn of group g to issue. */
@@ -154,21 +172,20 @@ __device__ __forceinline__ void consume(struct score_smem<D> &sm, const struct p
 					const struct spot &w, float scale)
 {
 	const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
-	const int64_t row0 = w.s.row + w.first;
+	const int row = w.first + threadIdx.x / 32 * 16 + lane / 4, ctx = j.b.ctx[w.s.req];
 	float acc[KEYS / 2];
 	struct rows t;
 	int at = 0;
 
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
-		const int row = threadIdx.x / 32 * 16 + lane / 4 + 8 * r;
-
-		t.pos[r] = proxy_pos(j, w.s, w.first + row);
-		t.probe[r] = w.first + row >= w.s.probe;
-		t.out[r] = j.top + row0 + row;
+		t.pos[r] = proxy_pos(j, w.s, row + 8 * r);
+		t.probe[r] = row + 8 * r >= w.s.probe;
 		t.max[r] = -FLT_MAX;
 		t.sum[r] = 0;
 	}
+	t.probes = __any_sync(~0u, t.probe[1]);
+	t.out = j.top + w.begin / PAGE * j.n_row + w.s.row + row;
 	if (group == GROUPS - 1)
 		bar_arrive(1, 256);
 	mbarrier_wait(&sm.q_full, 0);
@@ -190,17 +207,19 @@ __device__ __forceinline__ void consume(struct score_smem<D> &sm, const struct p
 		hold<KEYS / 2>(acc);
 		if (threadIdx.x % 128 == 0)
 			mbarrier_arrive(&sm.empty[stage]);
-		if (key + KEYS > j.b.ctx[w.s.req])	/* may hold keys past a row */
+		if (key + KEYS > ctx)	/* may hold keys past a row */
 			mask<KEYS>(acc, t, key);
 #pragma unroll
 		for (int b = 0; b < KEYS / PAGE; b++)
-			take<PAGE>(acc + b * PAGE / 2, t, j, key / PAGE + b, scale);
+			take<PAGE>(acc + b * PAGE / 2, t, j, key + b * PAGE, scale);
 	}
 #pragma unroll
-	for (int r = 0; r < 2; r++)
+	for (int r = 0; r < 2; r++) {
+		const float sum = t.max[r] + __log2f(quad_sum(t.sum[r]));
+
 		if (lane % 4 == 0 && t.pos[r] >= w.begin)
-			j.sum[blockIdx.y * j.n_row + (t.out[r] - j.top)] =
-				t.max[r] + __log2f(t.sum[r]);
+			j.sum[blockIdx.y * j.n_row + w.s.row + row + 8 * r] = sum;
+	}
 }
 
 /* Grid (ROWS rows of a source, segment, source). */
