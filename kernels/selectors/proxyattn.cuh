@@ -47,15 +47,21 @@ enum ar_status proxy_score_sm80(struct proxy_job *j, cudaStream_t stream, struct
 enum ar_status proxy_score_sm90(struct proxy_job *j, int n_sm, cudaStream_t stream,
 				struct ar_err *err);
 
-/* At least as many tiles as the strips of one source have together. */
-static inline int proxy_tiles(const struct proxy_job *j, int rows)
+/* At least as many rows as the strips of one source have together. */
+static inline int64_t proxy_strip_rows(const struct proxy_job *j)
 {
 	const struct attn_shape *s = &j->b.shape;
 	const int per_kv = s->q_heads / s->kv_heads, size = proxyattn_size(&j->p, s);
 	const int64_t probing = (j->n_row - (int64_t)j->n_line * j->per_line) / s->q_heads * per_kv;
 	const int64_t sampled = (int64_t)((per_kv - 1) / size + 1) * j->b.n_qblk * j->per_line;
 
-	return (int)((probing + sampled) / rows) + j->b.n_req;
+	return probing + sampled;
+}
+
+/* And at least as many tiles. */
+static inline int proxy_tiles(const struct proxy_job *j, int rows)
+{
+	return (int)(proxy_strip_rows(j) / rows) + j->b.n_req;
 }
 
 static __device__ __forceinline__ int proxy_rows_in(const struct proxy_job &j, int r)

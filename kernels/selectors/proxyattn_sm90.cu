@@ -1,25 +1,29 @@
 /*
  * ProxyAttn's scores on Hopper; what they are says proxyattn.cuh.
  *
- * A thread block takes 192 rows of a strip, which stay in shared memory, through a segment of keys,
- * 128 a step, brought by the copy engine straight from the paged cache.  Warp 12 issues the copies;
- * three warp groups have 64 rows each, and per step and group:
+ * A thread block takes 256 rows of a strip, which stay in shared memory, through a segment of keys,
+ * 128 a step, brought by the copy engine straight from the paged cache.  The last warp issues the
+ * copies; four warp groups have 64 rows each, and per step and group:
  *
  *   S = Q K^T           wgmma m64n128k16, both operands in shared memory
  *   max, exp2, sum      64 values a thread, in registers; a row lies in four lanes
  *   one number a row and block, a quarter of a sector in four
  *
- * Budget of a step at D = 128: 2 * 192 * 128 * 128 multiply-adds, 1536 cycles of the tensor cores;
- * 192 * 128 exponentials, 1536 cycles of the special function units; 4 other instructions for each
- * of them, 770 cycles of issue; 32 KiB of K, 21 bytes a cycle.  Both kinds of unit are wanted all
- * the time, so groups take turns at issuing (named barriers): a warp that issues products is held
- * until the tensor cores have taken them, and groups that issued together would also compute
- * their exponentials together.  While the products of the two others run, 1024 cycles, a group does
- * what follows its own.  192 rows are what a strip has at q-stride=8 with blocks of 128, 4 heads a
- * group and a KV head, chunks of 1024; at smaller strides a multiple.
+ * Budget of a step at D = 128: 2 * 256 * 128 * 128 multiply-adds, 2048 cycles of the tensor cores;
+ * 256 * 128 exponentials, 2048 cycles of the special function units; 4 other instructions for each
+ * of them, 1024 cycles of issue; 32 KiB of K, 16 bytes a cycle.  Beside products that keep the
+ * tensor cores full, the special function units give three quarters of their rate: 2700 cycles.
  *
- *   registers   accumulators 64, about 110 in all, of the 128 that 416 threads leave each
- *   shared      Q 48 KiB, four stages of K 128 KiB; at D = 256 96 KiB and two stages
+ * A group's products wait for those of the groups before it, 512 cycles each, and it has one
+ * accumulator, so it computes no exponentials meanwhile.  Groups therefore take turns at issuing
+ * (named barriers): in step they would all want the same units at the same time.
+ *
+ * Where strips leave fewer rows unused at 192 than at 256 (384 of 4 heads a group and a KV head,
+ * blocks of 128, chunks of 1024 and q-stride=4, and 192 at 8), a thread block has three groups; so
+ * at D = 256, where the products take longer than all else.
+ *
+ *   registers   accumulators 64 of 96: one quarter of the SM has five of the 17 warps
+ *   shared      Q 64 KiB, four stages of K 128 KiB; at D = 256 96 KiB and two stages
  */
 #include "config.h"
 
@@ -37,24 +41,26 @@
 
 namespace {
 
-constexpr int GROUPS = 3;		// of warps
-constexpr int ROWS = GROUPS * 64;	// of a tile
 constexpr int KEYS = 128;		// of a step
 constexpr int COLS = 64;		// of a swizzled slab: 128 bytes
-constexpr int THREADS = GROUPS * 128 + 32;
 constexpr int WAVES = 4;		// of thread blocks, where there is enough to do
 constexpr int MAX_SEGMENT = 64;
 
+// GROUPS, of the templates below: warp groups of a thread block, each of 64 rows.
+template <int GROUPS> constexpr int ROWS = GROUPS * 64;
+template <int GROUPS> constexpr int THREADS = GROUPS * 128 + 32;
 template <int D> constexpr int STAGES = D == 256 ? 2 : 4;
 
 /* A slab is 64 columns of all rows; the copy engine writes it swizzled. */
-template <int D> struct alignas(1024) score_smem {
-	bf16_t q[D / COLS][ROWS][COLS];
+template <int D, int GROUPS> struct alignas(1024) score_smem {
+	bf16_t q[D / COLS][ROWS<GROUPS>][COLS];
 	bf16_t k[STAGES<D>][D / COLS][KEYS][COLS];
 	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
 };
-template <int D> constexpr int SMEM_BYTES = sizeof(struct score_smem<D>) + 1024;
-static_assert(SMEM_BYTES<128> <= 227 * 1024 && SMEM_BYTES<256> <= 227 * 1024, "shared memory");
+template <int D, int GROUPS>
+constexpr int SMEM_BYTES = sizeof(struct score_smem<D, GROUPS>) + 1024;
+static_assert(SMEM_BYTES<128, 4> <= 227 * 1024 && SMEM_BYTES<256, 3> <= 227 * 1024,
+	      "shared memory");
 
 struct maps {
 	CUtensorMap row, key, mean;
@@ -67,8 +73,8 @@ struct spot {
 	int begin, end;
 };
 
-template <int D, int PAGE>
-__device__ __forceinline__ void produce(struct score_smem<D> &sm, const struct proxy_job &j,
+template <int D, int PAGE, int GROUPS>
+__device__ __forceinline__ void produce(struct score_smem<D, GROUPS> &sm, const struct proxy_job &j,
 					const struct maps &maps, const struct spot &w)
 {
 	constexpr int BLOCKS = KEYS / PAGE;
@@ -167,8 +173,8 @@ __device__ __forceinline__ void take(const float *acc, struct rows &t, const str
 }
 
 /* All groups take all steps.  Named barrier 1 + g: the turn of group g to issue. */
-template <int D, int PAGE>
-__device__ __forceinline__ void consume(struct score_smem<D> &sm, const struct proxy_job &j,
+template <int D, int PAGE, int GROUPS>
+__device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const struct proxy_job &j,
 					const struct spot &w, float scale)
 {
 	const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
@@ -223,22 +229,22 @@ __device__ __forceinline__ void consume(struct score_smem<D> &sm, const struct p
 }
 
 /* Grid (ROWS rows of a source, segment, source). */
-template <int D, int PAGE>
-__global__ void __launch_bounds__(THREADS, 1)
+template <int D, int PAGE, int GROUPS>
+__global__ void __launch_bounds__(THREADS<GROUPS>, 1)
 score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ struct proxy_job j,
 	    float scale)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ char raw[];
-	struct score_smem<D> &sm =
-		*(struct score_smem<D> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
-	const int keys = j.segment * PAGE;
+	struct score_smem<D, GROUPS> &sm =
+		*(struct score_smem<D, GROUPS> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+	const int keys = j.segment * PAGE, rows = ROWS<GROUPS>;
 	struct spot w;
 
-	if (!proxy_find(j, ROWS, blockIdx.z, blockIdx.x, w.s, w.first))
+	if (!proxy_find(j, rows, blockIdx.z, blockIdx.x, w.s, w.first))
 		return;
 	w.begin = blockIdx.y * keys;
-	w.end = min(w.begin + keys, proxy_last(j, w.s, w.first, w.first + ROWS) + 1);
+	w.end = min(w.begin + keys, proxy_last(j, w.s, w.first, w.first + rows) + 1);
 	if (w.begin >= w.end)
 		return;
 	if (threadIdx.x == 0) {
@@ -251,23 +257,39 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 	}
 	__syncthreads();
 	if (threadIdx.x < GROUPS * 128)
-		consume<D, PAGE>(sm, j, w, scale);
+		consume<D, PAGE, GROUPS>(sm, j, w, scale);
 	else if (threadIdx.x == GROUPS * 128)
-		produce<D, PAGE>(sm, j, maps, w);
+		produce<D, PAGE, GROUPS>(sm, j, maps, w);
 #else
 	__trap();
 #endif
 }
 
-template <int D, int PAGE>
-enum ar_status launch(const struct proxy_job &j, dim3 grid, cudaStream_t stream, struct ar_err *err)
+/* The grid, and with it the length of segments. */
+dim3 split(struct proxy_job *j, int rows, int n_sm)
 {
+	const int64_t tiles = (int64_t)proxy_tiles(j, rows) * j->n_source;
+	const int64_t even = tiles * j->b.max_kv_blk / (WAVES * n_sm) / PROXY_SEGMENT;
+	const int most = MAX_SEGMENT / PROXY_SEGMENT;
+
+	/* Long segments fill the pipeline less often, but there must be enough of them. */
+	j->segment = PROXY_SEGMENT * (even < 1 ? 1 : even > most ? most : (int)even);
+	return dim3((unsigned)proxy_tiles(j, rows),
+		    (unsigned)((j->b.max_kv_blk - 1) / j->segment + 1), (unsigned)j->n_source);
+}
+
+template <int D, int PAGE, int GROUPS>
+enum ar_status launch(struct proxy_job *job, int n_sm, cudaStream_t stream, struct ar_err *err)
+{
+	constexpr int BYTES = SMEM_BYTES<D, GROUPS>;
+	const struct proxy_job &j = *job;
+	const dim3 grid = split(job, ROWS<GROUPS>, n_sm);
 	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
 	const uint64_t rows[2] = { D, (uint64_t)j.n_row };
 	/* the ends of the cache and the means are not known here and not needed: pages bound
 	 * the accesses */
 	const uint64_t keys[2] = { D, INT32_MAX };
-	const uint32_t row_box[2] = { COLS, ROWS }, key_box[2] = { COLS, PAGE };
+	const uint32_t row_box[2] = { COLS, ROWS<GROUPS> }, key_box[2] = { COLS, PAGE };
 	struct maps maps;
 	enum ar_status st = tensor_map(&maps.row, j.row, 2, rows, row_box, err);
 
@@ -277,21 +299,31 @@ enum ar_status launch(const struct proxy_job &j, dim3 grid, cudaStream_t stream,
 		st = tensor_map(&maps.mean, j.mean, 2, keys, key_box, err);
 	if (st)
 		return st;
-	CU(cudaFuncSetAttribute(score_wgmma<D, PAGE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				SMEM_BYTES<D>));
-	score_wgmma<D, PAGE><<<grid, THREADS, SMEM_BYTES<D>, stream>>>(maps, j, scale);
+	CU(cudaFuncSetAttribute(score_wgmma<D, PAGE, GROUPS>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+	score_wgmma<D, PAGE, GROUPS><<<grid, THREADS<GROUPS>, BYTES, stream>>>(maps, j, scale);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
-template <int D>
-enum ar_status launch_size(const struct proxy_job &j, dim3 grid, cudaStream_t stream,
-			   struct ar_err *err)
+template <int D, int GROUPS>
+enum ar_status launch_page(struct proxy_job *j, int n_sm, cudaStream_t stream, struct ar_err *err)
 {
-	if (j.b.shape.page_tok == 128)
-		return launch<D, 128>(j, grid, stream, err);
-	return launch<D, 64>(j, grid, stream, err);
+	if (j->b.shape.page_tok == 128)
+		return launch<D, 128, GROUPS>(j, n_sm, stream, err);
+	return launch<D, 64, GROUPS>(j, n_sm, stream, err);
+}
+
+template <int D>
+enum ar_status launch_size(struct proxy_job *j, int n_sm, cudaStream_t stream, struct ar_err *err)
+{
+	const int64_t strip = proxy_strip_rows(j) / j->b.n_req;
+
+	if constexpr (D < 256)
+		if ((strip + 255) / 256 * 256 <= (strip + 191) / 192 * 192)
+			return launch_page<D, 4>(j, n_sm, stream, err);
+	return launch_page<D, 3>(j, n_sm, stream, err);
 }
 
 } /* namespace */
@@ -299,21 +331,12 @@ enum ar_status launch_size(const struct proxy_job &j, dim3 grid, cudaStream_t st
 enum ar_status proxy_score_sm90(struct proxy_job *j, int n_sm, cudaStream_t stream,
 				struct ar_err *err)
 {
-	const int64_t tiles = (int64_t)proxy_tiles(j, ROWS) * j->n_source;
-	const int64_t even = tiles * j->b.max_kv_blk / (WAVES * n_sm) / PROXY_SEGMENT;
-	const int most = MAX_SEGMENT / PROXY_SEGMENT;
-
-	/* Long segments fill the pipeline less often, but there must be enough of them. */
-	j->segment = PROXY_SEGMENT * (even < 1 ? 1 : even > most ? most : (int)even);
-	const dim3 grid((unsigned)proxy_tiles(j, ROWS),
-			(unsigned)((j->b.max_kv_blk - 1) / j->segment + 1), (unsigned)j->n_source);
-
 	switch (j->b.shape.head_dim) {
 	case 64:
-		return launch_size<64>(*j, grid, stream, err);
+		return launch_size<64>(j, n_sm, stream, err);
 	case 128:
-		return launch_size<128>(*j, grid, stream, err);
+		return launch_size<128>(j, n_sm, stream, err);
 	default:
-		return launch_size<256>(*j, grid, stream, err);
+		return launch_size<256>(j, n_sm, stream, err);
 	}
 }
