@@ -523,15 +523,15 @@ template <typename Share>
 __device__ void pick_long(const struct job &j, const struct bfla_rows &rows, const float *score,
 			  int n, const Share &share, uint32_t *bits)
 {
-	__shared__ uint64_t sums[WARPS];
-	const struct goals g = find_goals(j, rows, n, top_sum(score, n, 0, share, sums));
+	__shared__ struct top_smem sums;
+	const struct goals g = find_goals(j, rows, n, top_sum(score, n, share, sums));
 	struct top mass = top_none(), top = top_none();
 	int64_t mass_ties = 0, top_ties = 0;
 
 	if (g.mass)
 		mass = top_find(score, n, g.mass, share, sums);
 	if (g.top)
-		top = top_find(score, n, g.top, [](float) -> uint64_t { return 1; }, sums);
+		top = top_find(score, n, g.top, [](float) -> uint32_t { return 1; }, sums);
 	for (int w = 0; threadIdx.x < 32 && w < j.words; w++) {
 		const bool there = w * 32 + (int)threadIdx.x < n;
 		const float x = there ? score[w * 32 + threadIdx.x] : 0;

@@ -371,19 +371,20 @@ __device__ __forceinline__ int blocks_of(const struct proxy_job &j, int r)
 /* Grid (request, head). */
 __global__ void __launch_bounds__(TOP_THREADS) proxy_need(const __grid_constant__ struct proxy_job j)
 {
-	__shared__ uint64_t part[TOP_WARPS];
+	__shared__ struct top_smem sm;
 	const int at = blockIdx.x * j.b.shape.q_heads + blockIdx.y, r = blockIdx.x;
 	const int n = blocks_of(j, r);
 	const float *mass = j.score + (size_t)(j.n_line + at) * j.b.max_kv_blk;
-	const auto own = [](float x) { return top_fixed(x); };
-	const auto one = [](float) -> uint64_t { return 1; };
+	const auto key = [=](int i) { return top_key(mass[i]); };
+	const auto own = [](uint32_t key) { return top_fixed(top_value(key)); };
+	const auto one = [](uint32_t) -> uint32_t { return 1; };
 
 	if (proxy_rows_in(j, r) <= 1)
 		return;
-	const double all = (double)top_sum(mass, n, 0, own, part);
-	const struct top top = top_find(mass, n, max((uint64_t)ceil(j.p.mass * all), (uint64_t)1),
-					own, part);
-	const uint64_t above = top_sum(mass, n, top.key + 1, one, part);
+	const double all = (double)top_sum(key, n, 0, own, sm);
+	const struct top top = top_find(key, n, max((uint64_t)ceil(j.p.mass * all), (uint64_t)1),
+					own, sm);
+	const uint64_t above = top_sum(key, n, top.key + 1, one, sm);
 
 	if (threadIdx.x == 0)
 		j.need[at] = (int)(above + top.ties);
@@ -393,7 +394,7 @@ __global__ void __launch_bounds__(TOP_THREADS) proxy_need(const __grid_constant_
 __global__ void __launch_bounds__(TOP_THREADS)
 proxy_pick(const __grid_constant__ struct proxy_job j, uint32_t *__restrict__ mask)
 {
-	__shared__ uint64_t part[TOP_WARPS];
+	__shared__ struct top_smem sm;
 	const struct qblk s = qblk_at(j.b, blockIdx.x);
 	const int head = blockIdx.y, g = head / proxyattn_size(&j.p, &j.b.shape);
 	const float *score = j.score + ((size_t)g * j.b.n_qblk + blockIdx.x) * j.b.max_kv_blk;
@@ -401,22 +402,13 @@ proxy_pick(const __grid_constant__ struct proxy_job j, uint32_t *__restrict__ ma
 	const int need = open ? 0 : j.need[s.req * j.b.shape.q_heads + head];
 	const int free = min(proxyattn_budget(need, s.blk, blocks_of(j, s.req)) - 2, s.blk - 1);
 	struct top top = top_none();
-	int64_t ties = 0;
 
 	if (!open && free > 0)
 		top = top_find(score + 1, s.blk - 1, (uint64_t)free,
-			       [](float) -> uint64_t { return 1; }, part);
+			       [](float) -> uint32_t { return 1; }, sm);
 	mask += ((size_t)blockIdx.x * j.b.shape.q_heads + head) * j.b.mask_words;
-	for (int w = 0; threadIdx.x < 32 && w < j.b.mask_words; w++) {
-		const int blk = w * 32 + threadIdx.x;
-		const bool there = !open && blk > 0 && blk < s.blk;
-		const bool keep = top_has(top, there, there ? score[blk] : 0, ties) ||
-				  blk == 0 || blk == s.blk || (open && blk <= s.blk);
-		const uint32_t bits = __ballot_sync(~0u, keep);
-
-		if (threadIdx.x == 0)
-			mask[w] = bits;
-	}
+	top_write([=](int i) { return top_key(score[i]); }, s.blk, open, top, mask,
+		  j.b.mask_words, sm);
 }
 
 /* ---- launch ---- */

@@ -4,12 +4,10 @@
  *   score   a product of reduced queries and reduced keys: xattention_sm90.cu, and for devices
  *           before Hopper the one below.
  *   select  a thread block per (query block, head): every row's sum, the masses, and the bits.
- *           The last mass to be kept is found bit by bit from the top, one exact sum for each.
  *
  * Arithmetic: 2 Hq Nq Nkv D / S, at S = 8 1/16 of dense attention's.  For 8 chunks of 1024 on 128K
  * tokens, 16 heads of 128 over 4 KV heads that is 550 GFLOP.  Bytes: K once from memory, 1.1 GB or
- * 0.25 ms; 67 MB of sums, written once and read three times.  On an H200 it takes 1.36 ms, dense
- * attention 14.2.
+ * 0.25 ms; 67 MB of sums, written once and read three times.
  *
  * The score kernel below, by mma.sync:
  *
@@ -25,6 +23,7 @@
 #include "kernels/cuda.h"
 #include "kernels/executor.h"
 #include "kernels/qblk.cuh"
+#include "kernels/selectors/top.cuh"
 
 namespace {
 
@@ -235,35 +234,14 @@ xattention_score(const __grid_constant__ struct xattention_job j)
 
 /* ---- select ---- */
 
-struct select_smem {
-	float base[32];			// log2 of a reduced row's sum
-	uint32_t part[2][WARPS];
-	int turn_ties[2][WARPS];
-};
-
-/* Sum over the thread block, in every thread.  The two halves of part are used in turns, so that
- * one barrier a sum is enough. */
-__device__ uint32_t block_sum(uint32_t x, struct select_smem &sm, int &turn)
-{
-	uint32_t sum = 0;
-
-	x = __reduce_add_sync(~0u, x);
-	turn ^= 1;
-	if (threadIdx.x % 32 == 0)
-		sm.part[turn][threadIdx.x / 32] = x;
-	__syncthreads();
-	for (int w = 0; w < WARPS; w++)
-		sum += sm.part[turn][w];
-	return sum;
-}
-
 /* The masses of blocks [0, blk] into the first row of lse, as bits of floats; lo and hi: the
- * reduced rows that take part.  Thread t has the blocks t + i * blockDim, here and below. */
-__device__ void masses(float *lse, int stride, int lo, int hi, int blk, struct select_smem &sm)
+ * reduced rows that take part. */
+__device__ void masses(float *lse, int stride, int lo, int hi, int blk)
 {
+	__shared__ float base[32];	// log2 of a reduced row's sum
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-	for (int row = lo + warp; row < hi; row += WARPS) {
+	for (int row = lo + warp; row < hi; row += TOP_WARPS) {
 		const float *x = lse + (size_t)row * stride;
 		float top = -FLT_MAX, sum = 0;
 
@@ -274,110 +252,54 @@ __device__ void masses(float *lse, int stride, int lo, int hi, int blk, struct s
 			sum += ex2(x[j] - top);
 		sum = warp_sum(sum);
 		if (lane == 0)
-			sm.base[row] = top + __log2f(sum);
+			base[row] = top + __log2f(sum);
 	}
 	__syncthreads();
-	for (int j = threadIdx.x; j <= blk; j += WARPS * 32) {
+	for (int j = threadIdx.x; j <= blk; j += TOP_THREADS) {
 		float w = 0;
 
 		for (int row = lo; row < hi; row++)
-			w += ex2(lse[(size_t)row * stride + j] - sm.base[row]);
+			w += ex2(lse[(size_t)row * stride + j] - base[row]);
 		lse[j] = __uint_as_float(xattention_units(w));
 	}
 	__syncthreads();
 }
 
-/* Of the blocks between the first and the diagonal those above least are kept, and of those equal
- * to it the first ties. */
-struct cut {
-	uint32_t least;
-	int ties;
-};
-
-__device__ struct cut find_cut(const float *mass, int blk, float threshold, struct select_smem &sm)
+/* The blocks between the first and the diagonal that are kept. */
+__device__ struct top find_kept(const float *mass, int blk, float threshold, struct top_smem &sm)
 {
-	const uint32_t forced = __float_as_uint(mass[0]) + (blk ? __float_as_uint(mass[blk]) : 0);
-	uint32_t total = 0, above = 0, rest;
-	struct cut c = { 0, 0 };
-	int turn = 0;
+	const auto key = [=](int i) { return __float_as_uint(mass[i]); };
+	const auto own = [](uint32_t key) { return key; };
+	const uint32_t forced = key(0) + (blk ? key(blk) : 0);
+	const uint32_t total = (uint32_t)top_sum(key, blk + 1, 0, own, sm);
+	const uint32_t need = xattention_need(threshold, total);
 
-	for (int j = threadIdx.x; j <= blk; j += WARPS * 32)
-		total += __float_as_uint(mass[j]);
-	rest = xattention_need(threshold, block_sum(total, sm, turn));
-	if (rest <= forced)
-		return { UINT32_MAX, 0 };
-	rest -= forced;
-	for (int bit = 31; bit >= 0; bit--) {
-		const uint32_t least = c.least | 1u << bit;
-		uint32_t sum = 0;
-
-		for (int j = threadIdx.x; j < blk; j += WARPS * 32) {
-			const uint32_t x = __float_as_uint(mass[j]);
-
-			sum += j && x >= least ? x : 0;
-		}
-		if (block_sum(sum, sm, turn) >= rest)
-			c.least = least;
-	}
-	for (int j = threadIdx.x; j < blk; j += WARPS * 32) {
-		const uint32_t x = __float_as_uint(mass[j]);
-
-		above += j && x > c.least ? x : 0;
-	}
-	above = block_sum(above, sm, turn);
-	c.ties = (int)((rest - above + c.least - 1) / c.least);
-	return c;
+	if (need <= forced)
+		return top_none();
+	return top_find([=](int i) { return key(i + 1); }, blk - 1, need - forced, own, sm);
 }
 
-/* All words of the mask row. */
-__device__ void write(const float *mass, int blk, bool all, const struct cut &c, int words,
-		      uint32_t *__restrict__ mask, struct select_smem &sm)
-{
-	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	int before = 0;
-
-	for (int first = 0, turn = 0; first < words; first += WARPS, turn ^= 1) {
-		const int word = first + warp, j = word * 32 + lane;
-		const bool open = !all && j > 0 && j < blk;
-		const uint32_t x = open ? __float_as_uint(mass[j]) : 0;
-		const uint32_t tie = __ballot_sync(~0u, open && x == c.least);
-		int rank = before + __popc(tie & ((1u << lane) - 1));
-
-		if (lane == 0)
-			sm.turn_ties[turn][warp] = __popc(tie);
-		__syncthreads();
-		for (int w = 0; w < WARPS; w++) {
-			rank += w < warp ? sm.turn_ties[turn][w] : 0;
-			before += sm.turn_ties[turn][w];
-		}
-		const uint32_t bits = __ballot_sync(
-			~0u, j <= blk && (!open || x > c.least || (x == c.least && rank < c.ties)));
-
-		if (lane == 0 && word < words)
-			mask[word] = bits;
-	}
-}
-
-__global__ void __launch_bounds__(WARPS * 32)
+__global__ void __launch_bounds__(TOP_THREADS)
 xattention_select(struct attn_batch b, const __grid_constant__ struct rule rule, float *lse,
 		  uint32_t *__restrict__ mask)
 {
-	__shared__ struct select_smem sm;
+	__shared__ struct top_smem sm;
 	const struct qblk s = qblk_at(b, blockIdx.x);
 	const int per = b.shape.page_tok / rule.stride;
 	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
 	const float threshold = rule.threshold[blockIdx.y];
 	const bool one = b.row0[s.req + 1] - b.row0[s.req] == 1;
 	const bool all = threshold >= 1 || one || in_tail(b, rule, s.req);
-	struct cut c = { 0, 0 };
+	struct top kept = top_none();
 
 	lse += row * per * b.max_kv_blk;
 	if (!all) {
 		masses(lse, b.max_kv_blk, s.lo / rule.stride,
-		       (s.hi + rule.stride - 1) / rule.stride, s.blk, sm);
-		c = find_cut(lse, s.blk, threshold, sm);
+		       (s.hi + rule.stride - 1) / rule.stride, s.blk);
+		kept = find_kept(lse, s.blk, threshold, sm);
 	}
-	write(lse, s.blk, all, c, b.mask_words, mask + row * b.mask_words, sm);
+	top_write([=](int i) { return __float_as_uint(lse[i]); }, s.blk, all, kept,
+		  mask + row * b.mask_words, b.mask_words, sm);
 }
 
 /* ---- launch ---- */
@@ -464,7 +386,7 @@ enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self 
 	st = hopper ? xattention_score_sm90(&j, stream, err) : score_sm80(j, stream, err);
 	if (st)
 		return st;
-	xattention_select<<<dim3(b->n_qblk, s->q_heads), WARPS * 32, 0, stream>>>(*b, rule, j.lse,
+	xattention_select<<<dim3(b->n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>(*b, rule, j.lse,
 										  mask);
 	CU_LAUNCHED();
 out:
