@@ -217,6 +217,8 @@ out:
 
 /* ---- lines ---- */
 
+constexpr int ROW_PIECES = 256;
+
 /* A line, its number among all rows, and its heads. */
 struct own_line {
 	struct proxy_line l;
@@ -256,22 +258,30 @@ __device__ struct own_line line_at(const struct proxy_job &j, int at)
 	return x;
 }
 
-/* The mean of 16 bytes of n heads, to bf16; of one it is itself. */
+/* The mean of 16 bytes of n heads, to bf16; of one it is itself.  Four are loaded at a time. */
 __device__ __forceinline__ uint4 mean(const bf16_t *src, int n, size_t pitch)
 {
-	uint4 out = *(const uint4 *)src;
 	float x[8] = {};
+	uint4 out;
 
 	if (n == 1)
-		return out;
-	for (int h = 0; h < n; h++) {
-		const uint4 v = *(const uint4 *)(src + h * pitch);
-		const uint32_t w[4] = { v.x, v.y, v.z, v.w };
+		return *(const uint4 *)src;
+	for (int h = 0; h < n; h += 4) {
+		uint4 v[4];
 
 #pragma unroll
-		for (int i = 0; i < 4; i++) {
-			x[2 * i] += __uint_as_float(w[i] << 16);
-			x[2 * i + 1] += __uint_as_float(w[i] & 0xffff0000);
+		for (int k = 0; k < 4; k++)
+			v[k] = *(const uint4 *)(src + min(h + k, n - 1) * pitch);
+#pragma unroll
+		for (int k = 0; k < 4; k++) {
+			const uint32_t w[4] = { v[k].x, v[k].y, v[k].z, v[k].w };
+			const float there = h + k < n;
+
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				x[2 * i] += there * __uint_as_float(w[i] << 16);
+				x[2 * i + 1] += there * __uint_as_float(w[i] & 0xffff0000);
+			}
 		}
 	}
 	out.x = pack_bf16(x[0] / (float)n, x[1] / (float)n);
@@ -281,19 +291,21 @@ __device__ __forceinline__ uint4 mean(const bf16_t *src, int n, size_t pitch)
 	return out;
 }
 
-/* A thread block per line. */
-__global__ void __launch_bounds__(256) proxy_rows(const __grid_constant__ struct proxy_job j)
+/* Grid (line, ROW_PIECES of its pieces of 16 bytes). */
+__global__ void __launch_bounds__(ROW_PIECES)
+proxy_rows(const __grid_constant__ struct proxy_job j)
 {
 	const struct own_line x = line_at(j, blockIdx.x);
 	const int dim = j.b.shape.head_dim, pieces = dim / 8, r = x.l.req;
+	const int i = blockIdx.y * ROW_PIECES + threadIdx.x;
 
-	for (int i = threadIdx.x; i < x.l.n * pieces; i += 256) {
-		const int pos = x.l.last - i / pieces * (int)j.p.stride;
-		const int64_t row = (int64_t)(j.b.row0[r] + pos - j.b.ctx[r]) * j.b.shape.q_heads;
-		const bf16_t *src = j.q + (row + x.heads.q) * dim + i % pieces * 8;
+	if (i >= x.l.n * pieces)
+		return;
+	const int pos = x.l.last - i / pieces * (int)j.p.stride;
+	const int64_t row = (int64_t)(j.b.row0[r] + pos - j.b.ctx[r]) * j.b.shape.q_heads;
+	const bf16_t *src = j.q + (row + x.heads.q) * dim + i % pieces * 8;
 
-		*(uint4 *)(j.row + x.row * dim + i * 8) = mean(src, x.heads.q_end - x.heads.q, dim);
-	}
+	*(uint4 *)(j.row + x.row * dim + i * 8) = mean(src, x.heads.q_end - x.heads.q, dim);
 }
 
 /* Grid (block of the batch, group). */
@@ -452,9 +464,10 @@ enum ar_status score(struct proxy_job *j, int n_sm, cudaStream_t stream, struct 
 {
 	const struct attn_batch *b = &j->b;
 	const int lines = j->n_line + b->n_req * b->shape.q_heads;
+	const int pieces = j->per_line * b->shape.head_dim / 8;
 	enum ar_status st = AR_OK;
 
-	proxy_rows<<<lines, 256, 0, stream>>>(*j);
+	proxy_rows<<<dim3(lines, (pieces - 1) / ROW_PIECES + 1), ROW_PIECES, 0, stream>>>(*j);
 	CU_LAUNCHED();
 	if (j->n_source > b->shape.kv_heads) {
 		proxy_keys<<<dim3(b->n_page, j->n_group), 256, 0, stream>>>(*j);
