@@ -16,7 +16,8 @@
 #include "kernels/selectors/proxyattn.h"
 #include "kernels/selectors/tiles.cuh"
 
-constexpr int PROXY_SEGMENT = 8;	// segments have a multiple of so many blocks
+constexpr int PROXY_SEGMENT = 8;	// a segment has a multiple of so many blocks, or
+constexpr int PROXY_SHORT = 32;		// fewer, where so many segments are enough
 
 struct proxy_job {
 	struct attn_batch b;

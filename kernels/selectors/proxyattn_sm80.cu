@@ -438,7 +438,8 @@ size_t lay_out(struct proxy_job *j, const struct attn_shape *s, int n_qblk, int 
 	       int64_t n_page, int max_kv_blk, char *work)
 {
 	const int size = proxyattn_size(&j->p, s), per_kv = s->q_heads / s->kv_heads;
-	const size_t segments = (max_kv_blk - 1) / PROXY_SEGMENT + 1;
+	const size_t segments = max((max_kv_blk - 1) / PROXY_SEGMENT + 1,
+				    min(max_kv_blk, PROXY_SHORT));
 	size_t end = 0;
 
 	j->n_group = proxyattn_groups(&j->p, s);

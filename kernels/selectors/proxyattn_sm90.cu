@@ -241,6 +241,10 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 	const int keys = j.segment * PAGE, rows = ROWS<GROUPS>;
 	struct spot w;
 
+	if (threadIdx.x == GROUPS * 128) {
+		tma_prefetch_map(&maps.row);
+		tma_prefetch_map(blockIdx.z < j.b.shape.kv_heads ? &maps.key : &maps.mean);
+	}
 	if (!proxy_find(j, rows, blockIdx.z, blockIdx.x, w.s, w.first))
 		return;
 	w.begin = blockIdx.y * keys;
@@ -265,15 +269,20 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 #endif
 }
 
-/* The grid, and with it the length of segments. */
+/* The grid, and with it the length of segments.  Long ones fill the pipeline less often, but for
+ * even work there must be several waves of them; where that would make them short, there is one. */
 dim3 split(struct proxy_job *j, int rows, int n_sm)
 {
 	const int64_t tiles = (int64_t)proxy_tiles(j, rows) * j->n_source;
-	const int64_t even = tiles * j->b.max_kv_blk / (WAVES * n_sm) / PROXY_SEGMENT;
-	const int most = MAX_SEGMENT / PROXY_SEGMENT;
+	const int64_t blocks = tiles * j->b.max_kv_blk, step = KEYS / j->b.shape.page_tok;
+	const int64_t room = (j->b.max_kv_blk - 1) / PROXY_SHORT + 1;
+	const int64_t one = max((blocks - 1) / n_sm + 1, room);
+	const int64_t even = blocks / (WAVES * n_sm) / PROXY_SEGMENT * PROXY_SEGMENT;
 
-	/* Long segments fill the pipeline less often, but there must be enough of them. */
-	j->segment = PROXY_SEGMENT * (even < 1 ? 1 : even > most ? most : (int)even);
+	if (one < PROXY_SEGMENT)
+		j->segment = (int)((one + step - 1) / step * step);
+	else
+		j->segment = (int)min(max(even, (int64_t)PROXY_SEGMENT), (int64_t)MAX_SEGMENT);
 	return dim3((unsigned)proxy_tiles(j, rows),
 		    (unsigned)((j->b.max_kv_blk - 1) / j->segment + 1), (unsigned)j->n_source);
 }
