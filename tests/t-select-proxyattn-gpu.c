@@ -18,7 +18,7 @@ static const char *const specs[] = {
 	"proxyattn:groups=3,mass=0.7,q-stride=128",
 	"proxyattn:block=64,groups=3,mass=0.7,q-stride=5",
 };
-enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 6 * N_SPEC + 1 };
+enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 6 * N_SPEC + 2 };
 
 #if HAVE_CUDA
 /* ---- what rounding may decide ---- */
@@ -167,6 +167,26 @@ static bool agrees(const struct method *m, selector_enqueue_fn *enqueue, int dim
 	return good;
 }
 
+/* A context so long that one wave of thread blocks does not take it. */
+static void test_long(void)
+{
+	struct rng rng = { 16 };
+	int ctx = 16000, rows = 200;
+	struct method *m;
+	struct ar_err err;
+	struct select_pair p = { .enqueue = proxyattn_enqueue };
+
+	gpu_must(method_parse(&m, "proxyattn", &err), &err);
+	p.selector = m->selector;
+	p.self = m->self;
+	case_chunks(&p.c, &rng, FILL_BLOCKS,
+		    (struct attn_shape){ 8, 2, 64, method_page_tok(m) }, 1, &ctx, &rows);
+	select_both(&p);
+	ok(select_agrees(&p, row_faults), "200 rows on 16000 tokens");
+	select_release(&p);
+	method_free(m);
+}
+
 static void test_refusal(void)
 {
 	struct attn_batch b = { .shape = { 2, 1, 96, 128 } };
@@ -205,6 +225,7 @@ static void run_all(void)
 			   (uint64_t)i * 100000);
 		method_free(m);
 	}
+	test_long();
 	test_refusal();
 }
 #else

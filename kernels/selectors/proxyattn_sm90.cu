@@ -112,7 +112,7 @@ __device__ __forceinline__ void produce(struct score_smem<D, GROUPS> &sm, const 
 struct rows {
 	int pos[2];
 	bool probe[2], probes;	// probes: any of the warp's
-	float *out;		// where the first one's number for the next block goes; 8 on the other's
+	float *out;		// of the first one's number for the next block; 8 on, the other's
 	float max[2], sum[2];	// of the segment so far, max in units of log2, sum a lane's part
 };
 
