@@ -19,7 +19,7 @@ static const struct {
 	{ { 8, 2, 64, 64 }, 4 },   { { 7, 1, 128, 64 }, 8 },   { { 8, 4, 128, 64 }, 16 },
 	{ { 3, 3, 64, 64 }, 16 },
 };
-enum { N_SETTING = sizeof settings / sizeof *settings, N_TEST = N_SETTING + 3 };
+enum { N_SETTING = sizeof settings / sizeof *settings, N_TEST = N_SETTING + 6 };
 
 #if HAVE_CUDA
 struct pair {			/* a case on the host, and what the device made of it */
@@ -158,20 +158,22 @@ static bool random_batch(int which, uint64_t seed, bool old)
 	return agrees(&p);
 }
 
-/* More requests than lanes of a warp, some of them without a row. */
-static bool many(void)
+/* More requests than lanes of a warp, some of them without a row, and one that is longer: thread
+ * blocks enough for wide tiles. */
+static bool many(int stride, int page_tok)
 {
 	enum { N = 70 };
 	struct rng rng = { 70 };
 	int ctx[N], rows[N];
-	struct pair p = { .x = rule(8, 4, &rng) };
+	struct pair p = { .x = rule(stride, 4, &rng) };
 
 	for (int r = 0; r < N; r++) {
-		ctx[r] = (int)rng_below(&rng, 400);
+		ctx[r] = (int)rng_below(&rng, r ? 400 : 10000);
 		rows[r] = r % 9 == 4 ? 0 : 1 + (int)rng_below(&rng, 90);
 	}
 	p.x->last_dense = 0;
-	case_chunks(&p.s.c, &rng, FILL_NORMAL, (struct attn_shape){ 4, 2, 64, 64 }, N, ctx, rows);
+	case_chunks(&p.s.c, &rng, FILL_NORMAL, (struct attn_shape){ 4, 2, 64, page_tok }, N, ctx,
+		    rows);
 	return agrees(&p);
 }
 
@@ -216,7 +218,11 @@ static void run_all(void)
 		is_int(good, n, "stride %d, blocks of %d, %d heads of %d over %d",
 		       settings[i].stride, s->page_tok, s->q_heads, s->head_dim, s->kv_heads);
 	}
-	ok(many(), "70 requests, some without a row");
+	for (int per = 4; per <= 32; per *= 2) {
+		int tok = per < 16 ? 64 : 128;
+
+		ok(many(tok / per, tok), "70 requests, some without a row, stride %d", tok / per);
+	}
 	ok(long_context(), "1100 rows on 60000 tokens");
 	ok(refuses(), "heads that are no multiple of 64 are refused");
 }

@@ -30,7 +30,7 @@ struct xattention_job {
 };
 
 /* By wgmma and the copy engine.  Sets j->run. */
-enum ar_status xattention_score_sm90(struct xattention_job *j, cudaStream_t stream,
+enum ar_status xattention_score_sm90(struct xattention_job *j, int n_sm, cudaStream_t stream,
 				     struct ar_err *err);
 
 /* At least as many reduced rows of a head as the requests have together. */

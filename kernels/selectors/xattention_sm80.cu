@@ -366,9 +366,9 @@ size_t lay_out(struct xattention_job *j, const struct attn_shape *s, int n_qblk,
 	return (size_t)((char *)(j->last + last * s->head_dim) - work);
 }
 
-/* hopper: the device has its instructions. */
+/* n_sm: of a device with Hopper's instructions, or 0. */
 enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self *x, int layer,
-		       const bf16_t *q, const struct kv_cache *kv, bool hopper, uint32_t *mask,
+		       const bf16_t *q, const struct kv_cache *kv, int n_sm, uint32_t *mask,
 		       char *work, cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
@@ -383,7 +383,7 @@ enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self 
 	lay_out(&j, s, b->n_qblk, b->n_row, b->n_req, b->max_kv_blk, work);
 	for (int h = 0; h < s->q_heads; h++)
 		rule.threshold[h] = x->threshold[(size_t)layer * x->q_heads + h];
-	st = hopper ? xattention_score_sm90(&j, stream, err) : score_sm80(j, stream, err);
+	st = n_sm ? xattention_score_sm90(&j, n_sm, stream, err) : score_sm80(j, stream, err);
 	if (st)
 		return st;
 	xattention_select<<<dim3(b->n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>(*b, rule, j.lse,
@@ -418,7 +418,7 @@ enum ar_status xattention_enqueue(const struct attn_batch *b, const void *self, 
 		st = executor_multiprocessors(&n_sm, err);
 	if (st || !b->n_qblk)
 		return st;
-	return enqueue(b, x, layer, q, kv, n_sm > 0, out->mask, (char *)work, (cudaStream_t)stream,
+	return enqueue(b, x, layer, q, kv, n_sm, out->mask, (char *)work, (cudaStream_t)stream,
 		       err);
 }
 
@@ -427,6 +427,6 @@ enum ar_status xattention_sm80_enqueue(const struct attn_batch *b, const void *s
 				       const struct selection *out, void *work, void *stream,
 				       struct ar_err *err)
 {
-	return enqueue(b, (const struct xattention_self *)self, layer, q, kv, false, out->mask,
+	return enqueue(b, (const struct xattention_self *)self, layer, q, kv, 0, out->mask,
 		       (char *)work, (cudaStream_t)stream, err);
 }

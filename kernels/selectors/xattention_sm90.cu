@@ -9,7 +9,8 @@
  *           depth a step: 16 KiB of rows and 32 KiB of keys, whose boxes are one block's reduced
  *           columns each, four steps ahead.  Warp 8 issues the copies, a box a lane; two warp
  *           groups have 64 rows each, wgmma m64n256k16.  Copies of the next tile go on while the
- *           sums of this one are taken.
+ *           sums of this one are taken.  Where that leaves multiprocessors without work, tiles
+ *           have 64 columns, and there are eight steps ahead.
  *
  * Budget of a step: 128 * 256 * 64 multiply-adds, 1024 cycles of the tensor cores; 48 KiB from the
  * L2 cache, 48 bytes a cycle, which is about what it gives.  After a tile, at S = 8 and D = 128 of
@@ -17,7 +18,7 @@
  * 16384.  550 GFLOP of 8 chunks of 1024 on 128K tokens are 0.7 ms at 800 TFLOP/s.
  *
  *   registers   accumulators 128 of a consumer's 232
- *   shared      four stages of (128 + 256) x 64 elements: 192 KiB
+ *   shared      four stages of (128 + 256) x 64 elements, or eight of (128 + 64): 192 KiB
  */
 #include "config.h"
 
@@ -34,9 +35,9 @@
 namespace {
 
 constexpr int GROUPS = 2;		// of warps
-constexpr int ROWS = GROUPS * 64, COLS = 256;
+constexpr int ROWS = GROUPS * 64;
+constexpr int WIDE = 256, NARROW = 64;	// tiles, in columns
 constexpr int DEPTH = 64;		// elements of a step: 128 bytes
-constexpr int STAGES = 4;
 constexpr int THREADS = (GROUPS + 1) * 128;
 constexpr int MAX_RUN = 8;		// column tiles of a thread block
 constexpr int PACK_THREADS = 256;
@@ -112,13 +113,17 @@ xattention_pack(const __grid_constant__ struct xattention_job j, int n_row)
 
 /* ---- score ---- */
 
-struct alignas(1024) score_smem {
-	bf16_t q[STAGES][ROWS][DEPTH];
-	bf16_t k[STAGES][COLS][DEPTH];
-	uint64_t full[STAGES], empty[STAGES];
+// COLS, of the templates below: columns of a tile.
+template <int COLS> constexpr int STAGES = COLS == 256 ? 4 : 8;
+
+template <int COLS> struct alignas(1024) score_smem {
+	bf16_t q[STAGES<COLS>][ROWS][DEPTH];
+	bf16_t k[STAGES<COLS>][COLS][DEPTH];
+	uint64_t full[STAGES<COLS>], empty[STAGES<COLS>];
 };
-constexpr int SMEM_BYTES = sizeof(struct score_smem) + 1024;
-static_assert(SMEM_BYTES <= 227 * 1024, "one block a SM");
+template <int COLS> constexpr int SMEM_BYTES = sizeof(struct score_smem<COLS>) + 1024;
+static_assert(SMEM_BYTES<WIDE> <= 227 * 1024 && SMEM_BYTES<NARROW> <= 227 * 1024,
+	      "one block a SM");
 
 struct maps {
 	CUtensorMap row, key, last;
@@ -136,8 +141,8 @@ struct spot {
 // PER, of the templates below: reduced columns of a block.
 
 /* By the lanes of a warp together: each has boxes of its own. */
-template <int PER>
-__device__ __forceinline__ void produce(struct score_smem &sm, const struct xattention_job &j,
+template <int PER, int COLS>
+__device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struct xattention_job &j,
 					const struct maps &maps, const struct spot &w, int steps)
 {
 	constexpr int BOXES = COLS / PER, OWN = (BOXES + 31) / 32;	// of a lane
@@ -160,9 +165,9 @@ __device__ __forceinline__ void produce(struct score_smem &sm, const struct xatt
 				w.kv_head) * PER;
 		}
 		for (int step = 0; step < steps; step++, at++) {
-			const int stage = at % STAGES;
+			const int stage = at % STAGES<COLS>;
 
-			mbarrier_wait(&sm.empty[stage], (at / STAGES & 1) ^ 1);
+			mbarrier_wait(&sm.empty[stage], (at / STAGES<COLS> & 1) ^ 1);
 			if (lane == 0) {
 				mbarrier_expect_tx(&sm.full[stage], sizeof sm.q[0] + sizeof sm.k[0]);
 				tma_load_2d(sm.q[stage], &maps.row, &sm.full[stage], step * DEPTH,
@@ -180,7 +185,7 @@ __device__ __forceinline__ void produce(struct score_smem &sm, const struct xatt
 }
 
 /* Accumulator element 4 i + 2 r + c belongs to row r, column 8 i + 2 (lane % 4) + c of the tile. */
-template <int PER>
+template <int PER, int COLS>
 __device__ __forceinline__ void store(const float *acc, const struct xattention_job &j,
 				      const struct spot &w, const struct xattention_row (&row)[2],
 				      int tile)
@@ -205,8 +210,8 @@ __device__ __forceinline__ void store(const float *acc, const struct xattention_
 		}
 }
 
-template <int PER>
-__device__ __forceinline__ void consume(struct score_smem &sm, const struct xattention_job &j,
+template <int PER, int COLS>
+__device__ __forceinline__ void consume(struct score_smem<COLS> &sm, const struct xattention_job &j,
 					const struct spot &w, int steps)
 {
 	const int wg = threadIdx.x / 128, group = j.b.shape.q_heads / j.b.shape.kv_heads;
@@ -223,9 +228,9 @@ __device__ __forceinline__ void consume(struct score_smem &sm, const struct xatt
 	}
 	for (int tile = w.tile; tile < w.tile + w.n_tile; tile++) {
 		for (int step = 0; step < steps; step++, at++) {
-			const int stage = at % STAGES;
+			const int stage = at % STAGES<COLS>;
 
-			mbarrier_wait(&sm.full[stage], at / STAGES & 1);
+			mbarrier_wait(&sm.full[stage], at / STAGES<COLS> & 1);
 			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < DEPTH / 16; k++)
@@ -237,17 +242,18 @@ __device__ __forceinline__ void consume(struct score_smem &sm, const struct xatt
 			/* the step before has been read */
 			wgmma_wait<1>();
 			if (step && threadIdx.x % 128 == 0)
-				mbarrier_arrive(&sm.empty[(at - 1) % STAGES]);
+				mbarrier_arrive(&sm.empty[(at - 1) % STAGES<COLS>]);
 		}
 		wgmma_wait<0>();
 		hold<COLS / 2>(acc);
 		if (threadIdx.x % 128 == 0)
-			mbarrier_arrive(&sm.empty[(at - 1) % STAGES]);
-		store<PER>(acc, j, w, row, tile);
+			mbarrier_arrive(&sm.empty[(at - 1) % STAGES<COLS>]);
+		store<PER, COLS>(acc, j, w, row, tile);
 	}
 }
 
 /* false: the thread block has no work. */
+template <int COLS>
 __device__ bool find_spot(const struct xattention_job &j, struct spot &w)
 {
 	const int group = j.b.shape.q_heads / j.b.shape.kv_heads;
@@ -271,20 +277,21 @@ __device__ bool find_spot(const struct xattention_job &j, struct spot &w)
 }
 
 /* Grid (ROWS rows, j.run column tiles, KV head). */
-template <int PER>
+template <int PER, int COLS>
 __global__ void __launch_bounds__(THREADS, 1)
 score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ struct xattention_job j)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ char raw[];
-	struct score_smem &sm = *(struct score_smem *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+	struct score_smem<COLS> &sm =
+		*(struct score_smem<COLS> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
 	const int steps = j.stride * j.b.shape.head_dim / DEPTH;
 	struct spot w;
 
-	if (!find_spot(j, w))
+	if (!find_spot<COLS>(j, w))
 		return;
 	if (threadIdx.x == 0) {
-		for (int i = 0; i < STAGES; i++) {
+		for (int i = 0; i < STAGES<COLS>; i++) {
 			mbarrier_init(&sm.full[i], 1);
 			mbarrier_init(&sm.empty[i], GROUPS);
 		}
@@ -293,11 +300,11 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 	__syncthreads();
 	if (threadIdx.x < GROUPS * 128) {
 		setmaxnreg_inc<232>();
-		consume<PER>(sm, j, w, steps);
+		consume<PER, COLS>(sm, j, w, steps);
 	} else {
 		setmaxnreg_dec<40>();
 		if (threadIdx.x < GROUPS * 128 + 32)
-			produce<PER>(sm, j, maps, w, steps);
+			produce<PER, COLS>(sm, j, maps, w, steps);
 	}
 #else
 	__trap();
@@ -306,10 +313,17 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 
 /* ---- launch ---- */
 
-template <int PER>
-enum ar_status launch(const struct xattention_job &j, dim3 grid, cudaStream_t stream,
+/* Tiles of a row. */
+int n_tile(const struct xattention_job *j, int cols)
+{
+	return (j->b.max_kv_blk * (j->b.shape.page_tok / j->stride) + cols - 1) / cols;
+}
+
+template <int PER, int COLS>
+enum ar_status launch(struct xattention_job *job, dim3 grid, cudaStream_t stream,
 		      struct ar_err *err)
 {
+	const struct xattention_job &j = *job;
 	const struct attn_shape *s = &j.b.shape;
 	const uint64_t len = (uint64_t)j.stride * s->head_dim;
 	const uint64_t rows = xattention_rows(j.b.n_row, j.b.n_req, j.stride) * s->q_heads;
@@ -326,40 +340,48 @@ enum ar_status launch(const struct xattention_job &j, dim3 grid, cudaStream_t st
 		st = tensor_map(&maps.last, j.last, 2, last, key_box, err);
 	if (st)
 		return st;
-	CU(cudaFuncSetAttribute(score_wgmma<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				SMEM_BYTES));
-	score_wgmma<PER><<<grid, THREADS, SMEM_BYTES, stream>>>(maps, j);
+	/* Long runs fill the pipeline less often, but a GPU wants a few hundred blocks. */
+	job->run = (int)((size_t)grid.x * grid.z * n_tile(job, COLS) / 512);
+	job->run = max(1, min(job->run, MAX_RUN));
+	grid.y = (n_tile(job, COLS) + job->run - 1) / job->run;
+	CU(cudaFuncSetAttribute(score_wgmma<PER, COLS>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM_BYTES<COLS>));
+	score_wgmma<PER, COLS><<<grid, THREADS, SMEM_BYTES<COLS>, stream>>>(maps, j);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
+template <int PER>
+enum ar_status launch_cols(struct xattention_job *j, dim3 grid, int n_sm, cudaStream_t stream,
+			   struct ar_err *err)
+{
+	if ((int64_t)grid.x * grid.z * n_tile(j, WIDE) < n_sm)
+		return launch<PER, NARROW>(j, grid, stream, err);
+	return launch<PER, WIDE>(j, grid, stream, err);
 }
 
-enum ar_status xattention_score_sm90(struct xattention_job *j, cudaStream_t stream,
+}
+
+enum ar_status xattention_score_sm90(struct xattention_job *j, int n_sm, cudaStream_t stream,
 				     struct ar_err *err)
 {
 	const struct attn_shape *s = &j->b.shape;
 	const int n_row = (int)xattention_rows(j->b.n_row, j->b.n_req, j->stride);
-	const int per = s->page_tok / j->stride, tiles = (j->b.max_kv_blk * per + COLS - 1) / COLS;
-	dim3 grid(n_row * (s->q_heads / s->kv_heads) / ROWS + j->b.n_req, 0, s->kv_heads);
+	const dim3 grid(n_row * (s->q_heads / s->kv_heads) / ROWS + j->b.n_req, 0, s->kv_heads);
 	enum ar_status st = AR_OK;
 
-	/* Long runs fill the pipeline less often, but a GPU wants a few hundred blocks. */
-	j->run = (int)((size_t)grid.x * grid.z * tiles / 512);
-	j->run = j->run < 1 ? 1 : j->run > MAX_RUN ? MAX_RUN : j->run;
-	grid.y = (tiles + j->run - 1) / j->run;
 	xattention_pack<<<n_row + j->b.n_req * s->kv_heads, PACK_THREADS, 0, stream>>>(*j, n_row);
 	CU_LAUNCHED();
-	switch (per) {
+	switch (s->page_tok / j->stride) {
 	case 4:
-		return launch<4>(*j, grid, stream, err);
+		return launch_cols<4>(j, grid, n_sm, stream, err);
 	case 8:
-		return launch<8>(*j, grid, stream, err);
+		return launch_cols<8>(j, grid, n_sm, stream, err);
 	case 16:
-		return launch<16>(*j, grid, stream, err);
+		return launch_cols<16>(j, grid, n_sm, stream, err);
 	default:
-		return launch<32>(*j, grid, stream, err);
+		return launch_cols<32>(j, grid, n_sm, stream, err);
 	}
 out:
 	return st;
