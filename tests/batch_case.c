@@ -50,23 +50,28 @@ static void shuffle_pages(struct batch_case *c, struct rng *rng)
 	}
 }
 
-/* Keys and values of one page of one KV head: n_tok tokens. */
+/* Keys and values of one page of one KV head: tokens from first on, of len. */
 static void fill_page(struct batch_case *c, struct rng *rng, enum case_fill fill, size_t at,
-		      int n_tok)
+		      int first, int len)
 {
 	const struct attn_shape *s = &c->b.shape;
+	int n_tok = len - first < s->page_tok ? len - first : s->page_tok;
 	bf16_t *k = c->kv.k + at * (size_t)(s->page_tok * s->head_dim);
 	bf16_t *v = c->kv.v + at * (size_t)(s->page_tok * s->head_dim);
 	float dir[256] = { 0 };
 
 	for (int d = 0; fill == FILL_BLOCKS && d < s->head_dim; d++)
 		dir[d] = noise(rng) * 1.5f;
-	for (int t = 0; t < n_tok; t++)
+	for (int t = 0; t < n_tok; t++) {
+		float rise = fill == FILL_RISING ? 60.0f * (float)(first + t) / (float)len - 30 : 0;
+
 		for (int d = 0; d < s->head_dim; d++) {
-			k[t * s->head_dim + d] =
-				bf16_from_f32(fill == FILL_EQUAL ? 0.5f : dir[d] + noise(rng));
+			float x = fill == FILL_EQUAL ? 0.5f : dir[d] + rise + noise(rng);
+
+			k[t * s->head_dim + d] = bf16_from_f32(x);
 			v[t * s->head_dim + d] = bf16_from_f32(noise(rng));
 		}
+	}
 }
 
 static void fill_cache(struct batch_case *c, struct rng *rng, enum case_fill fill)
@@ -84,10 +89,9 @@ static void fill_cache(struct batch_case *c, struct rng *rng, enum case_fill fil
 		for (int j = 0; j * s->page_tok < c->len[r]; j++)
 			for (int h = 0; h < s->kv_heads; h++) {
 				size_t page = (size_t)c->page[c->page0[r] + j];
-				int left = c->len[r] - j * s->page_tok;
 
 				fill_page(c, rng, fill, page * (size_t)s->kv_heads + (size_t)h,
-					  left < s->page_tok ? left : s->page_tok);
+					  j * s->page_tok, c->len[r]);
 			}
 }
 

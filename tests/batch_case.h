@@ -11,6 +11,7 @@ enum case_fill {
 	FILL_HUGE,		/* q thirty times as large: softmax is nearly a maximum */
 	FILL_EQUAL,		/* all keys equal, so all scores of a row are */
 	FILL_BLOCKS,		/* blocks differ in direction: a threshold separates them */
+	FILL_RISING,		/* keys go from -30 to 30: scores of a row rise or fall far */
 };
 
 struct batch_case {

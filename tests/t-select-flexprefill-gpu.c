@@ -133,7 +133,8 @@ static void compare(struct select_pair *p)
 
 static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, const int *rows)
 {
-	static const enum case_fill fill[] = { FILL_NORMAL, FILL_BLOCKS, FILL_HUGE, FILL_EQUAL };
+	static const enum case_fill fill[] = { FILL_NORMAL, FILL_RISING, FILL_BLOCKS, FILL_HUGE,
+					       FILL_EQUAL };
 	struct flexprefill param = { .gamma = 0.5 + 0.1 * (double)(seed % 5),
 				     .tau = seed % 3 ? 0.3 * (double)(seed % 3) : 0,
 				     .min_budget = seed % 2 ? 1 : 256,
@@ -145,7 +146,7 @@ static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, 
 
 	for (int r = 0; r < n; r++)
 		len[r] = ctx[r] + rows[r] + (int)rng_below(&rng, 2) * 50;
-	case_make(&p.c, &rng, fill[seed % 4], s, n, len);
+	case_make(&p.c, &rng, fill[seed % 5], s, n, len);
 	select_load(&p);
 	case_cut(&p.c, (int[3]){ 0 }, ctx);	/* the means of what is cached */
 	means_update(&p.c.b, p.c.kv.k, p.state_ref);

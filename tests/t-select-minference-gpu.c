@@ -139,7 +139,8 @@ static void compare(const struct select_pair *p, struct rows *x, const float *de
 
 static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, const int *rows)
 {
-	static const enum case_fill fill[] = { FILL_NORMAL, FILL_BLOCKS, FILL_HUGE, FILL_EQUAL };
+	static const enum case_fill fill[] = { FILL_NORMAL, FILL_RISING, FILL_BLOCKS, FILL_HUGE,
+					       FILL_EQUAL };
 	struct rng rng = { seed };
 	const struct minference param = { .path = (char *)"test-minference-gpu.json",
 					  .ratio = seed % 4 ? 1 : 0.3,
@@ -154,7 +155,7 @@ static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, 
 	struct rows x;
 	float *sums;
 
-	case_chunks(&p.c, &rng, fill[seed % 4], s, n, ctx, rows);
+	case_chunks(&p.c, &rng, fill[seed % 5], s, n, ctx, rows);
 	select_load(&p);
 	case_cut(&p.c, (int[3]){ 0 }, ctx);
 	if (p.state_bytes)
