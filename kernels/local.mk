@@ -64,7 +64,8 @@ libattnreplay_a_SOURCES += kernels/selectors/bfla.c kernels/selectors/bfla.h
 libattnreplay_a_SOURCES += kernels/selectors/density.c kernels/selectors/density.h
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h
 libattnreplay_a_SOURCES += kernels/selectors/flexprefill.c kernels/selectors/flexprefill.h
-libattnreplay_a_SOURCES += kernels/selectors/lastq.c kernels/selectors/lastq.h
+libattnreplay_a_SOURCES += kernels/selectors/lastq.c kernels/selectors/lastq.cuh \
+                           kernels/selectors/lastq.h
 libattnreplay_a_SOURCES += kernels/selectors/means.c kernels/selectors/means.cuh
 libattnreplay_a_SOURCES += kernels/selectors/means.h
 libattnreplay_a_SOURCES += kernels/selectors/minference.c kernels/selectors/minference.h
@@ -87,6 +88,7 @@ libattnreplay_a_SOURCES += kernels/selectors/density_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/flexprefill_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/lastq_device.c
+libattnreplay_a_SOURCES += kernels/selectors/lastq_rows_sm90.cu
 libattnreplay_a_SOURCES += kernels/selectors/lastq_sm80.cu
 libattnreplay_a_SOURCES += kernels/selectors/lastq_sm90.cu
 libattnreplay_a_SOURCES += kernels/selectors/means_sm80.cu

@@ -1,16 +1,16 @@
 /*
  * Columns and diagonals of the last queries' attention on Hopper.  Three kernels:
  *
- *   rows    (max, sum) of every row over each unit of keys
- *   totals  a row's units put together
+ *   rows    (max, sum) of every row over each segment of keys: lastq_rows_sm90.cu
+ *   totals  a row's segments put together
  *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
  *
  * The scores themselves are too many to keep, and a column's sum needs every row's total before it,
- * so the first and the last have the same product, K Q^T: keys are the product's rows, queries its
- * columns.  A thread block takes a unit, up to 4096 keys of one KV head, and 256 queries: the rows
- * of all query heads of the KV head, PAD for each.  Units are shorter where there would be fewer
- * than multiprocessors.  The rows stand at the end of their PAD places; places without a row have a
- * total of +inf, hence probability 0.
+ * so the first and the last have the same product.  For sums it is K Q^T: keys are the product's
+ * rows, queries its columns, so that a column adds up in a thread.  A thread block takes a unit, up
+ * to 4096 keys of one KV head, and 256 queries: the rows of all query heads of the KV head, PAD for
+ * each.  Units are shorter where there would be fewer than multiprocessors.  The rows stand at the end
+ * of their PAD places; places without a row have a total of +inf, hence probability 0.
  *
  * Warp group 0 is the producer, one thread that issues copies.  Warp groups 1 and 2 have 128
  * queries each, two heads of 64 or one of 128.  A step is wgmma m64n128 of 64 keys; that of the
@@ -28,24 +28,18 @@
  * A diagonal is written where its last row meets it, at key end - 1 - distance.  A strip begins its
  * diagonals PAD keys early instead of handing them on.  All sums have a fixed order.
  *
- * rows does not look for each step's maximum: a thread's base is the largest of its first two
- * scores, and moves only where the sum of exponentials would pass LIMIT, infinity too; the step is
- * then added again.  That a branch depends on the sums has a second use: the assembler would put
- * the exponentials after the wait for the next step's products, and nothing would overlap.
- *
  * Registers of a consumer's thread, 240: two accumulators of 64, 32 totals, 28 or 30 parts of
- * diagonals (sums), or 32 bases, 32 sums and 16 that may become sums (rows).  Little is left; where
- * they do not suffice the compiler makes products wait for each other, and says so with -Xptxas=-v.
+ * diagonals.  Little is left; where they do not suffice the compiler makes products wait for each
+ * other, and says so with -Xptxas=-v.
  *
  * Budget of a step of both groups at D = 128, in cycles of a multiprocessor: 1024 of the tensor
  * cores, 1024 of the special function units (16384 exponentials), 768 of 1024 that shared memory
- * has for operands, some 520 (rows) and 700 (sums) of the schedulers.  At 128K tokens, 8 requests,
- * 16 heads over 4 and 64 rows that is 65536 steps, 0.29 ms a pass at the least, and K (1 GiB) comes
- * once for each, 0.25 ms; 128 rows take twice that.  Measured on an H200: rows 0.57 ms and sums
- * 0.64; with 128 rows 1.12 and 1.34.
+ * has for operands, some 700 of the schedulers.  At 128K tokens, 8 requests, 16 heads over 4 and 64
+ * rows that is 65536 steps, 0.29 ms at the least, and K (1 GiB) comes once, 0.25 ms; 128 rows take
+ * twice that.  Measured on an H200: 0.64 ms; with 128 rows 1.34.
  */
 #include "config.h"
-#include "kernels/selectors/lastq.h"
+#include "kernels/selectors/lastq.cuh"
 
 #include <cfloat>
 #include <cmath>
@@ -71,7 +65,6 @@ constexpr int KEYS = STRIPS * RUN;
 constexpr int UNIT = 4096, LEAST_UNIT = 256;
 constexpr int THREADS = (1 + GROUPS) * 128;
 constexpr int TILES = COLS / 8;		/* of eight queries */
-constexpr float LIMIT = 0x1p60f;
 
 /* A row of what ended in the last two steps, and eight of them: threads that store hit different
  * banks, and so do those that read both heads. */
@@ -92,7 +85,7 @@ static_assert(SMEM_BYTES<256> <= 227 * 1024, "shared memory");
 struct args {
 	struct attn_batch b;
 	struct lastq out;
-	float2 *part;		/* [unit_row()][query head][PAD] */
+	struct lastq_parts parts;
 	float *total;		/* [request][query head][PAD] log2 of the sum of exponentials */
 	int n;			/* rows that take part, at most PAD */
 	int unit;		/* keys */
@@ -109,12 +102,6 @@ struct unit {
 __device__ __forceinline__ int units_of(const struct args &a, int end)
 {
 	return (end + a.unit - 1) / a.unit;
-}
-
-/* Where the parts of a request's units begin: as far on as its pages do, rounded up for each. */
-__device__ __forceinline__ int unit_row(const struct args &a, int r)
-{
-	return a.b.page0[r] * a.b.shape.page_tok / a.unit + r;
 }
 
 template <int PAD>
@@ -268,8 +255,6 @@ __device__ __forceinline__ void hide(float (&acc)[COLS / 2], int key, int pos)
 			acc[i] = -INFINITY;
 }
 
-/* ---- rows ---- */
-
 /* (max, sum) of both. */
 __device__ __forceinline__ float2 joined(float2 x, float2 y)
 {
@@ -277,118 +262,6 @@ __device__ __forceinline__ float2 joined(float2 x, float2 y)
 
 	return make_float2(top, x.y * ex2(x.x - top) + y.y * ex2(y.x - top));
 }
-
-template <int D, int PAD> struct rows {
-	static constexpr int EARLY = 0;
-	static constexpr int SPAN = 8;		/* tiles whose sums are looked at together */
-
-	const struct args &a;
-	const struct unit &u;
-	const struct strip strip;
-	float2 (*const part)[COLS];	/* of each strip */
-	const int group;
-	float base[TILES][2], sum[TILES][2];
-
-	__device__ __forceinline__ rows(const struct args &a, const struct unit &u,
-					struct smem<D> &s, int group, int warp)
-		: a(a), u(u), strip(strip_of(u, EARLY, warp)),
-		  part((float2 (*)[COLS])s.skew[group]), group(group)
-	{
-	}
-
-	/* From the strip's first scores; keys ascend, so a row that sees none of them sees none. */
-	__device__ __forceinline__ void begin(const float (&acc)[COLS / 2])
-	{
-#pragma unroll
-		for (int i = 0; i < COLS / 4; i++) {
-			const float top = fmaxf(acc[i / 2 * 4 + i % 2], acc[i / 2 * 4 + 2 + i % 2]);
-
-			base[i / 2][i % 2] = top == -INFINITY ? 0 : top * softmax_scale_log2<D>;
-			sum[i / 2][i % 2] = 0;
-		}
-	}
-
-	/* The sums of tiles t, ... with this step's scores; returns the largest. */
-	__device__ __forceinline__ float add(float (&next)[SPAN][2], const float (&acc)[COLS / 2],
-					     int t) const
-	{
-		float top[2] = { 0, 0 };
-
-#pragma unroll
-		for (int i = 0; i < SPAN * 2; i++) {
-			const int j = t + i / 2, c = i % 2;
-			const float lo = fmaf(acc[4 * j + c], softmax_scale_log2<D>, -base[j][c]);
-			const float hi = fmaf(acc[4 * j + 2 + c], softmax_scale_log2<D>,
-					      -base[j][c]);
-
-			next[i / 2][c] = sum[j][c] + (ex2(lo) + ex2(hi));
-			top[c] = fmaxf(top[c], next[i / 2][c]);
-		}
-		return fmaxf(top[0], top[1]);
-	}
-
-	/* Bases no less than this step's scores. */
-	__device__ __forceinline__ void rebase(const float (&acc)[COLS / 2], int t)
-	{
-#pragma unroll
-		for (int i = 0; i < SPAN * 2; i++) {
-			const int j = t + i / 2, c = i % 2;
-			const float score = fmaxf(acc[4 * j + c], acc[4 * j + 2 + c]);
-			const float old = base[j][c];
-
-			base[j][c] = fmaxf(old, score * softmax_scale_log2<D>);
-			sum[j][c] *= ex2(old - base[j][c]);
-		}
-	}
-
-	__device__ __forceinline__ void step(float (&acc)[COLS / 2], int step)
-	{
-		hide<PAD>(acc, strip.first + step * RUN, u.end - PAD);
-		if (!step)
-			begin(acc);
-#pragma unroll
-		for (int t = 0; t < TILES; t += SPAN) {
-			float next[SPAN][2];
-
-			if (add(next, acc, t) > LIMIT) {
-				rebase(acc, t);
-				add(next, acc, t);
-			}
-#pragma unroll
-			for (int i = 0; i < SPAN * 2; i++)
-				sum[t + i / 2][i % 2] = next[i / 2][i % 2];
-		}
-	}
-
-	/* The four strips put together, a thread for each row. */
-	__device__ __forceinline__ void end(void)
-	{
-		const int lane = threadIdx.x % 32, row = threadIdx.x % 128;
-		const int place = group * COLS + row, heads = a.b.shape.q_heads;
-		const int head = head_of<PAD>(a, u, place / PAD);
-		float2 all = make_float2(-FLT_MAX, 0);
-
-#pragma unroll
-		for (int i = 0; i < COLS / 4; i++) {
-			const float own = sum[i / 2][i % 2] > 0 ? base[i / 2][i % 2] : -FLT_MAX;
-			float top = own, x;
-
-			for (int d = 4; d < 32; d *= 2)
-				top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
-			x = sum[i / 2][i % 2] * ex2(own - top);
-			for (int d = 4; d < 32; d *= 2)
-				x += __shfl_xor_sync(~0u, x, d);
-			if (lane < 4)
-				part[row / 32][i / 2 * 8 + lane * 2 + i % 2] = make_float2(top, x);
-		}
-		bar_sync(3 + group, COLS);
-		for (int i = 0; i < STRIPS; i++)
-			all = joined(all, part[i][row]);
-		if (head < heads)
-			a.part[((size_t)(unit_row(a, u.r) + u.at) * heads + head) * PAD +
-			       place % PAD] = all;
-	}
-};
 
 /* ---- totals ---- */
 
@@ -398,8 +271,9 @@ __global__ void lastq_totals(const __grid_constant__ struct args a)
 	const int r = blockIdx.y, head = blockIdx.x, pad = blockDim.x;
 	const int rows = a.b.row0[r + 1] - a.b.row0[r];
 	const size_t heads = a.b.shape.q_heads, stride = heads * pad;
-	const float2 *part = a.part + unit_row(a, r) * stride + (size_t)head * pad + threadIdx.x;
-	const int n = units_of(a, a.b.ctx[r] + rows);
+	const float2 *part = a.parts.part + lastq_first_part(a.parts, a.b, r) * stride +
+			     (size_t)head * pad + threadIdx.x;
+	const int n = lastq_segments(a.parts, a.b.ctx[r] + rows);
 	float2 all = make_float2(-FLT_MAX, 0);
 	float total = INFINITY;
 
@@ -627,14 +501,6 @@ int unit_keys(const struct attn_batch *b, int n)
 	return least < LEAST_UNIT ? LEAST_UNIT : (int)((least + step - 1) / step * step);
 }
 
-/* The most parts of a head's rows, whatever the length of units. */
-size_t max_parts(const struct attn_shape *s, const struct attn_limits *l)
-{
-	const size_t whole = (size_t)l->max_page * s->page_tok / UNIT + l->max_req;
-
-	return whole > (size_t)l->n_sm ? whole : (size_t)l->n_sm;
-}
-
 template <int D, int PAD, template <int, int> class Use>
 enum ar_status launch_pass(const struct args &a, int per_unit, const CUtensorMap &qmap,
 			   const CUtensorMap &kmap, cudaStream_t stream, struct ar_err *err)
@@ -669,8 +535,9 @@ enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStrea
 	if (!st)
 		st = tensor_map(&kmap, k, 2, kdim, kbox, err);
 	a.unit = unit_keys(&a.b, per_unit);
+	a.parts.pad = PAD;
 	if (!st)
-		st = launch_pass<D, PAD, rows>(a, per_unit, qmap, kmap, stream, err);
+		st = lastq_rows_enqueue(&a.b, a.n, qmap, k, &a.parts, stream, err);
 	if (st)
 		return st;
 	lastq_totals<<<dim3(s->q_heads, a.b.n_req), PAD, 0, stream>>>(a);
@@ -692,8 +559,9 @@ enum ar_status launch_pad(const struct args &a, const bf16_t *q, const bf16_t *k
 
 size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
-	return (size_t)s->q_heads * LASTQ_MAX *
-	       (max_parts(s, l) * sizeof(float2) + l->max_req * sizeof(float));
+	const size_t rows = (size_t)l->max_req * s->q_heads * LASTQ_MAX;
+
+	return rows * sizeof(float) + lastq_rows_work_bytes(s, l);
 }
 
 enum ar_status lastq_sm90_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
@@ -702,7 +570,7 @@ enum ar_status lastq_sm90_enqueue(const struct attn_batch *b, int n, const bf16_
 {
 	float *total = (float *)work;
 	float2 *part = (float2 *)(total + (size_t)b->n_req * b->shape.q_heads * LASTQ_MAX);
-	const struct args a = { *b, *out, part, total, n };
+	const struct args a = { *b, *out, { .part = part }, total, n };
 
 	switch (b->shape.head_dim) {
 	case 64: return launch_pad<64>(a, q, k, (cudaStream_t)stream, err);

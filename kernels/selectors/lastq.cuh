@@ -1,0 +1,38 @@
+/* What the last queries' kernels on Hopper know of each other. */
+#ifndef AR_LASTQ_CUH
+#define AR_LASTQ_CUH
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include "kernels/selectors/lastq.h"
+
+/* (max, sum) of every row's exponentials over each segment of keys, the maximum in units of log2.
+ * Rows stand at the end of pad places. */
+struct lastq_parts {
+	float2 *part;		/* [lastq_first_part() + segment][query head][pad] */
+	int segment;		/* keys at most; a request's segments are as long as each other */
+	int pad;		/* 64 or 128 */
+};
+
+/* Of a request of end keys. */
+static __device__ __forceinline__ int lastq_segments(const struct lastq_parts &p, int end)
+{
+	return (end + p.segment - 1) / p.segment;
+}
+
+/* Where a request's parts begin: as far on as its pages do, rounded up for each before it. */
+static __device__ __forceinline__ int lastq_first_part(const struct lastq_parts &p,
+						       const struct attn_batch &b, int r)
+{
+	return b.page0[r] * b.shape.page_tok / p.segment + r;
+}
+
+/* Fill parts->part, for the last n rows of each request, and tell the length of segments.
+ * qmap: q through boxes of 64 rows of a head. */
+size_t lastq_rows_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
+enum ar_status lastq_rows_enqueue(const struct attn_batch *b, int n, const CUtensorMap &qmap,
+				  const bf16_t *k, struct lastq_parts *parts, cudaStream_t stream,
+				  struct ar_err *err);
+
+#endif
