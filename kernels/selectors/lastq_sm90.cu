@@ -131,11 +131,12 @@ struct strip {
 	int first, own, stop;
 };
 
-__device__ __forceinline__ struct strip strip_of(const struct unit &u, int early, int i)
+template <int PAD>
+__device__ __forceinline__ struct strip strip_of(const struct unit &u, int i)
 {
 	const int own = (u.at * STRIPS + i) * u.len;
 
-	return { max(own - early, 0), own, min(own + u.len, u.end) };
+	return { max(own - PAD, 0), own, min(own + u.len, u.end) };
 }
 
 /* ---- producer ---- */
@@ -143,7 +144,7 @@ __device__ __forceinline__ struct strip strip_of(const struct unit &u, int early
 template <int D, int PAD>
 __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 					const struct unit &u, const CUtensorMap *qmap,
-					const CUtensorMap *kmap, int early, int steps)
+					const CUtensorMap *kmap, int steps)
 {
 	const int shift = __ffs(a.b.shape.page_tok) - 1, last = (u.end - 1) >> shift;
 	const int32_t *page = a.b.page + a.b.page0[u.r];
@@ -151,7 +152,7 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 
 #pragma unroll
 	for (int i = 0; i < STRIPS; i++) {
-		first[i] = strip_of(u, early, i).first;
+		first[i] = strip_of<PAD>(u, i).first;
 		next[i] = page[min(first[i] >> shift, last)];
 	}
 	mbarrier_expect_tx(&s.q_full, GROUPS * COLS * D * 2);
@@ -289,7 +290,6 @@ __global__ void lastq_totals(const __grid_constant__ struct args a)
 /* ---- sums ---- */
 
 template <int D, int PAD> struct sums {
-	static constexpr int EARLY = PAD;
 	static constexpr int HEADS = COLS / PAD, J = PAD / 8;
 
 	const struct args &a;
@@ -305,7 +305,7 @@ template <int D, int PAD> struct sums {
 
 	__device__ __forceinline__ sums(const struct args &a, const struct unit &u,
 					struct smem<D> &s, int group, int warp)
-		: a(a), u(u), strip(strip_of(u, EARLY, warp)), skew(s.skew[group][warp]),
+		: a(a), u(u), strip(strip_of<PAD>(u, warp)), skew(s.skew[group][warp]),
 		  group(group), share(1 / (float)u.n)
 	{
 		const int lane = threadIdx.x % 32, heads = a.b.shape.q_heads;
@@ -435,18 +435,14 @@ template <int D, int PAD> struct sums {
 		store(a.out.slash, lane / 16, ends, u.end - 1 - ends, add_diagonals(step));
 		__syncwarp();	/* the next step writes over what was read */
 	}
-
-	__device__ __forceinline__ void end(void)
-	{
-	}
 };
 
 /* ---- kernel ---- */
 
 /* grid (unit, KV head and slab, request) */
-template <int D, int PAD, template <int, int> class Use>
+template <int D, int PAD>
 __global__ void __launch_bounds__(THREADS, 1)
-lastq_pass(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
+lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
 	   const __grid_constant__ struct args a)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -454,7 +450,7 @@ lastq_pass(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	/* an offset, for a pointer from a number is to no known memory, with slower loads */
 	struct smem<D> &s = *(struct smem<D> *)(raw + (-smem_addr(raw) & 1023));
 	const struct unit u = unit_of<PAD>(a);
-	const int steps = (u.len + Use<D, PAD>::EARLY) / RUN;
+	const int steps = (u.len + PAD) / RUN;
 
 	if (u.at >= units_of(a, u.end) || !u.n)
 		return;
@@ -472,14 +468,13 @@ lastq_pass(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	if (threadIdx.x < 128) {
 		setmaxnreg_dec<24>();
 		if (threadIdx.x == 0)
-			produce<D, PAD>(s, a, u, &qmap, &kmap, Use<D, PAD>::EARLY, steps);
+			produce<D, PAD>(s, a, u, &qmap, &kmap, steps);
 	} else {
 		setmaxnreg_inc<240>();
 		const int group = threadIdx.x / 128 - 1;
-		Use<D, PAD> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
+		sums<D, PAD> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
 
 		walk<D>(s, steps, group, use);
-		use.end();
 	}
 #else
 	__trap();
@@ -501,17 +496,17 @@ int unit_keys(const struct attn_batch *b, int n)
 	return least < LEAST_UNIT ? LEAST_UNIT : (int)((least + step - 1) / step * step);
 }
 
-template <int D, int PAD, template <int, int> class Use>
-enum ar_status launch_pass(const struct args &a, int per_unit, const CUtensorMap &qmap,
+template <int D, int PAD>
+enum ar_status launch_sums(const struct args &a, int per_unit, const CUtensorMap &qmap,
 			   const CUtensorMap &kmap, cudaStream_t stream, struct ar_err *err)
 {
 	const int keys = a.b.max_kv_blk * a.b.shape.page_tok;
 	const dim3 grid((keys + a.unit - 1) / a.unit, per_unit, a.b.n_req);
 	enum ar_status st = AR_OK;
 
-	CU(cudaFuncSetAttribute(lastq_pass<D, PAD, Use>,
+	CU(cudaFuncSetAttribute(lastq_sums<D, PAD>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM_BYTES<D>));
-	lastq_pass<D, PAD, Use><<<grid, THREADS, SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
+	lastq_sums<D, PAD><<<grid, THREADS, SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -542,7 +537,7 @@ enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStrea
 		return st;
 	lastq_totals<<<dim3(s->q_heads, a.b.n_req), PAD, 0, stream>>>(a);
 	CU_LAUNCHED();
-	st = launch_pass<D, PAD, sums>(a, per_unit, qmap, kmap, stream, err);
+	st = launch_sums<D, PAD>(a, per_unit, qmap, kmap, stream, err);
 out:
 	return st;
 }
