@@ -167,7 +167,7 @@ static bool agrees(const struct method *m, selector_enqueue_fn *enqueue, int dim
 	return good;
 }
 
-/* A context so long that one wave of thread blocks does not take it. */
+/* A context so long that one wave of thread blocks does not take it, and in which logits grow. */
 static void test_long(void)
 {
 	struct rng rng = { 16 };
@@ -179,7 +179,7 @@ static void test_long(void)
 	gpu_must(method_parse(&m, "proxyattn", &err), &err);
 	p.selector = m->selector;
 	p.self = m->self;
-	case_chunks(&p.c, &rng, FILL_BLOCKS,
+	case_chunks(&p.c, &rng, FILL_HUGE,
 		    (struct attn_shape){ 8, 2, 64, method_page_tok(m) }, 1, &ctx, &rows);
 	select_both(&p);
 	ok(select_agrees(&p, row_faults), "200 rows on 16000 tokens");

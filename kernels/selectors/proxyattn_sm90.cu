@@ -6,13 +6,17 @@
  * copies; four warp groups have 64 rows each, and per step and group:
  *
  *   S = Q K^T           wgmma m64n128k16, both operands in shared memory
- *   max, exp2, sum      64 values a thread, in registers; a row lies in four lanes
+ *   exp2, sum, max      64 values a thread, in registers; a row lies in four lanes
  *   one number a row and block, a quarter of a sector in four
  *
  * Budget of a step at D = 128: 2 * 256 * 128 * 128 multiply-adds, 2048 cycles of the tensor cores;
- * 256 * 128 exponentials, 2048 cycles of the special function units; 4 other instructions for each
- * of them, 1024 cycles of issue; 32 KiB of K, 16 bytes a cycle.  Beside products that keep the
+ * 256 * 128 exponentials, 2048 cycles of the special function units; 2.5 other instructions for
+ * each of them, 640 cycles of issue; 32 KiB of K, 16 bytes a cycle.  Beside products that keep the
  * tensor cores full, the special function units give three quarters of their rate: 2700 cycles.
+ *
+ * Exponentials are relative to a base of the row that leaves room above its largest logit so far,
+ * and moves where that is not enough.  So they need no maximum first, distances to the base are not
+ * negative, and the least of them is found among integers, two a VIMNMX3.
  *
  * A group's products wait for those of the groups before it, 512 cycles each, and it has one
  * accumulator, so it computes no exponentials meanwhile.  Groups therefore take turns at issuing
@@ -27,6 +31,7 @@
  */
 #include "config.h"
 
+#include <climits>
 #include <cmath>
 
 #include "kernels/cuda.h"
@@ -45,6 +50,7 @@ constexpr int KEYS = 128;		// of a step
 constexpr int COLS = 64;		// of a swizzled slab: 128 bytes
 constexpr int WAVES = 4;		// of thread blocks, where there is enough to do
 constexpr int MAX_SEGMENT = 64;
+constexpr float ROOM = 16;		// of a base above the logits that it is made of
 
 // GROUPS, of the templates below: warp groups of a thread block, each of 64 rows.
 template <int GROUPS> constexpr int ROWS = GROUPS * 64;
@@ -113,7 +119,8 @@ struct rows {
 	int pos[2];
 	bool probe[2], probes;	// probes: any of the warp's
 	float *out;		// of the first one's number for the next block; 8 on, the other's
-	float max[2], sum[2];	// of the segment so far, max in units of log2, sum a lane's part
+	float base[2];		// above all logits of the segment so far, in units of log2
+	float sum[2];		// of their powers relative to it, a lane's part
 };
 
 /* Element 4 i + 2 r + c belongs to row r, key 8 i + 2 (lane % 4) + c. */
@@ -128,40 +135,68 @@ __device__ __forceinline__ void mask(float *acc, const struct rows &t, int key)
 				acc[4 * i + e] = -INFINITY;
 }
 
-/* Take the N keys of the block that begins at key.  Both rows go side by side, so that one waits
- * for its lanes while the other goes on. */
+/* Of N keys of a block, a lane's part: the sums of their powers, and the bits of the least distance
+ * to the base; these are negative if any distance is, and else order as they do. */
 template <int N>
-__device__ __forceinline__ void take(const float *acc, struct rows &t, const struct proxy_job &j,
-				     int key, float scale)
+__device__ __forceinline__ void weigh(const float *acc, const struct rows &t, float scale,
+				      float (&sum)[2], int (&least)[2])
 {
-	float top[2] = { acc[0], acc[2] }, sum[2] = { 0, 0 };
-
-#pragma unroll
-	for (int i = 0; i < N / 8; i++)
-#pragma unroll
-		for (int r = 0; r < 2; r++)
-			top[r] = fmaxf(top[r], fmaxf(acc[4 * i + 2 * r], acc[4 * i + 2 * r + 1]));
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
-		top[r] = quad_max(top[r]) * scale;
-		const float max = fmaxf(t.max[r], top[r]);
-
-		t.sum[r] *= ex2(t.max[r] - max);
-		t.max[r] = max;
+		sum[r] = 0;
+		least[r] = INT_MAX;
 	}
 #pragma unroll
 	for (int i = 0; i < N / 8; i++)
 #pragma unroll
-		for (int r = 0; r < 2; r++)
-			sum[r] += ex2(fmaf(acc[4 * i + 2 * r], scale, -t.max[r])) +
-				  ex2(fmaf(acc[4 * i + 2 * r + 1], scale, -t.max[r]));
+		for (int r = 0; r < 2; r++) {
+			const float x = fmaf(acc[4 * i + 2 * r], -scale, t.base[r]);
+			const float y = fmaf(acc[4 * i + 2 * r + 1], -scale, t.base[r]);
+
+			least[r] = __vimin3_s32(least[r], __float_as_int(x), __float_as_int(y));
+			sum[r] += ex2(-x) + ex2(-y);
+		}
+}
+
+/* Bases with room above the N keys. */
+template <int N>
+__device__ __forceinline__ void rebase(const float *acc, struct rows &t, float scale)
+{
 #pragma unroll
-	for (int r = 0; r < 2; r++)
+	for (int r = 0; r < 2; r++) {
+		float top = acc[2 * r];
+
+#pragma unroll
+		for (int i = 0; i < N / 8; i++)
+			top = fmaxf(top, fmaxf(acc[4 * i + 2 * r], acc[4 * i + 2 * r + 1]));
+		top = fmaxf(t.base[r], quad_max(top) * scale + ROOM);
+		t.sum[r] *= ex2(t.base[r] - top);
+		t.base[r] = top;
+	}
+}
+
+/* Take the N keys of the block that begins at key. */
+template <int N>
+__device__ __forceinline__ void take(const float *acc, struct rows &t, const struct proxy_job &j,
+				     int key, float scale)
+{
+	float top[2], sum[2];
+	int least[2];
+
+	weigh<N>(acc, t, scale, sum, least);
+	if (__any_sync(~0u, least[0] < 0 || least[1] < 0)) {
+		rebase<N>(acc, t, scale);
+		weigh<N>(acc, t, scale, sum, least);
+	}
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		top[r] = quad_max(t.base[r] - __int_as_float(least[r]));
 		t.sum[r] += sum[r];
+	}
 	if (t.probes) {
 #pragma unroll
 		for (int r = 0; r < 2; r++) {
-			sum[r] = t.max[r] + __log2f(quad_sum(sum[r]));
+			sum[r] = t.base[r] + __log2f(quad_sum(sum[r]));
 			top[r] = t.probe[r] ? sum[r] : top[r];
 		}
 	}
@@ -187,7 +222,7 @@ __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const 
 	for (int r = 0; r < 2; r++) {
 		t.pos[r] = proxy_pos(j, w.s, row + 8 * r);
 		t.probe[r] = row + 8 * r >= w.s.probe;
-		t.max[r] = -FLT_MAX;
+		t.base[r] = -FLT_MAX;
 		t.sum[r] = 0;
 	}
 	t.probes = __any_sync(~0u, t.probe[1]);
@@ -221,7 +256,7 @@ __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const 
 	}
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
-		const float sum = t.max[r] + __log2f(quad_sum(t.sum[r]));
+		const float sum = t.base[r] + __log2f(quad_sum(t.sum[r]));
 
 		if (lane % 4 == 0 && t.pos[r] >= w.begin)
 			j.sum[blockIdx.y * j.n_row + w.s.row + row + 8 * r] = sum;
