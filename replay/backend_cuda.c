@@ -461,7 +461,7 @@ static const struct store_gpu *cuda_gpu(void *self)
 
 const struct backend backend_cuda = {
 	.name = "cuda",
-	.title = "real kernels; random weights, experts loaded evenly, no communication of ranks",
+	.title = "random weights, experts loaded evenly, ranks do not communicate",
 	.opts = cuda_options,
 	.opts_size = sizeof(struct cuda_opts),
 	.needs_model = true,
