@@ -27,8 +27,6 @@ enum {
 	MAX_SLOT = 512,		/* thread blocks at once; more are not filled */
 	PART_COST = 256,	/* a tile beside its keys, in keys; an estimate */
 	JOIN_COST = 128,	/* another part's result: parts join by twos; likewise */
-	LISTED = 5,		/* of so many blocks a list is taken to hold one; */
-	LISTED_COLUMNS = 1,	/* one of runs and columns, which short contexts fill */
 };
 
 int attend_rank(int n)
@@ -249,21 +247,20 @@ static void choose_part(struct plan *p, int page_tok, bool known)
 	}
 }
 
-/* known: every block is read.  listed: of so many blocks a list of one query block and head is
- * taken to hold one; 0: tiles have the rows of several. */
-static int plan(const struct attn_batch *b, int heads, int listed, bool known,
+/* per_block: a list is one query block's and head's, else tiles have the rows of several.
+ * known: every block is read. */
+static int plan(const struct attn_batch *b, int heads, bool per_block, bool known,
 		struct attn_tile *tile)
 {
-	bool per_block = listed;
+	int part_keys = per_block ? ATTEND_LIST_KEYS : ATTEND_PART_KEYS;
 	int page_tok = b->shape.page_tok, n_sm = lesser(b->n_sm, MAX_SLOT / 2);
 	bool half = per_block && 2 * page_tok <= ATTEND_ROWS;	/* two tiles to a multiprocessor */
 	struct plan p = { .n_slot = half ? 2 * n_sm : n_sm, .part = INT_MAX, .room = INT_MAX,
-			  .least = (ATTEND_PART_KEYS + page_tok - 1) / page_tok };
+			  .least = divide_up(part_keys, page_tok) };
 
 	pass(&p, b, heads, per_block);
 	if (p.n_whole && p.n_whole < 2 * p.n_slot) {
 		if (per_block) {
-			p.least *= listed;
 			p.room = EXECUTOR_WAVES * n_sm / p.n_whole;
 			p.part = 1;
 		} else {
@@ -287,19 +284,14 @@ static int plan(const struct attn_batch *b, int heads, int listed, bool known,
 
 int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
-	return plan(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, 0, !heads, tile);
+	return plan(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, false, !heads,
+		    tile);
 }
 
 int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
 	(void)heads;	/* its lists are per head */
-	return plan(b, 1, LISTED, false, tile);
-}
-
-int attend_plan_columns(const struct attn_batch *b, int heads, struct attn_tile *tile)
-{
-	(void)heads;
-	return plan(b, 1, LISTED_COLUMNS, false, tile);
+	return plan(b, 1, true, false, tile);
 }
 
 /* ---- reference ---- */

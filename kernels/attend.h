@@ -17,7 +17,8 @@ extern "C" {
 enum {
 	ATTEND_ROWS = 128,
 	ATTEND_STEP = 128,		/* keys that the kernel takes at once */
-	ATTEND_PART_KEYS = 1024,	/* even parts have as many, were all blocks listed */
+	ATTEND_PART_KEYS = 1024,	/* even parts have as many */
+	ATTEND_LIST_KEYS = 1536,	/* a list has room for a part for as many before its end */
 };
 
 typedef int attend_plan_fn(const struct attn_batch *b, int heads, struct attn_tile *tile);
@@ -26,12 +27,10 @@ typedef int attend_plan_fn(const struct attn_batch *b, int heads, struct attn_ti
  * group of at most heads heads of a KV head).  heads 0: whole KV heads, every block is read. */
 int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
-/* One query block and one head a tile; list: one per (query block, head).  How long lists are
- * only the device knows: parts are room for it to cut, where context is long enough. */
+/* One query block and one head a tile; list: one per (query block, head), of blocks, or of runs and
+ * columns.  How long lists are only the device knows: parts are room for it to cut, where context
+ * is long enough. */
 int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile);
-
-/* The same for lists of runs and columns: a run is a block, and so are page_tok columns. */
-int attend_plan_columns(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 /* Place of a tile that sees n blocks, n > 0, in the order of a plan, which is from high to
  * low.  Lengths less than an eighth apart may share a place, up to a power of two, where contexts

@@ -561,13 +561,12 @@ static void test_split(void)
 		{ attend_plan_rows, 0, 128, 2112, 65536, 264, 1 },	/* two full waves */
 		{ attend_plan_blocks, 0, 128, 1024, 64512, 512, 4 },	/* room for four waves */
 		{ attend_plan_blocks, 0, 64, 1024, 64512, 512, 2 },	/* 256 half as large */
-		{ attend_plan_blocks, 0, 128, 128, 65536, 192, 12 },	/* a fifth is for 12 */
-		{ attend_plan_blocks, 0, 128, 1024, 7168, 128, 1 },	/* of 64 for one */
+		{ attend_plan_blocks, 0, 128, 128, 65536, 528, 33 },	/* for these, too */
+		{ attend_plan_blocks, 0, 128, 1024, 7168, 512, 4 },
 		{ attend_plan_blocks, 0, 128, 2176, 65536, 272, 1 },	/* two full waves */
 		{ attend_plan_blocks, 0, 64, 2176, 65536, 544, 1 },
-		{ attend_plan_columns, 0, 128, 1024, 7168, 512, 4 },	/* all are for one */
-		{ attend_plan_columns, 0, 64, 128, 4032, 128, 4 },
-		{ attend_plan_columns, 0, 128, 128, 1024, 16, 1 },
+		{ attend_plan_blocks, 0, 64, 128, 4032, 64, 2 },	/* 64 blocks, 24 a part */
+		{ attend_plan_blocks, 0, 128, 128, 1024, 16, 1 },	/* of 9, not 12 */
 	};
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
@@ -576,8 +575,7 @@ static void test_split(void)
 
 		ok(x.n == want[i].n && x.parts == want[i].parts && !x.len,
 		   "%s of %d, %d rows after %d tokens: %d tiles, %d parts each",
-		   want[i].cut == attend_plan_rows ? "pages" :
-		   want[i].cut == attend_plan_blocks ? "lists" : "columns", want[i].page, want[i].rows,
+		   want[i].cut == attend_plan_rows ? "pages" : "lists", want[i].page, want[i].rows,
 		   want[i].ctx, want[i].n, want[i].parts);
 		if (x.n != want[i].n || x.parts != want[i].parts)
 			diag("%d tiles, %d parts", x.n, x.parts);
@@ -688,7 +686,6 @@ int main(void)
 	test_plan(attend_plan_blocks, 0, "blocksparse");
 	test_plan(attend_plan_rows, 300, "paged, in parts");
 	test_plan(attend_plan_blocks, 300, "blocksparse, in parts");
-	test_plan(attend_plan_columns, 300, "columns, in parts");
 	test_split();
 	test_level();
 	test_rank();

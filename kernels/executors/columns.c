@@ -56,7 +56,7 @@ const struct executor executor_columns = {
 	.title = "runs and single columns of keys per query block and head",
 	.origin = "MInference, vertical-slash attention",
 	.takes = TAKES_COLUMNS,
-	.plan = attend_plan_columns,
+	.plan = attend_plan_blocks,
 	.ref = columns_ref,
 #if HAVE_CUDA
 	.work_bytes = attend_work_bytes,
