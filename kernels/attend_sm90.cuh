@@ -151,11 +151,14 @@ __device__ __forceinline__ void load_q(struct smem<C> *s, const struct tile_para
 template <class C>
 __device__ __forceinline__ void issue_qk(float *acc, struct smem<C> *s, int st, int wg)
 {
+	const uint64_t rows = wgmma_desc(s->q[0][wg * WG_ROWS], 16, 1024);
+	const uint64_t keys = wgmma_desc(s->k[st], 16, 1024);
+
 	wgmma_fence();
 #pragma unroll
 	for (int k = 0; k < C::D / 16; k++)
-		wgmma_ss<C::N>(acc, wgmma_desc(&s->q[k / 4][wg * WG_ROWS][k % 4 * 16], 16, 1024),
-			       wgmma_desc(&s->k[st][k / 4][0][k % 4 * 16], 16, 1024), k != 0);
+		wgmma_ss<C::N>(acc, wgmma_at(rows, k / 4 * sizeof s->q[0] + k % 4 * 32),
+			       wgmma_at(keys, k / 4 * sizeof s->k[0][0] + k % 4 * 32), k != 0);
 	wgmma_commit();
 }
 
@@ -165,6 +168,7 @@ template <class C>
 __device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct smem<C> *s, int st)
 {
 	constexpr int WIDTH = C::D < 128 ? C::D : 128;	/* columns of a product */
+	const uint64_t values = wgmma_desc(s->v[st], C::N * COLS * 2, 1024);
 
 	wgmma_fence();
 #pragma unroll
@@ -172,8 +176,8 @@ __device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct sm
 #pragma unroll
 		for (int c = 0; c < C::D; c += WIDTH)
 			wgmma_rs<WIDTH>(o + c / 2, pr + 4 * k,
-					wgmma_desc(&s->v[st][c / COLS][k * 16][0],
-						   C::N * COLS * 2, 1024));
+					wgmma_at(values, c / COLS * sizeof s->v[0][0] +
+						 k * 16 * sizeof s->v[0][0][0]));
 	wgmma_commit();
 }
 

@@ -119,6 +119,13 @@ static __device__ __forceinline__ void grid_launch_next(void)
 	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
+/* This thread's warp group.  From one lane, so that descriptors that depend on it are made in uniform
+ * registers, not moved there for each wgmma. */
+static __device__ __forceinline__ int warp_group(void)
+{
+	return __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+}
+
 /* PTX ISA, "setmaxnreg": registers a thread of this warp group may use from here. */
 template <int n> static __device__ __forceinline__ void setmaxnreg_inc(void)
 {
@@ -168,6 +175,12 @@ static __device__ __forceinline__ uint64_t wgmma_desc(const void *p, uint32_t le
 {
 	return (uint64_t)(smem_addr(p) >> 4 & 0x3fff) | (uint64_t)(lead >> 4 & 0x3fff) << 16 |
 	       (uint64_t)(stride >> 4 & 0x3fff) << 32 | (uint64_t)1 << 62;
+}
+
+/* The descriptor of what lies so many bytes further.  Cheaper than one made anew. */
+static __device__ __forceinline__ uint64_t wgmma_at(uint64_t desc, uint32_t bytes)
+{
+	return desc + bytes / 16;
 }
 
 /* 8, 32, 64 and 128 accumulators from x[i] on as operands, and their places in an instruction. */

@@ -224,7 +224,7 @@ columns_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ s
 			produce<C>(s, &p, &w, &qmap);
 	} else {
 		setmaxnreg_inc<C::MANY>();
-		consume<C, keys<C>>(s, &p, &w, C::WGS == 1 ? 0 : threadIdx.x / 128 - 1);
+		consume<C, keys<C>>(s, &p, &w, C::WGS == 1 ? 0 : warp_group() - 1);
 	}
 #else
 	__trap();

@@ -221,8 +221,7 @@ template <int D>
 __device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
 					const struct spot &w)
 {
-	/* from one lane, so that descriptors are known to be a warp's, and are made once for it */
-	const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+	const int group = warp_group();
 	const int lane = threadIdx.x % 32, pad = a.parts.pad;
 	const int place = threadIdx.x / 32 * 16 + lane / 4, head = w.head + place / pad;
 	const size_t at = lastq_first_part(a.parts, a.b, w.r) + w.segment;

@@ -471,7 +471,7 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 			produce<D, PAD>(s, a, u, &qmap, &kmap, steps);
 	} else {
 		setmaxnreg_inc<240>();
-		const int group = __shfl_sync(~0u, threadIdx.x / 128 - 1, 0);
+		const int group = warp_group() - 1;
 		sums<D, PAD> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
 
 		walk<D>(s, steps, group, use);

@@ -212,7 +212,7 @@ template <int D, int PAGE, int GROUPS>
 __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const struct proxy_job &j,
 					const struct spot &w, float scale)
 {
-	const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+	const int group = warp_group(), lane = threadIdx.x % 32;
 	const int row = w.first + threadIdx.x / 32 * 16 + lane / 4, ctx = j.b.ctx[w.s.req];
 	float acc[KEYS / 2];
 	struct rows t;

@@ -214,7 +214,7 @@ template <int PER, int COLS>
 __device__ __forceinline__ void consume(struct score_smem<COLS> &sm, const struct xattention_job &j,
 					const struct spot &w, int steps)
 {
-	const int wg = threadIdx.x / 128, group = j.b.shape.q_heads / j.b.shape.kv_heads;
+	const int wg = warp_group(), group = j.b.shape.q_heads / j.b.shape.kv_heads;
 	struct xattention_row row[2];
 	float acc[COLS / 2];
 	int at = 0;
@@ -229,14 +229,14 @@ __device__ __forceinline__ void consume(struct score_smem<COLS> &sm, const struc
 	for (int tile = w.tile; tile < w.tile + w.n_tile; tile++) {
 		for (int step = 0; step < steps; step++, at++) {
 			const int stage = at % STAGES<COLS>;
+			const uint64_t queries = wgmma_desc(sm.q[stage][wg * 64], 16, 1024);
+			const uint64_t keys = wgmma_desc(sm.k[stage], 16, 1024);
 
 			mbarrier_wait(&sm.full[stage], at / STAGES<COLS> & 1);
 			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < DEPTH / 16; k++)
-				wgmma_ss<COLS>(acc,
-					       wgmma_desc(&sm.q[stage][wg * 64][k * 16], 16, 1024),
-					       wgmma_desc(&sm.k[stage][0][k * 16], 16, 1024),
+				wgmma_ss<COLS>(acc, wgmma_at(queries, k * 32), wgmma_at(keys, k * 32),
 					       step || k);
 			wgmma_commit();
 			/* the step before has been read */
