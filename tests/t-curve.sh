@@ -85,9 +85,10 @@ is '... not at all' "$(tail -1 points)" '0 points, 0 above the oracle'
 
 # ---- those of the README ----
 
-doc=$srcdir/doc/accuracy-density
-is 'what the README shows is what the table has' "$(points "$doc.svg")" \
-	"$(sed 1d "$doc.csv" | awk 'END { print 2 * NR }')"
+for doc in accuracy-density accuracy-density-32k; do
+	is "$doc: what is drawn is what the table has" "$(points "$srcdir/doc/$doc.svg")" \
+		"$(sed 1d "$srcdir/doc/$doc.csv" | awk 'END { print 2 * NR }')"
+done
 
 # ---- from a capture ----
 
