@@ -139,7 +139,7 @@ else
 		if (x[c] < x[c + 3] || x[c + 3] < x[c + 6] || x[c + 6] < x[c + 9]) exit 1 }' <<-END
 		$(values ours <"$tmp/ours" | tr ' ' '\n')
 	END
-	paper --table ca-calls --match --capture "$sample" --q-heads 8 --kv-heads 2 --tp 1 --repeat 2 --sample-chunks 2 --format json \
+	paper --table ca-calls --match --capture "$sample" --repeat 2 --sample-chunks 2 --format json \
 		>"$tmp/ours" 2>"$tmp/err"
 	is 'methods are matched' "$? $(cat "$tmp/err")" '0 '
 	ok 'to what the paper leaves out' awk -F '"paper_sparsity":|,"ours_sparsity":|,"sparsity_of"' '
