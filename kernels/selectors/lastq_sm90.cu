@@ -9,8 +9,8 @@
  * so the first and the last have the same product.  For sums it is K Q^T: keys are the product's
  * rows, queries its columns, so that a column adds up in a thread.  A thread block takes a unit, up
  * to 4096 keys of one KV head, and 256 queries: the rows of all query heads of the KV head, PAD for
- * each.  Units are shorter where there would be fewer than multiprocessors.  The rows stand at the end
- * of their PAD places; places without a row have a total of +inf, hence probability 0.
+ * each.  Units are shorter where there would be fewer than multiprocessors.  The rows stand at the
+ * end of their PAD places; places without a row have a total of +inf, hence probability 0.
  *
  * Warp group 0 is the producer, one thread that issues copies.  Warp groups 1 and 2 have 128
  * queries each, two heads of 64 or one of 128.  A step is wgmma m64n128 of 64 keys; that of the
