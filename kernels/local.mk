@@ -14,8 +14,9 @@ tests_t_attend_SOURCES = tests/t-attend.c
 tests_t_attend_LDADD   = $(TEST_LIBS)
 tests_t_attend_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 libattnreplay_a_SOURCES += kernels/attend_cut.h kernels/attend_part.cuh \
-                           kernels/attend_sm90.cuh kernels/cuda.h kernels/device.cuh kernels/products.cuh kernels/sm90.cuh \
-                           kernels/softmax.cuh kernels/tensor_map.h
+                           kernels/attend_sm90.cuh kernels/cuda.h kernels/device.cuh \
+                           kernels/products.cuh kernels/sm90.cuh kernels/softmax.cuh \
+                           kernels/tensor_map.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/attend_cut_sm90.cu kernels/attend_device.c \
                            kernels/attend_sm80.cu kernels/attend_sm90.cu kernels/decode_sm80.cu \
