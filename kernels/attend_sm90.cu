@@ -10,16 +10,23 @@
  * Warp group 0 is the producer: one thread issues copies, two stages of K and of V ahead.
  * Warp groups 1 and 2 are consumers with 64 rows each.  Per step and consumer:
  *
- *   S = Q K^T          wgmma m64n128k16, both operands in shared memory
- *   P = exp2(S - max)  64 values a thread, in registers
- *   O += P V           wgmma m64nDk16, P from registers
+ *   S = Q K^T              wgmma m64n128k16, both operands in shared memory
+ *   P = exp2(S - base)     64 values a thread, in registers: ffma, ex2, fadd, half a conversion
+ *   O += P V               wgmma m64nDk16, P from registers
  *
- * Budget of a step at D = 128, 128 rows: 2 * 128 * 128 * 128 multiply-adds for each product,
- * 2048 cycles of the tensor cores in all; 128 * 128 exponentials, 1024 cycles of the special
- * function units.  The second must hide behind the first: S of the next step and O of this
- * one are in flight together while the softmax of the next runs, and the two consumers take
- * turns at issuing (named barriers), so that one computes its softmax while the other owns the
- * tensor cores.
+ * A softmax needs a base near the maximum only so that nothing overflows.  A row's base is the
+ * maximum of its first step, and moves, with its sum and O, only where the sum passes LIMIT.  P
+ * has the range of fp32 and the same relative error everywhere, so what is above the base loses
+ * nothing; no step looks for a maximum, and O is hardly ever multiplied.  S stays until the sum is
+ * known, so that a step whose exponentials are infinite can be done again.
+ *
+ * Budget of a step at D = 128, 128 rows: 2 * 128 * 128 * 128 multiply-adds for each product, 2048
+ * cycles of the tensor cores in all; 128 * 128 exponentials, 1024 cycles of the special function
+ * units; some 500 of the schedulers.  The others must hide behind the first: S of the next step and
+ * O of this one are in flight together while the softmax of the next runs, and the two consumers
+ * take turns at issuing (named barriers), so that one computes its softmax while the other owns the
+ * tensor cores.  Where the power of the chip bounds it, every instruction that is not there counts:
+ * each ffma, fadd or fmul also holds the tensor cores up for about a cycle.
  *
  * At D = 256 a step has 64 keys: Q takes 64 KiB, and two stages of K and V of 64 keys
  * 128 KiB more; O takes 128 registers a thread and S 32.
@@ -43,12 +50,15 @@
  * a chain of loads (tile, request and list, page, K).  Therefore the end of a list is looked for
  * by 32 lanes at once, and descriptors are fetched and barriers made while the tile is loaded.
  *
- * Tried and left out (H200, D 128, 16 heads over 4, 32K keys, batch 8, chunk 1024; this
- * version 648 TFLOP/s, in the same runs): rescaling O only when a warp's maximum moved, 582;
- * persistent blocks that fetch the next tile's Q during the last products of this one, 559;
- * conditional rescaling and clusters of two tiles that share K and V by multicast, 462.  Asking for
- * Q before the end of the list and the first page are known: at batch 1 and 64K keys 765 us became
- * 787.
+ * Tried (H200, D 128, 16 heads over 4, batch 8, chunk 1024, 128K keys; this version 11.9 ms): the
+ * running maximum of the step as base and O multiplied at each, 14.2; multiplied at each, with the
+ * bases above, 13.0; P moved to other registers instead of steps by twos, 12.2.  No turns at
+ * issuing, 11.9, but 97 us for 92 with lists of a tenth of 64K keys.  Clusters of two tiles that
+ * share K and V by multicast: 12.0 to 12.7 with two stages, 11.9 with three (with the running
+ * maximum 13.8; remote arrivals must be relaxed, or each costs a fence).  Three stages alone: no
+ * gain.  Persistent blocks that fetch the next tile's Q during the last products of this one lost
+ * 14 %, at 32K keys.  Asking for Q before the end of the list and the first page are known: at
+ * batch 1 and 64K keys 765 us became 787.
  */
 #include "config.h"
 

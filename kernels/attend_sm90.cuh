@@ -7,6 +7,8 @@
 #ifndef AR_ATTEND_SM90_CUH
 #define AR_ATTEND_SM90_CUH
 
+#include <cfloat>
+
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -27,6 +29,7 @@ constexpr int STAGES = 2;
 constexpr int COLS = 64;		/* columns of a swizzled slab: 128 bytes */
 constexpr int WG_ROWS = 64;
 constexpr float LN2 = 0.6931471805599453f;
+constexpr float LIMIT = 0x1p60f;	/* of a row's sum before its base moves */
 
 /* Head size, keys of a block, consumers, whether all threads of the producer copy rows or one asks
  * the copy engine; and what follows from them. */
@@ -43,7 +46,8 @@ template <int head_dim, int page, int consumers, bool by_hand = false> struct co
 	static constexpr int COPIERS = BY_HAND ? 128 : 1;	/* threads that fill a stage */
 	/* registers of a thread: the producer's, a consumer's */
 	static constexpr int FEW = BY_HAND ? 40 : 24;
-	static constexpr int MANY = PER_SM == 2 ? 256 - FEW : BY_HAND ? 232 : 240;
+	static constexpr int ROOM = (512 / PER_SM - FEW) / WGS / 8 * 8;
+	static constexpr int MANY = ROOM < 248 ? ROOM : 248;
 };
 
 /* Of a launch. */
@@ -184,43 +188,54 @@ __device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct sm
 /* Thread state of two rows (the accumulator's rows g and g + 8 of a warp). */
 struct rows {
 	int pos[2];			/* positions */
-	float max[2], sum[2];		/* running maximum (raw logits), sum (this thread's part) */
+	float base[2];			/* exponentials are of scaled logits less this */
+	float sum[2];			/* of this thread's exponentials, at most LIMIT */
 };
 
-/* acc becomes exp2 of the scaled logits less the new maximum; alpha rescales what came before. */
+/* P of a step's logits, and the sums with it. */
 template <int N>
-__device__ __forceinline__ void softmax_step(float *acc, struct rows *w, float scale, float *alpha)
+__device__ __forceinline__ void exponentials(uint32_t *pr, float *sum, const float *acc,
+					      const struct rows *t, float scale)
+{
+	float odd[2] = { 0, 0 };
+
+	sum[0] = t->sum[0];
+	sum[1] = t->sum[1];
+#pragma unroll
+	for (int i = 0; i < N / 4; i++) {
+		const int r = i % 2;
+		const float x = ex2(fmaf(acc[2 * i], scale, -t->base[r]));
+		const float y = ex2(fmaf(acc[2 * i + 1], scale, -t->base[r]));
+
+		sum[r] += x;
+		odd[r] += y;
+		pr[i] = pack_bf16(x, y);
+	}
+	sum[0] += odd[0];
+	sum[1] += odd[1];
+}
+
+/* Move the bases of rows whose sum with the step is past LIMIT up to the step's logits; alpha: what
+ * comes from before is multiplied by.  Other rows of the warp, some of which are nothing, change no
+ * bit of a row. */
+template <int N>
+__device__ __forceinline__ void rebase(struct rows *t, float *alpha, const float *acc,
+				       const float *sum, float scale)
 {
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
-		float m = w->max[r], base, sum = 0;
+		const float old = t->base[r];
+		float top = -INFINITY;
 
 #pragma unroll
-		for (int i = 0; i < N / 8; i++)
-			m = fmaxf(m, fmaxf(acc[4 * i + 2 * r], acc[4 * i + 2 * r + 1]));
-		m = quad_max(m);
-		/* nothing seen yet: any finite base keeps exp2 at 0 */
-		base = m == -INFINITY ? 0 : m * scale;
-		alpha[r] = ex2(w->max[r] * scale - base);
-		w->max[r] = m;
-#pragma unroll
-		for (int i = 0; i < N / 8; i++)
-#pragma unroll
-			for (int c = 0; c < 2; c++) {
-				float e = ex2(fmaf(acc[4 * i + 2 * r + c], scale, -base));
-
-				acc[4 * i + 2 * r + c] = e;
-				sum += e;
-			}
-		w->sum[r] = w->sum[r] * alpha[r] + sum;
+		for (int i = r; i < N / 4; i += 2)
+			top = fmaxf(top, fmaxf(acc[2 * i], acc[2 * i + 1]));
+		/* rounded up: no logit is above it */
+		top = fmaxf(old, __fmul_ru(quad_max(top), scale));
+		t->base[r] = quad_max(sum[r]) > LIMIT ? top : old;
+		alpha[r] = ex2(old - t->base[r]);
+		t->sum[r] *= alpha[r];
 	}
-}
-
-template <int N> __device__ __forceinline__ void pack_p(uint32_t *pr, const float *acc)
-{
-#pragma unroll
-	for (int i = 0; i < N / 4; i++)
-		pr[i] = pack_bf16(acc[2 * i], acc[2 * i + 1]);
 }
 
 template <int D> __device__ __forceinline__ void rescale(float *o, const float *alpha)
@@ -245,7 +260,7 @@ __device__ __forceinline__ size_t row_index(const struct tile_params *p, const s
 
 /* O becomes attention over the keys seen; lse: the logarithms to base 2 of the rows' sums. */
 template <int D>
-__device__ __forceinline__ void divide(float *o, const struct rows *w, float scale, float *lse)
+__device__ __forceinline__ void divide(float *o, const struct rows *w, float *lse)
 {
 	float inv[2];
 
@@ -254,7 +269,7 @@ __device__ __forceinline__ void divide(float *o, const struct rows *w, float sca
 		const float sum = quad_sum(w->sum[r]);
 
 		inv[r] = sum > 0 ? 1 / sum : 0;
-		lse[r] = sum > 0 ? w->max[r] * scale + log2f(sum) : -INFINITY;
+		lse[r] = sum > 0 ? w->base[r] + log2f(sum) : -INFINITY;
 	}
 	rescale<D>(o, inv);
 }
@@ -348,17 +363,30 @@ __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
 	return true;
 }
 
-/* The logits of the step with these keys are complete in acc: turn them into P, release K. */
+/* The logits of the step with these keys are complete in acc: release K, turn them into P.  True
+ * where bases moved, always at the first step, and O is to be multiplied by alpha. */
 template <class C, class K, class W>
-__device__ __forceinline__ void finish_scores(float *acc, struct rows *t, struct smem<C> *s, int st,
-					      const struct tile_params *p, const W *w, const K &k,
-					      float *alpha)
+__device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct rows *t,
+					      struct smem<C> *s, int st, const struct tile_params *p,
+					      const W *w, const K &k, float *alpha, bool first)
 {
+	float sum[2] = { INFINITY, INFINITY };
+	bool moves;
+
 	hold<C::N / 2>(acc);
 	if (threadIdx.x % 128 == 0)
 		mbarrier_arrive(&s->k_empty[st]);
 	k.hide(acc, t, w);
-	softmax_step<C::N>(acc, t, p->scale, alpha);
+	if (!first)
+		exponentials<C::N>(pr, sum, acc, t, p->scale);
+	moves = __any_sync(~0u, fmaxf(sum[0], sum[1]) > LIMIT);
+	if (moves) {
+		rebase<C::N>(t, alpha, acc, sum, p->scale);
+		exponentials<C::N>(pr, sum, acc, t, p->scale);
+	}
+	t->sum[0] = sum[0];
+	t->sum[1] = sum[1];
+	return moves;
 }
 
 /* While the last product runs, the first consumer looks whether the part to join with is ready. */
@@ -372,17 +400,62 @@ __device__ __forceinline__ void look_ahead(struct smem<C> *s, const struct tile_
 		s->joins = load_acquire(&p->tile[w->place + later].joined);
 }
 
-/* All steps of the list.  Named barriers 1 and 2: the turn of consumer 0 and 1 to issue.  What
- * threads have copied the tensor cores read by another proxy, after a fence. */
+/* P that was made while a product ran: ptxas lets products run beside each other only where what
+ * they read in registers is set when none does, and this counts as setting it. */
+template <int n> __device__ __forceinline__ void hold_p(uint32_t *pr)
+{
+#pragma unroll
+	for (int i = 0; i < n; i++)
+		asm volatile("mov.b32 %0, %0;" : "+r"(pr[i]));
+}
+
+/* Step i's logits, and its P in next, while O takes in the P of the step before.  Named barriers 1
+ * and 2: the turn of consumer 0 and 1 to issue.  What threads have copied the tensor cores read by
+ * another proxy, after a fence. */
+template <class C, class K, class W>
+__device__ __forceinline__ void advance(float *o, uint32_t *next, const uint32_t *pr,
+					struct rows *t, struct smem<C> *s,
+					const struct tile_params *p, const W *w, int wg, int i)
+{
+	const int st = i % STAGES, last = (i - 1) % STAGES;
+	float acc[C::N / 2], alpha[2];
+	K k(w, C::BY_HAND ? i - 1 : i);
+	bool moved;
+
+	mbarrier_wait(&s->k_full[st], i / STAGES & 1);
+	if (C::BY_HAND) {
+		mbarrier_wait(&s->v_full[last], (i - 1) / STAGES & 1);
+		fence_proxy_async();
+		k = K(w, i);	/* the fence would wait for it */
+	}
+	if (C::WGS == 2)
+		bar_sync(1 + wg, 256);
+	issue_qk<C>(acc, s, st, wg);
+	if (!C::BY_HAND)
+		mbarrier_wait(&s->v_full[last], (i - 1) / STAGES & 1);
+	issue_pv<C>(o, pr, s, last);
+	if (C::WGS == 2)
+		bar_arrive(2 - wg, 256);
+	wgmma_wait<1>();
+	moved = finish_scores<C>(next, acc, t, s, st, p, w, k, alpha, false);
+	wgmma_wait<0>();
+	hold<C::D / 2>(o);
+	if (threadIdx.x % 128 == 0)
+		mbarrier_arrive(&s->v_empty[last]);
+	if (moved)
+		rescale<C::D>(o, alpha);
+	hold_p<C::N / 4>(next);
+}
+
+/* All steps of the list. */
 template <class C, class K, class W>
 __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct smem<C> *s,
 					     const struct tile_params *p, const W *w, int wg)
 {
 	const int n = K::n_steps(w);
 	float acc[C::N / 2], alpha[2];
-	uint32_t pr[C::N / 4];
-	K k(w, 0);
-	int last = 0;
+	uint32_t even[C::N / 4], odd[C::N / 4];
+	int i = 1;
 
 	if (C::WGS == 2 && wg == 1)
 		bar_arrive(1, 256);
@@ -392,41 +465,22 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 		fence_proxy_async();
 	issue_qk<C>(acc, s, 0, wg);
 	wgmma_wait<0>();
-	finish_scores<C>(acc, t, s, 0, p, w, k, alpha);
-	pack_p<C::N>(pr, acc);
-	for (int i = 1; i < n; i++) {
-		const int st = i % STAGES;
-
-		if (!C::BY_HAND)
-			k = K(w, i);
-		mbarrier_wait(&s->k_full[st], i / STAGES & 1);
-		if (C::BY_HAND) {
-			mbarrier_wait(&s->v_full[last], (i - 1) / STAGES & 1);
-			fence_proxy_async();
-			k = K(w, i);	/* the fence would wait for it */
-		}
-		if (C::WGS == 2)
-			bar_sync(1 + wg, 256);
-		issue_qk<C>(acc, s, st, wg);
-		if (!C::BY_HAND)
-			mbarrier_wait(&s->v_full[last], (i - 1) / STAGES & 1);
-		issue_pv<C>(o, pr, s, last);
-		if (C::WGS == 2)
-			bar_arrive(2 - wg, 256);
-		wgmma_wait<1>();
-		finish_scores<C>(acc, t, s, st, p, w, k, alpha);
-		wgmma_wait<0>();
-		hold<C::D / 2>(o);
-		if (threadIdx.x % 128 == 0)
-			mbarrier_arrive(&s->v_empty[last]);
-		rescale<C::D>(o, alpha);
-		pack_p<C::N>(pr, acc);
-		last = st;
+	finish_scores<C>(even, acc, t, s, 0, p, w, K(w, 0), alpha, true);
+	/* by twos, where there are registers for it: P is not moved then */
+	for (; C::D < 256 && i < n - 1; i += 2) {
+		advance<C, K>(o, odd, even, t, s, p, w, wg, i);
+		advance<C, K>(o, even, odd, t, s, p, w, wg, i + 1);
 	}
-	mbarrier_wait(&s->v_full[last], (n - 1) / STAGES & 1);
+	for (; i < n; i++) {
+		advance<C, K>(o, odd, even, t, s, p, w, wg, i);
+#pragma unroll
+		for (int j = 0; j < C::N / 4; j++)
+			even[j] = odd[j];
+	}
+	mbarrier_wait(&s->v_full[(n - 1) % STAGES], (n - 1) / STAGES & 1);
 	if (C::BY_HAND)
 		fence_proxy_async();
-	issue_pv<C>(o, pr, s, last);
+	issue_pv<C>(o, even, s, (n - 1) % STAGES);
 	look_ahead<C>(s, p);
 	wgmma_wait<0>();
 	hold<C::D / 2>(o);
@@ -447,12 +501,12 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_par
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
 		t.pos[r] = w->pos + (m + 8 * r) / p->heads;
-		t.max[r] = -INFINITY;
+		t.base[r] = -FLT_MAX;
 		t.sum[r] = 0;
 	}
 	if (w->n)
 		consume_list<C, K>(o, &t, s, p, w, wg);
-	divide<C::D>(o, &t, p->scale, lse);
+	divide<C::D>(o, &t, lse);
 	if (last->n_part > 1) {
 		bool used = row_exists(p, last, m) || row_exists(p, last, m + 8);
 

@@ -17,7 +17,7 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
-enum { N_SETTING = 25, N_TEST = N_SETTING + 8 };
+enum { N_SETTING = 28, N_TEST = N_SETTING + 8 };
 
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -92,6 +92,7 @@ static const struct setting settings[N_SETTING] = {
 	{ "paged", "dense", .density = 2 },
 	{ "paged", "dense, huge scores", .density = 2, .fill = FILL_HUGE },
 	{ "paged", "dense, equal scores", .density = 2, .fill = FILL_EQUAL },
+	{ "paged", "dense, rising scores", .density = 2, .fill = FILL_RISING },
 	{ "paged", "dense, without log-sum-exp", .density = 2, .no_lse = true },
 	{ "paged", "random tables, some empty, any group size", .density = 0.3, .heads = -1 },
 	{ "paged", "random tables, huge scores", .density = 0.3, .fill = FILL_HUGE, .heads = -1 },
@@ -107,6 +108,7 @@ static const struct setting settings[N_SETTING] = {
 	{ "blocksparse", "random lists, some empty", .density = 0.2 },
 	{ "blocksparse", "random lists, huge scores", .density = 0.2, .fill = FILL_HUGE },
 	{ "blocksparse", "full lists, equal scores", .density = 1, .fill = FILL_EQUAL },
+	{ "blocksparse", "random lists, rising scores", .density = 0.4, .fill = FILL_RISING },
 	{ "blocksparse", "random lists, cut by their lengths", .density = 0.5, .room = 6 },
 	{ "blocksparse", "the same without log-sum-exp", .density = 0.7, .room = 6,
 	  .no_lse = true },
@@ -119,6 +121,8 @@ static const struct setting settings[N_SETTING] = {
 	{ "paged", "head size 256, random tables", .density = 0.3, .heads = -1, .dim = 256 },
 	{ "blocksparse", "head size 256, random lists, huge scores", .density = 0.2,
 	  .fill = FILL_HUGE, .dim = 256 },
+	{ "paged", "head size 256, dense, rising scores", .density = 2, .fill = FILL_RISING,
+	  .dim = 256 },
 	{ "blocksparse", "head size 256, cut by their lengths", .density = 0.5, .room = 6,
 	  .dim = 256 },
 };
