@@ -1,5 +1,5 @@
-/* FlexPrefill on the device: its sums against the reference's, and its masks against those that
- * the reference draws from the same sums. */
+/* FlexPrefill on the device: its sums against the reference's, by position and by block, and its
+ * masks against those that the reference draws from the same sums. */
 #include "config.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 
-enum { N_SHAPE = 6, N_TEST = 4 * (N_SHAPE + 2) + 3 };
+enum { N_SHAPE = 7, N_TEST = 6 * (N_SHAPE + 2) + 3 };
 
 #if HAVE_CUDA
 /* Whether sums of n positions agree: to 1e-4 of each, and to as much less where all are small. */
@@ -79,8 +79,82 @@ static bool follows(struct select_pair *p, int r, int h, const float *column, co
 }
 
 static struct tally {
-	int cases, means, sums, old_sums, masks;
+	int cases, means, sums, blocks, wanted, old_sums, masks;
 } t;
+
+/* Arrays of the device, read back. */
+static struct lastq read_back(const struct lastq *dev, size_t heads)
+{
+	size_t n = heads * (size_t)dev->stride, bytes = n * sizeof *dev->column;
+	struct lastq x = { malloc(bytes), malloc(bytes), dev->stride };
+
+	gpu_read(x.column, dev->column, bytes);
+	gpu_read(x.slash, dev->slash, bytes);
+	return x;
+}
+
+static void release(struct lastq *x)
+{
+	free(x->column);
+	free(x->slash);
+}
+
+/* By blocks, and for the wanted heads by position. */
+static void read_sums(const struct select_pair *p, const int *want, struct lastq *blocks,
+		      struct lastq *sums)
+{
+	const struct attn_shape *s = &p->c.b.shape;
+	const struct attn_limits limits = select_limits(&p->c.b);
+	size_t heads = (size_t)(p->c.b.n_req * s->q_heads);
+	const int *dev = gpu_copy(want, heads * sizeof *want);
+	void *work = gpu_new(lastq_blocks_work_bytes(s, &limits), 0xff);
+	struct ar_err err;
+
+	gpu_must(lastq_blocks_enqueue(&p->b, p->q, p->kv.k, blocks, work, NULL, &err), &err);
+	gpu_must(lastq_wanted_enqueue(&p->b, p->q, p->kv.k, dev, sums, work, NULL, &err), &err);
+	*blocks = read_back(blocks, heads);
+	*sums = read_back(sums, heads);
+}
+
+/* Sums by block of n positions, first the one at from[0], then from[step] and so on. */
+static void pool(float *out, const float *from, int step, int n, int tok)
+{
+	for (int i = 0; i < n; i += tok) {
+		double sum = 0;
+
+		for (int k = i; k < n && k < i + tok; k++)
+			sum += from[k * step];
+		out[i / tok] = (float)sum;
+	}
+}
+
+/* Whether the sums of wanted heads have the same bits without the others. */
+static bool wanted_alike(const struct select_pair *p, const struct lastq *all)
+{
+	const struct batch_case *c = &p->c;
+	int heads = c->b.n_req * c->b.shape.q_heads;
+	struct rng rng = { (uint64_t)c->b.n_row };
+	int *want = malloc((size_t)heads * sizeof *want);
+	struct lastq blocks, some;
+	bool alike = true;
+
+	for (int i = 0; i < heads; i++)
+		want[i] = select_draw(&rng, 0, 1);
+	read_sums(p, want, &blocks, &some);
+	for (int i = 0; i < heads; i++) {
+		int r = i / c->b.shape.q_heads, rows = c->row0[r + 1] - c->row0[r];
+		size_t at = (size_t)i * (size_t)all->stride;
+		size_t bytes = rows ? (size_t)(c->ctx[r] + rows) * sizeof *all->column : 0;
+
+		if (want[i])
+			alike &= !memcmp(some.column + at, all->column + at, bytes) &&
+				 !memcmp(some.slash + at, all->slash + at, bytes);
+	}
+	release(&blocks);
+	release(&some);
+	free(want);
+	return alike;
+}
 
 /* The same sums by the kernels for devices before compute capability 9. */
 static void read_old_sums(const struct select_pair *p, float *out)
@@ -102,30 +176,47 @@ static void compare(struct select_pair *p)
 {
 	struct batch_case *c = &p->c;
 	const struct attn_shape *s = &c->b.shape;
-	size_t n = (size_t)c->b.max_kv_blk * (size_t)s->page_tok;
-	size_t heads = (size_t)(c->b.n_req * s->q_heads);
-	float *x = malloc(3 * n * sizeof *x), *dev = malloc(2 * heads * n * sizeof *dev);
-	float *old = malloc(2 * heads * n * sizeof *old);
-	bool sums = true, old_sums = true, masks = true;
+	int tok = s->page_tok, max_nb = c->b.max_kv_blk, heads = c->b.n_req * s->q_heads;
+	size_t n = (size_t)max_nb * (size_t)tok;
+	float *x = malloc((3 * n + 2 * (size_t)max_nb) * sizeof *x), *v = x + 3 * n;
+	float *dev = malloc(2 * (size_t)heads * n * sizeof *dev);
+	float *old = malloc(2 * (size_t)heads * n * sizeof *old);
+	int *want = malloc((size_t)heads * sizeof *want);
+	bool sums = true, blocks = true, old_sums = true, masks = true;
+	struct lastq block, all;
 
-	gpu_read(dev, p->work, 2 * heads * n * sizeof *dev);
+	for (int i = 0; i < heads; i++)
+		want[i] = 1;
+	gpu_read(dev, p->work, 2 * (size_t)heads * n * sizeof *dev);
+	read_sums(p, want, &block, &all);
 	read_old_sums(p, old);
 	for (int r = 0; r < c->b.n_req; r++)
 		for (int h = 0; h < s->q_heads && c->row0[r + 1] > c->row0[r]; h++) {
-			size_t at = (size_t)(r * s->q_heads + h) * n;
-			const float *column = dev + at, *slash = column + heads * n;
+			size_t head = (size_t)(r * s->q_heads + h), at = head * n;
+			const float *column = all.column + at, *slash = all.slash + at;
+			const float *column_of = block.column + head * (size_t)block.stride;
+			const float *slash_of = block.slash + head * (size_t)block.stride;
 			int end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
+			int nb = (end + tok - 1) / tok;
 
-			lastq_ref(&c->b, r, h, s->page_tok, c->q, c->kv.k, x, x + n, x + 2 * n);
+			lastq_ref(&c->b, r, h, tok, c->q, c->kv.k, x, x + n, x + 2 * n);
 			sums &= close(column, x + n, end) && close(slash, x + 2 * n, end);
 			old_sums &= close(old + at, x + n, end) &&
-				    close(old + heads * n + at, x + 2 * n, end);
-			masks &= follows(p, r, h, column, slash);
+				    close(old + (size_t)heads * n + at, x + 2 * n, end);
+			pool(v, x + n, 1, end, tok);
+			pool(v + max_nb, x + 2 * n + end - 1, -1, end, tok);
+			blocks &= close(column_of, v, nb) && close(slash_of, v + max_nb, nb);
+			masks &= follows(p, r, h, dev + at, dev + (size_t)heads * n + at);
 		}
 	t.cases++;
 	t.sums += sums;
+	t.blocks += blocks;
+	t.wanted += wanted_alike(p, &all);
 	t.old_sums += old_sums;
 	t.masks += masks;
+	release(&block);
+	release(&all);
+	free(want);
 	free(old);
 	free(dev);
 	free(x);
@@ -167,7 +258,9 @@ static void report(const char *of)
 {
 	is_int(t.means, t.cases, "means have the reference's bits: %s", of);
 	is_int(t.sums, t.cases, "columns and diagonals add up alike: %s", of);
-	is_int(t.old_sums, t.cases, "on older devices too: %s", of);
+	is_int(t.blocks, t.cases, "and so do blocks of them: %s", of);
+	is_int(t.wanted, t.cases, "heads do not depend on which others are wanted: %s", of);
+	is_int(t.old_sums, t.cases, "columns and diagonals on older devices: %s", of);
 	is_int(t.masks, t.cases, "masks follow from them: %s", of);
 	t = (struct tally){ 0 };
 }
@@ -197,6 +290,7 @@ static void run_all(void)
 		{ { 4, 2, 64, 128 }, "heads of 64, groups of 2" },
 		{ { 4, 1, 128, 128 }, "heads of 128, groups of 4" },
 		{ { 3, 1, 128, 128 }, "groups of 3" },
+		{ { 8, 1, 128, 128 }, "groups of 8" },
 		{ { 2, 2, 128, 128 }, "groups of 1" },
 		{ { 6, 1, 256, 128 }, "heads of 256, groups of 6" },
 		{ { 10, 2, 64, 64 }, "blocks of 64, groups of 5" },
@@ -206,6 +300,8 @@ static void run_all(void)
 	run_case(shape[0].s, 1, 2, (int[]){ 4096 * 4, 4096 }, (int[]){ 300, 1 });
 	run_case(shape[1].s, 2, 2, (int[]){ 2048 - 100, 4096 }, (int[]){ 101, 2048 });
 	run_case(shape[2].s, 3, 2, (int[]){ 4096 - 100, 4096 - 200 }, (int[]){ 101, 200 });
+	run_case(shape[1].s, 5, 3, (int[]){ 0, 0, 100 }, (int[]){ 1, 100, 300 });
+	run_case(shape[3].s, 16, 2, (int[]){ 8000 - 30, 2500 }, (int[]){ 200, 140 });
 	report("on both sides of where work is split");
 	for (int k = 0; k < 4; k++)	/* one of them with equal keys only */
 		run_case(shape[0].s, (uint64_t)k + 4, 2, (int[]){ 20000 + k, 12288 - 4 + k },

@@ -17,6 +17,12 @@
  * and the second time is the last.  Keys ascend, so a thread that sees none of a row's keys in the
  * segment's first step sees none later, and keeps base and sum of nothing.
  *
+ * Where pieces are asked for (lastq.cuh) a step is a block of keys, and its sums are written, two
+ * for each row.  They need one base for the four threads of a row; where it moves, what the segment
+ * has written before follows.  The border between a row's two pieces goes through one tile of eight
+ * keys, the same for all lanes of a warp, so the other tiles are added up without a look at it:
+ * each of a head's eight warps has its own code for that.
+ *
  * Budget of a step of four groups at D = 128, in cycles of a multiprocessor: 2048 of the tensor
  * cores; 2048 of the special function units (32768 exponentials); 1536 of shared memory for
  * operands; some 1000 of the schedulers; 32 KiB of K, 12 bytes a cycle at the rate below.  Both
@@ -28,6 +34,9 @@
  * instructions takes 2742 cycles on an H200, 2713 with turns at issuing; two groups with two
  * accumulators, 1612 for half the queries.  At 128K tokens, 8 requests, 16 heads over 4 and 64 rows
  * there are 32768 steps, 0.38 ms at that rate, measured 0.44; 128 rows take twice as long.
+ *
+ * Pieces add some twenty instructions to a step's 200 of a thread, and a step of 256 queries writes
+ * 2 KiB.
  *
  *   registers   accumulators 64, of the 120 that 544 threads leave each
  *   shared      Q 64 KiB, four stages of K 128 KiB; at D = 256 steps of 64 keys, 128 KiB and three
@@ -58,7 +67,7 @@ constexpr int BOX = 64;			/* columns and rows of what the copy engine brings */
 constexpr int GROUPS = 4;		/* of warps that compute */
 constexpr int ROWS = GROUPS * 64;
 constexpr int THREADS = GROUPS * 128 + 32;
-constexpr int LEAST = 128, MOST = 8192;	/* keys of a segment, a multiple of LEAST */
+constexpr int LEAST = LASTQ_SEGMENT_LEAST, MOST = 8192;	/* keys of a segment */
 constexpr float LIMIT = 0x1p60f;
 
 template <int D> constexpr int KEYS = D == 256 ? 64 : 128;	/* of a step */
@@ -94,8 +103,7 @@ __device__ __forceinline__ struct spot spot_of(const struct args &a)
 	const int group = s.q_heads / s.kv_heads, slots = ROWS / a.parts.pad;
 	const int slabs = gridDim.x / s.kv_heads, at = (int)blockIdx.x % slabs * slots;
 	const int r = blockIdx.z, rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
-	const int share = max(lastq_segments(a.parts, end), 1), segment = blockIdx.y;
-	const int len = ((end + share - 1) / share + LEAST - 1) / LEAST * LEAST;
+	const int segment = blockIdx.y, len = lastq_segment_keys(a.parts, end);
 	const int kv_head = (int)blockIdx.x / slabs;
 
 	return { r, end, min(a.n, rows), segment, segment * len, min(segment * len + len, end),
@@ -181,6 +189,39 @@ __device__ __forceinline__ void hide(float (&acc)[N], const struct rows &t, int 
 			acc[i] = -INFINITY;
 }
 
+/* A step's exponentials, apart as lastq_parts.piece has them, of this thread's keys: [row][0] of
+ * keys up to the row's own place among 128, [1] of those past it.  V: the warp's number in its
+ * head; the border goes through the tile 2 V + row. */
+template <int D, int V, int N>
+__device__ __forceinline__ void split(float (&piece)[2][2], const float (&acc)[N],
+				      const struct rows &t)
+{
+	const int lane = threadIdx.x % 32, last = lane / 4 - lane % 4 * 2;
+
+	piece[0][0] = piece[0][1] = piece[1][0] = piece[1][1] = 0;
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		const int r = i / 2 % 2, past = i / 4 - (2 * V + r);
+		const float p = ex2(fmaf(acc[i], softmax_scale_log2<D>, -t.base[r]));
+
+		if (past < 0 || (!past && i % 2 <= last))
+			piece[r][0] += p;
+		else
+			piece[r][1] += p;
+	}
+}
+
+/* Of the warp with number v; a template each, so that accumulators keep static indices. */
+template <int D, int N, int V = 0>
+__device__ __forceinline__ void split_of(int v, float (&piece)[2][2], const float (&acc)[N],
+					 const struct rows &t)
+{
+	if constexpr (V < 7)
+		if (v != V)
+			return split_of<D, N, V + 1>(v, piece, acc, t);
+	split<D, V>(piece, acc, t);
+}
+
 /* The sums with this step's scores; returns the larger. */
 template <int D, int N>
 __device__ __forceinline__ float add(float (&next)[2], const float (&acc)[N], const struct rows &t)
@@ -200,8 +241,8 @@ __device__ __forceinline__ float add(float (&next)[2], const float (&acc)[N], co
 	return fmaxf(next[0], next[1]);
 }
 
-/* Bases no less than this step's scores. */
-template <int D, int N>
+/* Bases no less than this step's scores; COMMON: to the four threads of a row. */
+template <int D, bool COMMON, int N>
 __device__ __forceinline__ void rebase(struct rows &t, const float (&acc)[N])
 {
 #pragma unroll
@@ -212,12 +253,54 @@ __device__ __forceinline__ void rebase(struct rows &t, const float (&acc)[N])
 #pragma unroll
 		for (int i = 2 * r; i < N; i += 4)
 			top = fmaxf(top, fmaxf(acc[i], acc[i + 1]));
+		if (COMMON)
+			top = quad_max(top);
 		t.base[r] = fmaxf(old, top * softmax_scale_log2<D>);
 		t.sum[r] *= ex2(old - t.base[r]);
 	}
 }
 
-template <int D>
+/* Element i of x as numbered through, added up over the four lanes of a quad, in lane i. */
+__device__ __forceinline__ float quad_deal(const float (&x)[2][2])
+{
+	const int up = threadIdx.x & 2, odd = threadIdx.x & 1;
+	float even = up ? x[1][0] : x[0][0], other = up ? x[1][1] : x[0][1];
+
+	even += __shfl_xor_sync(~0u, up ? x[0][0] : x[1][0], 2);
+	other += __shfl_xor_sync(~0u, up ? x[0][1] : x[1][1], 2);
+	return (odd ? other : even) + __shfl_xor_sync(~0u, odd ? even : other, 1);
+}
+
+/* The step's pieces are added to the sums, and kept at to[0]; those of the steps before, at
+ * to[-stride] and so on, follow where bases move. */
+template <int D, int N>
+__device__ __forceinline__ void add_pieces(struct rows &t, const float (&acc)[N], float *to,
+					   ptrdiff_t stride, int step)
+{
+	const int warp = threadIdx.x / 32 % 8, up = threadIdx.x & 2;
+	const float before = up ? t.base[1] : t.base[0];
+	float piece[2][2], next[2];
+
+	for (;;) {
+		split_of<D>(warp, piece, acc, t);
+		next[0] = t.sum[0] + (piece[0][0] + piece[0][1]);
+		next[1] = t.sum[1] + (piece[1][0] + piece[1][1]);
+		if (!__any_sync(~0u, fmaxf(next[0], next[1]) > LIMIT))
+			break;
+		rebase<D, true>(t, acc);
+	}
+	t.sum[0] = next[0];
+	t.sum[1] = next[1];
+	to[0] = quad_deal(piece);
+
+	const float after = up ? t.base[1] : t.base[0];
+
+	if (after != before)
+		for (int i = 1; i <= step; i++)
+			to[-i * stride] *= ex2(before - after);
+}
+
+template <int D, bool PIECES>
 __device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
 					const struct spot &w)
 {
@@ -226,6 +309,10 @@ __device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
 	const int place = threadIdx.x / 32 * 16 + lane / 4, head = w.head + place / pad;
 	const size_t at = lastq_first_part(a.parts, a.b, w.r) + w.segment;
 	float2 *const part = a.parts.part + (at * a.b.shape.q_heads + head) * pad + place % pad;
+	/* of row lane / 2 % 2 of the two, and half lane % 2 */
+	const ptrdiff_t stride = (ptrdiff_t)a.b.shape.q_heads * LASTQ_PIECES;
+	float *piece = PIECES ? lastq_piece(a.parts, a.b, w.r, w.first, head) +
+				lane % 2 * LASTQ_MAX + place % pad + lane / 2 % 2 * 8 : NULL;
 	struct rows t = { w.end - pad + place % pad, { -FLT_MAX, -FLT_MAX }, { 0, 0 } };
 	float acc[KEYS<D> / 2], next[2];
 	int step = 0;
@@ -235,10 +322,15 @@ __device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
 		multiply<D>(acc, s, step, group);
 		if (key + KEYS<D> > w.end - pad)	/* may hold keys past a row */
 			hide(acc, t, key);
-		while (add<D>(next, acc, t) > LIMIT)
-			rebase<D>(t, acc);
-		t.sum[0] = next[0];
-		t.sum[1] = next[1];
+		if constexpr (PIECES) {
+			add_pieces<D>(t, acc, piece, stride, step);
+			piece += stride;
+		} else {
+			while (add<D>(next, acc, t) > LIMIT)
+				rebase<D, false>(t, acc);
+			t.sum[0] = next[0];
+			t.sum[1] = next[1];
+		}
 	}
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
@@ -251,7 +343,7 @@ __device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
 }
 
 /* grid (KV head and slab of 256 queries, segment, request) */
-template <int D>
+template <int D, bool PIECES>
 __global__ void __launch_bounds__(THREADS, 1)
 lastq_rows(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
 	   const __grid_constant__ struct args a)
@@ -274,7 +366,7 @@ lastq_rows(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	}
 	__syncthreads();
 	if (threadIdx.x < w.groups * 128)
-		consume<D>(s, a, w);
+		consume<D, PIECES>(s, a, w);
 	else if (threadIdx.x == GROUPS * 128)
 		produce<D>(s, a, w, &qmap, &kmap);
 #else
@@ -299,7 +391,7 @@ int segment_keys(const struct attn_batch *b, int n)
 	return even < MOST ? (int)((even + LEAST - 1) / LEAST * LEAST) : MOST;
 }
 
-template <int D>
+template <int D, bool PIECES = false>
 enum ar_status launch(const struct args &a, const CUtensorMap &qmap, const bf16_t *k, int n,
 		      cudaStream_t stream, struct ar_err *err)
 {
@@ -313,9 +405,9 @@ enum ar_status launch(const struct args &a, const CUtensorMap &qmap, const bf16_
 
 	if (st)
 		return st;
-	CU(cudaFuncSetAttribute(lastq_rows<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				SMEM_BYTES<D>));
-	lastq_rows<D><<<grid, THREADS, SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
+	CU(cudaFuncSetAttribute(lastq_rows<D, PIECES>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM_BYTES<D>));
+	lastq_rows<D, PIECES><<<grid, THREADS, SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -343,8 +435,10 @@ enum ar_status lastq_rows_enqueue(const struct attn_batch *b, int n, const CUten
 	const struct args a = { *b, *parts, n };
 
 	switch (b->shape.head_dim) {
-	case 64: return launch<64>(a, qmap, k, blocks, stream, err);
-	case 128: return launch<128>(a, qmap, k, blocks, stream, err);
+	case 64: return (parts->piece ? launch<64, true> : launch<64>)
+			(a, qmap, k, blocks, stream, err);
+	case 128: return (parts->piece ? launch<128, true> : launch<128>)
+			(a, qmap, k, blocks, stream, err);
 	default: return launch<256>(a, qmap, k, blocks, stream, err);
 	}
 }

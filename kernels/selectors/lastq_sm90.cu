@@ -1,8 +1,10 @@
 /*
- * Columns and diagonals of the last queries' attention on Hopper.  Three kernels:
+ * Columns and diagonals of the last queries' attention on Hopper.  Four kernels:
  *
  *   rows    (max, sum) of every row over each segment of keys: lastq_rows_sm90.cu
  *   totals  a row's segments put together
+ *   blocks  the sums by block of keys and of diagonals, from pieces that rows has left: where asked
+ *           for
  *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
  *
  * The scores themselves are too many to keep, and a column's sum needs every row's total before it,
@@ -10,7 +12,8 @@
  * rows, queries its columns, so that a column adds up in a thread.  A thread block takes a unit, up
  * to 4096 keys of one KV head, and 256 queries: the rows of all query heads of the KV head, PAD for
  * each.  Units are shorter where there would be fewer than multiprocessors.  The rows stand at the
- * end of their PAD places; places without a row have a total of +inf, hence probability 0.
+ * end of their PAD places; places without a row have a total of +inf, hence probability 0.  Where
+ * only some heads are wanted, thread blocks take those one after another, and the last ones none.
  *
  * Warp group 0 is the producer, one thread that issues copies.  Warp groups 1 and 2 have 128
  * queries each, two heads of 64 or one of 128.  A step is wgmma m64n128 of 64 keys; that of the
@@ -36,7 +39,8 @@
  * cores, 1024 of the special function units (16384 exponentials), 768 of 1024 that shared memory
  * has for operands, some 700 of the schedulers.  At 128K tokens, 8 requests, 16 heads over 4 and 64
  * rows that is 65536 steps, 0.29 ms at the least, and K (1 GiB) comes once, 0.25 ms; 128 rows take
- * twice that.  Measured on an H200: 0.60 ms for 64 rows.
+ * twice that.  Measured on an H200: 0.60 ms for 64 rows.  blocks reads pieces of 128 MiB there, for
+ * 128 rows, 0.03 ms.
  */
 #include "config.h"
 #include "kernels/selectors/lastq.cuh"
@@ -70,6 +74,8 @@ constexpr int TILES = COLS / 8;		/* of eight queries */
  * banks, and so do those that read both heads. */
 constexpr int SKEW_ROW = 2 * RUN + 8, SKEW = 8 * SKEW_ROW + 16;
 
+constexpr int RUN_BLOCKS = 8, BLOCKS_THREADS = 256;
+
 template <int D> constexpr int STAGES = D == 256 ? 2 : 8;
 
 template <int D> struct alignas(1024) smem {
@@ -86,17 +92,20 @@ struct args {
 	struct attn_batch b;
 	struct lastq out;
 	struct lastq_parts parts;
+	struct lastq blocks;
+	const int *want;	/* [request][query head]; NULL: all */
 	float *total;		/* [request][query head][PAD] log2 of the sum of exponentials */
 	int n;			/* rows that take part, at most PAD */
 	int unit;		/* keys */
 };
 
 /* What a thread block works on. */
-struct unit {
+template <int PAD> struct unit {
 	int r, at;		/* request, and the unit's number in it */
 	int end, n;		/* of the chunk: its end, rows that take part */
 	int len;		/* keys of a strip */
-	int kv_head, slab;	/* which 256 of the queries */
+	int kv_head;
+	int head[GROUPS * COLS / PAD];	/* whose rows are its queries; q_heads: none */
 };
 
 __device__ __forceinline__ int units_of(const struct args &a, int end)
@@ -105,7 +114,7 @@ __device__ __forceinline__ int units_of(const struct args &a, int end)
 }
 
 template <int PAD>
-__device__ __forceinline__ struct unit unit_of(const struct args &a)
+__device__ __forceinline__ struct unit<PAD> unit_of(const struct args &a)
 {
 	const int r = blockIdx.z, rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
 	const int slabs = gridDim.y / a.b.shape.kv_heads, share = max(units_of(a, end), 1) * STRIPS;
@@ -113,17 +122,41 @@ __device__ __forceinline__ struct unit unit_of(const struct args &a)
 	/* an even number of steps */
 	return { r, (int)blockIdx.x, end, min(a.n, rows),
 		 ((end + share - 1) / share + 2 * RUN - 1) / (2 * RUN) * (2 * RUN),
-		 (int)blockIdx.y / slabs, (int)blockIdx.y % slabs };
+		 (int)blockIdx.y / slabs, {} };
 }
 
-/* The query head whose rows are at slot of the thread block's 256 / PAD; q_heads: none. */
-template <int PAD>
-__device__ __forceinline__ int head_of(const struct args &a, const struct unit &u, int slot)
+/* The wanted query head of that number of a KV head, or q_heads.  By whole warps. */
+__device__ __forceinline__ int nth_head(const struct args &a, int r, int kv_head, int number)
 {
-	const int group = a.b.shape.q_heads / a.b.shape.kv_heads;
-	const int at = u.slab * (GROUPS * COLS / PAD) + slot;
+	const int heads = a.b.shape.q_heads, group = heads / a.b.shape.kv_heads;
+	const int lane = threadIdx.x % 32, first = kv_head * group;
 
-	return at < group ? u.kv_head * group + at : a.b.shape.q_heads;
+	for (int i = 0; i < group; i += 32) {
+		uint32_t bits = __ballot_sync(~0u, i + lane < group &&
+					      (!a.want || a.want[r * heads + first + i + lane]));
+
+		for (; bits && number; number--)
+			bits &= bits - 1;
+		if (bits)
+			return first + i + __ffs(bits) - 1;
+	}
+	return heads;
+}
+
+/* Returns how many warp groups have any. */
+template <int PAD>
+__device__ __forceinline__ int take_heads(const struct args &a, struct unit<PAD> &u)
+{
+	constexpr int SLOTS = GROUPS * COLS / PAD;
+	const int slab = (int)blockIdx.y % (gridDim.y / a.b.shape.kv_heads);
+	int n = 0;
+
+#pragma unroll
+	for (int i = 0; i < SLOTS; i++) {
+		u.head[i] = nth_head(a, u.r, u.kv_head, slab * SLOTS + i);
+		n += u.head[i] < a.b.shape.q_heads;
+	}
+	return (n * PAD + COLS - 1) / COLS;
 }
 
 /* The keys of a warp: it walks from first on, and [own, stop) are its own. */
@@ -132,7 +165,7 @@ struct strip {
 };
 
 template <int PAD>
-__device__ __forceinline__ struct strip strip_of(const struct unit &u, int i)
+__device__ __forceinline__ struct strip strip_of(const struct unit<PAD> &u, int i)
 {
 	const int own = (u.at * STRIPS + i) * u.len;
 
@@ -143,8 +176,8 @@ __device__ __forceinline__ struct strip strip_of(const struct unit &u, int i)
 
 template <int D, int PAD>
 __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
-					const struct unit &u, const CUtensorMap *qmap,
-					const CUtensorMap *kmap, int steps)
+					const struct unit<PAD> &u, const CUtensorMap *qmap,
+					const CUtensorMap *kmap, int groups, int steps)
 {
 	const int shift = __ffs(a.b.shape.page_tok) - 1, last = (u.end - 1) >> shift;
 	const int32_t *page = a.b.page + a.b.page0[u.r];
@@ -155,11 +188,11 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 		first[i] = strip_of<PAD>(u, i).first;
 		next[i] = page[min(first[i] >> shift, last)];
 	}
-	mbarrier_expect_tx(&s.q_full, GROUPS * COLS * D * 2);
+	mbarrier_expect_tx(&s.q_full, groups * COLS * D * 2);
+#pragma unroll
 	for (int i = 0; i < GROUPS * COLS / 64; i++)
-		for (int c = 0; c < D / BOX; c++)
-			tma_load_3d(s.q[c][i * 64], qmap, &s.q_full, c * BOX,
-				    head_of<PAD>(a, u, i * 64 / PAD),
+		for (int c = 0; c < D / BOX && i * 64 < groups * COLS; c++)
+			tma_load_3d(s.q[c][i * 64], qmap, &s.q_full, c * BOX, u.head[i * 64 / PAD],
 				    a.b.row0[u.r + 1] - PAD + i * 64 % PAD);
 	for (int step = 0; step < steps; step++) {
 		const int st = step % STAGES<D>;
@@ -287,37 +320,79 @@ __global__ void lastq_totals(const __grid_constant__ struct args a)
 	a.total[(r * heads + head) * pad + threadIdx.x] = total;
 }
 
+/* ---- blocks ---- */
+
+/* grid (blocks, query head, request): a warp has RUN_BLOCKS, and sees the one before, whose
+ * diagonals go on.  Lanes have four rows each. */
+__global__ void __launch_bounds__(BLOCKS_THREADS, 6)
+lastq_blocks(const __grid_constant__ struct args a)
+{
+	const int r = blockIdx.z, head = blockIdx.y, lane = threadIdx.x % 32;
+	const int rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
+	const int first = (blockIdx.x * blockDim.x + threadIdx.x) / 32 * RUN_BLOCKS;
+	const int last = min(first + RUN_BLOCKS, (end + LASTQ_MAX - 1) / LASTQ_MAX);
+	const int len = lastq_segment_keys(a.parts, end);
+	const size_t heads = a.b.shape.q_heads, at = r * heads + head;
+	const float4 total = ((const float4 *)(a.total + at * LASTQ_MAX))[lane];
+	const float2 *const part = a.parts.part + 4 * lane +
+		(lastq_first_part(a.parts, a.b, r) * heads + head) * LASTQ_MAX;
+	const float *const piece = lastq_piece(a.parts, a.b, r, 0, head) + 4 * lane;
+	const float share = 1 / (float)min(a.n, rows);
+	float before = 0;
+
+	for (int j = max(first - 1, 0); rows && j < last; j++) {
+		const int segment = j * LASTQ_MAX / len;
+		const float4 *x = (const float4 *)(piece + j * heads * LASTQ_PIECES);
+		const float4 *top = (const float4 *)(part + segment * heads * LASTQ_MAX);
+		const float4 seen = x[0], past = x[LASTQ_MAX / 4], one = top[0], two = top[1];
+		const float4 f = { ex2(one.x - total.x), ex2(one.z - total.y),
+				   ex2(two.x - total.z), ex2(two.z - total.w) };
+		const float in = share * warp_sum((seen.x * f.x + seen.y * f.y) +
+						  (seen.z * f.z + seen.w * f.w));
+		const float next = share * warp_sum((past.x * f.x + past.y * f.y) +
+						    (past.z * f.z + past.w * f.w));
+
+		if (!lane && j >= first) {
+			a.blocks.column[at * a.blocks.stride + j] = in + next;
+			a.blocks.slash[at * a.blocks.stride + j] = before + in;
+		}
+		before = next;
+	}
+}
+
 /* ---- sums ---- */
 
 template <int D, int PAD> struct sums {
 	static constexpr int HEADS = COLS / PAD, J = PAD / 8;
 
 	const struct args &a;
-	const struct unit &u;
+	const struct unit<PAD> &u;
 	const struct strip strip;
 	float (*const skew)[SKEW];	/* of each head */
-	const int group;
+	int head[HEADS];
 	const float share;		/* of a row in the means */
 	float total[TILES][2];
 	/* diagonals that go on: class v of a step holds elements with j - h = v - 1, and was class
 	 * v - 2 of the step before; 0 and 1 begin */
 	float carry[HEADS][J + 1][2];
 
-	__device__ __forceinline__ sums(const struct args &a, const struct unit &u,
+	__device__ __forceinline__ sums(const struct args &a, const struct unit<PAD> &u,
 					struct smem<D> &s, int group, int warp)
 		: a(a), u(u), strip(strip_of<PAD>(u, warp)), skew(s.skew[group][warp]),
-		  group(group), share(1 / (float)u.n)
+		  share(1 / (float)u.n)
 	{
 		const int lane = threadIdx.x % 32, heads = a.b.shape.q_heads;
 
 #pragma unroll
+		for (int n = 0; n < HEADS; n++)
+			head[n] = group ? u.head[HEADS + n] : u.head[n];
+#pragma unroll
 		for (int j = 0; j < TILES; j++) {
-			const int place = group * COLS + j * 8 + lane % 4 * 2;
-			const int head = head_of<PAD>(a, u, place / PAD);
+			const int place = j * 8 + lane % 4 * 2, at = head[j * 8 / PAD];
 			float2 x = make_float2(INFINITY, INFINITY);
 
-			if (head < heads)
-				x = *(const float2 *)(a.total + ((size_t)u.r * heads + head) * PAD +
+			if (at < heads)
+				x = *(const float2 *)(a.total + ((size_t)u.r * heads + at) * PAD +
 						      place % PAD);
 			total[j][0] = x.x;
 			total[j][1] = x.y;
@@ -413,11 +488,10 @@ template <int D, int PAD> struct sums {
 	/* x: of head n of the group, at key or its diagonal. */
 	__device__ __forceinline__ void store(float *out, int n, int key, int at, float x)
 	{
-		const int head = head_of<PAD>(a, u, group * HEADS + n);
+		const int to = n ? head[HEADS - 1] : head[0];
 
-		if (n < HEADS && head < a.b.shape.q_heads && key >= strip.own && key < strip.stop)
-			out[((size_t)u.r * a.b.shape.q_heads + head) * a.out.stride + at] =
-				x * share;
+		if (n < HEADS && to < a.b.shape.q_heads && key >= strip.own && key < strip.stop)
+			out[((size_t)u.r * a.b.shape.q_heads + to) * a.out.stride + at] = x * share;
 	}
 
 	__device__ __forceinline__ void step(float (&acc)[COLS / 2], int step)
@@ -449,10 +523,14 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	extern __shared__ char raw[];
 	/* an offset, for a pointer from a number is to no known memory, with slower loads */
 	struct smem<D> &s = *(struct smem<D> *)(raw + (-smem_addr(raw) & 1023));
-	const struct unit u = unit_of<PAD>(a);
+	struct unit<PAD> u = unit_of<PAD>(a);
 	const int steps = (u.len + PAD) / RUN;
 
 	if (u.at >= units_of(a, u.end) || !u.n)
+		return;
+	const int groups = take_heads<PAD>(a, u);
+
+	if (!groups)
 		return;
 	if (threadIdx.x == 0) {
 		tma_prefetch_map(&qmap);
@@ -460,7 +538,7 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 		mbarrier_init(&s.q_full, 1);
 		for (int i = 0; i < STAGES<D>; i++) {
 			mbarrier_init(&s.full[i], 1);
-			mbarrier_init(&s.empty[i], GROUPS);
+			mbarrier_init(&s.empty[i], groups);
 		}
 		fence_barrier_init();
 	}
@@ -468,8 +546,8 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	if (threadIdx.x < 128) {
 		setmaxnreg_dec<24>();
 		if (threadIdx.x == 0)
-			produce<D, PAD>(s, a, u, &qmap, &kmap, steps);
-	} else {
+			produce<D, PAD>(s, a, u, &qmap, &kmap, groups, steps);
+	} else if (warp_group() <= groups) {
 		setmaxnreg_inc<240>();
 		const int group = warp_group() - 1;
 		sums<D, PAD> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
@@ -496,20 +574,14 @@ int unit_keys(const struct attn_batch *b, int n)
 	return least < LEAST_UNIT ? LEAST_UNIT : (int)((least + step - 1) / step * step);
 }
 
-template <int D, int PAD>
-enum ar_status launch_sums(const struct args &a, int per_unit, const CUtensorMap &qmap,
-			   const CUtensorMap &kmap, cudaStream_t stream, struct ar_err *err)
+enum ar_status query_map(CUtensorMap *map, const struct attn_batch *b, const bf16_t *q,
+			 struct ar_err *err)
 {
-	const int keys = a.b.max_kv_blk * a.b.shape.page_tok;
-	const dim3 grid((keys + a.unit - 1) / a.unit, per_unit, a.b.n_req);
-	enum ar_status st = AR_OK;
+	const struct attn_shape *s = &b->shape;
+	const uint64_t dim[3] = { (uint64_t)s->head_dim, (uint64_t)s->q_heads, (uint64_t)b->n_row };
+	const uint32_t box[3] = { BOX, 1, 64 };
 
-	CU(cudaFuncSetAttribute(lastq_sums<D, PAD>,
-				cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM_BYTES<D>));
-	lastq_sums<D, PAD><<<grid, THREADS, SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
-	CU_LAUNCHED();
-out:
-	return st;
+	return tensor_map(map, q, 3, dim, box, err);
 }
 
 template <int D, int PAD>
@@ -519,25 +591,23 @@ enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStrea
 	const struct attn_shape *s = &a.b.shape;
 	const int group = s->q_heads / s->kv_heads, slots = GROUPS * COLS / PAD;
 	const int per_unit = s->kv_heads * ((group + slots - 1) / slots);
-	const uint64_t qdim[3] = { D, (uint64_t)s->q_heads, (uint64_t)a.b.n_row };
-	const uint32_t qbox[3] = { BOX, 1, 64 };
+	const int keys = a.b.max_kv_blk * s->page_tok;
 	/* the cache's end is not known here and not needed: pages bound the accesses */
-	const uint64_t kdim[2] = { D, INT32_MAX };
-	const uint32_t kbox[2] = { BOX, RUN };
+	const uint64_t dim[2] = { D, INT32_MAX };
+	const uint32_t box[2] = { BOX, RUN };
 	CUtensorMap qmap, kmap;
-	enum ar_status st = tensor_map(&qmap, q, 3, qdim, qbox, err);
+	enum ar_status st = query_map(&qmap, &a.b, q, err);
 
 	if (!st)
-		st = tensor_map(&kmap, k, 2, kdim, kbox, err);
-	a.unit = unit_keys(&a.b, per_unit);
-	a.parts.pad = PAD;
-	if (!st)
-		st = lastq_rows_enqueue(&a.b, a.n, qmap, k, &a.parts, stream, err);
+		st = tensor_map(&kmap, k, 2, dim, box, err);
 	if (st)
 		return st;
-	lastq_totals<<<dim3(s->q_heads, a.b.n_req), PAD, 0, stream>>>(a);
+	a.unit = unit_keys(&a.b, per_unit);
+	CU(cudaFuncSetAttribute(lastq_sums<D, PAD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				SMEM_BYTES<D>));
+	lastq_sums<D, PAD><<<dim3((keys + a.unit - 1) / a.unit, per_unit, a.b.n_req), THREADS,
+			     SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
 	CU_LAUNCHED();
-	st = launch_sums<D, PAD>(a, per_unit, qmap, kmap, stream, err);
 out:
 	return st;
 }
@@ -550,22 +620,60 @@ enum ar_status launch_pad(const struct args &a, const bf16_t *q, const bf16_t *k
 			  launch<D, 64>(a, q, k, stream, err);
 }
 
+size_t total_floats(const struct attn_shape *s, int n_req)
+{
+	return (size_t)n_req * s->q_heads * LASTQ_MAX;
 }
 
-size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
+size_t piece_floats(const struct attn_shape *s, int64_t n_page)
 {
-	const size_t rows = (size_t)l->max_req * s->q_heads * LASTQ_MAX;
-
-	return rows * sizeof(float) + lastq_rows_work_bytes(s, l);
+	return (size_t)n_page * s->q_heads * LASTQ_PIECES;
 }
 
-enum ar_status lastq_sm90_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
-				  const bf16_t *k, const struct lastq *out, void *work,
-				  void *stream, struct ar_err *err)
+}
+
+size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l, bool blocks)
 {
-	float *total = (float *)work;
-	float2 *part = (float2 *)(total + (size_t)b->n_req * b->shape.q_heads * LASTQ_MAX);
-	const struct args a = { *b, *out, { .part = part }, total, n };
+	return (total_floats(s, l->max_req) + (blocks ? piece_floats(s, l->max_page) : 0)) *
+	       sizeof(float) + lastq_rows_work_bytes(s, l);
+}
+
+enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				       const bf16_t *k, const struct lastq *blocks, void *work,
+				       void *stream, struct ar_err *err)
+{
+	const cudaStream_t on = (cudaStream_t)stream;
+	const int heads = b->shape.q_heads, run = BLOCKS_THREADS / 32 * RUN_BLOCKS;
+	float *total = (float *)work, *piece = total + total_floats(&b->shape, b->n_req);
+	float *part = piece + (blocks ? piece_floats(&b->shape, b->n_page) : 0);
+	struct args a = { .b = *b, .parts = { .part = (float2 *)part, .pad = n > 64 ? 128 : 64,
+					      .piece = blocks ? piece : NULL },
+			  .total = total, .n = n };
+	CUtensorMap qmap;
+	enum ar_status st = query_map(&qmap, b, q, err);
+
+	if (!st)
+		st = lastq_rows_enqueue(b, n, qmap, k, &a.parts, on, err);
+	if (st)
+		return st;
+	lastq_totals<<<dim3(heads, b->n_req), a.parts.pad, 0, on>>>(a);
+	CU_LAUNCHED();
+	if (blocks) {
+		a.blocks = *blocks;
+		lastq_blocks<<<dim3((b->max_kv_blk + run - 1) / run, heads, b->n_req),
+			       BLOCKS_THREADS, 0, on>>>(a);
+		CU_LAUNCHED();
+	}
+out:
+	return st;
+}
+
+enum ar_status lastq_sm90_sums_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				       const bf16_t *k, const int *want, const struct lastq *out,
+				       void *work, void *stream, struct ar_err *err)
+{
+	const struct args a = { .b = *b, .out = *out, .want = want, .total = (float *)work,
+				.n = n };
 
 	switch (b->shape.head_dim) {
 	case 64: return launch_pad<64>(a, q, k, (cudaStream_t)stream, err);
