@@ -12,7 +12,7 @@
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 
-enum { N_SHAPE = 7, N_TEST = 6 * (N_SHAPE + 2) + 3 };
+enum { N_SHAPE = 7, N_TEST = 6 * (N_SHAPE + 3) + 3 };
 
 #if HAVE_CUDA
 /* Whether sums of n positions agree: to 1e-4 of each, and to as much less where all are small. */
@@ -56,7 +56,8 @@ static int bits_beyond(const struct batch_case *c, int r, int h, const uint32_t 
 
 /* Whether a head's mask follows from the sums: JS may lie on either side of a tau within 1e-4, and
  * of a query-aware head's cells those at the threshold may change places. */
-static bool follows(struct select_pair *p, int r, int h, const float *column, const float *slash)
+static bool follows(struct select_pair *p, int r, int h, const float *column, const float *slash,
+		    const uint32_t *const *pool)
 {
 	const struct flexprefill *param = p->self;
 	static const double tau[] = { 0, -1e-4, 1e-4 };
@@ -68,7 +69,7 @@ static bool follows(struct select_pair *p, int r, int h, const float *column, co
 
 		near.tau += tau[i];
 		gpu_must(flexprefill_head(&c->b, &near, r, h, c->q, p->state_ref, column, slash,
-				      c->mask, &err), &err);
+				      pool, c->mask, &err), &err);
 		if (rows_equal(c, r, h, p->got, c->mask))
 			return true;
 		if (param->tau > 0 && bits_beyond(c, r, h, p->got, c->mask) <= 1 &&
@@ -179,7 +180,8 @@ static void compare(struct select_pair *p)
 	int tok = s->page_tok, max_nb = c->b.max_kv_blk, heads = c->b.n_req * s->q_heads;
 	size_t n = (size_t)max_nb * (size_t)tok;
 	float *x = malloc((3 * n + 2 * (size_t)max_nb) * sizeof *x), *v = x + 3 * n;
-	float *dev = malloc(2 * (size_t)heads * n * sizeof *dev);
+	uint32_t *unit = malloc(2 * (size_t)max_nb * sizeof *unit);
+	const uint32_t *const pools[2] = { unit, unit + max_nb };
 	float *old = malloc(2 * (size_t)heads * n * sizeof *old);
 	int *want = malloc((size_t)heads * sizeof *want);
 	bool sums = true, blocks = true, old_sums = true, masks = true;
@@ -187,7 +189,6 @@ static void compare(struct select_pair *p)
 
 	for (int i = 0; i < heads; i++)
 		want[i] = 1;
-	gpu_read(dev, p->work, 2 * (size_t)heads * n * sizeof *dev);
 	read_sums(p, want, &block, &all);
 	read_old_sums(p, old);
 	for (int r = 0; r < c->b.n_req; r++)
@@ -206,7 +207,11 @@ static void compare(struct select_pair *p)
 			pool(v, x + n, 1, end, tok);
 			pool(v + max_nb, x + 2 * n + end - 1, -1, end, tok);
 			blocks &= close(column_of, v, nb) && close(slash_of, v + max_nb, nb);
-			masks &= follows(p, r, h, dev + at, dev + (size_t)heads * n + at);
+			for (int j = 0; j < nb; j++) {
+				unit[j] = flexprefill_units(column_of[j], 31);
+				unit[max_nb + j] = flexprefill_units(slash_of[j], 31);
+			}
+			masks &= follows(p, r, h, column, slash, pools);
 		}
 	t.cases++;
 	t.sums += sums;
@@ -218,16 +223,17 @@ static void compare(struct select_pair *p)
 	release(&all);
 	free(want);
 	free(old);
-	free(dev);
+	free(unit);
 	free(x);
 }
 
-static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, const int *rows)
+static void run_tau(struct attn_shape s, uint64_t seed, double tau, int n, const int *ctx,
+		    const int *rows)
 {
 	static const enum case_fill fill[] = { FILL_NORMAL, FILL_RISING, FILL_BLOCKS, FILL_HUGE,
 					       FILL_EQUAL };
 	struct flexprefill param = { .gamma = 0.5 + 0.1 * (double)(seed % 5),
-				     .tau = seed % 3 ? 0.3 * (double)(seed % 3) : 0,
+				     .tau = tau,
 				     .min_budget = seed % 2 ? 1 : 256,
 				     .max_budget = seed % 4 ? 0 : 1024 };
 	struct select_pair p = { .selector = selector_find("flexprefill"), .self = &param };
@@ -252,6 +258,11 @@ static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, 
 	compare(&p);
 	free(means);
 	select_release(&p);
+}
+
+static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, const int *rows)
+{
+	run_tau(s, seed, seed % 3 ? 0.3 * (double)(seed % 3) : 0, n, ctx, rows);
 }
 
 static void report(const char *of)
@@ -307,6 +318,12 @@ static void run_all(void)
 		run_case(shape[0].s, (uint64_t)k + 4, 2, (int[]){ 20000 + k, 12288 - 4 + k },
 			 (int[]){ 200, 4 });
 	report("where a sample is taken");
+	for (int i = 0; i < N_SHAPE; i++) {	/* tau is amid what JS is */
+		run_tau(shape[i].s, 31, 0.505, 2, (int[]){ 3000, 1500 }, (int[]){ 200, 300 });
+		run_tau(shape[i].s, 32, 0.164, 2, (int[]){ 3000, 1500 }, (int[]){ 200, 300 });
+		run_tau(shape[i].s, 33, 0.17, 2, (int[]){ 3000, 1500 }, (int[]){ 90, 300 });
+	}
+	report("where some heads are query-aware");
 	test_refusals();
 }
 #else

@@ -214,7 +214,8 @@ static void keep_aware(const struct head *h, struct scratch *t, uint32_t *mask)
 
 enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexprefill *p, int r,
 				int head, const bf16_t *q, const float *mean, const float *column,
-				const float *slash, uint32_t *mask, struct ar_err *err)
+				const float *slash, const uint32_t *const *pool, uint32_t *mask,
+				struct ar_err *err)
 {
 	int tok = b->shape.page_tok, rows = b->row0[r + 1] - b->row0[r], end = b->ctx[r] + rows;
 	struct head h = { b, p, r, head, rows, end, (end + tok - 1) / tok, q, mean };
@@ -229,6 +230,8 @@ enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexpre
 	if (!open) {
 		n[0] = weigh(&h, 0, column, &t);
 		n[1] = weigh(&h, 1, slash, &t);
+		for (int i = 0; i < 2 && pool; i++)
+			memcpy(t.pool[i], pool[i], (size_t)h.nb * sizeof *pool[i]);
 		aware = query_aware(&h, &t);
 		for (int i = 0; i < 2; i++)
 			take(&h, i, aware ? flexprefill_count(p, tok, h.nb, 0) : n[i], &t);
@@ -263,8 +266,8 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	for (int r = 0; r < b->n_req && !st; r++)
 		for (int h = 0; h < s->q_heads && b->row0[r + 1] > b->row0[r] && !st; h++) {
 			lastq_ref(b, r, h, s->page_tok, q, kv->k, x, x + n, x + 2 * n);
-			st = flexprefill_head(b, self, r, h, q, state, x + n, x + 2 * n, out->mask,
-					      err);
+			st = flexprefill_head(b, self, r, h, q, state, x + n, x + 2 * n, NULL,
+					      out->mask, err);
 		}
 	free(x);
 	return st;

@@ -74,10 +74,12 @@ AR_BOTH static inline uint32_t flexprefill_budget(const struct flexprefill *p, i
 }
 
 /* The reference once the sums of lastq.h are known: masks of one head of request r, from the means
- * of blocks of keys. */
+ * of blocks of keys.  pool: V and S as they were added up elsewhere, in units of 2^-31; NULL: from
+ * the sums. */
 enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexprefill *p, int r,
 				int head, const bf16_t *q, const float *mean, const float *column,
-				const float *slash, uint32_t *mask, struct ar_err *err);
+				const float *slash, const uint32_t *const *pool, uint32_t *mask,
+				struct ar_err *err);
 
 selector_work_fn flexprefill_work_bytes;
 selector_enqueue_fn flexprefill_enqueue;

@@ -1,21 +1,22 @@
 /*
  * FlexPrefill's selection on the device; the rule is in flexprefill.c.  After the means of keys and
- * the sums of lastq.h come
+ * the sums by block of lastq.h come
  *
- *   weigh    (head of a request, direction): how many columns or diagonals carry gamma, and their
- *            sums by block
- *   decide   (head of a request): p, JS, the blocks and slashes that are taken, as bits
+ *   judge    (head of a request): p, JS, and so whether it is query-aware
+ *   lastq    the sums by position, of heads that are not
+ *   weigh    (head of a request, direction): how many columns or diagonals carry gamma, of those
+ *   decide   (head of a request, direction): the blocks or slashes that are taken, as bits
  *   aware    (query block, KV head): softmax over the means, of query-aware heads
  *   mask     (head of a request): what of it is within gamma, and the mask rows
  *
- * Budget at 128K tokens, 8 requests, 16 heads and 128 rows: lastq has two passes with 0.58 ms of
- * products and as much of exponentials each, so 1.2 ms is the least, and what dense attention takes
- * for its products says 1.8: 12 % of a chunk of 1024.  weigh: 256 thread blocks, all there at once,
- * read 0.5 MiB each once, 0.03 ms, and 4096 keys of it before, from which three thresholds come by
- * some thirty sums over the thread block each, about 200 cycles: 0.01 ms.  The others touch numbers
- * of blocks, not of tokens; of them aware has the most, where heads are query-aware: 64 x 4 thread
- * blocks that read 1024 means of 512 bytes each, 128 MiB from L2, and a load has 32 lines: 0.05 ms.
- * Measured on an H200: 2.55 to 2.88 ms in all, and 0.72 at 32K.
+ * Budget at 128K tokens, 8 requests, 16 heads and 128 rows: lastq's first pass has 0.58 ms of
+ * products and as much of exponentials, and its sums by block are 128 MiB written and read, 0.06
+ * ms.  The second pass has as much again if no head is query-aware, and nothing if all are.  weigh:
+ * up to 256 thread blocks, all there at once, read 0.5 MiB each once, 0.03 ms, and 4096 keys of it
+ * before, from which three thresholds come by some thirty sums over the thread block each, about
+ * 200 cycles: 0.01 ms.  The others touch numbers of blocks, not of tokens; of them aware has the
+ * most, where heads are query-aware: 64 x 4 thread blocks that read 1024 means of 512 bytes each,
+ * 128 MiB from L2, and a load has 32 lines: 0.05 ms.
  */
 #include "config.h"
 #include "kernels/selectors/flexprefill.h"
@@ -38,17 +39,17 @@ constexpr int AWARE_HEADS = 4;		/* that share a reading of the means of keys */
 struct args {
 	struct attn_batch b;
 	struct flexprefill p;
-	struct lastq sums;
+	struct lastq blocks, sums;
 	const bf16_t *q;
 	const float *mean;
 	float scale;
 	/* by head of a request */
-	uint32_t *pool;		/* [2][max_kv_blk] */
-	uint32_t *bits;		/* [2][mask_words + 1] of pool */
-	int *count;		/* [2] to take */
-	int *aware;
+	uint32_t *bits;		/* [2][mask_words + 1] of blocks */
+	int *count;		/* [2] to take, where columns are to be counted */
+	int *want;		/* whether they are, */
+	int *aware;		/* or the head is query-aware; neither: it keeps everything */
 	/* by query block and head */
-	float *p_row;		/* [max_kv_blk]; decide uses those of a chunk's first query block */
+	float *p_row;		/* [max_kv_blk]; judge uses those of a chunk's first query block */
 	uint32_t *mask;
 };
 
@@ -113,25 +114,6 @@ struct seen {
 	uint32_t above, heavy, all;	/* those above the bracket, their sum; that of all not below */
 };
 
-/* Sums by block of the 32 PICK_SPAN keys from first on. */
-__device__ __forceinline__ void add_blocks(uint32_t *pool, int nb, int tok, int first,
-					   const uint32_t (&x)[PICK_SPAN])
-{
-	const int lane = threadIdx.x % 32, j = (first + lane * 32) >> (__ffs(tok) - 1);
-	uint32_t own = 0;
-
-#pragma unroll
-	for (int i = 0; i < PICK_SPAN; i++) {
-		const uint32_t sum = __reduce_add_sync(~0u, x[i]);
-
-		own = lane == i ? sum : own;
-	}
-	for (int i = 1; i < tok / 32; i *= 2)
-		own += __shfl_xor_sync(~0u, own, i);
-	if (lane < PICK_SPAN && lane * 32 % tok == 0 && j < nb)
-		pool[j] = own;
-}
-
 __global__ void __launch_bounds__(PICK_THREADS, 2)
 flexprefill_weigh(const struct args a)
 {
@@ -142,7 +124,6 @@ flexprefill_weigh(const struct args a)
 	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
 	const float *mass = slash ? a.sums.slash + (size_t)at * a.sums.stride + w.end - 1 :
 				    a.sums.column + (size_t)at * a.sums.stride;
-	uint32_t *pool = a.pool + (size_t)(at * 2 + slash) * a.b.max_kv_blk;
 	const uint32_t budget = flexprefill_budget(&a.p, 1);
 	const int step = slash ? -1 : 1;	/* diagonals from the longest distance on */
 	const auto key = [=](int i) { return flexprefill_units(mass[step * i], 31); };
@@ -150,19 +131,18 @@ flexprefill_weigh(const struct args a)
 	struct seen s = { 0, 0, 0 };
 	struct pick p;
 
-	if (w.open)
+	if (!a.want[at])
 		return;
 	if (w.end > PICK_KEPT)
 		in = bracket_of(sm, kept, w.end, budget, key);
 	const int have = pick_gather(sm, kept, w.end, in.least, in.most, key,
-				     [&](int first, const uint32_t (&x)[PICK_SPAN]) {
+				     [&](int, const uint32_t (&x)[PICK_SPAN]) {
 #pragma unroll
 		for (int i = 0; i < PICK_SPAN; i++) {
 			s.above += x[i] > in.most;
 			s.heavy += x[i] > in.most ? x[i] : 0;
 			s.all += x[i] >= in.least ? x[i] : 0;
 		}
-		add_blocks(pool, w.nb, tok, first, x);
 	});
 	s.above = pick_sum(sm, s.above, 0);
 	s.heavy = pick_sum(sm, s.heavy, 1);
@@ -252,17 +232,25 @@ __device__ __forceinline__ void block_attention(const struct args &a, const stru
 	}
 }
 
-/* ---- decide ---- */
+/* ---- judge ---- */
 
-__device__ __forceinline__ bool query_aware(const struct args &a, const struct whose &w,
-					    const uint32_t *v, float *query, float *part, float *p)
+/* The mass of a block, or of a block of diagonals. */
+__device__ __forceinline__ uint32_t mass_of(const struct args &a, int at, int slash, int j)
+{
+	const float *mass = slash ? a.blocks.slash : a.blocks.column;
+
+	return flexprefill_units(mass[(size_t)at * a.blocks.stride + j], 31);
+}
+
+__device__ __forceinline__ bool query_aware(const struct args &a, const struct whose &w, int at,
+					    float *query, float *part, float *p)
 {
 	const int n = min(w.rows, a.b.shape.page_tok), end = a.b.row0[w.r + 1];
 	float js = 0;
 
 	block_attention<1>(a, w, end - n, end, w.nb, query, part, p);
 	for (int j = threadIdx.x; j < w.nb; j += blockDim.x) {
-		const float mass = v[j] * 0x1p-31f, m = (p[j] + mass) / 2;
+		const float mass = mass_of(a, at, 0, j) * 0x1p-31f, m = (p[j] + mass) / 2;
 
 		js += p[j] > 0 ? 0.5f * p[j] * logf(p[j] / m) : NAN;
 		js += mass > 0 ? 0.5f * mass * logf(mass / m) : 0;
@@ -272,43 +260,48 @@ __device__ __forceinline__ bool query_aware(const struct args &a, const struct w
 }
 
 __global__ void __launch_bounds__(PICK_THREADS, 1)
-flexprefill_decide(const struct args a)
+flexprefill_judge(const struct args a)
 {
-	__shared__ struct pick_smem sm;
 	__shared__ alignas(16) float query[MAX_DIM];
 	__shared__ float part[PICK_WARPS];
 	const int at = blockIdx.x;
 	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
-	const uint32_t *pool = a.pool + (size_t)at * 2 * a.b.max_kv_blk;
 	const size_t row = (size_t)a.b.qblk0[w.r] * a.b.shape.q_heads + w.head;
+	const bool aware = !w.open &&
+			   query_aware(a, w, at, query, part, a.p_row + row * a.b.max_kv_blk);
 
-	if (w.open) {
-		if (!threadIdx.x)
-			a.aware[at] = 0;
-		return;
-	}
-	const bool aware = query_aware(a, w, pool, query, part, a.p_row + row * a.b.max_kv_blk);
-
-	if (!threadIdx.x)
+	if (!threadIdx.x) {
 		a.aware[at] = aware;
-	for (int slash = 0; slash < 2; slash++) {
-		const uint32_t *mass = pool + slash * a.b.max_kv_blk;
-		const int forced = slash ? w.nb - 1 : 0;
-		const int n = aware ? flexprefill_count(&a.p, a.b.shape.page_tok, w.nb, 0) :
-				      a.count[at * 2 + slash];
-		uint32_t *bits = a.bits + (size_t)(at * 2 + slash) * (a.b.mask_words + 1);
-		const auto key = [=](int j) { return j == forced ? ~0u : mass[j]; };
-		const struct pick p = pick_find<PICK_COUNT>(sm, w.nb, n, key);
-
-		pick_walk(sm, p, w.nb, key, [=](int j, bool taken, int) {
-			const uint32_t word = __ballot_sync(~0u, taken);
-
-			if (j % 32 == 0)
-				bits[j / 32] = word;
-		});
-		if (!threadIdx.x)	/* for shifts past the end */
-			bits[(w.nb + 31) / 32] = 0;
+		a.want[at] = !w.open && !aware;
 	}
+}
+
+/* ---- decide ---- */
+
+__global__ void __launch_bounds__(PICK_THREADS, 1)
+flexprefill_decide(const struct args a)
+{
+	__shared__ struct pick_smem sm;
+	const int at = blockIdx.x, slash = blockIdx.y;
+	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
+	const int forced = slash ? w.nb - 1 : 0;
+	uint32_t *bits = a.bits + (size_t)(at * 2 + slash) * (a.b.mask_words + 1);
+	const auto key = [=](int j) { return j == forced ? ~0u : mass_of(a, at, slash, j); };
+
+	if (w.open)
+		return;
+	const int n = a.want[at] ? a.count[at * 2 + slash] :
+				   flexprefill_count(&a.p, a.b.shape.page_tok, w.nb, 0);
+	const struct pick p = pick_find<PICK_COUNT>(sm, w.nb, n, key);
+
+	pick_walk(sm, p, w.nb, key, [=](int j, bool taken, int) {
+		const uint32_t word = __ballot_sync(~0u, taken);
+
+		if (j % 32 == 0)
+			bits[j / 32] = word;
+	});
+	if (!threadIdx.x)	/* for shifts past the end */
+		bits[(w.nb + 31) / 32] = 0;
 }
 
 /* ---- aware ---- */
@@ -398,17 +391,17 @@ flexprefill_mask(const struct args a)
 
 /* Bytes of work after lastq's, for so many heads of requests and rows of masks. */
 struct layout {
-	size_t pool, bits, count, aware, p_row, end;
+	size_t bits, count, want, aware, p_row, end;
 };
 
 struct layout layout_of(size_t heads, size_t rows, size_t blocks)
 {
 	struct layout l;
 
-	l.pool = 0;
-	l.bits = l.pool + heads * 2 * blocks * sizeof(uint32_t);
+	l.bits = 0;
 	l.count = l.bits + heads * 2 * ((blocks + 31) / 32 + 1) * sizeof(uint32_t);
-	l.aware = l.count + heads * 2 * sizeof(int);
+	l.want = l.count + heads * 2 * sizeof(int);
+	l.aware = l.want + heads * sizeof(int);
 	l.p_row = l.aware + heads * sizeof(int);
 	l.end = l.p_row + rows * blocks * sizeof(float);
 	return l;
@@ -419,22 +412,23 @@ struct layout layout_of(size_t heads, size_t rows, size_t blocks)
 size_t flexprefill_work_bytes(const void *, const struct attn_shape *s,
 			      const struct attn_limits *l)
 {
-	return lastq_work_bytes(s, l) +
+	return lastq_blocks_work_bytes(s, l) +
 	       layout_of((size_t)l->max_req * s->q_heads,
 			 (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads, l->max_kv_blk).end;
 }
 
 static struct args args_of(const struct attn_batch *b, const struct flexprefill *p, const bf16_t *q,
-			   const float *mean, uint32_t *mask, const struct lastq *sums, void *work)
+			   const float *mean, uint32_t *mask, const struct lastq *blocks,
+			   void *work)
 {
 	const struct attn_limits all = { .max_req = b->n_req, .max_kv_blk = b->max_kv_blk,
 					 .n_sm = b->n_sm, .max_page = b->n_page };
 	const struct layout l = layout_of((size_t)b->n_req * b->shape.q_heads,
 					  (size_t)b->n_qblk * b->shape.q_heads, b->max_kv_blk);
-	char *at = (char *)work + lastq_work_bytes(&b->shape, &all);
+	char *at = (char *)work + lastq_blocks_work_bytes(&b->shape, &all);
 
-	return { *b, *p, *sums, q, mean, (float)(1 / sqrt((double)b->shape.head_dim)),
-		 (uint32_t *)(at + l.pool), (uint32_t *)(at + l.bits), (int *)(at + l.count),
+	return { *b, *p, *blocks, {}, q, mean, (float)(1 / sqrt((double)b->shape.head_dim)),
+		 (uint32_t *)(at + l.bits), (int *)(at + l.count), (int *)(at + l.want),
 		 (int *)(at + l.aware), (float *)(at + l.p_row), mask };
 }
 
@@ -446,24 +440,29 @@ enum ar_status flexprefill_enqueue(const struct attn_batch *b, const void *self,
 	const struct attn_shape *s = &b->shape;
 	const int heads = b->n_req * s->q_heads;
 	cudaStream_t on = (cudaStream_t)stream;
-	struct lastq sums;
+	struct lastq blocks;
 	struct args a;
 	enum ar_status st = AR_OK;
 
 	if (!b->n_qblk)
 		return AR_OK;
-	st = lastq_enqueue(b, s->page_tok, q, kv->k, &sums, work, stream, err);
+	st = lastq_blocks_enqueue(b, q, kv->k, &blocks, work, stream, err);
 	if (!st)
 		st = means_update_enqueue(b, kv->k, (float *)state, stream, err);
 	if (st)
 		return st;
-	a = args_of(b, (const struct flexprefill *)self, q, (const float *)state, out->mask, &sums,
-		    work);
+	a = args_of(b, (const struct flexprefill *)self, q, (const float *)state, out->mask,
+		    &blocks, work);
+	flexprefill_judge<<<heads, PICK_THREADS, 0, on>>>(a);
+	CU_LAUNCHED();
+	st = lastq_wanted_enqueue(b, q, kv->k, a.want, &a.sums, work, stream, err);
+	if (st)
+		return st;
 	CU(cudaFuncSetAttribute(flexprefill_weigh, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				sizeof(struct pick_kept)));
 	flexprefill_weigh<<<dim3(heads, 2), PICK_THREADS, sizeof(struct pick_kept), on>>>(a);
 	CU_LAUNCHED();
-	flexprefill_decide<<<heads, PICK_THREADS, 0, on>>>(a);
+	flexprefill_decide<<<dim3(heads, 2), PICK_THREADS, 0, on>>>(a);
 	CU_LAUNCHED();
 	flexprefill_aware<<<dim3(b->n_qblk, s->kv_heads), AWARE_THREADS, 0, on>>>(a);
 	CU_LAUNCHED();
