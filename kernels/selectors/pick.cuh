@@ -3,10 +3,12 @@
  *
  * pick_find() determines what fits into a budget, the largest keys first: where a key weighs 1
  * the k largest, where it weighs itself the most that add up to no more than the budget.  Up to
- * PICK_KEPT keys stay in registers and the threshold is found bit by bit, with a sum over the
- * thread block for each: no histogram, whose buckets would be few and crowded, for keys agree in
- * their upper bits.  For more, three rounds over 11, 11 and 10 bits add up the weights of the keys
- * that share the digits found so far; keys whose digit is 0 need no sum, for they come last.
+ * PICK_KEPT keys stay in registers and the threshold is found bit by bit, with a sum for each,
+ * until there is one key left that it can be: no histogram, whose buckets would be few and crowded,
+ * for keys agree in their upper bits.  A sum over the thread block takes about 200 cycles, most of
+ * them around its barrier: what the registers of one warp hold is left to that, without barriers.
+ * For more than PICK_KEPT, three rounds over 11, 11 and 10 bits add up the weights of the keys that
+ * share the digits found so far; keys whose digit is 0 need no sum, for they come last.
  * pick_walk() then goes through the keys in order, so that of equal ones the first are taken: a
  * warp takes a stretch of them, and counts its own first.
  *
@@ -33,21 +35,23 @@ constexpr int PICK_COPIES = 4;
 constexpr int PICK_BATCH = 8;
 constexpr int PICK_SAMPLE = 4096;
 constexpr int PICK_KEPT = 12288;
+constexpr int PICK_KEYS = PICK_KEPT / PICK_THREADS;	/* in a thread's registers */
 constexpr int PICK_SPAN = 16;
 constexpr int PICK_SECTION = PICK_OWN * PICK_THREADS;	/* words */
 static_assert(PICK_OWN == 4, "a uint4 is a thread's words");
+
+struct pick {
+	uint32_t key;		/* all larger ones are taken */
+	uint32_t above;		/* so many */
+	uint32_t room;		/* and of those as large as key so many */
+};
 
 struct pick_smem {
 	uint32_t sum[2][PICK_WARPS], top[PICK_WARPS];
 	uint32_t count[PICK_BUCKETS], weight[PICK_BUCKETS][PICK_COPIES];
 	uint32_t warp_count[PICK_WARPS], warp_weight[PICK_WARPS];
 	uint32_t digit, above, left, equal;
-};
-
-struct pick {
-	uint32_t key;		/* all larger ones are taken */
-	uint32_t above;		/* so many */
-	uint32_t room;		/* and of those as large as key so many */
+	struct pick found;
 };
 
 /* What is kept: where the keys are. */
@@ -167,44 +171,52 @@ static __device__ __forceinline__ void pick_add(struct pick_smem &sm, int n, uin
 	atomicAdd(&sm.count[0], matches);
 }
 
-/* Sum over the thread block's threads; odd: with 0 and 1 in turns, one barrier is enough. */
+/* Sum over the threads of the thread block, or of one warp where WARPS is 1; odd: with 0 and 1 in
+ * turns, one barrier is enough. */
+template <int WARPS = PICK_WARPS>
 static __device__ __forceinline__ uint32_t pick_sum(struct pick_smem &sm, uint32_t x, int odd)
 {
 	const int lane = threadIdx.x % 32;
 
 	x = __reduce_add_sync(~0u, x);
+	if (WARPS == 1)
+		return x;
 	if (!lane)
 		sm.sum[odd][threadIdx.x / 32] = x;
 	__syncthreads();
 	return __reduce_add_sync(~0u, lane < PICK_WARPS ? sm.sum[odd][lane] : 0);
 }
 
-/* The largest of the thread block's threads. */
+/* The largest of them. */
+template <int WARPS>
 static __device__ __forceinline__ uint32_t pick_top(struct pick_smem &sm, uint32_t x)
 {
 	const int lane = threadIdx.x % 32;
 
 	x = __reduce_max_sync(~0u, x);
+	if (WARPS == 1)
+		return x;
+	__syncthreads();		/* the last use of the sums is over */
 	if (!lane)
 		sm.top[threadIdx.x / 32] = x;
 	__syncthreads();
 	return __reduce_max_sync(~0u, lane < PICK_WARPS ? sm.top[lane] : 0);
 }
 
-/* pick_find() of up to PICK_KEPT keys: the largest threshold from which on they weigh more than
- * the budget, or 0. */
-template <enum pick_by BY, typename Key>
+/* pick_find() of up to PICK_KEYS keys a thread. */
+template <enum pick_by BY, int WARPS, typename Key>
 static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int n,
 						       uint32_t budget, const Key &key)
 {
-	uint32_t x[PICK_KEPT / PICK_THREADS], top = 0;
+	constexpr int THREADS = WARPS * 32;
+	uint32_t x[PICK_KEYS], top = 0, light = 0, heavy = 0;
 	struct pick p = { 0, 0, 0 };
 	const auto sum_above = [&](uint32_t limit, bool weigh) {
 		uint32_t sum = 0;
 
 #pragma unroll
-		for (int i = 0; i < PICK_KEPT / PICK_THREADS; i += PICK_OWN) {
-			if (i * PICK_THREADS >= n)
+		for (int i = 0; i < PICK_KEYS; i += PICK_OWN) {
+			if (i * THREADS >= n)
 				break;
 #pragma unroll
 			for (int k = i; k < i + PICK_OWN; k++)
@@ -213,26 +225,37 @@ static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int
 		return sum;
 	};
 
-	pick_fetch(x, threadIdx.x, PICK_THREADS, n, key);
+	pick_fetch(x, threadIdx.x, THREADS, n, key);
 #pragma unroll
-	for (int i = 0; i < PICK_KEPT / PICK_THREADS; i++)
+	for (int i = 0; i < PICK_KEYS; i++)
 		top = max(top, x[i]);
-	__syncthreads();		/* the last use of the sums is over */
-	top = pick_top(sm, top);
-	for (int bit = 31 - __clz(top); bit >= 0; bit--) {
-		const uint32_t least = p.key | 1u << bit;
+	int bit = 31 - __clz(pick_top<WARPS>(sm, top));
 
-		if (pick_sum(sm, sum_above(least - 1, BY == PICK_WEIGHT), bit % 2) > budget)
+	/* The threshold is the largest from which on keys weigh more than the budget, or 0.  It is
+	 * among the 2 << bit from p.key on; those past them weigh light, and with them heavy unless
+	 * p.key is 0.  What weighs less than 2 p.key is one key. */
+	for (; bit >= 0 && (BY == PICK_COUNT ? light < budget : heavy - light - p.key >= p.key);
+	     bit--) {
+		const uint32_t least = p.key | 1u << bit;
+		const uint32_t sum = pick_sum<WARPS>(sm, sum_above(least - 1, BY == PICK_WEIGHT),
+						     bit & 1);
+
+		if (sum > budget) {
 			p.key = least;
+			heavy = sum;
+		} else {
+			light = sum;
+		}
 	}
-	p.above = pick_sum(sm, sum_above(p.key, false), 1);
-	budget -= BY == PICK_WEIGHT ? pick_sum(sm, sum_above(p.key, true), 0) : p.above;
-	p.room = pick_sum(sm, sum_above(p.key - 1, false), BY == PICK_WEIGHT);
-	p.room = (p.key ? p.room : n) - p.above;	/* there are 0s past n */
+	if (bit >= 0)		/* no count: it may as well be the largest of them */
+		p.key = BY == PICK_COUNT ? p.key | ((2u << bit) - 1) : heavy - light;
+	budget -= light;
+	p.above = BY == PICK_COUNT ? light : pick_sum<WARPS>(sm, sum_above(p.key, false), bit & 1);
+	p.room = n - p.above;
 	if (BY == PICK_COUNT)
 		p.room = min(budget, p.room);
 	else if (p.key)
-		p.room = min(budget / p.key, p.room);
+		p.room = budget / p.key;
 	return p;
 }
 
@@ -243,8 +266,18 @@ static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, in
 {
 	struct pick p = { 0, 0, 0 };
 
+	if (n <= PICK_KEYS * 32) {
+		__syncthreads();		/* the last use of what was found is over */
+		if (threadIdx.x < 32) {
+			p = pick_few<BY, 1>(sm, n, budget, key);
+			if (!threadIdx.x)
+				sm.found = p;
+		}
+		__syncthreads();
+		return sm.found;
+	}
 	if (n <= PICK_KEPT)
-		return pick_few<BY>(sm, n, budget, key);
+		return pick_few<BY, PICK_WARPS>(sm, n, budget, key);
 
 	for (int shift = 21; shift >= 0; shift = shift == 21 ? 10 : shift - 10) {
 		__syncthreads();
