@@ -161,34 +161,44 @@ flexprefill_weigh(const struct args a)
 
 /* ---- softmax over means ---- */
 
-/* Of the thread block's threads, in a fixed order; part: one for each warp. */
-__device__ __forceinline__ float block_sum(float x, float *part)
+/* x[i] of all of the thread block's threads, in a fixed order; part: N for each warp. */
+template <int N, typename Join>
+__device__ __forceinline__ void block_join(float (&x)[N], float *part, const Join &join)
 {
 	const int warps = blockDim.x / 32;
-	float all = 0;
 
-	x = warp_sum(x);
-	__syncthreads();
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		for (int lanes = 16; lanes; lanes /= 2)
+			x[i] = join(x[i], __shfl_xor_sync(~0u, x[i], lanes));
+	__syncthreads();		/* the last use of part is over */
 	if (threadIdx.x % 32 == 0)
-		part[threadIdx.x / 32] = x;
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			part[threadIdx.x / 32 * N + i] = x[i];
 	__syncthreads();
-	for (int i = 0; i < warps; i++)
-		all += part[i];
-	return all;
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		x[i] = part[i];
+	for (int w = 1; w < warps; w++)
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			x[i] = join(x[i], part[w * N + i]);
 }
 
-__device__ __forceinline__ float block_max(float x, float *part)
+template <int N>
+__device__ __forceinline__ void block_sum(float (&x)[N], float *part)
 {
-	const int warps = blockDim.x / 32;
+	block_join(x, part, [](float a, float b) { return a + b; });
+}
 
-	x = warp_max(x);
-	__syncthreads();
-	if (threadIdx.x % 32 == 0)
-		part[threadIdx.x / 32] = x;
-	__syncthreads();
-	for (int i = 0; i < warps; i++)
-		x = fmaxf(x, part[i]);
-	return x;
+/* All at once: a load does not pass the store before it. */
+template <int N>
+__device__ __forceinline__ void load_heads(float (&x)[N], const float *src, int stride)
+{
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		x[i] = src[i * stride];
 }
 
 /* out[j], j < n: softmax of the mean of batch rows [lo, hi) against the means of blocks; of N heads
@@ -200,35 +210,38 @@ __device__ __forceinline__ void block_attention(const struct args &a, const stru
 						float *out)
 {
 	const int stride = a.b.max_kv_blk;
-	float max[N];
+	float x[N], max[N], sum[N];
 
 	__syncthreads();		/* the last use of query is over */
 	mean_rows(a.b, lo, hi, w.head, N, a.q, query);
 	__syncthreads();
 #pragma unroll
-	for (int i = 0; i < N; i++)
+	for (int i = 0; i < N; i++) {
 		max[i] = -INFINITY;
+		sum[i] = 0;
+	}
 	for (int j = threadIdx.x; j < n; j += blockDim.x) {
-		float product[N];
-
-		dots_of_fours(product, query, means_at(&a.b, w.r, j, w.kv_head, a.mean),
+		dots_of_fours(x, query, means_at(&a.b, w.r, j, w.kv_head, a.mean),
 			      a.b.shape.head_dim);
 #pragma unroll
 		for (int i = 0; i < N; i++) {
-			out[i * stride + j] = product[i] * a.scale;
-			max[i] = fmaxf(max[i], product[i] * a.scale);
+			out[i * stride + j] = x[i] * a.scale;
+			max[i] = fmaxf(max[i], x[i] * a.scale);
 		}
 	}
+	block_join(max, part, [](float a, float b) { return fmaxf(a, b); });
+	for (int j = threadIdx.x; j < n; j += blockDim.x) {
+		load_heads(x, out + j, stride);
 #pragma unroll
-	for (int i = 0; i < N; i++, out += stride) {
-		float sum = 0;
-
-		max[i] = block_max(max[i], part);
-		for (int j = threadIdx.x; j < n; j += blockDim.x)
-			sum += out[j] = expf(out[j] - max[i]);
-		sum = block_sum(sum, part);
-		for (int j = threadIdx.x; j < n; j += blockDim.x)
-			out[j] /= sum;
+		for (int i = 0; i < N; i++)
+			sum[i] += out[i * stride + j] = expf(x[i] - max[i]);
+	}
+	block_sum(sum, part);
+	for (int j = threadIdx.x; j < n; j += blockDim.x) {
+		load_heads(x, out + j, stride);
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			out[i * stride + j] = x[i] / sum[i];
 	}
 }
 
@@ -246,17 +259,17 @@ __device__ __forceinline__ bool query_aware(const struct args &a, const struct w
 					    float *query, float *part, float *p)
 {
 	const int n = min(w.rows, a.b.shape.page_tok), end = a.b.row0[w.r + 1];
-	float js = 0;
+	float js[1] = { 0 };
 
 	block_attention<1>(a, w, end - n, end, w.nb, query, part, p);
 	for (int j = threadIdx.x; j < w.nb; j += blockDim.x) {
 		const float mass = mass_of(a, at, 0, j) * 0x1p-31f, m = (p[j] + mass) / 2;
 
-		js += p[j] > 0 ? 0.5f * p[j] * logf(p[j] / m) : NAN;
-		js += mass > 0 ? 0.5f * mass * logf(mass / m) : 0;
+		js[0] += p[j] > 0 ? 0.5f * p[j] * logf(p[j] / m) : NAN;
+		js[0] += mass > 0 ? 0.5f * mass * logf(mass / m) : 0;
 	}
-	js = block_sum(js, part);
-	return sqrtf(js < 0 ? 0 : js) < a.p.tau;	/* not where js is NaN */
+	block_sum(js, part);
+	return sqrtf(js[0] < 0 ? 0 : js[0]) < a.p.tau;	/* not where js is NaN */
 }
 
 __global__ void __launch_bounds__(PICK_THREADS, 1)
@@ -325,7 +338,7 @@ __global__ void __launch_bounds__(AWARE_THREADS, 2)
 flexprefill_aware(const struct args a)
 {
 	__shared__ alignas(16) float query[AWARE_HEADS * MAX_DIM];
-	__shared__ float part[AWARE_THREADS / 32];
+	__shared__ float part[AWARE_THREADS / 32 * AWARE_HEADS];
 	const struct qblk s = qblk_at(a.b, blockIdx.x);
 	const int group = a.b.shape.q_heads / a.b.shape.kv_heads;
 	int head = blockIdx.y * group;
