@@ -25,6 +25,7 @@
 #include "config.h"
 #include "kernels/selectors/proxyattn.h"
 
+#include <climits>
 #include <cmath>
 
 #include "kernels/cuda.h"
@@ -327,8 +328,12 @@ __global__ void __launch_bounds__(256) proxy_keys(const __grid_constant__ struct
 }
 
 constexpr int LINE_WARPS = 8;
-constexpr int LINE_BLOCKS = 128;	// of keys, for a thread block
+constexpr int LINE_OWN = 4;		// blocks of keys that a warp loads for at once
+constexpr int LINE_STEP = LINE_WARPS * LINE_OWN;
+constexpr int LINE_BLOCKS = 128;	// for a thread block
+static_assert(LINE_BLOCKS % LINE_STEP == 0, "no block is another thread block's");
 constexpr int LINE_ROWS = 128;		// at most
+constexpr int LINE_LANE = LINE_ROWS / 32;
 
 /* The logarithm of the sum of a row at pos. */
 __device__ __forceinline__ float row_sum(const struct proxy_job &j, int64_t row, int pos)
@@ -348,31 +353,53 @@ proxy_lines(const __grid_constant__ struct proxy_job j)
 {
 	__shared__ float log_sum[LINE_ROWS];
 	const struct own_line x = line_at(j, blockIdx.x);
-	const int n = x.l.n, tok = j.b.shape.page_tok, lane = threadIdx.x % 32;
-	const int begin = blockIdx.y * LINE_BLOCKS;
+	const int n = x.l.n, tok = j.b.shape.page_tok, stride = (int)j.p.stride;
+	const int lane = threadIdx.x % 32, begin = blockIdx.y * LINE_BLOCKS;
 	const int end = min(begin + LINE_BLOCKS, x.l.last / tok + 1);
+	float base[LINE_LANE];
+	int behind[LINE_LANE];		/* the line's last row; what is not there, any block */
 
 	if (!n || begin >= end)
 		return;
 	for (int i = threadIdx.x; i < n; i += LINE_WARPS * 32)
-		log_sum[i] = row_sum(j, x.row + i, x.l.last - i * (int)j.p.stride);
+		log_sum[i] = row_sum(j, x.row + i, x.l.last - i * stride);
 	__syncthreads();
-	for (int blk = begin + threadIdx.x / 32; blk < end; blk += LINE_WARPS) {
-		const float *top = j.top + blk * j.n_row + x.row;
-		/* rows that reach the block */
-		const int seen = min(n, (x.l.last - blk * tok) / (int)j.p.stride + 1);
-		float most = 0, sum = 0;
+#pragma unroll
+	for (int c = 0; c < LINE_LANE; c++) {
+		const int i = c * 32 + lane;
 
-#pragma unroll 4
-		for (int i = lane; i < seen; i += 32) {
-			const float a = ex2(top[i] - log_sum[i]);
+		base[c] = i < n ? log_sum[i] : 0;
+		behind[c] = i < n ? i * stride : INT_MAX;
+	}
+	for (int blk = begin + threadIdx.x / 32; blk < end; blk += LINE_STEP) {
+		float top[LINE_OWN][LINE_LANE];
 
-			most = fmaxf(most, a);
-			sum += a;
+#pragma unroll
+		for (int k = 0; k < LINE_OWN; k++)
+#pragma unroll
+			for (int c = 0; c < LINE_LANE; c++) {
+				const int at = blk + k * LINE_WARPS;
+				const bool seen = behind[c] <= x.l.last - at * tok;
+
+				top[k][c] = seen ? j.top[at * j.n_row + x.row + c * 32 + lane] :
+						   -INFINITY;
+			}
+#pragma unroll
+		for (int k = 0; k < LINE_OWN; k++) {
+			const int at = blk + k * LINE_WARPS;
+			float most = 0, sum = 0;
+
+#pragma unroll
+			for (int c = 0; c < LINE_LANE; c++) {
+				const float a = ex2(top[k][c] - base[c]);
+
+				most = fmaxf(most, a);
+				sum += a;
+			}
+			most = x.probe ? warp_sum(sum) / (float)n : warp_max(most);
+			if (lane == 0 && at < end)
+				j.score[(size_t)blockIdx.x * j.b.max_kv_blk + at] = most;
 		}
-		most = x.probe ? warp_sum(sum) / (float)n : warp_max(most);
-		if (lane == 0)
-			j.score[(size_t)blockIdx.x * j.b.max_kv_blk + blk] = most;
 	}
 }
 
