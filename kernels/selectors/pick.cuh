@@ -281,11 +281,12 @@ static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, in
 
 	for (int shift = 21; shift >= 0; shift = shift == 21 ? 10 : shift - 10) {
 		__syncthreads();
-		for (int i = threadIdx.x; i < PICK_BUCKETS; i += PICK_THREADS)
+#pragma unroll 1	/* what an unrolled loop begins with stays in registers from round to round */
+		for (int i = threadIdx.x; i < PICK_BUCKETS; i += PICK_THREADS) {
 			sm.count[i] = 0;
-		for (int i = threadIdx.x; BY == PICK_WEIGHT && i < PICK_BUCKETS * PICK_COPIES;
-		     i += PICK_THREADS)
-			sm.weight[i / PICK_COPIES][i % PICK_COPIES] = 0;
+			for (int k = 0; BY == PICK_WEIGHT && k < PICK_COPIES; k++)
+				sm.weight[i][k] = 0;
+		}
 		__syncthreads();
 		pick_add<BY>(sm, n, p.key, shift, shift ? 11 : 10, key);
 		__syncthreads();
