@@ -383,9 +383,10 @@ flexprefill_mask(const struct args a)
 	uint32_t *mask = a.mask + row * words;
 	const auto key = [=](int i) {
 		const int y = i / (words * 32), j = i % (words * 32);
+		const bool there = aware && j <= first + y;
+		const float p = p_row[there ? y * p_stride + j : 0];
 
-		return aware && j <= first + y ?
-			flexprefill_units(p_row[y * p_stride + j], shift) : 0;
+		return there ? flexprefill_units(p, shift) : 0;
 	};
 	struct pick p = { ~0u, 0, 0 };
 

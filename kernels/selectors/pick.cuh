@@ -132,14 +132,18 @@ static __device__ __forceinline__ void pick_digit(struct pick_smem &sm, uint32_t
 	__syncthreads();
 }
 
-/* Keys first, first + step, ... below n; what lies past that is 0. */
+/* Keys first, first + step, ... below n > 0; what lies past that is 0.  There are no branches, for
+ * a load in one is waited for before the next. */
 template <int BATCH, typename Key>
 static __device__ __forceinline__ void pick_fetch(uint32_t (&x)[BATCH], int first, int step, int n,
 						  const Key &key)
 {
 #pragma unroll
 	for (int i = 0; i < BATCH; i++)
-		x[i] = first + i * step < n ? key(first + i * step) : 0;
+		x[i] = key(min(first + i * step, n - 1));
+#pragma unroll
+	for (int i = 0; i < BATCH; i++)
+		x[i] = first + i * step < n ? x[i] : 0;
 }
 
 /* Add up the digits at shift of the keys whose higher ones are those of known. */
@@ -209,8 +213,9 @@ static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int
 						       uint32_t budget, const Key &key)
 {
 	constexpr int THREADS = WARPS * 32;
-	uint32_t x[PICK_KEYS], top = 0, light = 0, heavy = 0;
+	uint32_t x[PICK_KEYS / PICK_BATCH][PICK_BATCH] = {}, top = 0, light = 0, heavy = 0;
 	struct pick p = { 0, 0, 0 };
+	int thread = threadIdx.x;
 	const auto sum_above = [&](uint32_t limit, bool weigh) {
 		uint32_t sum = 0;
 
@@ -219,16 +224,26 @@ static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int
 			if (i * THREADS >= n)
 				break;
 #pragma unroll
-			for (int k = i; k < i + PICK_OWN; k++)
-				sum += x[k] <= limit ? 0 : weigh ? x[k] : 1;
+			for (int k = i; k < i + PICK_OWN; k++) {
+				const uint32_t own = x[k / PICK_BATCH][k % PICK_BATCH];
+
+				sum += own <= limit ? 0 : weigh ? own : 1;
+			}
 		}
 		return sum;
 	};
 
-	pick_fetch(x, threadIdx.x, THREADS, n, key);
+	/* Indices are many: a loop around this is not to keep them in registers. */
+	asm volatile("" : "+r"(thread));
 #pragma unroll
-	for (int i = 0; i < PICK_KEYS; i++)
-		top = max(top, x[i]);
+	for (int i = 0; i < PICK_KEYS; i += PICK_BATCH) {
+		if (i * THREADS >= n)
+			break;
+		pick_fetch(x[i / PICK_BATCH], i * THREADS + thread, THREADS, n, key);
+#pragma unroll
+		for (int k = 0; k < PICK_BATCH; k++)
+			top = max(top, x[i / PICK_BATCH][k]);
+	}
 	int bit = 31 - __clz(pick_top<WARPS>(sm, top));
 
 	/* The threshold is the largest from which on keys weigh more than the budget, or 0.  It is
