@@ -4,6 +4,9 @@
 
 #include "kernels/selectors/means.h"
 
+/* Rows that a thread loads at once; in place of those past the last it loads that, and adds 0. */
+constexpr int MEAN_BATCH = 32;
+
 /* As means_of_rows of n heads one after the other, by the threads of a block together, each some
  * pairs of channels. */
 static __device__ __forceinline__ void mean_rows(const struct attn_batch &b, int lo, int hi,
@@ -11,20 +14,26 @@ static __device__ __forceinline__ void mean_rows(const struct attn_batch &b, int
 						 float *out)
 {
 	const int pairs = b.shape.head_dim / 2, row = b.shape.q_heads * pairs;
+	const int rows = hi - lo;
 	const uint32_t *first = (const uint32_t *)q + (size_t)lo * row + head * pairs;
 
 	for (int d = threadIdx.x; d < n * pairs; d += blockDim.x) {
 		float even = 0, odd = 0;
 
-#pragma unroll 16
-		for (int i = 0; i < hi - lo; i++) {
-			const uint32_t x = first[i * row + d];
+		for (int i = 0; i < rows; i += MEAN_BATCH) {
+			uint32_t x[MEAN_BATCH];
 
-			even += __uint_as_float(x << 16);
-			odd += __uint_as_float(x & 0xffff0000);
+#pragma unroll
+			for (int k = 0; k < MEAN_BATCH; k++)
+				x[k] = first[min(i + k, rows - 1) * row + d];
+#pragma unroll
+			for (int k = 0; k < MEAN_BATCH; k++) {
+				even += i + k < rows ? __uint_as_float(x[k] << 16) : 0;
+				odd += i + k < rows ? __uint_as_float(x[k] & 0xffff0000) : 0;
+			}
 		}
-		out[2 * d] = even / (float)(hi - lo);
-		out[2 * d + 1] = odd / (float)(hi - lo);
+		out[2 * d] = even / (float)rows;
+		out[2 * d + 1] = odd / (float)rows;
 	}
 }
 

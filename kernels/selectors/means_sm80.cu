@@ -1,6 +1,6 @@
 /* Means of key blocks on the device: a thread per two channels, tokens in order. */
 #include "config.h"
-#include "kernels/selectors/means.h"
+#include "kernels/selectors/means.cuh"
 
 #include <cuda_bf16.h>
 
@@ -22,7 +22,7 @@ __device__ __forceinline__ void put(bf16_t *mean, size_t pair, float2 x)
 /* Grid (query block, KV head): the page that the query block covers, which are just the pages the
  * chunk touches. */
 template <typename Mean>
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(128, 4)
 means_keys(struct attn_batch b, const bf16_t *__restrict__ k, Mean *__restrict__ mean)
 {
 	const struct qblk s = qblk_at(b, blockIdx.x);
@@ -32,12 +32,19 @@ means_keys(struct attn_batch b, const bf16_t *__restrict__ k, Mean *__restrict__
 				    threadIdx.x;
 	float2 sum = make_float2(0, 0);
 
-#pragma unroll 16
-	for (int t = 0; t < s.hi; t++) {
-		const float2 x = __bfloat1622float2(src[t * pairs]);
+	for (int t = 0; t < s.hi; t += MEAN_BATCH) {
+		__nv_bfloat162 x[MEAN_BATCH];
 
-		sum.x += x.x;
-		sum.y += x.y;
+#pragma unroll
+		for (int k = 0; k < MEAN_BATCH; k++)
+			x[k] = src[min(t + k, s.hi - 1) * pairs];
+#pragma unroll
+		for (int k = 0; k < MEAN_BATCH; k++) {
+			const float2 y = __bfloat1622float2(x[k]);
+
+			sum.x += t + k < s.hi ? y.x : 0;
+			sum.y += t + k < s.hi ? y.y : 0;
+		}
 	}
 	put(mean, at * pairs + threadIdx.x, make_float2(sum.x / (float)s.hi, sum.y / (float)s.hi));
 }
