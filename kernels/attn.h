@@ -137,9 +137,19 @@ struct selection {
 	uint32_t *mask;
 	struct token_lists tokens;
 	struct column_lists columns;
-	float *score;	/* what blocks were judged by, [(query block, query head)][max_kv_blk];
-			 * NULL: not asked for.  Blocks without one are left alone. */
+	float *score;	/* what blocks were judged by, [(query block, query head)][max_kv_blk], or
+			 * tokens, in rows as theirs; NULL: not asked for.  Those without one are
+			 * left alone. */
 };
+
+/* The scores of a query block's blocks under a head, or NULL. */
+static inline float *selection_score(const struct selection *s, const struct attn_batch *b,
+				     int qblk, int head)
+{
+	size_t row = (size_t)qblk * (size_t)b->shape.q_heads + (size_t)head;
+
+	return s->score ? s->score + row * (size_t)b->max_kv_blk : NULL;
+}
 
 /* Largest number of query blocks a batch within the limits can have: a chunk of n rows
  * touches at most ceil(n / page_tok) + 1 blocks. */

@@ -363,11 +363,17 @@ static void *array(size_t n, size_t size)
 	return calloc(n ? n : 1, size);
 }
 
+/* Elements of a batch's token lists. */
+static size_t all_tokens(const struct attn_batch *b)
+{
+	return (size_t)b->n_page * (size_t)b->shape.page_tok * (size_t)b->shape.kv_heads;
+}
+
 static bool alloc_tokens(const struct attn_batch *b, struct token_lists *l)
 {
 	size_t heads = (size_t)b->shape.kv_heads;
 
-	l->tok = array((size_t)b->n_page * (size_t)b->shape.page_tok * heads, sizeof *l->tok);
+	l->tok = array(all_tokens(b), sizeof *l->tok);
 	l->n = array((size_t)b->n_req * heads, sizeof *l->n);
 	return l->tok && l->n;
 }
@@ -404,9 +410,10 @@ static bool alloc_blocks(const struct method *m, const struct attn_batch *b,
 	return x->chosen.mask && x->table && l->block && l->n;
 }
 
-static bool alloc_scores(const struct attn_batch *b, float **score)
+static bool alloc_scores(const struct method *m, const struct attn_batch *b, float **score)
 {
-	size_t n = (size_t)b->n_qblk * (size_t)b->shape.q_heads * (size_t)b->max_kv_blk;
+	size_t n = m->selector->tokens ? all_tokens(b) :
+		   (size_t)b->n_qblk * (size_t)b->shape.q_heads * (size_t)b->max_kv_blk;
 
 	*score = array(n, sizeof **score);
 	for (size_t i = 0; *score && i < n; i++)
@@ -417,7 +424,7 @@ static bool alloc_scores(const struct attn_batch *b, float **score)
 static bool alloc_selection(struct method_selection *x, const struct method *m,
 			    const struct attn_batch *b)
 {
-	if (x->scored && m->selector->scores && !alloc_scores(b, &x->chosen.score))
+	if (x->scored && m->selector->scores && !alloc_scores(m, b, &x->chosen.score))
 		return false;
 	switch (method_shape(m)) {
 	case TAKES_ALL: return true;

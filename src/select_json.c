@@ -99,19 +99,35 @@ static cJSON *columns(const struct select_result *r, int head, int i)
 	return cJSON_CreateIntArray(l->col + row * (size_t)l->max_col, l->n_col[row]);
 }
 
-/* Scores up to the query block's own. */
-static cJSON *scores(const struct select_result *r, int head, int i)
+static cJSON *numbers(const float *x, int n)
 {
-	const float *x = r->sel->chosen.score +
-			 (size_t)(i * r->shape.q_heads + head) * (size_t)select_blocks(r);
 	cJSON *a = cJSON_CreateArray();
 
-	for (int j = 0; a && j <= select_past(r) + i; j++)
+	for (int j = 0; a && j < n; j++)
 		if (!add(a, NULL, number((double)x[j]))) {
 			cJSON_Delete(a);
 			return NULL;
 		}
 	return a;
+}
+
+/* Scores up to the query block's own. */
+static cJSON *scores(const struct select_result *r, int head, int i)
+{
+	const float *x = r->sel->chosen.score +
+			 (size_t)(i * r->shape.q_heads + head) * (size_t)select_blocks(r);
+
+	return numbers(x, select_past(r) + i + 1);
+}
+
+/* Of the tokens before the chunk. */
+static cJSON *token_scores(const struct select_result *r, int head, int kv)
+{
+	const float *x = r->sel->chosen.score +
+			 attn_token_row(&r->shape, 0, select_blocks(r), kv);
+
+	(void)head;
+	return numbers(x, r->ctx);
 }
 
 /* [query head][query block] of what make makes. */
@@ -140,7 +156,9 @@ static bool add_lists(cJSON *o, const struct select_result *r)
 		done = cJSON_AddNumberToObject(o, "table_heads", r->sel->lists.heads) &&
 		       add(o, "tables", each(r, 0, select_groups(r), table));
 	if (done && r->sel->chosen.score)
-		done = add_heads(o, "scores", r, scores);
+		done = shape == TAKES_TOKENS ?
+			       add(o, "scores", each(r, 0, r->shape.kv_heads, token_scores)) :
+			       add_heads(o, "scores", r, scores);
 	return done;
 }
 

@@ -93,10 +93,56 @@ for head, blocks in zip(s["scores"], s["blocks"]):
             assert (j in kept) == (always or x >= p["alpha"]), (i, j, x)
 P
 	ok 'scores and parameters explain every block' python3 check.py
+	filter=block=128,pool=mean,local=128,mass=0,threshold=0.05,min-tokens=0
+	small --method xattention:threshold=0.8,seer:gate=mean,threshold=0.02,proxyattn:mass=0.7 --scores \
+		--json s.json >out 2>&1
+	small --method select=oracle,density=0.4/exec=blocksparse,quoka,bfla:$filter \
+		--scores --json t.json >out
+	cat >rules.py <<'P'
+import json
+def rows(s): # scores, kept, and those that are kept for their places
+    n = s["past_blocks"]
+    for head, blocks in zip(s["scores"], s["blocks"]):
+        for i, (score, kept) in enumerate(zip(head, blocks)):
+            assert len(score) == n + i + 1
+            yield score, set(kept), {0, n + i}
+def best(score, kept, placed): # what is kept is no less than what is not
+    chosen = [score[j] for j in kept - placed]
+    others = [x for j, x in enumerate(score) if j not in kept | placed]
+    assert not chosen or min(chosen) >= max(others, default=-9)
+    return chosen
+x, seer, proxy = json.load(open("s.json"))["selections"]
+for score, kept, placed in rows(x):
+    chosen, held = best(score, kept, placed), sum(score[j] for j in kept)
+    assert abs(sum(score) - 1) < 1e-6 and held > 0.8 - 1e-6
+    assert not chosen or held - min(chosen) < 0.8
+for score, kept, _ in rows(seer):
+    assert kept == {j for j, x in enumerate(score) if x > 0.02}
+for score, kept, placed in rows(proxy):
+    best(score, kept, placed)
+    assert placed <= kept and 0 < max(score) <= 1
+oracle, quoka, bfla = json.load(open("t.json"))["selections"]
+cells = [(x, j in kept) for score, kept, _ in rows(oracle) for j, x in enumerate(score)]
+assert min(x for x, k in cells if k) >= max(x for x, k in cells if not k)
+for score, kept in zip(quoka["scores"], quoka["tokens"]):
+    assert len(score) == 512 and len(kept) == 128
+    best(score, set(kept), set())
+group, n, some = bfla["q_heads"] // bfla["kv_heads"], bfla["past_blocks"], 0
+for h, blocks in enumerate(bfla["blocks"]):
+    heads = bfla["scores"][h // group * group:(h // group + 1) * group]
+    for i, kept in enumerate(blocks):
+        for j in range(n + i + 1):
+            high = max(s[i][j] for s in heads) > 0.05
+            some += high and 0 < j < n + i - 1
+            assert (j in kept) == (high or j == 0 or j >= n + i - 1), (h, i, j)
+assert some
+P
+	ok '... and of every selector that has any' python3 rules.py
 else
 	skip 'JSON is JSON' 'no python'
 	skip 'SVG is XML' 'no python'
 	skip 'scores and parameters explain every block' 'no python'
+	skip '... and of every selector that has any' 'no python'
 fi
 small --method dense --json d.json >out
 is 'dense lists every block' "$(grep -o '"blocks":\[\[\[[^]]*\],\[[^]]*\]' d.json)" '"blocks":[[[0,1,2,3,4],[0,1,2,3,4,5]'

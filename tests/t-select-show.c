@@ -41,7 +41,8 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 }
 
 static const struct selector of_blocks = { .name = "blocks", .scores = true, .ref = ref };
-static const struct selector of_tokens = { .name = "tokens", .tokens = true, .ref = ref };
+static const struct selector of_tokens = { .name = "tokens", .tokens = true, .scores = true,
+					   .ref = ref };
 static const struct selector of_columns = { .name = "columns", .columns = columns, .ref = ref };
 
 struct shown {
@@ -104,6 +105,7 @@ static void make_tokens(struct shown *x)
 	begin(x, &of_tokens, UNION_NONE);
 	memcpy(x->sel.chosen.tokens.tok, tok, sizeof tok);
 	x->sel.chosen.tokens.n[0] = 4;
+	x->sel.chosen.score[attn_token_row(&batch.shape, 0, 4, 1) + 19] = -0.25;
 	end(x);
 }
 
@@ -265,8 +267,10 @@ static void test_json(void)
 
 	make_tokens(&x);
 	s = json_of(&x);
-	ok(has(s, "\"tokens\":[[0,7,8,19],[]]") && !strstr(s, "\"blocks\"") && !strstr(s, "scores"),
+	ok(has(s, "\"tokens\":[[0,7,8,19],[]]") && !strstr(s, "\"blocks\""),
 	   "tokens are listed by KV head");
+	ok(has(s, "null],[null,") && has(s, ",null,-0.25]]}"),
+	   "with scores of those before the chunk");
 	free(s);
 	method_selection_release(&x.sel);
 
@@ -274,6 +278,7 @@ static void test_json(void)
 	s = json_of(&x);
 	ok(has(s, "\"runs\":[[[],[]],[[14],[22]],") && has(s, "\"columns\":[[[],[]],[[3,5],[]],"),
 	   "runs and columns by query head and query block");
+	ok(!strstr(s, "scores"), "of which there are no scores");
 	free(s);
 	method_selection_release(&x.sel);
 }

@@ -139,6 +139,21 @@ static float score(const struct bfla *p, const struct bfla_rows *rows, const str
 
 /* ---- rules ---- */
 
+/* Pages that have queries of coarse query block i. */
+struct page_range {
+	int first, last;
+};
+
+static struct page_range pages_of(const struct bfla *p, const struct bfla_rows *rows, int i,
+				   int tok)
+{
+	int from = rows->origin + i * (int)p->block, to = from + (int)p->block;
+
+	from = from > rows->ctx ? from : rows->ctx;
+	to = to < rows->end ? to : rows->end;
+	return (struct page_range){ from / tok, (to - 1) / tok };
+}
+
 struct cell {
 	int j;
 	float s, p;
@@ -190,10 +205,29 @@ static void keep_scored(const struct bfla *p, struct cell *cell, int last, int n
 	}
 }
 
+/* The shares of coarse query block i, cells up to last, to the pages that are of it; a page that is
+ * of two has the larger. */
+static void put_scores(const struct attn_batch *b, const struct bfla *p, int r,
+		       const struct bfla_rows *rows, int i, int head, const struct cell *cell,
+		       int last, const struct selection *out)
+{
+	int tok = b->shape.page_tok, per = (int)p->block / tok;
+	struct page_range own = pages_of(p, rows, i, tok);
+
+	for (int qa = own.first; qa <= own.last; qa++) {
+		float *score = selection_score(out, b, b->qblk0[r] + qa - rows->ctx / tok, head);
+
+		for (int k = 0; score && k <= last; k++)
+			for (int j = cell[k].j * per; j < (cell[k].j + 1) * per && j <= qa; j++)
+				score[j] = fmaxf(score[j], cell[k].p);
+	}
+}
+
 /* Query block i of request r and one KV head: keep[j] for all j up to the last it sees. */
 static void keep_row(const struct attn_batch *b, const struct bfla *p, int r,
 		     const struct bfla_rows *rows, int i, int kv_head, const bf16_t *q,
-		     const bf16_t *k, struct cell *cell, uint8_t *keep)
+		     const bf16_t *k, struct cell *cell, uint8_t *keep,
+		     const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
 	int tok = (int)p->block, last = bfla_last(p, rows, i), group = s->q_heads / s->kv_heads;
@@ -214,6 +248,7 @@ static void keep_row(const struct attn_batch *b, const struct bfla *p, int r,
 		}
 		keep_scored(p, cell, last, (rows->end + tok - 1) / tok,
 			    (float)bfla_scale(p, s->head_dim), keep);
+		put_scores(b, p, r, rows, i, h, cell, last, out);
 	}
 	for (int j = 0; j <= last; j++)
 		keep[j] |= bfla_placed(p, rows, i, j, kv_head);
@@ -229,11 +264,9 @@ static void add_row(const struct attn_batch *b, const struct bfla *p, int r,
 {
 	const struct attn_shape *s = &b->shape;
 	int tok = s->page_tok, group = s->q_heads / s->kv_heads, past = rows->ctx / tok;
-	int from = rows->origin + i * (int)p->block, to = from + (int)p->block;
+	struct page_range own = pages_of(p, rows, i, tok);
 
-	from = from > rows->ctx ? from : rows->ctx;
-	to = to < rows->end ? to : rows->end;
-	for (int qa = from / tok; qa <= (to - 1) / tok; qa++)
+	for (int qa = own.first; qa <= own.last; qa++)
 		for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
 			size_t at = (size_t)(b->qblk0[r] + qa - past) * (size_t)s->q_heads +
 				    (size_t)h;
@@ -265,7 +298,8 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 		for (int i = 0; n_row && i < rows.n; i++)
 			for (int h = 0; h < b->shape.kv_heads; h++) {
 				if (!dense)
-					keep_row(b, p, r, &rows, i, h, q, kv->k, cell, keep);
+					keep_row(b, p, r, &rows, i, h, q, kv->k, cell, keep,
+						 out);
 				add_row(b, p, r, &rows, i, h, dense ? NULL : keep, out->mask);
 			}
 	}
@@ -329,6 +363,7 @@ const struct selector selector_bfla = {
 	.knob = "mass",
 	.param_size = sizeof(struct bfla),
 	.check = check,
+	.scores = true,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? bfla_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? bfla_enqueue : NULL,

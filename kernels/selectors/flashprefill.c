@@ -180,8 +180,7 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 
 				mask_row(b, self, r, i, h, q, &t,
 					 out->mask + row * (size_t)b->mask_words,
-					 !out->score ? NULL :
-						       out->score + row * (size_t)b->max_kv_blk);
+					 selection_score(out, b, b->qblk0[r] + i, h));
 			}
 		}
 out:

@@ -68,7 +68,7 @@ static void divide(const struct attn_shape *s, int qa, int lo, int hi, struct ce
 }
 
 static void request(const struct attn_batch *b, const struct oracle *p, int r, const bf16_t *q,
-		    const bf16_t *k, float *x, struct cell *cell, uint32_t *mask)
+		    const bf16_t *k, float *x, struct cell *cell, const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
 	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r], first = b->ctx[r] / s->page_tok;
@@ -81,6 +81,7 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 			int lo = at > b->ctx[r] ? 0 : b->ctx[r] - at;
 			int hi = end - at < s->page_tok ? end - at : s->page_tok;
 			int64_t row = (int64_t)(i * s->q_heads + h) * b->mask_words;
+			float *score = selection_score(out, b, i, h);
 
 			for (int j = 0; j <= qa; j++)
 				cell[n + j] = (struct cell){ 0, row * 32 + j };
@@ -92,13 +93,15 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 					cell + n);
 			}
 			divide(s, qa, lo, hi, cell + n);
+			for (int j = 0; score && j <= qa; j++)
+				score[j] = cell[n + j].mean;
 			for (int w = 0; w < b->mask_words; w++)
-				mask[row + w] = 0;
+				out->mask[row + w] = 0;
 			n += qa + 1;
 		}
 	qsort(cell, (size_t)n, sizeof *cell, by_mean);
 	for (int64_t i = 0; i < keep; i++)
-		mask[cell[i].at / 32] |= 1u << cell[i].at % 32;
+		out->mask[cell[i].at / 32] |= 1u << cell[i].at % 32;
 }
 
 static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
@@ -121,7 +124,7 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	x = malloc((tokens + 1) * sizeof *x);
 	if (cell && x)
 		for (int r = 0; r < b->n_req; r++)
-			request(b, self, r, q, kv->k, x, cell, out->mask);
+			request(b, self, r, q, kv->k, x, cell, out);
 	free(cell);
 	free(x);
 	return cell && x ? AR_OK : ar_nomem(err);
@@ -144,6 +147,7 @@ const struct selector selector_oracle = {
 	.params = params,
 	.knob = "density",
 	.param_size = sizeof(struct oracle),
+	.scores = true,
 	.block_tok = block_tok,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? oracle_work_bytes : NULL,

@@ -188,7 +188,8 @@ static void keep(uint32_t *row, int j)
 }
 
 static void group(const struct attn_batch *b, const struct proxyattn *p, int r,
-		  const struct proxy_heads *h, const bf16_t *q, struct scratch *t, uint32_t *mask)
+		  const struct proxy_heads *h, const bf16_t *q, struct scratch *t,
+		  const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
 	int tok = s->page_tok, ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r];
@@ -200,9 +201,12 @@ static void group(const struct attn_batch *b, const struct proxyattn *p, int r,
 		sort_blocks(t->s, 1, qa, t->order);
 		for (int head = h->q; head < h->q_end; head++) {
 			size_t at = (size_t)i * (size_t)s->q_heads + (size_t)head;
-			uint32_t *row = mask + at * (size_t)b->mask_words;
+			uint32_t *row = out->mask + at * (size_t)b->mask_words;
+			float *score = selection_score(out, b, i, head);
 			int n = proxyattn_budget(t->need[head], qa, (end + tok - 1) / tok);
 
+			if (score)
+				memcpy(score, t->s, ((size_t)qa + 1) * sizeof *score);
 			keep(row, 0);
 			keep(row, qa);
 			for (int j = 0; j < n - 2 && j < qa - 1; j++)
@@ -249,7 +253,7 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			struct proxy_heads h = proxyattn_heads(p, s, g);
 
 			load_keys(b, r, &h, kv->k, t.k);
-			group(b, p, r, &h, q, &t, out->mask);
+			group(b, p, r, &h, q, &t, out);
 		}
 	}
 	scratch_release(&t);
@@ -279,6 +283,7 @@ const struct selector selector_proxyattn = {
 	.params = params,
 	.knob = "mass",
 	.param_size = sizeof(struct proxyattn),
+	.scores = true,
 	.block_tok = block_tok,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? proxyattn_work_bytes : NULL,

@@ -183,9 +183,9 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	(void)layer, (void)state;
 	for (int r = 0; r < b->n_req; r++)
 		for (int h = 0; h < s->kv_heads && !st; h++) {
-			int32_t *tok = out->tokens.tok +
-				       attn_token_row(s, b->page0[r],
-						      b->page0[r + 1] - b->page0[r], h);
+			size_t row = attn_token_row(s, b->page0[r],
+						    b->page0[r + 1] - b->page0[r], h);
+			int32_t *tok = out->tokens.tok + row;
 			int keep = quoka_keep(self, b->ctx[r], b->row0[r + 1] - b->row0[r]);
 
 			out->tokens.n[r * s->kv_heads + h] = keep;
@@ -194,6 +194,9 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			st = quoka_scores(b, self, r, h, q, kv->k, score, err);
 			if (st)
 				break;
+			for (int t = 0; out->score && t < b->ctx[r]; t++)
+				out->score[row + (size_t)t] =
+					bf16_to_f32(quoka_unorder(score[t]));
 			largest(score, b->ctx[r], keep, tok);
 			qsort(tok, (size_t)keep, sizeof *tok, ascending);
 		}
@@ -224,6 +227,7 @@ const struct selector selector_quoka = {
 	.knob = "kv-ratio",
 	.param_size = sizeof(struct quoka),
 	.tokens = true,
+	.scores = true,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? quoka_work_bytes : NULL,
 	.enqueue = HAVE_CUDA ? quoka_enqueue : NULL,

@@ -39,6 +39,11 @@ AR_BOTH static inline uint16_t quoka_order(bf16_t x)
 	return (uint16_t)(x & 0x7fff ? x & 0x8000 ? ~x : x | 0x8000 : 0x8000);
 }
 
+AR_BOTH static inline bf16_t quoka_unorder(uint16_t x)
+{
+	return (bf16_t)(x & 0x8000 ? x & 0x7fff : ~x);
+}
+
 /* The reference's scores, quoka_order() of each, of the tokens before the chunk of request r:
  * [ctx]. */
 enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, int r, int kv_head,

@@ -441,7 +441,7 @@ static void keep_largest(const float *a, int n, int k, int *order, uint32_t *row
 
 static void mask_row(const struct attn_batch *b, const struct seer_self *g, int layer, int r,
 		     int qa, int head, const bf16_t *q, const bf16_t *state, struct scratch *t,
-		     uint32_t *row)
+		     uint32_t *row, float *score)
 {
 	const struct attn_shape *s = &b->shape;
 	int ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r], tok = s->page_tok;
@@ -457,6 +457,8 @@ static void mask_row(const struct attn_batch *b, const struct seer_self *g, int 
 
 		block_query(b, g, layer, head, q + at * (size_t)s->head_dim, lo, hi - lo, t->f, y);
 		shares(b, g, r, head, y, state, qa + 1, t->a);
+		if (score)
+			memcpy(score, t->a, ((size_t)qa + 1) * sizeof *score);
 		if (g->rule.nz_ratio > 0)
 			keep_largest(t->a, qa + 1, seer_kept(g->rule.nz_ratio, n_blk), t->order,
 				     row);
@@ -489,7 +491,8 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 				mask_row(b, g, layer, r, b->ctx[r] / s->page_tok + i - b->qblk0[r],
 					 h, q, state, &t,
 					 out->mask + (size_t)(i * s->q_heads + h) *
-						     (size_t)b->mask_words);
+						     (size_t)b->mask_words,
+					 selection_score(out, b, i, h));
 out:
 	free(t.f);
 	free(t.a);
@@ -524,6 +527,7 @@ const struct selector selector_seer = {
 	.params = params,
 	.knob = "threshold",
 	.param_size = sizeof(struct seer),
+	.scores = true,
 	.block_tok = block_tok,
 	.tail = tail,
 	.open = open_self,

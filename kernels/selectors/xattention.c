@@ -324,15 +324,17 @@ static int by_mass(const void *x, const void *y)
 	return a->blk < b->blk ? -1 : 1;
 }
 
-/* One mask row, of query block qa; e: room for qa blocks. */
+/* One mask row, of query block qa; e: room for qa blocks; score, if not NULL: shares of the mass. */
 static void mask_row(const uint32_t *mass, int qa, float threshold, bool all, struct entry *e,
-		     int words, uint32_t *row)
+		     int words, uint32_t *row, float *score)
 {
 	uint32_t total = 0, sum = mass[0] + (qa ? mass[qa] : 0), need;
 
 	memset(row, 0, (size_t)words * sizeof *row);
 	for (int j = 0; j <= qa; j++)
 		total += mass[j];
+	for (int j = 0; score && !all && j <= qa; j++)
+		score[j] = (float)mass[j] / (float)total;
 	need = all ? UINT32_MAX : xattention_need(threshold, total);
 	row[0] |= 1;
 	row[qa / 32] |= 1u << qa % 32;
@@ -369,7 +371,8 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			mask_row(mass + (size_t)i * blks, b->ctx[r] / b->shape.page_tok + i,
 				 threshold, all, e, b->mask_words,
 				 out->mask + (size_t)((b->qblk0[r] + i) * heads + h) *
-						     (size_t)b->mask_words);
+						     (size_t)b->mask_words,
+				 selection_score(out, b, b->qblk0[r] + i, h));
 	}
 	free(mass);
 	free(e);
@@ -404,6 +407,7 @@ const struct selector selector_xattention = {
 	.params = params,
 	.knob = "threshold",
 	.param_size = sizeof(struct xattention),
+	.scores = true,
 	.block_tok = block_tok,
 	.open = open_self,
 	.close = free,
