@@ -63,20 +63,33 @@ static void value_text(const cJSON *v, char *buf, size_t n)
 		*buf = 0;
 }
 
+/* What a parameter can be; nothing where all is said by its name or its type. */
+static void range_text(const struct opt *o, char *buf, size_t n)
+{
+	size_t at = 0;
+
+	*buf = 0;
+	if (o->type == OPT_ENUM)
+		for (int i = 0; o->choice[i] && at < n; i++)
+			at += (size_t)snprintf(buf + at, n - at, "%s%s", i ? "|" : "",
+					       o->choice[i]);
+	else if (o->type != OPT_FLAG && o->min < o->max)
+		snprintf(buf, n, "%.15g to %.15g", o->min, o->max);
+}
+
 /* value: what a method sets, by name; NULL: the selector's own defaults. */
 static void show_params(const struct opt *params, const cJSON *value)
 {
 	for (const struct opt *o = params; o->name; o++) {
 		bool flag = o->type == OPT_FLAG;
-		char key[32], def[32], range[48] = "";
+		char key[32], def[32], range[48];
 
 		snprintf(key, sizeof key, "%s=%s", o->name, flag ? "0|1" : o->arg);
 		if (value)
 			value_text(cJSON_GetObjectItem(value, o->name), def, sizeof def);
 		else
 			snprintf(def, sizeof def, "%s", o->def ? o->def : "");
-		if (!flag && o->min < o->max)
-			snprintf(range, sizeof range, "%.15g to %.15g", o->min, o->max);
+		range_text(o, range, sizeof range);
 		if (o == params)
 			puts("    parameter        default  range       meaning");
 		printf("    %-15s  %-7s  %-10s  %s\n", key, def, range, o->help);

@@ -315,7 +315,7 @@ static const struct opt params[] = {
 	{ .name = "block", .type = OPT_INT, .off = OFF(block), .arg = "N", .def = "256", .min = 128,
 	  .max = 1024, .help = "tokens of a coarse block: 128, 256, 512 or 1024" },
 	{ .name = "pool", .type = OPT_ENUM, .off = OFF(pool), .arg = "HOW", .def = "flat",
-	  .choice = pools, .help = "what stands for a block: groups, mean, middle or extremes" },
+	  .choice = pools, .help = "what stands for a block: groups, mean, middle, extremes" },
 	{ .name = "group", .type = OPT_INT, .off = OFF(group), .arg = "N", .def = "64", .min = 64,
 	  .max = 256, .help = "tokens of a group in pool=flat: 64, 128 or 256" },
 	{ .name = "padding", .type = OPT_ENUM, .off = OFF(pad), .arg = "HOW",

@@ -388,7 +388,7 @@ static const struct opt params[] = {
 	{ .name = "table", .type = OPT_STR, .off = OFF(table), .arg = "FILE",
 	  .help = "read a threshold for each layer and head instead" },
 	{ .name = "stride", .type = OPT_ENUM, .off = OFF(stride), .arg = "N", .def = "8",
-	  .choice = strides, .help = "estimate from every N-th antidiagonal: 4, 8 or 16" },
+	  .choice = strides, .help = "estimate from every N-th antidiagonal" },
 	{ .name = "last-dense", .type = OPT_INT, .off = OFF(last_dense), .arg = "N", .def = "0",
 	  .max = 1 << 30,
 	  .help = "keep everything where fewer than N prompt tokens are left" },
