@@ -154,7 +154,7 @@ static void shape_names(unsigned takes, struct names *l)
 static enum ar_status check(const struct method *m, struct ar_err *err)
 {
 	unsigned gives = method_shape(m);
-	struct names takes = { 0 }, given = { 0 };
+	struct names takes = { 0 }, given = { 0 }, fit = { 0 };
 
 	if (!m->executor)
 		return ar_fail(err, AR_USAGE, "no executor: add /exec=NAME");
@@ -172,11 +172,15 @@ static enum ar_status check(const struct method *m, struct ar_err *err)
 		return m->selector->check ? m->selector->check(m->param, err) : AR_OK;
 	shape_names(m->executor->takes, &takes);
 	shape_names(gives, &given);
+	for (int i = 0; executors[i]; i++)
+		if (executors[i]->takes & gives)
+			names_add(&fit, executors[i]->name);
 	return ar_fail(err, AR_USAGE,
 		       "executor '%s' takes %s, but select=%s with union=%s gives %s: "
-		       "use another union or executor",
+		       "use exec=%s%s",
 		       m->executor->name, takes.text, m->selector->name, unions[m->u].name,
-		       given.text);
+		       given.text, fit.text,
+		       gives == TAKES_MASK && m->executor->takes & TAKES_TABLE ? " or a union" : "");
 }
 
 /* ---- the record ---- */

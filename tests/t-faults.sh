@@ -222,7 +222,7 @@ done
 ok 'an impossible composition is refused with what is missing' wrong \
 	"method 'select=flashprefill/exec=paged': executor 'paged' takes all blocks, a table per "\
 "head group, but select=flashprefill with union=none gives a list per query block and head: use "\
-"another union or executor" \
+"exec=blocksparse or a union" \
 	cpu --method select=flashprefill/exec=paged
 ok 'nothing to unite is refused' wrong \
 	"method 'select=none/union=group/exec=paged': selector 'none' keeps every block, so "\

@@ -66,17 +66,20 @@ static const struct {
 	  "selector 'none' keeps every block, so there is nothing to unite: use union=none" },
 	{ "select=flashprefill/exec=paged",
 	  "executor 'paged' takes all blocks, a table per head group, but "
-	  "select=flashprefill with union=none gives a list per query block and head: use another "
-	  "union or executor" },
+	  "select=flashprefill with union=none gives a list per query block and head: use "
+	  "exec=blocksparse or a union" },
 	{ "flashprefill:exec=copy",
 	  "executor 'copy' takes a table per head group, but select=flashprefill with union=none "
-	  "gives a list per query block and head: use another union or executor" },
+	  "gives a list per query block and head: use exec=blocksparse or a union" },
+	{ "flashprefill:exec=gather",
+	  "executor 'gather' takes a token list per KV head, but select=flashprefill with "
+	  "union=none gives a list per query block and head: use exec=blocksparse" },
 	{ "dense:exec=copy",
 	  "executor 'copy' takes a table per head group, but select=none with union=none gives all "
-	  "blocks: use another union or executor" },
+	  "blocks: use exec=paged, blocksparse" },
 	{ "compact-fp:exec=gather",
 	  "executor 'gather' takes a token list per KV head, but select=flashprefill with "
-	  "union=group gives a table per head group: use another union or executor" },
+	  "union=group gives a table per head group: use exec=paged, blocksparse, copy" },
 };
 
 static void test_spellings(void)

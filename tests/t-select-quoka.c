@@ -283,7 +283,7 @@ static void test_refusals(void)
 		  "from 0 to 1048576" },
 		{ "quoka:exec=paged", "method 'quoka:exec=paged': executor 'paged' takes all "
 		  "blocks, a table per head group, but select=quoka with union=none gives a token "
-		  "list per KV head: use another union or executor" },
+		  "list per KV head: use exec=gather" },
 		{ "quoka:union=group", "method 'quoka:union=group': selector 'quoka' has no block "
 		  "mask, so there is nothing to unite: use union=none" },
 	};
