@@ -186,6 +186,7 @@ static const struct paper_method methods[] = {
 	{ "quoka", 75, NULL, NULL, NULL },
 	{ "seer", 0, NULL, "seer:gate=mean", "untrained gate" },
 	{ "union-bs", 0, "compact-fp", NULL, NULL },
+	{ "xattention", 0, NULL, "xattention", "one threshold" },
 	{ 0 }
 };
 
