@@ -82,6 +82,10 @@ const struct method_name method_names[] = {
 	  "select=xattention,stride=8,threshold=0.9,block=128/union=none/exec=blocksparse",
 	  "xattention with one threshold; add table=FILE for those by head",
 	  "XAttention (2025), as the baseline of MInference" },
+	{ "xattention@qwen3-30b-a3b",
+	  "select=xattention,stride=8,threshold=0.9,block=128/union=none/exec=blocksparse",
+	  "xattention with one threshold; add table=FILE for those by head",
+	  "CompactAttention (2026), baseline; threshold as for Llama" },
 	{ 0 }
 };
 

@@ -70,8 +70,8 @@ is 'a name limits the list' "$(methods group | grep -c '^  [a-z]')" 1
 is 'a spelling prints its record' "$(methods compact-fp:alpha=0.5,sink=0)" \
 	'{"alpha":0.5,"dense-first":true,"exec":"paged","last-n":0,"last-n-rule":"open","select":"flashprefill","sink":0,"union":"group","window":4}'
 is 'presets are those of the papers' "$(methods | sed -n '/^presets,/,/^$/p' | sed -n 's/^  \([a-z][^ ]*\) .*/\1/p' | tr '\n' ' ')" \
-	'bfla@llama-3.1-8b compact-fp@llama-3.1-8b compact-fp@qwen3-30b-a3b compact-sa@llama-3.1-8b flashprefill@llama-3.1-8b flashprefill@qwen3-30b-a3b flexprefill@llama-3.1-8b minference@llama-3.1-8b quoka@llama-3.1-8b quoka@qwen3-30b-a3b seer@llama-3.1-8b xattention@llama-3.1-8b '
-ok 'each with its source' sh -c '[ "$("$ATTNREPLAY" methods | sed -n "/^presets,/,/^$/p" | grep -c "^    from  *[A-Z]")" = 12 ]'
+	'bfla@llama-3.1-8b compact-fp@llama-3.1-8b compact-fp@qwen3-30b-a3b compact-sa@llama-3.1-8b flashprefill@llama-3.1-8b flashprefill@qwen3-30b-a3b flexprefill@llama-3.1-8b minference@llama-3.1-8b quoka@llama-3.1-8b quoka@qwen3-30b-a3b seer@llama-3.1-8b xattention@llama-3.1-8b xattention@qwen3-30b-a3b '
+ok 'each with its source' sh -c '[ "$("$ATTNREPLAY" methods | sed -n "/^presets,/,/^$/p" | grep -c "^    from  *[A-Z]")" = 13 ]'
 ok 'a preset that is not there is refused, naming those there are' fails 2 \
 	"compact-fp has no preset 'gpt-2': there are llama-3.1-8b, qwen3-30b-a3b, or give" methods compact-fp@gpt-2:alpha=0.1
 ok 'a method may have none' fails 2 "trishape has no preset 'x': there is none, or give" methods trishape@x
