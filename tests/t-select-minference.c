@@ -156,6 +156,33 @@ static void write_file(const char *text)
 	file_write(file, text, strlen(text));
 }
 
+/* Products of a query block with the blocks, largest first. */
+static void test_block_order(void)
+{
+	static const char *const want[] = {
+		"8; 12", "0 8; 4 12", "0 4 8; 0 4 12", "0 4 8 12; 0 4 8 12", "0 4 8 12; 0 4 8 12 16",
+	};
+	struct minference p = { .path = (char *)file, .ratio = 1, .last = 2, .sink = 1,
+				.local = 1 };
+	struct column_lists l;
+	struct batch_case c;
+
+	write_file("[{\"0\": [\"block_sparse\", 8, 1, 0.5]}]");
+	case_formula(&c, tiny, 20);
+	case_cut(&c, (int[]){ 12 }, (int[]){ 8 });
+	lists_make(&l, &c);
+	for (p.blocks = 1; p.blocks <= 5; p.blocks++) {
+		struct minference_self *self = open_self(&p, tiny, 1);
+
+		choose(&c, self, &l);
+		is_str(text_of(&l, 2, 1, 0), want[p.blocks - 1], "%d blocks of largest products",
+		       (int)p.blocks);
+		free(self);
+	}
+	columns_free(&l);
+	case_release(&c);
+}
+
 static void test_block(void)
 {
 	struct minference p = { .path = (char *)file, .ratio = 1, .last = 2, .sink = 1,
@@ -493,6 +520,7 @@ int main(void)
 	plan(0);
 	test_merge();
 	test_slash();
+	test_block_order();
 	test_block();
 	test_merges();
 	test_layer();

@@ -1,6 +1,7 @@
 /* ProxyAttn: the worked vector, its properties, and what it refuses. */
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +105,56 @@ static void test_worked(void)
 	case_release(&c);
 }
 
+static void test_scores(void)
+{
+	static const double want[6][6] = {
+		{ 1 }, { .3334, .3510 }, { .0811, .3449, .3141 }, { .1387, .1802, .1941, .9818 },
+		{ .0977, .3401, .2966, .8154, .1086 },
+		{ .1023, .0517, .1345, .4954, .1173, .9492 },
+	};
+	const struct proxyattn p = { .groups = 1, .stride = 1, .mass = 0.8 };
+	struct batch_case c;
+	struct ar_err err;
+	float score[6 * 2 * 6];
+	int off = 0;
+
+	formula(&c, 1);
+	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
+	if (selector_find("proxyattn")->ref(&c.b, &p, 0, c.q, &c.kv, NULL, &(struct selection){
+					    .mask = c.mask, .score = score }, &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < 12; i++)
+		for (int j = 0; j <= i / 2; j++)
+			off += fabs(score[i * 6 + j] - want[i / 2][j]) > 5.1e-5;
+	is_int(off, 0, "the worked scores, the same for both heads");
+	case_release(&c);
+}
+
+/* What a head's blocks of largest mass hold together; the last row keeps as many as hold the mass,
+ * two at least. */
+static void test_budgets(void)
+{
+	static const double sum[2][6] = {
+		{ .5192, .7565, .8480, .9124, .9731, 1 }, { .2919, .5607, .6932, .8150, .9263, 1 },
+	};
+	struct proxyattn p = { .groups = 1, .stride = 1 };
+	struct batch_case c;
+	int wrong = 0;
+
+	formula(&c, 1);
+	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
+	for (int h = 0; h < 2; h++)
+		for (int k = 2; k < 6; k++)
+			for (int more = 0; more < 2; more++) {
+				p.mass = sum[h][k - 1] + (more ? 4e-4 : -4e-4);
+				must_choose(&c, &p);
+				wrong += __builtin_popcount(c.mask[(5 * 2 + h) *
+								   c.b.mask_words]) != k + more;
+			}
+	is_int(wrong, 0, "budgets follow the worked masses");
+	case_release(&c);
+}
+
 /* ---- properties ---- */
 
 static void test_properties(void)
@@ -201,6 +252,8 @@ int main(void)
 {
 	plan(0);
 	test_worked();
+	test_scores();
+	test_budgets();
 	test_properties();
 	test_faults();
 	test_spelling();

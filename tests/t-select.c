@@ -176,20 +176,24 @@ static void test_example_unions(struct batch_case *c)
 
 static void test_lists(void)
 {
-	uint32_t mask[] = { 0x6f, 0, 0x71, 0, 0x80000001, 0x80000001, 0, 0 };
-	uint16_t block[4][8], none[8];
-	int32_t n[4];
+	/* Tables of two KV heads, of two sub-groups of one, and more. */
+	uint32_t mask[] = { 0x6f, 0, 0x71, 0, 0x65, 0, 0x6b, 0, 0x80000001, 0x80000001, 0, 0 };
+	uint16_t block[6][8], none[8];
+	int32_t n[6];
 	struct block_lists l = { .block = block[0], .n = n, .stride = 8 };
 
 	memset(block, 0xff, sizeof block);
 	memset(none, 0xff, sizeof none);
-	lists_ref(mask, 4, 2, &l);
+	lists_ref(mask, 6, 2, &l);
 	ok(n[0] == 6 && !memcmp(block[0], (uint16_t[]){ 0, 1, 2, 3, 5, 6 }, 12),
 	   "a row becomes its block numbers");
 	ok(n[1] == 4 && !memcmp(block[1], (uint16_t[]){ 0, 4, 5, 6 }, 8), "and so does the next");
-	ok(n[2] == 4 && !memcmp(block[2], (uint16_t[]){ 0, 31, 32, 63 }, 8),
+	ok(n[2] == 4 && !memcmp(block[2], (uint16_t[]){ 0, 2, 5, 6 }, 8) &&
+	   n[3] == 5 && !memcmp(block[3], (uint16_t[]){ 0, 1, 3, 5, 6 }, 10),
+	   "rows may have blocks in common");
+	ok(n[4] == 4 && !memcmp(block[4], (uint16_t[]){ 0, 31, 32, 63 }, 8),
 	   "the ends of a word are found");
-	ok(n[3] == 0 && !memcmp(block[3], none, sizeof none), "an empty row writes nothing");
+	ok(n[5] == 0 && !memcmp(block[5], none, sizeof none), "an empty row writes nothing");
 }
 
 /* ---- properties ---- */

@@ -202,7 +202,98 @@ static void test_flexprefill(void)
 	       "flexprefill: eight tokens, the one that crosses among them, are three blocks");
 }
 
+/* Shares of query-aware blocks that neither the column nor the diagonal holds, and what the blocks
+ * with no smaller ones add up to. */
+static void test_flexprefill_order(void)
+{
+	static const struct { int row, blk; double sum; } v[] = {
+		{ 2, 1, 2.4266 }, { 3, 2, 3.1046 }, { 4, 3, 3.4056 }, { 4, 1, 3.9104 },
+		{ 5, 2, 4.1595 }, { 5, 4, 4.4054 },
+	};
+	struct flexprefill p = { .tau = 1, .min_budget = 1 };
+	struct batch_case c;
+	void *state;
+	int wrong = 0;
+
+	case_formula(&c, tiny, 24);
+	state = calloc((size_t)c.n_page, means_state_bytes(&tiny));
+	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
+	for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+		for (int in = 0; in < 2; in++) {
+			p.gamma = (v[i].sum + (in ? 0.002 : -0.002)) / 6;
+			choose(&c, "flexprefill", &p, state);
+			wrong += (int)(c.mask[v[i].row * c.b.mask_words] >> v[i].blk & 1) != in;
+		}
+	is_int(wrong, 0, "flexprefill: the heaviest blocks come in the worked order");
+	free(state);
+	case_release(&c);
+}
+
 /* ---- bfla ---- */
+
+/* Blocks of largest share, as bits, until they hold 0.7; shares of n blocks, each in two pages. */
+static uint32_t heaviest(const float *share, int n)
+{
+	uint32_t set = 0;
+	double sum = 0;
+
+	while (sum < 0.7) {
+		int best = -1;
+
+		for (int j = 0; j < n; j++)
+			if (!(set >> j & 1) && (best < 0 || share[2 * j] > share[2 * best]))
+				best = j;
+		set |= 1u << best;
+		sum += share[2 * best];
+	}
+	return set;
+}
+
+/* Of each query block and head: shares of the aligned example, and which blocks make up 0.7 in both
+ * of them. */
+static void test_shares(void)
+{
+	static const double share[2][2][8] = {
+		{ { .0559, .4228, .0425, .0782, .3478, .0369, .0158 },
+		  { .0515, .0218, .0947, .0003, .0348, .7931, .0037 } },
+		{ { .0461, .0353, .0960, .0095, .0530, .0578, .6928, .0096 },
+		  { .0012, .0007, .0015, .0010, .7364, .2545, .0020, .0027 } },
+	};
+	static const struct { int n_kv; uint32_t set[2][2]; } v[] = {
+		{ 32, { { 1 << 1 | 1 << 4, 1 << 5 }, { 1 << 2 | 1 << 6, 1 << 4 } } },
+		{ 34, { { 0xb4, 0xb4 }, { 1 << 4 | 1 << 6, 1 << 4 } } },
+	};
+	const struct bfla p = { .block = 4, .group = 2, .mass = 0.7, .threshold = 1, .local = 2,
+				.sink = 1, .score_div = 1 };
+
+	for (int i = 0; i < 2; i++) {
+		struct batch_case c;
+		struct ar_err err;
+		float *score;
+		int off = 0, sets = 0;
+
+		case_formula(&c, (struct attn_shape){ 2, 1, 4, 2 }, v[i].n_kv);
+		case_cut(&c, (int[]){ v[i].n_kv - 8 }, (int[]){ 8 });
+		score = calloc((size_t)(c.b.n_qblk * 2 * c.b.max_kv_blk), sizeof *score);
+		must(selector_find("bfla")->ref(&c.b, &p, 0, c.q, &c.kv, NULL, &(struct selection){
+						.mask = c.mask, .score = score }, &err), &err);
+		for (int q = 0; q < 2; q++)
+			for (int h = 0; h < 2; h++) {
+				/* The second page of a query block sees all of its own. */
+				const float *x = score + (4 * q + 2 + h) * c.b.max_kv_blk;
+				int n = (v[i].n_kv - 8 + 4 * q + 3) / 4 + 1;
+
+				for (int j = 0; j < 8 && !i; j++)
+					off += fabs(x[2 * j] - share[q][h][j]) > 5.1e-5;
+				sets += heaviest(x, n) == v[i].set[q][h];
+			}
+		if (!i)
+			is_int(off, 0, "bfla: the worked shares of each head");
+		is_int(sets, 4, "bfla: the blocks of each head, behind %d tokens", v[i].n_kv - 8);
+		free(score);
+		case_release(&c);
+	}
+}
 
 /* Coarse blocks that are kept in the two query blocks, as bits: those of the n best scores of each
  * head, the first, and the band. */
@@ -372,6 +463,8 @@ int main(void)
 	test_counts();
 	test_xattention();
 	test_flexprefill();
+	test_flexprefill_order();
+	test_shares();
 	test_scores();
 	test_rescues();
 	test_one_row();
