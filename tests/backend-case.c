@@ -10,6 +10,7 @@
 #include "kernels/layer.h"
 #include "src/base/log.h"
 #include "src/base/rng.h"
+#include "tests/file.h"
 #include "tests/gate_file.h"
 #include "tests/tap.h"
 
@@ -351,12 +352,28 @@ static void test_histories(const struct backend *b, const char *what, const char
 	case_close(&c);
 }
 
-/* Every selector that keeps something beside the pages: means of keys, under lists and under a
- * union, and keys of a gate. */
+/* Patterns of blocks for all heads. */
+static void write_patterns(const char *path)
+{
+	char text[1024];
+	size_t n = 0;
+
+	for (int l = 0; l < LAYERS; l++)
+		for (int h = 0; h < CASE_HEADS; h++)
+			n += (size_t)snprintf(text + n, sizeof text - n,
+					      "%s\"%d\":[\"block_sparse\",8,1,1]%s",
+					      h ? "," : l ? ",{" : "[{", h,
+					      h < CASE_HEADS - 1 ? "" :
+					      l < LAYERS - 1 ? "}" : "}]");
+	file_write(path, text, n);
+}
+
+/* Every selector that keeps something beside the pages: means of keys, in bf16 under lists and
+ * under a union, and in fp32, and keys of a gate. */
 static void test_states(const struct backend *b)
 {
 	const struct gate_file gate = { LAYERS, CASE_HEADS, 0, DIM };
-	char path[] = "/tmp/t-backend-XXXXXX", seer[128];
+	char path[] = "/tmp/t-backend-XXXXXX", seer[128], minference[128];
 	struct rng rng = { 21 };
 	enum log_level level = log_level;
 	int fd = mkstemp(path);
@@ -364,6 +381,10 @@ static void test_states(const struct backend *b)
 	if (fd < 0 || close(fd))
 		bail_out("cannot make a temporary file");
 	log_level = LOG_ERROR;
+	test_histories(b, "flexprefill", "flexprefill:tau=1,gamma=0.5,min-budget=128");
+	write_patterns(path);
+	snprintf(minference, sizeof minference, "minference:pattern=%s,blocks=4", path);
+	test_histories(b, "minference", minference);
 	gate_write(path, &gate, 0, 1, &rng, NULL);
 	snprintf(seer, sizeof seer, "seer:gate=%s,threshold=0.1", path);
 	test_histories(b, "flashprefill", SPARSE);
