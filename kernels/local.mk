@@ -183,6 +183,10 @@ check_PROGRAMS += tests/t-tail
 tests_t_tail_SOURCES = tests/t-tail.c
 tests_t_tail_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-select-rules
+tests_t_select_rules_SOURCES = tests/t-select-rules.c
+tests_t_select_rules_LDADD   = $(TEST_LIBS)
+
 check_PROGRAMS += tests/t-vectors
 tests_t_vectors_SOURCES = tests/t-vectors.c
 tests_t_vectors_LDADD   = $(TEST_LIBS)

@@ -1,0 +1,296 @@
+/* What holds of every selector, by its reference and on random ragged batches: nothing past a query
+ * block is kept, what is always kept is, a request is given what it would be given alone, and a
+ * parameter that keeps more keeps all that less of it keeps. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/method.h"
+#include "tests/batch_case.h"
+#include "tests/tap.h"
+
+enum { N_VALUE = 4, N_CASE = 6, N_REQ = 3 };
+
+/* first, own: whether the first block and the query block's own are always kept. */
+static const struct rule {
+	const char *selector, *method, *knob;
+	const char *value[N_VALUE];	/* each keeps at least what those before it keep */
+	bool first, own;
+} rules[] = {
+	{ "flashprefill", "flashprefill:dense-first=0,sink=1,window=1", "alpha",
+	  { "1", "0.5", "0.1", "0.001" }, true, true },
+	{ "flexprefill", "flexprefill:tau=0,min-budget=1", "gamma", { "0", "0.3", "0.6", "0.9" },
+	  true, true },
+	{ "flexprefill", "flexprefill:tau=1,min-budget=1", "gamma", { "0", "0.3", "0.6", "0.9" },
+	  true, true },
+	{ "xattention", "xattention", "threshold", { "0", "0.5", "0.8", "0.99" }, true, true },
+	{ "xattention", "xattention:stride=16,block=64", "threshold", { "0", "0.4", "0.7", "1" },
+	  true, true },
+	{ "seer", "seer:gate=mean", "threshold", { "0.5", "0.1", "0.05", "0.01" }, false, false },
+	{ "seer", "seer:gate=mean,diagonal=1", "nz-ratio", { "0.1", "0.3", "0.6", "1" }, false,
+	  true },
+	{ "bfla", "bfla:block=128,local=128,min-tokens=0", "mass", { "0", "0.3", "0.7", "0.95" },
+	  true, true },
+	{ "bfla", "bfla:block=128,pool=mean,mass=0,local=0,min-tokens=0", "threshold",
+	  { "0.9", "0.3", "0.1", "0.01" }, true, true },
+	{ "bfla", "bfla:block=128,pool=maxabs,mass=0,local=0,stride=5,min-tokens=0", "ratio",
+	  { "0.1", "0.3", "0.5", "1" }, true, true },
+	{ "proxyattn", "proxyattn:groups=2", "mass", { "0", "0.4", "0.8", "0.99" }, true, true },
+	{ "oracle", "select=oracle/exec=blocksparse", "density", { "0.1", "0.2", "0.5", "0.9" },
+	  false, false },
+	{ "density", "select=density/exec=blocksparse", "density", { "0.1", "0.2", "0.5", "0.9" },
+	  false, true },
+	{ "trishape", "trishape:last-dense=0,start=128", "recent", { "0", "128", "256", "512" },
+	  true, true },
+	{ "quoka", "quoka", "kv-ratio", { "0.05", "0.2", "0.5", "0.9" }, false, false },
+	{ "minference", "minference:slash=130", "vertical", { "0", "50", "100", "300" }, true,
+	  true },
+	{ "ashape", "ashape:init=40", "local", { "1", "70", "200", "500" }, true, true },
+};
+enum { N_RULE = sizeof rules / sizeof *rules };
+
+static const struct attn_shape heads = { .q_heads = 4, .kv_heads = 2, .head_dim = 16 };
+
+static void must(enum ar_status st, const struct ar_err *err)
+{
+	if (st)
+		bail_out("%s", err->msg);
+}
+
+static struct method *open_method(const struct rule *r, const char *value, struct attn_shape *s)
+{
+	static float inv[8];
+	struct selector_env env = { .n_layers = 1, .rope_inv = inv };
+	char text[160];
+	struct method *m;
+	struct ar_err err;
+	const char *exec = strstr(r->method, "/exec=");
+	int n = exec ? (int)(exec - r->method) : (int)strlen(r->method);
+
+	for (int i = 0; i < 8; i++)
+		inv[i] = powf(10000, -(float)i / 8);
+	snprintf(text, sizeof text, "%.*s%s%s=%s%s", n, r->method,
+		 exec || strchr(r->method, ':') ? "," : ":", r->knob, value, exec ? exec : "");
+	must(method_parse(&m, text, &err), &err);
+	*s = heads;
+	s->page_tok = method_page_tok(m);
+	env.shape = *s;
+	must(method_open(m, &env, &err), &err);
+	return m;
+}
+
+/* ---- keys that are kept ---- */
+
+/* A row a query block and query head, or of token lists a request and KV head. */
+struct keys {
+	int n_row, n_key;
+	uint8_t *on;		/* [n_row][n_key] */
+};
+
+static void mark(struct keys *x, int row, int from, int n)
+{
+	for (int t = from; t < from + n && t < x->n_key; t++)
+		x->on[row * x->n_key + t] = 1;
+}
+
+static void mark_tokens(struct keys *x, const struct attn_batch *b, const struct token_lists *l)
+{
+	for (int i = 0; i < x->n_row; i++) {
+		int r = i / b->shape.kv_heads, n_page = b->page0[r + 1] - b->page0[r];
+		const int32_t *tok = l->tok + attn_token_row(&b->shape, b->page0[r], n_page,
+							     i % b->shape.kv_heads);
+
+		for (int k = 0; k < l->n[i]; k++)
+			mark(x, i, tok[k], 1);
+	}
+}
+
+static void mark_row(struct keys *x, const struct attn_batch *b, const struct selection *s, int i)
+{
+	const struct column_lists *l = &s->columns;
+	int tok = b->shape.page_tok;
+
+	for (int j = 0; s->mask && j < b->mask_words * 32; j++)
+		if (s->mask[i * b->mask_words + j / 32] >> j % 32 & 1)
+			mark(x, i, j * tok, tok);
+	for (int k = 0; l->run && k < l->n_run[i]; k++)
+		mark(x, i, l->run[i * l->max_run + k], tok);
+	for (int k = 0; l->col && k < l->n_col[i]; k++)
+		mark(x, i, l->col[i * l->max_col + k], 1);
+}
+
+static void choose(struct keys *x, const struct method *m, const struct attn_batch *b,
+		   const struct batch_case *c, const bf16_t *q, void *state)
+{
+	struct method_selection sel = { 0 };
+	struct ar_err err;
+
+	must(method_select_ref(m, b, 0, q, &c->kv, state, &sel, &err), &err);
+	*x = (struct keys){ .n_row = m->selector->tokens ? b->n_req * b->shape.kv_heads :
+							   b->n_qblk * b->shape.q_heads,
+			    .n_key = (b->max_kv_blk + 1) * b->shape.page_tok };
+	x->on = calloc((size_t)(x->n_row * x->n_key), 1);
+	if (m->selector->tokens)
+		mark_tokens(x, b, &sel.chosen.tokens);
+	else
+		for (int i = 0; i < x->n_row; i++)
+			mark_row(x, b, &sel.chosen, i);
+	method_selection_release(&sel);
+}
+
+/* ---- cases ---- */
+
+static int draw(struct rng *rng, int lo, int hi)
+{
+	return lo + (int)rng_below(rng, (uint64_t)(hi - lo + 1));
+}
+
+/* Requests whose contexts the selector has seen. */
+static void *make_case(struct batch_case *c, const struct method *m, struct attn_shape s, int k)
+{
+	struct rng rng = { 40 + (uint64_t)k };
+	int len[N_REQ], ctx[N_REQ], rows[N_REQ];
+	struct keys seen;
+	void *state;
+
+	for (int r = 0; r < N_REQ; r++) {
+		ctx[r] = draw(&rng, 0, 3) ? draw(&rng, 1, 700) : 0;
+		rows[r] = draw(&rng, 2, 260);
+		len[r] = ctx[r] + rows[r] + draw(&rng, 0, 1) * 200;
+	}
+	case_make(c, &rng, k % 2 ? FILL_BLOCKS : FILL_NORMAL, s, N_REQ, len);
+	state = calloc((size_t)c->n_page, method_state_bytes(m, &s) + 1);
+	for (int r = 0; r < N_REQ; r++)
+		len[r] = ctx[r] > 0 ? ctx[r] : 1;
+	case_cut(c, (int[N_REQ]){ 0 }, len);
+	choose(&seen, m, &c->b, c, c->q, state);
+	free(seen.on);
+	case_cut(c, ctx, rows);
+	return state;
+}
+
+/* ---- rules ---- */
+
+static int request_of(const struct attn_batch *b, int qblk)
+{
+	int r = 0;
+
+	while (qblk >= b->qblk0[r + 1])
+		r++;
+	return r;
+}
+
+/* Rows that keep a key past the own block, and those that lack what is always kept.  Runs may reach
+ * past a query block. */
+static void check_places(const struct rule *rule, const struct attn_batch *b, const struct keys *x,
+			 bool mask, int *past, int *lacking)
+{
+	int tok = b->shape.page_tok;
+
+	for (int i = 0; i < x->n_row; i++) {
+		int qblk = i / b->shape.q_heads, r = request_of(b, qblk);
+		int own = (b->ctx[r] / tok + qblk - b->qblk0[r]) * tok;
+		const uint8_t *on = x->on + i * x->n_key;
+
+		*past += mask && memchr(on + own + tok, 1, (size_t)(x->n_key - own - tok));
+		*lacking += (rule->first && !on[0]) ||
+			    (rule->own && memchr(on + own, 0, (size_t)tok));
+	}
+}
+
+/* Rows that request r does not have alone. */
+static int check_alone(const struct method *m, const struct batch_case *c, const struct keys *x,
+		       void *state, int r)
+{
+	const struct attn_batch *all = &c->b;
+	int32_t row0[] = { 0, all->row0[r + 1] - all->row0[r] };
+	int32_t qblk0[] = { 0, all->qblk0[r + 1] - all->qblk0[r] };
+	int32_t page0[] = { 0, all->page0[r + 1] - all->page0[r] };
+	const struct attn_shape *s = &all->shape;
+	struct attn_batch b = *all;
+	struct keys own;
+	int off = 0, first = m->selector->tokens ? r * s->kv_heads : all->qblk0[r] * s->q_heads;
+
+	b.n_req = 1, b.n_row = row0[1], b.n_qblk = qblk0[1];
+	b.row0 = row0, b.qblk0 = qblk0, b.page0 = page0;
+	b.ctx += r, b.left += r, b.page += all->page0[r];
+	choose(&own, m, &b, c, c->q + (size_t)all->row0[r] * (size_t)(s->q_heads * s->head_dim),
+	       state);
+	for (int i = 0; i < own.n_row; i++)
+		off += !!memcmp(own.on + i * own.n_key, x->on + (first + i) * x->n_key,
+				(size_t)own.n_key);
+	free(own.on);
+	return off;
+}
+
+/* Keys of a that b lacks, and those it has besides. */
+static void compare(const struct keys *a, const struct keys *b, int *lost, int *won)
+{
+	for (int i = 0; i < a->n_row * a->n_key; i++) {
+		*lost += a->on[i] && !b->on[i];
+		*won += !a->on[i] && b->on[i];
+	}
+}
+
+static void test_rule(const struct rule *rule)
+{
+	int past = 0, lacking = 0, alone = 0, lost = 0, won = 0;
+
+	for (int k = 0; k < N_CASE; k++) {
+		struct keys before = { 0 }, x;
+
+		for (int v = 0; v < N_VALUE; v++) {
+			struct attn_shape s;
+			struct method *m = open_method(rule, rule->value[v], &s);
+			struct batch_case c;
+			void *state = make_case(&c, m, s, k);
+
+			choose(&x, m, &c.b, &c, c.q, state);
+			if (!m->selector->tokens)
+				check_places(rule, &c.b, &x, !m->selector->columns, &past,
+					     &lacking);
+			for (int r = 0; r < N_REQ; r++)
+				alone += check_alone(m, &c, &x, state, r);
+			if (v)
+				compare(&before, &x, &lost, &won);
+			free(before.on);
+			before = x;
+			free(state);
+			case_release(&c);
+			method_free(m);
+		}
+		free(before.on);
+	}
+	is_int(past, 0, "%s: nothing past a query block", rule->method);
+	is_int(lacking, 0, "%s: what is always kept is there", rule->method);
+	is_int(alone, 0, "%s: a ragged batch has what its requests have alone", rule->method);
+	is_int(lost, 0, "%s: %s keeps more and more", rule->method, rule->knob);
+	ok(won, "%s: ... and not the same", rule->method);
+}
+
+/* A selector without a rule is untested. */
+static void test_all(void)
+{
+	int without = 0;
+
+	for (int i = 0; selectors[i]; i++) {
+		bool any = !selectors[i]->ref;
+
+		for (int k = 0; k < N_RULE; k++)
+			any |= !strcmp(selectors[i]->name, rules[k].selector);
+		without += !any;
+	}
+	is_int(without, 0, "every selector is here");
+}
+
+int main(void)
+{
+	plan(0);
+	test_all();
+	for (int i = 0; i < N_RULE; i++)
+		test_rule(&rules[i]);
+	return done_testing();
+}
