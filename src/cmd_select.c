@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "replay/prepare.h"
+#include "replay/source.h"
 #include "src/base/log.h"
 #include "src/base/number.h"
 #include "src/cmd.h"
@@ -319,6 +320,8 @@ struct shown {
 	const struct backend *backend;
 	const struct chunk *chunk;
 	struct method *method;
+	struct request req;		/* the trace: one, whose chunk the backend runs */
+	struct trace trace;
 	struct batch_entry entry;
 	struct backend_env env;
 	void *self;
@@ -382,37 +385,60 @@ static enum ar_status show_layers(struct shown *x, struct ar_err *err)
 	return st;
 }
 
-/* A trace of one request, whose chunk the backend runs. */
-static enum ar_status show(const struct backend *backend, const struct chunk *c,
-			   const char *method, struct outputs *out, struct ar_err *err)
+static enum ar_status shown_init(struct shown *x, struct chunk *c, const char *method,
+				 struct ar_err *err)
 {
 	static const uint16_t capture_of[] = { 0 };
-	struct capture *capture = c->capture;
 	int end = c->ctx + c->chunk;
-	struct request req = { .prompt_tok = (uint32_t)c->known, .output_tok = 1 };
-	const struct trace trace = { .req = &req, .n = 1 };
-	struct shown x = {
-		.backend = backend, .chunk = c, .out = out, .scores = out->a->scores,
-		.entry = { .start = (uint32_t)c->ctx, .n_tok = (uint32_t)c->chunk,
-			   .known = (uint32_t)c->known, .emit = c->known == end },
-		.acc = calloc((size_t)c->model.q_heads, sizeof *x.acc),
-		.count = calloc((size_t)c->model.kv_heads, sizeof *x.count),
-	};
-	enum ar_status st = x.acc && x.count ? method_parse(&x.method, method, err) :
-					       ar_nomem(err);
+	enum ar_status st = method_parse(&x->method, method, err);
 
-	x.env = (struct backend_env){
-		.trace = &trace, .model = &c->model, .capture = &capture, .n_capture = 1,
+	x->chunk = c;
+	x->req = (struct request){ .prompt_tok = (uint32_t)c->known, .output_tok = 1 };
+	x->trace = (struct trace){ .req = &x->req, .n = 1 };
+	x->entry = (struct batch_entry){ .start = (uint32_t)c->ctx, .n_tok = (uint32_t)c->chunk,
+					 .known = (uint32_t)c->known, .emit = c->known == end };
+	x->env = (struct backend_env){
+		.trace = &x->trace, .model = &c->model, .capture = &c->capture, .n_capture = 1,
 		.capture_of = capture_of, .captured_layer = c->captured, .run_layer = c->layer,
-		.n_run_layers = c->n_layers, .method = x.method, .max_batched_tok = c->chunk,
+		.n_run_layers = c->n_layers, .method = x->method, .max_batched_tok = c->chunk,
 		.max_seqs = 1, .max_len = end, .num_blocks = end / 128 + 2, .block_tok = 128,
 		.attention_only = true,
 	};
+	return st;
+}
+
+static enum ar_status show(const struct backend *backend, struct chunk *c, const char *method,
+			   struct outputs *out, struct ar_err *err)
+{
+	struct shown x = {
+		.backend = backend, .out = out, .scores = out->a->scores,
+		.acc = calloc((size_t)c->model.q_heads, sizeof *x.acc),
+		.count = calloc((size_t)c->model.kv_heads, sizeof *x.count),
+	};
+	enum ar_status st = x.acc && x.count ? shown_init(&x, c, method, err) : ar_nomem(err);
+
 	if (!st)
 		st = show_layers(&x, err);
 	method_free(x.method);
 	free(x.acc);
 	free(x.count);
+	return st;
+}
+
+/* Whether the files that a method names can be had, before anything is shown. */
+static enum ar_status look_at(struct chunk *c, const char *method, struct ar_err *err)
+{
+	struct shown x = { 0 };
+	struct source s;
+	enum ar_status st = shown_init(&x, c, method, err);
+
+	if (!st)
+		st = source_init(&s, &x.env, err);
+	if (!st) {
+		st = source_open_method(&s, &x.env, false, err);
+		source_release(&s);
+	}
+	method_free(x.method);
 	return st;
 }
 
@@ -439,6 +465,23 @@ static enum ar_status check_methods(char *const *name, size_t n, const struct ar
 	if (!st && a->scores && a->backend)
 		st = ar_fail(err, AR_USAGE,
 			     "scores are those of the references: use --backend cpu");
+	return st;
+}
+
+/* All but the first selection, which nothing is shown before. */
+static enum ar_status look_at_all(const struct args *a, char *const *method, size_t n,
+				  struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < a->captures.n && !st; i++) {
+		struct chunk c = { 0 };
+
+		st = load_chunk(&c, a->captures.v[i], a, err);
+		for (size_t k = i ? 0 : 1; k < n && !st; k++)
+			st = look_at(&c, method[k], err);
+		release_chunk(&c);
+	}
 	return st;
 }
 
@@ -477,6 +520,8 @@ static enum ar_status select_methods(const struct args *a, struct ar_err *err)
 	if (!st && !b)
 		st = ar_fail(err, AR_NODEV, "backend %s: this program was built without CUDA; take "
 			     "--backend cpu", backend_names[a->backend]);
+	if (!st)
+		st = look_at_all(a, method, n, err);
 	if (!st)
 		st = select_all(b, a, method, n, err);
 	for (size_t i = 0; i < n; i++)

@@ -51,4 +51,7 @@ later() {
 ok 'no gate is found out before the methods in front of it run' later 2 'no gate' seer
 ok '... nor a table'   later 3 '/no/where: No such file' xattention:table=/no/where
 ok '... nor a pattern' later 3 'odd.json: want an array' compact-fp,minference:pattern=odd.json
+shown() { fails "$1" "$2" select_ --method "dense,$3" --json x.json && [ ! -e x.json ]; }
+ok 'no gate is found out before anything is shown' shown 2 'no gate' seer
+ok '... nor a table' shown 3 '/no/where: No such file' xattention:table=/no/where
 finish
