@@ -158,6 +158,23 @@ double select_density(const struct select_result *r, const char *step, const cha
 	return NAN;
 }
 
+int select_blind(const struct select_result *r)
+{
+	const uint32_t *row = r->sel->chosen.mask;
+	int n = 0;
+
+	if (method_shape(r->method) != TAKES_MASK)
+		return 0;
+	for (int i = 0; i < select_query_blocks(r) * r->shape.q_heads; i++, row += words(r)) {
+		int w = 0;
+
+		while (w < words(r) && !row[w])
+			w++;
+		n += w == words(r);
+	}
+	return n;
+}
+
 double select_jaccard(const struct select_result *r)
 {
 	int n = select_body(r), past = select_past(r);

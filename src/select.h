@@ -52,6 +52,9 @@ double select_density(const struct select_result *r, const char *step, const cha
  * sets being equal; NaN: there are no pairs or no past, or the selection is no mask. */
 double select_jaccard(const struct select_result *r);
 
+/* Query blocks, over the query heads, that have a list without any block. */
+int select_blind(const struct select_result *r);
+
 /* Share of the past that one query head's query blocks keep, before any union. */
 double select_head_density(const struct select_result *r, int head);
 

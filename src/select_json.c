@@ -182,7 +182,8 @@ static bool add_densities(cJSON *o, const struct select_result *r)
 		       cJSON_AddNumberToObject(x, "total", (double)d[i].total) &&
 		       add(x, "density", number(share));
 	}
-	return done && add(o, "jaccard", number(select_jaccard(r)));
+	return done && add(o, "jaccard", number(select_jaccard(r))) &&
+	       cJSON_AddNumberToObject(o, "blind", select_blind(r));
 }
 
 static bool add_accuracy(cJSON *o, const struct select_result *r)
