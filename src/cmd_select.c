@@ -55,7 +55,7 @@ static const struct opt opts[] = {
 	{ .name = "picture", .type = OPT_ENUM, .off = OFF(picture), .arg = "HOW", .def = "auto",
 	  .choice = pictures, .help = "how the mask is drawn in the text" },
 	{ .name = "scores", .type = OPT_FLAG, .off = OFF(scores),
-	  .help = "put the scores of the blocks into the JSON, where the selector has them" },
+	  .help = "put the scores of blocks or tokens into the JSON, where the selector has them" },
 	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
 	  .help = "write every list as JSON to FILE" },
 	{ .name = "csv", .type = OPT_STR, .off = OFF(csv), .arg = "FILE",
