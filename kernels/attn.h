@@ -137,9 +137,9 @@ struct selection {
 	uint32_t *mask;
 	struct token_lists tokens;
 	struct column_lists columns;
-	float *score;	/* what blocks were judged by, [(query block, query head)][max_kv_blk], or
-			 * tokens, in rows as theirs; NULL: not asked for.  Those without one are
-			 * left alone. */
+	float *score;	/* what blocks were judged by, [(query block, query head)][max_kv_blk],
+			 * or tokens, in rows as theirs; NULL: not asked for.  Those without one
+			 * are left alone. */
 };
 
 /* The scores of a query block's blocks under a head, or NULL. */

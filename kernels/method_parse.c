@@ -180,7 +180,8 @@ static enum ar_status check(const struct method *m, struct ar_err *err)
 		       "use exec=%s%s",
 		       m->executor->name, takes.text, m->selector->name, unions[m->u].name,
 		       given.text, fit.text,
-		       gives == TAKES_MASK && m->executor->takes & TAKES_TABLE ? " or a union" : "");
+		       gives == TAKES_MASK && m->executor->takes & TAKES_TABLE ? " or a union" :
+										 "");
 }
 
 /* ---- the record ---- */

@@ -35,8 +35,8 @@ static void put_densities(const struct select_result *r, FILE *f)
 	if (!isnan(jaccard))
 		fprintf(f, "  query blocks' past sets are alike by %.4f (Jaccard)\n", jaccard);
 	if (blind)
-		fprintf(f, "  %d of %d query blocks, over the heads, see nothing: their output is 0\n",
-			blind, select_query_blocks(r) * r->shape.q_heads);
+		fprintf(f, "  %d of %d query blocks, over the heads, see nothing: their output is "
+			"0\n", blind, select_query_blocks(r) * r->shape.q_heads);
 }
 
 static void put_accuracy(const struct select_result *r, FILE *f)

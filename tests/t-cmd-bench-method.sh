@@ -86,7 +86,8 @@ is 'some tables are about the last chunk' "$(paper --table ca-9 --dry-run --form
 paper --table ca-calls --dry-run --match --format json >"$tmp/calls"
 is 'the calls have what the paper leaves out' "$(values paper_sparsity <"$tmp/calls")" 'null 75 null null null 69.8 70.2 '
 is 'and the goal' "$(values target <"$tmp/calls")" '2 2 2 2 2 2 2 '
-is 'a method without its table says so' "$(grep -c '"method":"xattention".*"note":"one threshold"' "$tmp/calls")" 1
+is 'a method without its table says so' \
+	"$(grep -c '"method":"xattention".*"note":"one threshold"' "$tmp/calls")" 1
 is 'a method without its file is another, and says so' "$(grep -c '"method":"seer:gate=mean".*"note":"untrained gate"' "$tmp/calls")" 1
 is 'with its file it is itself' "$(paper --table ca-calls --dry-run --use seer=seer:gate=x --format json |
 	grep -c '"method":"seer:gate=x".*"note":null')" 1

@@ -43,9 +43,11 @@ is 'no picture is none' "$(small --picture none | grep -c '|')" 0
 is 'a mean of heads has shades' "$(small --method flashprefill | grep '|' | tr -d '|# \n' | tr -d '.:+')" ''
 show --context 1024 --chunk 256 --method seer:gate=mean,threshold=1 --json blind.json --head 0 >out
 is 'query blocks without any block are counted' \
-	"$(sed -n 's/ see nothing.*//p' out | tr -s ' ') $(member blind blind.json)" ' 32 of 32 query blocks, over the heads, 32 '
+	"$(sed -n 's/ see nothing.*//p' out | tr -s ' ') $(member blind blind.json)" \
+	' 32 of 32 query blocks, over the heads, 32 '
 show --context 1024 --chunk 256 --method compact-sa:gate=mean,threshold=1 --json blind.json >out
-is '... but not where a union opens the chunk' "$(grep -c 'see nothing' out) $(member blind blind.json)" '0 0 '
+is '... but not where a union opens the chunk' \
+	"$(grep -c 'see nothing' out) $(member blind blind.json)" '0 0 '
 show --chunk 2000 --context 0 --method dense --picture ascii >out
 is 'a first chunk has no past to speak of' "$(awk '$1 == "selected" && $2 == "past" { print $4, $5, $6 }' out)" '0 0 -'
 is 'the default is the last chunk of the prompt' "$(show --chunk 104 --method dense | head -1)" \
@@ -99,8 +101,8 @@ for head, blocks in zip(s["scores"], s["blocks"]):
 P
 	ok 'scores and parameters explain every block' python3 check.py
 	filter=block=128,pool=mean,local=128,mass=0,threshold=0.05,min-tokens=0
-	small --method xattention:threshold=0.8,seer:gate=mean,threshold=0.02,proxyattn:mass=0.7 --scores \
-		--json s.json >out 2>&1
+	small --method xattention:threshold=0.8,seer:gate=mean,threshold=0.02,proxyattn:mass=0.7 \
+		--scores --json s.json >out
 	small --method select=oracle,density=0.4/exec=blocksparse,quoka,bfla:$filter \
 		--scores --json t.json >out
 	cat >rules.py <<'P'

@@ -29,8 +29,8 @@ ok 'a name prints the same as its composition'            compositions_hold
 is 'a selector lists its parameters' "$(fields)" 'alpha=X sink=N window=N last-n=N last-n-rule=R dense-first=0|1 '
 is 'ranges and defaults are those of the table' \
 	"$(selector | grep -c -e '^    alpha=X  *0.01  *0 to 1  ' -e '^    window=N  *4  *1 to 65536  ')" 2
-ranges() { methods xattention | sed -n '/^selectors/,$p' | sed -n 's/^    \(stride\|tail\|block\)=.* \([^ ]*|[^ ]*\) .*/\2/p' | tr '\n' ' '; }
-is 'choices stand in the place of a range' "$(ranges)" '4|8|16 doc|code 64|128 '
+choices() { methods xattention | sed -n '/^selectors/,$p' | awk '$3 ~ /[|]/ { printf "%s ", $3 }'; }
+is 'choices stand in the place of a range' "$(choices)" '4|8|16 doc|code 64|128 '
 is 'a method shows what it sets as defaults' \
 	"$(methods compact-fp | grep -c -e '^    alpha=X  *0.06  *0 to 1  ' -e '^    sink=N  *2  *0 to 65536  ')" 2
 is 'an executor shows what it takes' "$(methods paged | sed -n 's/^    takes *//p')" \

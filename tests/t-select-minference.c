@@ -160,7 +160,8 @@ static void write_file(const char *text)
 static void test_block_order(void)
 {
 	static const char *const want[] = {
-		"8; 12", "0 8; 4 12", "0 4 8; 0 4 12", "0 4 8 12; 0 4 8 12", "0 4 8 12; 0 4 8 12 16",
+		"8; 12", "0 8; 4 12", "0 4 8; 0 4 12", "0 4 8 12; 0 4 8 12",
+		"0 4 8 12; 0 4 8 12 16",
 	};
 	struct minference p = { .path = (char *)file, .ratio = 1, .last = 2, .sink = 1,
 				.local = 1 };

@@ -324,7 +324,7 @@ static int by_mass(const void *x, const void *y)
 	return a->blk < b->blk ? -1 : 1;
 }
 
-/* One mask row, of query block qa; e: room for qa blocks; score, if not NULL: shares of the mass. */
+/* One mask row, of query block qa; e: room for qa blocks; score: shares of the mass, or NULL. */
 static void mask_row(const uint32_t *mass, int qa, float threshold, bool all, struct entry *e,
 		     int words, uint32_t *row, float *score)
 {
