@@ -80,9 +80,10 @@ struct backend {
 	enum ar_status (*start)(void *self, int64_t num_blocks, struct ar_err *err);
 	enum ar_status (*run)(void *self, const struct batch *b, struct iter_cost *cost,
 			      struct ar_err *err);
-	/* Repeat entry e of the batch just run, in layer run_layer[i], with the method and
-	 * with dense attention, outside the timed region.  sel: what was selected, to be released
-	 * even after a failure; NULL: not wanted.  NULL: no accuracy. */
+	/* Run entry e in layer run_layer[i], with the method and with dense attention, outside the
+	 * timed region.  It is one of prefill, and batches brought its last token and those before.
+	 * sel: what was selected, to be released even after a failure; NULL: not wanted.  NULL: no
+	 * accuracy. */
 	enum ar_status (*compare)(void *self, const struct batch_entry *e, int i,
 				  struct accuracy *acc, struct selection_count *count,
 				  struct method_selection *sel, struct ar_err *err);

@@ -368,12 +368,17 @@ static enum ar_status open_backend(struct shown *x, struct ar_err *err)
 	return st;
 }
 
+/* The chunk runs when it is compared: that its rows are in the cache takes no more than to run the
+ * last of them. */
 static enum ar_status show_layers(struct shown *x, struct ar_err *err)
 {
 	struct iter_cost unused;
-	struct batch b = { .entry = &x->entry, .n = 1, .prefill_tok = x->entry.n_tok };
+	struct batch_entry last = x->entry;
+	struct batch b = { .entry = &last, .n = 1, .prefill_tok = 1 };
 	enum ar_status st = open_backend(x, err);
 
+	last.start += last.n_tok - 1;
+	last.n_tok = 1;
 	if (!st)
 		st = x->backend->run(x->self, &b, &unused, err);
 	for (int i = 0; i < x->chunk->n_layers && !st; i++) {
