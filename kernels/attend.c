@@ -2,14 +2,13 @@
  * The tile plan and the reference of attention over block lists.
  *
  * The reference is fp32 with an online softmax, one block after the other.  The keys of a
- * block are converted once per tile and transposed, so that both products have the
- * form C[i][j..j+8) += sum over k of A[i][k] * B[k][j..j+8): lanes never meet, and the
- * compiler needs no licence to reorder sums.  What a row gets depends on its own list alone,
- * not on the rows packed with it nor on the number of threads.
+ * block are converted once per tile and transposed for multiply().  What a row gets depends on
+ * its own list alone, not on the rows packed with it nor on the number of threads.
  */
 #include "config.h"
 
 #include "kernels/attend.h"
+#include "kernels/multiply.h"
 
 #include <limits.h>
 #include <math.h>
@@ -296,10 +295,7 @@ int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *
 
 /* ---- reference ---- */
 
-enum { ROWS = 4, LANES = 4, MAX_THREADS = 16 };
-
-/* As wide as a register of every x86-64 and Arm CPU: wider ones are put together in memory. */
-typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+enum { MAX_THREADS = 16 };
 
 struct job {
 	const struct attn_batch *b;
@@ -354,40 +350,6 @@ static void desk_init(struct desk *d, struct job *j, float *mem)
 	d->sum = d->max + row;
 }
 
-/* c[i][0..4) = (add ? c : 0) + sum over k < n of a[i][k] * b[k][0..4), for i < 4 = ROWS. */
-static void multiply_block(float *c, int ldc, const float *a, int lda, const float *b, int ldb,
-			   int n, bool add)
-{
-	vec acc0 = { 0 }, acc1 = { 0 }, acc2 = { 0 }, acc3 = { 0 };
-
-	if (add) {
-		acc0 = *(const vec *)c;
-		acc1 = *(const vec *)(c + ldc);
-		acc2 = *(const vec *)(c + 2 * ldc);
-		acc3 = *(const vec *)(c + 3 * ldc);
-	}
-	for (int k = 0; k < n; k++) {
-		vec bk = *(const vec *)(b + k * ldb);
-
-		acc0 += a[k] * bk;
-		acc1 += a[lda + k] * bk;
-		acc2 += a[2 * lda + k] * bk;
-		acc3 += a[3 * lda + k] * bk;
-	}
-	*(vec *)c = acc0;
-	*(vec *)(c + ldc) = acc1;
-	*(vec *)(c + 2 * ldc) = acc2;
-	*(vec *)(c + 3 * ldc) = acc3;
-}
-
-static void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb,
-		     int rows, int cols, int n, bool add)
-{
-	for (int j = 0; j < cols; j += LANES)
-		for (int i = 0; i < rows; i += ROWS)
-			multiply_block(c + i * ldc + j, ldc, a + i * lda, lda, b + j, ldb, n, add);
-}
-
 static void load_block(struct desk *d, int page0, int head, int blk, int n)
 {
 	const struct job *j = d->job;
@@ -397,11 +359,10 @@ static void load_block(struct desk *d, int page0, int head, int blk, int n)
 		     (size_t)s->page_tok * (size_t)j->dim;
 	const bf16_t *k = j->kv->k + off, *v = j->kv->v + off;
 
+	multiply_transpose(d->k, j->ld_key, k, n, j->dim);
 	for (int t = 0; t < n; t++)
-		for (int c = 0; c < j->dim; c++) {
-			d->k[c * j->ld_key + t] = bf16_to_f32(k[t * j->dim + c]);
+		for (int c = 0; c < j->dim; c++)
 			d->v[t * j->ld_dim + c] = bf16_to_f32(v[t * j->dim + c]);
-		}
 }
 
 /* The online softmax of packed row i: scores of its first n keys in the block become
@@ -548,11 +509,11 @@ enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan_fn, i
 	plan_fn(&whole, heads, tile);
 	j.tile = tile;
 	j.dim = b->shape.head_dim;
-	j.ld_dim = pad(j.dim, LANES);
-	j.ld_key = pad(b->shape.page_tok, LANES);
+	j.ld_dim = pad(j.dim, MULTIPLY_LANES);
+	j.ld_key = pad(b->shape.page_tok, MULTIPLY_LANES);
 	for (int i = 0; i < j.n_tile; i++)
 		if (tile[i].n_row * tile[i].n_head > j.max_row)
-			j.max_row = pad(tile[i].n_row * tile[i].n_head, ROWS);
+			j.max_row = pad(tile[i].n_row * tile[i].n_head, MULTIPLY_ROWS);
 	n = n > MAX_THREADS ? MAX_THREADS : n < 1 ? 1 : n;
 	n = n > j.n_tile ? j.n_tile : n;
 	mem = malloc((size_t)n * desk_floats(&j) * sizeof *mem);

@@ -3,7 +3,7 @@ libattnreplay_a_SOURCES += kernels/attn.h kernels/executor.h kernels/method.h ke
 
 # Attention over block lists and its executors.
 libattnreplay_a_SOURCES += \
-  kernels/attend.c kernels/attend.h kernels/decode.c \
+  kernels/attend.c kernels/attend.h kernels/decode.c kernels/multiply.c kernels/multiply.h \
   kernels/executors/blocksparse.c kernels/executors/columns.c kernels/executors/columns.h \
   kernels/executors/copy.c kernels/executors/executors.c \
   kernels/executors/gather.c kernels/executors/keys.c kernels/executors/keys.h \

@@ -14,6 +14,7 @@
  * whose mean is at least that.  Over the pairs that are run, recall is therefore concave.
  */
 #include "config.h"
+#include "kernels/multiply.h"
 #include "kernels/selectors/oracle.h"
 
 #include <math.h>
@@ -38,20 +39,43 @@ static int by_mean(const void *x, const void *y)
 	return a->at < b->at ? -1 : 1;
 }
 
-/* Add one row's attention to the cells of its query block; x: [pos + 1]. */
-static void add_row(const struct attn_batch *b, int r, int pos, int head, const bf16_t *q,
-		    const bf16_t *k, float *x, struct cell *cell)
+/* Buffers of a query block and head, tokens of them padded for multiply(). */
+struct desk {
+	float *q;		/* [page_tok][head_dim] */
+	float *k;		/* [head_dim][page_tok] of one block */
+	float *x;		/* [page_tok][max_kv_blk * page_tok] scores */
+	int ld;			/* of x */
+};
+
+/* Scores of the rows [row, row + n) of the batch and the first n_blk blocks of request r. */
+static void multiply_keys(const struct attn_batch *b, int r, int row, int n, int head, int n_blk,
+			  const bf16_t *q, const bf16_t *k, const struct desk *d)
 {
 	const struct attn_shape *s = &b->shape;
-	size_t dim = (size_t)s->head_dim, tok = (size_t)s->page_tok;
+	int dim = s->head_dim, tok = s->page_tok, kv_head = head / (s->q_heads / s->kv_heads);
+
+	for (int i = 0; i < n; i++) {
+		size_t from = (size_t)(row + i) * (size_t)s->q_heads + (size_t)head;
+
+		for (int c = 0; c < dim; c++)
+			d->q[i * dim + c] = bf16_to_f32(q[from * (size_t)dim + (size_t)c]);
+	}
+	for (int j = 0; j < n_blk; j++) {
+		size_t page = (size_t)b->page[b->page0[r] + j];
+		size_t from = page * (size_t)s->kv_heads + (size_t)kv_head;
+
+		multiply_transpose(d->k, tok, k + from * (size_t)(tok * dim), tok, dim);
+		multiply(d->x + j * tok, d->ld, d->q, dim, d->k, tok, n, tok, dim, false);
+	}
+}
+
+/* Add the attention of the row at pos to the cells of its query block; x: [pos + 1] scores. */
+static void add_row(const struct attn_shape *s, int pos, float *x, struct cell *cell)
+{
 	float scale = 1 / sqrtf((float)s->head_dim), max = -INFINITY, sum = 0;
 
 	for (int t = 0; t <= pos; t++) {
-		size_t page = (size_t)b->page[b->page0[r] + t / s->page_tok];
-		size_t kv = page * (size_t)s->kv_heads +
-			    (size_t)(head / (s->q_heads / s->kv_heads));
-
-		x[t] = bf16_dot(q, k + (kv * tok + (size_t)t % tok) * dim, s->head_dim) * scale;
+		x[t] *= scale;
 		max = fmaxf(max, x[t]);
 	}
 	for (int t = 0; t <= pos; t++)
@@ -68,7 +92,8 @@ static void divide(const struct attn_shape *s, int qa, int lo, int hi, struct ce
 }
 
 static void request(const struct attn_batch *b, const struct oracle *p, int r, const bf16_t *q,
-		    const bf16_t *k, float *x, struct cell *cell, const struct selection *out)
+		    const bf16_t *k, const struct desk *d, struct cell *cell,
+		    const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
 	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r], first = b->ctx[r] / s->page_tok;
@@ -80,23 +105,20 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 			int qa = first + i - b->qblk0[r], at = qa * s->page_tok;
 			int lo = at > b->ctx[r] ? 0 : b->ctx[r] - at;
 			int hi = end - at < s->page_tok ? end - at : s->page_tok;
-			int64_t row = (int64_t)(i * s->q_heads + h) * b->mask_words;
+			int64_t word = (int64_t)(i * s->q_heads + h) * b->mask_words;
 			float *score = selection_score(out, b, i, h);
 
 			for (int j = 0; j <= qa; j++)
-				cell[n + j] = (struct cell){ 0, row * 32 + j };
-			for (int pos = at + lo; pos < at + hi; pos++) {
-				size_t from = (size_t)(b->row0[r] + pos - b->ctx[r]) *
-					      (size_t)s->q_heads + (size_t)h;
-
-				add_row(b, r, pos, h, q + from * (size_t)s->head_dim, k, x,
-					cell + n);
-			}
+				cell[n + j] = (struct cell){ 0, word * 32 + j };
+			multiply_keys(b, r, b->row0[r] + at + lo - b->ctx[r], hi - lo, h, qa + 1,
+				      q, k, d);
+			for (int row = lo; row < hi; row++)
+				add_row(s, at + row, d->x + (row - lo) * d->ld, cell + n);
 			divide(s, qa, lo, hi, cell + n);
 			for (int j = 0; score && j <= qa; j++)
 				score[j] = cell[n + j].mean;
 			for (int w = 0; w < b->mask_words; w++)
-				out->mask[row + w] = 0;
+				out->mask[word + w] = 0;
 			n += qa + 1;
 		}
 	qsort(cell, (size_t)n, sizeof *cell, by_mean);
@@ -109,9 +131,9 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			  const struct selection *out, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	size_t cells = 0, tokens = (size_t)b->max_kv_blk * (size_t)s->page_tok;
+	size_t cells = 0, tok = (size_t)s->page_tok, row = (size_t)s->head_dim * tok;
+	struct desk d = { .ld = b->max_kv_blk * s->page_tok };
 	struct cell *cell;
-	float *x;
 
 	(void)layer, (void)state;
 	for (int r = 0; r < b->n_req; r++) {
@@ -121,13 +143,16 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 		cells = n > cells ? n : cells;
 	}
 	cell = malloc((cells + 1) * sizeof *cell);
-	x = malloc((tokens + 1) * sizeof *x);
-	if (cell && x)
+	d.q = calloc(2 * row + tok * (size_t)d.ld, sizeof *d.q);
+	if (cell && d.q) {
+		d.k = d.q + row;
+		d.x = d.k + row;
 		for (int r = 0; r < b->n_req; r++)
-			request(b, self, r, q, kv->k, x, cell, out);
+			request(b, self, r, q, kv->k, &d, cell, out);
+	}
 	free(cell);
-	free(x);
-	return cell && x ? AR_OK : ar_nomem(err);
+	free(d.q);
+	return cell && d.q ? AR_OK : ar_nomem(err);
 }
 
 #define OFF(member) offsetof(struct oracle, member)
