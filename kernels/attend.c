@@ -323,11 +323,6 @@ struct desk {
 	float *max, *sum;	/* [max_row] */
 };
 
-static int pad(int n, int to)
-{
-	return (n + to - 1) / to * to;
-}
-
 static size_t desk_floats(const struct job *j)
 {
 	size_t row = (size_t)(j->dim + j->ld_key + j->ld_dim + 2);
@@ -361,8 +356,7 @@ static void load_block(struct desk *d, int page0, int head, int blk, int n)
 
 	multiply_transpose(d->k, j->ld_key, k, n, j->dim);
 	for (int t = 0; t < n; t++)
-		for (int c = 0; c < j->dim; c++)
-			d->v[t * j->ld_dim + c] = bf16_to_f32(v[t * j->dim + c]);
+		bf16_widen(d->v + t * j->ld_dim, v + t * j->dim, j->dim);
 }
 
 /* The online softmax of packed row i: scores of its first n keys in the block become
@@ -405,10 +399,7 @@ static void begin_tile(struct desk *d, const struct attn_tile *t)
 	const struct job *j = d->job;
 
 	for (int i = 0; i < t->n_row * t->n_head; i++) {
-		const bf16_t *q = j->q + row_index(j, t, i) * (size_t)j->dim;
-
-		for (int c = 0; c < j->dim; c++)
-			d->q[i * j->dim + c] = bf16_to_f32(q[c]);
+		bf16_widen(d->q + i * j->dim, j->q + row_index(j, t, i) * (size_t)j->dim, j->dim);
 		d->max[i] = -INFINITY;
 		d->sum[i] = 0;
 	}
@@ -509,11 +500,11 @@ enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan_fn, i
 	plan_fn(&whole, heads, tile);
 	j.tile = tile;
 	j.dim = b->shape.head_dim;
-	j.ld_dim = pad(j.dim, MULTIPLY_LANES);
-	j.ld_key = pad(b->shape.page_tok, MULTIPLY_LANES);
+	j.ld_dim = multiply_pad(j.dim, MULTIPLY_LANES);
+	j.ld_key = multiply_pad(b->shape.page_tok, MULTIPLY_LANES);
 	for (int i = 0; i < j.n_tile; i++)
 		if (tile[i].n_row * tile[i].n_head > j.max_row)
-			j.max_row = pad(tile[i].n_row * tile[i].n_head, MULTIPLY_ROWS);
+			j.max_row = multiply_pad(tile[i].n_row * tile[i].n_head, MULTIPLY_ROWS);
 	n = n > MAX_THREADS ? MAX_THREADS : n < 1 ? 1 : n;
 	n = n > j.n_tile ? j.n_tile : n;
 	mem = malloc((size_t)n * desk_floats(&j) * sizeof *mem);

@@ -9,6 +9,11 @@
 
 enum { MULTIPLY_ROWS = 4, MULTIPLY_LANES = 4 };
 
+static inline int multiply_pad(int n, int to)
+{
+	return (n + to - 1) / to * to;
+}
+
 /* c[i][j] = (add ? c[i][j] : 0) + sum over k < n of a[i][k] * b[k][j].  Rows of a and c go up to a
  * multiple of MULTIPLY_ROWS, columns of b and c to one of MULTIPLY_LANES. */
 void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb,

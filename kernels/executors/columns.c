@@ -6,19 +6,20 @@
 #include "kernels/executors/columns.h"
 #include "kernels/executors/keys.h"
 
-/* The keys of a list that a row at pos of request r sees, those of runs first. */
+/* The keys of a list that rows of request r up to pos see, those of runs first. */
 static void list_keys(const struct attn_batch *b, const struct column_lists *l, size_t list, int r,
 		      int pos, struct keys *k)
 {
-	int total = b->ctx[r] + b->row0[r + 1] - b->row0[r] + b->left[r];
 	const int32_t *run = l->run + list * (size_t)l->max_run;
 	const int32_t *col = l->col + list * (size_t)l->max_col;
 
 	k->n = 0;
 	for (int i = 0; i < l->n_run[list]; i++)
 		for (int t = run[i]; t < run[i] + b->shape.page_tok && t <= pos; t++)
-			if (!attn_band_hides(&l->band[list], total, pos, t))
-				k->pos[k->n++] = t;
+			k->pos[k->n++] = t;
+	k->n_run = k->n;
+	k->band = l->band[list];
+	k->total = b->ctx[r] + b->row0[r + 1] - b->row0[r] + b->left[r];
 	for (int i = 0; i < l->n_col[list]; i++)
 		k->pos[k->n++] = col[i];
 }
@@ -40,11 +41,9 @@ static enum ar_status columns_ref(const struct attn_batch *b, const struct execu
 
 				lo = lo > 0 ? lo : 0;
 				hi = hi < rows ? hi : rows;
-				for (int row = lo; row < hi; row++) {
-					list_keys(b, &lists->columns, (size_t)i * heads + (size_t)h,
-						  r, ctx + row, &k);
-					keys_attend(&k, b, r, row, h, q, kv, out, lse);
-				}
+				list_keys(b, &lists->columns, (size_t)i * heads + (size_t)h, r,
+					  ctx + hi - 1, &k);
+				keys_attend(&k, b, r, lo, hi - lo, h, q, kv, out, lse);
 			}
 	keys_release(&k);
 	return st;

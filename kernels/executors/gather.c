@@ -27,8 +27,9 @@ static enum ar_status gather_ref(const struct attn_batch *b, const struct execut
 				k.pos[k.n++] = tok[i];
 			for (int i = 0; i < rows; i++)
 				k.pos[k.n++] = b->ctx[r] + i;
-			for (int i = 0; i < rows; i++)
-				keys_attend(&k, b, r, i, h, q, kv, out, lse);
+			for (int i = 0; i < rows; i += s->page_tok)
+				keys_attend(&k, b, r, i, rows - i < s->page_tok ? rows - i :
+					    s->page_tok, h, q, kv, out, lse);
 		}
 	keys_release(&k);
 	return st;

@@ -57,8 +57,7 @@ static void multiply_keys(const struct attn_batch *b, int r, int row, int n, int
 	for (int i = 0; i < n; i++) {
 		size_t from = (size_t)(row + i) * (size_t)s->q_heads + (size_t)head;
 
-		for (int c = 0; c < dim; c++)
-			d->q[i * dim + c] = bf16_to_f32(q[from * (size_t)dim + (size_t)c]);
+		bf16_widen(d->q + i * dim, q + from * (size_t)dim, dim);
 	}
 	for (int j = 0; j < n_blk; j++) {
 		size_t page = (size_t)b->page[b->page0[r] + j];

@@ -31,6 +31,12 @@ static inline float bf16_round(float f)
 	return bf16_to_f32(bf16_from_f32(f));
 }
 
+static inline void bf16_widen(float *to, const bf16_t *from, int n)
+{
+	for (int i = 0; i < n; i++)
+		to[i] = bf16_to_f32(from[i]);
+}
+
 /* In order, in fp32. */
 static inline float bf16_dot(const bf16_t *a, const bf16_t *b, int n)
 {
