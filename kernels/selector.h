@@ -31,6 +31,12 @@ struct selector_env {
 					 * many times over */
 };
 
+/* The heads that a file must have for n of this rank: head h takes what is for h modulo them. */
+static inline int selector_file_heads(const struct selector_env *env, int n)
+{
+	return env->repeats > 1 ? n / env->repeats : n;
+}
+
 typedef size_t selector_work_fn(const void *self, const struct attn_shape *s,
 				const struct attn_limits *l);
 typedef enum ar_status selector_enqueue_fn(const struct attn_batch *b, const void *self, int layer,

@@ -441,6 +441,14 @@ static void test_file(void)
 	   x->head[0].slash == 50, "a quarter of the file's, but for what is forced");
 	ok(x->head[1].vertical == 100 && x->head[1].slash == 800, "and not those of an A-shape");
 	method_free(m);
+	if (method_parse(&m, "minference:pattern=test-minference.json", &err) ||
+	    method_open(m, &(struct selector_env){ .shape = { 4, 2, 64, 64 }, .n_layers = 2,
+						   .repeats = 2 }, &err))
+		bail_out("%s", err.msg);
+	x = m->self;
+	ok(x->head[2].slash == 50 && x->head[3].slash == 800 && x->head[4].slash == 6096 &&
+	   x->head[7].pattern == PATTERN_BLOCK, "heads that are repeated have the file's as often");
+	method_free(m);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		is_int(open_text(bad[i].text, &x, &err), AR_DATA, "file %zu is refused", i);
 		is_str(err.msg, bad[i].msg, "and why");

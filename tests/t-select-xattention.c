@@ -375,8 +375,9 @@ static void test_faults(void)
 
 static const struct selector_env env = { .shape = { 2, 1, 64, 128 }, .n_layers = 4 };
 
-static enum ar_status open_table(const char *text, const struct xattention_self **x,
-				 struct method **m, struct ar_err *err)
+static enum ar_status open_table(const struct selector_env *e, const char *text,
+				 const struct xattention_self **x, struct method **m,
+				 struct ar_err *err)
 {
 	enum ar_status st;
 
@@ -384,23 +385,35 @@ static enum ar_status open_table(const char *text, const struct xattention_self 
 	st = method_parse(m, "xattention:table=xattention.json", err);
 	if (st)
 		bail_out("%s", err->msg);
-	st = method_open(*m, &env, err);
+	st = method_open(*m, e, err);
 	*x = (*m)->self;
 	return st;
 }
 
 static void test_table(void)
 {
+	static const char text[] = "{\"threshold\": [[0.5,0.25],[1,0],[0.125,0],[0.75,1]]}";
+	struct selector_env twice = { .shape = { 4, 2, 64, 128 }, .n_layers = 4 };
 	const struct xattention_self *x;
 	struct method *m;
 	struct ar_err err;
 
-	if (open_table("{\"threshold\": [[0.5,0.25],[1,0],[0.125,0],[0.75,1]]}", &x, &m, &err))
+	if (open_table(&env, text, &x, &m, &err))
 		bail_out("%s", err.msg);
 	ok(x->threshold[0] == 0.5f && x->threshold[1] == 0.25f && x->threshold[4] == 0.125f &&
 	   x->threshold[7] == 1, "a table has a row for each layer and a number for each head");
 	method_free(m);
-	if (open_table("{\"layers\": [3, 1], \"threshold\": [[0.5,0.25,9],[0.75,1,9]],"
+	is_int(open_table(&twice, text, &x, &m, &err), AR_DATA,
+	       "a table of fewer heads is refused");
+	method_free(m);
+	twice.repeats = 2;
+	if (open_table(&twice, text, &x, &m, &err))
+		bail_out("%s", err.msg);
+	ok(x->threshold[0] == 0.5f && x->threshold[1] == 0.25f && x->threshold[2] == 0.5f &&
+	   x->threshold[3] == 0.25f && x->threshold[14] == 0.75f && x->threshold[15] == 1,
+	   "but serves such heads repeated");
+	method_free(m);
+	if (open_table(&env, "{\"layers\": [3, 1], \"threshold\": [[0.5,0.25,9],[0.75,1,9]],"
 		       "\"stride\": 8, \"block\": 128}", &x, &m, &err))
 		bail_out("%s", err.msg);
 	ok(x->threshold[0] == 0.75f && x->threshold[2] == 0.75f && x->threshold[4] == 0.75f &&
@@ -454,7 +467,7 @@ static void test_refusals(void)
 	struct ar_err err;
 
 	for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
-		enum ar_status st = open_table(v[i].text, &x, &m, &err);
+		enum ar_status st = open_table(&env, v[i].text, &x, &m, &err);
 
 		ok(st == AR_DATA && !x && strstr(err.msg, v[i].want), "refused: %s", v[i].want);
 		if (!strstr(err.msg, v[i].want))

@@ -94,8 +94,9 @@ static bool read_head(const struct minference *p, const cJSON *v, struct minfere
 	return false;
 }
 
-static enum ar_status read_layer(struct minference_self *x, int layer, const cJSON *object,
-				 struct ar_err *err)
+/* n_heads: of the file. */
+static enum ar_status read_layer(struct minference_self *x, int layer, int n_heads,
+				 const cJSON *object, struct ar_err *err)
 {
 	if (!cJSON_IsObject(object))
 		return ar_fail(err, AR_DATA, "%s: layer %d: want an object with an entry for each "
@@ -104,7 +105,7 @@ static enum ar_status read_layer(struct minference_self *x, int layer, const cJS
 		char key[16];
 		const cJSON *v;
 
-		snprintf(key, sizeof key, "%d", h);
+		snprintf(key, sizeof key, "%d", h % n_heads);
 		v = cJSON_GetObjectItemCaseSensitive(object, key);
 		if (v && !read_head(&x->rule, v, &x->head[layer * x->q_heads + h]))
 			return ar_fail(err, AR_DATA, "%s: layer %d, head %d: want [PATTERN, N, N, "
@@ -115,7 +116,7 @@ static enum ar_status read_layer(struct minference_self *x, int layer, const cJS
 	return AR_OK;
 }
 
-static enum ar_status read_file(struct minference_self *x, struct ar_err *err)
+static enum ar_status read_file(struct minference_self *x, int n_heads, struct ar_err *err)
 {
 	const char *end = NULL;
 	const cJSON *layer;
@@ -134,7 +135,7 @@ static enum ar_status read_file(struct minference_self *x, struct ar_err *err)
 		st = ar_fail(err, AR_DATA, "%s: want an array with an object for each of %d layers",
 			     x->rule.path, x->n_layers);
 	for (layer = st ? NULL : json->child; layer && !st; layer = layer->next)
-		st = read_layer(x, n++, layer, err);
+		st = read_layer(x, n++, n_heads, layer, err);
 	cJSON_Delete(json);
 	free(text);
 	return st;
@@ -183,7 +184,7 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 		x->head[i] = p->path ? slash_head(p, NO_VERTICAL, NO_SLASH) :
 				       slash_head(p, p->vertical, p->slash);
 	if (p->path)
-		st = read_file(x, err);
+		st = read_file(x, selector_file_heads(env, x->q_heads), err);
 	bound(x);
 	if (st)
 		free(x);

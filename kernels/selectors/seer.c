@@ -236,7 +236,7 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 		return ar_nomem(err);
 	*g = (struct seer_self){ .rule = *p, .model_layers = env->n_layers, .q_heads = s->q_heads,
 				 .head_dim = s->head_dim,
-				 .repeats = env->repeats > 1 ? env->repeats : 1 };
+				 .repeats = s->q_heads / selector_file_heads(env, s->q_heads) };
 	g->host.inv = malloc(inv_bytes);
 	if (g->host.inv) {
 		memcpy(g->host.inv, env->rope_inv, inv_bytes);

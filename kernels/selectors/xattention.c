@@ -52,7 +52,7 @@ enum { TABLE_MAX = 64 << 20 };	/* bytes; published ones have a few thousand */
 struct table {
 	const char *path;
 	const cJSON *json, *layers, *rows;
-	int n_rows, n_layers;
+	int n_rows, n_layers, n_heads;
 };
 
 /* A table that was calibrated for other sizes has other thresholds. */
@@ -105,12 +105,14 @@ static int layer_of(const struct table *t, int i)
 static enum ar_status read_row(const struct table *t, int i, int q_heads, float *out,
 			       struct ar_err *err)
 {
-	const cJSON *row = cJSON_GetArrayItem(t->rows, i), *v = row ? row->child : NULL;
+	const cJSON *row = cJSON_GetArrayItem(t->rows, i);
 
-	if (!cJSON_IsArray(row) || cJSON_GetArraySize(row) < q_heads)
+	if (!cJSON_IsArray(row) || cJSON_GetArraySize(row) < t->n_heads)
 		return ar_fail(err, AR_DATA, "%s: row %d of 'threshold': want a number for each "
-			       "of %d heads", t->path, i, q_heads);
-	for (int h = 0; h < q_heads; h++, v = v->next) {
+			       "of %d heads", t->path, i, t->n_heads);
+	for (int h = 0; h < q_heads; h++) {
+		const cJSON *v = cJSON_GetArrayItem(row, h % t->n_heads);
+
 		if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble <= 1))
 			return ar_fail(err, AR_DATA, "%s: row %d, head %d: want a threshold from 0 "
 				       "to 1", t->path, i, h);
@@ -145,9 +147,10 @@ static enum ar_status read_rows(const struct table *t, struct xattention_self *x
 }
 
 static enum ar_status read_table(struct xattention_self *x, const struct xattention *p,
-				 int n_layers, struct ar_err *err)
+				 const struct selector_env *env, struct ar_err *err)
 {
-	struct table t = { .path = p->table, .n_layers = n_layers };
+	struct table t = { .path = p->table, .n_layers = env->n_layers,
+			   .n_heads = selector_file_heads(env, x->q_heads) };
 	const char *end = NULL;
 	cJSON *json = NULL;
 	char *text;
@@ -187,7 +190,7 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 	for (int i = 0; i < n; i++)
 		x->threshold[i] = (float)p->threshold;
 	if (p->table)
-		st = read_table(x, p, env->n_layers, err);
+		st = read_table(x, p, env, err);
 	if (st)
 		free(x);
 	else
