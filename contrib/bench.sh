@@ -2,9 +2,9 @@
 # usage: contrib/bench.sh [FOLDER]
 #
 # Measure the attention kernels and PyTorch's on the same shapes, taking turns on one GPU, and
-# compare.  Leaves ours.jsonl, theirs.jsonl and report.txt in FOLDER (default: bench-results).  Without
-# PyTorch only what needs none is compared.  The exit status is 1 when a result is wrong, a target
-# is missed or time ran out.
+# compare.  Leaves ours.jsonl, theirs.jsonl and report.txt in FOLDER (default: bench-results).
+# Without PyTorch only what needs none is compared.  The exit status is 1 when a result is wrong, a
+# target is missed or time ran out.
 #
 #   ATTNREPLAY  the program (default: that of the build, or of an unpacked attnreplay-gpu)
 #   PYTHON      python3
@@ -12,7 +12,7 @@
 #   ROUNDS      turns of each (default: 4)
 #   REPEAT      timed launches of a turn (default: 20)
 #   LIMIT       seconds after which no shape is begun (default: 240)
-#   IMPL        cudnn,flash,flex: what of PyTorch is measured; flex_attention compiles for each shape
+#   IMPL        cudnn,flash,flex: what of PyTorch is measured; flex compiles for each shape
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:-bench-results}
@@ -35,7 +35,8 @@ if "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_sp
 		--limit "${LIMIT:-240}" --impl "${IMPL:-cudnn,flash,flex}" -- "$@" || status=$?
 else
 	echo 'bench.sh: no PyTorch, nothing to compare with' >&2
-	"$@" bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" || status=$?
+	"$@" bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" ||
+		status=$?
 fi
 [ $status -le 1 ] || exit $status
 "$python" "$top/contrib/bench_compare.py" "$out/ours.jsonl" "$out/theirs.jsonl" \

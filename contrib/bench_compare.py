@@ -118,7 +118,8 @@ def print_ratios(pairs):
     groups = {}
     for case, other, rounds in pairs:
         if rounds:
-            groups.setdefault((first(case)["what"], first(other)["impl"]), []).append(median(rounds))
+            key = first(case)["what"], first(other)["impl"]
+            groups.setdefault(key, []).append(median(rounds))
     for (what, impl), some in groups.items():
         print(f"median of {what} over {impl}: {median(some):.3f}, "
               f"{min(some):.3f} to {max(some):.3f} ({len(some)} rows)")

@@ -30,12 +30,14 @@ for n; do
 		-o "$tmp/trace.jsonl" "$top/traces/samples/azure-2023-code-200.csv"
 	measure "$tmp/run" "$attnreplay" -q run --trace "$tmp/trace.jsonl" --backend cost \
 		--cost-fixed 6ms --cost-per-token 20us --max-num-batched-tokens 2048 \
-		--num-gpu-blocks 1000000 --db "$tmp/db" --keep-entries "${KEEP_ENTRIES:-no}" >"$tmp/out"
+		--num-gpu-blocks 1000000 --db "$tmp/db" \
+		--keep-entries "${KEEP_ENTRIES:-no}" >"$tmp/out"
 	measure "$tmp/report" "$attnreplay" report "$tmp/db" >/dev/null
 	bytes=$(wc -c <"$tmp/db")
 	counts=$(sed -n 's/^\([0-9]*\) iterations, \([0-9]*\) entries.*/\1 \2/p' "$tmp/out")
 	echo "$n $counts $(cat "$tmp/run" "$tmp/report" | tr '\n' ' ') $bytes" |
-		awk -v format="$format" '{ printf format, $1, $2, $3, $4, $6, sprintf("%.1f", $5 / 1024),
-			sprintf("%.1f", $8 / 1e6), sprintf("%.1f", $4 * 1e6 / $1),
+		awk -v format="$format" '{ printf format, $1, $2, $3, $4, $6,
+			sprintf("%.1f", $5 / 1024), sprintf("%.1f", $8 / 1e6),
+			sprintf("%.1f", $4 * 1e6 / $1),
 			sprintf("%.2f", $5 / $1), sprintf("%.0f", $8 / $1) }'
 done

@@ -8,9 +8,9 @@ every other round goes backwards; figures of one round compare.  Both programs l
 while it is not.
 
 PyTorch is scaled_dot_product_attention through cuDNN and through FlashAttention for dense prefill
-and decode, and flex_attention for tables and block-sparse lists, over the same random blocks.  Where
-a chunk is its whole context dense attention is causal; elsewhere every row sees every key, which
-PyTorch has a kernel for and attnreplay calls 'past', and work is counted accordingly.
+and decode, and flex_attention for tables and block-sparse lists, over the same random blocks.
+Where a chunk is its whole context dense attention is causal; elsewhere every row sees every key,
+which PyTorch has a kernel for and attnreplay calls 'past', and work is counted accordingly.
 
 Times are medians between CUDA events over inputs that take turns and are larger than the L2
 cache.  A shape that a backend refuses gets a row without a time and with a member 'error'.
@@ -263,7 +263,8 @@ class Sink:
 
     def put_ours(self, row):
         once = row["what"] in ("gemm", "copy")
-        print(json.dumps({**row, "round": None if once else self.round}), file=self.ours, flush=True)
+        print(json.dumps({**row, "round": None if once else self.round}), file=self.ours,
+              flush=True)
 
     def put(self, impl, row, us=None, flops=None, size=None, **more):
         line = {"impl": impl, "version": torch.__version__}
@@ -352,7 +353,8 @@ def run(args, sink):
             late = len(shapes) - i
             print(f"bench_torch: no time left for the last {late} shapes", file=sys.stderr)
             break
-        print(f"{now:5.0f} s  {i + 1}/{len(shapes)}  {','.join(what)} {' '.join(shape)}", flush=True)
+        print(f"{now:5.0f} s  {i + 1}/{len(shapes)}  {','.join(what)} {' '.join(shape)}",
+              flush=True)
         run_shape(what, shape, args, program, sink)
     return program.close() or bool(late)
 

@@ -39,10 +39,12 @@ def layer_list(text):
 
 def parse_args():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--model", required=True, metavar="DIR", help="folder with config.json and weights")
+    p.add_argument("--model", required=True, metavar="DIR",
+                   help="folder with config.json and weights")
     p.add_argument("--prompts", required=True, metavar="FILE",
                    help="token ids: a JSON list, or JSON lines with a key 'prompt'; may be gzipped")
-    p.add_argument("--index", type=int, default=0, metavar="I", help="which prompt of the file, from 0")
+    p.add_argument("--index", type=int, default=0, metavar="I",
+                   help="which prompt of the file, from 0")
     p.add_argument("--tokens", type=int, metavar="N",
                    help="tokens to capture: the first N of the prompt (default: all of it)")
     p.add_argument("--generate", action="store_true",
@@ -65,7 +67,8 @@ def read_prompt(path, index):
         text = f.read()
     try:
         whole = json.loads(text)
-        prompts = whole if isinstance(whole, list) and whole and not isinstance(whole[0], int) else [whole]
+        several = isinstance(whole, list) and whole and not isinstance(whole[0], int)
+        prompts = whole if several else [whole]
     except json.JSONDecodeError:
         prompts = [json.loads(line) for line in text.splitlines() if line.strip()]
     if not 0 <= index < len(prompts):
@@ -153,9 +156,11 @@ class Recorder:
             q_out, k_out = original(q, k, *args, **kwargs)
             if self.layer is not None:
                 for name, x, heads in (("q_pre", q, self.heads), ("k_pre", k, self.kv_heads),
-                                       ("q_post", q_out, self.heads), ("k_post", k_out, self.kv_heads)):
+                                       ("q_post", q_out, self.heads),
+                                       ("k_post", k_out, self.kv_heads)):
                     if x.dim() != 4 or x.shape[1] != heads:
-                        die(f"RoPE of this model sees {list(x.shape)}, not [1, {heads}, tokens, size]")
+                        die(f"RoPE of this model sees {list(x.shape)}, not "
+                            f"[1, {heads}, tokens, size]")
                     self.keep(self.layer, name, x[0])
             return q_out, k_out
 
@@ -220,8 +225,9 @@ def attention(q, k, v, device):
         for row in range(0, n, ROWS):
             end = min(row + ROWS, n)
             score = q[head, row:end] @ k[head // group, :end].T / math.sqrt(q.shape[2])
-            later = torch.arange(end, device=device) > torch.arange(row, end, device=device)[:, None]
-            out[head, row:end] = score.masked_fill(later, -torch.inf).softmax(-1) @ v[head // group, :end]
+            key = torch.arange(end, device=device)
+            score = score.masked_fill(key > key[row:, None], -torch.inf)
+            out[head, row:end] = score.softmax(-1) @ v[head // group, :end]
     return out.cpu()
 
 
@@ -234,7 +240,8 @@ def check(data, config, args):
     theta, scaling = rope_parameters(config)
     worst = 0.0
     for layer, x in data.items():
-        error = {"attention": relative_l2(attention(x["q_post"], x["k_post"], x["v"], args.device), x["o"])}
+        again = attention(x["q_post"], x["k_post"], x["v"], args.device)
+        error = {"attention": relative_l2(again, x["o"])}
         if theta is not None:
             for name in "qk":
                 error[f"rope {name}"] = relative_l2(rotate(x[name + "_pre"], theta, scaling),

@@ -3,18 +3,19 @@
 #
 # How well do the measured costs of one window of a trace predict another one?  Replays the first N
 # requests and the N after them, then the latter with the costs of the former, and compares TTFT and
-# TPOT.  The first window is also replayed with its own costs, which has to reproduce it.  MEASURE, in
-# one word, are the options that only measuring needs; OPTION... are those of all runs:
+# TPOT.  The first window is also replayed with its own costs, which has to reproduce it.  MEASURE,
+# in one word, are the options that only measuring needs; OPTION... are those of all runs:
 #
 #   contrib/check_costs.sh costs.db 200 '--capture a.arc --extend tile --accuracy 0' \
 #       --trace traces/azure.csv --model llama-3.1-8b --method compact-fp --sample-layers 4
 #
 # No window can predict for how long the GPU of another one stood still within an iteration, for
-# instance until a library had loaded code: milliseconds of it are to be looked for in the measurement.
+# instance until a library had loaded code: milliseconds of it are to be looked for in what was
+# measured.
 #
-# DB is new.  The exit status is 1 when a figure is off by more than LIMIT percent (default 5) or the
-# first window does not come out again.  ATTNREPLAY is the program (default: that of the build, or of
-# an unpacked attnreplay-gpu).
+# DB is new.  The exit status is 1 when a figure is off by more than LIMIT percent (default 5) or
+# the first window does not come out again.  ATTNREPLAY is the program (default: that of the build,
+# or of an unpacked attnreplay-gpu).
 set -eu
 [ $# -gt 3 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,12 +1,12 @@
 #!/bin/sh
 # usage: contrib/curve.sh FOLDER --capture FILE [OPTION]...
 #
-# Accuracy-density curves: how much each method looks at, over its parameters, and how far the output
-# is from dense attention for it.  OPTION... are those of 'attnreplay select', such as more captures,
-# --context, --chunk, --layer and --backend.  Leaves curve.csv (a line for each capture, method and
-# layer), curve.txt (everything that select says), curve.svg, points.csv (what is drawn), and
-# curve.bound (each line against the oracle, the upper bound) in FOLDER.  Exit status 1, where one is
-# above it.
+# Accuracy-density curves: how much each method looks at, over its parameters, and how far the
+# output is from dense attention for it.  OPTION... are those of 'attnreplay select', such as more
+# captures, --context, --chunk, --layer and --backend.  Leaves curve.csv (a line for each capture,
+# method and layer), curve.txt (everything that select says), curve.svg, points.csv (what is drawn),
+# and curve.bound (each line against the oracle, the upper bound) in FOLDER.  Exit status 1, where
+# one is above it.
 #
 #   ATTNREPLAY  the program (default: that of the build, or of an unpacked attnreplay-gpu)
 #   PYTHON      python3
@@ -62,5 +62,6 @@ all=$(sweep flashprefill:alpha= $thresholds ''
 mkdir -p "$out"
 attnreplay select --picture none --csv "$out/curve.csv" --method "${METHODS:-${all%,}}" "$@" \
 	>"$out/curve.txt"
-"${PYTHON:-python3}" "$top/contrib/curve_plot.py" "$out/curve.csv" "$out/curve.svg" "$out/points.csv"
+"${PYTHON:-python3}" "$top/contrib/curve_plot.py" "$out/curve.csv" "$out/curve.svg" \
+	"$out/points.csv"
 "${PYTHON:-python3}" "$top/contrib/curve_bound.py" "$out/curve.csv" >"$out/curve.bound"

@@ -6,8 +6,8 @@ usage: curve_plot.py CURVE.csv CURVE.svg [POINTS.csv]
 A point is a method with its parameters, averaged over captures and layers; a line joins the points
 of one method, or of one composition.  Left the relative L2 error, right the recall of the true
 attention mass, both over the density that is executed.  The oracle is dashed: in each layer of each
-capture it bounds the recall that a selection of blocks of its size can have (curve_bound.py).  POINTS.csv
-gets the points that are drawn.
+capture it bounds the recall that a selection of blocks of its size can have (curve_bound.py).
+POINTS.csv gets the points that are drawn.
 """
 import csv
 import json

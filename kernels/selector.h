@@ -64,8 +64,8 @@ struct selector {
 	bool scores;		/* ref() writes scores where there is room for them */
 	int (*block_tok)(const void *param);	/* 64 or 128; NULL: 128 */
 
-	/* The last so many query blocks of a prompt, of which every block is kept: no part of tables
-	 * (attn_batch.tail).  NULL: none. */
+	/* The last so many query blocks of a prompt, of which every block is kept: no part of
+	 * tables (attn_batch.tail).  NULL: none. */
 	int (*tail)(const void *param);
 
 	/* Read what the parameters name (files of gates, thresholds, patterns) and put it where

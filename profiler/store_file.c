@@ -214,7 +214,7 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	}
 	sqlite3_busy_timeout(db, BUSY_MS);
 	st = identify(db, path, &version, err);
-	if (st == AR_IO)		/* of a run that ended well nothing beside the file is needed */
+	if (st == AR_IO)	/* of a run that ended well nothing beside the file is needed */
 		st = ar_fail(err, AR_DATA, "%s: %s; where a run did not end, its folder must be "
 			     "one to write in", path, sqlite3_errmsg(db));
 	if (st)

@@ -26,9 +26,9 @@ enum ar_status bench_session_open(struct bench_session *s, const struct bench_ar
 enum ar_status bench_session_device(struct bench_session *s, struct ar_err *err);
 void bench_session_close(struct bench_session *s);
 
-/* The heads of one of tp GPUs.  Without options that say which, they are shape's, of all GPUs, where
- * there is no capture or it fits (bench_source_fits()), else the capture's.  Shape has none, 0, where
- * there is no model to compare with. */
+/* The heads of one of tp GPUs.  Without options that say which, they are shape's, of all GPUs,
+ * where there is no capture or it fits (bench_source_fits()), else the capture's.  Shape has none,
+ * 0, where there is no model to compare with. */
 enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 				   struct bench_shape *shape, struct ar_err *err);
 

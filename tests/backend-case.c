@@ -248,7 +248,8 @@ double case_largest_error(const struct case_result *r)
 #define SPARSE \
 	"select=flashprefill,alpha=0.7,sink=1,window=1,dense-first=0/union=none/exec=blocksparse"
 
-static const struct batch_entry last_chunk = { .start = 600, .n_tok = 110, .known = 710, .emit = true };
+static const struct batch_entry last_chunk = { .start = 600, .n_tok = 110, .known = 710,
+					       .emit = true };
 
 static void open_or_bail(struct backend_case *c, const struct backend *b,
 			 const struct case_how *how)

@@ -19,7 +19,8 @@ struct store {
 	int64_t most_iterations;	/* the run fails after that many, 0: never */
 	int64_t n_rejected;		/* with a reason */
 	int64_t end_ns, n_tok, recomputed, n_emit, preempted, n_iter;
-	int64_t bad_clock, bad_partial, starved, over_budget, over_seqs, empty, bad_blocks, bad_chunk;
+	int64_t bad_clock, bad_partial, starved, over_budget, over_seqs, empty, bad_blocks,
+		bad_chunk;
 	int64_t bad_outcome, bad_mark;
 	uint32_t n_chunk[64];		/* by request */
 	uint32_t n_prefill[64], first[64], high[64];

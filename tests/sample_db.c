@@ -107,7 +107,8 @@ enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int
 {
 	struct store_entry entry[2];
 	struct store_iteration it = {
-		.iter_no = i, .start_ns = end_ns(r, i - 1), .end_ns = end_ns(r, i), .host_ns = r->host_ns,
+		.iter_no = i, .start_ns = end_ns(r, i - 1), .end_ns = end_ns(r, i),
+		.host_ns = r->host_ns,
 		.blocks_used = 3, .running = 2, .stop = "budget", .entry = entry,
 		.cost_source = "timed", .prefill_pairs = 30 + i, .decode_context = 60 + i,
 		.composition = UINT64_MAX - (uint64_t)i,
@@ -153,7 +154,8 @@ enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, stru
 	if (!st)
 		st = store_outcome(s, &o[1], err);
 	for (size_t i = 0; i < sizeof gap / sizeof *gap && !st; i++)
-		st = store_gap(s, &(struct store_gap){ gap[i].us * 10 * r->percent, gap[i].n }, err);
+		st = store_gap(s, &(struct store_gap){ gap[i].us * 10 * r->percent, gap[i].n },
+			       err);
 	return st;
 }
 

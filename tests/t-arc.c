@@ -66,7 +66,8 @@ static void write_arc(const struct arc_parts *a)
 }
 
 #define HEAD(q, kv, d, tok, prompt, frame, layers) \
-	"{\"dtype\":\"bf16\",\"model\":\"m\",\"layers\":" layers ",\"q_heads\":" q ",\"kv_heads\":" kv \
+	"{\"dtype\":\"bf16\",\"model\":\"m\",\"layers\":" layers \
+	",\"q_heads\":" q ",\"kv_heads\":" kv \
 	",\"head_dim\":" d ",\"n_tok\":" tok ",\"n_prompt\":" prompt ",\"frame_tok\":" frame \
 	",\"rope_applied\":true}"
 #define GOOD_HEAD HEAD("1", "1", "2", "1", "1", "1", "[0]")
@@ -80,7 +81,8 @@ static void test_hostile_headers(void)
 		{ "{\"dtype\":\"f32\"}", "want 'dtype' bf16" },
 		{ "{\"dtype\":\"bf16\"}", "no 'model'" },
 		{ HEAD("1", "1", "2", "1e18", "1", "1", "[0]"), "as 'n_tok'" },
-		{ HEAD("1", "1", "2", "2147483647", "1", "1", "[0]"), "no room for 6442450941 frames" },
+		{ HEAD("1", "1", "2", "2147483647", "1", "1", "[0]"),
+		  "no room for 6442450941 frames" },
 		{ HEAD("1", "1", "2", "-1", "1", "1", "[0]"), "as 'n_tok'" },
 		{ HEAD("1", "1", "2", "0", "0", "1", "[0]"), "as 'n_tok'" },
 		{ HEAD("1", "1", "2", "1.5", "1", "1", "[0]"), "as 'n_tok'" },
@@ -90,7 +92,8 @@ static void test_hostile_headers(void)
 		{ HEAD("1", "1", "\"2\"", "1", "1", "1", "[0]"), "as 'head_dim'" },
 		{ HEAD("1", "1", "2", "1", "1", "0", "[0]"), "as 'frame_tok'" },
 		{ HEAD("4096", "4096", "4096", "100", "1", "2147483647", "[0]"), "is too large" },
-		{ HEAD("1", "1", "2", "1", "2", "1", "[0]"), "prompt of 2 tokens in a sequence of 1" },
+		{ HEAD("1", "1", "2", "1", "2", "1", "[0]"),
+		  "prompt of 2 tokens in a sequence of 1" },
 		{ HEAD("1", "2", "2", "1", "1", "1", "[0]"), "2 KV heads do not divide 1" },
 		{ HEAD("1", "1", "3", "1", "1", "1", "[0]"), "head_dim 3 is odd" },
 		{ HEAD("1", "1", "2", "1", "1", "1", "[]"), "no 'layers'" },
@@ -98,7 +101,8 @@ static void test_hostile_headers(void)
 		{ HEAD("1", "1", "2", "1", "1", "1", "[0,0]"), "no ascending layer numbers" },
 		{ HEAD("1", "1", "2", "1", "1", "1", "[-1]"), "no ascending layer numbers" },
 		{ HEAD("1", "1", "2", "1", "1", "1", "[4095]"), "no ascending layer numbers" },
-		{ HEAD("1", "1", "2", "1", "1", "1", "[0],\"rope_theta\":0"), "'rope_theta' is out of range" },
+		{ HEAD("1", "1", "2", "1", "1", "1", "[0],\"rope_theta\":0"),
+		  "'rope_theta' is out of range" },
 		{ HEAD("1", "1", "2", "1", "1", "1", "[0],\"rope_scaling\":{\"type\":\"linear\"}"),
 		  "unknown rope type 'linear'" },
 		{ HEAD("1", "1", "2", "2", "1", "1", "[0]"), "no index at the end" },
@@ -112,7 +116,8 @@ static void test_hostile_headers(void)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		a.header = cases[i].header;
 		write_arc(&a);
-		ok(capture_open(&c, arc_path, &err) == AR_DATA && !c && strstr(err.msg, cases[i].wrong),
+		ok(capture_open(&c, arc_path, &err) == AR_DATA && !c &&
+		   strstr(err.msg, cases[i].wrong),
 		   "refused: %s (%s)", cases[i].wrong, err.msg + strlen(arc_path));
 	}
 	a.header = GOOD_HEAD;
@@ -121,17 +126,20 @@ static void test_hostile_headers(void)
 	ok(capture_open(&c, arc_path, &err) == AR_DATA && strstr(err.msg, "version 1, this has 2"),
 	   "another version");
 	file_write(arc_path, "\x89" "ARC\r\n\x1a\n\1\0\0\0\xff\xff\xff\xff", 16);
-	ok(capture_open(&c, arc_path, &err) == AR_DATA && strstr(err.msg, "is too large"), "a huge header");
+	ok(capture_open(&c, arc_path, &err) == AR_DATA && strstr(err.msg, "is too large"),
+	   "a huge header");
 }
 
 static void test_hostile_index(void)
 {
 	static const uint64_t ends[][3] = {
-		{ 10, 10, 30 }, { 20, 10, 30 }, { 10, 20, 31 }, { 10, 20, UINT64_MAX }, { 10, 20, 29 },
+		{ 10, 10, 30 }, { 20, 10, 30 }, { 10, 20, 31 }, { 10, 20, UINT64_MAX },
+		{ 10, 20, 29 },
 		{ 0, 20, 30 },
 	};
 	struct arc_parts a = { .version = 1, .header = GOOD_HEAD,
-			       .frames = "012345678901234567890123456789", .n_frames_bytes = 30, .n = 3 };
+			       .frames = "012345678901234567890123456789", .n_frames_bytes = 30,
+			       .n = 3 };
 	struct ar_err err = { 0 };
 	struct capture *c;
 	bf16_t x[2];
@@ -146,7 +154,8 @@ static void test_hostile_index(void)
 	a.end = (const uint64_t[]){ 10, 20, 30 };
 	write_arc(&a);
 	c = must_open(arc_path);
-	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA && strstr(err.msg, "damaged frame"),
+	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA &&
+	   strstr(err.msg, "damaged frame"),
 	   "a frame that is no zstd frame");
 	capture_close(c);
 }
@@ -169,7 +178,8 @@ static void test_hostile_frames(void)
 	a.end = (const uint64_t[]){ n, 2 * n, 3 * n };
 	write_arc(&a);
 	c = must_open(arc_path);
-	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA && strstr(err.msg, "no checksum"),
+	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA &&
+	   strstr(err.msg, "no checksum"),
 	   "a frame without a checksum");
 	capture_close(c);
 	/* of another size; two frames in the place of one; far more bytes than values */
@@ -178,7 +188,8 @@ static void test_hostile_frames(void)
 	a.end = (const uint64_t[]){ n, n + 1, n + 2 };
 	write_arc(&a);
 	c = must_open(arc_path);
-	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA && strstr(err.msg, "size is not that"),
+	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA &&
+	   strstr(err.msg, "size is not that"),
 	   "a frame of another size");
 	capture_close(c);
 	n = ZSTD_compress(f[0], sizeof f[0], "abcd", 4, 1);
@@ -187,7 +198,8 @@ static void test_hostile_frames(void)
 	a.end = (const uint64_t[]){ 2 * n, 2 * n + 1, 2 * n + 2 };
 	write_arc(&a);
 	c = must_open(arc_path);
-	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA && strstr(err.msg, "size is not that"),
+	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA &&
+	   strstr(err.msg, "size is not that"),
 	   "two frames in the place of one");
 	capture_close(c);
 	a.frames = big;
@@ -195,7 +207,8 @@ static void test_hostile_frames(void)
 	a.end = (const uint64_t[]){ 4998, 4999, 5000 };
 	write_arc(&a);
 	c = must_open(arc_path);
-	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA && strstr(err.msg, "too many for"),
+	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA &&
+	   strstr(err.msg, "too many for"),
 	   "more packed bytes than its values can have");
 	capture_close(c);
 }

@@ -128,7 +128,8 @@ int main(void)
 		counts_off += !counted;
 		case_release(&c);
 	}
-	is_int(rows_off, 0, "rows see what the rule says, in the example and %d random prompts", n - 1);
+	is_int(rows_off, 0, "rows see what the rule says, in the example and %d random prompts",
+	       n - 1);
 	is_int(counts_off, 0, "and the pairs are counted");
 	return done_testing();
 }

@@ -33,7 +33,8 @@ static void test_numbers(void)
 	ok(num_scaled("0.000000000000000000000000000000000000001", 41, 1, &v) && v == 0, "tiny");
 	ok(!num_scaled("9223372036.9", 12, 1000000000, &v), "beyond 2^63 ns");
 	ok(!num_scaled("1e999999999", 11, 1, &v), "a huge exponent");
-	ok(!num_scaled("", 0, 1, &v) && !num_scaled(".", 1, 1, &v) && !num_scaled("1.2.3", 5, 1, &v) &&
+	ok(!num_scaled("", 0, 1, &v) && !num_scaled(".", 1, 1, &v) &&
+	   !num_scaled("1.2.3", 5, 1, &v) &&
 	   !num_scaled("1e", 2, 1, &v) && !num_scaled("nan", 3, 1, &v), "malformed decimals");
 	ok(num_u64("18446744073709551615", 20, &u) && u == UINT64_MAX, "the largest u64");
 	ok(!num_u64("18446744073709551616", 20, &u) && !num_u64("+1", 2, &u) && !num_u64("", 0, &u),
@@ -45,7 +46,8 @@ static void test_numbers(void)
 	   "bad ranges change nothing");
 	ok(num_time("6ms", &v) && v == 6000000, "6ms");
 	ok(num_time("1.5s", &v) && v == 1500000000, "1.5s");
-	ok(num_time("0", &v) && v == 0 && !num_time("6", &v) && !num_time("6 ms", &v), "a unit is due");
+	ok(num_time("0", &v) && v == 0 && !num_time("6", &v) && !num_time("6 ms", &v),
+	   "a unit is due");
 	ok(num_count("64k", &v) && v == 64000 && num_count("64K", &v) && v == 65536 &&
 	   num_count("2GiB", &v) && v == 2ll << 30 && num_count("-1", &v) && v == -1, "counts");
 	ok(num_count("1.5k", &v) && v == 1500 && num_count("2.50M", &v) && v == 5 << 19,
@@ -53,7 +55,8 @@ static void test_numbers(void)
 	ok(!num_count("1.5", &v) && !num_count("0.0001k", &v) && !num_count("-2.5", &v),
 	   "a count with a fraction is refused, not rounded");
 	ok(!num_count("64x", &v) && !num_count("", &v) && !num_count("1 k", &v), "bad counts");
-	ok(num_real("0.06", &x) && x == 0.06 && !num_real("inf", &x) && !num_real("1x", &x), "reals");
+	ok(num_real("0.06", &x) && x == 0.06 && !num_real("inf", &x) && !num_real("1x", &x),
+	   "reals");
 }
 
 struct conf {
@@ -70,11 +73,16 @@ static const struct opt conf_opts[] = {
 	{ .name = "flag", .type = OPT_FLAG, .off = offsetof(struct conf, flag), .help = "a flag" },
 	{ .name = "count", .type = OPT_INT, .off = offsetof(struct conf, n), .arg = "N", .def = "8",
 	  .min = 1, .max = 100, .help = "a count", .letter = 'n' },
-	{ .name = "time", .type = OPT_TIME, .off = offsetof(struct conf, t), .arg = "T", .def = "0", .help = "a time" },
-	{ .name = "real", .type = OPT_REAL, .off = offsetof(struct conf, x), .arg = "X", .def = "0.5", .help = "a real" },
-	{ .name = "name", .type = OPT_STR, .off = offsetof(struct conf, s), .arg = "S", .help = "a string" },
-	{ .name = "item", .type = OPT_LIST, .off = offsetof(struct conf, l), .arg = "S", .help = "a list" },
-	{ .name = "colour", .type = OPT_ENUM, .off = offsetof(struct conf, e), .arg = "C", .def = "red",
+	{ .name = "time", .type = OPT_TIME, .off = offsetof(struct conf, t), .arg = "T", .def = "0",
+	  .help = "a time" },
+	{ .name = "real", .type = OPT_REAL, .off = offsetof(struct conf, x), .arg = "X",
+	  .def = "0.5", .help = "a real" },
+	{ .name = "name", .type = OPT_STR, .off = offsetof(struct conf, s), .arg = "S",
+	  .help = "a string" },
+	{ .name = "item", .type = OPT_LIST, .off = offsetof(struct conf, l), .arg = "S",
+	  .help = "a list" },
+	{ .name = "colour", .type = OPT_ENUM, .off = offsetof(struct conf, e), .arg = "C",
+	  .def = "red",
 	  .choice = colours, .help = "a choice" },
 	{ .name = "job", .type = OPT_JOB, .arg = "FILE", .help = "a job file" },
 	{ 0 }
@@ -102,9 +110,9 @@ static void release(struct conf *c)
 }
 
 #define ARGV(...) (char *[]){ __VA_ARGS__ }
-static char a_[] = "--count", b_[] = "12", c_[] = "file", d_[] = "--flag", e_[] = "--item=x", f_[] = "--item",
-	    g_[] = "y", h_[] = "--", i_[] = "--count=101", j_[] = "--colour=blue", k_[] = "--nope", l_[] = "-n3",
-	    m_[] = "--job", n_[] = "--time=5";
+static char a_[] = "--count", b_[] = "12", c_[] = "file", d_[] = "--flag", e_[] = "--item=x",
+	    f_[] = "--item", g_[] = "y", h_[] = "--", i_[] = "--count=101", j_[] = "--colour=blue",
+	    k_[] = "--nope", l_[] = "-n3", m_[] = "--job", n_[] = "--time=5";
 
 static void test_options(void)
 {
@@ -116,8 +124,10 @@ static void test_options(void)
 	int fd = mkstemp(path);
 	FILE *f = fdopen(fd, "w");
 
-	ok(parse(&c, &err, &argc, argv) == AR_OK && argc == 1 && !strcmp(argv[0], "file") && c.n == 12 &&
-	   c.flag && c.l.n == 2 && !strcmp(c.l.v[1], "y") && c.x == 0.5 && c.e == 0, "options in any order");
+	ok(parse(&c, &err, &argc, argv) == AR_OK && argc == 1 && !strcmp(argv[0], "file") &&
+	   c.n == 12 &&
+	   c.flag && c.l.n == 2 && !strcmp(c.l.v[1], "y") && c.x == 0.5 && c.e == 0,
+	   "options in any order");
 	release(&c);
 	argc = 1;
 	ok(parse(&c, &err, &argc, ARGV(i_)) == AR_USAGE, "out of range is wrong usage");
@@ -135,7 +145,8 @@ static void test_options(void)
 	fputs("# job\ncount = 40\nflag\nitem=a\nitem=b # c\ncolour=green\n", f);
 	fflush(f);
 	argc = 3;
-	ok(parse(&c, &err, &argc, ARGV(l_, m_, path)) == AR_OK && c.n == 3 && c.flag && c.l.n == 2 && c.e == 1,
+	ok(parse(&c, &err, &argc, ARGV(l_, m_, path)) == AR_OK && c.n == 3 && c.flag &&
+	   c.l.n == 2 && c.e == 1,
 	   "the command line wins over a job file that follows");
 	release(&c);
 	argc = 4;
@@ -158,7 +169,8 @@ static void test_stats(void)
 
 	stats_sort(x, 5);
 	ok(stats_percentile(x, 5, 50) == 3 && fabs(stats_percentile(x, 5, 90) - 7.6) < 1e-12 &&
-	   fabs(stats_percentile(x, 5, 95) - 8.8) < 1e-12 && fabs(stats_percentile(x, 5, 99) - 9.76) < 1e-12,
+	   fabs(stats_percentile(x, 5, 95) - 8.8) < 1e-12 &&
+	   fabs(stats_percentile(x, 5, 99) - 9.76) < 1e-12,
 	   "linear percentiles of 1 2 3 4 10");
 	ok(stats_percentile(x, 1, 99) == 1, "one value");
 }
@@ -166,8 +178,10 @@ static void test_stats(void)
 static void test_bf16(void)
 {
 	ok(bf16_from_f32(1.0f) == 0x3f80 && bf16_to_f32(0xc000) == -2.0f, "exact values");
-	ok(bf16_from_f32(1.00390625f) == 0x3f80 && bf16_from_f32(1.01171875f) == 0x3f82, "ties go to even");
-	ok(isnan(bf16_to_f32(bf16_from_f32(NAN))) && isinf(bf16_to_f32(bf16_from_f32(INFINITY))), "inf and nan");
+	ok(bf16_from_f32(1.00390625f) == 0x3f80 && bf16_from_f32(1.01171875f) == 0x3f82,
+	   "ties go to even");
+	ok(isnan(bf16_to_f32(bf16_from_f32(NAN))) && isinf(bf16_to_f32(bf16_from_f32(INFINITY))),
+	   "inf and nan");
 }
 
 static void test_rng(void)

@@ -9,17 +9,22 @@ if ! "$python" -c 'import json, statistics' 2>/dev/null; then
 fi
 export PYTHONDONTWRITEBYTECODE=1
 compare() { "$python" "$srcdir/contrib/bench_compare.py" "$@"; }
-verdicts() { sed -n '/^target/,$p' "$1" | grep -o '  met\|  missed\|  no data' | sed 's/^ //' | tr -d '\n'; }
+verdicts() { sed -n '/^target/,$p' "$1" | grep -o '  met\|  missed\|  no data' | sed 's/^ //' |
+	tr -d '\n'; }
 
 # ---- the comparison, on made-up rows ----
 
 # row IMPL WHAT BATCH CHUNK CONTEXT DENSITY US EVENT_US FLOPS BYTES: tflops and tbs follow from US
 row() {
-	awk -v i="$1" -v w="$2" -v b="$3" -v c="$4" -v x="$5" -v d="$6" -v u="$7" -v e="$8" -v f="$9" \
+	awk -v i="$1" -v w="$2" -v b="$3" -v c="$4" -v x="$5" -v d="$6" -v u="$7" -v e="$8" \
+		-v f="$9" \
 		-v y="${10}" 'BEGIN {
-		printf "{\"impl\":\"%s\",\"what\":\"%s\",\"batch\":%s,\"chunk\":%s,\"context\":%s,\"density\":%s," \
-			"\"us\":%s,\"event_us\":%s,\"flops\":%s,\"bytes\":%s,\"tflops\":%s,\"tbs\":%s}\n",
-			i, w, b, c, x, d, u, e, f, y, f == "null" ? f : f / u / 1e6, y == "null" ? y : y / u / 1e6 }'
+		printf "{\"impl\":\"%s\",\"what\":\"%s\",\"batch\":%s,\"chunk\":%s," \
+			"\"context\":%s,\"density\":%s," \
+			"\"us\":%s,\"event_us\":%s,\"flops\":%s,\"bytes\":%s," \
+			"\"tflops\":%s,\"tbs\":%s}\n",
+			i, w, b, c, x, d, u, e, f, y, f == "null" ? f : f / u / 1e6,
+			y == "null" ? y : y / u / 1e6 }'
 }
 ours() { # ours METADATA_US TABLE_US
 	row attnreplay gemm null null null null 1000 1000 1e12 null
@@ -57,7 +62,8 @@ is 'a ratio is our speed over theirs'  "$(ratio 'dense 1 x 512 of 32768' cudnn)"
 is 'work that differs is allowed for'  "$(ratio 'dense 8 x 1024 of 131072' cudnn)" 0.980
 is 'event times are held against event times' "$(ratio 'dense 8 x 1024 of 131072' flash)" 2.000
 is 'decode is compared by bytes'       "$(ratio 'decode 8 x 1 of 131072' flash)" 2.000
-is 'ceilings show whether both saw the same GPU' "$(awk '$1 == "gemm" { print $NF }' "$tmp/report")" 1.250
+is 'ceilings show whether both saw the same GPU' \
+	"$(awk '$1 == "gemm" { print $NF }' "$tmp/report")" 1.250
 is 'a shape that was refused has no ratio, and the reason' \
 	"$(grep -c 'dense 1 x 1024 of 65536 .* - TFLOP/s cudnn  *-  *refused' "$tmp/report")" 1
 is 'rows of other densities are not mixed up' "$(grep -c flex "$tmp/report")" 0
@@ -75,8 +81,8 @@ compare "$tmp/ours" >"$tmp/report"
 is 'alone, what needs no other program is judged' "$? $(verdicts "$tmp/report")" \
 	'0  no data no data no data no data met met met met'
 
-# The clock falls from round to round, by as much for both.  Within a round ours takes 0.9, 1 and 1.1 of
-# their time, and selection 0.05, 0.05 and 0.01 of dense attention's.
+# The clock falls from round to round, by as much for both.  Within a round ours takes 0.9, 1 and
+# 1.1 of their time, and selection 0.05, 0.05 and 0.01 of dense attention's.
 rounds() { # rounds FILE IMPL WHAT US...
 	file=$1 impl=$2 kind=$3 round=0
 	shift 3
@@ -91,17 +97,20 @@ rounds "$tmp/turns" attnreplay select 30 80 22
 rounds "$tmp/turns" attnreplay metadata 15 20 22
 rounds "$tmp/turned" cudnn dense 1000 2000 4000
 compare "$tmp/turns" "$tmp/turned" >"$tmp/report"
-is 'rows of one round are compared, and the median is taken' "$(ratio 'dense 8 x 1024 of 131072' cudnn)" 1.000
+is 'rows of one round are compared, and the median is taken' \
+	"$(ratio 'dense 8 x 1024 of 131072' cudnn)" 1.000
 ok 'beside the least and the most' grep -q ' 1.000 0.909-1.111$' "$tmp/report"
 is 'and speeds are medians' "$(awk '/^dense 8/ { print $7, $8 }' "$tmp/report")" '300.0 300.0'
-ok 'our own rows are compared by rounds, too' grep -q '^selection and metadata.* 0.050  met' "$tmp/report"
+ok 'our own rows are compared by rounds, too' \
+	grep -q '^selection and metadata.* 0.050  met' "$tmp/report"
 sed '/"round":2/d' "$tmp/turned" >"$tmp/torn"
 compare "$tmp/turns" "$tmp/torn" >"$tmp/report"
 is 'a round that one lacks does not count' "$(ratio 'dense 8 x 1024 of 131072' cudnn)" 1.010
 
 echo '{"what":"dense"}' >"$tmp/short"
 ok 'a line that is no row is named' fails 3 'short:1: not a row of a benchmark' compare "$tmp/short"
-ok 'a file that is missing is named' fails 3 'nowhere: No such file' compare "$tmp/ours" "$tmp/nowhere"
+ok 'a file that is missing is named' \
+	fails 3 'nowhere: No such file' compare "$tmp/ours" "$tmp/nowhere"
 
 # ---- measuring, with a PyTorch that only pretends ----
 
@@ -124,7 +133,8 @@ class Tensor:
     def __init__(self, shape): self.shape = shape
     def t(self): return self
     def copy_(self, other): pass
-    def repeat_interleave(self, n, dim): return Tensor((self.shape[0], self.shape[1] * n) + self.shape[2:])
+    def repeat_interleave(self, n, dim):
+        return Tensor((self.shape[0], self.shape[1] * n) + self.shape[2:])
 def randn(shape, **kw): return Tensor(shape)
 def empty_like(x): return x
 def mm(a, b, out): pass
@@ -197,28 +207,35 @@ fields() { # fields EXPRESSION [FILE]: of each row r, but for empty ones
 print(*filter(None, (str($1) for r in map(json.loads, open(sys.argv[1])))), sep=' ')" "${2:-$tmp/out}"
 }
 ok 'cases are measured by both programs' measure "$tmp/program"
-is 'ours has a row of each' "$(fields 'r["what"]' "$tmp/mine")" 'past dense past dense decode blocksparse table'
+is 'ours has a row of each' \
+	"$(fields 'r["what"]' "$tmp/mine")" 'past dense past dense decode blocksparse table'
 is 'and theirs of each implementation, after the ceilings' "$(fields 'r["impl"]')" \
 	'torch torch cudnn cudnn flash flash cudnn cudnn flash flash cudnn flash flex flex'
-is 'a backend without grouped heads gets them expanded, where that is fair' "$(fields 'r.get("gqa")')" \
+is 'a backend without grouped heads gets them expanded, where that is fair' \
+	"$(fields 'r.get("gqa")')" \
 	'None None expanded expanded native native expanded expanded native native None native None None'
 is 'what is refused has no time, but a reason of one line' \
 	"$(fields '"-" if r["us"] else r["error"].count("\n")')" '- - - - - - - - - - 0 - 0 0'
 is 'the reason is the backend'"'"'s' "$(grep -c '"error": "no grouped heads"' "$tmp/out")" 1
 is 'keys are all visible, or causal where the chunk is the context' \
-	"$(fields '(r["what"], r["flops"]) if r["impl"] == "flash" and r["what"] != "decode" else ""')" \
+	"$(fields \
+	'(r["what"], r["flops"]) if r["impl"] == "flash" and r["what"] != "decode" else ""')" \
 	"('past', 4294967296) ('dense', 4294967296) ('past', 17179869184) ('dense', 8598323200)"
-is 'past is the same work on both sides' "$(fields 'r["flops"] if r["what"] == "past" else ""' "$tmp/mine")" \
+is 'past is the same work on both sides' \
+	"$(fields 'r["flops"] if r["what"] == "past" else ""' "$tmp/mine")" \
 	'4294967296 17179869184'
 ok 'rounds may be more' measure "$tmp/program" --rounds 3 --impl flash
-is 'every other one goes backwards' "$(fields 'r["what"] + str(r["round"])' "$tmp/mine" | cut -d ' ' -f 1-8)" \
+is 'every other one goes backwards' \
+	"$(fields 'r["what"] + str(r["round"])' "$tmp/mine" | cut -d ' ' -f 1-8)" \
 	'past1 dense1 dense2 past2 past3 dense3 past1 dense1'
 is 'theirs are numbered, too' "$(fields 'r["round"] if r["what"] == "decode" else ""')" '1 2 3'
 is 'but not the ceilings' "$(fields 'r["round"]' | cut -d ' ' -f 1-3)" 'None None 1'
-is 'implementations may be fewer' "$(fields 'r["impl"]' | tr ' ' '\n' | sort -u | tr '\n' ' ')" 'flash torch '
+is 'implementations may be fewer' \
+	"$(fields 'r["impl"]' | tr ' ' '\n' | sort -u | tr '\n' ' ')" 'flash torch '
 is 'one that is unknown is named' "$(status_of measure "$tmp/program" --impl flash,nope)" \
 	"$(printf 'bench_torch: --impl: unknown nope\n1')"
-is 'without time shapes are left out, and it says so' "$(status_of measure "$tmp/program" --limit -1)" \
+is 'without time shapes are left out, and it says so' \
+	"$(status_of measure "$tmp/program" --limit -1)" \
 	"$(printf 'bench_torch: no time left for the last 4 shapes\n1')"
 is 'a result that is wrong is the status' "$(status_of measure "$tmp/wrong")" 1
 is 'so is a program that cannot run' "$(status_of measure "$tmp/broken")" 4
@@ -242,17 +259,21 @@ END
 
 # ---- all in one ----
 
-whole() { ATTNREPLAY=$1 PYTHON=$python REPEAT=5 ROUNDS=2 sh "$srcdir/contrib/bench.sh" "$tmp/results"; }
+whole() { ATTNREPLAY=$1 PYTHON=$python REPEAT=5 ROUNDS=2 sh "$srcdir/contrib/bench.sh" \
+	"$tmp/results"; }
 ok 'one command measures and compares' whole "$tmp/program"
-is 'and leaves rows and a report' "$(ls "$tmp/results" | tr '\n' ' ')" 'ours.jsonl report.txt theirs.jsonl '
-is 'of every case, in every round' "$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | sort |
+is 'and leaves rows and a report' \
+	"$(ls "$tmp/results" | tr '\n' ' ')" 'ours.jsonl report.txt theirs.jsonl '
+is 'of every case, in every round' \
+	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | sort |
 	uniq -c | awk '{ printf "%s %s ", $1, $2 }')" \
 	'4 blocksparse 6 decode 38 dense 2 metadata 32 past 2 select 2 table '
 is 'targets without figures have no verdict' "$(verdicts "$tmp/results/report.txt")" \
 	' no data no data no data no data no data no data no data no data'
 is 'without PyTorch it says so' "$(python=$tmp/bare whole "$tmp/program" 2>&1 >/dev/null)" \
 	'bench.sh: no PyTorch, nothing to compare with'
-is 'and measures ours' "$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | grep -c dense)" 19
+is 'and measures ours' \
+	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | grep -c dense)" 19
 whole "$tmp/broken" >/dev/null 2>&1
 is 'without a GPU it stops' $? 4
 
@@ -260,7 +281,8 @@ is 'without a GPU it stops' $? 4
 
 replays() {
 	sh "$srcdir/contrib/bench_replay.sh" 50 100 >"$tmp/replays" &&
-		awk 'NR > 1 && ($1 != 50 * (NR - 1) || $2 < $1 || $3 < $2 || $7 <= 0 || NF != 10) { bad = 1 }
+		awk 'NR > 1 && ($1 != 50 * (NR - 1) || $2 < $1 || $3 < $2 || $7 <= 0 || NF != 10) {
+			bad = 1 }
 			END { exit bad || NR != 3 }' "$tmp/replays"
 }
 if command time -f %e true 2>/dev/null; then

@@ -307,9 +307,11 @@ static void test_check(void)
 	s = small, s.context = 8388609;
 	refuses(BENCH_DENSE, &s, "a context of 8388609 tokens is too long, 8388608 are the most");
 	s = small, s.batch = 10000, s.context = 1 << 20;
-	refuses(BENCH_DENSE, &s, "batch 10000, chunk 300, context 1048576: too large; lower one of them");
+	refuses(BENCH_DENSE, &s,
+		"batch 10000, chunk 300, context 1048576: too large; lower one of them");
 	s = small, s.batch = 1 << 15;
-	refuses(BENCH_DENSE, &s, "batch 32768, chunk 300, context 1000: too large; lower one of them");
+	refuses(BENCH_DENSE, &s,
+		"batch 32768, chunk 300, context 1000: too large; lower one of them");
 	s = small;
 	refuses(BENCH_PAST, &s, "a past of 1000 tokens is not whole blocks of 128");
 	s.context = 8388608;

@@ -65,7 +65,8 @@ static void write_random(const struct shape *s, struct rng *r)
 	}
 	if (outfile_open(&f, in_path, &err) ||
 	    safetensors_write_header(&f, t, (size_t)s->layers * 3, (const char *const[]){
-		"model", "random", "n_prompt", "5", "rope_applied", "false", "rope_theta", "10000.5",
+		"model", "random", "n_prompt", "5", "rope_applied", "false", "rope_theta",
+		"10000.5",
 		"rope_scaling", "{\"rope_type\":\"llama3\",\"factor\":8.5,\"low_freq_factor\":1,"
 		"\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}", NULL }, &err))
 		bail_out("%s", err.msg);
@@ -187,7 +188,8 @@ static void test_round_trips(void)
 			capture_close(b);
 			capture_close(u);
 		}
-		ok(same, "any range of %d layers of %d heads, %lld tokens survives packing and unpacking",
+		ok(same,
+		   "any range of %d layers of %d heads, %lld tokens survives packing and unpacking",
 		   shapes[i].layers, shapes[i].q_heads, (long long)shapes[i].n_tok);
 		ok(bytes, "equal captures give equal files");
 		capture_close(a);
@@ -226,8 +228,8 @@ static void test_pack_part(void)
 
 	write_random(&s, &r);
 	a = must_open(in_path);
-	if (capture_pack(a, arc_path, &(struct capture_pack){ .layer = (int[]){ 1, 5 }, .n_layers = 2,
-			 .n_tok = 3, .frame_tok = 2 }, &err))
+	if (capture_pack(a, arc_path, &(struct capture_pack){ .layer = (int[]){ 1, 5 },
+			 .n_layers = 2, .n_tok = 3, .frame_tok = 2 }, &err))
 		bail_out("%s", err.msg);
 	b = must_open(arc_path);
 	info = capture_info(b);
@@ -240,14 +242,18 @@ static void test_pack_part(void)
 	unlink(arc_path);
 	unlink(again_path);
 	unlink(out_path);
-	ok(capture_pack(a, arc_path, &(struct capture_pack){ .layer = (int[]){ 2 }, .n_layers = 1 }, &err)
-	   == AR_USAGE && strstr(err.msg, "in.safetensors has no layer 2"), "a layer that is not there");
-	ok(capture_pack(a, arc_path, &(struct capture_pack){ .layer = (int[]){ 3, 1 }, .n_layers = 2 }, &err)
+	ok(capture_pack(a, arc_path, &(struct capture_pack){ .layer = (int[]){ 2 }, .n_layers = 1 },
+			&err) == AR_USAGE &&
+	   strstr(err.msg, "in.safetensors has no layer 2"),
+	   "a layer that is not there");
+	ok(capture_pack(a, arc_path,
+			&(struct capture_pack){ .layer = (int[]){ 3, 1 }, .n_layers = 2 }, &err)
 	   == AR_USAGE && strstr(err.msg, "not 1 after 3"), "layers out of order");
 	ok(capture_pack(a, arc_path, &(struct capture_pack){ .n_tok = 31 }, &err) == AR_USAGE &&
 	   capture_pack(a, arc_path, &(struct capture_pack){ .n_tok = -1 }, &err) == AR_USAGE,
 	   "more tokens than there are");
-	ok(capture_pack(a, arc_path, &(struct capture_pack){ .frame_tok = CAPTURE_MAX_TOK }, &err) == AR_USAGE &&
+	ok(capture_pack(a, arc_path, &(struct capture_pack){ .frame_tok = CAPTURE_MAX_TOK },
+			&err) == AR_USAGE &&
 	   strstr(err.msg, "too large"), "frames beyond what a reader takes");
 	ok(capture_pack(a, "/nonexistent/x.arc", &(struct capture_pack){ 0 }, &err) == AR_IO &&
 	   capture_unpack(a, "/nonexistent/x", &err) == AR_IO && strstr(err.msg, "cannot create"),
@@ -279,14 +285,16 @@ static void test_long_name(void)
 	t[1].name = "layers.0.k";
 	t[2].name = "layers.0.v";
 	if (outfile_open(&f, in_path, &err) ||
-	    safetensors_write_header(&f, t, 3, (const char *const[]){ "model", name, NULL }, &err) ||
+	    safetensors_write_header(&f, t, 3, (const char *const[]){ "model", name, NULL },
+				     &err) ||
 	    outfile_write(&f, x, sizeof x, &err) || outfile_commit(&f, &err))
 		bail_out("%s", err.msg);
 	outfile_release(&f);
 	free(name);
 	c = must_open(in_path);
 	ok(capture_pack(c, arc_path, &(struct capture_pack){ 0 }, &err) == AR_DATA &&
-	   strstr(err.msg, "the model's name is too long"), "a model's name of 1 MiB does not fit an .arc header");
+	   strstr(err.msg, "the model's name is too long"),
+	   "a model's name of 1 MiB does not fit an .arc header");
 	is_int(files_in_dir(), 1, "and leaves no file");
 	capture_close(c);
 }
@@ -373,7 +381,8 @@ static void test_named_frame(void)
 	file_write(arc_path, p, n);
 	c = must_open(arc_path);
 	ok(capture_read(c, 1, CAPTURE_V, 7, 2, x, &err) == AR_DATA &&
-	   strstr(err.msg, "layer 3 v, tokens 8 to 9: damaged frame"), "a damaged frame is named: %s", err.msg);
+	   strstr(err.msg, "layer 3 v, tokens 8 to 9: damaged frame"),
+	   "a damaged frame is named: %s", err.msg);
 	ok(capture_read(c, 1, CAPTURE_V, 0, 8, x, &err) == AR_OK &&
 	   capture_read(c, 1, CAPTURE_K, 0, 10, x, &err) == AR_OK &&
 	   capture_read(c, 0, CAPTURE_Q, 0, 10, x, &err) == AR_OK, "the others are still read");
@@ -455,7 +464,8 @@ static struct capture *fault_capture;
 
 static enum ar_status fault_pack(struct ar_err *err)
 {
-	return capture_pack(fault_capture, again_path, &(struct capture_pack){ .frame_tok = 4 }, err);
+	return capture_pack(fault_capture, again_path, &(struct capture_pack){ .frame_tok = 4 },
+			    err);
 }
 
 static enum ar_status fault_unpack(struct ar_err *err)
@@ -465,8 +475,12 @@ static enum ar_status fault_unpack(struct ar_err *err)
 
 static void test_faults(void)
 {
-	static const struct { const char *what; enum ar_status (*run)(struct ar_err *); } cases[] = {
-		{ "reading safetensors", fault_open_st }, { "reading an .arc file", fault_open_arc },
+	static const struct {
+		const char *what;
+		enum ar_status (*run)(struct ar_err *);
+	} cases[] = {
+		{ "reading safetensors", fault_open_st },
+		{ "reading an .arc file", fault_open_arc },
 		{ "packing", fault_pack }, { "unpacking", fault_unpack },
 	};
 	const struct shape s = { 1, 2, 1, 4, 10 };

@@ -8,7 +8,8 @@ same_help()      { "$ATTNREPLAY" "$@" --help >"$tmp/long" && "$ATTNREPLAY" "$@" 
 narrow()         { # the help of all commands; a word alone may be longer than a line
 	commands=$("$ATTNREPLAY" --help | sed -n '/^commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p')
 	for c in $commands; do "$ATTNREPLAY" "$c" --help; done >"$tmp/all"
-	[ -n "$commands" ] && awk 'length > 80 && NF > 1 { print; bad = 1 } END { exit bad }' "$tmp/all"
+	[ -n "$commands" ] &&
+		awk 'length > 80 && NF > 1 { print; bad = 1 } END { exit bad }' "$tmp/all"
 }
 version_first()  { "$ATTNREPLAY" --version | head -1 | grep -q '^attnreplay '; }
 full_disk()      { "$ATTNREPLAY" --version >/dev/full; [ $? = 1 ]; }

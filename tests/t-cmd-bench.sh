@@ -11,20 +11,34 @@ no_space() { # the table still goes to standard output
 	[ $? = 1 ] && grep -q '/dev/full: cannot write' "$tmp/full"
 }
 
-ok 'without what to measure it is wrong usage'  fails 2 'want what to measure: the first argument is attention, method or paper' "$ATTNREPLAY" bench
-ok 'something else to measure is wrong usage'   fails 2 'want what to measure: the first argument is attention, method or paper' "$ATTNREPLAY" bench mlp
-ok 'an unknown case is wrong usage'             fails 2 "what 'dense,x': want some of" bench --what dense,x
+ok 'without what to measure it is wrong usage' \
+	fails 2 'want what to measure: the first argument is attention, method or paper' \
+	"$ATTNREPLAY" bench
+ok 'something else to measure is wrong usage' \
+	fails 2 'want what to measure: the first argument is attention, method or paper' \
+	"$ATTNREPLAY" bench mlp
+ok 'an unknown case is wrong usage' \
+	fails 2 "what 'dense,x': want some of" bench --what dense,x
 ok 'an empty list is wrong usage'               fails 2 "batch '': want a value" bench --batch ''
 ok 'a count that is none is wrong usage'        fails 2 "chunk '1,two': want" bench --chunk 1,two
 ok 'a count of 0 is wrong usage'                fails 2 "context '0': want" bench --context 0
-ok 'a density above 1 is wrong usage'           fails 2 "density '0.1,1.1': want up to 64 numbers" bench --density 0.1,1.1
-ok 'heads that do not divide are refused'       fails 2 '16 query heads do not divide by 3' bench --kv-heads 3
-ok 'a head size without kernels is refused'     fails 2 'head-dim 96: the kernels take 64, 128 and 256' bench --head-dim 96
-ok 'so is a block size'                         fails 2 'block-size 96: the kernels take 64 and 128' bench --block-size 96
-ok 'a past of broken blocks is refused'         fails 2 'a past of 1000 tokens is not whole blocks of 128' bench --what past --context 1000 --chunk 64
-ok 'a shape that is too large is refused'       fails 2 'too large; lower one of them' bench --batch 100000
-ok 'and that before anything is measured'       fails 2 'context of 16777216 tokens is too long' bench --context 8K,16M
-ok 'a file that cannot be made is an error'     fails 1 '/no/where: cannot write' bench --dry-run --json /no/where
+ok 'a density above 1 is wrong usage' \
+	fails 2 "density '0.1,1.1': want up to 64 numbers" bench --density 0.1,1.1
+ok 'heads that do not divide are refused' \
+	fails 2 '16 query heads do not divide by 3' bench --kv-heads 3
+ok 'a head size without kernels is refused' \
+	fails 2 'head-dim 96: the kernels take 64, 128 and 256' bench --head-dim 96
+ok 'so is a block size' \
+	fails 2 'block-size 96: the kernels take 64 and 128' bench --block-size 96
+ok 'a past of broken blocks is refused' \
+	fails 2 'a past of 1000 tokens is not whole blocks of 128' \
+	bench --what past --context 1000 --chunk 64
+ok 'a shape that is too large is refused' \
+	fails 2 'too large; lower one of them' bench --batch 100000
+ok 'and that before anything is measured' \
+	fails 2 'context of 16777216 tokens is too long' bench --context 8K,16M
+ok 'a file that cannot be made is an error' \
+	fails 1 '/no/where: cannot write' bench --dry-run --json /no/where
 ok 'a full disk is an error'                    no_space
 
 dry >"$tmp/all" || exit 99
@@ -37,20 +51,25 @@ dry --what dense --batch 1,2 --chunk 128,1K --context 512 >"$tmp/some"
 is 'shapes are combined' "$(values batch <"$tmp/some")" '1 1 2 2 '
 is 'a chunk is no longer than its context' "$(values chunk <"$tmp/some")" '128 512 128 512 '
 # 16 heads, (128 rows past 384 keys each, and their triangle) * 4 * 128
-is 'work is counted exactly' "$(values flops <"$tmp/some")" '470286336 1075838976 940572672 2151677952 '
+is 'work is counted exactly' \
+	"$(values flops <"$tmp/some")" '470286336 1075838976 940572672 2151677952 '
 is 'decode reads its keys and values once' \
 	"$(dry --what decode --batch 8 --context 32K | values bytes)" '536870912 '
 is 'and under a table those that it lists' \
-	"$(dry --what decode-table --batch 8 --context 32K --density 0,1 | values bytes)" '2097152 536870912 '
+	"$(dry --what decode-table --batch 8 --context 32K --density 0,1 | values bytes)" \
+	'2097152 536870912 '
 is 'a density of 0 leaves the chunk itself' \
-	"$(dry --what table --batch 1 --chunk 128 --context 1152 --density 0,1 | values flops)" '67633152 1141374976 '
+	"$(dry --what table --batch 1 --chunk 128 --context 1152 --density 0,1 | values flops)" \
+	'67633152 1141374976 '
 dry --what blocksparse --batch 1 --chunk 128 --context 1152 --density 0 --block-size 64 >"$tmp/half"
-is 'lists of smaller blocks leave two triangles of it' "$(values 'block_size":64.*"flops' <"$tmp/half")" '34078720 '
+is 'lists of smaller blocks leave two triangles of it' \
+	"$(values 'block_size":64.*"flops' <"$tmp/half")" '34078720 '
 is 'the seed draws other lists' "$(for s in 1 2 1; do
 	dry --what blocksparse --batch 1 --context 8K --density 0.3 --seed $s | values flops; done |
 	tr ' ' '\n' | sort | uniq -c | sort -n | awk '{ print $1 }' | tr '\n' ' ')" '1 2 '
 dry --what copy,gather --batch 1 --chunk 128 --context 1152 --density 0 >"$tmp/moved"
-is 'executors that copy have a row for it' "$(values what <"$tmp/moved")" 'copy-move copy-attend gather-move gather-attend '
+is 'executors that copy have a row for it' \
+	"$(values what <"$tmp/moved")" 'copy-move copy-attend gather-move gather-attend '
 # 4 KV heads, 128 keys and values of 256 bytes, read and written
 is 'and the bytes of it' "$(values bytes <"$tmp/moved")" '524288 null 524288 null '
 bench --dry-run --json "$tmp/file" --what dense,select --batch 1 --context 8K >"$tmp/table"
@@ -58,14 +77,20 @@ is 'the table has a heading and the rows' "$(wc -l <"$tmp/table")" 4
 is 'the file has the rows' "$(values what <"$tmp/file")" 'dense select metadata '
 
 is 'every row may see all of the past' \
-	"$(dry --what past,dense --batch 1 --chunk 128 --context 512 | values flops)" '470286336 536870912 '
+	"$(dry --what past,dense --batch 1 --chunk 128 --context 512 | values flops)" \
+	'470286336 536870912 '
 
-printf '%s\n' '# ours' 'dense,past 1,2 128 512 # both' '' 'table	2 128 1K 0.5' 'decode 8 1 1K' >"$tmp/cases"
-lines() { printf '%s\n' "$@" >"$tmp/lines"; fails 2 "lines:$#: $text" bench --dry-run --format json --cases "$tmp/lines"; }
-is 'cases may come from a file, in its order' "$(dry --cases "$tmp/cases" | values what)" 'dense past dense past table decode '
+printf '%s\n' '# ours' 'dense,past 1,2 128 512 # both' '' 'table	2 128 1K 0.5' \
+	'decode 8 1 1K' >"$tmp/cases"
+lines() { printf '%s\n' "$@" >"$tmp/lines"; fails 2 "lines:$#: $text" \
+	bench --dry-run --format json --cases "$tmp/lines"; }
+is 'cases may come from a file, in its order' \
+	"$(dry --cases "$tmp/cases" | values what)" 'dense past dense past table decode '
 is 'or from standard input' "$(dry --cases - <"$tmp/cases" | values batch)" '1 1 2 2 2 8 '
-is 'with their density' "$(dry --cases "$tmp/cases" | values density)" 'null null null null 0.5 null '
-is 'and else that of the option' "$(echo 'table 1 128 1K' | dry --cases - --density 0.2 | values density)" '0.2 '
+is 'with their density' \
+	"$(dry --cases "$tmp/cases" | values density)" 'null null null null 0.5 null '
+is 'and else that of the option' \
+	"$(echo 'table 1 128 1K' | dry --cases - --density 0.2 | values density)" '0.2 '
 answers() { # its rows come before the next line goes
 	mkfifo "$tmp/to" "$tmp/from"
 	dry --cases - <"$tmp/to" >"$tmp/from" &
@@ -88,12 +113,15 @@ text='there is nothing to select from'
 ok 'a line without a case is wrong' lines 'table 1 1K 1K'
 text='a past of 1000 tokens'
 ok 'and a shape that cannot be' lines 'past 1 64 1000'
-ok 'a file of cases says all shapes'   fails 2 'leave out --batch' bench --dry-run --cases - --batch 1
-ok 'one that is not there is bad data' fails 3 '/no/where: No such file' bench --dry-run --cases /no/where
+ok 'a file of cases says all shapes' \
+	fails 2 'leave out --batch' bench --dry-run --cases - --batch 1
+ok 'one that is not there is bad data' \
+	fails 3 '/no/where: No such file' bench --dry-run --cases /no/where
 ok 'one that cannot be read, too'      fails 3 'Is a directory' dry --cases "$tmp"
 
 # shellcheck disable=SC2086
-bench $small --what dense,past,table,blocksparse,copy,gather,decode,decode-table,select --json "$tmp/ours" >"$tmp/out" 2>"$tmp/err"
+bench $small --what dense,past,table,blocksparse,copy,gather,decode,decode-table,select \
+	--json "$tmp/ours" >"$tmp/out" 2>"$tmp/err"
 status=$?
 if [ $status = 4 ]; then
 	[ "${ATTNREPLAY_REQUIRE_GPU:-}" = 1 ] && { echo 'Bail out! no usable GPU'; exit 1; }

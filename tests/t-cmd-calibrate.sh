@@ -16,17 +16,21 @@ density() {
 		--backend cpu --sample-layers 1 --max-num-batched-tokens 512 --accuracy 1 \
 		--method "$1" --db "$tmp/run.db" >"$tmp/.run" 2>&1 || { cat "$tmp/.run"; return 1; }
 	"$ATTNREPLAY" sql "$tmp/run.db" \
-		'SELECT sum(exec_sel) * 100 / sum(exec_total) FROM selection_stat' | tail -n 1 | tr -d ' '
+		'SELECT sum(exec_sel) * 100 / sum(exec_total) FROM selection_stat' | tail -n 1 |
+		tr -d ' '
 }
 
 is 'without a selector it says which there are' "$(calibrate 2>&1)" \
 	'attnreplay: no selector: the first argument is one of minference, seer, xattention'
-ok 'an unknown one is wrong usage' fails 2 "no calibration 'nope': the first argument is one of" calibrate nope
+ok 'an unknown one is wrong usage' \
+	fails 2 "no calibration 'nope': the first argument is one of" calibrate nope
 ok 'a capture is needed'   fails 2 'add --capture FILE' calibrate xattention -o "$tmp/x"
 ok 'a file to write too'   fails 2 'add --output FILE' calibrate xattention --capture "$sample"
-ok 'operands are refused'  fails 2 "unexpected operand 'x'" calibrate xattention x --capture "$sample" -o x
+ok 'operands are refused' \
+	fails 2 "unexpected operand 'x'" calibrate xattention x --capture "$sample" -o x
 ok 'options of none are wrong usage' fails 2 "unknown option '--x'" calibrate xattention --x
-ok 'a capture that is none is bad data' fails 3 'neither an .arc file' calibrate xattention --capture "$0" -o "$tmp/x"
+ok 'a capture that is none is bad data' \
+	fails 3 'neither an .arc file' calibrate xattention --capture "$0" -o "$tmp/x"
 ok 'so is a second one' fails 3 'No such file' \
 	calibrate xattention --capture "$sample" --capture "$tmp/none" -o "$tmp/x"
 
@@ -38,24 +42,32 @@ is 'it differs' "$(cmp -s "$tmp/a.json" "$tmp/b.json"; echo $?)" 1
 ok 'again' made c.json 8
 ok 'it is the same, byte for byte' cmp "$tmp/a.json" "$tmp/c.json"
 
-ok 'a table for another stride is refused' fails 3 "b.json: not made for stride=8; use the table's stride" \
-	"$ATTNREPLAY" run --trace traces/samples/azure-2023-code-200.csv --model niah-llama-14m --extend tile \
-	--capture "$sample" --backend cpu --method "xattention:table=$tmp/b.json" --db "$tmp/refused.db"
+ok 'a table for another stride is refused' \
+	fails 3 "b.json: not made for stride=8; use the table's stride" \
+	"$ATTNREPLAY" run --trace traces/samples/azure-2023-code-200.csv --model niah-llama-14m \
+	--extend tile \
+	--capture "$sample" --backend cpu --method "xattention:table=$tmp/b.json" \
+	--db "$tmp/refused.db"
 sparse=$(density xattention:threshold=0.2)
 table=$(density "xattention:table=$tmp/a.json")
-is 'a run takes the thresholds of the table' "$(awk "BEGIN { print $sparse < $table && $table < 100 }" </dev/null)" 1
+is 'a run takes the thresholds of the table' \
+	"$(awk "BEGIN { print $sparse < $table && $table < 100 }" </dev/null)" 1
 is 'threshold 1 is dense' "$(density xattention:threshold=1 | sed 's/\..*//')" 100
-patterns() { name=$1; shift; calibrate minference --capture "$sample" --from 1000 -o "$tmp/$name" "$@"; }
-is 'patterns want rows to be judged by' "$(calibrate minference --capture "$sample" -o "$tmp/x" 2>&1)" \
+patterns() { name=$1; shift; calibrate minference --capture "$sample" --from 1000 \
+	-o "$tmp/$name" "$@"; }
+is 'patterns want rows to be judged by' \
+	"$(calibrate minference --capture "$sample" -o "$tmp/x" 2>&1)" \
 	'attnreplay: niah-2k.arc: no row of 2112 counts from 2500 on; lower --from'
 ok 'patterns are found'            patterns p.json --layers 8
 ok 'and again'                     patterns q.json --layers 8
 ok 'they are the same'             cmp "$tmp/p.json" "$tmp/q.json"
-is 'one for each head of a layer' "$(grep -c '"[0-7]": \[".*", [0-9]*, [0-9]*, [01]\.[0-9]*\]' "$tmp/p.json")" 64
+is 'one for each head of a layer' \
+	"$(grep -c '"[0-7]": \[".*", [0-9]*, [0-9]*, [01]\.[0-9]*\]' "$tmp/p.json")" 64
 ok 'as published they are of one kind' patterns r.json --as-published
 is 'of columns and distances'      "$(grep -c 'vertical_and_slash' "$tmp/r.json")" 48
 ok 'a run takes the patterns'      density "minference:pattern=$tmp/p.json"
-is 'a model with more layers does not' "$(density "minference:pattern=$tmp/r.json" | sed 's/^.*json: //')" \
+is 'a model with more layers does not' \
+	"$(density "minference:pattern=$tmp/r.json" | sed 's/^.*json: //')" \
 	'want an array with an object for each of 8 layers'
 gate() { calibrate seer --capture "$sample" --tokens 1000 --steps 30 -o "$tmp/$1" "$2" "$3"; }
 ok 'a gate is distilled' gate a.gate --seed 1
@@ -65,10 +77,13 @@ ok 'from another seed' gate b.gate --seed 2
 is 'it differs' "$(cmp -s "$tmp/a.gate" "$tmp/b.gate"; echo $?)" 1
 few=$(density "seer:gate=$tmp/a.gate,nz-ratio=0.3")
 more=$(density "seer:gate=$tmp/a.gate,nz-ratio=0.8")
-is 'a run takes the gate' "$(awk "BEGIN { print 10 < $few && $few < $more && $more < 100 }" </dev/null)" 1
+is 'a run takes the gate' \
+	"$(awk "BEGIN { print 10 < $few && $few < $more && $more < 100 }" </dev/null)" 1
 is 'its tables for KV heads hold no less' \
-	"$(awk "BEGIN { print ($(density "compact-sa:gate=$tmp/a.gate,nz-ratio=0.3") >= $few) }" </dev/null)" 1
+	"$(awk "BEGIN { print ($(density \
+	"compact-sa:gate=$tmp/a.gate,nz-ratio=0.3") >= $few) }" </dev/null)" 1
 ok 'a method without a gate says how to get one' fails 2 "add gate=FILE" \
-	"$ATTNREPLAY" run --trace traces/samples/azure-2023-code-200.csv --model niah-llama-14m --extend tile \
+	"$ATTNREPLAY" run --trace traces/samples/azure-2023-code-200.csv --model niah-llama-14m \
+	--extend tile \
 	--capture "$sample" --backend cpu --method compact-sa --db "$tmp/refused.db"
 finish

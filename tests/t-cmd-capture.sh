@@ -6,7 +6,8 @@ sample=$srcdir/traces/samples/niah-2k.arc
 capture() { "$ATTNREPLAY" capture "$@"; }
 size()    { wc -c <"$1" | tr -d ' '; }
 help_ok() { capture --help | grep -q -e '--frame-tokens N'; }
-no_options_elsewhere() { fails 2 'takes no options' "$ATTNREPLAY" capture "$1" --level 3 "$sample" $2; }
+no_options_elsewhere() { fails 2 'takes no options' "$ATTNREPLAY" capture "$1" \
+	--level 3 "$sample" $2; }
 interrupted_file_gone() { [ "$(ls "$tmp" | grep -c tmp)" = 0 ]; }
 
 is 'info says what the sample holds' "$(capture info "$sample")" \
@@ -36,38 +37,47 @@ ok 'other frames hold the same' sh -c \
 	 "$ATTNREPLAY" capture unpack "$1/c.arc" "$1/c.safetensors" &&
 	 cmp "$1/a.safetensors" "$1/c.safetensors"' - "$tmp"
 ok 'a part of it is packed' capture pack --layers 5 --tokens 1k "$sample" "$tmp/d.arc"
-is 'and says so' "$(capture info "$tmp/d.arc" | grep -E '^(tokens|prompt|layer|frame)' | tr -s ' ' | tr '\n' ' ')" \
+is 'and says so' \
+	"$(capture info "$tmp/d.arc" | grep -E '^(tokens|prompt|layer|frame)' | tr -s ' ' |
+	tr '\n' ' ')" \
 	'layer numbers 5 tokens 1000 prompt 1000 frame tokens 1024 '
 
 head -c 100000 "$sample" >"$tmp/cut.arc"
-ok 'a truncated file is bad data' fails 3 'cut.arc: truncated' "$ATTNREPLAY" capture verify "$tmp/cut.arc"
+ok 'a truncated file is bad data' \
+	fails 3 'cut.arc: truncated' "$ATTNREPLAY" capture verify "$tmp/cut.arc"
 cp "$sample" "$tmp/bad.arc"
 chmod u+w "$tmp/bad.arc"
 printf X | dd of="$tmp/bad.arc" bs=1 seek=3000000 conv=notrunc 2>/dev/null
 ok 'a damaged frame is bad data and named' \
-	fails 3 'bad.arc: layer 5 k, tokens 0 to 511: damaged frame' "$ATTNREPLAY" capture verify "$tmp/bad.arc"
+	fails 3 'bad.arc: layer 5 k, tokens 0 to 511: damaged frame' "$ATTNREPLAY" \
+	capture verify "$tmp/bad.arc"
 ok 'its index is whole, so info still works' capture info "$tmp/bad.arc"
-ok 'it does not unpack' fails 3 'damaged frame' "$ATTNREPLAY" capture unpack "$tmp/bad.arc" "$tmp/bad.st"
+ok 'it does not unpack' \
+	fails 3 'damaged frame' "$ATTNREPLAY" capture unpack "$tmp/bad.arc" "$tmp/bad.st"
 ok 'and leaves no file' test ! -e "$tmp/bad.st"
 ok 'nor a temporary one' interrupted_file_gone
-ok 'text is no capture' fails 3 'neither an .arc file nor safetensors' "$ATTNREPLAY" capture info "$0"
+ok 'text is no capture' \
+	fails 3 'neither an .arc file nor safetensors' "$ATTNREPLAY" capture info "$0"
 ok 'a missing file is bad data' fails 3 'No such file' "$ATTNREPLAY" capture info "$tmp/none"
 
 ok '--help lists the options' help_ok
 ok 'no form is wrong usage' fails 2 'no form given; want info, pack' "$ATTNREPLAY" capture
 ok 'an unknown form is named' fails 2 "unknown form 'look'" "$ATTNREPLAY" capture look "$sample"
-ok 'a missing operand' fails 2 'capture pack takes 2 files, not 1' "$ATTNREPLAY" capture pack "$sample"
+ok 'a missing operand' \
+	fails 2 'capture pack takes 2 files, not 1' "$ATTNREPLAY" capture pack "$sample"
 ok 'one too many' fails 2 'capture info takes 1 file, not 2' "$ATTNREPLAY" capture info "$sample" x
 ok 'options are for pack: info' no_options_elsewhere info
 ok 'options are for pack: unpack' no_options_elsewhere unpack x
 ok 'options are for pack: verify' no_options_elsewhere verify
 for l in 5, ,5 5-4 5,5 4-5,5 x 5-x 4095 -; do
 	ok "layers '$l' are wrong usage" \
-		fails 2 "layers '$l': want ascending" "$ATTNREPLAY" capture pack --layers="$l" "$sample" "$tmp/x"
+		fails 2 "layers '$l': want ascending" "$ATTNREPLAY" capture pack --layers="$l" \
+		"$sample" "$tmp/x"
 done
 ok 'a layer that is not there' \
 	fails 2 'has no layer 4' "$ATTNREPLAY" capture pack --layers 4-6 "$sample" "$tmp/x"
-ok 'too many tokens' fails 2 'has 2112 tokens' "$ATTNREPLAY" capture pack --tokens 2113 "$sample" "$tmp/x"
+ok 'too many tokens' \
+	fails 2 'has 2112 tokens' "$ATTNREPLAY" capture pack --tokens 2113 "$sample" "$tmp/x"
 ok 'a level zstd lacks' fails 2 'level' "$ATTNREPLAY" capture pack --level 23 "$sample" "$tmp/x"
 ok 'an output folder that is not there' \
 	fails 1 'cannot create' "$ATTNREPLAY" capture pack "$sample" "$tmp/none/x"

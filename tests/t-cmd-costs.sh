@@ -38,15 +38,19 @@ costs() { # costs FROM OPTION...
 value() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n 1; }
 # Rows that run $2 or run $3 of database $1 has and the other has not.
 differ() {
-	it='iter_no, start_ns, end_ns, host_ns, prefill_tokens, decode_tokens, batch_size, blocks_used,
+	it='iter_no, start_ns, end_ns, host_ns, prefill_tokens, decode_tokens, batch_size,
+		blocks_used,
 		waiting, running, preempted, stop, composition'
-	out='req_no, outcome, reason, arrival_ns, first_sched_ns, first_token_ns, finish_ns, n_chunks'
+	out='req_no, outcome, reason, arrival_ns, first_sched_ns, first_token_ns,
+		finish_ns, n_chunks'
 	set -- "$1" "SELECT $it FROM iteration WHERE run_id = $2" \
 		"SELECT $it FROM iteration WHERE run_id = $3" \
 		"SELECT $out FROM request_outcome WHERE run_id = $2" \
 		"SELECT $out FROM request_outcome WHERE run_id = $3"
-	value "$1" "SELECT (SELECT count(*) FROM ($2 EXCEPT $3)) + (SELECT count(*) FROM ($3 EXCEPT $2))
-		+ (SELECT count(*) FROM ($4 EXCEPT $5)) + (SELECT count(*) FROM ($5 EXCEPT $4)) AS n"
+	value "$1" "SELECT (SELECT count(*) FROM ($2 EXCEPT $3))
+		+ (SELECT count(*) FROM ($3 EXCEPT $2))
+		+ (SELECT count(*) FROM ($4 EXCEPT $5))
+		+ (SELECT count(*) FROM ($5 EXCEPT $4)) AS n"
 }
 
 # ---- a run from its own costs ----
@@ -114,10 +118,12 @@ ok "the model's longest request is that of the run" grep -q \
 	'request rejected: prompt of 33000 tokens, maximum length 32768$' err
 
 # The sample database has a GPU and a pool of 100 blocks of 16 tokens.
-"$(dirname "$ATTNREPLAY")/tests/make-db" sample.db || { echo 'Bail out! no sample database'; exit 1; }
+"$(dirname "$ATTNREPLAY")/tests/make-db" sample.db ||
+	{ echo 'Bail out! no sample database'; exit 1; }
 costs sample.db:2 --trace trace.csv --costs-extrapolate --block-size 32 --db gpu.db >out 2>&1
 ok 'the pool is that of the GPU, in tokens' grep -q '^blocks    50 of 32 tokens, one reserved$' out
-ok '... which the header names' grep -q ' of sample.db:2, compact-fp on llama-3.1-8b, NVIDIA H200$' out
+ok '... which the header names' \
+	grep -q ' of sample.db:2, compact-fp on llama-3.1-8b, NVIDIA H200$' out
 is '... and the record' "$(value gpu.db "SELECT gpu || ' ' || backend AS x FROM v_run")" \
 	'NVIDIA H200 cost'
 
@@ -154,16 +160,19 @@ for o in capture=c accuracy=0.1 seed=1 prof=events keep-kernels=2; do
 		$mine "--$o"
 done
 for o in cost-fixed=1ms cost-per-token=1us clock=formula; do
-	ok "--$o has no effect" refused "^attnreplay: ${o%%=*} has no effect with --costs" $mine "--$o"
+	ok "--$o has no effect" \
+		refused "^attnreplay: ${o%%=*} has no effect with --costs" $mine "--$o"
 done
 ok 'extrapolation is of costs' refused 'costs-extrapolate has no effect without --costs' \
 	--backend cost --costs-extrapolate
 ok 'kernels have costs of their own' refused 'costs are for --backend cost; add it or leave' \
 	--backend cpu --costs runs.db:1
 ok '... and auto runs kernels' refused 'costs are for --backend cost' --costs runs.db:1
-ok 'one of several runs is named' refused '^attnreplay: runs.db: 4 runs are done; name one of them' \
+ok 'one of several runs is named' \
+	refused '^attnreplay: runs.db: 4 runs are done; name one of them' \
 	--backend cost --costs runs.db
-ok 'a run that is not there is wrong usage' refused "runs.db: no run 9; 'attnreplay report runs.db'" \
+ok 'a run that is not there is wrong usage' \
+	refused "runs.db: no run 9; 'attnreplay report runs.db'" \
 	--backend cost --costs runs.db:9
 ok 'so is one that failed' refused 'wide.db: run 1 is failed; costs are taken from a run that is' \
 	--backend cost --costs wide.db:1
@@ -193,7 +202,8 @@ window() { # window PROGRAM: costs are linear in what they depend on
 	rm -f window.db
 	ATTNREPLAY=$1 sh "$srcdir/contrib/check_costs.sh" window.db 60 \
 		'--backend cost --cost-fixed 4ms --cost-per-token 30us' \
-		--trace "$srcdir/traces/samples/azure-2023-code-200.csv" --max-num-batched-tokens 512
+		--trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+		--max-num-batched-tokens 512
 }
 ok 'costs that are linear are predicted' window "$ATTNREPLAY"
 window "$ATTNREPLAY" >out 2>&1
@@ -223,7 +233,8 @@ esac
 EOT
 	chmod +x waits
 	window "$tmp/waits" >out 2>&1
-	ok 'for how long the GPU stood still at most is told' grep -Eq '^ +2 +[0-9]+ +[0-9.]+ +0\.7500$' out
+	ok 'for how long the GPU stood still at most is told' \
+		grep -Eq '^ +2 +[0-9]+ +[0-9.]+ +0\.7500$' out
 	ok '... for each window' grep -Eq '^ +1 +[0-9]+ +1\.0000 +0\.0100$' out
 else
 	skip 'for how long the GPU stood still at most is told' 'no sqlite3'

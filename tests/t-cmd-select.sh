@@ -17,18 +17,21 @@ small --method dense >out || exit 99
 is 'dense selects all of the past'      "$(density selected past)"     '64 64'
 is '... and all that is causal'         "$(density selected causal)"   '88 88'
 is '... of what is not it leaves more'  "$(density selected full)"     '88 96'
-is 'unions are counted, too'            "$(density q-block past) $(density sub-group past) $(density group past)" \
+is 'unions are counted, too' \
+	"$(density q-block past) $(density sub-group past) $(density group past)" \
 	'32 32 8 8 8 8'
 is '... with the chunk open'            "$(density group full)"        '12 12'
 # 8 heads, 256 rows past 512 keys and their triangle
 is 'pairs are exact'                    "$(density executed causal)"   '1311744 1311744'
-is 'dense is like itself'               "$(grep -c 'relative L2 mean 0 max 0, cosine min 1.000000, recall mean 1.0000' out)" 1
+is 'dense is like itself' \
+	"$(grep -c 'relative L2 mean 0 max 0, cosine min 1.000000, recall mean 1.0000' out)" 1
 
 small --method select=trishape,start=128,recent=128/union=group/exec=paged >out
 is 'two of four blocks are half of the past' "$(density selected past)"  '32 64'
 is 'all query blocks keep the same ones'     "$(density group past)"     '4 8'
 is '... and the sets say so' "$(grep -c 'alike by 1.0000' out)" 1
-is 'pairs follow the table'  "$(density executed causal)" "$((8 * (256 * 256 + 256 * 257 / 2))) 1311744"
+is 'pairs follow the table' \
+	"$(density executed causal)" "$((8 * (256 * 256 + 256 * 257 / 2))) 1311744"
 is 'the picture has a row a query block, and a column a block' "$(grep '|' out | tr '\n' ' ')" \
 	'  |#  ## |   |#  ###| '
 small --method trishape:start=128,recent=128 --head 5 >out
@@ -40,7 +43,8 @@ small --method trishape:start=128,recent=128 --head 5 --picture unicode >out
 is 'two query blocks are one line in Unicode' "$(rows out)" 1
 is '... of half blocks' "$(grep -c '|█  ██▄|' out)" 1
 is 'no picture is none' "$(small --picture none | grep -c '|')" 0
-is 'a mean of heads has shades' "$(small --method flashprefill | grep '|' | tr -d '|# \n' | tr -d '.:+')" ''
+is 'a mean of heads has shades' \
+	"$(small --method flashprefill | grep '|' | tr -d '|# \n' | tr -d '.:+')" ''
 show --context 1024 --chunk 256 --method seer:gate=mean,threshold=1 --json blind.json --head 0 >out
 is 'query blocks without any block are counted' \
 	"$(sed -n 's/ see nothing.*//p' out | tr -s ' ') $(member blind blind.json)" \
@@ -49,15 +53,18 @@ show --context 1024 --chunk 256 --method compact-sa:gate=mean,threshold=1 --json
 is '... but not where a union opens the chunk' \
 	"$(grep -c 'see nothing' out) $(member blind blind.json)" '0 0 '
 show --chunk 2000 --context 0 --method dense --picture ascii >out
-is 'a first chunk has no past to speak of' "$(awk '$1 == "selected" && $2 == "past" { print $4, $5, $6 }' out)" '0 0 -'
+is 'a first chunk has no past to speak of' \
+	"$(awk '$1 == "selected" && $2 == "past" { print $4, $5, $6 }' out)" '0 0 -'
 is 'the default is the last chunk of the prompt' "$(show --chunk 104 --method dense | head -1)" \
 	'niah-2k.arc, layer 5, context 2000, chunk 104: dense'
-is 'methods come one after the other' "$(small --method dense,compact-fp:alpha=0.1,sink=1 | grep -c '^niah')" 2
+is 'methods come one after the other' \
+	"$(small --method dense,compact-fp:alpha=0.1,sink=1 | grep -c '^niah')" 2
 
 # What a selection is does not depend on where chunks begin, up to the query blocks themselves.
 one() { show --method flashprefill --head 2 --picture none "$@" | grep "query block $block:"; }
 block=7
-is 'a query block selects the same in any chunk' "$(one --context 896 --chunk 128)" "$(one --context 512 --chunk 1024)"
+is 'a query block selects the same in any chunk' \
+	"$(one --context 896 --chunk 128)" "$(one --context 512 --chunk 1024)"
 
 # The last two query blocks of the prompt, rows 1920 to 2103, are a dense chunk behind the others.
 tail=compact-fp:alpha=0.5,sink=1,window=1,last-n=2
@@ -66,20 +73,29 @@ show --context 1664 --chunk 440 --method "$tail" >out
 is 'tables are made without a dense tail' "$(density selected past) $(density group past)" \
 	"$(density selected past body) $(density group past body)"
 is '... whose rows see everything' "$(density executed causal)" \
-	"$(density executed causal body | awk '{ n = 8 * (1921 + 2104) * 184 / 2; print $1 + n, $2 + n }')"
+	"$(density executed causal body |
+	awk '{ n = 8 * (1921 + 2104) * 184 / 2; print $1 + n, $2 + n }')"
 
 # ---- files ----
 
-small --method compact-fp,trishape:start=128,recent=128 --json x.json --csv x.csv --svg x.svg >out || exit 99
+small --method compact-fp,trishape:start=128,recent=128 --json x.json --csv x.csv \
+	--svg x.svg >out || exit 99
 is 'JSON names its schema' "$(head -1 x.json)" '{"schema":"attnreplay-select-1","selections":['
 is '... and ends'          "$(tail -1 x.json)" ']}'
 is '... has each method'   "$(member method | tr -d '"')" 'compact-fp trishape:start=128 '
-is '... and place'         "$(member context | cut -d' ' -f1) $(member left | cut -d' ' -f1) $(member past_blocks | cut -d' ' -f1)" '512 1336 4'
-is '... every list of blocks' "$(tail -2 x.json | head -1 | grep -o '"blocks":.*"table_heads"' | grep -o '\[0,3,4\]\|\[0,3,4,5\]' | wc -l | tr -d ' ')" 16
-is '... the tables'        "$(tail -2 x.json | head -1 | grep -o '"table_heads".*')" '"table_heads":4,"tables":[[0,3,4,5],[0,3,4,5]]}'
+is '... and place' \
+	"$(member context | cut -d' ' -f1) $(member left | cut -d' ' \
+	-f1) $(member past_blocks | cut -d' ' -f1)" '512 1336 4'
+is '... every list of blocks' \
+	"$(tail -2 x.json | head -1 | grep -o '"blocks":.*"table_heads"' |
+	grep -o '\[0,3,4\]\|\[0,3,4,5\]' | wc -l | tr -d ' ')" 16
+is '... the tables' \
+	"$(tail -2 x.json | head -1 | grep -o '"table_heads".*')" \
+	'"table_heads":4,"tables":[[0,3,4,5],[0,3,4,5]]}'
 is '... and no scores unless asked for' "$(grep -c scores x.json)" 0
 is 'CSV has a heading and a line each' "$(wc -l <x.csv | tr -d ' ')" 3
-is '... of as many fields'  "$(sed 's/"[^"]*\(""[^"]*\)*"/x/g' x.csv | awk -F, '{ print NF }' | sort -u)" 18
+is '... of as many fields' \
+	"$(sed 's/"[^"]*\(""[^"]*\)*"/x/g' x.csv | awk -F, '{ print NF }' | sort -u)" 18
 is '... with the densities' "$(sed -n 's/.*}",//p' x.csv | tail -1 | cut -d, -f1-5)" \
 	"0.5,0.5,0.5,$(awk 'BEGIN { printf "%.9g", 8 * (256 * 256 + 256 * 257 / 2) / 1311744 }'),1"
 is 'SVG has a panel for each head and table' "$(grep -c 'class="frame"' x.svg)" 20
@@ -152,12 +168,15 @@ else
 	skip '... and of every selector that has any' 'no python'
 fi
 small --method dense --json d.json >out
-is 'dense lists every block' "$(grep -o '"blocks":\[\[\[[^]]*\],\[[^]]*\]' d.json)" '"blocks":[[[0,1,2,3,4],[0,1,2,3,4,5]'
+is 'dense lists every block' \
+	"$(grep -o '"blocks":\[\[\[[^]]*\],\[[^]]*\]' d.json)" \
+	'"blocks":[[[0,1,2,3,4],[0,1,2,3,4,5]'
 model() { # its heads agree, and nothing changes
 	small --model niah-llama-14m >a && small >b && cmp a b
 }
 ok 'the model of the capture changes nothing' model
-rank() { small --tp 2 >out && grep -q '; 4 query heads, 1 KV heads;' out && ! grep -q '^ *4 *[01]  ' out; }
+rank() { small --tp 2 >out && grep -q '; 4 query heads, 1 KV heads;' out &&
+	! grep -q '^ *4 *[01]  ' out; }
 ok 'a rank has its heads only' rank
 
 # ---- what a run says, this says ----
@@ -168,7 +187,8 @@ agrees() {
 	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m --capture "$arc" \
 		--sample-layers 1 --method compact-fp --max-num-batched-tokens 256 --accuracy 1 \
 		--db r.db >/dev/null || return 1
-	"$ATTNREPLAY" sql --format csv r.db "SELECT sum(tiles_sel) || ' ' || sum(tiles_total) || ' ' ||
+	"$ATTNREPLAY" sql --format csv r.db \
+		"SELECT sum(tiles_sel) || ' ' || sum(tiles_total) || ' ' ||
 		sum(exec_sel) || ' ' || sum(exec_total) AS v FROM selection_stat
 		WHERE chunk_no = 2" | tail -1 >run
 	small --prompt-tokens 768 --method compact-fp >out
@@ -190,7 +210,8 @@ if [ $status = 4 ]; then
 	skip '... and are as near to dense' 'no usable GPU'
 else
 	small --method $method,compact-fp --json c.json >c.out
-	is 'kernels select what the references do' "$(lists k.json | head -3)" "$(lists c.json | head -3)"
+	is 'kernels select what the references do' \
+		"$(lists k.json | head -3)" "$(lists c.json | head -3)"
 	figures() { sed -n 's/.*relative L2 mean \([^ ]*\).*recall mean \([^ ]*\).*/\1 \2/p' "$1"; }
 	near() {
 		figures k.out >a
@@ -209,7 +230,8 @@ ok 'operands are not' wrong "'x' is one operand too many: select takes options o
 ok 'a chunk past the end' wrong \
 	'niah-2k.arc has 2112 tokens, a chunk of 1024 behind 2000 needs 3024; lower --context or --chunk' \
 	show --context 2000
-ok 'a prompt that ends in the chunk' wrong 'prompt-tokens 700: the chunk ends at 768' small --prompt-tokens 700
+ok 'a prompt that ends in the chunk' \
+	wrong 'prompt-tokens 700: the chunk ends at 768' small --prompt-tokens 700
 ok 'a layer that is not captured' wrong "layer '4-5': niah-2k.arc does not hold layer 4; \
 'attnreplay capture info' lists those it holds" small --layer 4-5
 ok 'a layer twice' wrong "layer '5,5': a layer is listed twice" small --layer 5,5
@@ -218,10 +240,13 @@ ok 'a head that is none' wrong 'head 8: there are 8 query heads' small --head 8
 ok 'a model of other heads' wrong \
 	'niah-2k.arc has 8/2 heads of 128, model llama-3.1-8b has 32/8 of 128; take the model it was captured from' \
 	small --model llama-3.1-8b
-sed 's/"num_hidden_layers": 8/"num_hidden_layers": 5/' "$ATTNREPLAY_DATA/models/niah-llama-14m.json" >five.json
+sed 's/"num_hidden_layers": 8/"num_hidden_layers": 5/' \
+	"$ATTNREPLAY_DATA/models/niah-llama-14m.json" >five.json
 ok 'a model with fewer layers' wrong \
-	'niah-2k.arc holds layer 5, model five has 5; take the model it was captured from' small --model ./five.json
-ok 'a split that leaves a rest' fails 2 'query heads 8 is no multiple of it; change --tp' small --tp 3
+	'niah-2k.arc holds layer 5, model five has 5; take the model it was captured from' \
+	small --model ./five.json
+ok 'a split that leaves a rest' \
+	fails 2 'query heads 8 is no multiple of it; change --tp' small --tp 3
 ok 'an unknown method' fails 2 "method 'nope': unknown name" small --method nope
 ok 'scores without a file' wrong 'scores go into the JSON: add --json FILE' small --scores
 ok 'scores of a selector without' wrong "method 'dense': selector 'none' has no scores to show" \
@@ -230,10 +255,12 @@ ok 'scores of kernels' wrong 'scores are those of the references: use --backend 
 	small --backend cuda --scores --json y.json
 for o in json csv svg; do
 	ok "--$o into no folder" fails 1 '/no/where: cannot write' small --$o /no/where
-	full() { small --method dense --$o /dev/full >/dev/null 2>err; [ $? = 1 ] && grep -q '/dev/full: cannot write' err; }
+	full() { small --method dense --$o /dev/full >/dev/null 2>err; [ $? = 1 ] &&
+		grep -q '/dev/full: cannot write' err; }
 	ok "... or to a full disk" full
 done
-ok 'a file that is no capture' fails 3 'neither an .arc file nor safetensors' "$ATTNREPLAY" select --capture "$0"
+ok 'a file that is no capture' \
+	fails 3 'neither an .arc file nor safetensors' "$ATTNREPLAY" select --capture "$0"
 header='{"__metadata__":{"rope_applied":"true"},
 "layers.5.q":{"dtype":"BF16","shape":[8,16,128],"data_offsets":[0,32768]},
 "layers.5.k":{"dtype":"BF16","shape":[2,16,128],"data_offsets":[32768,40960]},
@@ -249,17 +276,21 @@ ok 'a capture that does not say its rotary embedding needs none where nobody ask
 ok '... and takes that of the model' raw --model niah-llama-14m
 "$ATTNREPLAY" capture unpack "$arc" known.safetensors || exit 99
 LC_ALL=C sed 's/"rope_theta"/"xope_theta"/' known.safetensors >unknown.safetensors
-of() { "$ATTNREPLAY" select --capture "$1.safetensors" --context 1536 --chunk 256 | grep -v safetensors; }
+of() { "$ATTNREPLAY" select --capture "$1.safetensors" --context 1536 --chunk 256 |
+	grep -v safetensors; }
 is '... nor is a figure another' "$(of unknown)" "$(of known)"
 gated() { "$ATTNREPLAY" select --capture unknown.safetensors --method seer:gate=mean "$@" >out; }
-ok '... but a gate for keys before it asks' says 3 "method 'seer:gate=mean': the gate is for keys before their \
+ok '... but a gate for keys before it asks' \
+	says 3 "method 'seer:gate=mean': the gate is for keys before their \
 rotary embedding, which is not known; pack the capture with its rope_theta, or name its model" gated
 ok '... which the model answers' gated --model niah-llama-14m
 spoil() { # BYTES OFFSET: in the tensors
 	cp raw.safetensors odd.safetensors
-	printf "$1" | dd of=odd.safetensors bs=1 seek=$((8 + ${#header} + $2)) conv=notrunc 2>/dev/null
+	printf "$1" |
+		dd of=odd.safetensors bs=1 seek=$((8 + ${#header} + $2)) conv=notrunc 2>/dev/null
 }
-odd() { "$ATTNREPLAY" select --capture odd.safetensors --model niah-llama-14m --context 0 --chunk 16 "$@"; }
+odd() { "$ATTNREPLAY" select --capture odd.safetensors --model niah-llama-14m --context 0 \
+	--chunk 16 "$@"; }
 spoil '\300\177' $((32768 + (16 + 3) * 256 + 8))	# in k, head 1, token 3
 ok 'what is not a number is bad data' says 3 \
 	'odd.safetensors: layer 5 k, head 1, token 3 is not finite; capture it again' odd

@@ -1,5 +1,5 @@
-/* Costs from an earlier run: the shape of a batch, the table, a run that is scheduled again from its
- * own costs, and how far the interpolation is from what it did not see. */
+/* Costs from an earlier run: the shape of a batch, the table, a run that is scheduled again from
+ * its own costs, and how far the interpolation is from what it did not see. */
 #include "config.h"
 #include "replay/costs.h"
 #include "replay/kdtree.h"
@@ -485,7 +485,8 @@ static int64_t rows_differ(const char *columns, const char *from)
 
 	snprintf(sql, sizeof sql,
 		 "WITH a AS (SELECT %s FROM %s WHERE run_id = 1), b AS (SELECT %s FROM %s WHERE "
-		 "run_id = 2) SELECT (SELECT count(*) FROM (SELECT * FROM a EXCEPT SELECT * FROM b))"
+		 "run_id = 2) SELECT (SELECT count(*) FROM (SELECT * FROM a EXCEPT "
+		 "SELECT * FROM b))"
 		 " + (SELECT count(*) FROM (SELECT * FROM b EXCEPT SELECT * FROM a))"
 		 " + abs((SELECT count(*) FROM a) - (SELECT count(*) FROM b))",
 		 columns, from, columns, from);
@@ -504,7 +505,8 @@ static void random_trace(struct trace *t, struct rng *r)
 	*t = (struct trace){ .req = req, .n = 20 + rng_below(r, MAX_REQ - 20), .block = block,
 			     .block_tok = BLOCK_TOK, .name = dir };
 	for (size_t i = 0; i < t->n; i++) {
-		uint32_t prompt = 1 + (uint32_t)rng_below(r, 600), family = (uint32_t)rng_below(r, 4);
+		uint32_t prompt = 1 + (uint32_t)rng_below(r, 600),
+			family = (uint32_t)rng_below(r, 4);
 		uint32_t shared = (uint32_t)rng_below(r, 30);
 		uint64_t id = family;
 
@@ -714,9 +716,11 @@ static void test_refusals(void)
 	refuses("", AR_DATA, ": run 1: iteration 7 has figures that cannot be", "... or more work "
 		"than can be done");
 	change("UPDATE iteration SET batch_size = 0");
-	refuses("", AR_DATA, ": run 1 has no iteration that ran anything", "nothing but empty batches");
+	refuses("", AR_DATA, ": run 1 has no iteration that ran anything",
+		"nothing but empty batches");
 	change("DELETE FROM iteration");
-	refuses("", AR_DATA, ": run 1 has no iteration that ran anything", "a run without iterations");
+	refuses("", AR_DATA, ": run 1 has no iteration that ran anything",
+		"a run without iterations");
 	change("UPDATE run SET num_blocks = 0");
 	refuses("", AR_DATA, ": run 1 has a pool that cannot be", "a pool without blocks");
 	change("UPDATE run SET num_blocks = 100; DROP TABLE iteration");

@@ -37,7 +37,8 @@ is 'parameters of a method are joined' "$(grep -c '<polyline' made.svg)" 4
 ok 'a composition is named by its parts' grep -q '>s/u/e<' made.svg
 # from 640, 460 wide, of a density from 0.2 to 1 in logarithms; recall 0.6 of 320 from below 40
 ok 'points lie at the means' grep -q 'cx="901.9" cy="168.0"' made.svg
-is '... which can be had as a table' "$(cat points.csv)" 'method,density_executed,rel_l2_mean,recall_mean
+is '... which can be had as a table' \
+	"$(cat points.csv)" 'method,density_executed,rel_l2_mean,recall_mean
 a:x=1,0.5,0.2,0.6
 a:x=2,1,0,1
 "select=s,y=1/union=u/exec=e",0.2,0.5,0.25'
@@ -79,7 +80,8 @@ above() { ! against 'a 0 0.3 0 0.76' 'b 0 0.3 0 0.5'; }
 ok 'above that is not' above
 is '... which is said' "$(line 1)" '0.3000 0.7600 -0.1100 aABOVE'
 is '... and counted' "$(tail -1 points)" '2 points, 1 above the oracle'
-others() { against 'a 1 0.3 0 1' 'b 0 0.3 0 1 s u e 64' 'c 0 0.3 0 1 s u gather' 'd 0 0.3 0 1 s u columns'; }
+others() { against 'a 1 0.3 0 1' 'b 0 0.3 0 1 s u e 64' 'c 0 0.3 0 1 s u gather' \
+	'd 0 0.3 0 1 s u columns'; }
 ok 'other layers, other blocks and single tokens are not compared' others
 is '... not at all' "$(tail -1 points)" '0 points, 0 above the oracle'
 
@@ -104,8 +106,10 @@ is '... and its points' "$(points out/curve.svg) $(wc -l <out/points.csv | tr -d
 is '... and is below the oracle' "$(tail -1 out/curve.bound)" '2 points, 0 above the oracle'
 ok '... and its text' grep -q 'context 768, chunk 256: compact-fp$' out/curve.txt
 # the density that is executed and recall, by line
-figures() { sed 's/"[^"]*\(""[^"]*\)*"/x/g' out/curve.csv | awk -F, -v n="$1" 'NR == n { print $11, $16 }'; }
-better() { echo "$(figures 2) $(figures 3) $(figures 4)" | awk '{ print; exit !($2 > $4 && $6 > $2 && $5 > $1) }'; }
+figures() { sed 's/"[^"]*\(""[^"]*\)*"/x/g' out/curve.csv |
+	awk -F, -v n="$1" 'NR == n { print $11, $16 }'; }
+better() { echo "$(figures 2) $(figures 3) $(figures 4)" |
+	awk '{ print; exit !($2 > $4 && $6 > $2 && $5 > $1) }'; }
 ok 'the oracle beats chance, and with more it is better' better
 cat >fake <<'F'
 #!/bin/sh

@@ -76,7 +76,8 @@ for page in "$man"/*.[15]; do
 	name=${page##*/}
 	ok "the command lines in $name use options that exist" only_known "$page"
 	[ "$name" = attnreplay.1 ] ||
-		ok "attnreplay.1 refers to $name" grep -q "Xr ${name%.?} ${name##*.}" "$man/attnreplay.1"
+		ok "attnreplay.1 refers to $name" \
+		grep -q "Xr ${name%.?} ${name##*.}" "$man/attnreplay.1"
 	# A machine whose clock is behind is no fault of the page.
 	if command -v mandoc >/dev/null; then
 		is "mandoc finds nothing wrong in $name" \

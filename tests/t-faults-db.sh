@@ -93,7 +93,8 @@ if command -v sqlite3 >/dev/null; then
 	sqlite3 foreign.db 'CREATE TABLE t(x)'
 	for c in 'run --backend cost --trace short.csv --db' report; do
 		for v in 0 $((ours - 1)) $((ours + 1)); do
-			ok "${c%% *}: a database of version $v is left alone" says 3 "v$v.db: schema version \
+			ok "${c%% *}: a database of version $v is left alone" \
+				says 3 "v$v.db: schema version \
 $v, this program has version $ours; use the attnreplay that made the file, or name another" \
 				"$ATTNREPLAY" $c v$v.db
 		done
@@ -192,7 +193,8 @@ for s in INT TERM; do
 	ok '... and ends with status 1'         stopped $s
 	is '... marked as aborted'              "$(query $s.db 'SELECT status FROM run')" aborted
 	ok '... with all that was committed'    whole $s.db
-	is '... and every request as it stood'  "$(query $s.db "SELECT count(*), sum(output_tokens) =
+	is '... and every request as it stood' \
+		"$(query $s.db "SELECT count(*), sum(output_tokens) =
 		(SELECT sum(emit) FROM iteration_request) FROM request_outcome
 		WHERE outcome = 'unfinished'")" 3,1
 	ok '... which the report says'          noted $s.db aborted

@@ -122,7 +122,8 @@ static void test_random_spellings(void)
 {
 	static const char *const piece[] = {
 		"dense", "compact-fp", "flashprefill", "select=", "union=", "exec=", "none",
-		"group", "paged", "blocksparse", "alpha", "sink", "=", "=0.5", "=3", ":", ",", "/", "", "x"
+		"group", "paged", "blocksparse", "alpha", "sink", "=", "=0.5", "=3", ":", ",", "/",
+		"", "x"
 	};
 	int good = 0, accepted = 0;
 

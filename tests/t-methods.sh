@@ -13,11 +13,13 @@ lists_all() {
 
 # the composition printed for each name parses to what the name does
 compositions_hold() {
-	methods | sed -n '/^methods,/,/^$/p; /^presets,/,/^$/p' | awk 'NF && /^  [a-z]/ { name = $1 } $1 == "is" { print name, $2 }' \
+	methods | sed -n '/^methods,/,/^$/p; /^presets,/,/^$/p' |
+		awk 'NF && /^  [a-z]/ { name = $1 } $1 == "is" { print name, $2 }' \
 		>"$tmp/names"
 	[ -s "$tmp/names" ] || return 1
 	while read -r name spec; do
-		[ "$(methods "$name:exec=${spec##*exec=}")" = "$(methods "$spec")" ] || { echo "$name"; return 1; }
+		[ "$(methods "$name:exec=${spec##*exec=}")" = "$(methods "$spec")" ] ||
+			{ echo "$name"; return 1; }
 	done <"$tmp/names"
 }
 
@@ -26,13 +28,16 @@ fields() { selector | grep -o '^ *[a-z][a-z-]*=[XNR01|]*' | tr -d ' ' | tr '\n' 
 
 ok 'every method, selector, union and executor is listed' lists_all
 ok 'a name prints the same as its composition'            compositions_hold
-is 'a selector lists its parameters' "$(fields)" 'alpha=X sink=N window=N last-n=N last-n-rule=R dense-first=0|1 '
+is 'a selector lists its parameters' \
+	"$(fields)" 'alpha=X sink=N window=N last-n=N last-n-rule=R dense-first=0|1 '
 is 'ranges and defaults are those of the table' \
-	"$(selector | grep -c -e '^    alpha=X  *0.01  *0 to 1  ' -e '^    window=N  *4  *1 to 65536  ')" 2
+	"$(selector | grep -c -e '^    alpha=X  *0.01  *0 to 1  ' \
+	-e '^    window=N  *4  *1 to 65536  ')" 2
 choices() { methods xattention | sed -n '/^selectors/,$p' | awk '$3 ~ /[|]/ { printf "%s ", $3 }'; }
 is 'choices stand in the place of a range' "$(choices)" '4|8|16 doc|code 64|128 '
 is 'a method shows what it sets as defaults' \
-	"$(methods compact-fp | grep -c -e '^    alpha=X  *0.06  *0 to 1  ' -e '^    sink=N  *2  *0 to 65536  ')" 2
+	"$(methods compact-fp | grep -c -e '^    alpha=X  *0.06  *0 to 1  ' \
+	-e '^    sink=N  *2  *0 to 65536  ')" 2
 is 'an executor shows what it takes' "$(methods paged | sed -n 's/^    takes *//p')" \
 	'all blocks, a table per head group'
 # every pair of the matrix is what the parser says of it
@@ -41,7 +46,8 @@ pairs_hold() {
 	awk 'NR == 2 { for (i = 1; i <= NF; i++) exec[i] = $i; next }
 		NR > 2 && !/^   / { n = split($0, s, /, */); next }
 		NR > 2 { for (i = 2; i <= NF; i++) for (k = 1; k <= n; k++) {
-			sub(/^ */, "", s[k]); print "select=" s[k] "/union=" $1 "/exec=" exec[i - 1], $i } }' \
+			sub(/^ */, "", s[k])
+			print "select=" s[k] "/union=" $1 "/exec=" exec[i - 1], $i } }' \
 		"$tmp/matrix" >"$tmp/pairs"
 	[ "$(sort -u "$tmp/pairs" | wc -l)" -gt 20 ] || return 1
 	while read -r spec mark; do
@@ -50,7 +56,8 @@ pairs_hold() {
 	done <"$tmp/pairs"
 }
 ok 'the matrix says which compositions are possible' pairs_hold
-is 'every selector is in it' "$(methods | sed -n '/^compositions/,$p' | grep '^  [a-z]' | tr ',' '\n' | wc -w)" \
+is 'every selector is in it' \
+	"$(methods | sed -n '/^compositions/,$p' | grep '^  [a-z]' | tr ',' '\n' | wc -w)" \
 	"$(methods | sed -n '/^selectors/,/^$/p' | grep -c '^  [a-z]')"
 is 'a preset has the parameters of its model' "$(methods compact-fp@qwen3-30b-a3b:alpha=0.1)" \
 	'{"alpha":0.1,"dense-first":true,"exec":"paged","last-n":0,"last-n-rule":"open","select":"flashprefill","sink":2,"union":"sub-group","window":4}'
@@ -63,21 +70,29 @@ presets_are_of_models() { # and of methods
 	done <"$tmp/presets"
 }
 is 'a preset is listed in short, and in full when it is asked for' \
-	"$(methods | sed -n '/^presets/,/^$/p' | grep -c alpha=X) $(methods compact-fp@llama-3.1-8b | grep -c 'alpha=X *0.06 ')" '0 1'
+	"$(methods | sed -n '/^presets/,/^$/p' | grep -c alpha=X) $(methods \
+	compact-fp@llama-3.1-8b | grep -c 'alpha=X *0.06 ')" '0 1'
 ok 'presets are of methods and of models that there are' presets_are_of_models
 is 'lines fit into 110 columns' "$(methods | awk 'length > 110')" ''
 is 'a name limits the list' "$(methods group | grep -c '^  [a-z]')" 1
 is 'a spelling prints its record' "$(methods compact-fp:alpha=0.5,sink=0)" \
 	'{"alpha":0.5,"dense-first":true,"exec":"paged","last-n":0,"last-n-rule":"open","select":"flashprefill","sink":0,"union":"group","window":4}'
-is 'presets are those of the papers' "$(methods | sed -n '/^presets,/,/^$/p' | sed -n 's/^  \([a-z][^ ]*\) .*/\1/p' | tr '\n' ' ')" \
+is 'presets are those of the papers' \
+	"$(methods | sed -n '/^presets,/,/^$/p' | sed -n 's/^  \([a-z][^ ]*\) .*/\1/p' | tr '\n' \
+	' ')" \
 	'bfla@llama-3.1-8b compact-fp@llama-3.1-8b compact-fp@qwen3-30b-a3b compact-sa@llama-3.1-8b flashprefill@llama-3.1-8b flashprefill@qwen3-30b-a3b flexprefill@llama-3.1-8b minference@llama-3.1-8b quoka@llama-3.1-8b quoka@qwen3-30b-a3b seer@llama-3.1-8b xattention@llama-3.1-8b xattention@qwen3-30b-a3b '
-ok 'each with its source' sh -c '[ "$("$ATTNREPLAY" methods | sed -n "/^presets,/,/^$/p" | grep -c "^    from  *[A-Z]")" = 13 ]'
+ok 'each with its source' sh -c '[ "$("$ATTNREPLAY" methods | sed -n "/^presets,/,/^$/p" |
+	grep -c "^    from  *[A-Z]")" = 13 ]'
 ok 'a preset that is not there is refused, naming those there are' fails 2 \
-	"compact-fp has no preset 'gpt-2': there are llama-3.1-8b, qwen3-30b-a3b, or give" methods compact-fp@gpt-2:alpha=0.1
-ok 'a method may have none' fails 2 "trishape has no preset 'x': there is none, or give" methods trishape@x
-ok 'and a preset needs a method' fails 2 "method 'nope@llama-3.1-8b': unknown name" methods nope@llama-3.1-8b
+	"compact-fp has no preset 'gpt-2': there are llama-3.1-8b, qwen3-30b-a3b, or give" \
+	methods compact-fp@gpt-2:alpha=0.1
+ok 'a method may have none' \
+	fails 2 "trishape has no preset 'x': there is none, or give" methods trishape@x
+ok 'and a preset needs a method' \
+	fails 2 "method 'nope@llama-3.1-8b': unknown name" methods nope@llama-3.1-8b
 ok 'an unknown name is wrong usage'  fails 2 "method 'nope': unknown name" methods nope
-ok 'an impossible pair is refused'   fails 2 "takes all blocks, a table" methods select=flashprefill/exec=paged
+ok 'an impossible pair is refused' \
+	fails 2 "takes all blocks, a table" methods select=flashprefill/exec=paged
 ok 'a second operand is wrong usage' fails 2 "'b' is one operand too many" methods a b
 ok 'it has no options'               fails 2 "unknown option '--x'" methods --x
 finish

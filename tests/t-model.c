@@ -37,10 +37,12 @@ static void test_presets(void)
 	ok(model_load(&m, "qwen3-30b-a3b", &err) == AR_OK && m.n_layers == 48 && m.hidden == 2048 &&
 	   m.q_heads == 32 && m.kv_heads == 4 && m.head_dim == 128 && m.ffn == 768 &&
 	   m.n_experts == 128 && m.experts_per_tok == 8 && m.vocab == 151936 &&
-	   m.max_len == 262144 && m.rope.theta == 1e7 && m.rope.factor == 0, "Qwen3-30B-A3B: %s", err.msg);
+	   m.max_len == 262144 && m.rope.theta == 1e7 && m.rope.factor == 0, "Qwen3-30B-A3B: %s",
+	   err.msg);
 	model_release(&m);
 	ok(model_load(&m, "niah-llama-14m", &err) == AR_OK && m.n_layers == 8 && m.hidden == 320 &&
-	   m.q_heads == 8 && m.kv_heads == 2 && m.head_dim == 128 && m.ffn == 896 && m.vocab == 2048,
+	   m.q_heads == 8 && m.kv_heads == 2 && m.head_dim == 128 && m.ffn == 896 &&
+	   m.vocab == 2048,
 	   "niah-llama-14m: %s", err.msg);
 	model_release(&m);
 	ok(model_load(&m, "nope", &err) == AR_DATA && !m.json &&
@@ -56,7 +58,8 @@ static void test_data(void)
 	snprintf(path, sizeof path, "%s/x", dir);
 	setenv("ATTNREPLAY_DATA", dir, 1);
 	file_write(path, "", 0);
-	ok(data_find("x", found, sizeof found) && !strcmp(found, path), "$ATTNREPLAY_DATA comes first");
+	ok(data_find("x", found, sizeof found) && !strcmp(found, path),
+	   "$ATTNREPLAY_DATA comes first");
 	ok(!data_find("x", found, strlen(path)), "a name too long for its buffer is not found");
 	unlink(path);
 	ok(!data_find("x", found, sizeof found), "what is nowhere is not found");
@@ -82,20 +85,24 @@ static void test_defaults(void)
 	struct model m;
 	char sub[64];
 
-	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4}", &err) == AR_OK && m.kv_heads == 4 &&
-	   m.head_dim == 16 && m.rope.theta == 10000 && m.rope.factor == 0 && m.n_experts == 0 &&
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4}", &err) == AR_OK &&
+	   m.kv_heads == 4 && m.head_dim == 16 && m.rope.theta == 10000 && m.rope.factor == 0 &&
+	   m.n_experts == 0 &&
 	   !strcmp(m.name, "c"), "KV heads, head size and RoPE have defaults: %s", err.msg);
 	model_release(&m);
-	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"num_key_value_heads\":null,\"head_dim\":null,"
-		     "\"rope_scaling\":null,\"sliding_window\":null}", &err) == AR_OK && m.kv_heads == 4,
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"num_key_value_heads\":null,"
+		     "\"head_dim\":null,\"rope_scaling\":null,\"sliding_window\":null}", &err)
+	   == AR_OK && m.kv_heads == 4,
 	   "null is absent: %s", err.msg);
 	model_release(&m);
-	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"rope_parameters\":{\"rope_type\":\"default\","
-		     "\"rope_theta\":1e6}}", &err) == AR_OK && m.rope.theta == 1e6,
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,"
+		     "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1e6}}", &err)
+	   == AR_OK && m.rope.theta == 1e6,
 	   "RoPE under rope_parameters: %s", err.msg);
 	model_release(&m);
 	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"num_local_experts\":8,"
-		     "\"num_experts_per_tok\":2}", &err) == AR_OK && m.n_experts == 8 && m.ffn == 96,
+		     "\"num_experts_per_tok\":2}", &err) == AR_OK && m.n_experts == 8 &&
+		     m.ffn == 96,
 	   "experts of the full FFN width: %s", err.msg);
 	model_release(&m);
 	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"sliding_window\":32,"
@@ -106,7 +113,8 @@ static void test_defaults(void)
 	mkdir(sub, 0700);
 	snprintf(sub, sizeof sub, "%s/My-Model/config.json", dir);
 	rename(path, sub);
-	ok(model_load(&m, sub, &err) == AR_OK && !strcmp(m.name, "My-Model"), "config.json of a folder");
+	ok(model_load(&m, sub, &err) == AR_OK && !strcmp(m.name, "My-Model"),
+	   "config.json of a folder");
 	model_release(&m);
 	snprintf(sub, sizeof sub, "%s/My-Model//", dir);
 	ok(model_load(&m, sub, &err) == AR_OK && !strcmp(m.name, "My-Model"), "the folder itself");
@@ -114,7 +122,8 @@ static void test_defaults(void)
 	snprintf(sub, sizeof sub, "%s/My-Model/config.json", dir);
 	unlink(sub);
 	snprintf(sub, sizeof sub, "%s/My-Model", dir);
-	ok(model_load(&m, sub, &err) == AR_DATA && strstr(err.msg, "My-Model/config.json: No such file"),
+	ok(model_load(&m, sub, &err) == AR_DATA &&
+	   strstr(err.msg, "My-Model/config.json: No such file"),
 	   "a folder without one");
 	rmdir(sub);
 }
@@ -141,18 +150,26 @@ static void test_bad_configs(void)
 		{ H ",\"rope_theta\":0}", "as 'rope_theta'" },
 		{ H ",\"rope_scaling\":3}", "rope scaling is no object" },
 		{ H ",\"rope_scaling\":{\"factor\":2}}", "no 'rope_type'" },
-		{ H ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}", "unknown rope type 'yarn'" },
-		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", "as 'low_freq_factor'" },
-		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
-		  "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}", "must be above" },
-		{ H ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":\"x\"}}", "as 'rope_theta'" },
+		{ H ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}",
+		  "unknown rope type 'yarn'" },
+		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
+		  "as 'low_freq_factor'" },
+		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+		  "\"low_freq_factor\":4,\"high_freq_factor\":4,"
+		  "\"original_max_position_embeddings\":8192}}",
+		  "must be above" },
+		{ H ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":\"x\"}}",
+		  "as 'rope_theta'" },
 		{ H ",\"partial_rotary_factor\":0.5}", "partial rotary" },
 		{ H ",\"kv_lora_rank\":512}", "latent attention" },
-		{ H ",\"layer_types\":[\"linear_attention\"]}", "layer type 'linear_attention' is not known" },
+		{ H ",\"layer_types\":[\"linear_attention\"]}",
+		  "layer type 'linear_attention' is not known" },
 		{ H ",\"num_experts\":8}", "as 'num_experts_per_tok'" },
 		{ H ",\"num_experts\":8,\"num_experts_per_tok\":9}", "as 'num_experts_per_tok'" },
-		{ H ",\"num_experts\":8,\"num_experts_per_tok\":2,\"decoder_sparse_step\":2}", "a mix of dense" },
-		{ H ",\"num_experts\":8,\"num_experts_per_tok\":2,\"mlp_only_layers\":[0]}", "a mix of dense" },
+		{ H ",\"num_experts\":8,\"num_experts_per_tok\":2,\"decoder_sparse_step\":2}",
+		  "a mix of dense" },
+		{ H ",\"num_experts\":8,\"num_experts_per_tok\":2,\"mlp_only_layers\":[0]}",
+		  "a mix of dense" },
 		{ H ",\"max_position_embeddings\":0}", "as 'max_position_embeddings'" },
 	};
 	struct ar_err err = { 0 };
@@ -195,9 +212,11 @@ static void test_split(void)
 	struct model m;
 
 	model_load(&m, "llama-3.1-8b", &err);
-	ok(model_split(&m, 1, &err) == AR_OK && m.q_heads == 32 && m.tp == 1, "one part is the whole");
-	ok(model_split(&m, 4, &err) == AR_OK && m.q_heads == 8 && m.kv_heads == 2 && m.ffn == 3584 &&
-	   m.vocab == 32064 && m.hidden == 4096 && m.head_dim == 128 && m.tp == 4, "one of four ranks");
+	ok(model_split(&m, 1, &err) == AR_OK && m.q_heads == 32 && m.tp == 1,
+	   "one part is the whole");
+	ok(model_split(&m, 4, &err) == AR_OK && m.q_heads == 8 && m.kv_heads == 2 &&
+	   m.ffn == 3584 && m.vocab == 32064 && m.hidden == 4096 && m.head_dim == 128 && m.tp == 4,
+	   "one of four ranks");
 	ok(model_split(&m, 2, &err) == AR_USAGE, "a part is not split again");
 	model_release(&m);
 	model_load(&m, "qwen3-30b-a3b", &err);
@@ -205,18 +224,22 @@ static void test_split(void)
 	   m.n_experts == 128, "fewer KV heads than ranks are replicated, experts are cut");
 	model_release(&m);
 	model_load(&m, "llama-3.1-8b", &err);
-	ok(model_split(&m, 3, &err) == AR_USAGE && strstr(err.msg, "query heads 32"), "3 does not divide the heads");
-	ok(model_split(&m, 0, &err) == AR_USAGE && model_split(&m, -2, &err) == AR_USAGE, "no parts");
+	ok(model_split(&m, 3, &err) == AR_USAGE && strstr(err.msg, "query heads 32"),
+	   "3 does not divide the heads");
+	ok(model_split(&m, 0, &err) == AR_USAGE && model_split(&m, -2, &err) == AR_USAGE,
+	   "no parts");
 	ok(m.q_heads == 32 && m.kv_heads == 8 && m.tp == 1, "a refusal changes nothing");
 	m.vocab++;
-	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "vocabulary"), "nor the vocabulary");
+	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "vocabulary"),
+	   "nor the vocabulary");
 	m.vocab--;
 	m.ffn++;
 	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "FFN width"), "nor the FFN");
 	m.ffn--;
 	m.q_heads = 24;
 	m.kv_heads = 6;
-	ok(model_split(&m, 4, &err) == AR_USAGE && strstr(err.msg, "6 KV heads"), "nor the KV heads");
+	ok(model_split(&m, 4, &err) == AR_USAGE && strstr(err.msg, "6 KV heads"),
+	   "nor the KV heads");
 	model_release(&m);
 }
 
@@ -228,8 +251,9 @@ static void test_rope(void)
 	const struct rope unknown = { 0, 8, 1, 4, 8192 };
 	/* the formula at pairs kept (0 to 28), interpolated (29 to 34) and slowed (35 on) */
 	static const int pair[] = { 0, 1, 20, 28, 29, 32, 34, 35, 63 };
-	static const float want[] = { 1.0f, 0.814617234f, 0.0165604401f, 0.00321144599f, 0.00216657076f,
-					0.000524846161f, 0.000178507813f, 9.55621235e-05f, 3.06892599e-07f };
+	static const float want[] = { 1.0f, 0.814617234f, 0.0165604401f, 0.00321144599f,
+				      0.00216657076f, 0.000524846161f, 0.000178507813f,
+				      9.55621235e-05f, 3.06892599e-07f };
 	float inv[64], got[9];
 	bool falls = true;
 
@@ -241,7 +265,8 @@ static void test_rope(void)
 		falls = falls && inv[k] < inv[k - 1];
 	ok(falls, "the angles fall from pair to pair, also across the two bounds");
 	rope_inv_freq(&plain, 128, inv);
-	ok(inv[0] == 1 && inv[32] == 0.01f && fabsf(inv[16] - 0.1f) < 1e-8f, "without scaling: theta^(-2k/D)");
+	ok(inv[0] == 1 && inv[32] == 0.01f && fabsf(inv[16] - 0.1f) < 1e-8f,
+	   "without scaling: theta^(-2k/D)");
 	rope_inv_freq(&unknown, 128, inv);
 	falls = false;
 	for (int k = 0; k < 64; k++)

@@ -20,7 +20,8 @@ static void test_pages(void)
 	const int32_t *page;
 	int32_t first;
 
-	is_int(pages_needed(1000, 16, 7, PAGE_TOK), 125 + 7, "every request may waste the end of a page");
+	is_int(pages_needed(1000, 16, 7, PAGE_TOK), 125 + 7,
+	       "every request may waste the end of a page");
 	is_int(pages_needed(1001, 16, 0, PAGE_TOK), 126, "a part of a page is a page");
 	is_int(pages_open(&p, 4, PAGE_TOK, 3, &err), AR_OK, "four pages");
 	is_int(pages_grow(p, 0, 1, &err), AR_OK, "the first token takes a page");
@@ -242,7 +243,8 @@ static void test_padding(void)
 	       "positions past a capture are refused");
 	source.tile = true;
 	entry[0].start = 5000;
-	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE, "so are too many blocks");
+	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE,
+	       "so are too many blocks");
 	entry[0].start = 130;
 	e.bytes = 1000;
 	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE,

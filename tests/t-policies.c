@@ -340,7 +340,8 @@ static void test_last_decode(void)
 	struct sched_limits lim = { LIMITS(2, 2), .block_tok = 1, .num_blocks = 41,
 				    .rules = policy_find("sglang-mixed")->rules };
 	struct store s = { 0 };
-	struct replay cfg = replay_of(&t, &lim, "sglang-mixed", &(struct cost_formula){ MS, 0 }, &s);
+	struct replay cfg = replay_of(&t, &lim, "sglang-mixed", &(struct cost_formula){ MS, 0 },
+				      &s);
 	struct replay_result res;
 
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a prompt that is cut can be retracted");

@@ -452,15 +452,18 @@ static void test_roots(void)
 {
 	static const char *const params[] = {
 		"{\"exec\":\"paged\",\"select\":\"none\",\"union\":\"none\"}",
-		"{\"alpha\":0.06,\"exec\":\"paged\",\"select\":\"flashprefill\",\"union\":\"group\"}",
-		"{\"alpha\":0.07,\"exec\":\"paged\",\"select\":\"flashprefill\",\"union\":\"group\"}",
+		"{\"alpha\":0.06,\"exec\":\"paged\",\"select\":\"flashprefill\","
+		"\"union\":\"group\"}",
+		"{\"alpha\":0.07,\"exec\":\"paged\",\"select\":\"flashprefill\","
+		"\"union\":\"group\"}",
 	};
 	uint64_t root[3];
 	int blocks = (int)strlen(X) / 4;
 
 	for (int i = 0; i < 3; i++)
 		root[i] = prefix_cache_root(params[i]);
-	is_int(same_names(root[1], root[1]), blocks, "equal prompts under one method have equal names");
+	is_int(same_names(root[1], root[1]), blocks,
+	       "equal prompts under one method have equal names");
 	is_int(same_names(root[0], root[1]), 0, "under two methods they have none in common");
 	is_int(same_names(root[1], root[2]), 0, "... nor under two values of a parameter");
 	is_int(same_names(prefix_cache_root(NULL), 0), blocks, "without a method the root is 0");

@@ -6,19 +6,24 @@ cd "$tmp" || exit 99
 arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
 printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2023-11-16 18:00:00,300,1' >t.csv
 run() {
-	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m --capture "$arc" --accuracy 0 \
+	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m --capture "$arc" \
+		--accuracy 0 \
 		--sample-layers 1 --db r.db "$@"
 }
-select_() { "$ATTNREPLAY" select --capture "$arc" --model niah-llama-14m --context 0 --chunk 64 "$@"; }
+select_() { "$ATTNREPLAY" select --capture "$arc" --model niah-llama-14m --context 0 \
+	--chunk 64 "$@"; }
 
 # No memory holds this pool; the method is looked at before.
 pool='--num-gpu-blocks 1000000000'
-ok 'there is no such pool' fails 2 'a KV cache of .* pages of 128 tokens is out of range' run $pool --method dense
+ok 'there is no such pool' \
+	fails 2 'a KV cache of .* pages of 128 tokens is out of range' run $pool --method dense
 
-runs() { ! [ -e r.db ] || "$ATTNREPLAY" sql --format csv r.db 'SELECT count(*) FROM run' | tail -1; }
+runs() { ! [ -e r.db ] || "$ATTNREPLAY" sql --format csv r.db 'SELECT count(*) FROM run' |
+	tail -1; }
 refused() { # STATUS MESSAGE METHOD: by run, which stores nothing, and by select
 	rm -f r.db*
-	fails "$1" "$2" run $pool --method "$3" && [ "$(runs)" = "${4-}" ] && fails "$1" "$2" select_ --method "$3"
+	fails "$1" "$2" run $pool --method "$3" && [ "$(runs)" = "${4-}" ] &&
+		fails "$1" "$2" select_ --method "$3"
 }
 echo '{}' >odd.json
 echo '[' >cut.json

@@ -95,7 +95,8 @@ cat >"$tmp/prefix.jsonl" <<EOF
 EOF
 prefix="--trace $tmp/prefix.jsonl --max-num-batched-tokens 2048"
 run $prefix --enable-prefix-caching >"$tmp/out"
-ok 'a shared prefix is found in the cache' grep -q '^512 tokens found in the prefix cache$' "$tmp/out"
+ok 'a shared prefix is found in the cache' \
+	grep -q '^512 tokens found in the prefix cache$' "$tmp/out"
 ok '... and not computed' grep -q ' 1542 prefill and 0 decode tokens' "$tmp/out"
 ok '... and the header says so' grep -q '(auto), one reserved, prefix cache$' "$tmp/out"
 run $prefix >"$tmp/out"
@@ -161,13 +162,15 @@ ok 'a misspelt name in a job file is an error with its line' \
 # ---- closed loops ----
 
 run $s1 --loop users --think-time 1ms >"$tmp/out"
-is 'a user sends one request after another' "$(sed -n '2p; /unfinished/s/.* in //p; /^queue/p' "$tmp/out")" \
+is 'a user sends one request after another' \
+	"$(sed -n '2p; /unfinished/s/.* in //p; /^queue/p' "$tmp/out")" \
 "arrivals  of 1 users, think time 1.00 ms where the trace has none; its times are not used
 0.010000 s
 queue            3         0.000         0.000         0.000         0.000"
 run $s1 --loop users --users 3 >"$tmp/out"
 ok 'three users send three at once' grep -q 'unfinished in 0.004000 s$' "$tmp/out"
-ok 'a session to wait for is needed' fails 2 'basic.csv: no sessions to wait for' run $s1 --loop sessions
+ok 'a session to wait for is needed' \
+	fails 2 'basic.csv: no sessions to wait for' run $s1 --loop sessions
 cat >"$tmp/chat.jsonl" <<'EOF'
 {"format":"reqtrace","version":1,"block_size":0,"requests":4}
 {"id":0,"arrival_ns":0,"prompt_tokens":4,"output_tokens":3,"session":"a","turn":0}
@@ -195,7 +198,8 @@ if command -v sqlite3 >/dev/null; then
 	is 'the run is stored' "$(query 'SELECT status, clock, backend, num_blocks FROM run')" \
 		'done|cost|cost|7'
 	is 'its iterations are stored' "$(query 'SELECT start_ns / 1000000, prefill_tokens,
-		decode_tokens, waiting, running, blocks_used, stop FROM iteration ORDER BY iter_no')" \
+		decode_tokens, waiting, running, blocks_used, stop
+		FROM iteration ORDER BY iter_no')" \
 '0|8|0|1|1|2|budget
 1|7|0|0|2|5|empty
 2|3|2|0|3|6|empty
@@ -217,17 +221,21 @@ ok|1500000|2500000|2'
 		FROM iteration_request JOIN request_outcome USING(run_id, req_no)
 		WHERE recompute GROUP BY req_no')" '1|0|1|11|1'
 	is '... and nothing else is' "$(sqlite3 "$tmp/tight.db" 'SELECT sum(n_tokens) -
-		(SELECT sum(prompt_tokens + output_tokens - 1 + recomputed_tokens) FROM request_outcome)
+		(SELECT sum(prompt_tokens + output_tokens - 1 + recomputed_tokens)
+		FROM request_outcome)
 		FROM iteration_request')" 0
 	run $tight --keep-entries no --db "$tmp/lean.db" >/dev/null
 	is 'a run need not keep its entries' "$(sqlite3 "$tmp/lean.db" \
 		'SELECT count(*) FROM iteration_request')" 0
 	is '... and all else is the same' "$(sqlite3 "$tmp/lean.db" \
-		'SELECT * FROM iteration; SELECT * FROM request_outcome; SELECT * FROM v_latency')" \
+		'SELECT * FROM iteration; SELECT * FROM request_outcome;
+		SELECT * FROM v_latency')" \
 		"$(sqlite3 "$tmp/tight.db" \
-		'SELECT * FROM iteration; SELECT * FROM request_outcome; SELECT * FROM v_latency')"
+		'SELECT * FROM iteration; SELECT * FROM request_outcome;
+		SELECT * FROM v_latency')"
 	is 'the limits of a run are stored with it' "$(run $s1 --slo ttft:2ms --db "$tmp/lean.db" \
-		>/dev/null; sqlite3 "$tmp/lean.db" "SELECT value FROM run_param WHERE key = 'slo'")" ttft:2ms
+		>/dev/null
+		sqlite3 "$tmp/lean.db" "SELECT value FROM run_param WHERE key = 'slo'")" ttft:2ms
 	run $s1 --num-gpu-blocks 3 --db "$tmp/db" >/dev/null 2>&1
 	is 'a rejection is stored with its reason' "$(query "SELECT reason FROM request_outcome
 		WHERE outcome = 'rejected'")" 'needs 3 KV blocks, 2 are usable'
@@ -276,8 +284,10 @@ EOF
 		--num-gpu-blocks 8 --enable-prefix-caching --share-kv-across-methods --accuracy 0 \
 		>"$tmp/out" 2>&1
 	ok 'cpu: methods may share the names of blocks' \
-		grep -q '^blocks    8 of 16 tokens, one reserved, prefix cache across methods$' "$tmp/out"
-	ok 'cpu: ... and find them as before' grep -q '^32 tokens found in the prefix cache$' "$tmp/out"
+		grep -q '^blocks    8 of 16 tokens, one reserved, prefix cache across methods$' \
+		"$tmp/out"
+	ok 'cpu: ... and find them as before' \
+		grep -q '^32 tokens found in the prefix cache$' "$tmp/out"
 	ok 'cpu: sharing without a cache is refused' \
 		fails 2 'share-kv-across-methods has no effect without --enable-prefix-caching' \
 		cpu --share-kv-across-methods
@@ -291,13 +301,15 @@ EOF
 		fails 2 'toolong.csv:2: request runs 3000 tokens, the longest capture has 2112' \
 		cpu --trace "$tmp/toolong.csv"
 else
-	skip 'cpu: the formula gives the schedule of the cost backend' 'no backend cpu or no capture'
+	skip 'cpu: the formula gives the schedule of the cost backend' \
+		'no backend cpu or no capture'
 fi
 
 # ---- interrupts ----
 
 awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens"
-	for (i = 0; i < 4000; i++) print "2023-11-16 18:00:00.0000000,100,1000000" }' >"$tmp/long.csv"
+	for (i = 0; i < 4000; i++) print "2023-11-16 18:00:00.0000000,100,1000000" }' \
+	>"$tmp/long.csv"
 db=
 command -v sqlite3 >/dev/null && db="--db $tmp/long.db"
 
@@ -315,10 +327,12 @@ interrupt() { # interrupt SIGNAL OPTION...: started, then stopped by the signal
 	wait "$pid"
 	status=$?
 	cat "$tmp/err"
-	[ $status = 1 ] && grep -q '^attnreplay: interrupted after [0-9]* iterations; 0 of 4000' "$tmp/err"
+	[ $status = 1 ] &&
+		grep -q '^attnreplay: interrupted after [0-9]* iterations; 0 of 4000' "$tmp/err"
 }
 ok 'an interrupt ends the run with status 1'   interrupt INT
-ok '... and prints what there is'              grep -q '0 requests ok, 0 rejected, 4000 unfinished' \
+ok '... and prints what there is' \
+	grep -q '0 requests ok, 0 rejected, 4000 unfinished' \
 	"$tmp/out"
 ok 'termination ends it as well'               interrupt TERM $db
 if [ "$db" ]; then

@@ -10,16 +10,22 @@ is 'it succeeds' "$?" 0
 is 'it says nothing on standard error' "$(cat "$tmp/err")" ''
 says() { grep -Eq "$1" "$tmp/all" || { cat "$tmp/all"; return 1; }; }
 
-ok 'what a run is stands in one line' says '^ +1  dense +s4.csv  llama-3.1-8b  vllm-0.16  NVIDIA H200  cuda$'
-ok 'what came of it in another'      says '^ +1  dense +done +2 +0 +0 +8 +0.0310  32 of 32  cupti +0.0000 +0$'
-ok 'a failed run says so'            says '^ +3 .* failed +0 +1 +1 +2 .* +4 of 32 +cupti +1.0000 +0$'
-ok 'TTFT is as worked by hand'       says '^ +1  dense +ttft +2 +10.300 +10.300 +16.140 +17.454 +17.600$'
+ok 'what a run is stands in one line' \
+	says '^ +1  dense +s4.csv  llama-3.1-8b  vllm-0.16  NVIDIA H200  cuda$'
+ok 'what came of it in another' \
+	says '^ +1  dense +done +2 +0 +0 +8 +0.0310  32 of 32  cupti +0.0000 +0$'
+ok 'a failed run says so' \
+	says '^ +3 .* failed +0 +1 +1 +2 .* +4 of 32 +cupti +1.0000 +0$'
+ok 'TTFT is as worked by hand' \
+	says '^ +1  dense +ttft +2 +10.300 +10.300 +16.140 +17.454 +17.600$'
 ok 'TPOT is as worked by hand'       says '^ +1  dense +tpot +2 +3.500 +3.500 +3.900 +3.990 +4.000$'
 ok 'ITL is as worked by hand'        says '^ +1  dense +itl +8 +3.875 +3.000 +6.000 +6.000 +6.000$'
-ok 'phases have time and share, the core is marked' says '^ +2  compact-fp  select  \* +8 +1.550 +10.000$'
+ok 'phases have time and share, the core is marked' \
+	says '^ +2  compact-fp  select  \* +8 +1.550 +10.000$'
 ok 'a phase outside the core is not' says '^ +2  compact-fp  head +8 +7.750 +50.000$'
 ok 'the speed-up is against the dense run' says '^ +2  compact-fp +1  ttft +2 +2( +2.0000){4}$'
-ok 'accuracy is there'               says '^ +2  compact-fp  16 +0.0250 +0.0400 +0.9970 +0.5000 +0.9150 +0.9000$'
+ok 'accuracy is there' \
+	says '^ +2  compact-fp  16 +0.0250 +0.0400 +0.9970 +0.5000 +0.9150 +0.9000$'
 ok 'densities are there'             says '^ +2  compact-fp  4 +0.2500 +0.3000 +0.5000 +0.5500$'
 ok 'the percentile rule is stated'   says 'interpolate linearly'
 ok 'what accuracy means is stated'   says 'single layers on replayed activations'
@@ -42,7 +48,8 @@ ok 'json has a member per table'     says '^"speedup": \[$'
 if command -v python3 >/dev/null; then
 	json() { python3 -c 'import json, sys
 r = json.load(open(sys.argv[1]))
-assert list(r) == ["runs", "outcome", "costs", "latency", "phases", "speedup", "accuracy", "density", "goodput", "notes"], list(r)
+assert list(r) == ["runs", "outcome", "costs", "latency", "phases", "speedup", "accuracy",
+	"density", "goodput", "notes"], list(r)
 assert r["latency"][0]["p99"] == 17.454, r["latency"][0]
 assert list(r["notes"][0]) == ["note"], r["notes"]' "$tmp/all"; }
 	ok 'json is well formed'     json
@@ -57,7 +64,8 @@ report --slo ttft:10ms,tpot:3.5ms "$db" >"$tmp/all"
 ok 'requests that keep a limit are counted' says '^ +1  dense +ttft +10.000 +2 +1 +50.000 +32.258$'
 ok '... a time that equals it keeps it' says '^ +1  dense +tpot +3.500 +2 +1 +50.000 +32.258$'
 ok '... and those that keep all limits' says '^ +1  dense +all +2 +0 +0.000 +0.000$'
-ok '... request by request, per second of the run' says '^ +2  compact-fp  all +2 +2 +100.000 +129.032$'
+ok '... request by request, per second of the run' \
+	says '^ +2  compact-fp  all +2 +2 +100.000 +129.032$'
 ok 'requests without an end keep none' says '^ +3  tri-shape +all +2 +0 +0.000 *$'
 report --run 2 --slo e2e:15.5ms "$db" >"$tmp/all"
 ok 'the limits of one run are those asked for' says '^ +2  compact-fp  all +2 +2 '
@@ -66,12 +74,14 @@ report "$db" >"$tmp/all"
 ok 'without limits there is no goodput' not '^Goodput'
 report --dialect vllm "$db" >"$tmp/all"
 ok 'vllm: one figure in a line, under its name' says '^ +1  Mean TPOT \(ms\) +3.500$'
-ok 'vllm: rates are of the time from arrival to end' says '^ +1  Total Token throughput \(tok/s\) +1032.258$'
+ok 'vllm: rates are of the time from arrival to end' \
+	says '^ +1  Total Token throughput \(tok/s\) +1032.258$'
 ok 'vllm: requests without an end failed' says '^ +3  Failed requests +2$'
 ok 'another dialect replaces the tables' not '^(Runs|Latency|Notes)'
 report --dialect aiperf --run 1 "$db" >"$tmp/all"
 ok 'aiperf: percentiles from high to low, then the deviation' \
-	says '^ +1  Inter Token Latency \(ms\) +3.500 +3.000 +4.000 +3.990 +3.900 +3.750 +3.500 +0.500$'
+	says \
+	'^ +1  Inter Token Latency \(ms\) +3.500 +3.000 +4.000 +3.990 +3.900 +3.750 +3.500 +0.500$'
 ok 'aiperf: rates have an average only' says '^ +1  Request Throughput \(requests/sec\) +64.516 *$'
 ok 'aiperf: one run alone' not '^ +2  '
 report --dialect vidur --format csv "$db" >"$tmp/all"
@@ -102,7 +112,8 @@ EOF
 report "$tmp/slo.db" >"$tmp/all"
 ok "a run's own limits are reported" says '^ +1 +all +2 +2 +100.000 +666.667$'
 report --dialect aiperf "$tmp/slo.db" >"$tmp/all"
-ok 'aiperf: a request without TPOT misses its limit' says '^ +1 +tpot +1.0000 +2 +1 +50.000 +333.333$'
+ok 'aiperf: a request without TPOT misses its limit' \
+	says '^ +1 +tpot +1.0000 +2 +1 +50.000 +333.333$'
 report --slo ttft:1us "$tmp/slo.db" >"$tmp/all"
 ok 'limits given to the report come before' says '^ +1 +all +2 +0 +0.0000 +0.0000$'
 ok '... and replace them' not ' tpot +1.0000 '
@@ -129,7 +140,8 @@ ok '... of the sparse one only'      not '^run 1: dense left'
 is 'no line is wider than 110 columns' "$(awk 'length > 110' "$tmp/all")" ''
 ok 'a replay without samples is reported' replay "$tmp/none.db" 1024 --accuracy 0 \
 	--method flashprefill,flashprefill:dense-first=0
-ok '... and that its chunks were the first' says '^run 1: flashprefill left nothing out: every chunk'
+ok '... and that its chunks were the first' \
+	says '^run 1: flashprefill left nothing out: every chunk'
 ok '... unless the method may be sparse there' not '^run 2: .* left nothing out'
 ok 'a replay in small chunks is reported' replay "$tmp/keep.db" 128 --accuracy 1 \
 	--method flashprefill:alpha=0,flashprefill:alpha=0.9,sink=0,window=1
@@ -138,7 +150,8 @@ ok '... but not of a method that left something out' not '^run 2: .* left nothin
 
 ok 'an unknown run is wrong usage'   fails 2 "no run 9" "$ATTNREPLAY" report --run 9 "$db"
 ok 'run 0 is wrong usage'            fails 2 "run '0': want" "$ATTNREPLAY" report --run 0 "$db"
-ok 'a missing file is bad data'      fails 3 "$tmp/none: No such file" "$ATTNREPLAY" report "$tmp/none"
+ok 'a missing file is bad data' \
+	fails 3 "$tmp/none: No such file" "$ATTNREPLAY" report "$tmp/none"
 ok 'no database is wrong usage'      fails 2 'want one database' "$ATTNREPLAY" report
 ok 'two are wrong usage'             fails 2 'want one database' "$ATTNREPLAY" report "$db" "$db"
 

@@ -54,7 +54,8 @@ static void test_worked(void)
 	bf16_t x[8];
 
 	write_small(META("\"model\":\"m\",\"n_prompt\":\"2\",\"rope_applied\":\"true\"") "  ");
-	if (!ok(capture_open(&c, in_path, &err) == AR_OK, "a safetensors capture opens: %s", err.msg))
+	if (!ok(capture_open(&c, in_path, &err) == AR_OK, "a safetensors capture opens: %s",
+		err.msg))
 		return;
 	info = capture_info(c);
 	ok(!strcmp(info->name, "in.safetensors") && !strcmp(info->model, "m") &&
@@ -87,7 +88,8 @@ static void test_meta(void)
 		{ META("\"rope_scaling\":\"{\""), "rope_scaling is malformed JSON" },
 		{ META("\"rope_scaling\":\"[]\""), "rope scaling is no object" },
 		{ META("\"rope_scaling\":\"{}\""), "rope scaling has no 'rope_type'" },
-		{ META("\"rope_scaling\":\"{\\\"rope_type\\\":\\\"yarn\\\"}\""), "unknown rope type 'yarn'" },
+		{ META("\"rope_scaling\":\"{\\\"rope_type\\\":\\\"yarn\\\"}\""),
+		  "unknown rope type 'yarn'" },
 		{ "{\"__metadata__\":[]," QKV "}", "__metadata__ is no object" },
 	};
 	struct ar_err err = { 0 };
@@ -95,7 +97,8 @@ static void test_meta(void)
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		write_small(cases[i].header);
-		ok(capture_open(&c, in_path, &err) == AR_DATA && !c && strstr(err.msg, cases[i].wrong) &&
+		ok(capture_open(&c, in_path, &err) == AR_DATA && !c &&
+		   strstr(err.msg, cases[i].wrong) &&
 		   !strncmp(err.msg, in_path, strlen(in_path)), "bad metadata: %s", cases[i].wrong);
 	}
 	write_small(META("\"rope\":\"applied\",\"prompt_tokens\":\"2\""));
@@ -107,8 +110,9 @@ static void test_meta(void)
 	   capture_info(c)->n_prompt == 3 && !*capture_info(c)->model, "no metadata at all");
 	capture_close(c);
 	write_small(META("\"rope_applied\":\"false\",\"rope_theta\":\"500000.0\",\"rope_scaling\":"
-			 "\"{\\\"rope_type\\\":\\\"llama3\\\",\\\"factor\\\":8,\\\"low_freq_factor\\\":1,"
-			 "\\\"high_freq_factor\\\":4,\\\"original_max_position_embeddings\\\":8192}\""));
+			 "\"{\\\"rope_type\\\":\\\"llama3\\\",\\\"factor\\\":8,"
+			 "\\\"low_freq_factor\\\":1,\\\"high_freq_factor\\\":4,"
+			 "\\\"original_max_position_embeddings\\\":8192}\""));
 	ok(capture_open(&c, in_path, &err) == AR_OK && !capture_info(c)->rope_applied &&
 	   capture_info(c)->rope.theta == 500000 && capture_info(c)->rope.factor == 8 &&
 	   capture_info(c)->rope.original_len == 8192, "a capture before RoPE with llama3 scaling");
@@ -126,40 +130,63 @@ static void test_bad_safetensors(void)
 	static const struct { const char *header, *wrong; } cases[] = {
 		{ "{x", "no JSON object" },
 		{ "{} x", "no JSON object" },
-		{ "{" Q4 "," K4 "," T("layers.4.v", "BF16", "[1,3,2]", "[24,36]") "}", "overlap or leave a gap" },
-		{ "{" Q4 "," T("layers.4.k", "BF16", "[1,3,2]", "[22,34]") "," V4 "}", "overlap or leave a gap" },
+		{ "{" Q4 "," K4 "," T("layers.4.v", "BF16", "[1,3,2]", "[24,36]") "}",
+		  "overlap or leave a gap" },
+		{ "{" Q4 "," T("layers.4.k", "BF16", "[1,3,2]", "[22,34]") "," V4 "}",
+		  "overlap or leave a gap" },
 		{ "{" Q4 "," V4 "}", "overlap or leave a gap" },
 		{ "{" Q4 "," K4 "}", "trailing data" },
 		{ "{" Q4 "," K4 "," V4 "," T("w", "U8", "[1]", "[48,49]") "}", "truncated" },
-		{ "{" T("layers.4.q", "BF16", "[2,3,2]", "[0,23]") "}", "'shape' and 'data_offsets' disagree" },
-		{ "{" T("layers.4.q", "BF16", "[2,3,2]", "[24,0]") "}", "no pair of ascending offsets" },
-		{ "{" T("layers.4.q", "BF16", "[2,3,2]", "[-24,0]") "}", "no pair of ascending offsets" },
-		{ "{" T("layers.4.q", "BF16", "[2,3,2]", "[0]") "}", "no pair of ascending offsets" },
-		{ "{" T("layers.4.q", "BF16", "[2,-3,2]", "[0,24]") "}", "a size in 'shape' is out of range" },
-		{ "{" T("layers.4.q", "BF16", "[2,1.5,2]", "[0,24]") "}", "a size in 'shape' is out of range" },
-		{ "{" T("layers.4.q", "BF16", "[1e300,3,2]", "[0,24]") "}", "a size in 'shape' is out of range" },
+		{ "{" T("layers.4.q", "BF16", "[2,3,2]", "[0,23]") "}",
+		  "'shape' and 'data_offsets' disagree" },
+		{ "{" T("layers.4.q", "BF16", "[2,3,2]", "[24,0]") "}",
+		  "no pair of ascending offsets" },
+		{ "{" T("layers.4.q", "BF16", "[2,3,2]", "[-24,0]") "}",
+		  "no pair of ascending offsets" },
+		{ "{" T("layers.4.q", "BF16", "[2,3,2]", "[0]") "}",
+		  "no pair of ascending offsets" },
+		{ "{" T("layers.4.q", "BF16", "[2,-3,2]", "[0,24]") "}",
+		  "a size in 'shape' is out of range" },
+		{ "{" T("layers.4.q", "BF16", "[2,1.5,2]", "[0,24]") "}",
+		  "a size in 'shape' is out of range" },
+		{ "{" T("layers.4.q", "BF16", "[1e300,3,2]", "[0,24]") "}",
+		  "a size in 'shape' is out of range" },
 		{ "{" T("layers.4.q", "BF16", "[4294967296,4294967296,4294967296]", "[0,0]") "}",
 		  "a size in 'shape' is out of range" },
 		{ "{" T("layers.4.q", "BF16", "{}", "[0,24]") "}", "'shape' is no array" },
-		{ "{" T("layers.4.q", "BF16", "[1,1,1,1,1,1,1,1,1]", "[0,2]") "}", "'shape' is no array of at most 8" },
+		{ "{" T("layers.4.q", "BF16", "[1,1,1,1,1,1,1,1,1]", "[0,2]") "}",
+		  "'shape' is no array of at most 8" },
 		{ "{\"layers.4.q\":{}}", "no 'dtype'" },
 		{ "{\"layers.4.q\":3}", "no 'dtype'" },
-		{ "{" T("layers.4.q", "F32", "[2,3,1]", "[0,24]") "," K4 "," V4 "}", "want BF16 [heads" },
-		{ "{" T("layers.4.q", "BF16", "[2,6]", "[0,24]") "," K4 "," V4 "}", "want BF16 [heads" },
-		{ "{" Q4 "," K4 "," T("layers.4.w", "BF16", "[1,3,2]", "[36,48]") "}", "layer 4 has no tensor v" },
-		{ "{" Q4 "," K4 "," T("layers.5.v", "BF16", "[1,3,2]", "[36,48]") "}", "layer 4 has no tensor v" },
-		{ "{" Q4 "," K4 "," T("layers.04.k", "BF16", "[1,3,2]", "[36,48]") "}", "layer 4 has two tensors k" },
-		{ "{" Q4 "," K4 "," T("layers.4.v", "BF16", "[1,2,3]", "[36,48]") "}", "want [1, 3, 2] like the others" },
-		{ "{" T("layers.4.q", "BF16", "[2,2,3]", "[0,24]") "," K4 "," V4 "}", "like the others" },
-		{ "{" T("layers.4.q", "BF16", "[2,2,3]", "[0,24]") "," T("layers.4.k", "BF16", "[1,2,3]", "[24,36]") ","
+		{ "{" T("layers.4.q", "F32", "[2,3,1]", "[0,24]") "," K4 "," V4 "}",
+		  "want BF16 [heads" },
+		{ "{" T("layers.4.q", "BF16", "[2,6]", "[0,24]") "," K4 "," V4 "}",
+		  "want BF16 [heads" },
+		{ "{" Q4 "," K4 "," T("layers.4.w", "BF16", "[1,3,2]", "[36,48]") "}",
+		  "layer 4 has no tensor v" },
+		{ "{" Q4 "," K4 "," T("layers.5.v", "BF16", "[1,3,2]", "[36,48]") "}",
+		  "layer 4 has no tensor v" },
+		{ "{" Q4 "," K4 "," T("layers.04.k", "BF16", "[1,3,2]", "[36,48]") "}",
+		  "layer 4 has two tensors k" },
+		{ "{" Q4 "," K4 "," T("layers.4.v", "BF16", "[1,2,3]", "[36,48]") "}",
+		  "want [1, 3, 2] like the others" },
+		{ "{" T("layers.4.q", "BF16", "[2,2,3]", "[0,24]") "," K4 "," V4 "}",
+		  "like the others" },
+		{ "{" T("layers.4.q", "BF16", "[2,2,3]", "[0,24]") ","
+		  T("layers.4.k", "BF16", "[1,2,3]", "[24,36]") ","
 		  T("layers.4.v", "BF16", "[1,2,3]", "[36,48]") "}", "head_dim 3 is odd" },
-		{ "{" T("layers.4.q", "BF16", "[1,6,2]", "[0,24]") "," T("layers.4.k", "BF16", "[1,3,2]", "[24,36]") ","
+		{ "{" T("layers.4.q", "BF16", "[1,6,2]", "[0,24]") ","
+		  T("layers.4.k", "BF16", "[1,3,2]", "[24,36]") ","
 		  V4 "}", "like the others" },
-		{ "{" T("layers.4.q", "BF16", "[3,2,2]", "[0,24]") "," T("layers.4.k", "BF16", "[2,2,2]", "[24,40]") ","
-		  T("layers.4.v", "BF16", "[2,2,2]", "[40,56]") "}", "2 KV heads do not divide 3 query heads" },
-		{ "{" T("layers.4.q", "BF16", "[0,3,2]", "[0,0]") "," T("layers.4.k", "BF16", "[6,2,2]", "[0,48]") ","
+		{ "{" T("layers.4.q", "BF16", "[3,2,2]", "[0,24]") ","
+		  T("layers.4.k", "BF16", "[2,2,2]", "[24,40]") ","
+		  T("layers.4.v", "BF16", "[2,2,2]", "[40,56]") "}",
+		  "2 KV heads do not divide 3 query heads" },
+		{ "{" T("layers.4.q", "BF16", "[0,3,2]", "[0,0]") ","
+		  T("layers.4.k", "BF16", "[6,2,2]", "[0,48]") ","
 		  T("layers.4.v", "BF16", "[0,3,2]", "[0,0]") "}", "a size is out of range" },
-		{ "{" T("layers.4095.q", "BF16", "[2,3,4]", "[0,48]") "}", "no tensor is named like layers.0.q" },
+		{ "{" T("layers.4095.q", "BF16", "[2,3,4]", "[0,48]") "}",
+		  "no tensor is named like layers.0.q" },
 		{ "{" T("layers.-1.q", "BF16", "[2,3,4]", "[0,48]") "}", "no tensor is named" },
 		{ "{" T("layers.1.qq", "BF16", "[2,3,4]", "[0,48]") "}", "no tensor is named" },
 		{ "{" T("weight", "BF16", "[24]", "[0,48]") "}", "no tensor is named" },
@@ -172,7 +199,8 @@ static void test_bad_safetensors(void)
 		size_t bytes = strstr(cases[i].wrong, "3 query heads") ? 56 : 48;
 
 		write_st(cases[i].header, x, bytes);
-		ok(capture_open(&c, in_path, &err) == AR_DATA && !c && strstr(err.msg, cases[i].wrong),
+		ok(capture_open(&c, in_path, &err) == AR_DATA && !c &&
+		   strstr(err.msg, cases[i].wrong),
 		   "refused: %s (%s)", cases[i].wrong, err.msg + strlen(in_path));
 	}
 }
@@ -187,9 +215,11 @@ static void test_not_captures(void)
 
 	ok(capture_open(&c, "/nonexistent/x", &err) == AR_DATA && strstr(err.msg, "No such file"),
 	   "a missing file");
-	ok(capture_open(&c, dir, &err) == AR_DATA && strstr(err.msg, "not a regular file"), "a folder");
+	ok(capture_open(&c, dir, &err) == AR_DATA && strstr(err.msg, "not a regular file"),
+	   "a folder");
 	file_write(in_path, "", 0);
-	ok(capture_open(&c, in_path, &err) == AR_DATA && strstr(err.msg, "neither"), "an empty file");
+	ok(capture_open(&c, in_path, &err) == AR_DATA && strstr(err.msg, "neither"),
+	   "an empty file");
 	file_write(in_path, "\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10);
 	ok(capture_open(&c, in_path, &err) == AR_DATA && strstr(err.msg, "neither"),
 	   "a header longer than the file");
@@ -201,7 +231,8 @@ static void test_not_captures(void)
 	write_small("{" QKV "}");
 	if (capture_open(&c, in_path, &err) || truncate(in_path, 100))
 		bail_out("%s", err.msg);
-	ok(capture_read(c, 0, CAPTURE_V, 0, 3, x, &err) == AR_DATA && strstr(err.msg, "the file shrank"),
+	ok(capture_read(c, 0, CAPTURE_V, 0, 3, x, &err) == AR_DATA &&
+	   strstr(err.msg, "the file shrank"),
 	   "a file that shrinks while it is open");
 	capture_close(c);
 	write_small("{" QKV "}");

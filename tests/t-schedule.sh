@@ -63,7 +63,8 @@ ok 'cost: the trace is replayed' run cost.db cost
 schedule cost.db 1 >cost.csv
 is 'it preempts, rejects and decodes beside prefills' "$("$ATTNREPLAY" sql --format csv cost.db \
 	"SELECT sum(preempted) > 0 AS a, max(prefill_tokens > 0 AND decode_tokens > 0) AS b, (SELECT
-	count(*) FROM request_outcome WHERE outcome = 'rejected') AS c FROM iteration" | tail -1)" 1,1,1
+	count(*) FROM request_outcome WHERE outcome = 'rejected') AS c
+	FROM iteration" | tail -1)" 1,1,1
 run cost2.db cost >/dev/null
 unmeasured cost.db 1 >a.csv
 unmeasured cost2.db 1 >b.csv

@@ -9,7 +9,7 @@ if ! "$python" -c 'import zipfile' 2>/dev/null; then
 fi
 convert() { "$python" "$srcdir/contrib/seer_gate_to_safetensors.py" "$@"; }
 
-"$python" - "$tmp" >"$tmp/.log" 2>&1 <<'EOF' || { cat "$tmp/.log" >&2; echo 'Bail out! no files'; exit 1; }
+"$python" - "$tmp" >"$tmp/.log" 2>&1 <<'EOF' ||
 import io, pickle, struct, sys, types, zipfile
 from collections import OrderedDict
 
@@ -65,16 +65,19 @@ with zipfile.ZipFile(f"{tmp}/other.pth", "w") as z:
     z.writestr("x", "y")
 open(f"{tmp}/data", "wb").write(data[4:])
 EOF
+	{ cat "$tmp/.log" >&2; echo 'Bail out! no files'; exit 1; }
 
 refuses() { # refuses PATTERN FILE
 	convert "$2" "$tmp/none" >"$tmp/.refused" 2>&1 && return 1
-	[ ! -e "$tmp/none" ] && grep -q -e "$1" "$tmp/.refused" || { cat "$tmp/.refused"; return 1; }
+	[ ! -e "$tmp/none" ] && grep -q -e "$1" "$tmp/.refused" ||
+		{ cat "$tmp/.refused"; return 1; }
 }
 values() { tail -c "$(wc -c <"$tmp/data")" "$tmp/gate" | cmp - "$tmp/data"; }
 
 ok 'a gate is converted' convert "$tmp/good.pth" "$tmp/gate"
 ok 'with its values' values
-printf '{"timestamp": 0, "input_length": 300, "output_length": 1, "hash_ids": [1]}\n' >"$tmp/trace.jsonl"
+printf '{"timestamp": 0, "input_length": 300, "output_length": 1, "hash_ids": [1]}\n' \
+	>"$tmp/trace.jsonl"
 ok 'and a run takes it' "$ATTNREPLAY" -q run --trace "$tmp/trace.jsonl" --model niah-llama-14m \
 	--capture "$srcdir/traces/samples/niah-2k.arc" --backend cpu --sample-layers 1 \
 	--method "seer:gate=$tmp/gate" --db "$tmp/run.db"

@@ -165,7 +165,8 @@ static struct shown *show(const char *backend, int place, enum which which)
 	cJSON *json;
 
 	n = (size_t)snprintf(cmd, sizeof cmd, "\"$ATTNREPLAY\" -q select --capture "
-			     "\"$ATTNREPLAY_DATA\"/traces/samples/niah-2k.arc --model niah-llama-14m --picture none "
+			     "\"$ATTNREPLAY_DATA\"/traces/samples/niah-2k.arc --model "
+			     "niah-llama-14m --picture none "
 			     "--context %d --chunk %d --backend %s --json agree-out.json --method ",
 			     places[place].context, places[place].chunk, backend);
 	for (int r = 0; r < N_RULE; r++) {

@@ -20,7 +20,8 @@ static const struct selector *minference(void)
 }
 
 static const struct minference published = {
-	.vertical = 512, .slash = 2048, .ratio = 1, .last = 64, .sink = 30, .local = 100, .blocks = 100,
+	.vertical = 512, .slash = 2048, .ratio = 1, .last = 64, .sink = 30, .local = 100,
+	.blocks = 100,
 	.force_diag = true
 };
 
@@ -512,8 +513,8 @@ static void test_method(void)
 	ok(!method_parse(&m, "minference:vertical=1000", &err), "it is a method");
 	is_str(m->params,
 	       "{\"blocks\":100,\"exec\":\"columns\",\"force-diag\":true,\"last\":64,\"local\":100,"
-	       "\"ratio\":1,\"select\":\"minference\",\"sink\":30,\"slash\":2048,\"union\":\"none\","
-	       "\"vertical\":1000}", "with its parameters");
+	       "\"ratio\":1,\"select\":\"minference\",\"sink\":30,\"slash\":2048,"
+	       "\"union\":\"none\",\"vertical\":1000}", "with its parameters");
 	is_int(method_page_tok(m), 64, "its blocks have 64 tokens");
 	method_free(m);
 	is_int(method_parse(&m, "minference:exec=blocksparse", &err), AR_USAGE,

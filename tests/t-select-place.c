@@ -71,13 +71,15 @@ static void test_trishape(void)
 	struct ar_err err;
 
 	for (int i = 0; i < (int)(sizeof vector / sizeof *vector); i++)
-		ok(trishape_is(i), "a prompt of %d, %d cached, a chunk of %d, %d dense, %d + %d kept",
+		ok(trishape_is(i),
+		   "a prompt of %d, %d cached, a chunk of %d, %d dense, %d + %d kept",
 		   vector[i].prompt, vector[i].ctx, vector[i].chunk, vector[i].last_dense,
 		   vector[i].start, vector[i].recent);
 	is_int(method_parse(&m, "trishape:start=200", &err), AR_USAGE,
 	       "half a block cannot be kept");
 	is_str(err.msg,
-	       "method 'trishape:start=200': start=200 and recent=1920: want multiples of block=128",
+	       "method 'trishape:start=200': start=200 and recent=1920: want multiples of "
+	       "block=128",
 	       "which the message says");
 }
 

@@ -60,8 +60,8 @@ static float value(uint16_t order)
 }
 
 /* Two roundings to bfloat16 apart, and, near zero, what a norm does that was summed in another
- * order: an element of the unit vector rounds the other way, by 2^-8 of it, and the product with the
- * other's element, at most a quarter where vectors have 64 elements or more, moves by 2^-10. */
+ * order: an element of the unit vector rounds the other way, by 2^-8 of it, and the product with
+ * the other's element, at most a quarter where vectors have 64 elements or more, moves by 2^-10. */
 static bool near(uint16_t a, uint16_t b)
 {
 	return fabsf(value(a) - value(b)) <= fabsf(value(b)) / 64 + 0x1p-10f;

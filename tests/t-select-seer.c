@@ -649,11 +649,14 @@ static void test_refused_headers(void)
 	"{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":" at "}"
 	static const struct { const char *header, *wrong; } cases[] = {
 		{ "{\"x\":{\"dtype\":\"BF16\",\"shape\":[40],\"data_offsets\":[0,80]}}",
-		  "no tensor is named like model.layers.0.self_attn.attn_gate.mask_linear_k.weight" },
+		  "no tensor is named like "
+		  "model.layers.0.self_attn.attn_gate.mask_linear_k.weight" },
 		{ "{" K(0, "F16", "[1,6,2]", "[0,24]") "," K(1, "BF16", "[28]", "[24,80]") "}",
-		  "layers.0.self_attn.attn_gate.mask_linear_k.weight': want BF16 [heads, in, out]" },
+		  "layers.0.self_attn.attn_gate.mask_linear_k.weight': want BF16 [heads, in, "
+		  "out]" },
 		{ "{" K(0, "BF16", "[1,6,2]", "[0,24]") "," K(1, "BF16", "[28]", "[24,80]") "}",
-		  "layers.1.self_attn.attn_gate.mask_linear_k.weight': want BF16 [heads, in, out]" },
+		  "layers.1.self_attn.attn_gate.mask_linear_k.weight': want BF16 [heads, in, "
+		  "out]" },
 		{ "{" K(0, "BF16", "[1,6,2]", "[0,24]") "," K(1, "BF16", "[1,6,2]", "[24,48]") ","
 		  Q(1, "BF16", "[1,2,2]", "[48,56]") "," K(7, "BF16", "[1,6,2]", "[56,80]") "}",
 		  "is of a layer with a projection of queries, other layers are not" },

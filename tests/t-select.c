@@ -363,7 +363,8 @@ static void test_cuts(void)
 		int words;
 
 		case_make(&c, &rng, FILL_BLOCKS, small, 1, (int[]){ draw(&rng, 100, 500) });
-		state_bytes = (size_t)c.n_page * selector_find("flashprefill")->state_bytes(NULL, &small);
+		state_bytes = (size_t)c.n_page * selector_find("flashprefill")->state_bytes(NULL,
+											    &small);
 		state = malloc(state_bytes);
 		case_cut(&c, (int[]){ 0 }, c.len);
 		whole = select_new(&c, &plain);

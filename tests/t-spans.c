@@ -156,7 +156,8 @@ static void test_round_trip(void)
 	is_int(ask(plain, "SELECT count(*) FROM (SELECT * FROM plain EXCEPT SELECT * FROM "
 		   "iteration_request)"), 0, "each of them as it was");
 	is_int(ask(plain, "SELECT count(*) FROM request_span WHERE req_no = 0"),
-	       (ITERATIONS + SPAN_MAX - 1) / SPAN_MAX, "spans of one request are as long as may be");
+	       (ITERATIONS + SPAN_MAX - 1) / SPAN_MAX,
+	       "spans of one request are as long as may be");
 	ok(ask(plain, "SELECT 5 * count(*) < (SELECT count(*) FROM plain) FROM request_span"),
 	   "an entry that does not follow begins a span, others do not");
 	db = open_db(path[1]);
@@ -187,9 +188,11 @@ static bool searches(sqlite3 *db, const char *sql, const char *by)
 	char plan[400];
 
 	snprintf(plan, sizeof plan, "EXPLAIN QUERY PLAN %s", sql);
-	return has_step(db, plan, "SEARCH request_span USING PRIMARY KEY") && has_step(db, plan, by) &&
+	return has_step(db, plan, "SEARCH request_span USING PRIMARY KEY") &&
+		has_step(db, plan, by) &&
 	       has_step(db, plan, "SEARCH iteration_number USING INTEGER PRIMARY KEY") &&
-	       !has_step(db, plan, "SCAN request_span") && !has_step(db, plan, "SCAN iteration_number");
+	       !has_step(db, plan, "SCAN request_span") &&
+	       !has_step(db, plan, "SCAN iteration_number");
 }
 
 static void test_plans(void)

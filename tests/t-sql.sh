@@ -48,7 +48,8 @@ want 'median and percentile are there' 'm,p
 FROM (VALUES (1), (2), (3), (4), (10))'
 
 itl() { sql "$db" --format csv "SELECT * FROM v_latency$1" | grep '^2,.*,itl,'; }
-is 'a condition on v_latency changes no figure' "$(itl " WHERE run_id = 2 AND metric = 'itl'")" "$(itl)"
+is 'a condition on v_latency changes no figure' \
+	"$(itl " WHERE run_id = 2 AND metric = 'itl'")" "$(itl)"
 ok '... and there are figures' itl
 
 writes() { fails 2 'only queries' "$ATTNREPLAY" sql "$db" "$1"; }
@@ -70,7 +71,8 @@ ok 'a text file is bad data'         no_db "$tmp/text: " "$tmp/text"
 ok 'an empty file is bad data'       no_db "$tmp/empty: empty" "$tmp/empty"
 ok 'a folder is bad data'            no_db "$tmp: " "$tmp"
 if sqlite_file; then
-	ok "another program's database is bad data" no_db 'not a database of attnreplay' "$tmp/foreign.db"
+	ok "another program's database is bad data" \
+		no_db 'not a database of attnreplay' "$tmp/foreign.db"
 else
 	skip "another program's database is bad data" 'no sqlite3'
 fi
@@ -87,13 +89,15 @@ ok 'an unknown format is named'      fails 2 'want one of table, csv, json' \
 	"$ATTNREPLAY" sql --format xml "$db" 'SELECT 1'
 no_query() { fails 2 '<stdin>: no query' "$ATTNREPLAY" sql "$db" - </dev/null; }
 ok 'empty standard input is wrong usage' no_query
-full() { "$ATTNREPLAY" sql "$db" 'SELECT 1' >/dev/full 2>"$tmp/err"; [ $? = 1 ] && grep -q 'cannot write' "$tmp/err"; }
+full() { "$ATTNREPLAY" sql "$db" 'SELECT 1' >/dev/full 2>"$tmp/err"; [ $? = 1 ] &&
+	grep -q 'cannot write' "$tmp/err"; }
 ok 'a full disk is an error'         full
 
 # interrupted N: N signals at once end a query without end
 interrupted() {
 	"$ATTNREPLAY" sql "$db" 'WITH RECURSIVE n(i) AS (
-		SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n' >"$tmp/out" 2>"$tmp/err" &
+		SELECT 1 UNION ALL SELECT i + 1 FROM n)
+		SELECT count(*) FROM n' >"$tmp/out" 2>"$tmp/err" &
 	pid=$!
 	catches $pid || kill -s KILL $pid
 	for i in $(seq "$1"); do kill -s INT $pid; done
@@ -111,7 +115,8 @@ if [ -r "$page" ]; then
 	awk -v dir="$tmp" '/^\.Sh QUESTIONS/ { on = 1 } /^\.Sh/ && !/QUESTIONS/ { on = 0 }
 		/^\.Bd/ && on { n++; block = 1; next } /^\.Ed/ { block = 0 }
 		on && block { print >(dir "/q" n ".sql") }' "$page"
-	answers() { sql "$db" --format csv - <"$1" >"$tmp/answer" && [ "$(wc -l <"$tmp/answer")" -gt 1 ]; }
+	answers() { sql "$db" --format csv - <"$1" >"$tmp/answer" &&
+		[ "$(wc -l <"$tmp/answer")" -gt 1 ]; }
 	for q in "$tmp"/q*.sql; do
 		asked=$((asked + 1))
 		ok "question $asked of attnreplay-db(5) is answered" answers "$q"

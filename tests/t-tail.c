@@ -272,7 +272,8 @@ static void test_plans(void)
 			good += covers(&c);
 			case_release(&c);
 		}
-		is_int(good, 200, "%s: every row and head is in one tile, the tail's first, without list",
+		is_int(good, 200,
+		       "%s: every row and head is in one tile, the tail's first, without list",
 		       name[x]);
 	}
 }

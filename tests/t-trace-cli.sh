@@ -34,14 +34,17 @@ is 'info ranks prompts' "$(figure 'prompt tokens' "$azure" | sed 's/.*, min/min/
 is 'info counts arrival times'     "$(figure 'distinct arrivals' "$azure")" 200
 is 'info gives the mean' "$(figure 'prompt tokens' "$azure" | sed 's/.*mean //; s/,.*//')" \
 	"$(tr -d '\r' <"$azure" | awk -F, 'NR > 1 { s += $2 } END { printf "%.1f", s / (NR - 1) }')"
-second() { trace head -n 999 "$azure" | awk 'NR > 1 && $2 < 199 { n[int($2)]++ } END { for (s = 0; s < 199; s++)
-	{ if (n[s] > most) most = n[s]; idle += !n[s] } printf "at most %d requests, idle %.1f %%", most, idle / 1.99 }'; }
+second() { trace head -n 999 "$azure" |
+	awk 'NR > 1 && $2 < 199 { n[int($2)]++ } END { for (s = 0; s < 199; s++)
+	{ if (n[s] > most) most = n[s]; idle += !n[s] }
+	printf "at most %d requests, idle %.1f %%", most, idle / 1.99 }'; }
 is 'info looks at every second'    "$(figure seconds "$azure")" "$(second)"
 is 'info draws nothing into a file' "$(trace info "$azure" | grep -c '#')" 0
 is 'info draws every request three times' "$(trace info --histogram "$azure" |
 	awk '/#/ { n += $NF } END { print n }')" 600
 if command -v script >/dev/null; then
-	is 'and a terminal gets the same' "$(script -qec "'$ATTNREPLAY' trace info '$azure'" /dev/null </dev/null |
+	is 'and a terminal gets the same' \
+		"$(script -qec "'$ATTNREPLAY' trace info '$azure'" /dev/null </dev/null |
 		tr -d '\r')" "$(trace info --histogram "$azure")"
 else
 	skip 'and a terminal gets the same' 'no script(1)'
@@ -72,7 +75,8 @@ is 'BurstGPT has think times' \
 	"$(awk -F, 'NR > 1 && $2 { if (n[$2]++ == 1) print $1 - end[$2]; end[$2] = $1 + $3 }' \
 		"$data/burstgpt-3-40.csv")"
 rag=$data/ragpulse-10.jsonl
-ok 'a file of two recordings is bad data' fails 3 'ragpulse-10.jsonl:7: the clock goes back by 604453 s' \
+ok 'a file of two recordings is bad data' \
+	fails 3 'ragpulse-10.jsonl:7: the clock goes back by 604453 s' \
 	trace info "$rag"
 is 'recordings are appended by their period' \
 	"$(figure span --restart append --restart-period 168h "$rag")" '604784.000000000 s'
@@ -89,10 +93,12 @@ is 'RAGPulse prompts share leading components' "$(figure 'ideal prefix reuse' --
 	                             else run = 0; now[key] }
 	  for (k in now) { seen[k]; delete now[k] } }
 	END { printf "%.2f", 100 * hit / all }')"
-ok 'an option that the format has no use for' fails 2 'image-tokens has no effect on a trace in format azure$' \
+ok 'an option that the format has no use for' \
+	fails 2 'image-tokens has no effect on a trace in format azure$' \
 	trace info --image-tokens 5 "$azure"
 printf '{"timestamp":0,"input_length":9,"output_length":1}\n' >"$tmp/two.jsonl"
-ok 'a format is not guessed' fails 3 ':1: formats mooncake and vllm both fit; say which with --format' \
+ok 'a format is not guessed' \
+	fails 3 ':1: formats mooncake and vllm both fit; say which with --format' \
 	trace info "$tmp/two.jsonl"
 is 'but taken from the user' "$(figure format --format vllm "$tmp/two.jsonl")" vllm
 rm "$tmp/b.jsonl" "$tmp/two.jsonl"
@@ -106,7 +112,8 @@ is 'convert writes every request and a header' "$(wc -l <"$tmp/a.jsonl")" 201
 ok 'the Azure and the Vidur text of the same rows are the same requests' \
 	cmp "$tmp/a.requests" "$tmp/v.requests"
 for f in "$azure" "$vidur" "$mooncake" "$srcdir"/tests/data/burstgpt-3-40.csv \
-	"$srcdir"/tests/data/corpus/trace/bailian.jsonl "$srcdir"/tests/data/corpus/trace/aiperf.jsonl; do
+	"$srcdir"/tests/data/corpus/trace/bailian.jsonl \
+	"$srcdir"/tests/data/corpus/trace/aiperf.jsonl; do
 	trace convert "$f" -o "$tmp/1.jsonl"
 	trace convert --format canonical "$tmp/1.jsonl" >"$tmp/2.jsonl"
 	ok "canonical to canonical changes no byte of ${f##*/}" cmp "$tmp/1.jsonl" "$tmp/2.jsonl"
@@ -129,7 +136,8 @@ is 'the file has the mode of a new file' "$(stat -c %a "$tmp/mode")" 640
 trace convert "$azure" --merge "$mooncake:time-scale=0.5" -o "$tmp/both"
 is 'merged traces have all requests' "$(figure requests "$tmp/both")" 214
 ok 'and say where they are from' grep -q \
-	'"name":"azure-2023-code-200.csv".*"name":"mooncake-14.jsonl".*"merge=mooncake-14.jsonl"' "$tmp/both"
+	'"name":"azure-2023-code-200.csv".*"name":"mooncake-14.jsonl".*"merge=mooncake-14.jsonl"' \
+	"$tmp/both"
 merge_self() { cat "$azure" | trace convert - --merge "$azure" | tail -n +2 | wc -l; }
 is 'standard input merges'         "$(merge_self)" 400
 ok 'a file that is not there'      fails 3 'none:keep: No such file' \
@@ -148,18 +156,23 @@ cat >"$tmp/types" <<'EOF'
 {"id":2,"arrival_ns":9,"prompt_tokens":6,"output_tokens":1,"session":"a","turn":0,"label":"GPT-4"}
 EOF
 is 'info counts types'             "$(figure type "$tmp/types")" '2 of GPT-4'
-is 'info counts sessions'          "$(figure sessions "$tmp/types")" '1, requests p50 1, p90 1, max 1'
+is 'info counts sessions' \
+	"$(figure sessions "$tmp/types")" '1, requests p50 1, p90 1, max 1'
 is 'requests of a type can be kept' "$(figure requests --type GPT-4 "$tmp/types")" 2
 rm "$tmp/types"
 
 # synth
-trace synth --count 30 --arrivals constant:rate=2 --lengths lognormal:prompt=700,output=9 -o "$tmp/synth"
-is 'a trace can be made of nothing' "$(figure 'prompt tokens' "$tmp/synth") $(figure span "$tmp/synth")" \
+trace synth --count 30 --arrivals constant:rate=2 --lengths lognormal:prompt=700,output=9 \
+	-o "$tmp/synth"
+is 'a trace can be made of nothing' \
+	"$(figure 'prompt tokens' "$tmp/synth") $(figure span "$tmp/synth")" \
 	'sum 21000, mean 700.0, min 700, p50 700, p90 700, p99 700, max 700 14.500000000 s'
 trace synth --trace-seed 4 "$mooncake" --requests 12 | trace info - >"$tmp/synth"
-is 'or be like another, of which a part can be taken' "$(grep -e '^requests' -e reuse "$tmp/synth")" \
+is 'or be like another, of which a part can be taken' \
+	"$(grep -e '^requests' -e reuse "$tmp/synth")" \
 	"$(trace info --requests 12 "$mooncake" 2>/dev/null | grep -e '^requests' -e reuse)"
-ok 'a kind that is not known'      fails 2 "arrivals 'x': there is no such kind" trace synth --arrivals x
+ok 'a kind that is not known' \
+	fails 2 "arrivals 'x': there is no such kind" trace synth --arrivals x
 rm "$tmp/synth"
 
 # the worked example of the manual
@@ -304,9 +317,12 @@ cat >"$tmp/odd.jsonl" <<'EOF'
 {"timestamp": 2, "input_length": 512, "output_length": 1}
 {"timestamp": 3, "input_length": 512, "output_length": 1, "hash_ids": [1], "request_id": "a", "wait_for": []}
 EOF
-ok 'a block too many is'           warns "$tmp/odd.jsonl" '1: one more prefix block than the prompt has, cut off (1 in'
-ok 'a prompt without blocks is'    warns "$tmp/odd.jsonl" '3: request without prefix blocks, shares nothing (1 in'
-ok 'keys without a use are'        warns "$tmp/odd.jsonl" '4: record with keys that are not used (1 in'
+ok 'a block too many is' \
+	warns "$tmp/odd.jsonl" '1: one more prefix block than the prompt has, cut off (1 in'
+ok 'a prompt without blocks is' \
+	warns "$tmp/odd.jsonl" '3: request without prefix blocks, shares nothing (1 in'
+ok 'keys without a use are' \
+	warns "$tmp/odd.jsonl" '4: record with keys that are not used (1 in'
 "$ATTNREPLAY" -q trace info "$f" 2>"$tmp/warnings" >"$tmp/out"
 is '-q silences warnings'          "$(cat "$tmp/warnings")" ''
 printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n0,1,1\n0,1,1\n' >"$f"

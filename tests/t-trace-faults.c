@@ -13,13 +13,13 @@
 	"{\"timestamp\":" #time ",\"input_length\":33,\"output_length\":1,\"hash_ids\":[1,2,3]}\n"
 #define BA(id, parent, turn, len, ids)                                                             \
 	"{\"chat_id\":" #id ",\"parent_chat_id\":" #parent ",\"turn\":" #turn                      \
-	",\"timestamp\":0,\"type\":\"text\",\"input_length\":" #len                                 \
+	",\"timestamp\":0,\"type\":\"text\",\"input_length\":" #len                                \
 	",\"output_length\":1,\"hash_ids\":" ids "}\n"
 #define RA(time, ids)                                                                              \
-	"{\"timestamp\":\"" time "\",\"input_length\":9,\"output_length\":1,\"session_id\":\"a\","    \
+	"{\"timestamp\":\"" time "\",\"input_length\":9,\"output_length\":1,\"session_id\":\"a\"," \
 	"\"hash_ids\":" ids "}\n"
 #define AI(more, ids)                                                                              \
-	"{\"session_id\":\"s\"," more "\"input_length\":20,\"output_length\":5,\"hash_ids\":" ids      \
+	"{\"session_id\":\"s\"," more "\"input_length\":20,\"output_length\":5,\"hash_ids\":" ids  \
 	"}\n"
 #define LL(ns, more) "{\"arrival_time_ns\":" #ns "," more "}\n"
 #define PART(ns) "{\"input_toks\":1,\"output_toks\":1,\"tool_duration_ns\":" ns "}"
@@ -89,7 +89,8 @@ static const struct fault {
 	  ":2: num_prefill_tokens is "
 	  "\"1111111111111111111111111111111111111111...\", want an integer from 0 to 2147483647" },
 	{ VI "0,+1,1\n", ":2: num_prefill_tokens is \"+1\", want an integer from 0 to 2147483647" },
-	{ VI "0,1e3,1\n", ":2: num_prefill_tokens is \"1e3\", want an integer from 0 to 2147483647" },
+	{ VI "0,1e3,1\n",
+	  ":2: num_prefill_tokens is \"1e3\", want an integer from 0 to 2147483647" },
 	{ VI "Infinity,1,1\n",
 	  ":2: arrived_at is \"Infinity\", want a time that is a number from 0 on" },
 	{ VI "\xef\xbb\xbf" "0,1,1\n",
@@ -141,7 +142,8 @@ static const struct fault {
 	{ MO(20, "[0]") MO(20, "7"), ":2: hash_ids is \"7\", want an array" },
 	{ MO("374", "[0]"),
 	  ":1: input_length is \"\"374\"\", want an integer from 0 to 2147483647" },
-	{ MO(20, "[0]") "{\"session_id\":\"s\",\"timestamp\":0,\"input_length\":1,\"output_length\":"
+	{ MO(20, "[0]")
+		       "{\"session_id\":\"s\",\"timestamp\":0,\"input_length\":1,\"output_length\":"
 		       "1}\n",
 	  ":2: the record has \"session_id\": this is a trace of sessions, read it with --format "
 	  "aiperf" },
@@ -202,13 +204,15 @@ static const struct fault {
 	  ":1: this looks like a trace of coding sessions with sub-agents, which cannot be read; "
 	  "convert it to one of " FORMATS },
 	{ "{\"round\":1,\"timing_events\":[]}\n",
-	  ":1: this looks like a TraceLab trace, which cannot be read; convert it to one of " FORMATS },
-	{ "{\"captureData\":{},\"eventMetadata\":{}}\n",
-	  ":1: this looks like data captured by SageMaker, which cannot be read; convert it to one of "
+	  ":1: this looks like a TraceLab trace, which cannot be read; convert it to one of "
 	  FORMATS },
-	{ "{\"timestamp\":0,\"input_length\":20,\"output_length\":1,\"hash_ids\":[1],\"delay\":0}\n",
-	  ":1: this looks like a trace of sessions without \"session_id\" or a length, which cannot "
-	  "be read; convert it to one of " FORMATS },
+	{ "{\"captureData\":{},\"eventMetadata\":{}}\n",
+	  ":1: this looks like data captured by SageMaker, which cannot be read; convert it to one "
+	  "of " FORMATS },
+	{ "{\"timestamp\":0,\"input_length\":20,\"output_length\":1,\"hash_ids\":[1],"
+	  "\"delay\":0}\n",
+	  ":1: this looks like a trace of sessions without \"session_id\" or a length, which "
+	  "cannot be read; convert it to one of " FORMATS },
 	/* Azure multimodal */
 	{ LMM "2024-10-15T12:00:00.269Z,-1,770,491\n",
 	  ":2: NumImages is \"-1\", want an integer from 0 to 2147483647" },
@@ -378,7 +382,8 @@ static const struct fault {
 	  ":2: session is \"\"\\u0000\"\", want a string" },
 	{ HEAD(0, 1) REQ(0, 0, SES("\"\\\\\\u0000\"", "0")),
 	  ":2: session is \"\"\\\\\\u0000\"\", want a string" },
-	{ HEAD(0, 2) REQ(0, 0, SES("\"\\\\u0000\"", "0")), ":2: the file ends after 1 of 2 requests" },
+	{ HEAD(0, 2) REQ(0, 0, SES("\"\\\\u0000\"", "0")),
+	  ":2: the file ends after 1 of 2 requests" },
 	{ HEAD(0, 1) REQ(0, 0, ",\"session\":\"s\""), ":2: the record lacks \"turn\"" },
 	{ HEAD(0, 1) REQ(0, 0, ",\"turn\":1"), ":2: turn or think_ns without session" },
 	{ HEAD(0, 1) REQ(0, 0, ",\"think_ns\":1"), ":2: turn or think_ns without session" },

@@ -84,7 +84,8 @@ static void test_burstgpt(void)
 		"burstgpt: sessions, with the pause after the answer when there is one");
 	becomes("Response tokens,Timestamp,Request tokens\n18,5,472\n", &whole, "burstgpt",
 		REQ(0, 0, 472, 18) "}\n", "burstgpt: three columns are enough, in any order");
-	becomes("Response tokens,Timestamp,Request tokens,Session ID\n18,5,4,\\u0000\n1,7,2,\\u0000\n",
+	becomes("Response tokens,Timestamp,Request tokens,Session ID\n"
+		"18,5,4,\\u0000\n1,7,2,\\u0000\n",
 		&whole, "burstgpt",
 		REQ(0, 0, 4, 18) ",\"session\":\"\\\\u0000\",\"turn\":0}\n"
 		REQ(1, 2000000000, 2, 1) ",\"session\":\"\\\\u0000\",\"turn\":1}\n",
@@ -102,13 +103,18 @@ static void test_splitwise(void)
 static void test_vllm(void)
 {
 	static const char text[] =
-		"{\"timestamp\":12.4,\"input_length\":42,\"output_length\":8,\"hash_ids\":[981,4412,7]}\n"
-		"{\"timestamp\":12.5,\"input_length\":32,\"output_length\":1,\"hash_ids\":[981,4412]}\n"
-		"{\"timestamp\":13,\"input_length\":20,\"output_length\":1,\"hash_ids\":[981,4412]}\n"
-		"{\"timestamp\":13,\"input_length\":20,\"output_length\":0,\"hash_ids\":[981,4412]}\n"
+		"{\"timestamp\":12.4,\"input_length\":42,\"output_length\":8,"
+		"\"hash_ids\":[981,4412,7]}\n"
+		"{\"timestamp\":12.5,\"input_length\":32,\"output_length\":1,"
+		"\"hash_ids\":[981,4412]}\n"
+		"{\"timestamp\":13,\"input_length\":20,\"output_length\":1,"
+		"\"hash_ids\":[981,4412]}\n"
+		"{\"timestamp\":13,\"input_length\":20,\"output_length\":0,"
+		"\"hash_ids\":[981,4412]}\n"
 		"{\"timestamp\":14,\"input_length\":20,\"output_length\":1}\n";
 	char vllm[] = "vllm", mooncake[] = "mooncake";
-	struct trace_args a = { .in.format = vllm }, b = { .in.format = mooncake, .in.hash_tok = 16 };
+	struct trace_args a = { .in.format = vllm },
+			  b = { .in.format = mooncake, .in.hash_tok = 16 };
 	static const char bare[] = "{\"timestamp\":2,\"input_length\":42,\"output_length\":8}\n"
 				   "{\"timestamp\":4,\"input_length\":42,\"output_length\":8}\n";
 
@@ -145,7 +151,8 @@ static void test_bailian(void)
 		CHAT_IS(0, 0, 0, 0, "[0,1]") CHAT_IS(1, 0, 3, 0, "[2,3]")
 		CHAT_IS(2, 886000000, 0, 1, "[0,4]") CHAT_IS(3, 1886000000, 0, 2, "[0,4]")
 		CHAT_IS(4, 2886000000, 0, 1, "[2,5]") CHAT_IS(5, 3886000000, 12, 3, "[0,6]"),
-		"bailian: a chat goes on from its parent, the same hash elsewhere is another block");
+		"bailian: a chat goes on from its parent, the same hash elsewhere is another "
+		"block");
 	becomes("{\"chat_id\":0,\"parent_chat_id\":-1,\"timestamp\":0,\"input_length\":5,"
 		"\"output_length\":0,\"turn\":1}\n"
 		"{\"chat_id\":1,\"parent_chat_id\":0,\"timestamp\":1,\"input_length\":5,"
@@ -190,7 +197,8 @@ static void test_aiperf(void)
 	a.in.context = CONTEXT_DELTA;
 	becomes("{\"session_id\":\"s\",\"timestamp\":0,\"input_length\":6,\"output_length\":3,"
 		"\"context_mode\":\"x\"}\n"
-		DELTA("s", "\"timestamp\":1", 5, 2, "[3,4]") DELTA("v", "\"timestamp\":1", 5, 0, "[]"),
+		DELTA("s", "\"timestamp\":1", 5, 2, "[3,4]")
+		DELTA("v", "\"timestamp\":1", 5, 0, "[]"),
 		&a, "aiperf",
 		REQ(0, 0, 6, 3) ",\"session\":\"s\",\"turn\":0}\n"
 		REQ(1, 1000000, 14, 2) ",\"session\":\"s\",\"turn\":1}\n",
@@ -215,7 +223,8 @@ static void test_delta_property(uint64_t seed)
 		unsigned len = 1 + (unsigned)rng_below(&rng, 3 * BLOCK);
 
 		fprintf(f, "{\"session_id\":\"%d\",\"timestamp\":%d,\"input_length\":%u,"
-			"\"output_length\":%u,\"hash_ids\":[", (int)rng_below(&rng, SESSIONS), i, len,
+			"\"output_length\":%u,\"hash_ids\":[", (int)rng_below(&rng, SESSIONS), i,
+			len,
 			1 + (unsigned)rng_below(&rng, 2 * BLOCK));
 		for (unsigned k = 0; k < (len + BLOCK - 1) / BLOCK; k++)
 			fprintf(f, "%s%u", k ? "," : "", id++);
@@ -274,8 +283,9 @@ static void test_llmservingsim(void)
 
 /* Blocks of four tokens: 1111 222 33 and two of its own, and so on. */
 #define RAG(time, len, user)                                                                       \
-	"{\"timestamp\":\"" #time "\",\"input_length\":" #len ",\"output_length\":1,\"hash_ids\":{" \
-	"\"user_input\":" user ",\"sys_prompt\":[1],\"passages_ids\":[2]},\"session_id\":\"a\"}\n"
+	"{\"timestamp\":\"" #time "\",\"input_length\":" #len ",\"output_length\":1," \
+	"\"hash_ids\":{\"user_input\":" user ",\"sys_prompt\":[1],\"passages_ids\":[2]}," \
+	"\"session_id\":\"a\"}\n"
 #define RAG_IS(id, ns, len, turn, ids)                                                             \
 	REQ(id, ns, len, 1) ",\"session\":\"a\",\"turn\":" #turn ids "}\n"
 
@@ -401,9 +411,11 @@ static void test_useless_options(void)
 		struct trace_args a;
 		const char *message;
 	} useless[] = {
-		{ { .in.context = CONTEXT_DELTA }, "--context has no effect on a trace in format vidur" },
+		{ { .in.context = CONTEXT_DELTA },
+		  "--context has no effect on a trace in format vidur" },
 		{ { .in.hash_tok = 16 }, "--hash-block has no effect on a trace in format vidur" },
-		{ { .in.image_tok = 16 }, "--image-tokens has no effect on a trace in format vidur" },
+		{ { .in.image_tok = 16 },
+		  "--image-tokens has no effect on a trace in format vidur" },
 		{ { .in.components = { files, 1 } },
 		  "--components has no effect on a trace in format vidur" },
 	};
@@ -444,8 +456,8 @@ static void test_csv_pairs(void)
 			if (a == b || (a == &importer_azure && b == &importer_azure_lmm))
 				snprintf(want, sizeof want, ": no requests in the file");
 			else if (a == &importer_azure)
-				snprintf(want, sizeof want, ":1: formats azure and %s both fit; say "
-					 "which with --format", b->name);
+				snprintf(want, sizeof want, ":1: formats azure and %s both fit; "
+					 "say which with --format", b->name);
 			else
 				snprintf(want, sizeof want, ":1: formats %s and %s both fit; say "
 					 "which with --format", a->name, b->name);
@@ -471,7 +483,8 @@ static void test_survival(void)
 		{ "llmservingsim", "{\"input_toks\":3,\"output_toks\":2,\"arrival_time_ns\":0,"
 				   "\"input_tok_ids\":[1,2,3]}\n"
 				   "{\"session_id\":\"s\",\"arrival_time_ns\":40,\"sub_requests\":["
-				   "{\"input_toks\":2,\"output_toks\":3,\"tool_duration_ns\":7}]}\n" },
+				   "{\"input_toks\":2,\"output_toks\":3,"
+				   "\"tool_duration_ns\":7}]}\n" },
 		{ "ragpulse", rag },
 	};
 

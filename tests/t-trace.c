@@ -569,7 +569,8 @@ static void test_summary(void)
 	ok(t && !trace_summarize(&s, t, NULL) && fabs(s.rate - 5 / 3.0) < 1e-12 && s.distinct == 4,
 	   "rate");
 	ok(fabs(s.gap_cv - sqrt(0.3125) / 0.75) < 1e-12, "variation of the gaps");
-	ok(fabs(s.window[0].dispersion - 14 / 9.0 / (4 / 3.0)) < 1e-12 && isnan(s.window[1].dispersion),
+	ok(fabs(s.window[0].dispersion - 14 / 9.0 / (4 / 3.0)) < 1e-12 &&
+	   isnan(s.window[1].dispersion),
 	   "dispersion leaves out the last window, which is not whole");
 	ok(s.prompt.sum == 20 && s.prompt.min == 1 && s.prompt.p50 == 3 && s.prompt.p90 == 10 &&
 		   s.prompt.max == 10 && s.output.p50 == 5,

@@ -132,7 +132,8 @@ static void test_counts(void)
 	shown_release(&x);
 	show(&x, "compact-fp:last-n=2");
 	ok(counts(&x.r, "selected", "past", 0, 0) && counts(&x.r, "group", "full", 0, 0) &&
-	   isnan(select_head_density(&x.r, 0)), "where there is nothing else there are no densities");
+	   isnan(select_head_density(&x.r, 0)),
+	   "where there is nothing else there are no densities");
 	shown_release(&x);
 }
 

@@ -73,7 +73,8 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 		return l;
 	}
 	for (size_t i = 0; i < t->n; i++) {
-		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok - !l.rules.to_completion;
+		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok -
+				!l.rules.to_completion;
 		int64_t need = (slots + l.block_tok - 1) / l.block_tok;
 
 		most = need > most ? need : most;
@@ -104,7 +105,7 @@ static bool blocks_add_up(const struct sched *s, const struct policy *p)
 			return false;
 		owned += q->n_block;
 	}
-	return s->cache ? owned >= used : owned == used;	/* shared blocks have several owners */
+	return s->cache ? owned >= used : owned == used;	/* shared: several owners */
 }
 
 /* The scheduler alone, without clock: all blocks come back. */
@@ -215,7 +216,8 @@ static void properties(uint64_t seed, const struct kind *how)
 	is_int(t.leaked + t.sum.bad_blocks, 0, "%s: blocks are owned as needed and all come back",
 	       kind);
 	is_int(t.sum.bad_chunk, 0, "%s: chunks of a request are numbered in order", kind);
-	is_int(t.sum.bad_outcome, 0, "%s: a request's first entry starts behind what it found, and its "
+	is_int(t.sum.bad_outcome, 0,
+	       "%s: a request's first entry starts behind what it found, and its "
 	       "chunks are counted without decodes", kind);
 	is_int(t.sum.bad_mark, 0, "%s: what is computed again is marked", kind);
 	ok(!t.sum.gaps, "%s: the gaps between tokens are those of the entries", kind);
@@ -245,15 +247,18 @@ static const struct kind kinds[] = {
 	{ "sglang, tight pool", true, false, false, "sglang", SCHED_FCFS, 0, false },
 	{ "sglang-mixed, ample pool", false, false, false, "sglang-mixed", SCHED_FCFS, 0, false },
 	{ "sglang-mixed, tight pool", true, false, false, "sglang-mixed", SCHED_FCFS, 0, false },
-	{ "trtllm-max-util, ample pool", false, false, false, "trtllm-max-util", SCHED_FCFS, 0, false },
-	{ "trtllm-max-util, tight pool", true, false, false, "trtllm-max-util", SCHED_FCFS, 0, false },
+	{ "trtllm-max-util, ample pool", false, false, false, "trtllm-max-util", SCHED_FCFS, 0,
+	  false },
+	{ "trtllm-max-util, tight pool", true, false, false, "trtllm-max-util", SCHED_FCFS, 0,
+	  false },
 	{ "trtllm-max-util, tight pool, equal chunks", true, false, false, "trtllm-max-util",
 	  SCHED_FCFS, SCHED_CHUNKS_EQUAL, false },
 	{ "sarathi, ample pool", false, false, false, "sarathi", SCHED_FCFS, 0, false },
 	{ "sarathi, tight pool", true, false, false, "sarathi", SCHED_FCFS, 0, false },
 	{ "vidur-sarathi, tight pool", true, false, false, "vidur-sarathi", SCHED_FCFS, 0, false },
 	{ "priority, tight pool", true, false, false, "vllm-0.16", SCHED_PRIORITY, 0, false },
-	{ "priority, tight pool, capped, cache", true, true, true, "vllm-0.16", SCHED_PRIORITY, 0, false },
+	{ "priority, tight pool, capped, cache", true, true, true, "vllm-0.16", SCHED_PRIORITY, 0,
+	  false },
 	{ "0.19, priority, tight pool", true, false, false, "vllm-0.19", SCHED_PRIORITY, 0, false },
 	{ "async, ample pool", false, false, false, "vllm-0.16", SCHED_FCFS, 0, true },
 	{ "async, tight pool", true, false, false, "vllm-0.16", SCHED_FCFS, 0, true },
@@ -354,7 +359,8 @@ static void one_algorithm(void)
 		}
 		differ += digest[0] != digest[1] || digest[0] != digest[2];
 	}
-	ok(!differ && n_iter > 10000, "in an ample pool vllm-0.16, vllm-0.19 and vidur-sarathi make "
+	ok(!differ && n_iter > 10000,
+	   "in an ample pool vllm-0.16, vllm-0.19 and vidur-sarathi make "
 	   "the same schedule");
 }
 

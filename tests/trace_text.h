@@ -19,7 +19,8 @@
 #define LMM "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n"
 #define BU1 "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 #define BU3 \
-	"Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+	"Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens," \
+	"Log Type\n"
 #define SP                                                                                         \
 	"request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,"         \
 	"token_size\n"

@@ -158,8 +158,8 @@ static __device__ __forceinline__ void copy_keys(struct columns_smem<D, ROWS> &s
 }
 
 /* Hide what the band does: columns from lo to hi[half] of the step. */
-static __device__ __forceinline__ void mask_band(float (&s)[KEYS / 8][4], int lo, const int (&hi)[2],
-						 int lane)
+static __device__ __forceinline__ void mask_band(float (&s)[KEYS / 8][4], int lo,
+						 const int (&hi)[2], int lane)
 {
 #pragma unroll
 	for (int n = 0; n < KEYS / 8; n++)

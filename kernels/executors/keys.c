@@ -98,7 +98,8 @@ void keys_attend(struct keys *k, const struct attn_batch *b, int req, int row, i
 		for (int t = 0; t < n; t++)
 			bf16_widen(k->v + t * k->ld_dim,
 				   kv->v + key_at(b, req, head, k->pos[at + t]), dim);
-		multiply(k->out, k->ld_dim, k->p + at, k->ld, k->v, k->ld_dim, n_row, dim, n, at > 0);
+		multiply(k->out, k->ld_dim, k->p + at, k->ld, k->v, k->ld_dim, n_row, dim, n,
+			 at > 0);
 	}
 	for (int i = 0; i < n_row; i++) {
 		bf16_t *to = out + (first + (size_t)i * heads) * (size_t)dim;

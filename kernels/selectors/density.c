@@ -40,8 +40,8 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 
 #define OFF(member) offsetof(struct density, member)
 static const struct opt params[] = {
-	{ .name = "density", .type = OPT_REAL, .off = OFF(share), .arg = "X", .def = "0.1", .max = 1,
-	  .help = "keep a share X of the blocks" },
+	{ .name = "density", .type = OPT_REAL, .off = OFF(share), .arg = "X", .def = "0.1",
+	  .max = 1, .help = "keep a share X of the blocks" },
 	{ .name = "per", .type = OPT_ENUM, .off = OFF(per), .arg = "WHAT", .def = "head",
 	  .choice = pers, .help = "draw for each query block and head, or once for a KV head" },
 	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,

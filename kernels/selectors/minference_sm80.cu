@@ -74,7 +74,8 @@ minference_pick(const __grid_constant__ struct args a)
 	const int few = pick_sift(sm, kept, end, n, key);
 
 	if (few)
-		take(few, [&](int i) { return key(kept.at[i]); }, [&](int i) { return kept.at[i]; });
+		take(few, [&](int i) { return key(kept.at[i]); },
+		     [&](int i) { return kept.at[i]; });
 	else
 		take(end, key, [](int i) { return i; });
 	if (!threadIdx.x)

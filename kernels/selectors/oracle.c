@@ -6,7 +6,8 @@
  *                   softmax(q k^T / sqrt(head_dim))
  *
  * Of all cells (h, i, j) of a request's chunk up to the diagonal those of the largest means are
- * kept, as many as the share says; at equal means the lower number.  No block is kept for its place.
+ * kept, as many as the share says; at equal means the lower number.  No block is kept for its
+ * place.
  *
  * Hence no mask that runs no more pairs of a row and a key holds more mass, and so none has a
  * higher recall, which is the mass over the rows and heads: what it has beyond this one are pairs
@@ -156,8 +157,8 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 
 #define OFF(member) offsetof(struct oracle, member)
 static const struct opt params[] = {
-	{ .name = "density", .type = OPT_REAL, .off = OFF(share), .arg = "X", .def = "0.1", .max = 1,
-	  .help = "keep a share X of all blocks of a chunk" },
+	{ .name = "density", .type = OPT_REAL, .off = OFF(share), .arg = "X", .def = "0.1",
+	  .max = 1, .help = "keep a share X of all blocks of a chunk" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }

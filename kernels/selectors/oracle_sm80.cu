@@ -30,7 +30,8 @@ constexpr int KEYS = 64;	// of a step
 /* Lane 4g + t of an mma's a operand: rows g and g + 8 of the warp's 16. */
 template <int D>
 __device__ __forceinline__ void load_rows(uint32_t (&a)[D / 16][4], const struct attn_batch &b,
-					  const struct qblk &s, const bf16_t *__restrict__ q, int head)
+					  const struct qblk &s, const bf16_t *__restrict__ q,
+					  int head)
 {
 	const int lane = threadIdx.x % 32, base = threadIdx.x / 32 * 16 + lane / 4;
 
@@ -51,8 +52,9 @@ __device__ __forceinline__ void load_rows(uint32_t (&a)[D / 16][4], const struct
 
 /* Keys [key, key + KEYS) of the request to shared memory, zeros from end on. */
 template <int D>
-__device__ __forceinline__ void load_keys(bf16_t *tile, const struct attn_batch &b, int req, int key,
-					  int end, int kv_head, const bf16_t *__restrict__ k)
+__device__ __forceinline__ void load_keys(bf16_t *tile, const struct attn_batch &b, int req,
+					  int key, int end, int kv_head,
+					  const bf16_t *__restrict__ k)
 {
 	const int tok = b.shape.page_tok;
 	const size_t page = b.page[b.page0[req] + key / tok];
@@ -62,8 +64,8 @@ __device__ __forceinline__ void load_keys(bf16_t *tile, const struct attn_batch 
 		const int row = i / (D / 8), c = i % (D / 8);
 		const int bytes = key + row < end ? 16 : 0;
 
-		cp_async_16(smem_addr(tile) + swizzle<D>(row, c), src + (bytes ? row * D + c * 8 : 0),
-			    bytes);
+		cp_async_16(smem_addr(tile) + swizzle<D>(row, c),
+			    src + (bytes ? row * D + c * 8 : 0), bytes);
 	}
 	cp_async_commit();
 	cp_async_wait<0>();
@@ -209,13 +211,13 @@ enum ar_status oracle_enqueue(const struct attn_batch *b, const void *self, int,
 	const float scale = (float)(1.4426950408889634 / sqrt((double)s->head_dim));
 	const int64_t bits = (int64_t)b->n_qblk * s->q_heads * b->mask_words * 32;
 	const dim3 grid(b->n_qblk, s->q_heads);
-	auto kernel = s->head_dim == 64 ? oracle_means<64> : s->head_dim == 128 ? oracle_means<128> :
-									 oracle_means<256>;
+	auto kernel = s->head_dim == 64 ? oracle_means<64> :
+		      s->head_dim == 128 ? oracle_means<128> : oracle_means<256>;
 	enum ar_status st = AR_OK;
 
 	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
-		return ar_fail(err, AR_USAGE, "oracle on CUDA wants heads of 64, 128 or 256, not %d",
-			       s->head_dim);
+		return ar_fail(err, AR_USAGE,
+			       "oracle on CUDA wants heads of 64, 128 or 256, not %d", s->head_dim);
 	if (bits > INT_MAX - PICK_BATCH * PICK_THREADS)
 		return ar_fail(err, AR_USAGE, "oracle on CUDA cannot rank a batch of %lld blocks "
 			       "of all heads; make chunks shorter", (long long)bits);

@@ -31,7 +31,7 @@ struct proxy_job {
 	int64_t n_row;
 	int segment;		// blocks of keys that a thread block goes through
 	bf16_t *row;		// [n_row][head_dim]
-	bf16_t *mean;		// [n_group][n_page][page_tok][head_dim]: keys of groups over several
+	bf16_t *mean;		// [n_group][n_page][page_tok][head_dim]: keys of several
 	float *top;		// [max_kv_blk][n_row]
 	float *sum;		// [segment][n_row]
 	float *score;		// [line][max_kv_blk]
@@ -117,8 +117,8 @@ static __device__ __forceinline__ void proxy_own(const struct proxy_job &j, int 
 	end = max(first, end);
 }
 
-static __device__ __forceinline__ struct proxy_strip proxy_strip_at(const struct proxy_job &j, int r,
-								    int source)
+static __device__ __forceinline__ struct proxy_strip proxy_strip_at(const struct proxy_job &j,
+								    int r, int source)
 {
 	const struct attn_shape &shape = j.b.shape;
 	const int per_kv = shape.q_heads / shape.kv_heads;

@@ -411,7 +411,8 @@ __device__ __forceinline__ int blocks_of(const struct proxy_job &j, int r)
 }
 
 /* Grid (request, head). */
-__global__ void __launch_bounds__(TOP_THREADS) proxy_need(const __grid_constant__ struct proxy_job j)
+__global__ void __launch_bounds__(TOP_THREADS)
+proxy_need(const __grid_constant__ struct proxy_job j)
 {
 	__shared__ struct top_smem sm;
 	const int at = blockIdx.x * j.b.shape.q_heads + blockIdx.y, r = blockIdx.x;
@@ -540,8 +541,8 @@ enum ar_status check(const struct attn_shape *s, struct ar_err *err)
 	if ((s->page_tok == 64 || s->page_tok == 128) &&
 	    (s->head_dim == 64 || s->head_dim == 128 || s->head_dim == 256))
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "proxyattn on CUDA wants blocks of 64 or 128 tokens and heads "
-		       "of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
+	return ar_fail(err, AR_USAGE, "proxyattn on CUDA wants blocks of 64 or 128 tokens and "
+		       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
 }
 
 }

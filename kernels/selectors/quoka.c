@@ -127,7 +127,8 @@ static void add_head(const struct attn_batch *b, int r, int h, int nq, const bf1
 	mean_unit(b, r, h, q, x->mean);
 	for (int row = 0; row < rows; row++) {
 		unit(query(b, q, r, row, h), dim, x->own);
-		x->cosine[row] = (uint16_t)~quoka_order(bf16_from_f32(bf16_dot(x->own, x->mean, dim)));
+		x->cosine[row] =
+			(uint16_t)~quoka_order(bf16_from_f32(bf16_dot(x->own, x->mean, dim)));
 	}
 	largest(x->cosine, rows, nq, x->row);
 	for (int i = 0; i < nq; i++) {

@@ -16,7 +16,7 @@
 #include "kernels/selectors/quoka.h"
 
 constexpr int QUOKA_THREADS = 256;
-template <int M> constexpr int QUOKA_KEYS = M * QUOKA_THREADS / 2;	// of a thread block of score
+template <int M> constexpr int QUOKA_KEYS = M * QUOKA_THREADS / 2;	// of score's thread block
 
 struct quoka_room {
 	uint16_t *score;	// rows as of token lists

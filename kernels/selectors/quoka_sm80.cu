@@ -691,9 +691,10 @@ enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int, 
 	return enqueue(b, self, q, kv, n_sm > 0, &out->tokens, work, (cudaStream_t)stream, err);
 }
 
-enum ar_status quoka_sm80_enqueue(const struct attn_batch *b, const void *self, int, const bf16_t *q,
-				  const struct kv_cache *kv, void *, const struct selection *out,
-				  void *work, void *stream, struct ar_err *err)
+enum ar_status quoka_sm80_enqueue(const struct attn_batch *b, const void *self, int,
+				  const bf16_t *q, const struct kv_cache *kv, void *,
+				  const struct selection *out, void *work, void *stream,
+				  struct ar_err *err)
 {
 	return enqueue(b, self, q, kv, false, &out->tokens, work, (cudaStream_t)stream, err);
 }

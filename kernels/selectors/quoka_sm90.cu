@@ -63,8 +63,8 @@ __device__ __forceinline__ void raise(float (&top)[2], const uint32_t (&a)[D / 1
 	wgmma_fence();
 #pragma unroll
 	for (int d = 0; d < D / 16; d++)
-		wgmma_m64n64k16_rs_rows(acc, a[d], wgmma_desc(&stage[d / 4][0][d % 4 * 16], 16, 1024),
-					d != 0);
+		wgmma_m64n64k16_rs_rows(acc, a[d],
+					wgmma_desc(&stage[d / 4][0][d % 4 * 16], 16, 1024), d != 0);
 	wgmma_commit();
 	wgmma_wait<0>();
 	hold<QUERIES / 2>(acc);

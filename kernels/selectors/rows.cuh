@@ -21,8 +21,8 @@ mask_rows(struct attn_batch b, Rule rule, uint32_t *__restrict__ mask)
 }
 
 template <typename Rule>
-static enum ar_status mask_rows_enqueue(const struct attn_batch *b, const Rule &rule, uint32_t *mask,
-					void *stream, struct ar_err *err)
+static enum ar_status mask_rows_enqueue(const struct attn_batch *b, const Rule &rule,
+					uint32_t *mask, void *stream, struct ar_err *err)
 {
 	const int n = b->n_qblk * b->shape.q_heads;
 	enum ar_status st = AR_OK;

@@ -20,8 +20,8 @@
  * projection and RoPE, logits and a.  RoPE is undone with cos and sin in fp32.
  *
  * There is a Wk for each query head, or with a Wq, which not every gate has, for each query or
- * each KV head.  A gate scores in as many channels as the heads have.  Where the heads are some that
- * are repeated, so are the matrices.
+ * each KV head.  A gate scores in as many channels as the heads have.  Where the heads are some
+ * that are repeated, so are the matrices.
  *
  * The state is kc, formed again for every block that a chunk touches.
  */

@@ -421,8 +421,9 @@ seer_score(struct attn_batch b, struct seer rule, int k_heads, const bf16_t *__r
 
 #pragma unroll
 			for (int i = 0; i < 2; i++)
-				v[i] = at[i] < n ? *(const uint4 *)(query + at[i] * pitch + c * 32) :
-						   make_uint4(0, 0, 0, 0);
+				v[i] = at[i] < n ?
+				       *(const uint4 *)(query + at[i] * pitch + c * 32) :
+				       make_uint4(0, 0, 0, 0);
 			multiply(acc[0], v[0], v[1], w[0][c]);
 			multiply(acc[1], v[0], v[1], w[1][c]);
 		}
@@ -687,7 +688,8 @@ enum ar_status seer_upload(struct seer_self *g, struct ar_err *err)
 				g->head_dim / 2 * sizeof *g->host.inv, err);
 }
 
-/* A gate that is not on a device leaves CUDA alone, which would start here and not survive a fork. */
+/* A gate that is not on a device leaves CUDA alone, which would start here and not survive a
+ * fork. */
 void seer_device_free(struct seer_self *g)
 {
 	if (!g->device.k)

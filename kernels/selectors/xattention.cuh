@@ -79,8 +79,8 @@ static __device__ __forceinline__ float xattention_log_sum(const float (&x)[N], 
 	return top * scale + __log2f(sum);
 }
 
-/* Leave one row's share of the 64 columns from col on, in blocks of PER columns; x[n]: two columns of
- * each eight. */
+/* Leave one row's share of the 64 columns from col on, in blocks of PER columns; x[n]: two columns
+ * of each eight. */
 template <int PER>
 static __device__ __forceinline__ void xattention_store(const float (&x)[8][2],
 							const struct xattention_job &j, int req,

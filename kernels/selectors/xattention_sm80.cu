@@ -66,8 +66,9 @@ struct spot {
 
 /* One step of a tile: 64 elements of the token p of every reduced row and column. */
 template <int PER>
-__device__ __forceinline__ void load(struct score_smem &sm, int stage, const struct xattention_job &j,
-				     const struct spot &s, int nth, int step)
+__device__ __forceinline__ void load(struct score_smem &sm, int stage,
+				     const struct xattention_job &j, const struct spot &s, int nth,
+				     int step)
 {
 	const struct attn_shape &shape = j.b.shape;
 	const int dim = shape.head_dim, p = step / (dim / DEPTH), piece = threadIdx.x % 8;
@@ -131,7 +132,8 @@ __device__ __forceinline__ void multiply(float (&acc)[4][8][4], const struct sco
 /* Blocks that no row of theirs sees get no sum: nobody reads it. */
 template <int PER>
 __device__ __forceinline__ void store(float (&acc)[4][8][4], const struct score_smem &sm,
-				      const struct xattention_job &j, const struct spot &s, int tile)
+				      const struct xattention_job &j, const struct spot &s,
+				      int tile)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	const int col = tile * COLS + warp % 4 * 64;
@@ -348,13 +350,13 @@ enum ar_status check(const struct attn_shape *s, int stride, struct ar_err *err)
 	    s->head_dim % DEPTH == 0 && s->q_heads <= MAX_HEADS)
 		return AR_OK;
 	return ar_fail(err, AR_USAGE, "xattention on CUDA wants blocks of 4 to 32 strides, heads "
-		       "of a multiple of %d and at most %d of them, not %d tokens, %d and %d", DEPTH,
-		       MAX_HEADS, s->page_tok, s->head_dim, s->q_heads);
+		       "of a multiple of %d and at most %d of them, not %d tokens, %d and %d",
+		       DEPTH, MAX_HEADS, s->page_tok, s->head_dim, s->q_heads);
 }
 
 /* Point j into work; returns the bytes that takes. */
-size_t lay_out(struct xattention_job *j, const struct attn_shape *s, int n_qblk, int n_row, int n_req,
-	       int max_kv_blk, char *work)
+size_t lay_out(struct xattention_job *j, const struct attn_shape *s, int n_qblk, int n_row,
+	       int n_req, int max_kv_blk, char *work)
 {
 	const size_t sums = (size_t)n_qblk * s->q_heads * (s->page_tok / j->stride) * max_kv_blk;
 	const size_t rows = xattention_rows(n_row, n_req, j->stride) * s->q_heads * j->stride;
