@@ -10,12 +10,61 @@
 #include <unistd.h>
 
 #include "kernels/layer.h"
+#include "src/base/binfile.h"
+#include "src/base/log.h"
 
 int64_t calib_tokens(const struct calib_input *in, const struct capture *c)
 {
 	int64_t n = capture_info(c)->n_tok;
 
 	return in->tokens && in->tokens < n ? in->tokens : n;
+}
+
+/* ---- tables ---- */
+
+static enum ar_status fit_all(const void *arg, const struct calib_input *in, size_t entry,
+			      calib_fit_fn *fit, void **table, struct ar_err *err)
+{
+	unsigned long done = 0, total = 0;
+	enum ar_status st = AR_OK;
+
+	for (size_t c = 0; c < in->n; c++)
+		total += (unsigned long)capture_info(in->capture[c])->n_layers;
+	for (size_t c = 0; !st && c < in->n; c++) {
+		const struct capture_info *info = capture_info(in->capture[c]);
+
+		for (int i = 0; !st && i < info->n_layers; i++) {
+			void **row = &table[info->layer[i]];
+
+			progress("layers", done++, total);
+			if (!*row)
+				*row = calloc((size_t)info->q_heads, entry);
+			st = *row ? fit(arg, in, in->capture[c], i, *row, err) : ar_nomem(err);
+		}
+	}
+	progress_end();
+	return st;
+}
+
+enum ar_status calib_table(const void *arg, const struct calib_input *in, const char *out,
+			   size_t entry, calib_fit_fn *fit, calib_print_fn *print,
+			   struct ar_err *err)
+{
+	void **table = calloc(CAPTURE_MAX_LAYER + 1, sizeof *table);
+	struct outfile f;
+	enum ar_status st = table ? fit_all(arg, in, entry, fit, table, err) : ar_nomem(err);
+
+	if (!st)
+		st = outfile_open(&f, out, err);
+	if (!st) {
+		print(f.f, arg, table, capture_info(*in->capture)->q_heads);
+		st = outfile_commit(&f, err);
+		outfile_release(&f);
+	}
+	for (int l = 0; table && l <= CAPTURE_MAX_LAYER; l++)
+		free(table[l]);
+	free(table);
+	return st;
 }
 
 /* ---- layers ---- */

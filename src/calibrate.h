@@ -3,6 +3,8 @@
 #ifndef AR_CALIBRATE_H
 #define AR_CALIBRATE_H
 
+#include <stdio.h>
+
 #include "kernels/attn.h"
 #include "src/base/opt.h"
 #include "src/base/status.h"
@@ -26,6 +28,16 @@ struct calibrator {
 };
 
 extern const struct calibrator calibrate_minference, calibrate_seer, calibrate_xattention;
+
+/* A file of an entry for each head of a layer.  fit: add what the i-th layer of a capture says to
+ * row, [q_heads] entries, zeros at first.  print: table[layer] is a row, or NULL where no capture
+ * has the layer, up to CAPTURE_MAX_LAYER. */
+typedef enum ar_status calib_fit_fn(const void *arg, const struct calib_input *in,
+				    struct capture *c, int i, void *row, struct ar_err *err);
+typedef void calib_print_fn(FILE *f, const void *arg, void *const *table, int q_heads);
+enum ar_status calib_table(const void *arg, const struct calib_input *in, const char *out,
+			   size_t entry, calib_fit_fn *fit, calib_print_fn *print,
+			   struct ar_err *err);
 
 /* One layer of a capture, after RoPE: a batch of one prompt in a single chunk. */
 struct calib_layer {

@@ -16,9 +16,7 @@
 #include "kernels/selectors/lastq.h"
 #include "kernels/selectors/means.h"
 #include "kernels/selectors/minference.h"
-#include "src/base/log.h"
 #include "src/calibrate.h"
-#include "src/base/binfile.h"
 
 enum { TOK = 64 };
 
@@ -181,30 +179,21 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 
 /* ---- layers and captures ---- */
 
-/* table[layer]: scores of its heads, NULL: it is in no capture. */
-static enum ar_status fit_layer(const struct args *a, const struct calib_input *in,
-				struct capture *c, int i, struct score **table, struct ar_err *err)
+static enum ar_status fit_layer(const void *arg, const struct calib_input *in, struct capture *c,
+				int i, void *row, struct ar_err *err)
 {
-	const struct capture_info *info = capture_info(c);
-	struct score **row = &table[info->layer[i]];
 	struct calib_layer l = { 0 };
-	struct job j = { .a = a, .l = &l };
+	struct job j = { .a = arg, .l = &l, .score = row };
 	float *mean = NULL;
-	enum ar_status st;
+	enum ar_status st = calib_layer_load(&l, c, i, calib_tokens(in, c), TOK, err);
 
-	if (!*row)
-		*row = calloc((size_t)info->q_heads, sizeof **row);
-	if (!*row)
-		return ar_nomem(err);
-	st = calib_layer_load(&l, c, i, calib_tokens(in, c), TOK, err);
 	if (st)
 		return st;
 	mean = malloc((size_t)l.b.n_qblk * means_state_bytes(&l.b.shape));
 	if (mean) {
 		means_update(&l.b, l.kv.k, mean);
-		j.score = *row;
 		j.mean = mean;
-		st = calib_each(info->q_heads, fit_head, &j, err);
+		st = calib_each(capture_info(c)->q_heads, fit_head, &j, err);
 	} else {
 		st = ar_nomem(err);
 	}
@@ -232,7 +221,7 @@ static void print_head(FILE *f, const struct args *a, const struct score *s)
 }
 
 /* The captured layer nearest to l, the lower of two as near. */
-static const struct score *nearest(struct score *const *table, int l)
+static const struct score *nearest(void *const *table, int l)
 {
 	for (int far = 0; far <= CAPTURE_MAX_LAYER; far++) {
 		if (l - far >= 0 && l - far <= CAPTURE_MAX_LAYER && table[l - far])
@@ -243,29 +232,22 @@ static const struct score *nearest(struct score *const *table, int l)
 	return NULL;
 }
 
-static enum ar_status write_table(const struct args *a, struct score *const *table, int q_heads,
-				  const char *path, struct ar_err *err)
+static void print_table(FILE *f, const void *arg, void *const *table, int q_heads)
 {
+	const struct args *a = arg;
 	int layers = (int)a->layers;
-	struct outfile f;
-	enum ar_status st = outfile_open(&f, path, err);
 
-	if (st)
-		return st;
 	for (int l = 0; !a->layers && l <= CAPTURE_MAX_LAYER; l++)
 		layers = table[l] ? l + 1 : layers;
 	for (int l = 0; l < layers; l++) {
 		const struct score *row = nearest(table, l);
 
 		for (int h = 0; h < q_heads; h++) {
-			fprintf(f.f, "%s\"%d\": ", h ? ",\n  " : l ? "},\n {" : "[{", h);
-			print_head(f.f, a, &row[h]);
+			fprintf(f, "%s\"%d\": ", h ? ",\n  " : l ? "},\n {" : "[{", h);
+			print_head(f, a, &row[h]);
 		}
 	}
-	fputs("}]\n", f.f);
-	st = outfile_commit(&f, err);
-	outfile_release(&f);
-	return st;
+	fputs("}]\n", f);
 }
 
 static enum ar_status check(const struct args *a, const struct calib_input *in, struct ar_err *err)
@@ -284,24 +266,10 @@ static enum ar_status check(const struct args *a, const struct calib_input *in, 
 static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
 			  struct ar_err *err)
 {
-	struct score **table = calloc(CAPTURE_MAX_LAYER + 1, sizeof *table);
-	unsigned long done = 0, total = 0;
-	enum ar_status st = table ? check(arg, in, err) : ar_nomem(err);
+	enum ar_status st = check(arg, in, err);
 
-	for (size_t c = 0; c < in->n; c++)
-		total += (unsigned long)capture_info(in->capture[c])->n_layers;
-	for (size_t c = 0; !st && c < in->n; c++)
-		for (int i = 0; !st && i < capture_info(in->capture[c])->n_layers; i++) {
-			progress("layers", done++, total);
-			st = fit_layer(arg, in, in->capture[c], i, table, err);
-		}
-	progress_end();
-	if (!st)
-		st = write_table(arg, table, capture_info(*in->capture)->q_heads, out, err);
-	for (int l = 0; table && l <= CAPTURE_MAX_LAYER; l++)
-		free(table[l]);
-	free(table);
-	return st;
+	return st ? st : calib_table(arg, in, out, sizeof(struct score), fit_layer, print_table,
+				     err);
 }
 
 #define OFF(member) offsetof(struct args, member)

@@ -14,9 +14,7 @@
 #include <string.h>
 
 #include "kernels/selectors/xattention.h"
-#include "src/base/log.h"
 #include "src/calibrate.h"
-#include "src/base/binfile.h"
 
 struct args {
 	double mass;
@@ -133,30 +131,22 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 	return st;
 }
 
-/* table[layer]: thresholds of its heads, NULL: it is in no capture. */
-static enum ar_status fit_layer(const struct args *a, const struct calib_input *in,
-				struct capture *c, int i, double **table, struct ar_err *err)
+static enum ar_status fit_layer(const void *arg, const struct calib_input *in, struct capture *c,
+				int i, void *row, struct ar_err *err)
 {
-	const struct capture_info *info = capture_info(c);
-	double **row = &table[info->layer[i]];
 	struct calib_layer l;
-	struct job j = { .a = a, .l = &l };
-	enum ar_status st;
+	struct job j = { .a = arg, .l = &l, .row = row };
+	enum ar_status st = calib_layer_load(&l, c, i, calib_tokens(in, c), block_tok(arg), err);
 
-	if (!*row)
-		*row = calloc((size_t)info->q_heads, sizeof **row);
-	if (!*row)
-		return ar_nomem(err);
-	j.row = *row;
-	st = calib_layer_load(&l, c, i, calib_tokens(in, c), block_tok(a), err);
 	if (!st)
-		st = calib_each(info->q_heads, fit_head, &j, err);
+		st = calib_each(capture_info(c)->q_heads, fit_head, &j, err);
 	calib_layer_release(&l);
 	return st;
 }
 
-static void print_table(FILE *f, const struct args *a, double *const *table, int q_heads)
+static void print_table(FILE *f, const void *arg, void *const *table, int q_heads)
 {
+	const struct args *a = arg;
 	const char *sep = "";
 
 	fprintf(f, "{\n  \"selector\": \"xattention\",\n  \"stride\": %d,\n  \"block\": %d,\n"
@@ -169,52 +159,23 @@ static void print_table(FILE *f, const struct args *a, double *const *table, int
 	fputs("],\n  \"threshold\": [", f);
 	sep = "";
 	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++) {
-		if (!table[l])
+		const double *row = table[l];
+
+		if (!row)
 			continue;
 		/* Rounded up, so that what is found stays so. */
 		for (int h = 0; h < q_heads; h++)
 			fprintf(f, "%s%.4f", h ? ", " : *sep ? "],\n    [" : "\n    [",
-				ceil(table[l][h] * 1e4) / 1e4);
+				ceil(row[h] * 1e4) / 1e4);
 		sep = ",";
 	}
 	fputs("]\n  ]\n}\n", f);
 }
 
-static enum ar_status write_table(const struct args *a, double *const *table, int q_heads,
-				  const char *path, struct ar_err *err)
-{
-	struct outfile f;
-	enum ar_status st = outfile_open(&f, path, err);
-
-	if (st)
-		return st;
-	print_table(f.f, a, table, q_heads);
-	st = outfile_commit(&f, err);
-	outfile_release(&f);
-	return st;
-}
-
 static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
 			  struct ar_err *err)
 {
-	double **table = calloc(CAPTURE_MAX_LAYER + 1, sizeof *table);
-	unsigned long done = 0, total = 0;
-	enum ar_status st = table ? AR_OK : ar_nomem(err);
-
-	for (size_t c = 0; c < in->n; c++)
-		total += (unsigned long)capture_info(in->capture[c])->n_layers;
-	for (size_t c = 0; !st && c < in->n; c++)
-		for (int i = 0; !st && i < capture_info(in->capture[c])->n_layers; i++) {
-			progress("layers", done++, total);
-			st = fit_layer(arg, in, in->capture[c], i, table, err);
-		}
-	progress_end();
-	if (!st)
-		st = write_table(arg, table, capture_info(*in->capture)->q_heads, out, err);
-	for (int l = 0; table && l <= CAPTURE_MAX_LAYER; l++)
-		free(table[l]);
-	free(table);
-	return st;
+	return calib_table(arg, in, out, sizeof(double), fit_layer, print_table, err);
 }
 
 #define OFF(member) offsetof(struct args, member)
