@@ -1,7 +1,6 @@
 #include "config.h"
 #include "tests/batch_case.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +25,14 @@ size_t case_page_elements(const struct batch_case *c)
 size_t case_mask_words(const struct batch_case *c)
 {
 	return (size_t)c->b.n_qblk * (size_t)c->b.shape.q_heads * (size_t)c->b.mask_words;
+}
+
+bool case_kept(const struct batch_case *c, int qblk, int head, int j)
+{
+	const uint32_t *row = c->mask + (size_t)(qblk * c->b.shape.q_heads + head) *
+						(size_t)c->b.mask_words;
+
+	return row[j / 32] >> j % 32 & 1;
 }
 
 /* About normal, variance 1, from one draw: the sum of four uniforms. */

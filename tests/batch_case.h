@@ -3,6 +3,8 @@
 #ifndef AR_TESTS_BATCH_CASE_H
 #define AR_TESTS_BATCH_CASE_H
 
+#include <stdbool.h>
+
 #include "kernels/attend.h"
 #include "src/base/rng.h"
 
@@ -53,6 +55,7 @@ void case_bare_chunks(struct batch_case *c, struct rng *rng, struct attn_shape s
 void case_plan(struct batch_case *c, attend_plan_fn *cut, int heads);
 
 size_t case_mask_words(const struct batch_case *c);	/* of the whole batch */
+bool case_kept(const struct batch_case *c, int qblk, int head, int j);	/* bit j of its mask */
 size_t case_page_elements(const struct batch_case *c);	/* K of a page, all KV heads */
 
 /* ---- the worked example ---- */

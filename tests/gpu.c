@@ -21,6 +21,15 @@ void gpu_must(enum ar_status st, const struct ar_err *err)
 		bail_out("%s", err->msg);
 }
 
+void *gpu_host(size_t bytes)
+{
+	void *p = malloc(bytes + 1);
+
+	if (!p)
+		bail_out("out of memory");
+	return p;
+}
+
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
 

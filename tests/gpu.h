@@ -21,6 +21,7 @@ long gpu_test_number(const char *name, long usual);
 
 void gpu_must(enum ar_status st, const struct ar_err *err);	/* be AR_OK */
 
+void *gpu_host(size_t bytes);				/* on the host; owned by the caller */
 void *gpu_new(size_t bytes, int fill);			/* every byte set to fill */
 void *gpu_copy(const void *host, size_t bytes);
 void gpu_fill(void *device, size_t bytes, int fill);

@@ -66,15 +66,6 @@ static bool clean(const struct verdict *v)
 	return !v->bad_abs && !v->bad_l2 && !v->bad_zero && !v->bad_lse && !v->bad_repeat;
 }
 
-static void *get(size_t bytes)
-{
-	void *p = malloc(bytes + 1);
-
-	if (!p)
-		bail_out("out of memory");
-	return p;
-}
-
 /* ---- prefill ---- */
 
 struct setting {
@@ -137,7 +128,7 @@ static attend_plan_fn *plan_of(const struct setting *t)
  * ones may be empty. */
 static void give_room(struct batch_case *c, int most, struct rng *rng)
 {
-	struct attn_tile *tile = get((size_t)(c->b.n_tile * most) * sizeof *tile);
+	struct attn_tile *tile = gpu_host((size_t)(c->b.n_tile * most) * sizeof *tile);
 	int n = 0;
 
 	for (int i = 0; i < c->b.n_tile; i++) {
@@ -237,8 +228,8 @@ static cudaGraphExec_t record(const struct launch *l)
 static int repeat(const struct launch *l, const bf16_t *out, const float *lse)
 {
 	enum { TIMES = 4 };
-	bf16_t *got = get(l->bytes);
-	float *got_lse = get(l->lse_bytes);
+	bf16_t *got = gpu_host(l->bytes);
+	float *got_lse = gpu_host(l->lse_bytes);
 	cudaGraphExec_t exec = record(l);
 	int bad = 0;
 
@@ -266,8 +257,8 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	int n_list = case_n_list(c, plan_of(t), t->heads);
 	size_t bytes = c->q_len * sizeof(bf16_t);
 	size_t n_row = c->q_len / (size_t)c->b.shape.head_dim, lse_bytes = n_row * sizeof(float);
-	bf16_t *got = get(bytes), *want = get(bytes);
-	float *got_lse = get(lse_bytes), *want_lse = get(lse_bytes);
+	bf16_t *got = gpu_host(bytes), *want = gpu_host(bytes);
+	float *got_lse = gpu_host(lse_bytes), *want_lse = gpu_host(lse_bytes);
 	struct launch d = { .x = executor_find(t->executor), .lists = l, .bytes = bytes,
 			    .lse_bytes = lse_bytes };
 	struct ar_err err;

@@ -18,15 +18,6 @@ enum { N_REFUSED = 3, N_TEST = N_REFUSED + 1 + 8 };
 
 enum { MAX_REQ = 80 };
 
-static void *get(size_t bytes)
-{
-	void *p = malloc(bytes + 1);
-
-	if (!p)
-		bail_out("out of memory");
-	return p;
-}
-
 /* A batch on both sides.  All launches of a case use the same work, as it is left to them. */
 struct pair {
 	struct batch_case c;
@@ -62,7 +53,7 @@ static void pair_release(struct pair *p)
 static bf16_t *run(struct pair *p, int heads, const struct block_lists *l, int n_list)
 {
 	size_t bytes = p->c.q_len * sizeof(bf16_t);
-	bf16_t *got = get(bytes);
+	bf16_t *got = gpu_host(bytes);
 	struct block_lists lists = { 0 };
 	struct ar_err err;
 
@@ -95,7 +86,7 @@ static bool near(const bf16_t *got, const bf16_t *want, size_t n)
 
 static bool run_both(struct pair *p, int heads, const struct block_lists *l, int n_list)
 {
-	bf16_t *want = get(p->c.q_len * sizeof *want), *got = run(p, heads, l, n_list);
+	bf16_t *want = gpu_host(p->c.q_len * sizeof *want), *got = run(p, heads, l, n_list);
 	struct ar_err err;
 	bool good;
 
@@ -144,8 +135,8 @@ static int draw_tables(const struct batch_case *c, int heads, double density,
 	int per_req = s->kv_heads * ((group + heads - 1) / heads), n = c->b.n_req * per_req;
 
 	l->stride = c->b.max_kv_blk;
-	l->block = get((size_t)n * (size_t)l->stride * sizeof *l->block);
-	l->n = get((size_t)n * sizeof *l->n);
+	l->block = gpu_host((size_t)n * (size_t)l->stride * sizeof *l->block);
+	l->n = gpu_host((size_t)n * sizeof *l->n);
 	memset(l->block, 0xff, (size_t)n * (size_t)l->stride * sizeof *l->block);
 	for (int i = 0; i < n; i++) {
 		l->n[i] = 0;

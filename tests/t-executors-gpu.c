@@ -21,15 +21,6 @@ enum { N_TEST = (3 + 4) * 6 + 2 * 4 + 3 + 1 };
 
 enum { CASES = 12 };
 
-static void *get(size_t bytes)
-{
-	void *p = malloc(bytes + 1);
-
-	if (!p)
-		bail_out("out of memory");
-	return p;
-}
-
 /* Log-uniform, so that small numbers are as frequent as large ones. */
 static int draw_len(struct rng *rng, int max)
 {
@@ -63,7 +54,8 @@ static struct output output_new(const struct batch_case *c)
 {
 	size_t n_row = c->q_len / (size_t)c->b.shape.head_dim;
 
-	return (struct output){ get(c->q_len * sizeof(bf16_t)), get(n_row * sizeof(float)) };
+	return (struct output){ gpu_host(c->q_len * sizeof(bf16_t)),
+				gpu_host(n_row * sizeof(float)) };
 }
 
 static void output_free(struct output *o)
@@ -323,7 +315,7 @@ static void list_columns(const struct batch_case *c, enum listed what, struct co
 /* Parts with something to do that the kernel before attention made, whose pieces begin work. */
 static int count_pieces(const struct batch_case *c, const void *work)
 {
-	struct attend_piece *piece = get((size_t)c->b.n_tile * sizeof *piece);
+	struct attend_piece *piece = gpu_host((size_t)c->b.n_tile * sizeof *piece);
 	int n = 0;
 
 	gpu_read(piece, work, (size_t)c->b.n_tile * sizeof *piece);

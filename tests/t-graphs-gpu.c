@@ -217,27 +217,20 @@ static void test_capture(void)
 	ok(furthest(1) < 0.02F, "and the stream works on");
 }
 
-int main(void)
+static void run_all(void)
 {
 	struct rng r = { 11 };
 
-	plan(N_TEST);
-	if (!gpu_usable()) {
-		skip(N_TEST, "no usable GPU");
-		return done_testing();
-	}
 	open_all(&r);
 	test_capture();
 	test_batches(&r);
 	close_all();
-	return done_testing();
 }
 #else
+#define run_all NULL
+#endif
+
 int main(void)
 {
-	plan(N_TEST);
-	gpu_usable();
-	skip(N_TEST, "no usable GPU");
-	return done_testing();
+	return gpu_main(N_TEST, run_all);
 }
-#endif

@@ -8,13 +8,15 @@
 #include "tests/gpu.h"
 #include "tests/tap.h"
 
+enum { N_TEST = 11 };
+
 #if HAVE_CUDA
 
 #include <math.h>
 
 #include "src/base/rng.h"
 
-enum { CASES = 20, N_TEST = 11 };
+enum { CASES = 20 };
 
 /* ---- arrays on both sides ---- */
 
@@ -354,13 +356,8 @@ static void test_hold(void)
 	both_free(&go);
 }
 
-int main(void)
+static void run_all(void)
 {
-	plan(N_TEST);
-	if (!gpu_usable()) {
-		skip(N_TEST, "no usable GPU");
-		return done_testing();
-	}
 	test_trig();
 	test_rope_cache();
 	test_norm();
@@ -369,15 +366,12 @@ int main(void)
 	test_fill();
 	test_hold();
 	gpu_free_all();
-	return done_testing();
 }
-
 #else
+#define run_all NULL
+#endif
 
 int main(void)
 {
-	if (!gpu_usable())
-		skip_all("no usable GPU");
+	return gpu_main(N_TEST, run_all);
 }
-
-#endif

@@ -19,14 +19,6 @@ static void choose(struct batch_case *c, const struct bfla *p)
 		bail_out("%s", err.msg);
 }
 
-static bool kept(const struct batch_case *c, int qblk, int head, int j)
-{
-	const uint32_t *row = c->mask + (size_t)(qblk * c->b.shape.q_heads + head) *
-						(size_t)c->b.mask_words;
-
-	return row[j / 32] >> j % 32 & 1;
-}
-
 /* ---- worked vectors: two heads of one KV head, 8 queries ---- */
 
 static void fill_formula(struct batch_case *c)
@@ -81,7 +73,7 @@ static bool follows(int page_tok, int n_kv, const struct bfla *p, const char *co
 			bool want = j <= qa && ((in[0] && coarse[0][at] == '1') ||
 						(in[1] && coarse[1][at] == '1'));
 
-			good &= kept(&c, q, 0, j) == want && kept(&c, q, 1, j) == want;
+			good &= case_kept(&c, q, 0, j) == want && case_kept(&c, q, 1, j) == want;
 		}
 	}
 	case_release(&c);
@@ -226,7 +218,7 @@ static int best(int pool, int group)
 	}
 	choose(&c, &p);
 	for (int j = 0; j < 7; j++)
-		if (kept(&c, 0, 0, j)) {
+		if (case_kept(&c, 0, 0, j)) {
 			found = j;
 			n++;
 		}
@@ -278,8 +270,8 @@ static void test_properties(void)
 		last = count(&c);
 		for (int i = 0; i < c.b.n_qblk; i++)
 			for (int j = 0; j < 32; j++)
-				unlike += kept(&c, i, 0, j) != kept(&c, i, 1, j) ||
-					  kept(&c, i, 2, j) != kept(&c, i, 3, j);
+				unlike += case_kept(&c, i, 0, j) != case_kept(&c, i, 1, j) ||
+					  case_kept(&c, i, 2, j) != case_kept(&c, i, 3, j);
 	}
 	is_int(wrong, 0, "more mass never keeps less");
 	ok(last < all, "and half of it not everything");
@@ -298,7 +290,7 @@ static void test_properties(void)
 	case_cut(&c, ctx, (int[]){ 90, 1 });
 	choose(&c, &p);
 	for (int j = wrong = 0; j < 5; j++)
-		wrong += !kept(&c, c.qblk0[1], 0, j);
+		wrong += !case_kept(&c, c.qblk0[1], 0, j);
 	is_int(wrong, 0, "a chunk of one token sees everything");
 	case_release(&c);
 }

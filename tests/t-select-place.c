@@ -20,14 +20,6 @@ static void choose(struct batch_case *c, const char *name, const void *param, in
 		bail_out("%s", err.msg);
 }
 
-static bool kept(const struct batch_case *c, int qblk, int head, int j)
-{
-	const uint32_t *row = c->mask + (size_t)(qblk * c->b.shape.q_heads + head) *
-						(size_t)c->b.mask_words;
-
-	return row[j / 32] >> j % 32 & 1;
-}
-
 /* ---- tri-shape ---- */
 
 /* Blocks a to b are left out, b < a: none. */
@@ -59,7 +51,7 @@ static bool trishape_is(int i)
 			bool want = j <= vector[i].ctx / 32 + q &&
 				    (j < vector[i].a || j > vector[i].b);
 
-			good &= kept(&c, q, 0, j) == want && kept(&c, q, 1, j) == want;
+			good &= case_kept(&c, q, 0, j) == want && case_kept(&c, q, 1, j) == want;
 		}
 	case_release(&c);
 	return good;
@@ -113,10 +105,10 @@ static void test_density(void)
 				int qa = 100 + q, n = 0;
 
 				for (int j = 0; j < c.b.mask_words * 32; j++)
-					n += kept(&c, q, h, j);
+					n += case_kept(&c, q, h, j);
 				for (int j = 0; j < 100; j++)
-					each[j] += kept(&c, q, h, j);
-				wrong += n != (int)(0.3 * qa + 0.5) + 1 || !kept(&c, q, h, qa);
+					each[j] += case_kept(&c, q, h, j);
+				wrong += n != (int)(0.3 * qa + 0.5) + 1 || !case_kept(&c, q, h, qa);
 			}
 		if (!layer)
 			memcpy(first, c.mask, bytes);
@@ -135,7 +127,7 @@ static void test_density(void)
 	p.share = 1;
 	choose(&c, "density", &p, 0);
 	for (int j = 0; j < 101; j++)
-		wrong += !kept(&c, 0, 0, j);
+		wrong += !case_kept(&c, 0, 0, j);
 	is_int(wrong, 0, "density 1 is everything");
 	free(first);
 	case_release(&c);
@@ -152,11 +144,11 @@ static void test_group(void)
 	for (int q = 0; q < c.b.n_qblk; q++)
 		for (int h = 0; h < shape.q_heads; h++)
 			for (int j = 0; j < c.b.mask_words * 32; j++)
-				wrong += kept(&c, q, h, j) !=
-					 (j < 100 ? kept(&c, 0, h / 4 * 4, j) : j <= 100 + q);
+				wrong += case_kept(&c, q, h, j) !=
+					 (j < 100 ? case_kept(&c, 0, h / 4 * 4, j) : j <= 100 + q);
 	for (int j = 0; j < 100; j++) {
-		n += kept(&c, 0, 0, j);
-		differ += kept(&c, 0, 0, j) != kept(&c, 0, 4, j);
+		n += case_kept(&c, 0, 0, j);
+		differ += case_kept(&c, 0, 0, j) != case_kept(&c, 0, 4, j);
 	}
 	is_int(wrong, 0, "the rows of a KV head agree before the chunk, which is open");
 	is_int(n, 25, "a quarter of the blocks before it are kept");

@@ -25,14 +25,6 @@ static void must_choose(struct batch_case *c, const struct proxyattn *p)
 		bail_out("%s", err.msg);
 }
 
-static bool kept(const struct batch_case *c, int qblk, int head, int j)
-{
-	const uint32_t *row = c->mask + (size_t)(qblk * c->b.shape.q_heads + head) *
-						(size_t)c->b.mask_words;
-
-	return row[j / 32] >> j % 32 & 1;
-}
-
 static int count(const struct batch_case *c)
 {
 	int n = 0;
@@ -80,7 +72,8 @@ static bool is_worked(const struct batch_case *c)
 			for (int j = 0; j < 32; j++) {
 				int qa = c->ctx[0] / 4 + i;
 
-				good &= kept(c, i, h, j) == (j <= qa && worked[h][qa][j] == '1');
+				good &= case_kept(c, i, h, j) ==
+					(j <= qa && worked[h][qa][j] == '1');
 			}
 	return good;
 }
@@ -181,7 +174,7 @@ static void test_properties(void)
 			for (int h = 0; h < 6; h++) {
 				int qa = i < 5 ? 9 + i : 2 + i - 5;
 
-				open += !kept(&c, i, h, 0) + !kept(&c, i, h, qa);
+				open += !case_kept(&c, i, h, 0) + !case_kept(&c, i, h, qa);
 			}
 	}
 	is_int(fewer, 0, "more mass never keeps less");
@@ -208,7 +201,7 @@ static void test_properties(void)
 	must_choose(&c, &p);
 	open = 0;
 	for (int j = 0; j <= 2; j++)
-		open += kept(&c, 5, 0, j);
+		open += case_kept(&c, 5, 0, j);
 	is_int(open, 3, "a chunk of one token sees everything");
 	case_release(&c);
 }

@@ -41,14 +41,6 @@ static void must_choose(struct batch_case *c, const struct xattention_self *x)
 		bail_out("%s", err.msg);
 }
 
-static bool kept(const struct batch_case *c, int qblk, int head, int j)
-{
-	const uint32_t *row = c->mask + (size_t)(qblk * c->b.shape.q_heads + head) *
-						(size_t)c->b.mask_words;
-
-	return row[j / 32] >> j % 32 & 1;
-}
-
 /* Kept blocks of a row as "0 2 5". */
 static const char *bits(const struct batch_case *c, int qblk, int head)
 {
@@ -57,7 +49,7 @@ static const char *bits(const struct batch_case *c, int qblk, int head)
 
 	*text = 0;
 	for (int j = 0; j < c->b.mask_words * 32; j++)
-		if (kept(c, qblk, head, j))
+		if (case_kept(c, qblk, head, j))
 			n += (size_t)snprintf(text + n, sizeof text - n, "%s%d", n ? " " : "", j);
 	return text;
 }
@@ -197,10 +189,10 @@ static bool row_holds(const struct batch_case *c, int qblk, int h, int qa, const
 {
 	uint64_t total = 0, sum = 0, least = UINT64_MAX, most = 0;
 
-	if (!kept(c, qblk, h, 0) || !kept(c, qblk, h, qa))
+	if (!case_kept(c, qblk, h, 0) || !case_kept(c, qblk, h, qa))
 		return false;
 	for (int j = 0; j < c->b.mask_words * 32; j++) {
-		bool on = kept(c, qblk, h, j);
+		bool on = case_kept(c, qblk, h, j);
 
 		if (j > qa && on)
 			return false;
@@ -297,7 +289,7 @@ static void test_cuts(void)
 				whole++;
 				for (int h = 0; h < small.q_heads; h++)
 					for (int j = 0; j <= qa; j++)
-						differ += kept(&c, i, h, j) !=
+						differ += case_kept(&c, i, h, j) !=
 							  (all[(qa * small.q_heads + h) * words +
 							       j / 32] >> j % 32 & 1);
 			}
@@ -334,15 +326,15 @@ static void test_tail(void)
 		c.left[0] = v[i].left;
 		must_choose(&c, x);
 		for (int j = 0; j <= qa; j++)
-			bad += kept(&c, 0, 1, j) != (v[i].all || !j || j == qa);
-		bad += kept(&c, 0, 1, qa + 1);
+			bad += case_kept(&c, 0, 1, j) != (v[i].all || !j || j == qa);
+		bad += case_kept(&c, 0, 1, qa + 1);
 	}
 	is_int(bad, 0, "the dense tail is the last tokens of a prompt, in both rules");
 	x->last_dense = 0;
 	x->threshold[2] = 1;
 	must_choose(&c, x);
 	for (int j = 0; j <= c.ctx[0] / small.page_tok; j++)
-		bad += !kept(&c, 0, 2, j);
+		bad += !case_kept(&c, 0, 2, j);
 	is_int(bad, 0, "threshold 1 keeps everything");
 	free(x);
 	case_release(&c);
