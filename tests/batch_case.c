@@ -1,6 +1,7 @@
 #include "config.h"
 #include "tests/batch_case.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,11 @@ static void *need(size_t n, size_t size)
 	if (!p)
 		bail_out("out of memory");
 	return p;
+}
+
+int case_draw_len(struct rng *rng, int max)
+{
+	return (int)exp(rng_unit(rng) * log(max + 1));
 }
 
 size_t case_page_elements(const struct batch_case *c)

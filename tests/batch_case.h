@@ -33,6 +33,9 @@ struct batch_case {
 	struct attn_tile *tile;
 };
 
+/* From 1 to max, log-uniform, so that small numbers are as frequent as large ones. */
+int case_draw_len(struct rng *rng, int max);
+
 /* Sequences of len[r] tokens.  All functions bail out without memory. */
 void case_make(struct batch_case *c, struct rng *rng, enum case_fill fill, struct attn_shape s,
 	       int n_seq, const int *len);

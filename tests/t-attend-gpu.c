@@ -286,12 +286,6 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	free(want_lse);
 }
 
-/* Log-uniform, so that small numbers are as frequent as large ones. */
-static int draw_len(struct rng *rng, int max)
-{
-	return (int)exp(rng_unit(rng) * log(max + 1));
-}
-
 static struct attn_shape draw_shape(struct rng *rng)
 {
 	int kv_heads = 1 + (int)rng_below(rng, 3), group = 1 << rng_below(rng, 4);
@@ -312,8 +306,8 @@ static void draw_case(struct batch_case *c, const struct setting *t, struct rng 
 	s.head_dim = t->dim ? t->dim : s.head_dim;
 	s.page_tok = rng_below(rng, 2) ? 64 : 128;
 	for (int r = 0; r < n_req; r++) {
-		rows[r] = draw_len(rng, large ? 700 : 260);
-		ctx[r] = draw_len(rng, large ? 5000 : 1500) - 1;
+		rows[r] = case_draw_len(rng, large ? 700 : 260);
+		ctx[r] = case_draw_len(rng, large ? 5000 : 1500) - 1;
 		if (rng_below(rng, 4) == 0)
 			ctx[r] = ctx[r] / s.page_tok * s.page_tok;
 	}

@@ -100,12 +100,6 @@ static bool run_both(struct pair *p, int heads, const struct block_lists *l, int
 
 /* ---- batches ---- */
 
-/* Log-uniform, so that small numbers are as frequent as large ones. */
-static int draw_len(struct rng *rng, int max)
-{
-	return (int)exp(rng_unit(rng) * log(max + 1));
-}
-
 static struct attn_shape draw_shape(struct rng *rng)
 {
 	int kv_heads = 1 + (int)rng_below(rng, 3), group = 1 << rng_below(rng, 4);
@@ -122,7 +116,7 @@ static void draw_pair(struct pair *p, enum case_fill fill, struct rng *rng)
 	int n = 1 + (int)rng_below(rng, MAX_REQ), ctx[MAX_REQ];
 
 	for (int r = 0; r < n; r++)
-		ctx[r] = draw_len(rng, n < 10 ? 20000 : 2000) - 1;
+		ctx[r] = case_draw_len(rng, n < 10 ? 20000 : 2000) - 1;
 	pair_make(p, draw_shape(rng), n, ctx, fill, rng);
 }
 

@@ -21,12 +21,6 @@ enum { N_TEST = (3 + 4) * 6 + 2 * 4 + 3 + 1 };
 
 enum { CASES = 12 };
 
-/* Log-uniform, so that small numbers are as frequent as large ones. */
-static int draw_len(struct rng *rng, int max)
-{
-	return (int)exp(rng_unit(rng) * log(max + 1));
-}
-
 static void draw_case(struct batch_case *c, int page_tok, int dim, struct rng *rng)
 {
 	static const int groups[] = { 1, 2, 4, 7, 8, 16 };
@@ -35,8 +29,8 @@ static void draw_case(struct batch_case *c, int page_tok, int dim, struct rng *r
 	struct attn_shape s = { kv_heads * groups[rng_below(rng, 6)], kv_heads, dim, page_tok };
 
 	for (int r = 0; r < n_req; r++) {
-		rows[r] = draw_len(rng, 300);
-		ctx[r] = draw_len(rng, 2000) - 1;
+		rows[r] = case_draw_len(rng, 300);
+		ctx[r] = case_draw_len(rng, 2000) - 1;
 		if (rng_below(rng, 4) == 0)
 			ctx[r] = ctx[r] / page_tok * page_tok;
 	}

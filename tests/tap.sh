@@ -36,29 +36,29 @@ is() { # is DESCRIPTION GOT WANT
 	fi
 }
 
-# fails STATUS PATTERN COMMAND...: the command exits with STATUS, prints nothing to
-# standard output and one line to standard error that matches PATTERN
+# silent STATUS COMMAND...: the command exits with STATUS and prints nothing to standard output
+silent() {
+	want=$1
+	shift
+	"$@" >"$tmp/.out" 2>"$tmp/.err"
+	got=$?
+	cat "$tmp/.err"
+	[ "$got" = "$want" ] || { echo "exit status $got, want $want"; return 1; }
+	[ ! -s "$tmp/.out" ] || { echo "wrote to standard output"; return 1; }
+}
+
+# fails STATUS PATTERN COMMAND...: and one line to standard error that matches PATTERN
 fails() {
 	want=$1 pattern=$2
 	shift 2
-	"$@" >"$tmp/.out" 2>"$tmp/.err"
-	got=$?
-	cat "$tmp/.err"
-	[ "$got" = "$want" ] || { echo "exit status $got, want $want"; return 1; }
-	[ ! -s "$tmp/.out" ] || { echo "wrote to standard output"; return 1; }
-	grep -q -e "$pattern" "$tmp/.err"
+	silent "$want" "$@" && grep -q -e "$pattern" "$tmp/.err"
 }
 
-# says STATUS MESSAGE COMMAND...: the command exits with STATUS, prints nothing to
-# standard output and exactly "attnreplay: MESSAGE" to standard error
+# says STATUS MESSAGE COMMAND...: and exactly "attnreplay: MESSAGE" to standard error
 says() {
 	want=$1 message=$2
 	shift 2
-	"$@" >"$tmp/.out" 2>"$tmp/.err"
-	got=$?
-	cat "$tmp/.err"
-	[ "$got" = "$want" ] || { echo "exit status $got, want $want"; return 1; }
-	[ ! -s "$tmp/.out" ] || { echo "wrote to standard output"; return 1; }
+	silent "$want" "$@" || return
 	[ "$(cat "$tmp/.err")" = "attnreplay: $message" ] || { echo "want: $message"; return 1; }
 }
 
