@@ -34,6 +34,7 @@
 #include "kernels/cuda.h"
 #include "kernels/device.cuh"
 #include "kernels/qblk.cuh"
+#include "kernels/selectors/top.cuh"
 
 namespace {
 
@@ -442,11 +443,10 @@ seer_score(struct attn_batch b, struct seer rule, int k_heads, const bf16_t *__r
 
 struct mask_smem {
 	float part[WARPS];
-	int count[256];
 	int ties[WARPS];
-	uint32_t prefix;
-	int rank;
+	struct top_smem top;
 };
+static_assert(WARPS * 32 == TOP_THREADS, "it is found by all threads");
 
 template <typename Op>
 __device__ float block_reduce(float x, struct mask_smem &sm, Op op)
@@ -483,42 +483,6 @@ __device__ void softmax_row(uint16_t *z, int n, struct mask_smem &sm)
 	__syncthreads();
 }
 
-/* What is kept: shares with larger bits than least, and the first ties of those that equal it.
- * Shares are not negative, so their bits sort like they do. */
-struct cut {
-	uint32_t least;
-	int ties;
-};
-
-/* By rank: the k largest of n > k. */
-__device__ struct cut find_cut(const uint16_t *a, int n, int k, struct mask_smem &sm)
-{
-	if (threadIdx.x == 0) {
-		sm.prefix = 0;
-		sm.rank = k;
-	}
-	for (int shift = 8; shift >= 0; shift -= 8) {
-		sm.count[threadIdx.x] = 0;
-		__syncthreads();
-		const uint32_t prefix = sm.prefix;
-
-		for (int j = threadIdx.x; j < n; j += WARPS * 32)
-			if (a[j] >> (shift + 8) == prefix >> (shift + 8))
-				atomicAdd(&sm.count[a[j] >> shift & 255], 1);
-		__syncthreads();
-		if (threadIdx.x == 0) {
-			int digit = 255;
-
-			while (digit && sm.rank > sm.count[digit])
-				sm.rank -= sm.count[digit--];
-			sm.prefix = prefix | (uint32_t)digit << shift;
-		}
-		__syncthreads();
-	}
-	return { sm.prefix, sm.rank };
-}
-static_assert(WARPS * 32 == 256, "a thread per digit");
-
 /* How many of the warps before this one's lanes and of its lower lanes have the bit set; *all: of
  * all warps. */
 __device__ int count_before(bool set, int *all, struct mask_smem &sm)
@@ -549,8 +513,9 @@ seer_mask(struct attn_batch b, struct seer rule, int stride, bf16_t *__restrict_
 	const int ctx = b.ctx[s.req], end = ctx + b.row0[s.req + 1] - b.row0[s.req], n = s.blk + 1;
 	const bool open = is_open(b, s, rule);
 	uint16_t *a = z + row * stride;
-	/* Without the bits that bf16 lacks, a threshold is passed by the same shares. */
-	struct cut cut = { __float_as_uint((float)rule.threshold) >> 16, 0 };
+	/* Shares are not negative, so their bits sort like they do. */
+	const auto key = [=](int j) { return (uint32_t)a[j] << 16; };
+	struct top top = { __float_as_uint((float)rule.threshold), 0 };
 	int before = 0;
 
 	if (!open)
@@ -558,19 +523,20 @@ seer_mask(struct attn_batch b, struct seer rule, int stride, bf16_t *__restrict_
 	if (!open && rule.nz_ratio > 0) {
 		const int k = seer_kept(rule.nz_ratio, (end + BLOCK - 1) / BLOCK);
 
-		cut = find_cut(a, n, min(k, n), sm);
+		top = top_find<2>(key, n, min(k, n), [](uint32_t) -> uint32_t { return 1; },
+				  sm.top);
 	}
 	for (int first = 0; first < b.mask_words; first += WARPS) {
 		const int word = first + threadIdx.x / 32, j = word * 32 + threadIdx.x % 32;
-		const uint32_t x = !open && j < n ? a[j] : 0;
-		bool tie = !open && cut.ties && j < n && x == cut.least;
+		const uint32_t x = !open && j < n ? key(j) : 0;
+		bool tie = !open && top.ties && j < n && x == top.key;
 		int all = 0;
 
-		if (cut.ties) {
-			tie = count_before(tie, &all, sm) + before < cut.ties && tie;
+		if (top.ties) {
+			tie = count_before(tie, &all, sm) + before < top.ties && tie;
 			before += all;
 		}
-		const bool keep = j < n && (open || x > cut.least || tie ||
+		const bool keep = j < n && (open || x > top.key || tie ||
 					    (rule.diagonal && j == s.blk));
 		const uint32_t bits = __ballot_sync(~0u, keep);
 

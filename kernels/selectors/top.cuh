@@ -138,8 +138,9 @@ static __device__ __forceinline__ struct top top_none()
 	return { ~0u, 0 };
 }
 
-/* The fewest that weigh goal together; goal > 0 is not more than all of them do. */
-template <typename Key, typename Weight>
+/* The fewest that weigh goal together; goal > 0 is not more than all of them do.  Keys are zeros
+ * after the first DIGITS digits. */
+template <int DIGITS = TOP_DIGITS, typename Key, typename Weight>
 static __device__ struct top top_find(const Key &key, int n, uint64_t goal, const Weight &weight,
 				      struct top_smem &sm)
 {
@@ -147,10 +148,10 @@ static __device__ struct top top_find(const Key &key, int n, uint64_t goal, cons
 	uint32_t found = 0;
 
 	__syncthreads();	/* the last use of the bins is over */
-	for (int at = 0; at < TOP_DIGITS; at++)
+	for (int at = 0; at < DIGITS; at++)
 		sm.lo[at][threadIdx.x] = sm.hi[at][threadIdx.x] = 0;
 	__syncthreads();
-	for (int at = 0; at < TOP_DIGITS; at++) {
+	for (int at = 0; at < DIGITS; at++) {
 		const int shift = 24 - 8 * at;
 
 #pragma unroll 4
