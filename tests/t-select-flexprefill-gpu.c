@@ -12,7 +12,7 @@
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 
-enum { N_SHAPE = 7, N_TEST = 6 * (N_SHAPE + 3) + 3 };
+enum { N_SHAPE = 7, N_TEST = 6 * (N_SHAPE + 3) + 4 };
 
 #if HAVE_CUDA
 /* Whether sums of n positions agree: to 1e-4 of each, and to as much less where all are small. */
@@ -265,6 +265,24 @@ static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, 
 	run_tau(s, seed, seed % 3 ? 0.3 * (double)(seed % 3) : 0, n, ctx, rows);
 }
 
+/* Scores so large that neighbours in fp32 are further apart than exponents of its range. */
+static void run_vast(struct attn_shape s)
+{
+	struct flexprefill param = { .gamma = 0.9, .tau = 0.1, .min_budget = 1 };
+	struct select_pair p = { .selector = selector_find("flexprefill"), .self = &param };
+	struct rng rng = { 77 };
+	size_t n;
+
+	case_make(&p.c, &rng, FILL_NORMAL, s, 1, (int[]){ 3000 });
+	n = p.c.at[1] * (size_t)(s.q_heads * s.head_dim);
+	for (size_t i = 0; i < n; i++)
+		p.c.all_q[i] = bf16_from_f32(0x1p36f * bf16_to_f32(p.c.all_q[i]));
+	select_load(&p);
+	case_cut(&p.c, (int[]){ 0 }, (int[]){ 3000 });
+	select_masks(&p);
+	select_release(&p);
+}
+
 static void report(const char *of)
 {
 	is_int(t.means, t.cases, "means have the reference's bits: %s", of);
@@ -324,6 +342,9 @@ static void run_all(void)
 		run_tau(shape[i].s, 33, 0.17, 2, (int[]){ 3000, 1500 }, (int[]){ 90, 300 });
 	}
 	report("where some heads are query-aware");
+	run_vast(shape[1].s);
+	run_vast(shape[5].s);
+	ok(true, "scores past 2^30 come to an end");
 	test_refusals();
 }
 #else

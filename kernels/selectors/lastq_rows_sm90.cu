@@ -255,7 +255,8 @@ __device__ __forceinline__ void rebase(struct rows &t, const float (&acc)[N])
 			top = fmaxf(top, fmaxf(acc[i], acc[i + 1]));
 		if (COMMON)
 			top = quad_max(top);
-		t.base[r] = fmaxf(old, top * softmax_scale_log2<D>);
+		/* rounded up: with a score above it the step might never fit */
+		t.base[r] = fmaxf(old, __fmul_ru(top, softmax_scale_log2<D>));
 		t.sum[r] *= ex2(old - t.base[r]);
 	}
 }
