@@ -15,6 +15,7 @@
 #include "kernels/selector.h"
 #include "kernels/union.h"
 #include "src/base/phase.h"
+#include "src/base/selection_count.h"
 #include "src/base/status.h"
 
 #ifdef __cplusplus
@@ -61,18 +62,6 @@ enum ar_status method_open(struct method *m, const struct selector_env *env, str
 /* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method.  *out is
  * an array of n strings, each owned, as is the array. */
 enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_err *err);
-
-/* How much a selection kept, as raw counts: over the past blocks only (j < ctx / page_tok),
- * summed over the heads of one KV head.  Where tokens are selected, or runs and columns, a block
- * is one token and the past all tokens before the chunk; a token list is a head group's.  Query
- * blocks of the tail are not counted but for their pairs. */
-struct selection_count {
-	int64_t tiles_total, tiles_sel;	/* (head, query block, block) */
-	int64_t qunion_total, qunion_sel;	/* (head, block) */
-	int64_t group_total, group_sel;	/* (head group, block), after the method's union; without
-					 * one the tiles */
-	int64_t exec_total, exec_sel;	/* causal (query row, key) pairs, chunk included */
-};
 
 /* Count request 0 from what was selected and, under a union, its tables; both on the host, both
  * NULL for a dense method.  b: on the host; count: [kv_heads]. */

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "profiler/prof.h"
+#include "src/base/selection_count.h"
 #include "src/base/status.h"
 
 struct store;
@@ -98,8 +99,7 @@ struct store_selection {
 	int64_t iter_no;
 	uint32_t req, chunk_no;
 	int layer, kv_head;
-	int64_t tiles_total, tiles_sel, qunion_total, qunion_sel, group_total, group_sel,
-		exec_total, exec_sel;
+	struct selection_count count;
 };
 
 /* A run's baseline is the latest dense run before it, else the first after it, with the same trace,

@@ -23,6 +23,10 @@ enum {
 #define NOT_SETUP "('method', 'trace', 'format', 'model', 'policy', 'backend', 'db', 'accuracy'," \
 	" 'keep-entries', 'keep-kernels', 'costs', 'slo')"
 
+/* In lists of columns and of their values. */
+#define COUNT_NAME(name) ", " #name
+#define COUNT_PLACE(name) ", ?"
+
 #define STMT_MAP(X)                                                                             \
 	X(BEGIN, "BEGIN IMMEDIATE")                                                             \
 	X(COMMIT, "COMMIT")                                                                     \
@@ -75,8 +79,9 @@ enum {
 	X(GAP, "INSERT INTO token_gap VALUES(?1, ?2, ?3)")                                      \
 	X(ACCURACY, "INSERT INTO accuracy_sample VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
 		"?10, ?11, ?12)")                                                               \
-	X(SELECTION, "INSERT INTO selection_stat VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
-		"?10, ?11, ?12, ?13, ?14)")                                                     \
+	X(SELECTION, "INSERT INTO selection_stat(run_id, req_no, chunk_no, layer, kv_head, "     \
+		"iter_no" SELECTION_COUNTS(COUNT_NAME) ") VALUES(?, ?, ?, ?, ?, ?"              \
+		SELECTION_COUNTS(COUNT_PLACE) ")")                                              \
 	X(RUNNING, "SELECT run_id, pid, pid_start FROM run WHERE status = 'running'")           \
 	X(ABORT, "UPDATE run SET status = 'aborted' WHERE run_id = ?1")
 
@@ -706,9 +711,11 @@ enum ar_status writer_selection(struct writer *w, const struct store_selection *
 				struct ar_err *err)
 {
 	const int64_t v[] = { w->run_id, a->req, a->chunk_no, a->layer, a->kv_head, a->iter_no,
-			      a->tiles_total, a->tiles_sel, a->qunion_total, a->qunion_sel,
-			      a->group_total, a->group_sel, a->exec_total, a->exec_sel };
+#define X(name) a->count.name,
+			      SELECTION_COUNTS(X)
+#undef X
+	};
 	enum ar_status st = begin(w, err);
 
-	return st ? st : put_ints(w, STMT_SELECTION, v, 14, err);
+	return st ? st : put_ints(w, STMT_SELECTION, v, (int)(sizeof v / sizeof *v), err);
 }

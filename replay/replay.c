@@ -176,17 +176,10 @@ static enum ar_status put_sample(struct loop *l, const struct batch_entry *e, in
 			.chunk_start = e->start, .chunk_tok = e->n_tok, .layer = layer, .head = h,
 			.rel_l2 = l->acc[h].rel_l2, .cosine = l->acc[h].cosine,
 			.max_abs = l->acc[h].max_abs, .mass_recall = l->acc[h].mass_recall }, err);
-	for (int h = 0; h < cfg->kv_heads && !st; h++) {
-		const struct selection_count *c = &l->count[h];
-
+	for (int h = 0; h < cfg->kv_heads && !st; h++)
 		st = store_selection(cfg->store, &(struct store_selection){
 			.iter_no = l->res->iterations, .req = e->req, .chunk_no = e->chunk_no,
-			.layer = layer, .kv_head = h,
-			.tiles_total = c->tiles_total, .tiles_sel = c->tiles_sel,
-			.qunion_total = c->qunion_total, .qunion_sel = c->qunion_sel,
-			.group_total = c->group_total, .group_sel = c->group_sel,
-			.exec_total = c->exec_total, .exec_sel = c->exec_sel }, err);
-	}
+			.layer = layer, .kv_head = h, .count = l->count[h] }, err);
 	return st;
 }
 

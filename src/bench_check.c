@@ -221,10 +221,8 @@ enum ar_status bench_check_selection(const struct bench_load *l,
 	st = method_count(m, &a.b, &(struct selection){ .mask = a.mask }, a.table, a.count, err);
 	if (st)
 		goto out;
-	for (int i = 0; i < s->kv_heads; i++) {
-		sum.tiles_sel += a.count[i].tiles_sel, sum.tiles_total += a.count[i].tiles_total;
-		sum.group_sel += a.count[i].group_sel, sum.group_total += a.count[i].group_total;
-	}
+	for (int i = 0; i < s->kv_heads; i++)
+		selection_add(&sum, &a.count[i], 1);
 	r[0].kept = (double)sum.tiles_sel / (double)sum.tiles_total;
 	r[1].kept = (double)sum.group_sel / (double)sum.group_total;
 out:

@@ -44,14 +44,9 @@ static const struct bench_col cols[] = {
 	{ "density_group", "union", COL_REAL, COL(group), 7, 4, 1 },
 	{ "rel_l2", "rel L2", COL_REAL, COL(sum.rel_l2), 8, 5, 1 },
 	{ "dense_l2", "to dense", COL_REAL, COL(sum.dense_l2), 8, 5, 1 },
-	{ "tiles_sel", NULL, COL_INT, COL(sum.count.tiles_sel), 0, 0, 0 },
-	{ "tiles_total", NULL, COL_INT, COL(sum.count.tiles_total), 0, 0, 0 },
-	{ "qunion_sel", NULL, COL_INT, COL(sum.count.qunion_sel), 0, 0, 0 },
-	{ "qunion_total", NULL, COL_INT, COL(sum.count.qunion_total), 0, 0, 0 },
-	{ "group_sel", NULL, COL_INT, COL(sum.count.group_sel), 0, 0, 0 },
-	{ "group_total", NULL, COL_INT, COL(sum.count.group_total), 0, 0, 0 },
-	{ "exec_sel", NULL, COL_INT, COL(sum.count.exec_sel), 0, 0, 0 },
-	{ "exec_total", NULL, COL_INT, COL(sum.count.exec_total), 0, 0, 0 },
+#define X(name) { #name, NULL, COL_INT, COL(sum.count.name), 0, 0, 0 },
+	SELECTION_COUNTS(X)
+#undef X
 	{ "input", NULL, COL_TEXT, COL(input), 0, 0, 0 },
 	{ "input_tokens", NULL, COL_COUNT, COL(input_tok), 0, 0, 0 },
 	{ "input_repeats", NULL, COL_COUNT, COL(repeats), 0, 0, 0 },

@@ -19,18 +19,6 @@ struct bench_sample bench_sample_at(int n_chunk, int n, int i)
 	return (struct bench_sample){ (first + end - !(i % 2)) / 2, end - first };
 }
 
-void bench_count_add(struct selection_count *sum, const struct selection_count *x, int weight)
-{
-	sum->tiles_total += weight * x->tiles_total;
-	sum->tiles_sel += weight * x->tiles_sel;
-	sum->qunion_total += weight * x->qunion_total;
-	sum->qunion_sel += weight * x->qunion_sel;
-	sum->group_total += weight * x->group_total;
-	sum->group_sel += weight * x->group_sel;
-	sum->exec_total += weight * x->exec_total;
-	sum->exec_sel += weight * x->exec_sel;
-}
-
 double bench_ratio(int64_t sel, int64_t total)
 {
 	return total ? (double)sel / (double)total : NAN;

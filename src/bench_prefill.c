@@ -503,7 +503,7 @@ static enum ar_status count_all(const struct bench_prefill *p, const struct meth
 				    ar_nomem(err);
 
 	for (int i = 0; i < b->shape.kv_heads && !st; i++)
-		bench_count_add(sum, &count[i], 1);
+		selection_add(sum, &count[i], 1);
 	free(count);
 	return st;
 }

@@ -204,7 +204,7 @@ static void add_core(struct bench_sum *sum, const struct bench_core *core, int w
 	}
 	sum->event_us += weight * core->event_us;
 	sum->traced &= core->traced;
-	bench_count_add(&sum->count, &core->count, weight);
+	selection_add(&sum->count, &core->count, weight);
 	sum->rel_l2 = fmax(sum->rel_l2, core->rel_l2);
 	sum->dense_l2 = fmax(sum->dense_l2, core->dense_l2);
 	sum->off |= core->checked && !(core->rel_l2 <= rel_l2_most);
@@ -337,7 +337,7 @@ static enum ar_status sparsity_of(void *ctx, const char *method, double *sparsit
 				return ar_fail(err, AR_INTERRUPTED, "interrupted");
 			st = bench_prefill_count(j->p[l], at.ctx, at.n, &x, err);
 			if (!st)
-				bench_count_add(&sum, &x, at.weight);
+				selection_add(&sum, &x, at.weight);
 		}
 	}
 	if (!st)

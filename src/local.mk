@@ -16,7 +16,7 @@ libattnreplay_a_SOURCES += \
   src/base/bf16.h src/base/binfile.c src/base/binfile.h src/base/both.h src/base/data.c src/base/data.h \
   src/base/dynlib.c src/base/dynlib.h src/base/jsonval.h src/base/log.c src/base/log.h \
   src/base/number.c src/base/number.h src/base/opt.c src/base/opt.h src/base/phase.h src/base/rng.h \
-  src/base/safetensors.c src/base/safetensors.h \
+  src/base/safetensors.c src/base/safetensors.h src/base/selection_count.h \
   src/base/stats.c src/base/stats.h src/base/status.c src/base/status.h \
   src/base/text.c src/base/text.h
 

@@ -110,18 +110,8 @@ static struct selection_count total(const struct select_result *r)
 {
 	struct selection_count sum = { 0 };
 
-	for (int kv = 0; kv < r->shape.kv_heads; kv++) {
-		const struct selection_count *c = &r->count[kv];
-
-		sum.tiles_total += c->tiles_total;
-		sum.tiles_sel += c->tiles_sel;
-		sum.qunion_total += c->qunion_total;
-		sum.qunion_sel += c->qunion_sel;
-		sum.group_total += c->group_total;
-		sum.group_sel += c->group_sel;
-		sum.exec_total += c->exec_total;
-		sum.exec_sel += c->exec_sel;
-	}
+	for (int kv = 0; kv < r->shape.kv_heads; kv++)
+		selection_add(&sum, &r->count[kv], 1);
 	return sum;
 }
 

@@ -83,9 +83,11 @@ static enum ar_status put_quality(struct store *s, const struct store_iteration 
 {
 	struct store_selection sel = {
 		.iter_no = it->iter_no, .req = e->req, .chunk_no = e->chunk_no, .layer = 3,
-		.tiles_total = 40 * e->n_tok, .tiles_sel = 10 * e->n_tok, .qunion_total = 100,
-		.qunion_sel = 30, .group_total = 10, .group_sel = 5, .exec_total = 1000,
-		.exec_sel = 550,
+		.count = {
+			.tiles_total = 40 * e->n_tok, .tiles_sel = 10 * e->n_tok,
+			.qunion_total = 100, .qunion_sel = 30, .group_total = 10, .group_sel = 5,
+			.exec_total = 1000, .exec_sel = 550,
+		},
 	};
 	enum ar_status st = store_selection(s, &sel, err);
 

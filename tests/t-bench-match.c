@@ -208,7 +208,7 @@ static enum ar_status count_chunks(struct batch_case *c, const struct method *m,
 		if (!st)
 			st = method_count(m, &c->b, &s.chosen, s.table, x, err);
 		for (int h = 0; h < 2 && !st; h++)
-			bench_count_add(sum, &x[h], 1);
+			selection_add(sum, &x[h], 1);
 		method_selection_release(&s);
 	}
 	return st;
