@@ -155,6 +155,48 @@ static bool kept(const uint32_t *row, int j)
 	return !row || row[j / 32] >> j % 32 & 1;
 }
 
+static bool is_empty(const uint32_t *row, int words)
+{
+	int w = 0;
+
+	while (w < words && !row[w])
+		w++;
+	return w == words;
+}
+
+/* What unions still have to count of a past block: it is kept under a head, a sub-group or a KV
+ * head. */
+enum { IN_HEAD = 1, IN_SUB = 2, IN_KV = 4, IN_ALL = 7 };
+
+static int64_t take(uint8_t *mark, int past, uint8_t bit)
+{
+	int64_t n = 0;
+
+	for (int j = 0; j < past; j++) {
+		n += (mark[j] & bit) != 0;
+		mark[j] &= (uint8_t)~bit;
+	}
+	return n;
+}
+
+/* The unions that end with query head k of a KV head. */
+static void count_unions(const struct attn_shape *s, int k, uint8_t *mark, int past,
+			 struct selection_count *c)
+{
+	int end = k + 1, group = s->q_heads / s->kv_heads;
+
+	c->qunion_total += past;
+	c->qunion_sel += take(mark, past, IN_HEAD);
+	if (end == group || end % union_heads(UNION_SUBGROUP, s) == 0) {
+		c->sub_total += past;
+		c->sub_sel += take(mark, past, IN_SUB);
+	}
+	if (end == group) {
+		c->kv_total += past;
+		c->kv_sel += take(mark, past, IN_KV);
+	}
+}
+
 /* Kept blocks before the chunk in a row; no row: all of them. */
 static int64_t count_past(const uint32_t *row, int past)
 {
@@ -189,7 +231,7 @@ static int past_blocks(const struct attn_batch *b)
 
 /* One query head of request 0, all of its query blocks. */
 static void count_head(const struct attn_batch *b, int head, int heads, const uint32_t *mask,
-		       const uint32_t *table_row, struct selection_count *c)
+		       const uint32_t *table_row, uint8_t *mark, struct selection_count *c)
 {
 	int past = past_blocks(b), n = attn_body(b, 0);
 	size_t words = (size_t)b->mask_words, pitch = (size_t)b->shape.q_heads * words;
@@ -199,23 +241,24 @@ static void count_head(const struct attn_batch *b, int head, int heads, const ui
 		const uint32_t *own = row ? row + (size_t)i * pitch : NULL;
 
 		count_pairs(b, i, heads && i < n ? table_row : own, &c->exec_total, &c->exec_sel);
+		c->blind += !heads && own && is_empty(own, b->mask_words);
 		if (i >= n)
 			continue;
+		for (int j = 0; j < past; j++)
+			if (kept(own, j)) {
+				mark[j] = IN_ALL;
+				c->tiles_sel++;
+			}
+		for (int j = 0; j <= i; j++)
+			c->chunk_sel += kept(own, past + j);
 		c->tiles_total += past;
-		c->tiles_sel += count_past(own, past);
+		c->chunk_total += i + 1;
+		c->chunk_full += b->qblk0[1];
 	}
-	for (int j = 0; j < past; j++) {
-		int i = 0;
-
-		while (i < n && !kept(row ? row + (size_t)i * pitch : NULL, j))
-			i++;
-		c->qunion_sel += i < n;
-	}
-	c->qunion_total += past;
 }
 
 static void count_blocks(const struct method *m, const struct attn_batch *b, const uint32_t *mask,
-			 const uint32_t *table, struct selection_count *count)
+			 const uint32_t *table, uint8_t *mark, struct selection_count *count)
 {
 	const struct attn_shape *s = &b->shape;
 	int heads = table_heads(m, s), group = s->q_heads / s->kv_heads;
@@ -224,7 +267,7 @@ static void count_blocks(const struct method *m, const struct attn_batch *b, con
 	for (int kv = 0; kv < s->kv_heads; kv++) {
 		struct selection_count *c = &count[kv];
 
-		*c = (struct selection_count){ 0 };
+		*c = (struct selection_count){ .chunk_open = attn_body(b, 0) ? b->qblk0[1] : 0 };
 		for (int k = 0; k < group; k++) {
 			if (heads && k && k % heads == 0)
 				table += b->mask_words;
@@ -232,7 +275,8 @@ static void count_blocks(const struct method *m, const struct attn_batch *b, con
 				c->group_total += past;
 				c->group_sel += count_past(table, past);
 			}
-			count_head(b, kv * group + k, heads, mask, table, c);
+			count_head(b, kv * group + k, heads, mask, table, mark, c);
+			count_unions(s, k, mark, past, c);
 		}
 		if (heads)
 			table += b->mask_words;
@@ -247,11 +291,15 @@ static void count_tokens(const struct attn_batch *b, const struct token_lists *l
 {
 	int64_t ctx = b->ctx[0], rows = b->row0[1], n_qblk = b->qblk0[1];
 	int64_t group = b->shape.q_heads / b->shape.kv_heads;
+	int64_t sub = union_groups(union_heads(UNION_SUBGROUP, &b->shape), &b->shape) /
+		      b->shape.kv_heads;
 
 	for (int kv = 0; kv < b->shape.kv_heads; kv++)
 		count[kv] = (struct selection_count){
 			.tiles_total = group * n_qblk * ctx, .tiles_sel = group * n_qblk * l->n[kv],
 			.qunion_total = group * ctx, .qunion_sel = group * l->n[kv],
+			.sub_total = sub * ctx, .sub_sel = sub * l->n[kv],
+			.kv_total = ctx, .kv_sel = l->n[kv],
 			.group_total = ctx, .group_sel = l->n[kv],
 			.exec_total = group * (rows * ctx + rows * (rows + 1) / 2),
 			.exec_sel = group * (rows * l->n[kv] + rows * (rows + 1) / 2),
@@ -259,15 +307,15 @@ static void count_tokens(const struct attn_batch *b, const struct token_lists *l
 }
 
 /* The keys from first on, n of them, for the rows [lo, hi) of request 0: those before the chunk
- * are marked in past. */
+ * are marked. */
 static void count_run(const struct attn_batch *b, int first, int n, const struct attn_band *band,
-		      int lo, int hi, uint8_t *past, struct selection_count *c)
+		      int lo, int hi, uint8_t *mark, struct selection_count *c)
 {
 	int ctx = b->ctx[0], before = ctx - first < n ? ctx - first : n;
 	int total = ctx + b->row0[1] + b->left[0];
 
 	for (int i = 0; i < before; i++)
-		past[first + i] = 1;
+		mark[first + i] = IN_ALL;
 	c->tiles_sel += before > 0 ? before : 0;
 	for (int pos = ctx + lo; pos < ctx + hi; pos++) {
 		int seen = pos - first + 1;
@@ -279,13 +327,12 @@ static void count_run(const struct attn_batch *b, int first, int n, const struct
 	}
 }
 
-/* One query head of request 0.  past: [ctx]. */
+/* One query head of request 0. */
 static void count_head_columns(const struct attn_batch *b, int head, const struct column_lists *l,
-			       uint8_t *past, struct selection_count *c)
+			       uint8_t *mark, struct selection_count *c)
 {
 	int ctx = b->ctx[0], rows = b->row0[1], tok = b->shape.page_tok;
 
-	memset(past, 0, (size_t)ctx);
 	for (int i = 0; i < b->qblk0[1]; i++) {
 		size_t row = (size_t)i * (size_t)b->shape.q_heads + (size_t)head;
 		const int32_t *run = l->run + row * (size_t)l->max_run;
@@ -294,52 +341,49 @@ static void count_head_columns(const struct attn_batch *b, int head, const struc
 
 		lo = lo > 0 ? lo : 0;
 		for (int k = 0; k < l->n_run[row]; k++)
-			count_run(b, run[k], tok, &l->band[row], lo, hi, past, c);
+			count_run(b, run[k], tok, &l->band[row], lo, hi, mark, c);
 		for (int k = 0; k < l->n_col[row]; k++)
-			count_run(b, col[k], 1, NULL, lo, hi, past, c);
+			count_run(b, col[k], 1, NULL, lo, hi, mark, c);
+		c->blind += !l->n_run[row] && !l->n_col[row];
 	}
-	for (int t = 0; t < ctx; t++)
-		c->qunion_sel += past[t];
 }
 
-static enum ar_status count_columns(const struct attn_batch *b, const struct column_lists *l,
-				    struct selection_count *count, struct ar_err *err)
+static void count_columns(const struct attn_batch *b, const struct column_lists *l, uint8_t *mark,
+			  struct selection_count *count)
 {
 	int64_t ctx = b->ctx[0], rows = b->row0[1];
 	int group = b->shape.q_heads / b->shape.kv_heads;
-	uint8_t *past = malloc((size_t)ctx + 1);
 
-	if (!past)
-		return ar_nomem(err);
 	for (int kv = 0; kv < b->shape.kv_heads; kv++) {
 		struct selection_count *c = &count[kv];
 
 		*c = (struct selection_count){
-			.tiles_total = group * b->qblk0[1] * ctx, .qunion_total = group * ctx,
+			.tiles_total = group * b->qblk0[1] * ctx,
 			.exec_total = group * (rows * ctx + rows * (rows + 1) / 2),
 		};
-		for (int k = 0; k < group; k++)
-			count_head_columns(b, kv * group + k, l, past, c);
+		for (int k = 0; k < group; k++) {
+			count_head_columns(b, kv * group + k, l, mark, c);
+			count_unions(&b->shape, k, mark, (int)ctx, c);
+		}
 		c->group_total = c->tiles_total, c->group_sel = c->tiles_sel;
 	}
-	free(past);
-	return AR_OK;
 }
 
 enum ar_status method_count(const struct method *m, const struct attn_batch *b,
 			    const struct selection *chosen, const uint32_t *table,
 			    struct selection_count *count, struct ar_err *err)
 {
+	uint8_t *mark = calloc((size_t)b->ctx[0] + 1, sizeof *mark);
+
+	if (!mark)
+		return ar_nomem(err);
 	switch (method_shape(m)) {
-	case TAKES_TOKENS:
-		count_tokens(b, &chosen->tokens, count);
-		return AR_OK;
-	case TAKES_COLUMNS:
-		return count_columns(b, &chosen->columns, count, err);
-	default:
-		count_blocks(m, b, chosen ? chosen->mask : NULL, table, count);
-		return AR_OK;
+	case TAKES_TOKENS: count_tokens(b, &chosen->tokens, count); break;
+	case TAKES_COLUMNS: count_columns(b, &chosen->columns, mark, count); break;
+	default: count_blocks(m, b, chosen ? chosen->mask : NULL, table, mark, count);
 	}
+	free(mark);
+	return AR_OK;
 }
 
 /* ---- reference ---- */

@@ -1,4 +1,4 @@
--- The database, version 4.  Times are nanoseconds; those of requests and iterations are
+-- The database, version 5.  Times are nanoseconds; those of requests and iterations are
 -- virtual, since the start of the trace.
 --
 -- Rows per iteration and per kernel carry neither foreign keys nor indexes: the writer alone
@@ -126,9 +126,14 @@ CREATE TABLE selection_stat(
   run_id INTEGER NOT NULL, req_no INTEGER NOT NULL, chunk_no INTEGER NOT NULL,
   layer INTEGER NOT NULL, kv_head INTEGER NOT NULL, iter_no INTEGER NOT NULL,
   tiles_total INTEGER NOT NULL, tiles_sel INTEGER NOT NULL,
+  chunk_total INTEGER NOT NULL, chunk_sel INTEGER NOT NULL,
+  chunk_full INTEGER NOT NULL, chunk_open INTEGER NOT NULL,
   qunion_total INTEGER NOT NULL, qunion_sel INTEGER NOT NULL,
+  sub_total INTEGER NOT NULL, sub_sel INTEGER NOT NULL,
+  kv_total INTEGER NOT NULL, kv_sel INTEGER NOT NULL,
   group_total INTEGER NOT NULL, group_sel INTEGER NOT NULL,
   exec_total INTEGER NOT NULL, exec_sel INTEGER NOT NULL,
+  blind INTEGER NOT NULL,
   PRIMARY KEY(run_id, req_no, chunk_no, layer, kv_head)) STRICT, WITHOUT ROWID;
 CREATE TABLE accuracy_sample(
   run_id INTEGER NOT NULL, req_no INTEGER NOT NULL, chunk_no INTEGER NOT NULL,

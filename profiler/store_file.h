@@ -7,7 +7,7 @@
 #include "src/base/status.h"
 
 #define STORE_APPLICATION_ID 0x41545250		/* 'ATRP' */
-#define STORE_VERSION 4				/* PRAGMA user_version */
+#define STORE_VERSION 5				/* PRAGMA user_version */
 
 /* The database's last error as a message about the file. */
 enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err);

@@ -44,68 +44,6 @@ bool select_kept(const struct select_result *r, int head, int i, int j)
 
 /* ---- densities ---- */
 
-/* Blocks before end that any query block of the heads [h, h_end) keeps. */
-static int64_t united(const struct select_result *r, int h, int h_end, int end)
-{
-	int n_qblk = select_body(r);
-	int64_t n = 0;
-
-	for (int j = 0; j < end; j++) {
-		bool any = false;
-
-		for (int k = h; k < h_end && !any; k++)
-			for (int i = 0; i < n_qblk && !any; i++)
-				any = select_kept(r, k, i, j);
-		n += any;
-	}
-	return n;
-}
-
-static struct select_density *put(struct select_density *to, const char *step, const char *scope,
-				  const char *unit, int64_t selected, int64_t total)
-{
-	*to = (struct select_density){ step, scope, unit, selected, total };
-	return to + 1;
-}
-
-static struct select_density *put_union(const struct select_result *r, enum union_kind u,
-					struct select_density *to)
-{
-	const struct attn_shape *s = &r->shape;
-	int heads = union_heads(u, s), group = s->q_heads / s->kv_heads;
-	int64_t n = select_body(r) ? union_groups(heads, s) : 0, sel = 0;
-	int64_t past = select_past(r), open = select_query_blocks(r);
-	const char *step = unions[u].name;
-
-	for (int kv = 0; kv < s->kv_heads; kv++)
-		for (int h = 0; h < group; h += heads)
-			sel += united(r, kv * group + h,
-				      kv * group + (h + heads < group ? h + heads : group),
-				      (int)past);
-	to = put(to, step, "past", "block", sel, n * past);
-	return put(to, step, "full", "block", sel + n * open, n * (past + open));
-}
-
-static struct select_density *put_blocks(const struct select_result *r, struct select_density *to)
-{
-	int64_t heads = r->shape.q_heads, n_qblk = select_body(r), n_blk = select_blocks(r);
-	int64_t past = select_past(r), sel = 0, before = 0;
-
-	for (int h = 0; h < heads; h++)
-		for (int i = 0; i < n_qblk; i++)
-			for (int j = 0; j < n_blk; j++) {
-				sel += select_kept(r, h, i, j);
-				before += j < past && select_kept(r, h, i, j);
-			}
-	to = put(to, "selected", "past", "block", before, heads * n_qblk * past);
-	to = put(to, "selected", "causal", "block", sel,
-		 heads * (n_qblk * past + n_qblk * (n_qblk + 1) / 2));
-	to = put(to, "selected", "full", "block", sel, heads * n_qblk * n_blk);
-	for (enum union_kind u = UNION_QBLOCK; u <= UNION_GROUP; u++)
-		to = put_union(r, u, to);
-	return to;
-}
-
 static struct selection_count total(const struct select_result *r)
 {
 	struct selection_count sum = { 0 };
@@ -120,20 +58,45 @@ static bool in_blocks(const struct select_result *r)
 	return method_shape(r->method) & (TAKES_ALL | TAKES_MASK | TAKES_TABLE);
 }
 
+static struct select_density *put(struct select_density *to, const char *step, const char *scope,
+				  const char *unit, int64_t selected, int64_t total)
+{
+	*to = (struct select_density){ step, scope, unit, selected, total };
+	return to + 1;
+}
+
+/* open: the chunk's blocks of a KV head's. */
+static struct select_density *put_union(const struct select_result *r, enum union_kind u,
+					int64_t selected, int64_t total, int64_t open,
+					struct select_density *to)
+{
+	const char *step = unions[u].name;
+
+	open *= union_groups(union_heads(u, &r->shape), &r->shape) / r->shape.kv_heads;
+	if (!in_blocks(r))
+		return put(to, step, "past", "token", selected, total);
+	to = put(to, step, "past", "block", selected, total);
+	return put(to, step, "full", "block", selected + open, total + open);
+}
+
 int select_densities(const struct select_result *r, struct select_density out[SELECT_DENSITIES])
 {
-	struct selection_count sum = total(r);
+	struct selection_count c = total(r);
 	struct select_density *to = out;
 
 	if (in_blocks(r)) {
-		to = put_blocks(r, to);
+		to = put(to, "selected", "past", "block", c.tiles_sel, c.tiles_total);
+		to = put(to, "selected", "causal", "block", c.tiles_sel + c.chunk_sel,
+			 c.tiles_total + c.chunk_total);
+		to = put(to, "selected", "full", "block", c.tiles_sel + c.chunk_sel,
+			 c.tiles_total + c.chunk_full);
 	} else {
-		to = put(to, "selected", "past", "token", sum.tiles_sel, sum.tiles_total);
-		to = put(to, "q-block", "past", "token", sum.qunion_sel, sum.qunion_total);
+		to = put(to, "selected", "past", "token", c.tiles_sel, c.tiles_total);
 	}
-	if (method_shape(r->method) == TAKES_TOKENS)
-		to = put(to, "group", "past", "token", sum.group_sel, sum.group_total);
-	to = put(to, "executed", "causal", "pair", sum.exec_sel, sum.exec_total);
+	to = put_union(r, UNION_QBLOCK, c.qunion_sel, c.qunion_total, c.chunk_open, to);
+	to = put_union(r, UNION_SUBGROUP, c.sub_sel, c.sub_total, c.chunk_open, to);
+	to = put_union(r, UNION_GROUP, c.kv_sel, c.kv_total, c.chunk_open, to);
+	to = put(to, "executed", "causal", "pair", c.exec_sel, c.exec_total);
 	return (int)(to - out);
 }
 
@@ -148,21 +111,9 @@ double select_density(const struct select_result *r, const char *step, const cha
 	return NAN;
 }
 
-int select_blind(const struct select_result *r)
+int64_t select_blind(const struct select_result *r)
 {
-	const uint32_t *row = r->sel->chosen.mask;
-	int n = 0;
-
-	if (method_shape(r->method) != TAKES_MASK)
-		return 0;
-	for (int i = 0; i < select_query_blocks(r) * r->shape.q_heads; i++, row += words(r)) {
-		int w = 0;
-
-		while (w < words(r) && !row[w])
-			w++;
-		n += w == words(r);
-	}
-	return n;
+	return total(r).blind;
 }
 
 double select_jaccard(const struct select_result *r)

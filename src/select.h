@@ -30,7 +30,7 @@ bool select_kept(const struct select_result *r, int head, int i, int j);
 
 /* ---- densities ---- */
 
-enum { SELECT_DENSITIES = 12 };
+enum { SELECT_DENSITIES = 10 };
 
 /* selected / total of what unit counts.  past: whole blocks (tokens) before the chunk; causal: of a
  * query block all up to its own; full: all blocks of the chunk's last row, for every query block,
@@ -52,8 +52,8 @@ double select_density(const struct select_result *r, const char *step, const cha
  * sets being equal; NaN: there are no pairs or no past, or the selection is no mask. */
 double select_jaccard(const struct select_result *r);
 
-/* Query blocks, over the query heads, that have a list without any block. */
-int select_blind(const struct select_result *r);
+/* Query blocks, over the query heads, whose list is empty. */
+int64_t select_blind(const struct select_result *r);
 
 /* Share of the past that one query head's query blocks keep, before any union. */
 double select_head_density(const struct select_result *r, int head);

@@ -67,6 +67,11 @@ is 'rows name the input' \
 	"$(dry --method dense --context 8K --capture "$sample" | values input)" 'niah-2k.arc '
 is 'and its tokens' \
 	"$(dry --method dense --context 8K --capture "$sample" | values input_tokens)" '2112 '
+is 'rows have the raw counts of the database' \
+	"$(dry --method dense | grep -o '"[a-z]*_\(total\|sel\|full\|open\)"\|"blind"' |
+	tr -d '"' | tr '\n' ' ')" \
+	"$(sed -n '/TABLE selection_stat/,/STRICT/p' "$srcdir/profiler/schema.sql" |
+	grep -o '[a-z]*_\(total\|sel\|full\|open\) \|blind ' | tr -d '\n')"
 is 'without a GPU there are no times' "$(dry | grep -c '"core_us":null.*"speedup":null')" 2
 method --dry-run --capture "$sample" --json "$tmp/file" >"$tmp/table"
 ok 'the table says how the capture is used' \

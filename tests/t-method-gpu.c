@@ -97,11 +97,20 @@ static bool counts_near(const struct selection_count *got, const struct selectio
 
 	for (int i = 0; i < n; i++)
 		good &= got[i].tiles_total == want[i].tiles_total &&
+			got[i].chunk_total == want[i].chunk_total &&
+			got[i].chunk_full == want[i].chunk_full &&
+			got[i].chunk_open == want[i].chunk_open &&
 			got[i].group_total == want[i].group_total &&
 			got[i].qunion_total == want[i].qunion_total &&
+			got[i].sub_total == want[i].sub_total &&
+			got[i].kv_total == want[i].kv_total &&
 			got[i].exec_total == want[i].exec_total &&
+			got[i].blind == want[i].blind &&
 			near(got[i].tiles_sel, want[i].tiles_sel, want[i].tiles_total) &&
+			near(got[i].chunk_sel, want[i].chunk_sel, want[i].chunk_total) &&
 			near(got[i].qunion_sel, want[i].qunion_sel, want[i].qunion_total) &&
+			near(got[i].sub_sel, want[i].sub_sel, want[i].sub_total) &&
+			near(got[i].kv_sel, want[i].kv_sel, want[i].kv_total) &&
 			near(got[i].group_sel, want[i].group_sel, want[i].group_total) &&
 			near(got[i].exec_sel, want[i].exec_sel, want[i].exec_total * 10);
 	return good;

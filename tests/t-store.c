@@ -105,9 +105,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 4, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 5, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 4", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 5", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -118,7 +118,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 4, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 5, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -156,10 +156,10 @@ static void test_refusals(void)
 	is_value(path, "SELECT count(*) FROM sqlite_schema", 1, "a foreign file is left alone");
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
-	change(path, "PRAGMA user_version = 5");
-	refused(path, AR_DATA, "schema version 5, this program has version 4", true);
+	change(path, "PRAGMA user_version = 4");
+	refused(path, AR_DATA, "schema version 4, this program has version 5", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 4", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 5", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(dir, AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
@@ -333,6 +333,29 @@ static void test_rows(void)
 		 "the clock is compared with events");
 	is_value(path, "SELECT share FROM v_phase_time WHERE run_id = 2 AND phase = 'select'", 0.1,
 		 "a phase's share is of its run");
+}
+
+static void test_counts(void)
+{
+	const char *path = in_dir("counts.db");
+	const struct sample_run r = { .percent = 100, .options = "{}" };
+	const struct store_run record = sample_record(&r);
+	struct store *s = open_store(path);
+	struct store_selection sel = { .req = 1 };
+	int64_t id;
+	int n = 0;
+
+#define X(name) sel.count.name = ++n;
+	SELECTION_COUNTS(X)
+#undef X
+	if (store_run_begin(s, &record, &id, NULL) || store_selection(s, &sel, NULL) ||
+	    store_run_end(s, "done", NULL, NULL))
+		bail_out("no run");
+	store_close(s, NULL);
+	n = 0;
+#define X(name) is_value(path, "SELECT " #name " FROM selection_stat", ++n, #name " is stored");
+	SELECTION_COUNTS(X)
+#undef X
 }
 
 static void test_views(void)
@@ -772,6 +795,7 @@ int main(void)
 	test_other_tools();
 	test_weights();
 	test_rows();
+	test_counts();
 	test_views();
 	test_percentiles();
 	test_functions();
