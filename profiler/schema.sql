@@ -468,6 +468,8 @@ CREATE VIEW v_density AS
   SELECT run_id, me.name AS method, layer, count(*) AS n,
     sum(tiles_sel) * 1.0 / nullif(sum(tiles_total), 0) AS selected,
     sum(qunion_sel) * 1.0 / nullif(sum(qunion_total), 0) AS q_union,
+    sum(sub_sel) * 1.0 / nullif(sum(sub_total), 0) AS sub_union,
+    sum(kv_sel) * 1.0 / nullif(sum(kv_total), 0) AS kv_union,
     sum(group_sel) * 1.0 / nullif(sum(group_total), 0) AS group_union,
     sum(exec_sel) * 1.0 / nullif(sum(exec_total), 0) AS executed
   FROM selection_stat JOIN run USING(run_id) LEFT JOIN method me USING(method_id)

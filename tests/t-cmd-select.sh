@@ -185,18 +185,34 @@ agrees() {
 	echo TIMESTAMP,ContextTokens,GeneratedTokens >t.csv
 	echo '2023-11-16 18:00:00,768,1' >>t.csv
 	"$ATTNREPLAY" run --backend cpu --trace t.csv --model niah-llama-14m --capture "$arc" \
-		--sample-layers 1 --method compact-fp --max-num-batched-tokens 256 --accuracy 1 \
+		--sample-layers 1 --method compact-fp:$params --max-num-batched-tokens 256 --accuracy 1 \
 		--db r.db >/dev/null || return 1
 	"$ATTNREPLAY" sql --format csv r.db \
 		"SELECT sum(tiles_sel) || ' ' || sum(tiles_total) || ' ' ||
 		sum(exec_sel) || ' ' || sum(exec_total) AS v FROM selection_stat
 		WHERE chunk_no = 2" | tail -1 >run
-	small --prompt-tokens 768 --method compact-fp >out
+	small --prompt-tokens 768 --method compact-fp:$params >out
 	echo "$(density selected past) $(density executed causal)" >select
 	cat run select
 	cmp run select
 }
+# The page's query of densities by definition, for that chunk.
+query=$(awk '/^SELECT/ { q = "" } { q = q "\n" $0 }
+	/GROUP BY/ && q ~ /chunk_full/ { print q; exit }' \
+	"$srcdir/man/attnreplay-db.5.in" | sed 's/tiles_total > 0/& AND chunk_no = 2/')
+defined() {
+	"$ATTNREPLAY" sql --format csv r.db "$query" | tail -1 | tr , '\n' |
+		awk 'NR > 1 { printf "%.4f\n", $1 }' >run
+	for d in 'selected past' 'selected causal' 'selected full' 'q-block full' \
+	         'sub-group full' 'group full'; do
+		awk -v d="$d" '$1 " " $2 == d { print $6 }' out
+	done >select
+	paste run select
+	cmp run select && [ "$(sort -u run | wc -l)" -gt 4 ]
+}
+params=alpha=0.3,sink=1,window=1
 ok 'a run counts the same chunk alike' agrees
+ok '... by every definition' defined
 
 # ---- kernels ----
 

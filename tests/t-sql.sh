@@ -121,7 +121,7 @@ if [ -r "$page" ]; then
 		asked=$((asked + 1))
 		ok "question $asked of attnreplay-db(5) is answered" answers "$q"
 	done
-	is 'the manual asks ten questions' "$asked" 10
+	is 'the manual asks eleven questions' "$asked" 11
 else
 	skip 'the questions of attnreplay-db(5) are answered' 'no manual here'
 fi
