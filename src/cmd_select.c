@@ -75,6 +75,7 @@ struct outputs {
 	char *drawn;
 	size_t len;
 	double height;
+	bool opened;
 	int n;
 };
 
@@ -95,11 +96,15 @@ static bool speaks_utf8(void)
 	return strstr(name, "UTF-8") || strstr(name, "utf8");
 }
 
-static enum ar_status open_outputs(struct outputs *o, const struct args *a, struct ar_err *err)
+/* Once the first selection is sure to be made, so that a refusal leaves files as they were. */
+static enum ar_status open_outputs(struct outputs *o, struct ar_err *err)
 {
+	const struct args *a = o->a;
 	enum ar_status st;
 
-	o->a = a;
+	if (o->opened)
+		return AR_OK;
+	o->opened = true;
 	o->picture = (enum select_picture)a->picture;
 	if (o->picture == SELECT_AUTO)
 		o->picture = isatty(STDOUT_FILENO) && speaks_utf8() ? SELECT_UNICODE : SELECT_ASCII;
@@ -380,6 +385,8 @@ static enum ar_status show_layers(struct shown *x, struct ar_err *err)
 	last.start += last.n_tok - 1;
 	last.n_tok = 1;
 	if (!st)
+		st = open_outputs(x->out, err);
+	if (!st)
 		st = x->backend->run(x->self, &b, &unused, err);
 	for (int i = 0; i < x->chunk->n_layers && !st; i++) {
 		st = show_layer(x, i, err);
@@ -493,8 +500,8 @@ static enum ar_status look_at_all(const struct args *a, char *const *method, siz
 static enum ar_status select_all(const struct backend *b, const struct args *a,
 				 char *const *method, size_t n, struct ar_err *err)
 {
-	struct outputs out = { 0 };
-	enum ar_status st = open_outputs(&out, a, err);
+	struct outputs out = { .a = a };
+	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; i < a->captures.n && !st; i++) {
 		struct chunk c = { 0 };

@@ -274,6 +274,9 @@ for o in json csv svg; do
 	full() { small --method dense --$o /dev/full >/dev/null 2>err; [ $? = 1 ] &&
 		grep -q '/dev/full: cannot write' err; }
 	ok "... or to a full disk" full
+	kept() { echo before >kept; small --method seer:gate=no.safetensors --$o kept 2>/dev/null
+		[ $? = 3 ] && [ "$(cat kept)" = before ]; }
+	ok '... which a method that cannot be opened leaves as it was' kept
 done
 ok 'a file that is no capture' \
 	fails 3 'neither an .arc file nor safetensors' "$ATTNREPLAY" select --capture "$0"
