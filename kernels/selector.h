@@ -29,6 +29,7 @@ struct selector_env {
 	bool device;			/* enqueue() will be called on the current device */
 	int repeats;			/* above 1: the heads are those that files are made for, so
 					 * many times over */
+	bool trial;			/* it will be opened again, and say then what is odd */
 };
 
 /* The heads that a file must have for n of this rank: head h takes what is for h modulo them. */

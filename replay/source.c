@@ -64,20 +64,38 @@ enum ar_status source_init(struct source *s, const struct backend_env *env, stru
 		       "and its rows are to be turned; pack it with its rope_theta", first->name);
 }
 
-enum ar_status source_open_method(const struct source *s, const struct backend_env *env,
-				  bool device, struct ar_err *err)
+static enum ar_status open_method(const struct source *s, const struct backend_env *env,
+				  struct selector_env e, struct ar_err *err)
 {
-	struct selector_env e = { .shape = s->shape, .n_layers = env->model->n_layers,
-				  .device = device };
 	float *inv = calloc((size_t)s->shape.head_dim, sizeof *inv);
 	enum ar_status st;
 
 	if (!inv)
 		return ar_nomem(err);
 	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
+	e.shape = s->shape;
+	e.n_layers = env->model->n_layers;
 	e.rope_inv = s->rope.theta > 0 ? inv : NULL;
 	st = method_open(env->method, &e, err);
 	free(inv);
+	return st;
+}
+
+enum ar_status source_open_method(const struct source *s, const struct backend_env *env,
+				  bool device, struct ar_err *err)
+{
+	return open_method(s, env, (struct selector_env){ .device = device }, err);
+}
+
+enum ar_status source_try_method(const struct backend_env *env, struct ar_err *err)
+{
+	struct source s;
+	enum ar_status st = source_init(&s, env, err);
+
+	if (st)
+		return st;
+	st = open_method(&s, env, (struct selector_env){ .trial = true }, err);
+	source_release(&s);
 	return st;
 }
 

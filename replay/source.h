@@ -46,6 +46,9 @@ void source_release(struct source *s);
 enum ar_status source_open_method(const struct source *s, const struct backend_env *env,
 				  bool device, struct ar_err *err);
 
+/* Whether a later source_open_method() on the host would succeed; env's method is to be freed. */
+enum ar_status source_try_method(const struct backend_env *env, struct ar_err *err);
+
 /* A block of the memory: rows of width elements, pitch elements apart, from off on.  from
  * is packed. */
 typedef enum ar_status source_put(void *ctx, size_t off, size_t pitch, const bf16_t *from,

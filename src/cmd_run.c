@@ -729,17 +729,13 @@ static enum ar_status run_apart(struct run *r, size_t i, struct ar_err *err)
 /* What a later method names is read before the first one runs, and then again in its turn. */
 static enum ar_status try_method(struct run *r, const char *name, struct ar_err *err)
 {
-	struct source s = { 0 };
 	struct method *m;
 	enum ar_status st = method_parse(&m, name, err);
 
 	if (st)
 		return st;
 	set_env(r, m);
-	st = source_init(&s, &r->env, err);
-	if (!st)
-		st = source_open_method(&s, &r->env, false, err);
-	source_release(&s);
+	st = source_try_method(&r->env, err);
 	method_free(m);
 	return st;
 }

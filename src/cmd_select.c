@@ -441,15 +441,10 @@ static enum ar_status show(const struct backend *backend, struct chunk *c, const
 static enum ar_status look_at(struct chunk *c, const char *method, struct ar_err *err)
 {
 	struct shown x = { 0 };
-	struct source s;
 	enum ar_status st = shown_init(&x, c, method, err);
 
 	if (!st)
-		st = source_init(&s, &x.env, err);
-	if (!st) {
-		st = source_open_method(&s, &x.env, false, err);
-		source_release(&s);
-	}
+		st = source_try_method(&x.env, err);
 	method_free(x.method);
 	return st;
 }

@@ -82,6 +82,14 @@ is 'a run takes the gate' \
 is 'its tables for KV heads hold no less' \
 	"$(awk "BEGIN { print ($(density \
 	"compact-sa:gate=$tmp/a.gate,nz-ratio=0.3") >= $few) }" </dev/null)" 1
+warned() { # once, by a method that is looked at before the one in front of it runs
+	"$ATTNREPLAY" "$@" --capture "$sample" --method "dense,seer:gate=$tmp/a.gate" 2>&1 >/dev/null |
+		grep -c "a.gate: gates of 1 layers stand for the"
+}
+printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2023-11-16 18:00:00,300,1' >"$tmp/t.csv"
+is 'run says once that its layer stands for all' "$(warned run --trace "$tmp/t.csv" \
+	--model niah-llama-14m --backend cpu --sample-layers 1 --accuracy 0)" 1
+is '... and so does select' "$(warned select --context 0 --chunk 64)" 1
 ok 'a method without a gate says how to get one' fails 2 "add gate=FILE" \
 	"$ATTNREPLAY" run --trace traces/samples/azure-2023-code-200.csv --model niah-llama-14m \
 	--extend tile \

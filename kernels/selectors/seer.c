@@ -162,8 +162,8 @@ static enum ar_status read_layers(struct seer_self *g, const struct safetensors 
 	return st;
 }
 
-static enum ar_status read_gate(struct seer_self *g, const char *path, int n_kv,
-				struct ar_err *err)
+static enum ar_status read_gate(struct seer_self *g, const char *path,
+				const struct selector_env *env, struct ar_err *err)
 {
 	int *layer = malloc((size_t)g->model_layers * sizeof *layer);
 	struct safetensors *s = NULL;
@@ -176,8 +176,8 @@ static enum ar_status read_gate(struct seer_self *g, const char *path, int n_kv,
 		st = ar_fail(err, AR_DATA, "%s: no tensor is named like " SEER_TENSOR
 			     "; not a gate", path, 0, 'k');
 	else
-		st = read_layers(g, s, layer, n_kv, path, err);
-	if (!st && g->n_layers < g->model_layers)
+		st = read_layers(g, s, layer, env->shape.kv_heads, path, err);
+	if (!st && !env->trial && g->n_layers < g->model_layers)
 		log_warn("%s: gates of %d layers stand for the %d of the model", path, g->n_layers,
 			 g->model_layers);
 out:
@@ -241,7 +241,7 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 	if (g->host.inv) {
 		memcpy(g->host.inv, env->rope_inv, inv_bytes);
 		st = !strcmp(p->gate, "mean") ? mean_gate(g, err) :
-		     read_gate(g, p->gate, s->kv_heads, err);
+		     read_gate(g, p->gate, env, err);
 	} else {
 		st = ar_nomem(err);
 	}
