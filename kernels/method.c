@@ -493,24 +493,37 @@ enum ar_status method_selection_init(struct method_selection *x, const struct me
 	return AR_OK;
 }
 
-enum ar_status method_select_ref(const struct method *m, const struct attn_batch *b, int layer,
+enum ar_status method_choose_ref(const struct method *m, const struct attn_batch *b, int layer,
 				 const bf16_t *q, const struct kv_cache *kv, void *state,
 				 struct method_selection *x, struct ar_err *err)
 {
-	int heads;
 	enum ar_status st = method_selection_init(x, m, b, err);
 
-	if (!st && !m->dense)
-		st = m->selector->ref(b, m->self, layer, q, kv, state, &x->chosen, err);
-	if (st || !x->chosen.mask)
+	if (st || m->dense)
 		return st;
-	heads = x->lists.heads;
+	return m->selector->ref(b, m->self, layer, q, kv, state, &x->chosen, err);
+}
+
+void method_lower_ref(const struct attn_batch *b, struct method_selection *x)
+{
+	int heads = x->lists.heads;
+
 	if (heads)
 		union_ref(b, heads, x->chosen.mask, x->table);
 	lists_ref(heads ? x->table : x->chosen.mask,
 		  heads ? b->n_req * union_groups(heads, &b->shape) : b->n_qblk * b->shape.q_heads,
 		  b->mask_words, &x->lists.blocks);
-	return AR_OK;
+}
+
+enum ar_status method_select_ref(const struct method *m, const struct attn_batch *b, int layer,
+				 const bf16_t *q, const struct kv_cache *kv, void *state,
+				 struct method_selection *x, struct ar_err *err)
+{
+	enum ar_status st = method_choose_ref(m, b, layer, q, kv, state, x, err);
+
+	if (!st && x->chosen.mask)
+		method_lower_ref(b, x);
+	return st;
 }
 
 enum ar_status method_ref(const struct method *m, const struct attn_batch *b, int layer,

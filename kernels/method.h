@@ -94,6 +94,12 @@ enum ar_status method_ref(const struct method *m, const struct attn_batch *b, in
 			  const bf16_t *q, const struct kv_cache *kv, void *state, bf16_t *out,
 			  float *lse, struct selection_count *count, struct ar_err *err);
 
+/* Its steps without attention: the selector; and, where there is a mask, union and lists. */
+enum ar_status method_choose_ref(const struct method *m, const struct attn_batch *b, int layer,
+				 const bf16_t *q, const struct kv_cache *kv, void *state,
+				 struct method_selection *x, struct ar_err *err);
+void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
+
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
 size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
 

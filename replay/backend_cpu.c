@@ -198,22 +198,52 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 
 /* ---- iterations ---- */
 
-/* Attention of layer i; its times are added to cost, selection under ATTEND. */
+/* The time since *t is the phase's. */
+static void lap(struct iter_cost *cost, enum phase phase, int64_t *t)
+{
+	int64_t now = now_ns();
+
+	cost->phase_ns[phase] += now - *t;
+	*t = now;
+}
+
+/* The method over the chunks in layer i.  References that copy do it as they attend. */
+static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
+			      struct iter_cost *cost, struct ar_err *err)
+{
+	const struct method *m = c->env.method;
+	struct method_selection x = { 0 };
+	int64_t t = now_ns();
+	enum ar_status st = AR_OK;
+
+	if (!m->dense) {
+		st = method_choose_ref(m, b, c->env.run_layer[i], c->q, &c->kv[i], c->state[i], &x,
+				       err);
+		lap(cost, PHASE_SELECT, &t);
+	}
+	if (!st && x.chosen.mask) {
+		method_lower_ref(b, &x);
+		lap(cost, PHASE_METADATA, &t);
+	}
+	if (!st)
+		st = m->executor->ref(b, &x.lists, c->q, &c->kv[i], c->out, NULL, err);
+	lap(cost, PHASE_ATTEND, &t);
+	method_selection_release(&x);
+	return st;
+}
+
+/* Attention of layer i; its times are added to cost. */
 static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct iter_cost *cost,
 			     struct ar_err *err)
 {
 	size_t skip = (size_t)(r->n_prefill * c->source.shape.q_heads * c->source.shape.head_dim);
-	int64_t t0 = now_ns(), t1;
-	enum ar_status st = AR_OK;
+	enum ar_status st = r->prefill.n_req ? prefill(c, i, &r->prefill, cost, err) : AR_OK;
+	int64_t t = now_ns();
 
-	if (r->prefill.n_req)
-		st = method_ref(c->env.method, &r->prefill, c->env.run_layer[i], c->q, &c->kv[i],
-				c->state[i], c->out, NULL, NULL, err);
-	t1 = now_ns();
-	if (!st && r->decode.n_req)
-		st = decode_ref(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, err);
-	cost->phase_ns[PHASE_ATTEND] += t1 - t0;
-	cost->phase_ns[PHASE_DECODE] += now_ns() - t1;
+	if (st || !r->decode.n_req)
+		return st;
+	st = decode_ref(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, err);
+	lap(cost, PHASE_DECODE, &t);
 	return st;
 }
 
@@ -221,7 +251,7 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
 {
 	struct method_selection x = { 0 };
-	enum ar_status st = method_select_ref(c->env.method, &r->prefill, c->env.run_layer[i], c->q,
+	enum ar_status st = method_choose_ref(c->env.method, &r->prefill, c->env.run_layer[i], c->q,
 					      &c->kv[i], c->state[i], &x, err);
 
 	method_selection_release(&x);
@@ -281,14 +311,16 @@ static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cos
 {
 	struct cpu *c = self;
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
+	int64_t sum = 0;
 	enum ar_status st = fill_missing(c, b, err);
 
 	if (!st)
 		st = iterate(c, b, false, &x, err);
 	if (st)
 		return st;
-	x.cost_ns = (x.phase_ns[PHASE_ATTEND] + x.phase_ns[PHASE_DECODE]) * c->env.model->n_layers /
-		    c->env.n_run_layers;
+	for (int p = 0; p < PHASE_COUNT; p++)
+		sum += x.phase_ns[p];
+	x.cost_ns = sum * c->env.model->n_layers / c->env.n_run_layers;
 	*cost = x;
 	return AR_OK;
 }

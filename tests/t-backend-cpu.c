@@ -25,6 +25,47 @@ static void test_cost(void)
 	case_close(&c);
 }
 
+/* What phases one chunk behind another has. */
+static void test_phases(void)
+{
+	static const struct {
+		const char *method;
+		bool select, metadata;
+	} cases[] = {
+		{ "dense", false, false }, { "compact-fp", true, true },
+		{ "flashprefill", true, true }, { "quoka", true, false },
+		{ "minference", true, false },
+	};
+	struct batch_entry first = { .n_tok = 300 };
+	struct batch_entry second = { .start = 300, .n_tok = 200, .emit = true };
+	struct batch_entry decode = { .start = 500, .n_tok = 1, .decode = true, .emit = true };
+	struct ar_err err;
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const char *name = cases[i].method;
+		struct iter_cost cost;
+		const int64_t *ns = cost.phase_ns;
+		int64_t sum = 0;
+		struct backend_case c;
+
+		if (case_open(&c, &backend_cpu, &(struct case_how){ .method = name }, &err))
+			bail_out("%s", err.msg);
+		case_run(&c, &first, 1, &cost);
+		case_run(&c, &second, 1, &cost);
+		for (int p = 0; p < PHASE_COUNT; p++)
+			sum += ns[p];
+		ok((ns[PHASE_SELECT] > 0) == cases[i].select &&
+		   (ns[PHASE_METADATA] > 0) == cases[i].metadata && ns[PHASE_ATTEND] > 0,
+		   "%s has the time of its steps", name);
+		is_int(ns[PHASE_DECODE], 0, "... and none of what did not run");
+		is_int(cost.cost_ns, 2 * sum, "... which make up its cost, over all layers");
+		case_run(&c, &decode, 1, &cost);
+		ok(ns[PHASE_DECODE] > 0 && cost.cost_ns == 2 * ns[PHASE_DECODE],
+		   "... and a decode its own");
+		case_close(&c);
+	}
+}
+
 static void test_rank(void)
 {
 	struct backend_case c;
@@ -96,6 +137,7 @@ int main(void)
 	plan(0);
 	case_test_all(&backend_cpu, 0);
 	test_cost();
+	test_phases();
 	test_rank();
 	test_faults();
 	return done_testing();
