@@ -78,6 +78,7 @@ libattnreplay_a_SOURCES += kernels/selectors/oracle.c kernels/selectors/oracle.h
 libattnreplay_a_SOURCES += kernels/selectors/pick.cuh
 libattnreplay_a_SOURCES += kernels/selectors/proxyattn.c kernels/selectors/proxyattn.cuh \
                            kernels/selectors/proxyattn.h kernels/selectors/tiles.cuh
+libattnreplay_a_SOURCES += kernels/selectors/scores.c kernels/selectors/scores.h
 libattnreplay_a_SOURCES += kernels/selectors/seer.c kernels/selectors/seer.h
 libattnreplay_a_SOURCES += kernels/selectors/quoka.c kernels/selectors/quoka.cuh \
                            kernels/selectors/quoka.h

@@ -55,7 +55,7 @@ struct job {			/* a layer */
 
 struct scratch {
 	struct calib_attention truth;
-	float *x;		/* [3][n] */
+	float *column, *slash;	/* [n] where the last rows look */
 	struct minference_cell *cell;	/* [n] */
 	int32_t *list;		/* [N_CANDIDATE][2][n] columns and distances */
 	int n_list[N_CANDIDATE][2];
@@ -71,13 +71,15 @@ static enum ar_status scratch_init(struct scratch *t, const struct calib_layer *
 	size_t n = (size_t)l->b.n_row;
 
 	t->n = l->b.n_row;
-	t->x = malloc(3 * n * sizeof *t->x);
+	t->column = malloc(n * sizeof *t->column);
+	t->slash = malloc(n * sizeof *t->slash);
 	t->cell = malloc(n * sizeof *t->cell);
 	t->list = malloc(2 * N_CANDIDATE * n * sizeof *t->list);
 	t->row.run = malloc((size_t)l->b.n_qblk * sizeof *t->row.run);
 	t->row.col = malloc(n * sizeof *t->row.col);
 	t->mean = malloc((size_t)l->b.shape.head_dim * sizeof *t->mean);
-	if (!t->x || !t->cell || !t->list || !t->row.run || !t->row.col || !t->mean)
+	if (!t->column || !t->slash || !t->cell || !t->list || !t->row.run || !t->row.col ||
+	    !t->mean)
 		return ar_nomem(err);
 	return calib_attention_init(&t->truth, l, h, err);
 }
@@ -85,7 +87,8 @@ static enum ar_status scratch_init(struct scratch *t, const struct calib_layer *
 static void scratch_release(struct scratch *t)
 {
 	calib_attention_release(&t->truth);
-	free(t->x);
+	free(t->column);
+	free(t->slash);
 	free(t->cell);
 	free(t->list);
 	free(t->row.run);
@@ -99,20 +102,21 @@ static int32_t *list_at(const struct scratch *t, int k, int slash)
 }
 
 /* What the last rows look at. */
-static void pick_lists(const struct job *j, int h, struct scratch *t)
+static enum ar_status pick_lists(const struct job *j, int h, struct scratch *t, struct ar_err *err)
 {
-	float *column = t->x + t->n, *slash = column + t->n;
+	enum ar_status st = lastq_ref(&j->l->b, 0, h, (int)rule.last, j->l->q, j->l->kv.k,
+				      t->column, t->slash, err);
 
-	lastq_ref(&j->l->b, 0, h, (int)rule.last, j->l->q, j->l->kv.k, t->x, column, slash);
-	for (int k = 0; k < N_CANDIDATE; k++) {
+	for (int k = 0; k < N_CANDIDATE && !st; k++) {
 		if (candidate[k].pattern != PATTERN_SLASH)
 			continue;
-		t->n_list[k][0] = minference_pick(column, t->n, (int)rule.sink,
+		t->n_list[k][0] = minference_pick(t->column, t->n, (int)rule.sink,
 						  candidate[k].vertical, t->cell,
 						  list_at(t, k, 0));
-		t->n_list[k][1] = minference_pick(slash, t->n, (int)rule.local,
+		t->n_list[k][1] = minference_pick(t->slash, t->n, (int)rule.local,
 						  candidate[k].slash, t->cell, list_at(t, k, 1));
 	}
+	return st;
 }
 
 static void choose(const struct job *j, int h, int k, int qa, struct scratch *t)
@@ -158,7 +162,7 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 	enum ar_status st = scratch_init(&t, j->l, h, err);
 
 	if (!st)
-		pick_lists(j, h, &t);
+		st = pick_lists(j, h, &t, err);
 	for (int qa = from / TOK; !st && qa < j->l->b.n_qblk; qa++) {
 		int lo = qa * TOK, hi = lo + TOK < t.n ? lo + TOK : t.n;
 

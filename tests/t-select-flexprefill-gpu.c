@@ -179,13 +179,14 @@ static void compare(struct select_pair *p)
 	const struct attn_shape *s = &c->b.shape;
 	int tok = s->page_tok, max_nb = c->b.max_kv_blk, heads = c->b.n_req * s->q_heads;
 	size_t n = (size_t)max_nb * (size_t)tok;
-	float *x = malloc((3 * n + 2 * (size_t)max_nb) * sizeof *x), *v = x + 3 * n;
+	float *x = malloc((2 * n + 2 * (size_t)max_nb) * sizeof *x), *v = x + 2 * n;
 	uint32_t *unit = malloc(2 * (size_t)max_nb * sizeof *unit);
 	const uint32_t *const pools[2] = { unit, unit + max_nb };
 	float *old = malloc(2 * (size_t)heads * n * sizeof *old);
 	int *want = malloc((size_t)heads * sizeof *want);
 	bool sums = true, blocks = true, old_sums = true, masks = true;
 	struct lastq block, all;
+	struct ar_err err;
 
 	for (int i = 0; i < heads; i++)
 		want[i] = 1;
@@ -200,12 +201,12 @@ static void compare(struct select_pair *p)
 			int end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
 			int nb = (end + tok - 1) / tok;
 
-			lastq_ref(&c->b, r, h, tok, c->q, c->kv.k, x, x + n, x + 2 * n);
-			sums &= close(column, x + n, end) && close(slash, x + 2 * n, end);
-			old_sums &= close(old + at, x + n, end) &&
-				    close(old + (size_t)heads * n + at, x + 2 * n, end);
-			pool(v, x + n, 1, end, tok);
-			pool(v + max_nb, x + 2 * n + end - 1, -1, end, tok);
+			gpu_must(lastq_ref(&c->b, r, h, tok, c->q, c->kv.k, x, x + n, &err), &err);
+			sums &= close(column, x, end) && close(slash, x + n, end);
+			old_sums &= close(old + at, x, end) &&
+				    close(old + (size_t)heads * n + at, x + n, end);
+			pool(v, x, 1, end, tok);
+			pool(v + max_nb, x + n + end - 1, -1, end, tok);
 			blocks &= close(column_of, v, nb) && close(slash_of, v + max_nb, nb);
 			for (int j = 0; j < nb; j++) {
 				unit[j] = flexprefill_units(column_of[j], 31);

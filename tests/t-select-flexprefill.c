@@ -88,13 +88,15 @@ static const char *pooled(const float *mass, bool reversed)
 static void test_example(void)
 {
 	struct flexprefill p = loose;
-	float x[24], column[24], slash[24], *state;
+	float column[24], slash[24], *state;
 	struct batch_case c;
+	struct ar_err err;
 
 	case_formula(&c, tiny, 24);
 	state = state_new(&c);
 	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
-	lastq_ref(&c.b, 0, 0, 4, c.q, c.kv.k, x, column, slash);
+	if (lastq_ref(&c.b, 0, 0, 4, c.q, c.kv.k, column, slash, &err))
+		bail_out("%s", err.msg);
 	is_str(pooled(column, false), "0.0942 0.0764 0.1216 0.0625 0.3641 0.2812",
 	       "columns by blocks");
 	is_str(pooled(slash, true), "0.0656 0.0768 0.1098 0.0777 0.0806 0.5894",

@@ -111,7 +111,7 @@ static void compare(const struct select_pair *p, struct rows *x, const float *de
 	const struct attn_shape *s = &c->b.shape;
 	size_t n = (size_t)c->b.max_kv_blk * (size_t)s->page_tok;
 	size_t heads = (size_t)(c->b.n_req * s->q_heads);
-	float *y = malloc(3 * n * sizeof *y);
+	float *y = malloc(2 * n * sizeof *y);
 	bool sums = true, rows = true;
 	struct ar_err err;
 
@@ -123,9 +123,9 @@ static void compare(const struct select_pair *p, struct rows *x, const float *de
 
 			if (rows_of < 2 || self->head[h].pattern != PATTERN_SLASH)
 				continue;
-			lastq_ref(&c->b, r, h, (int)self->rule.last, c->q, c->kv.k, y, y + n,
-				  y + 2 * n);
-			sums &= close(column, y + n, end) && close(slash, y + 2 * n, end);
+			gpu_must(lastq_ref(&c->b, r, h, (int)self->rule.last, c->q, c->kv.k, y,
+					   y + n, &err), &err);
+			sums &= close(column, y, end) && close(slash, y + n, end);
 			gpu_must(minference_lists(&c->b, self, &self->head[h], r, h, column, slash,
 					      &x->ref, &err), &err);
 		}

@@ -257,7 +257,7 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 {
 	const struct attn_shape *s = &b->shape;
 	size_t n = (size_t)b->max_kv_blk * (size_t)s->page_tok;
-	float *x = malloc(3 * n * sizeof *x);
+	float *x = malloc(2 * n * sizeof *x);
 	enum ar_status st = x ? AR_OK : ar_nomem(err);
 
 	(void)layer;
@@ -265,9 +265,10 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 		means_update(b, kv->k, state);
 	for (int r = 0; r < b->n_req && !st; r++)
 		for (int h = 0; h < s->q_heads && b->row0[r + 1] > b->row0[r] && !st; h++) {
-			lastq_ref(b, r, h, s->page_tok, q, kv->k, x, x + n, x + 2 * n);
-			st = flexprefill_head(b, self, r, h, q, state, x + n, x + 2 * n, NULL,
-					      out->mask, err);
+			st = lastq_ref(b, r, h, s->page_tok, q, kv->k, x, x + n, err);
+			if (!st)
+				st = flexprefill_head(b, self, r, h, q, state, x, x + n, NULL,
+						      out->mask, err);
 		}
 	free(x);
 	return st;

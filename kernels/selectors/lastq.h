@@ -20,9 +20,9 @@ extern "C" {
 
 enum { LASTQ_MAX = 128 };	/* rows */
 
-/* Request r, one head; x, column, slash: [positions]. */
-void lastq_ref(const struct attn_batch *b, int r, int head, int n, const bf16_t *q, const bf16_t *k,
-	       float *x, float *column, float *slash);
+/* Request r, one head; column, slash: [positions]. */
+enum ar_status lastq_ref(const struct attn_batch *b, int r, int head, int n, const bf16_t *q,
+			 const bf16_t *k, float *column, float *slash, struct ar_err *err);
 
 /* On the device, [request][query head][stride] of each. */
 struct lastq {

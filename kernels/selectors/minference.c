@@ -345,7 +345,7 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	const struct minference_self *m = self;
 	const struct minference_head *head = m->head + (size_t)layer * (size_t)m->q_heads;
 	size_t n = (size_t)b->max_kv_blk * (size_t)b->shape.page_tok;
-	float *x = malloc(3 * n * sizeof *x);
+	float *x = malloc(2 * n * sizeof *x);
 	enum ar_status st = x ? AR_OK : ar_nomem(err);
 
 	if (!st && m->any_block)
@@ -358,10 +358,9 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			continue;
 		}
 		if (rows > 1 && head[h].pattern == PATTERN_SLASH)
-			lastq_ref(b, r, h, (int)m->rule.last, q, kv->k, x, x + n, x + 2 * n);
-		if (rows)
-			st = minference_lists(b, m, &head[h], r, h, x + n, x + 2 * n,
-					      &out->columns, err);
+			st = lastq_ref(b, r, h, (int)m->rule.last, q, kv->k, x, x + n, err);
+		if (!st && rows)
+			st = minference_lists(b, m, &head[h], r, h, x, x + n, &out->columns, err);
 	}
 	free(x);
 	return st;

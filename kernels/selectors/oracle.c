@@ -15,11 +15,11 @@
  * whose mean is at least that.  Over the pairs that are run, recall is therefore concave.
  */
 #include "config.h"
-#include "kernels/multiply.h"
 #include "kernels/selectors/oracle.h"
 
-#include <math.h>
 #include <stdlib.h>
+
+#include "kernels/selectors/scores.h"
 
 static int block_tok(const void *param)
 {
@@ -40,48 +40,17 @@ static int by_mean(const void *x, const void *y)
 	return a->at < b->at ? -1 : 1;
 }
 
-/* Buffers of a query block and head, tokens of them padded for multiply(). */
-struct desk {
-	float *q;		/* [page_tok][head_dim] */
-	float *k;		/* [head_dim][page_tok] of one block */
-	float *x;		/* [page_tok][max_kv_blk * page_tok] scores */
-	int ld;			/* of x */
-};
-
-/* Scores of the rows [row, row + n) of the batch and the first n_blk blocks of request r. */
-static void multiply_keys(const struct attn_batch *b, int r, int row, int n, int head, int n_blk,
-			  const bf16_t *q, const bf16_t *k, const struct desk *d)
+/* Add the attention of the rows [lo, hi) of query block qa to its cells; x: their scores. */
+static void add_rows(const struct attn_shape *s, int qa, int lo, int hi, struct scores *x,
+		     struct cell *cell)
 {
-	const struct attn_shape *s = &b->shape;
-	int dim = s->head_dim, tok = s->page_tok, kv_head = head / (s->q_heads / s->kv_heads);
+	for (int row = lo; row < hi; row++) {
+		int n = qa * s->page_tok + row + 1;
+		const float *p = scores_soften(x, row - lo, n);
 
-	for (int i = 0; i < n; i++) {
-		size_t from = (size_t)(row + i) * (size_t)s->q_heads + (size_t)head;
-
-		bf16_widen(d->q + i * dim, q + from * (size_t)dim, dim);
+		for (int t = 0; t < n; t++)
+			cell[t / s->page_tok].mean += p[t];
 	}
-	for (int j = 0; j < n_blk; j++) {
-		size_t page = (size_t)b->page[b->page0[r] + j];
-		size_t from = page * (size_t)s->kv_heads + (size_t)kv_head;
-
-		multiply_transpose(d->k, tok, k + from * (size_t)(tok * dim), tok, dim);
-		multiply(d->x + j * tok, d->ld, d->q, dim, d->k, tok, n, tok, dim, false);
-	}
-}
-
-/* Add the attention of the row at pos to the cells of its query block; x: [pos + 1] scores. */
-static void add_row(const struct attn_shape *s, int pos, float *x, struct cell *cell)
-{
-	float scale = 1 / sqrtf((float)s->head_dim), max = -INFINITY, sum = 0;
-
-	for (int t = 0; t <= pos; t++) {
-		x[t] *= scale;
-		max = fmaxf(max, x[t]);
-	}
-	for (int t = 0; t <= pos; t++)
-		sum += x[t] = expf(x[t] - max);
-	for (int t = 0; t <= pos; t++)
-		cell[t / s->page_tok].mean += x[t] / sum;
 }
 
 /* The cells of query block qa, of rows [lo, hi): from sums to means. */
@@ -92,16 +61,19 @@ static void divide(const struct attn_shape *s, int qa, int lo, int hi, struct ce
 }
 
 static void request(const struct attn_batch *b, const struct oracle *p, int r, const bf16_t *q,
-		    const bf16_t *k, const struct desk *d, struct cell *cell,
+		    const bf16_t *k, struct scores *x, struct cell *cell,
 		    const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
 	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r], first = b->ctx[r] / s->page_tok;
+	int group = s->q_heads / s->kv_heads;
 	int64_t n = 0, keep = oracle_count(p, oracle_cells(s->q_heads, first, b->qblk0[r + 1] -
 							   b->qblk0[r]));
 
-	for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
-		for (int h = 0; h < s->q_heads; h++) {
+	for (int h = 0; h < s->q_heads; h++) {
+		if (h % group == 0)
+			scores_keys(x, b, r, h / group, k);
+		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++) {
 			int qa = first + i - b->qblk0[r], at = qa * s->page_tok;
 			int lo = at > b->ctx[r] ? 0 : b->ctx[r] - at;
 			int hi = end - at < s->page_tok ? end - at : s->page_tok;
@@ -110,10 +82,9 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 
 			for (int j = 0; j <= qa; j++)
 				cell[n + j] = (struct cell){ 0, word * 32 + j };
-			multiply_keys(b, r, b->row0[r] + at + lo - b->ctx[r], hi - lo, h, qa + 1,
-				      q, k, d);
-			for (int row = lo; row < hi; row++)
-				add_row(s, at + row, d->x + (row - lo) * d->ld, cell + n);
+			scores_rows(x, b, b->row0[r] + at + lo - b->ctx[r], hi - lo, h, q);
+			scores_multiply(x, hi - lo, at + hi);
+			add_rows(s, qa, lo, hi, x, cell + n);
 			divide(s, qa, lo, hi, cell + n);
 			for (int j = 0; score && j <= qa; j++)
 				score[j] = cell[n + j].mean;
@@ -121,6 +92,7 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 				out->mask[word + w] = 0;
 			n += qa + 1;
 		}
+	}
 	qsort(cell, (size_t)n, sizeof *cell, by_mean);
 	for (int64_t i = 0; i < keep; i++)
 		out->mask[cell[i].at / 32] |= 1u << cell[i].at % 32;
@@ -131,9 +103,10 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			  const struct selection *out, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	size_t cells = 0, tok = (size_t)s->page_tok, row = (size_t)s->head_dim * tok;
-	struct desk d = { .ld = b->max_kv_blk * s->page_tok };
+	size_t cells = 0;
+	struct scores x;
 	struct cell *cell;
+	enum ar_status st;
 
 	(void)layer, (void)state;
 	for (int r = 0; r < b->n_req; r++) {
@@ -142,17 +115,15 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 
 		cells = n > cells ? n : cells;
 	}
+	st = scores_init(&x, b, s->page_tok, err);
 	cell = malloc((cells + 1) * sizeof *cell);
-	d.q = calloc(2 * row + tok * (size_t)d.ld, sizeof *d.q);
-	if (cell && d.q) {
-		d.k = d.q + row;
-		d.x = d.k + row;
-		for (int r = 0; r < b->n_req; r++)
-			request(b, self, r, q, kv->k, &d, cell, out);
-	}
+	if (!st && !cell)
+		st = ar_nomem(err);
+	for (int r = 0; r < b->n_req && !st; r++)
+		request(b, self, r, q, kv->k, &x, cell, out);
 	free(cell);
-	free(d.q);
-	return cell && d.q ? AR_OK : ar_nomem(err);
+	scores_release(&x);
+	return st;
 }
 
 #define OFF(member) offsetof(struct oracle, member)
