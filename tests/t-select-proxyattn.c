@@ -123,6 +123,33 @@ static void test_scores(void)
 	case_release(&c);
 }
 
+/* A stride of 3 in blocks of 4 rows passes over the two in the middle. */
+static void test_stride(void)
+{
+	const struct proxyattn p = { .groups = 1, .stride = 3, .mass = 0.8 };
+	struct batch_case c;
+	struct ar_err err;
+	float score[2][6 * 2 * 6] = { 0 };
+	int differ = 0;
+
+	formula(&c, 1);
+	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
+	for (int n = 0; n < 2; n++) {
+		if (selector_find("proxyattn")->ref(&c.b, &p, 0, c.q, &c.kv, NULL,
+						    &(struct selection){
+						    .mask = c.mask, .score = score[n] }, &err))
+			bail_out("%s", err.msg);
+		for (int i = 0; i < 24 * 2 * 4; i++)
+			if (i / 8 % 4 == 1 || i / 8 % 4 == 2)
+				c.q[i] = bf16_from_f32(9);
+	}
+	for (int i = 0; i < 6 * 2 * 6; i++)
+		differ += score[0][i] != score[1][i];
+	is_int(differ, 0, "rows that the stride passes over change nothing");
+	ok(score[0][0] == 1 && score[0][5 * 12] > 0, "... and there are scores");
+	case_release(&c);
+}
+
 /* What a head's blocks of largest mass hold together; the last row keeps as many as hold the mass,
  * two at least. */
 static void test_budgets(void)
@@ -246,6 +273,7 @@ int main(void)
 	plan(0);
 	test_worked();
 	test_scores();
+	test_stride();
 	test_budgets();
 	test_properties();
 	test_faults();

@@ -24,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/selectors/scores.h"
+
 static int block_tok(const void *param)
 {
 	return selector_block_tok(((const struct proxyattn *)param)->block);
@@ -39,12 +41,10 @@ static int at_least(int a, int b)
 	return a > b ? a : b;
 }
 
-/* ---- logits ---- */
+/* ---- attention ---- */
 
 struct scratch {
-	float *q;		/* [head_dim] of a proxy or head */
-	float *k;		/* [tokens][head_dim] likewise, of one request */
-	float *x;		/* [tokens] */
+	struct scores a;	/* of a proxy or head, over the keys of one request */
 	float *s;		/* [max_kv_blk] */
 	int *order;		/* [max_kv_blk] */
 	int *need;		/* [q_heads] */
@@ -52,9 +52,7 @@ struct scratch {
 
 static void scratch_release(struct scratch *t)
 {
-	free(t->q);
-	free(t->k);
-	free(t->x);
+	scores_release(&t->a);
 	free(t->s);
 	free(t->order);
 	free(t->need);
@@ -63,32 +61,29 @@ static void scratch_release(struct scratch *t)
 static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b,
 				   struct ar_err *err)
 {
-	size_t n = (size_t)b->max_kv_blk, tok = n * (size_t)b->shape.page_tok;
-	size_t dim = (size_t)b->shape.head_dim;
+	size_t n = (size_t)b->max_kv_blk;
+	enum ar_status st = scores_init(&t->a, b, b->shape.page_tok, err);
 
-	t->q = malloc(dim * sizeof *t->q);
-	t->k = malloc(tok * dim * sizeof *t->k);
-	t->x = malloc(tok * sizeof *t->x);
 	t->s = malloc(n * sizeof *t->s);
 	t->order = malloc(n * sizeof *t->order);
 	t->need = malloc((size_t)b->shape.q_heads * sizeof *t->need);
-	return t->q && t->k && t->x && t->s && t->order && t->need ? AR_OK : ar_nomem(err);
+	return st || (t->s && t->order && t->need) ? st : ar_nomem(err);
 }
 
-/* The mean of n heads' vectors, to bf16; of one it is itself. */
-static void mean(const bf16_t *x, int n, size_t pitch, int head_dim, float *out)
+/* The mean of n heads' vectors, to bf16, its elements step apart; of one it is itself. */
+static void mean(const bf16_t *x, int n, size_t pitch, int head_dim, float *out, int step)
 {
 	for (int d = 0; d < head_dim; d++) {
 		float sum = 0;
 
 		for (int h = 0; h < n; h++)
 			sum += bf16_to_f32(x[(size_t)h * pitch + (size_t)d]);
-		out[d] = bf16_round(sum / (float)n);
+		out[d * step] = bf16_round(sum / (float)n);
 	}
 }
 
 static void load_keys(const struct attn_batch *b, int r, const struct proxy_heads *h,
-		      const bf16_t *k, float *out)
+		      const bf16_t *k, struct scores *a)
 {
 	const struct attn_shape *s = &b->shape;
 	size_t dim = (size_t)s->head_dim, tok = (size_t)s->page_tok;
@@ -99,33 +94,24 @@ static void load_keys(const struct attn_batch *b, int r, const struct proxy_head
 		size_t at = page * (size_t)s->kv_heads + (size_t)h->kv;
 
 		mean(k + (at * tok + (size_t)(t % s->page_tok)) * dim, h->kv_end - h->kv, tok * dim,
-		     s->head_dim, out + (size_t)t * dim);
+		     s->head_dim, scores_key(a, t), a->ld_key);
 	}
 }
 
-/* The attention of the row at pos to x[0 ... pos]. */
-static void attend(const struct attn_batch *b, int r, int pos, const struct proxy_heads *h,
-		   const bf16_t *q, struct scratch *t)
+/* The scores of n rows, from the one at pos on backwards, stride apart. */
+static void multiply_rows(const struct attn_batch *b, int r, int pos, int n, int stride,
+			  const struct proxy_heads *h, const bf16_t *q, struct scores *a)
 {
 	const struct attn_shape *s = &b->shape;
-	size_t row = (size_t)(b->row0[r] + pos - b->ctx[r]), dim = (size_t)s->head_dim;
-	float scale = 1 / sqrtf((float)s->head_dim), max = -INFINITY, sum = 0;
+	size_t dim = (size_t)s->head_dim;
 
-	mean(q + (row * (size_t)s->q_heads + (size_t)h->q) * dim, h->q_end - h->q, dim, s->head_dim,
-	     t->q);
-	for (int x = 0; x <= pos; x++) {
-		const float *k = t->k + (size_t)x * dim;
-		float dot = 0;
+	for (int i = 0; i < n; i++) {
+		size_t row = (size_t)(b->row0[r] + pos - i * stride - b->ctx[r]);
 
-		for (int d = 0; d < s->head_dim; d++)
-			dot += t->q[d] * k[d];
-		t->x[x] = dot * scale;
-		max = fmaxf(max, t->x[x]);
+		mean(q + (row * (size_t)s->q_heads + (size_t)h->q) * dim, h->q_end - h->q, dim,
+		     s->head_dim, a->q + (size_t)i * dim, 1);
 	}
-	for (int x = 0; x <= pos; x++)
-		sum += t->x[x] = expf(t->x[x] - max);
-	for (int x = 0; x <= pos; x++)
-		t->x[x] /= sum;
+	scores_multiply(a, n, pos + 1);
 }
 
 /* ---- choice ---- */
@@ -150,14 +136,17 @@ static int probe(const struct attn_batch *b, const struct proxyattn *p, int r, i
 	int kv = h / (s->q_heads / s->kv_heads), tok = s->page_tok;
 	struct proxy_heads own = { h, h + 1, kv, kv + 1 };
 	int n_row = b->row0[r + 1] - b->row0[r], end = b->ctx[r] + n_row;
-	int n_blk = (end + tok - 1) / tok, k = 0;
+	int n_blk = (end + tok - 1) / tok, stride = (int)p->stride, k = 0;
+	int n = (at_most(tok, n_row) + stride - 1) / stride;
 	float all = 0, sum = 0;
 
 	memset(t->s, 0, (size_t)n_blk * sizeof *t->s);
-	for (int i = 0; i < at_most(tok, n_row); i += (int)p->stride) {
-		attend(b, r, end - 1 - i, &own, q, t);
-		for (int x = 0; x < end - i; x++)
-			t->s[x / tok] += t->x[x];
+	multiply_rows(b, r, end - 1, n, stride, &own, q, &t->a);
+	for (int i = 0; i < n; i++) {
+		const float *a = scores_soften(&t->a, i, end - i * stride);
+
+		for (int x = 0; x < end - i * stride; x++)
+			t->s[x / tok] += a[x];
 	}
 	for (int j = 0; j < n_blk; j++)
 		all += t->s[j];
@@ -172,13 +161,16 @@ static void block_scores(const struct attn_batch *b, const struct proxyattn *p, 
 			 const struct proxy_heads *h, const bf16_t *q, struct scratch *t)
 {
 	int tok = b->shape.page_tok, ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r];
+	int stride = (int)p->stride, last = at_most((qa + 1) * tok, end) - 1;
+	int n = (last - at_least(qa * tok, ctx)) / stride + 1;
 
 	memset(t->s, 0, (size_t)(qa + 1) * sizeof *t->s);
-	for (int pos = at_most((qa + 1) * tok, end) - 1; pos >= at_least(qa * tok, ctx);
-	     pos -= (int)p->stride) {
-		attend(b, r, pos, h, q, t);
-		for (int x = 0; x <= pos; x++)
-			t->s[x / tok] = fmaxf(t->s[x / tok], t->x[x]);
+	multiply_rows(b, r, last, n, stride, h, q, &t->a);
+	for (int i = 0; i < n; i++) {
+		const float *a = scores_soften(&t->a, i, last - i * stride + 1);
+
+		for (int x = 0; x <= last - i * stride; x++)
+			t->s[x / tok] = fmaxf(t->s[x / tok], a[x]);
 	}
 }
 
@@ -246,13 +238,13 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			int kv_head = h / (s->q_heads / s->kv_heads);
 
 			load_keys(b, r, &(struct proxy_heads){ h, h + 1, kv_head, kv_head + 1 },
-				  kv->k, t.k);
+				  kv->k, &t.a);
 			t.need[h] = probe(b, p, r, h, q, &t);
 		}
 		for (int g = 0; n_row > 1 && g < proxyattn_groups(p, s); g++) {
 			struct proxy_heads h = proxyattn_heads(p, s, g);
 
-			load_keys(b, r, &h, kv->k, t.k);
+			load_keys(b, r, &h, kv->k, &t.a);
 			group(b, p, r, &h, q, &t, out);
 		}
 	}

@@ -29,9 +29,11 @@ void scores_release(struct scores *s)
 	free(s->q);
 }
 
-static float *block_keys(const struct scores *s, int j)
+float *scores_key(const struct scores *s, int t)
 {
-	return s->k + (size_t)j * (size_t)(s->head_dim * s->ld_key);
+	size_t j = (size_t)(t / s->page_tok);
+
+	return s->k + j * (size_t)(s->head_dim * s->ld_key) + t % s->page_tok;
 }
 
 /* How many of n keys are in block j. */
@@ -50,7 +52,7 @@ void scores_keys(struct scores *s, const struct attn_batch *b, int r, int kv_hea
 		size_t page = (size_t)b->page[b->page0[r] + j];
 		size_t from = page * (size_t)b->shape.kv_heads + (size_t)kv_head;
 
-		multiply_transpose(block_keys(s, j), s->ld_key,
+		multiply_transpose(scores_key(s, j * s->page_tok), s->ld_key,
 				   k + from * (size_t)(s->page_tok * s->head_dim),
 				   block_len(s, j, n), s->head_dim);
 	}
@@ -69,8 +71,9 @@ void scores_rows(struct scores *s, const struct attn_batch *b, int row, int n, i
 void scores_multiply(struct scores *s, int n_row, int n_key)
 {
 	for (int j = 0; j * s->page_tok < n_key; j++)
-		multiply(s->x + j * s->page_tok, s->ld, s->q, s->head_dim, block_keys(s, j),
-			 s->ld_key, n_row, block_len(s, j, n_key), s->head_dim, false);
+		multiply(s->x + j * s->page_tok, s->ld, s->q, s->head_dim,
+			 scores_key(s, j * s->page_tok), s->ld_key, n_row,
+			 block_len(s, j, n_key), s->head_dim, false);
 }
 
 float *scores_soften(struct scores *s, int i, int n)

@@ -21,6 +21,9 @@ enum ar_status scores_init(struct scores *s, const struct attn_batch *b, int row
 			   struct ar_err *err);
 void scores_release(struct scores *s);
 
+/* Where element 0 of a key is; the others are ld_key apart. */
+float *scores_key(const struct scores *s, int t);
+
 /* The keys of request r. */
 void scores_keys(struct scores *s, const struct attn_batch *b, int r, int kv_head, const bf16_t *k);
 
