@@ -157,14 +157,22 @@ static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
 	return AR_OK;
 }
 
-/* Tune k->text where the paper states what it leaves out. */
+/* Tune k->text where the paper states what it leaves out: of whole prefills, or of what the table
+ * measures.  A prompt that is one chunk has no blocks before it; there it is that of a prefill in
+ * the chunks of the last column. */
 static enum ar_status match(struct paper *p, const struct bench_shape *s, struct bench_goal goal,
 			    struct known *k, struct bench_match *m, struct ar_err *err)
 {
+	bool one = s->chunk == s->context;
+	const struct bench_span span = { p->t->sparsity && !one,
+					 (int)p->session.a->sample_chunks };
+	struct bench_shape over = *s;
 	char note[64];
-	enum ar_status st = bench_session_match(&p->session, k->text, s,
-						(int)p->session.a->sample_chunks, goal, m, err);
+	enum ar_status st;
 
+	if (one)
+		over.chunk = p->t->shape[p->t->n_shape - 1].chunk;
+	st = bench_session_match(&p->session, k->text, &over, span, goal, m, err);
 	if (st || m->how == BENCH_MATCH_NONE)
 		return st;
 	snprintf(k->text, sizeof k->text, "%s", m->method);
@@ -244,6 +252,14 @@ static enum ar_status measured(struct paper *p, const struct paper_row *r, int c
 
 /* ---- rows ---- */
 
+/* How many times as fast as dense attention. */
+static double speedup(const struct known *k, const struct known *dense, enum paper_quantity what)
+{
+	if (what == PAPER_KERNEL)
+		return dense->sum.us[BENCH_PART_ATTEND] / k->sum.us[BENCH_PART_ATTEND];
+	return dense->sum.core_us / k->sum.core_us;
+}
+
 /* In the quantity's unit. */
 static double ours(const struct known *k, const struct known *dense, enum paper_quantity what)
 {
@@ -253,7 +269,8 @@ static double ours(const struct known *k, const struct known *dense, enum paper_
 
 	switch (what) {
 	case PAPER_CALL: return x->core_us / calls;
-	case PAPER_SPEEDUP: return dense->sum.core_us / x->core_us;
+	case PAPER_SPEEDUP:
+	case PAPER_KERNEL: return speedup(k, dense, what);
 	case PAPER_SELECT: return x->us[BENCH_PART_SELECT] * 1e-3;
 	case PAPER_METADATA: return x->us[BENCH_PART_METADATA] / calls;
 	case PAPER_COPY: return x->us[BENCH_PART_COPY] / calls;
@@ -268,7 +285,7 @@ static double ours(const struct known *k, const struct known *dense, enum paper_
 
 static bool compares_dense(enum paper_quantity what)
 {
-	return what == PAPER_CALL || what == PAPER_SPEEDUP;
+	return what == PAPER_CALL || what == PAPER_SPEEDUP || what == PAPER_KERNEL;
 }
 
 static bool is_time(enum paper_quantity what)
@@ -310,7 +327,7 @@ static void fill_row(const struct paper *p, const struct paper_row *r, const str
 	row->ours = ours(k, dense, r->what);
 	row->ours_sparsity = is_share(r->what) ? NAN : k->sparsity;
 	if (dense)
-		row->ours_x = dense->sum.core_us / k->sum.core_us;
+		row->ours_x = speedup(k, dense, r->what);
 	if (r->what == PAPER_CALL)
 		row->ours_total = k->sum.core_us * 1e-3 * p->t->n_layers;
 	if (is_time(r->what))

@@ -9,6 +9,7 @@
 #define PAPER_QUANTITY_MAP(X)                                                               \
 	X(CALL,     "call",     "ms", "attention of one layer and chunk, mean over the prefill") \
 	X(SPEEDUP,  "speedup",  "x",  "dense attention over the method")                    \
+	X(KERNEL,   "kernel",   "x",  "attention kernel of dense attention over the method's") \
 	X(SELECT,   "select",   "ms", "the selector in one layer, chunks added up")         \
 	X(METADATA, "metadata", "ms", "unions and lists of one layer and chunk")            \
 	X(COPY,     "copy",     "ms", "copies of one layer and chunk")                      \
@@ -64,6 +65,8 @@ struct paper_table {
 	const struct paper_shape *shape;	/* [n_shape] the columns */
 	int n_shape;
 	int first;			/* figure of the first column */
+	double sparsity;		/* % that selectors leave out in every row, of what is
+					 * measured; 0: as tables have it */
 	const struct paper_row *row;	/* ends with label NULL */
 	double goal;			/* times as fast as the paper is met or missed; 0: none */
 };
@@ -82,7 +85,7 @@ double paper_printed(const struct paper_table *t, const struct paper_row *r, int
 double paper_sparsity(const struct paper_table *t, const struct paper_row *r, int col,
 		      bool *selected);
 
-/* What the paper's dense attention takes over the row's method; NaN: it does not say. */
+/* What the paper's dense attention, or its kernel, takes over the row's; NaN: it does not say. */
 double paper_speedup(const struct paper_table *t, const struct paper_row *r, int col);
 
 #endif

@@ -215,6 +215,11 @@ static int count_chunks(const struct bench_shape *shape)
 	return (int)((shape->context + shape->chunk - 1) / shape->chunk);
 }
 
+static int count_samples(const struct bench_shape *shape, struct bench_span span)
+{
+	return span.last ? 1 : bench_samples(count_chunks(shape), span.samples);
+}
+
 /* The i-th sample: its chunk's place, and how many it stands for. */
 struct place {
 	int ctx, n, weight;
@@ -291,7 +296,7 @@ enum ar_status bench_session_run(struct bench_session *s, const char *method,
 	enum ar_status st;
 
 	x.n_chunk = span.last ? 1 : n_chunk;
-	x.n_sample = span.last ? 1 : bench_samples(n_chunk, span.samples);
+	x.n_sample = count_samples(shape, span);
 	st = bench_session_check(method, shape, &x.page_tok, &x.refused, err);
 	for (int i = 0; i < s->n_layer && s->device && !st; i++)
 		st = run_layer(s, i, method, shape, span, &x, err);
@@ -314,8 +319,9 @@ double bench_sparsity(const struct selection_count *c, bool selected)
 /* Prefills of one request, which all are like, one for each layer. */
 struct match_job {
 	struct bench_prefill **p;	/* [n_layer] */
-	int n_layer, samples;
+	int n_layer;
 	struct bench_shape shape;
+	struct bench_span span;
 	bool selected;
 };
 
@@ -323,15 +329,14 @@ static enum ar_status sparsity_of(void *ctx, const char *method, double *sparsit
 				  struct ar_err *err)
 {
 	const struct match_job *j = ctx;
-	const struct bench_span span = { .samples = j->samples };
-	int n = bench_samples(count_chunks(&j->shape), j->samples);
+	int n = count_samples(&j->shape, j->span);
 	struct selection_count sum = { 0 }, x;
 	enum ar_status st = AR_OK;
 
 	for (int l = 0; l < j->n_layer && !st; l++) {
 		st = bench_prefill_use(j->p[l], method, err);
 		for (int i = 0; i < n && !st; i++) {
-			struct place at = place_of(&j->shape, span, i);
+			struct place at = place_of(&j->shape, j->span, i);
 
 			if (ar_interrupted())
 				return ar_fail(err, AR_INTERRUPTED, "interrupted");
@@ -346,11 +351,11 @@ static enum ar_status sparsity_of(void *ctx, const char *method, double *sparsit
 }
 
 enum ar_status bench_session_match(struct bench_session *s, const char *method,
-				   const struct bench_shape *shape, int samples,
+				   const struct bench_shape *shape, struct bench_span span,
 				   struct bench_goal goal, struct bench_match *out,
 				   struct ar_err *err)
 {
-	struct match_job j = { .n_layer = s->n_layer, .samples = samples, .shape = *shape,
+	struct match_job j = { .n_layer = s->n_layer, .shape = *shape, .span = span,
 			       .selected = goal.selected };
 	enum ar_status st = AR_OK;
 	struct bench_source *x;

@@ -381,6 +381,8 @@ static void test_figures(void)
 	is_int(bad, 0, "Tables 4 and 5 agree where they meet");
 	t = paper_find("ca-6");
 	ok(paper_speedup(t, t->row, 3) == 1.15, "a speedup that is printed is taken as it is");
+	t = paper_find("ca-1b");
+	ok(paper_speedup(t, row_of(t, "FlashPrefill, own mask"), 1) == 7, "and so is a kernel's");
 	t = paper_find("ca-2");
 	ok(paper_figure(t, t->row, 0) == 83.76 && isnan(paper_speedup(t, t->row, 0)),
 	   "other figures are as printed and have no speedup");
@@ -407,6 +409,7 @@ static double stated(const char *table, const char *label, int col, bool *select
 
 static void test_sparsity(void)
 {
+	static const struct paper_row dense = { "Dense", "dense", PAPER_CALL, { 0 } };
 	bool selected;
 
 	ok(stated("ca-4", "CompactAttention-FP", 4, &selected) == 70.2 && !selected,
@@ -426,6 +429,11 @@ static void test_sparsity(void)
 	   "a fixed budget is the same everywhere");
 	ok(isnan(stated("ca-4", "Dense", 4, &selected)) &&
 	   isnan(stated("ca-4", "XAttention", 4, &selected)), "of others nothing is stated");
+	ok(stated("ca-1b", "XAttention", 0, &selected) == 90 && selected &&
+	   stated("ca-1b", "SeerAttention, own mask", 1, &selected) == 90 && selected,
+	   "a figure at one sparsity states it for every mask");
+	ok(isnan(paper_sparsity(paper_find("ca-1b"), &dense, 0, &selected)),
+	   "but dense attention has none");
 	ok(!strcmp(paper_method("seer")->instead, "seer:gate=mean") && !paper_method("dense"),
 	   "a method that wants a file has a stand-in");
 }

@@ -140,6 +140,11 @@ END
 ok 'the table says what is matched' grep -q '^matched: .* within 2 points' <<-END
 	$(paper --table ca-calls --dry-run --match)
 END
+paper --table ca-1b --dry-run --capture "$sample" --format json >"$tmp/masks"
+is 'kernels run under random masks and under those of selectors' \
+	"$(grep -c '"row":"[A-Za-z]*, own mask"' "$tmp/masks") $(wc -l <"$tmp/masks")" '6 12'
+is '... at the sparsity of the figure' \
+	"$(grep -c '"paper_sparsity":90,.*"sparsity_of":"sparsity"' "$tmp/masks")" 12
 ok 'the table says what it leaves to others' grep -q '^differs: .*whole attention modules' <<-END
 	$(paper --table ca-4 --dry-run)
 END
@@ -182,7 +187,8 @@ if [ $status = 4 ]; then
 		'stages add up'; do
 		skip "$t" 'no usable GPU'
 	done
-	for t in 'methods are matched' 'to what the paper leaves out' 'and say how'; do
+	for t in 'methods are matched' 'to what the paper leaves out' 'and say how' \
+		'masks are matched' 'to the sparsity of the figure, or drawn'; do
 		skip "$t" 'no usable GPU'
 	done
 else
@@ -203,6 +209,13 @@ else
 	is 'and say how' \
 		"$(grep \
 		-c '"note":"\(matches as stated\|matched by\|attends to random\)' "$tmp/ours")" 3
+	paper --table ca-1b --match --capture "$sample" --repeat 2 --sample-chunks 2 \
+		--format json >"$tmp/ours" 2>"$tmp/err"
+	is 'masks are matched' "$? $(cat "$tmp/err")" '0 '
+	ok 'to the sparsity of the figure, or drawn' \
+		awk -F '"paper_sparsity":|,"ours_sparsity":|,"sparsity_of"' '
+		/attends to random blocks/ || ($3 - $2 <= 2 && $2 - $3 <= 2 &&
+		/"note":"[^"]*(matches as stated|matched by)/) { n++ } END { exit n != 12 }' "$tmp/ours"
 	method --batch 2 --chunk 256 --context 4K --repeat 3 --format json \
 		--method select=density,density=1/union=none/exec=blocksparse,select=density,density=0.5/union=none/exec=blocksparse,compact-fp-copy \
 		>"$tmp/ours" 2>"$tmp/err"
