@@ -231,8 +231,9 @@ const struct paper_table paper_tables[] = {
 	  LLAMA, .tp = 1, SHAPES(ca7a_shapes), .row = ca7a_rows },
 	{ "ca-7c", "three executors under the same unioned mask, 128K, chunk 512",
 	  "CompactAttention (2026), Figure 7(c), RTX PRO 6000, batch 4",
-	  "bars without numbers", LLAMA, .tp = 2, .last = true, SHAPES(ca7c_shapes),
-	  .row = ca7c_rows },
+	  "bars without numbers; block-sparse runs a query head at a time: with the heads of a "
+	  "group packed it is what CA-FP runs, and so has no row of its own",
+	  LLAMA, .tp = 2, .last = true, SHAPES(ca7c_shapes), .row = ca7c_rows },
 	{ "bfla-5", "density and mask building of BFLA's configurations, LLaMA-3.1-8B",
 	  "BFLA (2026), Table 5, A100, averages over LongBench prompts",
 	  "prompt lengths, chunks and XAttention's thresholds are not stated; here it is one "

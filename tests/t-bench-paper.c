@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/bench_case.h"
+#include "kernels/method.h"
 #include "src/base/rng.h"
 #include "src/base/selection_count.h"
 #include "src/bench_papers.h"
@@ -438,6 +439,50 @@ static void test_sparsity(void)
 	   "a method that wants a file has a stand-in");
 }
 
+/* Heads that every tile of a method packs, 0: they differ; *u: the union of its tables. */
+static int packed(const char *method, const struct attn_batch *b, enum union_kind *u)
+{
+	struct method *m;
+	struct ar_err err;
+	struct attn_tile *tile;
+	int n, n_head;
+
+	if (method_parse(&m, method, &err))
+		bail_out("%s", err.msg);
+	n = method_plan(m, b, NULL);
+	tile = aligned_alloc(alignof(struct attn_tile), (size_t)n * sizeof *tile);
+	if (!tile)
+		bail_out("no memory for tiles");
+	method_plan(m, b, tile);
+	n_head = tile->n_head;
+	for (int i = 1; i < n; i++)
+		n_head = tile[i].n_head == n_head ? n_head : 0;
+	*u = m->u;
+	free(tile);
+	method_free(m);
+	return n_head;
+}
+
+static void test_packed(void)
+{
+	const struct paper_table *t = paper_find("ca-7c");
+	struct bench_shape shape = { .q_heads = t->q_heads, .kv_heads = t->kv_heads,
+				     .head_dim = t->head_dim, .page_tok = 128,
+				     .batch = 1, .chunk = 512, .context = 4096 };
+	enum union_kind alone, together;
+	struct bench_case c;
+	struct ar_err err;
+
+	if (bench_case_make(&c, BENCH_DENSE, &shape, 1, 5, &err))
+		bail_out("%s", err.msg);
+	is_int(packed(row_of(t, "Block-sparse")->method, &c.b, &alone), 1,
+	       "Figure 7(c): block-sparse runs a head at a time");
+	is_int(packed(row_of(t, "CA-FP")->method, &c.b, &together), t->q_heads / t->kv_heads,
+	       "... and CA-FP the heads of a group");
+	ok(alone == together, "... under the same tables");
+	bench_case_release(&c);
+}
+
 int main(void)
 {
 	plan(0);
@@ -454,5 +499,6 @@ int main(void)
 		test_table(t);
 	test_figures();
 	test_sparsity();
+	test_packed();
 	return done_testing();
 }

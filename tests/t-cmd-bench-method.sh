@@ -148,6 +148,9 @@ is '... at the sparsity of the figure' \
 ok 'the table says what it leaves to others' grep -q '^differs: .*whole attention modules' <<-END
 	$(paper --table ca-4 --dry-run)
 END
+ok 'or runs under another name' grep -q '^differs: .*packed it is what CA-FP runs' <<-END
+	$(paper --table ca-7c --dry-run)
+END
 ok 'and that random inputs are none of a model' grep -q '^differs: random inputs' "$tmp/t"
 paper --table ca-2 --dry-run --capture "$sample" --tp 2 >"$tmp/captured"
 ok 'other heads than the model has differ' \
