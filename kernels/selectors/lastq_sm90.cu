@@ -10,16 +10,17 @@
  * The scores themselves are too many to keep, and a column's sum needs every row's total before it,
  * so the first and the last have the same product.  For sums it is K Q^T: keys are the product's
  * rows, queries its columns, so that a column adds up in a thread.  A thread block takes a unit, up
- * to 4096 keys of one KV head, and 256 queries: the rows of all query heads of the KV head, PAD for
- * each.  Units are shorter where there would be fewer than multiprocessors.  The rows stand at the
- * end of their PAD places; places without a row have a total of +inf, hence probability 0.  Where
- * only some heads are wanted, thread blocks take those one after another, and the last ones none.
+ * to 4096 keys of one KV head, and 256 queries: the rows of four query heads of 64 places or of
+ * two of 128.  Units are shorter where there would be fewer than multiprocessors.  The rows stand
+ * at the end of their PAD places; places without a row have a total of +inf, hence probability 0.
+ * Where only some heads are wanted, thread blocks take those one after another, and the last ones
+ * none.
  *
- * Warp group 0 is the producer, one thread that issues copies.  Warp groups 1 and 2 have 128
- * queries each, two heads of 64 or one of 128.  A step is wgmma m64n128 of 64 keys; that of the
- * next step runs while this one's scores are worked on.  The four warps of a group, 16 keys of a
- * step each, walk four adjoining strips of the unit, so that a warp's keys follow each other from
- * step to step and a thread adds up its part of a diagonal over time:
+ * Warp group 0 is the producer, one thread that issues copies.  Each other has a head.  A step is
+ * wgmma m64n64 or m64n128 of 64 keys; that of the next step runs while this one's scores are
+ * worked on.  The four warps of a group, 16 keys of a step each, walk four adjoining strips of the
+ * unit, so that a warp's keys follow each other from step to step and a thread adds up its part of
+ * a diagonal over time:
  *
  *   element     key 16 step + 8 h + g of the strip, query 8 j + 2 t + c; g = lane / 4, t = lane % 4
  *   columns     sums over j and c in the thread, then over t
@@ -28,19 +29,21 @@
  *               end with each step.  They go through shared memory, a row for each g in
  *               which a diagonal stands g places further, and are added over g.
  *
- * A diagonal is written where its last row meets it, at key end - 1 - distance.  A strip begins its
- * diagonals PAD keys early instead of handing them on.  All sums have a fixed order.
+ * What crosses lanes does so for a pair of steps at a time, a key for each lane.  A diagonal is
+ * written where its last row meets it, at key end - 1 - distance.  A strip begins its diagonals PAD
+ * keys early instead of handing them on.  All sums have a fixed order.
  *
- * Registers of a consumer's thread, 240: two accumulators of 64, 32 totals, 28 or 30 parts of
- * diagonals.  Little is left; where they do not suffice the compiler makes products wait for each
- * other, and says so with -Xptxas=-v.
+ * Registers of a consumer's thread: 112 for 64 places, two accumulators of 32, 16 totals, 14 parts
+ * of diagonals; 240 for 128, where there are 64, 32 and 30.  Little is left; where they do not
+ * suffice the compiler makes products wait for each other, and says so with -Xptxas=-v.
  *
- * Budget of a step of both groups at D = 128, in cycles of a multiprocessor: 1024 of the tensor
- * cores, 1024 of the special function units (16384 exponentials), 768 of 1024 that shared memory
- * has for operands, some 700 of the schedulers.  At 128K tokens, 8 requests, 16 heads over 4 and 64
- * rows that is 65536 steps, 0.29 ms at the least, and K (1 GiB) comes once, 0.25 ms; 128 rows take
- * twice that.  Measured on an H200: 0.60 ms for 64 rows.  blocks reads pieces of 128 MiB there, for
- * 128 rows, 0.03 ms.
+ * Budget of a step of all groups at D = 128, in cycles of a multiprocessor: 1024 of the tensor
+ * cores; 1024 of the special function units (16384 exponentials), which give less beside busy
+ * tensor cores (lastq_rows_sm90.cu); of shared memory 1024 for operands of 64 places and 768 of
+ * 128, 128 for keys that come, some 170 and 80 for what crosses lanes; of the schedulers some 900
+ * and 700.  At 128K tokens, 8 requests, 16 heads over 4 and 64 rows that is 65536 steps, 0.29 ms at
+ * the least, and K (1 GiB) comes once, 0.25 ms; 128 rows take twice that.  blocks reads pieces of
+ * 128 MiB there, for 128 rows, 0.03 ms.
  */
 #include "config.h"
 #include "kernels/selectors/lastq.cuh"
@@ -61,27 +64,33 @@
 namespace {
 
 constexpr int BOX = 64;			/* columns of what the copy engine brings */
-constexpr int GROUPS = 2;		/* of warps that compute */
-constexpr int COLS = 128;		/* queries of a group */
+constexpr int QUERIES = 256;
 constexpr int STRIPS = 4;
 constexpr int RUN = 16;			/* keys of a strip in a step */
 constexpr int KEYS = STRIPS * RUN;
 constexpr int UNIT = 4096, LEAST_UNIT = 256;
-constexpr int THREADS = (1 + GROUPS) * 128;
-constexpr int TILES = COLS / 8;		/* of eight queries */
+template <int PAD> constexpr int GROUPS = QUERIES / PAD;	/* of warps that compute */
+template <int PAD> constexpr int THREADS = (1 + GROUPS<PAD>) * 128;
 
-/* A row of what ended in the last two steps, and eight of them: threads that store hit different
- * banks, and so do those that read both heads. */
-constexpr int SKEW_ROW = 2 * RUN + 8, SKEW = 8 * SKEW_ROW + 16;
+/* Registers of a thread: of all at first, and then, out of what these are together, of the
+ * producer's group and of the others. */
+template <int PAD> constexpr int START = 65536 / THREADS<PAD> / 8 * 8;
+constexpr int PRODUCER = 24;
+template <int PAD>
+constexpr int CONSUMER = (START<PAD> * (1 + GROUPS<PAD>) - PRODUCER) / GROUPS<PAD> / 8 * 8;
+
+/* A row of what ended in a pair of steps, after the last eight keys' of the pair before: threads
+ * that store hit different banks. */
+constexpr int PAIR = 2 * RUN, SKEW_ROW = 8 + PAIR;
 
 constexpr int RUN_BLOCKS = 8, BLOCKS_THREADS = 256;
 
 template <int D> constexpr int STAGES = D == 256 ? 2 : 8;
 
 template <int D> struct alignas(1024) smem {
-	bf16_t q[D / BOX][GROUPS * COLS][BOX];
+	bf16_t q[D / BOX][QUERIES][BOX];
 	bf16_t k[STAGES<D>][D / BOX][KEYS][BOX];
-	float skew[GROUPS][STRIPS][2][SKEW];
+	float skew[GROUPS<64>][STRIPS][8][SKEW_ROW];
 	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
 };
 template <int D> constexpr int SMEM_BYTES = sizeof(struct smem<D>) + 1024;
@@ -105,7 +114,7 @@ template <int PAD> struct unit {
 	int end, n;		/* of the chunk: its end, rows that take part */
 	int len;		/* keys of a strip */
 	int kv_head;
-	int head[GROUPS * COLS / PAD];	/* whose rows are its queries; q_heads: none */
+	int head[GROUPS<PAD>];	/* whose rows are a group's queries; q_heads: none */
 };
 
 __device__ __forceinline__ int units_of(const struct args &a, int end)
@@ -119,9 +128,8 @@ __device__ __forceinline__ struct unit<PAD> unit_of(const struct args &a)
 	const int r = blockIdx.z, rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
 	const int slabs = gridDim.y / a.b.shape.kv_heads, share = max(units_of(a, end), 1) * STRIPS;
 
-	/* an even number of steps */
 	return { r, (int)blockIdx.x, end, min(a.n, rows),
-		 ((end + share - 1) / share + 2 * RUN - 1) / (2 * RUN) * (2 * RUN),
+		 ((end + share - 1) / share + PAIR - 1) / PAIR * PAIR,
 		 (int)blockIdx.y / slabs, {} };
 }
 
@@ -143,20 +151,19 @@ __device__ __forceinline__ int nth_head(const struct args &a, int r, int kv_head
 	return heads;
 }
 
-/* Returns how many warp groups have any. */
+/* Returns how many warp groups have one. */
 template <int PAD>
 __device__ __forceinline__ int take_heads(const struct args &a, struct unit<PAD> &u)
 {
-	constexpr int SLOTS = GROUPS * COLS / PAD;
 	const int slab = (int)blockIdx.y % (gridDim.y / a.b.shape.kv_heads);
 	int n = 0;
 
 #pragma unroll
-	for (int i = 0; i < SLOTS; i++) {
-		u.head[i] = nth_head(a, u.r, u.kv_head, slab * SLOTS + i);
+	for (int i = 0; i < GROUPS<PAD>; i++) {
+		u.head[i] = nth_head(a, u.r, u.kv_head, slab * GROUPS<PAD> + i);
 		n += u.head[i] < a.b.shape.q_heads;
 	}
-	return (n * PAD + COLS - 1) / COLS;
+	return n;
 }
 
 /* The keys of a warp: it walks from first on, and [own, stop) are its own. */
@@ -188,10 +195,10 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 		first[i] = strip_of<PAD>(u, i).first;
 		next[i] = page[min(first[i] >> shift, last)];
 	}
-	mbarrier_expect_tx(&s.q_full, groups * COLS * D * 2);
+	mbarrier_expect_tx(&s.q_full, groups * PAD * D * 2);
 #pragma unroll
-	for (int i = 0; i < GROUPS * COLS / 64; i++)
-		for (int c = 0; c < D / BOX && i * 64 < groups * COLS; c++)
+	for (int i = 0; i < QUERIES / 64; i++)
+		for (int c = 0; c < D / BOX && i * 64 < groups * PAD; c++)
 			tma_load_3d(s.q[c][i * 64], qmap, &s.q_full, c * BOX, u.head[i * 64 / PAD],
 				    a.b.row0[u.r + 1] - PAD + i * 64 % PAD);
 	for (int step = 0; step < steps; step++) {
@@ -218,13 +225,13 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 /* ---- consumers ---- */
 
 /* acc = K Q^T of a step and this group's queries.  Enqueued, not finished. */
-template <int D>
-__device__ __forceinline__ void issue(float (&acc)[COLS / 2], struct smem<D> &s, int step,
+template <int D, int PAD>
+__device__ __forceinline__ void issue(float (&acc)[PAD / 2], struct smem<D> &s, int step,
 				      int group)
 {
 	const int st = step % STAGES<D>;
 	uint64_t keys = wgmma_desc(s.k[st], 16, 1024);
-	uint64_t queries = wgmma_desc(s.q[0][group * COLS], 16, 1024);
+	uint64_t queries = wgmma_desc(s.q[0][group * PAD], 16, 1024);
 
 	/* so that the sums below are not kept in registers from step to step */
 	asm volatile("" : "+l"(keys), "+l"(queries));
@@ -234,58 +241,58 @@ __device__ __forceinline__ void issue(float (&acc)[COLS / 2], struct smem<D> &s,
 	for (int k = 0; k < D / 16; k++) {	/* addresses in units of 16 bytes */
 		const int slab = k / 4, piece = k % 4 * 2;
 
-		wgmma_ss<COLS>(acc, keys + slab * (sizeof s.k[0][0] / 16) + piece,
-			       queries + slab * (sizeof s.q[0] / 16) + piece, k != 0);
+		wgmma_ss<PAD>(acc, keys + slab * (sizeof s.k[0][0] / 16) + piece,
+			      queries + slab * (sizeof s.q[0] / 16) + piece, k != 0);
 	}
 	wgmma_commit();
 }
 
 /* All products are complete; release the keys of the step. */
-template <int D>
-__device__ __forceinline__ void finish(float (&acc)[COLS / 2], struct smem<D> &s, int step)
+template <int D, int N>
+__device__ __forceinline__ void finish(float (&acc)[N], struct smem<D> &s, int step)
 {
 	wgmma_wait<0>();
-	hold<COLS / 2>(acc);
+	hold<N>(acc);
 	if (threadIdx.x % 128 == 0)
 		mbarrier_arrive(&s.empty[step % STAGES<D>]);
 }
 
 /* steps is even. */
-template <int D, typename Use>
+template <int D, int PAD, typename Use>
 __device__ __forceinline__ void walk(struct smem<D> &s, int steps, int group, Use &use)
 {
-	float even[COLS / 2], odd[COLS / 2];
+	float even[PAD / 2], odd[PAD / 2];
 	int step = 0;
 
 	mbarrier_wait(&s.q_full, 0);
-	issue<D>(even, s, 0, group);
+	issue<D, PAD>(even, s, 0, group);
 	finish<D>(even, s, 0);
 	for (; step < steps - 2; step += 2) {
-		issue<D>(odd, s, step + 1, group);
-		use.step(even, step);
+		issue<D, PAD>(odd, s, step + 1, group);
+		use.template step<0>(even, step);
 		finish<D>(odd, s, step + 1);
-		issue<D>(even, s, step + 2, group);
-		use.step(odd, step + 1);
+		issue<D, PAD>(even, s, step + 2, group);
+		use.template step<1>(odd, step + 1);
 		finish<D>(even, s, step + 2);
 	}
-	issue<D>(odd, s, step + 1, group);
-	use.step(even, step);
+	issue<D, PAD>(odd, s, step + 1, group);
+	use.template step<0>(even, step);
 	finish<D>(odd, s, step + 1);
-	use.step(odd, step + 1);
+	use.template step<1>(odd, step + 1);
 }
 
 /* Element 4 j + 2 h + c of an accumulator is key 8 h + lane / 4 of the run that begins at key, and
- * query 8 j + 2 (lane % 4) + c; pos: position of a head's first place. */
-template <int PAD>
-__device__ __forceinline__ void hide(float (&acc)[COLS / 2], int key, int pos)
+ * query 8 j + 2 (lane % 4) + c; pos: position of the head's first place. */
+template <int N>
+__device__ __forceinline__ void hide(float (&acc)[N], int key, int pos)
 {
 	const int lane = threadIdx.x % 32, ahead = key + lane / 4 - pos - lane % 4 * 2;
 
 	if (key + RUN - 1 <= pos)
 		return;
 #pragma unroll
-	for (int i = 0; i < COLS / 2; i++)
-		if (ahead + i / 2 % 2 * 8 > i / 4 % (PAD / 8) * 8 + i % 2)
+	for (int i = 0; i < N; i++)
+		if (ahead + i / 2 % 2 * 8 > i / 4 * 8 + i % 2)
 			acc[i] = -INFINITY;
 }
 
@@ -363,151 +370,147 @@ lastq_blocks(const __grid_constant__ struct args a)
 /* ---- sums ---- */
 
 template <int D, int PAD> struct sums {
-	static constexpr int HEADS = COLS / PAD, J = PAD / 8;
+	static constexpr int J = PAD / 8;
 
-	const struct args &a;
 	const struct unit<PAD> &u;
 	const struct strip strip;
-	float (*const skew)[SKEW];	/* of each head */
-	int head[HEADS];
+	float (*const skew)[SKEW_ROW];
+	float *const row;		/* of skew, what this thread adds to it */
+	float *column, *slash;		/* of the head */
 	const float share;		/* of a row in the means */
-	float total[TILES][2];
+	float total[J][2];
 	/* diagonals that go on: class v of a step holds elements with j - h = v - 1, and was class
 	 * v - 2 of the step before; 0 and 1 begin */
-	float carry[HEADS][J + 1][2];
+	float carry[J + 1][2];
+	float part[2][2];		/* of columns, this thread's: [step of the pair][h] */
 
 	__device__ __forceinline__ sums(const struct args &a, const struct unit<PAD> &u,
 					struct smem<D> &s, int group, int warp)
-		: a(a), u(u), strip(strip_of<PAD>(u, warp)), skew(s.skew[group][warp]),
-		  share(1 / (float)u.n)
+		: u(u), strip(strip_of<PAD>(u, warp)), skew(s.skew[group][warp]),
+		  row(&skew[threadIdx.x % 32 / 4][6 - threadIdx.x % 4 * 2]),
+		  share(1 / (float)u.n), carry{}
 	{
-		const int lane = threadIdx.x % 32, heads = a.b.shape.q_heads;
+		int head = u.head[0];
 
 #pragma unroll
-		for (int n = 0; n < HEADS; n++)
-			head[n] = group ? u.head[HEADS + n] : u.head[n];
-#pragma unroll
-		for (int j = 0; j < TILES; j++) {
-			const int place = j * 8 + lane % 4 * 2, at = head[j * 8 / PAD];
-			float2 x = make_float2(INFINITY, INFINITY);
+		for (int i = 1; i < GROUPS<PAD>; i++)
+			head = group == i ? u.head[i] : head;
 
-			if (at < heads)
-				x = *(const float2 *)(a.total + ((size_t)u.r * heads + at) * PAD +
-						      place % PAD);
+		const size_t at = (size_t)u.r * a.b.shape.q_heads + head;
+
+		column = a.out.column + at * a.out.stride;
+		slash = a.out.slash + at * a.out.stride;
+#pragma unroll
+		for (int j = 0; j < J; j++) {
+			const float2 x = ((const float2 *)(a.total + at * PAD))
+					 [j * 4 + threadIdx.x % 4];
+
 			total[j][0] = x.x;
 			total[j][1] = x.y;
 		}
-#pragma unroll
-		for (int i = 0; i < HEADS * (J + 1) * 2; i++)
-			carry[i / 2 / (J + 1)][i / 2 % (J + 1)][i % 2] = 0;
-		for (int i = lane; i < 2 * SKEW; i += 32)
-			skew[0][i] = 0;
-		__syncwarp();
+		*(float2 *)row = make_float2(0, 0);
 	}
 
-	/* Over the step's queries.  Lane 4 g + t gets key 8 (t / 2) + g, of head t % 2 if there
-	 * are two. */
-	__device__ __forceinline__ float add_columns(const float (&p)[COLS / 2])
+	/* The elements of the pair's step ODD by class; the two classes that end go to the skewed
+	 * row, ascending by the keys where they end.  Returns the later one. */
+	template <int ODD>
+	__device__ __forceinline__ float2 add_classes(const float (&p)[PAD / 2])
 	{
-		const int lane = threadIdx.x % 32;
-		float v[2][HEADS];
+		float2 end[2];
+
+#pragma unroll
+		for (int v = J; v >= 0; v--) {
+			float x[2];
+
+#pragma unroll
+			for (int c = 0; c < 2; c++) {
+				x[c] = v < 2 ? 0 : carry[v][c];
+				if (v)
+					x[c] += p[4 * (v - 1) + c];
+				if (v < J)
+					x[c] += p[4 * v + 2 + c];
+				if (v < J - 1)
+					carry[v + 2][c] = x[c];
+			}
+			if (v >= J - 1) {
+				end[J - v] = make_float2(x[1], x[0]);
+				*(float2 *)(row + 8 + ODD * RUN + (J - v) * 8) = end[J - v];
+			}
+		}
+		return end[1];
+	}
+
+	/* Over the step's queries, in this thread. */
+	__device__ __forceinline__ void add_columns(float (&to)[2], const float (&p)[PAD / 2])
+	{
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			float even = 0, odd = 0;
+
+#pragma unroll
+			for (int j = 0; j < J; j++) {
+				even += p[4 * j + 2 * h];
+				odd += p[4 * j + 2 * h + 1];
+			}
+			to[h] = even + odd;
+		}
+	}
+
+	/* The pair's columns over the lanes with the same keys: lane 4 g + t gets key 8 t + g. */
+	__device__ __forceinline__ float deal_columns(void)
+	{
+		const int up = threadIdx.x & 2, odd = threadIdx.x & 1;
+		float x[2];
 
 #pragma unroll
 		for (int h = 0; h < 2; h++)
-#pragma unroll
-			for (int n = 0; n < HEADS; n++) {
-				float even = 0, odd = 0;
-
-#pragma unroll
-				for (int j = n * J; j < n * J + J; j++) {
-					even += p[4 * j + 2 * h];
-					odd += p[4 * j + 2 * h + 1];
-				}
-				v[h][n] = even + odd;
-			}
-#pragma unroll
-		for (int n = 0; n < HEADS; n++) {
-			const float other = __shfl_xor_sync(~0u, lane & 2 ? v[0][n] : v[1][n], 2);
-
-			v[0][n] = (lane & 2 ? v[1][n] : v[0][n]) + other;
-		}
-		const float other = __shfl_xor_sync(~0u, lane & 1 ? v[0][0] : v[0][HEADS - 1], 1);
-
-		return (lane & 1 ? v[0][HEADS - 1] : v[0][0]) + other;
+			x[h] = (up ? part[1][h] : part[0][h]) +
+			       __shfl_xor_sync(~0u, up ? part[0][h] : part[1][h], 2);
+		return (odd ? x[1] : x[0]) + __shfl_xor_sync(~0u, odd ? x[0] : x[1], 1);
 	}
 
-	/* The step's elements by class; the two classes that end go to the skewed rows, ascending
-	 * by the keys where they end. */
-	__device__ __forceinline__ void add_classes(const float (&p)[COLS / 2], int step)
+	/* The diagonal that ends at this lane's key of the pair. */
+	__device__ __forceinline__ float add_diagonals(void)
 	{
 		const int lane = threadIdx.x % 32;
-
-#pragma unroll
-		for (int n = 0; n < HEADS; n++) {
-			float *const row = skew[n] + lane / 4 * SKEW_ROW + step % 2 * RUN + 6 -
-					   lane % 4 * 2;
-
-#pragma unroll
-			for (int v = J; v >= 0; v--) {
-				float x[2];
-
-#pragma unroll
-				for (int c = 0; c < 2; c++) {
-					x[c] = v < 2 ? 0 : carry[n][v][c];
-					if (v)
-						x[c] += p[4 * (n * J + v - 1) + c];
-					if (v < J)
-						x[c] += p[4 * (n * J + v) + 2 + c];
-					if (v < J - 1)
-						carry[n][v + 2][c] = x[c];
-				}
-				if (v >= J - 1)
-					*(float2 *)(row + (J - v) * 8) = make_float2(x[1], x[0]);
-			}
-		}
-	}
-
-	/* The diagonal that ends at key lane % 16 of the step; of head lane / 16 if there are
-	 * two. */
-	__device__ __forceinline__ float add_diagonals(int step)
-	{
-		const int lane = threadIdx.x % 32, upper = lane / 16;
-		const int at = step % 2 * RUN + lane % 16;
-		const float *const row = skew[HEADS == 2 ? upper : 0];
 		float sum = 0;
 
 #pragma unroll
-		for (int i = 0; i < 4 * HEADS; i++) {
-			const int g = HEADS == 2 ? i : upper * 4 + i;
-
-			sum += row[g * SKEW_ROW + ((at - g) & (2 * RUN - 1))];
-		}
-		return HEADS == 2 ? sum : sum + __shfl_xor_sync(~0u, sum, 16);
+		for (int g = 0; g < 8; g++)
+			sum += skew[g][8 + lane - g];
+		return sum;
 	}
 
-	/* x: of head n of the group, at key or its diagonal. */
-	__device__ __forceinline__ void store(float *out, int n, int key, int at, float x)
+	__device__ __forceinline__ void store(float *out, int key, int at, float x)
 	{
-		const int to = n ? head[HEADS - 1] : head[0];
-
-		if (n < HEADS && to < a.b.shape.q_heads && key >= strip.own && key < strip.stop)
-			out[((size_t)u.r * a.b.shape.q_heads + to) * a.out.stride + at] = x * share;
+		if (key >= strip.own && key < strip.stop)
+			out[at] = x * share;
 	}
 
-	__device__ __forceinline__ void step(float (&acc)[COLS / 2], int step)
+	/* Of a pair of steps ODD is the second. */
+	template <int ODD> __device__ __forceinline__ void step(float (&acc)[PAD / 2], int step)
 	{
-		const int lane = threadIdx.x % 32, first = strip.first + step * RUN;
-		const int key = first + lane % 4 / 2 * 8 + lane / 4, ends = first + lane % 16;
+		const int lane = threadIdx.x % 32, first = strip.first + (step - ODD) * RUN;
+		const int key = first + lane % 4 * 8 + lane / 4, ends = first + lane;
 
-		hide<PAD>(acc, first, u.end - PAD);
+		hide(acc, first + ODD * RUN, u.end - PAD);
 #pragma unroll
-		for (int i = 0; i < COLS / 2; i++)
+		for (int i = 0; i < PAD / 2; i++)
 			acc[i] = ex2(fmaf(acc[i], softmax_scale_log2<D>, -total[i / 4][i % 2]));
-		add_classes(acc, step);
+
+		const float2 last = add_classes<ODD>(acc);
+
+		add_columns(part[ODD], acc);
+		if (!ODD)
+			return;
 		__syncwarp();
-		store(a.out.column, lane % 2, key, key, add_columns(acc));
-		store(a.out.slash, lane / 16, ends, u.end - 1 - ends, add_diagonals(step));
-		__syncwarp();	/* the next step writes over what was read */
+
+		const float x = deal_columns(), y = add_diagonals();
+
+		__syncwarp();	/* the next pair writes over what was read */
+		*(float2 *)row = last;
+		store(column, key, key, x);
+		store(slash, ends, u.end - 1 - ends, y);
 	}
 };
 
@@ -515,7 +518,7 @@ template <int D, int PAD> struct sums {
 
 /* grid (unit, KV head and slab, request) */
 template <int D, int PAD>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(THREADS<PAD>, 1)
 lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
 	   const __grid_constant__ struct args a)
 {
@@ -544,15 +547,15 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	}
 	__syncthreads();
 	if (threadIdx.x < 128) {
-		setmaxnreg_dec<24>();
+		setmaxnreg_dec<PRODUCER>();
 		if (threadIdx.x == 0)
 			produce<D, PAD>(s, a, u, &qmap, &kmap, groups, steps);
 	} else if (warp_group() <= groups) {
-		setmaxnreg_inc<240>();
+		setmaxnreg_inc<CONSUMER<PAD>>();
 		const int group = warp_group() - 1;
 		sums<D, PAD> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
 
-		walk<D>(s, steps, group, use);
+		walk<D, PAD>(s, steps, group, use);
 	}
 #else
 	__trap();
@@ -567,7 +570,7 @@ int unit_keys(const struct attn_batch *b, int n)
 	const int room = b->n_sm / n - b->n_req;	/* a unit of each request may be short */
 	const int64_t keys = (int64_t)b->n_page * b->shape.page_tok;
 	const int64_t least = room > 0 ? (keys + room - 1) / room : UNIT;
-	const int step = STRIPS * 2 * RUN;
+	const int step = STRIPS * PAIR;
 
 	if (least >= UNIT)
 		return UNIT;
@@ -589,7 +592,7 @@ enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStrea
 		      struct ar_err *err)
 {
 	const struct attn_shape *s = &a.b.shape;
-	const int group = s->q_heads / s->kv_heads, slots = GROUPS * COLS / PAD;
+	const int group = s->q_heads / s->kv_heads, slots = GROUPS<PAD>;
 	const int per_unit = s->kv_heads * ((group + slots - 1) / slots);
 	const int keys = a.b.max_kv_blk * s->page_tok;
 	/* the cache's end is not known here and not needed: pages bound the accesses */
@@ -605,8 +608,8 @@ enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStrea
 	a.unit = unit_keys(&a.b, per_unit);
 	CU(cudaFuncSetAttribute(lastq_sums<D, PAD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				SMEM_BYTES<D>));
-	lastq_sums<D, PAD><<<dim3((keys + a.unit - 1) / a.unit, per_unit, a.b.n_req), THREADS,
-			     SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
+	lastq_sums<D, PAD><<<dim3((keys + a.unit - 1) / a.unit, per_unit, a.b.n_req),
+			     THREADS<PAD>, SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
 	CU_LAUNCHED();
 out:
 	return st;
