@@ -201,42 +201,51 @@ __device__ __forceinline__ void load_heads(float (&x)[N], const float *src, int 
 		x[i] = src[i * stride];
 }
 
+template <int HEADS, int THREADS> struct attention_smem {
+	alignas(16) float query[HEADS * MAX_DIM];
+	struct mean_room room[THREADS / 32];
+	float part[THREADS / 32 * HEADS];
+};
+
 /* out[j], j < n: softmax of the mean of batch rows [lo, hi) against the means of blocks; of N heads
- * from w's on that share their keys, max_kv_blk apart.  query: [N * MAX_DIM].  A thread reads back
- * only what it wrote. */
-template <int N>
+ * from w's on that share their keys, max_kv_blk apart.  A thread reads back only what it
+ * wrote. */
+template <int N, typename Smem>
 __device__ __forceinline__ void block_attention(const struct args &a, const struct whose &w, int lo,
-						int hi, int n, float *query, float *part,
-						float *out)
+						int hi, int n, Smem &sm, float *out)
 {
-	const int stride = a.b.max_kv_blk;
+	const int stride = a.b.max_kv_blk, warp = threadIdx.x / 32;
 	float x[N], max[N], sum[N];
 
 	__syncthreads();		/* the last use of query is over */
-	mean_rows(a.b, lo, hi, w.head, N, a.q, query);
+	mean_rows(a.b, lo, hi, w.head, N, a.q, sm.query);
 	__syncthreads();
 #pragma unroll
 	for (int i = 0; i < N; i++) {
 		max[i] = -INFINITY;
 		sum[i] = 0;
 	}
-	for (int j = threadIdx.x; j < n; j += blockDim.x) {
-		dots_of_fours(x, query, means_at(&a.b, w.r, j, w.kv_head, a.mean),
-			      a.b.shape.head_dim);
+	for (int at = warp * 32; at < n; at += blockDim.x) {
+		const int j = at + threadIdx.x % 32;
+
+		dots_by_lines(x, sm.query, means_at(&a.b, w.r, min(j, n - 1), w.kv_head, a.mean),
+			      a.b.shape.head_dim, sm.room[warp]);
+		if (j >= n)
+			break;
 #pragma unroll
 		for (int i = 0; i < N; i++) {
 			out[i * stride + j] = x[i] * a.scale;
 			max[i] = fmaxf(max[i], x[i] * a.scale);
 		}
 	}
-	block_join(max, part, [](float a, float b) { return fmaxf(a, b); });
+	block_join(max, sm.part, [](float a, float b) { return fmaxf(a, b); });
 	for (int j = threadIdx.x; j < n; j += blockDim.x) {
 		load_heads(x, out + j, stride);
 #pragma unroll
 		for (int i = 0; i < N; i++)
 			sum[i] += out[i * stride + j] = expf(x[i] - max[i]);
 	}
-	block_sum(sum, part);
+	block_sum(sum, sm.part);
 	for (int j = threadIdx.x; j < n; j += blockDim.x) {
 		load_heads(x, out + j, stride);
 #pragma unroll
@@ -255,33 +264,33 @@ __device__ __forceinline__ uint32_t mass_of(const struct args &a, int at, int sl
 	return flexprefill_units(mass[(size_t)at * a.blocks.stride + j], 31);
 }
 
+template <typename Smem>
 __device__ __forceinline__ bool query_aware(const struct args &a, const struct whose &w, int at,
-					    float *query, float *part, float *p)
+					    Smem &sm, float *p)
 {
 	const int n = min(w.rows, a.b.shape.page_tok), end = a.b.row0[w.r + 1];
 	float js[1] = { 0 };
 
-	block_attention<1>(a, w, end - n, end, w.nb, query, part, p);
+	block_attention<1>(a, w, end - n, end, w.nb, sm, p);
 	for (int j = threadIdx.x; j < w.nb; j += blockDim.x) {
 		const float mass = mass_of(a, at, 0, j) * 0x1p-31f, m = (p[j] + mass) / 2;
 
 		js[0] += p[j] > 0 ? 0.5f * p[j] * logf(p[j] / m) : NAN;
 		js[0] += mass > 0 ? 0.5f * mass * logf(mass / m) : 0;
 	}
-	block_sum(js, part);
+	block_sum(js, sm.part);
 	return sqrtf(js[0] < 0 ? 0 : js[0]) < a.p.tau;	/* not where js is NaN */
 }
 
 __global__ void __launch_bounds__(PICK_THREADS, 1)
 flexprefill_judge(const struct args a)
 {
-	__shared__ alignas(16) float query[MAX_DIM];
-	__shared__ float part[PICK_WARPS];
+	__shared__ struct attention_smem<1, PICK_THREADS> sm;
 	const int at = blockIdx.x;
 	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
 	const size_t row = (size_t)a.b.qblk0[w.r] * a.b.shape.q_heads + w.head;
 	const bool aware = !w.open &&
-			   query_aware(a, w, at, query, part, a.p_row + row * a.b.max_kv_blk);
+			   query_aware(a, w, at, sm, a.p_row + row * a.b.max_kv_blk);
 
 	if (!threadIdx.x) {
 		a.aware[at] = aware;
@@ -320,9 +329,9 @@ flexprefill_decide(const struct args a)
 /* ---- aware ---- */
 
 /* N heads from head on, where one of them is query-aware. */
-template <int N>
+template <int N, typename Smem>
 __device__ __forceinline__ void attend_blocks(const struct args &a, const struct qblk &s, int head,
-					      float *query, float *part)
+					      Smem &sm)
 {
 	const size_t row = (size_t)blockIdx.x * a.b.shape.q_heads + head;
 	bool aware = false;
@@ -331,23 +340,22 @@ __device__ __forceinline__ void attend_blocks(const struct args &a, const struct
 		aware |= a.aware[s.req * a.b.shape.q_heads + head + i];
 	if (aware)
 		block_attention<N>(a, whose_at(a, s.req, head), s.row + s.lo, s.row + s.hi,
-				   s.blk + 1, query, part, a.p_row + row * a.b.max_kv_blk);
+				   s.blk + 1, sm, a.p_row + row * a.b.max_kv_blk);
 }
 
 __global__ void __launch_bounds__(AWARE_THREADS, 2)
 flexprefill_aware(const struct args a)
 {
-	__shared__ alignas(16) float query[AWARE_HEADS * MAX_DIM];
-	__shared__ float part[AWARE_THREADS / 32 * AWARE_HEADS];
+	__shared__ struct attention_smem<AWARE_HEADS, AWARE_THREADS> sm;
 	const struct qblk s = qblk_at(a.b, blockIdx.x);
 	const int group = a.b.shape.q_heads / a.b.shape.kv_heads;
 	int head = blockIdx.y * group;
 	const int end = head + group;
 
 	for (; head + AWARE_HEADS <= end; head += AWARE_HEADS)
-		attend_blocks<AWARE_HEADS>(a, s, head, query, part);
+		attend_blocks<AWARE_HEADS>(a, s, head, sm);
 	for (; head < end; head++)
-		attend_blocks<1>(a, s, head, query, part);
+		attend_blocks<1>(a, s, head, sm);
 }
 
 /* ---- mask ---- */

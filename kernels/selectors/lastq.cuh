@@ -50,6 +50,17 @@ static __device__ __forceinline__ float *lastq_piece(const struct lastq_parts &p
 			 LASTQ_PIECES;
 }
 
+/* x[lane % 4 / 2][lane % 2], added up over the four lanes of a quad. */
+static __device__ __forceinline__ float lastq_deal(const float (&x)[2][2])
+{
+	const int up = threadIdx.x & 2, odd = threadIdx.x & 1;
+	float even = up ? x[1][0] : x[0][0], other = up ? x[1][1] : x[0][1];
+
+	even += __shfl_xor_sync(~0u, up ? x[0][0] : x[1][0], 2);
+	other += __shfl_xor_sync(~0u, up ? x[0][1] : x[1][1], 2);
+	return (odd ? other : even) + __shfl_xor_sync(~0u, odd ? even : other, 1);
+}
+
 /* Where a request's parts begin: as far on as its pages do, rounded up for each before it. */
 static __device__ __forceinline__ int lastq_first_part(const struct lastq_parts &p,
 						       const struct attn_batch &b, int r)

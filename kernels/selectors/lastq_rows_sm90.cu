@@ -38,7 +38,7 @@
  * Pieces add some twenty instructions to a step's 200 of a thread, and a step of 256 queries writes
  * 2 KiB.
  *
- *   registers   accumulators 64, of the 120 that 544 threads leave each
+ *   registers   accumulators 64, of 96: a scheduler has 5 of the 17 warps
  *   shared      Q 64 KiB, four stages of K 128 KiB; at D = 256 steps of 64 keys, 128 KiB and three
  *               stages of 32 KiB, and operands take all 128 bytes that it gives in a cycle
  *
@@ -261,17 +261,6 @@ __device__ __forceinline__ void rebase(struct rows &t, const float (&acc)[N])
 	}
 }
 
-/* Element i of x as numbered through, added up over the four lanes of a quad, in lane i. */
-__device__ __forceinline__ float quad_deal(const float (&x)[2][2])
-{
-	const int up = threadIdx.x & 2, odd = threadIdx.x & 1;
-	float even = up ? x[1][0] : x[0][0], other = up ? x[1][1] : x[0][1];
-
-	even += __shfl_xor_sync(~0u, up ? x[0][0] : x[1][0], 2);
-	other += __shfl_xor_sync(~0u, up ? x[0][1] : x[1][1], 2);
-	return (odd ? other : even) + __shfl_xor_sync(~0u, odd ? even : other, 1);
-}
-
 /* The step's pieces are added to the sums, and kept at to[0]; those of the steps before, at
  * to[-stride] and so on, follow where bases move. */
 template <int D, int N>
@@ -292,7 +281,7 @@ __device__ __forceinline__ void add_pieces(struct rows &t, const float (&acc)[N]
 	}
 	t.sum[0] = next[0];
 	t.sum[1] = next[1];
-	to[0] = quad_deal(piece);
+	to[0] = lastq_deal(piece);
 
 	const float after = up ? t.base[1] : t.base[0];
 

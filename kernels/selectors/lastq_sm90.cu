@@ -456,19 +456,6 @@ template <int D, int PAD> struct sums {
 		}
 	}
 
-	/* The pair's columns over the lanes with the same keys: lane 4 g + t gets key 8 t + g. */
-	__device__ __forceinline__ float deal_columns(void)
-	{
-		const int up = threadIdx.x & 2, odd = threadIdx.x & 1;
-		float x[2];
-
-#pragma unroll
-		for (int h = 0; h < 2; h++)
-			x[h] = (up ? part[1][h] : part[0][h]) +
-			       __shfl_xor_sync(~0u, up ? part[0][h] : part[1][h], 2);
-		return (odd ? x[1] : x[0]) + __shfl_xor_sync(~0u, odd ? x[0] : x[1], 1);
-	}
-
 	/* The diagonal that ends at this lane's key of the pair. */
 	__device__ __forceinline__ float add_diagonals(void)
 	{
@@ -505,7 +492,8 @@ template <int D, int PAD> struct sums {
 			return;
 		__syncwarp();
 
-		const float x = deal_columns(), y = add_diagonals();
+		/* columns over the lanes with the same keys: lane 4 g + t gets key 8 t + g */
+		const float x = lastq_deal(part), y = add_diagonals();
 
 		__syncwarp();	/* the next pair writes over what was read */
 		*(float2 *)row = last;

@@ -37,26 +37,57 @@ static __device__ __forceinline__ void mean_rows(const struct attn_batch &b, int
 	}
 }
 
-/* sum[i]: means_dot of x + i * n and y by one thread, 16 bytes at a time. */
+/* What a warp brings of 32 means: so many channels of each, apart so that neither a row nor a
+ * column of fours is in the same banks. */
+constexpr int MEAN_CHANNELS = 16;
+struct mean_room {
+	float x[32][MEAN_CHANNELS + 4];
+};
+
+/* sum[i]: means_dot of x + i * n and this lane's y.  By a warp together, which reads lines: a lane
+ * that read its own y would ask for a line of its own each time. */
 template <int N>
-static __device__ __forceinline__ void dots_of_fours(float (&sum)[N], const float *x,
-						     const float *y, int n)
+static __device__ __forceinline__ void dots_by_lines(float (&sum)[N], const float *x,
+						     const float *y, int n,
+						     struct mean_room &room)
 {
+	constexpr int FOURS = MEAN_CHANNELS / 4, ROWS = 32 / FOURS;	/* of a load: its rows */
+	const int lane = threadIdx.x % 32, row = lane / FOURS, col = lane % FOURS * 4;
+	const float *from[FOURS];
+	float4 next[FOURS];
+
+#pragma unroll
+	for (int k = 0; k < FOURS; k++) {
+		from[k] = (const float *)__shfl_sync(~0u, (unsigned long long)y,
+						     k * ROWS + row) + col;
+		next[k] = *(const float4 *)from[k];
+	}
 #pragma unroll
 	for (int i = 0; i < N; i++)
 		sum[i] = 0;
-#pragma unroll 8
-	for (int d = 0; d < n; d += 4) {
-		const float4 b = *(const float4 *)(y + d);
+	for (int d = 0; d < n; d += MEAN_CHANNELS) {
+		__syncwarp();		/* what was brought before is used */
+#pragma unroll
+		for (int k = 0; k < FOURS; k++)
+			*(float4 *)&room.x[k * ROWS + row][col] = next[k];
+		__syncwarp();
+#pragma unroll
+		for (int k = 0; k < FOURS; k++)
+			next[k] = *(const float4 *)(from[k] + min(d + MEAN_CHANNELS,
+								  n - MEAN_CHANNELS));
+#pragma unroll
+		for (int c = 0; c < MEAN_CHANNELS; c += 4) {
+			const float4 b = *(const float4 *)&room.x[lane][c];
 
 #pragma unroll
-		for (int i = 0; i < N; i++) {
-			const float4 a = *(const float4 *)(x + i * n + d);
+			for (int i = 0; i < N; i++) {
+				const float4 a = *(const float4 *)(x + i * n + d + c);
 
-			sum[i] = __fadd_rn(sum[i], __fmul_rn(a.x, b.x));
-			sum[i] = __fadd_rn(sum[i], __fmul_rn(a.y, b.y));
-			sum[i] = __fadd_rn(sum[i], __fmul_rn(a.z, b.z));
-			sum[i] = __fadd_rn(sum[i], __fmul_rn(a.w, b.w));
+				sum[i] = __fadd_rn(sum[i], __fmul_rn(a.x, b.x));
+				sum[i] = __fadd_rn(sum[i], __fmul_rn(a.y, b.y));
+				sum[i] = __fadd_rn(sum[i], __fmul_rn(a.z, b.z));
+				sum[i] = __fadd_rn(sum[i], __fmul_rn(a.w, b.w));
+			}
 		}
 	}
 }

@@ -206,7 +206,10 @@ minference_rows(const __grid_constant__ struct args a)
 __global__ void __launch_bounds__(PICK_THREADS, 1)
 minference_means(const __grid_constant__ struct args a, float *__restrict__ product)
 {
-	__shared__ struct pick_smem sm;
+	__shared__ union {
+		struct pick_smem pick;
+		struct mean_room room[PICK_WARPS];
+	} sm;
 	__shared__ alignas(16) float query[MAX_DIM];
 	const struct qblk s = qblk_at(a.b, blockIdx.x);
 	const int h = blockIdx.y, kv_head = h / (a.b.shape.q_heads / a.b.shape.kv_heads);
@@ -221,18 +224,21 @@ minference_means(const __grid_constant__ struct args a, float *__restrict__ prod
 	product += row * a.b.max_kv_blk;
 	mean_rows(a.b, s.row + s.lo, s.row + s.hi, h, 1, a.q, query);
 	__syncthreads();
-	for (int j = threadIdx.x; j <= s.blk; j += PICK_THREADS) {
+	for (int at = threadIdx.x / 32 * 32; at <= s.blk; at += PICK_THREADS) {
+		const int j = at + threadIdx.x % 32;
 		float sum[1];
 
-		dots_of_fours(sum, query, means_at(&a.b, s.req, j, kv_head, a.mean),
-			      a.b.shape.head_dim);
-		product[j] = sum[0] * minference_fill(tok, end, j);
+		dots_by_lines(sum, query,
+			      means_at(&a.b, s.req, min(j, s.blk), kv_head, a.mean),
+			      a.b.shape.head_dim, sm.room[threadIdx.x / 32]);
+		if (j <= s.blk)
+			product[j] = sum[0] * minference_fill(tok, end, j);
 	}
 	__syncthreads();
 	const auto key = [=](int j) { return j == diag ? ~0u : minference_key(product[j]); };
-	const struct pick p = pick_find<PICK_COUNT>(sm, s.blk + 1, n, key);
+	const struct pick p = pick_find<PICK_COUNT>(sm.pick, s.blk + 1, n, key);
 
-	pick_walk(sm, p, s.blk + 1, key, [=](int j, bool taken, int rank) {
+	pick_walk(sm.pick, p, s.blk + 1, key, [=](int j, bool taken, int rank) {
 		if (taken)
 			out.run[rank] = j * tok;
 	});
