@@ -57,6 +57,6 @@ double case_largest_error(const struct case_result *r);	/* relative L2 */
 
 /* Properties that hold for every backend; each is a test or several. */
 void case_test_all(const struct backend *b, double tolerance);
-enum { CASE_N_TEST = 31 };
+enum { CASE_N_TEST = 43 };
 
 #endif
