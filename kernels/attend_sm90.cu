@@ -7,7 +7,7 @@
  * engine (TMA) straight from the paged cache into 128-byte swizzled shared memory.  A block is one
  * page: of 128 keys it is a step; of 64 keys, two that follow each other in the list are.
  *
- * Warp group 0 is the producer: one thread issues copies, two stages of K and of V ahead.
+ * Warp group 0 is the producer: one thread issues copies, two or three stages of K and of V ahead.
  * Warp groups 1 and 2 are consumers with 64 rows each.  Per step and consumer:
  *
  *   S = Q K^T              wgmma m64n128k16, both operands in shared memory
@@ -50,15 +50,16 @@
  * a chain of loads (tile, request and list, page, K).  Therefore the end of a list is looked for
  * by 32 lanes at once, and descriptors are fetched and barriers made while the tile is loaded.
  *
- * Tried (H200, D 128, 16 heads over 4, batch 8, chunk 1024, 128K keys; this version 11.9 ms): the
- * running maximum of the step as base and O multiplied at each, 14.2; multiplied at each, with the
- * bases above, 13.0; P moved to other registers instead of steps by twos, 12.2.  No turns at
- * issuing, 11.9, but 97 us for 92 with lists of a tenth of 64K keys.  Clusters of two tiles that
- * share K and V by multicast: 12.0 to 12.7 with two stages, 11.9 with three (with the running
- * maximum 13.8; remote arrivals must be relaxed, or each costs a fence).  Three stages alone: no
- * gain.  Persistent blocks that fetch the next tile's Q during the last products of this one lost
- * 14 %, at 32K keys.  Asking for Q before the end of the list and the first page are known: at
- * batch 1 and 64K keys 765 us became 787.
+ * Tried (H200, D 128, 16 heads over 4, batch 8, chunk 1024, 128K keys, two stages; with these bases
+ * 11.9 ms): the running maximum of the step as base and O multiplied at each, 14.2; multiplied at
+ * each, with these bases, 13.0; P moved to other registers instead of steps by twos, 12.2.  No
+ * turns at issuing, 11.9, but 97 us for 92 with lists of a tenth of 64K keys.  Clusters of two
+ * tiles that share K and V by multicast: 12.0 to 12.7, with three stages 11.9 (with the running
+ * maximum 13.8; remote arrivals must be relaxed, or each costs a fence).  Three stages at batch 1
+ * and 64K keys: 677 us became 659, and 690 at batch 8 with lists of a tenth 669; with the running
+ * maximum they gained nothing.  Persistent blocks that fetch the next tile's Q during the last
+ * products of this one lost 14 %, at 32K keys.  Asking for Q before the end of the list and the
+ * first page are known: at batch 1 and 64K keys 765 us became 787.
  */
 #include "config.h"
 
@@ -192,8 +193,8 @@ __device__ __forceinline__ void produce(struct smem<C> *s, const struct params *
 	pages_of<C>(next, w, 0);
 	load_q<C>(s, p, w, qmap);
 	for (int i = 0; i < keys<C>::n_steps(w); i++) {
-		const int st = i % STAGES;
-		const uint32_t parity = (i / STAGES & 1) ^ 1;
+		const int st = i % C::STAGES;
+		const uint32_t parity = (i / C::STAGES & 1) ^ 1;
 
 #pragma unroll
 		for (int b = 0; b < C::BLOCKS; b++)

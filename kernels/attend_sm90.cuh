@@ -25,7 +25,6 @@
 
 namespace {
 
-constexpr int STAGES = 2;
 constexpr int COLS = 64;		/* columns of a swizzled slab: 128 bytes */
 constexpr int WG_ROWS = 64;
 constexpr float LN2 = 0.6931471805599453f;
@@ -37,6 +36,8 @@ template <int head_dim, int page, int consumers, bool by_hand = false> struct co
 	static constexpr int D = head_dim, PAGE = page, WGS = consumers;
 	static constexpr bool BY_HAND = by_hand;
 	static constexpr int M = WGS * WG_ROWS;			/* packed rows of a tile */
+	/* of K and of V; a third where it fits and was seen to help */
+	static constexpr int STAGES = D == 128 && PAGE == 128 && WGS == 2 && !BY_HAND ? 3 : 2;
 	static constexpr int N = D == 256 || WGS == 1 ? 64 : 128;	/* keys of a step */
 	static constexpr int STEPS = PAGE > N ? PAGE / N : 1;	/* of a block */
 	static constexpr int BLOCKS = N > PAGE ? N / PAGE : 1;	/* of a step */
@@ -76,9 +77,9 @@ struct tile_work {
 /* A slab is 64 columns of all rows, swizzled by 128 bytes as the copy engine does it. */
 template <class C> struct alignas(1024) smem {
 	__nv_bfloat16 q[C::D / COLS][C::M][COLS];
-	__nv_bfloat16 k[STAGES][C::D / COLS][C::N][COLS];
-	__nv_bfloat16 v[STAGES][C::D / COLS][C::N][COLS];
-	uint64_t q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+	__nv_bfloat16 k[C::STAGES][C::D / COLS][C::N][COLS];
+	__nv_bfloat16 v[C::STAGES][C::D / COLS][C::N][COLS];
+	uint64_t q_full, k_full[C::STAGES], k_empty[C::STAGES], v_full[C::STAGES], v_empty[C::STAGES];
 	struct tile_work work;		/* for the end: what comes before leaves it no registers */
 	int joins;
 };
@@ -89,7 +90,7 @@ template <class C> constexpr int SMEM_BYTES = sizeof(struct smem<C>) + 1024;
 template <class C> __device__ __forceinline__ void make_barriers(struct smem<C> *s)
 {
 	mbarrier_init(&s->q_full, 1);
-	for (int i = 0; i < STAGES; i++) {
+	for (int i = 0; i < C::STAGES; i++) {
 		mbarrier_init(&s->k_full[i], C::COPIERS);
 		mbarrier_init(&s->v_full[i], C::COPIERS);
 		mbarrier_init(&s->k_empty[i], C::WGS);
@@ -417,14 +418,14 @@ __device__ __forceinline__ void advance(float *o, uint32_t *next, const uint32_t
 					struct rows *t, struct smem<C> *s,
 					const struct tile_params *p, const W *w, int wg, int i)
 {
-	const int st = i % STAGES, last = (i - 1) % STAGES;
+	const int st = i % C::STAGES, last = (i - 1) % C::STAGES;
 	float acc[C::N / 2], alpha[2];
 	K k(w, C::BY_HAND ? i - 1 : i);
 	bool moved;
 
-	mbarrier_wait(&s->k_full[st], i / STAGES & 1);
+	mbarrier_wait(&s->k_full[st], i / C::STAGES & 1);
 	if (C::BY_HAND) {
-		mbarrier_wait(&s->v_full[last], (i - 1) / STAGES & 1);
+		mbarrier_wait(&s->v_full[last], (i - 1) / C::STAGES & 1);
 		fence_proxy_async();
 		k = K(w, i);	/* the fence would wait for it */
 	}
@@ -432,7 +433,7 @@ __device__ __forceinline__ void advance(float *o, uint32_t *next, const uint32_t
 		bar_sync(1 + wg, 256);
 	issue_qk<C>(acc, s, st, wg);
 	if (!C::BY_HAND)
-		mbarrier_wait(&s->v_full[last], (i - 1) / STAGES & 1);
+		mbarrier_wait(&s->v_full[last], (i - 1) / C::STAGES & 1);
 	issue_pv<C>(o, pr, s, last);
 	if (C::WGS == 2)
 		bar_arrive(2 - wg, 256);
@@ -477,10 +478,10 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 		for (int j = 0; j < C::N / 4; j++)
 			even[j] = odd[j];
 	}
-	mbarrier_wait(&s->v_full[(n - 1) % STAGES], (n - 1) / STAGES & 1);
+	mbarrier_wait(&s->v_full[(n - 1) % C::STAGES], (n - 1) / C::STAGES & 1);
 	if (C::BY_HAND)
 		fence_proxy_async();
-	issue_pv<C>(o, even, s, (n - 1) % STAGES);
+	issue_pv<C>(o, even, s, (n - 1) % C::STAGES);
 	look_ahead<C>(s, p);
 	wgmma_wait<0>();
 	hold<C::D / 2>(o);

@@ -182,8 +182,8 @@ __device__ __forceinline__ void produce(struct smem<C> *s, const struct params *
 	if (threadIdx.x == 0)
 		load_q<C>(s, p, w, qmap);
 	for (int i = 0; i < n; i++) {
-		const int st = i % STAGES, row = next;
-		const uint32_t parity = (i / STAGES & 1) ^ 1;
+		const int st = i % C::STAGES, row = next;
+		const uint32_t parity = (i / C::STAGES & 1) ^ 1;
 
 		next = row_of<C::PAGE>(p, w, pos);
 		pos = keys<C>(w, min(i + 2, n - 1)).pos(w, k);
