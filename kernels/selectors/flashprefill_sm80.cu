@@ -21,8 +21,8 @@
  * A mean key's elements go to the mma's k index in the order in which 16-byte loads bring
  * them; the query rows are stored in the same order (see load_rows).
  *
- * At 128K of context, batch 8, chunk 1024, 16 query heads over 4 KV heads, D 128, it takes 0.19 ms
- * on an H200, dense attention 13.8.
+ * At 128K of context, batch 8, chunk 1024, 16 query heads over 4 KV heads, D 128, it takes 0.18 ms
+ * on an H200, dense attention 11.5.
  */
 #include "config.h"
 #include "kernels/selectors/flashprefill.h"

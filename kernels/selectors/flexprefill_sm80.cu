@@ -16,7 +16,12 @@
  * once, 0.03 ms, and 4096 keys of it before, from which three thresholds come by some thirty sums
  * over the thread block each, about 200 cycles: 0.01 ms.  The others touch numbers of blocks, not
  * of tokens; of them aware has the most, where heads are query-aware: 64 x 4 thread blocks that
- * read 1024 means of 512 bytes each, 128 MiB from L2, and a load has 32 lines: 0.05 ms.
+ * read 1024 means of 512 bytes each, 128 MiB from L2.
+ *
+ * Measured on an H200, kernel by kernel, all heads query-aware: lastq's first pass 0.90 ms, its sums
+ * by block 0.04, judge and aware 0.07, the rest 0.07, of which 0.02 is the second pass that finds no
+ * head.  Among other kernels, the chip warm, 1.19 to 1.29 in all; no head query-aware, 2.83 to 2.94;
+ * dense attention 11.3 to 11.7.
  */
 #include "config.h"
 #include "kernels/selectors/flexprefill.h"

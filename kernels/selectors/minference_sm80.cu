@@ -11,8 +11,7 @@
  * MiB each once, and every 32nd key before, 0.17 GB, 0.05 ms; the two thresholds are of a few
  * thousand keys.  rows: a warp has a row, four of them a scheduler, and takes 32 of 2048
  * distances at once, so its chain is their 64 loads and a step of some sixty cycles for one in
- * four; 0.03 ms.  Measured on an H200: lastq 0.44 and 0.60 ms, pick 0.17, rows 0.05; 1.24 in all,
- * and 0.36 at 32K.
+ * four; 0.03 ms.  Measured on an H200: lastq 0.44 and 0.57 ms, pick 0.10, rows 0.05; 1.17 in all.
  */
 #include "config.h"
 #include "kernels/selectors/minference.h"

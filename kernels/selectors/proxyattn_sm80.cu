@@ -19,8 +19,8 @@
  *   rows    34 MB at n = 1, read and written
  *   lines   4 bytes a row and block, written and read once: 200 / n MB
  *
- * On an H200 it takes 3.09 to 3.21 ms at n = 1, of which score has 2.7, 0.97 at 4 and 0.54 at 8;
- * dense attention 13.4 to 13.9.
+ * On an H200 it takes 3.4 ms at n = 1, 0.88 to 1.00 at 4 and 0.50 to 0.57 at 8; dense attention
+ * 11.3 to 11.7.
  */
 #include "config.h"
 #include "kernels/selectors/proxyattn.h"
