@@ -79,7 +79,8 @@ template <class C> struct alignas(1024) smem {
 	__nv_bfloat16 q[C::D / COLS][C::M][COLS];
 	__nv_bfloat16 k[C::STAGES][C::D / COLS][C::N][COLS];
 	__nv_bfloat16 v[C::STAGES][C::D / COLS][C::N][COLS];
-	uint64_t q_full, k_full[C::STAGES], k_empty[C::STAGES], v_full[C::STAGES], v_empty[C::STAGES];
+	uint64_t q_full, k_full[C::STAGES], k_empty[C::STAGES];
+	uint64_t v_full[C::STAGES], v_empty[C::STAGES];
 	struct tile_work work;		/* for the end: what comes before leaves it no registers */
 	int joins;
 };
@@ -278,7 +279,8 @@ __device__ __forceinline__ void divide(float *o, const struct rows *w, float *ls
 /* Rounding, and coalesced stores by way of this warp group's rows of s->q. */
 template <class C>
 __device__ __forceinline__ void store_rows(const float *o, const float *lse, struct smem<C> *s,
-					   const struct tile_params *p, const struct tile_work *t, int wg)
+					   const struct tile_params *p, const struct tile_work *t,
+					   int wg)
 {
 	const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
 	const int first = wg * WG_ROWS + warp * 16;
@@ -341,7 +343,8 @@ __device__ __forceinline__ bool stays(int32_t *joined, struct part<C> *own, cons
  */
 template <class C>
 __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
-				     const struct tile_params *p, const struct tile_work *t, bool used)
+				     const struct tile_params *p, const struct tile_work *t,
+				     bool used)
 {
 	struct part<C> *place = (struct part<C> *)p->part + t->place;
 	const int i = threadIdx.x - 128;
@@ -368,8 +371,9 @@ __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
  * where bases moved, always at the first step, and O is to be multiplied by alpha. */
 template <class C, class K, class W>
 __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct rows *t,
-					      struct smem<C> *s, int st, const struct tile_params *p,
-					      const W *w, const K &k, float *alpha, bool first)
+					      struct smem<C> *s, int st,
+					      const struct tile_params *p, const W *w, const K &k,
+					      float *alpha, bool first)
 {
 	float sum[2] = { INFINITY, INFINITY };
 	bool moves;

@@ -18,10 +18,10 @@
  * of tokens; of them aware has the most, where heads are query-aware: 64 x 4 thread blocks that
  * read 1024 means of 512 bytes each, 128 MiB from L2.
  *
- * Measured on an H200, kernel by kernel, all heads query-aware: lastq's first pass 0.90 ms, its sums
- * by block 0.04, judge and aware 0.07, the rest 0.07, of which 0.02 is the second pass that finds no
- * head.  Among other kernels, the chip warm, 1.19 to 1.29 in all; no head query-aware, 2.83 to 2.94;
- * dense attention 11.3 to 11.7.
+ * Measured on an H200, kernel by kernel, all heads query-aware: lastq's first pass 0.90 ms, its
+ * sums by block 0.04, judge and aware 0.07, the rest 0.07, of which 0.02 is the second pass that
+ * finds no head.  Among other kernels, the chip warm, 1.19 to 1.29 in all; no head query-aware,
+ * 2.83 to 2.94; dense attention 11.3 to 11.7.
  */
 #include "config.h"
 #include "kernels/selectors/flexprefill.h"
@@ -108,7 +108,7 @@ __device__ __forceinline__ struct bracket bracket_of(struct pick_smem &sm, struc
 
 		return pick_find<PICK_WEIGHT>(sm, PICK_SAMPLE, sum - min(units, sum), sample).key;
 	};
-	/* four standard deviations at the most: no key of the rest is larger than the first of it */
+	/* four standard deviations at the most: no key of the rest is larger than its first */
 	const float error = 4 * sqrtf(rest * at(rest));
 
 	return { at(rest - error), at(rest + error) };
@@ -116,7 +116,8 @@ __device__ __forceinline__ struct bracket bracket_of(struct pick_smem &sm, struc
 
 /* What a thread saw of all keys. */
 struct seen {
-	uint32_t above, heavy, all;	/* those above the bracket, their sum; that of all not below */
+	uint32_t above, heavy;	/* those above the bracket, and their sum */
+	uint32_t all;		/* the sum of all that are not below it */
 };
 
 __global__ void __launch_bounds__(PICK_THREADS, 2)

@@ -43,7 +43,8 @@
  * 128, 128 for keys that come, some 170 and 80 for what crosses lanes; of the schedulers some 900
  * and 700.  At 128K tokens, 8 requests, 16 heads over 4 and 64 rows that is 65536 steps, 0.29 ms at
  * the least, and K (1 GiB) comes once, 0.25 ms; 128 rows take twice that.  blocks reads pieces of
- * 128 MiB there, for 128 rows, 0.03 ms.  Measured on an H200: sums 0.57 ms for 64 rows, blocks 0.04.
+ * 128 MiB there, for 128 rows, 0.03 ms.  Measured on an H200: sums 0.57 ms for 64 rows, blocks
+ * 0.04.
  */
 #include "config.h"
 #include "kernels/selectors/lastq.cuh"

@@ -296,7 +296,8 @@ static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, in
 
 	for (int shift = 21; shift >= 0; shift = shift == 21 ? 10 : shift - 10) {
 		__syncthreads();
-#pragma unroll 1	/* what an unrolled loop begins with stays in registers from round to round */
+		/* what an unrolled loop begins with would stay in registers from round to round */
+#pragma unroll 1
 		for (int i = threadIdx.x; i < PICK_BUCKETS; i += PICK_THREADS) {
 			sm.count[i] = 0;
 			for (int k = 0; BY == PICK_WEIGHT && k < PICK_COPIES; k++)

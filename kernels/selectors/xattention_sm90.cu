@@ -169,7 +169,8 @@ __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struc
 
 			mbarrier_wait(&sm.empty[stage], (at / STAGES<COLS> & 1) ^ 1);
 			if (lane == 0) {
-				mbarrier_expect_tx(&sm.full[stage], sizeof sm.q[0] + sizeof sm.k[0]);
+				mbarrier_expect_tx(&sm.full[stage],
+						   sizeof sm.q[0] + sizeof sm.k[0]);
 				tma_load_2d(sm.q[stage], &maps.row, &sm.full[stage], step * DEPTH,
 					    (int)w.row);
 			}
@@ -236,8 +237,8 @@ __device__ __forceinline__ void consume(struct score_smem<COLS> &sm, const struc
 			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < DEPTH / 16; k++)
-				wgmma_ss<COLS>(acc, wgmma_at(queries, k * 32), wgmma_at(keys, k * 32),
-					       step || k);
+				wgmma_ss<COLS>(acc, wgmma_at(queries, k * 32),
+					       wgmma_at(keys, k * 32), step || k);
 			wgmma_commit();
 			/* the step before has been read */
 			wgmma_wait<1>();
@@ -279,7 +280,8 @@ __device__ bool find_spot(const struct xattention_job &j, struct spot &w)
 /* Grid (ROWS rows, j.run column tiles, KV head). */
 template <int PER, int COLS>
 __global__ void __launch_bounds__(THREADS, 1)
-score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ struct xattention_job j)
+score_wgmma(const __grid_constant__ struct maps maps,
+	    const __grid_constant__ struct xattention_job j)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ char raw[];
