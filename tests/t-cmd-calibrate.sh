@@ -68,7 +68,7 @@ is 'of columns and distances'      "$(grep -c 'vertical_and_slash' "$tmp/r.json"
 ok 'a run takes the patterns'      density "minference:pattern=$tmp/p.json"
 is 'a model with more layers does not' \
 	"$(density "minference:pattern=$tmp/r.json" | sed 's/^.*json: //')" \
-	'want an array with an object for each of 8 layers'
+	"want an array with an object for each of 8 layers; 'calibrate minference --layers 8' writes one"
 gate() { calibrate seer --capture "$sample" --tokens 1000 --steps 30 -o "$tmp/$1" "$2" "$3"; }
 ok 'a gate is distilled' gate a.gate --seed 1
 ok 'again' gate b.gate --seed 1

@@ -399,9 +399,10 @@ static void test_file(void)
 {
 	static const struct { const char *text, *msg; } bad[] = {
 		{ "[{},\n{]", "test-minference.json:2: malformed JSON" },
-		{ "{}", "test-minference.json: want an array with an object for each of 2 layers" },
-		{ "[{}]",
-		  "test-minference.json: want an array with an object for each of 2 layers" },
+#define LAYERS "test-minference.json: want an array with an object for each of 2 layers; " \
+	       "'calibrate minference --layers 2' writes one"
+		{ "{}", LAYERS },
+		{ "[{}]", LAYERS },
 		{ "[{},[]]", "test-minference.json: layer 1: want an object with an entry for each "
 		  "head" },
 #define WANT " want [PATTERN, N, N, ...] with one of vertical_and_slash, stream_llm, block_sparse"

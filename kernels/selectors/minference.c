@@ -132,8 +132,9 @@ static enum ar_status read_file(struct minference_self *x, int n_heads, struct a
 		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", x->rule.path,
 			     text_line(text, end));
 	else if (!cJSON_IsArray(json) || cJSON_GetArraySize(json) != x->n_layers)
-		st = ar_fail(err, AR_DATA, "%s: want an array with an object for each of %d layers",
-			     x->rule.path, x->n_layers);
+		st = ar_fail(err, AR_DATA, "%s: want an array with an object for each of %d layers; "
+			     "'calibrate minference --layers %d' writes one", x->rule.path,
+			     x->n_layers, x->n_layers);
 	for (layer = st ? NULL : json->child; layer && !st; layer = layer->next)
 		st = read_layer(x, n++, n_heads, layer, err);
 	cJSON_Delete(json);
