@@ -15,10 +15,11 @@
  *   O += P V               wgmma m64nDk16, P from registers
  *
  * A softmax needs a base near the maximum only so that nothing overflows.  A row's base is the
- * maximum of its first step, and moves, with its sum and O, only where the sum passes LIMIT.  P
- * has the range of fp32 and the same relative error everywhere, so what is above the base loses
- * nothing; no step looks for a maximum, and O is hardly ever multiplied.  S stays until the sum is
- * known, so that a step whose exponentials are infinite can be done again.
+ * maximum of its first step, and moves, with its sum and O, only where the sum passes LIMIT.  P has
+ * the range of fp32 and the same relative error everywhere, so what is above the base loses
+ * nothing; only where one key outweighs a row its P is no longer just 1, and rounded like the
+ * others, by 2^-9 at most.  So no step looks for a maximum, and O is hardly ever multiplied.  S
+ * stays until the sum is known, so that a step whose exponentials are infinite can be done again.
  *
  * Budget of a step at D = 128, 128 rows: 2 * 128 * 128 * 128 multiply-adds for each product, 2048
  * cycles of the tensor cores in all; 128 * 128 exponentials, 1024 cycles of the special function
