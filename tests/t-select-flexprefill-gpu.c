@@ -266,7 +266,8 @@ static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, 
 	run_tau(s, seed, seed % 3 ? 0.3 * (double)(seed % 3) : 0, n, ctx, rows);
 }
 
-/* Scores so large that neighbours in fp32 are further apart than exponents of its range. */
+/* Scores so large that neighbours in fp32 are further apart than exponents of its range.  What is
+ * selected is no matter: a step that never fits would not come back. */
 static void run_vast(struct attn_shape s)
 {
 	struct flexprefill param = { .gamma = 0.9, .tau = 0.1, .min_budget = 1 };
