@@ -60,10 +60,9 @@ tests_t_layer_gpu_LDADD = $(TEST_LIBS)
 
 # Methods: selectors, one line each, and unions.
 libattnreplay_a_SOURCES += kernels/method.c kernels/method_parse.c kernels/union.c kernels/qblk.cuh
-libattnreplay_a_SOURCES += kernels/selectors/rows.cuh kernels/selectors/selectors.c
-libattnreplay_a_SOURCES += kernels/selectors/ashape.c kernels/selectors/ashape.h
 libattnreplay_a_SOURCES += kernels/selectors/rows.cuh kernels/selectors/selectors.c \
                            kernels/selectors/top.cuh
+libattnreplay_a_SOURCES += kernels/selectors/ashape.c kernels/selectors/ashape.h
 libattnreplay_a_SOURCES += kernels/selectors/bfla.c kernels/selectors/bfla.h
 libattnreplay_a_SOURCES += kernels/selectors/density.c kernels/selectors/density.h
 libattnreplay_a_SOURCES += kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h
