@@ -26,8 +26,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "src/base/bf16.h"
-#include "src/base/both.h"
+#include "base/bf16.h"
+#include "base/both.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -45,7 +45,7 @@ struct attn_limits {
 	int64_t max_page;	/* blocks of all requests */
 };
 
-struct attn_tile;		/* executor's unit of work, kernels/executor.h */
+struct attn_tile;		/* executor's unit of work, kernels/exec/executor.h */
 
 struct attn_batch {
 	struct attn_shape shape;

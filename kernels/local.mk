@@ -1,28 +1,28 @@
-libattnreplay_a_SOURCES += kernels/attn.h kernels/executor.h kernels/method.h kernels/selector.h \
-                           kernels/union.h
+libattnreplay_a_SOURCES += kernels/attn.h kernels/exec/executor.h kernels/methods/method.h kernels/select/selector.h \
+                           kernels/union/union.h
 
 # Attention over block lists and its executors.
 libattnreplay_a_SOURCES += \
-  kernels/attend.c kernels/attend.h kernels/decode.c kernels/multiply.c kernels/multiply.h \
-  kernels/executors/blocksparse.c kernels/executors/columns.c kernels/executors/columns.h \
-  kernels/executors/copy.c kernels/executors/executors.c \
-  kernels/executors/gather.c kernels/executors/keys.c kernels/executors/keys.h \
-  kernels/executors/paged.c kernels/executors/pool.c kernels/executors/pool.h
+  kernels/attend/attend.c kernels/attend/attend.h kernels/attend/decode.c kernels/prim/multiply.c kernels/prim/multiply.h \
+  kernels/exec/blocksparse/blocksparse.c kernels/exec/columns/columns.c kernels/exec/columns/columns.h \
+  kernels/exec/copy/copy.c kernels/exec/executors.c \
+  kernels/exec/gather/gather.c kernels/exec/keys.c kernels/exec/keys.h \
+  kernels/exec/paged/paged.c kernels/exec/pool/pool.c kernels/exec/pool/pool.h
 
 check_PROGRAMS += tests/t-attend
 tests_t_attend_SOURCES = tests/t-attend.c
 tests_t_attend_LDADD   = $(TEST_LIBS)
 tests_t_attend_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
-libattnreplay_a_SOURCES += kernels/attend_cut.h kernels/attend_part.cuh \
-                           kernels/attend_sm90.cuh kernels/cuda.h kernels/device.cuh \
-                           kernels/products.cuh kernels/sm90.cuh kernels/softmax.cuh \
-                           kernels/tensor_map.h
+libattnreplay_a_SOURCES += kernels/attend/attend_cut.h kernels/attend/attend_part.cuh \
+                           kernels/attend/attend_sm90.cuh kernels/prim/cuda.h kernels/prim/device.cuh \
+                           kernels/prim/products.cuh kernels/prim/sm90.cuh kernels/prim/softmax.cuh \
+                           kernels/prim/tensor_map.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += kernels/attend_cut_sm90.cu kernels/attend_device.c \
-                           kernels/attend_sm80.cu kernels/attend_sm90.cu kernels/decode_sm80.cu \
-                           kernels/executors/columns_device.c kernels/executors/columns_sm80.cu \
-                           kernels/executors/columns_sm90.cu kernels/executors/pool_sm80.cu \
-                           kernels/tensor_map.c
+libattnreplay_a_SOURCES += kernels/attend/attend_cut_sm90.cu kernels/attend/attend_device.c \
+                           kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu kernels/attend/decode_sm80.cu \
+                           kernels/exec/columns/columns_device.c kernels/exec/columns/columns_sm80.cu \
+                           kernels/exec/columns/columns_sm90.cu kernels/exec/pool/pool_sm80.cu \
+                           kernels/prim/tensor_map.c
 endif
 
 check_PROGRAMS += tests/t-attend-gpu
@@ -47,9 +47,9 @@ tests_t_executors_gpu_SOURCES = tests/t-executors-gpu.c
 tests_t_executors_gpu_LDADD   = $(TEST_LIBS)
 
 # The row kernels of a decoder layer, and its matrix products.
-libattnreplay_a_SOURCES += kernels/gemm.h kernels/layer.c kernels/layer.h
+libattnreplay_a_SOURCES += kernels/layer/gemm.h kernels/layer/layer.c kernels/layer/layer.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += kernels/gemm.c kernels/layer_cuda.cu
+libattnreplay_a_SOURCES += kernels/layer/gemm.c kernels/layer/layer_cuda.cu
 endif
 
 check_PROGRAMS += tests/t-layer tests/t-layer-gpu
@@ -59,50 +59,50 @@ tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c
 tests_t_layer_gpu_LDADD = $(TEST_LIBS)
 
 # Methods: selectors, one line each, and unions.
-libattnreplay_a_SOURCES += kernels/method.c kernels/method_parse.c kernels/union.c kernels/qblk.cuh
-libattnreplay_a_SOURCES += kernels/selectors/rows.cuh kernels/selectors/selectors.c \
-                           kernels/selectors/top.cuh
-libattnreplay_a_SOURCES += kernels/selectors/ashape.c kernels/selectors/ashape.h
-libattnreplay_a_SOURCES += kernels/selectors/bfla.c kernels/selectors/bfla.h
-libattnreplay_a_SOURCES += kernels/selectors/density.c kernels/selectors/density.h
-libattnreplay_a_SOURCES += kernels/selectors/flashprefill.c kernels/selectors/flashprefill.h
-libattnreplay_a_SOURCES += kernels/selectors/flexprefill.c kernels/selectors/flexprefill.h
-libattnreplay_a_SOURCES += kernels/selectors/lastq.c kernels/selectors/lastq.cuh \
-                           kernels/selectors/lastq.h
-libattnreplay_a_SOURCES += kernels/selectors/means.c kernels/selectors/means.cuh
-libattnreplay_a_SOURCES += kernels/selectors/means.h
-libattnreplay_a_SOURCES += kernels/selectors/minference.c kernels/selectors/minference.h
-libattnreplay_a_SOURCES += kernels/selectors/none.c
-libattnreplay_a_SOURCES += kernels/selectors/oracle.c kernels/selectors/oracle.h
-libattnreplay_a_SOURCES += kernels/selectors/pick.cuh
-libattnreplay_a_SOURCES += kernels/selectors/proxyattn.c kernels/selectors/proxyattn.cuh \
-                           kernels/selectors/proxyattn.h kernels/selectors/tiles.cuh
-libattnreplay_a_SOURCES += kernels/selectors/scores.c kernels/selectors/scores.h
-libattnreplay_a_SOURCES += kernels/selectors/seer.c kernels/selectors/seer.h
-libattnreplay_a_SOURCES += kernels/selectors/quoka.c kernels/selectors/quoka.cuh \
-                           kernels/selectors/quoka.h
-libattnreplay_a_SOURCES += kernels/selectors/trishape.c kernels/selectors/trishape.h
-libattnreplay_a_SOURCES += kernels/selectors/xattention.c kernels/selectors/xattention.cuh \
-                           kernels/selectors/xattention.h
+libattnreplay_a_SOURCES += kernels/methods/method.c kernels/methods/method_parse.c kernels/union/union.c kernels/select/qblk.cuh
+libattnreplay_a_SOURCES += kernels/select/rows.cuh kernels/select/selectors.c \
+                           kernels/select/top.cuh
+libattnreplay_a_SOURCES += kernels/select/ashape/ashape.c kernels/select/ashape/ashape.h
+libattnreplay_a_SOURCES += kernels/select/bfla/bfla.c kernels/select/bfla/bfla.h
+libattnreplay_a_SOURCES += kernels/select/density/density.c kernels/select/density/density.h
+libattnreplay_a_SOURCES += kernels/select/flashprefill/flashprefill.c kernels/select/flashprefill/flashprefill.h
+libattnreplay_a_SOURCES += kernels/select/flexprefill/flexprefill.c kernels/select/flexprefill/flexprefill.h
+libattnreplay_a_SOURCES += kernels/select/lastq/lastq.c kernels/select/lastq/lastq.cuh \
+                           kernels/select/lastq/lastq.h
+libattnreplay_a_SOURCES += kernels/select/means/means.c kernels/select/means/means.cuh
+libattnreplay_a_SOURCES += kernels/select/means/means.h
+libattnreplay_a_SOURCES += kernels/select/minference/minference.c kernels/select/minference/minference.h
+libattnreplay_a_SOURCES += kernels/select/none/none.c
+libattnreplay_a_SOURCES += kernels/select/oracle/oracle.c kernels/select/oracle/oracle.h
+libattnreplay_a_SOURCES += kernels/select/pick.cuh
+libattnreplay_a_SOURCES += kernels/select/proxyattn/proxyattn.c kernels/select/proxyattn/proxyattn.cuh \
+                           kernels/select/proxyattn/proxyattn.h kernels/select/tiles.cuh
+libattnreplay_a_SOURCES += kernels/select/scores.c kernels/select/scores.h
+libattnreplay_a_SOURCES += kernels/select/seer/seer.c kernels/select/seer/seer.h
+libattnreplay_a_SOURCES += kernels/select/quoka/quoka.c kernels/select/quoka/quoka.cuh \
+                           kernels/select/quoka/quoka.h
+libattnreplay_a_SOURCES += kernels/select/trishape/trishape.c kernels/select/trishape/trishape.h
+libattnreplay_a_SOURCES += kernels/select/xattention/xattention.c kernels/select/xattention/xattention.cuh \
+                           kernels/select/xattention/xattention.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += kernels/method_device.c kernels/union_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/ashape_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/bfla_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/density_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/flashprefill_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/flexprefill_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/lastq_device.c
-libattnreplay_a_SOURCES += kernels/selectors/lastq_rows_sm90.cu
-libattnreplay_a_SOURCES += kernels/selectors/lastq_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/lastq_sm90.cu
-libattnreplay_a_SOURCES += kernels/selectors/means_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/minference_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/oracle_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/proxyattn_sm80.cu kernels/selectors/proxyattn_sm90.cu
-libattnreplay_a_SOURCES += kernels/selectors/seer_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/quoka_sm80.cu kernels/selectors/quoka_sm90.cu
-libattnreplay_a_SOURCES += kernels/selectors/trishape_sm80.cu
-libattnreplay_a_SOURCES += kernels/selectors/xattention_sm80.cu kernels/selectors/xattention_sm90.cu
+libattnreplay_a_SOURCES += kernels/methods/method_device.c kernels/union/union_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/ashape/ashape_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/bfla/bfla_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/density/density_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/flashprefill/flashprefill_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/flexprefill/flexprefill_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/lastq/lastq_device.c
+libattnreplay_a_SOURCES += kernels/select/lastq/lastq_rows_sm90.cu
+libattnreplay_a_SOURCES += kernels/select/lastq/lastq_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/lastq/lastq_sm90.cu
+libattnreplay_a_SOURCES += kernels/select/means/means_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/minference/minference_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/oracle/oracle_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/proxyattn/proxyattn_sm80.cu kernels/select/proxyattn/proxyattn_sm90.cu
+libattnreplay_a_SOURCES += kernels/select/seer/seer_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/quoka/quoka_sm80.cu kernels/select/quoka/quoka_sm90.cu
+libattnreplay_a_SOURCES += kernels/select/trishape/trishape_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/xattention/xattention_sm80.cu kernels/select/xattention/xattention_sm90.cu
 endif
 
 check_PROGRAMS += tests/t-select
@@ -210,7 +210,7 @@ tests_t_method_gpu_SOURCES = tests/t-method-gpu.c
 tests_t_method_gpu_LDADD   = $(TEST_LIBS)
 
 # What attnreplay bench runs.
-libattnreplay_a_SOURCES += kernels/bench_case.c kernels/bench_case.h
+libattnreplay_a_SOURCES += src/bench/bench_case.c src/bench/bench_case.h
 
 check_PROGRAMS += tests/t-bench
 tests_t_bench_SOURCES = tests/t-bench.c

@@ -1,23 +1,23 @@
 libattnreplay_a_SOURCES += \
-  profiler/export_csv.c profiler/export_json.c profiler/export_table.c profiler/exporter.h \
-  profiler/exporters.c profiler/functions.c profiler/functions.h profiler/prof.h \
-  profiler/store.c profiler/store.h profiler/store_file.c profiler/store_file.h \
-  profiler/store_spans.c profiler/store_spans.h profiler/store_stage.c profiler/store_stage.h \
-  profiler/store_writer.c profiler/store_writer.h
+  src/report/write_csv.c src/report/write_json.c src/report/write_table.c src/report/writer.h \
+  src/report/writers.c profiler/store/functions.c profiler/store/functions.h profiler/cupti/prof.h \
+  profiler/store/store.c profiler/store/store.h profiler/store/store_file.c profiler/store/store_file.h \
+  profiler/store/store_spans.c profiler/store/store_spans.h profiler/store/store_stage.c profiler/store/store_stage.h \
+  profiler/store/store_writer.c profiler/store/store_writer.h
 
 if HAVE_CUPTI
-libattnreplay_a_SOURCES += profiler/cupti.c
+libattnreplay_a_SOURCES += profiler/cupti/cupti.c
 else
-libattnreplay_a_SOURCES += profiler/none.c
+libattnreplay_a_SOURCES += profiler/cupti/none.c
 endif
 
 # The schema as a C string.
-EXTRA_DIST += profiler/schema.sql
-CLEANFILES += profiler/schema.inc
-profiler/store_file.$(OBJEXT): profiler/schema.inc
-profiler/schema.inc: profiler/schema.sql
+EXTRA_DIST += profiler/store/schema.sql
+CLEANFILES += profiler/store/schema.inc
+profiler/store/store_file.$(OBJEXT): profiler/store/schema.inc
+profiler/store/schema.inc: profiler/store/schema.sql
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && \
-	$(SED) -e 's/["\\]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(srcdir)/profiler/schema.sql >$@.tmp && \
+	$(SED) -e 's/["\\]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(srcdir)/profiler/store/schema.sql >$@.tmp && \
 	mv -f $@.tmp $@
 
 check_PROGRAMS += tests/make-db

@@ -1,12 +1,12 @@
 libattnreplay_a_SOURCES += \
-  replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.c \
-  replay/batch.h replay/block_pool.c replay/block_pool.h replay/cost_table.c replay/cost_table.h replay/costs.c \
-  replay/costs.h replay/kdtree.c replay/kdtree.h replay/latency.c replay/latency.h replay/orca.c \
-  replay/arrivals.c replay/arrivals.h replay/backend.h replay/backend_cost.c replay/backend_cost.h replay/backends.c replay/batch.h \
-  replay/block_pool.c replay/block_pool.h replay/latency.c replay/latency.h replay/orca.c \
-  replay/policies.c replay/policy.h replay/prefix_cache.c replay/prefix_cache.h replay/prepare.c \
-  replay/prepare.h replay/replay.c replay/replay.h replay/sarathi.c replay/sched.c replay/sched.h \
-  replay/sglang.c replay/trtllm.c replay/vllm.c
+  replay/engine/backend.h replay/cost/backend_cost.c replay/cost/backend_cost.h replay/engine/backends.c replay/sched/batch.c \
+  replay/sched/batch.h replay/sched/block_pool.c replay/sched/block_pool.h replay/cost/cost_table.c replay/cost/cost_table.h replay/cost/costs.c \
+  replay/cost/costs.h replay/cost/kdtree.c replay/cost/kdtree.h replay/engine/latency.c replay/engine/latency.h replay/sched/policies/orca.c \
+  replay/sched/arrivals.c replay/sched/arrivals.h replay/engine/backend.h replay/cost/backend_cost.c replay/cost/backend_cost.h replay/engine/backends.c replay/sched/batch.h \
+  replay/sched/block_pool.c replay/sched/block_pool.h replay/engine/latency.c replay/engine/latency.h replay/sched/policies/orca.c \
+  replay/sched/policies.c replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h replay/engine/prepare.c \
+  replay/engine/prepare.h replay/engine/replay.c replay/engine/replay.h replay/sched/policies/sarathi.c replay/sched/sched.c replay/sched/sched.h \
+  replay/sched/policies/sglang.c replay/sched/policies/trtllm.c replay/sched/policies/vllm.c
 
 check_PROGRAMS += tests/t-policies tests/t-vllm tests/t-workloads
 tests_t_policies_SOURCES = tests/t-policies.c tests/policy-case.c tests/policy-case.h
@@ -40,13 +40,13 @@ dist_check_SCRIPTS += tests/t-cmd-costs.sh tests/t-replay.sh tests/t-faults.sh t
                       tests/t-schedule.sh
 
 # Backends that run attention.
-libattnreplay_a_SOURCES += replay/accuracy.c replay/accuracy.h replay/backend_cpu.c \
-                           replay/backend_cuda.h replay/backends_attn.h replay/decoder.h \
-                           replay/graphs.h replay/pages.c replay/pages.h replay/rows.c \
-                           replay/rows.h replay/source.c replay/source.h
+libattnreplay_a_SOURCES += replay/engine/accuracy.c replay/engine/accuracy.h replay/engine/backend_cpu.c \
+                           replay/engine/backend_cuda.h replay/engine/backends_attn.h replay/engine/decoder.h \
+                           replay/engine/graphs.h replay/engine/pages.c replay/engine/pages.h replay/engine/rows.c \
+                           replay/engine/rows.h replay/engine/source.c replay/engine/source.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += replay/backend_cuda.c replay/backend_cuda_memory.c replay/decoder.c \
-                           replay/graphs.c
+libattnreplay_a_SOURCES += replay/engine/backend_cuda.c replay/engine/backend_cuda_memory.c replay/engine/decoder.c \
+                           replay/engine/graphs.c
 endif
 
 check_PROGRAMS += tests/t-accuracy tests/t-pages

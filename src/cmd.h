@@ -2,8 +2,8 @@
 #ifndef AR_CMD_H
 #define AR_CMD_H
 
-#include "src/base/opt.h"
-#include "src/base/status.h"
+#include "base/opt.h"
+#include "base/status.h"
 
 struct cmd {
 	const char *name;

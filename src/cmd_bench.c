@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/bench_case.h"
-#include "src/base/log.h"
-#include "src/base/number.h"
-#include "src/bench.h"
-#include "src/bench_device.h"
-#include "src/bench_table.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "src/bench/bench.h"
+#include "src/bench/bench_case.h"
+#include "src/bench/bench_device.h"
+#include "src/bench/bench_table.h"
 #include "src/cmd.h"
 
 /* ---- options ---- */

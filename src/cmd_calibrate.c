@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/calibrate.h"
+#include "src/calibrate/calibrate.h"
 #include "src/cmd.h"
 
 static const struct calibrator *const calibrators[] = {

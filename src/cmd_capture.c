@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/log.h"
-#include "src/base/number.h"
+#include "base/log.h"
+#include "base/number.h"
 #include "src/cmd.h"
-#include "traces/capture.h"
+#include "traces/capture/capture.h"
 
 struct pack_args {
 	char *layers;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/method.h"
+#include "kernels/methods/method.h"
 #include "src/cmd.h"
 
 static const struct opt opts[] = { { 0 } };

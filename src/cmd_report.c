@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "profiler/exporter.h"
-#include "profiler/store.h"
+#include "profiler/store/store.h"
 #include "src/cmd.h"
-#include "src/slo.h"
+#include "src/report/slo.h"
+#include "src/report/writer.h"
 
 enum dialect { DIALECT_OWN, DIALECT_VLLM, DIALECT_AIPERF, DIALECT_VIDUR, DIALECT_LLMSERVINGSIM,
 	       DIALECT_SPLITWISE };

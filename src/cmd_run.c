@@ -12,14 +12,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/method.h"
-#include "profiler/prof.h"
-#include "profiler/store.h"
-#include "replay/prepare.h"
-#include "replay/replay.h"
-#include "replay/source.h"
-#include "src/base/log.h"
-#include "src/base/number.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "kernels/methods/method.h"
+#include "profiler/cupti/prof.h"
+#include "profiler/store/store.h"
+#include "replay/engine/prepare.h"
+#include "replay/engine/replay.h"
+#include "replay/engine/source.h"
 #include "src/cmd.h"
 #include "src/revision.h"
 #include "src/run_options.h"

@@ -10,12 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "replay/prepare.h"
-#include "replay/source.h"
-#include "src/base/log.h"
-#include "src/base/number.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "replay/engine/prepare.h"
+#include "replay/engine/source.h"
 #include "src/cmd.h"
-#include "src/select.h"
+#include "src/select/select.h"
 
 struct args {
 	struct opt_list captures;

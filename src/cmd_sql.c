@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "profiler/exporter.h"
-#include "profiler/store.h"
+#include "profiler/store/store.h"
 #include "src/cmd.h"
+#include "src/report/writer.h"
 
 struct sql_args {
 	int format;

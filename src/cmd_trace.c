@@ -9,12 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/base/binfile.h"
-#include "src/base/number.h"
+#include "base/binfile.h"
+#include "base/number.h"
 #include "src/cmd.h"
-#include "traces/import.h"
-#include "traces/summary.h"
-#include "traces/synth.h"
+#include "traces/algebra/summary.h"
+#include "traces/algebra/synth.h"
+#include "traces/importers/import.h"
 
 struct args {
 	char *output;

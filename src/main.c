@@ -10,8 +10,8 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "src/base/log.h"
-#include "src/base/status.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "src/cmd.h"
 #include "src/revision.h"
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/number.h"
-#include "src/slo.h"
+#include "base/number.h"
+#include "src/report/slo.h"
 
 #define AT(field) offsetof(struct run_options, field)
 

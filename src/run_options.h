@@ -3,12 +3,12 @@
 #ifndef AR_RUN_OPTIONS_H
 #define AR_RUN_OPTIONS_H
 
-#include "replay/arrivals.h"
-#include "replay/backend_cost.h"
-#include "replay/costs.h"
-#include "replay/policy.h"
-#include "replay/replay.h"
-#include "src/base/opt.h"
+#include "base/opt.h"
+#include "replay/cost/backend_cost.h"
+#include "replay/cost/costs.h"
+#include "replay/engine/replay.h"
+#include "replay/sched/arrivals.h"
+#include "replay/sched/policy.h"
 
 #define RUN_BACKENDS_MAX 8
 #define RUN_POLICIES_MAX 32

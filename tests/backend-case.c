@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/layer.h"
-#include "src/base/log.h"
-#include "src/base/rng.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "kernels/layer/layer.h"
 #include "tests/file.h"
 #include "tests/gate_file.h"
 #include "tests/tap.h"

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "replay/backends_attn.h"
+#include "replay/engine/backends_attn.h"
 
 enum { CASE_HEADS = 4, CASE_KV_HEADS = 2, CASE_RUN_LAYERS = 2, CASE_REQ = 3, CASE_LEN = 720 };
 

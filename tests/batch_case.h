@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "kernels/attend.h"
-#include "src/base/rng.h"
+#include "base/rng.h"
+#include "kernels/attend/attend.h"
 
 enum case_fill {
 	FILL_NORMAL,		/* about normal, variance 1 */

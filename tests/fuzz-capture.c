@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/base/log.h"
+#include "base/log.h"
 #include "tests/fuzz.h"
-#include "traces/capture.h"
+#include "traces/capture/capture.h"
 
 const char fuzz_corpus[] = "capture";
 

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "kernels/method.h"
-#include "src/base/opt.h"
+#include "base/opt.h"
+#include "kernels/methods/method.h"
+#include "model/model.h"
 #include "tests/fuzz.h"
-#include "traces/model.h"
 
 const char fuzz_corpus[] = "files";
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/base/log.h"
+#include "base/log.h"
 #include "tests/fuzz.h"
 #include "traces/trace.h"
 

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/selectors/seer.h"
-#include "src/base/rng.h"
-#include "src/base/safetensors.h"
+#include "base/rng.h"
+#include "base/safetensors.h"
+#include "kernels/select/seer/seer.h"
 #include "tests/tap.h"
 
 /* Heads of the model; q_heads 0: queries are not projected. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/executor.h"
+#include "kernels/exec/executor.h"
 #include "tests/tap.h"
 
 long gpu_test_number(const char *name, long usual)

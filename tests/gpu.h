@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/status.h"
 #include "kernels/attn.h"
-#include "src/base/status.h"
 
 /* Whether a GPU of compute capability 8.0 or later answers.  Bails out where there is none
  * although ATTNREPLAY_REQUIRE_GPU=1 says there must be. */

@@ -23,10 +23,6 @@ FAULT_LINK = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap
 FUZZ_MAIN = tests/fuzz.h tests/fuzz_main.c
 EXTRA_DIST += tests/tap.sh
 
-check_PROGRAMS += tests/t-base
-tests_t_base_SOURCES = tests/t-base.c
-tests_t_base_LDADD   = $(TEST_LIBS)
-
 check_PROGRAMS += tests/fuzz-files
 tests_fuzz_files_SOURCES = tests/fuzz-files.c $(FUZZ_MAIN)
 tests_fuzz_files_LDADD   = $(TEST_LIBS)

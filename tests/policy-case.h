@@ -2,7 +2,7 @@
 #ifndef AR_POLICY_CASE_H
 #define AR_POLICY_CASE_H
 
-#include "replay/replay.h"
+#include "replay/engine/replay.h"
 
 #define MS 1000000
 

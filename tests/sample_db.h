@@ -2,7 +2,7 @@
 #ifndef AR_SAMPLE_DB_H
 #define AR_SAMPLE_DB_H
 
-#include "profiler/store.h"
+#include "profiler/store/store.h"
 
 /* Request 0 arrives at 0 (2 prompt, 8 output tokens), request 1 at 2.9 ms (20, 2).  Budget 8
  * tokens, an iteration costs 2 ms + 0.5 ms per token: tokens at 3, 9, 15, 20.5, 23.5, 26, 28.5,

@@ -2,7 +2,7 @@
 #ifndef AR_TESTS_SELECT_GPU_H
 #define AR_TESTS_SELECT_GPU_H
 
-#include "kernels/selector.h"
+#include "kernels/select/selector.h"
 #include "tests/batch_case.h"
 #include "tests/gpu.h"
 

@@ -1,12 +1,12 @@
 /* Distances between attention outputs. */
 #include "config.h"
-#include "replay/accuracy.h"
+#include "replay/engine/accuracy.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "src/base/rng.h"
+#include "base/rng.h"
 #include "tests/tap.h"
 
 enum { ROWS = 5, HEADS = 3, DIM = 8, N = ROWS * HEADS * DIM };

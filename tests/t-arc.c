@@ -8,10 +8,10 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "src/base/log.h"
+#include "base/log.h"
 #include "tests/file.h"
 #include "tests/tap.h"
-#include "traces/capture.h"
+#include "traces/capture/capture.h"
 
 static char dir[] = "/tmp/t-arc-XXXXXX";
 static char arc_path[64];

@@ -1,11 +1,11 @@
 /* Open and closed loops: who arrives when. */
 #include "config.h"
-#include "replay/arrivals.h"
+#include "replay/sched/arrivals.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/rng.h"
+#include "base/rng.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
-#include "kernels/selectors/ashape.h"
+#include "kernels/methods/method.h"
+#include "kernels/select/ashape/ashape.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
 

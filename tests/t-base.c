@@ -8,12 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/base/bf16.h"
-#include "src/base/number.h"
-#include "src/base/opt.h"
-#include "src/base/rng.h"
-#include "src/base/stats.h"
-#include "src/base/text.h"
+#include "base/bf16.h"
+#include "base/number.h"
+#include "base/opt.h"
+#include "base/rng.h"
+#include "base/stats.h"
+#include "base/text.h"
 #include "tests/file.h"
 #include "tests/tap.h"
 

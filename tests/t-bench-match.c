@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
-#include "src/bench_match.h"
-#include "src/bench_plan.h"
+#include "kernels/methods/method.h"
+#include "src/bench/bench_match.h"
+#include "src/bench/bench_plan.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/bench_case.h"
-#include "kernels/method.h"
-#include "src/base/rng.h"
-#include "src/base/selection_count.h"
-#include "src/bench_papers.h"
-#include "src/bench_plan.h"
-#include "src/bench_source.h"
+#include "base/rng.h"
+#include "kernels/methods/method.h"
+#include "kernels/methods/selection_count.h"
+#include "src/bench/bench_case.h"
+#include "src/bench/bench_papers.h"
+#include "src/bench/bench_plan.h"
+#include "src/bench/bench_source.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/bench_case.h"
-#include "src/base/rng.h"
+#include "base/rng.h"
+#include "src/bench/bench_case.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 

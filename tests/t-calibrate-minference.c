@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/selectors/means.h"
-#include "kernels/selectors/minference.h"
-#include "src/base/rng.h"
-#include "src/base/text.h"
-#include "src/calibrate.h"
+#include "base/rng.h"
+#include "base/safetensors.h"
+#include "base/text.h"
+#include "kernels/select/means/means.h"
+#include "kernels/select/minference/minference.h"
+#include "src/calibrate/calibrate.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/file.h"
 #include "tests/tap.h"
-#include "src/base/safetensors.h"
 
 int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);

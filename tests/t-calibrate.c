@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/selectors/xattention.h"
-#include "src/base/rng.h"
-#include "src/base/safetensors.h"
-#include "src/base/text.h"
-#include "src/calibrate.h"
+#include "base/rng.h"
+#include "base/safetensors.h"
+#include "base/text.h"
+#include "kernels/select/xattention/xattention.h"
+#include "src/calibrate/calibrate.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 

@@ -10,13 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/base/log.h"
-#include "src/base/rng.h"
-#include "src/base/safetensors.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/safetensors.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
-#include "traces/capture.h"
+#include "traces/capture/capture.h"
 
 static char dir[] = "/tmp/t-capture-XXXXXX";
 static char in_path[64], arc_path[64], out_path[64], again_path[64];

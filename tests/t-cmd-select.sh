@@ -257,7 +257,7 @@ ok 'a model of other heads' wrong \
 	'niah-2k.arc has 8/2 heads of 128, model llama-3.1-8b has 32/8 of 128; take the model it was captured from' \
 	small --model llama-3.1-8b
 sed 's/"num_hidden_layers": 8/"num_hidden_layers": 5/' \
-	"$ATTNREPLAY_DATA/models/niah-llama-14m.json" >five.json
+	"$ATTNREPLAY_DATA/model/presets/niah-llama-14m.json" >five.json
 ok 'a model with fewer layers' wrong \
 	'niah-2k.arc holds layer 5, model five has 5; take the model it was captured from' \
 	small --model ./five.json

@@ -1,16 +1,16 @@
 /* Costs from an earlier run: the shape of a batch, the table, a run that is scheduled again from
  * its own costs, and how far the interpolation is from what it did not see. */
 #include "config.h"
-#include "replay/costs.h"
-#include "replay/kdtree.h"
-#include "replay/replay.h"
+#include "replay/cost/costs.h"
+#include "replay/cost/kdtree.h"
+#include "replay/engine/replay.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "src/base/rng.h"
+#include "base/rng.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
+#include "kernels/methods/method.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/bench_case.h"
+#include "src/bench/bench_case.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
 

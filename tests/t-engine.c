@@ -1,17 +1,17 @@
 /* The engine loop around fake policies, backends and stores; latencies; run preparation;
  * every allocation failing in turn. */
 #include "config.h"
-#include "replay/prepare.h"
-#include "replay/replay.h"
+#include "replay/engine/prepare.h"
+#include "replay/engine/replay.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/log.h"
-#include "src/base/rng.h"
-#include "src/base/stats.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/stats.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 

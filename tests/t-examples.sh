@@ -6,7 +6,7 @@
 mkdir "$tmp/bin" "$tmp/here"
 ln -s "$ATTNREPLAY" "$tmp/bin/attnreplay"
 PATH=$tmp/bin:$PATH
-ln -s "$srcdir/traces" "$srcdir/models" "$tmp/here"
+ln -s "$srcdir/traces" "$srcdir/model" "$tmp/here"
 "$(dirname "$ATTNREPLAY")/tests/make-db" "$tmp/here/a.db" ||
 	{ echo 'Bail out! no sample database'; exit 1; }
 gzip -c "$srcdir/traces/samples/azure-2023-code-200.csv" >"$tmp/here/azure-2024.csv.gz"

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/attend_cut.h"
-#include "kernels/method.h"
+#include "kernels/attend/attend_cut.h"
+#include "kernels/methods/method.h"
 #include "tests/batch_case.h"
 #include "tests/gpu.h"
 #include "tests/tap.h"

@@ -4,7 +4,7 @@
 cd "$tmp" || exit 99
 
 arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
-presets=$ATTNREPLAY_DATA/models
+presets=$ATTNREPLAY_DATA/model/presets
 trace() { # trace FILE SECONDS,PROMPT,OUTPUT...: in the Azure form
 	file=$1
 	shift

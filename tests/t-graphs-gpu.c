@@ -11,10 +11,10 @@ enum { N_TEST = 8 };
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda.h"
-#include "replay/graphs.h"
-#include "replay/rows.h"
-#include "src/base/rng.h"
+#include "base/rng.h"
+#include "kernels/prim/cuda.h"
+#include "replay/engine/graphs.h"
+#include "replay/engine/rows.h"
 
 enum { MAX_REQ = 20, MAX_LEN = 3000, N_PAGE = 480, Q_HEADS = 8, KV_HEADS = 2, DIM = 64,
        PAGE_TOK = 128, TOUCHED = N_PAGE + 1, ROW = Q_HEADS * DIM };

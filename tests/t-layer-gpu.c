@@ -1,6 +1,6 @@
 /* The row kernels on the device against their references. */
 #include "config.h"
-#include "kernels/layer.h"
+#include "kernels/layer/layer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { N_TEST = 11 };
 
 #include <math.h>
 
-#include "src/base/rng.h"
+#include "base/rng.h"
 
 enum { CASES = 20 };
 

@@ -1,13 +1,13 @@
 /* The references of the row kernels. */
 #include "config.h"
-#include "kernels/layer.h"
+#include "kernels/layer/layer.h"
 
 #include <complex.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "src/base/rng.h"
+#include "base/rng.h"
 #include "tests/tap.h"
 
 enum { DIM = 16, HALF = DIM / 2, HEADS_Q = 4, HEADS_KV = 2, HEADS = HEADS_Q + 2 * HEADS_KV, TOK = 9,

@@ -65,7 +65,7 @@ presets_are_of_models() { # and of methods
 	methods | sed -n '/^presets,/,/^$/p' | sed -n 's/^  \([a-z][^ ]*\) .*/\1/p' >"$tmp/presets"
 	[ -s "$tmp/presets" ] || return 1
 	while IFS=@ read -r method model; do
-		[ -e "$srcdir/models/$model.json" ] && methods "$method" | grep -q '^methods,' ||
+		[ -e "$srcdir/model/presets/$model.json" ] && methods "$method" | grep -q '^methods,' ||
 			{ echo "$method@$model"; return 1; }
 	done <"$tmp/presets"
 }

@@ -8,12 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/base/data.h"
-#include "src/base/log.h"
+#include "base/data.h"
+#include "base/log.h"
+#include "model/model.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
-#include "traces/model.h"
 
 static char dir[] = "/tmp/t-model-XXXXXX";
 static char path[64];
@@ -47,7 +47,7 @@ static void test_presets(void)
 	model_release(&m);
 	ok(model_load(&m, "nope", &err) == AR_DATA && !m.json &&
 	   strstr(err.msg, "nope: no such file and no preset"), "an unknown preset");
-	ok(model_load(&m, "../models/llama-3.1-8b", &err) == AR_DATA, "a preset's name is no path");
+	ok(model_load(&m, "../presets/llama-3.1-8b", &err) == AR_DATA, "a preset's name is no path");
 }
 
 static void test_data(void)

@@ -1,12 +1,12 @@
 /* Pages of requests, positions in captures, and the arrays of ragged batches. */
 #include "config.h"
-#include "replay/rows.h"
+#include "replay/engine/rows.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/rng.h"
+#include "base/rng.h"
 #include "tests/tap.h"
 
 enum { PAGE_TOK = 128 };

@@ -2,7 +2,7 @@
  * itself, then random operations beside a slow cache that compares texts, then every
  * allocation failing in turn. */
 #include "config.h"
-#include "replay/policy.h"
+#include "replay/sched/policy.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/rng.h"
+#include "base/rng.h"
 #include "tests/tap.h"
 
 #define MS 1000000

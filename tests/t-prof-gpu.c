@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "profiler/prof.h"
+#include "profiler/cupti/prof.h"
 #include "tests/gpu.h"
 #include "tests/tap.h"
 

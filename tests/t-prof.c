@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "profiler/prof.h"
+#include "profiler/cupti/prof.h"
 #include "tests/alloc_fault.h"
 #include "tests/fake_cupti.h"
 #include "tests/tap.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
+#include "kernels/methods/method.h"
 #include "tests/tap.h"
 
 /* The composition of a selector's parts that runs. */

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/base/log.h"
+#include "base/log.h"
 #include "tests/file.h"
 #include "tests/tap.h"
-#include "traces/capture.h"
+#include "traces/capture/capture.h"
 
 static char dir[] = "/tmp/t-safetensors-XXXXXX";
 static char in_path[64];

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/selectors/seer.h"
-#include "src/base/log.h"
-#include "src/base/rng.h"
-#include "src/base/safetensors.h"
-#include "src/seer_fit.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/safetensors.h"
+#include "kernels/select/seer/seer.h"
+#include "src/calibrate/seer_fit.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 

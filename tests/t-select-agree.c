@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "src/base/log.h"
-#include "src/base/text.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "tests/file.h"
 #include "tests/gate_file.h"
 #include "tests/gpu.h"

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/method.h"
-#include "kernels/selectors/bfla.h"
+#include "kernels/methods/method.h"
+#include "kernels/select/bfla/bfla.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/method.h"
-#include "kernels/selectors/bfla.h"
+#include "kernels/methods/method.h"
+#include "kernels/select/bfla/bfla.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/selectors/flexprefill.h"
-#include "kernels/selectors/lastq.h"
-#include "kernels/selectors/means.h"
+#include "kernels/select/flexprefill/flexprefill.h"
+#include "kernels/select/lastq/lastq.h"
+#include "kernels/select/means/means.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
-#include "kernels/selectors/flexprefill.h"
-#include "kernels/selectors/lastq.h"
-#include "kernels/selectors/means.h"
+#include "kernels/methods/method.h"
+#include "kernels/select/flexprefill/flexprefill.h"
+#include "kernels/select/lastq/lastq.h"
+#include "kernels/select/means/means.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"

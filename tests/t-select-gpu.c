@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/selectors/flashprefill.h"
-#include "kernels/union.h"
+#include "kernels/select/flashprefill/flashprefill.h"
+#include "kernels/union/union.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/selectors/lastq.h"
-#include "kernels/selectors/means.h"
-#include "kernels/selectors/minference.h"
+#include "kernels/select/lastq/lastq.h"
+#include "kernels/select/means/means.h"
+#include "kernels/select/minference/minference.h"
 #include "tests/file.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"

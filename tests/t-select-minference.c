@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
-#include "kernels/selectors/means.h"
-#include "kernels/selectors/minference.h"
+#include "kernels/methods/method.h"
+#include "kernels/select/means/means.h"
+#include "kernels/select/minference/minference.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/file.h"

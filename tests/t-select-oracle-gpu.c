@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/selectors/oracle.h"
+#include "kernels/select/oracle/oracle.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
+#include "kernels/methods/method.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

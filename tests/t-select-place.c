@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
-#include "kernels/selectors/density.h"
-#include "kernels/selectors/trishape.h"
+#include "kernels/methods/method.h"
+#include "kernels/select/density/density.h"
+#include "kernels/select/trishape/trishape.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
-#include "kernels/selectors/proxyattn.h"
+#include "kernels/methods/method.h"
+#include "kernels/select/proxyattn/proxyattn.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/selectors/quoka.h"
+#include "kernels/select/quoka/quoka.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/base/log.h"
+#include "base/log.h"
 #include "tests/gate_file.h"
 #include "tests/select_gpu.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/union.h"
-#include "src/base/log.h"
+#include "base/log.h"
+#include "kernels/union/union.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/file.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/select.h"
+#include "src/select/select.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 

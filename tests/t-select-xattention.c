@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
-#include "kernels/selectors/xattention.h"
+#include "kernels/methods/method.h"
+#include "kernels/select/xattention/xattention.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/file.h"

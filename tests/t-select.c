@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
-#include "kernels/selectors/flashprefill.h"
+#include "kernels/methods/method.h"
+#include "kernels/select/flashprefill/flashprefill.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"

@@ -5,10 +5,10 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "src/base/rng.h"
+#include "base/rng.h"
 #include "tests/alloc_fault.h"
 #include "tests/trace_text.h"
-#include "traces/shape.h"
+#include "traces/algebra/shape.h"
 
 /* ---- helpers ---- */
 

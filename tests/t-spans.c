@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "profiler/store_spans.h"
-#include "src/base/rng.h"
+#include "base/rng.h"
+#include "profiler/store/store_spans.h"
 #include "tests/alloc_fault.h"
-#include "tests/sample_db.h"
 #include "tests/query.h"
+#include "tests/sample_db.h"
 #include "tests/tap.h"
 
 enum { REQUESTS = 30, ITERATIONS = 2500 };

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "profiler/store_stage.h"
-#include "src/base/rng.h"
+#include "base/rng.h"
+#include "profiler/store/store_stage.h"
 #include "tests/alloc_fault.h"
 #include "tests/query.h"
 #include "tests/tap.h"

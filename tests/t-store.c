@@ -11,10 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "profiler/exporter.h"
-#include "profiler/store.h"
-#include "src/base/rng.h"
-#include "src/base/stats.h"
+#include "base/rng.h"
+#include "base/stats.h"
+#include "profiler/store/store.h"
+#include "src/report/writer.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/sample_db.h"

@@ -6,8 +6,8 @@
 
 #include "tests/alloc_fault.h"
 #include "tests/trace_text.h"
-#include "traces/summary.h"
-#include "traces/synth.h"
+#include "traces/algebra/summary.h"
+#include "traces/algebra/synth.h"
 
 enum { N = 100000 };
 static const char azure[] = "traces/samples/azure-2023-code-200.csv";

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "src/base/rng.h"
+#include "base/rng.h"
 #include "tests/trace_text.h"
-#include "traces/import.h"
+#include "traces/importers/import.h"
 
 /* The requests of the canonical form are want; the header is left out. */
 static void becomes(const char *text, const struct trace_args *a, const char *format,

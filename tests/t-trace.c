@@ -10,10 +10,10 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "src/base/rng.h"
+#include "base/rng.h"
 #include "tests/trace_text.h"
-#include "traces/import.h"
-#include "traces/summary.h"
+#include "traces/algebra/summary.h"
+#include "traces/importers/import.h"
 
 ZSTD_DStream *__real_ZSTD_createDStream(void);
 ZSTD_DStream *__wrap_ZSTD_createDStream(void);

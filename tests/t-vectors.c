@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/method.h"
-#include "kernels/selectors/bfla.h"
-#include "kernels/selectors/flexprefill.h"
-#include "kernels/selectors/means.h"
-#include "kernels/selectors/xattention.h"
-#include "src/select.h"
+#include "kernels/methods/method.h"
+#include "kernels/select/bfla/bfla.h"
+#include "kernels/select/flexprefill/flexprefill.h"
+#include "kernels/select/means/means.h"
+#include "kernels/select/xattention/xattention.h"
+#include "src/select/select.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
 

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "src/base/log.h"
-#include "src/base/rng.h"
+#include "base/log.h"
+#include "base/rng.h"
 #include "tests/tap.h"
 
 struct kind {

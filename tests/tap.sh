@@ -1,6 +1,6 @@
 # A small TAP producer for shell tests: . "$srcdir/tests/tap.sh"
 #
-# Each script gets $ATTNREPLAY (the program), $ATTNREPLAY_DATA (where models/ and
+# Each script gets $ATTNREPLAY (the program), $ATTNREPLAY_DATA (where model/presets/ and
 # traces/ lie), $srcdir, and here $tmp, a folder of its own that goes away.
 n=0 failed=0
 tmp=$(mktemp -d) || exit 99

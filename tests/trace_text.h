@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/base/log.h"
+#include "base/log.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
-#include "traces/summary.h"
+#include "traces/algebra/summary.h"
 #include "traces/trace.h"
 
 /* Headers of CSV files. */

@@ -1,13 +1,13 @@
-libattnreplay_a_SOURCES += traces/trace.h traces/model.h traces/capture.h
+libattnreplay_a_SOURCES += traces/trace.h traces/capture/capture.h
 
 libattnreplay_a_SOURCES += \
-  traces/blocks.c traces/date.c traces/import.c traces/import.h traces/import_aiperf.c \
-  traces/import_azure.c traces/import_bailian.c traces/import_burstgpt.c \
-  traces/import_canonical.c traces/import_llmservingsim.c traces/import_mooncake.c \
-  traces/import_ragpulse.c traces/import_splitwise.c traces/import_vidur.c traces/import_vllm.c \
-  traces/importers.c traces/intern.c traces/intern.h traces/merge.c traces/reader.c \
-  traces/reader.h traces/record.c traces/shape.c traces/shape.h traces/summary.c \
-  traces/summary.h traces/synth.c traces/synth.h traces/trace.c
+  traces/importers/blocks.c traces/importers/date.c traces/importers/import.c traces/importers/import.h traces/importers/import_aiperf.c \
+  traces/importers/import_azure.c traces/importers/import_bailian.c traces/importers/import_burstgpt.c \
+  traces/importers/import_canonical.c traces/importers/import_llmservingsim.c traces/importers/import_mooncake.c \
+  traces/importers/import_ragpulse.c traces/importers/import_splitwise.c traces/importers/import_vidur.c traces/importers/import_vllm.c \
+  traces/importers/importers.c traces/importers/intern.c traces/importers/intern.h traces/algebra/merge.c traces/importers/reader.c \
+  traces/importers/reader.h traces/importers/record.c traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
+  traces/algebra/summary.h traces/algebra/synth.c traces/algebra/synth.h traces/trace.c
 
 nobase_dist_pkgdata_DATA += traces/samples/README.md traces/samples/azure-2023-code-200.csv
 
@@ -44,22 +44,15 @@ tests_fuzz_trace_LDADD   = $(TEST_LIBS)
 EXTRA_DIST += tests/data/corpus
 
 dist_check_SCRIPTS += tests/t-trace-cli.sh
-# Models and captures.
+# Captures.
 libattnreplay_a_SOURCES += \
-  traces/arc.c traces/arc.h traces/capture.c traces/model.c traces/rope.c traces/rope.h
-nobase_dist_pkgdata_DATA += \
-  models/llama-3.1-8b.json models/niah-llama-14m.json models/qwen3-30b-a3b.json \
-  traces/samples/niah-2k.arc
+  traces/capture/arc.c traces/capture/arc.h traces/capture/capture.c
+nobase_dist_pkgdata_DATA += traces/samples/niah-2k.arc
 
-check_PROGRAMS += tests/t-capture tests/t-model tests/t-safetensors tests/t-arc
+check_PROGRAMS += tests/t-capture tests/t-arc
 tests_t_capture_SOURCES = tests/t-capture.c
 tests_t_capture_LDADD   = $(TEST_LIBS)
 tests_t_capture_LDFLAGS = $(FAULT_LINK)
-tests_t_model_SOURCES = tests/t-model.c
-tests_t_model_LDADD   = $(TEST_LIBS)
-tests_t_model_LDFLAGS = $(FAULT_LINK)
-tests_t_safetensors_SOURCES = tests/t-safetensors.c
-tests_t_safetensors_LDADD   = $(TEST_LIBS)
 tests_t_arc_SOURCES = tests/t-arc.c
 tests_t_arc_LDADD   = $(TEST_LIBS)
 

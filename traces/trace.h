@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "src/base/opt.h"
-#include "src/base/status.h"
+#include "base/opt.h"
+#include "base/status.h"
 
 struct cJSON;
 

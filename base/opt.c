@@ -1,0 +1,524 @@
+#include "config.h"
+#include "base/opt.h"
+
+#include <cjson/cJSON.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include "base/number.h"
+
+static void *field(const struct opt_group *g, const struct opt *o)
+{
+	return (char *)g->base + o->off;
+}
+
+static void list_clear(struct opt_list *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		free(l->v[i]);
+	free(l->v);
+	*l = (struct opt_list){ 0 };
+}
+
+static enum ar_status list_add(struct opt_list *l, const char *value, struct ar_err *err)
+{
+	char **v = realloc(l->v, (l->n + 1) * sizeof *v);
+
+	if (!v)
+		return ar_nomem(err);
+	l->v = v;
+	v[l->n] = strdup(value);
+	if (!v[l->n])
+		return ar_nomem(err);
+	l->n++;
+	return AR_OK;
+}
+
+static enum ar_status bad_value(const struct opt *o, const char *value, struct ar_err *err)
+{
+	const char *want = o->type == OPT_REAL ? "a number" :
+			   o->type == OPT_FLAG ? "0 or 1" : "an integer";
+	char most[32];
+
+	if (o->type == OPT_TIME)
+		return ar_fail(err, AR_USAGE, "%s '%s': want a time with a unit, such as 6ms%s%s",
+			       o->name, value, o->min < o->max ? ", of at most " : "",
+			       o->min < o->max ? num_time_str(most, sizeof most, o->max) : "");
+	if (o->min < o->max)
+		return ar_fail(err, AR_USAGE, "%s '%s': want %s from %.15g to %.15g",
+			       o->name, value, want, o->min, o->max);
+	return ar_fail(err, AR_USAGE, "%s '%s': want %s", o->name, value, want);
+}
+
+/* An empty text is a variable of the shell that is not set, or a mistake. */
+static enum ar_status check_text(const struct opt *o, const char *value, struct ar_err *err)
+{
+	bool text = o->type == OPT_STR || o->type == OPT_LIST || o->type == OPT_JOB;
+
+	return text && !*value ? ar_fail(err, AR_USAGE, "%s '': want a value", o->name) : AR_OK;
+}
+
+static enum ar_status bad_choice(const struct opt *o, const char *value, struct ar_err *err)
+{
+	char all[256] = "";
+	size_t n = 0;
+
+	for (int i = 0; o->choice[i] && n < sizeof all; i++)
+		n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", o->choice[i]);
+	return ar_fail(err, AR_USAGE, "%s '%s': want one of %s", o->name, value, all);
+}
+
+static bool in_range(const struct opt *o, double x)
+{
+	return !(o->min < o->max) || (x >= o->min && x <= o->max);
+}
+
+static enum ar_status assign(const struct opt_group *g, const struct opt *o, const char *value,
+			     struct ar_err *err)
+{
+	void *p = field(g, o);
+	int64_t i;
+	double x;
+
+	switch (o->type) {
+	case OPT_FLAG:
+		if (strcmp(value, "0") && strcmp(value, "1"))
+			return bad_value(o, value, err);
+		*(bool *)p = *value == '1';
+		return AR_OK;
+	case OPT_INT:
+	case OPT_TIME:
+		if (!(o->type == OPT_INT ? num_count(value, &i) : num_time(value, &i)) ||
+		    !in_range(o, (double)i))
+			return bad_value(o, value, err);
+		*(int64_t *)p = i;
+		return AR_OK;
+	case OPT_REAL:
+		if (!num_real(value, &x) || !in_range(o, x))
+			return bad_value(o, value, err);
+		*(double *)p = x;
+		return AR_OK;
+	case OPT_STR:
+		free(*(char **)p);
+		*(char **)p = strdup(value);
+		return *(char **)p ? AR_OK : ar_nomem(err);
+	case OPT_LIST:
+		return list_add(p, value, err);
+	case OPT_ENUM:
+		for (int k = 0; o->choice[k]; k++)
+			if (!strcmp(value, o->choice[k])) {
+				*(int *)p = k;
+				return AR_OK;
+			}
+		return bad_choice(o, value, err);
+	case OPT_JOB:
+		break;
+	}
+	return AR_OK;
+}
+
+enum ar_status opt_init(struct opt_group *g, struct ar_err *err)
+{
+	for (; g->opts; g++) {
+		g->given = g->from_job = 0;
+		for (const struct opt *o = g->opts; o->name; o++) {
+			enum ar_status st = o->def ? assign(g, o, o->def, err) : AR_OK;
+
+			if (st)
+				return st;
+		}
+	}
+	return AR_OK;
+}
+
+void opt_release(struct opt_group *g)
+{
+	for (; g->opts; g++)
+		for (const struct opt *o = g->opts; o->name; o++) {
+			if (o->type == OPT_LIST)
+				list_clear(field(g, o));
+			if (o->type == OPT_STR) {
+				free(*(char **)field(g, o));
+				*(char **)field(g, o) = NULL;
+			}
+		}
+}
+
+static const struct opt *find(struct opt_group **g, const char *name, size_t n)
+{
+	for (; (*g)->opts; (*g)++)
+		for (const struct opt *o = (*g)->opts; o->name; o++)
+			if (!strncmp(o->name, name, n) && !o->name[n])
+				return o;
+	return NULL;
+}
+
+static const struct opt *find_letter(struct opt_group **g, char letter)
+{
+	for (; (*g)->opts; (*g)++)
+		for (const struct opt *o = (*g)->opts; o->name; o++)
+			if (o->letter && o->letter == letter)
+				return o;
+	return NULL;
+}
+
+/* Letters to insert, leave out or replace to make b of a. */
+static size_t distance(const char *a, size_t n, const char *b)
+{
+	size_t row[64], m = strlen(b);
+
+	if (n >= 64 || m >= 64)
+		return n + m;
+	for (size_t j = 0; j <= m; j++)
+		row[j] = j;
+	for (size_t i = 0; i < n; i++) {
+		size_t diagonal = row[0]++;
+
+		for (size_t j = 1; j <= m; j++) {
+			size_t least = diagonal + (a[i] != b[j - 1]);
+
+			diagonal = row[j];
+			if (least > row[j] + 1)
+				least = row[j] + 1;
+			if (least > row[j - 1] + 1)
+				least = row[j - 1] + 1;
+			row[j] = least;
+		}
+	}
+	return row[m];
+}
+
+/* The user wrote text, which has a name of n letters after dashes ("--", "-" or ""). */
+static enum ar_status unknown(const struct opt_group *g, const char *text, const char *dashes,
+			      size_t n, struct ar_err *err)
+{
+	size_t best = (n + 2) / 3 + 1;
+	const char *near = NULL;
+
+	for (; g->opts; g++)
+		for (const struct opt *o = g->opts; o->name; o++) {
+			size_t d = distance(text + strlen(dashes), n, o->name);
+
+			if (d < best) {
+				best = d;
+				near = o->name;
+			}
+		}
+	if (near)
+		return ar_fail(err, AR_USAGE, "unknown option '%s'; did you mean '%s%s'?", text,
+			       dashes, near);
+	return ar_fail(err, AR_USAGE, "unknown option '%s'%s", text,
+		       *dashes ? "; see --help" : "");
+}
+
+enum source { FROM_USER, FROM_JOB };
+
+static enum ar_status set(struct opt_group *g, const struct opt *o, const char *value,
+			  enum source from, struct ar_err *err)
+{
+	uint64_t bit = 1ull << (o - g->opts);
+	enum ar_status st = check_text(o, value, err);
+
+	if (st || (from == FROM_JOB && g->given & bit))
+		return st;
+	if (o->type == OPT_LIST && !(from == FROM_USER ? g->given & bit : g->from_job & bit))
+		list_clear(field(g, o));
+	st = assign(g, o, value, err);
+	if (st)
+		return st;
+	*(from == FROM_USER ? &g->given : &g->from_job) |= bit;
+	return AR_OK;
+}
+
+enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
+		       struct ar_err *err)
+{
+	struct opt_group *in = g;
+	const struct opt *o = find(&in, name, strlen(name));
+
+	return o ? set(in, o, value, FROM_USER, err) : unknown(g, name, "", strlen(name), err);
+}
+
+enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err)
+{
+	char *copy = strdup(text), *item = copy, *next, *value;
+	enum ar_status st = copy ? AR_OK : ar_nomem(err);
+
+	for (; !st && item; item = next) {
+		next = strchr(item, ',');
+		if (next)
+			*next++ = 0;
+		value = strchr(item, '=');
+		if (!value) {
+			st = ar_fail(err, AR_USAGE, "'%s': want NAME=VALUE", item);
+			break;
+		}
+		*value++ = 0;
+		st = opt_set(g, item, value, err);
+	}
+	free(copy);
+	return st;
+}
+
+bool opt_given(const struct opt_group *g, const char *name)
+{
+	struct opt_group *in = (struct opt_group *)(uintptr_t)g;
+	const struct opt *o = find(&in, name, strlen(name));
+
+	return o && (in->given | in->from_job) & 1ull << (o - in->opts);
+}
+
+/* One argument, --name or -x with or without its value.  *used counts what was
+ * taken of argv. */
+static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int *used,
+				struct ar_err *err)
+{
+	struct opt_group *in = g;
+	const char *arg = argv[0], *value = NULL;
+	size_t n = 1;
+	const struct opt *o;
+
+	*used = 1;
+	if (arg[1] == '-') {
+		n = strcspn(arg + 2, "=");
+		o = find(&in, arg + 2, n);
+		if (arg[2 + n])
+			value = arg + 3 + n;
+	} else {
+		o = find_letter(&in, arg[1]);
+		if (arg[2])
+			value = arg + 2;
+	}
+	if (!o)
+		return unknown(g, arg, arg[1] == '-' ? "--" : "-", n, err);
+	if (o->type == OPT_FLAG && !value) {
+		value = "1";
+	} else if (!value) {
+		if (argc < 2)
+			return ar_fail(err, AR_USAGE, "option '%s' needs a value", arg);
+		value = argv[1];
+		*used = 2;
+	}
+	if (o->type == OPT_JOB && *value)
+		return opt_load(g, value, err);
+	return set(in, o, value, FROM_USER, err);
+}
+
+enum ar_status opt_parse(struct opt_group *g, int *argc, char **argv, struct ar_err *err)
+{
+	int n = 0, used;
+	bool operands_only = false;
+
+	for (int i = 0; i < *argc; i += used) {
+		used = 1;
+		if (!operands_only && !strcmp(argv[i], "--")) {
+			operands_only = true;
+		} else if (!operands_only && argv[i][0] == '-' && argv[i][1]) {
+			enum ar_status st = parse_one(g, *argc - i, argv + i, &used, err);
+
+			if (st)
+				return st;
+		} else {
+			argv[n++] = argv[i];
+		}
+	}
+	*argc = n;
+	return AR_OK;
+}
+
+static char *trim(char *s)
+{
+	char *end;
+
+	while (isspace((unsigned char)*s))
+		s++;
+	end = s + strlen(s);
+	while (end > s && isspace((unsigned char)end[-1]))
+		end--;
+	*end = 0;
+	return s;
+}
+
+static enum ar_status load_line(struct opt_group *g, char *line, struct ar_err *err)
+{
+	struct opt_group *in = g;
+	char *name, *value;
+	const struct opt *o;
+
+	line[strcspn(line, "#")] = 0;
+	name = trim(line);
+	if (!*name)
+		return AR_OK;
+	value = strchr(name, '=');
+	if (value) {
+		*value++ = 0;
+		value = trim(value);
+		name = trim(name);
+	}
+	o = find(&in, name, strlen(name));
+	if (!o)
+		return unknown(g, name, "", strlen(name), err);
+	if (o->type == OPT_JOB)
+		return ar_fail(err, AR_USAGE, "a job file names no other; write its lines here");
+	if (!value && o->type != OPT_FLAG)
+		return ar_fail(err, AR_USAGE, "option '%s' needs a value", name);
+	return set(in, o, value ? value : "1", FROM_JOB, err);
+}
+
+enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	char *line = NULL;
+	size_t cap = 0;
+	unsigned n = 0;
+	ssize_t len;
+	FILE *f = fopen(path, "r");
+
+	if (!f)
+		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+	while (!st && (len = getline(&line, &cap, f)) >= 0) {
+		n++;
+		st = strlen(line) == (size_t)len ? load_line(g, line, err) :
+		     ar_fail(err, AR_USAGE, "a NUL byte; job files are text");
+		if (st)
+			ar_err_prefix(err, "%s:%u", path, n);
+	}
+	if (!st && ferror(f))
+		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+	free(line);
+	fclose(f);
+	return st;
+}
+
+/* ---- printing ---- */
+
+enum { HELP_COLUMN = 30, HELP_WIDTH = 80 };
+
+/* "default 16; 1 to 1024; one of a, b" or nothing. */
+static void notes(const struct opt *o, char *buf, size_t size)
+{
+	size_t n = 0;
+
+	*buf = 0;
+	if (o->type == OPT_ENUM) {
+		for (int i = 0; o->choice[i] && n < size; i++)
+			n += (size_t)snprintf(buf + n, size - n, "%s%s", i ? ", " : "one of ",
+					      o->choice[i]);
+	} else if (o->min < o->max) {
+		/* times are written in their own unit elsewhere; 1e15 stands for no limit */
+		if (o->type == OPT_TIME)
+			n = 0;
+		else if (o->max >= 1e15)
+			n = (size_t)snprintf(buf, size, "at least %.15g", o->min);
+		else
+			n = (size_t)snprintf(buf, size, "%.15g to %.15g", o->min, o->max);
+	}
+	if (o->def && o->type != OPT_FLAG && n < size)
+		snprintf(buf + n, size - n, "%sdefault %s", n ? "; " : "", o->def);
+}
+
+/* Print the words of s in lines of up to 80 columns, of which those after the first begin at column
+ * HELP_COLUMN.  The first is at column col; returns where the last ends. */
+static int wrap(FILE *f, int col, const char *s)
+{
+	while (*(s += strspn(s, " "))) {
+		int n = (int)strcspn(s, " ");
+
+		if (col + 1 + n > HELP_WIDTH) {
+			fprintf(f, "\n%*s", HELP_COLUMN - 1, "");
+			col = HELP_COLUMN - 1;
+		}
+		col += fprintf(f, " %.*s", n, s);
+		s += n;
+	}
+	return col;
+}
+
+static void help_one(const struct opt *o, FILE *f)
+{
+	char letter[8] = "    ", head[80], note[256], in_brackets[sizeof note + 2];
+	int n;
+
+	if (o->letter)
+		snprintf(letter, sizeof letter, "-%c, ", o->letter);
+	snprintf(head, sizeof head, "%s--%s%s%s", letter, o->name, o->arg ? " " : "",
+		 o->arg ? o->arg : "");
+	n = fprintf(f, "  %-*s", HELP_COLUMN - 3, head);
+	n = wrap(f, n < HELP_COLUMN ? n : HELP_WIDTH, o->help);
+	notes(o, note, sizeof note);
+	snprintf(in_brackets, sizeof in_brackets, "[%s]", note);
+	wrap(f, n, *note ? in_brackets : "");
+	putc('\n', f);
+}
+
+void opt_help(const struct opt_group *g, FILE *f)
+{
+	for (; g->opts; g++) {
+		fprintf(f, "\n%s:\n", g->title);
+		for (const struct opt *o = g->opts; o->name; o++)
+			help_one(o, f);
+	}
+}
+
+void opt_mdoc(const struct opt_group *g, FILE *f)
+{
+	char note[256];
+
+	for (; g->opts; g++) {
+		fprintf(f, ".Ss %s\n.Bl -tag -width Ds\n", g->title);
+		for (const struct opt *o = g->opts; o->name; o++) {
+			fputs(".It ", f);
+			if (o->letter)
+				fprintf(f, "Fl %c , ", o->letter);
+			fprintf(f, "Fl Fl %s", o->name);
+			if (o->arg)
+				fprintf(f, " Ar %s", o->arg);
+			fprintf(f, "\n%c%s.\n", toupper((unsigned char)*o->help), o->help + 1);
+			notes(o, note, sizeof note);
+			if (*note)
+				fprintf(f, "(%s)\n", note);
+		}
+		fputs(".El\n", f);
+	}
+}
+
+static cJSON *value_json(const struct opt_group *g, const struct opt *o)
+{
+	const void *p = field(g, o);
+	const struct opt_list *l = p;
+
+	switch (o->type) {
+	case OPT_FLAG: return cJSON_CreateBool(*(const bool *)p);
+	case OPT_INT:
+	case OPT_TIME: return cJSON_CreateNumber((double)*(const int64_t *)p);
+	case OPT_REAL: return cJSON_CreateNumber(*(const double *)p);
+	case OPT_STR:  return cJSON_CreateString(*(char *const *)p);
+	case OPT_LIST:
+		return cJSON_CreateStringArray((const char *const *)(const void *)l->v, (int)l->n);
+	case OPT_ENUM: return cJSON_CreateString(o->choice[*(const int *)p]);
+	case OPT_JOB:  break;
+	}
+	return NULL;
+}
+
+bool opt_json(const struct opt_group *g, cJSON *object)
+{
+	for (; g->opts; g++)
+		for (const struct opt *o = g->opts; o->name; o++) {
+			cJSON *v;
+
+			if (o->type == OPT_JOB ||
+			    (o->type == OPT_STR && !*(char **)field(g, o)) ||
+			    (o->type == OPT_LIST && !((struct opt_list *)field(g, o))->n))
+				continue;
+			v = value_json(g, o);
+			if (!v || !cJSON_AddItemToObject(object, o->name, v)) {
+				cJSON_Delete(v);
+				return false;
+			}
+		}
+	return true;
+}

@@ -1,0 +1,88 @@
+/* Option tables.  One const array says name, type, default, range and help of every
+ * option of a command or of a member of a family (policy, backend, selector ...);
+ * the command line parser, job files, --method parameters, --help, the man pages
+ * and the database's record of a run all read it. */
+#ifndef AR_OPT_H
+#define AR_OPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cJSON;
+
+/* The type says what lies at base + off. */
+enum opt_type {
+	OPT_FLAG = 1,	/* bool; --x, or x=0|1 */
+	OPT_INT,	/* int64_t; 64, 64k (1000), 64K (1024) */
+	OPT_REAL,	/* double */
+	OPT_TIME,	/* int64_t, nanoseconds; 6ms, 1.5s */
+	OPT_STR,	/* char *, owned, NULL when unset and without default */
+	OPT_LIST,	/* struct opt_list, owned; repeat the option to add */
+	OPT_ENUM,	/* int, index into choice */
+	OPT_JOB,	/* no storage: the value names a job file */
+};
+
+struct opt_list {
+	char **v;
+	size_t n;
+};
+
+struct opt {
+	const char *name;		/* "max-num-seqs" */
+	enum opt_type type;
+	size_t off;
+	const char *arg;		/* "N", "FILE"; NULL for a flag */
+	const char *def;		/* as the user would write it; NULL: none */
+	double min, max;		/* of INT, REAL, TIME; both 0: no range */
+	const char *const *choice;	/* of ENUM, ended by NULL */
+	const char *help;		/* one sentence, no full stop */
+	char letter;			/* short option, or 0 */
+};
+
+/* A table and the struct it fills.  Arrays of groups end with opts == NULL.  At
+ * most 64 options a table. */
+struct opt_group {
+	const char *title;		/* "Scheduler (vllm-0.16)" */
+	const struct opt *opts;		/* ends with name == NULL */
+	void *base;
+	uint64_t given;			/* bit i: option i was set by the user */
+	uint64_t from_job;		/* ... by a job file */
+};
+
+/* Set every option to its default.  The structs must be zeroed before. */
+enum ar_status opt_init(struct opt_group *g, struct ar_err *err);
+void opt_release(struct opt_group *g);
+
+/* GNU style: --name VALUE, --name=VALUE, -x VALUE, "--" ends the options; options and
+ * operands in any order.  The operands are left in argv[0 .. *argc). The command
+ * line wins over a job file wherever the latter stands. */
+enum ar_status opt_parse(struct opt_group *g, int *argc, char **argv, struct ar_err *err);
+
+/* A job file: lines "name = value" or "name", '#' starts a comment.  A name that is no
+ * option is an error with its line. */
+enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *err);
+
+enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
+		       struct ar_err *err);
+/* "name=value,name=value": how a group is set inside of a value. */
+enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err);
+bool opt_given(const struct opt_group *g, const char *name);
+
+void opt_help(const struct opt_group *g, FILE *f);	/* for --help */
+void opt_mdoc(const struct opt_group *g, FILE *f);	/* for man pages */
+
+/* Add every option that has a value to the JSON object, with its type.  False: no memory. */
+bool opt_json(const struct opt_group *g, struct cJSON *object);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

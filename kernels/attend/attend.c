@@ -1,0 +1,522 @@
+/*
+ * The tile plan and the reference of attention over block lists.
+ *
+ * The reference is fp32 with an online softmax, one block after the other.  The keys of a
+ * block are converted once per tile and transposed for multiply().  What a row gets depends on
+ * its own list alone, not on the rows packed with it nor on the number of threads.
+ */
+#include "config.h"
+
+#include "kernels/attend/attend.h"
+#include "kernels/prim/multiply.h"
+
+#include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- plan ---- */
+
+enum {
+	N_RANK = 256,
+	MAX_SLOT = 512,		/* thread blocks at once; more are not filled */
+	PART_COST = 256,	/* a tile beside its keys, in keys; an estimate */
+	JOIN_COST = 128,	/* another part's result: parts join by twos; likewise */
+};
+
+int attend_rank(int n)
+{
+	int e;
+
+	n--;
+	if (n < 8)
+		return n;
+	e = 31 - __builtin_clz((unsigned)n);
+	return 8 * (e - 2) + (n >> (e - 3) & 7);
+}
+
+/*
+ * A plan is made in passes over the whole tiles, in the order (request, head, row).  Tiles of n
+ * blocks become parts of at most `part` blocks; parts fill w waves of thread blocks best when
+ * `part` is the smallest length that needs no more than w * n_slot of them.
+ *
+ * Where every block is read, lengths are known, and parts need not be even.  If tiles leave
+ * multiprocessors idle, what stands out above a level is cut off, and those share the cuttings: 128
+ * tiles of 57 to 64 blocks take 132 multiprocessors 61 and what a cut costs, not 64.  Under tables
+ * the cuttings may come to nothing while their cost stays.
+ *
+ * Lists of a query block and head differ in length by far more than what they may hold.  There all
+ * tiles get the same number of parts, as many as there is room for, and the kernel cuts them.
+ *
+ * Tiles of a tail read every block, those beside them what is in tables: they go first.
+ */
+struct plan {
+	int n_slot;		/* thread blocks that run at once */
+	int least;		/* fewest blocks of a part */
+	int part;		/* most blocks of a part */
+	bool level;		/* parts have as many, but for the last of a tile */
+	int room;		/* most parts of a tile */
+	int n_whole, n;		/* tiles before and after cutting */
+	int len[2 * MAX_SLOT];	/* blocks of the first whole tiles */
+	int at[N_RANK];		/* tiles of this rank, then where the next of them goes */
+	struct attn_tile *tile;	/* NULL: only count */
+};
+
+static int lesser(int a, int b)
+{
+	return a < b ? a : b;
+}
+
+/* a > 0 */
+static int divide_up(int a, int b)
+{
+	return (a - 1) / b + 1;
+}
+
+static int n_parts(const struct plan *p, int n_blk, int part)
+{
+	int n = lesser(divide_up(n_blk, part), lesser(n_blk / p->least, p->room));
+
+	return n > 1 ? n : 1;
+}
+
+static void add(struct plan *p, struct attn_tile t, int n_blk)
+{
+	t.n_part = (int16_t)(p->level ? divide_up(n_blk, p->part) : n_parts(p, n_blk, p->part));
+	t.len = p->level ? p->part : 0;
+	t.place = p->n;
+	for (t.part = 0; t.part < t.n_part; t.part++) {
+		int own = p->level ? lesser(t.len, n_blk - t.part * t.len) :
+				     divide_up(n_blk, t.n_part);
+		int *at = &p->at[t.list < 0 ? N_RANK - 1 : attend_rank(own)];
+
+		if (p->tile)
+			p->tile[*at] = t;
+		++*at;
+	}
+	if (p->n_whole < 2 * MAX_SLOT)
+		p->len[p->n_whole] = n_blk;
+	p->n_whole++;
+	p->n += t.n_part;
+}
+
+static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per_block)
+{
+	const struct attn_shape *s = &b->shape;
+	int group = s->q_heads / s->kv_heads;
+	int most = per_block ? s->page_tok : heads < ATTEND_ROWS ? ATTEND_ROWS / heads : 1;
+	int list = 0;
+
+	p->n = p->n_whole = 0;
+	for (int r = 0; r < b->n_req; r++) {
+		int ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
+		int body = (ctx / s->page_tok + attn_body(b, r)) * s->page_tok - ctx;
+		struct attn_tile t = { .req = r, .page0 = b->page0[r] };
+
+		for (; t.head < s->q_heads; t.head += t.n_head, list++) {
+			int left = group - t.head % group;
+
+			t.n_head = heads < left ? heads : left;
+			for (int row = 0; row < rows; row += t.n_row) {
+				int qblk = (ctx + row) / s->page_tok, to;
+
+				to = per_block ? (qblk + 1) * s->page_tok - ctx : row + most;
+				to = row < body ? lesser(to, body) : to;
+				t.row = b->row0[r] + row;
+				t.pos = ctx + row;
+				t.n_row = (to < rows ? to : rows) - row;
+				t.list = row >= body ? -1 :
+					 per_block ? (b->qblk0[r] + qblk - ctx / s->page_tok) *
+						     s->q_heads + t.head : list;
+				add(p, t, (t.pos + t.n_row - 1) / s->page_tok + 1);
+			}
+		}
+	}
+}
+
+/* How many tiles even parts of at most `part` blocks make, and how long the longest of them is. */
+static int try_parts(const struct plan *p, int part, int *longest)
+{
+	int n = 0;
+
+	*longest = 0;
+	for (int i = 0; i < p->n_whole; i++) {
+		int k = n_parts(p, p->len[i], part), len = divide_up(p->len[i], k);
+
+		n += k;
+		*longest = len > *longest ? len : *longest;
+	}
+	return n;
+}
+
+/* The smallest part that makes at most n tiles; there are no more whole ones than that. */
+static int smallest_part(const struct plan *p, int n, int longest)
+{
+	int lo = 1, hi = longest, unused;
+
+	while (lo < hi) {
+		int mid = (lo + hi) / 2;
+
+		if (try_parts(p, mid, &unused) <= n)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return hi;
+}
+
+/* Whether all ends in the time of a part of `level` blocks.  What is longer than half of one has a
+ * slot of its own; the others follow each other in what slots are left, each of which starts them
+ * as long as it can take the longest. */
+static bool fits(const struct plan *p, int level, int extra)
+{
+	int n = 0, slots = p->n_slot, sum = 0, longest = 0;
+
+	for (int i = 0; i < p->n_whole; i++) {
+		int rest = p->len[i] % level;
+
+		n += divide_up(p->len[i], level);
+		slots -= p->len[i] / level + (2 * rest > level);
+		if (rest && 2 * rest <= level) {
+			sum += rest + extra;
+			longest = rest > longest ? rest : longest;
+		}
+	}
+	return n <= EXECUTOR_WAVES * p->n_slot && sum <= slots * (level - longest);
+}
+
+/* The lowest level that fits, in whole steps of the kernel: that of the longest tile, if no
+ * other does. */
+static int lowest_level(const struct plan *p, int longest, int extra, int step)
+{
+	int lo = divide_up(p->least, step), hi = divide_up(longest, step);
+
+	while (lo < hi) {
+		int mid = (lo + hi) / 2;
+
+		if (fits(p, mid * step, extra))
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return hi * step;
+}
+
+/* The longest path of n parts that join by twos. */
+static int join_cost(int n, int page_tok)
+{
+	int depth = 0;
+
+	while (1 << depth < n)
+		depth++;
+	return depth * divide_up(JOIN_COST, page_tok);
+}
+
+/* Of one to EXECUTOR_WAVES waves of even parts and, where lengths are known, of a level take what
+ * ends first. */
+static void choose_part(struct plan *p, int page_tok, bool known)
+{
+	int extra = divide_up(PART_COST, page_tok);
+	int whole, level, best_cost = INT_MAX;
+
+	try_parts(p, INT_MAX, &whole);
+	for (int w = 1; w <= EXECUTOR_WAVES; w++) {
+		int part, longest, cost;
+
+		if (p->n_whole > w * p->n_slot)
+			continue;
+		part = smallest_part(p, w * p->n_slot, whole);
+		try_parts(p, part, &longest);
+		cost = w * (longest + extra) + join_cost(n_parts(p, whole, part), page_tok);
+		if (cost < best_cost) {
+			best_cost = cost;
+			p->part = part;
+		}
+	}
+	if (!known || p->n_whole > p->n_slot)
+		return;
+	level = lowest_level(p, whole, extra, divide_up(ATTEND_STEP, page_tok));
+	if (level + extra + join_cost(divide_up(whole, level), page_tok) < best_cost) {
+		p->part = level;
+		p->level = true;
+	}
+}
+
+/* per_block: a list is one query block's and head's, else tiles have the rows of several.
+ * known: every block is read. */
+static int plan(const struct attn_batch *b, int heads, bool per_block, bool known,
+		struct attn_tile *tile)
+{
+	int part_keys = per_block ? ATTEND_LIST_KEYS : ATTEND_PART_KEYS;
+	int page_tok = b->shape.page_tok, n_sm = lesser(b->n_sm, MAX_SLOT / 2);
+	bool half = per_block && 2 * page_tok <= ATTEND_ROWS;	/* two tiles to a multiprocessor */
+	struct plan p = { .n_slot = half ? 2 * n_sm : n_sm, .part = INT_MAX, .room = INT_MAX,
+			  .least = divide_up(part_keys, page_tok) };
+
+	pass(&p, b, heads, per_block);
+	if (p.n_whole && p.n_whole < 2 * p.n_slot) {
+		if (per_block) {
+			p.room = EXECUTOR_WAVES * n_sm / p.n_whole;
+			p.part = 1;
+		} else {
+			choose_part(&p, page_tok, known);
+		}
+		memset(p.at, 0, sizeof p.at);
+		pass(&p, b, heads, per_block);
+	}
+	if (tile) {
+		for (int i = N_RANK - 1, start = 0; i >= 0; i--) {
+			int count = p.at[i];
+
+			p.at[i] = start;
+			start += count;
+		}
+		p.tile = tile;
+		pass(&p, b, heads, per_block);
+	}
+	return p.n;
+}
+
+int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile)
+{
+	return plan(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, false, !heads,
+		    tile);
+}
+
+int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile)
+{
+	(void)heads;	/* its lists are per head */
+	return plan(b, 1, true, false, tile);
+}
+
+/* ---- reference ---- */
+
+enum { MAX_THREADS = 16 };
+
+struct job {
+	const struct attn_batch *b;
+	const struct attn_tile *tile;
+	int n_tile;
+	const struct block_lists *lists;
+	const bf16_t *q;
+	const struct kv_cache *kv;
+	bf16_t *out;
+	float *lse;
+	int dim, ld_dim, ld_key;	/* head_dim, padded; page_tok, padded */
+	int max_row;			/* packed rows of a tile, padded */
+	atomic_int next;		/* first tile nobody has taken */
+};
+
+/* Buffers of one thread.  Rows past the tile's, keys past the block's and channels past
+ * head_dim are padding: computed, never read by what counts. */
+struct desk {
+	struct job *job;
+	float *q;		/* [max_row][dim] */
+	float *k;		/* [dim][ld_key], transposed */
+	float *v;		/* [ld_key][ld_dim] */
+	float *p;		/* [max_row][ld_key], scores, then probabilities */
+	float *o;		/* [max_row][ld_dim] */
+	float *max, *sum;	/* [max_row] */
+};
+
+static size_t desk_floats(const struct job *j)
+{
+	size_t row = (size_t)(j->dim + j->ld_key + j->ld_dim + 2);
+
+	return (size_t)j->max_row * row + (size_t)j->ld_key * (size_t)(j->dim + j->ld_dim);
+}
+
+static void desk_init(struct desk *d, struct job *j, float *mem)
+{
+	size_t row = (size_t)j->max_row, key = (size_t)j->ld_key;
+
+	memset(mem, 0, desk_floats(j) * sizeof *mem);
+	d->job = j;
+	d->q = mem;
+	d->k = d->q + row * (size_t)j->dim;
+	d->v = d->k + key * (size_t)j->dim;
+	d->p = d->v + key * (size_t)j->ld_dim;
+	d->o = d->p + row * key;
+	d->max = d->o + row * (size_t)j->ld_dim;
+	d->sum = d->max + row;
+}
+
+static void load_block(struct desk *d, int page0, int head, int blk, int n)
+{
+	const struct job *j = d->job;
+	const struct attn_shape *s = &j->b->shape;
+	size_t page = (size_t)j->b->page[page0 + blk];
+	size_t off = (page * (size_t)s->kv_heads + (size_t)head) *
+		     (size_t)s->page_tok * (size_t)j->dim;
+	const bf16_t *k = j->kv->k + off, *v = j->kv->v + off;
+
+	multiply_transpose(d->k, j->ld_key, k, n, j->dim);
+	for (int t = 0; t < n; t++)
+		bf16_widen(d->v + t * j->ld_dim, v + t * j->dim, j->dim);
+}
+
+/* The online softmax of packed row i: scores of its first n keys in the block become
+ * probabilities, those from n to n_key zero; what was summed before is rescaled. */
+static void soften(struct desk *d, int i, int n, int n_key)
+{
+	const struct job *j = d->job;
+	float scale = 1 / sqrtf((float)j->dim), max = d->max[i], sum = 0, rescale;
+	float *p = d->p + i * j->ld_key, *o = d->o + i * j->ld_dim;
+
+	for (int t = 0; t < n; t++) {
+		p[t] *= scale;
+		max = p[t] > max ? p[t] : max;
+	}
+	for (int t = 0; t < n; t++) {
+		p[t] = expf(p[t] - max);
+		sum += p[t];
+	}
+	for (int t = n > 0 ? n : 0; t < n_key; t++)
+		p[t] = 0;
+	if (n <= 0 || max == d->max[i]) {
+		d->sum[i] += sum;
+		return;
+	}
+	rescale = expf(d->max[i] - max);
+	d->sum[i] = d->sum[i] * rescale + sum;
+	d->max[i] = max;
+	for (int c = 0; c < j->dim; c++)
+		o[c] *= rescale;
+}
+
+static size_t row_index(const struct job *j, const struct attn_tile *t, int i)
+{
+	return (size_t)(t->row + i / t->n_head) * (size_t)j->b->shape.q_heads +
+	       (size_t)(t->head + i % t->n_head);
+}
+
+static void begin_tile(struct desk *d, const struct attn_tile *t)
+{
+	const struct job *j = d->job;
+
+	for (int i = 0; i < t->n_row * t->n_head; i++) {
+		bf16_widen(d->q + i * j->dim, j->q + row_index(j, t, i) * (size_t)j->dim, j->dim);
+		d->max[i] = -INFINITY;
+		d->sum[i] = 0;
+	}
+	memset(d->o, 0, (size_t)j->max_row * (size_t)j->ld_dim * sizeof *d->o);
+}
+
+static void end_tile(struct desk *d, const struct attn_tile *t)
+{
+	const struct job *j = d->job;
+
+	for (int i = 0; i < t->n_row * t->n_head; i++) {
+		size_t row = row_index(j, t, i);
+		bool none = d->max[i] == -INFINITY;
+
+		for (int c = 0; c < j->dim; c++)
+			j->out[row * (size_t)j->dim + (size_t)c] =
+				none ? 0 : bf16_from_f32(d->o[i * j->ld_dim + c] / d->sum[i]);
+		if (j->lse)
+			j->lse[row] = none ? -INFINITY : d->max[i] + logf(d->sum[i]);
+	}
+}
+
+static void run_tile(struct desk *d, const struct attn_tile *t)
+{
+	const struct job *j = d->job;
+	const struct attn_shape *s = &j->b->shape;
+	const uint16_t *list = j->lists->block && t->list >= 0 ?
+		j->lists->block + (size_t)t->list * (size_t)j->lists->stride : NULL;
+	int last = t->pos + t->n_row - 1;
+	int n_row = t->n_row * t->n_head, kv_head = t->head / (s->q_heads / s->kv_heads);
+	int n_blk = list ? j->lists->n[t->list] : last / s->page_tok + 1;
+
+	begin_tile(d, t);
+	for (int i = 0; i < n_blk; i++) {
+		int blk = list ? list[i] : i, key = blk * s->page_tok;
+		int n = last - key + 1 < s->page_tok ? last - key + 1 : s->page_tok;
+
+		if (n <= 0)
+			break;
+		load_block(d, t->page0, kv_head, blk, n);
+		multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key,
+			 n_row, n, j->dim, false);
+		for (int p = 0; p < n_row; p++) {
+			int seen = t->pos + p / t->n_head - key + 1;
+
+			soften(d, p, seen < n ? seen : n, n);
+		}
+		multiply(d->o, j->ld_dim, d->p, j->ld_key, d->v, j->ld_dim,
+			 n_row, j->dim, n, true);
+	}
+	end_tile(d, t);
+}
+
+static void *run(void *arg)
+{
+	struct desk *d = arg;
+	struct job *j = d->job;
+	int i;
+
+	while ((i = atomic_fetch_add(&j->next, 1)) < j->n_tile)
+		run_tile(d, &j->tile[i]);
+	return NULL;
+}
+
+/* The calling thread works too: a thread that cannot be had is no error. */
+static void run_all(struct desk *desk, int n)
+{
+	pthread_t thread[MAX_THREADS];
+	int started = 1;
+
+	while (started < n && !pthread_create(&thread[started], NULL, run, &desk[started]))
+		started++;
+	run(&desk[0]);
+	for (int i = 1; i < started; i++)
+		pthread_join(thread[i], NULL);
+}
+
+enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan_fn, int heads,
+			  const struct block_lists *lists, const bf16_t *q,
+			  const struct kv_cache *kv, bf16_t *out, float *lse,
+			  struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	struct attn_batch whole = *b;
+	struct job j = { .b = b, .lists = lists, .q = q, .kv = kv, .out = out, .lse = lse };
+	struct attn_tile *tile = NULL;
+	struct desk desk[MAX_THREADS];
+	float *mem = NULL;
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	whole.n_sm = 0;
+	j.n_tile = plan_fn(&whole, heads, NULL);
+	if (!j.n_tile)
+		return AR_OK;
+	tile = malloc((size_t)j.n_tile * sizeof *tile);
+	if (!tile)
+		return ar_nomem(err);
+	plan_fn(&whole, heads, tile);
+	j.tile = tile;
+	j.dim = b->shape.head_dim;
+	j.ld_dim = multiply_pad(j.dim, MULTIPLY_LANES);
+	j.ld_key = multiply_pad(b->shape.page_tok, MULTIPLY_LANES);
+	for (int i = 0; i < j.n_tile; i++)
+		if (tile[i].n_row * tile[i].n_head > j.max_row)
+			j.max_row = multiply_pad(tile[i].n_row * tile[i].n_head, MULTIPLY_ROWS);
+	n = n > MAX_THREADS ? MAX_THREADS : n < 1 ? 1 : n;
+	n = n > j.n_tile ? j.n_tile : n;
+	mem = malloc((size_t)n * desk_floats(&j) * sizeof *mem);
+	if (!mem) {
+		st = ar_nomem(err);
+		goto out;
+	}
+	for (long i = 0; i < n; i++)
+		desk_init(&desk[i], &j, mem + (size_t)i * desk_floats(&j));
+	run_all(desk, (int)n);
+out:
+	free(mem);
+	free(tile);
+	return st;
+}

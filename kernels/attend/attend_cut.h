@@ -1,0 +1,40 @@
+/* Tiles cut by the lengths of their lists, which only the device knows. */
+#ifndef AR_ATTEND_CUT_H
+#define AR_ATTEND_CUT_H
+
+#include "kernels/attend/attend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { ATTEND_CUT_TILES = 1024 };	/* the most */
+
+/* A part of a tile: blocks [first, first + n) of its list. */
+struct attend_piece {		/* one access of 16 bytes */
+	alignas(16) int32_t tile;
+	int32_t first, n, n_part;
+};
+
+static inline size_t attend_piece_bytes(int n)
+{
+	return ((size_t)n * sizeof(struct attend_piece) + 255) / 256 * 256;
+}
+
+/* CUDA.  piece: one for each tile of b, the longest first, for as many thread blocks as b->n_sm
+ * multiprocessors run at once.  A tile may get fewer parts than planned: the rest of its pieces
+ * are empty, their part n_part or more.  A kernel that is launched to overlap this one starts at
+ * once. */
+enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block_lists *lists,
+				  struct attend_piece *piece, void *stream, struct ar_err *err);
+
+/* The same for runs, each a block, and after them columns, page_tok a block. */
+enum ar_status attend_cut_columns_enqueue(const struct attn_batch *b,
+					  const struct column_lists *lists,
+					  struct attend_piece *piece, void *stream,
+					  struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

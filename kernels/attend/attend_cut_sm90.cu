@@ -1,0 +1,165 @@
+/*
+ * Cut tiles by the lengths of their lists, and sort the parts.
+ *
+ * As long as tiles fit the multiprocessors in `waves` rounds, an even share of all blocks is the
+ * least time; tiles that are longer lose their ends, which go where tiles are shorter.  Longest
+ * first, they pack well.  A part is a little longer than the share, since fewer of them cost less.
+ *
+ * One thread block, a thread for each tile, parts counted.
+ */
+#include "config.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/attend/attend_cut.h"
+#include "kernels/prim/cuda.h"
+#include "kernels/prim/sm90.cuh"
+
+namespace {
+
+constexpr int THREADS = ATTEND_CUT_TILES;
+constexpr int COST = 512;	/* keys, an estimate: half of what a part costs beside its own */
+
+struct params {
+	const attn_tile *tile;
+	const uint16_t *block;		/* NULL: runs, and columns after them */
+	const int32_t *n_block, *n_col;
+	int stride, page_tok;
+	int least, cost;		/* of a part, in blocks */
+	int n_tile, n_slot;
+};
+
+/* Blocks of a tile's list up to the last that it sees.  Most lists end there; from others four
+ * are taken off at once.  Without a list there are all. */
+__device__ __forceinline__ int length(const struct params *p, const attn_tile &t)
+{
+	const int last = t.pos + t.n_row - 1;
+	const uint16_t *block;
+	int n, past;
+
+	if (t.list < 0)
+		return last / p->page_tok + 1;
+	n = p->n_block[t.list];
+	if (!p->block)
+		return n + (p->n_col[t.list] + p->page_tok - 1) / p->page_tok;
+	block = p->block + (size_t)t.list * p->stride;
+	for (; n && block[n - 1] * p->page_tok > last; n -= past) {
+		past = 1;
+#pragma unroll
+		for (int k = 2; k <= 4; k++)
+			past += n >= k && block[n - k] * p->page_tok > last;
+	}
+	return n;
+}
+
+/* Adds one to count[bin], for threads with a bin, not -1.  Returns what was there before; equal
+ * bins of a warp are one addition. */
+__device__ __forceinline__ int count_one(int *count, int bin)
+{
+	const unsigned lane = threadIdx.x % 32, same = __match_any_sync(0xffffffff, bin);
+	const unsigned first = __ffs(same) - 1;
+	int before = 0;
+
+	if (lane == first && bin >= 0)
+		before = atomicAdd(&count[bin], __popc(same));
+	return __shfl_sync(0xffffffff, before, first) + __popc(same & ((1u << lane) - 1));
+}
+
+/* count[i] becomes the sum of those before it; one per thread. */
+__device__ __forceinline__ void sum_before(int *count, int *warps)
+{
+	const int i = threadIdx.x, lane = i % 32, own = count[i];
+	int sum = own;
+
+	for (int d = 1; d < 32; d *= 2) {
+		const int x = __shfl_up_sync(0xffffffff, sum, d);
+
+		sum += lane < d ? 0 : x;
+	}
+	if (lane == 31)
+		warps[i / 32] = sum;
+	__syncthreads();
+	sum += __reduce_add_sync(0xffffffff, lane < i / 32 ? warps[lane] : 0);
+	count[i] = sum - own;
+	__syncthreads();
+}
+
+__global__ void __launch_bounds__(THREADS)
+attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
+{
+	__shared__ int count[THREADS], warps[THREADS / 32];
+	const int i = threadIdx.x;
+	attn_tile t = {};
+	int n = 0, n_whole, n_part, waves, all, len, shortest, first, own, bin = -1, place;
+
+#if __CUDA_ARCH__ >= 900
+	grid_launch_next();
+#endif
+	if (i < p.n_tile) {
+		t = p.tile[i];
+		n = length(&p, t);
+		shortest = max((n - 1) / t.n_part + 1, p.least);
+	}
+	all = __reduce_add_sync(0xffffffff, t.part ? 0 : n);
+	if (i % 32 == 0)
+		warps[i / 32] = all;
+	count[i] = 0;
+	n_whole = __syncthreads_count(i < p.n_tile && !t.part);
+	all = __reduce_add_sync(0xffffffff, warps[i % 32]);
+	if (i < p.n_tile) {
+		waves = (n_whole - 1) / p.n_slot + 1;
+		len = max(all / (waves * p.n_slot) + p.cost, shortest);
+		n_part = max((n - 1) / len + 1, 1);
+		first = min(t.part * len, n);
+		own = min(len, n - first);
+		bin = THREADS - 1 - min(own, THREADS - 1);
+	}
+	place = count_one(count, bin);
+	__syncthreads();
+	sum_before(count, warps);
+	if (i < p.n_tile)
+		piece[count[bin] + place] = { i, first, own, n_part };
+}
+
+enum ar_status launch(const struct attn_batch *b, struct params p, struct attend_piece *piece,
+		      void *stream, struct ar_err *err)
+{
+	const int tok = b->shape.page_tok, per_sm = tok == 64 && b->shape.head_dim < 256 ? 2 : 1;
+	enum ar_status st = AR_OK;
+
+	p.tile = b->tile;
+	p.page_tok = tok;
+	p.least = ATTEND_PART_KEYS / tok;
+	p.cost = COST / tok;
+	p.n_tile = b->n_tile;
+	p.n_slot = b->n_sm * per_sm;
+	attend_cut<<<1, THREADS, 0, (cudaStream_t)stream>>>(p, piece);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+} /* namespace */
+
+enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block_lists *lists,
+				  struct attend_piece *piece, void *stream, struct ar_err *err)
+{
+	struct params p = {};
+
+	p.block = lists->block;
+	p.n_block = lists->n;
+	p.stride = lists->stride;
+	return launch(b, p, piece, stream, err);
+}
+
+enum ar_status attend_cut_columns_enqueue(const struct attn_batch *b,
+					  const struct column_lists *lists,
+					  struct attend_piece *piece, void *stream,
+					  struct ar_err *err)
+{
+	struct params p = {};
+
+	p.n_block = lists->n_run;
+	p.n_col = lists->n_col;
+	return launch(b, p, piece, stream, err);
+}

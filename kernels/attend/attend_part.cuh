@@ -1,0 +1,76 @@
+/* What the parts of a tile leave for each other, and their sum.  C::WGS warp groups hold O; of a
+ * head of C::D channels a thread has elements of two rows, those of row r at 4 k + 2 r and
+ * 4 k + 2 r + 1, the same elements in every part. */
+#ifndef AR_ATTEND_PART_CUH
+#define AR_ATTEND_PART_CUH
+
+#include <cuda_runtime.h>
+#include <math.h>
+
+#include "kernels/prim/device.cuh"
+
+/* O, divided by its rows' sums, and the logarithms to base 2 of those, by threads. */
+template <class C> struct part {
+	float4 o[C::D / 8][C::WGS * 128];
+	float2 lse[C::WGS * 128];
+};
+
+template <class C>
+static __device__ __forceinline__ void leave(struct part<C> *to, const float *o, const float *lse,
+					     int i)
+{
+#pragma unroll
+	for (int k = 0; k < C::D / 8; k++)
+		to->o[k][i] = make_float4(o[4 * k], o[4 * k + 1], o[4 * k + 2], o[4 * k + 3]);
+	to->lse[i] = make_float2(lse[0], lse[1]);
+}
+
+/* Weights of a row of two parts, and the logarithm of their sum in the place of the own one's. */
+static __device__ __forceinline__ void weigh(float *lse, float other, float *own_weight,
+					     float *weight)
+{
+	const float max = fmaxf(*lse, other), base = max == -INFINITY ? 0 : max;
+	const float a = ex2(*lse - base), b = ex2(other - base), sum = a + b;
+	const float inv = sum > 0 ? __fdividef(1, sum) : 0;	/* of 1 to 2 */
+
+	*own_weight = a * inv;
+	*weight = b * inv;
+	*lse = sum > 0 ? base + log2f(sum) : -INFINITY;
+}
+
+/* The sum of two parts, weighted by their sums.  Every product is rounded, so that it does not
+ * matter which part is the own one. */
+template <class C>
+static __device__ __forceinline__ void add_part(float *o, float *lse, const struct part<C> *from,
+						int i)
+{
+	constexpr int AT_ONCE = C::D == 256 ? 8 : C::D / 8;	/* by registers */
+	const float2 other = __ldcg(&from->lse[i]);
+	float own_weight[2], weight[2];
+
+#pragma unroll
+	for (int first = 0; first < C::D / 8; first += AT_ONCE) {
+		float4 v[AT_ONCE];
+
+#pragma unroll
+		for (int k = 0; k < AT_ONCE; k++)
+			v[k] = __ldcg(&from->o[first + k][i]);
+		if (first == 0) {
+			weigh(&lse[0], other.x, &own_weight[0], &weight[0]);
+			weigh(&lse[1], other.y, &own_weight[1], &weight[1]);
+		}
+		__syncwarp();	/* keeps the assembler from loading all in advance */
+#pragma unroll
+		for (int k = 0; k < AT_ONCE; k++) {
+			const float x[4] = { v[k].x, v[k].y, v[k].z, v[k].w };
+			float *to = o + 4 * (first + k);
+
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				to[e] = __fadd_rn(__fmul_rn(own_weight[e / 2], to[e]),
+						  __fmul_rn(weight[e / 2], x[e]));
+		}
+	}
+}
+
+#endif

@@ -1,0 +1,324 @@
+/*
+ * Attention over block lists on Hopper.
+ *
+ * One thread block runs one tile (struct attn_tile): 128 packed rows, that is n_row query
+ * rows times n_head heads of one KV head, so that a K and V block is read once for the whole
+ * group.  It walks the tile's block list in ascending order, 128 keys a step, brought by the copy
+ * engine (TMA) straight from the paged cache into 128-byte swizzled shared memory.  A block is one
+ * page: of 128 keys it is a step; of 64 keys, two that follow each other in the list are.
+ *
+ * Warp group 0 is the producer: one thread issues copies, two or three stages of K and of V ahead.
+ * Warp groups 1 and 2 are consumers with 64 rows each.  Per step and consumer:
+ *
+ *   S = Q K^T              wgmma m64n128k16, both operands in shared memory
+ *   P = exp2(S - base)     64 values a thread, in registers: ffma, ex2, fadd, half a conversion
+ *   O += P V               wgmma m64nDk16, P from registers
+ *
+ * A softmax needs a base near the maximum only so that nothing overflows.  A row's base is the
+ * maximum of its first step, and moves, with its sum and O, only where the sum passes LIMIT.  P has
+ * the range of fp32 and the same relative error everywhere, so what is above the base loses
+ * nothing; only where one key outweighs a row its P is no longer just 1, and rounded like the
+ * others, by 2^-9 at most.  So no step looks for a maximum, and O is hardly ever multiplied.  S
+ * stays until the sum is known, so that a step whose exponentials are infinite can be done again.
+ *
+ * Budget of a step at D = 128, 128 rows: 2 * 128 * 128 * 128 multiply-adds for each product, 2048
+ * cycles of the tensor cores in all; 128 * 128 exponentials, 1024 cycles of the special function
+ * units; some 500 of the schedulers.  The others must hide behind the first: S of the next step and
+ * O of this one are in flight together while the softmax of the next runs, and the two consumers
+ * take turns at issuing (named barriers), so that one computes its softmax while the other owns the
+ * tensor cores.  Where the power of the chip bounds it, every instruction that is not there counts:
+ * each ffma, fadd or fmul also holds the tensor cores up for about a cycle.
+ *
+ * At D = 256 a step has 64 keys: Q takes 64 KiB, and two stages of K and V of 64 keys
+ * 128 KiB more; O takes 128 registers a thread and S 32.
+ *
+ * Where a list belongs to a query block of 64 rows, a tile has no more rows: one consumer, steps of
+ * 64 keys, and (to D = 128) two thread blocks a multiprocessor, each busy while the other is at its
+ * softmax.  Such a step needs the tensor cores for 512 cycles, but 32 KiB of K and V, and the L2
+ * cache gives a multiprocessor some 39 bytes a cycle: 840 cycles.  Half the rows make half the use
+ * of a key, so about 60 % of the tensor cores is the most there.
+ *
+ * Tiles come sorted, the longest first; the hardware hands them to multiprocessors as those
+ * become free.  A tile may be a part of one.  Parts then join by twos: of two that join the first
+ * to be ready leaves O in fp32, divided by its sum, and the logarithm of the sum; the other adds it
+ * to its own and goes on to the next two.  Which of them stays does not change a bit of the sum.
+ * Where every query block and head has a list of its own and tiles are few, the longest list bounds
+ * the time: at a density of 0.1, 64K keys and 128 tiles, 68 blocks where the mean is 51, and lists
+ * of real selections differ more.  There attend_cut, before this kernel, cuts long tiles and
+ * sorts what results.
+ *
+ * One tile fills a multiprocessor, so what comes before its first product is hidden by nothing:
+ * a chain of loads (tile, request and list, page, K).  Therefore the end of a list is looked for
+ * by 32 lanes at once, and descriptors are fetched and barriers made while the tile is loaded.
+ *
+ * Tried (H200, D 128, 16 heads over 4, batch 8, chunk 1024, 128K keys, two stages; with these bases
+ * 11.9 ms): the running maximum of the step as base and O multiplied at each, 14.2; multiplied at
+ * each, with these bases, 13.0; P moved to other registers instead of steps by twos, 12.2.  No
+ * turns at issuing, 11.9, but 97 us for 92 with lists of a tenth of 64K keys.  Clusters of two
+ * tiles that share K and V by multicast: 12.0 to 12.7, with three stages 11.9 (with the running
+ * maximum 13.8; remote arrivals must be relaxed, or each costs a fence).  Three stages at batch 1
+ * and 64K keys: 677 us became 659, and 690 at batch 8 with lists of a tenth 669; with the running
+ * maximum they gained nothing.  Persistent blocks that fetch the next tile's Q during the last
+ * products of this one lost 14 %, at 32K keys.  Asking for Q before the end of the list and the
+ * first page are known: at batch 1 and 64K keys 765 us became 787.
+ */
+#include "config.h"
+
+#include <limits.h>
+
+#include "kernels/attend/attend_sm90.cuh"
+
+namespace {
+
+static_assert(SMEM_BYTES<config<128, 128, 2>> <= 227 * 1024, "shared memory");
+static_assert(SMEM_BYTES<config<256, 128, 2>> <= 227 * 1024, "shared memory");
+static_assert(SMEM_BYTES<config<128, 64, 1>> <= 113 * 1024, "shared memory of two");
+static_assert(SMEM_BYTES<config<256, 64, 1>> <= 227 * 1024, "shared memory");
+
+struct params : tile_params {
+	const int32_t *kept;
+	const uint16_t *block;		/* NULL: all blocks */
+	const int32_t *n_block;
+	int stride;
+};
+
+struct work : tile_work {
+	const uint16_t *block;		/* NULL: all; else from the first on */
+};
+
+__device__ __forceinline__ int block_at(const struct work *w, int i)
+{
+	return w->block ? w->block[i] : w->first + i;
+}
+
+/* The first key of each of a step's blocks; past all rows where the list ends within the step. */
+template <class C> struct keys {
+	int at[C::BLOCKS];
+
+	static __device__ __forceinline__ int n_steps(const struct work *w)
+	{
+		return (w->n * C::STEPS + C::BLOCKS - 1) / C::BLOCKS;
+	}
+
+	__device__ __forceinline__ keys(const struct work *w, int step)
+	{
+#pragma unroll
+		for (int b = 0; b < C::BLOCKS; b++) {
+			const int i = step / C::STEPS * C::BLOCKS + b;
+
+			at[b] = b && i >= w->n ? INT_MAX / 2 :
+				block_at(w, i) * C::PAGE + step % C::STEPS * C::N;
+		}
+	}
+
+	/* Accumulator element 4 i + 2 r + c belongs to row r, key 8 i + 2 (lane % 4) + c. */
+	__device__ __forceinline__ void hide(float *acc, const struct rows *t,
+					     const struct work *w) const
+	{
+		if (at[C::BLOCKS - 1] + C::RUN <= w->pos)	/* no key is past a row */
+			return;
+#pragma unroll
+		for (int i = 0; i < C::N / 8; i++)
+#pragma unroll
+			for (int r = 0; r < 2; r++)
+#pragma unroll
+				for (int c = 0; c < 2; c++)
+					if (at[8 * i / C::RUN] + 8 * i % C::RUN +
+					    (int)(threadIdx.x % 4 * 2) + c > t->pos[r])
+						acc[4 * i + 2 * r + c] = -INFINITY;
+	}
+};
+
+/* The pages of a step's blocks.  Where the list ends within the step its last one comes once more,
+ * so that what is multiplied by zeros is finite; the same past the last step. */
+template <class C>
+__device__ __forceinline__ void pages_of(int *page, const struct work *w, int step)
+{
+#pragma unroll
+	for (int b = 0; b < C::BLOCKS; b++)
+		page[b] = w->page[block_at(w, min(step / C::STEPS * C::BLOCKS + b, w->n - 1))];
+}
+
+/* How many of n ascending blocks are not past the last one.  The lanes of a warp look at 32 from
+ * the end at once. */
+__device__ __forceinline__ int trim(const uint16_t *block, int n, int last)
+{
+	int past;
+
+	do {
+		const int i = n - 1 - (int)(threadIdx.x % 32);
+
+		past = __popc(__ballot_sync(0xffffffff, i >= 0 && block[i] > last));
+		n -= past;
+	} while (past == 32);
+	return n;
+}
+
+template <int PAGE>
+__device__ __forceinline__ struct work work_of(const struct params *p)
+{
+	struct work w;
+	const attn_tile t = tile_of(p, &w);
+
+	w.pos += p->kept ? p->kept[t.list] : 0;
+	w.block = p->block && t.list >= 0 ? p->block + (size_t)t.list * p->stride : NULL;
+	if (!p->piece) {
+		const int last = (w.pos + t.n_row - 1) / PAGE;
+
+		cut_as_planned(&w, t, w.block ? trim(w.block, p->n_block[t.list], last) : last + 1);
+	}
+	if (w.block)
+		w.block += w.first;
+	return w;
+}
+
+/* A step's keys or values; y: rows of the cache, as many as it has blocks. */
+template <class C>
+__device__ __forceinline__ void load_step(__nv_bfloat16 (*to)[C::N][COLS], const CUtensorMap *map,
+					  uint64_t *full, const int *y)
+{
+	mbarrier_expect_tx(full, C::N * C::D * 2);
+#pragma unroll
+	for (int b = 0; b < C::BLOCKS; b++)
+		for (int c = 0; c < C::D / COLS; c++)
+			tma_load_2d(to[c][b * C::RUN], map, full, c * COLS, y[b]);
+}
+
+template <class C>
+__device__ __forceinline__ void produce(struct smem<C> *s, const struct params *p,
+					const struct work *w, const CUtensorMap *qmap,
+					const CUtensorMap *kmap, const CUtensorMap *vmap)
+{
+	int next[C::BLOCKS], y[C::BLOCKS];
+
+	pages_of<C>(next, w, 0);
+	load_q<C>(s, p, w, qmap);
+	for (int i = 0; i < keys<C>::n_steps(w); i++) {
+		const int st = i % C::STAGES;
+		const uint32_t parity = (i / C::STAGES & 1) ^ 1;
+
+#pragma unroll
+		for (int b = 0; b < C::BLOCKS; b++)
+			y[b] = (next[b] * p->kv_heads + w->kv_head) * C::PAGE + i % C::STEPS * C::N;
+		pages_of<C>(next, w, i + 1);
+		mbarrier_wait(&s->k_empty[st], parity);
+		load_step<C>(s->k[st], kmap, &s->k_full[st], y);
+		mbarrier_wait(&s->v_empty[st], parity);
+		load_step<C>(s->v[st], vmap, &s->v_full[st], y);
+	}
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::THREADS, C::PER_SM)
+attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
+	    const __grid_constant__ CUtensorMap vmap, const __grid_constant__ struct params p)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+	extern __shared__ char raw[];
+	struct smem<C> *s = (struct smem<C> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+	struct work w;
+
+	if (threadIdx.x == 0) {
+		tma_prefetch_map(&qmap);
+		tma_prefetch_map(&kmap);
+		tma_prefetch_map(&vmap);
+		make_barriers(s);
+	}
+	__syncwarp();
+	w = work_of<C::PAGE>(&p);
+	if (w.part >= w.n_part)		/* room that was not needed */
+		return;
+	if (threadIdx.x == 0) {
+		s->work = w;
+		s->joins = 0;
+	}
+	__syncthreads();
+	if (threadIdx.x < 128) {
+		setmaxnreg_dec<C::FEW>();
+		if (threadIdx.x == 0 && w.n)
+			produce<C>(s, &p, &w, &qmap, &kmap, &vmap);
+	} else {
+		setmaxnreg_inc<C::MANY>();
+		consume<C, keys<C>>(s, &p, &w, C::WGS == 1 ? 0 : warp_group() - 1);
+	}
+#else
+	__trap();
+#endif
+}
+
+/* ---- launch ---- */
+
+template <class C>
+enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t *q,
+		      const struct kv_cache *kv, cudaStream_t stream, struct ar_err *err)
+{
+	/* the cache's end is not known here and not needed: pages bound the accesses */
+	const uint64_t kvdim[2] = { C::D, INT32_MAX };
+	const uint32_t kvbox[2] = { COLS, C::RUN };
+	CUtensorMap qmap, kmap, vmap;
+	enum ar_status st = map_q<C>(&qmap, &p, b, q, err);
+
+	if (!st)
+		st = tensor_map(&kmap, kv->k, 2, kvdim, kvbox, err);
+	if (!st)
+		st = tensor_map(&vmap, kv->v, 2, kvdim, kvbox, err);
+	if (!st)
+		st = launch_tiles<C>(attend_sm90<C>, b->n_tile, p.piece, stream, err, qmap, kmap,
+				     vmap, p);
+	return st;
+}
+
+template <int D>
+enum ar_status launch_size(const struct attn_batch *b, bool per_block, const struct params &p,
+			   const bf16_t *q, const struct kv_cache *kv, cudaStream_t stream,
+			   struct ar_err *err)
+{
+	if (b->shape.page_tok == 128)
+		return launch<config<D, 128, 2>>(b, p, q, kv, stream, err);
+	if (per_block)
+		return launch<config<D, 64, 1>>(b, p, q, kv, stream, err);
+	return launch<config<D, 64, 2>>(b, p, q, kv, stream, err);
+}
+
+constexpr size_t part_bytes(int dim)
+{
+	return ATTEND_ROWS * (dim + 4) * sizeof(float);
+}
+static_assert(sizeof(struct part<config<128, 128, 2>>) == part_bytes(128), "room");
+static_assert(sizeof(struct part<config<256, 64, 1>>) <= part_bytes(256), "room");
+
+} /* namespace */
+
+size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads)
+{
+	const int n = EXECUTOR_WAVES * l->n_sm;
+
+	(void)heads;
+	return attend_piece_bytes(n) + n * part_bytes(s->head_dim);
+}
+
+enum ar_status attend_sm90_enqueue(const struct attn_batch *b, attend_plan_fn *plan, int heads,
+				   const struct block_lists *lists, const bf16_t *q,
+				   const struct kv_cache *kv, bf16_t *out, float *lse,
+				   void *work, void *stream, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	const bool per_block = plan == attend_plan_blocks;
+	const bool cut = per_block && lists->block && b->n_part && b->n_tile <= ATTEND_CUT_TILES;
+	const struct params p = { tile_params_of(b, heads, cut, out, lse, work), b->kept,
+				  lists->block, lists->n, lists->stride };
+	enum ar_status st = AR_OK;
+
+	if (cut)
+		st = attend_cut_enqueue(b, lists, (struct attend_piece *)work, stream, err);
+	if (st)
+		return st;
+	switch (s->head_dim) {
+	case 64:
+		return launch_size<64>(b, per_block, p, q, kv, (cudaStream_t)stream, err);
+	case 128:
+		return launch_size<128>(b, per_block, p, q, kv, (cudaStream_t)stream, err);
+	default:
+		return launch_size<256>(b, per_block, p, q, kv, (cudaStream_t)stream, err);
+	}
+}

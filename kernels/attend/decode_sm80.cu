@@ -1,0 +1,653 @@
+/*
+ * Decode attention: one query row per request over all of its blocks or those in a list, memory
+ * bound.
+ *
+ * The work is a line of units.  A unit is one KV block of one segment, a segment up to 16 query
+ * heads that share a list, or, without lists, a KV head of a request; request by request, segment
+ * by segment.  The grid is as large as what the GPU runs at once and every thread block takes an
+ * equal stretch of the line, whatever the lengths of the segments are: it finds its stretch from
+ * ctx or from the lists' lengths, so lengths never leave the device.  The part of a stretch inside
+ * one segment is a piece.  A piece that is the whole segment writes the output; of the others a
+ * thread block has at most two, its first (slot 0) and one that begins a segment (slot 1), and
+ * leaves unnormalised fp32 sums.  Of up to 32 neighbours the thread block that comes last adds
+ * these up, and where a segment has more pieces, of those sums again.  So no thread block waits
+ * for another, none reads more than 32 sums at a time, and the order of a sum is that of the
+ * pieces, whoever makes it.
+ *
+ * Listed blocks are taken as if they stood side by side: past the page numbers, nothing knows
+ * where in the context a block lies.  Only the last of them can hold the row's own position.
+ *
+ * In a thread block each of four warps takes 16 keys of every 64 and runs on its own: its own
+ * ring of copies, its own online softmax, the heads as the 16 rows of mma m16n8k16 (idle
+ * rows cost nothing, the loads are the bottleneck).  The warps meet at the end of a piece.
+ *
+ * In flight per multiprocessor at head size 128: 2 thread blocks x 4 warps x 2 of 3 stages x
+ * 8 KiB = 128 KiB.  H200 needs about 4.8 TB/s x 1 us / 132 = 36 KiB.  At head size 256 one thread
+ * block fills a multiprocessor, with the same in flight, and a warp's queries lie in shared
+ * memory, since beside O no registers are left for them.
+ */
+#include "config.h"
+
+#include <cuda_runtime.h>
+#include <math.h>
+
+#include "kernels/exec/executor.h"
+#include "kernels/prim/cuda.h"
+#include "kernels/prim/softmax.cuh"
+
+constexpr int HEADS = 16;		// of a segment, at most
+constexpr int WARPS = 4;
+constexpr int THREADS = WARPS * 32;
+constexpr int WARP_KEYS = 16;		// of a step
+constexpr int STAGES = 3;
+template <int D> constexpr int BLOCKS_PER_SM = D > 128 ? 1 : 2;
+template <int D> constexpr bool Q_SHARED = D > 128;
+constexpr int MAX_BLOCKS = 512;		// of the grid; a multiprocessor more than 256 stays idle
+constexpr int FAN = 32;			// pieces or sums of them that are added up at once
+constexpr int LEVELS = 2;
+static_assert(FAN * FAN >= MAX_BLOCKS, "two levels are enough");
+constexpr unsigned ALL = 0xffffffff;
+
+template <int D> struct ring {
+	bf16_t k[STAGES][WARP_KEYS * D];
+	bf16_t v[STAGES][WARP_KEYS * D];
+	bf16_t q[Q_SHARED<D> ? HEADS * D : 8];
+};
+static_assert(HEADS == WARP_KEYS, "queries are copied as keys are");
+
+template <int D> struct sums {
+	float o[WARPS][HEADS][D + 8];	// + 8: two rows share no bank
+	float max[WARPS][HEADS], sum[WARPS][HEADS];
+};
+
+template <int D> union decode_smem {
+	struct ring<D> ring[WARPS];
+	struct sums<D> sums;		// once the ring has drained
+};
+static_assert(BLOCKS_PER_SM<128> * sizeof(union decode_smem<128>) <= 225 * 1024, "they fit");
+static_assert(BLOCKS_PER_SM<256> * sizeof(union decode_smem<256>) <= 225 * 1024, "it fits");
+
+/* Sums of a piece, or of several. */
+template <int D> struct part {
+	float o[HEADS][D];
+	float max[HEADS], sum[HEADS];
+};
+
+/* How many have left their sums, by the thread block that has the first of up to FAN.  0 between
+ * launches: who comes last makes it 0 again. */
+static __device__ uint32_t arrived[LEVELS][MAX_BLOCKS];
+
+struct decode_args {
+	struct attn_batch b;
+	struct block_lists lists;
+	int heads;			// that share a list; of a KV head, where there is none
+	int list_seg, kv_seg, n_seg;	// segments of a list, a KV head, a request
+	const bf16_t *q;
+	struct kv_cache kv;
+	bf16_t *out;
+	void *part;			// struct part: [grid][2]
+};
+
+struct piece {
+	int req, seg;			// segment of the request
+	int blk, stop, n_blk;		// blocks [blk, stop) of n_blk
+};
+
+/* ---- the line of units ---- */
+
+static __device__ __forceinline__ int first_head(const struct decode_args &a, int seg)
+{
+	int group = a.b.shape.q_heads / a.b.shape.kv_heads, at = seg % a.kv_seg;
+
+	return seg / a.kv_seg * group + at / a.list_seg * a.heads + at % a.list_seg * HEADS;
+}
+
+/* The last list of a KV head may be of fewer heads than the others, which can leave a segment
+ * with none. */
+static __device__ __forceinline__ int n_heads(const struct decode_args &a, int seg)
+{
+	int group = a.b.shape.q_heads / a.b.shape.kv_heads, at = seg % a.kv_seg;
+	int left = min(group - at / a.list_seg * a.heads, a.heads) - at % a.list_seg * HEADS;
+
+	return min(left, HEADS);
+}
+
+/* Blocks are counted by item: a request, whose segments are equally long, or a listed segment. */
+template <bool LISTED>
+static __device__ __forceinline__ int n_items(const struct decode_args &a)
+{
+	return LISTED ? a.b.n_req * a.n_seg : a.b.n_req;
+}
+
+/* Segments of an item. */
+template <bool LISTED>
+static __device__ __forceinline__ int item_segments(const struct decode_args &a)
+{
+	return LISTED ? 1 : a.n_seg;
+}
+
+/* Of one segment. */
+template <int PAGE, bool LISTED>
+static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int item)
+{
+	return LISTED ? a.lists.n[item / a.list_seg] : a.b.ctx[item] / PAGE + 1;
+}
+
+/* Units of all segments, by one warp. */
+template <int PAGE, bool LISTED>
+static __device__ int64_t count_units(const struct decode_args &a, int lane)
+{
+	int sum = 0;
+
+	for (int i = lane; i < n_items<LISTED>(a); i += 32)
+		sum += n_blocks<PAGE, LISTED>(a, i);
+	return (int64_t)warp_sum(sum) * item_segments<LISTED>(a);
+}
+
+/* The item that unit u < all units belongs to, and the first unit of it, by one warp. */
+template <int PAGE, bool LISTED>
+static __device__ int find_item(const struct decode_args &a, int64_t u, int lane, int64_t *begin)
+{
+	int base = 0;
+
+	for (int r = 0; ; r += 32) {
+		int n = r + lane < n_items<LISTED>(a) ? n_blocks<PAGE, LISTED>(a, r + lane) : 0;
+		int to = n;
+		unsigned past;
+
+		for (int i = 1; i < 32; i *= 2) {
+			int left = __shfl_up_sync(ALL, to, i);
+
+			to += lane >= i ? left : 0;
+		}
+		past = __ballot_sync(ALL, (int64_t)(base + to) * item_segments<LISTED>(a) > u);
+		if (past) {
+			int i = __ffs(past) - 1;
+
+			*begin = (int64_t)(base + __shfl_sync(ALL, to - n, i)) *
+				 item_segments<LISTED>(a);
+			return r + i;
+		}
+		base += __shfl_sync(ALL, to, 31);
+	}
+}
+
+/* How many of the grid's thread blocks work: each that does has a unit at least. */
+static __device__ __forceinline__ int n_workers(int64_t total, int grid)
+{
+	return total < grid ? (int)total : grid;
+}
+
+/* Thread block i of n has the units [i * total / n, (i + 1) * total / n). */
+static __device__ __forceinline__ int64_t share_begin(int64_t total, int i, int n)
+{
+	return total * i / n;
+}
+
+static __device__ __forceinline__ int share_of(int64_t total, int64_t u, int n)
+{
+	return (int)(((u + 1) * n - 1) / total);
+}
+
+/* ---- a piece ---- */
+
+/* The warp's 16 keys of one step into its ring; zeros from key n on. */
+template <int D>
+static __device__ __forceinline__ void copy_keys(uint32_t dst, const bf16_t *src, int n, int lane)
+{
+	constexpr int PIECES = D / 8;
+	int c = lane % PIECES, first = lane / PIECES;
+
+#pragma unroll
+	for (int i = 0; i < WARP_KEYS; i += 32 / PIECES)
+		cp_async_16(dst + swizzle<D>(first + i, c), src + (first + i) * D + c * 8,
+			    first + i < n ? 16 : 0);
+}
+
+/* The A operand of every k step: the heads' rows of q, zeros past n. */
+template <int D>
+static __device__ __forceinline__ void load_q(uint32_t (&a)[D / 16][4], const bf16_t *q, int n,
+					      int lane)
+{
+#pragma unroll
+	for (int d = 0; d < D / 16; d++)
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			int row = lane / 4 + i % 2 * 8, col = d * 16 + lane % 4 * 2 + i / 2 * 8;
+
+			a[d][i] = row < n ? *(const uint32_t *)(q + row * D + col) : 0;
+		}
+}
+
+/* One warp's 16 keys: online softmax over their scores, then o += p v.  The queries are in q or
+ * in shared memory at q_at. */
+template <int D>
+static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
+					    const uint32_t (&q)[D / 16][4], uint32_t q_at,
+					    uint32_t k, uint32_t v, int n, int lane)
+{
+	float s[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
+	uint32_t b[4], p[4];
+
+#pragma unroll
+	for (int d = 0; d < D / 16; d++) {
+		const uint32_t at = swizzle<D>(lane & 15, d * 2 + (lane >> 4));
+		uint32_t a[4] = { q[d][0], q[d][1], q[d][2], q[d][3] };
+
+		if (Q_SHARED<D>)
+			ldmatrix_x4(a, q_at + at);
+		ldmatrix_x4(b, k + at);
+		mma_m16n8k16(s[0], a, b[0], b[2]);
+		mma_m16n8k16(s[1], a, b[1], b[3]);
+	}
+	if (n < WARP_KEYS) {
+		int seen[2] = { n - 1, n - 1 };
+
+		softmax_mask(s, seen, lane);
+	}
+	softmax_step<2, D>(s, o, max, sum);
+	softmax_operand(p, s[0], s[1]);
+#pragma unroll
+	for (int d = 0; d < D / 16; d++) {
+		ldmatrix_x4_trans(b, v + swizzle<D>(lane & 15, d * 2 + (lane >> 4)));
+		mma_m16n8k16(o[2 * d], p, b[0], b[1]);
+		mma_m16n8k16(o[2 * d + 1], p, b[2], b[3]);
+	}
+}
+
+static __device__ __forceinline__ const uint16_t *list_of(const struct decode_args &a,
+							   const struct piece &p)
+{
+	return a.lists.block + (size_t)((p.req * a.n_seg + p.seg) / a.list_seg) * a.lists.stride;
+}
+
+/* Keys of the segment's blocks, side by side. */
+template <int PAGE, bool LISTED>
+static __device__ __forceinline__ int n_keys(const struct decode_args &a, const struct piece &p,
+					     const uint16_t *list)
+{
+	int ctx = a.b.ctx[p.req];
+
+	if (!LISTED)
+		return ctx + 1;
+	return p.n_blk * PAGE - (list[p.n_blk - 1] == ctx / PAGE ? PAGE - 1 - ctx % PAGE : 0);
+}
+
+static __device__ __forceinline__ bf16_t *out_row(const struct decode_args &a, int req, int seg,
+						  int h)
+{
+	return a.out + ((size_t)req * a.b.shape.q_heads + first_head(a, seg) + h) *
+		       a.b.shape.head_dim;
+}
+
+/* Everything one warp does for a piece. */
+template <int D, int PAGE, bool LISTED>
+static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct piece &p,
+						struct ring<D> &ring, float (&o)[D / 8][4],
+						float (&max)[2], float (&sum)[2], int warp,
+						int lane)
+{
+	constexpr int STEPS = PAGE / (WARPS * WARP_KEYS);	// of a block
+	const int32_t *page = a.b.page + a.b.page0[p.req];
+	const uint16_t *list = LISTED ? list_of(a, p) : NULL;
+	const struct attn_shape &s = a.b.shape;
+	int n = (p.stop - p.blk) * STEPS, n_key = n_keys<PAGE, LISTED>(a, p, list), pages = 0;
+	int head = first_head(a, p.seg), kv_head = p.seg / a.kv_seg;
+	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + head) * D;
+	uint32_t q[D / 16][4];
+
+	// First key of this warp in step i.
+	auto key_of = [&](int i) {
+		return p.blk * PAGE + (i * WARPS + warp) * WARP_KEYS;
+	};
+	auto copy = [&](int i) {
+		int blk = i / STEPS, key = key_of(i), at;
+		size_t off;
+
+		if (i % STEPS == 0 && blk % 32 == 0) {	// the next 32 page numbers, one a lane
+			int next = p.blk + blk + lane;
+
+			pages = next < p.stop ? page[LISTED ? list[next] : next] : 0;
+		}
+		at = __shfl_sync(ALL, pages, blk % 32);
+		off = (((size_t)at * s.kv_heads + kv_head) * PAGE + key % PAGE) * D;
+		copy_keys<D>(smem_addr(ring.k[i % STAGES]), a.kv.k + off, n_key - key, lane);
+		copy_keys<D>(smem_addr(ring.v[i % STAGES]), a.kv.v + off, n_key - key, lane);
+	};
+
+	if (Q_SHARED<D>)	// part of the first step's copies
+		copy_keys<D>(smem_addr(ring.q), from, n_heads(a, p.seg), lane);
+	for (int i = 0; i < STAGES - 1; i++) {
+		if (i < n)
+			copy(i);
+		cp_async_commit();
+	}
+	if (!Q_SHARED<D>)
+		load_q<D>(q, from, n_heads(a, p.seg), lane);
+	for (int i = 0; i < n; i++) {
+		cp_async_wait<STAGES - 2>();
+		__syncwarp();		// every lane's copies are there, step i - 1 is over
+		if (i + STAGES - 1 < n)
+			copy(i + STAGES - 1);
+		cp_async_commit();
+		step<D>(o, max, sum, q, smem_addr(ring.q), smem_addr(ring.k[i % STAGES]),
+			smem_addr(ring.v[i % STAGES]), n_key - key_of(i), lane);
+	}
+	cp_async_wait<0>();
+}
+
+/* Add up the warps: the output of a whole segment, or, where part is not NULL, that of it. */
+template <int D>
+static __device__ __forceinline__ void finish(const struct decode_args &a, const struct piece &p,
+					      const struct sums<D> &sums, struct part<D> *part)
+{
+	int n = n_heads(a, p.seg);
+
+	for (int i = threadIdx.x; i < n * D; i += THREADS) {
+		int h = i / D, d = i % D;
+		float max = -INFINITY, sum = 0, o = 0, base;
+
+		for (int w = 0; w < WARPS; w++)
+			max = fmaxf(max, sums.max[w][h]);
+		base = max == -INFINITY ? 0 : max;
+		for (int w = 0; w < WARPS; w++) {
+			float weight = ex2((sums.max[w][h] - base) * softmax_scale_log2<D>);
+
+			sum += weight * sums.sum[w][h];
+			o += weight * sums.o[w][h][d];
+		}
+		if (!part) {
+			out_row(a, p.req, p.seg, h)[d] = (bf16_t)pack_bf16(o / sum, 0);
+			continue;
+		}
+		part->o[h][d] = o;
+		if (!d) {
+			part->max[h] = max;
+			part->sum[h] = sum;
+		}
+	}
+}
+
+/* ---- sums of pieces ---- */
+
+/* The pieces of a cut segment: thread block first and the n - 1 after it have one each. */
+struct cut {
+	int first, n;
+};
+
+/* Part i of a segment: the first thread block began it, the others continue what they found. */
+template <int D>
+static __device__ __forceinline__ struct part<D> *part_at(const struct decode_args &a,
+							  const struct cut &c, int i)
+{
+	return (struct part<D> *)a.part + (c.first + i) * 2 + !i;
+}
+
+/* Head h of the n <= FAN parts from base on, step apart, by one warp: the output if these are all,
+ * else into part base.  A lane knows the weight of one part and adds up its own channels. */
+template <int D>
+static __device__ __forceinline__ void add_parts(const struct decode_args &a,
+						 const struct piece &p, const struct cut &c,
+						 int base, int step, int n, int h, int lane)
+{
+	constexpr int PAIRS = D / 64, AT_ONCE = 32 / PAIRS;
+	float max = -INFINITY, sum = 0, weight = 0;
+	float2 o[PAIRS] = {};
+
+#pragma unroll 1
+	for (int first = 0; first < n; first += AT_ONCE) {
+		float2 v[AT_ONCE][PAIRS];
+
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			const int at = base + (first + i) * step;
+			const float2 *from = (const float2 *)part_at<D>(a, c, at)->o[h] + lane;
+
+#pragma unroll
+			for (int e = 0; e < PAIRS; e++)
+				v[i][e] = first + i < n ? __ldcg(from + 32 * e) : make_float2(0, 0);
+		}
+		if (first == 0) {
+			const struct part<D> *own =
+				part_at<D>(a, c, base + min(lane, n - 1) * step);
+			const float own_max = __ldcg(&own->max[h]), own_sum = __ldcg(&own->sum[h]);
+
+			max = warp_max(own_max);
+			weight = lane < n ? ex2((own_max - max) * softmax_scale_log2<D>) : 0;
+			sum = warp_sum(weight * own_sum);
+		}
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			const float w = __shfl_sync(ALL, weight, (first + i) % 32);
+
+#pragma unroll
+			for (int e = 0; e < PAIRS; e++) {
+				o[e].x += w * v[i][e].x;
+				o[e].y += w * v[i][e].y;
+			}
+		}
+	}
+	if (base == 0 && n * step >= c.n) {
+		uint32_t *to = (uint32_t *)out_row(a, p.req, p.seg, h) + lane;
+
+#pragma unroll
+		for (int e = 0; e < PAIRS; e++)
+			to[32 * e] = pack_bf16(o[e].x / sum, o[e].y / sum);
+		return;
+	}
+	struct part<D> *to = part_at<D>(a, c, base);
+
+#pragma unroll
+	for (int e = 0; e < PAIRS; e++)
+		((float2 *)to->o[h])[lane + 32 * e] = o[e];
+	if (lane == 0) {
+		to->max[h] = max;
+		to->sum[h] = sum;
+	}
+}
+
+/* This thread block's part is there: add up those that are complete with it. */
+template <int D>
+static __device__ __forceinline__ void join(const struct decode_args &a, const struct piece &p,
+					    const struct cut &c)
+{
+	int own = blockIdx.x - c.first, heads = n_heads(a, p.seg);
+
+#pragma unroll 1
+	for (int level = 0, step = 1; step < c.n; level++, step *= FAN) {
+		int base = own / (step * FAN) * (step * FAN);
+		int n = min((c.n - base + step - 1) / step, FAN);
+		bool last = true;
+
+		own = base;
+		if (n == 1)
+			continue;
+		__syncthreads();
+		if (!threadIdx.x)
+			last = inc_acq_rel(&arrived[level][c.first + base], n - 1) == n - 1u;
+		if (!__syncthreads_and(last))
+			return;
+		for (int h = threadIdx.x / 32; h < heads; h += WARPS)
+			add_parts<D>(a, p, c, base, step, n, h, threadIdx.x % 32);
+	}
+}
+
+template <int D, int PAGE, bool LISTED>
+static __device__ __forceinline__ void run_piece(const struct decode_args &a, const struct piece &p,
+						 const struct cut &c, union decode_smem<D> &sm)
+{
+	int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	float o[D / 8][4], max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+	struct part<D> *part = c.n > 1 ? part_at<D>(a, c, blockIdx.x - c.first) : NULL;
+
+#pragma unroll
+	for (int d = 0; d < D / 8; d++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			o[d][e] = 0;
+	run_warp<D, PAGE, LISTED>(a, p, sm.ring[warp], o, max, sum, warp, lane);
+	__syncthreads();			// the rings are drained
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		int row = lane / 4 + h * 8;
+		float all = quad_sum(sum[h]);
+
+#pragma unroll
+		for (int d = 0; d < D / 8; d++)
+			*(float2 *)&sm.sums.o[warp][row][d * 8 + lane % 4 * 2] =
+				make_float2(o[d][2 * h], o[d][2 * h + 1]);
+		if (lane % 4 == 0) {
+			sm.sums.max[warp][row] = max[h];
+			sm.sums.sum[warp][row] = all;
+		}
+	}
+	__syncthreads();
+	finish<D>(a, p, sm.sums, part);
+	if (part)
+		join<D>(a, p, c);
+	__syncthreads();			// before the next piece fills the rings
+}
+
+/* ---- the kernel ---- */
+
+/* Rows whose lists are empty see no key. */
+template <int D>
+static __device__ void clear_empty(const struct decode_args &a)
+{
+	for (int i = blockIdx.x; i < a.b.n_req * a.n_seg; i += gridDim.x)
+		if (!a.lists.n[i / a.list_seg])
+			for (int k = threadIdx.x; k < n_heads(a, i % a.n_seg) * D; k += THREADS)
+				out_row(a, i / a.n_seg, i % a.n_seg, 0)[k] = 0;
+}
+
+/* Each thread block runs the pieces of its stretch. */
+template <int D, int PAGE, bool LISTED>
+static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
+decode(const struct decode_args a)
+{
+	extern __shared__ __align__(128) char smem[];
+	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
+	int lane = threadIdx.x % 32, item;
+	int64_t total = count_units<PAGE, LISTED>(a, lane), u, end, begin;
+	int n = n_workers(total, gridDim.x);
+	struct piece p;
+
+	if (LISTED)
+		clear_empty<D>(a);
+	if ((int)blockIdx.x >= n)
+		return;
+	u = share_begin(total, blockIdx.x, n);
+	end = share_begin(total, blockIdx.x + 1, n);
+	item = find_item<PAGE, LISTED>(a, u, lane, &begin);
+	p.n_blk = n_blocks<PAGE, LISTED>(a, item);
+	p.req = LISTED ? item / a.n_seg : item;
+	p.seg = LISTED ? item % a.n_seg : (int)((u - begin) / p.n_blk);
+	p.blk = (int)((u - begin) % p.n_blk);
+	for (;;) {
+		struct cut cut = { (int)blockIdx.x, 1 };
+
+		p.stop = end - u < p.n_blk - p.blk ? p.blk + (int)(end - u) : p.n_blk;
+		if (p.blk)
+			cut.first = share_of(total, u - p.blk, n);
+		if (p.blk || p.stop < p.n_blk)
+			cut.n = share_of(total, u - p.blk + p.n_blk - 1, n) - cut.first + 1;
+		run_piece<D, PAGE, LISTED>(a, p, cut, sm);
+		u += p.stop - p.blk;
+		if (u >= end)
+			return;
+		p.blk = 0;
+		do {
+			if (++p.seg == a.n_seg) {
+				p.seg = 0;
+				p.req++;
+			}
+			item = LISTED ? p.req * a.n_seg + p.seg : p.req;
+			if (LISTED || !p.seg)
+				p.n_blk = n_blocks<PAGE, LISTED>(a, item);
+		} while (LISTED && !p.n_blk);
+	}
+}
+
+/* ---- launch ---- */
+
+size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
+{
+	const size_t heads = MAX_BLOCKS * 2 * HEADS;
+
+	(void)l;
+	return heads * ((size_t)s->head_dim + 2) * sizeof(float);	/* struct part's */
+}
+
+template <int D, int PAGE, bool LISTED>
+static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int bytes = (int)sizeof(union decode_smem<D>), device, grid;
+
+	CU(cudaGetDevice(&device));
+	CU(cudaDeviceGetAttribute(&grid, cudaDevAttrMultiProcessorCount, device));
+	grid *= BLOCKS_PER_SM<D>;
+	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
+	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+	decode<D, PAGE, LISTED><<<grid, THREADS, bytes, stream>>>(a);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+template <int D>
+static enum ar_status launch_dim(const struct decode_args &a, cudaStream_t stream,
+				 struct ar_err *err)
+{
+	if (a.b.shape.page_tok == 64)
+		return a.lists.block ? launch<D, 64, true>(a, stream, err) :
+				       launch<D, 64, false>(a, stream, err);
+	return a.lists.block ? launch<D, 128, true>(a, stream, err) :
+			       launch<D, 128, false>(a, stream, err);
+}
+
+static struct decode_args make_args(const struct attn_batch *b, int heads,
+				    const struct block_lists *lists, const bf16_t *q,
+				    const struct kv_cache *kv, bf16_t *out, void *work)
+{
+	int group = b->shape.q_heads / b->shape.kv_heads;
+	struct decode_args a = { *b };
+
+	if (lists && lists->block)
+		a.lists = *lists;
+	a.heads = a.lists.block && heads && heads < group ? heads : group;
+	a.list_seg = (a.heads + HEADS - 1) / HEADS;
+	a.kv_seg = (group + a.heads - 1) / a.heads * a.list_seg;
+	a.n_seg = b->shape.kv_heads * a.kv_seg;
+	a.q = q;
+	a.kv = *kv;
+	a.out = out;
+	a.part = work;
+	return a;
+}
+
+enum ar_status decode_enqueue(const struct attn_batch *b, int heads,
+			      const struct block_lists *lists, const bf16_t *q,
+			      const struct kv_cache *kv, bf16_t *out, void *work, void *stream,
+			      struct ar_err *err)
+{
+	struct decode_args a = make_args(b, heads, lists, q, kv, out, work);
+
+	if (b->shape.page_tok != 64 && b->shape.page_tok != 128)
+		return ar_fail(err, AR_USAGE, "decode on the GPU takes blocks of 64 and 128 "
+			       "tokens, not %d", b->shape.page_tok);
+	if (b->shape.head_dim != 64 && b->shape.head_dim != 128 && b->shape.head_dim != 256)
+		return ar_fail(err, AR_USAGE, "decode on the GPU takes head sizes 64, 128 and 256, "
+			       "not %d", b->shape.head_dim);
+	if (!b->n_req)
+		return AR_OK;
+	switch (b->shape.head_dim) {
+	case 64:
+		return launch_dim<64>(a, (cudaStream_t)stream, err);
+	case 128:
+		return launch_dim<128>(a, (cudaStream_t)stream, err);
+	default:
+		return launch_dim<256>(a, (cudaStream_t)stream, err);
+	}
+}

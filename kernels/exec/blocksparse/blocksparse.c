@@ -1,0 +1,52 @@
+/* Block-sparse attention: every (query block, query head) has a list of its own, so heads
+ * cannot share a tile and each reads its blocks itself.  Under a table it does the same with
+ * the list of its group: what tables save, less what packing heads saves. */
+#include "config.h"
+
+#include "kernels/attend/attend.h"
+#include "kernels/union/union.h"
+
+static int blocksparse_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
+{
+	int n = attend_plan_blocks(b, 0, tile), group = b->shape.q_heads / b->shape.kv_heads;
+	int groups = union_groups(heads, &b->shape), per_kv = groups / b->shape.kv_heads;
+
+	for (int i = 0; i < n && tile && heads; i++)
+		tile[i].list = tile[i].list < 0 ? -1 : tile[i].req * groups +
+			       tile[i].head / group * per_kv + tile[i].head % group / heads;
+	return n;
+}
+
+static enum ar_status blocksparse_ref(const struct attn_batch *b,
+				      const struct executor_lists *lists, const bf16_t *q,
+				      const struct kv_cache *kv, bf16_t *out, float *lse,
+				      struct ar_err *err)
+{
+	return attend_ref(b, blocksparse_plan, lists->heads, &lists->blocks, q, kv, out, lse, err);
+}
+
+#if HAVE_CUDA
+static enum ar_status blocksparse_enqueue(const struct attn_batch *b,
+					  const struct executor_lists *lists, const bf16_t *q,
+					  const struct kv_cache *kv, bf16_t *out, float *lse,
+					  void *work, void *stream, struct ar_err *err)
+{
+	return attend_enqueue(b, attend_plan_blocks, 1, &lists->blocks, q, kv, out, lse, work,
+			      stream, err);
+}
+#endif
+
+extern const struct executor executor_blocksparse;
+const struct executor executor_blocksparse = {
+	.name = "blocksparse",
+	.title = "a block list per query block and query head",
+	.origin = "FlashPrefill, block-sparse attention",
+	.takes = TAKES_ALL | TAKES_MASK | TAKES_TABLE,
+	.tail = true,
+	.plan = blocksparse_plan,
+	.ref = blocksparse_ref,
+#if HAVE_CUDA
+	.work_bytes = attend_work_bytes,
+	.enqueue = blocksparse_enqueue,
+#endif
+};

@@ -1,0 +1,64 @@
+/* Attention over runs and single columns in one softmax, per query block and head: what patterns
+ * of vertical and slanted lines come to. */
+#include "config.h"
+
+#include "kernels/attend/attend.h"
+#include "kernels/exec/columns/columns.h"
+#include "kernels/exec/keys.h"
+
+/* The keys of a list that rows of request r up to pos see, those of runs first. */
+static void list_keys(const struct attn_batch *b, const struct column_lists *l, size_t list, int r,
+		      int pos, struct keys *k)
+{
+	const int32_t *run = l->run + list * (size_t)l->max_run;
+	const int32_t *col = l->col + list * (size_t)l->max_col;
+
+	k->n = 0;
+	for (int i = 0; i < l->n_run[list]; i++)
+		for (int t = run[i]; t < run[i] + b->shape.page_tok && t <= pos; t++)
+			k->pos[k->n++] = t;
+	k->n_run = k->n;
+	k->band = l->band[list];
+	k->total = b->ctx[r] + b->row0[r + 1] - b->row0[r] + b->left[r];
+	for (int i = 0; i < l->n_col[list]; i++)
+		k->pos[k->n++] = col[i];
+}
+
+static enum ar_status columns_ref(const struct attn_batch *b, const struct executor_lists *lists,
+				  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+				  float *lse, struct ar_err *err)
+{
+	int tok = b->shape.page_tok;
+	size_t heads = (size_t)b->shape.q_heads;
+	struct keys k;
+	enum ar_status st = keys_init(&k, b, err);
+
+	for (int r = 0; r < b->n_req && !st; r++)
+		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+			for (int h = 0; h < b->shape.q_heads; h++) {
+				int ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
+				int lo = (ctx / tok + i - b->qblk0[r]) * tok - ctx, hi = lo + tok;
+
+				lo = lo > 0 ? lo : 0;
+				hi = hi < rows ? hi : rows;
+				list_keys(b, &lists->columns, (size_t)i * heads + (size_t)h, r,
+					  ctx + hi - 1, &k);
+				keys_attend(&k, b, r, lo, hi - lo, h, q, kv, out, lse);
+			}
+	keys_release(&k);
+	return st;
+}
+
+extern const struct executor executor_columns;
+const struct executor executor_columns = {
+	.name = "columns",
+	.title = "runs and single columns of keys per query block and head",
+	.origin = "MInference, vertical-slash attention",
+	.takes = TAKES_COLUMNS,
+	.plan = attend_plan_blocks,
+	.ref = columns_ref,
+#if HAVE_CUDA
+	.work_bytes = attend_work_bytes,
+	.enqueue = columns_enqueue,
+#endif
+};

@@ -1,0 +1,31 @@
+/* Which of the two kernels for runs and columns a device gets. */
+#include "config.h"
+
+#include "kernels/exec/columns/columns.h"
+
+static enum ar_status check(const struct attn_shape *s, struct ar_err *err)
+{
+	if (s->page_tok != 64 && s->page_tok != 128)
+		return ar_fail(err, AR_USAGE, "runs and columns on the GPU take blocks of 64 and "
+			       "128 tokens, not %d", s->page_tok);
+	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
+		return ar_fail(err, AR_USAGE, "runs and columns on the GPU take head sizes 64, 128 "
+			       "and 256, not %d", s->head_dim);
+	return AR_OK;
+}
+
+enum ar_status columns_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
+			       const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
+			       void *work, void *stream, struct ar_err *err)
+{
+	enum ar_status st = check(&b->shape, err);
+	int hopper;
+
+	if (st || !b->n_tile)
+		return st;
+	st = executor_multiprocessors(&hopper, err);
+	if (st)
+		return st;
+	return (hopper ? columns_sm90_enqueue : columns_sm80_enqueue)(b, lists, q, kv, out, lse,
+								      work, stream, err);
+}

@@ -1,0 +1,280 @@
+/*
+ * Attention over runs and columns on Hopper.
+ *
+ * One thread block runs one (query block, head) or a part of one, as in attend_sm90.cu: a producer
+ * warp group, and consumers with 64 rows each that take turns at the tensor cores.  A list's runs
+ * are its first blocks, page_tok columns at a time the others; how it is cut, and how parts join,
+ * is the same.
+ *
+ * A run begins anywhere in a page and a column is alone, so the copy engine has no boxes for them.
+ * The producer's 128 threads copy rows, 16 bytes at a time, and write the 128-byte swizzle
+ * themselves.  A warp copies a quarter of a step's keys, each of which one of its lanes has looked
+ * up before: the list's entry two steps ahead and the page one step ahead, two loads that depend on
+ * each other.  From there on runs and columns are one thing.  A key past the tile's rows, or past
+ * the columns' end, is replaced by the last row's, whose numbers are finite; its logits are hidden.
+ *
+ * Copies arrive at a stage's barrier by themselves (cp.async.mbarrier.arrive), and the producer is
+ * as far ahead as stages are free.  Masks cost only the steps that need them: at the diagonal,
+ * where the band may hide something, and at the end of the columns.
+ *
+ * Budget of a step at D = 128, 128 rows and keys: 2048 cycles of the tensor cores and 1024 of the
+ * special function units, as in attend_sm90.cu.  K and V are 64 KiB: 4096 copies, 32 a thread of
+ * the producer at some seven instructions, of which each scheduler has one warp; 512 cycles of
+ * shared memory, beside 1280 for the operands of products; 32 bytes a cycle of the L2 cache, which
+ * gives some 39.
+ *
+ * With 64 rows and keys, two thread blocks a multiprocessor, a step is 512 cycles of the tensor
+ * cores and 32 KiB, 16 copies a thread; the L2 cache takes 840 cycles and is the bound.
+ *
+ * Measured on an H200 at 128K tokens, 8 requests, chunks of 1024 and 16 heads over 4, dense
+ * attention 11.3 to 11.7 ms: minference, 5.8 % of the pairs, in blocks of 64, 1.23 ms.
+ */
+#include "config.h"
+
+#include <limits.h>
+
+#include "kernels/attend/attend_sm90.cuh"
+#include "kernels/exec/columns/columns.h"
+
+namespace {
+
+template <int D, int PAGE> using by_hand = config<D, PAGE, PAGE / WG_ROWS, true>;
+
+static_assert(SMEM_BYTES<by_hand<128, 128>> <= 227 * 1024, "shared memory");
+static_assert(SMEM_BYTES<by_hand<256, 128>> <= 227 * 1024, "shared memory");
+static_assert(SMEM_BYTES<by_hand<128, 64>> <= 113 * 1024, "shared memory of two");
+static_assert(SMEM_BYTES<by_hand<256, 64>> <= 227 * 1024, "shared memory");
+
+struct params : tile_params {
+	struct column_lists lists;
+	const int32_t *row0, *left;
+	const __nv_bfloat16 *k, *v;
+};
+
+struct work : tile_work {
+	const int32_t *run, *col;
+	int n_run, n_col;
+	int last_pos;			/* of its rows */
+	/* The band: keys of runs at least far behind a row are hidden, but not those before
+	 * position init, nor from rows at position tail on. */
+	int far, init, tail;
+};
+
+template <int PAGE> __device__ __forceinline__ struct work work_of(const struct params *p)
+{
+	struct work w;
+	const attn_tile t = tile_of(p, &w);
+	const struct attn_band band = p->lists.band[t.list];
+
+	w.run = p->lists.run + (size_t)t.list * p->lists.max_run;
+	w.col = p->lists.col + (size_t)t.list * p->lists.max_col;
+	w.n_run = p->lists.n_run[t.list];
+	w.n_col = p->lists.n_col[t.list];
+	w.last_pos = w.pos + w.n_row - 1;
+	w.far = band.local ? band.local : INT_MAX;
+	w.init = band.init;
+	w.tail = w.pos + p->row0[t.req + 1] + p->left[t.req] - t.row - band.last;
+	if (!p->piece)
+		cut_as_planned(&w, t, w.n_run + (w.n_col + PAGE - 1) / PAGE);
+	return w;
+}
+
+/* The keys of a step. */
+template <class C> struct keys {
+	int run;	/* the first, in a run */
+	int col;	/* the number of the first column; negative in a run */
+
+	static __device__ __forceinline__ int n_steps(const struct work *w)
+	{
+		const int all = w->n_run * C::STEPS + (w->n_col + C::N - 1) / C::N;
+
+		return min(w->n * C::STEPS, all - w->first * C::STEPS);
+	}
+
+	__device__ __forceinline__ keys(const struct work *w, int step)
+	{
+		const int at = w->first * C::STEPS + step;
+
+		col = (at - w->n_run * C::STEPS) * C::N;
+		run = col < 0 ? w->run[at / C::STEPS] + at % C::STEPS * C::N : 0;
+	}
+
+	/* The position of key k; past all rows where there is none. */
+	__device__ __forceinline__ int pos(const struct work *w, int k) const
+	{
+		if (col < 0)
+			return run + k;
+		return col + k < w->n_col ? w->col[col + k] : INT_MAX;
+	}
+
+	/* Accumulator element 4 i + 2 r + c belongs to row r, key 8 i + 2 (lane % 4) + c. */
+	__device__ __forceinline__ void hide(float *acc, const struct rows *t,
+					     const struct work *w) const
+	{
+		const bool in_run = col < 0;
+		const int first = in_run ? run : col, last = first + C::N - 1;
+		int seen[2], behind[2];	/* keys past seen are hidden, and from init to behind */
+
+		if (in_run ? last <= w->pos && w->last_pos - first < w->far : last < w->n_col)
+			return;
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			seen[r] = in_run ? t->pos[r] : w->n_col - 1;
+			behind[r] = in_run && t->pos[r] < w->tail ? t->pos[r] - w->far : -1;
+		}
+#pragma unroll
+		for (int i = 0; i < C::N / 8; i++)
+#pragma unroll
+			for (int r = 0; r < 2; r++)
+#pragma unroll
+				for (int c = 0; c < 2; c++) {
+					const int key = first + 8 * i +
+							(int)(threadIdx.x % 4 * 2) + c;
+
+					if (key > seen[r] || (key >= w->init && key <= behind[r]))
+						acc[4 * i + 2 * r + c] = -INFINITY;
+				}
+	}
+};
+
+/* ---- producer ---- */
+
+/* Where a position's key lies, in rows of the cache. */
+template <int PAGE>
+__device__ __forceinline__ int row_of(const struct params *p, const struct work *w, int pos)
+{
+	pos = min(pos, w->last_pos);
+	return (w->page[pos / PAGE] * p->kv_heads + w->kv_head) * PAGE + pos % PAGE;
+}
+
+/* This warp's quarter of a step; lane i has the row of its key i. */
+template <class C>
+__device__ __forceinline__ void copy_rows(__nv_bfloat16 (*to)[C::N][COLS],
+					  const __nv_bfloat16 *from, int row)
+{
+	constexpr int PIECES = C::D / 8, AT_ONCE = 32 / PIECES, ROWS = C::N / 4;
+	const int piece = threadIdx.x % PIECES, first = threadIdx.x % 32 / PIECES;
+	/* units of 16 bytes are swizzled by the number of their row, of which ROWS is a multiple
+	 * of eight and first less than AT_ONCE */
+	const uint32_t place = smem_addr(&to[piece / 8][threadIdx.x / 32 * ROWS + first]) +
+			       ((piece % 8 ^ first) << 4);
+
+	from += piece * 8;
+#pragma unroll 4
+	for (int i = 0; i < ROWS; i += AT_ONCE) {
+		const int key = __shfl_sync(0xffffffff, row, i + first);
+
+		cp_async_16((place ^ (i % 8 << 4)) + i * COLS * 2, from + (size_t)key * C::D, 16);
+	}
+}
+
+template <class C>
+__device__ __forceinline__ void produce(struct smem<C> *s, const struct params *p,
+					const struct work *w, const CUtensorMap *qmap)
+{
+	constexpr int ROWS = C::N / 4;
+	const int k = threadIdx.x / 32 * ROWS + threadIdx.x % ROWS;
+	const int n = keys<C>::n_steps(w);
+	int next = row_of<C::PAGE>(p, w, keys<C>(w, 0).pos(w, k));
+	int pos = keys<C>(w, min(1, n - 1)).pos(w, k);
+
+	if (threadIdx.x == 0)
+		load_q<C>(s, p, w, qmap);
+	for (int i = 0; i < n; i++) {
+		const int st = i % C::STAGES, row = next;
+		const uint32_t parity = (i / C::STAGES & 1) ^ 1;
+
+		next = row_of<C::PAGE>(p, w, pos);
+		pos = keys<C>(w, min(i + 2, n - 1)).pos(w, k);
+		mbarrier_wait(&s->k_empty[st], parity);
+		copy_rows<C>(s->k[st], p->k, row);
+		cp_async_mbarrier_arrive(&s->k_full[st]);
+		mbarrier_wait(&s->v_empty[st], parity);
+		copy_rows<C>(s->v[st], p->v, row);
+		cp_async_mbarrier_arrive(&s->v_full[st]);
+	}
+	cp_async_commit();
+	cp_async_wait<0>();	/* no thread ends before its copies */
+}
+
+/* ---- the kernel ---- */
+
+template <class C>
+__global__ void __launch_bounds__(C::THREADS, C::PER_SM)
+columns_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ struct params p)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+	extern __shared__ char raw[];
+	struct smem<C> *s = (struct smem<C> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+	struct work w;
+
+	if (threadIdx.x == 0) {
+		tma_prefetch_map(&qmap);
+		make_barriers(s);
+	}
+	__syncwarp();
+	w = work_of<C::PAGE>(&p);
+	if (w.part >= w.n_part)		/* room that was not needed */
+		return;
+	if (threadIdx.x == 0) {
+		s->work = w;
+		s->joins = 0;
+	}
+	__syncthreads();
+	if (threadIdx.x < 128) {
+		setmaxnreg_dec<C::FEW>();
+		if (w.n)
+			produce<C>(s, &p, &w, &qmap);
+	} else {
+		setmaxnreg_inc<C::MANY>();
+		consume<C, keys<C>>(s, &p, &w, C::WGS == 1 ? 0 : warp_group() - 1);
+	}
+#else
+	__trap();
+#endif
+}
+
+/* ---- launch ---- */
+
+template <class C>
+enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t *q,
+		      cudaStream_t stream, struct ar_err *err)
+{
+	CUtensorMap qmap;
+	enum ar_status st = map_q<C>(&qmap, &p, b, q, err);
+
+	if (!st)
+		st = launch_tiles<C>(columns_sm90<C>, b->n_tile, p.piece, stream, err, qmap, p);
+	return st;
+}
+
+template <int D>
+enum ar_status launch_size(const struct attn_batch *b, const struct params &p, const bf16_t *q,
+			   cudaStream_t stream, struct ar_err *err)
+{
+	return b->shape.page_tok == 64 ? launch<by_hand<D, 64>>(b, p, q, stream, err) :
+					 launch<by_hand<D, 128>>(b, p, q, stream, err);
+}
+
+} /* namespace */
+
+enum ar_status columns_sm90_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
+				    const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+				    float *lse, void *work, void *stream, struct ar_err *err)
+{
+	const struct column_lists *l = &lists->columns;
+	const bool cut = b->n_part && b->n_tile <= ATTEND_CUT_TILES;
+	const struct params p = { tile_params_of(b, 1, cut, out, lse, work), *l, b->row0, b->left,
+				  (const __nv_bfloat16 *)kv->k, (const __nv_bfloat16 *)kv->v };
+	enum ar_status st = AR_OK;
+
+	if (cut)
+		st = attend_cut_columns_enqueue(b, l, (struct attend_piece *)work, stream, err);
+	if (st)
+		return st;
+	switch (b->shape.head_dim) {
+	case 64: return launch_size<64>(b, p, q, (cudaStream_t)stream, err);
+	case 128: return launch_size<128>(b, p, q, (cudaStream_t)stream, err);
+	default: return launch_size<256>(b, p, q, (cudaStream_t)stream, err);
+	}
+}

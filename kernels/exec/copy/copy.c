@@ -1,0 +1,45 @@
+/* Attention over a copy: the blocks of every table are copied together, and attention is dense
+ * over what was copied.  It pays twice for memory, and shows what reading pages where they lie
+ * saves. */
+#include "config.h"
+
+#include "kernels/exec/pool/pool.h"
+#include "kernels/union/union.h"
+
+static enum ar_status copy_ref(const struct attn_batch *b, const struct executor_lists *lists,
+			       const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
+			       struct ar_err *err)
+{
+	return attend_ref(b, attend_plan_rows, lists->heads, &lists->blocks, q, kv, out, lse, err);
+}
+
+#if HAVE_CUDA
+static size_t copy_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads)
+{
+	return pool_work_bytes(s, l, union_groups(heads, s));
+}
+
+static enum ar_status copy_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
+				   const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+				   float *lse, void *work, void *stream, struct ar_err *err)
+{
+	(void)kv;	/* moved */
+	return pool_attend(b, lists->heads, union_groups(lists->heads, &b->shape), q, out, lse,
+			   work, stream, err);
+}
+#endif
+
+extern const struct executor executor_copy;
+const struct executor executor_copy = {
+	.name = "copy",
+	.title = "copy the blocks of a table together, then dense attention",
+	.origin = "CompactAttention, copy execution (CA-FP copy)",
+	.takes = TAKES_TABLE,
+	.plan = pool_plan,
+	.ref = copy_ref,
+#if HAVE_CUDA
+	.work_bytes = copy_work_bytes,
+	.move = pool_move_blocks,
+	.enqueue = copy_enqueue,
+#endif
+};

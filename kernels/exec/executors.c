@@ -1,0 +1,44 @@
+/* The executors, in the order of --help. */
+#include "config.h"
+
+#include "kernels/exec/executor.h"
+
+#include <string.h>
+
+extern const struct executor executor_paged, executor_blocksparse, executor_copy, executor_gather;
+extern const struct executor executor_columns;
+
+const struct executor *const executors[] = {
+	&executor_paged,
+	&executor_blocksparse,
+	&executor_copy,
+	&executor_gather,
+	&executor_columns,
+	NULL
+};
+
+const struct executor_shape executor_shapes[] = {
+	{ TAKES_ALL, "all blocks" },
+	{ TAKES_MASK, "a list per query block and head" },
+	{ TAKES_TABLE, "a table per head group" },
+	{ TAKES_TOKENS, "a token list per KV head" },
+	{ TAKES_COLUMNS, "runs and columns per query block and head" },
+	{ 0 }
+};
+
+const struct executor *executor_find(const char *name)
+{
+	for (int i = 0; executors[i]; i++)
+		if (!strcmp(executors[i]->name, name))
+			return executors[i];
+	return NULL;
+}
+
+int executor_count_parts(const struct attn_tile *tile, int n)
+{
+	int parts = 0;
+
+	for (int i = 0; i < n; i++)
+		parts += tile[i].n_part > 1;
+	return parts;
+}

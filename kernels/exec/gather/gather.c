@@ -1,0 +1,70 @@
+/* Attention over gathered tokens: those on the list of a KV head and the chunk's own are copied
+ * together, and attention is dense over what was copied. */
+#include "config.h"
+
+#include "kernels/exec/keys.h"
+#include "kernels/exec/pool/pool.h"
+
+static enum ar_status gather_ref(const struct attn_batch *b, const struct executor_lists *lists,
+				 const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+				 float *lse, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	const struct token_lists *l = &lists->tokens;
+	int group = s->q_heads / s->kv_heads;
+	struct keys k;
+	enum ar_status st = keys_init(&k, b, err);
+
+	for (int r = 0; r < b->n_req && !st; r++)
+		for (int h = 0; h < s->q_heads; h++) {
+			int kv_head = h / group, rows = b->row0[r + 1] - b->row0[r];
+			int n_page = b->page0[r + 1] - b->page0[r];
+			size_t first = attn_token_row(s, b->page0[r], n_page, kv_head);
+			const int32_t *tok = l->tok + first;
+
+			k.n = 0;
+			for (int i = 0; i < l->n[r * s->kv_heads + kv_head]; i++)
+				k.pos[k.n++] = tok[i];
+			for (int i = 0; i < rows; i++)
+				k.pos[k.n++] = b->ctx[r] + i;
+			for (int i = 0; i < rows; i += s->page_tok)
+				keys_attend(&k, b, r, i, rows - i < s->page_tok ? rows - i :
+					    s->page_tok, h, q, kv, out, lse);
+		}
+	keys_release(&k);
+	return st;
+}
+
+#if HAVE_CUDA
+static size_t gather_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads)
+{
+	(void)heads;	/* lists are whole KV heads' */
+	return pool_work_bytes(s, l, s->kv_heads);
+}
+
+static enum ar_status gather_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
+				     const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+				     float *lse, void *work, void *stream, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+
+	(void)lists, (void)kv;	/* moved */
+	return pool_attend(b, s->q_heads / s->kv_heads, s->kv_heads, q, out, lse, work, stream,
+			   err);
+}
+#endif
+
+extern const struct executor executor_gather;
+const struct executor executor_gather = {
+	.name = "gather",
+	.title = "copy the listed tokens together, then dense attention",
+	.origin = "QUOKA, packed keys and values",
+	.takes = TAKES_TOKENS,
+	.plan = pool_plan,
+	.ref = gather_ref,
+#if HAVE_CUDA
+	.work_bytes = gather_work_bytes,
+	.move = pool_move_tokens,
+	.enqueue = gather_enqueue,
+#endif
+};

@@ -1,0 +1,27 @@
+/* The reference of executors whose keys are no blocks: attention of some rows and a head over the
+ * keys at given positions. */
+#ifndef AR_KEYS_H
+#define AR_KEYS_H
+
+#include "base/status.h"
+#include "kernels/attn.h"
+
+struct keys {
+	int n;
+	int32_t *pos;		/* [n] of one request; room for all of its blocks and one more */
+	int n_run;		/* the first of them are those of runs, seen under the band */
+	struct attn_band band;
+	int total;		/* tokens of the prompt, for the band */
+	int ld, ld_dim;		/* of scratch, padded for multiply() */
+	float *q, *k, *v, *p, *out, *sum;
+};
+
+enum ar_status keys_init(struct keys *k, const struct attn_batch *b, struct ar_err *err);
+void keys_release(struct keys *k);
+
+/* Attention of the rows [row, row + n_row) of request req, at most page_tok, over those of the keys
+ * that each may see. */
+void keys_attend(struct keys *k, const struct attn_batch *b, int req, int row, int n_row, int head,
+		 const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse);
+
+#endif

@@ -1,0 +1,39 @@
+/* Dense attention over one block table per (request, group of heads): the heads of a group
+ * are packed into one tile, so a block is read once for all of them. */
+#include "config.h"
+
+#include "kernels/attend/attend.h"
+
+static enum ar_status paged_ref(const struct attn_batch *b, const struct executor_lists *lists,
+				const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
+				struct ar_err *err)
+{
+	return attend_ref(b, attend_plan_rows, lists->heads, &lists->blocks, q, kv, out, lse, err);
+}
+
+#if HAVE_CUDA
+static enum ar_status paged_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
+				    const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+				    float *lse, void *work, void *stream, struct ar_err *err)
+{
+	int heads = lists->heads ? lists->heads : b->shape.q_heads / b->shape.kv_heads;
+
+	return attend_enqueue(b, attend_plan_rows, heads, &lists->blocks, q, kv, out, lse, work,
+			      stream, err);
+}
+#endif
+
+extern const struct executor executor_paged;
+const struct executor executor_paged = {
+	.name = "paged",
+	.title = "dense attention over a block table per group of heads",
+	.origin = "CompactAttention, zero-copy execution (appendix B.2)",
+	.takes = TAKES_ALL | TAKES_TABLE,
+	.tail = true,
+	.plan = attend_plan_rows,
+	.ref = paged_ref,
+#if HAVE_CUDA
+	.work_bytes = attend_work_bytes,
+	.enqueue = paged_enqueue,
+#endif
+};

@@ -1,0 +1,58 @@
+/*
+ * A pool: the keys and values of each list side by side, so that attention over them is dense.
+ *
+ * To the attention kernel every list is a request of its own, with one KV head: the kept tokens
+ * come first, in order, then the chunk's.  Positions in the pool are smaller than in the
+ * sequence but in the same order, hence causality is the same.
+ *
+ *   k, v    [block][page_tok][head_dim]    a list: from block pool_page() on
+ *   page    [block]                        the block's own number
+ *   ctx     [list]                         kept tokens
+ */
+#ifndef AR_POOL_H
+#define AR_POOL_H
+
+#include "kernels/attend/attend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pool {
+	struct kv_cache kv;
+	int32_t *ctx, *page;
+	void *rest;		/* of work, for attend_enqueue */
+};
+
+/* The first page of a list in the pool, with so many lists per request. */
+AR_BOTH static inline int32_t pool_page(const int32_t *page0, int lists, int list)
+{
+	const int r = list / lists;
+
+	return page0[r] * lists + list % lists * (page0[r + 1] - page0[r]);
+}
+
+/* executor->plan: the tiles of attend_plan_rows, their positions and pages those of the pool. */
+int pool_plan(const struct attn_batch *b, int heads, struct attn_tile *tile);
+
+/* lists: per request. */
+size_t pool_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int lists);
+struct pool pool_at(const struct attn_batch *b, int lists, void *work);
+
+/* CUDA.  pool_move_blocks: lists->blocks, a table with every block of the chunk; pool_move_tokens:
+ * lists->tokens. */
+enum ar_status pool_move_blocks(const struct attn_batch *b, const struct executor_lists *lists,
+				const struct kv_cache *kv, void *work, void *stream,
+				struct ar_err *err);
+enum ar_status pool_move_tokens(const struct attn_batch *b, const struct executor_lists *lists,
+				const struct kv_cache *kv, void *work, void *stream,
+				struct ar_err *err);
+
+/* Dense attention over the pool; heads: of a list. */
+enum ar_status pool_attend(const struct attn_batch *b, int heads, int lists, const bf16_t *q,
+			   bf16_t *out, float *lse, void *work, void *stream, struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

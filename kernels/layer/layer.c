@@ -1,0 +1,135 @@
+#include "config.h"
+#include "kernels/layer/layer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+void layer_trig_ref(const float *inv, int half, int n_turn, float *trig)
+{
+	for (int t = 0; t < n_turn; t++)
+		for (int k = 0; k < half; k++) {
+			float angle = (float)t * inv[k];	/* fp32, as engines do */
+
+			*trig++ = (float)cos((double)angle);
+			*trig++ = (float)sin((double)angle);
+		}
+}
+
+/* Head h of the row's sequence: Q heads, then K heads, then V heads. */
+static const bf16_t *source_head(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+				 const struct layer_row *row, int h)
+{
+	const struct layer_seq *from = &seq[row->seq];
+	int64_t heads = s->q_heads + 2 * s->kv_heads;
+
+	return from->data + ((layer * heads + h) * from->n_tok + row->tok) * s->head_dim;
+}
+
+static void turn(const bf16_t *from, const float *trig, int half, bf16_t *to)
+{
+	for (int i = 0; i < half; i++) {
+		float x = bf16_to_f32(from[i]), y = bf16_to_f32(from[i + half]);
+		float c = trig[2 * i], s = trig[2 * i + 1];
+
+		to[i] = bf16_from_f32(x * c - y * s);
+		to[i + half] = bf16_from_f32(y * c + x * s);
+	}
+}
+
+void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+		    const struct layer_row *row, int n_row, const float *trig, bf16_t *q, bf16_t *k)
+{
+	int half = s->head_dim / 2;
+
+	for (int r = 0; r < n_row; r++) {
+		const float *t = trig + (size_t)row[r].turn * s->head_dim;
+
+		for (int h = 0; h < s->q_heads; h++, q += s->head_dim)
+			turn(source_head(s, seq, layer, &row[r], h), t, half, q);
+		for (int h = 0; h < s->kv_heads; h++, k += s->head_dim)
+			turn(source_head(s, seq, layer, &row[r], s->q_heads + h), t, half, k);
+	}
+}
+
+void layer_cache_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+		     const struct layer_row *row, int n_row, const bf16_t *k,
+		     const struct kv_cache *kv)
+{
+	size_t bytes = (size_t)s->head_dim * sizeof *k;
+
+	for (int r = 0; r < n_row; r++)
+		for (int h = 0; h < s->kv_heads; h++, k += s->head_dim) {
+			int64_t page = row[r].slot / s->page_tok, place = row[r].slot % s->page_tok;
+			int64_t at = ((page * s->kv_heads + h) * s->page_tok + place) * s->head_dim;
+
+			memcpy(kv->k + at, k, bytes);
+			memcpy(kv->v + at, source_head(s, seq, layer, &row[r],
+						       s->q_heads + s->kv_heads + h), bytes);
+		}
+}
+
+void layer_norm_ref(const struct layer_norm_args *a)
+{
+	for (int r = 0; r < a->n_row; r++) {
+		bf16_t *x = a->x + (size_t)r * a->width, *y = a->y + (size_t)r * a->width;
+		float sum = 0, scale;
+
+		for (int i = 0; i < a->width; i++) {
+			float d = 0, v;
+
+			for (int j = 0; j < a->n_add; j++)
+				d += bf16_to_f32(a->add[((size_t)j * a->n_row + r) * a->width + i]);
+			if (a->n_add)
+				x[i] = bf16_from_f32(bf16_to_f32(x[i]) + d / (float)a->n_add);
+			v = bf16_to_f32(x[i]);
+			sum += v * v;
+		}
+		scale = 1 / sqrtf(sum / (float)a->width + a->eps);
+		for (int i = 0; i < a->width; i++)
+			y[i] = bf16_from_f32(bf16_to_f32(x[i]) * scale * bf16_to_f32(a->w[i]));
+	}
+}
+
+void layer_silu_ref(const bf16_t *gate_up, int n_row, int width, bf16_t *out)
+{
+	for (int r = 0; r < n_row; r++, gate_up += 2 * width, out += width)
+		for (int i = 0; i < width; i++) {
+			float g = bf16_to_f32(gate_up[i]), u = bf16_to_f32(gate_up[width + i]);
+
+			out[i] = bf16_from_f32(g / (1 + expf(-g)) * u);
+		}
+}
+
+void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
+		      bf16_t *out)
+{
+	for (int i = 0; i < n_out; i++) {
+		int from = index ? index[i] : i % n_in;
+
+		memcpy(out + (size_t)i * width, in + (size_t)from * width,
+		       (size_t)width * sizeof *out);
+	}
+}
+
+void layer_argmax_ref(const bf16_t *x, int n_row, int width, int stride, int32_t *index)
+{
+	for (int r = 0; r < n_row; r++, x += stride) {
+		index[r] = 0;
+		for (int i = 1; i < width; i++)
+			if (bf16_to_f32(x[i]) > bf16_to_f32(x[index[r]]))
+				index[r] = i;
+	}
+}
+
+void layer_fill_ref(bf16_t *x, size_t n, uint64_t seed, float scale)
+{
+	/* The sum of four numbers below 2^16 has mean 131070 and deviation 37837.23. */
+	for (size_t i = 0; i < n; i++) {
+		uint64_t u = rng_mix(seed + i);
+		int sum = (int)((u & 0xffff) + (u >> 16 & 0xffff) + (u >> 32 & 0xffff) + (u >> 48));
+
+		x[i] = bf16_from_f32((float)(sum - 131070) * (scale / 37837.23f));
+	}
+}

@@ -1,0 +1,111 @@
+/*
+ * The row kernels of a decoder layer: everything around its matrix products and its
+ * attention.  Each exists as a C reference (NAME_ref) and as CUDA.
+ *
+ * Q, K and V come from captures: rows name a sequence and a token of it, and the RoPE and
+ * cache kernels read there instead of from the product of the QKV projection, moving the
+ * bytes that an engine would move.
+ *
+ * Widths and head sizes are multiples of 8 (head_dim: of 16) and arrays are aligned to 16
+ * bytes, so that all accesses are 16 bytes wide.
+ */
+#ifndef AR_LAYER_H
+#define AR_LAYER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bf16.h"
+#include "base/status.h"
+#include "kernels/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A captured sequence: [layers][q_heads + 2 kv_heads][n_tok][head_dim]; the heads are those
+ * of Q, then K, then V. */
+struct layer_seq {
+	const bf16_t *data;
+	int64_t n_tok;
+};
+
+/* Where a row's activations come from and where its K and V go. */
+struct layer_row {
+	int32_t seq, tok;	/* captured sequence, token of it */
+	int32_t turn;		/* position to rotate Q and K by; 0 changes nothing */
+	int32_t slot;		/* page * page_tok + place in the page */
+};
+
+/* Residual and RMS norm: x[r] += mean over j < n_add of add[j * n_row + r]; y[r] = x[r] /
+ * rms(x[r]) * w.  x is rounded to bf16 before it is squared. */
+struct layer_norm_args {
+	bf16_t *x;
+	const bf16_t *add;
+	int n_add;
+	const bf16_t *w;
+	bf16_t *y;
+	int n_row, width;
+	float eps;
+};
+
+/* trig[(t * half + k) * 2 ...] = cos and sin of t * inv[k], for t < n_turn, k < half. */
+void layer_trig_ref(const float *inv, int half, int n_turn, float *trig);
+
+/* q[row][q_heads][head_dim] and k[row][kv_heads][head_dim] of a layer, with the pairs
+ * (i, i + head_dim / 2) turned. */
+void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+		    const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
+		    bf16_t *k);
+
+/* K from k[row][kv_heads][head_dim] and V from the sequences into the rows' slots. */
+void layer_cache_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+		     const struct layer_row *row, int n_row, const bf16_t *k,
+		     const struct kv_cache *kv);
+
+void layer_norm_ref(const struct layer_norm_args *a);
+
+/* out[n_row][width] = silu(first half) * second half of gate_up[n_row][2 * width]. */
+void layer_silu_ref(const bf16_t *gate_up, int n_row, int width, bf16_t *out);
+
+/* Row i of out is row index[i] of in; index NULL: row i mod n_in. */
+void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
+		      bf16_t *out);
+
+/* index[r]: the first of the largest of x[r * stride ... + width). */
+void layer_argmax_ref(const bf16_t *x, int n_row, int width, int stride, int32_t *index);
+
+/* Element i is drawn from (seed, i): about normal with mean 0 and deviation scale, the sum
+ * of four 16-bit uniforms. */
+void layer_fill_ref(bf16_t *x, size_t n, uint64_t seed, float scale);
+
+/* The same on the device; they only enqueue on stream. */
+enum ar_status layer_trig(const float *inv, int half, int n_turn, float *trig, void *stream,
+			  struct ar_err *err);
+enum ar_status layer_rope(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+			  const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
+			  bf16_t *k, void *stream, struct ar_err *err);
+enum ar_status layer_cache(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+			   const struct layer_row *row, int n_row, const bf16_t *k,
+			   const struct kv_cache *kv, void *stream, struct ar_err *err);
+enum ar_status layer_norm(const struct layer_norm_args *a, void *stream, struct ar_err *err);
+enum ar_status layer_silu(const bf16_t *gate_up, int n_row, int width, bf16_t *out, void *stream,
+			  struct ar_err *err);
+enum ar_status layer_gather(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
+			    bf16_t *out, void *stream, struct ar_err *err);
+enum ar_status layer_argmax(const bf16_t *x, int n_row, int width, int stride, int32_t *index,
+			    void *stream, struct ar_err *err);
+/* Keep the stream waiting until *go is not 0, in memory that host and device share, at most
+ * max_ns; then it becomes LAYER_HOLD_OVER. */
+enum { LAYER_HOLD_OVER = -1 };
+enum ar_status layer_hold(volatile int *go, int64_t max_ns, void *stream, struct ar_err *err);
+enum ar_status layer_fill(bf16_t *x, size_t n, uint64_t seed, float scale, void *stream,
+			  struct ar_err *err);
+
+/* AR_NODEV when this build has no code for the current device. */
+enum ar_status layer_supported(struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

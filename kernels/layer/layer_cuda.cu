@@ -1,0 +1,418 @@
+/*
+ * The row kernels on the device.  All are bound by memory: each thread moves 16 bytes a
+ * step and neighbouring threads move neighbouring bytes.  Grids cover rows x 16-byte pieces,
+ * or one block per row where a row is reduced (norm, argmax).
+ *
+ * The rotation and the fill are written so that they equal the reference bit for bit: no
+ * fused multiply-add where the reference has none.
+ */
+#include "config.h"
+#include "kernels/layer/layer.h"
+#include "base/rng.h"
+
+#include <cuda_bf16.h>
+
+#include "kernels/prim/cuda.h"
+#include "kernels/prim/device.cuh"
+
+namespace {
+
+constexpr int threads = 256;
+
+/* Eight bf16, as they travel. */
+struct __align__(16) pack {
+	uint32_t w[4];
+};
+
+__device__ __forceinline__ pack load(const bf16_t *p)
+{
+	return *reinterpret_cast<const pack *>(p);
+}
+
+__device__ __forceinline__ void store(bf16_t *p, pack v)
+{
+	*reinterpret_cast<pack *>(p) = v;
+}
+
+__device__ __forceinline__ float lane(const pack &v, int i)
+{
+	return __uint_as_float(i & 1 ? v.w[i / 2] & 0xffff0000u : v.w[i / 2] << 16);
+}
+
+__device__ __forceinline__ uint32_t bits(float f)
+{
+	return __bfloat16_as_ushort(__float2bfloat16_rn(f));
+}
+
+__device__ __forceinline__ pack pack_of(const float *f)
+{
+	pack v;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		v.w[i] = bits(f[2 * i]) | bits(f[2 * i + 1]) << 16;
+	return v;
+}
+
+__device__ __forceinline__ int64_t thread_index()
+{
+	return (int64_t)blockIdx.x * threads + threadIdx.x;
+}
+
+/* Head h of the row's sequence: Q heads, then K heads, then V heads. */
+__device__ __forceinline__ const bf16_t *source_head(attn_shape s, const layer_seq *seq, int layer,
+						     layer_row row, int h)
+{
+	int64_t heads = s.q_heads + 2 * s.kv_heads;
+
+	return seq[row.seq].data +
+	       ((layer * heads + h) * seq[row.seq].n_tok + row.tok) * s.head_dim;
+}
+
+__global__ void __launch_bounds__(threads)
+layer_trig_kernel(const float *inv, int half, int n_turn, float2 *trig)
+{
+	int64_t i = thread_index();
+
+	if (i < (int64_t)n_turn * half) {
+		float angle = (float)(i / half) * inv[i % half];
+
+		trig[i] = make_float2((float)cos((double)angle), (float)sin((double)angle));
+	}
+}
+
+/* One thread: eight pairs (i, i + half) of one head of one row. */
+__global__ void __launch_bounds__(threads)
+layer_rope_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_row *row, int n_row,
+		  const float *trig, bf16_t *q, bf16_t *k)
+{
+	int half = s.head_dim / 2, pieces = half / 8, heads = s.q_heads + s.kv_heads;
+	int64_t i = thread_index();
+	int at = (int)(i % pieces) * 8, h = (int)(i / pieces % heads);
+	int64_t r = i / pieces / heads;
+
+	if (r >= n_row)
+		return;
+
+	const bf16_t *from = source_head(s, seq, layer, row[r], h) + at;
+	bf16_t *to = (h < s.q_heads ? q + (r * s.q_heads + h) * s.head_dim
+				    : k + (r * s.kv_heads + h - s.q_heads) * s.head_dim) + at;
+	const float4 *t = reinterpret_cast<const float4 *>(
+		trig + ((int64_t)row[r].turn * half + at) * 2);
+	pack lo = load(from), hi = load(from + half);
+	float a[8], b[8];
+
+#pragma unroll
+	for (int j = 0; j < 8; j += 2) {
+		float4 cs = t[j / 2];		/* cos, sin of pair j, of pair j + 1 */
+		float x = lane(lo, j), y = lane(hi, j);
+
+		a[j] = __fsub_rn(__fmul_rn(x, cs.x), __fmul_rn(y, cs.y));
+		b[j] = __fadd_rn(__fmul_rn(y, cs.x), __fmul_rn(x, cs.y));
+		x = lane(lo, j + 1), y = lane(hi, j + 1);
+		a[j + 1] = __fsub_rn(__fmul_rn(x, cs.z), __fmul_rn(y, cs.w));
+		b[j + 1] = __fadd_rn(__fmul_rn(y, cs.z), __fmul_rn(x, cs.w));
+	}
+	store(to, pack_of(a));
+	store(to + half, pack_of(b));
+}
+
+/* One thread: eight elements of K and of V of one head of one row. */
+__global__ void __launch_bounds__(threads)
+layer_cache_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_row *row, int n_row,
+		   const bf16_t *k, kv_cache kv)
+{
+	int pieces = s.head_dim / 8;
+	int64_t i = thread_index();
+	int at = (int)(i % pieces) * 8, h = (int)(i / pieces % s.kv_heads);
+	int64_t r = i / pieces / s.kv_heads;
+
+	if (r >= n_row)
+		return;
+
+	layer_row to = row[r];
+	int64_t page = to.slot / s.page_tok, place = to.slot % s.page_tok;
+	int64_t slot = ((page * s.kv_heads + h) * s.page_tok + place) * s.head_dim + at;
+
+	store(kv.k + slot, load(k + (r * s.kv_heads + h) * s.head_dim + at));
+	store(kv.v + slot, load(source_head(s, seq, layer, to, s.q_heads + s.kv_heads + h) + at));
+}
+
+/* One block per row.  Each thread reads back only what it wrote itself. */
+__global__ void __launch_bounds__(threads)
+layer_norm_kernel(layer_norm_args a)
+{
+	__shared__ float part[threads / 32];
+	int64_t row = (int64_t)blockIdx.x * a.width;
+	float sum = 0;
+
+	for (int i = threadIdx.x * 8; i < a.width; i += threads * 8) {
+		pack x = load(a.x + row + i);
+
+		if (a.n_add) {
+			float v[8] = {};
+
+			for (int j = 0; j < a.n_add; j++) {
+				pack d = load(a.add + (int64_t)j * a.n_row * a.width + row + i);
+
+				for (int e = 0; e < 8; e++)
+					v[e] += lane(d, e);
+			}
+			for (int e = 0; e < 8; e++)
+				v[e] = lane(x, e) + v[e] / (float)a.n_add;
+			x = pack_of(v);
+			store(a.x + row + i, x);
+		}
+		for (int e = 0; e < 8; e++)
+			sum += lane(x, e) * lane(x, e);
+	}
+	sum = warp_sum(sum);
+	if (threadIdx.x % 32 == 0)
+		part[threadIdx.x / 32] = sum;
+	__syncthreads();
+	sum = 0;
+	for (int i = 0; i < threads / 32; i++)
+		sum += part[i];
+
+	float scale = 1 / sqrtf(sum / (float)a.width + a.eps);
+
+	for (int i = threadIdx.x * 8; i < a.width; i += threads * 8) {
+		pack x = load(a.x + row + i), w = load(a.w + i);
+		float v[8];
+
+		for (int e = 0; e < 8; e++)
+			v[e] = lane(x, e) * scale * lane(w, e);
+		store(a.y + row + i, pack_of(v));
+	}
+}
+
+__global__ void __launch_bounds__(threads)
+layer_silu_kernel(const bf16_t *gate_up, int n_row, int width, bf16_t *out)
+{
+	int64_t at = thread_index() * 8, r = at / width;
+
+	if (r >= n_row)
+		return;
+
+	pack g = load(gate_up + r * width + at), u = load(gate_up + (r + 1) * width + at);
+	float v[8];
+
+	for (int e = 0; e < 8; e++)
+		v[e] = lane(g, e) / (1 + expf(-lane(g, e))) * lane(u, e);
+	store(out + at, pack_of(v));
+}
+
+__global__ void __launch_bounds__(threads)
+layer_gather_kernel(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
+		    bf16_t *out)
+{
+	int64_t at = thread_index() * 8, r = at / width;
+
+	if (r >= n_out)
+		return;
+
+	int64_t from = index ? index[r] : r % n_in;
+
+	store(out + at, load(in + from * width + at % width));
+}
+
+struct candidate {
+	float x;
+	int at;
+};
+
+__device__ __forceinline__ candidate better(candidate a, candidate b)
+{
+	return b.x > a.x || (b.x == a.x && b.at < a.at) ? b : a;
+}
+
+/* One block per row; equal values go to the smaller index. */
+__global__ void __launch_bounds__(threads)
+layer_argmax_kernel(const bf16_t *x, int width, int stride, int32_t *index)
+{
+	__shared__ candidate part[threads / 32];
+	const bf16_t *row = x + (int64_t)blockIdx.x * stride;
+	candidate best = { -INFINITY, 0x7fffffff };
+
+	for (int i = threadIdx.x * 8; i < width; i += threads * 8) {
+		pack v = load(row + i);
+
+		for (int e = 0; e < 8 && i + e < width; e++)
+			best = better(best, candidate{ lane(v, e), i + e });
+	}
+	for (int d = 16; d; d /= 2)
+		best = better(best, candidate{ __shfl_xor_sync(~0u, best.x, d),
+					       __shfl_xor_sync(~0u, best.at, d) });
+	if (threadIdx.x % 32 == 0)
+		part[threadIdx.x / 32] = best;
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		for (int i = 1; i < threads / 32; i++)
+			best = better(best, part[i]);
+		index[blockIdx.x] = best.at < width ? best.at : 0;
+	}
+}
+
+/* Any n: the last piece is written by element. */
+__global__ void __launch_bounds__(1) layer_hold_kernel(volatile int *go, uint64_t max_ns)
+{
+	uint64_t begin, now;
+
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+	do
+		asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+	while (!*go && now - begin < max_ns);
+	if (!*go)
+		*go = LAYER_HOLD_OVER;
+}
+
+__global__ void __launch_bounds__(threads)
+layer_fill_kernel(bf16_t *x, size_t n, uint64_t seed, float scale)
+{
+	size_t at = (size_t)thread_index() * 8;
+	float v[8];
+
+	if (at >= n)
+		return;
+	for (int e = 0; e < 8; e++) {
+		uint64_t u = rng_mix(seed + at + e);
+		int sum = (int)((u & 0xffff) + (u >> 16 & 0xffff) + (u >> 32 & 0xffff) + (u >> 48));
+
+		v[e] = __fmul_rn((float)(sum - 131070), scale);
+	}
+	if (at + 8 <= n) {
+		store(x + at, pack_of(v));
+		return;
+	}
+	for (int e = 0; at + e < n; e++)
+		x[at + e] = (bf16_t)bits(v[e]);
+}
+
+/* Blocks for n threads. */
+unsigned grid(int64_t n)
+{
+	return (unsigned)((n + threads - 1) / threads);
+}
+
+} /* namespace */
+
+/* ---- launch ---- */
+
+enum ar_status layer_supported(struct ar_err *err)
+{
+	struct cudaFuncAttributes attr;
+	cudaError_t e = cudaFuncGetAttributes(&attr, layer_fill_kernel);
+
+	if (e != cudaSuccess)
+		return ar_fail(err, AR_NODEV, "this build has no code for the GPU: %s; "
+			       "configure it with --with-cuda-arch", cudaGetErrorString(e));
+	return AR_OK;
+}
+
+enum ar_status layer_trig(const float *inv, int half, int n_turn, float *trig, void *stream,
+			  struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	layer_trig_kernel<<<grid((int64_t)n_turn * half), threads, 0, (cudaStream_t)stream>>>(
+		inv, half, n_turn, (float2 *)trig);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_rope(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+			  const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
+			  bf16_t *k, void *stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int64_t n = (int64_t)n_row * (s->q_heads + s->kv_heads) * (s->head_dim / 16);
+
+	layer_rope_kernel<<<grid(n), threads, 0, (cudaStream_t)stream>>>(*s, seq, layer, row, n_row,
+									 trig, q, k);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_cache(const struct attn_shape *s, const struct layer_seq *seq, int layer,
+			   const struct layer_row *row, int n_row, const bf16_t *k,
+			   const struct kv_cache *kv, void *stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int64_t n = (int64_t)n_row * s->kv_heads * (s->head_dim / 8);
+
+	layer_cache_kernel<<<grid(n), threads, 0, (cudaStream_t)stream>>>(*s, seq, layer, row,
+									  n_row, k, *kv);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_norm(const struct layer_norm_args *a, void *stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	layer_norm_kernel<<<(unsigned)a->n_row, threads, 0, (cudaStream_t)stream>>>(*a);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_silu(const bf16_t *gate_up, int n_row, int width, bf16_t *out, void *stream,
+			  struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	layer_silu_kernel<<<grid((int64_t)n_row * (width / 8)), threads, 0,
+			    (cudaStream_t)stream>>>(gate_up, n_row, width, out);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_gather(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
+			    bf16_t *out, void *stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	layer_gather_kernel<<<grid((int64_t)n_out * (width / 8)), threads, 0,
+			      (cudaStream_t)stream>>>(in, n_in, index, n_out, width, out);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_argmax(const bf16_t *x, int n_row, int width, int stride, int32_t *index,
+			    void *stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	layer_argmax_kernel<<<(unsigned)n_row, threads, 0, (cudaStream_t)stream>>>(x, width, stride,
+										   index);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_hold(volatile int *go, int64_t max_ns, void *stream, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	layer_hold_kernel<<<1, 1, 0, (cudaStream_t)stream>>>(go, (uint64_t)max_ns);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+enum ar_status layer_fill(bf16_t *x, size_t n, uint64_t seed, float scale, void *stream,
+			  struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	layer_fill_kernel<<<grid((int64_t)((n + 7) / 8)), threads, 0, (cudaStream_t)stream>>>(
+		x, n, seed, scale / 37837.23f);
+	CU_LAUNCHED();
+out:
+	return st;
+}

@@ -1,0 +1,136 @@
+/*
+ * Methods: a selector, a union and an executor with parameters, under a name.
+ *
+ *   dense
+ *   compact-fp:alpha=0.06
+ *   select=flashprefill,alpha=0.06/union=group/exec=paged
+ */
+#ifndef AR_METHOD_H
+#define AR_METHOD_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "kernels/attn.h"
+#include "kernels/exec/executor.h"
+#include "kernels/methods/selection_count.h"
+#include "kernels/phase.h"
+#include "kernels/select/selector.h"
+#include "kernels/union/union.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The named compositions, a const table in method.c.  METHOD@MODEL is a method with the parameters
+ * that were published for a model. */
+struct method_name {
+	const char *name, *spec, *title, *origin;
+};
+extern const struct method_name method_names[];	/* ends with name == NULL */
+
+struct method {
+	char *name;			/* as the user wrote it */
+	char *params;			/* JSON object, sorted keys: select, union, exec,
+					 * parameters */
+	const struct selector *selector;
+	void *param;			/* the selector's struct */
+	void *self;			/* the selector's: param, or what method_open() made */
+	enum union_kind u;
+	const struct executor *executor;
+	bool dense;			/* selects everything */
+};
+
+/* AR_USAGE: unknown name or parameter, value out of range, or a composition the executor
+ * cannot run, saying what is missing. */
+enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
+void method_free(struct method *m);
+
+/* What the executor gets, one of TAKES_*. */
+unsigned method_shape(const struct method *m);
+
+/* Tokens of a page of the cache. */
+int method_page_tok(const struct method *m);
+
+/* The tail of its batches. */
+int method_tail(const struct method *m);
+
+/* Before anything below is called: read what the parameters name.  env->shape has the
+ * method's page_tok.  AR_DATA and AR_USAGE: files that cannot be read or do not fit the model. */
+enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err);
+
+/* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method.  *out is
+ * an array of n strings, each owned, as is the array. */
+enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_err *err);
+
+/* Count request 0 from what was selected and, under a union, its tables; both on the host, both
+ * NULL for a dense method.  b: on the host; count: [kv_heads]. */
+enum ar_status method_count(const struct method *m, const struct attn_batch *b,
+			    const struct selection *chosen, const uint32_t *table,
+			    struct selection_count *count, struct ar_err *err);
+
+/* What lies between a selector and an executor, on the host.  All NULL for a dense method; else
+ * there are the arrays of its shape only. */
+struct method_selection {
+	bool scored;			/* set before: scores are wanted, if there are any */
+	struct selection chosen;
+	uint32_t *table;		/* as of union_ref, where lists.heads is not 0 */
+	struct executor_lists lists;
+};
+
+/* Room for batch b; what is not written is 0, scores NaN. */
+enum ar_status method_selection_init(struct method_selection *x, const struct method *m,
+				     const struct attn_batch *b, struct ar_err *err);
+void method_selection_release(struct method_selection *x);
+
+/* Reference: select, union, lists, in a layer of the model.  state as in selector.h (NULL when the
+ * selector keeps none).  *x is to be released even after a failure. */
+enum ar_status method_select_ref(const struct method *m, const struct attn_batch *b, int layer,
+				 const bf16_t *q, const struct kv_cache *kv, void *state,
+				 struct method_selection *x, struct ar_err *err);
+
+/* The same and attention over it.  count: [kv_heads] of request 0, or NULL. */
+enum ar_status method_ref(const struct method *m, const struct attn_batch *b, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state, bf16_t *out,
+			  float *lse, struct selection_count *count, struct ar_err *err);
+
+/* Its steps without attention: the selector; and, where there is a mask, union and lists. */
+enum ar_status method_choose_ref(const struct method *m, const struct attn_batch *b, int layer,
+				 const bf16_t *q, const struct kv_cache *kv, void *state,
+				 struct method_selection *x, struct ar_err *err);
+void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
+
+/* Bytes of state beside a page of one layer, 0: the selector keeps none. */
+size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
+
+/* Room in the rows of runs and columns, for batches of up to max_kv_blk blocks a request: runs do
+ * not overlap, and keys are not listed twice. */
+void method_columns(const struct method *m, const struct attn_shape *s, int max_kv_blk,
+		    struct column_lists *l);
+
+/* Tiles of the batch under m (b on the host): see executor->plan. */
+int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);
+
+/* CUDA: enqueue the same on stream.  phase is called before each stage with layer.  work has
+ * method_work_bytes() bytes; nothing synchronises or allocates. */
+size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
+			 const struct attn_limits *l);
+enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b, const bf16_t *q,
+			      const struct kv_cache *kv, void *state, bf16_t *out, float *lse,
+			      void *work, void *stream, phase_fn *phase, void *phase_ctx,
+			      int layer, struct ar_err *err);
+
+/* After method_enqueue and a synchronisation: copy the selection of request 0 out of work, or
+ * count it, [kv_heads].  host: b's arrays on the host.  *x is to be released even after a
+ * failure. */
+enum ar_status method_selection_device(const struct method *m, const struct attn_batch *host,
+				       const void *work, struct method_selection *x,
+				       struct ar_err *err);
+enum ar_status method_count_device(const struct method *m, const struct attn_batch *host,
+				   const void *work, struct selection_count *count,
+				   struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

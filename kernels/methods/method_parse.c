@@ -1,0 +1,369 @@
+/*
+ * Spellings of methods.
+ *
+ *   NAME[:KEY=VALUE,...]               a named composition, with changes
+ *   select=NAME[,KEY=VALUE...]/union=NAME/exec=NAME
+ *
+ * Both are lists of assignments; a name stands for those of its composition.  The keys are
+ * select, union, exec and the parameters of the selector, which therefore comes first.
+ */
+#include "config.h"
+#include "kernels/methods/method.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- lists of names, for messages ---- */
+
+struct names {
+	char text[192];
+	size_t n;
+};
+
+static void names_add(struct names *l, const char *name)
+{
+	if (l->n < sizeof l->text)
+		l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s",
+					 l->n ? ", " : "", name);
+}
+
+static enum ar_status unknown(const char *what, const char *name, struct ar_err *err)
+{
+	return ar_fail(err, AR_USAGE, "unknown %s '%s': want one that 'attnreplay methods' lists",
+		       what, name);
+}
+
+static enum ar_status unknown_param(const struct selector *s, const char *key, struct ar_err *err)
+{
+	struct names l = { 0 };
+
+	for (const struct opt *o = s->params; o->name; o++)
+		names_add(&l, o->name);
+	return ar_fail(err, AR_USAGE, "unknown parameter '%s': selector '%s' has %s", key, s->name,
+		       l.n ? l.text : "none");
+}
+
+/* ---- assignments ---- */
+
+static enum ar_status set_selector(struct method *m, const char *value, struct ar_err *err)
+{
+	const struct selector *s = selector_find(value);
+	struct opt_group g[2] = { 0 };
+
+	if (m->selector)
+		return ar_fail(err, AR_USAGE,
+			       "select is given already: write the whole composition instead");
+	if (!s)
+		return unknown("selector", value, err);
+	if (s->param_size) {
+		m->param = calloc(1, s->param_size);
+		if (!m->param)
+			return ar_nomem(err);
+	}
+	m->selector = s;
+	m->self = s->open ? NULL : m->param;
+	m->dense = !s->ref;
+	g->opts = s->params;
+	g->base = m->param;
+	return opt_init(g, err);
+}
+
+static enum ar_status set_union(struct method *m, const char *value, struct ar_err *err)
+{
+	for (const struct union_rule *u = unions; u->name; u++)
+		if (!strcmp(u->name, value)) {
+			m->u = u->kind;
+			return AR_OK;
+		}
+	return unknown("union", value, err);
+}
+
+static enum ar_status set_executor(struct method *m, const char *value, struct ar_err *err)
+{
+	const struct executor *e = executor_find(value);
+
+	if (!e)
+		return unknown("executor", value, err);
+	m->executor = e;
+	return AR_OK;
+}
+
+static enum ar_status assign(struct method *m, const char *key, const char *value,
+			     struct ar_err *err)
+{
+	struct opt_group g[2] = { 0 };
+
+	if (!strcmp(key, "select"))
+		return set_selector(m, value, err);
+	if (!m->selector)
+		return ar_fail(err, AR_USAGE, "'%s' stands before select=NAME", key);
+	if (!strcmp(key, "union"))
+		return set_union(m, value, err);
+	if (!strcmp(key, "exec"))
+		return set_executor(m, value, err);
+	for (const struct opt *o = m->selector->params; o->name; o++)
+		if (!strcmp(o->name, key)) {
+			g->opts = m->selector->params;
+			g->base = m->param;
+			return opt_set(g, key, value, err);
+		}
+	return unknown_param(m->selector, key, err);
+}
+
+/* Where the next assignment of a list begins, less its separator: a comma, or a slash before
+ * union or exec, since file names have slashes. */
+static char *next_item(char *text)
+{
+	for (char *c = text; (c = strpbrk(c, ",/")); c++)
+		if (*c == ',' || !strncmp(c, "/union=", 7) || !strncmp(c, "/exec=", 6))
+			return c;
+	return NULL;
+}
+
+static enum ar_status assign_all(struct method *m, const char *text, struct ar_err *err)
+{
+	char *copy = strdup(text), *item = copy, *next, *value;
+	enum ar_status st = copy ? AR_OK : ar_nomem(err);
+
+	for (; !st && item; item = next) {
+		next = next_item(item);
+		if (next)
+			*next++ = 0;
+		value = strchr(item, '=');
+		if (!value || value == item || !value[1]) {
+			st = ar_fail(err, AR_USAGE, "'%s': want NAME=VALUE", item);
+			break;
+		}
+		*value++ = 0;
+		st = assign(m, item, value, err);
+	}
+	free(copy);
+	return st;
+}
+
+/* ---- what goes together ---- */
+
+static void shape_names(unsigned takes, struct names *l)
+{
+	for (const struct executor_shape *s = executor_shapes; s->bit; s++)
+		if (takes & s->bit)
+			names_add(l, s->title);
+}
+
+static enum ar_status check(const struct method *m, struct ar_err *err)
+{
+	unsigned gives = method_shape(m);
+	struct names takes = { 0 }, given = { 0 }, fit = { 0 };
+
+	if (!m->executor)
+		return ar_fail(err, AR_USAGE, "no executor: add /exec=NAME");
+	if (!(gives & (TAKES_MASK | TAKES_TABLE)) && m->u != UNION_NONE)
+		return ar_fail(err, AR_USAGE,
+			       "selector '%s' %s, so there is nothing to unite: use union=none",
+			       m->selector->name,
+			       m->dense ? "keeps every block" : "has no block mask");
+	if (m->executor->takes & gives && method_tail(m) && !m->executor->tail)
+		return ar_fail(err, AR_USAGE,
+			       "executor '%s' reads nothing but tables, and the last query blocks "
+			       "of a prompt see every block: use exec=paged, or no such blocks",
+			       m->executor->name);
+	if (m->executor->takes & gives)
+		return m->selector->check ? m->selector->check(m->param, err) : AR_OK;
+	shape_names(m->executor->takes, &takes);
+	shape_names(gives, &given);
+	for (int i = 0; executors[i]; i++)
+		if (executors[i]->takes & gives)
+			names_add(&fit, executors[i]->name);
+	return ar_fail(err, AR_USAGE,
+		       "executor '%s' takes %s, but select=%s with union=%s gives %s: "
+		       "use exec=%s%s",
+		       m->executor->name, takes.text, m->selector->name, unions[m->u].name,
+		       given.text, fit.text,
+		       gives == TAKES_MASK && m->executor->takes & TAKES_TABLE ? " or a union" :
+										 "");
+}
+
+/* ---- the record ---- */
+
+/* Move the members of *from to a new object, ordered by name. */
+static cJSON *sorted(cJSON *from)
+{
+	cJSON *to = cJSON_CreateObject();
+
+	while (to && from->child) {
+		cJSON *least = from->child;
+
+		for (cJSON *i = least->next; i; i = i->next)
+			if (strcmp(i->string, least->string) < 0)
+				least = i;
+		cJSON_DetachItemViaPointer(from, least);
+		if (!cJSON_AddItemToObject(to, least->string, least)) {
+			cJSON_Delete(least);
+			cJSON_Delete(to);
+			return NULL;
+		}
+	}
+	return to;
+}
+
+static char *params_json(const struct method *m)
+{
+	struct opt_group g[2] = { { .opts = m->selector->params, .base = m->param }, { 0 } };
+	cJSON *all = cJSON_CreateObject(), *object = NULL;
+	char *text = NULL, *own = NULL;
+
+	if (all && cJSON_AddStringToObject(all, "select", m->selector->name) &&
+	    cJSON_AddStringToObject(all, "union", unions[m->u].name) &&
+	    cJSON_AddStringToObject(all, "exec", m->executor->name) && opt_json(g, all))
+		object = sorted(all);
+	if (object)
+		text = cJSON_PrintUnformatted(object);
+	if (text)
+		own = strdup(text);
+	cJSON_free(text);
+	cJSON_Delete(object);
+	cJSON_Delete(all);
+	return own;
+}
+
+/* ---- parsing ---- */
+
+static bool is_composition(const char *text)
+{
+	return !strncmp(text, "select=", 7);
+}
+
+/* text, n characters of it the name: the presets that its method has. */
+static enum ar_status unknown_preset(const char *text, size_t n, struct ar_err *err)
+{
+	size_t method = strcspn(text, "@");
+	struct names l = { 0 };
+
+	for (const struct method_name *i = method_names; i->name; i++)
+		if (!strncmp(i->name, text, method + 1))
+			names_add(&l, i->name + method + 1);
+	return ar_fail(err, AR_USAGE, "%.*s has no preset '%.*s': there %s%s, or give its "
+		       "parameters", (int)method, text, (int)(n - method - 1), text + method + 1,
+		       l.n ? "are " : "is none", l.text);
+}
+
+static bool is_method(const char *text, size_t n)
+{
+	for (const struct method_name *i = method_names; i->name; i++)
+		if (strlen(i->name) == n && !strncmp(i->name, text, n))
+			return true;
+	return false;
+}
+
+static enum ar_status assign_named(struct method *m, const char *text, struct ar_err *err)
+{
+	size_t n = strcspn(text, ":");
+	enum ar_status st;
+
+	for (const struct method_name *i = method_names; i->name; i++)
+		if (strlen(i->name) == n && !strncmp(i->name, text, n)) {
+			st = assign_all(m, i->spec, err);
+			return st || !text[n] ? st : assign_all(m, text + n + 1, err);
+		}
+	if (text[strcspn(text, "@:")] == '@' && is_method(text, strcspn(text, "@")))
+		return unknown_preset(text, n, err);
+	return ar_fail(err, AR_USAGE, "unknown name: want one that 'attnreplay methods' lists, or "
+		       "select=NAME/union=NAME/exec=NAME");
+}
+
+enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err)
+{
+	struct method *m = calloc(1, sizeof *m);
+	enum ar_status st;
+
+	*out = NULL;
+	if (!m)
+		return ar_nomem(err);
+	m->name = strdup(text);
+	if (!m->name) {
+		st = ar_nomem(err);
+		goto out;
+	}
+	st = is_composition(text) ? assign_all(m, text, err) : assign_named(m, text, err);
+	if (!st)
+		st = check(m, err);
+	if (st) {
+		ar_err_prefix(err, "method '%s'", text);
+		goto out;
+	}
+	m->params = params_json(m);
+	if (!m->params) {
+		st = ar_nomem(err);
+		goto out;
+	}
+	*out = m;
+	m = NULL;
+out:
+	method_free(m);
+	return st;
+}
+
+void method_free(struct method *m)
+{
+	if (!m)
+		return;
+	if (m->self && m->selector->close)
+		m->selector->close(m->self);
+	if (m->param) {
+		struct opt_group g[2] = { { .opts = m->selector->params, .base = m->param },
+					  { 0 } };
+
+		opt_release(g);
+		free(m->param);
+	}
+	free(m->name);
+	free(m->params);
+	free(m);
+}
+
+/* ---- lists of methods ---- */
+
+/* The piece after a comma begins a method unless it is KEY=VALUE with another key than select. */
+static bool begins_method(const char *piece)
+{
+	return piece[strcspn(piece, "=:,")] != '=' || is_composition(piece);
+}
+
+static void free_strings(char **v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(v[i]);
+	free(v);
+}
+
+enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	size_t used = 0, cap = 1;
+	char **v;
+
+	for (const char *c = text; *c; c++)
+		cap += *c == ',';
+	v = calloc(cap, sizeof *v);
+	if (!v)
+		return ar_nomem(err);
+	for (const char *begin = text, *end; begin; begin = *end ? end + 1 : NULL) {
+		end = begin + strcspn(begin, ",");
+		while (*end && !begins_method(end + 1))
+			end += 1 + strcspn(end + 1, ",");
+		if (end == begin)
+			st = ar_fail(err, AR_USAGE, "empty method name in '%s'", text);
+		else if (!(v[used++] = strndup(begin, (size_t)(end - begin))))
+			st = ar_nomem(err);
+		if (st)
+			goto out;
+	}
+	*out = v;
+	*n = used;
+	v = NULL;
+out:
+	if (v)
+		free_strings(v, used);
+	return st;
+}

@@ -1,0 +1,25 @@
+/* Matrix products of the references, in fp32.  An element is a sum in order, whatever stands beside
+ * it: lanes never meet, and the compiler needs no licence to reorder sums. */
+#ifndef AR_MULTIPLY_H
+#define AR_MULTIPLY_H
+
+#include <stdbool.h>
+
+#include "base/bf16.h"
+
+enum { MULTIPLY_ROWS = 4, MULTIPLY_LANES = 4 };
+
+static inline int multiply_pad(int n, int to)
+{
+	return (n + to - 1) / to * to;
+}
+
+/* c[i][j] = (add ? c[i][j] : 0) + sum over k < n of a[i][k] * b[k][j].  Rows of a and c go up to a
+ * multiple of MULTIPLY_ROWS, columns of b and c to one of MULTIPLY_LANES. */
+void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb,
+	      int rows, int cols, int n, bool add);
+
+/* b[k][j] = x[j][k], of n rows of x, which have dim elements. */
+void multiply_transpose(float *b, int ldb, const bf16_t *x, int n, int dim);
+
+#endif

@@ -1,0 +1,293 @@
+/* Hopper's instructions, beside those of device.cuh: one inline function each, named after the
+ * mnemonic.  No policy. */
+#ifndef AR_SM90_CUH
+#define AR_SM90_CUH
+
+#include <cuda.h>
+
+#include "kernels/prim/device.cuh"
+
+/* PTX ISA, "mbarrier.init": count arrivals complete a phase. */
+static __device__ __forceinline__ void mbarrier_init(uint64_t *bar, int count)
+{
+	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(smem_addr(bar)), "r"(count));
+}
+
+/* Makes initialised barriers visible to the copy engine. */
+static __device__ __forceinline__ void fence_barrier_init(void)
+{
+	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* PTX ISA, "mbarrier.arrive.expect_tx": one arrival, and bytes more to come by copy. */
+static __device__ __forceinline__ void mbarrier_expect_tx(uint64_t *bar, uint32_t bytes)
+{
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+		     :: "r"(smem_addr(bar)), "r"(bytes) : "memory");
+}
+
+/* PTX ISA, "cp.async.mbarrier.arrive", .noinc: one arrival, when all copies (cp_async_16) that this
+ * thread has begun are complete. */
+static __device__ __forceinline__ void cp_async_mbarrier_arrive(uint64_t *bar)
+{
+	asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];"
+		     :: "r"(smem_addr(bar)) : "memory");
+}
+
+static __device__ __forceinline__ void mbarrier_arrive(uint64_t *bar)
+{
+	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(smem_addr(bar)) : "memory");
+}
+
+/* PTX ISA, "mbarrier.try_wait", .parity.  Returns when that phase is over. */
+static __device__ __forceinline__ void mbarrier_wait(uint64_t *bar, uint32_t parity)
+{
+	uint32_t done;
+
+	do
+		asm volatile("{ .reg .pred p;\n"
+			     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+			     "selp.u32 %0, 1, 0, p; }"
+			     : "=r"(done) : "r"(smem_addr(bar)), "r"(parity) : "memory");
+	while (!done);
+}
+
+/* PTX ISA, "cp.async.bulk.tensor": a box of a two- or three-dimensional tensor to shared
+ * memory, its bytes counted on bar.  Coordinates in elements, innermost first. */
+static __device__ __forceinline__ void tma_load_2d(void *to, const CUtensorMap *map, uint64_t *bar,
+						   int x, int y)
+{
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+		     " [%0], [%1, {%3, %4}], [%2];"
+		     :: "r"(smem_addr(to)), "l"(map), "r"(smem_addr(bar)), "r"(x), "r"(y)
+		     : "memory");
+}
+
+static __device__ __forceinline__ void tma_load_3d(void *to, const CUtensorMap *map, uint64_t *bar,
+					    int x, int y, int z)
+{
+	asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+		     " [%0], [%1, {%3, %4, %5}], [%2];"
+		     :: "r"(smem_addr(to)), "l"(map), "r"(smem_addr(bar)), "r"(x), "r"(y), "r"(z)
+		     : "memory");
+}
+
+static __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap *map)
+{
+	asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+}
+
+/* PTX ISA, "bar.sync" and "bar.arrive": named barrier id for n threads. */
+static __device__ __forceinline__ void bar_sync(int id, int n)
+{
+	asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory");
+}
+
+static __device__ __forceinline__ void bar_arrive(int id, int n)
+{
+	asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory");
+}
+
+/* PTX ISA, "ld.acquire" and "atom.acq_rel", .gpu: what another thread of the device wrote before
+ * its release can be read after the number that it left. */
+static __device__ __forceinline__ int load_acquire(const int32_t *p)
+{
+	int r;
+
+	asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
+	return r;
+}
+
+static __device__ __forceinline__ int add_acq_rel(int32_t *p, int n)
+{
+	int r;
+
+	asm volatile("atom.acq_rel.gpu.add.s32 %0, [%1], %2;"
+		     : "=r"(r) : "l"(p), "r"(n) : "memory");
+	return r;
+}
+
+/* PTX ISA, "griddepcontrol": a kernel that was launched to overlap the one before waits for its
+ * end; the one before says from where on it may start. */
+static __device__ __forceinline__ void grid_wait(void)
+{
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+static __device__ __forceinline__ void grid_launch_next(void)
+{
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/* This thread's warp group.  From one lane, so that descriptors that depend on it are made in
+ * uniform registers, not moved there for each wgmma. */
+static __device__ __forceinline__ int warp_group(void)
+{
+	return __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+}
+
+/* PTX ISA, "setmaxnreg": registers a thread of this warp group may use from here. */
+template <int n> static __device__ __forceinline__ void setmaxnreg_inc(void)
+{
+	asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(n));
+}
+
+template <int n> static __device__ __forceinline__ void setmaxnreg_dec(void)
+{
+	asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(n));
+}
+
+/* PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group". */
+static __device__ __forceinline__ void wgmma_fence(void)
+{
+	asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void wgmma_commit(void)
+{
+	asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int n> static __device__ __forceinline__ void wgmma_wait(void)
+{
+	asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(n) : "memory");
+}
+
+/* PTX ISA, "fence.proxy.async": what this thread wrote to shared memory by ordinary instructions
+ * comes before what wgmma and the copy engine do after a barrier. */
+static __device__ __forceinline__ void fence_proxy_async(void)
+{
+	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Keeps the compiler from moving uses of r across the wait before it. */
+template <int n> static __device__ __forceinline__ void hold(float *r)
+{
+#pragma unroll
+	for (int i = 0; i < n; i++)
+		asm volatile("" : "+f"(r[i]) :: "memory");
+}
+
+/* PTX ISA, "Matrix descriptor" of wgmma, 128-byte swizzle.  Offsets in bytes: lead between
+ * 64-element columns of a transposed operand (ignored otherwise), stride between groups of
+ * eight 128-byte rows. */
+static __device__ __forceinline__ uint64_t wgmma_desc(const void *p, uint32_t lead, uint32_t stride)
+{
+	return (uint64_t)(smem_addr(p) >> 4 & 0x3fff) | (uint64_t)(lead >> 4 & 0x3fff) << 16 |
+	       (uint64_t)(stride >> 4 & 0x3fff) << 32 | (uint64_t)1 << 62;
+}
+
+/* The descriptor of what lies so many bytes further.  Cheaper than one made anew. */
+static __device__ __forceinline__ uint64_t wgmma_at(uint64_t desc, uint32_t bytes)
+{
+	return desc + bytes / 16;
+}
+
+/* 8, 32, 64 and 128 accumulators from x[i] on as operands, and their places in an instruction. */
+#define WGMMA_ACC_8(x, i) \
+	"+f"((x)[i]), "+f"((x)[(i) + 1]), "+f"((x)[(i) + 2]), "+f"((x)[(i) + 3]), \
+	"+f"((x)[(i) + 4]), "+f"((x)[(i) + 5]), "+f"((x)[(i) + 6]), "+f"((x)[(i) + 7])
+#define WGMMA_ACC_32(x, i) \
+	WGMMA_ACC_8(x, i), WGMMA_ACC_8(x, (i) + 8), WGMMA_ACC_8(x, (i) + 16), \
+	WGMMA_ACC_8(x, (i) + 24)
+#define WGMMA_ACC_64(x) WGMMA_ACC_32(x, 0), WGMMA_ACC_32(x, 32)
+#define WGMMA_ACC_128(x) WGMMA_ACC_64(x), WGMMA_ACC_32(x, 64), WGMMA_ACC_32(x, 96)
+#define WGMMA_PLACES_32 \
+	"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+	"%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_PLACES_64 WGMMA_PLACES_32 \
+	", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+	"%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_PLACES_128 WGMMA_PLACES_64 \
+	", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+	"%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+	"%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+	"%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+/* PTX ISA, "wgmma.mma_async".  D[64][128] (+)= A B, A and B from shared memory, both with
+ * the product's inner dimension contiguous.  accumulate 0: D is overwritten. */
+static __device__ __forceinline__ void wgmma_m64n128k16_ss(float *d, uint64_t a, uint64_t b,
+							   int accumulate)
+{
+	asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" WGMMA_PLACES_64
+		     "}, %64, %65, p, 1, 1, 0, 0; }"
+		     : WGMMA_ACC_64(d)
+		     : "l"(a), "l"(b), "r"(accumulate));
+}
+
+/* The same for D[64][64]. */
+static __device__ __forceinline__ void wgmma_m64n64k16_ss(float *d, uint64_t a, uint64_t b,
+							  int accumulate)
+{
+	asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_PLACES_32
+		     "}, %32, %33, p, 1, 1, 0, 0; }"
+		     : WGMMA_ACC_32(d, 0)
+		     : "l"(a), "l"(b), "r"(accumulate));
+}
+
+/* The same for D[64][256]. */
+static __device__ __forceinline__ void wgmma_m64n256k16_ss(float *d, uint64_t a, uint64_t b,
+							   int accumulate)
+{
+	asm volatile("{ .reg .pred p; setp.ne.b32 p, %130, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" WGMMA_PLACES_128
+		     "}, %128, %129, p, 1, 1, 0, 0; }"
+		     : WGMMA_ACC_128(d)
+		     : "l"(a), "l"(b), "r"(accumulate));
+}
+
+/* D[64][64] with A from registers, B as before. */
+static __device__ __forceinline__ void wgmma_m64n64k16_rs_rows(float *d, const uint32_t *a,
+							       uint64_t b, int accumulate)
+{
+	asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_PLACES_32
+		     "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+		     : WGMMA_ACC_32(d, 0)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+
+/* D[64][128] with A from registers and B transposed: B's rows are the inner dimension. */
+static __device__ __forceinline__ void wgmma_m64n128k16_rs(float *d, const uint32_t *a, uint64_t b)
+{
+	asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" WGMMA_PLACES_64
+		     "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1; }"
+		     : WGMMA_ACC_64(d)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+/* The same for D[64][64]. */
+static __device__ __forceinline__ void wgmma_m64n64k16_rs(float *d, const uint32_t *a, uint64_t b)
+{
+	asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0;\n"
+		     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_PLACES_32
+		     "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1; }"
+		     : WGMMA_ACC_32(d, 0)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+/* The instruction by its columns. */
+template <int n>
+static __device__ __forceinline__ void wgmma_ss(float *d, uint64_t a, uint64_t b, int accumulate)
+{
+	if constexpr (n == 256)
+		wgmma_m64n256k16_ss(d, a, b, accumulate);
+	else if constexpr (n == 128)
+		wgmma_m64n128k16_ss(d, a, b, accumulate);
+	else
+		wgmma_m64n64k16_ss(d, a, b, accumulate);
+}
+
+template <int n>
+static __device__ __forceinline__ void wgmma_rs(float *d, const uint32_t *a, uint64_t b)
+{
+	if constexpr (n == 128)
+		wgmma_m64n128k16_rs(d, a, b);
+	else
+		wgmma_m64n64k16_rs(d, a, b);
+}
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * A-shape as MInference and SCBench define it, by tokens: row i sees key j up to its own when
+ * i - j < local or j < init.  With last > 0 it is their tri-shape: the last rows of the prompt see
+ * everything.
+ *
+ * A row's window ends inside a block, so the blocks come as runs under a band, which the executor
+ * applies row by row.
+ */
+#include "config.h"
+#include "kernels/select/ashape/ashape.h"
+
+#include <limits.h>
+
+static int block_tok(const void *param)
+{
+	return selector_block_tok(((const struct ashape *)param)->block);
+}
+
+/* All blocks, where last rows see them; the number of blocks bounds it. */
+static void columns(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
+{
+	(void)self, (void)s;
+	*max_run = INT_MAX;
+	*max_col = 0;
+}
+
+static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state,
+			  const struct selection *out, struct ar_err *err)
+{
+	const struct column_lists *l = &out->columns;
+	struct attn_band band = ashape_band(self);
+
+	(void)layer, (void)q, (void)kv, (void)state, (void)err;
+	for (int r = 0; r < b->n_req; r++)
+		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+			for (int h = 0; h < b->shape.q_heads; h++) {
+				size_t row = (size_t)(i * b->shape.q_heads + h);
+				int qa = b->ctx[r] / b->shape.page_tok + i - b->qblk0[r];
+
+				l->n_run[row] = ashape_runs(&band, b, r, qa,
+							    l->run + row * (size_t)l->max_run);
+				l->n_col[row] = 0;
+				l->band[row] = band;
+			}
+	return AR_OK;
+}
+
+#define OFF(member) offsetof(struct ashape, member)
+static const struct opt params[] = {
+	{ .name = "init", .type = OPT_INT, .off = OFF(init), .arg = "N", .def = "128",
+	  .max = 1 << 30, .help = "rows see the first N tokens" },
+	{ .name = "local", .type = OPT_INT, .off = OFF(local), .arg = "N", .def = "3968", .min = 1,
+	  .max = 1 << 30, .help = "and the last N up to their own" },
+	{ .name = "last", .type = OPT_INT, .off = OFF(last), .arg = "N", .def = "0",
+	  .max = 1 << 30, .help = "the last N tokens of a prompt see everything" },
+	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
+	  .choice = selector_blocks, .help = "tokens of a block" },
+	{ 0 }
+};
+
+extern const struct selector selector_ashape;
+const struct selector selector_ashape = {
+	.name = "ashape",
+	.title = "the first and the last tokens before each row",
+	.origin = "MInference (2024) and SCBench, A-shape and tri-shape",
+	.params = params,
+	.param_size = sizeof(struct ashape),
+	.block_tok = block_tok,
+	.columns = columns,
+	.ref = ref,
+	.enqueue = HAVE_CUDA ? ashape_enqueue : NULL,
+};

@@ -1,0 +1,46 @@
+/* A-shape and tri-shape by tokens: what the reference and the CUDA file share. */
+#ifndef AR_ASHAPE_H
+#define AR_ASHAPE_H
+
+#include "base/both.h"
+#include "kernels/select/selector.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ashape {
+	int64_t init, local, last;	/* tokens */
+	int block;			/* index into 64, 128 */
+};
+
+AR_BOTH static inline struct attn_band ashape_band(const struct ashape *p)
+{
+	struct attn_band band = { (int32_t)p->init, (int32_t)p->local, (int32_t)p->last };
+
+	return band;
+}
+
+/* Query block qa of request r: the blocks in which its rows see something under a band, as runs.
+ * Returns how many. */
+AR_BOTH static inline int ashape_runs(const struct attn_band *band, const struct attn_batch *b,
+				      int r, int qa, int32_t *run)
+{
+	int tok = b->shape.page_tok, end = b->ctx[r] + b->row0[r + 1] - b->row0[r], n = 0;
+	int64_t first = qa * tok > b->ctx[r] ? qa * tok : b->ctx[r];
+	int64_t past = (qa + 1) * tok < end ? (qa + 1) * tok : end;
+	bool open = !band->local || past > end + b->left[r] - band->last;
+	int64_t near = open || first < band->local ? 0 : first - band->local + 1;
+
+	for (int j = 0; j <= qa; j++)
+		if ((int64_t)j * tok < band->init || (int64_t)(j + 1) * tok > near)
+			run[n++] = j * tok;
+	return n;
+}
+
+selector_enqueue_fn ashape_enqueue;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

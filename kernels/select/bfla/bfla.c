@@ -1,0 +1,370 @@
+/*
+ * BFLA's selection: coarse blocks of keys that the pooled queries of a coarse query block point at,
+ * the same for all query heads of a KV head.
+ *
+ * With b the block, i a query block, j a block of keys, p a query head:
+ *
+ *   flat     S[p][i][j] = max over u, v of  sum over s < g of q[i b + u g + s] . k[j b + v g + s]
+ *   others   S[p][i][j] = Phi(q of i) . Phi(k of j)
+ *
+ * where u and v number the groups of g tokens in a block, and Phi is the mean over b tokens,
+ * rounded to bf16, or the token b / 2, or in each channel the value of largest magnitude.  What a
+ * block lacks of b tokens counts as zeros, so a group without any token offers the score 0;
+ * padding=exclude leaves such groups out.  The block on the diagonal is scored whole, keys in the
+ * future of some rows included; mask-future leaves out the groups of keys that are later than their
+ * queries, and a block without others has no share.  Then
+ *
+ *   P = softmax over j of S / (sqrt(head_dim) score-div)   of the blocks not past the query block
+ *
+ * and a block is kept where any head of the KV head keeps it by one of three rules:
+ *
+ *   mass        the largest P until they sum up to it, the one that gets there included
+ *   threshold   P above it
+ *   ratio       the share of largest S
+ *
+ * or for its place: the first block, the band of 'local' tokens before the query block and up to
+ * its end (anchor=first: up to its first token's block, as BFLA's code has it, where rows of
+ * a chunk that begins inside a block may not see themselves), and rescues of every stride-th of
+ * (131 i + 17 j + seed) and of a random share.
+ *
+ * Coarse query blocks are counted from the start of the chunk, or lie on the absolute grid.  A row
+ * of the mask stands for page_tok rows on the absolute grid; where it has rows of two coarse
+ * query blocks it keeps what either keeps.  With a chunk that begins at a multiple of
+ * page_tok that is exact.
+ */
+#include "config.h"
+#include "kernels/select/bfla/bfla.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const pools[] = { "flat", "mean", "center", "maxabs", NULL };
+static const char *const anchors[] = { "last", "first", NULL };
+static const char *const grids[] = { "chunk", "absolute", NULL };
+static const char *const pads[] = { "keep", "exclude", NULL };
+
+static enum ar_status check(const void *param, struct ar_err *err)
+{
+	const struct bfla *p = param;
+
+	if (p->block % 128 || p->block & (p->block - 1))
+		return ar_fail(err, AR_USAGE, "block=%lld: want 128, 256, 512 or 1024",
+			       (long long)p->block);
+	if (p->group != 64 && p->group != 128 && p->group != 256)
+		return ar_fail(err, AR_USAGE, "group=%lld: want 64, 128 or 256",
+			       (long long)p->group);
+	if (p->pool == BFLA_FLAT && p->group > p->block)
+		return ar_fail(err, AR_USAGE, "group=%lld: want no more than block, %lld",
+			       (long long)p->group, (long long)p->block);
+	return AR_OK;
+}
+
+/* ---- scores ---- */
+
+/* Tokens of one head: those from position lo up to hi are there. */
+struct tokens {
+	const bf16_t *x;		/* of queries: of row 0; of keys: of page 0 */
+	const int32_t *page;		/* NULL: queries */
+	int page_tok, lo, hi;
+	size_t step;			/* between queries, between pages */
+	int head_dim;
+};
+
+/* NULL: there is none at pos. */
+static const bf16_t *token(const struct tokens *t, int pos)
+{
+	if (pos < t->lo || pos >= t->hi)
+		return NULL;
+	if (!t->page)
+		return t->x + (size_t)(pos - t->lo) * t->step;
+	return t->x + (size_t)t->page[pos / t->page_tok] * t->step +
+	       (size_t)(pos % t->page_tok * t->head_dim);
+}
+
+static float flat_score(const struct bfla *p, const struct bfla_rows *rows,
+			const struct tokens *q, int q0, const struct tokens *k, int k0)
+{
+	int b = (int)p->block, g = (int)p->group;
+	float max = -INFINITY;
+
+	for (int u = 0; u < b; u += g)
+		for (int v = 0; v < b; v += g) {
+			float sum = 0;
+
+			if (!bfla_offers(p, rows, q0 + u, k0 + v))
+				continue;
+			for (int s = 0; s < g; s++) {
+				const bf16_t *x = token(q, q0 + u + s), *y = token(k, k0 + v + s);
+
+				for (int d = 0; x && y && d < q->head_dim; d++)
+					sum += bf16_to_f32(x[d]) * bf16_to_f32(y[d]);
+			}
+			max = fmaxf(max, sum);
+		}
+	return max;
+}
+
+/* Channel d of the pooled tokens from position from on. */
+static float pooled(const struct bfla *p, const struct tokens *t, int from, int d)
+{
+	int b = (int)p->block;
+	float x = 0;
+
+	for (int i = p->pool == BFLA_CENTER ? b / 2 : 0; i < b; i++) {
+		const bf16_t *at = token(t, from + i);
+		float y = at ? bf16_to_f32(at[d]) : 0;
+
+		if (p->pool == BFLA_CENTER)
+			return y;
+		if (p->pool == BFLA_MEAN)
+			x += y;
+		else if (fabsf(y) > fabsf(x))
+			x = y;
+	}
+	return p->pool == BFLA_MEAN ? bf16_round(x / (float)b) : x;
+}
+
+static float score(const struct bfla *p, const struct bfla_rows *rows, const struct tokens *q,
+		   int q0, const struct tokens *k, int k0)
+{
+	float sum = 0;
+
+	if (p->pool == BFLA_FLAT)
+		return flat_score(p, rows, q, q0, k, k0);
+	for (int d = 0; d < q->head_dim; d++)
+		sum += pooled(p, q, q0, d) * pooled(p, k, k0, d);
+	return sum;
+}
+
+/* ---- rules ---- */
+
+/* Pages that have queries of coarse query block i. */
+struct page_range {
+	int first, last;
+};
+
+static struct page_range pages_of(const struct bfla *p, const struct bfla_rows *rows, int i,
+				   int tok)
+{
+	int from = rows->origin + i * (int)p->block, to = from + (int)p->block;
+
+	from = from > rows->ctx ? from : rows->ctx;
+	to = to < rows->end ? to : rows->end;
+	return (struct page_range){ from / tok, (to - 1) / tok };
+}
+
+struct cell {
+	int j;
+	float s, p;
+};
+
+static int by_score(const void *x, const void *y)
+{
+	const struct cell *a = x, *b = y;
+
+	if (a->s != b->s)
+		return a->s > b->s ? -1 : 1;
+	return a->j < b->j ? -1 : 1;
+}
+
+static int by_share(const void *x, const void *y)
+{
+	const struct cell *a = x, *b = y;
+
+	if (a->p != b->p)
+		return a->p > b->p ? -1 : 1;
+	return a->j < b->j ? -1 : 1;
+}
+
+/* Blocks up to last that one head's scores keep; n: of the request. */
+static void keep_scored(const struct bfla *p, struct cell *cell, int last, int n, float scale,
+			uint8_t *keep)
+{
+	float max = -INFINITY, all = 0, sum = 0;
+
+	for (int j = 0; j <= last; j++)
+		max = fmaxf(max, cell[j].s);
+	for (int j = 0; j <= last; j++)
+		all += cell[j].p = expf((cell[j].s - max) * scale);
+	for (int j = 0; j <= last; j++) {
+		cell[j].p /= all;
+		keep[j] |= cell[j].p > (float)p->threshold;
+	}
+	if (p->mass > 0) {
+		qsort(cell, (size_t)last + 1, sizeof *cell, by_share);
+		for (int k = 0; k <= last && (!k || sum < (float)p->mass); k++) {
+			keep[cell[k].j] = 1;
+			sum += cell[k].p;
+		}
+	}
+	if (p->ratio > 0 || p->least > 0) {
+		qsort(cell, (size_t)last + 1, sizeof *cell, by_score);
+		for (int k = 0; k <= last && k < bfla_top(p, n); k++)
+			keep[cell[k].j] = 1;
+	}
+}
+
+/* The shares of coarse query block i, cells up to last, to the pages that are of it; a page that is
+ * of two has the larger. */
+static void put_scores(const struct attn_batch *b, const struct bfla *p, int r,
+		       const struct bfla_rows *rows, int i, int head, const struct cell *cell,
+		       int last, const struct selection *out)
+{
+	int tok = b->shape.page_tok, per = (int)p->block / tok;
+	struct page_range own = pages_of(p, rows, i, tok);
+
+	for (int qa = own.first; qa <= own.last; qa++) {
+		float *score = selection_score(out, b, b->qblk0[r] + qa - rows->ctx / tok, head);
+
+		for (int k = 0; score && k <= last; k++)
+			for (int j = cell[k].j * per; j < (cell[k].j + 1) * per && j <= qa; j++)
+				score[j] = fmaxf(score[j], cell[k].p);
+	}
+}
+
+/* Query block i of request r and one KV head: keep[j] for all j up to the last it sees. */
+static void keep_row(const struct attn_batch *b, const struct bfla *p, int r,
+		     const struct bfla_rows *rows, int i, int kv_head, const bf16_t *q,
+		     const bf16_t *k, struct cell *cell, uint8_t *keep,
+		     const struct selection *out)
+{
+	const struct attn_shape *s = &b->shape;
+	int tok = (int)p->block, last = bfla_last(p, rows, i), group = s->q_heads / s->kv_heads;
+	size_t dim = (size_t)s->head_dim, head = (size_t)s->page_tok * dim;
+	struct tokens keys = { k + (size_t)kv_head * head, b->page + b->page0[r], s->page_tok, 0,
+			       rows->end, (size_t)s->kv_heads * head, s->head_dim };
+
+	memset(keep, 0, (size_t)last + 1);
+	for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
+		struct tokens own = {
+			q + ((size_t)b->row0[r] * (size_t)s->q_heads + (size_t)h) * dim, NULL, 0,
+			rows->ctx, rows->end, (size_t)s->q_heads * dim, s->head_dim
+		};
+
+		for (int j = 0; j <= last; j++) {
+			cell[j].j = j;
+			cell[j].s = score(p, rows, &own, rows->origin + i * tok, &keys, j * tok);
+		}
+		keep_scored(p, cell, last, (rows->end + tok - 1) / tok,
+			    (float)bfla_scale(p, s->head_dim), keep);
+		put_scores(b, p, r, rows, i, h, cell, last, out);
+	}
+	for (int j = 0; j <= last; j++)
+		keep[j] |= bfla_placed(p, rows, i, j, kv_head);
+}
+
+/* ---- masks ---- */
+
+/* Add the coarse row to the mask rows that have rows of query block i, for all heads of the KV
+ * head.  keep NULL: everything. */
+static void add_row(const struct attn_batch *b, const struct bfla *p, int r,
+		    const struct bfla_rows *rows, int i, int kv_head, const uint8_t *keep,
+		    uint32_t *mask)
+{
+	const struct attn_shape *s = &b->shape;
+	int tok = s->page_tok, group = s->q_heads / s->kv_heads, past = rows->ctx / tok;
+	struct page_range own = pages_of(p, rows, i, tok);
+
+	for (int qa = own.first; qa <= own.last; qa++)
+		for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
+			size_t at = (size_t)(b->qblk0[r] + qa - past) * (size_t)s->q_heads +
+				    (size_t)h;
+			uint32_t *row = mask + at * (size_t)b->mask_words;
+
+			for (int j = 0; j <= qa; j++)
+				if (!keep || keep[j * tok / (int)p->block])
+					row[j / 32] |= 1u << j % 32;
+		}
+}
+
+static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state,
+			  const struct selection *out, struct ar_err *err)
+{
+	size_t n = (size_t)b->max_kv_blk + 1;
+	struct cell *cell = malloc(n * sizeof *cell);
+	uint8_t *keep = malloc(n);
+	const struct bfla *p = self;
+
+	(void)layer, (void)state;
+	memset(out->mask, 0, (size_t)b->n_qblk * (size_t)b->shape.q_heads *
+	       (size_t)b->mask_words * sizeof *out->mask);
+	for (int r = 0; cell && keep && r < b->n_req; r++) {
+		int n_row = b->row0[r + 1] - b->row0[r];
+		struct bfla_rows rows = bfla_rows(p, b->ctx[r], n_row);
+		bool dense = bfla_dense(p, n_row, b->n_row);
+
+		for (int i = 0; n_row && i < rows.n; i++)
+			for (int h = 0; h < b->shape.kv_heads; h++) {
+				if (!dense)
+					keep_row(b, p, r, &rows, i, h, q, kv->k, cell, keep,
+						 out);
+				add_row(b, p, r, &rows, i, h, dense ? NULL : keep, out->mask);
+			}
+	}
+	free(cell);
+	free(keep);
+	return cell && keep ? AR_OK : ar_nomem(err);
+}
+
+/* ---- descriptor ---- */
+
+#define OFF(member) offsetof(struct bfla, member)
+static const struct opt params[] = {
+	{ .name = "block", .type = OPT_INT, .off = OFF(block), .arg = "N", .def = "256", .min = 128,
+	  .max = 1024, .help = "tokens of a coarse block: 128, 256, 512 or 1024" },
+	{ .name = "pool", .type = OPT_ENUM, .off = OFF(pool), .arg = "HOW", .def = "flat",
+	  .choice = pools, .help = "what stands for a block: groups, mean, middle, extremes" },
+	{ .name = "group", .type = OPT_INT, .off = OFF(group), .arg = "N", .def = "64", .min = 64,
+	  .max = 256, .help = "tokens of a group in pool=flat: 64, 128 or 256" },
+	{ .name = "padding", .type = OPT_ENUM, .off = OFF(pad), .arg = "HOW",
+	  .def = "keep", .choice = pads,
+	  .help = "keep or exclude the score 0 of groups without tokens in pool=flat" },
+	{ .name = "mask-future", .type = OPT_FLAG, .off = OFF(mask_future), .def = "0",
+	  .help = "no scores of groups of later keys in pool=flat" },
+	{ .name = "score-div", .type = OPT_REAL, .off = OFF(score_div), .arg = "X", .def = "1",
+	  .min = 1, .max = 1e4, .help = "divide the scores by X" },
+	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.99", .max = 1,
+	  .help = "keep the blocks of largest share up to X together; 1: all, 0: off" },
+	{ .name = "threshold", .type = OPT_REAL, .off = OFF(threshold), .arg = "X", .def = "1",
+	  .max = 1, .help = "keep blocks with a share above X; 1: off" },
+	{ .name = "ratio", .type = OPT_REAL, .off = OFF(ratio), .arg = "X", .def = "0", .max = 1,
+	  .help = "keep the X-th part of all blocks with the largest scores; 0: off" },
+	{ .name = "min-blocks", .type = OPT_INT, .off = OFF(least), .arg = "N", .def = "0",
+	  .max = 65536, .help = "keep the N blocks with the largest scores" },
+	{ .name = "local", .type = OPT_INT, .off = OFF(local), .arg = "N", .def = "256",
+	  .max = 1 << 30, .help = "keep the N tokens before a query block, at least one block" },
+	{ .name = "local-anchor", .type = OPT_ENUM, .off = OFF(anchor), .arg = "T",
+	  .def = "last", .choice = anchors,
+	  .help = "end the band at the block of a query block's last or first token" },
+	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "1", .max = 65536,
+	  .help = "keep the first N blocks" },
+	{ .name = "stride", .type = OPT_INT, .off = OFF(stride), .arg = "N", .def = "0",
+	  .max = 65536, .help = "rescue every N-th block; 0: none" },
+	{ .name = "random", .type = OPT_REAL, .off = OFF(random), .arg = "X", .def = "0", .max = 1,
+	  .help = "rescue a share X of the blocks" },
+	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
+	  .help = "of the rescues" },
+	{ .name = "query-grid", .type = OPT_ENUM, .off = OFF(grid), .arg = "FROM", .def = "chunk",
+	  .choice = grids, .help = "count query blocks from the chunk's or the prompt's start" },
+	{ .name = "min-tokens", .type = OPT_INT, .off = OFF(min_tokens), .arg = "N", .def = "256",
+	  .max = 1 << 30,
+	  .help = "keep everything while a batch has fewer than N prompt tokens" },
+	{ 0 }
+};
+
+extern const struct selector selector_bfla;
+const struct selector selector_bfla = {
+	.name = "bfla",
+	.title = "coarse blocks whose pooled keys match the pooled queries, per KV head",
+	.origin = "BFLA (2026), block filter on flattened token groups",
+	.params = params,
+	.knob = "mass",
+	.param_size = sizeof(struct bfla),
+	.check = check,
+	.scores = true,
+	.ref = ref,
+	.work_bytes = HAVE_CUDA ? bfla_work_bytes : NULL,
+	.enqueue = HAVE_CUDA ? bfla_enqueue : NULL,
+};

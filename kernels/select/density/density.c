@@ -1,0 +1,65 @@
+/*
+ * A random mask of a given density, for what execution costs at equal density, whatever the
+ * selector.
+ *
+ * per=head   Every (query block, query head) keeps round(share * n) of the n blocks before its own,
+ *            and its own.
+ * per=group  All query blocks and heads of a KV head keep the same round(share * n) of the n blocks
+ *            before the chunk, and the chunk's blocks up to their own; a union by KV head then has
+ *            the density too.
+ *
+ * What is kept depends on the seed, the layer, the head and the query block alone.
+ */
+#include "config.h"
+#include "kernels/select/density/density.h"
+
+static const char *const pers[] = { "head", "group", NULL };
+static int block_tok(const void *param)
+{
+	return selector_block_tok(((const struct density *)param)->block);
+}
+
+static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state,
+			  const struct selection *out, struct ar_err *err)
+{
+	const struct density *p = self;
+	const struct attn_shape *s = &b->shape;
+
+	(void)q, (void)kv, (void)state, (void)err;
+	for (int r = 0; r < b->n_req; r++)
+		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+			for (int h = 0; h < s->q_heads; h++)
+				density_row(p, s, layer, h, b->ctx[r] / s->page_tok,
+					    b->ctx[r] / s->page_tok + i - b->qblk0[r],
+					    b->mask_words,
+					    out->mask + (size_t)(i * s->q_heads + h) *
+							(size_t)b->mask_words);
+	return AR_OK;
+}
+
+#define OFF(member) offsetof(struct density, member)
+static const struct opt params[] = {
+	{ .name = "density", .type = OPT_REAL, .off = OFF(share), .arg = "X", .def = "0.1",
+	  .max = 1, .help = "keep a share X of the blocks" },
+	{ .name = "per", .type = OPT_ENUM, .off = OFF(per), .arg = "WHAT", .def = "head",
+	  .choice = pers, .help = "draw for each query block and head, or once for a KV head" },
+	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
+	  .help = "of the draws" },
+	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
+	  .choice = selector_blocks, .help = "tokens of a block" },
+	{ 0 }
+};
+
+extern const struct selector selector_density;
+const struct selector selector_density = {
+	.name = "density",
+	.title = "random blocks, as many as asked for",
+	.origin = "synthetic, for execution at equal density",
+	.params = params,
+	.knob = "density",
+	.param_size = sizeof(struct density),
+	.block_tok = block_tok,
+	.ref = ref,
+	.enqueue = HAVE_CUDA ? density_enqueue : NULL,
+};

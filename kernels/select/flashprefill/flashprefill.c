@@ -1,0 +1,235 @@
+/*
+ * FlashPrefill's selection: a block of keys is kept where its mean attracts enough of the query
+ * block's attention.
+ *
+ * Every block of page_tok keys is summed up by the mean of its keys.  A row of the query block
+ * scores the mean of block j once the whole block lies at or before it:
+ *
+ *   x[r][j] = (q[r] . mean[j]) * log2(e) / sqrt(head_dim)      pos(r) >= j * B + B - 1
+ *   w[j]    = sum over those rows r of 2^(x[r][j] - max x)
+ *
+ * One maximum for all rows and blocks of a (query head, query block): a few rows with large
+ * logits may decide alone.  Block j is kept when w[j] >= alpha * max w, when it is one of
+ * the first 'sink' blocks or of the last 'window' blocks up to the diagonal, never when it
+ * lies past the diagonal.  The last 'last-n' query blocks of a prompt keep everything; or, as
+ * CompactAttention's code drops them from its unions, nothing for its weight, but for the first
+ * query block of a chunk.  Only the last row of a block sees that block's own mean, so the
+ * diagonal lives by the window rule.
+ *
+ * Query blocks lie on the absolute grid of the key blocks, rows outside of the chunk do not
+ * take part, and a block that is still open has no score; so a prompt may be cut
+ * anywhere without any row seeing a later key.  A chunk of one row sees everything.
+ *
+ * The means are the state.  They are formed again for every block that a chunk touches,
+ * in token order in fp32 with one rounding to bf16, hence the same here and on the device.
+ */
+#include "config.h"
+#include "kernels/select/flashprefill/flashprefill.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/select/means/means.h"
+
+#define LOG2E 1.4426950408889634
+
+static size_t state_bytes(const void *self, const struct attn_shape *s)
+{
+	(void)self;
+	return (size_t)s->kv_heads * (size_t)s->head_dim * sizeof(bf16_t);
+}
+
+/* ---- scores and masks ---- */
+
+struct scratch {
+	float *mean;		/* [head_dim][max_kv_blk] of one request and KV head */
+	float *x;		/* [page_tok][max_kv_blk] */
+	float *w;		/* [max_kv_blk] */
+};
+
+static void scratch_release(struct scratch *t)
+{
+	free(t->mean);
+	free(t->x);
+	free(t->w);
+}
+
+static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b,
+				   struct ar_err *err)
+{
+	size_t n = (size_t)b->max_kv_blk;
+
+	t->mean = malloc(n * (size_t)b->shape.head_dim * sizeof *t->mean);
+	t->x = malloc(n * (size_t)b->shape.page_tok * sizeof *t->x);
+	t->w = malloc(n * sizeof *t->w);
+	return t->mean && t->x && t->w ? AR_OK : ar_nomem(err);
+}
+
+static void load_means(const struct attn_batch *b, int r, int kv_head, const bf16_t *mean,
+		       float *out)
+{
+	const struct attn_shape *s = &b->shape;
+	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
+
+	for (int j = 0; j * s->page_tok < end; j++) {
+		size_t page = (size_t)b->page[b->page0[r] + j];
+		size_t at = page * (size_t)s->kv_heads + (size_t)kv_head;
+		const bf16_t *m = mean + at * (size_t)s->head_dim;
+
+		for (int d = 0; d < s->head_dim; d++)
+			out[(size_t)d * (size_t)b->max_kv_blk + (size_t)j] = bf16_to_f32(m[d]);
+	}
+}
+
+/* x[j], j < n, of one row; mean [head_dim][stride]. */
+static void row_logits(const bf16_t *q, const float *mean, int n, int stride, int head_dim,
+		       float *x)
+{
+	float scale = (float)(LOG2E / sqrt(head_dim));
+
+	for (int j = 0; j < n; j++)
+		x[j] = 0;
+	for (int d = 0; d < head_dim; d++) {
+		const float *m = mean + (size_t)d * (size_t)stride;
+		float qd = bf16_to_f32(q[d]);
+
+		for (int j = 0; j < n; j++)
+			x[j] += qd * m[j];
+	}
+	for (int j = 0; j < n; j++)
+		x[j] *= scale;
+}
+
+/* Rows [lo, hi) of request r that lie in one query block: w of the blocks up to qa, 0 where
+ * no row sees the block.  Returns the largest. */
+static float block_weights(const struct attn_batch *b, int r, int lo, int hi, int qa, int head,
+			   const bf16_t *q, struct scratch *t)
+{
+	const struct attn_shape *s = &b->shape;
+	float max = -INFINITY, top = 0;
+
+	for (int i = lo; i < hi; i++) {
+		size_t row = (size_t)(b->row0[r] + i);
+		int n = (b->ctx[r] + i + 1) / s->page_tok;
+		float *x = t->x + (size_t)(i - lo) * (size_t)b->max_kv_blk;
+
+		row_logits(q + (row * (size_t)s->q_heads + (size_t)head) * (size_t)s->head_dim,
+			   t->mean, n, b->max_kv_blk, s->head_dim, x);
+		for (int j = 0; j < n; j++)
+			max = x[j] > max ? x[j] : max;
+	}
+	for (int j = 0; j <= qa; j++)
+		t->w[j] = 0;
+	for (int i = lo; i < hi; i++) {
+		const float *x = t->x + (size_t)(i - lo) * (size_t)b->max_kv_blk;
+
+		for (int j = 0; j < (b->ctx[r] + i + 1) / s->page_tok; j++)
+			t->w[j] += exp2f(x[j] - max);
+	}
+	for (int j = 0; j <= qa; j++)
+		top = t->w[j] > top ? t->w[j] : top;
+	return top;
+}
+
+/* Query block i of request r and one head: every word of its mask row, and where score is not NULL
+ * the weights relative to the largest one. */
+static void mask_row(const struct attn_batch *b, const struct flashprefill *p, int r, int i,
+		     int head, const bf16_t *q, struct scratch *t, uint32_t *row, float *score)
+{
+	int ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r], tok = b->shape.page_tok;
+	int qa = ctx / tok + i, first = qa * tok;
+	int lo = first > ctx ? first - ctx : 0;
+	int hi = (first + tok < end ? first + tok : end) - ctx;
+	int n_blk = (end + tok - 1) / tok;
+	bool last = !b->left[r] && qa >= n_blk - p->last_n, drop = p->last_rule;
+	bool open = end - ctx == 1 || (p->dense_first && !ctx) || (last && !drop);
+	float top = 0, least = 0;
+
+	if (!open)
+		top = block_weights(b, r, lo, hi, qa, head, q, t);
+	least = last && drop && i ? INFINITY : (float)p->alpha * top;
+	for (int j = 0; score && !open && j <= qa; j++)
+		score[j] = top > 0 ? t->w[j] / top : 0;
+	for (int w = 0; w < b->mask_words; w++)
+		row[w] = 0;
+	for (int j = 0; j <= qa; j++)
+		if (open || t->w[j] >= least || j < p->sink || qa - j < p->window)
+			row[j / 32] |= 1u << j % 32;
+}
+
+static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state,
+			  const struct selection *out, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	int group = s->q_heads / s->kv_heads;
+	struct scratch t = { 0 };
+	enum ar_status st = scratch_init(&t, b, err);
+
+	(void)layer;
+	if (st)
+		goto out;
+	means_update_bf16(b, kv->k, state);
+	for (int r = 0; r < b->n_req; r++)
+		for (int h = 0; h < s->q_heads; h++) {
+			if (h % group == 0)
+				load_means(b, r, h / group, state, t.mean);
+			for (int i = 0; i < b->qblk0[r + 1] - b->qblk0[r]; i++) {
+				size_t row = (size_t)(b->qblk0[r] + i) * (size_t)s->q_heads +
+					     (size_t)h;
+
+				mask_row(b, self, r, i, h, q, &t,
+					 out->mask + row * (size_t)b->mask_words,
+					 selection_score(out, b, b->qblk0[r] + i, h));
+			}
+		}
+out:
+	scratch_release(&t);
+	return st;
+}
+
+/* ---- descriptor ---- */
+
+static int tail(const void *param)
+{
+	const struct flashprefill *p = param;
+
+	return p->last_rule == FLASHPREFILL_OPEN ? (int)p->last_n : 0;
+}
+
+static const char *const last_rules[] = { "open", "drop", NULL };
+
+#define OFF(member) offsetof(struct flashprefill, member)
+static const struct opt params[] = {
+	{ .name = "alpha", .type = OPT_REAL, .off = OFF(alpha), .arg = "X", .def = "0.01", .max = 1,
+	  .help = "keep blocks of at least X times the query block's largest weight" },
+	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "2", .max = 65536,
+	  .help = "always keep the first N blocks" },
+	{ .name = "window", .type = OPT_INT, .off = OFF(window), .arg = "N", .def = "4",
+	  .min = 1, .max = 65536,
+	  .help = "always keep the last N blocks, the query block's own included" },
+	{ .name = "last-n", .type = OPT_INT, .off = OFF(last_n), .arg = "N", .def = "0",
+	  .max = 65536, .help = "keep everything for the last N query blocks of a prompt" },
+	{ .name = "last-n-rule", .type = OPT_ENUM, .off = OFF(last_rule), .arg = "R",
+	  .def = "open", .choice = last_rules,
+	  .help = "drop: nothing for its weight instead, so that unions go without them" },
+	{ .name = "dense-first", .type = OPT_FLAG, .off = OFF(dense_first), .def = "1",
+	  .help = "keep everything for a chunk without context" },
+	{ 0 }
+};
+
+extern const struct selector selector_flashprefill;
+const struct selector selector_flashprefill = {
+	.name = "flashprefill",
+	.title = "blocks whose mean key attracts the query block",
+	.origin = "FlashPrefill (2026), block scores and max-relative threshold",
+	.params = params,
+	.knob = "alpha",
+	.param_size = sizeof(struct flashprefill),
+	.scores = true,
+	.tail = tail,
+	.state_bytes = state_bytes,
+	.ref = ref,
+	.work_bytes = HAVE_CUDA ? flashprefill_work_bytes : NULL,
+	.enqueue = HAVE_CUDA ? flashprefill_enqueue : NULL,
+};

@@ -1,0 +1,28 @@
+/* FlashPrefill: what the reference and the CUDA file share. */
+#ifndef AR_FLASHPREFILL_H
+#define AR_FLASHPREFILL_H
+
+#include <stdbool.h>
+
+#include "kernels/select/selector.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FLASHPREFILL_OPEN, FLASHPREFILL_DROP };
+
+struct flashprefill {
+	double alpha;
+	int64_t sink, window, last_n;	/* blocks */
+	int last_rule;			/* what becomes of the last_n */
+	bool dense_first;
+};
+
+selector_work_fn flashprefill_work_bytes;
+selector_enqueue_fn flashprefill_enqueue;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,323 @@
+/*
+ * FlexPrefill's selection, for chunks: columns and diagonals of blocks as the chunk's last queries
+ * look, and for heads whose attention follows the means of blocks, the blocks of largest weight.
+ *
+ * With B tokens a block, N positions up to the chunk's end, nb = ceil(N / B) and the last B rows
+ * of the chunk (all where it has fewer), column[c] and slash[d] are those of lastq.h; diagonals
+ * are counted from the longest distance on, s = N - 1 - d.  For each query head:
+ *
+ *   V[J], S[J]   sums of column over block J, and of slash over s in [J B, (J + 1) B)
+ *   n_v          (1 + how many columns, the largest first, add up to at most gamma) / B + 1
+ *                blocks, rounded down, from min-budget up to max-budget; n_s from slash alike
+ *   p            softmax over J of mean(last rows) . mean(keys of J) / sqrt(head_dim)
+ *   JS           sqrt(KL(p || M) / 2 + KL(V || M) / 2), M = (p + V) / 2
+ *
+ * A head with JS < tau is query-aware and has n_v = n_s = min-budget.  Kept in block row r are
+ * the n_v blocks J <= r of largest V, block 0 always among them, and those that stand
+ * o = nb - 1 - J before r for the n_s largest S[J], o = 0 always among them.  A query-aware head
+ * takes in addition mean(rows of block r) . mean(keys of J) / sqrt(head_dim), a softmax over
+ * J <= r for each of the chunk's block rows, and keeps of all of them the largest that add up to at
+ * most gamma of the number of rows; one that exceeds it is left out.  Of equal values the first
+ * win.
+ *
+ * Where N is at most two blocks or min-budget, and for a chunk of one row, everything is kept.
+ *
+ * Masses are counted in whole units, far below what bf16 scores resolve, so that neither the
+ * order of a sum nor that of a sort matters.  A p that underflows to 0 makes the published code's
+ * JS undefined, and the head is not query-aware.
+ */
+#include "config.h"
+#include "kernels/select/flexprefill/flexprefill.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/select/lastq/lastq.h"
+#include "kernels/select/means/means.h"
+
+struct cell {
+	uint32_t mass;
+	uint32_t at;
+};
+
+struct scratch {
+	struct cell *cell;	/* [positions or query blocks * blocks] */
+	uint32_t *pool[2];	/* V and S [blocks] */
+	bool *on[2];		/* which of them are taken */
+	float *p;		/* [blocks] */
+	float *mean;		/* [head_dim] of queries */
+};
+
+static void scratch_release(struct scratch *t)
+{
+	free(t->cell);
+	free(t->pool[0]);
+	free(t->on[0]);
+	free(t->p);
+	free(t->mean);
+}
+
+static enum ar_status scratch_init(struct scratch *t, size_t positions, size_t nb, size_t n_qblk,
+				   int head_dim, struct ar_err *err)
+{
+	size_t cells = positions > n_qblk * nb ? positions : n_qblk * nb;
+
+	t->cell = malloc(cells * sizeof *t->cell);
+	t->pool[0] = malloc(2 * nb * sizeof *t->pool[0]);
+	t->on[0] = malloc(2 * nb * sizeof *t->on[0]);
+	t->p = malloc(nb * sizeof *t->p);
+	t->mean = malloc((size_t)head_dim * sizeof *t->mean);
+	if (!t->cell || !t->pool[0] || !t->on[0] || !t->p || !t->mean)
+		return ar_nomem(err);
+	t->pool[1] = t->pool[0] + nb;
+	t->on[1] = t->on[0] + nb;
+	return AR_OK;
+}
+
+static int by_mass(const void *x, const void *y)
+{
+	const struct cell *a = x, *b = y;
+
+	if (a->mass != b->mass)
+		return a->mass > b->mass ? -1 : 1;
+	return a->at < b->at ? -1 : 1;
+}
+
+/* How many of the n cells, sorted by mass, add up to at most the budget. */
+static int within(struct cell *cell, int n, uint32_t budget)
+{
+	uint64_t sum = 0;
+	int i = 0;
+
+	qsort(cell, (size_t)n, sizeof *cell, by_mass);
+	for (; i < n && sum + cell[i].mass <= budget; i++)
+		sum += cell[i].mass;
+	return i;
+}
+
+/* What one head of a request is decided from. */
+struct head {
+	const struct attn_batch *b;
+	const struct flexprefill *p;
+	int r, head;
+	int rows, end, nb;
+	const bf16_t *q;
+	const float *mean;	/* of keys */
+};
+
+/* Pool the masses of one direction; returns the number of blocks that carry gamma. */
+static int weigh(const struct head *h, int slash, const float *mass, struct scratch *t)
+{
+	int tok = h->b->shape.page_tok;
+	uint32_t *pool = t->pool[slash];
+
+	memset(pool, 0, (size_t)h->nb * sizeof *pool);
+	for (int i = 0; i < h->end; i++) {
+		uint32_t units = flexprefill_units(mass[slash ? h->end - 1 - i : i], 31);
+
+		pool[i / tok] += units;
+		t->cell[i] = (struct cell){ units, (uint32_t)i };
+	}
+	return flexprefill_count(h->p, tok, h->nb,
+				 within(t->cell, h->end, flexprefill_budget(h->p, 1)));
+}
+
+/* out[j], j < n: softmax of the mean of rows [lo, hi) against the means of blocks. */
+static void block_attention(const struct head *h, int lo, int hi, int n, struct scratch *t,
+			    float *out)
+{
+	const struct attn_shape *s = &h->b->shape;
+	float scale = 1 / sqrtf((float)s->head_dim), max = -INFINITY, sum = 0;
+
+	means_of_rows(h->b, lo, hi, h->head, h->q, t->mean);
+	for (int j = 0; j < n; j++) {
+		const float *key = means_at(h->b, h->r, j, h->head / (s->q_heads / s->kv_heads),
+					    h->mean);
+
+		out[j] = means_dot(t->mean, key, s->head_dim) * scale;
+		max = fmaxf(max, out[j]);
+	}
+	for (int j = 0; j < n; j++)
+		sum += out[j] = expf(out[j] - max);
+	for (int j = 0; j < n; j++)
+		out[j] /= sum;
+}
+
+static bool query_aware(const struct head *h, struct scratch *t)
+{
+	int n = h->rows < h->b->shape.page_tok ? h->rows : h->b->shape.page_tok;
+	int end = h->b->row0[h->r + 1];
+	double js = 0;
+
+	block_attention(h, end - n, end, h->nb, t, t->p);
+	for (int j = 0; j < h->nb; j++) {
+		double p = t->p[j], v = t->pool[0][j] * 0x1p-31, m = (p + v) / 2;
+
+		if (p <= 0)
+			return false;
+		js += 0.5 * p * log(p / m);
+		if (v > 0)
+			js += 0.5 * v * log(v / m);
+	}
+	return sqrt(js > 0 ? js : 0) < h->p->tau;
+}
+
+/* Mark the n blocks or slashes of largest mass. */
+static void take(const struct head *h, int slash, int n, struct scratch *t)
+{
+	t->pool[slash][slash ? h->nb - 1 : 0] = UINT32_MAX;
+	for (int j = 0; j < h->nb; j++) {
+		t->cell[j] = (struct cell){ t->pool[slash][j], (uint32_t)j };
+		t->on[slash][j] = false;
+	}
+	qsort(t->cell, (size_t)h->nb, sizeof *t->cell, by_mass);
+	for (int i = 0; i < n; i++)
+		t->on[slash][t->cell[i].at] = true;
+}
+
+static uint32_t *mask_row(const struct head *h, int i, uint32_t *mask)
+{
+	size_t row = (size_t)(h->b->qblk0[h->r] + i) * (size_t)h->b->shape.q_heads +
+		     (size_t)h->head;
+
+	return mask + row * (size_t)h->b->mask_words;
+}
+
+static void keep(uint32_t *row, int j)
+{
+	row[j / 32] |= 1u << j % 32;
+}
+
+/* Every block row's blocks of largest weight. */
+static void keep_aware(const struct head *h, struct scratch *t, uint32_t *mask)
+{
+	int tok = h->b->shape.page_tok, ctx = h->b->ctx[h->r], first = ctx / tok, n = 0;
+	int n_row = h->nb - first;
+
+	for (int i = 0; i < n_row; i++) {
+		int lo = (first + i) * tok - ctx, hi = lo + tok;
+
+		lo = h->b->row0[h->r] + (lo > 0 ? lo : 0);
+		hi = h->b->row0[h->r] + (hi < h->rows ? hi : h->rows);
+		block_attention(h, lo, hi, first + i + 1, t, t->p);
+		for (int j = 0; j <= first + i; j++)
+			t->cell[n++] = (struct cell){
+				flexprefill_units(t->p[j], flexprefill_shift(n_row)),
+				(uint32_t)(i * h->nb + j),
+			};
+	}
+	n = within(t->cell, n, flexprefill_budget(h->p, n_row));
+	for (int i = 0; i < n; i++)
+		keep(mask_row(h, (int)t->cell[i].at / h->nb, mask), (int)t->cell[i].at % h->nb);
+}
+
+enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexprefill *p, int r,
+				int head, const bf16_t *q, const float *mean, const float *column,
+				const float *slash, const uint32_t *const *pool, uint32_t *mask,
+				struct ar_err *err)
+{
+	int tok = b->shape.page_tok, rows = b->row0[r + 1] - b->row0[r], end = b->ctx[r] + rows;
+	struct head h = { b, p, r, head, rows, end, (end + tok - 1) / tok, q, mean };
+	int first = b->ctx[r] / tok, n_row = h.nb - first, n[2];
+	bool open = flexprefill_open(p, tok, rows, end), aware = false;
+	struct scratch t = { 0 };
+	enum ar_status st = scratch_init(&t, (size_t)end, (size_t)h.nb, (size_t)n_row,
+					 b->shape.head_dim, err);
+
+	if (st)
+		goto out;
+	if (!open) {
+		n[0] = weigh(&h, 0, column, &t);
+		n[1] = weigh(&h, 1, slash, &t);
+		for (int i = 0; i < 2 && pool; i++)
+			memcpy(t.pool[i], pool[i], (size_t)h.nb * sizeof *pool[i]);
+		aware = query_aware(&h, &t);
+		for (int i = 0; i < 2; i++)
+			take(&h, i, aware ? flexprefill_count(p, tok, h.nb, 0) : n[i], &t);
+	}
+	for (int i = 0; i < n_row; i++) {
+		uint32_t *row = mask_row(&h, i, mask);
+
+		memset(row, 0, (size_t)b->mask_words * sizeof *row);
+		for (int j = 0; j <= first + i; j++)
+			if (open || t.on[0][j] || t.on[1][h.nb - 1 - (first + i - j)])
+				keep(row, j);
+	}
+	if (aware)
+		keep_aware(&h, &t, mask);
+out:
+	scratch_release(&t);
+	return st;
+}
+
+static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state,
+			  const struct selection *out, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	size_t n = (size_t)b->max_kv_blk * (size_t)s->page_tok;
+	float *x = malloc(2 * n * sizeof *x);
+	enum ar_status st = x ? AR_OK : ar_nomem(err);
+
+	(void)layer;
+	if (!st)
+		means_update(b, kv->k, state);
+	for (int r = 0; r < b->n_req && !st; r++)
+		for (int h = 0; h < s->q_heads && b->row0[r + 1] > b->row0[r] && !st; h++) {
+			st = lastq_ref(b, r, h, s->page_tok, q, kv->k, x, x + n, err);
+			if (!st)
+				st = flexprefill_head(b, self, r, h, q, state, x, x + n, NULL,
+						      out->mask, err);
+		}
+	free(x);
+	return st;
+}
+
+/* ---- descriptor ---- */
+
+static size_t state_bytes(const void *self, const struct attn_shape *s)
+{
+	(void)self;
+	return means_state_bytes(s);
+}
+
+static enum ar_status check(const void *param, struct ar_err *err)
+{
+	const struct flexprefill *p = param;
+
+	if (p->max_budget && p->max_budget < p->min_budget)
+		return ar_fail(err, AR_USAGE,
+			       "max-budget=%lld is below min-budget=%lld: want at least as much, "
+			       "or 0",
+			       (long long)p->max_budget, (long long)p->min_budget);
+	return AR_OK;
+}
+
+#define OFF(member) offsetof(struct flexprefill, member)
+static const struct opt params[] = {
+	{ .name = "gamma", .type = OPT_REAL, .off = OFF(gamma), .arg = "X", .def = "0.9", .max = 1,
+	  .help = "share of attention that columns, and diagonals, are to hold" },
+	{ .name = "tau", .type = OPT_REAL, .off = OFF(tau), .arg = "X", .def = "0.1", .max = 1,
+	  .help = "heads whose block means err by less than X are query-aware" },
+	{ .name = "min-budget", .type = OPT_INT, .off = OFF(min_budget), .arg = "N", .def = "1024",
+	  .max = 1 << 30, .help = "keep columns, and diagonals, of at least N tokens" },
+	{ .name = "max-budget", .type = OPT_INT, .off = OFF(max_budget), .arg = "N", .def = "0",
+	  .max = 1 << 30, .help = "and of at most N, 0: no limit" },
+	{ 0 }
+};
+
+extern const struct selector selector_flexprefill;
+const struct selector selector_flexprefill = {
+	.name = "flexprefill",
+	.title = "columns and diagonals of the last queries, or blocks by their means",
+	.origin = "FlexPrefill (ICLR 2025), for chunks instead of whole prompts",
+	.params = params,
+	.knob = "gamma",
+	.param_size = sizeof(struct flexprefill),
+	.check = check,
+	.state_bytes = state_bytes,
+	.ref = ref,
+	.work_bytes = HAVE_CUDA ? flexprefill_work_bytes : NULL,
+	.enqueue = HAVE_CUDA ? flexprefill_enqueue : NULL,
+};

@@ -1,0 +1,676 @@
+/*
+ * Columns and diagonals of the last queries' attention on Hopper.  Four kernels:
+ *
+ *   rows    (max, sum) of every row over each segment of keys: lastq_rows_sm90.cu
+ *   totals  a row's segments put together
+ *   blocks  the sums by block of keys and of diagonals, from pieces that rows has left: where asked
+ *           for
+ *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
+ *
+ * The scores themselves are too many to keep, and a column's sum needs every row's total before it,
+ * so the first and the last have the same product.  For sums it is K Q^T: keys are the product's
+ * rows, queries its columns, so that a column adds up in a thread.  A thread block takes a unit, up
+ * to 4096 keys of one KV head, and 256 queries: the rows of four query heads of 64 places or of
+ * two of 128.  Units are shorter where there would be fewer than multiprocessors.  The rows stand
+ * at the end of their PAD places; places without a row have a total of +inf, hence probability 0.
+ * Where only some heads are wanted, thread blocks take those one after another, and the last ones
+ * none.
+ *
+ * Warp group 0 is the producer, one thread that issues copies.  Each other has a head.  A step is
+ * wgmma m64n64 or m64n128 of 64 keys; that of the next step runs while this one's scores are
+ * worked on.  The four warps of a group, 16 keys of a step each, walk four adjoining strips of the
+ * unit, so that a warp's keys follow each other from step to step and a thread adds up its part of
+ * a diagonal over time:
+ *
+ *   element     key 16 step + 8 h + g of the strip, query 8 j + 2 t + c; g = lane / 4, t = lane % 4
+ *   columns     sums over j and c in the thread, then over t
+ *   diagonals   query - key = 8 (j - h - 2 step) + 2 t + c - g: a thread's elements with the
+ *               same j - h - 2 step are of one diagonal, PAD / 8 of them.  Two such classes
+ *               end with each step.  They go through shared memory, a row for each g in
+ *               which a diagonal stands g places further, and are added over g.
+ *
+ * What crosses lanes does so for a pair of steps at a time, a key for each lane.  A diagonal is
+ * written where its last row meets it, at key end - 1 - distance.  A strip begins its diagonals PAD
+ * keys early instead of handing them on.  All sums have a fixed order.
+ *
+ * Registers of a consumer's thread: 112 for 64 places, two accumulators of 32, 16 totals, 14 parts
+ * of diagonals; 240 for 128, where there are 64, 32 and 30.  Little is left; where they do not
+ * suffice the compiler makes products wait for each other, and says so with -Xptxas=-v.
+ *
+ * Budget of a step of all groups at D = 128, in cycles of a multiprocessor: 1024 of the tensor
+ * cores; 1024 of the special function units (16384 exponentials), which give less beside busy
+ * tensor cores (lastq_rows_sm90.cu); of shared memory 1024 for operands of 64 places and 768 of
+ * 128, 128 for keys that come, some 170 and 80 for what crosses lanes; of the schedulers some 900
+ * and 700.  At 128K tokens, 8 requests, 16 heads over 4 and 64 rows that is 65536 steps, 0.29 ms at
+ * the least, and K (1 GiB) comes once, 0.25 ms; 128 rows take twice that.  blocks reads pieces of
+ * 128 MiB there, for 128 rows, 0.03 ms.  Measured on an H200: sums 0.57 ms for 64 rows, blocks
+ * 0.04.  Tried for 64 rows: groups of two heads, 0.65; one accumulator, 0.63; a pair's columns and
+ * diagonals in the next pair, 0.65.
+ */
+#include "config.h"
+#include "kernels/select/lastq/lastq.cuh"
+
+#include <cfloat>
+#include <cmath>
+
+#include "kernels/prim/cuda.h"
+#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/softmax.cuh"
+#include "kernels/prim/tensor_map.h"
+
+/* In code for other architectures the kernels are traps, and their parts are unused. */
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma nv_diag_suppress 177
+#endif
+
+namespace {
+
+constexpr int BOX = 64;			/* columns of what the copy engine brings */
+constexpr int QUERIES = 256;
+constexpr int STRIPS = 4;
+constexpr int RUN = 16;			/* keys of a strip in a step */
+constexpr int KEYS = STRIPS * RUN;
+constexpr int UNIT = 4096, LEAST_UNIT = 256;
+template <int PAD> constexpr int GROUPS = QUERIES / PAD;	/* of warps that compute */
+template <int PAD> constexpr int THREADS = (1 + GROUPS<PAD>) * 128;
+
+/* Registers of a thread: of all at first, and then, out of what these are together, of the
+ * producer's group and of the others. */
+template <int PAD> constexpr int START = 65536 / THREADS<PAD> / 8 * 8;
+constexpr int PRODUCER = 24;
+template <int PAD>
+constexpr int CONSUMER = (START<PAD> * (1 + GROUPS<PAD>) - PRODUCER) / GROUPS<PAD> / 8 * 8;
+
+/* A row of what ended in a pair of steps, after the last eight keys' of the pair before: threads
+ * that store hit different banks. */
+constexpr int PAIR = 2 * RUN, SKEW_ROW = 8 + PAIR;
+
+constexpr int RUN_BLOCKS = 8, BLOCKS_THREADS = 256;
+
+template <int D> constexpr int STAGES = D == 256 ? 2 : 8;
+
+template <int D> struct alignas(1024) smem {
+	bf16_t q[D / BOX][QUERIES][BOX];
+	bf16_t k[STAGES<D>][D / BOX][KEYS][BOX];
+	float skew[GROUPS<64>][STRIPS][8][SKEW_ROW];
+	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
+};
+template <int D> constexpr int SMEM_BYTES = sizeof(struct smem<D>) + 1024;
+static_assert(SMEM_BYTES<128> <= 227 * 1024, "shared memory");
+static_assert(SMEM_BYTES<256> <= 227 * 1024, "shared memory");
+
+struct args {
+	struct attn_batch b;
+	struct lastq out;
+	struct lastq_parts parts;
+	struct lastq blocks;
+	const int *want;	/* [request][query head]; NULL: all */
+	float *total;		/* [request][query head][PAD] log2 of the sum of exponentials */
+	int n;			/* rows that take part, at most PAD */
+	int unit;		/* keys */
+};
+
+/* What a thread block works on. */
+template <int PAD> struct unit {
+	int r, at;		/* request, and the unit's number in it */
+	int end, n;		/* of the chunk: its end, rows that take part */
+	int len;		/* keys of a strip */
+	int kv_head;
+	int head[GROUPS<PAD>];	/* whose rows are a group's queries; q_heads: none */
+};
+
+__device__ __forceinline__ int units_of(const struct args &a, int end)
+{
+	return (end + a.unit - 1) / a.unit;
+}
+
+template <int PAD>
+__device__ __forceinline__ struct unit<PAD> unit_of(const struct args &a)
+{
+	const int r = blockIdx.z, rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
+	const int slabs = gridDim.y / a.b.shape.kv_heads, share = max(units_of(a, end), 1) * STRIPS;
+
+	return { r, (int)blockIdx.x, end, min(a.n, rows),
+		 ((end + share - 1) / share + PAIR - 1) / PAIR * PAIR,
+		 (int)blockIdx.y / slabs, {} };
+}
+
+/* The wanted query head of that number of a KV head, or q_heads.  By whole warps. */
+__device__ __forceinline__ int nth_head(const struct args &a, int r, int kv_head, int number)
+{
+	const int heads = a.b.shape.q_heads, group = heads / a.b.shape.kv_heads;
+	const int lane = threadIdx.x % 32, first = kv_head * group;
+
+	for (int i = 0; i < group; i += 32) {
+		uint32_t bits = __ballot_sync(~0u, i + lane < group &&
+					      (!a.want || a.want[r * heads + first + i + lane]));
+
+		for (; bits && number; number--)
+			bits &= bits - 1;
+		if (bits)
+			return first + i + __ffs(bits) - 1;
+	}
+	return heads;
+}
+
+/* Returns how many warp groups have one. */
+template <int PAD>
+__device__ __forceinline__ int take_heads(const struct args &a, struct unit<PAD> &u)
+{
+	const int slab = (int)blockIdx.y % (gridDim.y / a.b.shape.kv_heads);
+	int n = 0;
+
+#pragma unroll
+	for (int i = 0; i < GROUPS<PAD>; i++) {
+		u.head[i] = nth_head(a, u.r, u.kv_head, slab * GROUPS<PAD> + i);
+		n += u.head[i] < a.b.shape.q_heads;
+	}
+	return n;
+}
+
+/* The keys of a warp: it walks from first on, and [own, stop) are its own. */
+struct strip {
+	int first, own, stop;
+};
+
+template <int PAD>
+__device__ __forceinline__ struct strip strip_of(const struct unit<PAD> &u, int i)
+{
+	const int own = (u.at * STRIPS + i) * u.len;
+
+	return { max(own - PAD, 0), own, min(own + u.len, u.end) };
+}
+
+/* ---- producer ---- */
+
+template <int D, int PAD>
+__device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
+					const struct unit<PAD> &u, const CUtensorMap *qmap,
+					const CUtensorMap *kmap, int groups, int steps)
+{
+	const int shift = __ffs(a.b.shape.page_tok) - 1, last = (u.end - 1) >> shift;
+	const int32_t *page = a.b.page + a.b.page0[u.r];
+	int first[STRIPS], next[STRIPS];	/* pages of a step, a step ahead */
+
+#pragma unroll
+	for (int i = 0; i < STRIPS; i++) {
+		first[i] = strip_of<PAD>(u, i).first;
+		next[i] = page[min(first[i] >> shift, last)];
+	}
+	mbarrier_expect_tx(&s.q_full, groups * PAD * D * 2);
+#pragma unroll
+	for (int i = 0; i < QUERIES / 64; i++)
+		for (int c = 0; c < D / BOX && i * 64 < groups * PAD; c++)
+			tma_load_3d(s.q[c][i * 64], qmap, &s.q_full, c * BOX, u.head[i * 64 / PAD],
+				    a.b.row0[u.r + 1] - PAD + i * 64 % PAD);
+	for (int step = 0; step < steps; step++) {
+		const int st = step % STAGES<D>;
+		int y[STRIPS];		/* rows of the cache; past the end any that exist */
+
+#pragma unroll
+		for (int i = 0; i < STRIPS; i++) {
+			const int key = first[i] + step * RUN;
+
+			y[i] = ((next[i] * a.b.shape.kv_heads + u.kv_head) << shift) +
+			       (key & ((1 << shift) - 1));
+			next[i] = page[min((key + RUN) >> shift, last)];
+		}
+		mbarrier_wait(&s.empty[st], (step / STAGES<D> & 1) ^ 1);
+		mbarrier_expect_tx(&s.full[st], KEYS * D * 2);
+#pragma unroll
+		for (int i = 0; i < STRIPS; i++)
+			for (int c = 0; c < D / BOX; c++)
+				tma_load_2d(s.k[st][c][i * RUN], kmap, &s.full[st], c * BOX, y[i]);
+	}
+}
+
+/* ---- consumers ---- */
+
+/* acc = K Q^T of a step and this group's queries.  Enqueued, not finished. */
+template <int D, int PAD>
+__device__ __forceinline__ void issue(float (&acc)[PAD / 2], struct smem<D> &s, int step,
+				      int group)
+{
+	const int st = step % STAGES<D>;
+	uint64_t keys = wgmma_desc(s.k[st], 16, 1024);
+	uint64_t queries = wgmma_desc(s.q[0][group * PAD], 16, 1024);
+
+	/* so that the sums below are not kept in registers from step to step */
+	asm volatile("" : "+l"(keys), "+l"(queries));
+	mbarrier_wait(&s.full[st], step / STAGES<D> & 1);
+	wgmma_fence();
+#pragma unroll
+	for (int k = 0; k < D / 16; k++) {	/* addresses in units of 16 bytes */
+		const int slab = k / 4, piece = k % 4 * 2;
+
+		wgmma_ss<PAD>(acc, keys + slab * (sizeof s.k[0][0] / 16) + piece,
+			      queries + slab * (sizeof s.q[0] / 16) + piece, k != 0);
+	}
+	wgmma_commit();
+}
+
+/* All products are complete; release the keys of the step. */
+template <int D, int N>
+__device__ __forceinline__ void finish(float (&acc)[N], struct smem<D> &s, int step)
+{
+	wgmma_wait<0>();
+	hold<N>(acc);
+	if (threadIdx.x % 128 == 0)
+		mbarrier_arrive(&s.empty[step % STAGES<D>]);
+}
+
+/* steps is even. */
+template <int D, int PAD, typename Use>
+__device__ __forceinline__ void walk(struct smem<D> &s, int steps, int group, Use &use)
+{
+	float even[PAD / 2], odd[PAD / 2];
+	int step = 0;
+
+	mbarrier_wait(&s.q_full, 0);
+	issue<D, PAD>(even, s, 0, group);
+	finish<D>(even, s, 0);
+	for (; step < steps - 2; step += 2) {
+		issue<D, PAD>(odd, s, step + 1, group);
+		use.template step<0>(even, step);
+		finish<D>(odd, s, step + 1);
+		issue<D, PAD>(even, s, step + 2, group);
+		use.template step<1>(odd, step + 1);
+		finish<D>(even, s, step + 2);
+	}
+	issue<D, PAD>(odd, s, step + 1, group);
+	use.template step<0>(even, step);
+	finish<D>(odd, s, step + 1);
+	use.template step<1>(odd, step + 1);
+}
+
+/* Element 4 j + 2 h + c of an accumulator is key 8 h + lane / 4 of the run that begins at key, and
+ * query 8 j + 2 (lane % 4) + c; pos: position of the head's first place. */
+template <int N>
+__device__ __forceinline__ void hide(float (&acc)[N], int key, int pos)
+{
+	const int lane = threadIdx.x % 32, ahead = key + lane / 4 - pos - lane % 4 * 2;
+
+	if (key + RUN - 1 <= pos)
+		return;
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		if (ahead + i / 2 % 2 * 8 > i / 4 * 8 + i % 2)
+			acc[i] = -INFINITY;
+}
+
+/* (max, sum) of both. */
+__device__ __forceinline__ float2 joined(float2 x, float2 y)
+{
+	const float top = fmaxf(x.x, y.x);
+
+	return make_float2(top, x.y * ex2(x.x - top) + y.y * ex2(y.x - top));
+}
+
+/* ---- totals ---- */
+
+/* grid (query head, request), PAD threads. */
+__global__ void lastq_totals(const __grid_constant__ struct args a)
+{
+	const int r = blockIdx.y, head = blockIdx.x, pad = blockDim.x;
+	const int rows = a.b.row0[r + 1] - a.b.row0[r];
+	const size_t heads = a.b.shape.q_heads, stride = heads * pad;
+	const float2 *part = a.parts.part + lastq_first_part(a.parts, a.b, r) * stride +
+			     (size_t)head * pad + threadIdx.x;
+	const int n = lastq_segments(a.parts, a.b.ctx[r] + rows);
+	float2 all = make_float2(-FLT_MAX, 0);
+	float total = INFINITY;
+
+	if ((int)threadIdx.x >= pad - min(a.n, rows)) {
+#pragma unroll 8
+		for (int i = 0; i < n; i++)
+			all = joined(all, part[i * stride]);
+		total = all.x + log2f(all.y);
+	}
+	a.total[(r * heads + head) * pad + threadIdx.x] = total;
+}
+
+/* ---- blocks ---- */
+
+/* grid (blocks, query head, request): a warp has RUN_BLOCKS, and sees the one before, whose
+ * diagonals go on.  Lanes have four rows each. */
+__global__ void __launch_bounds__(BLOCKS_THREADS, 6)
+lastq_blocks(const __grid_constant__ struct args a)
+{
+	const int r = blockIdx.z, head = blockIdx.y, lane = threadIdx.x % 32;
+	const int rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
+	const int first = (blockIdx.x * blockDim.x + threadIdx.x) / 32 * RUN_BLOCKS;
+	const int last = min(first + RUN_BLOCKS, (end + LASTQ_MAX - 1) / LASTQ_MAX);
+	const int len = lastq_segment_keys(a.parts, end);
+	const size_t heads = a.b.shape.q_heads, at = r * heads + head;
+	const float4 total = ((const float4 *)(a.total + at * LASTQ_MAX))[lane];
+	const float2 *const part = a.parts.part + 4 * lane +
+		(lastq_first_part(a.parts, a.b, r) * heads + head) * LASTQ_MAX;
+	const float *const piece = lastq_piece(a.parts, a.b, r, 0, head) + 4 * lane;
+	const float share = 1 / (float)min(a.n, rows);
+	float before = 0;
+
+	for (int j = max(first - 1, 0); rows && j < last; j++) {
+		const int segment = j * LASTQ_MAX / len;
+		const float4 *x = (const float4 *)(piece + j * heads * LASTQ_PIECES);
+		const float4 *top = (const float4 *)(part + segment * heads * LASTQ_MAX);
+		const float4 seen = x[0], past = x[LASTQ_MAX / 4], one = top[0], two = top[1];
+		const float4 f = { ex2(one.x - total.x), ex2(one.z - total.y),
+				   ex2(two.x - total.z), ex2(two.z - total.w) };
+		const float in = share * warp_sum((seen.x * f.x + seen.y * f.y) +
+						  (seen.z * f.z + seen.w * f.w));
+		const float next = share * warp_sum((past.x * f.x + past.y * f.y) +
+						    (past.z * f.z + past.w * f.w));
+
+		if (!lane && j >= first) {
+			a.blocks.column[at * a.blocks.stride + j] = in + next;
+			a.blocks.slash[at * a.blocks.stride + j] = before + in;
+		}
+		before = next;
+	}
+}
+
+/* ---- sums ---- */
+
+template <int D, int PAD> struct sums {
+	static constexpr int J = PAD / 8;
+
+	const struct unit<PAD> &u;
+	const struct strip strip;
+	float (*const skew)[SKEW_ROW];
+	float *const row;		/* of skew, what this thread adds to it */
+	float *column, *slash;		/* of the head */
+	const float share;		/* of a row in the means */
+	float total[J][2];
+	/* diagonals that go on: class v of a step holds elements with j - h = v - 1, and was class
+	 * v - 2 of the step before; 0 and 1 begin */
+	float carry[J + 1][2];
+	float part[2][2];		/* of columns, this thread's: [step of the pair][h] */
+
+	__device__ __forceinline__ sums(const struct args &a, const struct unit<PAD> &u,
+					struct smem<D> &s, int group, int warp)
+		: u(u), strip(strip_of<PAD>(u, warp)), skew(s.skew[group][warp]),
+		  row(&skew[threadIdx.x % 32 / 4][6 - threadIdx.x % 4 * 2]),
+		  share(1 / (float)u.n), carry{}
+	{
+		int head = u.head[0];
+
+#pragma unroll
+		for (int i = 1; i < GROUPS<PAD>; i++)
+			head = group == i ? u.head[i] : head;
+
+		const size_t at = (size_t)u.r * a.b.shape.q_heads + head;
+
+		column = a.out.column + at * a.out.stride;
+		slash = a.out.slash + at * a.out.stride;
+#pragma unroll
+		for (int j = 0; j < J; j++) {
+			const float2 x = ((const float2 *)(a.total + at * PAD))
+					 [j * 4 + threadIdx.x % 4];
+
+			total[j][0] = x.x;
+			total[j][1] = x.y;
+		}
+		*(float2 *)row = make_float2(0, 0);
+	}
+
+	/* The elements of the pair's step ODD by class; the two classes that end go to the skewed
+	 * row, ascending by the keys where they end.  Returns the later one. */
+	template <int ODD>
+	__device__ __forceinline__ float2 add_classes(const float (&p)[PAD / 2])
+	{
+		float2 end[2];
+
+#pragma unroll
+		for (int v = J; v >= 0; v--) {
+			float x[2];
+
+#pragma unroll
+			for (int c = 0; c < 2; c++) {
+				x[c] = v < 2 ? 0 : carry[v][c];
+				if (v)
+					x[c] += p[4 * (v - 1) + c];
+				if (v < J)
+					x[c] += p[4 * v + 2 + c];
+				if (v < J - 1)
+					carry[v + 2][c] = x[c];
+			}
+			if (v >= J - 1) {
+				end[J - v] = make_float2(x[1], x[0]);
+				*(float2 *)(row + 8 + ODD * RUN + (J - v) * 8) = end[J - v];
+			}
+		}
+		return end[1];
+	}
+
+	/* Over the step's queries, in this thread. */
+	__device__ __forceinline__ void add_columns(float (&to)[2], const float (&p)[PAD / 2])
+	{
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			float even = 0, odd = 0;
+
+#pragma unroll
+			for (int j = 0; j < J; j++) {
+				even += p[4 * j + 2 * h];
+				odd += p[4 * j + 2 * h + 1];
+			}
+			to[h] = even + odd;
+		}
+	}
+
+	/* The diagonal that ends at this lane's key of the pair. */
+	__device__ __forceinline__ float add_diagonals(void)
+	{
+		const int lane = threadIdx.x % 32;
+		float sum = 0;
+
+#pragma unroll
+		for (int g = 0; g < 8; g++)
+			sum += skew[g][8 + lane - g];
+		return sum;
+	}
+
+	__device__ __forceinline__ void store(float *out, int key, int at, float x)
+	{
+		if (key >= strip.own && key < strip.stop)
+			out[at] = x * share;
+	}
+
+	/* Of a pair of steps ODD is the second. */
+	template <int ODD> __device__ __forceinline__ void step(float (&acc)[PAD / 2], int step)
+	{
+		const int lane = threadIdx.x % 32, first = strip.first + (step - ODD) * RUN;
+		const int key = first + lane % 4 * 8 + lane / 4, ends = first + lane;
+
+		hide(acc, first + ODD * RUN, u.end - PAD);
+#pragma unroll
+		for (int i = 0; i < PAD / 2; i++)
+			acc[i] = ex2(fmaf(acc[i], softmax_scale_log2<D>, -total[i / 4][i % 2]));
+
+		const float2 last = add_classes<ODD>(acc);
+
+		add_columns(part[ODD], acc);
+		if (!ODD)
+			return;
+		__syncwarp();
+
+		/* columns over the lanes with the same keys: lane 4 g + t gets key 8 t + g */
+		const float x = lastq_deal(part), y = add_diagonals();
+
+		__syncwarp();	/* the next pair writes over what was read */
+		*(float2 *)row = last;
+		store(column, key, key, x);
+		store(slash, ends, u.end - 1 - ends, y);
+	}
+};
+
+/* ---- kernel ---- */
+
+/* grid (unit, KV head and slab, request) */
+template <int D, int PAD>
+__global__ void __launch_bounds__(THREADS<PAD>, 1)
+lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
+	   const __grid_constant__ struct args a)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+	extern __shared__ char raw[];
+	/* an offset, for a pointer from a number is to no known memory, with slower loads */
+	struct smem<D> &s = *(struct smem<D> *)(raw + (-smem_addr(raw) & 1023));
+	struct unit<PAD> u = unit_of<PAD>(a);
+	const int steps = (u.len + PAD) / RUN;
+
+	if (u.at >= units_of(a, u.end) || !u.n)
+		return;
+	const int groups = take_heads<PAD>(a, u);
+
+	if (!groups)
+		return;
+	if (threadIdx.x == 0) {
+		tma_prefetch_map(&qmap);
+		tma_prefetch_map(&kmap);
+		mbarrier_init(&s.q_full, 1);
+		for (int i = 0; i < STAGES<D>; i++) {
+			mbarrier_init(&s.full[i], 1);
+			mbarrier_init(&s.empty[i], groups);
+		}
+		fence_barrier_init();
+	}
+	__syncthreads();
+	if (threadIdx.x < 128) {
+		setmaxnreg_dec<PRODUCER>();
+		if (threadIdx.x == 0)
+			produce<D, PAD>(s, a, u, &qmap, &kmap, groups, steps);
+	} else if (warp_group() <= groups) {
+		setmaxnreg_inc<CONSUMER<PAD>>();
+		const int group = warp_group() - 1;
+		sums<D, PAD> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
+
+		walk<D, PAD>(s, steps, group, use);
+	}
+#else
+	__trap();
+#endif
+}
+
+/* ---- launch ---- */
+
+/* Keys of units, so that n thread blocks for each fill the multiprocessors once: whole steps. */
+int unit_keys(const struct attn_batch *b, int n)
+{
+	const int room = b->n_sm / n - b->n_req;	/* a unit of each request may be short */
+	const int64_t keys = (int64_t)b->n_page * b->shape.page_tok;
+	const int64_t least = room > 0 ? (keys + room - 1) / room : UNIT;
+	const int step = STRIPS * PAIR;
+
+	if (least >= UNIT)
+		return UNIT;
+	return least < LEAST_UNIT ? LEAST_UNIT : (int)((least + step - 1) / step * step);
+}
+
+enum ar_status query_map(CUtensorMap *map, const struct attn_batch *b, const bf16_t *q,
+			 struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	const uint64_t dim[3] = { (uint64_t)s->head_dim, (uint64_t)s->q_heads, (uint64_t)b->n_row };
+	const uint32_t box[3] = { BOX, 1, 64 };
+
+	return tensor_map(map, q, 3, dim, box, err);
+}
+
+template <int D, int PAD>
+enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStream_t stream,
+		      struct ar_err *err)
+{
+	const struct attn_shape *s = &a.b.shape;
+	const int group = s->q_heads / s->kv_heads, slots = GROUPS<PAD>;
+	const int per_unit = s->kv_heads * ((group + slots - 1) / slots);
+	const int keys = a.b.max_kv_blk * s->page_tok;
+	/* the cache's end is not known here and not needed: pages bound the accesses */
+	const uint64_t dim[2] = { D, INT32_MAX };
+	const uint32_t box[2] = { BOX, RUN };
+	CUtensorMap qmap, kmap;
+	enum ar_status st = query_map(&qmap, &a.b, q, err);
+
+	if (!st)
+		st = tensor_map(&kmap, k, 2, dim, box, err);
+	if (st)
+		return st;
+	a.unit = unit_keys(&a.b, per_unit);
+	CU(cudaFuncSetAttribute(lastq_sums<D, PAD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				SMEM_BYTES<D>));
+	lastq_sums<D, PAD><<<dim3((keys + a.unit - 1) / a.unit, per_unit, a.b.n_req),
+			     THREADS<PAD>, SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+template <int D>
+enum ar_status launch_pad(const struct args &a, const bf16_t *q, const bf16_t *k,
+			  cudaStream_t stream, struct ar_err *err)
+{
+	return a.n > 64 ? launch<D, 128>(a, q, k, stream, err) :
+			  launch<D, 64>(a, q, k, stream, err);
+}
+
+size_t total_floats(const struct attn_shape *s, int n_req)
+{
+	return (size_t)n_req * s->q_heads * LASTQ_MAX;
+}
+
+size_t piece_floats(const struct attn_shape *s, int64_t n_page)
+{
+	return (size_t)n_page * s->q_heads * LASTQ_PIECES;
+}
+
+}
+
+size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l, bool blocks)
+{
+	return (total_floats(s, l->max_req) + (blocks ? piece_floats(s, l->max_page) : 0)) *
+	       sizeof(float) + lastq_rows_work_bytes(s, l);
+}
+
+enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				       const bf16_t *k, const struct lastq *blocks, void *work,
+				       void *stream, struct ar_err *err)
+{
+	const cudaStream_t on = (cudaStream_t)stream;
+	const int heads = b->shape.q_heads, run = BLOCKS_THREADS / 32 * RUN_BLOCKS;
+	float *total = (float *)work, *piece = total + total_floats(&b->shape, b->n_req);
+	float *part = piece + (blocks ? piece_floats(&b->shape, b->n_page) : 0);
+	struct args a = { .b = *b, .parts = { .part = (float2 *)part, .pad = n > 64 ? 128 : 64,
+					      .piece = blocks ? piece : NULL },
+			  .total = total, .n = n };
+	CUtensorMap qmap;
+	enum ar_status st = query_map(&qmap, b, q, err);
+
+	if (!st)
+		st = lastq_rows_enqueue(b, n, qmap, k, &a.parts, on, err);
+	if (st)
+		return st;
+	lastq_totals<<<dim3(heads, b->n_req), a.parts.pad, 0, on>>>(a);
+	CU_LAUNCHED();
+	if (blocks) {
+		a.blocks = *blocks;
+		lastq_blocks<<<dim3((b->max_kv_blk + run - 1) / run, heads, b->n_req),
+			       BLOCKS_THREADS, 0, on>>>(a);
+		CU_LAUNCHED();
+	}
+out:
+	return st;
+}
+
+enum ar_status lastq_sm90_sums_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
+				       const bf16_t *k, const int *want, const struct lastq *out,
+				       void *work, void *stream, struct ar_err *err)
+{
+	const struct args a = { .b = *b, .out = *out, .want = want, .total = (float *)work,
+				.n = n };
+
+	switch (b->shape.head_dim) {
+	case 64: return launch_pad<64>(a, q, k, (cudaStream_t)stream, err);
+	case 128: return launch_pad<128>(a, q, k, (cudaStream_t)stream, err);
+	default: return launch_pad<256>(a, q, k, (cudaStream_t)stream, err);
+	}
+}

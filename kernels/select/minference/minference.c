@@ -1,0 +1,415 @@
+/*
+ * MInference's selection, for chunks: each head has a pattern of its own, found offline.
+ *
+ * vertical_and_slash   With column[c] and slash[d] of lastq.h from the last rows of the chunk: the
+ *                      columns and the distances with the largest sums, a number of each; the
+ *                      first 'sink' columns and 'local' distances come first.  For the query
+ *                      block that ends before position e a run of 64 keys ends at e - d for every
+ *                      distance, runs that would overlap are put end to end (minference_merge),
+ *                      and columns that are in no run stay single keys.
+ * stream_llm           An A-shape, row by row: the first n_init keys, and those less than n_local
+ *                      away, its own at least.
+ * block_sparse         With the means of the query block's rows and of each block of keys, a last
+ *                      block filled up with zeros, the blocks up to the diagonal with the largest
+ *                      products; the published code does not force the diagonal.
+ *
+ * 'ratio' scales the numbers of columns and distances; columns are fewer than 'sink' never,
+ * distances fewer than 50 or 'local' never.  Of equal values the lower column, distance or block
+ * wins.  A chunk of one row sees everything.  The distances and columns are of the chunk's rows,
+ * and of positions in the prompt, so where the prompt is cut moves only what the last rows are.
+ *
+ * The file is the one that MInference publishes: an array with an object for each layer, from the
+ * number of a head to [pattern, size, size, score].  A head that it lacks has 1000 columns and 6096
+ * distances.
+ */
+#include "config.h"
+#include "kernels/select/minference/minference.h"
+
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+#include "kernels/select/lastq/lastq.h"
+#include "kernels/select/means/means.h"
+
+enum { TOK = 64 };
+enum { FILE_MAX = 64 << 20 };		/* bytes; published ones have some hundred thousand */
+enum { SIZE_MAX_TOK = 1 << 30 };
+enum { LEAST_SLASH = 50 };
+enum { NO_VERTICAL = 1000, NO_SLASH = 6096 };	/* of heads that a file lacks */
+
+const char *const minference_patterns[] = {
+	"vertical_and_slash", "stream_llm", "block_sparse", NULL
+};
+
+static int block_tok(const void *param)
+{
+	(void)param;
+	return TOK;
+}
+
+/* ---- patterns ---- */
+
+static int at_least(int64_t size, int64_t least)
+{
+	return (int)(size > least ? size : least);
+}
+
+static struct minference_head slash_head(const struct minference *p, int64_t vertical,
+					 int64_t slash)
+{
+	int64_t least = p->local < LEAST_SLASH ? p->local : LEAST_SLASH;
+
+	vertical = (int64_t)((double)vertical * p->ratio);
+	slash = (int64_t)((double)slash * p->ratio);
+	return (struct minference_head){ PATTERN_SLASH, at_least(vertical, p->sink),
+					 at_least(slash, least > 1 ? least : 1) };
+}
+
+/* v: NULL, or [pattern, size, size, ...]. */
+static bool read_head(const struct minference *p, const cJSON *v, struct minference_head *out)
+{
+	const cJSON *name = cJSON_GetArrayItem(v, 0);
+	double size[2];
+
+	for (int i = 0; i < 2; i++) {
+		const cJSON *x = cJSON_GetArrayItem(v, i + 1);
+
+		size[i] = cJSON_IsNumber(x) ? x->valuedouble : -1;
+		if (!(size[i] >= 0 && size[i] <= SIZE_MAX_TOK) || size[i] != floor(size[i]))
+			return false;
+	}
+	for (int i = 0; cJSON_IsString(name) && minference_patterns[i]; i++) {
+		if (strcmp(name->valuestring, minference_patterns[i]))
+			continue;
+		*out = (struct minference_head){ i, (int)size[0], (int)size[1] };
+		if (i == PATTERN_SLASH)
+			*out = slash_head(p, out->vertical, out->slash);
+		if (i == PATTERN_SHAPE)
+			out->slash = at_least(out->slash, 1);
+		return true;
+	}
+	return false;
+}
+
+/* n_heads: of the file. */
+static enum ar_status read_layer(struct minference_self *x, int layer, int n_heads,
+				 const cJSON *object, struct ar_err *err)
+{
+	if (!cJSON_IsObject(object))
+		return ar_fail(err, AR_DATA, "%s: layer %d: want an object with an entry for each "
+			       "head", x->rule.path, layer);
+	for (int h = 0; h < x->q_heads; h++) {
+		char key[16];
+		const cJSON *v;
+
+		snprintf(key, sizeof key, "%d", h % n_heads);
+		v = cJSON_GetObjectItemCaseSensitive(object, key);
+		if (v && !read_head(&x->rule, v, &x->head[layer * x->q_heads + h]))
+			return ar_fail(err, AR_DATA, "%s: layer %d, head %d: want [PATTERN, N, N, "
+				       "...] with one of %s, %s, %s", x->rule.path, layer, h,
+				       minference_patterns[0], minference_patterns[1],
+				       minference_patterns[2]);
+	}
+	return AR_OK;
+}
+
+static enum ar_status read_file(struct minference_self *x, int n_heads, struct ar_err *err)
+{
+	const char *end = NULL;
+	const cJSON *layer;
+	cJSON *json;
+	char *text;
+	int n = 0;
+	enum ar_status st = text_read(&text, x->rule.path, FILE_MAX, err);
+
+	if (st)
+		return st;
+	json = cJSON_ParseWithOpts(text, &end, 1);
+	if (!json)
+		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", x->rule.path,
+			     text_line(text, end));
+	else if (!cJSON_IsArray(json) || cJSON_GetArraySize(json) != x->n_layers)
+		st = ar_fail(err, AR_DATA, "%s: want an array with an object for each of %d layers; "
+			     "'calibrate minference --layers %d' writes one", x->rule.path,
+			     x->n_layers, x->n_layers);
+	for (layer = st ? NULL : json->child; layer && !st; layer = layer->next)
+		st = read_layer(x, n++, n_heads, layer, err);
+	cJSON_Delete(json);
+	free(text);
+	return st;
+}
+
+/* ---- open ---- */
+
+static int larger(int a, int b)
+{
+	return a > b ? a : b;
+}
+
+/* The most that any head lists. */
+static void bound(struct minference_self *x)
+{
+	for (int i = 0; i < x->n_layers * x->q_heads; i++) {
+		const struct minference_head *h = &x->head[i];
+
+		if (h->pattern == PATTERN_SLASH) {
+			x->max_vertical = larger(x->max_vertical, h->vertical);
+			x->max_slash = larger(x->max_slash, h->slash);
+		}
+		x->any_block |= h->pattern == PATTERN_BLOCK;
+	}
+}
+
+static enum ar_status open_self(void **self, const void *param, const struct selector_env *env,
+				struct ar_err *err)
+{
+	const struct minference *p = param;
+	size_t n = (size_t)env->n_layers * (size_t)env->shape.q_heads;
+	struct minference_self *x;
+	enum ar_status st = AR_OK;
+
+	*self = NULL;
+	if (env->device && env->shape.q_heads > MINFERENCE_HEADS)
+		return ar_fail(err, AR_USAGE, "minference on CUDA takes up to %d query heads, "
+			       "not %d", MINFERENCE_HEADS, env->shape.q_heads);
+	x = calloc(1, sizeof *x + n * sizeof *x->head);
+	if (!x)
+		return ar_nomem(err);
+	x->rule = *p;
+	x->n_layers = env->n_layers;
+	x->q_heads = env->shape.q_heads;
+	for (size_t i = 0; i < n; i++)
+		x->head[i] = p->path ? slash_head(p, NO_VERTICAL, NO_SLASH) :
+				       slash_head(p, p->vertical, p->slash);
+	if (p->path)
+		st = read_file(x, selector_file_heads(env, x->q_heads), err);
+	bound(x);
+	if (st)
+		free(x);
+	else
+		*self = x;
+	return st;
+}
+
+static void columns(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
+{
+	const struct minference_self *x = self;
+
+	(void)s;
+	*max_run = INT_MAX;	/* a chunk of one row has all blocks */
+	*max_col = x->max_vertical;
+}
+
+/* ---- reference ---- */
+
+static int by_key(const void *x, const void *y)
+{
+	const struct minference_cell *a = x, *b = y;
+
+	if (a->key != b->key)
+		return a->key > b->key ? -1 : 1;
+	return a->at < b->at ? -1 : 1;
+}
+
+static int ascending(const void *x, const void *y)
+{
+	int32_t a = *(const int32_t *)x, b = *(const int32_t *)y;
+
+	return (a > b) - (a < b);
+}
+
+/* The places of the n largest cells, ascending. */
+static void pick(struct minference_cell *cell, int n_cell, int n, int32_t *out)
+{
+	qsort(cell, (size_t)n_cell, sizeof *cell, by_key);
+	for (int i = 0; i < n; i++)
+		out[i] = cell[i].at;
+	qsort(out, (size_t)n, sizeof *out, ascending);
+}
+
+int minference_pick(const float *mass, int end, int forced, int n, struct minference_cell *cell,
+		    int32_t *out)
+{
+	for (int i = 0; i < end; i++)
+		cell[i] = (struct minference_cell){
+			i < forced ? UINT32_MAX : minference_key(mass[i]), i
+		};
+	n = n < end ? n : end;
+	pick(cell, end, n, out);
+	return n;
+}
+
+static struct minference_row row_at(const struct attn_batch *b, const struct column_lists *l, int r,
+				    int i, int h, size_t *row)
+{
+	*row = (size_t)(b->qblk0[r] + i) * (size_t)b->shape.q_heads + (size_t)h;
+	return (struct minference_row){ l->run + *row * (size_t)l->max_run,
+					l->col + *row * (size_t)l->max_col, 0, 0 };
+}
+
+static int n_qblk(const struct attn_batch *b, int r)
+{
+	return b->qblk0[r + 1] - b->qblk0[r];
+}
+
+enum ar_status minference_lists(const struct attn_batch *b, const struct minference_self *x,
+				const struct minference_head *head, int r, int h,
+				const float *column, const float *slash,
+				const struct column_lists *out, struct ar_err *err)
+{
+	int tok = b->shape.page_tok, rows = b->row0[r + 1] - b->row0[r], end = b->ctx[r] + rows;
+	struct minference_cell *cell = malloc((size_t)end * sizeof *cell);
+	int32_t *v = malloc(2 * (size_t)end * sizeof *v);
+	bool shape = rows == 1 || head->pattern == PATTERN_SHAPE;
+	struct attn_band band = minference_band(head, rows);
+	int n_v = 0, n_s = 0;
+	enum ar_status st = cell && v ? AR_OK : ar_nomem(err);
+
+	if (!st && !shape) {
+		n_v = minference_pick(column, end, (int)x->rule.sink, head->vertical, cell, v);
+		n_s = minference_pick(slash, end, (int)x->rule.local, head->slash, cell, v + end);
+	}
+	for (int i = 0; i < n_qblk(b, r) && !st; i++) {
+		int qa = b->ctx[r] / tok + i;
+		size_t row;
+		struct minference_row to = row_at(b, out, r, i, h, &row);
+
+		if (shape)
+			to.n_run = ashape_runs(&band, b, r, qa, to.run);
+		else
+			minference_merge(tok, v, n_v, v + end, n_s, (qa + 1) * tok, &to);
+		out->n_run[row] = to.n_run;
+		out->n_col[row] = to.n_col;
+		out->band[row] = band;
+	}
+	free(cell);
+	free(v);
+	return st;
+}
+
+void minference_best(const struct attn_batch *b, const struct minference *p, int r, int i, int h,
+		     const bf16_t *q, const float *mean_of_keys, float *mean,
+		     struct minference_cell *cell, struct minference_row *out)
+{
+	const struct attn_shape *s = &b->shape;
+	int tok = s->page_tok, ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
+	int qa = ctx / tok + i, lo = qa * tok - ctx, hi = lo + tok < rows ? lo + tok : rows;
+	int n = qa + 1 < p->blocks ? qa + 1 : (int)p->blocks;
+
+	means_of_rows(b, b->row0[r] + (lo > 0 ? lo : 0), b->row0[r] + hi, h, q, mean);
+	for (int j = 0; j <= qa; j++) {
+		float product = means_dot(mean, means_at(b, r, j, h / (s->q_heads / s->kv_heads),
+							 mean_of_keys), s->head_dim);
+
+		cell[j] = (struct minference_cell){
+			minference_key(product * minference_fill(tok, ctx + rows, j)), j
+		};
+	}
+	if (p->force_diag)
+		cell[qa].key = UINT32_MAX;
+	pick(cell, qa + 1, n, out->run);
+	for (int k = 0; k < n; k++)
+		out->run[k] *= tok;
+	out->n_run = n;
+	out->n_col = 0;
+}
+
+static enum ar_status blocks_ref(const struct attn_batch *b, const struct minference_self *x, int r,
+				 int h, const bf16_t *q, const float *state,
+				 const struct column_lists *out, struct ar_err *err)
+{
+	struct minference_cell *cell = malloc((size_t)b->max_kv_blk * sizeof *cell);
+	float *mean = malloc((size_t)b->shape.head_dim * sizeof *mean);
+	enum ar_status st = cell && mean ? AR_OK : ar_nomem(err);
+
+	for (int i = 0; i < n_qblk(b, r) && !st; i++) {
+		size_t row;
+		struct minference_row to = row_at(b, out, r, i, h, &row);
+
+		minference_best(b, &x->rule, r, i, h, q, state, mean, cell, &to);
+		out->n_run[row] = to.n_run;
+		out->n_col[row] = to.n_col;
+		out->band[row] = (struct attn_band){ 0 };
+	}
+	free(cell);
+	free(mean);
+	return st;
+}
+
+static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state,
+			  const struct selection *out, struct ar_err *err)
+{
+	const struct minference_self *m = self;
+	const struct minference_head *head = m->head + (size_t)layer * (size_t)m->q_heads;
+	size_t n = (size_t)b->max_kv_blk * (size_t)b->shape.page_tok;
+	float *x = malloc(2 * n * sizeof *x);
+	enum ar_status st = x ? AR_OK : ar_nomem(err);
+
+	if (!st && m->any_block)
+		means_update(b, kv->k, state);
+	for (int i = 0; i < b->n_req * m->q_heads && !st; i++) {
+		int r = i / m->q_heads, h = i % m->q_heads, rows = b->row0[r + 1] - b->row0[r];
+
+		if (rows > 1 && head[h].pattern == PATTERN_BLOCK) {
+			st = blocks_ref(b, m, r, h, q, state, &out->columns, err);
+			continue;
+		}
+		if (rows > 1 && head[h].pattern == PATTERN_SLASH)
+			st = lastq_ref(b, r, h, (int)m->rule.last, q, kv->k, x, x + n, err);
+		if (!st && rows)
+			st = minference_lists(b, m, &head[h], r, h, x, x + n, &out->columns, err);
+	}
+	free(x);
+	return st;
+}
+
+/* ---- descriptor ---- */
+
+static size_t state_bytes(const void *self, const struct attn_shape *s)
+{
+	return ((const struct minference_self *)self)->any_block ? means_state_bytes(s) : 0;
+}
+
+#define OFF(member) offsetof(struct minference, member)
+static const struct opt params[] = {
+	{ .name = "pattern", .type = OPT_STR, .off = OFF(path), .arg = "FILE",
+	  .help = "read each head's pattern; without one all are vertical_and_slash" },
+	{ .name = "vertical", .type = OPT_INT, .off = OFF(vertical), .arg = "N", .def = "512",
+	  .max = SIZE_MAX_TOK, .help = "and have N columns" },
+	{ .name = "slash", .type = OPT_INT, .off = OFF(slash), .arg = "N", .def = "2048",
+	  .max = SIZE_MAX_TOK, .help = "and N distances" },
+	{ .name = "ratio", .type = OPT_REAL, .off = OFF(ratio), .arg = "X", .def = "1", .max = 1,
+	  .help = "take the X-th part of them, of the file's as well" },
+	{ .name = "last", .type = OPT_INT, .off = OFF(last), .arg = "N", .def = "64", .min = 1,
+	  .max = LASTQ_MAX, .help = "choose them by the last N queries of a chunk" },
+	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "30",
+	  .max = SIZE_MAX_TOK, .help = "the first N columns among them" },
+	{ .name = "local", .type = OPT_INT, .off = OFF(local), .arg = "N", .def = "100", .min = 1,
+	  .max = SIZE_MAX_TOK, .help = "and the first N distances" },
+	{ .name = "blocks", .type = OPT_INT, .off = OFF(blocks), .arg = "N", .def = "100", .min = 1,
+	  .max = 65536, .help = "keep N blocks where the pattern is block_sparse" },
+	{ .name = "force-diag", .type = OPT_FLAG, .off = OFF(force_diag), .def = "1",
+	  .help = "the query block's own among them" },
+	{ 0 }
+};
+
+extern const struct selector selector_minference;
+const struct selector selector_minference = {
+	.name = "minference",
+	.title = "columns and diagonals, or a fixed pattern, found offline for each head",
+	.origin = "MInference 1.0 (NeurIPS 2024), for chunks instead of whole prompts",
+	.params = params,
+	.param_size = sizeof(struct minference),
+	.columns = columns,
+	.block_tok = block_tok,
+	.open = open_self,
+	.close = free,
+	.state_bytes = state_bytes,
+	.ref = ref,
+	.work_bytes = HAVE_CUDA ? minference_work_bytes : NULL,
+	.enqueue = HAVE_CUDA ? minference_enqueue : NULL,
+};

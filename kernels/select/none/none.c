@@ -1,0 +1,13 @@
+/* No selection: every block is kept, and nothing is computed to find that out. */
+#include "config.h"
+#include "kernels/select/selector.h"
+
+static const struct opt params[] = { { 0 } };
+
+extern const struct selector selector_none;
+const struct selector selector_none = {
+	.name = "none",
+	.title = "keep every block",
+	.origin = "dense causal attention",
+	.params = params,
+};

@@ -1,0 +1,151 @@
+/*
+ * The upper bound of every selector: the blocks that hold the most attention mass for their size,
+ * from the attention itself.
+ *
+ *   mean[h][i][j] = mean over the rows of query block i and the keys of block j that they see of
+ *                   softmax(q k^T / sqrt(head_dim))
+ *
+ * Of all cells (h, i, j) of a request's chunk up to the diagonal those of the largest means are
+ * kept, as many as the share says; at equal means the lower number.  No block is kept for its
+ * place.
+ *
+ * Hence no mask that runs no more pairs of a row and a key holds more mass, and so none has a
+ * higher recall, which is the mass over the rows and heads: what it has beyond this one are pairs
+ * whose mean is at most the least that is kept here, and what it lacks are at least as many pairs
+ * whose mean is at least that.  Over the pairs that are run, recall is therefore concave.
+ */
+#include "config.h"
+#include "kernels/select/oracle/oracle.h"
+
+#include <stdlib.h>
+
+#include "kernels/select/scores.h"
+
+static int block_tok(const void *param)
+{
+	return selector_block_tok(((const struct oracle *)param)->block);
+}
+
+struct cell {
+	float mean;
+	int64_t at;		/* word * 32 + bit, ascending with the number of the cell */
+};
+
+static int by_mean(const void *x, const void *y)
+{
+	const struct cell *a = x, *b = y;
+
+	if (a->mean != b->mean)
+		return a->mean > b->mean ? -1 : 1;
+	return a->at < b->at ? -1 : 1;
+}
+
+/* Add the attention of the rows [lo, hi) of query block qa to its cells; x: their scores. */
+static void add_rows(const struct attn_shape *s, int qa, int lo, int hi, struct scores *x,
+		     struct cell *cell)
+{
+	for (int row = lo; row < hi; row++) {
+		int n = qa * s->page_tok + row + 1;
+		const float *p = scores_soften(x, row - lo, n);
+
+		for (int t = 0; t < n; t++)
+			cell[t / s->page_tok].mean += p[t];
+	}
+}
+
+/* The cells of query block qa, of rows [lo, hi): from sums to means. */
+static void divide(const struct attn_shape *s, int qa, int lo, int hi, struct cell *cell)
+{
+	for (int j = 0; j <= qa; j++)
+		cell[j].mean /= (float)oracle_pairs(lo, hi, j < qa ? s->page_tok : 0);
+}
+
+static void request(const struct attn_batch *b, const struct oracle *p, int r, const bf16_t *q,
+		    const bf16_t *k, struct scores *x, struct cell *cell,
+		    const struct selection *out)
+{
+	const struct attn_shape *s = &b->shape;
+	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r], first = b->ctx[r] / s->page_tok;
+	int group = s->q_heads / s->kv_heads;
+	int64_t n = 0, keep = oracle_count(p, oracle_cells(s->q_heads, first, b->qblk0[r + 1] -
+							   b->qblk0[r]));
+
+	for (int h = 0; h < s->q_heads; h++) {
+		if (h % group == 0)
+			scores_keys(x, b, r, h / group, k);
+		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++) {
+			int qa = first + i - b->qblk0[r], at = qa * s->page_tok;
+			int lo = at > b->ctx[r] ? 0 : b->ctx[r] - at;
+			int hi = end - at < s->page_tok ? end - at : s->page_tok;
+			int64_t word = (int64_t)(i * s->q_heads + h) * b->mask_words;
+			float *score = selection_score(out, b, i, h);
+
+			for (int j = 0; j <= qa; j++)
+				cell[n + j] = (struct cell){ 0, word * 32 + j };
+			scores_rows(x, b, b->row0[r] + at + lo - b->ctx[r], hi - lo, h, q);
+			scores_multiply(x, hi - lo, at + hi);
+			add_rows(s, qa, lo, hi, x, cell + n);
+			divide(s, qa, lo, hi, cell + n);
+			for (int j = 0; score && j <= qa; j++)
+				score[j] = cell[n + j].mean;
+			for (int w = 0; w < b->mask_words; w++)
+				out->mask[word + w] = 0;
+			n += qa + 1;
+		}
+	}
+	qsort(cell, (size_t)n, sizeof *cell, by_mean);
+	for (int64_t i = 0; i < keep; i++)
+		out->mask[cell[i].at / 32] |= 1u << cell[i].at % 32;
+}
+
+static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state,
+			  const struct selection *out, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	size_t cells = 0;
+	struct scores x;
+	struct cell *cell;
+	enum ar_status st;
+
+	(void)layer, (void)state;
+	for (int r = 0; r < b->n_req; r++) {
+		size_t n = (size_t)oracle_cells(s->q_heads, b->ctx[r] / s->page_tok,
+						b->qblk0[r + 1] - b->qblk0[r]);
+
+		cells = n > cells ? n : cells;
+	}
+	st = scores_init(&x, b, s->page_tok, err);
+	cell = malloc((cells + 1) * sizeof *cell);
+	if (!st && !cell)
+		st = ar_nomem(err);
+	for (int r = 0; r < b->n_req && !st; r++)
+		request(b, self, r, q, kv->k, &x, cell, out);
+	free(cell);
+	scores_release(&x);
+	return st;
+}
+
+#define OFF(member) offsetof(struct oracle, member)
+static const struct opt params[] = {
+	{ .name = "density", .type = OPT_REAL, .off = OFF(share), .arg = "X", .def = "0.1",
+	  .max = 1, .help = "keep a share X of all blocks of a chunk" },
+	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
+	  .choice = selector_blocks, .help = "tokens of a block" },
+	{ 0 }
+};
+
+extern const struct selector selector_oracle;
+const struct selector selector_oracle = {
+	.name = "oracle",
+	.title = "the blocks with the most true attention mass",
+	.origin = "upper bound, from the attention itself",
+	.params = params,
+	.knob = "density",
+	.param_size = sizeof(struct oracle),
+	.scores = true,
+	.block_tok = block_tok,
+	.ref = ref,
+	.work_bytes = HAVE_CUDA ? oracle_work_bytes : NULL,
+	.enqueue = HAVE_CUDA ? oracle_enqueue : NULL,
+};

@@ -1,0 +1,386 @@
+/*
+ * ProxyAttn's scores on Hopper; what they are says proxyattn.cuh.
+ *
+ * A thread block takes 256 rows of a strip, which stay in shared memory, through a segment of keys,
+ * 128 a step, brought by the copy engine straight from the paged cache.  The last warp issues the
+ * copies; four warp groups have 64 rows each, and per step and group:
+ *
+ *   S = Q K^T           wgmma m64n128k16, both operands in shared memory
+ *   exp2, sum, max      64 values a thread, in registers; a row lies in four lanes
+ *   one number a row and block, a quarter of a sector in four
+ *
+ * Budget of a step at D = 128: 2 * 256 * 128 * 128 multiply-adds, 2048 cycles of the tensor cores;
+ * 256 * 128 exponentials, 2048 cycles of the special function units; 2.5 other instructions for
+ * each of them, 640 cycles of issue; 32 KiB of K, 16 bytes a cycle.  Beside products that keep the
+ * tensor cores full, the special function units give three quarters of their rate: 2700 cycles.
+ *
+ * Exponentials are relative to a base of the row that leaves room above its largest logit so far,
+ * and moves where that is not enough.  So they need no maximum first, distances to the base are not
+ * negative, and the least of them is found among integers, two a VIMNMX3.
+ *
+ * A group's products wait for those of the groups before it, 512 cycles each, and it has one
+ * accumulator, so it computes no exponentials meanwhile.  Groups therefore take turns at issuing
+ * (named barriers): in step they would all want the same units at the same time.
+ *
+ * Where strips leave fewer rows unused at 192 than at 256 (384 of 4 heads a group and a KV head,
+ * blocks of 128, chunks of 1024 and q-stride=4, and 192 at 8), a thread block has three groups; so
+ * at D = 256, where the products take longer than all else.
+ *
+ *   registers   accumulators 64 of 96: one quarter of the SM has five of the 17 warps
+ *   shared      Q 64 KiB, four stages of K 128 KiB; at D = 256 96 KiB and two stages
+ */
+#include "config.h"
+
+#include <climits>
+#include <cmath>
+
+#include "kernels/prim/cuda.h"
+#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/tensor_map.h"
+#include "kernels/select/proxyattn/proxyattn.cuh"
+
+/* In code for other architectures the kernel is a trap, and its parts are unused. */
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma nv_diag_suppress 177
+#endif
+
+namespace {
+
+constexpr int KEYS = 128;		// of a step
+constexpr int COLS = 64;		// of a swizzled slab: 128 bytes
+constexpr int WAVES = 4;		// of thread blocks, where there is enough to do
+constexpr int MAX_SEGMENT = 64;
+constexpr float ROOM = 16;		// of a base above the logits that it is made of
+
+// GROUPS, of the templates below: warp groups of a thread block, each of 64 rows.
+template <int GROUPS> constexpr int ROWS = GROUPS * 64;
+template <int GROUPS> constexpr int THREADS = GROUPS * 128 + 32;
+template <int D> constexpr int STAGES = D == 256 ? 2 : 4;
+
+/* A slab is 64 columns of all rows; the copy engine writes it swizzled. */
+template <int D, int GROUPS> struct alignas(1024) score_smem {
+	bf16_t q[D / COLS][ROWS<GROUPS>][COLS];
+	bf16_t k[STAGES<D>][D / COLS][KEYS][COLS];
+	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
+};
+template <int D, int GROUPS>
+constexpr int SMEM_BYTES = sizeof(struct score_smem<D, GROUPS>) + 1024;
+static_assert(SMEM_BYTES<128, 4> <= 227 * 1024 && SMEM_BYTES<256, 3> <= 227 * 1024,
+	      "shared memory");
+
+struct maps {
+	CUtensorMap row, key, mean;
+};
+
+/* Where a thread block works: keys [begin, end), begin a step's first. */
+struct spot {
+	struct proxy_strip s;
+	int first;		// row
+	int begin, end;
+};
+
+template <int D, int PAGE, int GROUPS>
+__device__ __forceinline__ void produce(struct score_smem<D, GROUPS> &sm, const struct proxy_job &j,
+					const struct maps &maps, const struct spot &w)
+{
+	constexpr int BLOCKS = KEYS / PAGE;
+	const int kv_heads = j.b.shape.kv_heads, source = blockIdx.z, page0 = j.b.page0[w.s.req];
+	const bool own = source < kv_heads;
+	const CUtensorMap *map = own ? &maps.key : &maps.mean;
+	int at = 0;
+
+	mbarrier_expect_tx(&sm.q_full, sizeof sm.q);
+	for (int c = 0; c < D / COLS; c++)
+		tma_load_2d(sm.q[c], &maps.row, &sm.q_full, c * COLS, (int)(w.s.row + w.first));
+	for (int key = w.begin; key < w.end; key += KEYS, at++) {
+		const int stage = at % STAGES<D>;
+		int y[BLOCKS];
+
+#pragma unroll
+		for (int b = 0; b < BLOCKS; b++) {
+			/* past the last block that one comes again, and is masked */
+			const int i = page0 + min(key / PAGE + b, (w.end - 1) / PAGE);
+
+			y[b] = (own ? j.b.page[i] * kv_heads + source :
+				      (source - kv_heads) * j.b.n_page + i) * PAGE;
+		}
+		mbarrier_wait(&sm.empty[stage], (at / STAGES<D> & 1) ^ 1);
+		mbarrier_expect_tx(&sm.full[stage], sizeof sm.k[0]);
+#pragma unroll
+		for (int b = 0; b < BLOCKS; b++)
+			for (int c = 0; c < D / COLS; c++)
+				tma_load_2d(sm.k[stage][c][b * PAGE], map, &sm.full[stage],
+					    c * COLS, y[b]);
+	}
+}
+
+/* Two rows of a thread, the accumulator's rows g and g + 8 of a warp. */
+struct rows {
+	int pos[2];
+	bool probe[2], probes;	// probes: any of the warp's
+	float *out;		// of the first one's number for the next block; 8 on, the other's
+	float base[2];		// above all logits of the segment so far, in units of log2
+	float sum[2];		// of their powers relative to it, a lane's part
+};
+
+/* Element 4 i + 2 r + c belongs to row r, key 8 i + 2 (lane % 4) + c. */
+template <int N>
+__device__ __forceinline__ void mask(float *acc, const struct rows &t, int key)
+{
+#pragma unroll
+	for (int i = 0; i < N / 8; i++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			if (key + 8 * i + (int)(threadIdx.x % 4 * 2) + e % 2 > t.pos[e / 2])
+				acc[4 * i + e] = -INFINITY;
+}
+
+/* Of N keys of a block, a lane's part: the sums of their powers, and the bits of the least distance
+ * to the base; these are negative if any distance is, and else order as they do. */
+template <int N>
+__device__ __forceinline__ void weigh(const float *acc, const struct rows &t, float scale,
+				      float (&sum)[2], int (&least)[2])
+{
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		sum[r] = 0;
+		least[r] = INT_MAX;
+	}
+#pragma unroll
+	for (int i = 0; i < N / 8; i++)
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			const float x = fmaf(acc[4 * i + 2 * r], -scale, t.base[r]);
+			const float y = fmaf(acc[4 * i + 2 * r + 1], -scale, t.base[r]);
+
+			least[r] = __vimin3_s32(least[r], __float_as_int(x), __float_as_int(y));
+			sum[r] += ex2(-x) + ex2(-y);
+		}
+}
+
+/* Bases with room above the N keys. */
+template <int N>
+__device__ __forceinline__ void rebase(const float *acc, struct rows &t, float scale)
+{
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		float top = acc[2 * r];
+
+#pragma unroll
+		for (int i = 0; i < N / 8; i++)
+			top = fmaxf(top, fmaxf(acc[4 * i + 2 * r], acc[4 * i + 2 * r + 1]));
+		top = fmaxf(t.base[r], quad_max(top) * scale + ROOM);
+		t.sum[r] *= ex2(t.base[r] - top);
+		t.base[r] = top;
+	}
+}
+
+/* Take the N keys of the block that begins at key. */
+template <int N>
+__device__ __forceinline__ void take(const float *acc, struct rows &t, const struct proxy_job &j,
+				     int key, float scale)
+{
+	float top[2], sum[2];
+	int least[2];
+
+	weigh<N>(acc, t, scale, sum, least);
+	if (__any_sync(~0u, least[0] < 0 || least[1] < 0)) {
+		rebase<N>(acc, t, scale);
+		weigh<N>(acc, t, scale, sum, least);
+	}
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		top[r] = quad_max(t.base[r] - __int_as_float(least[r]));
+		t.sum[r] += sum[r];
+	}
+	if (t.probes) {
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			sum[r] = t.base[r] + __log2f(quad_sum(sum[r]));
+			top[r] = t.probe[r] ? sum[r] : top[r];
+		}
+	}
+#pragma unroll
+	for (int r = 0; r < 2; r++)
+		if (threadIdx.x % 4 == 0 && t.pos[r] >= key)
+			t.out[8 * r] = top[r];
+	t.out += j.n_row;
+}
+
+/* All groups take all steps.  Named barrier 1 + g: the turn of group g to issue. */
+template <int D, int PAGE, int GROUPS>
+__device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const struct proxy_job &j,
+					const struct spot &w, float scale)
+{
+	const int group = warp_group(), lane = threadIdx.x % 32;
+	const int row = w.first + threadIdx.x / 32 * 16 + lane / 4, ctx = j.b.ctx[w.s.req];
+	float acc[KEYS / 2];
+	struct rows t;
+	int at = 0;
+
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		t.pos[r] = proxy_pos(j, w.s, row + 8 * r);
+		t.probe[r] = row + 8 * r >= w.s.probe;
+		t.base[r] = -FLT_MAX;
+		t.sum[r] = 0;
+	}
+	t.probes = __any_sync(~0u, t.probe[1]);
+	t.out = j.top + w.begin / PAGE * j.n_row + w.s.row + row;
+	if (group == GROUPS - 1)
+		bar_arrive(1, 256);
+	mbarrier_wait(&sm.q_full, 0);
+	for (int key = w.begin; key < w.end; key += KEYS, at++) {
+		const int stage = at % STAGES<D>;
+
+		mbarrier_wait(&sm.full[stage], at / STAGES<D> & 1);
+		bar_sync(1 + group, 256);
+		wgmma_fence();
+#pragma unroll
+		for (int k = 0; k < D / 16; k++)
+			wgmma_ss<KEYS>(acc,
+				       wgmma_desc(&sm.q[k / 4][group * 64][k % 4 * 16], 16, 1024),
+				       wgmma_desc(&sm.k[stage][k / 4][0][k % 4 * 16], 16, 1024),
+				       k != 0);
+		wgmma_commit();
+		bar_arrive(1 + (group + 1) % GROUPS, 256);
+		wgmma_wait<0>();
+		hold<KEYS / 2>(acc);
+		if (threadIdx.x % 128 == 0)
+			mbarrier_arrive(&sm.empty[stage]);
+		if (key + KEYS > ctx)	/* may hold keys past a row */
+			mask<KEYS>(acc, t, key);
+#pragma unroll
+		for (int b = 0; b < KEYS / PAGE; b++)
+			take<PAGE>(acc + b * PAGE / 2, t, j, key + b * PAGE, scale);
+	}
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		const float sum = t.base[r] + __log2f(quad_sum(t.sum[r]));
+
+		if (lane % 4 == 0 && t.pos[r] >= w.begin)
+			j.sum[blockIdx.y * j.n_row + w.s.row + row + 8 * r] = sum;
+	}
+}
+
+/* Grid (ROWS rows of a source, segment, source). */
+template <int D, int PAGE, int GROUPS>
+__global__ void __launch_bounds__(THREADS<GROUPS>, 1)
+score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ struct proxy_job j,
+	    float scale)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+	extern __shared__ char raw[];
+	struct score_smem<D, GROUPS> &sm =
+		*(struct score_smem<D, GROUPS> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+	const int keys = j.segment * PAGE, rows = ROWS<GROUPS>;
+	struct spot w;
+
+	if (threadIdx.x == GROUPS * 128) {
+		tma_prefetch_map(&maps.row);
+		tma_prefetch_map(blockIdx.z < j.b.shape.kv_heads ? &maps.key : &maps.mean);
+	}
+	if (!proxy_find(j, rows, blockIdx.z, blockIdx.x, w.s, w.first))
+		return;
+	w.begin = blockIdx.y * keys;
+	w.end = min(w.begin + keys, proxy_last(j, w.s, w.first, w.first + rows) + 1);
+	if (w.begin >= w.end)
+		return;
+	if (threadIdx.x == 0) {
+		mbarrier_init(&sm.q_full, 1);
+		for (int i = 0; i < STAGES<D>; i++) {
+			mbarrier_init(&sm.full[i], 1);
+			mbarrier_init(&sm.empty[i], GROUPS);
+		}
+		fence_barrier_init();
+	}
+	__syncthreads();
+	if (threadIdx.x < GROUPS * 128)
+		consume<D, PAGE, GROUPS>(sm, j, w, scale);
+	else if (threadIdx.x == GROUPS * 128)
+		produce<D, PAGE, GROUPS>(sm, j, maps, w);
+#else
+	__trap();
+#endif
+}
+
+/* The grid, and with it the length of segments.  Long ones fill the pipeline less often, but for
+ * even work there must be several waves of them; where that would make them short, there is one. */
+dim3 split(struct proxy_job *j, int rows, int n_sm)
+{
+	const int64_t tiles = (int64_t)proxy_tiles(j, rows) * j->n_source;
+	const int64_t blocks = tiles * j->b.max_kv_blk, step = KEYS / j->b.shape.page_tok;
+	const int64_t room = (j->b.max_kv_blk - 1) / PROXY_SHORT + 1;
+	const int64_t one = max((blocks - 1) / n_sm + 1, room);
+	const int64_t even = blocks / (WAVES * n_sm) / PROXY_SEGMENT * PROXY_SEGMENT;
+
+	if (one < PROXY_SEGMENT)
+		j->segment = (int)((one + step - 1) / step * step);
+	else
+		j->segment = (int)min(max(even, (int64_t)PROXY_SEGMENT), (int64_t)MAX_SEGMENT);
+	return dim3((unsigned)proxy_tiles(j, rows),
+		    (unsigned)((j->b.max_kv_blk - 1) / j->segment + 1), (unsigned)j->n_source);
+}
+
+template <int D, int PAGE, int GROUPS>
+enum ar_status launch(struct proxy_job *job, int n_sm, cudaStream_t stream, struct ar_err *err)
+{
+	constexpr int BYTES = SMEM_BYTES<D, GROUPS>;
+	const struct proxy_job &j = *job;
+	const dim3 grid = split(job, ROWS<GROUPS>, n_sm);
+	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
+	const uint64_t rows[2] = { D, (uint64_t)j.n_row };
+	/* the ends of the cache and the means are not known here and not needed: pages bound
+	 * the accesses */
+	const uint64_t keys[2] = { D, INT32_MAX };
+	const uint32_t row_box[2] = { COLS, ROWS<GROUPS> }, key_box[2] = { COLS, PAGE };
+	struct maps maps;
+	enum ar_status st = tensor_map(&maps.row, j.row, 2, rows, row_box, err);
+
+	if (!st)
+		st = tensor_map(&maps.key, j.k, 2, keys, key_box, err);
+	if (!st)
+		st = tensor_map(&maps.mean, j.mean, 2, keys, key_box, err);
+	if (st)
+		return st;
+	CU(cudaFuncSetAttribute(score_wgmma<D, PAGE, GROUPS>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+	score_wgmma<D, PAGE, GROUPS><<<grid, THREADS<GROUPS>, BYTES, stream>>>(maps, j, scale);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+template <int D, int GROUPS>
+enum ar_status launch_page(struct proxy_job *j, int n_sm, cudaStream_t stream, struct ar_err *err)
+{
+	if (j->b.shape.page_tok == 128)
+		return launch<D, 128, GROUPS>(j, n_sm, stream, err);
+	return launch<D, 64, GROUPS>(j, n_sm, stream, err);
+}
+
+template <int D>
+enum ar_status launch_size(struct proxy_job *j, int n_sm, cudaStream_t stream, struct ar_err *err)
+{
+	const int64_t strip = proxy_strip_rows(j) / j->b.n_req;
+
+	if constexpr (D < 256)
+		if ((strip + 255) / 256 * 256 <= (strip + 191) / 192 * 192)
+			return launch_page<D, 4>(j, n_sm, stream, err);
+	return launch_page<D, 3>(j, n_sm, stream, err);
+}
+
+} /* namespace */
+
+enum ar_status proxy_score_sm90(struct proxy_job *j, int n_sm, cudaStream_t stream,
+				struct ar_err *err)
+{
+	switch (j->b.shape.head_dim) {
+	case 64:
+		return launch_size<64>(j, n_sm, stream, err);
+	case 128:
+		return launch_size<128>(j, n_sm, stream, err);
+	default:
+		return launch_size<256>(j, n_sm, stream, err);
+	}
+}

@@ -1,0 +1,112 @@
+/*
+ * Selectors: what a chunk may look at.  In kernels/select/NAME/ one file NAME.c (parameters,
+ * reference, descriptor), one file NAME_sm80.cu, and NAME_sm90.cu where Hopper has kernels of its
+ * own; one row in selectors.c.
+ *
+ * Blocks are those of the batch, shape.page_tok tokens on the absolute grid; a selector says how
+ * many it wants (block_tok), and the cache gets pages of that size.
+ */
+#ifndef AR_SELECTOR_H
+#define AR_SELECTOR_H
+
+#include <stdbool.h>
+
+#include "base/opt.h"
+#include "base/status.h"
+#include "kernels/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a selector is opened with.  Its heads are the first ones of the model; others are on other
+ * ranks. */
+struct selector_env {
+	struct attn_shape shape;	/* of this rank */
+	int n_layers;			/* of the model */
+	const float *rope_inv;		/* [head_dim / 2] Q and K were turned by inv * position;
+					 * NULL: it is not known */
+	bool device;			/* enqueue() will be called on the current device */
+	int repeats;			/* above 1: the heads are those that files are made for, so
+					 * many times over */
+	bool trial;			/* it will be opened again, and say then what is odd */
+};
+
+/* The heads that a file must have for n of this rank: head h takes what is for h modulo them. */
+static inline int selector_file_heads(const struct selector_env *env, int n)
+{
+	return env->repeats > 1 ? n / env->repeats : n;
+}
+
+typedef size_t selector_work_fn(const void *self, const struct attn_shape *s,
+				const struct attn_limits *l);
+typedef enum ar_status selector_enqueue_fn(const struct attn_batch *b, const void *self, int layer,
+					   const bf16_t *q, const struct kv_cache *kv, void *state,
+					   const struct selection *out, void *work, void *stream,
+					   struct ar_err *err);
+
+struct selector {
+	const char *name;	/* "flashprefill" */
+	const char *title;	/* one line */
+	const char *origin;	/* paper or code it follows */
+	const struct opt *params;
+	size_t param_size;
+	const char *knob;	/* the real parameter that says how much is kept, from nearly all
+				 * to nearly nothing over its range; neither what is kept beside
+				 * pages nor work_bytes() depends on it.  NULL: there is none */
+
+	/* Whether the parameters go together; NULL: always. */
+	enum ar_status (*check)(const void *param, struct ar_err *err);
+
+	bool tokens;		/* it writes token lists, not a mask */
+
+	/* It writes runs and columns, at most so many a row.  NULL: it does not. */
+	void (*columns)(const void *self, const struct attn_shape *s, int *max_run, int *max_col);
+	bool scores;		/* ref() writes scores where there is room for them */
+	int (*block_tok)(const void *param);	/* 64 or 128; NULL: 128 */
+
+	/* The last so many query blocks of a prompt, of which every block is kept: no part of
+	 * tables (attn_batch.tail).  NULL: none. */
+	int (*tail)(const void *param);
+
+	/* Read what the parameters name (files of gates, thresholds, patterns) and put it where
+	 * ref() and enqueue() will want it.  NULL: *self is the parameters. */
+	enum ar_status (*open)(void **self, const void *param, const struct selector_env *env,
+			       struct ar_err *err);
+	void (*close)(void *self);
+
+	/* Bytes that the selector keeps beside each page of the cache (all KV heads, one
+	 * layer), NULL: none.  Its content must be derivable from the page's K, so
+	 * that it survives preemption by being rebuilt with the chunk.  Tokens that decodes
+	 * wrote are shown to the selector as a chunk before a later chunk builds on them. */
+	size_t (*state_bytes)(const void *self, const struct attn_shape *s);
+
+	/* NULL in both: everything is kept ("none", dense). */
+
+	/* The reference, for one layer of the model.  Reads q and kv, brings state
+	 * [page][state_bytes] up to date for the blocks the chunk touches, writes every word
+	 * of the mask or every list.  May allocate. */
+	enum ar_status (*ref)(const struct attn_batch *b, const void *self, int layer,
+			      const bf16_t *q, const struct kv_cache *kv, void *state,
+			      const struct selection *out, struct ar_err *err);
+
+	/* CUDA; NULL in a build without.  Only enqueues on stream; no allocation, no
+	 * synchronisation.  work has work_bytes() bytes of device memory; NULL: none. */
+	selector_work_fn *work_bytes;
+	selector_enqueue_fn *enqueue;
+};
+
+/* The choices of a parameter 'block', tokens of a block, and what number i of them stands for. */
+extern const char *const selector_blocks[];	/* ends with NULL */
+static inline int selector_block_tok(int i)
+{
+	return 64 << i;
+}
+
+extern const struct selector *const selectors[];	/* ends with NULL */
+const struct selector *selector_find(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,72 @@
+/*
+ * Tri-shape as OpenVINO GenAI runs it: whole cache blocks are left out by place alone.
+ *
+ * Of the full blocks before the chunk the first start tokens' and the last recent tokens' are kept;
+ * blocks of the chunk, and a cached block that is not full, always are.  Every row of a chunk sees
+ * the same blocks.  A chunk with fewer than last_dense prompt tokens after it sees everything, so
+ * the last chunk of a prompt is dense.
+ */
+#include "config.h"
+#include "kernels/select/trishape/trishape.h"
+
+static int block_tok(const void *param)
+{
+	return selector_block_tok(((const struct trishape *)param)->block);
+}
+
+static enum ar_status check(const void *param, struct ar_err *err)
+{
+	const struct trishape *p = param;
+	int tok = block_tok(p);
+
+	if (p->start % tok || p->recent % tok)
+		return ar_fail(err, AR_USAGE,
+			       "start=%lld and recent=%lld: want multiples of block=%d",
+			       (long long)p->start, (long long)p->recent, tok);
+	return AR_OK;
+}
+
+static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
+			  const bf16_t *q, const struct kv_cache *kv, void *state,
+			  const struct selection *out, struct ar_err *err)
+{
+	const struct attn_shape *s = &b->shape;
+	size_t words = (size_t)b->mask_words;
+
+	(void)layer, (void)q, (void)kv, (void)state, (void)err;
+	for (int r = 0; r < b->n_req; r++)
+		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+			for (int h = 0; h < s->q_heads; h++)
+				trishape_row(self, s->page_tok, b->ctx[r], b->left[r],
+					     b->ctx[r] / s->page_tok + i - b->qblk0[r],
+					     b->mask_words,
+					     out->mask + (size_t)(i * s->q_heads + h) * words);
+	return AR_OK;
+}
+
+#define OFF(member) offsetof(struct trishape, member)
+static const struct opt params[] = {
+	{ .name = "start", .type = OPT_INT, .off = OFF(start), .arg = "N", .def = "128",
+	  .max = 1 << 30, .help = "keep the first N tokens" },
+	{ .name = "recent", .type = OPT_INT, .off = OFF(recent), .arg = "N", .def = "1920",
+	  .max = 1 << 30, .help = "keep the last N tokens before the chunk" },
+	{ .name = "last-dense", .type = OPT_INT, .off = OFF(last_dense), .arg = "N", .def = "100",
+	  .max = 1 << 30,
+	  .help = "keep everything where fewer than N prompt tokens are left" },
+	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
+	  .choice = selector_blocks, .help = "tokens of a block" },
+	{ 0 }
+};
+
+extern const struct selector selector_trishape;
+const struct selector selector_trishape = {
+	.name = "trishape",
+	.title = "the first and the last blocks before the chunk",
+	.origin = "OpenVINO GenAI, sparse attention mode TRISHAPE",
+	.params = params,
+	.param_size = sizeof(struct trishape),
+	.check = check,
+	.block_tok = block_tok,
+	.ref = ref,
+	.enqueue = HAVE_CUDA ? trishape_enqueue : NULL,
+};

@@ -1,0 +1,29 @@
+/* Tri-shape masks on the device. */
+#include "config.h"
+#include "kernels/select/rows.cuh"
+#include "kernels/select/trishape/trishape.h"
+
+namespace {
+
+struct rule {
+	struct trishape p;
+
+	__device__ void operator()(const struct attn_batch &b, const struct qblk &s, int,
+				   uint32_t *row) const
+	{
+		trishape_row(&p, b.shape.page_tok, b.ctx[s.req], b.left[s.req], s.blk,
+			     b.mask_words, row);
+	}
+};
+
+}
+
+enum ar_status trishape_enqueue(const struct attn_batch *b, const void *self, int,
+				const bf16_t *, const struct kv_cache *, void *,
+				const struct selection *out, void *, void *stream,
+				struct ar_err *err)
+{
+	const struct rule rule = { *(const struct trishape *)self };
+
+	return mask_rows_enqueue(b, rule, out->mask, stream, err);
+}

@@ -1,0 +1,292 @@
+#include "config.h"
+#include "model/model.h"
+
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/binfile.h"
+#include "base/data.h"
+#include "base/jsonval.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/rope.h"
+
+enum { CONFIG_MAX = 16 << 20 };	/* bytes; real ones have a few thousand */
+
+static const cJSON *get(const cJSON *config, const char *key)
+{
+	return cJSON_GetObjectItemCaseSensitive(config, key);
+}
+
+static enum ar_status bad_key(const char *path, const char *key, struct ar_err *err)
+{
+	return ar_fail(err, AR_DATA, "%s: want a positive integer as '%s'", path, key);
+}
+
+/* def 0: the key must be there. */
+static enum ar_status read_int(const cJSON *config, const char *key, int max, int def, int *out,
+			       const char *path, struct ar_err *err)
+{
+	int64_t v = def;
+
+	if ((json_has(config, key) || !def) && !json_int(get(config, key), 1, max, &v))
+		return bad_key(path, key, err);
+	*out = (int)v;
+	return AR_OK;
+}
+
+/* What this program replays is full attention over every head in every layer. */
+static enum ar_status check_attention(const cJSON *config, const char *path, struct ar_err *err)
+{
+	const cJSON *factor = get(config, "partial_rotary_factor"), *type;
+	const cJSON *types = get(config, "layer_types");
+	bool sliding = cJSON_IsTrue(get(config, "use_sliding_window")) ||
+		       (!json_has(config, "use_sliding_window") && !types &&
+			json_has(config, "sliding_window"));
+
+	if (json_has(config, "kv_lora_rank"))
+		return ar_fail(err, AR_DATA, "%s: latent attention (kv_lora_rank) has no K and V "
+			       "per head; use a model with grouped heads", path);
+	if (json_has(config, "partial_rotary_factor") &&
+	    !(cJSON_IsNumber(factor) && factor->valuedouble == 1))
+		return ar_fail(err, AR_DATA, "%s: partial rotary embeddings are not known", path);
+	cJSON_ArrayForEach(type, types) {
+		const char *name = cJSON_IsString(type) ? type->valuestring : "?";
+
+		if (!strcmp(name, "sliding_attention"))
+			sliding = true;
+		else if (strcmp(name, "full_attention") != 0)
+			return ar_fail(err, AR_DATA,
+				       "%s: layer type '%.40s' is not known; known are "
+				       "full_attention and sliding_attention",
+				       path, name);
+	}
+	if (sliding)
+		log_warn("%s: layers with a sliding window are replayed with full attention", path);
+	return AR_OK;
+}
+
+static enum ar_status read_mlp(struct model *m, const cJSON *config, const char *path,
+			       struct ar_err *err)
+{
+	const char *experts = json_has(config, "num_local_experts") ? "num_local_experts"
+								    : "num_experts";
+	int64_t step = 1;
+	enum ar_status st = read_int(config, "intermediate_size", 1 << 24, 0, &m->ffn, path, err);
+
+	if (st || !json_has(config, experts))
+		return st;
+	if ((json_has(config, "decoder_sparse_step") &&
+	     (!json_int(get(config, "decoder_sparse_step"), 1, INT_MAX, &step) || step != 1)) ||
+	    cJSON_GetArraySize(get(config, "mlp_only_layers")) > 0)
+		return ar_fail(err, AR_DATA, "%s: a mix of dense and expert layers is not known",
+			       path);
+	st = read_int(config, experts, 1 << 16, 0, &m->n_experts, path, err);
+	if (!st)
+		st = read_int(config, "num_experts_per_tok", m->n_experts, 0, &m->experts_per_tok,
+			      path, err);
+	if (!st)
+		st = read_int(config, "moe_intermediate_size", 1 << 24, m->ffn, &m->ffn, path, err);
+	return st;
+}
+
+static enum ar_status read_heads(struct model *m, const cJSON *config, const char *path,
+				 struct ar_err *err)
+{
+	enum ar_status st =
+		read_int(config, "num_attention_heads", 1 << 12, 0, &m->q_heads, path, err);
+
+	if (!st)
+		st = read_int(config, "num_key_value_heads", 1 << 12, m->q_heads, &m->kv_heads,
+			      path, err);
+	if (st)
+		return st;
+	if (m->q_heads % m->kv_heads)
+		return ar_fail(err, AR_DATA, "%s: num_key_value_heads %d does not divide "
+			       "num_attention_heads %d", path, m->kv_heads, m->q_heads);
+	if (!json_has(config, "head_dim") && m->hidden % m->q_heads)
+		return ar_fail(err, AR_DATA, "%s: no 'head_dim', and num_attention_heads %d does "
+			       "not divide hidden_size %d", path, m->q_heads, m->hidden);
+	st = read_int(config, "head_dim", 1 << 12, m->hidden / m->q_heads, &m->head_dim, path, err);
+	if (!st && m->head_dim % 2)
+		st = ar_fail(err, AR_DATA, "%s: head_dim %d is odd", path, m->head_dim);
+	return st;
+}
+
+static enum ar_status read_rope(struct model *m, const cJSON *config, const char *path,
+				struct ar_err *err)
+{
+	const char *key = json_has(config, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+	double theta = 10000;	/* the default of the model class */
+
+	if (json_has(config, "rope_theta") &&
+	    !json_real(get(config, "rope_theta"), 1, 1e12, &theta))
+		return ar_fail(err, AR_DATA, "%s: want a number from 1 to 1e12 as 'rope_theta'",
+			       path);
+	return rope_parse(&m->rope, theta, get(config, key), path, err);
+}
+
+static enum ar_status read_config(struct model *m, const cJSON *config, const char *path,
+				  struct ar_err *err)
+{
+	int max_len;
+	enum ar_status st;
+
+	if (!cJSON_IsObject(config))
+		return ar_fail(err, AR_DATA, "%s: not a JSON object", path);
+	st = check_attention(config, path, err);
+	if (!st)
+		st = read_int(config, "num_hidden_layers", 4094, 0, &m->n_layers, path, err);
+	if (!st)
+		st = read_int(config, "hidden_size", 1 << 24, 0, &m->hidden, path, err);
+	if (!st)
+		st = read_heads(m, config, path, err);
+	if (!st)
+		st = read_mlp(m, config, path, err);
+	if (!st)
+		st = read_int(config, "vocab_size", 1 << 28, 0, &m->vocab, path, err);
+	if (!st)
+		st = read_int(config, "max_position_embeddings", INT_MAX, INT_MAX, &max_len, path,
+			      err);
+	if (!st)
+		st = read_rope(m, config, path, err);
+	if (!st)
+		m->max_len = max_len;
+	return st;
+}
+
+static enum ar_status read_text(const char *path, char **out, struct ar_err *err)
+{
+	struct infile f;
+	char *text = NULL;
+	enum ar_status st = infile_open(&f, path, err);
+
+	*out = NULL;
+	if (st)
+		return st;
+	if (f.size > CONFIG_MAX)
+		st = ar_fail(err, AR_DATA, "%s: too large for a config.json", path);
+	else if (!(text = calloc(1, (size_t)f.size + 1)))
+		st = ar_nomem(err);
+	else
+		st = infile_read(&f, 0, text, (size_t)f.size, err);
+	infile_release(&f);
+	if (st)
+		free(text);
+	else
+		*out = text;
+	return st;
+}
+
+/* A folder's name for its config.json, else the file's without its suffix. */
+static void name_model(struct model *m, const char *path)
+{
+	const char *end = path + strlen(path), *base;
+	static const char config[] = "/config.json";
+	const size_t n = sizeof config - 1;
+
+	if ((size_t)(end - path) > n && !strcmp(end - n, config))
+		end -= n;
+	else if (end - path > 5 && !strcmp(end - 5, ".json"))
+		end -= 5;
+	for (base = end; base > path && base[-1] != '/'; base--)
+		;
+	snprintf(m->name, sizeof m->name, "%.*s", (int)(end - base), base);
+}
+
+static enum ar_status load_file(struct model *m, const char *path, struct ar_err *err)
+{
+	struct model x = { .tp = 1 };
+	const char *end = NULL;
+	cJSON *config = NULL;
+	enum ar_status st = read_text(path, &x.json, err);
+
+	if (st)
+		return st;
+	config = cJSON_ParseWithOpts(x.json, &end, 1);
+	if (!config)
+		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path, text_line(x.json, end));
+	else
+		st = read_config(&x, config, path, err);
+	cJSON_Delete(config);
+	if (st) {
+		model_release(&x);
+		return st;
+	}
+	name_model(&x, path);
+	*m = x;
+	return AR_OK;
+}
+
+/* Where name_or_path leads: itself when it exists, config.json in it when it is a folder,
+ * else a preset of that name. */
+static bool find_config(const char *name_or_path, char *path, size_t n)
+{
+	size_t len = strlen(name_or_path);
+	char preset[64 + sizeof "model/presets/.json"];
+	struct stat s;
+	int got;
+
+	if (!stat(name_or_path, &s)) {
+		while (len > 1 && name_or_path[len - 1] == '/')
+			len--;
+		got = snprintf(path, n, "%.*s%s", (int)len, name_or_path,
+			       S_ISDIR(s.st_mode) ? "/config.json" : "");
+		return got > 0 && (size_t)got < n;
+	}
+	got = snprintf(preset, sizeof preset, "model/presets/%s.json", name_or_path);
+	return got > 0 && (size_t)got < sizeof preset && !strchr(name_or_path, '/') &&
+	       data_find(preset, path, n);
+}
+
+enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_err *err)
+{
+	char path[PATH_MAX];
+
+	*m = (struct model){ 0 };
+	if (!find_config(name_or_path, path, sizeof path))
+		return ar_fail(err, AR_DATA, "%s: no such file and no preset of this name; give a "
+			       "config.json, a folder with one, or a preset such as llama-3.1-8b",
+			       name_or_path);
+	return load_file(m, path, err);
+}
+
+void model_release(struct model *m)
+{
+	free(m->json);
+	*m = (struct model){ 0 };
+}
+
+enum ar_status model_split(struct model *m, int tp, struct ar_err *err)
+{
+	const struct { const char *what; int n; } part[] = {
+		{ "query heads", m->q_heads },
+		{ m->n_experts ? "expert FFN width" : "FFN width", m->ffn },
+		{ "vocabulary", m->vocab },
+	};
+
+	if (tp < 1 || m->tp != 1)
+		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts", m->name, tp);
+	for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+		if (part[i].n % tp)
+			return ar_fail(err, AR_USAGE,
+				       "cannot split model '%s' into %d parts: %s %d "
+				       "is no multiple of it; change --tp",
+				       m->name, tp, part[i].what, part[i].n);
+	if (m->kv_heads % tp && tp % m->kv_heads)
+		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts: %d KV heads "
+			       "neither divide nor are divided by it; change --tp", m->name, tp,
+			       m->kv_heads);
+	m->q_heads /= tp;
+	m->kv_heads = m->kv_heads > tp ? m->kv_heads / tp : 1;
+	m->ffn /= tp;
+	m->vocab /= tp;
+	m->tp = tp;
+	return AR_OK;
+}

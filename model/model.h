@@ -1,0 +1,42 @@
+/* Models: the Hugging Face config.json files that people have. */
+#ifndef AR_MODEL_H
+#define AR_MODEL_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Rotary embedding, half-split pairs (k, k + D/2).  theta 0: not known.  factor > 0: llama3
+ * scaling. */
+struct rope {
+	double theta;
+	double factor, low_freq, high_freq;
+	double original_len;
+};
+
+/* inv[k] = angle per position of pair k, k < dim/2; 0 where theta is, which turns nothing. */
+void rope_inv_freq(const struct rope *r, int dim, float *inv);
+
+struct model {
+	char name[64];
+	int n_layers, hidden;
+	int q_heads, kv_heads, head_dim;
+	int ffn;		/* SwiGLU width; of one expert when n_experts > 0 */
+	int n_experts, experts_per_tok;	/* 0: dense MLP */
+	int vocab;
+	int64_t max_len;	/* max_position_embeddings */
+	struct rope rope;
+	int tp;			/* 1: whole; N: the fields above are rank 0's slice of N */
+	char *json;		/* the config as read, owned */
+};
+
+/* name_or_path: a preset ("llama-3.1-8b") or a config.json, or a folder with one. */
+enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_err *err);
+void model_release(struct model *m);
+
+/* Keep one rank's heads, FFN and vocabulary.  KV heads fewer than tp are replicated (one
+ * each), as engines do.  AR_USAGE when tp does not divide the heads, the FFN or the
+ * vocabulary. */
+enum ar_status model_split(struct model *m, int tp, struct ar_err *err);
+
+#endif

@@ -1,0 +1,725 @@
+/*
+ * Kernel tracing with CUPTI's activity records.
+ *
+ * A launch leaves two records that share a correlation id: the kernel itself, and in front of the
+ * launch's API record an external correlation, which carries what prof_phase() had announced
+ * on the launching thread.  Records come in buffers of ours, unordered; they are only looked at
+ * in prof_collect(), on the caller's thread, when the device is idle.
+ *
+ * The kernels of a CUDA graph all have the correlation id of the graph's launch, but each the id
+ * of its node.  CUPTI calls back when capture creates a node and when instantiation clones it:
+ * a node is for what had been announced at its capture, and so is its clone.
+ */
+#include "config.h"
+#include "profiler/cupti/prof.h"
+
+#include <assert.h>
+#include <cuda.h>
+#include <cupti.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dynlib.h"
+
+/* The library may append to a record, never change it. */
+static_assert(sizeof(CUpti_ActivityKernel10) == 216, "another layout of the kernel record");
+
+enum {
+	BUFFER_BYTES = 4 << 20,
+	BUFFER_HEAD = 4096,	/* struct buffer, and the records page-aligned behind it */
+	BUFFERS_AHEAD = 4,
+};
+
+#define CUPTI_API(X)                                                                            \
+	X(cuptiGetVersion) X(cuptiGetResultString) X(cuptiSubscribe_v2) X(cuptiUnsubscribe)     \
+	X(cuptiEnableCallback) X(cuptiGetGraphNodeId)                                           \
+	X(cuptiFinalize) X(cuptiSetThreadIdType) X(cuptiActivitySetAttribute)                   \
+	X(cuptiActivityRegisterCallbacks) X(cuptiActivityEnable) X(cuptiActivityDisable)        \
+	X(cuptiActivityEnableRuntimeApi) X(cuptiActivityEnableDriverApi)                        \
+	X(cuptiActivityPushExternalCorrelationId) X(cuptiActivityPopExternalCorrelationId)      \
+	X(cuptiActivityFlushAll) X(cuptiActivityGetNextRecord)                                  \
+	X(cuptiActivityGetNumDroppedRecords)
+
+static struct {
+#define X(f) __typeof__(f) *f;
+	CUPTI_API(X)
+#undef X
+} api;
+
+/* The calls that launch kernels.  cuBLAS may launch through the driver. */
+static const CUpti_CallbackId runtime_launches[] = {
+	CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
+	CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000,
+	CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060,
+	CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_ptsz_v11060,
+	CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_v9000,
+	CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_ptsz_v9000,
+	CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000,
+	CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_ptsz_v10000,
+};
+static const CUpti_CallbackId driver_launches[] = {
+	CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
+	CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
+	CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
+	CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz,
+	CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel,
+	CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz,
+	CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
+	CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz,
+};
+static const CUpti_ActivityKind kinds[] = {
+	CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+	CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+};
+
+static const CUpti_CallbackId node_callbacks[] = {
+	CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
+	CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+};
+
+static const CUpti_ExternalCorrelationKind scope_kind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+
+#define N_OF(a) (sizeof(a) / sizeof *(a))
+
+/* ---- buffers ---- */
+
+struct buffer {
+	struct buffer *next;
+	size_t valid;		/* bytes that hold records */
+};
+
+/* CUPTI's callbacks carry no pointer of ours, hence the one pool of the process.  lock is
+ * never held across a call of CUPTI.  free holds cleared buffers only. */
+static struct {
+	pthread_mutex_t lock;
+	struct buffer *free, *full;
+} pool = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static uint8_t *records_of(struct buffer *b)
+{
+	return (uint8_t *)b + BUFFER_HEAD;
+}
+
+static struct buffer *buffer_new(void)
+{
+	struct buffer *b = aligned_alloc(BUFFER_HEAD, BUFFER_HEAD + BUFFER_BYTES);
+
+	if (b)
+		memset(b, 0, BUFFER_HEAD + BUFFER_BYTES);
+	return b;
+}
+
+static void pool_push(struct buffer **list, struct buffer *b)
+{
+	pthread_mutex_lock(&pool.lock);
+	b->next = *list;
+	*list = b;
+	pthread_mutex_unlock(&pool.lock);
+}
+
+/* Without memory CUPTI gets no buffer and counts what it drops. */
+static void CUPTIAPI on_request(uint8_t **data, size_t *size, size_t *max_records)
+{
+	struct buffer *b;
+
+	pthread_mutex_lock(&pool.lock);
+	b = pool.free;
+	if (b)
+		pool.free = b->next;
+	pthread_mutex_unlock(&pool.lock);
+	if (!b)
+		b = buffer_new();
+	*data = b ? records_of(b) : NULL;
+	*size = b ? BUFFER_BYTES : 0;
+	*max_records = 0;
+}
+
+static void CUPTIAPI on_complete(CUcontext ctx, uint32_t stream, uint8_t *data, size_t size,
+				 size_t valid)
+{
+	struct buffer *b;
+
+	(void)ctx;
+	(void)stream;
+	(void)size;
+	if (!data)
+		return;
+	b = (struct buffer *)(void *)(data - BUFFER_HEAD);
+	b->valid = valid;
+	pool_push(&pool.full, b);
+}
+
+static void recycle(struct buffer *b)
+{
+	memset(records_of(b), 0, b->valid);
+	b->valid = 0;
+	pool_push(&pool.free, b);
+}
+
+static struct buffer *take_list(struct buffer **list)
+{
+	struct buffer *b;
+
+	pthread_mutex_lock(&pool.lock);
+	b = *list;
+	*list = NULL;
+	pthread_mutex_unlock(&pool.lock);
+	return b;
+}
+
+/* Only buffers that came back are ours to free. */
+static void pool_release(struct buffer **list)
+{
+	struct buffer *next;
+
+	for (struct buffer *b = take_list(list); b; b = next) {
+		next = b->next;
+		free(b);
+	}
+}
+
+/* ---- session ---- */
+
+/* What a launch was for, by correlation id. */
+struct scope {
+	uint32_t corr;
+	uint64_t id;
+};
+
+/* What a graph's node is for, by its id. */
+struct node {
+	uint64_t id, scope;		/* id 0: a free place */
+};
+
+struct prof {
+	CUpti_SubscriberHandle subscriber;
+	uint32_t version;
+	bool pushed;			/* an id of ours is on this thread's stack */
+	uint64_t announced;		/* scope of the next launches, 0: not yet */
+	CUptiResult failed;		/* of a push, a pop or a callback, for prof_collect() */
+	struct node *node;		/* open addressing, at most half full */
+	size_t n_node, cap_node;	/* cap_node: a power of two */
+	struct prof_kernel *kernel;
+	size_t n_kernel, cap_kernel;
+	struct scope *scope;
+	size_t n_scope, cap_scope;
+	uint32_t last_corr;		/* largest id of the collections before */
+	bool collected;			/* last_corr means something */
+	char **name;			/* set of names, open addressing, at most half full */
+	size_t n_name, cap_name;	/* cap_name: a power of two */
+	struct prof_loss loss;
+};
+
+/* A scope id is never 0. */
+static uint64_t scope_id(int layer, enum phase phase)
+{
+	return (uint64_t)1 << 32 | (uint64_t)(layer & 0xfff) << 8 | (uint64_t)phase;
+}
+
+static const char *result_name(CUptiResult r)
+{
+	const char *s = NULL;
+
+	return api.cuptiGetResultString(r, &s) || !s ? "unknown result" : s;
+}
+
+static enum ar_status cupti_fail(CUptiResult r, const char *what, struct ar_err *err)
+{
+	return ar_fail(err, AR_NODEV, "%s failed: %s (%d); do without tracing", what,
+		       result_name(r), (int)r);
+}
+
+/* For functions with st, err and a label out. */
+#define CUPTI(f, ...) do {                                                                      \
+	CUptiResult cupti_r_ = api.f(__VA_ARGS__);                                              \
+	if (cupti_r_) {                                                                         \
+		st = cupti_fail(cupti_r_, #f, err);                                             \
+		goto out;                                                                       \
+	}                                                                                       \
+} while (0)
+
+static enum ar_status load(uint32_t *version, struct ar_err *err)
+{
+	static const struct dynlib_sym syms[] = {
+#define X(f) { #f, (void **)(void *)&api.f },
+		CUPTI_API(X)
+#undef X
+		{ NULL, NULL }
+	};
+	enum ar_status st = dynlib_load("libcupti.so.13", "ATTNREPLAY_CUPTI", syms, err);
+
+	if (st)
+		return st;
+	CUPTI(cuptiGetVersion, version);
+	if (*version < 130000 || *version >= 140000)
+		st = ar_fail(err, AR_NODEV, "CUPTI has API version %u; this program needs the one "
+			     "of CUDA 13", *version);
+out:
+	return st;
+}
+
+/* ---- nodes of graphs ---- */
+
+static struct node *node_slot(struct node *table, size_t cap, uint64_t id)
+{
+	size_t i = (size_t)(id * 0x9e3779b97f4a7c15u >> 32) & (cap - 1);
+
+	while (table[i].id && table[i].id != id)
+		i = (i + 1) & (cap - 1);
+	return &table[i];
+}
+
+/* 0: not a node that was seen. */
+static uint64_t node_scope(const struct prof *p, uint64_t id)
+{
+	return p->cap_node ? node_slot(p->node, p->cap_node, id)->scope : 0;
+}
+
+static bool nodes_grow(struct prof *p)
+{
+	size_t cap = p->cap_node ? 2 * p->cap_node : 1024;
+	struct node *table;
+
+	if (2 * (p->n_node + 1) <= p->cap_node)
+		return true;
+	table = calloc(cap, sizeof *table);
+	if (!table)
+		return false;
+	for (size_t i = 0; i < p->cap_node; i++)
+		if (p->node[i].id)
+			*node_slot(table, cap, p->node[i].id) = p->node[i];
+	free(p->node);
+	p->node = table;
+	p->cap_node = cap;
+	return true;
+}
+
+static CUptiResult set_node(struct prof *p, uint64_t id, uint64_t scope)
+{
+	struct node *n;
+
+	if (!nodes_grow(p))
+		return CUPTI_ERROR_OUT_OF_MEMORY;
+	n = node_slot(p->node, p->cap_node, id);
+	p->n_node += !n->id;
+	*n = (struct node){ id, scope };
+	return CUPTI_SUCCESS;
+}
+
+/* Instantiation may report a clone as created, too, before or after: what was cloned knows.
+ * Kernels of a node that has no id are counted as unattributed. */
+static CUptiResult node_created(struct prof *p, const CUpti_GraphData *g)
+{
+	uint64_t id;
+
+	if (!p->announced || api.cuptiGetGraphNodeId(g->node, &id) || node_scope(p, id))
+		return CUPTI_SUCCESS;
+	return set_node(p, id, p->announced);
+}
+
+static CUptiResult node_cloned(struct prof *p, const CUpti_GraphData *g)
+{
+	uint64_t id, from;
+
+	if (api.cuptiGetGraphNodeId(g->originalNode, &from) || !node_scope(p, from) ||
+	    api.cuptiGetGraphNodeId(g->node, &id))
+		return CUPTI_SUCCESS;
+	return set_node(p, id, node_scope(p, from));
+}
+
+/* Only node_callbacks[] are enabled. */
+static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+				 const void *data)
+{
+	const CUpti_ResourceData *what = data;
+	struct prof *p = user;
+	CUptiResult r;
+
+	(void)domain;
+	r = id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED ?
+	    node_created(p, what->resourceDescriptor) : node_cloned(p, what->resourceDescriptor);
+	if (r && !p->failed)
+		p->failed = r;
+}
+
+/* ---- opening and closing ---- */
+
+static enum ar_status subscribe(struct prof *p, struct ar_err *err)
+{
+	char other[CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN + 1] = "";
+	CUpti_SubscriberParams params = {
+		.structSize = CUpti_SubscriberParams_STRUCT_SIZE,
+		.subscriberName = PACKAGE_NAME,
+		.oldSubscriberName = other,
+		.oldSubscriberSize = CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN,
+	};
+	CUptiResult r = api.cuptiSubscribe_v2(&p->subscriber, on_callback, p, &params);
+
+	if (!r)
+		return AR_OK;
+	p->subscriber = NULL;
+	if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
+		return ar_fail(err, AR_NODEV, "another profiler is attached (%s); run without it, "
+			       "or do without tracing", *other ? other : "it gives no name");
+	if (r == CUPTI_ERROR_UNKNOWN)
+		return ar_fail(err, AR_NODEV, "CUPTI finds no usable NVIDIA driver (%s)",
+			       result_name(r));
+	return cupti_fail(r, "cuptiSubscribe_v2", err);
+}
+
+static enum ar_status enable(const struct prof *p, struct ar_err *err)
+{
+	uint8_t one = 1;
+	size_t size = sizeof one;
+	enum ar_status st = AR_OK;
+
+	CUPTI(cuptiSetThreadIdType, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+	CUPTI(cuptiActivitySetAttribute, CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size,
+	      &one);
+	CUPTI(cuptiActivityRegisterCallbacks, on_request, on_complete);
+	for (size_t i = 0; i < N_OF(runtime_launches); i++)
+		CUPTI(cuptiActivityEnableRuntimeApi, runtime_launches[i], 1);
+	for (size_t i = 0; i < N_OF(driver_launches); i++)
+		CUPTI(cuptiActivityEnableDriverApi, driver_launches[i], 1);
+	for (size_t i = 0; i < N_OF(kinds); i++)
+		CUPTI(cuptiActivityEnable, kinds[i]);
+	for (size_t i = 0; i < N_OF(node_callbacks); i++)
+		CUPTI(cuptiEnableCallback, 1, p->subscriber, CUPTI_CB_DOMAIN_RESOURCE,
+		      node_callbacks[i]);
+out:
+	return st;
+}
+
+enum ar_status prof_open(struct prof **out, struct ar_err *err)
+{
+	struct prof *p = calloc(1, sizeof *p);
+	enum ar_status st;
+
+	*out = NULL;
+	if (!p)
+		return ar_nomem(err);
+	st = load(&p->version, err);
+	for (int i = 0; i < BUFFERS_AHEAD && !st; i++) {
+		struct buffer *b = buffer_new();
+
+		if (b)
+			pool_push(&pool.free, b);
+		else
+			st = ar_nomem(err);
+	}
+	if (!st)
+		st = subscribe(p, err);
+	if (!st)
+		st = enable(p, err);
+	if (st)
+		goto out;
+	*out = p;
+	p = NULL;
+out:
+	prof_close(p);
+	return st;
+}
+
+static void detach(struct prof *p)
+{
+	if (p->pushed)
+		api.cuptiActivityPopExternalCorrelationId(scope_kind, NULL);
+	for (size_t i = 0; i < N_OF(node_callbacks); i++)
+		api.cuptiEnableCallback(0, p->subscriber, CUPTI_CB_DOMAIN_RESOURCE,
+					node_callbacks[i]);
+	api.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+	for (size_t i = 0; i < N_OF(kinds); i++)
+		api.cuptiActivityDisable(kinds[i]);
+	for (size_t i = 0; i < N_OF(runtime_launches); i++)
+		api.cuptiActivityEnableRuntimeApi(runtime_launches[i], 0);
+	for (size_t i = 0; i < N_OF(driver_launches); i++)
+		api.cuptiActivityEnableDriverApi(driver_launches[i], 0);
+	api.cuptiUnsubscribe(p->subscriber);
+	api.cuptiFinalize();
+}
+
+void prof_close(struct prof *p)
+{
+	if (!p)
+		return;
+	if (p->subscriber)
+		detach(p);
+	pool_release(&pool.full);
+	pool_release(&pool.free);
+	for (size_t i = 0; i < p->cap_name; i++)
+		free(p->name[i]);
+	free(p->name);
+	free(p->kernel);
+	free(p->scope);
+	free(p->node);
+	free(p);
+}
+
+uint32_t prof_api_version(const struct prof *p)
+{
+	return p->version;
+}
+
+const struct prof_loss *prof_loss(const struct prof *p)
+{
+	return &p->loss;
+}
+
+void prof_phase(void *ctx, int layer, enum phase phase)
+{
+	struct prof *p = ctx;
+	CUptiResult r = CUPTI_SUCCESS;
+
+	if (!p)
+		return;
+	if (p->pushed)
+		r = api.cuptiActivityPopExternalCorrelationId(scope_kind, NULL);
+	p->announced = scope_id(layer, phase);
+	if (!r)
+		r = api.cuptiActivityPushExternalCorrelationId(scope_kind, p->announced);
+	p->pushed = !r;
+	if (r && !p->failed)
+		p->failed = r;
+}
+
+/* ---- records ---- */
+
+/* Make room for one more element of size bytes. */
+static bool grow(void *array, size_t n, size_t *cap, size_t size)
+{
+	size_t want = *cap ? 2 * *cap : 4096;
+	void *old, *p;
+
+	if (n < *cap)
+		return true;
+	memcpy(&old, array, sizeof old);
+	p = realloc(old, want * size);
+	if (!p)
+		return false;
+	memcpy(array, &p, sizeof p);
+	*cap = want;
+	return true;
+}
+
+static size_t name_hash(const char *s)
+{
+	uint64_t h = 0xcbf29ce484222325u;
+
+	for (; *s; s++)
+		h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+	return (size_t)(h ^ h >> 32);
+}
+
+static char **name_slot(char **table, size_t cap, const char *s)
+{
+	size_t i = name_hash(s) & (cap - 1);
+
+	while (table[i] && strcmp(table[i], s))
+		i = (i + 1) & (cap - 1);
+	return &table[i];
+}
+
+static bool names_grow(struct prof *p)
+{
+	size_t cap = p->cap_name ? 2 * p->cap_name : 256;
+	char **table;
+
+	if (2 * (p->n_name + 1) <= p->cap_name)
+		return true;
+	table = calloc(cap, sizeof *table);
+	if (!table)
+		return false;
+	for (size_t i = 0; i < p->cap_name; i++)
+		if (p->name[i])
+			*name_slot(table, cap, p->name[i]) = p->name[i];
+	free(p->name);
+	p->name = table;
+	p->cap_name = cap;
+	return true;
+}
+
+/* Our copy of the name; a record's goes with its module.  NULL: no memory. */
+static const char *intern(struct prof *p, const char *s)
+{
+	char **slot;
+
+	if (!s)
+		s = "";
+	if (!names_grow(p))
+		return NULL;
+	slot = name_slot(p->name, p->cap_name, s);
+	if (!*slot) {
+		*slot = strdup(s);
+		p->n_name += *slot != NULL;
+	}
+	return *slot;
+}
+
+static bool add_kernel(struct prof *p, const CUpti_ActivityKernel10 *r)
+{
+	struct prof_kernel *k;
+	const char *name;
+
+	p->loss.records++;
+	if (p->collected && r->correlationId <= p->last_corr) {
+		p->loss.late++;
+		return true;
+	}
+	if (!r->start || !r->end || r->end < r->start) {
+		p->loss.zero_ts++;
+		return true;
+	}
+	name = intern(p, r->name);
+	if (!name || !grow(&p->kernel, p->n_kernel, &p->cap_kernel, sizeof *p->kernel))
+		return false;
+	k = &p->kernel[p->n_kernel++];
+	*k = (struct prof_kernel){
+		.name = name,
+		.start_ns = (int64_t)r->start, .end_ns = (int64_t)r->end,
+		.layer = PHASE_NO_LAYER, .phase = PHASE_NONE,
+		.grid = { r->gridX, r->gridY, r->gridZ },
+		.block = { r->blockX, r->blockY, r->blockZ },
+		.cluster = { (int32_t)r->clusterX, (int32_t)r->clusterY, (int32_t)r->clusterZ },
+		.regs = r->registersPerThread,
+		.smem_static = r->staticSharedMemory, .smem_dynamic = r->dynamicSharedMemory,
+		.smem_executed = (int32_t)r->sharedMemoryExecuted,
+		.local_per_thread = (int32_t)r->localMemoryPerThread,
+		.launch_type = r->launchType,
+		.device = r->deviceId, .stream = r->streamId, .corr = r->correlationId,
+		.graph_node = r->graphNodeId,
+	};
+	return true;
+}
+
+static bool add_scope(struct prof *p, const CUpti_ActivityExternalCorrelation *r)
+{
+	if (r->externalKind != scope_kind)
+		return true;
+	if (!grow(&p->scope, p->n_scope, &p->cap_scope, sizeof *p->scope))
+		return false;
+	p->scope[p->n_scope++] = (struct scope){ r->correlationId, r->externalId };
+	return true;
+}
+
+static bool add_record(struct prof *p, const CUpti_Activity *r)
+{
+	if (r->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL ||
+	    r->kind == CUPTI_ACTIVITY_KIND_KERNEL)
+		return add_kernel(p, (const void *)r);
+	if (r->kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)
+		return add_scope(p, (const void *)r);
+	return true;
+}
+
+/* A record of a kind that the library itself does not know ends the buffer: what follows is
+ * lost, and counted as one. */
+static bool decode(struct prof *p, struct buffer *b)
+{
+	CUpti_Activity *r = NULL;
+	CUptiResult res = CUPTI_SUCCESS;
+
+	while (b->valid) {
+		res = api.cuptiActivityGetNextRecord(records_of(b), b->valid, &r);
+		if (res)
+			break;
+		if (!add_record(p, r))
+			return false;
+	}
+	if (res && res != CUPTI_ERROR_MAX_LIMIT_REACHED)
+		p->loss.dropped++;
+	return true;
+}
+
+static enum ar_status decode_all(struct prof *p, struct ar_err *err)
+{
+	bool ok = true;
+	struct buffer *next;
+
+	for (struct buffer *b = take_list(&pool.full); b; b = next) {
+		next = b->next;
+		ok = ok && decode(p, b);
+		recycle(b);
+	}
+	return ok ? AR_OK : ar_nomem(err);
+}
+
+static int by_corr(const void *a, const void *b)
+{
+	const struct scope *x = a, *y = b;
+
+	return (x->corr > y->corr) - (x->corr < y->corr);
+}
+
+static int by_start(const void *a, const void *b)
+{
+	const struct prof_kernel *x = a, *y = b;
+
+	if (x->start_ns != y->start_ns)
+		return x->start_ns < y->start_ns ? -1 : 1;
+	return (x->corr > y->corr) - (x->corr < y->corr);
+}
+
+/* 0: unknown. */
+static uint64_t scope_of(const struct prof *p, const struct prof_kernel *k)
+{
+	const struct scope key = { k->corr, 0 }, *s = NULL;
+
+	if (k->graph_node)
+		return node_scope(p, k->graph_node);
+	if (p->n_scope)
+		s = bsearch(&key, p->scope, p->n_scope, sizeof key, by_corr);
+	return s ? s->id : 0;
+}
+
+static void attribute(struct prof *p)
+{
+	uint32_t last = p->last_corr;
+
+	if (p->n_scope)
+		qsort(p->scope, p->n_scope, sizeof *p->scope, by_corr);
+	for (size_t i = 0; i < p->n_kernel; i++) {
+		struct prof_kernel *k = &p->kernel[i];
+		uint64_t scope = scope_of(p, k);
+
+		if (scope) {
+			k->layer = (int32_t)(scope >> 8 & 0xfff);
+			k->phase = (enum phase)(scope & 0xff);
+		} else if (p->announced) {
+			p->loss.unattributed++;
+		}
+		if (k->corr > last)
+			last = k->corr;
+	}
+	p->collected = p->collected || p->n_kernel;
+	p->last_corr = last;
+	if (p->n_kernel)
+		qsort(p->kernel, p->n_kernel, sizeof *p->kernel, by_start);
+}
+
+enum ar_status prof_collect(struct prof *p, const struct prof_kernel **kernel, size_t *n,
+			    struct ar_err *err)
+{
+	size_t dropped = 0;
+	enum ar_status st;
+
+	p->n_kernel = p->n_scope = 0;
+	if (p->failed) {
+		st = p->failed == CUPTI_ERROR_OUT_OF_MEMORY ? ar_nomem(err) :
+		     cupti_fail(p->failed, "keeping track of phases", err);
+		p->failed = CUPTI_SUCCESS;
+		goto out;
+	}
+	CUPTI(cuptiActivityFlushAll, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+	CUPTI(cuptiActivityGetNumDroppedRecords, NULL, 0, &dropped);
+	p->loss.dropped += (int64_t)dropped;
+	st = decode_all(p, err);
+	if (st)
+		goto out;
+	attribute(p);
+	*kernel = p->kernel;
+	*n = p->n_kernel;
+out:
+	return st;
+}

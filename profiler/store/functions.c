@@ -1,0 +1,113 @@
+#include "config.h"
+#include "profiler/store/functions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/stats.h"
+
+/* The values of the group or window, in the order they came in; a window leaves them in
+ * that order as well. */
+struct sample {
+	double *x;
+	size_t first, n, cap;
+	double p;
+};
+
+static void fail_nomem(sqlite3_context *c)
+{
+	sqlite3_result_error_nomem(c);
+}
+
+static int reserve(struct sample *s)
+{
+	size_t cap = s->cap ? 2 * s->cap : 64;
+	double *x;
+
+	if (s->n < s->cap)
+		return 1;
+	x = realloc(s->x, cap * sizeof *x);
+	if (!x)
+		return 0;
+	s->x = x;
+	s->cap = cap;
+	return 1;
+}
+
+static void step(sqlite3_context *c, int argc, sqlite3_value **argv)
+{
+	struct sample *s = sqlite3_aggregate_context(c, sizeof *s);
+	double p = argc > 1 ? sqlite3_value_double(argv[1]) : 50;
+
+	if (!s) {
+		fail_nomem(c);
+		return;
+	}
+	if (argc > 1 && (sqlite3_value_type(argv[1]) == SQLITE_NULL || !(p >= 0 && p <= 100))) {
+		sqlite3_result_error(c, "percentile: the second argument is a number from 0 to 100",
+				     -1);
+		return;
+	}
+	if (s->n > s->first && p != s->p) {
+		sqlite3_result_error(c, "percentile: the second argument is the same in all rows",
+				     -1);
+		return;
+	}
+	s->p = p;
+	if (sqlite3_value_type(argv[0]) == SQLITE_NULL)
+		return;
+	if (!reserve(s)) {
+		fail_nomem(c);
+		return;
+	}
+	s->x[s->n++] = sqlite3_value_double(argv[0]);
+}
+
+static void inverse(sqlite3_context *c, int argc, sqlite3_value **argv)
+{
+	struct sample *s = sqlite3_aggregate_context(c, sizeof *s);
+
+	(void)argc;
+	if (s && sqlite3_value_type(argv[0]) != SQLITE_NULL)
+		s->first++;
+}
+
+static void value(sqlite3_context *c)
+{
+	struct sample *s = sqlite3_aggregate_context(c, 0);
+	size_t n = s ? s->n - s->first : 0;
+	double *sorted;
+
+	if (!n) {
+		sqlite3_result_null(c);
+		return;
+	}
+	sorted = malloc(n * sizeof *sorted);
+	if (!sorted) {
+		fail_nomem(c);
+		return;
+	}
+	memcpy(sorted, s->x + s->first, n * sizeof *sorted);
+	stats_sort(sorted, n);
+	sqlite3_result_double(c, stats_percentile(sorted, n, s->p));
+	free(sorted);
+}
+
+static void final(sqlite3_context *c)
+{
+	struct sample *s = sqlite3_aggregate_context(c, 0);
+
+	value(c);
+	if (s)
+		free(s->x);
+}
+
+int functions_register(sqlite3 *db)
+{
+	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC;
+	int rc = sqlite3_create_window_function(db, "median", 1, flags, NULL, step, final, value,
+						inverse, NULL);
+
+	return rc ? rc : sqlite3_create_window_function(db, "percentile", 2, flags, NULL, step,
+							final, value, inverse, NULL);
+}

@@ -1,0 +1,403 @@
+#include "config.h"
+#include "profiler/store/store.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "profiler/store/store_file.h"
+#include "profiler/store/store_writer.h"
+
+enum {
+	QUEUE_BYTES = 64 << 20,		/* then the caller waits */
+	CHUNK_BYTES = 16 << 10,		/* of messages that share an allocation */
+	IDLE_NS = 250000000,		/* a pause this long ends the transaction */
+};
+
+enum msg_kind { MSG_RUN_BEGIN, MSG_ITERATION, MSG_OUTCOME, MSG_GAP, MSG_ACCURACY,
+		MSG_SELECTION, MSG_RUN_END };
+
+/* A call of store.h on its way to the writer.  Pointers of its struct lead into data, save
+ * those of the calls that wait for the writer anyway. */
+struct msg {
+	enum msg_kind kind;
+	size_t size;		/* the next message follows */
+	union {
+		struct {
+			const struct store_run *run;
+			int64_t *run_id;
+		} begin;
+		struct {
+			const char *status;
+			const struct prof_loss *loss;
+		} end;
+		struct store_iteration iteration;
+		struct store_outcome outcome;
+		struct store_gap gap;
+		struct store_accuracy accuracy;
+		struct store_selection selection;
+	};
+	_Alignas(16) char data[];
+};
+
+struct chunk {
+	struct chunk *next;
+	size_t size, room;	/* of the messages in data; of data */
+	_Alignas(16) char data[];
+};
+
+struct store {
+	struct writer *w;	/* the thread's, until it is joined */
+	pthread_t thread;
+
+	pthread_mutex_t lock;	/* over all below */
+	pthread_cond_t filled, drained;
+	struct chunk *head, *tail;
+	size_t bytes;		/* of all messages that are not worked off yet */
+	bool stop;		/* when all are */
+	struct ar_err err;	/* the first failure; nothing is written after it */
+};
+
+/* ---- the writer's side ---- */
+
+static enum ar_status work_off(struct writer *w, const struct msg *m, struct ar_err *err)
+{
+	switch (m->kind) {
+	case MSG_RUN_BEGIN:
+		return writer_run_begin(w, m->begin.run, m->begin.run_id, err);
+	case MSG_ITERATION:
+		return writer_iteration(w, &m->iteration, err);
+	case MSG_OUTCOME:
+		return writer_outcome(w, &m->outcome, err);
+	case MSG_GAP:
+		return writer_gap(w, &m->gap, err);
+	case MSG_ACCURACY:
+		return writer_accuracy(w, &m->accuracy, err);
+	case MSG_SELECTION:
+		return writer_selection(w, &m->selection, err);
+	case MSG_RUN_END:
+		return writer_run_end(w, m->end.status, m->end.loss, err);
+	}
+	return AR_OK;
+}
+
+/* Wait for messages, at most until the open transaction should end.  NULL: it should. */
+static struct chunk *take_all(struct store *s, bool *stop)
+{
+	bool timed = writer_age_ns(s->w) > 0 && !s->err.status;
+	struct timespec until;
+	struct chunk *c;
+	int rc = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += IDLE_NS;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&s->lock);
+	while (!s->head && !s->stop && !rc) {
+		if (timed)
+			rc = pthread_cond_timedwait(&s->filled, &s->lock, &until);
+		else
+			pthread_cond_wait(&s->filled, &s->lock);
+	}
+	c = s->head;
+	s->head = s->tail = NULL;
+	*stop = !c && s->stop;
+	pthread_mutex_unlock(&s->lock);
+	return c;
+}
+
+static void latch(struct store *s, const struct ar_err *err)
+{
+	pthread_mutex_lock(&s->lock);
+	s->err = *err;
+	pthread_mutex_unlock(&s->lock);
+}
+
+static enum ar_status work_off_all(struct writer *w, const struct chunk *c, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t at = 0; at < c->size && !st;) {
+		const struct msg *m = (const struct msg *)(c->data + at);
+
+		st = work_off(w, m, err);
+		at += m->size;
+	}
+	return st;
+}
+
+static void *writer_main(void *arg)
+{
+	struct store *s = arg;
+	struct ar_err err = { 0 };
+	enum ar_status failed = AR_OK;
+	bool stop = false;
+
+	while (!stop) {
+		struct chunk *c = take_all(s, &stop), *next;
+
+		if (!c && !failed && (failed = writer_commit(s->w, &err)))
+			latch(s, &err);
+		for (; c; c = next) {
+			next = c->next;
+			if (!failed && (failed = work_off_all(s->w, c, &err)))
+				latch(s, &err);
+			pthread_mutex_lock(&s->lock);
+			s->bytes -= c->size;
+			pthread_cond_broadcast(&s->drained);
+			pthread_mutex_unlock(&s->lock);
+			free(c);
+		}
+	}
+	return NULL;
+}
+
+/* ---- the caller's side ---- */
+
+static size_t padded(size_t n)
+{
+	return (n + 15) & ~(size_t)15;
+}
+
+static struct chunk *add_chunk(struct store *s, size_t n)
+{
+	size_t room = n > CHUNK_BYTES ? n : CHUNK_BYTES;
+	struct chunk *c = malloc(sizeof *c + room);
+
+	if (!c)
+		return NULL;
+	*c = (struct chunk){ .room = room };
+	if (s->tail)
+		s->tail->next = c;
+	else
+		s->head = c;
+	s->tail = c;
+	return c;
+}
+
+/* A message at the end of the queue, which stays locked until send(), save for NULL. */
+static struct msg *msg_new(struct store *s, enum msg_kind kind, size_t n_data)
+{
+	const size_t n = sizeof(struct msg) + n_data;
+	struct chunk *c;
+	struct msg *m;
+
+	pthread_mutex_lock(&s->lock);
+	c = s->tail;
+	if (!c || c->room - c->size < n)
+		c = add_chunk(s, n);
+	if (!c) {
+		pthread_mutex_unlock(&s->lock);
+		return NULL;
+	}
+	m = (struct msg *)(c->data + c->size);
+	m->kind = kind;
+	m->size = n;
+	c->size += n;
+	s->bytes += n;
+	return m;
+}
+
+/* Hand over; most_bytes: how much may still be queued when this returns. */
+static enum ar_status send(struct store *s, size_t most_bytes, struct ar_err *err)
+{
+	enum ar_status st;
+
+	pthread_cond_signal(&s->filled);
+	while (s->bytes > most_bytes)
+		pthread_cond_wait(&s->drained, &s->lock);
+	st = s->err.status;
+	if (st && err)
+		*err = s->err;
+	pthread_mutex_unlock(&s->lock);
+	return st;
+}
+
+/* Append n bytes to a message's data. */
+static void *add(char **to, const void *from, size_t n)
+{
+	void *p = *to;
+
+	if (!from)
+		return NULL;
+	memcpy(p, from, n);
+	*to += padded(n);
+	return p;
+}
+
+static size_t text_size(const char *s)
+{
+	return s ? strlen(s) + 1 : 0;
+}
+
+enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
+			       struct ar_err *err)
+{
+	const size_t n_entry = it->entry ? it->n_entry * sizeof *it->entry : 0;
+	const size_t n_kernel = it->n_kernel * sizeof *it->kernel;
+	const size_t n_ns = !!it->phase_ns * PHASE_COUNT * sizeof *it->phase_ns;
+	const size_t n_count = !!it->phase_kernels * PHASE_COUNT * sizeof *it->phase_kernels;
+	struct msg *m = msg_new(s, MSG_ITERATION, padded(n_entry) + padded(n_kernel) +
+				padded(n_ns) + padded(n_count));
+	char *to;
+
+	if (!m)
+		return ar_nomem(err);
+	m->iteration = *it;
+	to = m->data;
+	m->iteration.entry = add(&to, it->entry, n_entry);
+	m->iteration.kernel = add(&to, it->kernel, n_kernel);
+	m->iteration.phase_ns = add(&to, it->phase_ns, n_ns);
+	m->iteration.phase_kernels = add(&to, it->phase_kernels, n_count);
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err)
+{
+	const size_t n_outcome = text_size(o->outcome), n_reason = text_size(o->reason);
+	struct msg *m = msg_new(s, MSG_OUTCOME, padded(n_outcome) + padded(n_reason));
+	char *to;
+
+	if (!m)
+		return ar_nomem(err);
+	m->outcome = *o;
+	to = m->data;
+	m->outcome.outcome = add(&to, o->outcome, n_outcome);
+	m->outcome.reason = add(&to, o->reason, n_reason);
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_GAP, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->gap = *g;
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_ACCURACY, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->accuracy = *a;
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_selection(struct store *s, const struct store_selection *a,
+			       struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_SELECTION, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->selection = *a;
+	return send(s, QUEUE_BYTES, err);
+}
+
+enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64_t *run_id,
+			       struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_RUN_BEGIN, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->begin.run = r;
+	m->begin.run_id = run_id;
+	return send(s, 0, err);
+}
+
+enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
+			     struct ar_err *err)
+{
+	struct msg *m = msg_new(s, MSG_RUN_END, 0);
+
+	if (!m)
+		return ar_nomem(err);
+	m->end.status = status;
+	m->end.loss = loss;
+	return send(s, 0, err);
+}
+
+/* Waiting goes by the monotonic clock: the wall clock may be set. */
+static void init_queue(struct store *s)
+{
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->filled, &attr);
+	pthread_cond_init(&s->drained, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+static void destroy(struct store *s)
+{
+	pthread_cond_destroy(&s->filled);
+	pthread_cond_destroy(&s->drained);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+enum ar_status store_open(struct store **out, const char *path, struct ar_err *err)
+{
+	struct store *s = calloc(1, sizeof *s);
+	struct ar_err ignored;
+	sqlite3 *db = NULL;
+	enum ar_status st;
+
+	*out = NULL;
+	if (!s)
+		return ar_nomem(err);
+	init_queue(s);
+	st = store_file_open(&db, path, err);
+	if (!st)
+		st = writer_open(&s->w, db, path, err);
+	if (st)
+		goto out;
+	db = NULL;
+	if (pthread_create(&s->thread, NULL, writer_main, s)) {
+		st = ar_fail(err, AR_NOMEM, "cannot start the database's writer thread");
+		goto out;
+	}
+	*out = s;
+	s = NULL;
+out:
+	store_file_close(db, path, &ignored);
+	if (s) {
+		writer_close(s->w, &ignored);
+		destroy(s);
+	}
+	return st;
+}
+
+enum ar_status store_close(struct store *s, struct ar_err *err)
+{
+	struct ar_err close_err = { 0 };
+	enum ar_status st, close_st;
+
+	if (!s)
+		return AR_OK;
+	pthread_mutex_lock(&s->lock);
+	s->stop = true;
+	pthread_cond_signal(&s->filled);
+	pthread_mutex_unlock(&s->lock);
+	pthread_join(s->thread, NULL);
+	st = s->err.status;
+	if (st && err)
+		*err = s->err;
+	close_st = writer_close(s->w, &close_err);
+	if (!st && close_st) {
+		st = close_st;
+		if (err)
+			*err = close_err;
+	}
+	destroy(s);
+	return st;
+}

@@ -1,0 +1,125 @@
+/*
+ * The database: one SQLite file per experiment, many runs in it; attnreplay-db(5) describes
+ * tables and views.  One writer thread owns the connection; rows are handed over by copy and
+ * committed at iteration boundaries, so that whatever is committed is complete.
+ *
+ * A failure of the writer (a full disk) is returned by the next call.
+ */
+#ifndef AR_STORE_H
+#define AR_STORE_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/methods/selection_count.h"
+#include "profiler/cupti/prof.h"
+
+struct store;
+
+/* Open or create.  AR_DATA: not a database of ours, or one of another version.  Runs left 'running'
+ * by a process that is gone become 'aborted'. */
+enum ar_status store_open(struct store **out, const char *path, struct ar_err *err);
+/* Finish what is queued, checkpoint, close. */
+enum ar_status store_close(struct store *s, struct ar_err *err);
+
+struct store_gpu {
+	char uuid[40], name[128];
+	int cc_major, cc_minor, sm_count;
+	int64_t l2_bytes, mem_bytes;
+};
+
+struct store_run {
+	const char *trace_name, *trace_sha256, *trace_format;
+	int64_t n_requests;
+	const char *model_name, *model_json;	/* NULL: none (cost backend) */
+	int n_layers, hidden, q_heads, kv_heads, head_dim, tp;
+	const char *method_name, *method_params;	/* JSON; NULL: none */
+	bool dense;
+	const char *policy, *backend;
+	uint64_t seed;
+	const char *version, *cmdline;
+	const char *options;			/* JSON object of all options */
+	const char *clock;			/* "cupti", "events", "cpu", "cost" */
+	const struct store_gpu *gpu;		/* NULL: none */
+	uint32_t cupti_api;
+	int layers_run;				/* of n_layers, when sampled */
+	int64_t num_blocks, block_tok;		/* the policy's pool, null block included */
+};
+
+struct store_entry {
+	uint32_t req, start, n_tok, chunk_no;
+	bool decode, emit, recompute;
+};
+
+struct store_iteration {
+	int64_t iter_no, start_ns, end_ns;	/* virtual time */
+	int64_t host_ns, event_ns, span_ns, busy_ns;	/* -1: none */
+	int64_t prefill_tok, decode_tok;
+	int64_t prefill_pairs, decode_context;	/* (query, key) pairs; keys that decodes read */
+	uint64_t composition;			/* equal where the batch has the same entries */
+	const char *cost_source;		/* a string literal; NULL: the batch is empty */
+	int64_t blocks_used, waiting, running, preempted;
+	const char *stop;			/* why scheduling stopped, policy's word: a string
+						 * literal */
+	const struct store_entry *entry;	/* NULL: no rows, only their number */
+	size_t n_entry;
+	const int64_t *phase_ns;		/* [PHASE_COUNT] or NULL */
+	const int32_t *phase_kernels;
+	const struct prof_kernel *kernel;	/* rows to keep, may be none; their names live until
+						 * store_run_end() */
+	size_t n_kernel;
+};
+
+struct store_outcome {
+	uint32_t req;
+	int64_t arrival_ns, first_sched_ns, first_token_ns, finish_ns;	/* -1: never */
+	uint32_t prompt_tok, output_tok, n_chunks, n_preempt;
+	int64_t recomputed_tok;
+	int64_t cached_tok;			/* found in the prefix cache instead of computed */
+	const char *outcome;			/* "ok", "rejected", "unfinished" */
+	const char *reason;			/* of a rejection, or NULL */
+};
+
+/* n tokens of the run came itl_ns after the token before of their request. */
+struct store_gap {
+	int64_t itl_ns, n;
+};
+
+struct store_accuracy {
+	int64_t iter_no;
+	uint32_t req, chunk_no, chunk_start, chunk_tok;
+	int layer, head;
+	double rel_l2, cosine, max_abs, mass_recall;
+};
+
+struct store_selection {
+	int64_t iter_no;
+	uint32_t req, chunk_no;
+	int layer, kv_head;
+	struct selection_count count;
+};
+
+/* A run's baseline is the latest dense run before it, else the first after it, with the same trace,
+ * model, device, policy, backend, clock and options, those left out that name these or only say
+ * what is recorded.  *run_id is for reports. */
+enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64_t *run_id,
+			       struct ar_err *err);
+enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
+			       struct ar_err *err);
+enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err);
+enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err);
+enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err);
+enum ar_status store_selection(struct store *s, const struct store_selection *a,
+			       struct ar_err *err);
+/* status: "done", "failed", "aborted".  loss: the session's counts, of which the run keeps what was
+ * added since the run before; may be NULL.  Waits until all is committed. */
+enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
+			     struct ar_err *err);
+
+/* A read-only connection with our SQL functions (median, percentile) for sql and report. */
+enum ar_status store_open_read(sqlite3 **db, const char *path, struct ar_err *err);
+
+#endif

@@ -1,0 +1,235 @@
+#include "config.h"
+#include "profiler/store/store_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "kernels/phase.h"
+#include "profiler/store/functions.h"
+#include "profiler/store/store.h"
+
+enum { BUSY_MS = 10000 };	/* how long to wait for another process */
+
+static const char schema[] =
+#include "profiler/store/schema.inc"
+;
+
+enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	int rc = sqlite3_errcode(db);
+
+	switch (rc) {
+	case SQLITE_NOMEM:
+		return ar_nomem(err);
+	case SQLITE_NOTADB:
+	case SQLITE_CORRUPT:
+		return ar_fail(err, AR_DATA, "%s: %s; name another file", path, sqlite3_errmsg(db));
+	case SQLITE_FULL:
+	case SQLITE_IOERR:
+		return ar_fail(err, AR_IO, "%s: cannot write: %s; free some space: the database "
+			       "holds all committed iterations", path, sqlite3_errmsg(db));
+	case SQLITE_CANTOPEN:
+	case SQLITE_READONLY:
+	case SQLITE_PERM:
+		return ar_fail(err, AR_IO, "%s: %s; check folder and permissions", path,
+			       sqlite3_errmsg(db));
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+		return ar_fail(err, AR_DB, "%s: %s by another process; wait for its end or name "
+			       "another file", path, sqlite3_errmsg(db));
+	}
+	return ar_fail(err, AR_DB, "%s: %s", path, sqlite3_errmsg(db));
+}
+
+static enum ar_status exec(sqlite3 *db, const char *path, const char *sql, struct ar_err *err)
+{
+	return sqlite3_exec(db, sql, NULL, NULL, NULL) ? store_sql_fail(db, path, err) : AR_OK;
+}
+
+/* *version 0: an empty file.  One statement sees one state of a file that another program may be
+ * making. */
+static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
+			       struct ar_err *err)
+{
+	static const char sql[] =
+		"SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
+		"FROM pragma_application_id, pragma_user_version";
+	enum ar_status st = AR_OK;
+	sqlite3_stmt *q = NULL;
+	int64_t id = 0, tables = 0;
+
+	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW) {
+		st = store_sql_fail(db, path, err);
+	} else {
+		id = sqlite3_column_int64(q, 0);
+		*version = sqlite3_column_int64(q, 1);
+		tables = sqlite3_column_int64(q, 2);
+	}
+	sqlite3_finalize(q);
+	if (st)
+		return st;
+	if (id != STORE_APPLICATION_ID && (id || *version || tables))
+		return ar_fail(err, AR_DATA, "%s: not a database of attnreplay; name another file",
+			       path);
+	if (id == STORE_APPLICATION_ID && *version != STORE_VERSION)
+		return ar_fail(err, AR_DATA, "%s: schema version %lld, this program has version "
+			       "%d; use the attnreplay that made the file, or name another", path,
+			       (long long)*version, STORE_VERSION);
+	return AR_OK;
+}
+
+static enum ar_status fill_phases(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	static const char sql[] =
+#define X(name, id, core, text) \
+		"INSERT OR REPLACE INTO phase VALUES(" #id ", lower('" #name "'), " #core \
+		", '" text "');"
+		PHASE_MAP(X);
+#undef X
+
+	return exec(db, path, sql, err);
+}
+
+/* Unless another program was faster. */
+static enum ar_status make_schema(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	int64_t version = 0;
+	enum ar_status st = identify(db, path, &version, err);
+	char sql[256];
+
+	if (!st && !version) {
+		st = exec(db, path, schema, err);
+		snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d;"
+			 "INSERT INTO schema_log(version, tool_version) VALUES(%d, '%s')",
+			 STORE_APPLICATION_ID, STORE_VERSION, STORE_VERSION, PACKAGE_VERSION);
+		if (!st)
+			st = exec(db, path, sql, err);
+	}
+	return st ? st : fill_phases(db, path, err);
+}
+
+static enum ar_status make_schema_whole(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	enum ar_status st = exec(db, path, "BEGIN IMMEDIATE", err);
+
+	if (!st)
+		st = make_schema(db, path, err);
+	if (!st)
+		st = exec(db, path, "COMMIT", err);
+	if (st && !sqlite3_get_autocommit(db))
+		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+	return st;
+}
+
+static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	static const char pragmas[] =
+		"PRAGMA page_size = 16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+		"PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;"
+		"PRAGMA wal_autocheckpoint = 4096; PRAGMA secure_delete = OFF;"
+		"PRAGMA foreign_keys = ON";
+	int64_t version;
+	enum ar_status st = identify(db, path, &version, err);
+
+	if (!st)
+		st = exec(db, path, pragmas, err);
+	return st ? st : make_schema_whole(db, path, err);
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *err)
+{
+	const int64_t give_up_ms = now_ms() + BUSY_MS;
+	sqlite3 *db = NULL;
+	enum ar_status st = AR_OK;
+
+	*out = NULL;
+	if (!*path || *path == ':')		/* SQLite's names for what vanishes when closed */
+		return ar_fail(err, AR_USAGE, "database '%s': want the name of a file; put ./ "
+			       "before a name that begins with a colon", path);
+	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
+			    SQLITE_OPEN_NOMUTEX, NULL)) {
+		st = store_sql_fail(db, path, err);
+		goto out;
+	}
+	sqlite3_busy_timeout(db, BUSY_MS);
+	/* Where two programs would wait for each other, as when both turn a new file to WAL, SQLite
+	 * does not wait at all. */
+	while ((st = set_up(db, path, err)) && sqlite3_errcode(db) == SQLITE_BUSY &&
+	       now_ms() < give_up_ms)
+		sqlite3_sleep(10);
+	if (st)
+		goto out;
+	*out = db;
+	db = NULL;
+out:
+	sqlite3_close(db);
+	return st;
+}
+
+/* Estimates of the tables' sizes, so that joins begin with the right one.
+ * The rollback journal's mode leaves one file behind, readable where nothing can be written.
+ * It cannot be had while somebody reads; then the log stays beside the file, which is as
+ * safe. */
+enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int rc;
+
+	if (!db)
+		return AR_OK;
+	sqlite3_busy_timeout(db, 0);
+	rc = sqlite3_exec(db, "PRAGMA analysis_limit = 400; ANALYZE main; "
+			  "PRAGMA journal_mode = DELETE", NULL, NULL, NULL);
+	if (rc && rc != SQLITE_BUSY && rc != SQLITE_LOCKED)
+		st = store_sql_fail(db, path, err);
+	sqlite3_close(db);
+	return st;
+}
+
+/* Here the file is input: whatever cannot be read is bad data. */
+enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *err)
+{
+	sqlite3 *db = NULL;
+	struct stat sb;
+	int64_t version = 0;
+	enum ar_status st = AR_OK;
+
+	*out = NULL;
+	if (stat(path, &sb))
+		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL)) {
+		st = ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(db));
+		goto out;
+	}
+	sqlite3_busy_timeout(db, BUSY_MS);
+	st = identify(db, path, &version, err);
+	if (st == AR_IO)	/* of a run that ended well nothing beside the file is needed */
+		st = ar_fail(err, AR_DATA, "%s: %s; where a run did not end, its folder must be "
+			     "one to write in", path, sqlite3_errmsg(db));
+	if (st)
+		goto out;
+	if (!version) {
+		st = ar_fail(err, AR_DATA, "%s: empty; fill it with 'attnreplay run --db'", path);
+		goto out;
+	}
+	if (functions_register(db)) {
+		st = store_sql_fail(db, path, err);
+		goto out;
+	}
+	*out = db;
+	db = NULL;
+out:
+	sqlite3_close(db);
+	return st;
+}

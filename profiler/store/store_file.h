@@ -1,0 +1,23 @@
+/* The database as a file: is it ours, which version, and how its errors read. */
+#ifndef AR_STORE_FILE_H
+#define AR_STORE_FILE_H
+
+#include <sqlite3.h>
+
+#include "base/status.h"
+
+#define STORE_APPLICATION_ID 0x41545250		/* 'ATRP' */
+#define STORE_VERSION 5				/* PRAGMA user_version */
+
+/* The database's last error as a message about the file. */
+enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err);
+
+/* Open or create for writing.  AR_DATA: not a database of ours, or one of another version.  *db is
+ * the caller's, who alone may use it. */
+enum ar_status store_file_open(sqlite3 **db, const char *path, struct ar_err *err);
+
+/* Put everything into the main file, so that it can be copied alone.  Closes db (NULL is
+ * fine). */
+enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *err);
+
+#endif

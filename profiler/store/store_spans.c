@@ -1,0 +1,95 @@
+#include "config.h"
+#include "profiler/store/store_spans.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool follows(const struct span *s, int64_t iter_no, const struct store_entry *e)
+{
+	const struct store_entry *f = &s->first;
+
+	return iter_no == s->iter_no + s->n && s->n < SPAN_MAX && e->n_tok == f->n_tok &&
+	       e->start == f->start + s->n * f->n_tok && e->chunk_no == f->chunk_no + s->n &&
+	       e->decode == f->decode && e->emit == f->emit && e->recompute == f->recompute;
+}
+
+static bool grow_last(struct spans *s, uint32_t req)
+{
+	size_t n = 2 * (size_t)req + 64;
+	uint32_t *last;
+
+	if (req < s->n_req)
+		return true;
+	last = realloc(s->last, n * sizeof *last);
+	if (!last)
+		return false;
+	memset(last + s->n_req, 0, (n - s->n_req) * sizeof *last);
+	s->last = last;
+	s->n_req = n;
+	return true;
+}
+
+static bool grow_spans(struct spans *s)
+{
+	size_t cap = s->cap ? 2 * s->cap : 256;
+	struct span *span;
+
+	if (s->n < s->cap)
+		return true;
+	span = realloc(s->span, cap * sizeof *span);
+	if (!span)
+		return false;
+	s->span = span;
+	s->cap = cap;
+	return true;
+}
+
+bool spans_add(struct spans *s, int64_t iter_no, const struct store_entry *e)
+{
+	if (!grow_last(s, e->req))
+		return false;
+	if (s->last[e->req]) {
+		struct span *old = &s->span[s->last[e->req] - 1];
+
+		if (follows(old, iter_no, e)) {
+			old->n++;
+			return true;
+		}
+	}
+	if (!grow_spans(s))
+		return false;
+	s->span[s->n++] = (struct span){ .first = *e, .iter_no = iter_no, .n = 1 };
+	s->last[e->req] = (uint32_t)s->n;
+	return true;
+}
+
+void spans_stored(struct spans *s, int64_t iter_no)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		struct span *x = &s->span[i];
+		uint32_t *last = &s->last[x->first.req];
+
+		x->n_stored = x->n;
+		if (x->iter_no + x->n > iter_no) {
+			s->span[kept++] = *x;
+			*last = (uint32_t)kept;
+		} else if (*last == i + 1) {
+			*last = 0;
+		}
+	}
+	s->n = kept;
+}
+
+void spans_clear(struct spans *s)
+{
+	spans_stored(s, INT64_MAX);
+}
+
+void spans_release(struct spans *s)
+{
+	free(s->span);
+	free(s->last);
+	*s = (struct spans){ 0 };
+}

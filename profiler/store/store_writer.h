@@ -1,0 +1,33 @@
+/* The writer: turns what store.h hands over into rows.  Used by one thread. */
+#ifndef AR_STORE_WRITER_H
+#define AR_STORE_WRITER_H
+
+#include "profiler/store/store.h"
+
+struct writer;
+
+/* Take over db; mark runs of processes that are gone. */
+enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, struct ar_err *err);
+/* Roll back what is not committed, finish the file.  NULL is fine. */
+enum ar_status writer_close(struct writer *w, struct ar_err *err);
+
+/* Commit what there is.  writer_age_ns: how long the open transaction has lasted, 0: none
+ * is open. */
+enum ar_status writer_commit(struct writer *w, struct ar_err *err);
+int64_t writer_age_ns(const struct writer *w);
+
+enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int64_t *run_id,
+				struct ar_err *err);
+enum ar_status writer_run_end(struct writer *w, const char *status, const struct prof_loss *loss,
+			      struct ar_err *err);
+/* Commits before the rows when the transaction has grown large or old. */
+enum ar_status writer_iteration(struct writer *w, const struct store_iteration *it,
+				struct ar_err *err);
+enum ar_status writer_outcome(struct writer *w, const struct store_outcome *o, struct ar_err *err);
+enum ar_status writer_gap(struct writer *w, const struct store_gap *g, struct ar_err *err);
+enum ar_status writer_accuracy(struct writer *w, const struct store_accuracy *a,
+			       struct ar_err *err);
+enum ar_status writer_selection(struct writer *w, const struct store_selection *a,
+				struct ar_err *err);
+
+#endif

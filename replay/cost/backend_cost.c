@@ -1,0 +1,105 @@
+#include "config.h"
+#include "replay/cost/backend_cost.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "replay/cost/costs.h"
+
+struct cost {
+	struct cost_formula formula;
+	struct costs *costs;		/* or NULL */
+	bool extrapolate;
+};
+
+static const struct opt cost_opts[] = {
+	{ "cost-fixed", OPT_TIME, offsetof(struct cost_options, formula.fixed_ns), "TIME", "6ms",
+	  0, 3.6e12, NULL, "cost of an iteration by the formula, tokens apart", 0 },
+	{ "cost-per-token", OPT_TIME, offsetof(struct cost_options, formula.per_tok_ns), "TIME",
+	  "20us", 0, 1e9, NULL, "cost of each token of an iteration by the formula", 0 },
+	{ "costs", OPT_STR, offsetof(struct cost_options, costs), "DB[:RUN]", NULL, 0, 0, NULL,
+	  "take costs from the iterations of a finished run instead of the formula", 0 },
+	{ "costs-extrapolate", OPT_FLAG, offsetof(struct cost_options, extrapolate), NULL, NULL,
+	  0, 0, NULL, "guess the costs of iterations outside of what the run measured", 0 },
+	{ 0 }
+};
+
+int64_t cost_formula_ns(const struct cost_formula *f, const struct batch *b)
+{
+	return f->fixed_ns + f->per_tok_ns * (b->prefill_tok + b->decode_tok);
+}
+
+static enum ar_status cost_open(void **self, const void *opts, const struct backend_env *env,
+				struct ar_err *err)
+{
+	const struct cost_options *o = opts;
+	struct cost *c = malloc(sizeof *c);
+
+	*self = NULL;
+	if (!c)
+		return ar_nomem(err);
+	*c = (struct cost){ o->formula, env->costs, o->extrapolate };
+	*self = c;
+	return AR_OK;
+}
+
+static enum ar_status cost_start(void *self, int64_t num_blocks, struct ar_err *err)
+{
+	(void)self, (void)num_blocks, (void)err;
+	return AR_OK;
+}
+
+static enum ar_status refuse(const struct costs *c, const struct batch_shape *s, int feature,
+			     struct ar_err *err)
+{
+	static const char *const names[] = {
+		[BATCH_PREFILL_TOK] = "prefill tokens",
+		[BATCH_PREFILL_PAIRS] = "(query, key) pairs of prefill attention",
+		[BATCH_DECODES] = "decodes",
+		[BATCH_DECODE_CONTEXT] = "keys read by decodes",
+	};
+	int64_t min, max;
+
+	cost_table_range(c->table, feature, &min, &max);
+	return ar_fail(err, AR_DATA, "%" PRId64 " %s are outside of the %" PRId64 " to %" PRId64
+		       " measured in %s; measure such iterations or take --costs-extrapolate",
+		       s->feature[feature], names[feature], min, max, c->name);
+}
+
+static enum ar_status cost_run(void *self, const struct batch *b, struct iter_cost *cost,
+			       struct ar_err *err)
+{
+	struct cost *c = self;
+	struct iter_cost x = { .source = COST_FORMULA, .event_ns = -1, .span_ns = -1,
+			       .busy_ns = -1 };
+
+	if (c->costs) {
+		struct batch_shape s = batch_shape(b);
+		int outside;
+
+		x.source = cost_table_find(c->costs->table, &s, &x.cost_ns, &outside);
+		if (x.source == COST_EXTRAPOLATED && !c->extrapolate)
+			return refuse(c->costs, &s, outside, err);
+	} else {
+		x.cost_ns = cost_formula_ns(&c->formula, b);
+	}
+	*cost = x;
+	return AR_OK;
+}
+
+static void cost_drop(void *self, uint32_t req)
+{
+	(void)self, (void)req;
+}
+
+const struct backend backend_cost = {
+	.name = "cost",
+	.title = "a cost formula or measured costs, no kernels",
+	.opts = cost_opts,
+	.opts_size = sizeof(struct cost_options),
+	.open = cost_open,
+	.start = cost_start,
+	.run = cost_run,
+	.drop = cost_drop,
+	.close = free,
+};

@@ -1,0 +1,23 @@
+/* The backend without kernels: an iteration costs what a formula or a table of costs says. */
+#ifndef AR_BACKEND_COST_H
+#define AR_BACKEND_COST_H
+
+#include "replay/engine/backend.h"
+
+/* fixed + per_tok * tokens.  Also what moves the clock of other backends under
+ * --clock formula. */
+struct cost_formula {
+	int64_t fixed_ns, per_tok_ns;
+};
+
+int64_t cost_formula_ns(const struct cost_formula *f, const struct batch *b);
+
+struct cost_options {
+	struct cost_formula formula;
+	char *costs;			/* DB[:RUN], NULL: the formula; see costs_open() */
+	bool extrapolate;
+};
+
+extern const struct backend backend_cost;	/* its options are a struct cost_options */
+
+#endif

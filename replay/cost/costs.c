@@ -1,0 +1,277 @@
+#include "config.h"
+#include "replay/cost/costs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+
+/* The database, while it is read. */
+struct reader {
+	sqlite3 *db;
+	char *path;
+	int64_t run;
+};
+
+/* Here all is input: what SQLite cannot read is bad data. */
+static enum ar_status sql_fail(const struct reader *r, struct ar_err *err)
+{
+	return sqlite3_errcode(r->db) == SQLITE_NOMEM ? ar_nomem(err) :
+	       ar_fail(err, AR_DATA, "%s: %s", r->path, sqlite3_errmsg(r->db));
+}
+
+/* A statement over the run, ?1. */
+static enum ar_status prepare(const struct reader *r, const char *sql, sqlite3_stmt **q,
+			      struct ar_err *err)
+{
+	return sqlite3_prepare_v2(r->db, sql, -1, q, NULL) ||
+	       (r->run && sqlite3_bind_int64(*q, 1, r->run)) ? sql_fail(r, err) : AR_OK;
+}
+
+/* "DB:7" is run 7; a file's own colon needs a number behind it. */
+static enum ar_status parse_where(struct reader *r, const char *where, struct ar_err *err)
+{
+	const char *colon = strrchr(where, ':');
+	uint64_t run = 0;
+
+	if (!colon || !num_u64(colon + 1, strlen(colon + 1), &run))
+		colon = where + strlen(where);
+	else if (!run || run > INT64_MAX)
+		return ar_fail(err, AR_USAGE, "%s: runs are numbered from 1", where);
+	r->run = (int64_t)run;
+	r->path = strndup(where, (size_t)(colon - where));
+	return r->path ? AR_OK : ar_nomem(err);
+}
+
+static enum ar_status find_run(struct reader *r, struct ar_err *err)
+{
+	sqlite3_stmt *q = NULL;
+	int64_t n = 0;
+	enum ar_status st;
+
+	if (r->run)
+		return AR_OK;
+	st = prepare(r, "SELECT count(*), max(run_id) FROM run WHERE status = 'done'", &q, err);
+	if (!st && sqlite3_step(q) != SQLITE_ROW)
+		st = sql_fail(r, err);
+	if (!st) {
+		n = sqlite3_column_int64(q, 0);
+		r->run = sqlite3_column_int64(q, 1);
+	}
+	sqlite3_finalize(q);
+	if (st || n == 1)
+		return st;
+	return n ? ar_fail(err, AR_USAGE, "%s: %" PRId64 " runs are done; name one of them, as in "
+			   "%s:%" PRId64, r->path, n, r->path, r->run) :
+		   ar_fail(err, AR_USAGE, "%s: no run is done; take one that came to its end",
+			   r->path);
+}
+
+static enum ar_status get_text(struct costs *c, sqlite3_stmt *q, int i, const char **out,
+			       struct ar_err *err)
+{
+	const char *s = (const char *)sqlite3_column_text(q, i);
+	char *copy;
+
+	if (sqlite3_column_type(q, i) == SQLITE_NULL)
+		return AR_OK;
+	copy = s ? strdup(s) : NULL;
+	if (!copy)
+		return ar_nomem(err);
+	*out = c->text[c->n_text++] = copy;
+	return AR_OK;
+}
+
+static void get_gpu(sqlite3_stmt *q, int i, struct costs *c)
+{
+	struct store_gpu *g = &c->gpu;
+
+	if (sqlite3_column_type(q, i) == SQLITE_NULL)
+		return;
+	sqlite3_snprintf(sizeof g->uuid, g->uuid, "%s", sqlite3_column_text(q, i));
+	sqlite3_snprintf(sizeof g->name, g->name, "%s", sqlite3_column_text(q, i + 1));
+	g->cc_major = sqlite3_column_int(q, i + 2);
+	g->cc_minor = sqlite3_column_int(q, i + 3);
+	g->sm_count = sqlite3_column_int(q, i + 4);
+	g->l2_bytes = sqlite3_column_int64(q, i + 5);
+	g->mem_bytes = sqlite3_column_int64(q, i + 6);
+	c->run.gpu = g;
+}
+
+static enum ar_status get_run(sqlite3_stmt *q, struct costs *c, struct ar_err *err)
+{
+	struct store_run *r = &c->run;
+	enum ar_status st = get_text(c, q, 1, &r->options, err);
+
+	if (!st)
+		st = get_text(c, q, 5, &r->model_name, err);
+	if (!st)
+		st = get_text(c, q, 6, &r->model_json, err);
+	if (!st)
+		st = get_text(c, q, 14, &r->method_name, err);
+	if (!st)
+		st = get_text(c, q, 15, &r->method_params, err);
+	r->layers_run = sqlite3_column_int(q, 2);
+	r->num_blocks = sqlite3_column_int64(q, 3);
+	r->block_tok = sqlite3_column_int64(q, 4);
+	r->n_layers = sqlite3_column_int(q, 7);
+	r->hidden = sqlite3_column_int(q, 8);
+	r->q_heads = sqlite3_column_int(q, 9);
+	r->kv_heads = sqlite3_column_int(q, 10);
+	r->head_dim = sqlite3_column_int(q, 11);
+	r->tp = sqlite3_column_int(q, 12);
+	c->max_len = sqlite3_column_int64(q, 13);
+	r->dense = sqlite3_column_int(q, 16);
+	get_gpu(q, 17, c);
+	return st;
+}
+
+static enum ar_status read_run(const struct reader *r, struct costs *c, struct ar_err *err)
+{
+	static const char sql[] =
+		"SELECT status, options, layers_run, num_blocks, block_tokens,"
+		" mo.name, config, n_layers, hidden, q_heads, kv_heads, head_dim, tp,"
+		" json_extract(config, '$.max_position_embeddings'),"
+		" me.name, params, is_dense,"
+		" uuid, g.name, cc_major, cc_minor, sm_count, l2_bytes, mem_bytes"
+		" FROM run LEFT JOIN model mo USING(model_id) LEFT JOIN method me USING(method_id)"
+		" LEFT JOIN gpu g USING(gpu_id) WHERE run_id = ?1";
+	sqlite3_stmt *q = NULL;
+	enum ar_status st = prepare(r, sql, &q, err);
+	const char *status;
+	int rc;
+
+	if (st)
+		goto out;
+	rc = sqlite3_step(q);
+	if (rc == SQLITE_DONE) {
+		st = ar_fail(err, AR_USAGE, "%s: no run %" PRId64 "; 'attnreplay report %s' lists "
+			     "the runs", r->path, r->run, r->path);
+	} else if (rc != SQLITE_ROW || !(status = (const char *)sqlite3_column_text(q, 0))) {
+		st = sql_fail(r, err);
+	} else if (strcmp(status, "done")) {
+		st = ar_fail(err, AR_USAGE, "%s: run %" PRId64 " is %s; costs are taken from a run "
+			     "that is done", r->path, r->run, status);
+	} else {
+		st = get_run(q, c, err);
+	}
+	if (!st && (c->run.num_blocks < 2 || c->run.num_blocks > UINT32_MAX ||
+		    c->run.block_tok < 1 || c->run.block_tok > UINT32_MAX))
+		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has a pool that cannot be", r->path,
+			     r->run);
+out:
+	sqlite3_finalize(q);
+	return st;
+}
+
+/* No figure of an iteration is larger: ns, tokens, pairs of tokens. */
+static bool is_figure(int64_t x)
+{
+	return x >= 0 && x <= COST_MOST_NS;
+}
+
+/* The next measured iteration; false where its figures cannot be. */
+static bool get_iteration(sqlite3_stmt *q, struct batch_shape *s, int64_t *cost_ns)
+{
+	bool fine;
+
+	*cost_ns = sqlite3_column_int64(q, 1);
+	s->n_entry = sqlite3_column_int64(q, 2);
+	s->composition = (uint64_t)sqlite3_column_int64(q, 3);
+	fine = is_figure(*cost_ns);
+	for (int f = 0; f < BATCH_FEATURES; f++) {
+		s->feature[f] = sqlite3_column_int64(q, 4 + f);
+		fine = fine && is_figure(s->feature[f]);
+	}
+	return fine;
+}
+
+static enum ar_status read_iterations(const struct reader *r, struct cost_table *t,
+				      struct ar_err *err)
+{
+	static const char sql[] =
+		"SELECT iter_no, end_ns - start_ns - coalesce(host_ns, 0), batch_size, composition,"
+		" prefill_tokens, prefill_pairs, decode_tokens, decode_context"
+		" FROM iteration WHERE run_id = ?1 AND batch_size > 0 ORDER BY rowid";
+	sqlite3_stmt *q = NULL;
+	enum ar_status st = prepare(r, sql, &q, err);
+	int rc = SQLITE_DONE;
+
+	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
+		struct batch_shape s;
+		int64_t cost;
+
+		if (get_iteration(q, &s, &cost))
+			st = cost_table_add(t, &s, cost, err);
+		else
+			st = ar_fail(err, AR_DATA, "%s: run %" PRId64 ": iteration %" PRId64
+				     " has figures that cannot be", r->path, r->run,
+				     (int64_t)sqlite3_column_int64(q, 0));
+	}
+	if (!st && rc != SQLITE_DONE)
+		st = sql_fail(r, err);
+	sqlite3_finalize(q);
+	if (!st && !cost_table_size(t))
+		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has no iteration that ran anything",
+			     r->path, r->run);
+	return st;
+}
+
+static enum ar_status name_costs(const struct reader *r, struct costs *c, struct ar_err *err)
+{
+	size_t n = strlen(r->path) + 24;
+
+	c->name = malloc(n);
+	if (!c->name)
+		return ar_nomem(err);
+	snprintf(c->name, n, "%s:%" PRId64, r->path, r->run);
+	return AR_OK;
+}
+
+static enum ar_status read_all(struct reader *r, const char *where, struct costs *c,
+			       struct ar_err *err)
+{
+	enum ar_status st = parse_where(r, where, err);
+
+	if (!st)
+		st = store_open_read(&r->db, r->path, err);
+	if (!st)
+		st = find_run(r, err);
+	if (!st)
+		st = name_costs(r, c, err);
+	if (!st)
+		st = read_run(r, c, err);
+	if (!st)
+		st = cost_table_create(&c->table, err);
+	if (!st)
+		st = read_iterations(r, c->table, err);
+	return st ? st : cost_table_build(c->table, err);
+}
+
+enum ar_status costs_open(struct costs **out, const char *where, struct ar_err *err)
+{
+	struct costs *c = calloc(1, sizeof *c);
+	struct reader r = { 0 };
+	enum ar_status st = c ? read_all(&r, where, c, err) : ar_nomem(err);
+
+	*out = NULL;
+	if (st)
+		costs_close(c);
+	else
+		*out = c;
+	sqlite3_close(r.db);
+	free(r.path);
+	return st;
+}
+
+void costs_close(struct costs *c)
+{
+	if (!c)
+		return;
+	cost_table_destroy(c->table);
+	for (int i = 0; i < c->n_text; i++)
+		free(c->text[i]);
+	free(c->name);
+	free(c);
+}

@@ -1,0 +1,31 @@
+/* The nearest of many points in KD_DIMS dimensions, by Euclidean distance. */
+#ifndef AR_KDTREE_H
+#define AR_KDTREE_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+enum { KD_DIMS = 4 };
+
+struct kd_point {
+	double at[KD_DIMS];
+	size_t id;			/* the caller's, different for each */
+};
+
+struct kd_found {
+	double dist;			/* squared */
+	size_t id;
+};
+
+struct kdtree;
+
+/* p[0 .. n), n > 0, is put in another order and must stay. */
+enum ar_status kdtree_build(struct kdtree **out, struct kd_point *p, size_t n, struct ar_err *err);
+void kdtree_destroy(struct kdtree *t);	/* NULL is fine */
+
+/* The k > 0 nearest, or all, nearest first; of equally near ones the smaller id.  Returns how
+ * many. */
+size_t kdtree_nearest(const struct kdtree *t, const double *at, struct kd_found *found, size_t k);
+
+#endif

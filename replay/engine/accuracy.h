@@ -1,0 +1,17 @@
+/* How far one attention output is from another: what a backend's compare() reports. */
+#ifndef AR_ACCURACY_H
+#define AR_ACCURACY_H
+
+#include "kernels/attn.h"
+#include "replay/engine/backend.h"
+
+/* out and dense are [n_row][q_heads][head_dim], lse and lse_dense [n_row][q_heads]; acc is
+ * [q_heads].  Per head: relative L2 over all rows together; the mean over rows of the
+ * cosine; the largest difference; the mean over rows of the share of the true attention
+ * mass that was looked at, exp(lse - lse_dense).  Two zero rows have cosine 1.  AR_DATA where an
+ * output is not finite, or a dense row saw nothing: no distance can be told from that. */
+enum ar_status accuracy_measure(const struct attn_shape *s, int n_row, const bf16_t *out,
+				const bf16_t *dense, const float *lse, const float *lse_dense,
+				struct accuracy *acc, struct ar_err *err);
+
+#endif

@@ -1,0 +1,98 @@
+/* Backends run iterations: "cuda" with real kernels, "cpu" with the references in C, "cost"
+ * by formula.  One file each, one row in backends.c. */
+#ifndef AR_BACKEND_H
+#define AR_BACKEND_H
+
+#include "base/opt.h"
+#include "kernels/methods/method.h"
+#include "model/model.h"
+#include "profiler/cupti/prof.h"
+#include "profiler/store/store.h"
+#include "replay/sched/batch.h"
+#include "traces/capture/capture.h"
+#include "traces/trace.h"
+
+struct costs;
+
+/* What a backend may use; all of it outlives the backend.  model, captures and method are
+ * absent (NULL, 0) for one with needs_model == false, and fit each other (replay/engine/prepare.h). */
+struct backend_env {
+	const struct trace *trace;
+	const struct model *model;
+	struct capture **capture;
+	size_t n_capture;
+	const uint16_t *capture_of;	/* [trace->n] which capture a request replays */
+	const int *captured_layer;	/* [model->n_layers] index into the capture's layers, for
+					 * each layer of the model */
+	const int *run_layer;		/* [n_run_layers] model layers that are executed */
+	int n_run_layers;
+	bool tile;			/* --extend=tile */
+	struct method *method;		/* the backend opens it */
+	int64_t max_batched_tok, max_seqs, max_len;	/* limits of the policy; longest request */
+	int64_t num_blocks, block_tok;	/* the policy's pool; num_blocks 0: backend sizes it */
+	uint64_t seed;
+	bool attention_only;
+	struct prof *prof;		/* cuda: tracing session, or NULL */
+	struct costs *costs;		/* cost: the table, or NULL */
+};
+
+/* Where a cost comes from; the last three are those of a table of measured costs. */
+enum cost_source {
+	COST_TIMED,			/* the backend ran the iteration */
+	COST_FORMULA,
+	COST_MEASURED, COST_INTERPOLATED, COST_EXTRAPOLATED,
+	COST_SOURCES
+};
+extern const char *const cost_source_names[];	/* by source */
+
+/* What an iteration took.  cost_ns moves the clock. */
+struct iter_cost {
+	int64_t cost_ns;
+	enum cost_source source;
+	int64_t event_ns;		/* CUDA events around the iteration, -1: none */
+	int64_t span_ns, busy_ns;	/* its kernels', first start to last end, union; -1: none */
+	const struct prof_kernel *kernel;	/* in order of start, until the next run */
+	size_t n_kernel;
+	int64_t phase_ns[PHASE_COUNT];	/* sum of kernel times (cpu: wall time) by phase */
+	int32_t phase_kernels[PHASE_COUNT];
+};
+
+/* One sampled (request, chunk, layer) against dense attention: [q_heads]. */
+struct accuracy {
+	double rel_l2, cosine, max_abs, mass_recall;
+};
+
+struct backend {
+	const char *name, *title;
+	const struct opt *opts;		/* its own options of 'attnreplay run', may be NULL */
+	size_t opts_size;
+	bool needs_model;		/* and captures and a method */
+	bool uses_gpu;			/* kernels are traced, by a session opened before open() */
+
+	enum ar_status (*open)(void **self, const void *opts, const struct backend_env *env,
+			       struct ar_err *err);
+	/* Blocks of block_tok tokens that fit (cuda: free memory), for --num-gpu-blocks auto.
+	 * NULL: the caller takes enough for the trace. */
+	int64_t (*fit_blocks)(void *self);
+	/* The device, for the record.  NULL where uses_gpu is false. */
+	const struct store_gpu *(*gpu)(void *self);
+	/* Called once num_blocks is final and before the first run: allocate, warm up. */
+	enum ar_status (*start)(void *self, int64_t num_blocks, struct ar_err *err);
+	enum ar_status (*run)(void *self, const struct batch *b, struct iter_cost *cost,
+			      struct ar_err *err);
+	/* Run entry e in layer run_layer[i], with the method and with dense attention, outside the
+	 * timed region.  It is one of prefill, and batches brought its last token and those before.
+	 * sel: what was selected, to be released even after a failure; NULL: not wanted.  NULL: no
+	 * accuracy. */
+	enum ar_status (*compare)(void *self, const struct batch_entry *e, int i,
+				  struct accuracy *acc, struct selection_count *count,
+				  struct method_selection *sel, struct ar_err *err);
+	/* The request finished or was preempted: forget its KV. */
+	void (*drop)(void *self, uint32_t req);
+	void (*close)(void *self);
+};
+
+extern const struct backend *const backends[];	/* ends with NULL */
+const struct backend *backend_find(const char *name);
+
+#endif

@@ -1,0 +1,477 @@
+/*
+ * Backend "cuda": the real kernels, on one stream of one GPU.
+ *
+ * An iteration is one copy of the batch's arrays to the device, all launches, and one wait at the
+ * end; nothing in between allocates or synchronises.  Its cost is the span of its kernels from the
+ * trace or, without one, the time between two events; layers that were sampled out are made up for
+ * by scaling everything but the head.
+ *
+ * Iterations made of decodes only run from CUDA graphs, padded to a few sizes, and cost what
+ * the padded batch costs, as in engines.
+ */
+#include "config.h"
+#include "replay/engine/backend_cuda.h"
+
+#include <assert.h>
+
+#include "replay/engine/accuracy.h"
+
+enum { HOLD_NS = 20000000 };
+
+static const struct opt cuda_options[] = {
+	{ .name = "gpu-memory-utilization", .type = OPT_REAL,
+	  .off = offsetof(struct cuda_opts, utilization), .arg = "X", .def = "0.9", .min = 0.01,
+	  .max = 1,
+	  .help = "share of the GPU's memory that may be used when --num-gpu-blocks is auto" },
+	{ .name = "device", .type = OPT_INT, .off = offsetof(struct cuda_opts, device),
+	  .arg = "N", .def = "0", .min = 0, .max = 1023, .help = "number of the GPU" },
+	{ .name = "enforce-eager", .type = OPT_FLAG,
+	  .off = offsetof(struct cuda_opts, enforce_eager),
+	  .help = "launch every kernel by itself; else iterations of decodes only are padded and "
+		  "run from CUDA graphs" },
+	{ 0 }
+};
+
+/* ---- iterations ---- */
+
+/* Rows of the graph that runs b, 0: none does. */
+static int graph_rows(const struct cuda *c, const struct batch *b)
+{
+	for (size_t i = 0; i < b->n; i++)
+		if (!b->entry[i].decode)
+			return 0;
+	return c->opts.enforce_eager ? 0 : rows_padded((int)b->n, c->graphs.max_row);
+}
+
+/* The rows of b on the host and, once the stream gets there, on the device; padded to pad of
+ * them, or 0. */
+static enum ar_status stage(struct cuda *c, const struct batch *b, const struct method *m, int pad,
+			    struct rows *host, struct rows *dev, struct ar_err *err)
+{
+	size_t used = 0;
+	enum ar_status st = pad ? rows_build_decodes(host, &c->rows, b, pad, &used, err) :
+				  rows_build(host, &c->rows, b, m, &used, err);
+
+	if (st)
+		return st;
+	CU(cudaMemcpyAsync(c->rows_dev, c->rows.mem, used, cudaMemcpyHostToDevice, c->stream));
+	*dev = rows_at(host, c->rows.mem, c->rows_dev);
+out:
+	return st;
+}
+
+static enum ar_status rotate(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_ROPE);
+	return layer_rope(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row,
+			  c->trig, c->q, c->k, c->stream, err);
+}
+
+static enum ar_status write_cache(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_CACHE);
+	return layer_cache(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row, c->k,
+			   &c->kv[i], c->stream, err);
+}
+
+static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+{
+	size_t skip = (size_t)r->n_prefill * (size_t)c->source.shape.q_heads *
+		      (size_t)c->source.shape.head_dim;
+	int layer = c->env.run_layer[i];
+	enum ar_status st = AR_OK;
+
+	if (r->prefill.n_req)
+		st = method_enqueue(c->env.method, &r->prefill, c->q, &c->kv[i], c->state[i],
+				    c->out, NULL, c->work, c->stream, prof_phase, c->env.prof,
+				    layer, err);
+	if (st || !r->decode.n_req)
+		return st;
+	prof_phase(c->env.prof, layer, PHASE_DECODE);
+	return decode_enqueue(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, c->work,
+			      c->stream, err);
+}
+
+/* All layers and the head, with an event before, between and after.  flags: of the events. */
+static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned flags,
+			      struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	CU(cudaEventRecordWithFlags(c->begin, c->stream, flags));
+	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
+		int layer = c->env.run_layer[i];
+
+		if (c->decoder)
+			st = decoder_before(c->decoder, i, layer, err);
+		if (!st)
+			st = rotate(c, i, r, err);
+		if (!st)
+			st = write_cache(c, i, r, err);
+		if (!st)
+			st = attend(c, i, r, err);
+		if (!st && c->decoder)
+			st = decoder_after(c->decoder, i, layer, c->out, err);
+	}
+	if (st)
+		return st;
+	CU(cudaEventRecordWithFlags(c->head, c->stream, flags));
+	if (c->decoder)
+		st = decoder_head(c->decoder, r->emit, r->n_emit, err);
+	if (!st)
+		CU(cudaEventRecordWithFlags(c->end, c->stream, flags));
+out:
+	return st;
+}
+
+/* Bring the missing rows into the cache, outside of any timed region.  A selector that keeps
+ * state beside the pages has to see them as well, also those that decodes brought. */
+static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
+{
+	struct batch_entry one = *e;
+	struct rows host, dev;
+	bool held = pages_len(c->pages, e->req) >= (int64_t)e->start + e->n_tok;
+	enum ar_status st = rows_grow(c->pages, e, err);
+
+	if (!st)
+		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, c->env.method, 0, &host,
+			   &dev, err);
+	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
+		st = rotate(c, i, &dev, err);
+		if (!st && !held)
+			st = write_cache(c, i, &dev, err);
+		if (!st && c->state[i])
+			st = attend(c, i, &dev, err);
+	}
+	if (st)
+		return st;
+	c->stale = true;
+	CU(cudaStreamSynchronize(c->stream));
+out:
+	return st;
+}
+
+static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct ar_err *err)
+{
+	struct batch_entry piece;
+	enum ar_status st = AR_OK;
+
+	for (size_t e = 0; e < b->n && !st; e++)
+		while (!st && rows_missing(c->pages, &b->entry[e], c->state_bytes > 0,
+					   c->rows.prefill.max_row, &piece))
+			st = fill(c, &piece, err);
+	for (size_t e = 0; e < b->n && !st; e++)
+		st = rows_grow(c->pages, &b->entry[e], err);
+	return st;
+}
+
+static enum ar_status begin(struct cuda *c, const struct rows *r, struct ar_err *err)
+{
+	return c->decoder ? decoder_begin(c->decoder, r->n_row, err) : AR_OK;
+}
+
+struct pass {
+	struct cuda *c;
+	const struct rows *rows;
+};
+
+/* Inside of a graph the events are nodes of it. */
+static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
+{
+	const struct pass *p = ctx;
+	enum ar_status st = enqueue(p->c, p->rows, cudaEventRecordExternal, err);
+
+	prof_phase(p->c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
+	return st;
+}
+
+/* Capture the graph that runs r, and run it, outside of any timed region.  It changes nothing
+ * that the iteration will not write again.  The pass before makes libraries load their code,
+ * which a capture must not. */
+static enum ar_status make_graph(struct cuda *c, const struct rows *r, struct ar_err *err)
+{
+	struct pass pass = { c, r };
+	enum ar_status st = begin(c, r, err);
+
+	if (!st)
+		st = enqueue(c, r, cudaEventRecordDefault, err);
+	if (!st)
+		st = begin(c, r, err);
+	if (!st)
+		st = graphs_capture(&c->graphs, r->n_row, enqueue_pass, &pass, c->stream, err);
+	if (!st)
+		st = graphs_launch(&c->graphs, r->n_row, c->stream, err);
+	c->stale = true;
+	return st;
+}
+
+/* Forget kernels that belong to no iteration. */
+static enum ar_status discard(struct cuda *c, struct ar_err *err)
+{
+	const struct prof_kernel *kernel;
+	enum ar_status st = AR_OK;
+	size_t n;
+
+	if (!c->env.prof || !c->stale)
+		return AR_OK;
+	CU(cudaStreamSynchronize(c->stream));
+	c->stale = false;
+	st = prof_collect(c->env.prof, &kernel, &n, err);
+out:
+	return st;
+}
+
+/* ---- cost ---- */
+
+static int64_t scaled(const struct cuda *c, int64_t layers_ns, int64_t head_ns)
+{
+	return layers_ns * c->env.model->n_layers / c->env.n_run_layers + head_ns;
+}
+
+static enum ar_status event_cost(struct cuda *c, struct iter_cost *cost, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	float layers, head;
+
+	CU(cudaEventElapsedTime(&layers, c->begin, c->head));
+	CU(cudaEventElapsedTime(&head, c->head, c->end));
+	cost->event_ns = (int64_t)(((double)layers + head) * 1e6);
+	cost->cost_ns = scaled(c, (int64_t)((double)layers * 1e6), (int64_t)((double)head * 1e6));
+out:
+	return st;
+}
+
+/* The GPU waits until the host has enqueued the iteration: how long the host takes, and the tracer
+ * on it, is not the GPU's time.  Not for ever: the queue of launches is finite. */
+static enum ar_status hold(struct cuda *c, struct ar_err *err)
+{
+	*c->go = 0;
+	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
+	return layer_hold(c->go, HOLD_NS, c->stream, err);
+}
+
+/* Kernels before the first phase are not the iteration's. */
+static enum ar_status collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (c->env.prof)
+		st = prof_collect(c->env.prof, &cost->kernel, &cost->n_kernel, err);
+	while (!st && cost->n_kernel && cost->kernel->phase == PHASE_NONE) {
+		cost->kernel++;
+		cost->n_kernel--;
+	}
+	return st;
+}
+
+/* Kernels come in the order of their starts.  What lies between the last end of the layers and
+ * the end of all is the head's. */
+static void kernel_cost(const struct cuda *c, struct iter_cost *cost)
+{
+	int64_t first = cost->kernel[0].start_ns, layers = first, end = first;
+
+	cost->busy_ns = 0;
+	for (size_t i = 0; i < cost->n_kernel; i++) {
+		const struct prof_kernel *k = &cost->kernel[i];
+		int64_t from = k->start_ns > end ? k->start_ns : end;
+
+		if (k->end_ns > from)
+			cost->busy_ns += k->end_ns - from;
+		end = k->end_ns > end ? k->end_ns : end;
+		if (k->phase != PHASE_HEAD)
+			layers = k->end_ns > layers ? k->end_ns : layers;
+		cost->phase_ns[k->phase] += k->end_ns - k->start_ns;
+		cost->phase_kernels[k->phase]++;
+	}
+	cost->span_ns = end - first;
+	cost->cost_ns = scaled(c, layers - first, end - layers);
+}
+
+/* Run what was staged.  *late: the GPU did not wait for all of it. */
+static enum ar_status run_staged(struct cuda *c, const struct rows *r, int pad, bool *late,
+				 struct ar_err *err)
+{
+	enum ar_status st = discard(c, err);
+
+	if (!st)
+		st = begin(c, r, err);
+	if (st)
+		return st;
+	st = hold(c, err);
+	if (!st)
+		st = pad ? graphs_launch(&c->graphs, pad, c->stream, err) :
+			   enqueue(c, r, cudaEventRecordDefault, err);
+	*late = *c->go == LAYER_HOLD_OVER;
+	*c->go = 1;
+	if (st)
+		return st;
+	CU(cudaStreamSynchronize(c->stream));
+out:
+	return st;
+}
+
+/* Where a library loads code for a shape that it sees first, the GPU stands still in the middle of
+ * the iteration, which is no cost of the batch: run it again, as it writes what it wrote.  A host
+ * that is late for the second time always will be. */
+static enum ar_status run_in_time(struct cuda *c, const struct rows *r, int pad, struct ar_err *err)
+{
+	bool late = false;
+	enum ar_status st = run_staged(c, r, pad, &late, err);
+
+	if (st || !late || c->slow_host)
+		return st;
+	c->stale = true;
+	return run_staged(c, r, pad, &c->slow_host, err);
+}
+
+static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_cost *cost,
+			       struct ar_err *err)
+{
+	struct cuda *c = self;
+	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
+	struct rows host, dev;
+	int pad = graph_rows(c, b);
+	enum ar_status st;
+
+	if (!b->n) {
+		*cost = x;
+		return AR_OK;
+	}
+	st = fill_missing(c, b, err);
+	if (!st)
+		st = stage(c, b, c->env.method, pad, &host, &dev, err);
+	if (!st && pad && !c->graphs.exec[pad])
+		st = make_graph(c, &dev, err);
+	if (!st)
+		st = run_in_time(c, &dev, pad, err);
+	if (!st)
+		st = event_cost(c, &x, err);
+	if (!st)
+		st = collect(c, &x, err);
+	if (!st && x.n_kernel)
+		kernel_cost(c, &x);
+	if (!st)
+		*cost = x;
+	return st;
+}
+
+static int64_t lesser(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* A chunk, a chunk on top of it and a decode row of the first request, so that every kernel
+ * has been launched before the first iteration. */
+static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
+{
+	int64_t most = lesser(c->env.max_len,
+			      c->rows.prefill.max_page * c->source.shape.page_tok);
+	int64_t half = lesser(c->env.max_batched_tok,
+			      lesser(most, c->source.seq[c->env.capture_of[0]].n_tok) / 2);
+	uint32_t n = (uint32_t)half;
+	struct batch_entry e[] = {
+		{ .start = 0, .n_tok = n, .known = 2 * n },
+		{ .start = n, .n_tok = n, .known = 2 * n, .emit = true },
+		{ .start = 2 * n - 1, .n_tok = 1, .known = 2 * n, .decode = true,
+		  .emit = true },
+	};
+	struct iter_cost unused;
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; n && i < 3 && !st; i++)
+		st = cuda_run(c, &(struct batch){ .entry = &e[i], .n = 1 }, &unused, err);
+	pages_drop(c->pages, 0);
+	return st;
+}
+
+static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *err)
+{
+	struct cuda *c = self;
+	enum ar_status st = cuda_take_pool(c, num_blocks, err);
+
+	return st || !c->env.trace->n ? st : warm_up(c, err);
+}
+
+/* ---- accuracy ---- */
+
+/* Attention of the staged rows under m; output and log sums go to the host. */
+static enum ar_status run_one(struct cuda *c, int i, const struct method *m, const struct rows *r,
+			      bf16_t *out, float *lse, struct ar_err *err)
+{
+	size_t n = (size_t)r->n_row * (size_t)c->source.shape.q_heads;
+	size_t bytes = n * (size_t)c->source.shape.head_dim * sizeof *out;
+	enum ar_status st = method_enqueue(
+		m, &r->prefill, c->q, &c->kv[i], m->dense ? NULL : c->state[i], c->out, c->lse,
+		c->work, c->stream, prof_phase, c->env.prof, c->env.run_layer[i], err);
+
+	if (st)
+		return st;
+	CU(cudaMemcpyAsync(out, c->out, bytes, cudaMemcpyDeviceToHost, c->stream));
+	CU(cudaMemcpyAsync(lse, c->lse, n * sizeof *lse, cudaMemcpyDeviceToHost, c->stream));
+	CU(cudaStreamSynchronize(c->stream));
+out:
+	return st;
+}
+
+static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i,
+				   struct accuracy *acc, struct selection_count *count,
+				   struct method_selection *sel, struct ar_err *err)
+{
+	struct cuda *c = self;
+	struct batch_entry one = *e;
+	const struct batch b = { .entry = &one, .n = 1 };
+	struct rows host, dev;
+	enum ar_status st;
+
+	assert(!e->decode);
+	c->stale = true;
+	st = stage(c, &b, c->env.method, 0, &host, &dev, err);
+	if (!st)
+		st = layer_rope(&c->source.shape, c->seq, c->source.layer_of[i], dev.row, dev.n_row,
+				c->trig, c->q, c->k, c->stream, err);
+	if (!st)
+		st = run_one(c, i, c->env.method, &dev, c->host.out, c->host.lse, err);
+	if (!st)
+		st = method_count_device(c->env.method, &host.prefill, c->work, count, err);
+	if (!st && sel)
+		st = method_selection_device(c->env.method, &host.prefill, c->work, sel, err);
+	if (!st)
+		st = stage(c, &b, c->dense, 0, &host, &dev, err);
+	if (!st)
+		st = run_one(c, i, c->dense, &dev, c->host.dense, c->host.lse_dense, err);
+	if (!st)
+		st = accuracy_measure(&c->source.shape, host.n_row, c->host.out, c->host.dense,
+				      c->host.lse, c->host.lse_dense, acc, err);
+	return st;
+}
+
+static void cuda_drop(void *self, uint32_t req)
+{
+	struct cuda *c = self;
+
+	pages_drop(c->pages, req);
+}
+
+static const struct store_gpu *cuda_gpu(void *self)
+{
+	struct cuda *c = self;
+
+	return &c->gpu;
+}
+
+const struct backend backend_cuda = {
+	.name = "cuda",
+	.title = "random weights, experts loaded evenly, ranks do not communicate",
+	.opts = cuda_options,
+	.opts_size = sizeof(struct cuda_opts),
+	.needs_model = true,
+	.uses_gpu = true,
+	.open = cuda_open,
+	.fit_blocks = cuda_fit_blocks,
+	.gpu = cuda_gpu,
+	.start = cuda_start,
+	.run = cuda_run,
+	.compare = cuda_compare,
+	.drop = cuda_drop,
+	.close = cuda_close,
+};

@@ -1,0 +1,442 @@
+#include "config.h"
+#include "replay/engine/decoder.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "kernels/layer/layer.h"
+#include "kernels/prim/cuda.h"
+
+#define RMS_EPS 1e-5f
+
+enum { ALIGN = 256, VOCAB_PAD = 64 };
+
+struct weights {		/* of one layer, each [out][in] */
+	bf16_t *norm1, *qkv, *o, *norm2, *router, *gate_up, *down;
+};
+
+struct decoder {
+	struct decoder_env env;
+	struct gemm *gemm;
+	int n_row, vocab;
+	struct weights *layer;
+	bf16_t *norm, *head;
+	bf16_t *x0, *x;		/* hidden states to begin with; the residual stream */
+	bf16_t *y;		/* after a norm */
+	bf16_t *wide;		/* products of QKV and gate/up, router, logits */
+	bf16_t *act;		/* activated; rows that go to the head */
+	bf16_t *dealt;		/* rows as the experts get them */
+	bf16_t *add;		/* what the next norm adds to x */
+	int n_add;		/* [n_add][n_row][hidden] */
+	int32_t *token;		/* [max_emit] sampled */
+	int32_t *zero;		/* [max_emit] row 0, for the warm-up */
+	void *mem;
+};
+
+/* ---- sizes ---- */
+
+/* Experts that run for n rows, and rows of each.  A dense MLP is one expert. */
+struct deal {
+	int experts, rows;
+};
+
+static struct deal deal(const struct model *m, int n_row)
+{
+	int64_t n = (int64_t)n_row * m->experts_per_tok;
+	struct deal d = { 1, n_row };
+
+	if (m->n_experts) {
+		d.experts = n < m->n_experts ? (int)n : m->n_experts;
+		d.rows = (int)((n + d.experts - 1) / d.experts);
+	}
+	return d;
+}
+
+static size_t qkv_width(const struct model *m)
+{
+	return (size_t)(m->q_heads + 2 * m->kv_heads) * (size_t)m->head_dim;
+}
+
+static size_t o_width(const struct model *m)
+{
+	return (size_t)m->q_heads * (size_t)m->head_dim;
+}
+
+static size_t experts(const struct model *m)
+{
+	return m->n_experts ? (size_t)m->n_experts : 1;
+}
+
+static int padded_vocab(const struct model *m)
+{
+	return (m->vocab + VOCAB_PAD - 1) / VOCAB_PAD * VOCAB_PAD;
+}
+
+/* Places in a block of memory that may not exist yet. */
+struct carver {
+	uintptr_t mem;
+	size_t used;
+};
+
+static bf16_t *carve(struct carver *c, size_t n)
+{
+	bf16_t *p = (bf16_t *)(c->mem + c->used);
+
+	c->used += (n * sizeof *p + ALIGN - 1) / ALIGN * ALIGN;
+	return p;
+}
+
+static void carve_layer(const struct model *m, struct carver *c, struct weights *w)
+{
+	size_t h = (size_t)m->hidden, f = (size_t)m->ffn;
+
+	w->norm1 = carve(c, h);
+	w->qkv = carve(c, qkv_width(m) * h);
+	w->o = carve(c, h * o_width(m));
+	w->norm2 = carve(c, h);
+	w->router = carve(c, (size_t)m->n_experts * h);
+	w->gate_up = carve(c, experts(m) * 2 * f * h);
+	w->down = carve(c, experts(m) * h * f);
+}
+
+size_t decoder_layer_bytes(const struct model *m)
+{
+	struct carver c = { 0 };
+	struct weights w;
+
+	carve_layer(m, &c, &w);
+	return c.used;
+}
+
+size_t decoder_head_bytes(const struct model *m)
+{
+	return (size_t)(padded_vocab(m) + 1) * (size_t)m->hidden * sizeof(bf16_t);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+static void carve_all(struct decoder *d, struct carver *c)
+{
+	const struct model *m = d->env.model;
+	size_t row = (size_t)d->env.max_row, h = (size_t)m->hidden, f = (size_t)m->ffn;
+	/* Dealing rounds up: less than one row more per expert. */
+	size_t dealt = m->n_experts ? row * (size_t)m->experts_per_tok + experts(m) : row;
+	size_t wide = larger(row * larger(qkv_width(m), (size_t)m->n_experts), dealt * 2 * f);
+
+	for (int i = 0; i < d->env.n_layers; i++)
+		carve_layer(m, c, &d->layer[i]);
+	d->norm = carve(c, h);
+	d->head = carve(c, (size_t)d->vocab * h);
+	d->x0 = carve(c, row * h);
+	d->x = carve(c, row * h);
+	d->y = carve(c, row * h);
+	d->wide = carve(c, larger(wide, (size_t)d->env.max_emit * (size_t)d->vocab));
+	d->act = carve(c, larger(dealt * f, (size_t)d->env.max_emit * h));
+	d->dealt = carve(c, m->n_experts ? dealt * h : 0);
+	d->add = carve(c, larger(dealt, row) * h);
+	d->token = (int32_t *)carve(c, (size_t)d->env.max_emit * 2);
+	d->zero = (int32_t *)carve(c, (size_t)d->env.max_emit * 2);
+}
+
+/* ---- weights ---- */
+
+static enum ar_status draw(struct decoder *d, bf16_t *x, size_t n, size_t fan_in, uint64_t *seed,
+			   struct ar_err *err)
+{
+	*seed = rng_mix(*seed);
+	return n ? layer_fill(x, n, *seed, 1 / sqrtf((float)fan_in), d->env.stream, err) : AR_OK;
+}
+
+static enum ar_status draw_layer(struct decoder *d, const struct weights *w, uint64_t *seed,
+				 struct ar_err *err)
+{
+	const struct model *m = d->env.model;
+	size_t h = (size_t)m->hidden, f = (size_t)m->ffn;
+	enum ar_status st = draw(d, w->norm1, h, 1, seed, err);
+
+	if (!st)
+		st = draw(d, w->qkv, qkv_width(m) * h, h, seed, err);
+	if (!st)
+		st = draw(d, w->o, h * o_width(m), o_width(m), seed, err);
+	if (!st)
+		st = draw(d, w->norm2, h, 1, seed, err);
+	if (!st)
+		st = draw(d, w->router, (size_t)m->n_experts * h, h, seed, err);
+	if (!st)
+		st = draw(d, w->gate_up, experts(m) * 2 * f * h, h, seed, err);
+	if (!st)
+		st = draw(d, w->down, experts(m) * h * f, f, seed, err);
+	return st;
+}
+
+static enum ar_status draw_all(struct decoder *d, struct ar_err *err)
+{
+	size_t h = (size_t)d->env.model->hidden;
+	uint64_t seed = d->env.seed;
+	enum ar_status st = draw(d, d->norm, h, 1, &seed, err);
+
+	if (!st)
+		st = draw(d, d->head, (size_t)d->vocab * h, h, &seed, err);
+	if (!st)
+		st = draw(d, d->x0, (size_t)d->env.max_row * h, 1, &seed, err);
+	for (int i = 0; i < d->env.n_layers && !st; i++)
+		st = draw_layer(d, &d->layer[i], &seed, err);
+	return st;
+}
+
+/* ---- one pass ---- */
+
+enum ar_status decoder_begin(struct decoder *d, int n_row, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	d->n_row = n_row;
+	d->n_add = 0;
+	CU(cudaMemcpyAsync(d->x, d->x0, (size_t)n_row * (size_t)d->env.model->hidden * sizeof *d->x,
+			   cudaMemcpyDeviceToDevice, d->env.stream));
+out:
+	return st;
+}
+
+/* The last product joins the residual stream, which is normalised into y. */
+static enum ar_status norm(struct decoder *d, const bf16_t *w, struct ar_err *err)
+{
+	const struct layer_norm_args a = { d->x, d->add, d->n_add, w, d->y, d->n_row,
+					   d->env.model->hidden, RMS_EPS };
+
+	return layer_norm(&a, d->env.stream, err);
+}
+
+static void phase(const struct decoder *d, int layer, enum phase what)
+{
+	d->env.phase(d->env.phase_ctx, layer, what);
+}
+
+enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err)
+{
+	const struct model *m = d->env.model;
+	enum ar_status st;
+
+	phase(d, layer, PHASE_NORM);
+	st = norm(d, d->layer[i].norm1, err);
+	if (st)
+		return st;
+	phase(d, layer, PHASE_LINEAR);
+	return gemm_run(d->gemm, 1, d->n_row, (int)qkv_width(m), m->hidden, d->y, d->layer[i].qkv,
+			d->wide, err);
+}
+
+/* The rows as the experts get them; *in is what gate/up reads. */
+static enum ar_status route(struct decoder *d, const struct weights *w, int layer,
+			    const struct deal *e, const bf16_t **in, struct ar_err *err)
+{
+	const struct model *m = d->env.model;
+	enum ar_status st;
+
+	*in = d->y;
+	if (!m->n_experts)
+		return AR_OK;
+	phase(d, layer, PHASE_LINEAR);
+	st = gemm_run(d->gemm, 1, d->n_row, m->n_experts, m->hidden, d->y, w->router, d->wide, err);
+	if (st)
+		return st;
+	phase(d, layer, PHASE_NORM);
+	*in = d->dealt;
+	return layer_gather(d->y, d->n_row, NULL, e->experts * e->rows, m->hidden, d->dealt,
+			    d->env.stream, err);
+}
+
+static enum ar_status mlp(struct decoder *d, const struct weights *w, int layer,
+			  struct ar_err *err)
+{
+	const struct model *m = d->env.model;
+	const struct deal e = deal(m, d->n_row);
+	const bf16_t *in;
+	enum ar_status st = route(d, w, layer, &e, &in, err);
+
+	if (st)
+		return st;
+	phase(d, layer, PHASE_LINEAR);
+	st = gemm_run(d->gemm, e.experts, e.rows, 2 * m->ffn, m->hidden, in, w->gate_up, d->wide,
+		      err);
+	if (st)
+		return st;
+	phase(d, layer, PHASE_NORM);
+	st = layer_silu(d->wide, e.experts * e.rows, m->ffn, d->act, d->env.stream, err);
+	if (st)
+		return st;
+	phase(d, layer, PHASE_LINEAR);
+	d->n_add = m->n_experts ? m->experts_per_tok : 1;
+	return gemm_run(d->gemm, e.experts, e.rows, m->hidden, m->ffn, d->act, w->down, d->add,
+			err);
+}
+
+enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *attn,
+			     struct ar_err *err)
+{
+	const struct model *m = d->env.model;
+	enum ar_status st;
+
+	phase(d, layer, PHASE_LINEAR);
+	d->n_add = 1;
+	st = gemm_run(d->gemm, 1, d->n_row, m->hidden, (int)o_width(m), attn, d->layer[i].o, d->add,
+		      err);
+	if (st)
+		return st;
+	phase(d, layer, PHASE_NORM);
+	st = norm(d, d->layer[i].norm2, err);
+	return st ? st : mlp(d, &d->layer[i], layer, err);
+}
+
+enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, struct ar_err *err)
+{
+	const struct model *m = d->env.model;
+	enum ar_status st;
+
+	phase(d, PHASE_NO_LAYER, PHASE_HEAD);
+	st = norm(d, d->norm, err);
+	if (!st && n_emit)
+		st = layer_gather(d->y, d->n_row, emit, n_emit, m->hidden, d->act, d->env.stream,
+				  err);
+	if (!st && n_emit)
+		st = gemm_run(d->gemm, 1, n_emit, d->vocab, m->hidden, d->act, d->head, d->wide,
+			      err);
+	if (!st && n_emit)
+		st = layer_argmax(d->wide, n_emit, m->vocab, d->vocab, d->token, d->env.stream,
+				  err);
+	return st;
+}
+
+/* ---- opening ---- */
+
+/* n rows through the first n_layers layers and the head.  The product of QKV stands in for
+ * the attention output. */
+static enum ar_status pass(struct decoder *d, int n, int n_layers, struct ar_err *err)
+{
+	enum ar_status st = decoder_begin(d, n, err);
+
+	for (int i = 0; i < n_layers && !st; i++) {
+		st = decoder_before(d, i, PHASE_NO_LAYER, err);
+		if (!st)
+			st = decoder_after(d, i, PHASE_NO_LAYER, d->wide, err);
+	}
+	return st ? st : decoder_head(d, d->zero, n < d->env.max_emit ? n : d->env.max_emit, err);
+}
+
+/* Every product at 1, 2, 3, 4, 6, 8, 12 ... rows up to the most there can be: libraries load
+ * code on first use, which must not fall into a timed region. */
+static enum ar_status warm_up(struct decoder *d, struct ar_err *err)
+{
+	int max = d->env.max_row;
+	enum ar_status st = AR_OK;
+
+	for (int64_t n = 1; n < max && !st; n *= 2) {
+		st = pass(d, (int)n, 1, err);
+		if (!st && n > 1 && n + n / 2 < max)
+			st = pass(d, (int)(n + n / 2), 1, err);
+	}
+	return st ? st : pass(d, max, 1, err);
+}
+
+/* The hidden states of a few rows must survive all layers. */
+static enum ar_status check_finite(struct decoder *d, struct ar_err *err)
+{
+	int n = d->env.max_row < 16 ? d->env.max_row : 16;
+	size_t elems = (size_t)n * (size_t)d->env.model->hidden;
+	bf16_t *x = malloc(elems * sizeof *x);
+	enum ar_status st;
+
+	if (!x)
+		return ar_nomem(err);
+	st = pass(d, n, d->env.n_layers, err);
+	if (st)
+		goto out;
+	CU(cudaStreamSynchronize(d->env.stream));
+	CU(cudaMemcpy(x, d->y, elems * sizeof *x, cudaMemcpyDeviceToHost));
+	for (size_t i = 0; i < elems && !st; i++)
+		if (!isfinite(bf16_to_f32(x[i])))
+			st = ar_fail(err, AR_CUDA,
+				     "the hidden states of the random model are not finite "
+				     "after %d layers",
+				     d->env.n_layers);
+out:
+	free(x);
+	return st;
+}
+
+static enum ar_status check_model(const struct model *m, struct ar_err *err)
+{
+	if (m->hidden % 8 || m->ffn % 8 || m->head_dim % 16 || m->n_experts % 8)
+		return ar_fail(err, AR_USAGE,
+			       "%s: hidden size %d, FFN %d and %d experts must be multiples of 8, "
+			       "head size %d of 16; choose another --model or --tp, or "
+			       "--attention-only",
+			       m->name, m->hidden, m->ffn, m->n_experts, m->head_dim);
+	return AR_OK;
+}
+
+static enum ar_status allocate(struct decoder *d, struct ar_err *err)
+{
+	struct carver size = { 0 }, place;
+	enum ar_status st = AR_OK;
+
+	carve_all(d, &size);
+	if (cudaMalloc(&d->mem, size.used) != cudaSuccess) {
+		cudaGetLastError();
+		return ar_fail(err, AR_CUDA,
+			       "the weights and activations of %d layers of %s need %.1f GiB "
+			       "on the GPU; use --sample-layers or a larger --tp",
+			       d->env.n_layers, d->env.model->name, (double)size.used / 0x1p30);
+	}
+	place = (struct carver){ (uintptr_t)d->mem, 0 };
+	carve_all(d, &place);
+	CU(cudaMemsetAsync(d->zero, 0, (size_t)d->env.max_emit * sizeof *d->zero, d->env.stream));
+out:
+	return st;
+}
+
+enum ar_status decoder_open(struct decoder **out, const struct decoder_env *env, struct ar_err *err)
+{
+	struct decoder *d;
+	enum ar_status st = check_model(env->model, err);
+
+	*out = NULL;
+	if (st)
+		return st;
+	d = calloc(1, sizeof *d);
+	if (!d)
+		return ar_nomem(err);
+	d->env = *env;
+	d->vocab = padded_vocab(env->model);
+	d->layer = calloc((size_t)env->n_layers, sizeof *d->layer);
+	st = d->layer ? gemm_open(&d->gemm, env->stream, err) : ar_nomem(err);
+	if (!st)
+		st = allocate(d, err);
+	if (!st)
+		st = draw_all(d, err);
+	if (!st)
+		st = warm_up(d, err);
+	if (!st)
+		st = check_finite(d, err);
+	if (st) {
+		decoder_close(d);
+		return st;
+	}
+	*out = d;
+	return AR_OK;
+}
+
+void decoder_close(struct decoder *d)
+{
+	if (!d)
+		return;
+	cudaFree(d->mem);
+	gemm_close(d->gemm);
+	free(d->layer);
+	free(d);
+}

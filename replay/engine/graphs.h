@@ -1,0 +1,28 @@
+/* Executable CUDA graphs of iterations made of decodes only, one for each padded number of
+ * rows, captured when the number first comes up. */
+#ifndef AR_GRAPHS_H
+#define AR_GRAPHS_H
+
+#include <cuda_runtime_api.h>
+
+#include "base/status.h"
+
+struct graphs {
+	cudaGraphExec_t *exec;	/* [max_row + 1] by number of rows, NULL: not captured yet */
+	int max_row;
+};
+
+enum ar_status graphs_init(struct graphs *g, int max_row, struct ar_err *err);
+void graphs_release(struct graphs *g);
+
+/* Only enqueues, on the stream of the capture. */
+typedef enum ar_status graphs_enqueue(void *ctx, struct ar_err *err);
+/* Make the graph of n_row rows of what enqueue enqueues; nothing runs.  The stream is as it was,
+ * also after a failure. */
+enum ar_status graphs_capture(struct graphs *g, int n_row, graphs_enqueue *enqueue, void *ctx,
+			      cudaStream_t stream, struct ar_err *err);
+/* The graph of n_row rows was captured. */
+enum ar_status graphs_launch(const struct graphs *g, int n_row, cudaStream_t stream,
+			     struct ar_err *err);
+
+#endif

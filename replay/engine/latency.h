@@ -1,0 +1,37 @@
+/* Latency in memory: what a run prints without a database.
+ *
+ *   ttft   first token - arrival
+ *   tpot   (last token - first token) / (outputs - 1), of requests with two outputs or more
+ *   itl    gaps between consecutive tokens of a request, pooled
+ *   e2e    last token - arrival
+ *   queue  start of the first iteration - arrival
+ */
+#ifndef AR_LATENCY_H
+#define AR_LATENCY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* A multiset of numbers, as runs of equal ones: the gaps of one iteration's tokens are nearly
+ * always the same, and so are those of many iterations.  Millions of them take little room. */
+struct series {
+	struct series_run { double x; uint64_t n; } *run;
+	size_t n_run, cap;
+	uint64_t n;
+};
+
+enum ar_status series_add(struct series *s, double x, struct ar_err *err);
+void series_release(struct series *s);
+void series_sort(struct series *s);	/* by value, equal runs joined */
+/* Of a sorted series that is not empty; the rule of base/stats.h. */
+double series_percentile(const struct series *s, double p);
+double series_mean(const struct series *s);
+
+enum latency_metric {
+	LATENCY_TTFT, LATENCY_TPOT, LATENCY_ITL, LATENCY_E2E, LATENCY_QUEUE, LATENCY_COUNT
+};
+extern const char *const latency_names[];	/* by metric */
+
+#endif

@@ -1,0 +1,44 @@
+/* The physical side of the KV cache: pages of page_tok tokens, each of all KV heads, and which
+ * of them a request holds.  The policy's block pool decides whether there is room; this
+ * one only finds places. */
+#ifndef AR_PAGES_H
+#define AR_PAGES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/attn.h"
+
+struct pages;
+
+/* Pages that hold whatever a pool of num_blocks blocks of block_tok tokens can: every
+ * request may leave its last page unfilled. */
+int64_t pages_needed(int64_t num_blocks, int64_t block_tok, int64_t max_seqs, int page_tok);
+
+enum ar_status pages_open(struct pages **out, int64_t n_page, int page_tok, size_t n_req,
+			  struct ar_err *err);
+void pages_close(struct pages *p);	/* NULL is fine */
+
+/* Make room for positions [0, n_tok) of req.  AR_NOMEM when the pages run out; req then
+ * keeps what it had. */
+enum ar_status pages_grow(struct pages *p, uint32_t req, int64_t n_tok, struct ar_err *err);
+void pages_drop(struct pages *p, uint32_t req);
+
+int64_t pages_len(const struct pages *p, uint32_t req);	/* positions there is room for */
+
+/* Positions [0, n) of req were written by chunks.  Those that decodes write are not seen by a
+ * selector, and what it keeps beside their pages is out of date. */
+void pages_set_chunked(struct pages *p, uint32_t req, int64_t n_tok);
+int64_t pages_chunked(const struct pages *p, uint32_t req);
+const int32_t *pages_of(const struct pages *p, uint32_t req);	/* borrowed, in order */
+int64_t pages_free(const struct pages *p);
+
+/* Elements from the start of a layer's K or V to head h, place 0 of page. */
+static inline size_t pages_offset(const struct attn_shape *s, int32_t page, int h)
+{
+	return ((size_t)page * (size_t)s->kv_heads + (size_t)h) * (size_t)s->page_tok *
+	       (size_t)s->head_dim;
+}
+
+#endif

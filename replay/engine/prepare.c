@@ -1,0 +1,225 @@
+#include "config.h"
+#include "replay/engine/prepare.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "base/rng.h"
+
+static bool same_rope(const struct rope *a, const struct rope *b)
+{
+	return a->theta == b->theta && a->factor == b->factor && a->low_freq == b->low_freq &&
+	       a->high_freq == b->high_freq && a->original_len == b->original_len;
+}
+
+static enum ar_status check_same(const struct capture_info *a, const struct capture_info *b,
+				 struct ar_err *err)
+{
+	if (a->q_heads != b->q_heads || a->kv_heads != b->kv_heads || a->head_dim != b->head_dim)
+		return ar_fail(err, AR_USAGE,
+			       "%s has %d/%d heads of %d, %s has %d/%d of %d; captures "
+			       "of one run come from one model",
+			       a->name, a->q_heads, a->kv_heads, a->head_dim, b->name, b->q_heads,
+			       b->kv_heads, b->head_dim);
+	if (a->n_layers != b->n_layers ||
+	    memcmp(a->layer, b->layer, (size_t)a->n_layers * sizeof *a->layer) != 0)
+		return ar_fail(err, AR_USAGE,
+			       "%s and %s hold different layers; captures of one run "
+			       "hold the same",
+			       a->name, b->name);
+	if (!same_rope(&a->rope, &b->rope))
+		return ar_fail(err, AR_DATA,
+			       "%s: not the rotary embedding of %s; replay them apart", b->name,
+			       a->name);
+	return AR_OK;
+}
+
+enum ar_status prepare_check_heads(const struct capture_info *c, const struct model *m,
+				   int whole_q_heads, int whole_kv_heads, struct ar_err *err)
+{
+	bool rank = c->q_heads == m->q_heads && c->kv_heads == m->kv_heads;
+	bool whole = c->q_heads == whole_q_heads && c->kv_heads == whole_kv_heads;
+
+	if ((rank || whole) && c->head_dim == m->head_dim)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "%s has %d/%d heads of %d, model %s has %d/%d of %d%s; take the "
+		       "model it was captured from",
+		       c->name, c->q_heads, c->kv_heads, c->head_dim, m->name, m->q_heads,
+		       m->kv_heads, m->head_dim, m->tp > 1 ? " on each rank" : "");
+}
+
+/* The list as indices into the capture's layers; list[] has room for max. */
+static enum ar_status parse_layers(const char *s, const struct capture_info *c, int *list, int max,
+				   int *len, struct ar_err *err)
+{
+	const char *all = s;
+
+	*len = 0;
+	for (;; s++) {
+		size_t n = strcspn(s, ",");
+		uint64_t from, to;
+
+		if (!num_range(s, n, &from, &to))
+			return ar_fail(err, AR_USAGE,
+				       "layers '%s': want numbers and ranges such as 0,4,8-11",
+				       all);
+		for (; from <= to; from++) {
+			int i = capture_find_layer(c, from);
+
+			if (i < 0)
+				return ar_fail(err, AR_USAGE,
+					       "layers '%s': %s does not hold layer %" PRIu64
+					       "; 'attnreplay capture info' lists those it holds",
+					       all, c->name, from);
+			if (*len == max)
+				return ar_fail(err, AR_USAGE,
+					       "layers '%s': more than the model's %d layers", all,
+					       max);
+			list[(*len)++] = i;
+		}
+		s += n;
+		if (!*s)
+			return AR_OK;
+	}
+}
+
+static enum ar_status map_layers(struct prepared *p, const struct prepare_in *in,
+				 struct ar_err *err)
+{
+	const struct capture_info *c = in->info[0];
+	int n = in->model->n_layers, len = 0;
+	enum ar_status st = AR_OK;
+	int *list;
+
+	list = malloc((size_t)n * sizeof *list);
+	p->captured_layer = malloc((size_t)n * sizeof *p->captured_layer);
+	if (!list || !p->captured_layer)
+		st = ar_nomem(err);
+	else if (in->layers)
+		st = parse_layers(in->layers, c, list, n, &len, err);
+	else
+		for (; len < c->n_layers && len < n; len++)
+			list[len] = len;
+	for (int i = 0; i < n && !st; i++)
+		p->captured_layer[i] = list[(int64_t)i * len / n];
+	free(list);
+	return st;
+}
+
+static enum ar_status choose_layers(struct prepared *p, const struct prepare_in *in,
+				    struct ar_err *err)
+{
+	int64_t n = in->model->n_layers, k = in->sample_layers ? in->sample_layers : n;
+
+	if (k > n)
+		return ar_fail(err, AR_USAGE,
+			       "sample-layers %" PRId64 ": %s has %" PRId64 " layers", k,
+			       in->model->name, n);
+	p->run_layer = malloc((size_t)k * sizeof *p->run_layer);
+	if (!p->run_layer)
+		return ar_nomem(err);
+	p->n_run_layers = (int)k;
+	for (int64_t i = 0; i < k; i++)
+		p->run_layer[i] = (int)((2 * i + 1) * n / (2 * k));
+	return AR_OK;
+}
+
+static uint64_t request_key(const struct trace *t, size_t i)
+{
+	const struct request *r = &t->req[i];
+
+	return r->n_block ? rng_mix(t->block[r->block]) : rng_mix(~(uint64_t)i);
+}
+
+/* The capture that ranks first for request i among those with n_tok tokens; -1: none. */
+static int pick_capture(const struct prepare_in *in, size_t i, int64_t n_tok)
+{
+	uint64_t key = in->seed ^ request_key(in->trace, i), best = 0;
+	int pick = -1;
+
+	for (size_t c = 0; c < in->n_capture; c++) {
+		uint64_t rank = rng_mix(rng_mix(key) + c);
+
+		if (!in->tile && in->info[c]->n_tok < n_tok)
+			continue;
+		if (pick < 0 || rank > best) {
+			pick = (int)c;
+			best = rank;
+		}
+	}
+	return pick;
+}
+
+static int64_t longest(const struct prepare_in *in)
+{
+	int64_t n = 0;
+
+	for (size_t c = 0; c < in->n_capture; c++)
+		if (in->info[c]->n_tok > n)
+			n = in->info[c]->n_tok;
+	return n;
+}
+
+static enum ar_status assign_captures(struct prepared *p, const struct prepare_in *in,
+				      struct ar_err *err)
+{
+	const struct trace *t = in->trace;
+	char why[160];
+
+	p->capture_of = calloc(t->n + 1, sizeof *p->capture_of);
+	if (!p->capture_of)
+		return ar_nomem(err);
+	for (size_t i = 0; i < t->n; i++) {
+		int64_t n_tok = (int64_t)sched_goal(in->limits, &t->req[i]) - 1;
+		int c;
+
+		if (sched_rejects(in->limits, &t->req[i], why, sizeof why))
+			continue;
+		c = pick_capture(in, i, n_tok);
+		if (c < 0)
+			return ar_fail(err, AR_USAGE,
+				       "%s:%" PRIu64 ": request runs %" PRId64 " tokens, the "
+				       "longest capture has %" PRId64 "; clip it with "
+				       "--max-prompt-tokens and --max-output-tokens, or repeat "
+				       "captures with --extend tile",
+				       t->name, t->req[i].line, n_tok, longest(in));
+		p->capture_of[i] = (uint16_t)c;
+	}
+	return AR_OK;
+}
+
+enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	*p = (struct prepared){ 0 };
+	if (!in->n_capture || in->n_capture > UINT16_MAX)
+		return ar_fail(err, AR_USAGE, "%zu captures given; want 1 to %d", in->n_capture,
+			       UINT16_MAX);
+	for (size_t c = 1; c < in->n_capture && !st; c++)
+		st = check_same(in->info[0], in->info[c], err);
+	if (!st)
+		st = prepare_check_heads(in->info[0], in->model, in->whole_q_heads,
+					 in->whole_kv_heads, err);
+	if (!st)
+		st = map_layers(p, in, err);
+	if (!st)
+		st = choose_layers(p, in, err);
+	if (!st)
+		st = assign_captures(p, in, err);
+	if (st)
+		prepared_release(p);
+	return st;
+}
+
+void prepared_release(struct prepared *p)
+{
+	free(p->capture_of);
+	free(p->captured_layer);
+	free(p->run_layer);
+	*p = (struct prepared){ 0 };
+}

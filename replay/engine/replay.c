@@ -1,0 +1,460 @@
+#include "config.h"
+#include "replay/engine/replay.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/rng.h"
+
+/* When things happened to a request, -1: not yet. */
+struct times {
+	int64_t first_sched, first_token, last_token;
+};
+
+struct loop {
+	const struct replay *cfg;
+	struct replay_result *res;
+	struct sched *s;
+	struct times *t;		/* [trace->n] */
+	bool *settled;			/* [trace->n] rejected or finished */
+	struct arrivals *arrivals;
+	int64_t now;			/* of the next plan */
+	int64_t end;			/* of the last iteration; after now while it still runs */
+	int n_empty;			/* plans since the last arrival, all did nothing */
+	struct store_entry *row;	/* room for one batch, with a store only */
+	struct accuracy *acc;		/* [q_heads] */
+	struct selection_count *count;	/* [kv_heads] */
+};
+
+static enum ar_status put_outcome(struct loop *l, uint32_t id, const char *outcome,
+				  const char *reason, struct ar_err *err)
+{
+	const struct request *r = &l->cfg->trace->req[id];
+	const struct sched_seq *q = &l->s->seq[id];
+	const struct times *t = &l->t[id];
+	bool done = q->known == q->goal;
+
+	if (!l->cfg->store)
+		return AR_OK;
+	return store_outcome(l->cfg->store, &(struct store_outcome){
+		.req = id, .arrival_ns = arrivals_at(l->arrivals, id),
+		.first_sched_ns = t->first_sched, .first_token_ns = t->first_token,
+		.finish_ns = done ? t->last_token : -1,
+		.prompt_tok = r->prompt_tok, .output_tok = q->known - r->prompt_tok,
+		.n_chunks = q->n_chunk - q->n_decode, .n_preempt = q->n_preempt,
+		.recomputed_tok = (int64_t)q->recomputed, .cached_tok = (int64_t)q->cached,
+		.outcome = outcome, .reason = reason }, err);
+}
+
+static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
+{
+	const struct trace *t = l->cfg->trace;
+	char why[160];
+
+	for (size_t i = 0; i < t->n; i++) {
+		enum ar_status st;
+
+		if (!sched_rejects(&l->cfg->limits, &t->req[i], why, sizeof why))
+			continue;
+		if (!l->res->rejected++)
+			log_warn("%s:%" PRIu64 ": request rejected: %s", t->name, t->req[i].line,
+				 why);
+		l->settled[i] = true;
+		st = put_outcome(l, (uint32_t)i, "rejected", why, err);
+		if (st)
+			return st;
+	}
+	if (l->res->rejected > 1)
+		log_warn("%" PRId64 " requests rejected in all", l->res->rejected);
+	return AR_OK;
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Requests that have arrived join the queue.  With nothing to run, or no way to run it, the clock
+ * jumps to the next one.  False at the end: nothing is left to do. */
+static bool arrive(struct loop *l)
+{
+	bool idle = l->n_empty > 1 || !(l->s->n_waiting || l->s->n_running);
+	int64_t at;
+	uint32_t id;
+
+	while (arrivals_peek(l->arrivals, &id, &at)) {
+		if (l->settled[id]) {
+			arrivals_pop(l->arrivals);
+			arrivals_done(l->arrivals, id, at);
+			continue;
+		}
+		if (at > l->now) {
+			if (!idle)
+				break;
+			l->now = at;
+		}
+		idle = false;
+		l->n_empty = 0;
+		arrivals_pop(l->arrivals);
+		sched_arrive(l->s, id);
+	}
+	return l->s->n_waiting || l->s->n_running;
+}
+
+static enum ar_status stamp(struct loop *l, int64_t start, struct ar_err *err)
+{
+	struct series *lat = l->res->latency;
+
+	for (size_t i = 0; i < l->s->batch.n; i++) {
+		const struct batch_entry *e = &l->s->batch.entry[i];
+		struct times *t = &l->t[e->req];
+		enum ar_status st = AR_OK;
+
+		if (t->first_sched < 0)
+			t->first_sched = start;
+		if (!e->emit)
+			continue;
+		if (t->first_token < 0)
+			t->first_token = l->end;
+		else
+			st = series_add(&lat[LATENCY_ITL], (double)(l->end - t->last_token), err);
+		if (st)
+			return st;
+		t->last_token = l->end;
+		l->res->output_tok++;
+	}
+	return AR_OK;
+}
+
+static enum ar_status put_iteration(struct loop *l, int64_t start, int64_t host,
+				    const struct iter_cost *c, struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+	const struct sched *s = l->s;
+	bool keep = cfg->keep_kernels && l->res->iterations % cfg->keep_kernels == 0;
+	bool phases = cfg->backend->needs_model && s->batch.n;
+	struct batch_shape shape;
+
+	if (!cfg->store)
+		return AR_OK;
+	shape = batch_shape(&s->batch);
+	for (size_t i = 0; cfg->keep_entries && i < s->batch.n; i++) {
+		const struct batch_entry *e = &s->batch.entry[i];
+
+		l->row[i] = (struct store_entry){
+			.req = e->req, .start = e->start, .n_tok = e->n_tok,
+			.chunk_no = e->chunk_no, .decode = e->decode, .emit = e->emit,
+			.recompute = e->recompute };
+	}
+	return store_iteration(cfg->store, &(struct store_iteration){
+		.iter_no = l->res->iterations, .start_ns = start, .end_ns = l->end, .host_ns = host,
+		.event_ns = c->event_ns, .span_ns = c->span_ns, .busy_ns = c->busy_ns,
+		.prefill_tok = s->batch.prefill_tok, .decode_tok = s->batch.decode_tok,
+		.prefill_pairs = shape.feature[BATCH_PREFILL_PAIRS],
+		.decode_context = shape.feature[BATCH_DECODE_CONTEXT],
+		.composition = shape.composition,
+		.cost_source = s->batch.n ? cost_source_names[c->source] : NULL,
+		.blocks_used = s->pool.n_usable - s->pool.n_free,
+		.waiting = (int64_t)s->n_waiting, .running = (int64_t)s->n_running,
+		.preempted = (int64_t)s->n_preempted, .stop = s->stop,
+		.entry = cfg->keep_entries ? l->row : NULL, .n_entry = s->batch.n,
+		.phase_ns = phases ? c->phase_ns : NULL,
+		.phase_kernels = phases ? c->phase_kernels : NULL,
+		.kernel = keep ? c->kernel : NULL, .n_kernel = keep ? c->n_kernel : 0 }, err);
+}
+
+static enum ar_status put_sample(struct loop *l, const struct batch_entry *e, int layer,
+				 struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+	enum ar_status st = AR_OK;
+
+	for (int h = 0; h < cfg->q_heads && !st; h++)
+		st = store_accuracy(cfg->store, &(struct store_accuracy){
+			.iter_no = l->res->iterations, .req = e->req, .chunk_no = e->chunk_no,
+			.chunk_start = e->start, .chunk_tok = e->n_tok, .layer = layer, .head = h,
+			.rel_l2 = l->acc[h].rel_l2, .cosine = l->acc[h].cosine,
+			.max_abs = l->acc[h].max_abs, .mass_recall = l->acc[h].mass_recall }, err);
+	for (int h = 0; h < cfg->kv_heads && !st; h++)
+		st = store_selection(cfg->store, &(struct store_selection){
+			.iter_no = l->res->iterations, .req = e->req, .chunk_no = e->chunk_no,
+			.layer = layer, .kv_head = h, .count = l->count[h] }, err);
+	return st;
+}
+
+static void sum_sample(struct loop *l)
+{
+	struct replay_result *r = l->res;
+
+	for (int h = 0; h < l->cfg->q_heads; h++) {
+		const struct accuracy *a = &l->acc[h];
+
+		r->rel_l2_sum += a->rel_l2;
+		r->recall_sum += a->mass_recall;
+		if (a->rel_l2 > r->rel_l2_max)
+			r->rel_l2_max = a->rel_l2;
+		if (!r->n_heads || a->cosine < r->cosine_min)
+			r->cosine_min = a->cosine;
+		r->n_heads++;
+	}
+	r->n_samples++;
+}
+
+/* The draw depends on (seed, request, chunk, layer) only, so that every method of a trace is
+ * compared at the same places as long as the chunks are the same. */
+static bool drawn(const struct replay *cfg, const struct batch_entry *e, int layer)
+{
+	struct rng r = { rng_mix(cfg->seed ^ rng_mix((uint64_t)e->req << 32 | e->chunk_no)) +
+			 (uint64_t)layer };
+
+	return rng_unit(&r) < cfg->accuracy;
+}
+
+static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+	enum ar_status st = AR_OK;
+
+	if (!cfg->backend->compare || cfg->accuracy <= 0)
+		return AR_OK;
+	for (size_t i = 0; i < l->s->batch.n && !st; i++) {
+		const struct batch_entry *e = &l->s->batch.entry[i];
+
+		for (int k = 0; k < cfg->n_run_layers && !e->decode && !st; k++) {
+			if (!drawn(cfg, e, cfg->run_layer[k]))
+				continue;
+			st = cfg->backend->compare(cfg->self, e, k, l->acc, l->count, NULL, err);
+			if (st)
+				break;
+			sum_sample(l);
+			if (cfg->store)
+				st = put_sample(l, e, cfg->run_layer[k], err);
+		}
+	}
+	return st;
+}
+
+/* Finished requests get their latencies and leave. */
+static enum ar_status settle(struct loop *l, struct ar_err *err)
+{
+	struct series *lat = l->res->latency;
+
+	for (size_t i = 0; i < l->s->n_finished; i++) {
+		uint32_t id = l->s->finished[i], n_out = l->s->seq[id].known - l->s->seq[id].prompt;
+		int64_t arrival = arrivals_at(l->arrivals, id);
+		const struct times *t = &l->t[id];
+		enum ar_status st;
+
+		st = series_add(&lat[LATENCY_TTFT], (double)(t->first_token - arrival), err);
+		if (!st && n_out > 1)
+			st = series_add(&lat[LATENCY_TPOT],
+					(double)(t->last_token - t->first_token) / (n_out - 1),
+					err);
+		if (!st)
+			st = series_add(&lat[LATENCY_E2E], (double)(t->last_token - arrival), err);
+		if (!st)
+			st = series_add(&lat[LATENCY_QUEUE], (double)(t->first_sched - arrival),
+					err);
+		if (!st)
+			st = put_outcome(l, id, "ok", NULL, err);
+		if (st)
+			return st;
+		l->cfg->backend->drop(l->cfg->self, id);
+		l->settled[id] = true;
+		arrivals_done(l->arrivals, id, t->last_token);
+		l->res->ok++;
+	}
+	return AR_OK;
+}
+
+static int64_t host_ns(const struct host_cost *h, const struct batch *b)
+{
+	return h->fixed_ns + h->per_request_ns * (int64_t)b->n +
+	       h->per_tok_ns * (b->prefill_tok + b->decode_tok);
+}
+
+/* Run the plan.  It begins when the host is ready and the iteration before has ended, at which time
+ * a host that does not wait for it plans again.  *host: how much later than without the host's
+ * time. */
+static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host,
+			      struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+	int64_t begin;
+	enum ar_status st;
+
+	*c = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
+	*host = 0;
+	for (size_t i = 0; i < l->s->n_preempted; i++)
+		cfg->backend->drop(cfg->self, l->s->preempted[i]);
+	begin = later(l->now, l->end);
+	l->end = begin;
+	if (l->s->batch.n) {		/* else it costs nothing; the next plan can differ */
+		st = cfg->backend->run(cfg->self, &l->s->batch, c, err);
+		if (st)
+			return st;
+		if (cfg->formula) {
+			c->source = COST_FORMULA;
+			c->cost_ns = cost_formula_ns(cfg->formula, &l->s->batch);
+		}
+		l->res->cost_sources[c->source]++;
+		*host = later(l->now + host_ns(&cfg->host, &l->s->batch), begin) - begin;
+		begin += *host;
+		l->end = begin + c->cost_ns;
+	}
+	l->now = cfg->limits.async ? begin : l->end;
+	return AR_OK;
+}
+
+/* The plan has been run, or the one before it if the next is made meanwhile: what it finished
+ * leaves. */
+static enum ar_status complete(struct loop *l, struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (!l->cfg->limits.async)
+		sched_emit(l->s);
+	sched_retire(l->s);
+	st = settle(l, err);
+	if (l->cfg->limits.async)
+		sched_emit(l->s);
+	return st;
+}
+
+static enum ar_status iterate(struct loop *l, struct ar_err *err)
+{
+	struct replay_result *r = l->res;
+	struct sched *s = l->s;
+	int64_t start = later(l->now, l->end), host;
+	struct iter_cost cost;
+	enum ar_status st;
+
+	if (l->n_empty > 1)
+		return ar_fail(err, AR_DATA,
+			       "policy %s cannot schedule any of %zu requests; give it "
+			       "more KV blocks",
+			       l->cfg->policy->name, s->n_waiting + s->n_running);
+	sched_begin(s);
+	l->cfg->policy->compose(s);
+	if (l->now < l->end && !s->batch.n && !s->n_preempted) {
+		l->now = l->end;	/* all there is to run has to wait for what still runs */
+		return complete(l, err);
+	}
+	st = execute(l, &cost, &host, err);
+	if (!st)
+		st = stamp(l, start, err);
+	if (!st)
+		st = put_iteration(l, start, host, &cost, err);
+	if (!st)
+		st = sample_accuracy(l, err);
+	if (st)
+		return st;
+	l->n_empty = s->batch.n || s->n_preempted ? 0 : l->n_empty + 1;
+	r->iterations++;
+	r->entries += (int64_t)s->batch.n;
+	r->prefill_tok += s->batch.prefill_tok;
+	r->decode_tok += s->batch.decode_tok;
+	r->preemptions += (int64_t)s->n_preempted;
+	r->end_ns = l->end;
+	return complete(l, err);
+}
+
+static enum ar_status loop_open(struct loop *l, struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+	size_t n = cfg->trace->n, seqs = (size_t)cfg->limits.max_seqs, most = n < seqs ? n : seqs;
+	enum ar_status st = sched_open(&l->s, cfg->trace, &cfg->limits, err);
+
+	if (!st)
+		st = arrivals_open(&l->arrivals, cfg->trace, &cfg->arrival, err);
+	if (st)
+		return st;
+	l->t = malloc((n + 1) * sizeof *l->t);
+	l->settled = calloc(n + 1, sizeof *l->settled);
+	l->row = calloc(most + 1, sizeof *l->row);
+	l->acc = calloc((size_t)cfg->q_heads + 1, sizeof *l->acc);
+	l->count = calloc((size_t)cfg->kv_heads + 1, sizeof *l->count);
+	if (!l->t || !l->settled || !l->row || !l->acc || !l->count)
+		return ar_nomem(err);
+	for (size_t i = 0; i < n; i++)
+		l->t[i] = (struct times){ -1, -1, -1 };
+	return AR_OK;
+}
+
+static enum ar_status put_gaps(struct loop *l, struct ar_err *err)
+{
+	const struct series *s = &l->res->latency[LATENCY_ITL];
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; l->cfg->store && i < s->n_run && !st; i++)
+		st = store_gap(l->cfg->store, &(struct store_gap){
+			.itl_ns = (int64_t)s->run[i].x, .n = (int64_t)s->run[i].n }, err);
+	return st;
+}
+
+/* The counts over all requests, and the outcome of those that did not end; an error here does not
+ * hide the one that came before. */
+static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *err)
+{
+	enum ar_status st2;
+
+	for (size_t i = 0; i < l->cfg->trace->n; i++) {
+		l->res->recomputed_tok += (int64_t)l->s->seq[i].recomputed;
+		l->res->cached_tok += (int64_t)l->s->seq[i].cached;
+		if (l->settled[i])
+			continue;
+		l->res->unfinished++;
+		st2 = put_outcome(l, (uint32_t)i, "unfinished", NULL, st ? NULL : err);
+		if (!st)
+			st = st2;
+	}
+	for (int m = 0; m < LATENCY_COUNT; m++)
+		series_sort(&l->res->latency[m]);
+	st2 = put_gaps(l, st ? NULL : err);
+	return st ? st : st2;
+}
+
+static enum ar_status loop_run(struct loop *l, struct ar_err *err)
+{
+	enum ar_status st = reject_unfit(l, err);
+
+	while (!st && arrive(l)) {
+		if (ar_interrupted())
+			return ar_fail(err, AR_INTERRUPTED,
+				       "interrupted after %" PRId64 " iterations; "
+				       "%" PRId64 " of %zu requests finished",
+				       l->res->iterations, l->res->ok, l->cfg->trace->n);
+		st = iterate(l, err);
+		if (st)
+			ar_err_prefix(err, "iteration %" PRId64, l->res->iterations);
+		progress("replaying: requests", (unsigned long)l->res->ok, l->cfg->trace->n);
+	}
+	progress_end();
+	return st;
+}
+
+enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, struct ar_err *err)
+{
+	struct loop l = { .cfg = cfg, .res = res };
+	enum ar_status st;
+
+	*res = (struct replay_result){ 0 };
+	st = loop_open(&l, err);
+	if (!st)
+		st = wind_up(&l, loop_run(&l, err), err);
+	sched_close(l.s);
+	arrivals_close(l.arrivals);
+	free(l.t);
+	free(l.settled);
+	free(l.row);
+	free(l.acc);
+	free(l.count);
+	return st;
+}
+
+void replay_result_release(struct replay_result *res)
+{
+	for (int m = 0; m < LATENCY_COUNT; m++)
+		series_release(&res->latency[m]);
+}

@@ -1,0 +1,70 @@
+/*
+ * The engine loop over a virtual clock in integer nanoseconds.
+ *
+ * Requests that have arrived by now join the policy's queue; the policy plans; the backend runs the
+ * plan; the clock moves by the cost; tokens are stamped with the iteration's end.  When nothing
+ * is there to run, the clock jumps to the next arrival.  With limits.async an iteration is planned
+ * when the last one begins, and begins when that ends.  Everything that follows from the costs is
+ * exact: the same trace, limits and costs give the same schedule bit for bit.
+ */
+#ifndef AR_REPLAY_H
+#define AR_REPLAY_H
+
+#include "replay/cost/backend_cost.h"
+#include "replay/engine/backend.h"
+#include "replay/engine/latency.h"
+#include "replay/sched/arrivals.h"
+#include "replay/sched/policy.h"
+
+/* What the host takes for an iteration that runs something: a constant, and shares for each entry
+ * and each token of its batch. */
+struct host_cost {
+	int64_t fixed_ns, per_request_ns, per_tok_ns;
+};
+
+struct replay {
+	const struct trace *trace;
+	struct arrival_rule arrival;
+	const struct policy *policy;
+	struct sched_limits limits;
+	const struct backend *backend;
+	void *self;				/* its state, open and started */
+	/* Moves the clock instead of the measured cost, or NULL. */
+	const struct cost_formula *formula;
+	struct host_cost host;
+	struct store *store;			/* with a run begun, or NULL */
+	bool keep_entries;			/* store what each request ran in each iteration */
+	int64_t keep_kernels;			/* store kernels of every Nth iteration, 0: none */
+
+	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense. */
+	double accuracy;
+	uint64_t seed;
+	const int *run_layer;
+	int n_run_layers;
+	int q_heads, kv_heads;
+};
+
+/* What came of it, valid also after an error, up to the iteration that failed. */
+struct replay_result {
+	int64_t iterations, entries, prefill_tok, decode_tok;
+	int64_t cost_sources[COST_SOURCES];	/* iterations, by the source of their cost */
+	int64_t preemptions, recomputed_tok;
+	int64_t cached_tok;			/* found in the prefix cache instead of computed */
+	int64_t ok, rejected, unfinished;	/* requests */
+	int64_t output_tok;
+	int64_t end_ns;				/* the clock at the end */
+	/* In ns, sorted; of finished requests, but ITL of all. */
+	struct series latency[LATENCY_COUNT];
+
+	/* Over the samples (request, chunk, layer) and heads. */
+	int64_t n_samples;
+	double rel_l2_sum, rel_l2_max, cosine_min, recall_sum;
+	int64_t n_heads;			/* samples times heads */
+};
+
+/* *res must be released in any case.  AR_INTERRUPTED: asked to stop, and did so after a whole
+ * iteration.  AR_DATA: the policy cannot make progress. */
+enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, struct ar_err *err);
+void replay_result_release(struct replay_result *res);
+
+#endif

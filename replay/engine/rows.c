@@ -1,0 +1,350 @@
+#include "config.h"
+#include "replay/engine/rows.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { ALIGN = 256 };
+
+struct carver {
+	char *mem;
+	size_t size, used;
+};
+
+/* The next n elements, or NULL when the block is too small. */
+static void *carve(struct carver *c, size_t n, size_t elem)
+{
+	size_t bytes = (n * elem + ALIGN - 1) / ALIGN * ALIGN;
+	void *p = c->mem + c->used;
+
+	if (bytes > c->size - c->used)
+		return NULL;
+	c->used += bytes;
+	return p;
+}
+
+static int blocks_until(int64_t n_tok, int page_tok)
+{
+	return (int)((n_tok + page_tok - 1) / page_tok);
+}
+
+void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits *prefill,
+		 struct attn_limits *decode)
+{
+	int seqs = (int)env->max_seqs, tok = (int)env->max_batched_tok;
+	int blocks = blocks_until(env->max_len, page_tok);
+
+	*prefill = (struct attn_limits){ seqs < tok ? seqs : tok, tok, blocks, 0, 0 };
+	*decode = (struct attn_limits){ seqs, seqs, blocks, 0, 0 };
+}
+
+/* Whole tiles of an executor hold at least half a block of rows of one head. */
+static size_t max_tiles(const struct rows_env *e)
+{
+	return (size_t)(2 * e->source->shape.q_heads) *
+	       (size_t)attn_max_qblk(&e->prefill, e->source->shape.page_tok) +
+	       (size_t)(EXECUTOR_WAVES * e->prefill.n_sm);
+}
+
+size_t rows_bytes(const struct rows_env *e, int64_t n_page)
+{
+	size_t req = (size_t)(e->prefill.max_req + e->decode.max_req + 2);
+	size_t row = (size_t)(e->prefill.max_row + e->decode.max_row);
+	size_t page = (size_t)n_page + (size_t)e->decode.max_req;	/* one more a padded row */
+
+	return row * sizeof(struct layer_row) + req * 6 * sizeof(int32_t) +
+	       page * sizeof(int32_t) + max_tiles(e) * sizeof(struct attn_tile) +
+	       32 * ALIGN;	/* the arrays' ends */
+}
+
+/* Sizes of one kind of a batch. */
+struct size {
+	size_t req, row, page;
+	int64_t max_kv_blk;
+};
+
+static struct size measure(const struct batch *b, int page_tok, bool decode)
+{
+	struct size s = { 0 };
+
+	for (size_t i = 0; i < b->n; i++) {
+		const struct batch_entry *e = &b->entry[i];
+		int n = blocks_until((int64_t)e->start + e->n_tok, page_tok);
+
+		if (e->decode != decode)
+			continue;
+		s.req++;
+		s.row += e->n_tok;
+		s.page += (size_t)n;
+		s.max_kv_blk = n > s.max_kv_blk ? n : s.max_kv_blk;
+	}
+	return s;
+}
+
+static enum ar_status check(const struct size *s, const struct attn_limits *l, const char *kind,
+			    struct ar_err *err)
+{
+	if (s->req > (size_t)l->max_req || s->row > (size_t)l->max_row ||
+	    s->max_kv_blk > l->max_kv_blk)
+		return ar_fail(err, AR_USAGE,
+			       "%zu %s entries with %zu tokens over %lld blocks are more "
+			       "than the %d, %d and %d that memory was set aside for",
+			       s->req, kind, s->row, (long long)s->max_kv_blk, l->max_req,
+			       l->max_row, l->max_kv_blk);
+	return AR_OK;
+}
+
+/* The arrays of an attn_batch while they are filled. */
+struct arrays {
+	int32_t *row0, *ctx, *qblk0, *page0, *page, *left;
+};
+
+/* The pages come last: the places of all others follow from the number of requests. */
+static bool carve_arrays(struct carver *c, const struct size *s, struct arrays *a)
+{
+	a->row0 = carve(c, s->req + 1, sizeof *a->row0);
+	a->ctx = carve(c, s->req, sizeof *a->ctx);
+	a->qblk0 = carve(c, s->req + 1, sizeof *a->qblk0);
+	a->page0 = carve(c, s->req + 1, sizeof *a->page0);
+	a->left = carve(c, s->req, sizeof *a->left);
+	a->page = carve(c, s->page, sizeof *a->page);
+	return a->row0 && a->ctx && a->qblk0 && a->page0 && a->page && a->left;
+}
+
+/* Entry e becomes request r of its kind. */
+static void add_request(const struct arrays *a, int r, const struct batch_entry *e,
+			const int32_t *page, int page_tok)
+{
+	int32_t start = (int32_t)e->start, end = start + (int32_t)e->n_tok;
+	int32_t n = blocks_until(end, page_tok);
+
+	a->ctx[r] = start;
+	a->row0[r + 1] = a->row0[r] + (int32_t)e->n_tok;
+	a->qblk0[r + 1] = a->qblk0[r] + n - start / page_tok;
+	a->page0[r + 1] = a->page0[r] + n;
+	a->left[r] = (int32_t)e->known - end;
+	memcpy(a->page + a->page0[r], page, (size_t)n * sizeof *page);
+}
+
+static enum ar_status add_rows(struct rows *o, const struct rows_env *env,
+			       const struct batch_entry *e, struct ar_err *err)
+{
+	const int32_t *page = pages_of(env->pages, e->req);
+	int tok = env->source->shape.page_tok;
+
+	for (uint32_t i = 0; i < e->n_tok; i++) {
+		int64_t pos = (int64_t)e->start + i;
+		struct layer_row *row = &o->row[o->n_row];
+		enum ar_status st = source_row(env->source, env->capture_of[e->req], pos, row, err);
+
+		if (st)
+			return st;
+		row->slot = page[pos / tok] * tok + (int32_t)(pos % tok);
+		o->n_row++;
+	}
+	if (e->emit)
+		o->emit[o->n_emit++] = o->n_row - 1;
+	return AR_OK;
+}
+
+/* All entries of one kind. */
+static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const struct batch *b,
+			       bool decode, const struct arrays *a, struct attn_batch *out,
+			       struct ar_err *err)
+{
+	int r = 0;
+
+	a->row0[0] = a->qblk0[0] = a->page0[0] = 0;
+	for (size_t i = 0; i < b->n; i++) {
+		const struct batch_entry *e = &b->entry[i];
+		enum ar_status st;
+
+		if (e->decode != decode)
+			continue;
+		add_request(a, r++, e, pages_of(env->pages, e->req),
+			    env->source->shape.page_tok);
+		out->max_kv_blk = a->page0[r] - a->page0[r - 1] > out->max_kv_blk ?
+				  a->page0[r] - a->page0[r - 1] : out->max_kv_blk;
+		st = add_rows(o, env, e, err);
+		if (st)
+			return st;
+	}
+	out->shape = env->source->shape;
+	out->n_req = r;
+	out->n_row = a->row0[r];
+	out->n_qblk = a->qblk0[r];
+	out->n_page = a->page0[r];
+	out->mask_words = (out->max_kv_blk + 31) / 32;
+	out->row0 = a->row0;
+	out->ctx = a->ctx;
+	out->qblk0 = a->qblk0;
+	out->page0 = a->page0;
+	out->page = a->page;
+	out->left = a->left;
+	return AR_OK;
+}
+
+static enum ar_status too_small(struct ar_err *err)
+{
+	return ar_fail(err, AR_USAGE,
+		       "the batch does not fit the memory that was set aside for it");
+}
+
+static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, struct carver *c,
+				struct ar_err *err)
+{
+	struct attn_tile *tile;
+
+	b->n_tile = method_plan(m, b, NULL);
+	tile = carve(c, (size_t)b->n_tile, sizeof *tile);
+	if (!tile)
+		return too_small(err);
+	method_plan(m, b, tile);
+	b->tile = tile;
+	b->n_part = executor_count_parts(tile, b->n_tile);
+	return AR_OK;
+}
+
+enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
+			  const struct method *tiles, size_t *used, struct ar_err *err)
+{
+	int tok = e->source->shape.page_tok;
+	struct size pre = measure(b, tok, false), dec = measure(b, tok, true);
+	struct carver c = { e->mem, e->bytes, 0 };
+	struct arrays pre_arrays, dec_arrays;
+	struct rows o = { 0 };
+	enum ar_status st = check(&pre, &e->prefill, "prefill", err);
+
+	if (!st)
+		st = check(&dec, &e->decode, "decode", err);
+	if (st)
+		return st;
+	o.row = carve(&c, pre.row + dec.row, sizeof *o.row);
+	o.emit = carve(&c, pre.req + dec.req, sizeof *o.emit);
+	if (!o.row || !o.emit || !carve_arrays(&c, &pre, &pre_arrays) ||
+	    !carve_arrays(&c, &dec, &dec_arrays))
+		return too_small(err);
+	st = add_kind(&o, e, b, false, &pre_arrays, &o.prefill, err);
+	o.n_prefill = o.n_row;
+	o.prefill.n_sm = e->prefill.n_sm;
+	o.prefill.tail = e->tail;
+	if (!st)
+		st = add_kind(&o, e, b, true, &dec_arrays, &o.decode, err);
+	if (!st && tiles && o.prefill.n_req)
+		st = add_tiles(&o.prefill, tiles, &c, err);
+	if (st)
+		return st;
+	*out = o;
+	*used = c.used;
+	return AR_OK;
+}
+
+int rows_padded(int n, int max)
+{
+	int step = n <= 2 ? 1 : n <= 4 ? 4 : n <= 256 ? 8 : 16;
+	int size = (n + step - 1) / step * step;
+
+	return size < max ? size : max;
+}
+
+/* Requests [n_req, n) are one token long, in the scratch page. */
+static void add_padding(struct rows *o, const struct rows_env *e, const struct arrays *a, int n)
+{
+	struct attn_batch *b = &o->decode;
+
+	for (int r = b->n_req; r < n; r++) {
+		o->row[r] = (struct layer_row){ .slot = e->scratch * e->source->shape.page_tok };
+		a->ctx[r] = 0;
+		a->left[r] = 0;
+		a->page[a->page0[r]] = e->scratch;
+		a->row0[r + 1] = a->row0[r] + 1;
+		a->qblk0[r + 1] = a->qblk0[r] + 1;
+		a->page0[r + 1] = a->page0[r] + 1;
+	}
+	for (int r = 0; r < n; r++)
+		o->emit[r] = r;
+	b->n_req = b->n_row = b->n_qblk = o->n_row = o->n_emit = n;
+	b->n_page = a->page0[n];
+	b->max_kv_blk = e->decode.max_kv_blk;
+	b->mask_words = (b->max_kv_blk + 31) / 32;
+}
+
+enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
+				  const struct batch *b, int n, size_t *used, struct ar_err *err)
+{
+	struct size s = measure(b, e->source->shape.page_tok, true);
+	struct carver c = { e->mem, e->bytes, 0 };
+	struct rows o = { 0 };
+	struct arrays a;
+	enum ar_status st = check(&s, &e->decode, "decode", err);
+
+	if (st)
+		return st;
+	assert(s.req == b->n && s.req <= (size_t)n && n <= e->decode.max_req);
+	s.page += (size_t)n - s.req;
+	s.req = s.row = (size_t)n;
+	o.row = carve(&c, s.row, sizeof *o.row);
+	o.emit = carve(&c, s.req, sizeof *o.emit);
+	if (!o.row || !o.emit || !carve_arrays(&c, &s, &a))
+		return too_small(err);
+	st = add_kind(&o, e, b, true, &a, &o.decode, err);
+	if (st)
+		return st;
+	add_padding(&o, e, &a, n);
+	*out = o;
+	*used = c.used;
+	return AR_OK;
+}
+
+static void *moved(const void *p, const void *mem, void *copy)
+{
+	return p ? (char *)copy + ((const char *)p - (const char *)mem) : NULL;
+}
+
+static struct attn_batch batch_at(const struct attn_batch *b, const void *mem, void *copy)
+{
+	struct attn_batch o = *b;
+
+	o.row0 = moved(b->row0, mem, copy);
+	o.ctx = moved(b->ctx, mem, copy);
+	o.qblk0 = moved(b->qblk0, mem, copy);
+	o.page0 = moved(b->page0, mem, copy);
+	o.page = moved(b->page, mem, copy);
+	o.left = moved(b->left, mem, copy);
+	o.tile = moved(b->tile, mem, copy);
+	return o;
+}
+
+struct rows rows_at(const struct rows *r, const void *mem, void *copy)
+{
+	struct rows o = *r;
+
+	o.row = moved(r->row, mem, copy);
+	o.emit = moved(r->emit, mem, copy);
+	o.prefill = batch_at(&r->prefill, mem, copy);
+	o.decode = batch_at(&r->decode, mem, copy);
+	return o;
+}
+
+enum ar_status rows_grow(struct pages *p, const struct batch_entry *e, struct ar_err *err)
+{
+	int64_t end = (int64_t)e->start + e->n_tok;
+	enum ar_status st = pages_grow(p, e->req, end, err);
+
+	if (!st && !e->decode)
+		pages_set_chunked(p, e->req, end);
+	return st;
+}
+
+bool rows_missing(const struct pages *p, const struct batch_entry *e, bool state, int64_t max_tok,
+		  struct batch_entry *piece)
+{
+	int64_t have = state && !e->decode ? pages_chunked(p, e->req) : pages_len(p, e->req);
+	int64_t n = (int64_t)e->start - have;
+
+	if (n <= 0)
+		return false;
+	*piece = (struct batch_entry){ .req = e->req, .start = (uint32_t)have,
+				       .n_tok = (uint32_t)(n < max_tok ? n : max_tok) };
+	return true;
+}

@@ -1,0 +1,32 @@
+#include "config.h"
+#include "replay/sched/batch.h"
+
+#include "base/rng.h"
+
+/* A sum, so that the order of the entries does not matter. */
+static uint64_t entry_mark(const struct batch_entry *e)
+{
+	uint64_t kind = (uint64_t)e->decode | (uint64_t)e->emit << 1;
+
+	return rng_mix(rng_mix((uint64_t)e->start << 32 | e->n_tok) ^ kind);
+}
+
+struct batch_shape batch_shape(const struct batch *b)
+{
+	struct batch_shape s = { .n_entry = (int64_t)b->n };
+
+	for (size_t i = 0; i < b->n; i++) {
+		const struct batch_entry *e = &b->entry[i];
+		int64_t start = e->start, n = e->n_tok;
+
+		if (e->decode) {
+			s.feature[BATCH_DECODES]++;
+			s.feature[BATCH_DECODE_CONTEXT] += start + 1;
+		} else {
+			s.feature[BATCH_PREFILL_TOK] += n;
+			s.feature[BATCH_PREFILL_PAIRS] += n * start + n * (n + 1) / 2;
+		}
+		s.composition += entry_mark(e);
+	}
+	return s;
+}

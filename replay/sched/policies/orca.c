@@ -1,0 +1,50 @@
+/*
+ * Orca, as Sarathi-Serve and Vidur have it for a baseline: iteration-level scheduling without
+ * chunks.
+ *
+ * Running sequences go first, all of them; then waiting prompts are admitted whole.  Each reserves
+ * the blocks of the maximum length, so that nothing is ever preempted.  The originals limit the
+ * sequences only; here a prompt waits for an iteration with room for all of it.
+ */
+#include "config.h"
+#include "replay/sched/policy.h"
+
+static int64_t run_running(struct sched *s, int64_t budget)
+{
+	for (size_t i = 0; i < s->n_running; i++)
+		sched_plan(s, s->running[i], 1);
+	return budget - (int64_t)s->n_running;
+}
+
+static const char *admit_waiting(struct sched *s, int64_t budget)
+{
+	while (s->wait_head != SCHED_NONE) {
+		uint32_t id = s->wait_head, n = s->seq[id].known;
+
+		if ((int64_t)s->n_running == s->lim.max_seqs)
+			return "seqs";
+		if (n > budget)
+			return "budget";
+		if (!sched_reserve(s, id, s->longest))
+			return "blocks";
+		sched_admit(s);
+		sched_plan(s, id, n);
+		budget -= n;
+	}
+	return "empty";
+}
+
+static void compose(struct sched *s)
+{
+	int64_t budget = run_running(s, s->lim.max_batched_tok);
+
+	s->stop = admit_waiting(s, budget);
+}
+
+const struct policy policy_orca = {
+	.name = "orca",
+	.title = "Orca, whole prompts and blocks for the maximum length",
+	.origin = "Sarathi-Serve 96f9911, sarathi/core/scheduler/orca_scheduler.py",
+	.rules.whole_prompts = true,
+	.compose = compose,
+};

@@ -1,0 +1,125 @@
+/*
+ * Sarathi-Serve's scheduler, and Vidur's model of it: stall-free batches.
+ *
+ * Decodes come first, then the prompt that is under way takes what is left of the budget, then
+ * waiting ones.  A prompt gets all its blocks when it is admitted, with the watermark to spare.
+ * A decode wants a free block even where its token fits the last one it owns; without, the
+ * last of those not served yet is preempted, or itself.
+ *
+ * Sarathi-Serve runs prefills before decodes in the batch, and a victim blocks the queue until the
+ * next iteration.  The victims being the last, its running list stays in order of arrival.
+ * Vidur admits a victim again at once, and serves decodes in the order of the last batch.
+ */
+#include "config.h"
+#include "replay/sched/policy.h"
+
+/* Both run_* return what is left of the budget. */
+static int64_t run_decodes(struct sched *s, int64_t budget)
+{
+	for (size_t i = 0; i < s->n_running; i++) {
+		uint32_t id = s->running[i];
+
+		if (sched_in_prefill(s, id))
+			continue;
+		while (!s->pool.n_free && i < s->n_running)
+			sched_preempt(s, s->n_running - 1);
+		if (i == s->n_running)
+			break;
+		sched_reserve(s, id, 1);
+		sched_plan(s, id, 1);
+		budget--;
+	}
+	return budget;
+}
+
+static uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget)
+{
+	int64_t n = s->seq[id].known - s->seq[id].comp;
+
+	return (uint32_t)(n < budget ? n : budget);
+}
+
+static int64_t run_prefills(struct sched *s, int64_t budget)
+{
+	for (size_t i = 0; i < s->n_running && budget > 0; i++) {
+		uint32_t id = s->running[i], n = chunk_len(s, id, budget);
+
+		if (!sched_in_prefill(s, id))
+			continue;
+		sched_plan(s, id, n);
+		budget -= n;
+	}
+	return budget;
+}
+
+static const char *admit_waiting(struct sched *s, int64_t budget)
+{
+	while (budget > 0) {
+		uint32_t id = s->wait_head, n;
+
+		if (id == SCHED_NONE)
+			return "empty";
+		if (!sched_fits(s, id, s->seq[id].known))
+			return "blocks";
+		if ((int64_t)s->n_running == s->lim.max_seqs)
+			return "seqs";
+		n = chunk_len(s, id, budget);
+		sched_reserve(s, id, s->seq[id].known);
+		sched_admit(s);
+		sched_plan(s, id, n);
+		budget -= n;
+	}
+	return "budget";
+}
+
+static void compose_sarathi(struct sched *s)
+{
+	int64_t budget = run_decodes(s, s->lim.max_batched_tok);
+	size_t n_decode = s->batch.n;
+
+	budget = run_prefills(s, budget);
+	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget);
+	sched_prefills_first(s, n_decode);
+}
+
+/* There is at most one prompt under way: while there is, nothing is left for another.  If it found
+ * no budget itself, it leads the list; the batch follows. */
+static void keep_batch_order(struct sched *s)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n_running && s->n_running > s->batch.n; i++)
+		if (sched_in_prefill(s, s->running[i]))
+			s->running[n++] = s->running[i];
+	for (size_t i = 0; i < s->batch.n; i++)
+		s->running[n++] = s->batch.entry[i].req;
+}
+
+static void compose_vidur(struct sched *s)
+{
+	int64_t budget = run_decodes(s, s->lim.max_batched_tok);
+
+	budget = run_prefills(s, budget);
+	s->stop = admit_waiting(s, budget);
+	keep_batch_order(s);
+}
+
+const struct policy policy_sarathi = {
+	.name = "sarathi",
+	.title = "Sarathi-Serve, decodes first and whole prompts reserved",
+	.origin = "Sarathi-Serve 96f9911, sarathi/core/scheduler/sarathi_scheduler.py",
+	.can = POLICY_WATERMARK,
+	.watermark = 0.01,
+	.rules.keep_watermark = true,
+	.compose = compose_sarathi,
+};
+
+const struct policy policy_vidur_sarathi = {
+	.name = "vidur-sarathi",
+	.title = "Vidur's Sarathi, victims may run again at once",
+	.origin = "Vidur 7d47513, vidur/scheduler/replica_scheduler",
+	.can = POLICY_WATERMARK,
+	.watermark = 0.01,
+	.rules.keep_watermark = true,
+	.compose = compose_vidur,
+};

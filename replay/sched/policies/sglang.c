@@ -1,0 +1,249 @@
+/*
+ * SGLang, without its radix cache: prompts before decodes.
+ *
+ * A prefill batch goes on with the prompt that was cut, then admits from the queue; decodes wait
+ * until nothing is there to prefill.  Mixed, they go along and their number is taken from the
+ * chunk.  At most one prompt is cut, the last one admitted, and nobody passes it.
+ *
+ * Admission keeps blocks for what is to come: for all outputs of the request, 4096 at most, and a
+ * block more; for those that run a share of what they still may produce.  The share falls with
+ * every decode step.  When a step finds no blocks, the sequence with the fewest outputs, of equals
+ * the longest prompt, gives its own up and waits behind all others, and the share is set to what
+ * the outputs so far suggest.  After an admission failed for blocks or places none is tried until
+ * somebody leaves.
+ *
+ * The original takes memory for the next chunk and for decodes that go along without asking; here
+ * the chunk waits, and decodes that lack blocks run alone after somebody left.
+ */
+#include "config.h"
+#include "replay/sched/policy.h"
+
+enum {
+	MOST_EXPECTED = 4096,		/* outputs that a request is expected to have */
+	STEPS_AHEAD = 20,		/* of every sequence, when the share is set anew */
+	DECAY_STEPS = 600,
+};
+
+#define SHARE_FIRST 0.7
+#define SHARE_LEAST (0.14 * SHARE_FIRST)
+
+/* Tokens that a prefill batch may still take: of the chunk, and of the pool with its future. */
+struct room {
+	int64_t chunk;
+	double pool;
+};
+
+static int64_t expected(const struct sched *s, uint32_t id)
+{
+	int64_t n = s->seq[id].goal - s->seq[id].known;
+
+	return n < MOST_EXPECTED ? n : MOST_EXPECTED;
+}
+
+static struct room room_beside(const struct sched *s, bool mixed)
+{
+	int64_t n_decode = 0;
+	double kept = 0;
+
+	for (size_t i = 0; i < s->n_running; i++) {
+		if (sched_in_prefill(s, s->running[i]))
+			continue;
+		kept += (double)expected(s, s->running[i]) * s->expected_output;
+		n_decode += mixed;
+	}
+	return (struct room){ s->lim.max_batched_tok - n_decode,
+			      (double)(s->pool.n_free * s->lim.block_tok - n_decode) - kept };
+}
+
+static int64_t whole_blocks(const struct sched *s, int64_t n)
+{
+	return block_pool_need(&s->pool, n) * s->lim.block_tok;
+}
+
+/* n tokens of id, whose outputs count once it is not cut any more. */
+static void plan_prefill(struct sched *s, struct room *r, uint32_t id, int64_t n, bool cut)
+{
+	sched_plan(s, id, (uint32_t)n);
+	r->chunk -= whole_blocks(s, n);
+	r->pool -= (double)(whole_blocks(s, n) + (cut ? 0 : expected(s, id)));
+}
+
+static bool one_is_cut(const struct sched *s)
+{
+	return s->n_running && sched_in_prefill(s, s->running[s->n_running - 1]);
+}
+
+static void go_on(struct sched *s, struct room *r)
+{
+	uint32_t id = s->running[s->n_running - 1];
+	int64_t n = s->seq[id].known - s->seq[id].comp;
+	bool cut = n > r->chunk;
+
+	if (cut)
+		n = r->chunk;
+	if (n > 0 && sched_reserve(s, id, (uint32_t)n))
+		plan_prefill(s, r, id, n, cut);
+	else
+		r->chunk = 0;
+}
+
+static const char *admit_waiting(struct sched *s, struct room *r)
+{
+	while (s->wait_head != SCHED_NONE) {
+		uint32_t id = s->wait_head;
+		int64_t n = s->seq[id].known;
+		bool cut = whole_blocks(s, n) > r->chunk;
+
+		if ((int64_t)s->n_running == s->lim.max_seqs)
+			return s->full = "seqs";
+		if ((double)(n + expected(s, id) + s->lim.block_tok) > r->pool)
+			return s->full = "blocks";
+		if (cut)
+			n = r->chunk - r->chunk % s->lim.block_tok;
+		if (n <= 0)
+			return "budget";
+		if (!sched_reserve(s, id, (uint32_t)n))
+			return s->full = "blocks";
+		sched_admit(s);
+		plan_prefill(s, r, id, n, cut);
+		if (r->pool <= 0)
+			return s->full = "blocks";
+		if (r->chunk <= 0)
+			return "budget";
+	}
+	return "empty";
+}
+
+static const char *run_prefills(struct sched *s, struct room *r)
+{
+	if (one_is_cut(s)) {
+		s->full = NULL;
+		go_on(s, r);
+	}
+	return s->full ? s->full : admit_waiting(s, r);
+}
+
+static int64_t blocks_for_decodes(const struct sched *s)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < s->n_running; i++) {
+		const struct sched_seq *q = &s->seq[s->running[i]];
+
+		n += !sched_in_prefill(s, s->running[i]) &&
+		     block_pool_need(&s->pool, (int64_t)q->comp + 1) > q->n_block;
+	}
+	return n;
+}
+
+static void run_decodes(struct sched *s)
+{
+	for (size_t i = 0; i < s->n_running; i++) {
+		uint32_t id = s->running[i];
+
+		if (sched_in_prefill(s, id))
+			continue;
+		sched_reserve(s, id, 1);
+		sched_plan(s, id, 1);
+	}
+}
+
+/* The last decode is kept; the prompt that is cut goes instead. */
+static size_t victim(const struct sched *s)
+{
+	size_t least = s->n_running - 1, n_decode = 0;
+
+	for (size_t i = 0; i < s->n_running; i++) {
+		const struct sched_seq *q = &s->seq[s->running[i]], *w = &s->seq[s->running[least]];
+		uint32_t out = q->known - q->prompt, fewest = w->known - w->prompt;
+
+		if (sched_in_prefill(s, s->running[i]))
+			continue;
+		if (!n_decode++ || out < fewest || (out == fewest && q->prompt >= w->prompt))
+			least = i;
+	}
+	return n_decode > 1 ? least : s->n_running - 1;
+}
+
+static double suggested_share(const struct sched *s)
+{
+	double outputs = 0, most = 1;
+
+	for (size_t i = 0; i < s->n_running; i++) {
+		const struct sched_seq *q = &s->seq[s->running[i]];
+
+		if (sched_in_prefill(s, s->running[i]))
+			continue;
+		outputs += q->known - q->prompt + STEPS_AHEAD;
+		most += q->goal - q->prompt;
+	}
+	return outputs < most ? outputs / most : 1;
+}
+
+static void retract(struct sched *s)
+{
+	while (blocks_for_decodes(s) > s->pool.n_free)
+		sched_preempt(s, victim(s));
+	s->expected_output = suggested_share(s);
+	s->full = NULL;
+	s->stop = "preemption";
+}
+
+static void lower_share(struct sched *s)
+{
+	s->expected_output -= (SHARE_FIRST - SHARE_LEAST) / DECAY_STEPS;
+	if (s->expected_output < SHARE_LEAST)
+		s->expected_output = SHARE_LEAST;
+}
+
+static void compose(struct sched *s, bool mixed)
+{
+	bool enough = blocks_for_decodes(s) <= s->pool.n_free, along = mixed && enough;
+	struct room room = room_beside(s, mixed);
+	size_t n_along;
+
+	if (s->n_running < s->n_left_running)
+		s->full = NULL;
+	if (along)
+		run_decodes(s);
+	n_along = s->batch.n;
+	if (along || !mixed)
+		s->stop = run_prefills(s, &room);
+	if (s->batch.n > n_along)
+		sched_prefills_first(s, n_along);
+	else if (enough)
+		lower_share(s);
+	else
+		retract(s);
+	if (!s->batch.n)
+		run_decodes(s);
+	s->n_left_running = s->n_running;
+}
+
+static void compose_plain(struct sched *s)
+{
+	compose(s, false);
+}
+
+static void compose_mixed(struct sched *s)
+{
+	compose(s, true);
+}
+
+const struct policy policy_sglang = {
+	.name = "sglang",
+	.title = "SGLang, prompts before decodes",
+	.origin = "SGLang 00550cd, python/sglang/srt/managers/schedule_policy.py",
+	.rules = { .whole_chunks = true, .spare_block = true, .victims_last = true,
+		   .expected_output = SHARE_FIRST },
+	.compose = compose_plain,
+};
+
+const struct policy policy_sglang_mixed = {
+	.name = "sglang-mixed",
+	.title = "SGLang with mixed chunks, decodes beside prompts",
+	.origin = "SGLang 00550cd, python/sglang/srt/managers/schedule_policy.py",
+	.rules = { .whole_chunks = true, .spare_block = true, .victims_last = true,
+		   .expected_output = SHARE_FIRST },
+	.compose = compose_mixed,
+};

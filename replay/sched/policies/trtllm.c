@@ -1,0 +1,148 @@
+/*
+ * TensorRT-LLM's in-flight batching: capacity GUARANTEED_NO_EVICT or MAX_UTILIZATION, chunks
+ * FIRST_COME_FIRST_SERVED or EQUAL_PROGRESS.
+ *
+ * First who may run.  With no evict a request is admitted when it has the blocks for its prompt
+ * and all its outputs, so that nothing is ever preempted; else when it has those of its prompt, and
+ * where a step finds no block the last of the running gives its own up, and nobody behind it runs
+ * in this iteration.  Then how much: decodes first; the admitted prompts take all that remains of
+ * them if that fits the budget.  Else they take in order what there is room for, a cut one rounded
+ * down to whole blocks, or a block each, round by round.  One that gets nothing waits while later
+ * ones are tried.
+ * Prompts stand before decodes in the batch.
+ */
+#include "config.h"
+#include "replay/sched/policy.h"
+
+/* Blocks for the next step, which no evict has reserved. */
+static void keep_running(struct sched *s)
+{
+	for (size_t i = 0; i < s->n_running; i++) {
+		uint32_t id = s->running[i];
+
+		while (!sched_in_prefill(s, id) && i < s->n_running && !sched_reserve(s, id, 1))
+			sched_preempt(s, s->n_running - 1);
+	}
+}
+
+static const char *admit_waiting(struct sched *s)
+{
+	while (s->wait_head != SCHED_NONE) {
+		uint32_t id = s->wait_head;
+		const struct sched_seq *q = &s->seq[id];
+
+		if ((int64_t)s->n_running == s->lim.max_seqs)
+			return "seqs";
+		if (!sched_reserve(s, id, s->lim.rules.to_completion ? q->goal : q->known))
+			return "blocks";
+		sched_admit(s);
+	}
+	return "empty";
+}
+
+static int64_t run_decodes(struct sched *s, int64_t budget)
+{
+	for (size_t i = 0; i < s->n_running; i++)
+		if (!sched_in_prefill(s, s->running[i])) {
+			sched_plan(s, s->running[i], 1);
+			budget--;
+		}
+	return budget;
+}
+
+static uint32_t missing(const struct sched *s, uint32_t id)
+{
+	return s->seq[id].known - s->seq[id].comp;
+}
+
+static bool all_fit(const struct sched *s, int64_t budget)
+{
+	for (size_t i = 0; i < s->n_running; i++)
+		if (sched_in_prefill(s, s->running[i]))
+			budget -= missing(s, s->running[i]);
+	return budget >= 0;
+}
+
+/* A block for id, or what is missing of it; 0 if the budget has no room for that. */
+static uint32_t next_block(const struct sched *s, uint32_t id, int64_t budget)
+{
+	int64_t n = missing(s, id);
+
+	if (n > s->lim.block_tok)
+		n = s->lim.block_tok;
+	return n <= budget ? (uint32_t)n : 0;
+}
+
+static void run_equally(struct sched *s, int64_t budget)
+{
+	size_t first = s->batch.n;
+	int64_t before;
+	uint32_t n;
+
+	for (size_t i = 0; i < s->n_running; i++) {
+		n = sched_in_prefill(s, s->running[i]) ? next_block(s, s->running[i], budget) : 0;
+		if (n)
+			sched_plan(s, s->running[i], n);
+		budget -= n;
+	}
+	do {
+		before = budget;
+		for (size_t i = first; i < s->batch.n; i++) {
+			n = next_block(s, s->batch.entry[i].req, budget);
+			sched_extend(s, i, n);
+			budget -= n;
+		}
+	} while (budget < before);
+}
+
+static void run_in_order(struct sched *s, int64_t budget)
+{
+	for (size_t i = 0; i < s->n_running; i++) {
+		uint32_t id = s->running[i];
+		int64_t n = missing(s, id);
+
+		if (!sched_in_prefill(s, id))
+			continue;
+		if (n > budget)
+			n = budget - budget % s->lim.block_tok;
+		if (n)
+			sched_plan(s, id, (uint32_t)n);
+		budget -= n;
+	}
+}
+
+static void compose(struct sched *s)
+{
+	size_t n_running = s->n_running, n_decode;
+	int64_t budget;
+
+	keep_running(s);
+	s->stop = s->n_running < n_running ? "preemption" : admit_waiting(s);
+	budget = run_decodes(s, s->lim.max_batched_tok);
+	n_decode = s->batch.n;
+	if (!all_fit(s, budget))
+		s->stop = "budget";
+	if (s->lim.chunks == SCHED_CHUNKS_EQUAL && !all_fit(s, budget))
+		run_equally(s, budget);
+	else
+		run_in_order(s, budget);
+	sched_prefills_first(s, n_decode);
+}
+
+const struct policy policy_trtllm_no_evict = {
+	.name = "trtllm-no-evict",
+	.title = "TensorRT-LLM, guaranteed no evict",
+	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
+	.can = POLICY_CHUNKS,
+	.rules = { .to_completion = true, .whole_chunks = true },
+	.compose = compose,
+};
+
+const struct policy policy_trtllm_max_util = {
+	.name = "trtllm-max-util",
+	.title = "TensorRT-LLM, maximum utilization",
+	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
+	.can = POLICY_CHUNKS,
+	.rules.whole_chunks = true,
+	.compose = compose,
+};

@@ -1,0 +1,116 @@
+/*
+ * vLLM, the V1 scheduler, at two versions: chunked prefill.
+ *
+ * Running sequences go first, in order of admission, then waiting ones, until the token budget
+ * is spent.  Where a running sequence finds no block, the one admitted last, or by priority the
+ * least important, gives its own up and returns to the queue; an iteration that preempted admits
+ * nobody, even if blocks are free by then.  The head of the queue blocks those behind it.  What the
+ * prefix cache has of it is looked up whenever it could be admitted.
+ *
+ * In 0.16 admission asks for the blocks of the first chunk only, so that prompts are admitted
+ * that cannot be finished.  In 0.19 all that is known of the sequence has to fit, and the
+ * watermark to stay free unless nothing runs; the first chunk's blocks are then taken.
+ *
+ * With asynchronous scheduling the last iteration still runs.  The token that comes out of it is
+ * known to come, so that its sequence goes on; one that it finishes is passed over, keeps its
+ * blocks for this iteration, and can be preempted all the same.
+ *
+ * A chunk never has to be cut at the maximum length: a sequence ends when it knows that many
+ * tokens, so the positions that remain always fit.
+ */
+#include "config.h"
+#include "replay/sched/policy.h"
+
+/* 0 when all that is missing is on its way. */
+static uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget)
+{
+	const struct sched_seq *q = &s->seq[id];
+	int64_t n = q->known < q->goal ? q->known - q->comp : 0;
+
+	if (s->lim.long_prefill_tok && n > s->lim.long_prefill_tok)
+		n = s->lim.long_prefill_tok;
+	return (uint32_t)(n < budget ? n : budget);
+}
+
+/* Returns what is left of the budget.  Ends at once when the sequence that asks is the one that has
+ * to go.  By priority the victim can stand before it, and then may have a place in the plan. */
+static int64_t run_running(struct sched *s, int64_t budget)
+{
+	for (size_t i = 0; i < s->n_running && budget > 0; i++) {
+		uint32_t id = s->running[i], n = chunk_len(s, id, budget);
+
+		if (!n)
+			continue;
+		while (!sched_reserve(s, id, n)) {
+			size_t v = sched_victim(s);
+			uint32_t victim = s->running[v];
+
+			if (v < i) {
+				budget += sched_unplan(s, victim);
+				i--;
+			}
+			sched_preempt(s, v);
+			if (victim == id)
+				return budget;
+		}
+		sched_plan(s, id, n);
+		budget -= n;
+	}
+	return budget;
+}
+
+static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
+{
+	while (budget > 0) {
+		uint32_t id = s->wait_head, n;
+
+		if (id == SCHED_NONE)
+			return "empty";
+		if ((int64_t)s->n_running == s->lim.max_seqs)
+			return "seqs";
+		sched_match(s);
+		n = chunk_len(s, id, budget);
+		if (gate && !sched_fits(s, id, s->seq[id].known))
+			return "blocks";
+		if (!sched_reserve(s, id, n))
+			return "blocks";
+		sched_admit(s);
+		sched_plan(s, id, n);
+		budget -= n;
+	}
+	return "budget";
+}
+
+static void compose(struct sched *s, bool gate)
+{
+	int64_t budget = run_running(s, s->lim.max_batched_tok);
+
+	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget, gate);
+}
+
+static void compose_0_16(struct sched *s)
+{
+	compose(s, false);
+}
+
+static void compose_0_19(struct sched *s)
+{
+	compose(s, true);
+}
+
+const struct policy policy_vllm_0_16 = {
+	.name = "vllm-0.16",
+	.title = "vLLM 0.16.0",
+	.origin = "vLLM 0.16.0, vllm/v1/core/sched/scheduler.py",
+	.can = POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC,
+	.compose = compose_0_16,
+};
+
+const struct policy policy_vllm_0_19 = {
+	.name = "vllm-0.19",
+	.title = "vLLM 0.19, whole sequences must fit to be admitted",
+	.origin = "vLLM pull requests 37307 and 44594",
+	.can = POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_WATERMARK |
+	       POLICY_ASYNC,
+	.compose = compose_0_19,
+};

@@ -1,0 +1,469 @@
+#include "config.h"
+#include "replay/sched/sched.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
+{
+	uint64_t limit = l->max_len ? (uint64_t)l->max_len : UINT32_MAX;
+	uint64_t len = (uint64_t)r->prompt_tok + r->output_tok;
+
+	return (uint32_t)(len < limit ? len : limit);
+}
+
+/* The last output token is sampled but never computed: it takes no slot, if it is not reserved. */
+static int64_t most_blocks(const struct sched_limits *l, const struct request *r)
+{
+	int64_t slots = (int64_t)sched_goal(l, r) - 1;
+
+	if (l->rules.to_completion || l->rules.spare_block)
+		slots++;
+	if (l->rules.spare_block)
+		slots += l->block_tok;
+	if (l->rules.whole_prompts && l->max_len)
+		slots = l->max_len;
+	return (slots + l->block_tok - 1) / l->block_tok;
+}
+
+static int64_t kept_free(const struct sched_limits *l)
+{
+	return (int64_t)(l->watermark * (double)(l->num_blocks - 1));
+}
+
+bool sched_rejects(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+{
+	int64_t usable;
+
+	if (l->max_len && r->prompt_tok >= l->max_len) {
+		snprintf(why, n, "prompt of %" PRIu32 " tokens, maximum length %" PRId64,
+			 r->prompt_tok, l->max_len);
+		return true;
+	}
+	if (l->rules.whole_prompts && r->prompt_tok > l->max_batched_tok) {
+		snprintf(why, n, "prompt of %" PRIu32 " tokens, an iteration has %" PRId64,
+			 r->prompt_tok, l->max_batched_tok);
+		return true;
+	}
+	usable = l->num_blocks - 1 - (l->rules.keep_watermark ? kept_free(l) : 0);
+	if (l->num_blocks && most_blocks(l, r) > usable) {
+		snprintf(why, n, "needs %" PRId64 " KV blocks, %" PRId64 " are usable",
+			 most_blocks(l, r), usable);
+		return true;
+	}
+	return false;
+}
+
+static int descending(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x < y) - (x > y);
+}
+
+enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limits *l,
+				  int64_t *num_blocks, struct ar_err *err)
+{
+	int64_t *need = malloc((t->n + 1) * sizeof *need), sum = 1, each = 0;
+
+	if (!need)
+		return ar_nomem(err);
+	for (size_t i = 0; i < t->n; i++)
+		need[i] = most_blocks(l, &t->req[i]);
+	qsort(need, t->n, sizeof *need, descending);
+	if (l->rules.whole_prompts && t->n)	/* each reserves as much as the longest can need */
+		each = need[0];
+	for (size_t i = 0; i < t->n && (int64_t)i < l->max_seqs; i++)
+		sum += each ? each : need[i];
+	free(need);
+	if (l->watermark > 0)
+		sum = (int64_t)((double)sum / (1 - l->watermark)) + 2;
+	*num_blocks = sum > 2 ? sum : 2;
+	return AR_OK;
+}
+
+void sched_close(struct sched *s)
+{
+	if (!s)
+		return;
+	free(s->seq);
+	free(s->running);
+	free(s->wait_heap);
+	free(s->batch.entry);
+	free(s->preempted);
+	free(s->finished);
+	prefix_cache_close(s->cache);
+	free(s);
+}
+
+/* The maximum length if there is one, else that of the longest request that is not rejected. */
+static uint32_t longest(const struct trace *t, const struct sched_limits *l)
+{
+	uint32_t most = 0;
+	char why[160];
+
+	for (size_t i = 0; i < t->n; i++) {
+		uint32_t len = sched_goal(l, &t->req[i]) - 1;
+
+		if (len > most && !sched_rejects(l, &t->req[i], why, sizeof why))
+			most = len;
+	}
+	return l->max_len ? (uint32_t)l->max_len : most;
+}
+
+enum ar_status sched_open(struct sched **out, const struct trace *t, const struct sched_limits *l,
+			  struct ar_err *err)
+{
+	size_t most = t->n < (size_t)l->max_seqs ? t->n : (size_t)l->max_seqs;
+	struct sched *s = calloc(1, sizeof *s);
+	enum ar_status st = AR_OK;
+
+	*out = NULL;
+	if (!s)
+		return ar_nomem(err);
+	s->trace = t;
+	s->lim = *l;
+	s->expected_output = l->rules.expected_output;
+	s->seq = calloc(t->n + 1, sizeof *s->seq);
+	s->running = calloc(most + 1, sizeof *s->running);
+	s->batch.entry = calloc(most + 1, sizeof *s->batch.entry);
+	s->preempted = calloc(most + 1, sizeof *s->preempted);
+	s->finished = calloc(most + 1, sizeof *s->finished);
+	if (l->order == SCHED_PRIORITY)
+		s->wait_heap = calloc(t->n + 1, sizeof *s->wait_heap);
+	if (!s->seq || !s->running || !s->batch.entry || !s->preempted || !s->finished ||
+	    (l->order == SCHED_PRIORITY && !s->wait_heap)) {
+		sched_close(s);
+		return ar_nomem(err);
+	}
+	for (size_t i = 0; i < t->n; i++) {
+		s->seq[i].prompt = s->seq[i].known = t->req[i].prompt_tok;
+		s->seq[i].goal = sched_goal(l, &t->req[i]);
+	}
+	s->wait_head = s->wait_tail = SCHED_NONE;
+	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
+	s->longest = longest(t, l);
+	if (l->prefix_cache)	/* a block table for every running sequence */
+		st = prefix_cache_open(&s->cache, &s->pool, t, l->cache_root, most + 1,
+				       block_pool_need(&s->pool, s->longest) + 1, err);
+	if (st) {
+		sched_close(s);
+		return st;
+	}
+	*out = s;
+	return AR_OK;
+}
+
+/* ---- the waiting queue ---- */
+
+static bool before(const struct sched *s, uint32_t a, uint32_t b)
+{
+	int32_t pa = s->trace->req[a].priority, pb = s->trace->req[b].priority;
+
+	return pa != pb ? pa < pb : s->seq[a].order < s->seq[b].order;
+}
+
+static void heap_push(struct sched *s, uint32_t id)
+{
+	uint32_t *heap = s->wait_heap;
+	size_t i = s->n_waiting++;
+
+	for (; i && before(s, id, heap[(i - 1) / 2]); i = (i - 1) / 2)
+		heap[i] = heap[(i - 1) / 2];
+	heap[i] = id;
+	s->wait_head = heap[0];
+}
+
+static void heap_pop(struct sched *s)
+{
+	uint32_t *heap = s->wait_heap, id = heap[--s->n_waiting];
+	size_t n = s->n_waiting, i = 0;
+
+	for (size_t child = 1; child < n; child = 2 * i + 1) {
+		child += child + 1 < n && before(s, heap[child + 1], heap[child]);
+		if (!before(s, heap[child], id))
+			break;
+		heap[i] = heap[child];
+		i = child;
+	}
+	heap[i] = id;
+	s->wait_head = n ? heap[0] : SCHED_NONE;
+}
+
+static void push_front(struct sched *s, uint32_t id)
+{
+	s->seq[id].next = s->wait_head;
+	if (s->wait_head == SCHED_NONE)
+		s->wait_tail = id;
+	s->wait_head = id;
+	s->n_waiting++;
+}
+
+static void pop_front(struct sched *s)
+{
+	s->wait_head = s->seq[s->wait_head].next;
+	if (s->wait_head == SCHED_NONE)
+		s->wait_tail = SCHED_NONE;
+	s->n_waiting--;
+}
+
+void sched_arrive(struct sched *s, uint32_t id)
+{
+	s->seq[id].order = s->n_arrived++;
+	if (s->wait_heap) {
+		heap_push(s, id);
+		return;
+	}
+	s->seq[id].next = SCHED_NONE;
+	if (s->wait_tail == SCHED_NONE)
+		s->wait_head = id;
+	else
+		s->seq[s->wait_tail].next = id;
+	s->wait_tail = id;
+	s->n_waiting++;
+}
+
+/* ---- the plan ---- */
+
+void sched_begin(struct sched *s)
+{
+	s->batch.n = s->n_preempted = 0;
+	s->batch.prefill_tok = s->batch.decode_tok = 0;
+	s->stop = NULL;
+}
+
+void sched_match(struct sched *s)
+{
+	uint32_t id = s->wait_head, block_tok = (uint32_t)s->pool.block_tok;
+	struct sched_seq *q = &s->seq[id];
+
+	if (s->cache)
+		q->comp = block_tok * prefix_cache_match(s->cache, id, (q->known - 1) / block_tok);
+}
+
+/* Blocks that the head of the queue was found to have. */
+static uint32_t hits(const struct sched *s, const struct sched_seq *q)
+{
+	return q->n_block ? 0 : q->comp / (uint32_t)s->pool.block_tok;
+}
+
+bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok)
+{
+	const struct sched_seq *q = &s->seq[id];
+	uint32_t want = (uint32_t)block_pool_need(&s->pool, n_tok);
+	int64_t keep = s->n_running || s->lim.rules.keep_watermark ? kept_free(&s->lim) : 0;
+	int64_t need = (int64_t)want - q->n_block;
+
+	if (s->cache)
+		need = prefix_cache_need(s->cache, q->n_block, hits(s, q), want);
+	return need + keep <= s->pool.n_free;
+}
+
+/* The blocks that become full are found from now on, also by those admitted in this iteration:
+ * a backend writes all keys and values of a layer before it reads any. */
+static bool reserve_cached(struct sched *s, uint32_t id, uint32_t n)
+{
+	struct sched_seq *q = &s->seq[id];
+	uint32_t block_tok = (uint32_t)s->pool.block_tok, full = q->comp / block_tok;
+	uint32_t want = (uint32_t)block_pool_need(&s->pool, (int64_t)q->comp + n);
+
+	if (!prefix_cache_grow(s->cache, &q->row, &q->n_block, hits(s, q), want))
+		return false;
+	prefix_cache_enter(s->cache, id, q->row, full, (q->comp + n) / block_tok);
+	return true;
+}
+
+bool sched_reserve(struct sched *s, uint32_t id, uint32_t n)
+{
+	struct sched_seq *q = &s->seq[id];
+
+	if (s->cache)
+		return reserve_cached(s, id, n);
+	return block_pool_grow(&s->pool, &q->n_block, (int64_t)q->comp + n);
+}
+
+static void release(struct sched *s, struct sched_seq *q)
+{
+	if (s->cache)
+		prefix_cache_release(s->cache, q->row, &q->n_block);
+	else
+		block_pool_release(&s->pool, &q->n_block);
+}
+
+void sched_plan(struct sched *s, uint32_t id, uint32_t n)
+{
+	struct sched_seq *q = &s->seq[id];
+	struct batch_entry *e = &s->batch.entry[s->batch.n++];
+
+	e->req = id;
+	e->start = q->comp;
+	e->n_tok = n;
+	e->known = q->known;
+	e->decode = n == 1 && q->comp >= q->prompt;
+	e->recompute = q->comp < q->high;
+	e->chunk_no = q->n_chunk++;
+	q->comp += n;
+	e->emit = q->comp == q->known;
+	q->n_decode += e->decode;
+	if (e->decode)
+		s->batch.decode_tok++;
+	else
+		s->batch.prefill_tok += n;
+}
+
+void sched_extend(struct sched *s, size_t i, uint32_t n)
+{
+	struct batch_entry *e = &s->batch.entry[i];
+	struct sched_seq *q = &s->seq[e->req];
+
+	e->n_tok += n;
+	q->comp += n;
+	e->emit = q->comp == q->known;
+	s->batch.prefill_tok += n;
+}
+
+uint32_t sched_unplan(struct sched *s, uint32_t id)
+{
+	struct batch *b = &s->batch;
+	struct batch_entry e;
+	size_t i = 0;
+
+	while (i < b->n && b->entry[i].req != id)
+		i++;
+	if (i == b->n)
+		return 0;
+	e = b->entry[i];
+	for (b->n--; i < b->n; i++)
+		b->entry[i] = b->entry[i + 1];
+	s->seq[id].n_chunk--;
+	s->seq[id].n_decode -= e.decode;
+	if (e.decode)
+		b->decode_tok--;
+	else
+		b->prefill_tok -= e.n_tok;
+	return e.n_tok;
+}
+
+void sched_admit(struct sched *s)
+{
+	uint32_t id = s->wait_head;
+	struct sched_seq *q = &s->seq[id];
+
+	q->admitted = q->known;
+	if (q->comp > q->high) {
+		q->cached += q->comp - q->high;
+		q->high = q->comp;
+	}
+	if (s->wait_heap)
+		heap_pop(s);
+	else
+		pop_front(s);
+	s->running[s->n_running++] = id;
+}
+
+static void reverse(struct batch_entry *e, size_t n)
+{
+	for (size_t i = 0; i < n / 2; i++) {
+		struct batch_entry x = e[i];
+
+		e[i] = e[n - 1 - i];
+		e[n - 1 - i] = x;
+	}
+}
+
+void sched_prefills_first(struct sched *s, size_t n_decode)
+{
+	struct batch *b = &s->batch;
+
+	reverse(b->entry, n_decode);
+	reverse(b->entry + n_decode, b->n - n_decode);
+	reverse(b->entry, b->n);
+}
+
+/* Equals do not exist, so that the most important sequence always keeps what it has. */
+size_t sched_victim(const struct sched *s)
+{
+	size_t least = 0;
+
+	if (!s->wait_heap)
+		return s->n_running - 1;
+	for (size_t i = 1; i < s->n_running; i++)
+		if (before(s, s->running[least], s->running[i]))
+			least = i;
+	return least;
+}
+
+void sched_preempt(struct sched *s, size_t i)
+{
+	uint32_t id = s->running[i];
+	struct sched_seq *q = &s->seq[id];
+
+	for (s->n_running--; i < s->n_running; i++)
+		s->running[i] = s->running[i + 1];
+	release(s, q);
+	if (q->comp) {			/* else it lost nothing but its place */
+		q->n_preempt++;
+		s->preempted[s->n_preempted++] = id;
+	}
+	q->comp = 0;
+	if (s->wait_heap || s->lim.rules.victims_last)
+		sched_arrive(s, id);
+	else
+		push_front(s, id);
+}
+
+void sched_emit(struct sched *s)
+{
+	s->n_finished = 0;
+	for (size_t i = 0; i < s->batch.n; i++) {
+		const struct batch_entry *e = &s->batch.entry[i];
+		struct sched_seq *q = &s->seq[e->req];
+		uint32_t end = e->start + e->n_tok;
+
+		if (e->recompute)
+			q->recomputed += (end < q->high ? end : q->high) - e->start;
+		if (q->high < end)
+			q->high = end;
+		if (e->emit && ++q->known == q->goal)
+			s->finished[s->n_finished++] = e->req;
+	}
+}
+
+static bool is_finished(const struct sched *s, uint32_t id)
+{
+	return s->seq[id].known == s->seq[id].goal;
+}
+
+/* Sequences that were preempted while their last token was on its way. */
+static void leave_queue(struct sched *s)
+{
+	uint32_t next = s->wait_head;
+	size_t n = s->n_waiting;
+
+	s->wait_head = s->wait_tail = SCHED_NONE;
+	s->n_waiting = 0;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t id = s->wait_heap ? s->wait_heap[i] : next;
+
+		next = s->seq[id].next;
+		if (!is_finished(s, id))
+			sched_arrive(s, id);
+	}
+}
+
+void sched_retire(struct sched *s)
+{
+	size_t n = 0, n_before = s->n_running;
+
+	if (!s->n_finished)
+		return;
+	for (size_t i = 0; i < s->n_finished; i++)
+		release(s, &s->seq[s->finished[i]]);
+	for (size_t i = 0; i < s->n_running; i++)
+		if (!is_finished(s, s->running[i]))
+			s->running[n++] = s->running[i];
+	s->n_running = n;
+	if (n_before - n < s->n_finished)
+		leave_queue(s);
+}

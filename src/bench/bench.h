@@ -1,0 +1,35 @@
+/* attnreplay bench: its modes. */
+#ifndef AR_BENCH_H
+#define AR_BENCH_H
+
+#include "base/opt.h"
+#include "base/status.h"
+
+struct bench_args {
+	/* of every mode */
+	int64_t repeat, sample, seed, device;
+	int format;
+	char *json;
+	bool dry_run;
+
+	/* of some */
+	char *what, *batch, *chunk, *context, *density, *cases;
+	int64_t q_heads, kv_heads, head_dim, block_size;
+	bool match;
+	bool heads;			/* one of the three before was given */
+	char *method, *capture, *layer, *table;
+	struct opt_list use;
+	int64_t tp, sample_chunks, left;
+};
+
+enum { FORMAT_TABLE, FORMAT_JSON };
+enum { BENCH_LIST = 64 };
+
+/* Counts of a comma-separated list, at most BENCH_LIST. */
+enum ar_status bench_counts(const char *option, const char *list, int64_t *v, int *n,
+			    struct ar_err *err);
+
+enum ar_status bench_method(const struct bench_args *a, struct ar_err *err);
+enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err);
+
+#endif

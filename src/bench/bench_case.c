@@ -1,0 +1,365 @@
+#include "config.h"
+#include "src/bench/bench_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+const char *const bench_names[] = { "dense", "past", "table", "blocksparse", "copy", "gather",
+				    "decode", "decode-table", "select", NULL };
+
+bool bench_decodes(enum bench_what what)
+{
+	return what == BENCH_DECODE || what == BENCH_DECODE_TABLE;
+}
+
+/* Its lists are tables, one per (request, KV head). */
+static bool has_tables(enum bench_what what)
+{
+	return what == BENCH_PAST || what == BENCH_TABLE || what == BENCH_COPY ||
+	       what == BENCH_DECODE_TABLE;
+}
+
+/* Keys of a request in the cache. */
+static int64_t keys_of(enum bench_what what, const struct bench_shape *s)
+{
+	return what == BENCH_PAST ? s->context + s->chunk : s->context;
+}
+
+enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape *s,
+				 struct ar_err *err)
+{
+	const int64_t most_blocks = UINT16_MAX + 1, most = INT32_MAX;
+	int64_t keys = keys_of(what, s), blocks = (keys + s->page_tok - 1) / s->page_tok;
+
+	if (s->q_heads % s->kv_heads)
+		return ar_fail(err, AR_USAGE, "%lld query heads do not divide by %lld KV heads",
+			       (long long)s->q_heads, (long long)s->kv_heads);
+	if (s->chunk > s->context)
+		return ar_fail(err, AR_USAGE, "a chunk of %lld tokens is longer than the context "
+			       "of %lld, which includes it", (long long)s->chunk,
+			       (long long)s->context);
+	if (what == BENCH_PAST && s->context % s->page_tok)
+		return ar_fail(err, AR_USAGE, "a past of %lld tokens is not whole blocks of %lld",
+			       (long long)s->context, (long long)s->page_tok);
+	if (blocks > most_blocks)
+		return ar_fail(err, AR_USAGE, "a context of %lld tokens is too long, %lld are the "
+			       "most", (long long)keys, (long long)(most_blocks * s->page_tok));
+	if (s->batch * blocks > most / (s->page_tok * s->kv_heads) ||
+	    s->batch * s->chunk > most / (s->q_heads * s->head_dim))
+		return ar_fail(err, AR_USAGE, "batch %lld, chunk %lld, context %lld: too large; "
+			       "lower one of them", (long long)s->batch, (long long)s->chunk,
+			       (long long)s->context);
+	return AR_OK;
+}
+
+/* ---- the batch ---- */
+
+static void *array(size_t n, size_t size)
+{
+	return calloc(n ? n : 1, size);
+}
+
+static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct rng *rng)
+{
+	struct attn_batch *b = &c->b;
+	int rows = bench_decodes(c->what) ? 1 : (int)s->chunk, keys = (int)keys_of(c->what, s);
+	int page_tok = (int)s->page_tok, n_req = (int)s->batch, past = keys - rows;
+	int n_blk = (keys + page_tok - 1) / page_tok;
+	int32_t *row0 = array((size_t)n_req + 1, sizeof *row0);
+	int32_t *qblk0 = array((size_t)n_req + 1, sizeof *qblk0);
+	int32_t *page0 = array((size_t)n_req + 1, sizeof *page0);
+	int32_t *ctx = array((size_t)n_req, sizeof *ctx);
+	int32_t *page = array((size_t)n_req * (size_t)n_blk, sizeof *page);
+	int32_t *left = array((size_t)n_req, sizeof *left);
+
+	b->row0 = row0, b->qblk0 = qblk0, b->page0 = page0, b->ctx = ctx, b->page = page;
+	b->left = left;
+	if (!row0 || !qblk0 || !page0 || !ctx || !page || !left)
+		return false;
+	for (int r = 0; r < n_req; r++) {
+		ctx[r] = past;
+		left[r] = (int)s->left;
+		row0[r + 1] = row0[r] + rows;
+		qblk0[r + 1] = qblk0[r] + n_blk - past / page_tok;
+		page0[r + 1] = page0[r] + n_blk;
+	}
+	for (int i = 0; i < n_req * n_blk; i++) {
+		int k = (int)rng_below(rng, (uint64_t)i + 1);
+
+		page[i] = page[k];
+		page[k] = i;
+	}
+	b->shape = (struct attn_shape){ (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim,
+					page_tok };
+	b->n_req = n_req;
+	b->n_row = row0[n_req];
+	b->n_qblk = qblk0[n_req];
+	b->n_page = page0[n_req];
+	b->max_kv_blk = n_blk;
+	b->mask_words = (n_blk + 31) / 32;
+	return true;
+}
+
+/* ---- lists ---- */
+
+bool bench_kept(uint64_t seed, int64_t list, int block, double density)
+{
+	uint64_t x = rng_mix(rng_mix(rng_mix(seed) + (uint64_t)list) + (uint64_t)block);
+
+	return (double)(x >> 11) * 0x1p-53 < density;
+}
+
+/* Lists are numbered by request, then query block where they are per query block, then head. */
+static bool make_lists(struct bench_case *c, double density, uint64_t seed)
+{
+	const struct attn_batch *b = &c->b;
+	bool table = has_tables(c->what);
+	int past = b->ctx[0] / b->shape.page_tok, n_qblk = b->qblk0[1];
+	int heads = table ? b->shape.kv_heads : b->shape.q_heads;
+	struct block_lists *l = &c->lists.blocks;
+
+	c->lists.heads = table ? b->shape.q_heads / b->shape.kv_heads : 0;
+	c->n_list = b->n_req * heads * (table ? 1 : n_qblk);
+	l->stride = b->max_kv_blk;
+	l->block = array((size_t)c->n_list * (size_t)l->stride, sizeof *l->block);
+	l->n = array((size_t)c->n_list, sizeof *l->n);
+	if (!l->block || !l->n)
+		return false;
+	for (int i = 0; i < c->n_list; i++) {
+		int own = table ? past : past + i / heads % n_qblk;
+		int end = c->what == BENCH_PAST ? past : table ? b->max_kv_blk : own + 1;
+		uint16_t *block = l->block + (size_t)i * (size_t)l->stride;
+
+		for (int j = 0; j < end; j++)
+			if (j >= own || bench_kept(seed, i, j, density))
+				block[l->n[i]++] = (uint16_t)j;
+	}
+	return true;
+}
+
+/* Tokens are drawn as blocks are. */
+static bool make_tokens(struct bench_case *c, double density, uint64_t seed)
+{
+	const struct attn_batch *b = &c->b;
+	struct token_lists *l = &c->lists.tokens;
+	int heads = b->shape.kv_heads, n_page = b->page0[1];
+
+	c->n_list = b->n_req * heads;
+	l->tok = array((size_t)(b->n_page * b->shape.page_tok) * (size_t)heads, sizeof *l->tok);
+	l->n = array((size_t)c->n_list, sizeof *l->n);
+	if (!l->tok || !l->n)
+		return false;
+	for (int i = 0; i < c->n_list; i++) {
+		int32_t *tok = l->tok + attn_token_row(&b->shape, b->page0[i / heads], n_page,
+						       i % heads);
+
+		for (int t = 0; t < b->ctx[0]; t++)
+			if (bench_kept(seed, i, t, density))
+				tok[l->n[i]++] = t;
+	}
+	return true;
+}
+
+/* ---- work ---- */
+
+/* Sum of the numbers up to m, those above most counted as most and negative ones as 0. */
+static int64_t ramp(int64_t m, int64_t most)
+{
+	int64_t low = m < most ? m : most;
+
+	return m < 0 ? 0 : low * (low + 1) / 2 + (m - low) * most;
+}
+
+/* (row, key) pairs of n rows from position pos on with the keys of a block. */
+static int64_t block_pairs(int64_t pos, int64_t n, int64_t block, int64_t page_tok)
+{
+	int64_t seen = pos - block * page_tok + 1;
+
+	return ramp(seen + n - 1, page_tok) - ramp(seen - 1, page_tok);
+}
+
+/* Pairs of one head of list i. */
+static int64_t list_pairs(const struct bench_case *c, int i)
+{
+	const struct attn_batch *b = &c->b;
+	const struct block_lists *l = &c->lists.blocks;
+	const uint16_t *block = l->block + (size_t)i * (size_t)l->stride;
+	int64_t pos = b->ctx[0], end = pos + b->row0[1], tok = b->shape.page_tok, sum = 0;
+
+	if (c->what == BENCH_BLOCKSPARSE) {
+		int64_t own = pos / tok + i / b->shape.q_heads % b->qblk0[1];
+
+		pos = own * tok > pos ? own * tok : pos;
+		end = (own + 1) * tok < end ? (own + 1) * tok : end;
+	}
+	if (c->what == BENCH_GATHER) {
+		int64_t rows = end - pos;
+
+		return rows * c->lists.tokens.n[i] + rows * (rows + 1) / 2;
+	}
+	for (int k = 0; k < l->n[i]; k++)
+		sum += block_pairs(pos, end - pos, block[k], tok);
+	return sum;
+}
+
+static void count_pairs(struct bench_case *c)
+{
+	const struct attn_batch *b = &c->b;
+	int64_t rows = b->row0[1], past = b->ctx[0];
+	int heads = c->what == BENCH_BLOCKSPARSE ? 1 : b->shape.q_heads / b->shape.kv_heads;
+
+	c->dense_pairs = (rows * past + rows * (rows + 1) / 2) * b->n_req * b->shape.q_heads;
+	if (c->what == BENCH_DENSE || c->what == BENCH_DECODE)
+		c->pairs = c->dense_pairs;
+	for (int i = 0; i < c->n_list; i++)
+		c->pairs += list_pairs(c, i) * heads;
+	for (int i = 0; i < c->n_list && c->what == BENCH_COPY; i++)
+		c->moved += (int64_t)c->lists.blocks.n[i] * b->shape.page_tok;
+	for (int i = 0; i < c->n_list && c->what == BENCH_GATHER; i++)
+		c->moved += c->lists.tokens.n[i] + rows;
+}
+
+/* ---- cases ---- */
+
+enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
+			       const struct bench_shape *s, double density, uint64_t seed,
+			       struct ar_err *err)
+{
+	struct rng rng = { seed };
+	static const char *const executor[BENCH_N] = {
+		[BENCH_DENSE] = "paged", [BENCH_PAST] = "paged", [BENCH_TABLE] = "paged",
+		[BENCH_BLOCKSPARSE] = "blocksparse", [BENCH_COPY] = "copy",
+		[BENCH_GATHER] = "gather",
+	};
+	bool listed = has_tables(what) || what == BENCH_BLOCKSPARSE;
+
+	memset(c, 0, sizeof *c);
+	c->what = what;
+	if (executor[what])
+		c->executor = executor_find(executor[what]);
+	if (!make_batch(c, s, &rng) || (listed && !make_lists(c, density, seed)) ||
+	    (what == BENCH_GATHER && !make_tokens(c, density, seed))) {
+		bench_case_release(c);
+		return ar_nomem(err);
+	}
+	count_pairs(c);
+	return AR_OK;
+}
+
+enum ar_status bench_case_chunk(struct bench_case *c, const struct bench_case *whole, int ctx,
+				int n, struct ar_err *err)
+{
+	const struct attn_batch *w = &whole->b;
+	const struct bench_shape s = { w->shape.q_heads, w->shape.kv_heads, w->shape.head_dim,
+				       w->shape.page_tok, w->n_req, n, ctx + n, 0 };
+	enum ar_status st = bench_case_make(c, BENCH_DENSE, &s, 1, 0, err);
+
+	for (int r = 0; r < w->n_req && !st; r++) {
+		int32_t *left = (int32_t *)(uintptr_t)c->b.left;
+
+		memcpy((void *)(uintptr_t)(c->b.page + c->b.page0[r]), w->page + w->page0[r],
+		       (size_t)(c->b.page0[r + 1] - c->b.page0[r]) * sizeof *w->page);
+		left[r] = w->left[r] + w->ctx[r] + w->row0[r + 1] - w->row0[r] - ctx - n;
+	}
+	return st;
+}
+
+void bench_case_release(struct bench_case *c)
+{
+	const void *arrays[] = { c->b.row0, c->b.ctx, c->b.qblk0, c->b.page0, c->b.page, c->b.left,
+				 c->lists.blocks.block, c->lists.blocks.n, c->lists.tokens.tok,
+				 c->lists.tokens.n };
+
+	for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+		free((void *)(uintptr_t)arrays[i]);
+	memset(c, 0, sizeof *c);
+}
+
+/* ---- single rows ---- */
+
+static int kv_list(const struct bench_case *c, int req, int head)
+{
+	const struct attn_shape *s = &c->b.shape;
+
+	return req * s->kv_heads + head / (s->q_heads / s->kv_heads);
+}
+
+void bench_pack(const struct bench_case *c, int req, int kv_head, bf16_t *k)
+{
+	const struct attn_batch *b = &c->b;
+	size_t dim = (size_t)b->shape.head_dim;
+	int n, n_page = b->page0[req + 1] - b->page0[req];
+	const int32_t *tok;
+
+	if (c->what != BENCH_GATHER)
+		return;
+	n = c->lists.tokens.n[req * b->shape.kv_heads + kv_head];
+	tok = c->lists.tokens.tok + attn_token_row(&b->shape, b->page0[req], n_page, kv_head);
+	for (int i = 0; i < n; i++)
+		memmove(k + (size_t)i * dim, k + (size_t)tok[i] * dim, dim * sizeof *k);
+	memmove(k + (size_t)n * dim, k + (size_t)b->ctx[req] * dim,
+		(size_t)(b->row0[req + 1] - b->row0[req]) * dim * sizeof *k);
+}
+
+int bench_position(const struct bench_case *c, int req, int row, int head)
+{
+	return row + (c->what == BENCH_GATHER ? c->lists.tokens.n[kv_list(c, req, head)] :
+						c->b.ctx[req]);
+}
+
+int bench_list(const struct bench_case *c, int req, int row, int head, const uint16_t **block)
+{
+	const struct attn_shape *s = &c->b.shape;
+	const struct block_lists *l = &c->lists.blocks;
+	int past = c->b.ctx[req] / s->page_tok, group = s->q_heads / s->kv_heads, list;
+	int own = bench_position(c, req, row, head) / s->page_tok, heads = c->lists.heads;
+
+	*block = NULL;
+	if (!l->block || (heads && own - past >= attn_body(&c->b, req)))
+		return own + 1;
+	if (heads)	/* tables of heads each, the last one of a KV head maybe of fewer */
+		list = kv_list(c, req, head) * ((group + heads - 1) / heads) + head % group / heads;
+	else
+		list = (c->b.qblk0[req] + own - past) * s->q_heads + head;
+	*block = l->block + (size_t)list * (size_t)l->stride;
+	return l->n[list];
+}
+
+/* Softmax as it goes: what was summed is scaled down whenever a larger score turns up. */
+void bench_row_ref(const struct attn_shape *s, const bf16_t *q, const bf16_t *k, const bf16_t *v,
+		   const uint16_t *block, int n, int pos, double *out)
+{
+	double scale = 1 / sqrt(s->head_dim), max = -INFINITY, sum = 0;
+
+	for (int d = 0; d < s->head_dim; d++)
+		out[d] = 0;
+	for (int i = 0; i < n; i++) {
+		int key = (block ? block[i] : i) * s->page_tok, end = key + s->page_tok;
+
+		for (; key < end && key <= pos; key++) {
+			size_t at = (size_t)key * (size_t)s->head_dim;
+			double x = 0, p;
+
+			for (int d = 0; d < s->head_dim; d++)
+				x += (double)bf16_to_f32(q[d]) * bf16_to_f32(k[at + (size_t)d]);
+			x *= scale;
+			if (x > max) {
+				double down = exp(max - x);
+
+				for (int d = 0; d < s->head_dim; d++)
+					out[d] *= down;
+				sum *= down;
+				max = x;
+			}
+			p = exp(x - max);
+			sum += p;
+			for (int d = 0; d < s->head_dim; d++)
+				out[d] += p * bf16_to_f32(v[at + (size_t)d]);
+		}
+	}
+	for (int d = 0; d < s->head_dim && sum > 0; d++)
+		out[d] /= sum;
+}

@@ -1,0 +1,489 @@
+/* attnreplay bench paper: published measurements, and the same measured here. */
+#include "config.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/bench/bench_papers.h"
+#include "src/bench/bench_plan.h"
+#include "src/bench/bench_session.h"
+#include "src/bench/bench_table.h"
+
+struct row {
+	const char *table, *label, *method, *what, *unit, *note, *why, *source, *differs;
+	const char *input, *goal, *sparsity_of;
+	struct bench_shape s;
+	int64_t layers, input_tok, repeats, chunks, samples, tp;
+	double paper, ours, paper_x, ours_x, paper_total, ours_total, ratio, target;
+	double paper_sparsity, ours_sparsity;
+	struct bench_how how;
+};
+
+static const struct bench_col cols[] = {
+#define COL(member) offsetof(struct row, member)
+	{ "table", NULL, COL_TEXT, COL(table), 0, 0, 0 },
+	{ "row", "row", COL_TEXT, COL(label), -23, 0, 0 },
+	{ "method", NULL, COL_TEXT, COL(method), 0, 0, 0 },
+	{ "what", "what", COL_TEXT, COL(what), -8, 0, 0 },
+	{ "batch", "batch", COL_COUNT, COL(s.batch), 5, 0, 0 },
+	{ "chunk", "chunk", COL_COUNT, COL(s.chunk), 6, 0, 0 },
+	{ "context", "context", COL_COUNT, COL(s.context), 7, 0, 0 },
+	{ "q_heads", NULL, COL_COUNT, COL(s.q_heads), 0, 0, 0 },
+	{ "kv_heads", NULL, COL_COUNT, COL(s.kv_heads), 0, 0, 0 },
+	{ "head_dim", NULL, COL_COUNT, COL(s.head_dim), 0, 0, 0 },
+	{ "tp", NULL, COL_INT, COL(tp), 0, 0, 0 },
+	{ "unit", "unit", COL_TEXT, COL(unit), 4, 0, 0 },
+	{ "paper", "paper", COL_REAL, COL(paper), 9, 3, 1 },
+	{ "ours", "ours", COL_REAL, COL(ours), 9, 3, 1 },
+	{ "paper_speedup", "paper x", COL_REAL, COL(paper_x), 7, 2, 1 },
+	{ "ours_speedup", "ours x", COL_REAL, COL(ours_x), 7, 2, 1 },
+	{ "paper_total_ms", NULL, COL_REAL, COL(paper_total), 0, 0, 0 },
+	{ "ours_total_ms", NULL, COL_REAL, COL(ours_total), 0, 0, 0 },
+	{ "ratio", "ratio", COL_REAL, COL(ratio), 6, 2, 1 },
+	{ "target", NULL, COL_REAL, COL(target), 0, 0, 0 },
+	{ "goal", "goal", COL_TEXT, COL(goal), -6, 0, 0 },
+	{ "paper_sparsity", "stated", COL_REAL, COL(paper_sparsity), 6, 2, 1 },
+	{ "ours_sparsity", "sparse", COL_REAL, COL(ours_sparsity), 6, 2, 1 },
+	{ "sparsity_of", NULL, COL_TEXT, COL(sparsity_of), 0, 0, 0 },
+	{ "note", "note", COL_TEXT, COL(note), -7, 0, 0 },
+	{ "why", NULL, COL_TEXT, COL(why), 0, 0, 0 },
+	{ "source", NULL, COL_TEXT, COL(source), 0, 0, 0 },
+	{ "differs", NULL, COL_TEXT, COL(differs), 0, 0, 0 },
+	{ "input", NULL, COL_TEXT, COL(input), 0, 0, 0 },
+	{ "input_tokens", NULL, COL_COUNT, COL(input_tok), 0, 0, 0 },
+	{ "input_repeats", NULL, COL_COUNT, COL(repeats), 0, 0, 0 },
+	{ "layers", NULL, COL_INT, COL(layers), 0, 0, 0 },
+	{ "chunks", NULL, COL_INT, COL(chunks), 0, 0, 0 },
+	{ "samples", NULL, COL_INT, COL(samples), 0, 0, 0 },
+	BENCH_HOW_COLS(COL(how)),
+#undef COL
+	{ 0 }
+};
+
+/* What was measured, so that rows of one method share it. */
+struct known {
+	const char *method;		/* of the rows */
+	int col;
+	char text[BENCH_MATCH_TEXT];	/* what ran */
+	char note[160];
+	double sparsity;		/* in percent, as paper_sparsity() means it */
+	struct bench_sum sum;
+	char why[256];			/* not "": it was refused */
+};
+
+struct paper {
+	const struct paper_table *t;
+	struct bench_session session;
+	struct bench_table table;
+	int64_t tp;
+	struct known *known;
+	int n_known, n_off;
+};
+
+static enum ar_status shape_at(const struct paper *p, int col, struct bench_shape *s,
+			       struct ar_err *err)
+{
+	const struct paper_table *t = p->t;
+
+	*s = (struct bench_shape){ .q_heads = t->q_heads, .kv_heads = t->kv_heads,
+				   .head_dim = t->head_dim, .batch = t->shape[col].batch,
+				   .chunk = t->shape[col].chunk, .context = t->shape[col].context };
+	return bench_session_heads(&p->session, p->tp, s, err);
+}
+
+/* ---- measuring ---- */
+
+static void add_note(struct known *k, const char *text)
+{
+	size_t n = strlen(k->note);
+
+	snprintf(k->note + n, sizeof k->note - n, "%s%s", n ? "; " : "", text);
+}
+
+/* The method of a row: what --use says, else what can stand in for it. */
+static enum ar_status choose(const struct paper *p, const struct paper_row *r, struct known *k,
+			     struct ar_err *err)
+{
+	const char *use = bench_session_method(&p->session, r->method);
+	const struct paper_method *m = paper_method(r->method);
+
+	if (use == r->method && m && m->instead) {
+		use = m->instead;
+		add_note(k, m->reason);
+	}
+	if ((size_t)snprintf(k->text, sizeof k->text, "%s", use) < sizeof k->text)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "--use %.40s...: longer than %zu characters", use,
+		       sizeof k->text - 1);
+}
+
+/* The attention of x, over random blocks, in place of the method's. */
+static void replace_attention(struct bench_sum *sum, const struct bench_sum *x)
+{
+	static const enum bench_part part[] = { BENCH_PART_COPY, BENCH_PART_ATTEND };
+
+	for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+		sum->core_us += x->us[part[i]] - sum->us[part[i]];
+		sum->us[part[i]] = x->us[part[i]];
+	}
+	sum->count = x->count;
+	sum->traced &= x->traced;
+	sum->off |= x->off;
+}
+
+/* Where the method itself cannot be matched. */
+static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
+				 struct bench_span span, struct bench_goal goal, struct known *k,
+				 struct ar_err *err)
+{
+	char text[BENCH_MATCH_TEXT], note[64];
+	struct bench_sum x;
+	enum ar_status st = bench_match_random(k->text, goal, text, err);
+
+	if (st == AR_USAGE) {
+		add_note(k, "not matched");
+		return AR_OK;
+	}
+	if (!st)
+		st = bench_session_run(&p->session, text, s, span, &x, err);
+	if (st)
+		return st;
+	replace_attention(&k->sum, &x);
+	snprintf(note, sizeof note, "attends to random blocks, %.4g %% left out", goal.sparsity);
+	add_note(k, note);
+	return AR_OK;
+}
+
+/* Tune k->text where the paper states what it leaves out: of whole prefills, or of what the table
+ * measures.  A prompt that is one chunk has no blocks before it; there it is that of a prefill in
+ * the chunks of the last column. */
+static enum ar_status match(struct paper *p, const struct bench_shape *s, struct bench_goal goal,
+			    struct known *k, struct bench_match *m, struct ar_err *err)
+{
+	bool one = s->chunk == s->context;
+	const struct bench_span span = { p->t->sparsity && !one,
+					 (int)p->session.a->sample_chunks };
+	struct bench_shape over = *s;
+	char note[64];
+	enum ar_status st;
+
+	if (one)
+		over.chunk = p->t->shape[p->t->n_shape - 1].chunk;
+	st = bench_session_match(&p->session, k->text, &over, span, goal, m, err);
+	if (st || m->how == BENCH_MATCH_NONE)
+		return st;
+	snprintf(k->text, sizeof k->text, "%s", m->method);
+	k->sparsity = m->sparsity;
+	if (m->how == BENCH_MATCH_STATED) {
+		add_note(k, "matches as stated");
+		return AR_OK;
+	}
+	snprintf(note, sizeof note, "matched by %s=%.4g", m->knob, m->value);
+	add_note(k, note);
+	return AR_OK;
+}
+
+static bool is_share(enum paper_quantity what)
+{
+	return !strcmp(paper_quantities[what].unit, "%");
+}
+
+/* Shares are what is compared, not what times are compared at. */
+static bool is_matched(const struct paper *p, const struct paper_row *r)
+{
+	return p->session.a->match && p->session.device && !is_share(r->what);
+}
+
+static enum ar_status measure(struct paper *p, const struct paper_row *r, struct known *k,
+			      struct ar_err *err)
+{
+	const struct bench_span span = { p->t->last, (int)p->session.a->sample_chunks };
+	struct bench_match m = { .how = BENCH_MATCH_STATED };
+	struct bench_goal goal;
+	struct bench_shape s;
+	enum ar_status st = shape_at(p, k->col, &s, err);
+
+	if (st)
+		return st;
+	goal.sparsity = paper_sparsity(p->t, r, k->col, &goal.selected);
+	goal.selected = goal.selected && isfinite(goal.sparsity);
+	st = choose(p, r, k, err);
+	if (!st && is_matched(p, r) && isfinite(goal.sparsity))
+		st = match(p, &s, goal, k, &m, err);
+	if (st) {
+		k->sum.refused = st == AR_USAGE || st == AR_DATA;
+		return st;
+	}
+	st = bench_session_run(&p->session, k->text, &s, span, &k->sum, err);
+	if (!st && m.how == BENCH_MATCH_NONE)
+		st = run_random(p, &s, span, goal, k, err);
+	if (!st && isnan(k->sparsity))
+		k->sparsity = bench_sparsity(&k->sum.count, goal.selected);
+	return st;
+}
+
+/* The sum of a row's method in a column, measured once.  *out is valid until the next call. */
+static enum ar_status measured(struct paper *p, const struct paper_row *r, int col,
+			       const struct known **out, struct ar_err *err)
+{
+	struct known *k = p->known, *end = k + p->n_known;
+	struct ar_err own = { 0 };
+	enum ar_status st;
+
+	while (k < end && (strcmp(k->method, r->method) || k->col != col))
+		k++;
+	*out = k;
+	if (k < end)
+		return AR_OK;
+	*k = (struct known){ .method = r->method, .col = col, .sparsity = NAN };
+	st = measure(p, r, k, &own);
+	if (st && !k->sum.refused)
+		return ar_fail(err, st, "%s, context %lld: %s", r->method,
+			       (long long)p->t->shape[col].context, own.msg);
+	p->n_off += !st && k->sum.off;
+	if (st)
+		snprintf(k->why, sizeof k->why, "%.255s", own.msg);
+	p->n_known++;
+	return AR_OK;
+}
+
+/* ---- rows ---- */
+
+/* How many times as fast as dense attention. */
+static double speedup(const struct known *k, const struct known *dense, enum paper_quantity what)
+{
+	if (what == PAPER_KERNEL)
+		return dense->sum.us[BENCH_PART_ATTEND] / k->sum.us[BENCH_PART_ATTEND];
+	return dense->sum.core_us / k->sum.core_us;
+}
+
+/* In the quantity's unit. */
+static double ours(const struct known *k, const struct known *dense, enum paper_quantity what)
+{
+	const struct bench_sum *x = &k->sum;
+	const struct selection_count *c = &x->count;
+	double calls = 1e3 * x->n_chunk;
+
+	switch (what) {
+	case PAPER_CALL: return x->core_us / calls;
+	case PAPER_SPEEDUP:
+	case PAPER_KERNEL: return speedup(k, dense, what);
+	case PAPER_SELECT: return x->us[BENCH_PART_SELECT] * 1e-3;
+	case PAPER_METADATA: return x->us[BENCH_PART_METADATA] / calls;
+	case PAPER_COPY: return x->us[BENCH_PART_COPY] / calls;
+	case PAPER_ATTEND: return x->us[BENCH_PART_ATTEND] / calls;
+	case PAPER_SPARSITY: return bench_sparsity(c, true);
+	case PAPER_QUNION: return 100 * (1 - bench_ratio(c->qunion_sel, c->qunion_total));
+	case PAPER_GROUP: return bench_sparsity(c, false);
+	case PAPER_DENSITY: return 100 * bench_ratio(c->exec_sel, c->exec_total);
+	default: return NAN;
+	}
+}
+
+static bool compares_dense(enum paper_quantity what)
+{
+	return what == PAPER_CALL || what == PAPER_SPEEDUP || what == PAPER_KERNEL;
+}
+
+static bool is_time(enum paper_quantity what)
+{
+	return !strcmp(paper_quantities[what].unit, "ms");
+}
+
+static struct row row_of(const struct paper *p, const struct paper_row *r, int col)
+{
+	const struct bench_session *s = &p->session;
+	struct row row = {
+		.table = p->t->name, .label = r->label,
+		.what = paper_quantities[r->what].name, .unit = paper_quantities[r->what].unit,
+		.source = p->t->source, .differs = p->t->differs,
+		.input = bench_session_input(s),
+		.input_tok = bench_session_tok(s), .layers = s->n_layer, .tp = p->tp,
+		.how = { .repeat = s->a->repeat, .seed = s->a->seed,
+			 .gpu = s->device ? bench_gpu(s->device) : NULL },
+		.paper = paper_figure(p->t, r, col), .paper_x = paper_speedup(p->t, r, col),
+		.paper_total = r->what == PAPER_CALL ? paper_printed(p->t, r, col) : NAN,
+		.ours = NAN, .ours_x = NAN, .ours_total = NAN, .ratio = NAN,
+		.target = p->t->goal ? p->t->goal : NAN,
+		.paper_sparsity = NAN, .ours_sparsity = NAN,
+	};
+	bool selected;
+
+	if (!is_share(r->what))
+		row.paper_sparsity = paper_sparsity(p->t, r, col, &selected);
+	if (isfinite(row.paper_sparsity))
+		row.sparsity_of = paper_quantities[selected ? PAPER_SPARSITY : PAPER_GROUP].name;
+	return row;
+}
+
+/* What was measured, into the row. */
+static void fill_row(const struct paper *p, const struct paper_row *r, const struct known *k,
+		     const struct known *dense, struct row *row)
+{
+	row->how.clock = k->sum.traced ? "cupti" : "events";
+	row->ours = ours(k, dense, r->what);
+	row->ours_sparsity = is_share(r->what) ? NAN : k->sparsity;
+	if (dense)
+		row->ours_x = speedup(k, dense, r->what);
+	if (r->what == PAPER_CALL)
+		row->ours_total = k->sum.core_us * 1e-3 * p->t->n_layers;
+	if (is_time(r->what))
+		row->ratio = row->paper / row->ours;
+	if (p->t->goal)
+		row->goal = row->ratio >= p->t->goal ? "met" : "missed";
+}
+
+/* What others compare with, a row of the table or not. */
+static const struct paper_row dense_row = { .label = "Dense", .method = "dense" };
+
+static enum ar_status run_cell(struct paper *p, const struct paper_row *r, int col,
+			       struct ar_err *err)
+{
+	const struct known *k, *dense = NULL;
+	struct row row = row_of(p, r, col);
+	enum ar_status st = shape_at(p, col, &row.s, err);
+
+	if (!st && compares_dense(r->what))
+		st = measured(p, &dense_row, col, &dense, err);
+	if (!st)
+		st = measured(p, r, col, &k, err);
+	if (st)
+		return st;
+	row.repeats = bench_session_repeats(&p->session, &row.s);
+	row.method = k->text;
+	row.chunks = k->sum.n_chunk;
+	row.samples = k->sum.n_sample;
+	row.note = *k->note ? k->note : NULL;
+	if (*k->why) {
+		row.note = "skipped";
+		row.why = k->why;
+	}
+	if (p->session.device && !*k->why)
+		fill_row(p, r, k, dense, &row);
+	return bench_table_put(&p->table, &row, err);
+}
+
+static enum ar_status run_table(struct paper *p, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int n_row = 0;
+
+	while (p->t->row[n_row].label)
+		n_row++;
+	/* The methods of all rows, and dense, in every column. */
+	p->known = calloc((size_t)(n_row + 1) * (size_t)p->t->n_shape, sizeof *p->known);
+	if (!p->known)
+		return ar_nomem(err);
+	for (int i = 0; i < n_row; i++)
+		for (int c = 0; c < p->t->n_shape && !st; c++)
+			st = run_cell(p, &p->t->row[i], c, err);
+	return st;
+}
+
+static void print_head(const struct paper *p, const struct bench_shape *s)
+{
+	const struct paper_table *t = p->t;
+	unsigned seen = 0;
+	int64_t n = p->session.a->sample_chunks;
+
+	printf("%s: %s\nfigures: %s\n", t->name, t->title, t->source);
+	if (t->differs)
+		printf("differs: %s\n", t->differs);
+	if (!p->session.capture)
+		puts("differs: random inputs, whose sparsity is no model's; use --capture");
+	if (p->tp != t->tp)
+		printf("differs: --tp %lld, the paper's is %d\n", (long long)p->tp, t->tp);
+	if (s->q_heads * p->tp != t->q_heads || s->kv_heads * p->tp != t->kv_heads ||
+	    s->head_dim != t->head_dim)
+		printf("differs: %lld query heads over %lld KV heads of size %lld, the paper's "
+		       "model has %d over %d of %d\n", (long long)(s->q_heads * p->tp),
+		       (long long)(s->kv_heads * p->tp), (long long)s->head_dim, t->q_heads,
+		       t->kv_heads, t->head_dim);
+	bench_session_print(&p->session, s);
+	if (t->last)
+		puts("chunks: the last of the prefill");
+	else if (n)
+		printf("chunks: at most %lld of each prefill are measured and stand for all\n",
+		       (long long)n);
+	else
+		puts("chunks: all of each prefill");
+	if (p->session.a->match)
+		printf("matched: what is left out is within %.0f points of what is stated\n",
+		       bench_match_near);
+	for (const struct paper_row *r = t->row; r->label; r++) {
+		if (!(seen >> r->what & 1))
+			printf("%s: %s\n", paper_quantities[r->what].name,
+			       paper_quantities[r->what].text);
+		seen |= 1U << r->what;
+	}
+	puts("ratio: the paper's time over ours; stated, sparse: blocks before the chunks that are "
+	     "left out, in percent, in the paper and here");
+	if (t->goal)
+		printf("goal: a ratio of at least %.3g\n", t->goal);
+}
+
+/* Once for each method. */
+static void print_skipped(const struct paper *p)
+{
+	for (const struct known *k = p->known; k < p->known + p->n_known; k++) {
+		const struct known *first = p->known;
+
+		while (strcmp(first->method, k->method))
+			first++;
+		if (first == k && *k->why)
+			printf("skipped: %s\n", k->why);
+	}
+}
+
+static void list_tables(void)
+{
+	for (const struct paper_table *t = paper_tables; t->name; t++)
+		printf("%-8s %s\n         %s\n", t->name, t->title, t->source);
+}
+
+enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
+{
+	struct bench_shape s;
+	struct paper p = { .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
+				      .path = a->json } };
+	enum ar_status st;
+
+	if (!a->table)
+		return ar_fail(err, AR_USAGE, "no table to compare with; add --table NAME, "
+			       "'--table list' lists them");
+	if (!strcmp(a->table, "list")) {
+		list_tables();
+		return AR_OK;
+	}
+	p.t = paper_find(a->table);
+	if (!p.t)
+		return ar_fail(err, AR_USAGE, "--table '%s': there is none; '--table list' lists "
+			       "them", a->table);
+	p.tp = a->tp ? a->tp : p.t->tp;
+	st = bench_session_open(&p.session, a, err);
+	if (!st)
+		st = shape_at(&p, 0, &s, err);
+	if (!st)
+		st = bench_session_device(&p.session, err);
+	if (!st)
+		st = bench_table_open(&p.table, err);
+	if (st)
+		goto out;
+	if (!p.table.lines)
+		print_head(&p, &s);
+	bench_table_heads(&p.table);
+	st = run_table(&p, err);
+	if (!st && !p.table.lines)
+		print_skipped(&p);
+	if (!st && p.n_off)
+		st = ar_fail(err, AR_CUDA, "%d outputs are not near double precision: do not trust "
+			     "these rows", p.n_off);
+out:
+	st = bench_table_close(&p.table, st, err);
+	bench_session_close(&p.session);
+	free(p.known);
+	return st;
+}

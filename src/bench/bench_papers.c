@@ -1,0 +1,321 @@
+/* Figures are as printed in the papers; nothing else in the program repeats them. */
+#include "config.h"
+#include "src/bench/bench_papers.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+const struct paper_quantity_info paper_quantities[] = {
+#define X(id, name, unit, text) { name, unit, text },
+	PAPER_QUANTITY_MAP(X)
+#undef X
+};
+
+enum { K = 1024 };
+#define NONE { NAN, NAN, NAN, NAN, NAN }
+#define SHAPES(list) .shape = (list), .n_shape = sizeof (list) / sizeof *(list)
+#define LLAMA .q_heads = 32, .kv_heads = 8, .head_dim = 128, .n_layers = 32
+#define QWEN .q_heads = 32, .kv_heads = 4, .head_dim = 128, .n_layers = 48
+
+static const char *const modules =
+	"the paper times whole attention modules with their projections and gaps, here it is the "
+	"kernels of the core; compare speedups";
+static const char *const modules_rtx =
+	"measured on RTX PRO 6000, and whole attention modules with their projections and gaps, "
+	"here it is the kernels of the core; compare speedups";
+
+/* ---- CompactAttention ---- */
+
+#define QWEN_FP(alpha) "select=flashprefill,alpha=" alpha
+static const struct paper_shape ca2_shapes[] = {
+	{ 1, 1 * K, 32 * K }, { 1, 1 * K, 64 * K }, { 1, 1 * K, 128 * K }
+};
+static const struct paper_row ca2_rows[] = {
+	{ "Pre-union", QWEN_FP("0.12") "/union=sub-group/exec=paged", PAPER_SPARSITY,
+	  { 83.76, 90.02, 93.88 } },
+	{ "Q-block union", QWEN_FP("0.12") "/union=sub-group/exec=paged", PAPER_QUNION,
+	  { 67.25, 78.74, 86.63 } },
+	{ "Sub-KV-group union", QWEN_FP("0.12") "/union=sub-group/exec=paged", PAPER_GROUP,
+	  { 42.15, 57.82, 70.72 } },
+	{ "KV-group union", QWEN_FP("0.12") "/union=group/exec=paged", PAPER_GROUP,
+	  { 29.33, 45.33, 59.88 } },
+	{ 0 }
+};
+
+static const struct paper_shape ca3_shapes[] = {
+	{ 4, 512, 8 * K }, { 4, 512, 16 * K }, { 4, 512, 32 * K }, { 4, 512, 64 * K },
+	{ 4, 512, 128 * K }
+};
+static const struct paper_row ca3_rows[] = {
+	{ "Dense", "dense", PAPER_CALL, { 423.1, 1224.0, 5213.3, 17838.8, 65971.1 } },
+	{ "QUOKA", "quoka", PAPER_CALL, { 674.0, 1599.5, 5196.5, 16325.4, 56475.3 } },
+	{ "XAttention", "xattention", PAPER_CALL, { 1095.5, 2700.5, 7770.5, 24819.2, 82617.0 } },
+	{ "SeerAttention", "seer", PAPER_CALL, { 1012.3, 2548.7, 6171.8, 17078.2, 49839.8 } },
+	{ "CompactAttention-SA", "compact-sa", PAPER_CALL,
+	  { 1303.0, 2675.7, 5584.4, 13823.5, 32846.0 } },
+	{ "FlashPrefill", "flashprefill", PAPER_CALL,
+	  { 496.6, 1356.2, 4547.7, 14381.8, 43750.5 } },
+	{ "CompactAttention-FP", "compact-fp", PAPER_CALL,
+	  { 596.0, 1393.6, 3474.8, 8945.9, 24055.4 } },
+	{ 0 }
+};
+
+static const struct paper_shape ca4_shapes[] = {
+	{ 8, 1 * K, 8 * K }, { 8, 1 * K, 16 * K }, { 8, 1 * K, 32 * K }, { 8, 1 * K, 64 * K },
+	{ 8, 1 * K, 128 * K }
+};
+static const struct paper_row ca4_rows[] = {
+	{ "Dense", "dense", PAPER_CALL, { 429.8, 1272.9, 4173.8, 14810.9, 55678.4 } },
+	{ "QUOKA", "quoka", PAPER_CALL, { 582.3, 1516.6, 4629.7, 15012.2, 51292.4 } },
+	{ "XAttention", "xattention", PAPER_CALL, { 923.9, 2600.1, 7729.7, 24777.8, 86821.4 } },
+	{ "SeerAttention", "seer", PAPER_CALL, { 1002.5, 3073.4, 9478.1, 27632.5, 85852.0 } },
+	{ "CompactAttention-SA", "compact-sa", PAPER_CALL,
+	  { 780.2, 1775.7, 4393.8, 10895.6, 29468.1 } },
+	{ "FlashPrefill", "flashprefill", PAPER_CALL, { 464.5, 1262.5, 3438.8, 9489.7, 24886.5 } },
+	{ "CompactAttention-FP", "compact-fp", PAPER_CALL,
+	  { 531.5, 1274.7, 3292.0, 8292.0, 20489.7 } },
+	{ 0 }
+};
+
+static const struct paper_shape ca_calls_shapes[] = { { 8, 1 * K, 128 * K } };
+
+static const struct paper_shape ca5_shapes[] = {
+	{ 8, 512, 128 * K }, { 8, 1 * K, 128 * K }, { 8, 2 * K, 128 * K }
+};
+static const struct paper_row ca5_rows[] = {
+	{ "Dense", "dense", PAPER_CALL, { 72514.3, 55678.4, 47447.3 } },
+	{ "CompactAttention-FP", "compact-fp", PAPER_CALL, { 25441.7, 20489.7, 19921.0 } },
+	{ 0 }
+};
+
+static const struct paper_shape ca6_shapes[] = {
+	{ 4, 1 * K, 32 * K }, { 4, 1 * K, 64 * K }, { 4, 1 * K, 128 * K }, { 4, 1 * K, 256 * K }
+};
+static const struct paper_row ca6_rows[] = {
+	{ "QUOKA", "quoka", PAPER_SPEEDUP, { 0.81, 0.91, 1.04, 1.15 } },
+	{ "FlashPrefill", "flashprefill:alpha=0.02", PAPER_SPEEDUP, { 0.77, 0.85, 1.05, 0.95 } },
+	{ "CompactAttention-FP", QWEN_FP("0.12") "/union=sub-group/exec=paged", PAPER_SPEEDUP,
+	  { 0.83, 1.07, 1.56, 1.64 } },
+	{ 0 }
+};
+
+static const struct paper_shape ca9_shapes[] = {
+	{ 1, 512, 128 * K }, { 2, 512, 128 * K }, { 4, 512, 128 * K }, { 8, 512, 128 * K },
+	{ 16, 512, 128 * K }
+};
+static const struct paper_row ca9_rows[] = {
+	{ "CA-FP (Copy)", "compact-fp-copy", PAPER_METADATA, { 0.20, 0.13, 0.13, 0.13, 0.16 } },
+	{ "CA-FP (Copy)", "compact-fp-copy", PAPER_COPY, { 0.30, 0.52, 1.01, 1.99, 3.97 } },
+	{ "CA-FP (Copy)", "compact-fp-copy", PAPER_ATTEND, { 1.65, 2.72, 5.13, 9.59, 21.26 } },
+	{ "CA-FP", "compact-fp", PAPER_METADATA, { 0.29, 0.24, 0.31, 0.47, 0.89 } },
+	{ "CA-FP", "compact-fp", PAPER_ATTEND, { 1.54, 2.96, 4.48, 8.33, 15.73 } },
+	{ 0 }
+};
+
+#define RANDOM(block) "select=density,density=0.1,block=" block "/union=none/exec=blocksparse"
+static const struct paper_shape ca1b_shapes[] = { { 1, 64 * K, 64 * K }, { 1, 1 * K, 64 * K } };
+static const struct paper_row ca1b_rows[] = {
+	{ "XAttention", RANDOM("128"), PAPER_KERNEL, { 8.1, 4.5 } },
+	{ "SeerAttention", RANDOM("64"), PAPER_KERNEL, { 5.8, 3.0 } },
+	{ "FlashPrefill", RANDOM("128"), PAPER_KERNEL, { 9.3, 7.0 } },
+	{ "XAttention, own mask", "xattention", PAPER_KERNEL, { 8.1, 4.5 } },
+	{ "SeerAttention, own mask", "seer", PAPER_KERNEL, { 5.8, 3.0 } },
+	{ "FlashPrefill, own mask", "flashprefill", PAPER_KERNEL, { 9.3, 7.0 } },
+	{ 0 }
+};
+
+static const struct paper_row ca1c_rows[] = {
+	{ "XAttention", "xattention", PAPER_SELECT, { 16.4, 65.4 } },
+	{ "SeerAttention", "seer", PAPER_SELECT, { 2.9, 39.5 } },
+	{ "FlashPrefill", "flashprefill", PAPER_SELECT, { 2.7, 22.5 } },
+	{ 0 }
+};
+
+static const struct paper_shape ca7a_shapes[] = { { 1, 1 * K, 128 * K } };
+static const struct paper_row ca7a_rows[] = {
+	{ "FlashPrefill", "flashprefill", PAPER_SPARSITY, { 69.8 } },
+	{ "CA-FP, mask", "compact-fp", PAPER_SPARSITY, { 89.8 } },
+	{ "CA-FP, both unions", "compact-fp", PAPER_GROUP, { 70.2 } },
+	{ 0 }
+};
+
+static const struct paper_shape ca7c_shapes[] = { { 4, 512, 128 * K } };
+static const struct paper_row ca7c_rows[] = {
+	{ "Block-sparse", "union-bs", PAPER_METADATA, NONE },
+	{ "Block-sparse", "union-bs", PAPER_ATTEND, NONE },
+	{ "CA-FP (Copy)", "compact-fp-copy", PAPER_METADATA, NONE },
+	{ "CA-FP (Copy)", "compact-fp-copy", PAPER_COPY, NONE },
+	{ "CA-FP (Copy)", "compact-fp-copy", PAPER_ATTEND, NONE },
+	{ "CA-FP", "compact-fp", PAPER_METADATA, NONE },
+	{ "CA-FP", "compact-fp", PAPER_ATTEND, NONE },
+	{ 0 }
+};
+
+/* ---- BFLA ---- */
+
+/* The columns of one configuration; local: blocks of 32 tokens. */
+#define BFLA(label, params, density, build)                                                 \
+	{ label, "bfla:" params, PAPER_DENSITY, { density } },                              \
+	{ label, "bfla:" params, PAPER_SELECT, { build } }
+
+static const struct paper_shape bfla5_shapes[] = { { 1, 16 * K, 16 * K } };
+static const struct paper_row bfla5_rows[] = {
+	BFLA("b256 g64 .95 n8", "mass=0.95", 8.75, 1.65),
+	BFLA("b256 g64 .999 n8", "mass=0.999", 8.85, 1.70),
+	BFLA("b256 g64 .95 n8 eta16", "mass=0.95,stride=16", 14.40, 1.78),
+	BFLA("b256 g64 .95 n16 eta16", "mass=0.95,local=512,stride=16", 16.87, 1.88),
+	BFLA("b256 g64 .98 n8 eta16", "mass=0.98,stride=16", 14.62, 1.94),
+	BFLA("b256 g64 .99 n8 eta16", "stride=16", 14.65, 1.76),
+	BFLA("b128 g64 rho.1 eta16", "block=128,random=0.1,stride=16", 20.62, 2.10),
+	BFLA("b256 g64 rho.1 eta16", "random=0.1,stride=16", 29.57, 2.08),
+	BFLA("b256 g256 rho.1 eta16", "group=256,random=0.1,stride=16", 19.85, 1.72),
+	BFLA("b512 g64 rho.1 eta16", "block=512,random=0.1,stride=16", 28.00, 2.27),
+	BFLA("b512 g128 rho.1 eta16", "block=512,group=128,random=0.1,stride=16", 27.32, 2.06),
+	BFLA("b1024 g64 rho.1 eta16", "block=1024,random=0.1,stride=16", 43.37, 2.06),
+	{ "XAttention", "xattention", PAPER_DENSITY, { 13.41 } },
+	{ "XAttention", "xattention", PAPER_SELECT, { 7.82 } },
+	{ 0 }
+};
+
+/* ---- all ---- */
+
+/* The budget of quoka is a quarter of the tokens before the chunk. */
+static const struct paper_method methods[] = {
+	{ "compact-fp-copy", 0, "compact-fp", NULL, NULL },
+	{ "compact-sa", 0, NULL, "compact-sa:gate=mean,dense-tail=1", "untrained gate" },
+	{ "quoka", 75, NULL, NULL, NULL },
+	{ "seer", 0, NULL, "seer:gate=mean", "untrained gate" },
+	{ "union-bs", 0, "compact-fp", NULL, NULL },
+	{ "xattention", 0, NULL, "xattention", "one threshold" },
+	{ 0 }
+};
+
+const struct paper_table paper_tables[] = {
+	{ "ca-2", "sparsity after each union, Qwen3-30B-A3B",
+	  "CompactAttention (2026), Table 2, RULER samples", NULL,
+	  QWEN, .tp = 1, SHAPES(ca2_shapes), .row = ca2_rows },
+	{ "ca-3", "attention latency by context, LLaMA-3.1-8B, chunk 512",
+	  "CompactAttention (2026), Table 3, RTX PRO 6000, TP 2, batch 4", modules_rtx,
+	  LLAMA, .tp = 2, SHAPES(ca3_shapes), .row = ca3_rows },
+	{ "ca-4", "attention latency by context, LLaMA-3.1-8B, chunk 1024",
+	  "CompactAttention (2026), Table 4, H200 SXM, TP 2, batch 8", modules,
+	  LLAMA, .tp = 2, SHAPES(ca4_shapes), .row = ca4_rows },
+	{ "ca-calls", "one call of attention against the paper's, LLaMA-3.1-8B, 128K, chunk 1024",
+	  "CompactAttention (2026), Table 4, H200 SXM, TP 2, batch 8, over chunks and layers",
+	  modules, LLAMA, .tp = 2, SHAPES(ca_calls_shapes), .first = 4, .row = ca4_rows,
+	  .goal = 2 },
+	{ "ca-5", "attention latency by chunk size, LLaMA-3.1-8B, 128K",
+	  "CompactAttention (2026), Table 5, H200 SXM, TP 2, batch 8", modules,
+	  LLAMA, .tp = 2, SHAPES(ca5_shapes), .row = ca5_rows },
+	{ "ca-6", "attention speedup by context, Qwen3-30B-A3B, chunk 1024",
+	  "CompactAttention (2026), Table 6, H200 SXM, TP 2, batch 4",
+	  "the paper's are of whole attention modules, and its FlashPrefill copies K and V",
+	  QWEN, .tp = 2, SHAPES(ca6_shapes), .row = ca6_rows },
+	{ "ca-9", "copies against tables by batch size",
+	  "CompactAttention (2026), Table 9",
+	  "machine, heads and chunk are not stated and taken from Figure 7(c); the magnitudes fit "
+	  "whole heads, and metadata includes the planning of a library",
+	  LLAMA, .tp = 1, .last = true, SHAPES(ca9_shapes), .row = ca9_rows },
+	{ "ca-1b", "block-sparse kernels at 90 % sparsity, 64K, one-shot and chunk 1024",
+	  "CompactAttention (2026), Figure 1(b)",
+	  "masks, batch and machine are not stated: random ones here, and the selectors' own, of "
+	  "that sparsity under --match only; one kernel here runs what three libraries do",
+	  LLAMA, .tp = 1, .last = true, SHAPES(ca1b_shapes), .row = ca1b_rows, .sparsity = 90 },
+	{ "ca-1c", "pattern search of a layer, 64K, one-shot and 64 chunks",
+	  "CompactAttention (2026), Figure 1(c)",
+	  "the paper's are bound by launches; batch and machine are not stated",
+	  LLAMA, .tp = 1, SHAPES(ca1b_shapes), .row = ca1c_rows },
+	{ "ca-7a", "sparsity at the operating point, LLaMA-3.1-8B, 128K",
+	  "CompactAttention (2026), Figure 7(a), RULER", NULL,
+	  LLAMA, .tp = 1, SHAPES(ca7a_shapes), .row = ca7a_rows },
+	{ "ca-7c", "three executors under the same unioned mask, 128K, chunk 512",
+	  "CompactAttention (2026), Figure 7(c), RTX PRO 6000, batch 4",
+	  "bars without numbers; block-sparse runs a query head at a time: with the heads of a "
+	  "group packed it is what CA-FP runs, and so has no row of its own",
+	  LLAMA, .tp = 2, .last = true, SHAPES(ca7c_shapes), .row = ca7c_rows },
+	{ "bfla-5", "density and mask building of BFLA's configurations, LLaMA-3.1-8B",
+	  "BFLA (2026), Table 5, A100, averages over LongBench prompts",
+	  "prompt lengths, chunks and XAttention's thresholds are not stated; here it is one "
+	  "prompt in one chunk of 16K, and a threshold of 0.9",
+	  LLAMA, .tp = 1, SHAPES(bfla5_shapes), .row = bfla5_rows },
+	{ 0 }
+};
+
+const struct paper_table *paper_find(const char *name)
+{
+	const struct paper_table *t = paper_tables;
+
+	while (t->name && strcmp(t->name, name))
+		t++;
+	return t->name ? t : NULL;
+}
+
+const struct paper_method *paper_method(const char *name)
+{
+	const struct paper_method *m = methods;
+
+	while (m->name && strcmp(m->name, name))
+		m++;
+	return m->name ? m : NULL;
+}
+
+double paper_printed(const struct paper_table *t, const struct paper_row *r, int col)
+{
+	return r->figure[t->first + col];
+}
+
+double paper_figure(const struct paper_table *t, const struct paper_row *r, int col)
+{
+	const struct paper_shape *s = &t->shape[col];
+
+	if (r->what != PAPER_CALL)
+		return paper_printed(t, r, col);
+	return paper_printed(t, r, col) / ((double)(s->context / s->chunk) * t->n_layers);
+}
+
+double paper_speedup(const struct paper_table *t, const struct paper_row *r, int col)
+{
+	if (r->what == PAPER_SPEEDUP || r->what == PAPER_KERNEL)
+		return paper_printed(t, r, col);
+	for (const struct paper_row *d = t->row; d->label && r->what == PAPER_CALL; d++)
+		if (d->what == PAPER_CALL && !strcmp(d->method, "dense"))
+			return paper_printed(t, d, col) / paper_printed(t, r, col);
+	return NAN;
+}
+
+static bool same_model(const struct paper_table *a, const struct paper_table *b)
+{
+	return a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->n_layers == b->n_layers;
+}
+
+/* The figure that a table of the same model has of a method; chunk 0: any. */
+static double find_figure(const struct paper_table *t, const char *method,
+			  enum paper_quantity what, int64_t context, int64_t chunk)
+{
+	for (const struct paper_table *x = paper_tables; x->name; x++)
+		for (const struct paper_row *r = x->row; r->label && same_model(x, t); r++)
+			for (int i = 0; i < x->n_shape; i++)
+				if (r->what == what && !strcmp(r->method, method) &&
+				    x->shape[i].context == context &&
+				    (!chunk || x->shape[i].chunk == chunk))
+					return paper_printed(x, r, i);
+	return NAN;
+}
+
+double paper_sparsity(const struct paper_table *t, const struct paper_row *r, int col,
+		      bool *selected)
+{
+	const struct paper_shape *s = &t->shape[col];
+	const struct paper_method *m = paper_method(r->method);
+	const char *method = m && m->as ? m->as : r->method;
+	double x = m && m->sparsity ? m->sparsity :
+		   find_figure(t, method, PAPER_GROUP, s->context, s->chunk);
+
+	if (t->sparsity && strcmp(r->method, "dense") != 0) {
+		*selected = true;
+		return t->sparsity;
+	}
+	*selected = isnan(x);
+	return *selected ? find_figure(t, method, PAPER_SPARSITY, s->context, 0) : x;
+}

@@ -1,0 +1,25 @@
+#include "config.h"
+#include "src/bench/bench_plan.h"
+
+#include <math.h>
+
+int bench_samples(int n_chunk, int n)
+{
+	return n && n < n_chunk ? n : n_chunk;
+}
+
+/* A run of even length has two middle chunks.  Runs take turns in which one they take, so that
+ * what grows with the context is not underrated. */
+struct bench_sample bench_sample_at(int n_chunk, int n, int i)
+{
+	int samples = bench_samples(n_chunk, n);
+	int first = (int)((int64_t)n_chunk * i / samples);
+	int end = (int)((int64_t)n_chunk * (i + 1) / samples);
+
+	return (struct bench_sample){ (first + end - !(i % 2)) / 2, end - first };
+}
+
+double bench_ratio(int64_t sel, int64_t total)
+{
+	return total ? (double)sel / (double)total : NAN;
+}

@@ -1,0 +1,600 @@
+/*
+ * One set holds K and V of whole prompts, Q of one chunk and the selector's state.  All sets hold
+ * the same at other addresses, so that none is found in the L2 cache.  The row kernels of a layer
+ * write them from the sequence, as in a replay.
+ */
+#include "config.h"
+#include "src/bench/bench_prefill.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/layer/layer.h"
+#include "kernels/prim/cuda.h"
+#include "src/bench/bench_load.h"
+#include "src/bench/bench_plan.h"
+
+enum { STATE_TOK = 1024, FILL_TOK = 4096, MOST_SETS = 8 };
+static const size_t busy_len = (size_t)128 << 20;
+
+struct bench_prefill {
+	struct bench_load l;		/* first: what a launch gets */
+	struct bench_case whole;	/* the last chunk, and so all pages */
+	struct method *m, *dense;
+	struct bench_source src;	/* its data is on the device */
+	size_t state_bytes;		/* of a set */
+	char *state;
+	int n_kept;			/* allocations that live as long as the prefill */
+
+	/* On the device. */
+	struct layer_seq *seq;
+	float *trig;
+	struct layer_row *row;		/* [max_row] */
+	bf16_t *k, *dense_out;		/* [max_row] */
+	void *dense_work;
+	int max_row;
+};
+
+/* ---- rows ---- */
+
+/* Rows of n positions from pos on, of the requests [r0, r1). */
+static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int pos, int n,
+				  struct ar_err *err)
+{
+	const struct bench_source *src = &p->src;
+	const struct attn_batch *w = &p->whole.b;
+	int tok = w->shape.page_tok;
+	size_t bytes = (size_t)(r1 - r0) * (size_t)n * sizeof(struct layer_row);
+	struct layer_row *row = malloc(bytes), *to = row;
+	enum ar_status st = row ? AR_OK : ar_nomem(err);
+
+	if (st)
+		return st;
+	for (int r = r0; r < r1; r++)
+		for (int i = pos; i < pos + n; i++, to++) {
+			int at = (int)(i % src->n_tok);
+
+			to->seq = 0;
+			to->tok = at;
+			to->turn = src->rope_applied ? i - at : i;
+			to->slot = w->page[w->page0[r] + i / tok] * tok + i % tok;
+		}
+	CU(cudaMemcpy(p->row, row, bytes, cudaMemcpyHostToDevice));
+out:
+	free(row);
+	return st;
+}
+
+/* Q of the rows, and their K to p->k. */
+static enum ar_status turn_rows(struct bench_prefill *p, int n_row, bf16_t *q, struct ar_err *err)
+{
+	assert(n_row <= p->max_row);
+	return layer_rope(&p->whole.b.shape, p->seq, 0, p->row, n_row, p->trig, q, p->k,
+			  p->l.d->stream, err);
+}
+
+static enum ar_status fill_cache(struct bench_prefill *p, struct ar_err *err)
+{
+	const struct attn_batch *w = &p->whole.b;
+	struct kv_cache kv = bench_kv_at(&p->l, 0);
+	size_t bytes = p->l.kv_len * sizeof *kv.k;
+	int end = w->ctx[0] + w->row0[1];
+	enum ar_status st = AR_OK;
+
+	CU(cudaMemsetAsync(kv.k, 0, bytes, p->l.d->stream));
+	CU(cudaMemsetAsync(kv.v, 0, bytes, p->l.d->stream));
+	for (int r = 0; r < w->n_req && !st; r++)
+		for (int pos = 0; pos < end && !st; pos += FILL_TOK) {
+			int n = end - pos < FILL_TOK ? end - pos : FILL_TOK;
+
+			st = upload_rows(p, r, r + 1, pos, n, err);
+			if (!st)
+				st = turn_rows(p, n, p->l.q, err);
+			if (!st)
+				st = layer_cache(&w->shape, p->seq, 0, p->row, n, p->k, &kv,
+						 p->l.d->stream, err);
+		}
+	if (st)
+		goto out;
+	for (int i = 1; i < p->l.n_set; i++) {
+		struct kv_cache to = bench_kv_at(&p->l, i);
+
+		CU(cudaMemcpyAsync(to.k, kv.k, bytes, cudaMemcpyDeviceToDevice, p->l.d->stream));
+		CU(cudaMemcpyAsync(to.v, kv.v, bytes, cudaMemcpyDeviceToDevice, p->l.d->stream));
+	}
+out:
+	return st;
+}
+
+/* Q of the chunk, in the first n_set sets. */
+static enum ar_status fill_queries(struct bench_prefill *p, int ctx, int n, int n_set,
+				   struct ar_err *err)
+{
+	int n_req = p->whole.b.n_req;
+	enum ar_status st = upload_rows(p, 0, n_req, ctx, n, err);
+
+	if (!st)
+		st = turn_rows(p, n_req * n, p->l.q, err);
+	if (st)
+		return st;
+	for (int i = 1; i < n_set; i++)
+		CU(cudaMemcpyAsync(p->l.q + (size_t)i * p->l.q_len, p->l.q,
+				   p->l.q_len * sizeof *p->l.q, cudaMemcpyDeviceToDevice,
+				   p->l.d->stream));
+out:
+	return st;
+}
+
+/* ---- a chunk ---- */
+
+static int table_heads(const struct method *m, const struct attn_shape *s)
+{
+	return method_shape(m) == TAKES_TABLE ? union_heads(m->u, s) : 0;
+}
+
+/* The batch of a chunk under m, in l. */
+static enum ar_status take_chunk(const struct bench_prefill *p, const struct method *m,
+				 struct bench_load *l, struct bench_case *c, int ctx, int n,
+				 struct ar_err *err)
+{
+	enum ar_status st = bench_case_chunk(c, &p->whole, ctx, n, err);
+
+	if (st)
+		return st;
+	c->executor = m->executor;
+	c->lists.heads = table_heads(m, &c->b.shape);
+	c->b.tail = method_tail(m);
+	l->c = c;
+	l->b = c->b;
+	return bench_take_batch(l, err);
+}
+
+static char *state_at(const struct bench_prefill *p, int set)
+{
+	return p->state ? p->state + (size_t)set * p->state_bytes : NULL;
+}
+
+static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
+{
+	struct bench_prefill *p = (struct bench_prefill *)l;
+	struct kv_cache kv = bench_kv_at(l, set);
+
+	return method_enqueue(p->m, &l->b, bench_q_at(l, set), &kv, state_at(p, set), l->out, NULL,
+			      l->work, l->d->stream, bench_stage, l, p->src.layer, err);
+}
+
+/* ---- the selector's state ---- */
+
+/* Memory for what the selector writes. */
+static enum ar_status take_selection(struct bench_prefill *p, const struct attn_limits *limits,
+				     struct selection *x, struct ar_err *err)
+{
+	const struct attn_shape *s = &p->whole.b.shape;
+	size_t n_qblk = (size_t)attn_max_qblk(limits, s->page_tok);
+	size_t n_mask = n_qblk * (size_t)s->q_heads, heads = (size_t)s->kv_heads;
+	size_t words = ((size_t)limits->max_kv_blk + 31) / 32;
+	size_t tok = (size_t)limits->max_page * (size_t)s->page_tok * heads;
+	struct column_lists *c = &x->columns;
+	enum ar_status st;
+
+	if (p->m->selector->tokens) {
+		st = bench_take(&p->l, &x->tokens.tok, tok * sizeof *x->tokens.tok, err);
+		if (!st)
+			st = bench_take(&p->l, &x->tokens.n, (size_t)limits->max_req * heads *
+					sizeof *x->tokens.n, err);
+		return st;
+	}
+	if (!p->m->selector->columns)
+		return bench_take(&p->l, &x->mask, n_mask * words * sizeof *x->mask, err);
+	method_columns(p->m, s, limits->max_kv_blk, c);
+	st = bench_take(&p->l, &c->run, n_mask * (size_t)c->max_run * sizeof *c->run, err);
+	if (!st)
+		st = bench_take(&p->l, &c->n_run, n_mask * sizeof *c->n_run, err);
+	if (!st)
+		st = bench_take(&p->l, &c->col, n_mask * (size_t)c->max_col * sizeof *c->col, err);
+	if (!st)
+		st = bench_take(&p->l, &c->n_col, n_mask * sizeof *c->n_col, err);
+	if (!st)
+		st = bench_take(&p->l, &c->band, n_mask * sizeof *c->band, err);
+	return st;
+}
+
+static enum ar_status show_chunk(struct bench_prefill *p, const struct selection *chosen, int ctx,
+				 int n, struct ar_err *err)
+{
+	struct bench_load *l = &p->l;
+	struct kv_cache kv = bench_kv_at(l, 0);
+	int keep = l->n_alloc;
+	struct bench_case c = { 0 };
+	enum ar_status st = take_chunk(p, p->m, l, &c, ctx, n, err);
+
+	if (!st)
+		st = fill_queries(p, ctx, n, 1, err);
+	if (!st)
+		st = p->m->selector->enqueue(&l->b, p->m->self, p->src.layer, l->q, &kv, p->state,
+					     chosen, l->work, l->d->stream, err);
+	bench_drop(l, keep);
+	bench_case_release(&c);
+	return st;
+}
+
+/* Show the selector all tokens before the last chunk, some at a time, as a prefill does. */
+static enum ar_status fill_state(struct bench_prefill *p, const struct attn_limits *limits,
+				 struct ar_err *err)
+{
+	int keep = p->l.n_alloc, end = p->whole.b.ctx[0], step = p->max_row / p->whole.b.n_req;
+	struct selection chosen = { 0 };
+	enum ar_status st = take_selection(p, limits, &chosen, err);
+
+	CU(cudaMemsetAsync(p->state, 0, p->state_bytes, p->l.d->stream));
+	for (int ctx = 0; ctx < end && !st; ctx += step)
+		st = show_chunk(p, &chosen, ctx, end - ctx < step ? end - ctx : step, err);
+	for (int i = 1; i < p->l.n_set && !st; i++)
+		CU(cudaMemcpyAsync(state_at(p, i), p->state, p->state_bytes,
+				   cudaMemcpyDeviceToDevice, p->l.d->stream));
+out:
+	bench_drop(&p->l, keep);
+	return st;
+}
+
+/* ---- memory ---- */
+
+static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
+{
+	const struct bench_source *src = &p->src;
+	const struct attn_batch *w = &p->whole.b;
+	const struct attn_shape *s = &w->shape;
+	int end = w->ctx[0] + w->row0[1];
+	bool turned = !src->rope_applied || end > src->n_tok;
+	float inv[CAPTURE_MAX_DIM / 2], *dev;
+	struct layer_seq seq = { .n_tok = src->n_tok };
+	size_t n = (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)src->n_tok *
+		   (size_t)s->head_dim;
+	int half = s->head_dim / 2, n_turn = turned ? end : 1;
+	enum ar_status st = bench_upload(&p->l, &seq.data, src->data, n * sizeof *src->data, err);
+
+	if (!st)
+		st = bench_upload(&p->l, &p->seq, &seq, sizeof seq, err);
+	if (!st)
+		st = bench_take(&p->l, &p->trig, (size_t)n_turn * (size_t)half * 2 *
+				sizeof *p->trig, err);
+	if (!st)
+		st = bench_take(&p->l, &p->row, (size_t)p->max_row * sizeof *p->row, err);
+	if (!st)
+		st = bench_take(&p->l, &p->k, (size_t)p->max_row * (size_t)s->kv_heads *
+				(size_t)s->head_dim * sizeof *p->k, err);
+	if (st)
+		return st;
+	rope_inv_freq(&src->rope, s->head_dim, inv);
+	st = bench_upload(&p->l, &dev, inv, (size_t)half * sizeof *dev, err);
+	return st ? st : layer_trig(dev, half, n_turn, p->trig, p->l.d->stream, err);
+}
+
+static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)
+{
+	struct bench_load *l = &p->l;
+	const struct attn_batch *w = &p->whole.b;
+	size_t q = l->q_len * sizeof *l->q, kv = l->kv_len * sizeof *l->q, n;
+	size_t rows = (size_t)w->n_row * (size_t)(w->shape.kv_heads * w->shape.head_dim);
+	enum ar_status st;
+
+	/* The first chunk reads no more than itself. */
+	l->n_set = bench_sets(l, q + 2 * rows * sizeof *l->q, q + 2 * kv + p->state_bytes);
+	l->n_set = l->n_set < MOST_SETS ? l->n_set : MOST_SETS;
+	n = (size_t)l->n_set;
+	st = bench_take(l, &l->q, n * q, err);
+	if (!st)
+		st = bench_take(l, &l->kv.k, n * kv, err);
+	if (!st)
+		st = bench_take(l, &l->kv.v, n * kv, err);
+	if (!st && p->state_bytes)
+		st = bench_take(l, &p->state, n * p->state_bytes, err);
+	if (!st)
+		st = bench_take(l, &l->out, q, err);
+	if (!st && l->d->env.sample)
+		st = bench_take(l, &p->dense_out, q, err);
+	return st;
+}
+
+static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
+{
+	struct bench_load *l = &p->l;
+	const struct attn_batch *w = &p->whole.b;
+	const struct attn_shape *s = &w->shape;
+	size_t n_page = (size_t)w->n_page;
+	struct attn_limits limits = { w->n_req, p->max_row, w->max_kv_blk, 0, w->n_page };
+	enum ar_status st = executor_multiprocessors(&limits.n_sm, err);
+
+	l->q_len = (size_t)p->max_row * (size_t)(s->q_heads * s->head_dim);
+	l->kv_len = n_page * (size_t)(s->page_tok * s->kv_heads * s->head_dim);
+	p->state_bytes = (n_page * method_state_bytes(p->m, s) + 255) / 256 * 256;
+	l->busy_len = busy_len;
+	if (!st)
+		st = take_source(p, err);
+	if (!st)
+		st = bench_take(l, &l->busy, l->busy_len * sizeof *l->busy, err);
+	if (!st)
+		st = bench_take(l, &l->work, method_work_bytes(p->m, s, &limits), err);
+	if (!st && l->d->env.sample)
+		st = bench_take(l, &p->dense_work, method_work_bytes(p->dense, s, &limits), err);
+	if (!st)
+		st = take_sets(p, err);
+	if (!st)
+		st = fill_cache(p, err);
+	if (!st && p->state)
+		st = fill_state(p, &limits, err);
+	p->n_kept = l->n_alloc;
+	return st;
+}
+
+/* *m is to be freed even after a failure. */
+static enum ar_status open_method(const struct bench_source *src, const char *text,
+				  struct method **m, struct ar_err *err)
+{
+	float inv[CAPTURE_MAX_DIM / 2];
+	struct selector_env env = {
+		.shape = src->shape, .n_layers = src->n_layers,
+		.rope_inv = src->rope.theta > 0 ? inv : NULL, .device = true,
+		.repeats = src->repeats,
+	};
+	enum ar_status st = method_parse(m, text, err);
+
+	if (st)
+		return st;
+	rope_inv_freq(&src->rope, src->shape.head_dim, inv);
+	env.shape.page_tok = method_page_tok(*m);
+	return method_open(*m, &env, err);
+}
+
+enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
+				  const char *method, const struct bench_shape *s,
+				  const struct bench_source *src, struct ar_err *err)
+{
+	struct bench_prefill *p = calloc(1, sizeof *p);
+	struct bench_shape shape = *s;
+	enum ar_status st;
+
+	*out = NULL;
+	if (!p)
+		return ar_nomem(err);
+	p->l.d = d;
+	p->src = *src;
+	st = open_method(src, method, &p->m, err);
+	if (!st)
+		st = method_parse(&p->dense, "dense", err);
+	if (st)
+		goto out;
+	shape.page_tok = method_page_tok(p->m);
+	p->max_row = (int)(s->batch * (s->chunk > STATE_TOK ? s->chunk : STATE_TOK));
+	p->max_row = p->max_row > FILL_TOK ? p->max_row : FILL_TOK;
+	st = bench_case_make(&p->whole, BENCH_DENSE, &shape, 1, d->env.seed, err);
+	if (!st)
+		st = take_all(p, err);
+out:
+	if (st)
+		bench_prefill_close(p);
+	else
+		*out = p;
+	return st;
+}
+
+enum ar_status bench_prefill_use(struct bench_prefill *p, const char *method, struct ar_err *err)
+{
+	struct method *m = NULL;
+	enum ar_status st = open_method(&p->src, method, &m, err);
+
+	if (st) {
+		method_free(m);
+		return st;
+	}
+	method_free(p->m);
+	p->m = m;
+	return AR_OK;
+}
+
+void bench_prefill_close(struct bench_prefill *p)
+{
+	if (!p)
+		return;
+	bench_drop(&p->l, 0);
+	bench_case_release(&p->whole);
+	method_free(p->m);
+	method_free(p->dense);
+	free(p);
+}
+
+/* ---- results ---- */
+
+static double rel_l2(const bf16_t *x, const bf16_t *ref, size_t n)
+{
+	double off = 0, sum = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		double y = bf16_to_f32(ref[i]), d = bf16_to_f32(x[i]) - y;
+
+		off += d * d;
+		sum += y * y;
+	}
+	return sqrt(off / sum);
+}
+
+/* Request 0's output of the last launch against that of dense attention. */
+static enum ar_status against_dense(struct bench_prefill *p, const bf16_t *dense,
+				    struct bench_core *core, struct ar_err *err)
+{
+	const struct attn_batch *b = &p->l.c->b;
+	size_t n = (size_t)b->row0[1] * (size_t)(b->shape.q_heads * b->shape.head_dim);
+	bf16_t *x = malloc(2 * n * sizeof *x);
+	enum ar_status st = x ? AR_OK : ar_nomem(err);
+
+	if (st)
+		return st;
+	CU(cudaMemcpy(x, p->l.out, n * sizeof *x, cudaMemcpyDeviceToHost));
+	CU(cudaMemcpy(x + n, dense, n * sizeof *x, cudaMemcpyDeviceToHost));
+	core->dense_l2 = rel_l2(x, x + n, n);
+out:
+	free(x);
+	return st;
+}
+
+static void no_phase(void *ctx, int layer, enum phase phase)
+{
+	(void)ctx;
+	(void)layer;
+	(void)phase;
+}
+
+/* The chunk once more under dense attention. */
+static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *core,
+				   struct ar_err *err)
+{
+	struct bench_load l = { .d = p->l.d };
+	struct kv_cache kv = bench_kv_at(&p->l, 0);
+	const struct attn_batch *b = &p->l.c->b;
+	struct bench_case c = { 0 };
+	enum ar_status st = take_chunk(p, p->dense, &l, &c, b->ctx[0], b->row0[1], err);
+
+	if (!st)
+		st = method_enqueue(p->dense, &l.b, p->l.q, &kv, NULL, p->dense_out, NULL,
+				    p->dense_work, l.d->stream, no_phase, NULL, p->src.layer,
+				    err);
+	if (st)
+		goto out;
+	CU(cudaStreamSynchronize(l.d->stream));
+	st = against_dense(p, p->dense_out, core, err);
+out:
+	bench_drop(&l, 0);
+	bench_case_release(&c);
+	return st;
+}
+
+/* Rows of request 0, over the lists of its selection. */
+static enum ar_status check_rows(struct bench_prefill *p, const struct method_selection *x,
+				 struct bench_core *core, struct ar_err *err)
+{
+	unsigned shape = method_shape(p->m);
+	struct bench_case one = *p->l.c;
+	struct bench_load l = p->l;
+	struct bench_result r = { .rel_l2 = NAN };
+	enum ar_status st;
+
+	if (shape == TAKES_COLUMNS)
+		return AR_OK;
+	one.what = shape == TAKES_TABLE ? BENCH_TABLE : shape == TAKES_MASK ? BENCH_BLOCKSPARSE :
+		   shape == TAKES_TOKENS ? BENCH_GATHER : BENCH_DENSE;
+	one.b.n_req = 1;
+	one.lists = x->lists;
+	one.lists.tokens = x->chosen.tokens;
+	l.c = &one;
+	st = bench_check_rows(&l, &r, err);
+	core->checked = !st;
+	core->rel_l2 = r.rel_l2;
+	return st;
+}
+
+static enum ar_status count_all(const struct bench_prefill *p, const struct method_selection *x,
+				struct selection_count *sum, struct ar_err *err)
+{
+	const struct attn_batch *b = &p->l.c->b;
+	struct selection_count *count = calloc((size_t)b->shape.kv_heads, sizeof *count);
+	enum ar_status st = count ? method_count(p->m, b, &x->chosen, x->table, count, err) :
+				    ar_nomem(err);
+
+	for (int i = 0; i < b->shape.kv_heads && !st; i++)
+		selection_add(sum, &count[i], 1);
+	free(count);
+	return st;
+}
+
+/* Launch set 0, untimed, and count what it selects; *x is to be released. */
+static enum ar_status select_once(struct bench_prefill *p, struct method_selection *x,
+				  struct selection_count *count, struct ar_err *err)
+{
+	enum ar_status st = bench_launch(&p->l, launch, -1, 0, err);
+
+	if (st)
+		return st;
+	CU(cudaStreamSynchronize(p->l.d->stream));
+	st = method_selection_device(p->m, &p->l.c->b, p->l.work, x, err);
+	if (!st)
+		st = count_all(p, x, count, err);
+out:
+	return st;
+}
+
+/* Set 0 once more, since what was left in the outputs is another set's. */
+static enum ar_status look_at(struct bench_prefill *p, struct bench_core *core,
+			      struct ar_err *err)
+{
+	struct method_selection x = { 0 };
+	enum ar_status st = select_once(p, &x, &core->count, err);
+
+	if (st || !p->l.d->env.sample)
+		goto out;
+	st = check_rows(p, &x, core, err);
+	if (!st && !p->m->dense)
+		st = compare_dense(p, core, err);
+out:
+	method_selection_release(&x);
+	return st;
+}
+
+static void add_times(const struct bench_load *l, const struct bench_result *r,
+		      struct bench_core *core)
+{
+	static const int part[PHASE_COUNT] = {
+		[PHASE_SELECT] = BENCH_PART_SELECT, [PHASE_METADATA] = BENCH_PART_METADATA,
+		[PHASE_COPY] = BENCH_PART_COPY, [PHASE_ATTEND] = BENCH_PART_ATTEND,
+	};
+
+	for (int k = 0; k < l->n_stage; k++) {
+		core->us[part[l->stage[k]]] += r[k].us;
+		core->event_us += r[k].event_us;
+		core->traced &= r[k].traced;
+	}
+}
+
+enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct bench_core *core,
+				 struct ar_err *err)
+{
+	struct bench_core x = { .traced = true, .rel_l2 = NAN, .dense_l2 = NAN };
+	struct bench_result r[BENCH_STAGES];
+	struct bench_case c = { 0 };
+	enum ar_status st = take_chunk(p, p->m, &p->l, &c, ctx, n, err);
+
+	if (!st)
+		st = fill_queries(p, ctx, n, p->l.n_set, err);
+	if (!st)
+		st = bench_measure(&p->l, launch, r, err);
+	if (!st) {
+		add_times(&p->l, r, &x);
+		st = look_at(p, &x, err);
+	}
+	if (!st)
+		*core = x;
+	bench_drop(&p->l, p->n_kept);
+	bench_case_release(&c);
+	return st;
+}
+
+enum ar_status bench_prefill_count(struct bench_prefill *p, int ctx, int n,
+				   struct selection_count *count, struct ar_err *err)
+{
+	struct selection_count sum = { 0 };
+	struct method_selection x = { 0 };
+	struct bench_case c = { 0 };
+	enum ar_status st = take_chunk(p, p->m, &p->l, &c, ctx, n, err);
+
+	if (!st)
+		st = fill_queries(p, ctx, n, 1, err);
+	if (!st)
+		st = select_once(p, &x, &sum, err);
+	if (!st)
+		*count = sum;
+	method_selection_release(&x);
+	bench_drop(&p->l, p->n_kept);
+	bench_case_release(&c);
+	return st;
+}

@@ -1,0 +1,305 @@
+/* What calibrations share: layers of captures, their attention, and threads. */
+#include "config.h"
+#include "src/calibrate/calibrate.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/binfile.h"
+#include "base/log.h"
+#include "kernels/layer/layer.h"
+
+int64_t calib_tokens(const struct calib_input *in, const struct capture *c)
+{
+	int64_t n = capture_info(c)->n_tok;
+
+	return in->tokens && in->tokens < n ? in->tokens : n;
+}
+
+/* ---- tables ---- */
+
+static enum ar_status fit_all(const void *arg, const struct calib_input *in, size_t entry,
+			      calib_fit_fn *fit, void **table, struct ar_err *err)
+{
+	unsigned long done = 0, total = 0;
+	enum ar_status st = AR_OK;
+
+	for (size_t c = 0; c < in->n; c++)
+		total += (unsigned long)capture_info(in->capture[c])->n_layers;
+	for (size_t c = 0; !st && c < in->n; c++) {
+		const struct capture_info *info = capture_info(in->capture[c]);
+
+		for (int i = 0; !st && i < info->n_layers; i++) {
+			void **row = &table[info->layer[i]];
+
+			progress("layers", done++, total);
+			if (!*row)
+				*row = calloc((size_t)info->q_heads, entry);
+			st = *row ? fit(arg, in, in->capture[c], i, *row, err) : ar_nomem(err);
+		}
+	}
+	progress_end();
+	return st;
+}
+
+enum ar_status calib_table(const void *arg, const struct calib_input *in, const char *out,
+			   size_t entry, calib_fit_fn *fit, calib_print_fn *print,
+			   struct ar_err *err)
+{
+	void **table = calloc(CAPTURE_MAX_LAYER + 1, sizeof *table);
+	struct outfile f;
+	enum ar_status st = table ? fit_all(arg, in, entry, fit, table, err) : ar_nomem(err);
+
+	if (!st)
+		st = outfile_open(&f, out, err);
+	if (!st) {
+		print(f.f, arg, table, capture_info(*in->capture)->q_heads);
+		st = outfile_commit(&f, err);
+		outfile_release(&f);
+	}
+	for (int l = 0; table && l <= CAPTURE_MAX_LAYER; l++)
+		free(table[l]);
+	free(table);
+	return st;
+}
+
+/* ---- layers ---- */
+
+/* Q, K and V as the capture has them, and what turns them. */
+struct raw {
+	bf16_t *data;		/* [q_heads + 2 kv_heads][n_tok][head_dim] */
+	struct layer_row *row;
+	float *inv, *trig;
+	bf16_t *k;		/* [n_tok][kv_heads][head_dim] after RoPE */
+};
+
+static void raw_release(struct raw *x)
+{
+	free(x->data);
+	free(x->row);
+	free(x->inv);
+	free(x->trig);
+	free(x->k);
+}
+
+static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t n_tok,
+			       struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(c);
+	size_t n = (size_t)n_tok, dim = (size_t)info->head_dim;
+	size_t q = (size_t)info->q_heads * n * dim, kv = (size_t)info->kv_heads * n * dim;
+	int n_turn = info->rope_applied ? 1 : (int)n_tok;
+	enum ar_status st;
+
+	x->data = malloc((q + 2 * kv) * sizeof *x->data);
+	x->row = calloc(n, sizeof *x->row);
+	x->inv = calloc(dim, sizeof *x->inv);
+	x->trig = malloc((size_t)n_turn * dim * sizeof *x->trig);
+	x->k = malloc(kv * sizeof *x->k);
+	if (!x->data || !x->row || !x->inv || !x->trig || !x->k)
+		return ar_nomem(err);
+	st = capture_read_finite(c, i, CAPTURE_Q, 0, n_tok, x->data, err);
+	if (!st)
+		st = capture_read_finite(c, i, CAPTURE_K, 0, n_tok, x->data + q, err);
+	if (!st)
+		st = capture_read_finite(c, i, CAPTURE_V, 0, n_tok, x->data + q + kv, err);
+	if (!info->rope_applied)
+		rope_inv_freq(&info->rope, info->head_dim, x->inv);
+	layer_trig_ref(x->inv, info->head_dim / 2, n_turn, x->trig);
+	for (int t = 0; t < (int)n_tok; t++)
+		x->row[t] = (struct layer_row){ 0, t, t % n_turn, t };
+	return st;
+}
+
+/* Pages in order, and nothing past the chunk. */
+static void set_batch(struct calib_layer *l, int n_tok, int n_page)
+{
+	for (int i = 0; i < n_page; i++)
+		l->page[i] = i;
+	l->row0[1] = n_tok;
+	l->qblk0[1] = l->page0[1] = n_page;
+	l->b.n_req = 1;
+	l->b.n_row = n_tok;
+	l->b.n_qblk = l->b.max_kv_blk = n_page;
+	l->b.mask_words = (n_page + 31) / 32;
+	l->b.row0 = l->row0, l->b.ctx = l->ctx, l->b.qblk0 = l->qblk0;
+	l->b.page0 = l->page0, l->b.page = l->page, l->b.left = l->left;
+}
+
+enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i, int64_t n_tok,
+				int page_tok, struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(c);
+	struct attn_shape *s = &l->b.shape;
+	size_t n_page = ((size_t)n_tok + (size_t)page_tok - 1) / (size_t)page_tok, kv;
+	struct layer_seq seq = { .n_tok = n_tok };
+	struct raw x = { 0 };
+	enum ar_status st;
+
+	*l = (struct calib_layer){
+		.b.shape = { info->q_heads, info->kv_heads, info->head_dim, page_tok } };
+	kv = n_page * (size_t)(s->kv_heads * page_tok * s->head_dim);
+	l->page = calloc(n_page, sizeof *l->page);
+	l->q = malloc((size_t)n_tok * (size_t)(s->q_heads * s->head_dim) * sizeof *l->q);
+	l->kv.k = calloc(kv, sizeof *l->kv.k);
+	l->kv.v = calloc(kv, sizeof *l->kv.v);
+	st = l->page && l->q && l->kv.k && l->kv.v ? raw_read(&x, c, i, n_tok, err) :
+						     ar_nomem(err);
+	if (!st) {
+		set_batch(l, (int)n_tok, (int)n_page);
+		seq.data = x.data;
+		layer_rope_ref(s, &seq, 0, x.row, (int)n_tok, x.trig, l->q, x.k);
+		layer_cache_ref(s, &seq, 0, x.row, (int)n_tok, x.k, &l->kv);
+	}
+	raw_release(&x);
+	if (st)
+		calib_layer_release(l);
+	return st;
+}
+
+void calib_layer_release(struct calib_layer *l)
+{
+	free(l->page);
+	free(l->q);
+	free(l->kv.k);
+	free(l->kv.v);
+	*l = (struct calib_layer){ 0 };
+}
+
+/* ---- attention ---- */
+
+enum { TILE = 1024 };		/* keys; of a head of 128 they are 512 KiB */
+
+enum ar_status calib_attention_init(struct calib_attention *t, const struct calib_layer *l,
+				    int head, struct ar_err *err)
+{
+	const struct attn_shape *s = &l->b.shape;
+	size_t n = (size_t)l->b.n_row, dim = (size_t)s->head_dim;
+
+	*t = (struct calib_attention){ .l = l, .head = head };
+	t->k = malloc(dim * n * sizeof *t->k);
+	t->x = malloc((size_t)s->page_tok * n * sizeof *t->x);
+	if (!t->k || !t->x)
+		return ar_nomem(err);
+	for (int i = 0; i < l->b.n_row; i++) {
+		size_t at = (size_t)(i / s->page_tok) * (size_t)s->kv_heads +
+			    (size_t)(head / (s->q_heads / s->kv_heads));
+		const bf16_t *k = l->kv.k + (at * (size_t)s->page_tok +
+					     (size_t)(i % s->page_tok)) * dim;
+
+		for (size_t d = 0; d < dim; d++)
+			t->k[d * n + (size_t)i] = bf16_to_f32(k[d]);
+	}
+	return AR_OK;
+}
+
+void calib_attention_release(struct calib_attention *t)
+{
+	free(t->k);
+	free(t->x);
+}
+
+/* Logits of the rows [lo, hi) against the keys up to the last row's own. */
+static void logits(const struct calib_attention *t, int lo, int hi)
+{
+	const struct attn_shape *s = &t->l->b.shape;
+	size_t n = (size_t)t->l->b.n_row;
+	float scale = 1 / sqrtf((float)s->head_dim);
+
+	for (int first = 0; first < hi; first += TILE)
+		for (int row = lo; row < hi; row++) {
+			const bf16_t *q = t->l->q + ((size_t)row * (size_t)s->q_heads +
+						     (size_t)t->head) * (size_t)s->head_dim;
+			float *x = t->x + (size_t)(row - lo) * n;
+			int end = first + TILE < hi ? first + TILE : hi;
+
+			memset(x + first, 0, (size_t)(end - first) * sizeof *x);
+			for (int d = 0; d < s->head_dim; d++) {
+				const float *k = t->k + (size_t)d * n;
+				float qd = bf16_to_f32(q[d]) * scale;
+
+				for (int i = first; i < end; i++)
+					x[i] += qd * k[i];
+			}
+		}
+}
+
+void calib_attention_rows(struct calib_attention *t, int qa)
+{
+	int tok = t->l->b.shape.page_tok, n = t->l->b.n_row, lo = qa * tok;
+	int hi = lo + tok < n ? lo + tok : n;
+
+	logits(t, lo, hi);
+	for (int row = lo; row < hi; row++) {
+		float *x = t->x + (size_t)(row - lo) * (size_t)n, max = -INFINITY;
+		double sum = 0;
+
+		for (int i = 0; i <= row; i++)
+			max = fmaxf(max, x[i]);
+		for (int i = 0; i <= row; i++)
+			sum += x[i] = expf(x[i] - max);
+		for (int i = 0; i <= row; i++)
+			x[i] = (float)(x[i] / sum);
+	}
+}
+
+/* ---- threads ---- */
+
+enum { MAX_THREADS = 64 };
+
+struct pool {
+	calib_work_fn *work;
+	void *ctx;
+	int n;
+	atomic_int next;
+	pthread_mutex_t lock;	/* over the rest */
+	enum ar_status st;
+	struct ar_err *err;
+};
+
+static void *worker(void *arg)
+{
+	struct pool *p = arg;
+	int i;
+
+	while ((i = atomic_fetch_add(&p->next, 1)) < p->n) {
+		struct ar_err err = { 0 };
+		enum ar_status st = ar_interrupted() ?
+			ar_fail(&err, AR_INTERRUPTED, "interrupted") : p->work(p->ctx, i, &err);
+
+		if (!st)
+			continue;
+		pthread_mutex_lock(&p->lock);
+		if (!p->st) {
+			p->st = st;
+			*p->err = err;
+		}
+		pthread_mutex_unlock(&p->lock);
+		atomic_store(&p->next, p->n);
+	}
+	return NULL;
+}
+
+/* The calling thread works too: a thread that cannot be had is no error. */
+enum ar_status calib_each(int n, calib_work_fn *work, void *ctx, struct ar_err *err)
+{
+	struct pool p = { .work = work, .ctx = ctx, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER,
+			  .err = err };
+	long want = sysconf(_SC_NPROCESSORS_ONLN);
+	pthread_t thread[MAX_THREADS];
+	int started = 1;
+
+	want = want > MAX_THREADS ? MAX_THREADS : want;
+	while (started < want && started < n &&
+	       !pthread_create(&thread[started], NULL, worker, &p))
+		started++;
+	worker(&p);
+	for (int i = 1; i < started; i++)
+		pthread_join(thread[i], NULL);
+	pthread_mutex_destroy(&p.lock);
+	return p.st;
+}

@@ -1,0 +1,77 @@
+/* Calibration: what a selector reads from a file, made from captures.  One file
+ * calibrate_NAME.c for each selector that has one, one row in cmd_calibrate.c. */
+#ifndef AR_CALIBRATE_H
+#define AR_CALIBRATE_H
+
+#include <stdio.h>
+
+#include "base/opt.h"
+#include "base/status.h"
+#include "kernels/attn.h"
+#include "traces/capture/capture.h"
+
+struct calib_input {
+	struct capture **capture;	/* of one model */
+	size_t n;
+	int64_t tokens;			/* the first of each capture, 0: all */
+};
+
+struct calibrator {
+	const char *name;		/* of the selector */
+	const char *title;		/* one line: what it writes */
+	const struct opt *opts;		/* besides those of the command */
+	size_t arg_size;
+
+	/* Write the file out, whole or not at all. */
+	enum ar_status (*run)(const void *arg, const struct calib_input *in, const char *out,
+			      struct ar_err *err);
+};
+
+extern const struct calibrator calibrate_minference, calibrate_seer, calibrate_xattention;
+
+/* A file of an entry for each head of a layer.  fit: add what the i-th layer of a capture says to
+ * row, [q_heads] entries, zeros at first.  print: table[layer] is a row, or NULL where no capture
+ * has the layer, up to CAPTURE_MAX_LAYER. */
+typedef enum ar_status calib_fit_fn(const void *arg, const struct calib_input *in,
+				    struct capture *c, int i, void *row, struct ar_err *err);
+typedef void calib_print_fn(FILE *f, const void *arg, void *const *table, int q_heads);
+enum ar_status calib_table(const void *arg, const struct calib_input *in, const char *out,
+			   size_t entry, calib_fit_fn *fit, calib_print_fn *print,
+			   struct ar_err *err);
+
+/* One layer of a capture, after RoPE: a batch of one prompt in a single chunk. */
+struct calib_layer {
+	struct attn_batch b;
+	bf16_t *q;
+	struct kv_cache kv;
+	int32_t row0[2], ctx[1], qblk0[2], page0[2], left[1];
+	int32_t *page;
+};
+
+/* Tokens of a capture that are used. */
+int64_t calib_tokens(const struct calib_input *in, const struct capture *c);
+
+/* The first n_tok tokens of the i-th captured layer. */
+enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i, int64_t n_tok,
+				int page_tok, struct ar_err *err);
+void calib_layer_release(struct calib_layer *l);	/* may be called twice */
+
+/* Attention of one head of a layer, a query block at a time. */
+struct calib_attention {
+	const struct calib_layer *l;
+	int head;
+	float *k;		/* [head_dim][n_row] */
+	float *x;		/* [page_tok][n_row] probabilities of a query block's rows */
+};
+
+enum ar_status calib_attention_init(struct calib_attention *t, const struct calib_layer *l,
+				    int head, struct ar_err *err);
+void calib_attention_rows(struct calib_attention *t, int qa);	/* x up to each row's own key */
+void calib_attention_release(struct calib_attention *t);
+
+/* Call work with every i below n, on all processors.  The first failure ends it, an interrupt is
+ * one. */
+typedef enum ar_status calib_work_fn(void *ctx, int i, struct ar_err *err);
+enum ar_status calib_each(int n, calib_work_fn *work, void *ctx, struct ar_err *err);
+
+#endif

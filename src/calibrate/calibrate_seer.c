@@ -1,0 +1,240 @@
+/* A gate of SeerAttention for each captured layer and head; the rule is in seer_fit.h. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/safetensors.h"
+#include "kernels/select/seer/seer.h"
+#include "src/calibrate/calibrate.h"
+#include "src/calibrate/seer_fit.h"
+
+struct args {
+	int64_t steps, seed;
+	double rate;
+	char *model;
+};
+
+/* ---- a layer ---- */
+
+struct job {
+	const struct args *a;
+	const float *inv;
+	int layer;			/* of the model */
+	struct calib_layer *l;		/* of each capture that has the layer */
+	size_t n;
+	bf16_t *w;			/* [q_heads][SEER_POOLS * head_dim][head_dim] */
+	double *before, *after;		/* [q_heads] losses */
+};
+
+static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
+{
+	const struct job *j = ctx;
+	size_t dim = (size_t)j->l->b.shape.head_dim, size = SEER_POOLS * dim * dim;
+	struct seer_fit_seq *seq = calloc(j->n, sizeof *seq);
+	float *w = malloc(size * sizeof *w);
+	const struct seer_fit fit = {
+		.seq = seq, .n_seq = j->n, .steps = (int)j->a->steps, .rate = j->a->rate,
+		.seed = rng_mix(rng_mix((uint64_t)j->a->seed) +
+				((uint64_t)j->layer << 32) + (uint64_t)h),
+	};
+	enum ar_status st = seq && w ? AR_OK : ar_nomem(err);
+
+	for (size_t i = 0; !st && i < j->n; i++)
+		st = seer_fit_seq_init(&seq[i], &j->l[i], h, j->inv, err);
+	if (!st)
+		st = seer_fit_run(&fit, w, &j->before[h], &j->after[h], err);
+	for (size_t i = 0; !st && i < size; i++)
+		j->w[(size_t)h * size + i] = bf16_from_f32(w[i]);
+	for (size_t i = 0; seq && i < j->n; i++)
+		seer_fit_seq_release(&seq[i]);
+	free(seq);
+	free(w);
+	return st;
+}
+
+static enum ar_status fit_heads(struct job *j, int q_heads, struct ar_err *err)
+{
+	double before = 0, after = 0;
+	enum ar_status st;
+
+	j->before = calloc((size_t)q_heads, sizeof *j->before);
+	j->after = calloc((size_t)q_heads, sizeof *j->after);
+	st = j->before && j->after ? calib_each(q_heads, fit_head, j, err) : ar_nomem(err);
+	for (int h = 0; !st && h < q_heads; h++) {
+		before += j->before[h] / q_heads;
+		after += j->after[h] / q_heads;
+	}
+	free(j->before);
+	free(j->after);
+	if (!st)
+		log_info("layer %d: divergence %.4f before, %.4f after %lld steps", j->layer,
+			 before, after, (long long)j->a->steps);
+	return st;
+}
+
+static enum ar_status fit_layer(const struct args *a, const struct calib_input *in, int layer,
+				const float *inv, bf16_t *w, struct ar_err *err)
+{
+	struct job j = { .a = a, .inv = inv, .layer = layer, .w = w };
+	enum ar_status st = AR_OK;
+
+	j.l = calloc(in->n, sizeof *j.l);
+	if (!j.l)
+		return ar_nomem(err);
+	for (size_t c = 0; !st && c < in->n; c++) {
+		int i = capture_find_layer(capture_info(in->capture[c]), (uint64_t)layer);
+
+		if (i < 0)
+			continue;
+		st = calib_layer_load(&j.l[j.n], in->capture[c], i,
+				      calib_tokens(in, in->capture[c]), SEER_BLOCK, err);
+		j.n += !st;
+	}
+	if (!st)
+		st = fit_heads(&j, capture_info(*in->capture)->q_heads, err);
+	for (size_t c = 0; c < j.n; c++)
+		calib_layer_release(&j.l[c]);
+	free(j.l);
+	return st;
+}
+
+/* ---- the file ---- */
+
+struct plan {
+	int *layer;			/* that some capture has, ascending */
+	int n;
+	char (*name)[96];
+	struct safetensors_tensor *t;
+	float *inv;
+	bf16_t *w;			/* of a layer */
+	size_t w_bytes;
+};
+
+static void plan_release(struct plan *p)
+{
+	free(p->layer);
+	free(p->name);
+	free(p->t);
+	free(p->inv);
+	free(p->w);
+}
+
+/* How Q and K were turned: as a capture says, or the model. */
+static enum ar_status find_rope(const struct args *a, const struct calib_input *in,
+				struct rope *rope, struct ar_err *err)
+{
+	struct model m;
+	enum ar_status st;
+
+	for (size_t c = 0; c < in->n; c++)
+		if (capture_info(in->capture[c])->rope.theta > 0) {
+			*rope = capture_info(in->capture[c])->rope;
+			return AR_OK;
+		}
+	if (!a->model)
+		return ar_fail(err, AR_USAGE, "%s does not say how Q and K were turned; add "
+			       "--model NAME", capture_info(*in->capture)->name);
+	st = model_load(&m, a->model, err);
+	if (st)
+		return st;
+	*rope = m.rope;
+	model_release(&m);
+	return AR_OK;
+}
+
+static enum ar_status plan_init(struct plan *p, const struct args *a, const struct calib_input *in,
+				struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(*in->capture);
+	size_t dim = (size_t)info->head_dim, max = CAPTURE_MAX_LAYER + 1;
+	struct rope rope;
+	enum ar_status st = find_rope(a, in, &rope, err);
+
+	if (st)
+		return st;
+	p->w_bytes = (size_t)info->q_heads * SEER_POOLS * dim * dim * sizeof *p->w;
+	p->layer = calloc(max, sizeof *p->layer);
+	p->name = calloc(max, sizeof *p->name);
+	p->t = calloc(max, sizeof *p->t);
+	p->inv = calloc(dim, sizeof *p->inv);
+	p->w = malloc(p->w_bytes);
+	if (!p->layer || !p->name || !p->t || !p->inv || !p->w)
+		return ar_nomem(err);
+	rope_inv_freq(&rope, info->head_dim, p->inv);
+	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++) {
+		bool any = false;
+
+		for (size_t c = 0; !any && c < in->n; c++)
+			any = capture_find_layer(capture_info(in->capture[c]), (uint64_t)l) >= 0;
+		if (!any)
+			continue;
+		snprintf(p->name[p->n], sizeof *p->name, SEER_TENSOR, l, 'k');
+		p->t[p->n] = (struct safetensors_tensor){
+			.name = p->name[p->n], .n_dim = 3,
+			.dim = { info->q_heads, SEER_POOLS * info->head_dim, info->head_dim } };
+		p->layer[p->n++] = l;
+	}
+	return AR_OK;
+}
+
+static enum ar_status write_gate(const struct plan *p, const struct args *a,
+				 const struct calib_input *in, const char *path,
+				 struct ar_err *err)
+{
+	static const char *const meta[] = { "seerattn_gate_type", "Qavg_Kmaxminavg",
+					    "seerattn_gate_block_size", "64", NULL };
+	struct outfile f;
+	enum ar_status st = outfile_open(&f, path, err);
+
+	if (st)
+		return st;
+	st = safetensors_write_header(&f, p->t, (size_t)p->n, meta, err);
+	for (int i = 0; !st && i < p->n; i++) {
+		progress("layers", (unsigned long)i, (unsigned long)p->n);
+		st = fit_layer(a, in, p->layer[i], p->inv, p->w, err);
+		if (!st)
+			st = outfile_write(&f, p->w, p->w_bytes, err);
+	}
+	progress_end();
+	if (!st)
+		st = outfile_commit(&f, err);
+	outfile_release(&f);
+	return st;
+}
+
+static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
+			  struct ar_err *err)
+{
+	struct plan p = { 0 };
+	enum ar_status st = plan_init(&p, arg, in, err);
+
+	if (!st)
+		st = write_gate(&p, arg, in, out, err);
+	plan_release(&p);
+	return st;
+}
+
+#define OFF(member) offsetof(struct args, member)
+static const struct opt opts[] = {
+	{ .name = "steps", .type = OPT_INT, .off = OFF(steps), .arg = "N", .def = "500",
+	  .max = 1 << 30, .help = "descend N steps from a random gate" },
+	{ .name = "rate", .type = OPT_REAL, .off = OFF(rate), .arg = "X", .def = "0.001", .max = 1,
+	  .help = "the largest learning rate" },
+	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
+	  .help = "of the random gate" },
+	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
+	  .help = "take RoPE from this model where no capture says what it was" },
+	{ 0 }
+};
+
+const struct calibrator calibrate_seer = {
+	.name = "seer",
+	.title = "a gate, for the parameter gate",
+	.opts = opts,
+	.arg_size = sizeof(struct args),
+	.run = run,
+};

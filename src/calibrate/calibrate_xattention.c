@@ -1,0 +1,198 @@
+/*
+ * Thresholds of XAttention, one for each layer and head.
+ *
+ * On a prompt in one chunk, for each query block of a head: of the true block masses, the sums of
+ * the softmax probabilities, take the fewest blocks that hold the share 'mass'.  The smallest
+ * estimated mass among them is what the estimate would have to go down to in order to find
+ * them all.  The threshold is the share of the estimated mass in blocks at least as large, summed
+ * over the query blocks; over several captures the largest.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/select/xattention/xattention.h"
+#include "src/calibrate/calibrate.h"
+
+struct args {
+	double mass;
+	int stride, block;	/* indices into 4, 8, 16 and 64, 128 */
+};
+
+static const char *const strides[] = { "4", "8", "16", NULL };
+static const char *const blocks[] = { "64", "128", NULL };
+
+static int stride_tok(const struct args *a)
+{
+	return 4 << a->stride;
+}
+
+static int block_tok(const struct args *a)
+{
+	return 64 << a->block;
+}
+
+/* ---- true masses ---- */
+
+/* mass[j] of the blocks up to qa for query block qa. */
+static void true_masses(struct calib_attention *t, int qa, double *mass)
+{
+	int tok = t->l->b.shape.page_tok, lo = qa * tok;
+	int hi = lo + tok < t->l->b.n_row ? lo + tok : t->l->b.n_row;
+
+	calib_attention_rows(t, qa);
+	for (int j = 0; j <= qa; j++)
+		mass[j] = 0;
+	for (int row = lo; row < hi; row++) {
+		const float *x = t->x + (size_t)(row - lo) * (size_t)t->l->b.n_row;
+
+		for (int i = 0; i <= row; i++)
+			mass[i / tok] += x[i];
+	}
+}
+
+/* ---- the rule ---- */
+
+struct entry {
+	double mass;
+	uint32_t estimate;
+	int blk;
+};
+
+static int by_mass(const void *x, const void *y)
+{
+	const struct entry *a = x, *b = y;
+
+	if (a->mass != b->mass)
+		return a->mass > b->mass ? -1 : 1;
+	return a->blk < b->blk ? -1 : 1;
+}
+
+/* One query block of n blocks: add its estimated mass, and what must be kept of it. */
+static void add_row(const double *mass, const uint32_t *estimate, int n, double share,
+		    struct entry *e, uint64_t *kept, uint64_t *all)
+{
+	uint32_t least = UINT32_MAX;
+	double total = 0, sum = 0;
+
+	for (int j = 0; j < n; j++) {
+		e[j] = (struct entry){ mass[j], estimate[j], j };
+		total += mass[j];
+	}
+	qsort(e, (size_t)n, sizeof *e, by_mass);
+	for (int j = 0; j < n && (!j || sum < share * total); j++) {
+		sum += e[j].mass;
+		least = e[j].estimate < least ? e[j].estimate : least;
+	}
+	for (int j = 0; j < n; j++) {
+		*kept += estimate[j] >= least ? estimate[j] : 0;
+		*all += estimate[j];
+	}
+}
+
+/* ---- layers and captures ---- */
+
+struct job {			/* a layer */
+	const struct args *a;
+	const struct calib_layer *l;
+	double *row;		/* [q_heads] thresholds so far */
+};
+
+static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
+{
+	const struct job *j = ctx;
+	const struct attn_batch *b = &j->l->b;
+	struct calib_attention t = { 0 };
+	size_t blks = (size_t)b->max_kv_blk;
+	uint32_t *estimate = malloc(blks * blks * sizeof *estimate);
+	struct entry *e = malloc(blks * sizeof *e);
+	double *mass = malloc(blks * sizeof *mass);
+	uint64_t kept = 0, all = 0;
+	enum ar_status st = estimate && e && mass ? calib_attention_init(&t, j->l, h, err) :
+						    ar_nomem(err);
+
+	if (!st)
+		st = xattention_masses(b, stride_tok(j->a), 0, h, j->l->q, j->l->kv.k, estimate,
+				       err);
+	for (int qa = 0; !st && qa < b->max_kv_blk; qa++) {
+		true_masses(&t, qa, mass);
+		add_row(mass, estimate + (size_t)qa * blks, qa + 1, j->a->mass, e, &kept, &all);
+		if (ar_interrupted())
+			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
+	}
+	if (!st)
+		j->row[h] = fmax(j->row[h], (double)kept / (double)all);
+	calib_attention_release(&t);
+	free(estimate);
+	free(e);
+	free(mass);
+	return st;
+}
+
+static enum ar_status fit_layer(const void *arg, const struct calib_input *in, struct capture *c,
+				int i, void *row, struct ar_err *err)
+{
+	struct calib_layer l;
+	struct job j = { .a = arg, .l = &l, .row = row };
+	enum ar_status st = calib_layer_load(&l, c, i, calib_tokens(in, c), block_tok(arg), err);
+
+	if (!st)
+		st = calib_each(capture_info(c)->q_heads, fit_head, &j, err);
+	calib_layer_release(&l);
+	return st;
+}
+
+static void print_table(FILE *f, const void *arg, void *const *table, int q_heads)
+{
+	const struct args *a = arg;
+	const char *sep = "";
+
+	fprintf(f, "{\n  \"selector\": \"xattention\",\n  \"stride\": %d,\n  \"block\": %d,\n"
+		"  \"mass\": %.15g,\n  \"layers\": [", stride_tok(a), block_tok(a), a->mass);
+	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++)
+		if (table[l]) {
+			fprintf(f, "%s%d", sep, l);
+			sep = ", ";
+		}
+	fputs("],\n  \"threshold\": [", f);
+	sep = "";
+	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++) {
+		const double *row = table[l];
+
+		if (!row)
+			continue;
+		/* Rounded up, so that what is found stays so. */
+		for (int h = 0; h < q_heads; h++)
+			fprintf(f, "%s%.4f", h ? ", " : *sep ? "],\n    [" : "\n    [",
+				ceil(row[h] * 1e4) / 1e4);
+		sep = ",";
+	}
+	fputs("]\n  ]\n}\n", f);
+}
+
+static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
+			  struct ar_err *err)
+{
+	return calib_table(arg, in, out, sizeof(double), fit_layer, print_table, err);
+}
+
+#define OFF(member) offsetof(struct args, member)
+static const struct opt opts[] = {
+	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.9", .max = 1,
+	  .help = "find the blocks that hold a share X of the true attention mass" },
+	{ .name = "stride", .type = OPT_ENUM, .off = OFF(stride), .arg = "N", .def = "8",
+	  .choice = strides, .help = "of the method that reads the table: 4, 8 or 16" },
+	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
+	  .choice = blocks, .help = "tokens of its blocks" },
+	{ 0 }
+};
+
+const struct calibrator calibrate_xattention = {
+	.name = "xattention",
+	.title = "thresholds by layer and head, for the parameter table",
+	.opts = opts,
+	.arg_size = sizeof(struct args),
+	.run = run,
+};

@@ -1,0 +1,51 @@
+/*
+ * Distilling a gate of SeerAttention: the projection of pooled keys of one layer and head, so that
+ * the gate's shares come near the attention's.
+ *
+ *   m[i][j] = the largest probability of a row of query block i and a key of block j
+ *   t[i][j] = m[i][j] / sum over j of m[i][j]
+ *   loss    = mean over the rows i of sum over j of t[i][j] (log t[i][j] - log a[i][j])
+ *
+ * a is the gate's, without rounding but for cos and sin.  The first quarter of a prompt's query
+ * blocks does not count.  With g = (a - t) / rows, u[i] the turned query and Rope'(j) the turn
+ * back, the gradient is
+ *
+ *   dW = 1/sqrt(dim) sum over j of f[j] (Rope'(j) sum over i of g[i][j] u[i])^T
+ *
+ * and the steps are Adam's (AdamW without decay), each on one prompt, the next one every time; the
+ * rate rises over the first 20 steps and falls to 0 along a cosine.
+ */
+#ifndef AR_SEER_FIT_H
+#define AR_SEER_FIT_H
+
+#include "src/calibrate/calibrate.h"
+
+struct seer_fit_seq {		/* a prompt of n blocks, one head */
+	int n, dim;
+	float *f;		/* [n][SEER_POOLS * dim] pooled keys */
+	float *u;		/* [n][dim] turned queries */
+	float *t;		/* [n][n] */
+	float *trig;		/* [n][dim / 2][2] cos and sin of the block's turn */
+};
+
+enum ar_status seer_fit_seq_init(struct seer_fit_seq *s, const struct calib_layer *l, int head,
+				 const float *inv, struct ar_err *err);
+void seer_fit_seq_release(struct seer_fit_seq *s);	/* may be called twice */
+
+/* w, grad: [SEER_POOLS * dim][dim].  grad NULL: only the loss. */
+enum ar_status seer_fit_loss(const struct seer_fit_seq *s, const float *w, double *loss,
+			     float *grad, struct ar_err *err);
+
+struct seer_fit {
+	const struct seer_fit_seq *seq;		/* of one dim */
+	size_t n_seq;
+	int steps;
+	double rate;
+	uint64_t seed;
+};
+
+/* w: from a random start.  The mean losses over the prompts before and after. */
+enum ar_status seer_fit_run(const struct seer_fit *fit, float *w, double *before, double *after,
+			    struct ar_err *err);
+
+#endif

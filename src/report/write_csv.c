@@ -1,0 +1,82 @@
+/* RFC 4180, with plain line feeds: a line of names, then the rows; NULL is an empty field, an
+ * empty text "".  Results are separated by an empty line. */
+#include "config.h"
+#include "src/report/writer.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+static void put_text(FILE *f, const char *s)
+{
+	bool quote = s[strcspn(s, ",\"\r\n")] || !*s;
+
+	if (!quote) {
+		fputs(s, f);
+		return;
+	}
+	putc('"', f);
+	for (; *s; s++) {
+		if (*s == '"')
+			putc('"', f);
+		putc(*s, f);
+	}
+	putc('"', f);
+}
+
+static void put_blob(FILE *f, const unsigned char *b, int n)
+{
+	for (int i = 0; i < n; i++)
+		fprintf(f, "%02x", b[i]);
+}
+
+static enum ar_status csv_begin(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+{
+	(void)err;
+	if (x->n_results)
+		putc('\n', x->f);
+	for (int i = 0; i < sqlite3_column_count(q); i++) {
+		if (i)
+			putc(',', x->f);
+		put_text(x->f, sqlite3_column_name(q, i));
+	}
+	putc('\n', x->f);
+	return AR_OK;
+}
+
+static void put_value(FILE *f, sqlite3_stmt *q, int i)
+{
+	char buf[40];
+
+	switch (sqlite3_column_type(q, i)) {
+	case SQLITE_INTEGER:
+		fprintf(f, "%lld", sqlite3_column_int64(q, i));
+		break;
+	case SQLITE_FLOAT:
+		fputs(export_real(buf, sizeof buf, sqlite3_column_double(q, i)), f);
+		break;
+	case SQLITE_TEXT:
+		put_text(f, (const char *)sqlite3_column_text(q, i));
+		break;
+	case SQLITE_BLOB:
+		put_blob(f, sqlite3_column_blob(q, i), sqlite3_column_bytes(q, i));
+		break;
+	}
+}
+
+static enum ar_status csv_row(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+{
+	(void)err;
+	for (int i = 0; i < sqlite3_column_count(q); i++) {
+		if (i)
+			putc(',', x->f);
+		put_value(x->f, q, i);
+	}
+	putc('\n', x->f);
+	return AR_OK;
+}
+
+extern const struct exporter export_csv;
+const struct exporter export_csv = {
+	.name = "csv", .title = "comma-separated values, one header line per result",
+	.begin = csv_begin, .row = csv_row,
+};

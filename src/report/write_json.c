@@ -1,0 +1,102 @@
+/* A result is an array of objects.  Named results are members of one object, others follow
+ * each other. */
+#include "config.h"
+#include "src/report/writer.h"
+
+#include <math.h>
+
+static void put_text(FILE *f, const char *s)
+{
+	putc('"', f);
+	for (; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+
+		if (c == '"' || c == '\\')
+			fprintf(f, "\\%c", c);
+		else if (c < 0x20)
+			fprintf(f, "\\u%04x", c);
+		else
+			putc(c, f);
+	}
+	putc('"', f);
+}
+
+static void put_blob(FILE *f, const unsigned char *b, int n)
+{
+	putc('"', f);
+	for (int i = 0; i < n; i++)
+		fprintf(f, "%02x", b[i]);
+	putc('"', f);
+}
+
+static void put_value(FILE *f, sqlite3_stmt *q, int i)
+{
+	char buf[40];
+	double r;
+
+	switch (sqlite3_column_type(q, i)) {
+	case SQLITE_INTEGER:
+		fprintf(f, "%lld", sqlite3_column_int64(q, i));
+		break;
+	case SQLITE_FLOAT:
+		r = sqlite3_column_double(q, i);
+		fputs(isfinite(r) ? export_real(buf, sizeof buf, r) : "null", f);
+		break;
+	case SQLITE_TEXT:
+		put_text(f, (const char *)sqlite3_column_text(q, i));
+		break;
+	case SQLITE_BLOB:
+		put_blob(f, sqlite3_column_blob(q, i), sqlite3_column_bytes(q, i));
+		break;
+	default:
+		fputs("null", f);
+	}
+}
+
+static enum ar_status json_begin(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+{
+	(void)q;
+	(void)err;
+	if (x->name) {
+		fputs(x->n_results ? ",\n" : "{\n", x->f);
+		put_text(x->f, x->name);
+		fputs(": ", x->f);
+	}
+	putc('[', x->f);
+	return AR_OK;
+}
+
+static enum ar_status json_row(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+{
+	(void)err;
+	fputs(x->n_rows ? ",\n{" : "\n{", x->f);
+	for (int i = 0; i < sqlite3_column_count(q); i++) {
+		if (i)
+			fputs(", ", x->f);
+		put_text(x->f, sqlite3_column_name(q, i));
+		fputs(": ", x->f);
+		put_value(x->f, q, i);
+	}
+	putc('}', x->f);
+	return AR_OK;
+}
+
+static void json_end(struct export *x, sqlite3_stmt *q)
+{
+	(void)q;
+	fputs(x->n_rows ? "\n]" : "]", x->f);
+	if (!x->name)
+		putc('\n', x->f);
+}
+
+static void json_finish(struct export *x)
+{
+	if (x->name)
+		fputs("\n}\n", x->f);
+}
+
+extern const struct exporter export_json;
+const struct exporter export_json = {
+	.name = "json", .title = "arrays of objects",
+	.begin = json_begin, .row = json_row, .end = json_end, .finish = json_finish,
+};

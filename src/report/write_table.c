@@ -1,0 +1,198 @@
+/* For people: aligned columns, numbers to the right, reals of a column with as many decimals
+ * as its largest value wants.  All rows are kept until the widths are known. */
+#include "config.h"
+#include "src/report/writer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cell {
+	int type;		/* SQLite's */
+	double r;
+	char *text;		/* of every type but FLOAT, owned */
+};
+
+struct column {
+	int width, dec;
+	bool right;		/* holds numbers */
+};
+
+struct table {
+	int n_col;
+	struct column *col;
+	size_t n_cell, cap;
+	struct cell *cell;
+};
+
+/* Columns of a terminal, not bytes: continuation bytes of UTF-8 take none. */
+static int width(const char *s)
+{
+	int n = 0;
+
+	for (; *s; s++)
+		n += ((unsigned char)*s & 0xc0) != 0x80;
+	return n;
+}
+
+static enum ar_status table_begin(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+{
+	struct table *t = calloc(1, sizeof *t);
+
+	x->state = t;
+	if (!t)
+		return ar_nomem(err);
+	t->n_col = sqlite3_column_count(q);
+	t->col = calloc((size_t)t->n_col, sizeof *t->col);
+	return t->col ? AR_OK : ar_nomem(err);
+}
+
+static enum ar_status reserve_row(struct table *t, struct ar_err *err)
+{
+	size_t cap = t->cap ? 2 * t->cap : 64 * (size_t)t->n_col;
+	struct cell *cell;
+
+	if (t->n_cell + (size_t)t->n_col <= t->cap)
+		return AR_OK;
+	cell = realloc(t->cell, cap * sizeof *cell);
+	if (!cell)
+		return ar_nomem(err);
+	t->cell = cell;
+	t->cap = cap;
+	return AR_OK;
+}
+
+/* A line break inside of a value would break the table. */
+static char *one_line(const char *s)
+{
+	char *copy = strdup(s ? s : "");
+
+	for (char *p = copy; p && *p; p++)
+		if ((unsigned char)*p < 0x20)
+			*p = ' ';
+	return copy;
+}
+
+static enum ar_status table_row(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+{
+	struct table *t = x->state;
+	enum ar_status st = reserve_row(t, err);
+
+	for (int i = 0; i < t->n_col && !st; i++) {
+		struct cell *c = &t->cell[t->n_cell++];
+
+		*c = (struct cell){ .type = sqlite3_column_type(q, i) };
+		if (c->type == SQLITE_FLOAT) {
+			c->r = sqlite3_column_double(q, i);
+			continue;
+		}
+		c->text = one_line((const char *)sqlite3_column_text(q, i));
+		if (!c->text)
+			st = ar_nomem(err);
+	}
+	return st;
+}
+
+/* Three decimals, so that milliseconds show microseconds; one more for ratios, fewer for large
+ * values, and where all values are small, three digits of the smallest.  -1: with exponents. */
+static int decimals(const struct table *t, int col)
+{
+	double most = 0, least = INFINITY;
+
+	for (size_t i = (size_t)col; i < t->n_cell; i += (size_t)t->n_col) {
+		double r = t->cell[i].type == SQLITE_FLOAT ? fabs(t->cell[i].r) : 0;
+
+		if (r > 0 && isfinite(r)) {
+			most = fmax(most, r);
+			least = fmin(least, r);
+		}
+	}
+	if (most >= 1e15)
+		return -1;
+	if (most > 0 && most < 0.1)
+		return least < 1e-5 ? -1 : 2 - (int)floor(log10(least));
+	return most < 10 ? 4 : most < 1e5 ? 3 : 1;
+}
+
+static const char *cell_text(const struct cell *c, int dec, char *buf, size_t n)
+{
+	if (c->type != SQLITE_FLOAT)
+		return c->text;
+	if (dec < 0)
+		snprintf(buf, n, "%.2e", c->r);
+	else
+		snprintf(buf, n, "%.*f", dec, c->r);
+	return buf;
+}
+
+static struct column measure(const struct table *t, int col, const char *head)
+{
+	struct column c = { width(head), decimals(t, col), false };
+	char buf[400];
+
+	for (size_t i = (size_t)col; i < t->n_cell; i += (size_t)t->n_col) {
+		int w = width(cell_text(&t->cell[i], c.dec, buf, sizeof buf));
+
+		if (w > c.width)
+			c.width = w;
+		if (t->cell[i].type == SQLITE_INTEGER || t->cell[i].type == SQLITE_FLOAT)
+			c.right = true;
+	}
+	return c;
+}
+
+/* No blanks at the end of a line. */
+static void put_cell(FILE *f, const char *s, struct column c, bool first, bool last)
+{
+	int pad = c.width - width(s);
+
+	fprintf(f, "%s%*s%s", first ? "" : "  ", c.right ? pad : 0, "", s);
+	if (!c.right && !last)
+		fprintf(f, "%*s", pad, "");
+	if (last)
+		putc('\n', f);
+}
+
+static void put_table(const struct table *t, FILE *f, sqlite3_stmt *q, bool head)
+{
+	const int last = t->n_col - 1;
+	char buf[400];
+
+	for (int i = 0; i < t->n_col; i++)
+		t->col[i] = measure(t, i, sqlite3_column_name(q, i));
+	for (int i = 0; i < t->n_col && head; i++)
+		put_cell(f, sqlite3_column_name(q, i), t->col[i], !i, i == last);
+	for (size_t k = 0; k < t->n_cell; k++) {
+		int i = (int)(k % (size_t)t->n_col);
+
+		put_cell(f, cell_text(&t->cell[k], t->col[i].dec, buf, sizeof buf), t->col[i], !i,
+			 i == last);
+	}
+}
+
+/* A result with a title is left out when it is empty. */
+static void table_end(struct export *x, sqlite3_stmt *q)
+{
+	struct table *t = x->state;
+
+	if (!t)
+		return;
+	if (!x->failed && (t->n_cell || !x->title)) {
+		if (x->n_results)
+			putc('\n', x->f);
+		if (x->title)
+			fprintf(x->f, "%s\n", x->title);
+		put_table(t, x->f, q, !x->text);
+	}
+	for (size_t i = 0; i < t->n_cell; i++)
+		free(t->cell[i].text);
+	free(t->cell);
+	free(t->col);
+	free(t);
+}
+
+extern const struct exporter export_table;
+const struct exporter export_table = {
+	.name = "table", .title = "aligned columns, for people",
+	.begin = table_begin, .row = table_row, .end = table_end,
+};

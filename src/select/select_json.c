@@ -1,0 +1,288 @@
+/* Selections for programs: JSON with every list, CSV with a line each. */
+#include "config.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "src/select/select.h"
+
+/* cJSON owns what was added; a failure anywhere leaves an object that is short, and add_* false. */
+static bool add(cJSON *to, const char *name, cJSON *value)
+{
+	bool done = value && (name ? cJSON_AddItemToObject(to, name, value) :
+				     cJSON_AddItemToArray(to, value));
+
+	if (!done)
+		cJSON_Delete(value);
+	return done;
+}
+
+static cJSON *number(double x)
+{
+	return isfinite(x) ? cJSON_CreateNumber(x) : cJSON_CreateNull();
+}
+
+static cJSON *string(const char *s)
+{
+	return *s ? cJSON_CreateString(s) : cJSON_CreateNull();
+}
+
+/* ---- lists ---- */
+
+/* An array of n things made one by one. */
+typedef cJSON *make_fn(const struct select_result *r, int head, int i);
+
+static cJSON *each(const struct select_result *r, int head, int n, make_fn *make)
+{
+	cJSON *a = cJSON_CreateArray();
+	bool done = a;
+
+	for (int i = 0; done && i < n; i++)
+		done = add(a, NULL, make(r, head, i));
+	if (done)
+		return a;
+	cJSON_Delete(a);
+	return NULL;
+}
+
+static cJSON *kept_blocks(const struct select_result *r, int head, int i)
+{
+	cJSON *a = cJSON_CreateArray();
+
+	for (int j = 0; a && j < select_blocks(r); j++)
+		if (select_kept(r, head, i, j) && !add(a, NULL, cJSON_CreateNumber(j))) {
+			cJSON_Delete(a);
+			return NULL;
+		}
+	return a;
+}
+
+static cJSON *table(const struct select_result *r, int head, int g)
+{
+	const struct block_lists *l = &r->sel->lists.blocks;
+	cJSON *a = cJSON_CreateArray();
+
+	(void)head;
+	for (int k = 0; a && k < l->n[g]; k++)
+		if (!add(a, NULL, cJSON_CreateNumber(l->block[(size_t)g * (size_t)l->stride +
+							       (size_t)k]))) {
+			cJSON_Delete(a);
+			return NULL;
+		}
+	return a;
+}
+
+static cJSON *tokens(const struct select_result *r, int head, int kv)
+{
+	const struct token_lists *l = &r->sel->chosen.tokens;
+
+	(void)head;
+	return cJSON_CreateIntArray(l->tok + attn_token_row(&r->shape, 0, select_blocks(r), kv),
+				    l->n[kv]);
+}
+
+static cJSON *runs(const struct select_result *r, int head, int i)
+{
+	const struct column_lists *l = &r->sel->chosen.columns;
+	size_t row = (size_t)(i * r->shape.q_heads + head);
+
+	return cJSON_CreateIntArray(l->run + row * (size_t)l->max_run, l->n_run[row]);
+}
+
+static cJSON *columns(const struct select_result *r, int head, int i)
+{
+	const struct column_lists *l = &r->sel->chosen.columns;
+	size_t row = (size_t)(i * r->shape.q_heads + head);
+
+	return cJSON_CreateIntArray(l->col + row * (size_t)l->max_col, l->n_col[row]);
+}
+
+static cJSON *numbers(const float *x, int n)
+{
+	cJSON *a = cJSON_CreateArray();
+
+	for (int j = 0; a && j < n; j++)
+		if (!add(a, NULL, number((double)x[j]))) {
+			cJSON_Delete(a);
+			return NULL;
+		}
+	return a;
+}
+
+/* Scores up to the query block's own. */
+static cJSON *scores(const struct select_result *r, int head, int i)
+{
+	const float *x = r->sel->chosen.score +
+			 (size_t)(i * r->shape.q_heads + head) * (size_t)select_blocks(r);
+
+	return numbers(x, select_past(r) + i + 1);
+}
+
+/* Of the tokens before the chunk. */
+static cJSON *token_scores(const struct select_result *r, int head, int kv)
+{
+	const float *x = r->sel->chosen.score +
+			 attn_token_row(&r->shape, 0, select_blocks(r), kv);
+
+	(void)head;
+	return numbers(x, r->ctx);
+}
+
+/* [query head][query block] of what make makes. */
+static bool add_heads(cJSON *o, const char *name, const struct select_result *r, make_fn *make)
+{
+	cJSON *a = cJSON_AddArrayToObject(o, name);
+	bool done = a;
+
+	for (int h = 0; done && h < r->shape.q_heads; h++)
+		done = add(a, NULL, each(r, h, select_query_blocks(r), make));
+	return done;
+}
+
+static bool add_lists(cJSON *o, const struct select_result *r)
+{
+	unsigned shape = method_shape(r->method);
+	bool done = true;
+
+	if (shape == TAKES_TOKENS)
+		done = add(o, "tokens", each(r, 0, r->shape.kv_heads, tokens));
+	else if (shape == TAKES_COLUMNS)
+		done = add_heads(o, "runs", r, runs) && add_heads(o, "columns", r, columns);
+	else
+		done = add_heads(o, "blocks", r, kept_blocks);
+	if (done && shape == TAKES_TABLE)
+		done = cJSON_AddNumberToObject(o, "table_heads", r->sel->lists.heads) &&
+		       add(o, "tables", each(r, 0, select_groups(r), table));
+	if (done && r->sel->chosen.score)
+		done = shape == TAKES_TOKENS ?
+			       add(o, "scores", each(r, 0, r->shape.kv_heads, token_scores)) :
+			       add_heads(o, "scores", r, scores);
+	return done;
+}
+
+/* ---- the rest of an object ---- */
+
+static bool add_densities(cJSON *o, const struct select_result *r)
+{
+	struct select_density d[SELECT_DENSITIES];
+	int n = select_densities(r, d);
+	cJSON *a = cJSON_AddArrayToObject(o, "densities");
+	bool done = a;
+
+	for (int i = 0; done && i < n; i++) {
+		cJSON *x = cJSON_CreateObject();
+		double share = d[i].total ? (double)d[i].selected / (double)d[i].total : NAN;
+
+		done = add(a, NULL, x) && cJSON_AddStringToObject(x, "step", d[i].step) &&
+		       cJSON_AddStringToObject(x, "scope", d[i].scope) &&
+		       cJSON_AddStringToObject(x, "unit", d[i].unit) &&
+		       cJSON_AddNumberToObject(x, "selected", (double)d[i].selected) &&
+		       cJSON_AddNumberToObject(x, "total", (double)d[i].total) &&
+		       add(x, "density", number(share));
+	}
+	return done && add(o, "jaccard", number(select_jaccard(r))) &&
+	       cJSON_AddNumberToObject(o, "blind", (double)select_blind(r));
+}
+
+static bool add_accuracy(cJSON *o, const struct select_result *r)
+{
+	cJSON *a = cJSON_AddArrayToObject(o, "accuracy");
+	bool done = a;
+
+	for (int h = 0; done && h < r->shape.q_heads; h++) {
+		cJSON *x = cJSON_CreateObject();
+
+		done = add(a, NULL, x) &&
+		       cJSON_AddNumberToObject(x, "rel_l2", r->acc[h].rel_l2) &&
+		       cJSON_AddNumberToObject(x, "cosine", r->acc[h].cosine) &&
+		       cJSON_AddNumberToObject(x, "max_abs", r->acc[h].max_abs) &&
+		       cJSON_AddNumberToObject(x, "recall", r->acc[h].mass_recall);
+	}
+	return done;
+}
+
+static bool add_head(cJSON *o, const struct select_result *r)
+{
+	return add(o, "capture", string(r->capture)) && add(o, "model", string(r->model)) &&
+	       cJSON_AddStringToObject(o, "backend", r->backend) &&
+	       cJSON_AddStringToObject(o, "method", r->method->name) &&
+	       add(o, "parameters", cJSON_Parse(r->method->params)) &&
+	       cJSON_AddNumberToObject(o, "layer", r->layer) &&
+	       cJSON_AddNumberToObject(o, "context", r->ctx) &&
+	       cJSON_AddNumberToObject(o, "chunk", r->chunk) &&
+	       cJSON_AddNumberToObject(o, "left", r->left) &&
+	       cJSON_AddNumberToObject(o, "q_heads", r->shape.q_heads) &&
+	       cJSON_AddNumberToObject(o, "kv_heads", r->shape.kv_heads) &&
+	       cJSON_AddNumberToObject(o, "head_dim", r->shape.head_dim) &&
+	       cJSON_AddNumberToObject(o, "block_tokens", r->shape.page_tok) &&
+	       cJSON_AddNumberToObject(o, "past_blocks", select_past(r)) &&
+	       cJSON_AddNumberToObject(o, "query_blocks", select_query_blocks(r));
+}
+
+enum ar_status select_put_json(const struct select_result *r, FILE *f, struct ar_err *err)
+{
+	cJSON *o = cJSON_CreateObject();
+	char *text = NULL;
+
+	if (o && add_head(o, r) && add_densities(o, r) && add_accuracy(o, r) && add_lists(o, r))
+		text = cJSON_PrintUnformatted(o);
+	if (text)
+		fputs(text, f);
+	cJSON_Delete(o);
+	if (!text)
+		return ar_nomem(err);
+	cJSON_free(text);
+	return AR_OK;
+}
+
+/* ---- CSV ---- */
+
+void select_csv_head(FILE *f)
+{
+	fputs("capture,layer,context,chunk,backend,method,parameters,density_selected,"
+	      "density_q_block,density_group,density_executed,jaccard,rel_l2_mean,rel_l2_max,"
+	      "cosine_min,recall_mean,recall_min,block_tokens\n", f);
+}
+
+static void put_text(const char *s, FILE *f)
+{
+	fputc('"', f);
+	for (; *s; s++) {
+		if (*s == '"')
+			fputc('"', f);
+		fputc(*s, f);
+	}
+	fputc('"', f);
+}
+
+static void put_number(double x, FILE *f)
+{
+	if (isfinite(x))
+		fprintf(f, ",%.9g", x);
+	else
+		fputc(',', f);
+}
+
+void select_put_csv(const struct select_result *r, FILE *f)
+{
+	struct select_accuracy a = select_accuracy(r);
+
+	put_text(r->capture, f);
+	fprintf(f, ",%d,%d,%d,%s,", r->layer, r->ctx, r->chunk, r->backend);
+	put_text(r->method->name, f);
+	fputc(',', f);
+	put_text(r->method->params, f);
+	put_number(select_density(r, "selected", "past"), f);
+	put_number(select_density(r, "q-block", "past"), f);
+	put_number(select_density(r, "group", "past"), f);
+	put_number(select_density(r, "executed", "causal"), f);
+	put_number(select_jaccard(r), f);
+	put_number(a.rel_l2_mean, f);
+	put_number(a.rel_l2_max, f);
+	put_number(a.cosine_min, f);
+	put_number(a.recall_mean, f);
+	put_number(a.recall_min, f);
+	fprintf(f, ",%d\n", r->shape.page_tok);
+}

@@ -1,0 +1,117 @@
+/* A selection as a drawing: a panel a query head, rows of query blocks over columns of blocks, and
+ * a strip a table. */
+#include "config.h"
+
+#include <stdlib.h>
+
+#include "src/select/select.h"
+
+enum { PANELS = 4, MARGIN = 20, TITLE = 14 };
+enum { PANEL = (SELECT_SVG_WIDTH - (PANELS + 1) * MARGIN) / PANELS };
+
+static void put_escaped(const char *s, FILE *f)
+{
+	for (; *s; s++)
+		switch (*s) {
+		case '<': fputs("&lt;", f); break;
+		case '&': fputs("&amp;", f); break;
+		default: fputc(*s, f);
+		}
+}
+
+/* n cells of a row at (x, y), runs of equal ones as one. */
+static void put_row(const float *cell, int n, double x, double y, double height, FILE *f)
+{
+	double width = (double)PANEL / n;
+
+	for (int j = 0, end; j < n; j = end) {
+		for (end = j + 1; end < n && cell[end] == cell[j]; end++)
+			;
+		if (cell[j] <= 0)
+			continue;
+		fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"",
+			x + j * width, y, (end - j) * width, height);
+		if (cell[j] < 0.9999f)
+			fprintf(f, " opacity=\"%.2f\"", 0.15 + 0.85 * (double)cell[j]);
+		fputs("/>\n", f);
+	}
+}
+
+static void put_frame(const struct select_result *r, double x, double y, double height, FILE *f)
+{
+	double chunk = x + (double)PANEL * select_past(r) / select_blocks(r);
+
+	fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" class=\"frame\"/>\n",
+		x, y, PANEL, height);
+	fprintf(f, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" class=\"chunk\"/>\n",
+		chunk, y, chunk, y + height);
+}
+
+/* Rows are as high as blocks are wide, within bounds. */
+static double row_height(const struct select_result *r)
+{
+	double h = (double)PANEL / select_blocks(r);
+
+	return h < 4 ? 4 : h > 12 ? 12 : h;
+}
+
+static void put_head(const struct select_result *r, int head, double x, double y, float *cell,
+		     FILE *f)
+{
+	int n = select_query_blocks(r);
+	double high = row_height(r);
+
+	fprintf(f, "<text x=\"%.2f\" y=\"%.2f\">head %d: density %.3f, recall %.3f</text>\n", x,
+		y - 3, head, select_head_density(r, head), r->acc[head].mass_recall);
+	for (int i = 0; i < n; i++) {
+		select_cover(r, head, i, cell);
+		put_row(cell, select_blocks(r), x, y + i * high, high, f);
+	}
+	put_frame(r, x, y, n * high, f);
+}
+
+static void put_strip(const struct select_result *r, int g, double x, double y, float *cell,
+		      FILE *f)
+{
+	fprintf(f, "<text x=\"%.2f\" y=\"%.2f\">table %d: %d blocks</text>\n", x, y - 3, g,
+		r->sel->lists.blocks.n[g]);
+	select_table(r, g, cell);
+	put_row(cell, select_blocks(r), x, y, row_height(r), f);
+	put_frame(r, x, y, row_height(r), f);
+}
+
+/* The place of the k-th of panels that are high pixels high. */
+static void place(int k, double high, double top, double *x, double *y)
+{
+	*x = MARGIN + k % PANELS * (double)(PANEL + MARGIN);
+	*y = top + k / PANELS * (high + TITLE + 6) + TITLE;
+}
+
+enum ar_status select_put_svg(const struct select_result *r, int head, FILE *f, double *y,
+			      struct ar_err *err)
+{
+	float *cell = malloc((size_t)select_blocks(r) * sizeof *cell);
+	int first = head < 0 ? 0 : head, n = head < 0 ? r->shape.q_heads : 1;
+	double high = select_query_blocks(r) * row_height(r), top = *y + 2 * TITLE, px, py = top;
+
+	if (!cell)
+		return ar_nomem(err);
+	fprintf(f, "<text x=\"%d\" y=\"%.2f\" class=\"title\">", MARGIN, *y + TITLE);
+	put_escaped(r->method->name, f);
+	fputs(", ", f);
+	put_escaped(r->capture, f);
+	fprintf(f, ", layer %d, context %d, chunk %d</text>\n", r->layer, r->ctx, r->chunk);
+	for (int k = 0; k < n; k++) {
+		place(k, high, top, &px, &py);
+		put_head(r, first + k, px, py, cell, f);
+	}
+	*y = py + high + MARGIN;
+	for (int g = 0; head < 0 && g < select_groups(r); g++) {
+		place(g, row_height(r), *y, &px, &py);
+		put_strip(r, g, px, py, cell, f);
+	}
+	if (head < 0 && select_groups(r))
+		*y = py + row_height(r) + MARGIN;
+	free(cell);
+	return AR_OK;
+}

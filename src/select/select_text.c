@@ -1,0 +1,289 @@
+/* A selection for people: its densities, its heads and a picture of the mask. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "src/select/select.h"
+
+enum { WIDTH = 96, HEIGHT = 32 };	/* cells of a picture at most */
+
+static void put_share(FILE *f, double x)
+{
+	if (isnan(x))
+		fprintf(f, "  %9s", "-");
+	else
+		fprintf(f, "  %9.4f", x);
+}
+
+static void put_densities(const struct select_result *r, FILE *f)
+{
+	struct select_density d[SELECT_DENSITIES];
+	int n = select_densities(r, d);
+	int64_t blind = select_blind(r);
+	double jaccard = select_jaccard(r);
+
+	fprintf(f, "  %-10s %-7s %-6s %14s %14s    density\n", "step", "scope", "unit", "selected",
+		"total");
+	for (int i = 0; i < n; i++) {
+		fprintf(f, "  %-10s %-7s %-6s %14" PRId64 " %14" PRId64, d[i].step, d[i].scope,
+			d[i].unit, d[i].selected, d[i].total);
+		put_share(f, d[i].total ? (double)d[i].selected / (double)d[i].total : NAN);
+		fputc('\n', f);
+	}
+	if (!isnan(jaccard))
+		fprintf(f, "  query blocks' past sets are alike by %.4f (Jaccard)\n", jaccard);
+	if (blind)
+		fprintf(f, "  %" PRId64 " of %d query blocks, over the heads, see nothing: their "
+			"output is 0\n", blind, select_query_blocks(r) * r->shape.q_heads);
+}
+
+static void put_accuracy(const struct select_result *r, FILE *f)
+{
+	struct select_accuracy a = select_accuracy(r);
+
+	fprintf(f, "  against dense: relative L2 mean %.4g max %.4g, cosine min %.6f, recall mean "
+		"%.4f min %.4f\n", a.rel_l2_mean, a.rel_l2_max, a.cosine_min, a.recall_mean,
+		a.recall_min);
+}
+
+static void put_heads(const struct select_result *r, int only, FILE *f)
+{
+	int group = r->shape.q_heads / r->shape.kv_heads;
+
+	fprintf(f, "  head  kv    density     rel L2     cosine     recall\n");
+	for (int h = 0; h < r->shape.q_heads; h++) {
+		if (only >= 0 && h != only)
+			continue;
+		fprintf(f, "  %4d %3d", h, h / group);
+		put_share(f, select_head_density(r, h));
+		fprintf(f, "  %9.3g  %9.6f  %9.4f\n", r->acc[h].rel_l2, r->acc[h].cosine,
+			r->acc[h].mass_recall);
+	}
+}
+
+/* ---- lists ---- */
+
+/* Ascending numbers, of which runs are written as ranges. */
+struct ranges {
+	FILE *f;
+	int from, to;		/* the open run; from -1: none */
+};
+
+static void flush_range(struct ranges *x)
+{
+	if (x->from >= 0)
+		fprintf(x->f, x->from < x->to ? " %d-%d" : " %d", x->from, x->to);
+	x->from = -1;
+}
+
+static void add_range(struct ranges *x, int v)
+{
+	if (x->from < 0 || v != x->to + 1) {
+		flush_range(x);
+		x->from = v;
+	}
+	x->to = v;
+}
+
+static void put_blocks(const struct select_result *r, int head, FILE *f)
+{
+	struct ranges x = { f, -1, -1 };
+
+	for (int i = 0; i < select_query_blocks(r); i++) {
+		fprintf(f, "  query block %d:", select_past(r) + i);
+		for (int j = 0; j < select_blocks(r); j++)
+			if (select_kept(r, head, i, j))
+				add_range(&x, j);
+		flush_range(&x);
+		fputc('\n', f);
+	}
+}
+
+static void put_table(const struct select_result *r, int head, FILE *f)
+{
+	const struct block_lists *l = &r->sel->lists.blocks;
+	int group = r->shape.q_heads / r->shape.kv_heads, heads = r->sel->lists.heads;
+	int g = head / group * ((group + heads - 1) / heads) + head % group / heads;
+	struct ranges x = { f, -1, -1 };
+
+	fprintf(f, "  its table %d:", g);
+	for (int k = 0; k < l->n[g]; k++)
+		add_range(&x, l->block[(size_t)g * (size_t)l->stride + (size_t)k]);
+	flush_range(&x);
+	fputc('\n', f);
+}
+
+static void put_numbers(const int32_t *v, int n, FILE *f)
+{
+	struct ranges x = { f, -1, -1 };
+
+	for (int k = 0; k < n; k++)
+		add_range(&x, v[k]);
+	flush_range(&x);
+}
+
+static void put_columns(const struct select_result *r, int head, FILE *f)
+{
+	const struct column_lists *l = &r->sel->chosen.columns;
+
+	for (int i = 0; i < select_query_blocks(r); i++) {
+		size_t row = (size_t)(i * r->shape.q_heads + head);
+
+		fprintf(f, "  query block %d: runs from", select_past(r) + i);
+		put_numbers(l->run + row * (size_t)l->max_run, l->n_run[row], f);
+		fputs("; columns", f);
+		put_numbers(l->col + row * (size_t)l->max_col, l->n_col[row], f);
+		fputc('\n', f);
+	}
+}
+
+static void put_lists(const struct select_result *r, int head, FILE *f)
+{
+	const struct token_lists *l = &r->sel->chosen.tokens;
+	int kv = head / (r->shape.q_heads / r->shape.kv_heads);
+
+	switch (method_shape(r->method)) {
+	case TAKES_TOKENS:
+		fprintf(f, "  tokens of KV head %d:", kv);
+		put_numbers(l->tok + attn_token_row(&r->shape, 0, select_blocks(r), kv), l->n[kv],
+			    f);
+		fputc('\n', f);
+		break;
+	case TAKES_COLUMNS:
+		put_columns(r, head, f);
+		break;
+	default:
+		put_blocks(r, head, f);
+		if (r->sel->lists.heads)
+			put_table(r, head, f);
+	}
+}
+
+/* ---- pictures ---- */
+
+/* Cells of means over blocks and query blocks; n_row, n_col <= those. */
+struct raster {
+	int n_row, n_col;
+	float cell[HEIGHT][WIDTH];
+};
+
+static int cell_of(int at, int n, int cells)
+{
+	return (int)((int64_t)at * cells / n);
+}
+
+static enum ar_status draw(const struct select_result *r, int head, struct raster *x,
+			   struct ar_err *err)
+{
+	int n = select_blocks(r), n_qblk = select_query_blocks(r);
+	int first = head < 0 ? 0 : head, end = head < 0 ? r->shape.q_heads : head + 1;
+	float *row = malloc((size_t)n * sizeof *row);
+	int in[HEIGHT][WIDTH] = { 0 };
+
+	if (!row)
+		return ar_nomem(err);
+	x->n_row = n_qblk < HEIGHT ? n_qblk : HEIGHT;
+	x->n_col = n < WIDTH ? n : WIDTH;
+	for (int h = first; h < end; h++)
+		for (int i = 0; i < n_qblk; i++) {
+			int a = cell_of(i, n_qblk, x->n_row);
+
+			select_cover(r, h, i, row);
+			for (int j = 0; j < n; j++) {
+				int b = cell_of(j, n, x->n_col);
+
+				x->cell[a][b] += row[j];
+				in[a][b]++;
+			}
+		}
+	for (int a = 0; a < x->n_row; a++)
+		for (int b = 0; b < x->n_col; b++)
+			x->cell[a][b] /= (float)in[a][b];
+	free(row);
+	return AR_OK;
+}
+
+static bool is_binary(const struct raster *x)
+{
+	for (int a = 0; a < x->n_row; a++)
+		for (int b = 0; b < x->n_col; b++)
+			if (x->cell[a][b] != 0 && x->cell[a][b] != 1)
+				return false;
+	return true;
+}
+
+/* Two rows of cells a line. */
+static void put_halves(const struct raster *x, FILE *f)
+{
+	static const char *const half[] = { " ", "\u2580", "\u2584", "\u2588" };
+
+	for (int a = 0; a < x->n_row; a += 2) {
+		fputs("  |", f);
+		for (int b = 0; b < x->n_col; b++) {
+			bool low = a + 1 < x->n_row && x->cell[a + 1][b] > 0;
+
+			fputs(half[(x->cell[a][b] > 0) + 2 * low], f);
+		}
+		fputs("|\n", f);
+	}
+}
+
+/* Any at all is one step up from none, and only everything is the last. */
+static void put_shades(const struct raster *x, bool unicode, FILE *f)
+{
+	static const char *const ascii[] = { " ", ".", ":", "+", "#" };
+	static const char *const shade[] = { " ", "\u2591", "\u2592", "\u2593", "\u2588" };
+
+	for (int a = 0; a < x->n_row; a++) {
+		fputs("  |", f);
+		for (int b = 0; b < x->n_col; b++) {
+			float v = x->cell[a][b];
+			int at = v <= 0 ? 0 : v >= 0.9999f ? 4 : 1 + (int)(v * 3);
+
+			fputs((unicode ? shade : ascii)[at], f);
+		}
+		fputs("|\n", f);
+	}
+}
+
+static enum ar_status put_picture(const struct select_result *r, int head, bool unicode, FILE *f,
+				  struct ar_err *err)
+{
+	struct raster x = { 0 };
+	enum ar_status st = draw(r, head, &x, err);
+
+	if (st)
+		return st;
+	if (head < 0)
+		fputs("  mean over heads; ", f);
+	else
+		fprintf(f, "  head %d; ", head);
+	fprintf(f, "rows: query blocks %d to %d, columns: blocks 0 to %d\n", select_past(r),
+		select_blocks(r) - 1, select_blocks(r) - 1);
+	if (unicode && is_binary(&x))
+		put_halves(&x, f);
+	else
+		put_shades(&x, unicode, f);
+	return AR_OK;
+}
+
+enum ar_status select_put_text(const struct select_result *r, int head, enum select_picture how,
+			       FILE *f, struct ar_err *err)
+{
+	fprintf(f, "%s, layer %d, context %d, chunk %d: %s\n", r->capture, r->layer, r->ctx,
+		r->chunk, r->method->name);
+	fprintf(f, "  select %s, union %s, exec %s; %d query heads, %d KV heads; blocks of %d: %d "
+		"before the chunk, %d of it\n",
+		r->method->selector->name, unions[r->method->u].name, r->method->executor->name,
+		r->shape.q_heads, r->shape.kv_heads, r->shape.page_tok, select_past(r),
+		select_query_blocks(r));
+	put_densities(r, f);
+	put_accuracy(r, f);
+	put_heads(r, head, f);
+	if (head >= 0)
+		put_lists(r, head, f);
+	return how == SELECT_NO_PICTURE ? AR_OK :
+					  put_picture(r, head, how == SELECT_UNICODE, f, err);
+}

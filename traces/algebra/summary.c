@@ -1,0 +1,196 @@
+#include "config.h"
+#include "traces/algebra/summary.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/importers/intern.h"
+
+const int summary_window_s[SUMMARY_WINDOWS] = { 1, 10, 60 };
+
+static int64_t span(const struct trace *t)
+{
+	return t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns;
+}
+
+static double gap_cv(const struct trace *t)
+{
+	double n = (double)t->n - 1, mean = (double)span(t) / n, ss = 0;
+
+	for (size_t i = 1; i < t->n; i++) {
+		double d = (double)(t->req[i].arrival_ns - t->req[i - 1].arrival_ns) - mean;
+
+		ss += d * d;
+	}
+	return mean > 0 ? sqrt(ss / n) / mean : NAN;
+}
+
+/* Empty windows add nothing to the sums, so that only those with requests are visited. */
+static struct window_counts count_windows(const struct trace *t, int64_t w_ns)
+{
+	struct window_counts c = { .dispersion = NAN, .idle = NAN, .windows = span(t) / w_ns,
+				   .min = UINT64_MAX };
+	int64_t t0 = t->req[0].arrival_ns, busy = 0;
+	double sum = 0, squares = 0, n = (double)c.windows;
+	size_t i = 0;
+
+	while (i < t->n && (t->req[i].arrival_ns - t0) / w_ns < c.windows) {
+		int64_t w = (t->req[i].arrival_ns - t0) / w_ns;
+		size_t first = i;
+		double count;
+
+		while (i < t->n && (t->req[i].arrival_ns - t0) / w_ns == w)
+			i++;
+		count = (double)(i - first);
+		c.min = i - first < c.min ? i - first : c.min;
+		c.max = i - first > c.max ? i - first : c.max;
+		sum += count;
+		squares += count * count;
+		busy++;
+	}
+	if (busy < c.windows)
+		c.min = 0;
+	if (c.windows) {
+		c.dispersion = (squares / n - sum / n * (sum / n)) / (sum / n);
+		c.idle = 1 - (double)busy / n;
+	}
+	return c;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static struct spread spread(uint64_t *v, size_t n)
+{
+	struct spread s = { .n = n };
+
+	if (!n)
+		return s;
+	for (size_t i = 0; i < n; i++)
+		s.sum += v[i];
+	qsort(v, n, sizeof *v, by_value);
+	s.min = v[0];
+	s.p50 = v[(n * 50 + 99) / 100 - 1];
+	s.p90 = v[(n * 90 + 99) / 100 - 1];
+	s.p99 = v[(n * 99 + 99) / 100 - 1];
+	s.max = v[n - 1];
+	return s;
+}
+
+static double correlation(const struct trace *t)
+{
+	double n = (double)t->n, x1 = 0, y1 = 0, xx = 0, yy = 0, xy = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		x1 += t->req[i].prompt_tok / n;
+		y1 += t->req[i].output_tok / n;
+	}
+	for (size_t i = 0; i < t->n; i++) {
+		double x = t->req[i].prompt_tok - x1, y = t->req[i].output_tok - y1;
+
+		xx += x * x;
+		yy += y * y;
+		xy += x * y;
+	}
+	return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : NAN;
+}
+
+/* Ids are chained, so that a block was seen with its whole prefix or not at all.  used[] counts by
+ * number of the block. */
+static bool reuse(const struct trace *t, struct summary *s, uint64_t *used)
+{
+	struct chain seen = { 0 };
+	bool done = true;
+
+	for (size_t i = 0; i < t->n && done; i++) {
+		const struct request *q = &t->req[i];
+		uint64_t run = 0, number, tok;
+
+		for (uint32_t k = 0; k < q->n_block && done; k++) {
+			struct chain_key key = { .src = t->block[q->block + k] };
+
+			done = chain_put(&seen, key, seen.n, &number);
+			if (!done)
+				break;
+			run += run == k && used[number];
+			s->blocks_once += !used[number];
+			s->blocks_once -= used[number] == 1;
+			used[number]++;
+		}
+		tok = run * t->block_tok;
+		s->blocks_reused += run;
+		s->prompts_reused += run && run == q->n_block;
+		s->tok_reused += tok < q->prompt_tok ? tok : q->prompt_tok;
+	}
+	s->distinct_blocks = seen.n;
+	chain_release(&seen);
+	return done;
+}
+
+/* v has room for a value per request, per session and per block. */
+static void spreads(struct summary *s, const struct trace *t, uint64_t *v)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < t->n; i++)
+		v[i] = t->req[i].prompt_tok;
+	s->prompt = spread(v, t->n);
+	for (size_t i = 0; i < t->n; i++)
+		v[i] = t->req[i].output_tok;
+	s->output = spread(v, t->n);
+	for (size_t i = 1; i < t->n; i++)
+		v[i - 1] = (uint64_t)(t->req[i].arrival_ns - t->req[i - 1].arrival_ns);
+	s->gap_ns = spread(v, t->n - 1);
+	for (size_t i = 0; i < t->n; i++)
+		if (t->req[i].n_block)
+			v[n++] = t->req[i].n_block;
+	s->block = spread(v, n);
+	memset(v, 0, t->n_session * sizeof *v);
+	for (size_t i = 0; i < t->n; i++)
+		if (t->req[i].session >= 0)
+			v[t->req[i].session]++;
+	n = 0;
+	for (size_t i = 0; i < t->n_session; i++)
+		if (v[i])
+			v[n++] = v[i];
+	s->session = spread(v, n);
+}
+
+enum ar_status trace_summarize(struct summary *out, const struct trace *t, struct ar_err *err)
+{
+	struct summary s = { .rate = NAN, .gap_cv = NAN, .distinct = 1 };
+	size_t n_block = 0, room = t->n > t->n_session ? t->n : t->n_session;
+	uint64_t *v;
+	bool done;
+
+	for (size_t i = 0; i < t->n; i++) {
+		uint64_t total = (uint64_t)t->req[i].prompt_tok + t->req[i].output_tok;
+
+		n_block += t->req[i].n_block;
+		s.longest = total > s.longest ? total : s.longest;
+		s.distinct += i && t->req[i].arrival_ns != t->req[i - 1].arrival_ns;
+	}
+	v = calloc(room > n_block ? room : n_block, sizeof *v);
+	if (!v)
+		return ar_nomem(err);
+	done = reuse(t, &s, v);
+	if (done)
+		spreads(&s, t, v);
+	free(v);
+	if (!done)
+		return ar_nomem(err);
+	if (s.distinct > 1) {
+		s.rate = (double)t->n / ((double)span(t) * 1e-9);
+		s.gap_cv = gap_cv(t);
+	}
+	for (int i = 0; i < SUMMARY_WINDOWS; i++)
+		s.window[i] = count_windows(t, (int64_t)summary_window_s[i] * 1000000000);
+	s.correlation = correlation(t);
+	*out = s;
+	return AR_OK;
+}

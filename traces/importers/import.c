@@ -1,0 +1,593 @@
+/* The engine behind the importers: lines to requests. */
+#include "config.h"
+#include "traces/importers/import.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/number.h"
+#include "traces/importers/reader.h"
+
+/* A step back in time that is longer than this and than half of the recording so far is no
+ * jitter: the clock was restarted. */
+static const int64_t JITTER_NS = 1000000000;
+
+static const char *const warning_text[WARN_COUNT] = {
+	[WARN_BLANK] = "blank line between records, skipped",
+	[WARN_CASE] = "column name differs in case from the format's, accepted",
+	[WARN_COLUMN] = "column that the format does not have, ignored",
+	[WARN_KEY] = "record with keys that are not used",
+	[WARN_FLOAT] = "token count with a zero fraction, read as an integer",
+	[WARN_ORDER] = "arrival before that of the line before it, sorted",
+	[WARN_NO_PROMPT] = "request without prompt tokens, dropped",
+	[WARN_NO_OUTPUT] = "request without output tokens (failed at the source), dropped",
+	[WARN_EXTRA_BLOCK] = "one more prefix block than the prompt has, cut off",
+	[WARN_NO_BLOCKS] = "request without prefix blocks, shares nothing",
+	[WARN_TOTAL] = "total that is not the sum of prompt and output, ignored",
+	[WARN_PARENT] = "turn whose parent is not in the file, begins a session",
+	[WARN_TURN] = "turn number that does not follow the parent's",
+	[WARN_EARLIEST] = "turn without a recorded arrival, placed after its pause as if the turn "
+			  "before took no time",
+	[WARN_DELTA] = "prompt of a later turn, taken for what is new in it; see --context",
+	[WARN_NO_TURNS] = "session without requests, skipped",
+	[WARN_RESTART] = "clock that goes back, another recording appended here",
+};
+
+enum ar_status import_fail(const struct import *im, struct ar_err *err, const char *fmt, ...)
+{
+	char what[400];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof what, fmt, ap);
+	va_end(ap);
+	return ar_fail(err, AR_DATA, "%s:%" PRIu64 ": %s", im->path, im->line, what);
+}
+
+static void warn_at(struct import *im, enum import_warning w, uint64_t line, uint64_t n)
+{
+	if (!im->warn[w].n)
+		im->warn[w].line = line;
+	im->warn[w].n += n;
+}
+
+void import_warn(struct import *im, enum import_warning w)
+{
+	warn_at(im, w, im->line, 1);
+}
+
+static void report_warnings(const struct import *im)
+{
+	for (int w = 0; w < WARN_COUNT; w++)
+		if (im->warn[w].n)
+			log_warn("%s:%" PRIu64 ": %s (%" PRIu64 " in all, this is the first)",
+				 im->path, im->warn[w].line, warning_text[w], im->warn[w].n);
+}
+
+static bool zero_fraction(struct span v, uint64_t *n)
+{
+	const char *dot = memchr(v.s, '.', v.n);
+
+	if (!dot || dot + 1 == v.s + v.n)
+		return false;
+	for (const char *s = dot + 1; s < v.s + v.n; s++)
+		if (*s != '0')
+			return false;
+	return num_u64(v.s, (size_t)(dot - v.s), n);
+}
+
+enum ar_status import_count(struct import *im, const struct record *r, const char *name,
+			    uint32_t *out, struct ar_err *err)
+{
+	struct span v = record_find(r, name)->value;
+	uint64_t n;
+
+	if (!num_u64(v.s, v.n, &n)) {
+		if (!zero_fraction(v, &n))
+			n = UINT64_MAX;
+		else
+			import_warn(im, WARN_FLOAT);
+	}
+	if (n > INT32_MAX)
+		return import_fail(im, err, "%s is \"%s\", want an integer from 0 to 2147483647",
+				   name, span_show(v).s);
+	*out = (uint32_t)n;
+	return AR_OK;
+}
+
+enum ar_status import_lengths(struct import *im, const struct record *r, const char *prompt,
+			      const char *output, struct request *q, struct ar_err *err)
+{
+	enum ar_status st = import_count(im, r, prompt, &q->prompt_tok, err);
+
+	return st ? st : import_count(im, r, output, &q->output_tok, err);
+}
+
+enum ar_status import_time(struct import *im, const struct record *r, const char *name,
+			   int64_t unit_ns, int64_t *ns, struct ar_err *err)
+{
+	return import_time_text(im, name, record_find(r, name)->value, unit_ns, ns, err);
+}
+
+enum ar_status import_time_text(struct import *im, const char *name, struct span text,
+				int64_t unit_ns, int64_t *ns, struct ar_err *err)
+{
+	int64_t t;
+
+	if (!num_scaled(text.s, text.n, unit_ns, &t) || t < 0)
+		return import_fail(im, err, "%s is \"%s\", want a time that is a number from 0 on",
+				   name, span_show(text).s);
+	*ns = t;
+	return AR_OK;
+}
+
+/* Whether a JSON string holds a NUL, which ends it early for the parser. */
+static bool has_nul(struct span v)
+{
+	for (size_t i = 0; i + 6 <= v.n; i++) {
+		if (v.s[i] != '\\')
+			continue;
+		if (!memcmp(v.s + i, "\\u0000", 6))
+			return true;
+		i++;
+	}
+	return false;
+}
+
+enum ar_status import_name(struct import *im, const struct record *r, const char *name,
+			   struct names *in, uint32_t *number, struct ar_err *err)
+{
+	struct span v = record_find(r, name)->value;
+	const cJSON *s;
+
+	if (r->kind == RECORD_JSON) {
+		s = cJSON_GetObjectItemCaseSensitive(r->json, name);
+		if (!cJSON_IsString(s) || has_nul(v))
+			return import_fail(im, err, "%s is \"%s\", want a string", name,
+					   span_show(v).s);
+		v = (struct span){ s->valuestring, strlen(s->valuestring) };
+	}
+	return names_put(in, v.s, v.n, number) ? AR_OK : ar_nomem(err);
+}
+
+bool import_unserved(struct import *im, const struct request *q)
+{
+	if (!q->prompt_tok)
+		import_warn(im, WARN_NO_PROMPT);
+	else if (!q->output_tok)
+		import_warn(im, WARN_NO_OUTPUT);
+	return !q->prompt_tok || !q->output_tok;
+}
+
+/* Room for one more element. */
+static bool grow(void **array, size_t n, size_t *cap, size_t size)
+{
+	size_t more = *cap ? 2 * *cap : 256;
+	void *p;
+
+	if (n < *cap)
+		return true;
+	p = realloc(*array, more * size);
+	if (!p)
+		return false;
+	*array = p;
+	*cap = more;
+	return true;
+}
+
+enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
+{
+	void *p = im->t->block;
+
+	if (!grow(&p, im->t->n_block, &im->cap_block, sizeof id))
+		return ar_nomem(err);
+	im->t->block = p;
+	im->t->block[im->t->n_block++] = id;
+	return AR_OK;
+}
+
+/* The clock goes back by back_ns to *t_ns because it was restarted. */
+static enum ar_status restart(struct import *im, int64_t back_ns, int64_t *t_ns,
+			      struct ar_err *err)
+{
+	int64_t period = im->args->period_ns, shift = period ? period : back_ns;
+	char step[32];
+
+	num_time_str(step, sizeof step, (double)back_ns);
+	if (im->args->restart == RESTART_ERROR)
+		return import_fail(im, err, "the clock goes back by %s; the file holds several "
+				   "recordings, see --restart", step);
+	if (im->args->restart == RESTART_APPEND) {
+		if (shift < back_ns)
+			return import_fail(im, err, "the clock goes back by %s, more than "
+					   "--restart-period", step);
+		if (__builtin_add_overflow(*t_ns, shift, t_ns))
+			return import_fail(im, err, "--restart-period goes beyond 2^63 ns");
+		im->shift_ns += shift;
+		import_warn(im, WARN_RESTART);
+	}
+	im->begin_ns = *t_ns;
+	return AR_OK;
+}
+
+/* Arrivals that step back are jitter or a clock that was restarted. */
+static enum ar_status check_order(struct import *im, int64_t *t_ns, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (!im->t->n)
+		im->begin_ns = *t_ns;
+	if (im->t->n && *t_ns < im->last_ns) {
+		int64_t back = im->last_ns - *t_ns;
+
+		if (back > JITTER_NS && back > (im->max_ns - im->begin_ns) / 2)
+			st = restart(im, back, t_ns, err);
+		if (st)
+			return st;
+		if (*t_ns < im->last_ns)
+			import_warn(im, WARN_ORDER);
+	}
+	im->last_ns = *t_ns;
+	return AR_OK;
+}
+
+static enum ar_status add(struct import *im, struct request *q, struct ar_err *err)
+{
+	struct trace *t = im->t;
+	void *p = t->req;
+
+	if (t->has_epoch && q->arrival_ns >= DATE_MAX_NS)
+		return import_fail(im, err, "the time goes beyond the year 2262");
+	if (!grow(&p, t->n, &im->cap_req, sizeof *q))
+		return ar_nomem(err);
+	t->req = p;
+	im->unsorted |= t->n && q->arrival_ns < im->max_ns;
+	if (!t->n || q->arrival_ns < im->first_ns)
+		im->first_ns = q->arrival_ns;
+	if (!t->n || q->arrival_ns > im->max_ns)
+		im->max_ns = q->arrival_ns;
+	q->line = im->line;
+	q->block = t->n ? t->req[t->n - 1].block + t->req[t->n - 1].n_block : 0;
+	q->n_block = (uint32_t)(t->n_block - q->block);
+	t->req[t->n++] = *q;
+	return AR_OK;
+}
+
+static enum ar_status shift(const struct import *im, struct request *q, struct ar_err *err)
+{
+	if (__builtin_add_overflow(q->arrival_ns, im->shift_ns, &q->arrival_ns))
+		return import_fail(im, err, "the time goes beyond 2^63 ns");
+	return AR_OK;
+}
+
+enum ar_status import_add(struct import *im, struct request *q, struct ar_err *err)
+{
+	enum ar_status st = shift(im, q, err);
+
+	if (!st)
+		st = check_order(im, &q->arrival_ns, err);
+	return st ? st : add(im, q, err);
+}
+
+enum ar_status import_add_earliest(struct import *im, struct request *q, struct ar_err *err)
+{
+	enum ar_status st = shift(im, q, err);
+
+	import_warn(im, WARN_EARLIEST);
+	return st ? st : add(im, q, err);
+}
+
+enum ar_status import_turn(struct import *im, uint32_t number, struct request *q,
+			   struct import_session **ses, struct ar_err *err)
+{
+	while (number >= im->cap_ses) {
+		void *p = im->ses;
+		size_t old = im->cap_ses;
+
+		if (!grow(&p, old, &im->cap_ses, sizeof *im->ses))
+			return ar_nomem(err);
+		im->ses = p;
+		memset(im->ses + old, 0, (im->cap_ses - old) * sizeof *im->ses);
+	}
+	*ses = &im->ses[number];
+	q->session = (int32_t)number;
+	q->turn = (*ses)->turns++;
+	return AR_OK;
+}
+
+/* ---- reading ---- */
+
+/* A JSON record has what its format needs. */
+static enum ar_status check_need(const struct import *im, const struct importer *f,
+				 const struct record *r, struct ar_err *err)
+{
+	for (const char *const *need = f->need; *need; need++)
+		if (!record_find(r, *need))
+			return import_fail(im, err, "the record lacks \"%s\"", *need);
+	return AR_OK;
+}
+
+static void warn_unknown(struct import *im, const struct importer *f, const struct record *r)
+{
+	if (!f->may)
+		return;
+	for (size_t i = 0; i < r->n; i++)
+		if (!name_among(f->need, r->field[i].name) &&
+		    !name_among(f->may, r->field[i].name)) {
+			import_warn(im, r->kind == RECORD_CSV ? WARN_COLUMN : WARN_KEY);
+			if (r->kind == RECORD_JSON)
+				break;
+		}
+}
+
+/* Give columns the format's spelling of their names. */
+static void settle_columns(struct import *im, const struct importer *f, struct record *r)
+{
+	for (const char *const *need = f->need; *need; need++)
+		if (!record_find(r, *need)) {
+			for (size_t i = 0; i < r->n; i++)
+				if (!strcasecmp(r->field[i].name, *need))
+					r->field[i].name = *need;
+			import_warn(im, WARN_CASE);
+		}
+}
+
+static enum ar_status place(const struct import *im, enum ar_status st, struct ar_err *err)
+{
+	if (st == AR_DATA)
+		ar_err_prefix(err, "%s:%" PRIu64, im->path, im->line);
+	return st;
+}
+
+/* Where records come from, and the one at hand. */
+struct source {
+	struct reader *in;
+	const struct importer *f;	/* NULL before the first record */
+	struct record r;
+	char *header;		/* holds the names of CSV columns */
+};
+
+/* An option that the format has no use for must not look active. */
+static enum ar_status check_options(const struct import_args *a, const struct importer *f,
+				    struct ar_err *err)
+{
+	const struct {
+		unsigned use;
+		bool given;
+		const char *name;
+	} opts[] = {
+		{ USES_CONTEXT, a->context != CONTEXT_AUTO, "context" },
+		{ USES_IMAGES, a->image_tok, "image-tokens" },
+		{ USES_COMPONENTS, a->components.n, "components" },
+	};
+
+	for (size_t i = 0; i < sizeof opts / sizeof *opts; i++)
+		if (opts[i].given && !(f->uses & opts[i].use))
+			return ar_fail(err, AR_USAGE, "--%s has no effect on a trace in format %s",
+				       opts[i].name, f->name);
+	if (a->hash_tok && !f->block_tok)
+		return ar_fail(err, AR_USAGE, "--hash-block has no effect on a trace in format %s",
+			       f->name);
+	return AR_OK;
+}
+
+/* The first line: which format is it? */
+static enum ar_status first_line(struct import *im, struct source *src, char *line, size_t n,
+				 struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (*line == '{') {
+		st = record_json(&src->r, line, n, err);
+	} else {
+		src->header = strdup(line);
+		if (!src->header)
+			return ar_nomem(err);
+		st = record_csv_header(&src->r, src->header, err);
+	}
+	if (!st)
+		st = importer_pick(&src->f, &src->r, im->args->format, err);
+	if (st)
+		return place(im, st, err);
+	st = check_options(im->args, src->f, err);
+	im->t->block_tok = im->args->hash_tok ? (uint32_t)im->args->hash_tok : src->f->block_tok;
+	if (!st && src->f->start)
+		st = src->f->start(im, err);
+	if (st)
+		return st;
+	if (src->r.kind == RECORD_CSV) {
+		settle_columns(im, src->f, &src->r);
+		warn_unknown(im, src->f, &src->r);
+	}
+	return AR_OK;
+}
+
+static enum ar_status one_line(struct import *im, struct source *src, char *line, size_t n,
+			       struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (!src->f) {
+		st = first_line(im, src, line, n, err);
+		if (st || src->r.kind == RECORD_CSV)
+			return st;
+	} else if (*line == '#') {
+		return import_fail(im, err, "comments are not part of any format; remove the line");
+	} else {
+		st = src->f->kind == RECORD_CSV ? record_csv_row(&src->r, line, err)
+						: record_json(&src->r, line, n, err);
+		if (st)
+			return place(im, st, err);
+	}
+	if (src->r.kind == RECORD_JSON) {
+		st = check_need(im, src->f, &src->r, err);
+		if (st)
+			return st;
+		warn_unknown(im, src->f, &src->r);
+	}
+	return src->f->record(im, &src->r, err);
+}
+
+static enum ar_status all_lines(struct import *im, struct source *src, struct ar_err *err)
+{
+	uint64_t n_blank = 0;
+	enum ar_status st;
+	char *line;
+	size_t n;
+
+	while (!(st = reader_next(src->in, &line, &n, err)) && line) {
+		if (!line[strspn(line, " \t")]) {
+			n_blank++;
+			continue;
+		}
+		im->line = reader_line(src->in);
+		if (n_blank)
+			warn_at(im, WARN_BLANK, im->line - n_blank, n_blank);
+		n_blank = 0;
+		st = one_line(im, src, line, n, err);
+		if (!st && ar_interrupted())
+			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
+		if (st)
+			return st;
+	}
+	if (!st && src->f && src->f->finish)
+		st = src->f->finish(im, err);
+	return st;
+}
+
+/* ---- afterwards ---- */
+
+static int by_arrival(const void *a, const void *b)
+{
+	const struct request *x = a, *y = b;
+
+	if (x->arrival_ns != y->arrival_ns)
+		return x->arrival_ns < y->arrival_ns ? -1 : 1;
+	if (x->line != y->line)
+		return x->line < y->line ? -1 : 1;
+	return (x->turn > y->turn) - (x->turn < y->turn);
+}
+
+static enum ar_status note_all(struct import *im, struct ar_err *err)
+{
+	const struct {
+		enum import_warning w;
+		const char *name;
+	} notes[] = { { WARN_NO_PROMPT, "drop-no-prompt" },
+		      { WARN_NO_OUTPUT, "drop-no-output" },
+		      { WARN_RESTART, "append" },
+		      { WARN_EARLIEST, "earliest" },
+		      { WARN_DELTA, "delta" } };
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < sizeof notes / sizeof *notes && !st; i++)
+		if (im->warn[notes[i].w].n)
+			st = trace_note(im->t, err, "%s=%" PRIu64, notes[i].name,
+					im->warn[notes[i].w].n);
+	if (!st && im->unsorted)
+		st = trace_note(im->t, err, "sort");
+	return st;
+}
+
+/* Sorted, and time counts from the first arrival. */
+static void settle_times(struct import *im)
+{
+	struct trace *t = im->t;
+
+	if (im->unsorted)
+		qsort(t->req, t->n, sizeof *t->req, by_arrival);
+	for (size_t i = 0; i < t->n; i++)
+		t->req[i].arrival_ns -= im->first_ns;
+	if (t->has_epoch)
+		t->epoch_ns += im->first_ns;
+}
+
+/* Traces whose times were misread, or are too coarse to say much, look like this. */
+static void check_plausible(const struct import *im)
+{
+	const struct trace *t = im->t;
+	double rate, span_s = (double)(t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns) * 1e-9;
+	size_t distinct = 1;
+
+	for (size_t i = 1; i < t->n; i++)
+		distinct += t->req[i].arrival_ns != t->req[i - 1].arrival_ns;
+	if (2 * distinct < t->n)
+		log_warn("%s: only %zu distinct arrival times in %zu requests; they come in bursts",
+			 im->path, distinct, t->n);
+	rate = (double)(t->n - 1) / span_s;
+	if (span_s > 0 && (rate < 1.0 / 3600 || rate > 10000))
+		log_warn("%s: %.3g requests per second on average; is the unit of its times as in "
+			 "its format?", im->path, rate);
+}
+
+static enum ar_status settle(struct import *im, const struct source *src, struct ar_err *err)
+{
+	struct trace *t = im->t;
+	const char *base = strrchr(im->path, '/');
+
+	report_warnings(im);
+	if (!t->n)
+		return ar_fail(err, AR_DATA, "%s: no requests in the file", im->path);
+	if (src->f->block_tok && !t->n_block)
+		t->block_tok = 0;
+	reader_sha256(src->in, t->sha256);
+	t->format = strdup(src->f->name);
+	t->name = strdup(base ? base + 1 : im->path);
+	if (!t->format || !t->name)
+		return ar_nomem(err);
+	t->session = im->session.v;
+	t->n_session = im->session.n;
+	im->session.v = NULL;
+	im->session.n = 0;
+	t->type = im->type.v;
+	t->n_type = im->type.n;
+	im->type.v = NULL;
+	im->type.n = 0;
+	settle_times(im);
+	check_plausible(im);
+	return note_all(im, err);
+}
+
+enum ar_status import_file(struct trace **out, const char *path, const struct import_args *a,
+			   struct ar_err *err)
+{
+	struct source src = { 0 };
+	struct import im = { .args = a };
+	enum ar_status st;
+
+	*out = NULL;
+	st = reader_open(&src.in, path, err);
+	if (st)
+		return st;
+	im.path = reader_path(src.in);
+	im.t = calloc(1, sizeof *im.t);
+	if (im.t)
+		im.t->transforms = cJSON_CreateArray();
+	if (!im.t || !im.t->transforms) {
+		st = ar_nomem(err);
+		goto out;
+	}
+	st = all_lines(&im, &src, err);
+	if (!st)
+		st = settle(&im, &src, err);
+	if (!st) {
+		*out = im.t;
+		im.t = NULL;
+	}
+out:
+	trace_free(im.t);
+	chain_release(&im.chain);
+	chain_release(&im.seen);
+	names_release(&im.session);
+	names_release(&im.type);
+	names_release(&im.id);
+	free(im.ses);
+	record_release(&src.r);
+	free(src.header);
+	reader_close(src.in);
+	return st;
+}

@@ -1,0 +1,93 @@
+/* Azure LLM inference traces, 2023 (times without a zone) and 2024 (with one), and the multimodal
+ * one of 2025, with images. */
+#include "config.h"
+#include "traces/importers/import.h"
+
+static const char *const need[] = { "TIMESTAMP", "ContextTokens", "GeneratedTokens", NULL };
+static const char *const need_lmm[] = {
+	"TIMESTAMP", "NumImages", "ContextTokens", "GeneratedTokens", NULL
+};
+static const char *const may[] = { NULL };
+
+static bool sniff(const struct record *first)
+{
+	return !record_has(first, "NumImages");
+}
+
+static enum ar_status arrival(struct import *im, const struct record *r, int64_t *ns,
+			      struct ar_err *err)
+{
+	struct span v = record_find(r, "TIMESTAMP")->value;
+	enum date_zone zone;
+
+	if (!date_parse(v, ns, &zone))
+		return import_fail(im, err, "TIMESTAMP is \"%s\", want a date and time such as "
+				   "2023-11-16 18:15:46.68", span_show(v).s);
+	if (im->zone && im->zone != zone)
+		return import_fail(im, err,
+				   "TIMESTAMP %s a time zone, unlike those before; make the "
+				   "file uniform",
+				   zone == DATE_ZONED ? "has" : "lacks");
+	im->zone = zone;
+	return AR_OK;
+}
+
+/* Whether ContextTokens counts the tokens of images nobody says: an option adds them. */
+static enum ar_status add_images(struct import *im, const struct record *r, struct request *q,
+				 struct ar_err *err)
+{
+	enum ar_status st = import_count(im, r, "NumImages", &q->images, err);
+	uint64_t tok = q->prompt_tok + (uint64_t)im->args->image_tok * q->images;
+
+	if (!st && tok > INT32_MAX)
+		return import_fail(im, err, "%u images make a prompt of more than 2147483647 "
+				   "tokens", q->images);
+	q->prompt_tok = (uint32_t)tok;
+	return st;
+}
+
+static enum ar_status request(struct import *im, const struct record *r, bool images,
+			      struct ar_err *err)
+{
+	struct request q = import_none;
+	enum ar_status st = arrival(im, r, &q.arrival_ns, err);
+
+	if (!st)
+		st = import_lengths(im, r, "ContextTokens", "GeneratedTokens", &q, err);
+	if (!st && images)
+		st = add_images(im, r, &q, err);
+	if (st || import_unserved(im, &q))
+		return st;
+	im->t->has_epoch = true;
+	return import_add(im, &q, err);
+}
+
+static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+{
+	return request(im, r, false, err);
+}
+
+static enum ar_status record_lmm(struct import *im, const struct record *r, struct ar_err *err)
+{
+	return request(im, r, true, err);
+}
+
+const struct importer importer_azure = {
+	.name = "azure",
+	.title = "Azure LLM inference trace 2023 or 2024 (CSV)",
+	.kind = RECORD_CSV,
+	.need = need,
+	.may = may,
+	.sniff = sniff,
+	.record = record,
+};
+
+const struct importer importer_azure_lmm = {
+	.name = "azure-lmm",
+	.title = "Azure multimodal (LMM) inference trace 2025 (CSV)",
+	.kind = RECORD_CSV,
+	.need = need_lmm,
+	.may = may,
+	.uses = USES_IMAGES,
+	.record = record_lmm,
+};

@@ -1,0 +1,50 @@
+/* Mooncake traces: milliseconds, token counts, and one hash per 512 tokens of the prompt. */
+#include "config.h"
+#include "traces/importers/import.h"
+
+static const char *const need[] = { "timestamp", "input_length", "output_length", NULL };
+static const char *const may[] = { "hash_ids", NULL };
+
+/* Dialects with these keys mean something else by the rest. */
+static const struct {
+	const char *key, *why;
+} refused[] = {
+	{ "session_id", "this is a trace of sessions, read it with --format aiperf" },
+	{ "delay", "this is a trace of sessions, read it with --format aiperf" },
+	{ "chat_id", "this is a Qwen-Bailian trace, read it with --format bailian" },
+	{ "text_input", "a text has no token count" },
+	{ "messages", "a text has no token count" },
+	{ "payload", "a text has no token count" },
+};
+
+/* Timed traces of vLLM have the same keys, but seconds and shorter blocks. */
+static bool sniff(const struct record *first)
+{
+	const struct field *ids = record_find(first, "hash_ids");
+
+	for (int i = 0; i < 3; i++)
+		if (record_find(first, refused[i].key))
+			return false;
+	return !ids || (*ids->value.s == '[' &&
+			(import_hash_fits(first, 512) || !import_hash_fits(first, 16)));
+}
+
+static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+{
+	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+		if (record_find(r, refused[i].key))
+			return import_fail(im, err, "the record has \"%s\": %s", refused[i].key,
+					   refused[i].why);
+	return import_hashed(im, r, 1000000, err);
+}
+
+const struct importer importer_mooncake = {
+	.name = "mooncake",
+	.title = "Mooncake trace (JSON lines)",
+	.kind = RECORD_JSON,
+	.need = need,
+	.may = may,
+	.block_tok = 512,
+	.sniff = sniff,
+	.record = record,
+};

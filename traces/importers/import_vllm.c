@@ -1,0 +1,30 @@
+/* Timed traces of vLLM's benchmark: Mooncake's keys, but seconds and one hash per 16 tokens. */
+#include "config.h"
+#include "traces/importers/import.h"
+
+static const char *const need[] = { "timestamp", "input_length", "output_length", NULL };
+static const char *const may[] = { "hash_ids", NULL };
+
+/* Without hashes nothing tells it from a Mooncake trace, and both fit. */
+static bool sniff(const struct record *first)
+{
+	return (!record_find(first, "hash_ids") || import_hash_fits(first, 16)) &&
+	       !record_find(first, "chat_id") && !record_find(first, "session_id") &&
+	       !record_find(first, "delay");
+}
+
+static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
+{
+	return import_hashed(im, r, 1000000000, err);
+}
+
+const struct importer importer_vllm = {
+	.name = "vllm",
+	.title = "vLLM timed trace (JSON lines)",
+	.kind = RECORD_JSON,
+	.need = need,
+	.may = may,
+	.block_tok = 16,
+	.sniff = sniff,
+	.record = record,
+};

@@ -1,0 +1,169 @@
+/* The list of formats, and how they are told apart. */
+#include "config.h"
+#include "traces/importers/import.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const struct importer *const importers[] = {
+	&importer_aiperf,
+	&importer_azure,
+	&importer_azure_lmm,
+	&importer_bailian,
+	&importer_burstgpt,
+	&importer_canonical,
+	&importer_llmservingsim,
+	&importer_mooncake,
+	&importer_ragpulse,
+	&importer_splitwise,
+	&importer_vidur,
+	&importer_vllm,
+	NULL
+};
+
+/* Formats that are met and cannot be read, by a field that gives them away. */
+static const struct {
+	enum record_kind kind;
+	const char *field, *title;
+} others[] = {
+	{ RECORD_CSV, "arrival_time", "a Vidur file of dates" },
+	{ RECORD_CSV, "num_prefill_tokens", "a Vidur file without \"arrived_at\"" },
+	{ RECORD_JSON, "input_toks", "an LLMServingSim record without \"arrival_time_ns\"" },
+	{ RECORD_JSON, "turns", "an aiperf multi-turn file, whose texts have no token counts" },
+	{ RECORD_JSON, "hash_id_scope", "a trace of coding sessions with sub-agents" },
+	{ RECORD_JSON, "requests", "an AIBrix workload or a trace of whole sessions" },
+	{ RECORD_JSON, "timing_events", "a TraceLab trace" },
+	{ RECORD_JSON, "captureData", "data captured by SageMaker" },
+	{ RECORD_JSON, "delay", "a trace of sessions without \"session_id\" or a length" },
+	{ RECORD_JSON, "text_input", "a trace of texts, which have no token counts" },
+	{ RECORD_JSON, "messages", "a trace of texts, which have no token counts" },
+	{ RECORD_JSON, "payload", "a trace of texts, which have no token counts" },
+	{ RECORD_JSON, "text", "a trace of texts, which have no token counts" },
+	{ RECORD_JSON, "texts", "a trace of texts, which have no token counts" },
+	{ RECORD_JSON, "prompt", "a trace of texts, which have no token counts" },
+};
+
+/* The first field that f needs and r lacks, or NULL. */
+static const char *lacking(const struct importer *f, const struct record *r)
+{
+	for (const char *const *need = f->need; *need; need++)
+		if (!record_has(r, *need))
+			return *need;
+	return NULL;
+}
+
+static bool fits(const struct importer *f, const struct record *r)
+{
+	return f->kind == r->kind && !lacking(f, r) && (!f->sniff || f->sniff(r));
+}
+
+/* "a, b, c", as far as it fits. */
+static void list_fields(const struct record *r, char *buf, size_t size)
+{
+	size_t n = 0;
+
+	*buf = 0;
+	for (size_t i = 0; i < r->n && n < size; i++) {
+		struct span name = { r->field[i].name, strlen(r->field[i].name) };
+
+		n += (size_t)snprintf(buf + n, size - n, "%s%s", i ? ", " : "", span_show(name).s);
+	}
+}
+
+static void list_formats(char *buf, size_t size)
+{
+	size_t n = 0;
+
+	for (int i = 0; importers[i] && n < size; i++)
+		n += (size_t)snprintf(buf + n, size - n, "%s%s", i ? ", " : "", importers[i]->name);
+}
+
+static enum ar_status pick_named(const struct importer **out, const struct record *first,
+				 const char *format, struct ar_err *err)
+{
+	const struct importer *f = NULL;
+	char have[200];
+
+	for (int i = 0; importers[i] && !f; i++)
+		if (!strcmp(importers[i]->name, format))
+			f = importers[i];
+	if (!f) {
+		list_formats(have, sizeof have);
+		return ar_fail(err, AR_USAGE, "unknown trace format '%s'; want one of %s", format,
+			       have);
+	}
+	if (f->kind != first->kind)
+		return ar_fail(err, AR_DATA, "not in format %s, which is %s", f->name,
+			       f->kind == RECORD_CSV ? "CSV with a header"
+						     : "one JSON object per line");
+	if (lacking(f, first)) {
+		list_fields(first, have, sizeof have);
+		return ar_fail(err, AR_DATA, "%s lacks \"%s\" (have: %s)",
+			       f->kind == RECORD_CSV ? "the header" : "the record",
+			       lacking(f, first), have);
+	}
+	*out = f;
+	return AR_OK;
+}
+
+/* The format that r has all fields of but one, and more of than of other formats; or NULL. */
+static const struct importer *nearest(const struct record *r)
+{
+	const struct importer *best = NULL;
+	size_t most = 0;
+
+	for (int i = 0; importers[i]; i++) {
+		size_t have = 0, need = 0;
+
+		for (; importers[i]->need[need]; need++)
+			have += importers[i]->kind == r->kind &&
+				record_has(r, importers[i]->need[need]);
+		if (have + 1 != need || have < most || !have)
+			continue;
+		best = have > most ? importers[i] : NULL;
+		most = have;
+	}
+	return best;
+}
+
+static enum ar_status unknown(const struct record *first, struct ar_err *err)
+{
+	const struct importer *near = nearest(first);
+	char have[200];
+
+	list_formats(have, sizeof have);
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		if (others[i].kind == first->kind && record_has(first, others[i].field))
+			return ar_fail(err, AR_DATA,
+				       "this looks like %s, which cannot be read; convert it "
+				       "to one of %s",
+				       others[i].title, have);
+	list_fields(first, have, sizeof have);
+	if (near)
+		return ar_fail(err, AR_DATA, "no \"%s\", which format %s needs (have: %s)",
+			       lacking(near, first), near->name, have);
+	return ar_fail(err, AR_DATA, "unknown trace format (have: %s); see attnreplay-trace(5)",
+		       have);
+}
+
+enum ar_status importer_pick(const struct importer **out, const struct record *first,
+			     const char *format, struct ar_err *err)
+{
+	const struct importer *f = NULL;
+
+	if (format)
+		return pick_named(out, first, format, err);
+	for (int i = 0; importers[i]; i++) {
+		if (!fits(importers[i], first))
+			continue;
+		if (f)
+			return ar_fail(err, AR_DATA,
+				       "formats %s and %s both fit; say which with --format",
+				       f->name, importers[i]->name);
+		f = importers[i];
+	}
+	if (!f)
+		return unknown(first, err);
+	*out = f;
+	return AR_OK;
+}

@@ -1,0 +1,142 @@
+#include "config.h"
+#include "traces/importers/intern.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+struct chain_slot {
+	struct chain_key key;
+	bool used;
+	uint64_t id;
+};
+
+static struct chain_slot *chain_find(struct chain_slot *slot, size_t cap, const struct chain_key *k)
+{
+	size_t i = (size_t)rng_mix(k->prev ^ rng_mix(k->src ^ rng_mix(k->tail))) & (cap - 1);
+
+	while (slot[i].used && (slot[i].key.prev != k->prev || slot[i].key.src != k->src ||
+				slot[i].key.tail != k->tail))
+		i = (i + 1) & (cap - 1);
+	return &slot[i];
+}
+
+static bool chain_grow(struct chain *c)
+{
+	size_t cap = c->cap ? 2 * c->cap : 1024;
+	struct chain_slot *slot = calloc(cap, sizeof *slot);
+
+	if (!slot)
+		return false;
+	for (size_t i = 0; i < c->cap; i++)
+		if (c->slot[i].used)
+			*chain_find(slot, cap, &c->slot[i].key) = c->slot[i];
+	free(c->slot);
+	c->slot = slot;
+	c->cap = cap;
+	return true;
+}
+
+bool chain_put(struct chain *c, struct chain_key key, uint64_t id_if_new, uint64_t *id)
+{
+	struct chain_slot *s;
+
+	if (4 * (c->n + 1) > 3 * c->cap && !chain_grow(c))
+		return false;
+	s = chain_find(c->slot, c->cap, &key);
+	if (!s->used) {
+		*s = (struct chain_slot){ .key = key, .used = true, .id = id_if_new };
+		c->n++;
+	}
+	*id = s->id;
+	return true;
+}
+
+void chain_release(struct chain *c)
+{
+	free(c->slot);
+	*c = (struct chain){ 0 };
+}
+
+uint64_t names_hash(const char *s, size_t n)
+{
+	uint64_t h = n;
+
+	for (size_t i = 0; i < n; i++)
+		h = rng_mix(h ^ (unsigned char)s[i]);
+	return h;
+}
+
+/* The slot that holds s, or the empty one where it belongs.  A slot is a number plus 1. */
+static uint32_t *names_find(const struct names *a, const char *s, size_t n)
+{
+	size_t i = (size_t)names_hash(s, n) & (a->n_slot - 1);
+
+	while (a->slot[i] && (strncmp(a->v[a->slot[i] - 1], s, n) || a->v[a->slot[i] - 1][n]))
+		i = (i + 1) & (a->n_slot - 1);
+	return &a->slot[i];
+}
+
+static bool names_grow(struct names *a)
+{
+	size_t cap = a->cap ? 2 * a->cap : 64;
+	char **v = realloc(a->v, cap * sizeof *v);
+	uint32_t *slot;
+
+	if (!v)
+		return false;
+	a->v = v;
+	slot = calloc(2 * cap, sizeof *slot);
+	if (!slot)
+		return false;
+	free(a->slot);
+	a->slot = slot;
+	a->n_slot = 2 * cap;
+	a->cap = cap;
+	for (size_t i = 0; i < a->n; i++)
+		*names_find(a, v[i], strlen(v[i])) = (uint32_t)i + 1;
+	return true;
+}
+
+bool names_put(struct names *a, const char *s, size_t n, uint32_t *number)
+{
+	uint32_t *slot;
+
+	if (a->n == a->cap && (a->n >= INT32_MAX || !names_grow(a)))
+		return false;
+	slot = names_find(a, s, n);
+	if (!*slot) {
+		a->v[a->n] = strndup(s, n);
+		if (!a->v[a->n])
+			return false;
+		*slot = (uint32_t)++a->n;
+	}
+	*number = *slot - 1;
+	return true;
+}
+
+bool names_put_new(struct names *a, const char *s, unsigned next)
+{
+	size_t size = strlen(s) + 12, before = a->n;
+	char *text = malloc(size);
+	uint32_t number;
+	bool done = text;
+
+	for (; done && a->n == before; next++) {
+		snprintf(text, size, next > 1 ? "%s~%u" : "%s", s, next);
+		done = names_put(a, text, strlen(text), &number);
+	}
+	free(text);
+	return done;
+}
+
+void names_release(struct names *a)
+{
+	for (size_t i = 0; i < a->n; i++)
+		free(a->v[i]);
+	free(a->v);
+	free(a->slot);
+	*a = (struct names){ 0 };
+}

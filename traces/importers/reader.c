@@ -1,0 +1,292 @@
+#include "config.h"
+#include "traces/importers/reader.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sha2.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "base/data.h"
+
+enum { RAW_BYTES = 1 << 17, LINE_MAX_BYTES = 64 << 20, HEAD_BYTES = 64 };
+
+/* Bytes go from fd into raw, from raw (through zstd or as they are) into text, and are
+ * handed out of text line by line. */
+struct reader {
+	const char *path;
+	int fd;
+	SHA2_CTX sha;
+	unsigned char raw[RAW_BYTES];
+	size_t raw_pos, raw_len;
+	bool raw_end;		/* fd has no more */
+	ZSTD_DStream *zstd;	/* NULL: plain */
+	bool in_frame;
+	char *text;
+	size_t pos;		/* first byte not handed out */
+	size_t scan;		/* no line end in [pos, scan) */
+	size_t len, cap;	/* len < cap: there is room for a NUL */
+	bool text_end;		/* text holds all that is left */
+	uint64_t line;
+};
+
+const char *reader_path(const struct reader *r)
+{
+	return r->path;
+}
+
+uint64_t reader_line(const struct reader *r)
+{
+	return r->line;
+}
+
+void reader_sha256(struct reader *r, char hex[65])
+{
+	SHA256End(&r->sha, hex);
+}
+
+/* Fail at the line that is being read. */
+static enum ar_status fail_line(const struct reader *r, const char *what, struct ar_err *err)
+{
+	return ar_fail(err, AR_DATA, "%s:%" PRIu64 ": %s", r->path, r->line + 1, what);
+}
+
+static enum ar_status read_raw(struct reader *r, struct ar_err *err)
+{
+	ssize_t k;
+
+	if (r->raw_pos == r->raw_len)
+		r->raw_pos = r->raw_len = 0;
+	do {
+		k = read(r->fd, r->raw + r->raw_len, sizeof r->raw - r->raw_len);
+	} while (k < 0 && errno == EINTR);
+	if (k < 0)
+		return ar_fail(err, AR_DATA, "%s: %s", r->path, strerror(errno));
+	SHA256Update(&r->sha, r->raw + r->raw_len, (size_t)k);
+	r->raw_len += (size_t)k;
+	r->raw_end = !k;
+	return AR_OK;
+}
+
+/* Room for RAW_BYTES more of text and a NUL. */
+static enum ar_status make_room(struct reader *r, struct ar_err *err)
+{
+	size_t cap = r->cap ? r->cap : 2 * RAW_BYTES + 1;
+	char *text;
+
+	if (r->pos) {
+		memmove(r->text, r->text + r->pos, r->len - r->pos);
+		r->len -= r->pos;
+		r->scan -= r->pos;
+		r->pos = 0;
+	}
+	while (cap - r->len <= RAW_BYTES)
+		cap *= 2;
+	if (cap == r->cap)
+		return AR_OK;
+	text = realloc(r->text, cap);
+	if (!text)
+		return ar_nomem(err);
+	r->text = text;
+	r->cap = cap;
+	return AR_OK;
+}
+
+static enum ar_status decompress(struct reader *r, struct ar_err *err)
+{
+	ZSTD_inBuffer in = { r->raw, r->raw_len, r->raw_pos };
+	ZSTD_outBuffer out = { r->text + r->len, r->cap - r->len - 1, 0 };
+	size_t k;
+
+	if (in.pos == in.size && !r->in_frame) {
+		r->text_end = r->raw_end;
+		return AR_OK;
+	}
+	k = ZSTD_decompressStream(r->zstd, &out, &in);
+	if (ZSTD_isError(k)) {
+		char what[160];
+
+		snprintf(what, sizeof what, "damaged zstd data: %s", ZSTD_getErrorName(k));
+		return fail_line(r, what, err);
+	}
+	if (r->raw_end && in.pos == r->raw_pos && !out.pos)
+		return fail_line(r, "the zstd data end inside a frame; the file is truncated", err);
+	r->in_frame = k != 0;
+	r->raw_pos = in.pos;
+	r->len += out.pos;
+	return AR_OK;
+}
+
+/* Add to text what the next bytes of the file give, or set text_end. */
+static enum ar_status more_text(struct reader *r, struct ar_err *err)
+{
+	enum ar_status st = make_room(r, err);
+	size_t k;
+
+	if (!st && r->raw_pos == r->raw_len && !r->raw_end)
+		st = read_raw(r, err);
+	if (st)
+		return st;
+	if (r->zstd)
+		return decompress(r, err);
+	k = r->raw_len - r->raw_pos;
+	if (k)
+		memcpy(r->text + r->len, r->raw + r->raw_pos, k);
+	r->len += k;
+	r->raw_pos = r->raw_len;
+	r->text_end = r->raw_end;
+	return AR_OK;
+}
+
+static bool is_zstd(const unsigned char *s, size_t n)
+{
+	return n >= 4 && ((s[0] == 0x28 && s[1] == 0xb5 && s[2] == 0x2f && s[3] == 0xfd) ||
+			  (s[0] >> 4 == 5 && s[1] == 0x2a && s[2] == 0x4d && s[3] == 0x18));
+}
+
+/* What files look like that people take for traces, by their first bytes. */
+static const struct magic {
+	const char *bytes;
+	size_t n;
+	const char *what;
+} magics[] = {
+	{ "\x1f\x8b", 2, "gzip data; decompress it with 'gzip -dc' first" },
+	{ "PK\3\4", 4, "a zip archive; unpack it first" },
+	{ "PAR1", 4, "a Parquet file; export it as CSV or JSON lines" },
+	{ "ARROW1", 6, "an Arrow file; export it as CSV or JSON lines" },
+	{ "\xff\xfe", 2, "UTF-16 text; convert it to UTF-8" },
+	{ "\xfe\xff", 2, "UTF-16 text; convert it to UTF-8" },
+	{ "version https://git-lfs.github.com/spec/", 40,
+	  "a Git LFS pointer, not the data; fetch the file itself" },
+	{ "<", 1, "HTML or XML, perhaps an error page; download the file again" },
+	{ "[", 1, "a JSON array; write one JSON object per line instead" },
+};
+
+/* Refuse what is not text in lines, skip a byte order mark. */
+static enum ar_status check_head(struct reader *r, struct ar_err *err)
+{
+	const char *s = r->text, *word;
+	size_t blank = 0;
+
+	if (r->len >= 3 && !memcmp(s, "\xef\xbb\xbf", 3))
+		r->pos = r->scan = 3;
+	word = s + r->pos;
+	while (r->pos + blank < r->len && strchr(" \t\r\n", word[blank]) && word[blank])
+		blank++;
+	for (size_t i = 0; i < sizeof magics / sizeof *magics; i++) {
+		const struct magic *m = &magics[i];
+		size_t skip = m->n == 1 ? r->pos + blank : 0;
+
+		if (r->len - skip >= m->n && !memcmp(s + skip, m->bytes, m->n))
+			return ar_fail(err, AR_DATA, "%s: this is %s", r->path, m->what);
+	}
+	return AR_OK;
+}
+
+static enum ar_status start(struct reader *r, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	while (!st && r->raw_len < 4 && !r->raw_end)
+		st = read_raw(r, err);
+	if (st)
+		return st;
+	if (is_zstd(r->raw, r->raw_len)) {
+		r->zstd = ZSTD_createDStream();
+		if (!r->zstd)
+			return ar_nomem(err);
+	}
+	while (!st && r->len < HEAD_BYTES && !r->text_end)
+		st = more_text(r, err);
+	return st ? st : check_head(r, err);
+}
+
+enum ar_status reader_open(struct reader **out, const char *path, struct ar_err *err)
+{
+	struct reader *r = calloc(1, sizeof *r);
+	enum ar_status st;
+
+	*out = NULL;
+	if (!r)
+		return ar_nomem(err);
+	SHA256Init(&r->sha);
+	if (!strcmp(path, "-")) {
+		r->path = "<stdin>";
+		r->fd = STDIN_FILENO;
+	} else {
+		r->path = path;
+		r->fd = data_open(path, 0);
+	}
+	if (r->fd < 0)
+		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+	else
+		st = start(r, err);
+	if (st) {
+		reader_close(r);
+		return st;
+	}
+	*out = r;
+	return AR_OK;
+}
+
+void reader_close(struct reader *r)
+{
+	if (!r)
+		return;
+	if (r->fd > STDIN_FILENO)
+		close(r->fd);
+	ZSTD_freeDStream(r->zstd);
+	free(r->text);
+	free(r);
+}
+
+/* Where the line at pos ends; the end of the text counts. */
+static enum ar_status find_end(struct reader *r, size_t *end, struct ar_err *err)
+{
+	for (;;) {
+		size_t n = r->len - r->scan;
+		char *nl = n ? memchr(r->text + r->scan, '\n', n) : NULL;
+		enum ar_status st;
+
+		if (nl || r->text_end) {
+			*end = nl ? (size_t)(nl - r->text) : r->len;
+			return AR_OK;
+		}
+		r->scan = r->len;
+		if (r->len - r->pos > LINE_MAX_BYTES)
+			return fail_line(r, "line longer than 64 MiB", err);
+		st = more_text(r, err);
+		if (st)
+			return st;
+	}
+}
+
+enum ar_status reader_next(struct reader *r, char **s, size_t *n, struct ar_err *err)
+{
+	size_t end = 0;
+	enum ar_status st = find_end(r, &end, err);
+	char *text;
+
+	*s = NULL;
+	*n = 0;
+	if (st || (end == r->len && r->pos == r->len))
+		return st;
+	text = r->text + r->pos;
+	*n = (size_t)(r->text + end - text);
+	r->pos = r->scan = end < r->len ? end + 1 : end;
+	if (*n && text[*n - 1] == '\r')
+		--*n;
+	if (memchr(text, 0, *n))
+		return fail_line(r, "a NUL byte; this is not text", err);
+	if (memchr(text, '\r', *n))
+		return fail_line(r, "a carriage return inside the line", err);
+	text[*n] = 0;
+	r->line++;
+	*s = text;
+	return AR_OK;
+}

@@ -1,0 +1,222 @@
+/* Splitting lines into fields. */
+#include "config.h"
+#include "traces/importers/import.h"
+
+#include <cjson/cJSON.h>
+#include <string.h>
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+static struct span trim(const char *s, size_t n)
+{
+	while (n && is_blank(*s))
+		s++, n--;
+	while (n && is_blank(s[n - 1]))
+		n--;
+	return (struct span){ s, n };
+}
+
+/* Take the next field off *line, unquoting it in place; *line becomes NULL after
+ * the last. */
+static bool csv_field(char **line, struct span *value)
+{
+	char *s = *line, *to = s, *start = s;
+
+	if (*s != '"') {
+		size_t n = strcspn(s, ",");
+
+		*value = trim(s, n);
+		*line = s[n] ? s + n + 1 : NULL;
+		return true;
+	}
+	for (s++; *s && (*s != '"' || s[1] == '"'); s++) {
+		s += *s == '"';
+		*to++ = *s;
+	}
+	if (!*s || (s[1] && s[1] != ','))
+		return false;
+	*value = trim(start, (size_t)(to - start));
+	*line = s[1] ? s + 2 : NULL;
+	return true;
+}
+
+static enum ar_status bad_quotes(struct ar_err *err)
+{
+	return ar_fail(err, AR_DATA, "a quoted field must end on its line, before a comma");
+}
+
+enum ar_status record_csv_header(struct record *r, char *line, struct ar_err *err)
+{
+	r->kind = RECORD_CSV;
+	r->json = NULL;
+	r->n = 0;
+	while (line) {
+		struct span v;
+
+		if (!csv_field(&line, &v))
+			return bad_quotes(err);
+		if (r->n == RECORD_MAX_FIELDS)
+			return ar_fail(err, AR_DATA, "more than %d columns", RECORD_MAX_FIELDS);
+		*(char *)(uintptr_t)(v.s + v.n) = 0;
+		if (*v.s && record_find(r, v.s))
+			return ar_fail(err, AR_DATA, "column \"%s\" appears twice", span_show(v).s);
+		r->field[r->n++] = (struct field){ .name = v.s };
+	}
+	return AR_OK;
+}
+
+enum ar_status record_csv_row(struct record *r, char *line, struct ar_err *err)
+{
+	size_t n = 0;
+
+	for (; line; n++) {
+		struct span v;
+
+		if (!csv_field(&line, &v))
+			return bad_quotes(err);
+		if (n < r->n)
+			r->field[n].value = v;
+	}
+	if (n != r->n)
+		return ar_fail(err, AR_DATA, "the row has %zu fields, the header %zu", n, r->n);
+	return AR_OK;
+}
+
+/* The character after the string that starts at s. */
+static const char *skip_string(const char *s)
+{
+	for (s++; *s && *s != '"'; s++)
+		s += *s == '\\' && s[1];
+	return *s ? s + 1 : s;
+}
+
+/* The character after the JSON value that starts at s.  The text has been parsed, so that
+ * brackets match. */
+static const char *skip_value(const char *s)
+{
+	int depth = 0;
+
+	do {
+		if (*s == '"') {
+			s = skip_string(s);
+			continue;
+		}
+		depth += *s == '{' || *s == '[';
+		depth -= *s == '}' || *s == ']';
+		if (depth || *s == '}' || *s == ']')
+			s++;
+		else
+			s += strcspn(s, ",]} \t");
+	} while (depth && *s);
+	return s;
+}
+
+static const char *skip_blank(const char *s)
+{
+	while (*s && (unsigned char)*s <= ' ')
+		s++;
+	return s;
+}
+
+/* The parser allows any control character between values; files have blanks and tabs. */
+static bool has_control(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)s[i] < ' ' && s[i] != '\t')
+			return true;
+	return false;
+}
+
+enum ar_status record_json(struct record *r, const char *line, size_t n, struct ar_err *err)
+{
+	const char *s = skip_blank(line), *end = NULL;
+	const cJSON *member;
+
+	r->kind = RECORD_JSON;
+	r->n = 0;
+	cJSON_Delete(r->json);
+	r->json = *s == '{' && !has_control(line, n) ? cJSON_ParseWithOpts(s, &end, 1) : NULL;
+	if (!r->json)
+		return ar_fail(err, AR_DATA, "not a JSON object (near \"%s\")",
+			       span_show((struct span){ end ? end : s, strlen(end ? end : s) }).s);
+	s++;
+	cJSON_ArrayForEach(member, r->json) {
+		struct span v, name = { member->string, strlen(member->string) };
+
+		if (r->n == RECORD_MAX_FIELDS)
+			return ar_fail(err, AR_DATA, "more than %d keys", RECORD_MAX_FIELDS);
+		if (record_find(r, member->string))
+			return ar_fail(err, AR_DATA, "key \"%s\" appears twice",
+				       span_show(name).s);
+		s = skip_blank(skip_string(skip_blank(s)));
+		v.s = skip_blank(s + (*s == ':'));
+		s = skip_value(v.s);
+		v.n = (size_t)(s - v.s);
+		s = skip_blank(s);
+		s += *s == ',';
+		r->field[r->n++] = (struct field){ member->string, v };
+	}
+	return AR_OK;
+}
+
+void record_release(struct record *r)
+{
+	cJSON_Delete(r->json);
+	r->json = NULL;
+	r->n = 0;
+}
+
+const struct field *record_find(const struct record *r, const char *name)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (!strcmp(r->field[i].name, name))
+			return &r->field[i];
+	return NULL;
+}
+
+bool record_has(const struct record *r, const char *name)
+{
+	if (record_find(r, name))
+		return true;
+	for (size_t i = 0; i < r->n && r->kind == RECORD_CSV; i++)
+		if (!strcasecmp(r->field[i].name, name))
+			return true;
+	return false;
+}
+
+bool name_among(const char *const *names, const char *name)
+{
+	for (; *names; names++)
+		if (!strcmp(*names, name))
+			return true;
+	return false;
+}
+
+bool record_next(struct span *array, struct span *element)
+{
+	const char *s = array->s, *end = s + array->n;
+
+	s = skip_blank(s + (*s == '[' || *s == ','));
+	if (s >= end || *s == ']')
+		return false;
+	element->s = s;
+	s = skip_value(s);
+	element->n = (size_t)(s - element->s);
+	s = skip_blank(s);
+	*array = (struct span){ s, (size_t)(end - s) };
+	return true;
+}
+
+struct shown span_show(struct span s)
+{
+	struct shown out;
+	size_t n = s.n > 40 ? 40 : s.n;
+
+	for (size_t i = 0; i < n; i++)
+		out.s[i] = s.s[i] >= ' ' && s.s[i] < 127 ? s.s[i] : '?';
+	strcpy(out.s + n, s.n > n ? "..." : "");
+	return out;
+}
