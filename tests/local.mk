@@ -28,7 +28,7 @@ tests_fuzz_files_SOURCES = tests/fuzz-files.c $(FUZZ_MAIN)
 tests_fuzz_files_LDADD   = $(TEST_LIBS)
 
 dist_check_SCRIPTS += tests/t-cli.sh tests/t-docs.sh tests/t-examples.sh
-dist_check_SCRIPTS += tests/t-install.sh
+dist_check_SCRIPTS += tests/t-includes.sh tests/t-install.sh
 
 # The same tests under prove(1), for developers.
 prove: $(check_PROGRAMS) $(check_LIBRARIES) attnreplay$(EXEEXT)

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Includes run one way, and the check of it names file and line.
+. "$srcdir/tests/tap.sh"
+check=$srcdir/build-aux/check-includes
+
+folders() { mkdir -p "$tmp/tree"; (cd "$tmp/tree" && mkdir -p src replay profiler kernels/prim traces model base); }
+names() { # names FILE LINE TEXT: an include that the check must name
+	folders
+	printf '\n#include "%s"\n' "$3" >"$tmp/tree/$1"
+	"$check" "$tmp/tree" >"$tmp/found"
+	got=$?
+	rm "$tmp/tree/$1"
+	[ $got != 0 ] && grep -q "^$1:$2: .*\"$3\"" "$tmp/found"
+}
+
+if [ -e "$srcdir/replay/local.mk" ]; then
+	ok 'the tree'                       "$check" "$srcdir"
+	ok 'base includes itself only'      names base/x.c 2 kernels/attn.h
+	ok 'kernels know no traces' names kernels/prim/x.cuh 2 traces/trace.h
+	ok 'traces know no kernels'         names traces/x.h 2 kernels/attn.h
+	ok 'the database knows no replay'   names profiler/x.c 2 replay/sched/sched.h
+	ok 'a path begins at the top'       names src/x.c 2 cmd.h
+else
+	skip 'the tree' 'no sources here'
+fi
+finish
