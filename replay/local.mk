@@ -19,7 +19,7 @@ tests_t_workloads_LDADD = $(TEST_LIBS)
 check_PROGRAMS += tests/t-prefix
 tests_t_prefix_SOURCES = tests/t-prefix.c
 tests_t_prefix_LDADD   = $(TEST_LIBS)
-tests_t_prefix_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+tests_t_prefix_LDFLAGS = $(FAULT_LINK)
 
 check_PROGRAMS += tests/t-arrivals
 tests_t_arrivals_SOURCES = tests/t-arrivals.c

@@ -21,10 +21,10 @@ libattnreplay_a_SOURCES += src/calibrate/calibrate_xattention.c
 check_PROGRAMS += tests/t-calibrate tests/t-calibrate-minference
 tests_t_calibrate_minference_SOURCES = tests/t-calibrate-minference.c
 tests_t_calibrate_minference_LDADD   = $(TEST_LIBS)
-tests_t_calibrate_minference_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
+tests_t_calibrate_minference_LDFLAGS = $(FAULT_LINK)
 tests_t_calibrate_SOURCES = tests/t-calibrate.c
 tests_t_calibrate_LDADD   = $(TEST_LIBS)
-tests_t_calibrate_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
+tests_t_calibrate_LDFLAGS = $(FAULT_LINK)
 
 # What 'attnreplay select' shows.
 libattnreplay_a_SOURCES += src/select/select.c src/select/select.h src/select/select_json.c src/select/select_svg.c \

@@ -1,10 +1,14 @@
 #include "tests/alloc_fault.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <zstd.h>
 
 static atomic_long left = -1;	/* calls that still succeed; negative: all of them */
 static atomic_bool fired;
+static atomic_bool no_threads;
 
 void fault_arm(long k)
 {
@@ -18,7 +22,13 @@ bool fault_disarm(void)
 	return fired;
 }
 
-bool fault_now(void)
+void fault_threads(bool fail)
+{
+	no_threads = fail;
+}
+
+/* Count a call, and say whether it is to fail. */
+static bool fault_now(void)
 {
 	if (left < 0 || atomic_fetch_sub(&left, 1) != 0)
 		return false;
@@ -33,12 +43,16 @@ void *__real_realloc(void *p, size_t n);
 void *__real_aligned_alloc(size_t align, size_t n);
 char *__real_strdup(const char *s);
 char *__real_strndup(const char *s, size_t n);
+ZSTD_DStream *__real_ZSTD_createDStream(void);
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
 void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 void *__wrap_aligned_alloc(size_t align, size_t n);
 char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
+ZSTD_DStream *__wrap_ZSTD_createDStream(void);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
 
 void *__wrap_malloc(size_t n)
 {
@@ -68,4 +82,14 @@ char *__wrap_strdup(const char *s)
 char *__wrap_strndup(const char *s, size_t n)
 {
 	return fault_now() ? NULL : __real_strndup(s, n);
+}
+
+ZSTD_DStream *__wrap_ZSTD_createDStream(void)
+{
+	return fault_now() ? NULL : __real_ZSTD_createDStream();
+}
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg)
+{
+	return no_threads ? EAGAIN : __real_pthread_create(t, a, f, arg);
 }

@@ -1,4 +1,4 @@
-/* Allocations that fail on demand, for tests that link with $(FAULT_LINK). */
+/* Allocations and threads that fail on demand, for tests that link with $(FAULT_LINK). */
 #ifndef AR_TESTS_ALLOC_FAULT_H
 #define AR_TESTS_ALLOC_FAULT_H
 
@@ -10,7 +10,7 @@ void fault_arm(long k);
 /* No fault from now on.  Whether there was one since fault_arm. */
 bool fault_disarm(void);
 
-/* For further functions that a test wraps: count a call, and say whether it is to fail. */
-bool fault_now(void);
+/* fail: no thread can be made from now on.  Otherwise threads are to be had again. */
+void fault_threads(bool fail);
 
 #endif

@@ -17,9 +17,9 @@ tests_libtest_a_SOURCES = tests/alloc_fault.c tests/alloc_fault.h tests/batch_ca
                           tests/gpu.h tests/query.c tests/query.h tests/select_gpu.c \
                           tests/select_gpu.h tests/tap.c tests/tap.h
 TEST_LIBS = tests/libtest.a $(AR_LIBS)
-# For programs that let allocations fail.
+# For programs that let allocations and threads fail.
 FAULT_LINK = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
-             -Wl,--wrap=strdup,--wrap=strndup
+             -Wl,--wrap=strdup,--wrap=strndup,--wrap=pthread_create,--wrap=ZSTD_createDStream
 FUZZ_MAIN = tests/fuzz.h tests/fuzz_main.c
 EXTRA_DIST += tests/tap.sh
 

@@ -1,9 +1,7 @@
 /* Tile plans and the reference of attention, without a GPU. */
 #include "config.h"
 
-#include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +10,6 @@
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
-
-int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
-int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
-
-static int alone;		/* no threads to be had */
-
-int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg)
-{
-	return alone ? EAGAIN : __real_pthread_create(t, a, f, arg);
-}
 
 struct result {
 	bf16_t *out;
@@ -270,9 +258,9 @@ static void test_dense(void)
 		c.b.n_sm = 132;
 		ref(&b, &c, attend_plan_blocks, 0, &all);
 		differ_pack += memcmp(a.out, b.out, a.n * sizeof *a.out) != 0;
-		alone = 1;
+		fault_threads(true);
 		ref(&b, &c, attend_plan_rows, d.heads, &all);
-		alone = 0;
+		fault_threads(false);
 		differ_alone += memcmp(a.out, b.out, a.n * sizeof *a.out) != 0;
 		for (int k = 0; k < case_n_list(&c, attend_plan_rows, d.heads); k++)
 			full.n[k] = 0;

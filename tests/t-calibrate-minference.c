@@ -1,9 +1,7 @@
 /* MInference's patterns: the best of the candidates by what the selector keeps of the attention. */
 #include "config.h"
 
-#include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +16,6 @@
 #include "tests/batch_case.h"
 #include "tests/file.h"
 #include "tests/tap.h"
-
-int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
-int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
-
-static int alone;		/* no threads to be had */
-
-int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg)
-{
-	return alone ? EAGAIN : __real_pthread_create(t, a, f, arg);
-}
 
 enum { HEADS = 2, DIM = 16, TOK = 7000, FROM = 6900 };
 
@@ -250,7 +238,7 @@ static void test_faults(void)
 	is_str(err.msg, "t-calibrate-minference.st: no row of 200 counts from 200 on; lower --from",
 	       "which the message says");
 	a.from = 100;
-	alone = 1;		/* with threads the k-th allocation is not always the same one */
+	fault_threads(true);	/* with threads the k-th allocation is not always the same one */
 	for (; hit && k < 200; k++) {
 		enum ar_status st;
 
@@ -259,7 +247,7 @@ static void test_faults(void)
 		hit = fault_disarm();
 		bad += (hit ? !st : st) || !remove(out_path) != !hit;
 	}
-	alone = 0;
+	fault_threads(false);
 	ok(!bad && !hit && k > 20, "every allocation that fails is reported and leaves no file");
 }
 

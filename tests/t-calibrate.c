@@ -3,9 +3,7 @@
 #include "config.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +16,6 @@
 #include "src/calibrate/calibrate.h"
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
-
-int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
-int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
-
-static int alone;		/* no threads to be had */
-
-int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg)
-{
-	return alone ? EAGAIN : __real_pthread_create(t, a, f, arg);
-}
 
 enum { HEADS = 4, KV_HEADS = 2, DIM = 16, TOK = 300 };
 
@@ -160,13 +148,14 @@ static void test_threads(void)
 	struct ar_err err;
 	int bad = -1, wrong = 0;
 
-	for (alone = 0; alone < 2; alone++) {
+	for (int threads = 1; threads >= 0; threads--) {
+		fault_threads(!threads);
 		memset(done, 0, sizeof done);
 		wrong += calib_each(100, mark, &bad, &err) != AR_OK;
 		for (int i = 0; i < 100; i++)
 			wrong += done[i] != 1;
 	}
-	alone = 0;
+	fault_threads(false);
 	is_int(wrong, 0, "each number is worked on once, with threads and without");
 	bad = 7;
 	ok(calib_each(100, mark, &bad, &err) == AR_DATA && !strcmp(err.msg, "number 7"),
@@ -351,7 +340,7 @@ static void test_faults(struct capture **c)
 	int bad = 0, k = 0;
 
 	setting_init(&s, "0.9", "8", "64");
-	alone = 1;		/* with threads the k-th allocation is not always the same one */
+	fault_threads(true);	/* with threads the k-th allocation is not always the same one */
 	for (; hit && k < 1000; k++) {
 		enum ar_status st;
 
@@ -361,7 +350,7 @@ static void test_faults(struct capture **c)
 		hit = fault_disarm();
 		bad += st != (hit ? AR_NOMEM : AR_OK) || !remove(out_path) != !hit;
 	}
-	alone = 0;
+	fault_threads(false);
 	ok(!bad && k > 50 && k < 1000,
 	   "every allocation that fails is reported and leaves no file");
 	is_int(calibrate_xattention.run(s.arg, &in, "/none/x", &err), AR_IO,

@@ -11,44 +11,10 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
 #define MS 1000000
-
-/* ---- every allocation can fail ---- */
-
-static long countdown = -1;
-static bool fired;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool fault(void)
-{
-	if (countdown < 0 || countdown-- > 0)
-		return false;
-	fired = true;
-	return true;
-}
-
-void *__wrap_malloc(size_t n)
-{
-	return fault() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fault() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fault() ? NULL : __real_realloc(p, n);
-}
 
 /* ---- traces from texts ---- */
 
@@ -478,15 +444,15 @@ static void test_faults(void)
 	struct ar_err err = { 0 };
 	struct sched *s;
 	enum ar_status st;
+	bool fired;
 	int bad = 0;
 	long k = 0;
 
 	add_request(&t, 0, X, 1);
 	do {
-		fired = false;
-		countdown = k++;
+		fault_arm(k++);
 		st = sched_open(&s, &t, &lim, &err);
-		countdown = -1;
+		fired = fault_disarm();
 		bad += fired && (st != AR_NOMEM || s);
 		sched_close(s);
 	} while (fired);

@@ -15,14 +15,6 @@
 #include "traces/algebra/summary.h"
 #include "traces/importers/import.h"
 
-ZSTD_DStream *__real_ZSTD_createDStream(void);
-ZSTD_DStream *__wrap_ZSTD_createDStream(void);
-
-ZSTD_DStream *__wrap_ZSTD_createDStream(void)
-{
-	return fault_now() ? NULL : __real_ZSTD_createDStream();
-}
-
 /* ---- formats ---- */
 
 static void same_requests(const struct trace *t, const struct request *want, size_t n,

@@ -80,7 +80,7 @@ static inline char *canonical(const struct trace *t)
 	return text;
 }
 
-/* Each allocation fails in turn; for programs linked with FAULT_LINK. */
+/* Each allocation fails in turn. */
 static inline void survive(const void *data, size_t size, const struct trace_args *a,
 			   const char *what)
 {
