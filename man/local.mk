@@ -1,12 +1,11 @@
 # Man pages are made from man/NAME.N.in.  In a page of section 1 the line @OPTIONS@ becomes the
 # option list as the program just built prints it, and @COMMANDS@ the list of its commands;
 # @VERSION@ is the version, in any page.
-MAN_PAGES = man/attnreplay-bench.1 man/attnreplay-calibrate.1 man/attnreplay-capture.1 \
-            man/attnreplay-capture.5 man/attnreplay-db.5 man/attnreplay-methods.1 \
-            man/attnreplay-report.1 man/attnreplay-run.1 \
-            man/attnreplay-sql.1 man/attnreplay-trace.1 \
-            man/attnreplay-trace.5 man/attnreplay.1
-MAN_PAGES += man/attnreplay-select.1
+MAN_PAGES = \
+  man/attnreplay-bench.1 man/attnreplay-calibrate.1 man/attnreplay-capture.1 \
+    man/attnreplay-capture.5 man/attnreplay-db.5 man/attnreplay-methods.1 man/attnreplay-report.1 \
+    man/attnreplay-run.1 man/attnreplay-select.1 man/attnreplay-sql.1 man/attnreplay-trace.1 \
+    man/attnreplay-trace.5 man/attnreplay.1
 
 nodist_man_MANS += $(MAN_PAGES)
 EXTRA_DIST      += $(MAN_PAGES:=.in)

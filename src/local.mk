@@ -1,54 +1,44 @@
 bin_PROGRAMS += attnreplay
-attnreplay_SOURCES = src/main.c src/bench/bench.h src/bench/bench_device.h src/bench/bench_load.h src/bench/bench_method.c src/bench/bench_paper.c \
-                     src/bench/bench_prefill.h src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c src/bench/bench_table.h src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
-                     src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
-                     src/run_options.c src/run_options.h src/report/slo.c src/report/slo.h
-attnreplay_SOURCES += src/cmd_select.c
+attnreplay_SOURCES = \
+  src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h \
+    src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_select.c src/cmd_sql.c \
+    src/cmd_trace.c src/main.c src/run_options.c src/run_options.h \
+  src/bench/bench.h src/bench/bench_device.h src/bench/bench_load.h src/bench/bench_method.c \
+    src/bench/bench_paper.c src/bench/bench_prefill.h src/bench/bench_session.c \
+    src/bench/bench_session.h src/bench/bench_table.c src/bench/bench_table.h \
+  src/report/slo.c src/report/slo.h
 attnreplay_LDADD   = $(AR_LIBS)
+attnreplay_LDFLAGS = $(SAN_CFLAGS)
 if HAVE_CUDA
-attnreplay_SOURCES += src/bench/bench_check.c src/bench/bench_device.c src/bench/bench_prefill.c
+attnreplay_SOURCES += \
+  src/bench/bench_check.c src/bench/bench_device.c src/bench/bench_prefill.c
 else
 attnreplay_SOURCES += src/bench/bench_none.c
 endif
-dist_check_SCRIPTS += tests/t-cmd-bench-method.sh tests/t-cmd-bench.sh tests/t-cmd-calibrate.sh
 
-# Calibrations: one file for each selector that has one.
-libattnreplay_a_SOURCES += src/calibrate/calibrate.c src/calibrate/calibrate.h
-libattnreplay_a_SOURCES += src/calibrate/calibrate_minference.c
-libattnreplay_a_SOURCES += src/calibrate/calibrate_seer.c src/calibrate/seer_fit.c src/calibrate/seer_fit.h
-libattnreplay_a_SOURCES += src/calibrate/calibrate_xattention.c
+# What tests look at as well.
+libattnreplay_a_SOURCES += \
+  src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_match.c src/bench/bench_match.h \
+    src/bench/bench_papers.c src/bench/bench_papers.h src/bench/bench_plan.c \
+    src/bench/bench_plan.h src/bench/bench_source.c src/bench/bench_source.h \
+  src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_minference.c \
+    src/calibrate/calibrate_seer.c src/calibrate/calibrate_xattention.c src/calibrate/seer_fit.c \
+    src/calibrate/seer_fit.h \
+  src/report/write_csv.c src/report/write_json.c src/report/write_table.c src/report/writer.h \
+    src/report/writers.c \
+  src/select/select.c src/select/select.h src/select/select_json.c src/select/select_svg.c \
+    src/select/select_text.c
 
-check_PROGRAMS += tests/t-calibrate tests/t-calibrate-minference
-tests_t_calibrate_minference_SOURCES = tests/t-calibrate-minference.c
-tests_t_calibrate_minference_LDADD   = $(TEST_LIBS)
-tests_t_calibrate_minference_LDFLAGS = $(FAULT_LINK)
-tests_t_calibrate_SOURCES = tests/t-calibrate.c
-tests_t_calibrate_LDADD   = $(TEST_LIBS)
-tests_t_calibrate_LDFLAGS = $(FAULT_LINK)
-
-# What 'attnreplay select' shows.
-libattnreplay_a_SOURCES += src/select/select.c src/select/select.h src/select/select_json.c src/select/select_svg.c \
-                           src/select/select_text.c
-dist_check_SCRIPTS += tests/t-cmd-select.sh
-check_PROGRAMS += tests/t-select-show
-tests_t_select_show_SOURCES = tests/t-select-show.c
-tests_t_select_show_LDADD   = $(TEST_LIBS)
-tests_t_select_show_LDFLAGS = $(FAULT_LINK)
-check_PROGRAMS += tests/t-seer-fit
-tests_t_seer_fit_SOURCES = tests/t-seer-fit.c
-tests_t_seer_fit_LDADD   = $(TEST_LIBS)
-tests_t_seer_fit_LDFLAGS = $(FAULT_LINK)
-# What bench method and bench paper measure.
-libattnreplay_a_SOURCES += src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c src/bench/bench_papers.h src/bench/bench_plan.c src/bench/bench_plan.h \
-                           src/bench/bench_source.c src/bench/bench_source.h
-
-check_PROGRAMS += tests/t-bench-match tests/t-bench-paper
-tests_t_bench_match_SOURCES = tests/t-bench-match.c
-tests_t_bench_match_LDADD   = $(TEST_LIBS)
-tests_t_bench_match_LDFLAGS = $(FAULT_LINK)
-tests_t_bench_paper_SOURCES = tests/t-bench-paper.c
-tests_t_bench_paper_LDADD   = $(TEST_LIBS)
-tests_t_bench_paper_LDFLAGS = $(FAULT_LINK)
+check_PROGRAMS += \
+  tests/t-bench \
+  tests/t-bench-match \
+  tests/t-bench-paper \
+  tests/t-calibrate \
+  tests/t-calibrate-minference \
+  tests/t-seer-fit \
+  tests/t-select-show
+dist_check_SCRIPTS += \
+  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-select.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

@@ -1,4 +1,4 @@
-/* Allocations and threads that fail on demand, for tests that link with $(FAULT_LINK). */
+/* Allocations and threads that fail on demand, in every test program. */
 #ifndef AR_TESTS_ALLOC_FAULT_H
 #define AR_TESTS_ALLOC_FAULT_H
 

@@ -10,25 +10,27 @@ AM_TESTS_ENVIRONMENT = \
   srcdir='$(abs_top_srcdir)'; \
   export ATTNREPLAY ATTNREPLAY_DATA srcdir;
 
+# One more test is tests/t-NAME.c or tests/t-NAME.sh, and its word in check_PROGRAMS or
+# dist_check_SCRIPTS of the folder that it tests.  A program is made of that file and links what
+# follows, unless it has a tests_t_NAME_SOURCES.
+LDADD = tests/libtest.a $(AR_LIBS)
+# Allocations and threads can be made to fail.
+AM_LDFLAGS += -Wl,-u,fault_arm,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
+              -Wl,--wrap=strdup,--wrap=strndup,--wrap=pthread_create,--wrap=ZSTD_createDStream
+
 # What the tests share.
 check_LIBRARIES += tests/libtest.a
-tests_libtest_a_SOURCES = tests/alloc_fault.c tests/alloc_fault.h tests/batch_case.c \
-                          tests/batch_case.h tests/file.c tests/file.h tests/gate_file.h tests/gpu.c \
-                          tests/gpu.h tests/query.c tests/query.h tests/select_gpu.c \
-                          tests/select_gpu.h tests/tap.c tests/tap.h
-TEST_LIBS = tests/libtest.a $(AR_LIBS)
-# For programs that let allocations and threads fail.
-FAULT_LINK = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
-             -Wl,--wrap=strdup,--wrap=strndup,--wrap=pthread_create,--wrap=ZSTD_createDStream
-FUZZ_MAIN = tests/fuzz.h tests/fuzz_main.c
+tests_libtest_a_SOURCES = \
+  tests/alloc_fault.c tests/alloc_fault.h tests/backend-case.c tests/backend-case.h \
+    tests/batch_case.c tests/batch_case.h tests/fake_cupti.h tests/file.c tests/file.h \
+    tests/fuzz.h tests/fuzz_main.c tests/gate_file.h tests/gpu.c tests/gpu.h tests/query.c \
+    tests/query.h tests/sample_db.c tests/sample_db.h tests/select_gpu.c tests/select_gpu.h \
+    tests/tap.c tests/tap.h tests/trace_text.h
 EXTRA_DIST += tests/tap.sh
 
 check_PROGRAMS += tests/fuzz-files
-tests_fuzz_files_SOURCES = tests/fuzz-files.c $(FUZZ_MAIN)
-tests_fuzz_files_LDADD   = $(TEST_LIBS)
-
-dist_check_SCRIPTS += tests/t-cli.sh tests/t-docs.sh tests/t-examples.sh
-dist_check_SCRIPTS += tests/t-includes.sh tests/t-install.sh
+dist_check_SCRIPTS += \
+  tests/t-cli.sh tests/t-docs.sh tests/t-examples.sh tests/t-includes.sh tests/t-install.sh
 
 # The same tests under prove(1), for developers.
 prove: $(check_PROGRAMS) $(check_LIBRARIES) attnreplay$(EXEEXT)
