@@ -44,7 +44,7 @@ libattnreplay_a_SOURCES += \
   kernels/methods/method_device.c \
   kernels/prim/tensor_map.c \
   kernels/select/lastq/lastq_device.c
-libattnreplay_a_SOURCES += \
+DEVICE_CODE += \
   kernels/attend/attend_cut_sm90.cu kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu \
     kernels/attend/decode_sm80.cu \
   kernels/exec/columns/columns_sm80.cu kernels/exec/columns/columns_sm90.cu \

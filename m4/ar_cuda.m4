@@ -7,12 +7,13 @@
 #   --with-cuda-arch=LIST
 #                      comma separated, default 90a
 #
-# cudart is linked statically.  cuBLAS and CUPTI are loaded at run time, so a
-# build needs their headers only, and the program starts where neither they nor
-# a driver exist.
+# The program links cudart statically, the tests share one.  cuBLAS and CUPTI are
+# loaded at run time, so a build needs their headers only, and the program starts
+# where neither they nor a driver exist.
 #
-# Sets NVCC NVCC_GENCODE CUDA_CPPFLAGS CUDA_LDFLAGS CUDA_LIBS, the conditionals
-# HAVE_CUDA and HAVE_CUPTI, and the macros HAVE_CUDA, HAVE_CUPTI (always
+# Sets NVCC NVCC_GENCODE CUDA_CPPFLAGS CUDA_LIBDIR CUDA_LDFLAGS CUDA_LIBS,
+# CUDA_SHARED_LIBS (CUDA_LIBS with the shared cudart), the conditionals HAVE_CUDA
+# and HAVE_CUPTI, and the macros HAVE_CUDA, HAVE_CUPTI (always
 # defined, 0 or 1) and CUDA_LIBDIR (where the toolkit keeps its libraries).
 AC_DEFUN([AR_CHECK_CUDA], [
   AC_ARG_VAR([NVCC],      [CUDA compiler driver])
@@ -32,7 +33,7 @@ AC_DEFUN([AR_CHECK_CUDA], [
     [], [with_cuda_arch=90a])
 
   have_cuda=no have_cupti=no cuda_version= cuda_root= ar_lib=
-  CUDA_CPPFLAGS= CUDA_LDFLAGS= CUDA_LIBS= NVCC_GENCODE=
+  CUDA_CPPFLAGS= CUDA_LDFLAGS= CUDA_LIBS= CUDA_SHARED_LIBS= NVCC_GENCODE=
 
   AS_CASE([$with_cuda], [no], [], [AR_FIND_CUDA])
   AS_IF([test "$have_cuda" = no && test "$with_cuda" != no \
@@ -61,6 +62,7 @@ AC_DEFUN([AR_CHECK_CUDA], [
 
   AC_SUBST([NVCC_GENCODE])
   AC_SUBST([CUDA_CPPFLAGS])  AC_SUBST([CUDA_LDFLAGS])  AC_SUBST([CUDA_LIBS])
+  AC_SUBST([CUDA_SHARED_LIBS])  AC_SUBST([CUDA_LIBDIR], [$ar_lib])
 ])
 
 # AR_FIRST_DIR(VAR, FILE, DIRS): VAR = first DIR of DIRS that holds FILE.
@@ -121,6 +123,7 @@ _EOF_CU
     done
     LIBS=$ar_save_LIBS LDFLAGS=$ar_save_LDFLAGS
     AC_MSG_RESULT([$have_cuda $CUDA_LIBS])
+    CUDA_SHARED_LIBS=`echo "$CUDA_LIBS" | $SED 's/-lcudart_static/-lcudart/'`
   ])
   rm -f conftest*
 ])

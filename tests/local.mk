@@ -10,13 +10,27 @@ AM_TESTS_ENVIRONMENT = \
   srcdir='$(abs_top_srcdir)'; \
   export ATTNREPLAY ATTNREPLAY_DATA srcdir;
 
-# One more test is tests/t-NAME.c or tests/t-NAME.sh, and its word in check_PROGRAMS or
-# dist_check_SCRIPTS of the folder that it tests.  A program is made of that file and links what
-# follows, unless it has a tests_t_NAME_SOURCES.
-LDADD = tests/libtest.a $(AR_LIBS)
-# Allocations and threads can be made to fail.
+# To add a test, write tests/t-NAME.c or tests/t-NAME.sh.  Then add tests/t-NAME to check_PROGRAMS,
+# or tests/t-NAME.sh to dist_check_SCRIPTS, in the local.mk of the folder that it tests.  Automake
+# makes the program of tests/t-NAME.c and of what LDADD names.  A program of several files has
+# tests_t_NAME_SOURCES as well.  The shared library needs C code, so libattnreplay.a follows it again.
+LDADD = tests/libtest.a libattnreplay.a $(KERNELS_SO) $(AR_LIBS) $(CUDA_SHARED_LIBS)
+# Every test can make allocations and threads fail.
 AM_LDFLAGS += -Wl,-u,fault_arm,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
               -Wl,--wrap=strdup,--wrap=strndup,--wrap=pthread_create,--wrap=ZSTD_createDStream
+
+# Device code is large, so all tests share one copy of it.  That library takes the C functions that
+# it calls from the test program, and both take cudart from the toolkit's shared library.
+if HAVE_CUDA
+KERNELS_SO = tests/libkernels.so
+CLEANFILES += $(KERNELS_SO)
+KERNELS_RPATH = -Wl,-rpath,'$$ORIGIN',-rpath,$(CUDA_LIBDIR)
+AM_LDFLAGS += $(KERNELS_RPATH)
+$(KERNELS_SO): $(DEVICE_CODE:.cu=.$(OBJEXT))
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && \
+	$(CC) $(CFLAGS) -shared -Wl,-soname,$(@F) $(KERNELS_RPATH) $(LDFLAGS) -o $@ \
+	  $(DEVICE_CODE:.cu=.$(OBJEXT)) $(CUDA_LDFLAGS) $(CUDA_SHARED_LIBS)
+endif
 
 # What the tests share.
 check_LIBRARIES += tests/libtest.a
@@ -30,7 +44,8 @@ EXTRA_DIST += tests/tap.sh
 
 check_PROGRAMS += tests/fuzz-files
 dist_check_SCRIPTS += \
-  tests/t-cli.sh tests/t-docs.sh tests/t-examples.sh tests/t-includes.sh tests/t-install.sh
+  tests/t-cli.sh tests/t-device-code.sh tests/t-docs.sh tests/t-examples.sh \
+    tests/t-includes.sh tests/t-install.sh
 
 # The same tests under prove(1), for developers.
 prove: $(check_PROGRAMS) $(check_LIBRARIES) attnreplay$(EXEEXT)
