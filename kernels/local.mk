@@ -1,6 +1,6 @@
 # Methods: selectors, unions, executors; and the kernels of a decoder layer.
 libattnreplay_a_SOURCES += \
-  kernels/attn.h \
+  kernels/attn.h kernels/phase.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
   kernels/exec/executor.h kernels/exec/executors.c kernels/exec/keys.c kernels/exec/keys.h \
@@ -12,6 +12,7 @@ libattnreplay_a_SOURCES += \
   kernels/exec/pool/pool.c kernels/exec/pool/pool.h \
   kernels/layer/gemm.h kernels/layer/layer.c kernels/layer/layer.h \
   kernels/methods/method.c kernels/methods/method.h kernels/methods/method_parse.c \
+    kernels/methods/selection_count.h \
   kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c kernels/prim/multiply.h \
     kernels/prim/products.cuh kernels/prim/sm90.cuh kernels/prim/softmax.cuh \
     kernels/prim/tensor_map.h \
