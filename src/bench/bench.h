@@ -29,6 +29,7 @@ enum { BENCH_LIST = 64 };
 enum ar_status bench_counts(const char *option, const char *list, int64_t *v, int *n,
 			    struct ar_err *err);
 
+enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_method(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err);
 

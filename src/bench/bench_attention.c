@@ -1,0 +1,499 @@
+/* attnreplay bench attention: single kernels, each over a table of shapes. */
+#include "config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/number.h"
+#include "src/bench/bench.h"
+#include "src/bench/bench_case.h"
+#include "src/bench/bench_device.h"
+#include "src/bench/bench_table.h"
+
+/* ---- which cases ---- */
+
+struct plan {
+	bool what[BENCH_N];
+	bool given;			/* batch, chunk or context, hence no default shapes */
+	int64_t batch[BENCH_LIST], chunk[BENCH_LIST], context[BENCH_LIST];
+	int n_batch, n_chunk, n_context;
+	double density[BENCH_LIST];
+	int n_density;
+};
+
+struct shape {
+	int64_t batch, chunk, context;
+};
+
+static const struct shape prefills[] = {
+	{ 1, 512, 32 << 10 }, { 1, 512, 128 << 10 },
+	{ 1, 1024, 8 << 10 }, { 1, 1024, 32 << 10 }, { 1, 1024, 64 << 10 }, { 1, 1024, 128 << 10 },
+	{ 8, 512, 8 << 10 }, { 8, 512, 32 << 10 }, { 8, 512, 128 << 10 },
+	{ 8, 1024, 8 << 10 }, { 8, 1024, 32 << 10 }, { 8, 1024, 64 << 10 }, { 8, 1024, 128 << 10 },
+	{ 8, 2048, 8 << 10 }, { 8, 2048, 32 << 10 }, { 8, 2048, 128 << 10 },
+	{ 1, 8 << 10, 8 << 10 }, { 1, 32 << 10, 32 << 10 }, { 1, 64 << 10, 64 << 10 },
+	{ 0 }
+};
+static const struct shape decodes[] = {
+	{ 8, 1, 32 << 10 }, { 8, 1, 128 << 10 }, { 64, 1, 4 << 10 }, { 0 }
+};
+
+typedef bool item_fn(struct plan *p, const char *text, void *to);
+
+/* Call item with each part of a comma-separated list. */
+static enum ar_status split(const char *option, const char *list, item_fn *item, struct plan *p,
+			    void *to, const char *want, struct ar_err *err)
+{
+	char text[64];
+
+	for (const char *s = list;; s++) {
+		size_t n = strcspn(s, ",");
+
+		snprintf(text, sizeof text, "%.*s", (int)n, s);
+		if (n >= sizeof text || !item(p, text, to))
+			return ar_fail(err, AR_USAGE, "--%s '%s': want %s", option, list, want);
+		s += n;
+		if (!*s)
+			return AR_OK;
+	}
+}
+
+struct counts {
+	int64_t *v;
+	int *n;
+};
+
+static bool add_count(struct plan *p, const char *text, void *to)
+{
+	const struct counts *c = to;
+
+	(void)p;
+	return *c->n < BENCH_LIST && num_count(text, &c->v[*c->n]) && c->v[*c->n] >= 1 &&
+	       c->v[(*c->n)++] <= INT32_MAX;
+}
+
+enum ar_status bench_counts(const char *option, const char *list, int64_t *v, int *n,
+			    struct ar_err *err)
+{
+	struct counts to = { v, n };
+
+	*n = 0;
+	return split(option, list, add_count, NULL, &to, "up to 64 counts such as 8 or 32K", err);
+}
+
+static bool add_density(struct plan *p, const char *text, void *to)
+{
+	(void)to;
+	return p->n_density < BENCH_LIST && num_real(text, &p->density[p->n_density]) &&
+	       p->density[p->n_density] >= 0 && p->density[p->n_density++] <= 1;
+}
+
+static bool add_what(struct plan *p, const char *text, void *to)
+{
+	int i = 0;
+
+	(void)to;
+	while (bench_names[i] && strcmp(bench_names[i], text))
+		i++;
+	if (bench_names[i])
+		p->what[i] = true;
+	return bench_names[i];
+}
+
+static enum ar_status make_plan(struct plan *p, const struct bench_args *a, struct ar_err *err)
+{
+	const struct {
+		const char *name, *list, *def;
+		int64_t *v;
+		int *n;
+	} counts[] = {
+		{ "batch", a->batch, "8", p->batch, &p->n_batch },
+		{ "chunk", a->chunk, "1024", p->chunk, &p->n_chunk },
+		{ "context", a->context, "128K", p->context, &p->n_context },
+	};
+	enum ar_status st = split("what", a->what, add_what, p, NULL,
+				  "some of dense, past, table, blocksparse, copy, gather, "
+				  "decode, decode-table, select", err);
+
+	if (!st)
+		st = split("density", a->density, add_density, p, NULL,
+			   "up to 64 numbers from 0 to 1", err);
+	for (int i = 0; i < 3 && !st; i++) {
+		p->given = p->given || counts[i].list;
+		st = bench_counts(counts[i].name, counts[i].list ? counts[i].list : counts[i].def,
+				  counts[i].v, counts[i].n, err);
+	}
+	return st;
+}
+
+/* ---- rows ---- */
+
+struct row {
+	const char *what;
+	int64_t batch, chunk, context, q_heads, kv_heads, head_dim, block_size;
+	double density;
+	double flops, bytes;
+	double executed;		/* share of dense attention; select: of past blocks */
+	struct bench_result r;
+	double tflops, tbs, share;
+	struct bench_how how;
+};
+
+static const struct bench_col cols[] = {
+#define COL(member) offsetof(struct row, member)
+	{ "what", "what", COL_TEXT, COL(what), -13, 0, 0 },
+	{ "batch", "batch", COL_COUNT, COL(batch), 5, 0, 0 },
+	{ "chunk", "chunk", COL_COUNT, COL(chunk), 6, 0, 0 },
+	{ "context", "context", COL_COUNT, COL(context), 7, 0, 0 },
+	{ "q_heads", NULL, COL_COUNT, COL(q_heads), 0, 0, 0 },
+	{ "kv_heads", NULL, COL_COUNT, COL(kv_heads), 0, 0, 0 },
+	{ "head_dim", NULL, COL_COUNT, COL(head_dim), 0, 0, 0 },
+	{ "block_size", NULL, COL_COUNT, COL(block_size), 0, 0, 0 },
+	{ "density", "density", COL_REAL, COL(density), 7, 2, 1 },
+	{ "executed", "executed", COL_REAL, COL(executed), 8, 4, 1 },
+	{ "flops", "GFLOP", COL_REAL, COL(flops), 9, 1, 1e9 },
+	{ "bytes", NULL, COL_REAL, COL(bytes), 0, 0, 0 },
+	{ "us", "us", COL_REAL, COL(r.us), 10, 1, 1 },
+	{ "min_us", NULL, COL_REAL, COL(r.min_us), 0, 0, 0 },
+	{ "event_us", NULL, COL_REAL, COL(r.event_us), 0, 0, 0 },
+	{ "tflops", "TFLOP/s", COL_REAL, COL(tflops), 7, 1, 1 },
+	{ "tbs", "TB/s", COL_REAL, COL(tbs), 6, 3, 1 },
+	{ "share", "% ceil", COL_REAL, COL(share), 6, 1, 0.01 },
+	{ "rel_l2", "rel L2", COL_REAL, COL(r.rel_l2), 8, 5, 1 },
+	{ "max_abs", "max abs", COL_REAL, COL(r.max_abs), 8, 5, 1 },
+	{ "bits_off", "bits off", COL_REAL, COL(r.bits_off), 8, 6, 1 },
+	BENCH_HOW_COLS(COL(how)),
+#undef COL
+	{ 0 }
+};
+
+/* ---- running ---- */
+
+struct bench {
+	const struct bench_args *a;
+	struct plan plan;
+	struct bench_device *device;	/* NULL: dry run */
+	struct bench_table table;
+	double tflops, tbs;		/* the ceilings; NaN before they are known */
+	FILE *cases;			/* NULL: those of the options */
+	int n_case;			/* planned so far */
+	int n_off;			/* rows that are not near the reference */
+};
+
+enum { CEILING = 8192 };
+static const double rel_l2_most = 0.01, bits_off_most = 0.001;
+
+static enum ar_status put_row(struct bench *b, struct row *r, struct ar_err *err)
+{
+	r->how.clock = isnan(r->r.us) ? NULL : r->r.traced ? "cupti" : "events";
+	r->how.gpu = b->device ? bench_gpu(b->device) : NULL;
+	r->how.repeat = b->a->repeat;
+	r->how.seed = b->a->seed;
+	r->tflops = r->flops / r->r.us * 1e-6;
+	r->tbs = r->bytes / r->r.us * 1e-6;
+	r->share = isfinite(r->tbs) ? r->tbs / b->tbs : r->tflops / b->tflops;
+	return bench_table_put(&b->table, r, err);
+}
+
+static const struct bench_result nothing = {
+	.us = NAN, .min_us = NAN, .event_us = NAN, .rel_l2 = NAN, .max_abs = NAN, .kept = NAN,
+	.bits_off = NAN
+};
+
+/* What the GPU can do, in this run: a large product, and a copy's bytes read and written. */
+static enum ar_status run_ceilings(struct bench *b, struct ar_err *err)
+{
+	const double n = CEILING;
+	struct row product = { .what = "gemm", .density = NAN, .executed = NAN, .bytes = NAN,
+			       .flops = 2 * n * n * n, .r = nothing };
+	struct row copy = { .what = "copy", .density = NAN, .executed = NAN, .flops = NAN,
+			    .bytes = 4 * (4 * n * n), .r = nothing };
+	enum ar_status st = bench_product(b->device, CEILING, &product.r, err);
+
+	if (st == AR_NODEV) {
+		log_warn("%s; there is no ceiling for TFLOP/s", err->msg);
+		st = AR_OK;
+	}
+	if (!st)
+		st = bench_copy(b->device, 2 * CEILING, &copy.r, err);
+	if (st)
+		return st;
+	b->tflops = product.flops / product.r.us * 1e-6;
+	b->tbs = copy.bytes / copy.r.us * 1e-6;
+	st = put_row(b, &product, err);
+	return st ? st : put_row(b, &copy, err);
+}
+
+/* Decode is bound by reading K and V once for the heads that share them, everything else by its
+ * products. */
+static struct row row_of(const struct bench_case *c, const struct bench_shape *s, double density)
+{
+	bool select = c->what == BENCH_SELECT, decode = bench_decodes(c->what);
+	double group = (double)(s->q_heads / s->kv_heads);
+
+	return (struct row){
+		.what = bench_names[c->what], .batch = s->batch,
+		.chunk = decode ? 1 : s->chunk, .context = s->context, .q_heads = s->q_heads,
+		.kv_heads = s->kv_heads, .head_dim = s->head_dim, .block_size = s->page_tok,
+		.density = c->n_list && c->what != BENCH_PAST ? density : NAN,
+		.flops = select ? NAN : 4.0 * (double)s->head_dim * (double)c->pairs,
+		.bytes = decode ? 2.0 * (double)s->head_dim * sizeof(bf16_t) *
+				  ((double)c->pairs / group) : NAN,
+		.executed = select ? NAN : (double)c->pairs / (double)c->dense_pairs,
+		.r = nothing,
+	};
+}
+
+static bool is_off(const struct bench *b, const struct bench_case *c, int part,
+		   const struct bench_result *r)
+{
+	if (!b->device || !b->a->sample)
+		return false;
+	if (c->moved && part == 0)	/* of the copies nothing is computed again */
+		return false;
+	return c->what == BENCH_SELECT ? !(r->bits_off <= bits_off_most) :
+					 !(r->rel_l2 <= rel_l2_most);
+}
+
+/* The rows of a case that has several; NULL: it has one. */
+static const char *const parts[BENCH_N][BENCH_PARTS] = {
+	[BENCH_COPY] = { "copy-move", "copy-attend" },
+	[BENCH_GATHER] = { "gather-move", "gather-attend" },
+	[BENCH_SELECT] = { "select", "metadata" },
+};
+
+static enum ar_status put_case(struct bench *b, const struct bench_case *c, const struct row *row,
+			       const struct bench_result result[BENCH_PARTS], struct ar_err *err)
+{
+	const char *const *part = parts[c->what];
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < (part[0] ? BENCH_PARTS : 1) && !st; i++) {
+		struct row r = *row;
+
+		r.r = result[i];
+		if (part[0])
+			r.what = part[i];
+		if (c->what == BENCH_SELECT)
+			r.executed = r.r.kept;
+		if (c->moved && i == 0) {	/* keys and values, read and written */
+			r.bytes = 4 * (double)c->moved * (double)r.head_dim * sizeof(bf16_t);
+			r.flops = NAN;
+		}
+		b->n_off += is_off(b, c, i, &r.r);
+		st = put_row(b, &r, err);
+	}
+	return st;
+}
+
+static enum ar_status run_case(struct bench *b, enum bench_what what, const struct bench_shape *s,
+			       double density, struct ar_err *err)
+{
+	struct bench_result result[BENCH_PARTS] = { nothing, nothing };
+	struct bench_case c;
+	struct row row;
+	enum ar_status st;
+
+	if (ar_interrupted())
+		return ar_fail(err, AR_INTERRUPTED, "interrupted");
+	st = bench_case_make(&c, what, s, density, (uint64_t)b->a->seed, err);
+	if (st)
+		return st;
+	row = row_of(&c, s, density);
+	if (b->device)
+		st = bench_run(b->device, &c, result, err);
+	if (st)
+		ar_err_prefix(err, "%s, batch %lld, chunk %lld, context %lld", row.what,
+			      (long long)row.batch, (long long)row.chunk, (long long)row.context);
+	else
+		st = put_case(b, &c, &row, result, err);
+	bench_case_release(&c);
+	return st;
+}
+
+static enum ar_status check_case(struct bench *b, enum bench_what what, const struct bench_shape *s,
+				 double density, struct ar_err *err)
+{
+	(void)density;
+	b->n_case++;
+	return bench_shape_check(what, s, err);
+}
+
+typedef enum ar_status case_fn(struct bench *b, enum bench_what what, const struct bench_shape *s,
+			       double density, struct ar_err *err);
+
+/* The cases of one shape.  Without a past there is nothing to select. */
+static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, bool decode,
+				    case_fn *fn, struct ar_err *err)
+{
+	const struct plan *p = &b->plan;
+	int64_t chunk = shape->chunk < shape->context ? shape->chunk : shape->context;
+	const struct bench_shape s = { b->a->q_heads, b->a->kv_heads, b->a->head_dim,
+				       b->a->block_size, shape->batch, chunk, shape->context, 0 };
+	enum bench_what all = decode ? BENCH_DECODE : BENCH_DENSE;
+	enum bench_what table = decode ? BENCH_DECODE_TABLE : BENCH_TABLE;
+	bool past = s.context - s.chunk >= 128;
+	enum ar_status st = AR_OK;
+
+	if (p->what[all])
+		st = fn(b, all, &s, 1, err);
+	if (p->what[BENCH_PAST] && !decode && !st)
+		st = fn(b, BENCH_PAST, &s, 1, err);
+	for (int i = 0; i < p->n_density && p->what[table] && past && !st; i++)
+		st = fn(b, table, &s, p->density[i], err);
+	if (decode)
+		return st;
+	for (int i = 0; i < p->n_density && p->what[BENCH_BLOCKSPARSE] && !st; i++)
+		st = fn(b, BENCH_BLOCKSPARSE, &s, p->density[i], err);
+	for (int i = 0; i < p->n_density && p->what[BENCH_COPY] && past && !st; i++)
+		st = fn(b, BENCH_COPY, &s, p->density[i], err);
+	for (int i = 0; i < p->n_density && p->what[BENCH_GATHER] && past && !st; i++)
+		st = fn(b, BENCH_GATHER, &s, p->density[i], err);
+	if (p->what[BENCH_SELECT] && past && !st)
+		st = fn(b, BENCH_SELECT, &s, 1, err);
+	return st;
+}
+
+static enum ar_status each_default(struct bench *b, case_fn *fn, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (const struct shape *s = prefills; s->batch && !st; s++)
+		st = each_of_shape(b, s, false, fn, err);
+	for (const struct shape *s = decodes; s->batch && !st; s++)
+		st = each_of_shape(b, s, true, fn, err);
+	return st;
+}
+
+static enum ar_status each_case(struct bench *b, case_fn *fn, struct ar_err *err)
+{
+	const struct plan *p = &b->plan;
+	enum ar_status st = AR_OK;
+
+	if (!p->given)
+		return each_default(b, fn, err);
+	for (int i = 0; i < p->n_batch; i++)
+		for (int k = 0; k < p->n_context; k++) {
+			struct shape s = { p->batch[i], 1, p->context[k] };
+
+			for (int j = 0; j < p->n_chunk && !st; j++) {
+				s.chunk = p->chunk[j];
+				st = each_of_shape(b, &s, false, fn, err);
+			}
+			s.chunk = 1;
+			if (!st)
+				st = each_of_shape(b, &s, true, fn, err);
+		}
+	return st;
+}
+
+/* ---- cases of a file ---- */
+
+static enum ar_status open_cases(struct bench *b, struct ar_err *err)
+{
+	const char *path = b->a->cases;
+
+	if (b->plan.given)
+		return ar_fail(err, AR_USAGE, "--cases says all shapes; leave out --batch, --chunk "
+			       "and --context");
+	b->cases = strcmp(path, "-") ? fopen(path, "r") : stdin;
+	return b->cases ? AR_OK : ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
+}
+
+static void close_cases(struct bench *b)
+{
+	if (b->cases && b->cases != stdin)
+		fclose(b->cases);
+}
+
+/* WHAT BATCH CHUNK CONTEXT [DENSITY], each as its option. */
+static enum ar_status run_line(struct bench *b, char *line, struct ar_err *err)
+{
+	struct bench_args a = *b->a;
+	char **const field[] = { &a.what, &a.batch, &a.chunk, &a.context, &a.density }, *rest;
+	int n = 0, n_case = b->n_case;
+	enum ar_status st;
+
+	for (char *s = strtok_r(line, " \t", &rest); s; s = strtok_r(NULL, " \t", &rest), n++)
+		if (n < 5)
+			*field[n] = s;
+	if (n < 4 || n > 5)
+		return ar_fail(err, AR_USAGE, "want WHAT BATCH CHUNK CONTEXT [DENSITY]");
+	b->plan = (struct plan){ 0 };
+	st = make_plan(&b->plan, &a, err);
+	if (!st)
+		st = each_case(b, check_case, err);
+	if (!st && b->n_case == n_case)
+		st = ar_fail(err, AR_USAGE, "there is nothing to select from: the context must be "
+			     "longer than the chunk");
+	return st ? st : each_case(b, run_case, err);
+}
+
+/* A case has run when the next line is read, which may be written only then. */
+static enum ar_status each_line(struct bench *b, struct ar_err *err)
+{
+	char *line = NULL;
+	size_t size = 0;
+	enum ar_status st = AR_OK;
+
+	for (int n = 1; !st && getline(&line, &size, b->cases) > 0; n++) {
+		line[strcspn(line, "#\n")] = 0;
+		if (line[strspn(line, " \t")])
+			st = run_line(b, line, err);
+		if (st)
+			ar_err_prefix(err, "%s:%d", b->a->cases, n);
+	}
+	if (!st && ferror(b->cases))
+		st = ar_fail(err, AR_DATA, "%s: %s", b->a->cases, strerror(errno));
+	free(line);
+	return st;
+}
+
+static enum ar_status open_device(struct bench *b, struct ar_err *err)
+{
+	const struct bench_env env = { (int)b->a->device, (int)b->a->repeat, (int)b->a->sample,
+				       (uint64_t)b->a->seed };
+
+	return b->a->dry_run ? AR_OK : bench_open(&b->device, &env, err);
+}
+
+enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err)
+{
+	struct bench b = { .a = a, .tflops = NAN, .tbs = NAN,
+			   .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
+				      .path = a->json } };
+	enum ar_status st = make_plan(&b.plan, a, err);
+
+	if (!st && a->head_dim != 64 && a->head_dim != 128 && a->head_dim != 256)
+		st = ar_fail(err, AR_USAGE, "--head-dim %lld: the kernels take 64, 128 and 256",
+			     (long long)a->head_dim);
+	if (!st && a->block_size != 64 && a->block_size != 128)
+		st = ar_fail(err, AR_USAGE, "--block-size %lld: the kernels take 64 and 128",
+			     (long long)a->block_size);
+	if (!st)
+		st = a->cases ? open_cases(&b, err) : each_case(&b, check_case, err);
+	if (!st)
+		st = open_device(&b, err);
+	if (!st)
+		st = bench_table_open(&b.table, err);
+	if (st)
+		goto out;
+	bench_table_heads(&b.table);
+	if (b.device)
+		st = run_ceilings(&b, err);
+	if (!st)
+		st = a->cases ? each_line(&b, err) : each_case(&b, run_case, err);
+	if (!st && b.n_off)
+		st = ar_fail(err, AR_CUDA, "%d rows are not near the reference (rel L2 above %g, "
+			     "or bits off above %g): do not trust them", b.n_off, rel_l2_most,
+			     bits_off_most);
+out:
+	st = bench_table_close(&b.table, st, err);
+	bench_close(b.device);
+	close_cases(&b);
+	return st;
+}
