@@ -6,7 +6,7 @@ attnreplay_SOURCES = \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
-    src/bench/bench_table.h \
+    src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
   src/report/slo.c src/report/slo.h \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)

@@ -23,11 +23,6 @@ struct bench_args {
 };
 
 enum { FORMAT_TABLE, FORMAT_JSON };
-enum { BENCH_LIST = 64 };
-
-/* Counts of a comma-separated list, at most BENCH_LIST. */
-enum ar_status bench_counts(const char *option, const char *list, int64_t *v, int *n,
-			    struct ar_err *err);
 
 enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err);
 enum ar_status bench_method(const struct bench_args *a, struct ar_err *err);

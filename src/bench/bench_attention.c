@@ -13,6 +13,7 @@
 #include "src/bench/bench_case.h"
 #include "src/bench/bench_device.h"
 #include "src/bench/bench_table.h"
+#include "src/bench/bench_values.h"
 
 /* ---- which cases ---- */
 
@@ -42,61 +43,19 @@ static const struct shape decodes[] = {
 	{ 8, 1, 32 << 10 }, { 8, 1, 128 << 10 }, { 64, 1, 4 << 10 }, { 0 }
 };
 
-typedef bool item_fn(struct plan *p, const char *text, void *to);
-
-/* Call item with each part of a comma-separated list. */
-static enum ar_status split(const char *option, const char *list, item_fn *item, struct plan *p,
-			    void *to, const char *want, struct ar_err *err)
+static bool add_density(const char *text, void *to)
 {
-	char text[64];
+	struct plan *p = to;
 
-	for (const char *s = list;; s++) {
-		size_t n = strcspn(s, ",");
-
-		snprintf(text, sizeof text, "%.*s", (int)n, s);
-		if (n >= sizeof text || !item(p, text, to))
-			return ar_fail(err, AR_USAGE, "--%s '%s': want %s", option, list, want);
-		s += n;
-		if (!*s)
-			return AR_OK;
-	}
-}
-
-struct counts {
-	int64_t *v;
-	int *n;
-};
-
-static bool add_count(struct plan *p, const char *text, void *to)
-{
-	const struct counts *c = to;
-
-	(void)p;
-	return *c->n < BENCH_LIST && num_count(text, &c->v[*c->n]) && c->v[*c->n] >= 1 &&
-	       c->v[(*c->n)++] <= INT32_MAX;
-}
-
-enum ar_status bench_counts(const char *option, const char *list, int64_t *v, int *n,
-			    struct ar_err *err)
-{
-	struct counts to = { v, n };
-
-	*n = 0;
-	return split(option, list, add_count, NULL, &to, "up to 64 counts such as 8 or 32K", err);
-}
-
-static bool add_density(struct plan *p, const char *text, void *to)
-{
-	(void)to;
 	return p->n_density < BENCH_LIST && num_real(text, &p->density[p->n_density]) &&
 	       p->density[p->n_density] >= 0 && p->density[p->n_density++] <= 1;
 }
 
-static bool add_what(struct plan *p, const char *text, void *to)
+static bool add_what(const char *text, void *to)
 {
+	struct plan *p = to;
 	int i = 0;
 
-	(void)to;
 	while (bench_names[i] && strcmp(bench_names[i], text))
 		i++;
 	if (bench_names[i])
@@ -115,13 +74,13 @@ static enum ar_status make_plan(struct plan *p, const struct bench_args *a, stru
 		{ "chunk", a->chunk, "1024", p->chunk, &p->n_chunk },
 		{ "context", a->context, "128K", p->context, &p->n_context },
 	};
-	enum ar_status st = split("what", a->what, add_what, p, NULL,
-				  "some of dense, past, table, blocksparse, copy, gather, "
-				  "decode, decode-table, select", err);
+	enum ar_status st = bench_values("what", a->what, add_what, p,
+					 "some of dense, past, table, blocksparse, copy, gather, "
+					 "decode, decode-table, select", err);
 
 	if (!st)
-		st = split("density", a->density, add_density, p, NULL,
-			   "up to 64 numbers from 0 to 1", err);
+		st = bench_values("density", a->density, add_density, p,
+				  "up to 64 numbers from 0 to 1", err);
 	for (int i = 0; i < 3 && !st; i++) {
 		p->given = p->given || counts[i].list;
 		st = bench_counts(counts[i].name, counts[i].list ? counts[i].list : counts[i].def,

@@ -9,6 +9,7 @@
 #include "src/bench/bench_plan.h"
 #include "src/bench/bench_session.h"
 #include "src/bench/bench_table.h"
+#include "src/bench/bench_values.h"
 
 struct row {
 	const char *method, *input;

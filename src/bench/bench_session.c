@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/bench/bench_plan.h"
+#include "src/bench/bench_values.h"
 
 /* Further than this from double precision a result is wrong. */
 static const double rel_l2_most = 0.01;
