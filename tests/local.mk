@@ -45,7 +45,8 @@ EXTRA_DIST += tests/tap.sh
 check_PROGRAMS += tests/fuzz-files
 dist_check_SCRIPTS += \
   tests/t-cli.sh tests/t-device-code.sh tests/t-docs.sh tests/t-examples.sh \
-    tests/t-includes.sh tests/t-install.sh tests/t-lists.sh
+    tests/t-includes.sh tests/t-install.sh tests/t-lists.sh \
+    tests/t-version.sh
 
 # The same tests under prove(1), for developers.
 prove: $(check_PROGRAMS) $(check_LIBRARIES) attnreplay$(EXEEXT)
