@@ -13,14 +13,15 @@ AM_TESTS_ENVIRONMENT = \
 # To add a test, write tests/t-NAME.c or tests/t-NAME.sh.  Then add tests/t-NAME to check_PROGRAMS,
 # or tests/t-NAME.sh to dist_check_SCRIPTS, in the local.mk of the folder that it tests.  Automake
 # makes the program of tests/t-NAME.c and of what LDADD names.  A program of several files has
-# tests_t_NAME_SOURCES as well.  The shared library needs C code, so libattnreplay.a follows it again.
+# tests_t_NAME_SOURCES as well.
 LDADD = tests/libtest.a libattnreplay.a $(KERNELS_SO) $(AR_LIBS) $(CUDA_SHARED_LIBS)
-# Every test can make allocations and threads fail.
+# Every test can make allocations and threads fail, so alloc_fault.c is in each program.
 AM_LDFLAGS += -Wl,-u,fault_arm,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc \
               -Wl,--wrap=strdup,--wrap=strndup,--wrap=pthread_create,--wrap=ZSTD_createDStream
 
 # Device code is large, so all tests share one copy of it.  That library takes the C functions that
-# it calls from the test program, and both take cudart from the toolkit's shared library.
+# it calls from the test program (AR_LIBS has libattnreplay.a once more for them), and both take
+# cudart from the toolkit's shared library.
 if HAVE_CUDA
 KERNELS_SO = tests/libkernels.so
 CLEANFILES += $(KERNELS_SO)
@@ -44,9 +45,8 @@ EXTRA_DIST += tests/tap.sh
 
 check_PROGRAMS += tests/fuzz-files
 dist_check_SCRIPTS += \
-  tests/t-cli.sh tests/t-device-code.sh tests/t-docs.sh tests/t-examples.sh \
-    tests/t-includes.sh tests/t-install.sh tests/t-lists.sh \
-    tests/t-version.sh
+  tests/t-cli.sh tests/t-device-code.sh tests/t-docs.sh tests/t-examples.sh tests/t-includes.sh \
+    tests/t-install.sh tests/t-lists.sh tests/t-version.sh
 
 # The same tests under prove(1), for developers.
 prove: $(check_PROGRAMS) $(check_LIBRARIES) attnreplay$(EXEEXT)
