@@ -1,6 +1,5 @@
 libattnreplay_a_SOURCES += \
-  src/report/write_csv.c src/report/write_json.c src/report/write_table.c src/report/writer.h \
-  src/report/writers.c profiler/store/functions.c profiler/store/functions.h profiler/cupti/prof.h \
+  profiler/store/functions.c profiler/store/functions.h profiler/cupti/prof.h \
   profiler/store/store.c profiler/store/store.h profiler/store/store_file.c profiler/store/store_file.h \
   profiler/store/store_spans.c profiler/store/store_spans.h profiler/store/store_stage.c profiler/store/store_stage.h \
   profiler/store/store_writer.c profiler/store/store_writer.h
@@ -38,8 +37,6 @@ check_PROGRAMS += tests/t-store
 tests_t_store_SOURCES = tests/t-store.c tests/sample_db.c tests/sample_db.h
 tests_t_store_LDADD   = $(TEST_LIBS)
 tests_t_store_LDFLAGS = $(FAULT_LINK)
-
-dist_check_SCRIPTS += tests/t-report.sh tests/t-sql.sh
 
 check_PROGRAMS += tests/t-prof
 tests_t_prof_SOURCES = tests/t-prof.c tests/fake_cupti.h

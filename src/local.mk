@@ -12,6 +12,11 @@ attnreplay_SOURCES += src/bench/bench_none.c
 endif
 dist_check_SCRIPTS += tests/t-cmd-bench-method.sh tests/t-cmd-bench.sh tests/t-cmd-calibrate.sh
 
+# What report and sql write.
+libattnreplay_a_SOURCES += src/report/write_csv.c src/report/write_json.c src/report/write_table.c \
+                           src/report/writer.h src/report/writers.c
+dist_check_SCRIPTS += tests/t-report.sh tests/t-sql.sh
+
 # Calibrations: one file for each selector that has one.
 libattnreplay_a_SOURCES += src/calibrate/calibrate.c src/calibrate/calibrate.h
 libattnreplay_a_SOURCES += src/calibrate/calibrate_minference.c
