@@ -27,7 +27,7 @@ static const struct opt report_opts[] = {
 	{ .name = "run", .type = OPT_INT, .off = offsetof(struct report_args, run), .arg = "ID",
 	  .min = 1, .max = 1e15, .help = "report this run only" },
 	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct report_args, format),
-	  .arg = "NAME", .def = "table", .choice = exporter_names,
+	  .arg = "NAME", .def = "table", .choice = writer_names,
 	  .help = "how the tables are written" },
 	{ .name = "dialect", .type = OPT_ENUM, .off = offsetof(struct report_args, dialect),
 	  .arg = "TOOL", .def = "attnreplay", .choice = dialects,
@@ -187,18 +187,18 @@ static enum ar_status check_run(sqlite3 *db, const char *path, int64_t run, int6
 }
 
 static enum ar_status write_section(sqlite3 *db, const struct section *s, int64_t run,
-				    const struct exporter *e, struct export *x, struct ar_err *err)
+				    struct document *d, struct ar_err *err)
 {
 	sqlite3_stmt *q = NULL;
 	enum ar_status st;
 
 	if (sqlite3_prepare_v2(db, s->sql, -1, &q, NULL) ||
 	    (run && sqlite3_bind_int64(q, 1, run))) {
-		st = export_fail(db, err);
+		st = writer_fail(db, err);
 	} else {
-		x->name = s->name;
-		x->title = s->title;
-		st = export_query(e, x, q, err);
+		d->name = s->name;
+		d->title = s->title;
+		st = writer_query(d, q, err);
 	}
 	if (st)
 		ar_err_prefix(err, "%s", s->name);
@@ -208,8 +208,8 @@ static enum ar_status write_section(sqlite3 *db, const struct section *s, int64_
 
 static enum ar_status gather(sqlite3 *db, int64_t run, int64_t base, struct ar_err *err)
 {
-	static const struct exporter silent = { 0 };
-	struct export x = { 0 };
+	static const struct report_writer silent = { 0 };
+	struct document none = { .writer = &silent };
 	sqlite3_stmt *q = NULL;
 	enum ar_status st;
 
@@ -217,32 +217,32 @@ static enum ar_status gather(sqlite3 *db, int64_t run, int64_t base, struct ar_e
 	    (run && (sqlite3_bind_int64(q, 1, run) || sqlite3_bind_int64(q, 2, base))))
 		st = ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
 	else
-		st = export_query(&silent, &x, q, err);
+		st = writer_query(&none, q, err);
 	if (st)
 		ar_err_prefix(err, "latency");
 	sqlite3_finalize(q);
 	return st;
 }
 
-static enum ar_status write_own(sqlite3 *db, int64_t run, int64_t base, const struct exporter *e,
-				struct export *x, struct ar_err *err)
+static enum ar_status write_own(sqlite3 *db, int64_t run, int64_t base, struct document *d,
+				struct ar_err *err)
 {
 	enum ar_status st = gather(db, run, base, err);
 
 	for (size_t i = 0; i < sizeof sections / sizeof *sections && !st; i++)
-		st = write_section(db, &sections[i], run, e, x, err);
+		st = write_section(db, &sections[i], run, d, err);
 	if (!st)
-		st = write_section(db, &goodput, run, e, x, err);
-	x->text = true;
-	return st ? st : write_section(db, &notes, run, e, x, err);
+		st = write_section(db, &goodput, run, d, err);
+	d->text = true;
+	return st ? st : write_section(db, &notes, run, d, err);
 }
 
 static enum ar_status write_other(sqlite3 *db, const struct section *tool, int64_t run,
-				  const struct exporter *e, struct export *x, struct ar_err *err)
+				  struct document *d, struct ar_err *err)
 {
-	enum ar_status st = write_section(db, tool, run, e, x, err);
+	enum ar_status st = write_section(db, tool, run, d, err);
 
-	return st ? st : write_section(db, &goodput, run, e, x, err);
+	return st ? st : write_section(db, &goodput, run, d, err);
 }
 
 static enum ar_status add_limits(sqlite3 *db, int64_t run, const char *text, bool none,
@@ -261,7 +261,7 @@ static enum ar_status add_limits(sqlite3 *db, int64_t run, const char *text, boo
 		    sqlite3_bind_text(q, 2, l->metric, -1, SQLITE_STATIC) ||
 		    sqlite3_bind_int64(q, 3, l->ns) || sqlite3_bind_int(q, 4, none) ||
 		    sqlite3_step(q) != SQLITE_DONE)
-			st = export_fail(db, err);
+			st = writer_fail(db, err);
 		sqlite3_finalize(q);
 	}
 	return st;
@@ -276,7 +276,7 @@ static enum ar_status gather_limits(sqlite3 *db, const struct report_args *a, st
 	int rc = SQLITE_DONE;
 
 	if (sqlite3_exec(db, limits, NULL, NULL, NULL))
-		return export_fail(db, err);
+		return writer_fail(db, err);
 	if (a->slo)
 		return add_limits(db, a->run, a->slo, none, err);
 	rc = sqlite3_prepare_v2(db, "SELECT run_id, value FROM run_param" OF_RUN "AND key = 'slo'",
@@ -291,7 +291,7 @@ static enum ar_status gather_limits(sqlite3 *db, const struct report_args *a, st
 		     ar_nomem(err);
 	}
 	if (!st && rc != SQLITE_DONE)
-		st = export_fail(db, err);
+		st = writer_fail(db, err);
 	sqlite3_finalize(q);
 	return st;
 }
@@ -306,7 +306,7 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 {
 	struct report_args a = { 0 };
 	struct opt_group g[] = { { .opts = report_opts, .base = &a }, { .opts = NULL } };
-	struct export x = { .f = stdout };
+	struct document d = { .f = stdout };
 	sqlite3 *db = NULL;
 	int64_t base = 0;
 	enum ar_status st = opt_init(g, err);
@@ -322,12 +322,13 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 	if (st)
 		goto out;
 	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
+	d.writer = writers[a.format];
 	st = gather_limits(db, &a, err);
 	if (!st && a.dialect == DIALECT_OWN)
-		st = write_own(db, a.run, base, exporters[a.format], &x, err);
+		st = write_own(db, a.run, base, &d, err);
 	else if (!st)
-		st = write_other(db, &other_tools[a.dialect], a.run, exporters[a.format], &x, err);
-	export_finish(exporters[a.format], &x);
+		st = write_other(db, &other_tools[a.dialect], a.run, &d, err);
+	writer_finish(&d);
 	if (st == AR_DATA || st == AR_DB)
 		ar_err_prefix(err, "%s", argv[0]);
 out:

@@ -14,7 +14,7 @@ dist_check_SCRIPTS += tests/t-cmd-bench-method.sh tests/t-cmd-bench.sh tests/t-c
 
 # What report and sql write.
 libattnreplay_a_SOURCES += src/report/write_csv.c src/report/write_json.c src/report/write_table.c \
-                           src/report/writer.h src/report/writers.c
+                           src/report/writer.h src/report/writer_list.h src/report/writers.c
 dist_check_SCRIPTS += tests/t-report.sh tests/t-sql.sh
 
 # Calibrations: one file for each selector that has one.
