@@ -14,10 +14,6 @@ endif
 EXTRA_DIST += profiler/store/schema.sql
 CLEANFILES += profiler/store/schema.inc
 profiler/store/store_file.$(OBJEXT): profiler/store/schema.inc
-profiler/store/schema.inc: profiler/store/schema.sql
-	$(AM_V_GEN)$(MKDIR_P) $(@D) && \
-	$(SED) -e 's/["\\]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(srcdir)/profiler/store/schema.sql >$@.tmp && \
-	mv -f $@.tmp $@
 
 check_PROGRAMS += tests/make-db
 tests_make_db_SOURCES = tests/make-db.c tests/sample_db.c tests/sample_db.h
