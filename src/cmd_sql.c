@@ -37,12 +37,6 @@ static enum ar_status read_all(FILE *f, char **out, struct ar_err *err)
 	return AR_OK;
 }
 
-static int poll_interrupt(void *unused)
-{
-	(void)unused;
-	return ar_interrupted();
-}
-
 /* Where in sql the statement at p begins. */
 static unsigned line_of(const char *sql, const char *p)
 {
@@ -109,7 +103,7 @@ static enum ar_status cmd_sql_run(int argc, char **argv, struct ar_err *err)
 		st = read_all(stdin, &text, err);
 	if (st)
 		goto out;
-	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
+	writer_heed_interrupt(db);
 	st = run_all(db, text ? text : argv[1], writers[a.format], err);
 	if (st == AR_DATA || st == AR_DB)
 		ar_err_prefix(err, "%s", argv[0]);

@@ -2,7 +2,7 @@ bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = src/main.c src/bench/bench.h src/bench/bench_device.h src/bench/bench_load.h src/bench/bench_method.c src/bench/bench_paper.c \
                      src/bench/bench_prefill.h src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c src/bench/bench_table.h src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
                      src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
-                     src/run_options.c src/run_options.h src/report/slo.c src/report/slo.h
+                     src/run_options.c src/run_options.h
 attnreplay_SOURCES += src/cmd_select.c
 attnreplay_LDADD   = $(AR_LIBS)
 if HAVE_CUDA
@@ -13,9 +13,26 @@ endif
 dist_check_SCRIPTS += tests/t-cmd-bench-method.sh tests/t-cmd-bench.sh tests/t-cmd-calibrate.sh
 
 # What report and sql write.
-libattnreplay_a_SOURCES += src/report/write_csv.c src/report/write_json.c src/report/write_table.c \
-                           src/report/writer.h src/report/writer_list.h src/report/writers.c
+libattnreplay_a_SOURCES += src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
+                           src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
+                           src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c
+
+# The SQL of all sections, one string NAME_sql each.
+SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
+SECTION_INC = $(SECTION_SQL:$(srcdir)/%.sql=%.inc)
+EXTRA_DIST += $(SECTION_SQL)
+CLEANFILES += $(SECTION_INC) src/report/sections.inc
+src/report/sections.$(OBJEXT): src/report/sections.inc
+src/report/sections.inc: $(SECTION_INC)
+	$(AM_V_GEN)for inc in $(SECTION_INC); do \
+	  echo "static const char `basename $$inc .inc`_sql[] =" && cat $$inc && echo ';' || exit 1; \
+	done >$@.tmp && mv -f $@.tmp $@
+
 dist_check_SCRIPTS += tests/t-report.sh tests/t-sql.sh
+check_PROGRAMS += tests/t-sections
+tests_t_sections_SOURCES = tests/t-sections.c tests/sample_db.c tests/sample_db.h
+tests_t_sections_LDADD   = $(TEST_LIBS)
+tests_t_sections_LDFLAGS = $(FAULT_LINK)
 
 # Calibrations: one file for each selector that has one.
 libattnreplay_a_SOURCES += src/calibrate/calibrate.c src/calibrate/calibrate.h

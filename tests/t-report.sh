@@ -61,6 +61,14 @@ fi
 report --format csv "$db" >"$tmp/all"
 ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p90,p99,max$'
 
+listed() { # a file that is not listed is in no report
+	for sql in "$srcdir"/src/report/sections/*.sql; do
+		grep -q "($(basename "$sql" .sql), " "$srcdir/src/report/section_list.h" ||
+			{ echo "$sql"; return 1; }
+	done
+}
+ok 'every file of sections/ is a section' listed
+
 # Goodput, and the figures of other tools.
 report --slo ttft:10ms,tpot:3.5ms "$db" >"$tmp/all"
 ok 'requests that keep a limit are counted' says '^ +1  dense +ttft +10.000 +2 +1 +50.000 +32.258$'
@@ -168,7 +176,7 @@ if command -v sqlite3 >/dev/null; then
 			>"$tmp/out" 2>"$tmp/err"
 		[ $? = 1 ] && [ ! -s "$tmp/out" ] && grep -q 'interrupted' "$tmp/err"
 	}
-	ok 'a database without the view is an error' fails 1 'latency: no such table' \
+	ok 'a database without the view is an error' fails 1 'make_latency: no such table' \
 		"$ATTNREPLAY" report "$tmp/cut.db"
 	ok 'an interrupt ends the report' interrupted
 else

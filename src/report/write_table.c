@@ -170,7 +170,7 @@ static void put_table(const struct table *t, FILE *f, sqlite3_stmt *q, bool head
 	}
 }
 
-/* A result with a title is left out when it is empty. */
+/* A result with a title is left out when it is empty, and needs no header over one column. */
 static void table_end(struct document *d, sqlite3_stmt *q)
 {
 	struct table *t = d->state;
@@ -182,7 +182,7 @@ static void table_end(struct document *d, sqlite3_stmt *q)
 			putc('\n', d->f);
 		if (d->title)
 			fprintf(d->f, "%s\n", d->title);
-		put_table(t, d->f, q, !d->text);
+		put_table(t, d->f, q, !d->title || t->n_col > 1);
 	}
 	for (size_t i = 0; i < t->n_cell; i++)
 		free(t->cell[i].text);

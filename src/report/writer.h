@@ -14,8 +14,7 @@ struct document {
 	const struct report_writer *writer;
 	FILE *f;
 	const char *name;	/* of this result: "latency"; NULL in all or in none */
-	const char *title;	/* for people, or NULL */
-	bool text;		/* lines to read: people need no header over them */
+	const char *title;	/* for people, or NULL; over one column: that is lines to read */
 	size_t n_results;	/* before this one */
 	size_t n_rows;		/* of this result, so far */
 	bool failed;		/* this result broke off */
@@ -43,6 +42,9 @@ enum ar_status writer_query(struct document *d, sqlite3_stmt *q, struct ar_err *
 /* The same for a statement that could not be prepared. */
 enum ar_status writer_fail(sqlite3 *db, struct ar_err *err);
 void writer_finish(struct document *d);
+
+/* An interrupt ends the queries of db with AR_INTERRUPTED. */
+void writer_heed_interrupt(sqlite3 *db);
 
 /* A number that reads back as the same double, as short as that allows.  Returns buf. */
 char *writer_real(char *buf, size_t n, double r);

@@ -77,3 +77,14 @@ void writer_finish(struct document *d)
 	if (d->writer->finish)
 		d->writer->finish(d);
 }
+
+static int poll_interrupt(void *unused)
+{
+	(void)unused;
+	return ar_interrupted();
+}
+
+void writer_heed_interrupt(sqlite3 *db)
+{
+	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
+}
