@@ -144,7 +144,8 @@ static void test_lacking(void)
 	struct report r = { .db = open_sample(), .path = "a.db", .dialect = report_dialects[0] };
 	struct ar_err err = { 0 };
 
-	sqlite3_exec(r.db, "CREATE TEMP VIEW v_run AS SELECT no_such", NULL, NULL, NULL);
+	sqlite3_exec(r.db, "DROP VIEW IF EXISTS temp.v_run;"
+		     "CREATE TEMP VIEW v_run AS SELECT no_such", NULL, NULL, NULL);
 	ok(report_write(&r, &d, &err) == AR_DB && strstr(err.msg, "a.db: "),
 	   "what a section lacks is the database's fault: %s", err.msg);
 	sqlite3_close(r.db);
