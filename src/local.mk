@@ -49,8 +49,10 @@ tests_t_calibrate_LDADD   = $(TEST_LIBS)
 tests_t_calibrate_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 
 # What 'attnreplay select' shows.
-libattnreplay_a_SOURCES += src/select/select.c src/select/select.h src/select/select_json.c src/select/select_svg.c \
-                           src/select/select_text.c
+libattnreplay_a_SOURCES += src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
+                           src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
+                           src/select/select_json.c src/select/select_run.c src/select/select_run.h \
+                           src/select/select_svg.c src/select/select_text.c
 dist_check_SCRIPTS += tests/t-cmd-select.sh
 check_PROGRAMS += tests/t-select-show
 tests_t_select_show_SOURCES = tests/t-select-show.c
