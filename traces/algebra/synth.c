@@ -15,7 +15,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "traces/algebra/shape.h"
+#include "traces/algebra/renumber.h"
+#include "traces/algebra/repeat.h"
 #include "traces/importers/import.h"
 
 #define OFF(member) offsetof(struct synth_args, member)

@@ -211,13 +211,6 @@ enum ar_status import_cut_token(struct import *im, struct cutter *c, uint64_t to
 /* The end of a prompt: what is left is a block that is not full. */
 enum ar_status import_cut_end(struct import *im, struct cutter c, struct ar_err *err);
 
-/* Append to the list of what was done to the requests (trace.c). */
-enum ar_status trace_note(struct trace *t, struct ar_err *err, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-/* The files that t was made from as a new list; NULL: no memory (trace.c). */
-struct cJSON *trace_sources(const struct trace *t);
-
 extern const struct importer importer_aiperf, importer_azure, importer_azure_lmm,
 	importer_bailian, importer_burstgpt, importer_canonical, importer_llmservingsim,
 	importer_mooncake, importer_ragpulse, importer_splitwise, importer_vidur, importer_vllm;
