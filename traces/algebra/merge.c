@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "traces/algebra/renumber.h"
-#include "traces/importers/intern.h"
+#include "traces/intern.h"
 
 static enum ar_status check_merge(const struct trace *a, const struct trace *b,
 				  enum trace_align align, struct ar_err *err)

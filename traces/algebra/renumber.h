@@ -2,7 +2,7 @@
 #ifndef AR_RENUMBER_H
 #define AR_RENUMBER_H
 
-#include "traces/importers/intern.h"
+#include "traces/intern.h"
 #include "traces/trace.h"
 
 /* Blocks of all requests; a block that two requests share counts twice. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "traces/algebra/renumber.h"
-#include "traces/importers/intern.h"
+#include "traces/intern.h"
 
 double trace_period_ns(const struct trace *t)
 {

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "traces/algebra/repeat.h"
-#include "traces/importers/intern.h"
+#include "traces/intern.h"
 
 const char *const trace_spreads[] = { "none", "even", "random", NULL };
 

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "traces/importers/intern.h"
+#include "traces/intern.h"
 #include "traces/trace.h"
 
 struct cJSON;

@@ -1,5 +1,5 @@
 #include "config.h"
-#include "traces/importers/intern.h"
+#include "traces/intern.h"
 
 #include <stdio.h>
 #include <stdlib.h>
