@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "traces/importers/import.h"
+#include "traces/importers/date.h"
 
 void trace_free(struct trace *t)
 {
