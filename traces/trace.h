@@ -28,6 +28,9 @@ struct request {
 	uint64_t line;		/* where it stood in the file */
 };
 
+/* A request of which nothing is known. */
+static const struct request request_none = { .session = -1, .think_ns = -1 };
+
 /* Requests are sorted by (arrival, file order); a request's number is its index. */
 struct trace {
 	struct request *req;

@@ -2,7 +2,7 @@
  * Importers: one trace format each.  An importer is called once per record with the
  * record's fields as text and adds requests; the engine in import.c reads lines, splits
  * them, picks the importer, counts warnings, sorts and rebases.  One file
- * import_NAME.c each, one row in importers.c.
+ * import_NAME.c each, one line in importer_list.h.
  */
 #ifndef AR_IMPORT_H
 #define AR_IMPORT_H
@@ -84,8 +84,9 @@ struct importer {
 	enum ar_status (*finish)(struct import *im, struct ar_err *err);	/* may be NULL */
 };
 
-/* A request of which nothing is known. */
-static const struct request import_none = { .session = -1, .think_ns = -1 };
+#define IMPORTER(name) extern const struct importer importer_##name;
+#include "traces/importers/importer_list.h"
+#undef IMPORTER
 
 extern const struct importer *const importers[];	/* ends with NULL */
 
@@ -155,9 +156,5 @@ enum ar_status import_cut_token(struct import *im, struct cutter *c, uint64_t to
 				struct ar_err *err);
 /* The end of a prompt: what is left is a block that is not full. */
 enum ar_status import_cut_end(struct import *im, struct cutter c, struct ar_err *err);
-
-extern const struct importer importer_aiperf, importer_azure, importer_azure_lmm,
-	importer_bailian, importer_burstgpt, importer_canonical, importer_llmservingsim,
-	importer_mooncake, importer_ragpulse, importer_splitwise, importer_vidur, importer_vllm;
 
 #endif
