@@ -6,7 +6,7 @@ libattnreplay_a_SOURCES += \
   traces/importers/import_canonical.c traces/importers/import_llmservingsim.c traces/importers/import_mooncake.c \
   traces/importers/import_ragpulse.c traces/importers/import_splitwise.c traces/importers/import_vidur.c traces/importers/import_vllm.c \
   traces/importers/importer_list.h traces/importers/importers.c traces/intern.c traces/intern.h traces/algebra/merge.c traces/algebra/merge.h traces/importers/reader.c \
-  traces/importers/reader.h traces/importers/record.c traces/importers/record.h traces/algebra/read.c traces/algebra/renumber.c traces/algebra/renumber.h \
+  traces/importers/reader.h traces/importers/record.c traces/importers/record.h traces/read.c traces/algebra/renumber.c traces/algebra/renumber.h \
   traces/algebra/repeat.c traces/algebra/repeat.h traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
   traces/algebra/summary.h traces/algebra/synth.c traces/algebra/synth.h traces/trace.c
 

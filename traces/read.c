@@ -1,4 +1,4 @@
-/* The options of a trace, and reading it with them. */
+/* The options of a trace, and how a trace is read with them: importers, then algebra. */
 #include "config.h"
 #include "traces/trace.h"
 
