@@ -178,9 +178,12 @@ if command -v sqlite3 >/dev/null; then
 	}
 	ok 'a database without the view is an error' fails 1 'make_latency: no such table' \
 		"$ATTNREPLAY" report "$tmp/cut.db"
+	ok '... in every format' fails 1 'make_latency: no such table' \
+		"$ATTNREPLAY" report --format json "$tmp/cut.db"
 	ok 'an interrupt ends the report' interrupted
 else
 	skip 'a database without the view is an error' 'no sqlite3'
+	skip '... in every format' 'no sqlite3'
 	skip 'an interrupt ends the report' 'no sqlite3'
 fi
 finish

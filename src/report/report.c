@@ -136,10 +136,13 @@ static enum ar_status write_section(const struct report *r, const struct section
 
 	if (!st && bind_int(q, ":baseline", baseline))
 		st = fail(r->db, err);
-	d->name = s->name;
-	d->title = s->title;
-	if (!st)
-		st = s->title ? writer_query(d, q, err) : run_to_end(q, err);
+	if (!st && s->title) {
+		d->name = s->name;
+		d->title = s->title;
+		st = writer_query(d, q, err);
+	} else if (!st) {
+		st = run_to_end(q, err);
+	}
 	if (st)
 		ar_err_prefix(err, "%s", s->name);
 	sqlite3_finalize(q);
