@@ -15,10 +15,6 @@ endif
 EXTRA_DIST += profiler/store/schema.sql
 CLEANFILES += profiler/store/schema.inc
 profiler/store/store_file.$(OBJEXT): profiler/store/schema.inc
-profiler/store/schema.inc: profiler/store/schema.sql
-	$(AM_V_GEN)$(MKDIR_P) $(@D) && \
-	$(SED) -e 's/["\\]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(srcdir)/profiler/store/schema.sql >$@.tmp && \
-	mv -f $@.tmp $@
 
 check_PROGRAMS += \
   tests/make-db \
@@ -26,8 +22,6 @@ check_PROGRAMS += \
   tests/t-spans \
   tests/t-stage \
   tests/t-store
-dist_check_SCRIPTS += \
-  tests/t-report.sh tests/t-sql.sh
 
 if HAVE_CUDA
 check_PROGRAMS += tests/t-prof-gpu

@@ -16,7 +16,7 @@ struct sql_args {
 
 static const struct opt sql_opts[] = {
 	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct sql_args, format),
-	  .arg = "NAME", .def = "table", .choice = exporter_names,
+	  .arg = "NAME", .def = "table", .choice = writer_names,
 	  .help = "how the rows are written" },
 	{ .name = NULL }
 };
@@ -37,12 +37,6 @@ static enum ar_status read_all(FILE *f, char **out, struct ar_err *err)
 	return AR_OK;
 }
 
-static int poll_interrupt(void *unused)
-{
-	(void)unused;
-	return ar_interrupted();
-}
-
 /* Where in sql the statement at p begins. */
 static unsigned line_of(const char *sql, const char *p)
 {
@@ -56,37 +50,37 @@ static unsigned line_of(const char *sql, const char *p)
 
 /* The statement at *p; *p moves behind it.  The database is open for reading only; statements
  * that would write elsewhere are refused as well. */
-static enum ar_status run_one(sqlite3 *db, const char **p, const struct exporter *e,
-			      struct export *x, struct ar_err *err)
+static enum ar_status run_one(sqlite3 *db, const char **p, struct document *d,
+			      struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	sqlite3_stmt *q = NULL;
 
 	if (sqlite3_prepare_v2(db, *p, -1, &q, p))
-		st = export_fail(db, err);
+		st = writer_fail(db, err);
 	else if (q && !sqlite3_stmt_readonly(q))
 		st = ar_fail(err, AR_USAGE, "this statement writes; only queries are run");
 	else if (q && sqlite3_column_count(q))
-		st = export_query(e, x, q, err);
+		st = writer_query(d, q, err);
 	sqlite3_finalize(q);
 	return st;
 }
 
-static enum ar_status run_all(sqlite3 *db, const char *sql, const struct exporter *e,
+static enum ar_status run_all(sqlite3 *db, const char *sql, const struct report_writer *writer,
 			      struct ar_err *err)
 {
-	struct export x = { .f = stdout };
+	struct document d = { .writer = writer, .f = stdout };
 	const char *p = sql;
 	enum ar_status st = AR_OK;
 
 	while (*p && !st) {
 		const char *begin = p;
 
-		st = run_one(db, &p, e, &x, err);
+		st = run_one(db, &p, &d, err);
 		if (st)
 			ar_err_prefix(err, "query:%u", line_of(sql, begin));
 	}
-	export_finish(e, &x);
+	writer_finish(&d);
 	return st;
 }
 
@@ -109,8 +103,8 @@ static enum ar_status cmd_sql_run(int argc, char **argv, struct ar_err *err)
 		st = read_all(stdin, &text, err);
 	if (st)
 		goto out;
-	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
-	st = run_all(db, text ? text : argv[1], exporters[a.format], err);
+	writer_heed_interrupt(db);
+	st = run_all(db, text ? text : argv[1], writers[a.format], err);
 	if (st == AR_DATA || st == AR_DB)
 		ar_err_prefix(err, "%s", argv[0]);
 out:

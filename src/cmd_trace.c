@@ -14,7 +14,7 @@
 #include "src/cmd.h"
 #include "traces/algebra/summary.h"
 #include "traces/algebra/synth.h"
-#include "traces/importers/import.h"
+#include "traces/importers/date.h"
 
 struct args {
 	char *output;

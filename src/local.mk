@@ -7,7 +7,6 @@ attnreplay_SOURCES = \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
-  src/report/slo.c src/report/slo.h \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
 attnreplay_LDFLAGS = $(SAN_CFLAGS)
@@ -26,10 +25,24 @@ libattnreplay_a_SOURCES += \
   src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_minference.c \
     src/calibrate/calibrate_seer.c src/calibrate/calibrate_xattention.c src/calibrate/seer_fit.c \
     src/calibrate/seer_fit.h \
-  src/report/write_csv.c src/report/write_json.c src/report/write_table.c src/report/writer.h \
-    src/report/writers.c \
-  src/select/select.c src/select/select.h src/select/select_json.c src/select/select_svg.c \
-    src/select/select_text.c
+  src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
+    src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
+    src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
+  src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
+    src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
+    src/select/select_json.c src/select/select_run.c src/select/select_run.h \
+    src/select/select_svg.c src/select/select_text.c
+
+# The SQL of all sections, one string NAME_sql each.
+SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
+SECTION_INC = $(SECTION_SQL:$(srcdir)/%.sql=%.inc)
+EXTRA_DIST += $(SECTION_SQL)
+CLEANFILES += $(SECTION_INC) src/report/sections.inc
+src/report/sections.$(OBJEXT): src/report/sections.inc
+src/report/sections.inc: $(SECTION_INC)
+	$(AM_V_GEN)for inc in $(SECTION_INC); do \
+	  echo "static const char `basename $$inc .inc`_sql[] =" && cat $$inc && echo ';' || exit 1; \
+	done >$@.tmp && mv -f $@.tmp $@
 
 check_PROGRAMS += \
   tests/t-bench \
@@ -37,10 +50,12 @@ check_PROGRAMS += \
   tests/t-bench-paper \
   tests/t-calibrate \
   tests/t-calibrate-minference \
+  tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show
 dist_check_SCRIPTS += \
-  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-select.sh
+  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-select.sh \
+    tests/t-report.sh tests/t-sql.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

@@ -48,18 +48,27 @@ ok '... nor their notes'             not 'run 3'
 report --format json "$db" >"$tmp/all"
 ok 'json has a member per table'     says '^"speedup": \[$'
 if command -v python3 >/dev/null; then
+	shown=$(sed -n 's/^\(SECTION\|COMMON\)(\([a-z_]*\), ".*/\2/p' \
+		"$srcdir/src/report/section_list.h")
 	json() { python3 -c 'import json, sys
 r = json.load(open(sys.argv[1]))
-assert list(r) == ["runs", "outcome", "costs", "latency", "phases", "speedup", "accuracy",
-	"density", "goodput", "notes"], list(r)
+assert list(r) == sys.argv[2:] and len(r) > 9, list(r)
 assert r["latency"][0]["p99"] == 17.454, r["latency"][0]
-assert list(r["notes"][0]) == ["note"], r["notes"]' "$tmp/all"; }
+assert list(r["notes"][0]) == ["note"], r["notes"]' "$tmp/all" $shown; }
 	ok 'json is well formed'     json
 else
 	skip 'json is well formed' 'no python3'
 fi
 report --format csv "$db" >"$tmp/all"
 ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p90,p99,max$'
+
+listed() { # a file that is not listed is in no report
+	for sql in "$srcdir"/src/report/sections/*.sql; do
+		grep -q "($(basename "$sql" .sql), " "$srcdir/src/report/section_list.h" ||
+			{ echo "$sql"; return 1; }
+	done
+}
+ok 'every file of sections/ is a section' listed
 
 # Goodput, and the figures of other tools.
 report --slo ttft:10ms,tpot:3.5ms "$db" >"$tmp/all"
@@ -168,11 +177,14 @@ if command -v sqlite3 >/dev/null; then
 			>"$tmp/out" 2>"$tmp/err"
 		[ $? = 1 ] && [ ! -s "$tmp/out" ] && grep -q 'interrupted' "$tmp/err"
 	}
-	ok 'a database without the view is an error' fails 1 'latency: no such table' \
+	ok 'a database without the view is an error' fails 1 'make_latency: no such table' \
 		"$ATTNREPLAY" report "$tmp/cut.db"
+	ok '... in every format' fails 1 'make_latency: no such table' \
+		"$ATTNREPLAY" report --format json "$tmp/cut.db"
 	ok 'an interrupt ends the report' interrupted
 else
 	skip 'a database without the view is an error' 'no sqlite3'
+	skip '... in every format' 'no sqlite3'
 	skip 'an interrupt ends the report' 'no sqlite3'
 fi
 finish

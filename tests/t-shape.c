@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "tests/alloc_fault.h"
 #include "tests/trace_text.h"
-#include "traces/algebra/shape.h"
+#include "traces/algebra/merge.h"
 
 /* ---- helpers ---- */
 

@@ -739,31 +739,31 @@ static void test_faults(void)
 		 "the file is in order after all of them");
 }
 
-static enum ar_status export_once(sqlite3 *db, const struct exporter *e, struct ar_err *err)
+static enum ar_status write_once(sqlite3 *db, const struct report_writer *w, struct ar_err *err)
 {
-	struct export x = { .f = fopen("/dev/null", "w") };
+	struct document d = { .writer = w, .f = fopen("/dev/null", "w") };
 	sqlite3_stmt *q = NULL;
 	enum ar_status st;
 
-	if (!x.f || sqlite3_prepare_v2(db, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + "
+	if (!d.f || sqlite3_prepare_v2(db, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + "
 				       "1 FROM n WHERE i < 200) SELECT 'x' AS a, median(i) OVER "
 				       "(ORDER BY i) AS m FROM n", -1, &q, NULL))
-		bail_out("cannot export: %s", sqlite3_errmsg(db));
-	st = export_query(e, &x, q, err);
-	export_finish(e, &x);
+		bail_out("cannot write: %s", sqlite3_errmsg(db));
+	st = writer_query(&d, q, err);
+	writer_finish(&d);
 	sqlite3_finalize(q);
-	fclose(x.f);
+	fclose(d.f);
 	return st;
 }
 
-static void test_export_faults(void)
+static void test_writer_faults(void)
 {
 	struct ar_err err;
 	sqlite3 *db;
 
 	if (store_open_read(&db, in_dir("rows.db"), NULL))
 		bail_out("cannot read");
-	for (int i = 0; exporters[i]; i++) {
+	for (int i = 0; writers[i]; i++) {
 		bool clean = true;
 		long k = 0;
 
@@ -771,13 +771,13 @@ static void test_export_faults(void)
 			enum ar_status st;
 
 			fault_arm(k);
-			st = export_once(db, exporters[i], &err);
+			st = write_once(db, writers[i], &err);
 			if (!fault_disarm())
 				break;
 			clean = clean && st == AR_NOMEM;
 		}
 		ok(clean && k > 200, "%s: each of %ld allocations fails cleanly",
-		   exporters[i]->name, k);
+		   writers[i]->name, k);
 	}
 	sqlite3_close(db);
 }
@@ -807,7 +807,7 @@ int main(void)
 	test_full_disk();
 	test_bad_rows();
 	test_faults();
-	test_export_faults();
+	test_writer_faults();
 	snprintf(command, sizeof command, "rm -rf '%s'", dir);
 	if (system(command))
 		diag("cannot remove %s", dir);

@@ -1,18 +1,20 @@
 # Traces and captures.
 libattnreplay_a_SOURCES += \
-  traces/trace.c traces/trace.h \
-  traces/algebra/merge.c traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
+  traces/intern.c traces/intern.h traces/read.c traces/trace.c traces/trace.h \
+  traces/algebra/merge.c traces/algebra/merge.h traces/algebra/renumber.c \
+    traces/algebra/renumber.h traces/algebra/repeat.c traces/algebra/repeat.h \
+    traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
     traces/algebra/summary.h traces/algebra/synth.c traces/algebra/synth.h \
   traces/capture/arc.c traces/capture/arc.h traces/capture/capture.c traces/capture/capture.h \
-  traces/importers/blocks.c traces/importers/date.c traces/importers/import.c \
-    traces/importers/import.h traces/importers/import_aiperf.c traces/importers/import_azure.c \
-    traces/importers/import_bailian.c traces/importers/import_burstgpt.c \
-    traces/importers/import_canonical.c traces/importers/import_llmservingsim.c \
-    traces/importers/import_mooncake.c traces/importers/import_ragpulse.c \
-    traces/importers/import_splitwise.c traces/importers/import_vidur.c \
-    traces/importers/import_vllm.c traces/importers/importers.c traces/importers/intern.c \
-    traces/importers/intern.h traces/importers/reader.c traces/importers/reader.h \
-    traces/importers/record.c
+  traces/importers/blocks.c traces/importers/date.c traces/importers/date.h \
+    traces/importers/import.c traces/importers/import.h traces/importers/import_aiperf.c \
+    traces/importers/import_azure.c traces/importers/import_bailian.c \
+    traces/importers/import_burstgpt.c traces/importers/import_canonical.c \
+    traces/importers/import_llmservingsim.c traces/importers/import_mooncake.c \
+    traces/importers/import_ragpulse.c traces/importers/import_splitwise.c \
+    traces/importers/import_vidur.c traces/importers/import_vllm.c \
+    traces/importers/importer_list.h traces/importers/importers.c traces/importers/reader.c \
+    traces/importers/reader.h traces/importers/record.c traces/importers/record.h
 nobase_dist_pkgdata_DATA += \
   traces/samples/README.md traces/samples/azure-2023-code-200.csv traces/samples/niah-2k.arc
 EXTRA_DIST += \

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "traces/importers/import.h"
+#include "traces/importers/date.h"
 
 void trace_free(struct trace *t)
 {
@@ -45,6 +45,13 @@ enum ar_status trace_note(struct trace *t, struct ar_err *err, const char *fmt, 
 		return AR_OK;
 	cJSON_Delete(s);
 	return ar_nomem(err);
+}
+
+enum ar_status trace_check_end(const struct trace *t, double end_ns, struct ar_err *err)
+{
+	if (end_ns < 9.2e18 - (double)t->epoch_ns)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "arrivals would go beyond 2^63 ns");
 }
 
 /* ---- the canonical form ---- */

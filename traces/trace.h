@@ -28,6 +28,9 @@ struct request {
 	uint64_t line;		/* where it stood in the file */
 };
 
+/* A request of which nothing is known. */
+static const struct request request_none = { .session = -1, .think_ns = -1 };
+
 /* Requests are sorted by (arrival, file order); a request's number is its index. */
 struct trace {
 	struct request *req;
@@ -69,7 +72,7 @@ struct trace_args {
 	struct import_args in;
 	struct opt_list merge;	/* FILE[:NAME=VALUE,...] */
 	int align;		/* enum trace_align */
-	int spread;
+	int spread;		/* enum trace_spread */
 	int64_t step_ns;
 	int64_t from_ns, to_ns;	/* half open, in trace time; to 0: open */
 	struct opt_list type;
@@ -91,6 +94,16 @@ extern const struct opt trace_opts[];
 enum ar_status trace_read(struct trace **out, const char *path, const struct trace_args *a,
 			  struct ar_err *err);
 void trace_free(struct trace *t);	/* NULL is fine */
+
+/* Append to the list of what was done to the requests. */
+enum ar_status trace_note(struct trace *t, struct ar_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* The files that t was made from as a new list; NULL: no memory. */
+struct cJSON *trace_sources(const struct trace *t);
+
+/* AR_USAGE when times to end_ns would not fit. */
+enum ar_status trace_check_end(const struct trace *t, double end_ns, struct ar_err *err);
 
 /* The canonical JSONL form, byte for byte the same for equal traces. */
 enum ar_status trace_write(const struct trace *t, FILE *f, struct ar_err *err);

@@ -29,17 +29,17 @@ static void put_blob(FILE *f, const unsigned char *b, int n)
 		fprintf(f, "%02x", b[i]);
 }
 
-static enum ar_status csv_begin(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+static enum ar_status csv_begin(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
 	(void)err;
-	if (x->n_results)
-		putc('\n', x->f);
+	if (d->n_results)
+		putc('\n', d->f);
 	for (int i = 0; i < sqlite3_column_count(q); i++) {
 		if (i)
-			putc(',', x->f);
-		put_text(x->f, sqlite3_column_name(q, i));
+			putc(',', d->f);
+		put_text(d->f, sqlite3_column_name(q, i));
 	}
-	putc('\n', x->f);
+	putc('\n', d->f);
 	return AR_OK;
 }
 
@@ -52,7 +52,7 @@ static void put_value(FILE *f, sqlite3_stmt *q, int i)
 		fprintf(f, "%lld", sqlite3_column_int64(q, i));
 		break;
 	case SQLITE_FLOAT:
-		fputs(export_real(buf, sizeof buf, sqlite3_column_double(q, i)), f);
+		fputs(writer_real(buf, sizeof buf, sqlite3_column_double(q, i)), f);
 		break;
 	case SQLITE_TEXT:
 		put_text(f, (const char *)sqlite3_column_text(q, i));
@@ -63,20 +63,20 @@ static void put_value(FILE *f, sqlite3_stmt *q, int i)
 	}
 }
 
-static enum ar_status csv_row(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+static enum ar_status csv_row(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
 	(void)err;
 	for (int i = 0; i < sqlite3_column_count(q); i++) {
 		if (i)
-			putc(',', x->f);
-		put_value(x->f, q, i);
+			putc(',', d->f);
+		put_value(d->f, q, i);
 	}
-	putc('\n', x->f);
+	putc('\n', d->f);
 	return AR_OK;
 }
 
-extern const struct exporter export_csv;
-const struct exporter export_csv = {
-	.name = "csv", .title = "comma-separated values, one header line per result",
+extern const struct report_writer write_csv;
+const struct report_writer write_csv = {
+	.name = "csv",
 	.begin = csv_begin, .row = csv_row,
 };

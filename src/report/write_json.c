@@ -40,7 +40,7 @@ static void put_value(FILE *f, sqlite3_stmt *q, int i)
 		break;
 	case SQLITE_FLOAT:
 		r = sqlite3_column_double(q, i);
-		fputs(isfinite(r) ? export_real(buf, sizeof buf, r) : "null", f);
+		fputs(isfinite(r) ? writer_real(buf, sizeof buf, r) : "null", f);
 		break;
 	case SQLITE_TEXT:
 		put_text(f, (const char *)sqlite3_column_text(q, i));
@@ -53,50 +53,50 @@ static void put_value(FILE *f, sqlite3_stmt *q, int i)
 	}
 }
 
-static enum ar_status json_begin(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+static enum ar_status json_begin(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
 	(void)q;
 	(void)err;
-	if (x->name) {
-		fputs(x->n_results ? ",\n" : "{\n", x->f);
-		put_text(x->f, x->name);
-		fputs(": ", x->f);
+	if (d->name) {
+		fputs(d->n_results ? ",\n" : "{\n", d->f);
+		put_text(d->f, d->name);
+		fputs(": ", d->f);
 	}
-	putc('[', x->f);
+	putc('[', d->f);
 	return AR_OK;
 }
 
-static enum ar_status json_row(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+static enum ar_status json_row(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
 	(void)err;
-	fputs(x->n_rows ? ",\n{" : "\n{", x->f);
+	fputs(d->n_rows ? ",\n{" : "\n{", d->f);
 	for (int i = 0; i < sqlite3_column_count(q); i++) {
 		if (i)
-			fputs(", ", x->f);
-		put_text(x->f, sqlite3_column_name(q, i));
-		fputs(": ", x->f);
-		put_value(x->f, q, i);
+			fputs(", ", d->f);
+		put_text(d->f, sqlite3_column_name(q, i));
+		fputs(": ", d->f);
+		put_value(d->f, q, i);
 	}
-	putc('}', x->f);
+	putc('}', d->f);
 	return AR_OK;
 }
 
-static void json_end(struct export *x, sqlite3_stmt *q)
+static void json_end(struct document *d, sqlite3_stmt *q)
 {
 	(void)q;
-	fputs(x->n_rows ? "\n]" : "]", x->f);
-	if (!x->name)
-		putc('\n', x->f);
+	fputs(d->n_rows ? "\n]" : "]", d->f);
+	if (!d->name)
+		putc('\n', d->f);
 }
 
-static void json_finish(struct export *x)
+static void json_finish(struct document *d)
 {
-	if (x->name)
-		fputs("\n}\n", x->f);
+	if (d->name)
+		fputs("\n}\n", d->f);
 }
 
-extern const struct exporter export_json;
-const struct exporter export_json = {
-	.name = "json", .title = "arrays of objects",
+extern const struct report_writer write_json;
+const struct report_writer write_json = {
+	.name = "json",
 	.begin = json_begin, .row = json_row, .end = json_end, .finish = json_finish,
 };

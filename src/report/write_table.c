@@ -35,11 +35,11 @@ static int width(const char *s)
 	return n;
 }
 
-static enum ar_status table_begin(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+static enum ar_status table_begin(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
 	struct table *t = calloc(1, sizeof *t);
 
-	x->state = t;
+	d->state = t;
 	if (!t)
 		return ar_nomem(err);
 	t->n_col = sqlite3_column_count(q);
@@ -73,9 +73,9 @@ static char *one_line(const char *s)
 	return copy;
 }
 
-static enum ar_status table_row(struct export *x, sqlite3_stmt *q, struct ar_err *err)
+static enum ar_status table_row(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
-	struct table *t = x->state;
+	struct table *t = d->state;
 	enum ar_status st = reserve_row(t, err);
 
 	for (int i = 0; i < t->n_col && !st; i++) {
@@ -170,19 +170,19 @@ static void put_table(const struct table *t, FILE *f, sqlite3_stmt *q, bool head
 	}
 }
 
-/* A result with a title is left out when it is empty. */
-static void table_end(struct export *x, sqlite3_stmt *q)
+/* A result with a title is left out when it is empty, and needs no header over one column. */
+static void table_end(struct document *d, sqlite3_stmt *q)
 {
-	struct table *t = x->state;
+	struct table *t = d->state;
 
 	if (!t)
 		return;
-	if (!x->failed && (t->n_cell || !x->title)) {
-		if (x->n_results)
-			putc('\n', x->f);
-		if (x->title)
-			fprintf(x->f, "%s\n", x->title);
-		put_table(t, x->f, q, !x->text);
+	if (!d->failed && (t->n_cell || !d->title)) {
+		if (d->n_results)
+			putc('\n', d->f);
+		if (d->title)
+			fprintf(d->f, "%s\n", d->title);
+		put_table(t, d->f, q, !d->title || t->n_col > 1);
 	}
 	for (size_t i = 0; i < t->n_cell; i++)
 		free(t->cell[i].text);
@@ -191,8 +191,8 @@ static void table_end(struct export *x, sqlite3_stmt *q)
 	free(t);
 }
 
-extern const struct exporter export_table;
-const struct exporter export_table = {
-	.name = "table", .title = "aligned columns, for people",
+extern const struct report_writer write_table;
+const struct report_writer write_table = {
+	.name = "table",
 	.begin = table_begin, .row = table_row, .end = table_end,
 };

@@ -3,27 +3,25 @@
 
 #include <stdlib.h>
 
-#define EXPORTERS(X) X(table) X(csv) X(json)
+#define WRITER(name) extern const struct report_writer write_##name;
+#include "src/report/writer_list.h"
+#undef WRITER
 
-#define X(name) extern const struct exporter export_##name;
-EXPORTERS(X)
-#undef X
-
-const struct exporter *const exporters[] = {
-#define X(name) &export_##name,
-	EXPORTERS(X)
-#undef X
+const struct report_writer *const writers[] = {
+#define WRITER(name) &write_##name,
+#include "src/report/writer_list.h"
+#undef WRITER
 	NULL
 };
 
-const char *const exporter_names[] = {
-#define X(name) #name,
-	EXPORTERS(X)
-#undef X
+const char *const writer_names[] = {
+#define WRITER(name) #name,
+#include "src/report/writer_list.h"
+#undef WRITER
 	NULL
 };
 
-char *export_real(char *buf, size_t n, double r)
+char *writer_real(char *buf, size_t n, double r)
 {
 	double back;
 
@@ -34,7 +32,7 @@ char *export_real(char *buf, size_t n, double r)
 	return buf;
 }
 
-enum ar_status export_fail(sqlite3 *db, struct ar_err *err)
+enum ar_status writer_fail(sqlite3 *db, struct ar_err *err)
 {
 	switch (sqlite3_errcode(db)) {
 	case SQLITE_ERROR:
@@ -51,31 +49,42 @@ enum ar_status export_fail(sqlite3 *db, struct ar_err *err)
 	return ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db));
 }
 
-enum ar_status export_query(const struct exporter *e, struct export *x, sqlite3_stmt *q,
-			    struct ar_err *err)
+enum ar_status writer_query(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
+	const struct report_writer *w = d->writer;
 	enum ar_status st = AR_OK;
 	int rc = SQLITE_DONE;
 
-	x->n_rows = 0;
-	x->state = NULL;
-	if (e->begin)
-		st = e->begin(x, q, err);
+	d->n_rows = 0;
+	d->state = NULL;
+	if (w->begin)
+		st = w->begin(d, q, err);
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
-		st = e->row(x, q, err);
-		x->n_rows++;
+		st = w->row(d, q, err);
+		d->n_rows++;
 	}
-	x->failed = st || rc != SQLITE_DONE;
-	if (e->end)
-		e->end(x, q);
-	x->n_results++;
+	d->failed = st || rc != SQLITE_DONE;
+	if (w->end)
+		w->end(d, q);
+	d->n_results++;
 	if (st || rc == SQLITE_DONE)
 		return st;
-	return export_fail(sqlite3_db_handle(q), err);
+	return writer_fail(sqlite3_db_handle(q), err);
 }
 
-void export_finish(const struct exporter *e, struct export *x)
+void writer_finish(struct document *d)
 {
-	if (e->finish)
-		e->finish(x);
+	if (d->writer->finish)
+		d->writer->finish(d);
+}
+
+static int poll_interrupt(void *unused)
+{
+	(void)unused;
+	return ar_interrupted();
+}
+
+void writer_heed_interrupt(sqlite3 *db)
+{
+	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "traces/importers/intern.h"
+#include "traces/intern.h"
 
 const int summary_window_s[SUMMARY_WINDOWS] = { 1, 10, 60 };
 

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "traces/algebra/shape.h"
-#include "traces/importers/import.h"
+#include "traces/algebra/renumber.h"
+#include "traces/algebra/repeat.h"
 
 #define OFF(member) offsetof(struct synth_args, member)
 
@@ -321,7 +321,7 @@ static enum ar_status generate(struct synth *s, size_t n, FILE *f, struct ar_err
 	if (!trace_put_header(s->t, n, f))
 		return ar_nomem(err);
 	for (size_t i = 0; i < n && !ferror(f); i++) {
-		struct request q = import_none;
+		struct request q = request_none;
 		double at = arrival(s, i);
 
 		if (at >= 9.2e18)

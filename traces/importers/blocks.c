@@ -112,7 +112,7 @@ enum ar_status import_hash_ids(struct import *im, const struct record *r, uint32
 enum ar_status import_hashed(struct import *im, const struct record *r, int64_t unit_ns,
 			     struct ar_err *err)
 {
-	struct request q = import_none;
+	struct request q = request_none;
 	enum ar_status st = import_time(im, r, "timestamp", unit_ns, &q.arrival_ns, err);
 
 	if (!st)

@@ -1,6 +1,6 @@
 /* Dates from 1970 on, as far as nanoseconds in 63 bits reach (April 2262). */
 #include "config.h"
-#include "traces/importers/import.h"
+#include "traces/importers/date.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -539,14 +539,8 @@ static enum ar_status settle(struct import *im, const struct source *src, struct
 	t->name = strdup(base ? base + 1 : im->path);
 	if (!t->format || !t->name)
 		return ar_nomem(err);
-	t->session = im->session.v;
-	t->n_session = im->session.n;
-	im->session.v = NULL;
-	im->session.n = 0;
-	t->type = im->type.v;
-	t->n_type = im->type.n;
-	im->type.v = NULL;
-	im->type.n = 0;
+	names_take(&t->session, &t->n_session, &im->session);
+	names_take(&t->type, &t->n_type, &im->type);
 	settle_times(im);
 	check_plausible(im);
 	return note_all(im, err);

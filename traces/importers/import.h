@@ -2,7 +2,7 @@
  * Importers: one trace format each.  An importer is called once per record with the
  * record's fields as text and adds requests; the engine in import.c reads lines, splits
  * them, picks the importer, counts warnings, sorts and rebases.  One file
- * import_NAME.c each, one row in importers.c.
+ * import_NAME.c each, one line in importer_list.h.
  */
 #ifndef AR_IMPORT_H
 #define AR_IMPORT_H
@@ -12,65 +12,10 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "traces/importers/intern.h"
+#include "traces/importers/date.h"
+#include "traces/importers/record.h"
+#include "traces/intern.h"
 #include "traces/trace.h"
-
-struct cJSON;
-
-/* ---- records (record.c) ---- */
-
-struct span {
-	const char *s;
-	size_t n;
-};
-
-enum record_kind { RECORD_CSV, RECORD_JSON };
-enum { RECORD_MAX_FIELDS = 64 };
-
-/* A row of a CSV file with its column names, or a JSON object.  A value is the text of the file
- * without blanks around it, so that numbers keep every digit; strings in JSON keep
- * their quotes. */
-struct record {
-	enum record_kind kind;
-	struct field {
-		const char *name;
-		struct span value;
-	} field[RECORD_MAX_FIELDS];
-	size_t n;
-	struct cJSON *json;	/* the same object, parsed; NULL for CSV */
-};
-
-/* Split line in place.  The messages lack the place.  csv_header makes the fields that
- * csv_row fills for each row; names point into line. */
-enum ar_status record_csv_header(struct record *r, char *line, struct ar_err *err);
-enum ar_status record_csv_row(struct record *r, char *line, struct ar_err *err);
-enum ar_status record_json(struct record *r, const char *line, size_t n, struct ar_err *err);
-void record_release(struct record *r);
-
-const struct field *record_find(const struct record *r, const char *name);
-/* Whether r has the field; columns of a CSV file may differ in case. */
-bool record_has(const struct record *r, const char *name);
-/* Whether names, ended by NULL, hold name. */
-bool name_among(const char *const *names, const char *name);
-
-/* Take the next element off *array, the text of a JSON array that was parsed. */
-bool record_next(struct span *array, struct span *element);
-
-/* For messages: at most 40 characters of s, printable. */
-struct shown { char s[48]; };
-struct shown span_show(struct span s);
-
-/* ---- dates (date.c) ---- */
-
-enum date_zone { DATE_BARE = 1, DATE_ZONED };
-
-/* "2023-11-16 18:15:46.6805900", 'T' as well, no or up to nine digits of fraction, then
- * nothing (taken as UTC), "Z", "+00", "+00:00" or "+0000": nanoseconds since 1970. */
-bool date_parse(struct span s, int64_t *ns, enum date_zone *zone);
-/* "2023-11-16T18:15:46.680590000Z", for ns from 0 to DATE_MAX_NS; buf has DATE_CHARS bytes. */
-enum { DATE_CHARS = 80 };
-#define DATE_MAX_NS INT64_C(9223372036000000000)
-void date_format(char *buf, int64_t ns);
 
 /* ---- the engine (import.c) ---- */
 
@@ -139,8 +84,9 @@ struct importer {
 	enum ar_status (*finish)(struct import *im, struct ar_err *err);	/* may be NULL */
 };
 
-/* A request of which nothing is known. */
-static const struct request import_none = { .session = -1, .think_ns = -1 };
+#define IMPORTER(name) extern const struct importer importer_##name;
+#include "traces/importers/importer_list.h"
+#undef IMPORTER
 
 extern const struct importer *const importers[];	/* ends with NULL */
 
@@ -210,16 +156,5 @@ enum ar_status import_cut_token(struct import *im, struct cutter *c, uint64_t to
 				struct ar_err *err);
 /* The end of a prompt: what is left is a block that is not full. */
 enum ar_status import_cut_end(struct import *im, struct cutter c, struct ar_err *err);
-
-/* Append to the list of what was done to the requests (trace.c). */
-enum ar_status trace_note(struct trace *t, struct ar_err *err, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-/* The files that t was made from as a new list; NULL: no memory (trace.c). */
-struct cJSON *trace_sources(const struct trace *t);
-
-extern const struct importer importer_aiperf, importer_azure, importer_azure_lmm,
-	importer_bailian, importer_burstgpt, importer_canonical, importer_llmservingsim,
-	importer_mooncake, importer_ragpulse, importer_splitwise, importer_vidur, importer_vllm;
 
 #endif

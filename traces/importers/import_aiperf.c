@@ -107,7 +107,7 @@ static enum ar_status prompt(struct import *im, const struct record *r, struct r
 
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
 {
-	struct request q = import_none;
+	struct request q = request_none;
 	struct import_session *s;
 	uint32_t number;
 	enum ar_status st = import_lengths(im, r, "input_length", "output_length", &q, err);

@@ -49,7 +49,7 @@ static enum ar_status add_images(struct import *im, const struct record *r, stru
 static enum ar_status request(struct import *im, const struct record *r, bool images,
 			      struct ar_err *err)
 {
-	struct request q = import_none;
+	struct request q = request_none;
 	enum ar_status st = arrival(im, r, &q.arrival_ns, err);
 
 	if (!st)

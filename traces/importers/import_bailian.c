@@ -97,7 +97,7 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
 {
-	struct request q = import_none;
+	struct request q = request_none;
 	uint32_t number;
 	enum ar_status st = import_time(im, r, "timestamp", 1000000000, &q.arrival_ns, err);
 

@@ -276,7 +276,7 @@ static enum ar_status tokens(struct import *im, const struct record *r, const ch
 
 static enum ar_status request(struct import *im, const struct record *r, struct ar_err *err)
 {
-	struct request q = import_none;
+	struct request q = request_none;
 	uint64_t id, arrival;
 	enum ar_status st = check_keys(im, r, request_keys, err);
 

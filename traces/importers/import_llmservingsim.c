@@ -146,7 +146,7 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
 {
-	struct request q = import_none;
+	struct request q = request_none;
 	enum ar_status st = import_time(im, r, "arrival_time_ns", 1, &q.arrival_ns, err);
 
 	if (st)

@@ -165,7 +165,7 @@ static enum ar_status components(struct import *im, const struct record *r, uint
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
 {
 	struct span time = record_find(r, "timestamp")->value;
-	struct request q = import_none;
+	struct request q = request_none;
 	struct import_session *s;
 	uint32_t number;
 	enum ar_status st;

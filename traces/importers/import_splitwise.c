@@ -39,7 +39,7 @@ static enum ar_status check_id(struct import *im, const struct record *r, struct
 
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
 {
-	struct request q = import_none;
+	struct request q = request_none;
 	uint32_t app;
 	enum ar_status st = check_id(im, r, err);
 

@@ -9,7 +9,7 @@ static const char *const may[] = { "num_total_tokens", "pd_ratio", NULL };
 
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)
 {
-	struct request q = import_none;
+	struct request q = request_none;
 	enum ar_status st = import_time(im, r, "arrived_at", 1000000000, &q.arrival_ns, err);
 
 	if (!st)

@@ -6,18 +6,9 @@
 #include <string.h>
 
 const struct importer *const importers[] = {
-	&importer_aiperf,
-	&importer_azure,
-	&importer_azure_lmm,
-	&importer_bailian,
-	&importer_burstgpt,
-	&importer_canonical,
-	&importer_llmservingsim,
-	&importer_mooncake,
-	&importer_ragpulse,
-	&importer_splitwise,
-	&importer_vidur,
-	&importer_vllm,
+#define IMPORTER(name) &importer_##name,
+#include "traces/importers/importer_list.h"
+#undef IMPORTER
 	NULL
 };
 

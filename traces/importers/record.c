@@ -1,8 +1,9 @@
 /* Splitting lines into fields. */
 #include "config.h"
-#include "traces/importers/import.h"
+#include "traces/importers/record.h"
 
 #include <cjson/cJSON.h>
+#include <stdint.h>
 #include <string.h>
 
 static bool is_blank(char c)

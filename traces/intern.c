@@ -1,5 +1,5 @@
 #include "config.h"
-#include "traces/importers/intern.h"
+#include "traces/intern.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,4 +139,16 @@ void names_release(struct names *a)
 	free(a->v);
 	free(a->slot);
 	*a = (struct names){ 0 };
+}
+
+void names_take(char ***v, size_t *n, struct names *all)
+{
+	struct names old = { .v = *v, .n = *n };
+
+	*v = all->v;
+	*n = all->n;
+	all->v = NULL;
+	all->n = 0;
+	names_release(&old);
+	names_release(all);
 }

@@ -36,6 +36,8 @@ bool names_put(struct names *a, const char *s, size_t n, uint32_t *number);
 /* s, or the first of s~2, s~3 ... from s~next on, that is not there yet; next 1: s itself. */
 bool names_put_new(struct names *a, const char *s, unsigned next);
 uint64_t names_hash(const char *s, size_t n);
+/* Replace the names of (*v, *n), which are freed, by those of *all, which is empty afterwards. */
+void names_take(char ***v, size_t *n, struct names *all);
 void names_release(struct names *a);
 
 #endif

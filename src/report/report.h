@@ -1,0 +1,33 @@
+/* The report of a database: sections, each the rows of a query.  A section is a file
+ * sections/NAME.sql and one line in section_list.h. */
+#ifndef AR_REPORT_H
+#define AR_REPORT_H
+
+#include <sqlite3.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "src/report/writer.h"
+
+struct section {
+	const char *name, *title, *sql;	/* as section_list.h says */
+	const char *dialect;		/* the report that it belongs to, NULL: all */
+};
+extern const struct section sections[];		/* ends with name NULL */
+
+/* The reports there are, ended by NULL: "attnreplay", then the DIALECTs of section_list.h. */
+extern const char *const report_dialects[];
+
+struct report {
+	sqlite3 *db;		/* open for reading; TEMP tables are made in it */
+	const char *path;	/* of db, for messages */
+	int64_t run;		/* 0: all */
+	const char *dialect;	/* one of report_dialects */
+	const char *slo;	/* limits for every run, NULL: those that each run was given */
+};
+
+/* Write the report to d, whose writer and file the caller set.  AR_USAGE: there is no such run, or
+ * slo is wrong; AR_DATA, AR_DB: db is damaged or of another schema; AR_INTERRUPTED. */
+enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err);
+
+#endif

@@ -1,0 +1,31 @@
+/* The sections of the report in their order, one line each; the SQL is in sections/NAME.sql.
+ *
+ * SECTION	shown without --dialect
+ * DIALECT	shown with --dialect NAME only
+ * COMMON	shown in every report
+ *
+ * Title NULL: the statement makes a table for the sections after it and shows nothing.
+ *
+ * Each file holds one statement.  Beside what attnreplay-db(5) describes, it may use:
+ *
+ * :run		run to report, NULL: all
+ * :baseline	dense run that :run is compared with, NULL: none
+ * :dialect	"attnreplay", or the name of a DIALECT
+ * slo		limits of requests, a row each: run_id, metric ("ttft", "tpot", "e2e"), ns
+ * latency	v_latency of :run and :baseline; for those under SECTION only */
+SECTION(make_latency, NULL)
+SECTION(runs, "Runs")
+SECTION(outcome, "Outcome: requests, iterations, seconds of virtual time")
+SECTION(costs, "What iterations cost, where that was taken from an earlier run")
+SECTION(latency, "Latency, ms")
+SECTION(phases, "Time by phase, ms of kernels; * is the attention core")
+SECTION(speedup, "Against the dense run: dense / this, of each figure")
+SECTION(accuracy, "Accuracy against dense attention, per sampled (request, chunk, layer, head)")
+SECTION(density, "Density: share of what dense attention looks at")
+DIALECT(vllm, "What vllm bench serve prints")
+DIALECT(aiperf, "What aiperf prints")
+DIALECT(vidur, "What Vidur prints, in seconds")
+DIALECT(llmservingsim, "What LLMServingSim prints")
+DIALECT(splitwise, "What SplitwiseSim prints, in seconds")
+COMMON(goodput, "Goodput: requests that kept their limits, of all that arrived")
+SECTION(notes, "Notes")

@@ -1,0 +1,1 @@
+SELECT * FROM v_metrics_aiperf WHERE :run IS NULL OR run_id = :run

@@ -1,0 +1,59 @@
+SELECT 'percentiles interpolate linearly between the two nearest values; requests without an end'
+  || ' are left out' AS note
+
+UNION ALL
+SELECT 'accuracy is the error of single layers on replayed activations; it does not add up over'
+  || ' layers'
+WHERE EXISTS (SELECT 1 FROM accuracy_sample WHERE :run IS NULL OR run_id = :run)
+
+UNION ALL
+SELECT printf('run %d: %s; the figures cover what was committed', run_id, status)
+FROM run
+WHERE (:run IS NULL OR run_id = :run) AND status <> 'done'
+
+-- Runs of a sparse method that was dense: by all counts, or without counts by its parameters.
+UNION ALL
+SELECT printf('run %d: %s left nothing out: %s', run_id, name,
+  iif(has_context, 'selector and union kept every block of the sampled chunks',
+    'every chunk was the first of its prompt; lower --max-num-batched-tokens'))
+FROM (
+  SELECT run_id, name, params,
+    EXISTS (SELECT 1 FROM request_outcome o
+      WHERE o.run_id = r.run_id AND (n_chunks > n_preempt + 1 OR cached_tokens > 0))
+      AS has_context,
+    (SELECT sum(exec_sel) = sum(exec_total) FROM selection_stat s WHERE s.run_id = r.run_id)
+      AS whole
+  FROM run r JOIN method USING(method_id)
+  WHERE (:run IS NULL OR run_id = :run) AND NOT is_dense)
+WHERE coalesce(whole, NOT has_context AND json_extract(params, '$."dense-first"'))
+
+UNION ALL
+SELECT printf('run %d: %d query blocks, over the heads of the sampled chunks, see nothing: their'
+  || ' output is 0', run_id, blind)
+FROM (SELECT run_id, sum(blind) AS blind
+  FROM selection_stat
+  WHERE :run IS NULL OR run_id = :run
+  GROUP BY run_id)
+WHERE blind > 0
+
+UNION ALL
+SELECT printf('run %d: %d of %d layers were executed, their time stands for all', run_id,
+  layers_run, n_layers)
+FROM v_run
+WHERE (:run IS NULL OR run_id = :run) AND layers_run < n_layers
+
+UNION ALL
+SELECT printf('run %d: %d kernel records were lost; its time by phase is incomplete', run_id,
+  lost_records)
+FROM v_run
+WHERE (:run IS NULL OR run_id = :run) AND lost_records > 0
+
+UNION ALL
+SELECT printf('run %d: requests longer than the capture replay it tiled', run_id)
+FROM v_run
+WHERE (:run IS NULL OR run_id = :run) AND extend = 'tile'
+
+UNION ALL
+SELECT printf('run %d: %d requests were rejected, %d did not finish', run_id, rejected, unfinished)
+FROM v_run
+WHERE (:run IS NULL OR run_id = :run) AND rejected + unfinished > 0

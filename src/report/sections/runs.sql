@@ -1,0 +1,4 @@
+SELECT run_id AS run, method, trace, model, policy, gpu, backend
+FROM v_run
+WHERE :run IS NULL OR run_id = :run
+ORDER BY run_id

@@ -1,0 +1,137 @@
+/* A chunk of a capture: model, layers, place. */
+#include "config.h"
+#include "src/select/select_chunk.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "replay/engine/prepare.h"
+
+void select_chunk_release(struct select_chunk *c)
+{
+	capture_close(c->capture);
+	model_release(&c->model);
+	free(c->layer);
+	free(c->captured);
+}
+
+/* What the capture alone says of its model. */
+static void model_of_capture(struct model *m, const struct capture_info *info)
+{
+	*m = (struct model){ .n_layers = info->layer[info->n_layers - 1] + 1, .tp = 1,
+			     .q_heads = info->q_heads, .kv_heads = info->kv_heads,
+			     .head_dim = info->head_dim, .max_len = info->n_tok,
+			     .rope = info->rope };
+	snprintf(m->name, sizeof m->name, "%s", info->model);
+}
+
+static enum ar_status load_model(struct select_chunk *c, const struct select_args *a,
+				 struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(c->capture);
+	enum ar_status st = AR_OK;
+	int q_heads, kv_heads;
+
+	if (a->model)
+		st = model_load(&c->model, a->model, err);
+	else
+		model_of_capture(&c->model, info);
+	if (st)
+		return st;
+	q_heads = c->model.q_heads;
+	kv_heads = c->model.kv_heads;
+	st = model_split(&c->model, (int)a->tp, err);
+	if (!st)
+		st = prepare_check_heads(info, &c->model, q_heads, kv_heads, err);
+	if (!st && info->layer[info->n_layers - 1] >= c->model.n_layers)
+		return ar_fail(err, AR_USAGE,
+			       "%s holds layer %d, model %s has %d; take the model it was captured "
+			       "from", info->name, info->layer[info->n_layers - 1],
+			       c->model.name, c->model.n_layers);
+	return st;
+}
+
+static enum ar_status parse_layers(struct select_chunk *c, const char *list, struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(c->capture);
+	const char *s = list;
+
+	for (;; s++) {
+		size_t n = strcspn(s, ",");
+		uint64_t from, to;
+
+		if (!num_range(s, n, &from, &to))
+			return ar_fail(err, AR_USAGE,
+				       "layer '%s': want numbers and ranges such as 0,4,8-11",
+				       list);
+		for (; from <= to; from++) {
+			if (capture_find_layer(info, from) < 0)
+				return ar_fail(err, AR_USAGE, "layer '%s': %s does not hold layer "
+					       "%" PRIu64 "; 'attnreplay capture info' lists those "
+					       "it holds", list, info->name, from);
+			if (c->n_layers == info->n_layers)
+				return ar_fail(err, AR_USAGE, "layer '%s': a layer is listed twice",
+					       list);
+			c->layer[c->n_layers++] = (int)from;
+		}
+		s += n;
+		if (!*s)
+			return AR_OK;
+	}
+}
+
+static enum ar_status load_layers(struct select_chunk *c, const char *list, struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(c->capture);
+
+	c->layer = calloc((size_t)info->n_layers, sizeof *c->layer);
+	c->captured = calloc((size_t)c->model.n_layers, sizeof *c->captured);
+	if (!c->layer || !c->captured)
+		return ar_nomem(err);
+	for (int i = 0; i < info->n_layers; i++)
+		c->captured[info->layer[i]] = i;
+	if (list)
+		return parse_layers(c, list, err);
+	c->n_layers = info->n_layers;
+	memcpy(c->layer, info->layer, (size_t)info->n_layers * sizeof *c->layer);
+	return AR_OK;
+}
+
+static enum ar_status place_chunk(struct select_chunk *c, const struct select_args *a,
+				  struct ar_err *err)
+{
+	const struct capture_info *info = capture_info(c->capture);
+	int64_t context = a->context >= 0 ? a->context :
+			  info->n_prompt > a->chunk ? info->n_prompt - a->chunk : 0;
+	int64_t end = context + a->chunk, prompt = a->prompt ? a->prompt : info->n_prompt;
+
+	if (end > info->n_tok)
+		return ar_fail(err, AR_USAGE, "%s has %" PRId64 " tokens, a chunk of %" PRId64
+			       " behind %" PRId64 " needs %" PRId64 "; lower --context or --chunk",
+			       info->name, info->n_tok, a->chunk, context, end);
+	if (a->prompt && prompt < end)
+		return ar_fail(err, AR_USAGE,
+			       "prompt-tokens %" PRId64 ": the chunk ends at %" PRId64, prompt,
+			       end);
+	c->ctx = (int)context;
+	c->chunk = (int)a->chunk;
+	c->known = (int)(prompt > end ? prompt : end);
+	return AR_OK;
+}
+
+enum ar_status select_chunk_load(struct select_chunk *c, const char *path,
+				 const struct select_args *a, struct ar_err *err)
+{
+	enum ar_status st = capture_open(&c->capture, path, err);
+
+	if (!st)
+		st = load_model(c, a, err);
+	if (!st && a->head >= c->model.q_heads)
+		st = ar_fail(err, AR_USAGE, "head %" PRId64 ": there are %d query heads", a->head,
+			     c->model.q_heads);
+	if (!st)
+		st = load_layers(c, a->layers, err);
+	return st ? st : place_chunk(c, a, err);
+}

@@ -1,0 +1,168 @@
+/* The sections of the report: rules that each of them keeps, and failures of the whole. */
+#include "config.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/report/report.h"
+#include "tests/alloc_fault.h"
+#include "tests/sample_db.h"
+#include "tests/tap.h"
+
+static char path[] = "/tmp/t-sections-XXXXXX";
+
+/* A parameter that nothing binds is NULL, so that a misspelt one goes unseen. */
+static bool parameters_exist(sqlite3_stmt *q)
+{
+	for (int i = 1; i <= sqlite3_bind_parameter_count(q); i++) {
+		const char *name = sqlite3_bind_parameter_name(q, i);
+
+		if (!name || (strcmp(name, ":run") && strcmp(name, ":baseline") &&
+			      strcmp(name, ":dialect"))) {
+			diag("parameter %s", name ? name : "?");
+			return false;
+		}
+	}
+	return true;
+}
+
+/* As the keys of JSON objects. */
+static bool columns_differ(sqlite3_stmt *q)
+{
+	for (int i = 0; i < sqlite3_column_count(q); i++)
+		for (int k = 0; k < i; k++)
+			if (!strcmp(sqlite3_column_name(q, i), sqlite3_column_name(q, k))) {
+				diag("column %s twice", sqlite3_column_name(q, i));
+				return false;
+			}
+	return true;
+}
+
+static bool is_dialect(const char *name)
+{
+	for (int i = 0; report_dialects[i]; i++)
+		if (!strcmp(report_dialects[i], name))
+			return true;
+	return false;
+}
+
+static bool first_of_name(const struct section *s)
+{
+	for (const struct section *t = sections; t != s; t++)
+		if (!strcmp(s->name, t->name))
+			return false;
+	return true;
+}
+
+/* q: the section's statement; end: what follows it in the file. */
+static void test_section(const struct section *s, sqlite3_stmt *q, const char *end)
+{
+	while (isspace((unsigned char)*end))
+		end++;
+	ok(q && !*end, "%s: is one statement", s->name);
+	ok(parameters_exist(q), "%s: uses parameters that there are", s->name);
+	ok(columns_differ(q), "%s: its columns have names of their own", s->name);
+	ok(!s->title == !sqlite3_column_count(q), "%s: has a title if it shows something", s->name);
+	ok(!s->dialect || is_dialect(s->dialect), "%s: belongs to a report", s->name);
+	ok(first_of_name(s), "%s: is listed once", s->name);
+}
+
+static sqlite3 *open_sample(void)
+{
+	struct ar_err err;
+	sqlite3 *db;
+
+	if (store_open_read(&db, path, &err))
+		bail_out("%s", err.msg);
+	return db;
+}
+
+/* In order, since one may use the tables of those before. */
+static void test_sections(void)
+{
+	sqlite3 *db = open_sample();
+
+	sqlite3_exec(db, "CREATE TEMP TABLE slo(run_id, metric, ns)", NULL, NULL, NULL);
+	for (const struct section *s = sections; s->name; s++) {
+		sqlite3_stmt *q = NULL;
+		const char *end;
+
+		if (sqlite3_prepare_v2(db, s->sql, -1, &q, &end))
+			bail_out("%s: %s", s->name, sqlite3_errmsg(db));
+		test_section(s, q, end);
+		if (!s->title)
+			sqlite3_step(q);
+		sqlite3_finalize(q);
+	}
+	sqlite3_close(db);
+}
+
+static enum ar_status write_report(const char *dialect, bool armed, long k, struct ar_err *err)
+{
+	struct document d = { .writer = writers[0], .f = fopen("/dev/null", "w") };
+	struct report r = { .db = open_sample(), .path = path, .run = 2, .dialect = dialect,
+			    .slo = "ttft:10ms,tpot:1s" };
+	enum ar_status st;
+
+	if (!d.f)
+		bail_out("cannot open /dev/null");
+	*err = (struct ar_err){ 0 };
+	if (armed)
+		fault_arm(k);
+	st = report_write(&r, &d, err);
+	sqlite3_close(r.db);
+	fclose(d.f);
+	return st;
+}
+
+static void test_report(const char *dialect)
+{
+	bool clean = true;
+	struct ar_err err;
+	long k = 0;
+
+	ok(!write_report(dialect, false, 0, &err), "%s is reported", dialect);
+	for (;; k++) {
+		enum ar_status st = write_report(dialect, true, k, &err);
+
+		if (!fault_disarm())
+			break;
+		if (st && st != AR_NOMEM) {
+			diag("allocation %ld: %s", k, err.msg);
+			clean = false;
+		}
+	}
+	ok(clean && k > 30, "%s: each of %ld allocations fails cleanly", dialect, k);
+}
+
+static void test_lacking(void)
+{
+	struct document d = { .writer = writers[0], .f = stdout };
+	struct report r = { .db = open_sample(), .path = "a.db", .dialect = report_dialects[0] };
+	struct ar_err err = { 0 };
+
+	sqlite3_exec(r.db, "DROP VIEW IF EXISTS temp.v_run;"
+		     "CREATE TEMP VIEW v_run AS SELECT no_such", NULL, NULL, NULL);
+	ok(report_write(&r, &d, &err) == AR_DB && strstr(err.msg, "a.db: "),
+	   "what a section lacks is the database's fault: %s", err.msg);
+	sqlite3_close(r.db);
+}
+
+int main(void)
+{
+	struct ar_err err;
+	int fd = mkstemp(path);
+
+	plan(0);
+	if (fd < 0 || close(fd) || sample_database(path, &err))
+		bail_out("no sample database");
+	test_sections();
+	for (int i = 0; report_dialects[i]; i++)
+		test_report(report_dialects[i]);
+	test_lacking();
+	unlink(path);
+	return done_testing();
+}

@@ -1,0 +1,14 @@
+/* Two traces on one time axis. */
+#ifndef AR_MERGE_H
+#define AR_MERGE_H
+
+#include "traces/trace.h"
+
+enum trace_align { ALIGN_START, ALIGN_CLOCK };
+
+/* Add the requests of b, whose prefixes and sessions stay apart from those of a, on one time axis:
+ * both begin together, or stand where the absolute times put them. */
+enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_align align,
+			   struct ar_err *err);
+
+#endif

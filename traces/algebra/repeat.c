@@ -1,0 +1,111 @@
+/* A trace that is appended to itself: copies get sessions, and blocks, of their own. */
+#include "config.h"
+#include "traces/algebra/repeat.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "traces/algebra/renumber.h"
+#include "traces/intern.h"
+
+double trace_period_ns(const struct trace *t)
+{
+	double span = (double)(t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns);
+
+	return t->n > 1 ? span * ((double)t->n / (double)(t->n - 1)) : 0;
+}
+
+static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *period_ns,
+				    struct ar_err *err)
+{
+	int64_t span = t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns;
+
+	if (!*period_ns && !span)
+		return ar_fail(err, AR_USAGE, "--repeat: all requests arrive together; say with "
+			       "--repeat-period when the next ones do");
+	if (!*period_ns)
+		*period_ns = (int64_t)trace_period_ns(t);
+	if (*period_ns < span)
+		return ar_fail(err, AR_USAGE,
+			       "--repeat-period is shorter than the trace, which takes %.9f s",
+			       (double)span * 1e-9);
+	return trace_check_end(t, (double)t->req[t->n - 1].arrival_ns +
+			       (double)*period_ns * (double)(n - 1), err);
+}
+
+/* Names for the sessions of n copies: session s of copy c becomes c * n_session + s. */
+static bool repeat_names(struct trace *t, int64_t n)
+{
+	struct names all = { 0 };
+	bool done = true;
+
+	for (int64_t c = 0; c < n && t->n_session && done; c++)
+		for (size_t s = 0; s < t->n_session && done; s++)
+			done = names_put_new(&all, t->session[s], (unsigned)c + 1);
+	if (done && t->n_session)
+		names_take(&t->session, &t->n_session, &all);
+	names_release(&all);
+	return done;
+}
+
+/* In place, from the last copy to the first.  There is room. */
+static void repeat_requests(struct trace *t, int64_t n, int64_t period_ns, size_t n_session,
+			    size_t n_block)
+{
+	for (int64_t c = n - 1; c > 0; c--)
+		for (size_t i = 0; i < t->n; i++) {
+			struct request *q = &t->req[(size_t)c * t->n + i];
+
+			*q = t->req[i];
+			q->arrival_ns += c * period_ns;
+			q->block += (size_t)c * n_block;
+			if (q->session >= 0)
+				q->session += (int32_t)((size_t)c * n_session);
+		}
+	t->n *= (size_t)n;
+}
+
+/* The blocks of the trace n times over, all with different ids. */
+static enum ar_status repeat_blocks(struct trace *t, int64_t n, struct ar_err *err)
+{
+	uint64_t n_ids, *block;
+	enum ar_status st = trace_number_blocks(t, &n_ids, err);
+	size_t one = t->n_block, all = (size_t)n * one;
+
+	if (st)
+		return st;
+	block = realloc(t->block, (all + 1) * sizeof *block);
+	if (!block)
+		return ar_nomem(err);
+	for (size_t k = one; k < all; k++)
+		block[k] = block[k - one] + n_ids;
+	t->block = block;
+	t->n_block = all;
+	return AR_OK;
+}
+
+enum ar_status trace_repeat(struct trace *t, int64_t n, int64_t period_ns, bool share,
+			    struct ar_err *err)
+{
+	size_t n_session = t->n_session, n_block;
+	enum ar_status st = settle_period(t, n, &period_ns, err);
+	struct request *req;
+
+	if (st)
+		return st;
+	if ((uint64_t)n > INT32_MAX / (n_session + 1) || (uint64_t)n > UINT32_MAX / t->n)
+		return ar_fail(err, AR_USAGE, "--repeat %" PRId64 " makes too many requests", n);
+	req = realloc(t->req, (size_t)n * t->n * sizeof *req);
+	if (!req)
+		return ar_nomem(err);
+	t->req = req;
+	if (!share)
+		st = repeat_blocks(t, n, err);
+	if (!st && !repeat_names(t, n))
+		st = ar_nomem(err);
+	if (st)
+		return st;
+	n_block = share ? 0 : t->n_block / (size_t)n;
+	repeat_requests(t, n, period_ns, n_session, n_block);
+	return AR_OK;
+}

@@ -1,0 +1,53 @@
+/* Records of a trace file: a row of CSV or an object of JSON, with the text of each value. */
+#ifndef AR_RECORD_H
+#define AR_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+struct cJSON;
+
+struct span {
+	const char *s;
+	size_t n;
+};
+
+enum record_kind { RECORD_CSV, RECORD_JSON };
+enum { RECORD_MAX_FIELDS = 64 };
+
+/* A row of a CSV file with its column names, or a JSON object.  A value is the text of the file
+ * without blanks around it, so that numbers keep every digit; strings in JSON keep
+ * their quotes. */
+struct record {
+	enum record_kind kind;
+	struct field {
+		const char *name;
+		struct span value;
+	} field[RECORD_MAX_FIELDS];
+	size_t n;
+	struct cJSON *json;	/* the same object, parsed; NULL for CSV */
+};
+
+/* Split line in place.  The messages lack the place.  csv_header makes the fields that
+ * csv_row fills for each row; names point into line. */
+enum ar_status record_csv_header(struct record *r, char *line, struct ar_err *err);
+enum ar_status record_csv_row(struct record *r, char *line, struct ar_err *err);
+enum ar_status record_json(struct record *r, const char *line, size_t n, struct ar_err *err);
+void record_release(struct record *r);
+
+const struct field *record_find(const struct record *r, const char *name);
+/* Whether r has the field; columns of a CSV file may differ in case. */
+bool record_has(const struct record *r, const char *name);
+/* Whether names, ended by NULL, hold name. */
+bool name_among(const char *const *names, const char *name);
+
+/* Take the next element off *array, the text of a JSON array that was parsed. */
+bool record_next(struct span *array, struct span *element);
+
+/* For messages: at most 40 characters of s, printable. */
+struct shown { char s[48]; };
+struct shown span_show(struct span s);
+
+#endif

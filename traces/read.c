@@ -1,0 +1,209 @@
+/* The options of a trace, and how a trace is read with them: importers, then algebra. */
+#include "config.h"
+#include "traces/trace.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/algebra/merge.h"
+#include "traces/algebra/shape.h"
+#include "traces/importers/import.h"
+
+#define OFF(member) offsetof(struct trace_args, member)
+
+static const char *const restarts[] = { "error", "sort", "append", NULL };
+static const char *const contexts[] = { "auto", "cumulative", "delta", NULL };
+static const char *const aligns[] = { "start", "clock", NULL };
+
+const struct opt trace_opts[] = {
+	{ .name = "format", .type = OPT_STR, .off = OFF(in.format), .arg = "NAME",
+	  .help = "format of the trace, one of attnreplay-trace(5); found by its content when not "
+		  "given" },
+	{ .name = "restart", .type = OPT_ENUM, .off = OFF(in.restart), .arg = "HOW", .def = "error",
+	  .choice = restarts,
+	  .help = "where the clock of the trace goes back by much: an error, sort all, or append "
+		  "what follows to what was before" },
+	{ .name = "restart-period", .type = OPT_TIME, .off = OFF(in.period_ns), .arg = "TIME",
+	  .def = "0",
+	  .help = "time from the start of a recording to that of the next one appended, 0: it "
+		  "starts at the last arrival" },
+	{ .name = "context", .type = OPT_ENUM, .off = OFF(in.context), .arg = "WHAT", .def = "auto",
+	  .choice = contexts,
+	  .help = "what the prompts of later turns hold: all of the session (cumulative), what "
+		  "is new (delta), or as is usual in the format" },
+	{ .name = "hash-block", .type = OPT_INT, .off = OFF(in.hash_tok), .arg = "N", .def = "0",
+	  .min = 0, .max = 1 << 20,
+	  .help = "tokens of a prefix block, 0: as is usual in the format" },
+	{ .name = "image-tokens", .type = OPT_INT, .off = OFF(in.image_tok), .arg = "N", .def = "0",
+	  .min = 0, .max = 1 << 20, .help = "add N prompt tokens for each image" },
+	{ .name = "components", .type = OPT_LIST, .off = OFF(in.components), .arg = "FILE",
+	  .help = "lengths of the components of RAGPulse prompts, once for each file" },
+	{ .name = "merge", .type = OPT_LIST, .off = OFF(merge), .arg = "FILE[:NAME=VALUE,...]",
+	  .help = "add the requests of another trace, shaped by options of its own" },
+	{ .name = "align", .type = OPT_ENUM, .off = OFF(align), .arg = "HOW", .def = "start",
+	  .choice = aligns,
+	  .help = "merged traces begin together, or stand where their dates put them" },
+	{ .name = "spread", .type = OPT_ENUM, .off = OFF(spread), .arg = "HOW", .def = "none",
+	  .choice = trace_spreads,
+	  .help = "place requests that arrive together inside the step of the clock, in order" },
+	{ .name = "spread-step", .type = OPT_TIME, .off = OFF(step_ns), .arg = "TIME", .def = "0",
+	  .help = "step of the clock, 0: the shortest time between two arrivals" },
+	{ .name = "from", .type = OPT_TIME, .off = OFF(from_ns), .arg = "TIME", .def = "0",
+	  .help = "leave out requests that arrive before TIME in the trace" },
+	{ .name = "to", .type = OPT_TIME, .off = OFF(to_ns), .arg = "TIME", .def = "0",
+	  .help = "leave out requests that arrive at TIME or later, 0: no limit" },
+	{ .name = "type", .type = OPT_LIST, .off = OFF(type), .arg = "NAME",
+	  .help = "keep requests of this type only; repeat the option for more than one" },
+	{ .name = "keep", .type = OPT_REAL, .off = OFF(keep), .arg = "SHARE", .def = "1",
+	  .min = 1e-9, .max = 1,
+	  .help = "keep a random share, of whole sessions and of prompts with a common prefix" },
+	{ .name = "skip-requests", .type = OPT_INT, .off = OFF(skip), .arg = "N", .def = "0",
+	  .min = 0, .max = 1e15, .help = "then leave out the first N requests" },
+	{ .name = "requests", .type = OPT_INT, .off = OFF(requests), .arg = "N", .def = "0",
+	  .min = 0, .max = 1e15, .help = "then keep N requests, 0: all" },
+	{ .name = "prompt-scale", .type = OPT_REAL, .off = OFF(prompt_scale), .arg = "X",
+	  .def = "1", .min = 1e-6, .max = 1e6,
+	  .help = "multiply prompt tokens by X, and the prefixes that prompts share" },
+	{ .name = "output-scale", .type = OPT_REAL, .off = OFF(output_scale), .arg = "X",
+	  .def = "1", .min = 1e-6, .max = 1e6, .help = "multiply output tokens by X" },
+	{ .name = "max-prompt-tokens", .type = OPT_INT, .off = OFF(max_prompt), .arg = "N",
+	  .def = "0", .min = 0, .max = INT32_MAX,
+	  .help = "cut longer prompts to their first N tokens, 0: no limit" },
+	{ .name = "max-output-tokens", .type = OPT_INT, .off = OFF(max_output), .arg = "N",
+	  .def = "0", .min = 0, .max = INT32_MAX,
+	  .help = "cut longer outputs to N tokens, 0: no limit" },
+	{ .name = "repeat", .type = OPT_INT, .off = OFF(repeat), .arg = "N", .def = "1",
+	  .min = 1, .max = 1e9, .help = "replay the requests N times, one time after another" },
+	{ .name = "repeat-period", .type = OPT_TIME, .off = OFF(period_ns), .arg = "TIME",
+	  .def = "0", .help = "time between two repetitions, 0: the span and the mean gap" },
+	{ .name = "repeat-prefixes", .type = OPT_FLAG, .off = OFF(repeat_prefixes),
+	  .help = "repetitions share the prefixes of the first, else each has its own" },
+	{ .name = "time-scale", .type = OPT_REAL, .off = OFF(time_scale), .arg = "X", .def = "1",
+	  .min = 1e-6, .max = 1e6, .help = "multiply arrival times by X; 0.5 doubles the load" },
+	{ .name = "rate", .type = OPT_REAL, .off = OFF(rate), .arg = "X", .def = "0",
+	  .min = 0, .max = 1e9,
+	  .help = "scale times so that X requests a second arrive on average, 0: off" },
+	{ .name = "shift", .type = OPT_TIME, .off = OFF(shift_ns), .arg = "TIME", .def = "0",
+	  .help = "add TIME to all arrivals" },
+	{ .name = "trace-seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "0",
+	  .min = 0, .max = 9e15, .help = "seed of what is random in shaping the trace" },
+	{ 0 }
+};
+
+static enum ar_status check(const struct trace_args *a, struct ar_err *err)
+{
+	if (a->in.period_ns && a->in.restart != RESTART_APPEND)
+		return ar_fail(err, AR_USAGE, "--restart-period needs --restart append");
+	if (a->to_ns && a->from_ns >= a->to_ns)
+		return ar_fail(err, AR_USAGE, "--to must be later than --from");
+	if (a->rate != 0 && a->time_scale != 0 && a->time_scale != 1)
+		return ar_fail(err, AR_USAGE, "--rate and --time-scale both scale the times; "
+			       "give one of them");
+	if (a->step_ns && a->spread == SPREAD_NONE)
+		return ar_fail(err, AR_USAGE, "--spread-step has no effect without --spread");
+	if ((a->period_ns || a->repeat_prefixes) && a->repeat <= 1)
+		return ar_fail(err, AR_USAGE, "--repeat-%s has no effect without --repeat",
+			       a->period_ns ? "period" : "prefixes");
+	if (a->align && !a->merge.n)
+		return ar_fail(err, AR_USAGE, "--align has no effect without --merge");
+	return AR_OK;
+}
+
+/* Read a file: in holds where it has no options of its own. */
+static enum ar_status import_part(struct trace **out, const char *path, struct trace_args *own,
+				  const struct import_args *in, struct ar_err *err)
+{
+	struct import_args how = own->in;
+	enum ar_status st;
+
+	if (!how.format)
+		how.format = in->format;
+	if (!how.components.n)
+		how.components = in->components;
+	st = import_file(out, path, &how, err);
+	if (!st) {
+		st = trace_shape(*out, own, err);
+		if (st)
+			ar_err_prefix(err, "%s", path);
+	}
+	return st;
+}
+
+static enum ar_status read_part(struct trace **out, const char *path, const char *options,
+				const struct import_args *in, struct ar_err *err)
+{
+	struct trace_args own = { 0 };
+	struct opt_group g[] = { { .opts = trace_opts, .base = &own }, { 0 } };
+	enum ar_status st = opt_init(g, err);
+	struct trace *t = NULL;
+
+	own.in = *in;
+	own.in.format = NULL;
+	own.in.components = (struct opt_list){ 0 };
+	if (!st && options)
+		st = opt_set_all(g, options, err);
+	if (!st && own.merge.n)
+		st = ar_fail(err, AR_USAGE, "a trace that is merged cannot merge others");
+	if (!st)
+		st = check(&own, err);
+	if (st)
+		ar_err_prefix(err, "%s", path);
+	else
+		st = import_part(&t, path, &own, in, err);
+	opt_release(g);
+	if (st) {
+		trace_free(t);
+		return st;
+	}
+	*out = t;
+	return AR_OK;
+}
+
+/* FILE or FILE:NAME=VALUE,... */
+static enum ar_status read_spec(struct trace **out, const char *spec, const struct import_args *in,
+				struct ar_err *err)
+{
+	char *path = strdup(spec), *colon = path ? strrchr(path, ':') : NULL;
+	enum ar_status st;
+
+	if (!path)
+		return ar_nomem(err);
+	if (colon && strchr(colon, '='))
+		*colon++ = 0;
+	else
+		colon = NULL;
+	st = read_part(out, path, colon, in, err);
+	free(path);
+	return st;
+}
+
+enum ar_status trace_read(struct trace **out, const char *path, const struct trace_args *a,
+			  struct ar_err *err)
+{
+	struct trace *t = NULL, *more;
+	enum ar_status st;
+
+	*out = NULL;
+	st = check(a, err);
+	if (!st)
+		st = read_spec(&t, path, &a->in, err);
+	for (size_t i = 0; i < a->merge.n && !st; i++) {
+		st = read_spec(&more, a->merge.v[i], &a->in, err);
+		if (st)
+			break;
+		st = trace_merge(t, more, (enum trace_align)a->align, err);
+		trace_free(more);
+	}
+	if (!st) {
+		st = trace_shape(t, a, err);
+		if (st)
+			ar_err_prefix(err, "%s", path);
+	}
+	if (st) {
+		trace_free(t);
+		return st;
+	}
+	*out = t;
+	return AR_OK;
+}
