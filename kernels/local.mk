@@ -21,7 +21,7 @@ if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/attend/attend_cut_sm90.cu kernels/attend/attend_device.c \
                            kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu kernels/attend/decode_sm80.cu \
                            kernels/exec/columns/columns_device.c kernels/exec/columns/columns_sm80.cu \
-                           kernels/exec/columns/columns_sm90.cu kernels/exec/pool/pool_sm80.cu \
+                           kernels/exec/columns/columns_sm90.cu kernels/exec/pool/pool_device.cu \
                            kernels/prim/tensor_map.c
 endif
 
@@ -49,7 +49,7 @@ tests_t_executors_gpu_LDADD   = $(TEST_LIBS)
 # The row kernels of a decoder layer, and its matrix products.
 libattnreplay_a_SOURCES += kernels/layer/gemm.h kernels/layer/layer.c kernels/layer/layer.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += kernels/layer/gemm.c kernels/layer/layer_cuda.cu
+libattnreplay_a_SOURCES += kernels/layer/gemm.c kernels/layer/layer_device.cu
 endif
 
 check_PROGRAMS += tests/t-layer tests/t-layer-gpu
@@ -85,24 +85,24 @@ libattnreplay_a_SOURCES += kernels/select/trishape/trishape.c kernels/select/tri
 libattnreplay_a_SOURCES += kernels/select/xattention/xattention.c kernels/select/xattention/xattention.cuh \
                            kernels/select/xattention/xattention.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += kernels/methods/method_device.c kernels/union/union_sm80.cu
-libattnreplay_a_SOURCES += kernels/select/ashape/ashape_sm80.cu
+libattnreplay_a_SOURCES += kernels/methods/method_device.c kernels/union/union_device.cu
+libattnreplay_a_SOURCES += kernels/select/ashape/ashape_device.cu
 libattnreplay_a_SOURCES += kernels/select/bfla/bfla_sm80.cu
-libattnreplay_a_SOURCES += kernels/select/density/density_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/density/density_device.cu
 libattnreplay_a_SOURCES += kernels/select/flashprefill/flashprefill_sm80.cu
 libattnreplay_a_SOURCES += kernels/select/flexprefill/flexprefill_sm80.cu
 libattnreplay_a_SOURCES += kernels/select/lastq/lastq_device.c
 libattnreplay_a_SOURCES += kernels/select/lastq/lastq_rows_sm90.cu
 libattnreplay_a_SOURCES += kernels/select/lastq/lastq_sm80.cu
 libattnreplay_a_SOURCES += kernels/select/lastq/lastq_sm90.cu
-libattnreplay_a_SOURCES += kernels/select/means/means_sm80.cu
+libattnreplay_a_SOURCES += kernels/select/means/means_device.cu
 libattnreplay_a_SOURCES += kernels/select/minference/minference_sm80.cu
 libattnreplay_a_SOURCES += kernels/select/oracle/oracle_sm80.cu
-libattnreplay_a_SOURCES += kernels/select/proxyattn/proxyattn_sm80.cu kernels/select/proxyattn/proxyattn_sm90.cu
+libattnreplay_a_SOURCES += kernels/select/proxyattn/proxyattn_device.cu kernels/select/proxyattn/proxyattn_sm90.cu
 libattnreplay_a_SOURCES += kernels/select/seer/seer_sm80.cu
-libattnreplay_a_SOURCES += kernels/select/quoka/quoka_sm80.cu kernels/select/quoka/quoka_sm90.cu
-libattnreplay_a_SOURCES += kernels/select/trishape/trishape_sm80.cu
-libattnreplay_a_SOURCES += kernels/select/xattention/xattention_sm80.cu kernels/select/xattention/xattention_sm90.cu
+libattnreplay_a_SOURCES += kernels/select/quoka/quoka_device.cu kernels/select/quoka/quoka_sm90.cu
+libattnreplay_a_SOURCES += kernels/select/trishape/trishape_device.cu
+libattnreplay_a_SOURCES += kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm90.cu
 endif
 
 check_PROGRAMS += tests/t-select
