@@ -1,3 +1,7 @@
+# Names of device code.  NAME_sm90.cu: needs Hopper (compute capability 9.0).  NAME_sm80.cu: needs
+# compute capability 8.0.  NAME.cu: any device runs it, or it picks among the others by device;
+# NAME_device.cu or NAME_device.c where NAME.c exists, as members of an archive need different base
+# names.
 libattnreplay_a_SOURCES += kernels/attn.h kernels/exec/executor.h kernels/methods/method.h kernels/select/selector.h \
                            kernels/union/union.h
 
@@ -92,17 +96,21 @@ libattnreplay_a_SOURCES += kernels/select/density/density_device.cu
 libattnreplay_a_SOURCES += kernels/select/flashprefill/flashprefill_sm80.cu
 libattnreplay_a_SOURCES += kernels/select/flexprefill/flexprefill_sm80.cu
 libattnreplay_a_SOURCES += kernels/select/lastq/lastq_device.c
+libattnreplay_a_SOURCES += kernels/select/lastq/lastq_pool.cu
 libattnreplay_a_SOURCES += kernels/select/lastq/lastq_rows_sm90.cu
 libattnreplay_a_SOURCES += kernels/select/lastq/lastq_sm80.cu
 libattnreplay_a_SOURCES += kernels/select/lastq/lastq_sm90.cu
 libattnreplay_a_SOURCES += kernels/select/means/means_device.cu
 libattnreplay_a_SOURCES += kernels/select/minference/minference_sm80.cu
 libattnreplay_a_SOURCES += kernels/select/oracle/oracle_sm80.cu
-libattnreplay_a_SOURCES += kernels/select/proxyattn/proxyattn_device.cu kernels/select/proxyattn/proxyattn_sm90.cu
+libattnreplay_a_SOURCES += kernels/select/proxyattn/proxyattn_device.cu kernels/select/proxyattn/proxyattn_sm80.cu \
+                           kernels/select/proxyattn/proxyattn_sm90.cu
 libattnreplay_a_SOURCES += kernels/select/seer/seer_sm80.cu
-libattnreplay_a_SOURCES += kernels/select/quoka/quoka_device.cu kernels/select/quoka/quoka_sm90.cu
+libattnreplay_a_SOURCES += kernels/select/quoka/quoka_device.cu kernels/select/quoka/quoka_sm80.cu \
+                           kernels/select/quoka/quoka_sm90.cu
 libattnreplay_a_SOURCES += kernels/select/trishape/trishape_device.cu
-libattnreplay_a_SOURCES += kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm90.cu
+libattnreplay_a_SOURCES += kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm80.cu \
+                           kernels/select/xattention/xattention_sm90.cu
 endif
 
 check_PROGRAMS += tests/t-select

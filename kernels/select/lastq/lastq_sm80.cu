@@ -6,8 +6,6 @@
  *   rows    (max, sum) of every row over a split of SPLIT keys
  *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
  *
- * and a third, pool, that adds their sums up by block where that is asked for.
- *
  * grid (split, KV head and slab, request).  The rows of all query heads of a KV head are numbered
  * through, PAD for each head, and a thread block takes a slab of 256, so that up to four heads
  * share one reading of K.  A warp keeps 32 rows, a band, in registers and walks the keys in
@@ -422,34 +420,6 @@ lastq_sums(const struct args a)
 	store<D, PAD>(sm, a, span, first + (steps - 1) * KEYS, steps - 1);
 }
 
-/* ---- pool ---- */
-
-/* grid (blocks, query head, request): a warp has a block, lanes add up every 32nd position. */
-__global__ void lastq_pool(const struct attn_batch b, const struct lastq sums,
-			   const struct lastq blocks)
-{
-	const int r = blockIdx.z, tok = b.shape.page_tok, lane = threadIdx.x % 32;
-	const int rows = b.row0[r + 1] - b.row0[r], end = b.ctx[r] + rows;
-	const int j = (blockIdx.x * blockDim.x + threadIdx.x) / 32, stop = min(j * tok + tok, end);
-	const size_t at = (size_t)r * b.shape.q_heads + blockIdx.y;
-	const float *column = sums.column + at * sums.stride;
-	const float *slash = sums.slash + at * sums.stride + end - 1;
-	float x = 0, y = 0;
-
-	if (!rows || j * tok >= end)
-		return;
-	for (int i = j * tok + lane; i < stop; i += 32) {
-		x += column[i];
-		y += slash[-i];
-	}
-	x = warp_sum(x);
-	y = warp_sum(y);
-	if (!lane) {
-		blocks.column[at * blocks.stride + j] = x;
-		blocks.slash[at * blocks.stride + j] = y;
-	}
-}
-
 /* ---- launch ---- */
 
 template <int D, int PAD>
@@ -506,16 +476,4 @@ enum ar_status lastq_sm80_enqueue(const struct attn_batch *b, int n, const bf16_
 	case 128: return launch_pad<128>(a, max_split, (cudaStream_t)stream, err);
 	default: return launch_pad<256>(a, max_split, (cudaStream_t)stream, err);
 	}
-}
-
-enum ar_status lastq_pool_enqueue(const struct attn_batch *b, const struct lastq *sums,
-				  const struct lastq *blocks, void *stream, struct ar_err *err)
-{
-	const dim3 grid((b->max_kv_blk + WARPS - 1) / WARPS, b->shape.q_heads, b->n_req);
-	enum ar_status st = AR_OK;
-
-	lastq_pool<<<grid, WARPS * 32, 0, (cudaStream_t)stream>>>(*b, *sums, *blocks);
-	CU_LAUNCHED();
-out:
-	return st;
 }

@@ -46,7 +46,9 @@ static inline dim3 quoka_score_grid(const struct quoka_job &j)
 	return dim3((tokens + QUOKA_KEYS<M> - 1) / QUOKA_KEYS<M>, j.b.shape.kv_heads, j.b.n_req);
 }
 
-/* Score from qbar, by wgmma. */
+/* Score from qbar, by mma.sync for any device from 8.0 on, and by wgmma. */
+enum ar_status quoka_score_sm80(const struct quoka_job *j, cudaStream_t stream,
+				struct ar_err *err);
 enum ar_status quoka_score_sm90(const struct quoka_job *j, cudaStream_t stream,
 				struct ar_err *err);
 

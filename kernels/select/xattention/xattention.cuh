@@ -29,7 +29,11 @@ struct xattention_job {
 	int64_t last_dense;
 };
 
-/* By wgmma and the copy engine.  Sets j->run. */
+constexpr int XATTENTION_DEPTH = 64;	// elements of a step
+
+/* Fill lse and set j->run: by mma.sync for any device from 8.0 on, and by wgmma and TMA. */
+enum ar_status xattention_score_sm80(struct xattention_job *j, cudaStream_t stream,
+				     struct ar_err *err);
 enum ar_status xattention_score_sm90(struct xattention_job *j, int n_sm, cudaStream_t stream,
 				     struct ar_err *err);
 

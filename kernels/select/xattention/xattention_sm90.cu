@@ -37,7 +37,7 @@ namespace {
 constexpr int GROUPS = 2;		// of warps
 constexpr int ROWS = GROUPS * 64;
 constexpr int WIDE = 256, NARROW = 64;	// tiles, in columns
-constexpr int DEPTH = 64;		// elements of a step: 128 bytes
+constexpr int DEPTH = XATTENTION_DEPTH;	// 128 bytes
 constexpr int THREADS = (GROUPS + 1) * 128;
 constexpr int MAX_RUN = 8;		// column tiles of a thread block
 constexpr int PACK_THREADS = 256;
