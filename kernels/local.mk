@@ -19,7 +19,7 @@ tests_t_attend_LDADD   = $(TEST_LIBS)
 tests_t_attend_LDFLAGS = $(FAULT_LINK) -Wl,--wrap=pthread_create
 libattnreplay_a_SOURCES += kernels/attend/attend_cut.h kernels/attend/attend_part.cuh \
                            kernels/attend/attend_sm90.cuh kernels/prim/cuda.h kernels/prim/device.cuh \
-                           kernels/prim/products.cuh kernels/prim/sm90.cuh kernels/prim/softmax.cuh \
+                           kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh kernels/prim/softmax.cuh \
                            kernels/prim/tensor_map.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += kernels/attend/attend_cut_sm90.cu kernels/attend/attend_device.c \

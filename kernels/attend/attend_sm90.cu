@@ -194,17 +194,14 @@ __device__ __forceinline__ void produce(struct smem<C> *s, const struct params *
 	pages_of<C>(next, w, 0);
 	load_q<C>(s, p, w, qmap);
 	for (int i = 0; i < keys<C>::n_steps(w); i++) {
-		const int st = i % C::STAGES;
-		const uint32_t parity = (i / C::STAGES & 1) ^ 1;
+		const int st = s->k_ring.stage(i);
 
 #pragma unroll
 		for (int b = 0; b < C::BLOCKS; b++)
 			y[b] = (next[b] * p->kv_heads + w->kv_head) * C::PAGE + i % C::STEPS * C::N;
 		pages_of<C>(next, w, i + 1);
-		mbarrier_wait(&s->k_empty[st], parity);
-		load_step<C>(s->k[st], kmap, &s->k_full[st], y);
-		mbarrier_wait(&s->v_empty[st], parity);
-		load_step<C>(s->v[st], vmap, &s->v_full[st], y);
+		load_step<C>(s->k[st], kmap, s->k_ring.producer_acquire(i), y);
+		load_step<C>(s->v[st], vmap, s->v_ring.producer_acquire(i), y);
 	}
 }
 

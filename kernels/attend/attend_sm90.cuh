@@ -15,7 +15,7 @@
 #include "kernels/attend/attend_cut.h"
 #include "kernels/attend/attend_part.cuh"
 #include "kernels/prim/cuda.h"
-#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/ring.cuh"
 #include "kernels/prim/tensor_map.h"
 
 /* In code for other architectures the kernels are traps, and their parts are unused. */
@@ -79,8 +79,8 @@ template <class C> struct alignas(1024) smem {
 	__nv_bfloat16 q[C::D / COLS][C::M][COLS];
 	__nv_bfloat16 k[C::STAGES][C::D / COLS][C::N][COLS];
 	__nv_bfloat16 v[C::STAGES][C::D / COLS][C::N][COLS];
-	uint64_t q_full, k_full[C::STAGES], k_empty[C::STAGES];
-	uint64_t v_full[C::STAGES], v_empty[C::STAGES];
+	uint64_t q_full;
+	struct ring<C::STAGES> k_ring, v_ring;
 	struct tile_work work;		/* for the end: what comes before leaves it no registers */
 	int joins;
 };
@@ -91,12 +91,8 @@ template <class C> constexpr int SMEM_BYTES = sizeof(struct smem<C>) + 1024;
 template <class C> __device__ __forceinline__ void make_barriers(struct smem<C> *s)
 {
 	mbarrier_init(&s->q_full, 1);
-	for (int i = 0; i < C::STAGES; i++) {
-		mbarrier_init(&s->k_full[i], C::COPIERS);
-		mbarrier_init(&s->v_full[i], C::COPIERS);
-		mbarrier_init(&s->k_empty[i], C::WGS);
-		mbarrier_init(&s->v_empty[i], C::WGS);
-	}
+	s->k_ring.init(C::COPIERS, C::WGS);
+	s->v_ring.init(C::COPIERS, C::WGS);
 	fence_barrier_init();
 }
 
@@ -155,10 +151,10 @@ __device__ __forceinline__ void load_q(struct smem<C> *s, const struct tile_para
 
 /* acc = Q K^T of this warp group's rows.  Enqueued, not finished. */
 template <class C>
-__device__ __forceinline__ void issue_qk(float *acc, struct smem<C> *s, int st, int wg)
+__device__ __forceinline__ void issue_qk(float *acc, struct smem<C> *s, int step, int wg)
 {
 	const uint64_t rows = wgmma_desc(s->q[0][wg * WG_ROWS], 16, 1024);
-	const uint64_t keys = wgmma_desc(s->k[st], 16, 1024);
+	const uint64_t keys = wgmma_desc(s->k[s->k_ring.stage(step)], 16, 1024);
 
 	wgmma_fence();
 #pragma unroll
@@ -171,10 +167,11 @@ __device__ __forceinline__ void issue_qk(float *acc, struct smem<C> *s, int st, 
 /* o += P V.  V lies as [key][column], so it is the transposed operand: 64-column slabs lead,
  * groups of eight keys stride. */
 template <class C>
-__device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct smem<C> *s, int st)
+__device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct smem<C> *s,
+					 int step)
 {
 	constexpr int WIDTH = C::D < 128 ? C::D : 128;	/* columns of a product */
-	const uint64_t values = wgmma_desc(s->v[st], C::N * COLS * 2, 1024);
+	const uint64_t values = wgmma_desc(s->v[s->v_ring.stage(step)], C::N * COLS * 2, 1024);
 
 	wgmma_fence();
 #pragma unroll
@@ -367,11 +364,11 @@ __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
 	return true;
 }
 
-/* The logits of the step with these keys are complete in acc: release K, turn them into P.  True
+/* The logits of step i, with these keys, are complete in acc: release K, turn them into P.  True
  * where bases moved, always at the first step, and O is to be multiplied by alpha. */
 template <class C, class K, class W>
 __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct rows *t,
-					      struct smem<C> *s, int st,
+					      struct smem<C> *s, int i,
 					      const struct tile_params *p, const W *w, const K &k,
 					      float *alpha, bool first)
 {
@@ -379,8 +376,7 @@ __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct r
 	bool moves;
 
 	hold<C::N / 2>(acc);
-	if (threadIdx.x % 128 == 0)
-		mbarrier_arrive(&s->k_empty[st]);
+	s->k_ring.consumer_release(i);
 	k.hide(acc, t, w);
 	if (!first)
 		exponentials<C::N>(pr, sum, acc, t, p->scale);
@@ -422,31 +418,29 @@ __device__ __forceinline__ void advance(float *o, uint32_t *next, const uint32_t
 					struct rows *t, struct smem<C> *s,
 					const struct tile_params *p, const W *w, int wg, int i)
 {
-	const int st = i % C::STAGES, last = (i - 1) % C::STAGES;
 	float acc[C::N / 2], alpha[2];
 	K k(w, C::BY_HAND ? i - 1 : i);
 	bool moved;
 
-	mbarrier_wait(&s->k_full[st], i / C::STAGES & 1);
+	s->k_ring.consumer_wait(i);
 	if (C::BY_HAND) {
-		mbarrier_wait(&s->v_full[last], (i - 1) / C::STAGES & 1);
+		s->v_ring.consumer_wait(i - 1);
 		fence_proxy_async();
 		k = K(w, i);	/* the fence would wait for it */
 	}
 	if (C::WGS == 2)
 		bar_sync(1 + wg, 256);
-	issue_qk<C>(acc, s, st, wg);
+	issue_qk<C>(acc, s, i, wg);
 	if (!C::BY_HAND)
-		mbarrier_wait(&s->v_full[last], (i - 1) / C::STAGES & 1);
-	issue_pv<C>(o, pr, s, last);
+		s->v_ring.consumer_wait(i - 1);
+	issue_pv<C>(o, pr, s, i - 1);
 	if (C::WGS == 2)
 		bar_arrive(2 - wg, 256);
 	wgmma_wait<1>();
-	moved = finish_scores<C>(next, acc, t, s, st, p, w, k, alpha, false);
+	moved = finish_scores<C>(next, acc, t, s, i, p, w, k, alpha, false);
 	wgmma_wait<0>();
 	hold<C::D / 2>(o);
-	if (threadIdx.x % 128 == 0)
-		mbarrier_arrive(&s->v_empty[last]);
+	s->v_ring.consumer_release(i - 1);
 	if (moved)
 		rescale<C::D>(o, alpha);
 	hold_p<C::N / 4>(next);
@@ -465,7 +459,7 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 	if (C::WGS == 2 && wg == 1)
 		bar_arrive(1, 256);
 	mbarrier_wait(&s->q_full, 0);
-	mbarrier_wait(&s->k_full[0], 0);
+	s->k_ring.consumer_wait(0);
 	if (C::BY_HAND)
 		fence_proxy_async();
 	issue_qk<C>(acc, s, 0, wg);
@@ -482,10 +476,10 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 		for (int j = 0; j < C::N / 4; j++)
 			even[j] = odd[j];
 	}
-	mbarrier_wait(&s->v_full[(n - 1) % C::STAGES], (n - 1) / C::STAGES & 1);
+	s->v_ring.consumer_wait(n - 1);
 	if (C::BY_HAND)
 		fence_proxy_async();
-	issue_pv<C>(o, even, s, (n - 1) % C::STAGES);
+	issue_pv<C>(o, even, s, n - 1);
 	look_ahead<C>(s, p);
 	wgmma_wait<0>();
 	hold<C::D / 2>(o);

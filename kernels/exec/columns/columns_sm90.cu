@@ -181,17 +181,17 @@ __device__ __forceinline__ void produce(struct smem<C> *s, const struct params *
 	if (threadIdx.x == 0)
 		load_q<C>(s, p, w, qmap);
 	for (int i = 0; i < n; i++) {
-		const int st = i % C::STAGES, row = next;
-		const uint32_t parity = (i / C::STAGES & 1) ^ 1;
+		const int st = s->k_ring.stage(i), row = next;
+		uint64_t *full;
 
 		next = row_of<C::PAGE>(p, w, pos);
 		pos = keys<C>(w, min(i + 2, n - 1)).pos(w, k);
-		mbarrier_wait(&s->k_empty[st], parity);
+		full = s->k_ring.producer_acquire(i);
 		copy_rows<C>(s->k[st], p->k, row);
-		cp_async_mbarrier_arrive(&s->k_full[st]);
-		mbarrier_wait(&s->v_empty[st], parity);
+		cp_async_mbarrier_arrive(full);
+		full = s->v_ring.producer_acquire(i);
 		copy_rows<C>(s->v[st], p->v, row);
-		cp_async_mbarrier_arrive(&s->v_full[st]);
+		cp_async_mbarrier_arrive(full);
 	}
 	cp_async_commit();
 	cp_async_wait<0>();	/* no thread ends before its copies */

@@ -51,7 +51,7 @@
 #include <cmath>
 
 #include "kernels/prim/cuda.h"
-#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/ring.cuh"
 #include "kernels/prim/softmax.cuh"
 #include "kernels/prim/tensor_map.h"
 #include "kernels/select/lastq/lastq.cuh"
@@ -77,7 +77,8 @@ template <int D> constexpr int STAGES = D == 256 ? 3 : 4;
 template <int D> struct alignas(1024) smem {
 	bf16_t q[D / BOX][ROWS][BOX];
 	bf16_t k[STAGES<D>][D / BOX][KEYS<D>][BOX];
-	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
+	uint64_t q_full;
+	struct ring<STAGES<D>> ring;
 };
 template <int D> constexpr int SMEM_BYTES = sizeof(struct smem<D>) + 1024;
 static_assert(SMEM_BYTES<128> <= 227 * 1024 && SMEM_BYTES<256> <= 227 * 1024, "shared memory");
@@ -126,7 +127,8 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 			tma_load_3d(s.q[c][i], qmap, &s.q_full, c * BOX, w.head + i / pad,
 				    a.b.row0[w.r + 1] - pad + i % pad);
 	for (int key = w.first; key < w.stop; key += KEYS<D>, at++) {
-		const int st = at % STAGES<D>;
+		const int st = s.ring.stage(at);
+		uint64_t *full;
 		int y[BOXES];
 
 #pragma unroll
@@ -137,25 +139,24 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 			y[i] = ((page[from >> shift] * a.b.shape.kv_heads + w.kv_head) << shift) +
 			       (from & ((1 << shift) - 1));
 		}
-		mbarrier_wait(&s.empty[st], (at / STAGES<D> & 1) ^ 1);
-		mbarrier_expect_tx(&s.full[st], sizeof s.k[0]);
+		full = s.ring.producer_acquire(at);
+		mbarrier_expect_tx(full, sizeof s.k[0]);
 #pragma unroll
 		for (int i = 0; i < BOXES; i++)
 			for (int c = 0; c < D / BOX; c++)
-				tma_load_2d(s.k[st][c][i * BOX], kmap, &s.full[st], c * BOX, y[i]);
+				tma_load_2d(s.k[st][c][i * BOX], kmap, full, c * BOX, y[i]);
 	}
 }
 
 /* acc = Q K^T of a step and this group's queries; its keys are released. */
 template <int D>
-__device__ __forceinline__ void multiply(float (&acc)[KEYS<D> / 2], struct smem<D> &s, int step,
-					 int group)
+__device__ __forceinline__ void multiply(float (&acc)[KEYS<D> / 2], struct smem<D> &s,
+					 struct ring<STAGES<D>> *ring, int step, int group)
 {
-	const int st = step % STAGES<D>;
 	const uint64_t queries = wgmma_desc(s.q[0][group * 64], 16, 1024);
-	const uint64_t keys = wgmma_desc(s.k[st], 16, 1024);
+	const uint64_t keys = wgmma_desc(s.k[ring->stage(step)], 16, 1024);
 
-	mbarrier_wait(&s.full[st], step / STAGES<D> & 1);
+	ring->consumer_wait(step);
 	wgmma_fence();
 #pragma unroll
 	for (int k = 0; k < D / 16; k++) {	/* addresses in units of 16 bytes */
@@ -167,8 +168,7 @@ __device__ __forceinline__ void multiply(float (&acc)[KEYS<D> / 2], struct smem<
 	wgmma_commit();
 	wgmma_wait<0>();
 	hold<KEYS<D> / 2>(acc);
-	if (threadIdx.x % 128 == 0)
-		mbarrier_arrive(&s.empty[st]);
+	ring->consumer_release(step);
 }
 
 /* A thread's two rows, the accumulator's rows lane / 4 and 8 more of a warp: element 4 i + 2 r + c
@@ -304,12 +304,16 @@ __device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
 	float *piece = PIECES ? lastq_piece(a.parts, a.b, w.r, w.first, head) +
 				lane % 2 * LASTQ_MAX + place % pad + lane / 2 % 2 * 8 : NULL;
 	struct rows t = { w.end - pad + place % pad, { -FLT_MAX, -FLT_MAX }, { 0, 0 } };
+	struct ring<STAGES<D>> *ring = &s.ring;
 	float acc[KEYS<D> / 2], next[2];
 	int step = 0;
 
+	/* so that the address is kept in a register, not derived anew at each step */
+	asm volatile("" : "+l"(ring));
+
 	mbarrier_wait(&s.q_full, 0);
 	for (int key = w.first; key < w.stop; key += KEYS<D>, step++) {
-		multiply<D>(acc, s, step, group);
+		multiply<D>(acc, s, ring, step, group);
 		if (key + KEYS<D> > w.end - pad)	/* may hold keys past a row */
 			hide(acc, t, key);
 		if constexpr (PIECES) {
@@ -348,10 +352,7 @@ lastq_rows(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 		return;
 	if (threadIdx.x == 0) {
 		mbarrier_init(&s.q_full, 1);
-		for (int i = 0; i < STAGES<D>; i++) {
-			mbarrier_init(&s.full[i], 1);
-			mbarrier_init(&s.empty[i], w.groups);
-		}
+		s.ring.init(1, w.groups);
 		fence_barrier_init();
 	}
 	__syncthreads();

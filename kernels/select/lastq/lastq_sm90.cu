@@ -54,7 +54,7 @@
 #include <cmath>
 
 #include "kernels/prim/cuda.h"
-#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/ring.cuh"
 #include "kernels/prim/softmax.cuh"
 #include "kernels/prim/tensor_map.h"
 
@@ -93,7 +93,8 @@ template <int D> struct alignas(1024) smem {
 	bf16_t q[D / BOX][QUERIES][BOX];
 	bf16_t k[STAGES<D>][D / BOX][KEYS][BOX];
 	float skew[GROUPS<64>][STRIPS][8][SKEW_ROW];
-	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
+	uint64_t q_full;
+	struct ring<STAGES<D>> ring;
 };
 template <int D> constexpr int SMEM_BYTES = sizeof(struct smem<D>) + 1024;
 static_assert(SMEM_BYTES<128> <= 227 * 1024, "shared memory");
@@ -204,7 +205,8 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 			tma_load_3d(s.q[c][i * 64], qmap, &s.q_full, c * BOX, u.head[i * 64 / PAD],
 				    a.b.row0[u.r + 1] - PAD + i * 64 % PAD);
 	for (int step = 0; step < steps; step++) {
-		const int st = step % STAGES<D>;
+		const int st = s.ring.stage(step);
+		uint64_t *full;
 		int y[STRIPS];		/* rows of the cache; past the end any that exist */
 
 #pragma unroll
@@ -215,12 +217,12 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 			       (key & ((1 << shift) - 1));
 			next[i] = page[min((key + RUN) >> shift, last)];
 		}
-		mbarrier_wait(&s.empty[st], (step / STAGES<D> & 1) ^ 1);
-		mbarrier_expect_tx(&s.full[st], KEYS * D * 2);
+		full = s.ring.producer_acquire(step);
+		mbarrier_expect_tx(full, KEYS * D * 2);
 #pragma unroll
 		for (int i = 0; i < STRIPS; i++)
 			for (int c = 0; c < D / BOX; c++)
-				tma_load_2d(s.k[st][c][i * RUN], kmap, &s.full[st], c * BOX, y[i]);
+				tma_load_2d(s.k[st][c][i * RUN], kmap, full, c * BOX, y[i]);
 	}
 }
 
@@ -231,13 +233,12 @@ template <int D, int PAD>
 __device__ __forceinline__ void issue(float (&acc)[PAD / 2], struct smem<D> &s, int step,
 				      int group)
 {
-	const int st = step % STAGES<D>;
-	uint64_t keys = wgmma_desc(s.k[st], 16, 1024);
+	uint64_t keys = wgmma_desc(s.k[s.ring.stage(step)], 16, 1024);
 	uint64_t queries = wgmma_desc(s.q[0][group * PAD], 16, 1024);
 
 	/* so that the sums below are not kept in registers from step to step */
 	asm volatile("" : "+l"(keys), "+l"(queries));
-	mbarrier_wait(&s.full[st], step / STAGES<D> & 1);
+	s.ring.consumer_wait(step);
 	wgmma_fence();
 #pragma unroll
 	for (int k = 0; k < D / 16; k++) {	/* addresses in units of 16 bytes */
@@ -255,8 +256,7 @@ __device__ __forceinline__ void finish(float (&acc)[N], struct smem<D> &s, int s
 {
 	wgmma_wait<0>();
 	hold<N>(acc);
-	if (threadIdx.x % 128 == 0)
-		mbarrier_arrive(&s.empty[step % STAGES<D>]);
+	s.ring.consumer_release(step);
 }
 
 /* steps is even. */
@@ -529,10 +529,7 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 		tma_prefetch_map(&qmap);
 		tma_prefetch_map(&kmap);
 		mbarrier_init(&s.q_full, 1);
-		for (int i = 0; i < STAGES<D>; i++) {
-			mbarrier_init(&s.full[i], 1);
-			mbarrier_init(&s.empty[i], groups);
-		}
+		s.ring.init(1, groups);
 		fence_barrier_init();
 	}
 	__syncthreads();

@@ -35,7 +35,7 @@
 #include <cmath>
 
 #include "kernels/prim/cuda.h"
-#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/ring.cuh"
 #include "kernels/prim/tensor_map.h"
 #include "kernels/select/proxyattn/proxyattn.cuh"
 
@@ -61,7 +61,8 @@ template <int D> constexpr int STAGES = D == 256 ? 2 : 4;
 template <int D, int GROUPS> struct alignas(1024) score_smem {
 	bf16_t q[D / COLS][ROWS<GROUPS>][COLS];
 	bf16_t k[STAGES<D>][D / COLS][KEYS][COLS];
-	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
+	uint64_t q_full;
+	struct ring<STAGES<D>> ring;
 };
 template <int D, int GROUPS>
 constexpr int SMEM_BYTES = sizeof(struct score_smem<D, GROUPS>) + 1024;
@@ -93,7 +94,8 @@ __device__ __forceinline__ void produce(struct score_smem<D, GROUPS> &sm, const 
 	for (int c = 0; c < D / COLS; c++)
 		tma_load_2d(sm.q[c], &maps.row, &sm.q_full, c * COLS, (int)(w.s.row + w.first));
 	for (int key = w.begin; key < w.end; key += KEYS, at++) {
-		const int stage = at % STAGES<D>;
+		const int stage = sm.ring.stage(at);
+		uint64_t *full;
 		int y[BLOCKS];
 
 #pragma unroll
@@ -104,13 +106,12 @@ __device__ __forceinline__ void produce(struct score_smem<D, GROUPS> &sm, const 
 			y[b] = (own ? j.b.page[i] * kv_heads + source :
 				      (source - kv_heads) * j.b.n_page + i) * PAGE;
 		}
-		mbarrier_wait(&sm.empty[stage], (at / STAGES<D> & 1) ^ 1);
-		mbarrier_expect_tx(&sm.full[stage], sizeof sm.k[0]);
+		full = sm.ring.producer_acquire(at);
+		mbarrier_expect_tx(full, sizeof sm.k[0]);
 #pragma unroll
 		for (int b = 0; b < BLOCKS; b++)
 			for (int c = 0; c < D / COLS; c++)
-				tma_load_2d(sm.k[stage][c][b * PAGE], map, &sm.full[stage],
-					    c * COLS, y[b]);
+				tma_load_2d(sm.k[stage][c][b * PAGE], map, full, c * COLS, y[b]);
 	}
 }
 
@@ -231,9 +232,9 @@ __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const 
 		bar_arrive(1, 256);
 	mbarrier_wait(&sm.q_full, 0);
 	for (int key = w.begin; key < w.end; key += KEYS, at++) {
-		const int stage = at % STAGES<D>;
+		const int stage = sm.ring.stage(at);
 
-		mbarrier_wait(&sm.full[stage], at / STAGES<D> & 1);
+		sm.ring.consumer_wait(at);
 		bar_sync(1 + group, 256);
 		wgmma_fence();
 #pragma unroll
@@ -246,8 +247,7 @@ __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const 
 		bar_arrive(1 + (group + 1) % GROUPS, 256);
 		wgmma_wait<0>();
 		hold<KEYS / 2>(acc);
-		if (threadIdx.x % 128 == 0)
-			mbarrier_arrive(&sm.empty[stage]);
+		sm.ring.consumer_release(at);
 		if (key + KEYS > ctx)	/* may hold keys past a row */
 			mask<KEYS>(acc, t, key);
 #pragma unroll
@@ -288,10 +288,7 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 		return;
 	if (threadIdx.x == 0) {
 		mbarrier_init(&sm.q_full, 1);
-		for (int i = 0; i < STAGES<D>; i++) {
-			mbarrier_init(&sm.full[i], 1);
-			mbarrier_init(&sm.empty[i], GROUPS);
-		}
+		sm.ring.init(1, GROUPS);
 		fence_barrier_init();
 	}
 	__syncthreads();

@@ -23,7 +23,7 @@
 #include "config.h"
 
 #include "kernels/prim/cuda.h"
-#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/ring.cuh"
 #include "kernels/prim/tensor_map.h"
 #include "kernels/select/xattention/xattention.cuh"
 
@@ -119,7 +119,7 @@ template <int COLS> constexpr int STAGES = COLS == 256 ? 4 : 8;
 template <int COLS> struct alignas(1024) score_smem {
 	bf16_t q[STAGES<COLS>][ROWS][DEPTH];
 	bf16_t k[STAGES<COLS>][COLS][DEPTH];
-	uint64_t full[STAGES<COLS>], empty[STAGES<COLS>];
+	struct ring<STAGES<COLS>> ring;
 };
 template <int COLS> constexpr int SMEM_BYTES = sizeof(struct score_smem<COLS>) + 1024;
 static_assert(SMEM_BYTES<WIDE> <= 227 * 1024 && SMEM_BYTES<NARROW> <= 227 * 1024,
@@ -165,13 +165,12 @@ __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struc
 				w.kv_head) * PER;
 		}
 		for (int step = 0; step < steps; step++, at++) {
-			const int stage = at % STAGES<COLS>;
+			const int stage = sm.ring.stage(at);
+			uint64_t *full = sm.ring.producer_acquire(at);
 
-			mbarrier_wait(&sm.empty[stage], (at / STAGES<COLS> & 1) ^ 1);
 			if (lane == 0) {
-				mbarrier_expect_tx(&sm.full[stage],
-						   sizeof sm.q[0] + sizeof sm.k[0]);
-				tma_load_2d(sm.q[stage], &maps.row, &sm.full[stage], step * DEPTH,
+				mbarrier_expect_tx(full, sizeof sm.q[0] + sizeof sm.k[0]);
+				tma_load_2d(sm.q[stage], &maps.row, full, step * DEPTH,
 					    (int)w.row);
 			}
 			__syncwarp();
@@ -179,8 +178,8 @@ __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struc
 			for (int i = 0; i < OWN; i++)
 				if (i * 32 + lane < BOXES)
 					tma_load_2d(sm.k[stage][(i * 32 + lane) * PER],
-						    is_last[i] ? &maps.last : &maps.key,
-						    &sm.full[stage], step * DEPTH, y[i]);
+						    is_last[i] ? &maps.last : &maps.key, full,
+						    step * DEPTH, y[i]);
 		}
 	}
 }
@@ -229,11 +228,11 @@ __device__ __forceinline__ void consume(struct score_smem<COLS> &sm, const struc
 	}
 	for (int tile = w.tile; tile < w.tile + w.n_tile; tile++) {
 		for (int step = 0; step < steps; step++, at++) {
-			const int stage = at % STAGES<COLS>;
+			const int stage = sm.ring.stage(at);
 			const uint64_t queries = wgmma_desc(sm.q[stage][wg * 64], 16, 1024);
 			const uint64_t keys = wgmma_desc(sm.k[stage], 16, 1024);
 
-			mbarrier_wait(&sm.full[stage], at / STAGES<COLS> & 1);
+			sm.ring.consumer_wait(at);
 			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < DEPTH / 16; k++)
@@ -242,13 +241,12 @@ __device__ __forceinline__ void consume(struct score_smem<COLS> &sm, const struc
 			wgmma_commit();
 			/* the step before has been read */
 			wgmma_wait<1>();
-			if (step && threadIdx.x % 128 == 0)
-				mbarrier_arrive(&sm.empty[(at - 1) % STAGES<COLS>]);
+			if (step)
+				sm.ring.consumer_release(at - 1);
 		}
 		wgmma_wait<0>();
 		hold<COLS / 2>(acc);
-		if (threadIdx.x % 128 == 0)
-			mbarrier_arrive(&sm.empty[(at - 1) % STAGES<COLS>]);
+		sm.ring.consumer_release(at - 1);
 		store<PER, COLS>(acc, j, w, row, tile);
 	}
 }
@@ -293,10 +291,7 @@ score_wgmma(const __grid_constant__ struct maps maps,
 	if (!find_spot<COLS>(j, w))
 		return;
 	if (threadIdx.x == 0) {
-		for (int i = 0; i < STAGES<COLS>; i++) {
-			mbarrier_init(&sm.full[i], 1);
-			mbarrier_init(&sm.empty[i], GROUPS);
-		}
+		sm.ring.init(1, GROUPS);
 		fence_barrier_init();
 	}
 	__syncthreads();
