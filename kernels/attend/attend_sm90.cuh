@@ -515,6 +515,42 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_par
 	store_rows<C>(o, lse, s, p, last, wg);
 }
 
+/* ---- the kernel ---- */
+
+/* The body of a kernel, by all threads.  prefetch(), by one thread, asks for tensor maps while the
+ * tile is loaded; find() returns the work; produce(s, w), by the producer's threads, fills the
+ * rings. */
+template <class C, class K, class Prefetch, class Find, class Produce>
+__device__ __forceinline__ void run_tile(const struct tile_params *p, Prefetch prefetch, Find find,
+					 Produce produce)
+{
+	extern __shared__ char raw[];
+	struct smem<C> *s = (struct smem<C> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+
+	if (threadIdx.x == 0) {
+		prefetch();
+		make_barriers(s);
+	}
+	__syncwarp();
+	const auto w = find();
+
+	if (w.part >= w.n_part)		/* room that was not needed */
+		return;
+	if (threadIdx.x == 0) {
+		s->work = w;
+		s->joins = 0;
+	}
+	__syncthreads();
+	if (threadIdx.x < 128) {
+		setmaxnreg_dec<C::FEW>();
+		if (w.n)
+			produce(s, &w);
+	} else {
+		setmaxnreg_inc<C::MANY>();
+		consume<C, K>(s, p, &w, C::WGS == 1 ? 0 : warp_group() - 1);
+	}
+}
+
 /* ---- launch ---- */
 
 /* heads: packed in a tile.  piece: whether attend_cut makes pieces, at the start of work. */

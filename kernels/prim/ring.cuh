@@ -1,8 +1,8 @@
 /*
  * A ring of N stages in shared memory: a producer fills them, consumer warp groups empty them.
  *
- * Both sides count steps from 0.  Step i uses stage i % N for the (i / N)-th time, so bit 0 of i / N
- * is the phase of the stage's barriers.  The stages lie outside: kernels differ in what they hold.
+ * Both sides count steps from 0.  Step i uses stage i % N in round i / N, whose lowest bit is the
+ * phase of the stage's barriers.  The stages lie outside: kernels differ in what they hold.
  */
 #ifndef AR_RING_CUH
 #define AR_RING_CUH

@@ -204,31 +204,11 @@ __global__ void __launch_bounds__(C::THREADS, C::PER_SM)
 columns_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ struct params p)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-	extern __shared__ char raw[];
-	struct smem<C> *s = (struct smem<C> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
-	struct work w;
-
-	if (threadIdx.x == 0) {
-		tma_prefetch_map(&qmap);
-		make_barriers(s);
-	}
-	__syncwarp();
-	w = work_of<C::PAGE>(&p);
-	if (w.part >= w.n_part)		/* room that was not needed */
-		return;
-	if (threadIdx.x == 0) {
-		s->work = w;
-		s->joins = 0;
-	}
-	__syncthreads();
-	if (threadIdx.x < 128) {
-		setmaxnreg_dec<C::FEW>();
-		if (w.n)
-			produce<C>(s, &p, &w, &qmap);
-	} else {
-		setmaxnreg_inc<C::MANY>();
-		consume<C, keys<C>>(s, &p, &w, C::WGS == 1 ? 0 : warp_group() - 1);
-	}
+	run_tile<C, keys<C>>(&p, [&] { tma_prefetch_map(&qmap); },
+			     [&] { return work_of<C::PAGE>(&p); },
+			     [&](struct smem<C> *s, const struct work *w) {
+		produce<C>(s, &p, w, &qmap);
+	});
 #else
 	__trap();
 #endif
