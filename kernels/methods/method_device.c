@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 
 /* What lies in work before scratch of the selector, later of the executor.  A dense method has none
@@ -74,7 +75,7 @@ static struct layout layout(const struct method *m, const struct attn_shape *s,
 	}
 	for (int i = 0; i < N_PART; i++) {
 		l.at[i] = l.end;
-		l.end += (l.bytes[i] + 255) / 256 * 256;
+		l.end += workspace_aligned(l.bytes[i]);
 	}
 	return l;
 }

@@ -28,6 +28,7 @@
 #include <cmath>
 #include <cuda_bf16.h>
 
+#include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/device.cuh"
 #include "kernels/select/qblk.cuh"
@@ -615,29 +616,21 @@ __global__ void __launch_bounds__(128) bfla_mask(struct job j, uint32_t *__restr
 
 /* ---- launch ---- */
 
-size_t place(size_t *end, size_t bytes)
-{
-	const size_t at = *end;
-
-	*end += (bytes + 255) / 256 * 256;
-	return at;
-}
-
 /* Point j into work; returns the bytes that takes. */
-size_t lay_out(struct job *j, const struct attn_shape *s, int n_slot, int max_kv_blk, char *work)
+size_t lay_out(struct job *j, const struct attn_shape *s, int n_slot, int max_kv_blk, void *work)
 {
 	const size_t n = (size_t)n_slot * s->q_heads;
-	size_t end = 0;
+	struct workspace w = workspace_at(work);
 
 	j->n_blk = (int)(((int64_t)max_kv_blk * s->page_tok + j->p.block - 1) / j->p.block);
 	j->words = (j->n_blk + 31) / 32;
-	j->score = (float *)(work + place(&end, n * j->n_blk * sizeof *j->score));
-	j->bits = (uint32_t *)(work + place(&end, n * j->words * sizeof *j->bits));
-	j->pooled = (bf16_t *)(work + place(&end, j->p.pool == BFLA_FLAT ? 0 :
-					    n * s->head_dim * sizeof *j->pooled));
-	j->part = (float *)(work + place(&end, j->p.pool != BFLA_FLAT ? 0 :
-					 PARTS * M * 64 * sizeof *j->part));
-	return end;
+	j->score = (float *)workspace_take(&w, n * j->n_blk, sizeof *j->score);
+	j->bits = (uint32_t *)workspace_take(&w, n * j->words, sizeof *j->bits);
+	j->pooled = (bf16_t *)workspace_take(&w, j->p.pool == BFLA_FLAT ? 0 : n * s->head_dim,
+					     sizeof *j->pooled);
+	j->part = (float *)workspace_take(&w, j->p.pool != BFLA_FLAT ? 0 : PARTS * M * 64,
+					  sizeof *j->part);
+	return w.used;
 }
 
 /* At least as many as flat_tile finds. */
@@ -739,7 +732,7 @@ enum ar_status bfla_enqueue(const struct attn_batch *b, const void *self, int,
 		return AR_OK;
 	j.scale = (float)(1.4426950408889634 * bfla_scale(&j.p, s->head_dim));
 	j.n_part = 1;
-	lay_out(&j, s, b->n_qblk, b->max_kv_blk, (char *)work);
+	lay_out(&j, s, b->n_qblk, b->max_kv_blk, work);
 	if (!bfla_dense(&j.p, b->n_row, b->n_row))
 		st = score(&j, (cudaStream_t)stream, err);
 	if (st)

@@ -28,6 +28,7 @@
 #include <climits>
 #include <cmath>
 
+#include "base/workspace.h"
 #include "kernels/exec/executor.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/proxyattn/proxyattn.cuh"
@@ -273,22 +274,14 @@ proxy_pick(const __grid_constant__ struct proxy_job j, uint32_t *__restrict__ ma
 
 /* ---- launch ---- */
 
-size_t place(size_t *end, size_t bytes)
-{
-	const size_t at = *end;
-
-	*end += (bytes + 255) / 256 * 256;
-	return at;
-}
-
 /* Point j into work; returns the bytes that takes. */
 size_t lay_out(struct proxy_job *j, const struct attn_shape *s, int n_qblk, int n_req, int n_row,
-	       int64_t n_page, int max_kv_blk, char *work)
+	       int64_t n_page, int max_kv_blk, void *work)
 {
 	const int size = proxyattn_size(&j->p, s), per_kv = s->q_heads / s->kv_heads;
 	const size_t segments = max((max_kv_blk - 1) / PROXY_SEGMENT + 1,
 				    min(max_kv_blk, PROXY_SHORT));
-	size_t end = 0;
+	struct workspace w = workspace_at(work);
 
 	j->n_group = proxyattn_groups(&j->p, s);
 	j->n_source = s->kv_heads + (s->kv_heads > 1 && per_kv % size ? j->n_group : 0);
@@ -297,15 +290,17 @@ size_t lay_out(struct proxy_job *j, const struct attn_shape *s, int n_qblk, int 
 	const int64_t by_row = n_row / j->p.stride + n_req, by_req = (int64_t)n_req * j->per_line;
 	j->by_req = by_req < by_row;
 	j->n_row = (int64_t)j->n_line * j->per_line + (j->by_req ? by_req : by_row) * s->q_heads;
-	j->row = (bf16_t *)(work + place(&end, j->n_row * s->head_dim * sizeof *j->row));
-	j->mean = (bf16_t *)(work + place(&end, (size_t)(j->n_source - s->kv_heads) * n_page *
-						s->page_tok * s->head_dim * sizeof *j->mean));
-	j->top = (float *)(work + place(&end, j->n_row * max_kv_blk * sizeof *j->top));
-	j->sum = (float *)(work + place(&end, j->n_row * segments * sizeof *j->sum));
-	j->score = (float *)(work + place(&end, ((size_t)j->n_line + (size_t)n_req * s->q_heads) *
-						max_kv_blk * sizeof *j->score));
-	j->need = (int32_t *)(work + place(&end, (size_t)n_req * s->q_heads * sizeof *j->need));
-	return end;
+	const size_t keys = (size_t)(j->n_source - s->kv_heads) * n_page * s->page_tok;
+	const size_t probes = (size_t)n_req * s->q_heads;
+
+	j->row = (bf16_t *)workspace_take(&w, j->n_row * s->head_dim, sizeof *j->row);
+	j->mean = (bf16_t *)workspace_take(&w, keys * s->head_dim, sizeof *j->mean);
+	j->top = (float *)workspace_take(&w, j->n_row * max_kv_blk, sizeof *j->top);
+	j->sum = (float *)workspace_take(&w, j->n_row * segments, sizeof *j->sum);
+	j->score = (float *)workspace_take(&w, (j->n_line + probes) * max_kv_blk,
+					   sizeof *j->score);
+	j->need = (int32_t *)workspace_take(&w, probes, sizeof *j->need);
+	return w.used;
 }
 
 /* Everything before the choice. */
@@ -343,7 +338,7 @@ enum ar_status enqueue(const struct attn_batch *b, const void *self, const bf16_
 	struct proxy_job j = { *b, *(const struct proxyattn *)self, q, kv->k };
 	enum ar_status st;
 
-	lay_out(&j, s, b->n_qblk, b->n_req, b->n_row, b->n_page, b->max_kv_blk, (char *)work);
+	lay_out(&j, s, b->n_qblk, b->n_req, b->n_row, b->n_page, b->max_kv_blk, work);
 	st = score(&j, n_sm, stream, err);
 	if (st)
 		return st;

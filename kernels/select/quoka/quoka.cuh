@@ -26,7 +26,6 @@ struct quoka_room {
 	uint16_t *cosine;	// [query head][cosine_stride]: the larger, the smaller the cosine
 	int32_t *slot;		// [query head][row]: rows of the chunk
 	bf16_t *qbar;		// [KV head][row][head_dim]
-	size_t end;
 };
 
 struct quoka_job {

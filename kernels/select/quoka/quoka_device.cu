@@ -27,6 +27,7 @@
 #include "config.h"
 #include "kernels/select/quoka/quoka.cuh"
 
+#include "base/workspace.h"
 #include "kernels/exec/executor.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/qblk.cuh"
@@ -41,13 +42,6 @@ constexpr int BINS = THREADS;
 constexpr int QBAR_TURNS = 4;
 
 /* ---- work memory ---- */
-
-template <typename T>
-void place(T *&p, size_t n, void *work, size_t &end)
-{
-	p = (T *)((char *)work + end);
-	end += (n * sizeof(T) + 255) / 256 * 256;
-}
 
 /* Vectors of RUN begin at multiples of RUN: requests and slices get as much room to spare. */
 __host__ __device__ size_t cosine_stride(size_t n_row, size_t n_req)
@@ -72,20 +66,21 @@ struct extent {
 	size_t n_qblk, n_row, n_page, n_req;
 };
 
-struct quoka_room room_at(const struct attn_shape *s, const struct extent &e, void *work)
+struct quoka_room room_at(const struct attn_shape *s, const struct extent &e, struct workspace *at)
 {
 	const size_t tokens = e.n_page * s->page_tok;
 	const size_t counts = (tokens / SLICE + e.n_req) * s->kv_heads * BINS;
-	struct quoka_room w = {};
+	const size_t cosines = s->q_heads * cosine_stride(e.n_row, e.n_req);
+	struct quoka_room w;
 
-	place(w.score, tokens * s->kv_heads, work, w.end);
-	place(w.high, counts, work, w.end);
-	place(w.low, counts, work, w.end);
-	place(w.sum, e.n_qblk * s->q_heads * s->head_dim, work, w.end);
-	place(w.scale, e.n_row * s->q_heads, work, w.end);
-	place(w.cosine, s->q_heads * cosine_stride(e.n_row, e.n_req), work, w.end);
-	place(w.slot, e.n_row * s->q_heads, work, w.end);
-	place(w.qbar, e.n_row * s->kv_heads * s->head_dim, work, w.end);
+	w.score = (uint16_t *)workspace_take(at, tokens * s->kv_heads, sizeof *w.score);
+	w.high = (int32_t *)workspace_take(at, counts, sizeof *w.high);
+	w.low = (int32_t *)workspace_take(at, counts, sizeof *w.low);
+	w.sum = (float *)workspace_take(at, e.n_qblk * s->q_heads * s->head_dim, sizeof *w.sum);
+	w.scale = (float *)workspace_take(at, e.n_row * s->q_heads, sizeof *w.scale);
+	w.cosine = (uint16_t *)workspace_take(at, cosines, sizeof *w.cosine);
+	w.slot = (int32_t *)workspace_take(at, e.n_row * s->q_heads, sizeof *w.slot);
+	w.qbar = (bf16_t *)workspace_take(at, e.n_row * s->kv_heads * s->head_dim, sizeof *w.qbar);
 	return w;
 }
 
@@ -563,8 +558,9 @@ enum ar_status enqueue(const struct attn_batch *b, const void *self, const bf16_
 {
 	const struct extent e = { (size_t)b->n_qblk, (size_t)b->n_row, (size_t)b->n_page,
 				  (size_t)b->n_req };
+	struct workspace at = workspace_at(work);
 	const struct quoka_job j = { *b, *(const struct quoka *)self, q, kv->k, *out,
-				     room_at(&b->shape, e, work) };
+				     room_at(&b->shape, e, &at) };
 
 	switch (b->shape.head_dim) {
 	case 64:
@@ -583,7 +579,10 @@ size_t quoka_work_bytes(const void *, const struct attn_shape *s, const struct a
 	const struct extent e = { (size_t)attn_max_qblk(l, s->page_tok), (size_t)l->max_row,
 				  (size_t)l->max_page, (size_t)l->max_req };
 
-	return room_at(s, e, NULL).end;
+	struct workspace at = workspace_at(NULL);
+
+	room_at(s, e, &at);
+	return at.used;
 }
 
 enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int, const bf16_t *q,

@@ -14,6 +14,7 @@
 
 #include <cfloat>
 
+#include "base/workspace.h"
 #include "kernels/exec/executor.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/qblk.cuh"
@@ -121,22 +122,23 @@ enum ar_status check(const struct attn_shape *s, int stride, struct ar_err *err)
 
 /* Point j into work; returns the bytes that takes. */
 size_t lay_out(struct xattention_job *j, const struct attn_shape *s, int n_qblk, int n_row,
-	       int n_req, int max_kv_blk, char *work)
+	       int n_req, int max_kv_blk, void *work)
 {
 	const size_t sums = (size_t)n_qblk * s->q_heads * (s->page_tok / j->stride) * max_kv_blk;
 	const size_t rows = xattention_rows(n_row, n_req, j->stride) * s->q_heads * j->stride;
 	const size_t last = (size_t)n_req * s->kv_heads * s->page_tok;
+	struct workspace w = workspace_at(work);
 
-	j->lse = (float *)work;
-	j->row = (bf16_t *)(work + (sums * sizeof *j->lse + 255) / 256 * 256);
-	j->last = j->row + rows * s->head_dim;
-	return (size_t)((char *)(j->last + last * s->head_dim) - work);
+	j->lse = (float *)workspace_take(&w, sums, sizeof *j->lse);
+	j->row = (bf16_t *)workspace_take(&w, rows * s->head_dim, sizeof *j->row);
+	j->last = (bf16_t *)workspace_take(&w, last * s->head_dim, sizeof *j->last);
+	return w.used;
 }
 
 /* n_sm: of a device with Hopper's instructions, or 0. */
 enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self *x, int layer,
 		       const bf16_t *q, const struct kv_cache *kv, int n_sm, uint32_t *mask,
-		       char *work, cudaStream_t stream, struct ar_err *err)
+		       void *work, cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
 	struct xattention_job j = { *b, q, kv->k };
@@ -186,7 +188,7 @@ enum ar_status xattention_enqueue(const struct attn_batch *b, const void *self, 
 		st = executor_multiprocessors(&n_sm, err);
 	if (st || !b->n_qblk)
 		return st;
-	return enqueue(b, x, layer, q, kv, n_sm, out->mask, (char *)work, (cudaStream_t)stream,
+	return enqueue(b, x, layer, q, kv, n_sm, out->mask, work, (cudaStream_t)stream,
 		       err);
 }
 
@@ -196,5 +198,5 @@ enum ar_status xattention_sm80_enqueue(const struct attn_batch *b, const void *s
 				       struct ar_err *err)
 {
 	return enqueue(b, (const struct xattention_self *)self, layer, q, kv, 0, out->mask,
-		       (char *)work, (cudaStream_t)stream, err);
+		       work, (cudaStream_t)stream, err);
 }
