@@ -7,8 +7,8 @@
 #include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 
-/* What lies in work before scratch of the selector, later of the executor.  A dense method has none
- * of it. */
+/* The arrays at the start of work.  Scratch of the selector, later of the executor, follows.  A
+ * dense method has no such arrays. */
 enum part { MASK, TABLE, BLOCK, BLOCK_N, TOKEN, TOKEN_N, RUN, RUN_N, COL, COL_N, BAND, N_PART };
 
 struct layout {

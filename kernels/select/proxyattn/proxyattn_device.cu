@@ -4,9 +4,9 @@
  *
  *   rows    the rows that are looked at, the groups' means and the heads' own, one after another.
  *   keys    where groups are over several KV heads, the means of their keys.
- *   score   proxyattn_sm90.cu, elsewhere proxyattn_sm80.cu: all products, and for each row and block
- *           of keys one number.  So one pass over the keys is enough: attention itself, one
- *           number for a row and key, is never stored, and what is stored is 1/64 or 1/128 of it.
+ *   score   proxyattn_sm90.cu, elsewhere proxyattn_sm80.cu: all products, and one number for each
+ *           row and block of keys.  So one pass over the keys is enough.  Attention itself, one
+ *           number for each row and key, is never stored; a block's number is 1/64 or 1/128 of it.
  *   lines   grid (line, 128 blocks of keys): the logarithms of the rows' sums, then by block the
  *           maximum, or the sum, over rows.
  *   need    a thread block per (request, head): how many blocks its mass takes.
@@ -80,7 +80,8 @@ __device__ struct own_line line_at(const struct proxy_job &j, int at)
 	return x;
 }
 
-/* The mean of 16 bytes of n heads, to bf16; of one it is itself.  Four are loaded at a time. */
+/* The mean of 16 bytes of n heads, rounded to bf16; the mean of one head is itself.  Four heads are
+ * loaded at once. */
 __device__ __forceinline__ uint4 mean(const bf16_t *src, int n, size_t pitch)
 {
 	float x[8] = {};
@@ -153,7 +154,7 @@ static_assert(LINE_BLOCKS % LINE_STEP == 0, "no block is another thread block's"
 constexpr int LINE_ROWS = 128;		// at most
 constexpr int LINE_LANE = LINE_ROWS / 32;
 
-/* The logarithm of the sum of a row at pos. */
+/* Merge a row's sums over its segments: the logarithm, for a row at pos. */
 __device__ __forceinline__ float row_sum(const struct proxy_job &j, int64_t row, int pos)
 {
 	const int n = pos / (j.segment * j.b.shape.page_tok) + 1;
@@ -175,7 +176,7 @@ proxy_lines(const __grid_constant__ struct proxy_job j)
 	const int lane = threadIdx.x % 32, begin = blockIdx.y * LINE_BLOCKS;
 	const int end = min(begin + LINE_BLOCKS, x.l.last / tok + 1);
 	float base[LINE_LANE];
-	int behind[LINE_LANE];		/* the line's last row; what is not there, any block */
+	int behind[LINE_LANE];		/* distance to the line's last row; INT_MAX: no such row */
 
 	if (!n || begin >= end)
 		return;
@@ -303,7 +304,7 @@ size_t lay_out(struct proxy_job *j, const struct attn_shape *s, int n_qblk, int 
 	return w.used;
 }
 
-/* Everything before the choice. */
+/* Run every kernel before proxy_pick. */
 enum ar_status score(struct proxy_job *j, int n_sm, cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_batch *b = &j->b;
@@ -329,7 +330,7 @@ out:
 	return st;
 }
 
-/* n_sm: of a device with Hopper's instructions, or 0. */
+/* n_sm: multiprocessors of a device with Hopper's instructions, or 0. */
 enum ar_status enqueue(const struct attn_batch *b, const void *self, const bf16_t *q,
 		       const struct kv_cache *kv, int n_sm, uint32_t *mask, void *work,
 		       cudaStream_t stream, struct ar_err *err)

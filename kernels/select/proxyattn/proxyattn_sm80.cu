@@ -1,4 +1,4 @@
-/* ProxyAttn's scores by mma.sync, on devices before Hopper; what they are says proxyattn.cuh. */
+/* ProxyAttn's scores by mma.sync, on devices before Hopper.  proxyattn.cuh defines them. */
 #include "config.h"
 
 #include <cmath>
@@ -22,7 +22,7 @@ struct score_smem {
 	bf16_t key[2][KEYS * D];
 };
 
-/* Keys [key, key + KEYS) of a source to shared memory. */
+/* Copy keys [key, key + KEYS) of a source to shared memory. */
 template <int D>
 __device__ __forceinline__ void load_keys(const struct proxy_job &j, int r, int source, int key,
 					  bf16_t *tile)
@@ -43,7 +43,7 @@ __device__ __forceinline__ void load_keys(const struct proxy_job &j, int r, int 
 	cp_async_commit();
 }
 
-/* Lane 4g + t of an mma's a operand: rows g and g + 8 of the warp's 16. */
+/* Load rows as mma's A operand.  Lane 4g + t has rows g and g + 8 of the warp's 16. */
 template <int D>
 __device__ __forceinline__ void load_row(uint32_t (&a)[D / 16][4], int half, const bf16_t *row,
 					 bool there)
@@ -57,8 +57,8 @@ __device__ __forceinline__ void load_row(uint32_t (&a)[D / 16][4], int half, con
 	}
 }
 
-/* Take COLS keys, from row first of a tile and from position key on, into the peaks of the warp's
- * rows at pos. */
+/* Take COLS keys into the peaks of the warp's rows.  The keys begin at row `first` of the tile and
+ * at position key; pos: positions of the rows. */
 template <int D>
 __device__ __forceinline__ void take(struct peak (&p)[2], const uint32_t (&a)[D / 16][4],
 				     const bf16_t *tile, const int (&pos)[2], int first, int key,

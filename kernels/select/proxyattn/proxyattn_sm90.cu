@@ -2,7 +2,7 @@
  * ProxyAttn's scores on Hopper; what they are says proxyattn.cuh.
  *
  * A thread block takes 256 rows of a strip, which stay in shared memory, through a segment of keys,
- * 128 a step, brought by the copy engine straight from the paged cache.  The last warp issues the
+ * 128 a step, which TMA copies straight from the paged cache.  The last warp issues the
  * copies; four warp groups have 64 rows each, and per step and group:
  *
  *   S = Q K^T           wgmma m64n128k16, both operands in shared memory
@@ -57,7 +57,7 @@ template <int GROUPS> constexpr int ROWS = GROUPS * 64;
 template <int GROUPS> constexpr int THREADS = GROUPS * 128 + 32;
 template <int D> constexpr int STAGES = D == 256 ? 2 : 4;
 
-/* A slab is 64 columns of all rows; the copy engine writes it swizzled. */
+/* A slab is 64 columns of all rows, as TMA swizzles it. */
 template <int D, int GROUPS> struct alignas(1024) score_smem {
 	bf16_t q[D / COLS][ROWS<GROUPS>][COLS];
 	bf16_t k[STAGES<D>][D / COLS][KEYS][COLS];
@@ -100,7 +100,7 @@ __device__ __forceinline__ void produce(struct score_smem<D, GROUPS> &sm, const 
 
 #pragma unroll
 		for (int b = 0; b < BLOCKS; b++) {
-			/* past the last block that one comes again, and is masked */
+			/* past the last block, that block is copied again and masked */
 			const int i = page0 + min(key / PAGE + b, (w.end - 1) / PAGE);
 
 			y[b] = (own ? j.b.page[i] * kv_heads + source :
@@ -136,8 +136,9 @@ __device__ __forceinline__ void mask(float *acc, const struct rows &t, int key)
 				acc[4 * i + e] = -INFINITY;
 }
 
-/* Of N keys of a block, a lane's part: the sums of their powers, and the bits of the least distance
- * to the base; these are negative if any distance is, and else order as they do. */
+/* Weigh N keys of a block, this lane's part.  sum: of their powers.  least: the bits of the least
+ * distance to the base, negative if any distance is.  Bits of other distances are ordered like the
+ * distances. */
 template <int N>
 __device__ __forceinline__ void weigh(const float *acc, const struct rows &t, float scale,
 				      float (&sum)[2], int (&least)[2])
@@ -159,7 +160,7 @@ __device__ __forceinline__ void weigh(const float *acc, const struct rows &t, fl
 		}
 }
 
-/* Bases with room above the N keys. */
+/* Raise bases until they have room above the N keys. */
 template <int N>
 __device__ __forceinline__ void rebase(const float *acc, struct rows &t, float scale)
 {
@@ -301,8 +302,8 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 #endif
 }
 
-/* The grid, and with it the length of segments.  Long ones fill the pipeline less often, but for
- * even work there must be several waves of them; where that would make them short, there is one. */
+/* Choose the length of segments, and so the grid.  Long segments fill the pipeline less often, but
+ * even work needs several waves.  Where waves would make segments short, there is one wave. */
 dim3 split(struct proxy_job *j, int rows, int n_sm)
 {
 	const int64_t tiles = (int64_t)proxy_tiles(j, rows) * j->n_source;
@@ -327,8 +328,7 @@ enum ar_status launch(struct proxy_job *job, int n_sm, cudaStream_t stream, stru
 	const dim3 grid = split(job, ROWS<GROUPS>, n_sm);
 	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
 	const uint64_t rows[2] = { D, (uint64_t)j.n_row };
-	/* the ends of the cache and the means are not known here and not needed: pages bound
-	 * the accesses */
+	/* the sizes of the cache and the means are unknown here; page numbers bound the accesses */
 	const uint64_t keys[2] = { D, INT32_MAX };
 	const uint32_t row_box[2] = { COLS, ROWS<GROUPS> }, key_box[2] = { COLS, PAGE };
 	struct maps maps;

@@ -71,14 +71,14 @@ static __device__ __forceinline__ uint16_t quoka_order_of(float x)
 	return quoka_order(__bfloat16_as_ushort(__float2bfloat16_rn(x)));
 }
 
-/* What makes a vector with this sum of squares a unit vector. */
+/* The factor that makes a vector with this sum of squares a unit vector. */
 static __device__ __forceinline__ float quoka_unit_scale(float squares)
 {
 	return 1 / fmaxf(sqrtf(squares), 1e-6f);
 }
 
-/* 16 M unit keys of the request from key on as rows of mma's a operand, zeros from ctx on.  Lane
- * 4g + t takes elements 8t .. 8t + 7 of each 32 of rows g and g + 8. */
+/* Load 16 M keys of the request from key on, scaled to unit length, as mma's A operand.  Keys from
+ * ctx on become zeros.  Lane 4g + t takes elements 8t .. 8t + 7 of each 32 of rows g and g + 8. */
 template <int D, int M>
 static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[M][D / 16][4],
 						       const struct quoka_job &j, int r,
@@ -132,7 +132,7 @@ static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[M][D / 16][
 	}
 }
 
-/* The scores of a warp's keys; top[m][h] is of rows 16m + 8h + g. */
+/* Store the scores of a warp's keys.  top[m][h] belongs to rows 16m + 8h + g. */
 template <int M>
 static __device__ __forceinline__ void quoka_store(const float (&top)[M][2],
 						   const struct quoka_job &j, int r, int kv_head,

@@ -43,7 +43,8 @@ constexpr int QBAR_TURNS = 4;
 
 /* ---- work memory ---- */
 
-/* Vectors of RUN begin at multiples of RUN: requests and slices get as much room to spare. */
+/* Room for the cosines of a head.  Each request begins at a multiple of RUN, so each may waste up
+ * to RUN. */
 __host__ __device__ size_t cosine_stride(size_t n_row, size_t n_req)
 {
 	return (n_row + RUN * (n_req + 1)) / RUN * RUN;
@@ -54,7 +55,8 @@ __device__ size_t cosine_at(const struct quoka_job &j, int r, int head)
 	return head * cosine_stride(j.b.n_row, j.b.n_req) + (j.b.row0[r] + RUN * r) / RUN * RUN;
 }
 
-/* Counts of slice 0 of a list; the next slice's are KV heads * BINS on. */
+/* Where the counts of slice 0 of a list lie.  Those of the next slice are KV heads * BINS
+ * further. */
 __device__ size_t counts_at(const struct quoka_job &j, int r, int kv_head)
 {
 	const size_t slice = (size_t)j.b.page0[r] * j.b.shape.page_tok / SLICE + r;
@@ -92,7 +94,7 @@ struct alignas(N < 8 ? 2 * N : 16) run {
 	uint32_t v[N / 2];
 };
 
-/* Keys of this thread in a slice, N to a thread: n of them. */
+/* This thread's keys in a slice: n of them, at most N. */
 template <int N>
 struct keys {
 	struct run<N> run;
@@ -160,8 +162,8 @@ __device__ void tally(const struct keys<N> &x, uint32_t upper, struct scratch &s
 	}
 }
 
-/* count is that of keys with byte threadIdx.x.  The byte of the rank-th largest key, to be found,
- * and its rank among the keys with this byte, 1 to their count. */
+/* Find the byte of the rank-th largest key.  count: number of keys with byte threadIdx.x.  sm.rank:
+ * its rank among keys with that byte, from 1. */
 __device__ void find(int count, int rank, struct scratch &sm)
 {
 	uint32_t all;
@@ -174,15 +176,16 @@ __device__ void find(int count, int rank, struct scratch &sm)
 	__syncthreads();
 }
 
-/* What is kept: all keys above least, so many, and the first ties of those equal to it. */
+/* The kept keys: all that exceed `least`, `above` of them, and the first `ties` of those equal to
+ * it. */
 struct cut {
 	uint32_t least;
 	int above, ties;
 };
 
-/* Write the indices of what is kept of this slice, given how many keys above and equal to the least
- * come before it, and bring these up to date.  SORTED: in order of indices, else those above
- * first. */
+/* Write the indices of the kept keys of this slice.  above, ties: keys above and equal to the least
+ * in the slices before; both are brought up to date.  SORTED: in order of indices; otherwise keys
+ * above the least come first. */
 template <bool SORTED, int N>
 __device__ void write(const struct keys<N> &x, int slice, const struct cut &c, int &above,
 		      int &ties, struct scratch &sm, int32_t *__restrict__ out)
@@ -211,8 +214,8 @@ __device__ void write(const struct keys<N> &x, int slice, const struct cut &c, i
 	ties += (int)(all >> 16);
 }
 
-/* The indices of the largest of n keys, so many as keep, by one thread block; each of its threads
- * takes N at a time. */
+/* Write the indices of the `keep` largest of n keys, by one thread block.  A thread takes N keys at
+ * a time. */
 template <bool SORTED, int N>
 __device__ void take(const uint16_t *__restrict__ key, int n, int keep, struct scratch &sm,
 		     int32_t *__restrict__ out)
@@ -242,7 +245,8 @@ __device__ void take(const uint16_t *__restrict__ key, int n, int keep, struct s
 
 /* ---- the query side ---- */
 
-/* A thread per pair of channels.  A sum is in order, but its terms are asked for together. */
+/* Sum the rows of a query block, a thread per pair of channels.  The order of the sum is fixed, but
+ * many terms are loaded at once. */
 __global__ void __launch_bounds__(128) quoka_sum(const __grid_constant__ struct quoka_job j)
 {
 	constexpr int AT_ONCE = 64;
@@ -321,7 +325,7 @@ __global__ void __launch_bounds__(128) quoka_cosine(const __grid_constant__ stru
 		return;
 	by = quoka_unit_scale(squares);
 #pragma unroll
-	for (int i = 0; i < D / 8; i++)	/* else the halves stay in registers, twice as many */
+	for (int i = 0; i < D / 8; i++)	/* else halves stay unpacked, in twice the registers */
 		asm volatile("" : "+r"(v[i].x), "+r"(v[i].y), "+r"(v[i].z), "+r"(v[i].w));
 #pragma unroll
 	for (int i = 0; i < D / 8; i++) {
@@ -351,9 +355,8 @@ __global__ void __launch_bounds__(THREADS) quoka_rows(const __grid_constant__ st
 			       j.w.slot + (size_t)head * j.b.n_row + j.b.row0[r]);
 }
 
-/* Within each 32 channels, 16-byte piece c takes the c-th pair of each of the four 16-byte pieces
- * of the source: a lane that loads piece t of a key then holds the pairs that mma expects of it
- * in two consecutive k steps. */
+/* Compute qbar.  Within each 32 channels, 16-byte piece c takes pair c of each 16-byte piece of the
+ * source.  A lane that loads piece t of a key then holds the pairs of two consecutive k steps. */
 template <int D>
 __global__ void __launch_bounds__(THREADS) quoka_qbar(const __grid_constant__ struct quoka_job j)
 {
@@ -399,7 +402,7 @@ __global__ void __launch_bounds__(THREADS) quoka_qbar(const __grid_constant__ st
 
 /* ---- lists ---- */
 
-/* What a thread block of these kernels works on. */
+/* The slice of a list that a thread block works on. */
 struct list_place {
 	int r, kv_head, slice, ctx, keep, n_slice;
 	size_t row, counts;	// of scores and tokens; of counts
@@ -418,7 +421,7 @@ struct list_place {
 	}
 };
 
-/* This thread's counter, summed over all slices; before: over those before this one. */
+/* Sum this thread's counter over all slices.  before: the sum over the slices before this one. */
 __device__ int sum_counts(const struct list_place &at, const int32_t *__restrict__ count,
 			  int &before)
 {

@@ -16,7 +16,8 @@ namespace {
 
 template <int D> constexpr int QUERIES = D == 256 ? 32 : 64;	// of a stage
 
-/* Queries [first, first + QUERIES); past the last one, that one again, which changes no maximum. */
+/* Copy queries [first, first + QUERIES) to a stage.  Past the last query, that query is repeated,
+ * which changes no maximum. */
 template <int D>
 __device__ __forceinline__ void load_queries(bf16_t (&stage)[QUERIES<D> * D],
 					     const bf16_t *__restrict__ qbar, int first, int nq)
@@ -30,7 +31,8 @@ __device__ __forceinline__ void load_queries(bf16_t (&stage)[QUERIES<D> * D],
 	cp_async_commit();
 }
 
-/* Raise top[m][h], of rows 16m + 8h + g, by the queries of a stage.  at: its square 0. */
+/* Raise the maxima top[m][h], of rows 16m + 8h + g, by the queries of a stage.  at: address of its
+ * square 0. */
 template <int D>
 __device__ __forceinline__ void raise(float (&top)[2][2], const uint32_t (&a)[2][D / 16][4],
 				      uint32_t at)

@@ -38,8 +38,8 @@ __device__ __forceinline__ bool in_tail(const struct attn_batch &b, const struct
 
 /* ---- select ---- */
 
-/* The masses of blocks [0, blk] into the first row of lse, as bits of floats; lo and hi: the
- * reduced rows that take part. */
+/* Write the masses of blocks [0, blk] into the first row of lse, as bits of floats.  lo, hi: range
+ * of the reduced rows that take part. */
 __device__ void masses(float *lse, int stride, int lo, int hi, int blk)
 {
 	__shared__ float base[32];	// log2 of a reduced row's sum
@@ -69,7 +69,7 @@ __device__ void masses(float *lse, int stride, int lo, int hi, int blk)
 	__syncthreads();
 }
 
-/* The blocks between the first and the diagonal that are kept. */
+/* Find the kept blocks between the first one and the diagonal. */
 __device__ struct top find_kept(const float *mass, int blk, float threshold, struct top_smem &sm)
 {
 	const auto key = [=](int i) { return __float_as_uint(mass[i]); };
@@ -135,7 +135,7 @@ size_t lay_out(struct xattention_job *j, const struct attn_shape *s, int n_qblk,
 	return w.used;
 }
 
-/* n_sm: of a device with Hopper's instructions, or 0. */
+/* n_sm: multiprocessors of a device with Hopper's instructions, or 0. */
 enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self *x, int layer,
 		       const bf16_t *q, const struct kv_cache *kv, int n_sm, uint32_t *mask,
 		       void *work, cudaStream_t stream, struct ar_err *err)

@@ -34,7 +34,7 @@ struct spot {
 	int last;		// largest reduced row
 };
 
-/* One step of a tile: 64 elements of the token p of every reduced row and column. */
+/* Copy one step of a tile: 64 elements of token p of every reduced row and column. */
 template <int PER>
 __device__ __forceinline__ void load(struct score_smem &sm, int stage,
 				     const struct xattention_job &j, const struct spot &s, int nth,
@@ -99,7 +99,7 @@ __device__ __forceinline__ void multiply(float (&acc)[4][8][4], const struct sco
 	}
 }
 
-/* Blocks that no row of theirs sees get no sum: nobody reads it. */
+/* Store the sums of a tile.  A block that no row sees gets none, because nobody reads it. */
 template <int PER>
 __device__ __forceinline__ void store(float (&acc)[4][8][4], const struct score_smem &sm,
 				      const struct xattention_job &j, const struct spot &s,
@@ -129,7 +129,7 @@ __device__ __forceinline__ void store(float (&acc)[4][8][4], const struct score_
 		}
 }
 
-/* Rows and pages of the thread block to shared memory; false: it has no work. */
+/* Load the rows and pages of the thread block to shared memory.  False: it has no work. */
 template <int PER>
 __device__ bool begin(struct score_smem &sm, const struct xattention_job &j, struct spot &s)
 {

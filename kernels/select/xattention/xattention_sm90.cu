@@ -1,7 +1,7 @@
 /*
  * XAttention's scores on Hopper; what they are says xattention.cuh.  Two kernels:
  *
- *   pack    reduced queries as rows of a matrix, so that the copy engine can bring boxes of them;
+ *   pack    reduced queries as rows of a matrix, so that TMA can copy boxes of them;
  *           tokens that are not the chunk's become zeros.  A request's last block of keys is
  *           packed as well, with zeros past the end.  68 MB read and written for 8 chunks of 1024
  *           and 16 heads of 128, some 20 us.
@@ -44,7 +44,7 @@ constexpr int PACK_THREADS = 256;
 
 /* ---- pack ---- */
 
-/* Number of the first row of a KV head of a request with n reduced rows. */
+/* The number of the first row of a KV head, in a request with n reduced rows. */
 __device__ __forceinline__ int64_t first_row(const struct xattention_job &j, int r, int kv_head,
 					     int n)
 {
@@ -54,7 +54,7 @@ __device__ __forceinline__ int64_t first_row(const struct xattention_job &j, int
 	       (int64_t)kv_head * (s.q_heads / s.kv_heads) * n;
 }
 
-/* Reduced row a of all heads. */
+/* Pack reduced row a of all heads. */
 __device__ void pack_row(const struct xattention_job &j, int r, int a, int first, int n)
 {
 	const struct attn_shape &s = j.b.shape;
@@ -74,7 +74,7 @@ __device__ void pack_row(const struct xattention_job &j, int r, int a, int first
 	}
 }
 
-/* The last block of a request, of one KV head. */
+/* Pack the last block of keys of a request, of one KV head. */
 __device__ void pack_last(const struct xattention_job &j, int r, int kv_head)
 {
 	const struct attn_shape &s = j.b.shape;
@@ -140,7 +140,7 @@ struct spot {
 
 // PER, of the templates below: reduced columns of a block.
 
-/* By the lanes of a warp together: each has boxes of its own. */
+/* Fill the stages, by one warp; each lane copies its own boxes. */
 template <int PER, int COLS>
 __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struct xattention_job &j,
 					const struct maps &maps, const struct spot &w, int steps)
@@ -157,7 +157,7 @@ __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struc
 
 #pragma unroll
 		for (int i = 0; i < OWN; i++) {
-			/* past the last block that one comes again, and is masked */
+			/* past the last block, that block is copied again and masked */
 			const int blk = min(tile * BOXES + i * 32 + lane, last);
 
 			is_last[i] = blk == last;
@@ -239,7 +239,7 @@ __device__ __forceinline__ void consume(struct score_smem<COLS> &sm, const struc
 				wgmma_ss<COLS>(acc, wgmma_at(queries, k * 32),
 					       wgmma_at(keys, k * 32), step || k);
 			wgmma_commit();
-			/* the step before has been read */
+			/* the product of the step before is complete */
 			wgmma_wait<1>();
 			if (step)
 				sm.ring.consumer_release(at - 1);
@@ -251,7 +251,7 @@ __device__ __forceinline__ void consume(struct score_smem<COLS> &sm, const struc
 	}
 }
 
-/* false: the thread block has no work. */
+/* Find the work of the thread block.  False: it has none. */
 template <int COLS>
 __device__ bool find_spot(const struct xattention_job &j, struct spot &w)
 {
@@ -324,7 +324,7 @@ enum ar_status launch(struct xattention_job *job, dim3 grid, cudaStream_t stream
 	const struct attn_shape *s = &j.b.shape;
 	const uint64_t len = (uint64_t)j.stride * s->head_dim;
 	const uint64_t rows = xattention_rows(j.b.n_row, j.b.n_req, j.stride) * s->q_heads;
-	/* the cache's end is not known here and not needed: pages bound the accesses */
+	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t row[2] = { len, rows }, key[2] = { len, INT32_MAX };
 	const uint64_t last[2] = { len, (uint64_t)j.b.n_req * s->kv_heads * PER };
 	const uint32_t row_box[2] = { DEPTH, ROWS }, key_box[2] = { DEPTH, PER };
