@@ -1,3 +1,7 @@
+# Names of device code.  NAME_sm90.cu: needs Hopper (compute capability 9.0).  NAME_sm80.cu: needs
+# compute capability 8.0.  NAME.cu: any device runs it, or it picks among the others by device;
+# NAME_device.cu or NAME_device.c where NAME.c exists, as members of an archive need different base
+# names.
 # Methods: selectors, unions, executors; and the kernels of a decoder layer.
 libattnreplay_a_SOURCES += \
   kernels/attn.h kernels/phase.h \
@@ -14,8 +18,8 @@ libattnreplay_a_SOURCES += \
   kernels/methods/method.c kernels/methods/method.h kernels/methods/method_parse.c \
     kernels/methods/selection_count.h \
   kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c kernels/prim/multiply.h \
-    kernels/prim/products.cuh kernels/prim/sm90.cuh kernels/prim/softmax.cuh \
-    kernels/prim/tensor_map.h \
+    kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh \
+    kernels/prim/softmax.cuh kernels/prim/tensor_map.h \
   kernels/select/pick.cuh kernels/select/qblk.cuh kernels/select/rows.cuh kernels/select/scores.c \
     kernels/select/scores.h kernels/select/selector.h kernels/select/selectors.c \
     kernels/select/tiles.cuh kernels/select/top.cuh \
@@ -49,24 +53,27 @@ DEVICE_CODE += \
   kernels/attend/attend_cut_sm90.cu kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu \
     kernels/attend/decode_sm80.cu \
   kernels/exec/columns/columns_sm80.cu kernels/exec/columns/columns_sm90.cu \
-  kernels/exec/pool/pool_sm80.cu \
-  kernels/layer/layer_cuda.cu \
-  kernels/select/ashape/ashape_sm80.cu \
+  kernels/exec/pool/pool_device.cu \
+  kernels/layer/layer_device.cu \
+  kernels/select/ashape/ashape_device.cu \
   kernels/select/bfla/bfla_sm80.cu \
-  kernels/select/density/density_sm80.cu \
+  kernels/select/density/density_device.cu \
   kernels/select/flashprefill/flashprefill_sm80.cu \
   kernels/select/flexprefill/flexprefill_sm80.cu \
-  kernels/select/lastq/lastq_rows_sm90.cu kernels/select/lastq/lastq_sm80.cu \
-    kernels/select/lastq/lastq_sm90.cu \
-  kernels/select/means/means_sm80.cu \
+  kernels/select/lastq/lastq_pool.cu kernels/select/lastq/lastq_rows_sm90.cu \
+    kernels/select/lastq/lastq_sm80.cu kernels/select/lastq/lastq_sm90.cu \
+  kernels/select/means/means_device.cu \
   kernels/select/minference/minference_sm80.cu \
   kernels/select/oracle/oracle_sm80.cu \
-  kernels/select/proxyattn/proxyattn_sm80.cu kernels/select/proxyattn/proxyattn_sm90.cu \
-  kernels/select/quoka/quoka_sm80.cu kernels/select/quoka/quoka_sm90.cu \
+  kernels/select/proxyattn/proxyattn_device.cu kernels/select/proxyattn/proxyattn_sm80.cu \
+    kernels/select/proxyattn/proxyattn_sm90.cu \
+  kernels/select/quoka/quoka_device.cu kernels/select/quoka/quoka_sm80.cu \
+    kernels/select/quoka/quoka_sm90.cu \
   kernels/select/seer/seer_sm80.cu \
-  kernels/select/trishape/trishape_sm80.cu \
-  kernels/select/xattention/xattention_sm80.cu kernels/select/xattention/xattention_sm90.cu \
-  kernels/union/union_sm80.cu
+  kernels/select/trishape/trishape_device.cu \
+  kernels/select/xattention/xattention_device.cu kernels/select/xattention/xattention_sm80.cu \
+    kernels/select/xattention/xattention_sm90.cu \
+  kernels/union/union_device.cu
 endif
 
 check_PROGRAMS += \

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "base/stats.h"
 #include "base/text.h"
+#include "base/workspace.h"
 #include "tests/file.h"
 #include "tests/tap.h"
 
@@ -220,6 +221,27 @@ static void test_text(void)
 	free(big);
 }
 
+static void test_workspace(void)
+{
+	static _Alignas(WORKSPACE_ALIGN) char mem[3 * WORKSPACE_ALIGN];
+	struct workspace size = workspace_at(NULL), w = { mem, sizeof mem, 0 };
+
+	workspace_take(&size, 3, sizeof(double));
+	workspace_take(&size, 0, sizeof(double));
+	workspace_take(&size, WORKSPACE_ALIGN + 1, 1);
+	ok(size.used == sizeof mem, "without memory, arrays are measured, each aligned");
+	ok(workspace_take(&w, 3, sizeof(double)) == mem &&
+	   workspace_take(&w, 0, sizeof(double)) == mem + WORKSPACE_ALIGN &&
+	   workspace_take(&w, WORKSPACE_ALIGN + 1, 1) == mem + WORKSPACE_ALIGN,
+	   "arrays follow each other");
+	ok(w.used == sizeof mem, "and take what was measured");
+	ok(!workspace_take(&w, 1, 1) && w.used == sizeof mem, "a full block gives nothing");
+	ok(workspace_take(&w, 0, 1) && w.used == sizeof mem, "but an array of nothing");
+	w = workspace_at(mem);
+	workspace_take(&w, sizeof mem, 1);
+	ok(workspace_take(&w, 1, 1) == mem + sizeof mem, "a block without a size has no end");
+}
+
 int main(void)
 {
 	plan(0);
@@ -229,5 +251,6 @@ int main(void)
 	test_bf16();
 	test_rng();
 	test_text();
+	test_workspace();
 	return done_testing();
 }

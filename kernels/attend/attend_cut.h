@@ -2,6 +2,7 @@
 #ifndef AR_ATTEND_CUT_H
 #define AR_ATTEND_CUT_H
 
+#include "base/workspace.h"
 #include "kernels/attend/attend.h"
 
 #ifdef __cplusplus
@@ -18,7 +19,7 @@ struct attend_piece {		/* one access of 16 bytes */
 
 static inline size_t attend_piece_bytes(int n)
 {
-	return ((size_t)n * sizeof(struct attend_piece) + 255) / 256 * 256;
+	return workspace_aligned((size_t)n * sizeof(struct attend_piece));
 }
 
 /* CUDA.  piece: one for each tile of b, the longest first, for as many thread blocks as b->n_sm

@@ -18,7 +18,7 @@
 namespace {
 
 constexpr int THREADS = ATTEND_CUT_TILES;
-constexpr int COST = 512;	/* keys, an estimate: half of what a part costs beside its own */
+constexpr int COST = 512;	/* keys; an estimate: half the cost of one more part */
 
 struct params {
 	const attn_tile *tile;
@@ -29,8 +29,8 @@ struct params {
 	int n_tile, n_slot;
 };
 
-/* Blocks of a tile's list up to the last that it sees.  Most lists end there; from others four
- * are taken off at once.  Without a list there are all. */
+/* Count the blocks of a tile's list that its rows can see.  Most lists end there; otherwise four
+ * are dropped at once.  Without a list every block counts. */
 __device__ __forceinline__ int length(const struct params *p, const attn_tile &t)
 {
 	const int last = t.pos + t.n_row - 1;
@@ -52,8 +52,8 @@ __device__ __forceinline__ int length(const struct params *p, const attn_tile &t
 	return n;
 }
 
-/* Adds one to count[bin], for threads with a bin, not -1.  Returns what was there before; equal
- * bins of a warp are one addition. */
+/* Add one to count[bin]; bin -1: nothing.  Returns the count before.  Equal bins of a warp share
+ * one addition. */
 __device__ __forceinline__ int count_one(int *count, int bin)
 {
 	const unsigned lane = threadIdx.x % 32, same = __match_any_sync(0xffffffff, bin);
@@ -65,7 +65,7 @@ __device__ __forceinline__ int count_one(int *count, int bin)
 	return __shfl_sync(0xffffffff, before, first) + __popc(same & ((1u << lane) - 1));
 }
 
-/* count[i] becomes the sum of those before it; one per thread. */
+/* Replace count[i] by the sum of all counts before it; one count per thread. */
 __device__ __forceinline__ void sum_before(int *count, int *warps)
 {
 	const int i = threadIdx.x, lane = i % 32, own = count[i];

@@ -1,4 +1,4 @@
-/* Which of the two attention kernels a device gets, and whether tiles are cut for it. */
+/* Choose the attention kernel of the device, and whether the plan cuts tiles into parts. */
 #include "config.h"
 
 #include "kernels/attend/attend.h"
@@ -18,7 +18,7 @@ static enum ar_status check(const struct attn_shape *s, int heads, struct ar_err
 	return AR_OK;
 }
 
-/* The current device's compute capability, without the minor, and its multiprocessors. */
+/* Ask the current device for its major compute capability and its multiprocessors. */
 static enum ar_status ask_device(int *major, int *n_sm, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;

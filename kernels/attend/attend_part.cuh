@@ -1,6 +1,6 @@
-/* What the parts of a tile leave for each other, and their sum.  C::WGS warp groups hold O; of a
- * head of C::D channels a thread has elements of two rows, those of row r at 4 k + 2 r and
- * 4 k + 2 r + 1, the same elements in every part. */
+/* The parts of a tile in memory, and their merge.  C::WGS warp groups hold O, of C::D channels a
+ * head.  A thread has two rows; elements 4 k + 2 r and 4 k + 2 r + 1 belong to row r.  The same
+ * thread has the same elements in every part. */
 #ifndef AR_ATTEND_PART_CUH
 #define AR_ATTEND_PART_CUH
 
@@ -9,7 +9,7 @@
 
 #include "kernels/prim/device.cuh"
 
-/* O, divided by its rows' sums, and the logarithms to base 2 of those, by threads. */
+/* A part: normalised O and log2 of the row sums, for each thread. */
 template <class C> struct part {
 	float4 o[C::D / 8][C::WGS * 128];
 	float2 lse[C::WGS * 128];
@@ -25,26 +25,26 @@ static __device__ __forceinline__ void leave(struct part<C> *to, const float *o,
 	to->lse[i] = make_float2(lse[0], lse[1]);
 }
 
-/* Weights of a row of two parts, and the logarithm of their sum in the place of the own one's. */
+/* Compute the weights of two parts of a row.  *lse, of the own part, becomes that of both. */
 static __device__ __forceinline__ void weigh(float *lse, float other, float *own_weight,
 					     float *weight)
 {
 	const float max = fmaxf(*lse, other), base = max == -INFINITY ? 0 : max;
 	const float a = ex2(*lse - base), b = ex2(other - base), sum = a + b;
-	const float inv = sum > 0 ? __fdividef(1, sum) : 0;	/* of 1 to 2 */
+	const float inv = sum > 0 ? __fdividef(1, sum) : 0;	/* sum is in [1, 2] */
 
 	*own_weight = a * inv;
 	*weight = b * inv;
 	*lse = sum > 0 ? base + log2f(sum) : -INFINITY;
 }
 
-/* The sum of two parts, weighted by their sums.  Every product is rounded, so that it does not
- * matter which part is the own one. */
+/* Add another part to the own one, weighted by their sums.  Every product is rounded, so the order
+ * of the two changes no bit. */
 template <class C>
 static __device__ __forceinline__ void add_part(float *o, float *lse, const struct part<C> *from,
 						int i)
 {
-	constexpr int AT_ONCE = C::D == 256 ? 8 : C::D / 8;	/* by registers */
+	constexpr int AT_ONCE = C::D == 256 ? 8 : C::D / 8;	/* as registers allow */
 	const float2 other = __ldcg(&from->lse[i]);
 	float own_weight[2], weight[2];
 
@@ -59,7 +59,7 @@ static __device__ __forceinline__ void add_part(float *o, float *lse, const stru
 			weigh(&lse[0], other.x, &own_weight[0], &weight[0]);
 			weigh(&lse[1], other.y, &own_weight[1], &weight[1]);
 		}
-		__syncwarp();	/* keeps the assembler from loading all in advance */
+		__syncwarp();	/* keeps ptxas from loading everything first */
 #pragma unroll
 		for (int k = 0; k < AT_ONCE; k++) {
 			const float x[4] = { v[k].x, v[k].y, v[k].z, v[k].w };

@@ -3,9 +3,9 @@
  *
  * One thread block runs one tile (struct attn_tile): 128 packed rows, that is n_row query
  * rows times n_head heads of one KV head, so that a K and V block is read once for the whole
- * group.  It walks the tile's block list in ascending order, 128 keys a step, brought by the copy
- * engine (TMA) straight from the paged cache into 128-byte swizzled shared memory.  A block is one
- * page: of 128 keys it is a step; of 64 keys, two that follow each other in the list are.
+ * group.  It walks the tile's block list in ascending order, 128 keys a step.  TMA copies them
+ * straight from the paged cache into 128-byte swizzled shared memory.  A block is one page: of 128
+ * keys it is a step; of 64 keys, two that follow each other in the list are.
  *
  * Warp group 0 is the producer: one thread issues copies, two or three stages of K and of V ahead.
  * Warp groups 1 and 2 are consumers with 64 rows each.  Per step and consumer:
@@ -91,7 +91,8 @@ __device__ __forceinline__ int block_at(const struct work *w, int i)
 	return w->block ? w->block[i] : w->first + i;
 }
 
-/* The first key of each of a step's blocks; past all rows where the list ends within the step. */
+/* The keys of a step: the first of each block.  If the list ends within the step, the rest lies
+ * past all rows. */
 template <class C> struct keys {
 	int at[C::BLOCKS];
 
@@ -129,8 +130,8 @@ template <class C> struct keys {
 	}
 };
 
-/* The pages of a step's blocks.  Where the list ends within the step its last one comes once more,
- * so that what is multiplied by zeros is finite; the same past the last step. */
+/* The pages of a step's blocks.  Past the end of the list its last page is repeated, because zero
+ * times a loaded value must be finite. */
 template <class C>
 __device__ __forceinline__ void pages_of(int *page, const struct work *w, int step)
 {
@@ -139,8 +140,8 @@ __device__ __forceinline__ void pages_of(int *page, const struct work *w, int st
 		page[b] = w->page[block_at(w, min(step / C::STEPS * C::BLOCKS + b, w->n - 1))];
 }
 
-/* How many of n ascending blocks are not past the last one.  The lanes of a warp look at 32 from
- * the end at once. */
+/* Count the blocks, of n ascending ones, that are not past `last`.  A warp looks at 32 from the end
+ * at once. */
 __device__ __forceinline__ int trim(const uint16_t *block, int n, int last)
 {
 	int past;
@@ -172,7 +173,7 @@ __device__ __forceinline__ struct work work_of(const struct params *p)
 	return w;
 }
 
-/* A step's keys or values; y: rows of the cache, as many as it has blocks. */
+/* Copy a step's keys or values.  y: first row of each block in the cache. */
 template <class C>
 __device__ __forceinline__ void load_step(__nv_bfloat16 (*to)[C::N][COLS], const CUtensorMap *map,
 					  uint64_t *full, const int *y)
@@ -194,17 +195,14 @@ __device__ __forceinline__ void produce(struct smem<C> *s, const struct params *
 	pages_of<C>(next, w, 0);
 	load_q<C>(s, p, w, qmap);
 	for (int i = 0; i < keys<C>::n_steps(w); i++) {
-		const int st = i % C::STAGES;
-		const uint32_t parity = (i / C::STAGES & 1) ^ 1;
+		const int st = s->k_ring.stage(i);
 
 #pragma unroll
 		for (int b = 0; b < C::BLOCKS; b++)
 			y[b] = (next[b] * p->kv_heads + w->kv_head) * C::PAGE + i % C::STEPS * C::N;
 		pages_of<C>(next, w, i + 1);
-		mbarrier_wait(&s->k_empty[st], parity);
-		load_step<C>(s->k[st], kmap, &s->k_full[st], y);
-		mbarrier_wait(&s->v_empty[st], parity);
-		load_step<C>(s->v[st], vmap, &s->v_full[st], y);
+		load_step<C>(s->k[st], kmap, s->k_ring.producer_acquire(i), y);
+		load_step<C>(s->v[st], vmap, s->v_ring.producer_acquire(i), y);
 	}
 }
 
@@ -214,33 +212,14 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 	    const __grid_constant__ CUtensorMap vmap, const __grid_constant__ struct params p)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-	extern __shared__ char raw[];
-	struct smem<C> *s = (struct smem<C> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
-	struct work w;
-
-	if (threadIdx.x == 0) {
+	run_tile<C, keys<C>>(&p, [&] {
 		tma_prefetch_map(&qmap);
 		tma_prefetch_map(&kmap);
 		tma_prefetch_map(&vmap);
-		make_barriers(s);
-	}
-	__syncwarp();
-	w = work_of<C::PAGE>(&p);
-	if (w.part >= w.n_part)		/* room that was not needed */
-		return;
-	if (threadIdx.x == 0) {
-		s->work = w;
-		s->joins = 0;
-	}
-	__syncthreads();
-	if (threadIdx.x < 128) {
-		setmaxnreg_dec<C::FEW>();
-		if (threadIdx.x == 0 && w.n)
-			produce<C>(s, &p, &w, &qmap, &kmap, &vmap);
-	} else {
-		setmaxnreg_inc<C::MANY>();
-		consume<C, keys<C>>(s, &p, &w, C::WGS == 1 ? 0 : warp_group() - 1);
-	}
+	}, [&] { return work_of<C::PAGE>(&p); }, [&](struct smem<C> *s, const struct work *w) {
+		if (threadIdx.x == 0)
+			produce<C>(s, &p, w, &qmap, &kmap, &vmap);
+	});
 #else
 	__trap();
 #endif
@@ -252,7 +231,7 @@ template <class C>
 enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t *q,
 		      const struct kv_cache *kv, cudaStream_t stream, struct ar_err *err)
 {
-	/* the cache's end is not known here and not needed: pages bound the accesses */
+	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t kvdim[2] = { C::D, INT32_MAX };
 	const uint32_t kvbox[2] = { COLS, C::RUN };
 	CUtensorMap qmap, kmap, vmap;

@@ -1,9 +1,11 @@
-/* What kernels of attention on Hopper have in common, whatever is listed: thread blocks of one
- * producer warp group and one or two consumers with 64 rows each, as attend_sm90.cu describes them.
+/*
+ * What the attention kernels on Hopper share.  A thread block has one producer warp group and one
+ * or two consumers of 64 rows each; attend_sm90.cu describes them.
  *
- * A kernel derives its params and its work from those below, and says of what it lists, in a struct
- * K: K::n_steps(work); K(work, step), the keys of one; and its hide(), which makes -inf of the
- * logits of keys that rows do not see. */
+ * A kernel derives its params and its work from those below.  A struct K says what a list holds.
+ * K::n_steps(work) counts steps, and K(work, step) finds the keys of one.  hide() sets the logits
+ * of keys that a row must not see to -inf.
+ */
 #ifndef AR_ATTEND_SM90_CUH
 #define AR_ATTEND_SM90_CUH
 
@@ -15,7 +17,7 @@
 #include "kernels/attend/attend_cut.h"
 #include "kernels/attend/attend_part.cuh"
 #include "kernels/prim/cuda.h"
-#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/ring.cuh"
 #include "kernels/prim/tensor_map.h"
 
 /* In code for other architectures the kernels are traps, and their parts are unused. */
@@ -30,18 +32,18 @@ constexpr int WG_ROWS = 64;
 constexpr float LN2 = 0.6931471805599453f;
 constexpr float LIMIT = 0x1p60f;	/* of a row's sum before its base moves */
 
-/* Head size, keys of a block, consumers, whether all threads of the producer copy rows or one asks
- * the copy engine; and what follows from them. */
+/* Constants of a kernel.  page: keys of a block.  by_hand: all threads of the producer copy rows;
+ * otherwise one thread issues TMA copies. */
 template <int head_dim, int page, int consumers, bool by_hand = false> struct config {
 	static constexpr int D = head_dim, PAGE = page, WGS = consumers;
 	static constexpr bool BY_HAND = by_hand;
 	static constexpr int M = WGS * WG_ROWS;			/* packed rows of a tile */
-	/* of K and of V; a third where it fits and was seen to help */
+	/* of K and of V; three where they fit and are faster */
 	static constexpr int STAGES = D == 128 && PAGE == 128 && WGS == 2 && !BY_HAND ? 3 : 2;
 	static constexpr int N = D == 256 || WGS == 1 ? 64 : 128;	/* keys of a step */
 	static constexpr int STEPS = PAGE > N ? PAGE / N : 1;	/* of a block */
 	static constexpr int BLOCKS = N > PAGE ? N / PAGE : 1;	/* of a step */
-	static constexpr int RUN = N / BLOCKS;			/* keys of a step that adjoin */
+	static constexpr int RUN = N / BLOCKS;			/* neighbouring keys of a step */
 	static constexpr int THREADS = (1 + WGS) * 128;
 	static constexpr int PER_SM = D == 256 ? 1 : 3 - WGS;	/* thread blocks */
 	static constexpr int COPIERS = BY_HAND ? 128 : 1;	/* threads that fill a stage */
@@ -51,21 +53,21 @@ template <int head_dim, int page, int consumers, bool by_hand = false> struct co
 	static constexpr int MANY = ROOM < 248 ? ROOM : 248;
 };
 
-/* Of a launch. */
+/* Parameters of a launch. */
 struct tile_params {
 	attn_tile *tile;		/* for its counters, too */
-	const struct attend_piece *piece;	/* as attend_cut made them; NULL: as planned */
+	const struct attend_piece *piece;	/* made by attend_cut; NULL: parts as planned */
 	const int32_t *page;
 	int q_heads, group, kv_heads;
 	int heads;			/* heads packed in a tile; a tile may use fewer */
-	uint32_t q_bytes;		/* what the copy engine brings of Q */
+	uint32_t q_bytes;		/* bytes of Q that TMA copies */
 	float scale;			/* log2(e) / sqrt(D) */
 	__nv_bfloat16 *out;
 	float *lse;
 	void *part;			/* [n_tile] struct part, by places */
 };
 
-/* What all threads know of their tile, or part of one. */
+/* The tile of a thread block, or its part of one; every thread has a copy. */
 struct tile_work {
 	int row, n_row, head, n_head, kv_head;	/* row: in q */
 	int pos;				/* position of the first row */
@@ -74,14 +76,14 @@ struct tile_work {
 	const int32_t *page;
 };
 
-/* A slab is 64 columns of all rows, swizzled by 128 bytes as the copy engine does it. */
+/* A slab is 64 columns of all rows, in the 128-byte swizzle of TMA. */
 template <class C> struct alignas(1024) smem {
 	__nv_bfloat16 q[C::D / COLS][C::M][COLS];
 	__nv_bfloat16 k[C::STAGES][C::D / COLS][C::N][COLS];
 	__nv_bfloat16 v[C::STAGES][C::D / COLS][C::N][COLS];
-	uint64_t q_full, k_full[C::STAGES], k_empty[C::STAGES];
-	uint64_t v_full[C::STAGES], v_empty[C::STAGES];
-	struct tile_work work;		/* for the end: what comes before leaves it no registers */
+	uint64_t q_full;
+	struct ring<C::STAGES> k_ring, v_ring;
+	struct tile_work work;		/* for the end: until then registers are scarce */
 	int joins;
 };
 template <class C> constexpr int SMEM_BYTES = sizeof(struct smem<C>) + 1024;
@@ -91,16 +93,12 @@ template <class C> constexpr int SMEM_BYTES = sizeof(struct smem<C>) + 1024;
 template <class C> __device__ __forceinline__ void make_barriers(struct smem<C> *s)
 {
 	mbarrier_init(&s->q_full, 1);
-	for (int i = 0; i < C::STAGES; i++) {
-		mbarrier_init(&s->k_full[i], C::COPIERS);
-		mbarrier_init(&s->v_full[i], C::COPIERS);
-		mbarrier_init(&s->k_empty[i], C::WGS);
-		mbarrier_init(&s->v_empty[i], C::WGS);
-	}
+	s->k_ring.init(C::COPIERS, C::WGS);
+	s->v_ring.init(C::COPIERS, C::WGS);
 	fence_barrier_init();
 }
 
-/* This thread block's tile, and what attend_cut has to say of it. */
+/* Find this thread block's tile.  If attend_cut made pieces, they say which part of which tile. */
 __device__ __forceinline__ attn_tile tile_of(const struct tile_params *p, struct tile_work *w)
 {
 	struct attend_piece cut = { (int)blockIdx.x };
@@ -128,7 +126,7 @@ __device__ __forceinline__ attn_tile tile_of(const struct tile_params *p, struct
 	return t;
 }
 
-/* A tile of n blocks, in parts as planned. */
+/* Choose the blocks of this part of a tile of n blocks, as the plan cut it. */
 __device__ __forceinline__ void cut_as_planned(struct tile_work *w, const attn_tile &t, int n)
 {
 	if (t.len) {
@@ -141,7 +139,7 @@ __device__ __forceinline__ void cut_as_planned(struct tile_work *w, const attn_t
 	w->n_part = t.n_part;
 }
 
-/* By one thread; a tile uses the first heads * (M / heads) packed rows. */
+/* Copy Q, by one thread.  A tile uses the first heads * (M / heads) packed rows. */
 template <class C>
 __device__ __forceinline__ void load_q(struct smem<C> *s, const struct tile_params *p,
 				       const struct tile_work *w, const CUtensorMap *qmap)
@@ -155,10 +153,10 @@ __device__ __forceinline__ void load_q(struct smem<C> *s, const struct tile_para
 
 /* acc = Q K^T of this warp group's rows.  Enqueued, not finished. */
 template <class C>
-__device__ __forceinline__ void issue_qk(float *acc, struct smem<C> *s, int st, int wg)
+__device__ __forceinline__ void issue_qk(float *acc, struct smem<C> *s, int step, int wg)
 {
 	const uint64_t rows = wgmma_desc(s->q[0][wg * WG_ROWS], 16, 1024);
-	const uint64_t keys = wgmma_desc(s->k[st], 16, 1024);
+	const uint64_t keys = wgmma_desc(s->k[s->k_ring.stage(step)], 16, 1024);
 
 	wgmma_fence();
 #pragma unroll
@@ -171,10 +169,11 @@ __device__ __forceinline__ void issue_qk(float *acc, struct smem<C> *s, int st, 
 /* o += P V.  V lies as [key][column], so it is the transposed operand: 64-column slabs lead,
  * groups of eight keys stride. */
 template <class C>
-__device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct smem<C> *s, int st)
+__device__ __forceinline__ void issue_pv(float *o, const uint32_t *pr, struct smem<C> *s,
+					 int step)
 {
 	constexpr int WIDTH = C::D < 128 ? C::D : 128;	/* columns of a product */
-	const uint64_t values = wgmma_desc(s->v[st], C::N * COLS * 2, 1024);
+	const uint64_t values = wgmma_desc(s->v[s->v_ring.stage(step)], C::N * COLS * 2, 1024);
 
 	wgmma_fence();
 #pragma unroll
@@ -194,7 +193,7 @@ struct rows {
 	float sum[2];			/* of this thread's exponentials, at most LIMIT */
 };
 
-/* P of a step's logits, and the sums with it. */
+/* P of a step's logits, and the row sums that include it. */
 template <int N>
 __device__ __forceinline__ void exponentials(uint32_t *pr, float *sum, const float *acc,
 					      const struct rows *t, float scale)
@@ -217,9 +216,8 @@ __device__ __forceinline__ void exponentials(uint32_t *pr, float *sum, const flo
 	sum[1] += odd[1];
 }
 
-/* Move the bases of rows whose sum with the step is past LIMIT up to the step's logits; alpha: what
- * comes from before is multiplied by.  Other rows of the warp, some of which are nothing, change no
- * bit of a row. */
+/* Move bases up to the step's logits, in rows whose sum with the step exceeds LIMIT.  alpha: factor
+ * for what was summed before.  Other rows of the warp keep every bit. */
 template <int N>
 __device__ __forceinline__ void rebase(struct rows *t, float *alpha, const float *acc,
 				       const float *sum, float scale)
@@ -247,20 +245,21 @@ template <int D> __device__ __forceinline__ void rescale(float *o, const float *
 		o[i] *= alpha[i / 2 % 2];
 }
 
-/* Whether packed row m of the tile exists, and where it goes in q, out and lse. */
+/* Whether packed row m of the tile exists. */
 __device__ __forceinline__ bool row_exists(const struct tile_params *p, const struct tile_work *t,
 					   int m)
 {
 	return m / p->heads < t->n_row && m % p->heads < t->n_head;
 }
 
+/* Where packed row m of the tile lies in q, out and lse, in rows of a head. */
 __device__ __forceinline__ size_t row_index(const struct tile_params *p, const struct tile_work *t,
 					    int m)
 {
 	return (size_t)(t->row + m / p->heads) * p->q_heads + t->head + m % p->heads;
 }
 
-/* O becomes attention over the keys seen; lse: the logarithms to base 2 of the rows' sums. */
+/* Divide O by the row sums.  lse: log2 of the sum of exponentials of each row. */
 template <int D>
 __device__ __forceinline__ void divide(float *o, const struct rows *w, float *lse)
 {
@@ -276,7 +275,8 @@ __device__ __forceinline__ void divide(float *o, const struct rows *w, float *ls
 	rescale<D>(o, inv);
 }
 
-/* Rounding, and coalesced stores by way of this warp group's rows of s->q. */
+/* Round O and store it.  The warp group's rows of s->q serve as a buffer, so that stores
+ * coalesce. */
 template <class C>
 __device__ __forceinline__ void store_rows(const float *o, const float *lse, struct smem<C> *s,
 					   const struct tile_params *p, const struct tile_work *t,
@@ -314,8 +314,9 @@ __device__ __forceinline__ void store_rows(const float *o, const float *lse, str
 
 /* ---- parts ---- */
 
-/* Whether what two parts join to is this thread block's to go on with: it is if the other one is
- * ready.  If not, what this one has is left in `own` for the other.  All consumers, barrier 5. */
+/* Merge with the neighbour part.  True: the neighbour is ready, and this thread block keeps the
+ * result.  False: this thread block left its part in `own` and must exit.  By all consumers; named
+ * barrier 5. */
 template <class C>
 __device__ __forceinline__ bool stays(int32_t *joined, struct part<C> *own, const float *o,
 				      const float *lse, struct smem<C> *s, bool used)
@@ -337,9 +338,11 @@ __device__ __forceinline__ bool stays(int32_t *joined, struct part<C> *own, cons
 }
 
 /*
- * The parts of a tile join by twos, those twos by twos, and so on: parts [a, a + step) and
- * [a + step, a + 2 step) in places a and a + step.  Which of the two are ready is counted in the
- * tile that stands at the latter in the plan.  False: another thread block goes on from here.
+ * Merge the parts of a tile in pairs, then pairs of pairs, and so on.  Slots a and a + step hold
+ * parts [a, a + step) and [a + step, a + 2 step).
+ *
+ * A counter says whether either side is ready; it lies in the tile of slot a + step in the plan.
+ * False: another thread block continues.
  */
 template <class C>
 __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
@@ -367,11 +370,11 @@ __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
 	return true;
 }
 
-/* The logits of the step with these keys are complete in acc: release K, turn them into P.  True
- * where bases moved, always at the first step, and O is to be multiplied by alpha. */
+/* Turn the complete logits of step i, in acc, into P, and release K.  k: the step's keys.  True:
+ * bases moved, and O must be multiplied by alpha.  The first step always moves them. */
 template <class C, class K, class W>
 __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct rows *t,
-					      struct smem<C> *s, int st,
+					      struct smem<C> *s, int i,
 					      const struct tile_params *p, const W *w, const K &k,
 					      float *alpha, bool first)
 {
@@ -379,8 +382,7 @@ __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct r
 	bool moves;
 
 	hold<C::N / 2>(acc);
-	if (threadIdx.x % 128 == 0)
-		mbarrier_arrive(&s->k_empty[st]);
+	s->k_ring.consumer_release(i);
 	k.hide(acc, t, w);
 	if (!first)
 		exponentials<C::N>(pr, sum, acc, t, p->scale);
@@ -394,7 +396,8 @@ __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct r
 	return moves;
 }
 
-/* While the last product runs, the first consumer looks whether the part to join with is ready. */
+/* Look ahead whether the part to merge with is ready, while the last product runs.  By the first
+ * consumer. */
 template <class C>
 __device__ __forceinline__ void look_ahead(struct smem<C> *s, const struct tile_params *p)
 {
@@ -405,8 +408,8 @@ __device__ __forceinline__ void look_ahead(struct smem<C> *s, const struct tile_
 		s->joins = load_acquire(&p->tile[w->place + later].joined);
 }
 
-/* P that was made while a product ran: ptxas lets products run beside each other only where what
- * they read in registers is set when none does, and this counts as setting it. */
+/* Let the next product start while this one runs.  ptxas overlaps products only if no product runs
+ * while their register operands are set.  These moves count as setting them. */
 template <int n> __device__ __forceinline__ void hold_p(uint32_t *pr)
 {
 #pragma unroll
@@ -414,45 +417,47 @@ template <int n> __device__ __forceinline__ void hold_p(uint32_t *pr)
 		asm volatile("mov.b32 %0, %0;" : "+r"(pr[i]));
 }
 
-/* Step i's logits, and its P in next, while O takes in the P of the step before.  Named barriers 1
- * and 2: the turn of consumer 0 and 1 to issue.  What threads have copied the tensor cores read by
- * another proxy, after a fence. */
+/*
+ * Compute the logits and P of step i while O takes in the P of the step before.  pr: that P; next:
+ * the new one.
+ *
+ * Named barriers 1 and 2 say whose turn it is to issue: consumer 0 or 1.  Rows that threads copied
+ * need a fence before the tensor cores read them through another proxy.
+ */
 template <class C, class K, class W>
 __device__ __forceinline__ void advance(float *o, uint32_t *next, const uint32_t *pr,
 					struct rows *t, struct smem<C> *s,
 					const struct tile_params *p, const W *w, int wg, int i)
 {
-	const int st = i % C::STAGES, last = (i - 1) % C::STAGES;
 	float acc[C::N / 2], alpha[2];
 	K k(w, C::BY_HAND ? i - 1 : i);
 	bool moved;
 
-	mbarrier_wait(&s->k_full[st], i / C::STAGES & 1);
+	s->k_ring.consumer_wait(i);
 	if (C::BY_HAND) {
-		mbarrier_wait(&s->v_full[last], (i - 1) / C::STAGES & 1);
+		s->v_ring.consumer_wait(i - 1);
 		fence_proxy_async();
-		k = K(w, i);	/* the fence would wait for it */
+		k = K(w, i);	/* loaded after the fence, which would wait for it */
 	}
 	if (C::WGS == 2)
 		bar_sync(1 + wg, 256);
-	issue_qk<C>(acc, s, st, wg);
+	issue_qk<C>(acc, s, i, wg);
 	if (!C::BY_HAND)
-		mbarrier_wait(&s->v_full[last], (i - 1) / C::STAGES & 1);
-	issue_pv<C>(o, pr, s, last);
+		s->v_ring.consumer_wait(i - 1);
+	issue_pv<C>(o, pr, s, i - 1);
 	if (C::WGS == 2)
 		bar_arrive(2 - wg, 256);
 	wgmma_wait<1>();
-	moved = finish_scores<C>(next, acc, t, s, st, p, w, k, alpha, false);
+	moved = finish_scores<C>(next, acc, t, s, i, p, w, k, alpha, false);
 	wgmma_wait<0>();
 	hold<C::D / 2>(o);
-	if (threadIdx.x % 128 == 0)
-		mbarrier_arrive(&s->v_empty[last]);
+	s->v_ring.consumer_release(i - 1);
 	if (moved)
 		rescale<C::D>(o, alpha);
 	hold_p<C::N / 4>(next);
 }
 
-/* All steps of the list. */
+/* Run all steps of the list. */
 template <class C, class K, class W>
 __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct smem<C> *s,
 					     const struct tile_params *p, const W *w, int wg)
@@ -465,13 +470,13 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 	if (C::WGS == 2 && wg == 1)
 		bar_arrive(1, 256);
 	mbarrier_wait(&s->q_full, 0);
-	mbarrier_wait(&s->k_full[0], 0);
+	s->k_ring.consumer_wait(0);
 	if (C::BY_HAND)
 		fence_proxy_async();
 	issue_qk<C>(acc, s, 0, wg);
 	wgmma_wait<0>();
 	finish_scores<C>(even, acc, t, s, 0, p, w, K(w, 0), alpha, true);
-	/* by twos, where there are registers for it: P is not moved then */
+	/* two steps a round, if registers allow: P need not be moved */
 	for (; C::D < 256 && i < n - 1; i += 2) {
 		advance<C, K>(o, odd, even, t, s, p, w, wg, i);
 		advance<C, K>(o, even, odd, t, s, p, w, wg, i + 1);
@@ -482,10 +487,10 @@ __device__ __forceinline__ void consume_list(float *o, struct rows *t, struct sm
 		for (int j = 0; j < C::N / 4; j++)
 			even[j] = odd[j];
 	}
-	mbarrier_wait(&s->v_full[(n - 1) % C::STAGES], (n - 1) / C::STAGES & 1);
+	s->v_ring.consumer_wait(n - 1);
 	if (C::BY_HAND)
 		fence_proxy_async();
-	issue_pv<C>(o, even, s, (n - 1) % C::STAGES);
+	issue_pv<C>(o, even, s, n - 1);
 	look_ahead<C>(s, p);
 	wgmma_wait<0>();
 	hold<C::D / 2>(o);
@@ -521,9 +526,45 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_par
 	store_rows<C>(o, lse, s, p, last, wg);
 }
 
+/* ---- the kernel ---- */
+
+/* The body of a kernel, by all threads.  prefetch(), by one thread, asks for tensor maps while the
+ * tile is loaded; find() returns the work; produce(s, w), by the producer's threads, fills the
+ * rings. */
+template <class C, class K, class Prefetch, class Find, class Produce>
+__device__ __forceinline__ void run_tile(const struct tile_params *p, Prefetch prefetch, Find find,
+					 Produce produce)
+{
+	extern __shared__ char raw[];
+	struct smem<C> *s = (struct smem<C> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+
+	if (threadIdx.x == 0) {
+		prefetch();
+		make_barriers(s);
+	}
+	__syncwarp();
+	const auto w = find();
+
+	if (w.part >= w.n_part)		/* the tile needed fewer parts than planned */
+		return;
+	if (threadIdx.x == 0) {
+		s->work = w;
+		s->joins = 0;
+	}
+	__syncthreads();
+	if (threadIdx.x < 128) {
+		setmaxnreg_dec<C::FEW>();
+		if (w.n)
+			produce(s, &w);
+	} else {
+		setmaxnreg_inc<C::MANY>();
+		consume<C, K>(s, p, &w, C::WGS == 1 ? 0 : warp_group() - 1);
+	}
+}
+
 /* ---- launch ---- */
 
-/* heads: packed in a tile.  piece: whether attend_cut makes pieces, at the start of work. */
+/* heads: packed in a tile.  piece: attend_cut makes pieces, at the start of work. */
 struct tile_params tile_params_of(const struct attn_batch *b, int heads, bool piece, bf16_t *out,
 				  float *lse, void *work)
 {
@@ -544,7 +585,7 @@ struct tile_params tile_params_of(const struct attn_batch *b, int heads, bool pi
 	return p;
 }
 
-/* The copy engine's view of Q. */
+/* Describe Q to TMA, in boxes of a tile. */
 template <class C>
 enum ar_status map_q(CUtensorMap *map, struct tile_params *p, const struct attn_batch *b,
 		     const bf16_t *q, struct ar_err *err)
@@ -556,7 +597,7 @@ enum ar_status map_q(CUtensorMap *map, struct tile_params *p, const struct attn_
 	return tensor_map(map, q, 3, dim, box, err);
 }
 
-/* overlap: start while the kernel before, attend_cut, ends. */
+/* Launch one thread block per tile.  overlap: start while the kernel before, attend_cut, ends. */
 template <class C, class... Args>
 enum ar_status launch_tiles(void (*kernel)(Args...), int n_tile, bool overlap, cudaStream_t stream,
 			    struct ar_err *err, const Args &...args)

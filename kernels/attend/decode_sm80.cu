@@ -67,14 +67,14 @@ template <int D> union decode_smem {
 static_assert(BLOCKS_PER_SM<128> * sizeof(union decode_smem<128>) <= 225 * 1024, "they fit");
 static_assert(BLOCKS_PER_SM<256> * sizeof(union decode_smem<256>) <= 225 * 1024, "it fits");
 
-/* Sums of a piece, or of several. */
+/* The partial output of a piece, or of several merged pieces. */
 template <int D> struct part {
 	float o[HEADS][D];
 	float max[HEADS], sum[HEADS];
 };
 
-/* How many have left their sums, by the thread block that has the first of up to FAN.  0 between
- * launches: who comes last makes it 0 again. */
+/* Arrivals per group of up to FAN thread blocks, at the index of the first.  0 between launches:
+ * the last to arrive resets it. */
 static __device__ uint32_t arrived[LEVELS][MAX_BLOCKS];
 
 struct decode_args {
@@ -102,8 +102,7 @@ static __device__ __forceinline__ int first_head(const struct decode_args &a, in
 	return seg / a.kv_seg * group + at / a.list_seg * a.heads + at % a.list_seg * HEADS;
 }
 
-/* The last list of a KV head may be of fewer heads than the others, which can leave a segment
- * with none. */
+/* Heads of a segment.  The last list of a KV head may have fewer heads, even none. */
 static __device__ __forceinline__ int n_heads(const struct decode_args &a, int seg)
 {
 	int group = a.b.shape.q_heads / a.b.shape.kv_heads, at = seg % a.kv_seg;
@@ -112,7 +111,8 @@ static __device__ __forceinline__ int n_heads(const struct decode_args &a, int s
 	return min(left, HEADS);
 }
 
-/* Blocks are counted by item: a request, whose segments are equally long, or a listed segment. */
+/* Count the blocks of an item.  An item is a request, with segments of equal length, or a listed
+ * segment. */
 template <bool LISTED>
 static __device__ __forceinline__ int n_items(const struct decode_args &a)
 {
@@ -126,7 +126,7 @@ static __device__ __forceinline__ int item_segments(const struct decode_args &a)
 	return LISTED ? 1 : a.n_seg;
 }
 
-/* Of one segment. */
+/* Units of one segment. */
 template <int PAGE, bool LISTED>
 static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int item)
 {
@@ -144,7 +144,8 @@ static __device__ int64_t count_units(const struct decode_args &a, int lane)
 	return (int64_t)warp_sum(sum) * item_segments<LISTED>(a);
 }
 
-/* The item that unit u < all units belongs to, and the first unit of it, by one warp. */
+/* Find the item of unit u, and that item's first unit.  u is less than the number of units.  By one
+ * warp. */
 template <int PAGE, bool LISTED>
 static __device__ int find_item(const struct decode_args &a, int64_t u, int lane, int64_t *begin)
 {
@@ -172,7 +173,7 @@ static __device__ int find_item(const struct decode_args &a, int64_t u, int lane
 	}
 }
 
-/* How many of the grid's thread blocks work: each that does has a unit at least. */
+/* How many thread blocks of the grid work.  Each of them has at least one unit. */
 static __device__ __forceinline__ int n_workers(int64_t total, int grid)
 {
 	return total < grid ? (int)total : grid;
@@ -191,7 +192,7 @@ static __device__ __forceinline__ int share_of(int64_t total, int64_t u, int n)
 
 /* ---- a piece ---- */
 
-/* The warp's 16 keys of one step into its ring; zeros from key n on. */
+/* Copy the warp's 16 keys of one step into its ring; keys from n on become zeros. */
 template <int D>
 static __device__ __forceinline__ void copy_keys(uint32_t dst, const bf16_t *src, int n, int lane)
 {
@@ -204,7 +205,7 @@ static __device__ __forceinline__ void copy_keys(uint32_t dst, const bf16_t *src
 			    first + i < n ? 16 : 0);
 }
 
-/* The A operand of every k step: the heads' rows of q, zeros past n. */
+/* Load the A operand of every k step: rows of q, one per head, zeros past n. */
 template <int D>
 static __device__ __forceinline__ void load_q(uint32_t (&a)[D / 16][4], const bf16_t *q, int n,
 					      int lane)
@@ -219,8 +220,8 @@ static __device__ __forceinline__ void load_q(uint32_t (&a)[D / 16][4], const bf
 		}
 }
 
-/* One warp's 16 keys: online softmax over their scores, then o += p v.  The queries are in q or
- * in shared memory at q_at. */
+/* Take in one warp's 16 keys: online softmax over their scores, then o += p v.  The queries are in
+ * q, or in shared memory at q_at. */
 template <int D>
 static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
 					    const uint32_t (&q)[D / 16][4], uint32_t q_at,
@@ -336,7 +337,8 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	cp_async_wait<0>();
 }
 
-/* Add up the warps: the output of a whole segment, or, where part is not NULL, that of it. */
+/* Merge the warps.  part NULL: write the output of a whole segment; otherwise the partial output of
+ * the piece. */
 template <int D>
 static __device__ __forceinline__ void finish(const struct decode_args &a, const struct piece &p,
 					      const struct sums<D> &sums, struct part<D> *part)
@@ -370,12 +372,13 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 
 /* ---- sums of pieces ---- */
 
-/* The pieces of a cut segment: thread block first and the n - 1 after it have one each. */
+/* A segment cut into n pieces, one for each thread block from `first` on. */
 struct cut {
 	int first, n;
 };
 
-/* Part i of a segment: the first thread block began it, the others continue what they found. */
+/* Find part i of a segment.  The first thread block began it; the others continue what they
+ * found. */
 template <int D>
 static __device__ __forceinline__ struct part<D> *part_at(const struct decode_args &a,
 							  const struct cut &c, int i)
@@ -383,8 +386,9 @@ static __device__ __forceinline__ struct part<D> *part_at(const struct decode_ar
 	return (struct part<D> *)a.part + (c.first + i) * 2 + !i;
 }
 
-/* Head h of the n <= FAN parts from base on, step apart, by one warp: the output if these are all,
- * else into part base.  A lane knows the weight of one part and adds up its own channels. */
+/* Merge head h of n <= FAN parts: base, base + step, and so on.  The result is the output if these
+ * are all parts, else part base.  By one warp: a lane computes the weight of one part and sums its
+ * own channels. */
 template <int D>
 static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 						 const struct piece &p, const struct cut &c,
@@ -446,7 +450,7 @@ static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 	}
 }
 
-/* This thread block's part is there: add up those that are complete with it. */
+/* Report this thread block's part, and merge every group of parts that it completes. */
 template <int D>
 static __device__ __forceinline__ void join(const struct decode_args &a, const struct piece &p,
 					    const struct cut &c)
@@ -520,7 +524,8 @@ static __device__ void clear_empty(const struct decode_args &a)
 				out_row(a, i / a.n_seg, i % a.n_seg, 0)[k] = 0;
 }
 
-/* Each thread block runs the pieces of its stretch. */
+/* Attention of one token per request.  Each thread block runs the pieces of its share of all
+ * units. */
 template <int D, int PAGE, bool LISTED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
 decode(const struct decode_args a)
@@ -575,7 +580,7 @@ size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l
 	const size_t heads = MAX_BLOCKS * 2 * HEADS;
 
 	(void)l;
-	return heads * ((size_t)s->head_dim + 2) * sizeof(float);	/* struct part's */
+	return heads * ((size_t)s->head_dim + 2) * sizeof(float);	/* size of struct part */
 }
 
 template <int D, int PAGE, bool LISTED>

@@ -4,10 +4,11 @@
 
 #include <stdlib.h>
 
+#include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 
-/* What lies in work before scratch of the selector, later of the executor.  A dense method has none
- * of it. */
+/* The arrays at the start of work.  Scratch of the selector, later of the executor, follows.  A
+ * dense method has no such arrays. */
 enum part { MASK, TABLE, BLOCK, BLOCK_N, TOKEN, TOKEN_N, RUN, RUN_N, COL, COL_N, BAND, N_PART };
 
 struct layout {
@@ -74,7 +75,7 @@ static struct layout layout(const struct method *m, const struct attn_shape *s,
 	}
 	for (int i = 0; i < N_PART; i++) {
 		l.at[i] = l.end;
-		l.end += (l.bytes[i] + 255) / 256 * 256;
+		l.end += workspace_aligned(l.bytes[i]);
 	}
 	return l;
 }

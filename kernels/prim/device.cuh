@@ -78,8 +78,9 @@ static __device__ __forceinline__ float ex2(float x)
 	return r;
 }
 
-/* PTX ISA, "atom", .acq_rel.gpu.inc: count from 0 to last and begin again.  What was written
- * before, by threads that a barrier comes after as well, is there for who sees the count. */
+/* PTX ISA, "atom", .acq_rel.gpu.inc: count from 0 to last and begin again.  Acquire-release: writes
+ * before the count are visible to whoever reads it.  A barrier before extends this to the writes of
+ * other threads. */
 static __device__ __forceinline__ uint32_t inc_acq_rel(uint32_t *p, uint32_t last)
 {
 	uint32_t r;
@@ -89,7 +90,7 @@ static __device__ __forceinline__ uint32_t inc_acq_rel(uint32_t *p, uint32_t las
 	return r;
 }
 
-/* Over the four lanes that hold one row of an mma accumulator. */
+/* The maximum over the four lanes that hold one row of an mma accumulator. */
 static __device__ __forceinline__ float quad_max(float x)
 {
 	x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));

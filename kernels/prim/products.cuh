@@ -4,9 +4,9 @@
 
 #include "kernels/prim/softmax.cuh"
 
-/* All operands are read as 16 x 16 squares, the same lane at the same place of each: row
- * lane % 16, piece lane / 16.  at is that place in the first square of a tile; along the
- * channels the swizzle makes the next ones at ^ 32, 64, 96, then 128 bytes on. */
+/* Address of a 16 x 16 square of an operand, for this lane.  Lane l reads row l % 16 and piece l /
+ * 16 of every square.  at: its address in square 0.  The swizzle puts the next squares along the
+ * channels at ^ 32, 64, 96, then 128 bytes on. */
 template <int D>
 static __device__ __forceinline__ uint32_t square(uint32_t at, int row, int d)
 {

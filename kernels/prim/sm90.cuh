@@ -13,13 +13,14 @@ static __device__ __forceinline__ void mbarrier_init(uint64_t *bar, int count)
 	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(smem_addr(bar)), "r"(count));
 }
 
-/* Makes initialised barriers visible to the copy engine. */
+/* PTX ISA, "fence.mbarrier_init": make initialised barriers visible to TMA. */
 static __device__ __forceinline__ void fence_barrier_init(void)
 {
 	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* PTX ISA, "mbarrier.arrive.expect_tx": one arrival, and bytes more to come by copy. */
+/* PTX ISA, "mbarrier.arrive.expect_tx": one arrival; the phase also waits for so many bytes of
+ * copies. */
 static __device__ __forceinline__ void mbarrier_expect_tx(uint64_t *bar, uint32_t bytes)
 {
 	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -88,8 +89,8 @@ static __device__ __forceinline__ void bar_arrive(int id, int n)
 	asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory");
 }
 
-/* PTX ISA, "ld.acquire" and "atom.acq_rel", .gpu: what another thread of the device wrote before
- * its release can be read after the number that it left. */
+/* PTX ISA, "ld.acquire" and "atom.acq_rel", .gpu: read or change a counter.  Writes that another
+ * thread of the device released before are visible after it. */
 static __device__ __forceinline__ int load_acquire(const int32_t *p)
 {
 	int r;
@@ -107,8 +108,8 @@ static __device__ __forceinline__ int add_acq_rel(int32_t *p, int n)
 	return r;
 }
 
-/* PTX ISA, "griddepcontrol": a kernel that was launched to overlap the one before waits for its
- * end; the one before says from where on it may start. */
+/* PTX ISA, "griddepcontrol", for kernels that overlap: wait for the end of the kernel before, or
+ * allow the next kernel to start. */
 static __device__ __forceinline__ void grid_wait(void)
 {
 	asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -119,14 +120,14 @@ static __device__ __forceinline__ void grid_launch_next(void)
 	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/* This thread's warp group.  From one lane, so that descriptors that depend on it are made in
- * uniform registers, not moved there for each wgmma. */
+/* This thread's warp group.  The shuffle makes it uniform, so descriptors that depend on it live in
+ * uniform registers. */
 static __device__ __forceinline__ int warp_group(void)
 {
 	return __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
 }
 
-/* PTX ISA, "setmaxnreg": registers a thread of this warp group may use from here. */
+/* PTX ISA, "setmaxnreg": set how many registers a thread of this warp group may use. */
 template <int n> static __device__ __forceinline__ void setmaxnreg_inc(void)
 {
 	asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(n));
@@ -153,8 +154,8 @@ template <int n> static __device__ __forceinline__ void wgmma_wait(void)
 	asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(n) : "memory");
 }
 
-/* PTX ISA, "fence.proxy.async": what this thread wrote to shared memory by ordinary instructions
- * comes before what wgmma and the copy engine do after a barrier. */
+/* PTX ISA, "fence.proxy.async": order ordinary writes to shared memory before later reads by wgmma
+ * and TMA. */
 static __device__ __forceinline__ void fence_proxy_async(void)
 {
 	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -177,13 +178,13 @@ static __device__ __forceinline__ uint64_t wgmma_desc(const void *p, uint32_t le
 	       (uint64_t)(stride >> 4 & 0x3fff) << 32 | (uint64_t)1 << 62;
 }
 
-/* The descriptor of what lies so many bytes further.  Cheaper than one made anew. */
+/* Move a descriptor on by bytes.  Cheaper than a new one. */
 static __device__ __forceinline__ uint64_t wgmma_at(uint64_t desc, uint32_t bytes)
 {
 	return desc + bytes / 16;
 }
 
-/* 8, 32, 64 and 128 accumulators from x[i] on as operands, and their places in an instruction. */
+/* 8, 32, 64 and 128 accumulators from x[i] on as operands; their placeholders in an instruction. */
 #define WGMMA_ACC_8(x, i) \
 	"+f"((x)[i]), "+f"((x)[(i) + 1]), "+f"((x)[(i) + 2]), "+f"((x)[(i) + 3]), \
 	"+f"((x)[(i) + 4]), "+f"((x)[(i) + 5]), "+f"((x)[(i) + 6]), "+f"((x)[(i) + 7])
@@ -269,7 +270,7 @@ static __device__ __forceinline__ void wgmma_m64n64k16_rs(float *d, const uint32
 		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-/* The instruction by its columns. */
+/* Choose the instruction by its columns, n. */
 template <int n>
 static __device__ __forceinline__ void wgmma_ss(float *d, uint64_t a, uint64_t b, int accumulate)
 {

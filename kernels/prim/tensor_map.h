@@ -1,4 +1,4 @@
-/* What the copy engine of Hopper (TMA) is told about a tensor. */
+/* Descriptions of tensors for TMA, the copy engine of Hopper. */
 #ifndef AR_TENSOR_MAP_H
 #define AR_TENSOR_MAP_H
 
@@ -11,9 +11,8 @@
 extern "C" {
 #endif
 
-/* A dense bf16 tensor of 2 or 3 dimensions, innermost first, seen through boxes that are 64
- * elements wide.  They come swizzled by 128 bytes; what lies outside of the tensor comes as
- * zeros. */
+/* Describe a dense bf16 tensor of 2 or 3 dimensions, innermost first.  Boxes are 64 elements wide
+ * and arrive in the 128-byte swizzle.  Elements outside the tensor arrive as zeros. */
 enum ar_status tensor_map(CUtensorMap *map, const void *base, int rank, const uint64_t *dim,
 			  const uint32_t *box, struct ar_err *err);
 

@@ -41,9 +41,9 @@ constexpr int PICK_SECTION = PICK_OWN * PICK_THREADS;	/* words */
 static_assert(PICK_OWN == 4, "a uint4 is a thread's words");
 
 struct pick {
-	uint32_t key;		/* all larger ones are taken */
+	uint32_t key;		/* all larger keys are taken */
 	uint32_t above;		/* so many */
-	uint32_t room;		/* and of those as large as key so many */
+	uint32_t room;		/* how many keys equal to it are taken */
 };
 
 struct pick_smem {
@@ -54,7 +54,7 @@ struct pick_smem {
 	struct pick found;
 };
 
-/* What is kept: where the keys are. */
+/* The places of the kept keys. */
 struct pick_kept {
 	uint4 bits[PICK_THREADS];	/* of a section */
 	int32_t at[PICK_KEPT];
@@ -83,7 +83,7 @@ static __device__ __forceinline__ uint32_t pick_scan(uint32_t x, uint32_t (&sum)
 
 enum pick_by { PICK_COUNT, PICK_WEIGHT };
 
-/* What the keys of a bucket weigh, of which there are n. */
+/* The weight of a bucket of n keys. */
 template <enum pick_by BY>
 static __device__ __forceinline__ uint32_t pick_weight(const struct pick_smem &sm, int bucket,
 						       uint32_t n)
@@ -96,7 +96,7 @@ static __device__ __forceinline__ uint32_t pick_weight(const struct pick_smem &s
 	return BY == PICK_WEIGHT ? sum : n;
 }
 
-/* One digit: sm.digit, and what is above it. */
+/* Find one digit, sm.digit, and the weight above it. */
 template <enum pick_by BY>
 static __device__ __forceinline__ void pick_digit(struct pick_smem &sm, uint32_t budget)
 {
@@ -132,8 +132,8 @@ static __device__ __forceinline__ void pick_digit(struct pick_smem &sm, uint32_t
 	__syncthreads();
 }
 
-/* Keys first, first + step, ... below n > 0; what lies past that is 0.  There are no branches, for
- * a load in one is waited for before the next. */
+/* Load keys first, first + step, ... below n > 0; keys past n are 0.  There are no branches: a load
+ * inside one must finish before the next begins. */
 template <int BATCH, typename Key>
 static __device__ __forceinline__ void pick_fetch(uint32_t (&x)[BATCH], int first, int step, int n,
 						  const Key &key)
@@ -146,7 +146,7 @@ static __device__ __forceinline__ void pick_fetch(uint32_t (&x)[BATCH], int firs
 		x[i] = first + i * step < n ? x[i] : 0;
 }
 
-/* Add up the digits at shift of the keys whose higher ones are those of known. */
+/* Add up the digits at `shift` of the keys whose higher digits equal those of `known`. */
 template <enum pick_by BY, typename Key>
 static __device__ __forceinline__ void pick_add(struct pick_smem &sm, int n, uint32_t known,
 						int shift, int width, const Key &key)
@@ -175,8 +175,8 @@ static __device__ __forceinline__ void pick_add(struct pick_smem &sm, int n, uin
 	atomicAdd(&sm.count[0], matches);
 }
 
-/* Sum over the threads of the thread block, or of one warp where WARPS is 1; odd: with 0 and 1 in
- * turns, one barrier is enough. */
+/* Sum over the threads of the thread block; WARPS 1: of one warp.  odd: alternate 0 and 1, so that
+ * one barrier is enough. */
 template <int WARPS = PICK_WARPS>
 static __device__ __forceinline__ uint32_t pick_sum(struct pick_smem &sm, uint32_t x, int odd)
 {
@@ -191,7 +191,7 @@ static __device__ __forceinline__ uint32_t pick_sum(struct pick_smem &sm, uint32
 	return __reduce_add_sync(~0u, lane < PICK_WARPS ? sm.sum[odd][lane] : 0);
 }
 
-/* The largest of them. */
+/* The largest x of the thread block or warp. */
 template <int WARPS>
 static __device__ __forceinline__ uint32_t pick_top(struct pick_smem &sm, uint32_t x)
 {
@@ -233,7 +233,7 @@ static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int
 		return sum;
 	};
 
-	/* Indices are many: a loop around this is not to keep them in registers. */
+	/* hide the many indices, so that a loop around this does not keep them in registers */
 	asm volatile("" : "+r"(thread));
 #pragma unroll
 	for (int i = 0; i < PICK_KEYS; i += PICK_BATCH) {
@@ -246,9 +246,9 @@ static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int
 	}
 	int bit = 31 - __clz(pick_top<WARPS>(sm, top));
 
-	/* The threshold is the largest from which on keys weigh more than the budget, or 0.  It is
-	 * among the 2 << bit from p.key on; those past them weigh light, and with them heavy unless
-	 * p.key is 0.  What weighs less than 2 p.key is one key. */
+	/* Find the threshold: the largest value whose keys, with all larger ones, exceed the
+	 * budget, or 0.  It is among the 2 << bit values from p.key on.  Keys past them weigh
+	 * `light`, and with them `heavy` unless p.key is 0.  A weight below 2 p.key is one key. */
 	for (; bit >= 0 && (BY == PICK_COUNT ? light < budget : heavy - light - p.key >= p.key);
 	     bit--) {
 		const uint32_t least = p.key | 1u << bit;
@@ -262,7 +262,7 @@ static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int
 			light = sum;
 		}
 	}
-	if (bit >= 0)		/* no count: it may as well be the largest of them */
+	if (bit >= 0)		/* no count: any of them will do, so take the largest */
 		p.key = BY == PICK_COUNT ? p.key | ((2u << bit) - 1) : heavy - light;
 	budget -= light;
 	p.above = BY == PICK_COUNT ? light : pick_sum<WARPS>(sm, sum_above(p.key, false), bit & 1);
@@ -274,7 +274,7 @@ static __device__ __forceinline__ struct pick pick_few(struct pick_smem &sm, int
 	return p;
 }
 
-/* key(i) of i < n; their sum is below 2^32 where they weigh themselves. */
+/* Find the threshold among key(i), i < n.  Where keys weigh themselves, their sum is below 2^32. */
 template <enum pick_by BY, typename Key>
 static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, int n,
 							uint32_t budget, const Key &key)
@@ -296,7 +296,8 @@ static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, in
 
 	for (int shift = 21; shift >= 0; shift = shift == 21 ? 10 : shift - 10) {
 		__syncthreads();
-		/* what an unrolled loop begins with would stay in registers from round to round */
+		/* hide the start of the unrolled loop, which would stay in registers from round to
+		 * round */
 #pragma unroll 1
 		for (int i = threadIdx.x; i < PICK_BUCKETS; i += PICK_THREADS) {
 			sm.count[i] = 0;
@@ -319,7 +320,7 @@ static __device__ __forceinline__ struct pick pick_find(struct pick_smem &sm, in
 	return p;
 }
 
-/* Keys of [first, last) above p.key, and as large, before those of this warp. */
+/* Count the keys of [first, last) above p.key, and those equal, before this warp's. */
 template <typename Key>
 static __device__ __forceinline__ void pick_before(struct pick_smem &sm, const struct pick &p,
 						   int first, int last, const Key &key,
@@ -353,8 +354,8 @@ static __device__ __forceinline__ void pick_before(struct pick_smem &sm, const s
 	}
 }
 
-/* use(i, taken, rank) for i < n rounded up to whole warps, by all lanes of a warp together; rank:
- * of those taken before i. */
+/* Call use(i, taken, rank) for i < n, rounded up to whole warps, by all lanes together.  rank: how
+ * many keys before i are taken. */
 template <typename Key, typename Use>
 static __device__ __forceinline__ void pick_walk(struct pick_smem &sm, const struct pick &p, int n,
 						 const Key &key, const Use &use)
@@ -384,7 +385,7 @@ static __device__ __forceinline__ void pick_walk(struct pick_smem &sm, const str
 	}
 }
 
-/* What the want largest of n keys are probably no smaller than, from a sample; ~0: no use. */
+/* A bound, from a sample, that the `want` largest of n keys probably reach; ~0: none is useful. */
 template <typename Key>
 static __device__ __forceinline__ uint32_t pick_bound(struct pick_smem &sm, int n, int want,
 						      const Key &key)
@@ -401,8 +402,8 @@ static __device__ __forceinline__ uint32_t pick_bound(struct pick_smem &sm, int 
 	}).key;
 }
 
-/* Number the bits of the words from first on, and keep where they are after the have that there
- * are; returns how many there are then. */
+/* Number the set bits of the words from `first` on, after `have` earlier ones, and keep their
+ * places.  Returns the new count. */
 static __device__ __forceinline__ int pick_number(struct pick_smem &sm, struct pick_kept &kept,
 						  int first, int words, int have)
 {
@@ -426,9 +427,13 @@ static __device__ __forceinline__ int pick_number(struct pick_smem &sm, struct p
 	return have;
 }
 
-/* Keep the keys of [least, most]; returns how many there are, of which there is room for PICK_KEPT.
- * see(first, x) gets all keys once: those of a warp are x[i] = key(first + 32 i + lane), 0 past
- * the last one. */
+/*
+ * Keep the keys in [least, most].  Returns how many there are, even if more than the room,
+ * PICK_KEPT.
+ *
+ * see(first, x) gets all keys once.  A warp has x[i] = key(first + 32 i + lane), and 0 past the
+ * last key.
+ */
 template <typename Key, typename See>
 static __device__ __forceinline__ int pick_gather(struct pick_smem &sm, struct pick_kept &kept,
 						  int n, uint32_t least, uint32_t most,
@@ -464,9 +469,9 @@ static __device__ __forceinline__ int pick_gather(struct pick_smem &sm, struct p
 	return have;
 }
 
-/* Keep all keys that are no smaller than some bound; returns how many, or 0 where that is no use:
- * they are too many, or fewer than want.  So what is kept has the want largest, and all that equal
- * the least of those. */
+/* Keep all keys that reach some bound.  Returns how many, or 0 if they are too many or fewer than
+ * `want`.  The kept keys then include the `want` largest, and all keys equal to the least of
+ * them. */
 template <typename Key>
 static __device__ __forceinline__ int pick_sift(struct pick_smem &sm, struct pick_kept &kept, int n,
 						int want, const Key &key)

@@ -1,4 +1,4 @@
-/* Where a query block of a batch stands, for kernels that run one (query block, head) each. */
+/* The query block of a batch that a thread block runs, one (query block, head) each. */
 #ifndef AR_QBLK_CUH
 #define AR_QBLK_CUH
 

@@ -1,4 +1,4 @@
-/* Masks whose rows follow from places alone: one thread per (query block, query head). */
+/* Masks whose rows depend only on positions: one thread per (query block, query head). */
 #ifndef AR_ROWS_CUH
 #define AR_ROWS_CUH
 

@@ -1,11 +1,11 @@
-/* Which rows a thread block of a ragged batch has, where each request fills tiles of its own. */
+/* The rows of a thread block in a ragged batch, where each request fills tiles of its own. */
 #ifndef AR_TILES_CUH
 #define AR_TILES_CUH
 
 #include <stdint.h>
 
-/* The request of tile at, and the tile's number in it; -1: there are fewer tiles.  count(r): tiles
- * of request r.  By all lanes of a warp together. */
+/* Find the request of tile `at`, and the tile's number in it.  -1: there are fewer tiles.
+ * count(r): tiles of request r.  By all lanes of a warp together. */
 template <typename Count>
 static __device__ __forceinline__ int tiles_find(int n_req, int at, int &tile, const Count &count)
 {

@@ -44,7 +44,7 @@ struct top_smem {
 	int ties[2][TOP_WARPS];
 };
 
-/* The weights of all scores whose key is not below least. */
+/* The weight of all scores whose key is at least `least`. */
 template <typename Key, typename Weight>
 static __device__ uint64_t top_sum(const Key &key, int n, uint32_t least, const Weight &weight,
 				   struct top_smem &sm)
@@ -67,7 +67,7 @@ static __device__ uint64_t top_sum(const Key &key, int n, uint32_t least, const 
 	return sum;
 }
 
-/* Where a digit's bin lies: a lane has eight of them, and the lanes' first ones are neighbours. */
+/* The place of a digit's bin.  A lane has eight bins, and the lanes' first bins are neighbours. */
 static __device__ __forceinline__ int top_bin(uint32_t digit)
 {
 	return (int)(digit % 8 * 32 + digit / 8);
@@ -90,8 +90,8 @@ static __device__ __forceinline__ void top_add(struct top_smem &sm, int at, uint
 		atomicAdd(&sm.hi[at][top_bin(digit)], hi);
 }
 
-/* The largest digit such that its bin and those above weigh rest; without those above, that is what
- * is left of rest.  By each warp alone. */
+/* Find the largest digit whose bin, with the bins above, weighs at least `rest`.  `rest` then
+ * loses the weight of the bins above.  By each warp alone. */
 template <typename Sum>
 static __device__ __forceinline__ uint32_t top_digit(const struct top_smem &sm, int at, Sum &rest)
 {
@@ -132,13 +132,13 @@ struct top {
 	int64_t ties;
 };
 
-/* None of them. */
+/* A top without any score. */
 static __device__ __forceinline__ struct top top_none()
 {
 	return { ~0u, 0 };
 }
 
-/* The fewest that weigh goal together; goal > 0 is not more than all of them do.  Keys are zeros
+/* Find the fewest scores that weigh `goal` together.  0 < goal <= the weight of all.  Keys are zero
  * after the first DIGITS digits. */
 template <int DIGITS = TOP_DIGITS, typename Key, typename Weight>
 static __device__ struct top top_find(const Key &key, int n, uint64_t goal, const Weight &weight,
@@ -184,7 +184,7 @@ static __device__ struct top top_find(const float *score, int n, uint64_t goal,
 			[&](uint32_t key) { return weight(top_value(key)); }, sm);
 }
 
-/* Whether a lane's score is among them; one warp goes through a row in order.  before: ties so
+/* Whether a lane's score is in the top.  One warp goes through a row in order.  before: ties so
  * far. */
 static __device__ __forceinline__ bool top_has(const struct top &top, bool there, float score,
 					       int64_t &before)
@@ -197,8 +197,8 @@ static __device__ __forceinline__ bool top_has(const struct top &top, bool there
 	return there && (key > top.key || (key == top.key && mine < top.ties));
 }
 
-/* The mask row of query block blk: the first block and blk itself, and of those between, i with
- * key(i), what top has; all: all of them. */
+/* Write the mask row of query block blk: the first block, blk itself, and each block between whose
+ * key is in the top.  all: every block. */
 template <typename Key>
 static __device__ void top_write(const Key &key, int blk, bool all, const struct top &top,
 				 uint32_t *__restrict__ mask, int words, struct top_smem &sm)

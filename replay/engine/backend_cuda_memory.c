@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/workspace.h"
+
 static enum ar_status take(struct cuda *c, void *to, size_t bytes, const char *what,
 			   struct ar_err *err)
 {
@@ -303,7 +305,7 @@ int64_t cuda_fit_blocks(void *self)
 static enum ar_status take_cache(struct cuda *c, size_t n_page, struct ar_err *err)
 {
 	size_t n = (size_t)c->env.n_run_layers;
-	size_t state = (n_page * c->state_bytes + 255) / 256 * 256;
+	size_t state = workspace_aligned(n_page * c->state_bytes);
 	size_t layer = 2 * n_page * c->page_bytes + state;
 	char *mem = NULL;
 	enum ar_status st = take(c, &mem, n * layer, "the KV cache (lower --num-gpu-blocks)", err);

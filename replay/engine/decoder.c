@@ -6,12 +6,13 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
+#include "base/workspace.h"
 #include "kernels/layer/layer.h"
 #include "kernels/prim/cuda.h"
 
 #define RMS_EPS 1e-5f
 
-enum { ALIGN = 256, VOCAB_PAD = 64 };
+enum { VOCAB_PAD = 64 };
 
 struct weights {		/* of one layer, each [out][in] */
 	bf16_t *norm1, *qkv, *o, *norm2, *router, *gate_up, *down;
@@ -74,21 +75,12 @@ static int padded_vocab(const struct model *m)
 	return (m->vocab + VOCAB_PAD - 1) / VOCAB_PAD * VOCAB_PAD;
 }
 
-/* Places in a block of memory that may not exist yet. */
-struct carver {
-	uintptr_t mem;
-	size_t used;
-};
-
-static bf16_t *carve(struct carver *c, size_t n)
+static bf16_t *carve(struct workspace *c, size_t n)
 {
-	bf16_t *p = (bf16_t *)(c->mem + c->used);
-
-	c->used += (n * sizeof *p + ALIGN - 1) / ALIGN * ALIGN;
-	return p;
+	return workspace_take(c, n, sizeof(bf16_t));
 }
 
-static void carve_layer(const struct model *m, struct carver *c, struct weights *w)
+static void carve_layer(const struct model *m, struct workspace *c, struct weights *w)
 {
 	size_t h = (size_t)m->hidden, f = (size_t)m->ffn;
 
@@ -103,7 +95,7 @@ static void carve_layer(const struct model *m, struct carver *c, struct weights 
 
 size_t decoder_layer_bytes(const struct model *m)
 {
-	struct carver c = { 0 };
+	struct workspace c = workspace_at(NULL);
 	struct weights w;
 
 	carve_layer(m, &c, &w);
@@ -120,7 +112,7 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-static void carve_all(struct decoder *d, struct carver *c)
+static void carve_all(struct decoder *d, struct workspace *c)
 {
 	const struct model *m = d->env.model;
 	size_t row = (size_t)d->env.max_row, h = (size_t)m->hidden, f = (size_t)m->ffn;
@@ -382,7 +374,7 @@ static enum ar_status check_model(const struct model *m, struct ar_err *err)
 
 static enum ar_status allocate(struct decoder *d, struct ar_err *err)
 {
-	struct carver size = { 0 }, place;
+	struct workspace size = workspace_at(NULL), place;
 	enum ar_status st = AR_OK;
 
 	carve_all(d, &size);
@@ -393,7 +385,7 @@ static enum ar_status allocate(struct decoder *d, struct ar_err *err)
 			       "on the GPU; use --sample-layers or a larger --tp",
 			       d->env.n_layers, d->env.model->name, (double)size.used / 0x1p30);
 	}
-	place = (struct carver){ (uintptr_t)d->mem, 0 };
+	place = workspace_at(d->mem);
 	carve_all(d, &place);
 	CU(cudaMemsetAsync(d->zero, 0, (size_t)d->env.max_emit * sizeof *d->zero, d->env.stream));
 out:

@@ -4,24 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { ALIGN = 256 };
-
-struct carver {
-	char *mem;
-	size_t size, used;
-};
-
-/* The next n elements, or NULL when the block is too small. */
-static void *carve(struct carver *c, size_t n, size_t elem)
-{
-	size_t bytes = (n * elem + ALIGN - 1) / ALIGN * ALIGN;
-	void *p = c->mem + c->used;
-
-	if (bytes > c->size - c->used)
-		return NULL;
-	c->used += bytes;
-	return p;
-}
+#include "base/workspace.h"
 
 static int blocks_until(int64_t n_tok, int page_tok)
 {
@@ -54,7 +37,7 @@ size_t rows_bytes(const struct rows_env *e, int64_t n_page)
 
 	return row * sizeof(struct layer_row) + req * 6 * sizeof(int32_t) +
 	       page * sizeof(int32_t) + max_tiles(e) * sizeof(struct attn_tile) +
-	       32 * ALIGN;	/* the arrays' ends */
+	       32 * WORKSPACE_ALIGN;	/* the arrays' ends */
 }
 
 /* Sizes of one kind of a batch. */
@@ -100,14 +83,14 @@ struct arrays {
 };
 
 /* The pages come last: the places of all others follow from the number of requests. */
-static bool carve_arrays(struct carver *c, const struct size *s, struct arrays *a)
+static bool carve_arrays(struct workspace *c, const struct size *s, struct arrays *a)
 {
-	a->row0 = carve(c, s->req + 1, sizeof *a->row0);
-	a->ctx = carve(c, s->req, sizeof *a->ctx);
-	a->qblk0 = carve(c, s->req + 1, sizeof *a->qblk0);
-	a->page0 = carve(c, s->req + 1, sizeof *a->page0);
-	a->left = carve(c, s->req, sizeof *a->left);
-	a->page = carve(c, s->page, sizeof *a->page);
+	a->row0 = workspace_take(c, s->req + 1, sizeof *a->row0);
+	a->ctx = workspace_take(c, s->req, sizeof *a->ctx);
+	a->qblk0 = workspace_take(c, s->req + 1, sizeof *a->qblk0);
+	a->page0 = workspace_take(c, s->req + 1, sizeof *a->page0);
+	a->left = workspace_take(c, s->req, sizeof *a->left);
+	a->page = workspace_take(c, s->page, sizeof *a->page);
 	return a->row0 && a->ctx && a->qblk0 && a->page0 && a->page && a->left;
 }
 
@@ -190,13 +173,13 @@ static enum ar_status too_small(struct ar_err *err)
 		       "the batch does not fit the memory that was set aside for it");
 }
 
-static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, struct carver *c,
+static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, struct workspace *c,
 				struct ar_err *err)
 {
 	struct attn_tile *tile;
 
 	b->n_tile = method_plan(m, b, NULL);
-	tile = carve(c, (size_t)b->n_tile, sizeof *tile);
+	tile = workspace_take(c, (size_t)b->n_tile, sizeof *tile);
 	if (!tile)
 		return too_small(err);
 	method_plan(m, b, tile);
@@ -210,7 +193,7 @@ enum ar_status rows_build(struct rows *out, const struct rows_env *e, const stru
 {
 	int tok = e->source->shape.page_tok;
 	struct size pre = measure(b, tok, false), dec = measure(b, tok, true);
-	struct carver c = { e->mem, e->bytes, 0 };
+	struct workspace c = { e->mem, e->bytes, 0 };
 	struct arrays pre_arrays, dec_arrays;
 	struct rows o = { 0 };
 	enum ar_status st = check(&pre, &e->prefill, "prefill", err);
@@ -219,8 +202,8 @@ enum ar_status rows_build(struct rows *out, const struct rows_env *e, const stru
 		st = check(&dec, &e->decode, "decode", err);
 	if (st)
 		return st;
-	o.row = carve(&c, pre.row + dec.row, sizeof *o.row);
-	o.emit = carve(&c, pre.req + dec.req, sizeof *o.emit);
+	o.row = workspace_take(&c, pre.row + dec.row, sizeof *o.row);
+	o.emit = workspace_take(&c, pre.req + dec.req, sizeof *o.emit);
 	if (!o.row || !o.emit || !carve_arrays(&c, &pre, &pre_arrays) ||
 	    !carve_arrays(&c, &dec, &dec_arrays))
 		return too_small(err);
@@ -273,7 +256,7 @@ enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
 				  const struct batch *b, int n, size_t *used, struct ar_err *err)
 {
 	struct size s = measure(b, e->source->shape.page_tok, true);
-	struct carver c = { e->mem, e->bytes, 0 };
+	struct workspace c = { e->mem, e->bytes, 0 };
 	struct rows o = { 0 };
 	struct arrays a;
 	enum ar_status st = check(&s, &e->decode, "decode", err);
@@ -283,8 +266,8 @@ enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
 	assert(s.req == b->n && s.req <= (size_t)n && n <= e->decode.max_req);
 	s.page += (size_t)n - s.req;
 	s.req = s.row = (size_t)n;
-	o.row = carve(&c, s.row, sizeof *o.row);
-	o.emit = carve(&c, s.req, sizeof *o.emit);
+	o.row = workspace_take(&c, s.row, sizeof *o.row);
+	o.emit = workspace_take(&c, s.req, sizeof *o.emit);
 	if (!o.row || !o.emit || !carve_arrays(&c, &s, &a))
 		return too_small(err);
 	st = add_kind(&o, e, b, true, &a, &o.decode, err);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/workspace.h"
 #include "kernels/layer/layer.h"
 #include "kernels/prim/cuda.h"
 #include "src/bench/bench_load.h"
@@ -309,7 +310,7 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 
 	l->q_len = (size_t)p->max_row * (size_t)(s->q_heads * s->head_dim);
 	l->kv_len = n_page * (size_t)(s->page_tok * s->kv_heads * s->head_dim);
-	p->state_bytes = (n_page * method_state_bytes(p->m, s) + 255) / 256 * 256;
+	p->state_bytes = workspace_aligned(n_page * method_state_bytes(p->m, s));
 	l->busy_len = busy_len;
 	if (!st)
 		st = take_source(p, err);

@@ -1,4 +1,4 @@
-/* Which of the two kernels for runs and columns a device gets. */
+/* Choose the kernel for runs and columns that the device can run. */
 #include "config.h"
 
 #include "kernels/exec/columns/columns.h"

@@ -34,7 +34,7 @@ template <int D, int ROWS> struct config {
 	static constexpr int RUN_STEPS = ROWS / KEYS;		/* a run is as long as a block */
 };
 
-/* What a thread block's threads share of its query block and lists. */
+/* What the threads of a block share of its query block and lists. */
 struct view {
 	const int32_t *run, *col, *page;
 	int n_run, n_col;
@@ -50,7 +50,7 @@ template <int D, int ROWS> struct columns_smem {
 	bf16_t q[ROWS * D];
 	bf16_t k[2][KEYS * D];
 	bf16_t v[2][KEYS * D];
-	int32_t key[2][KEYS];	/* where a step's keys lie, in rows of the cache; -1: none */
+	int32_t key[2][KEYS];	/* row of the cache of each key of a step; -1: no key */
 	struct view view;
 };
 static_assert(2 * sizeof(struct columns_smem<128, 128>) <= 225 * 1024, "two thread blocks fit");
@@ -157,7 +157,7 @@ static __device__ __forceinline__ void copy_keys(struct columns_smem<D, ROWS> &s
 	}
 }
 
-/* Hide what the band does: columns from lo to hi[half] of the step. */
+/* Hide the keys that the band hides: columns from lo to hi[half] of the step. */
 static __device__ __forceinline__ void mask_band(float (&s)[KEYS / 8][4], int lo,
 						 const int (&hi)[2], int lane)
 {
@@ -245,7 +245,7 @@ columns_sm80(const struct columns_args a)
 	copy(0);
 	for (int i = 0; i < n_steps<C>(v); i++) {
 		const int stage = i & 1, column = first_column<C>(v, i);
-		/* keys that the first row sees, less one; rows of a run see one more each */
+		/* last key that the first row sees; in a run each row sees one more */
 		const int seen = column < 0 ? v.first_pos - run_key<C>(v, i) : v.n_col - column - 1;
 		float s[C::M][KEYS / 8][4];
 

@@ -1,30 +1,30 @@
 /*
  * Attention over runs and columns on Hopper.
  *
- * One thread block runs one (query block, head) or a part of one, as in attend_sm90.cu: a producer
- * warp group, and consumers with 64 rows each that take turns at the tensor cores.  A list's runs
- * are its first blocks, page_tok columns at a time the others; how it is cut, and how parts join,
- * is the same.
+ * One thread block runs one (query block, head) or a part of one, as in attend_sm90.cu.  It has a
+ * producer warp group, and consumers of 64 rows each that take turns at the tensor cores.  A list
+ * holds runs first, each a block, then columns, page_tok of them a block.  Parts are cut and merged
+ * in the same way.
  *
- * A run begins anywhere in a page and a column is alone, so the copy engine has no boxes for them.
- * The producer's 128 threads copy rows, 16 bytes at a time, and write the 128-byte swizzle
- * themselves.  A warp copies a quarter of a step's keys, each of which one of its lanes has looked
- * up before: the list's entry two steps ahead and the page one step ahead, two loads that depend on
- * each other.  From there on runs and columns are one thing.  A key past the tile's rows, or past
- * the columns' end, is replaced by the last row's, whose numbers are finite; its logits are hidden.
+ * A run begins anywhere in a page and a column is a single key, so TMA has no boxes for them.  The
+ * producer's 128 threads copy rows, 16 bytes at a time, and write the 128-byte swizzle themselves.
+ * A warp copies a quarter of a step's keys.  One lane looks up each key: the list's entry two steps
+ * ahead, the page one step ahead.  These are two dependent loads.  From there on runs and columns
+ * are alike.  A key past the tile's rows, or past the last column, is replaced by the last row's
+ * key, which is finite.  Its logits are hidden.
  *
- * Copies arrive at a stage's barrier by themselves (cp.async.mbarrier.arrive), and the producer is
- * as far ahead as stages are free.  Masks cost only the steps that need them: at the diagonal,
- * where the band may hide something, and at the end of the columns.
+ * Copies signal a stage's barrier themselves (cp.async.mbarrier.arrive), and the producer runs
+ * ahead while stages are free.  Only some steps pay for masks: at the diagonal, where the band may
+ * hide something, and at the end of the columns.
  *
  * Budget of a step at D = 128, 128 rows and keys: 2048 cycles of the tensor cores and 1024 of the
- * special function units, as in attend_sm90.cu.  K and V are 64 KiB: 4096 copies, 32 a thread of
- * the producer at some seven instructions, of which each scheduler has one warp; 512 cycles of
- * shared memory, beside 1280 for the operands of products; 32 bytes a cycle of the L2 cache, which
- * gives some 39.
+ * special function units, as in attend_sm90.cu.  K and V are 64 KiB: 4096 copies, 32 for each
+ * thread of the producer, at some seven instructions each.  Each scheduler has one producer warp.
+ * Shared memory takes 512 cycles for the copies, beside 1280 for the operands of products.  The L2
+ * cache must give 32 bytes a cycle; it can give some 39.
  *
- * With 64 rows and keys, two thread blocks a multiprocessor, a step is 512 cycles of the tensor
- * cores and 32 KiB, 16 copies a thread; the L2 cache takes 840 cycles and is the bound.
+ * With 64 rows and keys, two thread blocks share a multiprocessor.  A step is 512 cycles of the
+ * tensor cores and 32 KiB, 16 copies a thread.  The L2 cache takes 840 cycles and is the bound.
  *
  * Measured on an H200 at 128K tokens, 8 requests, chunks of 1024 and 16 heads over 4, dense
  * attention 11.3 to 11.7 ms: minference, 5.8 % of the pairs, in blocks of 64, 1.23 ms.
@@ -113,7 +113,7 @@ template <class C> struct keys {
 	{
 		const bool in_run = col < 0;
 		const int first = in_run ? run : col, last = first + C::N - 1;
-		int seen[2], behind[2];	/* keys past seen are hidden, and from init to behind */
+		int seen[2], behind[2];	/* hidden: keys past seen, and keys from init to behind */
 
 		if (in_run ? last <= w->pos && w->last_pos - first < w->far : last < w->n_col)
 			return;
@@ -154,8 +154,8 @@ __device__ __forceinline__ void copy_rows(__nv_bfloat16 (*to)[C::N][COLS],
 {
 	constexpr int PIECES = C::D / 8, AT_ONCE = 32 / PIECES, ROWS = C::N / 4;
 	const int piece = threadIdx.x % PIECES, first = threadIdx.x % 32 / PIECES;
-	/* units of 16 bytes are swizzled by the number of their row, of which ROWS is a multiple
-	 * of eight and first less than AT_ONCE */
+	/* the swizzle takes the row's number modulo 8: here `first`, for ROWS is a multiple of
+	 * eight, and i in the loop */
 	const uint32_t place = smem_addr(&to[piece / 8][threadIdx.x / 32 * ROWS + first]) +
 			       ((piece % 8 ^ first) << 4);
 
@@ -181,20 +181,20 @@ __device__ __forceinline__ void produce(struct smem<C> *s, const struct params *
 	if (threadIdx.x == 0)
 		load_q<C>(s, p, w, qmap);
 	for (int i = 0; i < n; i++) {
-		const int st = i % C::STAGES, row = next;
-		const uint32_t parity = (i / C::STAGES & 1) ^ 1;
+		const int st = s->k_ring.stage(i), row = next;
+		uint64_t *full;
 
 		next = row_of<C::PAGE>(p, w, pos);
 		pos = keys<C>(w, min(i + 2, n - 1)).pos(w, k);
-		mbarrier_wait(&s->k_empty[st], parity);
+		full = s->k_ring.producer_acquire(i);
 		copy_rows<C>(s->k[st], p->k, row);
-		cp_async_mbarrier_arrive(&s->k_full[st]);
-		mbarrier_wait(&s->v_empty[st], parity);
+		cp_async_mbarrier_arrive(full);
+		full = s->v_ring.producer_acquire(i);
 		copy_rows<C>(s->v[st], p->v, row);
-		cp_async_mbarrier_arrive(&s->v_full[st]);
+		cp_async_mbarrier_arrive(full);
 	}
 	cp_async_commit();
-	cp_async_wait<0>();	/* no thread ends before its copies */
+	cp_async_wait<0>();	/* no thread exits before its copies arrive */
 }
 
 /* ---- the kernel ---- */
@@ -204,31 +204,11 @@ __global__ void __launch_bounds__(C::THREADS, C::PER_SM)
 columns_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ struct params p)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-	extern __shared__ char raw[];
-	struct smem<C> *s = (struct smem<C> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
-	struct work w;
-
-	if (threadIdx.x == 0) {
-		tma_prefetch_map(&qmap);
-		make_barriers(s);
-	}
-	__syncwarp();
-	w = work_of<C::PAGE>(&p);
-	if (w.part >= w.n_part)		/* room that was not needed */
-		return;
-	if (threadIdx.x == 0) {
-		s->work = w;
-		s->joins = 0;
-	}
-	__syncthreads();
-	if (threadIdx.x < 128) {
-		setmaxnreg_dec<C::FEW>();
-		if (w.n)
-			produce<C>(s, &p, &w, &qmap);
-	} else {
-		setmaxnreg_inc<C::MANY>();
-		consume<C, keys<C>>(s, &p, &w, C::WGS == 1 ? 0 : warp_group() - 1);
-	}
+	run_tile<C, keys<C>>(&p, [&] { tma_prefetch_map(&qmap); },
+			     [&] { return work_of<C::PAGE>(&p); },
+			     [&](struct smem<C> *s, const struct work *w) {
+		produce<C>(s, &p, w, &qmap);
+	});
 #else
 	__trap();
 #endif

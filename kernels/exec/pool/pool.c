@@ -1,5 +1,7 @@
 #include "config.h"
 #include "kernels/exec/pool/pool.h"
+
+#include "base/workspace.h"
 #include "kernels/union/union.h"
 
 int pool_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
@@ -16,49 +18,33 @@ int pool_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
 }
 
 #if HAVE_CUDA
-static size_t place(size_t *end, size_t bytes)
+static struct pool lay_out(struct workspace *w, const struct attn_shape *s, size_t n_req,
+			   size_t n_page, size_t lists)
 {
-	size_t at = *end;
+	size_t n_blk = n_page * lists, blk = (size_t)(s->page_tok * s->head_dim) * sizeof(bf16_t);
+	struct pool p;
 
-	*end += (bytes + 255) / 256 * 256;
-	return at;
-}
-
-/* Where things are in work: K, V, page, ctx, the rest. */
-struct places {
-	size_t k, v, page, ctx, rest;
-};
-
-static struct places places(const struct attn_shape *s, size_t n_req, size_t n_page, size_t lists)
-{
-	size_t n_blk = n_page * lists, n_list = n_req * lists;
-	size_t blk = (size_t)(s->page_tok * s->head_dim) * sizeof(bf16_t);
-	struct places p = { 0 };
-
-	p.k = place(&p.rest, n_blk * blk);
-	p.v = place(&p.rest, n_blk * blk);
-	p.page = place(&p.rest, n_blk * sizeof(int32_t));
-	p.ctx = place(&p.rest, n_list * sizeof(int32_t));
+	p.kv.k = workspace_take(w, n_blk, blk);
+	p.kv.v = workspace_take(w, n_blk, blk);
+	p.page = workspace_take(w, n_blk, sizeof *p.page);
+	p.ctx = workspace_take(w, n_req * lists, sizeof *p.ctx);
+	p.rest = workspace_take(w, 0, 0);
 	return p;
 }
 
 size_t pool_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int lists)
 {
-	return places(s, (size_t)l->max_req, (size_t)l->max_page, (size_t)lists).rest +
-	       attend_work_bytes(s, l, 0);
+	struct workspace w = workspace_at(NULL);
+
+	lay_out(&w, s, (size_t)l->max_req, (size_t)l->max_page, (size_t)lists);
+	return w.used + attend_work_bytes(s, l, 0);
 }
 
 struct pool pool_at(const struct attn_batch *b, int lists, void *work)
 {
-	struct places p = places(&b->shape, (size_t)b->n_req, (size_t)b->n_page, (size_t)lists);
-	char *at = work;
+	struct workspace w = workspace_at(work);
 
-	return (struct pool){
-		.kv = { (bf16_t *)(void *)(at + p.k), (bf16_t *)(void *)(at + p.v) },
-		.ctx = (int32_t *)(void *)(at + p.ctx),
-		.page = (int32_t *)(void *)(at + p.page),
-		.rest = at + p.rest,
-	};
+	return lay_out(&w, &b->shape, (size_t)b->n_req, (size_t)b->n_page, (size_t)lists);
 }
 
 enum ar_status pool_attend(const struct attn_batch *b, int heads, int lists, const bf16_t *q,

@@ -28,6 +28,7 @@
 #include <cmath>
 #include <cuda_bf16.h>
 
+#include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/device.cuh"
 #include "kernels/select/qblk.cuh"
@@ -44,7 +45,7 @@ constexpr int PARTS = 256;		// thread blocks at most where they have parts of st
 constexpr int PART_STEPS = 4;		// of a part at least
 constexpr int SHORT = 128;		// blocks that are compared each with each
 
-/* What the kernels know besides the batch. */
+/* The arguments of the kernels, besides the batch. */
 struct job {
 	struct attn_batch b;
 	struct bfla p;
@@ -95,7 +96,7 @@ struct flat_smem {
 static_assert(2 * sizeof(struct flat_smem<64>) <= 225 * 1024, "two blocks a SM");
 static_assert(2 * sizeof(struct flat_smem<128>) <= 225 * 1024, "two blocks a SM");
 
-/* A request's rows of the product: head by head, group by group. */
+/* The rows of the product of a request: head by head, group by group. */
 struct flat_rows {
 	struct bfla_rows q;
 	int req;
@@ -115,7 +116,7 @@ __device__ struct flat_rows flat_rows(const struct job &j, int r)
 	return f;
 }
 
-/* Tile number tile of the batch; false: there are fewer. */
+/* Find a tile of the batch by its number.  False: there are fewer. */
 __device__ bool flat_tile(const struct job &j, int tile, struct flat_rows &f)
 {
 	for (int r = 0; r < j.b.n_req; r++) {
@@ -128,7 +129,7 @@ __device__ bool flat_tile(const struct job &j, int tile, struct flat_rows &f)
 	return false;
 }
 
-/* What one thread copies in every step: 16 bytes of a token of each of these groups. */
+/* The copies of one thread in every step: 16 bytes of a token of each of these groups. */
 template <int N>
 struct sources {
 	int64_t q[M / 32];			// offsets of the groups' first tokens
@@ -157,7 +158,7 @@ __device__ void find_sources(const struct job &j, const struct flat_rows &f, int
 		s.k_hi[i] = min(f.q.end - (int)(blockIdx.y * N + threadIdx.x / 8 + 32 * i) * g, g);
 }
 
-/* The keys from token t of the groups on, up to the end of their pages. */
+/* Point to the keys from token t of the groups on, up to the end of their pages. */
 template <int N>
 __device__ __forceinline__ void find_page(const struct job &j, const struct flat_rows &f,
 					  int kv_head, int t, struct sources<N> &s)
@@ -172,8 +173,8 @@ __device__ __forceinline__ void find_page(const struct job &j, const struct flat
 	}
 }
 
-/* K channels of a token of every group to shared memory, zeros where there is none.  A token takes
- * 1 << shift steps. */
+/* Copy K channels of a token of every group to shared memory; missing tokens become zeros.  A token
+ * takes 1 << shift steps. */
 template <int N>
 __device__ __forceinline__ void load(const struct job &j, const struct sources<N> &s, int step,
 				     int shift, const bf16_t *tile)
@@ -198,7 +199,7 @@ __device__ __forceinline__ void load(const struct job &j, const struct sources<N
 	}
 }
 
-/* A warp's 32 x N / 4 of the tile: acc[i][n] is rows 16 i and columns 8 n of it. */
+/* Multiply a warp's 32 x N / 4 of the tile.  acc[i][n]: rows 16 i and columns 8 n. */
 template <int N>
 __device__ __forceinline__ void multiply(float (&acc)[2][N / 32][4], const bf16_t *tile)
 {
@@ -242,7 +243,7 @@ __device__ __forceinline__ void store(const float (&acc)[2][N / 32][4], float (&
 				score[row + 16 * i + e / 2 * 8][col + 8 * n + e % 2] = acc[i][n][e];
 }
 
-/* The largest product of the groups of each pair of blocks. */
+/* Store the largest product of the groups of each pair of blocks. */
 template <int N>
 __device__ void reduce(const struct job &j, const struct flat_rows &f, int kv_head,
 		       const float (&score)[M][N + 1])
@@ -270,7 +271,7 @@ __device__ void reduce(const struct job &j, const struct flat_rows &f, int kv_he
 	}
 }
 
-/* The products over a part of the steps, for pick. */
+/* Store the products over a part of the steps, for bfla_pick. */
 template <int N>
 __device__ __forceinline__ void leave(const struct job &j, const float (&acc)[2][N / 32][4])
 {
@@ -337,7 +338,7 @@ __global__ void __launch_bounds__(THREADS, 2) bfla_flat(struct job j)
 
 /* ---- other pools ---- */
 
-/* One channel of the tokens [lo, hi) of a block; at(t): the channel of token t. */
+/* Pool one channel of the tokens [lo, hi) of a block.  at(t): the channel of token t. */
 template <typename At>
 __device__ float pool(const struct bfla &p, int lo, int hi, const At &at)
 {
@@ -412,8 +413,8 @@ __global__ void __launch_bounds__(THREADS) bfla_pool_score(struct job j)
 
 /* ---- pick ---- */
 
-/* The scores of the first n blocks from the parts of the products.  A thread adds up those of one
- * pair of groups. */
+/* Compute the scores of the first n blocks from the parts of the products.  A thread sums the parts
+ * of one pair of groups. */
 __device__ void join(const struct job &j, int r, int i, int head, int n, float *score)
 {
 	__shared__ uint32_t best[THREADS];
@@ -465,7 +466,7 @@ __device__ float row_max(const float *score, int n, float (&part)[WARPS])
 	return max;
 }
 
-/* What is kept of a row whose shares add up to all. */
+/* How much to keep of a row whose shares add up to `all`. */
 struct goals {
 	uint64_t mass, least;	// of the largest together; of one
 	int top;
@@ -486,7 +487,7 @@ __device__ __forceinline__ struct goals find_goals(const struct job &j,
 	return g;
 }
 
-/* Whether block threadIdx.x of n <= SHORT is kept: by what those before it weigh, in order of
+/* Whether block threadIdx.x of n <= SHORT is kept, given the weight of the blocks with higher
  * scores. */
 template <typename Share>
 __device__ bool keep_short(const struct job &j, const struct bfla_rows &rows, const float *score,
@@ -518,7 +519,7 @@ __device__ bool keep_short(const struct job &j, const struct bfla_rows &rows, co
 	return mass < g.mass || before < g.top || weight[own] > g.least;
 }
 
-/* The bits of a row, by one warp. */
+/* Write the bits of a row, by one warp. */
 template <typename Share>
 __device__ void pick_long(const struct job &j, const struct bfla_rows &rows, const float *score,
 			  int n, const Share &share, uint32_t *bits)
@@ -615,32 +616,24 @@ __global__ void __launch_bounds__(128) bfla_mask(struct job j, uint32_t *__restr
 
 /* ---- launch ---- */
 
-size_t place(size_t *end, size_t bytes)
-{
-	const size_t at = *end;
-
-	*end += (bytes + 255) / 256 * 256;
-	return at;
-}
-
 /* Point j into work; returns the bytes that takes. */
-size_t lay_out(struct job *j, const struct attn_shape *s, int n_slot, int max_kv_blk, char *work)
+size_t lay_out(struct job *j, const struct attn_shape *s, int n_slot, int max_kv_blk, void *work)
 {
 	const size_t n = (size_t)n_slot * s->q_heads;
-	size_t end = 0;
+	struct workspace w = workspace_at(work);
 
 	j->n_blk = (int)(((int64_t)max_kv_blk * s->page_tok + j->p.block - 1) / j->p.block);
 	j->words = (j->n_blk + 31) / 32;
-	j->score = (float *)(work + place(&end, n * j->n_blk * sizeof *j->score));
-	j->bits = (uint32_t *)(work + place(&end, n * j->words * sizeof *j->bits));
-	j->pooled = (bf16_t *)(work + place(&end, j->p.pool == BFLA_FLAT ? 0 :
-					    n * s->head_dim * sizeof *j->pooled));
-	j->part = (float *)(work + place(&end, j->p.pool != BFLA_FLAT ? 0 :
-					 PARTS * M * 64 * sizeof *j->part));
-	return end;
+	j->score = (float *)workspace_take(&w, n * j->n_blk, sizeof *j->score);
+	j->bits = (uint32_t *)workspace_take(&w, n * j->words, sizeof *j->bits);
+	j->pooled = (bf16_t *)workspace_take(&w, j->p.pool == BFLA_FLAT ? 0 : n * s->head_dim,
+					     sizeof *j->pooled);
+	j->part = (float *)workspace_take(&w, j->p.pool != BFLA_FLAT ? 0 : PARTS * M * 64,
+					  sizeof *j->part);
+	return w.used;
 }
 
-/* At least as many as flat_tile finds. */
+/* A bound of the tiles that flat_tile finds. */
 int count_tiles(const struct job *j)
 {
 	const struct attn_batch *b = &j->b;
@@ -650,7 +643,8 @@ int count_tiles(const struct job *j)
 	return (int)(per_blk * (n < b->n_qblk ? n : b->n_qblk) / M) + b->n_req;
 }
 
-/* Parts of the steps, as far as blocks thread blocks do not fill the GPU. */
+/* Choose the number of parts of the steps: more while `blocks` thread blocks do not fill the
+ * GPU. */
 int count_parts(const struct job *j, int64_t blocks)
 {
 	const int64_t steps = j->p.group * j->b.shape.head_dim / K;
@@ -739,7 +733,7 @@ enum ar_status bfla_enqueue(const struct attn_batch *b, const void *self, int,
 		return AR_OK;
 	j.scale = (float)(1.4426950408889634 * bfla_scale(&j.p, s->head_dim));
 	j.n_part = 1;
-	lay_out(&j, s, b->n_qblk, b->max_kv_blk, (char *)work);
+	lay_out(&j, s, b->n_qblk, b->max_kv_blk, work);
 	if (!bfla_dense(&j.p, b->n_row, b->n_row))
 		st = score(&j, (cudaStream_t)stream, err);
 	if (st)

@@ -79,10 +79,9 @@ struct score_smem {
 };
 static_assert(2 * sizeof(struct score_smem<256, 128>) <= 225 * 1024, "two blocks a SM");
 
-/* Rows of one head to shared memory, rows outside of the chunk as zeros.  Within each 32
- * elements, 16-byte piece c takes the c-th pair of elements of each of the four
- * 16-byte pieces of the source: a lane that loads piece t of a mean key then holds
- * the pairs that mma expects of it in two consecutive k steps. */
+/* Copy rows of one head to shared memory; rows outside the chunk become zeros.  Within each 32
+ * elements, 16-byte piece c takes pair c of each 16-byte piece of the source.  A lane that loads
+ * piece t of a mean key then holds the pairs of two consecutive k steps. */
 template <int D, int BLOCK>
 static __device__ void load_rows(bf16_t (&rows)[BLOCK][D + 8], const struct qblk &s,
 				 const bf16_t *__restrict__ q, int q_heads, int head)
@@ -179,9 +178,8 @@ static __device__ __forceinline__ bool sees(const struct qblk &s, int row, int j
 	return row >= s.lo && row < s.hi && (j < s.blk || (j == s.blk && row == BLOCK - 1));
 }
 
-/* Take 32 rows of products into the four columns of this lane.  masked: some rows lie outside of
- * the chunk or do not see some of the keys.  max starts at -FLT_MAX, not -inf, so that
- * the differences below are never inf - inf. */
+/* Take 32 rows of products into this lane's four columns.  masked: some rows lie outside the chunk
+ * or do not see some keys.  max begins at -FLT_MAX, because -inf would lead to inf - inf. */
 template <int BLOCK, bool masked>
 static __device__ __forceinline__ void reduce_rows(struct peak (&p)[2][2],
 						   const float (&acc)[2][2][4],

@@ -39,7 +39,7 @@ namespace {
 
 constexpr int MAX_DIM = 256;
 constexpr int AWARE_THREADS = 256;
-constexpr int AWARE_HEADS = 4;		/* that share a reading of the means of keys */
+constexpr int AWARE_HEADS = 4;		/* heads that read the means of keys together */
 
 struct args {
 	struct attn_batch b;
@@ -50,9 +50,9 @@ struct args {
 	float scale;
 	/* by head of a request */
 	uint32_t *bits;		/* [2][mask_words + 1] of blocks */
-	int *count;		/* [2] to take, where columns are to be counted */
-	int *want;		/* whether they are, */
-	int *aware;		/* or the head is query-aware; neither: it keeps everything */
+	int *count;		/* [2] keys to take, if want is set */
+	int *want;		/* columns must be counted */
+	int *aware;		/* the head is query-aware; neither flag: it keeps everything */
 	/* by query block and head */
 	float *p_row;		/* [max_kv_blk]; judge uses those of a chunk's first query block */
 	uint32_t *mask;
@@ -84,8 +84,8 @@ __device__ struct whose whose_at(const struct args &a, int r, int head)
 
 /* ---- weigh ---- */
 
-/* Keys that the last of those within the budget is probably among, from a sample: what follows it
- * adds up to rest, all to 2^31. */
+/* A range of keys, from a sample, that probably holds the last key within the budget.  Keys are in
+ * units of 2^-31 of their sum. */
 struct bracket {
 	uint32_t least, most;
 };
@@ -114,10 +114,10 @@ __device__ __forceinline__ struct bracket bracket_of(struct pick_smem &sm, struc
 	return { at(rest - error), at(rest + error) };
 }
 
-/* What a thread saw of all keys. */
+/* Sums over the keys that a thread saw. */
 struct seen {
-	uint32_t above, heavy;	/* those above the bracket, and their sum */
-	uint32_t all;		/* the sum of all that are not below it */
+	uint32_t above, heavy;	/* keys above the bracket, and their sum */
+	uint32_t all;		/* sum of the keys in or above it */
 };
 
 __global__ void __launch_bounds__(PICK_THREADS, 2)
@@ -167,7 +167,7 @@ flexprefill_weigh(const struct args a)
 
 /* ---- softmax over means ---- */
 
-/* x[i] of all of the thread block's threads, in a fixed order; part: N for each warp. */
+/* Merge x[i] of all threads of the block in a fixed order.  part: N for each warp. */
 template <int N, typename Join>
 __device__ __forceinline__ void block_join(float (&x)[N], float *part, const Join &join)
 {
@@ -198,7 +198,7 @@ __device__ __forceinline__ void block_sum(float (&x)[N], float *part)
 	block_join(x, part, [](float a, float b) { return a + b; });
 }
 
-/* All at once: a load does not pass the store before it. */
+/* Load everything first, because a load does not pass the store before it. */
 template <int N>
 __device__ __forceinline__ void load_heads(float (&x)[N], const float *src, int stride)
 {
@@ -213,9 +213,9 @@ template <int HEADS, int THREADS> struct attention_smem {
 	float part[THREADS / 32 * HEADS];
 };
 
-/* out[j], j < n: softmax of the mean of batch rows [lo, hi) against the means of blocks; of N heads
- * from w's on that share their keys, max_kv_blk apart.  A thread reads back only what it
- * wrote. */
+/* Compute out[j], j < n: softmax of the mean of batch rows [lo, hi) against the means of blocks.  N
+ * heads share their keys, from the head of w on, max_kv_blk apart.  A thread reads back only what
+ * it wrote. */
 template <int N, typename Smem>
 __device__ __forceinline__ void block_attention(const struct args &a, const struct whose &w, int lo,
 						int hi, int n, Smem &sm, float *out)
@@ -334,7 +334,7 @@ flexprefill_decide(const struct args a)
 
 /* ---- aware ---- */
 
-/* N heads from head on, where one of them is query-aware. */
+/* Compute the shares of N heads from `head` on, of which one is query-aware. */
 template <int N, typename Smem>
 __device__ __forceinline__ void attend_blocks(const struct args &a, const struct qblk &s, int head,
 					      Smem &sm)
@@ -366,7 +366,7 @@ flexprefill_aware(const struct args a)
 
 /* ---- mask ---- */
 
-/* Word c / 32 of block row blk: the columns and diagonals, or everything. */
+/* Word c / 32 of block row blk: the vertical-slash pattern, or everything. */
 __device__ uint32_t pattern(const struct args &a, const struct whose &w, int at, int blk, int c)
 {
 	const uint32_t *bits = a.bits + (size_t)at * 2 * (a.b.mask_words + 1);
@@ -417,7 +417,7 @@ flexprefill_mask(const struct args a)
 
 /* ---- launch ---- */
 
-/* Bytes of work after lastq's, for so many heads of requests and rows of masks. */
+/* Offsets in work, in bytes after lastq's part. */
 struct layout {
 	size_t bits, count, want, aware, p_row, end;
 };

@@ -1,4 +1,4 @@
-/* What the last queries' kernels on Hopper know of each other. */
+/* What the kernels of the last queries on Hopper share. */
 #ifndef AR_LASTQ_CUH
 #define AR_LASTQ_CUH
 
@@ -7,25 +7,27 @@
 
 #include "kernels/select/lastq/lastq.h"
 
-/* (max, sum) of every row's exponentials over each segment of keys, the maximum in units of log2.
- * Rows stand at the end of pad places. */
+/* (max, sum) of each row's exponentials over each segment of keys.  The maximum is in units of
+ * log2.  Rows stand at the end of their pad places. */
 struct lastq_parts {
 	float2 *part;		/* [lastq_first_part() + segment][query head][pad] */
-	int segment;		/* keys at most; a request's segments are as long as each other */
+	int segment;		/* keys, at most; the segments of a request are equally long */
 	int pad;		/* 64 or 128 */
 	float *piece;		/* NULL: not asked for */
 };
 
 /*
- * Pieces are a segment's sums by block of 128 keys, of exponentials over the segment's maximum:
- * where pad and page_tok are 128 and heads have up to 128 channels.  A block has two for each row,
- * so that it adds up to diagonals as well: row i of the 128 places and key x of block j meet at
- * diagonal 128 j + 127 + x - i, counted from the longest distance on, in block j of those where
- * x <= i and in j + 1 where x > i.
+ * Pieces are the sums of a row's exponentials over blocks of 128 keys, relative to the segment's
+ * maximum.  They exist where pad and page_tok are 128 and heads have up to 128 channels.
+ *
+ * A row has two pieces a block, so that pieces also add up to diagonals.  Diagonals are counted
+ * from the longest distance on.  Row i of the 128 places and key x of block j meet at diagonal 128
+ * j + 127 + x - i.  It lies in block j of the diagonals where x <= i, and in block j + 1 where x >
+ * i.
  */
 enum { LASTQ_PIECES = 2 * LASTQ_MAX };	/* of a block and head: [x > i][place] */
 
-/* Of a request of end keys. */
+/* Segments of a request of `end` keys. */
 static __device__ __forceinline__ int lastq_segments(const struct lastq_parts &p, int end)
 {
 	return (end + p.segment - 1) / p.segment;
@@ -33,7 +35,7 @@ static __device__ __forceinline__ int lastq_segments(const struct lastq_parts &p
 
 enum { LASTQ_SEGMENT_LEAST = 128 };
 
-/* The keys of one, a multiple of the least. */
+/* Keys of a segment, a multiple of LASTQ_SEGMENT_LEAST. */
 static __device__ __forceinline__ int lastq_segment_keys(const struct lastq_parts &p, int end)
 {
 	const int n = max(lastq_segments(p, end), 1), least = LASTQ_SEGMENT_LEAST;
@@ -41,7 +43,7 @@ static __device__ __forceinline__ int lastq_segment_keys(const struct lastq_part
 	return ((end + n - 1) / n + least - 1) / least * least;
 }
 
-/* Of the block of a key. */
+/* The pieces of the block of a key. */
 static __device__ __forceinline__ float *lastq_piece(const struct lastq_parts &p,
 						     const struct attn_batch &b, int r,
 						     int key, int head)
@@ -50,7 +52,8 @@ static __device__ __forceinline__ float *lastq_piece(const struct lastq_parts &p
 			 LASTQ_PIECES;
 }
 
-/* x[lane % 4 / 2][lane % 2], added up over the four lanes of a quad. */
+/* Add up four values over the four lanes of a quad.  A lane returns the sum of x[lane % 4 / 2][lane
+ * % 2]. */
 static __device__ __forceinline__ float lastq_deal(const float (&x)[2][2])
 {
 	const int up = threadIdx.x & 2, odd = threadIdx.x & 1;
@@ -61,15 +64,15 @@ static __device__ __forceinline__ float lastq_deal(const float (&x)[2][2])
 	return (odd ? other : even) + __shfl_xor_sync(~0u, odd ? even : other, 1);
 }
 
-/* Where a request's parts begin: as far on as its pages do, rounded up for each before it. */
+/* The first part of a request.  The pages before it set the place, rounded up once per request. */
 static __device__ __forceinline__ int lastq_first_part(const struct lastq_parts &p,
 						       const struct attn_batch &b, int r)
 {
 	return b.page0[r] * b.shape.page_tok / p.segment + r;
 }
 
-/* Fill parts->part, and pieces, for the last n rows of each request, and tell the length of
- * segments.  qmap: q through boxes of 64 rows of a head. */
+/* Fill parts->part, and the pieces if asked for, for the last n rows of each request.  Sets
+ * parts->segment.  qmap: q in boxes of 64 rows of a head. */
 size_t lastq_rows_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
 enum ar_status lastq_rows_enqueue(const struct attn_batch *b, int n, const CUtensorMap &qmap,
 				  const bf16_t *k, struct lastq_parts *parts, cudaStream_t stream,

@@ -1,10 +1,10 @@
-/* Which of the kernels a device gets. */
+/* Choose the kernels that the device can run. */
 #include "config.h"
 
 #include "kernels/exec/executor.h"
 #include "kernels/select/lastq/lastq.h"
 
-/* Of the sums, which lie before what the kernels work with. */
+/* Floats of the sums, at the start of work. */
 static size_t sum_floats(int n_req, int q_heads, int max_kv_blk, int page_tok)
 {
 	return 2 * (size_t)n_req * (size_t)q_heads * (size_t)max_kv_blk * (size_t)page_tok;
@@ -15,13 +15,14 @@ static int block_stride(int max_kv_blk)
 	return (max_kv_blk + 3) / 4 * 4;	/* what follows is aligned */
 }
 
-/* Of the sums by blocks, which lie between the two. */
+/* Floats of the sums by blocks, between the sums and the kernels' own work. */
 static size_t block_floats(int n_req, int q_heads, int max_kv_blk)
 {
 	return 2 * (size_t)n_req * (size_t)q_heads * (size_t)block_stride(max_kv_blk);
 }
 
-/* Whether the first pass can tell the sums by blocks; else the second has to be for all heads. */
+/* Whether the first pass can compute the sums by blocks.  Otherwise the second pass must run for
+ * all heads. */
 static bool first_pass_tells(const struct attn_shape *s)
 {
 	return s->page_tok == 128 && s->head_dim <= 128;
@@ -63,7 +64,7 @@ static struct lastq sums_at(const struct attn_batch *b, float *work)
 	return (struct lastq){ work, work + floats / 2, b->max_kv_blk * s->page_tok };
 }
 
-/* What lies behind n arrays of both kinds of sums. */
+/* The end of x in work. */
 static float *behind(const struct attn_batch *b, const struct lastq *x)
 {
 	return x->slash + (size_t)(b->n_req * b->shape.q_heads) * (size_t)x->stride;

@@ -51,7 +51,7 @@
 #include <cmath>
 
 #include "kernels/prim/cuda.h"
-#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/ring.cuh"
 #include "kernels/prim/softmax.cuh"
 #include "kernels/prim/tensor_map.h"
 #include "kernels/select/lastq/lastq.cuh"
@@ -63,7 +63,7 @@
 
 namespace {
 
-constexpr int BOX = 64;			/* columns and rows of what the copy engine brings */
+constexpr int BOX = 64;			/* columns and rows of a TMA box */
 constexpr int GROUPS = 4;		/* of warps that compute */
 constexpr int ROWS = GROUPS * 64;
 constexpr int THREADS = GROUPS * 128 + 32;
@@ -73,11 +73,12 @@ constexpr float LIMIT = 0x1p60f;
 template <int D> constexpr int KEYS = D == 256 ? 64 : 128;	/* of a step */
 template <int D> constexpr int STAGES = D == 256 ? 3 : 4;
 
-/* A slab is 64 columns of all rows; the copy engine writes it swizzled. */
+/* A slab is 64 columns of all rows, as TMA swizzles it. */
 template <int D> struct alignas(1024) smem {
 	bf16_t q[D / BOX][ROWS][BOX];
 	bf16_t k[STAGES<D>][D / BOX][KEYS<D>][BOX];
-	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
+	uint64_t q_full;
+	struct ring<STAGES<D>> ring;
 };
 template <int D> constexpr int SMEM_BYTES = sizeof(struct smem<D>) + 1024;
 static_assert(SMEM_BYTES<128> <= 227 * 1024 && SMEM_BYTES<256> <= 227 * 1024, "shared memory");
@@ -126,36 +127,36 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 			tma_load_3d(s.q[c][i], qmap, &s.q_full, c * BOX, w.head + i / pad,
 				    a.b.row0[w.r + 1] - pad + i % pad);
 	for (int key = w.first; key < w.stop; key += KEYS<D>, at++) {
-		const int st = at % STAGES<D>;
+		const int st = s.ring.stage(at);
+		uint64_t *full;
 		int y[BOXES];
 
 #pragma unroll
 		for (int i = 0; i < BOXES; i++) {
-			/* past the last box that one comes again, and is hidden */
+			/* past the last box, that box is copied again; its keys are hidden */
 			const int from = min(key / BOX + i, (w.stop - 1) / BOX) * BOX;
 
 			y[i] = ((page[from >> shift] * a.b.shape.kv_heads + w.kv_head) << shift) +
 			       (from & ((1 << shift) - 1));
 		}
-		mbarrier_wait(&s.empty[st], (at / STAGES<D> & 1) ^ 1);
-		mbarrier_expect_tx(&s.full[st], sizeof s.k[0]);
+		full = s.ring.producer_acquire(at);
+		mbarrier_expect_tx(full, sizeof s.k[0]);
 #pragma unroll
 		for (int i = 0; i < BOXES; i++)
 			for (int c = 0; c < D / BOX; c++)
-				tma_load_2d(s.k[st][c][i * BOX], kmap, &s.full[st], c * BOX, y[i]);
+				tma_load_2d(s.k[st][c][i * BOX], kmap, full, c * BOX, y[i]);
 	}
 }
 
-/* acc = Q K^T of a step and this group's queries; its keys are released. */
+/* Compute acc = Q K^T of a step for this group's queries, and release the keys. */
 template <int D>
-__device__ __forceinline__ void multiply(float (&acc)[KEYS<D> / 2], struct smem<D> &s, int step,
-					 int group)
+__device__ __forceinline__ void multiply(float (&acc)[KEYS<D> / 2], struct smem<D> &s,
+					 struct ring<STAGES<D>> *ring, int step, int group)
 {
-	const int st = step % STAGES<D>;
 	const uint64_t queries = wgmma_desc(s.q[0][group * 64], 16, 1024);
-	const uint64_t keys = wgmma_desc(s.k[st], 16, 1024);
+	const uint64_t keys = wgmma_desc(s.k[ring->stage(step)], 16, 1024);
 
-	mbarrier_wait(&s.full[st], step / STAGES<D> & 1);
+	ring->consumer_wait(step);
 	wgmma_fence();
 #pragma unroll
 	for (int k = 0; k < D / 16; k++) {	/* addresses in units of 16 bytes */
@@ -167,8 +168,7 @@ __device__ __forceinline__ void multiply(float (&acc)[KEYS<D> / 2], struct smem<
 	wgmma_commit();
 	wgmma_wait<0>();
 	hold<KEYS<D> / 2>(acc);
-	if (threadIdx.x % 128 == 0)
-		mbarrier_arrive(&s.empty[st]);
+	ring->consumer_release(step);
 }
 
 /* A thread's two rows, the accumulator's rows lane / 4 and 8 more of a warp: element 4 i + 2 r + c
@@ -189,9 +189,9 @@ __device__ __forceinline__ void hide(float (&acc)[N], const struct rows &t, int 
 			acc[i] = -INFINITY;
 }
 
-/* A step's exponentials, apart as lastq_parts.piece has them, of this thread's keys: [row][0] of
- * keys up to the row's own place among 128, [1] of those past it.  V: the warp's number in its
- * head; the border goes through the tile 2 V + row. */
+/* Sum a step's exponentials in two pieces, as lastq_parts.piece wants them, over this thread's
+ * keys.  piece[row][0]: keys up to the row's own place among 128; [1]: keys past it.  V: number of
+ * the warp in its head; the border crosses tile 2 V + row. */
 template <int D, int V, int N>
 __device__ __forceinline__ void split(float (&piece)[2][2], const float (&acc)[N],
 				      const struct rows &t)
@@ -211,7 +211,8 @@ __device__ __forceinline__ void split(float (&piece)[2][2], const float (&acc)[N
 	}
 }
 
-/* Of the warp with number v; a template each, so that accumulators keep static indices. */
+/* Call split for warp v.  Each warp has its own template, so that accumulators keep static
+ * indices. */
 template <int D, int N, int V = 0>
 __device__ __forceinline__ void split_of(int v, float (&piece)[2][2], const float (&acc)[N],
 					 const struct rows &t)
@@ -222,7 +223,7 @@ __device__ __forceinline__ void split_of(int v, float (&piece)[2][2], const floa
 	split<D, V>(piece, acc, t);
 }
 
-/* The sums with this step's scores; returns the larger. */
+/* Add this step's exponentials to the sums, in next; returns the larger sum. */
 template <int D, int N>
 __device__ __forceinline__ float add(float (&next)[2], const float (&acc)[N], const struct rows &t)
 {
@@ -241,7 +242,7 @@ __device__ __forceinline__ float add(float (&next)[2], const float (&acc)[N], co
 	return fmaxf(next[0], next[1]);
 }
 
-/* Bases no less than this step's scores; COMMON: to the four threads of a row. */
+/* Raise bases to at least this step's scores.  COMMON: the four threads of a row share one base. */
 template <int D, bool COMMON, int N>
 __device__ __forceinline__ void rebase(struct rows &t, const float (&acc)[N])
 {
@@ -261,8 +262,8 @@ __device__ __forceinline__ void rebase(struct rows &t, const float (&acc)[N])
 	}
 }
 
-/* The step's pieces are added to the sums, and kept at to[0]; those of the steps before, at
- * to[-stride] and so on, follow where bases move. */
+/* Add the step's pieces to the sums, and store them at to[0].  Earlier steps' pieces, at
+ * to[-stride] and so on, are rescaled when bases move. */
 template <int D, int N>
 __device__ __forceinline__ void add_pieces(struct rows &t, const float (&acc)[N], float *to,
 					   ptrdiff_t stride, int step)
@@ -304,12 +305,16 @@ __device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
 	float *piece = PIECES ? lastq_piece(a.parts, a.b, w.r, w.first, head) +
 				lane % 2 * LASTQ_MAX + place % pad + lane / 2 % 2 * 8 : NULL;
 	struct rows t = { w.end - pad + place % pad, { -FLT_MAX, -FLT_MAX }, { 0, 0 } };
+	struct ring<STAGES<D>> *ring = &s.ring;
 	float acc[KEYS<D> / 2], next[2];
 	int step = 0;
 
+	/* keep the address in a register; otherwise each step derives it anew */
+	asm volatile("" : "+l"(ring));
+
 	mbarrier_wait(&s.q_full, 0);
 	for (int key = w.first; key < w.stop; key += KEYS<D>, step++) {
-		multiply<D>(acc, s, step, group);
+		multiply<D>(acc, s, ring, step, group);
 		if (key + KEYS<D> > w.end - pad)	/* may hold keys past a row */
 			hide(acc, t, key);
 		if constexpr (PIECES) {
@@ -340,7 +345,7 @@ lastq_rows(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ char raw[];
-	/* an offset, for a pointer from a number is to no known memory, with slower loads */
+	/* an offset: a pointer made from an integer would lose its address space and load slower */
 	struct smem<D> &s = *(struct smem<D> *)(raw + (-smem_addr(raw) & 1023));
 	const struct spot w = spot_of(a);
 
@@ -348,10 +353,7 @@ lastq_rows(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 		return;
 	if (threadIdx.x == 0) {
 		mbarrier_init(&s.q_full, 1);
-		for (int i = 0; i < STAGES<D>; i++) {
-			mbarrier_init(&s.full[i], 1);
-			mbarrier_init(&s.empty[i], w.groups);
-		}
+		s.ring.init(1, w.groups);
 		fence_barrier_init();
 	}
 	__syncthreads();
@@ -366,7 +368,7 @@ lastq_rows(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 
 /* ---- launch ---- */
 
-/* Keys of a segment where each has n thread blocks. */
+/* Choose the keys of a segment, if each segment has n thread blocks. */
 int segment_keys(const struct attn_batch *b, int n)
 {
 	const int64_t keys = (int64_t)b->n_page * b->shape.page_tok;
@@ -385,7 +387,7 @@ template <int D, bool PIECES = false>
 enum ar_status launch(const struct args &a, const CUtensorMap &qmap, const bf16_t *k, int n,
 		      cudaStream_t stream, struct ar_err *err)
 {
-	/* the cache's end is not known here and not needed: pages bound the accesses */
+	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t dim[2] = { D, INT32_MAX };
 	const uint32_t box[2] = { BOX, BOX };
 	const int keys = a.b.max_kv_blk * a.b.shape.page_tok;
@@ -405,7 +407,8 @@ out:
 
 }
 
-/* Segments that are shorter than MOST fill as many waves as others would begin. */
+/* Room for the parts.  Segments shorter than MOST fill at most the waves that longer ones would
+ * begin. */
 size_t lastq_rows_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
 	const size_t whole = (size_t)l->max_page * s->page_tok / MOST;

@@ -1,12 +1,10 @@
 /*
- * Columns and diagonals of the last queries' attention, on devices before Hopper.  Two kernels with
- * the same products, since the sums need every row's maximum and sum first and the scores
- * themselves are too many to keep:
+ * The vertical-slash sums, by columns and diagonals, of the last queries' attention on devices
+ * before Hopper.  Two kernels have the same products: the sums need every row's maximum and sum
+ * first, and the scores themselves are too many to keep.
  *
  *   rows    (max, sum) of every row over a split of SPLIT keys
  *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
- *
- * and a third, pool, that adds their sums up by block where that is asked for.
  *
  * grid (split, KV head and slab, request).  The rows of all query heads of a KV head are numbered
  * through, PAD for each head, and a thread block takes a slab of 256, so that up to four heads
@@ -57,7 +55,7 @@ struct args {
 	int n;			/* rows that take part, at most PAD */
 };
 
-/* What a warp's rows are. */
+/* The rows of a warp. */
 struct band {
 	int head;		/* q_heads and more: none */
 	int first;		/* the first row's place among its head's PAD */
@@ -87,7 +85,7 @@ __device__ struct band band_of(const struct args &a, const struct span &s, int p
 		 s.end - PAD + at % PAD, PAD - s.n };
 }
 
-/* Rows of the band as a operands; rows that there are not are zeros. */
+/* Load rows of the band as mma's A operand; missing rows become zeros. */
 template <int D>
 __device__ __forceinline__ void load_rows(uint32_t (&x)[2][D / 16][4], const struct args &a,
 					  const struct band &band)
@@ -127,9 +125,9 @@ __device__ __forceinline__ void copy_keys(bf16_t *tile, const struct args &a, in
 	}
 }
 
-/* s[m][n]: rows 16 m .. + 15 of the band against keys 8 n .. + 7 of the WIDTH from row at of the
- * tile on, the first of which stands at key; in units of log2, -inf where a row does not see
- * one. */
+/* Compute s[m][n]: rows 16 m .. + 15 of the band against keys 8 n .. + 7, in units of log2.  The
+ * WIDTH keys begin at row `at` of the tile and at position key.  A key that a row does not see gets
+ * -inf. */
 template <int D>
 __device__ __forceinline__ void scores(float (&s)[2][2][4], const uint32_t (&x)[2][D / 16][4],
 				       const bf16_t *tile, int at, int key, int pos)
@@ -254,7 +252,7 @@ template <int D> struct sums_smem {
 static_assert(2 * sizeof(struct sums_smem<128>) <= 225 * 1024, "two thread blocks fit");
 static_assert(sizeof(struct sums_smem<256>) <= 227 * 1024, "shared memory");
 
-/* A row's parts put together in the order of splits. */
+/* Merge a row's parts in the order of splits. */
 template <int PAD>
 __device__ float total_of(const struct args &a, const struct band &band, int n_split)
 {
@@ -272,8 +270,8 @@ __device__ float total_of(const struct args &a, const struct band &band, int n_s
 	return max + log2f(sum);
 }
 
-/* A band's probabilities p of WIDTH keys: to the columns from at on of the tile, and in v added up
- * over the rows of this lane. */
+/* Keep a band's probabilities p of WIDTH keys: in the tile, from column `at` on, and in v, summed
+ * over this lane's rows. */
 __device__ __forceinline__ void keep(float (&tile)[BAND][HALF + 8], float *v,
 				     const float (&p)[2][2][4], int at)
 {
@@ -292,7 +290,7 @@ __device__ __forceinline__ void keep(float (&tile)[BAND][HALF + 8], float *v,
 	}
 }
 
-/* Sums of the half's columns; lane 4 g + t is left with column 8 (g / 2) + 2 t + g % 2. */
+/* Sum the half's columns.  Lane 4 g + t gets column 8 (g / 2) + 2 t + g % 2. */
 __device__ __forceinline__ float add_columns(float (&v)[8])
 {
 	const int lane = threadIdx.x % 32;
@@ -311,8 +309,8 @@ __device__ __forceinline__ float add_columns(float (&v)[8])
 	return v[0];
 }
 
-/* Sums of the diagonals that end in the half, one a lane; carry: their parts from the half before,
- * then those that go on. */
+/* Sum the diagonals that end in the half, one a lane.  carry: their parts from the half before;
+ * afterwards, of those that go on. */
 __device__ __forceinline__ float add_diagonals(const float (&tile)[BAND][HALF + 8], float &carry)
 {
 	const int lane = threadIdx.x % 32;
@@ -329,8 +327,8 @@ __device__ __forceinline__ float add_diagonals(const float (&tile)[BAND][HALF + 
 	return sum;
 }
 
-/* Keys [key, key + KEYS) are done, the step of that number: write their columns, and the diagonals
- * that ended in the last bands. */
+/* Write the columns of a finished step, keys [key, key + KEYS).  Also write the diagonals that
+ * ended in the last bands. */
 template <int D, int PAD>
 __device__ __forceinline__ void store(const struct sums_smem<D> &sm, const struct args &a,
 				      const struct span &span, int key, int step)
@@ -396,7 +394,7 @@ lastq_sums(const struct args a)
 		for (int half = 0; half < KEYS; half += HALF) {
 			float v[8];
 
-			__syncwarp();	/* the tile of the half before has been read */
+			__syncwarp();	/* all lanes have read the tile of the half before */
 #pragma unroll
 			for (int at = 0; at < HALF; at += WIDTH) {
 				float s[2][2][4];
@@ -420,34 +418,6 @@ lastq_sums(const struct args a)
 	const int steps = (end - first + KEYS - 1) / KEYS;
 
 	store<D, PAD>(sm, a, span, first + (steps - 1) * KEYS, steps - 1);
-}
-
-/* ---- pool ---- */
-
-/* grid (blocks, query head, request): a warp has a block, lanes add up every 32nd position. */
-__global__ void lastq_pool(const struct attn_batch b, const struct lastq sums,
-			   const struct lastq blocks)
-{
-	const int r = blockIdx.z, tok = b.shape.page_tok, lane = threadIdx.x % 32;
-	const int rows = b.row0[r + 1] - b.row0[r], end = b.ctx[r] + rows;
-	const int j = (blockIdx.x * blockDim.x + threadIdx.x) / 32, stop = min(j * tok + tok, end);
-	const size_t at = (size_t)r * b.shape.q_heads + blockIdx.y;
-	const float *column = sums.column + at * sums.stride;
-	const float *slash = sums.slash + at * sums.stride + end - 1;
-	float x = 0, y = 0;
-
-	if (!rows || j * tok >= end)
-		return;
-	for (int i = j * tok + lane; i < stop; i += 32) {
-		x += column[i];
-		y += slash[-i];
-	}
-	x = warp_sum(x);
-	y = warp_sum(y);
-	if (!lane) {
-		blocks.column[at * blocks.stride + j] = x;
-		blocks.slash[at * blocks.stride + j] = y;
-	}
 }
 
 /* ---- launch ---- */
@@ -506,16 +476,4 @@ enum ar_status lastq_sm80_enqueue(const struct attn_batch *b, int n, const bf16_
 	case 128: return launch_pad<128>(a, max_split, (cudaStream_t)stream, err);
 	default: return launch_pad<256>(a, max_split, (cudaStream_t)stream, err);
 	}
-}
-
-enum ar_status lastq_pool_enqueue(const struct attn_batch *b, const struct lastq *sums,
-				  const struct lastq *blocks, void *stream, struct ar_err *err)
-{
-	const dim3 grid((b->max_kv_blk + WARPS - 1) / WARPS, b->shape.q_heads, b->n_req);
-	enum ar_status st = AR_OK;
-
-	lastq_pool<<<grid, WARPS * 32, 0, (cudaStream_t)stream>>>(*b, *sums, *blocks);
-	CU_LAUNCHED();
-out:
-	return st;
 }

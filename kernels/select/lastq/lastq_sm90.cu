@@ -1,5 +1,6 @@
 /*
- * Columns and diagonals of the last queries' attention on Hopper.  Four kernels:
+ * The vertical-slash sums, by columns and diagonals, of the last queries' attention on Hopper.  Four
+ * kernels:
  *
  *   rows    (max, sum) of every row over each segment of keys: lastq_rows_sm90.cu
  *   totals  a row's segments put together
@@ -54,7 +55,7 @@
 #include <cmath>
 
 #include "kernels/prim/cuda.h"
-#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/ring.cuh"
 #include "kernels/prim/softmax.cuh"
 #include "kernels/prim/tensor_map.h"
 
@@ -65,7 +66,7 @@
 
 namespace {
 
-constexpr int BOX = 64;			/* columns of what the copy engine brings */
+constexpr int BOX = 64;			/* columns of a TMA box */
 constexpr int QUERIES = 256;
 constexpr int STRIPS = 4;
 constexpr int RUN = 16;			/* keys of a strip in a step */
@@ -74,15 +75,15 @@ constexpr int UNIT = 4096, LEAST_UNIT = 256;
 template <int PAD> constexpr int GROUPS = QUERIES / PAD;	/* of warps that compute */
 template <int PAD> constexpr int THREADS = (1 + GROUPS<PAD>) * 128;
 
-/* Registers of a thread: of all at first, and then, out of what these are together, of the
- * producer's group and of the others. */
+/* Registers of a thread: of every thread at the start; then of the producer's group and of the
+ * others, which share the same total. */
 template <int PAD> constexpr int START = 65536 / THREADS<PAD> / 8 * 8;
 constexpr int PRODUCER = 24;
 template <int PAD>
 constexpr int CONSUMER = (START<PAD> * (1 + GROUPS<PAD>) - PRODUCER) / GROUPS<PAD> / 8 * 8;
 
-/* A row of what ended in a pair of steps, after the last eight keys' of the pair before: threads
- * that store hit different banks. */
+/* A row of the diagonals that ended in a pair of steps, after the last eight keys of the pair
+ * before.  The skew lets threads that store hit different banks. */
 constexpr int PAIR = 2 * RUN, SKEW_ROW = 8 + PAIR;
 
 constexpr int RUN_BLOCKS = 8, BLOCKS_THREADS = 256;
@@ -93,7 +94,8 @@ template <int D> struct alignas(1024) smem {
 	bf16_t q[D / BOX][QUERIES][BOX];
 	bf16_t k[STAGES<D>][D / BOX][KEYS][BOX];
 	float skew[GROUPS<64>][STRIPS][8][SKEW_ROW];
-	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
+	uint64_t q_full;
+	struct ring<STAGES<D>> ring;
 };
 template <int D> constexpr int SMEM_BYTES = sizeof(struct smem<D>) + 1024;
 static_assert(SMEM_BYTES<128> <= 227 * 1024, "shared memory");
@@ -135,7 +137,8 @@ __device__ __forceinline__ struct unit<PAD> unit_of(const struct args &a)
 		 (int)blockIdx.y / slabs, {} };
 }
 
-/* The wanted query head of that number of a KV head, or q_heads.  By whole warps. */
+/* Find the wanted query head with this number in a KV head; q_heads: there is none.  By whole
+ * warps. */
 __device__ __forceinline__ int nth_head(const struct args &a, int r, int kv_head, int number)
 {
 	const int heads = a.b.shape.q_heads, group = heads / a.b.shape.kv_heads;
@@ -153,7 +156,7 @@ __device__ __forceinline__ int nth_head(const struct args &a, int r, int kv_head
 	return heads;
 }
 
-/* Returns how many warp groups have one. */
+/* Choose the heads of the warp groups.  Returns how many groups have one. */
 template <int PAD>
 __device__ __forceinline__ int take_heads(const struct args &a, struct unit<PAD> &u)
 {
@@ -204,8 +207,9 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 			tma_load_3d(s.q[c][i * 64], qmap, &s.q_full, c * BOX, u.head[i * 64 / PAD],
 				    a.b.row0[u.r + 1] - PAD + i * 64 % PAD);
 	for (int step = 0; step < steps; step++) {
-		const int st = step % STAGES<D>;
-		int y[STRIPS];		/* rows of the cache; past the end any that exist */
+		const int st = s.ring.stage(step);
+		uint64_t *full;
+		int y[STRIPS];		/* rows of the cache; past the end, any row that exists */
 
 #pragma unroll
 		for (int i = 0; i < STRIPS; i++) {
@@ -215,29 +219,29 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 			       (key & ((1 << shift) - 1));
 			next[i] = page[min((key + RUN) >> shift, last)];
 		}
-		mbarrier_wait(&s.empty[st], (step / STAGES<D> & 1) ^ 1);
-		mbarrier_expect_tx(&s.full[st], KEYS * D * 2);
+		full = s.ring.producer_acquire(step);
+		mbarrier_expect_tx(full, KEYS * D * 2);
 #pragma unroll
 		for (int i = 0; i < STRIPS; i++)
 			for (int c = 0; c < D / BOX; c++)
-				tma_load_2d(s.k[st][c][i * RUN], kmap, &s.full[st], c * BOX, y[i]);
+				tma_load_2d(s.k[st][c][i * RUN], kmap, full, c * BOX, y[i]);
 	}
 }
 
 /* ---- consumers ---- */
 
-/* acc = K Q^T of a step and this group's queries.  Enqueued, not finished. */
+/* Enqueue acc = K Q^T of a step for this group's queries. */
 template <int D, int PAD>
 __device__ __forceinline__ void issue(float (&acc)[PAD / 2], struct smem<D> &s, int step,
 				      int group)
 {
-	const int st = step % STAGES<D>;
-	uint64_t keys = wgmma_desc(s.k[st], 16, 1024);
+	uint64_t keys = wgmma_desc(s.k[s.ring.stage(step)], 16, 1024);
 	uint64_t queries = wgmma_desc(s.q[0][group * PAD], 16, 1024);
 
-	/* so that the sums below are not kept in registers from step to step */
+	/* hide the descriptors' origin; otherwise the sums below stay in registers from step to
+	 * step */
 	asm volatile("" : "+l"(keys), "+l"(queries));
-	mbarrier_wait(&s.full[st], step / STAGES<D> & 1);
+	s.ring.consumer_wait(step);
 	wgmma_fence();
 #pragma unroll
 	for (int k = 0; k < D / 16; k++) {	/* addresses in units of 16 bytes */
@@ -255,8 +259,7 @@ __device__ __forceinline__ void finish(float (&acc)[N], struct smem<D> &s, int s
 {
 	wgmma_wait<0>();
 	hold<N>(acc);
-	if (threadIdx.x % 128 == 0)
-		mbarrier_arrive(&s.empty[step % STAGES<D>]);
+	s.ring.consumer_release(step);
 }
 
 /* steps is even. */
@@ -298,7 +301,7 @@ __device__ __forceinline__ void hide(float (&acc)[N], int key, int pos)
 			acc[i] = -INFINITY;
 }
 
-/* (max, sum) of both. */
+/* Merge (max, sum) of two segments. */
 __device__ __forceinline__ float2 joined(float2 x, float2 y)
 {
 	const float top = fmaxf(x.x, y.x);
@@ -331,8 +334,8 @@ __global__ void lastq_totals(const __grid_constant__ struct args a)
 
 /* ---- blocks ---- */
 
-/* grid (blocks, query head, request): a warp has RUN_BLOCKS, and sees the one before, whose
- * diagonals go on.  Lanes have four rows each. */
+/* Grid (blocks, query head, request).  A warp sums RUN_BLOCKS blocks, and reads the block before
+ * them, whose diagonals go on.  A lane has four rows. */
 __global__ void __launch_bounds__(BLOCKS_THREADS, 6)
 lastq_blocks(const __grid_constant__ struct args a)
 {
@@ -381,8 +384,8 @@ template <int D, int PAD> struct sums {
 	float *column, *slash;		/* of the head */
 	const float share;		/* of a row in the means */
 	float total[J][2];
-	/* diagonals that go on: class v of a step holds elements with j - h = v - 1, and was class
-	 * v - 2 of the step before; 0 and 1 begin */
+	/* open diagonals.  Class v of a step holds elements with j - h = v - 1; it was class v - 2
+	 * one step earlier.  Classes 0 and 1 begin */
 	float carry[J + 1][2];
 	float part[2][2];		/* of columns, this thread's: [step of the pair][h] */
 
@@ -413,8 +416,8 @@ template <int D, int PAD> struct sums {
 		*(float2 *)row = make_float2(0, 0);
 	}
 
-	/* The elements of the pair's step ODD by class; the two classes that end go to the skewed
-	 * row, ascending by the keys where they end.  Returns the later one. */
+	/* Sum a step's elements by class; ODD: the second step of the pair.  The two classes that
+	 * end go to the skewed row, in order of the keys where they end.  Returns the later one. */
 	template <int ODD>
 	__device__ __forceinline__ float2 add_classes(const float (&p)[PAD / 2])
 	{
@@ -442,7 +445,7 @@ template <int D, int PAD> struct sums {
 		return end[1];
 	}
 
-	/* Over the step's queries, in this thread. */
+	/* Sum columns over the step's queries, in this thread. */
 	__device__ __forceinline__ void add_columns(float (&to)[2], const float (&p)[PAD / 2])
 	{
 #pragma unroll
@@ -458,7 +461,7 @@ template <int D, int PAD> struct sums {
 		}
 	}
 
-	/* The diagonal that ends at this lane's key of the pair. */
+	/* Sum the diagonal that ends at this lane's key of the pair. */
 	__device__ __forceinline__ float add_diagonals(void)
 	{
 		const int lane = threadIdx.x % 32;
@@ -476,7 +479,7 @@ template <int D, int PAD> struct sums {
 			out[at] = x * share;
 	}
 
-	/* Of a pair of steps ODD is the second. */
+	/* Take in one step of a pair; ODD: the second. */
 	template <int ODD> __device__ __forceinline__ void step(float (&acc)[PAD / 2], int step)
 	{
 		const int lane = threadIdx.x % 32, first = strip.first + (step - ODD) * RUN;
@@ -514,7 +517,7 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ char raw[];
-	/* an offset, for a pointer from a number is to no known memory, with slower loads */
+	/* an offset: a pointer made from an integer would lose its address space and load slower */
 	struct smem<D> &s = *(struct smem<D> *)(raw + (-smem_addr(raw) & 1023));
 	struct unit<PAD> u = unit_of<PAD>(a);
 	const int steps = (u.len + PAD) / RUN;
@@ -529,10 +532,7 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 		tma_prefetch_map(&qmap);
 		tma_prefetch_map(&kmap);
 		mbarrier_init(&s.q_full, 1);
-		for (int i = 0; i < STAGES<D>; i++) {
-			mbarrier_init(&s.full[i], 1);
-			mbarrier_init(&s.empty[i], groups);
-		}
+		s.ring.init(1, groups);
 		fence_barrier_init();
 	}
 	__syncthreads();
@@ -554,7 +554,8 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 
 /* ---- launch ---- */
 
-/* Keys of units, so that n thread blocks for each fill the multiprocessors once: whole steps. */
+/* Choose the keys of a unit: whole steps, so that n thread blocks a unit fill the multiprocessors
+ * once. */
 int unit_keys(const struct attn_batch *b, int n)
 {
 	const int room = b->n_sm / n - b->n_req;	/* a unit of each request may be short */
@@ -585,7 +586,7 @@ enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStrea
 	const int group = s->q_heads / s->kv_heads, slots = GROUPS<PAD>;
 	const int per_unit = s->kv_heads * ((group + slots - 1) / slots);
 	const int keys = a.b.max_kv_blk * s->page_tok;
-	/* the cache's end is not known here and not needed: pages bound the accesses */
+	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t dim[2] = { D, INT32_MAX };
 	const uint32_t box[2] = { BOX, RUN };
 	CUtensorMap qmap, kmap;

@@ -4,11 +4,11 @@
 
 #include "kernels/select/means/means.h"
 
-/* Rows that a thread loads at once; in place of those past the last it loads that, and adds 0. */
+/* Rows that a thread loads at once.  Past the last row it loads that row again and adds 0. */
 constexpr int MEAN_BATCH = 32;
 
-/* As means_of_rows of n heads one after the other, by the threads of a block together, each some
- * pairs of channels. */
+/* Compute means_of_rows of n heads, one after the other.  The threads of a block share the pairs of
+ * channels. */
 static __device__ __forceinline__ void mean_rows(const struct attn_batch &b, int lo, int hi,
 						 int head, int n, const bf16_t *__restrict__ q,
 						 float *out)
@@ -37,15 +37,15 @@ static __device__ __forceinline__ void mean_rows(const struct attn_batch &b, int
 	}
 }
 
-/* What a warp brings of 32 means: so many channels of each, apart so that neither a row nor a
- * column of fours is in the same banks. */
+/* Channels of 32 means that a warp loads at once.  The padding keeps rows and columns of fours in
+ * different banks. */
 constexpr int MEAN_CHANNELS = 16;
 struct mean_room {
 	float x[32][MEAN_CHANNELS + 4];
 };
 
-/* sum[i]: means_dot of x + i * n and this lane's y.  By a warp together, which reads lines: a lane
- * that read its own y would ask for a line of its own each time. */
+/* Compute sum[i] = means_dot of x + i * n and this lane's y.  A warp reads whole lines together; a
+ * lane alone would request a line for each value. */
 template <int N>
 static __device__ __forceinline__ void dots_by_lines(float (&sum)[N], const float *x,
 						     const float *y, int n,
@@ -66,7 +66,7 @@ static __device__ __forceinline__ void dots_by_lines(float (&sum)[N], const floa
 	for (int i = 0; i < N; i++)
 		sum[i] = 0;
 	for (int d = 0; d < n; d += MEAN_CHANNELS) {
-		__syncwarp();		/* what was brought before is used */
+		__syncwarp();		/* all lanes have used the values loaded before */
 #pragma unroll
 		for (int k = 0; k < FOURS; k++)
 			*(float4 *)&room.x[k * ROWS + row][col] = next[k];

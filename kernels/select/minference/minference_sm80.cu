@@ -28,7 +28,7 @@ namespace {
 
 constexpr int MAX_DIM = 256;
 constexpr int LIST_WARPS = 4;
-constexpr int COLUMNS = 4;		/* that a lane looks for at a time */
+constexpr int COLUMNS = 4;		/* columns that a lane searches for at a time */
 
 struct args {
 	struct attn_batch b;
@@ -88,18 +88,21 @@ __device__ __forceinline__ struct minference_row row_at(const struct args &a, si
 	return { a.out.run + row * a.out.max_run, a.out.col + row * a.out.max_col, 0, 0 };
 }
 
-/* minference_merge()'s runs, by a warp; returns where the last one ends.  With x = end - distance,
- * ascending, of a run that ends at an x all that are put end to end with it are at the same place
- * modulo tok, a power of two.  So the one that reaches over an x ends at the first such place from
- * there on, and lanes need to know only where runs last began anew.  They do after a gap of 2 tok,
- * never after one up to tok, and only the gaps in between are gone through one by one. */
+/*
+ * Write the runs of minference_merge(), by a warp; returns where the last run ends.
+ *
+ * Let x = end - distance, ascending.  Runs that follow each other without a gap begin at the same
+ * place modulo tok, a power of two.  So a run that reaches over an x ends at the first such place
+ * from x on.  Lanes need only know where runs last began anew.  They do after a gap of 2 tok, and
+ * never after one up to tok.  Only gaps in between are checked one by one.
+ */
 __device__ int merge_runs(int tok, const int32_t *s, int n_s, int end, struct minference_row *out)
 {
 	const int lane = threadIdx.x % 32;
-	int before = -tok, place = -tok;	/* the last x, and the last that began anew */
+	int before = -tok, place = -tok;	/* the last x, and the last x where runs began anew */
 
 	for (int at = 0; at < n_s; at += 32) {
-		/* what does not count comes first, or is the last x again */
+		/* skipped, or the last x again */
 		const int distance = s[max(n_s - 1 - at - lane, 0)];
 		const int x = distance < end ? max(end - distance, tok) : -tok;
 		const int below = __shfl_up_sync(~0u, x, 1), prev = lane ? below : before;
@@ -131,14 +134,14 @@ __device__ int merge_runs(int tok, const int32_t *s, int n_s, int end, struct mi
 	return before + ((place - before) & (tok - 1));
 }
 
-/* Its columns: below hi, and in no run. */
+/* Write the columns of minference_merge(): below hi, and in no run. */
 __device__ void merge_columns(int tok, const int32_t *v, int n_v, int hi,
 			      struct minference_row *out)
 {
 	const int lane = threadIdx.x % 32, top = out->n_run ? 1 << (31 - __clz(out->n_run)) : 0;
 
 	for (int at = lane; at - lane < n_v; at += 32 * COLUMNS) {
-		int column[COLUMNS], runs[COLUMNS];	/* that begin up to it */
+		int column[COLUMNS], runs[COLUMNS];	/* runs that begin up to the column */
 
 #pragma unroll
 		for (int i = 0; i < COLUMNS; i++) {
@@ -250,7 +253,7 @@ minference_means(const __grid_constant__ struct args a, float *__restrict__ prod
 
 /* ---- launch ---- */
 
-/* Bytes of work after lastq's. */
+/* Offsets in work, in bytes after lastq's part. */
 struct layout {
 	int stride[2];
 	size_t list[2], n, product, end;
@@ -306,7 +309,7 @@ enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, 
 	char *at = (char *)work + lastq_work_bytes(&b->shape, &all);
 	const int heads = b->shape.q_heads, rows = b->n_qblk * heads;
 	cudaStream_t on = (cudaStream_t)stream;
-	void (*const pick)(struct args) = minference_pick;	/* not the reference's */
+	void (*const pick)(struct args) = minference_pick;	/* the kernel, not the reference */
 	struct args a = { .b = *b, .sums = {}, .q = q, .mean = (const float *)state,
 			  .sink = (int)x->rule.sink, .local = (int)x->rule.local,
 			  .blocks = (int)x->rule.blocks, .force_diag = x->rule.force_diag,

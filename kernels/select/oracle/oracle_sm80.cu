@@ -135,7 +135,7 @@ oracle_means(struct attn_batch b, const bf16_t *__restrict__ q, const bf16_t *__
 		}
 		__syncthreads();
 	}
-	for (int i = 0; i < 2; i++)	/* a row that is none of the chunk has no mass: x is -inf */
+	for (int i = 0; i < 2; i++)	/* a row outside the chunk has no mass: x is -inf */
 		max[i] += log2f(fmaxf(sum[i], FLT_MIN));
 	mean += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.max_kv_blk;
 	for (int j = 0; j <= s.blk; j++) {

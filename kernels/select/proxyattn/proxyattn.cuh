@@ -39,16 +39,19 @@ struct proxy_job {
 };
 
 /*
- * Fill top and sum.  In units of log2, for every row and block up to the row's own: of a group's
- * row the largest logit, of a head's the logarithm of the sum of their powers; and for every row
- * and segment, whose length they set, the logarithm of that sum.  The first is mma.sync, for any
- * device from 8.0 on, the second wgmma and the copy engine.
+ * Fill top and sum, in units of log2, and set segment.
+ *
+ * top: for each row and each block up to the row's own.  A group's row has its largest logit, a
+ * head's row the logarithm of its sum of powers.  sum: for each row and segment, the logarithm of
+ * the sum of powers.
+ *
+ * The first function uses mma.sync, for any device from 8.0 on, the second wgmma and TMA.
  */
 enum ar_status proxy_score_sm80(struct proxy_job *j, cudaStream_t stream, struct ar_err *err);
 enum ar_status proxy_score_sm90(struct proxy_job *j, int n_sm, cudaStream_t stream,
 				struct ar_err *err);
 
-/* At least as many rows as the strips of one source have together. */
+/* A bound of the rows of all strips of one source. */
 static inline int64_t proxy_strip_rows(const struct proxy_job *j)
 {
 	const struct attn_shape *s = &j->b.shape;
@@ -59,7 +62,7 @@ static inline int64_t proxy_strip_rows(const struct proxy_job *j)
 	return probing + sampled;
 }
 
-/* And at least as many tiles. */
+/* A bound of the tiles of one source. */
 static inline int proxy_tiles(const struct proxy_job *j, int rows)
 {
 	return (int)(proxy_strip_rows(j) / rows) + j->b.n_req;
@@ -83,7 +86,7 @@ static __device__ __forceinline__ int proxy_probing(const struct proxy_job &j, i
 	return n > 1 ? (min(n, j.b.shape.page_tok) + stride - 1) / stride : 0;
 }
 
-/* Room for the rows of a group in a request. */
+/* Rows that are reserved for a group in a request. */
 static __device__ __forceinline__ int proxy_sampled(const struct proxy_job &j, int r)
 {
 	return proxy_rows_in(j, r) > 1 ? (j.b.qblk0[r + 1] - j.b.qblk0[r]) * j.per_line : 0;
@@ -156,7 +159,7 @@ static __device__ __forceinline__ struct proxy_line proxy_sample(const struct pr
 	return { r, end - ctx > 1 ? (last - max(blk * tok, ctx)) / (int)j.p.stride + 1 : 0, last };
 }
 
-/* Position of row i of a strip; -1: there is none. */
+/* Position of row i of a strip; -1: no such row. */
 static __device__ __forceinline__ int proxy_pos(const struct proxy_job &j,
 						const struct proxy_strip &s, int i)
 {
@@ -172,7 +175,8 @@ static __device__ __forceinline__ int proxy_pos(const struct proxy_job &j,
 	return at < l.n ? l.last - at * stride : -1;
 }
 
-/* The last position of rows [first, end) of a strip: groups ascend, all heads probe at the end. */
+/* The last position of rows [first, end) of a strip.  Groups' rows ascend, and all heads probe at
+ * the end. */
 static __device__ __forceinline__ int proxy_last(const struct proxy_job &j,
 						 const struct proxy_strip &s, int first, int end)
 {
@@ -183,7 +187,7 @@ static __device__ __forceinline__ int proxy_last(const struct proxy_job &j,
 	return proxy_sample(j, s.req, row % s.sampled / j.per_line).last;
 }
 
-/* The strip of a thread block, and the first of its rows; false: it has none. */
+/* Find the strip of a thread block and the first of its rows.  False: there is none. */
 static __device__ __forceinline__ bool proxy_find(const struct proxy_job &j, int rows, int source,
 						  int at, struct proxy_strip &s, int &first)
 {

@@ -2,7 +2,7 @@
  * ProxyAttn's scores on Hopper; what they are says proxyattn.cuh.
  *
  * A thread block takes 256 rows of a strip, which stay in shared memory, through a segment of keys,
- * 128 a step, brought by the copy engine straight from the paged cache.  The last warp issues the
+ * 128 a step, which TMA copies straight from the paged cache.  The last warp issues the
  * copies; four warp groups have 64 rows each, and per step and group:
  *
  *   S = Q K^T           wgmma m64n128k16, both operands in shared memory
@@ -35,7 +35,7 @@
 #include <cmath>
 
 #include "kernels/prim/cuda.h"
-#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/ring.cuh"
 #include "kernels/prim/tensor_map.h"
 #include "kernels/select/proxyattn/proxyattn.cuh"
 
@@ -57,11 +57,12 @@ template <int GROUPS> constexpr int ROWS = GROUPS * 64;
 template <int GROUPS> constexpr int THREADS = GROUPS * 128 + 32;
 template <int D> constexpr int STAGES = D == 256 ? 2 : 4;
 
-/* A slab is 64 columns of all rows; the copy engine writes it swizzled. */
+/* A slab is 64 columns of all rows, as TMA swizzles it. */
 template <int D, int GROUPS> struct alignas(1024) score_smem {
 	bf16_t q[D / COLS][ROWS<GROUPS>][COLS];
 	bf16_t k[STAGES<D>][D / COLS][KEYS][COLS];
-	uint64_t q_full, full[STAGES<D>], empty[STAGES<D>];
+	uint64_t q_full;
+	struct ring<STAGES<D>> ring;
 };
 template <int D, int GROUPS>
 constexpr int SMEM_BYTES = sizeof(struct score_smem<D, GROUPS>) + 1024;
@@ -93,24 +94,24 @@ __device__ __forceinline__ void produce(struct score_smem<D, GROUPS> &sm, const 
 	for (int c = 0; c < D / COLS; c++)
 		tma_load_2d(sm.q[c], &maps.row, &sm.q_full, c * COLS, (int)(w.s.row + w.first));
 	for (int key = w.begin; key < w.end; key += KEYS, at++) {
-		const int stage = at % STAGES<D>;
+		const int stage = sm.ring.stage(at);
+		uint64_t *full;
 		int y[BLOCKS];
 
 #pragma unroll
 		for (int b = 0; b < BLOCKS; b++) {
-			/* past the last block that one comes again, and is masked */
+			/* past the last block, that block is copied again and masked */
 			const int i = page0 + min(key / PAGE + b, (w.end - 1) / PAGE);
 
 			y[b] = (own ? j.b.page[i] * kv_heads + source :
 				      (source - kv_heads) * j.b.n_page + i) * PAGE;
 		}
-		mbarrier_wait(&sm.empty[stage], (at / STAGES<D> & 1) ^ 1);
-		mbarrier_expect_tx(&sm.full[stage], sizeof sm.k[0]);
+		full = sm.ring.producer_acquire(at);
+		mbarrier_expect_tx(full, sizeof sm.k[0]);
 #pragma unroll
 		for (int b = 0; b < BLOCKS; b++)
 			for (int c = 0; c < D / COLS; c++)
-				tma_load_2d(sm.k[stage][c][b * PAGE], map, &sm.full[stage],
-					    c * COLS, y[b]);
+				tma_load_2d(sm.k[stage][c][b * PAGE], map, full, c * COLS, y[b]);
 	}
 }
 
@@ -135,8 +136,9 @@ __device__ __forceinline__ void mask(float *acc, const struct rows &t, int key)
 				acc[4 * i + e] = -INFINITY;
 }
 
-/* Of N keys of a block, a lane's part: the sums of their powers, and the bits of the least distance
- * to the base; these are negative if any distance is, and else order as they do. */
+/* Weigh N keys of a block, this lane's part.  sum: of their powers.  least: the bits of the least
+ * distance to the base, negative if any distance is.  Bits of other distances are ordered like the
+ * distances. */
 template <int N>
 __device__ __forceinline__ void weigh(const float *acc, const struct rows &t, float scale,
 				      float (&sum)[2], int (&least)[2])
@@ -158,7 +160,7 @@ __device__ __forceinline__ void weigh(const float *acc, const struct rows &t, fl
 		}
 }
 
-/* Bases with room above the N keys. */
+/* Raise bases until they have room above the N keys. */
 template <int N>
 __device__ __forceinline__ void rebase(const float *acc, struct rows &t, float scale)
 {
@@ -231,9 +233,9 @@ __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const 
 		bar_arrive(1, 256);
 	mbarrier_wait(&sm.q_full, 0);
 	for (int key = w.begin; key < w.end; key += KEYS, at++) {
-		const int stage = at % STAGES<D>;
+		const int stage = sm.ring.stage(at);
 
-		mbarrier_wait(&sm.full[stage], at / STAGES<D> & 1);
+		sm.ring.consumer_wait(at);
 		bar_sync(1 + group, 256);
 		wgmma_fence();
 #pragma unroll
@@ -246,8 +248,7 @@ __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const 
 		bar_arrive(1 + (group + 1) % GROUPS, 256);
 		wgmma_wait<0>();
 		hold<KEYS / 2>(acc);
-		if (threadIdx.x % 128 == 0)
-			mbarrier_arrive(&sm.empty[stage]);
+		sm.ring.consumer_release(at);
 		if (key + KEYS > ctx)	/* may hold keys past a row */
 			mask<KEYS>(acc, t, key);
 #pragma unroll
@@ -288,10 +289,7 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 		return;
 	if (threadIdx.x == 0) {
 		mbarrier_init(&sm.q_full, 1);
-		for (int i = 0; i < STAGES<D>; i++) {
-			mbarrier_init(&sm.full[i], 1);
-			mbarrier_init(&sm.empty[i], GROUPS);
-		}
+		sm.ring.init(1, GROUPS);
 		fence_barrier_init();
 	}
 	__syncthreads();
@@ -304,8 +302,8 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 #endif
 }
 
-/* The grid, and with it the length of segments.  Long ones fill the pipeline less often, but for
- * even work there must be several waves of them; where that would make them short, there is one. */
+/* Choose the length of segments, and so the grid.  Long segments fill the pipeline less often, but
+ * even work needs several waves.  Where waves would make segments short, there is one wave. */
 dim3 split(struct proxy_job *j, int rows, int n_sm)
 {
 	const int64_t tiles = (int64_t)proxy_tiles(j, rows) * j->n_source;
@@ -330,8 +328,7 @@ enum ar_status launch(struct proxy_job *job, int n_sm, cudaStream_t stream, stru
 	const dim3 grid = split(job, ROWS<GROUPS>, n_sm);
 	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
 	const uint64_t rows[2] = { D, (uint64_t)j.n_row };
-	/* the ends of the cache and the means are not known here and not needed: pages bound
-	 * the accesses */
+	/* the sizes of the cache and the means are unknown here; page numbers bound the accesses */
 	const uint64_t keys[2] = { D, INT32_MAX };
 	const uint32_t row_box[2] = { COLS, ROWS<GROUPS> }, key_box[2] = { COLS, PAGE };
 	struct maps maps;

@@ -26,7 +26,6 @@ struct quoka_room {
 	uint16_t *cosine;	// [query head][cosine_stride]: the larger, the smaller the cosine
 	int32_t *slot;		// [query head][row]: rows of the chunk
 	bf16_t *qbar;		// [KV head][row][head_dim]
-	size_t end;
 };
 
 struct quoka_job {
@@ -46,7 +45,9 @@ static inline dim3 quoka_score_grid(const struct quoka_job &j)
 	return dim3((tokens + QUOKA_KEYS<M> - 1) / QUOKA_KEYS<M>, j.b.shape.kv_heads, j.b.n_req);
 }
 
-/* Score from qbar, by wgmma. */
+/* Score from qbar, by mma.sync for any device from 8.0 on, and by wgmma. */
+enum ar_status quoka_score_sm80(const struct quoka_job *j, cudaStream_t stream,
+				struct ar_err *err);
 enum ar_status quoka_score_sm90(const struct quoka_job *j, cudaStream_t stream,
 				struct ar_err *err);
 
@@ -70,14 +71,14 @@ static __device__ __forceinline__ uint16_t quoka_order_of(float x)
 	return quoka_order(__bfloat16_as_ushort(__float2bfloat16_rn(x)));
 }
 
-/* What makes a vector with this sum of squares a unit vector. */
+/* The factor that makes a vector with this sum of squares a unit vector. */
 static __device__ __forceinline__ float quoka_unit_scale(float squares)
 {
 	return 1 / fmaxf(sqrtf(squares), 1e-6f);
 }
 
-/* 16 M unit keys of the request from key on as rows of mma's a operand, zeros from ctx on.  Lane
- * 4g + t takes elements 8t .. 8t + 7 of each 32 of rows g and g + 8. */
+/* Load 16 M keys of the request from key on, scaled to unit length, as mma's A operand.  Keys from
+ * ctx on become zeros.  Lane 4g + t takes elements 8t .. 8t + 7 of each 32 of rows g and g + 8. */
 template <int D, int M>
 static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[M][D / 16][4],
 						       const struct quoka_job &j, int r,
@@ -131,7 +132,7 @@ static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[M][D / 16][
 	}
 }
 
-/* The scores of a warp's keys; top[m][h] is of rows 16m + 8h + g. */
+/* Store the scores of a warp's keys.  top[m][h] belongs to rows 16m + 8h + g. */
 template <int M>
 static __device__ __forceinline__ void quoka_store(const float (&top)[M][2],
 						   const struct quoka_job &j, int r, int kv_head,

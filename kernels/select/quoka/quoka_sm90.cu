@@ -38,7 +38,8 @@ template <int D> struct alignas(1024) stages {
 };
 template <int D> constexpr int SMEM_BYTES = sizeof(struct stages<D>) + 1024;
 
-/* Queries [first, first + QUERIES); past the last one, that one again, which changes no maximum. */
+/* Copy queries [first, first + QUERIES) to a stage.  Past the last query, that query is repeated,
+ * which changes no maximum. */
 template <int D>
 __device__ __forceinline__ void load_queries(bf16_t (&stage)[D / COLS][QUERIES][COLS],
 					     const bf16_t *__restrict__ qbar, int first, int nq)
@@ -53,7 +54,7 @@ __device__ __forceinline__ void load_queries(bf16_t (&stage)[D / COLS][QUERIES][
 	cp_async_commit();
 }
 
-/* Raise top[h], of rows 8h + g, by the queries of a stage. */
+/* Raise the maxima top[h], of rows 8h + g, by the queries of a stage. */
 template <int D>
 __device__ __forceinline__ void raise(float (&top)[2], const uint32_t (&a)[D / 16][4],
 				      const bf16_t (&stage)[D / COLS][QUERIES][COLS])

@@ -62,8 +62,8 @@ __device__ __forceinline__ float round_bf16(float x)
 	return __bfloat162float(__float2bfloat16_rn(x));
 }
 
-/* Sine and cosine to 2^-22 for every angle that a position makes: the angle in quarter turns, of
- * which whole ones are dropped before its low part is added, then the series of what is left. */
+/* Sine and cosine, to 2^-22, of every angle that a position makes.  The angle is reduced in quarter
+ * turns: whole ones are dropped before the low part is added.  A series follows. */
 __device__ __forceinline__ void trig(float angle, float *s, float *c)
 {
 	constexpr float high = 0.636619747f, low = 2.5682553e-8f;	// 2 / pi
@@ -81,7 +81,7 @@ __device__ __forceinline__ void trig(float angle, float *s, float *c)
 	*c = (n + 1) & 2 ? -second : second;
 }
 
-/* The pair (lo, hi) turned by the angle, as the gate does. */
+/* Rotate the pair (lo, hi) by the angle, as the gate does. */
 __device__ __forceinline__ float2 turn(float lo, float hi, float angle)
 {
 	float s, c;
@@ -162,8 +162,7 @@ __device__ __forceinline__ void pool_rows(struct pool4 &p, const bf16_t *src, si
 	}
 }
 
-/* Combine the groups: of the thread block's channels, threadIdx.x's maximum and minimum, and
- * sm.mean. */
+/* Merge the groups into the maximum and minimum of channel threadIdx.x, and sm.mean. */
 template <int D>
 __device__ __forceinline__ float2 pool_reduce(struct pool_smem<D> &sm, const struct pool4 &p, int n)
 {
@@ -193,8 +192,8 @@ __device__ __forceinline__ float2 pool_reduce(struct pool_smem<D> &sm, const str
 	return make_float2(max, min);
 }
 
-/* f: [query block][KV head][SEER_POOLS * D]; query: [query block][query head][D], turned if they
- * are not projected. */
+/* Pool keys and queries.  f: [query block][KV head][SEER_POOLS * D].  query: [query block][query
+ * head][D], rotated unless a projection follows. */
 template <int D>
 __global__ void __launch_bounds__(POOL_THREADS)
 seer_pool(struct attn_batch b, bool projected, const float *__restrict__ inv,
@@ -246,7 +245,8 @@ seer_pool(struct attn_batch b, bool projected, const float *__restrict__ inv,
 
 /* ---- products ---- */
 
-/* Both 16-wide steps of 32 summed elements: rows lo (g) and hi (g + 8) against column w. */
+/* Multiply both 16-wide steps of 32 summed elements: rows lo (g) and hi (g + 8) against column
+ * w. */
 __device__ __forceinline__ void multiply(float (&acc)[4], const uint4 &lo, const uint4 &hi,
 					 const uint4 &w)
 {
@@ -290,8 +290,8 @@ __device__ __forceinline__ void place_row(struct project_smem<D> &sm, const stru
 	sm.row[i] = KEYS ? b.page[b.page0[s.req] + s.blk] : first + i;
 }
 
-/* This warp's part of the sums: 16 query blocks, 16 channels from channel on and those half a head
- * on, in which RoPE turns them. */
+/* Compute this warp's part of the sums: 16 query blocks, 16 channels from `channel` on and their
+ * partners half a head on, for RoPE. */
 template <int D, bool KEYS>
 __device__ __forceinline__ void project_part(struct project_smem<D> &sm,
 					     const struct attn_batch &b,
@@ -330,7 +330,7 @@ __device__ __forceinline__ void project_part(struct project_smem<D> &sm,
 				make_float2(acc[n][2 * h], acc[n][2 * h + 1]);
 }
 
-/* Of a row two sums from column on, rounded. */
+/* Two sums of a row from `column` on, rounded. */
 template <int D>
 __device__ __forceinline__ float2 project_sum(const struct project_smem<D> &sm, int row, int column)
 {
@@ -463,7 +463,7 @@ __device__ float block_reduce(float x, struct mask_smem &sm, Op op)
 	return x;
 }
 
-/* Logits to shares; every thread reads and writes the same ones. */
+/* Turn logits into shares.  A thread writes only what it reads. */
 __device__ void softmax_row(uint16_t *z, int n, struct mask_smem &sm)
 {
 	constexpr float log2e = 1.4426950408889634f;
@@ -483,8 +483,8 @@ __device__ void softmax_row(uint16_t *z, int n, struct mask_smem &sm)
 	__syncthreads();
 }
 
-/* How many of the warps before this one's lanes and of its lower lanes have the bit set; *all: of
- * all warps. */
+/* Count the lanes before this one, of earlier warps and of this warp, that have the bit set.  *all:
+ * the count of all warps. */
 __device__ int count_before(bool set, int *all, struct mask_smem &sm)
 {
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -547,7 +547,7 @@ seer_mask(struct attn_batch b, struct seer rule, int stride, bf16_t *__restrict_
 
 /* ---- launch ---- */
 
-/* Parts of work, in elements; each is a multiple of 16 bytes. */
+/* Offsets in work, in elements; each is a multiple of 16 bytes. */
 struct layout {
 	size_t f, mean, query, z, end;
 	int stride;
@@ -654,8 +654,8 @@ enum ar_status seer_upload(struct seer_self *g, struct ar_err *err)
 				g->head_dim / 2 * sizeof *g->host.inv, err);
 }
 
-/* A gate that is not on a device leaves CUDA alone, which would start here and not survive a
- * fork. */
+/* Free the gate's weights on the device, if it has any.  Otherwise CUDA is not called: it would
+ * start here and not survive a fork. */
 void seer_device_free(struct seer_self *g)
 {
 	if (!g->device.k)

@@ -29,11 +29,15 @@ struct xattention_job {
 	int64_t last_dense;
 };
 
-/* By wgmma and the copy engine.  Sets j->run. */
+constexpr int XATTENTION_DEPTH = 64;	// elements of a step
+
+/* Fill lse and set j->run: by mma.sync for any device from 8.0 on, and by wgmma and TMA. */
+enum ar_status xattention_score_sm80(struct xattention_job *j, cudaStream_t stream,
+				     struct ar_err *err);
 enum ar_status xattention_score_sm90(struct xattention_job *j, int n_sm, cudaStream_t stream,
 				     struct ar_err *err);
 
-/* At least as many reduced rows of a head as the requests have together. */
+/* A bound of the reduced rows of a head in all requests. */
 static inline size_t xattention_rows(int n_row, int n_req, int stride)
 {
 	return (size_t)n_row / stride + 2 * (size_t)n_req;
@@ -57,8 +61,8 @@ static __device__ __forceinline__ void xattention_reduced(const struct xattentio
 
 // PER, of the templates below: reduced columns of a block.
 
-/* log2 of the sum of 2^(scale x) over the N values of this lane and those of the lanes that differ
- * in the bits below LANES. */
+/* log2 of the sum of 2^(scale x), over the N values of LANES lanes, a power of two.  Lane l shares
+ * the sum with the lanes of the same l / LANES. */
 template <int N, int LANES>
 static __device__ __forceinline__ float xattention_log_sum(const float (&x)[N], float scale)
 {
@@ -79,8 +83,8 @@ static __device__ __forceinline__ float xattention_log_sum(const float (&x)[N], 
 	return top * scale + __log2f(sum);
 }
 
-/* Leave one row's share of the 64 columns from col on, in blocks of PER columns; x[n]: two columns
- * of each eight. */
+/* Store one row's sums over the 64 columns from col on, in blocks of PER columns.  x[n]: this
+ * lane's two columns of each eight. */
 template <int PER>
 static __device__ __forceinline__ void xattention_store(const float (&x)[8][2],
 							const struct xattention_job &j, int req,

@@ -1,52 +1,22 @@
 /*
- * XAttention's selection on the device; the rule is in xattention.c.  Two kernels:
- *
- *   score   a product of reduced queries and reduced keys: xattention_sm90.cu, and for devices
- *           before Hopper the one below.
- *   select  a thread block per (query block, head): every row's sum, the masses, and the bits.
- *
- * Arithmetic: 2 Hq Nq Nkv D / S, at S = 8 1/16 of dense attention's.  For 8 chunks of 1024 on 128K
- * tokens, 16 heads of 128 over 4 KV heads that is 550 GFLOP.  Bytes: K once from memory, 1.1 GB or
- * 0.25 ms; 67 MB of sums, written once and read three times.
- *
- * The score kernel below, by mma.sync:
+ * XAttention's scores by mma.sync, on devices before Hopper; what they are says xattention.cuh.
  *
  *   registers   accumulators 4 x 8 x 4 = 128, rows 16, columns 4: one block of 256 threads a SM
  *   shared      4 stages of (128 + 256) x 64 elements: 192 KiB
  *   per step    8 warps of 64 x 64; 16 KiB of ldmatrix a warp feed 128 mma
  */
 #include "config.h"
-#include "kernels/select/xattention/xattention.cuh"
 
-#include <cfloat>
-
-#include "kernels/exec/executor.h"
 #include "kernels/prim/cuda.h"
-#include "kernels/select/qblk.cuh"
-#include "kernels/select/top.cuh"
+#include "kernels/select/xattention/xattention.cuh"
 
 namespace {
 
 constexpr int WARPS = 8;
 constexpr int ROWS = 128, COLS = 256;	// of a tile, in reduced rows and columns
-constexpr int DEPTH = 64;		// elements of a step
+constexpr int DEPTH = XATTENTION_DEPTH;
 constexpr int STAGES = 4;
 constexpr int MAX_RUN = 8;		// column tiles of a thread block
-constexpr int MAX_HEADS = 256;
-
-struct rule {
-	int stride;
-	int tail;
-	int64_t last_dense;
-	float threshold[MAX_HEADS];
-};
-
-__device__ __forceinline__ bool in_tail(const struct attn_batch &b, const struct rule &rule, int r)
-{
-	return xattention_in_tail(rule.last_dense, rule.tail, b.left[r]);
-}
-
-/* ---- score ---- */
 
 struct score_smem {
 	bf16_t q[STAGES][ROWS * DEPTH];
@@ -64,7 +34,7 @@ struct spot {
 	int last;		// largest reduced row
 };
 
-/* One step of a tile: 64 elements of the token p of every reduced row and column. */
+/* Copy one step of a tile: 64 elements of token p of every reduced row and column. */
 template <int PER>
 __device__ __forceinline__ void load(struct score_smem &sm, int stage,
 				     const struct xattention_job &j, const struct spot &s, int nth,
@@ -129,7 +99,7 @@ __device__ __forceinline__ void multiply(float (&acc)[4][8][4], const struct sco
 	}
 }
 
-/* Blocks that no row of theirs sees get no sum: nobody reads it. */
+/* Store the sums of a tile.  A block that no row sees gets none, because nobody reads it. */
 template <int PER>
 __device__ __forceinline__ void store(float (&acc)[4][8][4], const struct score_smem &sm,
 				      const struct xattention_job &j, const struct spot &s,
@@ -159,7 +129,7 @@ __device__ __forceinline__ void store(float (&acc)[4][8][4], const struct score_
 		}
 }
 
-/* Rows and pages of the thread block to shared memory; false: it has no work. */
+/* Load the rows and pages of the thread block to shared memory.  False: it has no work. */
 template <int PER>
 __device__ bool begin(struct score_smem &sm, const struct xattention_job &j, struct spot &s)
 {
@@ -234,201 +204,40 @@ xattention_score(const __grid_constant__ struct xattention_job j)
 	}
 }
 
-/* ---- select ---- */
-
-/* The masses of blocks [0, blk] into the first row of lse, as bits of floats; lo and hi: the
- * reduced rows that take part. */
-__device__ void masses(float *lse, int stride, int lo, int hi, int blk)
-{
-	__shared__ float base[32];	// log2 of a reduced row's sum
-	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-
-	for (int row = lo + warp; row < hi; row += TOP_WARPS) {
-		const float *x = lse + (size_t)row * stride;
-		float top = -FLT_MAX, sum = 0;
-
-		for (int j = lane; j <= blk; j += 32)
-			top = fmaxf(top, x[j]);
-		top = warp_max(top);
-		for (int j = lane; j <= blk; j += 32)
-			sum += ex2(x[j] - top);
-		sum = warp_sum(sum);
-		if (lane == 0)
-			base[row] = top + __log2f(sum);
-	}
-	__syncthreads();
-	for (int j = threadIdx.x; j <= blk; j += TOP_THREADS) {
-		float w = 0;
-
-		for (int row = lo; row < hi; row++)
-			w += ex2(lse[(size_t)row * stride + j] - base[row]);
-		lse[j] = __uint_as_float(xattention_units(w));
-	}
-	__syncthreads();
-}
-
-/* The blocks between the first and the diagonal that are kept. */
-__device__ struct top find_kept(const float *mass, int blk, float threshold, struct top_smem &sm)
-{
-	const auto key = [=](int i) { return __float_as_uint(mass[i]); };
-	const auto own = [](uint32_t key) { return key; };
-	const uint32_t forced = key(0) + (blk ? key(blk) : 0);
-	const uint32_t total = (uint32_t)top_sum(key, blk + 1, 0, own, sm);
-	const uint32_t need = xattention_need(threshold, total);
-
-	if (need <= forced)
-		return top_none();
-	return top_find([=](int i) { return key(i + 1); }, blk - 1, need - forced, own, sm);
-}
-
-__global__ void __launch_bounds__(TOP_THREADS)
-xattention_select(struct attn_batch b, const __grid_constant__ struct rule rule, float *lse,
-		  uint32_t *__restrict__ mask)
-{
-	__shared__ struct top_smem sm;
-	const struct qblk s = qblk_at(b, blockIdx.x);
-	const int per = b.shape.page_tok / rule.stride;
-	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
-	const float threshold = rule.threshold[blockIdx.y];
-	const bool one = b.row0[s.req + 1] - b.row0[s.req] == 1;
-	const bool all = threshold >= 1 || one || in_tail(b, rule, s.req);
-	struct top kept = top_none();
-
-	lse += row * per * b.max_kv_blk;
-	if (!all) {
-		masses(lse, b.max_kv_blk, s.lo / rule.stride,
-		       (s.hi + rule.stride - 1) / rule.stride, s.blk);
-		kept = find_kept(lse, s.blk, threshold, sm);
-	}
-	top_write([=](int i) { return __float_as_uint(lse[i]); }, s.blk, all, kept,
-		  mask + row * b.mask_words, b.mask_words, sm);
-}
-
-/* ---- launch ---- */
-
 template <int PER>
-enum ar_status score(const struct xattention_job &j, cudaStream_t stream, struct ar_err *err)
+enum ar_status launch(struct xattention_job *j, cudaStream_t stream, struct ar_err *err)
 {
-	const struct attn_shape *s = &j.b.shape;
+	const struct attn_shape *s = &j->b.shape;
 	const int bytes = (int)sizeof(struct score_smem), group = s->q_heads / s->kv_heads;
-	const int rows = (int)xattention_rows(j.b.n_row, j.b.n_req, j.stride) * group;
-	const int tiles = (j.b.max_kv_blk * PER + COLS - 1) / COLS;
-	struct xattention_job with = j;
-	dim3 grid(rows / ROWS + j.b.n_req, 0, s->kv_heads);
+	const int rows = (int)xattention_rows(j->b.n_row, j->b.n_req, j->stride) * group;
+	const int tiles = (j->b.max_kv_blk * PER + COLS - 1) / COLS;
+	dim3 grid(rows / ROWS + j->b.n_req, 0, s->kv_heads);
 	enum ar_status st = AR_OK;
 
 	/* Long runs fill the pipeline less often, but a GPU wants a few hundred blocks. */
-	with.run = max(1, min(MAX_RUN, (int)(grid.x * grid.z * (size_t)tiles / 1024)));
-	grid.y = (tiles + with.run - 1) / with.run;
+	j->run = max(1, min(MAX_RUN, (int)(grid.x * grid.z * (size_t)tiles / 1024)));
+	grid.y = (tiles + j->run - 1) / j->run;
 	CU(cudaFuncSetAttribute(xattention_score<PER>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	xattention_score<PER><<<grid, WARPS * 32, bytes, stream>>>(with);
+	xattention_score<PER><<<grid, WARPS * 32, bytes, stream>>>(*j);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
-enum ar_status score_sm80(const struct xattention_job &j, cudaStream_t stream, struct ar_err *err)
+}
+
+enum ar_status xattention_score_sm80(struct xattention_job *j, cudaStream_t stream,
+				     struct ar_err *err)
 {
-	switch (j.b.shape.page_tok / j.stride) {
+	switch (j->b.shape.page_tok / j->stride) {
 	case 4:
-		return score<4>(j, stream, err);
+		return launch<4>(j, stream, err);
 	case 8:
-		return score<8>(j, stream, err);
+		return launch<8>(j, stream, err);
 	case 16:
-		return score<16>(j, stream, err);
+		return launch<16>(j, stream, err);
 	default:
-		return score<32>(j, stream, err);
+		return launch<32>(j, stream, err);
 	}
-}
-
-enum ar_status check(const struct attn_shape *s, int stride, struct ar_err *err)
-{
-	const int per = s->page_tok / stride;
-
-	if ((per == 4 || per == 8 || per == 16 || per == 32) && s->page_tok % stride == 0 &&
-	    s->head_dim % DEPTH == 0 && s->q_heads <= MAX_HEADS)
-		return AR_OK;
-	return ar_fail(err, AR_USAGE, "xattention on CUDA wants blocks of 4 to 32 strides, heads "
-		       "of a multiple of %d and at most %d of them, not %d tokens, %d and %d",
-		       DEPTH, MAX_HEADS, s->page_tok, s->head_dim, s->q_heads);
-}
-
-/* Point j into work; returns the bytes that takes. */
-size_t lay_out(struct xattention_job *j, const struct attn_shape *s, int n_qblk, int n_row,
-	       int n_req, int max_kv_blk, char *work)
-{
-	const size_t sums = (size_t)n_qblk * s->q_heads * (s->page_tok / j->stride) * max_kv_blk;
-	const size_t rows = xattention_rows(n_row, n_req, j->stride) * s->q_heads * j->stride;
-	const size_t last = (size_t)n_req * s->kv_heads * s->page_tok;
-
-	j->lse = (float *)work;
-	j->row = (bf16_t *)(work + (sums * sizeof *j->lse + 255) / 256 * 256);
-	j->last = j->row + rows * s->head_dim;
-	return (size_t)((char *)(j->last + last * s->head_dim) - work);
-}
-
-/* n_sm: of a device with Hopper's instructions, or 0. */
-enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self *x, int layer,
-		       const bf16_t *q, const struct kv_cache *kv, int n_sm, uint32_t *mask,
-		       char *work, cudaStream_t stream, struct ar_err *err)
-{
-	const struct attn_shape *s = &b->shape;
-	struct xattention_job j = { *b, q, kv->k };
-	struct rule rule = { x->stride, x->tail, x->last_dense, {} };
-	enum ar_status st;
-
-	j.scale = (float)(1.4426950408889634 / (sqrt((double)s->head_dim) * x->stride));
-	j.stride = x->stride;
-	j.tail = x->tail;
-	j.last_dense = x->last_dense;
-	lay_out(&j, s, b->n_qblk, b->n_row, b->n_req, b->max_kv_blk, work);
-	for (int h = 0; h < s->q_heads; h++)
-		rule.threshold[h] = x->threshold[(size_t)layer * x->q_heads + h];
-	st = n_sm ? xattention_score_sm90(&j, n_sm, stream, err) : score_sm80(j, stream, err);
-	if (st)
-		return st;
-	xattention_select<<<dim3(b->n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>(*b, rule, j.lse,
-										  mask);
-	CU_LAUNCHED();
-out:
-	return st;
-}
-
-}
-
-size_t xattention_work_bytes(const void *self, const struct attn_shape *s,
-			     const struct attn_limits *l)
-{
-	struct xattention_job j = {};
-
-	j.stride = ((const struct xattention_self *)self)->stride;
-	return lay_out(&j, s, attn_max_qblk(l, s->page_tok), l->max_row, l->max_req, l->max_kv_blk,
-		       NULL);
-}
-
-enum ar_status xattention_enqueue(const struct attn_batch *b, const void *self, int layer,
-				  const bf16_t *q, const struct kv_cache *kv, void *,
-				  const struct selection *out, void *work, void *stream,
-				  struct ar_err *err)
-{
-	const struct xattention_self *x = (const struct xattention_self *)self;
-	enum ar_status st = check(&b->shape, x->stride, err);
-	int n_sm = 0;
-
-	if (!st)
-		st = executor_multiprocessors(&n_sm, err);
-	if (st || !b->n_qblk)
-		return st;
-	return enqueue(b, x, layer, q, kv, n_sm, out->mask, (char *)work, (cudaStream_t)stream,
-		       err);
-}
-
-enum ar_status xattention_sm80_enqueue(const struct attn_batch *b, const void *self, int layer,
-				       const bf16_t *q, const struct kv_cache *kv, void *,
-				       const struct selection *out, void *work, void *stream,
-				       struct ar_err *err)
-{
-	return enqueue(b, (const struct xattention_self *)self, layer, q, kv, 0, out->mask,
-		       (char *)work, (cudaStream_t)stream, err);
 }

@@ -1,7 +1,7 @@
 /*
  * XAttention's scores on Hopper; what they are says xattention.cuh.  Two kernels:
  *
- *   pack    reduced queries as rows of a matrix, so that the copy engine can bring boxes of them;
+ *   pack    reduced queries as rows of a matrix, so that TMA can copy boxes of them;
  *           tokens that are not the chunk's become zeros.  A request's last block of keys is
  *           packed as well, with zeros past the end.  68 MB read and written for 8 chunks of 1024
  *           and 16 heads of 128, some 20 us.
@@ -23,7 +23,7 @@
 #include "config.h"
 
 #include "kernels/prim/cuda.h"
-#include "kernels/prim/sm90.cuh"
+#include "kernels/prim/ring.cuh"
 #include "kernels/prim/tensor_map.h"
 #include "kernels/select/xattention/xattention.cuh"
 
@@ -37,14 +37,14 @@ namespace {
 constexpr int GROUPS = 2;		// of warps
 constexpr int ROWS = GROUPS * 64;
 constexpr int WIDE = 256, NARROW = 64;	// tiles, in columns
-constexpr int DEPTH = 64;		// elements of a step: 128 bytes
+constexpr int DEPTH = XATTENTION_DEPTH;	// 128 bytes
 constexpr int THREADS = (GROUPS + 1) * 128;
 constexpr int MAX_RUN = 8;		// column tiles of a thread block
 constexpr int PACK_THREADS = 256;
 
 /* ---- pack ---- */
 
-/* Number of the first row of a KV head of a request with n reduced rows. */
+/* The number of the first row of a KV head, in a request with n reduced rows. */
 __device__ __forceinline__ int64_t first_row(const struct xattention_job &j, int r, int kv_head,
 					     int n)
 {
@@ -54,7 +54,7 @@ __device__ __forceinline__ int64_t first_row(const struct xattention_job &j, int
 	       (int64_t)kv_head * (s.q_heads / s.kv_heads) * n;
 }
 
-/* Reduced row a of all heads. */
+/* Pack reduced row a of all heads. */
 __device__ void pack_row(const struct xattention_job &j, int r, int a, int first, int n)
 {
 	const struct attn_shape &s = j.b.shape;
@@ -74,7 +74,7 @@ __device__ void pack_row(const struct xattention_job &j, int r, int a, int first
 	}
 }
 
-/* The last block of a request, of one KV head. */
+/* Pack the last block of keys of a request, of one KV head. */
 __device__ void pack_last(const struct xattention_job &j, int r, int kv_head)
 {
 	const struct attn_shape &s = j.b.shape;
@@ -119,7 +119,7 @@ template <int COLS> constexpr int STAGES = COLS == 256 ? 4 : 8;
 template <int COLS> struct alignas(1024) score_smem {
 	bf16_t q[STAGES<COLS>][ROWS][DEPTH];
 	bf16_t k[STAGES<COLS>][COLS][DEPTH];
-	uint64_t full[STAGES<COLS>], empty[STAGES<COLS>];
+	struct ring<STAGES<COLS>> ring;
 };
 template <int COLS> constexpr int SMEM_BYTES = sizeof(struct score_smem<COLS>) + 1024;
 static_assert(SMEM_BYTES<WIDE> <= 227 * 1024 && SMEM_BYTES<NARROW> <= 227 * 1024,
@@ -140,7 +140,7 @@ struct spot {
 
 // PER, of the templates below: reduced columns of a block.
 
-/* By the lanes of a warp together: each has boxes of its own. */
+/* Fill the stages, by one warp; each lane copies its own boxes. */
 template <int PER, int COLS>
 __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struct xattention_job &j,
 					const struct maps &maps, const struct spot &w, int steps)
@@ -157,7 +157,7 @@ __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struc
 
 #pragma unroll
 		for (int i = 0; i < OWN; i++) {
-			/* past the last block that one comes again, and is masked */
+			/* past the last block, that block is copied again and masked */
 			const int blk = min(tile * BOXES + i * 32 + lane, last);
 
 			is_last[i] = blk == last;
@@ -165,13 +165,12 @@ __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struc
 				w.kv_head) * PER;
 		}
 		for (int step = 0; step < steps; step++, at++) {
-			const int stage = at % STAGES<COLS>;
+			const int stage = sm.ring.stage(at);
+			uint64_t *full = sm.ring.producer_acquire(at);
 
-			mbarrier_wait(&sm.empty[stage], (at / STAGES<COLS> & 1) ^ 1);
 			if (lane == 0) {
-				mbarrier_expect_tx(&sm.full[stage],
-						   sizeof sm.q[0] + sizeof sm.k[0]);
-				tma_load_2d(sm.q[stage], &maps.row, &sm.full[stage], step * DEPTH,
+				mbarrier_expect_tx(full, sizeof sm.q[0] + sizeof sm.k[0]);
+				tma_load_2d(sm.q[stage], &maps.row, full, step * DEPTH,
 					    (int)w.row);
 			}
 			__syncwarp();
@@ -179,8 +178,8 @@ __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struc
 			for (int i = 0; i < OWN; i++)
 				if (i * 32 + lane < BOXES)
 					tma_load_2d(sm.k[stage][(i * 32 + lane) * PER],
-						    is_last[i] ? &maps.last : &maps.key,
-						    &sm.full[stage], step * DEPTH, y[i]);
+						    is_last[i] ? &maps.last : &maps.key, full,
+						    step * DEPTH, y[i]);
 		}
 	}
 }
@@ -229,31 +228,30 @@ __device__ __forceinline__ void consume(struct score_smem<COLS> &sm, const struc
 	}
 	for (int tile = w.tile; tile < w.tile + w.n_tile; tile++) {
 		for (int step = 0; step < steps; step++, at++) {
-			const int stage = at % STAGES<COLS>;
+			const int stage = sm.ring.stage(at);
 			const uint64_t queries = wgmma_desc(sm.q[stage][wg * 64], 16, 1024);
 			const uint64_t keys = wgmma_desc(sm.k[stage], 16, 1024);
 
-			mbarrier_wait(&sm.full[stage], at / STAGES<COLS> & 1);
+			sm.ring.consumer_wait(at);
 			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < DEPTH / 16; k++)
 				wgmma_ss<COLS>(acc, wgmma_at(queries, k * 32),
 					       wgmma_at(keys, k * 32), step || k);
 			wgmma_commit();
-			/* the step before has been read */
+			/* the product of the step before is complete */
 			wgmma_wait<1>();
-			if (step && threadIdx.x % 128 == 0)
-				mbarrier_arrive(&sm.empty[(at - 1) % STAGES<COLS>]);
+			if (step)
+				sm.ring.consumer_release(at - 1);
 		}
 		wgmma_wait<0>();
 		hold<COLS / 2>(acc);
-		if (threadIdx.x % 128 == 0)
-			mbarrier_arrive(&sm.empty[(at - 1) % STAGES<COLS>]);
+		sm.ring.consumer_release(at - 1);
 		store<PER, COLS>(acc, j, w, row, tile);
 	}
 }
 
-/* false: the thread block has no work. */
+/* Find the work of the thread block.  False: it has none. */
 template <int COLS>
 __device__ bool find_spot(const struct xattention_job &j, struct spot &w)
 {
@@ -293,10 +291,7 @@ score_wgmma(const __grid_constant__ struct maps maps,
 	if (!find_spot<COLS>(j, w))
 		return;
 	if (threadIdx.x == 0) {
-		for (int i = 0; i < STAGES<COLS>; i++) {
-			mbarrier_init(&sm.full[i], 1);
-			mbarrier_init(&sm.empty[i], GROUPS);
-		}
+		sm.ring.init(1, GROUPS);
 		fence_barrier_init();
 	}
 	__syncthreads();
@@ -329,7 +324,7 @@ enum ar_status launch(struct xattention_job *job, dim3 grid, cudaStream_t stream
 	const struct attn_shape *s = &j.b.shape;
 	const uint64_t len = (uint64_t)j.stride * s->head_dim;
 	const uint64_t rows = xattention_rows(j.b.n_row, j.b.n_req, j.stride) * s->q_heads;
-	/* the cache's end is not known here and not needed: pages bound the accesses */
+	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t row[2] = { len, rows }, key[2] = { len, INT32_MAX };
 	const uint64_t last[2] = { len, (uint64_t)j.b.n_req * s->kv_heads * PER };
 	const uint32_t row_box[2] = { DEPTH, ROWS }, key_box[2] = { DEPTH, PER };

@@ -1,9 +1,9 @@
 /*
- * Keys and values of lists into a pool (see pool.h).
+ * Copy the keys and values of lists into a pool (see pool.h).
  *
- * A thread block fills one block of the pool after the other, in moves of 16 bytes; thread blocks
- * of a list take its blocks in turn.  How long lists are only the device knows: those that have
- * none to take leave at once.
+ * A thread block fills one block of the pool after the other, 16 bytes a thread at a time.  The
+ * thread blocks of a list take its blocks in turn.  Only the device knows how long lists are; a
+ * thread block without work exits at once.
  */
 #include "config.h"
 
@@ -49,8 +49,8 @@ static __device__ __forceinline__ int64_t key_row(const struct move &m, const st
 	return (page * m.b.shape.kv_heads + p.kv_head) * tok + pos % tok;
 }
 
-/* Block tables.  The chunk's blocks come last and are all there, so the chunk begins as far into
- * the first of them as it does in the sequence. */
+/* Block lists.  The chunk's blocks come last and are complete.  So the chunk begins at the same
+ * offset of its first block as in the sequence. */
 struct blocks {
 	struct block_lists l;
 
@@ -84,8 +84,8 @@ struct blocks {
 	}
 };
 
-/* Token lists, the chunk's tokens, then zeros to the end of the block: whatever attention reads
- * must be finite. */
+/* Token lists, the chunk's tokens, then zeros to the end of the block, because attention must read
+ * finite values. */
 struct tokens {
 	struct token_lists l;
 
