@@ -18,6 +18,7 @@
 #include "profiler/cupti/prof.h"
 #include "profiler/store/store.h"
 #include "replay/engine/prepare.h"
+#include "replay/engine/record.h"
 #include "replay/engine/replay.h"
 #include "replay/engine/source.h"
 #include "src/cmd.h"
@@ -588,6 +589,10 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 	bool formula = r->o.clock == RUN_CLOCK_FORMULA;
 	const char *label = m ? m->name : r->costs && r->costs->run.method_name ?
 			    r->costs->run.method_name : r->backend->name;
+	struct recorder recorder = { .store = r->store, .entries = r->o.keep_entries,
+				     .phases = r->backend->needs_model,
+				     .kernels = r->o.keep_kernels };
+	const struct observer observer = recorder_observer(&recorder);
 	struct replay_result res;
 	enum ar_status st = begin_record(r, m, err), st2 = AR_OK;
 	bool ended;
@@ -597,13 +602,14 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 	st = replay_run(&(struct replay){
 		.trace = r->trace, .arrival = r->o.arrival, .policy = r->policy,
 		.limits = r->limits, .backend = r->backend,
-		.self = r->self, .host = r->o.host, .store = r->store,
+		.self = r->self, .host = r->o.host,
+		.observer = r->store ? &observer : NULL,
 		.formula = formula ? &cost->formula : NULL,
-		.keep_entries = r->o.keep_entries, .keep_kernels = r->o.keep_kernels,
 		.accuracy = r->o.accuracy, .seed = (uint64_t)r->o.seed,
 		.run_layer = r->prep.run_layer,
 		.n_run_layers = r->prep.n_run_layers, .q_heads = r->model.q_heads,
 		.kv_heads = r->model.kv_heads }, &res, err);
+	recorder_release(&recorder);
 	ended = !st || st == AR_INTERRUPTED;
 	st = end_record(r, st, err);
 	if (ended)

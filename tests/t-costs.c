@@ -3,6 +3,7 @@
 #include "config.h"
 #include "replay/cost/costs.h"
 #include "replay/cost/kdtree.h"
+#include "replay/engine/record.h"
 #include "replay/engine/replay.h"
 
 #include <math.h>
@@ -424,18 +425,21 @@ static enum ar_status run(struct replay cfg, const struct backend *b, void *self
 		.clock = "cost", .num_blocks = cfg.limits.num_blocks,
 		.block_tok = cfg.limits.block_tok,
 	};
-	struct store *s;
+	struct recorder recorder = { .entries = true };
+	const struct observer observer = recorder_observer(&recorder);
 	int64_t id;
 	enum ar_status st;
 
-	if (store_open(&s, path, err) || store_run_begin(s, &record, &id, err))
+	if (store_open(&recorder.store, path, err) ||
+	    store_run_begin(recorder.store, &record, &id, err))
 		bail_out("%s", err->msg);
 	cfg.backend = b;
 	cfg.self = self;
-	cfg.store = s;
+	cfg.observer = &observer;
 	st = replay_run(&cfg, res, err);
-	store_run_end(s, st ? "failed" : "done", NULL, NULL);
-	store_close(s, NULL);
+	store_run_end(recorder.store, st ? "failed" : "done", NULL, NULL);
+	store_close(recorder.store, NULL);
+	recorder_release(&recorder);
 	return st;
 }
 

@@ -2,6 +2,7 @@
  * every allocation failing in turn. */
 #include "config.h"
 #include "replay/engine/prepare.h"
+#include "replay/engine/record.h"
 #include "replay/engine/replay.h"
 
 #include <math.h>
@@ -164,10 +165,16 @@ static struct request three[] = {
 static const struct trace trace3 = { .req = three, .n = 3, .name = text_trace };
 static const int run_layer[] = { 1, 5 };
 
+static struct recorder recorder;
+static struct observer recording;
+
 static struct replay config(struct fake *f, struct store *s)
 {
 	*f = (struct fake){ .fail_at = -1 };
 	*s = (struct store){ .fail_at = -1 };
+	recorder_release(&recorder);
+	recorder = (struct recorder){ .store = s, .entries = true, .phases = true, .kernels = 1 };
+	recording = recorder_observer(&recorder);
 	return (struct replay){ .trace = &trace3,
 				.policy = policy_find("vllm-0.16"),
 				.limits = { .max_batched_tok = 8,
@@ -176,9 +183,7 @@ static struct replay config(struct fake *f, struct store *s)
 					    .num_blocks = 101 },
 				.backend = &fake_backend,
 				.self = f,
-				.store = s,
-				.keep_entries = true,
-				.keep_kernels = 1,
+				.observer = &recording,
 				.run_layer = run_layer,
 				.n_run_layers = 2,
 				.q_heads = 4,
@@ -221,7 +226,7 @@ static void test_rows(void)
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.keep_kernels = 2;
+	recorder.kernels = 2;
 	cfg.formula = &(struct cost_formula){ 2 * MS, MS / 2 };
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run by formula ends well");
 	is_int(f.runs, res.iterations, "the backend really runs under the formula");
@@ -234,7 +239,7 @@ static void test_rows(void)
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.keep_entries = false;
+	recorder.entries = false;
 	is_int(replay_run(&cfg, &res, NULL) + s.entries, 0,
 	       "no entries are stored when none are wanted");
 	is_int((int64_t)s.last.n_entry, 2, "... but how many there were");
@@ -246,9 +251,22 @@ static void test_rows(void)
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.keep_kernels = 0;
+	recorder.kernels = 0;
 	is_int(replay_run(&cfg, &res, NULL) + s.kernels, 0,
 	       "no kernels are stored when none are wanted");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	recorder.phases = false;
+	is_int(replay_run(&cfg, &res, NULL) + s.phases, 0,
+	       "no phase sums are stored when none are measured");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.observer = NULL;
+	is_int(replay_run(&cfg, &res, NULL) + s.iterations + s.outcomes + s.gaps, 0,
+	       "without an observer nothing is stored");
+	is_int(res.ok, 3, "... and the result is complete");
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
@@ -692,5 +710,6 @@ int main(void)
 	test_faults();
 	test_cost();
 	test_interrupt();	/* last: the signal is remembered */
+	recorder_release(&recorder);
 	return done_testing();
 }

@@ -339,7 +339,7 @@ static void test_last_decode(void)
 	struct trace t = { .req = req, .n = 2 };
 	struct sched_limits lim = { LIMITS(2, 2), .block_tok = 1, .num_blocks = 41,
 				    .rules = policy_find("sglang-mixed")->rules };
-	struct store s = { 0 };
+	struct witness s = { 0 };
 	struct replay cfg = replay_of(&t, &lim, "sglang-mixed", &(struct cost_formula){ MS, 0 },
 				      &s);
 	struct replay_result res;

@@ -141,7 +141,7 @@ static bool blocks_come_back(const struct trace *t, const struct sched_limits *l
 struct totals {
 	int64_t bad_tokens, bad_outputs, unfinished, not_same, leaked, preempted, iterations,
 		failed, cached;
-	struct store sum;
+	struct witness sum;
 };
 
 static void one_workload(struct rng *r, const struct kind *kind, struct totals *sum)
@@ -151,7 +151,7 @@ static void one_workload(struct rng *r, const struct kind *kind, struct totals *
 	struct trace t = { 0 };
 	struct sched_limits lim;
 	struct cost_formula cost = { MS, 20000 };
-	struct store s[2] = { { .quiet = true }, { .quiet = true } };
+	struct witness s[2] = { { .quiet = true }, { .quiet = true } };
 	struct replay_result res;
 	int64_t want = 0, outputs = 0;
 
@@ -303,7 +303,7 @@ static void any_workload(const struct policy *p, uint64_t seed)
 		uint64_t block[60 * 12];
 		struct trace t = { 0 };
 		struct sched_limits lim;
-		struct store s = { .quiet = true, .most_iterations = MOST_ITERATIONS };
+		struct witness s = { .quiet = true, .most_iterations = MOST_ITERATIONS };
 		struct replay_result res;
 		struct replay cfg;
 
@@ -345,7 +345,7 @@ static void one_algorithm(void)
 		lim = random_limits(&t, &r, &kinds[0]);
 		lim.num_blocks *= 2;
 		for (int k = 0; k < 3; k++) {
-			struct store s = { .quiet = true };
+			struct witness s = { .quiet = true };
 			struct replay cfg = replay_of(&t, &lim, same[k],
 						      &(struct cost_formula){ MS, 20000 }, &s);
 			struct replay_result res;
@@ -384,7 +384,7 @@ static void planned_ahead(void)
 		if (sched_ample_blocks(&t, &lim, &lim.num_blocks, NULL))
 			bail_out("out of memory");
 		for (int k = 0; k < 2; k++) {
-			struct store s = { .quiet = true };
+			struct witness s = { .quiet = true };
 			struct replay cfg = replay_of(&t, &lim, "vllm-0.16",
 						      &(struct cost_formula){ MS, 20000 }, &s);
 			struct replay_result res;
