@@ -70,20 +70,19 @@ static enum ar_status cost_run(void *self, const struct batch *b, struct iter_co
 			       struct ar_err *err)
 {
 	struct cost *c = self;
-	struct iter_cost x = { .source = COST_FORMULA, .event_ns = -1, .span_ns = -1,
-			       .busy_ns = -1 };
 
+	*cost = (struct iter_cost){ .source = COST_FORMULA, .event_ns = -1, .span_ns = -1,
+				    .busy_ns = -1 };
 	if (c->costs) {
 		struct batch_shape s = batch_shape(b);
 		int outside;
 
-		x.source = cost_table_find(c->costs->table, &s, &x.cost_ns, &outside);
-		if (x.source == COST_EXTRAPOLATED && !c->extrapolate)
+		cost->source = cost_table_find(c->costs->table, &s, &cost->cost_ns, &outside);
+		if (cost->source == COST_EXTRAPOLATED && !c->extrapolate)
 			return refuse(c->costs, &s, outside, err);
 	} else {
-		x.cost_ns = cost_formula_ns(&c->formula, b);
+		cost->cost_ns = cost_formula_ns(&c->formula, b);
 	}
-	*cost = x;
 	return AR_OK;
 }
 
