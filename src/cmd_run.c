@@ -29,7 +29,6 @@ struct run {
 	struct run_options o;
 	char *cmdline, *options;	/* for the record */
 	struct trace *trace;
-	const struct policy *policy;
 	struct sched_limits limits;	/* num_blocks 0 until the backend is open */
 
 	/* Only where a backend needs a model. */
@@ -187,7 +186,6 @@ static enum ar_status load(struct run *r, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	r->limits = r->o.limits;
-	r->policy = policies[r->o.policy];
 	r->backend = backend_find(r->o.backend);
 	r->n_runs = 1;
 	if (r->backend)
@@ -324,7 +322,7 @@ static enum ar_status print_header(const struct run *r, struct ar_err *err)
 	if (r->backend->needs_model)
 		print_model(r);
 	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",
-	       r->policy->name, l->max_batched_tok, l->max_seqs,
+	       r->limits.policy->name, l->max_batched_tok, l->max_seqs,
 	       l->async ? ", planned ahead" : "");
 	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved%s\n", l->num_blocks,
 	       l->block_tok, r->o.limits.num_blocks ? "" : " (auto)",
@@ -541,7 +539,7 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 	struct store_run s = {
 		.trace_name = r->trace->name, .trace_sha256 = r->trace->sha256,
 		.trace_format = r->trace->format, .n_requests = (int64_t)r->trace->n,
-		.policy = r->policy->name, .backend = r->backend->name,
+		.policy = r->limits.policy->name, .backend = r->backend->name,
 		.seed = (uint64_t)r->o.seed, .version = AR_REVISION, .cmdline = r->cmdline,
 		.options = r->options, .clock = clock_name(r),
 		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok };
@@ -600,9 +598,8 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 	if (st)
 		return st;
 	st = replay_run(&(struct replay){
-		.trace = r->trace, .arrival = r->o.arrival, .policy = r->policy,
-		.limits = r->limits, .backend = r->backend,
-		.self = r->self, .host = r->o.host,
+		.trace = r->trace, .arrival = r->o.arrival, .limits = r->limits,
+		.backend = r->backend, .self = r->self, .host = r->o.host,
 		.observer = r->store ? &observer : NULL,
 		.formula = formula ? &cost->formula : NULL,
 		.accuracy = r->o.accuracy, .seed = (uint64_t)r->o.seed,

@@ -233,21 +233,16 @@ static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
 		{ "watermark", POLICY_WATERMARK },
 		{ "async-scheduling", POLICY_ASYNC },
 	};
-	const struct policy *p = policies[o->policy];
+	struct sched_limits *l = &o->limits;
+	const struct policy *p = l->policy = policies[o->policy];
 
 	for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
 		if (opt_given(o->group, settings[i].name) && !(p->can & settings[i].bit))
 			return ar_fail(err, AR_USAGE, "%s has no effect with policy %s; leave it "
 				       "out", settings[i].name, p->name);
 	if (!opt_given(o->group, "watermark"))
-		o->limits.watermark = p->watermark;
-	if (p->rules.whole_chunks && o->limits.max_batched_tok < o->limits.block_tok)
-		return ar_fail(err, AR_USAGE,
-			       "max-num-batched-tokens %" PRId64 " is less than a block of %" PRId64
-			       " tokens, the least that policy %s cuts from a prompt",
-			       o->limits.max_batched_tok, o->limits.block_tok, p->name);
-	o->limits.rules = p->rules;
-	return AR_OK;
+		l->watermark = p->watermark;
+	return p->check ? p->check(l, err) : AR_OK;
 }
 
 enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)

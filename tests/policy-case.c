@@ -179,16 +179,19 @@ static const struct backend by_formula = { .name = "formula", .run = run_by_form
 struct replay replay_of(const struct trace *t, const struct sched_limits *lim, const char *policy,
 			const struct cost_formula *cost, struct witness *s)
 {
+	const struct policy *p = policy_find(policy);
+	struct replay cfg = { .trace = t, .limits = *lim, .backend = &by_formula,
+			      .self = (void *)(uintptr_t)cost, .observer = &s->observer };
+
+	cfg.limits.policy = p;
 	s->observer = (struct observer){ s, see_iteration, see_request, see_sample, see_end };
 	s->n_usable = lim->num_blocks - 1;
 	s->max_batched_tok = lim->max_batched_tok;
 	s->max_seqs = lim->max_seqs;
 	s->long_prefill_tok = lim->long_prefill_tok;
-	s->skips = policy_find(policy)->rules.whole_chunks;
+	s->skips = p->check == sched_check_whole_blocks;
 	s->prefill_first = s->skips || !strcmp(policy, "sarathi");
-	return (struct replay){ .trace = t, .policy = policy_find(policy), .limits = *lim,
-				.backend = &by_formula, .self = (void *)(uintptr_t)cost,
-				.observer = &s->observer };
+	return cfg;
 }
 
 void run_scenario(const struct scenario *c, const int32_t *priority, struct replay_result *res)
@@ -207,7 +210,6 @@ void run_scenario(const struct scenario *c, const int32_t *priority, struct repl
 		req[t.n].output_tok = c->req[t.n].output;
 		req[t.n].priority = priority ? priority[t.n] : 0;
 	}
-	lim.rules = policy_find(c->policy)->rules;
 	if (!lim.block_tok) {
 		lim.block_tok = 4;
 		lim.num_blocks = 101;

@@ -153,8 +153,16 @@ static void compose_pairs(struct sched *s)
 		policy_find("vllm-0.16")->compose(s);
 }
 
-static const struct policy lazy = { .name = "lazy", .compose = compose_lazily };
-static const struct policy pairs = { .name = "pairs", .compose = compose_pairs };
+static const struct policy lazy = { .name = "lazy",
+				   .slots = sched_slots_computed,
+				   .unfit = sched_unfit_pool,
+				   .requeue = sched_requeue_first,
+				   .compose = compose_lazily };
+static const struct policy pairs = { .name = "pairs",
+				    .slots = sched_slots_computed,
+				    .unfit = sched_unfit_pool,
+				    .requeue = sched_requeue_first,
+				    .compose = compose_pairs };
 
 static char text_trace[] = "trace";
 static struct request three[] = {
@@ -176,8 +184,8 @@ static struct replay config(struct fake *f, struct store *s)
 	recorder = (struct recorder){ .store = s, .entries = true, .phases = true, .kernels = 1 };
 	recording = recorder_observer(&recorder);
 	return (struct replay){ .trace = &trace3,
-				.policy = policy_find("vllm-0.16"),
-				.limits = { .max_batched_tok = 8,
+				.limits = { .policy = policy_find("vllm-0.16"),
+					    .max_batched_tok = 8,
 					    .max_seqs = 8,
 					    .block_tok = 4,
 					    .num_blocks = 101 },
@@ -333,7 +341,7 @@ static void test_empty(void)
 	struct replay_result res;
 	struct ar_err err = { 0 };
 
-	cfg.policy = &lazy;
+	cfg.limits.policy = &lazy;
 	is_int(replay_run(&cfg, &res, &err), AR_OK, "a policy may skip an iteration");
 	ok(res.iterations == 2 * f.runs && s.iterations == res.iterations &&
 		   res.end_ns == f.runs * MS,
@@ -341,14 +349,14 @@ static void test_empty(void)
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.policy = &pairs;
+	cfg.limits.policy = &pairs;
 	cfg.trace = &pair;
 	is_int(replay_run(&cfg, &res, &err), AR_OK, "an arrival can free a policy that is stuck");
 	is_int(res.end_ns, 10 * MS, "the clock jumps to it");
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.policy = &pairs;
+	cfg.limits.policy = &pairs;
 	cfg.trace = &alone;
 	is_int(replay_run(&cfg, &res, &err), AR_DATA,
 	       "a policy that is stuck for good is an error");
@@ -457,7 +465,7 @@ static struct capture_info info_a = { .name = cap_a, .n_layers = 4, .layer = lay
 static struct capture_info info_b = { .name = cap_b, .n_layers = 4, .layer = layers_a, .q_heads = 8,
 				      .kv_heads = 2, .head_dim = 64, .n_tok = 50 };
 static const struct capture_info *const both[] = { &info_a, &info_b };
-static const struct sched_limits no_limits = { .block_tok = 16 };
+static const struct sched_limits no_limits = { .policy = &lazy, .block_tok = 16 };
 static const struct model model8 = { .name = "m", .n_layers = 8, .q_heads = 8, .kv_heads = 2,
 				     .head_dim = 64, .tp = 1 };
 
@@ -620,7 +628,7 @@ static void test_captures(void)
 	is_int(prepare_run(&p, &in, NULL), AR_OK, "tiling accepts any length");
 	prepared_release(&p);
 	in.tile = false;
-	in.limits = &(struct sched_limits){ .block_tok = 16, .max_len = 50 };
+	in.limits = &(struct sched_limits){ .policy = &lazy, .block_tok = 16, .max_len = 50 };
 	is_int(prepare_run(&p, &in, NULL), AR_OK,
 	       "a request that is rejected anyway needs no capture");
 	prepared_release(&p);
@@ -632,6 +640,7 @@ static void test_faults(void)
 {
 	struct fake f;
 	struct store s;
+	const struct sched_limits two = { .policy = &lazy, .block_tok = 4, .max_seqs = 2 };
 	struct prepare_in in = input(&trace3);
 	struct replay_result res;
 	struct ar_err err = { 0 };
@@ -665,12 +674,10 @@ static void test_faults(void)
 	ok(!bad && !st && k > 3, "prepare: each of %ld allocations can fail", k - 1);
 
 	fault_arm(0);
-	st = sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 },
-				&blocks, &err);
+	st = sched_ample_blocks(&trace3, &two, &blocks, &err);
 	ok(fault_disarm() && st == AR_NOMEM && blocks == -1,
 	   "sizing the pool: its allocation can fail");
-	sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 },
-			   &blocks, NULL);
+	sched_ample_blocks(&trace3, &two, &blocks, NULL);
 	is_int(blocks, 3 + 2 + 1, "an ample pool holds the largest requests that run together");
 }
 

@@ -298,9 +298,9 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 		return ar_fail(err, AR_DATA,
 			       "policy %s cannot schedule any of %zu requests; give it "
 			       "more KV blocks",
-			       l->cfg->policy->name, s->n_waiting + s->n_running);
+			       l->cfg->limits.policy->name, s->n_waiting + s->n_running);
 	sched_begin(s);
-	l->cfg->policy->compose(s);
+	l->cfg->limits.policy->compose(s);
 	if (l->now < l->end && !s->batch.n && !s->n_preempted) {
 		l->now = l->end;	/* all there is to run has to wait for what still runs */
 		return complete(l, err);

@@ -26,7 +26,6 @@ struct host_cost {
 struct replay {
 	const struct trace *trace;
 	struct arrival_rule arrival;
-	const struct policy *policy;
 	struct sched_limits limits;
 	const struct backend *backend;
 	void *self;				/* its state, open and started */

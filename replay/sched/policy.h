@@ -19,7 +19,23 @@ struct policy {
 	const char *name, *title, *origin;
 	unsigned can;		/* the settings above that it has */
 	double watermark;	/* its default */
-	struct sched_rules rules;
+
+	/* Its rules: those of sched.h that policies have in common, or its own.
+	 *
+	 * check: AR_USAGE when it cannot work within the limits; NULL: it always can.
+	 * slots: positions that it gives blocks to, over the life of a request that ends at goal
+	 * tokens; the longest request of the trace ends at longest.
+	 * unfit: can the request never run?  Then true, and why[] says so.
+	 * requeue: a sequence that was preempted joins the waiting queue. */
+	enum ar_status (*check)(const struct sched_limits *l, struct ar_err *err);
+	int64_t (*slots)(const struct sched_limits *l, int64_t goal, int64_t longest);
+	bool (*unfit)(const struct sched_limits *l, const struct request *r, char *why, size_t n);
+	void (*requeue)(struct sched *s, uint32_t id);
+
+	/* What it remembers from one iteration to the next: s->memory has so many bytes, zeroed,
+	 * and begin, if not NULL, sets them. */
+	size_t memory_size;
+	void (*begin)(struct sched *s);
 
 	/* Plan one iteration (sched_begin was called) and set s->stop.  An empty plan is allowed
 	 * only if the next one can differ. */
