@@ -23,7 +23,7 @@
 #include "replay/engine/source.h"
 #include "src/cmd.h"
 #include "src/revision.h"
-#include "src/run_options.h"
+#include "src/run/options.h"
 
 struct run {
 	struct run_options o;

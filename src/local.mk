@@ -2,7 +2,7 @@ bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = src/main.c src/bench/bench.h src/bench/bench_device.h src/bench/bench_load.h src/bench/bench_method.c src/bench/bench_paper.c \
                      src/bench/bench_prefill.h src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c src/bench/bench_table.h src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
                      src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
-                     src/run_options.c src/run_options.h src/report/slo.c src/report/slo.h
+                     src/run/options.c src/run/options.h src/report/slo.c src/report/slo.h
 attnreplay_SOURCES += src/cmd_select.c
 attnreplay_LDADD   = $(AR_LIBS)
 if HAVE_CUDA

@@ -1,5 +1,5 @@
 #include "config.h"
-#include "src/run_options.h"
+#include "src/run/options.h"
 
 #include <assert.h>
 #include <cjson/cJSON.h>
