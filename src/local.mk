@@ -2,7 +2,8 @@ bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = src/main.c src/bench/bench.h src/bench/bench_device.h src/bench/bench_load.h src/bench/bench_method.c src/bench/bench_paper.c \
                      src/bench/bench_prefill.h src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c src/bench/bench_table.h src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
                      src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
-                     src/run/options.c src/run/options.h src/report/slo.c src/report/slo.h
+                     src/run/child.c src/run/load.c src/run/method.c src/run/options.c src/run/options.h \
+                     src/run/print.c src/run/run.h src/report/slo.c src/report/slo.h
 attnreplay_SOURCES += src/cmd_select.c
 attnreplay_LDADD   = $(AR_LIBS)
 if HAVE_CUDA
@@ -53,7 +54,7 @@ tests_t_bench_paper_LDFLAGS = $(FAULT_LINK)
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
-src/main.$(OBJEXT) src/bench/bench_table.$(OBJEXT) src/cmd_run.$(OBJEXT): src/revision.h
+src/main.$(OBJEXT) src/bench/bench_table.$(OBJEXT) src/run/method.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \
