@@ -9,23 +9,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What a run tells the process that started it. */
-struct told {
+/* What the child writes to the pipe: how its run ended. */
+struct child_result {
 	enum ar_status st;
 	struct ar_err err;
 	const struct backend *backend;		/* what auto became */
 	int64_t num_blocks;
 };
 
-static void tell(struct run *r, size_t i, int to)
+static void child_main(struct run *r, size_t i, int to)
 {
-	struct told t = { 0 };
+	struct child_result res = { 0 };
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);	/* nobody waits any more */
-	t.st = run_method(r, i, &t.err);
-	t.backend = r->backend;
-	t.num_blocks = r->limits.num_blocks;
-	_exit(write(to, &t, sizeof t) != sizeof t);
+	res.st = run_method(r, i, &res.err);
+	res.backend = r->backend;
+	res.num_blocks = r->limits.num_blocks;
+	_exit(write(to, &res, sizeof res) != sizeof res);
 }
 
 /* From now on the signal ends a system call that waits. */
@@ -39,25 +39,26 @@ static void end_waits(int sig)
 	sigaction(sig, &a, NULL);
 }
 
-static enum ar_status hear(struct run *r, size_t i, pid_t child, int from, struct ar_err *err)
+static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from,
+				  struct ar_err *err)
 {
-	struct told t;
+	struct child_result res;
 	ssize_t n;
 	int status;
 
 	end_waits(SIGINT);
 	end_waits(SIGTERM);
-	while ((n = read(from, &t, sizeof t)) < 0 && errno == EINTR)
+	while ((n = read(from, &res, sizeof res)) < 0 && errno == EINTR)
 		kill(child, SIGTERM);	/* stop it as we are asked to stop */
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
-	if (n != sizeof t)
+	if (n != sizeof res)
 		return ar_fail(err, AR_IO, "the process of method '%s' ended early, by signal %d",
 			       r->method[i]->name, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-	*err = t.err;
-	r->backend = t.backend;
-	r->limits.num_blocks = t.num_blocks;
-	return t.st;
+	*err = res.err;
+	r->backend = res.backend;
+	r->limits.num_blocks = res.num_blocks;
+	return res.st;
 }
 
 /* Runs that are compared with each other each get a process: in one process the CUDA graphs of a
@@ -75,11 +76,11 @@ enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err)
 		st = ar_fail(err, AR_IO, "cannot start a process: %s", strerror(errno));
 	} else if (!child) {
 		close(fd[0]);
-		tell(r, i, fd[1]);
+		child_main(r, i, fd[1]);
 	}
 	close(fd[1]);
 	if (child > 0)
-		st = hear(r, i, child, fd[0], err);
+		st = parent_wait(r, i, child, fd[0], err);
 	close(fd[0]);
 	return st;
 }
