@@ -13,14 +13,18 @@ struct cost {
 };
 
 static const struct opt cost_opts[] = {
-	{ "cost-fixed", OPT_TIME, offsetof(struct cost_options, formula.fixed_ns), "TIME", "6ms",
-	  0, 3.6e12, NULL, "cost of an iteration by the formula, tokens apart", 0 },
-	{ "cost-per-token", OPT_TIME, offsetof(struct cost_options, formula.per_tok_ns), "TIME",
-	  "20us", 0, 1e9, NULL, "cost of each token of an iteration by the formula", 0 },
-	{ "costs", OPT_STR, offsetof(struct cost_options, costs), "DB[:RUN]", NULL, 0, 0, NULL,
-	  "take costs from the iterations of a finished run instead of the formula", 0 },
-	{ "costs-extrapolate", OPT_FLAG, offsetof(struct cost_options, extrapolate), NULL, NULL,
-	  0, 0, NULL, "guess the costs of iterations outside of what the run measured", 0 },
+	{ .name = "cost-fixed", .type = OPT_TIME,
+	  .off = offsetof(struct cost_options, formula.fixed_ns), .arg = "TIME", .def = "6ms",
+	  .max = 3.6e12, .help = "cost of an iteration by the formula, tokens apart" },
+	{ .name = "cost-per-token", .type = OPT_TIME,
+	  .off = offsetof(struct cost_options, formula.per_tok_ns), .arg = "TIME", .def = "20us",
+	  .max = 1e9, .help = "cost of each token of an iteration by the formula" },
+	{ .name = "costs", .type = OPT_STR, .off = offsetof(struct cost_options, costs),
+	  .arg = "DB[:RUN]",
+	  .help = "take costs from the iterations of a finished run instead of the formula" },
+	{ .name = "costs-extrapolate", .type = OPT_FLAG,
+	  .off = offsetof(struct cost_options, extrapolate),
+	  .help = "guess the costs of iterations outside of what the run measured" },
 	{ 0 }
 };
 
