@@ -5,14 +5,17 @@
 
 #include "replay/sched/sched.h"
 
-/* Settings of a run that not every policy has. */
+/* Settings of a run that not every policy has: bits for the scope of options too, which start
+ * behind those of enum run_scope. */
 enum {
-	POLICY_LONG_PREFILL = 1 << 0,
-	POLICY_ORDER = 1 << 1,
-	POLICY_PREFIX_CACHE = 1 << 2,
-	POLICY_WATERMARK = 1 << 3,
-	POLICY_CHUNKS = 1 << 4,
-	POLICY_ASYNC = 1 << 5,
+	POLICY_LONG_PREFILL = 1 << 16,
+	POLICY_ORDER = 1 << 17,
+	POLICY_PREFIX_CACHE = 1 << 18,
+	POLICY_WATERMARK = 1 << 19,
+	POLICY_CHUNKS = 1 << 20,
+	POLICY_ASYNC = 1 << 21,
+
+	POLICY_SETTINGS = 0x7fff << 16,	/* all of them */
 };
 
 struct policy {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "replay/engine/run_scope.h"
 #include "src/report/slo.h"
 
 #define AT(field) offsetof(struct run_options, field)
@@ -24,34 +25,38 @@ static const char *const no_yes[] = { "no", "yes", NULL };
 
 static const struct opt main_opts[] = {
 	{ .name = "trace", .type = OPT_STR, .off = AT(trace), .arg = "FILE",
-	  .help = "request trace to replay, - for standard input" },
+	  .help = "request trace to replay, - for standard input", .may_differ = true },
 	{ .name = "loop", .type = OPT_ENUM, .off = AT(arrival.loop), .arg = "HOW", .def = "open",
 	  .choice = loops,
 	  .help = "when requests arrive: at the times of the trace, after the request before in "
 		  "their session, or as users get answers" },
 	{ .name = "users", .type = OPT_INT, .off = AT(arrival.users), .arg = "N", .def = "1",
 	  .min = 1, .max = 1 << 30,
-	  .help = "users of --loop users, who take the sessions in turn" },
+	  .help = "users of --loop users, who take the sessions in turn", .scope = RUN_USERS },
 	{ .name = "think-time", .type = OPT_TIME, .off = AT(arrival.think_ns), .arg = "TIME",
 	  .def = "0", .max = 3.6e18,
-	  .help = "pause of a user after an answer, where the trace has none" },
+	  .help = "pause of a user after an answer, where the trace has none",
+	  .scope = RUN_ANSWERS },
 	{ .name = "policy", .type = OPT_ENUM, .off = AT(policy), .arg = "NAME", .def = "vllm-0.16",
-	  .choice = policy_names, .help = "scheduling rules, those of an engine at a version" },
+	  .choice = policy_names, .help = "scheduling rules, those of an engine at a version",
+	  .may_differ = true },
 	{ .name = "backend", .type = OPT_STR, .off = AT(backend), .arg = "NAME", .def = "auto",
 	  .help = "what runs an iteration: cuda, cpu or cost; auto takes cuda where there is a "
-		  "GPU, else cpu" },
+		  "GPU, else cpu", .may_differ = true },
 	{ .name = "db", .type = OPT_STR, .off = AT(db), .arg = "FILE",
-	  .help = "database that the runs are added to, else nothing is stored" },
+	  .help = "database that the runs are added to, else nothing is stored",
+	  .may_differ = true },
 	{ .name = "keep-entries", .type = OPT_ENUM, .off = AT(keep_entries), .arg = "no|yes",
 	  .def = "yes", .choice = no_yes,
-	  .help = "store what each request ran in each iteration, most of the database's size" },
+	  .help = "store what each request ran in each iteration, most of the database's size",
+	  .scope = RUN_DB, .may_differ = true },
 	{ .name = "slo", .type = OPT_STR, .off = AT(slo), .arg = "LIST",
 	  .help = "limits that a request should keep, such as ttft:500ms,tpot:50ms,e2e:10s, for "
-		  "the report" },
+		  "the report", .scope = RUN_DB, .may_differ = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,
 	  .help = "what moves the virtual clock: measured iterations, or the cost formula while "
-		  "the backend still runs" },
+		  "the backend still runs", .scope = RUN_CLOCK },
 	{ .name = "host-overhead", .type = OPT_TIME, .off = AT(host.fixed_ns), .arg = "TIME",
 	  .def = "0", .max = 3.6e12, .help = "host time added to each iteration" },
 	{ .name = "host-overhead-per-request", .type = OPT_TIME, .off = AT(host.per_request_ns),
@@ -80,24 +85,25 @@ static const struct opt sched_opts[] = {
 		  "or what the trace can use where there is none" },
 	{ .name = "long-prefill-token-threshold", .type = OPT_INT,
 	  .off = AT(limits.long_prefill_tok), .arg = "N", .def = "0", .max = 1 << 30,
-	  .help = "most tokens of one request in an iteration, 0: no limit" },
+	  .help = "most tokens of one request in an iteration, 0: no limit",
+	  .scope = POLICY_LONG_PREFILL },
 	{ .name = "enable-prefix-caching", .type = OPT_FLAG, .off = AT(limits.prefix_cache),
 	  .help = "keep KV blocks of finished and preempted requests and share those of equal "
-		  "prefixes" },
+		  "prefixes", .scope = POLICY_PREFIX_CACHE },
 	{ .name = "scheduling-policy", .type = OPT_ENUM, .off = AT(limits.order), .arg = "ORDER",
 	  .def = "fcfs", .choice = orders,
 	  .help = "who waits at the head of the queue and who is preempted: by arrival or by "
-		  "priority" },
+		  "priority", .scope = POLICY_ORDER },
 	{ .name = "chunk-policy", .type = OPT_ENUM, .off = AT(limits.chunks), .arg = "HOW",
 	  .def = "fcfs", .choice = chunkings,
 	  .help = "how prompts share a budget: each in turn takes what is left, or a block each in "
-		  "turn" },
+		  "turn", .scope = POLICY_CHUNKS },
 	{ .name = "watermark", .type = OPT_REAL, .off = AT(limits.watermark), .arg = "SHARE",
 	  .max = 0.99,
 	  .help = "share of the KV blocks that admissions leave free; the policy's own when not "
-		  "given" },
+		  "given", .scope = POLICY_WATERMARK },
 	{ .name = "async-scheduling", .type = OPT_FLAG, .off = AT(limits.async),
-	  .help = "plan an iteration while the one before still runs" },
+	  .help = "plan an iteration while the one before still runs", .scope = POLICY_ASYNC },
 	{ .name = "max-model-len", .type = OPT_INT, .off = AT(limits.max_len), .arg = "N",
 	  .def = "0", .max = UINT32_MAX,
 	  .help = "most tokens of a request, prompt and output, 0: the model's, if any" },
@@ -106,40 +112,49 @@ static const struct opt sched_opts[] = {
 
 static const struct opt model_opts[] = {
 	{ .name = "model", .type = OPT_STR, .off = AT(model), .arg = "NAME",
-	  .help = "preset, config.json, or folder with one" },
+	  .help = "preset, config.json, or folder with one",
+	  .scope = RUN_COSTED, .may_differ = true },
 	{ .name = "tp", .type = OPT_INT, .off = AT(tp), .arg = "N", .def = "1", .min = 1,
-	  .max = 1024, .help = "tensor parallel ranks, of which one is run" },
+	  .max = 1024, .help = "tensor parallel ranks, of which one is run",
+	  .scope = RUN_COSTED },
 	{ .name = "capture", .type = OPT_LIST, .off = AT(captures), .arg = "FILE",
-	  .help = "captured Q, K and V to replay, once for each file" },
+	  .help = "captured Q, K and V to replay, once for each file", .scope = RUN_KERNELS },
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
-	  .help = "methods separated by commas, each a run of its own" },
+	  .help = "methods separated by commas, each a run of its own",
+	  .scope = RUN_COSTED, .may_differ = true },
 	{ .name = "layers", .type = OPT_STR, .off = AT(layers), .arg = "LIST",
-	  .help = "captured layers to use, such as 0,4,8-11, else all of them" },
+	  .help = "captured layers to use, such as 0,4,8-11, else all of them",
+	  .scope = RUN_COSTED },
 	{ .name = "sample-layers", .type = OPT_INT, .off = AT(sample_layers), .arg = "K",
 	  .def = "0", .max = 100000,
-	  .help = "layers of the model to execute and scale to all, evenly spaced, 0: all" },
+	  .help = "layers of the model to execute and scale to all, evenly spaced, 0: all",
+	  .scope = RUN_COSTED },
 	{ .name = "extend", .type = OPT_ENUM, .off = AT(extend), .arg = "HOW", .def = "error",
 	  .choice = extends,
-	  .help = "what a request longer than every capture gets: an error, or a capture repeated" },
+	  .help = "what a request longer than every capture gets: an error, or a capture repeated",
+	  .scope = RUN_COSTED },
 	{ .name = "share-kv-across-methods", .type = OPT_FLAG, .off = AT(share_kv),
 	  .help = "name cached KV blocks by their tokens alone, not also by the method that "
-		  "computed them" },
+		  "computed them", .scope = RUN_MODEL | RUN_PREFIX_CACHE },
 	{ .name = "accuracy", .type = OPT_REAL, .off = AT(accuracy), .arg = "SHARE", .def = "0.05",
 	  .max = 1,
-	  .help = "share of (request, prefill chunk, layer) compared with dense attention" },
+	  .help = "share of (request, prefill chunk, layer) compared with dense attention",
+	  .scope = RUN_KERNELS | RUN_REFERENCE, .may_differ = true },
 	{ .name = "attention-only", .type = OPT_FLAG, .off = AT(attention_only),
-	  .help = "leave out projections, MLP and head" },
+	  .help = "leave out projections, MLP and head", .scope = RUN_COSTED },
 	{ .name = "seed", .type = OPT_INT, .off = AT(seed), .arg = "N", .def = "0", .max = 9e15,
-	  .help = "seed of capture assignment and accuracy samples" },
+	  .help = "seed of capture assignment and accuracy samples", .scope = RUN_KERNELS },
 	{ 0 }
 };
 
 static const struct opt gpu_opts[] = {
 	{ .name = "prof", .type = OPT_ENUM, .off = AT(prof), .arg = "HOW", .def = "activity",
 	  .choice = profs,
-	  .help = "how time is taken: of each kernel by CUPTI, or of iterations by CUDA events" },
+	  .help = "how time is taken: of each kernel by CUPTI, or of iterations by CUDA events",
+	  .scope = RUN_GPU },
 	{ .name = "keep-kernels", .type = OPT_INT, .off = AT(keep_kernels), .arg = "N", .def = "1",
-	  .max = 1 << 30, .help = "store the kernels of every Nth iteration, 0: none" },
+	  .max = 1 << 30, .help = "store the kernels of every Nth iteration, 0: none",
+	  .scope = RUN_GPU | RUN_DB | RUN_TRACED, .may_differ = true },
 	{ 0 }
 };
 
@@ -202,6 +217,13 @@ static enum ar_status check_limits(struct run_options *o, struct ar_err *err)
 	return AR_OK;
 }
 
+static const char *costs_of(const struct run_options *o)
+{
+	const struct cost_options *c = run_options_of(o, &backend_cost);
+
+	return c->costs;
+}
+
 static enum ar_status check_names(const struct run_options *o, struct ar_err *err)
 {
 	char all[256] = "";
@@ -212,7 +234,7 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 	if (!HAVE_CUDA && !strcmp(o->backend, "cuda"))
 		return ar_fail(err, AR_NODEV, "backend cuda: this program was built without CUDA; "
 			       "use --backend cpu or cost, or build it with CUDA");
-	if (opt_given(o->group, "costs") && strcmp(o->backend, "cost"))
+	if (costs_of(o) && strcmp(o->backend, "cost"))
 		return ar_fail(err, AR_USAGE,
 			       "costs are for --backend cost; add it or leave them out");
 	if (strcmp(o->backend, "auto") && !backend_find(o->backend)) {
@@ -224,46 +246,54 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 	return AR_OK;
 }
 
-static enum ar_status refuse_one(const struct run_options *o, const char *name, const char *why,
-				 struct ar_err *err)
+/* A case of options that have no effect. */
+struct rule {
+	unsigned scope;			/* bits in the scope of the options */
+	bool holds;			/* they have an effect */
+	const char *why, *name;		/* "NAME has no effect" why name; name NULL: none */
+};
+
+static enum ar_status no_effect(const struct opt *o, const char *why, const char *name,
+				struct ar_err *err)
 {
-	if (!opt_given(o->group, name))
-		return AR_OK;
-	return ar_fail(err, AR_USAGE, "%s has no effect %s; leave it out", name, why);
+	return ar_fail(err, AR_USAGE, "%s has no effect %s%s; leave it out", o->name, why,
+		       name ? name : "");
 }
 
-static enum ar_status check_loop(const struct run_options *o, struct ar_err *err)
+static enum ar_status check_rules(const struct run_options *o, const struct rule *rule, size_t n,
+				  struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	for (size_t i = 0; i < n; i++) {
+		const struct opt *x = rule[i].holds ? NULL :
+				      opt_given_of(o->group, rule[i].scope);
 
-	if (o->arrival.loop != LOOP_USERS)
-		st = refuse_one(o, "users", "without --loop users", err);
-	if (!st && o->arrival.loop == LOOP_OPEN)
-		st = refuse_one(o, "think-time", "with --loop open", err);
-	return st;
+		if (x)
+			return no_effect(x, rule[i].why, rule[i].name, err);
+	}
+	return AR_OK;
 }
 
-/* Settings that only some policies know. */
-static enum ar_status check_policy(struct run_options *o, struct ar_err *err)
+/* What does not depend on the backend. */
+static enum ar_status check_scope(const struct run_options *o, struct ar_err *err)
 {
-	static const struct { const char *name; unsigned bit; } settings[] = {
-		{ "long-prefill-token-threshold", POLICY_LONG_PREFILL },
-		{ "enable-prefix-caching", POLICY_PREFIX_CACHE },
-		{ "scheduling-policy", POLICY_ORDER },
-		{ "chunk-policy", POLICY_CHUNKS },
-		{ "watermark", POLICY_WATERMARK },
-		{ "async-scheduling", POLICY_ASYNC },
+	const struct policy *p = policies[o->policy];
+	const struct rule rules[] = {
+		{ RUN_USERS, o->arrival.loop == LOOP_USERS, "without --loop users", NULL },
+		{ RUN_ANSWERS, o->arrival.loop != LOOP_OPEN, "with --loop open", NULL },
+		{ POLICY_SETTINGS & ~p->can, false, "with policy ", p->name },
 	};
-	struct sched_limits *l = &o->limits;
-	const struct policy *p = l->policy = policies[o->policy];
 
-	for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-		if (opt_given(o->group, settings[i].name) && !(p->can & settings[i].bit))
-			return ar_fail(err, AR_USAGE, "%s has no effect with policy %s; leave it "
-				       "out", settings[i].name, p->name);
+	return check_rules(o, rules, sizeof rules / sizeof *rules, err);
+}
+
+static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
+{
+	struct sched_limits *l = &o->limits;
+
+	l->policy = policies[o->policy];
 	if (!opt_given(o->group, "watermark"))
-		l->watermark = p->watermark;
-	return p->check ? p->check(l, err) : AR_OK;
+		l->watermark = l->policy->watermark;
+	return l->policy->check ? l->policy->check(l, err) : AR_OK;
 }
 
 enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
@@ -289,9 +319,9 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 	if (!st && o->slo)
 		st = slo_parse(&slo, o->slo, err);
 	if (!st)
-		st = check_loop(o, err);
+		st = check_scope(o, err);
 	if (!st)
-		st = check_policy(o, err);
+		st = set_policy(o, err);
 	return st ? st : check_limits(o, err);
 }
 
@@ -311,75 +341,42 @@ const void *run_options_of(const struct run_options *o, const struct backend *b)
 	return NULL;
 }
 
-/* An error if any option of group g was given; why follows its name. */
-static enum ar_status refuse(const struct opt_group *g, const char *why, const char *what,
-			     struct ar_err *err)
+/* Options of another backend, where no scope says that they are read all the same. */
+static enum ar_status check_others(const struct run_options *o, const struct backend *b,
+				   struct ar_err *err)
 {
-	uint64_t given = g->given | g->from_job;
+	for (int i = 0; backends[i]; i++) {
+		const struct opt_group *g = &o->group[RUN_GROUP_BACKEND + i];
+		uint64_t given = backends[i] == b ? 0 : g->given | g->from_job;
 
-	for (int i = 0; g->opts[i].name; i++)
-		if (given & 1ull << i)
-			return ar_fail(err, AR_USAGE, "%s has no effect %s%s; leave it out",
-				       g->opts[i].name, why, what);
-	return AR_OK;
-}
-
-/* A table of costs has the model's options adopted, see below, save those that only measuring
- * needs. */
-static enum ar_status check_cost(const struct run_options *o, struct ar_err *err)
-{
-	static const char *const unused[] = { "capture", "accuracy", "seed" };
-	static const char *const formula[] = { "cost-fixed", "cost-per-token", "clock" };
-	enum ar_status st = AR_OK;
-
-	if (!opt_given(o->group, "costs")) {
-		st = refuse(&o->group[RUN_GROUP_MODEL], "with backend ", "cost", err);
-		return st ? st : refuse_one(o, "costs-extrapolate", "without --costs", err);
+		for (int k = 0; g->opts[k].name; k++)
+			if (given & 1ull << k && !g->opts[k].scope)
+				return no_effect(&g->opts[k], "with backend ", b->name, err);
 	}
-	for (size_t i = 0; i < sizeof unused / sizeof *unused && !st; i++)
-		st = refuse_one(o, unused[i], "with backend cost", err);
-	for (size_t i = 0; i < sizeof formula / sizeof *formula && !st; i++)
-		st = refuse_one(o, formula[i], "with --costs", err);
-	return st;
+	return AR_OK;
 }
 
 enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
 				 struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	bool cost = b == &backend_cost, costs = costs_of(o), kernels = b->needs_model;
+	bool by_formula = o->clock == RUN_CLOCK_FORMULA;
+	const struct rule rules[] = {
+		{ RUN_MODEL | RUN_COSTED | RUN_KERNELS, kernels || costs, "with backend ", b->name },
+		{ RUN_KERNELS, kernels, "with backend ", b->name },
+		{ RUN_FORMULA | RUN_CLOCK, !costs, "with --costs", NULL },
+		{ RUN_GPU, b->uses_gpu, "with backend ", b->name },
+		{ RUN_FORMULA | RUN_COSTS, cost || by_formula, "with --clock ", clocks[o->clock] },
+		{ RUN_COSTS, costs, "without --costs", NULL },
+		{ RUN_CLOCK, !cost || by_formula, "as 'measured' with backend ", b->name },
+		{ RUN_PREFIX_CACHE, o->limits.prefix_cache, "without --enable-prefix-caching", NULL },
+		{ RUN_REFERENCE, b->compare, "with a backend that computes no reference", NULL },
+		{ RUN_DB, o->db, "without --db", NULL },
+		{ RUN_TRACED, o->prof == RUN_PROF_ACTIVITY, "with --prof events", NULL },
+	};
+	enum ar_status st = check_others(o, b, err);
 
-	if (b == &backend_cost)
-		st = check_cost(o, err);
-	else if (!b->needs_model)
-		st = refuse(&o->group[RUN_GROUP_MODEL], "with backend ", b->name, err);
-	if (!st && !b->uses_gpu)
-		st = refuse(&o->group[RUN_GROUP_GPU], "with backend ", b->name, err);
-	for (int i = 0; backends[i] && !st; i++) {
-		const struct opt_group *g = &o->group[RUN_GROUP_BACKEND + i];
-
-		if (backends[i] == b)
-			continue;
-		if (backends[i] != &backend_cost)
-			st = refuse(g, "with backend ", b->name, err);
-		else if (o->clock != RUN_CLOCK_FORMULA)
-			st = refuse(g, "with --clock ", clocks[o->clock], err);
-	}
-	if (!st && b == &backend_cost && o->clock == RUN_CLOCK_MEASURED)
-		st = refuse_one(o, "clock", "as 'measured' with backend cost", err);
-	if (!st && !o->limits.prefix_cache)
-		st = refuse_one(o, "share-kv-across-methods", "without --enable-prefix-caching",
-				err);
-	if (!st && b->needs_model && !b->compare)
-		st = refuse_one(o, "accuracy", "with a backend that computes no reference", err);
-	if (!st && !o->db)
-		st = refuse_one(o, "slo", "without --db", err);
-	if (!st && !o->db)
-		st = refuse_one(o, "keep-entries", "without --db", err);
-	if (!st && !o->db)
-		st = refuse_one(o, "keep-kernels", "without --db", err);
-	if (!st && o->prof == RUN_PROF_EVENTS)
-		st = refuse_one(o, "keep-kernels", "with --prof events", err);
-	return st;
+	return st ? st : check_rules(o, rules, sizeof rules / sizeof *rules, err);
 }
 
 /* ---- costs of an earlier run ---- */
@@ -420,16 +417,15 @@ static enum ar_status adopt(struct run_options *o, const struct costs *c, const 
 
 enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, struct ar_err *err)
 {
-	static const char *const names[] = { "model", "tp", "method", "layers", "sample-layers",
-					     "extend", "attention-only" };
-	const struct opt_group model[] = { o->group[RUN_GROUP_MODEL], { 0 } };
 	cJSON *ours = cJSON_CreateObject(), *theirs = cJSON_Parse(c->run.options);
 	enum ar_status st = AR_OK;
 
-	if (!ours || !theirs || !opt_json(model, ours))
+	if (!ours || !theirs || !opt_json(o->group, ours))
 		st = ar_nomem(err);
-	for (size_t i = 0; i < sizeof names / sizeof *names && !st; i++)
-		st = adopt(o, c, names[i], ours, theirs, err);
+	for (const struct opt_group *g = o->group; g->opts; g++)
+		for (const struct opt *x = g->opts; x->name && !st; x++)
+			if (x->scope & RUN_COSTED)
+				st = adopt(o, c, x->name, ours, theirs, err);
 	if (!st)
 		st = opt_set(o->group, "costs", c->name, err);
 	cJSON_Delete(ours);
