@@ -48,7 +48,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 		st = run_load(&r, err);
 	if (!st) {
 		r.options = options_json(r.o.group);
-		if (!r.options || !r.cmdline)
+		r.setup = r.o.db ? run_setup(r.o.group) : NULL;
+		if (!r.options || !r.cmdline || (r.o.db && !r.setup))
 			st = ar_nomem(err);
 	}
 	for (size_t i = 1; i < r.n_runs && !st; i++)

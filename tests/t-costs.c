@@ -421,7 +421,7 @@ static enum ar_status run(struct replay cfg, const struct backend *b, void *self
 	const struct store_run record = {
 		.trace_name = "t", .trace_sha256 = "0", .trace_format = "none",
 		.n_requests = (int64_t)cfg.trace->n, .policy = cfg.limits.policy->name,
-		.backend = b->name, .version = "1", .cmdline = "t", .options = "{}",
+		.backend = b->name, .version = "1", .cmdline = "t", .options = "{}", .setup = "{}",
 		.clock = "cost", .num_blocks = cfg.limits.num_blocks,
 		.block_tok = cfg.limits.block_tok,
 	};

@@ -148,6 +148,7 @@ void run_unload(struct run *r)
 		method_free(r->method[i]);
 	free(r->method);
 	free(r->options);
+	free(r->setup);
 	free(r->cmdline);
 	run_options_release(&r->o);
 }

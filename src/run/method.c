@@ -176,7 +176,7 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		.trace_format = r->trace->format, .n_requests = (int64_t)r->trace->n,
 		.policy = r->limits.policy->name, .backend = r->backend->name,
 		.seed = (uint64_t)r->o.seed, .version = AR_REVISION, .cmdline = r->cmdline,
-		.options = r->options, .clock = run_clock_name(r),
+		.options = r->options, .setup = r->setup, .clock = run_clock_name(r),
 		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok };
 
 	if (!r->store)

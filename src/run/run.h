@@ -11,7 +11,7 @@
 
 struct run {
 	struct run_options o;
-	char *cmdline, *options;	/* for the record */
+	char *cmdline, *options, *setup;	/* for the record; setup NULL without one */
 	struct trace *trace;
 	struct sched_limits limits;	/* num_blocks 0 until the backend is open */
 
@@ -36,6 +36,10 @@ struct run {
 enum ar_status run_load(struct run *r, struct ar_err *err);
 void run_unload(struct run *r);
 bool run_needs_model(const struct run *r);
+
+/* setup.c: the options that runs have in common which are compared with each other, as JSON text.
+ * The caller frees it.  NULL: no memory. */
+char *run_setup(const struct opt_group *g);
 
 /* print.c: AR_IO when standard output takes no more. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err);
