@@ -26,8 +26,22 @@ struct loop {
 	struct selection_count *count;	/* [kv_heads] */
 };
 
-static enum ar_status tell_request(struct loop *l, uint32_t id, const char *outcome,
-				   const char *reason, struct ar_err *err)
+/* ---- what the observer is told ---- */
+
+static enum ar_status notify_iteration(const struct loop *l, int64_t start, int64_t host,
+				       const struct iter_cost *c, struct ar_err *err)
+{
+	const struct observer *o = l->cfg->observer;
+
+	if (!o)
+		return AR_OK;
+	return o->iteration(o->self, &(struct observed_iteration){
+		.no = l->res->iterations, .start_ns = start, .end_ns = l->end, .host_ns = host,
+		.sched = l->s, .cost = c }, err);
+}
+
+static enum ar_status notify_request(const struct loop *l, uint32_t id, const char *outcome,
+				     const char *reason, struct ar_err *err)
 {
 	const struct observer *o = l->cfg->observer;
 	const struct sched_seq *q = &l->s->seq[id];
@@ -43,6 +57,21 @@ static enum ar_status tell_request(struct loop *l, uint32_t id, const char *outc
 		.seq = q, .outcome = outcome, .reason = reason }, err);
 }
 
+static enum ar_status notify_sample(const struct loop *l, const struct batch_entry *e, int layer,
+				    struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+
+	if (!cfg->observer)
+		return AR_OK;
+	return cfg->observer->sample(cfg->observer->self, &(struct observed_sample){
+		.iter_no = l->res->iterations, .entry = e, .layer = layer,
+		.q_heads = cfg->q_heads, .kv_heads = cfg->kv_heads, .acc = l->acc,
+		.count = l->count }, err);
+}
+
+/* ---- the loop ---- */
+
 static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
 {
 	const struct trace *t = l->cfg->trace;
@@ -57,7 +86,7 @@ static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
 			log_warn("%s:%" PRIu64 ": request rejected: %s", t->name, t->req[i].line,
 				 why);
 		l->settled[i] = true;
-		st = tell_request(l, (uint32_t)i, "rejected", why, err);
+		st = notify_request(l, (uint32_t)i, "rejected", why, err);
 		if (st)
 			return st;
 	}
@@ -141,19 +170,6 @@ static void sum_sample(struct loop *l)
 	r->n_samples++;
 }
 
-static enum ar_status tell_sample(const struct loop *l, const struct batch_entry *e, int layer,
-				  struct ar_err *err)
-{
-	const struct replay *cfg = l->cfg;
-
-	if (!cfg->observer)
-		return AR_OK;
-	return cfg->observer->sample(cfg->observer->self, &(struct observed_sample){
-		.iter_no = l->res->iterations, .entry = e, .layer = layer,
-		.q_heads = cfg->q_heads, .kv_heads = cfg->kv_heads, .acc = l->acc,
-		.count = l->count }, err);
-}
-
 /* The draw depends on (seed, request, chunk, layer) only, so that every method of a trace is
  * compared at the same places as long as the chunks are the same. */
 static bool drawn(const struct replay *cfg, const struct batch_entry *e, int layer)
@@ -181,7 +197,7 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 			if (st)
 				break;
 			sum_sample(l);
-			st = tell_sample(l, e, cfg->run_layer[k], err);
+			st = notify_sample(l, e, cfg->run_layer[k], err);
 		}
 	}
 	return st;
@@ -209,7 +225,7 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 			st = series_add(&lat[LATENCY_QUEUE], (double)(t->first_sched - arrival),
 					err);
 		if (!st)
-			st = tell_request(l, id, "ok", NULL, err);
+			st = notify_request(l, id, "ok", NULL, err);
 		if (st)
 			return st;
 		l->cfg->backend->drop(l->cfg->self, id);
@@ -274,18 +290,6 @@ static enum ar_status complete(struct loop *l, struct ar_err *err)
 	return st;
 }
 
-static enum ar_status tell_iteration(const struct loop *l, int64_t start, int64_t host,
-				     const struct iter_cost *c, struct ar_err *err)
-{
-	const struct observer *o = l->cfg->observer;
-
-	if (!o)
-		return AR_OK;
-	return o->iteration(o->self, &(struct observed_iteration){
-		.no = l->res->iterations, .start_ns = start, .end_ns = l->end, .host_ns = host,
-		.sched = l->s, .cost = c }, err);
-}
-
 static enum ar_status iterate(struct loop *l, struct ar_err *err)
 {
 	struct replay_result *r = l->res;
@@ -309,7 +313,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	if (!st)
 		st = stamp(l, start, err);
 	if (!st)
-		st = tell_iteration(l, start, host, &cost, err);
+		st = notify_iteration(l, start, host, &cost, err);
 	if (!st)
 		st = sample_accuracy(l, err);
 	if (st)
@@ -358,7 +362,7 @@ static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *
 		if (l->settled[i])
 			continue;
 		l->res->unfinished++;
-		st2 = tell_request(l, (uint32_t)i, "unfinished", NULL, st ? NULL : err);
+		st2 = notify_request(l, (uint32_t)i, "unfinished", NULL, st ? NULL : err);
 		if (!st)
 			st = st2;
 	}
