@@ -46,8 +46,8 @@ struct opt {
 	const char *help;		/* one sentence, no full stop */
 	char letter;			/* short option, or 0 */
 	unsigned scope;			/* bits of the command: when it has an effect; 0: always */
-	bool may_differ;		/* in records that are compared: it says what they are, or
-					 * how much of them is kept */
+	bool may_differ;		/* records that are compared need not share it: it says
+					 * what they are of, or how much of them is kept */
 };
 
 /* A table and the struct it fills.  Arrays of groups end with opts == NULL.  At

@@ -5,7 +5,7 @@ libattnreplay_a_SOURCES += \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/engine/backend.h replay/cost/backend_cost.c replay/cost/backend_cost.h replay/engine/backends.c replay/sched/batch.h \
   replay/sched/block_pool.c replay/sched/block_pool.h replay/engine/latency.c replay/engine/latency.h replay/sched/policies/orca.c \
   replay/sched/policies.c replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h replay/engine/prepare.c \
-  replay/engine/prepare.h replay/engine/observer.h replay/engine/record.c replay/engine/record.h \
+  replay/engine/prepare.h replay/engine/observer.h replay/engine/record.c replay/engine/record.h replay/engine/run_scope.h \
   replay/engine/replay.c replay/engine/replay.h replay/sched/policies/sarathi.c replay/sched/sched.c replay/sched/sched.h \
   replay/sched/policies/sglang.c replay/sched/policies/trtllm.c replay/sched/policies/vllm.c
 

@@ -42,8 +42,8 @@ struct store_run {
 	uint64_t seed;
 	const char *version, *cmdline;
 	const char *options;			/* JSON object of all options */
-	const char *setup;			/* of them, what runs that are compared share: a text
-						 * that is equal where the runs are comparable */
+	const char *setup;			/* JSON of those that two runs must share to be
+						 * compared: equal text, equal setup */
 	const char *clock;			/* "cupti", "events", "cpu", "cost" */
 	const struct store_gpu *gpu;		/* NULL: none */
 	uint32_t cupti_api;

@@ -1,4 +1,4 @@
-/* Who watches a replay: it is told of every iteration, request and sample when they happen. */
+/* An observer is told of every iteration, request and sample of a replay, when it happens. */
 #ifndef AR_OBSERVER_H
 #define AR_OBSERVER_H
 

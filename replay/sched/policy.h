@@ -5,8 +5,8 @@
 
 #include "replay/sched/sched.h"
 
-/* Settings of a run that not every policy has: bits for the scope of options too, which start
- * behind those of enum run_scope. */
+/* Settings that not every policy has.  The scope of an option has these bits too, behind those of
+ * enum run_scope. */
 enum {
 	POLICY_LONG_PREFILL = 1 << 16,
 	POLICY_ORDER = 1 << 17,
@@ -23,20 +23,20 @@ struct policy {
 	unsigned can;		/* the settings above that it has */
 	double watermark;	/* its default */
 
-	/* Its rules: those of sched.h that policies have in common, or its own.
+	/* Its rules, each one of its own or one that policies have in common, from sched.h.
 	 *
-	 * check: AR_USAGE when it cannot work within the limits; NULL: it always can.
-	 * slots: positions that it gives blocks to, over the life of a request that ends at goal
-	 * tokens; the longest request of the trace ends at longest.
+	 * check: AR_USAGE when it cannot work within the limits.  NULL: it always can.
+	 * slots: the most positions that a request ever has blocks for.  The request ends at goal
+	 * tokens, the longest of the trace at longest.
 	 * unfit: can the request never run?  Then true, and why[] says so.
-	 * requeue: a sequence that was preempted joins the waiting queue. */
+	 * requeue: put a preempted sequence into the waiting queue. */
 	enum ar_status (*check)(const struct sched_limits *l, struct ar_err *err);
 	int64_t (*slots)(const struct sched_limits *l, int64_t goal, int64_t longest);
 	bool (*unfit)(const struct sched_limits *l, const struct request *r, char *why, size_t n);
 	void (*requeue)(struct sched *s, uint32_t id);
 
-	/* What it remembers from one iteration to the next: s->memory has so many bytes, zeroed,
-	 * and begin, if not NULL, sets them. */
+	/* What it remembers from one iteration to the next.  s->memory has memory_size bytes of
+	 * zeros; begin, if not NULL, sets them. */
 	size_t memory_size;
 	void (*begin)(struct sched *s);
 

@@ -148,19 +148,20 @@ void sched_prefills_first(struct sched *s, size_t n_decode);
 /* Blocks that the watermark keeps free. */
 int64_t sched_watermark(const struct sched_limits *l);
 
-/* Rules that policies have in common, to be named in their rows; see struct policy.
+/* Rules that policies have in common and name in their rows; see struct policy.
  *
- * slots_computed: a slot for every position; the last output is never computed and takes none.
- * unfit_pool: the request needs more blocks than the pool has.
- * requeue_first, requeue_last: to the head or to the end of the queue; by priority behind its equals.
- * check_whole_blocks: a prompt is cut at the end of a block, so the budget has to hold a block. */
+ * slots_computed: a slot for each position that is computed.  The last output never is.
+ * unfit_pool: a request that needs more blocks than the pool has.
+ * requeue_first, requeue_last: at the head or at the end of the queue; by priority both are behind
+ * their equals.
+ * check_whole_blocks: prompts are cut at the end of a block, so the budget must hold a block. */
 int64_t sched_slots_computed(const struct sched_limits *l, int64_t goal, int64_t longest);
 bool sched_unfit_pool(const struct sched_limits *l, const struct request *r, char *why, size_t n);
 void sched_requeue_first(struct sched *s, uint32_t id);
 void sched_requeue_last(struct sched *s, uint32_t id);
 enum ar_status sched_check_whole_blocks(const struct sched_limits *l, struct ar_err *err);
 
-/* For rules of a policy's own: does the request need more than usable blocks?  Then true, and why[]
+/* For a policy's own unfit: does the request need more than usable blocks?  Then true, and why[]
  * says so. */
 bool sched_lacks_blocks(const struct sched_limits *l, const struct request *r, int64_t usable,
 			char *why, size_t n);

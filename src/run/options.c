@@ -246,11 +246,11 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 	return AR_OK;
 }
 
-/* A case of options that have no effect. */
+/* Options with one of the bits in their scope have no effect unless the rule holds. */
 struct rule {
-	unsigned scope;			/* bits in the scope of the options */
-	bool holds;			/* they have an effect */
-	const char *why, *name;		/* "NAME has no effect" why name; name NULL: none */
+	unsigned scope;
+	bool holds;
+	const char *why, *name;		/* "OPTION has no effect" why name; name NULL: nothing */
 };
 
 static enum ar_status no_effect(const struct opt *o, const char *why, const char *name,
@@ -273,8 +273,8 @@ static enum ar_status check_rules(const struct run_options *o, const struct rule
 	return AR_OK;
 }
 
-/* What does not depend on the backend. */
-static enum ar_status check_scope(const struct run_options *o, struct ar_err *err)
+/* The rules that do not depend on the backend. */
+static enum ar_status check_early(const struct run_options *o, struct ar_err *err)
 {
 	const struct policy *p = policies[o->policy];
 	const struct rule rules[] = {
@@ -319,7 +319,7 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 	if (!st && o->slo)
 		st = slo_parse(&slo, o->slo, err);
 	if (!st)
-		st = check_scope(o, err);
+		st = check_early(o, err);
 	if (!st)
 		st = set_policy(o, err);
 	return st ? st : check_limits(o, err);
@@ -341,7 +341,7 @@ const void *run_options_of(const struct run_options *o, const struct backend *b)
 	return NULL;
 }
 
-/* Options of another backend, where no scope says that they are read all the same. */
+/* Options of another backend.  Those with a scope are left to the rules. */
 static enum ar_status check_others(const struct run_options *o, const struct backend *b,
 				   struct ar_err *err)
 {
@@ -362,14 +362,16 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 	bool cost = b == &backend_cost, costs = costs_of(o), kernels = b->needs_model;
 	bool by_formula = o->clock == RUN_CLOCK_FORMULA;
 	const struct rule rules[] = {
-		{ RUN_MODEL | RUN_COSTED | RUN_KERNELS, kernels || costs, "with backend ", b->name },
+		{ RUN_MODEL | RUN_COSTED | RUN_KERNELS, kernels || costs, "with backend ",
+		  b->name },
 		{ RUN_KERNELS, kernels, "with backend ", b->name },
 		{ RUN_FORMULA | RUN_CLOCK, !costs, "with --costs", NULL },
 		{ RUN_GPU, b->uses_gpu, "with backend ", b->name },
 		{ RUN_FORMULA | RUN_COSTS, cost || by_formula, "with --clock ", clocks[o->clock] },
 		{ RUN_COSTS, costs, "without --costs", NULL },
 		{ RUN_CLOCK, !cost || by_formula, "as 'measured' with backend ", b->name },
-		{ RUN_PREFIX_CACHE, o->limits.prefix_cache, "without --enable-prefix-caching", NULL },
+		{ RUN_PREFIX_CACHE, o->limits.prefix_cache, "without --enable-prefix-caching",
+		  NULL },
 		{ RUN_REFERENCE, b->compare, "with a backend that computes no reference", NULL },
 		{ RUN_DB, o->db, "without --db", NULL },
 		{ RUN_TRACED, o->prof == RUN_PROF_ACTIVITY, "with --prof events", NULL },

@@ -37,8 +37,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err);
 void run_unload(struct run *r);
 bool run_needs_model(const struct run *r);
 
-/* setup.c: the options that runs have in common which are compared with each other, as JSON text.
- * The caller frees it.  NULL: no memory. */
+/* setup.c: the options that two runs must share to be compared, as JSON text.  The caller frees it.
+ * NULL: no memory. */
 char *run_setup(const struct opt_group *g);
 
 /* print.c: AR_IO when standard output takes no more. */
@@ -47,9 +47,9 @@ enum ar_status run_print_result(const char *label, const struct replay_result *r
 				bool prefix_cache, struct ar_err *err);
 const char *run_clock_name(const struct run *r);
 
-/* method.c: look at a method before the ones in front of it run. */
+/* method.c.  try_method: read the files that a method names, before any method runs. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
-/* Run method i, with the database open around it. */
+/* Run method i; the database is open meanwhile. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
 
 /* child.c: the same in a process of its own. */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The same object as SQLite writes it: keys in order, true as 1, a list as a text.  All databases
- * so far have setups in this form, and runs are compared where their texts are equal. */
+/* The object as SQLite writes it: keys in order, true as 1, a list as a text.  Every database so
+ * far has this form, and a new run must find the old ones that it can be compared with. */
 static char *in_sqlite_form(const char *json)
 {
 	static const char sql[] = "SELECT json_group_object(key, value) FROM "
