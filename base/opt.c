@@ -271,6 +271,15 @@ bool opt_given(const struct opt_group *g, const char *name)
 	return o && (in->given | in->from_job) & 1ull << (o - in->opts);
 }
 
+const struct opt *opt_given_of(const struct opt_group *g, unsigned scope)
+{
+	for (; g->opts; g++)
+		for (const struct opt *o = g->opts; o->name; o++)
+			if (o->scope & scope && (g->given | g->from_job) & 1ull << (o - g->opts))
+				return o;
+	return NULL;
+}
+
 /* One argument, --name or -x with or without its value.  *used counts what was
  * taken of argv. */
 static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int *used,

@@ -45,6 +45,9 @@ struct opt {
 	const char *const *choice;	/* of ENUM, ended by NULL */
 	const char *help;		/* one sentence, no full stop */
 	char letter;			/* short option, or 0 */
+	unsigned scope;			/* bits of the command: when it has an effect; 0: always */
+	bool may_differ;		/* records that are compared need not share it: it says
+					 * what they are of, or how much of them is kept */
 };
 
 /* A table and the struct it fills.  Arrays of groups end with opts == NULL.  At
@@ -75,6 +78,8 @@ enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 /* "name=value,name=value": how a group is set inside of a value. */
 enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err);
 bool opt_given(const struct opt_group *g, const char *name);
+/* The first option that was given and has one of the bits in its scope; NULL: none. */
+const struct opt *opt_given_of(const struct opt_group *g, unsigned scope);
 
 void opt_help(const struct opt_group *g, FILE *f);	/* for --help */
 void opt_mdoc(const struct opt_group *g, FILE *f);	/* for man pages */

@@ -6,9 +6,11 @@ libattnreplay_a_SOURCES += \
   replay/engine/accuracy.c replay/engine/accuracy.h replay/engine/backend.h \
     replay/engine/backend_cpu.c replay/engine/backend_cuda.h replay/engine/backends.c \
     replay/engine/backends_attn.h replay/engine/decoder.h replay/engine/graphs.h \
-    replay/engine/latency.c replay/engine/latency.h replay/engine/pages.c replay/engine/pages.h \
-    replay/engine/prepare.c replay/engine/prepare.h replay/engine/replay.c replay/engine/replay.h \
-    replay/engine/rows.c replay/engine/rows.h replay/engine/source.c replay/engine/source.h \
+    replay/engine/latency.c replay/engine/latency.h replay/engine/observer.h \
+    replay/engine/pages.c replay/engine/pages.h replay/engine/prepare.c replay/engine/prepare.h \
+    replay/engine/record.c replay/engine/record.h replay/engine/replay.c replay/engine/replay.h \
+    replay/engine/rows.c replay/engine/rows.h replay/engine/run_scope.h replay/engine/source.c \
+    replay/engine/source.h \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/policies.c \
     replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h \

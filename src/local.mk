@@ -2,11 +2,13 @@ bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h \
     src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_select.c src/cmd_sql.c \
-    src/cmd_trace.c src/main.c src/run_options.c src/run_options.h \
+    src/cmd_trace.c src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
+  src/run/child.c src/run/load.c src/run/method.c src/run/options.c src/run/options.h \
+    src/run/print.c src/run/run.h src/run/setup.c \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
 attnreplay_LDFLAGS = $(SAN_CFLAGS)
@@ -60,7 +62,7 @@ dist_check_SCRIPTS += \
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
-src/main.$(OBJEXT) src/bench/bench_table.$(OBJEXT) src/cmd_run.$(OBJEXT): src/revision.h
+src/main.$(OBJEXT) src/bench/bench_table.$(OBJEXT) src/run/method.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \

@@ -72,14 +72,20 @@ static void as_job(const char *path)
 	} all = { 0 };
 #define AT(field) offsetof(struct all, field)
 	static const struct opt opts[] = {
-		{ "flag", OPT_FLAG, AT(flag), NULL, NULL, 0, 0, NULL, "flag", 0 },
-		{ "n", OPT_INT, AT(n), "N", "7", 1, 1000, NULL, "number", 0 },
-		{ "time", OPT_TIME, AT(ns), "T", "6ms", 0, 0, NULL, "time", 0 },
-		{ "x", OPT_REAL, AT(x), "X", "0.5", 0, 1, NULL, "share", 0 },
-		{ "name", OPT_STR, AT(s), "NAME", "a", 0, 0, NULL, "text", 0 },
-		{ "file", OPT_LIST, AT(list), "FILE", NULL, 0, 0, NULL, "texts", 0 },
-		{ "which", OPT_ENUM, AT(which), "HOW", "no", 0, 0, choice, "choice", 0 },
-		{ "job", OPT_JOB, 0, "FILE", NULL, 0, 0, NULL, "file", 0 },
+		{ .name = "flag", .type = OPT_FLAG, .off = AT(flag), .help = "flag" },
+		{ .name = "n", .type = OPT_INT, .off = AT(n), .arg = "N", .def = "7", .min = 1,
+		  .max = 1000, .help = "number" },
+		{ .name = "time", .type = OPT_TIME, .off = AT(ns), .arg = "T", .def = "6ms",
+		  .help = "time" },
+		{ .name = "x", .type = OPT_REAL, .off = AT(x), .arg = "X", .def = "0.5", .max = 1,
+		  .help = "share" },
+		{ .name = "name", .type = OPT_STR, .off = AT(s), .arg = "NAME", .def = "a",
+		  .help = "text" },
+		{ .name = "file", .type = OPT_LIST, .off = AT(list), .arg = "FILE",
+		  .help = "texts" },
+		{ .name = "which", .type = OPT_ENUM, .off = AT(which), .arg = "HOW", .def = "no",
+		  .choice = choice, .help = "choice" },
+		{ .name = "job", .type = OPT_JOB, .arg = "FILE", .help = "file" },
 		{ 0 }
 	};
 #undef AT

@@ -29,25 +29,27 @@ static void put(char *buf, size_t size, size_t *n, const char *fmt, ...)
 
 #define LOG(s, ...) put((s)->log, sizeof (s)->log, &(s)->n_log, __VA_ARGS__)
 
-static void log_iteration(struct store *s, const struct store_iteration *it)
+static void log_iteration(struct witness *s, const struct observed_iteration *it)
 {
+	const struct batch *b = &it->sched->batch;
+	const struct block_pool *pool = &it->sched->pool;
 	const char *sep = " ->";
 
 	LOG(s, "%g-%g", in_ms(it->start_ns), in_ms(it->end_ns));
-	for (size_t i = 0; i < it->n_entry; i++)
-		LOG(s, " %c:%" PRIu32 "@%" PRIu32 "%s", 'A' + (int)it->entry[i].req,
-		    it->entry[i].n_tok, it->entry[i].start, it->entry[i].recompute ? "*" : "");
-	for (size_t i = 0; i < it->n_entry; i++)
-		if (it->entry[i].emit) {
-			LOG(s, "%s %c", sep, 'A' + (int)it->entry[i].req);
+	for (size_t i = 0; i < b->n; i++)
+		LOG(s, " %c:%" PRIu32 "@%" PRIu32 "%s", 'A' + (int)b->entry[i].req,
+		    b->entry[i].n_tok, b->entry[i].start, b->entry[i].recompute ? "*" : "");
+	for (size_t i = 0; i < b->n; i++)
+		if (b->entry[i].emit) {
+			LOG(s, "%s %c", sep, 'A' + (int)b->entry[i].req);
 			sep = "";
 		}
 	if (s->show_free)
-		LOG(s, " free %" PRId64 " %s", s->n_usable - it->blocks_used, it->stop);
+		LOG(s, " free %" PRId64 " %s", pool->n_free, it->sched->stop);
 	LOG(s, "\n");
 }
 
-static void check_request(struct store *s, const struct store_entry *e, int64_t end_ns)
+static void check_request(struct witness *s, const struct batch_entry *e, int64_t end_ns)
 {
 	uint32_t end = e->start + e->n_tok, *high = &s->high[e->req];
 
@@ -64,27 +66,29 @@ static void check_request(struct store *s, const struct store_entry *e, int64_t 
 	s->token_ns[e->req] = end_ns;
 }
 
-static void check_iteration(struct store *s, const struct store_iteration *it)
+static void check_iteration(struct witness *s, const struct observed_iteration *it)
 {
+	const struct sched *sched = it->sched;
+	const struct batch *b = &sched->batch;
 	int64_t partial = 0, n_tok = 0;
 
-	s->bad_clock += it->start_ns < s->end_ns || it->end_ns < it->start_ns + !!it->n_entry;
+	s->bad_clock += it->start_ns < s->end_ns || it->end_ns < it->start_ns + !!b->n;
 	s->end_ns = it->end_ns;
-	s->empty += !it->n_entry;
-	s->starved += (size_t)it->running != it->n_entry && !s->skips;
-	s->preempted += it->preempted;
+	s->empty += !b->n;
+	s->starved += sched->n_running != b->n && !s->skips;
+	s->preempted += (int64_t)sched->n_preempted;
 	s->n_iter++;
-	s->bad_blocks += it->blocks_used < 0 || it->blocks_used > s->n_usable;
-	for (size_t i = 0; i < it->n_entry; i++) {
-		const struct store_entry *e = &it->entry[i];
+	s->bad_blocks += sched->pool.n_free < 0 || sched->pool.n_free > s->n_usable ||
+			 sched->pool.n_usable != s->n_usable;
+	for (size_t i = 0; i < b->n; i++) {
+		const struct batch_entry *e = &b->entry[i];
 
 		n_tok += e->n_tok;
 		s->n_emit += e->emit;
 		check_request(s, e, it->end_ns);
 		if (!e->emit) {
 			partial++;
-			s->bad_partial += !s->long_prefill_tok && !s->prefill_first &&
-					  i + 1 < it->n_entry;
+			s->bad_partial += !s->long_prefill_tok && !s->prefill_first && i + 1 < b->n;
 		}
 		s->bad_partial += s->long_prefill_tok && e->n_tok > s->long_prefill_tok;
 		s->digest = rng_mix(s->digest ^ (uint64_t)e->req << 32 ^ e->n_tok);
@@ -92,14 +96,16 @@ static void check_iteration(struct store *s, const struct store_iteration *it)
 	}
 	s->digest = rng_mix(s->digest ^ (uint64_t)it->end_ns);
 	s->bad_partial += !s->long_prefill_tok && !s->skips && partial > 1;
-	s->over_budget += n_tok > s->max_batched_tok || n_tok != it->prefill_tok + it->decode_tok;
-	s->over_seqs += it->running > s->max_seqs || (int64_t)it->n_entry > s->max_seqs;
+	s->over_budget += n_tok > s->max_batched_tok || n_tok != b->prefill_tok + b->decode_tok;
+	s->over_seqs += (int64_t)sched->n_running > s->max_seqs || (int64_t)b->n > s->max_seqs;
 	s->n_tok += n_tok;
 }
 
-enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
-			       struct ar_err *err)
+static enum ar_status see_iteration(void *self, const struct observed_iteration *it,
+				    struct ar_err *err)
 {
+	struct witness *s = self;
+
 	if (s->most_iterations && s->n_iter == s->most_iterations)
 		return ar_fail(err, AR_DATA, "the run does not end");
 	if (s->quiet)
@@ -109,50 +115,49 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	return AR_OK;
 }
 
-enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err)
+static enum ar_status see_request(void *self, const struct observed_request *r, struct ar_err *err)
 {
-	double tpot = o->output_tok > 1 ?
-		      in_ms(o->finish_ns - o->first_token_ns) / (o->output_tok - 1) : NAN;
+	struct witness *s = self;
+	const struct sched_seq *q = r->seq;
+	uint32_t n_out = q->known - r->prompt_tok;
+	double tpot = n_out > 1 ? in_ms(r->finish_ns - r->first_token_ns) / (n_out - 1) : NAN;
 
 	(void)err;
-	s->recomputed += o->recomputed_tok;
+	s->recomputed += (int64_t)q->recomputed;
 	if (s->quiet)
-		s->bad_outcome += o->n_chunks != s->n_prefill[o->req] ||
-				  (!o->n_preempt && o->cached_tok != s->first[o->req]);
-	s->n_rejected += !strcmp(o->outcome, "rejected") && o->reason && *o->reason;
+		s->bad_outcome += q->n_chunk - q->n_decode != s->n_prefill[r->id] ||
+				  (!q->n_preempt && q->cached != s->first[r->id]);
+	s->n_rejected += !strcmp(r->outcome, "rejected") && r->reason && *r->reason;
 	if (s->quiet)
 		return AR_OK;
-	if (strcmp(o->outcome, "ok"))
-		put(s->outcome, sizeof s->outcome, &s->n_outcome, "%c %s: %s\n", 'A' + (int)o->req,
-		    o->outcome, o->reason);
+	if (strcmp(r->outcome, "ok"))
+		put(s->outcome, sizeof s->outcome, &s->n_outcome, "%c %s: %s\n", 'A' + (int)r->id,
+		    r->outcome, r->reason);
 	else
 		put(s->outcome, sizeof s->outcome, &s->n_outcome,
-		    "%c ttft %g tpot %g e2e %g queue %g preempted %" PRIu32 " recomputed %" PRId64
+		    "%c ttft %g tpot %g e2e %g queue %g preempted %" PRIu32 " recomputed %" PRIu64
 		    "\n",
-		    'A' + (int)o->req, in_ms(o->first_token_ns - o->arrival_ns), tpot,
-		    in_ms(o->finish_ns - o->arrival_ns), in_ms(o->first_sched_ns - o->arrival_ns),
-		    o->n_preempt, o->recomputed_tok);
+		    'A' + (int)r->id, in_ms(r->first_token_ns - r->arrival_ns), tpot,
+		    in_ms(r->finish_ns - r->arrival_ns), in_ms(r->first_sched_ns - r->arrival_ns),
+		    q->n_preempt, q->recomputed);
 	return AR_OK;
 }
 
-enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err)
+static enum ar_status see_sample(void *self, const struct observed_sample *x, struct ar_err *err)
 {
+	(void)self, (void)x;
+	return ar_fail(err, AR_DATA, "no samples without kernels");
+}
+
+static enum ar_status see_end(void *self, const struct replay_result *res, struct ar_err *err)
+{
+	struct witness *s = self;
+	const struct series *itl = &res->latency[LATENCY_ITL];
+
 	(void)err;
-	s->gaps -= (uint64_t)g->n * rng_mix((uint64_t)g->itl_ns);
+	for (size_t i = 0; i < itl->n_run; i++)
+		s->gaps -= itl->run[i].n * rng_mix((uint64_t)itl->run[i].x);
 	return AR_OK;
-}
-
-enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err)
-{
-	(void)s, (void)a;
-	return ar_fail(err, AR_DB, "no accuracy without kernels");
-}
-
-enum ar_status store_selection(struct store *s, const struct store_selection *c,
-			       struct ar_err *err)
-{
-	(void)s, (void)c;
-	return ar_fail(err, AR_DB, "no selection without kernels");
 }
 
 static enum ar_status run_by_formula(void *self, const struct batch *b, struct iter_cost *cost,
@@ -172,17 +177,21 @@ static const struct backend by_formula = { .name = "formula", .run = run_by_form
 					   .drop = drop };
 
 struct replay replay_of(const struct trace *t, const struct sched_limits *lim, const char *policy,
-			const struct cost_formula *cost, struct store *s)
+			const struct cost_formula *cost, struct witness *s)
 {
+	const struct policy *p = policy_find(policy);
+	struct replay cfg = { .trace = t, .limits = *lim, .backend = &by_formula,
+			      .self = (void *)(uintptr_t)cost, .observer = &s->observer };
+
+	cfg.limits.policy = p;
+	s->observer = (struct observer){ s, see_iteration, see_request, see_sample, see_end };
 	s->n_usable = lim->num_blocks - 1;
 	s->max_batched_tok = lim->max_batched_tok;
 	s->max_seqs = lim->max_seqs;
 	s->long_prefill_tok = lim->long_prefill_tok;
-	s->skips = policy_find(policy)->rules.whole_chunks;
+	s->skips = p->check == sched_check_whole_blocks;
 	s->prefill_first = s->skips || !strcmp(policy, "sarathi");
-	return (struct replay){ .trace = t, .policy = policy_find(policy), .limits = *lim,
-				.backend = &by_formula, .self = (void *)(uintptr_t)cost, .store = s,
-				.keep_entries = true };
+	return cfg;
 }
 
 void run_scenario(const struct scenario *c, const int32_t *priority, struct replay_result *res)
@@ -191,7 +200,7 @@ void run_scenario(const struct scenario *c, const int32_t *priority, struct repl
 	struct trace t = { .req = req, .name = (char *)(uintptr_t)"scenario" };
 	struct sched_limits lim = c->lim;
 	struct cost_formula cost = c->cost;
-	struct store s = { .show_free = c->show_free };
+	struct witness s = { .show_free = c->show_free };
 	struct ar_err err = { 0 };
 	struct replay cfg;
 
@@ -201,7 +210,6 @@ void run_scenario(const struct scenario *c, const int32_t *priority, struct repl
 		req[t.n].output_tok = c->req[t.n].output;
 		req[t.n].priority = priority ? priority[t.n] : 0;
 	}
-	lim.rules = policy_find(c->policy)->rules;
 	if (!lim.block_tok) {
 		lim.block_tok = 4;
 		lim.num_blocks = 101;

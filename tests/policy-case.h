@@ -6,8 +6,9 @@
 
 #define MS 1000000
 
-/* A recorder takes the place of the database. */
-struct store {
+/* An observer that writes the text of a scenario, or checks what it is told. */
+struct witness {
+	struct observer observer;	/* replay_of() fills it in */
 	char log[4096], outcome[1024];	/* text of the scenario */
 	size_t n_log, n_outcome;
 	bool show_free;
@@ -25,7 +26,7 @@ struct store {
 	uint32_t n_chunk[64];		/* by request */
 	uint32_t n_prefill[64], first[64], high[64];
 	int64_t token_ns[64];
-	uint64_t digest, gaps;		/* gaps: sum over those of the entries, less those stored */
+	uint64_t digest, gaps;		/* gaps: sum over those of the entries, less those of the result */
 };
 
 /* Arrival in microseconds.  In the logs a star marks work that is done again. */
@@ -52,7 +53,7 @@ struct scenario {
   "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n"
 
 struct replay replay_of(const struct trace *t, const struct sched_limits *lim, const char *policy,
-			const struct cost_formula *cost, struct store *s);
+			const struct cost_formula *cost, struct witness *s);
 
 /* Three tests; *res must be released.  priority: by request, or NULL. */
 void run_scenario(const struct scenario *c, const int32_t *priority, struct replay_result *res);

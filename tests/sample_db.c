@@ -36,6 +36,7 @@ struct store_run sample_record(const struct sample_run *r)
 		.tp = 1, .method_name = r->method, .method_params = "{\"union\": \"none\"}",
 		.dense = r->dense, .policy = "vllm-0.16", .backend = "cuda", .seed = 1,
 		.version = "1", .cmdline = "attnreplay run", .options = r->options,
+		.setup = r->setup ? r->setup : r->options,
 		.clock = "cupti", .gpu = &gpu, .cupti_api = 130001, .layers_run = 32,
 		.num_blocks = 100, .block_tok = 16,
 	};

@@ -15,6 +15,7 @@ struct sample_run {
 	int64_t percent;		/* all times are scaled by it; 100: as above */
 	int64_t host_ns;		/* of every iteration */
 	const char *options;		/* JSON */
+	const char *setup;		/* NULL: the options */
 	bool full;			/* kernels, phases, accuracy, selection as well */
 };
 

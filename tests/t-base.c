@@ -89,6 +89,32 @@ static const struct opt conf_opts[] = {
 	{ 0 }
 };
 
+/* Options are found by what they need, given on the command line or in a job file. */
+static void test_scope(void)
+{
+	static const struct opt first[] = {
+		{ .name = "a", .type = OPT_FLAG, .off = offsetof(struct conf, flag), .scope = 1 },
+		{ 0 }
+	}, second[] = {
+		{ .name = "b", .type = OPT_INT, .off = offsetof(struct conf, n), .scope = 2 | 4 },
+		{ .name = "c", .type = OPT_REAL, .off = offsetof(struct conf, x), .scope = 4 },
+		{ .name = "d", .type = OPT_INT, .off = offsetof(struct conf, t) },
+		{ 0 }
+	};
+	struct conf c = { 0 };
+	struct opt_group g[] = { { .opts = first, .base = &c }, { .opts = second, .base = &c },
+				 { 0 } };
+
+	opt_init(g, NULL);
+	ok(!opt_given_of(g, ~0u), "an option that was not given has no scope to be found by");
+	opt_set_all(g, "c=1,d=1,b=1", NULL);
+	ok(opt_given_of(g, 4) == &second[0], "the first of those given is found, by one of its bits");
+	ok(!opt_given_of(g, 1 | 8), "... and none by a bit that no given option has");
+	g[1].from_job = g[1].given;
+	g[1].given = 0;
+	ok(opt_given_of(g, 2) == &second[0], "a job file gives options too");
+}
+
 static enum ar_status parse(struct conf *c, struct ar_err *err, int *argc, char **argv)
 {
 	struct opt_group g[] = { { .title = "Options", .opts = conf_opts, .base = c }, { 0 } };
@@ -247,6 +273,7 @@ int main(void)
 	plan(0);
 	test_numbers();
 	test_options();
+	test_scope();
 	test_stats();
 	test_bf16();
 	test_rng();

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "replay/cost/costs.h"
 #include "replay/cost/kdtree.h"
+#include "replay/engine/record.h"
 #include "replay/engine/replay.h"
 
 #include <math.h>
@@ -419,23 +420,26 @@ static enum ar_status run(struct replay cfg, const struct backend *b, void *self
 {
 	const struct store_run record = {
 		.trace_name = "t", .trace_sha256 = "0", .trace_format = "none",
-		.n_requests = (int64_t)cfg.trace->n, .policy = cfg.policy->name,
-		.backend = b->name, .version = "1", .cmdline = "t", .options = "{}",
+		.n_requests = (int64_t)cfg.trace->n, .policy = cfg.limits.policy->name,
+		.backend = b->name, .version = "1", .cmdline = "t", .options = "{}", .setup = "{}",
 		.clock = "cost", .num_blocks = cfg.limits.num_blocks,
 		.block_tok = cfg.limits.block_tok,
 	};
-	struct store *s;
+	struct recorder recorder = { .entries = true };
+	const struct observer observer = recorder_observer(&recorder);
 	int64_t id;
 	enum ar_status st;
 
-	if (store_open(&s, path, err) || store_run_begin(s, &record, &id, err))
+	if (store_open(&recorder.store, path, err) ||
+	    store_run_begin(recorder.store, &record, &id, err))
 		bail_out("%s", err->msg);
 	cfg.backend = b;
 	cfg.self = self;
-	cfg.store = s;
+	cfg.observer = &observer;
 	st = replay_run(&cfg, res, err);
-	store_run_end(s, st ? "failed" : "done", NULL, NULL);
-	store_close(s, NULL);
+	store_run_end(recorder.store, st ? "failed" : "done", NULL, NULL);
+	store_close(recorder.store, NULL);
+	recorder_release(&recorder);
 	return st;
 }
 
@@ -531,7 +535,7 @@ static struct sched_limits random_limits(const struct policy *p, struct rng *r)
 		.max_batched_tok = rng_below(r, 2) ? 700 : 64 + (int64_t)rng_below(r, 700),
 		.max_seqs = 2 + (int64_t)rng_below(r, 30), .block_tok = BLOCK_TOK,
 		.num_blocks = 45 + (int64_t)(rng_below(r, 2) ? rng_below(r, 60) : 1000),
-		.watermark = p->watermark, .rules = p->rules,
+		.watermark = p->watermark, .policy = p,
 	};
 
 	if (p->can & POLICY_PREFIX_CACHE)
@@ -562,7 +566,7 @@ static void test_again(void)
 			struct replay_result res;
 			struct ar_err err = { 0 };
 			struct trace t;
-			struct replay cfg = { .trace = &t, .policy = policies[i],
+			struct replay cfg = { .trace = &t,
 					      .host = { MS / 10, 20000, 300 } };
 
 			random_trace(&t, &r);
@@ -627,8 +631,7 @@ static void read_window(struct trace **t, double scale, int64_t skip, int64_t n)
 static void test_window(double scale)
 {
 	struct replay cfg = {
-		.policy = policy_find("vllm-0.16"),
-		.limits = { .max_batched_tok = 1024, .max_seqs = 64, .block_tok = 16,
+		.limits = { .policy = policy_find("vllm-0.16"), .max_batched_tok = 1024, .max_seqs = 64, .block_tok = 16,
 			    .num_blocks = 20000 },
 	};
 	struct trace *learn, *test;

@@ -2,6 +2,7 @@
  * every allocation failing in turn. */
 #include "config.h"
 #include "replay/engine/prepare.h"
+#include "replay/engine/record.h"
 #include "replay/engine/replay.h"
 
 #include <math.h>
@@ -152,8 +153,16 @@ static void compose_pairs(struct sched *s)
 		policy_find("vllm-0.16")->compose(s);
 }
 
-static const struct policy lazy = { .name = "lazy", .compose = compose_lazily };
-static const struct policy pairs = { .name = "pairs", .compose = compose_pairs };
+static const struct policy lazy = { .name = "lazy",
+				   .slots = sched_slots_computed,
+				   .unfit = sched_unfit_pool,
+				   .requeue = sched_requeue_first,
+				   .compose = compose_lazily };
+static const struct policy pairs = { .name = "pairs",
+				    .slots = sched_slots_computed,
+				    .unfit = sched_unfit_pool,
+				    .requeue = sched_requeue_first,
+				    .compose = compose_pairs };
 
 static char text_trace[] = "trace";
 static struct request three[] = {
@@ -164,21 +173,25 @@ static struct request three[] = {
 static const struct trace trace3 = { .req = three, .n = 3, .name = text_trace };
 static const int run_layer[] = { 1, 5 };
 
+static struct recorder recorder;
+static struct observer recording;
+
 static struct replay config(struct fake *f, struct store *s)
 {
 	*f = (struct fake){ .fail_at = -1 };
 	*s = (struct store){ .fail_at = -1 };
+	recorder_release(&recorder);
+	recorder = (struct recorder){ .store = s, .entries = true, .phases = true, .kernels = 1 };
+	recording = recorder_observer(&recorder);
 	return (struct replay){ .trace = &trace3,
-				.policy = policy_find("vllm-0.16"),
-				.limits = { .max_batched_tok = 8,
+				.limits = { .policy = policy_find("vllm-0.16"),
+					    .max_batched_tok = 8,
 					    .max_seqs = 8,
 					    .block_tok = 4,
 					    .num_blocks = 101 },
 				.backend = &fake_backend,
 				.self = f,
-				.store = s,
-				.keep_entries = true,
-				.keep_kernels = 1,
+				.observer = &recording,
 				.run_layer = run_layer,
 				.n_run_layers = 2,
 				.q_heads = 4,
@@ -221,7 +234,7 @@ static void test_rows(void)
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.keep_kernels = 2;
+	recorder.kernels = 2;
 	cfg.formula = &(struct cost_formula){ 2 * MS, MS / 2 };
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run by formula ends well");
 	is_int(f.runs, res.iterations, "the backend really runs under the formula");
@@ -234,7 +247,7 @@ static void test_rows(void)
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.keep_entries = false;
+	recorder.entries = false;
 	is_int(replay_run(&cfg, &res, NULL) + s.entries, 0,
 	       "no entries are stored when none are wanted");
 	is_int((int64_t)s.last.n_entry, 2, "... but how many there were");
@@ -246,9 +259,22 @@ static void test_rows(void)
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.keep_kernels = 0;
+	recorder.kernels = 0;
 	is_int(replay_run(&cfg, &res, NULL) + s.kernels, 0,
 	       "no kernels are stored when none are wanted");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	recorder.phases = false;
+	is_int(replay_run(&cfg, &res, NULL) + s.phases, 0,
+	       "no phase sums are stored when none are measured");
+	replay_result_release(&res);
+
+	cfg = config(&f, &s);
+	cfg.observer = NULL;
+	is_int(replay_run(&cfg, &res, NULL) + s.iterations + s.outcomes + s.gaps, 0,
+	       "without an observer nothing is stored");
+	is_int(res.ok, 3, "... and the result is complete");
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
@@ -315,7 +341,7 @@ static void test_empty(void)
 	struct replay_result res;
 	struct ar_err err = { 0 };
 
-	cfg.policy = &lazy;
+	cfg.limits.policy = &lazy;
 	is_int(replay_run(&cfg, &res, &err), AR_OK, "a policy may skip an iteration");
 	ok(res.iterations == 2 * f.runs && s.iterations == res.iterations &&
 		   res.end_ns == f.runs * MS,
@@ -323,14 +349,14 @@ static void test_empty(void)
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.policy = &pairs;
+	cfg.limits.policy = &pairs;
 	cfg.trace = &pair;
 	is_int(replay_run(&cfg, &res, &err), AR_OK, "an arrival can free a policy that is stuck");
 	is_int(res.end_ns, 10 * MS, "the clock jumps to it");
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.policy = &pairs;
+	cfg.limits.policy = &pairs;
 	cfg.trace = &alone;
 	is_int(replay_run(&cfg, &res, &err), AR_DATA,
 	       "a policy that is stuck for good is an error");
@@ -439,7 +465,7 @@ static struct capture_info info_a = { .name = cap_a, .n_layers = 4, .layer = lay
 static struct capture_info info_b = { .name = cap_b, .n_layers = 4, .layer = layers_a, .q_heads = 8,
 				      .kv_heads = 2, .head_dim = 64, .n_tok = 50 };
 static const struct capture_info *const both[] = { &info_a, &info_b };
-static const struct sched_limits no_limits = { .block_tok = 16 };
+static const struct sched_limits no_limits = { .policy = &lazy, .block_tok = 16 };
 static const struct model model8 = { .name = "m", .n_layers = 8, .q_heads = 8, .kv_heads = 2,
 				     .head_dim = 64, .tp = 1 };
 
@@ -602,7 +628,7 @@ static void test_captures(void)
 	is_int(prepare_run(&p, &in, NULL), AR_OK, "tiling accepts any length");
 	prepared_release(&p);
 	in.tile = false;
-	in.limits = &(struct sched_limits){ .block_tok = 16, .max_len = 50 };
+	in.limits = &(struct sched_limits){ .policy = &lazy, .block_tok = 16, .max_len = 50 };
 	is_int(prepare_run(&p, &in, NULL), AR_OK,
 	       "a request that is rejected anyway needs no capture");
 	prepared_release(&p);
@@ -614,6 +640,7 @@ static void test_faults(void)
 {
 	struct fake f;
 	struct store s;
+	const struct sched_limits two = { .policy = &lazy, .block_tok = 4, .max_seqs = 2 };
 	struct prepare_in in = input(&trace3);
 	struct replay_result res;
 	struct ar_err err = { 0 };
@@ -647,12 +674,10 @@ static void test_faults(void)
 	ok(!bad && !st && k > 3, "prepare: each of %ld allocations can fail", k - 1);
 
 	fault_arm(0);
-	st = sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 },
-				&blocks, &err);
+	st = sched_ample_blocks(&trace3, &two, &blocks, &err);
 	ok(fault_disarm() && st == AR_NOMEM && blocks == -1,
 	   "sizing the pool: its allocation can fail");
-	sched_ample_blocks(&trace3, &(struct sched_limits){ .block_tok = 4, .max_seqs = 2 },
-			   &blocks, NULL);
+	sched_ample_blocks(&trace3, &two, &blocks, NULL);
 	is_int(blocks, 3 + 2 + 1, "an ample pool holds the largest requests that run together");
 }
 
@@ -692,5 +717,6 @@ int main(void)
 	test_faults();
 	test_cost();
 	test_interrupt();	/* last: the signal is remembered */
+	recorder_release(&recorder);
 	return done_testing();
 }

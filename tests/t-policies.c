@@ -337,9 +337,8 @@ static void test_last_decode(void)
 		{ .arrival_ns = MS / 2, .prompt_tok = 20, .output_tok = 1 },
 	};
 	struct trace t = { .req = req, .n = 2 };
-	struct sched_limits lim = { LIMITS(2, 2), .block_tok = 1, .num_blocks = 41,
-				    .rules = policy_find("sglang-mixed")->rules };
-	struct store s = { 0 };
+	struct sched_limits lim = { LIMITS(2, 2), .block_tok = 1, .num_blocks = 41 };
+	struct witness s = { 0 };
 	struct replay cfg = replay_of(&t, &lim, "sglang-mixed", &(struct cost_formula){ MS, 0 },
 				      &s);
 	struct replay_result res;

@@ -137,7 +137,6 @@ static void put_plan(struct text *log, const struct sched *s, int64_t now)
 /* An engine in which every iteration takes 1 ms. */
 static void replay(struct sched *s, const struct trace *t, struct text *log)
 {
-	const struct policy *p = policy_find("vllm-0.16");
 	size_t next = 0;
 
 	for (int64_t now = 0; next < t->n || s->n_waiting || s->n_running; now += MS) {
@@ -146,7 +145,7 @@ static void replay(struct sched *s, const struct trace *t, struct text *log)
 		while (next < t->n && t->req[next].arrival_ns <= now)
 			sched_arrive(s, (uint32_t)next++);
 		sched_begin(s);
-		p->compose(s);
+		s->lim.policy->compose(s);
 		put_plan(log, s, now);
 		sched_emit(s);
 		sched_retire(s);
@@ -158,7 +157,8 @@ static void run_scenario(const struct scenario *c)
 	struct request req[8];
 	uint64_t block[64];
 	struct trace t = { .req = req, .block = block, .block_tok = 4 };
-	struct sched_limits lim = { .max_batched_tok = c->budget, .max_seqs = 8, .block_tok = 4,
+	struct sched_limits lim = { .policy = policy_find("vllm-0.16"),
+				    .max_batched_tok = c->budget, .max_seqs = 8, .block_tok = 4,
 				    .num_blocks = c->n_block + 1, .prefix_cache = true };
 	struct text log = { .n = 0 }, order = { .n = 0 };
 	uint32_t wrong = 0;
@@ -439,7 +439,8 @@ static void test_faults(void)
 {
 	struct request req[2];
 	struct trace t = { .req = req };
-	struct sched_limits lim = { .max_batched_tok = 8, .max_seqs = 8, .block_tok = 4,
+	struct sched_limits lim = { .policy = policy_find("vllm-0.16"),
+				    .max_batched_tok = 8, .max_seqs = 8, .block_tok = 4,
 				    .num_blocks = 9, .prefix_cache = true };
 	struct ar_err err = { 0 };
 	struct sched *s;

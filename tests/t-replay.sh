@@ -131,6 +131,12 @@ for o in model=m tp=2 capture=c method=dense layers=0 sample-layers=1 extend=til
 done
 ok 'cost: measuring is refused' refused "clock has no effect as 'measured' with backend cost" \
 	$basic --backend cost --clock measured
+ok 'extrapolation is of costs, whatever the clock' refused \
+	'^attnreplay: costs-extrapolate has no effect without --costs; leave it out$' \
+	$basic --backend cpu --clock formula --costs-extrapolate
+ok 'options of another backend are refused' refused \
+	'^attnreplay: cost-fixed has no effect with --clock measured; leave it out$' \
+	$basic --backend cpu --cost-fixed 1ms
 for o in keep-entries=no slo=ttft:1s; do
 	ok "--$o without a database has no effect and is refused" refused \
 		"^attnreplay: ${o%%=*} has no effect without --db; leave it out$" \

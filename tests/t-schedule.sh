@@ -98,6 +98,24 @@ unmeasured cpu.db 1 >a.csv
 unmeasured cpu2.db 1 >b.csv
 ok 'cpu: a second run is the same to the byte' same a.csv b.csv
 
+# ---- which runs can be compared ----
+
+answer() { "$ATTNREPLAY" sql --format csv "$@" | tail -1; }
+setups() { answer setup.db 'SELECT count(DISTINCT setup) AS n FROM run'; }
+run setup.db cost --merge trace.csv --keep 0.37 >/dev/null
+for db in setup.db cpu.db; do
+	is "$db: the setup is as SQLite writes it, as in every database so far" "$(answer $db "SELECT
+		min(setup = (SELECT json_group_object(key, value) FROM (SELECT key, value FROM
+		json_each(options) WHERE key NOT IN ('method', 'trace', 'format', 'model', 'policy',
+		'backend', 'db', 'accuracy', 'keep-entries', 'keep-kernels', 'costs', 'slo')
+		ORDER BY key))) AS x FROM run")" 1
+done
+run setup.db cost --merge trace.csv --keep 0.37 --policy vllm-0.19 --slo ttft:1s \
+	--keep-entries no >/dev/null
+is 'what names a run or says what is recorded is no part of it' "$(setups)" 1
+run setup.db cost --merge trace.csv --keep 0.38 >/dev/null
+is '... and all else is' "$(setups)" 2
+
 # ---- where a GPU is present, says the program ----
 
 attend cuda.db cuda $methods >out

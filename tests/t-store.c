@@ -507,7 +507,8 @@ static void test_baseline(void)
 	renamed.options = "{\"tile\": true, \"max-num-seqs\": 256, \"rate\": 0.5, \"method\": "
 		"\"x\", "
 		"\"db\": \"y\"}";
-	write_run(s, &renamed);			/* 7: options in another order */
+	renamed.setup = OPTIONS;
+	write_run(s, &renamed);			/* 7: other options, the same setup */
 	none.method = NULL;
 	write_run(s, &none);			/* 8 */
 	store_close(s, NULL);
@@ -516,10 +517,9 @@ static void test_baseline(void)
 	is_value(path, "SELECT baseline_run_id FROM run WHERE run_id = 4", 3,
 		 "a run after its dense run is paired with it");
 	is_value(path, "SELECT count(baseline_run_id) FROM run WHERE run_id = 5", 0,
-		 "other scheduling options are not comparable");
+		 "another setup is not comparable");
 	is_value(path, "SELECT baseline_run_id FROM run WHERE run_id = 7", 6,
-		 "the latest dense run before is taken, whatever the options' order and the "
-		 "method's name");
+		 "the latest dense run before with the same setup is taken, whatever the options");
 	is_value(path, "SELECT count(baseline_run_id) FROM run WHERE run_id IN (2, 3, 6, 8)", 0,
 		 "dense runs and runs without method have no baseline");
 	is_value(path, "SELECT count(*) FROM v_pair", 3, "pairs are of runs that are done");

@@ -17,6 +17,12 @@ struct kind {
 	bool async;
 };
 
+/* Is p the policy, or a variant of it? */
+static bool is_a(const struct policy *p, const char *name)
+{
+	return !strncmp(p->name, name, strlen(name));
+}
+
 /* Prompts in blocks of 8 that often begin alike. */
 static void random_blocks(struct trace *t, struct rng *r)
 {
@@ -59,12 +65,12 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 	struct sched_limits l = { .max_seqs = 1 + (int64_t)rng_below(r, 16),
 				  .prefix_cache = kind->cache, .order = kind->order,
 				  .chunks = kind->chunks, .async = kind->async,
-				  .watermark = p->watermark, .rules = p->rules };
+				  .watermark = p->watermark, .policy = p };
 	int64_t most = 0;
 
-	l.max_batched_tok = l.max_seqs + (int64_t)rng_below(r, 60) + 90 * l.rules.whole_prompts;
+	l.max_batched_tok = l.max_seqs + (int64_t)rng_below(r, 60) + 90 * is_a(p, "orca");
 	l.block_tok = 1 + (int64_t)rng_below(r, 16);
-	if (l.rules.whole_chunks && l.max_batched_tok < l.block_tok)
+	if (p->check && l.max_batched_tok < l.block_tok)
 		l.max_batched_tok = l.block_tok;
 	l.long_prefill_tok = kind->cap ? 1 + (int64_t)rng_below(r, 12) : 0;
 	if (!kind->tight) {
@@ -74,12 +80,12 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 	}
 	for (size_t i = 0; i < t->n; i++) {
 		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok -
-				!l.rules.to_completion;
+				!is_a(p, "trtllm-no-evict");
 		int64_t need = (slots + l.block_tok - 1) / l.block_tok;
 
 		most = need > most ? need : most;
 	}
-	most += l.rules.spare_block * 2;	/* and the last output */
+	most += is_a(p, "sglang") * 2;	/* and the last output */
 	if (l.watermark > 0)		/* 1 %: nobody is rejected for it */
 		most += most / 50 + 1;
 	l.num_blocks = 1 + most + (int64_t)rng_below(r, (uint64_t)most + 1);
@@ -92,13 +98,13 @@ enum { MOST_ITERATIONS = 100000 };
 static bool blocks_add_up(const struct sched *s, const struct policy *p)
 {
 	/* Of a prompt whole. */
-	bool whole = p->rules.keep_watermark || !strcmp(p->name, "trtllm-max-util");
+	bool whole = is_a(p, "sarathi") || is_a(p, "vidur-sarathi") || is_a(p, "trtllm-max-util");
 	int64_t owned = 0, used = s->pool.n_usable - s->pool.n_free;
 
 	for (size_t i = 0; i < s->n_running; i++) {
 		const struct sched_seq *q = &s->seq[s->running[i]];
-		uint32_t tok = p->rules.whole_prompts ? s->longest :
-			       p->rules.to_completion ? q->goal :
+		uint32_t tok = is_a(p, "orca") ? s->longest :
+			       is_a(p, "trtllm-no-evict") ? q->goal :
 			       whole && q->comp < q->admitted ? q->admitted : q->comp;
 
 		if (q->n_block != block_pool_need(&s->pool, tok))
@@ -141,7 +147,7 @@ static bool blocks_come_back(const struct trace *t, const struct sched_limits *l
 struct totals {
 	int64_t bad_tokens, bad_outputs, unfinished, not_same, leaked, preempted, iterations,
 		failed, cached;
-	struct store sum;
+	struct witness sum;
 };
 
 static void one_workload(struct rng *r, const struct kind *kind, struct totals *sum)
@@ -151,7 +157,7 @@ static void one_workload(struct rng *r, const struct kind *kind, struct totals *
 	struct trace t = { 0 };
 	struct sched_limits lim;
 	struct cost_formula cost = { MS, 20000 };
-	struct store s[2] = { { .quiet = true }, { .quiet = true } };
+	struct witness s[2] = { { .quiet = true }, { .quiet = true } };
 	struct replay_result res;
 	int64_t want = 0, outputs = 0;
 
@@ -192,7 +198,7 @@ static void one_workload(struct rng *r, const struct kind *kind, struct totals *
 static void properties(uint64_t seed, const struct kind *how)
 {
 	const char *kind = how->name;
-	const struct sched_rules rules = policy_find(how->policy)->rules;
+	const struct policy *p = policy_find(how->policy);
 	struct rng r = { seed };
 	struct totals t = { 0 };
 
@@ -222,7 +228,7 @@ static void properties(uint64_t seed, const struct kind *how)
 	is_int(t.sum.bad_mark, 0, "%s: what is computed again is marked", kind);
 	ok(!t.sum.gaps, "%s: the gaps between tokens are those of the entries", kind);
 	is_int(t.not_same, 0, "%s: a second run is the same", kind);
-	ok((how->tight && !rules.to_completion && !rules.whole_prompts) == (t.preempted > 0),
+	ok((how->tight && !is_a(p, "trtllm-no-evict") && !is_a(p, "orca")) == (t.preempted > 0),
 	   "%s: preemptions happen where blocks are short and not all reserved", kind);
 	ok(how->cache == (t.cached > 0), "%s: prefixes are found with a cache only", kind);
 }
@@ -273,9 +279,9 @@ static struct sched_limits any_limits(const struct policy *p, struct rng *r)
 	struct sched_limits l = { .max_batched_tok = 1 + (int64_t)rng_below(r, 60),
 				  .block_tok = 1 + (int64_t)rng_below(r, 9),
 				  .num_blocks = 2 + (int64_t)rng_below(r, 30),
-				  .watermark = p->watermark, .rules = p->rules };
+				  .watermark = p->watermark, .policy = p };
 
-	if (p->rules.whole_chunks && l.max_batched_tok < l.block_tok)
+	if (p->check && l.max_batched_tok < l.block_tok)
 		l.max_batched_tok = l.block_tok;
 	l.max_seqs = 1 + (int64_t)rng_below(r, (uint64_t)l.max_batched_tok);
 	if (rng_below(r, 2))
@@ -303,7 +309,7 @@ static void any_workload(const struct policy *p, uint64_t seed)
 		uint64_t block[60 * 12];
 		struct trace t = { 0 };
 		struct sched_limits lim;
-		struct store s = { .quiet = true, .most_iterations = MOST_ITERATIONS };
+		struct witness s = { .quiet = true, .most_iterations = MOST_ITERATIONS };
 		struct replay_result res;
 		struct replay cfg;
 
@@ -345,12 +351,11 @@ static void one_algorithm(void)
 		lim = random_limits(&t, &r, &kinds[0]);
 		lim.num_blocks *= 2;
 		for (int k = 0; k < 3; k++) {
-			struct store s = { .quiet = true };
+			struct witness s = { .quiet = true };
 			struct replay cfg = replay_of(&t, &lim, same[k],
 						      &(struct cost_formula){ MS, 20000 }, &s);
 			struct replay_result res;
 
-			cfg.limits.rules = policy_find(same[k])->rules;
 			if (replay_run(&cfg, &res, NULL))
 				bail_out("out of memory");
 			replay_result_release(&res);
@@ -384,7 +389,7 @@ static void planned_ahead(void)
 		if (sched_ample_blocks(&t, &lim, &lim.num_blocks, NULL))
 			bail_out("out of memory");
 		for (int k = 0; k < 2; k++) {
-			struct store s = { .quiet = true };
+			struct witness s = { .quiet = true };
 			struct replay cfg = replay_of(&t, &lim, "vllm-0.16",
 						      &(struct cost_formula){ MS, 20000 }, &s);
 			struct replay_result res;

@@ -19,7 +19,7 @@ static const char *const aligns[] = { "start", "clock", NULL };
 const struct opt trace_opts[] = {
 	{ .name = "format", .type = OPT_STR, .off = OFF(in.format), .arg = "NAME",
 	  .help = "format of the trace, one of attnreplay-trace(5); found by its content when not "
-		  "given" },
+		  "given", .may_differ = true },
 	{ .name = "restart", .type = OPT_ENUM, .off = OFF(in.restart), .arg = "HOW", .def = "error",
 	  .choice = restarts,
 	  .help = "where the clock of the trace goes back by much: an error, sort all, or append "

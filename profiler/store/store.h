@@ -42,6 +42,8 @@ struct store_run {
 	uint64_t seed;
 	const char *version, *cmdline;
 	const char *options;			/* JSON object of all options */
+	const char *setup;			/* JSON of those that two runs must share to be
+						 * compared: equal text, equal setup */
 	const char *clock;			/* "cupti", "events", "cpu", "cost" */
 	const struct store_gpu *gpu;		/* NULL: none */
 	uint32_t cupti_api;
@@ -103,8 +105,7 @@ struct store_selection {
 };
 
 /* A run's baseline is the latest dense run before it, else the first after it, with the same trace,
- * model, device, policy, backend, clock and options, those left out that name these or only say
- * what is recorded.  *run_id is for reports. */
+ * model, device, policy, backend, clock and setup.  *run_id is for reports. */
 enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64_t *run_id,
 			       struct ar_err *err);
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,

@@ -17,12 +17,6 @@ enum {
 	TXN_NS = 250000000,
 };
 
-/* Two runs can be compared when they agree in everything but the method: same trace, model,
- * policy, backend, clock and device, and the same setup, which is the options less those
- * that name the former or only say what is recorded. */
-#define NOT_SETUP "('method', 'trace', 'format', 'model', 'policy', 'backend', 'db', 'accuracy'," \
-	" 'keep-entries', 'keep-kernels', 'costs', 'slo')"
-
 /* In lists of columns and of their values. */
 #define COUNT_NAME(name) ", " #name
 #define COUNT_PLACE(name) ", ?"
@@ -45,10 +39,9 @@ enum {
 		"clock, layers_run, num_blocks, block_tokens, version, cmdline, options, "      \
 		"started_utc_ns, pid, pid_start, cupti_api, setup) "                            \
 		"VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, " \
-		"?17, ?18, (SELECT json_group_object(key, value) FROM "                         \
-		"(SELECT key, value FROM json_each(?14) WHERE key NOT IN " NOT_SETUP            \
-		" ORDER BY key))) RETURNING run_id")                                            \
+		"?17, ?18, ?19) RETURNING run_id")                                              \
 	X(PARAM, "INSERT INTO run_param SELECT ?1, key, value FROM json_each(?2)")              \
+	/* Two runs can be compared when they agree in everything but the method. */            \
 	X(BASELINE, "UPDATE run AS r SET baseline_run_id = (SELECT id FROM "                 \
 		"(SELECT b.run_id AS id, b.status, b.run_id > r.run_id AS later, "              \
 		"abs(b.run_id - r.run_id) AS far "                                              \
@@ -440,7 +433,7 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		      vt(r->clock), vi(r->layers_run), vi(r->num_blocks), vi(r->block_tok),
 		      vt(r->version), vt(r->cmdline), vt(r->options), vi(clock_ns(CLOCK_REALTIME)),
 		      vi(pid), vi(process_start(pid)),
-		      r->cupti_api ? vi(r->cupti_api) : vt(NULL));
+		      r->cupti_api ? vi(r->cupti_api) : vt(NULL), vt(r->setup));
 }
 
 enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int64_t *run_id,

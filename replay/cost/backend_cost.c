@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "replay/cost/costs.h"
+#include "replay/engine/run_scope.h"
 
 struct cost {
 	struct cost_formula formula;
@@ -13,14 +14,22 @@ struct cost {
 };
 
 static const struct opt cost_opts[] = {
-	{ "cost-fixed", OPT_TIME, offsetof(struct cost_options, formula.fixed_ns), "TIME", "6ms",
-	  0, 3.6e12, NULL, "cost of an iteration by the formula, tokens apart", 0 },
-	{ "cost-per-token", OPT_TIME, offsetof(struct cost_options, formula.per_tok_ns), "TIME",
-	  "20us", 0, 1e9, NULL, "cost of each token of an iteration by the formula", 0 },
-	{ "costs", OPT_STR, offsetof(struct cost_options, costs), "DB[:RUN]", NULL, 0, 0, NULL,
-	  "take costs from the iterations of a finished run instead of the formula", 0 },
-	{ "costs-extrapolate", OPT_FLAG, offsetof(struct cost_options, extrapolate), NULL, NULL,
-	  0, 0, NULL, "guess the costs of iterations outside of what the run measured", 0 },
+	{ .name = "cost-fixed", .type = OPT_TIME,
+	  .off = offsetof(struct cost_options, formula.fixed_ns), .arg = "TIME", .def = "6ms",
+	  .max = 3.6e12, .help = "cost of an iteration by the formula, tokens apart",
+	  .scope = RUN_FORMULA },
+	{ .name = "cost-per-token", .type = OPT_TIME,
+	  .off = offsetof(struct cost_options, formula.per_tok_ns), .arg = "TIME", .def = "20us",
+	  .max = 1e9, .help = "cost of each token of an iteration by the formula",
+	  .scope = RUN_FORMULA },
+	{ .name = "costs", .type = OPT_STR, .off = offsetof(struct cost_options, costs),
+	  .arg = "DB[:RUN]",
+	  .help = "take costs from the iterations of a finished run instead of the formula",
+	  .scope = RUN_COSTS, .may_differ = true },
+	{ .name = "costs-extrapolate", .type = OPT_FLAG,
+	  .off = offsetof(struct cost_options, extrapolate),
+	  .help = "guess the costs of iterations outside of what the run measured",
+	  .scope = RUN_COSTS },
 	{ 0 }
 };
 
@@ -70,20 +79,19 @@ static enum ar_status cost_run(void *self, const struct batch *b, struct iter_co
 			       struct ar_err *err)
 {
 	struct cost *c = self;
-	struct iter_cost x = { .source = COST_FORMULA, .event_ns = -1, .span_ns = -1,
-			       .busy_ns = -1 };
 
+	*cost = (struct iter_cost){ .source = COST_FORMULA, .event_ns = -1, .span_ns = -1,
+				    .busy_ns = -1 };
 	if (c->costs) {
 		struct batch_shape s = batch_shape(b);
 		int outside;
 
-		x.source = cost_table_find(c->costs->table, &s, &x.cost_ns, &outside);
-		if (x.source == COST_EXTRAPOLATED && !c->extrapolate)
+		cost->source = cost_table_find(c->costs->table, &s, &cost->cost_ns, &outside);
+		if (cost->source == COST_EXTRAPOLATED && !c->extrapolate)
 			return refuse(c->costs, &s, outside, err);
 	} else {
-		x.cost_ns = cost_formula_ns(&c->formula, b);
+		cost->cost_ns = cost_formula_ns(&c->formula, b);
 	}
-	*cost = x;
 	return AR_OK;
 }
 

@@ -22,30 +22,55 @@ struct loop {
 	int64_t now;			/* of the next plan */
 	int64_t end;			/* of the last iteration; after now while it still runs */
 	int n_empty;			/* plans since the last arrival, all did nothing */
-	struct store_entry *row;	/* room for one batch, with a store only */
 	struct accuracy *acc;		/* [q_heads] */
 	struct selection_count *count;	/* [kv_heads] */
 };
 
-static enum ar_status put_outcome(struct loop *l, uint32_t id, const char *outcome,
-				  const char *reason, struct ar_err *err)
+/* ---- what the observer is told ---- */
+
+static enum ar_status notify_iteration(const struct loop *l, int64_t start, int64_t host,
+				       const struct iter_cost *c, struct ar_err *err)
 {
-	const struct request *r = &l->cfg->trace->req[id];
+	const struct observer *o = l->cfg->observer;
+
+	if (!o)
+		return AR_OK;
+	return o->iteration(o->self, &(struct observed_iteration){
+		.no = l->res->iterations, .start_ns = start, .end_ns = l->end, .host_ns = host,
+		.sched = l->s, .cost = c }, err);
+}
+
+static enum ar_status notify_request(const struct loop *l, uint32_t id, const char *outcome,
+				     const char *reason, struct ar_err *err)
+{
+	const struct observer *o = l->cfg->observer;
 	const struct sched_seq *q = &l->s->seq[id];
 	const struct times *t = &l->t[id];
-	bool done = q->known == q->goal;
 
-	if (!l->cfg->store)
+	if (!o)
 		return AR_OK;
-	return store_outcome(l->cfg->store, &(struct store_outcome){
-		.req = id, .arrival_ns = arrivals_at(l->arrivals, id),
-		.first_sched_ns = t->first_sched, .first_token_ns = t->first_token,
-		.finish_ns = done ? t->last_token : -1,
-		.prompt_tok = r->prompt_tok, .output_tok = q->known - r->prompt_tok,
-		.n_chunks = q->n_chunk - q->n_decode, .n_preempt = q->n_preempt,
-		.recomputed_tok = (int64_t)q->recomputed, .cached_tok = (int64_t)q->cached,
-		.outcome = outcome, .reason = reason }, err);
+	return o->request(o->self, &(struct observed_request){
+		.id = id, .prompt_tok = l->cfg->trace->req[id].prompt_tok,
+		.arrival_ns = arrivals_at(l->arrivals, id), .first_sched_ns = t->first_sched,
+		.first_token_ns = t->first_token,
+		.finish_ns = q->known == q->goal ? t->last_token : -1,
+		.seq = q, .outcome = outcome, .reason = reason }, err);
 }
+
+static enum ar_status notify_sample(const struct loop *l, const struct batch_entry *e, int layer,
+				    struct ar_err *err)
+{
+	const struct replay *cfg = l->cfg;
+
+	if (!cfg->observer)
+		return AR_OK;
+	return cfg->observer->sample(cfg->observer->self, &(struct observed_sample){
+		.iter_no = l->res->iterations, .entry = e, .layer = layer,
+		.q_heads = cfg->q_heads, .kv_heads = cfg->kv_heads, .acc = l->acc,
+		.count = l->count }, err);
+}
+
+/* ---- the loop ---- */
 
 static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
 {
@@ -61,7 +86,7 @@ static enum ar_status reject_unfit(struct loop *l, struct ar_err *err)
 			log_warn("%s:%" PRIu64 ": request rejected: %s", t->name, t->req[i].line,
 				 why);
 		l->settled[i] = true;
-		st = put_outcome(l, (uint32_t)i, "rejected", why, err);
+		st = notify_request(l, (uint32_t)i, "rejected", why, err);
 		if (st)
 			return st;
 	}
@@ -127,62 +152,6 @@ static enum ar_status stamp(struct loop *l, int64_t start, struct ar_err *err)
 	return AR_OK;
 }
 
-static enum ar_status put_iteration(struct loop *l, int64_t start, int64_t host,
-				    const struct iter_cost *c, struct ar_err *err)
-{
-	const struct replay *cfg = l->cfg;
-	const struct sched *s = l->s;
-	bool keep = cfg->keep_kernels && l->res->iterations % cfg->keep_kernels == 0;
-	bool phases = cfg->backend->needs_model && s->batch.n;
-	struct batch_shape shape;
-
-	if (!cfg->store)
-		return AR_OK;
-	shape = batch_shape(&s->batch);
-	for (size_t i = 0; cfg->keep_entries && i < s->batch.n; i++) {
-		const struct batch_entry *e = &s->batch.entry[i];
-
-		l->row[i] = (struct store_entry){
-			.req = e->req, .start = e->start, .n_tok = e->n_tok,
-			.chunk_no = e->chunk_no, .decode = e->decode, .emit = e->emit,
-			.recompute = e->recompute };
-	}
-	return store_iteration(cfg->store, &(struct store_iteration){
-		.iter_no = l->res->iterations, .start_ns = start, .end_ns = l->end, .host_ns = host,
-		.event_ns = c->event_ns, .span_ns = c->span_ns, .busy_ns = c->busy_ns,
-		.prefill_tok = s->batch.prefill_tok, .decode_tok = s->batch.decode_tok,
-		.prefill_pairs = shape.feature[BATCH_PREFILL_PAIRS],
-		.decode_context = shape.feature[BATCH_DECODE_CONTEXT],
-		.composition = shape.composition,
-		.cost_source = s->batch.n ? cost_source_names[c->source] : NULL,
-		.blocks_used = s->pool.n_usable - s->pool.n_free,
-		.waiting = (int64_t)s->n_waiting, .running = (int64_t)s->n_running,
-		.preempted = (int64_t)s->n_preempted, .stop = s->stop,
-		.entry = cfg->keep_entries ? l->row : NULL, .n_entry = s->batch.n,
-		.phase_ns = phases ? c->phase_ns : NULL,
-		.phase_kernels = phases ? c->phase_kernels : NULL,
-		.kernel = keep ? c->kernel : NULL, .n_kernel = keep ? c->n_kernel : 0 }, err);
-}
-
-static enum ar_status put_sample(struct loop *l, const struct batch_entry *e, int layer,
-				 struct ar_err *err)
-{
-	const struct replay *cfg = l->cfg;
-	enum ar_status st = AR_OK;
-
-	for (int h = 0; h < cfg->q_heads && !st; h++)
-		st = store_accuracy(cfg->store, &(struct store_accuracy){
-			.iter_no = l->res->iterations, .req = e->req, .chunk_no = e->chunk_no,
-			.chunk_start = e->start, .chunk_tok = e->n_tok, .layer = layer, .head = h,
-			.rel_l2 = l->acc[h].rel_l2, .cosine = l->acc[h].cosine,
-			.max_abs = l->acc[h].max_abs, .mass_recall = l->acc[h].mass_recall }, err);
-	for (int h = 0; h < cfg->kv_heads && !st; h++)
-		st = store_selection(cfg->store, &(struct store_selection){
-			.iter_no = l->res->iterations, .req = e->req, .chunk_no = e->chunk_no,
-			.layer = layer, .kv_head = h, .count = l->count[h] }, err);
-	return st;
-}
-
 static void sum_sample(struct loop *l)
 {
 	struct replay_result *r = l->res;
@@ -228,8 +197,7 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 			if (st)
 				break;
 			sum_sample(l);
-			if (cfg->store)
-				st = put_sample(l, e, cfg->run_layer[k], err);
+			st = notify_sample(l, e, cfg->run_layer[k], err);
 		}
 	}
 	return st;
@@ -257,7 +225,7 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 			st = series_add(&lat[LATENCY_QUEUE], (double)(t->first_sched - arrival),
 					err);
 		if (!st)
-			st = put_outcome(l, id, "ok", NULL, err);
+			st = notify_request(l, id, "ok", NULL, err);
 		if (st)
 			return st;
 		l->cfg->backend->drop(l->cfg->self, id);
@@ -334,9 +302,9 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 		return ar_fail(err, AR_DATA,
 			       "policy %s cannot schedule any of %zu requests; give it "
 			       "more KV blocks",
-			       l->cfg->policy->name, s->n_waiting + s->n_running);
+			       l->cfg->limits.policy->name, s->n_waiting + s->n_running);
 	sched_begin(s);
-	l->cfg->policy->compose(s);
+	l->cfg->limits.policy->compose(s);
 	if (l->now < l->end && !s->batch.n && !s->n_preempted) {
 		l->now = l->end;	/* all there is to run has to wait for what still runs */
 		return complete(l, err);
@@ -345,7 +313,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	if (!st)
 		st = stamp(l, start, err);
 	if (!st)
-		st = put_iteration(l, start, host, &cost, err);
+		st = notify_iteration(l, start, host, &cost, err);
 	if (!st)
 		st = sample_accuracy(l, err);
 	if (st)
@@ -363,7 +331,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 {
 	const struct replay *cfg = l->cfg;
-	size_t n = cfg->trace->n, seqs = (size_t)cfg->limits.max_seqs, most = n < seqs ? n : seqs;
+	size_t n = cfg->trace->n;
 	enum ar_status st = sched_open(&l->s, cfg->trace, &cfg->limits, err);
 
 	if (!st)
@@ -372,31 +340,20 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 		return st;
 	l->t = malloc((n + 1) * sizeof *l->t);
 	l->settled = calloc(n + 1, sizeof *l->settled);
-	l->row = calloc(most + 1, sizeof *l->row);
 	l->acc = calloc((size_t)cfg->q_heads + 1, sizeof *l->acc);
 	l->count = calloc((size_t)cfg->kv_heads + 1, sizeof *l->count);
-	if (!l->t || !l->settled || !l->row || !l->acc || !l->count)
+	if (!l->t || !l->settled || !l->acc || !l->count)
 		return ar_nomem(err);
 	for (size_t i = 0; i < n; i++)
 		l->t[i] = (struct times){ -1, -1, -1 };
 	return AR_OK;
 }
 
-static enum ar_status put_gaps(struct loop *l, struct ar_err *err)
-{
-	const struct series *s = &l->res->latency[LATENCY_ITL];
-	enum ar_status st = AR_OK;
-
-	for (size_t i = 0; l->cfg->store && i < s->n_run && !st; i++)
-		st = store_gap(l->cfg->store, &(struct store_gap){
-			.itl_ns = (int64_t)s->run[i].x, .n = (int64_t)s->run[i].n }, err);
-	return st;
-}
-
 /* The counts over all requests, and the outcome of those that did not end; an error here does not
  * hide the one that came before. */
 static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *err)
 {
+	const struct observer *o = l->cfg->observer;
 	enum ar_status st2;
 
 	for (size_t i = 0; i < l->cfg->trace->n; i++) {
@@ -405,13 +362,13 @@ static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *
 		if (l->settled[i])
 			continue;
 		l->res->unfinished++;
-		st2 = put_outcome(l, (uint32_t)i, "unfinished", NULL, st ? NULL : err);
+		st2 = notify_request(l, (uint32_t)i, "unfinished", NULL, st ? NULL : err);
 		if (!st)
 			st = st2;
 	}
 	for (int m = 0; m < LATENCY_COUNT; m++)
 		series_sort(&l->res->latency[m]);
-	st2 = put_gaps(l, st ? NULL : err);
+	st2 = o ? o->end(o->self, l->res, st ? NULL : err) : AR_OK;
 	return st ? st : st2;
 }
 
@@ -447,7 +404,6 @@ enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, s
 	arrivals_close(l.arrivals);
 	free(l.t);
 	free(l.settled);
-	free(l.row);
 	free(l.acc);
 	free(l.count);
 	return st;

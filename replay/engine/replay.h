@@ -13,6 +13,7 @@
 #include "replay/cost/backend_cost.h"
 #include "replay/engine/backend.h"
 #include "replay/engine/latency.h"
+#include "replay/engine/observer.h"
 #include "replay/sched/arrivals.h"
 #include "replay/sched/policy.h"
 
@@ -25,16 +26,13 @@ struct host_cost {
 struct replay {
 	const struct trace *trace;
 	struct arrival_rule arrival;
-	const struct policy *policy;
 	struct sched_limits limits;
 	const struct backend *backend;
 	void *self;				/* its state, open and started */
 	/* Moves the clock instead of the measured cost, or NULL. */
 	const struct cost_formula *formula;
 	struct host_cost host;
-	struct store *store;			/* with a run begun, or NULL */
-	bool keep_entries;			/* store what each request ran in each iteration */
-	int64_t keep_kernels;			/* store kernels of every Nth iteration, 0: none */
+	const struct observer *observer;	/* or NULL */
 
 	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense. */
 	double accuracy;

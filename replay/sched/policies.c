@@ -1,24 +1,27 @@
+/* The list of policies. */
 #include "config.h"
 #include "replay/sched/policy.h"
 
 #include <string.h>
 
-extern const struct policy policy_vllm_0_16, policy_vllm_0_19, policy_sarathi,
-			   policy_vidur_sarathi, policy_orca, policy_sglang, policy_sglang_mixed,
-			   policy_trtllm_no_evict, policy_trtllm_max_util;
+#define POLICIES(X) \
+	X(vllm_0_16) \
+	X(vllm_0_19) \
+	X(sarathi) \
+	X(vidur_sarathi) \
+	X(orca) \
+	X(sglang) \
+	X(sglang_mixed) \
+	X(trtllm_no_evict) \
+	X(trtllm_max_util)
 
-const struct policy *const policies[] = {
-	&policy_vllm_0_16,
-	&policy_vllm_0_19,
-	&policy_sarathi,
-	&policy_vidur_sarathi,
-	&policy_orca,
-	&policy_sglang,
-	&policy_sglang_mixed,
-	&policy_trtllm_no_evict,
-	&policy_trtllm_max_util,
-	NULL
-};
+#define X(name) extern const struct policy policy_##name;
+POLICIES(X)
+#undef X
+
+#define X(name) &policy_##name,
+const struct policy *const policies[] = { POLICIES(X) NULL };
+#undef X
 
 const struct policy *policy_find(const char *name)
 {

@@ -1,5 +1,5 @@
 #include "config.h"
-#include "replay/sched/sched.h"
+#include "replay/sched/policy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,46 +13,19 @@ uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
 	return (uint32_t)(len < limit ? len : limit);
 }
 
-/* The last output token is sampled but never computed: it takes no slot, if it is not reserved. */
-static int64_t most_blocks(const struct sched_limits *l, const struct request *r)
+static int64_t most_blocks(const struct sched_limits *l, int64_t goal, int64_t longest)
 {
-	int64_t slots = (int64_t)sched_goal(l, r) - 1;
-
-	if (l->rules.to_completion || l->rules.spare_block)
-		slots++;
-	if (l->rules.spare_block)
-		slots += l->block_tok;
-	if (l->rules.whole_prompts && l->max_len)
-		slots = l->max_len;
-	return (slots + l->block_tok - 1) / l->block_tok;
-}
-
-static int64_t kept_free(const struct sched_limits *l)
-{
-	return (int64_t)(l->watermark * (double)(l->num_blocks - 1));
+	return (l->policy->slots(l, goal, longest) + l->block_tok - 1) / l->block_tok;
 }
 
 bool sched_rejects(const struct sched_limits *l, const struct request *r, char *why, size_t n)
 {
-	int64_t usable;
-
 	if (l->max_len && r->prompt_tok >= l->max_len) {
 		snprintf(why, n, "prompt of %" PRIu32 " tokens, maximum length %" PRId64,
 			 r->prompt_tok, l->max_len);
 		return true;
 	}
-	if (l->rules.whole_prompts && r->prompt_tok > l->max_batched_tok) {
-		snprintf(why, n, "prompt of %" PRIu32 " tokens, an iteration has %" PRId64,
-			 r->prompt_tok, l->max_batched_tok);
-		return true;
-	}
-	usable = l->num_blocks - 1 - (l->rules.keep_watermark ? kept_free(l) : 0);
-	if (l->num_blocks && most_blocks(l, r) > usable) {
-		snprintf(why, n, "needs %" PRId64 " KV blocks, %" PRId64 " are usable",
-			 most_blocks(l, r), usable);
-		return true;
-	}
-	return false;
+	return l->policy->unfit(l, r, why, n);
 }
 
 static int descending(const void *a, const void *b)
@@ -65,17 +38,18 @@ static int descending(const void *a, const void *b)
 enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limits *l,
 				  int64_t *num_blocks, struct ar_err *err)
 {
-	int64_t *need = malloc((t->n + 1) * sizeof *need), sum = 1, each = 0;
+	int64_t *need = malloc((t->n + 1) * sizeof *need), sum = 1, longest = 0;
 
 	if (!need)
 		return ar_nomem(err);
 	for (size_t i = 0; i < t->n; i++)
-		need[i] = most_blocks(l, &t->req[i]);
+		if (sched_goal(l, &t->req[i]) > longest)
+			longest = sched_goal(l, &t->req[i]);
+	for (size_t i = 0; i < t->n; i++)
+		need[i] = most_blocks(l, sched_goal(l, &t->req[i]), longest);
 	qsort(need, t->n, sizeof *need, descending);
-	if (l->rules.whole_prompts && t->n)	/* each reserves as much as the longest can need */
-		each = need[0];
 	for (size_t i = 0; i < t->n && (int64_t)i < l->max_seqs; i++)
-		sum += each ? each : need[i];
+		sum += need[i];
 	free(need);
 	if (l->watermark > 0)
 		sum = (int64_t)((double)sum / (1 - l->watermark)) + 2;
@@ -94,6 +68,7 @@ void sched_close(struct sched *s)
 	free(s->preempted);
 	free(s->finished);
 	prefix_cache_close(s->cache);
+	free(s->memory);
 	free(s);
 }
 
@@ -124,16 +99,16 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 		return ar_nomem(err);
 	s->trace = t;
 	s->lim = *l;
-	s->expected_output = l->rules.expected_output;
 	s->seq = calloc(t->n + 1, sizeof *s->seq);
 	s->running = calloc(most + 1, sizeof *s->running);
 	s->batch.entry = calloc(most + 1, sizeof *s->batch.entry);
 	s->preempted = calloc(most + 1, sizeof *s->preempted);
 	s->finished = calloc(most + 1, sizeof *s->finished);
+	s->memory = calloc(1, l->policy->memory_size + 1);
 	if (l->order == SCHED_PRIORITY)
 		s->wait_heap = calloc(t->n + 1, sizeof *s->wait_heap);
 	if (!s->seq || !s->running || !s->batch.entry || !s->preempted || !s->finished ||
-	    (l->order == SCHED_PRIORITY && !s->wait_heap)) {
+	    !s->memory || (l->order == SCHED_PRIORITY && !s->wait_heap)) {
 		sched_close(s);
 		return ar_nomem(err);
 	}
@@ -151,6 +126,8 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 		sched_close(s);
 		return st;
 	}
+	if (l->policy->begin)
+		l->policy->begin(s);
 	*out = s;
 	return AR_OK;
 }
@@ -248,11 +225,10 @@ static uint32_t hits(const struct sched *s, const struct sched_seq *q)
 	return q->n_block ? 0 : q->comp / (uint32_t)s->pool.block_tok;
 }
 
-bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok)
+bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep)
 {
 	const struct sched_seq *q = &s->seq[id];
 	uint32_t want = (uint32_t)block_pool_need(&s->pool, n_tok);
-	int64_t keep = s->n_running || s->lim.rules.keep_watermark ? kept_free(&s->lim) : 0;
 	int64_t need = (int64_t)want - q->n_block;
 
 	if (s->cache)
@@ -407,10 +383,7 @@ void sched_preempt(struct sched *s, size_t i)
 		s->preempted[s->n_preempted++] = id;
 	}
 	q->comp = 0;
-	if (s->wait_heap || s->lim.rules.victims_last)
-		sched_arrive(s, id);
-	else
-		push_front(s, id);
+	s->lim.policy->requeue(s, id);
 }
 
 void sched_emit(struct sched *s)
@@ -466,4 +439,56 @@ void sched_retire(struct sched *s)
 	s->n_running = n;
 	if (n_before - n < s->n_finished)
 		leave_queue(s);
+}
+
+/* ---- rules that policies have in common ---- */
+
+int64_t sched_watermark(const struct sched_limits *l)
+{
+	return (int64_t)(l->watermark * (double)(l->num_blocks - 1));
+}
+
+int64_t sched_slots_computed(const struct sched_limits *l, int64_t goal, int64_t longest)
+{
+	(void)l, (void)longest;
+	return goal - 1;
+}
+
+bool sched_lacks_blocks(const struct sched_limits *l, const struct request *r, int64_t usable,
+			char *why, size_t n)
+{
+	int64_t goal = sched_goal(l, r), need = most_blocks(l, goal, goal);
+
+	if (!l->num_blocks || need <= usable)
+		return false;
+	snprintf(why, n, "needs %" PRId64 " KV blocks, %" PRId64 " are usable", need, usable);
+	return true;
+}
+
+bool sched_unfit_pool(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+{
+	return sched_lacks_blocks(l, r, l->num_blocks - 1, why, n);
+}
+
+void sched_requeue_first(struct sched *s, uint32_t id)
+{
+	if (s->wait_heap)
+		sched_arrive(s, id);
+	else
+		push_front(s, id);
+}
+
+void sched_requeue_last(struct sched *s, uint32_t id)
+{
+	sched_arrive(s, id);
+}
+
+enum ar_status sched_check_whole_blocks(const struct sched_limits *l, struct ar_err *err)
+{
+	if (l->max_batched_tok >= l->block_tok)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "max-num-batched-tokens %" PRId64 " is less than a block of %" PRId64
+		       " tokens, the least that policy %s cuts from a prompt",
+		       l->max_batched_tok, l->block_tok, l->policy->name);
 }

@@ -34,18 +34,11 @@ enum sched_chunks {
 	SCHED_CHUNKS_EQUAL,		/* block by block in turn */
 };
 
-/* What a policy asks of every request, which decides who is rejected. */
-struct sched_rules {
-	bool keep_watermark;		/* the watermark stays free even when nothing runs */
-	bool to_completion;		/* admit with blocks for all outputs, the last included */
-	bool whole_prompts;		/* in one iteration, with blocks for the longest request */
-	bool whole_chunks;		/* a prompt is cut at the end of a block only */
-	bool spare_block;		/* admit with blocks for all outputs and one more */
-	bool victims_last;		/* the preempted wait behind those who came meanwhile */
-	double expected_output;		/* share of the outputs to come kept free at first */
-};
+struct policy;
 
+/* A policy and its settings. */
 struct sched_limits {
+	const struct policy *policy;
 	int64_t max_batched_tok;	/* tokens an iteration */
 	int64_t max_seqs;		/* running sequences */
 	int64_t long_prefill_tok;	/* tokens an iteration of one sequence, 0: no cap */
@@ -57,7 +50,6 @@ struct sched_limits {
 	int order;			/* enum sched_order, of the waiting queue */
 	int chunks;			/* enum sched_chunks */
 	double watermark;		/* share of the pool that admissions leave free */
-	struct sched_rules rules;
 };
 
 #define SCHED_NONE UINT32_MAX
@@ -94,10 +86,7 @@ struct sched {
 	struct block_pool pool;
 	struct prefix_cache *cache;	/* or NULL */
 
-	/* What a policy remembers from one iteration to the next. */
-	double expected_output;
-	const char *full;		/* why nobody is admitted until somebody leaves, or NULL */
-	size_t n_left_running;
+	void *memory;			/* of the policy, memory_size bytes */
 
 	/* The iteration. */
 	struct batch batch;
@@ -131,17 +120,16 @@ void sched_retire(struct sched *s);
  *
  * match: the head of the queue starts behind what the prefix cache has of it; its last position is
  * always computed.
- * fits: are there blocks for all positions below n_tok, and the watermark to spare?
+ * fits: are there blocks for all positions below n_tok, and keep blocks to spare?
  * reserve: blocks for n more positions; false, and nothing changed, when they are not there.
  * plan: run n positions of id.  unplan: take them back before id is preempted; returns n, 0 where
  * id has no place in the plan.
  * admit: the head of the queue becomes the last of running.
  * victim: who is to be preempted, the last of running or by priority the least important; an index
  * into running.
- * preempt: running[i] returns to the queue, first come first served to its head, or to its end
- * where the rules say so. */
+ * preempt: running[i] loses its blocks and returns to the queue as the policy's requeue says. */
 void sched_match(struct sched *s);
-bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok);
+bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep);
 bool sched_reserve(struct sched *s, uint32_t id, uint32_t n);
 void sched_plan(struct sched *s, uint32_t id, uint32_t n);
 void sched_admit(struct sched *s);
@@ -157,5 +145,25 @@ static inline bool sched_in_prefill(const struct sched *s, uint32_t id)
 void sched_extend(struct sched *s, size_t i, uint32_t n);
 /* The first n_decode entries of the batch go to its end. */
 void sched_prefills_first(struct sched *s, size_t n_decode);
+/* Blocks that the watermark keeps free. */
+int64_t sched_watermark(const struct sched_limits *l);
+
+/* Rules that policies have in common and name in their rows; see struct policy.
+ *
+ * slots_computed: a slot for each position that is computed.  The last output never is.
+ * unfit_pool: a request that needs more blocks than the pool has.
+ * requeue_first, requeue_last: at the head or at the end of the queue; by priority both are behind
+ * their equals.
+ * check_whole_blocks: prompts are cut at the end of a block, so the budget must hold a block. */
+int64_t sched_slots_computed(const struct sched_limits *l, int64_t goal, int64_t longest);
+bool sched_unfit_pool(const struct sched_limits *l, const struct request *r, char *why, size_t n);
+void sched_requeue_first(struct sched *s, uint32_t id);
+void sched_requeue_last(struct sched *s, uint32_t id);
+enum ar_status sched_check_whole_blocks(const struct sched_limits *l, struct ar_err *err);
+
+/* For a policy's own unfit: does the request need more than usable blocks?  Then true, and why[]
+ * says so. */
+bool sched_lacks_blocks(const struct sched_limits *l, const struct request *r, int64_t usable,
+			char *why, size_t n);
 
 #endif

@@ -9,6 +9,24 @@
 #include "config.h"
 #include "replay/sched/policy.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
+static int64_t slots(const struct sched_limits *l, int64_t goal, int64_t longest)
+{
+	(void)goal;
+	return l->max_len ? l->max_len : longest - 1;
+}
+
+static bool unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+{
+	if (r->prompt_tok <= l->max_batched_tok)
+		return sched_unfit_pool(l, r, why, n);
+	snprintf(why, n, "prompt of %" PRIu32 " tokens, an iteration has %" PRId64, r->prompt_tok,
+		 l->max_batched_tok);
+	return true;
+}
+
 static int64_t run_running(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running; i++)
@@ -45,6 +63,8 @@ const struct policy policy_orca = {
 	.name = "orca",
 	.title = "Orca, whole prompts and blocks for the maximum length",
 	.origin = "Sarathi-Serve 96f9911, sarathi/core/scheduler/orca_scheduler.py",
-	.rules.whole_prompts = true,
+	.slots = slots,
+	.unfit = unfit,
+	.requeue = sched_requeue_first,
 	.compose = compose,
 };

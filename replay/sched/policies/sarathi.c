@@ -13,6 +13,17 @@
 #include "config.h"
 #include "replay/sched/policy.h"
 
+/* The watermark stays free even when nothing runs. */
+static bool unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+{
+	return sched_lacks_blocks(l, r, l->num_blocks - 1 - sched_watermark(l), why, n);
+}
+
+static bool fits(const struct sched *s, uint32_t id)
+{
+	return sched_fits(s, id, s->seq[id].known, sched_watermark(&s->lim));
+}
+
 /* Both run_* return what is left of the budget. */
 static int64_t run_decodes(struct sched *s, int64_t budget)
 {
@@ -59,7 +70,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget)
 
 		if (id == SCHED_NONE)
 			return "empty";
-		if (!sched_fits(s, id, s->seq[id].known))
+		if (!fits(s, id))
 			return "blocks";
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
@@ -110,7 +121,9 @@ const struct policy policy_sarathi = {
 	.origin = "Sarathi-Serve 96f9911, sarathi/core/scheduler/sarathi_scheduler.py",
 	.can = POLICY_WATERMARK,
 	.watermark = 0.01,
-	.rules.keep_watermark = true,
+	.slots = sched_slots_computed,
+	.unfit = unfit,
+	.requeue = sched_requeue_first,
 	.compose = compose_sarathi,
 };
 
@@ -120,6 +133,8 @@ const struct policy policy_vidur_sarathi = {
 	.origin = "Vidur 7d47513, vidur/scheduler/replica_scheduler",
 	.can = POLICY_WATERMARK,
 	.watermark = 0.01,
-	.rules.keep_watermark = true,
+	.slots = sched_slots_computed,
+	.unfit = unfit,
+	.requeue = sched_requeue_first,
 	.compose = compose_vidur,
 };

@@ -27,6 +27,26 @@ enum {
 #define SHARE_FIRST 0.7
 #define SHARE_LEAST (0.14 * SHARE_FIRST)
 
+struct memory {
+	double share;			/* of the outputs to come that is kept free */
+	const char *full;		/* why nobody is admitted until somebody leaves, or NULL */
+	size_t n_left_running;		/* by the last iteration */
+};
+
+static void begin(struct sched *s)
+{
+	struct memory *m = s->memory;
+
+	m->share = SHARE_FIRST;
+}
+
+/* All outputs, the last one too, and a block more. */
+static int64_t slots(const struct sched_limits *l, int64_t goal, int64_t longest)
+{
+	(void)longest;
+	return goal + l->block_tok;
+}
+
 /* Tokens that a prefill batch may still take: of the chunk, and of the pool with its future. */
 struct room {
 	int64_t chunk;
@@ -42,13 +62,14 @@ static int64_t expected(const struct sched *s, uint32_t id)
 
 static struct room room_beside(const struct sched *s, bool mixed)
 {
+	const struct memory *m = s->memory;
 	int64_t n_decode = 0;
 	double kept = 0;
 
 	for (size_t i = 0; i < s->n_running; i++) {
 		if (sched_in_prefill(s, s->running[i]))
 			continue;
-		kept += (double)expected(s, s->running[i]) * s->expected_output;
+		kept += (double)expected(s, s->running[i]) * m->share;
 		n_decode += mixed;
 	}
 	return (struct room){ s->lim.max_batched_tok - n_decode,
@@ -89,25 +110,27 @@ static void go_on(struct sched *s, struct room *r)
 
 static const char *admit_waiting(struct sched *s, struct room *r)
 {
+	struct memory *m = s->memory;
+
 	while (s->wait_head != SCHED_NONE) {
 		uint32_t id = s->wait_head;
 		int64_t n = s->seq[id].known;
 		bool cut = whole_blocks(s, n) > r->chunk;
 
 		if ((int64_t)s->n_running == s->lim.max_seqs)
-			return s->full = "seqs";
+			return m->full = "seqs";
 		if ((double)(n + expected(s, id) + s->lim.block_tok) > r->pool)
-			return s->full = "blocks";
+			return m->full = "blocks";
 		if (cut)
 			n = r->chunk - r->chunk % s->lim.block_tok;
 		if (n <= 0)
 			return "budget";
 		if (!sched_reserve(s, id, (uint32_t)n))
-			return s->full = "blocks";
+			return m->full = "blocks";
 		sched_admit(s);
 		plan_prefill(s, r, id, n, cut);
 		if (r->pool <= 0)
-			return s->full = "blocks";
+			return m->full = "blocks";
 		if (r->chunk <= 0)
 			return "budget";
 	}
@@ -116,11 +139,13 @@ static const char *admit_waiting(struct sched *s, struct room *r)
 
 static const char *run_prefills(struct sched *s, struct room *r)
 {
+	struct memory *m = s->memory;
+
 	if (one_is_cut(s)) {
-		s->full = NULL;
+		m->full = NULL;
 		go_on(s, r);
 	}
-	return s->full ? s->full : admit_waiting(s, r);
+	return m->full ? m->full : admit_waiting(s, r);
 }
 
 static int64_t blocks_for_decodes(const struct sched *s)
@@ -182,28 +207,31 @@ static double suggested_share(const struct sched *s)
 
 static void retract(struct sched *s)
 {
+	struct memory *m = s->memory;
+
 	while (blocks_for_decodes(s) > s->pool.n_free)
 		sched_preempt(s, victim(s));
-	s->expected_output = suggested_share(s);
-	s->full = NULL;
+	m->share = suggested_share(s);
+	m->full = NULL;
 	s->stop = "preemption";
 }
 
-static void lower_share(struct sched *s)
+static void lower_share(struct memory *m)
 {
-	s->expected_output -= (SHARE_FIRST - SHARE_LEAST) / DECAY_STEPS;
-	if (s->expected_output < SHARE_LEAST)
-		s->expected_output = SHARE_LEAST;
+	m->share -= (SHARE_FIRST - SHARE_LEAST) / DECAY_STEPS;
+	if (m->share < SHARE_LEAST)
+		m->share = SHARE_LEAST;
 }
 
 static void compose(struct sched *s, bool mixed)
 {
+	struct memory *m = s->memory;
 	bool enough = blocks_for_decodes(s) <= s->pool.n_free, along = mixed && enough;
 	struct room room = room_beside(s, mixed);
 	size_t n_along;
 
-	if (s->n_running < s->n_left_running)
-		s->full = NULL;
+	if (s->n_running < m->n_left_running)
+		m->full = NULL;
 	if (along)
 		run_decodes(s);
 	n_along = s->batch.n;
@@ -212,12 +240,12 @@ static void compose(struct sched *s, bool mixed)
 	if (s->batch.n > n_along)
 		sched_prefills_first(s, n_along);
 	else if (enough)
-		lower_share(s);
+		lower_share(m);
 	else
 		retract(s);
 	if (!s->batch.n)
 		run_decodes(s);
-	s->n_left_running = s->n_running;
+	m->n_left_running = s->n_running;
 }
 
 static void compose_plain(struct sched *s)
@@ -234,8 +262,12 @@ const struct policy policy_sglang = {
 	.name = "sglang",
 	.title = "SGLang, prompts before decodes",
 	.origin = "SGLang 00550cd, python/sglang/srt/managers/schedule_policy.py",
-	.rules = { .whole_chunks = true, .spare_block = true, .victims_last = true,
-		   .expected_output = SHARE_FIRST },
+	.check = sched_check_whole_blocks,
+	.slots = slots,
+	.unfit = sched_unfit_pool,
+	.requeue = sched_requeue_last,
+	.memory_size = sizeof(struct memory),
+	.begin = begin,
 	.compose = compose_plain,
 };
 
@@ -243,7 +275,11 @@ const struct policy policy_sglang_mixed = {
 	.name = "sglang-mixed",
 	.title = "SGLang with mixed chunks, decodes beside prompts",
 	.origin = "SGLang 00550cd, python/sglang/srt/managers/schedule_policy.py",
-	.rules = { .whole_chunks = true, .spare_block = true, .victims_last = true,
-		   .expected_output = SHARE_FIRST },
+	.check = sched_check_whole_blocks,
+	.slots = slots,
+	.unfit = sched_unfit_pool,
+	.requeue = sched_requeue_last,
+	.memory_size = sizeof(struct memory),
+	.begin = begin,
 	.compose = compose_mixed,
 };

@@ -14,6 +14,13 @@
 #include "config.h"
 #include "replay/sched/policy.h"
 
+/* No evict reserves a slot for the last output too, which is never computed. */
+static int64_t slots_to_goal(const struct sched_limits *l, int64_t goal, int64_t longest)
+{
+	(void)l, (void)longest;
+	return goal;
+}
+
 /* Blocks for the next step, which no evict has reserved. */
 static void keep_running(struct sched *s)
 {
@@ -25,7 +32,7 @@ static void keep_running(struct sched *s)
 	}
 }
 
-static const char *admit_waiting(struct sched *s)
+static const char *admit_waiting(struct sched *s, bool no_evict)
 {
 	while (s->wait_head != SCHED_NONE) {
 		uint32_t id = s->wait_head;
@@ -33,7 +40,7 @@ static const char *admit_waiting(struct sched *s)
 
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
-		if (!sched_reserve(s, id, s->lim.rules.to_completion ? q->goal : q->known))
+		if (!sched_reserve(s, id, no_evict ? q->goal : q->known))
 			return "blocks";
 		sched_admit(s);
 	}
@@ -111,13 +118,13 @@ static void run_in_order(struct sched *s, int64_t budget)
 	}
 }
 
-static void compose(struct sched *s)
+static void compose(struct sched *s, bool no_evict)
 {
 	size_t n_running = s->n_running, n_decode;
 	int64_t budget;
 
 	keep_running(s);
-	s->stop = s->n_running < n_running ? "preemption" : admit_waiting(s);
+	s->stop = s->n_running < n_running ? "preemption" : admit_waiting(s, no_evict);
 	budget = run_decodes(s, s->lim.max_batched_tok);
 	n_decode = s->batch.n;
 	if (!all_fit(s, budget))
@@ -129,13 +136,26 @@ static void compose(struct sched *s)
 	sched_prefills_first(s, n_decode);
 }
 
+static void compose_no_evict(struct sched *s)
+{
+	compose(s, true);
+}
+
+static void compose_max_util(struct sched *s)
+{
+	compose(s, false);
+}
+
 const struct policy policy_trtllm_no_evict = {
 	.name = "trtllm-no-evict",
 	.title = "TensorRT-LLM, guaranteed no evict",
 	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
 	.can = POLICY_CHUNKS,
-	.rules = { .to_completion = true, .whole_chunks = true },
-	.compose = compose,
+	.check = sched_check_whole_blocks,
+	.slots = slots_to_goal,
+	.unfit = sched_unfit_pool,
+	.requeue = sched_requeue_first,
+	.compose = compose_no_evict,
 };
 
 const struct policy policy_trtllm_max_util = {
@@ -143,6 +163,9 @@ const struct policy policy_trtllm_max_util = {
 	.title = "TensorRT-LLM, maximum utilization",
 	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
 	.can = POLICY_CHUNKS,
-	.rules.whole_chunks = true,
-	.compose = compose,
+	.check = sched_check_whole_blocks,
+	.slots = sched_slots_computed,
+	.unfit = sched_unfit_pool,
+	.requeue = sched_requeue_first,
+	.compose = compose_max_util,
 };

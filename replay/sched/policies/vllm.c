@@ -59,6 +59,14 @@ static int64_t run_running(struct sched *s, int64_t budget)
 	return budget;
 }
 
+/* All that is known of the head of the queue, and the watermark unless nothing runs. */
+static bool fits(const struct sched *s, uint32_t id)
+{
+	int64_t keep = s->n_running ? sched_watermark(&s->lim) : 0;
+
+	return sched_fits(s, id, s->seq[id].known, keep);
+}
+
 static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
 {
 	while (budget > 0) {
@@ -70,7 +78,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
 			return "seqs";
 		sched_match(s);
 		n = chunk_len(s, id, budget);
-		if (gate && !sched_fits(s, id, s->seq[id].known))
+		if (gate && !fits(s, id))
 			return "blocks";
 		if (!sched_reserve(s, id, n))
 			return "blocks";
@@ -103,6 +111,9 @@ const struct policy policy_vllm_0_16 = {
 	.title = "vLLM 0.16.0",
 	.origin = "vLLM 0.16.0, vllm/v1/core/sched/scheduler.py",
 	.can = POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC,
+	.slots = sched_slots_computed,
+	.unfit = sched_unfit_pool,
+	.requeue = sched_requeue_first,
 	.compose = compose_0_16,
 };
 
@@ -112,5 +123,8 @@ const struct policy policy_vllm_0_19 = {
 	.origin = "vLLM pull requests 37307 and 44594",
 	.can = POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_WATERMARK |
 	       POLICY_ASYNC,
+	.slots = sched_slots_computed,
+	.unfit = sched_unfit_pool,
+	.requeue = sched_requeue_first,
 	.compose = compose_0_19,
 };

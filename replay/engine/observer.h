@@ -1,0 +1,50 @@
+/* An observer is told of every iteration, request and sample of a replay, when it happens. */
+#ifndef AR_OBSERVER_H
+#define AR_OBSERVER_H
+
+#include "replay/engine/backend.h"
+#include "replay/sched/sched.h"
+
+struct replay_result;
+
+/* An iteration that has run; its tokens are not counted as known yet. */
+struct observed_iteration {
+	int64_t no;			/* from 0 */
+	int64_t start_ns, end_ns;	/* virtual time */
+	int64_t host_ns;		/* by which host time delayed it */
+	const struct sched *sched;	/* the batch, the queues and the pool */
+	const struct iter_cost *cost;	/* times of -1 where the batch is empty */
+};
+
+/* A request that ended, was rejected, or had not ended when the run did. */
+struct observed_request {
+	uint32_t id;			/* index into the trace */
+	uint32_t prompt_tok;
+	int64_t arrival_ns, first_sched_ns, first_token_ns, finish_ns;	/* -1: never */
+	const struct sched_seq *seq;
+	const char *outcome;		/* "ok", "rejected", "unfinished" */
+	const char *reason;		/* of a rejection, or NULL */
+};
+
+/* A layer of an entry of the batch, compared with dense attention. */
+struct observed_sample {
+	int64_t iter_no;
+	const struct batch_entry *entry;
+	int layer, q_heads, kv_heads;
+	const struct accuracy *acc;		/* [q_heads] */
+	const struct selection_count *count;	/* [kv_heads] */
+};
+
+/* What is passed is borrowed for the call.  An error ends the run. */
+struct observer {
+	void *self;
+	enum ar_status (*iteration)(void *self, const struct observed_iteration *it,
+				    struct ar_err *err);
+	enum ar_status (*request)(void *self, const struct observed_request *r,
+				  struct ar_err *err);
+	enum ar_status (*sample)(void *self, const struct observed_sample *s, struct ar_err *err);
+	/* The run is over, after an error as well; res is complete. */
+	enum ar_status (*end)(void *self, const struct replay_result *res, struct ar_err *err);
+};
+
+#endif

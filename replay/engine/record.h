@@ -1,0 +1,22 @@
+/* The observer that writes a replay to the database. */
+#ifndef AR_RECORD_H
+#define AR_RECORD_H
+
+#include "replay/engine/observer.h"
+
+struct recorder {
+	struct store *store;		/* with a run begun */
+	bool entries;			/* store what each request ran in each iteration */
+	bool phases;			/* the backend measures phases: store their times */
+	int64_t kernels;		/* store the kernels of every Nth iteration, 0: none */
+
+	/* Its own, 0 to begin with. */
+	struct store_entry *row;
+	size_t cap;
+};
+
+/* r outlives the observer. */
+struct observer recorder_observer(struct recorder *r);
+void recorder_release(struct recorder *r);
+
+#endif

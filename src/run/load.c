@@ -1,0 +1,154 @@
+#include "config.h"
+#include "src/run/run.h"
+
+#include <stdlib.h>
+
+bool run_needs_model(const struct run *r)
+{
+	return !r->backend || r->backend->needs_model;
+}
+
+static enum ar_status load_methods(struct run *r, struct ar_err *err)
+{
+	char **name = NULL;
+	size_t n = 0;
+	enum ar_status st = method_split(r->o.methods, &name, &n, err);
+
+	if (st)
+		return st;
+	r->method = calloc(n + 1, sizeof *r->method);
+	if (!r->method)
+		st = ar_nomem(err);
+	for (size_t i = 0; i < n && !st; i++)
+		st = method_parse(&r->method[i], name[i], err);
+	for (size_t i = 0; i < n; i++)
+		free(name[i]);
+	free(name);
+	r->n_runs = n;
+	return st;
+}
+
+static enum ar_status load_captures(struct run *r, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	size_t n = r->o.captures.n;
+
+	if (!n)
+		return ar_fail(err, AR_USAGE, "no capture given; name one with --capture FILE, or "
+			       "replay without kernels with --backend cost");
+	r->capture = calloc(n, sizeof *r->capture);
+	if (!r->capture)
+		return ar_nomem(err);
+	for (; r->n_capture < n && !st; r->n_capture += !st)
+		st = capture_open(&r->capture[r->n_capture], r->o.captures.v[r->n_capture], err);
+	return st;
+}
+
+static enum ar_status load_model(struct run *r, struct ar_err *err)
+{
+	enum ar_status st;
+
+	if (!r->o.model)
+		return ar_fail(err, AR_USAGE, "no model given; name one with --model, or replay "
+			       "without kernels with --backend cost");
+	st = model_load(&r->model, r->o.model, err);
+	if (st)
+		return st;
+	r->whole_q_heads = r->model.q_heads;
+	r->whole_kv_heads = r->model.kv_heads;
+	if (!r->limits.max_len)
+		r->limits.max_len = r->model.max_len;
+	return model_split(&r->model, (int)r->o.tp, err);
+}
+
+static enum ar_status prepare(struct run *r, struct ar_err *err)
+{
+	const struct capture_info **info = malloc(r->n_capture * sizeof *info);
+	enum ar_status st;
+
+	if (!info)
+		return ar_nomem(err);
+	for (size_t i = 0; i < r->n_capture; i++)
+		info[i] = capture_info(r->capture[i]);
+	st = prepare_run(&r->prep, &(struct prepare_in){
+		.trace = r->trace, .limits = &r->limits, .model = &r->model,
+		.whole_q_heads = r->whole_q_heads, .whole_kv_heads = r->whole_kv_heads,
+		.info = info, .n_capture = r->n_capture, .layers = r->o.layers,
+		.sample_layers = r->o.sample_layers, .tile = r->o.extend == RUN_EXTEND_TILE,
+		.seed = (uint64_t)r->o.seed }, err);
+	free(info);
+	return st;
+}
+
+/* The run that was measured stands for what this one does not execute: its model's limit, and where
+ * it had a device, its pool in tokens. */
+static enum ar_status load_costs(struct run *r, struct ar_err *err)
+{
+	const struct cost_options *o = run_options_of(&r->o, &backend_cost);
+	const struct store_run *m;
+	enum ar_status st;
+
+	if (!o->costs)
+		return AR_OK;
+	st = costs_open(&r->costs, o->costs, err);
+	if (!st)
+		st = run_options_adopt(&r->o, r->costs, err);
+	if (st)
+		return st;
+	m = &r->costs->run;
+	if (!r->limits.max_len)
+		r->limits.max_len = r->costs->max_len;
+	if (!r->limits.num_blocks && m->gpu) {
+		int64_t n = m->num_blocks * m->block_tok / r->limits.block_tok;
+
+		r->o.limits.num_blocks = r->limits.num_blocks =
+			n < 2 ? 2 : n > UINT32_MAX ? UINT32_MAX : n;
+	}
+	return AR_OK;
+}
+
+enum ar_status run_load(struct run *r, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	r->limits = r->o.limits;
+	r->backend = backend_find(r->o.backend);
+	r->n_runs = 1;
+	if (r->backend)
+		st = run_options_check(&r->o, r->backend, err);
+	if (!st)
+		st = load_costs(r, err);
+	if (!st && run_needs_model(r))
+		st = load_methods(r, err);
+	if (!st && run_needs_model(r))
+		st = load_model(r, err);
+	if (!st && run_needs_model(r))
+		st = load_captures(r, err);
+	if (!st)
+		st = trace_read(&r->trace, r->o.trace, &r->o.trace_args, err);
+	if (!st && r->o.arrival.loop == LOOP_SESSIONS && !r->trace->n_session)
+		st = ar_fail(err, AR_USAGE, "%s: no sessions to wait for; replay it with --loop "
+			     "open or users", r->trace->name);
+	if (!st && run_needs_model(r))
+		st = prepare(r, err);
+	return st;
+}
+
+void run_unload(struct run *r)
+{
+	prof_close(r->prof);
+	costs_close(r->costs);
+	prepared_release(&r->prep);
+	trace_free(r->trace);
+	for (size_t i = 0; i < r->n_capture; i++)
+		capture_close(r->capture[i]);
+	free(r->capture);
+	model_release(&r->model);
+	for (size_t i = 0; r->method && i < r->n_runs; i++)
+		method_free(r->method[i]);
+	free(r->method);
+	free(r->options);
+	free(r->setup);
+	free(r->cmdline);
+	run_options_release(&r->o);
+}

@@ -1,0 +1,302 @@
+#include "config.h"
+#include "src/run/run.h"
+
+#include <inttypes.h>
+
+#include "base/log.h"
+#include "replay/engine/record.h"
+#include "replay/engine/source.h"
+#include "src/revision.h"
+
+static int64_t longest_request(const struct run *r)
+{
+	int64_t max = 1;
+	char why[160];
+
+	for (size_t i = 0; i < r->trace->n; i++) {
+		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
+
+		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
+			max = len;
+	}
+	return max;
+}
+
+/* The tracing session has to be there before the first CUDA call of the process.  Without it CUDA
+ * events are the clock. */
+static enum ar_status open_as(struct run *r, const struct backend *b, struct ar_err *err)
+{
+	struct ar_err no_prof = { 0 };
+	enum ar_status st;
+
+	if (b->uses_gpu && r->o.prof == RUN_PROF_ACTIVITY) {
+		st = prof_open(&r->prof, &no_prof);
+		if (st && st != AR_NODEV) {
+			*err = no_prof;
+			return st;
+		}
+	}
+	r->env.prof = b->uses_gpu ? r->prof : NULL;
+	st = b->open(&r->self, run_options_of(&r->o, b), &r->env, err);
+	if (!st && no_prof.status)
+		log_warn("%s; CUDA events are the clock and no kernels are stored", no_prof.msg);
+	return st;
+}
+
+/* auto: cuda, or cpu where this program or this machine has no CUDA. */
+static enum ar_status open_auto(struct run *r, struct ar_err *err)
+{
+	const struct backend *cuda = backend_find("cuda"), *cpu = backend_find("cpu");
+	enum ar_status st = AR_NODEV;
+
+	if (cuda) {
+		st = open_as(r, cuda, err);
+		if (!st)
+			r->backend = cuda;
+		if (st != AR_NODEV)
+			return st;
+		log_info("%s; taking backend cpu", err->msg);
+		prof_close(r->prof);
+		r->prof = NULL;
+	}
+	if (!cpu)
+		return ar_fail(err, AR_NODEV, "no backend that runs kernels in this program; take "
+			       "--backend cost");
+	r->backend = cpu;
+	return open_as(r, cpu, err);
+}
+
+static void set_env(struct run *r, struct method *m)
+{
+	r->env = (struct backend_env){
+		.trace = r->trace, .max_batched_tok = r->limits.max_batched_tok,
+		.max_seqs = r->limits.max_seqs, .max_len = longest_request(r),
+		.num_blocks = r->o.limits.num_blocks, .block_tok = r->limits.block_tok,
+		.seed = (uint64_t)r->o.seed, .costs = r->costs };
+	if (!run_needs_model(r))
+		return;
+	r->env.model = &r->model;
+	r->env.capture = r->capture;
+	r->env.n_capture = r->n_capture;
+	r->env.capture_of = r->prep.capture_of;
+	r->env.captured_layer = r->prep.captured_layer;
+	r->env.run_layer = r->prep.run_layer;
+	r->env.n_run_layers = r->prep.n_run_layers;
+	r->env.tile = r->o.extend == RUN_EXTEND_TILE;
+	r->env.method = m;
+	r->env.attention_only = r->o.attention_only;
+}
+
+static enum ar_status open_backend(struct run *r, struct method *m, struct ar_err *err)
+{
+	bool settled = r->backend;
+	enum ar_status st;
+
+	set_env(r, m);
+	st = settled ? open_as(r, r->backend, err) : open_auto(r, err);
+	if (!st && !settled)
+		st = run_options_check(&r->o, r->backend, err);
+	return st;
+}
+
+/* The pool of the first method serves all, so that their schedules can be compared, unless a later
+ * one leaves less room. */
+static enum ar_status size_pool(struct run *r, struct ar_err *err)
+{
+	struct sched_limits l = r->limits;
+	int64_t n;
+
+	if (r->o.limits.num_blocks)
+		return AR_OK;
+	l.num_blocks = 0;
+	if (!r->backend->fit_blocks) {
+		enum ar_status st = sched_ample_blocks(r->trace, &l, &n, err);
+
+		if (st)
+			return st;
+	} else {
+		n = r->backend->fit_blocks(r->self);
+		/* room for what later methods keep beside the cache: all get one pool */
+		if (r->n_runs > 1 && !r->limits.num_blocks)
+			n -= n / 100;
+	}
+	if (n < 2)
+		return ar_fail(err, AR_USAGE, "no room for KV blocks; lower "
+			       "--max-num-batched-tokens or take a smaller model");
+	if (r->limits.num_blocks && n < r->limits.num_blocks)
+		log_warn("this method leaves room for %" PRId64 " KV blocks, the one before "
+			 "for %" PRId64, n, r->limits.num_blocks);
+	if (!r->limits.num_blocks || n < r->limits.num_blocks)
+		r->limits.num_blocks = n;
+	return AR_OK;
+}
+
+/* A backend keeps the blocks that requests share once for each of them.  It gets room for the
+ * largest requests that can run together, as far as the device has it. */
+static enum ar_status physical_blocks(struct run *r, int64_t *n, struct ar_err *err)
+{
+	struct sched_limits l = r->limits;
+	enum ar_status st = AR_OK;
+
+	*n = l.num_blocks;
+	if (!l.prefix_cache)
+		return AR_OK;
+	st = sched_ample_blocks(r->trace, &l, n, err);
+	if (!st && r->backend->fit_blocks && *n > r->backend->fit_blocks(r->self))
+		*n = r->backend->fit_blocks(r->self);
+	if (*n < l.num_blocks)
+		*n = l.num_blocks;
+	return st;
+}
+
+/* What a run with costs of another one is a run of. */
+static void record_costs(struct store_run *s, const struct store_run *from)
+{
+	s->model_name = from->model_name;
+	s->model_json = from->model_json;
+	s->n_layers = from->n_layers;
+	s->hidden = from->hidden;
+	s->q_heads = from->q_heads;
+	s->kv_heads = from->kv_heads;
+	s->head_dim = from->head_dim;
+	s->tp = from->tp;
+	s->method_name = from->method_name;
+	s->method_params = from->method_params;
+	s->dense = from->dense;
+	s->layers_run = from->layers_run;
+	s->gpu = from->gpu;
+}
+
+static enum ar_status begin_record(struct run *r, const struct method *m, struct ar_err *err)
+{
+	bool kernels = r->backend->needs_model;
+	int64_t id;
+	struct store_run s = {
+		.trace_name = r->trace->name, .trace_sha256 = r->trace->sha256,
+		.trace_format = r->trace->format, .n_requests = (int64_t)r->trace->n,
+		.policy = r->limits.policy->name, .backend = r->backend->name,
+		.seed = (uint64_t)r->o.seed, .version = AR_REVISION, .cmdline = r->cmdline,
+		.options = r->options, .setup = r->setup, .clock = run_clock_name(r),
+		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok };
+
+	if (!r->store)
+		return AR_OK;
+	if (kernels) {
+		s.model_name = r->model.name;
+		s.model_json = r->model.json;
+		s.n_layers = r->model.n_layers;
+		s.hidden = r->model.hidden;
+		s.q_heads = r->model.q_heads;
+		s.kv_heads = r->model.kv_heads;
+		s.head_dim = r->model.head_dim;
+		s.tp = r->model.tp;
+		s.method_name = m->name;
+		s.method_params = m->params;
+		s.dense = m->dense;
+		s.layers_run = r->prep.n_run_layers;
+	}
+	if (r->costs)
+		record_costs(&s, &r->costs->run);
+	if (r->backend->gpu)
+		s.gpu = r->backend->gpu(r->self);
+	if (r->prof)
+		s.cupti_api = prof_api_version(r->prof);
+	return store_run_begin(r->store, &s, &id, err);
+}
+
+/* The run's own failure is the one to report. */
+static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err *err)
+{
+	const char *status = !st ? "done" : st == AR_INTERRUPTED ? "aborted" : "failed";
+	enum ar_status st2;
+
+	if (!r->store)
+		return st;
+	st2 = store_run_end(r->store, status, r->prof ? prof_loss(r->prof) : NULL, st ? NULL : err);
+	return st ? st : st2;
+}
+
+static enum ar_status replay_method(struct run *r, struct method *m, struct ar_err *err)
+{
+	const struct cost_options *cost = run_options_of(&r->o, &backend_cost);
+	bool formula = r->o.clock == RUN_CLOCK_FORMULA;
+	const char *label = m ? m->name : r->costs && r->costs->run.method_name ?
+			    r->costs->run.method_name : r->backend->name;
+	struct recorder recorder = { .store = r->store, .entries = r->o.keep_entries,
+				     .phases = r->backend->needs_model,
+				     .kernels = r->o.keep_kernels };
+	const struct observer observer = recorder_observer(&recorder);
+	struct replay_result res;
+	enum ar_status st = begin_record(r, m, err), st2 = AR_OK;
+	bool ended;
+
+	if (st)
+		return st;
+	st = replay_run(&(struct replay){
+		.trace = r->trace, .arrival = r->o.arrival, .limits = r->limits,
+		.backend = r->backend, .self = r->self, .host = r->o.host,
+		.observer = r->store ? &observer : NULL,
+		.formula = formula ? &cost->formula : NULL,
+		.accuracy = r->o.accuracy, .seed = (uint64_t)r->o.seed,
+		.run_layer = r->prep.run_layer,
+		.n_run_layers = r->prep.n_run_layers, .q_heads = r->model.q_heads,
+		.kv_heads = r->model.kv_heads }, &res, err);
+	recorder_release(&recorder);
+	ended = !st || st == AR_INTERRUPTED;
+	st = end_record(r, st, err);
+	if (ended)
+		st2 = run_print_result(label, &res, r->limits.prefix_cache, st ? NULL : err);
+	replay_result_release(&res);
+	return st ? st : st2;
+}
+
+static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err)
+{
+	struct method *m = r->method ? r->method[i] : NULL;
+	enum ar_status st = open_backend(r, m, err);
+	int64_t n_block = 0;
+
+	r->limits.cache_root = prefix_cache_root(m && !r->o.share_kv ? m->params : NULL);
+	if (!st)
+		st = size_pool(r, err);
+	if (!st)
+		st = physical_blocks(r, &n_block, err);
+	if (!st)
+		st = r->backend->start(r->self, n_block, err);
+	if (!st && !i)
+		st = run_print_header(r, err);
+	if (!st)
+		st = replay_method(r, m, err);
+	if (r->self)
+		r->backend->close(r->self);
+	r->self = NULL;
+	return st;
+}
+
+/* One run with the database open around it. */
+enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
+{
+	enum ar_status st = AR_OK, st2;
+
+	if (r->o.db)
+		st = store_open(&r->store, r->o.db, err);
+	if (!st)
+		st = run_on_backend(r, i, err);
+	st2 = r->store ? store_close(r->store, st ? NULL : err) : AR_OK;
+	r->store = NULL;
+	return st ? st : st2;
+}
+
+/* What a later method names is read before the first one runs, and then again in its turn. */
+enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err)
+{
+	struct method *m;
+	enum ar_status st = method_parse(&m, name, err);
+
+	if (st)
+		return st;
+	set_env(r, m);
+	st = source_try_method(&r->env, err);
+	method_free(m);
+	return st;
+}

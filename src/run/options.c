@@ -1,0 +1,436 @@
+#include "config.h"
+#include "src/run/options.h"
+
+#include <assert.h>
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "replay/engine/run_scope.h"
+#include "src/report/slo.h"
+
+#define AT(field) offsetof(struct run_options, field)
+
+static const char *const clocks[] = { "measured", "formula", NULL };
+static const char *const loops[] = { "open", "sessions", "users", NULL };
+static const char *const profs[] = { "activity", "events", NULL };
+static const char *const orders[] = { "fcfs", "priority", NULL };
+static const char *const chunkings[] = { "fcfs", "equal", NULL };
+static const char *const extends[] = { "error", "tile", NULL };
+static const char *policy_names[RUN_POLICIES_MAX + 1];	/* set_groups() fills them in */
+
+static const char *const no_yes[] = { "no", "yes", NULL };
+
+static const struct opt main_opts[] = {
+	{ .name = "trace", .type = OPT_STR, .off = AT(trace), .arg = "FILE",
+	  .help = "request trace to replay, - for standard input", .may_differ = true },
+	{ .name = "loop", .type = OPT_ENUM, .off = AT(arrival.loop), .arg = "HOW", .def = "open",
+	  .choice = loops,
+	  .help = "when requests arrive: at the times of the trace, after the request before in "
+		  "their session, or as users get answers" },
+	{ .name = "users", .type = OPT_INT, .off = AT(arrival.users), .arg = "N", .def = "1",
+	  .min = 1, .max = 1 << 30,
+	  .help = "users of --loop users, who take the sessions in turn", .scope = RUN_USERS },
+	{ .name = "think-time", .type = OPT_TIME, .off = AT(arrival.think_ns), .arg = "TIME",
+	  .def = "0", .max = 3.6e18,
+	  .help = "pause of a user after an answer, where the trace has none",
+	  .scope = RUN_ANSWERS },
+	{ .name = "policy", .type = OPT_ENUM, .off = AT(policy), .arg = "NAME", .def = "vllm-0.16",
+	  .choice = policy_names, .help = "scheduling rules, those of an engine at a version",
+	  .may_differ = true },
+	{ .name = "backend", .type = OPT_STR, .off = AT(backend), .arg = "NAME", .def = "auto",
+	  .help = "what runs an iteration: cuda, cpu or cost; auto takes cuda where there is a "
+		  "GPU, else cpu", .may_differ = true },
+	{ .name = "db", .type = OPT_STR, .off = AT(db), .arg = "FILE",
+	  .help = "database that the runs are added to, else nothing is stored",
+	  .may_differ = true },
+	{ .name = "keep-entries", .type = OPT_ENUM, .off = AT(keep_entries), .arg = "no|yes",
+	  .def = "yes", .choice = no_yes,
+	  .help = "store what each request ran in each iteration, most of the database's size",
+	  .scope = RUN_DB, .may_differ = true },
+	{ .name = "slo", .type = OPT_STR, .off = AT(slo), .arg = "LIST",
+	  .help = "limits that a request should keep, such as ttft:500ms,tpot:50ms,e2e:10s, for "
+		  "the report", .scope = RUN_DB, .may_differ = true },
+	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
+	  .choice = clocks,
+	  .help = "what moves the virtual clock: measured iterations, or the cost formula while "
+		  "the backend still runs", .scope = RUN_CLOCK },
+	{ .name = "host-overhead", .type = OPT_TIME, .off = AT(host.fixed_ns), .arg = "TIME",
+	  .def = "0", .max = 3.6e12, .help = "host time added to each iteration" },
+	{ .name = "host-overhead-per-request", .type = OPT_TIME, .off = AT(host.per_request_ns),
+	  .arg = "TIME", .def = "0", .max = 1e9,
+	  .help = "host time added to an iteration for each request in it" },
+	{ .name = "host-overhead-per-token", .type = OPT_TIME, .off = AT(host.per_tok_ns),
+	  .arg = "TIME", .def = "0", .max = 1e9,
+	  .help = "host time added to an iteration for each of its tokens" },
+	{ .name = "job", .type = OPT_JOB, .arg = "FILE",
+	  .help = "read options from a file, one 'name = value' a line" },
+	{ 0 }
+};
+
+static const struct opt sched_opts[] = {
+	{ .name = "max-num-batched-tokens", .type = OPT_INT, .off = AT(limits.max_batched_tok),
+	  .arg = "N", .def = "8192", .min = 1, .max = 1 << 30,
+	  .help = "token budget of an iteration: the chunk size under load" },
+	{ .name = "max-num-seqs", .type = OPT_INT, .off = AT(limits.max_seqs), .arg = "N",
+	  .def = "256", .min = 1, .max = 1 << 20,
+	  .help = "running requests at a time, at most the token budget" },
+	{ .name = "block-size", .type = OPT_INT, .off = AT(limits.block_tok), .arg = "N",
+	  .def = "16", .min = 1, .max = 1 << 20, .help = "tokens of a KV block" },
+	{ .name = "num-gpu-blocks", .type = OPT_STR, .off = AT(num_blocks), .arg = "N|auto",
+	  .def = "auto",
+	  .help = "KV blocks in the pool, one of them reserved; auto takes what fits the device, "
+		  "or what the trace can use where there is none" },
+	{ .name = "long-prefill-token-threshold", .type = OPT_INT,
+	  .off = AT(limits.long_prefill_tok), .arg = "N", .def = "0", .max = 1 << 30,
+	  .help = "most tokens of one request in an iteration, 0: no limit",
+	  .scope = POLICY_LONG_PREFILL },
+	{ .name = "enable-prefix-caching", .type = OPT_FLAG, .off = AT(limits.prefix_cache),
+	  .help = "keep KV blocks of finished and preempted requests and share those of equal "
+		  "prefixes", .scope = POLICY_PREFIX_CACHE },
+	{ .name = "scheduling-policy", .type = OPT_ENUM, .off = AT(limits.order), .arg = "ORDER",
+	  .def = "fcfs", .choice = orders,
+	  .help = "who waits at the head of the queue and who is preempted: by arrival or by "
+		  "priority", .scope = POLICY_ORDER },
+	{ .name = "chunk-policy", .type = OPT_ENUM, .off = AT(limits.chunks), .arg = "HOW",
+	  .def = "fcfs", .choice = chunkings,
+	  .help = "how prompts share a budget: each in turn takes what is left, or a block each in "
+		  "turn", .scope = POLICY_CHUNKS },
+	{ .name = "watermark", .type = OPT_REAL, .off = AT(limits.watermark), .arg = "SHARE",
+	  .max = 0.99,
+	  .help = "share of the KV blocks that admissions leave free; the policy's own when not "
+		  "given", .scope = POLICY_WATERMARK },
+	{ .name = "async-scheduling", .type = OPT_FLAG, .off = AT(limits.async),
+	  .help = "plan an iteration while the one before still runs", .scope = POLICY_ASYNC },
+	{ .name = "max-model-len", .type = OPT_INT, .off = AT(limits.max_len), .arg = "N",
+	  .def = "0", .max = UINT32_MAX,
+	  .help = "most tokens of a request, prompt and output, 0: the model's, if any" },
+	{ 0 }
+};
+
+static const struct opt model_opts[] = {
+	{ .name = "model", .type = OPT_STR, .off = AT(model), .arg = "NAME",
+	  .help = "preset, config.json, or folder with one",
+	  .scope = RUN_COSTED, .may_differ = true },
+	{ .name = "tp", .type = OPT_INT, .off = AT(tp), .arg = "N", .def = "1", .min = 1,
+	  .max = 1024, .help = "tensor parallel ranks, of which one is run",
+	  .scope = RUN_COSTED },
+	{ .name = "capture", .type = OPT_LIST, .off = AT(captures), .arg = "FILE",
+	  .help = "captured Q, K and V to replay, once for each file", .scope = RUN_KERNELS },
+	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
+	  .help = "methods separated by commas, each a run of its own",
+	  .scope = RUN_COSTED, .may_differ = true },
+	{ .name = "layers", .type = OPT_STR, .off = AT(layers), .arg = "LIST",
+	  .help = "captured layers to use, such as 0,4,8-11, else all of them",
+	  .scope = RUN_COSTED },
+	{ .name = "sample-layers", .type = OPT_INT, .off = AT(sample_layers), .arg = "K",
+	  .def = "0", .max = 100000,
+	  .help = "layers of the model to execute and scale to all, evenly spaced, 0: all",
+	  .scope = RUN_COSTED },
+	{ .name = "extend", .type = OPT_ENUM, .off = AT(extend), .arg = "HOW", .def = "error",
+	  .choice = extends,
+	  .help = "what a request longer than every capture gets: an error, or a capture repeated",
+	  .scope = RUN_COSTED },
+	{ .name = "share-kv-across-methods", .type = OPT_FLAG, .off = AT(share_kv),
+	  .help = "name cached KV blocks by their tokens alone, not also by the method that "
+		  "computed them", .scope = RUN_MODEL | RUN_PREFIX_CACHE },
+	{ .name = "accuracy", .type = OPT_REAL, .off = AT(accuracy), .arg = "SHARE", .def = "0.05",
+	  .max = 1,
+	  .help = "share of (request, prefill chunk, layer) compared with dense attention",
+	  .scope = RUN_KERNELS | RUN_REFERENCE, .may_differ = true },
+	{ .name = "attention-only", .type = OPT_FLAG, .off = AT(attention_only),
+	  .help = "leave out projections, MLP and head", .scope = RUN_COSTED },
+	{ .name = "seed", .type = OPT_INT, .off = AT(seed), .arg = "N", .def = "0", .max = 9e15,
+	  .help = "seed of capture assignment and accuracy samples", .scope = RUN_KERNELS },
+	{ 0 }
+};
+
+static const struct opt gpu_opts[] = {
+	{ .name = "prof", .type = OPT_ENUM, .off = AT(prof), .arg = "HOW", .def = "activity",
+	  .choice = profs,
+	  .help = "how time is taken: of each kernel by CUPTI, or of iterations by CUDA events",
+	  .scope = RUN_GPU },
+	{ .name = "keep-kernels", .type = OPT_INT, .off = AT(keep_kernels), .arg = "N", .def = "1",
+	  .max = 1 << 30, .help = "store the kernels of every Nth iteration, 0: none",
+	  .scope = RUN_GPU | RUN_DB | RUN_TRACED, .may_differ = true },
+	{ 0 }
+};
+
+static void set_groups(struct run_options *o)
+{
+	struct opt_group *g = o->group;
+
+	for (int i = 0; policies[i]; i++) {
+		assert(i < RUN_POLICIES_MAX);
+		policy_names[i] = policies[i]->name;
+	}
+	g[RUN_GROUP_MAIN] = (struct opt_group){ "Run", main_opts, o, 0, 0 };
+	g[RUN_GROUP_TRACE] = (struct opt_group){ "Trace", trace_opts, &o->trace_args, 0, 0 };
+	g[RUN_GROUP_SCHED] = (struct opt_group){ "Scheduler", sched_opts, o, 0, 0 };
+	g[RUN_GROUP_MODEL] =
+		(struct opt_group){ "Model, captures and methods", model_opts, o, 0, 0 };
+	g[RUN_GROUP_GPU] = (struct opt_group){ "Profiling on a GPU", gpu_opts, o, 0, 0 };
+	g += RUN_GROUP_BACKEND;
+	for (int i = 0; backends[i]; i++) {
+		static const struct opt none[] = { { 0 } };
+
+		assert(i < RUN_BACKENDS_MAX);
+		snprintf(o->title[i], sizeof o->title[i], "Backend %s: %s", backends[i]->name,
+			 backends[i]->title);
+		g[i] = (struct opt_group){ o->title[i],
+					   backends[i]->opts ? backends[i]->opts : none,
+					   o->backend_opts[i], 0, 0 };
+	}
+}
+
+void run_options_show(void (*show)(const struct opt_group *, FILE *), FILE *f)
+{
+	struct run_options o = { 0 };
+
+	set_groups(&o);
+	for (const struct opt_group *g = o.group; g->opts; g++)
+		if (g->opts->name)
+			show((const struct opt_group[]){ *g, { 0 } }, f);
+}
+
+/* The budget must serve every running request at least one token, else some starve. */
+static enum ar_status check_limits(struct run_options *o, struct ar_err *err)
+{
+	struct sched_limits *l = &o->limits;
+
+	if (strcmp(o->num_blocks, "auto") &&
+	    (!num_count(o->num_blocks, &l->num_blocks) || l->num_blocks < 2 ||
+	     l->num_blocks > UINT32_MAX))
+		return ar_fail(err, AR_USAGE,
+			       "num-gpu-blocks '%s': want auto or an integer from 2 to %u",
+			       o->num_blocks, UINT32_MAX);
+	if (l->max_seqs <= l->max_batched_tok)
+		return AR_OK;
+	if (opt_given(o->group, "max-num-seqs"))
+		return ar_fail(err, AR_USAGE,
+			       "max-num-seqs %" PRId64 " exceeds max-num-batched-tokens "
+			       "%" PRId64 "; running requests would starve",
+			       l->max_seqs, l->max_batched_tok);
+	l->max_seqs = l->max_batched_tok;
+	return AR_OK;
+}
+
+static const char *costs_of(const struct run_options *o)
+{
+	const struct cost_options *c = run_options_of(o, &backend_cost);
+
+	return c->costs;
+}
+
+static enum ar_status check_names(const struct run_options *o, struct ar_err *err)
+{
+	char all[256] = "";
+	size_t n = 0;
+
+	if (!o->trace)
+		return ar_fail(err, AR_USAGE, "no trace given; name one with --trace FILE");
+	if (!HAVE_CUDA && !strcmp(o->backend, "cuda"))
+		return ar_fail(err, AR_NODEV, "backend cuda: this program was built without CUDA; "
+			       "use --backend cpu or cost, or build it with CUDA");
+	if (costs_of(o) && strcmp(o->backend, "cost"))
+		return ar_fail(err, AR_USAGE,
+			       "costs are for --backend cost; add it or leave them out");
+	if (strcmp(o->backend, "auto") && !backend_find(o->backend)) {
+		for (int i = 0; backends[i] && n < sizeof all; i++)
+			n += (size_t)snprintf(all + n, sizeof all - n, ", %s", backends[i]->name);
+		return ar_fail(err, AR_USAGE, "unknown backend '%s'; this program has auto%s",
+			       o->backend, all);
+	}
+	return AR_OK;
+}
+
+/* Options with one of the bits in their scope have no effect unless the rule holds. */
+struct rule {
+	unsigned scope;
+	bool holds;
+	const char *why, *name;		/* "OPTION has no effect" why name; name NULL: nothing */
+};
+
+static enum ar_status no_effect(const struct opt *o, const char *why, const char *name,
+				struct ar_err *err)
+{
+	return ar_fail(err, AR_USAGE, "%s has no effect %s%s; leave it out", o->name, why,
+		       name ? name : "");
+}
+
+static enum ar_status check_rules(const struct run_options *o, const struct rule *rule, size_t n,
+				  struct ar_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct opt *x = rule[i].holds ? NULL :
+				      opt_given_of(o->group, rule[i].scope);
+
+		if (x)
+			return no_effect(x, rule[i].why, rule[i].name, err);
+	}
+	return AR_OK;
+}
+
+/* The rules that do not depend on the backend. */
+static enum ar_status check_early(const struct run_options *o, struct ar_err *err)
+{
+	const struct policy *p = policies[o->policy];
+	const struct rule rules[] = {
+		{ RUN_USERS, o->arrival.loop == LOOP_USERS, "without --loop users", NULL },
+		{ RUN_ANSWERS, o->arrival.loop != LOOP_OPEN, "with --loop open", NULL },
+		{ POLICY_SETTINGS & ~p->can, false, "with policy ", p->name },
+	};
+
+	return check_rules(o, rules, sizeof rules / sizeof *rules, err);
+}
+
+static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
+{
+	struct sched_limits *l = &o->limits;
+
+	l->policy = policies[o->policy];
+	if (!opt_given(o->group, "watermark"))
+		l->watermark = l->policy->watermark;
+	return l->policy->check ? l->policy->check(l, err) : AR_OK;
+}
+
+enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
+{
+	struct slo slo;
+	enum ar_status st;
+
+	*o = (struct run_options){ 0 };
+	for (int i = 0; backends[i]; i++) {
+		o->backend_opts[i] = calloc(1, backends[i]->opts_size + 1);
+		if (!o->backend_opts[i])
+			return ar_nomem(err);
+	}
+	set_groups(o);
+	st = opt_init(o->group, err);
+	if (!st)
+		st = opt_parse(o->group, &argc, argv, err);
+	if (!st && argc)
+		st = ar_fail(err, AR_USAGE,
+			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
+	if (!st)
+		st = check_names(o, err);
+	if (!st && o->slo)
+		st = slo_parse(&slo, o->slo, err);
+	if (!st)
+		st = check_early(o, err);
+	if (!st)
+		st = set_policy(o, err);
+	return st ? st : check_limits(o, err);
+}
+
+void run_options_release(struct run_options *o)
+{
+	opt_release(o->group);
+	for (int i = 0; i < RUN_BACKENDS_MAX; i++)
+		free(o->backend_opts[i]);
+	*o = (struct run_options){ 0 };
+}
+
+const void *run_options_of(const struct run_options *o, const struct backend *b)
+{
+	for (int i = 0; backends[i]; i++)
+		if (backends[i] == b)
+			return o->backend_opts[i];
+	return NULL;
+}
+
+/* Options of another backend.  Those with a scope are left to the rules. */
+static enum ar_status check_others(const struct run_options *o, const struct backend *b,
+				   struct ar_err *err)
+{
+	for (int i = 0; backends[i]; i++) {
+		const struct opt_group *g = &o->group[RUN_GROUP_BACKEND + i];
+		uint64_t given = backends[i] == b ? 0 : g->given | g->from_job;
+
+		for (int k = 0; g->opts[k].name; k++)
+			if (given & 1ull << k && !g->opts[k].scope)
+				return no_effect(&g->opts[k], "with backend ", b->name, err);
+	}
+	return AR_OK;
+}
+
+enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
+				 struct ar_err *err)
+{
+	bool cost = b == &backend_cost, costs = costs_of(o), kernels = b->needs_model;
+	bool by_formula = o->clock == RUN_CLOCK_FORMULA;
+	const struct rule rules[] = {
+		{ RUN_MODEL | RUN_COSTED | RUN_KERNELS, kernels || costs, "with backend ",
+		  b->name },
+		{ RUN_KERNELS, kernels, "with backend ", b->name },
+		{ RUN_FORMULA | RUN_CLOCK, !costs, "with --costs", NULL },
+		{ RUN_GPU, b->uses_gpu, "with backend ", b->name },
+		{ RUN_FORMULA | RUN_COSTS, cost || by_formula, "with --clock ", clocks[o->clock] },
+		{ RUN_COSTS, costs, "without --costs", NULL },
+		{ RUN_CLOCK, !cost || by_formula, "as 'measured' with backend ", b->name },
+		{ RUN_PREFIX_CACHE, o->limits.prefix_cache, "without --enable-prefix-caching",
+		  NULL },
+		{ RUN_REFERENCE, b->compare, "with a backend that computes no reference", NULL },
+		{ RUN_DB, o->db, "without --db", NULL },
+		{ RUN_TRACED, o->prof == RUN_PROF_ACTIVITY, "with --prof events", NULL },
+	};
+	enum ar_status st = check_others(o, b, err);
+
+	return st ? st : check_rules(o, rules, sizeof rules / sizeof *rules, err);
+}
+
+/* ---- costs of an earlier run ---- */
+
+/* A value as the user would write it; NULL: none. */
+static const char *value_text(const cJSON *v, char *buf, size_t n)
+{
+	if (cJSON_IsString(v))
+		return v->valuestring;
+	if (cJSON_IsBool(v))
+		return cJSON_IsTrue(v) ? "1" : "0";
+	if (!cJSON_IsNumber(v))
+		return NULL;
+	snprintf(buf, n, "%.17g", v->valuedouble);
+	return buf;
+}
+
+static enum ar_status adopt(struct run_options *o, const struct costs *c, const char *name,
+			    const cJSON *ours, const cJSON *theirs, struct ar_err *err)
+{
+	char a[32], b[32];
+	const char *our = value_text(cJSON_GetObjectItemCaseSensitive(ours, name), a, sizeof a);
+	const char *their = value_text(cJSON_GetObjectItemCaseSensitive(theirs, name), b,
+				       sizeof b);
+
+	if (!c->run.model_name)
+		their = NULL;
+	else if (!strcmp(name, "method"))	/* the run's own of the list */
+		their = c->run.method_name;
+	if (!opt_given(o->group, name))
+		return their ? opt_set(o->group, name, their, err) : AR_OK;
+	if (our && their && !strcmp(our, their))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "%s '%s' contradicts %s, whose costs were measured with "
+		       "%s%s%s; leave it out", name, our, c->name, their ? "'" : "none",
+		       their ? their : "", their ? "'" : "");
+}
+
+enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, struct ar_err *err)
+{
+	cJSON *ours = cJSON_CreateObject(), *theirs = cJSON_Parse(c->run.options);
+	enum ar_status st = AR_OK;
+
+	if (!ours || !theirs || !opt_json(o->group, ours))
+		st = ar_nomem(err);
+	for (const struct opt_group *g = o->group; g->opts; g++)
+		for (const struct opt *x = g->opts; x->name && !st; x++)
+			if (x->scope & RUN_COSTED)
+				st = adopt(o, c, x->name, ours, theirs, err);
+	if (!st)
+		st = opt_set(o->group, "costs", c->name, err);
+	cJSON_Delete(ours);
+	cJSON_Delete(theirs);
+	return st;
+}

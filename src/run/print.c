@@ -1,0 +1,152 @@
+#include "config.h"
+#include "src/run/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+
+const char *run_clock_name(const struct run *r)
+{
+	if (!r->backend->needs_model || r->o.clock == RUN_CLOCK_FORMULA)
+		return "cost";
+	return !r->backend->uses_gpu ? "cpu" : r->prof ? "cupti" : "events";
+}
+
+static void print_model(const struct run *r)
+{
+	const struct model *m = &r->model;
+
+	printf("model     %s, %d layers, %d/%d heads of %d", m->name, m->n_layers, m->q_heads,
+	       m->kv_heads, m->head_dim);
+	if (m->tp > 1)
+		printf(" on each of %d ranks", m->tp);
+	if (r->prep.n_run_layers < m->n_layers)
+		printf(", %d layers executed and scaled to %d", r->prep.n_run_layers, m->n_layers);
+	printf("\ncapture  ");
+	for (size_t i = 0; i < r->n_capture; i++)
+		printf(" %s", capture_info(r->capture[i])->name);
+	printf("%s\n", r->o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
+}
+
+static void print_host(const struct host_cost *h)
+{
+	char fixed[32], request[32], tok[32];
+
+	if (!h->fixed_ns && !h->per_request_ns && !h->per_tok_ns) {
+		puts("host      0 an iteration (host time is not modelled)");
+		return;
+	}
+	printf("host      %s an iteration",
+	       num_time_str(fixed, sizeof fixed, (double)h->fixed_ns));
+	if (h->per_request_ns)
+		printf(" + %s a request",
+		       num_time_str(request, sizeof request, (double)h->per_request_ns));
+	if (h->per_tok_ns)
+		printf(" + %s a token", num_time_str(tok, sizeof tok, (double)h->per_tok_ns));
+	putchar('\n');
+}
+
+static void print_clock(const struct run *r)
+{
+	const struct cost_options *o = run_options_of(&r->o, &backend_cost);
+	const struct costs *c = r->costs;
+	char fixed[32], per_tok[32];
+
+	printf("clock     %s", run_clock_name(r));
+	if (c) {
+		printf(", from %zu iterations of %s", cost_table_size(c->table), c->name);
+		if (c->run.method_name)
+			printf(", %s on %s", c->run.method_name, c->run.model_name);
+		if (c->run.gpu)
+			printf(", %s", c->gpu.name);
+	} else if (!strcmp(run_clock_name(r), "cost")) {
+		printf(", %s + %s a token",
+		       num_time_str(fixed, sizeof fixed, (double)o->formula.fixed_ns),
+		       num_time_str(per_tok, sizeof per_tok, (double)o->formula.per_tok_ns));
+	}
+	putchar('\n');
+}
+
+static void print_arrivals(const struct run *r)
+{
+	const struct arrival_rule *a = &r->o.arrival;
+	char think[32] = "0";
+
+	if (a->think_ns)
+		num_time_str(think, sizeof think, (double)a->think_ns);
+	if (a->loop == LOOP_SESSIONS)
+		printf("arrivals  follow answers in a session, think time %s where the trace has "
+		       "none\n", think);
+	if (a->loop == LOOP_USERS)
+		printf("arrivals  of %" PRId64 " users, think time %s where the trace has none; "
+		       "its times are not used\n", a->users, think);
+}
+
+static enum ar_status end_print(struct ar_err *err)
+{
+	if (fflush(stdout))
+		return ar_fail(err, AR_IO, "cannot write standard output: %s", strerror(errno));
+	return AR_OK;
+}
+
+/* What cannot be printed is known before the hours of a long run, not after them. */
+enum ar_status run_print_header(const struct run *r, struct ar_err *err)
+{
+	const struct sched_limits *l = &r->limits;
+
+	printf("trace     %s (%s), %zu requests\n", r->trace->name, r->trace->format, r->trace->n);
+	print_arrivals(r);
+	if (r->backend->needs_model)
+		print_model(r);
+	printf("policy    %s, %" PRId64 " tokens and %" PRId64 " requests an iteration%s\n",
+	       r->limits.policy->name, l->max_batched_tok, l->max_seqs,
+	       l->async ? ", planned ahead" : "");
+	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved%s\n", l->num_blocks,
+	       l->block_tok, r->o.limits.num_blocks ? "" : " (auto)",
+	       !l->prefix_cache ? "" : r->o.share_kv ? ", prefix cache across methods" :
+	       ", prefix cache");
+	printf("backend   %s\n", r->backend->name);
+	print_clock(r);
+	print_host(&r->o.host);
+	return end_print(err);
+}
+
+enum ar_status run_print_result(const char *label, const struct replay_result *res,
+				   bool prefix_cache, struct ar_err *err)
+{
+	const int64_t *from = res->cost_sources;
+
+	printf("\n%s: %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
+	       " unfinished in %.6f s\n", label, res->ok, res->rejected, res->unfinished,
+	       (double)res->end_ns / 1e9);
+	printf("%" PRId64 " iterations, %" PRId64 " entries, %" PRId64 " prefill and %" PRId64
+	       " decode tokens, %" PRId64 " preemptions, %" PRId64 " tokens recomputed\n",
+	       res->iterations, res->entries, res->prefill_tok, res->decode_tok, res->preemptions,
+	       res->recomputed_tok);
+	if (from[COST_MEASURED] + from[COST_INTERPOLATED] + from[COST_EXTRAPOLATED])
+		printf("costs: %" PRId64 " iterations measured, %" PRId64 " interpolated, %" PRId64
+		       " extrapolated\n", from[COST_MEASURED], from[COST_INTERPOLATED],
+		       from[COST_EXTRAPOLATED]);
+	if (prefix_cache)
+		printf("%" PRId64 " tokens found in the prefix cache\n", res->cached_tok);
+	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
+	for (int m = 0; m < LATENCY_COUNT; m++) {
+		const struct series *s = &res->latency[m];
+
+		printf("%-8s%10" PRIu64, latency_names[m], s->n);
+		if (s->n)
+			printf("%14.3f%14.3f%14.3f%14.3f", series_mean(s) / 1e6,
+			       series_percentile(s, 50) / 1e6, series_percentile(s, 90) / 1e6,
+			       series_percentile(s, 99) / 1e6);
+		putchar('\n');
+	}
+	if (res->n_heads)
+		printf("against dense, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
+		       "cosine min %.6f, recall mean %.4f\n", res->n_samples,
+		       res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max, res->cosine_min,
+		       res->recall_sum / (double)res->n_heads);
+	return end_print(err);
+}

@@ -1,0 +1,58 @@
+/* One invocation of 'attnreplay run': what it loaded, and the parts that use it. */
+#ifndef AR_RUN_H
+#define AR_RUN_H
+
+#include "kernels/methods/method.h"
+#include "profiler/cupti/prof.h"
+#include "profiler/store/store.h"
+#include "replay/engine/prepare.h"
+#include "replay/engine/replay.h"
+#include "src/run/options.h"
+
+struct run {
+	struct run_options o;
+	char *cmdline, *options, *setup;	/* for the record; setup NULL without one */
+	struct trace *trace;
+	struct sched_limits limits;	/* num_blocks 0 until the backend is open */
+
+	/* Only where a backend needs a model. */
+	struct model model;
+	int whole_q_heads, whole_kv_heads;
+	struct capture **capture;
+	size_t n_capture;
+	struct prepared prep;
+	struct method **method;
+
+	size_t n_runs;			/* methods, or 1 */
+	struct costs *costs;		/* of backend cost, or NULL: the formula */
+	struct store *store;
+	struct prof *prof;
+	const struct backend *backend;	/* NULL until --backend auto is settled */
+	struct backend_env env;		/* the open backend keeps a pointer to it */
+	void *self;
+};
+
+/* load.c */
+enum ar_status run_load(struct run *r, struct ar_err *err);
+void run_unload(struct run *r);
+bool run_needs_model(const struct run *r);
+
+/* setup.c: the options that two runs must share to be compared, as JSON text.  The caller frees it.
+ * NULL: no memory. */
+char *run_setup(const struct opt_group *g);
+
+/* print.c: AR_IO when standard output takes no more. */
+enum ar_status run_print_header(const struct run *r, struct ar_err *err);
+enum ar_status run_print_result(const char *label, const struct replay_result *res,
+				bool prefix_cache, struct ar_err *err);
+const char *run_clock_name(const struct run *r);
+
+/* method.c.  try_method: read the files that a method names, before any method runs. */
+enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
+/* Run method i; the database is open meanwhile. */
+enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
+
+/* child.c: the same in a process of its own. */
+enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);
+
+#endif

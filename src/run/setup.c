@@ -1,0 +1,44 @@
+#include "config.h"
+#include "src/run/run.h"
+
+#include <cjson/cJSON.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The object as SQLite writes it: keys in order, true as 1, a list as a text.  Every database so
+ * far has this form, and a new run must find the old ones that it can be compared with. */
+static char *in_sqlite_form(const char *json)
+{
+	static const char sql[] = "SELECT json_group_object(key, value) FROM "
+		"(SELECT key, value FROM json_each(?1) ORDER BY key)";
+	sqlite3_stmt *q = NULL;
+	sqlite3 *db = NULL;
+	const char *text = NULL;
+	char *copy;
+
+	if (!sqlite3_open(":memory:", &db) && !sqlite3_prepare_v2(db, sql, -1, &q, NULL) &&
+	    !sqlite3_bind_text(q, 1, json, -1, SQLITE_STATIC) && sqlite3_step(q) == SQLITE_ROW)
+		text = (const char *)sqlite3_column_text(q, 0);
+	copy = text ? strdup(text) : NULL;
+	sqlite3_finalize(q);
+	sqlite3_close(db);
+	return copy;
+}
+
+char *run_setup(const struct opt_group *g)
+{
+	cJSON *object = cJSON_CreateObject();
+	bool complete = object && opt_json(g, object);
+	char *json, *setup;
+
+	for (; g->opts; g++)
+		for (const struct opt *o = g->opts; o->name; o++)
+			if (o->may_differ)
+				cJSON_DeleteItemFromObjectCaseSensitive(object, o->name);
+	json = complete ? cJSON_PrintUnformatted(object) : NULL;
+	setup = json ? in_sqlite_form(json) : NULL;
+	free(json);
+	cJSON_Delete(object);
+	return setup;
+}
