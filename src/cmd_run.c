@@ -128,8 +128,8 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 	st = model_load(&r->model, r->o.model, err);
 	if (st)
 		return st;
-	r->whole_q_heads = r->model.q_heads;
-	r->whole_kv_heads = r->model.kv_heads;
+	r->whole_q_heads = r->model.layer[0].q_heads;
+	r->whole_kv_heads = r->model.layer[0].kv_heads;
 	if (!r->limits.max_len)
 		r->limits.max_len = r->model.max_len;
 	return model_split(&r->model, (int)r->o.tp, err);
@@ -239,9 +239,10 @@ static const char *clock_name(const struct run *r)
 static void print_model(const struct run *r)
 {
 	const struct model *m = &r->model;
+	const struct layer_spec *l = &m->layer[0];
 
-	printf("model     %s, %d layers, %d/%d heads of %d", m->name, m->n_layers, m->q_heads,
-	       m->kv_heads, m->head_dim);
+	printf("model     %s, %d layers, %d/%d heads of %d", m->name, m->n_layers, l->q_heads,
+	       l->kv_heads, l->head_dim);
 	if (m->tp > 1)
 		printf(" on each of %d ranks", m->tp);
 	if (r->prep.n_run_layers < m->n_layers)
@@ -552,9 +553,9 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		s.model_json = r->model.json;
 		s.n_layers = r->model.n_layers;
 		s.hidden = r->model.hidden;
-		s.q_heads = r->model.q_heads;
-		s.kv_heads = r->model.kv_heads;
-		s.head_dim = r->model.head_dim;
+		s.q_heads = r->model.layer[0].q_heads;
+		s.kv_heads = r->model.layer[0].kv_heads;
+		s.head_dim = r->model.layer[0].head_dim;
 		s.tp = r->model.tp;
 		s.method_name = m->name;
 		s.method_params = m->params;
@@ -602,8 +603,9 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 		.keep_entries = r->o.keep_entries, .keep_kernels = r->o.keep_kernels,
 		.accuracy = r->o.accuracy, .seed = (uint64_t)r->o.seed,
 		.run_layer = r->prep.run_layer,
-		.n_run_layers = r->prep.n_run_layers, .q_heads = r->model.q_heads,
-		.kv_heads = r->model.kv_heads }, &res, err);
+		.n_run_layers = r->prep.n_run_layers,
+		.q_heads = m ? r->model.layer[0].q_heads : 0,
+		.kv_heads = m ? r->model.layer[0].kv_heads : 0 }, &res, err);
 	ended = !st || st == AR_INTERRUPTED;
 	st = end_record(r, st, err);
 	if (ended)

@@ -201,33 +201,32 @@ static void release_chunk(struct chunk *c)
 }
 
 /* What the capture alone says of its model. */
-static void model_of_capture(struct model *m, const struct capture_info *info)
+static enum ar_status model_of_capture(struct model *m, const struct capture_info *info,
+				       struct ar_err *err)
 {
-	*m = (struct model){ .n_layers = info->layer[info->n_layers - 1] + 1, .tp = 1,
-			     .q_heads = info->q_heads, .kv_heads = info->kv_heads,
-			     .head_dim = info->head_dim, .max_len = info->n_tok,
-			     .rope = info->rope };
+	const struct layer_spec l = { .mixer = MIX_FULL, .q_heads = info->q_heads,
+				      .kv_heads = info->kv_heads, .head_dim = info->head_dim };
+
+	*m = (struct model){ .tp = 1, .max_len = info->n_tok, .rope = info->rope };
 	snprintf(m->name, sizeof m->name, "%s", info->model);
+	return model_set_layers(m, info->layer[info->n_layers - 1] + 1, &l, err);
 }
 
 static enum ar_status load_model(struct chunk *c, const struct args *a,
 				 struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c->capture);
-	enum ar_status st = AR_OK;
+	enum ar_status st = a->model ? model_load(&c->model, a->model, err) :
+				       model_of_capture(&c->model, info, err);
 	int q_heads, kv_heads;
 
-	if (a->model)
-		st = model_load(&c->model, a->model, err);
-	else
-		model_of_capture(&c->model, info);
 	if (st)
 		return st;
-	q_heads = c->model.q_heads;
-	kv_heads = c->model.kv_heads;
+	q_heads = c->model.layer[0].q_heads;
+	kv_heads = c->model.layer[0].kv_heads;
 	st = model_split(&c->model, (int)a->tp, err);
 	if (!st)
-		st = prepare_check_heads(info, &c->model, q_heads, kv_heads, err);
+		st = prepare_check_model(info, &c->model, q_heads, kv_heads, err);
 	if (!st && info->layer[info->n_layers - 1] >= c->model.n_layers)
 		return ar_fail(err, AR_USAGE,
 			       "%s holds layer %d, model %s has %d; take the model it was captured "
@@ -311,9 +310,9 @@ static enum ar_status load_chunk(struct chunk *c, const char *path, const struct
 
 	if (!st)
 		st = load_model(c, a, err);
-	if (!st && a->head >= c->model.q_heads)
+	if (!st && a->head >= c->model.layer[0].q_heads)
 		st = ar_fail(err, AR_USAGE, "head %" PRId64 ": there are %d query heads", a->head,
-			     c->model.q_heads);
+			     c->model.layer[0].q_heads);
 	if (!st)
 		st = load_layers(c, a->layers, err);
 	return st ? st : place_chunk(c, a, err);
@@ -339,13 +338,13 @@ struct shown {
 static enum ar_status show_layer(struct shown *x, int i, struct ar_err *err)
 {
 	const struct chunk *c = x->chunk;
+	const struct layer_spec *l = &c->model.layer[c->layer[i]];
 	struct method_selection sel = { .scored = x->scores };
 	enum ar_status st = x->backend->compare(x->self, &x->entry, i, x->acc, x->count, &sel, err);
 	const struct select_result r = {
 		.capture = capture_info(c->capture)->name, .model = c->model.name,
 		.backend = x->backend->name, .method = x->method, .layer = c->layer[i],
-		.shape = { c->model.q_heads, c->model.kv_heads, c->model.head_dim,
-			   method_page_tok(x->method) },
+		.shape = { l->q_heads, l->kv_heads, l->head_dim, method_page_tok(x->method) },
 		.ctx = c->ctx, .chunk = c->chunk, .left = c->known - c->ctx - c->chunk,
 		.sel = &sel, .count = x->count, .acc = x->acc,
 	};
@@ -422,10 +421,11 @@ static enum ar_status shown_init(struct shown *x, struct chunk *c, const char *m
 static enum ar_status show(const struct backend *backend, struct chunk *c, const char *method,
 			   struct outputs *out, struct ar_err *err)
 {
+	const struct layer_spec *l = &c->model.layer[0];
 	struct shown x = {
 		.backend = backend, .out = out, .scores = out->a->scores,
-		.acc = calloc((size_t)c->model.q_heads, sizeof *x.acc),
-		.count = calloc((size_t)c->model.kv_heads, sizeof *x.count),
+		.acc = calloc((size_t)l->q_heads, sizeof *x.acc),
+		.count = calloc((size_t)l->kv_heads, sizeof *x.count),
 	};
 	enum ar_status st = x.acc && x.count ? shown_init(&x, c, method, err) : ar_nomem(err);
 

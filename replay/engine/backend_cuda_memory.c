@@ -196,6 +196,7 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 	const struct backend_env *env = &c->env;
 	const struct decoder_env d = {
 		.model = env->model,
+		.layer = env->run_layer,
 		.n_layers = env->n_run_layers,
 		.max_row = c->rows.prefill.max_row + c->rows.decode.max_row,
 		.max_emit = c->rows.prefill.max_req + c->rows.decode.max_req,
@@ -281,8 +282,7 @@ int64_t cuda_fit_blocks(void *self)
 	struct cuda *c = self;
 	const struct model *m = c->env.model;
 	double page = (double)(2 * c->page_bytes + c->state_bytes), allowed, here, server;
-	double weights = (double)decoder_layer_bytes(m) * m->n_layers +
-			 (double)decoder_head_bytes(m);
+	double weights = (double)decoder_layers_bytes(m) + (double)decoder_head_bytes(m);
 	int page_tok = c->source.shape.page_tok;
 	double most = INT32_MAX / page_tok, work = (double)work_bytes(c, 0);
 	double slope = ((double)work_bytes(c, INT32_MAX / page_tok) - work) / most;

@@ -30,12 +30,13 @@ static int heads_of(const struct source *s)
 enum ar_status source_init(struct source *s, const struct backend_env *env, struct ar_err *err)
 {
 	const struct model *m = env->model;
+	const struct layer_spec *l = &m->layer[env->run_layer[0]];
 	const struct capture_info *first = capture_info(env->capture[0]);
 	bool turned = env->tile;
 
 	assert(env->n_capture && env->n_run_layers);
 	*s = (struct source){ .n_seq = env->n_capture, .tile = env->tile };
-	s->shape = (struct attn_shape){ m->q_heads, m->kv_heads, m->head_dim,
+	s->shape = (struct attn_shape){ l->q_heads, l->kv_heads, l->head_dim,
 					 method_page_tok(env->method) };
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
@@ -48,8 +49,8 @@ enum ar_status source_init(struct source *s, const struct backend_env *env, stru
 	for (size_t c = 0; c < s->n_seq; c++) {
 		const struct capture_info *i = capture_info(env->capture[c]);
 
-		assert(i->q_heads >= m->q_heads && i->kv_heads >= m->kv_heads &&
-		       i->head_dim == m->head_dim && i->n_layers == first->n_layers);
+		assert(i->q_heads >= l->q_heads && i->kv_heads >= l->kv_heads &&
+		       i->head_dim == l->head_dim && i->n_layers == first->n_layers);
 		s->seq[c] = (struct source_seq){ i->n_tok, s->elems, i->rope_applied, i->name };
 		s->elems += (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)i->n_tok *
 			    (size_t)i->head_dim;
