@@ -1,5 +1,5 @@
 #include "config.h"
-#include "model/model.h"
+#include "model/arch.h"
 
 #include <cjson/cJSON.h>
 #include <limits.h>
@@ -29,9 +29,8 @@ static enum ar_status bad_key(const char *path, const char *key, struct ar_err *
 	return ar_fail(err, AR_DATA, "%s: want a positive integer as '%s'", path, key);
 }
 
-/* def 0: the key must be there. */
-static enum ar_status read_int(const cJSON *config, const char *key, int max, int def, int *out,
-			       const char *path, struct ar_err *err)
+enum ar_status config_int(const cJSON *config, const char *key, int max, int def, int *out,
+			  const char *path, struct ar_err *err)
 {
 	int64_t v = def;
 
@@ -72,13 +71,13 @@ static enum ar_status check_attention(const cJSON *config, const char *path, str
 	return AR_OK;
 }
 
-static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const char *path,
-			       struct ar_err *err)
+enum ar_status config_mlp(struct layer_spec *l, const cJSON *config, const char *path,
+			  struct ar_err *err)
 {
 	const char *experts = json_has(config, "num_local_experts") ? "num_local_experts"
 								    : "num_experts";
 	int64_t step = 1;
-	enum ar_status st = read_int(config, "intermediate_size", 1 << 24, 0, &l->ffn, path, err);
+	enum ar_status st = config_int(config, "intermediate_size", 1 << 24, 0, &l->ffn, path, err);
 
 	if (st || !json_has(config, experts))
 		return st;
@@ -87,24 +86,24 @@ static enum ar_status read_mlp(struct layer_spec *l, const cJSON *config, const 
 	    cJSON_GetArraySize(get(config, "mlp_only_layers")) > 0)
 		return ar_fail(err, AR_DATA, "%s: a mix of dense and expert layers is not known",
 			       path);
-	st = read_int(config, experts, 1 << 16, 0, &l->n_experts, path, err);
+	st = config_int(config, experts, 1 << 16, 0, &l->n_experts, path, err);
 	if (!st)
-		st = read_int(config, "num_experts_per_tok", l->n_experts, 0, &l->experts_per_tok,
-			      path, err);
+		st = config_int(config, "num_experts_per_tok", l->n_experts, 0, &l->experts_per_tok,
+				path, err);
 	if (!st)
-		st = read_int(config, "moe_intermediate_size", 1 << 24, l->ffn, &l->ffn, path, err);
+		st = config_int(config, "moe_intermediate_size", 1 << 24, l->ffn, &l->ffn, path, err);
 	return st;
 }
 
-static enum ar_status read_heads(struct layer_spec *l, int hidden, const cJSON *config,
-				 const char *path, struct ar_err *err)
+enum ar_status config_heads(struct layer_spec *l, int hidden, const cJSON *config,
+			    const char *path, struct ar_err *err)
 {
 	enum ar_status st =
-		read_int(config, "num_attention_heads", 1 << 12, 0, &l->q_heads, path, err);
+		config_int(config, "num_attention_heads", 1 << 12, 0, &l->q_heads, path, err);
 
 	if (!st)
-		st = read_int(config, "num_key_value_heads", 1 << 12, l->q_heads, &l->kv_heads,
-			      path, err);
+		st = config_int(config, "num_key_value_heads", 1 << 12, l->q_heads, &l->kv_heads,
+				path, err);
 	if (st)
 		return st;
 	if (l->q_heads % l->kv_heads)
@@ -113,7 +112,7 @@ static enum ar_status read_heads(struct layer_spec *l, int hidden, const cJSON *
 	if (!json_has(config, "head_dim") && hidden % l->q_heads)
 		return ar_fail(err, AR_DATA, "%s: no 'head_dim', and num_attention_heads %d does "
 			       "not divide hidden_size %d", path, l->q_heads, hidden);
-	st = read_int(config, "head_dim", 1 << 12, hidden / l->q_heads, &l->head_dim, path, err);
+	st = config_int(config, "head_dim", 1 << 12, hidden / l->q_heads, &l->head_dim, path, err);
 	if (!st && l->head_dim % 2)
 		st = ar_fail(err, AR_DATA, "%s: head_dim %d is odd", path, l->head_dim);
 	return st;
@@ -132,35 +131,40 @@ static enum ar_status read_rope(struct model *m, const cJSON *config, const char
 	return rope_parse(&m->rope, theta, get(config, key), path, err);
 }
 
-static enum ar_status read_config(struct model *m, const cJSON *config, const char *path,
-				  struct ar_err *err)
+enum ar_status config_outside(struct model *m, const cJSON *config, const char *path,
+			      struct ar_err *err)
 {
-	struct layer_spec l = { .mixer = MIX_FULL };
-	int n_layers, max_len;
-	enum ar_status st;
+	int max_len;
+	enum ar_status st = config_int(config, "vocab_size", 1 << 28, 0, &m->vocab, path, err);
 
-	if (!cJSON_IsObject(config))
-		return ar_fail(err, AR_DATA, "%s: not a JSON object", path);
-	st = check_attention(config, path, err);
 	if (!st)
-		st = read_int(config, "num_hidden_layers", 4094, 0, &n_layers, path, err);
-	if (!st)
-		st = read_int(config, "hidden_size", 1 << 24, 0, &m->hidden, path, err);
-	if (!st)
-		st = read_heads(&l, m->hidden, config, path, err);
-	if (!st)
-		st = read_mlp(&l, config, path, err);
-	if (!st)
-		st = read_int(config, "vocab_size", 1 << 28, 0, &m->vocab, path, err);
-	if (!st)
-		st = read_int(config, "max_position_embeddings", INT_MAX, INT_MAX, &max_len, path,
-			      err);
+		st = config_int(config, "max_position_embeddings", INT_MAX, INT_MAX, &max_len, path,
+				err);
 	if (!st)
 		st = read_rope(m, config, path, err);
-	if (st)
-		return st;
-	m->max_len = max_len;
-	return model_set_layers(m, n_layers, &l, err);
+	if (!st)
+		m->max_len = max_len;
+	return st;
+}
+
+enum ar_status config_decoder(struct model *m, const cJSON *config, const char *path,
+			      struct ar_err *err)
+{
+	struct layer_spec l = { .mixer = MIX_FULL };
+	int n_layers;
+	enum ar_status st = check_attention(config, path, err);
+
+	if (!st)
+		st = config_int(config, "num_hidden_layers", 4094, 0, &n_layers, path, err);
+	if (!st)
+		st = config_int(config, "hidden_size", 1 << 24, 0, &m->hidden, path, err);
+	if (!st)
+		st = config_heads(&l, m->hidden, config, path, err);
+	if (!st)
+		st = config_mlp(&l, config, path, err);
+	if (!st)
+		st = config_outside(m, config, path, err);
+	return st ? st : model_set_layers(m, n_layers, &l, err);
 }
 
 static enum ar_status read_text(const char *path, char **out, struct ar_err *err)
@@ -214,8 +218,10 @@ static enum ar_status load_file(struct model *m, const char *path, struct ar_err
 	config = cJSON_ParseWithOpts(x.json, &end, 1);
 	if (!config)
 		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path, text_line(x.json, end));
+	else if (!cJSON_IsObject(config))
+		st = ar_fail(err, AR_DATA, "%s: not a JSON object", path);
 	else
-		st = read_config(&x, config, path, err);
+		st = arch_find(config)->read(&x, config, path, err);
 	cJSON_Delete(config);
 	if (st) {
 		model_release(&x);

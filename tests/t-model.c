@@ -1,6 +1,7 @@
 /* Models: presets, config files, shares of a model, rotary frequencies. */
 #include "config.h"
 
+#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 #include "base/data.h"
 #include "base/log.h"
-#include "model/model.h"
+#include "model/arch.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
@@ -129,6 +130,38 @@ static void test_defaults(void)
 	   strstr(err.msg, "My-Model/config.json: No such file"),
 	   "a folder without one");
 	rmdir(sub);
+}
+
+static void test_archs(void)
+{
+	static const struct { const char *text, *want; } cases[] = {
+		{ "{\"model_type\":\"llama\"}", "llama" },
+		{ "{\"model_type\":\"qwen3_moe\"}", "qwen3" },
+		{ "{\"model_type\":\"qwen3\",\"architectures\":[\"LlamaForCausalLM\"]}",
+		  "qwen3" },
+		{ "{\"model_type\":\"?\",\"architectures\":[3,\"?\",\"Qwen3ForCausalLM\"]}",
+		  "qwen3" },
+		{ "{\"model_type\":\"gpt_oss\",\"architectures\":\"Qwen3ForCausalLM\"}",
+		  "llama" },
+		{ "{\"model_type\":7}", "llama" },
+		{ "{}", "llama" },
+	};
+	struct ar_err err = { 0 };
+	struct model m;
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		cJSON *config = cJSON_Parse(cases[i].text);
+
+		is_str(arch_find(config)->name, cases[i].want, "%s", cases[i].text);
+		cJSON_Delete(config);
+	}
+	for (int i = 0; archs[i]; i++)
+		ok(archs[i]->read && archs[i]->hf_names[0], "%s has names and a reader",
+		   archs[i]->name);
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"model_type\":\"none of these\"}",
+		     &err) == AR_OK && m.n_layers == 2, "an unknown model is read by its keys: %s",
+	   err.msg);
+	model_release(&m);
 }
 
 #define H "{" BASE ",\"num_attention_heads\":4"
@@ -317,6 +350,7 @@ int main(void)
 	test_presets();
 	test_data();
 	test_defaults();
+	test_archs();
 	test_bad_configs();
 	unlink(path);
 	rmdir(dir);

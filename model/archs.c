@@ -1,0 +1,31 @@
+#include "config.h"
+#include "model/arch.h"
+
+#include <cjson/cJSON.h>
+#include <string.h>
+
+extern const struct arch arch_llama, arch_qwen3;
+
+const struct arch *const archs[] = { &arch_llama, &arch_qwen3, NULL };
+
+/* NULL: no row has this name. */
+static const struct arch *find_name(const cJSON *name)
+{
+	if (!cJSON_IsString(name))
+		return NULL;
+	for (int i = 0; archs[i]; i++)
+		for (const char *const *hf = archs[i]->hf_names; *hf; hf++)
+			if (!strcmp(*hf, name->valuestring))
+				return archs[i];
+	return NULL;
+}
+
+const struct arch *arch_find(const cJSON *config)
+{
+	const struct arch *a = find_name(cJSON_GetObjectItemCaseSensitive(config, "model_type"));
+	const cJSON *names = cJSON_GetObjectItemCaseSensitive(config, "architectures"), *name;
+
+	cJSON_ArrayForEach(name, names)
+		a = a ? a : find_name(name);
+	return a ? a : archs[0];
+}
