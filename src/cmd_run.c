@@ -19,7 +19,7 @@
 #include "profiler/store/store.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
-#include "replay/engine/source.h"
+#include "replay/engine/act_capture.h"
 #include "src/cmd.h"
 #include "src/revision.h"
 #include "src/run_options.h"

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "replay/engine/prepare.h"
-#include "replay/engine/source.h"
+#include "replay/engine/act_capture.h"
 #include "src/cmd.h"
 #include "src/select/select.h"
 

@@ -9,7 +9,7 @@
 #include "kernels/layer/layer.h"
 #include "kernels/methods/method.h"
 #include "replay/engine/pages.h"
-#include "replay/engine/source.h"
+#include "replay/engine/act_capture.h"
 #include "replay/sched/batch.h"
 
 struct rows {

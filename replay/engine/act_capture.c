@@ -1,5 +1,5 @@
 #include "config.h"
-#include "replay/engine/source.h"
+#include "replay/engine/act_capture.h"
 
 #include <assert.h>
 #include <stdlib.h>

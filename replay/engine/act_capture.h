@@ -7,8 +7,8 @@
  * the capture repeats, and Q and K are turned by the distance to the repeated token; a capture
  * from before RoPE is turned by the position itself.
  */
-#ifndef AR_SOURCE_H
-#define AR_SOURCE_H
+#ifndef AR_ACT_CAPTURE_H
+#define AR_ACT_CAPTURE_H
 
 #include <stdbool.h>
 #include <stddef.h>
