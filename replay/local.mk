@@ -43,7 +43,8 @@ dist_check_SCRIPTS += tests/t-cmd-costs.sh tests/t-replay.sh tests/t-faults.sh t
 libattnreplay_a_SOURCES += replay/engine/accuracy.c replay/engine/accuracy.h replay/engine/backend_cpu.c \
                            replay/engine/backend_cuda.h replay/engine/backends_attn.h replay/engine/decoder.h \
                            replay/engine/graphs.h replay/engine/pages.c replay/engine/pages.h replay/engine/rows.c \
-                           replay/engine/rows.h replay/engine/act_capture.c replay/engine/act_capture.h
+                           replay/engine/rows.h replay/engine/act_capture.c replay/engine/act_capture.h \
+                           replay/engine/attn_engine.c replay/engine/attn_engine.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += replay/engine/backend_cuda.c replay/engine/backend_cuda_memory.c replay/engine/decoder.c \
                            replay/engine/graphs.c

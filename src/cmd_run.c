@@ -17,9 +17,9 @@
 #include "kernels/methods/method.h"
 #include "profiler/cupti/prof.h"
 #include "profiler/store/store.h"
+#include "replay/engine/attn_engine.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
-#include "replay/engine/act_capture.h"
 #include "src/cmd.h"
 #include "src/revision.h"
 #include "src/run_options.h"
@@ -737,7 +737,7 @@ static enum ar_status try_method(struct run *r, const char *name, struct ar_err 
 	if (st)
 		return st;
 	set_env(r, m);
-	st = source_try_method(&r->env, err);
+	st = attn_engine_try(&r->env, err);
 	method_free(m);
 	return st;
 }

@@ -12,8 +12,8 @@
 
 #include "base/log.h"
 #include "base/number.h"
+#include "replay/engine/attn_engine.h"
 #include "replay/engine/prepare.h"
-#include "replay/engine/act_capture.h"
 #include "src/cmd.h"
 #include "src/select/select.h"
 
@@ -444,7 +444,7 @@ static enum ar_status look_at(struct chunk *c, const char *method, struct ar_err
 	enum ar_status st = shown_init(&x, c, method, err);
 
 	if (!st)
-		st = source_try_method(&x.env, err);
+		st = attn_engine_try(&x.env, err);
 	method_free(x.method);
 	return st;
 }

@@ -27,17 +27,14 @@ static int heads_of(const struct source *s)
 	return s->shape.q_heads + 2 * s->shape.kv_heads;
 }
 
-enum ar_status source_init(struct source *s, const struct backend_env *env, struct ar_err *err)
+enum ar_status source_init(struct source *s, const struct backend_env *env,
+			   const struct attn_shape *shape, struct ar_err *err)
 {
-	const struct model *m = env->model;
-	const struct layer_spec *l = &m->layer[env->run_layer[0]];
 	const struct capture_info *first = capture_info(env->capture[0]);
 	bool turned = env->tile;
 
 	assert(env->n_capture && env->n_run_layers);
-	*s = (struct source){ .n_seq = env->n_capture, .tile = env->tile };
-	s->shape = (struct attn_shape){ l->q_heads, l->kv_heads, l->head_dim,
-					 method_page_tok(env->method) };
+	*s = (struct source){ .shape = *shape, .n_seq = env->n_capture, .tile = env->tile };
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
 	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
@@ -49,55 +46,20 @@ enum ar_status source_init(struct source *s, const struct backend_env *env, stru
 	for (size_t c = 0; c < s->n_seq; c++) {
 		const struct capture_info *i = capture_info(env->capture[c]);
 
-		assert(i->q_heads >= l->q_heads && i->kv_heads >= l->kv_heads &&
-		       i->head_dim == l->head_dim && i->n_layers == first->n_layers);
+		assert(i->q_heads >= shape->q_heads && i->kv_heads >= shape->kv_heads &&
+		       i->head_dim == shape->head_dim && i->n_layers == first->n_layers);
 		s->seq[c] = (struct source_seq){ i->n_tok, s->elems, i->rope_applied, i->name };
 		s->elems += (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)i->n_tok *
 			    (size_t)i->head_dim;
 		turned |= !i->rope_applied;
 	}
-	s->rope = first->rope.theta > 0 ? first->rope : m->rope;
+	s->rope = first->rope.theta > 0 ? first->rope : env->model->rope;
 	s->n_turn = turned ? env->max_len : 1;
 	if (!turned || s->rope.theta > 0)
 		return AR_OK;
 	source_release(s);
 	return ar_fail(err, AR_DATA, "%s: does not say its rotary embedding, nor does the model, "
 		       "and its rows are to be turned; pack it with its rope_theta", first->name);
-}
-
-static enum ar_status open_method(const struct source *s, const struct backend_env *env,
-				  struct selector_env e, struct ar_err *err)
-{
-	float *inv = calloc((size_t)s->shape.head_dim, sizeof *inv);
-	enum ar_status st;
-
-	if (!inv)
-		return ar_nomem(err);
-	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	e.shape = s->shape;
-	e.n_layers = env->model->n_layers;
-	e.rope_inv = s->rope.theta > 0 ? inv : NULL;
-	st = method_open(env->method, &e, err);
-	free(inv);
-	return st;
-}
-
-enum ar_status source_open_method(const struct source *s, const struct backend_env *env,
-				  bool device, struct ar_err *err)
-{
-	return open_method(s, env, (struct selector_env){ .device = device }, err);
-}
-
-enum ar_status source_try_method(const struct backend_env *env, struct ar_err *err)
-{
-	struct source s;
-	enum ar_status st = source_init(&s, env, err);
-
-	if (st)
-		return st;
-	st = open_method(&s, env, (struct selector_env){ .trial = true }, err);
-	source_release(&s);
-	return st;
 }
 
 void source_release(struct source *s)

@@ -39,15 +39,9 @@ struct source {
 
 /* The captures fit the model and each other (prepare_run).  Heads of rank 0 are the first ones, so
  * a capture of the whole model serves. */
-enum ar_status source_init(struct source *s, const struct backend_env *env, struct ar_err *err);
+enum ar_status source_init(struct source *s, const struct backend_env *env,
+			   const struct attn_shape *shape, struct ar_err *err);
 void source_release(struct source *s);
-
-/* method_open() of env's method for this source. */
-enum ar_status source_open_method(const struct source *s, const struct backend_env *env,
-				  bool device, struct ar_err *err);
-
-/* Whether a later source_open_method() on the host would succeed; env's method is to be freed. */
-enum ar_status source_try_method(const struct backend_env *env, struct ar_err *err);
 
 /* A block of the memory: rows of width elements, pitch elements apart, from off on.  from
  * is packed. */

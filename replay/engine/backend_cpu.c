@@ -10,12 +10,13 @@
 #include <time.h>
 
 #include "replay/engine/accuracy.h"
+#include "replay/engine/attn_engine.h"
 #include "replay/engine/rows.h"
 
 struct cpu {
 	struct backend_env env;
+	struct attn_engine engine;
 	struct method *dense;
-	struct source source;
 	bf16_t *data;			/* the captures */
 	struct layer_seq *seq;
 	float *trig;
@@ -67,7 +68,7 @@ static void cpu_close(void *self)
 	free(c->trig);
 	free(c->seq);
 	free(c->data);
-	source_release(&c->source);
+	attn_engine_release(&c->engine);
 	method_free(c->dense);
 	free(c);
 }
@@ -87,7 +88,7 @@ static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *fro
 
 static enum ar_status load(struct cpu *c, struct ar_err *err)
 {
-	const struct source *s = &c->source;
+	const struct source *s = &c->engine.source;
 	size_t half = (size_t)s->shape.head_dim / 2;
 	float *inv = array(half, sizeof *inv);
 	enum ar_status st;
@@ -121,9 +122,7 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 	c->env = *env;
 	st = method_parse(&c->dense, "dense", err);
 	if (!st)
-		st = source_init(&c->source, env, err);
-	if (!st)
-		st = source_open_method(&c->source, env, false, err);
+		st = attn_engine_open(&c->engine, env, false, err);
 	if (!st)
 		st = load(c, err);
 	if (st) {
@@ -138,10 +137,11 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 
 static bool alloc_cache(struct cpu *c, size_t n_page)
 {
-	const struct attn_shape *s = &c->source.shape;
-	size_t page = pages_offset(s, 1, 0), state = method_state_bytes(c->env.method, s);
+	const struct attn_shape *s = &c->engine.shape;
+	size_t page = pages_offset(s, 1, 0), state;
 	int n = c->env.n_run_layers;
 
+	state = method_state_bytes(attn_engine_method(&c->engine, 0), s);
 	c->kv = array((size_t)n, sizeof *c->kv);
 	c->state = array((size_t)n, sizeof *c->state);
 	if (!c->kv || !c->state)
@@ -159,7 +159,7 @@ static bool alloc_cache(struct cpu *c, size_t n_page)
 
 static bool alloc_rows(struct cpu *c, int64_t n_page)
 {
-	const struct attn_shape *s = &c->source.shape;
+	const struct attn_shape *s = &c->engine.shape;
 	size_t row = (size_t)(c->rows.prefill.max_row + c->rows.decode.max_row);
 	size_t q = row * (size_t)s->q_heads, k = row * (size_t)s->kv_heads;
 	size_t dim = (size_t)s->head_dim * sizeof(bf16_t);
@@ -180,17 +180,17 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 	struct cpu *c = self;
 	const struct backend_env *env = &c->env;
 	int64_t n_page = pages_needed(num_blocks, env->block_tok, env->max_seqs,
-					c->source.shape.page_tok);
-	enum ar_status st = pages_open(&c->pages, n_page, c->source.shape.page_tok, env->trace->n,
+					c->engine.shape.page_tok);
+	enum ar_status st = pages_open(&c->pages, n_page, c->engine.shape.page_tok, env->trace->n,
 				       err);
 
 	if (st)
 		return st;
-	c->rows.source = &c->source;
+	c->rows.source = &c->engine.source;
 	c->rows.pages = c->pages;
 	c->rows.capture_of = env->capture_of;
-	c->rows.tail = method_tail(env->method);
-	rows_limits(env, c->source.shape.page_tok, &c->rows.prefill, &c->rows.decode);
+	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
+	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	if (!alloc_rows(c, n_page) || !alloc_cache(c, (size_t)n_page))
 		return ar_nomem(err);
 	return AR_OK;
@@ -207,18 +207,32 @@ static void lap(struct iter_cost *cost, enum phase phase, int64_t *t)
 	*t = now;
 }
 
+/* What the method of layer i selects for chunks; it also brings its state up to date. */
+static enum ar_status choose(struct cpu *c, int i, const struct attn_batch *b,
+			     struct method_selection *x, struct ar_err *err)
+{
+	return method_choose_ref(attn_engine_method(&c->engine, i), b, c->env.run_layer[i], c->q,
+				 &c->kv[i], c->state[i], x, err);
+}
+
+/* Attention over what was selected; lse may be NULL. */
+static enum ar_status execute(struct cpu *c, int i, const struct attn_batch *b,
+			      const struct method_selection *x, float *lse, struct ar_err *err)
+{
+	return attn_engine_method(&c->engine, i)->executor->ref(b, &x->lists, c->q, &c->kv[i],
+								c->out, lse, err);
+}
+
 /* The method over the chunks in layer i.  References that copy do it as they attend. */
 static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 			      struct iter_cost *cost, struct ar_err *err)
 {
-	const struct method *m = c->env.method;
 	struct method_selection x = { 0 };
 	int64_t t = now_ns();
 	enum ar_status st = AR_OK;
 
-	if (!m->dense) {
-		st = method_choose_ref(m, b, c->env.run_layer[i], c->q, &c->kv[i], c->state[i], &x,
-				       err);
+	if (!attn_engine_method(&c->engine, i)->dense) {
+		st = choose(c, i, b, &x, err);
 		lap(cost, PHASE_SELECT, &t);
 	}
 	if (!st && x.chosen.mask) {
@@ -226,7 +240,7 @@ static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 		lap(cost, PHASE_METADATA, &t);
 	}
 	if (!st)
-		st = m->executor->ref(b, &x.lists, c->q, &c->kv[i], c->out, NULL, err);
+		st = execute(c, i, b, &x, NULL, err);
 	lap(cost, PHASE_ATTEND, &t);
 	method_selection_release(&x);
 	return st;
@@ -236,7 +250,7 @@ static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct iter_cost *cost,
 			     struct ar_err *err)
 {
-	size_t skip = (size_t)(r->n_prefill * c->source.shape.q_heads * c->source.shape.head_dim);
+	size_t skip = (size_t)(r->n_prefill * c->engine.shape.q_heads * c->engine.shape.head_dim);
 	enum ar_status st = r->prefill.n_req ? prefill(c, i, &r->prefill, cost, err) : AR_OK;
 	int64_t t = now_ns();
 
@@ -251,8 +265,7 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
 {
 	struct method_selection x = { 0 };
-	enum ar_status st = method_choose_ref(c->env.method, &r->prefill, c->env.run_layer[i], c->q,
-					      &c->kv[i], c->state[i], &x, err);
+	enum ar_status st = choose(c, i, &r->prefill, &x, err);
 
 	method_selection_release(&x);
 	return st;
@@ -260,7 +273,7 @@ static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, struct
 
 static void rotate(struct cpu *c, int i, const struct rows *r)
 {
-	layer_rope_ref(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row, c->trig,
+	layer_rope_ref(&c->engine.shape, c->seq, c->engine.source.layer_of[i], r->row, r->n_row, c->trig,
 		       c->q, c->k);
 }
 
@@ -282,7 +295,7 @@ static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		rotate(c, i, &r);
 		if (!held)
-			layer_cache_ref(&c->source.shape, c->seq, c->source.layer_of[i], r.row,
+			layer_cache_ref(&c->engine.shape, c->seq, c->engine.source.layer_of[i], r.row,
 					r.n_row, c->k, &c->kv[i]);
 		if (!fill)
 			st = attend(c, i, &r, cost, err);
@@ -330,12 +343,12 @@ static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
 				     struct selection_count *count, struct method_selection *x,
 				     struct ar_err *err)
 {
-	const struct method *m = c->env.method;
+	const struct method *m = attn_engine_method(&c->engine, i);
 	enum ar_status st = method_select_ref(m, &r->prefill, c->env.run_layer[i], c->q,
 					      &c->kv[i], c->state[i], x, err);
 
 	if (!st)
-		st = m->executor->ref(&r->prefill, &x->lists, c->q, &c->kv[i], c->out, c->lse, err);
+		st = execute(c, i, &r->prefill, x, c->lse, err);
 	return st ? st : method_count(m, &r->prefill, &x->chosen, x->table, count, err);
 }
 
@@ -360,7 +373,7 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 		st = method_ref(c->dense, &r.prefill, c->env.run_layer[i], c->q, &c->kv[i], NULL,
 				c->out_dense, c->lse_dense, NULL, err);
 	if (!st)
-		st = accuracy_measure(&c->source.shape, r.n_row, c->out, c->out_dense, c->lse,
+		st = accuracy_measure(&c->engine.shape, r.n_row, c->out, c->out_dense, c->lse,
 				      c->lse_dense, acc, err);
 	method_selection_release(&own);
 	return st;

@@ -63,31 +63,37 @@ out:
 static enum ar_status rotate(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_ROPE);
-	return layer_rope(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row,
+	return layer_rope(&c->engine.shape, c->seq, c->engine.source.layer_of[i], r->row, r->n_row,
 			  c->trig, c->q, c->k, c->stream, err);
 }
 
 static enum ar_status write_cache(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_CACHE);
-	return layer_cache(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row, c->k,
+	return layer_cache(&c->engine.shape, c->seq, c->engine.source.layer_of[i], r->row, r->n_row, c->k,
 			   &c->kv[i], c->stream, err);
+}
+
+/* Method m over chunks in layer i; lse may be NULL. */
+static enum ar_status attend_chunks(struct cuda *c, int i, const struct method *m,
+				    const struct attn_batch *b, float *lse, struct ar_err *err)
+{
+	return method_enqueue(m, b, c->q, &c->kv[i], m->dense ? NULL : c->state[i], c->out, lse,
+			      c->work, c->stream, prof_phase, c->env.prof, c->env.run_layer[i],
+			      err);
 }
 
 static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
-	size_t skip = (size_t)r->n_prefill * (size_t)c->source.shape.q_heads *
-		      (size_t)c->source.shape.head_dim;
-	int layer = c->env.run_layer[i];
+	size_t skip = (size_t)r->n_prefill * (size_t)c->engine.shape.q_heads *
+		      (size_t)c->engine.shape.head_dim;
 	enum ar_status st = AR_OK;
 
 	if (r->prefill.n_req)
-		st = method_enqueue(c->env.method, &r->prefill, c->q, &c->kv[i], c->state[i],
-				    c->out, NULL, c->work, c->stream, prof_phase, c->env.prof,
-				    layer, err);
+		st = attend_chunks(c, i, attn_engine_method(&c->engine, i), &r->prefill, NULL, err);
 	if (st || !r->decode.n_req)
 		return st;
-	prof_phase(c->env.prof, layer, PHASE_DECODE);
+	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_DECODE);
 	return decode_enqueue(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, c->work,
 			      c->stream, err);
 }
@@ -134,8 +140,8 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 	enum ar_status st = rows_grow(c->pages, e, err);
 
 	if (!st)
-		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, c->env.method, 0, &host,
-			   &dev, err);
+		st = stage(c, &(struct batch){ .entry = &one, .n = 1 },
+			   attn_engine_method(&c->engine, 0), 0, &host, &dev, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		st = rotate(c, i, &dev, err);
 		if (!st && !held)
@@ -339,7 +345,7 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	}
 	st = fill_missing(c, b, err);
 	if (!st)
-		st = stage(c, b, c->env.method, pad, &host, &dev, err);
+		st = stage(c, b, attn_engine_method(&c->engine, 0), pad, &host, &dev, err);
 	if (!st && pad && !c->graphs.exec[pad])
 		st = make_graph(c, &dev, err);
 	if (!st)
@@ -365,9 +371,9 @@ static int64_t lesser(int64_t a, int64_t b)
 static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 {
 	int64_t most = lesser(c->env.max_len,
-			      c->rows.prefill.max_page * c->source.shape.page_tok);
+			      c->rows.prefill.max_page * c->engine.shape.page_tok);
 	int64_t half = lesser(c->env.max_batched_tok,
-			      lesser(most, c->source.seq[c->env.capture_of[0]].n_tok) / 2);
+			      lesser(most, c->engine.source.seq[c->env.capture_of[0]].n_tok) / 2);
 	uint32_t n = (uint32_t)half;
 	struct batch_entry e[] = {
 		{ .start = 0, .n_tok = n, .known = 2 * n },
@@ -398,11 +404,9 @@ static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *
 static enum ar_status run_one(struct cuda *c, int i, const struct method *m, const struct rows *r,
 			      bf16_t *out, float *lse, struct ar_err *err)
 {
-	size_t n = (size_t)r->n_row * (size_t)c->source.shape.q_heads;
-	size_t bytes = n * (size_t)c->source.shape.head_dim * sizeof *out;
-	enum ar_status st = method_enqueue(
-		m, &r->prefill, c->q, &c->kv[i], m->dense ? NULL : c->state[i], c->out, c->lse,
-		c->work, c->stream, prof_phase, c->env.prof, c->env.run_layer[i], err);
+	size_t n = (size_t)r->n_row * (size_t)c->engine.shape.q_heads;
+	size_t bytes = n * (size_t)c->engine.shape.head_dim * sizeof *out;
+	enum ar_status st = attend_chunks(c, i, m, &r->prefill, c->lse, err);
 
 	if (st)
 		return st;
@@ -418,6 +422,7 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 				   struct method_selection *sel, struct ar_err *err)
 {
 	struct cuda *c = self;
+	const struct method *m = attn_engine_method(&c->engine, i);
 	struct batch_entry one = *e;
 	const struct batch b = { .entry = &one, .n = 1 };
 	struct rows host, dev;
@@ -425,22 +430,22 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 
 	assert(!e->decode);
 	c->stale = true;
-	st = stage(c, &b, c->env.method, 0, &host, &dev, err);
+	st = stage(c, &b, m, 0, &host, &dev, err);
 	if (!st)
-		st = layer_rope(&c->source.shape, c->seq, c->source.layer_of[i], dev.row, dev.n_row,
+		st = layer_rope(&c->engine.shape, c->seq, c->engine.source.layer_of[i], dev.row, dev.n_row,
 				c->trig, c->q, c->k, c->stream, err);
 	if (!st)
-		st = run_one(c, i, c->env.method, &dev, c->host.out, c->host.lse, err);
+		st = run_one(c, i, m, &dev, c->host.out, c->host.lse, err);
 	if (!st)
-		st = method_count_device(c->env.method, &host.prefill, c->work, count, err);
+		st = method_count_device(m, &host.prefill, c->work, count, err);
 	if (!st && sel)
-		st = method_selection_device(c->env.method, &host.prefill, c->work, sel, err);
+		st = method_selection_device(m, &host.prefill, c->work, sel, err);
 	if (!st)
 		st = stage(c, &b, c->dense, 0, &host, &dev, err);
 	if (!st)
 		st = run_one(c, i, c->dense, &dev, c->host.dense, c->host.lse_dense, err);
 	if (!st)
-		st = accuracy_measure(&c->source.shape, host.n_row, c->host.out, c->host.dense,
+		st = accuracy_measure(&c->engine.shape, host.n_row, c->host.out, c->host.dense,
 				      c->host.lse, c->host.lse_dense, acc, err);
 	return st;
 }

@@ -3,6 +3,7 @@
 #define AR_BACKEND_CUDA_H
 
 #include "kernels/prim/cuda.h"
+#include "replay/engine/attn_engine.h"
 #include "replay/engine/backends_attn.h"
 #include "replay/engine/decoder.h"
 #include "replay/engine/graphs.h"
@@ -19,6 +20,7 @@ enum { CUDA_ALLOCS = 32 };
 struct cuda {
 	struct backend_env env;
 	struct cuda_opts opts;
+	struct attn_engine engine;
 	struct store_gpu gpu;
 	cudaStream_t stream;		/* in order with plain copies */
 	cudaEvent_t begin, head, end;
@@ -27,7 +29,6 @@ struct cuda {
 
 	void *alloc[CUDA_ALLOCS];		/* device memory, freed at close */
 	int n_alloc;
-	struct source source;
 	bf16_t *data;			/* the captures */
 	struct layer_seq *seq;
 	float *trig;

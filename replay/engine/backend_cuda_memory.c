@@ -61,7 +61,7 @@ void cuda_close(void *self)
 	free(c->host.dense);
 	free(c->host.lse);
 	free(c->host.lse_dense);
-	source_release(&c->source);
+	attn_engine_release(&c->engine);
 	method_free(c->dense);
 	free(c);
 }
@@ -132,20 +132,20 @@ out:
 
 static enum ar_status load_trig(struct cuda *c, struct ar_err *err)
 {
-	int half = c->source.shape.head_dim / 2;
+	int half = c->engine.shape.head_dim / 2;
 	float *inv = calloc((size_t)half, sizeof *inv), *dev = NULL;
 	enum ar_status st = inv ? AR_OK : ar_nomem(err);
 
 	if (!st)
-		st = take(c, &c->trig, (size_t)(c->source.n_turn * half * 2) * sizeof *c->trig,
+		st = take(c, &c->trig, (size_t)(c->engine.source.n_turn * half * 2) * sizeof *c->trig,
 			  "the rotations of RoPE", err);
 	if (!st)
 		st = take(c, &dev, (size_t)half * sizeof *dev, "the frequencies of RoPE", err);
 	if (st)
 		goto out;
-	rope_inv_freq(&c->source.rope, c->source.shape.head_dim, inv);
+	rope_inv_freq(&c->engine.source.rope, c->engine.shape.head_dim, inv);
 	CU(cudaMemcpy(dev, inv, (size_t)half * sizeof *dev, cudaMemcpyHostToDevice));
-	st = layer_trig(dev, half, (int)c->source.n_turn, c->trig, c->stream, err);
+	st = layer_trig(dev, half, (int)c->engine.source.n_turn, c->trig, c->stream, err);
 out:
 	free(inv);
 	return st;
@@ -153,20 +153,20 @@ out:
 
 static enum ar_status load_captures(struct cuda *c, struct ar_err *err)
 {
-	size_t bytes = c->source.n_seq * sizeof *c->seq;
+	size_t bytes = c->engine.source.n_seq * sizeof *c->seq;
 	struct layer_seq *seq = malloc(bytes);
 	enum ar_status st = seq ? AR_OK : ar_nomem(err);
 
 	if (!st)
-		st = take(c, &c->data, c->source.elems * sizeof *c->data,
+		st = take(c, &c->data, c->engine.source.elems * sizeof *c->data,
 			  "the captures (use fewer --layers or --sample-layers)", err);
 	if (!st)
 		st = take(c, &c->seq, bytes, "the table of captures", err);
 	if (st)
 		goto out;
-	source_seqs(&c->source, c->data, seq);
+	source_seqs(&c->engine.source, c->data, seq);
 	CU(cudaMemcpy(c->seq, seq, bytes, cudaMemcpyHostToDevice));
-	st = source_load(&c->source, c->env.capture, put, c->data, err);
+	st = source_load(&c->engine.source, c->env.capture, put, c->data, err);
 	if (!st)
 		st = load_trig(c, err);
 out:
@@ -176,7 +176,7 @@ out:
 
 static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
 {
-	const struct attn_shape *s = &c->source.shape;
+	const struct attn_shape *s = &c->engine.shape;
 	const struct rows_env *r = &c->rows;
 	size_t row = (size_t)(r->prefill.max_row + r->decode.max_row), dim = (size_t)s->head_dim;
 	size_t q = row * (size_t)s->q_heads, k = row * (size_t)s->kv_heads;
@@ -225,20 +225,19 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	if (!st)
 		st = method_parse(&c->dense, "dense", err);
 	if (!st)
-		st = source_init(&c->source, env, err);
-	if (!st)
-		st = source_open_method(&c->source, env, true, err);
+		st = attn_engine_open(&c->engine, env, true, err);
 	if (st)
 		goto out;
-	c->rows.source = &c->source;
+	c->rows.source = &c->engine.source;
 	c->rows.capture_of = env->capture_of;
-	c->rows.tail = method_tail(env->method);
-	rows_limits(env, c->source.shape.page_tok, &c->rows.prefill, &c->rows.decode);
+	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
+	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	st = executor_multiprocessors(&c->rows.prefill.n_sm, err);
 	if (st)
 		goto out;
-	c->page_bytes = pages_offset(&c->source.shape, 1, 0) * sizeof(bf16_t);
-	c->state_bytes = method_state_bytes(env->method, &c->source.shape);
+	c->page_bytes = pages_offset(&c->engine.shape, 1, 0) * sizeof(bf16_t);
+	c->state_bytes = method_state_bytes(attn_engine_method(&c->engine, 0),
+					    &c->engine.shape);
 	st = graphs_init(&c->graphs, c->rows.decode.max_req, err);
 	if (!st)
 		st = load_captures(c, err);
@@ -265,13 +264,17 @@ static size_t larger(size_t a, size_t b)
 /* Bytes of work over a cache of n_page pages. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
-	const struct attn_shape *s = &c->source.shape;
+	const struct attn_shape *s = &c->engine.shape;
+	const struct layer_plan *p = &c->engine.plan;
 	struct attn_limits prefill = c->rows.prefill;
+	size_t n = decode_work_bytes(s, &c->rows.decode);
 
 	prefill.max_page = n_page;
-	return larger(decode_work_bytes(s, &c->rows.decode),
-		      larger(method_work_bytes(c->env.method, s, &prefill),
-			     method_work_bytes(c->dense, s, &prefill)));
+	n = larger(n, method_work_bytes(c->dense, s, &prefill));
+	for (int i = 0; i < p->n_layers; i++)
+		if (plan_first(p, i))
+			n = larger(n, method_work_bytes(plan_method(p, i), s, &prefill));
+	return n;
 }
 
 /* The smaller of what is left on this GPU for the layers that are executed, and of what a
@@ -283,7 +286,7 @@ int64_t cuda_fit_blocks(void *self)
 	const struct model *m = c->env.model;
 	double page = (double)(2 * c->page_bytes + c->state_bytes), allowed, here, server;
 	double weights = (double)decoder_layers_bytes(m) + (double)decoder_head_bytes(m);
-	int page_tok = c->source.shape.page_tok;
+	int page_tok = c->engine.shape.page_tok;
 	double most = INT32_MAX / page_tok, work = (double)work_bytes(c, 0);
 	double slope = ((double)work_bytes(c, INT32_MAX / page_tok) - work) / most;
 	size_t unused, total;
@@ -326,8 +329,8 @@ out:
 
 static enum ar_status take_rows(struct cuda *c, int64_t n_page, struct ar_err *err)
 {
-	size_t row = (size_t)c->rows.prefill.max_row, heads = (size_t)c->source.shape.q_heads;
-	size_t dim = (size_t)c->source.shape.head_dim;
+	size_t row = (size_t)c->rows.prefill.max_row, heads = (size_t)c->engine.shape.q_heads;
+	size_t dim = (size_t)c->engine.shape.head_dim;
 	enum ar_status st;
 
 	c->rows.pages = c->pages;
@@ -350,7 +353,7 @@ out:
 
 enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err *err)
 {
-	int tok = c->source.shape.page_tok;
+	int tok = c->engine.shape.page_tok;
 	int64_t n_page = pages_needed(num_blocks, c->env.block_tok, c->env.max_seqs, tok);
 	enum ar_status st = pages_open(&c->pages, n_page, tok, c->env.trace->n, err);
 
