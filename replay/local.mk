@@ -44,9 +44,11 @@ libattnreplay_a_SOURCES += replay/engine/accuracy.c replay/engine/accuracy.h rep
                            replay/engine/backend_cuda.h replay/engine/backends_attn.h replay/engine/decoder.h \
                            replay/engine/graphs.h replay/engine/pages.c replay/engine/pages.h replay/engine/rows.c \
                            replay/engine/rows.h replay/engine/act_capture.c replay/engine/act_capture.h \
+                           replay/engine/activations.c replay/engine/activations.h \
                            replay/engine/attn_engine.c replay/engine/attn_engine.h
 if HAVE_CUDA
-libattnreplay_a_SOURCES += replay/engine/backend_cuda.c replay/engine/backend_cuda_memory.c replay/engine/decoder.c \
+libattnreplay_a_SOURCES += replay/engine/act_capture_device.c replay/engine/backend_cuda.c \
+                           replay/engine/backend_cuda_memory.c replay/engine/decoder.c \
                            replay/engine/graphs.c
 endif
 

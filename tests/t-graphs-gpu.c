@@ -13,6 +13,7 @@ enum { N_TEST = 8 };
 
 #include "base/rng.h"
 #include "kernels/prim/cuda.h"
+#include "replay/engine/act_capture.h"
 #include "replay/engine/graphs.h"
 #include "replay/engine/rows.h"
 
@@ -20,10 +21,11 @@ enum { MAX_REQ = 20, MAX_LEN = 3000, N_PAGE = 480, Q_HEADS = 8, KV_HEADS = 2, DI
        PAGE_TOK = 128, TOUCHED = N_PAGE + 1, ROW = Q_HEADS * DIM };
 
 static struct source_seq seq = { .n_tok = MAX_LEN, .rope_applied = true, .name = "a" };
-static const struct source source = {
-	.shape = { Q_HEADS, KV_HEADS, DIM, PAGE_TOK }, .seq = &seq, .n_seq = 1, .n_turn = 1,
-};
 static const uint16_t capture_of[MAX_REQ];
+static const struct source source = {
+	.shape = { Q_HEADS, KV_HEADS, DIM, PAGE_TOK }, .seq = &seq, .n_seq = 1,
+	.capture_of = capture_of, .n_turn = 1,
+};
 
 static struct state {
 	cudaStream_t stream;
@@ -67,7 +69,8 @@ static void open_all(struct rng *r)
 	size_t page = pages_offset(&source.shape, 1, 0);
 	struct ar_err err;
 
-	s.env = (struct rows_env){ .source = &source, .capture_of = capture_of, .scratch = N_PAGE,
+	s.env = (struct rows_env){ .shape = source.shape, .act = &activations_capture, .act_self = &source,
+		.scratch = N_PAGE,
 		.prefill = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 },
 		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 } };
 	s.env.bytes = rows_bytes(&s.env, N_PAGE);

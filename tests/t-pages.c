@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "replay/engine/act_capture.h"
 #include "tests/tap.h"
 
 enum { PAGE_TOK = 128 };
@@ -62,16 +63,17 @@ static struct source_seq seqs[] = {
 	{ .n_tok = 100, .rope_applied = true, .name = "a" },
 	{ .n_tok = 5000, .rope_applied = false, .name = "b" },
 };
-static struct source source = {
-	.shape = { 4, 2, 64, PAGE_TOK }, .seq = seqs, .n_seq = 2, .n_turn = MAX_LEN, .tile = true,
-};
 static const uint16_t capture_of[N_REQ] = { 0, 1, 0, 1, 0, 1 };
+static struct source source = {
+	.shape = { 4, 2, 64, PAGE_TOK }, .seq = seqs, .n_seq = 2, .capture_of = capture_of,
+	.n_turn = MAX_LEN, .tile = true,
+};
 
 static void rows_env_open(struct rows_env *e, struct pages **p)
 {
 	struct ar_err err;
 
-	*e = (struct rows_env){ .source = &source, .capture_of = capture_of,
+	*e = (struct rows_env){ .shape = source.shape, .act = &activations_capture, .act_self = &source,
 		.prefill = { MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0, 0 },
 		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 } };
 	e->bytes = rows_bytes(e, N_PAGE);

@@ -3,8 +3,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
-
-#include "replay/engine/pages.h"
+#include <string.h>
 
 enum { PIECE_TOK = 4096 };	/* tokens read at once */
 
@@ -27,27 +26,34 @@ static int heads_of(const struct source *s)
 	return s->shape.q_heads + 2 * s->shape.kv_heads;
 }
 
-enum ar_status source_init(struct source *s, const struct backend_env *env,
-			   const struct attn_shape *shape, struct ar_err *err)
+static void close(void *self)
+{
+	struct source *s = self;
+
+	if (!s)
+		return;
+	if (s->owned) {
+		free(s->data);
+		free(s->table);
+		free(s->trig);
+	}
+	free(s->seq);
+	free(s->layer);
+	free(s->layer_of);
+	free(s);
+}
+
+/* Where each capture lies in the memory.  Whether any row is to be turned. */
+static bool place_captures(struct source *s, const struct backend_env *env)
 {
 	const struct capture_info *first = capture_info(env->capture[0]);
 	bool turned = env->tile;
 
-	assert(env->n_capture && env->n_run_layers);
-	*s = (struct source){ .shape = *shape, .n_seq = env->n_capture, .tile = env->tile };
-	s->seq = calloc(s->n_seq, sizeof *s->seq);
-	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
-	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
-	if (!s->seq || !s->layer || !s->layer_of) {
-		source_release(s);
-		return ar_nomem(err);
-	}
-	map_layers(s, env);
 	for (size_t c = 0; c < s->n_seq; c++) {
 		const struct capture_info *i = capture_info(env->capture[c]);
 
-		assert(i->q_heads >= shape->q_heads && i->kv_heads >= shape->kv_heads &&
-		       i->head_dim == shape->head_dim && i->n_layers == first->n_layers);
+		assert(i->q_heads >= s->shape.q_heads && i->kv_heads >= s->shape.kv_heads &&
+		       i->head_dim == s->shape.head_dim && i->n_layers == first->n_layers);
 		s->seq[c] = (struct source_seq){ i->n_tok, s->elems, i->rope_applied, i->name };
 		s->elems += (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)i->n_tok *
 			    (size_t)i->head_dim;
@@ -55,19 +61,49 @@ enum ar_status source_init(struct source *s, const struct backend_env *env,
 	}
 	s->rope = first->rope.theta > 0 ? first->rope : env->model->rope;
 	s->n_turn = turned ? env->max_len : 1;
-	if (!turned || s->rope.theta > 0)
-		return AR_OK;
-	source_release(s);
-	return ar_fail(err, AR_DATA, "%s: does not say its rotary embedding, nor does the model, "
-		       "and its rows are to be turned; pack it with its rope_theta", first->name);
+	return turned;
 }
 
-void source_release(struct source *s)
+static enum ar_status open(void **self, const struct backend_env *env,
+			   const struct attn_shape *shape, struct ar_err *err)
 {
-	free(s->seq);
-	free(s->layer);
-	free(s->layer_of);
-	*s = (struct source){ 0 };
+	struct source *s = calloc(1, sizeof *s);
+
+	*self = NULL;
+	if (!s)
+		return ar_nomem(err);
+	assert(env->n_capture && env->n_run_layers);
+	*s = (struct source){ .shape = *shape, .capture = env->capture, .n_seq = env->n_capture,
+			      .capture_of = env->capture_of, .run_layer = env->run_layer,
+			      .tile = env->tile };
+	s->seq = calloc(s->n_seq, sizeof *s->seq);
+	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
+	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
+	if (!s->seq || !s->layer || !s->layer_of) {
+		close(s);
+		return ar_nomem(err);
+	}
+	map_layers(s, env);
+	if (place_captures(s, env) && !(s->rope.theta > 0)) {
+		close(s);
+		return ar_fail(err, AR_DATA, "%s: does not say its rotary embedding, nor does the "
+			       "model, and its rows are to be turned; pack it with its rope_theta",
+			       capture_info(env->capture[0])->name);
+	}
+	*self = s;
+	return AR_OK;
+}
+
+static const struct rope *rope(const void *self)
+{
+	return &((const struct source *)self)->rope;
+}
+
+static int64_t n_tok(const void *self, uint32_t req)
+{
+	const struct source *s = self;
+
+	return s->seq[s->capture_of[req]].n_tok;
 }
 
 /* One tensor of one layer of one capture, whose heads begin at element off. */
@@ -110,18 +146,17 @@ static enum ar_status load_capture(const struct source *s, size_t seq, struct ca
 	return AR_OK;
 }
 
-enum ar_status source_load(const struct source *s, struct capture **c, source_put *put, void *ctx,
-			   struct ar_err *err)
+enum ar_status source_load(const struct source *s, source_put *put, void *ctx, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; i < s->n_seq && !st; i++) {
-		const struct capture_info *info = capture_info(c[i]);
+		const struct capture_info *info = capture_info(s->capture[i]);
 		int heads = info->q_heads > info->kv_heads ? info->q_heads : info->kv_heads;
 		bf16_t *piece = malloc((size_t)heads * PIECE_TOK * (size_t)info->head_dim *
 				       sizeof *piece);
 
-		st = piece ? load_capture(s, i, c[i], piece, put, ctx, err) : ar_nomem(err);
+		st = piece ? load_capture(s, i, s->capture[i], piece, put, ctx, err) : ar_nomem(err);
 		free(piece);
 	}
 	return st;
@@ -133,8 +168,8 @@ void source_seqs(const struct source *s, const bf16_t *data, struct layer_seq *o
 		out[i] = (struct layer_seq){ data + s->seq[i].off, s->seq[i].n_tok };
 }
 
-enum ar_status source_row(const struct source *s, size_t seq, int64_t pos, struct layer_row *row,
-			  struct ar_err *err)
+static enum ar_status find_row(const struct source *s, size_t seq, int64_t pos,
+			       struct layer_row *row, struct ar_err *err)
 {
 	const struct source_seq *from = &s->seq[seq];
 	int64_t tok = s->tile ? pos % from->n_tok : pos;
@@ -153,3 +188,77 @@ enum ar_status source_row(const struct source *s, size_t seq, int64_t pos, struc
 	row->turn = (int32_t)by;
 	return AR_OK;
 }
+
+static enum ar_status begin(const void *self, uint32_t req, int64_t start, uint32_t n,
+			    struct layer_row *row, struct ar_err *err)
+{
+	const struct source *s = self;
+	enum ar_status st = AR_OK;
+
+	for (uint32_t i = 0; i < n && !st; i++)
+		st = find_row(s, s->capture_of[req], start + i, &row[i], err);
+	return st;
+}
+
+/* ---- on the host ---- */
+
+static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *from, size_t width,
+			  size_t rows, struct ar_err *err)
+{
+	bf16_t *to = (bf16_t *)ctx + off;
+
+	(void)err;
+	for (size_t r = 0; r < rows; r++)
+		memcpy(to + r * pitch, from + r * width, width * sizeof *to);
+	return AR_OK;
+}
+
+static enum ar_status load_ref(void *self, struct ar_err *err)
+{
+	struct source *s = self;
+	size_t half = (size_t)s->shape.head_dim / 2;
+	float *inv = calloc(half, sizeof *inv);
+	enum ar_status st;
+
+	s->owned = true;
+	s->data = calloc(s->elems, sizeof *s->data);
+	s->table = calloc(s->n_seq, sizeof *s->table);
+	s->trig = calloc((size_t)s->n_turn * half, 2 * sizeof *s->trig);
+	if (!inv || !s->data || !s->table || !s->trig) {
+		st = ar_nomem(err);
+		goto out;
+	}
+	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
+	layer_trig_ref(inv, (int)half, (int)s->n_turn, s->trig);
+	source_seqs(s, s->data, s->table);
+	st = source_load(s, put, s->data, err);
+out:
+	free(inv);
+	return st;
+}
+
+static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *row, int n_row,
+			      const struct qkv *out, struct ar_err *err)
+{
+	const struct source *s = self;
+	int layer = s->layer_of[i];
+
+	(void)err;
+	layer_rope_ref(&s->shape, s->table, layer, row, n_row, s->trig, out->q, out->k);
+	if (out->kv)
+		layer_cache_ref(&s->shape, s->table, layer, row, n_row, out->k, out->kv);
+	return AR_OK;
+}
+
+const struct activations activations_capture = {
+	.name = "capture",
+	.open = open,
+	.rope = rope,
+	.n_tok = n_tok,
+	.begin = begin,
+	.load_ref = load_ref,
+	.qkv_ref = qkv_ref,
+	.load = HAVE_CUDA ? capture_load : NULL,
+	.qkv = HAVE_CUDA ? capture_qkv : NULL,
+	.close = close,
+};

@@ -7,7 +7,7 @@
 static enum ar_status open_methods(const struct attn_engine *e, const struct backend_env *env,
 				   struct selector_env s, struct ar_err *err)
 {
-	const struct rope *rope = &e->source.rope;
+	const struct rope *rope = e->act->rope(e->act_self);
 	float *inv = calloc((size_t)e->shape.head_dim, sizeof *inv);
 	enum ar_status st;
 
@@ -26,12 +26,12 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 	enum ar_status st;
 
 	assert(env->n_run_layers);
-	*e = (struct attn_engine){ .run_layer = env->run_layer };
+	*e = (struct attn_engine){ .run_layer = env->run_layer, .act = activations[0] };
 	st = plan_init(&e->plan, env->model->n_layers, env->method, err);
 	if (st)
 		return st;
 	e->shape = plan_shape(&e->plan, env->model, env->run_layer[0]);
-	st = source_init(&e->source, env, &e->shape, err);
+	st = e->act->open(&e->act_self, env, &e->shape, err);
 	return st ? st : open_methods(e, env, s, err);
 }
 
@@ -43,7 +43,8 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 
 void attn_engine_release(struct attn_engine *e)
 {
-	source_release(&e->source);
+	if (e->act)
+		e->act->close(e->act_self);
 	plan_release(&e->plan);
 }
 

@@ -6,17 +6,18 @@
 #include <stdbool.h>
 
 #include "kernels/methods/plan.h"
-#include "replay/engine/act_capture.h"
+#include "replay/engine/activations.h"
 #include "replay/engine/backend.h"
 
 struct attn_engine {
 	const int *run_layer;		/* of the model, that are executed; borrowed */
 	struct layer_plan plan;
 	struct attn_shape shape;	/* of this rank, of every layer */
-	struct source source;
+	const struct activations *act;
+	void *act_self;
 };
 
-/* device: methods will run on the current device.  *e is to be released even after a failure. */
+/* device: methods and activations will be on the current device.  *e is to be released even after a failure. */
 enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env *env, bool device,
 				struct ar_err *err);
 void attn_engine_release(struct attn_engine *e);

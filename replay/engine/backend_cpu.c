@@ -17,9 +17,6 @@ struct cpu {
 	struct backend_env env;
 	struct attn_engine engine;
 	struct method *dense;
-	bf16_t *data;			/* the captures */
-	struct layer_seq *seq;
-	float *trig;
 	struct pages *pages;
 	struct rows_env rows;
 	struct kv_cache *kv;		/* [n_run_layers] */
@@ -65,49 +62,12 @@ static void cpu_close(void *self)
 	free(c->out_dense);
 	free(c->lse);
 	free(c->lse_dense);
-	free(c->trig);
-	free(c->seq);
-	free(c->data);
 	attn_engine_release(&c->engine);
 	method_free(c->dense);
 	free(c);
 }
 
 /* ---- opening ---- */
-
-static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *from, size_t width,
-			  size_t rows, struct ar_err *err)
-{
-	bf16_t *to = (bf16_t *)ctx + off;
-
-	(void)err;
-	for (size_t r = 0; r < rows; r++)
-		memcpy(to + r * pitch, from + r * width, width * sizeof *to);
-	return AR_OK;
-}
-
-static enum ar_status load(struct cpu *c, struct ar_err *err)
-{
-	const struct source *s = &c->engine.source;
-	size_t half = (size_t)s->shape.head_dim / 2;
-	float *inv = array(half, sizeof *inv);
-	enum ar_status st;
-
-	c->data = array(s->elems, sizeof *c->data);
-	c->seq = array(s->n_seq, sizeof *c->seq);
-	c->trig = array((size_t)s->n_turn * half, 2 * sizeof *c->trig);
-	if (!inv || !c->data || !c->seq || !c->trig) {
-		st = ar_nomem(err);
-		goto out;
-	}
-	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	layer_trig_ref(inv, (int)half, (int)s->n_turn, c->trig);
-	source_seqs(s, c->data, c->seq);
-	st = source_load(s, c->env.capture, put, c->data, err);
-out:
-	free(inv);
-	return st;
-}
 
 static enum ar_status cpu_open(void **self, const void *opts, const struct backend_env *env,
 			       struct ar_err *err)
@@ -124,7 +84,7 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 	if (!st)
 		st = attn_engine_open(&c->engine, env, false, err);
 	if (!st)
-		st = load(c, err);
+		st = c->engine.act->load_ref(c->engine.act_self, err);
 	if (st) {
 		cpu_close(c);
 		return st;
@@ -186,9 +146,10 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 
 	if (st)
 		return st;
-	c->rows.source = &c->engine.source;
+	c->rows.shape = c->engine.shape;
+	c->rows.act = c->engine.act;
+	c->rows.act_self = c->engine.act_self;
 	c->rows.pages = c->pages;
-	c->rows.capture_of = env->capture_of;
 	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
 	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	if (!alloc_rows(c, n_page) || !alloc_cache(c, (size_t)n_page))
@@ -271,10 +232,13 @@ static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, struct
 	return st;
 }
 
-static void rotate(struct cpu *c, int i, const struct rows *r)
+/* Q of the rows in layer i; store: K and V go to the cache. */
+static enum ar_status make_qkv(struct cpu *c, int i, const struct rows *r, bool store,
+			       struct ar_err *err)
 {
-	layer_rope_ref(&c->engine.shape, c->seq, c->engine.source.layer_of[i], r->row, r->n_row, c->trig,
-		       c->q, c->k);
+	const struct qkv out = { c->q, c->k, store ? &c->kv[i] : NULL };
+
+	return c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, &out, err);
 }
 
 /* Bring the rows into the cache, where they are not yet; run attention, or for a fill what it keeps
@@ -293,13 +257,10 @@ static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 	if (!st)
 		st = rows_build(&r, &c->rows, b, NULL, &used, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		rotate(c, i, &r);
-		if (!held)
-			layer_cache_ref(&c->engine.shape, c->seq, c->engine.source.layer_of[i], r.row,
-					r.n_row, c->k, &c->kv[i]);
-		if (!fill)
+		st = make_qkv(c, i, &r, !held, err);
+		if (!st && !fill)
 			st = attend(c, i, &r, cost, err);
-		else if (c->state[i])
+		else if (!st && c->state[i])
 			st = refresh(c, i, &r, err);
 	}
 	return st;
@@ -365,9 +326,10 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 
 	assert(!e->decode);
 	st = rows_build(&r, &c->rows, &(struct batch){ .entry = &one, .n = 1 }, NULL, &used, err);
+	if (!st)
+		st = make_qkv(c, i, &r, false, err);
 	if (st)
 		return st;
-	rotate(c, i, &r);
 	st = attend_counted(c, i, &r, count, sel ? sel : &own, err);
 	if (!st)
 		st = method_ref(c->dense, &r.prefill, c->env.run_layer[i], c->q, &c->kv[i], NULL,

@@ -60,18 +60,13 @@ out:
 	return st;
 }
 
-static enum ar_status rotate(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+/* Q of the rows in layer i; store: K and V go to the cache. */
+static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
+			       struct ar_err *err)
 {
-	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_ROPE);
-	return layer_rope(&c->engine.shape, c->seq, c->engine.source.layer_of[i], r->row, r->n_row,
-			  c->trig, c->q, c->k, c->stream, err);
-}
+	const struct qkv out = { c->q, c->k, store ? &c->kv[i] : NULL };
 
-static enum ar_status write_cache(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
-{
-	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_CACHE);
-	return layer_cache(&c->engine.shape, c->seq, c->engine.source.layer_of[i], r->row, r->n_row, c->k,
-			   &c->kv[i], c->stream, err);
+	return c->engine.act->qkv(c->engine.act_self, i, r->row, r->n_row, &out, err);
 }
 
 /* Method m over chunks in layer i; lse may be NULL. */
@@ -111,9 +106,7 @@ static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned fla
 		if (c->decoder)
 			st = decoder_before(c->decoder, i, layer, err);
 		if (!st)
-			st = rotate(c, i, r, err);
-		if (!st)
-			st = write_cache(c, i, r, err);
+			st = make_qkv(c, i, r, true, err);
 		if (!st)
 			st = attend(c, i, r, err);
 		if (!st && c->decoder)
@@ -143,9 +136,7 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 		st = stage(c, &(struct batch){ .entry = &one, .n = 1 },
 			   attn_engine_method(&c->engine, 0), 0, &host, &dev, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		st = rotate(c, i, &dev, err);
-		if (!st && !held)
-			st = write_cache(c, i, &dev, err);
+		st = make_qkv(c, i, &dev, !held, err);
 		if (!st && c->state[i])
 			st = attend(c, i, &dev, err);
 	}
@@ -373,7 +364,7 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 	int64_t most = lesser(c->env.max_len,
 			      c->rows.prefill.max_page * c->engine.shape.page_tok);
 	int64_t half = lesser(c->env.max_batched_tok,
-			      lesser(most, c->engine.source.seq[c->env.capture_of[0]].n_tok) / 2);
+			      lesser(most, c->engine.act->n_tok(c->engine.act_self, 0)) / 2);
 	uint32_t n = (uint32_t)half;
 	struct batch_entry e[] = {
 		{ .start = 0, .n_tok = n, .known = 2 * n },
@@ -432,8 +423,7 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	c->stale = true;
 	st = stage(c, &b, m, 0, &host, &dev, err);
 	if (!st)
-		st = layer_rope(&c->engine.shape, c->seq, c->engine.source.layer_of[i], dev.row, dev.n_row,
-				c->trig, c->q, c->k, c->stream, err);
+		st = make_qkv(c, i, &dev, false, err);
 	if (!st)
 		st = run_one(c, i, m, &dev, c->host.out, c->host.lse, err);
 	if (!st)

@@ -29,9 +29,6 @@ struct cuda {
 
 	void *alloc[CUDA_ALLOCS];		/* device memory, freed at close */
 	int n_alloc;
-	bf16_t *data;			/* the captures */
-	struct layer_seq *seq;
-	float *trig;
 	bf16_t *q, *k, *out;		/* of the rows of an iteration */
 	float *lse;
 	void *work;			/* of the method or of decode, one after the other */

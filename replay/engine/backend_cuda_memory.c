@@ -12,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum ar_status take(struct cuda *c, void *to, size_t bytes, const char *what,
+static enum ar_status take(void *ctx, void *to, size_t bytes, const char *what,
 			   struct ar_err *err)
 {
+	struct cuda *c = ctx;
 	void *p;
 	size_t unused = 0, total = 0;
 
@@ -118,60 +119,14 @@ out:
 	return st;
 }
 
-static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *from, size_t width,
-			  size_t rows, struct ar_err *err)
+static enum ar_status load_activations(struct cuda *c, struct ar_err *err)
 {
-	bf16_t *to = (bf16_t *)ctx + off;
-	enum ar_status st = AR_OK;
+	const struct activations_device d = {
+		.take = take, .take_ctx = c, .stream = c->stream,
+		.phase = prof_phase, .phase_ctx = c->env.prof,
+	};
 
-	CU(cudaMemcpy2D(to, pitch * sizeof *to, from, width * sizeof *to, width * sizeof *to, rows,
-			cudaMemcpyHostToDevice));
-out:
-	return st;
-}
-
-static enum ar_status load_trig(struct cuda *c, struct ar_err *err)
-{
-	int half = c->engine.shape.head_dim / 2;
-	float *inv = calloc((size_t)half, sizeof *inv), *dev = NULL;
-	enum ar_status st = inv ? AR_OK : ar_nomem(err);
-
-	if (!st)
-		st = take(c, &c->trig, (size_t)(c->engine.source.n_turn * half * 2) * sizeof *c->trig,
-			  "the rotations of RoPE", err);
-	if (!st)
-		st = take(c, &dev, (size_t)half * sizeof *dev, "the frequencies of RoPE", err);
-	if (st)
-		goto out;
-	rope_inv_freq(&c->engine.source.rope, c->engine.shape.head_dim, inv);
-	CU(cudaMemcpy(dev, inv, (size_t)half * sizeof *dev, cudaMemcpyHostToDevice));
-	st = layer_trig(dev, half, (int)c->engine.source.n_turn, c->trig, c->stream, err);
-out:
-	free(inv);
-	return st;
-}
-
-static enum ar_status load_captures(struct cuda *c, struct ar_err *err)
-{
-	size_t bytes = c->engine.source.n_seq * sizeof *c->seq;
-	struct layer_seq *seq = malloc(bytes);
-	enum ar_status st = seq ? AR_OK : ar_nomem(err);
-
-	if (!st)
-		st = take(c, &c->data, c->engine.source.elems * sizeof *c->data,
-			  "the captures (use fewer --layers or --sample-layers)", err);
-	if (!st)
-		st = take(c, &c->seq, bytes, "the table of captures", err);
-	if (st)
-		goto out;
-	source_seqs(&c->engine.source, c->data, seq);
-	CU(cudaMemcpy(c->seq, seq, bytes, cudaMemcpyHostToDevice));
-	st = source_load(&c->engine.source, c->env.capture, put, c->data, err);
-	if (!st)
-		st = load_trig(c, err);
-out:
-	free(seq);
-	return st;
+	return c->engine.act->load(c->engine.act_self, &d, err);
 }
 
 static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
@@ -228,8 +183,9 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		st = attn_engine_open(&c->engine, env, true, err);
 	if (st)
 		goto out;
-	c->rows.source = &c->engine.source;
-	c->rows.capture_of = env->capture_of;
+	c->rows.shape = c->engine.shape;
+	c->rows.act = c->engine.act;
+	c->rows.act_self = c->engine.act_self;
 	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
 	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	st = executor_multiprocessors(&c->rows.prefill.n_sm, err);
@@ -240,7 +196,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 					    &c->engine.shape);
 	st = graphs_init(&c->graphs, c->rows.decode.max_req, err);
 	if (!st)
-		st = load_captures(c, err);
+		st = load_activations(c, err);
 	if (!st)
 		st = open_rows(c, err);
 	if (!st)

@@ -41,8 +41,8 @@ void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits
 /* Whole tiles of an executor hold at least half a block of rows of one head. */
 static size_t max_tiles(const struct rows_env *e)
 {
-	return (size_t)(2 * e->source->shape.q_heads) *
-	       (size_t)attn_max_qblk(&e->prefill, e->source->shape.page_tok) +
+	return (size_t)(2 * e->shape.q_heads) *
+	       (size_t)attn_max_qblk(&e->prefill, e->shape.page_tok) +
 	       (size_t)(EXECUTOR_WAVES * e->prefill.n_sm);
 }
 
@@ -130,18 +130,18 @@ static enum ar_status add_rows(struct rows *o, const struct rows_env *env,
 			       const struct batch_entry *e, struct ar_err *err)
 {
 	const int32_t *page = pages_of(env->pages, e->req);
-	int tok = env->source->shape.page_tok;
+	struct layer_row *row = o->row + o->n_row;
+	int tok = env->shape.page_tok;
+	enum ar_status st = env->act->begin(env->act_self, e->req, e->start, e->n_tok, row, err);
 
+	if (st)
+		return st;
 	for (uint32_t i = 0; i < e->n_tok; i++) {
 		int64_t pos = (int64_t)e->start + i;
-		struct layer_row *row = &o->row[o->n_row];
-		enum ar_status st = source_row(env->source, env->capture_of[e->req], pos, row, err);
 
-		if (st)
-			return st;
-		row->slot = page[pos / tok] * tok + (int32_t)(pos % tok);
-		o->n_row++;
+		row[i].slot = page[pos / tok] * tok + (int32_t)(pos % tok);
 	}
+	o->n_row += (int)e->n_tok;
 	if (e->emit)
 		o->emit[o->n_emit++] = o->n_row - 1;
 	return AR_OK;
@@ -162,14 +162,14 @@ static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const
 		if (e->decode != decode)
 			continue;
 		add_request(a, r++, e, pages_of(env->pages, e->req),
-			    env->source->shape.page_tok);
+			    env->shape.page_tok);
 		out->max_kv_blk = a->page0[r] - a->page0[r - 1] > out->max_kv_blk ?
 				  a->page0[r] - a->page0[r - 1] : out->max_kv_blk;
 		st = add_rows(o, env, e, err);
 		if (st)
 			return st;
 	}
-	out->shape = env->source->shape;
+	out->shape = env->shape;
 	out->n_req = r;
 	out->n_row = a->row0[r];
 	out->n_qblk = a->qblk0[r];
@@ -208,7 +208,7 @@ static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, st
 enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
 			  const struct method *tiles, size_t *used, struct ar_err *err)
 {
-	int tok = e->source->shape.page_tok;
+	int tok = e->shape.page_tok;
 	struct size pre = measure(b, tok, false), dec = measure(b, tok, true);
 	struct carver c = { e->mem, e->bytes, 0 };
 	struct arrays pre_arrays, dec_arrays;
@@ -253,7 +253,7 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 	struct attn_batch *b = &o->decode;
 
 	for (int r = b->n_req; r < n; r++) {
-		o->row[r] = (struct layer_row){ .slot = e->scratch * e->source->shape.page_tok };
+		o->row[r] = (struct layer_row){ .slot = e->scratch * e->shape.page_tok };
 		a->ctx[r] = 0;
 		a->left[r] = 0;
 		a->page[a->page0[r]] = e->scratch;
@@ -272,7 +272,7 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
 				  const struct batch *b, int n, size_t *used, struct ar_err *err)
 {
-	struct size s = measure(b, e->source->shape.page_tok, true);
+	struct size s = measure(b, e->shape.page_tok, true);
 	struct carver c = { e->mem, e->bytes, 0 };
 	struct rows o = { 0 };
 	struct arrays a;

@@ -8,8 +8,8 @@
 
 #include "kernels/layer/layer.h"
 #include "kernels/methods/method.h"
+#include "replay/engine/activations.h"
 #include "replay/engine/pages.h"
-#include "replay/engine/act_capture.h"
 #include "replay/sched/batch.h"
 
 struct rows {
@@ -22,9 +22,10 @@ struct rows {
 
 /* What a batch is turned into rows with. */
 struct rows_env {
-	const struct source *source;
+	struct attn_shape shape;
+	const struct activations *act;
+	const void *act_self;
 	const struct pages *pages;
-	const uint16_t *capture_of;
 	struct attn_limits prefill, decode;
 	int tail;			/* of prefill batches */
 	int32_t scratch;		/* page that no request holds, of rows_build_decodes() */
