@@ -45,7 +45,8 @@ libattnreplay_a_SOURCES += replay/engine/accuracy.c replay/engine/accuracy.h rep
                            replay/engine/graphs.h replay/engine/pages.c replay/engine/pages.h replay/engine/rows.c \
                            replay/engine/rows.h replay/engine/act_capture.c replay/engine/act_capture.h \
                            replay/engine/activations.c replay/engine/activations.h \
-                           replay/engine/attn_engine.c replay/engine/attn_engine.h
+                           replay/engine/attn_engine.c replay/engine/attn_engine.h \
+                           replay/engine/groups.c replay/engine/groups.h
 if HAVE_CUDA
 libattnreplay_a_SOURCES += replay/engine/act_capture_device.c replay/engine/backend_cuda.c \
                            replay/engine/backend_cuda_memory.c replay/engine/decoder.c \

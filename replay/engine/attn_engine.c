@@ -38,13 +38,16 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env *env, bool device,
 				struct ar_err *err)
 {
-	return open_as(e, env, (struct selector_env){ .device = device }, err);
+	enum ar_status st = open_as(e, env, (struct selector_env){ .device = device }, err);
+
+	return st ? st : groups_init(&e->groups, env->model, &e->plan, err);
 }
 
 void attn_engine_release(struct attn_engine *e)
 {
 	if (e->act)
 		e->act->close(e->act_self);
+	groups_release(&e->groups);
 	plan_release(&e->plan);
 }
 

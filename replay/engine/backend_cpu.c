@@ -17,7 +17,6 @@ struct cpu {
 	struct backend_env env;
 	struct attn_engine engine;
 	struct method *dense;
-	struct pages *pages;
 	struct rows_env rows;
 	struct kv_cache *kv;		/* [n_run_layers] */
 	void **state;			/* [n_run_layers] of the selector, or all NULL */
@@ -55,7 +54,6 @@ static void cpu_close(void *self)
 	free(c->kv);
 	free(c->state);
 	free(c->rows.mem);
-	pages_close(c->pages);
 	free(c->q);
 	free(c->k);
 	free(c->out);
@@ -95,36 +93,36 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 
 /* ---- memory of a run ---- */
 
-static bool alloc_cache(struct cpu *c, size_t n_page)
+static bool alloc_cache(struct cpu *c)
 {
-	const struct attn_shape *s = &c->engine.shape;
-	size_t page = pages_offset(s, 1, 0), state;
 	int n = c->env.n_run_layers;
 
-	state = method_state_bytes(attn_engine_method(&c->engine, 0), s);
 	c->kv = array((size_t)n, sizeof *c->kv);
 	c->state = array((size_t)n, sizeof *c->state);
 	if (!c->kv || !c->state)
 		return false;
 	for (int i = 0; i < n; i++) {
-		c->kv[i].k = array(n_page, page * sizeof(bf16_t));
-		c->kv[i].v = array(n_page, page * sizeof(bf16_t));
-		if (state)
-			c->state[i] = array(n_page, state);
-		if (!c->kv[i].k || !c->kv[i].v || (state && !c->state[i]))
+		const struct cache_group *g = attn_engine_group(&c->engine, i);
+		size_t n_page = (size_t)g->n_page;
+
+		c->kv[i].k = array(n_page, g->kv_bytes);
+		c->kv[i].v = array(n_page, g->kv_bytes);
+		if (g->state_bytes)
+			c->state[i] = array(n_page, g->state_bytes);
+		if (!c->kv[i].k || !c->kv[i].v || (g->state_bytes && !c->state[i]))
 			return false;
 	}
 	return true;
 }
 
-static bool alloc_rows(struct cpu *c, int64_t n_page)
+static bool alloc_rows(struct cpu *c)
 {
 	const struct attn_shape *s = &c->engine.shape;
 	size_t row = (size_t)(c->rows.prefill.max_row + c->rows.decode.max_row);
 	size_t q = row * (size_t)s->q_heads, k = row * (size_t)s->kv_heads;
 	size_t dim = (size_t)s->head_dim * sizeof(bf16_t);
 
-	c->rows.bytes = rows_bytes(&c->rows, n_page);
+	c->rows.bytes = rows_bytes(&c->rows, c->rows.group->n_page);
 	c->rows.mem = array(c->rows.bytes, 1);
 	c->q = array(q, dim);
 	c->k = array(k, dim);
@@ -139,20 +137,17 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 {
 	struct cpu *c = self;
 	const struct backend_env *env = &c->env;
-	int64_t n_page = pages_needed(num_blocks, env->block_tok, env->max_seqs,
-					c->engine.shape.page_tok);
-	enum ar_status st = pages_open(&c->pages, n_page, c->engine.shape.page_tok, env->trace->n,
-				       err);
+	enum ar_status st = groups_open_pages(&c->engine.groups, num_blocks, env->block_tok,
+					      env->max_seqs, env->trace->n, err);
 
 	if (st)
 		return st;
-	c->rows.shape = c->engine.shape;
+	c->rows.group = attn_engine_group(&c->engine, 0);
 	c->rows.act = c->engine.act;
 	c->rows.act_self = c->engine.act_self;
-	c->rows.pages = c->pages;
 	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
 	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
-	if (!alloc_rows(c, n_page) || !alloc_cache(c, (size_t)n_page))
+	if (!alloc_rows(c) || !alloc_cache(c))
 		return ar_nomem(err);
 	return AR_OK;
 }
@@ -242,18 +237,17 @@ static enum ar_status make_qkv(struct cpu *c, int i, const struct rows *r, bool 
 }
 
 /* Bring the rows into the cache, where they are not yet; run attention, or for a fill what it keeps
- * beside the cache.  fill: b is an entry that rows_missing() named. */
+ * beside the cache.  fill: b is an entry that groups_missing() named. */
 static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 			      struct iter_cost *cost, struct ar_err *err)
 {
-	const struct batch_entry *one = b->entry;
-	bool held = fill && pages_len(c->pages, one->req) >= (int64_t)one->start + one->n_tok;
+	bool held = fill && groups_hold(&c->engine.groups, b->entry);
 	struct rows r;
 	size_t used;
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		st = rows_grow(c->pages, &b->entry[e], err);
+		st = groups_grow(&c->engine.groups, &b->entry[e], err);
 	if (!st)
 		st = rows_build(&r, &c->rows, b, NULL, &used, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
@@ -273,8 +267,8 @@ static enum ar_status fill_missing(struct cpu *c, const struct batch *b, struct 
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		while (!st && rows_missing(c->pages, &b->entry[e], c->state[0] != NULL,
-					   c->rows.prefill.max_row, &piece))
+		while (!st && groups_missing(&c->engine.groups, &b->entry[e],
+					     c->rows.prefill.max_row, &piece))
 			st = iterate(c, &(struct batch){ .entry = &piece, .n = 1 }, true, &unused,
 				     err);
 	return st;
@@ -345,7 +339,7 @@ static void cpu_drop(void *self, uint32_t req)
 {
 	struct cpu *c = self;
 
-	pages_drop(c->pages, req);
+	groups_drop(&c->engine.groups, req);
 }
 
 const struct backend backend_cpu = {

@@ -129,8 +129,8 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 {
 	struct batch_entry one = *e;
 	struct rows host, dev;
-	bool held = pages_len(c->pages, e->req) >= (int64_t)e->start + e->n_tok;
-	enum ar_status st = rows_grow(c->pages, e, err);
+	bool held = groups_hold(&c->engine.groups, e);
+	enum ar_status st = groups_grow(&c->engine.groups, e, err);
 
 	if (!st)
 		st = stage(c, &(struct batch){ .entry = &one, .n = 1 },
@@ -154,11 +154,11 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		while (!st && rows_missing(c->pages, &b->entry[e], c->state_bytes > 0,
-					   c->rows.prefill.max_row, &piece))
+		while (!st && groups_missing(&c->engine.groups, &b->entry[e],
+					     c->rows.prefill.max_row, &piece))
 			st = fill(c, &piece, err);
 	for (size_t e = 0; e < b->n && !st; e++)
-		st = rows_grow(c->pages, &b->entry[e], err);
+		st = groups_grow(&c->engine.groups, &b->entry[e], err);
 	return st;
 }
 
@@ -377,7 +377,7 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 
 	for (int i = 0; n && i < 3 && !st; i++)
 		st = cuda_run(c, &(struct batch){ .entry = &e[i], .n = 1 }, &unused, err);
-	pages_drop(c->pages, 0);
+	groups_drop(&c->engine.groups, 0);
 	return st;
 }
 
@@ -444,7 +444,7 @@ static void cuda_drop(void *self, uint32_t req)
 {
 	struct cuda *c = self;
 
-	pages_drop(c->pages, req);
+	groups_drop(&c->engine.groups, req);
 }
 
 static const struct store_gpu *cuda_gpu(void *self)

@@ -33,9 +33,6 @@ struct cuda {
 	float *lse;
 	void *work;			/* of the method or of decode, one after the other */
 
-	struct pages *pages;
-	size_t page_bytes;		/* of K or V in one layer */
-	size_t state_bytes;		/* of the selector, beside a page */
 	struct kv_cache *kv;		/* [n_run_layers] */
 	void **state;			/* [n_run_layers], or all NULL */
 	struct rows_env rows;		/* its memory is pinned */

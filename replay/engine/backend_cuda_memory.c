@@ -55,7 +55,6 @@ void cuda_close(void *self)
 	}
 	if (c->stream)
 		cudaStreamDestroy(c->stream);
-	pages_close(c->pages);
 	free(c->kv);
 	free(c->state);
 	free(c->host.out);
@@ -183,7 +182,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		st = attn_engine_open(&c->engine, env, true, err);
 	if (st)
 		goto out;
-	c->rows.shape = c->engine.shape;
+	c->rows.group = attn_engine_group(&c->engine, 0);
 	c->rows.act = c->engine.act;
 	c->rows.act_self = c->engine.act_self;
 	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
@@ -191,9 +190,6 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	st = executor_multiprocessors(&c->rows.prefill.n_sm, err);
 	if (st)
 		goto out;
-	c->page_bytes = pages_offset(&c->engine.shape, 1, 0) * sizeof(bf16_t);
-	c->state_bytes = method_state_bytes(attn_engine_method(&c->engine, 0),
-					    &c->engine.shape);
 	st = graphs_init(&c->graphs, c->rows.decode.max_req, err);
 	if (!st)
 		st = load_activations(c, err);
@@ -240,7 +236,9 @@ int64_t cuda_fit_blocks(void *self)
 {
 	struct cuda *c = self;
 	const struct model *m = c->env.model;
-	double page = (double)(2 * c->page_bytes + c->state_bytes), allowed, here, server;
+	const struct cache_groups *g = &c->engine.groups;
+	double run_page = (double)groups_page_bytes(g, c->env.run_layer, c->env.n_run_layers);
+	double page = (double)groups_page_bytes(g, NULL, m->n_layers), allowed, here, server;
 	double weights = (double)decoder_layers_bytes(m) + (double)decoder_head_bytes(m);
 	int page_tok = c->engine.shape.page_tok;
 	double most = INT32_MAX / page_tok, work = (double)work_bytes(c, 0);
@@ -251,45 +249,63 @@ int64_t cuda_fit_blocks(void *self)
 	if (cudaMemGetInfo(&unused, &total) != cudaSuccess)
 		return 0;
 	allowed = c->opts.utilization * (double)total;
-	here = (allowed - (double)(total - unused) - work) / (page * c->env.n_run_layers + slope);
-	server = (allowed - weights) / (page * m->n_layers + slope);
+	here = (allowed - (double)(total - unused) - work) / (run_page + slope);
+	server = (allowed - weights) / (page + slope);
 	most = most < here ? most : here;
 	most = most < server ? most : server;
 	pages = (int64_t)most - c->env.max_seqs - 1;	/* see pages_needed(); scratch */
 	return pages > 0 ? pages * page_tok / c->env.block_tok : 0;
 }
 
-static enum ar_status take_cache(struct cuda *c, size_t n_page, struct ar_err *err)
+/* Bytes of K, and of V, in a layer of the group: its pages and the scratch page. */
+static size_t kv_bytes(const struct cache_group *g)
 {
-	size_t n = (size_t)c->env.n_run_layers;
-	size_t state = (n_page * c->state_bytes + 255) / 256 * 256;
-	size_t layer = 2 * n_page * c->page_bytes + state;
-	char *mem = NULL;
-	enum ar_status st = take(c, &mem, n * layer, "the KV cache (lower --num-gpu-blocks)", err);
+	return (size_t)(g->n_page + 1) * g->kv_bytes;
+}
 
+static size_t layer_bytes(const struct cache_group *g)
+{
+	size_t state = (size_t)(g->n_page + 1) * g->state_bytes;
+
+	return 2 * kv_bytes(g) + (state + 255) / 256 * 256;
+}
+
+static enum ar_status take_cache(struct cuda *c, struct ar_err *err)
+{
+	int n = c->env.n_run_layers;
+	size_t bytes = 0;
+	char *mem = NULL;
+	enum ar_status st;
+
+	for (int i = 0; i < n; i++)
+		bytes += layer_bytes(attn_engine_group(&c->engine, i));
+	st = take(c, &mem, bytes, "the KV cache (lower --num-gpu-blocks)", err);
 	if (st)
 		return st;
-	c->kv = calloc(n, sizeof *c->kv);
-	c->state = calloc(n, sizeof *c->state);
+	c->kv = calloc((size_t)n, sizeof *c->kv);
+	c->state = calloc((size_t)n, sizeof *c->state);
 	if (!c->kv || !c->state)
 		return ar_nomem(err);
-	CU(cudaMemsetAsync(mem, 0, n * layer, c->stream));
-	for (size_t i = 0; i < n; i++, mem += layer) {
+	CU(cudaMemsetAsync(mem, 0, bytes, c->stream));
+	for (int i = 0; i < n; i++) {
+		const struct cache_group *g = attn_engine_group(&c->engine, i);
+
 		c->kv[i].k = (bf16_t *)mem;
-		c->kv[i].v = (bf16_t *)(mem + n_page * c->page_bytes);
-		c->state[i] = c->state_bytes ? mem + 2 * n_page * c->page_bytes : NULL;
+		c->kv[i].v = (bf16_t *)(mem + kv_bytes(g));
+		c->state[i] = g->state_bytes ? mem + 2 * kv_bytes(g) : NULL;
+		mem += layer_bytes(g);
 	}
 out:
 	return st;
 }
 
-static enum ar_status take_rows(struct cuda *c, int64_t n_page, struct ar_err *err)
+static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 {
+	int64_t n_page = c->rows.group->n_page;
 	size_t row = (size_t)c->rows.prefill.max_row, heads = (size_t)c->engine.shape.q_heads;
 	size_t dim = (size_t)c->engine.shape.head_dim;
 	enum ar_status st;
 
-	c->rows.pages = c->pages;
 	c->rows.scratch = (int32_t)n_page;
 	c->rows.prefill.max_page = n_page;
 	c->rows.bytes = rows_bytes(&c->rows, n_page);
@@ -309,16 +325,15 @@ out:
 
 enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err *err)
 {
-	int tok = c->engine.shape.page_tok;
-	int64_t n_page = pages_needed(num_blocks, c->env.block_tok, c->env.max_seqs, tok);
-	enum ar_status st = pages_open(&c->pages, n_page, tok, c->env.trace->n, err);
+	enum ar_status st = groups_open_pages(&c->engine.groups, num_blocks, c->env.block_tok,
+					      c->env.max_seqs, c->env.trace->n, err);
 
 	if (!st)
-		st = take_rows(c, n_page, err);
+		st = take_rows(c, err);
 	if (!st)
-		st = take(c, &c->work, work_bytes(c, n_page),
+		st = take(c, &c->work, work_bytes(c, c->rows.group->n_page),
 			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
 	if (!st)
-		st = take_cache(c, (size_t)n_page + 1, err);
+		st = take_cache(c, err);
 	return st;
 }

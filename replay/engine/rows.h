@@ -9,7 +9,7 @@
 #include "kernels/layer/layer.h"
 #include "kernels/methods/method.h"
 #include "replay/engine/activations.h"
-#include "replay/engine/pages.h"
+#include "replay/engine/groups.h"
 #include "replay/sched/batch.h"
 
 struct rows {
@@ -22,10 +22,9 @@ struct rows {
 
 /* What a batch is turned into rows with. */
 struct rows_env {
-	struct attn_shape shape;
+	const struct cache_group *group;	/* whose pages the rows are in */
 	const struct activations *act;
 	const void *act_self;
-	const struct pages *pages;
 	struct attn_limits prefill, decode;
 	int tail;			/* of prefill batches */
 	int32_t scratch;		/* page that no request holds, of rows_build_decodes() */
@@ -58,14 +57,5 @@ enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
 
 /* The same rows where a copy of mem lies. */
 struct rows rows_at(const struct rows *r, const void *mem, void *copy);
-
-/* Room for an entry that is about to run. */
-enum ar_status rows_grow(struct pages *p, const struct batch_entry *e, struct ar_err *err);
-
-/* Tokens below e->start that the request's pages do not hold, as when the policy found them in
- * its prefix cache, or, before a chunk, that no chunk brought, where a selector keeps state: the
- * next piece of them, at most max_tok, as an entry to be run first. */
-bool rows_missing(const struct pages *p, const struct batch_entry *e, bool state, int64_t max_tok,
-		  struct batch_entry *piece);
 
 #endif
