@@ -53,6 +53,11 @@ libattnreplay_a_SOURCES += replay/engine/act_capture_device.c replay/engine/back
                            replay/engine/graphs.c
 endif
 
+check_PROGRAMS += tests/t-layers
+tests_t_layers_SOURCES = tests/t-layers.c
+tests_t_layers_LDADD = $(TEST_LIBS)
+tests_t_layers_LDFLAGS = $(FAULT_LINK)
+
 check_PROGRAMS += tests/t-accuracy tests/t-pages
 tests_t_accuracy_SOURCES = tests/t-accuracy.c
 tests_t_accuracy_LDADD = $(TEST_LIBS)

@@ -242,20 +242,22 @@ static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 			      struct iter_cost *cost, struct ar_err *err)
 {
 	bool held = fill && groups_hold(&c->engine.groups, b->entry);
-	struct rows r;
+	struct row_set set;
 	size_t used;
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
 		st = groups_grow(&c->engine.groups, &b->entry[e], err);
 	if (!st)
-		st = rows_build(&r, &c->rows, b, NULL, &used, err);
+		st = rows_build(&set.rows, &c->rows, b, NULL, &used, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		st = make_qkv(c, i, &r, !held, err);
+		const struct rows *r = row_set_of(&set, i);
+
+		st = make_qkv(c, i, r, !held, err);
 		if (!st && !fill)
-			st = attend(c, i, &r, cost, err);
+			st = attend(c, i, r, cost, err);
 		else if (!st && c->state[i])
-			st = refresh(c, i, &r, err);
+			st = refresh(c, i, r, err);
 	}
 	return st;
 }

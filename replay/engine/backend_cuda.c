@@ -46,16 +46,17 @@ static int graph_rows(const struct cuda *c, const struct batch *b)
 /* The rows of b on the host and, once the stream gets there, on the device; padded to pad of
  * them, or 0. */
 static enum ar_status stage(struct cuda *c, const struct batch *b, const struct method *m, int pad,
-			    struct rows *host, struct rows *dev, struct ar_err *err)
+			    struct row_set *host, struct row_set *dev, struct ar_err *err)
 {
+	struct rows *r = &host->rows;
 	size_t used = 0;
-	enum ar_status st = pad ? rows_build_decodes(host, &c->rows, b, pad, &used, err) :
-				  rows_build(host, &c->rows, b, m, &used, err);
+	enum ar_status st = pad ? rows_build_decodes(r, &c->rows, b, pad, &used, err) :
+				  rows_build(r, &c->rows, b, m, &used, err);
 
 	if (st)
 		return st;
 	CU(cudaMemcpyAsync(c->rows_dev, c->rows.mem, used, cudaMemcpyHostToDevice, c->stream));
-	*dev = rows_at(host, c->rows.mem, c->rows_dev);
+	dev->rows = rows_at(r, c->rows.mem, c->rows_dev);
 out:
 	return st;
 }
@@ -94,13 +95,15 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 }
 
 /* All layers and the head, with an event before, between and after.  flags: of the events. */
-static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned flags,
+static enum ar_status enqueue(struct cuda *c, const struct row_set *set, unsigned flags,
 			      struct ar_err *err)
 {
+	const struct rows *last = row_set_of(set, c->env.n_run_layers - 1);
 	enum ar_status st = AR_OK;
 
 	CU(cudaEventRecordWithFlags(c->begin, c->stream, flags));
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
+		const struct rows *r = row_set_of(set, i);
 		int layer = c->env.run_layer[i];
 
 		if (c->decoder)
@@ -116,7 +119,7 @@ static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned fla
 		return st;
 	CU(cudaEventRecordWithFlags(c->head, c->stream, flags));
 	if (c->decoder)
-		st = decoder_head(c->decoder, r->emit, r->n_emit, err);
+		st = decoder_head(c->decoder, last->emit, last->n_emit, err);
 	if (!st)
 		CU(cudaEventRecordWithFlags(c->end, c->stream, flags));
 out:
@@ -128,7 +131,7 @@ out:
 static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry one = *e;
-	struct rows host, dev;
+	struct row_set host, dev;
 	bool held = groups_hold(&c->engine.groups, e);
 	enum ar_status st = groups_grow(&c->engine.groups, e, err);
 
@@ -136,9 +139,11 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 		st = stage(c, &(struct batch){ .entry = &one, .n = 1 },
 			   attn_engine_method(&c->engine, 0), 0, &host, &dev, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		st = make_qkv(c, i, &dev, !held, err);
+		const struct rows *r = row_set_of(&dev, i);
+
+		st = make_qkv(c, i, r, !held, err);
 		if (!st && c->state[i])
-			st = attend(c, i, &dev, err);
+			st = attend(c, i, r, err);
 	}
 	if (st)
 		return st;
@@ -162,42 +167,43 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 	return st;
 }
 
-static enum ar_status begin(struct cuda *c, const struct rows *r, struct ar_err *err)
+static enum ar_status begin(struct cuda *c, const struct row_set *set, struct ar_err *err)
 {
-	return c->decoder ? decoder_begin(c->decoder, r->n_row, err) : AR_OK;
+	return c->decoder ? decoder_begin(c->decoder, row_set_of(set, 0)->n_row, err) : AR_OK;
 }
 
 struct pass {
 	struct cuda *c;
-	const struct rows *rows;
+	const struct row_set *set;
 };
 
 /* Inside of a graph the events are nodes of it. */
 static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
 {
 	const struct pass *p = ctx;
-	enum ar_status st = enqueue(p->c, p->rows, cudaEventRecordExternal, err);
+	enum ar_status st = enqueue(p->c, p->set, cudaEventRecordExternal, err);
 
 	prof_phase(p->c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	return st;
 }
 
-/* Capture the graph that runs r, and run it, outside of any timed region.  It changes nothing
+/* Capture the graph that runs the rows, and run it, outside of any timed region.  It changes nothing
  * that the iteration will not write again.  The pass before makes libraries load their code,
  * which a capture must not. */
-static enum ar_status make_graph(struct cuda *c, const struct rows *r, struct ar_err *err)
+static enum ar_status make_graph(struct cuda *c, const struct row_set *set, struct ar_err *err)
 {
-	struct pass pass = { c, r };
-	enum ar_status st = begin(c, r, err);
+	struct pass pass = { c, set };
+	int n_row = row_set_of(set, 0)->n_row;
+	enum ar_status st = begin(c, set, err);
 
 	if (!st)
-		st = enqueue(c, r, cudaEventRecordDefault, err);
+		st = enqueue(c, set, cudaEventRecordDefault, err);
 	if (!st)
-		st = begin(c, r, err);
+		st = begin(c, set, err);
 	if (!st)
-		st = graphs_capture(&c->graphs, r->n_row, enqueue_pass, &pass, c->stream, err);
+		st = graphs_capture(&c->graphs, n_row, enqueue_pass, &pass, c->stream, err);
 	if (!st)
-		st = graphs_launch(&c->graphs, r->n_row, c->stream, err);
+		st = graphs_launch(&c->graphs, n_row, c->stream, err);
 	c->stale = true;
 	return st;
 }
@@ -285,19 +291,19 @@ static void kernel_cost(const struct cuda *c, struct iter_cost *cost)
 }
 
 /* Run what was staged.  *late: the GPU did not wait for all of it. */
-static enum ar_status run_staged(struct cuda *c, const struct rows *r, int pad, bool *late,
+static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int pad, bool *late,
 				 struct ar_err *err)
 {
 	enum ar_status st = discard(c, err);
 
 	if (!st)
-		st = begin(c, r, err);
+		st = begin(c, set, err);
 	if (st)
 		return st;
 	st = hold(c, err);
 	if (!st)
 		st = pad ? graphs_launch(&c->graphs, pad, c->stream, err) :
-			   enqueue(c, r, cudaEventRecordDefault, err);
+			   enqueue(c, set, cudaEventRecordDefault, err);
 	*late = *c->go == LAYER_HOLD_OVER;
 	*c->go = 1;
 	if (st)
@@ -310,15 +316,16 @@ out:
 /* Where a library loads code for a shape that it sees first, the GPU stands still in the middle of
  * the iteration, which is no cost of the batch: run it again, as it writes what it wrote.  A host
  * that is late for the second time always will be. */
-static enum ar_status run_in_time(struct cuda *c, const struct rows *r, int pad, struct ar_err *err)
+static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int pad,
+				  struct ar_err *err)
 {
 	bool late = false;
-	enum ar_status st = run_staged(c, r, pad, &late, err);
+	enum ar_status st = run_staged(c, set, pad, &late, err);
 
 	if (st || !late || c->slow_host)
 		return st;
 	c->stale = true;
-	return run_staged(c, r, pad, &c->slow_host, err);
+	return run_staged(c, set, pad, &c->slow_host, err);
 }
 
 static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_cost *cost,
@@ -326,7 +333,7 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 {
 	struct cuda *c = self;
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
-	struct rows host, dev;
+	struct row_set host, dev;
 	int pad = graph_rows(c, b);
 	enum ar_status st;
 
@@ -416,26 +423,27 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	const struct method *m = attn_engine_method(&c->engine, i);
 	struct batch_entry one = *e;
 	const struct batch b = { .entry = &one, .n = 1 };
-	struct rows host, dev;
+	struct row_set host, dev;
+	const struct rows *r = row_set_of(&dev, i), *on_host = row_set_of(&host, i);
 	enum ar_status st;
 
 	assert(!e->decode);
 	c->stale = true;
 	st = stage(c, &b, m, 0, &host, &dev, err);
 	if (!st)
-		st = make_qkv(c, i, &dev, false, err);
+		st = make_qkv(c, i, r, false, err);
 	if (!st)
-		st = run_one(c, i, m, &dev, c->host.out, c->host.lse, err);
+		st = run_one(c, i, m, r, c->host.out, c->host.lse, err);
 	if (!st)
-		st = method_count_device(m, &host.prefill, c->work, count, err);
+		st = method_count_device(m, &on_host->prefill, c->work, count, err);
 	if (!st && sel)
-		st = method_selection_device(m, &host.prefill, c->work, sel, err);
+		st = method_selection_device(m, &on_host->prefill, c->work, sel, err);
 	if (!st)
 		st = stage(c, &b, c->dense, 0, &host, &dev, err);
 	if (!st)
-		st = run_one(c, i, c->dense, &dev, c->host.dense, c->host.lse_dense, err);
+		st = run_one(c, i, c->dense, r, c->host.dense, c->host.lse_dense, err);
 	if (!st)
-		st = accuracy_measure(&c->engine.shape, host.n_row, c->host.out, c->host.dense,
+		st = accuracy_measure(&c->engine.shape, on_host->n_row, c->host.out, c->host.dense,
 				      c->host.lse, c->host.lse_dense, acc, err);
 	return st;
 }

@@ -36,7 +36,8 @@ struct prepared {
  *
  * AR_USAGE: a model whose layers differ; captures that differ in shape or layers, or do not fit the
  * model (their heads must be the model's, or the whole model's before the split); a list that
- * names a layer no capture has; more layers than there are; a request that is longer than every capture.
+ * names a layer no capture has; more layers than there are; a request that is longer than every
+ * capture.
  * AR_DATA: captures that differ in their rotary embedding.
  */
 enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, struct ar_err *err);

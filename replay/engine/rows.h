@@ -20,6 +20,19 @@ struct rows {
 	struct attn_batch prefill, decode;
 };
 
+/* The rows of an iteration by segments of layers: layers of a segment work on the same rows.  All
+ * rows go through all layers, which is one segment. */
+struct row_set {
+	struct rows rows;
+};
+
+/* The rows that executed layer i works on. */
+static inline const struct rows *row_set_of(const struct row_set *s, int i)
+{
+	(void)i;
+	return &s->rows;
+}
+
 /* What a batch is turned into rows with. */
 struct rows_env {
 	const struct cache_group *group;	/* whose pages the rows are in */
