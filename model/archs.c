@@ -4,9 +4,17 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
-extern const struct arch arch_llama, arch_qwen3;
+#define ARCHS(X) \
+	X(llama) \
+	X(qwen3)
 
-const struct arch *const archs[] = { &arch_llama, &arch_qwen3, NULL };
+#define X(name) extern const struct arch arch_##name;
+ARCHS(X)
+#undef X
+
+#define X(name) &arch_##name,
+const struct arch *const archs[] = { ARCHS(X) NULL };
+#undef X
 
 /* NULL: no row has this name. */
 static const struct arch *find_name(const cJSON *name)

@@ -230,8 +230,9 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
 }
 
 /* The smaller of what is left on this GPU for the layers that are executed, and of what a
- * server would have that holds the weights and the cache of all layers and no captures.  Work
- * is the larger of things that are linear in the pages: the chord is never too small. */
+ * server would have that holds the weights and the cache of all layers and no captures.  Pages
+ * have one size: there is one group.  Work is the larger of things that are linear in the pages:
+ * the chord is never too small. */
 int64_t cuda_fit_blocks(void *self)
 {
 	struct cuda *c = self;
