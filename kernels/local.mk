@@ -16,7 +16,7 @@ libattnreplay_a_SOURCES += \
   kernels/exec/pool/pool.c kernels/exec/pool/pool.h \
   kernels/layer/gemm.h kernels/layer/layer.c kernels/layer/layer.h \
   kernels/methods/method.c kernels/methods/method.h kernels/methods/method_parse.c \
-    kernels/methods/selection_count.h \
+    kernels/methods/plan.c kernels/methods/plan.h kernels/methods/selection_count.h \
   kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c kernels/prim/multiply.h \
     kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh \
     kernels/prim/softmax.cuh kernels/prim/tensor_map.h \

@@ -1,5 +1,5 @@
 #include "config.h"
-#include "model/model.h"
+#include "model/arch.h"
 
 #include <cjson/cJSON.h>
 #include <limits.h>
@@ -29,9 +29,8 @@ static enum ar_status bad_key(const char *path, const char *key, struct ar_err *
 	return ar_fail(err, AR_DATA, "%s: want a positive integer as '%s'", path, key);
 }
 
-/* def 0: the key must be there. */
-static enum ar_status read_int(const cJSON *config, const char *key, int max, int def, int *out,
-			       const char *path, struct ar_err *err)
+enum ar_status config_int(const cJSON *config, const char *key, int max, int def, int *out,
+			  const char *path, struct ar_err *err)
 {
 	int64_t v = def;
 
@@ -72,13 +71,13 @@ static enum ar_status check_attention(const cJSON *config, const char *path, str
 	return AR_OK;
 }
 
-static enum ar_status read_mlp(struct model *m, const cJSON *config, const char *path,
-			       struct ar_err *err)
+enum ar_status config_mlp(struct layer_spec *l, const cJSON *config, const char *path,
+			  struct ar_err *err)
 {
 	const char *experts = json_has(config, "num_local_experts") ? "num_local_experts"
 								    : "num_experts";
 	int64_t step = 1;
-	enum ar_status st = read_int(config, "intermediate_size", 1 << 24, 0, &m->ffn, path, err);
+	enum ar_status st = config_int(config, "intermediate_size", 1 << 24, 0, &l->ffn, path, err);
 
 	if (st || !json_has(config, experts))
 		return st;
@@ -87,35 +86,35 @@ static enum ar_status read_mlp(struct model *m, const cJSON *config, const char 
 	    cJSON_GetArraySize(get(config, "mlp_only_layers")) > 0)
 		return ar_fail(err, AR_DATA, "%s: a mix of dense and expert layers is not known",
 			       path);
-	st = read_int(config, experts, 1 << 16, 0, &m->n_experts, path, err);
+	st = config_int(config, experts, 1 << 16, 0, &l->n_experts, path, err);
 	if (!st)
-		st = read_int(config, "num_experts_per_tok", m->n_experts, 0, &m->experts_per_tok,
-			      path, err);
+		st = config_int(config, "num_experts_per_tok", l->n_experts, 0, &l->experts_per_tok,
+				path, err);
 	if (!st)
-		st = read_int(config, "moe_intermediate_size", 1 << 24, m->ffn, &m->ffn, path, err);
+		st = config_int(config, "moe_intermediate_size", 1 << 24, l->ffn, &l->ffn, path, err);
 	return st;
 }
 
-static enum ar_status read_heads(struct model *m, const cJSON *config, const char *path,
-				 struct ar_err *err)
+enum ar_status config_heads(struct layer_spec *l, int hidden, const cJSON *config,
+			    const char *path, struct ar_err *err)
 {
 	enum ar_status st =
-		read_int(config, "num_attention_heads", 1 << 12, 0, &m->q_heads, path, err);
+		config_int(config, "num_attention_heads", 1 << 12, 0, &l->q_heads, path, err);
 
 	if (!st)
-		st = read_int(config, "num_key_value_heads", 1 << 12, m->q_heads, &m->kv_heads,
-			      path, err);
+		st = config_int(config, "num_key_value_heads", 1 << 12, l->q_heads, &l->kv_heads,
+				path, err);
 	if (st)
 		return st;
-	if (m->q_heads % m->kv_heads)
+	if (l->q_heads % l->kv_heads)
 		return ar_fail(err, AR_DATA, "%s: num_key_value_heads %d does not divide "
-			       "num_attention_heads %d", path, m->kv_heads, m->q_heads);
-	if (!json_has(config, "head_dim") && m->hidden % m->q_heads)
+			       "num_attention_heads %d", path, l->kv_heads, l->q_heads);
+	if (!json_has(config, "head_dim") && hidden % l->q_heads)
 		return ar_fail(err, AR_DATA, "%s: no 'head_dim', and num_attention_heads %d does "
-			       "not divide hidden_size %d", path, m->q_heads, m->hidden);
-	st = read_int(config, "head_dim", 1 << 12, m->hidden / m->q_heads, &m->head_dim, path, err);
-	if (!st && m->head_dim % 2)
-		st = ar_fail(err, AR_DATA, "%s: head_dim %d is odd", path, m->head_dim);
+			       "not divide hidden_size %d", path, l->q_heads, hidden);
+	st = config_int(config, "head_dim", 1 << 12, hidden / l->q_heads, &l->head_dim, path, err);
+	if (!st && l->head_dim % 2)
+		st = ar_fail(err, AR_DATA, "%s: head_dim %d is odd", path, l->head_dim);
 	return st;
 }
 
@@ -132,33 +131,40 @@ static enum ar_status read_rope(struct model *m, const cJSON *config, const char
 	return rope_parse(&m->rope, theta, get(config, key), path, err);
 }
 
-static enum ar_status read_config(struct model *m, const cJSON *config, const char *path,
-				  struct ar_err *err)
+enum ar_status config_outside(struct model *m, const cJSON *config, const char *path,
+			      struct ar_err *err)
 {
 	int max_len;
-	enum ar_status st;
+	enum ar_status st = config_int(config, "vocab_size", 1 << 28, 0, &m->vocab, path, err);
 
-	if (!cJSON_IsObject(config))
-		return ar_fail(err, AR_DATA, "%s: not a JSON object", path);
-	st = check_attention(config, path, err);
 	if (!st)
-		st = read_int(config, "num_hidden_layers", 4094, 0, &m->n_layers, path, err);
-	if (!st)
-		st = read_int(config, "hidden_size", 1 << 24, 0, &m->hidden, path, err);
-	if (!st)
-		st = read_heads(m, config, path, err);
-	if (!st)
-		st = read_mlp(m, config, path, err);
-	if (!st)
-		st = read_int(config, "vocab_size", 1 << 28, 0, &m->vocab, path, err);
-	if (!st)
-		st = read_int(config, "max_position_embeddings", INT_MAX, INT_MAX, &max_len, path,
-			      err);
+		st = config_int(config, "max_position_embeddings", INT_MAX, INT_MAX, &max_len, path,
+				err);
 	if (!st)
 		st = read_rope(m, config, path, err);
 	if (!st)
 		m->max_len = max_len;
 	return st;
+}
+
+enum ar_status config_decoder(struct model *m, const cJSON *config, const char *path,
+			      struct ar_err *err)
+{
+	struct layer_spec l = { .mixer = MIX_FULL };
+	int n_layers;
+	enum ar_status st = check_attention(config, path, err);
+
+	if (!st)
+		st = config_int(config, "num_hidden_layers", 4094, 0, &n_layers, path, err);
+	if (!st)
+		st = config_int(config, "hidden_size", 1 << 24, 0, &m->hidden, path, err);
+	if (!st)
+		st = config_heads(&l, m->hidden, config, path, err);
+	if (!st)
+		st = config_mlp(&l, config, path, err);
+	if (!st)
+		st = config_outside(m, config, path, err);
+	return st ? st : model_set_layers(m, n_layers, &l, err);
 }
 
 static enum ar_status read_text(const char *path, char **out, struct ar_err *err)
@@ -212,8 +218,10 @@ static enum ar_status load_file(struct model *m, const char *path, struct ar_err
 	config = cJSON_ParseWithOpts(x.json, &end, 1);
 	if (!config)
 		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path, text_line(x.json, end));
+	else if (!cJSON_IsObject(config))
+		st = ar_fail(err, AR_DATA, "%s: not a JSON object", path);
 	else
-		st = read_config(&x, config, path, err);
+		st = arch_find(config)->read(&x, config, path, err);
 	cJSON_Delete(config);
 	if (st) {
 		model_release(&x);
@@ -259,33 +267,72 @@ enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_e
 
 void model_release(struct model *m)
 {
+	free(m->layer);
 	free(m->json);
 	*m = (struct model){ 0 };
 }
 
-enum ar_status model_split(struct model *m, int tp, struct ar_err *err)
+enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec *spec,
+				struct ar_err *err)
+{
+	m->layer = malloc((size_t)n * sizeof *m->layer);
+	if (!m->layer)
+		return ar_nomem(err);
+	m->n_layers = n;
+	for (int i = 0; i < n; i++)
+		m->layer[i] = *spec;
+	return AR_OK;
+}
+
+int model_odd_layer(const struct model *m)
+{
+	for (int i = 1; i < m->n_layers; i++)
+		if (memcmp(&m->layer[i], &m->layer[0], sizeof *m->layer) != 0)
+			return i;
+	return 0;
+}
+
+static enum ar_status check_split(const struct model *m, const struct layer_spec *l, int tp,
+				  struct ar_err *err)
 {
 	const struct { const char *what; int n; } part[] = {
-		{ "query heads", m->q_heads },
-		{ m->n_experts ? "expert FFN width" : "FFN width", m->ffn },
+		{ "query heads", l->q_heads },
+		{ l->n_experts ? "expert FFN width" : "FFN width", l->ffn },
 		{ "vocabulary", m->vocab },
 	};
 
-	if (tp < 1 || m->tp != 1)
-		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts", m->name, tp);
 	for (size_t i = 0; i < sizeof part / sizeof *part; i++)
 		if (part[i].n % tp)
 			return ar_fail(err, AR_USAGE,
 				       "cannot split model '%s' into %d parts: %s %d "
 				       "is no multiple of it; change --tp",
 				       m->name, tp, part[i].what, part[i].n);
-	if (m->kv_heads % tp && tp % m->kv_heads)
+	if (l->kv_heads % tp && tp % l->kv_heads)
 		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts: %d KV heads "
 			       "neither divide nor are divided by it; change --tp", m->name, tp,
-			       m->kv_heads);
-	m->q_heads /= tp;
-	m->kv_heads = m->kv_heads > tp ? m->kv_heads / tp : 1;
-	m->ffn /= tp;
+			       l->kv_heads);
+	return AR_OK;
+}
+
+static void split_layer(struct layer_spec *l, int tp)
+{
+	l->q_heads /= tp;
+	l->kv_heads = l->kv_heads > tp ? l->kv_heads / tp : 1;
+	l->ffn /= tp;
+}
+
+enum ar_status model_split(struct model *m, int tp, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	if (tp < 1 || m->tp != 1)
+		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts", m->name, tp);
+	for (int i = 0; i < m->n_layers && !st; i++)
+		st = check_split(m, &m->layer[i], tp, err);
+	if (st)
+		return st;
+	for (int i = 0; i < m->n_layers; i++)
+		split_layer(&m->layer[i], tp);
 	m->vocab /= tp;
 	m->tp = tp;
 	return AR_OK;

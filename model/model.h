@@ -17,16 +17,25 @@ struct rope {
 /* inv[k] = angle per position of pair k, k < dim/2; 0 where theta is, which turns nothing. */
 void rope_inv_freq(const struct rope *r, int dim, float *inv);
 
-struct model {
-	char name[64];
-	int n_layers, hidden;
+/* How a layer mixes the tokens of a request. */
+enum mixer {
+	MIX_FULL		/* attention over all positions up to its own */
+};
+
+struct layer_spec {
+	enum mixer mixer;
 	int q_heads, kv_heads, head_dim;
 	int ffn;		/* SwiGLU width; of one expert when n_experts > 0 */
 	int n_experts, experts_per_tok;	/* 0: dense MLP */
-	int vocab;
+};
+
+struct model {
+	char name[64];
+	int n_layers, hidden, vocab;
+	struct layer_spec *layer;	/* [n_layers], owned */
 	int64_t max_len;	/* max_position_embeddings */
 	struct rope rope;
-	int tp;			/* 1: whole; N: the fields above are rank 0's slice of N */
+	int tp;			/* 1: whole; N: layers and vocab are rank 0's slice of N */
 	char *json;		/* the config as read, owned */
 };
 
@@ -34,9 +43,15 @@ struct model {
 enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_err *err);
 void model_release(struct model *m);
 
-/* Keep one rank's heads, FFN and vocabulary.  KV heads fewer than tp are replicated (one
- * each), as engines do.  AR_USAGE when tp does not divide the heads, the FFN or the
- * vocabulary. */
+/* Give a model without layers n of them, all as spec says. */
+enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec *spec,
+				struct ar_err *err);
+/* The first layer that is not as layer 0 is; 0: all layers are alike. */
+int model_odd_layer(const struct model *m);
+
+/* Keep one rank's heads and FFN of each layer, and its vocabulary.  KV heads fewer than tp are
+ * replicated (one each), as engines do.  AR_USAGE when tp does not divide the heads, the FFN or
+ * the vocabulary. */
 enum ar_status model_split(struct model *m, int tp, struct ar_err *err);
 
 #endif

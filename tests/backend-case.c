@@ -14,11 +14,12 @@
 #include "tests/gate_file.h"
 #include "tests/tap.h"
 
-enum { DIM = 64, ROWS = CASE_HEADS + 2 * CASE_KV_HEADS, BASE_TOK = CASE_LEN / 3, LAYERS = 4,
+enum { DIM = 64, ROWS = CASE_HEADS + 2 * CASE_KV_HEADS, BASE_TOK = CASE_LEN / 3,
        CAPTURED = 2 };
 
 static const struct rope rope = { .theta = 10000 };
-static const int captured_layer[LAYERS] = { 0, 0, 1, 1 }, run_layer[CASE_RUN_LAYERS] = { 1, 2 };
+static const int captured_layer[CASE_LAYERS] = { 0, 0, 1, 1 };
+static const int run_layer[CASE_RUN_LAYERS] = { 1, 2 };
 static const uint16_t capture_of[CASE_REQ];
 
 /* ---- the capture ---- */
@@ -162,10 +163,12 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 	for (int i = 0; i < CASE_REQ; i++)
 		c->req[i] = (struct request){ .prompt_tok = CASE_LEN - 10, .output_tok = 10 };
 	c->trace = (struct trace){ .req = c->req, .n = CASE_REQ };
-	c->model = (struct model){ .name = "small", .n_layers = LAYERS, .hidden = 64,
-		.q_heads = CASE_HEADS, .kv_heads = CASE_KV_HEADS, .head_dim = DIM, .ffn = 128,
-		.n_experts = how->n_experts, .experts_per_tok = how->n_experts ? 2 : 0,
-		.vocab = 1001, .max_len = CASE_LEN, .tp = 1,
+	for (int i = 0; i < CASE_LAYERS; i++)
+		c->layer[i] = (struct layer_spec){ .mixer = MIX_FULL, .q_heads = CASE_HEADS,
+			.kv_heads = CASE_KV_HEADS, .head_dim = DIM, .ffn = 128,
+			.n_experts = how->n_experts, .experts_per_tok = how->n_experts ? 2 : 0 };
+	c->model = (struct model){ .name = "small", .n_layers = CASE_LAYERS, .hidden = 64,
+		.layer = c->layer, .vocab = 1001, .max_len = CASE_LEN, .tp = 1,
 		.rope = how->rope_unknown ? (struct rope){ 0 } : rope };
 	open_capture(c, how);
 	if (method_parse(&c->method, how->method, err))
@@ -359,13 +362,13 @@ static void write_patterns(const char *path)
 	char text[1024];
 	size_t n = 0;
 
-	for (int l = 0; l < LAYERS; l++)
+	for (int l = 0; l < CASE_LAYERS; l++)
 		for (int h = 0; h < CASE_HEADS; h++)
 			n += (size_t)snprintf(text + n, sizeof text - n,
 					      "%s\"%d\":[\"block_sparse\",8,1,1]%s",
 					      h ? "," : l ? ",{" : "[{", h,
 					      h < CASE_HEADS - 1 ? "" :
-					      l < LAYERS - 1 ? "}" : "}]");
+					      l < CASE_LAYERS - 1 ? "}" : "}]");
 	file_write(path, text, n);
 }
 
@@ -373,7 +376,7 @@ static void write_patterns(const char *path)
  * under a union, and in fp32, and keys of a gate. */
 static void test_states(const struct backend *b)
 {
-	const struct gate_file gate = { LAYERS, CASE_HEADS, 0, DIM };
+	const struct gate_file gate = { CASE_LAYERS, CASE_HEADS, 0, DIM };
 	char path[] = "/tmp/t-backend-XXXXXX", seer[128], minference[128];
 	struct rng rng = { 21 };
 	enum log_level level = log_level;

@@ -6,7 +6,7 @@
 
 #include "replay/engine/backends_attn.h"
 
-enum { CASE_HEADS = 4, CASE_KV_HEADS = 2, CASE_RUN_LAYERS = 2, CASE_REQ = 3, CASE_LEN = 720 };
+enum { CASE_HEADS = 4, CASE_KV_HEADS = 2, CASE_LAYERS = 4, CASE_RUN_LAYERS = 2, CASE_REQ = 3, CASE_LEN = 720 };
 
 struct case_how {
 	const char *method;
@@ -25,6 +25,7 @@ struct backend_case {
 	struct trace trace;
 	struct request req[CASE_REQ];
 	struct model model;
+	struct layer_spec layer[CASE_LAYERS];
 	struct capture *capture;
 	struct method *method;
 	const struct backend *backend;

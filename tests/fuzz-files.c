@@ -36,8 +36,10 @@ static void as_model(const char *path)
 		told(&err);
 		return;
 	}
-	must(m.n_layers > 0 && m.hidden > 0 && m.head_dim > 0 && m.kv_heads > 0 &&
-	     m.q_heads >= m.kv_heads && m.vocab > 0, "a model without a size");
+	must(m.n_layers > 0 && m.hidden > 0 && m.vocab > 0, "a model without a size");
+	for (int i = 0; i < m.n_layers; i++)
+		must(m.layer[i].head_dim > 0 && m.layer[i].kv_heads > 0 &&
+		     m.layer[i].q_heads >= m.layer[i].kv_heads, "a layer without a size");
 	if (model_split(&m, 2, &err))
 		told(&err);
 	model_release(&m);

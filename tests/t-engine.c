@@ -466,8 +466,9 @@ static struct capture_info info_b = { .name = cap_b, .n_layers = 4, .layer = lay
 				      .kv_heads = 2, .head_dim = 64, .n_tok = 50 };
 static const struct capture_info *const both[] = { &info_a, &info_b };
 static const struct sched_limits no_limits = { .policy = &lazy, .block_tok = 16 };
-static const struct model model8 = { .name = "m", .n_layers = 8, .q_heads = 8, .kv_heads = 2,
-				     .head_dim = 64, .tp = 1 };
+#define LAYER { .mixer = MIX_FULL, .q_heads = 8, .kv_heads = 2, .head_dim = 64, .ffn = 96 }
+static struct layer_spec layer8[] = { LAYER, LAYER, LAYER, LAYER, LAYER, LAYER, LAYER, LAYER };
+static const struct model model8 = { .name = "m", .n_layers = 8, .layer = layer8, .tp = 1 };
 
 static struct prepare_in input(const struct trace *t)
 {
@@ -532,6 +533,7 @@ static void test_refusals(void)
 	struct capture_info other = info_b;
 	const struct capture_info *two[] = { &info_a, &other };
 	int layers[] = { 0, 4, 8, 7 };
+	struct layer_spec layer = LAYER, mixed[] = { LAYER, LAYER };
 	struct model split = model8;
 	struct prepare_in in = input(&trace3);
 
@@ -564,16 +566,24 @@ static void test_refusals(void)
 		   "b.arc: not the rotary embedding of a.arc; replay them apart");
 	in = input(&trace3);
 	in.model = &split;
-	split.q_heads = in.whole_q_heads = 16;
+	split.n_layers = 1;
+	split.layer = &layer;
+	layer.q_heads = in.whole_q_heads = 16;
 	refuses(&in, "a.arc has 8/2 heads of 64, model m has 16/2 of 64; take the model it was "
 		"captured from");
 	split.tp = 4;
-	split.q_heads = 2;
-	split.kv_heads = 1;
+	layer.q_heads = 2;
+	layer.kv_heads = 1;
 	refuses(&in, "a.arc has 8/2 heads of 64, model m has 2/1 of 64 on each rank; take the "
 		"model it was captured from");
 	in.whole_q_heads = 8;
-	is_layers(&in, "0 0 4 4 8 8 9 9 ", "0 1 2 3 4 5 6 7 ", "the whole model's heads");
+	is_layers(&in, "0 ", "0 ", "the whole model's heads");
+	split.n_layers = 2;
+	split.layer = mixed;
+	mixed[1].kv_heads = 4;
+	mixed[1].n_experts = 8;
+	refuses(&in, "model m: layer 0 has 8/2 heads of 64, FFN 96 and 0 of 0 experts, layer 1 has "
+		"8/4 of 64, 96 and 0 of 8; a run needs layers that are alike");
 }
 
 static void test_captures(void)

@@ -13,6 +13,7 @@ enum { N_TEST = 8 };
 
 #include "base/rng.h"
 #include "kernels/prim/cuda.h"
+#include "replay/engine/act_capture.h"
 #include "replay/engine/graphs.h"
 #include "replay/engine/rows.h"
 
@@ -20,16 +21,17 @@ enum { MAX_REQ = 20, MAX_LEN = 3000, N_PAGE = 480, Q_HEADS = 8, KV_HEADS = 2, DI
        PAGE_TOK = 128, TOUCHED = N_PAGE + 1, ROW = Q_HEADS * DIM };
 
 static struct source_seq seq = { .n_tok = MAX_LEN, .rope_applied = true, .name = "a" };
-static const struct source source = {
-	.shape = { Q_HEADS, KV_HEADS, DIM, PAGE_TOK }, .seq = &seq, .n_seq = 1, .n_turn = 1,
-};
 static const uint16_t capture_of[MAX_REQ];
+static const struct source source = {
+	.shape = { Q_HEADS, KV_HEADS, DIM, PAGE_TOK }, .seq = &seq, .n_seq = 1,
+	.capture_of = capture_of, .n_turn = 1,
+};
 
 static struct state {
 	cudaStream_t stream;
 	struct graphs graphs;
 	struct rows_env env;
-	struct pages *pages;
+	struct cache_group group;
 	void *dev;			/* the rows */
 	struct kv_cache kv;
 	bf16_t *q, *out;
@@ -67,15 +69,16 @@ static void open_all(struct rng *r)
 	size_t page = pages_offset(&source.shape, 1, 0);
 	struct ar_err err;
 
-	s.env = (struct rows_env){ .source = &source, .capture_of = capture_of, .scratch = N_PAGE,
+	s.group.shape = source.shape;
+	s.env = (struct rows_env){ .group = &s.group, .act = &activations_capture, .act_self = &source,
+		.scratch = N_PAGE,
 		.prefill = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 },
 		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 } };
 	s.env.bytes = rows_bytes(&s.env, N_PAGE);
 	s.env.mem = malloc(s.env.bytes);
 	if (!s.env.mem)
 		bail_out("out of memory");
-	must(pages_open(&s.pages, N_PAGE, PAGE_TOK, MAX_REQ, &err), &err);
-	s.env.pages = s.pages;
+	must(pages_open(&s.group.pages, N_PAGE, PAGE_TOK, MAX_REQ, &err), &err);
 	must(graphs_init(&s.graphs, MAX_REQ, &err), &err);
 	check(cudaStreamCreate(&s.stream), "cudaStreamCreate");
 	s.dev = gpu_new(s.env.bytes, 0);
@@ -91,7 +94,7 @@ static void close_all(void)
 	graphs_release(&s.graphs);
 	check(cudaStreamDestroy(s.stream), "cudaStreamDestroy");
 	gpu_free_all();
-	pages_close(s.pages);
+	pages_close(s.group.pages);
 	free(s.env.mem);
 }
 
@@ -154,7 +157,7 @@ static size_t random_batch(struct batch_entry *e, struct rng *r)
 
 		e[i] = (struct batch_entry){ .req = i, .n_tok = 1, .decode = true, .emit = true,
 			.start = (uint32_t)rng_below(r, rng_below(r, 4) ? 1000 : MAX_LEN) };
-		must(pages_grow(s.pages, i, e[i].start + 1, &err), &err);
+		must(pages_grow(s.group.pages, i, e[i].start + 1, &err), &err);
 	}
 	return n;
 }
@@ -189,7 +192,7 @@ static void test_batches(struct rng *r)
 			padded = padded && (s.host[0][k] == 0xffff) == (k >= n * ROW);
 		for (uint32_t q = 0; q < MAX_REQ; q++)
 			if (rng_below(r, 3) == 0)
-				pages_drop(s.pages, q);
+				pages_drop(s.group.pages, q);
 	}
 	ok(same, "a graph gives bit for bit what its kernels give on the same batch");
 	ok(most < 0.02F, "and what the batch gives without padding: %g apart", (double)most);
@@ -212,7 +215,7 @@ static void test_capture(void)
 	is_str(err.msg, "no", "with its message");
 	ok(!g.exec[3], "there is no graph then");
 	graphs_release(&g);
-	must(pages_grow(s.pages, 0, 1, &err), &err);
+	must(pages_grow(s.group.pages, 0, 1, &err), &err);
 	run(&b);
 	ok(furthest(1) < 0.02F, "and the stream works on");
 }

@@ -1,6 +1,7 @@
 /* Models: presets, config files, shares of a model, rotary frequencies. */
 #include "config.h"
 
+#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 #include "base/data.h"
 #include "base/log.h"
-#include "model/model.h"
+#include "model/arch.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
@@ -26,8 +27,9 @@ static void test_presets(void)
 	struct model m;
 
 	ok(model_load(&m, "llama-3.1-8b", &err) == AR_OK && !strcmp(m.name, "llama-3.1-8b") &&
-	   m.n_layers == 32 && m.hidden == 4096 && m.q_heads == 32 && m.kv_heads == 8 &&
-	   m.head_dim == 128 && m.ffn == 14336 && m.n_experts == 0 && m.vocab == 128256 &&
+	   m.n_layers == 32 && m.hidden == 4096 && m.layer->q_heads == 32 &&
+	   m.layer->kv_heads == 8 && m.layer->head_dim == 128 && m.layer->ffn == 14336 &&
+	   m.layer->n_experts == 0 && m.layer->mixer == MIX_FULL && m.vocab == 128256 &&
 	   m.max_len == 131072 && m.tp == 1, "Llama-3.1-8B: %s", err.msg);
 	ok(m.rope.theta == 500000 && m.rope.factor == 8 && m.rope.low_freq == 1 &&
 	   m.rope.high_freq == 4 && m.rope.original_len == 8192, "with llama3 RoPE scaling");
@@ -35,13 +37,15 @@ static void test_presets(void)
 	model_release(&m);
 	model_release(&m);
 	ok(model_load(&m, "qwen3-30b-a3b", &err) == AR_OK && m.n_layers == 48 && m.hidden == 2048 &&
-	   m.q_heads == 32 && m.kv_heads == 4 && m.head_dim == 128 && m.ffn == 768 &&
-	   m.n_experts == 128 && m.experts_per_tok == 8 && m.vocab == 151936 &&
+	   m.layer->q_heads == 32 && m.layer->kv_heads == 4 && m.layer->head_dim == 128 &&
+	   m.layer->ffn == 768 &&
+	   m.layer->n_experts == 128 && m.layer->experts_per_tok == 8 && m.vocab == 151936 &&
 	   m.max_len == 262144 && m.rope.theta == 1e7 && m.rope.factor == 0, "Qwen3-30B-A3B: %s",
 	   err.msg);
 	model_release(&m);
 	ok(model_load(&m, "niah-llama-14m", &err) == AR_OK && m.n_layers == 8 && m.hidden == 320 &&
-	   m.q_heads == 8 && m.kv_heads == 2 && m.head_dim == 128 && m.ffn == 896 &&
+	   m.layer->q_heads == 8 && m.layer->kv_heads == 2 && m.layer->head_dim == 128 &&
+	   m.layer->ffn == 896 &&
 	   m.vocab == 2048,
 	   "niah-llama-14m: %s", err.msg);
 	model_release(&m);
@@ -86,13 +90,13 @@ static void test_defaults(void)
 	char sub[64];
 
 	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4}", &err) == AR_OK &&
-	   m.kv_heads == 4 && m.head_dim == 16 && m.rope.theta == 10000 && m.rope.factor == 0 &&
-	   m.n_experts == 0 &&
+	   m.layer->kv_heads == 4 && m.layer->head_dim == 16 && m.rope.theta == 10000 &&
+	   m.rope.factor == 0 && m.layer->n_experts == 0 &&
 	   !strcmp(m.name, "c"), "KV heads, head size and RoPE have defaults: %s", err.msg);
 	model_release(&m);
 	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"num_key_value_heads\":null,"
 		     "\"head_dim\":null,\"rope_scaling\":null,\"sliding_window\":null}", &err)
-	   == AR_OK && m.kv_heads == 4,
+	   == AR_OK && m.layer->kv_heads == 4,
 	   "null is absent: %s", err.msg);
 	model_release(&m);
 	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,"
@@ -101,8 +105,8 @@ static void test_defaults(void)
 	   "RoPE under rope_parameters: %s", err.msg);
 	model_release(&m);
 	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"num_local_experts\":8,"
-		     "\"num_experts_per_tok\":2}", &err) == AR_OK && m.n_experts == 8 &&
-		     m.ffn == 96,
+		     "\"num_experts_per_tok\":2}", &err) == AR_OK && m.layer->n_experts == 8 &&
+		     m.layer->ffn == 96,
 	   "experts of the full FFN width: %s", err.msg);
 	model_release(&m);
 	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"sliding_window\":32,"
@@ -126,6 +130,38 @@ static void test_defaults(void)
 	   strstr(err.msg, "My-Model/config.json: No such file"),
 	   "a folder without one");
 	rmdir(sub);
+}
+
+static void test_archs(void)
+{
+	static const struct { const char *text, *want; } cases[] = {
+		{ "{\"model_type\":\"llama\"}", "llama" },
+		{ "{\"model_type\":\"qwen3_moe\"}", "qwen3" },
+		{ "{\"model_type\":\"qwen3\",\"architectures\":[\"LlamaForCausalLM\"]}",
+		  "qwen3" },
+		{ "{\"model_type\":\"?\",\"architectures\":[3,\"?\",\"Qwen3ForCausalLM\"]}",
+		  "qwen3" },
+		{ "{\"model_type\":\"gpt_oss\",\"architectures\":\"Qwen3ForCausalLM\"}",
+		  "llama" },
+		{ "{\"model_type\":7}", "llama" },
+		{ "{}", "llama" },
+	};
+	struct ar_err err = { 0 };
+	struct model m;
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		cJSON *config = cJSON_Parse(cases[i].text);
+
+		is_str(arch_find(config)->name, cases[i].want, "%s", cases[i].text);
+		cJSON_Delete(config);
+	}
+	for (int i = 0; archs[i]; i++)
+		ok(archs[i]->read && archs[i]->hf_names[0], "%s has names and a reader",
+		   archs[i]->name);
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"model_type\":\"none of these\"}",
+		     &err) == AR_OK && m.n_layers == 2, "an unknown model is read by its keys: %s",
+	   err.msg);
+	model_release(&m);
 }
 
 #define H "{" BASE ",\"num_attention_heads\":4"
@@ -176,7 +212,7 @@ static void test_bad_configs(void)
 	struct model m;
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		ok(load_text(&m, cases[i].text, &err) == AR_DATA && !m.json && !m.n_layers &&
+		ok(load_text(&m, cases[i].text, &err) == AR_DATA && !m.json && !m.layer && !m.n_layers &&
 		   !strncmp(err.msg, path, strlen(path)) && strstr(err.msg, cases[i].wrong),
 		   "refused: %s (%s)", cases[i].wrong, err.msg + strlen(path));
 	if (truncate(path, 17 << 20))
@@ -198,7 +234,7 @@ static void test_faults(void)
 		st = model_load(&m, "llama-3.1-8b", &err);
 		if (!fault_disarm())
 			break;
-		bad += st != AR_NOMEM || m.json;
+		bad += st != AR_NOMEM || m.json || m.layer;
 	}
 	model_release(&m);
 	ok(!bad && k > 0, "each of %ld allocations fails cleanly", k);
@@ -206,41 +242,72 @@ static void test_faults(void)
 
 /* ---- split ---- */
 
+static bool all_layers(const struct model *m, int q_heads, int kv_heads, int ffn)
+{
+	bool same = true;
+
+	for (int i = 0; i < m->n_layers; i++)
+		same = same && m->layer[i].q_heads == q_heads &&
+		       m->layer[i].kv_heads == kv_heads && m->layer[i].ffn == ffn;
+	return same;
+}
+
 static void test_split(void)
 {
 	struct ar_err err = { 0 };
 	struct model m;
 
 	model_load(&m, "llama-3.1-8b", &err);
-	ok(model_split(&m, 1, &err) == AR_OK && m.q_heads == 32 && m.tp == 1,
+	ok(model_split(&m, 1, &err) == AR_OK && m.layer->q_heads == 32 && m.tp == 1,
 	   "one part is the whole");
-	ok(model_split(&m, 4, &err) == AR_OK && m.q_heads == 8 && m.kv_heads == 2 &&
-	   m.ffn == 3584 && m.vocab == 32064 && m.hidden == 4096 && m.head_dim == 128 && m.tp == 4,
+	ok(model_split(&m, 4, &err) == AR_OK && all_layers(&m, 8, 2, 3584) && m.vocab == 32064 &&
+	   m.hidden == 4096 && m.layer->head_dim == 128 && m.tp == 4,
 	   "one of four ranks");
 	ok(model_split(&m, 2, &err) == AR_USAGE, "a part is not split again");
 	model_release(&m);
 	model_load(&m, "qwen3-30b-a3b", &err);
-	ok(model_split(&m, 8, &err) == AR_OK && m.q_heads == 4 && m.kv_heads == 1 && m.ffn == 96 &&
-	   m.n_experts == 128, "fewer KV heads than ranks are replicated, experts are cut");
+	ok(model_split(&m, 8, &err) == AR_OK && all_layers(&m, 4, 1, 96) &&
+	   m.layer->n_experts == 128, "fewer KV heads than ranks are replicated, experts are cut");
 	model_release(&m);
 	model_load(&m, "llama-3.1-8b", &err);
 	ok(model_split(&m, 3, &err) == AR_USAGE && strstr(err.msg, "query heads 32"),
 	   "3 does not divide the heads");
 	ok(model_split(&m, 0, &err) == AR_USAGE && model_split(&m, -2, &err) == AR_USAGE,
 	   "no parts");
-	ok(m.q_heads == 32 && m.kv_heads == 8 && m.tp == 1, "a refusal changes nothing");
+	ok(all_layers(&m, 32, 8, 14336) && m.tp == 1, "a refusal changes nothing");
 	m.vocab++;
 	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "vocabulary"),
 	   "nor the vocabulary");
 	m.vocab--;
-	m.ffn++;
-	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "FFN width"), "nor the FFN");
-	m.ffn--;
-	m.q_heads = 24;
-	m.kv_heads = 6;
+	m.layer[31].ffn++;
+	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "FFN width"),
+	   "nor the FFN of the last layer");
+	ok(!all_layers(&m, 32, 8, 14336) && m.layer->q_heads == 32,
+	   "and nothing was split before");
+	m.layer[31].ffn--;
+	m.layer[7].q_heads = 24;
+	m.layer[7].kv_heads = 6;
 	ok(model_split(&m, 4, &err) == AR_USAGE && strstr(err.msg, "6 KV heads"),
 	   "nor the KV heads");
 	model_release(&m);
+}
+
+static void test_layers(void)
+{
+	const struct layer_spec spec = { .mixer = MIX_FULL, .q_heads = 4, .kv_heads = 2,
+					 .head_dim = 8, .ffn = 96 };
+	struct ar_err err = { 0 };
+	struct model m = { .name = "m", .vocab = 100, .tp = 1 };
+
+	is_int(model_set_layers(&m, 3, &spec, &err), AR_OK, "three layers of one kind");
+	ok(m.n_layers == 3 && all_layers(&m, 4, 2, 96) && !model_odd_layer(&m), "are alike");
+	m.layer[2].ffn = 64;
+	m.layer[1].head_dim = 16;
+	is_int(model_odd_layer(&m), 1, "the first that differs is found");
+	ok(model_split(&m, 2, &err) == AR_OK && m.layer[0].ffn == 48 && m.layer[2].ffn == 32 &&
+	   m.layer[1].head_dim == 16 && m.layer[1].kv_heads == 1, "each is split by itself");
+	model_release(&m);
+	ok(!m.layer && !m.n_layers, "and released");
 }
 
 /* ---- RoPE ---- */
@@ -283,11 +350,13 @@ int main(void)
 	test_presets();
 	test_data();
 	test_defaults();
+	test_archs();
 	test_bad_configs();
 	unlink(path);
 	rmdir(dir);
 	test_faults();
 	test_split();
+	test_layers();
 	test_rope();
 	return done_testing();
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "replay/engine/act_capture.h"
 #include "tests/tap.h"
 
 enum { PAGE_TOK = 128 };
@@ -62,23 +63,26 @@ static struct source_seq seqs[] = {
 	{ .n_tok = 100, .rope_applied = true, .name = "a" },
 	{ .n_tok = 5000, .rope_applied = false, .name = "b" },
 };
-static struct source source = {
-	.shape = { 4, 2, 64, PAGE_TOK }, .seq = seqs, .n_seq = 2, .n_turn = MAX_LEN, .tile = true,
-};
 static const uint16_t capture_of[N_REQ] = { 0, 1, 0, 1, 0, 1 };
+static struct source source = {
+	.shape = { 4, 2, 64, PAGE_TOK }, .seq = seqs, .n_seq = 2, .capture_of = capture_of,
+	.n_turn = MAX_LEN, .tile = true,
+};
+
+static struct cache_group group = { .shape = { 4, 2, 64, PAGE_TOK } };
 
 static void rows_env_open(struct rows_env *e, struct pages **p)
 {
 	struct ar_err err;
 
-	*e = (struct rows_env){ .source = &source, .capture_of = capture_of,
+	*e = (struct rows_env){ .group = &group, .act = &activations_capture, .act_self = &source,
 		.prefill = { MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0, 0 },
 		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 } };
 	e->bytes = rows_bytes(e, N_PAGE);
 	e->mem = malloc(e->bytes);
 	if (!e->mem || pages_open(p, N_PAGE, PAGE_TOK, N_REQ, &err))
 		bail_out("out of memory");
-	e->pages = *p;
+	group.pages = *p;
 }
 
 static void rows_env_close(struct rows_env *e, struct pages *p)
@@ -360,34 +364,38 @@ static void test_refusals(void)
 static void test_missing(void)
 {
 	struct batch_entry e = { .req = 0, .start = 300, .n_tok = 10 }, piece, decode = e;
-	struct pages *p;
+	struct cache_group one = { .shape = { 4, 2, 64, PAGE_TOK } };
+	const struct cache_groups g = { .group = &one, .n = 1 };
 	struct ar_err err;
 
 	decode.decode = true;
 	decode.n_tok = 1;
-	if (pages_open(&p, 10, PAGE_TOK, 1, &err))
+	if (pages_open(&one.pages, 10, PAGE_TOK, 1, &err))
 		bail_out("%s", err.msg);
-	ok(rows_missing(p, &e, false, 200, &piece) && piece.start == 0 && piece.n_tok == 200 &&
+	ok(groups_missing(&g, &e, 200, &piece) && piece.start == 0 && piece.n_tok == 200 &&
 		   !piece.emit,
 	   "a prefix that was never computed here is missing");
-	is_int(rows_grow(p, &piece, &err), AR_OK, "after the first piece");
-	ok(rows_missing(p, &e, true, 200, &piece) && piece.start == 200 && piece.n_tok == 100,
+	is_int(groups_grow(&g, &piece, &err), AR_OK, "after the first piece");
+	one.state_bytes = 8;
+	ok(groups_missing(&g, &e, 200, &piece) && piece.start == 200 && piece.n_tok == 100,
 	   "the rest is");
-	is_int(rows_grow(p, &piece, &err), AR_OK, "after the second");
-	ok(!rows_missing(p, &e, true, 200, &piece), "nothing is");
-	is_int(rows_grow(p, &decode, &err), AR_OK, "after a decode");
+	is_int(groups_grow(&g, &piece, &err), AR_OK, "after the second");
+	ok(!groups_missing(&g, &e, 200, &piece), "nothing is");
+	is_int(groups_grow(&g, &decode, &err), AR_OK, "after a decode");
 	e.start = decode.start = 301;
-	ok(!rows_missing(p, &e, false, 200, &piece) && !rows_missing(p, &decode, true, 200, &piece),
-	   "neither");
-	ok(rows_missing(p, &e, true, 200, &piece) && piece.start == 300 && piece.n_tok == 1,
+	one.state_bytes = 0;
+	ok(!groups_missing(&g, &e, 200, &piece), "nor without state");
+	one.state_bytes = 8;
+	ok(!groups_missing(&g, &decode, 200, &piece), "nor before a decode with it");
+	ok(groups_missing(&g, &e, 200, &piece) && piece.start == 300 && piece.n_tok == 1,
 	   "but to a selector with state its token is");
-	is_int(rows_grow(p, &e, &err), AR_OK, "after a chunk at the same place");
+	is_int(groups_grow(&g, &e, &err), AR_OK, "after a chunk at the same place");
 	e.start = 311;
-	ok(!rows_missing(p, &e, true, 200, &piece), "nothing is");
-	pages_drop(p, 0);
-	ok(rows_missing(p, &e, true, 500, &piece) && piece.start == 0 && piece.n_tok == 311,
+	ok(!groups_missing(&g, &e, 200, &piece), "nothing is");
+	groups_drop(&g, 0);
+	ok(groups_missing(&g, &e, 500, &piece) && piece.start == 0 && piece.n_tok == 311,
 	   "after a preemption everything is");
-	pages_close(p);
+	pages_close(one.pages);
 }
 
 /* ---- random batches ---- */

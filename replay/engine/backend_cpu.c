@@ -10,16 +10,13 @@
 #include <time.h>
 
 #include "replay/engine/accuracy.h"
+#include "replay/engine/attn_engine.h"
 #include "replay/engine/rows.h"
 
 struct cpu {
 	struct backend_env env;
+	struct attn_engine engine;
 	struct method *dense;
-	struct source source;
-	bf16_t *data;			/* the captures */
-	struct layer_seq *seq;
-	float *trig;
-	struct pages *pages;
 	struct rows_env rows;
 	struct kv_cache *kv;		/* [n_run_layers] */
 	void **state;			/* [n_run_layers] of the selector, or all NULL */
@@ -57,56 +54,18 @@ static void cpu_close(void *self)
 	free(c->kv);
 	free(c->state);
 	free(c->rows.mem);
-	pages_close(c->pages);
 	free(c->q);
 	free(c->k);
 	free(c->out);
 	free(c->out_dense);
 	free(c->lse);
 	free(c->lse_dense);
-	free(c->trig);
-	free(c->seq);
-	free(c->data);
-	source_release(&c->source);
+	attn_engine_release(&c->engine);
 	method_free(c->dense);
 	free(c);
 }
 
 /* ---- opening ---- */
-
-static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *from, size_t width,
-			  size_t rows, struct ar_err *err)
-{
-	bf16_t *to = (bf16_t *)ctx + off;
-
-	(void)err;
-	for (size_t r = 0; r < rows; r++)
-		memcpy(to + r * pitch, from + r * width, width * sizeof *to);
-	return AR_OK;
-}
-
-static enum ar_status load(struct cpu *c, struct ar_err *err)
-{
-	const struct source *s = &c->source;
-	size_t half = (size_t)s->shape.head_dim / 2;
-	float *inv = array(half, sizeof *inv);
-	enum ar_status st;
-
-	c->data = array(s->elems, sizeof *c->data);
-	c->seq = array(s->n_seq, sizeof *c->seq);
-	c->trig = array((size_t)s->n_turn * half, 2 * sizeof *c->trig);
-	if (!inv || !c->data || !c->seq || !c->trig) {
-		st = ar_nomem(err);
-		goto out;
-	}
-	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	layer_trig_ref(inv, (int)half, (int)s->n_turn, c->trig);
-	source_seqs(s, c->data, c->seq);
-	st = source_load(s, c->env.capture, put, c->data, err);
-out:
-	free(inv);
-	return st;
-}
 
 static enum ar_status cpu_open(void **self, const void *opts, const struct backend_env *env,
 			       struct ar_err *err)
@@ -121,11 +80,9 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 	c->env = *env;
 	st = method_parse(&c->dense, "dense", err);
 	if (!st)
-		st = source_init(&c->source, env, err);
+		st = attn_engine_open(&c->engine, env, false, err);
 	if (!st)
-		st = source_open_method(&c->source, env, false, err);
-	if (!st)
-		st = load(c, err);
+		st = c->engine.act->load_ref(c->engine.act_self, err);
 	if (st) {
 		cpu_close(c);
 		return st;
@@ -136,10 +93,8 @@ static enum ar_status cpu_open(void **self, const void *opts, const struct backe
 
 /* ---- memory of a run ---- */
 
-static bool alloc_cache(struct cpu *c, size_t n_page)
+static bool alloc_cache(struct cpu *c)
 {
-	const struct attn_shape *s = &c->source.shape;
-	size_t page = pages_offset(s, 1, 0), state = method_state_bytes(c->env.method, s);
 	int n = c->env.n_run_layers;
 
 	c->kv = array((size_t)n, sizeof *c->kv);
@@ -147,24 +102,27 @@ static bool alloc_cache(struct cpu *c, size_t n_page)
 	if (!c->kv || !c->state)
 		return false;
 	for (int i = 0; i < n; i++) {
-		c->kv[i].k = array(n_page, page * sizeof(bf16_t));
-		c->kv[i].v = array(n_page, page * sizeof(bf16_t));
-		if (state)
-			c->state[i] = array(n_page, state);
-		if (!c->kv[i].k || !c->kv[i].v || (state && !c->state[i]))
+		const struct cache_group *g = attn_engine_group(&c->engine, i);
+		size_t n_page = (size_t)g->n_page;
+
+		c->kv[i].k = array(n_page, g->kv_bytes);
+		c->kv[i].v = array(n_page, g->kv_bytes);
+		if (g->state_bytes)
+			c->state[i] = array(n_page, g->state_bytes);
+		if (!c->kv[i].k || !c->kv[i].v || (g->state_bytes && !c->state[i]))
 			return false;
 	}
 	return true;
 }
 
-static bool alloc_rows(struct cpu *c, int64_t n_page)
+static bool alloc_rows(struct cpu *c)
 {
-	const struct attn_shape *s = &c->source.shape;
+	const struct attn_shape *s = &c->engine.shape;
 	size_t row = (size_t)(c->rows.prefill.max_row + c->rows.decode.max_row);
 	size_t q = row * (size_t)s->q_heads, k = row * (size_t)s->kv_heads;
 	size_t dim = (size_t)s->head_dim * sizeof(bf16_t);
 
-	c->rows.bytes = rows_bytes(&c->rows, n_page);
+	c->rows.bytes = rows_bytes(&c->rows, c->rows.group->n_page);
 	c->rows.mem = array(c->rows.bytes, 1);
 	c->q = array(q, dim);
 	c->k = array(k, dim);
@@ -179,19 +137,17 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 {
 	struct cpu *c = self;
 	const struct backend_env *env = &c->env;
-	int64_t n_page = pages_needed(num_blocks, env->block_tok, env->max_seqs,
-					c->source.shape.page_tok);
-	enum ar_status st = pages_open(&c->pages, n_page, c->source.shape.page_tok, env->trace->n,
-				       err);
+	enum ar_status st = groups_open_pages(&c->engine.groups, num_blocks, env->block_tok,
+					      env->max_seqs, env->trace->n, err);
 
 	if (st)
 		return st;
-	c->rows.source = &c->source;
-	c->rows.pages = c->pages;
-	c->rows.capture_of = env->capture_of;
-	c->rows.tail = method_tail(env->method);
-	rows_limits(env, c->source.shape.page_tok, &c->rows.prefill, &c->rows.decode);
-	if (!alloc_rows(c, n_page) || !alloc_cache(c, (size_t)n_page))
+	c->rows.group = attn_engine_group(&c->engine, 0);
+	c->rows.act = c->engine.act;
+	c->rows.act_self = c->engine.act_self;
+	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
+	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
+	if (!alloc_rows(c) || !alloc_cache(c))
 		return ar_nomem(err);
 	return AR_OK;
 }
@@ -207,18 +163,32 @@ static void lap(struct iter_cost *cost, enum phase phase, int64_t *t)
 	*t = now;
 }
 
+/* What the method of layer i selects for chunks; it also brings its state up to date. */
+static enum ar_status choose(struct cpu *c, int i, const struct attn_batch *b,
+			     struct method_selection *x, struct ar_err *err)
+{
+	return method_choose_ref(attn_engine_method(&c->engine, i), b, c->env.run_layer[i], c->q,
+				 &c->kv[i], c->state[i], x, err);
+}
+
+/* Attention over what was selected; lse may be NULL. */
+static enum ar_status execute(struct cpu *c, int i, const struct attn_batch *b,
+			      const struct method_selection *x, float *lse, struct ar_err *err)
+{
+	return attn_engine_method(&c->engine, i)->executor->ref(b, &x->lists, c->q, &c->kv[i],
+								c->out, lse, err);
+}
+
 /* The method over the chunks in layer i.  References that copy do it as they attend. */
 static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 			      struct iter_cost *cost, struct ar_err *err)
 {
-	const struct method *m = c->env.method;
 	struct method_selection x = { 0 };
 	int64_t t = now_ns();
 	enum ar_status st = AR_OK;
 
-	if (!m->dense) {
-		st = method_choose_ref(m, b, c->env.run_layer[i], c->q, &c->kv[i], c->state[i], &x,
-				       err);
+	if (!attn_engine_method(&c->engine, i)->dense) {
+		st = choose(c, i, b, &x, err);
 		lap(cost, PHASE_SELECT, &t);
 	}
 	if (!st && x.chosen.mask) {
@@ -226,7 +196,7 @@ static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 		lap(cost, PHASE_METADATA, &t);
 	}
 	if (!st)
-		st = m->executor->ref(b, &x.lists, c->q, &c->kv[i], c->out, NULL, err);
+		st = execute(c, i, b, &x, NULL, err);
 	lap(cost, PHASE_ATTEND, &t);
 	method_selection_release(&x);
 	return st;
@@ -236,7 +206,7 @@ static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct iter_cost *cost,
 			     struct ar_err *err)
 {
-	size_t skip = (size_t)(r->n_prefill * c->source.shape.q_heads * c->source.shape.head_dim);
+	size_t skip = (size_t)(r->n_prefill * c->engine.shape.q_heads * c->engine.shape.head_dim);
 	enum ar_status st = r->prefill.n_req ? prefill(c, i, &r->prefill, cost, err) : AR_OK;
 	int64_t t = now_ns();
 
@@ -251,43 +221,43 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
 {
 	struct method_selection x = { 0 };
-	enum ar_status st = method_choose_ref(c->env.method, &r->prefill, c->env.run_layer[i], c->q,
-					      &c->kv[i], c->state[i], &x, err);
+	enum ar_status st = choose(c, i, &r->prefill, &x, err);
 
 	method_selection_release(&x);
 	return st;
 }
 
-static void rotate(struct cpu *c, int i, const struct rows *r)
+/* Q of the rows in layer i; store: K and V go to the cache. */
+static enum ar_status make_qkv(struct cpu *c, int i, const struct rows *r, bool store,
+			       struct ar_err *err)
 {
-	layer_rope_ref(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row, c->trig,
-		       c->q, c->k);
+	const struct qkv out = { c->q, c->k, store ? &c->kv[i] : NULL };
+
+	return c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, &out, err);
 }
 
 /* Bring the rows into the cache, where they are not yet; run attention, or for a fill what it keeps
- * beside the cache.  fill: b is an entry that rows_missing() named. */
+ * beside the cache.  fill: b is an entry that groups_missing() named. */
 static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 			      struct iter_cost *cost, struct ar_err *err)
 {
-	const struct batch_entry *one = b->entry;
-	bool held = fill && pages_len(c->pages, one->req) >= (int64_t)one->start + one->n_tok;
-	struct rows r;
+	bool held = fill && groups_hold(&c->engine.groups, b->entry);
+	struct row_set set;
 	size_t used;
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		st = rows_grow(c->pages, &b->entry[e], err);
+		st = groups_grow(&c->engine.groups, &b->entry[e], err);
 	if (!st)
-		st = rows_build(&r, &c->rows, b, NULL, &used, err);
+		st = rows_build(&set.rows, &c->rows, b, NULL, &used, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		rotate(c, i, &r);
-		if (!held)
-			layer_cache_ref(&c->source.shape, c->seq, c->source.layer_of[i], r.row,
-					r.n_row, c->k, &c->kv[i]);
-		if (!fill)
-			st = attend(c, i, &r, cost, err);
-		else if (c->state[i])
-			st = refresh(c, i, &r, err);
+		const struct rows *r = row_set_of(&set, i);
+
+		st = make_qkv(c, i, r, !held, err);
+		if (!st && !fill)
+			st = attend(c, i, r, cost, err);
+		else if (!st && c->state[i])
+			st = refresh(c, i, r, err);
 	}
 	return st;
 }
@@ -299,8 +269,8 @@ static enum ar_status fill_missing(struct cpu *c, const struct batch *b, struct 
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		while (!st && rows_missing(c->pages, &b->entry[e], c->state[0] != NULL,
-					   c->rows.prefill.max_row, &piece))
+		while (!st && groups_missing(&c->engine.groups, &b->entry[e],
+					     c->rows.prefill.max_row, &piece))
 			st = iterate(c, &(struct batch){ .entry = &piece, .n = 1 }, true, &unused,
 				     err);
 	return st;
@@ -330,12 +300,12 @@ static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
 				     struct selection_count *count, struct method_selection *x,
 				     struct ar_err *err)
 {
-	const struct method *m = c->env.method;
+	const struct method *m = attn_engine_method(&c->engine, i);
 	enum ar_status st = method_select_ref(m, &r->prefill, c->env.run_layer[i], c->q,
 					      &c->kv[i], c->state[i], x, err);
 
 	if (!st)
-		st = m->executor->ref(&r->prefill, &x->lists, c->q, &c->kv[i], c->out, c->lse, err);
+		st = execute(c, i, &r->prefill, x, c->lse, err);
 	return st ? st : method_count(m, &r->prefill, &x->chosen, x->table, count, err);
 }
 
@@ -352,15 +322,16 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 
 	assert(!e->decode);
 	st = rows_build(&r, &c->rows, &(struct batch){ .entry = &one, .n = 1 }, NULL, &used, err);
+	if (!st)
+		st = make_qkv(c, i, &r, false, err);
 	if (st)
 		return st;
-	rotate(c, i, &r);
 	st = attend_counted(c, i, &r, count, sel ? sel : &own, err);
 	if (!st)
 		st = method_ref(c->dense, &r.prefill, c->env.run_layer[i], c->q, &c->kv[i], NULL,
 				c->out_dense, c->lse_dense, NULL, err);
 	if (!st)
-		st = accuracy_measure(&c->source.shape, r.n_row, c->out, c->out_dense, c->lse,
+		st = accuracy_measure(&c->engine.shape, r.n_row, c->out, c->out_dense, c->lse,
 				      c->lse_dense, acc, err);
 	method_selection_release(&own);
 	return st;
@@ -370,7 +341,7 @@ static void cpu_drop(void *self, uint32_t req)
 {
 	struct cpu *c = self;
 
-	pages_drop(c->pages, req);
+	groups_drop(&c->engine.groups, req);
 }
 
 const struct backend backend_cpu = {

@@ -46,68 +46,70 @@ static int graph_rows(const struct cuda *c, const struct batch *b)
 /* The rows of b on the host and, once the stream gets there, on the device; padded to pad of
  * them, or 0. */
 static enum ar_status stage(struct cuda *c, const struct batch *b, const struct method *m, int pad,
-			    struct rows *host, struct rows *dev, struct ar_err *err)
+			    struct row_set *host, struct row_set *dev, struct ar_err *err)
 {
+	struct rows *r = &host->rows;
 	size_t used = 0;
-	enum ar_status st = pad ? rows_build_decodes(host, &c->rows, b, pad, &used, err) :
-				  rows_build(host, &c->rows, b, m, &used, err);
+	enum ar_status st = pad ? rows_build_decodes(r, &c->rows, b, pad, &used, err) :
+				  rows_build(r, &c->rows, b, m, &used, err);
 
 	if (st)
 		return st;
 	CU(cudaMemcpyAsync(c->rows_dev, c->rows.mem, used, cudaMemcpyHostToDevice, c->stream));
-	*dev = rows_at(host, c->rows.mem, c->rows_dev);
+	dev->rows = rows_at(r, c->rows.mem, c->rows_dev);
 out:
 	return st;
 }
 
-static enum ar_status rotate(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+/* Q of the rows in layer i; store: K and V go to the cache. */
+static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
+			       struct ar_err *err)
 {
-	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_ROPE);
-	return layer_rope(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row,
-			  c->trig, c->q, c->k, c->stream, err);
+	const struct qkv out = { c->q, c->k, store ? &c->kv[i] : NULL };
+
+	return c->engine.act->qkv(c->engine.act_self, i, r->row, r->n_row, &out, err);
 }
 
-static enum ar_status write_cache(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
+/* Method m over chunks in layer i; lse may be NULL. */
+static enum ar_status attend_chunks(struct cuda *c, int i, const struct method *m,
+				    const struct attn_batch *b, float *lse, struct ar_err *err)
 {
-	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_CACHE);
-	return layer_cache(&c->source.shape, c->seq, c->source.layer_of[i], r->row, r->n_row, c->k,
-			   &c->kv[i], c->stream, err);
+	return method_enqueue(m, b, c->q, &c->kv[i], m->dense ? NULL : c->state[i], c->out, lse,
+			      c->work, c->stream, prof_phase, c->env.prof, c->env.run_layer[i],
+			      err);
 }
 
 static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
-	size_t skip = (size_t)r->n_prefill * (size_t)c->source.shape.q_heads *
-		      (size_t)c->source.shape.head_dim;
-	int layer = c->env.run_layer[i];
+	size_t skip = (size_t)r->n_prefill * (size_t)c->engine.shape.q_heads *
+		      (size_t)c->engine.shape.head_dim;
 	enum ar_status st = AR_OK;
 
 	if (r->prefill.n_req)
-		st = method_enqueue(c->env.method, &r->prefill, c->q, &c->kv[i], c->state[i],
-				    c->out, NULL, c->work, c->stream, prof_phase, c->env.prof,
-				    layer, err);
+		st = attend_chunks(c, i, attn_engine_method(&c->engine, i), &r->prefill, NULL, err);
 	if (st || !r->decode.n_req)
 		return st;
-	prof_phase(c->env.prof, layer, PHASE_DECODE);
+	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_DECODE);
 	return decode_enqueue(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, c->work,
 			      c->stream, err);
 }
 
 /* All layers and the head, with an event before, between and after.  flags: of the events. */
-static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned flags,
+static enum ar_status enqueue(struct cuda *c, const struct row_set *set, unsigned flags,
 			      struct ar_err *err)
 {
+	const struct rows *last = row_set_of(set, c->env.n_run_layers - 1);
 	enum ar_status st = AR_OK;
 
 	CU(cudaEventRecordWithFlags(c->begin, c->stream, flags));
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
+		const struct rows *r = row_set_of(set, i);
 		int layer = c->env.run_layer[i];
 
 		if (c->decoder)
 			st = decoder_before(c->decoder, i, layer, err);
 		if (!st)
-			st = rotate(c, i, r, err);
-		if (!st)
-			st = write_cache(c, i, r, err);
+			st = make_qkv(c, i, r, true, err);
 		if (!st)
 			st = attend(c, i, r, err);
 		if (!st && c->decoder)
@@ -117,7 +119,7 @@ static enum ar_status enqueue(struct cuda *c, const struct rows *r, unsigned fla
 		return st;
 	CU(cudaEventRecordWithFlags(c->head, c->stream, flags));
 	if (c->decoder)
-		st = decoder_head(c->decoder, r->emit, r->n_emit, err);
+		st = decoder_head(c->decoder, last->emit, last->n_emit, err);
 	if (!st)
 		CU(cudaEventRecordWithFlags(c->end, c->stream, flags));
 out:
@@ -129,19 +131,19 @@ out:
 static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry one = *e;
-	struct rows host, dev;
-	bool held = pages_len(c->pages, e->req) >= (int64_t)e->start + e->n_tok;
-	enum ar_status st = rows_grow(c->pages, e, err);
+	struct row_set host, dev;
+	bool held = groups_hold(&c->engine.groups, e);
+	enum ar_status st = groups_grow(&c->engine.groups, e, err);
 
 	if (!st)
-		st = stage(c, &(struct batch){ .entry = &one, .n = 1 }, c->env.method, 0, &host,
-			   &dev, err);
+		st = stage(c, &(struct batch){ .entry = &one, .n = 1 },
+			   attn_engine_method(&c->engine, 0), 0, &host, &dev, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
-		st = rotate(c, i, &dev, err);
-		if (!st && !held)
-			st = write_cache(c, i, &dev, err);
+		const struct rows *r = row_set_of(&dev, i);
+
+		st = make_qkv(c, i, r, !held, err);
 		if (!st && c->state[i])
-			st = attend(c, i, &dev, err);
+			st = attend(c, i, r, err);
 	}
 	if (st)
 		return st;
@@ -157,50 +159,51 @@ static enum ar_status fill_missing(struct cuda *c, const struct batch *b, struct
 	enum ar_status st = AR_OK;
 
 	for (size_t e = 0; e < b->n && !st; e++)
-		while (!st && rows_missing(c->pages, &b->entry[e], c->state_bytes > 0,
-					   c->rows.prefill.max_row, &piece))
+		while (!st && groups_missing(&c->engine.groups, &b->entry[e],
+					     c->rows.prefill.max_row, &piece))
 			st = fill(c, &piece, err);
 	for (size_t e = 0; e < b->n && !st; e++)
-		st = rows_grow(c->pages, &b->entry[e], err);
+		st = groups_grow(&c->engine.groups, &b->entry[e], err);
 	return st;
 }
 
-static enum ar_status begin(struct cuda *c, const struct rows *r, struct ar_err *err)
+static enum ar_status begin(struct cuda *c, const struct row_set *set, struct ar_err *err)
 {
-	return c->decoder ? decoder_begin(c->decoder, r->n_row, err) : AR_OK;
+	return c->decoder ? decoder_begin(c->decoder, row_set_of(set, 0)->n_row, err) : AR_OK;
 }
 
 struct pass {
 	struct cuda *c;
-	const struct rows *rows;
+	const struct row_set *set;
 };
 
 /* Inside of a graph the events are nodes of it. */
 static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
 {
 	const struct pass *p = ctx;
-	enum ar_status st = enqueue(p->c, p->rows, cudaEventRecordExternal, err);
+	enum ar_status st = enqueue(p->c, p->set, cudaEventRecordExternal, err);
 
 	prof_phase(p->c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	return st;
 }
 
-/* Capture the graph that runs r, and run it, outside of any timed region.  It changes nothing
+/* Capture the graph that runs the rows, and run it, outside of any timed region.  It changes nothing
  * that the iteration will not write again.  The pass before makes libraries load their code,
  * which a capture must not. */
-static enum ar_status make_graph(struct cuda *c, const struct rows *r, struct ar_err *err)
+static enum ar_status make_graph(struct cuda *c, const struct row_set *set, struct ar_err *err)
 {
-	struct pass pass = { c, r };
-	enum ar_status st = begin(c, r, err);
+	struct pass pass = { c, set };
+	int n_row = row_set_of(set, 0)->n_row;
+	enum ar_status st = begin(c, set, err);
 
 	if (!st)
-		st = enqueue(c, r, cudaEventRecordDefault, err);
+		st = enqueue(c, set, cudaEventRecordDefault, err);
 	if (!st)
-		st = begin(c, r, err);
+		st = begin(c, set, err);
 	if (!st)
-		st = graphs_capture(&c->graphs, r->n_row, enqueue_pass, &pass, c->stream, err);
+		st = graphs_capture(&c->graphs, n_row, enqueue_pass, &pass, c->stream, err);
 	if (!st)
-		st = graphs_launch(&c->graphs, r->n_row, c->stream, err);
+		st = graphs_launch(&c->graphs, n_row, c->stream, err);
 	c->stale = true;
 	return st;
 }
@@ -288,19 +291,19 @@ static void kernel_cost(const struct cuda *c, struct iter_cost *cost)
 }
 
 /* Run what was staged.  *late: the GPU did not wait for all of it. */
-static enum ar_status run_staged(struct cuda *c, const struct rows *r, int pad, bool *late,
+static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int pad, bool *late,
 				 struct ar_err *err)
 {
 	enum ar_status st = discard(c, err);
 
 	if (!st)
-		st = begin(c, r, err);
+		st = begin(c, set, err);
 	if (st)
 		return st;
 	st = hold(c, err);
 	if (!st)
 		st = pad ? graphs_launch(&c->graphs, pad, c->stream, err) :
-			   enqueue(c, r, cudaEventRecordDefault, err);
+			   enqueue(c, set, cudaEventRecordDefault, err);
 	*late = *c->go == LAYER_HOLD_OVER;
 	*c->go = 1;
 	if (st)
@@ -313,15 +316,16 @@ out:
 /* Where a library loads code for a shape that it sees first, the GPU stands still in the middle of
  * the iteration, which is no cost of the batch: run it again, as it writes what it wrote.  A host
  * that is late for the second time always will be. */
-static enum ar_status run_in_time(struct cuda *c, const struct rows *r, int pad, struct ar_err *err)
+static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int pad,
+				  struct ar_err *err)
 {
 	bool late = false;
-	enum ar_status st = run_staged(c, r, pad, &late, err);
+	enum ar_status st = run_staged(c, set, pad, &late, err);
 
 	if (st || !late || c->slow_host)
 		return st;
 	c->stale = true;
-	return run_staged(c, r, pad, &c->slow_host, err);
+	return run_staged(c, set, pad, &c->slow_host, err);
 }
 
 static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_cost *cost,
@@ -329,7 +333,7 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 {
 	struct cuda *c = self;
 	struct iter_cost x = { .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
-	struct rows host, dev;
+	struct row_set host, dev;
 	int pad = graph_rows(c, b);
 	enum ar_status st;
 
@@ -339,7 +343,7 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	}
 	st = fill_missing(c, b, err);
 	if (!st)
-		st = stage(c, b, c->env.method, pad, &host, &dev, err);
+		st = stage(c, b, attn_engine_method(&c->engine, 0), pad, &host, &dev, err);
 	if (!st && pad && !c->graphs.exec[pad])
 		st = make_graph(c, &dev, err);
 	if (!st)
@@ -365,9 +369,9 @@ static int64_t lesser(int64_t a, int64_t b)
 static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 {
 	int64_t most = lesser(c->env.max_len,
-			      c->rows.prefill.max_page * c->source.shape.page_tok);
+			      c->rows.prefill.max_page * c->engine.shape.page_tok);
 	int64_t half = lesser(c->env.max_batched_tok,
-			      lesser(most, c->source.seq[c->env.capture_of[0]].n_tok) / 2);
+			      lesser(most, c->engine.act->n_tok(c->engine.act_self, 0)) / 2);
 	uint32_t n = (uint32_t)half;
 	struct batch_entry e[] = {
 		{ .start = 0, .n_tok = n, .known = 2 * n },
@@ -380,7 +384,7 @@ static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 
 	for (int i = 0; n && i < 3 && !st; i++)
 		st = cuda_run(c, &(struct batch){ .entry = &e[i], .n = 1 }, &unused, err);
-	pages_drop(c->pages, 0);
+	groups_drop(&c->engine.groups, 0);
 	return st;
 }
 
@@ -398,11 +402,9 @@ static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *
 static enum ar_status run_one(struct cuda *c, int i, const struct method *m, const struct rows *r,
 			      bf16_t *out, float *lse, struct ar_err *err)
 {
-	size_t n = (size_t)r->n_row * (size_t)c->source.shape.q_heads;
-	size_t bytes = n * (size_t)c->source.shape.head_dim * sizeof *out;
-	enum ar_status st = method_enqueue(
-		m, &r->prefill, c->q, &c->kv[i], m->dense ? NULL : c->state[i], c->out, c->lse,
-		c->work, c->stream, prof_phase, c->env.prof, c->env.run_layer[i], err);
+	size_t n = (size_t)r->n_row * (size_t)c->engine.shape.q_heads;
+	size_t bytes = n * (size_t)c->engine.shape.head_dim * sizeof *out;
+	enum ar_status st = attend_chunks(c, i, m, &r->prefill, c->lse, err);
 
 	if (st)
 		return st;
@@ -418,29 +420,30 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 				   struct method_selection *sel, struct ar_err *err)
 {
 	struct cuda *c = self;
+	const struct method *m = attn_engine_method(&c->engine, i);
 	struct batch_entry one = *e;
 	const struct batch b = { .entry = &one, .n = 1 };
-	struct rows host, dev;
+	struct row_set host, dev;
+	const struct rows *r = row_set_of(&dev, i), *on_host = row_set_of(&host, i);
 	enum ar_status st;
 
 	assert(!e->decode);
 	c->stale = true;
-	st = stage(c, &b, c->env.method, 0, &host, &dev, err);
+	st = stage(c, &b, m, 0, &host, &dev, err);
 	if (!st)
-		st = layer_rope(&c->source.shape, c->seq, c->source.layer_of[i], dev.row, dev.n_row,
-				c->trig, c->q, c->k, c->stream, err);
+		st = make_qkv(c, i, r, false, err);
 	if (!st)
-		st = run_one(c, i, c->env.method, &dev, c->host.out, c->host.lse, err);
+		st = run_one(c, i, m, r, c->host.out, c->host.lse, err);
 	if (!st)
-		st = method_count_device(c->env.method, &host.prefill, c->work, count, err);
+		st = method_count_device(m, &on_host->prefill, c->work, count, err);
 	if (!st && sel)
-		st = method_selection_device(c->env.method, &host.prefill, c->work, sel, err);
+		st = method_selection_device(m, &on_host->prefill, c->work, sel, err);
 	if (!st)
 		st = stage(c, &b, c->dense, 0, &host, &dev, err);
 	if (!st)
-		st = run_one(c, i, c->dense, &dev, c->host.dense, c->host.lse_dense, err);
+		st = run_one(c, i, c->dense, r, c->host.dense, c->host.lse_dense, err);
 	if (!st)
-		st = accuracy_measure(&c->source.shape, host.n_row, c->host.out, c->host.dense,
+		st = accuracy_measure(&c->engine.shape, on_host->n_row, c->host.out, c->host.dense,
 				      c->host.lse, c->host.lse_dense, acc, err);
 	return st;
 }
@@ -449,7 +452,7 @@ static void cuda_drop(void *self, uint32_t req)
 {
 	struct cuda *c = self;
 
-	pages_drop(c->pages, req);
+	groups_drop(&c->engine.groups, req);
 }
 
 static const struct store_gpu *cuda_gpu(void *self)

@@ -3,6 +3,7 @@
 #define AR_BACKEND_CUDA_H
 
 #include "kernels/prim/cuda.h"
+#include "replay/engine/attn_engine.h"
 #include "replay/engine/backends_attn.h"
 #include "replay/engine/decoder.h"
 #include "replay/engine/graphs.h"
@@ -19,6 +20,7 @@ enum { CUDA_ALLOCS = 32 };
 struct cuda {
 	struct backend_env env;
 	struct cuda_opts opts;
+	struct attn_engine engine;
 	struct store_gpu gpu;
 	cudaStream_t stream;		/* in order with plain copies */
 	cudaEvent_t begin, head, end;
@@ -27,17 +29,10 @@ struct cuda {
 
 	void *alloc[CUDA_ALLOCS];		/* device memory, freed at close */
 	int n_alloc;
-	struct source source;
-	bf16_t *data;			/* the captures */
-	struct layer_seq *seq;
-	float *trig;
 	bf16_t *q, *k, *out;		/* of the rows of an iteration */
 	float *lse;
 	void *work;			/* of the method or of decode, one after the other */
 
-	struct pages *pages;
-	size_t page_bytes;		/* of K or V in one layer */
-	size_t state_bytes;		/* of the selector, beside a page */
 	struct kv_cache *kv;		/* [n_run_layers] */
 	void **state;			/* [n_run_layers], or all NULL */
 	struct rows_env rows;		/* its memory is pinned */

@@ -14,9 +14,10 @@
 
 #include "base/workspace.h"
 
-static enum ar_status take(struct cuda *c, void *to, size_t bytes, const char *what,
+static enum ar_status take(void *ctx, void *to, size_t bytes, const char *what,
 			   struct ar_err *err)
 {
+	struct cuda *c = ctx;
 	void *p;
 	size_t unused = 0, total = 0;
 
@@ -56,14 +57,13 @@ void cuda_close(void *self)
 	}
 	if (c->stream)
 		cudaStreamDestroy(c->stream);
-	pages_close(c->pages);
 	free(c->kv);
 	free(c->state);
 	free(c->host.out);
 	free(c->host.dense);
 	free(c->host.lse);
 	free(c->host.lse_dense);
-	source_release(&c->source);
+	attn_engine_release(&c->engine);
 	method_free(c->dense);
 	free(c);
 }
@@ -120,65 +120,19 @@ out:
 	return st;
 }
 
-static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *from, size_t width,
-			  size_t rows, struct ar_err *err)
+static enum ar_status load_activations(struct cuda *c, struct ar_err *err)
 {
-	bf16_t *to = (bf16_t *)ctx + off;
-	enum ar_status st = AR_OK;
+	const struct activations_device d = {
+		.take = take, .take_ctx = c, .stream = c->stream,
+		.phase = prof_phase, .phase_ctx = c->env.prof,
+	};
 
-	CU(cudaMemcpy2D(to, pitch * sizeof *to, from, width * sizeof *to, width * sizeof *to, rows,
-			cudaMemcpyHostToDevice));
-out:
-	return st;
-}
-
-static enum ar_status load_trig(struct cuda *c, struct ar_err *err)
-{
-	int half = c->source.shape.head_dim / 2;
-	float *inv = calloc((size_t)half, sizeof *inv), *dev = NULL;
-	enum ar_status st = inv ? AR_OK : ar_nomem(err);
-
-	if (!st)
-		st = take(c, &c->trig, (size_t)(c->source.n_turn * half * 2) * sizeof *c->trig,
-			  "the rotations of RoPE", err);
-	if (!st)
-		st = take(c, &dev, (size_t)half * sizeof *dev, "the frequencies of RoPE", err);
-	if (st)
-		goto out;
-	rope_inv_freq(&c->source.rope, c->source.shape.head_dim, inv);
-	CU(cudaMemcpy(dev, inv, (size_t)half * sizeof *dev, cudaMemcpyHostToDevice));
-	st = layer_trig(dev, half, (int)c->source.n_turn, c->trig, c->stream, err);
-out:
-	free(inv);
-	return st;
-}
-
-static enum ar_status load_captures(struct cuda *c, struct ar_err *err)
-{
-	size_t bytes = c->source.n_seq * sizeof *c->seq;
-	struct layer_seq *seq = malloc(bytes);
-	enum ar_status st = seq ? AR_OK : ar_nomem(err);
-
-	if (!st)
-		st = take(c, &c->data, c->source.elems * sizeof *c->data,
-			  "the captures (use fewer --layers or --sample-layers)", err);
-	if (!st)
-		st = take(c, &c->seq, bytes, "the table of captures", err);
-	if (st)
-		goto out;
-	source_seqs(&c->source, c->data, seq);
-	CU(cudaMemcpy(c->seq, seq, bytes, cudaMemcpyHostToDevice));
-	st = source_load(&c->source, c->env.capture, put, c->data, err);
-	if (!st)
-		st = load_trig(c, err);
-out:
-	free(seq);
-	return st;
+	return c->engine.act->load(c->engine.act_self, &d, err);
 }
 
 static enum ar_status open_rows(struct cuda *c, struct ar_err *err)
 {
-	const struct attn_shape *s = &c->source.shape;
+	const struct attn_shape *s = &c->engine.shape;
 	const struct rows_env *r = &c->rows;
 	size_t row = (size_t)(r->prefill.max_row + r->decode.max_row), dim = (size_t)s->head_dim;
 	size_t q = row * (size_t)s->q_heads, k = row * (size_t)s->kv_heads;
@@ -198,6 +152,7 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 	const struct backend_env *env = &c->env;
 	const struct decoder_env d = {
 		.model = env->model,
+		.layer = env->run_layer,
 		.n_layers = env->n_run_layers,
 		.max_row = c->rows.prefill.max_row + c->rows.decode.max_row,
 		.max_emit = c->rows.prefill.max_req + c->rows.decode.max_req,
@@ -226,23 +181,20 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	if (!st)
 		st = method_parse(&c->dense, "dense", err);
 	if (!st)
-		st = source_init(&c->source, env, err);
-	if (!st)
-		st = source_open_method(&c->source, env, true, err);
+		st = attn_engine_open(&c->engine, env, true, err);
 	if (st)
 		goto out;
-	c->rows.source = &c->source;
-	c->rows.capture_of = env->capture_of;
-	c->rows.tail = method_tail(env->method);
-	rows_limits(env, c->source.shape.page_tok, &c->rows.prefill, &c->rows.decode);
+	c->rows.group = attn_engine_group(&c->engine, 0);
+	c->rows.act = c->engine.act;
+	c->rows.act_self = c->engine.act_self;
+	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
+	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	st = executor_multiprocessors(&c->rows.prefill.n_sm, err);
 	if (st)
 		goto out;
-	c->page_bytes = pages_offset(&c->source.shape, 1, 0) * sizeof(bf16_t);
-	c->state_bytes = method_state_bytes(env->method, &c->source.shape);
 	st = graphs_init(&c->graphs, c->rows.decode.max_req, err);
 	if (!st)
-		st = load_captures(c, err);
+		st = load_activations(c, err);
 	if (!st)
 		st = open_rows(c, err);
 	if (!st)
@@ -266,26 +218,32 @@ static size_t larger(size_t a, size_t b)
 /* Bytes of work over a cache of n_page pages. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
-	const struct attn_shape *s = &c->source.shape;
+	const struct attn_shape *s = &c->engine.shape;
+	const struct layer_plan *p = &c->engine.plan;
 	struct attn_limits prefill = c->rows.prefill;
+	size_t n = decode_work_bytes(s, &c->rows.decode);
 
 	prefill.max_page = n_page;
-	return larger(decode_work_bytes(s, &c->rows.decode),
-		      larger(method_work_bytes(c->env.method, s, &prefill),
-			     method_work_bytes(c->dense, s, &prefill)));
+	n = larger(n, method_work_bytes(c->dense, s, &prefill));
+	for (int i = 0; i < p->n_layers; i++)
+		if (plan_first(p, i))
+			n = larger(n, method_work_bytes(plan_method(p, i), s, &prefill));
+	return n;
 }
 
 /* The smaller of what is left on this GPU for the layers that are executed, and of what a
- * server would have that holds the weights and the cache of all layers and no captures.  Work
- * is the larger of things that are linear in the pages: the chord is never too small. */
+ * server would have that holds the weights and the cache of all layers and no captures.  Pages
+ * have one size: there is one group.  Work is the larger of things that are linear in the pages:
+ * the chord is never too small. */
 int64_t cuda_fit_blocks(void *self)
 {
 	struct cuda *c = self;
 	const struct model *m = c->env.model;
-	double page = (double)(2 * c->page_bytes + c->state_bytes), allowed, here, server;
-	double weights = (double)decoder_layer_bytes(m) * m->n_layers +
-			 (double)decoder_head_bytes(m);
-	int page_tok = c->source.shape.page_tok;
+	const struct cache_groups *g = &c->engine.groups;
+	double run_page = (double)groups_page_bytes(g, c->env.run_layer, c->env.n_run_layers);
+	double page = (double)groups_page_bytes(g, NULL, m->n_layers), allowed, here, server;
+	double weights = (double)decoder_layers_bytes(m) + (double)decoder_head_bytes(m);
+	int page_tok = c->engine.shape.page_tok;
 	double most = INT32_MAX / page_tok, work = (double)work_bytes(c, 0);
 	double slope = ((double)work_bytes(c, INT32_MAX / page_tok) - work) / most;
 	size_t unused, total;
@@ -294,45 +252,61 @@ int64_t cuda_fit_blocks(void *self)
 	if (cudaMemGetInfo(&unused, &total) != cudaSuccess)
 		return 0;
 	allowed = c->opts.utilization * (double)total;
-	here = (allowed - (double)(total - unused) - work) / (page * c->env.n_run_layers + slope);
-	server = (allowed - weights) / (page * m->n_layers + slope);
+	here = (allowed - (double)(total - unused) - work) / (run_page + slope);
+	server = (allowed - weights) / (page + slope);
 	most = most < here ? most : here;
 	most = most < server ? most : server;
 	pages = (int64_t)most - c->env.max_seqs - 1;	/* see pages_needed(); scratch */
 	return pages > 0 ? pages * page_tok / c->env.block_tok : 0;
 }
 
-static enum ar_status take_cache(struct cuda *c, size_t n_page, struct ar_err *err)
+/* Bytes of K, and of V, in a layer of the group: its pages and the scratch page. */
+static size_t kv_bytes(const struct cache_group *g)
 {
-	size_t n = (size_t)c->env.n_run_layers;
-	size_t state = workspace_aligned(n_page * c->state_bytes);
-	size_t layer = 2 * n_page * c->page_bytes + state;
-	char *mem = NULL;
-	enum ar_status st = take(c, &mem, n * layer, "the KV cache (lower --num-gpu-blocks)", err);
+	return (size_t)(g->n_page + 1) * g->kv_bytes;
+}
 
+static size_t layer_bytes(const struct cache_group *g)
+{
+	return 2 * kv_bytes(g) + workspace_aligned((size_t)(g->n_page + 1) * g->state_bytes);
+}
+
+static enum ar_status take_cache(struct cuda *c, struct ar_err *err)
+{
+	int n = c->env.n_run_layers;
+	size_t bytes = 0;
+	char *mem = NULL;
+	enum ar_status st;
+
+	for (int i = 0; i < n; i++)
+		bytes += layer_bytes(attn_engine_group(&c->engine, i));
+	st = take(c, &mem, bytes, "the KV cache (lower --num-gpu-blocks)", err);
 	if (st)
 		return st;
-	c->kv = calloc(n, sizeof *c->kv);
-	c->state = calloc(n, sizeof *c->state);
+	c->kv = calloc((size_t)n, sizeof *c->kv);
+	c->state = calloc((size_t)n, sizeof *c->state);
 	if (!c->kv || !c->state)
 		return ar_nomem(err);
-	CU(cudaMemsetAsync(mem, 0, n * layer, c->stream));
-	for (size_t i = 0; i < n; i++, mem += layer) {
+	CU(cudaMemsetAsync(mem, 0, bytes, c->stream));
+	for (int i = 0; i < n; i++) {
+		const struct cache_group *g = attn_engine_group(&c->engine, i);
+
 		c->kv[i].k = (bf16_t *)mem;
-		c->kv[i].v = (bf16_t *)(mem + n_page * c->page_bytes);
-		c->state[i] = c->state_bytes ? mem + 2 * n_page * c->page_bytes : NULL;
+		c->kv[i].v = (bf16_t *)(mem + kv_bytes(g));
+		c->state[i] = g->state_bytes ? mem + 2 * kv_bytes(g) : NULL;
+		mem += layer_bytes(g);
 	}
 out:
 	return st;
 }
 
-static enum ar_status take_rows(struct cuda *c, int64_t n_page, struct ar_err *err)
+static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 {
-	size_t row = (size_t)c->rows.prefill.max_row, heads = (size_t)c->source.shape.q_heads;
-	size_t dim = (size_t)c->source.shape.head_dim;
+	int64_t n_page = c->rows.group->n_page;
+	size_t row = (size_t)c->rows.prefill.max_row, heads = (size_t)c->engine.shape.q_heads;
+	size_t dim = (size_t)c->engine.shape.head_dim;
 	enum ar_status st;
 
-	c->rows.pages = c->pages;
 	c->rows.scratch = (int32_t)n_page;
 	c->rows.prefill.max_page = n_page;
 	c->rows.bytes = rows_bytes(&c->rows, n_page);
@@ -352,16 +326,15 @@ out:
 
 enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err *err)
 {
-	int tok = c->source.shape.page_tok;
-	int64_t n_page = pages_needed(num_blocks, c->env.block_tok, c->env.max_seqs, tok);
-	enum ar_status st = pages_open(&c->pages, n_page, tok, c->env.trace->n, err);
+	enum ar_status st = groups_open_pages(&c->engine.groups, num_blocks, c->env.block_tok,
+					      c->env.max_seqs, c->env.trace->n, err);
 
 	if (!st)
-		st = take_rows(c, n_page, err);
+		st = take_rows(c, err);
 	if (!st)
-		st = take(c, &c->work, work_bytes(c, n_page),
+		st = take(c, &c->work, work_bytes(c, c->rows.group->n_page),
 			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
 	if (!st)
-		st = take_cache(c, (size_t)n_page + 1, err);
+		st = take_cache(c, err);
 	return st;
 }

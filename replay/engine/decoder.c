@@ -15,6 +15,7 @@
 enum { VOCAB_PAD = 64 };
 
 struct weights {		/* of one layer, each [out][in] */
+	const struct layer_spec *spec;
 	bf16_t *norm1, *qkv, *o, *norm2, *router, *gate_up, *down;
 };
 
@@ -43,31 +44,31 @@ struct deal {
 	int experts, rows;
 };
 
-static struct deal deal(const struct model *m, int n_row)
+static struct deal deal(const struct layer_spec *l, int n_row)
 {
-	int64_t n = (int64_t)n_row * m->experts_per_tok;
+	int64_t n = (int64_t)n_row * l->experts_per_tok;
 	struct deal d = { 1, n_row };
 
-	if (m->n_experts) {
-		d.experts = n < m->n_experts ? (int)n : m->n_experts;
+	if (l->n_experts) {
+		d.experts = n < l->n_experts ? (int)n : l->n_experts;
 		d.rows = (int)((n + d.experts - 1) / d.experts);
 	}
 	return d;
 }
 
-static size_t qkv_width(const struct model *m)
+static size_t qkv_width(const struct layer_spec *l)
 {
-	return (size_t)(m->q_heads + 2 * m->kv_heads) * (size_t)m->head_dim;
+	return (size_t)(l->q_heads + 2 * l->kv_heads) * (size_t)l->head_dim;
 }
 
-static size_t o_width(const struct model *m)
+static size_t o_width(const struct layer_spec *l)
 {
-	return (size_t)m->q_heads * (size_t)m->head_dim;
+	return (size_t)l->q_heads * (size_t)l->head_dim;
 }
 
-static size_t experts(const struct model *m)
+static size_t experts(const struct layer_spec *l)
 {
-	return m->n_experts ? (size_t)m->n_experts : 1;
+	return l->n_experts ? (size_t)l->n_experts : 1;
 }
 
 static int padded_vocab(const struct model *m)
@@ -80,25 +81,27 @@ static bf16_t *carve(struct workspace *c, size_t n)
 	return workspace_take(c, n, sizeof(bf16_t));
 }
 
-static void carve_layer(const struct model *m, struct workspace *c, struct weights *w)
+static void carve_layer(const struct layer_spec *l, int hidden, struct workspace *c,
+			struct weights *w)
 {
-	size_t h = (size_t)m->hidden, f = (size_t)m->ffn;
+	size_t h = (size_t)hidden, f = (size_t)l->ffn;
 
 	w->norm1 = carve(c, h);
-	w->qkv = carve(c, qkv_width(m) * h);
-	w->o = carve(c, h * o_width(m));
+	w->qkv = carve(c, qkv_width(l) * h);
+	w->o = carve(c, h * o_width(l));
 	w->norm2 = carve(c, h);
-	w->router = carve(c, (size_t)m->n_experts * h);
-	w->gate_up = carve(c, experts(m) * 2 * f * h);
-	w->down = carve(c, experts(m) * h * f);
+	w->router = carve(c, (size_t)l->n_experts * h);
+	w->gate_up = carve(c, experts(l) * 2 * f * h);
+	w->down = carve(c, experts(l) * h * f);
 }
 
-size_t decoder_layer_bytes(const struct model *m)
+size_t decoder_layers_bytes(const struct model *m)
 {
 	struct workspace c = workspace_at(NULL);
 	struct weights w;
 
-	carve_layer(m, &c, &w);
+	for (int i = 0; i < m->n_layers; i++)
+		carve_layer(&m->layer[i], m->hidden, &c, &w);
 	return c.used;
 }
 
@@ -112,27 +115,44 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
+/* Elements of the buffers that every layer uses, for so many rows. */
+struct buffers {
+	size_t wide, act, dealt, add;
+};
+
+static void fit_layer(struct buffers *b, const struct layer_spec *l, size_t hidden, size_t row)
+{
+	size_t f = (size_t)l->ffn, n_experts = (size_t)l->n_experts;
+	/* Dealing rounds up: less than one row more per expert. */
+	size_t dealt = n_experts ? row * (size_t)l->experts_per_tok + experts(l) : row;
+
+	b->wide = larger(b->wide, larger(row * larger(qkv_width(l), n_experts), dealt * 2 * f));
+	b->act = larger(b->act, dealt * f);
+	b->dealt = larger(b->dealt, n_experts ? dealt * hidden : 0);
+	b->add = larger(b->add, larger(dealt, row) * hidden);
+}
+
 static void carve_all(struct decoder *d, struct workspace *c)
 {
-	const struct model *m = d->env.model;
-	size_t row = (size_t)d->env.max_row, h = (size_t)m->hidden, f = (size_t)m->ffn;
-	/* Dealing rounds up: less than one row more per expert. */
-	size_t dealt = m->n_experts ? row * (size_t)m->experts_per_tok + experts(m) : row;
-	size_t wide = larger(row * larger(qkv_width(m), (size_t)m->n_experts), dealt * 2 * f);
+	size_t row = (size_t)d->env.max_row, h = (size_t)d->env.model->hidden;
+	size_t emit = (size_t)d->env.max_emit;
+	struct buffers b = { .wide = emit * (size_t)d->vocab, .act = emit * h };
 
-	for (int i = 0; i < d->env.n_layers; i++)
-		carve_layer(m, c, &d->layer[i]);
+	for (int i = 0; i < d->env.n_layers; i++) {
+		fit_layer(&b, d->layer[i].spec, h, row);
+		carve_layer(d->layer[i].spec, d->env.model->hidden, c, &d->layer[i]);
+	}
 	d->norm = carve(c, h);
 	d->head = carve(c, (size_t)d->vocab * h);
 	d->x0 = carve(c, row * h);
 	d->x = carve(c, row * h);
 	d->y = carve(c, row * h);
-	d->wide = carve(c, larger(wide, (size_t)d->env.max_emit * (size_t)d->vocab));
-	d->act = carve(c, larger(dealt * f, (size_t)d->env.max_emit * h));
-	d->dealt = carve(c, m->n_experts ? dealt * h : 0);
-	d->add = carve(c, larger(dealt, row) * h);
-	d->token = (int32_t *)carve(c, (size_t)d->env.max_emit * 2);
-	d->zero = (int32_t *)carve(c, (size_t)d->env.max_emit * 2);
+	d->wide = carve(c, b.wide);
+	d->act = carve(c, b.act);
+	d->dealt = carve(c, b.dealt);
+	d->add = carve(c, b.add);
+	d->token = (int32_t *)carve(c, emit * 2);
+	d->zero = (int32_t *)carve(c, emit * 2);
 }
 
 /* ---- weights ---- */
@@ -147,22 +167,22 @@ static enum ar_status draw(struct decoder *d, bf16_t *x, size_t n, size_t fan_in
 static enum ar_status draw_layer(struct decoder *d, const struct weights *w, uint64_t *seed,
 				 struct ar_err *err)
 {
-	const struct model *m = d->env.model;
-	size_t h = (size_t)m->hidden, f = (size_t)m->ffn;
+	const struct layer_spec *l = w->spec;
+	size_t h = (size_t)d->env.model->hidden, f = (size_t)l->ffn;
 	enum ar_status st = draw(d, w->norm1, h, 1, seed, err);
 
 	if (!st)
-		st = draw(d, w->qkv, qkv_width(m) * h, h, seed, err);
+		st = draw(d, w->qkv, qkv_width(l) * h, h, seed, err);
 	if (!st)
-		st = draw(d, w->o, h * o_width(m), o_width(m), seed, err);
+		st = draw(d, w->o, h * o_width(l), o_width(l), seed, err);
 	if (!st)
 		st = draw(d, w->norm2, h, 1, seed, err);
 	if (!st)
-		st = draw(d, w->router, (size_t)m->n_experts * h, h, seed, err);
+		st = draw(d, w->router, (size_t)l->n_experts * h, h, seed, err);
 	if (!st)
-		st = draw(d, w->gate_up, experts(m) * 2 * f * h, h, seed, err);
+		st = draw(d, w->gate_up, experts(l) * 2 * f * h, h, seed, err);
 	if (!st)
-		st = draw(d, w->down, experts(m) * h * f, f, seed, err);
+		st = draw(d, w->down, experts(l) * h * f, f, seed, err);
 	return st;
 }
 
@@ -211,78 +231,77 @@ static void phase(const struct decoder *d, int layer, enum phase what)
 
 enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err *err)
 {
-	const struct model *m = d->env.model;
+	const struct weights *w = &d->layer[i];
 	enum ar_status st;
 
 	phase(d, layer, PHASE_NORM);
-	st = norm(d, d->layer[i].norm1, err);
+	st = norm(d, w->norm1, err);
 	if (st)
 		return st;
 	phase(d, layer, PHASE_LINEAR);
-	return gemm_run(d->gemm, 1, d->n_row, (int)qkv_width(m), m->hidden, d->y, d->layer[i].qkv,
-			d->wide, err);
+	return gemm_run(d->gemm, 1, d->n_row, (int)qkv_width(w->spec), d->env.model->hidden, d->y,
+			w->qkv, d->wide, err);
 }
 
 /* The rows as the experts get them; *in is what gate/up reads. */
 static enum ar_status route(struct decoder *d, const struct weights *w, int layer,
 			    const struct deal *e, const bf16_t **in, struct ar_err *err)
 {
-	const struct model *m = d->env.model;
+	int h = d->env.model->hidden, n_experts = w->spec->n_experts;
 	enum ar_status st;
 
 	*in = d->y;
-	if (!m->n_experts)
+	if (!n_experts)
 		return AR_OK;
 	phase(d, layer, PHASE_LINEAR);
-	st = gemm_run(d->gemm, 1, d->n_row, m->n_experts, m->hidden, d->y, w->router, d->wide, err);
+	st = gemm_run(d->gemm, 1, d->n_row, n_experts, h, d->y, w->router, d->wide, err);
 	if (st)
 		return st;
 	phase(d, layer, PHASE_NORM);
 	*in = d->dealt;
-	return layer_gather(d->y, d->n_row, NULL, e->experts * e->rows, m->hidden, d->dealt,
-			    d->env.stream, err);
+	return layer_gather(d->y, d->n_row, NULL, e->experts * e->rows, h, d->dealt, d->env.stream,
+			    err);
 }
 
 static enum ar_status mlp(struct decoder *d, const struct weights *w, int layer,
 			  struct ar_err *err)
 {
-	const struct model *m = d->env.model;
-	const struct deal e = deal(m, d->n_row);
+	const struct layer_spec *l = w->spec;
+	const struct deal e = deal(l, d->n_row);
+	int h = d->env.model->hidden;
 	const bf16_t *in;
 	enum ar_status st = route(d, w, layer, &e, &in, err);
 
 	if (st)
 		return st;
 	phase(d, layer, PHASE_LINEAR);
-	st = gemm_run(d->gemm, e.experts, e.rows, 2 * m->ffn, m->hidden, in, w->gate_up, d->wide,
-		      err);
+	st = gemm_run(d->gemm, e.experts, e.rows, 2 * l->ffn, h, in, w->gate_up, d->wide, err);
 	if (st)
 		return st;
 	phase(d, layer, PHASE_NORM);
-	st = layer_silu(d->wide, e.experts * e.rows, m->ffn, d->act, d->env.stream, err);
+	st = layer_silu(d->wide, e.experts * e.rows, l->ffn, d->act, d->env.stream, err);
 	if (st)
 		return st;
 	phase(d, layer, PHASE_LINEAR);
-	d->n_add = m->n_experts ? m->experts_per_tok : 1;
-	return gemm_run(d->gemm, e.experts, e.rows, m->hidden, m->ffn, d->act, w->down, d->add,
-			err);
+	d->n_add = l->n_experts ? l->experts_per_tok : 1;
+	return gemm_run(d->gemm, e.experts, e.rows, h, l->ffn, d->act, w->down, d->add, err);
 }
 
 enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *attn,
 			     struct ar_err *err)
 {
-	const struct model *m = d->env.model;
+	const struct weights *w = &d->layer[i];
 	enum ar_status st;
 
 	phase(d, layer, PHASE_LINEAR);
 	d->n_add = 1;
-	st = gemm_run(d->gemm, 1, d->n_row, m->hidden, (int)o_width(m), attn, d->layer[i].o, d->add,
-		      err);
+	st = gemm_run(d->gemm, 1, d->n_row, d->env.model->hidden, (int)o_width(w->spec), attn, w->o,
+		      d->add, err);
 	if (st)
 		return st;
 	phase(d, layer, PHASE_NORM);
-	st = norm(d, d->layer[i].norm2, err);
-	return st ? st : mlp(d, &d->layer[i], layer, err);
+	st = norm(d, w->norm2, err);
+	return st ? st : mlp(d, w, layer, err);
 }
 
 enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, struct ar_err *err)
@@ -321,7 +340,8 @@ static enum ar_status pass(struct decoder *d, int n, int n_layers, struct ar_err
 }
 
 /* Every product at 1, 2, 3, 4, 6, 8, 12 ... rows up to the most there can be: libraries load
- * code on first use, which must not fall into a timed region. */
+ * code on first use, which must not fall into a timed region.  The layers are
+ * alike (prepare_run), so the first one stands for all. */
 static enum ar_status warm_up(struct decoder *d, struct ar_err *err)
 {
 	int max = d->env.max_row;
@@ -361,15 +381,32 @@ out:
 	return st;
 }
 
-static enum ar_status check_model(const struct model *m, struct ar_err *err)
+static enum ar_status check_layer(const struct model *m, const struct layer_spec *l,
+				  struct ar_err *err)
 {
-	if (m->hidden % 8 || m->ffn % 8 || m->head_dim % 16 || m->n_experts % 8)
+	if (m->hidden % 8 || l->ffn % 8 || l->head_dim % 16 || l->n_experts % 8)
 		return ar_fail(err, AR_USAGE,
 			       "%s: hidden size %d, FFN %d and %d experts must be multiples of 8, "
 			       "head size %d of 16; choose another --model or --tp, or "
 			       "--attention-only",
-			       m->name, m->hidden, m->ffn, m->n_experts, m->head_dim);
+			       m->name, m->hidden, l->ffn, l->n_experts, l->head_dim);
 	return AR_OK;
+}
+
+/* The layers that are executed. */
+static enum ar_status open_layers(struct decoder *d, struct ar_err *err)
+{
+	const struct model *m = d->env.model;
+	enum ar_status st = AR_OK;
+
+	d->layer = calloc((size_t)d->env.n_layers, sizeof *d->layer);
+	if (!d->layer)
+		return ar_nomem(err);
+	for (int i = 0; i < d->env.n_layers && !st; i++) {
+		d->layer[i].spec = &m->layer[d->env.layer[i]];
+		st = check_layer(m, d->layer[i].spec, err);
+	}
+	return st;
 }
 
 static enum ar_status allocate(struct decoder *d, struct ar_err *err)
@@ -395,18 +432,17 @@ out:
 enum ar_status decoder_open(struct decoder **out, const struct decoder_env *env, struct ar_err *err)
 {
 	struct decoder *d;
-	enum ar_status st = check_model(env->model, err);
+	enum ar_status st;
 
 	*out = NULL;
-	if (st)
-		return st;
 	d = calloc(1, sizeof *d);
 	if (!d)
 		return ar_nomem(err);
 	d->env = *env;
 	d->vocab = padded_vocab(env->model);
-	d->layer = calloc((size_t)env->n_layers, sizeof *d->layer);
-	st = d->layer ? gemm_open(&d->gemm, env->stream, err) : ar_nomem(err);
+	st = open_layers(d, err);
+	if (!st)
+		st = gemm_open(&d->gemm, env->stream, err);
 	if (!st)
 		st = allocate(d, err);
 	if (!st)

@@ -17,13 +17,14 @@
 
 struct decoder;
 
-/* Bytes of one layer's weights, and of those outside the layers. */
-size_t decoder_layer_bytes(const struct model *m);
+/* Bytes of the weights of all layers, and of those outside the layers. */
+size_t decoder_layers_bytes(const struct model *m);
 size_t decoder_head_bytes(const struct model *m);
 
 struct decoder_env {
 	const struct model *model;
-	int n_layers;			/* that are executed */
+	const int *layer;		/* [n_layers] of the model, that are executed */
+	int n_layers;
 	int max_row, max_emit;
 	uint64_t seed;
 	void *stream;

@@ -37,19 +37,38 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 	return AR_OK;
 }
 
-enum ar_status prepare_check_heads(const struct capture_info *c, const struct model *m,
+/* Buffers and batches have one shape for all layers, and sampled layers stand for the others. */
+static enum ar_status check_layers(const struct model *m, struct ar_err *err)
+{
+	int odd = model_odd_layer(m);
+	const struct layer_spec *a = &m->layer[0], *b = &m->layer[odd];
+
+	if (!odd)
+		return AR_OK;
+	return ar_fail(err, AR_USAGE,
+		       "model %s: layer 0 has %d/%d heads of %d, FFN %d and %d of %d experts, "
+		       "layer %d has %d/%d of %d, %d and %d of %d; a run needs layers that are "
+		       "alike",
+		       m->name, a->q_heads, a->kv_heads, a->head_dim, a->ffn, a->experts_per_tok,
+		       a->n_experts, odd, b->q_heads, b->kv_heads, b->head_dim, b->ffn,
+		       b->experts_per_tok, b->n_experts);
+}
+
+enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,
 				   int whole_q_heads, int whole_kv_heads, struct ar_err *err)
 {
-	bool rank = c->q_heads == m->q_heads && c->kv_heads == m->kv_heads;
+	const struct layer_spec *l = &m->layer[0];
+	bool rank = c->q_heads == l->q_heads && c->kv_heads == l->kv_heads;
 	bool whole = c->q_heads == whole_q_heads && c->kv_heads == whole_kv_heads;
+	enum ar_status st = check_layers(m, err);
 
-	if ((rank || whole) && c->head_dim == m->head_dim)
-		return AR_OK;
+	if (st || ((rank || whole) && c->head_dim == l->head_dim))
+		return st;
 	return ar_fail(err, AR_USAGE,
 		       "%s has %d/%d heads of %d, model %s has %d/%d of %d%s; take the "
 		       "model it was captured from",
-		       c->name, c->q_heads, c->kv_heads, c->head_dim, m->name, m->q_heads,
-		       m->kv_heads, m->head_dim, m->tp > 1 ? " on each rank" : "");
+		       c->name, c->q_heads, c->kv_heads, c->head_dim, m->name, l->q_heads,
+		       l->kv_heads, l->head_dim, m->tp > 1 ? " on each rank" : "");
 }
 
 /* The list as indices into the capture's layers; list[] has room for max. */
@@ -203,7 +222,7 @@ enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, stru
 	for (size_t c = 1; c < in->n_capture && !st; c++)
 		st = check_same(in->info[0], in->info[c], err);
 	if (!st)
-		st = prepare_check_heads(in->info[0], in->model, in->whole_q_heads,
+		st = prepare_check_model(in->info[0], in->model, in->whole_q_heads,
 					 in->whole_kv_heads, err);
 	if (!st)
 		st = map_layers(p, in, err);

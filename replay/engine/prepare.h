@@ -34,14 +34,16 @@ struct prepared {
  * Model layer i of n uses LIST[floor(i * len / n)].  The K executed layers lie in the
  * middles of K equal parts of the model.
  *
- * AR_USAGE: captures that differ in shape or layers, or do not fit the model (their heads must
- * be the model's, or the whole model's before the split); a list that names a layer no
- * capture has; more layers than there are; a request that is longer than every capture.
+ * AR_USAGE: a model whose layers differ; captures that differ in shape or layers, or do not fit the
+ * model (their heads must be the model's, or the whole model's before the split); a list that
+ * names a layer no capture has; more layers than there are; a request that is longer than every
+ * capture.
  * AR_DATA: captures that differ in their rotary embedding.
  */
 enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, struct ar_err *err);
-/* Do the heads of c fit m, or the whole model's before the split?  AR_USAGE. */
-enum ar_status prepare_check_heads(const struct capture_info *c, const struct model *m,
+/* Are the layers of m alike, and do the heads of c fit theirs, or the whole model's before the
+ * split?  AR_USAGE. */
+enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,
 				   int whole_q_heads, int whole_kv_heads, struct ar_err *err);
 void prepared_release(struct prepared *p);
 

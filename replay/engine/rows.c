@@ -24,8 +24,8 @@ void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits
 /* Whole tiles of an executor hold at least half a block of rows of one head. */
 static size_t max_tiles(const struct rows_env *e)
 {
-	return (size_t)(2 * e->source->shape.q_heads) *
-	       (size_t)attn_max_qblk(&e->prefill, e->source->shape.page_tok) +
+	return (size_t)(2 * e->group->shape.q_heads) *
+	       (size_t)attn_max_qblk(&e->prefill, e->group->shape.page_tok) +
 	       (size_t)(EXECUTOR_WAVES * e->prefill.n_sm);
 }
 
@@ -112,19 +112,19 @@ static void add_request(const struct arrays *a, int r, const struct batch_entry 
 static enum ar_status add_rows(struct rows *o, const struct rows_env *env,
 			       const struct batch_entry *e, struct ar_err *err)
 {
-	const int32_t *page = pages_of(env->pages, e->req);
-	int tok = env->source->shape.page_tok;
+	const int32_t *page = pages_of(env->group->pages, e->req);
+	struct layer_row *row = o->row + o->n_row;
+	int tok = env->group->shape.page_tok;
+	enum ar_status st = env->act->begin(env->act_self, e->req, e->start, e->n_tok, row, err);
 
+	if (st)
+		return st;
 	for (uint32_t i = 0; i < e->n_tok; i++) {
 		int64_t pos = (int64_t)e->start + i;
-		struct layer_row *row = &o->row[o->n_row];
-		enum ar_status st = source_row(env->source, env->capture_of[e->req], pos, row, err);
 
-		if (st)
-			return st;
-		row->slot = page[pos / tok] * tok + (int32_t)(pos % tok);
-		o->n_row++;
+		row[i].slot = page[pos / tok] * tok + (int32_t)(pos % tok);
 	}
+	o->n_row += (int)e->n_tok;
 	if (e->emit)
 		o->emit[o->n_emit++] = o->n_row - 1;
 	return AR_OK;
@@ -144,15 +144,15 @@ static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const
 
 		if (e->decode != decode)
 			continue;
-		add_request(a, r++, e, pages_of(env->pages, e->req),
-			    env->source->shape.page_tok);
+		add_request(a, r++, e, pages_of(env->group->pages, e->req),
+			    env->group->shape.page_tok);
 		out->max_kv_blk = a->page0[r] - a->page0[r - 1] > out->max_kv_blk ?
 				  a->page0[r] - a->page0[r - 1] : out->max_kv_blk;
 		st = add_rows(o, env, e, err);
 		if (st)
 			return st;
 	}
-	out->shape = env->source->shape;
+	out->shape = env->group->shape;
 	out->n_req = r;
 	out->n_row = a->row0[r];
 	out->n_qblk = a->qblk0[r];
@@ -191,7 +191,7 @@ static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, st
 enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
 			  const struct method *tiles, size_t *used, struct ar_err *err)
 {
-	int tok = e->source->shape.page_tok;
+	int tok = e->group->shape.page_tok;
 	struct size pre = measure(b, tok, false), dec = measure(b, tok, true);
 	struct workspace c = { e->mem, e->bytes, 0 };
 	struct arrays pre_arrays, dec_arrays;
@@ -236,7 +236,7 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 	struct attn_batch *b = &o->decode;
 
 	for (int r = b->n_req; r < n; r++) {
-		o->row[r] = (struct layer_row){ .slot = e->scratch * e->source->shape.page_tok };
+		o->row[r] = (struct layer_row){ .slot = e->scratch * e->group->shape.page_tok };
 		a->ctx[r] = 0;
 		a->left[r] = 0;
 		a->page[a->page0[r]] = e->scratch;
@@ -255,7 +255,7 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
 				  const struct batch *b, int n, size_t *used, struct ar_err *err)
 {
-	struct size s = measure(b, e->source->shape.page_tok, true);
+	struct size s = measure(b, e->group->shape.page_tok, true);
 	struct workspace c = { e->mem, e->bytes, 0 };
 	struct rows o = { 0 };
 	struct arrays a;
@@ -307,27 +307,4 @@ struct rows rows_at(const struct rows *r, const void *mem, void *copy)
 	o.prefill = batch_at(&r->prefill, mem, copy);
 	o.decode = batch_at(&r->decode, mem, copy);
 	return o;
-}
-
-enum ar_status rows_grow(struct pages *p, const struct batch_entry *e, struct ar_err *err)
-{
-	int64_t end = (int64_t)e->start + e->n_tok;
-	enum ar_status st = pages_grow(p, e->req, end, err);
-
-	if (!st && !e->decode)
-		pages_set_chunked(p, e->req, end);
-	return st;
-}
-
-bool rows_missing(const struct pages *p, const struct batch_entry *e, bool state, int64_t max_tok,
-		  struct batch_entry *piece)
-{
-	int64_t have = state && !e->decode ? pages_chunked(p, e->req) : pages_len(p, e->req);
-	int64_t n = (int64_t)e->start - have;
-
-	if (n <= 0)
-		return false;
-	*piece = (struct batch_entry){ .req = e->req, .start = (uint32_t)have,
-				       .n_tok = (uint32_t)(n < max_tok ? n : max_tok) };
-	return true;
 }

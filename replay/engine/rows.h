@@ -8,8 +8,8 @@
 
 #include "kernels/layer/layer.h"
 #include "kernels/methods/method.h"
-#include "replay/engine/pages.h"
-#include "replay/engine/source.h"
+#include "replay/engine/activations.h"
+#include "replay/engine/groups.h"
 #include "replay/sched/batch.h"
 
 struct rows {
@@ -20,11 +20,24 @@ struct rows {
 	struct attn_batch prefill, decode;
 };
 
+/* The rows of an iteration by segments of layers: layers of a segment work on the same rows.  All
+ * rows go through all layers, which is one segment. */
+struct row_set {
+	struct rows rows;
+};
+
+/* The rows that executed layer i works on. */
+static inline const struct rows *row_set_of(const struct row_set *s, int i)
+{
+	(void)i;
+	return &s->rows;
+}
+
 /* What a batch is turned into rows with. */
 struct rows_env {
-	const struct source *source;
-	const struct pages *pages;
-	const uint16_t *capture_of;
+	const struct cache_group *group;	/* whose pages the rows are in */
+	const struct activations *act;
+	const void *act_self;
 	struct attn_limits prefill, decode;
 	int tail;			/* of prefill batches */
 	int32_t scratch;		/* page that no request holds, of rows_build_decodes() */
@@ -57,14 +70,5 @@ enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
 
 /* The same rows where a copy of mem lies. */
 struct rows rows_at(const struct rows *r, const void *mem, void *copy);
-
-/* Room for an entry that is about to run. */
-enum ar_status rows_grow(struct pages *p, const struct batch_entry *e, struct ar_err *err);
-
-/* Tokens below e->start that the request's pages do not hold, as when the policy found them in
- * its prefix cache, or, before a chunk, that no chunk brought, where a selector keeps state: the
- * next piece of them, at most max_tok, as an entry to be run first. */
-bool rows_missing(const struct pages *p, const struct batch_entry *e, bool state, int64_t max_tok,
-		  struct batch_entry *piece);
 
 #endif

@@ -54,8 +54,8 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 	st = model_load(&r->model, r->o.model, err);
 	if (st)
 		return st;
-	r->whole_q_heads = r->model.q_heads;
-	r->whole_kv_heads = r->model.kv_heads;
+	r->whole_q_heads = r->model.layer[0].q_heads;
+	r->whole_kv_heads = r->model.layer[0].kv_heads;
 	if (!r->limits.max_len)
 		r->limits.max_len = r->model.max_len;
 	return model_split(&r->model, (int)r->o.tp, err);

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 
 #include "base/log.h"
+#include "replay/engine/attn_engine.h"
 #include "replay/engine/record.h"
-#include "replay/engine/source.h"
 #include "src/revision.h"
 
 static int64_t longest_request(const struct run *r)
@@ -186,9 +186,9 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		s.model_json = r->model.json;
 		s.n_layers = r->model.n_layers;
 		s.hidden = r->model.hidden;
-		s.q_heads = r->model.q_heads;
-		s.kv_heads = r->model.kv_heads;
-		s.head_dim = r->model.head_dim;
+		s.q_heads = r->model.layer[0].q_heads;
+		s.kv_heads = r->model.layer[0].kv_heads;
+		s.head_dim = r->model.layer[0].head_dim;
 		s.tp = r->model.tp;
 		s.method_name = m->name;
 		s.method_params = m->params;
@@ -239,8 +239,9 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 		.formula = formula ? &cost->formula : NULL,
 		.accuracy = r->o.accuracy, .seed = (uint64_t)r->o.seed,
 		.run_layer = r->prep.run_layer,
-		.n_run_layers = r->prep.n_run_layers, .q_heads = r->model.q_heads,
-		.kv_heads = r->model.kv_heads }, &res, err);
+		.n_run_layers = r->prep.n_run_layers,
+		.q_heads = m ? r->model.layer[0].q_heads : 0,
+		.kv_heads = m ? r->model.layer[0].kv_heads : 0 }, &res, err);
 	recorder_release(&recorder);
 	ended = !st || st == AR_INTERRUPTED;
 	st = end_record(r, st, err);
@@ -296,7 +297,7 @@ enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *er
 	if (st)
 		return st;
 	set_env(r, m);
-	st = source_try_method(&r->env, err);
+	st = attn_engine_try(&r->env, err);
 	method_free(m);
 	return st;
 }

@@ -18,9 +18,10 @@ const char *run_clock_name(const struct run *r)
 static void print_model(const struct run *r)
 {
 	const struct model *m = &r->model;
+	const struct layer_spec *l = &m->layer[0];
 
-	printf("model     %s, %d layers, %d/%d heads of %d", m->name, m->n_layers, m->q_heads,
-	       m->kv_heads, m->head_dim);
+	printf("model     %s, %d layers, %d/%d heads of %d", m->name, m->n_layers, l->q_heads,
+	       l->kv_heads, l->head_dim);
 	if (m->tp > 1)
 		printf(" on each of %d ranks", m->tp);
 	if (r->prep.n_run_layers < m->n_layers)

@@ -18,33 +18,32 @@ void select_chunk_release(struct select_chunk *c)
 }
 
 /* What the capture alone says of its model. */
-static void model_of_capture(struct model *m, const struct capture_info *info)
+static enum ar_status model_of_capture(struct model *m, const struct capture_info *info,
+				       struct ar_err *err)
 {
-	*m = (struct model){ .n_layers = info->layer[info->n_layers - 1] + 1, .tp = 1,
-			     .q_heads = info->q_heads, .kv_heads = info->kv_heads,
-			     .head_dim = info->head_dim, .max_len = info->n_tok,
-			     .rope = info->rope };
+	const struct layer_spec l = { .mixer = MIX_FULL, .q_heads = info->q_heads,
+				      .kv_heads = info->kv_heads, .head_dim = info->head_dim };
+
+	*m = (struct model){ .tp = 1, .max_len = info->n_tok, .rope = info->rope };
 	snprintf(m->name, sizeof m->name, "%s", info->model);
+	return model_set_layers(m, info->layer[info->n_layers - 1] + 1, &l, err);
 }
 
 static enum ar_status load_model(struct select_chunk *c, const struct select_args *a,
 				 struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c->capture);
-	enum ar_status st = AR_OK;
+	enum ar_status st = a->model ? model_load(&c->model, a->model, err) :
+				       model_of_capture(&c->model, info, err);
 	int q_heads, kv_heads;
 
-	if (a->model)
-		st = model_load(&c->model, a->model, err);
-	else
-		model_of_capture(&c->model, info);
 	if (st)
 		return st;
-	q_heads = c->model.q_heads;
-	kv_heads = c->model.kv_heads;
+	q_heads = c->model.layer[0].q_heads;
+	kv_heads = c->model.layer[0].kv_heads;
 	st = model_split(&c->model, (int)a->tp, err);
 	if (!st)
-		st = prepare_check_heads(info, &c->model, q_heads, kv_heads, err);
+		st = prepare_check_model(info, &c->model, q_heads, kv_heads, err);
 	if (!st && info->layer[info->n_layers - 1] >= c->model.n_layers)
 		return ar_fail(err, AR_USAGE,
 			       "%s holds layer %d, model %s has %d; take the model it was captured "
@@ -128,9 +127,9 @@ enum ar_status select_chunk_load(struct select_chunk *c, const char *path,
 
 	if (!st)
 		st = load_model(c, a, err);
-	if (!st && a->head >= c->model.q_heads)
+	if (!st && a->head >= c->model.layer[0].q_heads)
 		st = ar_fail(err, AR_USAGE, "head %" PRId64 ": there are %d query heads", a->head,
-			     c->model.q_heads);
+			     c->model.layer[0].q_heads);
 	if (!st)
 		st = load_layers(c, a->layers, err);
 	return st ? st : place_chunk(c, a, err);

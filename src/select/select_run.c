@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "replay/engine/source.h"
+#include "replay/engine/attn_engine.h"
 #include "src/select/select_chunk.h"
 #include "src/select/select_files.h"
 
@@ -31,13 +31,13 @@ struct shown {
 static enum ar_status show_layer(struct shown *x, int i, struct ar_err *err)
 {
 	const struct select_chunk *c = x->chunk;
+	const struct layer_spec *l = &c->model.layer[c->layer[i]];
 	struct method_selection sel = { .scored = x->scores };
 	enum ar_status st = x->backend->compare(x->self, &x->entry, i, x->acc, x->count, &sel, err);
 	const struct select_result r = {
 		.capture = capture_info(c->capture)->name, .model = c->model.name,
 		.backend = x->backend->name, .method = x->method, .layer = c->layer[i],
-		.shape = { c->model.q_heads, c->model.kv_heads, c->model.head_dim,
-			   method_page_tok(x->method) },
+		.shape = { l->q_heads, l->kv_heads, l->head_dim, method_page_tok(x->method) },
 		.ctx = c->ctx, .chunk = c->chunk, .left = c->known - c->ctx - c->chunk,
 		.sel = &sel, .count = x->count, .acc = x->acc,
 	};
@@ -114,10 +114,11 @@ static enum ar_status shown_init(struct shown *x, struct select_chunk *c, const 
 static enum ar_status show(const struct backend *backend, struct select_chunk *c,
 			   const char *method, struct select_files *out, struct ar_err *err)
 {
+	const struct layer_spec *l = &c->model.layer[0];
 	struct shown x = {
 		.backend = backend, .out = out, .scores = out->a->scores,
-		.acc = calloc((size_t)c->model.q_heads, sizeof *x.acc),
-		.count = calloc((size_t)c->model.kv_heads, sizeof *x.count),
+		.acc = calloc((size_t)l->q_heads, sizeof *x.acc),
+		.count = calloc((size_t)l->kv_heads, sizeof *x.count),
 	};
 	enum ar_status st = x.acc && x.count ? shown_init(&x, c, method, err) : ar_nomem(err);
 
@@ -136,7 +137,7 @@ static enum ar_status look_at(struct select_chunk *c, const char *method, struct
 	enum ar_status st = shown_init(&x, c, method, err);
 
 	if (!st)
-		st = source_try_method(&x.env, err);
+		st = attn_engine_try(&x.env, err);
 	method_free(x.method);
 	return st;
 }

@@ -1,0 +1,34 @@
+/* Which method each layer of a model runs.  Today all layers run the same. */
+#ifndef AR_PLAN_H
+#define AR_PLAN_H
+
+#include <stdbool.h>
+
+#include "kernels/methods/method.h"
+#include "model/model.h"
+
+struct layer_plan {
+	int n_layers;			/* of the model */
+	struct method **method;		/* [n_layers], borrowed */
+};
+
+/* Every layer runs m. */
+enum ar_status plan_init(struct layer_plan *p, int n_layers, struct method *m, struct ar_err *err);
+void plan_release(struct layer_plan *p);
+
+static inline const struct method *plan_method(const struct layer_plan *p, int layer)
+{
+	return p->method[layer];
+}
+
+/* No layer below this one runs its method. */
+bool plan_first(const struct layer_plan *p, int layer);
+
+/* Heads of the layer, and pages of its method's size. */
+struct attn_shape plan_shape(const struct layer_plan *p, const struct model *m, int layer);
+
+/* method_open() each method once.  env lacks shape and n_layers: they are those of m. */
+enum ar_status plan_open(const struct layer_plan *p, const struct model *m,
+			 const struct selector_env *env, struct ar_err *err);
+
+#endif

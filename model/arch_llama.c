@@ -1,0 +1,10 @@
+/* Llama 2 and 3, and the models that no other row names. */
+#include "config.h"
+#include "model/arch.h"
+
+#include <stddef.h>
+
+static const char *const hf_names[] = { "llama", "LlamaForCausalLM", NULL };
+
+extern const struct arch arch_llama;
+const struct arch arch_llama = { .name = "llama", .hf_names = hf_names, .read = config_decoder };

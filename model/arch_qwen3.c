@@ -1,0 +1,12 @@
+/* Qwen3, dense and with experts. */
+#include "config.h"
+#include "model/arch.h"
+
+#include <stddef.h>
+
+static const char *const hf_names[] = {
+	"qwen3", "Qwen3ForCausalLM", "qwen3_moe", "Qwen3MoeForCausalLM", NULL
+};
+
+extern const struct arch arch_qwen3;
+const struct arch arch_qwen3 = { .name = "qwen3", .hf_names = hf_names, .read = config_decoder };

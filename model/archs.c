@@ -1,0 +1,39 @@
+#include "config.h"
+#include "model/arch.h"
+
+#include <cjson/cJSON.h>
+#include <string.h>
+
+#define ARCHS(X) \
+	X(llama) \
+	X(qwen3)
+
+#define X(name) extern const struct arch arch_##name;
+ARCHS(X)
+#undef X
+
+#define X(name) &arch_##name,
+const struct arch *const archs[] = { ARCHS(X) NULL };
+#undef X
+
+/* NULL: no row has this name. */
+static const struct arch *find_name(const cJSON *name)
+{
+	if (!cJSON_IsString(name))
+		return NULL;
+	for (int i = 0; archs[i]; i++)
+		for (const char *const *hf = archs[i]->hf_names; *hf; hf++)
+			if (!strcmp(*hf, name->valuestring))
+				return archs[i];
+	return NULL;
+}
+
+const struct arch *arch_find(const cJSON *config)
+{
+	const struct arch *a = find_name(cJSON_GetObjectItemCaseSensitive(config, "model_type"));
+	const cJSON *names = cJSON_GetObjectItemCaseSensitive(config, "architectures"), *name;
+
+	cJSON_ArrayForEach(name, names)
+		a = a ? a : find_name(name);
+	return a ? a : archs[0];
+}

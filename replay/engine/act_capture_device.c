@@ -1,0 +1,88 @@
+/* Captures as activations on the device. */
+#include "config.h"
+#include "replay/engine/act_capture.h"
+
+#include <stdlib.h>
+
+#include "kernels/prim/cuda.h"
+
+static enum ar_status take(const struct source *s, void *to, size_t bytes, const char *what,
+			   struct ar_err *err)
+{
+	return s->device.take(s->device.take_ctx, to, bytes, what, err);
+}
+
+static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *from, size_t width,
+			  size_t rows, struct ar_err *err)
+{
+	bf16_t *to = (bf16_t *)ctx + off;
+	enum ar_status st = AR_OK;
+
+	CU(cudaMemcpy2D(to, pitch * sizeof *to, from, width * sizeof *to, width * sizeof *to, rows,
+			cudaMemcpyHostToDevice));
+out:
+	return st;
+}
+
+static enum ar_status load_trig(struct source *s, struct ar_err *err)
+{
+	int half = s->shape.head_dim / 2;
+	float *inv = calloc((size_t)half, sizeof *inv), *dev = NULL;
+	enum ar_status st = inv ? AR_OK : ar_nomem(err);
+
+	if (!st)
+		st = take(s, &s->trig, (size_t)(s->n_turn * half * 2) * sizeof *s->trig,
+			  "the rotations of RoPE", err);
+	if (!st)
+		st = take(s, &dev, (size_t)half * sizeof *dev, "the frequencies of RoPE", err);
+	if (st)
+		goto out;
+	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
+	CU(cudaMemcpy(dev, inv, (size_t)half * sizeof *dev, cudaMemcpyHostToDevice));
+	st = layer_trig(dev, half, (int)s->n_turn, s->trig, s->device.stream, err);
+out:
+	free(inv);
+	return st;
+}
+
+enum ar_status capture_load(void *self, const struct activations_device *d, struct ar_err *err)
+{
+	struct source *s = self;
+	size_t bytes = s->n_seq * sizeof *s->table;
+	struct layer_seq *table = malloc(bytes);
+	enum ar_status st = table ? AR_OK : ar_nomem(err);
+
+	s->device = *d;
+	if (!st)
+		st = take(s, &s->data, s->elems * sizeof *s->data,
+			  "the captures (use fewer --layers or --sample-layers)", err);
+	if (!st)
+		st = take(s, &s->table, bytes, "the table of captures", err);
+	if (st)
+		goto out;
+	source_seqs(s, s->data, table);
+	CU(cudaMemcpy(s->table, table, bytes, cudaMemcpyHostToDevice));
+	st = source_load(s, put, s->data, err);
+	if (!st)
+		st = load_trig(s, err);
+out:
+	free(table);
+	return st;
+}
+
+enum ar_status capture_qkv(const void *self, int i, const struct layer_row *row, int n_row,
+			   const struct qkv *out, struct ar_err *err)
+{
+	const struct source *s = self;
+	const struct activations_device *d = &s->device;
+	int layer = s->layer_of[i];
+	enum ar_status st;
+
+	d->phase(d->phase_ctx, s->run_layer[i], PHASE_ROPE);
+	st = layer_rope(&s->shape, s->table, layer, row, n_row, s->trig, out->q, out->k, d->stream,
+			err);
+	if (st || !out->kv)
+		return st;
+	d->phase(d->phase_ctx, s->run_layer[i], PHASE_CACHE);
+	return layer_cache(&s->shape, s->table, layer, row, n_row, out->k, out->kv, d->stream, err);
+}

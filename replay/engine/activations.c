@@ -1,0 +1,6 @@
+#include "config.h"
+#include "replay/engine/activations.h"
+
+#include "replay/engine/act_capture.h"
+
+const struct activations *const activations[] = { &activations_capture, NULL };

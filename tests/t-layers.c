@@ -1,0 +1,198 @@
+/* What layers of a model run and share: methods, cache groups, activations. */
+#include "config.h"
+#include "replay/engine/attn_engine.h"
+
+#include <string.h>
+
+#include "tests/alloc_fault.h"
+#include "tests/tap.h"
+
+enum { LAYERS = 4 };
+
+static struct layer_spec layer[LAYERS];
+static const struct model model = { .name = "m", .n_layers = LAYERS, .layer = layer, .tp = 1 };
+
+static void reset_layers(void)
+{
+	for (int i = 0; i < LAYERS; i++)
+		layer[i] = (struct layer_spec){ .mixer = MIX_FULL, .q_heads = 4, .kv_heads = 2,
+						.head_dim = 8, .ffn = 16 };
+}
+
+static struct method *parse(const char *text)
+{
+	struct method *m;
+	struct ar_err err;
+
+	if (method_parse(&m, text, &err))
+		bail_out("%s", err.msg);
+	return m;
+}
+
+static void open_methods(const struct layer_plan *p)
+{
+	static const float inv[4] = { 1, 0.1f, 0.01f, 0.001f };
+	struct ar_err err;
+
+	if (plan_open(p, &model, &(struct selector_env){ .rope_inv = inv }, &err))
+		bail_out("%s", err.msg);
+}
+
+static void test_plan(void)
+{
+	struct method *a = parse("dense"), *b = parse("ashape:block=64");
+	struct layer_plan p;
+	struct attn_shape s;
+	struct ar_err err;
+
+	is_int(plan_init(&p, LAYERS, a, &err), AR_OK, "a plan");
+	ok(p.n_layers == LAYERS && plan_method(&p, 0) == a && plan_method(&p, 3) == a,
+	   "has one method in all layers");
+	ok(plan_first(&p, 0) && !plan_first(&p, 1) && !plan_first(&p, 3), "which comes once");
+	p.method[2] = b;
+	ok(plan_first(&p, 2) && !plan_first(&p, 3), "as does another one");
+	s = plan_shape(&p, &model, 2);
+	ok(s.q_heads == 4 && s.kv_heads == 2 && s.head_dim == 8 &&
+	   s.page_tok == method_page_tok(b), "a layer has its own heads and its method's pages");
+	open_methods(&p);
+	plan_release(&p);
+	ok(!p.method && !p.n_layers, "a released plan has none");
+	method_free(a);
+	method_free(b);
+}
+
+/* ---- groups ---- */
+
+static void test_one_group(void)
+{
+	struct method *m = parse("compact-fp");
+	struct layer_plan p;
+	struct cache_groups g;
+	struct ar_err err;
+	const struct cache_group *x;
+	int some[] = { 1, 3 };
+
+	if (plan_init(&p, LAYERS, m, &err))
+		bail_out("%s", err.msg);
+	open_methods(&p);
+	is_int(groups_init(&g, &model, &p, &err), AR_OK, "groups of layers that are alike");
+	x = groups_of(&g, 0);
+	ok(g.n == 1 && groups_of(&g, 3) == x, "are one");
+	ok(x->mixer == MIX_FULL && x->shape.page_tok == 128 && !x->pages &&
+	   x->kv_bytes == 2 * 128 * 8 * sizeof(bf16_t) &&
+	   x->state_bytes == method_state_bytes(m, &x->shape), "with the sizes of a page");
+	ok(groups_page_bytes(&g, some, 2) == 2 * (2 * x->kv_bytes + x->state_bytes) &&
+	   groups_page_bytes(&g, NULL, LAYERS) == 2 * groups_page_bytes(&g, some, 2),
+	   "a page takes as much in every layer");
+	is_int(groups_open_pages(&g, 16, 16, 3, 2, &err), AR_OK, "it gets pages");
+	ok(x->n_page == pages_needed(16, 16, 3, 128) && pages_free(x->pages) == x->n_page,
+	   "as many as the pool needs");
+	groups_release(&g);
+	ok(!g.n && !g.group && !g.of, "released groups are none");
+	is_int(groups_init(&g, &model, &p, &err), AR_OK, "groups again");
+	is_int(groups_open_pages(&g, 0, 16, 0, 2, &err), AR_USAGE, "a pool of nothing is refused");
+	groups_release(&g);
+	plan_release(&p);
+	method_free(m);
+}
+
+/* Layer 1 has other heads, layer 2 other pages. */
+static void test_groups(void)
+{
+	struct batch_entry e = { .req = 1, .start = 60, .n_tok = 10 }, piece;
+	struct method *a = parse("dense"), *b = parse("ashape:block=64");
+	struct layer_plan p;
+	struct cache_groups g;
+	struct ar_err err;
+
+	if (plan_init(&p, LAYERS, a, &err))
+		bail_out("%s", err.msg);
+	p.method[2] = b;
+	layer[1].kv_heads = 4;
+	open_methods(&p);
+	is_int(groups_init(&g, &model, &p, &err), AR_OK, "groups of layers that differ");
+	ok(g.n == 3 && groups_of(&g, 0) == groups_of(&g, 3) &&
+	   groups_of(&g, 1)->shape.kv_heads == 4 && groups_of(&g, 2)->shape.page_tok == 64,
+	   "are as many as there are kinds");
+	if (groups_open_pages(&g, 64, 16, 3, 2, &err))
+		bail_out("%s", err.msg);
+	is_int(groups_grow(&g, &e, &err), AR_OK, "an entry");
+	ok(pages_len(groups_of(&g, 0)->pages, 1) == 70 &&
+	   pages_len(groups_of(&g, 1)->pages, 1) == 70 &&
+	   pages_len(groups_of(&g, 2)->pages, 1) == 70 && groups_hold(&g, &e), "has room in each");
+	pages_drop(groups_of(&g, 2)->pages, 1);
+	ok(!groups_hold(&g, &e) && groups_missing(&g, &e, 50, &piece) && piece.start == 0 &&
+	   piece.n_tok == 50, "what one of them misses is missing");
+	groups_drop(&g, 1);
+	ok(!pages_len(groups_of(&g, 0)->pages, 1) && !pages_len(groups_of(&g, 1)->pages, 1),
+	   "all forget a request");
+	groups_release(&g);
+	plan_release(&p);
+	reset_layers();
+	method_free(a);
+	method_free(b);
+}
+
+static enum ar_status life(struct method *m)
+{
+	struct layer_plan p = { 0 };
+	struct cache_groups g = { 0 };
+	struct ar_err err;
+	enum ar_status st = plan_init(&p, LAYERS, m, &err);
+
+	if (!st)
+		st = groups_init(&g, &model, &p, &err);
+	if (!st)
+		st = groups_open_pages(&g, 16, 16, 3, 2, &err);
+	groups_release(&g);
+	plan_release(&p);
+	return st;
+}
+
+static void test_faults(void)
+{
+	struct method *m = parse("dense");
+	bool clean = true;
+	long k;
+
+	for (k = 0;; k++) {
+		enum ar_status st;
+
+		fault_arm(k);
+		st = life(m);
+		if (!fault_disarm()) {
+			clean &= st == AR_OK;
+			break;
+		}
+		clean &= st == AR_NOMEM;
+	}
+	ok(clean && k >= 6, "each of %ld allocations may fail", k);
+	method_free(m);
+}
+
+/* ---- activations ---- */
+
+static void test_activations(void)
+{
+	for (int i = 0; activations[i]; i++) {
+		const struct activations *a = activations[i];
+
+		ok(a->name && a->open && a->rope && a->n_tok && a->begin && a->load_ref &&
+		   a->qkv_ref && a->close, "%s has all that a backend calls", a->name);
+		ok(!HAVE_CUDA == !a->load && !HAVE_CUDA == !a->qkv,
+		   "and on a device in builds with CUDA");
+		a->close(NULL);
+	}
+}
+
+int main(void)
+{
+	plan(0);
+	reset_layers();
+	test_plan();
+	test_one_group();
+	test_groups();
+	test_faults();
+	test_activations();
+	return done_testing();
+}
