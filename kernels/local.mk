@@ -59,7 +59,8 @@ tests_t_layer_gpu_SOURCES = tests/t-layer-gpu.c
 tests_t_layer_gpu_LDADD = $(TEST_LIBS)
 
 # Methods: selectors, one line each, and unions.
-libattnreplay_a_SOURCES += kernels/methods/method.c kernels/methods/method_parse.c kernels/union/union.c kernels/select/qblk.cuh
+libattnreplay_a_SOURCES += kernels/methods/count.c kernels/methods/method.c \
+                           kernels/methods/method_parse.c kernels/methods/names.c kernels/union/union.c kernels/select/qblk.cuh
 libattnreplay_a_SOURCES += kernels/select/rows.cuh kernels/select/selectors.c \
                            kernels/select/top.cuh
 libattnreplay_a_SOURCES += kernels/select/ashape/ashape.c kernels/select/ashape/ashape.h

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/* The named compositions, a const table in method.c.  METHOD@MODEL is a method with the parameters
+/* The named compositions, a const table in names.c.  METHOD@MODEL is a method with the parameters
  * that were published for a model. */
 struct method_name {
 	const char *name, *spec, *title, *origin;
@@ -48,6 +48,9 @@ void method_free(struct method *m);
 
 /* What the executor gets, one of TAKES_*. */
 unsigned method_shape(const struct method *m);
+
+/* Query heads that share a table of a request, from union_heads; 0: there are no tables. */
+int method_table_heads(const struct method *m, const struct attn_shape *s);
 
 /* Tokens of a page of the cache. */
 int method_page_tok(const struct method *m);

@@ -129,11 +129,6 @@ out:
 
 /* ---- a chunk ---- */
 
-static int table_heads(const struct method *m, const struct attn_shape *s)
-{
-	return method_shape(m) == TAKES_TABLE ? union_heads(m->u, s) : 0;
-}
-
 /* The batch of a chunk under m, in l. */
 static enum ar_status take_chunk(const struct bench_prefill *p, const struct method *m,
 				 struct bench_load *l, struct bench_case *c, int ctx, int n,
@@ -144,7 +139,7 @@ static enum ar_status take_chunk(const struct bench_prefill *p, const struct met
 	if (st)
 		return st;
 	c->executor = m->executor;
-	c->lists.heads = table_heads(m, &c->b.shape);
+	c->lists.heads = method_table_heads(m, &c->b.shape);
 	c->b.tail = method_tail(m);
 	l->c = c;
 	l->b = c->b;
