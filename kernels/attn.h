@@ -132,6 +132,15 @@ struct column_lists {
 	struct attn_band *band;
 };
 
+/* The shapes of a selection; kernels/methods/shapes.c has a row for each. */
+enum {
+	SHAPE_ALL     = 1,	/* no selection: every block */
+	SHAPE_MASK    = 2,	/* a list per (query block, query head) */
+	SHAPE_TABLE   = 4,	/* a list per (request, head group), the union of a mask */
+	SHAPE_TOKENS  = 8,	/* a token list per (request, KV head) */
+	SHAPE_COLUMNS = 16,	/* runs and columns per (query block, query head) */
+};
+
 /* What a selector writes: one of the first three. */
 struct selection {
 	uint32_t *mask;

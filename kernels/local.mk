@@ -60,7 +60,8 @@ tests_t_layer_gpu_LDADD = $(TEST_LIBS)
 
 # Methods: selectors, one line each, and unions.
 libattnreplay_a_SOURCES += kernels/methods/count.c kernels/methods/method.c \
-                           kernels/methods/method_parse.c kernels/methods/names.c kernels/union/union.c kernels/select/qblk.cuh
+                           kernels/methods/method_parse.c kernels/methods/names.c kernels/methods/shapes.c \
+                           kernels/methods/shapes.h kernels/union/union.c kernels/select/qblk.cuh
 libattnreplay_a_SOURCES += kernels/select/rows.cuh kernels/select/selectors.c \
                            kernels/select/top.cuh
 libattnreplay_a_SOURCES += kernels/select/ashape/ashape.c kernels/select/ashape/ashape.h
@@ -178,6 +179,11 @@ tests_t_select_proxyattn_gpu_LDADD   = $(TEST_LIBS)
 check_PROGRAMS += tests/t-select-agree
 tests_t_select_agree_SOURCES = tests/t-select-agree.c
 tests_t_select_agree_LDADD   = $(TEST_LIBS)
+
+check_PROGRAMS += tests/t-selection-shapes
+tests_t_selection_shapes_SOURCES = tests/t-selection-shapes.c
+tests_t_selection_shapes_LDADD   = $(TEST_LIBS)
+tests_t_selection_shapes_LDFLAGS = $(FAULT_LINK)
 
 check_PROGRAMS += tests/t-refusals
 tests_t_refusals_SOURCES = tests/t-refusals.c

@@ -16,8 +16,9 @@ static void many(const void *self, const struct attn_shape *s, int *max_run, int
 }
 
 static const struct selector of_blocks = { .name = "blocks" };
-static const struct selector of_tokens = { .name = "tokens", .tokens = true };
-static const struct selector of_columns = { .name = "columns", .columns = many };
+static const struct selector of_tokens = { .name = "tokens", .gives = SHAPE_TOKENS };
+static const struct selector of_columns = { .name = "columns", .gives = SHAPE_COLUMNS,
+					    .columns = many };
 
 /* Request 0 of a batch and what was selected for it. */
 struct picked {
@@ -71,7 +72,8 @@ static bool in_columns(const struct picked *x, int i, int h, int key, int pos)
 static bool keeps(const struct picked *x, int i, int h, int j)
 {
 	return x->blocks ? in_mask(x, i, h, j) :
-	       x->m.selector->tokens ? in_tokens(x, h, j) : in_columns(x, i, h, j, -1);
+	       x->m.selector->gives == SHAPE_TOKENS ? in_tokens(x, h, j) :
+						      in_columns(x, i, h, j, -1);
 }
 
 /* Any of the heads [h, h + n) in any query block before the tail. */
@@ -97,7 +99,7 @@ static bool runs(const struct picked *x, int i, int h, int pos, int key)
 {
 	int heads = union_heads(x->m.u, &x->c.b.shape), j = key / x->c.b.shape.page_tok, n;
 
-	if (x->m.selector->tokens)
+	if (x->m.selector->gives == SHAPE_TOKENS)
 		return key >= x->c.b.ctx[0] || in_tokens(x, h, key);
 	if (!x->blocks)
 		return in_columns(x, i, h, key, pos);
@@ -152,7 +154,7 @@ static int64_t define_blind(const struct picked *x, int h)
 	int end = (x->c.b.ctx[0] / tok + x->n_qblk) * (x->blocks ? 1 : tok);
 	int64_t n = 0;
 
-	if (x->m.dense || x->m.u || x->m.selector->tokens)
+	if (x->m.dense || x->m.u || x->m.selector->gives == SHAPE_TOKENS)
 		return 0;
 	for (int i = 0; i < x->n_qblk; i++) {
 		int j = 0;
@@ -177,7 +179,7 @@ static struct selection_count define(const struct picked *x, int kv)
 	define_union(x, kv, 1, &c.qunion_total, &c.qunion_sel);
 	define_union(x, kv, x->group < 4 ? x->group : 4, &c.sub_total, &c.sub_sel);
 	define_union(x, kv, x->group, &c.kv_total, &c.kv_sel);
-	if (x->m.selector->tokens)
+	if (x->m.selector->gives == SHAPE_TOKENS)
 		heads = x->group;
 	if (heads)
 		define_union(x, kv, heads, &c.group_total, &c.group_sel);

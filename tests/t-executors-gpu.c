@@ -495,10 +495,10 @@ static void test_method(struct batch_case *c, const struct selector *s, const ch
 
 static void test_methods(int page_tok)
 {
-	static const struct selector tokens = { .name = "tokens", .tokens = true,
+	static const struct selector tokens = { .name = "tokens", .gives = SHAPE_TOKENS,
 		.ref = ref_tokens, .enqueue = enqueue_tokens };
-	static const struct selector columns = { .name = "columns", .columns = plenty,
-		.ref = ref_columns, .enqueue = enqueue_columns };
+	static const struct selector columns = { .name = "columns", .gives = SHAPE_COLUMNS,
+		.columns = plenty, .ref = ref_columns, .enqueue = enqueue_columns };
 	struct rng rng = { 77 };
 	struct batch_case c;
 

@@ -272,10 +272,10 @@ static void plenty(const void *self, const struct attn_shape *s, int *max_run, i
 }
 
 static const struct selector picks_tokens = {
-	.name = "tokens", .tokens = true, .ref = draw_tokens
+	.name = "tokens", .gives = SHAPE_TOKENS, .ref = draw_tokens
 };
 static const struct selector picks_columns = {
-	.name = "columns", .columns = plenty, .ref = draw_columns
+	.name = "columns", .gives = SHAPE_COLUMNS, .columns = plenty, .ref = draw_columns
 };
 
 /* A chunk of tokens 10 to 13 in blocks of four: two query blocks, the first of two rows. */

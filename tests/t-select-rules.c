@@ -126,14 +126,15 @@ static void choose(struct keys *x, const struct method *m, const struct attn_bat
 		   const struct batch_case *c, const bf16_t *q, void *state)
 {
 	struct method_selection sel = { 0 };
+	bool tokens = m->selector->gives == SHAPE_TOKENS;
 	struct ar_err err;
 
 	must(method_select_ref(m, b, 0, q, &c->kv, state, &sel, &err), &err);
-	*x = (struct keys){ .n_row = m->selector->tokens ? b->n_req * b->shape.kv_heads :
-							   b->n_qblk * b->shape.q_heads,
+	*x = (struct keys){ .n_row = tokens ? b->n_req * b->shape.kv_heads :
+					      b->n_qblk * b->shape.q_heads,
 			    .n_key = (b->max_kv_blk + 1) * b->shape.page_tok };
 	x->on = calloc((size_t)(x->n_row * x->n_key), 1);
-	if (m->selector->tokens)
+	if (tokens)
 		mark_tokens(x, b, &sel.chosen.tokens);
 	else
 		for (int i = 0; i < x->n_row; i++)
@@ -212,7 +213,8 @@ static int check_alone(const struct method *m, const struct batch_case *c, const
 	const struct attn_shape *s = &all->shape;
 	struct attn_batch b = *all;
 	struct keys own;
-	int off = 0, first = m->selector->tokens ? r * s->kv_heads : all->qblk0[r] * s->q_heads;
+	bool tokens = m->selector->gives == SHAPE_TOKENS;
+	int off = 0, first = tokens ? r * s->kv_heads : all->qblk0[r] * s->q_heads;
 
 	b.n_req = 1, b.n_row = row0[1], b.n_qblk = qblk0[1];
 	b.row0 = row0, b.qblk0 = qblk0, b.page0 = page0;
@@ -249,8 +251,9 @@ static void test_rule(const struct rule *rule)
 			void *state = make_case(&c, m, s, k);
 
 			choose(&x, m, &c.b, &c, c.q, state);
-			if (!m->selector->tokens)
-				check_places(rule, &c.b, &x, !m->selector->columns, &past,
+			if (m->selector->gives != SHAPE_TOKENS)
+				check_places(rule, &c.b, &x,
+					     m->selector->gives != SHAPE_COLUMNS, &past,
 					     &lacking);
 			for (int r = 0; r < N_REQ; r++)
 				alone += check_alone(m, &c, &x, state, r);

@@ -41,9 +41,10 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 }
 
 static const struct selector of_blocks = { .name = "blocks", .scores = true, .ref = ref };
-static const struct selector of_tokens = { .name = "tokens", .tokens = true, .scores = true,
+static const struct selector of_tokens = { .name = "tokens", .gives = SHAPE_TOKENS, .scores = true,
 					   .ref = ref };
-static const struct selector of_columns = { .name = "columns", .columns = columns, .ref = ref };
+static const struct selector of_columns = { .name = "columns", .gives = SHAPE_COLUMNS,
+					    .columns = columns, .ref = ref };
 
 struct shown {
 	struct method m;

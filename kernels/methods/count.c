@@ -1,6 +1,6 @@
 /* How much a selection kept. */
 #include "config.h"
-#include "kernels/methods/method.h"
+#include "kernels/methods/shapes.h"
 
 #include <stdlib.h>
 
@@ -111,10 +111,12 @@ static void count_head(const struct attn_batch *b, int head, int heads, const ui
 	}
 }
 
-static void count_blocks(const struct method *m, const struct attn_batch *b, const uint32_t *mask,
-			 const uint32_t *table, uint8_t *mark, struct selection_count *count)
+void count_blocks(const struct method *m, const struct attn_batch *b,
+		  const struct selection *chosen, const uint32_t *table, uint8_t *mark,
+		  struct selection_count *count)
 {
 	const struct attn_shape *s = &b->shape;
+	const uint32_t *mask = chosen ? chosen->mask : NULL;
 	int heads = method_table_heads(m, s), group = s->q_heads / s->kv_heads;
 	int past = past_blocks(b);
 
@@ -140,14 +142,17 @@ static void count_blocks(const struct method *m, const struct attn_batch *b, con
 }
 
 /* One list for all heads and query blocks of a KV head. */
-static void count_tokens(const struct attn_batch *b, const struct token_lists *l,
-			 struct selection_count *count)
+void count_tokens(const struct method *m, const struct attn_batch *b,
+		  const struct selection *chosen, const uint32_t *table, uint8_t *mark,
+		  struct selection_count *count)
 {
+	const struct token_lists *l = &chosen->tokens;
 	int64_t ctx = b->ctx[0], rows = b->row0[1], n_qblk = b->qblk0[1];
 	int64_t group = b->shape.q_heads / b->shape.kv_heads;
 	int64_t sub = union_groups(union_heads(UNION_SUBGROUP, &b->shape), &b->shape) /
 		      b->shape.kv_heads;
 
+	(void)m, (void)table, (void)mark;
 	for (int kv = 0; kv < b->shape.kv_heads; kv++)
 		count[kv] = (struct selection_count){
 			.tiles_total = group * n_qblk * ctx, .tiles_sel = group * n_qblk * l->n[kv],
@@ -202,12 +207,15 @@ static void count_head_columns(const struct attn_batch *b, int head, const struc
 	}
 }
 
-static void count_columns(const struct attn_batch *b, const struct column_lists *l, uint8_t *mark,
-			  struct selection_count *count)
+void count_columns(const struct method *m, const struct attn_batch *b,
+		   const struct selection *chosen, const uint32_t *table, uint8_t *mark,
+		   struct selection_count *count)
 {
+	const struct column_lists *l = &chosen->columns;
 	int64_t ctx = b->ctx[0], rows = b->row0[1];
 	int group = b->shape.q_heads / b->shape.kv_heads;
 
+	(void)m, (void)table;
 	for (int kv = 0; kv < b->shape.kv_heads; kv++) {
 		struct selection_count *c = &count[kv];
 
@@ -231,11 +239,7 @@ enum ar_status method_count(const struct method *m, const struct attn_batch *b,
 
 	if (!mark)
 		return ar_nomem(err);
-	switch (method_shape(m)) {
-	case TAKES_TOKENS: count_tokens(b, &chosen->tokens, count); break;
-	case TAKES_COLUMNS: count_columns(b, &chosen->columns, mark, count); break;
-	default: count_blocks(m, b, chosen ? chosen->mask : NULL, table, mark, count);
-	}
+	shape_of(m)->count(m, b, chosen, table, mark, count);
 	free(mark);
 	return AR_OK;
 }

@@ -46,7 +46,7 @@ struct method {
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
 void method_free(struct method *m);
 
-/* What the executor gets, one of TAKES_*. */
+/* What the executor gets, one of SHAPE_*. */
 unsigned method_shape(const struct method *m);
 
 /* Query heads that share a table of a request, from union_heads; 0: there are no tables. */
@@ -81,7 +81,7 @@ struct method_selection {
 	struct executor_lists lists;
 };
 
-/* Room for batch b; what is not written is 0, scores NaN. */
+/* Room for batch b, in the arrays of the shape; what is not written is 0, scores NaN. */
 enum ar_status method_selection_init(struct method_selection *x, const struct method *m,
 				     const struct attn_batch *b, struct ar_err *err);
 void method_selection_release(struct method_selection *x);
@@ -106,11 +106,6 @@ void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
 size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
 
-/* Room in the rows of runs and columns, for batches of up to max_kv_blk blocks a request: runs do
- * not overlap, and keys are not listed twice. */
-void method_columns(const struct method *m, const struct attn_shape *s, int max_kv_blk,
-		    struct column_lists *l);
-
 /* Tiles of the batch under m (b on the host): see executor->plan. */
 int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);
 
@@ -122,6 +117,11 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 			      const struct kv_cache *kv, void *state, bf16_t *out, float *lse,
 			      void *work, void *stream, phase_fn *phase, void *phase_ctx,
 			      int layer, struct ar_err *err);
+
+/* Its first step alone: the selector, which brings its state up to date.  Not of a dense method. */
+enum ar_status method_choose(const struct method *m, const struct attn_batch *b, const bf16_t *q,
+			     const struct kv_cache *kv, void *state, void *work, void *stream,
+			     int layer, struct ar_err *err);
 
 /* After method_enqueue and a synchronisation: copy the selection of request 0 out of work, or
  * count it, [kv_heads].  host: b's arrays on the host.  *x is to be released even after a

@@ -162,42 +162,7 @@ static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 
 /* ---- the selector's state ---- */
 
-/* Memory for what the selector writes. */
-static enum ar_status take_selection(struct bench_prefill *p, const struct attn_limits *limits,
-				     struct selection *x, struct ar_err *err)
-{
-	const struct attn_shape *s = &p->whole.b.shape;
-	size_t n_qblk = (size_t)attn_max_qblk(limits, s->page_tok);
-	size_t n_mask = n_qblk * (size_t)s->q_heads, heads = (size_t)s->kv_heads;
-	size_t words = ((size_t)limits->max_kv_blk + 31) / 32;
-	size_t tok = (size_t)limits->max_page * (size_t)s->page_tok * heads;
-	struct column_lists *c = &x->columns;
-	enum ar_status st;
-
-	if (p->m->selector->tokens) {
-		st = bench_take(&p->l, &x->tokens.tok, tok * sizeof *x->tokens.tok, err);
-		if (!st)
-			st = bench_take(&p->l, &x->tokens.n, (size_t)limits->max_req * heads *
-					sizeof *x->tokens.n, err);
-		return st;
-	}
-	if (!p->m->selector->columns)
-		return bench_take(&p->l, &x->mask, n_mask * words * sizeof *x->mask, err);
-	method_columns(p->m, s, limits->max_kv_blk, c);
-	st = bench_take(&p->l, &c->run, n_mask * (size_t)c->max_run * sizeof *c->run, err);
-	if (!st)
-		st = bench_take(&p->l, &c->n_run, n_mask * sizeof *c->n_run, err);
-	if (!st)
-		st = bench_take(&p->l, &c->col, n_mask * (size_t)c->max_col * sizeof *c->col, err);
-	if (!st)
-		st = bench_take(&p->l, &c->n_col, n_mask * sizeof *c->n_col, err);
-	if (!st)
-		st = bench_take(&p->l, &c->band, n_mask * sizeof *c->band, err);
-	return st;
-}
-
-static enum ar_status show_chunk(struct bench_prefill *p, const struct selection *chosen, int ctx,
-				 int n, struct ar_err *err)
+static enum ar_status show_chunk(struct bench_prefill *p, int ctx, int n, struct ar_err *err)
 {
 	struct bench_load *l = &p->l;
 	struct kv_cache kv = bench_kv_at(l, 0);
@@ -208,29 +173,26 @@ static enum ar_status show_chunk(struct bench_prefill *p, const struct selection
 	if (!st)
 		st = fill_queries(p, ctx, n, 1, err);
 	if (!st)
-		st = p->m->selector->enqueue(&l->b, p->m->self, p->src.layer, l->q, &kv, p->state,
-					     chosen, l->work, l->d->stream, err);
+		st = method_choose(p->m, &l->b, l->q, &kv, p->state, l->work, l->d->stream,
+				   p->src.layer, err);
 	bench_drop(l, keep);
 	bench_case_release(&c);
 	return st;
 }
 
 /* Show the selector all tokens before the last chunk, some at a time, as a prefill does. */
-static enum ar_status fill_state(struct bench_prefill *p, const struct attn_limits *limits,
-				 struct ar_err *err)
+static enum ar_status fill_state(struct bench_prefill *p, struct ar_err *err)
 {
-	int keep = p->l.n_alloc, end = p->whole.b.ctx[0], step = p->max_row / p->whole.b.n_req;
-	struct selection chosen = { 0 };
-	enum ar_status st = take_selection(p, limits, &chosen, err);
+	int end = p->whole.b.ctx[0], step = p->max_row / p->whole.b.n_req;
+	enum ar_status st = AR_OK;
 
 	CU(cudaMemsetAsync(p->state, 0, p->state_bytes, p->l.d->stream));
 	for (int ctx = 0; ctx < end && !st; ctx += step)
-		st = show_chunk(p, &chosen, ctx, end - ctx < step ? end - ctx : step, err);
+		st = show_chunk(p, ctx, end - ctx < step ? end - ctx : step, err);
 	for (int i = 1; i < p->l.n_set && !st; i++)
 		CU(cudaMemcpyAsync(state_at(p, i), p->state, p->state_bytes,
 				   cudaMemcpyDeviceToDevice, p->l.d->stream));
 out:
-	bench_drop(&p->l, keep);
 	return st;
 }
 
@@ -319,7 +281,7 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	if (!st)
 		st = fill_cache(p, err);
 	if (!st && p->state)
-		st = fill_state(p, &limits, err);
+		st = fill_state(p, err);
 	p->n_kept = l->n_alloc;
 	return st;
 }
@@ -465,23 +427,32 @@ out:
 	return st;
 }
 
+/* The cases that bench_check_rows() knows, by the shape of the selection. */
+static const struct {
+	unsigned shape;
+	enum bench_what what;
+} checked[] = {
+	{ SHAPE_ALL, BENCH_DENSE }, { SHAPE_MASK, BENCH_BLOCKSPARSE }, { SHAPE_TABLE, BENCH_TABLE },
+	{ SHAPE_TOKENS, BENCH_GATHER }, { 0 }
+};
+
 /* Rows of request 0, over the lists of its selection. */
 static enum ar_status check_rows(struct bench_prefill *p, const struct method_selection *x,
 				 struct bench_core *core, struct ar_err *err)
 {
-	unsigned shape = method_shape(p->m);
+	int i = 0;
 	struct bench_case one = *p->l.c;
 	struct bench_load l = p->l;
 	struct bench_result r = { .rel_l2 = NAN };
 	enum ar_status st;
 
-	if (shape == TAKES_COLUMNS)
+	while (checked[i].shape && checked[i].shape != method_shape(p->m))
+		i++;
+	if (!checked[i].shape)
 		return AR_OK;
-	one.what = shape == TAKES_TABLE ? BENCH_TABLE : shape == TAKES_MASK ? BENCH_BLOCKSPARSE :
-		   shape == TAKES_TOKENS ? BENCH_GATHER : BENCH_DENSE;
+	one.what = checked[i].what;
 	one.b.n_req = 1;
 	one.lists = x->lists;
-	one.lists.tokens = x->chosen.tokens;
 	l.c = &one;
 	st = bench_check_rows(&l, &r, err);
 	core->checked = !st;

@@ -54,7 +54,7 @@ const struct executor executor_columns = {
 	.name = "columns",
 	.title = "runs and single columns of keys per query block and head",
 	.origin = "MInference, vertical-slash attention",
-	.takes = TAKES_COLUMNS,
+	.takes = SHAPE_COLUMNS,
 	.plan = attend_plan_blocks,
 	.ref = columns_ref,
 #if HAVE_CUDA

@@ -67,6 +67,7 @@ const struct selector selector_ashape = {
 	.params = params,
 	.param_size = sizeof(struct ashape),
 	.block_tok = block_tok,
+	.gives = SHAPE_COLUMNS,
 	.columns = columns,
 	.ref = ref,
 	.enqueue = HAVE_CUDA ? ashape_enqueue : NULL,

@@ -404,6 +404,7 @@ const struct selector selector_minference = {
 	.origin = "MInference 1.0 (NeurIPS 2024), for chunks instead of whole prompts",
 	.params = params,
 	.param_size = sizeof(struct minference),
+	.gives = SHAPE_COLUMNS,
 	.columns = columns,
 	.block_tok = block_tok,
 	.open = open_self,
