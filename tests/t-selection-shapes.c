@@ -58,12 +58,12 @@ static bool lies_well(const struct shape_extent *e)
 static int n_entries(const struct selection_shape *row, const struct method_selection *x,
 		     const struct attn_batch *b)
 {
-	int past = b->ctx[0] / b->shape.page_tok, n = 0;
+	int past = b->rows.pos0[0] / b->shape.page_tok, n = 0;
 
 	for (const struct shape_list *l = row->list; l->name; l++)
 		for (int h = 0; h < b->shape.q_heads; h++)
-			for (int i = 0; i < b->qblk0[1]; i++) {
-				struct shape_place at = { &b->shape, past, b->page0[1], h, i };
+			for (int i = 0; i < b->rows.qblk0[1]; i++) {
+				struct shape_place at = { &b->shape, past, b->keys.page0[1], h, i };
 
 				for (int k = 0; l->next(x, &at, &k) >= 0;)
 					n++;
@@ -100,7 +100,8 @@ static void test_row(const struct selection_shape *row, struct batch_case *c)
 	struct method_selection x = { .scored = row->bit != SHAPE_ALL };
 	struct selection_count count[2];
 	const struct attn_batch *b = &c->b;
-	const struct attn_limits most = { b->n_req, b->n_row, b->max_kv_blk, 0, b->n_page };
+	const struct attn_limits most = { b->rows.n_req, b->rows.n_row, b->keys.max_kv_blk, 0,
+					  b->keys.n_page };
 	struct shape_extent e = shape_extent(&m, b), limit = shape_most(&m, &b->shape, &most);
 	struct ar_err err;
 	enum ar_status st = method_selection_init(&x, &m, b, &err);

@@ -65,7 +65,7 @@ static int64_t count_past(const uint32_t *row, int past)
 static void count_pairs(const struct attn_batch *b, int i, const uint32_t *row, int64_t *total,
 			int64_t *sel)
 {
-	int64_t tok = b->shape.page_tok, ctx = b->ctx[0], end = ctx + b->row0[1];
+	int64_t tok = b->shape.page_tok, ctx = b->rows.pos0[0], end = b->keys.len[0];
 	int64_t qa = ctx / tok + i, first = qa * tok;
 	int64_t lo = (first > ctx ? first : ctx) - first;
 	int64_t hi = (first + tok < end ? first + tok : end) - first;
@@ -80,7 +80,7 @@ static void count_pairs(const struct attn_batch *b, int i, const uint32_t *row, 
 /* Blocks before the chunk of request 0, 0 where the chunk is all tail. */
 static int past_blocks(const struct attn_batch *b)
 {
-	return attn_body(b, 0) ? b->ctx[0] / b->shape.page_tok : 0;
+	return attn_body(b, 0) ? b->rows.pos0[0] / b->shape.page_tok : 0;
 }
 
 /* One query head of request 0, all of its query blocks. */
@@ -88,14 +88,14 @@ static void count_head(const struct attn_batch *b, int head, int heads, const ui
 		       const uint32_t *table_row, uint8_t *mark, struct selection_count *c)
 {
 	int past = past_blocks(b), n = attn_body(b, 0);
-	size_t words = (size_t)b->mask_words, pitch = (size_t)b->shape.q_heads * words;
+	size_t words = (size_t)b->keys.mask_words, pitch = (size_t)b->shape.q_heads * words;
 	const uint32_t *row = mask ? mask + (size_t)head * words : NULL;
 
-	for (int i = 0; i < b->qblk0[1]; i++) {
+	for (int i = 0; i < b->rows.qblk0[1]; i++) {
 		const uint32_t *own = row ? row + (size_t)i * pitch : NULL;
 
 		count_pairs(b, i, heads && i < n ? table_row : own, &c->exec_total, &c->exec_sel);
-		c->blind += !heads && own && is_empty(own, b->mask_words);
+		c->blind += !heads && own && is_empty(own, b->keys.mask_words);
 		if (i >= n)
 			continue;
 		for (int j = 0; j < past; j++)
@@ -107,7 +107,7 @@ static void count_head(const struct attn_batch *b, int head, int heads, const ui
 			c->chunk_sel += kept(own, past + j);
 		c->tiles_total += past;
 		c->chunk_total += i + 1;
-		c->chunk_full += b->qblk0[1];
+		c->chunk_full += b->rows.qblk0[1];
 	}
 }
 
@@ -123,10 +123,12 @@ void count_blocks(const struct method *m, const struct attn_batch *b,
 	for (int kv = 0; kv < s->kv_heads; kv++) {
 		struct selection_count *c = &count[kv];
 
-		*c = (struct selection_count){ .chunk_open = attn_body(b, 0) ? b->qblk0[1] : 0 };
+		*c = (struct selection_count){
+			.chunk_open = attn_body(b, 0) ? b->rows.qblk0[1] : 0
+		};
 		for (int k = 0; k < group; k++) {
 			if (heads && k && k % heads == 0)
-				table += b->mask_words;
+				table += b->keys.mask_words;
 			if (heads && k % heads == 0) {
 				c->group_total += past;
 				c->group_sel += count_past(table, past);
@@ -135,7 +137,7 @@ void count_blocks(const struct method *m, const struct attn_batch *b,
 			count_unions(s, k, mark, past, c);
 		}
 		if (heads)
-			table += b->mask_words;
+			table += b->keys.mask_words;
 		else
 			c->group_total = c->tiles_total, c->group_sel = c->tiles_sel;
 	}
@@ -147,7 +149,7 @@ void count_tokens(const struct method *m, const struct attn_batch *b,
 		  struct selection_count *count)
 {
 	const struct token_lists *l = &chosen->tokens;
-	int64_t ctx = b->ctx[0], rows = b->row0[1], n_qblk = b->qblk0[1];
+	int64_t ctx = b->rows.pos0[0], rows = b->rows.row0[1], n_qblk = b->rows.qblk0[1];
 	int64_t group = b->shape.q_heads / b->shape.kv_heads;
 	int64_t sub = union_groups(union_heads(UNION_SUBGROUP, &b->shape), &b->shape) /
 		      b->shape.kv_heads;
@@ -170,8 +172,8 @@ void count_tokens(const struct method *m, const struct attn_batch *b,
 static void count_run(const struct attn_batch *b, int first, int n, const struct attn_band *band,
 		      int lo, int hi, uint8_t *mark, struct selection_count *c)
 {
-	int ctx = b->ctx[0], before = ctx - first < n ? ctx - first : n;
-	int total = ctx + b->row0[1] + b->left[0];
+	int ctx = b->rows.pos0[0], before = ctx - first < n ? ctx - first : n;
+	int total = b->keys.len[0] + b->rows.left[0];
 
 	for (int i = 0; i < before; i++)
 		mark[first + i] = IN_ALL;
@@ -190,9 +192,9 @@ static void count_run(const struct attn_batch *b, int first, int n, const struct
 static void count_head_columns(const struct attn_batch *b, int head, const struct column_lists *l,
 			       uint8_t *mark, struct selection_count *c)
 {
-	int ctx = b->ctx[0], rows = b->row0[1], tok = b->shape.page_tok;
+	int ctx = b->rows.pos0[0], rows = b->rows.row0[1], tok = b->shape.page_tok;
 
-	for (int i = 0; i < b->qblk0[1]; i++) {
+	for (int i = 0; i < b->rows.qblk0[1]; i++) {
 		size_t row = (size_t)i * (size_t)b->shape.q_heads + (size_t)head;
 		const int32_t *run = l->run + row * (size_t)l->max_run;
 		const int32_t *col = l->col + row * (size_t)l->max_col;
@@ -212,7 +214,7 @@ void count_columns(const struct method *m, const struct attn_batch *b,
 		   struct selection_count *count)
 {
 	const struct column_lists *l = &chosen->columns;
-	int64_t ctx = b->ctx[0], rows = b->row0[1];
+	int64_t ctx = b->rows.pos0[0], rows = b->rows.row0[1];
 	int group = b->shape.q_heads / b->shape.kv_heads;
 
 	(void)m, (void)table;
@@ -220,7 +222,7 @@ void count_columns(const struct method *m, const struct attn_batch *b,
 		struct selection_count *c = &count[kv];
 
 		*c = (struct selection_count){
-			.tiles_total = group * b->qblk0[1] * ctx,
+			.tiles_total = group * b->rows.qblk0[1] * ctx,
 			.exec_total = group * (rows * ctx + rows * (rows + 1) / 2),
 		};
 		for (int k = 0; k < group; k++) {
@@ -235,7 +237,7 @@ enum ar_status method_count(const struct method *m, const struct attn_batch *b,
 			    const struct selection *chosen, const uint32_t *table,
 			    struct selection_count *count, struct ar_err *err)
 {
-	uint8_t *mark = calloc((size_t)b->ctx[0] + 1, sizeof *mark);
+	uint8_t *mark = calloc((size_t)b->rows.pos0[0] + 1, sizeof *mark);
 
 	if (!mark)
 		return ar_nomem(err);

@@ -2,6 +2,8 @@
 #include "config.h"
 #include "kernels/methods/shapes.h"
 
+#include <assert.h>
+
 unsigned method_shape(const struct method *m)
 {
 	if (m->dense)
@@ -46,6 +48,7 @@ int method_table_heads(const struct method *m, const struct attn_shape *s)
 
 int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile)
 {
+	assert(attn_is_chunked(b));
 	return m->executor->plan(b, method_table_heads(m, &b->shape), tile);
 }
 
@@ -82,8 +85,9 @@ void method_lower_ref(const struct attn_batch *b, struct method_selection *x)
 	if (heads)
 		union_ref(b, heads, x->chosen.mask, x->table);
 	lists_ref(heads ? x->table : x->chosen.mask,
-		  heads ? b->n_req * union_groups(heads, &b->shape) : b->n_qblk * b->shape.q_heads,
-		  b->mask_words, &x->lists.blocks);
+		  heads ? b->rows.n_req * union_groups(heads, &b->shape) :
+			  b->rows.n_qblk * b->shape.q_heads,
+		  b->keys.mask_words, &x->lists.blocks);
 }
 
 enum ar_status method_select_ref(const struct method *m, const struct attn_batch *b, int layer,

@@ -106,7 +106,8 @@ void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
 size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
 
-/* Tiles of the batch under m (b on the host): see executor->plan. */
+/* Tiles for the device of the batch under m (b on the host, as kernels require it): see
+ * executor->plan. */
 int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);
 
 /* CUDA: enqueue the same on stream.  phase is called before each stage with layer.  work has

@@ -27,9 +27,9 @@ static enum ar_status lower(const struct attn_batch *b, struct method_selection 
 	if (st)
 		return st;
 	return lists_enqueue(heads ? x->table : x->chosen.mask,
-			     heads ? b->n_req * union_groups(heads, &b->shape) :
-				     b->n_qblk * b->shape.q_heads,
-			     b->mask_words, &x->lists.blocks, stream, err);
+			     heads ? b->rows.n_req * union_groups(heads, &b->shape) :
+				     b->rows.n_qblk * b->shape.q_heads,
+			     b->keys.mask_words, &x->lists.blocks, stream, err);
 }
 
 enum ar_status method_choose(const struct method *m, const struct attn_batch *b, const bf16_t *q,
@@ -95,10 +95,10 @@ enum ar_status method_selection_device(const struct method *m, const struct attn
 	struct shape_extent all = shape_extent(m, host), one;
 	enum ar_status st;
 
-	first.n_req = 1;
-	first.n_row = host->row0[1];
-	first.n_qblk = host->qblk0[1];
-	first.n_page = host->page0[1];
+	first.rows.n_req = 1;
+	first.rows.n_row = host->rows.row0[1];
+	first.rows.n_qblk = host->rows.qblk0[1];
+	first.keys.n_page = host->keys.page0[1];
 	one = shape_extent(m, &first);
 	st = method_selection_init(x, m, &first, err);
 	return st ? st : copy_arrays(&all, &one, work, x, err);

@@ -244,8 +244,8 @@ static struct shape_extent fitted(const struct method *m, struct shape_extent e)
 struct shape_extent shape_extent(const struct method *m, const struct attn_batch *b)
 {
 	return fitted(m, (struct shape_extent){
-		.shape = b->shape, .n_req = (size_t)b->n_req, .n_qblk = (size_t)b->n_qblk,
-		.n_page = (size_t)b->n_page, .max_kv_blk = b->max_kv_blk });
+		.shape = b->shape, .n_req = (size_t)b->rows.n_req, .n_qblk = (size_t)b->rows.n_qblk,
+		.n_page = (size_t)b->keys.n_page, .max_kv_blk = b->keys.max_kv_blk });
 }
 
 struct shape_extent shape_most(const struct method *m, const struct attn_shape *s,

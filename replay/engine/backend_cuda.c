@@ -81,11 +81,11 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 	int layer = c->env.run_layer[i];
 	enum ar_status st = AR_OK;
 
-	if (r->prefill.n_req)
+	if (r->prefill.rows.n_req)
 		st = method_enqueue(c->env.method, &r->prefill, c->q, &c->kv[i], c->state[i],
 				    c->out, NULL, c->work, c->stream, prof_phase, c->env.prof,
 				    layer, err);
-	if (st || !r->decode.n_req)
+	if (st || !r->decode.rows.n_req)
 		return st;
 	prof_phase(c->env.prof, layer, PHASE_DECODE);
 	return decode_enqueue(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, c->work,

@@ -59,7 +59,7 @@ static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int p
 			to->seq = 0;
 			to->tok = at;
 			to->turn = src->rope_applied ? i - at : i;
-			to->slot = w->page[w->page0[r] + i / tok] * tok + i % tok;
+			to->slot = w->keys.page[w->keys.page0[r] + i / tok] * tok + i % tok;
 		}
 	CU(cudaMemcpy(p->row, row, bytes, cudaMemcpyHostToDevice));
 out:
@@ -80,12 +80,12 @@ static enum ar_status fill_cache(struct bench_prefill *p, struct ar_err *err)
 	const struct attn_batch *w = &p->whole.b;
 	struct kv_cache kv = bench_kv_at(&p->l, 0);
 	size_t bytes = p->l.kv_len * sizeof *kv.k;
-	int end = w->ctx[0] + w->row0[1];
+	int end = w->keys.len[0];
 	enum ar_status st = AR_OK;
 
 	CU(cudaMemsetAsync(kv.k, 0, bytes, p->l.d->stream));
 	CU(cudaMemsetAsync(kv.v, 0, bytes, p->l.d->stream));
-	for (int r = 0; r < w->n_req && !st; r++)
+	for (int r = 0; r < w->rows.n_req && !st; r++)
 		for (int pos = 0; pos < end && !st; pos += FILL_TOK) {
 			int n = end - pos < FILL_TOK ? end - pos : FILL_TOK;
 
@@ -112,7 +112,7 @@ out:
 static enum ar_status fill_queries(struct bench_prefill *p, int ctx, int n, int n_set,
 				   struct ar_err *err)
 {
-	int n_req = p->whole.b.n_req;
+	int n_req = p->whole.b.rows.n_req;
 	enum ar_status st = upload_rows(p, 0, n_req, ctx, n, err);
 
 	if (!st)
@@ -183,7 +183,7 @@ static enum ar_status show_chunk(struct bench_prefill *p, int ctx, int n, struct
 /* Show the selector all tokens before the last chunk, some at a time, as a prefill does. */
 static enum ar_status fill_state(struct bench_prefill *p, struct ar_err *err)
 {
-	int end = p->whole.b.ctx[0], step = p->max_row / p->whole.b.n_req;
+	int end = p->whole.b.rows.pos0[0], step = p->max_row / p->whole.b.rows.n_req;
 	enum ar_status st = AR_OK;
 
 	CU(cudaMemsetAsync(p->state, 0, p->state_bytes, p->l.d->stream));
@@ -203,7 +203,7 @@ static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
 	const struct bench_source *src = &p->src;
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
-	int end = w->ctx[0] + w->row0[1];
+	int end = w->keys.len[0];
 	bool turned = !src->rope_applied || end > src->n_tok;
 	float inv[CAPTURE_MAX_DIM / 2], *dev;
 	struct layer_seq seq = { .n_tok = src->n_tok };
@@ -234,7 +234,7 @@ static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)
 	struct bench_load *l = &p->l;
 	const struct attn_batch *w = &p->whole.b;
 	size_t q = l->q_len * sizeof *l->q, kv = l->kv_len * sizeof *l->q, n;
-	size_t rows = (size_t)w->n_row * (size_t)(w->shape.kv_heads * w->shape.head_dim);
+	size_t rows = (size_t)w->rows.n_row * (size_t)(w->shape.kv_heads * w->shape.head_dim);
 	enum ar_status st;
 
 	/* The first chunk reads no more than itself. */
@@ -260,8 +260,9 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	struct bench_load *l = &p->l;
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
-	size_t n_page = (size_t)w->n_page;
-	struct attn_limits limits = { w->n_req, p->max_row, w->max_kv_blk, 0, w->n_page };
+	size_t n_page = (size_t)w->keys.n_page;
+	struct attn_limits limits = { w->rows.n_req, p->max_row, w->keys.max_kv_blk, 0,
+				      w->keys.n_page };
 	enum ar_status st = executor_multiprocessors(&limits.n_sm, err);
 
 	l->q_len = (size_t)p->max_row * (size_t)(s->q_heads * s->head_dim);
@@ -382,7 +383,7 @@ static enum ar_status against_dense(struct bench_prefill *p, const bf16_t *dense
 				    struct bench_core *core, struct ar_err *err)
 {
 	const struct attn_batch *b = &p->l.c->b;
-	size_t n = (size_t)b->row0[1] * (size_t)(b->shape.q_heads * b->shape.head_dim);
+	size_t n = (size_t)b->rows.row0[1] * (size_t)(b->shape.q_heads * b->shape.head_dim);
 	bf16_t *x = malloc(2 * n * sizeof *x);
 	enum ar_status st = x ? AR_OK : ar_nomem(err);
 
@@ -411,7 +412,7 @@ static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *
 	struct kv_cache kv = bench_kv_at(&p->l, 0);
 	const struct attn_batch *b = &p->l.c->b;
 	struct bench_case c = { 0 };
-	enum ar_status st = take_chunk(p, p->dense, &l, &c, b->ctx[0], b->row0[1], err);
+	enum ar_status st = take_chunk(p, p->dense, &l, &c, b->rows.pos0[0], b->rows.row0[1], err);
 
 	if (!st)
 		st = method_enqueue(p->dense, &l.b, p->l.q, &kv, NULL, p->dense_out, NULL,
@@ -451,7 +452,7 @@ static enum ar_status check_rows(struct bench_prefill *p, const struct method_se
 	if (!checked[i].shape)
 		return AR_OK;
 	one.what = checked[i].what;
-	one.b.n_req = 1;
+	one.b.rows.n_req = 1;
 	one.lists = x->lists;
 	l.c = &one;
 	st = bench_check_rows(&l, &r, err);

@@ -9,8 +9,8 @@ int pool_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
 	int lists = union_groups(heads ? heads : group, &b->shape);
 
 	for (int i = 0; i < n && tile; i++) {
-		tile[i].page0 = pool_page(b->page0, lists, tile[i].list);
-		tile[i].pos -= b->ctx[tile[i].req];
+		tile[i].page0 = pool_page(b->keys.page0, lists, tile[i].list);
+		tile[i].pos -= b->rows.pos0[tile[i].req];
 	}
 	return n;
 }
@@ -50,7 +50,8 @@ size_t pool_work_bytes(const struct attn_shape *s, const struct attn_limits *l, 
 
 struct pool pool_at(const struct attn_batch *b, int lists, void *work)
 {
-	struct places p = places(&b->shape, (size_t)b->n_req, (size_t)b->n_page, (size_t)lists);
+	struct places p = places(&b->shape, (size_t)b->rows.n_req, (size_t)b->keys.n_page,
+				 (size_t)lists);
 	char *at = work;
 
 	return (struct pool){
@@ -69,7 +70,7 @@ enum ar_status pool_attend(const struct attn_batch *b, int heads, int lists, con
 	struct attn_batch packed = *b;
 
 	packed.shape.kv_heads = 1;
-	packed.page = p.page;
+	packed.keys.page = p.page;
 	packed.kept = p.ctx;
 	return attend_enqueue(&packed, attend_plan_rows, heads, &all, q, &p.kv, out, lse, p.rest,
 			      stream, err);

@@ -71,9 +71,9 @@ struct span {			/* of a request */
 
 __device__ struct span span_of(const struct args &a, int r)
 {
-	const int rows = a.b.row0[r + 1] - a.b.row0[r];
+	const int rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
 
-	return { a.b.ctx[r] + rows, min(a.n, rows) };
+	return { a.b.rows.pos0[r] + rows, min(a.n, rows) };
 }
 
 template <int PAD>
@@ -98,7 +98,8 @@ __device__ __forceinline__ void load_rows(uint32_t (&x)[2][D / 16][4], const str
 	for (int i = 0; i < 4; i++) {
 		const int row = i * 8 + lane / 4;
 		const bool own = band.head < a.b.shape.q_heads && band.first + row >= band.none;
-		const size_t at = own ? (size_t)(a.b.row0[r] + band.pos + row - a.b.ctx[r]) *
+		const size_t at = own ? (size_t)(a.b.rows.row0[r] + band.pos + row -
+						 a.b.rows.pos0[r]) *
 					a.b.shape.q_heads + band.head : 0;
 		const uint32_t *src = (const uint32_t *)(a.q + at * D) + lane % 4;
 
@@ -115,7 +116,7 @@ template <int D>
 __device__ __forceinline__ void copy_keys(bf16_t *tile, const struct args &a, int key)
 {
 	const int tok = a.b.shape.page_tok, slabs = gridDim.y / a.b.shape.kv_heads;
-	const size_t page = a.b.page[a.b.page0[blockIdx.z] + key / tok];
+	const size_t page = a.b.keys.page[a.b.keys.page0[blockIdx.z] + key / tok];
 	const bf16_t *src = a.k + ((page * a.b.shape.kv_heads + blockIdx.y / slabs) * tok +
 				   key % tok) * D;
 
@@ -429,7 +430,7 @@ __global__ void lastq_pool(const struct attn_batch b, const struct lastq sums,
 			   const struct lastq blocks)
 {
 	const int r = blockIdx.z, tok = b.shape.page_tok, lane = threadIdx.x % 32;
-	const int rows = b.row0[r + 1] - b.row0[r], end = b.ctx[r] + rows;
+	const int rows = b.rows.row0[r + 1] - b.rows.row0[r], end = b.rows.pos0[r] + rows;
 	const int j = (blockIdx.x * blockDim.x + threadIdx.x) / 32, stop = min(j * tok + tok, end);
 	const size_t at = (size_t)r * b.shape.q_heads + blockIdx.y;
 	const float *column = sums.column + at * sums.stride;
@@ -457,7 +458,7 @@ enum ar_status launch(const struct args &a, int max_split, cudaStream_t stream, 
 {
 	const struct attn_shape *s = &a.b.shape;
 	const int group = s->q_heads / s->kv_heads;
-	const dim3 grid(max_split, s->kv_heads * ((group * PAD + SLAB - 1) / SLAB), a.b.n_req);
+	const dim3 grid(max_split, s->kv_heads * ((group * PAD + SLAB - 1) / SLAB), a.b.rows.n_req);
 	const int bytes = (int)sizeof(struct rows_smem<D>), more = (int)sizeof(struct sums_smem<D>);
 	enum ar_status st = AR_OK;
 
@@ -498,7 +499,7 @@ enum ar_status lastq_sm80_enqueue(const struct attn_batch *b, int n, const bf16_
 				  const bf16_t *k, const struct lastq *out, void *work,
 				  void *stream, struct ar_err *err)
 {
-	const int max_split = count_splits(b->max_kv_blk, b->shape.page_tok);
+	const int max_split = count_splits(b->keys.max_kv_blk, b->shape.page_tok);
 	const struct args a = { *b, q, k, *out, (float2 *)work, n };
 
 	switch (b->shape.head_dim) {
@@ -511,7 +512,7 @@ enum ar_status lastq_sm80_enqueue(const struct attn_batch *b, int n, const bf16_
 enum ar_status lastq_pool_enqueue(const struct attn_batch *b, const struct lastq *sums,
 				  const struct lastq *blocks, void *stream, struct ar_err *err)
 {
-	const dim3 grid((b->max_kv_blk + WARPS - 1) / WARPS, b->shape.q_heads, b->n_req);
+	const dim3 grid((b->keys.max_kv_blk + WARPS - 1) / WARPS, b->shape.q_heads, b->rows.n_req);
 	enum ar_status st = AR_OK;
 
 	lastq_pool<<<grid, WARPS * 32, 0, (cudaStream_t)stream>>>(*b, *sums, *blocks);

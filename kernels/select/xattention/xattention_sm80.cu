@@ -43,7 +43,7 @@ struct rule {
 
 __device__ __forceinline__ bool in_tail(const struct attn_batch &b, const struct rule &rule, int r)
 {
-	return xattention_in_tail(rule.last_dense, rule.tail, b.left[r]);
+	return xattention_in_tail(rule.last_dense, rule.tail, b.rows.left[r]);
 }
 
 /* ---- score ---- */
@@ -73,7 +73,7 @@ __device__ __forceinline__ void load(struct score_smem &sm, int stage,
 	const struct attn_shape &shape = j.b.shape;
 	const int dim = shape.head_dim, p = step / (dim / DEPTH), piece = threadIdx.x % 8;
 	const int d = step % (dim / DEPTH) * DEPTH + piece * 8;
-	const int n_row = s.end - s.ctx, row0 = j.b.row0[s.req];
+	const int n_row = s.end - s.ctx, row0 = j.b.rows.row0[s.req];
 
 #pragma unroll
 	for (int i = 0; i < ROWS / 32; i++) {
@@ -168,14 +168,14 @@ __device__ bool begin(struct score_smem &sm, const struct xattention_job &j, str
 	int tile, first, end;
 
 	s.kv_head = blockIdx.z;
-	s.req = tiles_find(j.b.n_req, blockIdx.x, tile, [&](int r) {
+	s.req = tiles_find(j.b.rows.n_req, blockIdx.x, tile, [&](int r) {
 		xattention_reduced(j, r, first, end);
 		return ((end - first) * group + ROWS - 1) / ROWS;
 	});
 	if (s.req < 0)
 		return false;
-	s.ctx = j.b.ctx[s.req];
-	s.end = s.ctx + j.b.row0[s.req + 1] - j.b.row0[s.req];
+	s.ctx = j.b.rows.pos0[s.req];
+	s.end = s.ctx + j.b.rows.row0[s.req + 1] - j.b.rows.row0[s.req];
 	xattention_reduced(j, s.req, first, end);
 	s.last = min(first + (tile * ROWS + ROWS - 1) / group, end - 1);
 	s.tile = blockIdx.y * j.run;
@@ -191,7 +191,8 @@ __device__ bool begin(struct score_smem &sm, const struct xattention_job &j, str
 	for (int i = threadIdx.x; i < s.n_tile * blocks; i += WARPS * 32) {
 		const int blk = s.tile * blocks + i;
 
-		sm.page[i] = blk * shape.page_tok < s.end ? j.b.page[j.b.page0[s.req] + blk] : 0;
+		sm.page[i] = blk * shape.page_tok < s.end ?
+			     j.b.keys.page[j.b.keys.page0[s.req] + blk] : 0;
 	}
 	__syncthreads();
 	return true;
@@ -290,18 +291,18 @@ xattention_select(struct attn_batch b, const __grid_constant__ struct rule rule,
 	const int per = b.shape.page_tok / rule.stride;
 	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
 	const float threshold = rule.threshold[blockIdx.y];
-	const bool one = b.row0[s.req + 1] - b.row0[s.req] == 1;
+	const bool one = b.rows.row0[s.req + 1] - b.rows.row0[s.req] == 1;
 	const bool all = threshold >= 1 || one || in_tail(b, rule, s.req);
 	struct top kept = top_none();
 
-	lse += row * per * b.max_kv_blk;
+	lse += row * per * b.keys.max_kv_blk;
 	if (!all) {
-		masses(lse, b.max_kv_blk, s.lo / rule.stride,
+		masses(lse, b.keys.max_kv_blk, s.lo / rule.stride,
 		       (s.hi + rule.stride - 1) / rule.stride, s.blk);
 		kept = find_kept(lse, s.blk, threshold, sm);
 	}
 	top_write([=](int i) { return __float_as_uint(lse[i]); }, s.blk, all, kept,
-		  mask + row * b.mask_words, b.mask_words, sm);
+		  mask + row * b.keys.mask_words, b.keys.mask_words, sm);
 }
 
 /* ---- launch ---- */
@@ -311,10 +312,10 @@ enum ar_status score(const struct xattention_job &j, cudaStream_t stream, struct
 {
 	const struct attn_shape *s = &j.b.shape;
 	const int bytes = (int)sizeof(struct score_smem), group = s->q_heads / s->kv_heads;
-	const int rows = (int)xattention_rows(j.b.n_row, j.b.n_req, j.stride) * group;
-	const int tiles = (j.b.max_kv_blk * PER + COLS - 1) / COLS;
+	const int rows = (int)xattention_rows(j.b.rows.n_row, j.b.rows.n_req, j.stride) * group;
+	const int tiles = (j.b.keys.max_kv_blk * PER + COLS - 1) / COLS;
 	struct xattention_job with = j;
-	dim3 grid(rows / ROWS + j.b.n_req, 0, s->kv_heads);
+	dim3 grid(rows / ROWS + j.b.rows.n_req, 0, s->kv_heads);
 	enum ar_status st = AR_OK;
 
 	/* Long runs fill the pipeline less often, but a GPU wants a few hundred blocks. */
@@ -382,13 +383,14 @@ enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self 
 	j.stride = x->stride;
 	j.tail = x->tail;
 	j.last_dense = x->last_dense;
-	lay_out(&j, s, b->n_qblk, b->n_row, b->n_req, b->max_kv_blk, work);
+	lay_out(&j, s, b->rows.n_qblk, b->rows.n_row, b->rows.n_req, b->keys.max_kv_blk, work);
 	for (int h = 0; h < s->q_heads; h++)
 		rule.threshold[h] = x->threshold[(size_t)layer * x->q_heads + h];
 	st = n_sm ? xattention_score_sm90(&j, n_sm, stream, err) : score_sm80(j, stream, err);
 	if (st)
 		return st;
-	xattention_select<<<dim3(b->n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>(*b, rule, j.lse,
+	xattention_select<<<dim3(b->rows.n_qblk, s->q_heads), TOP_THREADS, 0,
+		stream>>>(*b, rule, j.lse,
 										  mask);
 	CU_LAUNCHED();
 out:
@@ -418,7 +420,7 @@ enum ar_status xattention_enqueue(const struct attn_batch *b, const void *self, 
 
 	if (!st)
 		st = executor_multiprocessors(&n_sm, err);
-	if (st || !b->n_qblk)
+	if (st || !b->rows.n_qblk)
 		return st;
 	return enqueue(b, x, layer, q, kv, n_sm, out->mask, (char *)work, (cudaStream_t)stream,
 		       err);
