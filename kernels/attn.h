@@ -1,13 +1,18 @@
 /*
- * What selectors, unions and executors work on: a ragged batch of prefill chunks over
- * a paged KV cache, as one layer sees it.
+ * What selectors, unions and executors work on: query rows over a paged KV cache, as one layer
+ * sees them.
  *
- * Request r brings row0[r+1] - row0[r] new query rows on top of ctx[r] cached tokens; its
- * row i stands at absolute position ctx[r] + i and may attend every position up to its
- * own.  Keys are addressed by absolute blocks of page_tok tokens: block j holds
- * positions [j * page_tok, (j + 1) * page_tok) and lies in page page[page0[r] + j].  Query
- * blocks lie on the same absolute grid: the chunk's query blocks are the blocks
- * ctx / page_tok ... (ctx + rows - 1) / page_tok, and the first and last may be partial.
+ * Request r has the rows [row0[r], row0[r + 1]).  Row i stands at position pos[i] of its request
+ * and may attend every position up to its own.  The request has len[r] keys, at positions
+ * [0, len[r]).  They are addressed by absolute blocks of page_tok tokens: block j holds positions
+ * [j * page_tok, (j + 1) * page_tok) and lies in page page[page0[r] + j].  Query blocks lie on the
+ * same grid: a request's are those from its first row's to its last row's, the first and the
+ * last maybe partial.
+ *
+ * Required today: the rows of a request are consecutive, pos[row0[r] + i] == pos0[r] + i, and the
+ * last row is the last key, len[r] == pos0[r] + rows.  Selectors and all kernels depend on it;
+ * attn_is_chunked() tells, and is asserted where batches are made for a device.  The references
+ * of executors do not depend on it: they take rows at any ascending positions.
  *
  *   q, out   [row][q_heads][head_dim]                          bf16
  *   lse      [row][q_heads]                                    float, natural log
@@ -47,22 +52,50 @@ struct attn_limits {
 
 struct attn_tile;		/* executor's unit of work, kernels/exec/executor.h */
 
-struct attn_batch {
-	struct attn_shape shape;
+/* The rows of a chunk for each request; its owner keeps the arrays. */
+struct attn_rows {
 	int n_req;
 	int n_row;		/* row0[n_req] */
 	int n_qblk;		/* qblk0[n_req] */
+	const int32_t *row0;	/* [n_req + 1] first row of each request */
+	const int32_t *pos;	/* [n_row] ascending in each request */
+	const int32_t *pos0;	/* [n_req] position of the first row: the tokens before it */
+	const int32_t *qblk0;	/* [n_req + 1] first query block of each request */
+	const int32_t *left;	/* [n_req] tokens of the prompt after the chunk; 0: its last one */
+};
+
+/* The keys of each request; its owner keeps the arrays. */
+struct attn_keys {
 	int n_page;		/* page0[n_req] */
 	int max_kv_blk;		/* largest number of blocks of a request, chunk included */
 	int mask_words;		/* ceil(max_kv_blk / 32) */
-	const int32_t *row0;	/* [n_req + 1] */
-	const int32_t *ctx;	/* [n_req] */
-	const int32_t *qblk0;	/* [n_req + 1] */
-	const int32_t *page0;	/* [n_req + 1] */
-	const int32_t *page;	/* [page0[n_req]] */
-	const int32_t *left;	/* [n_req] tokens of the prompt after the chunk; 0: its last one */
-	int tail;		/* where there are tables: the last so many query blocks of a prompt
-				 * see every block, and tables are made without them */
+	const int32_t *len;	/* [n_req] keys, the chunk's included */
+	const int32_t *page0;	/* [n_req + 1] where each request begins in page */
+	const int32_t *page;	/* [n_page] */
+};
+
+/* Rows of request r, and those of them below position end; on the host.  The first guess is right
+ * where rows are consecutive. */
+static inline int attn_n_row(const struct attn_rows *rows, int r)
+{
+	return rows->row0[r + 1] - rows->row0[r];
+}
+
+static inline int attn_rows_below(const struct attn_rows *rows, int r, int end)
+{
+	const int32_t *pos = rows->pos + rows->row0[r];
+	int n = end - rows->pos0[r];
+
+	n = n < attn_n_row(rows, r) ? n : attn_n_row(rows, r);
+	while (n > 0 && pos[n - 1] >= end)
+		n--;
+	return n > 0 ? n : 0;
+}
+
+struct attn_batch {
+	struct attn_shape shape;
+	struct attn_rows rows;
+	struct attn_keys keys;
 	const int32_t *kept;	/* in a pool, by lists: tokens before the chunk, which its tiles'
 				 * pos is short of; else NULL */
 	const struct attn_tile *tile;	/* from executor->plan */
@@ -70,14 +103,33 @@ struct attn_batch {
 	int n_part;		/* tiles that are a part of one, executor_count_parts */
 	int n_sm;		/* multiprocessors that the plan shall fill, cutting tiles into
 				 * parts; 0: tiles are whole */
+	int tail;		/* where there are tables: the last so many query blocks of a prompt
+				 * see every block, and tables are made without them */
 };
+
+/* Whether every request's rows are consecutive and end with its keys; its arrays are on the host.
+ * Positions ascend, so that the first and the last row tell. */
+static inline bool attn_is_chunked(const struct attn_batch *b)
+{
+	const struct attn_rows *rows = &b->rows;
+
+	for (int r = 0; r < rows->n_req; r++) {
+		const int32_t *pos = rows->pos + rows->row0[r];
+		int n = attn_n_row(rows, r), last = rows->pos0[r] + n - 1;
+
+		if (b->keys.len[r] != last + 1 ||
+		    (n && (pos[0] != rows->pos0[r] || pos[n - 1] != last)))
+			return false;
+	}
+	return true;
+}
 
 /* Query blocks of request r before the tail. */
 AR_BOTH static inline int attn_body(const struct attn_batch *b, int r)
 {
-	int n = b->qblk0[r + 1] - b->qblk0[r];
+	int n = b->rows.qblk0[r + 1] - b->rows.qblk0[r];
 
-	return !b->tail || b->left[r] ? n : n > b->tail ? n - b->tail : 0;
+	return !b->tail || b->rows.left[r] ? n : n > b->tail ? n - b->tail : 0;
 }
 
 struct kv_cache {		/* of one layer */
@@ -132,6 +184,15 @@ struct column_lists {
 	struct attn_band *band;
 };
 
+/* The shapes of a selection; kernels/methods/shapes.c has a row for each. */
+enum {
+	SHAPE_ALL     = 1,	/* no selection: every block */
+	SHAPE_MASK    = 2,	/* a list per (query block, query head) */
+	SHAPE_TABLE   = 4,	/* a list per (request, head group), the union of a mask */
+	SHAPE_TOKENS  = 8,	/* a token list per (request, KV head) */
+	SHAPE_COLUMNS = 16,	/* runs and columns per (query block, query head) */
+};
+
 /* What a selector writes: one of the first three. */
 struct selection {
 	uint32_t *mask;
@@ -148,7 +209,7 @@ static inline float *selection_score(const struct selection *s, const struct att
 {
 	size_t row = (size_t)qblk * (size_t)b->shape.q_heads + (size_t)head;
 
-	return s->score ? s->score + row * (size_t)b->max_kv_blk : NULL;
+	return s->score ? s->score + row * (size_t)b->keys.max_kv_blk : NULL;
 }
 
 /* Largest number of query blocks a batch within the limits can have: a chunk of n rows

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/methods/method.h"
+#include "kernels/methods/shapes.h"
 #include "src/cmd.h"
 
 static const struct opt opts[] = { { 0 } };
@@ -121,7 +121,7 @@ static void show_executor(const struct executor *e)
 {
 	const char *sep = "    takes  ";
 
-	for (const struct executor_shape *s = executor_shapes; s->bit; s++)
+	for (const struct selection_shape *s = selection_shapes; s->bit; s++)
 		if (e->takes & s->bit) {
 			printf("%s%s", sep, s->title);
 			sep = ", ";
@@ -141,7 +141,7 @@ static enum ar_status show_names(struct listing *l, bool presets, struct ar_err 
 
 /* ---- what goes together ---- */
 
-static unsigned shape_of(const struct selector *s, enum union_kind u)
+static unsigned shape_given(const struct selector *s, enum union_kind u)
 {
 	return method_shape(&(struct method){ .selector = s, .u = u, .dense = !s->ref });
 }
@@ -163,11 +163,11 @@ static void show_compositions(void)
 	for (int i = 0; executors[i]; i++)
 		printf("  %s", executors[i]->name);
 	putchar('\n');
-	for (const struct executor_shape *e = executor_shapes; e->bit; e++) {
+	for (const struct selection_shape *e = selection_shapes; e->bit; e++) {
 		const struct selector *first = NULL;
 
 		for (int i = 0; selectors[i]; i++)
-			if (shape_of(selectors[i], UNION_NONE) == e->bit) {
+			if (shape_given(selectors[i], UNION_NONE) == e->bit) {
 				printf(first ? ", %s" : "  %s", selectors[i]->name);
 				first = selectors[i];
 			}
@@ -175,8 +175,8 @@ static void show_compositions(void)
 			continue;
 		putchar('\n');
 		for (const struct union_rule *u = unions; u->name; u++)
-			if (u->kind == UNION_NONE || e->bit == TAKES_MASK)
-				show_pairs(shape_of(first, u->kind), u->name);
+			if (u->kind == UNION_NONE || e->bit == SHAPE_MASK)
+				show_pairs(shape_given(first, u->kind), u->name);
 	}
 }
 

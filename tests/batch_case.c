@@ -30,13 +30,13 @@ size_t case_page_elements(const struct batch_case *c)
 
 size_t case_mask_words(const struct batch_case *c)
 {
-	return (size_t)c->b.n_qblk * (size_t)c->b.shape.q_heads * (size_t)c->b.mask_words;
+	return (size_t)c->b.rows.n_qblk * (size_t)c->b.shape.q_heads * (size_t)c->b.keys.mask_words;
 }
 
 bool case_kept(const struct batch_case *c, int qblk, int head, int j)
 {
 	const uint32_t *row = c->mask + (size_t)(qblk * c->b.shape.q_heads + head) *
-						(size_t)c->b.mask_words;
+						(size_t)c->b.keys.mask_words;
 
 	return row[j / 32] >> j % 32 & 1;
 }
@@ -123,11 +123,13 @@ void case_make_bare(struct batch_case *c, struct rng *rng, struct attn_shape s, 
 	c->page0 = need(n + 1, sizeof *c->page0);
 	c->ctx = need(n, sizeof *c->ctx);
 	c->left = need(n, sizeof *c->left);
+	c->end = need(n, sizeof *c->end);
 	for (int r = 0; r < n_seq; r++) {
 		c->len[r] = len[r];
 		c->at[r + 1] = c->at[r] + (size_t)len[r];
 		c->page0[r + 1] = c->page0[r] + (len[r] + s.page_tok - 1) / s.page_tok;
 	}
+	c->pos = need(c->at[n], sizeof *c->pos);
 	shuffle_pages(c, rng);
 	c->kv_len = (size_t)c->n_page * case_page_elements(c);
 }
@@ -167,26 +169,26 @@ void case_cut(struct batch_case *c, const int *ctx, const int *rows)
 	struct attn_batch *b = &c->b;
 	int tok = b->shape.page_tok;
 
-	b->n_req = c->n_seq;
-	b->max_kv_blk = 1;
+	b->keys.max_kv_blk = 1;
 	for (int r = 0; r < c->n_seq; r++) {
 		int end = ctx[r] + rows[r], n_blk = (end + tok - 1) / tok;
 
 		c->ctx[r] = ctx[r];
+		c->end[r] = end;
 		c->left[r] = c->len[r] - end;
 		c->row0[r + 1] = c->row0[r] + rows[r];
 		c->qblk0[r + 1] = c->qblk0[r] + (rows[r] ? n_blk - ctx[r] / tok : 0);
-		b->max_kv_blk = n_blk > b->max_kv_blk ? n_blk : b->max_kv_blk;
+		b->keys.max_kv_blk = n_blk > b->keys.max_kv_blk ? n_blk : b->keys.max_kv_blk;
+		for (int i = 0; i < rows[r]; i++)
+			c->pos[c->row0[r] + i] = ctx[r] + i;
 	}
-	b->n_row = c->row0[c->n_seq];
-	b->n_qblk = c->qblk0[c->n_seq];
-	b->n_page = c->page0[c->n_seq];
-	b->mask_words = (b->max_kv_blk + 31) / 32;
-	b->row0 = c->row0, b->ctx = c->ctx, b->qblk0 = c->qblk0;
-	b->page0 = c->page0, b->page = c->page, b->left = c->left;
+	b->rows = (struct attn_rows){ c->n_seq, c->row0[c->n_seq], c->qblk0[c->n_seq], c->row0,
+				      c->pos, c->ctx, c->qblk0, c->left };
+	b->keys = (struct attn_keys){ c->page0[c->n_seq], b->keys.max_kv_blk,
+				      (b->keys.max_kv_blk + 31) / 32, c->end, c->page0, c->page };
 	b->tile = NULL;
 	b->n_tile = b->n_part = 0;
-	c->q_len = (size_t)b->n_row * (size_t)(b->shape.q_heads * b->shape.head_dim);
+	c->q_len = (size_t)b->rows.n_row * (size_t)(b->shape.q_heads * b->shape.head_dim);
 	if (c->all_q)
 		cut_data(c, ctx, rows);
 }
@@ -246,6 +248,8 @@ void case_release(struct batch_case *c)
 	free(c->page0);
 	free(c->page);
 	free(c->left);
+	free(c->end);
+	free(c->pos);
 	free(c->tile);
 	memset(c, 0, sizeof *c);
 }
@@ -334,22 +338,22 @@ int case_n_list(const struct batch_case *c, attend_plan_fn *cut, int heads)
 	int group = s->q_heads / s->kv_heads;
 
 	if (cut == attend_plan_blocks)
-		return c->b.n_qblk * s->q_heads;
+		return c->b.rows.n_qblk * s->q_heads;
 	heads = heads ? heads : group;
-	return c->b.n_req * s->kv_heads * ((group + heads - 1) / heads);
+	return c->b.rows.n_req * s->kv_heads * ((group + heads - 1) / heads);
 }
 
 void case_lists(const struct batch_case *c, int n, double density, struct block_lists *l,
 		struct rng *rng)
 {
-	l->stride = c->b.max_kv_blk;
+	l->stride = c->b.keys.max_kv_blk;
 	l->block = need((size_t)n * (size_t)l->stride, sizeof *l->block);
 	l->n = need((size_t)n, sizeof *l->n);
 	for (int i = 0; i < n; i++) {
 		uint16_t *list = l->block + (size_t)i * (size_t)l->stride;
 		double keep = rng_below(rng, 8) ? density : 0;
 
-		for (int j = 0; j < c->b.max_kv_blk; j++)
+		for (int j = 0; j < c->b.keys.max_kv_blk; j++)
 			if (rng_unit(rng) < keep)
 				list[l->n[i]++] = (uint16_t)j;
 	}
@@ -374,12 +378,12 @@ void case_tables(const struct batch_case *c, int heads, double density, struct b
 {
 	int tok = c->b.shape.page_tok, n = case_n_list(c, attend_plan_rows, heads);
 
-	l->stride = c->b.max_kv_blk;
+	l->stride = c->b.keys.max_kv_blk;
 	l->block = need((size_t)n * (size_t)l->stride, sizeof *l->block);
 	l->n = need((size_t)n, sizeof *l->n);
 	for (int i = 0; i < n; i++) {
 		uint16_t *list = l->block + (size_t)i * (size_t)l->stride;
-		int r = i / (n / c->b.n_req), end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
+		int r = i / (n / c->b.rows.n_req), end = c->ctx[r] + c->row0[r + 1] - c->row0[r];
 
 		for (int j = 0; j < n_blocks(end, tok); j++)
 			if (j >= c->ctx[r] / tok || rng_unit(rng) < density)
@@ -393,9 +397,9 @@ void case_tokens(const struct batch_case *c, double density, struct token_lists 
 	const struct attn_shape *s = &c->b.shape;
 	size_t heads = (size_t)s->kv_heads;
 
-	l->tok = need((size_t)c->b.n_page * (size_t)s->page_tok * heads, sizeof *l->tok);
-	l->n = need((size_t)c->b.n_req * heads, sizeof *l->n);
-	for (int r = 0; r < c->b.n_req; r++)
+	l->tok = need((size_t)c->b.keys.n_page * (size_t)s->page_tok * heads, sizeof *l->tok);
+	l->n = need((size_t)c->b.rows.n_req * heads, sizeof *l->n);
+	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int h = 0; h < s->kv_heads; h++) {
 			int32_t *n = &l->n[r * s->kv_heads + h];
 			int n_page = c->page0[r + 1] - c->page0[r];
@@ -448,16 +452,16 @@ void case_columns(const struct batch_case *c, double density, struct column_list
 		  struct rng *rng)
 {
 	const struct attn_shape *s = &c->b.shape;
-	size_t n = (size_t)c->b.n_qblk * (size_t)s->q_heads;
+	size_t n = (size_t)c->b.rows.n_qblk * (size_t)s->q_heads;
 
-	l->max_run = c->b.max_kv_blk + 1;
-	l->max_col = c->b.max_kv_blk * s->page_tok;
+	l->max_run = c->b.keys.max_kv_blk + 1;
+	l->max_col = c->b.keys.max_kv_blk * s->page_tok;
 	l->run = need(n * (size_t)l->max_run, sizeof *l->run);
 	l->n_run = need(n, sizeof *l->n_run);
 	l->col = need(n * (size_t)l->max_col, sizeof *l->col);
 	l->n_col = need(n, sizeof *l->n_col);
 	l->band = need(n, sizeof *l->band);
-	for (int r = 0; r < c->b.n_req; r++)
+	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
 			for (int h = 0; h < s->q_heads; h++)
 				draw_columns(l, (size_t)i * (size_t)s->q_heads + (size_t)h,

@@ -29,7 +29,7 @@ struct batch_case {
 	int *len;			/* [n_seq] tokens */
 	size_t *at;			/* [n_seq + 1] first row in all_q */
 	bf16_t *all_q;			/* [token][q_heads][head_dim] */
-	int32_t *row0, *ctx, *qblk0, *page0, *page, *left;
+	int32_t *row0, *pos, *ctx, *qblk0, *left, *end, *page0, *page;	/* end: ctx + rows */
 	struct attn_tile *tile;
 };
 

@@ -96,14 +96,18 @@ void gpu_free_all(void)
 struct attn_batch gpu_batch(const struct attn_batch *host)
 {
 	struct attn_batch b = *host;
-	size_t n = (size_t)host->n_req;
+	const struct attn_rows *rows = &host->rows;
+	const struct attn_keys *keys = &host->keys;
+	size_t n = (size_t)rows->n_req, size = sizeof(int32_t);
 
-	b.row0 = gpu_copy(host->row0, (n + 1) * sizeof *b.row0);
-	b.ctx = gpu_copy(host->ctx, n * sizeof *b.ctx);
-	b.qblk0 = gpu_copy(host->qblk0, (n + 1) * sizeof *b.qblk0);
-	b.page0 = gpu_copy(host->page0, (n + 1) * sizeof *b.page0);
-	b.page = gpu_copy(host->page, (size_t)host->page0[n] * sizeof *b.page);
-	b.left = gpu_copy(host->left, n * sizeof *b.left);
+	b.rows.row0 = gpu_copy(rows->row0, (n + 1) * size);
+	b.rows.pos = gpu_copy(rows->pos, (size_t)rows->n_row * size);
+	b.rows.pos0 = gpu_copy(rows->pos0, n * size);
+	b.rows.qblk0 = gpu_copy(rows->qblk0, (n + 1) * size);
+	b.rows.left = gpu_copy(rows->left, n * size);
+	b.keys.len = gpu_copy(keys->len, n * size);
+	b.keys.page0 = gpu_copy(keys->page0, (n + 1) * size);
+	b.keys.page = gpu_copy(keys->page, (size_t)keys->page0[n] * size);
 	if (host->tile)
 		b.tile = gpu_copy(host->tile, (size_t)host->n_tile * sizeof *b.tile);
 	return b;

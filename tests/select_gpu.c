@@ -9,9 +9,9 @@
 #if HAVE_CUDA
 struct attn_limits select_limits(const struct attn_batch *b)
 {
-	return (struct attn_limits){ .max_req = b->n_req, .max_row = b->n_row,
-				     .max_kv_blk = b->max_kv_blk, .n_sm = b->n_sm,
-				     .max_page = b->n_page };
+	return (struct attn_limits){ .max_req = b->rows.n_req, .max_row = b->rows.n_row,
+				     .max_kv_blk = b->keys.max_kv_blk, .n_sm = b->n_sm,
+				     .max_page = b->keys.n_page };
 }
 
 void select_load(struct select_pair *p)
@@ -82,10 +82,10 @@ void select_release(struct select_pair *p)
 bool select_agrees(const struct select_pair *p, select_faults_fn *faults)
 {
 	const struct batch_case *c = &p->c;
-	size_t words = (size_t)c->b.mask_words;
+	size_t words = (size_t)c->b.keys.mask_words;
 	int n = 0;
 
-	for (int r = 0; r < c->b.n_req; r++)
+	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
 			for (int h = 0; h < c->b.shape.q_heads; h++) {
 				size_t at = (size_t)(i * c->b.shape.q_heads + h) * words;

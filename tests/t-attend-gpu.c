@@ -154,7 +154,7 @@ static size_t plan_batch(struct batch_case *c, const struct setting *t, struct a
 			 struct rng *rng)
 {
 	const struct executor *x = executor_find(t->executor);
-	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0, 0 };
+	struct attn_limits most = { c->b.rows.n_req, c->b.rows.n_row, c->b.keys.max_kv_blk, 0, 0 };
 	struct ar_err err;
 	int n_sm;
 
@@ -336,7 +336,7 @@ static void run_case(struct verdict *v, const struct setting *t, long seed, long
 	if (!clean(v))
 		diag("seed %ld, case %ld: %d q heads, %d kv heads, size %d, pages of %d, %d "
 		     "requests, heads %d, %d tiles", seed, i, c.b.shape.q_heads,
-		     c.b.shape.kv_heads, c.b.shape.head_dim, c.b.shape.page_tok, c.b.n_req,
+		     c.b.shape.kv_heads, c.b.shape.head_dim, c.b.shape.page_tok, c.b.rows.n_req,
 		     now.heads, c.b.n_tile);
 	case_release(&c);
 }
@@ -433,7 +433,7 @@ static void test_refusals(void)
 static void test_failure(void)
 {
 	struct block_lists all = { 0 };
-	struct attn_batch b = { .shape = { 8, 2, 128, PAGE }, .n_req = 1, .n_tile = 1 };
+	struct attn_batch b = { .shape = { 8, 2, 128, PAGE }, .rows.n_req = 1, .n_tile = 1 };
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 

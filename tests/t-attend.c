@@ -100,15 +100,15 @@ static void naive_row(const struct batch_case *c, int r, int row, int h, const u
 		      int n, double *out, double *lse)
 {
 	const struct attn_shape *s = &c->b.shape;
-	int dim = s->head_dim, pos = c->b.ctx[r] + row;
-	const bf16_t *q = c->q + ((c->b.row0[r] + row) * s->q_heads + h) * dim;
+	int dim = s->head_dim, pos = c->b.rows.pos0[r] + row;
+	const bf16_t *q = c->q + ((c->b.rows.row0[r] + row) * s->q_heads + h) * dim;
 	double sum = 0;
 
 	for (int d = 0; d < dim; d++)
 		out[d] = 0;
 	for (int i = 0; i < n; i++)
 		for (int t = 0; t < s->page_tok && list[i] * s->page_tok + t <= pos; t++) {
-			int page = c->b.page[c->b.page0[r] + list[i]];
+			int page = c->b.keys.page[c->b.keys.page0[r] + list[i]];
 			size_t at = (size_t)((page * s->kv_heads + h / (s->q_heads / s->kv_heads)) *
 					     s->page_tok + t) * (size_t)dim;
 			double dot = 0, e;
@@ -134,8 +134,8 @@ static int list_of(const struct batch_case *c, attend_plan_fn *cut, int heads, i
 	int group = s->q_heads / s->kv_heads, per;
 
 	if (cut != attend_plan_rows)
-		return (c->b.qblk0[r] + (c->b.ctx[r] + row) / s->page_tok -
-			c->b.ctx[r] / s->page_tok) * s->q_heads + h;
+		return (c->b.rows.qblk0[r] + (c->b.rows.pos0[r] + row) / s->page_tok -
+			c->b.rows.pos0[r] / s->page_tok) * s->q_heads + h;
 	heads = heads ? heads : group;
 	per = (group + heads - 1) / heads;
 	return (r * s->kv_heads + h / group) * per + h % group / heads;
@@ -147,11 +147,11 @@ static void naive(struct result *x, const struct batch_case *c, attend_plan_fn *
 	const struct attn_shape *s = &c->b.shape;
 	double out[256];
 
-	for (int r = 0; r < c->b.n_req; r++)
-		for (int row = 0; row < c->b.row0[r + 1] - c->b.row0[r]; row++)
+	for (int r = 0; r < c->b.rows.n_req; r++)
+		for (int row = 0; row < c->b.rows.row0[r + 1] - c->b.rows.row0[r]; row++)
 			for (int h = 0; h < s->q_heads; h++) {
 				int i = list_of(c, cut, heads, r, row, h);
-				size_t at = (size_t)((c->b.row0[r] + row) * s->q_heads + h);
+				size_t at = (size_t)((c->b.rows.row0[r] + row) * s->q_heads + h);
 				double lse;
 
 				naive_row(c, r, row, h, l->block + i * l->stride, l->n[i],
@@ -267,7 +267,7 @@ static void test_dense(void)
 		ref(&b, &c, attend_plan_rows, d.heads, &full);
 		for (size_t k = 0; k < b.n; k++)
 			nonzero += b.out[k] != 0;
-		for (size_t k = 0; k < b.n_row; k++)
+		for (size_t k = 0; k < b.rows.n_row; k++)
 			nonzero += b.lse[k] != -INFINITY;
 		result_free(&a);
 		result_free(&b);
@@ -289,7 +289,7 @@ static void test_chunks(void)
 	struct batch_case c;
 	struct result whole, part;
 	size_t row = (size_t)s.q_heads * (size_t)s.head_dim;
-	int32_t row0[2] = { 0, 37 }, ctx = 21;
+	int32_t row0[2] = { 0, 37 }, ctx = 21, len = 58;
 	const bf16_t *q;
 	struct batch_case half;
 
@@ -298,12 +298,15 @@ static void test_chunks(void)
 	part = result_new(&c);
 	ref(&whole, &c, attend_plan_rows, 0, &all);
 	half = c;
-	half.b.row0 = row0;
-	half.b.ctx = &ctx;
+	half.b.rows.row0 = row0;
+	half.b.rows.pos0 = &ctx;
+	half.b.keys.len = &len;
 	q = c.q;
 	attend_ref(&half.b, attend_plan_rows, 0, &all, q, &c.kv, part.out, NULL, NULL);
 	row0[1] = 53;
 	ctx += 37;
+	len += 53;
+	half.b.rows.pos += 37;
 	attend_ref(&half.b, attend_plan_rows, 0, &all, q + 37 * row, &c.kv, part.out + 37 * row,
 		   NULL, NULL);
 	ok(!memcmp(part.out, whole.out, part.n * sizeof *part.out),
@@ -368,18 +371,18 @@ static int mark(const struct batch_case *c, attend_plan_fn *cut, int heads,
 	const struct attn_batch *b = &c->b;
 	int group = b->shape.q_heads / b->shape.kv_heads, row;
 
-	if (t->req < 0 || t->req >= b->n_req)
+	if (t->req < 0 || t->req >= b->rows.n_req)
 		return 0;
-	row = t->row - b->row0[t->req];
-	if (t->n_row < 1 || t->n_head < 1 || row < 0 || t->pos != b->ctx[t->req] + row ||
-	    t->page0 != b->page0[t->req] || t->row + t->n_row > b->row0[t->req + 1] ||
+	row = t->row - b->rows.row0[t->req];
+	if (t->n_row < 1 || t->n_head < 1 || row < 0 || t->pos != b->rows.pos0[t->req] + row ||
+	    t->page0 != b->keys.page0[t->req] || t->row + t->n_row > b->rows.row0[t->req + 1] ||
 	    t->head < 0 || t->head + t->n_head > b->shape.q_heads ||
 	    t->n_row * t->n_head > ATTEND_ROWS ||
 	    t->head / group != (t->head + t->n_head - 1) / group)
 		return 0;
 	for (int i = row; i < row + t->n_row; i++)
 		for (int h = t->head; h < t->head + t->n_head; h++) {
-			int *l = &left[(b->row0[t->req] + i) * b->shape.q_heads + h];
+			int *l = &left[(b->rows.row0[t->req] + i) * b->shape.q_heads + h];
 
 			if (*l != (t->part ? n_blocks(c, t) - part_begin(c, t) : -1) ||
 			    list_of(c, cut, heads, t->req, i, h) != t->list)
@@ -455,7 +458,7 @@ static void check_plan(struct faults *f, const struct batch_case *c, attend_plan
 		f->unsorted += now > rank;
 		rank = now;
 	}
-	for (int k = 0; k < c->b.n_row * c->b.shape.q_heads; k++)
+	for (int k = 0; k < c->b.rows.n_row * c->b.shape.q_heads; k++)
 		f->uncovered += left[k] != 0;
 	f->misplaced += !well_placed(tile, n);
 	f->parts += executor_count_parts(tile, n);

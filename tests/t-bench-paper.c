@@ -90,26 +90,27 @@ static void test_chunk(void)
 	if (bench_case_make(&whole, BENCH_DENSE, &shape, 1, 5, &err) ||
 	    bench_case_chunk(&c, &whole, 512, 256, &err))
 		bail_out("%s", err.msg);
-	is_int(c.b.ctx[2], 512, "a chunk begins where it was asked for");
-	is_int(c.b.row0[1], 256, "and has as many rows");
-	is_int(c.b.left[1], 512, "what the prompt has after it is left");
-	is_int(c.b.page0[1], 6, "it sees the pages up to its end");
+	is_int(c.b.rows.pos0[2], 512, "a chunk begins where it was asked for");
+	is_int(c.b.rows.row0[1], 256, "and has as many rows");
+	is_int(c.b.rows.left[1], 512, "what the prompt has after it is left");
+	is_int(c.b.keys.page0[1], 6, "it sees the pages up to its end");
 	for (int r = 0; r < 3; r++)
 		for (int j = 0; j < 6; j++)
-			bad += c.b.page[c.b.page0[r] + j] != whole.b.page[whole.b.page0[r] + j];
+			bad += c.b.keys.page[c.b.keys.page0[r] + j] !=
+				whole.b.keys.page[whole.b.keys.page0[r] + j];
 	is_int(bad, 0, "which are those of the whole prompt");
 	bench_case_release(&c);
 	if (bench_case_chunk(&c, &whole, 1024, 256, &err))
 		bail_out("%s", err.msg);
-	is_int(c.b.left[0], 0, "after the last chunk nothing is left");
+	is_int(c.b.rows.left[0], 0, "after the last chunk nothing is left");
 	bench_case_release(&c);
 	bench_case_release(&whole);
 	shape.left = 5000;
 	if (bench_case_make(&whole, BENCH_DENSE, &shape, 1, 5, &err) ||
 	    bench_case_chunk(&c, &whole, 512, 256, &err))
 		bail_out("%s", err.msg);
-	is_int(whole.b.left[2], 5000, "unless the prompt is longer than the context");
-	is_int(c.b.left[2], 5512, "and before it there is as much more left");
+	is_int(whole.b.rows.left[2], 5000, "unless the prompt is longer than the context");
+	is_int(c.b.rows.left[2], 5512, "and before it there is as much more left");
 	bench_case_release(&c);
 	bench_case_release(&whole);
 }

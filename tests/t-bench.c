@@ -30,8 +30,8 @@ static int64_t count_slowly(const struct bench_case *c)
 	int tok = b->shape.page_tok;
 	int64_t sum = 0;
 
-	for (int r = 0; r < b->n_req; r++)
-		for (int row = 0; row < b->row0[r + 1] - b->row0[r]; row++)
+	for (int r = 0; r < b->rows.n_req; r++)
+		for (int row = 0; row < b->rows.row0[r + 1] - b->rows.row0[r]; row++)
 			for (int h = 0; h < b->shape.q_heads; h++) {
 				const uint16_t *block;
 				int n = bench_list(c, r, row, h, &block);
@@ -39,7 +39,7 @@ static int64_t count_slowly(const struct bench_case *c)
 				for (int i = 0; i < n; i++)
 					for (int t = 0; t < tok; t++)
 						sum += (block ? block[i] : i) * tok + t <=
-						       b->ctx[r] + row;
+						       b->rows.pos0[r] + row;
 			}
 	return sum;
 }
@@ -75,14 +75,14 @@ static void test_work(void)
 	one.page_tok = 128;
 	make(&c, BENCH_DECODE, &one, 1);
 	is_int(c.pairs, 8LL * 16 * 131072, "decode has one row a request");
-	is_int(c.b.ctx[0], 131071, "which stands at the end of its context");
+	is_int(c.b.rows.pos0[0], 131071, "which stands at the end of its context");
 	bench_case_release(&c);
 	make(&c, BENCH_DECODE_TABLE, &one, 0);
 	is_int(c.pairs, 8LL * 16 * 128, "a decode without past has its own block");
 	bench_case_release(&c);
 	make(&c, BENCH_SELECT, &one, 1);
 	is_int(c.pairs, 0, "selection attends to nothing");
-	is_int(c.b.n_qblk, 64, "but has query blocks");
+	is_int(c.b.rows.n_qblk, 64, "but has query blocks");
 	bench_case_release(&c);
 }
 
@@ -94,15 +94,15 @@ static void test_lists(enum bench_what what, int page_tok)
 
 	s.page_tok = page_tok;
 	make(&c, what, &s, 0.4);
-	past = c.b.ctx[0] / page_tok;
+	past = c.b.rows.pos0[0] / page_tok;
 	is_int(c.pairs, count_slowly(&c), "%s of %d: pairs are those of the lists",
 	       bench_names[what], page_tok);
 	ok(c.pairs < c.dense_pairs, "%s of %d: fewer than dense attention has", bench_names[what],
 	   page_tok);
 	for (int i = 0; i < c.n_list; i++) {
 		const uint16_t *block = c.lists.blocks.block + i * c.lists.blocks.stride;
-		int own = what != BENCH_BLOCKSPARSE ? c.b.max_kv_blk - 1 :
-			  past + i / c.b.shape.q_heads % c.b.qblk0[1], at = 0;
+		int own = what != BENCH_BLOCKSPARSE ? c.b.keys.max_kv_blk - 1 :
+			  past + i / c.b.shape.q_heads % c.b.rows.qblk0[1], at = 0;
 
 		for (int j = 0; j <= own; j++) {
 			bool open = j == own || (what != BENCH_BLOCKSPARSE && j >= past);
@@ -126,7 +126,7 @@ static void test_past(int page_tok)
 
 	s.page_tok = page_tok, s.context = 896;
 	make(&c, BENCH_PAST, &s, 1);
-	is_int(c.b.ctx[1], 896, "past of %d: the chunk comes after the context", page_tok);
+	is_int(c.b.rows.pos0[1], 896, "past of %d: the chunk comes after the context", page_tok);
 	is_int(c.pairs, 2LL * 4 * 300 * 896, "past of %d: every row sees every key", page_tok);
 	is_int(c.pairs, count_slowly(&c), "past of %d: by its lists", page_tok);
 	is_int(c.n_list, 2 * 2, "past of %d: one for each request and KV head", page_tok);
@@ -186,13 +186,13 @@ static void test_draws(void)
 
 static bool is_permutation(const struct bench_case *c)
 {
-	int n = c->b.page0[c->b.n_req], moved = 0;
+	int n = c->b.keys.page0[c->b.rows.n_req], moved = 0;
 	bool *seen = calloc((size_t)n, sizeof *seen), good = true;
 
 	for (int i = 0; i < n; i++) {
-		good = good && !seen[c->b.page[i]];
-		seen[c->b.page[i]] = true;
-		moved += c->b.page[i] != i;
+		good = good && !seen[c->b.keys.page[i]];
+		seen[c->b.keys.page[i]] = true;
+		moved += c->b.keys.page[i] != i;
 	}
 	free(seen);
 	return good && moved > n / 2;
@@ -204,11 +204,12 @@ static double difference(const struct bench_case *c, struct rng *rng)
 	const struct attn_shape *s = &c->b.shape;
 	size_t dim = (size_t)s->head_dim, row = (size_t)s->q_heads * dim;
 	size_t blk = (size_t)s->page_tok * dim, page = (size_t)s->kv_heads * blk;
-	size_t n_q = (size_t)c->b.n_row * row, n_kv = (size_t)c->b.page0[c->b.n_req] * page;
+	size_t n_q = (size_t)c->b.rows.n_row * row;
+	size_t n_kv = (size_t)c->b.keys.page0[c->b.rows.n_req] * page;
 	bf16_t *q = malloc((2 * n_q + 2 * n_kv) * sizeof *q), *out = q + n_q;
 	struct kv_cache kv = { out + n_q, out + n_q + n_kv };
-	bf16_t *k = malloc(2 * (size_t)c->b.max_kv_blk * blk * sizeof *k);
-	bf16_t *v = k + (size_t)c->b.max_kv_blk * blk;
+	bf16_t *k = malloc(2 * (size_t)c->b.keys.max_kv_blk * blk * sizeof *k);
+	bf16_t *v = k + (size_t)c->b.keys.max_kv_blk * blk;
 	double ref[256], worst = 0;
 	struct ar_err err;
 
@@ -218,14 +219,15 @@ static double difference(const struct bench_case *c, struct rng *rng)
 				     c->executor->ref(&c->b, &c->lists, q, &kv, out, NULL, &err))
 		bail_out("%s", err.msg);
 	for (int i = 0; i < 40; i++) {
-		int r = (int)rng_below(rng, (uint64_t)c->b.n_req), at, n;
+		int r = (int)rng_below(rng, (uint64_t)c->b.rows.n_req), at, n;
 		int h = (int)rng_below(rng, (uint64_t)s->q_heads);
 		size_t kv_head = (size_t)(h / (s->q_heads / s->kv_heads));
 		const uint16_t *block;
 
-		at = (int)rng_below(rng, (uint64_t)c->b.row0[1]);
-		for (size_t j = 0; j < (size_t)c->b.max_kv_blk * blk; j++) {
-			size_t p = (size_t)c->b.page[(size_t)c->b.page0[r] + j / blk] * page +
+		at = (int)rng_below(rng, (uint64_t)c->b.rows.row0[1]);
+		for (size_t j = 0; j < (size_t)c->b.keys.max_kv_blk * blk; j++) {
+			size_t p = (size_t)c->b.keys.page[(size_t)c->b.keys.page0[r] + j / blk] *
+				   page +
 				   kv_head * blk + j % blk;
 
 			k[j] = kv.k[p];
@@ -234,11 +236,12 @@ static double difference(const struct bench_case *c, struct rng *rng)
 		bench_pack(c, r, (int)kv_head, k);
 		bench_pack(c, r, (int)kv_head, v);
 		n = bench_list(c, r, at, h, &block);
-		bench_row_ref(s, q + (size_t)(c->b.row0[r] + at) * row + (size_t)h * dim, k, v,
+		bench_row_ref(s, q + (size_t)(c->b.rows.row0[r] + at) * row + (size_t)h * dim, k, v,
 			      block, n, bench_position(c, r, at, h), ref);
 		for (size_t d = 0; d < dim; d++)
 			worst = fmax(worst, fabs(ref[d] - bf16_to_f32(
-				out[(size_t)(c->b.row0[r] + at) * row + (size_t)h * dim + d])));
+				out[(size_t)(c->b.rows.row0[r] + at) * row + (size_t)h * dim +
+				    d])));
 	}
 	free(q);
 	free(k);
@@ -334,7 +337,7 @@ static void test_faults(enum bench_what what)
 			bench_case_release(&c);
 			break;
 		}
-		bad += st != AR_NOMEM || c.b.row0 || c.lists.blocks.n || c.lists.tokens.n;
+		bad += st != AR_NOMEM || c.b.rows.row0 || c.lists.blocks.n || c.lists.tokens.n;
 	}
 	ok(k > 5, "a case needs memory more than once");
 	is_int(bad, 0, "and each time that there is none it says so and keeps nothing");

@@ -108,9 +108,9 @@ static void worth(const struct calib_layer *l, int k, double *out)
 				      .local = 100, .blocks = 100, .force_diag = true };
 	const struct selector *s = selector_find("minference");
 	const struct selector_env env = { .shape = l->b.shape, .n_layers = 1 };
-	size_t n = (size_t)(l->b.n_qblk * HEADS);
-	struct column_lists c = { .max_run = l->b.n_qblk + 1, .max_col = TOK };
-	float *mean = malloc((size_t)l->b.n_qblk * means_state_bytes(&l->b.shape));
+	size_t n = (size_t)(l->b.rows.n_qblk * HEADS);
+	struct column_lists c = { .max_run = l->b.rows.n_qblk + 1, .max_col = TOK };
+	float *mean = malloc((size_t)l->b.rows.n_qblk * means_state_bytes(&l->b.shape));
 	char text[200];
 	struct ar_err err;
 	void *self;

@@ -113,8 +113,9 @@ static bool layer_is(struct capture *c, int turn)
 			off = fmax(off, off_by(l.kv.v + at, v + (h * N + t) * DIM, t, 0));
 		}
 	}
-	ok(l.b.n_row == N && l.b.n_qblk == 2 && l.b.max_kv_blk == 2 && l.b.mask_words == 1 &&
-	   l.b.row0[1] == N && !l.b.ctx[0] && !l.b.left[0], "a layer is one chunk");
+	ok(l.b.rows.n_row == N && l.b.rows.n_qblk == 2 && l.b.keys.max_kv_blk == 2 &&
+	   l.b.keys.mask_words == 1 &&
+	   l.b.rows.row0[1] == N && !l.b.rows.pos0[0] && !l.b.rows.left[0], "a layer is one chunk");
 	calib_layer_release(&l);
 	calib_layer_release(&l);
 	return off < 0.05;
@@ -171,7 +172,7 @@ static void true_masses(const struct calib_layer *l, int h, int qa, double *mass
 	int tok = l->b.shape.page_tok;
 
 	memset(mass, 0, (size_t)(qa + 1) * sizeof *mass);
-	for (int row = qa * tok; row < (qa + 1) * tok && row < l->b.n_row; row++) {
+	for (int row = qa * tok; row < (qa + 1) * tok && row < l->b.rows.n_row; row++) {
 		double x[TOK], sum = 0;
 
 		for (int t = 0; t <= row; t++) {
@@ -197,8 +198,8 @@ static double threshold(const struct calib_layer *l, int h, int stride, double s
 
 	if (xattention_masses(&l->b, stride, 0, h, l->q, l->kv.k, estimate, &err))
 		bail_out("%s", err.msg);
-	for (int qa = 0; qa < l->b.max_kv_blk; qa++) {
-		const uint32_t *w = estimate + qa * l->b.max_kv_blk;
+	for (int qa = 0; qa < l->b.keys.max_kv_blk; qa++) {
+		const uint32_t *w = estimate + qa * l->b.keys.max_kv_blk;
 		double mass[N], total = 0, sum = 0, least = INFINITY;
 
 		true_masses(l, h, qa, mass);

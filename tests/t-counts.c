@@ -16,8 +16,9 @@ static void many(const void *self, const struct attn_shape *s, int *max_run, int
 }
 
 static const struct selector of_blocks = { .name = "blocks" };
-static const struct selector of_tokens = { .name = "tokens", .tokens = true };
-static const struct selector of_columns = { .name = "columns", .columns = many };
+static const struct selector of_tokens = { .name = "tokens", .gives = SHAPE_TOKENS };
+static const struct selector of_columns = { .name = "columns", .gives = SHAPE_COLUMNS,
+					    .columns = many };
 
 /* Request 0 of a batch and what was selected for it. */
 struct picked {
@@ -34,14 +35,14 @@ static bool in_mask(const struct picked *x, int i, int h, int j)
 	size_t row = (size_t)i * (size_t)x->c.b.shape.q_heads + (size_t)h;
 
 	return x->m.dense ||
-	       x->sel.mask[row * (size_t)x->c.b.mask_words + (size_t)(j / 32)] >> j % 32 & 1;
+	       x->sel.mask[row * (size_t)x->c.b.keys.mask_words + (size_t)(j / 32)] >> j % 32 & 1;
 }
 
 static bool in_tokens(const struct picked *x, int h, int key)
 {
 	const struct token_lists *l = &x->sel.tokens;
 	int kv = h / x->group, n = 0;
-	const int32_t *tok = l->tok + attn_token_row(&x->c.b.shape, 0, x->c.b.page0[1], kv);
+	const int32_t *tok = l->tok + attn_token_row(&x->c.b.shape, 0, x->c.b.keys.page0[1], kv);
 
 	while (n < l->n[kv] && tok[n] != key)
 		n++;
@@ -53,7 +54,7 @@ static bool in_columns(const struct picked *x, int i, int h, int key, int pos)
 {
 	const struct column_lists *l = &x->sel.columns;
 	int row = i * x->c.b.shape.q_heads + h, tok = x->c.b.shape.page_tok;
-	int total = x->c.b.ctx[0] + x->c.b.row0[1] + x->c.b.left[0];
+	int total = x->c.b.rows.pos0[0] + x->c.b.rows.row0[1] + x->c.b.rows.left[0];
 
 	for (int k = 0; k < l->n_run[row]; k++) {
 		int first = l->run[row * l->max_run + k];
@@ -71,7 +72,8 @@ static bool in_columns(const struct picked *x, int i, int h, int key, int pos)
 static bool keeps(const struct picked *x, int i, int h, int j)
 {
 	return x->blocks ? in_mask(x, i, h, j) :
-	       x->m.selector->tokens ? in_tokens(x, h, j) : in_columns(x, i, h, j, -1);
+	       x->m.selector->gives == SHAPE_TOKENS ? in_tokens(x, h, j) :
+						      in_columns(x, i, h, j, -1);
 }
 
 /* Any of the heads [h, h + n) in any query block before the tail. */
@@ -97,8 +99,8 @@ static bool runs(const struct picked *x, int i, int h, int pos, int key)
 {
 	int heads = union_heads(x->m.u, &x->c.b.shape), j = key / x->c.b.shape.page_tok, n;
 
-	if (x->m.selector->tokens)
-		return key >= x->c.b.ctx[0] || in_tokens(x, h, key);
+	if (x->m.selector->gives == SHAPE_TOKENS)
+		return key >= x->c.b.rows.pos0[0] || in_tokens(x, h, key);
 	if (!x->blocks)
 		return in_columns(x, i, h, key, pos);
 	if (!heads || i >= x->body)
@@ -111,9 +113,9 @@ static bool runs(const struct picked *x, int i, int h, int pos, int key)
 
 static void define_pairs(const struct picked *x, int h, struct selection_count *c)
 {
-	int ctx = x->c.b.ctx[0], tok = x->c.b.shape.page_tok;
+	int ctx = x->c.b.rows.pos0[0], tok = x->c.b.shape.page_tok;
 
-	for (int pos = ctx; pos < ctx + x->c.b.row0[1]; pos++)
+	for (int pos = ctx; pos < ctx + x->c.b.rows.row0[1]; pos++)
 		for (int key = 0; key <= pos; key++) {
 			c->exec_total++;
 			c->exec_sel += runs(x, pos / tok - ctx / tok, h, pos, key);
@@ -149,10 +151,10 @@ static void define_union(const struct picked *x, int kv, int heads, int64_t *tot
 static int64_t define_blind(const struct picked *x, int h)
 {
 	int tok = x->c.b.shape.page_tok;
-	int end = (x->c.b.ctx[0] / tok + x->n_qblk) * (x->blocks ? 1 : tok);
+	int end = (x->c.b.rows.pos0[0] / tok + x->n_qblk) * (x->blocks ? 1 : tok);
 	int64_t n = 0;
 
-	if (x->m.dense || x->m.u || x->m.selector->tokens)
+	if (x->m.dense || x->m.u || x->m.selector->gives == SHAPE_TOKENS)
 		return 0;
 	for (int i = 0; i < x->n_qblk; i++) {
 		int j = 0;
@@ -177,7 +179,7 @@ static struct selection_count define(const struct picked *x, int kv)
 	define_union(x, kv, 1, &c.qunion_total, &c.qunion_sel);
 	define_union(x, kv, x->group < 4 ? x->group : 4, &c.sub_total, &c.sub_sel);
 	define_union(x, kv, x->group, &c.kv_total, &c.kv_sel);
-	if (x->m.selector->tokens)
+	if (x->m.selector->gives == SHAPE_TOKENS)
 		heads = x->group;
 	if (heads)
 		define_union(x, kv, heads, &c.group_total, &c.group_sel);
@@ -196,10 +198,10 @@ static void draw_mask(struct picked *x, struct rng *rng)
 
 	if (!row)
 		bail_out("no memory");
-	for (int r = 0; r < b->n_req; r++)
-		for (int i = 0; i < b->qblk0[r + 1] - b->qblk0[r]; i++)
-			for (int h = 0; h < b->shape.q_heads; h++, row += b->mask_words)
-				for (int j = 0; rng_below(rng, 4) && j <= b->ctx[r] /
+	for (int r = 0; r < b->rows.n_req; r++)
+		for (int i = 0; i < b->rows.qblk0[r + 1] - b->rows.qblk0[r]; i++)
+			for (int h = 0; h < b->shape.q_heads; h++, row += b->keys.mask_words)
+				for (int j = 0; rng_below(rng, 4) && j <= b->rows.pos0[r] /
 				     b->shape.page_tok + i; j++)
 					if (rng_unit(rng) < density)
 						row[j / 32] |= 1u << j % 32;
@@ -211,8 +213,8 @@ static void draw_tables(struct picked *x)
 
 	if (!heads)
 		return;
-	x->table = calloc((size_t)(x->c.b.n_req * union_groups(heads, &x->c.b.shape) *
-				   x->c.b.mask_words), sizeof *x->table);
+	x->table = calloc((size_t)(x->c.b.rows.n_req * union_groups(heads, &x->c.b.shape) *
+				   x->c.b.keys.mask_words), sizeof *x->table);
 	if (!x->table)
 		bail_out("no memory");
 	union_ref(&x->c.b, heads, x->sel.mask, x->table);
@@ -236,7 +238,7 @@ static void draw(struct picked *x, const struct selector *s, struct rng *rng)
 		x->m.u = x->m.dense ? UNION_NONE : (enum union_kind)rng_below(rng, 4);
 		x->c.b.tail = x->m.u ? (int)rng_below(rng, 4) : 0;
 	}
-	x->n_qblk = x->c.b.qblk0[1];
+	x->n_qblk = x->c.b.rows.qblk0[1];
 	x->body = attn_body(&x->c.b, 0);
 	x->past = !x->blocks ? ctx[0] : x->body ? ctx[0] / shape.page_tok : 0;
 	if (s == &of_tokens)

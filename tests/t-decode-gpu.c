@@ -126,9 +126,9 @@ static int draw_tables(const struct batch_case *c, int heads, double density,
 {
 	const struct attn_shape *s = &c->b.shape;
 	int group = s->q_heads / s->kv_heads;
-	int per_req = s->kv_heads * ((group + heads - 1) / heads), n = c->b.n_req * per_req;
+	int per_req = s->kv_heads * ((group + heads - 1) / heads), n = c->b.rows.n_req * per_req;
 
-	l->stride = c->b.max_kv_blk;
+	l->stride = c->b.keys.max_kv_blk;
 	l->block = gpu_host((size_t)n * (size_t)l->stride * sizeof *l->block);
 	l->n = gpu_host((size_t)n * sizeof *l->n);
 	memset(l->block, 0xff, (size_t)n * (size_t)l->stride * sizeof *l->block);
@@ -295,7 +295,7 @@ static void test_refusals(void)
 
 static void test_failure(void)
 {
-	struct attn_batch b = { .shape = { 8, 2, 128, 128 }, .n_req = 1 };
+	struct attn_batch b = { .shape = { 8, 2, 128, 128 }, .rows.n_req = 1 };
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 

@@ -34,12 +34,12 @@ static double error_of(const struct batch_case *c, int heads, const struct block
 {
 	const struct attn_shape *s = &c->b.shape;
 	size_t dim = (size_t)s->head_dim;
-	size_t len = (size_t)(c->b.max_kv_blk * s->page_tok) * dim;
+	size_t len = (size_t)(c->b.keys.max_kv_blk * s->page_tok) * dim;
 	int per_kv = (GROUP + heads - 1) / heads;
 	bf16_t *k = malloc(2 * len * sizeof *k), *v = k + len;
 	double *want = malloc(dim * sizeof *want), worst = 0;
 
-	for (int r = 0; r < c->b.n_req; r++)
+	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int h = 0; h < s->q_heads; h++) {
 			size_t row = (size_t)(r * s->q_heads + h) * dim;
 			int list = r * s->kv_heads * per_kv + h / GROUP * per_kv +

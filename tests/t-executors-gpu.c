@@ -94,7 +94,8 @@ static enum ar_status run(struct batch_case *c, const struct executor *x,
 			  const struct executor_lists *dev, int n_sm, void **work,
 			  struct output *o, struct ar_err *err)
 {
-	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0, c->b.n_page };
+	struct attn_limits most = { c->b.rows.n_req, c->b.rows.n_row, c->b.keys.max_kv_blk, 0,
+				    c->b.keys.n_page };
 	size_t bytes = c->q_len * sizeof *o->out;
 	size_t lse_bytes = c->q_len / (size_t)c->b.shape.head_dim * sizeof *o->lse;
 	bf16_t *q = gpu_copy(c->q, bytes), *out = gpu_new(bytes, 0xff);
@@ -126,15 +127,15 @@ static struct token_lists gpu_tokens(const struct batch_case *c, const struct to
 	size_t heads = (size_t)c->b.shape.kv_heads;
 
 	return (struct token_lists){
-		gpu_copy(l->tok, (size_t)c->b.n_page * (size_t)c->b.shape.page_tok * heads *
+		gpu_copy(l->tok, (size_t)c->b.keys.n_page * (size_t)c->b.shape.page_tok * heads *
 			 sizeof *l->tok),
-		gpu_copy(l->n, (size_t)c->b.n_req * heads * sizeof *l->n),
+		gpu_copy(l->n, (size_t)c->b.rows.n_req * heads * sizeof *l->n),
 	};
 }
 
 static struct column_lists gpu_columns(const struct batch_case *c, const struct column_lists *l)
 {
-	size_t n = (size_t)c->b.n_qblk * (size_t)c->b.shape.q_heads;
+	size_t n = (size_t)c->b.rows.n_qblk * (size_t)c->b.shape.q_heads;
 
 	return (struct column_lists){
 		gpu_copy(l->run, n * (size_t)l->max_run * sizeof *l->run),
@@ -245,7 +246,7 @@ static void test_cases(case_fn *fn, const char *what, int page_tok, int dim)
 		good = fn(&c, &rng, &st, &err);
 		if (!good && !st)
 			diag("case %d: %d query heads, %d KV heads, %d requests", k,
-			     c.b.shape.q_heads, c.b.shape.kv_heads, c.b.n_req);
+			     c.b.shape.q_heads, c.b.shape.kv_heads, c.b.rows.n_req);
 		gpu_free_all();
 		case_release(&c);
 	}
@@ -293,7 +294,7 @@ static void list_columns(const struct batch_case *c, enum listed what, struct co
 	int heads = c->b.shape.q_heads, tok = c->b.shape.page_tok;
 
 	case_columns(c, 0.6, l, rng);
-	for (int r = 0; r < c->b.n_req; r++)
+	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int k = c->qblk0[r] * heads; k < c->qblk0[r + 1] * heads; k++) {
 			int st = (c->ctx[r] / tok + k / heads - c->qblk0[r]) * tok;
 
@@ -379,9 +380,11 @@ static enum ar_status ref_tokens(const struct attn_batch *b, const void *self, i
 	size_t heads = (size_t)b->shape.kv_heads;
 
 	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
-	memcpy(out->tokens.tok, drawn.tokens.tok, (size_t)(b->n_page * b->shape.page_tok) * heads *
+	memcpy(out->tokens.tok, drawn.tokens.tok,
+	       (size_t)(b->keys.n_page * b->shape.page_tok) * heads *
 	       sizeof *out->tokens.tok);
-	memcpy(out->tokens.n, drawn.tokens.n, (size_t)b->n_req * heads * sizeof *out->tokens.n);
+	memcpy(out->tokens.n, drawn.tokens.n, (size_t)b->rows.n_req * heads *
+	       sizeof *out->tokens.n);
 	return AR_OK;
 }
 
@@ -394,9 +397,10 @@ static enum ar_status enqueue_tokens(const struct attn_batch *b, const void *sel
 
 	(void)self, (void)layer, (void)q, (void)kv, (void)state;
 	(void)work, (void)stream, (void)err;
-	gpu_write(out->tokens.tok, drawn.tokens.tok, (size_t)(b->n_page * b->shape.page_tok) *
+	gpu_write(out->tokens.tok, drawn.tokens.tok, (size_t)(b->keys.n_page * b->shape.page_tok) *
 		  heads * sizeof *out->tokens.tok);
-	gpu_write(out->tokens.n, drawn.tokens.n, (size_t)b->n_req * heads * sizeof *out->tokens.n);
+	gpu_write(out->tokens.n, drawn.tokens.n,
+		  (size_t)b->rows.n_req * heads * sizeof *out->tokens.n);
 	return AR_OK;
 }
 
@@ -411,7 +415,7 @@ static enum ar_status put_columns(const struct attn_batch *b, const struct colum
 				  void (*put)(void *, const void *, size_t))
 {
 	const struct column_lists *from = &drawn.columns;
-	size_t n = (size_t)(b->n_qblk * b->shape.q_heads);
+	size_t n = (size_t)(b->rows.n_qblk * b->shape.q_heads);
 
 	if (to->max_run != from->max_run || to->max_col != from->max_col)
 		bail_out("rows of another stride");
@@ -459,7 +463,8 @@ static void test_method(struct batch_case *c, const struct selector *s, const ch
 			const char *phases)
 {
 	const struct method m = { .selector = s, .executor = executor_find(exec) };
-	struct attn_limits most = { c->b.n_req, c->b.n_row, c->b.max_kv_blk, 0, c->b.n_page };
+	struct attn_limits most = { c->b.rows.n_req, c->b.rows.n_row, c->b.keys.max_kv_blk, 0,
+				    c->b.keys.n_page };
 	struct output got = output_new(c), want = output_new(c);
 	size_t bytes = c->q_len * sizeof *got.out;
 	size_t lse_bytes = c->q_len / (size_t)c->b.shape.head_dim * sizeof *got.lse;
@@ -495,10 +500,10 @@ static void test_method(struct batch_case *c, const struct selector *s, const ch
 
 static void test_methods(int page_tok)
 {
-	static const struct selector tokens = { .name = "tokens", .tokens = true,
+	static const struct selector tokens = { .name = "tokens", .gives = SHAPE_TOKENS,
 		.ref = ref_tokens, .enqueue = enqueue_tokens };
-	static const struct selector columns = { .name = "columns", .columns = plenty,
-		.ref = ref_columns, .enqueue = enqueue_columns };
+	static const struct selector columns = { .name = "columns", .gives = SHAPE_COLUMNS,
+		.columns = plenty, .ref = ref_columns, .enqueue = enqueue_columns };
 	struct rng rng = { 77 };
 	struct batch_case c;
 
@@ -536,8 +541,8 @@ static void test_refusals(void)
 /* Launches without what they need, on a machine without a GPU. */
 static void test_failure(void)
 {
-	struct attn_batch b = { .shape = { 8, 2, 128, 128 }, .n_req = 1, .n_tile = 1,
-				.max_kv_blk = 1 };
+	struct attn_batch b = { .shape = { 8, 2, 128, 128 }, .rows.n_req = 1, .n_tile = 1,
+				.keys.max_kv_blk = 1 };
 	struct executor_lists none = { .heads = 4 };
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };

@@ -96,7 +96,7 @@ static int rows_off(const struct batch_case *c, const struct executor *x,
 		    const struct executor_lists *l, see_fn *see)
 {
 	const struct attn_shape *s = &c->b.shape;
-	size_t n_row = (size_t)(c->b.n_row * s->q_heads);
+	size_t n_row = (size_t)(c->b.rows.n_row * s->q_heads);
 	bf16_t *out = malloc(c->q_len * sizeof *out);
 	float *lse = malloc(n_row * sizeof *lse);
 	bool visible[256];
@@ -106,7 +106,7 @@ static int rows_off(const struct batch_case *c, const struct executor *x,
 
 	if (x->ref(&c->b, l, c->q, &c->kv, out, lse, &err))
 		bail_out("%s", err.msg);
-	for (int r = 0; r < c->b.n_req; r++)
+	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int i = 0; i < c->row0[r + 1] - c->row0[r]; i++)
 			for (int h = 0; h < s->q_heads; h++) {
 				int at = (c->row0[r] + i) * s->q_heads + h;
@@ -141,7 +141,7 @@ static void test_references(void)
 		small_case(&c, &rng);
 		case_tokens(&c, 0.3, &l.tokens, &rng);
 		case_columns(&c, 0.2, &l.columns, &rng);
-		for (int i = 0; i < c.b.n_qblk * small.q_heads; i++)
+		for (int i = 0; i < c.b.rows.n_qblk * small.q_heads; i++)
 			empty += !l.columns.n_run[i] && !l.columns.n_col[i];
 		gather += rows_off(&c, executor_find("gather"), &l, see_tokens);
 		columns += rows_off(&c, executor_find("columns"), &l, see_columns);
@@ -237,11 +237,12 @@ static enum ar_status draw_tokens(const struct attn_batch *b, const void *self, 
 				  const bf16_t *q, const struct kv_cache *kv, void *state,
 				  const struct selection *out, struct ar_err *err)
 {
-	size_t n = (size_t)b->shape.kv_heads * (size_t)b->n_req;
+	size_t n = (size_t)b->shape.kv_heads * (size_t)b->rows.n_req;
 
 	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
 	memcpy(out->tokens.n, drawn.tokens.n, n * sizeof *out->tokens.n);
-	memcpy(out->tokens.tok, drawn.tokens.tok, (size_t)b->n_page * (size_t)b->shape.page_tok *
+	memcpy(out->tokens.tok, drawn.tokens.tok,
+	       (size_t)b->keys.n_page * (size_t)b->shape.page_tok *
 	       (size_t)b->shape.kv_heads * sizeof *out->tokens.tok);
 	return AR_OK;
 }
@@ -253,7 +254,7 @@ static enum ar_status draw_columns(const struct attn_batch *b, const void *self,
 	const struct column_lists *from = &drawn.columns, *to = &out->columns;
 
 	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
-	for (int i = 0; i < b->n_qblk * b->shape.q_heads; i++) {
+	for (int i = 0; i < b->rows.n_qblk * b->shape.q_heads; i++) {
 		to->n_run[i] = from->n_run[i];
 		to->n_col[i] = from->n_col[i];
 		to->band[i] = from->band[i];
@@ -272,10 +273,10 @@ static void plenty(const void *self, const struct attn_shape *s, int *max_run, i
 }
 
 static const struct selector picks_tokens = {
-	.name = "tokens", .tokens = true, .ref = draw_tokens
+	.name = "tokens", .gives = SHAPE_TOKENS, .ref = draw_tokens
 };
 static const struct selector picks_columns = {
-	.name = "columns", .columns = plenty, .ref = draw_columns
+	.name = "columns", .gives = SHAPE_COLUMNS, .columns = plenty, .ref = draw_columns
 };
 
 /* A chunk of tokens 10 to 13 in blocks of four: two query blocks, the first of two rows. */
@@ -407,10 +408,102 @@ static void test_no_memory(const struct selector *s, const char *exec)
 	case_release(&c);
 }
 
+/* ---- rows at any positions ---- */
+
+enum { WHOLE = 41 + 30 };
+
+/* Some rows of a case, the first and the last of each request among them. */
+struct some {
+	struct attn_batch b;
+	int32_t row0[3], pos[WHOLE];
+	int from[WHOLE];		/* row of the case */
+	bf16_t *q;
+};
+
+static void take_some(struct some *x, const struct batch_case *c, struct rng *rng)
+{
+	size_t width = (size_t)(c->b.shape.q_heads * c->b.shape.head_dim);
+	int n = 0;
+
+	x->row0[0] = 0;
+	x->q = malloc(WHOLE * width * sizeof *x->q);
+	for (int r = 0; r < 2; r++) {
+		for (int i = c->row0[r]; i < c->row0[r + 1]; i++) {
+			bool hole = i >= c->row0[r] + 8 && i < c->row0[r] + 24;
+
+			if (i > c->row0[r] && i < c->row0[r + 1] - 1 &&
+			    (hole || rng_below(rng, 2)))
+				continue;
+			memcpy(x->q + (size_t)n * width, c->q + (size_t)i * width,
+			       width * sizeof *x->q);
+			x->from[n] = i;
+			x->pos[n++] = c->pos[i];
+		}
+		x->row0[r + 1] = n;
+	}
+	x->b = c->b;
+	x->b.rows.n_row = n;
+	x->b.rows.row0 = x->row0;
+	x->b.rows.pos = x->pos;
+}
+
+/* Values of the rows of x that differ from those that the whole case gets. */
+static int some_off(const struct batch_case *c, const struct some *x, const struct executor *e,
+		    const struct executor_lists *l)
+{
+	int width = c->b.shape.q_heads * c->b.shape.head_dim, bad = 0;
+	bf16_t *whole = malloc(c->q_len * sizeof *whole);
+	bf16_t *out = malloc(c->q_len * sizeof *out);
+	struct ar_err err;
+
+	if (e->ref(&c->b, l, c->q, &c->kv, whole, NULL, &err) ||
+	    e->ref(&x->b, l, x->q, &c->kv, out, NULL, &err))
+		bail_out("%s", err.msg);
+	for (int i = 0; i < x->b.rows.n_row; i++)
+		for (int d = 0; d < width; d++)
+			bad += !(fabs(bf16_to_f32(out[i * width + d]) -
+				      bf16_to_f32(whole[x->from[i] * width + d])) < 0.01);
+	free(whole);
+	free(out);
+	return bad;
+}
+
+static void test_positions(void)
+{
+	static const struct attn_shape s = { 4, 2, 16, 8 };
+	struct executor_lists none = { 0 }, table = { .heads = 2 }, mask = { 0 };
+	struct executor_lists tokens = { 0 }, columns = { 0 };
+	struct rng rng = { 12 };
+	struct batch_case c;
+	struct some x;
+
+	case_chunks(&c, &rng, FILL_NORMAL, s, 2, (int[]){ 20, 3 }, (int[]){ 41, 30 });
+	take_some(&x, &c, &rng);
+	case_tables(&c, 2, 0.5, &table.blocks, &rng);
+	case_lists(&c, case_n_list(&c, attend_plan_blocks, 0), 0.5, &mask.blocks, &rng);
+	case_tokens(&c, 0.5, &tokens.tokens, &rng);
+	case_columns(&c, 0.5, &columns.columns, &rng);
+	ok(attn_is_chunked(&c.b) && !attn_is_chunked(&x.b), "rows with holes are no chunk");
+	is_int(some_off(&c, &x, executor_find("paged"), &none), 0,
+	       "paged: a row gets the same without the others");
+	is_int(some_off(&c, &x, executor_find("paged"), &table), 0, "under tables as well");
+	is_int(some_off(&c, &x, executor_find("copy"), &table), 0, "copy: as well");
+	is_int(some_off(&c, &x, executor_find("blocksparse"), &mask), 0, "blocksparse: as well");
+	is_int(some_off(&c, &x, executor_find("gather"), &tokens), 0, "gather: as well");
+	is_int(some_off(&c, &x, executor_find("columns"), &columns), 0, "columns: as well");
+	lists_free(&table.blocks);
+	lists_free(&mask.blocks);
+	tokens_free(&tokens.tokens);
+	columns_free(&columns.columns);
+	free(x.q);
+	case_release(&c);
+}
+
 int main(void)
 {
 	plan(0);
 	test_references();
+	test_positions();
 	test_equal();
 	test_plans();
 	test_counts();

@@ -119,7 +119,7 @@ static bool counts_near(const struct selection_count *got, const struct selectio
 static void test_method(struct batch_case *c, int which)
 {
 	struct attn_limits limits = { .max_req = 4, .max_row = 4096, .max_kv_blk = 64,
-				      .max_page = c->b.n_page };
+				      .max_page = c->b.keys.n_page };
 	const struct selector_env env = { .shape = c->b.shape, .n_layers = 8, .device = true };
 	struct selection_count got[2], want[2];
 	size_t n = c->q_len;

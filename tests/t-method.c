@@ -272,7 +272,7 @@ static void test_alpha_zero(void)
 		float *dense, *group, *lists;
 
 		random_case(&c, seed);
-		n = (size_t)(c.b.n_row * c.b.shape.q_heads * c.b.shape.head_dim);
+		n = (size_t)(c.b.rows.n_row * c.b.shape.q_heads * c.b.shape.head_dim);
 		dense = run(&c, "dense", NULL);
 		group = run(&c, "compact-fp:alpha=0", NULL);
 		lists = run(&c, "flashprefill:alpha=0", NULL);
@@ -305,7 +305,8 @@ static void test_failures(void)
 	bf16_t *out;
 
 	random_case(&c, 9);
-	out = malloc((size_t)(c.b.n_row * c.b.shape.q_heads * c.b.shape.head_dim) * sizeof *out);
+	out = malloc((size_t)(c.b.rows.n_row * c.b.shape.q_heads * c.b.shape.head_dim) *
+		     sizeof *out);
 	if (method_parse(&m, "compact-fp", &err))
 		bail_out("%s", err.msg);
 	m->executor = &fake;

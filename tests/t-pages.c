@@ -121,22 +121,25 @@ static void test_batch(void)
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_OK, "a ragged batch");
 	is_int(r.n_row, 204, "has a row per token");
 	is_int(r.n_prefill, 203, "those of chunks first");
-	is_int(r.prefill.n_req, 2, "two of its entries are chunks");
-	ok(r.prefill.row0[0] == 0 && r.prefill.row0[1] == 200 && r.prefill.row0[2] == 203,
+	is_int(r.prefill.rows.n_req, 2, "two of its entries are chunks");
+	ok(r.prefill.rows.row0[0] == 0 && r.prefill.rows.row0[1] == 200 &&
+	   r.prefill.rows.row0[2] == 203,
 	   "rows are counted up");
-	ok(r.prefill.ctx[0] == 130 && r.prefill.ctx[1] == 0,
+	ok(r.prefill.rows.pos0[0] == 130 && r.prefill.rows.pos0[1] == 0,
 	   "the context is where the chunk starts");
-	ok(r.prefill.qblk0[1] == 2 && r.prefill.qblk0[2] == 3 && r.prefill.n_qblk == 3,
+	ok(r.prefill.rows.qblk0[1] == 2 && r.prefill.rows.qblk0[2] == 3 &&
+	   r.prefill.rows.n_qblk == 3,
 	   "rows 130 ... 329 touch two blocks of the grid, not three");
-	ok(r.prefill.page0[1] == 3 && r.prefill.page0[2] == 4, "pages until the end of the chunk");
-	ok(!memcmp(r.prefill.page, pages_of(p, 0), 3 * sizeof *r.prefill.page) &&
-	   r.prefill.page[3] == pages_of(p, 2)[0], "in the order of positions");
-	is_int(r.prefill.max_kv_blk, 3, "the largest request has three blocks");
-	is_int(r.prefill.mask_words, 1, "whose mask is one word");
-	ok(!r.prefill.left[0] && r.prefill.left[1],
+	ok(r.prefill.keys.page0[1] == 3 && r.prefill.keys.page0[2] == 4,
+	   "pages until the end of the chunk");
+	ok(!memcmp(r.prefill.keys.page, pages_of(p, 0), 3 * sizeof *r.prefill.keys.page) &&
+	   r.prefill.keys.page[3] == pages_of(p, 2)[0], "in the order of positions");
+	is_int(r.prefill.keys.max_kv_blk, 3, "the largest request has three blocks");
+	is_int(r.prefill.keys.mask_words, 1, "whose mask is one word");
+	ok(!r.prefill.rows.left[0] && r.prefill.rows.left[1],
 	   "the chunk a token comes out of is the last");
-	ok(r.decode.n_req == 1 && r.decode.n_row == 1 && r.decode.ctx[0] == 256 &&
-	   r.decode.max_kv_blk == 3, "the decode row stands on 256 tokens in three blocks");
+	ok(r.decode.rows.n_req == 1 && r.decode.rows.n_row == 1 && r.decode.rows.pos0[0] == 256 &&
+	   r.decode.keys.max_kv_blk == 3, "the decode row stands on 256 tokens in three blocks");
 	ok(r.n_emit == 2 && r.emit[0] == 199 && r.emit[1] == 203, "tokens come out of last rows");
 	ok(r.row[0].seq == 0 && r.row[0].tok == 30 && r.row[0].turn == 100,
 	   "position 130 of a capture of 100 tokens is token 30 turned by 100");
@@ -224,24 +227,28 @@ static void test_padding(void)
 	slot = N_PAGE * PAGE_TOK;
 	grow(p, &b);
 	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_OK, "two decodes as four");
-	ok(r.n_row == PAD && r.n_emit == PAD && r.n_prefill == 0 && r.prefill.n_req == 0,
+	ok(r.n_row == PAD && r.n_emit == PAD && r.n_prefill == 0 && r.prefill.rows.n_req == 0,
 	   "are four rows that emit, and no chunk");
-	ok(r.decode.n_req == PAD && r.decode.n_row == PAD && r.decode.n_qblk == PAD &&
+	ok(r.decode.rows.n_req == PAD && r.decode.rows.n_row == PAD &&
+	   r.decode.rows.n_qblk == PAD &&
 	   !memcmp(r.emit, upto, PAD * sizeof *upto) &&
-	   !memcmp(r.decode.row0, upto, sizeof upto) && !memcmp(r.decode.qblk0, upto, sizeof upto),
+	   !memcmp(r.decode.rows.row0, upto, sizeof upto) &&
+	   !memcmp(r.decode.rows.qblk0, upto, sizeof upto),
 	   "a request, a row and a query block each");
-	ok(r.decode.ctx[0] == 130 && r.decode.ctx[1] == 256 && !r.decode.ctx[2] && !r.decode.ctx[3],
+	ok(r.decode.rows.pos0[0] == 130 && r.decode.rows.pos0[1] == 256 && !r.decode.rows.pos0[2] &&
+	   !r.decode.rows.pos0[3],
 	   "those that pad stand on nothing");
-	ok(!memcmp(r.decode.page0, page0, sizeof page0) &&
-	   !memcmp(r.decode.page, pages_of(p, 0), 2 * sizeof *page0) &&
-	   !memcmp(r.decode.page + 2, pages_of(p, 1), 3 * sizeof *page0) &&
-	   r.decode.page[5] == N_PAGE && r.decode.page[6] == N_PAGE, "in the scratch page");
+	ok(!memcmp(r.decode.keys.page0, page0, sizeof page0) &&
+	   !memcmp(r.decode.keys.page, pages_of(p, 0), 2 * sizeof *page0) &&
+	   !memcmp(r.decode.keys.page + 2, pages_of(p, 1), 3 * sizeof *page0) &&
+	   r.decode.keys.page[5] == N_PAGE && r.decode.keys.page[6] == N_PAGE,
+	   "in the scratch page");
 	ok(r.row[0].slot == pages_of(p, 0)[1] * PAGE_TOK + 2 && r.row[2].slot == slot &&
 	   r.row[3].slot == slot, "where they are written to");
 	ok(r.row[2].seq == 0 && r.row[2].tok == 0 && r.row[2].turn == 0,
 	   "with the first token there is");
-	is_int(r.decode.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
-	is_int(r.decode.mask_words, (e.decode.max_kv_blk + 31) / 32, "also in words");
+	is_int(r.decode.keys.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
+	is_int(r.decode.keys.mask_words, (e.decode.max_kv_blk + 31) / 32, "also in words");
 	source.tile = false;
 	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_DATA,
 	       "positions past a capture are refused");
@@ -271,22 +278,24 @@ static bool same_places(const struct rows *a, const struct rows *b)
 {
 	const struct attn_batch *x = &a->decode, *y = &b->decode;
 
-	return a->row == b->row && a->emit == b->emit && a->n_row == b->n_row &&
-	       a->n_emit == b->n_emit && a->n_prefill == b->n_prefill && x->n_req == y->n_req &&
-	       x->n_row == y->n_row && x->n_qblk == y->n_qblk && x->max_kv_blk == y->max_kv_blk &&
-	       x->mask_words == y->mask_words && x->row0 == y->row0 && x->ctx == y->ctx &&
-	       x->qblk0 == y->qblk0 && x->page0 == y->page0 && x->page == y->page &&
-	       x->left == y->left && !x->tile && !y->tile;
+	return a->row == b->row && a->emit == b->emit && a->n_row == b->rows.n_row &&
+	       a->n_emit == b->n_emit && a->n_prefill == b->n_prefill &&
+	       !memcmp(&x->rows, &y->rows, sizeof x->rows) &&
+	       x->keys.max_kv_blk == y->keys.max_kv_blk &&
+	       x->keys.mask_words == y->keys.mask_words && x->keys.len == y->keys.len &&
+	       x->keys.page0 == y->keys.page0 && x->keys.page == y->keys.page &&
+	       !x->tile && !y->tile;
 }
 
 static bool same_rows(const struct rows *a, const struct rows *b, int n)
 {
 	return !memcmp(a->row, b->row, (size_t)n * sizeof *a->row) &&
-	       !memcmp(a->decode.ctx, b->decode.ctx, (size_t)n * sizeof *a->decode.ctx) &&
-	       !memcmp(a->decode.page0, b->decode.page0,
-		       (size_t)(n + 1) * sizeof *a->decode.page0) &&
-	       !memcmp(a->decode.page, b->decode.page,
-		       (size_t)a->decode.page0[n] * sizeof *a->decode.page);
+	       !memcmp(a->decode.rows.pos0, b->decode.rows.pos0,
+		       (size_t)n * sizeof *a->decode.rows.pos0) &&
+	       !memcmp(a->decode.keys.page0, b->decode.keys.page0,
+		       (size_t)(n + 1) * sizeof *a->decode.keys.page0) &&
+	       !memcmp(a->decode.keys.page, b->decode.keys.page,
+		       (size_t)a->decode.keys.page0[n] * sizeof *a->decode.keys.page);
 }
 
 /* What a captured graph has in its arguments must not change. */
@@ -423,7 +432,7 @@ static size_t random_batch(struct batch_entry *entry, struct rng *r)
 static bool check_kind(const struct rows *r, const struct attn_batch *b, const struct batch *batch,
 		       bool decode, int row)
 {
-	bool good = b->row0[0] == 0 && b->qblk0[0] == 0 && b->page0[0] == 0;
+	bool good = b->rows.row0[0] == 0 && b->rows.qblk0[0] == 0 && b->keys.page0[0] == 0;
 	int q = 0, most = 0;
 
 	for (size_t i = 0; i < batch->n; i++) {
@@ -432,24 +441,28 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 
 		if (e->decode != decode)
 			continue;
-		n_page = b->page0[q + 1] - b->page0[q];
+		n_page = b->keys.page0[q + 1] - b->keys.page0[q];
 		most = n_page > most ? n_page : most;
-		good &= b->row0[q + 1] - b->row0[q] == (int)e->n_tok && b->ctx[q] == (int)e->start;
+		good &= b->rows.row0[q + 1] - b->rows.row0[q] == (int)e->n_tok &&
+			b->rows.pos0[q] == (int)e->start;
 		good &= n_page == (int)(e->start + e->n_tok - 1) / PAGE_TOK + 1;
-		good &= b->qblk0[q + 1] - b->qblk0[q] == n_page - (int)e->start / PAGE_TOK;
+		good &= b->rows.qblk0[q + 1] - b->rows.qblk0[q] ==
+			n_page - (int)e->start / PAGE_TOK;
 		for (uint32_t t = 0; t < e->n_tok; t++, row++) {
 			uint32_t pos = e->start + t;
 			const struct layer_row *x = &r->row[row];
 
-			good &= x->slot / PAGE_TOK == b->page[b->page0[q] + (int)pos / PAGE_TOK] &&
+			good &= x->slot / PAGE_TOK ==
+				b->keys.page[b->keys.page0[q] + (int)pos / PAGE_TOK] &&
 				x->slot % PAGE_TOK == (int)pos % PAGE_TOK;
 			good &= x->tok == (int)(pos % (uint32_t)seqs[x->seq].n_tok) &&
 				x->turn == (int)pos - (x->seq == 0 ? x->tok : 0);
 		}
 		q++;
 	}
-	return good && q == b->n_req && b->n_row == b->row0[q] && b->n_qblk == b->qblk0[q] &&
-	       most == b->max_kv_blk && b->mask_words == (most + 31) / 32;
+	return good && q == b->rows.n_req && b->rows.n_row == b->rows.row0[q] &&
+	       b->rows.n_qblk == b->rows.qblk0[q] &&
+	       most == b->keys.max_kv_blk && b->keys.mask_words == (most + 31) / 32;
 }
 
 static void test_random(void)
@@ -481,7 +494,7 @@ static void test_random(void)
 		memcpy(e.mem, copy, used);
 		good &= check_kind(&x, &x.prefill, &b, false, 0) &&
 			check_kind(&x, &x.decode, &b, true, x.n_prefill) &&
-			x.n_row == x.n_prefill + x.decode.n_row;
+			x.n_row == x.n_prefill + x.decode.rows.n_row;
 		free(copy);
 		for (uint32_t q = 0; q < N_REQ; q++)
 			if (rng_below(&r, 3) == 0)

@@ -12,7 +12,8 @@
 /* The composition of a selector's parts that runs. */
 static const char *rest_of(const struct selector *s)
 {
-	return s->tokens ? "exec=gather" : s->columns ? "exec=columns" : "exec=blocksparse";
+	return s->gives == SHAPE_TOKENS ? "exec=gather" :
+	       s->gives == SHAPE_COLUMNS ? "exec=columns" : "exec=blocksparse";
 }
 
 /* Whether the value is refused, the message beginning with the parameter and the value, and saying
@@ -121,9 +122,9 @@ static int wrong_pairs(const struct selector *s)
 			char text[128];
 			struct method *m = NULL;
 			struct ar_err err = { 0 };
-			bool masks = s->ref && !s->tokens && !s->columns, runs;
-			unsigned shape = !s->ref ? TAKES_ALL : s->tokens ? TAKES_TOKENS :
-					 s->columns ? TAKES_COLUMNS : u ? TAKES_TABLE : TAKES_MASK;
+			bool masks = s->ref && !s->gives, runs;
+			unsigned shape = !s->ref ? SHAPE_ALL : s->gives ? s->gives :
+					 u ? SHAPE_TABLE : SHAPE_MASK;
 			enum ar_status st;
 
 			snprintf(text, sizeof text, "select=%s/union=%s/exec=%s", s->name,

@@ -23,17 +23,19 @@ static float inv[DIM / 2];
 /* Keys of a block share a direction, rows of a query block seek some block's. */
 static void layer_make(struct calib_layer *l, uint64_t seed)
 {
-	static int32_t page[N_BLK];
+	static int32_t page[N_BLK], pos[N_TOK];
 	struct rng rng = { seed };
 	float dir[N_BLK][DIM];
 
-	*l = (struct calib_layer){ .page = page };
-	l->b = (struct attn_batch){ .shape = { HEADS, KV_HEADS, DIM, TOK }, .n_req = 1,
-				    .n_row = N_TOK, .n_qblk = N_BLK, .max_kv_blk = N_BLK,
-				    .mask_words = 1, .row0 = l->row0, .ctx = l->ctx,
-				    .qblk0 = l->qblk0, .page0 = l->page0, .page = page,
-				    .left = l->left };
-	l->row0[1] = N_TOK;
+	*l = (struct calib_layer){ .page = page, .pos = pos };
+	l->b = (struct attn_batch){
+		.shape = { HEADS, KV_HEADS, DIM, TOK },
+		.rows = { 1, N_TOK, N_BLK, l->row0, pos, l->pos0, l->qblk0, l->left },
+		.keys = { N_BLK, N_BLK, 1, l->len, l->page0, page },
+	};
+	for (int i = 0; i < N_TOK; i++)
+		pos[i] = i;
+	l->row0[1] = l->len[0] = N_TOK;
 	l->qblk0[1] = l->page0[1] = N_BLK;
 	l->q = malloc(N_TOK * HEADS * DIM * sizeof *l->q);
 	l->kv.k = calloc(N_BLK * KV_HEADS * TOK * DIM, sizeof *l->kv.k);

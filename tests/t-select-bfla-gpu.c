@@ -182,7 +182,7 @@ static int row_faults(const struct select_pair *p, int r, int i, int h, const ui
 {
 	int n = 0;
 
-	for (int j = 0; j < p->c.b.mask_words * 32; j++)
+	for (int j = 0; j < p->c.b.keys.mask_words * 32; j++)
 		if ((got[j / 32] ^ want[j / 32]) >> j % 32 & 1)
 			n += !explained(&p->c, p->self, r, i, h, j);
 	return n;

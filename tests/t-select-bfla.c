@@ -61,14 +61,14 @@ static bool follows(int page_tok, int n_kv, const struct bfla *p, const char *co
 
 	formula(&c, page_tok, n_kv);
 	choose(&c, p);
-	for (int q = 0; q < c.b.n_qblk; q++) {
+	for (int q = 0; q < c.b.rows.n_qblk; q++) {
 		int qa = (n_kv - 8) / page_tok + q;
 		bool in[2] = { false, false };
 
 		for (int pos = qa * page_tok; pos < (qa + 1) * page_tok; pos++)
 			if (pos >= n_kv - 8 && pos < n_kv)
 				in[(pos - n_kv + 8) / 4] = true;
-		for (int j = 0; j < c.b.mask_words * 32; j++) {
+		for (int j = 0; j < c.b.keys.mask_words * 32; j++) {
 			int at = j * page_tok / 4;
 			bool want = j <= qa && ((in[0] && coarse[0][at] == '1') ||
 						(in[1] && coarse[1][at] == '1'));
@@ -268,7 +268,7 @@ static void test_properties(void)
 		choose(&c, &p);
 		wrong += count(&c) < last;
 		last = count(&c);
-		for (int i = 0; i < c.b.n_qblk; i++)
+		for (int i = 0; i < c.b.rows.n_qblk; i++)
 			for (int j = 0; j < 32; j++)
 				unlike += case_kept(&c, i, 0, j) != case_kept(&c, i, 1, j) ||
 					  case_kept(&c, i, 2, j) != case_kept(&c, i, 3, j);

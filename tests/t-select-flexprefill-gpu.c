@@ -27,7 +27,7 @@ static bool close(const float *a, const float *b, int n)
 static bool rows_equal(const struct batch_case *c, int r, int h, const uint32_t *a,
 		       const uint32_t *b)
 {
-	size_t words = (size_t)c->b.mask_words;
+	size_t words = (size_t)c->b.keys.mask_words;
 
 	for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++) {
 		size_t at = (size_t)(i * c->b.shape.q_heads + h) * words;
@@ -45,9 +45,9 @@ static int bits_beyond(const struct batch_case *c, int r, int h, const uint32_t 
 	int n = 0;
 
 	for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
-		for (int w = 0; w < c->b.mask_words; w++) {
+		for (int w = 0; w < c->b.keys.mask_words; w++) {
 			size_t at = (size_t)(i * c->b.shape.q_heads + h) *
-				    (size_t)c->b.mask_words + (size_t)w;
+				    (size_t)c->b.keys.mask_words + (size_t)w;
 
 			n += __builtin_popcount(a[at] & ~b[at]);
 		}
@@ -106,7 +106,7 @@ static void read_sums(const struct select_pair *p, const int *want, struct lastq
 {
 	const struct attn_shape *s = &p->c.b.shape;
 	const struct attn_limits limits = select_limits(&p->c.b);
-	size_t heads = (size_t)(p->c.b.n_req * s->q_heads);
+	size_t heads = (size_t)(p->c.b.rows.n_req * s->q_heads);
 	const int *dev = gpu_copy(want, heads * sizeof *want);
 	void *work = gpu_new(lastq_blocks_work_bytes(s, &limits), 0xff);
 	struct ar_err err;
@@ -133,8 +133,8 @@ static void pool(float *out, const float *from, int step, int n, int tok)
 static bool wanted_alike(const struct select_pair *p, const struct lastq *all)
 {
 	const struct batch_case *c = &p->c;
-	int heads = c->b.n_req * c->b.shape.q_heads;
-	struct rng rng = { (uint64_t)c->b.n_row };
+	int heads = c->b.rows.n_req * c->b.shape.q_heads;
+	struct rng rng = { (uint64_t)c->b.rows.n_row };
 	int *want = malloc((size_t)heads * sizeof *want);
 	struct lastq blocks, some;
 	bool alike = true;
@@ -162,8 +162,8 @@ static void read_old_sums(const struct select_pair *p, float *out)
 {
 	const struct attn_shape *s = &p->c.b.shape;
 	const struct attn_limits limits = select_limits(&p->c.b);
-	int stride = p->c.b.max_kv_blk * s->page_tok;
-	size_t n = (size_t)(p->c.b.n_req * s->q_heads) * (size_t)stride;
+	int stride = p->c.b.keys.max_kv_blk * s->page_tok;
+	size_t n = (size_t)(p->c.b.rows.n_req * s->q_heads) * (size_t)stride;
 	float *sums = gpu_new(2 * n * sizeof *sums, 0xff);
 	void *work = gpu_new(lastq_sm80_work_bytes(s, &limits), 0xff);
 	struct ar_err err;
@@ -177,7 +177,7 @@ static void compare(struct select_pair *p)
 {
 	struct batch_case *c = &p->c;
 	const struct attn_shape *s = &c->b.shape;
-	int tok = s->page_tok, max_nb = c->b.max_kv_blk, heads = c->b.n_req * s->q_heads;
+	int tok = s->page_tok, max_nb = c->b.keys.max_kv_blk, heads = c->b.rows.n_req * s->q_heads;
 	size_t n = (size_t)max_nb * (size_t)tok;
 	float *x = malloc((2 * n + 2 * (size_t)max_nb) * sizeof *x), *v = x + 2 * n;
 	uint32_t *unit = malloc(2 * (size_t)max_nb * sizeof *unit);
@@ -192,7 +192,7 @@ static void compare(struct select_pair *p)
 		want[i] = 1;
 	read_sums(p, want, &block, &all);
 	read_old_sums(p, old);
-	for (int r = 0; r < c->b.n_req; r++)
+	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int h = 0; h < s->q_heads && c->row0[r + 1] > c->row0[r]; h++) {
 			size_t head = (size_t)(r * s->q_heads + h), at = head * n;
 			const float *column = all.column + at, *slash = all.slash + at;
@@ -298,8 +298,8 @@ static void report(const char *of)
 
 static void test_refusals(void)
 {
-	struct attn_batch b = { .shape = { 2, 1, 96, 128 }, .n_req = 1, .n_qblk = 1,
-				.max_kv_blk = 1 };
+	struct attn_batch b = { .shape = { 2, 1, 96, 128 }, .rows.n_req = 1, .rows.n_qblk = 1,
+				.keys.max_kv_blk = 1 };
 	struct flexprefill param = { .gamma = 1 };
 	struct kv_cache kv = { 0 };
 	struct selection none = { 0 };
@@ -310,7 +310,7 @@ static void test_refusals(void)
 	is_str(err.msg,
 	       "scores of the last queries on the GPU take head sizes 64, 128 and 256, not 96",
 	       "which the message says");
-	b.n_qblk = 0;
+	b.rows.n_qblk = 0;
 	ok(!flexprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, &none, NULL, NULL, &err),
 	   "an empty batch launches nothing");
 }

@@ -38,7 +38,7 @@ static float *state_new(const struct batch_case *c)
 
 static const uint32_t *row_of(const struct batch_case *c, int qblk, int head)
 {
-	return c->mask + (size_t)(qblk * c->b.shape.q_heads + head) * (size_t)c->b.mask_words;
+	return c->mask + (size_t)(qblk * c->b.shape.q_heads + head) * (size_t)c->b.keys.mask_words;
 }
 
 static bool kept(const uint32_t *row, int j)
@@ -52,10 +52,10 @@ static const char *rows_of(const struct batch_case *c, int head)
 	static char text[1024];
 	size_t n = 0;
 
-	for (int i = 0; i < c->b.n_qblk; i++) {
+	for (int i = 0; i < c->b.rows.n_qblk; i++) {
 		const char *sep = i ? "|" : "";
 
-		for (int j = 0; j < c->b.mask_words * 32; j++)
+		for (int j = 0; j < c->b.keys.mask_words * 32; j++)
 			if (kept(row_of(c, i, head), j)) {
 				n += (size_t)snprintf(text + n, sizeof text - n, "%s%d", sep, j);
 				sep = " ";
@@ -147,7 +147,7 @@ static void test_open(void)
 		choose(&c, &p, state);
 		case_cut(&c, &v[i].ctx, &v[i].rows);
 		choose(&c, &p, state);
-		for (int q = 0; q < c.b.n_qblk; q++)
+		for (int q = 0; q < c.b.rows.n_qblk; q++)
 			for (int j = 0; j <= v[i].ctx / 4 + q; j++)
 				all &= kept(row_of(&c, q, 0), j);
 		ok(all == v[i].open, "%d rows behind %d, at least %d tokens: %s", v[i].rows,
@@ -188,13 +188,13 @@ static float *random_case(struct batch_case *c, struct rng *rng)
 
 static bool all_kept(const struct batch_case *c, bool only_ends)
 {
-	for (int r = 0; r < c->b.n_req; r++)
+	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
 			for (int h = 0; h < c->b.shape.q_heads; h++) {
 				const uint32_t *row = row_of(c, i, h);
 				int qa = c->ctx[r] / c->b.shape.page_tok + i - c->qblk0[r];
 
-				for (int j = 0; j < c->b.mask_words * 32; j++)
+				for (int j = 0; j < c->b.keys.mask_words * 32; j++)
 					if (j > qa ? kept(row, j) : !kept(row, j) &&
 					    (!only_ends || j == 0 || j == qa))
 						return false;
@@ -266,7 +266,7 @@ static void test_chunks(void)
 		memcpy(whole, c.mask, case_mask_words(&c) * sizeof *whole);
 		case_cut(&c, &ctx, &rows);
 		choose(&c, &p, state);
-		same += !memcmp(whole + (size_t)(ctx / 8 * 4 * c.b.mask_words), c.mask,
+		same += !memcmp(whole + (size_t)(ctx / 8 * 4 * c.b.keys.mask_words), c.mask,
 				case_mask_words(&c) * sizeof *whole);
 		free(whole);
 		free(state);

@@ -72,7 +72,7 @@ static int row_faults(const struct select_pair *p, int r, int i, int h, const ui
 		      const uint32_t *want)
 {
 	double alpha = (float)((const struct flashprefill *)p->self)->alpha, top, reach, slack;
-	int n_blk = p->c.b.mask_words * 32, faults = 0;
+	int n_blk = p->c.b.keys.mask_words * 32, faults = 0;
 	double *w = calloc((size_t)n_blk, sizeof *w);
 
 	top = weights(p, r, i, h, w, &reach);
@@ -90,17 +90,17 @@ static int row_faults(const struct select_pair *p, int r, int i, int h, const ui
 static bool lists_equal(const struct attn_batch *b, const uint32_t *host, const uint32_t *device,
 			int n_rows)
 {
-	size_t n = (size_t)n_rows, stride = (size_t)b->max_kv_blk;
-	struct block_lists want = { malloc(n * stride * 2), malloc(n * 4), b->max_kv_blk };
-	struct block_lists got = { malloc(n * stride * 2), malloc(n * 4), b->max_kv_blk };
+	size_t n = (size_t)n_rows, stride = (size_t)b->keys.max_kv_blk;
+	struct block_lists want = { malloc(n * stride * 2), malloc(n * 4), b->keys.max_kv_blk };
+	struct block_lists got = { malloc(n * stride * 2), malloc(n * 4), b->keys.max_kv_blk };
 	struct block_lists dev = { gpu_new(n * stride * 2, 0xff), gpu_new(n * 4, 0xff),
-				   b->max_kv_blk };
+				   b->keys.max_kv_blk };
 	struct ar_err err;
 	bool same;
 
 	memset(want.block, 0xff, n * stride * 2);
-	lists_ref(host, n_rows, b->mask_words, &want);
-	gpu_must(lists_enqueue(device, n_rows, b->mask_words, &dev, NULL, &err), &err);
+	lists_ref(host, n_rows, b->keys.mask_words, &want);
+	gpu_must(lists_enqueue(device, n_rows, b->keys.mask_words, &dev, NULL, &err), &err);
 	gpu_read(got.block, dev.block, n * stride * 2);
 	gpu_read(got.n, dev.n, n * 4);
 	same = !memcmp(want.block, got.block, n * stride * 2) && !memcmp(want.n, got.n, n * 4);
@@ -113,8 +113,8 @@ static bool lists_equal(const struct attn_batch *b, const uint32_t *host, const 
 
 static bool union_equal(struct select_pair *p, int heads, const uint32_t *mask, bool *lists)
 {
-	int n_rows = p->b.n_req * union_groups(heads, &p->b.shape);
-	size_t bytes = (size_t)n_rows * (size_t)p->b.mask_words * sizeof(uint32_t);
+	int n_rows = p->b.rows.n_req * union_groups(heads, &p->b.shape);
+	size_t bytes = (size_t)n_rows * (size_t)p->b.keys.mask_words * sizeof(uint32_t);
 	uint32_t *want = malloc(bytes), *got = malloc(bytes), *dev = gpu_new(bytes, 0xff);
 	struct ar_err err;
 	bool same;
@@ -184,7 +184,7 @@ static void run_cut(struct tally *t, struct attn_shape s, struct rng *rng, uint6
 		for (int u = 1; unions[u].name; u++)
 			unions_same &= union_equal(&p, union_heads(unions[u].kind, &s), mask,
 						   &lists_same);
-		lists_same &= lists_equal(&p.c.b, mask, p.mask, p.b.n_qblk * s.q_heads);
+		lists_same &= lists_equal(&p.c.b, mask, p.mask, p.b.rows.n_qblk * s.q_heads);
 	}
 	means_same = means_equal(&p);
 	t->cases++;

@@ -49,9 +49,9 @@ static void rows_make(struct rows *x, const struct batch_case *c,
 {
 	struct column_lists *l = &x->ref;
 
-	x->n = (size_t)(c->b.n_qblk * c->b.shape.q_heads);
-	l->max_run = c->b.max_kv_blk + 1;
-	l->max_col = c->b.max_kv_blk * c->b.shape.page_tok;
+	x->n = (size_t)(c->b.rows.n_qblk * c->b.shape.q_heads);
+	l->max_run = c->b.keys.max_kv_blk + 1;
+	l->max_col = c->b.keys.max_kv_blk * c->b.shape.page_tok;
 	l->max_col = self->max_vertical < l->max_col ? self->max_vertical : l->max_col;
 	x->got = x->dev = *l;
 	for (int i = 0; i < 2; i++) {
@@ -109,13 +109,13 @@ static void compare(const struct select_pair *p, struct rows *x, const float *de
 	const struct minference_self *self = p->self;
 	const struct batch_case *c = &p->c;
 	const struct attn_shape *s = &c->b.shape;
-	size_t n = (size_t)c->b.max_kv_blk * (size_t)s->page_tok;
-	size_t heads = (size_t)(c->b.n_req * s->q_heads);
+	size_t n = (size_t)c->b.keys.max_kv_blk * (size_t)s->page_tok;
+	size_t heads = (size_t)(c->b.rows.n_req * s->q_heads);
 	float *y = malloc(2 * n * sizeof *y);
 	bool sums = true, rows = true;
 	struct ar_err err;
 
-	for (int r = 0; r < c->b.n_req; r++)
+	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int h = 0; h < s->q_heads; h++) {
 			const float *column = dev + (size_t)(r * s->q_heads + h) * n;
 			const float *slash = column + heads * n;
@@ -166,7 +166,7 @@ static void run_case(struct attn_shape s, uint64_t seed, int n, const int *ctx, 
 	rows_make(&x, &p.c, self);
 	select_ref(&p, &(struct selection){ .columns = x.ref });
 	select_device(&p, &(struct selection){ .columns = x.dev });
-	sum_bytes = 2 * (size_t)(n * s.q_heads * p.c.b.max_kv_blk * s.page_tok) * sizeof *sums;
+	sum_bytes = 2 * (size_t)(n * s.q_heads * p.c.b.keys.max_kv_blk * s.page_tok) * sizeof *sums;
 	sums = malloc(sum_bytes);
 	gpu_read(sums, p.work, sum_bytes);
 	rows_read(&x);
@@ -187,8 +187,8 @@ static void report(const char *of)
 
 static void test_refusals(void)
 {
-	struct attn_batch b = { .shape = { 2, 1, 96, 64 }, .n_req = 1, .n_qblk = 1,
-				.max_kv_blk = 1 };
+	struct attn_batch b = { .shape = { 2, 1, 96, 64 }, .rows.n_req = 1, .rows.n_qblk = 1,
+				.keys.max_kv_blk = 1 };
 	const struct minference p = { .vertical = 1, .slash = 1, .ratio = 1, .last = 1, .sink = 1,
 				      .local = 1 };
 	const struct selector_env env = { .shape = b.shape, .n_layers = 1 };
@@ -203,7 +203,7 @@ static void test_refusals(void)
 	is_str(err.msg,
 	       "scores of the last queries on the GPU take head sizes 64, 128 and 256, not 96",
 	       "which the message says");
-	b.n_qblk = 0;
+	b.rows.n_qblk = 0;
 	ok(!minference_enqueue(&b, self, 0, NULL, &kv, NULL, &none, NULL, NULL, &err),
 	   "an empty batch launches nothing");
 	free(self);

@@ -39,10 +39,10 @@ static struct minference_self *open_self(const struct minference *p, struct attn
 
 static void lists_make(struct column_lists *l, const struct batch_case *c)
 {
-	size_t n = (size_t)(c->b.n_qblk * c->b.shape.q_heads);
+	size_t n = (size_t)(c->b.rows.n_qblk * c->b.shape.q_heads);
 
-	l->max_run = c->b.max_kv_blk + 1;
-	l->max_col = c->b.max_kv_blk * c->b.shape.page_tok;
+	l->max_run = c->b.keys.max_kv_blk + 1;
+	l->max_col = c->b.keys.max_kv_blk * c->b.shape.page_tok;
 	l->run = malloc(n * (size_t)l->max_run * sizeof *l->run);
 	l->col = malloc(n * (size_t)l->max_col * sizeof *l->col);
 	l->n_run = malloc(n * sizeof *l->n_run);
@@ -58,8 +58,9 @@ static enum ar_status try(const struct batch_case *c, const struct minference_se
 	void *state = calloc((size_t)c->n_page, means_state_bytes(&c->b.shape));
 	enum ar_status st;
 
-	cached.ctx = (int32_t[]){ 0 };
-	cached.row0 = (int32_t[]){ 0, c->ctx[0] };
+	cached.rows.pos0 = (int32_t[]){ 0 };	/* only keys are read */
+	cached.rows.row0 = (int32_t[]){ 0, c->ctx[0] };
+	cached.keys.len = c->ctx;
 	means_update(&cached, c->kv.k, state);
 	st = minference()->ref(&c->b, self, 0, c->q, &c->kv, state,
 			       &(struct selection){ .columns = *l }, err);

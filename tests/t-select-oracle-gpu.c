@@ -23,8 +23,8 @@ static bool fair(const struct batch_case *c, int r, const uint32_t *got, const f
 	for (int row = c->qblk0[r] * s->q_heads; row < c->qblk0[r + 1] * s->q_heads; row++) {
 		int qa = c->ctx[r] / s->page_tok + row / s->q_heads - c->qblk0[r];
 
-		for (int j = 0; j < c->b.mask_words * 32; j++) {
-			size_t w = (size_t)row * (size_t)c->b.mask_words + (size_t)(j / 32);
+		for (int j = 0; j < c->b.keys.mask_words * 32; j++) {
+			size_t w = (size_t)row * (size_t)c->b.keys.mask_words + (size_t)(j / 32);
 			bool on = got[w] >> j % 32 & 1, want = c->mask[w] >> j % 32 & 1;
 			float m;
 
@@ -33,7 +33,7 @@ static bool fair(const struct batch_case *c, int r, const uint32_t *got, const f
 					return false;
 				continue;
 			}
-			m = mean[(size_t)row * (size_t)c->b.max_kv_blk + (size_t)j];
+			m = mean[(size_t)row * (size_t)c->b.keys.max_kv_blk + (size_t)j];
 			kept += on;
 			wanted += want;
 			if (on)
@@ -66,7 +66,8 @@ static bool agrees(int dim, int tok, uint64_t seed)
 	}
 	case_chunks(c, &rng, FILL_NORMAL, s, n, ctx, rows);
 	select_both(&pair);
-	bytes = (size_t)c->b.n_qblk * (size_t)s.q_heads * (size_t)c->b.max_kv_blk * sizeof *mean;
+	bytes = (size_t)c->b.rows.n_qblk * (size_t)s.q_heads * (size_t)c->b.keys.max_kv_blk *
+		sizeof *mean;
 	mean = malloc(bytes);
 	gpu_read(mean, pair.work, bytes);
 	for (int r = 0; r < n; r++)
@@ -87,7 +88,8 @@ static void test_refusals(void)
 	oracle_enqueue(&b, &p, 0, NULL, &kv, NULL, &out, NULL, NULL, &err);
 	is_str(err.msg, "oracle on CUDA wants heads of 64, 128 or 256, not 96",
 	       "a head size without a kernel is refused");
-	b = (struct attn_batch){ .shape = { 32, 8, 64, 128 }, .n_qblk = 8192, .mask_words = 256 };
+	b = (struct attn_batch){ .shape = { 32, 8, 64, 128 }, .rows.n_qblk = 8192,
+				 .keys.mask_words = 256 };
 	oracle_enqueue(&b, &p, 0, NULL, &kv, NULL, &out, NULL, NULL, &err);
 	is_str(err.msg, "oracle on CUDA cannot rank a batch of 2147483648 blocks of all heads; "
 	       "make chunks shorter", "so is a batch with more blocks than it can number");

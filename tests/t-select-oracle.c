@@ -24,7 +24,8 @@ static struct cell measure(const struct batch_case *c, int i, int h, int j)
 {
 	const struct attn_shape *s = &c->b.shape;
 	int ctx = c->ctx[0], end = ctx + c->row0[1], qa = ctx / TOK + i;
-	struct cell x = { .word = (i * s->q_heads + h) * c->b.mask_words + j / 32, .bit = j % 32 };
+	struct cell x = { .word = (i * s->q_heads + h) * c->b.keys.mask_words + j / 32,
+			  .bit = j % 32 };
 
 	for (int pos = qa * TOK > ctx ? qa * TOK : ctx; pos < (qa + 1) * TOK && pos < end; pos++) {
 		double all = 0, here = 0;
@@ -53,7 +54,7 @@ static int measure_all(const struct batch_case *c, struct cell cell[MOST])
 {
 	int n = 0;
 
-	for (int i = 0; i < c->b.n_qblk; i++)
+	for (int i = 0; i < c->b.rows.n_qblk; i++)
 		for (int h = 0; h < c->b.shape.q_heads; h++)
 			for (int j = 0; j <= c->ctx[0] / TOK + i; j++)
 				cell[n++] = measure(c, i, h, j);
@@ -97,7 +98,7 @@ static void check(struct batch_case *c, double share)
 		else
 			most = fmax(most, mean);
 	}
-	for (int w = 0; w < c->b.n_qblk * c->b.shape.q_heads * c->b.mask_words; w++)
+	for (int w = 0; w < c->b.rows.n_qblk * c->b.shape.q_heads * c->b.keys.mask_words; w++)
 		all += __builtin_popcount(c->mask[w]);
 	is_int(sum, (int)(share * n + 0.5), "density %g keeps its share of %d cells", share, n);
 	ok(least >= most * (1 - 1e-5), "none that is kept has a smaller mean than one that is not");

@@ -46,8 +46,8 @@ static bool trishape_is(int i)
 	c.mask = malloc(case_mask_words(&c) * sizeof *c.mask);
 	memset(c.mask, 0xff, case_mask_words(&c) * sizeof *c.mask);
 	choose(&c, "trishape", &p, 0);
-	for (int q = 0; q < c.b.n_qblk; q++)
-		for (int j = 0; j < c.b.mask_words * 32; j++) {
+	for (int q = 0; q < c.b.rows.n_qblk; q++)
+		for (int j = 0; j < c.b.keys.mask_words * 32; j++) {
 			bool want = j <= vector[i].ctx / 32 + q &&
 				    (j < vector[i].a || j > vector[i].b);
 
@@ -100,11 +100,11 @@ static void test_density(void)
 	first = malloc(bytes);
 	for (int layer = 0; layer < 200; layer++) {
 		choose(&c, "density", &p, layer);
-		for (int q = 0; q < c.b.n_qblk; q++)
+		for (int q = 0; q < c.b.rows.n_qblk; q++)
 			for (int h = 0; h < shape.q_heads; h++, rows++) {
 				int qa = 100 + q, n = 0;
 
-				for (int j = 0; j < c.b.mask_words * 32; j++)
+				for (int j = 0; j < c.b.keys.mask_words * 32; j++)
 					n += case_kept(&c, q, h, j);
 				for (int j = 0; j < 100; j++)
 					each[j] += case_kept(&c, q, h, j);
@@ -141,9 +141,9 @@ static void test_group(void)
 
 	chunk(&c, 1605, 40);
 	choose(&c, "density", &p, 5);
-	for (int q = 0; q < c.b.n_qblk; q++)
+	for (int q = 0; q < c.b.rows.n_qblk; q++)
 		for (int h = 0; h < shape.q_heads; h++)
-			for (int j = 0; j < c.b.mask_words * 32; j++)
+			for (int j = 0; j < c.b.keys.mask_words * 32; j++)
 				wrong += case_kept(&c, q, h, j) !=
 					 (j < 100 ? case_kept(&c, 0, h / 4 * 4, j) : j <= 100 + q);
 	for (int j = 0; j < 100; j++) {

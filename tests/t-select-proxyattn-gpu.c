@@ -126,7 +126,7 @@ static int row_faults(const struct select_pair *pair, int r, int i, int head, co
 
 	need(c, p, r, head, x, k);
 	scores(c, p, r, qa, head / proxyattn_size(p, s), x, score);
-	for (int j = 0; j < c->b.mask_words * 32; j++) {
+	for (int j = 0; j < c->b.keys.mask_words * 32; j++) {
 		int above = 0, not_below = 0;
 
 		if (!((got[j / 32] ^ want[j / 32]) >> j % 32 & 1))

@@ -67,7 +67,7 @@ static bool is_worked(const struct batch_case *c)
 {
 	bool good = true;
 
-	for (int i = 0; i < c->b.n_qblk; i++)
+	for (int i = 0; i < c->b.rows.n_qblk; i++)
 		for (int h = 0; h < 2; h++)
 			for (int j = 0; j < 32; j++) {
 				int qa = c->ctx[0] / 4 + i;
@@ -169,7 +169,8 @@ static void test_budgets(void)
 				p.mass = sum[h][k - 1] + (more ? 4e-4 : -4e-4);
 				must_choose(&c, &p);
 				wrong += __builtin_popcount(c.mask[(5 * 2 + h) *
-								   c.b.mask_words]) != k + more;
+								   c.b.keys.mask_words]) !=
+			       k + more;
 			}
 	is_int(wrong, 0, "budgets follow the worked masses");
 	case_release(&c);
@@ -197,7 +198,7 @@ static void test_properties(void)
 		must_choose(&c, &p);
 		fewer += count(&c) < last;
 		last = count(&c);
-		for (int i = 0; i < c.b.n_qblk; i++)
+		for (int i = 0; i < c.b.rows.n_qblk; i++)
 			for (int h = 0; h < 6; h++) {
 				int qa = i < 5 ? 9 + i : 2 + i - 5;
 

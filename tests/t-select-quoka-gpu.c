@@ -31,7 +31,7 @@ static void pair_make(struct pair *p, selector_enqueue_fn *enqueue, struct rng *
 	p->s = (struct select_pair){ .selector = selector_find("quoka"), .self = param,
 				     .enqueue = enqueue };
 	case_chunks(&p->s.c, rng, fill, s, n, ctx, rows);
-	tokens = (size_t)(p->s.c.b.n_page * s.page_tok * s.kv_heads);
+	tokens = (size_t)(p->s.c.b.keys.n_page * s.page_tok * s.kv_heads);
 	p->want.tok = malloc(tokens * sizeof *p->want.tok);
 	p->got.tok = malloc(tokens * sizeof *p->got.tok);
 	p->want.n = malloc(lists * sizeof *p->want.n);
@@ -118,7 +118,7 @@ static void compare(struct tally *t, const struct pair *p, const struct quoka *p
 	const struct attn_shape *s = &c->b.shape;
 	bool scores = true, lists = true, same = true;
 
-	for (int i = 0; i < c->b.n_req * s->kv_heads; i++) {
+	for (int i = 0; i < c->b.rows.n_req * s->kv_heads; i++) {
 		int r = i / s->kv_heads, h = i % s->kv_heads, n = p->got.n[i], ctx = c->ctx[r];
 		size_t row = attn_token_row(s, c->page0[r], c->page0[r + 1] - c->page0[r], h);
 		uint16_t *score = malloc(((size_t)ctx + 1) * sizeof *score);

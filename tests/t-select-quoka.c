@@ -15,8 +15,9 @@ static void lists_make(const struct batch_case *c, struct token_lists *l)
 {
 	const struct attn_shape *s = &c->b.shape;
 
-	l->tok = malloc(((size_t)(c->b.n_page * s->kv_heads * s->page_tok) + 1) * sizeof *l->tok);
-	l->n = malloc((size_t)(c->b.n_req * s->kv_heads) * sizeof *l->n);
+	l->tok = malloc(((size_t)(c->b.keys.n_page * s->kv_heads * s->page_tok) + 1) *
+			sizeof *l->tok);
+	l->n = malloc((size_t)(c->b.rows.n_req * s->kv_heads) * sizeof *l->n);
 	if (!l->tok || !l->n)
 		bail_out("out of memory");
 }
@@ -24,7 +25,7 @@ static void lists_make(const struct batch_case *c, struct token_lists *l)
 static enum ar_status choose(const struct batch_case *c, const struct quoka *p,
 			     struct token_lists *l, struct ar_err *err)
 {
-	memset(l->n, 0xff, (size_t)(c->b.n_req * c->b.shape.kv_heads) * sizeof *l->n);
+	memset(l->n, 0xff, (size_t)(c->b.rows.n_req * c->b.shape.kv_heads) * sizeof *l->n);
 	return selector_find("quoka")->ref(&c->b, p, 0, c->q, &c->kv, NULL,
 					   &(struct selection){ .tokens = *l }, err);
 }

@@ -99,8 +99,8 @@ static void mark(struct keys *x, int row, int from, int n)
 static void mark_tokens(struct keys *x, const struct attn_batch *b, const struct token_lists *l)
 {
 	for (int i = 0; i < x->n_row; i++) {
-		int r = i / b->shape.kv_heads, n_page = b->page0[r + 1] - b->page0[r];
-		const int32_t *tok = l->tok + attn_token_row(&b->shape, b->page0[r], n_page,
+		int r = i / b->shape.kv_heads, n_page = b->keys.page0[r + 1] - b->keys.page0[r];
+		const int32_t *tok = l->tok + attn_token_row(&b->shape, b->keys.page0[r], n_page,
 							     i % b->shape.kv_heads);
 
 		for (int k = 0; k < l->n[i]; k++)
@@ -113,8 +113,8 @@ static void mark_row(struct keys *x, const struct attn_batch *b, const struct se
 	const struct column_lists *l = &s->columns;
 	int tok = b->shape.page_tok;
 
-	for (int j = 0; s->mask && j < b->mask_words * 32; j++)
-		if (s->mask[i * b->mask_words + j / 32] >> j % 32 & 1)
+	for (int j = 0; s->mask && j < b->keys.mask_words * 32; j++)
+		if (s->mask[i * b->keys.mask_words + j / 32] >> j % 32 & 1)
 			mark(x, i, j * tok, tok);
 	for (int k = 0; l->run && k < l->n_run[i]; k++)
 		mark(x, i, l->run[i * l->max_run + k], tok);
@@ -126,14 +126,15 @@ static void choose(struct keys *x, const struct method *m, const struct attn_bat
 		   const struct batch_case *c, const bf16_t *q, void *state)
 {
 	struct method_selection sel = { 0 };
+	bool tokens = m->selector->gives == SHAPE_TOKENS;
 	struct ar_err err;
 
 	must(method_select_ref(m, b, 0, q, &c->kv, state, &sel, &err), &err);
-	*x = (struct keys){ .n_row = m->selector->tokens ? b->n_req * b->shape.kv_heads :
-							   b->n_qblk * b->shape.q_heads,
-			    .n_key = (b->max_kv_blk + 1) * b->shape.page_tok };
+	*x = (struct keys){ .n_row = tokens ? b->rows.n_req * b->shape.kv_heads :
+					      b->rows.n_qblk * b->shape.q_heads,
+			    .n_key = (b->keys.max_kv_blk + 1) * b->shape.page_tok };
 	x->on = calloc((size_t)(x->n_row * x->n_key), 1);
-	if (m->selector->tokens)
+	if (tokens)
 		mark_tokens(x, b, &sel.chosen.tokens);
 	else
 		for (int i = 0; i < x->n_row; i++)
@@ -178,7 +179,7 @@ static int request_of(const struct attn_batch *b, int qblk)
 {
 	int r = 0;
 
-	while (qblk >= b->qblk0[r + 1])
+	while (qblk >= b->rows.qblk0[r + 1])
 		r++;
 	return r;
 }
@@ -192,7 +193,7 @@ static void check_places(const struct rule *rule, const struct attn_batch *b, co
 
 	for (int i = 0; i < x->n_row; i++) {
 		int qblk = i / b->shape.q_heads, r = request_of(b, qblk);
-		int own = (b->ctx[r] / tok + qblk - b->qblk0[r]) * tok;
+		int own = (b->rows.pos0[r] / tok + qblk - b->rows.qblk0[r]) * tok;
 		const uint8_t *on = x->on + i * x->n_key;
 
 		*past += mask && memchr(on + own + tok, 1, (size_t)(x->n_key - own - tok));
@@ -206,18 +207,21 @@ static int check_alone(const struct method *m, const struct batch_case *c, const
 		       void *state, int r)
 {
 	const struct attn_batch *all = &c->b;
-	int32_t row0[] = { 0, all->row0[r + 1] - all->row0[r] };
-	int32_t qblk0[] = { 0, all->qblk0[r + 1] - all->qblk0[r] };
-	int32_t page0[] = { 0, all->page0[r + 1] - all->page0[r] };
+	int32_t row0[] = { 0, all->rows.row0[r + 1] - all->rows.row0[r] };
+	int32_t qblk0[] = { 0, all->rows.qblk0[r + 1] - all->rows.qblk0[r] };
+	int32_t page0[] = { 0, all->keys.page0[r + 1] - all->keys.page0[r] };
 	const struct attn_shape *s = &all->shape;
 	struct attn_batch b = *all;
 	struct keys own;
-	int off = 0, first = m->selector->tokens ? r * s->kv_heads : all->qblk0[r] * s->q_heads;
+	bool tokens = m->selector->gives == SHAPE_TOKENS;
+	int off = 0, first = tokens ? r * s->kv_heads : all->rows.qblk0[r] * s->q_heads;
 
-	b.n_req = 1, b.n_row = row0[1], b.n_qblk = qblk0[1];
-	b.row0 = row0, b.qblk0 = qblk0, b.page0 = page0;
-	b.ctx += r, b.left += r, b.page += all->page0[r];
-	choose(&own, m, &b, c, c->q + (size_t)all->row0[r] * (size_t)(s->q_heads * s->head_dim),
+	b.rows.n_req = 1, b.rows.n_row = row0[1], b.rows.n_qblk = qblk0[1];
+	b.rows.row0 = row0, b.rows.qblk0 = qblk0, b.keys.page0 = page0;
+	b.rows.pos += all->rows.row0[r], b.rows.pos0 += r, b.rows.left += r;
+	b.keys.len += r, b.keys.page += all->keys.page0[r];
+	choose(&own, m, &b, c, c->q + (size_t)all->rows.row0[r] *
+	       (size_t)(s->q_heads * s->head_dim),
 	       state);
 	for (int i = 0; i < own.n_row; i++)
 		off += !!memcmp(own.on + i * own.n_key, x->on + (first + i) * x->n_key,
@@ -249,8 +253,9 @@ static void test_rule(const struct rule *rule)
 			void *state = make_case(&c, m, s, k);
 
 			choose(&x, m, &c.b, &c, c.q, state);
-			if (!m->selector->tokens)
-				check_places(rule, &c.b, &x, !m->selector->columns, &past,
+			if (m->selector->gives != SHAPE_TOKENS)
+				check_places(rule, &c.b, &x,
+					     m->selector->gives != SHAPE_COLUMNS, &past,
 					     &lacking);
 			for (int r = 0; r < N_REQ; r++)
 				alone += check_alone(m, &c, &x, state, r);

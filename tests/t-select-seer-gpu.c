@@ -102,10 +102,11 @@ static bool masks_nested(struct pair *p)
 	const uint32_t *got = p->s.got;
 	int outside = 0;
 
-	for (int r = 0; r < b->n_req; r++)
-		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+	for (int r = 0; r < b->rows.n_req; r++)
+		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
 			p->n_cell += b->shape.q_heads *
-				     (b->ctx[r] / b->shape.page_tok + i - b->qblk0[r] + 1);
+				     (b->rows.pos0[r] / b->shape.page_tok + i -
+				      b->rows.qblk0[r] + 1);
 	for (size_t w = 0; w < case_mask_words(&p->s.c); w++) {
 		outside += (strict[w] & ~got[w]) || (got[w] & ~lax[w]);
 		p->n_off += __builtin_popcount(got[w] ^ same[w]);
@@ -209,7 +210,7 @@ static bool long_context(void)
 
 static bool refuses(void)
 {
-	struct attn_batch b = { .shape = { 4, 2, 96, 64 }, .n_qblk = 1 };
+	struct attn_batch b = { .shape = { 4, 2, 96, 64 }, .rows.n_qblk = 1 };
 	struct seer_self g = { .n_layers = 1, .model_layers = 1 };
 	struct ar_err err;
 

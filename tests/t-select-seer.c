@@ -36,7 +36,7 @@ static void choose(struct batch_case *c, const struct seer_self *g, int layer, b
 
 static bool kept(const struct batch_case *c, int row, int j)
 {
-	return c->mask[row * c->b.mask_words + j / 32] >> j % 32 & 1;
+	return c->mask[row * c->b.keys.mask_words + j / 32] >> j % 32 & 1;
 }
 
 /* ---- the worked example ---- */
@@ -97,8 +97,10 @@ static void test_example(void)
 	state = fresh_state(&c, &g);
 	past = c;	/* the context, as a chunk of its own */
 	past.row0 = (int32_t[]){ 0, 8 }, past.qblk0 = (int32_t[]){ 0, 4 };
-	past.b.row0 = past.row0, past.b.qblk0 = past.qblk0, past.b.ctx = (int32_t[]){ 0 };
-	past.b.n_row = 8, past.b.n_qblk = 4;
+	past.b.rows.row0 = past.row0, past.b.rows.qblk0 = past.qblk0;
+	past.b.rows.pos = (int32_t[]){ 0, 1, 2, 3, 4, 5, 6, 7 };
+	past.b.rows.pos0 = (int32_t[]){ 0 }, past.b.keys.len = (int32_t[]){ 8 };
+	past.b.rows.n_row = 8, past.b.rows.n_qblk = 4;
 	past.q = calloc(8 * 2 * 2, sizeof *past.q);
 	past.mask = calloc(4 * 2, sizeof *past.mask);
 	choose(&past, &g, 0, state);
@@ -238,7 +240,7 @@ static int count_wrong(const struct definition *x, double threshold, int *cells,
 					a[j] = exp(dot / sqrt(s->head_dim));
 					sum += a[j];
 				}
-				for (int j = 0; j < c->b.mask_words * 32; j++) {
+				for (int j = 0; j < c->b.keys.mask_words * 32; j++) {
 					bool on = kept(c, i * s->q_heads + h, j);
 					double share = j <= qa ? a[j] / sum : 0;
 
@@ -356,8 +358,8 @@ static void test_chunks(void)
 		rows[1] = 0;
 		case_cut(&c, ctx, rows);
 		choose(&c, g, 0, cut);
-		for (int row = 0; row < c.b.n_qblk * 4; row++, at += 1)
-			same += c.mask[row * c.b.mask_words] == mask[at];
+		for (int row = 0; row < c.b.rows.n_qblk * 4; row++, at += 1)
+			same += c.mask[row * c.b.keys.mask_words] == mask[at];
 	}
 	is_int(same, 19 * 4, "chunks of whole blocks have the masks of the whole prompt");
 	selector_find("seer")->close(g);
@@ -386,12 +388,12 @@ static void test_options(void)
 	state = fresh_state(&c, g);
 	case_cut(&c, &ctx, &rows);
 	choose(&c, g, 0, state);
-	for (int i = 0; i < c.b.n_qblk * 4; i++)
+	for (int i = 0; i < c.b.rows.n_qblk * 4; i++)
 		any += c.mask[i] != 0;
 	is_int(any, 0, "no share is above 1, and nothing else is kept");
 	g->rule.diagonal = true;
 	choose(&c, g, 0, state);
-	for (int i = 0; i < c.b.n_qblk * 4; i++)
+	for (int i = 0; i < c.b.rows.n_qblk * 4; i++)
 		n[0] += c.mask[i] == 1u << i / 4;
 	is_int(n[0], 84, "diagonal keeps each query block's own");
 	g->rule.diagonal = false;

@@ -17,12 +17,13 @@ enum { TOK = 8 };
 
 /* Two KV heads of two query heads, 20 tokens before the chunk and 12 in it: blocks of 8, two before
  * the chunk, query blocks 2 and 3. */
-static const int32_t row0[] = { 0, 12 }, ctx[] = { 20 }, qblk0[] = { 0, 2 }, page0[] = { 0, 4 },
-		     left[] = { 5 };
+static const int32_t row0[] = { 0, 12 }, pos0[] = { 20 }, qblk0[] = { 0, 2 }, left[] = { 5 };
+static const int32_t pos[] = { 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 };
+static const int32_t len[] = { 32 }, page0[] = { 0, 4 };
 static const struct attn_batch batch = {
-	.shape = { 4, 2, 16, TOK }, .n_req = 1, .n_row = 12, .n_qblk = 2, .n_page = 4,
-	.max_kv_blk = 4, .mask_words = 1, .row0 = row0, .ctx = ctx, .qblk0 = qblk0, .page0 = page0,
-	.left = left,
+	.shape = { 4, 2, 16, TOK },
+	.rows = { 1, 12, 2, row0, pos, pos0, qblk0, left },
+	.keys = { 4, 4, 1, len, page0, NULL },
 };
 
 static void columns(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
@@ -41,9 +42,10 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 }
 
 static const struct selector of_blocks = { .name = "blocks", .scores = true, .ref = ref };
-static const struct selector of_tokens = { .name = "tokens", .tokens = true, .scores = true,
+static const struct selector of_tokens = { .name = "tokens", .gives = SHAPE_TOKENS, .scores = true,
 					   .ref = ref };
-static const struct selector of_columns = { .name = "columns", .columns = columns, .ref = ref };
+static const struct selector of_columns = { .name = "columns", .gives = SHAPE_COLUMNS,
+					    .columns = columns, .ref = ref };
 
 struct shown {
 	struct method m;

@@ -53,7 +53,7 @@ static void pair_run(struct pair *p)
 	p->s.layer = 1;			/* of two */
 	select_both(&p->s);
 	p->per = b->shape.page_tok / p->x->stride;
-	bytes = (size_t)(b->n_qblk * b->shape.q_heads * p->per) * (size_t)b->max_kv_blk *
+	bytes = (size_t)(b->rows.n_qblk * b->shape.q_heads * p->per) * (size_t)b->keys.max_kv_blk *
 		sizeof *p->mass;
 	p->mass = malloc(bytes);
 	gpu_read(p->mass, p->s.work, bytes);
@@ -68,14 +68,15 @@ static void pair_release(struct pair *p)
 
 static bool kept(const struct pair *p, const uint32_t *mask, int row, int j)
 {
-	return mask[(size_t)row * (size_t)p->s.c.b.mask_words + (size_t)(j / 32)] >> j % 32 & 1;
+	mask += (size_t)row * (size_t)p->s.c.b.keys.mask_words;
+	return mask[j / 32] >> j % 32 & 1;
 }
 
 /* The rule on one row of masses, block by block. */
 static bool row_follows(const struct pair *p, int row, int qa, float threshold, bool all,
 			const uint32_t *mass)
 {
-	int n_blk = p->s.c.b.mask_words * 32;
+	int n_blk = p->s.c.b.keys.mask_words * 32;
 	bool *keep = calloc((size_t)n_blk, sizeof *keep), same = true;
 	uint64_t total = 0, sum;
 
@@ -103,17 +104,17 @@ static bool row_follows(const struct pair *p, int row, int qa, float threshold, 
 static void compare(const struct pair *p, int r, int h, int *far_off, int *wrong)
 {
 	const struct attn_batch *b = &p->s.c.b;
-	size_t blks = (size_t)b->max_kv_blk;
-	uint32_t *want = malloc(((size_t)b->n_qblk * blks + 1) * sizeof *want);
+	size_t blks = (size_t)b->keys.max_kv_blk;
+	uint32_t *want = malloc(((size_t)b->rows.n_qblk * blks + 1) * sizeof *want);
 	float threshold = p->x->threshold[p->x->q_heads + h];
-	bool all = threshold >= 1 || b->row0[r + 1] - b->row0[r] == 1 ||
-		   xattention_in_tail(p->x->last_dense, p->x->tail, b->left[r]);
+	bool all = threshold >= 1 || b->rows.row0[r + 1] - b->rows.row0[r] == 1 ||
+		   xattention_in_tail(p->x->last_dense, p->x->tail, b->rows.left[r]);
 	struct ar_err err;
 
 	gpu_must(xattention_masses(b, p->x->stride, r, h, p->s.c.q, p->s.c.kv.k, want, &err), &err);
-	for (int i = 0; i < b->qblk0[r + 1] - b->qblk0[r]; i++) {
-		int row = (b->qblk0[r] + i) * b->shape.q_heads + h;
-		int qa = b->ctx[r] / b->shape.page_tok + i;
+	for (int i = 0; i < b->rows.qblk0[r + 1] - b->rows.qblk0[r]; i++) {
+		int row = (b->rows.qblk0[r] + i) * b->shape.q_heads + h;
+		int qa = b->rows.pos0[r] / b->shape.page_tok + i;
 		const uint32_t *got = p->mass + (size_t)(row * p->per) * blks;
 		const uint32_t *ref = want + (size_t)i * blks;
 
@@ -129,7 +130,7 @@ static bool agrees(struct pair *p)
 	int far_off = 0, wrong = 0;
 
 	pair_run(p);
-	for (int r = 0; r < p->s.c.b.n_req; r++)
+	for (int r = 0; r < p->s.c.b.rows.n_req; r++)
 		for (int h = 0; h < p->s.c.b.shape.q_heads; h++)
 			compare(p, r, h, &far_off, &wrong);
 	if (far_off || wrong)
@@ -193,7 +194,7 @@ static bool long_context(void)
 static bool refuses(void)
 {
 	struct rng rng = { 1 };
-	struct attn_batch b = { .shape = { 4, 2, 96, 128 }, .n_qblk = 1 };
+	struct attn_batch b = { .shape = { 4, 2, 96, 128 }, .rows.n_qblk = 1 };
 	struct xattention_self *x = rule(8, 4, &rng);
 	struct ar_err err;
 	bool good = xattention_enqueue(&b, x, 0, NULL, &(struct kv_cache){ 0 }, NULL,

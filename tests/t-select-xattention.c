@@ -48,7 +48,7 @@ static const char *bits(const struct batch_case *c, int qblk, int head)
 	size_t n = 0;
 
 	*text = 0;
-	for (int j = 0; j < c->b.mask_words * 32; j++)
+	for (int j = 0; j < c->b.keys.mask_words * 32; j++)
 		if (case_kept(c, qblk, head, j))
 			n += (size_t)snprintf(text + n, sizeof text - n, "%s%d", n ? " " : "", j);
 	return text;
@@ -56,8 +56,8 @@ static const char *bits(const struct batch_case *c, int qblk, int head)
 
 static double mass_of(struct batch_case *c, int stride, int qblk, int head, int j)
 {
-	size_t blks = (size_t)c->b.max_kv_blk;
-	uint32_t *mass = malloc((size_t)c->b.n_qblk * blks * sizeof *mass), x;
+	size_t blks = (size_t)c->b.keys.max_kv_blk;
+	uint32_t *mass = malloc((size_t)c->b.rows.n_qblk * blks * sizeof *mass), x;
 	struct ar_err err;
 
 	if (xattention_masses(&c->b, stride, 0, head, c->q, c->kv.k, mass, &err))
@@ -191,7 +191,7 @@ static bool row_holds(const struct batch_case *c, int qblk, int h, int qa, const
 
 	if (!case_kept(c, qblk, h, 0) || !case_kept(c, qblk, h, qa))
 		return false;
-	for (int j = 0; j < c->b.mask_words * 32; j++) {
+	for (int j = 0; j < c->b.keys.mask_words * 32; j++) {
 		bool on = case_kept(c, qblk, h, j);
 
 		if (j > qa && on)
@@ -224,7 +224,7 @@ static void test_random(void)
 		uint32_t *mass;
 
 		random_case(&c, &rng);
-		mass = malloc((size_t)c.b.n_qblk * (size_t)c.b.max_kv_blk * sizeof *mass);
+		mass = malloc((size_t)c.b.rows.n_qblk * (size_t)c.b.keys.max_kv_blk * sizeof *mass);
 		must_choose(&c, x);
 		for (int i = 0; i < 3 * small.q_heads; i++) {
 			int r = i / small.q_heads, h = i % small.q_heads;
@@ -236,7 +236,7 @@ static void test_random(void)
 				int qa = c.ctx[r] / small.page_tok + q - c.qblk0[r];
 				int lo = qa * small.page_tok, hi = lo + small.page_tok;
 				int end = c.ctx[r] + c.row0[r + 1] - c.row0[r];
-				const uint32_t *w = mass + (q - c.qblk0[r]) * c.b.max_kv_blk;
+				const uint32_t *w = mass + (q - c.qblk0[r]) * c.b.keys.max_kv_blk;
 				double sum = 0;
 
 				lo = lo > c.ctx[r] ? lo : c.ctx[r];
@@ -273,7 +273,7 @@ static void test_cuts(void)
 		case_cut(&c, (int[]){ 0 }, &len);
 		must_choose(&c, x);
 		bytes = case_mask_words(&c) * sizeof *all;
-		words = c.b.mask_words;
+		words = c.b.keys.mask_words;
 		all = malloc(bytes);
 		memcpy(all, c.mask, bytes);
 		for (int at = 0, n; at < len; at += n) {
@@ -281,7 +281,7 @@ static void test_cuts(void)
 			n = n < len - at ? n : len - at;
 			case_cut(&c, &at, &n);
 			must_choose(&c, x);
-			for (int i = 0; i < c.b.n_qblk; i++) {
+			for (int i = 0; i < c.b.rows.n_qblk; i++) {
 				int qa = at / tok + i;
 
 				if (qa * tok < at || (qa + 1) * tok > at + n)

@@ -34,7 +34,7 @@ static uint32_t *select_new(struct batch_case *c, const struct flashprefill *p)
 
 static const uint32_t *row_of(const struct batch_case *c, const uint32_t *mask, int qblk, int head)
 {
-	return mask + (size_t)(qblk * c->b.shape.q_heads + head) * (size_t)c->b.mask_words;
+	return mask + (size_t)(qblk * c->b.shape.q_heads + head) * (size_t)c->b.keys.mask_words;
 }
 
 static bool kept(const uint32_t *row, int j)
@@ -77,7 +77,7 @@ static void test_example_masks(struct batch_case *c)
 	struct flashprefill p = { .alpha = 0.30, .sink = 1, .window = 1 };
 	uint32_t *mask = select_new(c, &p);
 
-	is_int(c->b.n_qblk, 2, "the chunk has two query blocks");
+	is_int(c->b.rows.n_qblk, 2, "the chunk has two query blocks");
 	is_str(bits(row_of(c, mask, 0, 0), 1), "0 2 5", "head 0, query block 0");
 	is_str(bits(row_of(c, mask, 1, 0), 1), "0 2 6", "head 0, query block 1");
 	is_str(bits(row_of(c, mask, 0, 1), 1), "0 1 5", "head 1, query block 0");
@@ -235,10 +235,10 @@ static bool subset(const uint32_t *a, const uint32_t *b, size_t n)
 /* Every row keeps the blocks for which want() is 1 and lacks those for which it is 0. */
 static bool rows_are(const struct batch_case *c, const uint32_t *mask, int (*want)(int qa, int j))
 {
-	for (int r = 0; r < c->b.n_req; r++)
+	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
 			for (int h = 0; h < c->b.shape.q_heads; h++)
-				for (int j = 0; j < c->b.mask_words * 32; j++) {
+				for (int j = 0; j < c->b.keys.mask_words * 32; j++) {
 					int qa = c->ctx[r] / c->b.shape.page_tok + i - c->qblk0[r];
 					int w = want(qa, j);
 
@@ -336,13 +336,13 @@ static bool cut_is_neutral(struct batch_case *c, const uint32_t *whole, int whol
 		n = draw(rng, 1, len - at < 60 ? len - at : 60);
 		case_cut(c, (int[]){ at }, (int[]){ n });
 		select_into(c, &plain, c->mask);
-		for (int i = 0; i < c->b.n_qblk; i++) {
+		for (int i = 0; i < c->b.rows.n_qblk; i++) {
 			int qa = at / tok + i;
 
 			if (qa * tok < at || (qa + 1) * tok > at + n)
 				continue;
 			for (int h = 0; h < small.q_heads; h++)
-				for (int w = 0; w < c->b.mask_words; w++)
+				for (int w = 0; w < c->b.keys.mask_words; w++)
 					same &= row_of(c, c->mask, i, h)[w] ==
 						whole[(qa * small.q_heads + h) * whole_words + w];
 		}
@@ -368,7 +368,7 @@ static void test_cuts(void)
 		state = malloc(state_bytes);
 		case_cut(&c, (int[]){ 0 }, c.len);
 		whole = select_new(&c, &plain);
-		words = c.b.mask_words;
+		words = c.b.keys.mask_words;
 		memcpy(state, c.state, state_bytes);
 		memset(c.state, 0xff, state_bytes);
 		neutral += cut_is_neutral(&c, whole, words, &rng);
@@ -403,7 +403,8 @@ static void test_future(void)
 		after = select_new(&c, &plain);
 		for (int i = 0; i <= cut - first; i++) {
 			blind += !memcmp(row_of(&c, before, i, 0), row_of(&c, after, i, 0),
-					 (size_t)(small.q_heads * c.b.mask_words) * sizeof *before);
+					 (size_t)(small.q_heads * c.b.keys.mask_words) *
+						sizeof *before);
 			n++;
 		}
 		free(before);
@@ -429,18 +430,21 @@ static void test_ragged(void)
 		all = c.b;
 		q = c.q;
 		for (int r = 0; r < 3; r++) {
-			int32_t row0[] = { 0, all.row0[r + 1] - all.row0[r] };
-			int32_t qblk0[] = { 0, all.qblk0[r + 1] - all.qblk0[r] };
-			int32_t page0[] = { 0, all.page0[r + 1] - all.page0[r] };
+			int32_t row0[] = { 0, all.rows.row0[r + 1] - all.rows.row0[r] };
+			int32_t qblk0[] = { 0, all.rows.qblk0[r + 1] - all.rows.qblk0[r] };
+			int32_t page0[] = { 0, all.keys.page0[r + 1] - all.keys.page0[r] };
 
 			c.b = all;
-			c.b.n_req = 1, c.b.n_row = row0[1], c.b.n_qblk = qblk0[1];
-			c.b.row0 = row0, c.b.qblk0 = qblk0, c.b.page0 = page0;
-			c.b.ctx += r, c.b.left += r, c.b.page += all.page0[r];
-			c.q = q + (size_t)all.row0[r] * (size_t)(small.q_heads * small.head_dim);
+			c.b.rows.n_req = 1, c.b.rows.n_row = row0[1], c.b.rows.n_qblk = qblk0[1];
+			c.b.rows.row0 = row0, c.b.rows.qblk0 = qblk0, c.b.keys.page0 = page0;
+			c.b.rows.pos += all.rows.row0[r], c.b.rows.pos0 += r, c.b.rows.left += r;
+			c.b.keys.len += r, c.b.keys.page += all.keys.page0[r];
+			c.q = q + (size_t)all.rows.row0[r] *
+			      (size_t)(small.q_heads * small.head_dim);
 			select_into(&c, &plain, c.mask);
 			same += !memcmp(c.mask,
-					mask + all.qblk0[r] * small.q_heads * all.mask_words,
+					mask + all.rows.qblk0[r] * small.q_heads *
+						all.keys.mask_words,
 					case_mask_words(&c) * sizeof *mask);
 		}
 		c.q = q;
@@ -458,17 +462,18 @@ static bool union_is_or(const struct batch_case *c, int heads, const uint32_t *m
 	int group = b->shape.q_heads / b->shape.kv_heads, per_kv = (group + heads - 1) / heads;
 	bool good = true;
 
-	for (int r = 0; r < b->n_req; r++)
-		for (int g = 0; g < b->shape.kv_heads * per_kv; g++, table += b->mask_words) {
-			int past = b->ctx[r] / b->shape.page_tok;
-			int end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
+	for (int r = 0; r < b->rows.n_req; r++)
+		for (int g = 0; g < b->shape.kv_heads * per_kv; g++, table += b->keys.mask_words) {
+			int past = b->rows.pos0[r] / b->shape.page_tok;
+			int end = b->rows.pos0[r] + b->rows.row0[r + 1] - b->rows.row0[r];
 			int h1 = (g / per_kv + 1) * group;
 			int h0 = h1 - group + g % per_kv * heads;
 
-			for (int j = 0; j < b->mask_words * 32; j++) {
+			for (int j = 0; j < b->keys.mask_words * 32; j++) {
 				bool want = j >= past && j * b->shape.page_tok < end;
 
-				for (int i = b->qblk0[r]; i < b->qblk0[r + 1] && j < past; i++)
+				for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]
+				     && j < past; i++)
 					for (int h = h0; h < h1 && h < h0 + heads; h++)
 						want |= kept(row_of(c, mask, i, h), j);
 				good &= kept(table, j) == want;
@@ -500,7 +505,7 @@ static void test_unions(void)
 		select_into(&c, &p, c.mask);
 		case_cut(&c, (int[]){ 301, 64 }, (int[]){ 80, 13 });
 		mask = select_new(&c, &p);
-		bytes = (size_t)(2 * union_groups(heads, s) * c.b.mask_words) * sizeof *table;
+		bytes = (size_t)(2 * union_groups(heads, s) * c.b.keys.mask_words) * sizeof *table;
 		table = malloc(bytes);
 		memset(table, 0xff, bytes);
 		union_ref(&c.b, heads, mask, table);

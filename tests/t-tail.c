@@ -228,19 +228,19 @@ static bool covers(const struct batch_case *c)
 {
 	const struct attn_batch *b = &c->b;
 	int heads = b->shape.q_heads, tok = b->shape.page_tok;
-	int *seen = calloc((size_t)(b->n_row * heads) + 1, sizeof *seen);
+	int *seen = calloc((size_t)(b->rows.n_row * heads) + 1, sizeof *seen);
 	bool good = true;
 
 	for (int i = 0; i < b->n_tile; i++) {
 		const struct attn_tile *t = &b->tile[i];
-		int first = (b->ctx[t->req] / tok + attn_body(b, t->req)) * tok;
+		int first = (b->rows.pos0[t->req] / tok + attn_body(b, t->req)) * tok;
 
 		good &= t->list >= 0 || !i || t[-1].list < 0;
 		good &= t->list < 0 ? t->pos >= first : t->pos + t->n_row <= first;
 		for (int k = 0; k < t->n_row * t->n_head && !t->part; k++)
 			seen[(t->row + k / t->n_head) * heads + t->head + k % t->n_head]++;
 	}
-	for (int i = 0; i < b->n_row * heads; i++)
+	for (int i = 0; i < b->rows.n_row * heads; i++)
 		good &= seen[i] == 1;
 	free(seen);
 	return good;

@@ -148,9 +148,9 @@ static const char *rows_of(const struct batch_case *c)
 	size_t n = 0;
 
 	*text = 0;
-	for (int i = 0; i < c->b.n_qblk; i++)
+	for (int i = 0; i < c->b.rows.n_qblk; i++)
 		for (int j = 0, first = 1; j < 32; j++)
-			if (c->mask[i * c->b.mask_words] >> j & 1) {
+			if (c->mask[i * c->b.keys.mask_words] >> j & 1) {
 				n += (size_t)snprintf(text + n, sizeof text - n, "%s%d",
 						      !first ? " " : i ? "|" : "", j);
 				first = 0;
@@ -223,7 +223,8 @@ static void test_flexprefill_order(void)
 		for (int in = 0; in < 2; in++) {
 			p.gamma = (v[i].sum + (in ? 0.002 : -0.002)) / 6;
 			choose(&c, "flexprefill", &p, state);
-			wrong += (int)(c.mask[v[i].row * c.b.mask_words] >> v[i].blk & 1) != in;
+			wrong += (int)(c.mask[v[i].row * c.b.keys.mask_words] >> v[i].blk & 1)
+				 != in;
 		}
 	is_int(wrong, 0, "flexprefill: the heaviest blocks come in the worked order");
 	free(state);
@@ -275,13 +276,13 @@ static void test_shares(void)
 
 		case_formula(&c, (struct attn_shape){ 2, 1, 4, 2 }, v[i].n_kv);
 		case_cut(&c, (int[]){ v[i].n_kv - 8 }, (int[]){ 8 });
-		score = calloc((size_t)(c.b.n_qblk * 2 * c.b.max_kv_blk), sizeof *score);
+		score = calloc((size_t)(c.b.rows.n_qblk * 2 * c.b.keys.max_kv_blk), sizeof *score);
 		must(selector_find("bfla")->ref(&c.b, &p, 0, c.q, &c.kv, NULL, &(struct selection){
 						.mask = c.mask, .score = score }, &err), &err);
 		for (int q = 0; q < 2; q++)
 			for (int h = 0; h < 2; h++) {
 				/* The second page of a query block sees all of its own. */
-				const float *x = score + (4 * q + 2 + h) * c.b.max_kv_blk;
+				const float *x = score + (4 * q + 2 + h) * c.b.keys.max_kv_blk;
 				int n = (v[i].n_kv - 8 + 4 * q + 3) / 4 + 1;
 
 				for (int j = 0; j < 8 && !i; j++)
@@ -319,14 +320,15 @@ static void test_scores(void)
 		choose(&c, "bfla", &p, NULL);
 		for (int q = 0; q < 2; q++)
 			for (int j = 0; j < 8; j++)
-				got[q][j] = c.mask[q * 2 * c.b.mask_words] >> j & 1 ? '1' : '0';
+				got[q][j] = c.mask[q * 2 * c.b.keys.mask_words] >> j & 1 ?
+					    '1' : '0';
 		ok(!strcmp(got[0], v[i].coarse[0]) && !strcmp(got[1], v[i].coarse[1]),
 		   "bfla: the %d best scores of each head (%s, %s)", v[i].n, got[0], got[1]);
 		p.least = 0, p.ratio = (v[i].n + 0.9) / 8;
 		choose(&c, "bfla", &p, NULL);
 		for (int q = 0; q < 2; q++)
 			for (int j = 0; j < 8; j++)
-				by_ratio += (c.mask[q * 2 * c.b.mask_words] >> j & 1) !=
+				by_ratio += (c.mask[q * 2 * c.b.keys.mask_words] >> j & 1) !=
 					    (v[i].coarse[q][j] == '1');
 	}
 	is_int(by_ratio, 0, "bfla: a ratio is rounded down");
@@ -402,7 +404,7 @@ static void test_one_row(void)
 			must(method_select_ref(m, &c.b, 0, c.q, &c.kv, state, &sel, &err), &err);
 		}
 		for (int h = 0; h < 4; h++)
-			n += sel.chosen.mask[h * c.b.mask_words] == (2u << 10) - 1;
+			n += sel.chosen.mask[h * c.b.keys.mask_words] == (2u << 10) - 1;
 		is_int(n, 4, "%s: a single row sees everything", method[i]);
 		method_selection_release(&sel);
 		method_free(m);

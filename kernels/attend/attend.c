@@ -112,27 +112,29 @@ static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per
 	int list = 0;
 
 	p->n = p->n_whole = 0;
-	for (int r = 0; r < b->n_req; r++) {
-		int ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
-		int body = (ctx / s->page_tok + attn_body(b, r)) * s->page_tok - ctx;
-		struct attn_tile t = { .req = r, .page0 = b->page0[r] };
+	for (int r = 0; r < b->rows.n_req; r++) {
+		const int32_t *pos = b->rows.pos + b->rows.row0[r];
+		int rows = attn_n_row(&b->rows, r), first = b->rows.pos0[r] / s->page_tok;
+		int body = attn_rows_below(&b->rows, r, (first + attn_body(b, r)) * s->page_tok);
+		struct attn_tile t = { .req = r, .page0 = b->keys.page0[r] };
 
 		for (; t.head < s->q_heads; t.head += t.n_head, list++) {
 			int left = group - t.head % group;
 
 			t.n_head = heads < left ? heads : left;
 			for (int row = 0; row < rows; row += t.n_row) {
-				int qblk = (ctx + row) / s->page_tok, to;
+				int qblk = pos[row] / s->page_tok, to = row + most;
 
-				to = per_block ? (qblk + 1) * s->page_tok - ctx : row + most;
+				if (per_block)
+					to = attn_rows_below(&b->rows, r, (qblk + 1) * s->page_tok);
 				to = row < body ? lesser(to, body) : to;
-				t.row = b->row0[r] + row;
-				t.pos = ctx + row;
+				t.row = b->rows.row0[r] + row;
+				t.pos = pos[row];
 				t.n_row = (to < rows ? to : rows) - row;
 				t.list = row >= body ? -1 :
-					 per_block ? (b->qblk0[r] + qblk - ctx / s->page_tok) *
+					 per_block ? (b->rows.qblk0[r] + qblk - first) *
 						     s->q_heads + t.head : list;
-				add(p, t, (t.pos + t.n_row - 1) / s->page_tok + 1);
+				add(p, t, pos[row + t.n_row - 1] / s->page_tok + 1);
 			}
 		}
 	}
@@ -349,7 +351,7 @@ static void load_block(struct desk *d, int page0, int head, int blk, int n)
 {
 	const struct job *j = d->job;
 	const struct attn_shape *s = &j->b->shape;
-	size_t page = (size_t)j->b->page[page0 + blk];
+	size_t page = (size_t)j->b->keys.page[page0 + blk];
 	size_t off = (page * (size_t)s->kv_heads + (size_t)head) *
 		     (size_t)s->page_tok * (size_t)j->dim;
 	const bf16_t *k = j->kv->k + off, *v = j->kv->v + off;
@@ -428,7 +430,8 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 	const struct attn_shape *s = &j->b->shape;
 	const uint16_t *list = j->lists->block && t->list >= 0 ?
 		j->lists->block + (size_t)t->list * (size_t)j->lists->stride : NULL;
-	int last = t->pos + t->n_row - 1;
+	const int32_t *pos = j->b->rows.pos + t->row;
+	int last = pos[t->n_row - 1];
 	int n_row = t->n_row * t->n_head, kv_head = t->head / (s->q_heads / s->kv_heads);
 	int n_blk = list ? j->lists->n[t->list] : last / s->page_tok + 1;
 
@@ -443,7 +446,7 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 		multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key,
 			 n_row, n, j->dim, false);
 		for (int p = 0; p < n_row; p++) {
-			int seen = t->pos + p / t->n_head - key + 1;
+			int seen = pos[p / t->n_head] - key + 1;
 
 			soften(d, p, seen < n ? seen : n, n);
 		}

@@ -72,7 +72,7 @@ static __device__ struct view view_of(const struct attend_args &a, const struct 
 
 	v.list = a.lists.block && t.list >= 0 ?
 		a.lists.block + (size_t)t.list * a.lists.stride : NULL;
-	v.page = a.b.page + t.page0;
+	v.page = a.b.keys.page + t.page0;
 	v.page_tok = a.b.shape.page_tok;
 	v.kv_off = (size_t)(t.head / (a.b.shape.q_heads / a.b.shape.kv_heads)) * v.page_tok * dim;
 	v.first_pos = t.pos + (a.b.kept ? a.b.kept[t.list] : 0);

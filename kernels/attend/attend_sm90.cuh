@@ -573,7 +573,7 @@ struct tile_params tile_params_of(const struct attn_batch *b, int heads, bool pi
 
 	p.tile = (attn_tile *)b->tile;
 	p.piece = piece ? (struct attend_piece *)work : NULL;
-	p.page = b->page;
+	p.page = b->keys.page;
 	p.q_heads = s->q_heads;
 	p.group = s->q_heads / s->kv_heads;
 	p.kv_heads = s->kv_heads;
@@ -590,7 +590,7 @@ template <class C>
 enum ar_status map_q(CUtensorMap *map, struct tile_params *p, const struct attn_batch *b,
 		     const bf16_t *q, struct ar_err *err)
 {
-	const uint64_t dim[3] = { C::D, (uint64_t)b->shape.q_heads, (uint64_t)b->n_row };
+	const uint64_t dim[3] = { C::D, (uint64_t)b->shape.q_heads, (uint64_t)b->rows.n_row };
 	const uint32_t box[3] = { COLS, (uint32_t)p->heads, (uint32_t)(C::M / p->heads) };
 
 	p->q_bytes = (uint32_t)(C::M / p->heads * p->heads * C::D * 2);

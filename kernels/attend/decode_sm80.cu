@@ -116,7 +116,7 @@ static __device__ __forceinline__ int n_heads(const struct decode_args &a, int s
 template <bool LISTED>
 static __device__ __forceinline__ int n_items(const struct decode_args &a)
 {
-	return LISTED ? a.b.n_req * a.n_seg : a.b.n_req;
+	return LISTED ? a.b.rows.n_req * a.n_seg : a.b.rows.n_req;
 }
 
 /* Segments of an item. */
@@ -130,7 +130,7 @@ static __device__ __forceinline__ int item_segments(const struct decode_args &a)
 template <int PAGE, bool LISTED>
 static __device__ __forceinline__ int n_blocks(const struct decode_args &a, int item)
 {
-	return LISTED ? a.lists.n[item / a.list_seg] : a.b.ctx[item] / PAGE + 1;
+	return LISTED ? a.lists.n[item / a.list_seg] : a.b.rows.pos0[item] / PAGE + 1;
 }
 
 /* Units of all segments, by one warp. */
@@ -267,7 +267,7 @@ template <int PAGE, bool LISTED>
 static __device__ __forceinline__ int n_keys(const struct decode_args &a, const struct piece &p,
 					     const uint16_t *list)
 {
-	int ctx = a.b.ctx[p.req];
+	int ctx = a.b.rows.pos0[p.req];
 
 	if (!LISTED)
 		return ctx + 1;
@@ -289,7 +289,7 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 						int lane)
 {
 	constexpr int STEPS = PAGE / (WARPS * WARP_KEYS);	// of a block
-	const int32_t *page = a.b.page + a.b.page0[p.req];
+	const int32_t *page = a.b.keys.page + a.b.keys.page0[p.req];
 	const uint16_t *list = LISTED ? list_of(a, p) : NULL;
 	const struct attn_shape &s = a.b.shape;
 	int n = (p.stop - p.blk) * STEPS, n_key = n_keys<PAGE, LISTED>(a, p, list), pages = 0;
@@ -518,7 +518,7 @@ static __device__ __forceinline__ void run_piece(const struct decode_args &a, co
 template <int D>
 static __device__ void clear_empty(const struct decode_args &a)
 {
-	for (int i = blockIdx.x; i < a.b.n_req * a.n_seg; i += gridDim.x)
+	for (int i = blockIdx.x; i < a.b.rows.n_req * a.n_seg; i += gridDim.x)
 		if (!a.lists.n[i / a.list_seg])
 			for (int k = threadIdx.x; k < n_heads(a, i % a.n_seg) * D; k += THREADS)
 				out_row(a, i / a.n_seg, i % a.n_seg, 0)[k] = 0;
@@ -645,7 +645,7 @@ enum ar_status decode_enqueue(const struct attn_batch *b, int heads,
 	if (b->shape.head_dim != 64 && b->shape.head_dim != 128 && b->shape.head_dim != 256)
 		return ar_fail(err, AR_USAGE, "decode on the GPU takes head sizes 64, 128 and 256, "
 			       "not %d", b->shape.head_dim);
-	if (!b->n_req)
+	if (!b->rows.n_req)
 		return AR_OK;
 	switch (b->shape.head_dim) {
 	case 64:

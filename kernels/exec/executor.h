@@ -13,20 +13,6 @@
 extern "C" {
 #endif
 
-/* Shapes a selection can have; an executor takes some of them. */
-enum {
-	TAKES_ALL     = 1,	/* no selection: every block */
-	TAKES_MASK    = 2,	/* a list per (query block, query head) */
-	TAKES_TABLE   = 4,	/* a list per (request, head group) */
-	TAKES_TOKENS  = 8,	/* a token list per (request, KV head) */
-	TAKES_COLUMNS = 16,	/* runs and columns per (query block, query head) */
-};
-struct executor_shape {
-	unsigned bit;
-	const char *title;
-};
-extern const struct executor_shape executor_shapes[];	/* ends with bit == 0 */
-
 /* What is selected, in the shape that the executor takes; all zero: every block.  A table that a
  * selector makes has every block of the chunk, and those that copy blocks need it. */
 struct executor_lists {
@@ -65,7 +51,7 @@ struct executor {
 	const char *name;	/* "paged" */
 	const char *title;
 	const char *origin;
-	unsigned takes;
+	unsigned takes;		/* SHAPE_ALL ..., those that it runs */
 	bool tail;		/* runs the tail of a batch beside its tables */
 
 	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: as in

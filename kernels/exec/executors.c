@@ -17,15 +17,6 @@ const struct executor *const executors[] = {
 	NULL
 };
 
-const struct executor_shape executor_shapes[] = {
-	{ TAKES_ALL, "all blocks" },
-	{ TAKES_MASK, "a list per query block and head" },
-	{ TAKES_TABLE, "a table per head group" },
-	{ TAKES_TOKENS, "a token list per KV head" },
-	{ TAKES_COLUMNS, "runs and columns per query block and head" },
-	{ 0 }
-};
-
 const struct executor *executor_find(const char *name)
 {
 	for (int i = 0; executors[i]; i++)

@@ -11,7 +11,7 @@ enum { STEP = 64 };		/* keys that are multiplied at once */
 
 enum ar_status keys_init(struct keys *k, const struct attn_batch *b, struct ar_err *err)
 {
-	size_t n = ((size_t)b->max_kv_blk + 1) * (size_t)b->shape.page_tok;
+	size_t n = ((size_t)b->keys.max_kv_blk + 1) * (size_t)b->shape.page_tok;
 	size_t rows = (size_t)multiply_pad(b->shape.page_tok, MULTIPLY_ROWS), dim;
 
 	*k = (struct keys){ .ld = multiply_pad((int)n, STEP),
@@ -39,7 +39,7 @@ void keys_release(struct keys *k)
 static size_t key_at(const struct attn_batch *b, int req, int head, int pos)
 {
 	const struct attn_shape *s = &b->shape;
-	size_t page = (size_t)b->page[b->page0[req] + pos / s->page_tok];
+	size_t page = (size_t)b->keys.page[b->keys.page0[req] + pos / s->page_tok];
 	size_t kv_head = (size_t)(head / (s->q_heads / s->kv_heads));
 
 	return ((page * (size_t)s->kv_heads + kv_head) * (size_t)s->page_tok +
@@ -71,7 +71,8 @@ void keys_attend(struct keys *k, const struct attn_batch *b, int req, int row, i
 {
 	int dim = b->shape.head_dim;
 	size_t heads = (size_t)b->shape.q_heads;
-	size_t first = (size_t)(b->row0[req] + row) * heads + (size_t)head;
+	size_t first = (size_t)(b->rows.row0[req] + row) * heads + (size_t)head;
+	const int32_t *pos = b->rows.pos + b->rows.row0[req] + row;
 
 	for (int i = 0; i < n_row; i++)
 		bf16_widen(k->q + i * dim, q + (first + (size_t)i * heads) * (size_t)dim, dim);
@@ -86,7 +87,7 @@ void keys_attend(struct keys *k, const struct attn_batch *b, int req, int row, i
 	for (int i = 0; i < n_row; i++) {
 		size_t to = first + (size_t)i * heads;
 		float max, *p = k->p + i * k->ld;
-		float sum = soften(k, b->ctx[req] + row + i, 1 / sqrtf((float)dim), p, &max);
+		float sum = soften(k, pos[i], 1 / sqrtf((float)dim), p, &max);
 
 		k->sum[i] = sum;
 		if (lse)

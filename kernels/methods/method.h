@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/* The named compositions, a const table in method.c.  METHOD@MODEL is a method with the parameters
+/* The named compositions, a const table in names.c.  METHOD@MODEL is a method with the parameters
  * that were published for a model. */
 struct method_name {
 	const char *name, *spec, *title, *origin;
@@ -46,8 +46,11 @@ struct method {
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
 void method_free(struct method *m);
 
-/* What the executor gets, one of TAKES_*. */
+/* What the executor gets, one of SHAPE_*. */
 unsigned method_shape(const struct method *m);
+
+/* Query heads that share a table of a request, from union_heads; 0: there are no tables. */
+int method_table_heads(const struct method *m, const struct attn_shape *s);
 
 /* Tokens of a page of the cache. */
 int method_page_tok(const struct method *m);
@@ -78,7 +81,7 @@ struct method_selection {
 	struct executor_lists lists;
 };
 
-/* Room for batch b; what is not written is 0, scores NaN. */
+/* Room for batch b, in the arrays of the shape; what is not written is 0, scores NaN. */
 enum ar_status method_selection_init(struct method_selection *x, const struct method *m,
 				     const struct attn_batch *b, struct ar_err *err);
 void method_selection_release(struct method_selection *x);
@@ -103,12 +106,8 @@ void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
 size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
 
-/* Room in the rows of runs and columns, for batches of up to max_kv_blk blocks a request: runs do
- * not overlap, and keys are not listed twice. */
-void method_columns(const struct method *m, const struct attn_shape *s, int max_kv_blk,
-		    struct column_lists *l);
-
-/* Tiles of the batch under m (b on the host): see executor->plan. */
+/* Tiles for the device of the batch under m (b on the host, as kernels require it): see
+ * executor->plan. */
 int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);
 
 /* CUDA: enqueue the same on stream.  phase is called before each stage with layer.  work has
@@ -119,6 +118,11 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b
 			      const struct kv_cache *kv, void *state, bf16_t *out, float *lse,
 			      void *work, void *stream, phase_fn *phase, void *phase_ctx,
 			      int layer, struct ar_err *err);
+
+/* Its first step alone: the selector, which brings its state up to date.  Not of a dense method. */
+enum ar_status method_choose(const struct method *m, const struct attn_batch *b, const bf16_t *q,
+			     const struct kv_cache *kv, void *state, void *work, void *stream,
+			     int layer, struct ar_err *err);
 
 /* After method_enqueue and a synchronisation: copy the selection of request 0 out of work, or
  * count it, [kv_heads].  host: b's arrays on the host.  *x is to be released even after a

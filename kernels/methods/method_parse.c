@@ -8,7 +8,7 @@
  * select, union, exec and the parameters of the selector, which therefore comes first.
  */
 #include "config.h"
-#include "kernels/methods/method.h"
+#include "kernels/methods/shapes.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -146,7 +146,7 @@ static enum ar_status assign_all(struct method *m, const char *text, struct ar_e
 
 static void shape_names(unsigned takes, struct names *l)
 {
-	for (const struct executor_shape *s = executor_shapes; s->bit; s++)
+	for (const struct selection_shape *s = selection_shapes; s->bit; s++)
 		if (takes & s->bit)
 			names_add(l, s->title);
 }
@@ -158,7 +158,7 @@ static enum ar_status check(const struct method *m, struct ar_err *err)
 
 	if (!m->executor)
 		return ar_fail(err, AR_USAGE, "no executor: add /exec=NAME");
-	if (!(gives & (TAKES_MASK | TAKES_TABLE)) && m->u != UNION_NONE)
+	if (!(gives & (SHAPE_MASK | SHAPE_TABLE)) && m->u != UNION_NONE)
 		return ar_fail(err, AR_USAGE,
 			       "selector '%s' %s, so there is nothing to unite: use union=none",
 			       m->selector->name,
@@ -180,7 +180,7 @@ static enum ar_status check(const struct method *m, struct ar_err *err)
 		       "use exec=%s%s",
 		       m->executor->name, takes.text, m->selector->name, unions[m->u].name,
 		       given.text, fit.text,
-		       gives == TAKES_MASK && m->executor->takes & TAKES_TABLE ? " or a union" :
+		       gives == SHAPE_MASK && m->executor->takes & SHAPE_TABLE ? " or a union" :
 										 "");
 }
 

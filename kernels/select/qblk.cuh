@@ -16,23 +16,23 @@ static __device__ __forceinline__ struct qblk qblk_at(const struct attn_batch &b
 {
 	const int tok = b.shape.page_tok;
 	struct qblk s;
-	int r = 0, above = b.n_req;
+	int r = 0, above = b.rows.n_req;
 
 	while (above - r > 1) {		/* the last request with qblk0[r] <= at */
 		int mid = (r + above) / 2;
 
-		if (b.qblk0[mid] <= at)
+		if (b.rows.qblk0[mid] <= at)
 			r = mid;
 		else
 			above = mid;
 	}
-	const int ctx = b.ctx[r], end = ctx + b.row0[r + 1] - b.row0[r];
+	const int ctx = b.rows.pos0[r], end = ctx + b.rows.row0[r + 1] - b.rows.row0[r];
 
 	s.req = r;
-	s.blk = ctx / tok + at - b.qblk0[r];
+	s.blk = ctx / tok + at - b.rows.qblk0[r];
 	s.lo = max(ctx - s.blk * tok, 0);
 	s.hi = min(end - s.blk * tok, tok);
-	s.row = b.row0[r] + s.blk * tok - ctx;
+	s.row = b.rows.row0[r] + s.blk * tok - ctx;
 	return s;
 }
 

@@ -15,16 +15,16 @@ mask_rows(struct attn_batch b, Rule rule, uint32_t *__restrict__ mask)
 {
 	const int i = blockIdx.x * ROWS_THREADS + threadIdx.x;
 
-	if (i < b.n_qblk * b.shape.q_heads)
+	if (i < b.rows.n_qblk * b.shape.q_heads)
 		rule(b, qblk_at(b, i / b.shape.q_heads), i % b.shape.q_heads,
-		     mask + (size_t)i * b.mask_words);
+		     mask + (size_t)i * b.keys.mask_words);
 }
 
 template <typename Rule>
 static enum ar_status mask_rows_enqueue(const struct attn_batch *b, const Rule &rule,
 					uint32_t *mask, void *stream, struct ar_err *err)
 {
-	const int n = b->n_qblk * b->shape.q_heads;
+	const int n = b->rows.n_qblk * b->shape.q_heads;
 	enum ar_status st = AR_OK;
 
 	if (!n)

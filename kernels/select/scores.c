@@ -10,11 +10,11 @@ enum ar_status scores_init(struct scores *s, const struct attn_batch *b, int row
 			   struct ar_err *err)
 {
 	size_t dim = (size_t)b->shape.head_dim, row = (size_t)multiply_pad(rows, MULTIPLY_ROWS);
-	size_t n_blk = (size_t)b->max_kv_blk, key;
+	size_t n_blk = (size_t)b->keys.max_kv_blk, key;
 
 	*s = (struct scores){ .head_dim = b->shape.head_dim, .page_tok = b->shape.page_tok,
 			      .ld_key = multiply_pad(b->shape.page_tok, MULTIPLY_LANES) };
-	s->ld = (b->max_kv_blk - 1) * s->page_tok + s->ld_key;
+	s->ld = (b->keys.max_kv_blk - 1) * s->page_tok + s->ld_key;
 	key = n_blk * dim * (size_t)s->ld_key;
 	s->q = calloc(row * dim + key + row * (size_t)s->ld, sizeof *s->q);
 	if (!s->q)
@@ -46,10 +46,10 @@ static int block_len(const struct scores *s, int j, int n)
 
 void scores_keys(struct scores *s, const struct attn_batch *b, int r, int kv_head, const bf16_t *k)
 {
-	int n = b->ctx[r] + b->row0[r + 1] - b->row0[r];
+	int n = b->keys.len[r];
 
 	for (int j = 0; j * s->page_tok < n; j++) {
-		size_t page = (size_t)b->page[b->page0[r] + j];
+		size_t page = (size_t)b->keys.page[b->keys.page0[r] + j];
 		size_t from = page * (size_t)b->shape.kv_heads + (size_t)kv_head;
 
 		multiply_transpose(scores_key(s, j * s->page_tok), s->ld_key,

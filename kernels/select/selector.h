@@ -58,9 +58,9 @@ struct selector {
 	/* Whether the parameters go together; NULL: always. */
 	enum ar_status (*check)(const void *param, struct ar_err *err);
 
-	bool tokens;		/* it writes token lists, not a mask */
+	unsigned gives;		/* SHAPE_TOKENS, SHAPE_COLUMNS; 0: a mask */
 
-	/* It writes runs and columns, at most so many a row.  NULL: it does not. */
+	/* Of SHAPE_COLUMNS: the most runs and columns of a row. */
 	void (*columns)(const void *self, const struct attn_shape *s, int *max_run, int *max_col);
 	bool scores;		/* ref() writes scores where there is room for them */
 	int (*block_tok)(const void *param);	/* 64 or 128; NULL: 128 */

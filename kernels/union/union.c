@@ -52,31 +52,31 @@ static void open_chunk(uint32_t *row, int past, int end, int words)
 static void union_row(const struct attn_batch *b, int r, int h, int h_end, const uint32_t *mask,
 		      uint32_t *row)
 {
-	int tok = b->shape.page_tok, words = b->mask_words;
-	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
+	int tok = b->shape.page_tok, words = b->keys.mask_words;
+	int end = b->keys.len[r];
 
 	for (int w = 0; w < words; w++)
 		row[w] = 0;
-	for (int i = b->qblk0[r]; i < b->qblk0[r] + attn_body(b, r); i++)
+	for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r] + attn_body(b, r); i++)
 		for (int k = h; k < h_end; k++) {
 			size_t at = (size_t)i * (size_t)b->shape.q_heads + (size_t)k;
 
 			or_row(row, mask + at * (size_t)words, words);
 		}
-	open_chunk(row, b->ctx[r] / tok, (end + tok - 1) / tok, words);
+	open_chunk(row, b->rows.pos0[r] / tok, (end + tok - 1) / tok, words);
 }
 
 void union_ref(const struct attn_batch *b, int heads, const uint32_t *mask, uint32_t *table)
 {
 	int group = b->shape.q_heads / b->shape.kv_heads;
 
-	for (int r = 0; r < b->n_req; r++)
+	for (int r = 0; r < b->rows.n_req; r++)
 		for (int kv = 0; kv < b->shape.kv_heads; kv++)
 			for (int h = 0; h < group; h += heads) {
 				int n = heads < group - h ? heads : group - h;
 
 				union_row(b, r, kv * group + h, kv * group + h + n, mask, table);
-				table += b->mask_words;
+				table += b->keys.mask_words;
 			}
 }
 

@@ -29,32 +29,34 @@ union_or(struct attn_batch b, int heads, const uint32_t *__restrict__ mask,
 	const int h0 = blockIdx.x % per_kv * heads, n_head = min(heads, group - h0);
 	const int head = blockIdx.x / per_kv * group + h0;
 	const int n_row = attn_body(&b, r) * n_head;
-	const int past = b.ctx[r] / b.shape.page_tok;
-	const int end = (b.ctx[r] + b.row0[r + 1] - b.row0[r] + b.shape.page_tok - 1) /
+	const int past = b.rows.pos0[r] / b.shape.page_tok;
+	const int end = (b.rows.pos0[r] + b.rows.row0[r + 1] - b.rows.row0[r] +
+			 b.shape.page_tok - 1) /
 			b.shape.page_tok;
 
-	for (int w0 = 0; w0 < b.mask_words; w0 += 32) {
+	for (int w0 = 0; w0 < b.keys.mask_words; w0 += 32) {
 		const int w = w0 + lane;
 		uint32_t x = 0;
 
-		if (w < b.mask_words) {
+		if (w < b.keys.mask_words) {
 #pragma unroll 8
 			for (int i = warp; i < n_row; i += WARPS) {
-				size_t row = (size_t)(b.qblk0[r] + i / n_head) * b.shape.q_heads +
+				size_t row = (size_t)(b.rows.qblk0[r] + i / n_head) *
+					     b.shape.q_heads +
 					     head + i % n_head;
 
-				x |= mask[row * b.mask_words + w];
+				x |= mask[row * b.keys.mask_words + w];
 			}
 		}
 		part[warp][lane] = x;
 		__syncthreads();
-		if (warp == 0 && w < b.mask_words) {
+		if (warp == 0 && w < b.keys.mask_words) {
 			const uint32_t before = bits_below(past, w * 32);
 
 			for (int i = 1; i < WARPS; i++)
 				x |= part[i][lane];
 			x = (x & before) | (bits_below(end, w * 32) & ~before);
-			table[((size_t)r * gridDim.x + blockIdx.x) * b.mask_words + w] = x;
+			table[((size_t)r * gridDim.x + blockIdx.x) * b.keys.mask_words + w] = x;
 		}
 		__syncthreads();
 	}
@@ -91,9 +93,9 @@ enum ar_status union_enqueue(const struct attn_batch *b, int heads, const uint32
 {
 	enum ar_status st = AR_OK;
 
-	if (!b->n_req)
+	if (!b->rows.n_req)
 		return AR_OK;
-	union_or<<<dim3(union_groups(heads, &b->shape), b->n_req), WARPS * 32, 0,
+	union_or<<<dim3(union_groups(heads, &b->shape), b->rows.n_req), WARPS * 32, 0,
 		   (cudaStream_t)stream>>>
 		(*b, heads, mask, table);
 	CU_LAUNCHED();

@@ -207,10 +207,10 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 			     struct ar_err *err)
 {
 	size_t skip = (size_t)(r->n_prefill * c->engine.shape.q_heads * c->engine.shape.head_dim);
-	enum ar_status st = r->prefill.n_req ? prefill(c, i, &r->prefill, cost, err) : AR_OK;
+	enum ar_status st = r->prefill.rows.n_req ? prefill(c, i, &r->prefill, cost, err) : AR_OK;
 	int64_t t = now_ns();
 
-	if (st || !r->decode.n_req)
+	if (st || !r->decode.rows.n_req)
 		return st;
 	st = decode_ref(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, err);
 	lap(cost, PHASE_DECODE, &t);

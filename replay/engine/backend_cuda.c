@@ -85,9 +85,9 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 		      (size_t)c->engine.shape.head_dim;
 	enum ar_status st = AR_OK;
 
-	if (r->prefill.n_req)
+	if (r->prefill.rows.n_req)
 		st = attend_chunks(c, i, attn_engine_method(&c->engine, i), &r->prefill, NULL, err);
-	if (st || !r->decode.n_req)
+	if (st || !r->decode.rows.n_req)
 		return st;
 	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_DECODE);
 	return decode_enqueue(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, c->work,

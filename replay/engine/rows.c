@@ -35,7 +35,7 @@ size_t rows_bytes(const struct rows_env *e, int64_t n_page)
 	size_t row = (size_t)(e->prefill.max_row + e->decode.max_row);
 	size_t page = (size_t)n_page + (size_t)e->decode.max_req;	/* one more a padded row */
 
-	return row * sizeof(struct layer_row) + req * 6 * sizeof(int32_t) +
+	return row * (sizeof(struct layer_row) + sizeof(int32_t)) + req * 7 * sizeof(int32_t) +
 	       page * sizeof(int32_t) + max_tiles(e) * sizeof(struct attn_tile) +
 	       32 * WORKSPACE_ALIGN;	/* the arrays' ends */
 }
@@ -79,19 +79,21 @@ static enum ar_status check(const struct size *s, const struct attn_limits *l, c
 
 /* The arrays of an attn_batch while they are filled. */
 struct arrays {
-	int32_t *row0, *ctx, *qblk0, *page0, *page, *left;
+	int32_t *row0, *pos, *pos0, *qblk0, *left, *len, *page0, *page;
 };
 
-/* The pages come last: the places of all others follow from the number of requests. */
+/* The pages come last: the places of all others follow from the numbers of requests and rows. */
 static bool carve_arrays(struct workspace *c, const struct size *s, struct arrays *a)
 {
 	a->row0 = workspace_take(c, s->req + 1, sizeof *a->row0);
-	a->ctx = workspace_take(c, s->req, sizeof *a->ctx);
+	a->pos0 = workspace_take(c, s->req, sizeof *a->pos0);
 	a->qblk0 = workspace_take(c, s->req + 1, sizeof *a->qblk0);
 	a->page0 = workspace_take(c, s->req + 1, sizeof *a->page0);
 	a->left = workspace_take(c, s->req, sizeof *a->left);
+	a->len = workspace_take(c, s->req, sizeof *a->len);
+	a->pos = workspace_take(c, s->row, sizeof *a->pos);
 	a->page = workspace_take(c, s->page, sizeof *a->page);
-	return a->row0 && a->ctx && a->qblk0 && a->page0 && a->page && a->left;
+	return a->row0 && a->pos0 && a->qblk0 && a->page0 && a->left && a->len && a->pos && a->page;
 }
 
 /* Entry e becomes request r of its kind. */
@@ -101,11 +103,14 @@ static void add_request(const struct arrays *a, int r, const struct batch_entry 
 	int32_t start = (int32_t)e->start, end = start + (int32_t)e->n_tok;
 	int32_t n = blocks_until(end, page_tok);
 
-	a->ctx[r] = start;
+	a->pos0[r] = start;
+	a->len[r] = end;
 	a->row0[r + 1] = a->row0[r] + (int32_t)e->n_tok;
 	a->qblk0[r + 1] = a->qblk0[r] + n - start / page_tok;
 	a->page0[r + 1] = a->page0[r] + n;
 	a->left[r] = (int32_t)e->known - end;
+	for (int32_t i = start; i < end; i++)
+		a->pos[a->row0[r] + i - start] = i;
 	memcpy(a->page + a->page0[r], page, (size_t)n * sizeof *page);
 }
 
@@ -135,35 +140,30 @@ static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const
 			       bool decode, const struct arrays *a, struct attn_batch *out,
 			       struct ar_err *err)
 {
-	int r = 0;
+	int r = 0, n_blk = 0;
 
 	a->row0[0] = a->qblk0[0] = a->page0[0] = 0;
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
 		enum ar_status st;
+		int own;
 
 		if (e->decode != decode)
 			continue;
 		add_request(a, r++, e, pages_of(env->group->pages, e->req),
 			    env->group->shape.page_tok);
-		out->max_kv_blk = a->page0[r] - a->page0[r - 1] > out->max_kv_blk ?
-				  a->page0[r] - a->page0[r - 1] : out->max_kv_blk;
+		own = a->page0[r] - a->page0[r - 1];
+		n_blk = own > n_blk ? own : n_blk;
 		st = add_rows(o, env, e, err);
 		if (st)
 			return st;
 	}
 	out->shape = env->group->shape;
-	out->n_req = r;
-	out->n_row = a->row0[r];
-	out->n_qblk = a->qblk0[r];
-	out->n_page = a->page0[r];
-	out->mask_words = (out->max_kv_blk + 31) / 32;
-	out->row0 = a->row0;
-	out->ctx = a->ctx;
-	out->qblk0 = a->qblk0;
-	out->page0 = a->page0;
-	out->page = a->page;
-	out->left = a->left;
+	out->rows = (struct attn_rows){ r, a->row0[r], a->qblk0[r], a->row0, a->pos, a->pos0,
+					a->qblk0, a->left };
+	out->keys = (struct attn_keys){ a->page0[r], n_blk, (n_blk + 31) / 32, a->len, a->page0,
+					a->page };
+	assert(attn_is_chunked(out));
 	return AR_OK;
 }
 
@@ -213,7 +213,7 @@ enum ar_status rows_build(struct rows *out, const struct rows_env *e, const stru
 	o.prefill.tail = e->tail;
 	if (!st)
 		st = add_kind(&o, e, b, true, &dec_arrays, &o.decode, err);
-	if (!st && tiles && o.prefill.n_req)
+	if (!st && tiles && o.prefill.rows.n_req)
 		st = add_tiles(&o.prefill, tiles, &c, err);
 	if (st)
 		return st;
@@ -235,9 +235,11 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 {
 	struct attn_batch *b = &o->decode;
 
-	for (int r = b->n_req; r < n; r++) {
+	for (int r = b->rows.n_req; r < n; r++) {
 		o->row[r] = (struct layer_row){ .slot = e->scratch * e->group->shape.page_tok };
-		a->ctx[r] = 0;
+		a->pos0[r] = 0;
+		a->len[r] = 1;
+		a->pos[r] = 0;
 		a->left[r] = 0;
 		a->page[a->page0[r]] = e->scratch;
 		a->row0[r + 1] = a->row0[r] + 1;
@@ -246,10 +248,10 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 	}
 	for (int r = 0; r < n; r++)
 		o->emit[r] = r;
-	b->n_req = b->n_row = b->n_qblk = o->n_row = o->n_emit = n;
-	b->n_page = a->page0[n];
-	b->max_kv_blk = e->decode.max_kv_blk;
-	b->mask_words = (b->max_kv_blk + 31) / 32;
+	b->rows.n_req = b->rows.n_row = b->rows.n_qblk = o->n_row = o->n_emit = n;
+	b->keys.n_page = a->page0[n];
+	b->keys.max_kv_blk = e->decode.max_kv_blk;
+	b->keys.mask_words = (b->keys.max_kv_blk + 31) / 32;
 }
 
 enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
@@ -288,12 +290,14 @@ static struct attn_batch batch_at(const struct attn_batch *b, const void *mem, v
 {
 	struct attn_batch o = *b;
 
-	o.row0 = moved(b->row0, mem, copy);
-	o.ctx = moved(b->ctx, mem, copy);
-	o.qblk0 = moved(b->qblk0, mem, copy);
-	o.page0 = moved(b->page0, mem, copy);
-	o.page = moved(b->page, mem, copy);
-	o.left = moved(b->left, mem, copy);
+	o.rows.row0 = moved(b->rows.row0, mem, copy);
+	o.rows.pos = moved(b->rows.pos, mem, copy);
+	o.rows.pos0 = moved(b->rows.pos0, mem, copy);
+	o.rows.qblk0 = moved(b->rows.qblk0, mem, copy);
+	o.rows.left = moved(b->rows.left, mem, copy);
+	o.keys.len = moved(b->keys.len, mem, copy);
+	o.keys.page0 = moved(b->keys.page0, mem, copy);
+	o.keys.page = moved(b->keys.page, mem, copy);
 	o.tile = moved(b->tile, mem, copy);
 	return o;
 }

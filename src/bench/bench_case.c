@@ -71,16 +71,20 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 	int32_t *row0 = array((size_t)n_req + 1, sizeof *row0);
 	int32_t *qblk0 = array((size_t)n_req + 1, sizeof *qblk0);
 	int32_t *page0 = array((size_t)n_req + 1, sizeof *page0);
-	int32_t *ctx = array((size_t)n_req, sizeof *ctx);
+	int32_t *pos = array((size_t)(n_req * rows), sizeof *pos);
+	int32_t *pos0 = array((size_t)n_req, sizeof *pos0);
+	int32_t *len = array((size_t)n_req, sizeof *len);
 	int32_t *page = array((size_t)n_req * (size_t)n_blk, sizeof *page);
 	int32_t *left = array((size_t)n_req, sizeof *left);
 
-	b->row0 = row0, b->qblk0 = qblk0, b->page0 = page0, b->ctx = ctx, b->page = page;
-	b->left = left;
-	if (!row0 || !qblk0 || !page0 || !ctx || !page || !left)
+	b->rows = (struct attn_rows){ n_req, n_req * rows, n_req * (n_blk - past / page_tok), row0,
+				      pos, pos0, qblk0, left };
+	b->keys = (struct attn_keys){ n_req * n_blk, n_blk, (n_blk + 31) / 32, len, page0, page };
+	if (!row0 || !qblk0 || !page0 || !pos || !pos0 || !len || !page || !left)
 		return false;
 	for (int r = 0; r < n_req; r++) {
-		ctx[r] = past;
+		pos0[r] = past;
+		len[r] = keys;
 		left[r] = (int)s->left;
 		row0[r + 1] = row0[r] + rows;
 		qblk0[r + 1] = qblk0[r] + n_blk - past / page_tok;
@@ -92,14 +96,10 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 		page[i] = page[k];
 		page[k] = i;
 	}
+	for (int i = 0; i < n_req * rows; i++)
+		pos[i] = past + i % rows;
 	b->shape = (struct attn_shape){ (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim,
 					page_tok };
-	b->n_req = n_req;
-	b->n_row = row0[n_req];
-	b->n_qblk = qblk0[n_req];
-	b->n_page = page0[n_req];
-	b->max_kv_blk = n_blk;
-	b->mask_words = (n_blk + 31) / 32;
 	return true;
 }
 
@@ -117,20 +117,20 @@ static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 {
 	const struct attn_batch *b = &c->b;
 	bool table = has_tables(c->what);
-	int past = b->ctx[0] / b->shape.page_tok, n_qblk = b->qblk0[1];
+	int past = b->rows.pos0[0] / b->shape.page_tok, n_qblk = b->rows.qblk0[1];
 	int heads = table ? b->shape.kv_heads : b->shape.q_heads;
 	struct block_lists *l = &c->lists.blocks;
 
 	c->lists.heads = table ? b->shape.q_heads / b->shape.kv_heads : 0;
-	c->n_list = b->n_req * heads * (table ? 1 : n_qblk);
-	l->stride = b->max_kv_blk;
+	c->n_list = b->rows.n_req * heads * (table ? 1 : n_qblk);
+	l->stride = b->keys.max_kv_blk;
 	l->block = array((size_t)c->n_list * (size_t)l->stride, sizeof *l->block);
 	l->n = array((size_t)c->n_list, sizeof *l->n);
 	if (!l->block || !l->n)
 		return false;
 	for (int i = 0; i < c->n_list; i++) {
 		int own = table ? past : past + i / heads % n_qblk;
-		int end = c->what == BENCH_PAST ? past : table ? b->max_kv_blk : own + 1;
+		int end = c->what == BENCH_PAST ? past : table ? b->keys.max_kv_blk : own + 1;
 		uint16_t *block = l->block + (size_t)i * (size_t)l->stride;
 
 		for (int j = 0; j < end; j++)
@@ -145,18 +145,19 @@ static bool make_tokens(struct bench_case *c, double density, uint64_t seed)
 {
 	const struct attn_batch *b = &c->b;
 	struct token_lists *l = &c->lists.tokens;
-	int heads = b->shape.kv_heads, n_page = b->page0[1];
+	int heads = b->shape.kv_heads, n_page = b->keys.page0[1];
 
-	c->n_list = b->n_req * heads;
-	l->tok = array((size_t)(b->n_page * b->shape.page_tok) * (size_t)heads, sizeof *l->tok);
+	c->n_list = b->rows.n_req * heads;
+	l->tok = array((size_t)(b->keys.n_page * b->shape.page_tok) * (size_t)heads,
+		       sizeof *l->tok);
 	l->n = array((size_t)c->n_list, sizeof *l->n);
 	if (!l->tok || !l->n)
 		return false;
 	for (int i = 0; i < c->n_list; i++) {
-		int32_t *tok = l->tok + attn_token_row(&b->shape, b->page0[i / heads], n_page,
+		int32_t *tok = l->tok + attn_token_row(&b->shape, b->keys.page0[i / heads], n_page,
 						       i % heads);
 
-		for (int t = 0; t < b->ctx[0]; t++)
+		for (int t = 0; t < b->rows.pos0[0]; t++)
 			if (bench_kept(seed, i, t, density))
 				tok[l->n[i]++] = t;
 	}
@@ -187,10 +188,11 @@ static int64_t list_pairs(const struct bench_case *c, int i)
 	const struct attn_batch *b = &c->b;
 	const struct block_lists *l = &c->lists.blocks;
 	const uint16_t *block = l->block + (size_t)i * (size_t)l->stride;
-	int64_t pos = b->ctx[0], end = pos + b->row0[1], tok = b->shape.page_tok, sum = 0;
+	int64_t pos = b->rows.pos0[0], end = b->keys.len[0], tok = b->shape.page_tok;
+	int64_t sum = 0;
 
 	if (c->what == BENCH_BLOCKSPARSE) {
-		int64_t own = pos / tok + i / b->shape.q_heads % b->qblk0[1];
+		int64_t own = pos / tok + i / b->shape.q_heads % b->rows.qblk0[1];
 
 		pos = own * tok > pos ? own * tok : pos;
 		end = (own + 1) * tok < end ? (own + 1) * tok : end;
@@ -208,10 +210,10 @@ static int64_t list_pairs(const struct bench_case *c, int i)
 static void count_pairs(struct bench_case *c)
 {
 	const struct attn_batch *b = &c->b;
-	int64_t rows = b->row0[1], past = b->ctx[0];
+	int64_t rows = b->rows.row0[1], past = b->rows.pos0[0];
 	int heads = c->what == BENCH_BLOCKSPARSE ? 1 : b->shape.q_heads / b->shape.kv_heads;
 
-	c->dense_pairs = (rows * past + rows * (rows + 1) / 2) * b->n_req * b->shape.q_heads;
+	c->dense_pairs = (rows * past + rows * (rows + 1) / 2) * b->rows.n_req * b->shape.q_heads;
 	if (c->what == BENCH_DENSE || c->what == BENCH_DECODE)
 		c->pairs = c->dense_pairs;
 	for (int i = 0; i < c->n_list; i++)
@@ -254,22 +256,27 @@ enum ar_status bench_case_chunk(struct bench_case *c, const struct bench_case *w
 {
 	const struct attn_batch *w = &whole->b;
 	const struct bench_shape s = { w->shape.q_heads, w->shape.kv_heads, w->shape.head_dim,
-				       w->shape.page_tok, w->n_req, n, ctx + n, 0 };
+				       w->shape.page_tok, w->rows.n_req, n, ctx + n, 0 };
 	enum ar_status st = bench_case_make(c, BENCH_DENSE, &s, 1, 0, err);
 
-	for (int r = 0; r < w->n_req && !st; r++) {
-		int32_t *left = (int32_t *)(uintptr_t)c->b.left;
+	for (int r = 0; r < w->rows.n_req && !st; r++) {
+		int32_t *left = (int32_t *)(uintptr_t)c->b.rows.left;
 
-		memcpy((void *)(uintptr_t)(c->b.page + c->b.page0[r]), w->page + w->page0[r],
-		       (size_t)(c->b.page0[r + 1] - c->b.page0[r]) * sizeof *w->page);
-		left[r] = w->left[r] + w->ctx[r] + w->row0[r + 1] - w->row0[r] - ctx - n;
+		memcpy((void *)(uintptr_t)(c->b.keys.page + c->b.keys.page0[r]),
+		       w->keys.page + w->keys.page0[r],
+		       (size_t)(c->b.keys.page0[r + 1] - c->b.keys.page0[r]) *
+			sizeof *w->keys.page);
+		left[r] = w->rows.left[r] + w->keys.len[r] - ctx - n;
 	}
 	return st;
 }
 
 void bench_case_release(struct bench_case *c)
 {
-	const void *arrays[] = { c->b.row0, c->b.ctx, c->b.qblk0, c->b.page0, c->b.page, c->b.left,
+	const struct attn_rows *rows = &c->b.rows;
+	const struct attn_keys *keys = &c->b.keys;
+	const void *arrays[] = { rows->row0, rows->pos, rows->pos0, rows->qblk0, rows->left,
+				 keys->len, keys->page0, keys->page,
 				 c->lists.blocks.block, c->lists.blocks.n, c->lists.tokens.tok,
 				 c->lists.tokens.n };
 
@@ -291,30 +298,30 @@ void bench_pack(const struct bench_case *c, int req, int kv_head, bf16_t *k)
 {
 	const struct attn_batch *b = &c->b;
 	size_t dim = (size_t)b->shape.head_dim;
-	int n, n_page = b->page0[req + 1] - b->page0[req];
+	int n, n_page = b->keys.page0[req + 1] - b->keys.page0[req];
 	const int32_t *tok;
 
 	if (c->what != BENCH_GATHER)
 		return;
 	n = c->lists.tokens.n[req * b->shape.kv_heads + kv_head];
-	tok = c->lists.tokens.tok + attn_token_row(&b->shape, b->page0[req], n_page, kv_head);
+	tok = c->lists.tokens.tok + attn_token_row(&b->shape, b->keys.page0[req], n_page, kv_head);
 	for (int i = 0; i < n; i++)
 		memmove(k + (size_t)i * dim, k + (size_t)tok[i] * dim, dim * sizeof *k);
-	memmove(k + (size_t)n * dim, k + (size_t)b->ctx[req] * dim,
-		(size_t)(b->row0[req + 1] - b->row0[req]) * dim * sizeof *k);
+	memmove(k + (size_t)n * dim, k + (size_t)b->rows.pos0[req] * dim,
+		(size_t)attn_n_row(&b->rows, req) * dim * sizeof *k);
 }
 
 int bench_position(const struct bench_case *c, int req, int row, int head)
 {
 	return row + (c->what == BENCH_GATHER ? c->lists.tokens.n[kv_list(c, req, head)] :
-						c->b.ctx[req]);
+						c->b.rows.pos0[req]);
 }
 
 int bench_list(const struct bench_case *c, int req, int row, int head, const uint16_t **block)
 {
 	const struct attn_shape *s = &c->b.shape;
 	const struct block_lists *l = &c->lists.blocks;
-	int past = c->b.ctx[req] / s->page_tok, group = s->q_heads / s->kv_heads, list;
+	int past = c->b.rows.pos0[req] / s->page_tok, group = s->q_heads / s->kv_heads, list;
 	int own = bench_position(c, req, row, head) / s->page_tok, heads = c->lists.heads;
 
 	*block = NULL;
@@ -323,7 +330,7 @@ int bench_list(const struct bench_case *c, int req, int row, int head, const uin
 	if (heads)	/* tables of heads each, the last one of a KV head maybe of fewer */
 		list = kv_list(c, req, head) * ((group + heads - 1) / heads) + head % group / heads;
 	else
-		list = (c->b.qblk0[req] + own - past) * s->q_heads + head;
+		list = (c->b.rows.qblk0[req] + own - past) * s->q_heads + head;
 	*block = l->block + (size_t)list * (size_t)l->stride;
 	return l->n[list];
 }

@@ -24,8 +24,8 @@ static enum ar_status gather(const struct bench_load *l, int req, int kv_head,
 	size_t blk = (size_t)(b->shape.page_tok * b->shape.head_dim);
 	enum ar_status st = AR_OK;
 
-	for (int j = 0; j < b->page0[req + 1] - b->page0[req]; j++) {
-		size_t page = (size_t)b->page[b->page0[req] + j];
+	for (int j = 0; j < b->keys.page0[req + 1] - b->keys.page0[req]; j++) {
+		size_t page = (size_t)b->keys.page[b->keys.page0[req] + j];
 		size_t at = (page * (size_t)b->shape.kv_heads + (size_t)kv_head) * blk;
 
 		CU(cudaMemcpy(t->k + (size_t)j * blk, l->kv.k + at, blk * sizeof *t->k,
@@ -49,7 +49,7 @@ static enum ar_status compare_row(const struct bench_load *l, int req, int row, 
 	const uint16_t *block;
 	int n = bench_list(l->c, req, row, head, &block);
 
-	at = ((size_t)(b->row0[req] + row) * (size_t)b->shape.q_heads + (size_t)head) * dim;
+	at = ((size_t)(b->rows.row0[req] + row) * (size_t)b->shape.q_heads + (size_t)head) * dim;
 	CU(cudaMemcpy(t->q, l->q + at, dim * sizeof *t->q, cudaMemcpyDeviceToHost));
 	CU(cudaMemcpy(t->out, l->out + at, dim * sizeof *t->out, cudaMemcpyDeviceToHost));
 	bench_row_ref(&b->shape, t->q, t->k, t->v, block, n, bench_position(l->c, req, row, head),
@@ -72,9 +72,9 @@ enum ar_status bench_check_rows(const struct bench_load *l, struct bench_result 
 {
 	const struct attn_batch *b = &l->c->b;
 	const struct attn_shape *s = &b->shape;
-	size_t dim = (size_t)s->head_dim, n = (size_t)(b->max_kv_blk * s->page_tok) * dim;
+	size_t dim = (size_t)s->head_dim, n = (size_t)(b->keys.max_kv_blk * s->page_tok) * dim;
 	struct rng rng = { rng_mix(l->d->env.seed + 2000) };
-	int group = s->q_heads / s->kv_heads, rows = b->row0[1], req = 0, kv_head = 0;
+	int group = s->q_heads / s->kv_heads, rows = b->rows.row0[1], req = 0, kv_head = 0;
 	struct desk t = { .k = malloc((2 * n + 2 * dim) * sizeof *t.k),
 				.ref = malloc(dim * sizeof *t.ref) };
 	double error[3] = { 0 };
@@ -87,7 +87,7 @@ enum ar_status bench_check_rows(const struct bench_load *l, struct bench_result 
 		int row = rows - 1;
 
 		if (i % ROWS_PER_HEAD == 0) {
-			req = (int)rng_below(&rng, (uint64_t)b->n_req);
+			req = (int)rng_below(&rng, (uint64_t)b->rows.n_req);
 			kv_head = (int)rng_below(&rng, (uint64_t)s->kv_heads);
 			st = gather(l, req, kv_head, &t, err);
 		} else {
@@ -132,16 +132,16 @@ static enum ar_status alone_init(struct alone *a, const struct bench_load *l, in
 				 struct ar_err *err)
 {
 	const struct attn_shape *s = &l->c->b.shape;
-	size_t n = (size_t)l->c->b.page0[1], kv_row = (size_t)(s->kv_heads * s->head_dim);
-	size_t words = (size_t)l->b.mask_words;
-	size_t n_mask = (size_t)l->c->b.qblk0[1] * (size_t)s->q_heads * words;
+	size_t n = (size_t)l->c->b.keys.page0[1], kv_row = (size_t)(s->kv_heads * s->head_dim);
+	size_t words = (size_t)l->b.keys.mask_words;
+	size_t n_mask = (size_t)l->c->b.rows.qblk0[1] * (size_t)s->q_heads * words;
 
 	a->b = l->c->b;
-	a->b.n_req = 1;
-	a->b.n_row = a->b.row0[1];
-	a->b.n_qblk = a->b.qblk0[1];
+	a->b.rows.n_req = 1;
+	a->b.rows.n_row = a->b.rows.row0[1];
+	a->b.rows.n_qblk = a->b.rows.qblk0[1];
 	a->page = malloc(n * sizeof *a->page);
-	a->q = malloc(l->q_len / (size_t)l->b.n_req * sizeof *a->q);
+	a->q = malloc(l->q_len / (size_t)l->b.rows.n_req * sizeof *a->q);
 	a->k = calloc(n * (size_t)s->page_tok * kv_row, sizeof *a->k);
 	a->state = malloc(n * kv_row * sizeof *a->state);
 	a->mask = malloc(n_mask * sizeof *a->mask);
@@ -154,7 +154,7 @@ static enum ar_status alone_init(struct alone *a, const struct bench_load *l, in
 		return ar_nomem(err);
 	for (size_t i = 0; i < n; i++)
 		a->page[i] = (int32_t)i;
-	a->b.page = a->page;
+	a->b.keys.page = a->page;
 	return AR_OK;
 }
 
@@ -165,21 +165,21 @@ static enum ar_status alone_fetch(struct alone *a, const struct bench_load *l, i
 	const struct attn_batch *b = &l->c->b;
 	const struct attn_shape *s = &b->shape;
 	size_t kv_row = (size_t)(s->kv_heads * s->head_dim), page = (size_t)s->page_tok * kv_row;
-	size_t words = (size_t)b->mask_words * sizeof *a->mask;
+	size_t words = (size_t)b->keys.mask_words * sizeof *a->mask;
 	enum ar_status st = AR_OK;
 
-	for (size_t j = 0; j < (size_t)b->page0[1]; j++) {
-		size_t from = (size_t)b->page[j];
+	for (size_t j = 0; j < (size_t)b->keys.page0[1]; j++) {
+		size_t from = (size_t)b->keys.page[j];
 
 		CU(cudaMemcpy(a->state + j * kv_row, l->state + from * kv_row,
 			      kv_row * sizeof *a->state, cudaMemcpyDeviceToHost));
-		if ((int)j >= b->ctx[0] / s->page_tok)
+		if ((int)j >= b->rows.pos0[0] / s->page_tok)
 			CU(cudaMemcpy(a->k + j * page, l->kv.k + from * page, page * sizeof *a->k,
 				      cudaMemcpyDeviceToHost));
 	}
-	CU(cudaMemcpy(a->q, l->q, l->q_len / (size_t)b->n_req * sizeof *a->q,
+	CU(cudaMemcpy(a->q, l->q, l->q_len / (size_t)b->rows.n_req * sizeof *a->q,
 		      cudaMemcpyDeviceToHost));
-	CU(cudaMemcpy(a->mask, l->mask, (size_t)(b->qblk0[1] * s->q_heads) * words,
+	CU(cudaMemcpy(a->mask, l->mask, (size_t)(b->rows.qblk0[1] * s->q_heads) * words,
 		      cudaMemcpyDeviceToHost));
 	CU(cudaMemcpy(a->table, l->table, (size_t)groups * words, cudaMemcpyDeviceToHost));
 out:
@@ -216,8 +216,9 @@ enum ar_status bench_check_selection(const struct bench_load *l,
 	if (st)
 		goto out;
 	union_ref(&a.b, heads, a.mask, a.table_ref);
-	r[0].bits_off = bits_off(a.mask, a.ref, (size_t)(a.b.n_qblk * s->q_heads * a.b.mask_words));
-	r[1].bits_off = bits_off(a.table, a.table_ref, (size_t)(groups * a.b.mask_words));
+	r[0].bits_off = bits_off(a.mask, a.ref,
+				 (size_t)(a.b.rows.n_qblk * s->q_heads * a.b.keys.mask_words));
+	r[1].bits_off = bits_off(a.table, a.table_ref, (size_t)(groups * a.b.keys.mask_words));
 	st = method_count(m, &a.b, &(struct selection){ .mask = a.mask }, a.table, a.count, err);
 	if (st)
 		goto out;

@@ -205,6 +205,7 @@ static enum ar_status take_tiles(struct bench_load *l, struct ar_err *err)
 
 	if (st)
 		return st;
+	assert(attn_is_chunked(&host));
 	l->b.n_sm = host.n_sm;
 	l->b.n_tile = x->plan(&host, l->c->lists.heads, NULL);
 	tile = malloc((size_t)l->b.n_tile * sizeof *tile);
@@ -221,7 +222,7 @@ static enum ar_status take_lists(struct bench_load *l, struct ar_err *err)
 {
 	const struct attn_batch *h = &l->c->b;
 	const struct executor_lists *from = &l->c->lists;
-	size_t n = (size_t)l->c->n_list, tok = (size_t)(h->n_page * h->shape.page_tok);
+	size_t n = (size_t)l->c->n_list, tok = (size_t)(h->keys.n_page * h->shape.page_tok);
 	struct executor_lists *to = &l->lists;
 	enum ar_status st = AR_OK;
 
@@ -245,21 +246,27 @@ static enum ar_status take_lists(struct bench_load *l, struct ar_err *err)
 
 enum ar_status bench_take_batch(struct bench_load *l, struct ar_err *err)
 {
-	const struct attn_batch *h = &l->c->b;
-	size_t n = (size_t)h->n_req;
-	struct attn_batch *b = &l->b;
-	enum ar_status st = bench_upload(l, &b->row0, h->row0, (n + 1) * sizeof *h->row0, err);
+	const struct attn_rows *rows = &l->c->b.rows;
+	const struct attn_keys *keys = &l->c->b.keys;
+	size_t n = (size_t)rows->n_req;
+	const struct {
+		const int32_t **to, *from;
+		size_t n;
+	} array[] = {
+		{ &l->b.rows.row0, rows->row0, n + 1 },
+		{ &l->b.rows.pos, rows->pos, (size_t)rows->n_row },
+		{ &l->b.rows.pos0, rows->pos0, n },
+		{ &l->b.rows.qblk0, rows->qblk0, n + 1 },
+		{ &l->b.rows.left, rows->left, n },
+		{ &l->b.keys.len, keys->len, n },
+		{ &l->b.keys.page0, keys->page0, n + 1 },
+		{ &l->b.keys.page, keys->page, (size_t)keys->n_page },
+	};
+	enum ar_status st = AR_OK;
 
-	if (!st)
-		st = bench_upload(l, &b->ctx, h->ctx, n * sizeof *h->ctx, err);
-	if (!st)
-		st = bench_upload(l, &b->qblk0, h->qblk0, (n + 1) * sizeof *h->qblk0, err);
-	if (!st)
-		st = bench_upload(l, &b->page0, h->page0, (n + 1) * sizeof *h->page0, err);
-	if (!st)
-		st = bench_upload(l, &b->page, h->page, (size_t)h->page0[n] * sizeof *h->page, err);
-	if (!st)
-		st = bench_upload(l, &b->left, h->left, n * sizeof *h->left, err);
+	for (size_t i = 0; i < sizeof array / sizeof *array && !st; i++)
+		st = bench_upload(l, array[i].to, array[i].from, array[i].n * sizeof(int32_t),
+				  err);
 	if (!st && l->c->executor)
 		st = take_tiles(l, err);
 	return st ? st : take_lists(l, err);
@@ -279,7 +286,7 @@ static enum ar_status lean_queries(const struct bench_load *l, struct ar_err *er
 		return st;
 	layer_fill_ref(q, l->q_len, seed, 0.5f);
 	for (size_t i = 0; i < rows; i++) {
-		if (i % (rows / (size_t)l->b.n_req) == 0)
+		if (i % (rows / (size_t)l->b.rows.n_req) == 0)
 			layer_fill_ref(lean, width, rng_mix(seed + i), 1);
 		for (size_t j = 0; j < width; j++)
 			q[i * width + j] = bf16_from_f32(bf16_to_f32(q[i * width + j]) +
@@ -295,7 +302,8 @@ out:
 
 static struct attn_limits limits_of(const struct attn_batch *b)
 {
-	return (struct attn_limits){ b->n_req, b->n_row, b->max_kv_blk, b->n_sm, b->n_page };
+	return (struct attn_limits){ b->rows.n_req, b->rows.n_row, b->keys.max_kv_blk, b->n_sm,
+				     b->keys.n_page };
 }
 
 /* The means of past blocks are drawn, those of the chunk's blocks come from the keys. */
@@ -305,9 +313,9 @@ static enum ar_status take_selection(struct bench_load *l, struct ar_err *err)
 	const struct attn_shape *s = &b->shape;
 	const struct attn_limits limits = limits_of(b);
 	const struct method *m = l->d->method;
-	size_t n_mask = (size_t)b->n_qblk * (size_t)s->q_heads;
-	size_t n_list = (size_t)b->n_req * (size_t)union_groups(union_heads(m->u, s), s);
-	size_t words = (size_t)b->mask_words;
+	size_t n_mask = (size_t)b->rows.n_qblk * (size_t)s->q_heads;
+	size_t n_list = (size_t)b->rows.n_req * (size_t)union_groups(union_heads(m->u, s), s);
+	size_t words = (size_t)b->keys.mask_words;
 	enum ar_status st = take_random(l, &l->state, l->state_len, 1.5f, err);
 
 	if (!st)
@@ -318,10 +326,10 @@ static enum ar_status take_selection(struct bench_load *l, struct ar_err *err)
 		st = bench_take(l, &l->table, n_list * words * sizeof *l->table, err);
 	if (!st)
 		st = bench_take(l, &l->lists.blocks.n, n_list * sizeof *l->lists.blocks.n, err);
-	l->lists.blocks.stride = b->max_kv_blk;
+	l->lists.blocks.stride = b->keys.max_kv_blk;
 	if (!st)
 		st = bench_take(l, &l->lists.blocks.block,
-				n_list * (size_t)b->max_kv_blk * sizeof *l->lists.blocks.block,
+				n_list * (size_t)b->keys.max_kv_blk * sizeof *l->lists.blocks.block,
 				err);
 	if (!st)
 		st = bench_take(l, &l->work, m->selector->work_bytes(m->self, s, &limits), err);
@@ -332,13 +340,13 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 {
 	const struct attn_shape *s = &l->c->b.shape;
 	bool select = l->c->what == BENCH_SELECT;
-	size_t n_page = (size_t)l->c->b.page0[l->c->b.n_req];
+	size_t n_page = (size_t)l->c->b.keys.page0[l->c->b.rows.n_req];
 	size_t dim = (size_t)s->head_dim, kv_row = (size_t)s->kv_heads * dim, read;
 	struct attn_limits limits;
 	enum ar_status st;
 
 	l->b = l->c->b;
-	l->q_len = (size_t)l->b.n_row * (size_t)s->q_heads * dim;
+	l->q_len = (size_t)l->b.rows.n_row * (size_t)s->q_heads * dim;
 	l->kv_len = n_page * (size_t)s->page_tok * kv_row;
 	l->state_len = select ? n_page * kv_row : 0;
 	read = select ? l->state_len : 2 * l->kv_len;
@@ -420,8 +428,8 @@ static enum ar_status metadata(const struct bench_load *l, int set, struct ar_er
 	enum ar_status st = union_enqueue(&l->b, heads, l->mask, l->table, l->d->stream, err);
 
 	(void)set;
-	return st ? st : lists_enqueue(l->table, l->b.n_req * union_groups(heads, &l->b.shape),
-				       l->b.mask_words, &lists, l->d->stream, err);
+	return st ? st : lists_enqueue(l->table, l->b.rows.n_req * union_groups(heads, &l->b.shape),
+				       l->b.keys.mask_words, &lists, l->d->stream, err);
 }
 
 static enum ar_status product(struct bench_load *l, int set, struct ar_err *err)

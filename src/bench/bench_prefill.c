@@ -60,7 +60,7 @@ static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int p
 			to->seq = 0;
 			to->tok = at;
 			to->turn = src->rope_applied ? i - at : i;
-			to->slot = w->page[w->page0[r] + i / tok] * tok + i % tok;
+			to->slot = w->keys.page[w->keys.page0[r] + i / tok] * tok + i % tok;
 		}
 	CU(cudaMemcpy(p->row, row, bytes, cudaMemcpyHostToDevice));
 out:
@@ -81,12 +81,12 @@ static enum ar_status fill_cache(struct bench_prefill *p, struct ar_err *err)
 	const struct attn_batch *w = &p->whole.b;
 	struct kv_cache kv = bench_kv_at(&p->l, 0);
 	size_t bytes = p->l.kv_len * sizeof *kv.k;
-	int end = w->ctx[0] + w->row0[1];
+	int end = w->keys.len[0];
 	enum ar_status st = AR_OK;
 
 	CU(cudaMemsetAsync(kv.k, 0, bytes, p->l.d->stream));
 	CU(cudaMemsetAsync(kv.v, 0, bytes, p->l.d->stream));
-	for (int r = 0; r < w->n_req && !st; r++)
+	for (int r = 0; r < w->rows.n_req && !st; r++)
 		for (int pos = 0; pos < end && !st; pos += FILL_TOK) {
 			int n = end - pos < FILL_TOK ? end - pos : FILL_TOK;
 
@@ -113,7 +113,7 @@ out:
 static enum ar_status fill_queries(struct bench_prefill *p, int ctx, int n, int n_set,
 				   struct ar_err *err)
 {
-	int n_req = p->whole.b.n_req;
+	int n_req = p->whole.b.rows.n_req;
 	enum ar_status st = upload_rows(p, 0, n_req, ctx, n, err);
 
 	if (!st)
@@ -130,11 +130,6 @@ out:
 
 /* ---- a chunk ---- */
 
-static int table_heads(const struct method *m, const struct attn_shape *s)
-{
-	return method_shape(m) == TAKES_TABLE ? union_heads(m->u, s) : 0;
-}
-
 /* The batch of a chunk under m, in l. */
 static enum ar_status take_chunk(const struct bench_prefill *p, const struct method *m,
 				 struct bench_load *l, struct bench_case *c, int ctx, int n,
@@ -145,7 +140,7 @@ static enum ar_status take_chunk(const struct bench_prefill *p, const struct met
 	if (st)
 		return st;
 	c->executor = m->executor;
-	c->lists.heads = table_heads(m, &c->b.shape);
+	c->lists.heads = method_table_heads(m, &c->b.shape);
 	c->b.tail = method_tail(m);
 	l->c = c;
 	l->b = c->b;
@@ -168,42 +163,7 @@ static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 
 /* ---- the selector's state ---- */
 
-/* Memory for what the selector writes. */
-static enum ar_status take_selection(struct bench_prefill *p, const struct attn_limits *limits,
-				     struct selection *x, struct ar_err *err)
-{
-	const struct attn_shape *s = &p->whole.b.shape;
-	size_t n_qblk = (size_t)attn_max_qblk(limits, s->page_tok);
-	size_t n_mask = n_qblk * (size_t)s->q_heads, heads = (size_t)s->kv_heads;
-	size_t words = ((size_t)limits->max_kv_blk + 31) / 32;
-	size_t tok = (size_t)limits->max_page * (size_t)s->page_tok * heads;
-	struct column_lists *c = &x->columns;
-	enum ar_status st;
-
-	if (p->m->selector->tokens) {
-		st = bench_take(&p->l, &x->tokens.tok, tok * sizeof *x->tokens.tok, err);
-		if (!st)
-			st = bench_take(&p->l, &x->tokens.n, (size_t)limits->max_req * heads *
-					sizeof *x->tokens.n, err);
-		return st;
-	}
-	if (!p->m->selector->columns)
-		return bench_take(&p->l, &x->mask, n_mask * words * sizeof *x->mask, err);
-	method_columns(p->m, s, limits->max_kv_blk, c);
-	st = bench_take(&p->l, &c->run, n_mask * (size_t)c->max_run * sizeof *c->run, err);
-	if (!st)
-		st = bench_take(&p->l, &c->n_run, n_mask * sizeof *c->n_run, err);
-	if (!st)
-		st = bench_take(&p->l, &c->col, n_mask * (size_t)c->max_col * sizeof *c->col, err);
-	if (!st)
-		st = bench_take(&p->l, &c->n_col, n_mask * sizeof *c->n_col, err);
-	if (!st)
-		st = bench_take(&p->l, &c->band, n_mask * sizeof *c->band, err);
-	return st;
-}
-
-static enum ar_status show_chunk(struct bench_prefill *p, const struct selection *chosen, int ctx,
-				 int n, struct ar_err *err)
+static enum ar_status show_chunk(struct bench_prefill *p, int ctx, int n, struct ar_err *err)
 {
 	struct bench_load *l = &p->l;
 	struct kv_cache kv = bench_kv_at(l, 0);
@@ -214,29 +174,26 @@ static enum ar_status show_chunk(struct bench_prefill *p, const struct selection
 	if (!st)
 		st = fill_queries(p, ctx, n, 1, err);
 	if (!st)
-		st = p->m->selector->enqueue(&l->b, p->m->self, p->src.layer, l->q, &kv, p->state,
-					     chosen, l->work, l->d->stream, err);
+		st = method_choose(p->m, &l->b, l->q, &kv, p->state, l->work, l->d->stream,
+				   p->src.layer, err);
 	bench_drop(l, keep);
 	bench_case_release(&c);
 	return st;
 }
 
 /* Show the selector all tokens before the last chunk, some at a time, as a prefill does. */
-static enum ar_status fill_state(struct bench_prefill *p, const struct attn_limits *limits,
-				 struct ar_err *err)
+static enum ar_status fill_state(struct bench_prefill *p, struct ar_err *err)
 {
-	int keep = p->l.n_alloc, end = p->whole.b.ctx[0], step = p->max_row / p->whole.b.n_req;
-	struct selection chosen = { 0 };
-	enum ar_status st = take_selection(p, limits, &chosen, err);
+	int end = p->whole.b.rows.pos0[0], step = p->max_row / p->whole.b.rows.n_req;
+	enum ar_status st = AR_OK;
 
 	CU(cudaMemsetAsync(p->state, 0, p->state_bytes, p->l.d->stream));
 	for (int ctx = 0; ctx < end && !st; ctx += step)
-		st = show_chunk(p, &chosen, ctx, end - ctx < step ? end - ctx : step, err);
+		st = show_chunk(p, ctx, end - ctx < step ? end - ctx : step, err);
 	for (int i = 1; i < p->l.n_set && !st; i++)
 		CU(cudaMemcpyAsync(state_at(p, i), p->state, p->state_bytes,
 				   cudaMemcpyDeviceToDevice, p->l.d->stream));
 out:
-	bench_drop(&p->l, keep);
 	return st;
 }
 
@@ -247,7 +204,7 @@ static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
 	const struct bench_source *src = &p->src;
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
-	int end = w->ctx[0] + w->row0[1];
+	int end = w->keys.len[0];
 	bool turned = !src->rope_applied || end > src->n_tok;
 	float inv[CAPTURE_MAX_DIM / 2], *dev;
 	struct layer_seq seq = { .n_tok = src->n_tok };
@@ -278,7 +235,7 @@ static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)
 	struct bench_load *l = &p->l;
 	const struct attn_batch *w = &p->whole.b;
 	size_t q = l->q_len * sizeof *l->q, kv = l->kv_len * sizeof *l->q, n;
-	size_t rows = (size_t)w->n_row * (size_t)(w->shape.kv_heads * w->shape.head_dim);
+	size_t rows = (size_t)w->rows.n_row * (size_t)(w->shape.kv_heads * w->shape.head_dim);
 	enum ar_status st;
 
 	/* The first chunk reads no more than itself. */
@@ -304,8 +261,9 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	struct bench_load *l = &p->l;
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
-	size_t n_page = (size_t)w->n_page;
-	struct attn_limits limits = { w->n_req, p->max_row, w->max_kv_blk, 0, w->n_page };
+	size_t n_page = (size_t)w->keys.n_page;
+	struct attn_limits limits = { w->rows.n_req, p->max_row, w->keys.max_kv_blk, 0,
+				      w->keys.n_page };
 	enum ar_status st = executor_multiprocessors(&limits.n_sm, err);
 
 	l->q_len = (size_t)p->max_row * (size_t)(s->q_heads * s->head_dim);
@@ -325,7 +283,7 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	if (!st)
 		st = fill_cache(p, err);
 	if (!st && p->state)
-		st = fill_state(p, &limits, err);
+		st = fill_state(p, err);
 	p->n_kept = l->n_alloc;
 	return st;
 }
@@ -426,7 +384,7 @@ static enum ar_status against_dense(struct bench_prefill *p, const bf16_t *dense
 				    struct bench_core *core, struct ar_err *err)
 {
 	const struct attn_batch *b = &p->l.c->b;
-	size_t n = (size_t)b->row0[1] * (size_t)(b->shape.q_heads * b->shape.head_dim);
+	size_t n = (size_t)b->rows.row0[1] * (size_t)(b->shape.q_heads * b->shape.head_dim);
 	bf16_t *x = malloc(2 * n * sizeof *x);
 	enum ar_status st = x ? AR_OK : ar_nomem(err);
 
@@ -455,7 +413,7 @@ static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *
 	struct kv_cache kv = bench_kv_at(&p->l, 0);
 	const struct attn_batch *b = &p->l.c->b;
 	struct bench_case c = { 0 };
-	enum ar_status st = take_chunk(p, p->dense, &l, &c, b->ctx[0], b->row0[1], err);
+	enum ar_status st = take_chunk(p, p->dense, &l, &c, b->rows.pos0[0], b->rows.row0[1], err);
 
 	if (!st)
 		st = method_enqueue(p->dense, &l.b, p->l.q, &kv, NULL, p->dense_out, NULL,
@@ -471,23 +429,32 @@ out:
 	return st;
 }
 
+/* The cases that bench_check_rows() knows, by the shape of the selection. */
+static const struct {
+	unsigned shape;
+	enum bench_what what;
+} checked[] = {
+	{ SHAPE_ALL, BENCH_DENSE }, { SHAPE_MASK, BENCH_BLOCKSPARSE }, { SHAPE_TABLE, BENCH_TABLE },
+	{ SHAPE_TOKENS, BENCH_GATHER }, { 0 }
+};
+
 /* Rows of request 0, over the lists of its selection. */
 static enum ar_status check_rows(struct bench_prefill *p, const struct method_selection *x,
 				 struct bench_core *core, struct ar_err *err)
 {
-	unsigned shape = method_shape(p->m);
+	int i = 0;
 	struct bench_case one = *p->l.c;
 	struct bench_load l = p->l;
 	struct bench_result r = { .rel_l2 = NAN };
 	enum ar_status st;
 
-	if (shape == TAKES_COLUMNS)
+	while (checked[i].shape && checked[i].shape != method_shape(p->m))
+		i++;
+	if (!checked[i].shape)
 		return AR_OK;
-	one.what = shape == TAKES_TABLE ? BENCH_TABLE : shape == TAKES_MASK ? BENCH_BLOCKSPARSE :
-		   shape == TAKES_TOKENS ? BENCH_GATHER : BENCH_DENSE;
-	one.b.n_req = 1;
+	one.what = checked[i].what;
+	one.b.rows.n_req = 1;
 	one.lists = x->lists;
-	one.lists.tokens = x->chosen.tokens;
 	l.c = &one;
 	st = bench_check_rows(&l, &r, err);
 	core->checked = !st;

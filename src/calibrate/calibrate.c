@@ -120,14 +120,14 @@ static void set_batch(struct calib_layer *l, int n_tok, int n_page)
 {
 	for (int i = 0; i < n_page; i++)
 		l->page[i] = i;
-	l->row0[1] = n_tok;
+	for (int i = 0; i < n_tok; i++)
+		l->pos[i] = i;
+	l->row0[1] = l->len[0] = n_tok;
 	l->qblk0[1] = l->page0[1] = n_page;
-	l->b.n_req = 1;
-	l->b.n_row = n_tok;
-	l->b.n_qblk = l->b.max_kv_blk = n_page;
-	l->b.mask_words = (n_page + 31) / 32;
-	l->b.row0 = l->row0, l->b.ctx = l->ctx, l->b.qblk0 = l->qblk0;
-	l->b.page0 = l->page0, l->b.page = l->page, l->b.left = l->left;
+	l->b.rows = (struct attn_rows){ 1, n_tok, n_page, l->row0, l->pos, l->pos0, l->qblk0,
+					l->left };
+	l->b.keys = (struct attn_keys){ n_page, n_page, (n_page + 31) / 32, l->len, l->page0,
+					l->page };
 }
 
 enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i, int64_t n_tok,
@@ -144,11 +144,12 @@ enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i,
 		.b.shape = { info->q_heads, info->kv_heads, info->head_dim, page_tok } };
 	kv = n_page * (size_t)(s->kv_heads * page_tok * s->head_dim);
 	l->page = calloc(n_page, sizeof *l->page);
+	l->pos = calloc((size_t)n_tok, sizeof *l->pos);
 	l->q = malloc((size_t)n_tok * (size_t)(s->q_heads * s->head_dim) * sizeof *l->q);
 	l->kv.k = calloc(kv, sizeof *l->kv.k);
 	l->kv.v = calloc(kv, sizeof *l->kv.v);
-	st = l->page && l->q && l->kv.k && l->kv.v ? raw_read(&x, c, i, n_tok, err) :
-						     ar_nomem(err);
+	st = l->page && l->pos && l->q && l->kv.k && l->kv.v ? raw_read(&x, c, i, n_tok, err) :
+							       ar_nomem(err);
 	if (!st) {
 		set_batch(l, (int)n_tok, (int)n_page);
 		seq.data = x.data;
@@ -164,6 +165,7 @@ enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i,
 void calib_layer_release(struct calib_layer *l)
 {
 	free(l->page);
+	free(l->pos);
 	free(l->q);
 	free(l->kv.k);
 	free(l->kv.v);
@@ -178,14 +180,14 @@ enum ar_status calib_attention_init(struct calib_attention *t, const struct cali
 				    int head, struct ar_err *err)
 {
 	const struct attn_shape *s = &l->b.shape;
-	size_t n = (size_t)l->b.n_row, dim = (size_t)s->head_dim;
+	size_t n = (size_t)l->b.rows.n_row, dim = (size_t)s->head_dim;
 
 	*t = (struct calib_attention){ .l = l, .head = head };
 	t->k = malloc(dim * n * sizeof *t->k);
 	t->x = malloc((size_t)s->page_tok * n * sizeof *t->x);
 	if (!t->k || !t->x)
 		return ar_nomem(err);
-	for (int i = 0; i < l->b.n_row; i++) {
+	for (int i = 0; i < l->b.rows.n_row; i++) {
 		size_t at = (size_t)(i / s->page_tok) * (size_t)s->kv_heads +
 			    (size_t)(head / (s->q_heads / s->kv_heads));
 		const bf16_t *k = l->kv.k + (at * (size_t)s->page_tok +
@@ -207,7 +209,7 @@ void calib_attention_release(struct calib_attention *t)
 static void logits(const struct calib_attention *t, int lo, int hi)
 {
 	const struct attn_shape *s = &t->l->b.shape;
-	size_t n = (size_t)t->l->b.n_row;
+	size_t n = (size_t)t->l->b.rows.n_row;
 	float scale = 1 / sqrtf((float)s->head_dim);
 
 	for (int first = 0; first < hi; first += TILE)
@@ -230,7 +232,7 @@ static void logits(const struct calib_attention *t, int lo, int hi)
 
 void calib_attention_rows(struct calib_attention *t, int qa)
 {
-	int tok = t->l->b.shape.page_tok, n = t->l->b.n_row, lo = qa * tok;
+	int tok = t->l->b.shape.page_tok, n = t->l->b.rows.n_row, lo = qa * tok;
 	int hi = lo + tok < n ? lo + tok : n;
 
 	logits(t, lo, hi);

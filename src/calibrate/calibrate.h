@@ -44,8 +44,8 @@ struct calib_layer {
 	struct attn_batch b;
 	bf16_t *q;
 	struct kv_cache kv;
-	int32_t row0[2], ctx[1], qblk0[2], page0[2], left[1];
-	int32_t *page;
+	int32_t row0[2], pos0[1], qblk0[2], left[1], len[1], page0[2];
+	int32_t *page, *pos;
 };
 
 /* Tokens of a capture that are used. */

@@ -68,14 +68,14 @@ struct scratch {
 static enum ar_status scratch_init(struct scratch *t, const struct calib_layer *l, int h,
 				   struct ar_err *err)
 {
-	size_t n = (size_t)l->b.n_row;
+	size_t n = (size_t)l->b.rows.n_row;
 
-	t->n = l->b.n_row;
+	t->n = l->b.rows.n_row;
 	t->column = malloc(n * sizeof *t->column);
 	t->slash = malloc(n * sizeof *t->slash);
 	t->cell = malloc(n * sizeof *t->cell);
 	t->list = malloc(2 * N_CANDIDATE * n * sizeof *t->list);
-	t->row.run = malloc((size_t)l->b.n_qblk * sizeof *t->row.run);
+	t->row.run = malloc((size_t)l->b.rows.n_qblk * sizeof *t->row.run);
 	t->row.col = malloc(n * sizeof *t->row.col);
 	t->mean = malloc((size_t)l->b.shape.head_dim * sizeof *t->mean);
 	if (!t->column || !t->slash || !t->cell || !t->list || !t->row.run || !t->row.col ||
@@ -163,7 +163,7 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 
 	if (!st)
 		st = pick_lists(j, h, &t, err);
-	for (int qa = from / TOK; !st && qa < j->l->b.n_qblk; qa++) {
+	for (int qa = from / TOK; !st && qa < j->l->b.rows.n_qblk; qa++) {
 		int lo = qa * TOK, hi = lo + TOK < t.n ? lo + TOK : t.n;
 
 		calib_attention_rows(&t.truth, qa);
@@ -193,7 +193,7 @@ static enum ar_status fit_layer(const void *arg, const struct calib_input *in, s
 
 	if (st)
 		return st;
-	mean = malloc((size_t)l.b.n_qblk * means_state_bytes(&l.b.shape));
+	mean = malloc((size_t)l.b.rows.n_qblk * means_state_bytes(&l.b.shape));
 	if (mean) {
 		means_update(&l.b, l.kv.k, mean);
 		j.mean = mean;

@@ -40,13 +40,13 @@ static int block_tok(const struct args *a)
 static void true_masses(struct calib_attention *t, int qa, double *mass)
 {
 	int tok = t->l->b.shape.page_tok, lo = qa * tok;
-	int hi = lo + tok < t->l->b.n_row ? lo + tok : t->l->b.n_row;
+	int hi = lo + tok < t->l->b.rows.n_row ? lo + tok : t->l->b.rows.n_row;
 
 	calib_attention_rows(t, qa);
 	for (int j = 0; j <= qa; j++)
 		mass[j] = 0;
 	for (int row = lo; row < hi; row++) {
-		const float *x = t->x + (size_t)(row - lo) * (size_t)t->l->b.n_row;
+		const float *x = t->x + (size_t)(row - lo) * (size_t)t->l->b.rows.n_row;
 
 		for (int i = 0; i <= row; i++)
 			mass[i / tok] += x[i];
@@ -105,7 +105,7 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 	const struct job *j = ctx;
 	const struct attn_batch *b = &j->l->b;
 	struct calib_attention t = { 0 };
-	size_t blks = (size_t)b->max_kv_blk;
+	size_t blks = (size_t)b->keys.max_kv_blk;
 	uint32_t *estimate = malloc(blks * blks * sizeof *estimate);
 	struct entry *e = malloc(blks * sizeof *e);
 	double *mass = malloc(blks * sizeof *mass);
@@ -116,7 +116,7 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 	if (!st)
 		st = xattention_masses(b, stride_tok(j->a), 0, h, j->l->q, j->l->kv.k, estimate,
 				       err);
-	for (int qa = 0; !st && qa < b->max_kv_blk; qa++) {
+	for (int qa = 0; !st && qa < b->keys.max_kv_blk; qa++) {
 		true_masses(&t, qa, mass);
 		add_row(mass, estimate + (size_t)qa * blks, qa + 1, j->a->mass, e, &kept, &all);
 		if (ar_interrupted())

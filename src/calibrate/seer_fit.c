@@ -14,7 +14,7 @@
 
 static int blocks_of(const struct calib_layer *l)
 {
-	return l->b.max_kv_blk;
+	return l->b.keys.max_kv_blk;
 }
 
 static void pool_block(struct seer_fit_seq *s, const struct calib_layer *l, int head, int j,
@@ -22,7 +22,7 @@ static void pool_block(struct seer_fit_seq *s, const struct calib_layer *l, int 
 {
 	const struct attn_shape *a = &l->b.shape;
 	int dim = a->head_dim, tok = a->page_tok, pos = j * tok;
-	int n = l->b.n_row - pos < tok ? l->b.n_row - pos : tok;
+	int n = l->b.rows.n_row - pos < tok ? l->b.rows.n_row - pos : tok;
 	size_t at = (size_t)j * (size_t)a->kv_heads + (size_t)(head / (a->q_heads / a->kv_heads));
 	float *f = s->f + (size_t)j * (size_t)(SEER_POOLS * dim);
 	float *u = s->u + (size_t)j * (size_t)dim;
@@ -44,7 +44,7 @@ static void pool_block(struct seer_fit_seq *s, const struct calib_layer *l, int 
 /* Row i of the targets. */
 static void target_row(struct seer_fit_seq *s, struct calib_attention *a, int i)
 {
-	int tok = a->l->b.shape.page_tok, rows = a->l->b.n_row, lo = i * tok;
+	int tok = a->l->b.shape.page_tok, rows = a->l->b.rows.n_row, lo = i * tok;
 	int hi = lo + tok < rows ? lo + tok : rows;
 	float *t = s->t + (size_t)i * (size_t)s->n;
 	double sum = 0;

@@ -32,7 +32,13 @@ static int words(const struct select_result *r)
 	return (select_blocks(r) + 31) / 32;
 }
 
-bool select_kept(const struct select_result *r, int head, int i, int j)
+struct shape_place select_place(const struct select_result *r, int head, int i)
+{
+	return (struct shape_place){ &r->shape, select_past(r), select_blocks(r), head, i };
+}
+
+/* Is block j kept for a query head's query block i?  Of shapes in blocks only. */
+static bool is_kept(const struct select_result *r, int head, int i, int j)
 {
 	const uint32_t *row = r->sel->chosen.mask;
 
@@ -55,7 +61,7 @@ static struct selection_count total(const struct select_result *r)
 
 static bool in_blocks(const struct select_result *r)
 {
-	return method_shape(r->method) & (TAKES_ALL | TAKES_MASK | TAKES_TABLE);
+	return shape_of(r->method)->list->entry == ENTRY_BLOCK;
 }
 
 static struct select_density *put(struct select_density *to, const char *step, const char *scope,
@@ -129,8 +135,8 @@ double select_jaccard(const struct select_result *r)
 				int both = 0, any = 0;
 
 				for (int j = 0; j < past; j++) {
-					bool x = select_kept(r, h, a, j);
-					bool y = select_kept(r, h, b, j);
+					bool x = is_kept(r, h, a, j);
+					bool y = is_kept(r, h, b, j);
 
 					both += x && y;
 					any += x || y;
@@ -140,41 +146,28 @@ double select_jaccard(const struct select_result *r)
 	return sum / r->shape.q_heads / (n * (n - 1) / 2);
 }
 
-/* Keys before the chunk in a row of runs and columns. */
-static int64_t past_keys(const struct select_result *r, int head, int i)
+/* Blocks, or keys, before the chunk that an entry stands for. */
+static int past_of(const struct select_result *r, enum shape_entry what, int entry)
 {
-	const struct column_lists *l = &r->sel->chosen.columns;
-	size_t row = (size_t)(i * r->shape.q_heads + head);
-	const int32_t *run = l->run + row * (size_t)l->max_run;
-	const int32_t *col = l->col + row * (size_t)l->max_col;
-	int64_t n = 0;
+	int n = what == ENTRY_RUN ? r->shape.page_tok : 1;
+	int before = (what == ENTRY_BLOCK ? select_past(r) : r->ctx) - entry;
 
-	for (int k = 0; k < l->n_run[row]; k++) {
-		int before = r->ctx - run[k];
-
-		n += before < 0 ? 0 : before < r->shape.page_tok ? before : r->shape.page_tok;
-	}
-	for (int k = 0; k < l->n_col[row]; k++)
-		n += col[k] < r->ctx;
-	return n;
+	return before < 0 ? 0 : before < n ? before : n;
 }
 
 double select_head_density(const struct select_result *r, int head)
 {
-	const struct attn_shape *s = &r->shape;
 	int n_qblk = select_body(r), past = in_blocks(r) ? select_past(r) : r->ctx;
 	int64_t sel = 0;
 
 	if (!past || !n_qblk)
 		return NAN;
-	if (method_shape(r->method) == TAKES_TOKENS)
-		return (double)r->sel->chosen.tokens.n[head / (s->q_heads / s->kv_heads)] / past;
 	for (int i = 0; i < n_qblk; i++) {
-		if (!in_blocks(r))
-			sel += past_keys(r, head, i);
-		else
-			for (int j = 0; j < past; j++)
-				sel += select_kept(r, head, i, j);
+		struct shape_place at = select_place(r, head, i);
+
+		for (const struct shape_list *l = shape_of(r->method)->list; l->name; l++)
+			for (int k = 0, entry; (entry = l->next(r->sel, &at, &k)) >= 0;)
+				sel += past_of(r, l->entry, entry);
 	}
 	return (double)sel / ((double)n_qblk * past);
 }
@@ -206,40 +199,30 @@ static void cover_keys(const struct select_result *r, int first, int n, int end,
 		out[t / tok] += 1 / (float)tok;
 }
 
-static void cover_tokens(const struct select_result *r, int head, int i, float *out)
+static void cover_list(const struct select_result *r, const struct shape_list *l, int head, int i,
+		       float *out)
 {
-	const struct attn_shape *s = &r->shape;
-	const struct token_lists *l = &r->sel->chosen.tokens;
-	int tok = s->page_tok, kv = head / (s->q_heads / s->kv_heads), n_blk = select_blocks(r);
-	const int32_t *list = l->tok + attn_token_row(s, 0, n_blk, kv);
+	struct shape_place at = select_place(r, head, i);
+	int tok = r->shape.page_tok, n = l->entry == ENTRY_RUN ? tok : 1;
 
-	for (int k = 0; k < l->n[kv]; k++)
-		cover_keys(r, list[k], 1, r->ctx, out);
-	cover_keys(r, r->ctx, (select_past(r) + i + 1) * tok - r->ctx, n_blk * tok, out);
-}
-
-static void cover_columns(const struct select_result *r, int head, int i, float *out)
-{
-	const struct column_lists *l = &r->sel->chosen.columns;
-	size_t row = (size_t)(i * r->shape.q_heads + head);
-	int tok = r->shape.page_tok, end = (select_past(r) + i + 1) * tok;
-
-	for (int k = 0; k < l->n_run[row]; k++)
-		cover_keys(r, l->run[row * (size_t)l->max_run + (size_t)k], tok, end, out);
-	for (int k = 0; k < l->n_col[row]; k++)
-		cover_keys(r, l->col[row * (size_t)l->max_col + (size_t)k], 1, end, out);
+	for (int k = 0, entry; (entry = l->next(r->sel, &at, &k)) >= 0;)
+		if (l->entry == ENTRY_BLOCK)
+			out[entry] = 1;
+		else
+			cover_keys(r, entry, n, (select_past(r) + i + 1) * tok, out);
 }
 
 void select_cover(const struct select_result *r, int head, int i, float *out)
 {
-	int n = select_blocks(r);
+	const struct selection_shape *shape = shape_of(r->method);
+	int n = select_blocks(r), tok = r->shape.page_tok;
 
 	for (int j = 0; j < n; j++)
-		out[j] = in_blocks(r) && select_kept(r, head, i, j);
-	if (method_shape(r->method) == TAKES_TOKENS)
-		cover_tokens(r, head, i, out);
-	if (method_shape(r->method) == TAKES_COLUMNS)
-		cover_columns(r, head, i, out);
+		out[j] = 0;
+	for (const struct shape_list *l = shape->list; l->name; l++)
+		cover_list(r, l, head, i, out);
+	if (shape->per_kv)
+		cover_keys(r, r->ctx, (select_past(r) + i + 1) * tok - r->ctx, n * tok, out);
 }
 
 int select_groups(const struct select_result *r)

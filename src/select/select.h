@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "kernels/methods/method.h"
+#include "kernels/methods/shapes.h"
 #include "replay/engine/backend.h"
 
 struct select_result {
@@ -25,8 +25,8 @@ int select_blocks(const struct select_result *r);
 int select_query_blocks(const struct select_result *r);
 int select_body(const struct select_result *r);
 
-/* Is block j kept for a query head's query block i?  Of masks and dense methods only. */
-bool select_kept(const struct select_result *r, int head, int i, int j);
+/* The place of a query head's query block i, for the lists of shape_of(r->method). */
+struct shape_place select_place(const struct select_result *r, int head, int i);
 
 /* ---- densities ---- */
 

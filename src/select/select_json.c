@@ -31,40 +31,51 @@ static cJSON *string(const char *s)
 
 /* ---- lists ---- */
 
-/* An array of n things made one by one. */
-typedef cJSON *make_fn(const struct select_result *r, int head, int i);
+/* An array of n things made one by one.  what: the list that make reads, if any. */
+typedef cJSON *make_fn(const struct select_result *r, const struct shape_list *what, int head,
+		       int i);
 
-static cJSON *each(const struct select_result *r, int head, int n, make_fn *make)
+static cJSON *each(const struct select_result *r, const struct shape_list *what, int head, int n,
+		   make_fn *make)
 {
 	cJSON *a = cJSON_CreateArray();
 	bool done = a;
 
 	for (int i = 0; done && i < n; i++)
-		done = add(a, NULL, make(r, head, i));
+		done = add(a, NULL, make(r, what, head, i));
 	if (done)
 		return a;
 	cJSON_Delete(a);
 	return NULL;
 }
 
-static cJSON *kept_blocks(const struct select_result *r, int head, int i)
+/* The entries of a query head's query block i. */
+static cJSON *entries(const struct select_result *r, const struct shape_list *what, int head, int i)
 {
+	struct shape_place at = select_place(r, head, i);
 	cJSON *a = cJSON_CreateArray();
 
-	for (int j = 0; a && j < select_blocks(r); j++)
-		if (select_kept(r, head, i, j) && !add(a, NULL, cJSON_CreateNumber(j))) {
+	for (int k = 0, entry; a && (entry = what->next(r->sel, &at, &k)) >= 0;)
+		if (!add(a, NULL, cJSON_CreateNumber(entry))) {
 			cJSON_Delete(a);
 			return NULL;
 		}
 	return a;
 }
 
-static cJSON *table(const struct select_result *r, int head, int g)
+static cJSON *kv_entries(const struct select_result *r, const struct shape_list *what, int head,
+			 int kv)
+{
+	(void)head;
+	return entries(r, what, kv * (r->shape.q_heads / r->shape.kv_heads), 0);
+}
+
+static cJSON *table(const struct select_result *r, const struct shape_list *what, int head, int g)
 {
 	const struct block_lists *l = &r->sel->lists.blocks;
 	cJSON *a = cJSON_CreateArray();
 
-	(void)head;
+	(void)what, (void)head;
 	for (int k = 0; a && k < l->n[g]; k++)
 		if (!add(a, NULL, cJSON_CreateNumber(l->block[(size_t)g * (size_t)l->stride +
 							       (size_t)k]))) {
@@ -72,31 +83,6 @@ static cJSON *table(const struct select_result *r, int head, int g)
 			return NULL;
 		}
 	return a;
-}
-
-static cJSON *tokens(const struct select_result *r, int head, int kv)
-{
-	const struct token_lists *l = &r->sel->chosen.tokens;
-
-	(void)head;
-	return cJSON_CreateIntArray(l->tok + attn_token_row(&r->shape, 0, select_blocks(r), kv),
-				    l->n[kv]);
-}
-
-static cJSON *runs(const struct select_result *r, int head, int i)
-{
-	const struct column_lists *l = &r->sel->chosen.columns;
-	size_t row = (size_t)(i * r->shape.q_heads + head);
-
-	return cJSON_CreateIntArray(l->run + row * (size_t)l->max_run, l->n_run[row]);
-}
-
-static cJSON *columns(const struct select_result *r, int head, int i)
-{
-	const struct column_lists *l = &r->sel->chosen.columns;
-	size_t row = (size_t)(i * r->shape.q_heads + head);
-
-	return cJSON_CreateIntArray(l->col + row * (size_t)l->max_col, l->n_col[row]);
 }
 
 static cJSON *numbers(const float *x, int n)
@@ -112,53 +98,54 @@ static cJSON *numbers(const float *x, int n)
 }
 
 /* Scores up to the query block's own. */
-static cJSON *scores(const struct select_result *r, int head, int i)
+static cJSON *scores(const struct select_result *r, const struct shape_list *what, int head, int i)
 {
 	const float *x = r->sel->chosen.score +
 			 (size_t)(i * r->shape.q_heads + head) * (size_t)select_blocks(r);
 
+	(void)what;
 	return numbers(x, select_past(r) + i + 1);
 }
 
 /* Of the tokens before the chunk. */
-static cJSON *token_scores(const struct select_result *r, int head, int kv)
+static cJSON *token_scores(const struct select_result *r, const struct shape_list *what, int head,
+			   int kv)
 {
 	const float *x = r->sel->chosen.score +
 			 attn_token_row(&r->shape, 0, select_blocks(r), kv);
 
-	(void)head;
+	(void)what, (void)head;
 	return numbers(x, r->ctx);
 }
 
 /* [query head][query block] of what make makes. */
-static bool add_heads(cJSON *o, const char *name, const struct select_result *r, make_fn *make)
+static bool add_heads(cJSON *o, const char *name, const struct select_result *r,
+		      const struct shape_list *what, make_fn *make)
 {
 	cJSON *a = cJSON_AddArrayToObject(o, name);
 	bool done = a;
 
 	for (int h = 0; done && h < r->shape.q_heads; h++)
-		done = add(a, NULL, each(r, h, select_query_blocks(r), make));
+		done = add(a, NULL, each(r, what, h, select_query_blocks(r), make));
 	return done;
 }
 
 static bool add_lists(cJSON *o, const struct select_result *r)
 {
-	unsigned shape = method_shape(r->method);
+	const struct selection_shape *shape = shape_of(r->method);
+	int kv_heads = r->shape.kv_heads;
 	bool done = true;
 
-	if (shape == TAKES_TOKENS)
-		done = add(o, "tokens", each(r, 0, r->shape.kv_heads, tokens));
-	else if (shape == TAKES_COLUMNS)
-		done = add_heads(o, "runs", r, runs) && add_heads(o, "columns", r, columns);
-	else
-		done = add_heads(o, "blocks", r, kept_blocks);
-	if (done && shape == TAKES_TABLE)
+	for (const struct shape_list *l = shape->list; done && l->name; l++)
+		done = shape->per_kv ? add(o, l->name, each(r, l, 0, kv_heads, kv_entries)) :
+				       add_heads(o, l->name, r, l, entries);
+	if (done && r->sel->lists.heads)
 		done = cJSON_AddNumberToObject(o, "table_heads", r->sel->lists.heads) &&
-		       add(o, "tables", each(r, 0, select_groups(r), table));
+		       add(o, "tables", each(r, NULL, 0, select_groups(r), table));
 	if (done && r->sel->chosen.score)
-		done = shape == TAKES_TOKENS ?
-			       add(o, "scores", each(r, 0, r->shape.kv_heads, token_scores)) :
-			       add_heads(o, "scores", r, scores);
+		done = shape->per_kv ?
+			       add(o, "scores", each(r, NULL, 0, kv_heads, token_scores)) :
+			       add_heads(o, "scores", r, NULL, scores);
 	return done;
 }
 

@@ -87,18 +87,28 @@ static void add_range(struct ranges *x, int v)
 	x->to = v;
 }
 
-static void put_blocks(const struct select_result *r, int head, FILE *f)
+static void put_entries(const struct select_result *r, const struct shape_list *l, int head, int i,
+			FILE *f)
 {
+	struct shape_place at = select_place(r, head, i);
 	struct ranges x = { f, -1, -1 };
 
-	for (int i = 0; i < select_query_blocks(r); i++) {
-		fprintf(f, "  query block %d:", select_past(r) + i);
-		for (int j = 0; j < select_blocks(r); j++)
-			if (select_kept(r, head, i, j))
-				add_range(&x, j);
-		flush_range(&x);
-		fputc('\n', f);
+	for (int k = 0, entry; (entry = l->next(r->sel, &at, &k)) >= 0;)
+		add_range(&x, entry);
+	flush_range(&x);
+}
+
+static void put_query_block(const struct select_result *r, int head, int i, FILE *f)
+{
+	const char *sep = "";
+
+	fprintf(f, "  query block %d:", select_past(r) + i);
+	for (const struct shape_list *l = shape_of(r->method)->list; l->name; l++) {
+		fprintf(f, "%s%s%s", sep, *l->text ? " " : "", l->text);
+		put_entries(r, l, head, i, f);
+		sep = ";";
 	}
+	fputc('\n', f);
 }
 
 static void put_table(const struct select_result *r, int head, FILE *f)
@@ -115,50 +125,20 @@ static void put_table(const struct select_result *r, int head, FILE *f)
 	fputc('\n', f);
 }
 
-static void put_numbers(const int32_t *v, int n, FILE *f)
-{
-	struct ranges x = { f, -1, -1 };
-
-	for (int k = 0; k < n; k++)
-		add_range(&x, v[k]);
-	flush_range(&x);
-}
-
-static void put_columns(const struct select_result *r, int head, FILE *f)
-{
-	const struct column_lists *l = &r->sel->chosen.columns;
-
-	for (int i = 0; i < select_query_blocks(r); i++) {
-		size_t row = (size_t)(i * r->shape.q_heads + head);
-
-		fprintf(f, "  query block %d: runs from", select_past(r) + i);
-		put_numbers(l->run + row * (size_t)l->max_run, l->n_run[row], f);
-		fputs("; columns", f);
-		put_numbers(l->col + row * (size_t)l->max_col, l->n_col[row], f);
-		fputc('\n', f);
-	}
-}
-
 static void put_lists(const struct select_result *r, int head, FILE *f)
 {
-	const struct token_lists *l = &r->sel->chosen.tokens;
+	const struct selection_shape *shape = shape_of(r->method);
 	int kv = head / (r->shape.q_heads / r->shape.kv_heads);
 
-	switch (method_shape(r->method)) {
-	case TAKES_TOKENS:
-		fprintf(f, "  tokens of KV head %d:", kv);
-		put_numbers(l->tok + attn_token_row(&r->shape, 0, select_blocks(r), kv), l->n[kv],
-			    f);
+	for (const struct shape_list *l = shape->list; shape->per_kv && l->name; l++) {
+		fprintf(f, "  %s of KV head %d:", l->name, kv);
+		put_entries(r, l, head, 0, f);
 		fputc('\n', f);
-		break;
-	case TAKES_COLUMNS:
-		put_columns(r, head, f);
-		break;
-	default:
-		put_blocks(r, head, f);
-		if (r->sel->lists.heads)
-			put_table(r, head, f);
 	}
+	for (int i = 0; !shape->per_kv && i < select_query_blocks(r); i++)
+		put_query_block(r, head, i, f);
+	if (r->sel->lists.heads)
+		put_table(r, head, f);
 }
 
 /* ---- pictures ---- */

@@ -19,32 +19,38 @@ static void list_keys(const struct attn_batch *b, const struct column_lists *l, 
 			k->pos[k->n++] = t;
 	k->n_run = k->n;
 	k->band = l->band[list];
-	k->total = b->ctx[r] + b->row0[r + 1] - b->row0[r] + b->left[r];
+	k->total = b->keys.len[r] + b->rows.left[r];
 	for (int i = 0; i < l->n_col[list]; i++)
 		k->pos[k->n++] = col[i];
+}
+
+/* The rows of request r in query block i of the batch, all heads. */
+static void attend_block(const struct attn_batch *b, const struct column_lists *l, int r, int i,
+			 struct keys *k, const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+			 float *lse)
+{
+	int tok = b->shape.page_tok, heads = b->shape.q_heads;
+	int first = (b->rows.pos0[r] / tok + i - b->rows.qblk0[r]) * tok;
+	int lo = attn_rows_below(&b->rows, r, first);
+	int hi = attn_rows_below(&b->rows, r, first + tok);
+
+	for (int h = 0; h < heads && lo < hi; h++) {
+		list_keys(b, l, (size_t)(i * heads + h), r,
+			  b->rows.pos[b->rows.row0[r] + hi - 1], k);
+		keys_attend(k, b, r, lo, hi - lo, h, q, kv, out, lse);
+	}
 }
 
 static enum ar_status columns_ref(const struct attn_batch *b, const struct executor_lists *lists,
 				  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
 				  float *lse, struct ar_err *err)
 {
-	int tok = b->shape.page_tok;
-	size_t heads = (size_t)b->shape.q_heads;
 	struct keys k;
 	enum ar_status st = keys_init(&k, b, err);
 
-	for (int r = 0; r < b->n_req && !st; r++)
-		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
-			for (int h = 0; h < b->shape.q_heads; h++) {
-				int ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
-				int lo = (ctx / tok + i - b->qblk0[r]) * tok - ctx, hi = lo + tok;
-
-				lo = lo > 0 ? lo : 0;
-				hi = hi < rows ? hi : rows;
-				list_keys(b, &lists->columns, (size_t)i * heads + (size_t)h, r,
-					  ctx + hi - 1, &k);
-				keys_attend(&k, b, r, lo, hi - lo, h, q, kv, out, lse);
-			}
+	for (int r = 0; r < b->rows.n_req && !st; r++)
+		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
+			attend_block(b, &lists->columns, r, i, &k, q, kv, out, lse);
 	keys_release(&k);
 	return st;
 }
@@ -54,7 +60,7 @@ const struct executor executor_columns = {
 	.name = "columns",
 	.title = "runs and single columns of keys per query block and head",
 	.origin = "MInference, vertical-slash attention",
-	.takes = TAKES_COLUMNS,
+	.takes = SHAPE_COLUMNS,
 	.plan = attend_plan_blocks,
 	.ref = columns_ref,
 #if HAVE_CUDA

@@ -75,7 +75,7 @@ static __device__ struct view view_of(const struct columns_args &a)
 	v.col = a.lists.col + (size_t)t.list * a.lists.max_col;
 	v.n_run = a.lists.n_run[t.list];
 	v.n_col = a.lists.n_col[t.list];
-	v.page = a.b.page + t.page0;
+	v.page = a.b.keys.page + t.page0;
 	v.first_pos = t.pos;
 	v.last_pos = v.first_pos + t.n_row - 1;
 	v.n_row = t.n_row;
@@ -84,7 +84,7 @@ static __device__ struct view view_of(const struct columns_args &a)
 	v.row = t.row;
 	v.far = band.local ? band.local : INT_MAX;
 	v.init = band.init - v.first_pos;
-	v.tail = a.b.row0[t.req + 1] + a.b.left[t.req] - t.row - band.last;
+	v.tail = a.b.rows.row0[t.req + 1] + a.b.rows.left[t.req] - t.row - band.last;
 	return v;
 }
 

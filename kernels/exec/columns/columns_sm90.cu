@@ -244,7 +244,8 @@ enum ar_status columns_sm90_enqueue(const struct attn_batch *b, const struct exe
 {
 	const struct column_lists *l = &lists->columns;
 	const bool cut = b->n_part && b->n_tile <= ATTEND_CUT_TILES;
-	const struct params p = { tile_params_of(b, 1, cut, out, lse, work), *l, b->row0, b->left,
+	const struct params p = { tile_params_of(b, 1, cut, out, lse, work), *l, b->rows.row0,
+				  b->rows.left,
 				  (const __nv_bfloat16 *)kv->k, (const __nv_bfloat16 *)kv->v };
 	enum ar_status st = AR_OK;
 

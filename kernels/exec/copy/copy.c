@@ -34,7 +34,7 @@ const struct executor executor_copy = {
 	.name = "copy",
 	.title = "copy the blocks of a table together, then dense attention",
 	.origin = "CompactAttention, copy execution (CA-FP copy)",
-	.takes = TAKES_TABLE,
+	.takes = SHAPE_TABLE,
 	.plan = pool_plan,
 	.ref = copy_ref,
 #if HAVE_CUDA

@@ -15,18 +15,18 @@ static enum ar_status gather_ref(const struct attn_batch *b, const struct execut
 	struct keys k;
 	enum ar_status st = keys_init(&k, b, err);
 
-	for (int r = 0; r < b->n_req && !st; r++)
+	for (int r = 0; r < b->rows.n_req && !st; r++)
 		for (int h = 0; h < s->q_heads; h++) {
-			int kv_head = h / group, rows = b->row0[r + 1] - b->row0[r];
-			int n_page = b->page0[r + 1] - b->page0[r];
-			size_t first = attn_token_row(s, b->page0[r], n_page, kv_head);
+			int kv_head = h / group, rows = attn_n_row(&b->rows, r);
+			int n_page = b->keys.page0[r + 1] - b->keys.page0[r];
+			size_t first = attn_token_row(s, b->keys.page0[r], n_page, kv_head);
 			const int32_t *tok = l->tok + first;
 
 			k.n = 0;
 			for (int i = 0; i < l->n[r * s->kv_heads + kv_head]; i++)
 				k.pos[k.n++] = tok[i];
-			for (int i = 0; i < rows; i++)
-				k.pos[k.n++] = b->ctx[r] + i;
+			for (int t = b->rows.pos0[r]; t < b->keys.len[r]; t++)
+				k.pos[k.n++] = t;
 			for (int i = 0; i < rows; i += s->page_tok)
 				keys_attend(&k, b, r, i, rows - i < s->page_tok ? rows - i :
 					    s->page_tok, h, q, kv, out, lse);
@@ -59,7 +59,7 @@ const struct executor executor_gather = {
 	.name = "gather",
 	.title = "copy the listed tokens together, then dense attention",
 	.origin = "QUOKA, packed keys and values",
-	.takes = TAKES_TOKENS,
+	.takes = SHAPE_TOKENS,
 	.plan = pool_plan,
 	.ref = gather_ref,
 #if HAVE_CUDA

@@ -11,8 +11,8 @@ int pool_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
 	int lists = union_groups(heads ? heads : group, &b->shape);
 
 	for (int i = 0; i < n && tile; i++) {
-		tile[i].page0 = pool_page(b->page0, lists, tile[i].list);
-		tile[i].pos -= b->ctx[tile[i].req];
+		tile[i].page0 = pool_page(b->keys.page0, lists, tile[i].list);
+		tile[i].pos -= b->rows.pos0[tile[i].req];
 	}
 	return n;
 }
@@ -44,7 +44,7 @@ struct pool pool_at(const struct attn_batch *b, int lists, void *work)
 {
 	struct workspace w = workspace_at(work);
 
-	return lay_out(&w, &b->shape, (size_t)b->n_req, (size_t)b->n_page, (size_t)lists);
+	return lay_out(&w, &b->shape, (size_t)b->rows.n_req, (size_t)b->keys.n_page, (size_t)lists);
 }
 
 enum ar_status pool_attend(const struct attn_batch *b, int heads, int lists, const bf16_t *q,
@@ -55,7 +55,7 @@ enum ar_status pool_attend(const struct attn_batch *b, int heads, int lists, con
 	struct attn_batch packed = *b;
 
 	packed.shape.kv_heads = 1;
-	packed.page = p.page;
+	packed.keys.page = p.page;
 	packed.kept = p.ctx;
 	return attend_enqueue(&packed, attend_plan_rows, heads, &all, q, &p.kv, out, lse, p.rest,
 			      stream, err);

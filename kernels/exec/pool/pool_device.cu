@@ -34,8 +34,8 @@ static __device__ struct place place_of(const struct move &m, int list)
 
 	p.req = r;
 	p.kv_head = g / (m.lists / m.b.shape.kv_heads);
-	p.rows = m.b.row0[r + 1] - m.b.row0[r];
-	p.first = pool_page(m.b.page0, m.lists, list);
+	p.rows = m.b.rows.row0[r + 1] - m.b.rows.row0[r];
+	p.first = pool_page(m.b.keys.page0, m.lists, list);
 	return p;
 }
 
@@ -44,7 +44,7 @@ static __device__ __forceinline__ int64_t key_row(const struct move &m, const st
 						  int pos)
 {
 	const int tok = m.b.shape.page_tok;
-	const int64_t page = m.b.page[m.b.page0[p.req] + pos / tok];
+	const int64_t page = m.b.keys.page[m.b.keys.page0[p.req] + pos / tok];
 
 	return (page * m.b.shape.kv_heads + p.kv_head) * tok + pos % tok;
 }
@@ -56,7 +56,7 @@ struct blocks {
 
 	__device__ int ctx(const struct move &m, const struct place &p, int list) const
 	{
-		const int tok = m.b.shape.page_tok, ctx = m.b.ctx[p.req];
+		const int tok = m.b.shape.page_tok, ctx = m.b.rows.pos0[p.req];
 		const int own = (ctx + p.rows + tok - 1) / tok - ctx / tok;
 
 		return (l.n[list] - own) * tok + ctx % tok;
@@ -109,13 +109,14 @@ struct tokens {
 
 			if (k < n)
 				return key_row(m, p, tok[k]);
-			return k < n + p.rows ? key_row(m, p, m.b.ctx[p.req] + k - n) : -1;
+			return k < n + p.rows ? key_row(m, p, m.b.rows.pos0[p.req] + k - n) : -1;
 		}
 	};
 
 	__device__ cursor block(const struct move &m, const struct place &p, int list, int i) const
 	{
-		const int32_t page0 = m.b.page0[p.req], n_page = m.b.page0[p.req + 1] - page0;
+		const int32_t page0 = m.b.keys.page0[p.req];
+		const int32_t n_page = m.b.keys.page0[p.req + 1] - page0;
 
 		return { l.tok + attn_token_row(&m.b.shape, page0, n_page, p.kv_head), l.n[list],
 			 i * m.b.shape.page_tok };
@@ -160,14 +161,14 @@ static enum ar_status fill(const struct attn_batch *b, const Lists &from, int li
 			   struct ar_err *err)
 {
 	const struct move m = { *b, *kv, pool_at(b, lists, work), lists };
-	const int n_list = b->n_req * lists;
+	const int n_list = b->rows.n_req * lists;
 	enum ar_status st = AR_OK;
 	int per;
 
 	if (!n_list)
 		return AR_OK;
 	per = GRID / n_list;
-	per = per > b->max_kv_blk ? b->max_kv_blk : per < 1 ? 1 : per;
+	per = per > b->keys.max_kv_blk ? b->keys.max_kv_blk : per < 1 ? 1 : per;
 	pool_fill<<<n_list * per, THREADS, 0, stream>>>(m, from, per);
 	CU_LAUNCHED();
 out:

@@ -32,11 +32,11 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	struct attn_band band = ashape_band(self);
 
 	(void)layer, (void)q, (void)kv, (void)state, (void)err;
-	for (int r = 0; r < b->n_req; r++)
-		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+	for (int r = 0; r < b->rows.n_req; r++)
+		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
 			for (int h = 0; h < b->shape.q_heads; h++) {
 				size_t row = (size_t)(i * b->shape.q_heads + h);
-				int qa = b->ctx[r] / b->shape.page_tok + i - b->qblk0[r];
+				int qa = b->rows.pos0[r] / b->shape.page_tok + i - b->rows.qblk0[r];
 
 				l->n_run[row] = ashape_runs(&band, b, r, qa,
 							    l->run + row * (size_t)l->max_run);
@@ -67,6 +67,7 @@ const struct selector selector_ashape = {
 	.params = params,
 	.param_size = sizeof(struct ashape),
 	.block_tok = block_tok,
+	.gives = SHAPE_COLUMNS,
 	.columns = columns,
 	.ref = ref,
 	.enqueue = HAVE_CUDA ? ashape_enqueue : NULL,

@@ -26,10 +26,10 @@ AR_BOTH static inline struct attn_band ashape_band(const struct ashape *p)
 AR_BOTH static inline int ashape_runs(const struct attn_band *band, const struct attn_batch *b,
 				      int r, int qa, int32_t *run)
 {
-	int tok = b->shape.page_tok, end = b->ctx[r] + b->row0[r + 1] - b->row0[r], n = 0;
-	int64_t first = qa * tok > b->ctx[r] ? qa * tok : b->ctx[r];
+	int tok = b->shape.page_tok, end = b->keys.len[r], n = 0;
+	int64_t first = qa * tok > b->rows.pos0[r] ? qa * tok : b->rows.pos0[r];
 	int64_t past = (qa + 1) * tok < end ? (qa + 1) * tok : end;
-	bool open = !band->local || past > end + b->left[r] - band->last;
+	bool open = !band->local || past > end + b->rows.left[r] - band->last;
 	int64_t near = open || first < band->local ? 0 : first - band->local + 1;
 
 	for (int j = 0; j <= qa; j++)

@@ -12,7 +12,7 @@ ashape_lists(struct attn_batch b, struct attn_band band, struct column_lists l)
 {
 	const int i = blockIdx.x * THREADS + threadIdx.x;
 
-	if (i >= b.n_qblk * b.shape.q_heads)
+	if (i >= b.rows.n_qblk * b.shape.q_heads)
 		return;
 	const struct qblk s = qblk_at(b, i / b.shape.q_heads);
 
@@ -26,7 +26,7 @@ enum ar_status ashape_enqueue(const struct attn_batch *b, const void *self, int,
 			      const struct selection *out, void *, void *stream,
 			      struct ar_err *err)
 {
-	const int n = b->n_qblk * b->shape.q_heads;
+	const int n = b->rows.n_qblk * b->shape.q_heads;
 	enum ar_status st = AR_OK;
 
 	if (!n)

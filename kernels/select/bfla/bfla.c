@@ -215,7 +215,8 @@ static void put_scores(const struct attn_batch *b, const struct bfla *p, int r,
 	struct page_range own = pages_of(p, rows, i, tok);
 
 	for (int qa = own.first; qa <= own.last; qa++) {
-		float *score = selection_score(out, b, b->qblk0[r] + qa - rows->ctx / tok, head);
+		float *score = selection_score(out, b, b->rows.qblk0[r] + qa - rows->ctx / tok,
+					       head);
 
 		for (int k = 0; score && k <= last; k++)
 			for (int j = cell[k].j * per; j < (cell[k].j + 1) * per && j <= qa; j++)
@@ -232,13 +233,15 @@ static void keep_row(const struct attn_batch *b, const struct bfla *p, int r,
 	const struct attn_shape *s = &b->shape;
 	int tok = (int)p->block, last = bfla_last(p, rows, i), group = s->q_heads / s->kv_heads;
 	size_t dim = (size_t)s->head_dim, head = (size_t)s->page_tok * dim;
-	struct tokens keys = { k + (size_t)kv_head * head, b->page + b->page0[r], s->page_tok, 0,
+	struct tokens keys = { k + (size_t)kv_head * head, b->keys.page + b->keys.page0[r],
+			       s->page_tok, 0,
 			       rows->end, (size_t)s->kv_heads * head, s->head_dim };
 
 	memset(keep, 0, (size_t)last + 1);
 	for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
 		struct tokens own = {
-			q + ((size_t)b->row0[r] * (size_t)s->q_heads + (size_t)h) * dim, NULL, 0,
+			q + ((size_t)b->rows.row0[r] * (size_t)s->q_heads + (size_t)h) * dim,
+			NULL, 0,
 			rows->ctx, rows->end, (size_t)s->q_heads * dim, s->head_dim
 		};
 
@@ -268,9 +271,9 @@ static void add_row(const struct attn_batch *b, const struct bfla *p, int r,
 
 	for (int qa = own.first; qa <= own.last; qa++)
 		for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
-			size_t at = (size_t)(b->qblk0[r] + qa - past) * (size_t)s->q_heads +
+			size_t at = (size_t)(b->rows.qblk0[r] + qa - past) * (size_t)s->q_heads +
 				    (size_t)h;
-			uint32_t *row = mask + at * (size_t)b->mask_words;
+			uint32_t *row = mask + at * (size_t)b->keys.mask_words;
 
 			for (int j = 0; j <= qa; j++)
 				if (!keep || keep[j * tok / (int)p->block])
@@ -282,18 +285,18 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			  const bf16_t *q, const struct kv_cache *kv, void *state,
 			  const struct selection *out, struct ar_err *err)
 {
-	size_t n = (size_t)b->max_kv_blk + 1;
+	size_t n = (size_t)b->keys.max_kv_blk + 1;
 	struct cell *cell = malloc(n * sizeof *cell);
 	uint8_t *keep = malloc(n);
 	const struct bfla *p = self;
 
 	(void)layer, (void)state;
-	memset(out->mask, 0, (size_t)b->n_qblk * (size_t)b->shape.q_heads *
-	       (size_t)b->mask_words * sizeof *out->mask);
-	for (int r = 0; cell && keep && r < b->n_req; r++) {
-		int n_row = b->row0[r + 1] - b->row0[r];
-		struct bfla_rows rows = bfla_rows(p, b->ctx[r], n_row);
-		bool dense = bfla_dense(p, n_row, b->n_row);
+	memset(out->mask, 0, (size_t)b->rows.n_qblk * (size_t)b->shape.q_heads *
+	       (size_t)b->keys.mask_words * sizeof *out->mask);
+	for (int r = 0; cell && keep && r < b->rows.n_req; r++) {
+		int n_row = attn_n_row(&b->rows, r);
+		struct bfla_rows rows = bfla_rows(p, b->rows.pos0[r], n_row);
+		bool dense = bfla_dense(p, n_row, b->rows.n_row);
 
 		for (int i = 0; n_row && i < rows.n; i++)
 			for (int h = 0; h < b->shape.kv_heads; h++) {

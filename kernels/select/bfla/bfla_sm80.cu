@@ -64,18 +64,18 @@ struct job {
 
 __device__ __forceinline__ struct bfla_rows rows_of(const struct job &j, int r)
 {
-	return bfla_rows(&j.p, j.b.ctx[r], j.b.row0[r + 1] - j.b.row0[r]);
+	return bfla_rows(&j.p, j.b.rows.pos0[r], j.b.rows.row0[r + 1] - j.b.rows.row0[r]);
 }
 
 __device__ __forceinline__ bool is_dense(const struct job &j, int r)
 {
-	return bfla_dense(&j.p, j.b.row0[r + 1] - j.b.row0[r], j.b.n_row);
+	return bfla_dense(&j.p, j.b.rows.row0[r + 1] - j.b.rows.row0[r], j.b.rows.n_row);
 }
 
 /* Offset of a key. */
 __device__ __forceinline__ size_t key_at(const struct attn_batch &b, int r, int kv_head, int pos)
 {
-	const size_t page = b.page[b.page0[r] + pos / PAGE];
+	const size_t page = b.keys.page[b.keys.page0[r] + pos / PAGE];
 
 	return ((page * b.shape.kv_heads + kv_head) * PAGE + pos % PAGE) * b.shape.head_dim;
 }
@@ -119,7 +119,7 @@ __device__ struct flat_rows flat_rows(const struct job &j, int r)
 /* Find a tile of the batch by its number.  False: there are fewer. */
 __device__ bool flat_tile(const struct job &j, int tile, struct flat_rows &f)
 {
-	for (int r = 0; r < j.b.n_req; r++) {
+	for (int r = 0; r < j.b.rows.n_req; r++) {
 		f = flat_rows(j, r);
 		f.first = tile * M;
 		if (f.first < f.n)
@@ -147,7 +147,8 @@ __device__ void find_sources(const struct job &j, const struct flat_rows &f, int
 	for (int i = 0; i < M / 32; i++) {
 		const int row = f.first + threadIdx.x / 8 + 32 * i;
 		const int pos = f.q.origin + row % f.per_head * g;
-		const int64_t at = (int64_t)(j.b.row0[f.req] + pos - f.q.ctx) * j.b.shape.q_heads;
+		const int64_t at = (int64_t)(j.b.rows.row0[f.req] + pos - f.q.ctx) *
+				   j.b.shape.q_heads;
 
 		s.q_lo[i] = max(f.q.ctx - pos, 0);
 		s.q_hi[i] = row < f.n ? min(f.q.end - pos, g) : 0;
@@ -264,7 +265,7 @@ __device__ void reduce(const struct job &j, const struct flat_rows &f, int kv_he
 			for (int v = 0; v < per_blk; v++)
 				if (all || bfla_offers(&j.p, &f.q, q0 + u * g, k0 + v * g))
 					max = fmaxf(max, score[u0 + u][v0 + v]);
-		const int slot = j.b.qblk0[f.req] + row % f.per_head / per_blk;
+		const int slot = j.b.rows.qblk0[f.req] + row % f.per_head / per_blk;
 		const int head = kv_head * group + row / f.per_head;
 
 		j.score[((size_t)slot * j.b.shape.q_heads + head) * j.n_blk + blk] = max;
@@ -366,11 +367,11 @@ __device__ __forceinline__ float widen(bf16_t x)
 
 __global__ void __launch_bounds__(THREADS) bfla_pool_q(struct job j)
 {
-	const int r = qblk_at(j.b, blockIdx.x).req, i = blockIdx.x - j.b.qblk0[r];
+	const int r = qblk_at(j.b, blockIdx.x).req, i = blockIdx.x - j.b.rows.qblk0[r];
 	const int dim = j.b.shape.head_dim, d = threadIdx.x;
 	const struct bfla_rows rows = rows_of(j, r);
 	const int from = rows.origin + i * (int)j.p.block;
-	const int64_t row = j.b.row0[r] + from - rows.ctx;
+	const int64_t row = j.b.rows.row0[r] + from - rows.ctx;
 
 	if (i >= rows.n)
 		return;
@@ -399,7 +400,7 @@ __global__ void __launch_bounds__(THREADS) bfla_pool_score(struct job j)
 	});
 	__syncthreads();
 	for (int n = threadIdx.x / 32; n < group * rows.n; n += (int)blockDim.x / 32) {
-		const size_t slot = j.b.qblk0[r] + n / group;
+		const size_t slot = j.b.rows.qblk0[r] + n / group;
 		const size_t row = slot * j.b.shape.q_heads + kv_head * group + n % group;
 		float sum = 0;
 
@@ -550,7 +551,7 @@ __device__ void pick_long(const struct job &j, const struct bfla_rows &rows, con
 __global__ void __launch_bounds__(THREADS) bfla_pick(struct job j)
 {
 	__shared__ float maxima[WARPS];
-	const int r = qblk_at(j.b, blockIdx.x).req, i = blockIdx.x - j.b.qblk0[r];
+	const int r = qblk_at(j.b, blockIdx.x).req, i = blockIdx.x - j.b.rows.qblk0[r];
 	const size_t at = (size_t)blockIdx.x * j.b.shape.q_heads + blockIdx.y;
 	const struct bfla_rows rows = rows_of(j, r);
 	float *score = j.score + at * j.n_blk;
@@ -581,7 +582,7 @@ __device__ bool keeps(const struct job &j, int r, const struct bfla_rows &rows, 
 		      int blk)
 {
 	const int group = j.b.shape.q_heads / j.b.shape.kv_heads;
-	const size_t at = (size_t)(j.b.qblk0[r] + i) * j.b.shape.q_heads + kv_head * group;
+	const size_t at = (size_t)(j.b.rows.qblk0[r] + i) * j.b.shape.q_heads + kv_head * group;
 	const uint32_t *bits = j.bits + at * j.words + blk / 32;
 	uint32_t scored = 0;
 
@@ -600,8 +601,8 @@ __global__ void __launch_bounds__(128) bfla_mask(struct job j, uint32_t *__restr
 	const int block = (int)j.p.block, lane = threadIdx.x % 32;
 	const bool dense = is_dense(j, s.req);
 
-	mask += ((size_t)blockIdx.x * j.b.shape.q_heads + kv_head * group) * j.b.mask_words;
-	for (int word = threadIdx.x / 32; word < j.b.mask_words; word += blockDim.x / 32) {
+	mask += ((size_t)blockIdx.x * j.b.shape.q_heads + kv_head * group) * j.b.keys.mask_words;
+	for (int word = threadIdx.x / 32; word < j.b.keys.mask_words; word += blockDim.x / 32) {
 		const int page = word * 32 + lane;
 		bool keep = page <= s.blk && dense;
 
@@ -610,7 +611,7 @@ __global__ void __launch_bounds__(128) bfla_mask(struct job j, uint32_t *__restr
 		const uint32_t bits = __ballot_sync(~0u, keep);
 
 		for (int h = lane; h < group; h += 32)
-			mask[(size_t)h * j.b.mask_words + word] = bits;
+			mask[(size_t)h * j.b.keys.mask_words + word] = bits;
 	}
 }
 
@@ -638,9 +639,10 @@ int count_tiles(const struct job *j)
 {
 	const struct attn_batch *b = &j->b;
 	const int64_t per_blk = j->p.block / j->p.group * (b->shape.q_heads / b->shape.kv_heads);
-	const int64_t n = b->n_row / j->p.block + b->n_req * (j->p.grid == BFLA_CHUNK ? 1 : 2);
+	const int64_t n = b->rows.n_row / j->p.block +
+			  b->rows.n_req * (j->p.grid == BFLA_CHUNK ? 1 : 2);
 
-	return (int)(per_blk * (n < b->n_qblk ? n : b->n_qblk) / M) + b->n_req;
+	return (int)(per_blk * (n < b->rows.n_qblk ? n : b->rows.n_qblk) / M) + b->rows.n_req;
 }
 
 /* Choose the number of parts of the steps: more while `blocks` thread blocks do not fill the
@@ -686,9 +688,10 @@ enum ar_status score_pooled(const struct job *j, cudaStream_t stream, struct ar_
 	const struct attn_shape *s = &j->b.shape;
 	enum ar_status st = AR_OK;
 
-	bfla_pool_q<<<dim3(j->b.n_qblk, s->q_heads), s->head_dim, 0, stream>>>(*j);
+	bfla_pool_q<<<dim3(j->b.rows.n_qblk, s->q_heads), s->head_dim, 0, stream>>>(*j);
 	CU_LAUNCHED();
-	bfla_pool_score<<<dim3(j->n_blk, s->kv_heads, j->b.n_req), s->head_dim, 0, stream>>>(*j);
+	bfla_pool_score<<<dim3(j->n_blk, s->kv_heads, j->b.rows.n_req), s->head_dim, 0,
+		stream>>>(*j);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -701,7 +704,7 @@ enum ar_status score(struct job *j, cudaStream_t stream, struct ar_err *err)
 
 	if (st)
 		return st;
-	bfla_pick<<<dim3(j->b.n_qblk, j->b.shape.q_heads), THREADS, 0, stream>>>(*j);
+	bfla_pick<<<dim3(j->b.rows.n_qblk, j->b.shape.q_heads), THREADS, 0, stream>>>(*j);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -729,16 +732,17 @@ enum ar_status bfla_enqueue(const struct attn_batch *b, const void *self, int,
 	if (s->page_tok != PAGE || (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
 		return ar_fail(err, AR_USAGE, "bfla on CUDA wants blocks of 128 tokens and "
 			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
-	if (!b->n_qblk)
+	if (!b->rows.n_qblk)
 		return AR_OK;
 	j.scale = (float)(1.4426950408889634 * bfla_scale(&j.p, s->head_dim));
 	j.n_part = 1;
-	lay_out(&j, s, b->n_qblk, b->max_kv_blk, work);
-	if (!bfla_dense(&j.p, b->n_row, b->n_row))
+	lay_out(&j, s, b->rows.n_qblk, b->keys.max_kv_blk, work);
+	if (!bfla_dense(&j.p, b->rows.n_row, b->rows.n_row))
 		st = score(&j, (cudaStream_t)stream, err);
 	if (st)
 		return st;
-	bfla_mask<<<dim3(b->n_qblk, s->kv_heads), 128, 0, (cudaStream_t)stream>>>(j, out->mask);
+	bfla_mask<<<dim3(b->rows.n_qblk, s->kv_heads), 128, 0,
+		(cudaStream_t)stream>>>(j, out->mask);
 	CU_LAUNCHED();
 out:
 	return st;

@@ -27,14 +27,14 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	const struct attn_shape *s = &b->shape;
 
 	(void)q, (void)kv, (void)state, (void)err;
-	for (int r = 0; r < b->n_req; r++)
-		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+	for (int r = 0; r < b->rows.n_req; r++)
+		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
 			for (int h = 0; h < s->q_heads; h++)
-				density_row(p, s, layer, h, b->ctx[r] / s->page_tok,
-					    b->ctx[r] / s->page_tok + i - b->qblk0[r],
-					    b->mask_words,
+				density_row(p, s, layer, h, b->rows.pos0[r] / s->page_tok,
+					    b->rows.pos0[r] / s->page_tok + i - b->rows.qblk0[r],
+					    b->keys.mask_words,
 					    out->mask + (size_t)(i * s->q_heads + h) *
-							(size_t)b->mask_words);
+							(size_t)b->keys.mask_words);
 	return AR_OK;
 }
 

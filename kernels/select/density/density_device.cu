@@ -12,8 +12,8 @@ struct rule {
 	__device__ void operator()(const struct attn_batch &b, const struct qblk &s, int head,
 				   uint32_t *row) const
 	{
-		density_row(&p, &b.shape, layer, head, b.ctx[s.req] / b.shape.page_tok, s.blk,
-			    b.mask_words, row);
+		density_row(&p, &b.shape, layer, head, b.rows.pos0[s.req] / b.shape.page_tok, s.blk,
+			    b.keys.mask_words, row);
 	}
 };
 

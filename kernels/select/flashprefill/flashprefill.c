@@ -57,7 +57,7 @@ static void scratch_release(struct scratch *t)
 static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b,
 				   struct ar_err *err)
 {
-	size_t n = (size_t)b->max_kv_blk;
+	size_t n = (size_t)b->keys.max_kv_blk;
 
 	t->mean = malloc(n * (size_t)b->shape.head_dim * sizeof *t->mean);
 	t->x = malloc(n * (size_t)b->shape.page_tok * sizeof *t->x);
@@ -69,15 +69,15 @@ static void load_means(const struct attn_batch *b, int r, int kv_head, const bf1
 		       float *out)
 {
 	const struct attn_shape *s = &b->shape;
-	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
+	int end = b->keys.len[r];
 
 	for (int j = 0; j * s->page_tok < end; j++) {
-		size_t page = (size_t)b->page[b->page0[r] + j];
+		size_t page = (size_t)b->keys.page[b->keys.page0[r] + j];
 		size_t at = page * (size_t)s->kv_heads + (size_t)kv_head;
 		const bf16_t *m = mean + at * (size_t)s->head_dim;
 
 		for (int d = 0; d < s->head_dim; d++)
-			out[(size_t)d * (size_t)b->max_kv_blk + (size_t)j] = bf16_to_f32(m[d]);
+			out[(size_t)d * (size_t)b->keys.max_kv_blk + (size_t)j] = bf16_to_f32(m[d]);
 	}
 }
 
@@ -109,21 +109,21 @@ static float block_weights(const struct attn_batch *b, int r, int lo, int hi, in
 	float max = -INFINITY, top = 0;
 
 	for (int i = lo; i < hi; i++) {
-		size_t row = (size_t)(b->row0[r] + i);
-		int n = (b->ctx[r] + i + 1) / s->page_tok;
-		float *x = t->x + (size_t)(i - lo) * (size_t)b->max_kv_blk;
+		size_t row = (size_t)(b->rows.row0[r] + i);
+		int n = (b->rows.pos0[r] + i + 1) / s->page_tok;
+		float *x = t->x + (size_t)(i - lo) * (size_t)b->keys.max_kv_blk;
 
 		row_logits(q + (row * (size_t)s->q_heads + (size_t)head) * (size_t)s->head_dim,
-			   t->mean, n, b->max_kv_blk, s->head_dim, x);
+			   t->mean, n, b->keys.max_kv_blk, s->head_dim, x);
 		for (int j = 0; j < n; j++)
 			max = x[j] > max ? x[j] : max;
 	}
 	for (int j = 0; j <= qa; j++)
 		t->w[j] = 0;
 	for (int i = lo; i < hi; i++) {
-		const float *x = t->x + (size_t)(i - lo) * (size_t)b->max_kv_blk;
+		const float *x = t->x + (size_t)(i - lo) * (size_t)b->keys.max_kv_blk;
 
-		for (int j = 0; j < (b->ctx[r] + i + 1) / s->page_tok; j++)
+		for (int j = 0; j < (b->rows.pos0[r] + i + 1) / s->page_tok; j++)
 			t->w[j] += exp2f(x[j] - max);
 	}
 	for (int j = 0; j <= qa; j++)
@@ -136,12 +136,12 @@ static float block_weights(const struct attn_batch *b, int r, int lo, int hi, in
 static void mask_row(const struct attn_batch *b, const struct flashprefill *p, int r, int i,
 		     int head, const bf16_t *q, struct scratch *t, uint32_t *row, float *score)
 {
-	int ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r], tok = b->shape.page_tok;
+	int ctx = b->rows.pos0[r], end = b->keys.len[r], tok = b->shape.page_tok;
 	int qa = ctx / tok + i, first = qa * tok;
 	int lo = first > ctx ? first - ctx : 0;
 	int hi = (first + tok < end ? first + tok : end) - ctx;
 	int n_blk = (end + tok - 1) / tok;
-	bool last = !b->left[r] && qa >= n_blk - p->last_n, drop = p->last_rule;
+	bool last = !b->rows.left[r] && qa >= n_blk - p->last_n, drop = p->last_rule;
 	bool open = end - ctx == 1 || (p->dense_first && !ctx) || (last && !drop);
 	float top = 0, least = 0;
 
@@ -150,7 +150,7 @@ static void mask_row(const struct attn_batch *b, const struct flashprefill *p, i
 	least = last && drop && i ? INFINITY : (float)p->alpha * top;
 	for (int j = 0; score && !open && j <= qa; j++)
 		score[j] = top > 0 ? t->w[j] / top : 0;
-	for (int w = 0; w < b->mask_words; w++)
+	for (int w = 0; w < b->keys.mask_words; w++)
 		row[w] = 0;
 	for (int j = 0; j <= qa; j++)
 		if (open || t->w[j] >= least || j < p->sink || qa - j < p->window)
@@ -170,17 +170,17 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	if (st)
 		goto out;
 	means_update_bf16(b, kv->k, state);
-	for (int r = 0; r < b->n_req; r++)
+	for (int r = 0; r < b->rows.n_req; r++)
 		for (int h = 0; h < s->q_heads; h++) {
 			if (h % group == 0)
 				load_means(b, r, h / group, state, t.mean);
-			for (int i = 0; i < b->qblk0[r + 1] - b->qblk0[r]; i++) {
-				size_t row = (size_t)(b->qblk0[r] + i) * (size_t)s->q_heads +
+			for (int i = 0; i < b->rows.qblk0[r + 1] - b->rows.qblk0[r]; i++) {
+				size_t row = (size_t)(b->rows.qblk0[r] + i) * (size_t)s->q_heads +
 					     (size_t)h;
 
 				mask_row(b, self, r, i, h, q, &t,
-					 out->mask + row * (size_t)b->mask_words,
-					 selection_score(out, b, b->qblk0[r] + i, h));
+					 out->mask + row * (size_t)b->keys.mask_words,
+					 selection_score(out, b, b->rows.qblk0[r] + i, h));
 			}
 		}
 out:

@@ -57,9 +57,9 @@ template <int BLOCK>
 static __device__ __forceinline__ bool is_last(const struct attn_batch &b, const struct qblk &s,
 					       const struct rule &rule)
 {
-	const int end = b.ctx[s.req] + b.row0[s.req + 1] - b.row0[s.req];
+	const int end = b.rows.pos0[s.req] + b.rows.row0[s.req + 1] - b.rows.row0[s.req];
 
-	return !b.left[s.req] && s.blk >= (end + BLOCK - 1) / BLOCK - rule.last_n;
+	return !b.rows.left[s.req] && s.blk >= (end + BLOCK - 1) / BLOCK - rule.last_n;
 }
 
 /* Rows that keep everything up to the diagonal; they have no scores. */
@@ -67,7 +67,8 @@ template <int BLOCK>
 static __device__ bool is_open(const struct attn_batch &b, const struct qblk &s,
 			       const struct rule &rule)
 {
-	return b.row0[s.req + 1] - b.row0[s.req] == 1 || (rule.dense_first && !b.ctx[s.req]) ||
+	return b.rows.row0[s.req + 1] - b.rows.row0[s.req] == 1 ||
+	       (rule.dense_first && !b.rows.pos0[s.req]) ||
 	       (!rule.drop && is_last<BLOCK>(b, s, rule));
 }
 
@@ -120,7 +121,7 @@ static __device__ __forceinline__ void load_keys(uint4 (&key)[2][D / 32],
 		const int j = first + n * 8 + g;
 
 		if (j < seen) {
-			const size_t page = b.page[b.page0[s.req] + j];
+			const size_t page = b.keys.page[b.keys.page0[s.req] + j];
 			const bf16_t *src = mean + (page * b.shape.kv_heads + kv_head) * D + t * 8;
 
 #pragma unroll
@@ -249,7 +250,7 @@ flashprefill_score(struct attn_batch b, struct rule rule, const bf16_t *__restri
 		return;
 	load_rows<D, BLOCK>(smem.q, s, q, b.shape.q_heads, head);
 	__syncthreads();
-	score += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.max_kv_blk;
+	score += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.keys.max_kv_blk;
 	for (int first = threadIdx.x / 32 * SLAB; first < seen; first += WARPS * SLAB) {
 		struct peak p[2][2] = { { { -FLT_MAX, 0 }, { -FLT_MAX, 0 } },
 					{ { -FLT_MAX, 0 }, { -FLT_MAX, 0 } } };
@@ -296,16 +297,16 @@ flashprefill_mask(struct attn_batch b, struct rule rule, const float2 *__restric
 	const int n = open ? 0 : n_seen<BLOCK>(s);
 	float top = -INFINITY, least = 0;
 
-	score += row * b.max_kv_blk;
+	score += row * b.keys.max_kv_blk;
 	for (int j = threadIdx.x; j < n; j += WARPS * 32)
 		top = fmaxf(top, score[j].x);
 	top = block_max(top, part);
 	for (int j = threadIdx.x; j < n; j += WARPS * 32)
 		least = fmaxf(least, score[j].y * ex2(score[j].x - top));
 	least = rule.alpha * block_max(least, part);
-	if (rule.drop && is_last<BLOCK>(b, s, rule) && blockIdx.x != b.qblk0[s.req])
+	if (rule.drop && is_last<BLOCK>(b, s, rule) && blockIdx.x != b.rows.qblk0[s.req])
 		least = INFINITY;
-	for (int word = threadIdx.x / 32; word < b.mask_words; word += WARPS) {
+	for (int word = threadIdx.x / 32; word < b.keys.mask_words; word += WARPS) {
 		const int j = word * 32 + threadIdx.x % 32;
 		const float w = j < n ? score[j].y * ex2(score[j].x - top) : 0;
 		const bool keep = j <= s.blk &&
@@ -313,7 +314,7 @@ flashprefill_mask(struct attn_batch b, struct rule rule, const float2 *__restric
 		const uint32_t bits = __ballot_sync(~0u, keep);
 
 		if (threadIdx.x % 32 == 0)
-			mask[row * b.mask_words + word] = bits;
+			mask[row * b.keys.mask_words + word] = bits;
 	}
 }
 
@@ -340,7 +341,7 @@ static enum ar_status launch(const struct job &j, struct ar_err *err)
 {
 	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
 	const int bytes = (int)sizeof(struct score_smem<D, BLOCK>);
-	const dim3 grid(j.b.n_qblk, j.b.shape.q_heads);
+	const dim3 grid(j.b.rows.n_qblk, j.b.shape.q_heads);
 	enum ar_status st = AR_OK;
 
 	CU(cudaFuncSetAttribute(flashprefill_score<D, BLOCK>,
@@ -378,7 +379,7 @@ enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *self
 	const struct flashprefill *p = (const struct flashprefill *)self;
 	enum ar_status st = check(&b->shape, err);
 
-	if (st || !b->n_qblk)
+	if (st || !b->rows.n_qblk)
 		return st;
 	const struct job j = {
 		*b,

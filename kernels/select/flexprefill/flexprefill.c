@@ -147,7 +147,7 @@ static void block_attention(const struct head *h, int lo, int hi, int n, struct 
 static bool query_aware(const struct head *h, struct scratch *t)
 {
 	int n = h->rows < h->b->shape.page_tok ? h->rows : h->b->shape.page_tok;
-	int end = h->b->row0[h->r + 1];
+	int end = h->b->rows.row0[h->r + 1];
 	double js = 0;
 
 	block_attention(h, end - n, end, h->nb, t, t->p);
@@ -178,10 +178,10 @@ static void take(const struct head *h, int slash, int n, struct scratch *t)
 
 static uint32_t *mask_row(const struct head *h, int i, uint32_t *mask)
 {
-	size_t row = (size_t)(h->b->qblk0[h->r] + i) * (size_t)h->b->shape.q_heads +
+	size_t row = (size_t)(h->b->rows.qblk0[h->r] + i) * (size_t)h->b->shape.q_heads +
 		     (size_t)h->head;
 
-	return mask + row * (size_t)h->b->mask_words;
+	return mask + row * (size_t)h->b->keys.mask_words;
 }
 
 static void keep(uint32_t *row, int j)
@@ -192,14 +192,14 @@ static void keep(uint32_t *row, int j)
 /* Every block row's blocks of largest weight. */
 static void keep_aware(const struct head *h, struct scratch *t, uint32_t *mask)
 {
-	int tok = h->b->shape.page_tok, ctx = h->b->ctx[h->r], first = ctx / tok, n = 0;
+	int tok = h->b->shape.page_tok, ctx = h->b->rows.pos0[h->r], first = ctx / tok, n = 0;
 	int n_row = h->nb - first;
 
 	for (int i = 0; i < n_row; i++) {
 		int lo = (first + i) * tok - ctx, hi = lo + tok;
 
-		lo = h->b->row0[h->r] + (lo > 0 ? lo : 0);
-		hi = h->b->row0[h->r] + (hi < h->rows ? hi : h->rows);
+		lo = h->b->rows.row0[h->r] + (lo > 0 ? lo : 0);
+		hi = h->b->rows.row0[h->r] + (hi < h->rows ? hi : h->rows);
 		block_attention(h, lo, hi, first + i + 1, t, t->p);
 		for (int j = 0; j <= first + i; j++)
 			t->cell[n++] = (struct cell){
@@ -217,9 +217,9 @@ enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexpre
 				const float *slash, const uint32_t *const *pool, uint32_t *mask,
 				struct ar_err *err)
 {
-	int tok = b->shape.page_tok, rows = b->row0[r + 1] - b->row0[r], end = b->ctx[r] + rows;
+	int tok = b->shape.page_tok, rows = attn_n_row(&b->rows, r), end = b->keys.len[r];
 	struct head h = { b, p, r, head, rows, end, (end + tok - 1) / tok, q, mean };
-	int first = b->ctx[r] / tok, n_row = h.nb - first, n[2];
+	int first = b->rows.pos0[r] / tok, n_row = h.nb - first, n[2];
 	bool open = flexprefill_open(p, tok, rows, end), aware = false;
 	struct scratch t = { 0 };
 	enum ar_status st = scratch_init(&t, (size_t)end, (size_t)h.nb, (size_t)n_row,
@@ -239,7 +239,7 @@ enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexpre
 	for (int i = 0; i < n_row; i++) {
 		uint32_t *row = mask_row(&h, i, mask);
 
-		memset(row, 0, (size_t)b->mask_words * sizeof *row);
+		memset(row, 0, (size_t)b->keys.mask_words * sizeof *row);
 		for (int j = 0; j <= first + i; j++)
 			if (open || t.on[0][j] || t.on[1][h.nb - 1 - (first + i - j)])
 				keep(row, j);
@@ -256,15 +256,16 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			  const struct selection *out, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	size_t n = (size_t)b->max_kv_blk * (size_t)s->page_tok;
+	size_t n = (size_t)b->keys.max_kv_blk * (size_t)s->page_tok;
 	float *x = malloc(2 * n * sizeof *x);
 	enum ar_status st = x ? AR_OK : ar_nomem(err);
 
 	(void)layer;
 	if (!st)
 		means_update(b, kv->k, state);
-	for (int r = 0; r < b->n_req && !st; r++)
-		for (int h = 0; h < s->q_heads && b->row0[r + 1] > b->row0[r] && !st; h++) {
+	for (int r = 0; r < b->rows.n_req && !st; r++)
+		for (int h = 0; h < s->q_heads && b->rows.row0[r + 1] > b->rows.row0[r] &&
+		     !st; h++) {
 			st = lastq_ref(b, r, h, s->page_tok, q, kv->k, x, x + n, err);
 			if (!st)
 				st = flexprefill_head(b, self, r, h, q, state, x, x + n, NULL,

@@ -74,8 +74,8 @@ __device__ struct whose whose_at(const struct args &a, int r, int head)
 	w.r = r;
 	w.head = head;
 	w.kv_head = head / (b.shape.q_heads / b.shape.kv_heads);
-	w.ctx = b.ctx[r];
-	w.rows = b.row0[r + 1] - b.row0[r];
+	w.ctx = b.rows.pos0[r];
+	w.rows = b.rows.row0[r + 1] - b.rows.row0[r];
 	w.end = w.ctx + w.rows;
 	w.nb = (w.end + tok - 1) / tok;
 	w.open = flexprefill_open(&a.p, tok, w.rows, w.end);
@@ -220,7 +220,7 @@ template <int N, typename Smem>
 __device__ __forceinline__ void block_attention(const struct args &a, const struct whose &w, int lo,
 						int hi, int n, Smem &sm, float *out)
 {
-	const int stride = a.b.max_kv_blk, warp = threadIdx.x / 32;
+	const int stride = a.b.keys.max_kv_blk, warp = threadIdx.x / 32;
 	float x[N], max[N], sum[N];
 
 	__syncthreads();		/* the last use of query is over */
@@ -274,7 +274,7 @@ template <typename Smem>
 __device__ __forceinline__ bool query_aware(const struct args &a, const struct whose &w, int at,
 					    Smem &sm, float *p)
 {
-	const int n = min(w.rows, a.b.shape.page_tok), end = a.b.row0[w.r + 1];
+	const int n = min(w.rows, a.b.shape.page_tok), end = a.b.rows.row0[w.r + 1];
 	float js[1] = { 0 };
 
 	block_attention<1>(a, w, end - n, end, w.nb, sm, p);
@@ -294,9 +294,9 @@ flexprefill_judge(const struct args a)
 	__shared__ struct attention_smem<1, PICK_THREADS> sm;
 	const int at = blockIdx.x;
 	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
-	const size_t row = (size_t)a.b.qblk0[w.r] * a.b.shape.q_heads + w.head;
+	const size_t row = (size_t)a.b.rows.qblk0[w.r] * a.b.shape.q_heads + w.head;
 	const bool aware = !w.open &&
-			   query_aware(a, w, at, sm, a.p_row + row * a.b.max_kv_blk);
+			   query_aware(a, w, at, sm, a.p_row + row * a.b.keys.max_kv_blk);
 
 	if (!threadIdx.x) {
 		a.aware[at] = aware;
@@ -313,7 +313,7 @@ flexprefill_decide(const struct args a)
 	const int at = blockIdx.x, slash = blockIdx.y;
 	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
 	const int forced = slash ? w.nb - 1 : 0;
-	uint32_t *bits = a.bits + (size_t)(at * 2 + slash) * (a.b.mask_words + 1);
+	uint32_t *bits = a.bits + (size_t)(at * 2 + slash) * (a.b.keys.mask_words + 1);
 	const auto key = [=](int j) { return j == forced ? ~0u : mass_of(a, at, slash, j); };
 
 	if (w.open)
@@ -346,7 +346,7 @@ __device__ __forceinline__ void attend_blocks(const struct args &a, const struct
 		aware |= a.aware[s.req * a.b.shape.q_heads + head + i];
 	if (aware)
 		block_attention<N>(a, whose_at(a, s.req, head), s.row + s.lo, s.row + s.hi,
-				   s.blk + 1, sm, a.p_row + row * a.b.max_kv_blk);
+				   s.blk + 1, sm, a.p_row + row * a.b.keys.max_kv_blk);
 }
 
 __global__ void __launch_bounds__(AWARE_THREADS, 2)
@@ -369,8 +369,8 @@ flexprefill_aware(const struct args a)
 /* Word c / 32 of block row blk: the vertical-slash pattern, or everything. */
 __device__ uint32_t pattern(const struct args &a, const struct whose &w, int at, int blk, int c)
 {
-	const uint32_t *bits = a.bits + (size_t)at * 2 * (a.b.mask_words + 1);
-	const uint32_t *slash = bits + a.b.mask_words + 1;
+	const uint32_t *bits = a.bits + (size_t)at * 2 * (a.b.keys.mask_words + 1);
+	const uint32_t *slash = bits + a.b.keys.mask_words + 1;
 	const int s = c + w.nb - 1 - blk;	/* the slash of block c */
 
 	if (c > blk)
@@ -385,15 +385,15 @@ __global__ void __launch_bounds__(PICK_THREADS, 1)
 flexprefill_mask(const struct args a)
 {
 	__shared__ struct pick_smem sm;
-	const int at = blockIdx.x, words = a.b.mask_words;
+	const int at = blockIdx.x, words = a.b.keys.mask_words;
 	const struct whose w = whose_at(a, at / a.b.shape.q_heads, at % a.b.shape.q_heads);
 	const int first = w.ctx / a.b.shape.page_tok, n_row = w.rows ? w.nb - first : 0;
 	const bool aware = a.aware[at];
 	const int shift = flexprefill_shift(n_row), n = n_row * words * 32;
-	const size_t row = (size_t)a.b.qblk0[w.r] * a.b.shape.q_heads + w.head;
-	const size_t p_stride = (size_t)a.b.shape.q_heads * a.b.max_kv_blk;
+	const size_t row = (size_t)a.b.rows.qblk0[w.r] * a.b.shape.q_heads + w.head;
+	const size_t p_stride = (size_t)a.b.shape.q_heads * a.b.keys.max_kv_blk;
 	const size_t mask_stride = (size_t)a.b.shape.q_heads * words;
-	const float *p_row = a.p_row + row * a.b.max_kv_blk;
+	const float *p_row = a.p_row + row * a.b.keys.max_kv_blk;
 	uint32_t *mask = a.mask + row * words;
 	const auto key = [=](int i) {
 		const int y = i / (words * 32), j = i % (words * 32);
@@ -449,10 +449,11 @@ static struct args args_of(const struct attn_batch *b, const struct flexprefill 
 			   const float *mean, uint32_t *mask, const struct lastq *blocks,
 			   void *work)
 {
-	const struct attn_limits all = { .max_req = b->n_req, .max_kv_blk = b->max_kv_blk,
-					 .n_sm = b->n_sm, .max_page = b->n_page };
-	const struct layout l = layout_of((size_t)b->n_req * b->shape.q_heads,
-					  (size_t)b->n_qblk * b->shape.q_heads, b->max_kv_blk);
+	const struct attn_limits all = { .max_req = b->rows.n_req, .max_kv_blk = b->keys.max_kv_blk,
+					 .n_sm = b->n_sm, .max_page = b->keys.n_page };
+	const struct layout l = layout_of((size_t)b->rows.n_req * b->shape.q_heads,
+					  (size_t)b->rows.n_qblk * b->shape.q_heads,
+					  b->keys.max_kv_blk);
 	char *at = (char *)work + lastq_blocks_work_bytes(&b->shape, &all);
 
 	return { *b, *p, *blocks, {}, q, mean, (float)(1 / sqrt((double)b->shape.head_dim)),
@@ -466,13 +467,13 @@ enum ar_status flexprefill_enqueue(const struct attn_batch *b, const void *self,
 				   struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	const int heads = b->n_req * s->q_heads;
+	const int heads = b->rows.n_req * s->q_heads;
 	cudaStream_t on = (cudaStream_t)stream;
 	struct lastq blocks;
 	struct args a;
 	enum ar_status st = AR_OK;
 
-	if (!b->n_qblk)
+	if (!b->rows.n_qblk)
 		return AR_OK;
 	st = lastq_blocks_enqueue(b, q, kv->k, &blocks, work, stream, err);
 	if (!st)
@@ -492,7 +493,7 @@ enum ar_status flexprefill_enqueue(const struct attn_batch *b, const void *self,
 	CU_LAUNCHED();
 	flexprefill_decide<<<dim3(heads, 2), PICK_THREADS, 0, on>>>(a);
 	CU_LAUNCHED();
-	flexprefill_aware<<<dim3(b->n_qblk, s->kv_heads), AWARE_THREADS, 0, on>>>(a);
+	flexprefill_aware<<<dim3(b->rows.n_qblk, s->kv_heads), AWARE_THREADS, 0, on>>>(a);
 	CU_LAUNCHED();
 	flexprefill_mask<<<heads, PICK_THREADS, 0, on>>>(a);
 	CU_LAUNCHED();

@@ -9,7 +9,7 @@ enum ar_status lastq_ref(const struct attn_batch *b, int r, int head, int n, con
 			 const bf16_t *k, float *column, float *slash, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	int rows = b->row0[r + 1] - b->row0[r], end = b->ctx[r] + rows;
+	int rows = attn_n_row(&b->rows, r), end = b->keys.len[r];
 	struct scores x;
 	enum ar_status st;
 
@@ -18,7 +18,7 @@ enum ar_status lastq_ref(const struct attn_batch *b, int r, int head, int n, con
 	if (st)
 		return st;
 	scores_keys(&x, b, r, head / (s->q_heads / s->kv_heads), k);
-	scores_rows(&x, b, b->row0[r + 1] - n, n, head, q);
+	scores_rows(&x, b, b->rows.row0[r + 1] - n, n, head, q);
 	scores_multiply(&x, n, end);
 	memset(column, 0, (size_t)end * sizeof *column);
 	memset(slash, 0, (size_t)end * sizeof *slash);

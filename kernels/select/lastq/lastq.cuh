@@ -48,7 +48,7 @@ static __device__ __forceinline__ float *lastq_piece(const struct lastq_parts &p
 						     const struct attn_batch &b, int r,
 						     int key, int head)
 {
-	return p.piece + ((size_t)(b.page0[r] + key / LASTQ_MAX) * b.shape.q_heads + head) *
+	return p.piece + ((size_t)(b.keys.page0[r] + key / LASTQ_MAX) * b.shape.q_heads + head) *
 			 LASTQ_PIECES;
 }
 
@@ -68,7 +68,7 @@ static __device__ __forceinline__ float lastq_deal(const float (&x)[2][2])
 static __device__ __forceinline__ int lastq_first_part(const struct lastq_parts &p,
 						       const struct attn_batch &b, int r)
 {
-	return b.page0[r] * b.shape.page_tok / p.segment + r;
+	return b.keys.page0[r] * b.shape.page_tok / p.segment + r;
 }
 
 /* Fill parts->part, and the pieces if asked for, for the last n rows of each request.  Sets

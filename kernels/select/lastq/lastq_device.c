@@ -59,23 +59,24 @@ static enum ar_status check(const struct attn_shape *s, int *hopper, struct ar_e
 static struct lastq sums_at(const struct attn_batch *b, float *work)
 {
 	const struct attn_shape *s = &b->shape;
-	size_t floats = sum_floats(b->n_req, s->q_heads, b->max_kv_blk, s->page_tok);
+	size_t floats = sum_floats(b->rows.n_req, s->q_heads, b->keys.max_kv_blk, s->page_tok);
 
-	return (struct lastq){ work, work + floats / 2, b->max_kv_blk * s->page_tok };
+	return (struct lastq){ work, work + floats / 2, b->keys.max_kv_blk * s->page_tok };
 }
 
 /* The end of x in work. */
 static float *behind(const struct attn_batch *b, const struct lastq *x)
 {
-	return x->slash + (size_t)(b->n_req * b->shape.q_heads) * (size_t)x->stride;
+	return x->slash + (size_t)(b->rows.n_req * b->shape.q_heads) * (size_t)x->stride;
 }
 
 static struct lastq blocks_at(const struct attn_batch *b, const struct lastq *sums)
 {
 	float *at = behind(b, sums);
 
-	return (struct lastq){ at, at + block_floats(b->n_req, b->shape.q_heads, b->max_kv_blk) / 2,
-			       block_stride(b->max_kv_blk) };
+	return (struct lastq){ at, at + block_floats(b->rows.n_req, b->shape.q_heads,
+						     b->keys.max_kv_blk) / 2,
+			       block_stride(b->keys.max_kv_blk) };
 }
 
 static enum ar_status all_sums(const struct attn_batch *b, int n, const bf16_t *q, const bf16_t *k,

@@ -14,7 +14,7 @@ __global__ void lastq_pool(const struct attn_batch b, const struct lastq sums,
 			   const struct lastq blocks)
 {
 	const int r = blockIdx.z, tok = b.shape.page_tok, lane = threadIdx.x % 32;
-	const int rows = b.row0[r + 1] - b.row0[r], end = b.ctx[r] + rows;
+	const int rows = b.rows.row0[r + 1] - b.rows.row0[r], end = b.rows.pos0[r] + rows;
 	const int j = (blockIdx.x * blockDim.x + threadIdx.x) / 32, stop = min(j * tok + tok, end);
 	const size_t at = (size_t)r * b.shape.q_heads + blockIdx.y;
 	const float *column = sums.column + at * sums.stride;
@@ -40,7 +40,7 @@ __global__ void lastq_pool(const struct attn_batch b, const struct lastq sums,
 enum ar_status lastq_pool_enqueue(const struct attn_batch *b, const struct lastq *sums,
 				  const struct lastq *blocks, void *stream, struct ar_err *err)
 {
-	const dim3 grid((b->max_kv_blk + WARPS - 1) / WARPS, b->shape.q_heads, b->n_req);
+	const dim3 grid((b->keys.max_kv_blk + WARPS - 1) / WARPS, b->shape.q_heads, b->rows.n_req);
 	enum ar_status st = AR_OK;
 
 	lastq_pool<<<grid, WARPS * 32, 0, (cudaStream_t)stream>>>(*b, *sums, *blocks);

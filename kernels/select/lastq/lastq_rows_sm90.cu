@@ -103,7 +103,8 @@ __device__ __forceinline__ struct spot spot_of(const struct args &a)
 	const struct attn_shape &s = a.b.shape;
 	const int group = s.q_heads / s.kv_heads, slots = ROWS / a.parts.pad;
 	const int slabs = gridDim.x / s.kv_heads, at = (int)blockIdx.x % slabs * slots;
-	const int r = blockIdx.z, rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
+	const int r = blockIdx.z, rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
+	const int end = a.b.rows.pos0[r] + rows;
 	const int segment = blockIdx.y, len = lastq_segment_keys(a.parts, end);
 	const int kv_head = (int)blockIdx.x / slabs;
 
@@ -118,14 +119,14 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 {
 	constexpr int BOXES = KEYS<D> / BOX;
 	const int shift = __ffs(a.b.shape.page_tok) - 1, pad = a.parts.pad;
-	const int32_t *page = a.b.page + a.b.page0[w.r];
+	const int32_t *page = a.b.keys.page + a.b.keys.page0[w.r];
 	int at = 0;
 
 	mbarrier_expect_tx(&s.q_full, w.groups * 64 * D * 2);
 	for (int i = 0; i < w.groups * 64; i += 64)
 		for (int c = 0; c < D / BOX; c++)
 			tma_load_3d(s.q[c][i], qmap, &s.q_full, c * BOX, w.head + i / pad,
-				    a.b.row0[w.r + 1] - pad + i % pad);
+				    a.b.rows.row0[w.r + 1] - pad + i % pad);
 	for (int key = w.first; key < w.stop; key += KEYS<D>, at++) {
 		const int st = s.ring.stage(at);
 		uint64_t *full;
@@ -371,13 +372,13 @@ lastq_rows(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 /* Choose the keys of a segment, if each segment has n thread blocks. */
 int segment_keys(const struct attn_batch *b, int n)
 {
-	const int64_t keys = (int64_t)b->n_page * b->shape.page_tok;
+	const int64_t keys = (int64_t)b->keys.n_page * b->shape.page_tok;
 
 	if (!b->n_sm)
 		return MOST;
 	const int64_t full = (int64_t)MOST * b->n_sm, waves = (keys * n + full - 1) / full;
 	/* a segment of each request may be short */
-	const int64_t room = waves * b->n_sm / n - b->n_req;
+	const int64_t room = waves * b->n_sm / n - b->rows.n_req;
 	const int64_t even = room > 0 ? (keys + room - 1) / room : MOST;
 
 	return even < MOST ? (int)((even + LEAST - 1) / LEAST * LEAST) : MOST;
@@ -390,8 +391,8 @@ enum ar_status launch(const struct args &a, const CUtensorMap &qmap, const bf16_
 	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t dim[2] = { D, INT32_MAX };
 	const uint32_t box[2] = { BOX, BOX };
-	const int keys = a.b.max_kv_blk * a.b.shape.page_tok;
-	const dim3 grid(n, (keys + a.parts.segment - 1) / a.parts.segment, a.b.n_req);
+	const int keys = a.b.keys.max_kv_blk * a.b.shape.page_tok;
+	const dim3 grid(n, (keys + a.parts.segment - 1) / a.parts.segment, a.b.rows.n_req);
 	CUtensorMap kmap;
 	enum ar_status st = tensor_map(&kmap, k, 2, dim, box, err);
 

@@ -69,9 +69,9 @@ struct span {			/* of a request */
 
 __device__ struct span span_of(const struct args &a, int r)
 {
-	const int rows = a.b.row0[r + 1] - a.b.row0[r];
+	const int rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
 
-	return { a.b.ctx[r] + rows, min(a.n, rows) };
+	return { a.b.rows.pos0[r] + rows, min(a.n, rows) };
 }
 
 template <int PAD>
@@ -96,7 +96,8 @@ __device__ __forceinline__ void load_rows(uint32_t (&x)[2][D / 16][4], const str
 	for (int i = 0; i < 4; i++) {
 		const int row = i * 8 + lane / 4;
 		const bool own = band.head < a.b.shape.q_heads && band.first + row >= band.none;
-		const size_t at = own ? (size_t)(a.b.row0[r] + band.pos + row - a.b.ctx[r]) *
+		const size_t at = own ? (size_t)(a.b.rows.row0[r] + band.pos + row -
+						 a.b.rows.pos0[r]) *
 					a.b.shape.q_heads + band.head : 0;
 		const uint32_t *src = (const uint32_t *)(a.q + at * D) + lane % 4;
 
@@ -113,7 +114,7 @@ template <int D>
 __device__ __forceinline__ void copy_keys(bf16_t *tile, const struct args &a, int key)
 {
 	const int tok = a.b.shape.page_tok, slabs = gridDim.y / a.b.shape.kv_heads;
-	const size_t page = a.b.page[a.b.page0[blockIdx.z] + key / tok];
+	const size_t page = a.b.keys.page[a.b.keys.page0[blockIdx.z] + key / tok];
 	const bf16_t *src = a.k + ((page * a.b.shape.kv_heads + blockIdx.y / slabs) * tok +
 				   key % tok) * D;
 
@@ -427,7 +428,7 @@ enum ar_status launch(const struct args &a, int max_split, cudaStream_t stream, 
 {
 	const struct attn_shape *s = &a.b.shape;
 	const int group = s->q_heads / s->kv_heads;
-	const dim3 grid(max_split, s->kv_heads * ((group * PAD + SLAB - 1) / SLAB), a.b.n_req);
+	const dim3 grid(max_split, s->kv_heads * ((group * PAD + SLAB - 1) / SLAB), a.b.rows.n_req);
 	const int bytes = (int)sizeof(struct rows_smem<D>), more = (int)sizeof(struct sums_smem<D>);
 	enum ar_status st = AR_OK;
 
@@ -468,7 +469,7 @@ enum ar_status lastq_sm80_enqueue(const struct attn_batch *b, int n, const bf16_
 				  const bf16_t *k, const struct lastq *out, void *work,
 				  void *stream, struct ar_err *err)
 {
-	const int max_split = count_splits(b->max_kv_blk, b->shape.page_tok);
+	const int max_split = count_splits(b->keys.max_kv_blk, b->shape.page_tok);
 	const struct args a = { *b, q, k, *out, (float2 *)work, n };
 
 	switch (b->shape.head_dim) {

@@ -129,7 +129,8 @@ __device__ __forceinline__ int units_of(const struct args &a, int end)
 template <int PAD>
 __device__ __forceinline__ struct unit<PAD> unit_of(const struct args &a)
 {
-	const int r = blockIdx.z, rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
+	const int r = blockIdx.z, rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
+	const int end = a.b.rows.pos0[r] + rows;
 	const int slabs = gridDim.y / a.b.shape.kv_heads, share = max(units_of(a, end), 1) * STRIPS;
 
 	return { r, (int)blockIdx.x, end, min(a.n, rows),
@@ -192,7 +193,7 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 					const CUtensorMap *kmap, int groups, int steps)
 {
 	const int shift = __ffs(a.b.shape.page_tok) - 1, last = (u.end - 1) >> shift;
-	const int32_t *page = a.b.page + a.b.page0[u.r];
+	const int32_t *page = a.b.keys.page + a.b.keys.page0[u.r];
 	int first[STRIPS], next[STRIPS];	/* pages of a step, a step ahead */
 
 #pragma unroll
@@ -205,7 +206,7 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 	for (int i = 0; i < QUERIES / 64; i++)
 		for (int c = 0; c < D / BOX && i * 64 < groups * PAD; c++)
 			tma_load_3d(s.q[c][i * 64], qmap, &s.q_full, c * BOX, u.head[i * 64 / PAD],
-				    a.b.row0[u.r + 1] - PAD + i * 64 % PAD);
+				    a.b.rows.row0[u.r + 1] - PAD + i * 64 % PAD);
 	for (int step = 0; step < steps; step++) {
 		const int st = s.ring.stage(step);
 		uint64_t *full;
@@ -315,11 +316,11 @@ __device__ __forceinline__ float2 joined(float2 x, float2 y)
 __global__ void lastq_totals(const __grid_constant__ struct args a)
 {
 	const int r = blockIdx.y, head = blockIdx.x, pad = blockDim.x;
-	const int rows = a.b.row0[r + 1] - a.b.row0[r];
+	const int rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
 	const size_t heads = a.b.shape.q_heads, stride = heads * pad;
 	const float2 *part = a.parts.part + lastq_first_part(a.parts, a.b, r) * stride +
 			     (size_t)head * pad + threadIdx.x;
-	const int n = lastq_segments(a.parts, a.b.ctx[r] + rows);
+	const int n = lastq_segments(a.parts, a.b.rows.pos0[r] + rows);
 	float2 all = make_float2(-FLT_MAX, 0);
 	float total = INFINITY;
 
@@ -340,7 +341,7 @@ __global__ void __launch_bounds__(BLOCKS_THREADS, 6)
 lastq_blocks(const __grid_constant__ struct args a)
 {
 	const int r = blockIdx.z, head = blockIdx.y, lane = threadIdx.x % 32;
-	const int rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
+	const int rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r], end = a.b.rows.pos0[r] + rows;
 	const int first = (blockIdx.x * blockDim.x + threadIdx.x) / 32 * RUN_BLOCKS;
 	const int last = min(first + RUN_BLOCKS, (end + LASTQ_MAX - 1) / LASTQ_MAX);
 	const int len = lastq_segment_keys(a.parts, end);
@@ -558,8 +559,8 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
  * once. */
 int unit_keys(const struct attn_batch *b, int n)
 {
-	const int room = b->n_sm / n - b->n_req;	/* a unit of each request may be short */
-	const int64_t keys = (int64_t)b->n_page * b->shape.page_tok;
+	const int room = b->n_sm / n - b->rows.n_req;	/* a unit of each request may be short */
+	const int64_t keys = (int64_t)b->keys.n_page * b->shape.page_tok;
 	const int64_t least = room > 0 ? (keys + room - 1) / room : UNIT;
 	const int step = STRIPS * PAIR;
 
@@ -572,7 +573,8 @@ enum ar_status query_map(CUtensorMap *map, const struct attn_batch *b, const bf1
 			 struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	const uint64_t dim[3] = { (uint64_t)s->head_dim, (uint64_t)s->q_heads, (uint64_t)b->n_row };
+	const uint64_t dim[3] = { (uint64_t)s->head_dim, (uint64_t)s->q_heads,
+				  (uint64_t)b->rows.n_row };
 	const uint32_t box[3] = { BOX, 1, 64 };
 
 	return tensor_map(map, q, 3, dim, box, err);
@@ -585,7 +587,7 @@ enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStrea
 	const struct attn_shape *s = &a.b.shape;
 	const int group = s->q_heads / s->kv_heads, slots = GROUPS<PAD>;
 	const int per_unit = s->kv_heads * ((group + slots - 1) / slots);
-	const int keys = a.b.max_kv_blk * s->page_tok;
+	const int keys = a.b.keys.max_kv_blk * s->page_tok;
 	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t dim[2] = { D, INT32_MAX };
 	const uint32_t box[2] = { BOX, RUN };
@@ -599,7 +601,7 @@ enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStrea
 	a.unit = unit_keys(&a.b, per_unit);
 	CU(cudaFuncSetAttribute(lastq_sums<D, PAD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				SMEM_BYTES<D>));
-	lastq_sums<D, PAD><<<dim3((keys + a.unit - 1) / a.unit, per_unit, a.b.n_req),
+	lastq_sums<D, PAD><<<dim3((keys + a.unit - 1) / a.unit, per_unit, a.b.rows.n_req),
 			     THREADS<PAD>, SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
 	CU_LAUNCHED();
 out:
@@ -638,8 +640,8 @@ enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const 
 {
 	const cudaStream_t on = (cudaStream_t)stream;
 	const int heads = b->shape.q_heads, run = BLOCKS_THREADS / 32 * RUN_BLOCKS;
-	float *total = (float *)work, *piece = total + total_floats(&b->shape, b->n_req);
-	float *part = piece + (blocks ? piece_floats(&b->shape, b->n_page) : 0);
+	float *total = (float *)work, *piece = total + total_floats(&b->shape, b->rows.n_req);
+	float *part = piece + (blocks ? piece_floats(&b->shape, b->keys.n_page) : 0);
 	struct args a = { .b = *b, .parts = { .part = (float2 *)part, .pad = n > 64 ? 128 : 64,
 					      .piece = blocks ? piece : NULL },
 			  .total = total, .n = n };
@@ -650,11 +652,11 @@ enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const 
 		st = lastq_rows_enqueue(b, n, qmap, k, &a.parts, on, err);
 	if (st)
 		return st;
-	lastq_totals<<<dim3(heads, b->n_req), a.parts.pad, 0, on>>>(a);
+	lastq_totals<<<dim3(heads, b->rows.n_req), a.parts.pad, 0, on>>>(a);
 	CU_LAUNCHED();
 	if (blocks) {
 		a.blocks = *blocks;
-		lastq_blocks<<<dim3((b->max_kv_blk + run - 1) / run, heads, b->n_req),
+		lastq_blocks<<<dim3((b->keys.max_kv_blk + run - 1) / run, heads, b->rows.n_req),
 			       BLOCKS_THREADS, 0, on>>>(a);
 		CU_LAUNCHED();
 	}

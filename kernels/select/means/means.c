@@ -22,11 +22,11 @@ static void update(const struct attn_batch *b, const bf16_t *k, float *mean, bf1
 	const struct attn_shape *s = &b->shape;
 	size_t dim = (size_t)s->head_dim, heads = (size_t)s->kv_heads, tok = (size_t)s->page_tok;
 
-	for (int r = 0; r < b->n_req; r++) {
-		int end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
+	for (int r = 0; r < b->rows.n_req; r++) {
+		int end = b->keys.len[r];
 
-		for (int j = b->ctx[r] / s->page_tok; j * s->page_tok < end; j++) {
-			size_t page = (size_t)b->page[b->page0[r] + j];
+		for (int j = b->rows.pos0[r] / s->page_tok; j * s->page_tok < end; j++) {
+			size_t page = (size_t)b->keys.page[b->keys.page0[r] + j];
 			int left = end - j * s->page_tok;
 			int n = left < s->page_tok ? left : s->page_tok;
 

@@ -31,7 +31,7 @@ void means_of_rows(const struct attn_batch *b, int lo, int hi, int head, const b
 AR_BOTH static inline const float *means_at(const struct attn_batch *b, int r, int j, int kv_head,
 					    const float *mean)
 {
-	size_t page = (size_t)b->page[b->page0[r] + j];
+	size_t page = (size_t)b->keys.page[b->keys.page0[r] + j];
 
 	return mean + (page * (size_t)b->shape.kv_heads + (size_t)kv_head) *
 			      (size_t)b->shape.head_dim;

@@ -27,7 +27,8 @@ means_keys(struct attn_batch b, const bf16_t *__restrict__ k, Mean *__restrict__
 {
 	const struct qblk s = qblk_at(b, blockIdx.x);
 	const int pairs = b.shape.head_dim / 2;
-	const size_t at = (size_t)b.page[b.page0[s.req] + s.blk] * b.shape.kv_heads + blockIdx.y;
+	const size_t at = (size_t)b.keys.page[b.keys.page0[s.req] + s.blk] * b.shape.kv_heads +
+			  blockIdx.y;
 	const __nv_bfloat162 *src = (const __nv_bfloat162 *)k + at * b.shape.page_tok * pairs +
 				    threadIdx.x;
 	float2 sum = make_float2(0, 0);
@@ -53,7 +54,7 @@ template <typename Mean>
 enum ar_status enqueue(const struct attn_batch *b, const bf16_t *k, Mean *mean, void *stream,
 		       struct ar_err *err)
 {
-	const dim3 grid(b->n_qblk, b->shape.kv_heads);
+	const dim3 grid(b->rows.n_qblk, b->shape.kv_heads);
 	enum ar_status st = AR_OK;
 
 	means_keys<<<grid, b->shape.head_dim / 2, 0, (cudaStream_t)stream>>>(*b, k, mean);

@@ -245,14 +245,14 @@ int minference_pick(const float *mass, int end, int forced, int n, struct minfer
 static struct minference_row row_at(const struct attn_batch *b, const struct column_lists *l, int r,
 				    int i, int h, size_t *row)
 {
-	*row = (size_t)(b->qblk0[r] + i) * (size_t)b->shape.q_heads + (size_t)h;
+	*row = (size_t)(b->rows.qblk0[r] + i) * (size_t)b->shape.q_heads + (size_t)h;
 	return (struct minference_row){ l->run + *row * (size_t)l->max_run,
 					l->col + *row * (size_t)l->max_col, 0, 0 };
 }
 
 static int n_qblk(const struct attn_batch *b, int r)
 {
-	return b->qblk0[r + 1] - b->qblk0[r];
+	return b->rows.qblk0[r + 1] - b->rows.qblk0[r];
 }
 
 enum ar_status minference_lists(const struct attn_batch *b, const struct minference_self *x,
@@ -260,7 +260,7 @@ enum ar_status minference_lists(const struct attn_batch *b, const struct minfere
 				const float *column, const float *slash,
 				const struct column_lists *out, struct ar_err *err)
 {
-	int tok = b->shape.page_tok, rows = b->row0[r + 1] - b->row0[r], end = b->ctx[r] + rows;
+	int tok = b->shape.page_tok, rows = attn_n_row(&b->rows, r), end = b->keys.len[r];
 	struct minference_cell *cell = malloc((size_t)end * sizeof *cell);
 	int32_t *v = malloc(2 * (size_t)end * sizeof *v);
 	bool shape = rows == 1 || head->pattern == PATTERN_SHAPE;
@@ -273,7 +273,7 @@ enum ar_status minference_lists(const struct attn_batch *b, const struct minfere
 		n_s = minference_pick(slash, end, (int)x->rule.local, head->slash, cell, v + end);
 	}
 	for (int i = 0; i < n_qblk(b, r) && !st; i++) {
-		int qa = b->ctx[r] / tok + i;
+		int qa = b->rows.pos0[r] / tok + i;
 		size_t row;
 		struct minference_row to = row_at(b, out, r, i, h, &row);
 
@@ -295,11 +295,11 @@ void minference_best(const struct attn_batch *b, const struct minference *p, int
 		     struct minference_cell *cell, struct minference_row *out)
 {
 	const struct attn_shape *s = &b->shape;
-	int tok = s->page_tok, ctx = b->ctx[r], rows = b->row0[r + 1] - b->row0[r];
+	int tok = s->page_tok, ctx = b->rows.pos0[r], rows = attn_n_row(&b->rows, r);
 	int qa = ctx / tok + i, lo = qa * tok - ctx, hi = lo + tok < rows ? lo + tok : rows;
 	int n = qa + 1 < p->blocks ? qa + 1 : (int)p->blocks;
 
-	means_of_rows(b, b->row0[r] + (lo > 0 ? lo : 0), b->row0[r] + hi, h, q, mean);
+	means_of_rows(b, b->rows.row0[r] + (lo > 0 ? lo : 0), b->rows.row0[r] + hi, h, q, mean);
 	for (int j = 0; j <= qa; j++) {
 		float product = means_dot(mean, means_at(b, r, j, h / (s->q_heads / s->kv_heads),
 							 mean_of_keys), s->head_dim);
@@ -321,7 +321,7 @@ static enum ar_status blocks_ref(const struct attn_batch *b, const struct minfer
 				 int h, const bf16_t *q, const float *state,
 				 const struct column_lists *out, struct ar_err *err)
 {
-	struct minference_cell *cell = malloc((size_t)b->max_kv_blk * sizeof *cell);
+	struct minference_cell *cell = malloc((size_t)b->keys.max_kv_blk * sizeof *cell);
 	float *mean = malloc((size_t)b->shape.head_dim * sizeof *mean);
 	enum ar_status st = cell && mean ? AR_OK : ar_nomem(err);
 
@@ -345,14 +345,14 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 {
 	const struct minference_self *m = self;
 	const struct minference_head *head = m->head + (size_t)layer * (size_t)m->q_heads;
-	size_t n = (size_t)b->max_kv_blk * (size_t)b->shape.page_tok;
+	size_t n = (size_t)b->keys.max_kv_blk * (size_t)b->shape.page_tok;
 	float *x = malloc(2 * n * sizeof *x);
 	enum ar_status st = x ? AR_OK : ar_nomem(err);
 
 	if (!st && m->any_block)
 		means_update(b, kv->k, state);
-	for (int i = 0; i < b->n_req * m->q_heads && !st; i++) {
-		int r = i / m->q_heads, h = i % m->q_heads, rows = b->row0[r + 1] - b->row0[r];
+	for (int i = 0; i < b->rows.n_req * m->q_heads && !st; i++) {
+		int r = i / m->q_heads, h = i % m->q_heads, rows = attn_n_row(&b->rows, r);
 
 		if (rows > 1 && head[h].pattern == PATTERN_BLOCK) {
 			st = blocks_ref(b, m, r, h, q, state, &out->columns, err);
@@ -404,6 +404,7 @@ const struct selector selector_minference = {
 	.origin = "MInference 1.0 (NeurIPS 2024), for chunks instead of whole prompts",
 	.params = params,
 	.param_size = sizeof(struct minference),
+	.gives = SHAPE_COLUMNS,
 	.columns = columns,
 	.block_tok = block_tok,
 	.open = open_self,

@@ -53,7 +53,7 @@ minference_pick(const __grid_constant__ struct args a)
 	struct pick_kept &kept = *(struct pick_kept *)room;
 	const int at = blockIdx.x, slash = blockIdx.y, r = at / a.b.shape.q_heads;
 	const struct minference_head head = a.head[at % a.b.shape.q_heads];
-	const int rows = a.b.row0[r + 1] - a.b.row0[r], end = a.b.ctx[r] + rows;
+	const int rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r], end = a.b.rows.pos0[r] + rows;
 	const int n = min(slash ? head.slash : head.vertical, end);
 	const int forced = slash ? a.local : a.sink;
 	const float *mass = (slash ? a.sums.slash : a.sums.column) + (size_t)at * a.sums.stride;
@@ -173,14 +173,14 @@ minference_rows(const __grid_constant__ struct args a)
 	const int i = blockIdx.x * LIST_WARPS + threadIdx.x / 32, tok = a.b.shape.page_tok;
 	const bool lead = threadIdx.x % 32 == 0;
 
-	if (i >= a.b.n_qblk * a.b.shape.q_heads)
+	if (i >= a.b.rows.n_qblk * a.b.shape.q_heads)
 		return;
-	const int h = i / a.b.n_qblk;
-	const struct qblk s = qblk_at(a.b, i % a.b.n_qblk);
+	const int h = i / a.b.rows.n_qblk;
+	const struct qblk s = qblk_at(a.b, i % a.b.rows.n_qblk);
 	const struct minference_head head = a.head[h];
-	const int rows = a.b.row0[s.req + 1] - a.b.row0[s.req];
+	const int rows = a.b.rows.row0[s.req + 1] - a.b.rows.row0[s.req];
 	const struct attn_band band = minference_band(&head, rows);
-	const size_t row = (size_t)(i % a.b.n_qblk) * a.b.shape.q_heads + h;
+	const size_t row = (size_t)(i % a.b.rows.n_qblk) * a.b.shape.q_heads + h;
 	const int at = s.req * a.b.shape.q_heads + h, end = (s.blk + 1) * tok;
 	struct minference_row out = row_at(a, row);
 
@@ -216,14 +216,15 @@ minference_means(const __grid_constant__ struct args a, float *__restrict__ prod
 	const struct qblk s = qblk_at(a.b, blockIdx.x);
 	const int h = blockIdx.y, kv_head = h / (a.b.shape.q_heads / a.b.shape.kv_heads);
 	const int tok = a.b.shape.page_tok, n = min(s.blk + 1, a.blocks);
-	const int rows = a.b.row0[s.req + 1] - a.b.row0[s.req], end = a.b.ctx[s.req] + rows;
+	const int rows = a.b.rows.row0[s.req + 1] - a.b.rows.row0[s.req];
+	const int end = a.b.rows.pos0[s.req] + rows;
 	const size_t row = (size_t)blockIdx.x * a.b.shape.q_heads + h;
 	const struct minference_row out = row_at(a, row);
 	const int diag = a.force_diag ? s.blk : -1;
 
 	if (a.head[h].pattern != PATTERN_BLOCK || rows == 1)
 		return;
-	product += row * a.b.max_kv_blk;
+	product += row * a.b.keys.max_kv_blk;
 	mean_rows(a.b, s.row + s.lo, s.row + s.hi, h, 1, a.q, query);
 	__syncthreads();
 	for (int at = threadIdx.x / 32 * 32; at <= s.blk; at += PICK_THREADS) {
@@ -303,11 +304,12 @@ enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, 
 {
 	const struct minference_self *x = (const struct minference_self *)self;
 	const struct minference_head *head = x->head + (size_t)layer * x->q_heads;
-	const struct attn_limits all = { .max_req = b->n_req, .max_kv_blk = b->max_kv_blk,
-					 .n_sm = b->n_sm, .max_page = b->n_page };
-	const struct layout l = layout_of(x, &b->shape, b->n_req, b->n_qblk, b->max_kv_blk);
+	const struct attn_limits all = { .max_req = b->rows.n_req, .max_kv_blk = b->keys.max_kv_blk,
+					 .n_sm = b->n_sm, .max_page = b->keys.n_page };
+	const struct layout l = layout_of(x, &b->shape, b->rows.n_req, b->rows.n_qblk,
+					  b->keys.max_kv_blk);
 	char *at = (char *)work + lastq_work_bytes(&b->shape, &all);
-	const int heads = b->shape.q_heads, rows = b->n_qblk * heads;
+	const int heads = b->shape.q_heads, rows = b->rows.n_qblk * heads;
 	cudaStream_t on = (cudaStream_t)stream;
 	void (*const pick)(struct args) = minference_pick;	/* the kernel, not the reference */
 	struct args a = { .b = *b, .sums = {}, .q = q, .mean = (const float *)state,
@@ -318,7 +320,7 @@ enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, 
 			  .n = (int32_t *)(at + l.n), .out = out->columns };
 	enum ar_status st = AR_OK;
 
-	if (!b->n_qblk)
+	if (!b->rows.n_qblk)
 		return AR_OK;
 	memcpy(a.head, head, heads * sizeof *head);
 	if (has(head, heads, PATTERN_SLASH)) {
@@ -327,7 +329,8 @@ enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, 
 			return st;
 		CU(cudaFuncSetAttribute(pick, cudaFuncAttributeMaxDynamicSharedMemorySize,
 					sizeof(struct pick_kept)));
-		pick<<<dim3(b->n_req * heads, 2), PICK_THREADS, sizeof(struct pick_kept), on>>>(a);
+		pick<<<dim3(b->rows.n_req * heads, 2), PICK_THREADS, sizeof(struct pick_kept),
+			on>>>(a);
 		CU_LAUNCHED();
 	}
 	minference_rows<<<(rows + LIST_WARPS - 1) / LIST_WARPS, LIST_WARPS * 32, 0, on>>>(a);
@@ -336,7 +339,7 @@ enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, 
 		st = means_update_enqueue(b, kv->k, (float *)state, stream, err);
 	if (st || !has(head, heads, PATTERN_BLOCK))
 		return st;
-	minference_means<<<dim3(b->n_qblk, heads), PICK_THREADS, 0, on>>>
+	minference_means<<<dim3(b->rows.n_qblk, heads), PICK_THREADS, 0, on>>>
 		(a, (float *)(at + l.product));
 	CU_LAUNCHED();
 out:

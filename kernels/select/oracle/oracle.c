@@ -65,30 +65,31 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 		    const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
-	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r], first = b->ctx[r] / s->page_tok;
+	int end = b->keys.len[r], first = b->rows.pos0[r] / s->page_tok;
 	int group = s->q_heads / s->kv_heads;
-	int64_t n = 0, keep = oracle_count(p, oracle_cells(s->q_heads, first, b->qblk0[r + 1] -
-							   b->qblk0[r]));
+	int64_t n = 0, keep = oracle_count(p, oracle_cells(s->q_heads, first, b->rows.qblk0[r + 1] -
+							   b->rows.qblk0[r]));
 
 	for (int h = 0; h < s->q_heads; h++) {
 		if (h % group == 0)
 			scores_keys(x, b, r, h / group, k);
-		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++) {
-			int qa = first + i - b->qblk0[r], at = qa * s->page_tok;
-			int lo = at > b->ctx[r] ? 0 : b->ctx[r] - at;
+		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++) {
+			int qa = first + i - b->rows.qblk0[r], at = qa * s->page_tok;
+			int lo = at > b->rows.pos0[r] ? 0 : b->rows.pos0[r] - at;
 			int hi = end - at < s->page_tok ? end - at : s->page_tok;
-			int64_t word = (int64_t)(i * s->q_heads + h) * b->mask_words;
+			int64_t word = (int64_t)(i * s->q_heads + h) * b->keys.mask_words;
 			float *score = selection_score(out, b, i, h);
 
 			for (int j = 0; j <= qa; j++)
 				cell[n + j] = (struct cell){ 0, word * 32 + j };
-			scores_rows(x, b, b->row0[r] + at + lo - b->ctx[r], hi - lo, h, q);
+			scores_rows(x, b, b->rows.row0[r] + at + lo - b->rows.pos0[r], hi - lo, h,
+				    q);
 			scores_multiply(x, hi - lo, at + hi);
 			add_rows(s, qa, lo, hi, x, cell + n);
 			divide(s, qa, lo, hi, cell + n);
 			for (int j = 0; score && j <= qa; j++)
 				score[j] = cell[n + j].mean;
-			for (int w = 0; w < b->mask_words; w++)
+			for (int w = 0; w < b->keys.mask_words; w++)
 				out->mask[word + w] = 0;
 			n += qa + 1;
 		}
@@ -109,9 +110,9 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	enum ar_status st;
 
 	(void)layer, (void)state;
-	for (int r = 0; r < b->n_req; r++) {
-		size_t n = (size_t)oracle_cells(s->q_heads, b->ctx[r] / s->page_tok,
-						b->qblk0[r + 1] - b->qblk0[r]);
+	for (int r = 0; r < b->rows.n_req; r++) {
+		size_t n = (size_t)oracle_cells(s->q_heads, b->rows.pos0[r] / s->page_tok,
+						b->rows.qblk0[r + 1] - b->rows.qblk0[r]);
 
 		cells = n > cells ? n : cells;
 	}
@@ -119,7 +120,7 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	cell = malloc((cells + 1) * sizeof *cell);
 	if (!st && !cell)
 		st = ar_nomem(err);
-	for (int r = 0; r < b->n_req && !st; r++)
+	for (int r = 0; r < b->rows.n_req && !st; r++)
 		request(b, self, r, q, kv->k, &x, cell, out);
 	free(cell);
 	scores_release(&x);

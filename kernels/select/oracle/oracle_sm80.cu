@@ -57,7 +57,7 @@ __device__ __forceinline__ void load_keys(bf16_t *tile, const struct attn_batch 
 					  const bf16_t *__restrict__ k)
 {
 	const int tok = b.shape.page_tok;
-	const size_t page = b.page[b.page0[req] + key / tok];
+	const size_t page = b.keys.page[b.keys.page0[req] + key / tok];
 	const bf16_t *src = k + ((page * b.shape.kv_heads + kv_head) * tok + key % tok) * D;
 
 	for (int i = threadIdx.x; i < KEYS * D / 8; i += blockDim.x) {
@@ -137,7 +137,7 @@ oracle_means(struct attn_batch b, const bf16_t *__restrict__ q, const bf16_t *__
 	}
 	for (int i = 0; i < 2; i++)	/* a row outside the chunk has no mass: x is -inf */
 		max[i] += log2f(fmaxf(sum[i], FLT_MIN));
-	mean += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.max_kv_blk;
+	mean += ((size_t)blockIdx.x * b.shape.q_heads + head) * b.keys.max_kv_blk;
 	for (int j = 0; j <= s.blk; j++) {
 		float here = 0;
 
@@ -173,11 +173,12 @@ oracle_pick(struct attn_batch b, struct oracle rule, const float *__restrict__ m
 	    uint32_t *__restrict__ mask)
 {
 	__shared__ struct pick_smem sm;
-	const int first = b.qblk0[blockIdx.x], rows = b.qblk0[blockIdx.x + 1] - first;
-	const int q_heads = b.shape.q_heads, qa = b.ctx[blockIdx.x] / b.shape.page_tok;
-	const int width = b.mask_words * 32, n = rows * q_heads * width, stride = b.max_kv_blk;
+	const int first = b.rows.qblk0[blockIdx.x], rows = b.rows.qblk0[blockIdx.x + 1] - first;
+	const int q_heads = b.shape.q_heads, qa = b.rows.pos0[blockIdx.x] / b.shape.page_tok;
+	const int width = b.keys.mask_words * 32, n = rows * q_heads * width;
+	const int stride = b.keys.max_kv_blk;
 	const float *own = mean + (size_t)first * q_heads * stride;
-	uint32_t *words = mask + (size_t)first * q_heads * b.mask_words;
+	uint32_t *words = mask + (size_t)first * q_heads * b.keys.mask_words;
 	const auto key = [=](int i) {
 		const int row = i / width, j = i % width;
 
@@ -209,8 +210,8 @@ enum ar_status oracle_enqueue(const struct attn_batch *b, const void *self, int,
 {
 	const struct attn_shape *s = &b->shape;
 	const float scale = (float)(1.4426950408889634 / sqrt((double)s->head_dim));
-	const int64_t bits = (int64_t)b->n_qblk * s->q_heads * b->mask_words * 32;
-	const dim3 grid(b->n_qblk, s->q_heads);
+	const int64_t bits = (int64_t)b->rows.n_qblk * s->q_heads * b->keys.mask_words * 32;
+	const dim3 grid(b->rows.n_qblk, s->q_heads);
 	auto kernel = s->head_dim == 64 ? oracle_means<64> :
 		      s->head_dim == 128 ? oracle_means<128> : oracle_means<256>;
 	enum ar_status st = AR_OK;
@@ -221,12 +222,12 @@ enum ar_status oracle_enqueue(const struct attn_batch *b, const void *self, int,
 	if (bits > INT_MAX - PICK_BATCH * PICK_THREADS)
 		return ar_fail(err, AR_USAGE, "oracle on CUDA cannot rank a batch of %lld blocks "
 			       "of all heads; make chunks shorter", (long long)bits);
-	if (!b->n_qblk)
+	if (!b->rows.n_qblk)
 		return AR_OK;
 	kernel<<<grid, s->page_tok / 16 * 32, 0, (cudaStream_t)stream>>>(*b, q, kv->k, scale,
 									 (float *)work);
 	CU_LAUNCHED();
-	oracle_pick<<<b->n_req, PICK_THREADS, 0, (cudaStream_t)stream>>>
+	oracle_pick<<<b->rows.n_req, PICK_THREADS, 0, (cudaStream_t)stream>>>
 		(*b, *(const struct oracle *)self, (const float *)work, out->mask);
 	CU_LAUNCHED();
 out:

@@ -61,7 +61,7 @@ static void scratch_release(struct scratch *t)
 static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b,
 				   struct ar_err *err)
 {
-	size_t n = (size_t)b->max_kv_blk;
+	size_t n = (size_t)b->keys.max_kv_blk;
 	enum ar_status st = scores_init(&t->a, b, b->shape.page_tok, err);
 
 	t->s = malloc(n * sizeof *t->s);
@@ -87,10 +87,10 @@ static void load_keys(const struct attn_batch *b, int r, const struct proxy_head
 {
 	const struct attn_shape *s = &b->shape;
 	size_t dim = (size_t)s->head_dim, tok = (size_t)s->page_tok;
-	int end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
+	int end = b->keys.len[r];
 
 	for (int t = 0; t < end; t++) {
-		size_t page = (size_t)b->page[b->page0[r] + t / s->page_tok];
+		size_t page = (size_t)b->keys.page[b->keys.page0[r] + t / s->page_tok];
 		size_t at = page * (size_t)s->kv_heads + (size_t)h->kv;
 
 		mean(k + (at * tok + (size_t)(t % s->page_tok)) * dim, h->kv_end - h->kv, tok * dim,
@@ -106,7 +106,7 @@ static void multiply_rows(const struct attn_batch *b, int r, int pos, int n, int
 	size_t dim = (size_t)s->head_dim;
 
 	for (int i = 0; i < n; i++) {
-		size_t row = (size_t)(b->row0[r] + pos - i * stride - b->ctx[r]);
+		size_t row = (size_t)(b->rows.row0[r] + pos - i * stride - b->rows.pos0[r]);
 
 		mean(q + (row * (size_t)s->q_heads + (size_t)h->q) * dim, h->q_end - h->q, dim,
 		     s->head_dim, a->q + (size_t)i * dim, 1);
@@ -135,7 +135,7 @@ static int probe(const struct attn_batch *b, const struct proxyattn *p, int r, i
 	const struct attn_shape *s = &b->shape;
 	int kv = h / (s->q_heads / s->kv_heads), tok = s->page_tok;
 	struct proxy_heads own = { h, h + 1, kv, kv + 1 };
-	int n_row = b->row0[r + 1] - b->row0[r], end = b->ctx[r] + n_row;
+	int n_row = attn_n_row(&b->rows, r), end = b->keys.len[r];
 	int n_blk = (end + tok - 1) / tok, stride = (int)p->stride, k = 0;
 	int n = (at_most(tok, n_row) + stride - 1) / stride;
 	float all = 0, sum = 0;
@@ -160,7 +160,7 @@ static int probe(const struct attn_batch *b, const struct proxyattn *p, int r, i
 static void block_scores(const struct attn_batch *b, const struct proxyattn *p, int r, int qa,
 			 const struct proxy_heads *h, const bf16_t *q, struct scratch *t)
 {
-	int tok = b->shape.page_tok, ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r];
+	int tok = b->shape.page_tok, ctx = b->rows.pos0[r], end = b->keys.len[r];
 	int stride = (int)p->stride, last = at_most((qa + 1) * tok, end) - 1;
 	int n = (last - at_least(qa * tok, ctx)) / stride + 1;
 
@@ -184,16 +184,16 @@ static void group(const struct attn_batch *b, const struct proxyattn *p, int r,
 		  const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
-	int tok = s->page_tok, ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r];
+	int tok = s->page_tok, ctx = b->rows.pos0[r], end = b->keys.len[r];
 
-	for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++) {
-		int qa = ctx / tok + i - b->qblk0[r];
+	for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++) {
+		int qa = ctx / tok + i - b->rows.qblk0[r];
 
 		block_scores(b, p, r, qa, h, q, t);
 		sort_blocks(t->s, 1, qa, t->order);
 		for (int head = h->q; head < h->q_end; head++) {
 			size_t at = (size_t)i * (size_t)s->q_heads + (size_t)head;
-			uint32_t *row = out->mask + at * (size_t)b->mask_words;
+			uint32_t *row = out->mask + at * (size_t)b->keys.mask_words;
 			float *score = selection_score(out, b, i, head);
 			int n = proxyattn_budget(t->need[head], qa, (end + tok - 1) / tok);
 
@@ -210,11 +210,11 @@ static void group(const struct attn_batch *b, const struct proxyattn *p, int r,
 /* A chunk of one row sees everything. */
 static void open_row(const struct attn_batch *b, int r, uint32_t *mask)
 {
-	size_t heads = (size_t)b->shape.q_heads, words = (size_t)b->mask_words;
+	size_t heads = (size_t)b->shape.q_heads, words = (size_t)b->keys.mask_words;
 
 	for (size_t h = 0; h < heads; h++)
-		for (int j = 0; j <= b->ctx[r] / b->shape.page_tok; j++)
-			keep(mask + ((size_t)b->qblk0[r] * heads + h) * words, j);
+		for (int j = 0; j <= b->rows.pos0[r] / b->shape.page_tok; j++)
+			keep(mask + ((size_t)b->rows.qblk0[r] * heads + h) * words, j);
 }
 
 static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
@@ -227,10 +227,11 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	enum ar_status st = scratch_init(&t, b, err);
 
 	(void)layer, (void)state;
-	memset(out->mask, 0, (size_t)b->n_qblk * (size_t)s->q_heads * (size_t)b->mask_words *
+	memset(out->mask, 0, (size_t)b->rows.n_qblk * (size_t)s->q_heads *
+	       (size_t)b->keys.mask_words *
 	       sizeof *out->mask);
-	for (int r = 0; !st && r < b->n_req; r++) {
-		int n_row = b->row0[r + 1] - b->row0[r];
+	for (int r = 0; !st && r < b->rows.n_req; r++) {
+		int n_row = attn_n_row(&b->rows, r);
 
 		if (n_row == 1)
 			open_row(b, r, out->mask);

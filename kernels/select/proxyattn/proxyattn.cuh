@@ -57,7 +57,7 @@ static inline int64_t proxy_strip_rows(const struct proxy_job *j)
 	const struct attn_shape *s = &j->b.shape;
 	const int per_kv = s->q_heads / s->kv_heads, size = proxyattn_size(&j->p, s);
 	const int64_t probing = (j->n_row - (int64_t)j->n_line * j->per_line) / s->q_heads * per_kv;
-	const int64_t sampled = (int64_t)((per_kv - 1) / size + 1) * j->b.n_qblk * j->per_line;
+	const int64_t sampled = (int64_t)((per_kv - 1) / size + 1) * j->b.rows.n_qblk * j->per_line;
 
 	return probing + sampled;
 }
@@ -65,17 +65,17 @@ static inline int64_t proxy_strip_rows(const struct proxy_job *j)
 /* A bound of the tiles of one source. */
 static inline int proxy_tiles(const struct proxy_job *j, int rows)
 {
-	return (int)(proxy_strip_rows(j) / rows) + j->b.n_req;
+	return (int)(proxy_strip_rows(j) / rows) + j->b.rows.n_req;
 }
 
 static __device__ __forceinline__ int proxy_rows_in(const struct proxy_job &j, int r)
 {
-	return j.b.row0[r + 1] - j.b.row0[r];
+	return j.b.rows.row0[r + 1] - j.b.rows.row0[r];
 }
 
 static __device__ __forceinline__ int proxy_end(const struct proxy_job &j, int r)
 {
-	return j.b.ctx[r] + proxy_rows_in(j, r);
+	return j.b.rows.pos0[r] + proxy_rows_in(j, r);
 }
 
 /* Rows that each head of the request probes with; a request of one row has none. */
@@ -89,15 +89,16 @@ static __device__ __forceinline__ int proxy_probing(const struct proxy_job &j, i
 /* Rows that are reserved for a group in a request. */
 static __device__ __forceinline__ int proxy_sampled(const struct proxy_job &j, int r)
 {
-	return proxy_rows_in(j, r) > 1 ? (j.b.qblk0[r + 1] - j.b.qblk0[r]) * j.per_line : 0;
+	return proxy_rows_in(j, r) > 1 ?
+		       (j.b.rows.qblk0[r + 1] - j.b.rows.qblk0[r]) * j.per_line : 0;
 }
 
 /* The number of a request's first row. */
 static __device__ __forceinline__ int64_t proxy_row0(const struct proxy_job &j, int r)
 {
-	const int probing = j.by_req ? r * j.per_line : j.b.row0[r] / (int)j.p.stride + r;
+	const int probing = j.by_req ? r * j.per_line : j.b.rows.row0[r] / (int)j.p.stride + r;
 
-	return (int64_t)j.b.qblk0[r] * j.n_group * j.per_line +
+	return (int64_t)j.b.rows.qblk0[r] * j.n_group * j.per_line +
 	       (int64_t)probing * j.b.shape.q_heads;
 }
 
@@ -153,7 +154,7 @@ struct proxy_line {
 static __device__ __forceinline__ struct proxy_line proxy_sample(const struct proxy_job &j, int r,
 								 int i)
 {
-	const int tok = j.b.shape.page_tok, ctx = j.b.ctx[r], end = proxy_end(j, r);
+	const int tok = j.b.shape.page_tok, ctx = j.b.rows.pos0[r], end = proxy_end(j, r);
 	const int blk = ctx / tok + i, last = min((blk + 1) * tok, end) - 1;
 
 	return { r, end - ctx > 1 ? (last - max(blk * tok, ctx)) / (int)j.p.stride + 1 : 0, last };
@@ -192,7 +193,7 @@ static __device__ __forceinline__ bool proxy_find(const struct proxy_job &j, int
 						  int at, struct proxy_strip &s, int &first)
 {
 	int tile;
-	const int r = tiles_find(j.b.n_req, at, tile, [&](int i) {
+	const int r = tiles_find(j.b.rows.n_req, at, tile, [&](int i) {
 		return (proxy_strip_at(j, i, source).n + rows - 1) / rows;
 	});
 

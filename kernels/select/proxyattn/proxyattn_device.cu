@@ -65,8 +65,8 @@ __device__ struct own_line line_at(const struct proxy_job &j, int at)
 		x.heads = { h, h + 1, h / per_kv, h / per_kv + 1 };
 		x.row = s.row + s.probe + h % per_kv * s.probing;
 	} else {
-		const int g = at / j.b.n_qblk, qblk = at % j.b.n_qblk, r = qblk_at(j.b, qblk).req;
-		const int i = qblk - j.b.qblk0[r];
+		const int g = at / j.b.rows.n_qblk, qblk = at % j.b.rows.n_qblk, r = qblk_at(j.b, qblk).req;
+		const int i = qblk - j.b.rows.qblk0[r];
 
 		x.l = proxy_sample(j, r, i);
 		x.heads = proxyattn_heads(&j.p, &shape, g);
@@ -125,7 +125,7 @@ proxy_rows(const __grid_constant__ struct proxy_job j)
 	if (i >= x.l.n * pieces)
 		return;
 	const int pos = x.l.last - i / pieces * (int)j.p.stride;
-	const int64_t row = (int64_t)(j.b.row0[r] + pos - j.b.ctx[r]) * j.b.shape.q_heads;
+	const int64_t row = (int64_t)(j.b.rows.row0[r] + pos - j.b.rows.pos0[r]) * j.b.shape.q_heads;
 	const bf16_t *src = j.q + (row + x.heads.q) * dim + i % pieces * 8;
 
 	*(uint4 *)(j.row + x.row * dim + i * 8) = mean(src, x.heads.q_end - x.heads.q, dim);
@@ -136,9 +136,9 @@ __global__ void __launch_bounds__(256) proxy_keys(const __grid_constant__ struct
 {
 	const struct proxy_heads h = proxyattn_heads(&j.p, &j.b.shape, blockIdx.y);
 	const size_t pitch = (size_t)j.b.shape.page_tok * j.b.shape.head_dim;
-	const size_t page = j.b.page[blockIdx.x];
+	const size_t page = j.b.keys.page[blockIdx.x];
 	const bf16_t *src = j.k + (page * j.b.shape.kv_heads + h.kv) * pitch;
-	bf16_t *dst = j.mean + ((size_t)blockIdx.y * j.b.n_page + blockIdx.x) * pitch;
+	bf16_t *dst = j.mean + ((size_t)blockIdx.y * j.b.keys.n_page + blockIdx.x) * pitch;
 
 	if (h.kv_end - h.kv == 1)
 		return;
@@ -217,7 +217,7 @@ proxy_lines(const __grid_constant__ struct proxy_job j)
 			}
 			most = x.probe ? warp_sum(sum) / (float)n : warp_max(most);
 			if (lane == 0 && at < end)
-				j.score[(size_t)blockIdx.x * j.b.max_kv_blk + at] = most;
+				j.score[(size_t)blockIdx.x * j.b.keys.max_kv_blk + at] = most;
 		}
 	}
 }
@@ -236,7 +236,7 @@ proxy_need(const __grid_constant__ struct proxy_job j)
 	__shared__ struct top_smem sm;
 	const int at = blockIdx.x * j.b.shape.q_heads + blockIdx.y, r = blockIdx.x;
 	const int n = blocks_of(j, r);
-	const float *mass = j.score + (size_t)(j.n_line + at) * j.b.max_kv_blk;
+	const float *mass = j.score + (size_t)(j.n_line + at) * j.b.keys.max_kv_blk;
 	const auto key = [=](int i) { return top_key(mass[i]); };
 	const auto own = [](uint32_t key) { return top_fixed(top_value(key)); };
 	const auto one = [](uint32_t) -> uint32_t { return 1; };
@@ -259,7 +259,7 @@ proxy_pick(const __grid_constant__ struct proxy_job j, uint32_t *__restrict__ ma
 	__shared__ struct top_smem sm;
 	const struct qblk s = qblk_at(j.b, blockIdx.x);
 	const int head = blockIdx.y, g = head / proxyattn_size(&j.p, &j.b.shape);
-	const float *score = j.score + ((size_t)g * j.b.n_qblk + blockIdx.x) * j.b.max_kv_blk;
+	const float *score = j.score + ((size_t)g * j.b.rows.n_qblk + blockIdx.x) * j.b.keys.max_kv_blk;
 	const bool open = proxy_rows_in(j, s.req) <= 1;
 	const int need = open ? 0 : j.need[s.req * j.b.shape.q_heads + head];
 	const int free = min(proxyattn_budget(need, s.blk, blocks_of(j, s.req)) - 2, s.blk - 1);
@@ -268,9 +268,9 @@ proxy_pick(const __grid_constant__ struct proxy_job j, uint32_t *__restrict__ ma
 	if (!open && free > 0)
 		top = top_find(score + 1, s.blk - 1, (uint64_t)free,
 			       [](float) -> uint32_t { return 1; }, sm);
-	mask += ((size_t)blockIdx.x * j.b.shape.q_heads + head) * j.b.mask_words;
+	mask += ((size_t)blockIdx.x * j.b.shape.q_heads + head) * j.b.keys.mask_words;
 	top_write([=](int i) { return top_key(score[i]); }, s.blk, open, top, mask,
-		  j.b.mask_words, sm);
+		  j.b.keys.mask_words, sm);
 }
 
 /* ---- launch ---- */
@@ -308,23 +308,23 @@ size_t lay_out(struct proxy_job *j, const struct attn_shape *s, int n_qblk, int 
 enum ar_status score(struct proxy_job *j, int n_sm, cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_batch *b = &j->b;
-	const int lines = j->n_line + b->n_req * b->shape.q_heads;
+	const int lines = j->n_line + b->rows.n_req * b->shape.q_heads;
 	const int pieces = j->per_line * b->shape.head_dim / 8;
 	enum ar_status st = AR_OK;
 
 	proxy_rows<<<dim3(lines, (pieces - 1) / ROW_PIECES + 1), ROW_PIECES, 0, stream>>>(*j);
 	CU_LAUNCHED();
 	if (j->n_source > b->shape.kv_heads) {
-		proxy_keys<<<dim3(b->n_page, j->n_group), 256, 0, stream>>>(*j);
+		proxy_keys<<<dim3(b->keys.n_page, j->n_group), 256, 0, stream>>>(*j);
 		CU_LAUNCHED();
 	}
 	st = n_sm ? proxy_score_sm90(j, n_sm, stream, err) : proxy_score_sm80(j, stream, err);
 	if (st)
 		return st;
-	proxy_lines<<<dim3(lines, (b->max_kv_blk - 1) / LINE_BLOCKS + 1), LINE_WARPS * 32, 0,
+	proxy_lines<<<dim3(lines, (b->keys.max_kv_blk - 1) / LINE_BLOCKS + 1), LINE_WARPS * 32, 0,
 		      stream>>>(*j);
 	CU_LAUNCHED();
-	proxy_need<<<dim3(b->n_req, b->shape.q_heads), TOP_THREADS, 0, stream>>>(*j);
+	proxy_need<<<dim3(b->rows.n_req, b->shape.q_heads), TOP_THREADS, 0, stream>>>(*j);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -339,11 +339,11 @@ enum ar_status enqueue(const struct attn_batch *b, const void *self, const bf16_
 	struct proxy_job j = { *b, *(const struct proxyattn *)self, q, kv->k };
 	enum ar_status st;
 
-	lay_out(&j, s, b->n_qblk, b->n_req, b->n_row, b->n_page, b->max_kv_blk, work);
+	lay_out(&j, s, b->rows.n_qblk, b->rows.n_req, b->rows.n_row, b->keys.n_page, b->keys.max_kv_blk, work);
 	st = score(&j, n_sm, stream, err);
 	if (st)
 		return st;
-	proxy_pick<<<dim3(b->n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>(j, mask);
+	proxy_pick<<<dim3(b->rows.n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>(j, mask);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -380,7 +380,7 @@ enum ar_status proxyattn_enqueue(const struct attn_batch *b, const void *self, i
 
 	if (!st)
 		st = executor_multiprocessors(&n_sm, err);
-	if (st || !b->n_qblk)
+	if (st || !b->rows.n_qblk)
 		return st;
 	return enqueue(b, self, q, kv, n_sm, out->mask, work, (cudaStream_t)stream, err);
 }

@@ -28,10 +28,10 @@ __device__ __forceinline__ void load_keys(const struct proxy_job &j, int r, int 
 					  bf16_t *tile)
 {
 	const int tok = j.b.shape.page_tok, kv_heads = j.b.shape.kv_heads;
-	const int at = j.b.page0[r] + key / tok;
+	const int at = j.b.keys.page0[r] + key / tok;
 	const bf16_t *src = source < kv_heads ?
-		j.k + ((size_t)j.b.page[at] * kv_heads + source) * tok * D :
-		j.mean + ((size_t)(source - kv_heads) * j.b.n_page + at) * tok * D;
+		j.k + ((size_t)j.b.keys.page[at] * kv_heads + source) * tok * D :
+		j.mean + ((size_t)(source - kv_heads) * j.b.keys.n_page + at) * tok * D;
 
 	src += key % tok * D;
 #pragma unroll
@@ -178,7 +178,7 @@ enum ar_status launch(const struct proxy_job *j, cudaStream_t stream, struct ar_
 {
 	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
 	const int bytes = (int)sizeof(struct score_smem<D>);
-	const dim3 grid(proxy_tiles(j, ROWS), (j->b.max_kv_blk + j->segment - 1) / j->segment,
+	const dim3 grid(proxy_tiles(j, ROWS), (j->b.keys.max_kv_blk + j->segment - 1) / j->segment,
 			j->n_source);
 	enum ar_status st = AR_OK;
 

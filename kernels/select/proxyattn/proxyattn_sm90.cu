@@ -85,7 +85,8 @@ __device__ __forceinline__ void produce(struct score_smem<D, GROUPS> &sm, const 
 					const struct maps &maps, const struct spot &w)
 {
 	constexpr int BLOCKS = KEYS / PAGE;
-	const int kv_heads = j.b.shape.kv_heads, source = blockIdx.z, page0 = j.b.page0[w.s.req];
+	const int kv_heads = j.b.shape.kv_heads, source = blockIdx.z;
+	const int page0 = j.b.keys.page0[w.s.req];
 	const bool own = source < kv_heads;
 	const CUtensorMap *map = own ? &maps.key : &maps.mean;
 	int at = 0;
@@ -103,8 +104,8 @@ __device__ __forceinline__ void produce(struct score_smem<D, GROUPS> &sm, const 
 			/* past the last block, that block is copied again and masked */
 			const int i = page0 + min(key / PAGE + b, (w.end - 1) / PAGE);
 
-			y[b] = (own ? j.b.page[i] * kv_heads + source :
-				      (source - kv_heads) * j.b.n_page + i) * PAGE;
+			y[b] = (own ? j.b.keys.page[i] * kv_heads + source :
+				      (source - kv_heads) * j.b.keys.n_page + i) * PAGE;
 		}
 		full = sm.ring.producer_acquire(at);
 		mbarrier_expect_tx(full, sizeof sm.k[0]);
@@ -215,7 +216,7 @@ __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const 
 					const struct spot &w, float scale)
 {
 	const int group = warp_group(), lane = threadIdx.x % 32;
-	const int row = w.first + threadIdx.x / 32 * 16 + lane / 4, ctx = j.b.ctx[w.s.req];
+	const int row = w.first + threadIdx.x / 32 * 16 + lane / 4, ctx = j.b.rows.pos0[w.s.req];
 	float acc[KEYS / 2];
 	struct rows t;
 	int at = 0;
@@ -307,8 +308,8 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 dim3 split(struct proxy_job *j, int rows, int n_sm)
 {
 	const int64_t tiles = (int64_t)proxy_tiles(j, rows) * j->n_source;
-	const int64_t blocks = tiles * j->b.max_kv_blk, step = KEYS / j->b.shape.page_tok;
-	const int64_t room = (j->b.max_kv_blk - 1) / PROXY_SHORT + 1;
+	const int64_t blocks = tiles * j->b.keys.max_kv_blk, step = KEYS / j->b.shape.page_tok;
+	const int64_t room = (j->b.keys.max_kv_blk - 1) / PROXY_SHORT + 1;
 	const int64_t one = max((blocks - 1) / n_sm + 1, room);
 	const int64_t even = blocks / (WAVES * n_sm) / PROXY_SEGMENT * PROXY_SEGMENT;
 
@@ -317,7 +318,7 @@ dim3 split(struct proxy_job *j, int rows, int n_sm)
 	else
 		j->segment = (int)min(max(even, (int64_t)PROXY_SEGMENT), (int64_t)MAX_SEGMENT);
 	return dim3((unsigned)proxy_tiles(j, rows),
-		    (unsigned)((j->b.max_kv_blk - 1) / j->segment + 1), (unsigned)j->n_source);
+		    (unsigned)((j->b.keys.max_kv_blk - 1) / j->segment + 1), (unsigned)j->n_source);
 }
 
 template <int D, int PAGE, int GROUPS>
@@ -359,7 +360,7 @@ enum ar_status launch_page(struct proxy_job *j, int n_sm, cudaStream_t stream, s
 template <int D>
 enum ar_status launch_size(struct proxy_job *j, int n_sm, cudaStream_t stream, struct ar_err *err)
 {
-	const int64_t strip = proxy_strip_rows(j) / j->b.n_req;
+	const int64_t strip = proxy_strip_rows(j) / j->b.rows.n_req;
 
 	if constexpr (D < 256)
 		if ((strip + 255) / 256 * 256 <= (strip + 191) / 192 * 192)

@@ -92,7 +92,7 @@ static void scratch_release(struct scratch *x)
 
 static const bf16_t *query(const struct attn_batch *b, const bf16_t *q, int r, int row, int h)
 {
-	return q + ((size_t)(b->row0[r] + row) * (size_t)b->shape.q_heads + (size_t)h) *
+	return q + ((size_t)(b->rows.row0[r] + row) * (size_t)b->shape.q_heads + (size_t)h) *
 			   (size_t)b->shape.head_dim;
 }
 
@@ -100,7 +100,7 @@ static const bf16_t *query(const struct attn_batch *b, const bf16_t *q, int r, i
 static void mean_unit(const struct attn_batch *b, int r, int h, const bf16_t *q, bf16_t *out)
 {
 	int dim = b->shape.head_dim, tok = b->shape.page_tok;
-	int rows = b->row0[r + 1] - b->row0[r];
+	int rows = attn_n_row(&b->rows, r);
 
 	for (int d = 0; d < dim; d++) {
 		float sum = 0;
@@ -110,7 +110,7 @@ static void mean_unit(const struct attn_batch *b, int r, int h, const bf16_t *q,
 
 			do
 				part += bf16_to_f32(query(b, q, r, row++, h)[d]);
-			while (row < rows && (b->ctx[r] + row) % tok);
+			while (row < rows && (b->rows.pos0[r] + row) % tok);
 			sum += part;
 		}
 		out[d] = bf16_from_f32(sum / (float)rows);
@@ -122,7 +122,7 @@ static void mean_unit(const struct attn_batch *b, int r, int h, const bf16_t *q,
 static void add_head(const struct attn_batch *b, int r, int h, int nq, const bf16_t *q,
 		     struct scratch *x)
 {
-	int dim = b->shape.head_dim, rows = b->row0[r + 1] - b->row0[r];
+	int dim = b->shape.head_dim, rows = attn_n_row(&b->rows, r);
 
 	mean_unit(b, r, h, q, x->mean);
 	for (int row = 0; row < rows; row++) {
@@ -144,7 +144,7 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 			    const bf16_t *q, const bf16_t *k, uint16_t *score, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	int rows = b->row0[r + 1] - b->row0[r], group = s->q_heads / s->kv_heads;
+	int rows = attn_n_row(&b->rows, r), group = s->q_heads / s->kv_heads;
 	int nq = quoka_queries(p, rows), dim = s->head_dim;
 	struct scratch x;
 	bool good = scratch_init(&x, (size_t)rows, (size_t)dim);
@@ -153,8 +153,8 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 		add_head(b, r, h, nq, q, &x);
 	for (int i = 0; good && i < nq * dim; i++)
 		x.qbar[i] = bf16_from_f32(x.sum[i] * (1 / (float)group));
-	for (int t = 0; good && t < b->ctx[r]; t++) {
-		size_t page = (size_t)b->page[b->page0[r] + t / s->page_tok];
+	for (int t = 0; good && t < b->rows.pos0[r]; t++) {
+		size_t page = (size_t)b->keys.page[b->keys.page0[r] + t / s->page_tok];
 		size_t at = (page * (size_t)s->kv_heads + (size_t)kv_head) * (size_t)s->page_tok +
 			    (size_t)(t % s->page_tok);
 		float max = -INFINITY;
@@ -178,16 +178,17 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			  const struct selection *out, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	uint16_t *score = malloc(((size_t)b->max_kv_blk * (size_t)s->page_tok + 1) * sizeof *score);
+	uint16_t *score = malloc(((size_t)b->keys.max_kv_blk * (size_t)s->page_tok + 1) *
+				 sizeof *score);
 	enum ar_status st = score ? AR_OK : ar_nomem(err);
 
 	(void)layer, (void)state;
-	for (int r = 0; r < b->n_req; r++)
+	for (int r = 0; r < b->rows.n_req; r++)
 		for (int h = 0; h < s->kv_heads && !st; h++) {
-			size_t row = attn_token_row(s, b->page0[r],
-						    b->page0[r + 1] - b->page0[r], h);
+			size_t row = attn_token_row(s, b->keys.page0[r],
+						    b->keys.page0[r + 1] - b->keys.page0[r], h);
 			int32_t *tok = out->tokens.tok + row;
-			int keep = quoka_keep(self, b->ctx[r], b->row0[r + 1] - b->row0[r]);
+			int keep = quoka_keep(self, b->rows.pos0[r], attn_n_row(&b->rows, r));
 
 			out->tokens.n[r * s->kv_heads + h] = keep;
 			if (!keep)
@@ -195,10 +196,10 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			st = quoka_scores(b, self, r, h, q, kv->k, score, err);
 			if (st)
 				break;
-			for (int t = 0; out->score && t < b->ctx[r]; t++)
+			for (int t = 0; out->score && t < b->rows.pos0[r]; t++)
 				out->score[row + (size_t)t] =
 					bf16_to_f32(quoka_unorder(score[t]));
-			largest(score, b->ctx[r], keep, tok);
+			largest(score, b->rows.pos0[r], keep, tok);
 			qsort(tok, (size_t)keep, sizeof *tok, ascending);
 		}
 	free(score);
@@ -227,7 +228,7 @@ const struct selector selector_quoka = {
 	.params = params,
 	.knob = "kv-ratio",
 	.param_size = sizeof(struct quoka),
-	.tokens = true,
+	.gives = SHAPE_TOKENS,
 	.scores = true,
 	.ref = ref,
 	.work_bytes = HAVE_CUDA ? quoka_work_bytes : NULL,

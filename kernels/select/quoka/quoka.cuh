@@ -40,9 +40,10 @@ struct quoka_job {
 template <int M>
 static inline dim3 quoka_score_grid(const struct quoka_job &j)
 {
-	const int tokens = j.b.max_kv_blk * j.b.shape.page_tok;
+	const int tokens = j.b.keys.max_kv_blk * j.b.shape.page_tok;
 
-	return dim3((tokens + QUOKA_KEYS<M> - 1) / QUOKA_KEYS<M>, j.b.shape.kv_heads, j.b.n_req);
+	return dim3((tokens + QUOKA_KEYS<M> - 1) / QUOKA_KEYS<M>, j.b.shape.kv_heads,
+		    j.b.rows.n_req);
 }
 
 /* Score from qbar, by mma.sync for any device from 8.0 on, and by wgmma. */
@@ -84,7 +85,7 @@ static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[M][D / 16][
 						       const struct quoka_job &j, int r,
 						       int kv_head, int key)
 {
-	const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, ctx = j.b.ctx[r];
+	const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, ctx = j.b.rows.pos0[r];
 	const int tok = j.b.shape.page_tok;
 
 #pragma unroll
@@ -93,7 +94,7 @@ static __device__ __forceinline__ void quoka_unit_keys(uint32_t (&a)[M][D / 16][
 		const bf16_t *src = NULL;
 
 		if (at < ctx) {
-			const size_t page = j.b.page[j.b.page0[r] + at / tok];
+			const size_t page = j.b.keys.page[j.b.keys.page0[r] + at / tok];
 
 			src = j.k + ((page * j.b.shape.kv_heads + kv_head) * tok + at % tok) * D +
 			      t * 8;
@@ -139,7 +140,7 @@ static __device__ __forceinline__ void quoka_store(const float (&top)[M][2],
 						   int key)
 {
 	const int lane = threadIdx.x % 32, at = key + lane % 4 * 8 + lane / 4;
-	const int page0 = j.b.page0[r], n_page = j.b.page0[r + 1] - page0;
+	const int page0 = j.b.keys.page0[r], n_page = j.b.keys.page0[r + 1] - page0;
 	float best = 0;
 
 #pragma unroll
@@ -148,7 +149,7 @@ static __device__ __forceinline__ void quoka_store(const float (&top)[M][2],
 
 		best = lane % 4 == i ? x : best;
 	}
-	if (lane % 4 < 2 * M && at < j.b.ctx[r])
+	if (lane % 4 < 2 * M && at < j.b.rows.pos0[r])
 		j.w.score[attn_token_row(&j.b.shape, page0, n_page, kv_head) + at] =
 			quoka_order_of(best);
 }

@@ -52,14 +52,14 @@ __host__ __device__ size_t cosine_stride(size_t n_row, size_t n_req)
 
 __device__ size_t cosine_at(const struct quoka_job &j, int r, int head)
 {
-	return head * cosine_stride(j.b.n_row, j.b.n_req) + (j.b.row0[r] + RUN * r) / RUN * RUN;
+	return head * cosine_stride(j.b.rows.n_row, j.b.rows.n_req) + (j.b.rows.row0[r] + RUN * r) / RUN * RUN;
 }
 
 /* Where the counts of slice 0 of a list lie.  Those of the next slice are KV heads * BINS
  * further. */
 __device__ size_t counts_at(const struct quoka_job &j, int r, int kv_head)
 {
-	const size_t slice = (size_t)j.b.page0[r] * j.b.shape.page_tok / SLICE + r;
+	const size_t slice = (size_t)j.b.keys.page0[r] * j.b.shape.page_tok / SLICE + r;
 
 	return (slice * j.b.shape.kv_heads + kv_head) * BINS;
 }
@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(128) quoka_sum(const __grid_constant__ struct 
 	const uint32_t *src;
 	float2 sum = make_float2(0, 0);
 
-	if (!j.b.ctx[s.req])
+	if (!j.b.rows.pos0[s.req])
 		return;
 	src = (const uint32_t *)j.q + (size_t)(s.row + s.lo) * stride + blockIdx.y * pairs +
 	      threadIdx.x;
@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(128) quoka_cosine(const __grid_constant__ stru
 	__shared__ __align__(8) float mean[D];
 	const struct qblk s = qblk_at(j.b, blockIdx.x);
 	const int r = s.req, head = blockIdx.y, q_heads = j.b.shape.q_heads, row = threadIdx.x;
-	const int ctx = j.b.ctx[r], rows = j.b.row0[r + 1] - j.b.row0[r];
+	const int ctx = j.b.rows.pos0[r], rows = j.b.rows.row0[r + 1] - j.b.rows.row0[r];
 	const bool there = row >= s.lo && row < s.hi;
 	const size_t at = (size_t)(s.row + row) * q_heads + head;
 	const uint4 *src = (const uint4 *)(j.q + at * D);
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(128) quoka_cosine(const __grid_constant__ stru
 		float sum = 0;
 
 #pragma unroll 8
-		for (int i = j.b.qblk0[r]; i < j.b.qblk0[r + 1]; i++)
+		for (int i = j.b.rows.qblk0[r]; i < j.b.rows.qblk0[r + 1]; i++)
 			sum += j.w.sum[((size_t)i * q_heads + head) * D + d];
 		mean[d] = quoka_rounded(sum / (float)rows);
 	}
@@ -347,12 +347,12 @@ __global__ void __launch_bounds__(128) quoka_cosine(const __grid_constant__ stru
 __global__ void __launch_bounds__(THREADS) quoka_rows(const __grid_constant__ struct quoka_job j)
 {
 	__shared__ struct scratch sm;
-	const int r = blockIdx.x, head = blockIdx.y, rows = j.b.row0[r + 1] - j.b.row0[r];
+	const int r = blockIdx.x, head = blockIdx.y, rows = j.b.rows.row0[r + 1] - j.b.rows.row0[r];
 
-	if (j.b.ctx[r])
+	if (j.b.rows.pos0[r])
 		take<false, 4>(j.w.cosine + cosine_at(j, r, head), rows,
 			       quoka_queries(&j.p, rows), sm,
-			       j.w.slot + (size_t)head * j.b.n_row + j.b.row0[r]);
+			       j.w.slot + (size_t)head * j.b.rows.n_row + j.b.rows.row0[r]);
 }
 
 /* Compute qbar.  Within each 32 channels, 16-byte piece c takes pair c of each 16-byte piece of the
@@ -364,20 +364,20 @@ __global__ void __launch_bounds__(THREADS) quoka_qbar(const __grid_constant__ st
 	const struct attn_shape &s = j.b.shape;
 	const int r = qblk_at(j.b, blockIdx.x / QBAR_TURNS).req, kv_head = blockIdx.y;
 	const int group = s.q_heads / s.kv_heads, lane = threadIdx.x % 32;
-	const int turn = blockIdx.x - j.b.qblk0[r] * QBAR_TURNS;
-	const int turns = (j.b.qblk0[r + 1] - j.b.qblk0[r]) * QBAR_TURNS;
+	const int turn = blockIdx.x - j.b.rows.qblk0[r] * QBAR_TURNS;
+	const int turns = (j.b.rows.qblk0[r + 1] - j.b.rows.qblk0[r]) * QBAR_TURNS;
 	const float share = 1 / (float)group;
-	const int row0 = j.b.row0[r], nq = quoka_queries(&j.p, j.b.row0[r + 1] - row0);
+	const int row0 = j.b.rows.row0[r], nq = quoka_queries(&j.p, j.b.rows.row0[r + 1] - row0);
 
-	if (!j.b.ctx[r])
+	if (!j.b.rows.pos0[r])
 		return;
 	for (int i = turn + turns * (threadIdx.x / 32); i < nq; i += turns * WARPS) {
-		const size_t to = ((size_t)kv_head * j.b.n_row + row0 + i) * PAIRS;
+		const size_t to = ((size_t)kv_head * j.b.rows.n_row + row0 + i) * PAIRS;
 		float lo[OWN] = {}, hi[OWN] = {};
 
 #pragma unroll 4
 		for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
-			const int row = row0 + j.w.slot[(size_t)h * j.b.n_row + row0 + i];
+			const int row = row0 + j.w.slot[(size_t)h * j.b.rows.n_row + row0 + i];
 			const size_t at = (size_t)row * s.q_heads + h;
 			const float by = j.w.scale[at];
 
@@ -411,10 +411,10 @@ struct list_place {
 	__device__ list_place(const struct quoka_job &j)
 	{
 		r = blockIdx.z, kv_head = blockIdx.y, slice = blockIdx.x;
-		ctx = j.b.ctx[r];
-		keep = quoka_keep(&j.p, ctx, j.b.row0[r + 1] - j.b.row0[r]);
+		ctx = j.b.rows.pos0[r];
+		keep = quoka_keep(&j.p, ctx, j.b.rows.row0[r + 1] - j.b.rows.row0[r]);
 		n_slice = (ctx + SLICE - 1) / SLICE;
-		row = attn_token_row(&j.b.shape, j.b.page0[r], j.b.page0[r + 1] - j.b.page0[r],
+		row = attn_token_row(&j.b.shape, j.b.keys.page0[r], j.b.keys.page0[r + 1] - j.b.keys.page0[r],
 				     kv_head);
 		counts = counts_at(j, r, kv_head);
 		stride = (size_t)j.b.shape.kv_heads * BINS;
@@ -533,16 +533,16 @@ enum ar_status launch(const struct quoka_job &j, bool hopper, cudaStream_t strea
 		      struct ar_err *err)
 {
 	const struct attn_shape &s = j.b.shape;
-	const int tokens = j.b.max_kv_blk * s.page_tok;
-	const dim3 rows(j.b.n_qblk, s.q_heads), slots(j.b.n_qblk * QBAR_TURNS, s.kv_heads);
-	const dim3 slices((tokens + SLICE - 1) / SLICE, s.kv_heads, j.b.n_req);
+	const int tokens = j.b.keys.max_kv_blk * s.page_tok;
+	const dim3 rows(j.b.rows.n_qblk, s.q_heads), slots(j.b.rows.n_qblk * QBAR_TURNS, s.kv_heads);
+	const dim3 slices((tokens + SLICE - 1) / SLICE, s.kv_heads, j.b.rows.n_req);
 	enum ar_status st = AR_OK;
 
 	quoka_sum<<<rows, D / 2, 0, stream>>>(j);
 	CU_LAUNCHED();
 	quoka_cosine<D><<<rows, s.page_tok, 0, stream>>>(j);
 	CU_LAUNCHED();
-	quoka_rows<<<dim3(j.b.n_req, s.q_heads), THREADS, 0, stream>>>(j);
+	quoka_rows<<<dim3(j.b.rows.n_req, s.q_heads), THREADS, 0, stream>>>(j);
 	CU_LAUNCHED();
 	quoka_qbar<D><<<slots, THREADS, 0, stream>>>(j);
 	CU_LAUNCHED();
@@ -559,8 +559,8 @@ enum ar_status enqueue(const struct attn_batch *b, const void *self, const bf16_
 		       const struct kv_cache *kv, bool hopper, const struct token_lists *out,
 		       void *work, cudaStream_t stream, struct ar_err *err)
 {
-	const struct extent e = { (size_t)b->n_qblk, (size_t)b->n_row, (size_t)b->n_page,
-				  (size_t)b->n_req };
+	const struct extent e = { (size_t)b->rows.n_qblk, (size_t)b->rows.n_row, (size_t)b->keys.n_page,
+				  (size_t)b->rows.n_req };
 	struct workspace at = workspace_at(work);
 	const struct quoka_job j = { *b, *(const struct quoka *)self, q, kv->k, *out,
 				     room_at(&b->shape, e, &at) };
@@ -600,7 +600,7 @@ enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int, 
 	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
 		return ar_fail(err, AR_USAGE, "quoka on CUDA wants blocks of 64 or 128 tokens and "
 			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
-	if (!b->n_qblk)
+	if (!b->rows.n_qblk)
 		return AR_OK;
 	st = executor_multiprocessors(&n_sm, err);
 	if (st)

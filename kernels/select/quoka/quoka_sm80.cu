@@ -68,10 +68,11 @@ __global__ void __launch_bounds__(QUOKA_THREADS, D == 256 ? 1 : 2)
 quoka_score(const __grid_constant__ struct quoka_job j)
 {
 	__shared__ __align__(128) bf16_t stage[2][QUERIES<D> * D];
-	const int r = blockIdx.z, kv_head = blockIdx.y, ctx = j.b.ctx[r], lane = threadIdx.x % 32;
+	const int r = blockIdx.z, kv_head = blockIdx.y, ctx = j.b.rows.pos0[r];
+	const int lane = threadIdx.x % 32;
 	const int key = blockIdx.x * QUOKA_KEYS<2> + threadIdx.x / 32 * 32;
-	const int nq = quoka_queries(&j.p, j.b.row0[r + 1] - j.b.row0[r]);
-	const bf16_t *qbar = j.w.qbar + ((size_t)kv_head * j.b.n_row + j.b.row0[r]) * D;
+	const int nq = quoka_queries(&j.p, j.b.rows.row0[r + 1] - j.b.rows.row0[r]);
+	const bf16_t *qbar = j.w.qbar + ((size_t)kv_head * j.b.rows.n_row + j.b.rows.row0[r]) * D;
 	float top[2][2] = { { -INFINITY, -INFINITY }, { -INFINITY, -INFINITY } };
 	uint32_t a[2][D / 16][4];
 

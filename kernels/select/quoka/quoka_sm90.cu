@@ -85,12 +85,12 @@ score_wgmma(const __grid_constant__ struct quoka_job j)
 	struct stages<D> &sm = *(struct stages<D> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
 	const int r = blockIdx.z, kv_head = blockIdx.y;
 	const int key = blockIdx.x * QUOKA_KEYS<M> + threadIdx.x / 32 * (16 * M);
-	const int nq = quoka_queries(&j.p, j.b.row0[r + 1] - j.b.row0[r]);
-	const bf16_t *qbar = j.w.qbar + ((size_t)kv_head * j.b.n_row + j.b.row0[r]) * D;
+	const int nq = quoka_queries(&j.p, j.b.rows.row0[r + 1] - j.b.rows.row0[r]);
+	const bf16_t *qbar = j.w.qbar + ((size_t)kv_head * j.b.rows.n_row + j.b.rows.row0[r]) * D;
 	uint32_t a[M][D / 16][4];
 	float top[M][2];
 
-	if ((int)blockIdx.x * QUOKA_KEYS<M> >= j.b.ctx[r])
+	if ((int)blockIdx.x * QUOKA_KEYS<M> >= j.b.rows.pos0[r])
 		return;
 #pragma unroll
 	for (int m = 0; m < M; m++)

@@ -357,11 +357,11 @@ static void update_keys(const struct attn_batch *b, const struct seer_self *g, i
 	const struct attn_shape *s = &b->shape;
 	const bf16_t *w = g->host.k + (size_t)seer_layer(g, layer) * seer_k_size(g);
 
-	for (int r = 0; r < b->n_req; r++) {
-		int end = b->ctx[r] + b->row0[r + 1] - b->row0[r];
+	for (int r = 0; r < b->rows.n_req; r++) {
+		int end = b->keys.len[r];
 
-		for (int j = b->ctx[r] / s->page_tok; j * s->page_tok < end; j++) {
-			size_t page = (size_t)b->page[b->page0[r] + j];
+		for (int j = b->rows.pos0[r] / s->page_tok; j * s->page_tok < end; j++) {
+			size_t page = (size_t)b->keys.page[b->keys.page0[r] + j];
 			int n = end - j * s->page_tok;
 
 			block_keys(s, g, w,
@@ -404,7 +404,7 @@ static void shares(const struct attn_batch *b, const struct seer_self *g, int r,
 	float scale = 1 / sqrtf((float)dim), max = -INFINITY, sum = 0;
 
 	for (int j = 0; j < n; j++) {
-		size_t page = (size_t)b->page[b->page0[r] + j];
+		size_t page = (size_t)b->keys.page[b->keys.page0[r] + j];
 		const bf16_t *k = state + (page * (size_t)g->k_heads + (size_t)at) * (size_t)dim;
 		float dot = 0;
 
@@ -444,14 +444,14 @@ static void mask_row(const struct attn_batch *b, const struct seer_self *g, int 
 		     uint32_t *row, float *score)
 {
 	const struct attn_shape *s = &b->shape;
-	int ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r], tok = s->page_tok;
+	int ctx = b->rows.pos0[r], end = b->keys.len[r], tok = s->page_tok;
 	int n_blk = (end + tok - 1) / tok;
 	int lo = qa * tok > ctx ? qa * tok : ctx, hi = qa * tok + tok < end ? qa * tok + tok : end;
-	size_t at = (size_t)(b->row0[r] + lo - ctx) * (size_t)s->q_heads + (size_t)head;
+	size_t at = (size_t)(b->rows.row0[r] + lo - ctx) * (size_t)s->q_heads + (size_t)head;
 	bool open = end - ctx == 1 || (g->rule.dense_first && !ctx) ||
-		    (g->rule.dense_tail && !b->left[r] && qa >= n_blk - SEER_TAIL);
+		    (g->rule.dense_tail && !b->rows.left[r] && qa >= n_blk - SEER_TAIL);
 
-	memset(row, 0, (size_t)b->mask_words * sizeof *row);
+	memset(row, 0, (size_t)b->keys.mask_words * sizeof *row);
 	if (!open) {
 		float *y = t->f + SEER_POOLS * s->head_dim;
 
@@ -477,21 +477,22 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	const struct attn_shape *s = &b->shape;
 	struct scratch t = {
 		malloc((SEER_POOLS + 1) * (size_t)s->head_dim * sizeof *t.f),
-		malloc((size_t)b->max_kv_blk * sizeof *t.a),
-		malloc((size_t)b->max_kv_blk * sizeof *t.order),
+		malloc((size_t)b->keys.max_kv_blk * sizeof *t.a),
+		malloc((size_t)b->keys.max_kv_blk * sizeof *t.order),
 	};
 	enum ar_status st = t.f && t.a && t.order ? AR_OK : ar_nomem(err);
 
 	if (st)
 		goto out;
 	update_keys(b, g, layer, kv->k, t.f, state);
-	for (int r = 0; r < b->n_req; r++)
-		for (int i = b->qblk0[r]; i < b->qblk0[r + 1]; i++)
+	for (int r = 0; r < b->rows.n_req; r++)
+		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
 			for (int h = 0; h < s->q_heads; h++)
-				mask_row(b, g, layer, r, b->ctx[r] / s->page_tok + i - b->qblk0[r],
+				mask_row(b, g, layer, r,
+					 b->rows.pos0[r] / s->page_tok + i - b->rows.qblk0[r],
 					 h, q, state, &t,
 					 out->mask + (size_t)(i * s->q_heads + h) *
-						     (size_t)b->mask_words,
+						     (size_t)b->keys.mask_words,
 					 selection_score(out, b, i, h));
 out:
 	free(t.f);

@@ -45,10 +45,10 @@ constexpr int SLAB = 16;		// key blocks that a warp scores
 /* Whether the query block keeps everything up to the diagonal; it needs no scores then. */
 __device__ bool is_open(const struct attn_batch &b, const struct qblk &s, const struct seer &rule)
 {
-	const int ctx = b.ctx[s.req], end = ctx + b.row0[s.req + 1] - b.row0[s.req];
+	const int ctx = b.rows.pos0[s.req], end = ctx + b.rows.row0[s.req + 1] - b.rows.row0[s.req];
 
 	return end - ctx == 1 || (rule.dense_first && !ctx) ||
-	       (rule.dense_tail && !b.left[s.req] &&
+	       (rule.dense_tail && !b.rows.left[s.req] &&
 		s.blk >= (end + BLOCK - 1) / BLOCK - SEER_TAIL);
 }
 
@@ -212,7 +212,7 @@ seer_pool(struct attn_batch b, bool projected, const float *__restrict__ inv,
 		p.sum[i] = 0;
 	}
 	if (head < 0) {
-		const size_t page = b.page[b.page0[s.req] + s.blk];
+		const size_t page = b.keys.page[b.keys.page0[s.req] + s.blk];
 		const bf16_t *src = k + (page * kv_heads + blockIdx.y) * BLOCK * D;
 
 		pool_rows<D>(p, src, D, 0, s.hi, s.blk * BLOCK, inv);
@@ -282,12 +282,12 @@ __device__ __forceinline__ void place_row(struct project_smem<D> &sm, const stru
 					  int first, int i)
 {
 	sm.row[i] = -1;
-	if (first + i >= b.n_qblk)
+	if (first + i >= b.rows.n_qblk)
 		return;
 	const struct qblk s = qblk_at(b, first + i);
 
 	sm.pos[i] = s.blk * BLOCK;
-	sm.row[i] = KEYS ? b.page[b.page0[s.req] + s.blk] : first + i;
+	sm.row[i] = KEYS ? b.keys.page[b.keys.page0[s.req] + s.blk] : first + i;
 }
 
 /* Compute this warp's part of the sums: 16 query blocks, 16 channels from `channel` on and their
@@ -309,8 +309,8 @@ __device__ __forceinline__ void project_part(struct project_smem<D> &sm,
 
 #pragma unroll
 	for (int i = 0; i < STEPS; i++) {
-		lo[i] = at < b.n_qblk ? *(const uint4 *)(x + i * 32) : zero;
-		hi[i] = at + 8 < b.n_qblk ? *(const uint4 *)(x + 8 * pitch + i * 32) : zero;
+		lo[i] = at < b.rows.n_qblk ? *(const uint4 *)(x + i * 32) : zero;
+		hi[i] = at + 8 < b.rows.n_qblk ? *(const uint4 *)(x + 8 * pitch + i * 32) : zero;
 #pragma unroll
 		for (int n = 0; n < 4; n++)
 			m[i][n] = *(const uint4 *)(w + (n / 2 * (D / 2) + n % 2 * 8) * IN + i * 32);
@@ -392,16 +392,16 @@ seer_score(struct attn_batch b, struct seer rule, int k_heads, const bf16_t *__r
 	const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 	const int r = blockIdx.z, heads = b.shape.q_heads, head = blockIdx.y;
 	const int first = (blockIdx.x * WARPS + threadIdx.x / 32) * SLAB;
-	const int q0 = b.qblk0[r], n = b.qblk0[r + 1] - q0, qa = b.ctx[r] / BLOCK;
+	const int q0 = b.rows.qblk0[r], n = b.rows.qblk0[r + 1] - q0, qa = b.rows.pos0[r] / BLOCK;
 	const size_t pitch = (size_t)heads * D;
 	uint4 w[2][D / 32];
 
-	if (first > qa + n - 1 || (rule.dense_first && !b.ctx[r]))
+	if (first > qa + n - 1 || (rule.dense_first && !b.rows.pos0[r]))
 		return;
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
 		const int j = first + 8 * i + g;
-		const size_t page = j < qa + n ? b.page[b.page0[r] + j] : 0;
+		const size_t page = j < qa + n ? b.keys.page[b.keys.page0[r] + j] : 0;
 		const bf16_t *src =
 			key + (page * k_heads + head / (heads / k_heads)) * D + t * 8;
 
@@ -510,7 +510,8 @@ seer_mask(struct attn_batch b, struct seer rule, int stride, bf16_t *__restrict_
 	__shared__ struct mask_smem sm;
 	const struct qblk s = qblk_at(b, blockIdx.x);
 	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
-	const int ctx = b.ctx[s.req], end = ctx + b.row0[s.req + 1] - b.row0[s.req], n = s.blk + 1;
+	const int ctx = b.rows.pos0[s.req], end = ctx + b.rows.row0[s.req + 1] - b.rows.row0[s.req];
+	const int n = s.blk + 1;
 	const bool open = is_open(b, s, rule);
 	uint16_t *a = z + row * stride;
 	/* Shares are not negative, so their bits sort like they do. */
@@ -526,7 +527,7 @@ seer_mask(struct attn_batch b, struct seer rule, int stride, bf16_t *__restrict_
 		top = top_find<2>(key, n, min(k, n), [](uint32_t) -> uint32_t { return 1; },
 				  sm.top);
 	}
-	for (int first = 0; first < b.mask_words; first += WARPS) {
+	for (int first = 0; first < b.keys.mask_words; first += WARPS) {
 		const int word = first + threadIdx.x / 32, j = word * 32 + threadIdx.x % 32;
 		const uint32_t x = !open && j < n ? key(j) : 0;
 		bool tie = !open && top.ties && j < n && x == top.key;
@@ -540,8 +541,8 @@ seer_mask(struct attn_batch b, struct seer rule, int stride, bf16_t *__restrict_
 					    (rule.diagonal && j == s.blk));
 		const uint32_t bits = __ballot_sync(~0u, keep);
 
-		if (threadIdx.x % 32 == 0 && word < b.mask_words)
-			mask[row * b.mask_words + word] = bits;
+		if (threadIdx.x % 32 == 0 && word < b.keys.mask_words)
+			mask[row * b.keys.mask_words + word] = bits;
 	}
 }
 
@@ -574,11 +575,11 @@ enum ar_status launch(const struct attn_batch *b, const struct seer_self *g, int
 		      cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	const struct layout l = layout(g, s, b->n_qblk, b->max_kv_blk);
+	const struct layout l = layout(g, s, b->rows.n_qblk, b->keys.max_kv_blk);
 	const bool projected = g->host.q != NULL;
-	const unsigned tiles = (b->n_qblk + PROJECT_ROWS - 1) / PROJECT_ROWS;
+	const unsigned tiles = (b->rows.n_qblk + PROJECT_ROWS - 1) / PROJECT_ROWS;
 	const unsigned heads = g->k_heads + (projected ? s->q_heads : 0);
-	const unsigned slabs = (b->max_kv_blk + WARPS * SLAB - 1) / (WARPS * SLAB);
+	const unsigned slabs = (b->keys.max_kv_blk + WARPS * SLAB - 1) / (WARPS * SLAB);
 	const float scale = (float)(1 / sqrt((double)D));
 	const size_t at = seer_layer(g, layer);
 	const struct projection keys = { g->k_heads, s->kv_heads, work + l.f,
@@ -588,17 +589,17 @@ enum ar_status launch(const struct attn_batch *b, const struct seer_self *g, int
 					    work + l.query };
 	enum ar_status st = AR_OK;
 
-	seer_pool<D><<<dim3(b->n_qblk, s->kv_heads + s->q_heads, 2), POOL_THREADS, 0, stream>>>
+	seer_pool<D><<<dim3(b->rows.n_qblk, s->kv_heads + s->q_heads, 2), POOL_THREADS, 0, stream>>>
 		(*b, projected, g->device.inv, q, k, (__nv_bfloat16 *)(work + l.f),
 		 (__nv_bfloat16 *)(work + (projected ? l.mean : l.query)));
 	CU_LAUNCHED();
 	seer_project<D><<<dim3(tiles, heads, D / 32), PROJECT_WARPS<D> * 32, 0, stream>>>
 		(*b, g->device.inv, keys, queries);
 	CU_LAUNCHED();
-	seer_score<D><<<dim3(slabs, s->q_heads, b->n_req), WARPS * 32, 0, stream>>>
+	seer_score<D><<<dim3(slabs, s->q_heads, b->rows.n_req), WARPS * 32, 0, stream>>>
 		(*b, g->rule, g->k_heads, work + l.query, state, scale, l.stride, work + l.z);
 	CU_LAUNCHED();
-	seer_mask<<<dim3(b->n_qblk, s->q_heads), WARPS * 32, 0, stream>>>
+	seer_mask<<<dim3(b->rows.n_qblk, s->q_heads), WARPS * 32, 0, stream>>>
 		(*b, g->rule, l.stride, work + l.z, mask);
 	CU_LAUNCHED();
 out:
@@ -625,7 +626,7 @@ enum ar_status seer_enqueue(const struct attn_batch *b, const void *self, int la
 	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
 		return ar_fail(err, AR_USAGE, "seer on CUDA wants blocks of %d tokens and heads of "
 			       "64, 128 or 256, not %d and %d", BLOCK, s->page_tok, s->head_dim);
-	if (!b->n_qblk)
+	if (!b->rows.n_qblk)
 		return AR_OK;
 	return run(b, (const struct seer_self *)self, layer, q, kv->k, (bf16_t *)state, out->mask,
 		   (bf16_t *)work, (cudaStream_t)stream, err);

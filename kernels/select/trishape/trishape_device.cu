@@ -11,8 +11,8 @@ struct rule {
 	__device__ void operator()(const struct attn_batch &b, const struct qblk &s, int,
 				   uint32_t *row) const
 	{
-		trishape_row(&p, b.shape.page_tok, b.ctx[s.req], b.left[s.req], s.blk,
-			     b.mask_words, row);
+		trishape_row(&p, b.shape.page_tok, b.rows.pos0[s.req], b.rows.left[s.req], s.blk,
+			     b.keys.mask_words, row);
 	}
 };
 

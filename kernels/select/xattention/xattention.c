@@ -221,7 +221,7 @@ static enum ar_status view_init(struct view *v, const bf16_t *k, struct ar_err *
 	if (!v->k || !v->z)
 		return ar_nomem(err);
 	for (int t = 0; t < v->end; t++) {
-		size_t page = (size_t)v->b->page[v->b->page0[v->r] + t / s->page_tok];
+		size_t page = (size_t)v->b->keys.page[v->b->keys.page0[v->r] + t / s->page_tok];
 		size_t at = page * (size_t)s->kv_heads +
 			    (size_t)(v->head / (s->q_heads / s->kv_heads));
 		const bf16_t *key = k + (at * (size_t)s->page_tok +
@@ -250,7 +250,7 @@ static void reduced_row(const struct view *v, int a)
 	memset(v->z, 0, ((size_t)a + 1) * sizeof *v->z);
 	for (int p = 0; p < v->stride; p++) {
 		int t = a * v->stride + v->stride - 1 - p;
-		size_t row = (size_t)(v->b->row0[v->r] + t - v->ctx);
+		size_t row = (size_t)(v->b->rows.row0[v->r] + t - v->ctx);
 		const bf16_t *q = v->q + (row * (size_t)s->q_heads + (size_t)v->head) *
 						(size_t)s->head_dim;
 
@@ -292,18 +292,18 @@ enum ar_status xattention_masses(const struct attn_batch *b, int stride, int r, 
 				 const bf16_t *q, const bf16_t *k, uint32_t *mass,
 				 struct ar_err *err)
 {
-	int ctx = b->ctx[r], end = ctx + b->row0[r + 1] - b->row0[r];
+	int ctx = b->rows.pos0[r], end = b->keys.len[r];
 	struct view v = { b, stride, r, head, ctx, end, (end + stride - 1) / stride, q, NULL,
 			  NULL };
-	float *w = malloc((size_t)b->max_kv_blk * sizeof *w);
+	float *w = malloc((size_t)b->keys.max_kv_blk * sizeof *w);
 	enum ar_status st = w ? view_init(&v, k, err) : ar_nomem(err);
 
-	for (int i = 0; !st && i < b->qblk0[r + 1] - b->qblk0[r]; i++) {
+	for (int i = 0; !st && i < b->rows.qblk0[r + 1] - b->rows.qblk0[r]; i++) {
 		int qa = ctx / b->shape.page_tok + i;
 
 		block_masses(&v, qa, w);
-		for (int j = 0; j < b->max_kv_blk; j++)
-			mass[(size_t)i * (size_t)b->max_kv_blk + (size_t)j] =
+		for (int j = 0; j < b->keys.max_kv_blk; j++)
+			mass[(size_t)i * (size_t)b->keys.max_kv_blk + (size_t)j] =
 				j <= qa ? xattention_units(w[j]) : 0;
 	}
 	view_release(&v);
@@ -357,25 +357,25 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 {
 	const struct xattention_self *x = self;
 	int heads = b->shape.q_heads;
-	size_t blks = (size_t)b->max_kv_blk;
-	uint32_t *mass = malloc(((size_t)b->n_qblk * blks + 1) * sizeof *mass);
+	size_t blks = (size_t)b->keys.max_kv_blk;
+	uint32_t *mass = malloc(((size_t)b->rows.n_qblk * blks + 1) * sizeof *mass);
 	struct entry *e = malloc(blks * sizeof *e);
 	enum ar_status st = mass && e ? AR_OK : ar_nomem(err);
 
 	(void)state;
-	for (int k = 0; !st && k < b->n_req * heads; k++) {
+	for (int k = 0; !st && k < b->rows.n_req * heads; k++) {
 		int r = k / heads, h = k % heads;
 		float threshold = x->threshold[layer * x->q_heads + h];
-		bool all = threshold >= 1 || b->row0[r + 1] - b->row0[r] == 1 ||
-			   xattention_in_tail(x->last_dense, x->tail, b->left[r]);
+		bool all = threshold >= 1 || attn_n_row(&b->rows, r) == 1 ||
+			   xattention_in_tail(x->last_dense, x->tail, b->rows.left[r]);
 
 		st = xattention_masses(b, x->stride, r, h, q, kv->k, mass, err);
-		for (int i = 0; !st && i < b->qblk0[r + 1] - b->qblk0[r]; i++)
-			mask_row(mass + (size_t)i * blks, b->ctx[r] / b->shape.page_tok + i,
-				 threshold, all, e, b->mask_words,
-				 out->mask + (size_t)((b->qblk0[r] + i) * heads + h) *
-						     (size_t)b->mask_words,
-				 selection_score(out, b, b->qblk0[r] + i, h));
+		for (int i = 0; !st && i < b->rows.qblk0[r + 1] - b->rows.qblk0[r]; i++)
+			mask_row(mass + (size_t)i * blks, b->rows.pos0[r] / b->shape.page_tok + i,
+				 threshold, all, e, b->keys.mask_words,
+				 out->mask + (size_t)((b->rows.qblk0[r] + i) * heads + h) *
+						     (size_t)b->keys.mask_words,
+				 selection_score(out, b, b->rows.qblk0[r] + i, h));
 	}
 	free(mass);
 	free(e);

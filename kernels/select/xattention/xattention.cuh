@@ -52,10 +52,10 @@ struct xattention_row {
 static __device__ __forceinline__ void xattention_reduced(const struct xattention_job &j, int r,
 							  int &first, int &end)
 {
-	const int ctx = j.b.ctx[r], n = j.b.row0[r + 1] - j.b.row0[r];
+	const int ctx = j.b.rows.pos0[r], n = j.b.rows.row0[r + 1] - j.b.rows.row0[r];
 
 	first = ctx / j.stride;
-	end = n && !xattention_in_tail(j.last_dense, j.tail, j.b.left[r]) ?
+	end = n && !xattention_in_tail(j.last_dense, j.tail, j.b.rows.left[r]) ?
 		(ctx + n + j.stride - 1) / j.stride : first;
 }
 
@@ -92,9 +92,9 @@ static __device__ __forceinline__ void xattention_store(const float (&x)[8][2],
 {
 	const int lane = threadIdx.x % 32, heads = j.b.shape.q_heads, first = col / PER;
 	const int blk = row.a / PER, tok = j.b.shape.page_tok;
-	const int qblk = j.b.qblk0[req] + blk - j.b.ctx[req] / tok;
+	const int qblk = j.b.rows.qblk0[req] + blk - j.b.rows.pos0[req] / tok;
 	float *const out = j.lse + (((size_t)qblk * heads + row.head) * PER + row.a % PER) *
-				   j.b.max_kv_blk;
+				   j.b.keys.max_kv_blk;
 
 	if (PER == 4) {		// two blocks side by side in the four lanes
 #pragma unroll

@@ -33,7 +33,7 @@ struct rule {
 
 __device__ __forceinline__ bool in_tail(const struct attn_batch &b, const struct rule &rule, int r)
 {
-	return xattention_in_tail(rule.last_dense, rule.tail, b.left[r]);
+	return xattention_in_tail(rule.last_dense, rule.tail, b.rows.left[r]);
 }
 
 /* ---- select ---- */
@@ -92,18 +92,18 @@ xattention_select(struct attn_batch b, const __grid_constant__ struct rule rule,
 	const int per = b.shape.page_tok / rule.stride;
 	const size_t row = (size_t)blockIdx.x * b.shape.q_heads + blockIdx.y;
 	const float threshold = rule.threshold[blockIdx.y];
-	const bool one = b.row0[s.req + 1] - b.row0[s.req] == 1;
+	const bool one = b.rows.row0[s.req + 1] - b.rows.row0[s.req] == 1;
 	const bool all = threshold >= 1 || one || in_tail(b, rule, s.req);
 	struct top kept = top_none();
 
-	lse += row * per * b.max_kv_blk;
+	lse += row * per * b.keys.max_kv_blk;
 	if (!all) {
-		masses(lse, b.max_kv_blk, s.lo / rule.stride,
+		masses(lse, b.keys.max_kv_blk, s.lo / rule.stride,
 		       (s.hi + rule.stride - 1) / rule.stride, s.blk);
 		kept = find_kept(lse, s.blk, threshold, sm);
 	}
 	top_write([=](int i) { return __float_as_uint(lse[i]); }, s.blk, all, kept,
-		  mask + row * b.mask_words, b.mask_words, sm);
+		  mask + row * b.keys.mask_words, b.keys.mask_words, sm);
 }
 
 /* ---- launch ---- */
@@ -149,14 +149,14 @@ enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self 
 	j.stride = x->stride;
 	j.tail = x->tail;
 	j.last_dense = x->last_dense;
-	lay_out(&j, s, b->n_qblk, b->n_row, b->n_req, b->max_kv_blk, work);
+	lay_out(&j, s, b->rows.n_qblk, b->rows.n_row, b->rows.n_req, b->keys.max_kv_blk, work);
 	for (int h = 0; h < s->q_heads; h++)
 		rule.threshold[h] = x->threshold[(size_t)layer * x->q_heads + h];
 	st = n_sm ? xattention_score_sm90(&j, n_sm, stream, err) :
 		    xattention_score_sm80(&j, stream, err);
 	if (st)
 		return st;
-	xattention_select<<<dim3(b->n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>(*b, rule, j.lse,
+	xattention_select<<<dim3(b->rows.n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>(*b, rule, j.lse,
 										  mask);
 	CU_LAUNCHED();
 out:
@@ -186,7 +186,7 @@ enum ar_status xattention_enqueue(const struct attn_batch *b, const void *self, 
 
 	if (!st)
 		st = executor_multiprocessors(&n_sm, err);
-	if (st || !b->n_qblk)
+	if (st || !b->rows.n_qblk)
 		return st;
 	return enqueue(b, x, layer, q, kv, n_sm, out->mask, work, (cudaStream_t)stream,
 		       err);

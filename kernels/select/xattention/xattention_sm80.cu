@@ -43,7 +43,7 @@ __device__ __forceinline__ void load(struct score_smem &sm, int stage,
 	const struct attn_shape &shape = j.b.shape;
 	const int dim = shape.head_dim, p = step / (dim / DEPTH), piece = threadIdx.x % 8;
 	const int d = step % (dim / DEPTH) * DEPTH + piece * 8;
-	const int n_row = s.end - s.ctx, row0 = j.b.row0[s.req];
+	const int n_row = s.end - s.ctx, row0 = j.b.rows.row0[s.req];
 
 #pragma unroll
 	for (int i = 0; i < ROWS / 32; i++) {
@@ -138,14 +138,14 @@ __device__ bool begin(struct score_smem &sm, const struct xattention_job &j, str
 	int tile, first, end;
 
 	s.kv_head = blockIdx.z;
-	s.req = tiles_find(j.b.n_req, blockIdx.x, tile, [&](int r) {
+	s.req = tiles_find(j.b.rows.n_req, blockIdx.x, tile, [&](int r) {
 		xattention_reduced(j, r, first, end);
 		return ((end - first) * group + ROWS - 1) / ROWS;
 	});
 	if (s.req < 0)
 		return false;
-	s.ctx = j.b.ctx[s.req];
-	s.end = s.ctx + j.b.row0[s.req + 1] - j.b.row0[s.req];
+	s.ctx = j.b.rows.pos0[s.req];
+	s.end = s.ctx + j.b.rows.row0[s.req + 1] - j.b.rows.row0[s.req];
 	xattention_reduced(j, s.req, first, end);
 	s.last = min(first + (tile * ROWS + ROWS - 1) / group, end - 1);
 	s.tile = blockIdx.y * j.run;
@@ -161,7 +161,8 @@ __device__ bool begin(struct score_smem &sm, const struct xattention_job &j, str
 	for (int i = threadIdx.x; i < s.n_tile * blocks; i += WARPS * 32) {
 		const int blk = s.tile * blocks + i;
 
-		sm.page[i] = blk * shape.page_tok < s.end ? j.b.page[j.b.page0[s.req] + blk] : 0;
+		sm.page[i] = blk * shape.page_tok < s.end ?
+			     j.b.keys.page[j.b.keys.page0[s.req] + blk] : 0;
 	}
 	__syncthreads();
 	return true;
@@ -209,9 +210,9 @@ enum ar_status launch(struct xattention_job *j, cudaStream_t stream, struct ar_e
 {
 	const struct attn_shape *s = &j->b.shape;
 	const int bytes = (int)sizeof(struct score_smem), group = s->q_heads / s->kv_heads;
-	const int rows = (int)xattention_rows(j->b.n_row, j->b.n_req, j->stride) * group;
-	const int tiles = (j->b.max_kv_blk * PER + COLS - 1) / COLS;
-	dim3 grid(rows / ROWS + j->b.n_req, 0, s->kv_heads);
+	const int rows = (int)xattention_rows(j->b.rows.n_row, j->b.rows.n_req, j->stride) * group;
+	const int tiles = (j->b.keys.max_kv_blk * PER + COLS - 1) / COLS;
+	dim3 grid(rows / ROWS + j->b.rows.n_req, 0, s->kv_heads);
 	enum ar_status st = AR_OK;
 
 	/* Long runs fill the pipeline less often, but a GPU wants a few hundred blocks. */

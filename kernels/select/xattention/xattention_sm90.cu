@@ -50,7 +50,7 @@ __device__ __forceinline__ int64_t first_row(const struct xattention_job &j, int
 {
 	const struct attn_shape &s = j.b.shape;
 
-	return (int64_t)(j.b.row0[r] / j.stride + 2 * r) * s.q_heads +
+	return (int64_t)(j.b.rows.row0[r] / j.stride + 2 * r) * s.q_heads +
 	       (int64_t)kv_head * (s.q_heads / s.kv_heads) * n;
 }
 
@@ -59,7 +59,8 @@ __device__ void pack_row(const struct xattention_job &j, int r, int a, int first
 {
 	const struct attn_shape &s = j.b.shape;
 	const int pieces = s.head_dim / 8, group = s.q_heads / s.kv_heads;
-	const int ctx = j.b.ctx[r], row0 = j.b.row0[r], n_tok = j.b.row0[r + 1] - row0;
+	const int ctx = j.b.rows.pos0[r], row0 = j.b.rows.row0[r];
+	const int n_tok = j.b.rows.row0[r + 1] - row0;
 	const size_t len = (size_t)j.stride * s.head_dim;
 
 	for (int i = threadIdx.x; i < j.stride * s.q_heads * pieces; i += PACK_THREADS) {
@@ -78,9 +79,10 @@ __device__ void pack_row(const struct xattention_job &j, int r, int a, int first
 __device__ void pack_last(const struct xattention_job &j, int r, int kv_head)
 {
 	const struct attn_shape &s = j.b.shape;
-	const int pieces = s.head_dim / 8, end = j.b.ctx[r] + j.b.row0[r + 1] - j.b.row0[r];
+	const int pieces = s.head_dim / 8;
+	const int end = j.b.rows.pos0[r] + j.b.rows.row0[r + 1] - j.b.rows.row0[r];
 	const int blk = (end - 1) / s.page_tok, n = s.page_tok * pieces;
-	const size_t page = j.b.page[j.b.page0[r] + blk];
+	const size_t page = j.b.keys.page[j.b.keys.page0[r] + blk];
 	const uint4 *src = (const uint4 *)j.k + (page * s.kv_heads + kv_head) * n;
 	uint4 *dst = (uint4 *)j.last + ((size_t)r * s.kv_heads + kv_head) * n;
 
@@ -96,11 +98,11 @@ xattention_pack(const __grid_constant__ struct xattention_job j, int n_row)
 	int at, first, end;
 
 	if (last >= 0) {
-		if (j.b.row0[last / kv_heads + 1] > j.b.row0[last / kv_heads])
+		if (j.b.rows.row0[last / kv_heads + 1] > j.b.rows.row0[last / kv_heads])
 			pack_last(j, last / kv_heads, last % kv_heads);
 		return;
 	}
-	const int r = tiles_find(j.b.n_req, blockIdx.x, at, [&](int i) {
+	const int r = tiles_find(j.b.rows.n_req, blockIdx.x, at, [&](int i) {
 		xattention_reduced(j, i, first, end);
 		return end - first;
 	});
@@ -147,8 +149,9 @@ __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struc
 {
 	constexpr int BOXES = COLS / PER, OWN = (BOXES + 31) / 32;	// of a lane
 	const struct attn_shape &s = j.b.shape;
-	const int lane = threadIdx.x % 32, page0 = j.b.page0[w.req];
-	const int last = (j.b.ctx[w.req] + j.b.row0[w.req + 1] - j.b.row0[w.req] - 1) / s.page_tok;
+	const int lane = threadIdx.x % 32, page0 = j.b.keys.page0[w.req];
+	const int last = (j.b.rows.pos0[w.req] + j.b.rows.row0[w.req + 1] -
+			  j.b.rows.row0[w.req] - 1) / s.page_tok;
 	int at = 0;
 
 	for (int tile = w.tile; tile < w.tile + w.n_tile; tile++) {
@@ -161,7 +164,7 @@ __device__ __forceinline__ void produce(struct score_smem<COLS> &sm, const struc
 			const int blk = min(tile * BOXES + i * 32 + lane, last);
 
 			is_last[i] = blk == last;
-			y[i] = ((is_last[i] ? w.req : j.b.page[page0 + blk]) * s.kv_heads +
+			y[i] = ((is_last[i] ? w.req : j.b.keys.page[page0 + blk]) * s.kv_heads +
 				w.kv_head) * PER;
 		}
 		for (int step = 0; step < steps; step++, at++) {
@@ -258,7 +261,7 @@ __device__ bool find_spot(const struct xattention_job &j, struct spot &w)
 	const int group = j.b.shape.q_heads / j.b.shape.kv_heads;
 	int at, first, end;
 
-	w.req = tiles_find(j.b.n_req, blockIdx.x, at, [&](int r) {
+	w.req = tiles_find(j.b.rows.n_req, blockIdx.x, at, [&](int r) {
 		xattention_reduced(j, r, first, end);
 		return ((end - first) * group + ROWS - 1) / ROWS;
 	});
@@ -313,7 +316,7 @@ score_wgmma(const __grid_constant__ struct maps maps,
 /* Tiles of a row. */
 int n_tile(const struct xattention_job *j, int cols)
 {
-	return (j->b.max_kv_blk * (j->b.shape.page_tok / j->stride) + cols - 1) / cols;
+	return (j->b.keys.max_kv_blk * (j->b.shape.page_tok / j->stride) + cols - 1) / cols;
 }
 
 template <int PER, int COLS>
@@ -323,10 +326,10 @@ enum ar_status launch(struct xattention_job *job, dim3 grid, cudaStream_t stream
 	const struct xattention_job &j = *job;
 	const struct attn_shape *s = &j.b.shape;
 	const uint64_t len = (uint64_t)j.stride * s->head_dim;
-	const uint64_t rows = xattention_rows(j.b.n_row, j.b.n_req, j.stride) * s->q_heads;
+	const uint64_t rows = xattention_rows(j.b.rows.n_row, j.b.rows.n_req, j.stride) * s->q_heads;
 	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t row[2] = { len, rows }, key[2] = { len, INT32_MAX };
-	const uint64_t last[2] = { len, (uint64_t)j.b.n_req * s->kv_heads * PER };
+	const uint64_t last[2] = { len, (uint64_t)j.b.rows.n_req * s->kv_heads * PER };
 	const uint32_t row_box[2] = { DEPTH, ROWS }, key_box[2] = { DEPTH, PER };
 	struct maps maps;
 	enum ar_status st = tensor_map(&maps.row, j.row, 2, row, row_box, err);
@@ -364,11 +367,13 @@ enum ar_status xattention_score_sm90(struct xattention_job *j, int n_sm, cudaStr
 				     struct ar_err *err)
 {
 	const struct attn_shape *s = &j->b.shape;
-	const int n_row = (int)xattention_rows(j->b.n_row, j->b.n_req, j->stride);
-	const dim3 grid(n_row * (s->q_heads / s->kv_heads) / ROWS + j->b.n_req, 0, s->kv_heads);
+	const int n_row = (int)xattention_rows(j->b.rows.n_row, j->b.rows.n_req, j->stride);
+	const dim3 grid(n_row * (s->q_heads / s->kv_heads) / ROWS + j->b.rows.n_req, 0,
+			s->kv_heads);
 	enum ar_status st = AR_OK;
 
-	xattention_pack<<<n_row + j->b.n_req * s->kv_heads, PACK_THREADS, 0, stream>>>(*j, n_row);
+	xattention_pack<<<n_row + j->b.rows.n_req * s->kv_heads, PACK_THREADS, 0,
+		stream>>>(*j, n_row);
 	CU_LAUNCHED();
 	switch (s->page_tok / j->stride) {
 	case 4:

@@ -1,0 +1,345 @@
+/* The table of shapes, and what follows from its rows. */
+#include "config.h"
+#include "kernels/methods/shapes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- blocks: a mask, and tables made of it ---- */
+
+/* Rows of a mask, and of anything else that each (query block, query head) has. */
+static size_t n_mask(const struct shape_extent *e)
+{
+	return e->n_qblk * (size_t)e->shape.q_heads;
+}
+
+static size_t n_list(const struct shape_extent *e)
+{
+	return e->table_heads ? e->n_req * (size_t)union_groups(e->table_heads, &e->shape) :
+				n_mask(e);
+}
+
+static size_t row_bytes(const struct shape_extent *e)
+{
+	return ((size_t)e->max_kv_blk + 31) / 32 * sizeof(uint32_t);
+}
+
+static size_t mask_bytes(const struct shape_extent *e)
+{
+	return n_mask(e) * row_bytes(e);
+}
+
+static size_t table_bytes(const struct shape_extent *e)
+{
+	return n_list(e) * row_bytes(e);
+}
+
+static size_t block_bytes(const struct shape_extent *e)
+{
+	return n_list(e) * (size_t)e->max_kv_blk * sizeof(uint16_t);
+}
+
+static size_t n_block_bytes(const struct shape_extent *e)
+{
+	return n_list(e) * sizeof(int32_t);
+}
+
+static void fit_table(const struct method *m, struct shape_extent *e)
+{
+	e->table_heads = union_heads(m->u, &e->shape);
+}
+
+static void link_blocks(struct method_selection *x, const struct shape_extent *e)
+{
+	x->lists.heads = e->table_heads;
+	x->lists.blocks.stride = e->max_kv_blk;
+}
+
+static int next_block(const struct method_selection *x, const struct shape_place *at, int *k)
+{
+	size_t words = ((size_t)at->n_blk + 31) / 32;
+	const uint32_t *row = x->chosen.mask +
+			      (size_t)(at->qblk * at->shape->q_heads + at->head) * words;
+
+	while (*k < at->n_blk) {
+		int j = (*k)++;
+
+		if (row[j / 32] >> j % 32 & 1)
+			return j;
+	}
+	return -1;
+}
+
+/* Every block up to the query block's own. */
+static int next_any(const struct method_selection *x, const struct shape_place *at, int *k)
+{
+	(void)x;
+	return *k <= at->past + at->qblk ? (*k)++ : -1;
+}
+
+#define AT(member) offsetof(struct method_selection, member)
+
+static const struct shape_array mask_arrays[] = {
+	{ AT(chosen.mask), mask_bytes },
+	{ AT(lists.blocks.block), block_bytes },
+	{ AT(lists.blocks.n), n_block_bytes },
+	{ 0 }
+};
+
+static const struct shape_array table_arrays[] = {
+	{ AT(chosen.mask), mask_bytes },
+	{ AT(table), table_bytes },
+	{ AT(lists.blocks.block), block_bytes },
+	{ AT(lists.blocks.n), n_block_bytes },
+	{ 0 }
+};
+
+static const struct shape_list all_lists[] = { { "blocks", "", ENTRY_BLOCK, next_any }, { 0 } };
+static const struct shape_list mask_lists[] = { { "blocks", "", ENTRY_BLOCK, next_block }, { 0 } };
+
+/* ---- tokens ---- */
+
+static size_t token_bytes(const struct shape_extent *e)
+{
+	return e->n_page * (size_t)(e->shape.page_tok * e->shape.kv_heads) * sizeof(int32_t);
+}
+
+static size_t n_token_bytes(const struct shape_extent *e)
+{
+	return e->n_req * (size_t)e->shape.kv_heads * sizeof(int32_t);
+}
+
+static void link_tokens(struct method_selection *x, const struct shape_extent *e)
+{
+	(void)e;
+	x->lists.tokens = x->chosen.tokens;
+}
+
+static int next_token(const struct method_selection *x, const struct shape_place *at, int *k)
+{
+	const struct token_lists *l = &x->chosen.tokens;
+	int kv = at->head / (at->shape->q_heads / at->shape->kv_heads);
+	const int32_t *tok = l->tok + attn_token_row(at->shape, 0, at->n_blk, kv);
+
+	return *k < l->n[kv] ? tok[(*k)++] : -1;
+}
+
+static const struct shape_array token_arrays[] = {
+	{ AT(chosen.tokens.tok), token_bytes },
+	{ AT(chosen.tokens.n), n_token_bytes },
+	{ 0 }
+};
+
+static const struct shape_list token_lists[] = { { "tokens", "", ENTRY_KEY, next_token }, { 0 } };
+
+/* ---- runs and columns ---- */
+
+static size_t run_bytes(const struct shape_extent *e)
+{
+	return n_mask(e) * (size_t)e->max_run * sizeof(int32_t);
+}
+
+static size_t column_bytes(const struct shape_extent *e)
+{
+	return n_mask(e) * (size_t)e->max_col * sizeof(int32_t);
+}
+
+static size_t n_row_bytes(const struct shape_extent *e)
+{
+	return n_mask(e) * sizeof(int32_t);
+}
+
+static size_t band_bytes(const struct shape_extent *e)
+{
+	return n_mask(e) * sizeof(struct attn_band);
+}
+
+/* Runs do not overlap, and keys are not listed twice. */
+static void fit_columns(const struct method *m, struct shape_extent *e)
+{
+	int runs = e->max_kv_blk + 1, keys = e->max_kv_blk * e->shape.page_tok;
+
+	m->selector->columns(m->self, &e->shape, &e->max_run, &e->max_col);
+	e->max_run = e->max_run < runs ? e->max_run : runs;
+	e->max_col = e->max_col < keys ? e->max_col : keys;
+}
+
+static void link_columns(struct method_selection *x, const struct shape_extent *e)
+{
+	x->chosen.columns.max_run = e->max_run;
+	x->chosen.columns.max_col = e->max_col;
+	x->lists.columns = x->chosen.columns;
+}
+
+static int next_run(const struct method_selection *x, const struct shape_place *at, int *k)
+{
+	const struct column_lists *l = &x->chosen.columns;
+	size_t row = (size_t)(at->qblk * at->shape->q_heads + at->head);
+
+	return *k < l->n_run[row] ? l->run[row * (size_t)l->max_run + (size_t)(*k)++] : -1;
+}
+
+static int next_column(const struct method_selection *x, const struct shape_place *at, int *k)
+{
+	const struct column_lists *l = &x->chosen.columns;
+	size_t row = (size_t)(at->qblk * at->shape->q_heads + at->head);
+
+	return *k < l->n_col[row] ? l->col[row * (size_t)l->max_col + (size_t)(*k)++] : -1;
+}
+
+static const struct shape_array column_arrays[] = {
+	{ AT(chosen.columns.run), run_bytes },
+	{ AT(chosen.columns.n_run), n_row_bytes },
+	{ AT(chosen.columns.col), column_bytes },
+	{ AT(chosen.columns.n_col), n_row_bytes },
+	{ AT(chosen.columns.band), band_bytes },
+	{ 0 }
+};
+
+static const struct shape_list column_lists[] = {
+	{ "runs", "runs from", ENTRY_RUN, next_run },
+	{ "columns", "columns", ENTRY_KEY, next_column },
+	{ 0 }
+};
+
+/* ---- the table ---- */
+
+static const struct shape_array no_arrays[] = { { 0 } };
+
+const struct selection_shape selection_shapes[] = {
+	{ .bit = SHAPE_ALL, .title = "all blocks", .array = no_arrays, .list = all_lists,
+	  .count = count_blocks },
+	{ .bit = SHAPE_MASK, .title = "a list per query block and head", .array = mask_arrays,
+	  .list = mask_lists, .link = link_blocks, .count = count_blocks },
+	{ .bit = SHAPE_TABLE, .title = "a table per head group", .array = table_arrays,
+	  .list = mask_lists, .fit = fit_table, .link = link_blocks, .count = count_blocks },
+	{ .bit = SHAPE_TOKENS, .title = "a token list per KV head", .array = token_arrays,
+	  .list = token_lists, .per_kv = true, .link = link_tokens, .count = count_tokens },
+	{ .bit = SHAPE_COLUMNS, .title = "runs and columns per query block and head",
+	  .array = column_arrays, .list = column_lists, .fit = fit_columns,
+	  .link = link_columns, .count = count_columns },
+	{ 0 }
+};
+
+const struct selection_shape *shape_of(const struct method *m)
+{
+	const struct selection_shape *row = selection_shapes;
+
+	while (row->bit != method_shape(m))
+		row++;
+	return row;
+}
+
+/* ---- sizes ---- */
+
+static struct shape_extent fitted(const struct method *m, struct shape_extent e)
+{
+	e.row = shape_of(m);
+	if (e.row->fit)
+		e.row->fit(m, &e);
+	return e;
+}
+
+struct shape_extent shape_extent(const struct method *m, const struct attn_batch *b)
+{
+	return fitted(m, (struct shape_extent){
+		.shape = b->shape, .n_req = (size_t)b->rows.n_req, .n_qblk = (size_t)b->rows.n_qblk,
+		.n_page = (size_t)b->keys.n_page, .max_kv_blk = b->keys.max_kv_blk });
+}
+
+struct shape_extent shape_most(const struct method *m, const struct attn_shape *s,
+			       const struct attn_limits *l)
+{
+	return fitted(m, (struct shape_extent){
+		.shape = *s, .n_req = (size_t)l->max_req,
+		.n_qblk = (size_t)attn_max_qblk(l, s->page_tok), .n_page = (size_t)l->max_page,
+		.max_kv_blk = l->max_kv_blk });
+}
+
+/* ---- memory ---- */
+
+static void set(struct method_selection *x, const struct shape_array *a, void *p)
+{
+	memcpy((char *)x + a->at, &p, sizeof p);
+}
+
+void *shape_array(const struct method_selection *x, const struct shape_array *a)
+{
+	void *p;
+
+	memcpy(&p, (const char *)x + a->at, sizeof p);
+	return p;
+}
+
+size_t shape_bytes(const struct shape_extent *e)
+{
+	size_t sum = 0;
+
+	for (const struct shape_array *a = e->row->array; a->bytes; a++)
+		sum += shape_room(a, e);
+	return sum;
+}
+
+static void finish(struct method_selection *x, const struct shape_extent *e)
+{
+	if (e->row->link)
+		e->row->link(x, e);
+}
+
+void shape_lay(struct method_selection *x, const struct shape_extent *e, void *mem)
+{
+	char *at = mem;
+
+	*x = (struct method_selection){ 0 };
+	for (const struct shape_array *a = e->row->array; a->bytes; a++) {
+		set(x, a, at);
+		at += shape_room(a, e);
+	}
+	finish(x, e);
+}
+
+/* At least one byte, so that an empty batch is no failure. */
+static void *array(size_t bytes)
+{
+	return calloc(bytes ? bytes : 1, 1);
+}
+
+static bool alloc_scores(struct method_selection *x, const struct shape_extent *e)
+{
+	size_t n = e->row->per_kv ? token_bytes(e) / sizeof(int32_t) :
+				    n_mask(e) * (size_t)e->max_kv_blk;
+
+	x->chosen.score = array(n * sizeof *x->chosen.score);
+	for (size_t i = 0; x->chosen.score && i < n; i++)
+		x->chosen.score[i] = NAN;
+	return x->chosen.score;
+}
+
+bool shape_alloc(struct method_selection *x, const struct method *m, const struct shape_extent *e)
+{
+	*x = (struct method_selection){ .scored = x->scored };
+	if (x->scored && m->selector->scores && !alloc_scores(x, e))
+		return false;
+	for (const struct shape_array *a = e->row->array; a->bytes; a++) {
+		void *p = array(a->bytes(e));
+
+		if (!p)
+			return false;
+		set(x, a, p);
+	}
+	finish(x, e);
+	return true;
+}
+
+/* Shapes share arrays: each is freed once. */
+void shape_release(struct method_selection *x)
+{
+	for (const struct selection_shape *row = selection_shapes; row->bit; row++)
+		for (const struct shape_array *a = row->array; a->bytes; a++) {
+			free(shape_array(x, a));
+			set(x, a, NULL);
+		}
+	free(x->chosen.score);
+	*x = (struct method_selection){ .scored = x->scored };
+}
