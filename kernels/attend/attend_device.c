@@ -41,11 +41,10 @@ enum ar_status executor_multiprocessors(int *n_sm, struct ar_err *err)
 	return st;
 }
 
-enum ar_status attend_enqueue(const struct attn_batch *b, attend_plan_fn *plan, int heads,
-			      const struct block_lists *lists, const bf16_t *q,
-			      const struct kv_cache *kv, bf16_t *out, float *lse,
-			      void *work, void *stream, struct ar_err *err)
+enum ar_status attend_enqueue(const struct attn_call *call, attend_plan_fn *plan, int heads,
+			      const struct block_lists *lists, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	enum ar_status st = check(&b->shape, heads, err);
 	attend_enqueue_fn *fn;
 	int major, n_sm;
@@ -59,5 +58,5 @@ enum ar_status attend_enqueue(const struct attn_batch *b, attend_plan_fn *plan, 
 		return ar_fail(err, AR_USAGE, "attention with head size 256 takes a GPU of compute "
 			       "capability 9, this one has %d", major);
 	fn = major == 9 ? attend_sm90_enqueue : attend_sm80_enqueue;
-	return fn(b, plan, heads, lists, q, kv, out, lse, work, stream, err);
+	return fn(call, plan, heads, lists, err);
 }

@@ -47,6 +47,9 @@ struct attn_tile {		/* three loads of 16 bytes */
 /* A plan with parts has at most this many tiles per multiprocessor. */
 enum { EXECUTOR_WAVES = 4 };
 
+typedef enum ar_status executor_fn(const struct attn_call *call, const struct executor_lists *lists,
+				   struct ar_err *err);
+
 struct executor {
 	const char *name;	/* "paged" */
 	const char *title;
@@ -64,16 +67,10 @@ struct executor {
 	 * a plan of its own, without parts; enqueue runs b->tile in work_bytes() of work.  move,
 	 * where it is not NULL, goes first and copies to work the keys and values that enqueue
 	 * reads. */
-	enum ar_status (*ref)(const struct attn_batch *b, const struct executor_lists *lists,
-			      const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
-			      struct ar_err *err);
+	executor_fn *ref;
 	size_t (*work_bytes)(const struct attn_shape *s, const struct attn_limits *l, int heads);
-	enum ar_status (*move)(const struct attn_batch *b, const struct executor_lists *lists,
-			       const struct kv_cache *kv, void *work, void *stream,
-			       struct ar_err *err);
-	enum ar_status (*enqueue)(const struct attn_batch *b, const struct executor_lists *lists,
-				  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-				  float *lse, void *work, void *stream, struct ar_err *err);
+	executor_fn *move;
+	executor_fn *enqueue;
 };
 
 extern const struct executor *const executors[];	/* ends with NULL */
@@ -90,14 +87,11 @@ enum ar_status executor_multiprocessors(int *n_sm, struct ar_err *err);
  * KV heads; they hold no block past the row's own.  lists NULL: every block.  A row under an empty
  * list gets 0.  b->tile is not used.  What is launched on a device depends on n_req, heads and
  * addresses only, not on what the arrays hold.  Launches on one device must not overlap. */
-enum ar_status decode_ref(const struct attn_batch *b, int heads, const struct block_lists *lists,
-			  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+enum ar_status decode_ref(const struct attn_call *call, int heads, const struct block_lists *lists,
 			  struct ar_err *err);
 size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
-enum ar_status decode_enqueue(const struct attn_batch *b, int heads,
-			      const struct block_lists *lists, const bf16_t *q,
-			      const struct kv_cache *kv, bf16_t *out, void *work, void *stream,
-			      struct ar_err *err);
+enum ar_status decode_enqueue(const struct attn_call *call, int heads,
+			      const struct block_lists *lists, struct ar_err *err);
 
 #ifdef __cplusplus
 }

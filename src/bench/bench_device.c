@@ -387,38 +387,40 @@ const bf16_t *bench_q_at(const struct bench_load *l, int set)
 	return l->q + (size_t)set * l->q_len;
 }
 
+struct attn_call bench_call(const struct bench_load *l, int set)
+{
+	return (struct attn_call){ .b = &l->b, .q = bench_q_at(l, set), .kv = bench_kv_at(l, set),
+				   .out = l->out, .work = l->work, .stream = l->d->stream };
+}
+
 static enum ar_status attend(const struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = bench_kv_at(l, set);
+	struct attn_call call = bench_call(l, set);
 
-	return l->c->executor->enqueue(&l->b, &l->lists, bench_q_at(l, set), &kv, l->out, NULL,
-				       l->work, l->d->stream, err);
+	return l->c->executor->enqueue(&call, &l->lists, err);
 }
 
 static enum ar_status move(const struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = bench_kv_at(l, set);
+	struct attn_call call = bench_call(l, set);
 
-	return l->c->executor->move(&l->b, &l->lists, &kv, l->work, l->d->stream, err);
+	return l->c->executor->move(&call, &l->lists, err);
 }
 
 static enum ar_status decode(const struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = bench_kv_at(l, set);
+	struct attn_call call = bench_call(l, set);
 
-	return decode_enqueue(&l->b, 0, &l->lists.blocks, bench_q_at(l, set), &kv, l->out, l->work,
-			      l->d->stream, err);
+	return decode_enqueue(&call, 0, &l->lists.blocks, err);
 }
 
 static enum ar_status selection(const struct bench_load *l, int set, struct ar_err *err)
 {
 	const struct method *m = l->d->method;
-	struct kv_cache kv = bench_kv_at(l, set);
+	struct attn_call call = bench_call(l, set);
 
-	return m->selector->enqueue(&l->b, m->self, 0, bench_q_at(l, set), &kv,
-				    l->state + (size_t)set * l->state_len,
-				    &(struct selection){ .mask = l->mask }, l->work,
-				    l->d->stream, err);
+	call.state = l->state + (size_t)set * l->state_len;
+	return m->selector->enqueue(&call, m->self, &(struct selection){ .mask = l->mask }, err);
 }
 
 static enum ar_status metadata(const struct bench_load *l, int set, struct ar_err *err)

@@ -646,15 +646,15 @@ out:
 }
 
 /* hopper: the device has its instructions. */
-enum ar_status enqueue(const struct attn_batch *b, const void *self, const bf16_t *q,
-		       const struct kv_cache *kv, bool hopper, const struct token_lists *out,
-		       void *work, cudaStream_t stream, struct ar_err *err)
+enum ar_status enqueue(const struct attn_call *call, const void *self, bool hopper,
+		       const struct token_lists *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
+	cudaStream_t stream = (cudaStream_t)call->stream;
 	const struct extent e = { (size_t)b->rows.n_qblk, (size_t)b->rows.n_row,
-				  (size_t)b->keys.n_page,
-				  (size_t)b->rows.n_req };
-	const struct quoka_job j = { *b, *(const struct quoka *)self, q, kv->k, *out,
-				     room_at(&b->shape, e, work) };
+				  (size_t)b->keys.n_page, (size_t)b->rows.n_req };
+	const struct quoka_job j = { *b, *(const struct quoka *)self, call->q, call->kv.k, *out,
+				     room_at(&b->shape, e, call->work) };
 
 	switch (b->shape.head_dim) {
 	case 64:
@@ -676,10 +676,10 @@ size_t quoka_work_bytes(const void *, const struct attn_shape *s, const struct a
 	return room_at(s, e, NULL).end;
 }
 
-enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int, const bf16_t *q,
-			     const struct kv_cache *kv, void *, const struct selection *out,
-			     void *work, void *stream, struct ar_err *err)
+enum ar_status quoka_enqueue(const struct attn_call *call, const void *self,
+			     const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	enum ar_status st;
 	int n_sm;
@@ -693,13 +693,11 @@ enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int, 
 	st = executor_multiprocessors(&n_sm, err);
 	if (st)
 		return st;
-	return enqueue(b, self, q, kv, n_sm > 0, &out->tokens, work, (cudaStream_t)stream, err);
+	return enqueue(call, self, n_sm > 0, &out->tokens, err);
 }
 
-enum ar_status quoka_sm80_enqueue(const struct attn_batch *b, const void *self, int,
-				  const bf16_t *q, const struct kv_cache *kv, void *,
-				  const struct selection *out, void *work, void *stream,
-				  struct ar_err *err)
+enum ar_status quoka_sm80_enqueue(const struct attn_call *call, const void *self,
+				  const struct selection *out, struct ar_err *err)
 {
-	return enqueue(b, self, q, kv, false, &out->tokens, work, (cudaStream_t)stream, err);
+	return enqueue(call, self, false, &out->tokens, err);
 }
