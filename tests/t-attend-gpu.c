@@ -155,11 +155,8 @@ static size_t plan_batch(struct batch_case *c, const struct setting *t, struct a
 {
 	const struct executor *x = executor_find(t->executor);
 	struct attn_limits most = { c->b.rows.n_req, c->b.rows.n_row, c->b.keys.max_kv_blk, 0, 0 };
-	struct ar_err err;
-	int n_sm;
+	int n_sm = gpu_n_sm();
 
-	if (executor_multiprocessors(&n_sm, &err))
-		bail_out("%s", err.msg);
 	c->b.n_sm = n_sm && t->n_sm ? 1 + (int)rng_below(rng, (uint64_t)t->n_sm) : 0;
 	c->b.tail = t->tail ? 1 + (int)rng_below(rng, 4) : 0;
 	case_plan(c, x->plan, t->heads);
@@ -395,10 +392,8 @@ static bool takes_256(void)
 	struct block_lists all = { 0 };
 	struct kv_cache kv = { 0 };
 	struct ar_err err;
-	int n_sm;
+	int n_sm = gpu_n_sm();
 
-	if (executor_multiprocessors(&n_sm, &err))
-		bail_out("%s", err.msg);
 	if (n_sm)
 		skip(1, "the device has a kernel for head size 256");
 	else
@@ -438,13 +433,12 @@ static void test_failure(void)
 	struct block_lists all = { 0 };
 	struct attn_batch b = { .shape = { 8, 2, 128, PAGE }, .rows.n_req = 1, .n_tile = 1 };
 	struct kv_cache kv = { 0 };
+	const struct gpu *unused;
 	struct ar_err err = { 0 };
-
-	int unused;
 
 	ok(attend_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, attend_plan_rows, 0, &all,
 			  &err) == AR_CUDA &&
-	   err.msg[0] && executor_multiprocessors(&unused, &err) == AR_CUDA,
+	   err.msg[0] && gpu_current(&unused, &err) == AR_CUDA,
 	   "without a GPU a launch fails with a message");
 }
 

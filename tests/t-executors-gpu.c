@@ -102,11 +102,9 @@ static enum ar_status run(struct batch_case *c, const struct executor *x,
 	float *lse = gpu_new(lse_bytes, 0xff);
 	struct kv_cache kv = gpu_kv(&c->kv, c->kv_len);
 	struct attn_batch b;
-	enum ar_status st = executor_multiprocessors(&most.n_sm, err);
+	enum ar_status st = AR_OK;
 
-	if (st)
-		return st;
-	most.n_sm = most.n_sm ? n_sm : 0;
+	most.n_sm = gpu_n_sm() ? n_sm : 0;
 	c->b.n_sm = most.n_sm;
 	case_plan(c, x->plan, dev->heads);
 	b = gpu_batch(&c->b);
@@ -227,12 +225,7 @@ static bool columns_case(struct batch_case *c, struct rng *rng, enum ar_status *
 /* Only the kernel of compute capability 9 does, which also takes head size 256. */
 static bool takes_parts(void)
 {
-	struct ar_err err;
-	int n_sm;
-
-	if (executor_multiprocessors(&n_sm, &err))
-		bail_out("%s", err.msg);
-	return n_sm;
+	return gpu_n_sm();
 }
 
 static void test_cases(case_fn *fn, const char *what, int page_tok, int dim)

@@ -581,12 +581,13 @@ size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l
 template <int D, int PAGE, bool LISTED>
 static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
-	int bytes = (int)sizeof(union decode_smem<D>), device, grid;
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
+	int bytes = (int)sizeof(union decode_smem<D>), grid;
 
-	CU(cudaGetDevice(&device));
-	CU(cudaDeviceGetAttribute(&grid, cudaDevAttrMultiProcessorCount, device));
-	grid *= BLOCKS_PER_SM<D>;
+	if (st)
+		return st;
+	grid = gpu->n_sm * BLOCKS_PER_SM<D>;
 	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
 	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));

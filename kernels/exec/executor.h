@@ -6,6 +6,7 @@
 #include <stdalign.h>
 #include <stdbool.h>
 
+#include "base/gpu.h"
 #include "base/status.h"
 #include "kernels/attn.h"
 
@@ -79,8 +80,11 @@ const struct executor *executor_find(const char *name);
 /* The n_part of a batch with these tiles. */
 int executor_count_parts(const struct attn_tile *tile, int n);
 
-/* CUDA: the n_sm for batches on the current device; 0 where its kernel takes whole tiles only. */
-enum ar_status executor_multiprocessors(int *n_sm, struct ar_err *err);
+/* The n_sm of batches for a GPU; 0 where its kernels take whole tiles only. */
+static inline int executor_n_sm(const struct gpu *g)
+{
+	return gpu_is_hopper(g) ? g->n_sm : 0;
+}
 
 /* Decode attention: every request has one row (n_row == n_req, row0[r] == r), position
  * ctx[r].  lists: one per (request, group of at most heads heads of a KV head), heads 0: of whole

@@ -212,6 +212,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 			 struct ar_err *err)
 {
 	struct cuda *c = calloc(1, sizeof *c);
+	const struct gpu *gpu;
 	enum ar_status st;
 
 	*self = NULL;
@@ -233,9 +234,10 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->rows.capture_of = env->capture_of;
 	c->rows.tail = method_tail(env->method);
 	rows_limits(env, c->source.shape.page_tok, &c->rows.prefill, &c->rows.decode);
-	st = executor_multiprocessors(&c->rows.prefill.n_sm, err);
+	st = gpu_current(&gpu, err);
 	if (st)
 		goto out;
+	c->rows.prefill.n_sm = executor_n_sm(gpu);
 	c->page_bytes = pages_offset(&c->source.shape, 1, 0) * sizeof(bf16_t);
 	c->state_bytes = method_state_bytes(env->method, &c->source.shape);
 	st = graphs_init(&c->graphs, c->rows.decode.max_req, err);

@@ -271,8 +271,11 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	size_t n_page = (size_t)w->keys.n_page;
 	struct attn_limits limits = { w->rows.n_req, p->max_row, w->keys.max_kv_blk, 0,
 				      w->keys.n_page };
-	enum ar_status st = executor_multiprocessors(&limits.n_sm, err);
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
 
+	if (!st)
+		limits.n_sm = executor_n_sm(gpu);
 	l->q_len = (size_t)p->max_row * (size_t)(s->q_heads * s->head_dim);
 	l->kv_len = n_page * (size_t)(s->page_tok * s->kv_heads * s->head_dim);
 	p->state_bytes = (n_page * method_state_bytes(p->m, s) + 255) / 256 * 256;

@@ -18,12 +18,13 @@ enum ar_status columns_enqueue(const struct attn_call *call, const struct execut
 			       struct ar_err *err)
 {
 	enum ar_status st = check(&call->b->shape, err);
-	int hopper;
+	const struct gpu *gpu;
 
 	if (st || !call->b->n_tile)
 		return st;
-	st = executor_multiprocessors(&hopper, err);
+	st = gpu_current(&gpu, err);
 	if (st)
 		return st;
-	return (hopper ? columns_sm90_enqueue : columns_sm80_enqueue)(call, lists, err);
+	return (gpu_is_hopper(gpu) ? columns_sm90_enqueue : columns_sm80_enqueue)(call, lists,
+										err);
 }

@@ -287,14 +287,14 @@ template <int D, int ROWS>
 static enum ar_status launch(const struct columns_args &a, cudaStream_t stream, struct ar_err *err)
 {
 	const int bytes = (int)sizeof(struct columns_smem<D, ROWS>);
-	enum ar_status st = AR_OK;
-	int device, most;
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
 
-	CU(cudaGetDevice(&device));
-	CU(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-	if (bytes > most)
+	if (st)
+		return st;
+	if ((size_t)bytes > gpu->smem_bytes)
 		return ar_fail(err, AR_USAGE, "runs and columns of head size %d take %d bytes of "
-			       "shared memory, this GPU has %d", D, bytes, most);
+			       "shared memory, this GPU has %d", D, bytes, (int)gpu->smem_bytes);
 	CU(cudaFuncSetAttribute(columns_sm80<D, ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				bytes));
 	columns_sm80<D, ROWS><<<a.b.n_tile, config<D, ROWS>::THREADS, bytes, stream>>>(a);

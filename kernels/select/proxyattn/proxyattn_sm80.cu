@@ -28,7 +28,7 @@
 #include <climits>
 #include <cmath>
 
-#include "kernels/exec/executor.h"
+#include "base/gpu.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/proxyattn/proxyattn.cuh"
 #include "kernels/select/qblk.cuh"
@@ -578,14 +578,14 @@ size_t proxyattn_work_bytes(const void *self, const struct attn_shape *s,
 enum ar_status proxyattn_enqueue(const struct attn_call *call, const void *self,
 				 const struct selection *out, struct ar_err *err)
 {
-	int n_sm = 0;
+	const struct gpu *gpu = NULL;
 	enum ar_status st = check(&call->b->shape, err);
 
 	if (!st)
-		st = executor_multiprocessors(&n_sm, err);
+		st = gpu_current(&gpu, err);
 	if (st || !call->b->rows.n_qblk)
 		return st;
-	return enqueue(call, self, n_sm, out->mask, err);
+	return enqueue(call, self, gpu_is_hopper(gpu) ? gpu->n_sm : 0, out->mask, err);
 }
 
 enum ar_status proxyattn_sm80_enqueue(const struct attn_call *call, const void *self,

@@ -32,7 +32,7 @@
 #include "config.h"
 #include "kernels/select/quoka/quoka.cuh"
 
-#include "kernels/exec/executor.h"
+#include "base/gpu.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/products.cuh"
 #include "kernels/select/qblk.cuh"
@@ -682,7 +682,7 @@ enum ar_status quoka_enqueue(const struct attn_call *call, const void *self,
 	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	enum ar_status st;
-	int n_sm;
+	const struct gpu *gpu;
 
 	if ((s->page_tok != 64 && s->page_tok != 128) ||
 	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
@@ -690,10 +690,10 @@ enum ar_status quoka_enqueue(const struct attn_call *call, const void *self,
 			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
 	if (!b->rows.n_qblk)
 		return AR_OK;
-	st = executor_multiprocessors(&n_sm, err);
+	st = gpu_current(&gpu, err);
 	if (st)
 		return st;
-	return enqueue(call, self, n_sm > 0, &out->tokens, err);
+	return enqueue(call, self, gpu_is_hopper(gpu), &out->tokens, err);
 }
 
 enum ar_status quoka_sm80_enqueue(const struct attn_call *call, const void *self,

@@ -20,7 +20,7 @@
 
 #include <cfloat>
 
-#include "kernels/exec/executor.h"
+#include "base/gpu.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/qblk.cuh"
 #include "kernels/select/top.cuh"
@@ -415,13 +415,13 @@ enum ar_status xattention_enqueue(const struct attn_call *call, const void *self
 {
 	const struct xattention_self *x = (const struct xattention_self *)self;
 	enum ar_status st = check(&call->b->shape, x->stride, err);
-	int n_sm = 0;
+	const struct gpu *gpu = NULL;
 
 	if (!st)
-		st = executor_multiprocessors(&n_sm, err);
+		st = gpu_current(&gpu, err);
 	if (st || !call->b->rows.n_qblk)
 		return st;
-	return enqueue(call, x, n_sm, out->mask, err);
+	return enqueue(call, x, gpu_is_hopper(gpu) ? gpu->n_sm : 0, out->mask, err);
 }
 
 enum ar_status xattention_sm80_enqueue(const struct attn_call *call, const void *self,
