@@ -136,6 +136,20 @@ struct kv_cache {		/* of one layer */
 	bf16_t *k, *v;
 };
 
+/* What is asked of a selector, an executor or a whole method in one layer.  The caller owns all of
+ * it; ref() takes arrays on the host, enqueue() on the device.  Members that a function has no use
+ * for may be 0. */
+struct attn_call {
+	const struct attn_batch *b;
+	int layer;		/* of the model */
+	const bf16_t *q;
+	struct kv_cache kv;
+	void *state;		/* of the selector, see selector.h */
+	bf16_t *out;
+	float *lse;		/* NULL: not asked for */
+	void *work, *stream;	/* CUDA: work_bytes() of memory, and where to enqueue */
+};
+
 /* Block lists.  Row l holds n[l] ascending block numbers at block[l * stride].  block
  * NULL: every block, in order (dense).  Which rows there are depends on the union: one per
  * (query block, query head) as in a mask, or one per (request, head group). */

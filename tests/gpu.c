@@ -93,6 +93,16 @@ void gpu_free_all(void)
 		check(cudaFree(taken[--n_taken]), "cudaFree");
 }
 
+int gpu_n_sm(void)
+{
+	const struct gpu *gpu;
+	struct ar_err err;
+
+	if (gpu_current(&gpu, &err))
+		bail_out("%s", err.msg);
+	return executor_n_sm(gpu);
+}
+
 struct attn_batch gpu_batch(const struct attn_batch *host)
 {
 	struct attn_batch b = *host;

@@ -29,6 +29,9 @@ void gpu_write(void *device, const void *host, size_t bytes);
 void gpu_read(void *host, const void *device, size_t bytes);	/* after all launches */
 void gpu_free_all(void);
 
+/* The n_sm of batches for the current device. */
+int gpu_n_sm(void);
+
 /* The same with the arrays on the device. */
 struct attn_batch gpu_batch(const struct attn_batch *host);
 struct kv_cache gpu_kv(const struct kv_cache *host, size_t len);	/* elements of k */

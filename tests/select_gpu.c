@@ -33,15 +33,16 @@ void select_ref(struct select_pair *p, const struct selection *out)
 
 	if (!p->state)
 		select_load(p);
-	gpu_must(p->selector->ref(&p->c.b, p->self, p->layer, p->c.q, &p->c.kv, p->state_ref, out,
-				  &err), &err);
+	gpu_must(p->selector->ref(&(struct attn_call){ .b = &p->c.b, .layer = p->layer, .q = p->c.q,
+						       .kv = p->c.kv, .state = p->state_ref },
+				  p->self, out, &err), &err);
 }
 
 void select_device(struct select_pair *p, const struct selection *out)
 {
 	const struct attn_limits limits = select_limits(&p->c.b);
 	const struct selector *s = p->selector;
-	selector_enqueue_fn *enqueue = p->enqueue ? p->enqueue : s->enqueue;
+	selector_fn *enqueue = p->enqueue ? p->enqueue : s->enqueue;
 	struct ar_err err;
 
 	if (!p->state)
@@ -49,8 +50,9 @@ void select_device(struct select_pair *p, const struct selection *out)
 	p->b = gpu_batch(&p->c.b);
 	p->q = p->c.q ? gpu_copy(p->c.q, p->c.q_len * sizeof *p->q) : NULL;
 	p->work = gpu_new(s->work_bytes ? s->work_bytes(p->self, &p->b.shape, &limits) : 0, 0xff);
-	gpu_must(enqueue(&p->b, p->self, p->layer, p->q, &p->kv, p->state, out, p->work, NULL,
-			 &err), &err);
+	gpu_must(enqueue(&(struct attn_call){ .b = &p->b, .layer = p->layer, .q = p->q,
+					      .kv = p->kv, .state = p->state, .work = p->work },
+			 p->self, out, &err), &err);
 }
 
 const uint32_t *select_masks(struct select_pair *p)

@@ -11,7 +11,7 @@ struct select_pair {
 	const struct selector *selector;
 	const void *self;
 	int layer;
-	selector_enqueue_fn *enqueue;	/* NULL: the selector's */
+	selector_fn *enqueue;	/* NULL: the selector's */
 
 	struct batch_case c;		/* the reference's masks in c.mask */
 	void *state_ref;		/* of c.n_page pages, at first all 0xff */

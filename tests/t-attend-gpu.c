@@ -155,11 +155,8 @@ static size_t plan_batch(struct batch_case *c, const struct setting *t, struct a
 {
 	const struct executor *x = executor_find(t->executor);
 	struct attn_limits most = { c->b.rows.n_req, c->b.rows.n_row, c->b.keys.max_kv_blk, 0, 0 };
-	struct ar_err err;
-	int n_sm;
+	int n_sm = gpu_n_sm();
 
-	if (executor_multiprocessors(&n_sm, &err))
-		bail_out("%s", err.msg);
 	c->b.n_sm = n_sm && t->n_sm ? 1 + (int)rng_below(rng, (uint64_t)t->n_sm) : 0;
 	c->b.tail = t->tail ? 1 + (int)rng_below(rng, 4) : 0;
 	case_plan(c, x->plan, t->heads);
@@ -188,7 +185,9 @@ static void launch(const struct launch *l, void *stream)
 {
 	struct ar_err err;
 
-	if (l->x->enqueue(&l->b, &l->lists, l->q, &l->kv, l->out, l->lse, l->work, stream, &err))
+	if (l->x->enqueue(&(struct attn_call){ .b = &l->b, .q = l->q, .kv = l->kv, .out = l->out,
+					       .lse = l->lse, .work = l->work, .stream = stream },
+			  &l->lists, &err))
 		bail_out("%s", err.msg);
 }
 
@@ -274,7 +273,8 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	d.lse = t->no_lse ? NULL : gpu_new(lse_bytes, 0xff);
 	launch(&d, NULL);
 	read_launch(&d, got, got_lse);
-	if (d.x->ref(&c->b, &l, c->q, &c->kv, want, want_lse, &err))
+	if (d.x->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = want,
+					  .lse = want_lse }, &l, &err))
 		bail_out("%s", err.msg);
 	compare(v, got, want, c->q_len, got_lse, t->no_lse ? NULL : want_lse, n_row);
 	v->bad_repeat += repeat(&d, got, got_lse);
@@ -392,15 +392,13 @@ static bool takes_256(void)
 	struct block_lists all = { 0 };
 	struct kv_cache kv = { 0 };
 	struct ar_err err;
-	int n_sm;
+	int n_sm = gpu_n_sm();
 
-	if (executor_multiprocessors(&n_sm, &err))
-		bail_out("%s", err.msg);
 	if (n_sm)
 		skip(1, "the device has a kernel for head size 256");
 	else
-		is_int(attend_enqueue(&b, attend_plan_rows, 4, &all, NULL, &kv, NULL, NULL, NULL,
-				      NULL, &err), AR_USAGE, what);
+		is_int(attend_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, attend_plan_rows, 4,
+				      &all, &err), AR_USAGE, what);
 	return n_sm;
 }
 
@@ -414,18 +412,18 @@ static void test_refusals(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err;
 
-	is_int(x->enqueue(&b, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &all, &err), AR_USAGE,
 	       "attend: a head size it has no kernel for");
 	b.shape.head_dim = 128;
 	b.shape.page_tok = 32;
-	is_int(x->enqueue(&b, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &all, &err), AR_USAGE,
 	       "attend: blocks of another size");
 	b.shape.page_tok = PAGE;
 	b.shape.q_heads = 258;
-	is_int(x->enqueue(&b, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &all, &err), AR_USAGE,
 	       "attend: more heads per KV head than a tile has rows");
 	b.shape.q_heads = 8;
-	is_int(x->enqueue(&b, &all, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_OK,
+	is_int(x->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &all, &err), AR_OK,
 	       "attend: nothing to do");
 }
 
@@ -435,13 +433,12 @@ static void test_failure(void)
 	struct block_lists all = { 0 };
 	struct attn_batch b = { .shape = { 8, 2, 128, PAGE }, .rows.n_req = 1, .n_tile = 1 };
 	struct kv_cache kv = { 0 };
+	const struct gpu *unused;
 	struct ar_err err = { 0 };
 
-	int unused;
-
-	ok(attend_enqueue(&b, attend_plan_rows, 0, &all, NULL, &kv, NULL, NULL, NULL, NULL,
+	ok(attend_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, attend_plan_rows, 0, &all,
 			  &err) == AR_CUDA &&
-	   err.msg[0] && executor_multiprocessors(&unused, &err) == AR_CUDA,
+	   err.msg[0] && gpu_current(&unused, &err) == AR_CUDA,
 	   "without a GPU a launch fails with a message");
 }
 

@@ -42,7 +42,8 @@ static void ref(struct result *x, const struct batch_case *c, attend_plan_fn *cu
 {
 	struct ar_err err;
 
-	if (attend_ref(&c->b, cut, heads, lists, c->q, &c->kv, x->out, x->lse, &err))
+	if (attend_ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = x->out,
+					    .lse = x->lse }, cut, heads, lists, &err))
 		bail_out("reference: %s", err.msg);
 	for (size_t i = 0; i < x->n; i++)
 		x->f[i] = bf16_to_f32(x->out[i]);
@@ -302,13 +303,15 @@ static void test_chunks(void)
 	half.b.rows.pos0 = &ctx;
 	half.b.keys.len = &len;
 	q = c.q;
-	attend_ref(&half.b, attend_plan_rows, 0, &all, q, &c.kv, part.out, NULL, NULL);
+	attend_ref(&(struct attn_call){ .b = &half.b, .q = q, .kv = c.kv, .out = part.out },
+		   attend_plan_rows, 0, &all, NULL);
 	row0[1] = 53;
 	ctx += 37;
 	len += 53;
 	half.b.rows.pos += 37;
-	attend_ref(&half.b, attend_plan_rows, 0, &all, q + 37 * row, &c.kv, part.out + 37 * row,
-		   NULL, NULL);
+	attend_ref(&(struct attn_call){ .b = &half.b, .q = q + 37 * row, .kv = c.kv,
+					.out = part.out + 37 * row }, attend_plan_rows, 0, &all,
+		   NULL);
 	ok(!memcmp(part.out, whole.out, part.n * sizeof *part.out),
 	   "two chunks see the keys that one chunk sees");
 	result_free(&whole);
@@ -330,7 +333,8 @@ static void test_decode(void)
 	got = result_new(&c);
 	want = result_new(&c);
 	naive(&want, &c, attend_plan_rows, 0, &full);
-	is_int(decode_ref(&c.b, 0, NULL, c.q, &c.kv, got.out, NULL), AR_OK, "decode runs");
+	is_int(decode_ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = got.out }, 0,
+			  NULL, NULL), AR_OK, "decode runs");
 	for (size_t i = 0; i < got.n; i++)
 		got.f[i] = bf16_to_f32(got.out[i]);
 	is_f32(got.f, want.f, got.n, 1e-4, 0x1p-8, "a decode row sees all tokens up to its own");
@@ -636,7 +640,9 @@ static void test_memory(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = attend_ref(&c.b, attend_plan_rows, 0, &all, c.q, &c.kv, x.out, x.lse, &err);
+		st = attend_ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = x.out,
+						     .lse = x.lse }, attend_plan_rows, 0, &all,
+				&err);
 		if (!fault_disarm())
 			break;
 		ok(st == AR_NOMEM && err.msg[0], "allocation %ld fails cleanly", k);
@@ -648,6 +654,7 @@ static void test_memory(void)
 
 static void test_table(void)
 {
+	static const struct attn_batch none = { .shape = { 1, 1, 1, 1 } };
 	int n = 0;
 
 	for (; executors[n]; n++)
@@ -657,10 +664,10 @@ static void test_table(void)
 		   executors[n]->takes, "executor %s is whole", executors[n]->name);
 	is_int(n, 5, "five executors");
 	ok(!executor_find("nothing"), "an unknown name is not found");
-	is_int(attend_plan_rows(&(struct attn_batch){ .shape = { 1, 1, 1, 1 } }, 0, NULL), 0,
+	is_int(attend_plan_rows(&none, 0, NULL), 0,
 	       "an empty batch has no tiles");
-	is_int(attend_ref(&(struct attn_batch){ .shape = { 1, 1, 1, 1 } }, attend_plan_rows, 0,
-			  &(struct block_lists){ 0 }, NULL, NULL, NULL, NULL, NULL), AR_OK,
+	is_int(attend_ref(&(struct attn_call){ .b = &none },
+			  attend_plan_rows, 0, &(struct block_lists){ 0 }, NULL), AR_OK,
 	       "and nothing is done for it");
 }
 

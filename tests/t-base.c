@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/bf16.h"
+#include "base/gpu.h"
 #include "base/number.h"
 #include "base/opt.h"
 #include "base/rng.h"
@@ -268,6 +269,23 @@ static void test_workspace(void)
 	ok(workspace_take(&w, 1, 1) == mem + sizeof mem, "a block without a size has no end");
 }
 
+/* ---- the GPU ---- */
+
+static void test_gpu(void)
+{
+	const struct gpu *g = NULL, *again = NULL;
+	struct ar_err err = { 0 };
+	enum ar_status st = gpu_current(&g, &err);
+
+	if (st)
+		ok((st == AR_CUDA || st == AR_NODEV) && *err.msg, "no GPU: %s", err.msg);
+	else
+		ok(!gpu_current(&again, &err) && g == again && *g->name && g->cc >= 50 &&
+		   g->n_sm > 0 && g->smem_bytes >= 48 << 10 && g->l2_bytes &&
+		   g->mem_bytes > g->l2_bytes && gpu_is_hopper(g) == (g->cc == 90),
+		   "a GPU is asked once: %s", g->name);
+}
+
 int main(void)
 {
 	plan(0);
@@ -279,5 +297,6 @@ int main(void)
 	test_rng();
 	test_text();
 	test_workspace();
+	test_gpu();
 	return done_testing();
 }

@@ -204,7 +204,8 @@ static enum ar_status count_chunks(struct batch_case *c, const struct method *m,
 		struct method_selection s = { 0 };
 
 		case_cut(c, &ctx, (int[]){ CHUNK });
-		st = method_select_ref(m, &c->b, 0, c->q, &c->kv, state, &s, err);
+		st = method_select_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
+							       .state = state }, &s, err);
 		if (!st)
 			st = method_count(m, &c->b, &s.chosen, s.table, x, err);
 		for (int h = 0; h < 2 && !st; h++)

@@ -215,8 +215,12 @@ static double difference(const struct bench_case *c, struct rng *rng)
 
 	for (size_t i = 0; i < 2 * n_q + 2 * n_kv; i++)
 		q[i] = bf16_from_f32(rng_normal(rng));
-	if (bench_decodes(c->what) ? decode_ref(&c->b, 0, &c->lists.blocks, q, &kv, out, &err) :
-				     c->executor->ref(&c->b, &c->lists, q, &kv, out, NULL, &err))
+	if (bench_decodes(c->what) ? decode_ref(&(struct attn_call){ .b = &c->b, .q = q, .kv = kv,
+								     .out = out }, 0,
+						&c->lists.blocks, &err) :
+				     c->executor->ref(&(struct attn_call){ .b = &c->b, .q = q,
+									   .kv = kv, .out = out },
+						      &c->lists, &err))
 		bail_out("%s", err.msg);
 	for (int i = 0; i < 40; i++) {
 		int r = (int)rng_below(rng, (uint64_t)c->b.rows.n_req), at, n;

@@ -123,7 +123,8 @@ static void worth(const struct calib_layer *l, int k, double *out)
 	snprintf(text, sizeof text, "[{\"0\": [%s], \"1\": [%s]}]", candidate[k], candidate[k]);
 	file_write(one_path, text, strlen(text));
 	if (s->open(&self, &p, &env, &err) ||
-	    s->ref(&l->b, self, 0, l->q, &l->kv, mean, &(struct selection){ .columns = c }, &err))
+	    s->ref(&(struct attn_call){ .b = &l->b, .q = l->q, .kv = l->kv, .state = mean }, self,
+		   &(struct selection){ .columns = c }, &err))
 		bail_out("%s", err.msg);
 	for (int h = 0; h < HEADS; h++) {
 		out[h] = 0;

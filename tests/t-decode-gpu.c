@@ -61,8 +61,8 @@ static bf16_t *run(struct pair *p, int heads, const struct block_lists *l, int n
 		lists = gpu_lists(l, n_list);
 	memset(got, 0xff, bytes);
 	gpu_write(p->out, got, bytes);
-	if (decode_enqueue(&p->b, heads, l ? &lists : NULL, p->q, &p->kv, p->out, p->work, NULL,
-			   &err))
+	if (decode_enqueue(&(struct attn_call){ .b = &p->b, .q = p->q, .kv = p->kv, .out = p->out,
+						.work = p->work }, heads, l ? &lists : NULL, &err))
 		bail_out("%s", err.msg);
 	gpu_read(got, p->out, bytes);
 	return got;
@@ -90,7 +90,8 @@ static bool run_both(struct pair *p, int heads, const struct block_lists *l, int
 	struct ar_err err;
 	bool good;
 
-	if (decode_ref(&p->c.b, heads, l, p->c.q, &p->c.kv, want, &err))
+	if (decode_ref(&(struct attn_call){ .b = &p->c.b, .q = p->c.q, .kv = p->c.kv, .out = want },
+		       heads, l, &err))
 		bail_out("%s", err.msg);
 	good = near(got, want, p->c.q_len);
 	free(want);
@@ -282,14 +283,14 @@ static void test_refusals(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err;
 
-	is_int(decode_enqueue(&b, 0, NULL, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, NULL, &err), AR_USAGE,
 	       "a head size it has no kernel for");
 	b.shape.head_dim = 128;
 	b.shape.page_tok = 32;
-	is_int(decode_enqueue(&b, 0, NULL, NULL, &kv, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, NULL, &err), AR_USAGE,
 	       "blocks of another size");
 	b.shape.page_tok = 64;
-	is_int(decode_enqueue(&b, 0, NULL, NULL, &kv, NULL, NULL, NULL, &err), AR_OK,
+	is_int(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, NULL, &err), AR_OK,
 	       "nothing to do");
 }
 
@@ -299,7 +300,8 @@ static void test_failure(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
-	ok(decode_enqueue(&b, 0, NULL, NULL, &kv, NULL, NULL, NULL, &err) == AR_CUDA && err.msg[0],
+	ok(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, NULL,
+			  &err) == AR_CUDA && err.msg[0],
 	   "without a GPU a launch fails with a message");
 }
 

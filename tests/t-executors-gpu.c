@@ -102,19 +102,18 @@ static enum ar_status run(struct batch_case *c, const struct executor *x,
 	float *lse = gpu_new(lse_bytes, 0xff);
 	struct kv_cache kv = gpu_kv(&c->kv, c->kv_len);
 	struct attn_batch b;
-	enum ar_status st = executor_multiprocessors(&most.n_sm, err);
+	enum ar_status st = AR_OK;
 
-	if (st)
-		return st;
-	most.n_sm = most.n_sm ? n_sm : 0;
+	most.n_sm = gpu_n_sm() ? n_sm : 0;
 	c->b.n_sm = most.n_sm;
 	case_plan(c, x->plan, dev->heads);
 	b = gpu_batch(&c->b);
 	*work = gpu_new(x->work_bytes(&c->b.shape, &most, dev->heads), 0xff);
 	if (x->move)
-		st = x->move(&b, dev, &kv, *work, NULL, err);
+		st = x->move(&(struct attn_call){ .b = &b, .kv = kv, .work = *work }, dev, err);
 	if (!st)
-		st = x->enqueue(&b, dev, q, &kv, out, lse, *work, NULL, err);
+		st = x->enqueue(&(struct attn_call){ .b = &b, .q = q, .kv = kv, .out = out,
+						     .lse = lse, .work = *work }, dev, err);
 	if (st)
 		return st;
 	gpu_read(o->out, out, bytes);
@@ -164,7 +163,9 @@ static bool copy_case(struct batch_case *c, struct rng *rng, enum ar_status *st,
 	if (!*st)
 		*st = run(c, executor_find("copy"), &dev, n_sm, &work, &got, err);
 	if (!*st)
-		*st = executor_find("copy")->ref(&c->b, &l, c->q, &c->kv, want.out, want.lse, err);
+		*st = executor_find("copy")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
+								      .kv = c->kv, .out = want.out,
+								      .lse = want.lse }, &l, err);
 	if (!*st)
 		good = output_equal(c, &got, &paged) && output_near(c, &got, &want);
 	lists_free(&l.blocks);
@@ -186,7 +187,8 @@ static bool compare(struct batch_case *c, const char *name, const struct executo
 
 	*st = run(c, x, dev, n_sm, &work, &got, err);
 	if (!*st)
-		*st = x->ref(&c->b, l, c->q, &c->kv, want.out, want.lse, err);
+		*st = x->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
+						  .out = want.out, .lse = want.lse }, l, err);
 	if (!*st)
 		good = output_near(c, &got, &want);
 	output_free(&got);
@@ -223,12 +225,7 @@ static bool columns_case(struct batch_case *c, struct rng *rng, enum ar_status *
 /* Only the kernel of compute capability 9 does, which also takes head size 256. */
 static bool takes_parts(void)
 {
-	struct ar_err err;
-	int n_sm;
-
-	if (executor_multiprocessors(&n_sm, &err))
-		bail_out("%s", err.msg);
-	return n_sm;
+	return gpu_n_sm();
 }
 
 static void test_cases(case_fn *fn, const char *what, int page_tok, int dim)
@@ -356,7 +353,8 @@ static void test_long(enum listed what, int page_tok, int dim)
 	}
 	if (!good)
 		diag("not the bits of the first launch");
-	if (x->ref(&c.b, &l, c.q, &c.kv, want.out, want.lse, &err))
+	if (x->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = want.out,
+					.lse = want.lse }, &l, &err))
 		bail_out("%s", err.msg);
 	ok(good && output_near(&c, &first, &want) && c.b.n_part && parts >= TIMES * 8,
 	   "columns, %s, in parts (%d), head size %d, blocks of %d tokens", listed_name[what],
@@ -373,13 +371,13 @@ static void test_long(enum listed what, int page_tok, int dim)
 
 static struct executor_lists drawn;		/* on the host */
 
-static enum ar_status ref_tokens(const struct attn_batch *b, const void *self, int layer,
-				 const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref_tokens(const struct attn_call *call, const void *self,
 				 const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	size_t heads = (size_t)b->shape.kv_heads;
 
-	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
+	(void)self, (void)err;
 	memcpy(out->tokens.tok, drawn.tokens.tok,
 	       (size_t)(b->keys.n_page * b->shape.page_tok) * heads *
 	       sizeof *out->tokens.tok);
@@ -388,15 +386,14 @@ static enum ar_status ref_tokens(const struct attn_batch *b, const void *self, i
 	return AR_OK;
 }
 
-static enum ar_status enqueue_tokens(const struct attn_batch *b, const void *self, int layer,
-				     const bf16_t *q, const struct kv_cache *kv, void *state,
-				     const struct selection *out, void *work, void *stream,
-				     struct ar_err *err)
+static enum ar_status enqueue_tokens(const struct attn_call *call, const void *self,
+				     const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	size_t heads = (size_t)b->shape.kv_heads;
 
-	(void)self, (void)layer, (void)q, (void)kv, (void)state;
-	(void)work, (void)stream, (void)err;
+	(void)self;
+	(void)err;
 	gpu_write(out->tokens.tok, drawn.tokens.tok, (size_t)(b->keys.n_page * b->shape.page_tok) *
 		  heads * sizeof *out->tokens.tok);
 	gpu_write(out->tokens.n, drawn.tokens.n,
@@ -432,21 +429,20 @@ static void put_host(void *to, const void *from, size_t n)
 	memcpy(to, from, n);
 }
 
-static enum ar_status ref_columns(const struct attn_batch *b, const void *self, int layer,
-				  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref_columns(const struct attn_call *call, const void *self,
 				  const struct selection *out, struct ar_err *err)
 {
-	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
+	const struct attn_batch *b = call->b;
+	(void)self, (void)err;
 	return put_columns(b, &out->columns, put_host);
 }
 
-static enum ar_status enqueue_columns(const struct attn_batch *b, const void *self, int layer,
-				      const bf16_t *q, const struct kv_cache *kv, void *state,
-				      const struct selection *out, void *work, void *stream,
-				      struct ar_err *err)
+static enum ar_status enqueue_columns(const struct attn_call *call, const void *self,
+				      const struct selection *out, struct ar_err *err)
 {
-	(void)self, (void)layer, (void)q, (void)kv, (void)state;
-	(void)work, (void)stream, (void)err;
+	const struct attn_batch *b = call->b;
+	(void)self;
+	(void)err;
 	return put_columns(b, &out->columns, gpu_write);
 }
 
@@ -480,9 +476,11 @@ static void test_method(struct batch_case *c, const struct selector *s, const ch
 	case_plan(c, m.executor->plan, 0);
 	b = gpu_batch(&c->b);
 	work = gpu_new(method_work_bytes(&m, &c->b.shape, &most), 0xff);
-	if (method_enqueue(&m, &b, gpu_copy(c->q, bytes), &kv, NULL, out, lse, work, NULL,
-			   note_phase, announced, 0, &err) ||
-	    method_ref(&m, &c->b, 0, c->q, &c->kv, NULL, want.out, want.lse, ref, &err))
+	if (method_enqueue(&m, &(struct attn_call){ .b = &b, .q = gpu_copy(c->q, bytes), .kv = kv,
+						    .out = out, .lse = lse, .work = work },
+			   note_phase, announced, &err) ||
+	    method_ref(&m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = want.out,
+						.lse = want.lse }, ref, &err))
 		bail_out("%s", err.msg);
 	gpu_read(got.out, out, bytes);
 	gpu_read(got.lse, lse, lse_bytes);
@@ -528,14 +526,15 @@ static void test_refusals(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err;
 
-	is_int(x->enqueue(&b, &none, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &none, &err), AR_USAGE,
 	       "columns: a head size it has no kernel for");
 	b.shape.page_tok = 32;
-	is_int(x->enqueue(&b, &none, NULL, &kv, NULL, NULL, NULL, NULL, &err), AR_USAGE,
+	is_int(x->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &none, &err), AR_USAGE,
 	       "columns: blocks of another size");
 	b = (struct attn_batch){ .shape = { 8, 2, 128, 128 } };
-	ok(!x->enqueue(&b, &none, NULL, &kv, NULL, NULL, NULL, NULL, &err) &&
-	   !executor_find("gather")->move(&b, &none, &kv, NULL, NULL, &err), "nothing to do");
+	ok(!x->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &none, &err) &&
+	   !executor_find("gather")->move(&(struct attn_call){ .b = &b, .kv = kv }, &none,
+					  &err), "nothing to do");
 }
 
 /* Launches without what they need, on a machine without a GPU. */
@@ -547,9 +546,12 @@ static void test_failure(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
-	ok(executor_find("copy")->move(&b, &none, &kv, NULL, NULL, &err) == AR_CUDA &&
-	   executor_find("gather")->move(&b, &none, &kv, NULL, NULL, &err) == AR_CUDA &&
-	   executor_find("columns")->enqueue(&b, &none, NULL, &kv, NULL, NULL, NULL, NULL, &err) ==
+	ok(executor_find("copy")->move(&(struct attn_call){ .b = &b, .kv = kv }, &none,
+				       &err) == AR_CUDA &&
+	   executor_find("gather")->move(&(struct attn_call){ .b = &b, .kv = kv }, &none,
+					 &err) == AR_CUDA &&
+	   executor_find("columns")->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &none,
+					     &err) ==
 	   AR_CUDA && err.msg[0], "without a GPU a launch fails with a message");
 }
 

@@ -104,7 +104,8 @@ static int rows_off(const struct batch_case *c, const struct executor *x,
 	struct ar_err err;
 	int bad = 0;
 
-	if (x->ref(&c->b, l, c->q, &c->kv, out, lse, &err))
+	if (x->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = out,
+					.lse = lse }, l, &err))
 		bail_out("%s", err.msg);
 	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int i = 0; i < c->row0[r + 1] - c->row0[r]; i++)
@@ -163,7 +164,8 @@ static bf16_t *run(const struct batch_case *c, const char *name)
 	struct ar_err err;
 
 	if (method_parse(&m, name, &err) ||
-	    method_ref(m, &c->b, 0, c->q, &c->kv, c->state, out, NULL, NULL, &err))
+	    method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
+					       .state = c->state, .out = out }, NULL, &err))
 		bail_out("%s", err.msg);
 	method_free(m);
 	return out;
@@ -233,13 +235,13 @@ static void test_plans(void)
 
 static struct executor_lists drawn;
 
-static enum ar_status draw_tokens(const struct attn_batch *b, const void *self, int layer,
-				  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status draw_tokens(const struct attn_call *call, const void *self,
 				  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	size_t n = (size_t)b->shape.kv_heads * (size_t)b->rows.n_req;
 
-	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
+	(void)self, (void)err;
 	memcpy(out->tokens.n, drawn.tokens.n, n * sizeof *out->tokens.n);
 	memcpy(out->tokens.tok, drawn.tokens.tok,
 	       (size_t)b->keys.n_page * (size_t)b->shape.page_tok *
@@ -247,13 +249,13 @@ static enum ar_status draw_tokens(const struct attn_batch *b, const void *self, 
 	return AR_OK;
 }
 
-static enum ar_status draw_columns(const struct attn_batch *b, const void *self, int layer,
-				   const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status draw_columns(const struct attn_call *call, const void *self,
 				   const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct column_lists *from = &drawn.columns, *to = &out->columns;
 
-	(void)self, (void)layer, (void)q, (void)kv, (void)state, (void)err;
+	(void)self, (void)err;
 	for (int i = 0; i < b->rows.n_qblk * b->shape.q_heads; i++) {
 		to->n_run[i] = from->n_run[i];
 		to->n_col[i] = from->n_col[i];
@@ -296,7 +298,8 @@ static struct selection_count counts_of(const struct batch_case *c, const struct
 	struct selection_count count;
 	struct ar_err err;
 
-	if (method_ref(&m, &c->b, 0, c->q, &c->kv, NULL, out, NULL, &count, &err))
+	if (method_ref(&m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = out },
+		       &count, &err))
 		bail_out("%s", err.msg);
 	free(out);
 	return count;
@@ -363,8 +366,10 @@ static void test_methods(void)
 		for (int i = 0; i < 2; i++) {
 			const struct method *m = i ? &columns : &gather;
 
-			if (method_ref(m, &c.b, 0, c.q, &c.kv, NULL, got, NULL, NULL, &err) ||
-			    m->executor->ref(&c.b, &drawn, c.q, &c.kv, want, NULL, &err))
+			if (method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
+							       .out = got }, NULL, &err) ||
+			    m->executor->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
+								  .out = want }, &drawn, &err))
 				bail_out("%s", err.msg);
 			bad += memcmp(got, want, c.q_len * sizeof *got) != 0;
 		}
@@ -395,7 +400,8 @@ static void test_no_memory(const struct selector *s, const char *exec)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = method_ref(&m, &c.b, 0, c.q, &c.kv, NULL, out, NULL, count, &err);
+		st = method_ref(&m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
+							 .out = out }, count, &err);
 		if (!fault_disarm()) {
 			is_int(st, AR_OK, "%s runs with all of its memory", exec);
 			break;
@@ -456,8 +462,9 @@ static int some_off(const struct batch_case *c, const struct some *x, const stru
 	bf16_t *out = malloc(c->q_len * sizeof *out);
 	struct ar_err err;
 
-	if (e->ref(&c->b, l, c->q, &c->kv, whole, NULL, &err) ||
-	    e->ref(&x->b, l, x->q, &c->kv, out, NULL, &err))
+	if (e->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = whole }, l,
+		   &err) ||
+	    e->ref(&(struct attn_call){ .b = &x->b, .q = x->q, .kv = c->kv, .out = out }, l, &err))
 		bail_out("%s", err.msg);
 	for (int i = 0; i < x->b.rows.n_row; i++)
 		for (int d = 0; d < width; d++)

@@ -102,7 +102,9 @@ static enum ar_status enqueue(void *ctx, struct ar_err *err)
 {
 	const struct rows *r = ctx;
 
-	return decode_enqueue(&r->decode, 0, NULL, s.q, &s.kv, s.out, s.work, s.stream, err);
+	return decode_enqueue(&(struct attn_call){ .b = &r->decode, .q = s.q, .kv = s.kv,
+						   .out = s.out, .work = s.work,
+						   .stream = s.stream }, 0, NULL, err);
 }
 
 static enum ar_status fail(void *ctx, struct ar_err *err)

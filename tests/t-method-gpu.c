@@ -131,8 +131,7 @@ static void test_method(struct batch_case *c, int which)
 
 	must(method_parse(&m, methods[which].name, &err), &err);
 	must(method_open(m, &env, &err), &err);
-	must(executor_multiprocessors(&limits.n_sm, &err), &err);
-	c->b.n_sm = limits.n_sm;
+	c->b.n_sm = limits.n_sm = gpu_n_sm();
 	c->b.tail = method_tail(m);
 	c->b.n_tile = method_plan(m, &c->b, NULL);
 	free(c->tile);
@@ -141,9 +140,11 @@ static void test_method(struct batch_case *c, int which)
 	c->b.tile = c->tile;
 	c->b.n_part = executor_count_parts(c->tile, c->b.n_tile);
 	side_make(&d, c, m, &limits);
-	must(method_ref(m, &c->b, 0, c->q, &c->kv, c->state, ref, NULL, want, &err), &err);
-	must(method_enqueue(m, &d.b, d.q, &d.kv, d.state, d.out, NULL, d.work, NULL, note_phase,
-			    phases, 7, &err),
+	must(method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
+						.state = c->state, .out = ref }, want, &err), &err);
+	must(method_enqueue(m, &(struct attn_call){ .b = &d.b, .layer = 7, .q = d.q, .kv = d.kv,
+						    .state = d.state, .out = d.out,
+						    .work = d.work }, note_phase, phases, &err),
 	     &err);
 	gpu_read(out, d.out, n * sizeof *out);
 	must(method_count_device(m, &c->b, d.work, got, &err), &err);
@@ -170,7 +171,8 @@ static void run_all(void)
 	case_make(&c, &rng, FILL_BLOCKS, shape, 3, (int[]){ 3000, 700, 131 });
 	case_cut(&c, (int[3]){ 0 }, c.len);
 	must(method_parse(&m, "flashprefill", &err), &err);
-	must(m->selector->ref(&c.b, m->self, 0, c.q, &c.kv, c.state,
+	must(m->selector->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
+						   .state = c.state }, m->self,
 			      &(struct selection){ .mask = c.mask }, &err), &err);
 	method_free(m);
 	case_cut(&c, (int[]){ 2500, 333, 0 }, (int[]){ 500, 200, 131 });

@@ -217,7 +217,8 @@ static float *run(struct batch_case *c, const char *name, struct selection_count
 	struct ar_err err;
 
 	if (method_parse(&m, name, &err) ||
-	    method_ref(m, &c->b, 0, c->q, &c->kv, c->state, out, NULL, count, &err))
+	    method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
+					       .state = c->state, .out = out }, count, &err))
 		bail_out("%s", err.msg);
 	if (method_plan(m, &c->b, NULL) <= 0)
 		bail_out("no tiles");
@@ -288,11 +289,11 @@ static void test_alpha_zero(void)
 
 /* ---- failures ---- */
 
-static enum ar_status fake_ref(const struct attn_batch *b, const struct executor_lists *lists,
-			       const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
+static enum ar_status fake_ref(const struct attn_call *call, const struct executor_lists *lists,
 			       struct ar_err *err)
 {
-	(void)b, (void)lists, (void)q, (void)kv, (void)out, (void)lse;
+	(void)call;
+	(void)lists;
 	return ar_fail(err, AR_IO, "from the executor");
 }
 
@@ -314,7 +315,8 @@ static void test_failures(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = method_ref(m, &c.b, 0, c.q, &c.kv, c.state, out, NULL, NULL, &err);
+		st = method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
+							.state = c.state, .out = out }, NULL, &err);
 		if (!fault_disarm()) {
 			is_int(st, AR_IO, "an executor's failure is passed on");
 			break;

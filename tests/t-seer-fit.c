@@ -182,7 +182,8 @@ static double recall(const struct calib_layer *l, const struct seer_fit_seq *s, 
 	for (int i = 0; i < IN; i++)
 		for (int o = 0; o < DIM; o++)
 			k[(head * DIM + o) * IN + i] = bf16_from_f32(w[i * DIM + o]);
-	must(selector_find("seer")->ref(&l->b, &g, 0, l->q, &l->kv, state,
+	must(selector_find("seer")->ref(&(struct attn_call){ .b = &l->b, .q = l->q, .kv = l->kv,
+							     .state = state }, &g,
 					&(struct selection){ .mask = mask }, &err), &err);
 	for (int i = N_BLK / 4; i < N_BLK; i++)
 		for (int j = 0; j <= i; j++) {

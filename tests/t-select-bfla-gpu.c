@@ -285,7 +285,7 @@ static void test_refusal(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
-	bfla_enqueue(&b, &p, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err);
+	bfla_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &p, NULL, &err);
 	is_str(err.msg, "bfla on CUDA wants blocks of 128 tokens and heads of 64, 128 or 256, "
 	       "not 128 and 96", "a head size without a kernel is refused");
 }

@@ -14,7 +14,7 @@ static void choose(struct batch_case *c, const struct bfla *p)
 {
 	struct ar_err err;
 
-	if (selector_find("bfla")->ref(&c->b, p, 0, c->q, &c->kv, NULL,
+	if (selector_find("bfla")->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv }, p,
 				       &(struct selection){ .mask = c->mask }, &err))
 		bail_out("%s", err.msg);
 }
@@ -307,7 +307,8 @@ static void test_faults(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = selector_find("bfla")->ref(&c.b, &base, 0, c.q, &c.kv, NULL,
+		st = selector_find("bfla")->ref(&(struct attn_call){ .b = &c.b, .q = c.q,
+								     .kv = c.kv }, &base,
 						&(struct selection){ .mask = c.mask }, &err);
 		hit = fault_disarm();
 		bad += st != (hit ? AR_NOMEM : AR_OK);

@@ -305,13 +305,13 @@ static void test_refusals(void)
 	struct selection none = { 0 };
 	struct ar_err err = { 0 };
 
-	is_int(flexprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, &none, NULL, NULL, &err),
+	is_int(flexprefill_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &param, &none, &err),
 	       AR_USAGE, "a head size without a kernel is refused");
 	is_str(err.msg,
 	       "scores of the last queries on the GPU take head sizes 64, 128 and 256, not 96",
 	       "which the message says");
 	b.rows.n_qblk = 0;
-	ok(!flexprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, &none, NULL, NULL, &err),
+	ok(!flexprefill_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &param, &none, &err),
 	   "an empty batch launches nothing");
 }
 

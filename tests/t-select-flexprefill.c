@@ -17,8 +17,9 @@
 static enum ar_status try(struct batch_case *c, const struct flexprefill *p, float *state,
 			  struct ar_err *err)
 {
-	return selector_find("flexprefill")->ref(&c->b, p, 0, c->q, &c->kv, state,
-						 &(struct selection){ .mask = c->mask }, err);
+	return selector_find("flexprefill")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
+								      .kv = c->kv, .state = state },
+						 p, &(struct selection){ .mask = c->mask }, err);
 }
 
 /* The masks of a batch whose cached blocks have their means. */

@@ -254,17 +254,17 @@ static void test_refusals(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
-	flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err);
+	flashprefill_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &param, NULL, &err);
 	is_str(err.msg,
 	       "flashprefill on CUDA wants blocks of 64 or 128 tokens and heads of 64, 128 or 256, "
 	       "not 128 and 96",
 	       "a head size without a kernel is refused");
 	b.shape.head_dim = 64;
 	b.shape.page_tok = 32;
-	is_int(flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err),
+	is_int(flashprefill_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &param, NULL, &err),
 	       AR_USAGE, "so is a block size without one");
 	b.shape.page_tok = 64;
-	ok(!flashprefill_enqueue(&b, &param, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err) &&
+	ok(!flashprefill_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &param, NULL, &err) &&
 	   !union_enqueue(&b, 1, NULL, NULL, NULL, &err) &&
 	   !lists_enqueue(NULL, 0, 1, NULL, NULL, &err),
 	   "an empty batch launches nothing");

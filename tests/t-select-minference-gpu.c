@@ -198,13 +198,13 @@ static void test_refusals(void)
 	void *self;
 
 	gpu_must(selector_find("minference")->open(&self, &p, &env, &err), &err);
-	is_int(minference_enqueue(&b, self, 0, NULL, &kv, NULL, &none, NULL, NULL, &err),
+	is_int(minference_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, self, &none, &err),
 	       AR_USAGE, "a head size without a kernel is refused");
 	is_str(err.msg,
 	       "scores of the last queries on the GPU take head sizes 64, 128 and 256, not 96",
 	       "which the message says");
 	b.rows.n_qblk = 0;
-	ok(!minference_enqueue(&b, self, 0, NULL, &kv, NULL, &none, NULL, NULL, &err),
+	ok(!minference_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, self, &none, &err),
 	   "an empty batch launches nothing");
 	free(self);
 }

@@ -62,7 +62,8 @@ static enum ar_status try(const struct batch_case *c, const struct minference_se
 	cached.rows.row0 = (int32_t[]){ 0, c->ctx[0] };
 	cached.keys.len = c->ctx;
 	means_update(&cached, c->kv.k, state);
-	st = minference()->ref(&c->b, self, 0, c->q, &c->kv, state,
+	st = minference()->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
+						    .state = state }, self,
 			       &(struct selection){ .columns = *l }, err);
 	free(state);
 	return st;
@@ -327,7 +328,8 @@ static bool layer_right(struct batch_case *c, const struct minference_head *head
 	out = malloc(c->q_len * sizeof *out);
 	snprintf(text, sizeof text, "minference:pattern=%s,sink=0,local=1,blocks=%d", file, blocks);
 	if (method_parse(&m, text, &err) || method_open(m, &env, &err) ||
-	    method_ref(m, &c->b, 0, c->q, &c->kv, state, out, NULL, &count, &err))
+	    method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .state = state,
+					       .out = out }, &count, &err))
 		bail_out("%s", err.msg);
 	for (int i = ctx; i < ctx + rows; i++)
 		for (int h = 0; h < 4; h++)
@@ -492,7 +494,8 @@ static void test_faults(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = minference()->ref(&c.b, self, 0, c.q, &c.kv, state,
+		st = minference()->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
+							    .state = state }, self,
 				       &(struct selection){ .columns = l }, &err);
 		hit = fault_disarm();
 		bad += st != (hit ? AR_NOMEM : AR_OK);

@@ -85,12 +85,12 @@ static void test_refusals(void)
 	const struct selection out = { 0 };
 	struct ar_err err = { 0 };
 
-	oracle_enqueue(&b, &p, 0, NULL, &kv, NULL, &out, NULL, NULL, &err);
+	oracle_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &p, &out, &err);
 	is_str(err.msg, "oracle on CUDA wants heads of 64, 128 or 256, not 96",
 	       "a head size without a kernel is refused");
 	b = (struct attn_batch){ .shape = { 32, 8, 64, 128 }, .rows.n_qblk = 8192,
 				 .keys.mask_words = 256 };
-	oracle_enqueue(&b, &p, 0, NULL, &kv, NULL, &out, NULL, NULL, &err);
+	oracle_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &p, &out, &err);
 	is_str(err.msg, "oracle on CUDA cannot rank a batch of 2147483648 blocks of all heads; "
 	       "make chunks shorter", "so is a batch with more blocks than it can number");
 }

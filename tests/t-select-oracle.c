@@ -70,7 +70,8 @@ static enum ar_status choose(struct batch_case *c, double share, struct ar_err *
 {
 	const struct oracle p = { .share = share };
 
-	return selector_find("oracle")->ref(&c->b, &p, 0, c->q, &c->kv, NULL,
+	return selector_find("oracle")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
+								 .kv = c->kv }, &p,
 					    &(struct selection){ .mask = c->mask }, err);
 }
 

@@ -15,8 +15,8 @@ static void choose(struct batch_case *c, const char *name, const void *param, in
 {
 	struct ar_err err;
 
-	if (selector_find(name)->ref(&c->b, param, layer, NULL, &c->kv, NULL,
-				     &(struct selection){ .mask = c->mask }, &err))
+	if (selector_find(name)->ref(&(struct attn_call){ .b = &c->b, .layer = layer, .kv = c->kv },
+				     param, &(struct selection){ .mask = c->mask }, &err))
 		bail_out("%s", err.msg);
 }
 

@@ -145,7 +145,7 @@ static int row_faults(const struct select_pair *pair, int r, int i, int head, co
 
 /* ---- cases ---- */
 
-static bool agrees(const struct method *m, selector_enqueue_fn *enqueue, int dim, uint64_t seed)
+static bool agrees(const struct method *m, selector_fn *enqueue, int dim, uint64_t seed)
 {
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL };
 	struct rng rng = { seed };
@@ -194,12 +194,12 @@ static void test_refusal(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
-	proxyattn_enqueue(&b, &p, 0, NULL, &kv, NULL, NULL, NULL, NULL, &err);
+	proxyattn_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &p, NULL, &err);
 	is_str(err.msg, "proxyattn on CUDA wants blocks of 64 or 128 tokens and heads of 64, 128 "
 	       "or 256, not 128 and 96", "a head size without a kernel is refused");
 }
 
-static void test_masks(const struct method *m, const char *spec, selector_enqueue_fn *enqueue,
+static void test_masks(const struct method *m, const char *spec, selector_fn *enqueue,
 		       const char *by, uint64_t seed)
 {
 	int n = (int)gpu_test_number("ATTNREPLAY_TEST_CASES", 4);

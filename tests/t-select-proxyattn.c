@@ -13,7 +13,8 @@
 
 static enum ar_status choose(struct batch_case *c, const struct proxyattn *p, struct ar_err *err)
 {
-	return selector_find("proxyattn")->ref(&c->b, p, 0, c->q, &c->kv, NULL,
+	return selector_find("proxyattn")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
+								    .kv = c->kv }, p,
 					       &(struct selection){ .mask = c->mask }, err);
 }
 
@@ -113,8 +114,10 @@ static void test_scores(void)
 
 	formula(&c, 1);
 	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
-	if (selector_find("proxyattn")->ref(&c.b, &p, 0, c.q, &c.kv, NULL, &(struct selection){
-					    .mask = c.mask, .score = score }, &err))
+	if (selector_find("proxyattn")->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv },
+					    &p,
+					    &(struct selection){ .mask = c.mask, .score = score },
+					    &err))
 		bail_out("%s", err.msg);
 	for (int i = 0; i < 12; i++)
 		for (int j = 0; j <= i / 2; j++)
@@ -135,9 +138,10 @@ static void test_stride(void)
 	formula(&c, 1);
 	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
 	for (int n = 0; n < 2; n++) {
-		if (selector_find("proxyattn")->ref(&c.b, &p, 0, c.q, &c.kv, NULL,
-						    &(struct selection){
-						    .mask = c.mask, .score = score[n] }, &err))
+		if (selector_find("proxyattn")->ref(&(struct attn_call){ .b = &c.b, .q = c.q,
+									 .kv = c.kv }, &p,
+						    &(struct selection){ .mask = c.mask, .score = score[n] },
+						    &err))
 			bail_out("%s", err.msg);
 		for (int i = 0; i < 24 * 2 * 4; i++)
 			if (i / 8 % 4 == 1 || i / 8 % 4 == 2)

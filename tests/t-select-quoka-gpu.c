@@ -21,7 +21,7 @@ struct pair {
 	uint16_t *score;	/* the device's */
 };
 
-static void pair_make(struct pair *p, selector_enqueue_fn *enqueue, struct rng *rng,
+static void pair_make(struct pair *p, selector_fn *enqueue, struct rng *rng,
 		      enum case_fill fill, struct attn_shape s, const struct quoka *param, int n,
 		      const int *ctx, const int *rows)
 {
@@ -149,7 +149,7 @@ static void report(const struct tally *t, const char *of)
 	is_int(t->same, t->cases, "lists differ from the reference's only at the border: %s", of);
 }
 
-static void run_case(struct tally *t, selector_enqueue_fn *enqueue, struct attn_shape s,
+static void run_case(struct tally *t, selector_fn *enqueue, struct attn_shape s,
 		     uint64_t seed)
 {
 	static const int edge[] = { 0, 1, 63, 64, 128, 255, 256, 257, 4095, 4096, 4097 };
@@ -172,7 +172,7 @@ static void run_case(struct tally *t, selector_enqueue_fn *enqueue, struct attn_
 	pair_release(&p);
 }
 
-static void test_shape(selector_enqueue_fn *enqueue, const char *by, int head_dim, int group,
+static void test_shape(selector_fn *enqueue, const char *by, int head_dim, int group,
 		       int page_tok, int n_case)
 {
 	struct attn_shape s = {
@@ -221,17 +221,18 @@ static void test_refusals(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
-	quoka_enqueue(&b, &param, 0, NULL, &kv, NULL, &out, NULL, NULL, &err);
+	quoka_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &param, &out, &err);
 	is_str(err.msg,
 	       "quoka on CUDA wants blocks of 64 or 128 tokens and heads of 64, 128 or 256, "
 	       "not 128 and 96",
 	       "a head size without a kernel is refused");
 	b.shape.head_dim = 64;
 	b.shape.page_tok = 32;
-	is_int(quoka_enqueue(&b, &param, 0, NULL, &kv, NULL, &out, NULL, NULL, &err), AR_USAGE,
+	is_int(quoka_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &param, &out,
+			     &err), AR_USAGE,
 	       "so is a block size without one");
 	b.shape.page_tok = 64;
-	is_int(quoka_enqueue(&b, &param, 0, NULL, &kv, NULL, &out, NULL, NULL, &err), AR_OK,
+	is_int(quoka_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &param, &out, &err), AR_OK,
 	       "an empty batch launches nothing");
 }
 

@@ -26,7 +26,8 @@ static enum ar_status choose(const struct batch_case *c, const struct quoka *p,
 			     struct token_lists *l, struct ar_err *err)
 {
 	memset(l->n, 0xff, (size_t)(c->b.rows.n_req * c->b.shape.kv_heads) * sizeof *l->n);
-	return selector_find("quoka")->ref(&c->b, p, 0, c->q, &c->kv, NULL,
+	return selector_find("quoka")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
+								.kv = c->kv }, p,
 					   &(struct selection){ .tokens = *l }, err);
 }
 
@@ -254,17 +255,20 @@ static void test_method(void)
 	out = malloc(c.q_len * sizeof *out);
 	dense = malloc(c.q_len * sizeof *dense);
 	must(method_parse(&m, "dense", &err), &err);
-	must(method_ref(m, &c.b, 0, c.q, &c.kv, NULL, dense, NULL, NULL, &err), &err);
+	must(method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = dense },
+			NULL, &err), &err);
 	method_free(m);
 	must(method_parse(&m, "quoka:kv-ratio=1", &err), &err);
-	must(method_ref(m, &c.b, 0, c.q, &c.kv, NULL, out, NULL, count, &err), &err);
+	must(method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out },
+			count, &err), &err);
 	for (size_t i = 0; i < c.q_len; i++)
 		diff += fabsf(bf16_to_f32(out[i]) - bf16_to_f32(dense[i])) > 0.01f;
 	is_int(diff, 0, "with all tokens the method is dense");
 	is_int(count[1].group_sel, 203, "... and counts them all");
 	method_free(m);
 	must(method_parse(&m, "quoka", &err), &err);
-	must(method_ref(m, &c.b, 0, c.q, &c.kv, NULL, out, NULL, count, &err), &err);
+	must(method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out },
+			count, &err), &err);
 	is_int(count[1].group_sel, 50, "by itself it keeps a quarter");
 	is_str(m->params, "{\"exec\":\"gather\",\"kv-ratio\":0.25,\"queries\":0,"
 	       "\"query-ratio\":0.25,\"select\":\"quoka\",\"tokens\":0,\"union\":\"none\"}",

@@ -129,7 +129,8 @@ static void choose(struct keys *x, const struct method *m, const struct attn_bat
 	bool tokens = m->selector->gives == SHAPE_TOKENS;
 	struct ar_err err;
 
-	must(method_select_ref(m, b, 0, q, &c->kv, state, &sel, &err), &err);
+	must(method_select_ref(m, &(struct attn_call){ .b = b, .q = q, .kv = c->kv,
+						       .state = state }, &sel, &err), &err);
 	*x = (struct keys){ .n_row = tokens ? b->rows.n_req * b->shape.kv_heads :
 					      b->rows.n_qblk * b->shape.q_heads,
 			    .n_key = (b->keys.max_kv_blk + 1) * b->shape.page_tok };

@@ -214,8 +214,8 @@ static bool refuses(void)
 	struct seer_self g = { .n_layers = 1, .model_layers = 1 };
 	struct ar_err err;
 
-	return seer_enqueue(&b, &g, 0, NULL, &(struct kv_cache){ 0 }, NULL,
-			    &(struct selection){ 0 }, NULL, NULL, &err) == AR_USAGE &&
+	return seer_enqueue(&(struct attn_call){ .b = &b }, &g, &(struct selection){ 0 },
+			    &err) == AR_USAGE &&
 	       strstr(err.msg, "64, 128 or 256");
 }
 

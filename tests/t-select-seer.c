@@ -30,7 +30,9 @@ static void choose(struct batch_case *c, const struct seer_self *g, int layer, b
 {
 	struct ar_err err;
 
-	gate_must(selector_find("seer")->ref(&c->b, g, layer, c->q, &c->kv, state,
+	gate_must(selector_find("seer")->ref(&(struct attn_call){ .b = &c->b, .layer = layer,
+								  .q = c->q, .kv = c->kv,
+								  .state = state }, g,
 					     &(struct selection){ .mask = c->mask }, &err), &err);
 }
 
@@ -716,8 +718,9 @@ static void test_faults(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = selector_find("seer")->ref(&c.b, g, 0, c.q, &c.kv, state,
-						&(struct selection){ .mask = c.mask }, &err);
+		st = selector_find("seer")->ref(&(struct attn_call){ .b = &c.b, .q = c.q,
+								     .kv = c.kv, .state = state },
+						g, &(struct selection){ .mask = c.mask }, &err);
 		hit = fault_disarm();
 		bad += st != (hit ? AR_NOMEM : AR_OK);
 	}

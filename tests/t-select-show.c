@@ -33,11 +33,11 @@ static void columns(const void *self, const struct attn_shape *s, int *max_run, 
 	*max_col = 3;
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer, const bf16_t *q,
-			  const struct kv_cache *kv, void *state, const struct selection *out,
-			  struct ar_err *err)
+static enum ar_status ref(const struct attn_call *call, const void *self,
+			  const struct selection *out, struct ar_err *err)
 {
-	(void)b, (void)self, (void)layer, (void)q, (void)kv, (void)state, (void)out;
+	(void)call;
+	(void)self, (void)out;
 	return ar_fail(err, AR_DATA, "not called");
 }
 

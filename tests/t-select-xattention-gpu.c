@@ -197,8 +197,8 @@ static bool refuses(void)
 	struct attn_batch b = { .shape = { 4, 2, 96, 128 }, .rows.n_qblk = 1 };
 	struct xattention_self *x = rule(8, 4, &rng);
 	struct ar_err err;
-	bool good = xattention_enqueue(&b, x, 0, NULL, &(struct kv_cache){ 0 }, NULL,
-				       &(struct selection){ 0 }, NULL, NULL, &err) == AR_USAGE &&
+	bool good = xattention_enqueue(&(struct attn_call){ .b = &b }, x, &(struct selection){ 0 },
+				       &err) == AR_USAGE &&
 		    strstr(err.msg, "a multiple of 64");
 
 	free(x);

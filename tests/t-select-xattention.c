@@ -28,7 +28,8 @@ static struct xattention_self *rule(int stride, int q_heads, double threshold)
 static enum ar_status choose(struct batch_case *c, const struct xattention_self *x,
 			     struct ar_err *err)
 {
-	return selector_find("xattention")->ref(&c->b, x, 0, c->q, &c->kv, NULL,
+	return selector_find("xattention")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
+								     .kv = c->kv }, x,
 						&(struct selection){ .mask = c->mask }, err);
 }
 

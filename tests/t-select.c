@@ -17,8 +17,10 @@ static void select_into(struct batch_case *c, const struct flashprefill *p, uint
 {
 	struct ar_err err;
 
-	if (selector_find("flashprefill")->ref(&c->b, p, 0, c->q, &c->kv, c->state,
-					     &(struct selection){ .mask = mask }, &err))
+	if (selector_find("flashprefill")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
+								    .kv = c->kv,
+								    .state = c->state }, p,
+					       &(struct selection){ .mask = mask }, &err))
 		bail_out("%s", err.msg);
 }
 
@@ -546,7 +548,8 @@ static void test_no_memory(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = fp->ref(&c.b, &plain, 0, c.q, &c.kv, c.state,
+		st = fp->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
+						  .state = c.state }, &plain,
 			     &(struct selection){ .mask = c.mask }, &err);
 		if (!fault_disarm())
 			break;

@@ -43,9 +43,11 @@ static struct made make(const char *method, bool last_chunk)
 		case_cut(&c, (int[]){ cut ? 10 : 0 }, (int[]){ cut ? 4 : 10 });
 		c.left[0] += !last_chunk;
 		c.b.tail = method_tail(m);
-		must(method_select_ref(m, &c.b, 0, c.q, &c.kv, c.state, &x, &err), &err);
+		must(method_select_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
+							       .state = c.state }, &x, &err), &err);
 	}
-	must(m->executor->ref(&c.b, &x.lists, c.q, &c.kv, out, NULL, &err), &err);
+	must(m->executor->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out },
+			      &x.lists, &err), &err);
 	must(method_count(m, &c.b, &x.chosen, x.table, &made.n, &err), &err);
 	made.table = *x.table;
 	for (int i = 0; i < 16; i++)
@@ -137,7 +139,8 @@ static void run(const struct method *m, struct batch_case *c, void *state, const
 
 	case_cut(c, ctx, rows);
 	own = malloc(c->q_len * sizeof *own + 1);
-	must(method_ref(m, &c->b, 0, c->q, &c->kv, state, own, NULL, NULL, &err), &err);
+	must(method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .state = state,
+						.out = own }, NULL, &err), &err);
 	for (int r = 0; r < N_SEQ; r++)
 		memcpy(out + (c->at[r] + (size_t)ctx[r]) * row, own + (size_t)c->row0[r] * row,
 		       (size_t)rows[r] * row * sizeof *out);

@@ -95,7 +95,9 @@ static void show(struct shown *x, const char *method)
 		method_selection_release(&x->sel);
 		case_cut(&x->c, (int[]){ cut ? 10 : 0 }, (int[]){ cut ? 4 : 10 });
 		x->c.b.tail = method_tail(x->m);
-		must(method_select_ref(x->m, &x->c.b, 0, x->c.q, &x->c.kv, x->c.state, &x->sel,
+		must(method_select_ref(x->m, &(struct attn_call){ .b = &x->c.b, .q = x->c.q,
+								  .kv = x->c.kv,
+								  .state = x->c.state }, &x->sel,
 				       &err), &err);
 	}
 	must(method_count(x->m, &x->c.b, &x->sel.chosen, x->sel.table, x->count, &err), &err);
@@ -162,7 +164,8 @@ static void choose(struct batch_case *c, const char *selector, const void *self,
 {
 	struct ar_err err;
 
-	must(selector_find(selector)->ref(&c->b, self, 0, c->q, &c->kv, state,
+	must(selector_find(selector)->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
+							       .state = state }, self,
 					  &(struct selection){ .mask = c->mask }, &err), &err);
 }
 
@@ -277,8 +280,10 @@ static void test_shares(void)
 		case_formula(&c, (struct attn_shape){ 2, 1, 4, 2 }, v[i].n_kv);
 		case_cut(&c, (int[]){ v[i].n_kv - 8 }, (int[]){ 8 });
 		score = calloc((size_t)(c.b.rows.n_qblk * 2 * c.b.keys.max_kv_blk), sizeof *score);
-		must(selector_find("bfla")->ref(&c.b, &p, 0, c.q, &c.kv, NULL, &(struct selection){
-						.mask = c.mask, .score = score }, &err), &err);
+		must(selector_find("bfla")->ref(&(struct attn_call){ .b = &c.b, .q = c.q,
+								     .kv = c.kv }, &p,
+						&(struct selection){ .mask = c.mask, .score = score },
+						&err), &err);
 		for (int q = 0; q < 2; q++)
 			for (int h = 0; h < 2; h++) {
 				/* The second page of a query block sees all of its own. */
@@ -401,7 +406,9 @@ static void test_one_row(void)
 		for (int cut = 0; cut < 2; cut++) {
 			method_selection_release(&sel);
 			case_cut(&c, (int[]){ cut ? len - 1 : 0 }, (int[]){ cut ? 1 : len - 1 });
-			must(method_select_ref(m, &c.b, 0, c.q, &c.kv, state, &sel, &err), &err);
+			must(method_select_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q,
+								       .kv = c.kv, .state = state },
+					       &sel, &err), &err);
 		}
 		for (int h = 0; h < 4; h++)
 			n += sel.chosen.mask[h * c.b.keys.mask_words] == (2u << 10) - 1;

@@ -300,14 +300,11 @@ int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *
 enum { MAX_THREADS = 16 };
 
 struct job {
-	const struct attn_batch *b;
+	const struct attn_call *call;
+	const struct attn_batch *b;	/* of the call */
 	const struct attn_tile *tile;
 	int n_tile;
 	const struct block_lists *lists;
-	const bf16_t *q;
-	const struct kv_cache *kv;
-	bf16_t *out;
-	float *lse;
 	int dim, ld_dim, ld_key;	/* head_dim, padded; page_tok, padded */
 	int max_row;			/* packed rows of a tile, padded */
 	atomic_int next;		/* first tile nobody has taken */
@@ -354,7 +351,7 @@ static void load_block(struct desk *d, int page0, int head, int blk, int n)
 	size_t page = (size_t)j->b->keys.page[page0 + blk];
 	size_t off = (page * (size_t)s->kv_heads + (size_t)head) *
 		     (size_t)s->page_tok * (size_t)j->dim;
-	const bf16_t *k = j->kv->k + off, *v = j->kv->v + off;
+	const bf16_t *k = j->call->kv.k + off, *v = j->call->kv.v + off;
 
 	multiply_transpose(d->k, j->ld_key, k, n, j->dim);
 	for (int t = 0; t < n; t++)
@@ -401,7 +398,8 @@ static void begin_tile(struct desk *d, const struct attn_tile *t)
 	const struct job *j = d->job;
 
 	for (int i = 0; i < t->n_row * t->n_head; i++) {
-		bf16_widen(d->q + i * j->dim, j->q + row_index(j, t, i) * (size_t)j->dim, j->dim);
+		bf16_widen(d->q + i * j->dim, j->call->q + row_index(j, t, i) * (size_t)j->dim,
+			   j->dim);
 		d->max[i] = -INFINITY;
 		d->sum[i] = 0;
 	}
@@ -417,10 +415,10 @@ static void end_tile(struct desk *d, const struct attn_tile *t)
 		bool none = d->max[i] == -INFINITY;
 
 		for (int c = 0; c < j->dim; c++)
-			j->out[row * (size_t)j->dim + (size_t)c] =
+			j->call->out[row * (size_t)j->dim + (size_t)c] =
 				none ? 0 : bf16_from_f32(d->o[i * j->ld_dim + c] / d->sum[i]);
-		if (j->lse)
-			j->lse[row] = none ? -INFINITY : d->max[i] + logf(d->sum[i]);
+		if (j->call->lse)
+			j->call->lse[row] = none ? -INFINITY : d->max[i] + logf(d->sum[i]);
 	}
 }
 
@@ -480,14 +478,13 @@ static void run_all(struct desk *desk, int n)
 		pthread_join(thread[i], NULL);
 }
 
-enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan_fn, int heads,
-			  const struct block_lists *lists, const bf16_t *q,
-			  const struct kv_cache *kv, bf16_t *out, float *lse,
-			  struct ar_err *err)
+enum ar_status attend_ref(const struct attn_call *call, attend_plan_fn *plan_fn, int heads,
+			  const struct block_lists *lists, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	enum ar_status st = AR_OK;
 	struct attn_batch whole = *b;
-	struct job j = { .b = b, .lists = lists, .q = q, .kv = kv, .out = out, .lse = lse };
+	struct job j = { .call = call, .b = b, .lists = lists };
 	struct attn_tile *tile = NULL;
 	struct desk desk[MAX_THREADS];
 	float *mem = NULL;

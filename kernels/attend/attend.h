@@ -39,17 +39,14 @@ int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *
 int attend_rank(int n);
 
 /* executor->ref over block lists. */
-enum ar_status attend_ref(const struct attn_batch *b, attend_plan_fn *plan, int heads,
-			  const struct block_lists *lists, const bf16_t *q,
-			  const struct kv_cache *kv, bf16_t *out, float *lse,
-			  struct ar_err *err);
+enum ar_status attend_ref(const struct attn_call *call, attend_plan_fn *plan, int heads,
+			  const struct block_lists *lists, struct ar_err *err);
 
 /* CUDA.  plan: what made the tiles; heads: the most that are packed in one.  Checks the shape
  * and takes the kernel for the current device. */
-typedef enum ar_status attend_enqueue_fn(const struct attn_batch *b, attend_plan_fn *plan,
+typedef enum ar_status attend_enqueue_fn(const struct attn_call *call, attend_plan_fn *plan,
 					 int heads, const struct block_lists *lists,
-					 const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-					 float *lse, void *work, void *stream, struct ar_err *err);
+					 struct ar_err *err);
 attend_enqueue_fn attend_enqueue;
 attend_enqueue_fn attend_sm80_enqueue;	/* mma.sync; any device from 8.0 on; whole tiles */
 attend_enqueue_fn attend_sm90_enqueue;	/* wgmma and the copy engine; 9.0; parts as well */

@@ -1,8 +1,7 @@
-/* Choose the attention kernel of the device, and whether the plan cuts tiles into parts. */
+/* Choose the attention kernel of the device. */
 #include "config.h"
 
 #include "kernels/attend/attend.h"
-#include "kernels/prim/cuda.h"
 
 static enum ar_status check(const struct attn_shape *s, int heads, struct ar_err *err)
 {
@@ -18,46 +17,22 @@ static enum ar_status check(const struct attn_shape *s, int heads, struct ar_err
 	return AR_OK;
 }
 
-/* Ask the current device for its major compute capability and its multiprocessors. */
-static enum ar_status ask_device(int *major, int *n_sm, struct ar_err *err)
+enum ar_status attend_enqueue(const struct attn_call *call, attend_plan_fn *plan, int heads,
+			      const struct block_lists *lists, struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
-	int device;
-
-	CU(cudaGetDevice(&device));
-	CU(cudaDeviceGetAttribute(major, cudaDevAttrComputeCapabilityMajor, device));
-	CU(cudaDeviceGetAttribute(n_sm, cudaDevAttrMultiProcessorCount, device));
-out:
-	return st;
-}
-
-enum ar_status executor_multiprocessors(int *n_sm, struct ar_err *err)
-{
-	int major, n;
-	enum ar_status st = ask_device(&major, &n, err);
-
-	if (!st)
-		*n_sm = major == 9 ? n : 0;
-	return st;
-}
-
-enum ar_status attend_enqueue(const struct attn_batch *b, attend_plan_fn *plan, int heads,
-			      const struct block_lists *lists, const bf16_t *q,
-			      const struct kv_cache *kv, bf16_t *out, float *lse,
-			      void *work, void *stream, struct ar_err *err)
-{
+	const struct attn_batch *b = call->b;
 	enum ar_status st = check(&b->shape, heads, err);
 	attend_enqueue_fn *fn;
-	int major, n_sm;
+	const struct gpu *gpu;
 
 	if (st || !b->n_tile)
 		return st;
-	st = ask_device(&major, &n_sm, err);
+	st = gpu_current(&gpu, err);
 	if (st)
 		return st;
-	if (b->shape.head_dim == 256 && major != 9)
+	if (b->shape.head_dim == 256 && !gpu_is_hopper(gpu))
 		return ar_fail(err, AR_USAGE, "attention with head size 256 takes a GPU of compute "
-			       "capability 9, this one has %d", major);
-	fn = major == 9 ? attend_sm90_enqueue : attend_sm80_enqueue;
-	return fn(b, plan, heads, lists, q, kv, out, lse, work, stream, err);
+			       "capability 9, this one has %d", gpu->cc / 10);
+	fn = gpu_is_hopper(gpu) ? attend_sm90_enqueue : attend_sm80_enqueue;
+	return fn(call, plan, heads, lists, err);
 }

@@ -272,16 +272,13 @@ out:
 	return st;
 }
 
-enum ar_status attend_sm80_enqueue(const struct attn_batch *b, attend_plan_fn *plan, int heads,
-				   const struct block_lists *lists, const bf16_t *q,
-				   const struct kv_cache *kv, bf16_t *out, float *lse,
-				   void *work, void *stream, struct ar_err *err)
+enum ar_status attend_sm80_enqueue(const struct attn_call *call, attend_plan_fn *plan, int heads,
+				   const struct block_lists *lists, struct ar_err *err)
 {
-	struct attend_args a = { *b, *lists, q, *kv, out, lse };
+	struct attend_args a = { *call->b, *lists, call->q, call->kv, call->out, call->lse };
+	cudaStream_t stream = (cudaStream_t)call->stream;
 
 	(void)plan;	/* the tiles say it */
 	(void)heads;
-	(void)work;	/* for parts */
-	return b->shape.head_dim == 64 ? launch<64>(a, (cudaStream_t)stream, err) :
-					 launch<128>(a, (cudaStream_t)stream, err);
+	return a.b.shape.head_dim == 64 ? launch<64>(a, stream, err) : launch<128>(a, stream, err);
 }

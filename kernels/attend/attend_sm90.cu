@@ -228,35 +228,33 @@ attend_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CU
 /* ---- launch ---- */
 
 template <class C>
-enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t *q,
-		      const struct kv_cache *kv, cudaStream_t stream, struct ar_err *err)
+enum ar_status launch(const struct attn_call *call, struct params p, struct ar_err *err)
 {
 	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t kvdim[2] = { C::D, INT32_MAX };
 	const uint32_t kvbox[2] = { COLS, C::RUN };
 	CUtensorMap qmap, kmap, vmap;
-	enum ar_status st = map_q<C>(&qmap, &p, b, q, err);
+	enum ar_status st = map_q<C>(&qmap, &p, call->b, call->q, err);
 
 	if (!st)
-		st = tensor_map(&kmap, kv->k, 2, kvdim, kvbox, err);
+		st = tensor_map(&kmap, call->kv.k, 2, kvdim, kvbox, err);
 	if (!st)
-		st = tensor_map(&vmap, kv->v, 2, kvdim, kvbox, err);
+		st = tensor_map(&vmap, call->kv.v, 2, kvdim, kvbox, err);
 	if (!st)
-		st = launch_tiles<C>(attend_sm90<C>, b->n_tile, p.piece, stream, err, qmap, kmap,
-				     vmap, p);
+		st = launch_tiles<C>(attend_sm90<C>, call->b->n_tile, p.piece,
+				     (cudaStream_t)call->stream, err, qmap, kmap, vmap, p);
 	return st;
 }
 
 template <int D>
-enum ar_status launch_size(const struct attn_batch *b, bool per_block, const struct params &p,
-			   const bf16_t *q, const struct kv_cache *kv, cudaStream_t stream,
+enum ar_status launch_size(const struct attn_call *call, bool per_block, const struct params &p,
 			   struct ar_err *err)
 {
-	if (b->shape.page_tok == 128)
-		return launch<config<D, 128, 2>>(b, p, q, kv, stream, err);
+	if (call->b->shape.page_tok == 128)
+		return launch<config<D, 128, 2>>(call, p, err);
 	if (per_block)
-		return launch<config<D, 64, 1>>(b, p, q, kv, stream, err);
-	return launch<config<D, 64, 2>>(b, p, q, kv, stream, err);
+		return launch<config<D, 64, 1>>(call, p, err);
+	return launch<config<D, 64, 2>>(call, p, err);
 }
 
 constexpr size_t part_bytes(int dim)
@@ -276,28 +274,27 @@ size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l
 	return attend_piece_bytes(n) + n * part_bytes(s->head_dim);
 }
 
-enum ar_status attend_sm90_enqueue(const struct attn_batch *b, attend_plan_fn *plan, int heads,
-				   const struct block_lists *lists, const bf16_t *q,
-				   const struct kv_cache *kv, bf16_t *out, float *lse,
-				   void *work, void *stream, struct ar_err *err)
+enum ar_status attend_sm90_enqueue(const struct attn_call *call, attend_plan_fn *plan, int heads,
+				   const struct block_lists *lists, struct ar_err *err)
 {
-	const struct attn_shape *s = &b->shape;
+	const struct attn_batch *b = call->b;
 	const bool per_block = plan == attend_plan_blocks;
 	const bool cut = per_block && lists->block && b->n_part && b->n_tile <= ATTEND_CUT_TILES;
-	const struct params p = { tile_params_of(b, heads, cut, out, lse, work), b->kept,
-				  lists->block, lists->n, lists->stride };
+	const struct params p = { tile_params_of(call, heads, cut), b->kept, lists->block,
+				  lists->n, lists->stride };
 	enum ar_status st = AR_OK;
 
 	if (cut)
-		st = attend_cut_enqueue(b, lists, (struct attend_piece *)work, stream, err);
+		st = attend_cut_enqueue(b, lists, (struct attend_piece *)call->work, call->stream,
+					err);
 	if (st)
 		return st;
-	switch (s->head_dim) {
+	switch (b->shape.head_dim) {
 	case 64:
-		return launch_size<64>(b, per_block, p, q, kv, (cudaStream_t)stream, err);
+		return launch_size<64>(call, per_block, p, err);
 	case 128:
-		return launch_size<128>(b, per_block, p, q, kv, (cudaStream_t)stream, err);
+		return launch_size<128>(call, per_block, p, err);
 	default:
-		return launch_size<256>(b, per_block, p, q, kv, (cudaStream_t)stream, err);
+		return launch_size<256>(call, per_block, p, err);
 	}
 }

@@ -565,23 +565,23 @@ __device__ __forceinline__ void run_tile(const struct tile_params *p, Prefetch p
 /* ---- launch ---- */
 
 /* heads: packed in a tile.  piece: attend_cut makes pieces, at the start of work. */
-struct tile_params tile_params_of(const struct attn_batch *b, int heads, bool piece, bf16_t *out,
-				  float *lse, void *work)
+struct tile_params tile_params_of(const struct attn_call *call, int heads, bool piece)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	struct tile_params p = {};
 
 	p.tile = (attn_tile *)b->tile;
-	p.piece = piece ? (struct attend_piece *)work : NULL;
+	p.piece = piece ? (struct attend_piece *)call->work : NULL;
 	p.page = b->keys.page;
 	p.q_heads = s->q_heads;
 	p.group = s->q_heads / s->kv_heads;
 	p.kv_heads = s->kv_heads;
 	p.heads = heads;
 	p.scale = 1.4426950408889634f / sqrtf((float)s->head_dim);
-	p.out = (__nv_bfloat16 *)out;
-	p.lse = lse;
-	p.part = (char *)work + attend_piece_bytes(b->n_tile);
+	p.out = (__nv_bfloat16 *)call->out;
+	p.lse = call->lse;
+	p.part = (char *)call->work + attend_piece_bytes(b->n_tile);
 	return p;
 }
 

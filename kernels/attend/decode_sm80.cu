@@ -586,12 +586,13 @@ size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l
 template <int D, int PAGE, bool LISTED>
 static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
-	int bytes = (int)sizeof(union decode_smem<D>), device, grid;
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
+	int bytes = (int)sizeof(union decode_smem<D>), grid;
 
-	CU(cudaGetDevice(&device));
-	CU(cudaDeviceGetAttribute(&grid, cudaDevAttrMultiProcessorCount, device));
-	grid *= BLOCKS_PER_SM<D>;
+	if (st)
+		return st;
+	grid = gpu->n_sm * BLOCKS_PER_SM<D>;
 	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
 	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTED>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
@@ -612,10 +613,10 @@ static enum ar_status launch_dim(const struct decode_args &a, cudaStream_t strea
 			       launch<D, 128, false>(a, stream, err);
 }
 
-static struct decode_args make_args(const struct attn_batch *b, int heads,
-				    const struct block_lists *lists, const bf16_t *q,
-				    const struct kv_cache *kv, bf16_t *out, void *work)
+static struct decode_args make_args(const struct attn_call *call, int heads,
+				    const struct block_lists *lists)
 {
+	const struct attn_batch *b = call->b;
 	int group = b->shape.q_heads / b->shape.kv_heads;
 	struct decode_args a = { *b };
 
@@ -625,19 +626,19 @@ static struct decode_args make_args(const struct attn_batch *b, int heads,
 	a.list_seg = (a.heads + HEADS - 1) / HEADS;
 	a.kv_seg = (group + a.heads - 1) / a.heads * a.list_seg;
 	a.n_seg = b->shape.kv_heads * a.kv_seg;
-	a.q = q;
-	a.kv = *kv;
-	a.out = out;
-	a.part = work;
+	a.q = call->q;
+	a.kv = call->kv;
+	a.out = call->out;
+	a.part = call->work;
 	return a;
 }
 
-enum ar_status decode_enqueue(const struct attn_batch *b, int heads,
-			      const struct block_lists *lists, const bf16_t *q,
-			      const struct kv_cache *kv, bf16_t *out, void *work, void *stream,
-			      struct ar_err *err)
+enum ar_status decode_enqueue(const struct attn_call *call, int heads,
+			      const struct block_lists *lists, struct ar_err *err)
 {
-	struct decode_args a = make_args(b, heads, lists, q, kv, out, work);
+	const struct attn_batch *b = call->b;
+	cudaStream_t stream = (cudaStream_t)call->stream;
+	struct decode_args a = make_args(call, heads, lists);
 
 	if (b->shape.page_tok != 64 && b->shape.page_tok != 128)
 		return ar_fail(err, AR_USAGE, "decode on the GPU takes blocks of 64 and 128 "
@@ -649,10 +650,10 @@ enum ar_status decode_enqueue(const struct attn_batch *b, int heads,
 		return AR_OK;
 	switch (b->shape.head_dim) {
 	case 64:
-		return launch_dim<64>(a, (cudaStream_t)stream, err);
+		return launch_dim<64>(a, stream, err);
 	case 128:
-		return launch_dim<128>(a, (cudaStream_t)stream, err);
+		return launch_dim<128>(a, stream, err);
 	default:
-		return launch_dim<256>(a, (cudaStream_t)stream, err);
+		return launch_dim<256>(a, stream, err);
 	}
 }

@@ -6,6 +6,7 @@
 #include <stdalign.h>
 #include <stdbool.h>
 
+#include "base/gpu.h"
 #include "base/status.h"
 #include "kernels/attn.h"
 
@@ -47,6 +48,9 @@ struct attn_tile {		/* three loads of 16 bytes */
 /* A plan with parts has at most this many tiles per multiprocessor. */
 enum { EXECUTOR_WAVES = 4 };
 
+typedef enum ar_status executor_fn(const struct attn_call *call, const struct executor_lists *lists,
+				   struct ar_err *err);
+
 struct executor {
 	const char *name;	/* "paged" */
 	const char *title;
@@ -64,16 +68,10 @@ struct executor {
 	 * a plan of its own, without parts; enqueue runs b->tile in work_bytes() of work.  move,
 	 * where it is not NULL, goes first and copies to work the keys and values that enqueue
 	 * reads. */
-	enum ar_status (*ref)(const struct attn_batch *b, const struct executor_lists *lists,
-			      const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
-			      struct ar_err *err);
+	executor_fn *ref;
 	size_t (*work_bytes)(const struct attn_shape *s, const struct attn_limits *l, int heads);
-	enum ar_status (*move)(const struct attn_batch *b, const struct executor_lists *lists,
-			       const struct kv_cache *kv, void *work, void *stream,
-			       struct ar_err *err);
-	enum ar_status (*enqueue)(const struct attn_batch *b, const struct executor_lists *lists,
-				  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-				  float *lse, void *work, void *stream, struct ar_err *err);
+	executor_fn *move;
+	executor_fn *enqueue;
 };
 
 extern const struct executor *const executors[];	/* ends with NULL */
@@ -82,22 +80,22 @@ const struct executor *executor_find(const char *name);
 /* The n_part of a batch with these tiles. */
 int executor_count_parts(const struct attn_tile *tile, int n);
 
-/* CUDA: the n_sm for batches on the current device; 0 where its kernel takes whole tiles only. */
-enum ar_status executor_multiprocessors(int *n_sm, struct ar_err *err);
+/* The n_sm of batches for a GPU; 0 where its kernels take whole tiles only. */
+static inline int executor_n_sm(const struct gpu *g)
+{
+	return gpu_is_hopper(g) ? g->n_sm : 0;
+}
 
 /* Decode attention: every request has one row (n_row == n_req, row0[r] == r), position
  * ctx[r].  lists: one per (request, group of at most heads heads of a KV head), heads 0: of whole
  * KV heads; they hold no block past the row's own.  lists NULL: every block.  A row under an empty
  * list gets 0.  b->tile is not used.  What is launched on a device depends on n_req, heads and
  * addresses only, not on what the arrays hold.  Launches on one device must not overlap. */
-enum ar_status decode_ref(const struct attn_batch *b, int heads, const struct block_lists *lists,
-			  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
+enum ar_status decode_ref(const struct attn_call *call, int heads, const struct block_lists *lists,
 			  struct ar_err *err);
 size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
-enum ar_status decode_enqueue(const struct attn_batch *b, int heads,
-			      const struct block_lists *lists, const bf16_t *q,
-			      const struct kv_cache *kv, bf16_t *out, void *work, void *stream,
-			      struct ar_err *err);
+enum ar_status decode_enqueue(const struct attn_call *call, int heads,
+			      const struct block_lists *lists, struct ar_err *err);
 
 #ifdef __cplusplus
 }

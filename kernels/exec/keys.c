@@ -66,22 +66,25 @@ static float soften(const struct keys *k, int pos, float scale, float *p, float 
 	return sum;
 }
 
-void keys_attend(struct keys *k, const struct attn_batch *b, int req, int row, int n_row, int head,
-		 const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse)
+void keys_attend(struct keys *k, const struct attn_call *call, int req, int row, int n_row,
+		 int head)
 {
+	const struct attn_batch *b = call->b;
 	int dim = b->shape.head_dim;
 	size_t heads = (size_t)b->shape.q_heads;
 	size_t first = (size_t)(b->rows.row0[req] + row) * heads + (size_t)head;
 	const int32_t *pos = b->rows.pos + b->rows.row0[req] + row;
 
 	for (int i = 0; i < n_row; i++)
-		bf16_widen(k->q + i * dim, q + (first + (size_t)i * heads) * (size_t)dim, dim);
+		bf16_widen(k->q + i * dim, call->q + (first + (size_t)i * heads) * (size_t)dim,
+			   dim);
 	for (int at = 0; at < k->n; at += STEP) {
 		int n = k->n - at < STEP ? k->n - at : STEP;
 
 		for (int t = 0; t < n; t++)
 			multiply_transpose(k->k + t, STEP,
-					   kv->k + key_at(b, req, head, k->pos[at + t]), 1, dim);
+					   call->kv.k + key_at(b, req, head, k->pos[at + t]),
+					   1, dim);
 		multiply(k->p + at, k->ld, k->q, dim, k->k, STEP, n_row, n, dim, false);
 	}
 	for (int i = 0; i < n_row; i++) {
@@ -90,20 +93,20 @@ void keys_attend(struct keys *k, const struct attn_batch *b, int req, int row, i
 		float sum = soften(k, pos[i], 1 / sqrtf((float)dim), p, &max);
 
 		k->sum[i] = sum;
-		if (lse)
-			lse[to] = sum > 0 ? max + logf(sum) : -INFINITY;
+		if (call->lse)
+			call->lse[to] = sum > 0 ? max + logf(sum) : -INFINITY;
 	}
 	for (int at = 0; at < k->n; at += STEP) {
 		int n = k->n - at < STEP ? k->n - at : STEP;
 
 		for (int t = 0; t < n; t++)
 			bf16_widen(k->v + t * k->ld_dim,
-				   kv->v + key_at(b, req, head, k->pos[at + t]), dim);
+				   call->kv.v + key_at(b, req, head, k->pos[at + t]), dim);
 		multiply(k->out, k->ld_dim, k->p + at, k->ld, k->v, k->ld_dim, n_row, dim, n,
 			 at > 0);
 	}
 	for (int i = 0; i < n_row; i++) {
-		bf16_t *to = out + (first + (size_t)i * heads) * (size_t)dim;
+		bf16_t *to = call->out + (first + (size_t)i * heads) * (size_t)dim;
 
 		for (int d = 0; d < dim; d++)
 			to[d] = k->sum[i] > 0 ?

@@ -21,7 +21,7 @@ void keys_release(struct keys *k);
 
 /* Attention of the rows [row, row + n_row) of request req, at most page_tok, over those of the keys
  * that each may see. */
-void keys_attend(struct keys *k, const struct attn_batch *b, int req, int row, int n_row, int head,
-		 const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse);
+void keys_attend(struct keys *k, const struct attn_call *call, int req, int row, int n_row,
+		 int head);
 
 #endif

@@ -67,15 +67,14 @@ enum ar_status method_selection_init(struct method_selection *x, const struct me
 	return shape_alloc(x, m, &e) ? AR_OK : ar_nomem(err);
 }
 
-enum ar_status method_choose_ref(const struct method *m, const struct attn_batch *b, int layer,
-				 const bf16_t *q, const struct kv_cache *kv, void *state,
+enum ar_status method_choose_ref(const struct method *m, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err)
 {
-	enum ar_status st = method_selection_init(x, m, b, err);
+	enum ar_status st = method_selection_init(x, m, call->b, err);
 
 	if (st || m->dense)
 		return st;
-	return m->selector->ref(b, m->self, layer, q, kv, state, &x->chosen, err);
+	return m->selector->ref(call, m->self, &x->chosen, err);
 }
 
 void method_lower_ref(const struct attn_batch *b, struct method_selection *x)
@@ -90,28 +89,26 @@ void method_lower_ref(const struct attn_batch *b, struct method_selection *x)
 		  b->keys.mask_words, &x->lists.blocks);
 }
 
-enum ar_status method_select_ref(const struct method *m, const struct attn_batch *b, int layer,
-				 const bf16_t *q, const struct kv_cache *kv, void *state,
+enum ar_status method_select_ref(const struct method *m, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err)
 {
-	enum ar_status st = method_choose_ref(m, b, layer, q, kv, state, x, err);
+	enum ar_status st = method_choose_ref(m, call, x, err);
 
 	if (!st && x->chosen.mask)
-		method_lower_ref(b, x);
+		method_lower_ref(call->b, x);
 	return st;
 }
 
-enum ar_status method_ref(const struct method *m, const struct attn_batch *b, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state, bf16_t *out,
-			  float *lse, struct selection_count *count, struct ar_err *err)
+enum ar_status method_ref(const struct method *m, const struct attn_call *call,
+			  struct selection_count *count, struct ar_err *err)
 {
 	struct method_selection x = { 0 };
-	enum ar_status st = method_select_ref(m, b, layer, q, kv, state, &x, err);
+	enum ar_status st = method_select_ref(m, call, &x, err);
 
 	if (!st)
-		st = m->executor->ref(b, &x.lists, q, kv, out, lse, err);
+		st = m->executor->ref(call, &x.lists, err);
 	if (!st && count)
-		st = method_count(m, b, &x.chosen, x.table, count, err);
+		st = method_count(m, call->b, &x.chosen, x.table, count, err);
 	method_selection_release(&x);
 	return st;
 }

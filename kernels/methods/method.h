@@ -86,20 +86,16 @@ enum ar_status method_selection_init(struct method_selection *x, const struct me
 				     const struct attn_batch *b, struct ar_err *err);
 void method_selection_release(struct method_selection *x);
 
-/* Reference: select, union, lists, in a layer of the model.  state as in selector.h (NULL when the
- * selector keeps none).  *x is to be released even after a failure. */
-enum ar_status method_select_ref(const struct method *m, const struct attn_batch *b, int layer,
-				 const bf16_t *q, const struct kv_cache *kv, void *state,
+/* Reference of one call: select, union, lists.  *x is to be released even after a failure. */
+enum ar_status method_select_ref(const struct method *m, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err);
 
 /* The same and attention over it.  count: [kv_heads] of request 0, or NULL. */
-enum ar_status method_ref(const struct method *m, const struct attn_batch *b, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state, bf16_t *out,
-			  float *lse, struct selection_count *count, struct ar_err *err);
+enum ar_status method_ref(const struct method *m, const struct attn_call *call,
+			  struct selection_count *count, struct ar_err *err);
 
 /* Its steps without attention: the selector; and, where there is a mask, union and lists. */
-enum ar_status method_choose_ref(const struct method *m, const struct attn_batch *b, int layer,
-				 const bf16_t *q, const struct kv_cache *kv, void *state,
+enum ar_status method_choose_ref(const struct method *m, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err);
 void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
 
@@ -110,19 +106,16 @@ size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
  * executor->plan. */
 int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);
 
-/* CUDA: enqueue the same on stream.  phase is called before each stage with layer.  work has
- * method_work_bytes() bytes; nothing synchronises or allocates. */
+/* CUDA: enqueue the same.  phase is called before each stage with the call's layer.  The call's
+ * work has method_work_bytes() bytes; nothing synchronises or allocates. */
 size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
 			 const struct attn_limits *l);
-enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b, const bf16_t *q,
-			      const struct kv_cache *kv, void *state, bf16_t *out, float *lse,
-			      void *work, void *stream, phase_fn *phase, void *phase_ctx,
-			      int layer, struct ar_err *err);
+enum ar_status method_enqueue(const struct method *m, const struct attn_call *call,
+			      phase_fn *phase, void *phase_ctx, struct ar_err *err);
 
 /* Its first step alone: the selector, which brings its state up to date.  Not of a dense method. */
-enum ar_status method_choose(const struct method *m, const struct attn_batch *b, const bf16_t *q,
-			     const struct kv_cache *kv, void *state, void *work, void *stream,
-			     int layer, struct ar_err *err);
+enum ar_status method_choose(const struct method *m, const struct attn_call *call,
+			     struct ar_err *err);
 
 /* After method_enqueue and a synchronisation: copy the selection of request 0 out of work, or
  * count it, [kv_heads].  host: b's arrays on the host.  *x is to be released even after a

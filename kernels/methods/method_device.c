@@ -32,45 +32,51 @@ static enum ar_status lower(const struct attn_batch *b, struct method_selection 
 			     b->keys.mask_words, &x->lists.blocks, stream, err);
 }
 
-enum ar_status method_choose(const struct method *m, const struct attn_batch *b, const bf16_t *q,
-			     const struct kv_cache *kv, void *state, void *work, void *stream,
-			     int layer, struct ar_err *err)
+/* The call with scratch, which lies behind the selection, as its work. */
+static struct attn_call behind(const struct attn_call *call, const struct shape_extent *e)
 {
-	struct shape_extent e = shape_extent(m, b);
-	struct method_selection x;
+	struct attn_call own = *call;
 
-	shape_lay(&x, &e, work);
-	return m->selector->enqueue(b, m->self, layer, q, kv, state, &x.chosen,
-				    (char *)work + shape_bytes(&e), stream, err);
+	own.work = (char *)call->work + shape_bytes(e);
+	return own;
 }
 
-enum ar_status method_enqueue(const struct method *m, const struct attn_batch *b, const bf16_t *q,
-			      const struct kv_cache *kv, void *state, bf16_t *out, float *lse,
-			      void *work, void *stream, phase_fn *phase, void *phase_ctx,
-			      int layer, struct ar_err *err)
+enum ar_status method_choose(const struct method *m, const struct attn_call *call,
+			     struct ar_err *err)
 {
-	struct shape_extent e = shape_extent(m, b);
-	void *scratch = (char *)work + shape_bytes(&e);
+	struct shape_extent e = shape_extent(m, call->b);
+	struct attn_call own = behind(call, &e);
+	struct method_selection x;
+
+	shape_lay(&x, &e, call->work);
+	return m->selector->enqueue(&own, m->self, &x.chosen, err);
+}
+
+enum ar_status method_enqueue(const struct method *m, const struct attn_call *call,
+			      phase_fn *phase, void *phase_ctx, struct ar_err *err)
+{
+	struct shape_extent e = shape_extent(m, call->b);
+	struct attn_call own = behind(call, &e);
 	struct method_selection x;
 	enum ar_status st = AR_OK;
 
-	shape_lay(&x, &e, work);
+	shape_lay(&x, &e, call->work);
 	if (!m->dense) {
-		phase(phase_ctx, layer, PHASE_SELECT);
-		st = method_choose(m, b, q, kv, state, work, stream, layer, err);
+		phase(phase_ctx, call->layer, PHASE_SELECT);
+		st = m->selector->enqueue(&own, m->self, &x.chosen, err);
 	}
 	if (!st && e.row->bit & (SHAPE_MASK | SHAPE_TABLE)) {
-		phase(phase_ctx, layer, PHASE_METADATA);
-		st = lower(b, &x, stream, err);
+		phase(phase_ctx, call->layer, PHASE_METADATA);
+		st = lower(call->b, &x, call->stream, err);
 	}
 	if (!st && m->executor->move) {
-		phase(phase_ctx, layer, PHASE_COPY);
-		st = m->executor->move(b, &x.lists, kv, scratch, stream, err);
+		phase(phase_ctx, call->layer, PHASE_COPY);
+		st = m->executor->move(&own, &x.lists, err);
 	}
 	if (st)
 		return st;
-	phase(phase_ctx, layer, PHASE_ATTEND);
-	return m->executor->enqueue(b, &x.lists, q, kv, out, lse, scratch, stream, err);
+	phase(phase_ctx, call->layer, PHASE_ATTEND);
+	return m->executor->enqueue(&own, &x.lists, err);
 }
 
 /* Request 0 comes first in every array; one is its extent alone. */

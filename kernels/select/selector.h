@@ -40,10 +40,8 @@ static inline int selector_file_heads(const struct selector_env *env, int n)
 
 typedef size_t selector_work_fn(const void *self, const struct attn_shape *s,
 				const struct attn_limits *l);
-typedef enum ar_status selector_enqueue_fn(const struct attn_batch *b, const void *self, int layer,
-					   const bf16_t *q, const struct kv_cache *kv, void *state,
-					   const struct selection *out, void *work, void *stream,
-					   struct ar_err *err);
+typedef enum ar_status selector_fn(const struct attn_call *call, const void *self,
+			   const struct selection *out, struct ar_err *err);
 
 struct selector {
 	const char *name;	/* "flashprefill" */
@@ -83,17 +81,15 @@ struct selector {
 
 	/* NULL in both: everything is kept ("none", dense). */
 
-	/* The reference, for one layer of the model.  Reads q and kv, brings state
+	/* The reference, for one layer of the model.  Reads the call's q and kv, brings its state
 	 * [page][state_bytes] up to date for the blocks the chunk touches, writes every word
 	 * of the mask or every list.  May allocate. */
-	enum ar_status (*ref)(const struct attn_batch *b, const void *self, int layer,
-			      const bf16_t *q, const struct kv_cache *kv, void *state,
-			      const struct selection *out, struct ar_err *err);
+	selector_fn *ref;
 
 	/* CUDA; NULL in a build without.  Only enqueues on stream; no allocation, no
 	 * synchronisation.  work has work_bytes() bytes of device memory; NULL: none. */
 	selector_work_fn *work_bytes;
-	selector_enqueue_fn *enqueue;
+	selector_fn *enqueue;
 };
 
 /* The choices of a parameter 'block', tokens of a block, and what number i of them stands for. */

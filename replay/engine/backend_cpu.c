@@ -163,32 +163,25 @@ static void lap(struct iter_cost *cost, enum phase phase, int64_t *t)
 	*t = now;
 }
 
-/* What the method of layer i selects for chunks; it also brings its state up to date. */
-static enum ar_status choose(struct cpu *c, int i, const struct attn_batch *b,
-			     struct method_selection *x, struct ar_err *err)
+/* Layer i of the batch, with its outputs in out. */
+static struct attn_call call_of(const struct cpu *c, const struct attn_batch *b, int i)
 {
-	return method_choose_ref(attn_engine_method(&c->engine, i), b, c->env.run_layer[i], c->q,
-				 &c->kv[i], c->state[i], x, err);
-}
-
-/* Attention over what was selected; lse may be NULL. */
-static enum ar_status execute(struct cpu *c, int i, const struct attn_batch *b,
-			      const struct method_selection *x, float *lse, struct ar_err *err)
-{
-	return attn_engine_method(&c->engine, i)->executor->ref(b, &x->lists, c->q, &c->kv[i],
-								c->out, lse, err);
+	return (struct attn_call){ .b = b, .layer = c->env.run_layer[i], .q = c->q,
+				   .kv = c->kv[i], .state = c->state[i], .out = c->out };
 }
 
 /* The method over the chunks in layer i.  References that copy do it as they attend. */
 static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 			      struct iter_cost *cost, struct ar_err *err)
 {
+	const struct method *m = attn_engine_method(&c->engine, i);
 	struct method_selection x = { 0 };
 	int64_t t = now_ns();
+	struct attn_call call = call_of(c, b, i);
 	enum ar_status st = AR_OK;
 
-	if (!attn_engine_method(&c->engine, i)->dense) {
-		st = choose(c, i, b, &x, err);
+	if (!m->dense) {
+		st = method_choose_ref(m, &call, &x, err);
 		lap(cost, PHASE_SELECT, &t);
 	}
 	if (!st && x.chosen.mask) {
@@ -196,7 +189,7 @@ static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 		lap(cost, PHASE_METADATA, &t);
 	}
 	if (!st)
-		st = execute(c, i, b, &x, NULL, err);
+		st = m->executor->ref(&call, &x.lists, err);
 	lap(cost, PHASE_ATTEND, &t);
 	method_selection_release(&x);
 	return st;
@@ -207,12 +200,15 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 			     struct ar_err *err)
 {
 	size_t skip = (size_t)(r->n_prefill * c->engine.shape.q_heads * c->engine.shape.head_dim);
+	struct attn_call call = call_of(c, &r->decode, i);
 	enum ar_status st = r->prefill.rows.n_req ? prefill(c, i, &r->prefill, cost, err) : AR_OK;
 	int64_t t = now_ns();
 
 	if (st || !r->decode.rows.n_req)
 		return st;
-	st = decode_ref(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, err);
+	call.q += skip;
+	call.out += skip;
+	st = decode_ref(&call, 0, NULL, err);
 	lap(cost, PHASE_DECODE, &t);
 	return st;
 }
@@ -221,7 +217,8 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
 {
 	struct method_selection x = { 0 };
-	enum ar_status st = choose(c, i, &r->prefill, &x, err);
+	struct attn_call call = call_of(c, &r->prefill, i);
+	enum ar_status st = method_choose_ref(attn_engine_method(&c->engine, i), &call, &x, err);
 
 	method_selection_release(&x);
 	return st;
@@ -301,11 +298,12 @@ static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
 				     struct ar_err *err)
 {
 	const struct method *m = attn_engine_method(&c->engine, i);
-	enum ar_status st = method_select_ref(m, &r->prefill, c->env.run_layer[i], c->q,
-					      &c->kv[i], c->state[i], x, err);
+	struct attn_call call = call_of(c, &r->prefill, i);
+	enum ar_status st = method_select_ref(m, &call, x, err);
 
+	call.lse = c->lse;
 	if (!st)
-		st = execute(c, i, &r->prefill, x, c->lse, err);
+		st = m->executor->ref(&call, &x->lists, err);
 	return st ? st : method_count(m, &r->prefill, &x->chosen, x->table, count, err);
 }
 
@@ -316,6 +314,7 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	struct cpu *c = self;
 	struct batch_entry one = *e;
 	struct method_selection own = { 0 };
+	struct attn_call dense;
 	struct rows r;
 	size_t used;
 	enum ar_status st;
@@ -326,10 +325,12 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 		st = make_qkv(c, i, &r, false, err);
 	if (st)
 		return st;
+	dense = call_of(c, &r.prefill, i);
+	dense.out = c->out_dense;
+	dense.lse = c->lse_dense;
 	st = attend_counted(c, i, &r, count, sel ? sel : &own, err);
 	if (!st)
-		st = method_ref(c->dense, &r.prefill, c->env.run_layer[i], c->q, &c->kv[i], NULL,
-				c->out_dense, c->lse_dense, NULL, err);
+		st = method_ref(c->dense, &dense, NULL, err);
 	if (!st)
 		st = accuracy_measure(&c->engine.shape, r.n_row, c->out, c->out_dense, c->lse,
 				      c->lse_dense, acc, err);

@@ -70,28 +70,31 @@ static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool
 	return c->engine.act->qkv(c->engine.act_self, i, r->row, r->n_row, &out, err);
 }
 
-/* Method m over chunks in layer i; lse may be NULL. */
-static enum ar_status attend_chunks(struct cuda *c, int i, const struct method *m,
-				    const struct attn_batch *b, float *lse, struct ar_err *err)
+/* Layer i of the batch, with its outputs in out. */
+static struct attn_call call_of(const struct cuda *c, const struct attn_batch *b, int i)
 {
-	return method_enqueue(m, b, c->q, &c->kv[i], m->dense ? NULL : c->state[i], c->out, lse,
-			      c->work, c->stream, prof_phase, c->env.prof, c->env.run_layer[i],
-			      err);
+	return (struct attn_call){ .b = b, .layer = c->env.run_layer[i], .q = c->q,
+				   .kv = c->kv[i], .state = c->state[i], .out = c->out,
+				   .work = c->work, .stream = c->stream };
 }
 
 static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	size_t skip = (size_t)r->n_prefill * (size_t)c->engine.shape.q_heads *
 		      (size_t)c->engine.shape.head_dim;
+	struct attn_call call = call_of(c, &r->prefill, i);
 	enum ar_status st = AR_OK;
 
 	if (r->prefill.rows.n_req)
-		st = attend_chunks(c, i, attn_engine_method(&c->engine, i), &r->prefill, NULL, err);
+		st = method_enqueue(attn_engine_method(&c->engine, i), &call, prof_phase,
+				    c->env.prof, err);
 	if (st || !r->decode.rows.n_req)
 		return st;
-	prof_phase(c->env.prof, c->env.run_layer[i], PHASE_DECODE);
-	return decode_enqueue(&r->decode, 0, NULL, c->q + skip, &c->kv[i], c->out + skip, c->work,
-			      c->stream, err);
+	prof_phase(c->env.prof, call.layer, PHASE_DECODE);
+	call.b = &r->decode;
+	call.q += skip;
+	call.out += skip;
+	return decode_enqueue(&call, 0, NULL, err);
 }
 
 /* All layers and the head, with an event before, between and after.  flags: of the events. */
@@ -404,8 +407,12 @@ static enum ar_status run_one(struct cuda *c, int i, const struct method *m, con
 {
 	size_t n = (size_t)r->n_row * (size_t)c->engine.shape.q_heads;
 	size_t bytes = n * (size_t)c->engine.shape.head_dim * sizeof *out;
-	enum ar_status st = attend_chunks(c, i, m, &r->prefill, c->lse, err);
+	struct attn_call call = call_of(c, &r->prefill, i);
+	enum ar_status st;
 
+	call.state = m->dense ? NULL : call.state;
+	call.lse = c->lse;
+	st = method_enqueue(m, &call, prof_phase, c->env.prof, err);
 	if (st)
 		return st;
 	CU(cudaMemcpyAsync(out, c->out, bytes, cudaMemcpyDeviceToHost, c->stream));

@@ -169,6 +169,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 			 struct ar_err *err)
 {
 	struct cuda *c = calloc(1, sizeof *c);
+	const struct gpu *gpu;
 	enum ar_status st;
 
 	*self = NULL;
@@ -189,9 +190,10 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->rows.act_self = c->engine.act_self;
 	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
 	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
-	st = executor_multiprocessors(&c->rows.prefill.n_sm, err);
+	st = gpu_current(&gpu, err);
 	if (st)
 		goto out;
+	c->rows.prefill.n_sm = executor_n_sm(gpu);
 	st = graphs_init(&c->graphs, c->rows.decode.max_req, err);
 	if (!st)
 		st = load_activations(c, err);

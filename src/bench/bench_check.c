@@ -211,8 +211,9 @@ enum ar_status bench_check_selection(const struct bench_load *l,
 	if (st)
 		goto out;
 	kv = (struct kv_cache){ .k = a.k };
-	st = m->selector->ref(&a.b, m->self, 0, a.q, &kv, a.state,
-			       &(struct selection){ .mask = a.ref }, err);
+	st = m->selector->ref(&(struct attn_call){ .b = &a.b, .q = a.q, .kv = kv,
+						   .state = a.state }, m->self,
+			      &(struct selection){ .mask = a.ref }, err);
 	if (st)
 		goto out;
 	union_ref(&a.b, heads, a.mask, a.table_ref);

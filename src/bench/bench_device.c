@@ -29,7 +29,7 @@ struct step {
 
 static enum ar_status find_device(struct bench_device *d, struct ar_err *err)
 {
-	struct cudaDeviceProp prop;
+	const struct gpu *gpu;
 	int n = 0;
 	cudaError_t e = cudaGetDeviceCount(&n);
 	enum ar_status st = AR_OK;
@@ -42,9 +42,11 @@ static enum ar_status find_device(struct bench_device *d, struct ar_err *err)
 		return ar_fail(err, AR_NODEV, "there is no GPU %d, only 0...%d; change --device",
 			       d->env.device, n - 1);
 	CU(cudaSetDevice(d->env.device));
-	CU(cudaGetDeviceProperties(&prop, d->env.device));
-	snprintf(d->name, sizeof d->name, "%.*s", (int)sizeof d->name - 1, prop.name);
-	d->l2_bytes = (size_t)prop.l2CacheSize;
+	st = gpu_current(&gpu, err);
+	if (st)
+		return st;
+	snprintf(d->name, sizeof d->name, "%.*s", (int)sizeof d->name - 1, gpu->name);
+	d->l2_bytes = gpu->l2_bytes;
 	st = layer_supported(err);
 out:
 	return st;
@@ -201,12 +203,13 @@ static enum ar_status take_tiles(struct bench_load *l, struct ar_err *err)
 	const struct executor *x = l->c->executor;
 	struct attn_batch host = l->c->b;
 	struct attn_tile *tile;
-	enum ar_status st = executor_multiprocessors(&host.n_sm, err);
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
 
 	if (st)
 		return st;
 	assert(attn_is_chunked(&host));
-	l->b.n_sm = host.n_sm;
+	l->b.n_sm = host.n_sm = executor_n_sm(gpu);
 	l->b.n_tile = x->plan(&host, l->c->lists.heads, NULL);
 	tile = malloc((size_t)l->b.n_tile * sizeof *tile);
 	if (!tile)
@@ -387,38 +390,40 @@ const bf16_t *bench_q_at(const struct bench_load *l, int set)
 	return l->q + (size_t)set * l->q_len;
 }
 
+struct attn_call bench_call(const struct bench_load *l, int set)
+{
+	return (struct attn_call){ .b = &l->b, .q = bench_q_at(l, set), .kv = bench_kv_at(l, set),
+				   .out = l->out, .work = l->work, .stream = l->d->stream };
+}
+
 static enum ar_status attend(const struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = bench_kv_at(l, set);
+	struct attn_call call = bench_call(l, set);
 
-	return l->c->executor->enqueue(&l->b, &l->lists, bench_q_at(l, set), &kv, l->out, NULL,
-				       l->work, l->d->stream, err);
+	return l->c->executor->enqueue(&call, &l->lists, err);
 }
 
 static enum ar_status move(const struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = bench_kv_at(l, set);
+	struct attn_call call = bench_call(l, set);
 
-	return l->c->executor->move(&l->b, &l->lists, &kv, l->work, l->d->stream, err);
+	return l->c->executor->move(&call, &l->lists, err);
 }
 
 static enum ar_status decode(const struct bench_load *l, int set, struct ar_err *err)
 {
-	struct kv_cache kv = bench_kv_at(l, set);
+	struct attn_call call = bench_call(l, set);
 
-	return decode_enqueue(&l->b, 0, &l->lists.blocks, bench_q_at(l, set), &kv, l->out, l->work,
-			      l->d->stream, err);
+	return decode_enqueue(&call, 0, &l->lists.blocks, err);
 }
 
 static enum ar_status selection(const struct bench_load *l, int set, struct ar_err *err)
 {
 	const struct method *m = l->d->method;
-	struct kv_cache kv = bench_kv_at(l, set);
+	struct attn_call call = bench_call(l, set);
 
-	return m->selector->enqueue(&l->b, m->self, 0, bench_q_at(l, set), &kv,
-				    l->state + (size_t)set * l->state_len,
-				    &(struct selection){ .mask = l->mask }, l->work,
-				    l->d->stream, err);
+	call.state = l->state + (size_t)set * l->state_len;
+	return m->selector->enqueue(&call, m->self, &(struct selection){ .mask = l->mask }, err);
 }
 
 static enum ar_status metadata(const struct bench_load *l, int set, struct ar_err *err)

@@ -64,6 +64,9 @@ int bench_sets(const struct bench_load *l, size_t used, size_t taken);
 struct kv_cache bench_kv_at(const struct bench_load *l, int set);
 const bf16_t *bench_q_at(const struct bench_load *l, int set);
 
+/* Attention of the batch over a set, in layer 0 and without state. */
+struct attn_call bench_call(const struct bench_load *l, int set);
+
 /* A launch calls bench_stage(), a phase_fn of its load, before each of its stages. */
 typedef enum ar_status bench_launch_fn(struct bench_load *l, int set, struct ar_err *err);
 void bench_stage(void *load, int layer, enum phase phase);

@@ -155,18 +155,27 @@ static char *state_at(const struct bench_prefill *p, int set)
 static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 {
 	struct bench_prefill *p = (struct bench_prefill *)l;
-	struct kv_cache kv = bench_kv_at(l, set);
+	struct attn_call call = bench_call(l, set);
 
-	return method_enqueue(p->m, &l->b, bench_q_at(l, set), &kv, state_at(p, set), l->out, NULL,
-			      l->work, l->d->stream, bench_stage, l, p->src.layer, err);
+	call.layer = p->src.layer;
+	call.state = state_at(p, set);
+	return method_enqueue(p->m, &call, bench_stage, l, err);
 }
 
 /* ---- the selector's state ---- */
 
+static enum ar_status show_batch(const struct bench_prefill *p, struct ar_err *err)
+{
+	struct attn_call call = bench_call(&p->l, 0);
+
+	call.layer = p->src.layer;
+	call.state = p->state;
+	return method_choose(p->m, &call, err);
+}
+
 static enum ar_status show_chunk(struct bench_prefill *p, int ctx, int n, struct ar_err *err)
 {
 	struct bench_load *l = &p->l;
-	struct kv_cache kv = bench_kv_at(l, 0);
 	int keep = l->n_alloc;
 	struct bench_case c = { 0 };
 	enum ar_status st = take_chunk(p, p->m, l, &c, ctx, n, err);
@@ -174,8 +183,7 @@ static enum ar_status show_chunk(struct bench_prefill *p, int ctx, int n, struct
 	if (!st)
 		st = fill_queries(p, ctx, n, 1, err);
 	if (!st)
-		st = method_choose(p->m, &l->b, l->q, &kv, p->state, l->work, l->d->stream,
-				   p->src.layer, err);
+		st = show_batch(p, err);
 	bench_drop(l, keep);
 	bench_case_release(&c);
 	return st;
@@ -264,8 +272,11 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	size_t n_page = (size_t)w->keys.n_page;
 	struct attn_limits limits = { w->rows.n_req, p->max_row, w->keys.max_kv_blk, 0,
 				      w->keys.n_page };
-	enum ar_status st = executor_multiprocessors(&limits.n_sm, err);
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
 
+	if (!st)
+		limits.n_sm = executor_n_sm(gpu);
 	l->q_len = (size_t)p->max_row * (size_t)(s->q_heads * s->head_dim);
 	l->kv_len = n_page * (size_t)(s->page_tok * s->kv_heads * s->head_dim);
 	p->state_bytes = workspace_aligned(n_page * method_state_bytes(p->m, s));
@@ -410,15 +421,17 @@ static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *
 				   struct ar_err *err)
 {
 	struct bench_load l = { .d = p->l.d };
-	struct kv_cache kv = bench_kv_at(&p->l, 0);
+	struct attn_call call = bench_call(&p->l, 0);
 	const struct attn_batch *b = &p->l.c->b;
 	struct bench_case c = { 0 };
 	enum ar_status st = take_chunk(p, p->dense, &l, &c, b->rows.pos0[0], b->rows.row0[1], err);
 
+	call.b = &l.b;
+	call.layer = p->src.layer;
+	call.out = p->dense_out;
+	call.work = p->dense_work;
 	if (!st)
-		st = method_enqueue(p->dense, &l.b, p->l.q, &kv, NULL, p->dense_out, NULL,
-				    p->dense_work, l.d->stream, no_phase, NULL, p->src.layer,
-				    err);
+		st = method_enqueue(p->dense, &call, no_phase, NULL, err);
 	if (st)
 		goto out;
 	CU(cudaStreamSynchronize(l.d->stream));

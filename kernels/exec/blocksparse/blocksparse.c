@@ -17,22 +17,17 @@ static int blocksparse_plan(const struct attn_batch *b, int heads, struct attn_t
 	return n;
 }
 
-static enum ar_status blocksparse_ref(const struct attn_batch *b,
-				      const struct executor_lists *lists, const bf16_t *q,
-				      const struct kv_cache *kv, bf16_t *out, float *lse,
-				      struct ar_err *err)
+static enum ar_status blocksparse_ref(const struct attn_call *call,
+				      const struct executor_lists *lists, struct ar_err *err)
 {
-	return attend_ref(b, blocksparse_plan, lists->heads, &lists->blocks, q, kv, out, lse, err);
+	return attend_ref(call, blocksparse_plan, lists->heads, &lists->blocks, err);
 }
 
 #if HAVE_CUDA
-static enum ar_status blocksparse_enqueue(const struct attn_batch *b,
-					  const struct executor_lists *lists, const bf16_t *q,
-					  const struct kv_cache *kv, bf16_t *out, float *lse,
-					  void *work, void *stream, struct ar_err *err)
+static enum ar_status blocksparse_enqueue(const struct attn_call *call,
+					  const struct executor_lists *lists, struct ar_err *err)
 {
-	return attend_enqueue(b, attend_plan_blocks, 1, &lists->blocks, q, kv, out, lse, work,
-			      stream, err);
+	return attend_enqueue(call, attend_plan_blocks, 1, &lists->blocks, err);
 }
 #endif
 

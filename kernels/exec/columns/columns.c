@@ -25,10 +25,10 @@ static void list_keys(const struct attn_batch *b, const struct column_lists *l, 
 }
 
 /* The rows of request r in query block i of the batch, all heads. */
-static void attend_block(const struct attn_batch *b, const struct column_lists *l, int r, int i,
-			 struct keys *k, const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-			 float *lse)
+static void attend_block(const struct attn_call *call, const struct column_lists *l, int r, int i,
+			 struct keys *k)
 {
+	const struct attn_batch *b = call->b;
 	int tok = b->shape.page_tok, heads = b->shape.q_heads;
 	int first = (b->rows.pos0[r] / tok + i - b->rows.qblk0[r]) * tok;
 	int lo = attn_rows_below(&b->rows, r, first);
@@ -37,20 +37,20 @@ static void attend_block(const struct attn_batch *b, const struct column_lists *
 	for (int h = 0; h < heads && lo < hi; h++) {
 		list_keys(b, l, (size_t)(i * heads + h), r,
 			  b->rows.pos[b->rows.row0[r] + hi - 1], k);
-		keys_attend(k, b, r, lo, hi - lo, h, q, kv, out, lse);
+		keys_attend(k, call, r, lo, hi - lo, h);
 	}
 }
 
-static enum ar_status columns_ref(const struct attn_batch *b, const struct executor_lists *lists,
-				  const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-				  float *lse, struct ar_err *err)
+static enum ar_status columns_ref(const struct attn_call *call, const struct executor_lists *lists,
+				  struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	struct keys k;
 	enum ar_status st = keys_init(&k, b, err);
 
 	for (int r = 0; r < b->rows.n_req && !st; r++)
 		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
-			attend_block(b, &lists->columns, r, i, &k, q, kv, out, lse);
+			attend_block(call, &lists->columns, r, i, &k);
 	keys_release(&k);
 	return st;
 }

@@ -14,18 +14,17 @@ static enum ar_status check(const struct attn_shape *s, struct ar_err *err)
 	return AR_OK;
 }
 
-enum ar_status columns_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
-			       const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
-			       void *work, void *stream, struct ar_err *err)
+enum ar_status columns_enqueue(const struct attn_call *call, const struct executor_lists *lists,
+			       struct ar_err *err)
 {
-	enum ar_status st = check(&b->shape, err);
-	int hopper;
+	enum ar_status st = check(&call->b->shape, err);
+	const struct gpu *gpu;
 
-	if (st || !b->n_tile)
+	if (st || !call->b->n_tile)
 		return st;
-	st = executor_multiprocessors(&hopper, err);
+	st = gpu_current(&gpu, err);
 	if (st)
 		return st;
-	return (hopper ? columns_sm90_enqueue : columns_sm80_enqueue)(b, lists, q, kv, out, lse,
-								      work, stream, err);
+	return (gpu_is_hopper(gpu) ? columns_sm90_enqueue : columns_sm80_enqueue)(call, lists,
+										err);
 }

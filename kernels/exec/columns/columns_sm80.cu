@@ -287,14 +287,14 @@ template <int D, int ROWS>
 static enum ar_status launch(const struct columns_args &a, cudaStream_t stream, struct ar_err *err)
 {
 	const int bytes = (int)sizeof(struct columns_smem<D, ROWS>);
-	enum ar_status st = AR_OK;
-	int device, most;
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
 
-	CU(cudaGetDevice(&device));
-	CU(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-	if (bytes > most)
+	if (st)
+		return st;
+	if ((size_t)bytes > gpu->smem_bytes)
 		return ar_fail(err, AR_USAGE, "runs and columns of head size %d take %d bytes of "
-			       "shared memory, this GPU has %d", D, bytes, most);
+			       "shared memory, this GPU has %d", D, bytes, (int)gpu->smem_bytes);
 	CU(cudaFuncSetAttribute(columns_sm80<D, ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				bytes));
 	columns_sm80<D, ROWS><<<a.b.n_tile, config<D, ROWS>::THREADS, bytes, stream>>>(a);
@@ -311,16 +311,16 @@ static enum ar_status launch_rows(const struct columns_args &a, cudaStream_t str
 					  launch<D, 128>(a, stream, err);
 }
 
-enum ar_status columns_sm80_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
-				    const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-				    float *lse, void *work, void *stream, struct ar_err *err)
+enum ar_status columns_sm80_enqueue(const struct attn_call *call,
+				    const struct executor_lists *lists, struct ar_err *err)
 {
-	const struct columns_args a = { *b, lists->columns, q, *kv, out, lse };
+	const struct columns_args a = { *call->b, lists->columns, call->q, call->kv, call->out,
+					call->lse };
+	cudaStream_t stream = (cudaStream_t)call->stream;
 
-	(void)work;
-	switch (b->shape.head_dim) {
-	case 64: return launch_rows<64>(a, (cudaStream_t)stream, err);
-	case 128: return launch_rows<128>(a, (cudaStream_t)stream, err);
-	default: return launch_rows<256>(a, (cudaStream_t)stream, err);
+	switch (a.b.shape.head_dim) {
+	case 64: return launch_rows<64>(a, stream, err);
+	case 128: return launch_rows<128>(a, stream, err);
+	default: return launch_rows<256>(a, stream, err);
 	}
 }

@@ -217,45 +217,46 @@ columns_sm90(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ s
 /* ---- launch ---- */
 
 template <class C>
-enum ar_status launch(const struct attn_batch *b, struct params p, const bf16_t *q,
-		      cudaStream_t stream, struct ar_err *err)
+enum ar_status launch(const struct attn_call *call, struct params p, struct ar_err *err)
 {
 	CUtensorMap qmap;
-	enum ar_status st = map_q<C>(&qmap, &p, b, q, err);
+	enum ar_status st = map_q<C>(&qmap, &p, call->b, call->q, err);
 
 	if (!st)
-		st = launch_tiles<C>(columns_sm90<C>, b->n_tile, p.piece, stream, err, qmap, p);
+		st = launch_tiles<C>(columns_sm90<C>, call->b->n_tile, p.piece,
+				     (cudaStream_t)call->stream, err, qmap, p);
 	return st;
 }
 
 template <int D>
-enum ar_status launch_size(const struct attn_batch *b, const struct params &p, const bf16_t *q,
-			   cudaStream_t stream, struct ar_err *err)
+enum ar_status launch_size(const struct attn_call *call, const struct params &p,
+			   struct ar_err *err)
 {
-	return b->shape.page_tok == 64 ? launch<by_hand<D, 64>>(b, p, q, stream, err) :
-					 launch<by_hand<D, 128>>(b, p, q, stream, err);
+	return call->b->shape.page_tok == 64 ? launch<by_hand<D, 64>>(call, p, err) :
+					       launch<by_hand<D, 128>>(call, p, err);
 }
 
 } /* namespace */
 
-enum ar_status columns_sm90_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
-				    const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-				    float *lse, void *work, void *stream, struct ar_err *err)
+enum ar_status columns_sm90_enqueue(const struct attn_call *call,
+				    const struct executor_lists *lists, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct column_lists *l = &lists->columns;
 	const bool cut = b->n_part && b->n_tile <= ATTEND_CUT_TILES;
-	const struct params p = { tile_params_of(b, 1, cut, out, lse, work), *l, b->rows.row0,
-				  b->rows.left,
-				  (const __nv_bfloat16 *)kv->k, (const __nv_bfloat16 *)kv->v };
+	const struct params p = { tile_params_of(call, 1, cut), *l, b->rows.row0, b->rows.left,
+				  (const __nv_bfloat16 *)call->kv.k,
+				  (const __nv_bfloat16 *)call->kv.v };
 	enum ar_status st = AR_OK;
 
 	if (cut)
-		st = attend_cut_columns_enqueue(b, l, (struct attend_piece *)work, stream, err);
+		st = attend_cut_columns_enqueue(b, l, (struct attend_piece *)call->work,
+						call->stream, err);
 	if (st)
 		return st;
 	switch (b->shape.head_dim) {
-	case 64: return launch_size<64>(b, p, q, (cudaStream_t)stream, err);
-	case 128: return launch_size<128>(b, p, q, (cudaStream_t)stream, err);
-	default: return launch_size<256>(b, p, q, (cudaStream_t)stream, err);
+	case 64: return launch_size<64>(call, p, err);
+	case 128: return launch_size<128>(call, p, err);
+	default: return launch_size<256>(call, p, err);
 	}
 }

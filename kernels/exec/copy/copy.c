@@ -6,11 +6,10 @@
 #include "kernels/exec/pool/pool.h"
 #include "kernels/union/union.h"
 
-static enum ar_status copy_ref(const struct attn_batch *b, const struct executor_lists *lists,
-			       const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
+static enum ar_status copy_ref(const struct attn_call *call, const struct executor_lists *lists,
 			       struct ar_err *err)
 {
-	return attend_ref(b, attend_plan_rows, lists->heads, &lists->blocks, q, kv, out, lse, err);
+	return attend_ref(call, attend_plan_rows, lists->heads, &lists->blocks, err);
 }
 
 #if HAVE_CUDA
@@ -19,13 +18,10 @@ static size_t copy_work_bytes(const struct attn_shape *s, const struct attn_limi
 	return pool_work_bytes(s, l, union_groups(heads, s));
 }
 
-static enum ar_status copy_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
-				   const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-				   float *lse, void *work, void *stream, struct ar_err *err)
+static enum ar_status copy_enqueue(const struct attn_call *call, const struct executor_lists *lists,
+				   struct ar_err *err)
 {
-	(void)kv;	/* moved */
-	return pool_attend(b, lists->heads, union_groups(lists->heads, &b->shape), q, out, lse,
-			   work, stream, err);
+	return pool_attend(call, lists->heads, union_groups(lists->heads, &call->b->shape), err);
 }
 #endif
 

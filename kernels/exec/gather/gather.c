@@ -5,10 +5,10 @@
 #include "kernels/exec/keys.h"
 #include "kernels/exec/pool/pool.h"
 
-static enum ar_status gather_ref(const struct attn_batch *b, const struct executor_lists *lists,
-				 const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-				 float *lse, struct ar_err *err)
+static enum ar_status gather_ref(const struct attn_call *call, const struct executor_lists *lists,
+				 struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	const struct token_lists *l = &lists->tokens;
 	int group = s->q_heads / s->kv_heads;
@@ -28,8 +28,8 @@ static enum ar_status gather_ref(const struct attn_batch *b, const struct execut
 			for (int t = b->rows.pos0[r]; t < b->keys.len[r]; t++)
 				k.pos[k.n++] = t;
 			for (int i = 0; i < rows; i += s->page_tok)
-				keys_attend(&k, b, r, i, rows - i < s->page_tok ? rows - i :
-					    s->page_tok, h, q, kv, out, lse);
+				keys_attend(&k, call, r, i, rows - i < s->page_tok ? rows - i :
+					    s->page_tok, h);
 		}
 	keys_release(&k);
 	return st;
@@ -42,15 +42,13 @@ static size_t gather_work_bytes(const struct attn_shape *s, const struct attn_li
 	return pool_work_bytes(s, l, s->kv_heads);
 }
 
-static enum ar_status gather_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
-				     const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-				     float *lse, void *work, void *stream, struct ar_err *err)
+static enum ar_status gather_enqueue(const struct attn_call *call,
+				     const struct executor_lists *lists, struct ar_err *err)
 {
-	const struct attn_shape *s = &b->shape;
+	const struct attn_shape *s = &call->b->shape;
 
-	(void)lists, (void)kv;	/* moved */
-	return pool_attend(b, s->q_heads / s->kv_heads, s->kv_heads, q, out, lse, work, stream,
-			   err);
+	(void)lists;	/* moved */
+	return pool_attend(call, s->q_heads / s->kv_heads, s->kv_heads, err);
 }
 #endif
 

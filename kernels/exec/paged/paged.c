@@ -4,22 +4,20 @@
 
 #include "kernels/attend/attend.h"
 
-static enum ar_status paged_ref(const struct attn_batch *b, const struct executor_lists *lists,
-				const bf16_t *q, const struct kv_cache *kv, bf16_t *out, float *lse,
+static enum ar_status paged_ref(const struct attn_call *call, const struct executor_lists *lists,
 				struct ar_err *err)
 {
-	return attend_ref(b, attend_plan_rows, lists->heads, &lists->blocks, q, kv, out, lse, err);
+	return attend_ref(call, attend_plan_rows, lists->heads, &lists->blocks, err);
 }
 
 #if HAVE_CUDA
-static enum ar_status paged_enqueue(const struct attn_batch *b, const struct executor_lists *lists,
-				    const bf16_t *q, const struct kv_cache *kv, bf16_t *out,
-				    float *lse, void *work, void *stream, struct ar_err *err)
+static enum ar_status paged_enqueue(const struct attn_call *call,
+				    const struct executor_lists *lists, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	int heads = lists->heads ? lists->heads : b->shape.q_heads / b->shape.kv_heads;
 
-	return attend_enqueue(b, attend_plan_rows, heads, &lists->blocks, q, kv, out, lse, work,
-			      stream, err);
+	return attend_enqueue(call, attend_plan_rows, heads, &lists->blocks, err);
 }
 #endif
 

@@ -47,17 +47,19 @@ struct pool pool_at(const struct attn_batch *b, int lists, void *work)
 	return lay_out(&w, &b->shape, (size_t)b->rows.n_req, (size_t)b->keys.n_page, (size_t)lists);
 }
 
-enum ar_status pool_attend(const struct attn_batch *b, int heads, int lists, const bf16_t *q,
-			   bf16_t *out, float *lse, void *work, void *stream, struct ar_err *err)
+enum ar_status pool_attend(const struct attn_call *call, int heads, int lists, struct ar_err *err)
 {
 	static const struct block_lists all;
-	struct pool p = pool_at(b, lists, work);
-	struct attn_batch packed = *b;
+	struct pool p = pool_at(call->b, lists, call->work);
+	struct attn_batch packed = *call->b;
+	struct attn_call pool = *call;
 
 	packed.shape.kv_heads = 1;
 	packed.keys.page = p.page;
 	packed.kept = p.ctx;
-	return attend_enqueue(&packed, attend_plan_rows, heads, &all, q, &p.kv, out, lse, p.rest,
-			      stream, err);
+	pool.b = &packed;
+	pool.kv = p.kv;
+	pool.work = p.rest;
+	return attend_enqueue(&pool, attend_plan_rows, heads, &all, err);
 }
 #endif

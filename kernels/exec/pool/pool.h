@@ -41,16 +41,13 @@ struct pool pool_at(const struct attn_batch *b, int lists, void *work);
 
 /* CUDA.  pool_move_blocks: lists->blocks, a table with every block of the chunk; pool_move_tokens:
  * lists->tokens. */
-enum ar_status pool_move_blocks(const struct attn_batch *b, const struct executor_lists *lists,
-				const struct kv_cache *kv, void *work, void *stream,
+enum ar_status pool_move_blocks(const struct attn_call *call, const struct executor_lists *lists,
 				struct ar_err *err);
-enum ar_status pool_move_tokens(const struct attn_batch *b, const struct executor_lists *lists,
-				const struct kv_cache *kv, void *work, void *stream,
+enum ar_status pool_move_tokens(const struct attn_call *call, const struct executor_lists *lists,
 				struct ar_err *err);
 
 /* Dense attention over the pool; heads: of a list. */
-enum ar_status pool_attend(const struct attn_batch *b, int heads, int lists, const bf16_t *q,
-			   bf16_t *out, float *lse, void *work, void *stream, struct ar_err *err);
+enum ar_status pool_attend(const struct attn_call *call, int heads, int lists, struct ar_err *err);
 
 #ifdef __cplusplus
 }

@@ -156,11 +156,11 @@ pool_fill(const struct move m, const Lists lists, int per)
 }
 
 template <typename Lists>
-static enum ar_status fill(const struct attn_batch *b, const Lists &from, int lists,
-			   const struct kv_cache *kv, void *work, cudaStream_t stream,
+static enum ar_status fill(const struct attn_call *call, const Lists &from, int lists,
 			   struct ar_err *err)
 {
-	const struct move m = { *b, *kv, pool_at(b, lists, work), lists };
+	const struct attn_batch *b = call->b;
+	const struct move m = { *b, call->kv, pool_at(b, lists, call->work), lists };
 	const int n_list = b->rows.n_req * lists;
 	enum ar_status st = AR_OK;
 	int per;
@@ -169,28 +169,27 @@ static enum ar_status fill(const struct attn_batch *b, const Lists &from, int li
 		return AR_OK;
 	per = GRID / n_list;
 	per = per > b->keys.max_kv_blk ? b->keys.max_kv_blk : per < 1 ? 1 : per;
-	pool_fill<<<n_list * per, THREADS, 0, stream>>>(m, from, per);
+	pool_fill<<<n_list * per, THREADS, 0, (cudaStream_t)call->stream>>>(m, from, per);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
-enum ar_status pool_move_blocks(const struct attn_batch *b, const struct executor_lists *lists,
-				const struct kv_cache *kv, void *work, void *stream,
+enum ar_status pool_move_blocks(const struct attn_call *call, const struct executor_lists *lists,
 				struct ar_err *err)
 {
-	const int group = b->shape.q_heads / b->shape.kv_heads;
+	const struct attn_shape *s = &call->b->shape;
+	const int group = s->q_heads / s->kv_heads;
 	const int per_kv = (group + lists->heads - 1) / lists->heads;
 	const struct blocks from = { lists->blocks };
 
-	return fill(b, from, per_kv * b->shape.kv_heads, kv, work, (cudaStream_t)stream, err);
+	return fill(call, from, per_kv * s->kv_heads, err);
 }
 
-enum ar_status pool_move_tokens(const struct attn_batch *b, const struct executor_lists *lists,
-				const struct kv_cache *kv, void *work, void *stream,
+enum ar_status pool_move_tokens(const struct attn_call *call, const struct executor_lists *lists,
 				struct ar_err *err)
 {
 	const struct tokens from = { lists->tokens };
 
-	return fill(b, from, b->shape.kv_heads, kv, work, (cudaStream_t)stream, err);
+	return fill(call, from, call->b->shape.kv_heads, err);
 }

@@ -24,14 +24,14 @@ static void columns(const void *self, const struct attn_shape *s, int *max_run, 
 	*max_col = 0;
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct column_lists *l = &out->columns;
 	struct attn_band band = ashape_band(self);
 
-	(void)layer, (void)q, (void)kv, (void)state, (void)err;
+	(void)err;
 	for (int r = 0; r < b->rows.n_req; r++)
 		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
 			for (int h = 0; h < b->shape.q_heads; h++) {

@@ -38,7 +38,7 @@ AR_BOTH static inline int ashape_runs(const struct attn_band *band, const struct
 	return n;
 }
 
-selector_enqueue_fn ashape_enqueue;
+selector_fn ashape_enqueue;
 
 #ifdef __cplusplus
 }

@@ -21,17 +21,16 @@ ashape_lists(struct attn_batch b, struct attn_band band, struct column_lists l)
 	l.band[i] = band;
 }
 
-enum ar_status ashape_enqueue(const struct attn_batch *b, const void *self, int,
-			      const bf16_t *, const struct kv_cache *, void *,
-			      const struct selection *out, void *, void *stream,
-			      struct ar_err *err)
+enum ar_status ashape_enqueue(const struct attn_call *call, const void *self,
+			      const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const int n = b->rows.n_qblk * b->shape.q_heads;
 	enum ar_status st = AR_OK;
 
 	if (!n)
 		return AR_OK;
-	ashape_lists<<<(n + THREADS - 1) / THREADS, THREADS, 0, (cudaStream_t)stream>>>
+	ashape_lists<<<(n + THREADS - 1) / THREADS, THREADS, 0, (cudaStream_t)call->stream>>>
 		(*b, ashape_band((const struct ashape *)self), out->columns);
 	CU_LAUNCHED();
 out:

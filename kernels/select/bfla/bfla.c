@@ -281,16 +281,15 @@ static void add_row(const struct attn_batch *b, const struct bfla *p, int r,
 		}
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	size_t n = (size_t)b->keys.max_kv_blk + 1;
 	struct cell *cell = malloc(n * sizeof *cell);
 	uint8_t *keep = malloc(n);
 	const struct bfla *p = self;
 
-	(void)layer, (void)state;
 	memset(out->mask, 0, (size_t)b->rows.n_qblk * (size_t)b->shape.q_heads *
 	       (size_t)b->keys.mask_words * sizeof *out->mask);
 	for (int r = 0; cell && keep && r < b->rows.n_req; r++) {
@@ -301,8 +300,8 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 		for (int i = 0; n_row && i < rows.n; i++)
 			for (int h = 0; h < b->shape.kv_heads; h++) {
 				if (!dense)
-					keep_row(b, p, r, &rows, i, h, q, kv->k, cell, keep,
-						 out);
+					keep_row(b, p, r, &rows, i, h, call->q, call->kv.k, cell,
+						 keep, out);
 				add_row(b, p, r, &rows, i, h, dense ? NULL : keep, out->mask);
 			}
 	}

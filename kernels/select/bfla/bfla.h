@@ -111,7 +111,7 @@ AR_BOTH static inline bool bfla_placed(const struct bfla *p, const struct bfla_r
 }
 
 selector_work_fn bfla_work_bytes;
-selector_enqueue_fn bfla_enqueue;
+selector_fn bfla_enqueue;
 
 #ifdef __cplusplus
 }

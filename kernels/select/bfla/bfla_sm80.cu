@@ -720,14 +720,13 @@ size_t bfla_work_bytes(const void *self, const struct attn_shape *s, const struc
 	return lay_out(&j, s, attn_max_qblk(l, s->page_tok), l->max_kv_blk, NULL);
 }
 
-enum ar_status bfla_enqueue(const struct attn_batch *b, const void *self, int,
-			    const bf16_t *q, const struct kv_cache *kv, void *,
-			    const struct selection *out, void *work, void *stream,
-			    struct ar_err *err)
+enum ar_status bfla_enqueue(const struct attn_call *call, const void *self,
+			    const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	enum ar_status st = AR_OK;
-	struct job j = { *b, *(const struct bfla *)self, q, kv->k };
+	struct job j = { *b, *(const struct bfla *)self, call->q, call->kv.k };
 
 	if (s->page_tok != PAGE || (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
 		return ar_fail(err, AR_USAGE, "bfla on CUDA wants blocks of 128 tokens and "
@@ -736,13 +735,13 @@ enum ar_status bfla_enqueue(const struct attn_batch *b, const void *self, int,
 		return AR_OK;
 	j.scale = (float)(1.4426950408889634 * bfla_scale(&j.p, s->head_dim));
 	j.n_part = 1;
-	lay_out(&j, s, b->rows.n_qblk, b->keys.max_kv_blk, work);
+	lay_out(&j, s, b->rows.n_qblk, b->keys.max_kv_blk, call->work);
 	if (!bfla_dense(&j.p, b->rows.n_row, b->rows.n_row))
-		st = score(&j, (cudaStream_t)stream, err);
+		st = score(&j, (cudaStream_t)call->stream, err);
 	if (st)
 		return st;
 	bfla_mask<<<dim3(b->rows.n_qblk, s->kv_heads), 128, 0,
-		(cudaStream_t)stream>>>(j, out->mask);
+		(cudaStream_t)call->stream>>>(j, out->mask);
 	CU_LAUNCHED();
 out:
 	return st;

@@ -19,18 +19,18 @@ static int block_tok(const void *param)
 	return selector_block_tok(((const struct density *)param)->block);
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct density *p = self;
 	const struct attn_shape *s = &b->shape;
 
-	(void)q, (void)kv, (void)state, (void)err;
+	(void)err;
 	for (int r = 0; r < b->rows.n_req; r++)
 		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
 			for (int h = 0; h < s->q_heads; h++)
-				density_row(p, s, layer, h, b->rows.pos0[r] / s->page_tok,
+				density_row(p, s, call->layer, h, b->rows.pos0[r] / s->page_tok,
 					    b->rows.pos0[r] / s->page_tok + i - b->rows.qblk0[r],
 					    b->keys.mask_words,
 					    out->mask + (size_t)(i * s->q_heads + h) *

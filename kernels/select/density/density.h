@@ -45,7 +45,7 @@ AR_BOTH static inline void density_row(const struct density *p, const struct att
 	}
 }
 
-selector_enqueue_fn density_enqueue;
+selector_fn density_enqueue;
 
 #ifdef __cplusplus
 }

@@ -19,12 +19,11 @@ struct rule {
 
 }
 
-enum ar_status density_enqueue(const struct attn_batch *b, const void *self, int layer,
-			       const bf16_t *, const struct kv_cache *, void *,
-			       const struct selection *out, void *, void *stream,
-			       struct ar_err *err)
+enum ar_status density_enqueue(const struct attn_call *call, const void *self,
+			       const struct selection *out, struct ar_err *err)
 {
-	const struct rule rule = { *(const struct density *)self, layer };
+	const struct attn_batch *b = call->b;
+	const struct rule rule = { *(const struct density *)self, call->layer };
 
-	return mask_rows_enqueue(b, rule, out->mask, stream, err);
+	return mask_rows_enqueue(b, rule, out->mask, call->stream, err);
 }

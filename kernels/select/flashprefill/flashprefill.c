@@ -157,28 +157,27 @@ static void mask_row(const struct attn_batch *b, const struct flashprefill *p, i
 			row[j / 32] |= 1u << j % 32;
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	int group = s->q_heads / s->kv_heads;
 	struct scratch t = { 0 };
 	enum ar_status st = scratch_init(&t, b, err);
 
-	(void)layer;
 	if (st)
 		goto out;
-	means_update_bf16(b, kv->k, state);
+	means_update_bf16(b, call->kv.k, call->state);
 	for (int r = 0; r < b->rows.n_req; r++)
 		for (int h = 0; h < s->q_heads; h++) {
 			if (h % group == 0)
-				load_means(b, r, h / group, state, t.mean);
+				load_means(b, r, h / group, call->state, t.mean);
 			for (int i = 0; i < b->rows.qblk0[r + 1] - b->rows.qblk0[r]; i++) {
 				size_t row = (size_t)(b->rows.qblk0[r] + i) * (size_t)s->q_heads +
 					     (size_t)h;
 
-				mask_row(b, self, r, i, h, q, &t,
+				mask_row(b, self, r, i, h, call->q, &t,
 					 out->mask + row * (size_t)b->keys.mask_words,
 					 selection_score(out, b, b->rows.qblk0[r] + i, h));
 			}

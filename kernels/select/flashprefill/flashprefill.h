@@ -20,7 +20,7 @@ struct flashprefill {
 };
 
 selector_work_fn flashprefill_work_bytes;
-selector_enqueue_fn flashprefill_enqueue;
+selector_fn flashprefill_enqueue;
 
 #ifdef __cplusplus
 }

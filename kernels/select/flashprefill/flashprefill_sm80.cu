@@ -371,11 +371,10 @@ static enum ar_status check(const struct attn_shape *s, struct ar_err *err)
 		       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
 }
 
-enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *self, int,
-				    const bf16_t *q, const struct kv_cache *kv, void *state,
-				    const struct selection *out, void *work, void *stream,
-				    struct ar_err *err)
+enum ar_status flashprefill_enqueue(const struct attn_call *call, const void *self,
+				    const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct flashprefill *p = (const struct flashprefill *)self;
 	enum ar_status st = check(&b->shape, err);
 
@@ -385,10 +384,11 @@ enum ar_status flashprefill_enqueue(const struct attn_batch *b, const void *self
 		*b,
 		{ (float)p->alpha, (int)p->sink, (int)p->window, (int)p->last_n, p->last_rule,
 		  p->dense_first },
-		q, (bf16_t *)state, out->mask, (float2 *)work, (cudaStream_t)stream
+		call->q, (bf16_t *)call->state, out->mask, (float2 *)call->work,
+		(cudaStream_t)call->stream
 	};
 
-	st = means_update_bf16_enqueue(b, kv->k, (bf16_t *)state, stream, err);
+	st = means_update_bf16_enqueue(b, call->kv.k, (bf16_t *)call->state, call->stream, err);
 	if (st)
 		return st;
 	switch (b->shape.head_dim) {

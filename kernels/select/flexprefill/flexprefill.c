@@ -251,25 +251,24 @@ out:
 	return st;
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	size_t n = (size_t)b->keys.max_kv_blk * (size_t)s->page_tok;
 	float *x = malloc(2 * n * sizeof *x);
 	enum ar_status st = x ? AR_OK : ar_nomem(err);
 
-	(void)layer;
 	if (!st)
-		means_update(b, kv->k, state);
+		means_update(b, call->kv.k, call->state);
 	for (int r = 0; r < b->rows.n_req && !st; r++)
 		for (int h = 0; h < s->q_heads && b->rows.row0[r + 1] > b->rows.row0[r] &&
 		     !st; h++) {
-			st = lastq_ref(b, r, h, s->page_tok, q, kv->k, x, x + n, err);
+			st = lastq_ref(b, r, h, s->page_tok, call->q, call->kv.k, x, x + n, err);
 			if (!st)
-				st = flexprefill_head(b, self, r, h, q, state, x, x + n, NULL,
-						      out->mask, err);
+				st = flexprefill_head(b, self, r, h, call->q, call->state, x, x + n,
+						      NULL, out->mask, err);
 		}
 	free(x);
 	return st;

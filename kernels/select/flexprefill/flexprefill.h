@@ -82,7 +82,7 @@ enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexpre
 				struct ar_err *err);
 
 selector_work_fn flexprefill_work_bytes;
-selector_enqueue_fn flexprefill_enqueue;
+selector_fn flexprefill_enqueue;
 
 #ifdef __cplusplus
 }

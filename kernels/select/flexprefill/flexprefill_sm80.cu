@@ -461,30 +461,30 @@ static struct args args_of(const struct attn_batch *b, const struct flexprefill 
 		 (int *)(at + l.aware), (float *)(at + l.p_row), mask };
 }
 
-enum ar_status flexprefill_enqueue(const struct attn_batch *b, const void *self, int,
-				   const bf16_t *q, const struct kv_cache *kv, void *state,
-				   const struct selection *out, void *work, void *stream,
-				   struct ar_err *err)
+enum ar_status flexprefill_enqueue(const struct attn_call *call, const void *self,
+				   const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	const int heads = b->rows.n_req * s->q_heads;
-	cudaStream_t on = (cudaStream_t)stream;
+	cudaStream_t on = (cudaStream_t)call->stream;
 	struct lastq blocks;
 	struct args a;
 	enum ar_status st = AR_OK;
 
 	if (!b->rows.n_qblk)
 		return AR_OK;
-	st = lastq_blocks_enqueue(b, q, kv->k, &blocks, work, stream, err);
+	st = lastq_blocks_enqueue(b, call->q, call->kv.k, &blocks, call->work, call->stream, err);
 	if (!st)
-		st = means_update_enqueue(b, kv->k, (float *)state, stream, err);
+		st = means_update_enqueue(b, call->kv.k, (float *)call->state, call->stream, err);
 	if (st)
 		return st;
-	a = args_of(b, (const struct flexprefill *)self, q, (const float *)state, out->mask,
-		    &blocks, work);
+	a = args_of(b, (const struct flexprefill *)self, call->q, (const float *)call->state,
+		    out->mask, &blocks, call->work);
 	flexprefill_judge<<<heads, PICK_THREADS, 0, on>>>(a);
 	CU_LAUNCHED();
-	st = lastq_wanted_enqueue(b, q, kv->k, a.want, &a.sums, work, stream, err);
+	st = lastq_wanted_enqueue(b, call->q, call->kv.k, a.want, &a.sums, call->work, call->stream,
+				  err);
 	if (st)
 		return st;
 	CU(cudaFuncSetAttribute(flexprefill_weigh, cudaFuncAttributeMaxDynamicSharedMemorySize,

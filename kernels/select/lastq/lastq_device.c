@@ -1,7 +1,7 @@
 /* Choose the kernels that the device can run. */
 #include "config.h"
 
-#include "kernels/exec/executor.h"
+#include "base/gpu.h"
 #include "kernels/select/lastq/lastq.h"
 
 /* Floats of the sums, at the start of work. */
@@ -48,12 +48,17 @@ size_t lastq_blocks_work_bytes(const struct attn_shape *s, const struct attn_lim
 	       kernel_bytes(s, l, first_pass_tells(s));
 }
 
-static enum ar_status check(const struct attn_shape *s, int *hopper, struct ar_err *err)
+static enum ar_status check(const struct attn_shape *s, bool *hopper, struct ar_err *err)
 {
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
+
 	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
 		return ar_fail(err, AR_USAGE, "scores of the last queries on the GPU take head "
 			       "sizes 64, 128 and 256, not %d", s->head_dim);
-	return executor_multiprocessors(hopper, err);
+	if (!st)
+		*hopper = gpu_is_hopper(gpu);
+	return st;
 }
 
 static struct lastq sums_at(const struct attn_batch *b, float *work)
@@ -94,7 +99,7 @@ static enum ar_status all_sums(const struct attn_batch *b, int n, const bf16_t *
 enum ar_status lastq_enqueue(const struct attn_batch *b, int n, const bf16_t *q, const bf16_t *k,
 			     struct lastq *out, void *work, void *stream, struct ar_err *err)
 {
-	int hopper;
+	bool hopper;
 	enum ar_status st = check(&b->shape, &hopper, err);
 
 	if (st)
@@ -109,7 +114,7 @@ enum ar_status lastq_blocks_enqueue(const struct attn_batch *b, const bf16_t *q,
 {
 	const int n = b->shape.page_tok;
 	struct lastq sums;
-	int hopper;
+	bool hopper;
 	enum ar_status st = check(&b->shape, &hopper, err);
 
 	if (st)
@@ -126,7 +131,7 @@ enum ar_status lastq_wanted_enqueue(const struct attn_batch *b, const bf16_t *q,
 				    const int *want, struct lastq *out, void *work, void *stream,
 				    struct ar_err *err)
 {
-	int hopper;
+	bool hopper;
 	enum ar_status st = check(&b->shape, &hopper, err);
 
 	if (st)

@@ -339,27 +339,28 @@ static enum ar_status blocks_ref(const struct attn_batch *b, const struct minfer
 	return st;
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct minference_self *m = self;
-	const struct minference_head *head = m->head + (size_t)layer * (size_t)m->q_heads;
+	const struct minference_head *head = m->head + (size_t)call->layer * (size_t)m->q_heads;
 	size_t n = (size_t)b->keys.max_kv_blk * (size_t)b->shape.page_tok;
 	float *x = malloc(2 * n * sizeof *x);
 	enum ar_status st = x ? AR_OK : ar_nomem(err);
 
 	if (!st && m->any_block)
-		means_update(b, kv->k, state);
+		means_update(b, call->kv.k, call->state);
 	for (int i = 0; i < b->rows.n_req * m->q_heads && !st; i++) {
 		int r = i / m->q_heads, h = i % m->q_heads, rows = attn_n_row(&b->rows, r);
 
 		if (rows > 1 && head[h].pattern == PATTERN_BLOCK) {
-			st = blocks_ref(b, m, r, h, q, state, &out->columns, err);
+			st = blocks_ref(b, m, r, h, call->q, call->state, &out->columns, err);
 			continue;
 		}
 		if (rows > 1 && head[h].pattern == PATTERN_SLASH)
-			st = lastq_ref(b, r, h, (int)m->rule.last, q, kv->k, x, x + n, err);
+			st = lastq_ref(b, r, h, (int)m->rule.last, call->q, call->kv.k, x, x + n,
+				       err);
 		if (!st && rows)
 			st = minference_lists(b, m, &head[h], r, h, x, x + n, &out->columns, err);
 	}

@@ -124,7 +124,7 @@ void minference_best(const struct attn_batch *b, const struct minference *p, int
 		     struct minference_cell *cell, struct minference_row *out);
 
 selector_work_fn minference_work_bytes;
-selector_enqueue_fn minference_enqueue;
+selector_fn minference_enqueue;
 
 #ifdef __cplusplus
 }

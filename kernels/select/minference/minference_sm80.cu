@@ -297,22 +297,21 @@ size_t minference_work_bytes(const void *self, const struct attn_shape *s,
 			 attn_max_qblk(l, s->page_tok), l->max_kv_blk).end;
 }
 
-enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, int layer,
-				  const bf16_t *q, const struct kv_cache *kv, void *state,
-				  const struct selection *out, void *work, void *stream,
-				  struct ar_err *err)
+enum ar_status minference_enqueue(const struct attn_call *call, const void *self,
+				  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct minference_self *x = (const struct minference_self *)self;
-	const struct minference_head *head = x->head + (size_t)layer * x->q_heads;
+	const struct minference_head *head = x->head + (size_t)call->layer * x->q_heads;
 	const struct attn_limits all = { .max_req = b->rows.n_req, .max_kv_blk = b->keys.max_kv_blk,
 					 .n_sm = b->n_sm, .max_page = b->keys.n_page };
 	const struct layout l = layout_of(x, &b->shape, b->rows.n_req, b->rows.n_qblk,
 					  b->keys.max_kv_blk);
-	char *at = (char *)work + lastq_work_bytes(&b->shape, &all);
+	char *at = (char *)call->work + lastq_work_bytes(&b->shape, &all);
 	const int heads = b->shape.q_heads, rows = b->rows.n_qblk * heads;
-	cudaStream_t on = (cudaStream_t)stream;
+	cudaStream_t on = (cudaStream_t)call->stream;
 	void (*const pick)(struct args) = minference_pick;	/* the kernel, not the reference */
-	struct args a = { .b = *b, .sums = {}, .q = q, .mean = (const float *)state,
+	struct args a = { .b = *b, .sums = {}, .q = call->q, .mean = (const float *)call->state,
 			  .sink = (int)x->rule.sink, .local = (int)x->rule.local,
 			  .blocks = (int)x->rule.blocks, .force_diag = x->rule.force_diag,
 			  .stride = { l.stride[0], l.stride[1] },
@@ -324,7 +323,8 @@ enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, 
 		return AR_OK;
 	memcpy(a.head, head, heads * sizeof *head);
 	if (has(head, heads, PATTERN_SLASH)) {
-		st = lastq_enqueue(b, (int)x->rule.last, q, kv->k, &a.sums, work, stream, err);
+		st = lastq_enqueue(b, (int)x->rule.last, call->q, call->kv.k, &a.sums, call->work,
+				   call->stream, err);
 		if (st)
 			return st;
 		CU(cudaFuncSetAttribute(pick, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -336,7 +336,7 @@ enum ar_status minference_enqueue(const struct attn_batch *b, const void *self, 
 	minference_rows<<<(rows + LIST_WARPS - 1) / LIST_WARPS, LIST_WARPS * 32, 0, on>>>(a);
 	CU_LAUNCHED();
 	if (x->any_block)
-		st = means_update_enqueue(b, kv->k, (float *)state, stream, err);
+		st = means_update_enqueue(b, call->kv.k, (float *)call->state, call->stream, err);
 	if (st || !has(head, heads, PATTERN_BLOCK))
 		return st;
 	minference_means<<<dim3(b->rows.n_qblk, heads), PICK_THREADS, 0, on>>>

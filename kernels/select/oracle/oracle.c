@@ -99,17 +99,16 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 		out->mask[cell[i].at / 32] |= 1u << cell[i].at % 32;
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	size_t cells = 0;
 	struct scores x;
 	struct cell *cell;
 	enum ar_status st;
 
-	(void)layer, (void)state;
 	for (int r = 0; r < b->rows.n_req; r++) {
 		size_t n = (size_t)oracle_cells(s->q_heads, b->rows.pos0[r] / s->page_tok,
 						b->rows.qblk0[r + 1] - b->rows.qblk0[r]);
@@ -121,7 +120,7 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	if (!st && !cell)
 		st = ar_nomem(err);
 	for (int r = 0; r < b->rows.n_req && !st; r++)
-		request(b, self, r, q, kv->k, &x, cell, out);
+		request(b, self, r, call->q, call->kv.k, &x, cell, out);
 	free(cell);
 	scores_release(&x);
 	return st;

@@ -34,7 +34,7 @@ AR_BOTH static inline int oracle_pairs(int lo, int hi, int tok)
 }
 
 selector_work_fn oracle_work_bytes;
-selector_enqueue_fn oracle_enqueue;
+selector_fn oracle_enqueue;
 
 #ifdef __cplusplus
 }

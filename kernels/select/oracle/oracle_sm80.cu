@@ -203,11 +203,10 @@ size_t oracle_work_bytes(const void *, const struct attn_shape *s, const struct 
 	return (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads * l->max_kv_blk * sizeof(float);
 }
 
-enum ar_status oracle_enqueue(const struct attn_batch *b, const void *self, int,
-			      const bf16_t *q, const struct kv_cache *kv, void *,
-			      const struct selection *out, void *work, void *stream,
-			      struct ar_err *err)
+enum ar_status oracle_enqueue(const struct attn_call *call, const void *self,
+			      const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	const float scale = (float)(1.4426950408889634 / sqrt((double)s->head_dim));
 	const int64_t bits = (int64_t)b->rows.n_qblk * s->q_heads * b->keys.mask_words * 32;
@@ -224,11 +223,11 @@ enum ar_status oracle_enqueue(const struct attn_batch *b, const void *self, int,
 			       "of all heads; make chunks shorter", (long long)bits);
 	if (!b->rows.n_qblk)
 		return AR_OK;
-	kernel<<<grid, s->page_tok / 16 * 32, 0, (cudaStream_t)stream>>>(*b, q, kv->k, scale,
-									 (float *)work);
+	kernel<<<grid, s->page_tok / 16 * 32, 0, (cudaStream_t)call->stream>>>
+		(*b, call->q, call->kv.k, scale, (float *)call->work);
 	CU_LAUNCHED();
-	oracle_pick<<<b->rows.n_req, PICK_THREADS, 0, (cudaStream_t)stream>>>
-		(*b, *(const struct oracle *)self, (const float *)work, out->mask);
+	oracle_pick<<<b->rows.n_req, PICK_THREADS, 0, (cudaStream_t)call->stream>>>
+		(*b, *(const struct oracle *)self, (const float *)call->work, out->mask);
 	CU_LAUNCHED();
 out:
 	return st;

@@ -217,16 +217,15 @@ static void open_row(const struct attn_batch *b, int r, uint32_t *mask)
 			keep(mask + ((size_t)b->rows.qblk0[r] * heads + h) * words, j);
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct proxyattn *p = self;
 	const struct attn_shape *s = &b->shape;
 	struct scratch t = { 0 };
 	enum ar_status st = scratch_init(&t, b, err);
 
-	(void)layer, (void)state;
 	memset(out->mask, 0, (size_t)b->rows.n_qblk * (size_t)s->q_heads *
 	       (size_t)b->keys.mask_words *
 	       sizeof *out->mask);
@@ -239,14 +238,14 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			int kv_head = h / (s->q_heads / s->kv_heads);
 
 			load_keys(b, r, &(struct proxy_heads){ h, h + 1, kv_head, kv_head + 1 },
-				  kv->k, &t.a);
-			t.need[h] = probe(b, p, r, h, q, &t);
+				  call->kv.k, &t.a);
+			t.need[h] = probe(b, p, r, h, call->q, &t);
 		}
 		for (int g = 0; n_row > 1 && g < proxyattn_groups(p, s); g++) {
 			struct proxy_heads h = proxyattn_heads(p, s, g);
 
-			load_keys(b, r, &h, kv->k, &t.a);
-			group(b, p, r, &h, q, &t, out);
+			load_keys(b, r, &h, call->kv.k, &t.a);
+			group(b, p, r, &h, call->q, &t, out);
 		}
 	}
 	scratch_release(&t);

@@ -52,10 +52,10 @@ AR_BOTH static inline int proxyattn_budget(int k, int qa, int n_blk)
 }
 
 selector_work_fn proxyattn_work_bytes;
-selector_enqueue_fn proxyattn_enqueue;
+selector_fn proxyattn_enqueue;
 
 /* The same by what devices before Hopper take.  n_qblk > 0. */
-selector_enqueue_fn proxyattn_sm80_enqueue;
+selector_fn proxyattn_sm80_enqueue;
 
 #ifdef __cplusplus
 }

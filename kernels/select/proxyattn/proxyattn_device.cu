@@ -28,8 +28,8 @@
 #include <climits>
 #include <cmath>
 
+#include "base/gpu.h"
 #include "base/workspace.h"
-#include "kernels/exec/executor.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/proxyattn/proxyattn.cuh"
 #include "kernels/select/qblk.cuh"
@@ -331,15 +331,17 @@ out:
 }
 
 /* n_sm: multiprocessors of a device with Hopper's instructions, or 0. */
-enum ar_status enqueue(const struct attn_batch *b, const void *self, const bf16_t *q,
-		       const struct kv_cache *kv, int n_sm, uint32_t *mask, void *work,
-		       cudaStream_t stream, struct ar_err *err)
+enum ar_status enqueue(const struct attn_call *call, const void *self, int n_sm, uint32_t *mask,
+		       struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
-	struct proxy_job j = { *b, *(const struct proxyattn *)self, q, kv->k };
+	cudaStream_t stream = (cudaStream_t)call->stream;
+	struct proxy_job j = { *b, *(const struct proxyattn *)self, call->q, call->kv.k };
 	enum ar_status st;
 
-	lay_out(&j, s, b->rows.n_qblk, b->rows.n_req, b->rows.n_row, b->keys.n_page, b->keys.max_kv_blk, work);
+	lay_out(&j, s, b->rows.n_qblk, b->rows.n_req, b->rows.n_row, b->keys.n_page,
+		b->keys.max_kv_blk, call->work);
 	st = score(&j, n_sm, stream, err);
 	if (st)
 		return st;
@@ -370,25 +372,21 @@ size_t proxyattn_work_bytes(const void *self, const struct attn_shape *s,
 		       l->max_kv_blk, NULL);
 }
 
-enum ar_status proxyattn_enqueue(const struct attn_batch *b, const void *self, int,
-				 const bf16_t *q, const struct kv_cache *kv, void *,
-				 const struct selection *out, void *work, void *stream,
-				 struct ar_err *err)
+enum ar_status proxyattn_enqueue(const struct attn_call *call, const void *self,
+				 const struct selection *out, struct ar_err *err)
 {
-	int n_sm = 0;
-	enum ar_status st = check(&b->shape, err);
+	const struct gpu *gpu = NULL;
+	enum ar_status st = check(&call->b->shape, err);
 
 	if (!st)
-		st = executor_multiprocessors(&n_sm, err);
-	if (st || !b->rows.n_qblk)
+		st = gpu_current(&gpu, err);
+	if (st || !call->b->rows.n_qblk)
 		return st;
-	return enqueue(b, self, q, kv, n_sm, out->mask, work, (cudaStream_t)stream, err);
+	return enqueue(call, self, gpu_is_hopper(gpu) ? gpu->n_sm : 0, out->mask, err);
 }
 
-enum ar_status proxyattn_sm80_enqueue(const struct attn_batch *b, const void *self, int,
-				      const bf16_t *q, const struct kv_cache *kv, void *,
-				      const struct selection *out, void *work, void *stream,
-				      struct ar_err *err)
+enum ar_status proxyattn_sm80_enqueue(const struct attn_call *call, const void *self,
+				      const struct selection *out, struct ar_err *err)
 {
-	return enqueue(b, self, q, kv, 0, out->mask, work, (cudaStream_t)stream, err);
+	return enqueue(call, self, 0, out->mask, err);
 }

@@ -173,16 +173,15 @@ static int ascending(const void *a, const void *b)
 	return *(const int32_t *)a - *(const int32_t *)b;
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	uint16_t *score = malloc(((size_t)b->keys.max_kv_blk * (size_t)s->page_tok + 1) *
 				 sizeof *score);
 	enum ar_status st = score ? AR_OK : ar_nomem(err);
 
-	(void)layer, (void)state;
 	for (int r = 0; r < b->rows.n_req; r++)
 		for (int h = 0; h < s->kv_heads && !st; h++) {
 			size_t row = attn_token_row(s, b->keys.page0[r],
@@ -193,7 +192,7 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 			out->tokens.n[r * s->kv_heads + h] = keep;
 			if (!keep)
 				continue;
-			st = quoka_scores(b, self, r, h, q, kv->k, score, err);
+			st = quoka_scores(b, self, r, h, call->q, call->kv.k, score, err);
 			if (st)
 				break;
 			for (int t = 0; out->score && t < b->rows.pos0[r]; t++)

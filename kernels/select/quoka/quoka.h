@@ -52,10 +52,10 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 
 /* The scores lie first in work, in rows like those of token lists. */
 selector_work_fn quoka_work_bytes;
-selector_enqueue_fn quoka_enqueue;
+selector_fn quoka_enqueue;
 
 /* The same by what devices before Hopper take, for sizes that it takes.  n_qblk > 0. */
-selector_enqueue_fn quoka_sm80_enqueue;
+selector_fn quoka_sm80_enqueue;
 
 #ifdef __cplusplus
 }

@@ -27,8 +27,8 @@
 #include "config.h"
 #include "kernels/select/quoka/quoka.cuh"
 
+#include "base/gpu.h"
 #include "base/workspace.h"
-#include "kernels/exec/executor.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/qblk.cuh"
 
@@ -534,7 +534,8 @@ enum ar_status launch(const struct quoka_job &j, bool hopper, cudaStream_t strea
 {
 	const struct attn_shape &s = j.b.shape;
 	const int tokens = j.b.keys.max_kv_blk * s.page_tok;
-	const dim3 rows(j.b.rows.n_qblk, s.q_heads), slots(j.b.rows.n_qblk * QBAR_TURNS, s.kv_heads);
+	const dim3 rows(j.b.rows.n_qblk, s.q_heads);
+	const dim3 slots(j.b.rows.n_qblk * QBAR_TURNS, s.kv_heads);
 	const dim3 slices((tokens + SLICE - 1) / SLICE, s.kv_heads, j.b.rows.n_req);
 	enum ar_status st = AR_OK;
 
@@ -555,14 +556,15 @@ out:
 }
 
 /* hopper: the device has its instructions. */
-enum ar_status enqueue(const struct attn_batch *b, const void *self, const bf16_t *q,
-		       const struct kv_cache *kv, bool hopper, const struct token_lists *out,
-		       void *work, cudaStream_t stream, struct ar_err *err)
+enum ar_status enqueue(const struct attn_call *call, const void *self, bool hopper,
+		       const struct token_lists *out, struct ar_err *err)
 {
-	const struct extent e = { (size_t)b->rows.n_qblk, (size_t)b->rows.n_row, (size_t)b->keys.n_page,
-				  (size_t)b->rows.n_req };
-	struct workspace at = workspace_at(work);
-	const struct quoka_job j = { *b, *(const struct quoka *)self, q, kv->k, *out,
+	const struct attn_batch *b = call->b;
+	cudaStream_t stream = (cudaStream_t)call->stream;
+	const struct extent e = { (size_t)b->rows.n_qblk, (size_t)b->rows.n_row,
+				  (size_t)b->keys.n_page, (size_t)b->rows.n_req };
+	struct workspace at = workspace_at(call->work);
+	const struct quoka_job j = { *b, *(const struct quoka *)self, call->q, call->kv.k, *out,
 				     room_at(&b->shape, e, &at) };
 
 	switch (b->shape.head_dim) {
@@ -588,13 +590,13 @@ size_t quoka_work_bytes(const void *, const struct attn_shape *s, const struct a
 	return at.used;
 }
 
-enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int, const bf16_t *q,
-			     const struct kv_cache *kv, void *, const struct selection *out,
-			     void *work, void *stream, struct ar_err *err)
+enum ar_status quoka_enqueue(const struct attn_call *call, const void *self,
+			     const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	enum ar_status st;
-	int n_sm;
+	const struct gpu *gpu;
 
 	if ((s->page_tok != 64 && s->page_tok != 128) ||
 	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
@@ -602,16 +604,14 @@ enum ar_status quoka_enqueue(const struct attn_batch *b, const void *self, int, 
 			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
 	if (!b->rows.n_qblk)
 		return AR_OK;
-	st = executor_multiprocessors(&n_sm, err);
+	st = gpu_current(&gpu, err);
 	if (st)
 		return st;
-	return enqueue(b, self, q, kv, n_sm > 0, &out->tokens, work, (cudaStream_t)stream, err);
+	return enqueue(call, self, gpu_is_hopper(gpu), &out->tokens, err);
 }
 
-enum ar_status quoka_sm80_enqueue(const struct attn_batch *b, const void *self, int,
-				  const bf16_t *q, const struct kv_cache *kv, void *,
-				  const struct selection *out, void *work, void *stream,
-				  struct ar_err *err)
+enum ar_status quoka_sm80_enqueue(const struct attn_call *call, const void *self,
+				  const struct selection *out, struct ar_err *err)
 {
-	return enqueue(b, self, q, kv, false, &out->tokens, work, (cudaStream_t)stream, err);
+	return enqueue(call, self, false, &out->tokens, err);
 }

@@ -469,10 +469,10 @@ static void mask_row(const struct attn_batch *b, const struct seer_self *g, int 
 			row[j / 32] |= 1u << j % 32;
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct seer_self *g = self;
 	const struct attn_shape *s = &b->shape;
 	struct scratch t = {
@@ -484,13 +484,13 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 
 	if (st)
 		goto out;
-	update_keys(b, g, layer, kv->k, t.f, state);
+	update_keys(b, g, call->layer, call->kv.k, t.f, call->state);
 	for (int r = 0; r < b->rows.n_req; r++)
 		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
 			for (int h = 0; h < s->q_heads; h++)
-				mask_row(b, g, layer, r,
+				mask_row(b, g, call->layer, r,
 					 b->rows.pos0[r] / s->page_tok + i - b->rows.qblk0[r],
-					 h, q, state, &t,
+					 h, call->q, call->state, &t,
 					 out->mask + (size_t)(i * s->q_heads + h) *
 						     (size_t)b->keys.mask_words,
 					 selection_score(out, b, i, h));

@@ -87,7 +87,7 @@ enum ar_status seer_upload(struct seer_self *g, struct ar_err *err);
 void seer_device_free(struct seer_self *g);
 
 selector_work_fn seer_work_bytes;
-selector_enqueue_fn seer_enqueue;
+selector_fn seer_enqueue;
 
 #ifdef __cplusplus
 }

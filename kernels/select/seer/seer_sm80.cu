@@ -614,11 +614,10 @@ size_t seer_work_bytes(const void *self, const struct attn_shape *s, const struc
 		      l->max_kv_blk).end * sizeof(bf16_t);
 }
 
-enum ar_status seer_enqueue(const struct attn_batch *b, const void *self, int layer,
-			    const bf16_t *q, const struct kv_cache *kv, void *state,
-			    const struct selection *out, void *work, void *stream,
-			    struct ar_err *err)
+enum ar_status seer_enqueue(const struct attn_call *call, const void *self,
+			    const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	auto run = s->head_dim == 64 ? launch<64> : s->head_dim == 128 ? launch<128> : launch<256>;
 
@@ -628,8 +627,9 @@ enum ar_status seer_enqueue(const struct attn_batch *b, const void *self, int la
 			       "64, 128 or 256, not %d and %d", BLOCK, s->page_tok, s->head_dim);
 	if (!b->rows.n_qblk)
 		return AR_OK;
-	return run(b, (const struct seer_self *)self, layer, q, kv->k, (bf16_t *)state, out->mask,
-		   (bf16_t *)work, (cudaStream_t)stream, err);
+	return run(b, (const struct seer_self *)self, call->layer, call->q, call->kv.k,
+		   (bf16_t *)call->state, out->mask, (bf16_t *)call->work,
+		   (cudaStream_t)call->stream, err);
 }
 
 /* ---- weights ---- */

@@ -26,14 +26,14 @@ static enum ar_status check(const void *param, struct ar_err *err)
 	return AR_OK;
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
 	size_t words = (size_t)b->keys.mask_words;
 
-	(void)layer, (void)q, (void)kv, (void)state, (void)err;
+	(void)err;
 	for (int r = 0; r < b->rows.n_req; r++)
 		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
 			for (int h = 0; h < s->q_heads; h++)

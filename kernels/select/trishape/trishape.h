@@ -30,7 +30,7 @@ AR_BOTH static inline void trishape_row(const struct trishape *p, int page_tok, 
 	}
 }
 
-selector_enqueue_fn trishape_enqueue;
+selector_fn trishape_enqueue;
 
 #ifdef __cplusplus
 }

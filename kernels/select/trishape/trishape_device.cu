@@ -18,12 +18,11 @@ struct rule {
 
 }
 
-enum ar_status trishape_enqueue(const struct attn_batch *b, const void *self, int,
-				const bf16_t *, const struct kv_cache *, void *,
-				const struct selection *out, void *, void *stream,
-				struct ar_err *err)
+enum ar_status trishape_enqueue(const struct attn_call *call, const void *self,
+				const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct rule rule = { *(const struct trishape *)self };
 
-	return mask_rows_enqueue(b, rule, out->mask, stream, err);
+	return mask_rows_enqueue(b, rule, out->mask, call->stream, err);
 }

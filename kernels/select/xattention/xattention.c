@@ -351,10 +351,10 @@ static void mask_row(const uint32_t *mass, int qa, float threshold, bool all, st
 	}
 }
 
-static enum ar_status ref(const struct attn_batch *b, const void *self, int layer,
-			  const bf16_t *q, const struct kv_cache *kv, void *state,
+static enum ar_status ref(const struct attn_call *call, const void *self,
 			  const struct selection *out, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct xattention_self *x = self;
 	int heads = b->shape.q_heads;
 	size_t blks = (size_t)b->keys.max_kv_blk;
@@ -362,14 +362,13 @@ static enum ar_status ref(const struct attn_batch *b, const void *self, int laye
 	struct entry *e = malloc(blks * sizeof *e);
 	enum ar_status st = mass && e ? AR_OK : ar_nomem(err);
 
-	(void)state;
 	for (int k = 0; !st && k < b->rows.n_req * heads; k++) {
 		int r = k / heads, h = k % heads;
-		float threshold = x->threshold[layer * x->q_heads + h];
+		float threshold = x->threshold[call->layer * x->q_heads + h];
 		bool all = threshold >= 1 || attn_n_row(&b->rows, r) == 1 ||
 			   xattention_in_tail(x->last_dense, x->tail, b->rows.left[r]);
 
-		st = xattention_masses(b, x->stride, r, h, q, kv->k, mass, err);
+		st = xattention_masses(b, x->stride, r, h, call->q, call->kv.k, mass, err);
 		for (int i = 0; !st && i < b->rows.qblk0[r + 1] - b->rows.qblk0[r]; i++)
 			mask_row(mass + (size_t)i * blks, b->rows.pos0[r] / b->shape.page_tok + i,
 				 threshold, all, e, b->keys.mask_words,

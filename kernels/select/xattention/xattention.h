@@ -56,10 +56,10 @@ enum ar_status xattention_masses(const struct attn_batch *b, int stride, int r, 
 				 struct ar_err *err);
 
 selector_work_fn xattention_work_bytes;
-selector_enqueue_fn xattention_enqueue;
+selector_fn xattention_enqueue;
 
 /* The same by what devices before Hopper take, for sizes that it takes.  n_qblk > 0. */
-selector_enqueue_fn xattention_sm80_enqueue;
+selector_fn xattention_sm80_enqueue;
 
 #ifdef __cplusplus
 }

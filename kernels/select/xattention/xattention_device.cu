@@ -14,8 +14,8 @@
 
 #include <cfloat>
 
+#include "base/gpu.h"
 #include "base/workspace.h"
-#include "kernels/exec/executor.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/qblk.cuh"
 #include "kernels/select/top.cuh"
@@ -136,12 +136,13 @@ size_t lay_out(struct xattention_job *j, const struct attn_shape *s, int n_qblk,
 }
 
 /* n_sm: multiprocessors of a device with Hopper's instructions, or 0. */
-enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self *x, int layer,
-		       const bf16_t *q, const struct kv_cache *kv, int n_sm, uint32_t *mask,
-		       void *work, cudaStream_t stream, struct ar_err *err)
+enum ar_status enqueue(const struct attn_call *call, const struct xattention_self *x, int n_sm,
+		       uint32_t *mask, struct ar_err *err)
 {
+	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
-	struct xattention_job j = { *b, q, kv->k };
+	cudaStream_t stream = (cudaStream_t)call->stream;
+	struct xattention_job j = { *b, call->q, call->kv.k };
 	struct rule rule = { x->stride, x->tail, x->last_dense, {} };
 	enum ar_status st;
 
@@ -149,15 +150,16 @@ enum ar_status enqueue(const struct attn_batch *b, const struct xattention_self 
 	j.stride = x->stride;
 	j.tail = x->tail;
 	j.last_dense = x->last_dense;
-	lay_out(&j, s, b->rows.n_qblk, b->rows.n_row, b->rows.n_req, b->keys.max_kv_blk, work);
+	lay_out(&j, s, b->rows.n_qblk, b->rows.n_row, b->rows.n_req, b->keys.max_kv_blk,
+		call->work);
 	for (int h = 0; h < s->q_heads; h++)
-		rule.threshold[h] = x->threshold[(size_t)layer * x->q_heads + h];
+		rule.threshold[h] = x->threshold[(size_t)call->layer * x->q_heads + h];
 	st = n_sm ? xattention_score_sm90(&j, n_sm, stream, err) :
 		    xattention_score_sm80(&j, stream, err);
 	if (st)
 		return st;
-	xattention_select<<<dim3(b->rows.n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>(*b, rule, j.lse,
-										  mask);
+	xattention_select<<<dim3(b->rows.n_qblk, s->q_heads), TOP_THREADS, 0, stream>>>
+		(*b, rule, j.lse, mask);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -175,28 +177,22 @@ size_t xattention_work_bytes(const void *self, const struct attn_shape *s,
 		       NULL);
 }
 
-enum ar_status xattention_enqueue(const struct attn_batch *b, const void *self, int layer,
-				  const bf16_t *q, const struct kv_cache *kv, void *,
-				  const struct selection *out, void *work, void *stream,
-				  struct ar_err *err)
+enum ar_status xattention_enqueue(const struct attn_call *call, const void *self,
+				  const struct selection *out, struct ar_err *err)
 {
 	const struct xattention_self *x = (const struct xattention_self *)self;
-	enum ar_status st = check(&b->shape, x->stride, err);
-	int n_sm = 0;
+	enum ar_status st = check(&call->b->shape, x->stride, err);
+	const struct gpu *gpu = NULL;
 
 	if (!st)
-		st = executor_multiprocessors(&n_sm, err);
-	if (st || !b->rows.n_qblk)
+		st = gpu_current(&gpu, err);
+	if (st || !call->b->rows.n_qblk)
 		return st;
-	return enqueue(b, x, layer, q, kv, n_sm, out->mask, work, (cudaStream_t)stream,
-		       err);
+	return enqueue(call, x, gpu_is_hopper(gpu) ? gpu->n_sm : 0, out->mask, err);
 }
 
-enum ar_status xattention_sm80_enqueue(const struct attn_batch *b, const void *self, int layer,
-				       const bf16_t *q, const struct kv_cache *kv, void *,
-				       const struct selection *out, void *work, void *stream,
-				       struct ar_err *err)
+enum ar_status xattention_sm80_enqueue(const struct attn_call *call, const void *self,
+				       const struct selection *out, struct ar_err *err)
 {
-	return enqueue(b, (const struct xattention_self *)self, layer, q, kv, 0, out->mask,
-		       work, (cudaStream_t)stream, err);
+	return enqueue(call, (const struct xattention_self *)self, 0, out->mask, err);
 }

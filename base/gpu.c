@@ -1,0 +1,60 @@
+#include "config.h"
+#include "base/gpu.h"
+
+#if HAVE_CUDA
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+
+enum { MAX_DEVICES = 64 };
+
+static enum ar_status failed(cudaError_t e, struct ar_err *err)
+{
+	return ar_fail(err, AR_CUDA, "cannot ask the GPU what it is: %s", cudaGetErrorString(e));
+}
+
+static enum ar_status ask(int device, struct gpu *g, struct ar_err *err)
+{
+	struct cudaDeviceProp p;
+	cudaError_t e = cudaGetDeviceProperties(&p, device);
+
+	if (e != cudaSuccess)
+		return failed(e, err);
+	snprintf(g->name, sizeof g->name, "%s", p.name);
+	g->cc = 10 * p.major + p.minor;
+	g->n_sm = p.multiProcessorCount;
+	g->smem_bytes = p.sharedMemPerBlockOptin;
+	g->l2_bytes = (size_t)p.l2CacheSize;
+	g->mem_bytes = p.totalGlobalMem;
+	return AR_OK;
+}
+
+enum ar_status gpu_current(const struct gpu **out, struct ar_err *err)
+{
+	static struct gpu known[MAX_DEVICES];	/* cc 0: not asked yet */
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	enum ar_status st = AR_OK;
+	int device;
+	cudaError_t e = cudaGetDevice(&device);
+
+	if (e != cudaSuccess)
+		return failed(e, err);
+	if (device >= MAX_DEVICES)
+		return ar_fail(err, AR_NODEV, "device %d: at most %d are known", device,
+			       MAX_DEVICES);
+	pthread_mutex_lock(&lock);
+	if (!known[device].cc)
+		st = ask(device, &known[device], err);
+	pthread_mutex_unlock(&lock);
+	*out = &known[device];
+	return st;
+}
+
+#else
+
+enum ar_status gpu_current(const struct gpu **out, struct ar_err *err)
+{
+	*out = NULL;
+	return ar_fail(err, AR_NODEV, "this program was built without CUDA");
+}
+#endif

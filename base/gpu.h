@@ -1,0 +1,35 @@
+/* The current GPU.  Its driver is asked once for each device and process, not at every launch. */
+#ifndef AR_GPU_H
+#define AR_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gpu {
+	char name[256];
+	int cc;			/* compute capability: 90 for 9.0 */
+	int n_sm;		/* multiprocessors */
+	size_t smem_bytes;	/* the most shared memory of a thread block */
+	size_t l2_bytes, mem_bytes;
+};
+
+/* The calling thread's current device; *out lives as long as the process.  AR_CUDA: the driver
+ * fails.  AR_NODEV: a build without CUDA. */
+enum ar_status gpu_current(const struct gpu **out, struct ar_err *err);
+
+/* Hopper has wgmma and TMA. */
+static inline bool gpu_is_hopper(const struct gpu *g)
+{
+	return g->cc / 10 == 9;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
