@@ -1,6 +1,6 @@
 /*
- * The vertical-slash sums, by columns and diagonals, of the last queries' attention on Hopper.  Four
- * kernels:
+ * The vertical-slash sums, by columns and diagonals, of the last queries' attention on Hopper.
+ * Four kernels:
  *
  *   rows    (max, sum) of every row over each segment of keys: lastq_rows_sm90.cu
  *   totals  a row's segments put together

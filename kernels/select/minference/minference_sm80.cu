@@ -99,7 +99,7 @@ __device__ __forceinline__ struct minference_row row_at(const struct args &a, si
 __device__ int merge_runs(int tok, const int32_t *s, int n_s, int end, struct minference_row *out)
 {
 	const int lane = threadIdx.x % 32;
-	int before = -tok, place = -tok;	/* the last x, and the last x where runs began anew */
+	int before = -tok, place = -tok;	/* the last x; where runs last began anew */
 
 	for (int at = 0; at < n_s; at += 32) {
 		/* skipped, or the last x again */
