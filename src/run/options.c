@@ -367,7 +367,7 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		{ RUN_KERNELS, kernels, "with backend ", b->name },
 		{ RUN_FORMULA | RUN_CLOCK, !costs, "with --costs", NULL },
 		{ RUN_GPU, b->uses_gpu, "with backend ", b->name },
-		{ RUN_FORMULA | RUN_COSTS, cost || by_formula, "with --clock ", clocks[o->clock] },
+		{ RUN_FORMULA | RUN_COSTS, cost || by_formula, "with --clock measured", NULL },
 		{ RUN_COSTS, costs, "without --costs", NULL },
 		{ RUN_CLOCK, !cost || by_formula, "as 'measured' with backend ", b->name },
 		{ RUN_PREFIX_CACHE, o->limits.prefix_cache, "without --enable-prefix-caching",
