@@ -3,7 +3,7 @@ attnreplay_SOURCES = src/main.c src/bench/bench.h src/bench/bench_device.h src/b
                      src/bench/bench_prefill.h src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c src/bench/bench_table.h src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h src/cmd_methods.c \
                      src/cmd_report.c src/cmd_run.c src/cmd_sql.c src/cmd_trace.c \
                      src/run/child.c src/run/load.c src/run/method.c src/run/options.c src/run/options.h \
-                     src/run/print.c src/run/run.h src/run/setup.c src/report/slo.c src/report/slo.h
+                     src/run/print.c src/run/run.h src/run/scope.c src/run/setup.c src/report/slo.c src/report/slo.h
 attnreplay_SOURCES += src/cmd_select.c
 attnreplay_LDADD   = $(AR_LIBS)
 if HAVE_CUDA
