@@ -8,7 +8,7 @@ attnreplay_SOURCES = \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
   src/run/child.c src/run/load.c src/run/method.c src/run/options.c src/run/options.h \
-    src/run/print.c src/run/run.h src/run/setup.c \
+    src/run/print.c src/run/run.h src/run/scope.c src/run/setup.c \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
 attnreplay_LDFLAGS = $(SAN_CFLAGS)

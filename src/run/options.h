@@ -53,7 +53,9 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 void run_options_release(struct run_options *o);
 void run_options_show(void (*show)(const struct opt_group *, FILE *), FILE *f);
 
-/* AR_USAGE, naming it, when an option was given that has no effect with backend b. */
+/* AR_USAGE, naming it, when an option was given that has no effect: with any backend, and with
+ * backend b. */
+enum ar_status run_options_check_early(const struct run_options *o, struct ar_err *err);
 enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
 				 struct ar_err *err);
 
@@ -64,5 +66,7 @@ enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, s
 
 /* The option struct of backend b. */
 const void *run_options_of(const struct run_options *o, const struct backend *b);
+/* --costs, or NULL. */
+const char *run_options_costs(const struct run_options *o);
 
 #endif

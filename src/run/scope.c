@@ -1,0 +1,144 @@
+/* What follows from the scope of options: which of them have an effect, and which a run with costs
+ * adopts. */
+#include "config.h"
+#include "src/run/options.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "replay/engine/run_scope.h"
+
+/* Options with one of the bits in their scope have no effect unless the rule holds. */
+struct rule {
+	unsigned scope;
+	bool holds;
+	const char *why, *name;		/* "OPTION has no effect" why name; name NULL: nothing */
+};
+
+static enum ar_status no_effect(const struct opt *o, const char *why, const char *name,
+				struct ar_err *err)
+{
+	return ar_fail(err, AR_USAGE, "%s has no effect %s%s; leave it out", o->name, why,
+		       name ? name : "");
+}
+
+static enum ar_status check_rules(const struct run_options *o, const struct rule *rule, size_t n,
+				  struct ar_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct opt *x = rule[i].holds ? NULL :
+				      opt_given_of(o->group, rule[i].scope);
+
+		if (x)
+			return no_effect(x, rule[i].why, rule[i].name, err);
+	}
+	return AR_OK;
+}
+
+/* The rules that do not depend on the backend. */
+enum ar_status run_options_check_early(const struct run_options *o, struct ar_err *err)
+{
+	const struct policy *p = policies[o->policy];
+	const struct rule rules[] = {
+		{ RUN_USERS, o->arrival.loop == LOOP_USERS, "without --loop users", NULL },
+		{ RUN_ANSWERS, o->arrival.loop != LOOP_OPEN, "with --loop open", NULL },
+		{ POLICY_SETTINGS & ~p->can, false, "with policy ", p->name },
+	};
+
+	return check_rules(o, rules, sizeof rules / sizeof *rules, err);
+}
+
+/* Options of another backend.  Those with a scope are left to the rules. */
+static enum ar_status check_others(const struct run_options *o, const struct backend *b,
+				   struct ar_err *err)
+{
+	for (int i = 0; backends[i]; i++) {
+		const struct opt_group *g = &o->group[RUN_GROUP_BACKEND + i];
+		uint64_t given = backends[i] == b ? 0 : g->given | g->from_job;
+
+		for (int k = 0; g->opts[k].name; k++)
+			if (given & 1ull << k && !g->opts[k].scope)
+				return no_effect(&g->opts[k], "with backend ", b->name, err);
+	}
+	return AR_OK;
+}
+
+enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
+				 struct ar_err *err)
+{
+	bool cost = b == &backend_cost, costs = run_options_costs(o), kernels = b->needs_model;
+	bool by_formula = o->clock == RUN_CLOCK_FORMULA;
+	const struct rule rules[] = {
+		{ RUN_MODEL | RUN_COSTED | RUN_KERNELS, kernels || costs, "with backend ",
+		  b->name },
+		{ RUN_KERNELS, kernels, "with backend ", b->name },
+		{ RUN_FORMULA | RUN_CLOCK, !costs, "with --costs", NULL },
+		{ RUN_GPU, b->uses_gpu, "with backend ", b->name },
+		{ RUN_FORMULA | RUN_COSTS, cost || by_formula, "with --clock measured", NULL },
+		{ RUN_COSTS, costs, "without --costs", NULL },
+		{ RUN_CLOCK, !cost || by_formula, "as 'measured' with backend ", b->name },
+		{ RUN_PREFIX_CACHE, o->limits.prefix_cache, "without --enable-prefix-caching",
+		  NULL },
+		{ RUN_REFERENCE, b->compare, "with a backend that computes no reference", NULL },
+		{ RUN_DB, o->db, "without --db", NULL },
+		{ RUN_TRACED, o->prof == RUN_PROF_ACTIVITY, "with --prof events", NULL },
+	};
+	enum ar_status st = check_others(o, b, err);
+
+	return st ? st : check_rules(o, rules, sizeof rules / sizeof *rules, err);
+}
+
+/* ---- costs of an earlier run ---- */
+
+/* A value as the user would write it; NULL: none. */
+static const char *value_text(const cJSON *v, char *buf, size_t n)
+{
+	if (cJSON_IsString(v))
+		return v->valuestring;
+	if (cJSON_IsBool(v))
+		return cJSON_IsTrue(v) ? "1" : "0";
+	if (!cJSON_IsNumber(v))
+		return NULL;
+	snprintf(buf, n, "%.17g", v->valuedouble);
+	return buf;
+}
+
+static enum ar_status adopt(struct run_options *o, const struct costs *c, const char *name,
+			    const cJSON *ours, const cJSON *theirs, struct ar_err *err)
+{
+	char a[32], b[32];
+	const char *our = value_text(cJSON_GetObjectItemCaseSensitive(ours, name), a, sizeof a);
+	const char *their = value_text(cJSON_GetObjectItemCaseSensitive(theirs, name), b,
+				       sizeof b);
+
+	if (!c->run.model_name)
+		their = NULL;
+	else if (!strcmp(name, "method"))	/* the run's own of the list */
+		their = c->run.method_name;
+	if (!opt_given(o->group, name))
+		return their ? opt_set(o->group, name, their, err) : AR_OK;
+	if (our && their && !strcmp(our, their))
+		return AR_OK;
+	return ar_fail(err, AR_USAGE, "%s '%s' contradicts %s, whose costs were measured with "
+		       "%s%s%s; leave it out", name, our, c->name, their ? "'" : "none",
+		       their ? their : "", their ? "'" : "");
+}
+
+enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, struct ar_err *err)
+{
+	cJSON *ours = cJSON_CreateObject(), *theirs = cJSON_Parse(c->run.options);
+	enum ar_status st = AR_OK;
+
+	if (!ours || !theirs || !opt_json(o->group, ours))
+		st = ar_nomem(err);
+	for (const struct opt_group *g = o->group; g->opts; g++)
+		for (const struct opt *x = g->opts; x->name && !st; x++)
+			if (x->scope & RUN_COSTED)
+				st = adopt(o, c, x->name, ours, theirs, err);
+	if (!st)
+		st = opt_set(o->group, "costs", c->name, err);
+	cJSON_Delete(ours);
+	cJSON_Delete(theirs);
+	return st;
+}
