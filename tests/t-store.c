@@ -345,7 +345,7 @@ static void test_counts(void)
 	int64_t id;
 	int n = 0;
 
-#define X(name) sel.count.name = ++n;
+#define X(name, doc) sel.count.name = ++n;
 	SELECTION_COUNTS(X)
 #undef X
 	if (store_run_begin(s, &record, &id, NULL) || store_selection(s, &sel, NULL) ||
@@ -353,7 +353,8 @@ static void test_counts(void)
 		bail_out("no run");
 	store_close(s, NULL);
 	n = 0;
-#define X(name) is_value(path, "SELECT " #name " FROM selection_stat", ++n, #name " is stored");
+#define X(name, doc)                                                                              \
+	is_value(path, "SELECT " #name " FROM selection_stat", ++n, #name " is stored");
 	SELECTION_COUNTS(X)
 #undef X
 }

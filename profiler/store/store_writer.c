@@ -24,8 +24,8 @@ enum {
 	" 'keep-entries', 'keep-kernels', 'costs', 'slo')"
 
 /* In lists of columns and of their values. */
-#define COUNT_NAME(name) ", " #name
-#define COUNT_PLACE(name) ", ?"
+#define COUNT_NAME(name, doc) ", " #name
+#define COUNT_PLACE(name, doc) ", ?"
 
 #define STMT_MAP(X)                                                                             \
 	X(BEGIN, "BEGIN IMMEDIATE")                                                             \
@@ -711,7 +711,7 @@ enum ar_status writer_selection(struct writer *w, const struct store_selection *
 				struct ar_err *err)
 {
 	const int64_t v[] = { w->run_id, a->req, a->chunk_no, a->layer, a->kv_head, a->iter_no,
-#define X(name) a->count.name,
+#define X(name, doc) a->count.name,
 			      SELECTION_COUNTS(X)
 #undef X
 	};
