@@ -1,6 +1,7 @@
 libattnreplay_a_SOURCES += \
   src/report/write_csv.c src/report/write_json.c src/report/write_table.c src/report/writer.h \
-  src/report/writers.c profiler/store/functions.c profiler/store/functions.h profiler/cupti/prof.h \
+  src/report/writers.c profiler/store/columns.c profiler/store/columns.def profiler/store/columns.h \
+  profiler/store/functions.c profiler/store/functions.h profiler/cupti/prof.h \
   profiler/store/store.c profiler/store/store.h profiler/store/store_file.c profiler/store/store_file.h \
   profiler/store/store_spans.c profiler/store/store_spans.h profiler/store/store_stage.c profiler/store/store_stage.h \
   profiler/store/store_writer.c profiler/store/store_writer.h
@@ -11,18 +12,22 @@ else
 libattnreplay_a_SOURCES += profiler/cupti/none.c
 endif
 
-# The schema as a C string.
-EXTRA_DIST += profiler/store/schema.sql
-CLEANFILES += profiler/store/schema.inc
-profiler/store/store_file.$(OBJEXT): profiler/store/schema.inc
-profiler/store/schema.inc: profiler/store/schema.sql
+# The views as a C string.
+EXTRA_DIST += profiler/store/views.sql
+CLEANFILES += profiler/store/views.inc
+profiler/store/store_file.$(OBJEXT): profiler/store/views.inc
+profiler/store/views.inc: profiler/store/views.sql
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && \
-	$(SED) -e 's/["\\]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(srcdir)/profiler/store/schema.sql >$@.tmp && \
+	$(SED) -e 's/["\\]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(srcdir)/profiler/store/views.sql >$@.tmp && \
 	mv -f $@.tmp $@
 
 check_PROGRAMS += tests/make-db
 tests_make_db_SOURCES = tests/make-db.c tests/sample_db.c tests/sample_db.h
 tests_make_db_LDADD   = $(TEST_LIBS)
+
+check_PROGRAMS += tests/t-columns
+tests_t_columns_SOURCES = tests/t-columns.c
+tests_t_columns_LDADD   = $(TEST_LIBS)
 
 check_PROGRAMS += tests/t-spans
 tests_t_spans_SOURCES = tests/t-spans.c tests/sample_db.c tests/sample_db.h

@@ -33,7 +33,7 @@ static void log_iteration(struct store *s, const struct store_iteration *it)
 {
 	const char *sep = " ->";
 
-	LOG(s, "%g-%g", in_ms(it->start_ns), in_ms(it->end_ns));
+	LOG(s, "%g-%g", in_ms(it->row.start_ns), in_ms(it->row.end_ns));
 	for (size_t i = 0; i < it->n_entry; i++)
 		LOG(s, " %c:%" PRIu32 "@%" PRIu32 "%s", 'A' + (int)it->entry[i].req,
 		    it->entry[i].n_tok, it->entry[i].start, it->entry[i].recompute ? "*" : "");
@@ -43,7 +43,7 @@ static void log_iteration(struct store *s, const struct store_iteration *it)
 			sep = "";
 		}
 	if (s->show_free)
-		LOG(s, " free %" PRId64 " %s", s->n_usable - it->blocks_used, it->stop);
+		LOG(s, " free %" PRId64 " %s", s->n_usable - it->row.blocks_used, it->row.stop);
 	LOG(s, "\n");
 }
 
@@ -66,21 +66,22 @@ static void check_request(struct store *s, const struct store_entry *e, int64_t 
 
 static void check_iteration(struct store *s, const struct store_iteration *it)
 {
+	const struct row_iteration *row = &it->row;
 	int64_t partial = 0, n_tok = 0;
 
-	s->bad_clock += it->start_ns < s->end_ns || it->end_ns < it->start_ns + !!it->n_entry;
-	s->end_ns = it->end_ns;
+	s->bad_clock += row->start_ns < s->end_ns || row->end_ns < row->start_ns + !!it->n_entry;
+	s->end_ns = row->end_ns;
 	s->empty += !it->n_entry;
-	s->starved += (size_t)it->running != it->n_entry && !s->skips;
-	s->preempted += it->preempted;
+	s->starved += (size_t)row->running != it->n_entry && !s->skips;
+	s->preempted += row->preempted;
 	s->n_iter++;
-	s->bad_blocks += it->blocks_used < 0 || it->blocks_used > s->n_usable;
+	s->bad_blocks += row->blocks_used < 0 || row->blocks_used > s->n_usable;
 	for (size_t i = 0; i < it->n_entry; i++) {
 		const struct store_entry *e = &it->entry[i];
 
 		n_tok += e->n_tok;
 		s->n_emit += e->emit;
-		check_request(s, e, it->end_ns);
+		check_request(s, e, row->end_ns);
 		if (!e->emit) {
 			partial++;
 			s->bad_partial += !s->long_prefill_tok && !s->prefill_first &&
@@ -90,10 +91,11 @@ static void check_iteration(struct store *s, const struct store_iteration *it)
 		s->digest = rng_mix(s->digest ^ (uint64_t)e->req << 32 ^ e->n_tok);
 		s->digest = rng_mix(s->digest ^ (uint64_t)e->start << 32 ^ e->chunk_no);
 	}
-	s->digest = rng_mix(s->digest ^ (uint64_t)it->end_ns);
+	s->digest = rng_mix(s->digest ^ (uint64_t)row->end_ns);
 	s->bad_partial += !s->long_prefill_tok && !s->skips && partial > 1;
-	s->over_budget += n_tok > s->max_batched_tok || n_tok != it->prefill_tok + it->decode_tok;
-	s->over_seqs += it->running > s->max_seqs || (int64_t)it->n_entry > s->max_seqs;
+	s->over_budget += n_tok > s->max_batched_tok ||
+			  n_tok != row->prefill_tokens + row->decode_tokens;
+	s->over_seqs += row->running > s->max_seqs || (int64_t)it->n_entry > s->max_seqs;
 	s->n_tok += n_tok;
 }
 
@@ -109,40 +111,42 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	return AR_OK;
 }
 
-enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err)
+enum ar_status store_outcome(struct store *s, const struct row_request_outcome *o,
+			     struct ar_err *err)
 {
-	double tpot = o->output_tok > 1 ?
-		      in_ms(o->finish_ns - o->first_token_ns) / (o->output_tok - 1) : NAN;
+	double tpot = o->output_tokens > 1 ?
+		      in_ms(o->finish_ns - o->first_token_ns) / (o->output_tokens - 1) : NAN;
 
 	(void)err;
-	s->recomputed += o->recomputed_tok;
+	s->recomputed += o->recomputed_tokens;
 	if (s->quiet)
-		s->bad_outcome += o->n_chunks != s->n_prefill[o->req] ||
-				  (!o->n_preempt && o->cached_tok != s->first[o->req]);
+		s->bad_outcome += o->n_chunks != s->n_prefill[o->req_no] ||
+				  (!o->n_preempt && o->cached_tokens != s->first[o->req_no]);
 	s->n_rejected += !strcmp(o->outcome, "rejected") && o->reason && *o->reason;
 	if (s->quiet)
 		return AR_OK;
 	if (strcmp(o->outcome, "ok"))
-		put(s->outcome, sizeof s->outcome, &s->n_outcome, "%c %s: %s\n", 'A' + (int)o->req,
-		    o->outcome, o->reason);
+		put(s->outcome, sizeof s->outcome, &s->n_outcome, "%c %s: %s\n",
+		    'A' + (int)o->req_no, o->outcome, o->reason);
 	else
 		put(s->outcome, sizeof s->outcome, &s->n_outcome,
-		    "%c ttft %g tpot %g e2e %g queue %g preempted %" PRIu32 " recomputed %" PRId64
+		    "%c ttft %g tpot %g e2e %g queue %g preempted %" PRId64 " recomputed %" PRId64
 		    "\n",
-		    'A' + (int)o->req, in_ms(o->first_token_ns - o->arrival_ns), tpot,
+		    'A' + (int)o->req_no, in_ms(o->first_token_ns - o->arrival_ns), tpot,
 		    in_ms(o->finish_ns - o->arrival_ns), in_ms(o->first_sched_ns - o->arrival_ns),
-		    o->n_preempt, o->recomputed_tok);
+		    o->n_preempt, o->recomputed_tokens);
 	return AR_OK;
 }
 
-enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err)
+enum ar_status store_gap(struct store *s, const struct row_token_gap *g, struct ar_err *err)
 {
 	(void)err;
 	s->gaps -= (uint64_t)g->n * rng_mix((uint64_t)g->itl_ns);
 	return AR_OK;
 }
 
-enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err)
+enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample *a,
+			      struct ar_err *err)
 {
 	(void)s, (void)a;
 	return ar_fail(err, AR_DB, "no accuracy without kernels");

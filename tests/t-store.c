@@ -254,11 +254,11 @@ static void test_weights(void)
 
 	store_run_begin(s, &r, &id, NULL);
 	for (int i = 0; i < 5; i++)
-		store_gap(s, &(struct store_gap){ x[i] * 1000000, 1 }, NULL);
+		store_gap(s, &(struct row_token_gap){ .itl_ns = x[i] * 1000000, .n = 1 }, NULL);
 	store_run_end(s, "done", NULL, NULL);
 	store_run_begin(s, &r, &id, NULL);
-	store_gap(s, &(struct store_gap){ 1000000, 999 }, NULL);
-	store_gap(s, &(struct store_gap){ 3000000, 2 }, NULL);
+	store_gap(s, &(struct row_token_gap){ .itl_ns = 1000000, .n = 999 }, NULL);
+	store_gap(s, &(struct row_token_gap){ .itl_ns = 3000000, .n = 2 }, NULL);
 	store_run_end(s, "done", NULL, NULL);
 	store_close(s, NULL);
 #define ITL(run) " FROM v_dist WHERE tool = 'attnreplay' AND metric = 'itl' AND run_id = " #run
@@ -341,7 +341,7 @@ static void test_counts(void)
 	const struct sample_run r = { .percent = 100, .options = "{}" };
 	const struct store_run record = sample_record(&r);
 	struct store *s = open_store(path);
-	struct store_selection sel = { .req = 1 };
+	struct store_selection sel = { .row.req_no = 1 };
 	int64_t id;
 	int n = 0;
 
@@ -397,8 +397,9 @@ static size_t random_run(struct store *s, struct rng *rng, size_t most, double *
 		bail_out("no run");
 	for (size_t i = 0; i < n; i++) {
 		int64_t t = (int64_t)rng_below(rng, 1000000000);
-		const struct store_outcome o = { .req = (uint32_t)i, .first_token_ns = t,
-						 .finish_ns = t, .output_tok = 1, .outcome = "ok" };
+		const struct row_request_outcome o = { .req_no = (int64_t)i, .first_token_ns = t,
+						       .finish_ns = t, .output_tokens = 1,
+						       .outcome = "ok" };
 
 		x[i] = (double)t / 1e6;
 		store_outcome(s, &o, NULL);
@@ -558,16 +559,16 @@ static void write_for_ever(const char *path, int fd)
 	struct store *s = open_store(path);
 	struct store_run r = sample_record(&dense);
 	struct store_entry e[50] = { { 0 } };
-	struct store_iteration it = { .entry = e, .n_entry = 50, .event_ns = -1 };
+	struct store_iteration it = { .entry = e, .n_entry = 50, .row.event_ns = -1 };
 	int64_t id;
 
 	for (uint32_t i = 0; i < 50; i++)
 		e[i].req = i;
 	store_run_begin(s, &r, &id, NULL);
-	for (;; it.iter_no++) {
+	for (;; it.row.iter_no++) {
 		if (store_iteration(s, &it, NULL))
 			_exit(1);
-		if (it.iter_no == 100 && write(fd, "x", 1) != 1)
+		if (it.row.iter_no == 100 && write(fd, "x", 1) != 1)
 			_exit(1);
 	}
 }
@@ -659,7 +660,7 @@ static void test_full_disk(void)
 	small = old;
 	small.rlim_cur = 4 << 20;
 	setrlimit(RLIMIT_FSIZE, &small);
-	for (; it.iter_no < 1000 && !st; it.iter_no++)
+	for (; it.row.iter_no < 1000 && !st; it.row.iter_no++)
 		st = store_iteration(s, &it, &err);
 	is_int(st, AR_IO, "a full disk is an output error");
 	if (!ok(strstr(err.msg, path) && strstr(err.msg, "holds all committed iterations"),
@@ -683,7 +684,7 @@ static void test_bad_rows(void)
 	const char *path = in_dir("bad.db");
 	struct store *s = open_store(path);
 	struct store_run r = sample_record(&dense);
-	const struct store_outcome o = { .outcome = "lost" };
+	const struct row_request_outcome o = { .outcome = "lost" };
 	struct ar_err err = { 0 };
 	int64_t id;
 

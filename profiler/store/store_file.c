@@ -8,13 +8,14 @@
 #include <time.h>
 
 #include "kernels/phase.h"
+#include "profiler/store/columns.h"
 #include "profiler/store/functions.h"
 #include "profiler/store/store.h"
 
 enum { BUSY_MS = 10000 };	/* how long to wait for another process */
 
-static const char schema[] =
-#include "profiler/store/schema.inc"
+static const char views[] =
+#include "profiler/store/views.inc"
 ;
 
 enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
@@ -85,12 +86,25 @@ static enum ar_status fill_phases(sqlite3 *db, const char *path, struct ar_err *
 {
 	static const char sql[] =
 #define X(name, id, core, text) \
-		"INSERT OR REPLACE INTO phase VALUES(" #id ", lower('" #name "'), " #core \
-		", '" text "');"
+		"INSERT OR REPLACE INTO phase(phase_id, name, core, title) " \
+		"VALUES(" #id ", lower('" #name "'), " #core ", '" text "');"
 		PHASE_MAP(X);
 #undef X
 
 	return exec(db, path, sql, err);
+}
+
+static enum ar_status make_tables(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < TABLE_COUNT && !st; i++) {
+		char *sql = table_create_sql(&store_tables[i]);
+
+		st = sql ? exec(db, path, sql, err) : ar_nomem(err);
+		sqlite3_free(sql);
+	}
+	return st ? st : exec(db, path, "INSERT INTO iteration_number(n) VALUES(0)", err);
 }
 
 /* Unless another program was faster. */
@@ -101,7 +115,9 @@ static enum ar_status make_schema(sqlite3 *db, const char *path, struct ar_err *
 	char sql[256];
 
 	if (!st && !version) {
-		st = exec(db, path, schema, err);
+		st = make_tables(db, path, err);
+		if (!st)
+			st = exec(db, path, views, err);
 		snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d;"
 			 "INSERT INTO schema_log(version, tool_version) VALUES(%d, '%s')",
 			 STORE_APPLICATION_ID, STORE_VERSION, STORE_VERSION, PACKAGE_VERSION);

@@ -7,30 +7,23 @@
 
 #include <sqlite3.h>
 #include <stdbool.h>
-#include <stdint.h>
 
-struct val {
-	enum { VAL_NULL, VAL_INT, VAL_REAL, VAL_TEXT } type;
-	union {
-		int64_t i;
-		double r;
-		const char *t;
-	};
-};
+#include "profiler/store/columns.h"
 
 struct stage;
 
-/* For a table of db that has a rowid, but no key, no index and no trigger.  An SQLite result code,
- * also of stage_flush().  At most one stage per connection: it attaches a database of this name. */
-int stage_open(struct stage **out, sqlite3 *db, const char *table);
+/* For a table of db that has a rowid, but no key, no index and no trigger, and whose columns are
+ * all SET_BY_INSERT.  An SQLite result code, also of stage_flush().  At most one stage per
+ * connection: it attaches a database of this name. */
+int stage_open(struct stage **out, sqlite3 *db, const struct table *table);
 /* Drop what was not flushed.  NULL is fine. */
 void stage_close(struct stage *g);
 
 /* No room for another row: commit first. */
 bool stage_full(const struct stage *g);
-/* v: all n columns, at most 512 bytes together.  What the table demands of its values is the
- * caller's to keep. */
-void stage_put(struct stage *g, const struct val *v, int n);
+/* row: the table's struct, at most 512 bytes in the database.  What the table demands of its values
+ * is the caller's to keep. */
+void stage_put(struct stage *g, const void *row);
 /* Insert all rows, at most once in a transaction. */
 int stage_flush(struct stage *g);
 

@@ -37,13 +37,13 @@ static enum ar_status put_outcome(struct loop *l, uint32_t id, const char *outco
 
 	if (!l->cfg->store)
 		return AR_OK;
-	return store_outcome(l->cfg->store, &(struct store_outcome){
-		.req = id, .arrival_ns = arrivals_at(l->arrivals, id),
+	return store_outcome(l->cfg->store, &(struct row_request_outcome){
+		.req_no = id, .arrival_ns = arrivals_at(l->arrivals, id),
 		.first_sched_ns = t->first_sched, .first_token_ns = t->first_token,
 		.finish_ns = done ? t->last_token : -1,
-		.prompt_tok = r->prompt_tok, .output_tok = q->known - r->prompt_tok,
+		.prompt_tokens = r->prompt_tok, .output_tokens = q->known - r->prompt_tok,
 		.n_chunks = q->n_chunk - q->n_decode, .n_preempt = q->n_preempt,
-		.recomputed_tok = (int64_t)q->recomputed, .cached_tok = (int64_t)q->cached,
+		.recomputed_tokens = (int64_t)q->recomputed, .cached_tokens = (int64_t)q->cached,
 		.outcome = outcome, .reason = reason }, err);
 }
 
@@ -148,16 +148,18 @@ static enum ar_status put_iteration(struct loop *l, int64_t start, int64_t host,
 			.recompute = e->recompute };
 	}
 	return store_iteration(cfg->store, &(struct store_iteration){
-		.iter_no = l->res->iterations, .start_ns = start, .end_ns = l->end, .host_ns = host,
-		.event_ns = c->event_ns, .span_ns = c->span_ns, .busy_ns = c->busy_ns,
-		.prefill_tok = s->batch.prefill_tok, .decode_tok = s->batch.decode_tok,
-		.prefill_pairs = shape.feature[BATCH_PREFILL_PAIRS],
-		.decode_context = shape.feature[BATCH_DECODE_CONTEXT],
-		.composition = shape.composition,
-		.cost_source = s->batch.n ? cost_source_names[c->source] : NULL,
-		.blocks_used = s->pool.n_usable - s->pool.n_free,
-		.waiting = (int64_t)s->n_waiting, .running = (int64_t)s->n_running,
-		.preempted = (int64_t)s->n_preempted, .stop = s->stop,
+		.row = {
+			.iter_no = l->res->iterations, .start_ns = start, .end_ns = l->end,
+			.host_ns = host, .event_ns = c->event_ns, .span_ns = c->span_ns,
+			.busy_ns = c->busy_ns, .prefill_tokens = s->batch.prefill_tok,
+			.decode_tokens = s->batch.decode_tok,
+			.prefill_pairs = shape.feature[BATCH_PREFILL_PAIRS],
+			.decode_context = shape.feature[BATCH_DECODE_CONTEXT],
+			.composition = (int64_t)shape.composition,
+			.cost_source = s->batch.n ? cost_source_names[c->source] : NULL,
+			.blocks_used = s->pool.n_usable - s->pool.n_free,
+			.waiting = (int64_t)s->n_waiting, .running = (int64_t)s->n_running,
+			.preempted = (int64_t)s->n_preempted, .stop = s->stop },
 		.entry = cfg->keep_entries ? l->row : NULL, .n_entry = s->batch.n,
 		.phase_ns = phases ? c->phase_ns : NULL,
 		.phase_kernels = phases ? c->phase_kernels : NULL,
@@ -171,15 +173,17 @@ static enum ar_status put_sample(struct loop *l, const struct batch_entry *e, in
 	enum ar_status st = AR_OK;
 
 	for (int h = 0; h < cfg->q_heads && !st; h++)
-		st = store_accuracy(cfg->store, &(struct store_accuracy){
-			.iter_no = l->res->iterations, .req = e->req, .chunk_no = e->chunk_no,
-			.chunk_start = e->start, .chunk_tok = e->n_tok, .layer = layer, .head = h,
+		st = store_accuracy(cfg->store, &(struct row_accuracy_sample){
+			.iter_no = l->res->iterations, .req_no = e->req, .chunk_no = e->chunk_no,
+			.chunk_start = e->start, .chunk_tokens = e->n_tok, .layer = layer,
+			.head = h,
 			.rel_l2 = l->acc[h].rel_l2, .cosine = l->acc[h].cosine,
 			.max_abs = l->acc[h].max_abs, .mass_recall = l->acc[h].mass_recall }, err);
 	for (int h = 0; h < cfg->kv_heads && !st; h++)
 		st = store_selection(cfg->store, &(struct store_selection){
-			.iter_no = l->res->iterations, .req = e->req, .chunk_no = e->chunk_no,
-			.layer = layer, .kv_head = h, .count = l->count[h] }, err);
+			.row = { .iter_no = l->res->iterations, .req_no = e->req,
+				 .chunk_no = e->chunk_no, .layer = layer, .kv_head = h },
+			.count = l->count[h] }, err);
 	return st;
 }
 
@@ -388,7 +392,7 @@ static enum ar_status put_gaps(struct loop *l, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; l->cfg->store && i < s->n_run && !st; i++)
-		st = store_gap(l->cfg->store, &(struct store_gap){
+		st = store_gap(l->cfg->store, &(struct row_token_gap){
 			.itl_ns = (int64_t)s->run[i].x, .n = (int64_t)s->run[i].n }, err);
 	return st;
 }
