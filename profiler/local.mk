@@ -12,6 +12,10 @@ else
 libattnreplay_a_SOURCES += profiler/cupti/none.c
 endif
 
+# The tables' part of attnreplay-db(5).
+noinst_PROGRAMS += profiler/store/columns-mdoc
+profiler_store_columns_mdoc_SOURCES = profiler/store/columns_mdoc.c profiler/store/columns.def
+
 # The views as a C string.
 EXTRA_DIST += profiler/store/views.sql
 CLEANFILES += profiler/store/views.inc
