@@ -33,6 +33,12 @@ check_PROGRAMS += tests/t-columns
 tests_t_columns_SOURCES = tests/t-columns.c
 tests_t_columns_LDADD   = $(TEST_LIBS)
 
+check_PROGRAMS += tests/t-migrate
+tests_t_migrate_SOURCES = tests/t-migrate.c
+tests_t_migrate_LDADD   = $(TEST_LIBS)
+dist_check_SCRIPTS += tests/t-version-5.sh
+EXTRA_DIST += tests/data/version-5.db.gz
+
 check_PROGRAMS += tests/t-spans
 tests_t_spans_SOURCES = tests/t-spans.c tests/sample_db.c tests/sample_db.h
 tests_t_spans_LDADD   = $(TEST_LIBS)

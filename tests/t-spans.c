@@ -21,7 +21,7 @@ static sqlite3 *open_db(const char *path)
 {
 	sqlite3 *db;
 
-	if (sqlite3_open(path, &db))
+	if (sqlite3_open(path, &db) || sqlite3_exec(db, store_views, NULL, NULL, NULL))
 		bail_out("%s: %s", path, sqlite3_errmsg(db));
 	return db;
 }

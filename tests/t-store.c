@@ -69,6 +69,7 @@ static double value(const char *path, const char *sql)
 	double x = NAN;
 
 	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) ||
+	    sqlite3_exec(db, store_views, NULL, NULL, NULL) ||
 	    sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
 		diag("%s: %s", sql, sqlite3_errmsg(db));
 	else if (sqlite3_column_type(q, 0) != SQLITE_NULL)
@@ -105,9 +106,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 5, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 6, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 5", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 6", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -118,7 +119,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 5, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 6, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -157,9 +158,11 @@ static void test_refusals(void)
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
 	change(path, "PRAGMA user_version = 4");
-	refused(path, AR_DATA, "schema version 4, this program has version 5", true);
+	refused(path, AR_DATA, "schema version 4, this program has version 6", true);
+	change(path, "PRAGMA user_version = 7");
+	refused(path, AR_DATA, "schema version 7, this program has version 6", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 5", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 6", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(dir, AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
@@ -367,9 +370,12 @@ static void test_views(void)
 	char sql[128];
 	int n = 0;
 
+	is_value(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'view'", 0,
+		 "the file has no views");
 	sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
-	sqlite3_prepare_v2(db, "SELECT name FROM sqlite_schema WHERE type = 'view'", -1, &views,
-			   NULL);
+	ok(!sqlite3_exec(db, store_views, NULL, NULL, NULL), "anybody can make them");
+	sqlite3_prepare_v2(db, "SELECT name FROM sqlite_temp_schema WHERE type = 'view'", -1,
+			   &views, NULL);
 	while (sqlite3_step(views) == SQLITE_ROW) {
 		const char *name = (const char *)sqlite3_column_text(views, 0);
 

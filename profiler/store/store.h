@@ -20,8 +20,8 @@
 
 struct store;
 
-/* Open or create.  AR_DATA: not a database of ours, or one of another version.  Runs left 'running'
- * by a process that is gone become 'aborted'. */
+/* Open or create; an older file is migrated.  AR_DATA: not a database of ours, or of a version that
+ * is not known here.  Runs left 'running' by a process that is gone become 'aborted'. */
 enum ar_status store_open(struct store **out, const char *path, struct ar_err *err);
 /* Finish what is queued, checkpoint, close. */
 enum ar_status store_close(struct store *s, struct ar_err *err);
@@ -100,7 +100,11 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
 			     struct ar_err *err);
 
-/* A read-only connection with our SQL functions (median, percentile) for sql and report. */
+/* SQL that makes the views of attnreplay-db(5) as TEMP views of a connection. */
+extern const char store_views[];
+
+/* A read-only connection with the views and our SQL functions (median, percentile).  The file may
+ * be of an older version; it is left as it is. */
 enum ar_status store_open_read(sqlite3 **db, const char *path, struct ar_err *err);
 
 #endif
