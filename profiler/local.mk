@@ -45,7 +45,7 @@ tests_t_spans_LDADD   = $(TEST_LIBS)
 tests_t_spans_LDFLAGS = $(FAULT_LINK)
 
 check_PROGRAMS += tests/t-stage
-tests_t_stage_SOURCES = tests/t-stage.c
+tests_t_stage_SOURCES = tests/t-stage.c tests/sample_db.c tests/sample_db.h
 tests_t_stage_LDADD   = $(TEST_LIBS)
 tests_t_stage_LDFLAGS = $(FAULT_LINK)
 

@@ -1,12 +1,17 @@
 #include "config.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
+#include "profiler/store/store_file.h"
 #include "profiler/store/store_stage.h"
+#include "profiler/store/store_writer.h"
 #include "tests/alloc_fault.h"
 #include "tests/query.h"
+#include "tests/sample_db.h"
 #include "tests/tap.h"
 
 enum { ROWS = 5000 };
@@ -145,6 +150,70 @@ static void test_failed_insert(void)
 	sqlite3_close(db);
 }
 
+/* ---- the switch ---- */
+
+static struct store_iteration some_iteration(struct rng *r, int64_t iter_no)
+{
+	static const char *const source[] = { NULL, "timed", "measured" };
+	struct store_iteration it = { .n_entry = rng_below(r, 300) };
+	const struct table *t = &store_tables[TABLE_iteration];
+
+	for (int i = 0; i < t->n_col; i++)
+		if (t->col[i].type == COLUMN_INTEGER)
+			*(int64_t *)((char *)&it.row + t->col[i].off) = some_int(r);
+	it.row.iter_no = iter_no;
+	it.row.stop = rng_below(r, 2) ? "budget" : NULL;
+	it.row.cost_source = source[rng_below(r, 3)];
+	return it;
+}
+
+static void write_iterations(const char *path, bool stage)
+{
+	struct store_run run = sample_record(&(struct sample_run){ .options = "{}" });
+	struct rng r = { 11 };
+	struct ar_err err = { 0 };
+	struct writer *w = NULL;
+	sqlite3 *db;
+	int64_t id;
+	enum ar_status st = store_file_open(&db, path, &err);
+
+	if (!st)
+		st = writer_open(&w, db, path, stage, &err);
+	if (!st)
+		st = writer_run_begin(w, &run, &id, &err);
+	for (int i = 0; i < ROWS && !st; i++) {
+		struct store_iteration it = some_iteration(&r, i);
+
+		st = writer_iteration(w, &it, &err);
+	}
+	if (!st)
+		st = writer_run_end(w, "done", NULL, &err);
+	if (st || writer_close(w, &err))
+		bail_out("%s", err.msg);
+}
+
+static void test_both_ways(void)
+{
+	char dir[] = "/tmp/t-stage-XXXXXX";
+	sqlite3 *db;
+
+	if (!mkdtemp(dir) || chdir(dir))
+		bail_out("cannot make a temporary folder");
+	write_iterations("a.db", true);
+	write_iterations("b.db", false);
+	if (sqlite3_open("a.db", &db) ||
+	    sqlite3_exec(db, "ATTACH 'b.db' AS b", NULL, NULL, NULL))
+		bail_out("%s", sqlite3_errmsg(db));
+	is_int(ask(db, "SELECT count(*) FROM (SELECT rowid, * FROM main.iteration "
+		   "INTERSECT SELECT rowid, * FROM b.iteration)"), ROWS,
+	       "iterations are the same by the stage and by INSERT");
+	is_int(ask(db, "SELECT count(*) FROM b.iteration"), ROWS, "... and no more");
+	sqlite3_close(db);
+	unlink("a.db");
+	unlink("b.db");
+	rmdir(dir);
+}
+
 int main(void)
 {
 	test_rows("CREATE TABLE t(a INTEGER NOT NULL, b INTEGER, c INTEGER, d REAL, e TEXT) STRICT",
@@ -153,5 +222,6 @@ int main(void)
 		  "CREATE INDEX i ON t(b)", "made anew for an index");
 	test_errors();
 	test_failed_insert();
+	test_both_ways();
 	return done_testing();
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "profiler/store/store_file.h"
+#include "profiler/store/store_stage.h"
 #include "profiler/store/store_writer.h"
 
 enum {
@@ -360,7 +361,7 @@ enum ar_status store_open(struct store **out, const char *path, struct ar_err *e
 	init_queue(s);
 	st = store_file_open(&db, path, err);
 	if (!st)
-		st = writer_open(&s->w, db, path, err);
+		st = writer_open(&s->w, db, path, STAGE_ITERATIONS, err);
 	if (st)
 		goto out;
 	db = NULL;

@@ -85,7 +85,7 @@ struct writer {
 	char *path;
 	sqlite3_stmt *stmt[STMT_COUNT];
 	sqlite3_stmt *insert[TABLE_COUNT], *end;
-	struct stage *iterations;
+	struct stage *iterations;	/* NULL: they are inserted one by one */
 	struct spans entries;
 	int64_t iter_no;		/* the last */
 	bool in_txn;
@@ -212,7 +212,7 @@ enum ar_status writer_commit(struct writer *w, struct ar_err *err)
 		st = put_spans(w, err);
 	if (st)
 		return st;
-	if (stage_flush(w->iterations))
+	if (w->iterations && stage_flush(w->iterations))
 		return sql_fail(w, err);
 	st = put_ints(w, STMT_COMMIT, NULL, 0, err);
 	w->in_txn = st != AR_OK;
@@ -317,11 +317,20 @@ static enum ar_status prepare_all(struct writer *w, struct ar_err *err)
 	return st ? st : prepare_made(w, table_end_sql(&store_tables[TABLE_run]), &w->end, err);
 }
 
-enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, struct ar_err *err)
+static enum ar_status open_stage(struct writer *w, struct ar_err *err)
+{
+	int rc = stage_open(&w->iterations, w->db, &store_tables[TABLE_iteration]);
+
+	if (!rc)
+		return AR_OK;
+	return rc == SQLITE_NOMEM ? ar_nomem(err) : sql_fail(w, err);
+}
+
+enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, bool stage,
+			   struct ar_err *err)
 {
 	struct writer *w = calloc(1, sizeof *w);
 	enum ar_status st = AR_OK;
-	int rc;
 
 	*out = NULL;
 	if (!w)
@@ -333,14 +342,10 @@ enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, s
 		goto out;
 	}
 	st = prepare_all(w, err);
-	if (st)
-		goto out;
-	rc = stage_open(&w->iterations, db, &store_tables[TABLE_iteration]);
-	if (rc) {
-		st = rc == SQLITE_NOMEM ? ar_nomem(err) : sql_fail(w, err);
-		goto out;
-	}
-	st = abort_lost_runs(w, err);
+	if (!st && stage)
+		st = open_stage(w, err);
+	if (!st)
+		st = abort_lost_runs(w, err);
 	if (st)
 		goto out;
 	*out = w;
@@ -663,11 +668,22 @@ static enum ar_status put_phases(struct writer *w, const struct store_iteration 
 	return st;
 }
 
+static enum ar_status put_iteration(struct writer *w, const struct row_iteration *row,
+				    struct ar_err *err)
+{
+	if (!w->iterations)
+		return put_row(w, TABLE_iteration, row, NULL, err);
+	stage_put(w->iterations, row);
+	w->rows++;
+	return AR_OK;
+}
+
 enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	if (w->rows >= TXN_ROWS || stage_full(w->iterations) || writer_age_ns(w) >= TXN_NS)
+	if (w->rows >= TXN_ROWS || (w->iterations && stage_full(w->iterations)) ||
+	    writer_age_ns(w) >= TXN_NS)
 		st = writer_commit(w, err);
 	if (!st)
 		st = begin(w, err);
@@ -677,9 +693,9 @@ enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, st
 		return st;
 	it->row.run_id = w->run_id;
 	it->row.batch_size = (int64_t)it->n_entry;
-	stage_put(w->iterations, &it->row);
-	w->rows++;
-	st = add_entries(w, it, err);
+	st = put_iteration(w, &it->row, err);
+	if (!st)
+		st = add_entries(w, it, err);
 	return st ? st : put_phases(w, it, err);
 }
 

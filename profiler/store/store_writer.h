@@ -6,8 +6,10 @@
 
 struct writer;
 
-/* Take over db; mark runs of processes that are gone. */
-enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, struct ar_err *err);
+/* Take over db; mark runs of processes that are gone.  stage: write iterations through
+ * store_stage.h, else by INSERT. */
+enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, bool stage,
+			   struct ar_err *err);
 /* Roll back what is not committed, finish the file.  NULL is fine. */
 enum ar_status writer_close(struct writer *w, struct ar_err *err);
 
