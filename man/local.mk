@@ -16,7 +16,8 @@ CLEANFILES      += $(MAN_PAGES) $(MAN_PAGES:=.tmp) $(MAN_PAGES:=.list)
 MAN_COMMANDS = awk '/^commands:/ { on = 1; next } !NF { on = 0 } \
   on { name = $$1; sub(/^ *[^ ]+ */, ""); \
        printf ".It Xr attnreplay-%s 1\n%s%s.\n", name, toupper(substr($$0, 1, 1)), substr($$0, 2) }'
-MAN_EXPAND = $(SED) -e 's/@VERSION@/$(VERSION)/' \
+# The brackets keep config.status from putting the version in here.
+MAN_EXPAND = $(SED) -e 's/@[V]ERSION@/$(VERSION)/' \
   -e '/^@OPTIONS@$$/{' -e 'r $@.list' -e d -e '}' -e '/^@COMMANDS@$$/{' -e 'r $@.list' -e d -e '}' \
   -e '/^@TABLES@$$/{' -e 'r $@.list' -e d -e '}'
 
