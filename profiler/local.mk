@@ -1,7 +1,8 @@
 # Kernel times and the database.
 libattnreplay_a_SOURCES += \
   profiler/cupti/prof.h \
-  profiler/store/functions.c profiler/store/functions.h profiler/store/store.c \
+  profiler/store/columns.c profiler/store/columns.def profiler/store/columns.h \
+    profiler/store/functions.c profiler/store/functions.h profiler/store/store.c \
     profiler/store/store.h profiler/store/store_file.c profiler/store/store_file.h \
     profiler/store/store_spans.c profiler/store/store_spans.h profiler/store/store_stage.c \
     profiler/store/store_stage.h profiler/store/store_writer.c profiler/store/store_writer.h
@@ -11,17 +12,28 @@ else
 libattnreplay_a_SOURCES += profiler/cupti/none.c
 endif
 
-# The schema as a C string.
-EXTRA_DIST += profiler/store/schema.sql
-CLEANFILES += profiler/store/schema.inc
-profiler/store/store_file.$(OBJEXT): profiler/store/schema.inc
+# The tables' part of attnreplay-db(5).
+noinst_PROGRAMS += profiler/store/columns-mdoc
+profiler_store_columns_mdoc_SOURCES = profiler/store/columns_mdoc.c
+profiler_store_columns_mdoc_LDADD   =
+profiler_store_columns_mdoc_LDFLAGS = $(SAN_CFLAGS)
+
+# The views as a C string.
+EXTRA_DIST += profiler/store/views.sql
+CLEANFILES += profiler/store/views.inc
+profiler/store/store_file.$(OBJEXT): profiler/store/views.inc
 
 check_PROGRAMS += \
   tests/make-db \
+  tests/t-columns \
+  tests/t-migrate \
   tests/t-prof \
   tests/t-spans \
   tests/t-stage \
   tests/t-store
+dist_check_SCRIPTS += \
+  tests/t-version-5.sh
+EXTRA_DIST += tests/data/version-5.db.gz
 
 if HAVE_CUDA
 check_PROGRAMS += tests/t-prof-gpu

@@ -12,12 +12,15 @@
 
 struct sql_args {
 	int format;
+	bool views;
 };
 
 static const struct opt sql_opts[] = {
 	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct sql_args, format),
 	  .arg = "NAME", .def = "table", .choice = writer_names,
 	  .help = "how the rows are written" },
+	{ .name = "views", .type = OPT_FLAG, .off = offsetof(struct sql_args, views),
+	  .help = "print the SQL that makes the views in sqlite3" },
 	{ .name = NULL }
 };
 
@@ -94,11 +97,14 @@ static enum ar_status cmd_sql_run(int argc, char **argv, struct ar_err *err)
 
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
-	if (!st && argc != 2)
-		st = ar_fail(err, AR_USAGE, "want a database and a query; try 'attnreplay sql "
-			     "--help'");
-	if (!st)
-		st = store_open_read(&db, argv[0], err);
+	if (!st && argc != (a.views ? 0 : 2))
+		st = ar_fail(err, AR_USAGE, "want a database and a query, or --views alone; try "
+			     "'attnreplay sql --help'");
+	if (!st && a.views)
+		fputs(store_views, stdout);
+	if (st || a.views)
+		goto out;
+	st = store_open_read(&db, argv[0], err);
 	if (!st && !strcmp(argv[1], "-"))
 		st = read_all(stdin, &text, err);
 	if (st)
@@ -123,7 +129,7 @@ static void cmd_sql_options(void (*show)(const struct opt_group *, FILE *), FILE
 
 const struct cmd cmd_sql = {
 	.name = "sql",
-	.usage = "[OPTION]... DB QUERY\n[OPTION]... DB -",
+	.usage = "[OPTION]... DB QUERY\n[OPTION]... DB -\n--views",
 	.title = "run SQL queries over a database",
 	.run = cmd_sql_run,
 	.options = cmd_sql_options,

@@ -57,7 +57,7 @@ static struct prof_kernel kernel(const char *name, int layer, enum phase phase, 
 static enum ar_status full_iteration(struct store *s, const struct sample_run *r,
 				     struct store_iteration *it, struct ar_err *err)
 {
-	const int64_t t = it->start_ns, n = it->end_ns - it->start_ns;
+	const int64_t t = it->row.start_ns, n = it->row.end_ns - it->row.start_ns;
 	const int64_t cut = t + (r->dense ? 0 : n / 10), mid = t + n / 2;
 	const struct prof_kernel k[] = {
 		kernel("select_kernel", 0, PHASE_SELECT, t, cut),
@@ -83,7 +83,8 @@ static enum ar_status put_quality(struct store *s, const struct store_iteration 
 				  const struct store_entry *e, struct ar_err *err)
 {
 	struct store_selection sel = {
-		.iter_no = it->iter_no, .req = e->req, .chunk_no = e->chunk_no, .layer = 3,
+		.row = { .iter_no = it->row.iter_no, .req_no = e->req, .chunk_no = e->chunk_no,
+			 .layer = 3 },
 		.count = {
 			.tiles_total = 40 * e->n_tok, .tiles_sel = 10 * e->n_tok,
 			.qunion_total = 100, .qunion_sel = 30, .sub_total = 40, .sub_sel = 15,
@@ -94,9 +95,9 @@ static enum ar_status put_quality(struct store *s, const struct store_iteration 
 	enum ar_status st = store_selection(s, &sel, err);
 
 	for (int h = 0; h < 4 && !st; h++) {
-		struct store_accuracy a = {
-			.iter_no = it->iter_no, .req = e->req, .chunk_no = e->chunk_no,
-			.chunk_start = e->start, .chunk_tok = e->n_tok, .layer = 3, .head = h,
+		struct row_accuracy_sample a = {
+			.iter_no = it->row.iter_no, .req_no = e->req, .chunk_no = e->chunk_no,
+			.chunk_start = e->start, .chunk_tokens = e->n_tok, .layer = 3, .head = h,
 			.rel_l2 = 0.01 * (h + 1), .cosine = 1 - 0.001 * h, .max_abs = 0.5,
 			.mass_recall = 0.9 + 0.01 * h,
 		};
@@ -111,17 +112,20 @@ enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int
 {
 	struct store_entry entry[2];
 	struct store_iteration it = {
-		.iter_no = i, .start_ns = end_ns(r, i - 1), .end_ns = end_ns(r, i),
-		.host_ns = r->host_ns,
-		.blocks_used = 3, .running = 2, .stop = "budget", .entry = entry,
-		.cost_source = "timed", .prefill_pairs = 30 + i, .decode_context = 60 + i,
-		.composition = UINT64_MAX - (uint64_t)i,
+		.row = {
+			.iter_no = i, .start_ns = end_ns(r, i - 1), .end_ns = end_ns(r, i),
+			.host_ns = r->host_ns, .blocks_used = 3, .running = 2, .stop = "budget",
+			.cost_source = "timed", .prefill_pairs = 30 + i, .decode_context = 60 + i,
+			.composition = -1 - i,
+		},
+		.entry = entry,
 	};
+	struct row_iteration *row = &it.row;
 	enum ar_status st;
 
-	it.span_ns = it.end_ns - it.start_ns;
-	it.busy_ns = it.span_ns - 1000;
-	it.event_ns = it.span_ns + it.span_ns / 100;
+	row->span_ns = row->end_ns - row->start_ns;
+	row->busy_ns = row->span_ns - 1000;
+	row->event_ns = row->span_ns + row->span_ns / 100;
 	for (uint32_t q = 0; q < 2; q++) {
 		if (!step[i].of[q].n)
 			continue;
@@ -130,7 +134,8 @@ enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int
 			.chunk_no = (uint32_t)(q ? i - 1 : i), .decode = step[i].of[q].decode,
 			.emit = step[i].of[q].emit,
 		};
-		*(step[i].of[q].decode ? &it.decode_tok : &it.prefill_tok) += step[i].of[q].n;
+		*(step[i].of[q].decode ? &row->decode_tokens : &row->prefill_tokens) +=
+			step[i].of[q].n;
 	}
 	if (!r->full)
 		return store_iteration(s, &it, err);
@@ -143,13 +148,13 @@ enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int
 
 enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, struct ar_err *err)
 {
-	const struct store_outcome o[] = {
-		{ .req = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = end_ns(r, 0),
-		  .finish_ns = end_ns(r, 7), .prompt_tok = 2, .output_tok = 8, .n_chunks = 1,
+	const struct row_request_outcome o[] = {
+		{ .req_no = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = end_ns(r, 0),
+		  .finish_ns = end_ns(r, 7), .prompt_tokens = 2, .output_tokens = 8, .n_chunks = 1,
 		  .outcome = "ok" },
-		{ .req = 1, .arrival_ns = 29000 * r->percent, .first_sched_ns = end_ns(r, 0),
-		  .first_token_ns = end_ns(r, 3), .finish_ns = end_ns(r, 4), .prompt_tok = 20,
-		  .output_tok = 2, .n_chunks = 3, .outcome = "ok" },
+		{ .req_no = 1, .arrival_ns = 29000 * r->percent, .first_sched_ns = end_ns(r, 0),
+		  .first_token_ns = end_ns(r, 3), .finish_ns = end_ns(r, 4), .prompt_tokens = 20,
+		  .output_tokens = 2, .n_chunks = 3, .outcome = "ok" },
 	};
 	static const struct { int64_t us, n; } gap[] = { { 2500, 3 }, { 3000, 2 }, { 5500, 1 },
 							 { 6000, 2 } };
@@ -158,8 +163,8 @@ enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, stru
 	if (!st)
 		st = store_outcome(s, &o[1], err);
 	for (size_t i = 0; i < sizeof gap / sizeof *gap && !st; i++)
-		st = store_gap(s, &(struct store_gap){ gap[i].us * 10 * r->percent, gap[i].n },
-			       err);
+		st = store_gap(s, &(struct row_token_gap){ .itl_ns = gap[i].us * 10 * r->percent,
+							   .n = gap[i].n }, err);
 	return st;
 }
 
@@ -182,12 +187,12 @@ static enum ar_status write_failed_run(struct store *s, struct ar_err *err)
 				      .host_ns = 1000000,
 				      .options = "{\"host-overhead\": 1000000, \"extend\": "
 				      "\"tile\"}" };
-	const struct store_outcome o[] = {
-		{ .req = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = 4500000,
-		  .finish_ns = -1, .prompt_tok = 2, .output_tok = 8, .n_chunks = 1,
+	const struct row_request_outcome o[] = {
+		{ .req_no = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = 4500000,
+		  .finish_ns = -1, .prompt_tokens = 2, .output_tokens = 8, .n_chunks = 1,
 		  .outcome = "unfinished" },
-		{ .req = 1, .arrival_ns = 2900000, .first_sched_ns = -1, .first_token_ns = -1,
-		  .finish_ns = -1, .prompt_tok = 2000, .output_tok = 2, .outcome = "rejected",
+		{ .req_no = 1, .arrival_ns = 2900000, .first_sched_ns = -1, .first_token_ns = -1,
+		  .finish_ns = -1, .prompt_tokens = 2000, .output_tokens = 2, .outcome = "rejected",
 		  .reason = "longer than --max-model-len" },
 	};
 	const struct prof_loss loss = { .records = 10, .dropped = 2, .unattributed = 1 };

@@ -65,12 +65,12 @@ static void test_counts(void)
 	struct selection_count x, sum;
 	int n = 0, bad = 0;
 
-#define X(name) x.name = ++n;
+#define X(name, doc) x.name = ++n;
 	SELECTION_COUNTS(X)
 #undef X
 	sum = x;
 	selection_add(&sum, &x, 3);
-#define X(name) bad += sum.name != 4 * x.name;
+#define X(name, doc) bad += sum.name != 4 * x.name;
 	SELECTION_COUNTS(X)
 #undef X
 	is_int(bad, 0, "all %d counts are added by weight", n);

@@ -70,8 +70,8 @@ is 'and its tokens' \
 is 'rows have the raw counts of the database' \
 	"$(dry --method dense | grep -o '"[a-z]*_\(total\|sel\|full\|open\)"\|"blind"' |
 	tr -d '"' | tr '\n' ' ')" \
-	"$(sed -n '/TABLE selection_stat/,/STRICT/p' "$srcdir/profiler/store/schema.sql" |
-	grep -o '[a-z]*_\(total\|sel\|full\|open\) \|blind ' | tr -d '\n')"
+	"$(sed -n 's/^	X(\([a-z_]*\), .*/\1/p' "$srcdir/kernels/methods/selection_count.h" |
+	tr '\n' ' ')"
 is 'without a GPU there are no times' "$(dry | grep -c '"core_us":null.*"speedup":null')" 2
 method --dry-run --capture "$sample" --json "$tmp/file" >"$tmp/table"
 ok 'the table says how the capture is used' \

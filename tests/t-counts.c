@@ -263,7 +263,7 @@ static int differ(const struct selection_count *got, const struct selection_coun
 {
 	int bad = 0;
 
-#define X(name)                                                                                \
+#define X(name, doc)                                                                           \
 	if (got->name != want->name) {                                                         \
 		diag(#name " is %lld, not %lld", (long long)got->name, (long long)want->name); \
 		bad++;                                                                         \

@@ -75,6 +75,7 @@ done
 for page in "$man"/*.[15]; do
 	name=${page##*/}
 	ok "the command lines in $name use options that exist" only_known "$page"
+	ok "$name carries a version" grep -q '^\.Os attnreplay [0-9]' "$page"
 	[ "$name" = attnreplay.1 ] ||
 		ok "attnreplay.1 refers to $name" \
 		grep -q "Xr ${name%.?} ${name##*.}" "$man/attnreplay.1"

@@ -33,7 +33,7 @@ struct store {
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
 			       struct ar_err *err)
 {
-	if (it->iter_no == s->fail_at)
+	if (it->row.iter_no == s->fail_at)
 		return ar_fail(err, AR_IO, "disk full");
 	s->iterations++;
 	s->kernels += (int64_t)it->n_kernel;
@@ -43,16 +43,17 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	return AR_OK;
 }
 
-enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err)
+enum ar_status store_outcome(struct store *s, const struct row_request_outcome *o,
+			     struct ar_err *err)
 {
 	(void)err;
 	s->outcomes++;
-	if (o->req < 16)
-		snprintf(s->outcome[o->req], sizeof s->outcome[0], "%s", o->outcome);
+	if (o->req_no < 16)
+		snprintf(s->outcome[o->req_no], sizeof s->outcome[0], "%s", o->outcome);
 	return AR_OK;
 }
 
-enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err)
+enum ar_status store_gap(struct store *s, const struct row_token_gap *g, struct ar_err *err)
 {
 	if (s->fail_gap)
 		return ar_fail(err, AR_IO, "disk full");
@@ -60,12 +61,14 @@ enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_e
 	return AR_OK;
 }
 
-enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err)
+enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample *a,
+			      struct ar_err *err)
 {
 	(void)err;
 	s->accuracy++;
 	s->sampled = rng_mix(s->sampled ^
-			     ((uint64_t)a->req << 32 | a->chunk_no << 8 | (unsigned)a->layer));
+			     ((uint64_t)a->req_no << 32 | (uint64_t)a->chunk_no << 8 |
+			      (uint64_t)a->layer));
 	return AR_OK;
 }
 
@@ -215,9 +218,10 @@ static void test_rows(void)
 	cfg.host.fixed_ns = MS / 4;
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run with kernels ends well");
 	is_int(res.end_ns, 5 * MS, "host overhead is part of every iteration");
-	ok(s.last.host_ns == MS / 4 && s.last.event_ns == MS + 1 && s.last.busy_ns == MS - 1,
+	ok(s.last.row.host_ns == MS / 4 && s.last.row.event_ns == MS + 1 &&
+	   s.last.row.busy_ns == MS - 1,
 	   "the measured times are stored");
-	is_str(s.last.cost_source, "timed", "... and that they moved the clock");
+	is_str(s.last.row.cost_source, "timed", "... and that they moved the clock");
 	is_int(s.kernels, 8, "the kernels of every iteration are stored");
 	is_int(s.entries, res.entries, "the entries of every iteration are stored");
 	is_int(s.gaps, res.output_tok - 3, "so is the time between any two tokens");
@@ -238,7 +242,7 @@ static void test_rows(void)
 	cfg.formula = &(struct cost_formula){ 2 * MS, MS / 2 };
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run by formula ends well");
 	is_int(f.runs, res.iterations, "the backend really runs under the formula");
-	ok(!strcmp(s.last.cost_source, "formula") &&
+	ok(!strcmp(s.last.row.cost_source, "formula") &&
 	   res.cost_sources[COST_FORMULA] == res.iterations, "... and the rows tell the formula");
 	is_int(res.end_ns, 2 * MS * res.iterations + MS / 2 * (res.prefill_tok + res.decode_tok),
 	       "the formula moves the clock instead of the measured cost");

@@ -199,6 +199,8 @@ ok 'who thinks waits for an answer'  refused 'think-time has no effect with --lo
 # ---- the database ----
 
 query() { sqlite3 "$tmp/db" "$1" 2>&1; }
+with_views() { sqlite3 -cmd ".read $tmp/views.sql" "$@"; }
+"$ATTNREPLAY" sql --views >"$tmp/views.sql"
 if command -v sqlite3 >/dev/null; then
 	run $s1 --db "$tmp/db" >/dev/null
 	is 'the run is stored' "$(query 'SELECT status, clock, backend, num_blocks FROM run')" \
@@ -216,27 +218,27 @@ if command -v sqlite3 >/dev/null; then
 ok|2000000|3000000|2
 ok|1500000|2500000|2'
 	run $prefix --enable-prefix-caching --db "$tmp/prefix.db" >/dev/null
-	is 'a request that finds its prefix starts behind it' "$(sqlite3 "$tmp/prefix.db" 'SELECT
+	is 'a request that finds its prefix starts behind it' "$(with_views "$tmp/prefix.db" 'SELECT
 		req_no, min(start), sum(n_tokens), cached_tokens FROM iteration_request
 		JOIN request_outcome USING(run_id, req_no) GROUP BY req_no')" \
 '0|0|1024|0
 1|512|518|512'
 	run $tight --db "$tmp/tight.db" >/dev/null
-	is 'what is computed again after a preemption is marked' "$(sqlite3 "$tmp/tight.db" 'SELECT
+	is 'what is computed again after a preemption is marked' "$(with_views "$tmp/tight.db" 'SELECT
 		req_no, min(start), sum(n_tokens) >= recomputed_tokens, recomputed_tokens, n_preempt
 		FROM iteration_request JOIN request_outcome USING(run_id, req_no)
 		WHERE recompute GROUP BY req_no')" '1|0|1|11|1'
-	is '... and nothing else is' "$(sqlite3 "$tmp/tight.db" 'SELECT sum(n_tokens) -
+	is '... and nothing else is' "$(with_views "$tmp/tight.db" 'SELECT sum(n_tokens) -
 		(SELECT sum(prompt_tokens + output_tokens - 1 + recomputed_tokens)
 		FROM request_outcome)
 		FROM iteration_request')" 0
 	run $tight --keep-entries no --db "$tmp/lean.db" >/dev/null
-	is 'a run need not keep its entries' "$(sqlite3 "$tmp/lean.db" \
+	is 'a run need not keep its entries' "$(with_views "$tmp/lean.db" \
 		'SELECT count(*) FROM iteration_request')" 0
-	is '... and all else is the same' "$(sqlite3 "$tmp/lean.db" \
+	is '... and all else is the same' "$(with_views "$tmp/lean.db" \
 		'SELECT * FROM iteration; SELECT * FROM request_outcome;
 		SELECT * FROM v_latency')" \
-		"$(sqlite3 "$tmp/tight.db" \
+		"$(with_views "$tmp/tight.db" \
 		'SELECT * FROM iteration; SELECT * FROM request_outcome;
 		SELECT * FROM v_latency')"
 	is 'the limits of a run are stored with it' "$(run $s1 --slo ttft:2ms --db "$tmp/lean.db" \
@@ -343,7 +345,7 @@ ok '... and prints what there is' \
 ok 'termination ends it as well'               interrupt TERM $db
 if [ "$db" ]; then
 	is '... and the run is marked' "$(sqlite3 "$tmp/long.db" 'SELECT status FROM run')" aborted
-	is '... with whole iterations' "$(sqlite3 "$tmp/long.db" 'SELECT count(*) FROM (
+	is '... with whole iterations' "$(with_views "$tmp/long.db" 'SELECT count(*) FROM (
 		SELECT batch_size, count(req_no) AS n FROM iteration
 		LEFT JOIN iteration_request USING(run_id, iter_no) GROUP BY run_id, iter_no)
 		WHERE n <> batch_size')" 0

@@ -168,22 +168,22 @@ ok 'two are wrong usage'             fails 2 'want one database' "$ATTNREPLAY" r
 
 if command -v sqlite3 >/dev/null; then
 	cp "$db" "$tmp/cut.db" && cp "$db" "$tmp/endless.db"
-	sqlite3 "$tmp/cut.db" 'DROP VIEW v_latency'
-	sqlite3 "$tmp/endless.db" 'DROP VIEW v_latency; CREATE VIEW v_latency AS
+	sqlite3 "$tmp/cut.db" 'DROP TABLE token_gap'
+	sqlite3 "$tmp/endless.db" 'DROP TABLE token_gap; CREATE VIEW token_gap AS
 		WITH RECURSIVE n(run_id) AS (SELECT 1 UNION ALL SELECT run_id + 1 FROM n)
-		SELECT run_id FROM n WHERE run_id < 0'
+		SELECT run_id, 0 AS itl_ns, 1 AS n FROM n WHERE run_id < 0'
 	interrupted() {
 		timeout --preserve-status -s INT 1 "$ATTNREPLAY" report "$tmp/endless.db" \
 			>"$tmp/out" 2>"$tmp/err"
 		[ $? = 1 ] && [ ! -s "$tmp/out" ] && grep -q 'interrupted' "$tmp/err"
 	}
-	ok 'a database without the view is an error' fails 1 'make_latency: no such table' \
+	ok 'a database without a table is an error' fails 1 'make_latency: no such table' \
 		"$ATTNREPLAY" report "$tmp/cut.db"
 	ok '... in every format' fails 1 'make_latency: no such table' \
 		"$ATTNREPLAY" report --format json "$tmp/cut.db"
 	ok 'an interrupt ends the report' interrupted
 else
-	skip 'a database without the view is an error' 'no sqlite3'
+	skip 'a database without a table is an error' 'no sqlite3'
 	skip '... in every format' 'no sqlite3'
 	skip 'an interrupt ends the report' 'no sqlite3'
 fi

@@ -21,7 +21,7 @@ static sqlite3 *open_db(const char *path)
 {
 	sqlite3 *db;
 
-	if (sqlite3_open(path, &db))
+	if (sqlite3_open(path, &db) || sqlite3_exec(db, store_views, NULL, NULL, NULL))
 		bail_out("%s: %s", path, sqlite3_errmsg(db));
 	return db;
 }
@@ -72,7 +72,7 @@ static void write_random(const char *path, sqlite3 *db, bool pause)
 	struct store_entry req[REQUESTS] = { { 0 } }, batch[REQUESTS];
 	struct store_run run = sample_record(&(struct sample_run){ .method = "dense",
 								   .options = "{}" });
-	struct store_iteration it = { .entry = batch, .event_ns = -1 };
+	struct store_iteration it = { .entry = batch, .row.event_ns = -1 };
 	struct rng r = { 11 };
 	sqlite3_stmt *q = NULL;
 	struct store *s;
@@ -84,9 +84,9 @@ static void write_random(const char *path, sqlite3 *db, bool pause)
 		     NULL, NULL);
 	sqlite3_prepare_v2(db, "INSERT INTO plain VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)", -1,
 			   &q, NULL);
-	for (; it.iter_no < ITERATIONS; it.iter_no++) {
+	for (; it.row.iter_no < ITERATIONS; it.row.iter_no++) {
 		it.n_entry = 0;
-		it.end_ns = it.iter_no * it.iter_no;
+		it.row.end_ns = it.row.iter_no * it.row.iter_no;
 		for (uint32_t i = 0; i < REQUESTS; i++) {
 			struct store_entry *e = &req[i];
 
@@ -95,20 +95,20 @@ static void write_random(const char *path, sqlite3 *db, bool pause)
 			if (i)
 				go_on(e, &r);
 			else
-				e->start = e->chunk_no = (uint32_t)it.iter_no;
+				e->start = e->chunk_no = (uint32_t)it.row.iter_no;
 			e->req = i * 1000;
 			e->n_tok = e->n_tok ? e->n_tok : 1;
 			batch[it.n_entry++] = *e;
 			for (int c = 0; c < 9; c++)
 				sqlite3_bind_int64(q, c + 1, (const int64_t[]){
-					id, it.iter_no, e->req, e->chunk_no, e->start, e->n_tok,
+					id, it.row.iter_no, e->req, e->chunk_no, e->start, e->n_tok,
 					e->decode, e->emit, e->recompute }[c]);
 			sqlite3_step(q);
 			sqlite3_reset(q);
 		}
 		if (store_iteration(s, &it, NULL))
 			bail_out("cannot write %s", path);
-		if (pause && it.iter_no % 500 == 77)
+		if (pause && it.row.iter_no % 500 == 77)
 			usleep(400000);
 	}
 	sqlite3_finalize(q);

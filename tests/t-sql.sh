@@ -52,6 +52,19 @@ is 'a condition on v_latency changes no figure' \
 	"$(itl " WHERE run_id = 2 AND metric = 'itl'")" "$(itl)"
 ok '... and there are figures' itl
 
+if command -v sqlite3 >/dev/null; then
+	sql --views >"$tmp/views.sql"
+	is 'sqlite3 makes the views of what --views prints' \
+		"$(sqlite3 -cmd ".read $tmp/views.sql" "$db" 'SELECT run_id, n FROM v_latency
+		WHERE metric = "itl" ORDER BY run_id')" "$(sql "$db" --format csv \
+		"SELECT run_id, n FROM v_latency WHERE metric = 'itl' ORDER BY run_id" |
+		tail -n +2 | tr , '|')"
+else
+	skip 'sqlite3 makes the views of what --views prints' 'no sqlite3'
+fi
+views_of() { fails 2 'want a database and a query, or --views alone' sql --views "$@"; }
+ok '--views needs no database'       views_of "$db" 'SELECT 1'
+
 writes() { fails 2 'only queries' "$ATTNREPLAY" sql "$db" "$1"; }
 unchanged() { [ "$(cksum <"$db")" = "$before" ] && [ ! -e "$tmp/copy.db" ]; }
 before=$(cksum <"$db")

@@ -1,14 +1,36 @@
 #include "config.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
+#include "profiler/store/store_file.h"
 #include "profiler/store/store_stage.h"
+#include "profiler/store/store_writer.h"
 #include "tests/alloc_fault.h"
 #include "tests/query.h"
+#include "tests/sample_db.h"
 #include "tests/tap.h"
 
-enum { COLS = 5, ROWS = 5000 };
+enum { ROWS = 5000 };
+
+struct row {
+	int64_t a, b, c;
+	double d;
+	const char *e;
+};
+
+#define COL(name, type, null) { #name, type, SET_BY_INSERT, null, NULL, offsetof(struct row, name) }
+static const struct column columns[] = {
+	COL(a, COLUMN_INTEGER, NOT_NULL), COL(b, COLUMN_INTEGER, NOT_NULL),
+	COL(c, COLUMN_INTEGER, OR_NULL), COL(d, COLUMN_REAL, OR_NULL),
+	COL(e, COLUMN_TEXT, OR_NULL),
+};
+#undef COL
+static const struct table five = { "t", columns, 5, "", "" }, one = { "t", columns, 1, "", "" };
+static const struct table absent = { "u", columns, 1, "", "" };
 
 static sqlite3 *open_with(const char *sql)
 {
@@ -28,25 +50,28 @@ static int64_t some_int(struct rng *r)
 	return (int64_t)(rng_below(r, 2) ? x : ~x);
 }
 
-static void fill(struct rng *r, struct val *v)
+static struct row some_row(struct rng *r)
 {
 	static const char *const text[] = { "", "budget", "a text of fifty-eight bytes, for its "
-					    "type to take two bytes" };
+					    "type to take two bytes", NULL };
 
-	v[0] = (struct val){ .type = VAL_INT, .i = some_int(r) };
-	v[1] = (struct val){ .type = VAL_INT, .i = some_int(r) };
-	v[2] = (struct val){ .type = rng_below(r, 2) ? VAL_NULL : VAL_INT, .i = some_int(r) };
-	v[3] = (struct val){ .type = VAL_REAL, .r = rng_unit(r) - 0.5 };
-	v[4] = (struct val){ .type = VAL_TEXT, .t = text[rng_below(r, 3)] };
+	return (struct row){
+		.a = some_int(r), .b = some_int(r), .c = some_int(r),
+		.d = rng_below(r, 8) ? rng_unit(r) - 0.5 : NAN, .e = text[rng_below(r, 4)],
+	};
 }
 
-static bool same(sqlite3_stmt *q, const struct val *v)
+static bool is_null(sqlite3_stmt *q, int i)
 {
-	return sqlite3_column_int64(q, 0) == v[0].i && sqlite3_column_int64(q, 1) == v[1].i &&
-		(v[2].type == VAL_NULL ? sqlite3_column_type(q, 2) == SQLITE_NULL
-				       : sqlite3_column_int64(q, 2) == v[2].i) &&
-		sqlite3_column_double(q, 3) == v[3].r &&
-		!strcmp((const char *)sqlite3_column_text(q, 4), v[4].t);
+	return sqlite3_column_type(q, i) == SQLITE_NULL;
+}
+
+static bool same(sqlite3_stmt *q, const struct row *v)
+{
+	return sqlite3_column_int64(q, 0) == v->a && sqlite3_column_int64(q, 1) == v->b &&
+		(v->c < 0 ? is_null(q, 2) : sqlite3_column_int64(q, 2) == v->c) &&
+		(isnan(v->d) ? is_null(q, 3) : sqlite3_column_double(q, 3) == v->d) &&
+		(v->e ? !strcmp((const char *)sqlite3_column_text(q, 4), v->e) : is_null(q, 4));
 }
 
 static bool flush(sqlite3 *db, struct stage *g)
@@ -59,12 +84,12 @@ static void test_rows(const char *table, const char *what)
 	sqlite3 *db = open_with(table);
 	struct rng r = { 7 };
 	struct stage *g;
-	struct val v[COLS];
+	struct row v;
 	sqlite3_stmt *q = NULL;
 	int full = 0;
 	bool fine = true;
 
-	if (stage_open(&g, db, "t"))
+	if (stage_open(&g, db, &five))
 		bail_out("%s", sqlite3_errmsg(db));
 	sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
 	for (int i = 0; i < ROWS; i++) {
@@ -72,8 +97,8 @@ static void test_rows(const char *table, const char *what)
 			fine &= flush(db, g);
 			full++;
 		}
-		fill(&r, v);
-		stage_put(g, v, COLS);
+		v = some_row(&r);
+		stage_put(g, &v);
 	}
 	ok(flush(db, g) && flush(db, g) && fine && full > 1, "%s: pages go into the table", what);
 	ok(ask(db, "SELECT count(*) FROM t") == ROWS, "%s: as many rows as were put", what);
@@ -81,8 +106,8 @@ static void test_rows(const char *table, const char *what)
 	sqlite3_prepare_v2(db, "SELECT * FROM t ORDER BY rowid", -1, &q, NULL);
 	fine = true;
 	while (sqlite3_step(q) == SQLITE_ROW) {
-		fill(&r, v);
-		fine &= same(q, v);
+		v = some_row(&r);
+		fine &= same(q, &v);
 	}
 	sqlite3_finalize(q);
 	ok(fine, "%s: each value is what was put, in order", what);
@@ -97,14 +122,14 @@ static void test_errors(void)
 	sqlite3 *db = open_with("CREATE TABLE t(a INTEGER)");
 	struct stage *g;
 
-	is_int(stage_open(&g, db, "u"), SQLITE_CORRUPT, "a table that is not there is an error");
+	is_int(stage_open(&g, db, &absent), SQLITE_CORRUPT, "a table that is not there is an error");
 	ok(!g, "... and leaves no stage");
 	fault_arm(0);
-	is_int(stage_open(&g, db, "t"), SQLITE_NOMEM, "so is a lack of memory");
+	is_int(stage_open(&g, db, &one), SQLITE_NOMEM, "so is a lack of memory");
 	fault_disarm();
-	if (stage_open(&g, db, "t"))
+	if (stage_open(&g, db, &one))
 		bail_out("%s", sqlite3_errmsg(db));
-	ok(stage_open(&(struct stage *){ NULL }, db, "t"), "so is a second stage");
+	ok(stage_open(&(struct stage *){ NULL }, db, &one), "so is a second stage");
 	stage_close(g);
 	stage_close(NULL);
 	sqlite3_close(db);
@@ -113,16 +138,80 @@ static void test_errors(void)
 static void test_failed_insert(void)
 {
 	sqlite3 *db = open_with("CREATE TABLE t(a INTEGER)");
-	struct val v = { .type = VAL_INT, .i = 1 };
+	const struct row v = { .a = 1 };
 	struct stage *g;
 
-	if (stage_open(&g, db, "t"))
+	if (stage_open(&g, db, &one))
 		bail_out("%s", sqlite3_errmsg(db));
-	stage_put(g, &v, 1);
+	stage_put(g, &v);
 	sqlite3_exec(db, "PRAGMA query_only = ON", NULL, NULL, NULL);
 	is_int(stage_flush(g), SQLITE_READONLY, "a table that cannot be written is an error");
 	stage_close(g);
 	sqlite3_close(db);
+}
+
+/* ---- the switch ---- */
+
+static struct store_iteration some_iteration(struct rng *r, int64_t iter_no)
+{
+	static const char *const source[] = { NULL, "timed", "measured" };
+	struct store_iteration it = { .n_entry = rng_below(r, 300) };
+	const struct table *t = &store_tables[TABLE_iteration];
+
+	for (int i = 0; i < t->n_col; i++)
+		if (t->col[i].type == COLUMN_INTEGER)
+			*(int64_t *)((char *)&it.row + t->col[i].off) = some_int(r);
+	it.row.iter_no = iter_no;
+	it.row.stop = rng_below(r, 2) ? "budget" : NULL;
+	it.row.cost_source = source[rng_below(r, 3)];
+	return it;
+}
+
+static void write_iterations(const char *path, bool stage)
+{
+	struct store_run run = sample_record(&(struct sample_run){ .options = "{}" });
+	struct rng r = { 11 };
+	struct ar_err err = { 0 };
+	struct writer *w = NULL;
+	sqlite3 *db;
+	int64_t id;
+	enum ar_status st = store_file_open(&db, path, &err);
+
+	if (!st)
+		st = writer_open(&w, db, path, stage, &err);
+	if (!st)
+		st = writer_run_begin(w, &run, &id, &err);
+	for (int i = 0; i < ROWS && !st; i++) {
+		struct store_iteration it = some_iteration(&r, i);
+
+		st = writer_iteration(w, &it, &err);
+	}
+	if (!st)
+		st = writer_run_end(w, "done", NULL, &err);
+	if (st || writer_close(w, &err))
+		bail_out("%s", err.msg);
+}
+
+static void test_both_ways(void)
+{
+	char dir[] = "/tmp/t-stage-XXXXXX";
+	sqlite3 *db;
+
+	if (!mkdtemp(dir) || chdir(dir))
+		bail_out("cannot make a temporary folder");
+	write_iterations("a.db", true);
+	write_iterations("b.db", false);
+	if (sqlite3_open("a.db", &db) ||
+	    sqlite3_exec(db, "ATTACH 'b.db' AS b", NULL, NULL, NULL))
+		bail_out("%s", sqlite3_errmsg(db));
+	is_int(ask(db, "SELECT count(*) FROM (SELECT rowid, * FROM main.iteration "
+		   "INTERSECT SELECT rowid, * FROM b.iteration)"), ROWS,
+	       "iterations are the same by the stage and by INSERT");
+	is_int(ask(db, "SELECT count(*) FROM b.iteration"), ROWS, "... and no more");
+	sqlite3_close(db);
+	unlink("a.db");
+	unlink("b.db");
+	rmdir(dir);
 }
 
 int main(void)
@@ -133,5 +222,6 @@ int main(void)
 		  "CREATE INDEX i ON t(b)", "made anew for an index");
 	test_errors();
 	test_failed_insert();
+	test_both_ways();
 	return done_testing();
 }

@@ -69,6 +69,7 @@ static double value(const char *path, const char *sql)
 	double x = NAN;
 
 	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) ||
+	    sqlite3_exec(db, store_views, NULL, NULL, NULL) ||
 	    sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
 		diag("%s: %s", sql, sqlite3_errmsg(db));
 	else if (sqlite3_column_type(q, 0) != SQLITE_NULL)
@@ -105,9 +106,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 5, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 6, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 5", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 6", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -118,7 +119,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 5, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 6, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -157,9 +158,11 @@ static void test_refusals(void)
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
 	change(path, "PRAGMA user_version = 4");
-	refused(path, AR_DATA, "schema version 4, this program has version 5", true);
+	refused(path, AR_DATA, "schema version 4, this program has version 6", true);
+	change(path, "PRAGMA user_version = 7");
+	refused(path, AR_DATA, "schema version 7, this program has version 6", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 5", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 6", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(dir, AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
@@ -254,11 +257,11 @@ static void test_weights(void)
 
 	store_run_begin(s, &r, &id, NULL);
 	for (int i = 0; i < 5; i++)
-		store_gap(s, &(struct store_gap){ x[i] * 1000000, 1 }, NULL);
+		store_gap(s, &(struct row_token_gap){ .itl_ns = x[i] * 1000000, .n = 1 }, NULL);
 	store_run_end(s, "done", NULL, NULL);
 	store_run_begin(s, &r, &id, NULL);
-	store_gap(s, &(struct store_gap){ 1000000, 999 }, NULL);
-	store_gap(s, &(struct store_gap){ 3000000, 2 }, NULL);
+	store_gap(s, &(struct row_token_gap){ .itl_ns = 1000000, .n = 999 }, NULL);
+	store_gap(s, &(struct row_token_gap){ .itl_ns = 3000000, .n = 2 }, NULL);
 	store_run_end(s, "done", NULL, NULL);
 	store_close(s, NULL);
 #define ITL(run) " FROM v_dist WHERE tool = 'attnreplay' AND metric = 'itl' AND run_id = " #run
@@ -341,11 +344,11 @@ static void test_counts(void)
 	const struct sample_run r = { .percent = 100, .options = "{}" };
 	const struct store_run record = sample_record(&r);
 	struct store *s = open_store(path);
-	struct store_selection sel = { .req = 1 };
+	struct store_selection sel = { .row.req_no = 1 };
 	int64_t id;
 	int n = 0;
 
-#define X(name) sel.count.name = ++n;
+#define X(name, doc) sel.count.name = ++n;
 	SELECTION_COUNTS(X)
 #undef X
 	if (store_run_begin(s, &record, &id, NULL) || store_selection(s, &sel, NULL) ||
@@ -353,7 +356,8 @@ static void test_counts(void)
 		bail_out("no run");
 	store_close(s, NULL);
 	n = 0;
-#define X(name) is_value(path, "SELECT " #name " FROM selection_stat", ++n, #name " is stored");
+#define X(name, doc)                                                                              \
+	is_value(path, "SELECT " #name " FROM selection_stat", ++n, #name " is stored");
 	SELECTION_COUNTS(X)
 #undef X
 }
@@ -366,9 +370,12 @@ static void test_views(void)
 	char sql[128];
 	int n = 0;
 
+	is_value(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'view'", 0,
+		 "the file has no views");
 	sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
-	sqlite3_prepare_v2(db, "SELECT name FROM sqlite_schema WHERE type = 'view'", -1, &views,
-			   NULL);
+	ok(!sqlite3_exec(db, store_views, NULL, NULL, NULL), "anybody can make them");
+	sqlite3_prepare_v2(db, "SELECT name FROM sqlite_temp_schema WHERE type = 'view'", -1,
+			   &views, NULL);
 	while (sqlite3_step(views) == SQLITE_ROW) {
 		const char *name = (const char *)sqlite3_column_text(views, 0);
 
@@ -396,8 +403,9 @@ static size_t random_run(struct store *s, struct rng *rng, size_t most, double *
 		bail_out("no run");
 	for (size_t i = 0; i < n; i++) {
 		int64_t t = (int64_t)rng_below(rng, 1000000000);
-		const struct store_outcome o = { .req = (uint32_t)i, .first_token_ns = t,
-						 .finish_ns = t, .output_tok = 1, .outcome = "ok" };
+		const struct row_request_outcome o = { .req_no = (int64_t)i, .first_token_ns = t,
+						       .finish_ns = t, .output_tokens = 1,
+						       .outcome = "ok" };
 
 		x[i] = (double)t / 1e6;
 		store_outcome(s, &o, NULL);
@@ -557,16 +565,16 @@ static void write_for_ever(const char *path, int fd)
 	struct store *s = open_store(path);
 	struct store_run r = sample_record(&dense);
 	struct store_entry e[50] = { { 0 } };
-	struct store_iteration it = { .entry = e, .n_entry = 50, .event_ns = -1 };
+	struct store_iteration it = { .entry = e, .n_entry = 50, .row.event_ns = -1 };
 	int64_t id;
 
 	for (uint32_t i = 0; i < 50; i++)
 		e[i].req = i;
 	store_run_begin(s, &r, &id, NULL);
-	for (;; it.iter_no++) {
+	for (;; it.row.iter_no++) {
 		if (store_iteration(s, &it, NULL))
 			_exit(1);
-		if (it.iter_no == 100 && write(fd, "x", 1) != 1)
+		if (it.row.iter_no == 100 && write(fd, "x", 1) != 1)
 			_exit(1);
 	}
 }
@@ -658,7 +666,7 @@ static void test_full_disk(void)
 	small = old;
 	small.rlim_cur = 4 << 20;
 	setrlimit(RLIMIT_FSIZE, &small);
-	for (; it.iter_no < 1000 && !st; it.iter_no++)
+	for (; it.row.iter_no < 1000 && !st; it.row.iter_no++)
 		st = store_iteration(s, &it, &err);
 	is_int(st, AR_IO, "a full disk is an output error");
 	if (!ok(strstr(err.msg, path) && strstr(err.msg, "holds all committed iterations"),
@@ -682,7 +690,7 @@ static void test_bad_rows(void)
 	const char *path = in_dir("bad.db");
 	struct store *s = open_store(path);
 	struct store_run r = sample_record(&dense);
-	const struct store_outcome o = { .outcome = "lost" };
+	const struct row_request_outcome o = { .outcome = "lost" };
 	struct ar_err err = { 0 };
 	int64_t id;
 

@@ -1,37 +1,38 @@
-/* How much a selection kept, as raw counts, of which every density is made: a name here is a column
- * of the database and a member of what bench writes. */
+/* How much a selection kept, as raw counts, of which every density is made.  A name here is a
+ * column of the database and of what bench writes. */
 #ifndef AR_SELECTION_COUNT_H
 #define AR_SELECTION_COUNT_H
 
 #include <stdint.h>
 
-#define SELECTION_COUNTS(X)                     \
-	X(tiles_total)  X(tiles_sel)            \
-	X(chunk_total)  X(chunk_sel)            \
-	X(chunk_full)   X(chunk_open)           \
-	X(qunion_total) X(qunion_sel)           \
-	X(sub_total)    X(sub_sel)              \
-	X(kv_total)     X(kv_sel)               \
-	X(group_total)  X(group_sel)            \
-	X(exec_total)   X(exec_sel)             \
-	X(blind)
-
-/* Summed over the heads of one KV head, and but for chunk and exec over the past blocks only
- * (j < ctx / page_tok).  Where tokens are selected, or runs and columns, a block is one token, the
- * past all tokens before the chunk, and the chunk is in exec alone.  Query blocks of the tail are
- * not counted but for their pairs.
+/* X(name, doc).  An empty doc: the next one says it for both, as for _total (all) and _sel
+ * (selected).
  *
- *   tiles    (head, query block, block)
- *   chunk    the same in the chunk up to the query block's own; full: all in the chunk; open: the
- *            chunk's blocks, which a union opens, one time
- *   qunion   (head, block) after a union over query blocks, whatever the method's
- *   sub, kv  (head group, block) after one over groups of four heads, and over all heads
- *   group    (head group, block) after the method's union; without one the tiles
- *   exec     causal (query row, key) pairs, chunk included
- *   blind    (head, query block) whose list is empty
- */
+ * Summed over the heads of one KV head.  All but chunk and exec are counted over the past blocks
+ * only (j < ctx / page_tok).  Where tokens are selected, or runs and columns, a block is one token,
+ * the past all tokens before the chunk, and the chunk is in exec alone.  Query blocks of the tail
+ * are not counted but for their pairs. */
+#define SELECTION_COUNTS(X) \
+	X(tiles_total, "") \
+	X(tiles_sel, "(head, query block, block) before any union.") \
+	X(chunk_total, "") \
+	X(chunk_sel, "The same in the chunk, up to the query block's own block.") \
+	X(chunk_full, "All (head, query block, block) in the chunk.") \
+	X(chunk_open, "The chunk's blocks, each counted once: a union opens them all.") \
+	X(qunion_total, "") \
+	X(qunion_sel, "(head, block) after a union over query blocks, whatever the method.") \
+	X(sub_total, "") \
+	X(sub_sel, "(head group, block) after a union over each group of four query heads.") \
+	X(kv_total, "") \
+	X(kv_sel, "(head group, block) after a union over all query heads of the KV head.") \
+	X(group_total, "") \
+	X(group_sel, "(head group, block) after the method's own union; without one the tiles.") \
+	X(exec_total, "") \
+	X(exec_sel, "(query row, key) pairs as executed, causal, the chunk included.") \
+	X(blind, "(head, query block) whose list is empty, so that the output is 0.")
+
 struct selection_count {
-#define X(name) int64_t name;
+#define X(name, doc) int64_t name;
 	SELECTION_COUNTS(X)
 #undef X
 };
@@ -40,7 +41,7 @@ struct selection_count {
 static inline void selection_add(struct selection_count *sum, const struct selection_count *x,
 				 int weight)
 {
-#define X(name) sum->name += weight * x->name;
+#define X(name, doc) sum->name += weight * x->name;
 	SELECTION_COUNTS(X)
 #undef X
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "profiler/store/store_file.h"
+#include "profiler/store/store_stage.h"
 #include "profiler/store/store_writer.h"
 
 enum {
@@ -33,9 +34,9 @@ struct msg {
 			const struct prof_loss *loss;
 		} end;
 		struct store_iteration iteration;
-		struct store_outcome outcome;
-		struct store_gap gap;
-		struct store_accuracy accuracy;
+		struct row_request_outcome outcome;
+		struct row_token_gap gap;
+		struct row_accuracy_sample accuracy;
 		struct store_selection selection;
 	};
 	_Alignas(16) char data[];
@@ -61,7 +62,7 @@ struct store {
 
 /* ---- the writer's side ---- */
 
-static enum ar_status work_off(struct writer *w, const struct msg *m, struct ar_err *err)
+static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *err)
 {
 	switch (m->kind) {
 	case MSG_RUN_BEGIN:
@@ -115,12 +116,12 @@ static void latch(struct store *s, const struct ar_err *err)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static enum ar_status work_off_all(struct writer *w, const struct chunk *c, struct ar_err *err)
+static enum ar_status work_off_all(struct writer *w, struct chunk *c, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
 	for (size_t at = 0; at < c->size && !st;) {
-		const struct msg *m = (const struct msg *)(c->data + at);
+		struct msg *m = (struct msg *)(c->data + at);
 
 		st = work_off(w, m, err);
 		at += m->size;
@@ -254,7 +255,8 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	return send(s, QUEUE_BYTES, err);
 }
 
-enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err)
+enum ar_status store_outcome(struct store *s, const struct row_request_outcome *o,
+			     struct ar_err *err)
 {
 	const size_t n_outcome = text_size(o->outcome), n_reason = text_size(o->reason);
 	struct msg *m = msg_new(s, MSG_OUTCOME, padded(n_outcome) + padded(n_reason));
@@ -269,7 +271,7 @@ enum ar_status store_outcome(struct store *s, const struct store_outcome *o, str
 	return send(s, QUEUE_BYTES, err);
 }
 
-enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err)
+enum ar_status store_gap(struct store *s, const struct row_token_gap *g, struct ar_err *err)
 {
 	struct msg *m = msg_new(s, MSG_GAP, 0);
 
@@ -279,7 +281,8 @@ enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_e
 	return send(s, QUEUE_BYTES, err);
 }
 
-enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err)
+enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample *a,
+			      struct ar_err *err)
 {
 	struct msg *m = msg_new(s, MSG_ACCURACY, 0);
 
@@ -358,7 +361,7 @@ enum ar_status store_open(struct store **out, const char *path, struct ar_err *e
 	init_queue(s);
 	st = store_file_open(&db, path, err);
 	if (!st)
-		st = writer_open(&s->w, db, path, err);
+		st = writer_open(&s->w, db, path, STAGE_ITERATIONS, err);
 	if (st)
 		goto out;
 	db = NULL;

@@ -16,21 +16,27 @@
 #include "base/status.h"
 #include "kernels/methods/selection_count.h"
 #include "profiler/cupti/prof.h"
+#include "profiler/store/columns.h"
 
 struct store;
 
-/* Open or create.  AR_DATA: not a database of ours, or one of another version.  Runs left 'running'
- * by a process that is gone become 'aborted'. */
+/* Open or create; an older file is migrated.  AR_DATA: not a database of ours, or of a version that
+ * is not known here.  Runs left 'running' by a process that is gone become 'aborted'. */
 enum ar_status store_open(struct store **out, const char *path, struct ar_err *err);
 /* Finish what is queued, checkpoint, close. */
 enum ar_status store_close(struct store *s, struct ar_err *err);
 
+/* Rows are those of columns.h.  Their run_id is the store's to fill.  The structs here hold more
+ * than columns, or less: what they have is turned into rows of several tables. */
+
+/* A device as its driver describes it.  It holds its texts, as it outlives what they came from. */
 struct store_gpu {
 	char uuid[40], name[128];
 	int cc_major, cc_minor, sm_count;
 	int64_t l2_bytes, mem_bytes;
 };
 
+/* Rows of trace, model, method, gpu and run. */
 struct store_run {
 	const char *trace_name, *trace_sha256, *trace_format;
 	int64_t n_requests;
@@ -51,21 +57,16 @@ struct store_run {
 	int64_t num_blocks, block_tok;		/* the policy's pool, null block included */
 };
 
+/* Not a row: entries that follow from each other share one. */
 struct store_entry {
 	uint32_t req, start, n_tok, chunk_no;
 	bool decode, emit, recompute;
 };
 
+/* An iteration and its rows of other tables. */
 struct store_iteration {
-	int64_t iter_no, start_ns, end_ns;	/* virtual time */
-	int64_t host_ns, event_ns, span_ns, busy_ns;	/* -1: none */
-	int64_t prefill_tok, decode_tok;
-	int64_t prefill_pairs, decode_context;	/* (query, key) pairs; keys that decodes read */
-	uint64_t composition;			/* equal where the batch has the same entries */
-	const char *cost_source;		/* a string literal; NULL: the batch is empty */
-	int64_t blocks_used, waiting, running, preempted;
-	const char *stop;			/* why scheduling stopped, policy's word: a string
-						 * literal */
+	struct row_iteration row;		/* batch_size and kernel_* are the store's to fill;
+						 * texts are string literals */
 	const struct store_entry *entry;	/* NULL: no rows, only their number */
 	size_t n_entry;
 	const int64_t *phase_ns;		/* [PHASE_COUNT] or NULL */
@@ -75,32 +76,9 @@ struct store_iteration {
 	size_t n_kernel;
 };
 
-struct store_outcome {
-	uint32_t req;
-	int64_t arrival_ns, first_sched_ns, first_token_ns, finish_ns;	/* -1: never */
-	uint32_t prompt_tok, output_tok, n_chunks, n_preempt;
-	int64_t recomputed_tok;
-	int64_t cached_tok;			/* found in the prefix cache instead of computed */
-	const char *outcome;			/* "ok", "rejected", "unfinished" */
-	const char *reason;			/* of a rejection, or NULL */
-};
-
-/* n tokens of the run came itl_ns after the token before of their request. */
-struct store_gap {
-	int64_t itl_ns, n;
-};
-
-struct store_accuracy {
-	int64_t iter_no;
-	uint32_t req, chunk_no, chunk_start, chunk_tok;
-	int layer, head;
-	double rel_l2, cosine, max_abs, mass_recall;
-};
-
+/* The row's counts are the store's to fill: they come in a struct of their own. */
 struct store_selection {
-	int64_t iter_no;
-	uint32_t req, chunk_no;
-	int layer, kv_head;
+	struct row_selection_stat row;
 	struct selection_count count;
 };
 
@@ -110,9 +88,12 @@ enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64
 			       struct ar_err *err);
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
 			       struct ar_err *err);
-enum ar_status store_outcome(struct store *s, const struct store_outcome *o, struct ar_err *err);
-enum ar_status store_gap(struct store *s, const struct store_gap *g, struct ar_err *err);
-enum ar_status store_accuracy(struct store *s, const struct store_accuracy *a, struct ar_err *err);
+enum ar_status store_outcome(struct store *s, const struct row_request_outcome *o,
+			     struct ar_err *err);
+/* n tokens of the run came itl_ns after the token before of their request. */
+enum ar_status store_gap(struct store *s, const struct row_token_gap *g, struct ar_err *err);
+enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample *a,
+			      struct ar_err *err);
 enum ar_status store_selection(struct store *s, const struct store_selection *a,
 			       struct ar_err *err);
 /* status: "done", "failed", "aborted".  loss: the session's counts, of which the run keeps what was
@@ -120,7 +101,11 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
 			     struct ar_err *err);
 
-/* A read-only connection with our SQL functions (median, percentile) for sql and report. */
+/* SQL that makes the views of attnreplay-db(5) as TEMP views of a connection. */
+extern const char store_views[];
+
+/* A read-only connection with the views and our SQL functions (median, percentile).  The file may
+ * be of an older version; it is left as it is. */
 enum ar_status store_open_read(sqlite3 **db, const char *path, struct ar_err *err);
 
 #endif

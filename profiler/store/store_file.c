@@ -8,14 +8,34 @@
 #include <time.h>
 
 #include "kernels/phase.h"
+#include "profiler/store/columns.h"
 #include "profiler/store/functions.h"
 #include "profiler/store/store.h"
 
 enum { BUSY_MS = 10000 };	/* how long to wait for another process */
 
-static const char schema[] =
-#include "profiler/store/schema.inc"
+const char store_views[] =
+#include "profiler/store/views.inc"
 ;
+
+/* What makes a file of a version one of the next. */
+static const struct migration {
+	int from;
+	const char *sql;
+} migrations[] = {
+	{ 5, "DROP VIEW IF EXISTS v_run; DROP VIEW IF EXISTS iteration_request;"
+	  "DROP VIEW IF EXISTS v_itl; DROP VIEW IF EXISTS v_sample; DROP VIEW IF EXISTS v_dist;"
+	  "DROP VIEW IF EXISTS v_latency; DROP VIEW IF EXISTS v_load;"
+	  "DROP VIEW IF EXISTS v_metrics_vllm; DROP VIEW IF EXISTS v_metrics_aiperf;"
+	  "DROP VIEW IF EXISTS v_metrics_vidur; DROP VIEW IF EXISTS v_metrics_llmservingsim;"
+	  "DROP VIEW IF EXISTS v_metrics_splitwise; DROP VIEW IF EXISTS v_phase_time;"
+	  "DROP VIEW IF EXISTS v_cost_source; DROP VIEW IF EXISTS v_pair;"
+	  "DROP VIEW IF EXISTS v_vs_dense; DROP VIEW IF EXISTS v_paired;"
+	  "DROP VIEW IF EXISTS v_accuracy; DROP VIEW IF EXISTS v_density;"
+	  "DROP VIEW IF EXISTS v_kernel; DROP VIEW IF EXISTS v_clock" },
+};
+_Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
+	       "one migration from each older version");
 
 enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
 {
@@ -59,22 +79,22 @@ static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
 		"FROM pragma_application_id, pragma_user_version";
 	enum ar_status st = AR_OK;
 	sqlite3_stmt *q = NULL;
-	int64_t id = 0, tables = 0;
+	int64_t id = 0, n_tables = 0;
 
 	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW) {
 		st = store_sql_fail(db, path, err);
 	} else {
 		id = sqlite3_column_int64(q, 0);
 		*version = sqlite3_column_int64(q, 1);
-		tables = sqlite3_column_int64(q, 2);
+		n_tables = sqlite3_column_int64(q, 2);
 	}
 	sqlite3_finalize(q);
 	if (st)
 		return st;
-	if (id != STORE_APPLICATION_ID && (id || *version || tables))
+	if (id != STORE_APPLICATION_ID && (id || *version || n_tables))
 		return ar_fail(err, AR_DATA, "%s: not a database of attnreplay; name another file",
 			       path);
-	if (id == STORE_APPLICATION_ID && *version != STORE_VERSION)
+	if (id == STORE_APPLICATION_ID && (*version < STORE_OLDEST || *version > STORE_VERSION))
 		return ar_fail(err, AR_DATA, "%s: schema version %lld, this program has version "
 			       "%d; use the attnreplay that made the file, or name another", path,
 			       (long long)*version, STORE_VERSION);
@@ -85,38 +105,70 @@ static enum ar_status fill_phases(sqlite3 *db, const char *path, struct ar_err *
 {
 	static const char sql[] =
 #define X(name, id, core, text) \
-		"INSERT OR REPLACE INTO phase VALUES(" #id ", lower('" #name "'), " #core \
-		", '" text "');"
+		"INSERT OR REPLACE INTO phase(phase_id, name, core, title) " \
+		"VALUES(" #id ", lower('" #name "'), " #core ", '" text "');"
 		PHASE_MAP(X);
 #undef X
 
 	return exec(db, path, sql, err);
 }
 
-/* Unless another program was faster. */
-static enum ar_status make_schema(sqlite3 *db, const char *path, struct ar_err *err)
+static enum ar_status make_tables(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < TABLE_COUNT && !st; i++) {
+		char *sql = table_create_sql(&store_tables[i]);
+
+		st = sql ? exec(db, path, sql, err) : ar_nomem(err);
+		sqlite3_free(sql);
+	}
+	return st ? st : exec(db, path, "INSERT INTO iteration_number(n) VALUES(0)", err);
+}
+
+static enum ar_status migrate(sqlite3 *db, const char *path, int64_t from, struct ar_err *err)
+{
+	const struct migration *m = migrations;
+
+	while (m->from != from)
+		m++;
+	return exec(db, path, m->sql, err);
+}
+
+static enum ar_status set_version(sqlite3 *db, const char *path, int version, struct ar_err *err)
+{
+	char sql[256];
+
+	snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d;"
+		 "INSERT INTO schema_log(version, tool_version) VALUES(%d, '%s')",
+		 STORE_APPLICATION_ID, version, version, PACKAGE_VERSION);
+	return exec(db, path, sql, err);
+}
+
+/* Make the tables, or take the file to the next version.  *current: it was up to date already, as
+ * when another program was faster. */
+static enum ar_status advance(sqlite3 *db, const char *path, bool *current, struct ar_err *err)
 {
 	int64_t version = 0;
 	enum ar_status st = identify(db, path, &version, err);
-	char sql[256];
 
-	if (!st && !version) {
-		st = exec(db, path, schema, err);
-		snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d;"
-			 "INSERT INTO schema_log(version, tool_version) VALUES(%d, '%s')",
-			 STORE_APPLICATION_ID, STORE_VERSION, STORE_VERSION, PACKAGE_VERSION);
-		if (!st)
-			st = exec(db, path, sql, err);
-	}
-	return st ? st : fill_phases(db, path, err);
+	*current = version == STORE_VERSION;
+	if (st || *current)
+		return st ? st : fill_phases(db, path, err);
+	st = version ? migrate(db, path, version, err) : make_tables(db, path, err);
+	if (st)
+		return st;
+	return set_version(db, path, version ? (int)version + 1 : STORE_VERSION, err);
 }
 
-static enum ar_status make_schema_whole(sqlite3 *db, const char *path, struct ar_err *err)
+/* All of it or nothing. */
+static enum ar_status advance_whole(sqlite3 *db, const char *path, bool *current,
+				    struct ar_err *err)
 {
 	enum ar_status st = exec(db, path, "BEGIN IMMEDIATE", err);
 
 	if (!st)
-		st = make_schema(db, path, err);
+		st = advance(db, path, current, err);
 	if (!st)
 		st = exec(db, path, "COMMIT", err);
 	if (st && !sqlite3_get_autocommit(db))
@@ -131,12 +183,15 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 		"PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;"
 		"PRAGMA wal_autocheckpoint = 4096; PRAGMA secure_delete = OFF;"
 		"PRAGMA foreign_keys = ON";
+	bool current = false;
 	int64_t version;
 	enum ar_status st = identify(db, path, &version, err);
 
 	if (!st)
 		st = exec(db, path, pragmas, err);
-	return st ? st : make_schema_whole(db, path, err);
+	while (!st && !current)
+		st = advance_whole(db, path, &current, err);
+	return st;
 }
 
 static int64_t now_ms(void)
@@ -214,6 +269,8 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	}
 	sqlite3_busy_timeout(db, BUSY_MS);
 	st = identify(db, path, &version, err);
+	if (!st && version)
+		st = exec(db, path, store_views, err);
 	if (st == AR_IO)	/* of a run that ended well nothing beside the file is needed */
 		st = ar_fail(err, AR_DATA, "%s: %s; where a run did not end, its folder must be "
 			     "one to write in", path, sqlite3_errmsg(db));

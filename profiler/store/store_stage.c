@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <endian.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ enum {
 };
 
 struct stage {
+	const struct table *table;
 	sqlite3_stmt *copy;
 	unsigned char *image;	/* the connection's */
 	int n, begin;		/* cells; where the first of them begins in the page */
@@ -49,37 +51,60 @@ static unsigned char *put_bytes(unsigned char *p, uint64_t v, int n)
 	return p + n;
 }
 
-/* Append a value: its type to a record's head, its bytes to the body. */
-static void put_val(unsigned char **head, unsigned char **body, const struct val *v)
+/* Append an integer, a double or a text: its type to a record's head, its bytes to the body. */
+static void put_int(unsigned char **head, unsigned char **body, int64_t v)
 {
 	static const unsigned char bytes[] = { 1, 1, 2, 3, 4, 6, 6, 8, 8 };
 	static const unsigned char type[] = { 1, 1, 2, 3, 4, 5, 5, 6, 6 };
-	size_t len;
-	int n;
+	unsigned n;
 
-	switch (v->type) {
-	case VAL_NULL:
+	if (v == 0 || v == 1) {
+		*(*head)++ = (unsigned char)(8 + v);
+		return;
+	}
+	n = (72 - (unsigned)__builtin_clzll((uint64_t)(v ^ v >> 63) | 1)) / 8;
+	*(*head)++ = type[n];
+	*body = put_bytes(*body, (uint64_t)v, bytes[n]);
+}
+
+static void put_real(unsigned char **head, unsigned char **body, double v)
+{
+	uint64_t bits;
+
+	if (isnan(v)) {
 		*(*head)++ = 0;
 		return;
-	case VAL_INT:
-		if (v->i == 0 || v->i == 1) {
-			*(*head)++ = (unsigned char)(8 + v->i);
-			return;
-		}
-		n = (72 - __builtin_clzll((uint64_t)(v->i ^ v->i >> 63) | 1)) / 8;
-		*(*head)++ = type[n];
-		*body = put_bytes(*body, (uint64_t)v->i, bytes[n]);
-		return;
-	case VAL_REAL:
-		*(*head)++ = 7;
-		*body = put_bytes(*body, (uint64_t)v->i, 8);
-		return;
-	case VAL_TEXT:
-		len = strlen(v->t);
-		*head = put_varint(*head, 13 + 2 * len);
-		memcpy(*body, v->t, len);
-		*body += len;
 	}
+	memcpy(&bits, &v, sizeof bits);
+	*(*head)++ = 7;
+	*body = put_bytes(*body, bits, 8);
+}
+
+static void put_text(unsigned char **head, unsigned char **body, const char *v)
+{
+	size_t len;
+
+	if (!v) {
+		*(*head)++ = 0;
+		return;
+	}
+	len = strlen(v);
+	*head = put_varint(*head, 13 + 2 * len);
+	memcpy(*body, v, len);
+	*body += len;
+}
+
+static void put_column(unsigned char **head, unsigned char **body, const struct column *c,
+		       const char *at)
+{
+	if (c->type == COLUMN_INTEGER && (c->null == NOT_NULL || *(const int64_t *)at >= 0))
+		put_int(head, body, *(const int64_t *)at);
+	else if (c->type == COLUMN_INTEGER)
+		*(*head)++ = 0;
+	else if (c->type == COLUMN_TEXT)
+		put_text(head, body, *(const char *const *)at);
+	else
+		put_real(head, body, *(const double *)at);
 }
 
 bool stage_full(const struct stage *g)
@@ -87,14 +112,15 @@ bool stage_full(const struct stage *g)
 	return g->begin - LEAF_HEADER - 2 * g->n < 2 + CELL_MAX;
 }
 
-void stage_put(struct stage *g, const struct val *v, int n)
+void stage_put(struct stage *g, const void *row)
 {
+	const struct table *t = g->table;
 	unsigned char *page = g->image + PAGE_BYTES, lead[18], head[HEAD_MAX], body[BODY_MAX + 8];
 	unsigned char *h = head + 1, *b = body, *l = lead, *to;
 
 	assert(!stage_full(g));
-	for (int i = 0; i < n; i++)
-		put_val(&h, &b, &v[i]);
+	for (int i = 0; i < t->n_col; i++)
+		put_column(&h, &b, &t->col[i], (const char *)row + t->col[i].off);
 	assert(h - head <= HEAD_MAX && b - body <= BODY_MAX);
 	head[0] = (unsigned char)(h - head);
 	l = put_varint(l, (uint64_t)((h - head) + (b - body)));
@@ -183,7 +209,7 @@ static int prepare_copy(struct stage *g, sqlite3 *db, const char *table)
 	return rc;
 }
 
-int stage_open(struct stage **out, sqlite3 *db, const char *table)
+int stage_open(struct stage **out, sqlite3 *db, const struct table *table)
 {
 	struct stage *g = calloc(1, sizeof *g);
 	int rc = SQLITE_NOMEM;
@@ -192,7 +218,8 @@ int stage_open(struct stage **out, sqlite3 *db, const char *table)
 	if (!g)
 		goto out;
 	clear(g);
-	rc = make_image_of(&g->image, db, table);
+	g->table = table;
+	rc = make_image_of(&g->image, db, table->name);
 	if (!rc) {
 		rc = sqlite3_exec(db, "ATTACH ':memory:' AS stage", NULL, NULL, NULL);
 		if (rc)
@@ -202,7 +229,7 @@ int stage_open(struct stage **out, sqlite3 *db, const char *table)
 		rc = sqlite3_deserialize(db, "stage", g->image, 2 * PAGE_BYTES, 2 * PAGE_BYTES,
 					 SQLITE_DESERIALIZE_FREEONCLOSE);
 	if (!rc)
-		rc = prepare_copy(g, db, table);
+		rc = prepare_copy(g, db, table->name);
 	if (rc)
 		goto out;
 	*out = g;

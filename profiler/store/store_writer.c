@@ -17,32 +17,13 @@ enum {
 	TXN_NS = 250000000,
 };
 
-/* In lists of columns and of their values. */
-#define COUNT_NAME(name) ", " #name
-#define COUNT_PLACE(name) ", ?"
-
 #define STMT_MAP(X)                                                                             \
 	X(BEGIN, "BEGIN IMMEDIATE")                                                             \
 	X(COMMIT, "COMMIT")                                                                     \
-	X(STRING, "INSERT INTO string_id(value) VALUES(?1) "                                    \
-		"ON CONFLICT(value) DO UPDATE SET value = value RETURNING id")                  \
-	X(GPU, "INSERT INTO gpu VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7) "                      \
-		"ON CONFLICT(uuid) DO UPDATE SET uuid = uuid RETURNING gpu_id")                 \
-	X(MODEL, "INSERT INTO model VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) "              \
-		"ON CONFLICT(name, tp, config) DO UPDATE SET name = name RETURNING model_id")   \
-	X(METHOD, "INSERT INTO method VALUES(NULL, ?1, ?2, ?3) "                                \
-		"ON CONFLICT(name, params) DO UPDATE SET name = name RETURNING method_id")      \
-	X(TRACE, "INSERT INTO trace VALUES(NULL, ?1, ?2, ?3, ?4) "                              \
-		"ON CONFLICT(name, sha256, format, n_requests) DO UPDATE SET name = name "      \
-		"RETURNING trace_id")                                                           \
-	X(RUN, "INSERT INTO run(trace_id, model_id, method_id, gpu_id, policy, backend, seed, " \
-		"clock, layers_run, num_blocks, block_tokens, version, cmdline, options, "      \
-		"started_utc_ns, pid, pid_start, cupti_api, setup) "                            \
-		"VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, " \
-		"?17, ?18, ?19) RETURNING run_id")                                              \
-	X(PARAM, "INSERT INTO run_param SELECT ?1, key, value FROM json_each(?2)")              \
+	X(PARAM, "INSERT INTO run_param(run_id, key, value) "                                   \
+		"SELECT ?, key, value FROM json_each(?)")                                       \
 	/* Two runs can be compared when they agree in everything but the method. */            \
-	X(BASELINE, "UPDATE run AS r SET baseline_run_id = (SELECT id FROM "                 \
+	X(BASELINE, "UPDATE run AS r SET baseline_run_id = (SELECT id FROM "                    \
 		"(SELECT b.run_id AS id, b.status, b.run_id > r.run_id AS later, "              \
 		"abs(b.run_id - r.run_id) AS far "                                              \
 		"FROM run b JOIN method m USING(method_id) WHERE m.is_dense "                   \
@@ -50,33 +31,14 @@ enum {
 		"AND b.model_id IS r.model_id AND b.gpu_id IS r.gpu_id AND b.policy = r.policy " \
 		"AND b.backend = r.backend AND b.clock = r.clock AND b.setup = r.setup) "       \
 		"ORDER BY status, later, far LIMIT 1) "                                         \
-		"WHERE setup = (SELECT setup FROM run WHERE run_id = ?1) AND EXISTS "           \
+		"WHERE setup = (SELECT setup FROM run WHERE run_id = ?) AND EXISTS "            \
 		"(SELECT 1 FROM method m WHERE m.method_id = r.method_id AND NOT m.is_dense) "  \
 		"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "       \
 		"AND b.status = 'done')")                                                       \
-	X(RUN_END, "UPDATE run SET status = ?2, finished_utc_ns = ?3, records = ?4, "           \
-		"dropped = ?5, zero_ts = ?6, unattributed = ?7, late = ?8 WHERE run_id = ?1")   \
-	X(TS_BASE, "UPDATE run SET ts_base_ns = ?2 WHERE run_id = ?1")                          \
-	X(SPAN, "INSERT INTO request_span VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) "     \
-		"ON CONFLICT DO UPDATE SET iterations = excluded.iterations")                   \
+	X(TS_BASE, "UPDATE run SET ts_base_ns = ? WHERE run_id = ?")                            \
 	X(LAST_NUMBER, "SELECT max(n) FROM iteration_number")                                   \
-	X(NUMBER, "INSERT INTO iteration_number VALUES(NULL)")                                  \
-	X(PHASE, "INSERT INTO iteration_phase VALUES(?1, ?2, ?3, ?4, ?5)")                      \
-	X(SHAPE, "INSERT INTO kernel_shape VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
-		"?10, ?11, ?12, ?13, ?14, ?15, ?16) "                                           \
-		"ON CONFLICT DO UPDATE SET name_id = name_id RETURNING shape_id")               \
-	X(KERNEL, "INSERT INTO kernel_event VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "  \
-		"?10)")                                                                         \
-	X(OUTCOME, "INSERT INTO request_outcome VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "    \
-		"?10, ?11, ?12, ?13, ?14)")                                                     \
-	X(GAP, "INSERT INTO token_gap VALUES(?1, ?2, ?3)")                                      \
-	X(ACCURACY, "INSERT INTO accuracy_sample VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "   \
-		"?10, ?11, ?12)")                                                               \
-	X(SELECTION, "INSERT INTO selection_stat(run_id, req_no, chunk_no, layer, kv_head, "     \
-		"iter_no" SELECTION_COUNTS(COUNT_NAME) ") VALUES(?, ?, ?, ?, ?, ?"              \
-		SELECTION_COUNTS(COUNT_PLACE) ")")                                              \
 	X(RUNNING, "SELECT run_id, pid, pid_start FROM run WHERE status = 'running'")           \
-	X(ABORT, "UPDATE run SET status = 'aborted' WHERE run_id = ?1")
+	X(ABORT, "UPDATE run SET status = 'aborted' WHERE run_id = ?")
 
 enum stmt {
 #define X(name, sql) STMT_##name,
@@ -91,12 +53,22 @@ static const char *const stmt_sql[] = {
 #undef X
 };
 
-/* Geometry of a launch, as kernel_shape keeps it: grid, block, cluster, six numbers. */
-enum { SHAPE_LEN = 15 };
+/* What follows the values when a row is inserted.  A row of a dictionary may be there already;
+ * either way its number is returned. */
+static const char *const insert_tail[TABLE_COUNT] = {
+	[TABLE_string_id] = "ON CONFLICT DO UPDATE SET value = value RETURNING id",
+	[TABLE_gpu] = "ON CONFLICT DO UPDATE SET name = name RETURNING gpu_id",
+	[TABLE_model] = "ON CONFLICT DO UPDATE SET name = name RETURNING model_id",
+	[TABLE_method] = "ON CONFLICT DO UPDATE SET name = name RETURNING method_id",
+	[TABLE_trace] = "ON CONFLICT DO UPDATE SET name = name RETURNING trace_id",
+	[TABLE_kernel_shape] = "ON CONFLICT DO UPDATE SET name_id = name_id RETURNING shape_id",
+	[TABLE_run] = "RETURNING run_id",
+	[TABLE_request_span] = "ON CONFLICT DO UPDATE SET iterations = excluded.iterations",
+};
 
 struct shape {
 	const char *name;	/* the profiler's pointer, good for one run; NULL: free slot */
-	int32_t v[SHAPE_LEN];
+	struct row_kernel_shape row;	/* name_id 0: the name stands for it */
 	int64_t id;
 };
 
@@ -104,7 +76,8 @@ struct writer {
 	sqlite3 *db;
 	char *path;
 	sqlite3_stmt *stmt[STMT_COUNT];
-	struct stage *iterations;
+	sqlite3_stmt *insert[TABLE_COUNT], *end;
+	struct stage *iterations;	/* NULL: they are inserted one by one */
 	struct spans entries;
 	int64_t iter_no;		/* the last */
 	bool in_txn;
@@ -116,26 +89,6 @@ struct writer {
 };
 
 /* ---- statements ---- */
-
-static struct val vi(int64_t i)
-{
-	return (struct val){ .type = VAL_INT, .i = i };
-}
-
-static struct val vi_or_null(int64_t i)	/* -1: none */
-{
-	return (struct val){ .type = i < 0 ? VAL_NULL : VAL_INT, .i = i };
-}
-
-static struct val vr(double r)
-{
-	return (struct val){ .type = VAL_REAL, .r = r };
-}
-
-static struct val vt(const char *t)
-{
-	return (struct val){ .type = t ? VAL_TEXT : VAL_NULL, .t = t };
-}
 
 static int64_t clock_ns(clockid_t id)
 {
@@ -150,30 +103,13 @@ static enum ar_status sql_fail(struct writer *w, struct ar_err *err)
 	return store_sql_fail(w->db, w->path, err);
 }
 
-static int bind(sqlite3_stmt *q, int i, const struct val *v)
-{
-	switch (v->type) {
-	case VAL_INT:
-		return sqlite3_bind_int64(q, i, v->i);
-	case VAL_REAL:
-		return sqlite3_bind_double(q, i, v->r);
-	case VAL_TEXT:
-		return sqlite3_bind_text(q, i, v->t, -1, SQLITE_STATIC);
-	case VAL_NULL:
-		break;
-	}
-	return sqlite3_bind_null(q, i);
-}
-
-/* Run a statement.  id, if not NULL, receives what it returns. */
-static enum ar_status step(struct writer *w, sqlite3_stmt *q, const struct val *v, size_t n,
-			   int64_t *id, struct ar_err *err)
+/* Run a statement whose values were bound with result rc.  id, if not NULL, receives what it
+ * returns. */
+static enum ar_status step(struct writer *w, sqlite3_stmt *q, int rc, int64_t *id,
+			   struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
-	int rc = SQLITE_OK;
 
-	for (size_t i = 0; i < n && !rc; i++)
-		rc = bind(q, (int)i + 1, &v[i]);
 	if (!rc)
 		rc = sqlite3_step(q);
 	if (id && rc == SQLITE_ROW) {
@@ -183,36 +119,33 @@ static enum ar_status step(struct writer *w, sqlite3_stmt *q, const struct val *
 	if (rc != SQLITE_DONE)
 		st = sql_fail(w, err);
 	sqlite3_reset(q);
+	w->rows++;
 	return st;
 }
 
-static enum ar_status put(struct writer *w, enum stmt s, const struct val *v, size_t n,
-			  int64_t *id, struct ar_err *err)
+static enum ar_status put_row(struct writer *w, enum table_id t, const void *row, int64_t *id,
+			      struct ar_err *err)
 {
-	w->rows++;
-	return step(w, w->stmt[s], v, n, id, err);
+	sqlite3_stmt *q = w->insert[t];
+
+	return step(w, q, table_bind(&store_tables[t], SET_BY_INSERT, q, row), id, err);
 }
 
-#define PUT_ID(w, s, id, err, ...)                                                              \
-	put(w, s, (const struct val[]){ __VA_ARGS__ },                                          \
-	    sizeof((const struct val[]){ __VA_ARGS__ }) / sizeof(struct val), id, err)
-#define PUT(w, s, err, ...) PUT_ID(w, s, NULL, err, __VA_ARGS__)
+/* Insert a row, given as the initializers of its struct. */
+#define PUT_ID(w, table, id, err, ...)                                                          \
+	put_row(w, TABLE_##table, &(const struct row_##table){ __VA_ARGS__ }, id, err)
+#define PUT(w, table, err, ...) PUT_ID(w, table, NULL, err, __VA_ARGS__)
 
-/* The same for rows of integers, which are the many. */
+/* Run a statement with n integers. */
 static enum ar_status put_ints(struct writer *w, enum stmt s, const int64_t *v, int n,
 			       struct ar_err *err)
 {
 	sqlite3_stmt *q = w->stmt[s];
-	enum ar_status st = AR_OK;
 	int rc = SQLITE_OK;
 
 	for (int i = 0; i < n && !rc; i++)
 		rc = sqlite3_bind_int64(q, i + 1, v[i]);
-	if (rc || sqlite3_step(q) != SQLITE_DONE)
-		st = sql_fail(w, err);
-	sqlite3_reset(q);
-	w->rows++;
-	return st;
+	return step(w, q, rc, NULL, err);
 }
 
 /* Those that have grown. */
@@ -225,23 +158,23 @@ static enum ar_status put_spans(struct writer *w, struct ar_err *err)
 		const struct store_entry *e = &s->first;
 
 		if (s->n != s->n_stored)
-			st = put_ints(w, STMT_SPAN, (const int64_t[]){
-				w->run_id, s->iter_no, e->req, s->n, e->chunk_no, e->start,
-				e->n_tok, e->decode, e->emit, e->recompute }, 10, err);
+			st = PUT(w, request_span, err, .run_id = w->run_id, .iter_no = s->iter_no,
+				 .req_no = e->req, .iterations = s->n, .chunk_no = e->chunk_no,
+				 .start = e->start, .n_tokens = e->n_tok, .decode = e->decode,
+				 .emit = e->emit, .recompute = e->recompute);
 	}
 	if (!st)
 		spans_stored(&w->entries, w->iter_no);
 	return st;
 }
 
-/* A row gets the number behind the last. */
 static enum ar_status put_numbers(struct writer *w, struct ar_err *err)
 {
 	int64_t last = 0;
-	enum ar_status st = step(w, w->stmt[STMT_LAST_NUMBER], NULL, 0, &last, err);
+	enum ar_status st = step(w, w->stmt[STMT_LAST_NUMBER], SQLITE_OK, &last, err);
 
-	for (; last < w->iter_no && !st; last++)
-		st = put_ints(w, STMT_NUMBER, NULL, 0, err);
+	while (last < w->iter_no && !st)
+		st = PUT(w, iteration_number, err, .n = ++last);
 	return st;
 }
 
@@ -251,7 +184,7 @@ static enum ar_status begin(struct writer *w, struct ar_err *err)
 
 	if (w->in_txn)
 		return AR_OK;
-	st = put(w, STMT_BEGIN, NULL, 0, NULL, err);
+	st = put_ints(w, STMT_BEGIN, NULL, 0, err);
 	if (st)
 		return st;
 	w->in_txn = true;
@@ -271,9 +204,9 @@ enum ar_status writer_commit(struct writer *w, struct ar_err *err)
 		st = put_spans(w, err);
 	if (st)
 		return st;
-	if (stage_flush(w->iterations))
+	if (w->iterations && stage_flush(w->iterations))
 		return sql_fail(w, err);
-	st = put(w, STMT_COMMIT, NULL, 0, NULL, err);
+	st = put_ints(w, STMT_COMMIT, NULL, 0, err);
 	w->in_txn = st != AR_OK;
 	return st;
 }
@@ -320,7 +253,8 @@ static enum ar_status abort_lost_runs(struct writer *w, struct ar_err *err)
 		int64_t start = process_start(sqlite3_column_int64(q, 1));
 
 		if (start < 0 || start != sqlite3_column_int64(q, 2))
-			st = PUT(w, STMT_ABORT, err, vi(sqlite3_column_int64(q, 0)));
+			st = put_ints(w, STMT_ABORT,
+				      (const int64_t[]){ sqlite3_column_int64(q, 0) }, 1, err);
 	}
 	if (!st && rc != SQLITE_DONE)
 		st = sql_fail(w, err);
@@ -332,6 +266,9 @@ static void release(struct writer *w)
 {
 	for (int i = 0; i < STMT_COUNT; i++)
 		sqlite3_finalize(w->stmt[i]);
+	for (int i = 0; i < TABLE_COUNT; i++)
+		sqlite3_finalize(w->insert[i]);
+	sqlite3_finalize(w->end);
 	stage_close(w->iterations);
 	spans_release(&w->entries);
 	free(w->shape);
@@ -339,11 +276,53 @@ static void release(struct writer *w)
 	free(w);
 }
 
-enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, struct ar_err *err)
+static enum ar_status prepare(struct writer *w, const char *sql, sqlite3_stmt **q,
+			      struct ar_err *err)
+{
+	if (!sql)
+		return ar_nomem(err);
+	return sqlite3_prepare_v3(w->db, sql, -1, SQLITE_PREPARE_PERSISTENT, q, NULL) ?
+	       sql_fail(w, err) : AR_OK;
+}
+
+/* sql: of sqlite3_malloc(), freed here. */
+static enum ar_status prepare_made(struct writer *w, char *sql, sqlite3_stmt **q,
+				   struct ar_err *err)
+{
+	enum ar_status st = prepare(w, sql, q, err);
+
+	sqlite3_free(sql);
+	return st;
+}
+
+static enum ar_status prepare_all(struct writer *w, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < STMT_COUNT && !st; i++)
+		st = prepare(w, stmt_sql[i], &w->stmt[i], err);
+	for (int i = 0; i < TABLE_COUNT && !st; i++) {
+		const char *tail = insert_tail[i] ? insert_tail[i] : "";
+
+		st = prepare_made(w, table_insert_sql(&store_tables[i], tail), &w->insert[i], err);
+	}
+	return st ? st : prepare_made(w, table_end_sql(&store_tables[TABLE_run]), &w->end, err);
+}
+
+static enum ar_status open_stage(struct writer *w, struct ar_err *err)
+{
+	int rc = stage_open(&w->iterations, w->db, &store_tables[TABLE_iteration]);
+
+	if (!rc)
+		return AR_OK;
+	return rc == SQLITE_NOMEM ? ar_nomem(err) : sql_fail(w, err);
+}
+
+enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, bool stage,
+			   struct ar_err *err)
 {
 	struct writer *w = calloc(1, sizeof *w);
 	enum ar_status st = AR_OK;
-	int rc;
 
 	*out = NULL;
 	if (!w)
@@ -354,18 +333,11 @@ enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, s
 		st = ar_nomem(err);
 		goto out;
 	}
-	for (int i = 0; i < STMT_COUNT; i++)
-		if (sqlite3_prepare_v3(db, stmt_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &w->stmt[i],
-				       NULL)) {
-			st = sql_fail(w, err);
-			goto out;
-		}
-	rc = stage_open(&w->iterations, db, "iteration");
-	if (rc) {
-		st = rc == SQLITE_NOMEM ? ar_nomem(err) : sql_fail(w, err);
-		goto out;
-	}
-	st = abort_lost_runs(w, err);
+	st = prepare_all(w, err);
+	if (!st && stage)
+		st = open_stage(w, err);
+	if (!st)
+		st = abort_lost_runs(w, err);
 	if (st)
 		goto out;
 	*out = w;
@@ -400,40 +372,81 @@ enum ar_status writer_close(struct writer *w, struct ar_err *err)
 static enum ar_status intern_gpu(struct writer *w, const struct store_gpu *g, int64_t *id,
 				 struct ar_err *err)
 {
-	return PUT_ID(w, STMT_GPU, id, err, vt(g->uuid), vt(g->name), vi(g->cc_major),
-		      vi(g->cc_minor), vi(g->sm_count), vi(g->l2_bytes), vi(g->mem_bytes));
+	return PUT_ID(w, gpu, id, err, .uuid = g->uuid, .name = g->name, .cc_major = g->cc_major,
+		      .cc_minor = g->cc_minor, .sm_count = g->sm_count, .l2_bytes = g->l2_bytes,
+		      .mem_bytes = g->mem_bytes);
 }
 
 static enum ar_status intern_model(struct writer *w, const struct store_run *r, int64_t *id,
 				   struct ar_err *err)
 {
-	return PUT_ID(w, STMT_MODEL, id, err, vt(r->model_name), vi(r->n_layers), vi(r->hidden),
-		      vi(r->q_heads), vi(r->kv_heads), vi(r->head_dim), vi(r->tp),
-		      vt(r->model_json ? r->model_json : "{}"));
+	return PUT_ID(w, model, id, err, .name = r->model_name, .n_layers = r->n_layers,
+		      .hidden = r->hidden, .q_heads = r->q_heads, .kv_heads = r->kv_heads,
+		      .head_dim = r->head_dim, .tp = r->tp,
+		      .config = r->model_json ? r->model_json : "{}");
+}
+
+static enum ar_status intern_method(struct writer *w, const struct store_run *r, int64_t *id,
+				    struct ar_err *err)
+{
+	return PUT_ID(w, method, id, err, .name = r->method_name,
+		      .params = r->method_params ? r->method_params : "{}", .is_dense = r->dense);
+}
+
+/* The rows that the run's row names; -1: there is none. */
+static enum ar_status intern_all(struct writer *w, const struct store_run *r, struct row_run *row,
+				 struct ar_err *err)
+{
+	enum ar_status st = PUT_ID(w, trace, &row->trace_id, err, .name = r->trace_name,
+				   .sha256 = r->trace_sha256, .format = r->trace_format,
+				   .n_requests = r->n_requests);
+
+	row->model_id = row->method_id = row->gpu_id = -1;
+	if (!st && r->model_name)
+		st = intern_model(w, r, &row->model_id, err);
+	if (!st && r->method_name)
+		st = intern_method(w, r, &row->method_id, err);
+	if (!st && r->gpu)
+		st = intern_gpu(w, r->gpu, &row->gpu_id, err);
+	return st;
 }
 
 static enum ar_status insert_run(struct writer *w, const struct store_run *r, int64_t *run_id,
 				 struct ar_err *err)
 {
-	int64_t trace = -1, model = -1, method = -1, gpu = -1, pid = getpid();
-	enum ar_status st = PUT_ID(w, STMT_TRACE, &trace, err, vt(r->trace_name),
-				   vt(r->trace_sha256), vt(r->trace_format), vi(r->n_requests));
+	const int64_t pid = getpid();
+	struct row_run row = {
+		.policy = r->policy, .backend = r->backend, .seed = (int64_t)r->seed,
+		.clock = r->clock, .layers_run = r->layers_run, .num_blocks = r->num_blocks,
+		.block_tokens = r->block_tok, .version = r->version, .cmdline = r->cmdline,
+		.options = r->options, .setup = r->setup,
+		.started_utc_ns = clock_ns(CLOCK_REALTIME), .pid = pid,
+		.pid_start = process_start(pid),
+		.cupti_api = r->cupti_api ? (int64_t)r->cupti_api : -1,
+	};
+	enum ar_status st = intern_all(w, r, &row, err);
 
-	if (!st && r->model_name)
-		st = intern_model(w, r, &model, err);
-	if (!st && r->method_name)
-		st = PUT_ID(w, STMT_METHOD, &method, err, vt(r->method_name),
-			    vt(r->method_params ? r->method_params : "{}"), vi(r->dense));
-	if (!st && r->gpu)
-		st = intern_gpu(w, r->gpu, &gpu, err);
-	if (st)
-		return st;
-	return PUT_ID(w, STMT_RUN, run_id, err, vi(trace), vi_or_null(model), vi_or_null(method),
-		      vi_or_null(gpu), vt(r->policy), vt(r->backend), vi((int64_t)r->seed),
-		      vt(r->clock), vi(r->layers_run), vi(r->num_blocks), vi(r->block_tok),
-		      vt(r->version), vt(r->cmdline), vt(r->options), vi(clock_ns(CLOCK_REALTIME)),
-		      vi(pid), vi(process_start(pid)),
-		      r->cupti_api ? vi(r->cupti_api) : vt(NULL), vt(r->setup));
+	return st ? st : put_row(w, TABLE_run, &row, run_id, err);
+}
+
+static enum ar_status put_params(struct writer *w, int64_t run_id, const char *options,
+				 struct ar_err *err)
+{
+	sqlite3_stmt *q = w->stmt[STMT_PARAM];
+	int rc = sqlite3_bind_int64(q, 1, run_id);
+
+	if (!rc)
+		rc = sqlite3_bind_text(q, 2, options, -1, SQLITE_STATIC);
+	return step(w, q, rc, NULL, err);
+}
+
+static enum ar_status put_end(struct writer *w, const struct run_end *end, struct ar_err *err)
+{
+	int rc = table_bind(&store_tables[TABLE_run], SET_AT_END, w->end, end);
+
+	if (!rc)
+		rc = sqlite3_bind_int64(w->end, sqlite3_bind_parameter_count(w->end), w->run_id);
+	return step(w, w->end, rc, NULL, err);
 }
 
 enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int64_t *run_id,
@@ -445,9 +458,9 @@ enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int
 	if (!st)
 		st = insert_run(w, r, &id, err);
 	if (!st)
-		st = PUT(w, STMT_PARAM, err, vi(id), vt(r->options));
+		st = put_params(w, id, r->options, err);
 	if (!st)
-		st = PUT(w, STMT_BASELINE, err, vi(id));
+		st = put_ints(w, STMT_BASELINE, &id, 1, err);
 	if (!st)
 		st = writer_commit(w, err);
 	if (st)
@@ -465,15 +478,19 @@ enum ar_status writer_run_end(struct writer *w, const char *status, const struct
 			      struct ar_err *err)
 {
 	const struct prof_loss *old = &w->loss, *now = loss ? loss : old;
+	const struct run_end end = {
+		.status = status, .finished_utc_ns = clock_ns(CLOCK_REALTIME),
+		.records = now->records - old->records, .dropped = now->dropped - old->dropped,
+		.zero_ts = now->zero_ts - old->zero_ts,
+		.unattributed = now->unattributed - old->unattributed,
+		.late = now->late - old->late,
+	};
 	enum ar_status st = begin(w, err);
 
 	if (!st)
-		st = PUT(w, STMT_RUN_END, err, vi(w->run_id), vt(status),
-			 vi(clock_ns(CLOCK_REALTIME)), vi(now->records - old->records),
-			 vi(now->dropped - old->dropped), vi(now->zero_ts - old->zero_ts),
-			 vi(now->unattributed - old->unattributed), vi(now->late - old->late));
+		st = put_end(w, &end, err);
 	if (!st)
-		st = PUT(w, STMT_BASELINE, err, vi(w->run_id));
+		st = put_ints(w, STMT_BASELINE, &w->run_id, 1, err);
 	if (!st)
 		st = writer_commit(w, err);
 	w->loss = *now;
@@ -482,24 +499,29 @@ enum ar_status writer_run_end(struct writer *w, const char *status, const struct
 
 /* ---- kernels ---- */
 
-static void shape_of(const struct prof_kernel *k, struct shape *s)
+static struct shape shape_of(const struct prof_kernel *k)
 {
-	const int32_t rest[] = { k->regs, k->smem_static, k->smem_dynamic, k->smem_executed,
-				 k->local_per_thread, k->launch_type };
-
-	s->name = k->name;
-	memcpy(s->v, k->grid, sizeof k->grid);
-	memcpy(s->v + 3, k->block, sizeof k->block);
-	memcpy(s->v + 6, k->cluster, sizeof k->cluster);
-	memcpy(s->v + 9, rest, sizeof rest);
+	return (struct shape){
+		.name = k->name,
+		.row = {
+			.grid_x = k->grid[0], .grid_y = k->grid[1], .grid_z = k->grid[2],
+			.block_x = k->block[0], .block_y = k->block[1], .block_z = k->block[2],
+			.cluster_x = k->cluster[0], .cluster_y = k->cluster[1],
+			.cluster_z = k->cluster[2], .regs = k->regs,
+			.smem_static = k->smem_static, .smem_dynamic = k->smem_dynamic,
+			.smem_executed = k->smem_executed,
+			.local_per_thread = k->local_per_thread, .launch_type = k->launch_type,
+		},
+	};
 }
 
 static uint64_t shape_hash(const struct shape *s)
 {
-	uint64_t h = (uintptr_t)s->name;
+	uint64_t h = (uintptr_t)s->name, v[sizeof s->row / sizeof(uint64_t)];
 
-	for (int i = 0; i < SHAPE_LEN; i++)
-		h = (h ^ (uint32_t)s->v[i]) * 0x9e3779b97f4a7c15u;
+	memcpy(v, &s->row, sizeof v);
+	for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+		h = (h ^ v[i]) * 0x9e3779b97f4a7c15u;
 	return h ^ h >> 32;
 }
 
@@ -509,7 +531,7 @@ static struct shape *shape_slot(struct shape *table, size_t cap, const struct sh
 	for (size_t i = shape_hash(s);; i++) {
 		struct shape *t = &table[i & (cap - 1)];
 
-		if (!t->name || (t->name == s->name && !memcmp(t->v, s->v, sizeof s->v)))
+		if (!t->name || (t->name == s->name && !memcmp(&t->row, &s->row, sizeof s->row)))
 			return t;
 	}
 }
@@ -535,27 +557,20 @@ static enum ar_status shape_grow(struct writer *w, struct ar_err *err)
 
 static enum ar_status intern_shape(struct writer *w, struct shape *s, struct ar_err *err)
 {
-	int64_t name = 0;
-	struct val v[1 + SHAPE_LEN];
-	enum ar_status st = PUT_ID(w, STMT_STRING, &name, err, vt(s->name));
+	struct row_kernel_shape row = s->row;
+	enum ar_status st = PUT_ID(w, string_id, &row.name_id, err, .value = s->name);
 
-	if (st)
-		return st;
-	v[0] = vi(name);
-	for (int i = 0; i < SHAPE_LEN; i++)
-		v[1 + i] = vi(s->v[i]);
-	return put(w, STMT_SHAPE, v, 1 + SHAPE_LEN, &s->id, err);
+	return st ? st : put_row(w, TABLE_kernel_shape, &row, &s->id, err);
 }
 
 static enum ar_status shape_id(struct writer *w, const struct prof_kernel *k, int64_t *id,
 			       struct ar_err *err)
 {
-	struct shape s = { 0 }, *slot;
+	struct shape s = shape_of(k), *slot;
 	enum ar_status st = shape_grow(w, err);
 
 	if (st)
 		return st;
-	shape_of(k, &s);
 	slot = shape_slot(w->shape, w->cap_shape, &s);
 	if (!slot->name) {
 		st = intern_shape(w, &s, err);
@@ -571,35 +586,35 @@ static enum ar_status shape_id(struct writer *w, const struct prof_kernel *k, in
 static enum ar_status put_kernel(struct writer *w, int64_t iter_no, const struct prof_kernel *k,
 				 struct ar_err *err)
 {
-	int64_t shape;
+	int64_t shape = 0;
 	enum ar_status st = shape_id(w, k, &shape, err);
-	const int64_t v[] = { w->run_id, iter_no, k->start_ns - w->ts_base_ns,
-			      k->end_ns - k->start_ns, st ? 0 : shape, k->layer, k->phase,
-			      k->device, k->stream, k->corr };
 
-	if (st)
-		return st;
-	if (k->layer != PHASE_NO_LAYER)
-		return put_ints(w, STMT_KERNEL, v, 10, err);
-	return PUT(w, STMT_KERNEL, err, vi(v[0]), vi(v[1]), vi(v[2]), vi(v[3]), vi(v[4]), vt(NULL),
-		   vi(v[6]), vi(v[7]), vi(v[8]), vi(v[9]));
+	return st ? st : PUT(w, kernel_event, err, .run_id = w->run_id, .iter_no = iter_no,
+			     .t_ns = k->start_ns - w->ts_base_ns,
+			     .dur_ns = k->end_ns - k->start_ns, .shape_id = shape,
+			     .layer = k->layer == PHASE_NO_LAYER ? -1 : k->layer,
+			     .phase_id = k->phase, .device = k->device, .stream = k->stream,
+			     .corr = k->corr);
 }
 
 /* The ids are consecutive, because nobody else writes inside of a transaction. */
-static enum ar_status put_kernels(struct writer *w, const struct store_iteration *it, int64_t *lo,
-				  int64_t *hi, struct ar_err *err)
+static enum ar_status put_kernels(struct writer *w, struct store_iteration *it,
+				  struct ar_err *err)
 {
+	struct row_iteration *row = &it->row;
 	enum ar_status st = AR_OK;
 
+	row->kernel_lo = row->kernel_hi = -1;
 	if (it->n_kernel && !w->ts_base_ns) {
 		w->ts_base_ns = it->kernel[0].start_ns;
-		st = PUT(w, STMT_TS_BASE, err, vi(w->run_id), vi(w->ts_base_ns));
+		st = put_ints(w, STMT_TS_BASE, (const int64_t[]){ w->ts_base_ns, w->run_id }, 2,
+			      err);
 	}
 	for (size_t i = 0; i < it->n_kernel && !st; i++) {
-		st = put_kernel(w, it->iter_no, &it->kernel[i], err);
-		*hi = sqlite3_last_insert_rowid(w->db);
+		st = put_kernel(w, row->iter_no, &it->kernel[i], err);
+		row->kernel_hi = sqlite3_last_insert_rowid(w->db);
 		if (!i)
-			*lo = *hi;
+			row->kernel_lo = row->kernel_hi;
 	}
 	return st;
 }
@@ -611,9 +626,9 @@ static enum ar_status add_entries(struct writer *w, const struct store_iteration
 {
 	const size_t n_span = w->entries.n;
 
-	w->iter_no = it->iter_no;
+	w->iter_no = it->row.iter_no;
 	for (size_t i = 0; it->entry && i < it->n_entry; i++)
-		if (!spans_add(&w->entries, it->iter_no, &it->entry[i]))
+		if (!spans_add(&w->entries, w->iter_no, &it->entry[i]))
 			return ar_nomem(err);
 	w->rows += (int64_t)(w->entries.n - n_span);
 	return AR_OK;
@@ -625,90 +640,79 @@ static enum ar_status put_phases(struct writer *w, const struct store_iteration 
 	enum ar_status st = AR_OK;
 
 	for (int p = 0; it->phase_ns && p < PHASE_COUNT && !st; p++) {
-		const int64_t v[] = { w->run_id, it->iter_no, p,
-				      it->phase_kernels ? it->phase_kernels[p] : 0,
-				      it->phase_ns[p] };
+		const int64_t kernels = it->phase_kernels ? it->phase_kernels[p] : 0;
 
-		if (p != PHASE_NONE && (v[3] || v[4]))
-			st = put_ints(w, STMT_PHASE, v, 5, err);
+		if (p != PHASE_NONE && (kernels || it->phase_ns[p]))
+			st = PUT(w, iteration_phase, err, .run_id = w->run_id,
+				 .iter_no = it->row.iter_no, .phase_id = p, .kernels = kernels,
+				 .gpu_ns = it->phase_ns[p]);
 	}
 	return st;
 }
 
-static void put_iteration(struct writer *w, const struct store_iteration *it, int64_t lo,
-			  int64_t hi)
+static enum ar_status put_iteration(struct writer *w, const struct row_iteration *row,
+				    struct ar_err *err)
 {
-	const struct val v[] = {
-		vi(w->run_id), vi(it->iter_no), vi(it->start_ns), vi(it->end_ns),
-		vi_or_null(it->host_ns), vi_or_null(it->event_ns), vi_or_null(it->span_ns),
-		vi_or_null(it->busy_ns), vi(it->prefill_tok), vi(it->decode_tok),
-		vi((int64_t)it->n_entry), vi(it->blocks_used), vi(it->waiting), vi(it->running),
-		vi(it->preempted), vt(it->stop), vi_or_null(lo), vi_or_null(hi),
-		vt(it->cost_source), vi(it->prefill_pairs), vi(it->decode_context),
-		vi((int64_t)it->composition) };
-
-	stage_put(w->iterations, v, sizeof v / sizeof *v);
+	if (!w->iterations)
+		return put_row(w, TABLE_iteration, row, NULL, err);
+	stage_put(w->iterations, row);
 	w->rows++;
+	return AR_OK;
 }
 
-enum ar_status writer_iteration(struct writer *w, const struct store_iteration *it,
-				struct ar_err *err)
+enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, struct ar_err *err)
 {
-	int64_t lo = -1, hi = -1;
 	enum ar_status st = AR_OK;
 
-	if (w->rows >= TXN_ROWS || stage_full(w->iterations) || writer_age_ns(w) >= TXN_NS)
+	if (w->rows >= TXN_ROWS || (w->iterations && stage_full(w->iterations)) ||
+	    writer_age_ns(w) >= TXN_NS)
 		st = writer_commit(w, err);
 	if (!st)
 		st = begin(w, err);
 	if (!st)
-		st = put_kernels(w, it, &lo, &hi, err);
+		st = put_kernels(w, it, err);
 	if (st)
 		return st;
-	put_iteration(w, it, lo, hi);
-	st = add_entries(w, it, err);
+	it->row.run_id = w->run_id;
+	it->row.batch_size = (int64_t)it->n_entry;
+	st = put_iteration(w, &it->row, err);
+	if (!st)
+		st = add_entries(w, it, err);
 	return st ? st : put_phases(w, it, err);
 }
 
-enum ar_status writer_outcome(struct writer *w, const struct store_outcome *o, struct ar_err *err)
+enum ar_status writer_outcome(struct writer *w, struct row_request_outcome *o, struct ar_err *err)
 {
 	enum ar_status st = begin(w, err);
 
-	return st ? st : PUT(w, STMT_OUTCOME, err, vi(w->run_id), vi(o->req), vt(o->outcome),
-			     vt(o->reason), vi(o->arrival_ns), vi_or_null(o->first_sched_ns),
-			     vi_or_null(o->first_token_ns), vi_or_null(o->finish_ns),
-			     vi(o->prompt_tok), vi(o->output_tok), vi(o->n_chunks),
-			     vi(o->n_preempt), vi(o->recomputed_tok), vi(o->cached_tok));
+	o->run_id = w->run_id;
+	return st ? st : put_row(w, TABLE_request_outcome, o, NULL, err);
 }
 
-enum ar_status writer_gap(struct writer *w, const struct store_gap *g, struct ar_err *err)
+enum ar_status writer_gap(struct writer *w, struct row_token_gap *g, struct ar_err *err)
 {
-	const int64_t v[] = { w->run_id, g->itl_ns, g->n };
 	enum ar_status st = begin(w, err);
 
-	return st ? st : put_ints(w, STMT_GAP, v, 3, err);
+	g->run_id = w->run_id;
+	return st ? st : put_row(w, TABLE_token_gap, g, NULL, err);
 }
 
-enum ar_status writer_accuracy(struct writer *w, const struct store_accuracy *a,
+enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a,
 			       struct ar_err *err)
 {
 	enum ar_status st = begin(w, err);
 
-	return st ? st : PUT(w, STMT_ACCURACY, err, vi(w->run_id), vi(a->req), vi(a->chunk_no),
-			     vi(a->layer), vi(a->head), vi(a->iter_no), vi(a->chunk_start),
-			     vi(a->chunk_tok), vr(a->rel_l2), vr(a->cosine), vr(a->max_abs),
-			     vr(a->mass_recall));
+	a->run_id = w->run_id;
+	return st ? st : put_row(w, TABLE_accuracy_sample, a, NULL, err);
 }
 
-enum ar_status writer_selection(struct writer *w, const struct store_selection *a,
-				struct ar_err *err)
+enum ar_status writer_selection(struct writer *w, struct store_selection *a, struct ar_err *err)
 {
-	const int64_t v[] = { w->run_id, a->req, a->chunk_no, a->layer, a->kv_head, a->iter_no,
-#define X(name) a->count.name,
-			      SELECTION_COUNTS(X)
-#undef X
-	};
 	enum ar_status st = begin(w, err);
 
-	return st ? st : put_ints(w, STMT_SELECTION, v, (int)(sizeof v / sizeof *v), err);
+	a->row.run_id = w->run_id;
+#define X(name, doc) a->row.name = a->count.name;
+	SELECTION_COUNTS(X)
+#undef X
+	return st ? st : put_row(w, TABLE_selection_stat, &a->row, NULL, err);
 }

@@ -6,8 +6,10 @@
 
 struct writer;
 
-/* Take over db; mark runs of processes that are gone. */
-enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, struct ar_err *err);
+/* Take over db; mark runs of processes that are gone.  stage: write iterations through
+ * store_stage.h, else by INSERT. */
+enum ar_status writer_open(struct writer **out, sqlite3 *db, const char *path, bool stage,
+			   struct ar_err *err);
 /* Roll back what is not committed, finish the file.  NULL is fine. */
 enum ar_status writer_close(struct writer *w, struct ar_err *err);
 
@@ -20,14 +22,13 @@ enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int
 				struct ar_err *err);
 enum ar_status writer_run_end(struct writer *w, const char *status, const struct prof_loss *loss,
 			      struct ar_err *err);
-/* Commits before the rows when the transaction has grown large or old. */
-enum ar_status writer_iteration(struct writer *w, const struct store_iteration *it,
-				struct ar_err *err);
-enum ar_status writer_outcome(struct writer *w, const struct store_outcome *o, struct ar_err *err);
-enum ar_status writer_gap(struct writer *w, const struct store_gap *g, struct ar_err *err);
-enum ar_status writer_accuracy(struct writer *w, const struct store_accuracy *a,
+/* What is left to the store of a row they fill in.  writer_iteration() commits before the rows when
+ * the transaction has grown large or old. */
+enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, struct ar_err *err);
+enum ar_status writer_outcome(struct writer *w, struct row_request_outcome *o, struct ar_err *err);
+enum ar_status writer_gap(struct writer *w, struct row_token_gap *g, struct ar_err *err);
+enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a,
 			       struct ar_err *err);
-enum ar_status writer_selection(struct writer *w, const struct store_selection *a,
-				struct ar_err *err);
+enum ar_status writer_selection(struct writer *w, struct store_selection *a, struct ar_err *err);
 
 #endif

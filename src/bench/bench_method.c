@@ -45,7 +45,7 @@ static const struct bench_col cols[] = {
 	{ "density_group", "union", COL_REAL, COL(group), 7, 4, 1 },
 	{ "rel_l2", "rel L2", COL_REAL, COL(sum.rel_l2), 8, 5, 1 },
 	{ "dense_l2", "to dense", COL_REAL, COL(sum.dense_l2), 8, 5, 1 },
-#define X(name) { #name, NULL, COL_INT, COL(sum.count.name), 0, 0, 0 },
+#define X(name, doc) { #name, NULL, COL_INT, COL(sum.count.name), 0, 0, 0 },
 	SELECTION_COUNTS(X)
 #undef X
 	{ "input", NULL, COL_TEXT, COL(input), 0, 0, 0 },

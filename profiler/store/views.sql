@@ -1,153 +1,6 @@
--- The database, version 5.  Times are nanoseconds; those of requests and iterations are
--- virtual, since the start of the trace.
---
--- Rows per iteration and per kernel carry neither foreign keys nor indexes: the writer alone
--- makes them, in order, and both would cost a fifth to a half of its speed.
-
--- dictionaries
-CREATE TABLE string_id(
-  id INTEGER PRIMARY KEY, value TEXT NOT NULL UNIQUE) STRICT;
-CREATE TABLE phase(
-  phase_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, core INTEGER NOT NULL,
-  title TEXT NOT NULL) STRICT;
-CREATE TABLE gpu(
-  gpu_id INTEGER PRIMARY KEY, uuid TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
-  cc_major INTEGER NOT NULL, cc_minor INTEGER NOT NULL, sm_count INTEGER NOT NULL,
-  l2_bytes INTEGER NOT NULL, mem_bytes INTEGER NOT NULL) STRICT;
-CREATE TABLE model(
-  model_id INTEGER PRIMARY KEY, name TEXT NOT NULL, n_layers INTEGER NOT NULL,
-  hidden INTEGER NOT NULL, q_heads INTEGER NOT NULL, kv_heads INTEGER NOT NULL,
-  head_dim INTEGER NOT NULL, tp INTEGER NOT NULL,
-  config TEXT NOT NULL CHECK(json_valid(config)),
-  UNIQUE(name, tp, config)) STRICT;
-CREATE TABLE method(
-  method_id INTEGER PRIMARY KEY, name TEXT NOT NULL,
-  params TEXT NOT NULL CHECK(json_valid(params)), is_dense INTEGER NOT NULL,
-  UNIQUE(name, params)) STRICT;
-CREATE TABLE trace(
-  trace_id INTEGER PRIMARY KEY, name TEXT NOT NULL, sha256 TEXT NOT NULL, format TEXT NOT NULL,
-  n_requests INTEGER NOT NULL,
-  UNIQUE(name, sha256, format, n_requests)) STRICT;
-
--- runs; setup holds the options that two comparable runs have in common
-CREATE TABLE run(
-  run_id INTEGER PRIMARY KEY,
-  trace_id INTEGER NOT NULL REFERENCES trace,
-  model_id INTEGER REFERENCES model,
-  method_id INTEGER REFERENCES method,
-  gpu_id INTEGER REFERENCES gpu,
-  baseline_run_id INTEGER REFERENCES run,
-  policy TEXT NOT NULL, backend TEXT NOT NULL, seed INTEGER NOT NULL,
-  status TEXT NOT NULL DEFAULT 'running'
-    CHECK(status IN ('running', 'done', 'failed', 'aborted')),
-  clock TEXT NOT NULL CHECK(clock IN ('cupti', 'events', 'cpu', 'cost')),
-  layers_run INTEGER NOT NULL, num_blocks INTEGER NOT NULL, block_tokens INTEGER NOT NULL,
-  version TEXT NOT NULL, cmdline TEXT NOT NULL,
-  options TEXT NOT NULL CHECK(json_valid(options)), setup TEXT NOT NULL,
-  started_utc_ns INTEGER NOT NULL, finished_utc_ns INTEGER,
-  pid INTEGER NOT NULL, pid_start INTEGER NOT NULL,
-  cupti_api INTEGER, ts_base_ns INTEGER,
-  records INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0,
-  zero_ts INTEGER NOT NULL DEFAULT 0, unattributed INTEGER NOT NULL DEFAULT 0,
-  late INTEGER NOT NULL DEFAULT 0) STRICT;
-CREATE TABLE run_param(
-  run_id INTEGER NOT NULL REFERENCES run ON DELETE CASCADE, key TEXT NOT NULL, value ANY,
-  PRIMARY KEY(run_id, key)) STRICT, WITHOUT ROWID;
-
--- serving; checks are without IN, as its list would be a table of its own at each insertion
-CREATE TABLE request_outcome(
-  run_id INTEGER NOT NULL, req_no INTEGER NOT NULL,
-  outcome TEXT NOT NULL
-    CHECK(outcome = 'ok' OR outcome = 'rejected' OR outcome = 'unfinished'), reason TEXT,
-  arrival_ns INTEGER NOT NULL, first_sched_ns INTEGER, first_token_ns INTEGER,
-  finish_ns INTEGER, prompt_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
-  n_chunks INTEGER NOT NULL, n_preempt INTEGER NOT NULL, recomputed_tokens INTEGER NOT NULL,
-  cached_tokens INTEGER NOT NULL,
-  queue_ns INTEGER AS (first_sched_ns - arrival_ns),
-  ttft_ns INTEGER AS (first_token_ns - arrival_ns),
-  e2e_ns INTEGER AS (finish_ns - arrival_ns),
-  tpot_ns REAL AS (CASE WHEN output_tokens > 1
-    THEN CAST(finish_ns - first_token_ns AS REAL) / (output_tokens - 1) END),
-  PRIMARY KEY(run_id, req_no)) STRICT, WITHOUT ROWID;
--- Without a key: a row is copied into the table by some 900 instructions, which a number of its own
--- to be found by makes 2,100, and a key 7,600.  Joins begin with this table, which is read in the
--- order of iterations, and look up the others.
-CREATE TABLE iteration(
-  run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL,
-  start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
-  host_ns INTEGER, event_ns INTEGER, span_ns INTEGER, busy_ns INTEGER,
-  prefill_tokens INTEGER NOT NULL, decode_tokens INTEGER NOT NULL, batch_size INTEGER NOT NULL,
-  blocks_used INTEGER NOT NULL, waiting INTEGER NOT NULL, running INTEGER NOT NULL,
-  preempted INTEGER NOT NULL, stop TEXT, kernel_lo INTEGER, kernel_hi INTEGER,
-  cost_source TEXT CHECK(cost_source = 'timed' OR cost_source = 'formula'
-    OR cost_source = 'measured' OR cost_source = 'interpolated' OR cost_source = 'extrapolated'),
-  prefill_pairs INTEGER NOT NULL, decode_context INTEGER NOT NULL,
-  composition INTEGER NOT NULL) STRICT;
--- What a request ran in iterations iter_no, iter_no + 1, ...: n_tokens in each, from start on.
-CREATE TABLE request_span(
-  run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, req_no INTEGER NOT NULL,
-  iterations INTEGER NOT NULL CHECK(iterations <= 256),
-  chunk_no INTEGER NOT NULL, start INTEGER NOT NULL, n_tokens INTEGER NOT NULL,
-  decode INTEGER NOT NULL, emit INTEGER NOT NULL, recompute INTEGER NOT NULL,
-  PRIMARY KEY(run_id, iter_no, req_no)) STRICT, WITHOUT ROWID;
--- Every number that an iteration with entries has, of whichever run, so that a condition on the
--- number of an entry is one on a column with a key, and narrows the spans through it.
-CREATE TABLE iteration_number(n INTEGER PRIMARY KEY) STRICT;
-INSERT INTO iteration_number VALUES(0);
--- Times between consecutive tokens of a request, over all of the run: n were itl_ns.
-CREATE TABLE token_gap(
-  run_id INTEGER NOT NULL, itl_ns INTEGER NOT NULL, n INTEGER NOT NULL,
-  PRIMARY KEY(run_id, itl_ns)) STRICT, WITHOUT ROWID;
-CREATE TABLE iteration_phase(
-  run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL, phase_id INTEGER NOT NULL,
-  kernels INTEGER NOT NULL, gpu_ns INTEGER NOT NULL,
-  PRIMARY KEY(run_id, iter_no, phase_id)) STRICT, WITHOUT ROWID;
-
--- kernels; an iteration's rows are id kernel_lo ... kernel_hi, in the order of their start
-CREATE TABLE kernel_shape(
-  shape_id INTEGER PRIMARY KEY, name_id INTEGER NOT NULL REFERENCES string_id,
-  grid_x INTEGER NOT NULL, grid_y INTEGER NOT NULL, grid_z INTEGER NOT NULL,
-  block_x INTEGER NOT NULL, block_y INTEGER NOT NULL, block_z INTEGER NOT NULL,
-  cluster_x INTEGER NOT NULL, cluster_y INTEGER NOT NULL, cluster_z INTEGER NOT NULL,
-  regs INTEGER NOT NULL, smem_static INTEGER NOT NULL, smem_dynamic INTEGER NOT NULL,
-  smem_executed INTEGER NOT NULL, local_per_thread INTEGER NOT NULL,
-  launch_type INTEGER NOT NULL,
-  UNIQUE(name_id, grid_x, grid_y, grid_z, block_x, block_y, block_z, cluster_x, cluster_y,
-    cluster_z, regs, smem_static, smem_dynamic, smem_executed, local_per_thread,
-    launch_type)) STRICT;
-CREATE TABLE kernel_event(
-  id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL, iter_no INTEGER NOT NULL,
-  t_ns INTEGER NOT NULL, dur_ns INTEGER NOT NULL, shape_id INTEGER NOT NULL,
-  layer INTEGER, phase_id INTEGER NOT NULL, device INTEGER NOT NULL, stream INTEGER NOT NULL,
-  corr INTEGER NOT NULL) STRICT;
-
--- quality
-CREATE TABLE selection_stat(
-  run_id INTEGER NOT NULL, req_no INTEGER NOT NULL, chunk_no INTEGER NOT NULL,
-  layer INTEGER NOT NULL, kv_head INTEGER NOT NULL, iter_no INTEGER NOT NULL,
-  tiles_total INTEGER NOT NULL, tiles_sel INTEGER NOT NULL,
-  chunk_total INTEGER NOT NULL, chunk_sel INTEGER NOT NULL,
-  chunk_full INTEGER NOT NULL, chunk_open INTEGER NOT NULL,
-  qunion_total INTEGER NOT NULL, qunion_sel INTEGER NOT NULL,
-  sub_total INTEGER NOT NULL, sub_sel INTEGER NOT NULL,
-  kv_total INTEGER NOT NULL, kv_sel INTEGER NOT NULL,
-  group_total INTEGER NOT NULL, group_sel INTEGER NOT NULL,
-  exec_total INTEGER NOT NULL, exec_sel INTEGER NOT NULL,
-  blind INTEGER NOT NULL,
-  PRIMARY KEY(run_id, req_no, chunk_no, layer, kv_head)) STRICT, WITHOUT ROWID;
-CREATE TABLE accuracy_sample(
-  run_id INTEGER NOT NULL, req_no INTEGER NOT NULL, chunk_no INTEGER NOT NULL,
-  layer INTEGER NOT NULL, head INTEGER NOT NULL, iter_no INTEGER NOT NULL,
-  chunk_start INTEGER NOT NULL, chunk_tokens INTEGER NOT NULL,
-  rel_l2 REAL, cosine REAL, max_abs REAL, mass_recall REAL,
-  PRIMARY KEY(run_id, req_no, chunk_no, layer, head)) STRICT, WITHOUT ROWID;
-
-CREATE TABLE schema_log(
-  version INTEGER PRIMARY KEY, tool_version TEXT NOT NULL,
-  applied_utc TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))) STRICT;
-
--- views
-CREATE VIEW v_run AS
+-- The views of the database, which attnreplay-db(5) describes.  They are made anew in each connection
+-- that reads, so that a new one works on an older file as well, if its tables have the columns.
+CREATE TEMP VIEW v_run AS
   SELECT r.run_id, t.name AS trace, mo.name AS model, me.name AS method, me.params, r.policy,
     r.backend, g.name AS gpu, r.clock, r.status, r.seed, t.n_requests AS requests,
     (SELECT count(*) FROM request_outcome o
@@ -178,7 +31,7 @@ CREATE VIEW v_run AS
 
 -- The entries of each batch.  Only where the run kept them.  The last condition follows from the
 -- others; it is a range of the key where the number is known.
-CREATE VIEW iteration_request AS
+CREATE TEMP VIEW iteration_request AS
   SELECT run_id, n AS iter_no, req_no, chunk_no + n - iter_no AS chunk_no,
     start + (n - iter_no) * n_tokens AS start, n_tokens, decode, emit, recompute
   FROM request_span JOIN iteration_number ON n BETWEEN iter_no AND iter_no + iterations - 1
@@ -186,7 +39,7 @@ CREATE VIEW iteration_request AS
 
 -- Time between two tokens of a request; the first token has none.  Within a span it is that between
 -- the ends of two iterations; so only spans have to be sorted by request.
-CREATE VIEW v_itl AS
+CREATE TEMP VIEW v_itl AS
   WITH s AS (
     SELECT s.run_id, req_no, s.iter_no, iterations,
       lag(end_ns) OVER (PARTITION BY s.run_id, req_no ORDER BY s.iter_no) AS before_ns
@@ -205,7 +58,7 @@ CREATE VIEW v_itl AS
 
 -- The values that figures are taken of, as each tool defines and calls them and in its units;
 -- n: how often, pos: the order of the metrics.  Ours are in ms.
-CREATE VIEW v_sample AS
+CREATE TEMP VIEW v_sample AS
   SELECT run_id, 'attnreplay' AS tool, 1 AS pos, 'ttft' AS metric, ttft_ns / 1e6 AS x, 1 AS n
     FROM request_outcome WHERE outcome = 'ok'
   UNION ALL
@@ -319,7 +172,7 @@ CREATE VIEW v_sample AS
 -- x_k + (h - k) (x_(k+1) - x_k), with k and h - k from integer arithmetic.  A row of v_sample is
 -- the x of numbers lo ... hi; m is the last.  Windows instead of GROUP BY, because conditions on
 -- run, tool and metric reach the tables through the former only.
-CREATE VIEW v_dist AS
+CREATE TEMP VIEW v_dist AS
   WITH o AS (
     SELECT run_id, tool, pos, metric, x, lead(x, 1, x) OVER w - x AS step, sum(n) OVER w - n AS lo,
       sum(n) OVER w - 1 AS hi, sum(n) OVER whole - 1 AS m,
@@ -354,13 +207,13 @@ CREATE VIEW v_dist AS
   SELECT run_id, tool, pos, metric, m + 1 AS n, mean,
     sqrt(max(0.0, square - mean * mean)) AS std, min, p25, p50, p75, p90, p95, p99, p999, max
   FROM l WHERE hi = m;
-CREATE VIEW v_latency AS
+CREATE TEMP VIEW v_latency AS
   SELECT run_id, me.name AS method, metric, n, mean, p50, p90, p95, p99, max
   FROM v_dist JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
   WHERE tool = 'attnreplay';
 
 -- What was served, and its rates from the first arrival to the last token.
-CREATE VIEW v_load AS
+CREATE TEMP VIEW v_load AS
   SELECT run_id, ok, others, prompt_tokens, output_tokens, cached_tokens, duration_s,
     ok / duration_s AS request_rate, prompt_tokens / duration_s AS prompt_rate,
     output_tokens / duration_s AS output_rate
@@ -372,7 +225,7 @@ CREATE VIEW v_load AS
     FROM request_outcome GROUP BY run_id);
 
 -- What other tools print of such a run, under their names.
-CREATE VIEW v_metrics_vllm AS
+CREATE TEMP VIEW v_metrics_vllm AS
   SELECT run_id, figure, value FROM (
     SELECT run_id, column1 AS pos, column2 AS figure, CASE column1 WHEN 0 THEN ok WHEN 1 THEN others
       WHEN 2 THEN duration_s WHEN 3 THEN prompt_tokens WHEN 4 THEN output_tokens
@@ -386,7 +239,7 @@ CREATE VIEW v_metrics_vllm AS
       CASE column1 WHEN 0 THEN mean WHEN 1 THEN p50 ELSE p99 END
     FROM v_dist JOIN (VALUES (0, 'Mean'), (1, 'Median'), (2, 'P99')) WHERE tool = 'vllm')
   ORDER BY run_id, pos;
-CREATE VIEW v_metrics_aiperf AS
+CREATE TEMP VIEW v_metrics_aiperf AS
   SELECT run_id, metric, avg, min, max, p99, p90, p75, p50, std FROM (
     SELECT run_id, pos, metric, mean AS avg, min, max, p99, p90, p75, p50, std
     FROM v_dist WHERE tool = 'aiperf'
@@ -396,11 +249,11 @@ CREATE VIEW v_metrics_aiperf AS
     FROM v_load JOIN (VALUES (0, 'Output Token Throughput (tokens/sec)'),
       (1, 'Request Throughput (requests/sec)'), (2, 'Request Count (requests)')))
   ORDER BY run_id, pos;
-CREATE VIEW v_metrics_vidur AS
+CREATE TEMP VIEW v_metrics_vidur AS
   SELECT run_id, metric, min, max, mean, p25 AS "25th", p50 AS "50th", p75 AS "75th", p95 AS "95th",
     p99 AS "99th", p999 AS "99.9th"
   FROM v_dist WHERE tool = 'vidur' ORDER BY run_id, pos;
-CREATE VIEW v_metrics_llmservingsim AS
+CREATE TEMP VIEW v_metrics_llmservingsim AS
   SELECT run_id, figure, value FROM (
     SELECT run_id, column1 AS pos, column2 AS figure, CASE column1 WHEN 0 THEN ok
       WHEN 1 THEN duration_s WHEN 2 THEN prompt_tokens WHEN 3 THEN output_tokens
@@ -415,11 +268,11 @@ CREATE VIEW v_metrics_llmservingsim AS
       CASE column1 WHEN 0 THEN mean WHEN 1 THEN p50 ELSE p99 END
     FROM v_dist JOIN (VALUES (0, 'Mean'), (1, 'Median'), (2, 'P99')) WHERE tool = 'llmservingsim')
   ORDER BY run_id, pos;
-CREATE VIEW v_metrics_splitwise AS
+CREATE TEMP VIEW v_metrics_splitwise AS
   SELECT run_id, metric, mean, std, min, max, p50 AS median, p50, p90, p95, p99, p999
   FROM v_dist WHERE tool = 'splitwise' ORDER BY run_id, pos;
 
-CREATE VIEW v_phase_time AS
+CREATE TEMP VIEW v_phase_time AS
   SELECT run_id, me.name AS method, p.name AS phase, p.core, sum(kernels) AS kernels,
     sum(gpu_ns) / 1e6 AS ms,
     sum(gpu_ns) * 1.0 / nullif(sum(sum(gpu_ns)) OVER (PARTITION BY run_id), 0) AS share
@@ -428,17 +281,17 @@ CREATE VIEW v_phase_time AS
   GROUP BY run_id, phase_id;
 
 -- Iterations by where their cost comes from; those without entries cost nothing.
-CREATE VIEW v_cost_source AS
+CREATE TEMP VIEW v_cost_source AS
   SELECT run_id, cost_source, count(*) AS iterations,
     sum(end_ns - start_ns - host_ns) / 1e6 AS ms,
     count(*) * 1.0 / sum(count(*)) OVER (PARTITION BY run_id) AS share
   FROM iteration WHERE cost_source IS NOT NULL GROUP BY run_id, cost_source;
 
 -- A run and its dense baseline, where both came to their end.
-CREATE VIEW v_pair AS
+CREATE TEMP VIEW v_pair AS
   SELECT r.run_id, b.run_id AS base_id FROM run r JOIN run b ON b.run_id = r.baseline_run_id
   WHERE r.status = 'done' AND b.status = 'done';
-CREATE VIEW v_vs_dense AS
+CREATE TEMP VIEW v_vs_dense AS
   WITH l AS MATERIALIZED (SELECT * FROM v_latency)
   SELECT p.run_id, p.base_id, a.method, a.metric, a.n, b.n AS dense_n,
     a.mean, b.mean AS dense_mean, b.mean / nullif(a.mean, 0) AS speedup_mean,
@@ -447,7 +300,7 @@ CREATE VIEW v_vs_dense AS
     a.p99, b.p99 AS dense_p99, b.p99 / nullif(a.p99, 0) AS speedup_p99
   FROM v_pair p JOIN l a ON a.run_id = p.run_id
     JOIN l b ON b.run_id = p.base_id AND b.metric = a.metric;
-CREATE VIEW v_paired AS
+CREATE TEMP VIEW v_paired AS
   SELECT p.run_id, p.base_id, o.req_no, o.prompt_tokens, o.output_tokens,
     o.ttft_ns / 1e6 AS ttft_ms, d.ttft_ns / 1e6 AS dense_ttft_ms,
     d.ttft_ns * 1.0 / nullif(o.ttft_ns, 0) AS ttft_speedup,
@@ -456,7 +309,7 @@ CREATE VIEW v_paired AS
   FROM v_pair p JOIN request_outcome o ON o.run_id = p.run_id AND o.outcome = 'ok'
     JOIN request_outcome d ON d.run_id = p.base_id AND d.req_no = o.req_no AND d.outcome = 'ok';
 
-CREATE VIEW v_accuracy AS
+CREATE TEMP VIEW v_accuracy AS
   SELECT run_id, me.name AS method, layer, count(*) AS n, avg(rel_l2) AS rel_l2_mean,
     max(rel_l2) AS rel_l2_max, avg(cosine) AS cosine_mean, min(cosine) AS cosine_min,
     max(max_abs) AS max_abs, avg(mass_recall) AS recall_mean, min(mass_recall) AS recall_min
@@ -464,7 +317,7 @@ CREATE VIEW v_accuracy AS
   GROUP BY run_id, layer;
 
 -- Ratios of sums of counts, so that long chunks weigh by what they cost.
-CREATE VIEW v_density AS
+CREATE TEMP VIEW v_density AS
   SELECT run_id, me.name AS method, layer, count(*) AS n,
     sum(tiles_sel) * 1.0 / nullif(sum(tiles_total), 0) AS selected,
     sum(qunion_sel) * 1.0 / nullif(sum(qunion_total), 0) AS q_union,
@@ -475,7 +328,7 @@ CREATE VIEW v_density AS
   FROM selection_stat JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
   GROUP BY run_id, layer;
 
-CREATE VIEW v_kernel AS
+CREATE TEMP VIEW v_kernel AS
   SELECT i.run_id, i.iter_no, e.id, r.ts_base_ns + e.t_ns AS start_ns, e.dur_ns,
     n.value AS name, p.name AS phase, p.core, e.layer, e.device, e.stream, e.corr, s.*
   FROM iteration i JOIN kernel_event e ON e.id BETWEEN i.kernel_lo AND i.kernel_hi
@@ -483,7 +336,7 @@ CREATE VIEW v_kernel AS
     JOIN string_id n ON n.id = s.name_id LEFT JOIN phase p USING(phase_id);
 
 -- The clock against CUDA events around the same iteration.
-CREATE VIEW v_clock AS
+CREATE TEMP VIEW v_clock AS
   SELECT run_id, iter_no, span_ns, busy_ns, event_ns,
     (event_ns - span_ns) * 1.0 / nullif(event_ns, 0) AS rel_diff
   FROM iteration WHERE span_ns IS NOT NULL AND event_ns IS NOT NULL;

@@ -1,0 +1,81 @@
+/* The tables of the database as C knows them, all made of columns.def.  A struct row_TABLE holds
+ * what an INSERT binds.  An integer below 0, NaN and a NULL pointer are stored as NULL where
+ * columns.def says OR_NULL. */
+#ifndef AR_STORE_COLUMNS_H
+#define AR_STORE_COLUMNS_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/methods/selection_count.h"
+
+/* ---- rows ---- */
+
+#define MEMBER_INTEGER int64_t
+#define MEMBER_REAL double
+#define MEMBER_TEXT const char *
+
+#define TABLE(table, doc) struct row_##table {
+#define COL(table, name, type, null, doc) MEMBER_##type name;
+#define LATER(table, name, type, rule, doc)
+#define AUTO(table, name, type, rule, doc)
+#define END(table, rules, options) };
+#include "profiler/store/columns.def"
+
+/* What the end of a run adds to its row. */
+struct run_end {
+#define TABLE(table, doc)
+#define COL(table, name, type, null, doc)
+#define LATER(table, name, type, rule, doc) MEMBER_##type name;
+#define AUTO(table, name, type, rule, doc)
+#define END(table, rules, options)
+#include "profiler/store/columns.def"
+};
+
+/* ---- tables ---- */
+
+enum table_id {
+#define TABLE(table, doc) TABLE_##table,
+#define COL(table, name, type, null, doc)
+#define LATER(table, name, type, rule, doc)
+#define AUTO(table, name, type, rule, doc)
+#define END(table, rules, options)
+#include "profiler/store/columns.def"
+	TABLE_COUNT
+};
+
+enum column_type { COLUMN_INTEGER, COLUMN_REAL, COLUMN_TEXT, COLUMN_ANY };
+enum column_set { SET_BY_INSERT, SET_AT_END, SET_BY_SQL };
+enum column_null { NOT_NULL, OR_NULL };
+
+struct column {
+	const char *name;
+	enum column_type type;
+	enum column_set set;
+	enum column_null null;	/* of those that are bound */
+	const char *rule;	/* SQL behind the type; NULL: what null says */
+	size_t off;		/* of the member in struct row_TABLE, or in struct run_end */
+};
+
+struct table {
+	const char *name;
+	const struct column *col;
+	int n_col;
+	const char *rules, *options;
+};
+
+extern const struct table store_tables[TABLE_COUNT];
+
+/* Statements.  Text of sqlite3_malloc(); NULL: no memory.  tail: SQL behind the values. */
+char *table_create_sql(const struct table *t);
+char *table_insert_sql(const struct table *t, const char *tail);
+/* Sets the columns of struct run_end; the last parameter is the run. */
+char *table_end_sql(const struct table *t);
+
+/* Bind the columns that are set so, in order from parameter 1.  row: their struct, whose texts live
+ * until the statement is reset.  An SQLite result code. */
+int table_bind(const struct table *t, enum column_set set, sqlite3_stmt *q, const void *row);
+
+#endif

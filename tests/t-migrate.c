@@ -1,0 +1,162 @@
+/* A file of an older version becomes one of this version, in whole or not at all. */
+#include "config.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "profiler/store/store.h"
+#include "tests/query.h"
+#include "tests/tap.h"
+
+enum { STEPS = 127 };	/* of SQLite's machine, from one attempt to the next */
+
+static int steps_left;
+static bool kills;
+
+static void shell(const char *command)
+{
+	if (system(command))
+		bail_out("%s", command);
+}
+
+static int count_step(void *unused)
+{
+	(void)unused;
+	if (--steps_left)
+		return 0;
+	if (kills)
+		raise(SIGKILL);
+	return 1;
+}
+
+/* For each connection that is opened from now on. */
+static int watch(sqlite3 *db, char **message, const void *unused)
+{
+	(void)message, (void)unused;
+	sqlite3_progress_handler(db, 1, count_step, NULL);
+	return SQLITE_OK;
+}
+
+/* Open the file for writing and close it, which ends at a step.  False: the step was never
+ * reached. */
+static bool broken_open(int step)
+{
+	struct ar_err err;
+	struct store *s = NULL;
+	enum ar_status st;
+
+	steps_left = step;
+	sqlite3_auto_extension((void (*)(void))watch);
+	st = store_open(&s, "a.db", &err);
+	sqlite3_cancel_auto_extension((void (*)(void))watch);
+	if (!st)
+		store_close(s, NULL);
+	return steps_left <= 0;
+}
+
+static bool killed_open(int step)
+{
+	int ended;
+	pid_t child = fork();
+
+	if (!child) {
+		broken_open(step);
+		_exit(0);
+	}
+	if (child < 0 || waitpid(child, &ended, 0) != child)
+		bail_out("no child");
+	return WIFSIGNALED(ended);
+}
+
+/* Its version, if the file is as that version has it; else -1. */
+static int64_t whole_version(void)
+{
+	sqlite3 *db;
+	int64_t version, views;
+	bool fine;
+
+	if (sqlite3_open("a.db", &db))
+		bail_out("%s", sqlite3_errmsg(db));
+	version = ask(db, "PRAGMA user_version");
+	views = ask(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'view'");
+	fine = ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check") &&
+	       ask(db, "SELECT max(version) FROM schema_log") == version &&
+	       ask(db, "SELECT count(*) FROM run WHERE status = 'done'") == 3;
+	sqlite3_close(db);
+	return fine && views == (version == 5 ? 21 : 0) ? version : -1;
+}
+
+static void test_ends(bool kill_it, const char *what)
+{
+	int n[7] = { 0 }, bad = 0;
+	bool ended = true;
+
+	kills = kill_it;
+	for (int step = 1; ended; step += STEPS) {
+		int64_t version;
+
+		shell("rm -f a.db* && cp old.db a.db");
+		ended = kill_it ? killed_open(step) : broken_open(step);
+		version = whole_version();
+		bad += version < 5;
+		n[version < 5 ? 0 : version]++;
+	}
+	ok(!bad && n[5] > 5 && n[6] > 0,
+	   "%s: the file is of version 5 (%d times) or 6 (%d times), never between", what, n[5],
+	   n[6]);
+}
+
+/* The columns of main's tables that the other database has not, and the other way round. */
+static int64_t columns_differ(sqlite3 *db)
+{
+#define COLUMNS(of)                                                                             \
+	"SELECT m.name, x.cid, x.name, x.type, x.dflt_value, x.pk, x.hidden, "                  \
+	"CASE x.pk WHEN 0 THEN x.\"notnull\" END FROM " #of ".sqlite_schema m, "                \
+	"pragma_table_xinfo(m.name, '" #of "') x WHERE m.type = 'table' AND m.name NOT LIKE "   \
+	"'sqlite_%'"
+	return ask(db, "SELECT count(*) FROM (" COLUMNS(main) " EXCEPT " COLUMNS(new) ")") +
+	       ask(db, "SELECT count(*) FROM (" COLUMNS(new) " EXCEPT " COLUMNS(main) ")");
+#undef COLUMNS
+}
+
+static void test_tables(void)
+{
+	struct ar_err err = { 0 };
+	struct store *s;
+	sqlite3 *db;
+
+	shell("rm -f a.db* && cp old.db a.db");
+	is_int(store_open(&s, "a.db", &err), AR_OK, "a file of version 5 is opened for writing");
+	store_close(s, NULL);
+	is_int(whole_version(), 6, "... and is one of version 6");
+	if (store_open(&s, "new.db", &err))
+		bail_out("%s", err.msg);
+	store_close(s, NULL);
+	if (sqlite3_open("a.db", &db) ||
+	    sqlite3_exec(db, "ATTACH 'new.db' AS new", NULL, NULL, NULL))
+		bail_out("%s", sqlite3_errmsg(db));
+	is_int(columns_differ(db), 0, "... with the tables of a new file");
+	is_int(ask(db, "SELECT count(*) FROM new.sqlite_schema WHERE sql LIKE 'CREATE TABLE%'") -
+	       ask(db, "SELECT count(*) FROM main.sqlite_schema WHERE sql LIKE 'CREATE TABLE%'"),
+	       0, "... all of them");
+	sqlite3_close(db);
+}
+
+int main(void)
+{
+	char dir[] = "/tmp/t-migrate-XXXXXX", command[64];
+
+	plan(0);
+	if (!mkdtemp(dir) || chdir(dir))
+		bail_out("cannot make a temporary folder");
+	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
+	test_tables();
+	test_ends(false, "interrupted");
+	test_ends(true, "killed");
+	snprintf(command, sizeof command, "rm -rf '%s'", dir);
+	shell(command);
+	return done_testing();
+}
