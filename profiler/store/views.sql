@@ -1,5 +1,5 @@
--- The views of the database, which attnreplay-db(5) describes.  They are made anew in each connection
--- that reads, so that a new one works on an older file as well, if its tables have the columns.
+-- The views of the database, which attnreplay-db(5) describes.  They are made anew in each
+-- connection that reads: a new one works on an older file as well, if its tables have the columns.
 CREATE TEMP VIEW v_run AS
   SELECT r.run_id, t.name AS trace, mo.name AS model, me.name AS method, me.params, r.policy,
     r.backend, g.name AS gpu, r.clock, r.status, r.seed, t.n_requests AS requests,
