@@ -27,7 +27,7 @@ struct outfile {
 	FILE *f;		/* for callers that write a stream */
 };
 
-/* Open a temporary file in the folder of path.  AR_IO: a write failed; the message names the file. */
+/* Open a temporary file beside path.  AR_IO: a write failed; the message names the file. */
 enum ar_status outfile_open(struct outfile *f, const char *path, struct ar_err *err);
 enum ar_status outfile_write(struct outfile *f, const void *buf, size_t n, struct ar_err *err);
 

@@ -28,10 +28,10 @@ struct safetensors_tensor {
 
 struct safetensors;
 
-/* Return whether a file of size bytes that begins with head[0..n), n <= 16, can be safetensors. */
+/* Return whether a file of size bytes that begins with head[0..n) can be safetensors; n <= 16. */
 bool safetensors_sniff(const unsigned char *head, size_t n, uint64_t size);
 
-/* Open path and read its header.  AR_DATA: the header is malformed or disagrees with the file size.
+/* Open path and read its header.  AR_DATA: the header is malformed or disagrees with the size.
  * For types of known size (BF16, F16, F32 ...), the bytes agree with the shape. */
 enum ar_status safetensors_open(struct safetensors **out, const char *path, struct ar_err *err);
 void safetensors_close(struct safetensors *s);	/* NULL is fine */
@@ -45,8 +45,8 @@ enum ar_status safetensors_read(const struct safetensors *s, const struct safete
 				uint64_t offset, void *buf, size_t n, struct ar_err *err);
 
 /* Write the header for n BF16 tensors in the order of t; only name, n_dim and dim are read.  meta:
- * key, value, ..., NULL; a pair with a NULL value is left out.  The caller then writes the data with
- * outfile_write. */
+ * key, value, ..., NULL; a pair with a NULL value is left out.  The caller then writes the data
+ * with outfile_write. */
 enum ar_status safetensors_write_header(struct outfile *f, const struct safetensors_tensor *t,
 					size_t n, const char *const *meta, struct ar_err *err);
 

@@ -45,7 +45,7 @@ struct trace {
 	bool has_epoch;
 	int64_t epoch_ns;	/* absolute time of arrival 0, since 1970 UTC */
 	struct cJSON *sources;	/* of a canonical file: array of its source files, or NULL */
-	struct cJSON *transforms;	/* strings: the changes to the requests, in order; or NULL */
+	struct cJSON *transforms;	/* strings: changes to the requests, in order; or NULL */
 };
 
 /* How the importer handles a restart of the clock: an arrival far before the last one. */
@@ -64,7 +64,7 @@ struct import_args {
 	struct opt_list components;	/* --components */
 };
 
-/* Options that shape a trace, for every command that reads a trace.  All 0: unchanged. */
+/* Options that shape a trace.  All 0: unchanged. */
 struct trace_args {
 	struct import_args in;
 	struct opt_list merge;	/* FILE[:NAME=VALUE,...] */

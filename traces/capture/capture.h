@@ -56,8 +56,8 @@ enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t,
 enum ar_status capture_read_finite(struct capture *c, int i, enum capture_tensor t,
 				   int64_t tok0, int64_t n, bf16_t *out, struct ar_err *err);
 
-/* Write c as an .arc file: tokens [0, n_tok) of the layers with these numbers in the model.  n_tok 0
- * is all tokens, n_layers 0 all layers.  The file appears only when it is complete. */
+/* Write c as an .arc file: tokens [0, n_tok) of the layers with these numbers in the model.
+ * n_tok 0 is all tokens, n_layers 0 all layers.  The file appears only when it is complete. */
 struct capture_pack {
 	const int *layer;
 	int n_layers;
