@@ -4,13 +4,13 @@
 
 #include <stdbool.h>
 
-/* From now on allocation number k, from 0, of any thread fails; one fault, then no more. */
+/* Let allocation number k, from 0, of any thread fail, once. */
 void fault_arm(long k);
 
-/* No fault from now on.  Whether there was one since fault_arm. */
+/* Stop faults.  Return whether an allocation failed since fault_arm. */
 bool fault_disarm(void);
 
-/* For further functions that a test wraps: count a call, and say whether it is to fail. */
+/* For other functions that a test wraps: count a call, and return whether it must fail. */
 bool fault_now(void);
 
 #endif
