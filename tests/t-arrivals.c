@@ -1,4 +1,4 @@
-/* Open and closed loops: who arrives when. */
+/* Arrival times of requests in open and closed loops. */
 #include "config.h"
 #include "replay/sched/arrivals.h"
 

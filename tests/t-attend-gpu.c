@@ -1,10 +1,10 @@
 /*
- * The CUDA kernels of attention against the reference, on random ragged batches; and again, to the
- * same bits: which part of a tile is ready last changes from launch to launch.
+ * The CUDA attention kernels against the reference, on random ragged batches.  A second launch must
+ * give the same bits, although the parts of a tile finish in another order each time.
  *
- * Cases are numbered, and the settings take turns: ATTNREPLAY_TEST_CASES (600) of them run from
- * number ATTNREPLAY_TEST_FIRST (0) on, as ATTNREPLAY_TEST_SEED (1) draws them.  A case depends on
- * its number and the seed alone, so several processes can share the work.
+ * Cases are numbered, and successive cases take different settings.  ATTNREPLAY_TEST_CASES (600) is
+ * the number of cases, ATTNREPLAY_TEST_FIRST (0) the first case, ATTNREPLAY_TEST_SEED (1) the seed.
+ * A case depends only on its number and the seed, so several processes can share the work.
  */
 #include "config.h"
 

@@ -1,4 +1,5 @@
-/* Methods matched to a sparsity: how values are found, and real selectors by their references. */
+/* Tuning methods to a sparsity: the search for a value, and real selectors with their
+ * references. */
 #include "config.h"
 
 #include <math.h>

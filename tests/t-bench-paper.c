@@ -1,4 +1,4 @@
-/* What bench method and bench paper compute with: samples of chunks, inputs, published figures. */
+/* The parts of bench method and bench paper: samples of chunks, inputs, published figures. */
 #include "config.h"
 
 #include <math.h>

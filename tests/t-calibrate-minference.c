@@ -1,4 +1,4 @@
-/* MInference's patterns: the best of the candidates by what the selector keeps of the attention. */
+/* MInference's patterns: the candidate that keeps the most attention wins. */
 #include "config.h"
 
 #include <errno.h>

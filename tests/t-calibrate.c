@@ -1,5 +1,5 @@
-/* Calibration: layers of captures, threads, and XAttention's thresholds against the rule written
- * out. */
+/* Calibration: layers of captures, threads, and XAttention's thresholds against a direct
+ * implementation of the rule. */
 #include "config.h"
 
 #include <cjson/cJSON.h>

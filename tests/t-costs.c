@@ -1,5 +1,5 @@
-/* Costs from an earlier run: the shape of a batch, the table, a run that is scheduled again from
- * its own costs, and how far the interpolation is from what it did not see. */
+/* Costs from an earlier run: the features of a batch, the table, and a run replayed with its own
+ * costs.  Also the error of the interpolation for batches that it did not see. */
 #include "config.h"
 #include "replay/cost/costs.h"
 #include "replay/cost/kdtree.h"

@@ -1,5 +1,5 @@
-/* Counts of random selections against the definitions, one (head, query block, block) or pair of a
- * row and a key at a time. */
+/* Counts of random selections against a direct count.  The direct count visits every (head, query
+ * block, block) and every (row, key) pair. */
 #include "config.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * Decode attention on the device against the reference, all blocks and under tables, on random
- * batches.  ATTNREPLAY_TEST_CASES (60) and ATTNREPLAY_TEST_SEED (1) say how many and which.
+ * Decode attention on the device against the reference, over all blocks and over block tables, on
+ * random batches.  ATTNREPLAY_TEST_CASES (60) is their number, ATTNREPLAY_TEST_SEED (1) their seed.
  */
 #include "config.h"
 

@@ -1,5 +1,5 @@
-/* The engine loop around fake policies, backends and stores; latencies; run preparation;
- * every allocation failing in turn. */
+/* The engine loop with fake policies, backends and stores; latencies; run preparation; and each
+ * allocation failing in turn. */
 #include "config.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"

@@ -1,6 +1,6 @@
 /*
- * The CUDA of the executors copy, gather and columns on random ragged batches: copy against
- * paged, to the last bit, and all against their references.
+ * The CUDA executors copy, gather and columns on random ragged batches.  All are compared with
+ * their references; copy must also equal paged bit for bit.
  */
 #include "config.h"
 

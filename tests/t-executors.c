@@ -1,4 +1,4 @@
-/* Executors over copies, tokens, runs and columns: the references, plans and counts. */
+/* Executors copy, gather and columns (vertical-slash): references, plans and counts. */
 #include "config.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Models: presets, config files, shares of a model, rotary frequencies. */
+/* Models: presets, config files, tensor-parallel shares, rotary frequencies. */
 #include "config.h"
 
 #include <math.h>

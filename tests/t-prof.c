@@ -1,5 +1,5 @@
-/* Kernel tracing without a GPU: a missing library, a missing driver, and everything else against
- * a library that looks like CUPTI. */
+/* Kernel tracing without a GPU: a missing library, a missing driver, and the rest with a fake CUPTI
+ * library. */
 #include "config.h"
 
 #include <dlfcn.h>

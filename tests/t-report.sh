@@ -1,5 +1,5 @@
 #!/bin/sh
-# attnreplay report: the figures of a database that is known by hand.
+# attnreplay report: the figures of a database, computed by hand.
 . "$srcdir/tests/tap.sh"
 
 db=$tmp/sample.db
@@ -61,7 +61,7 @@ fi
 report --format csv "$db" >"$tmp/all"
 ok 'csv has a header per table'      says '^run,method,metric,n,mean,p50,p90,p99,max$'
 
-# Goodput, and the figures of other tools.
+# Goodput, and the dialects of other tools.
 report --slo ttft:10ms,tpot:3.5ms "$db" >"$tmp/all"
 ok 'requests that keep a limit are counted' says '^ +1  dense +ttft +10.000 +2 +1 +50.000 +32.258$'
 ok '... a time that equals it keeps it' says '^ +1  dense +tpot +3.500 +2 +1 +50.000 +32.258$'
@@ -103,7 +103,7 @@ ok 'a limit given twice is wrong usage' fails 2 'slo names e2e twice' \
 ok 'an unknown dialect is named' fails 2 'want one of attnreplay, vllm, aiperf, ' \
 	"$ATTNREPLAY" report --dialect ab "$db"
 
-# Requests of one token have no TPOT: vLLM lets them pass, aiperf does not.
+# Requests of one token have no TPOT: in vLLM they keep its limit, in aiperf they do not.
 cat >"$tmp/one.csv" <<EOF
 TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:00:00.0000000,10,1
@@ -124,7 +124,7 @@ ok 'llmservingsim: a request of one token counts as TPOT 0' says '^ +1  Mean TPO
 report --dialect vllm "$tmp/slo.db" >"$tmp/all"
 ok 'vllm: it does not count' says '^ +1  Mean TPOT \(ms\) +1.000$'
 
-# Real runs, on the references: all prompts in one chunk each, then in several.
+# Real runs on the C references: each prompt in one chunk, then in several chunks.
 replay() { # replay DB CHUNK OPTION...
 	to=$1 chunk=$2
 	shift 2

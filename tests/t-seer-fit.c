@@ -1,5 +1,5 @@
-/* Distilling a gate: targets by their definition, the gradient against differences, and what a
- * distilled gate finds. */
+/* Training a gate: targets against their definition, the gradient against finite differences, and
+ * the recall of a trained gate. */
 #include "config.h"
 
 #include <math.h>

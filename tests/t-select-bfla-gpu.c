@@ -1,4 +1,4 @@
-/* BFLA's masks on the device are the reference's, but for blocks where rounding decides. */
+/* BFLA's masks on the device equal the reference, except blocks where rounding decides. */
 #include "config.h"
 
 #include <math.h>

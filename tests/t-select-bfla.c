@@ -1,4 +1,4 @@
-/* BFLA's block filter: worked vectors, its rules one by one, and what it refuses. */
+/* BFLA's block filter, the reference: worked examples, each rule, and refusals. */
 #include "config.h"
 
 #include <stdio.h>

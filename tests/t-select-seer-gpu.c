@@ -1,6 +1,6 @@
-/* SeerAttention's gate on the device against the reference.  Vectors that are rounded to bf16 on
- * the way may differ in their last bit, hence logits, too; so a share within a tenth of the
- * threshold may fall on either side.  ATTNREPLAY_TEST_CASES sets how many batches. */
+/* SeerAttention's gate on the device against the reference.  Intermediate vectors are rounded to
+ * bf16 and may differ in their last bit, and so may logits.  So a share within a tenth of the
+ * threshold may be kept or not.  ATTNREPLAY_TEST_CASES sets the number of batches. */
 #include "config.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* XAttention on the device: masses as the reference has them, and masks that follow from the
- * device's masses bit for bit.  ATTNREPLAY_TEST_CASES sets how many. */
+/* XAttention on the device.  Its masses are compared with the reference.  Its masks must follow
+ * from its masses bit for bit.  ATTNREPLAY_TEST_CASES sets the number of batches. */
 #include "config.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Entries that are joined in spans come out one by one as they went in. */
+/* Entries are stored joined in spans; reading gives back every single entry. */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The database: what is written comes out, whatever happens in between. */
+/* The database: rows are read back as they were written, also after failures and interrupts. */
 #include "config.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* The tail of a batch: the last query blocks of a prompt that see every block, beside tables that
- * are made without them. */
+/* The dense tail: the last query blocks of a prompt attend to every block.  The block tables are
+ * made without them. */
 #include "config.h"
 
 #include <stdio.h>

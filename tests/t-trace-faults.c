@@ -1,4 +1,4 @@
-/* Bad traces: every message of the reader and the importers, word for word. */
+/* Malformed traces: every message of the reader and the importers, word for word. */
 #include "config.h"
 
 #include <stdio.h>

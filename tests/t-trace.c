@@ -1,4 +1,4 @@
-/* Traces: formats, faults, transformations, the canonical form, figures. */
+/* Traces: formats, malformed input, transformations, the canonical form, summary figures. */
 #include "config.h"
 
 #include <cjson/cJSON.h>

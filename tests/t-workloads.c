@@ -1,4 +1,4 @@
-/* Policies under random workloads: what holds in every iteration, and at the end. */
+/* Policies under random workloads: invariants of every iteration and of the end. */
 #include "config.h"
 #include "tests/policy-case.h"
 
