@@ -25,7 +25,7 @@ static void test_samples(void)
 	int bad = 0, out = 0;
 
 	is_int(bench_samples(8, 0), 8, "no number of samples means every chunk");
-	is_int(bench_samples(8, 20), 8, "and so does one above the number of chunks");
+	is_int(bench_samples(8, 20), 8, "a number above the number of chunks means every chunk");
 	ok(s.chunk == 1 && s.weight == 4 && t.chunk == 6 && t.weight == 4,
 	   "two samples of eight chunks are one of the middle ones of each half");
 	s = bench_sample_at(1, 8, 0);
@@ -74,7 +74,8 @@ static void test_counts(void)
 	SELECTION_COUNTS(X)
 #undef X
 	is_int(bad, 0, "all %d counts are added by weight", n);
-	ok(bench_ratio(1, 4) == 0.25 && isnan(bench_ratio(0, 0)), "nothing of nothing is no share");
+	ok(bench_ratio(1, 4) == 0.25 && isnan(bench_ratio(0, 0)),
+	   "a share of 0 out of 0 is undefined");
 }
 
 /* ---- chunks of a case ---- */
@@ -93,11 +94,11 @@ static void test_chunk(void)
 	is_int(c.b.ctx[2], 512, "a chunk begins where it was asked for");
 	is_int(c.b.row0[1], 256, "and has as many rows");
 	is_int(c.b.left[1], 512, "what the prompt has after it is left");
-	is_int(c.b.page0[1], 6, "it sees the pages up to its end");
+	is_int(c.b.page0[1], 6, "the chunk sees the pages up to its end");
 	for (int r = 0; r < 3; r++)
 		for (int j = 0; j < 6; j++)
 			bad += c.b.page[c.b.page0[r] + j] != whole.b.page[whole.b.page0[r] + j];
-	is_int(bad, 0, "which are those of the whole prompt");
+	is_int(bad, 0, "its pages are those of the whole prompt");
 	bench_case_release(&c);
 	if (bench_case_chunk(&c, &whole, 1024, 256, &err))
 		bail_out("%s", err.msg);
@@ -212,7 +213,7 @@ static void test_capture(void)
 		bail_out("%s", err.msg);
 	is_int(s.n_tok, 1000, "the first tokens of a capture are read");
 	is_int(s.layer, 5, "the layer has its number in the model");
-	is_int(s.n_layers, 6, "which has no fewer layers");
+	is_int(s.n_layers, 6, "the model has at least as many layers");
 	is_int(differ(c, &s, CAPTURE_Q, 4, 0), 0, "the first query heads are a rank's");
 	is_int(differ(c, &s, CAPTURE_K, 1, 4), 0, "the first KV heads as well");
 	is_int(differ(c, &s, CAPTURE_V, 1, 5), 0, "values follow keys");
@@ -263,7 +264,8 @@ static void test_repeated(void)
 	is_int(s.repeats, 2, "twice as many heads are those of the capture twice");
 	is_int(differ(c, &s, CAPTURE_Q, 8, 0) + differ(c, &s, CAPTURE_K, 2, 16) +
 	       differ(c, &s, CAPTURE_V, 2, 20), 0, "the first are as captured");
-	ok(again(&s, 0, 8) && again(&s, 16, 2) && again(&s, 20, 2), "and so are the second");
+	ok(again(&s, 0, 8) && again(&s, 16, 2) && again(&s, 20, 2),
+	   "the second half of the heads repeats the capture's");
 	bench_source_release(&s);
 	capture_close(c);
 }
@@ -421,7 +423,8 @@ static void test_sparsity(void)
 	   "at another chunk size it is what the selector leaves out");
 	ok(stated("ca-9", "CA-FP (Copy)", 0, &selected) == 89.8 && selected,
 	   "an executor of the same selection has its sparsity");
-	ok(stated("ca-4", "FlashPrefill", 4, &selected) == 69.8, "another method has its own");
+	ok(stated("ca-4", "FlashPrefill", 4, &selected) == 69.8,
+	   "another method has its own sparsity");
 	ok(isnan(stated("ca-4", "CompactAttention-FP", 3, &selected)),
 	   "at another context nothing is stated");
 	ok(stated("ca-6", "CompactAttention-FP", 1, &selected) == 57.82 && !selected,
@@ -434,7 +437,7 @@ static void test_sparsity(void)
 	   stated("ca-1b", "SeerAttention, own mask", 1, &selected) == 90 && selected,
 	   "a figure at one sparsity states it for every mask");
 	ok(isnan(paper_sparsity(paper_find("ca-1b"), &dense, 0, &selected)),
-	   "but dense attention has none");
+	   "dense attention has no sparsity");
 	ok(!strcmp(paper_method("seer")->instead, "seer:gate=mean") && !paper_method("dense"),
 	   "a method that wants a file has a stand-in");
 }

@@ -75,14 +75,14 @@ static void test_work(void)
 	one.page_tok = 128;
 	make(&c, BENCH_DECODE, &one, 1);
 	is_int(c.pairs, 8LL * 16 * 131072, "decode has one row a request");
-	is_int(c.b.ctx[0], 131071, "which stands at the end of its context");
+	is_int(c.b.ctx[0], 131071, "its row is the last of its context");
 	bench_case_release(&c);
 	make(&c, BENCH_DECODE_TABLE, &one, 0);
 	is_int(c.pairs, 8LL * 16 * 128, "a decode without past has its own block");
 	bench_case_release(&c);
 	make(&c, BENCH_SELECT, &one, 1);
 	is_int(c.pairs, 0, "selection attends to nothing");
-	is_int(c.b.n_qblk, 64, "but has query blocks");
+	is_int(c.b.n_qblk, 64, "selection has query blocks");
 	bench_case_release(&c);
 }
 

@@ -225,7 +225,7 @@ static void test_layers(void)
 	is_int(count(text, "{"), 3, "the array ends with the last captured layer");
 	free(text);
 	text = calibrated(&(struct args){ .from = 0, .layers = 5 }, 200);
-	is_int(count(text, "{"), 5, "or has as many as the model");
+	is_int(count(text, "{"), 5, "or the array has as many layers as the model");
 	is_int(count(text, "\"1\": "), 5, "each with every head");
 	is_int(count(text, "stream_llm"), 10, "of equal candidates the first one is taken");
 	free(text);
@@ -248,7 +248,7 @@ static void test_faults(void)
 
 	is_int(calibrate(&a, 200, &err), AR_USAGE, "without a row to judge by it is refused");
 	is_str(err.msg, "t-calibrate-minference.st: no row of 200 counts from 200 on; lower --from",
-	       "which the message says");
+	       "the message gives the reason");
 	a.from = 100;
 	alone = 1;		/* with threads the k-th allocation is not always the same one */
 	for (; hit && k < 200; k++) {

@@ -308,7 +308,7 @@ static void test_thresholds(struct capture **c, const char *mass, const char *st
 		calib_layer_release(&a);
 		calib_layer_release(&b);
 	}
-	is_int(bad_layers, 0, "it has a row for each captured layer");
+	is_int(bad_layers, 0, "the table has a row for each captured layer");
 	is_int(off, 0, "mass %s, stride %s: the largest threshold of two captures, rounded up",
 	       mass, stride);
 	cJSON_Delete(o);

@@ -38,7 +38,7 @@ static void test_shape(void)
 	is_int(s.feature[BATCH_PREFILL_PAIRS], 36 + 101 + 102 + 103,
 	       "a query is paired with all keys up to itself");
 	is_int(s.feature[BATCH_DECODES], 2, "decodes are counted");
-	is_int(s.feature[BATCH_DECODE_CONTEXT], 51 + 21, "so are the keys that they read");
+	is_int(s.feature[BATCH_DECODE_CONTEXT], 51 + 21, "the keys that decodes read are counted");
 
 	e[3] = e[0];
 	e[0] = last;
@@ -53,7 +53,8 @@ static void test_shape(void)
 	e[0].start--;
 	e[2].start++;
 	e[1].emit = true;
-	ok(batch_shape(&b).composition != s.composition, "so is a chunk that ends its prompt");
+	ok(batch_shape(&b).composition != s.composition,
+	   "a chunk that ends its prompt makes another batch");
 }
 
 /* ---- the table ---- */
@@ -110,7 +111,8 @@ static void test_reuse(void)
 	   find(t, a, &from) == 6 * MS, "costs of a batch come back in the order of measurement");
 	ok(find(t, a, &from) == 6 * MS && find(t, a, &from) == 6 * MS && from == COST_MEASURED,
 	   "the last one is used again from then on");
-	ok(find(t, b, &from) == 9 * MS && from == COST_MEASURED, "others are not used up by it");
+	ok(find(t, b, &from) == 9 * MS && from == COST_MEASURED,
+	   "costs of other batches are not used up");
 	c.composition++;
 	find(t, c, &from);
 	is_int(from, COST_INTERPOLATED, "equal features do not make an equal batch");
@@ -353,7 +355,7 @@ static void test_outside(void)
 	is_int(outside, BATCH_PREFILL_PAIRS, "... and the feature is told");
 	ok(cost > 0, "... and a cost");
 	find(t, shape(0, 0, 1, 100), &from);
-	is_int(from, COST_EXTRAPOLATED, "nor below");
+	is_int(from, COST_EXTRAPOLATED, "a batch below the range is extrapolated too");
 	cost_table_range(t, BATCH_DECODES, &min, &max);
 	ok(min == 2 && max == 8, "the range is told");
 	cost_table_destroy(t);

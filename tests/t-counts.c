@@ -295,7 +295,7 @@ static void test(const struct selector *s, int n)
 	}
 	is_int(bad, 0, "%s are counted as defined, in %d random batches", s->name, n);
 	ok(sum.kv_sel > 0 && sum.kv_sel < sum.kv_total && sum.sub_total > sum.kv_total &&
-	   (s == &of_tokens || sum.blind), "which differ in what they keep");
+	   (s == &of_tokens || sum.blind), "the batches differ in the kept blocks");
 }
 
 int main(void)

@@ -47,7 +47,8 @@ static void test_presets(void)
 	model_release(&m);
 	ok(model_load(&m, "nope", &err) == AR_DATA && !m.json &&
 	   strstr(err.msg, "nope: no such file and no preset"), "an unknown preset");
-	ok(model_load(&m, "../presets/llama-3.1-8b", &err) == AR_DATA, "a preset's name is no path");
+	ok(model_load(&m, "../presets/llama-3.1-8b", &err) == AR_DATA,
+	   "a preset's name is no path");
 }
 
 static void test_data(void)
@@ -231,15 +232,16 @@ static void test_split(void)
 	ok(m.q_heads == 32 && m.kv_heads == 8 && m.tp == 1, "a refusal changes nothing");
 	m.vocab++;
 	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "vocabulary"),
-	   "nor the vocabulary");
+	   "a split that does not divide the vocabulary is refused");
 	m.vocab--;
 	m.ffn++;
-	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "FFN width"), "nor the FFN");
+	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "FFN width"),
+	   "a split that does not divide the FFN is refused");
 	m.ffn--;
 	m.q_heads = 24;
 	m.kv_heads = 6;
 	ok(model_split(&m, 4, &err) == AR_USAGE && strstr(err.msg, "6 KV heads"),
-	   "nor the KV heads");
+	   "a split that does not divide the KV heads is refused");
 	model_release(&m);
 }
 

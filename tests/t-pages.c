@@ -39,7 +39,7 @@ static void test_pages(void)
 	   page[1] != pages_of(p, 0)[0] && page[1] != pages_of(p, 0)[1], "no page is held twice");
 	is_int(pages_grow(p, 1, 257, &err), AR_NOMEM, "exhaustion is an error");
 	is_str(err.msg, "the KV cache is full: request 1 needs 1 more of 4 pages, 0 are free; "
-	       "raise --num-gpu-blocks", "that says what is missing");
+	       "raise --num-gpu-blocks", "the message says what is missing");
 	is_int(pages_len(p, 1), 129, "and the request keeps what it had");
 	pages_drop(p, 0);
 	is_int(pages_free(p), 2, "dropping gives pages back");
@@ -116,7 +116,7 @@ static void test_batch(void)
 	grow(p, &b);
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_OK, "a ragged batch");
 	is_int(r.n_row, 204, "has a row per token");
-	is_int(r.n_prefill, 203, "those of chunks first");
+	is_int(r.n_prefill, 203, "rows of chunks come first");
 	is_int(r.prefill.n_req, 2, "two of its entries are chunks");
 	ok(r.prefill.row0[0] == 0 && r.prefill.row0[1] == 200 && r.prefill.row0[2] == 203,
 	   "rows are counted up");
@@ -128,7 +128,7 @@ static void test_batch(void)
 	ok(!memcmp(r.prefill.page, pages_of(p, 0), 3 * sizeof *r.prefill.page) &&
 	   r.prefill.page[3] == pages_of(p, 2)[0], "in the order of positions");
 	is_int(r.prefill.max_kv_blk, 3, "the largest request has three blocks");
-	is_int(r.prefill.mask_words, 1, "whose mask is one word");
+	is_int(r.prefill.mask_words, 1, "a mask is one word");
 	ok(!r.prefill.left[0] && r.prefill.left[1],
 	   "the chunk a token comes out of is the last");
 	ok(r.decode.n_req == 1 && r.decode.n_row == 1 && r.decode.ctx[0] == 256 &&
@@ -162,7 +162,7 @@ static void test_parts(void)
 	grow(p, &b);
 	is_int(rows_build(&r, &e, &b, m, &used, &err), AR_OK, "rows with tiles");
 	n_whole = r.prefill.n_tile;
-	ok(n_whole > 0 && r.prefill.n_part == 0, "which are whole");
+	ok(n_whole > 0 && r.prefill.n_part == 0, "the tiles are whole");
 	for (int i = 0; i < 3; i++) {
 		free(e.mem);
 		e.prefill.n_sm = sms[i];
@@ -191,7 +191,7 @@ static void test_sizes(void)
 	for (size_t i = 0; i < sizeof n / sizeof *n; i++)
 		right = right && rows_padded(n[i], 1000) == want[i];
 	ok(right, "decodes are padded to 1, 2, 4, multiples of 8, and of 16 from 256 on");
-	is_int(rows_padded(9, 13), 13, "but not beyond the most there can be");
+	is_int(rows_padded(9, 13), 13, "padding stops at the largest batch");
 	for (int i = 1; i <= 1000; i++)
 		ascending = ascending && rows_padded(i, 1000) >= i &&
 			    rows_padded(rows_padded(i, 1000), 1000) == rows_padded(i, 1000);
@@ -227,7 +227,7 @@ static void test_padding(void)
 	   !memcmp(r.decode.row0, upto, sizeof upto) && !memcmp(r.decode.qblk0, upto, sizeof upto),
 	   "a request, a row and a query block each");
 	ok(r.decode.ctx[0] == 130 && r.decode.ctx[1] == 256 && !r.decode.ctx[2] && !r.decode.ctx[3],
-	   "those that pad stand on nothing");
+	   "padding rows have no request");
 	ok(!memcmp(r.decode.page0, page0, sizeof page0) &&
 	   !memcmp(r.decode.page, pages_of(p, 0), 2 * sizeof *page0) &&
 	   !memcmp(r.decode.page + 2, pages_of(p, 1), 3 * sizeof *page0) &&
@@ -237,7 +237,8 @@ static void test_padding(void)
 	ok(r.row[2].seq == 0 && r.row[2].tok == 0 && r.row[2].turn == 0,
 	   "with the first token there is");
 	is_int(r.decode.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
-	is_int(r.decode.mask_words, (e.decode.max_kv_blk + 31) / 32, "also in words");
+	is_int(r.decode.mask_words, (e.decode.max_kv_blk + 31) / 32,
+	       "so is the number of mask words");
 	source.tile = false;
 	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_DATA,
 	       "positions past a capture are refused");
@@ -380,7 +381,7 @@ static void test_missing(void)
 	ok(!rows_missing(p, &e, false, 200, &piece) && !rows_missing(p, &decode, true, 200, &piece),
 	   "neither");
 	ok(rows_missing(p, &e, true, 200, &piece) && piece.start == 300 && piece.n_tok == 1,
-	   "but to a selector with state its token is");
+	   "a selector with state misses its token");
 	is_int(rows_grow(p, &e, &err), AR_OK, "after a chunk at the same place");
 	e.start = 311;
 	ok(!rows_missing(p, &e, true, 200, &piece), "nothing is");

@@ -100,11 +100,11 @@ static void test_errors(void)
 	is_int(stage_open(&g, db, "u"), SQLITE_CORRUPT, "a table that is not there is an error");
 	ok(!g, "... and leaves no stage");
 	fault_arm(0);
-	is_int(stage_open(&g, db, "t"), SQLITE_NOMEM, "so is a lack of memory");
+	is_int(stage_open(&g, db, "t"), SQLITE_NOMEM, "a lack of memory is an error");
 	fault_disarm();
 	if (stage_open(&g, db, "t"))
 		bail_out("%s", sqlite3_errmsg(db));
-	ok(stage_open(&(struct stage *){ NULL }, db, "t"), "so is a second stage");
+	ok(stage_open(&(struct stage *){ NULL }, db, "t"), "a second stage is an error");
 	stage_close(g);
 	stage_close(NULL);
 	sqlite3_close(db);
