@@ -130,7 +130,7 @@ struct importer {
 	const char *const *need;	/* fields of every record, ended by NULL */
 	const char *const *may;		/* optional fields; NULL: the importer checks itself */
 	unsigned uses;			/* USES_... */
-	uint32_t block_tok;	/* default tokens of a block; 0: no blocks, or set by start */
+	uint32_t block_tok;	/* default tokens of a block; 0: none, or set by the importer */
 	/* Return whether a first record with all fields of need fits this format.  NULL: yes. */
 	bool (*sniff)(const struct record *first);
 	enum ar_status (*start)(struct import *im, struct ar_err *err);	/* may be NULL */
@@ -162,7 +162,7 @@ enum ar_status import_count(struct import *im, const struct record *r, const cha
 /* Read the token counts of a request from the fields prompt and output. */
 enum ar_status import_lengths(struct import *im, const struct record *r, const char *prompt,
 			      const char *output, struct request *q, struct ar_err *err);
-/* Read a field (in JSON a string) and intern its text in in. */
+/* Read a field (in JSON a string), intern its text in the table in, and return its number. */
 enum ar_status import_name(struct import *im, const struct record *r, const char *name,
 			   struct names *in, uint32_t *number, struct ar_err *err);
 /* Read a non-negative decimal number of units of unit_ns. */
