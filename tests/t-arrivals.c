@@ -37,7 +37,7 @@ static struct arrivals *start(const struct trace *t, struct arrival_rule rule)
 	return a;
 }
 
-/* Serve one request after another, each service_ns long; "id@arrival ..." is what came. */
+/* Serve one request after another, each service_ns long; the log is "id@arrival ...". */
 static const char *serve(const struct trace *t, struct arrival_rule rule, int64_t service_ns)
 {
 	struct arrivals *a = start(t, rule);

@@ -24,7 +24,7 @@ enum { N_SETTING = 28, N_TEST = N_SETTING + 8 };
 
 enum { PAGE = 128 };
 
-/* What a comparison found wrong; 0 in all members is right. */
+/* Errors that a comparison found; all 0: none. */
 struct verdict {
 	double worst;		/* largest excess over the tolerance */
 	int bad_abs, bad_l2, bad_zero, bad_lse;
@@ -172,7 +172,7 @@ static size_t plan_batch(struct batch_case *c, const struct setting *t, struct a
 	return x->work_bytes(&c->b.shape, &most, t->heads);
 }
 
-/* What is launched, all of it on the device. */
+/* Arguments of a launch, all on the device. */
 struct launch {
 	const struct executor *x;
 	struct attn_batch b;
@@ -429,7 +429,7 @@ static void test_refusals(void)
 	       "attend: nothing to do");
 }
 
-/* Launches without what they need, on a machine without a GPU. */
+/* Launches that lack an argument, on a machine without a GPU. */
 static void test_failure(void)
 {
 	struct block_lists all = { 0 };

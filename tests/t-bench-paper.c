@@ -402,7 +402,7 @@ static void test_figures(void)
 	ok(!paper_find("ca-1"), "a table that is not there is not found");
 }
 
-/* What the paper states for a row and column; *selected as paper_sparsity() has it. */
+/* Stated sparsity of a row and column; *selected as in paper_sparsity(). */
 static double stated(const char *table, const char *label, int col, bool *selected)
 {
 	const struct paper_table *t = paper_find(table);

@@ -113,7 +113,7 @@ static double held(const struct calib_layer *l, int pos, int h, const struct col
 	return some / all;
 }
 
-/* What a candidate is worth for each head. */
+/* Value of a candidate for each head. */
 static void worth(const struct calib_layer *l, int k, double *out)
 {
 	const struct minference p = { .path = (char *)one_path, .ratio = 1, .last = 64, .sink = 30,

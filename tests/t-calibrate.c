@@ -315,7 +315,7 @@ static void test_thresholds(struct capture **c, const char *mass, const char *st
 	setting_release(&s);
 }
 
-/* What is written is what the method reads. */
+/* The method reads the same values that were written. */
 static void test_reads(void)
 {
 	static const struct selector_env env = { .shape = { HEADS, KV_HEADS, DIM, 64 },

@@ -288,7 +288,7 @@ static int by_cost(const void *a, const void *b)
 
 enum { N_GUESS = 2000, PARTS = 10 };
 
-/* What a table of costs with noise has for other batches, lightest first. */
+/* Costs from a table with noise for other batches, lightest first. */
 static void guess(struct guess *g, struct rng *r)
 {
 	struct cost_table *t = table();
@@ -497,7 +497,7 @@ static int64_t rows_differ(const char *columns, const char *from)
 
 enum { BLOCK_TOK = 16, MAX_REQ = 60 };
 
-/* Requests of which many begin with what others begin with. */
+/* Requests, many of which share a prefix. */
 static void random_trace(struct trace *t, struct rng *r)
 {
 	static struct request req[MAX_REQ];
@@ -662,7 +662,7 @@ static void test_window(double scale)
 	trace_free(test);
 }
 
-/* ---- what cannot be used ---- */
+/* ---- unusable runs ---- */
 
 static void change(const char *sql)
 {

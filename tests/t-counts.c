@@ -19,7 +19,7 @@ static const struct selector of_blocks = { .name = "blocks" };
 static const struct selector of_tokens = { .name = "tokens", .tokens = true };
 static const struct selector of_columns = { .name = "columns", .columns = many };
 
-/* Request 0 of a batch and what was selected for it. */
+/* Request 0 of a batch and its selection. */
 struct picked {
 	struct batch_case c;
 	struct method m;

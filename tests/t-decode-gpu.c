@@ -49,7 +49,7 @@ static void pair_release(struct pair *p)
 	case_release(&p->c);
 }
 
-/* What the device makes of the case, owned.  l NULL: all blocks. */
+/* Output of the device for the case; the caller frees it.  l NULL: all blocks. */
 static bf16_t *run(struct pair *p, int heads, const struct block_lists *l, int n_list)
 {
 	size_t bytes = p->c.q_len * sizeof(bf16_t);

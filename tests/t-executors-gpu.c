@@ -533,7 +533,7 @@ static void test_refusals(void)
 	   !executor_find("gather")->move(&b, &none, &kv, NULL, NULL, &err), "nothing to do");
 }
 
-/* Launches without what they need, on a machine without a GPU. */
+/* Launches that lack an argument, on a machine without a GPU. */
 static void test_failure(void)
 {
 	struct attn_batch b = { .shape = { 8, 2, 128, 128 }, .n_req = 1, .n_tile = 1,

@@ -229,7 +229,7 @@ static void test_plans(void)
 	case_release(&d);
 }
 
-/* ---- whole methods over what no selector of blocks gives ---- */
+/* ---- whole methods over token and vertical-slash selections ---- */
 
 static struct executor_lists drawn;
 

@@ -286,7 +286,7 @@ static bool same_rows(const struct rows *a, const struct rows *b, int n)
 		       (size_t)a->decode.page0[n] * sizeof *a->decode.page);
 }
 
-/* What a captured graph has in its arguments must not change. */
+/* The arguments of a captured graph must not change. */
 static void test_fixed(void)
 {
 	struct rng r = { 7 };

@@ -59,7 +59,7 @@ static const struct {
 enum { N_PLACE = sizeof places / sizeof *places, MIDDLE = 1 };
 enum { N_BAND = 12, N_TEST = N_RULE * N_PLACE + N_BAND };
 
-/* ---- what the program selects ---- */
+/* ---- selections of the program ---- */
 
 enum { HEADS = 8, ROWS = 16, KEYS = 2304, CELLS = HEADS * ROWS * KEYS };
 

@@ -26,7 +26,7 @@ enum { N_KIND = sizeof kinds / sizeof *kinds, N_TEST = N_KIND + 3 };
 #if HAVE_CUDA
 static char path[] = "/tmp/t-select-seer-gpu-XXXXXX";
 
-struct pair {			/* a case on the host, and what the device makes of it */
+struct pair {			/* a case on the host, and the results of the device */
 	struct select_pair s;
 	struct seer_self *g;
 	int n_off, n_cell;	/* masks that differ, of how many */

@@ -317,7 +317,7 @@ static void put_random(uint64_t seed)
 	free(text);
 }
 
-/* What a trace is at all times.  Reading the canonical form finds ids that are not chained. */
+/* Invariants of every trace.  Reading the canonical form finds ids that are not chained. */
 static bool sane(const struct trace *t)
 {
 	for (size_t i = 0; i < t->n; i++) {

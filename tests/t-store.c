@@ -549,7 +549,7 @@ static void test_losses(void)
 		 2010, "a session's counts become those of the run");
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 /* A child writes until it is killed; it says on a pipe when it has begun. */
 static void write_for_ever(const char *path, int fd)

@@ -403,7 +403,7 @@ static void random_prompt(struct prompt *p, struct rng *rng)
 		p->id[i] = (unsigned)rng_below(rng, 3);
 }
 
-/* How many leading blocks two prompts share: equal ids, a partial one only with as many tokens. */
+/* Number of leading blocks that two prompts share.  A partial block needs equal tokens too. */
 static uint32_t shared(const struct prompt *a, const struct prompt *b)
 {
 	uint32_t k = 0;

@@ -412,7 +412,7 @@ static void test_one_row(void)
 
 /* ---- operating points ---- */
 
-/* What the papers and codes run their methods with, in the order of the record. */
+/* Parameters of the methods in papers and code, in the order of the record. */
 static void test_points(void)
 {
 	static const struct {

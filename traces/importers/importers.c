@@ -106,7 +106,7 @@ static enum ar_status pick_named(const struct importer **out, const struct recor
 	return AR_OK;
 }
 
-/* Return the format of which r lacks exactly one field; of several, the one with the most present
+/* Return the format that r fits except for one field; of several, the one with the most present
  * fields.  NULL: none, or a tie. */
 static const struct importer *nearest(const struct record *r)
 {
