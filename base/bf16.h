@@ -37,7 +37,7 @@ static inline void bf16_widen(float *to, const bf16_t *from, int n)
 		to[i] = bf16_to_f32(from[i]);
 }
 
-/* In order, in fp32. */
+/* Dot product in fp32, summed in index order. */
 static inline float bf16_dot(const bf16_t *a, const bf16_t *b, int n)
 {
 	float sum = 0;

@@ -108,7 +108,7 @@ enum ar_status outfile_commit(struct outfile *f, struct ar_err *err)
 	return AR_OK;
 }
 
-/* The stream is open exactly while the temporary file is neither renamed nor gone. */
+/* The stream is open exactly as long as the temporary file exists under its own name. */
 void outfile_release(struct outfile *f)
 {
 	if (f->f) {

@@ -1,4 +1,4 @@
-/* Files: read at offsets, or written so that they appear whole or not at all. */
+/* Binary files: reads at offsets, and writes that appear only when the file is complete. */
 #ifndef AR_BINFILE_H
 #define AR_BINFILE_H
 
@@ -14,27 +14,27 @@ struct infile {
 	uint64_t size;
 };
 
-/* AR_DATA when path cannot be opened or is no regular file. */
+/* Open path for reading.  AR_DATA: it cannot be opened or is not a regular file. */
 enum ar_status infile_open(struct infile *f, const char *path, struct ar_err *err);
 
-/* Exactly n bytes from offset on; AR_DATA when the file ends before. */
+/* Read exactly n bytes from offset on.  AR_DATA: the file ends before. */
 enum ar_status infile_read(const struct infile *f, uint64_t offset, void *buf, size_t n,
 			   struct ar_err *err);
 void infile_release(struct infile *f);	/* may be called twice */
 
 struct outfile {
-	char *path, *tmp;	/* NULL: nothing is open */
-	FILE *f;		/* for whoever writes a stream */
+	char *path, *tmp;	/* NULL: no open file */
+	FILE *f;		/* for callers that write a stream */
 };
 
-/* Write to a temporary name beside path.  A failed write is AR_IO and named. */
+/* Open a temporary file beside path.  AR_IO: a write failed; the message names the file. */
 enum ar_status outfile_open(struct outfile *f, const char *path, struct ar_err *err);
 enum ar_status outfile_write(struct outfile *f, const void *buf, size_t n, struct ar_err *err);
 
-/* Give the file its name. */
+/* Rename the temporary file to path. */
 enum ar_status outfile_commit(struct outfile *f, struct ar_err *err);
 
-/* Without a commit before it, nothing is left.  May be called twice. */
+/* Remove the temporary file unless it was committed.  May be called twice. */
 void outfile_release(struct outfile *f);
 
 #endif

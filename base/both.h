@@ -1,4 +1,4 @@
-/* AR_BOTH: functions that the host and CUDA kernels share. */
+/* AR_BOTH marks functions that the host and CUDA kernels share. */
 #ifndef AR_BOTH_H
 #define AR_BOTH_H
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* path = dir/sub/rel; whether that file can be read.  An empty dir stands for "not known". */
+/* Set path to dir/sub/rel and return whether that file can be read.  dir "": unknown folder. */
 static bool probe(const char *dir, const char *sub, const char *rel, char *path, size_t n)
 {
 	int len = snprintf(path, n, "%s%s/%s", dir, sub, rel);
@@ -17,7 +17,7 @@ static bool probe(const char *dir, const char *sub, const char *rel, char *path,
 	return *dir && len > 0 && (size_t)len < n && !access(path, R_OK);
 }
 
-/* The folder of the running program, "" when it cannot be told. */
+/* Write the folder of the running program into dir; "" if unknown. */
 static void program_dir(char *dir, size_t size)
 {
 	ssize_t n = readlink("/proc/self/exe", dir, size - 1);

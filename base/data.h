@@ -5,14 +5,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Write the path of the data file rel ("model/presets/x.json") into path[0..n); false when it is
- * nowhere.  Looked for in $ATTNREPLAY_DATA, in ../share/attnreplay beside the program's
- * folder, in the program's folder and the one above (a build tree), and where the
- * package was configured to be installed. */
+/* Find the data file rel ("model/presets/x.json") and write its path into path[0..n).  False: not
+ * found.  The search order is $ATTNREPLAY_DATA, ../share/attnreplay beside the program's folder,
+ * the program's folder and its parent (a build tree), and the configured data folder. */
 bool data_find(const char *rel, char *path, size_t n);
 
-/* open(2) for reading, with more flags; where path is relative and leads nowhere, the data
- * file of that name ("traces/samples/x.csv").  -1 with errno when there is neither. */
+/* Open path for reading, with further flags of open(2).  A relative path that does not exist names
+ * a data file ("traces/samples/x.csv").  -1 with errno: neither exists. */
 int data_open(const char *path, int flags);
 
 #endif

@@ -21,7 +21,7 @@ static void *open_any(const char *soname, const char *env)
 	const char *file = getenv(env), *home = getenv("CUDA_HOME");
 	void *so;
 
-	if (file)		/* the user's word is final */
+	if (file)		/* the user's choice: no further search */
 		return dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	so = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
 	for (int i = 0; i < 2 && !so; i++)

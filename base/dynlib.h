@@ -1,5 +1,4 @@
-/* Libraries that are used where they exist: loaded by name at run time, so
- * that the program starts without them. */
+/* Optional libraries: loaded by name at run time, so that the program starts without them. */
 #ifndef AR_DYNLIB_H
 #define AR_DYNLIB_H
 
@@ -11,14 +10,14 @@ extern "C" {
 
 struct dynlib_sym {
 	const char *name;
-	void **to;		/* where the address goes */
+	void **to;		/* receives the address */
 };
 
-/* Load soname (for example "libcupti.so.13") and resolve syms, ended by a NULL name.
- * Looked for in order: the file that the environment variable env names, the
- * loader's path, $CUDA_HOME/lib64 and its extras/CUPTI/lib64, the toolkit of the
- * build, /usr/local/cuda/lib64 and its extras/CUPTI/lib64.  AR_NODEV when it is not
- * there or lacks a symbol.  The library stays loaded until the program ends. */
+/* Load soname (for example "libcupti.so.13") and resolve syms, which a NULL name ends.  The search
+ * order is: the file in environment variable env, the loader's path, $CUDA_HOME/lib64 and
+ * $CUDA_HOME/extras/CUPTI/lib64, the toolkit of the build, and the same folders of
+ * /usr/local/cuda.  AR_NODEV: not found, or a symbol is missing.  The library stays loaded until
+ * the program ends. */
 enum ar_status dynlib_load(const char *soname, const char *env,
 			   const struct dynlib_sym *syms, struct ar_err *err);
 

@@ -1,4 +1,4 @@
-/* Values out of JSON that nobody has checked yet. */
+/* Checked access to values of untrusted JSON. */
 #ifndef AR_JSONVAL_H
 #define AR_JSONVAL_H
 
@@ -7,10 +7,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Largest integer up to which a JSON number, a double, is exact. */
+/* JSON numbers are doubles, and exact for integers up to this. */
 #define JSON_INT_MAX ((int64_t)1 << 53)
 
-/* v (NULL: absent) is an integer from min to max; |min|, max <= JSON_INT_MAX. */
+/* Return whether v (NULL: absent) is an integer from min to max.  |min|, max <= JSON_INT_MAX. */
 static inline bool json_int(const cJSON *v, int64_t min, int64_t max, int64_t *out)
 {
 	double x = v && cJSON_IsNumber(v) ? v->valuedouble : NAN;
@@ -21,7 +21,7 @@ static inline bool json_int(const cJSON *v, int64_t min, int64_t max, int64_t *o
 	return true;
 }
 
-/* A finite number from min to max. */
+/* Return whether v (NULL: absent) is a finite number from min to max. */
 static inline bool json_real(const cJSON *v, double min, double max, double *out)
 {
 	double x = v && cJSON_IsNumber(v) ? v->valuedouble : NAN;
@@ -32,7 +32,7 @@ static inline bool json_real(const cJSON *v, double min, double max, double *out
 	return true;
 }
 
-/* Present and not null. */
+/* Return whether key is present and not null. */
 static inline bool json_has(const cJSON *object, const char *key)
 {
 	const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);

@@ -1,4 +1,4 @@
-/* What goes to standard error: one line per message, and a progress line. */
+/* Messages on standard error, one line each, and a progress line. */
 #ifndef AR_LOG_H
 #define AR_LOG_H
 
@@ -19,8 +19,8 @@ extern enum log_level log_level;	/* set once by main: -q, -v */
 void log_line(enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Redraw "what done/total" when standard error is a terminal, at most ten times a
- * second and not in the first two seconds.  progress_end() erases the line. */
+/* Redraw the line "what done/total" if standard error is a terminal, at most ten times a second and
+ * not in the first two seconds.  progress_end() erases the line. */
 void progress(const char *what, unsigned long done, unsigned long total);
 void progress_end(void);
 

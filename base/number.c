@@ -40,8 +40,8 @@ bool num_range(const char *s, size_t n, uint64_t *from, uint64_t *to)
 	return true;
 }
 
-/* Reads digits[.digits][e[sign]digits] as mant * 10^exp10.  Digits past the 30th
- * cannot change a 64-bit result and only move the exponent. */
+/* Parse digits[.digits][e[sign]digits] as mant * 10^exp10.  Digits after the 30th cannot change a
+ * 64-bit result, so they only move the exponent. */
 static bool decimal(const char *s, size_t n, unsigned __int128 *mant, int *exp10)
 {
 	unsigned __int128 m = 0;
@@ -84,7 +84,7 @@ static bool decimal(const char *s, size_t n, unsigned __int128 *mant, int *exp10
 	return i == n;
 }
 
-/* num_scaled; *exact: nothing was rounded. */
+/* num_scaled, and *exact: the result was not rounded. */
 static bool scale(const char *s, size_t n, int64_t unit, int64_t *out, bool *exact)
 {
 	const unsigned __int128 limit = (unsigned __int128)INT64_MAX << 62;
@@ -98,8 +98,8 @@ static bool scale(const char *s, size_t n, int64_t unit, int64_t *out, bool *exa
 	}
 	if (!decimal(s, n, &v, &e))
 		return false;
-	/* unit is a power of ten for times: fold it into the exponent, so that
-	 * the product cannot overflow before the division */
+	/* Fold powers of ten of unit into the exponent, so that the product cannot overflow before
+	 * the division. */
 	while (unit % 10 == 0) {
 		unit /= 10;
 		e++;

@@ -1,5 +1,5 @@
-/* One generator, with its state in the open: splitmix64 (Steele, Lea, Flood 2014).
- * Also a mixing function, to draw from (seed, key) without keeping state. */
+/* Random numbers: splitmix64 (Steele, Lea, Flood 2014), with a visible state.  rng_mix() draws from
+ * (seed, key) without state. */
 #ifndef AR_RNG_H
 #define AR_RNG_H
 
@@ -37,8 +37,8 @@ static inline double rng_unit(struct rng *r)
 	return (double)(rng_u64(r) >> 11) * 0x1p-53;
 }
 
-/* Approximately normal, mean 0, variance 1: the sum of twelve uniforms less six.
- * No library function, so the same on every machine. */
+/* Approximately normal, mean 0, variance 1: the sum of twelve uniforms minus six.  It needs no
+ * library function, so the result is the same on every machine. */
 static inline float rng_normal(struct rng *r)
 {
 	double s = -6;

@@ -10,12 +10,12 @@
 
 #include "base/jsonval.h"
 
-enum { HEADER_MAX = 100000000 };	/* bytes; the format's own limit */
+enum { HEADER_MAX = 100000000 };	/* bytes, the limit of the format */
 
 struct safetensors {
 	struct infile file;
 	cJSON *header;		/* owns the names in tensor[] */
-	struct safetensors_tensor *tensor;	/* by place in the file */
+	struct safetensors_tensor *tensor;	/* by offset in the file */
 	size_t n;
 };
 
@@ -35,7 +35,7 @@ bool safetensors_sniff(const unsigned char *head, size_t n, uint64_t size)
 	return n > 8 && head[8] == '{' && len >= 2 && len <= size - 8;
 }
 
-/* Bytes of one element, 0 for a type this reader does not know. */
+/* Bytes of one element; 0: unknown type. */
 static uint64_t dtype_bytes(const char *dtype)
 {
 	static const struct { const char *name; uint64_t bytes; } type[] = {
@@ -50,7 +50,7 @@ static uint64_t dtype_bytes(const char *dtype)
 	return 0;
 }
 
-/* Fills t from its JSON; begin and end still count from the data's start. */
+/* Fill t from its JSON; begin and end still count from the start of the data. */
 static const char *parse_tensor(struct safetensors_tensor *t, const cJSON *v)
 {
 	const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(v, "dtype");
@@ -147,7 +147,7 @@ static enum ar_status parse_tensors(struct safetensors *s, uint64_t data, struct
 	return AR_OK;
 }
 
-/* What follows the JSON value may only be blanks. */
+/* Parse the JSON value; only blanks may follow it. */
 static cJSON *parse_json(const char *text, size_t n)
 {
 	const char *end = NULL;
@@ -264,7 +264,7 @@ static bool add_tensor(cJSON *header, const struct safetensors_tensor *t, uint64
 	return done && cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)*at));
 }
 
-/* The header's text, padded with blanks so that the data begin at a multiple of 8. */
+/* Make the text of the header, padded with blanks so that the data begin at a multiple of 8. */
 static char *header_text(const struct safetensors_tensor *t, size_t n, const char *const *meta)
 {
 	cJSON *header = cJSON_CreateObject();

@@ -1,4 +1,4 @@
-/* Order statistics, defined once: numpy's "linear" percentile. */
+/* Percentiles, defined once for all reports: numpy's "linear" method. */
 #ifndef AR_STATS_H
 #define AR_STATS_H
 

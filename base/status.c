@@ -52,10 +52,10 @@ int ar_exit_code(enum ar_status st)
 }
 
 static volatile sig_atomic_t interrupted;
-static volatile sig_atomic_t first_s;	/* when, on the monotonic clock */
+static volatile sig_atomic_t first_s;	/* time of the first signal, monotonic clock */
 
-/* One request can arrive as several signals: timeout(1), shells and other parents send it to the
- * process and to its group.  What comes in the same second belongs to the first. */
+/* One interrupt can arrive as several signals: timeout(1), shells and other parents send it to the
+ * process and to its group.  Signals within a second count as one. */
 static void on_signal(int sig)
 {
 	struct timespec now;

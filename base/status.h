@@ -1,4 +1,4 @@
-/* Errors: a status to branch on, a message to read. */
+/* Errors: a status for programs, a message for people. */
 #ifndef AR_STATUS_H
 #define AR_STATUS_H
 
@@ -29,21 +29,21 @@ struct ar_err {
 	char msg[512];
 };
 
-/* Record the failure in *err (which may be NULL) and return st.  Messages are
- * lower case, without full stop and without the program's name; those about a
- * file begin "FILE:" or "FILE:LINE:". */
+/* Record the failure in *err (which may be NULL) and return st.  A message is lower case, without a
+ * full stop and without the program's name.  A message about a file begins with "FILE:" or
+ * "FILE:LINE:". */
 enum ar_status ar_fail(struct ar_err *err, enum ar_status st, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 enum ar_status ar_nomem(struct ar_err *err);
 
-/* Put "fmt: " in front of the message: call it where you know the context. */
+/* Put "fmt: " in front of the message.  Callers that know the context use it. */
 void ar_err_prefix(struct ar_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 int ar_exit_code(enum ar_status st);
 
-/* SIGINT and SIGTERM ask once: long loops poll and stop at the next boundary.  A
- * second signal, a second or more after the first, kills. */
+/* Catch SIGINT and SIGTERM.  The first signal sets ar_interrupted(): long loops poll it and stop at
+ * the next boundary.  A second signal, a second or more after the first, kills the program. */
 void ar_catch_interrupts(void);
 int ar_interrupted(void);
 

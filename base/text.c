@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Up to cap bytes of f; *n of them. */
+/* Read up to cap bytes of f; *n: bytes read. */
 static enum ar_status fill(FILE *f, char **text, size_t cap, size_t *n, struct ar_err *err)
 {
 	size_t have = 0;

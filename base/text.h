@@ -1,4 +1,4 @@
-/* Text files, whole. */
+/* Reading whole text files. */
 #ifndef AR_TEXT_H
 #define AR_TEXT_H
 
@@ -10,11 +10,11 @@
 extern "C" {
 #endif
 
-/* All of the file, ended by a zero, owned by the caller.  AR_DATA when it cannot be read or has
- * more than max bytes. */
+/* Read the whole file into *out, NUL-terminated; the caller owns it.  AR_DATA: the file cannot be
+ * read or has more than max bytes. */
 enum ar_status text_read(char **out, const char *path, size_t max, struct ar_err *err);
 
-/* The line, from 1, on which end lies. */
+/* Return the line number of end in text, from 1. */
 int text_line(const char *text, const char *end);
 
 #ifdef __cplusplus

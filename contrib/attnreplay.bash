@@ -1,4 +1,4 @@
-# Completion for bash: commands, and the options that each command's --help lists.
+# Completion for bash: commands, and the options in the --help of each command.
 _attnreplay()
 {
 	local word=${COMP_WORDS[COMP_CWORD]} cmd='' i list

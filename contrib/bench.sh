@@ -1,18 +1,18 @@
 #!/bin/sh
 # usage: contrib/bench.sh [FOLDER]
 #
-# Measure the attention kernels and PyTorch's on the same shapes, taking turns on one GPU, and
-# compare.  Leaves ours.jsonl, theirs.jsonl and report.txt in FOLDER (default: bench-results).
-# Without PyTorch only what needs none is compared.  The exit status is 1 when a result is wrong, a
-# target is missed or time ran out.
+# Compare the attention kernels with PyTorch's on the same shapes.  The programs take turns on one
+# GPU.  Writes ours.jsonl, theirs.jsonl and report.txt to FOLDER (default: bench-results).  Without
+# PyTorch only the comparisons within our own rows are made.  The exit status is 1 when a result is
+# wrong, a target is missed or time runs out.
 #
-#   ATTNREPLAY  the program (default: that of the build, or of an unpacked attnreplay-gpu)
-#   PYTHON      python3
-#   CASES       what is measured (default: contrib/bench.cases)
-#   ROUNDS      turns of each (default: 4)
-#   REPEAT      timed launches of a turn (default: 20)
-#   LIMIT       seconds after which no shape is begun (default: 240)
-#   IMPL        cudnn,flash,flex: what of PyTorch is measured; flex compiles for each shape
+#   ATTNREPLAY  the program (default: from the build, or from an unpacked attnreplay-gpu)
+#   PYTHON      the Python program (default: python3)
+#   CASES       file of cases to measure (default: contrib/bench.cases)
+#   ROUNDS      turns of each program (default: 4)
+#   REPEAT      timed launches in a turn (default: 20)
+#   LIMIT       seconds after which no new shape begins (default: 240)
+#   IMPL        kernels of PyTorch (default: cudnn,flash,flex); flex compiles for each shape
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:-bench-results}

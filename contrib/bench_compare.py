@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compare attnreplay bench with other programs' rows, and with its targets.
+"""Compare attnreplay bench with the rows of other programs, and with its targets.
 
-Takes the JSON lines of 'attnreplay bench attention --json FILE' and of bench_torch.py.  Prints for
-each shape our speed over theirs, both by CUDA events, then medians, then the targets, those
-within our own rows by kernel times.  The exit status is 1 when a target is missed.
+Reads the JSON lines of 'attnreplay bench attention --json FILE' and of bench_torch.py.  For each
+shape it prints our speed divided by theirs, both from CUDA events, then medians, then the targets.
+Targets within our own rows use kernel times.  The exit status is 1 when a target is missed.
 
-Where rows say their round, only those of the same round are divided by each other, since what runs
-one right after the other finds the same clock; a figure is the median over the rounds.
+Rows with a round are compared only with rows of the same round, because these ran at the same GPU
+clock.  A figure is the median over the rounds.
 """
 import argparse
 import json
@@ -42,7 +42,7 @@ def read_rows(path):
 
 
 def by_case(rows):
-    """{(impl, key): {round: row}}, in order; what was measured once has the round None."""
+    """{(impl, key): {round: row}}, in order.  The round of a single measurement is None."""
     cases = {}
     for row in rows:
         cases.setdefault((row["impl"], row["key"]), {})[row.get("round")] = row
@@ -54,13 +54,13 @@ def first(case):
 
 
 def same_round(case, other):
-    """Pairs of rows; what was measured once goes with every round."""
+    """Pairs of rows of the same round; a single measurement is paired with every round."""
     return [(row, other[r if r in other else None]) for r, row in case.items()
             if r in other or None in other]
 
 
 def speed(row):
-    """By CUDA events: TB/s where the work is given in bytes, else TFLOP/s; None: not measured."""
+    """Speed from CUDA events: TB/s if the work is in bytes, else TFLOP/s; None: not measured."""
     work = row["bytes"] if row["bytes"] else row["flops"]
     return work / row["event_us"] * 1e-6 if work and row["event_us"] else None
 
@@ -75,7 +75,7 @@ def shape_text(row):
 # ---- against other programs ----
 
 def ratios(ours, theirs):
-    """(our case, theirs, our speeds over theirs of all rounds that have both), in our order."""
+    """(our case, their case, our speed / theirs for each common round), in our order."""
     found = {}
     for (_, key), case in theirs.items():
         found.setdefault(key, []).append(case)
@@ -128,20 +128,20 @@ def print_ratios(pairs):
 # ---- targets ----
 
 def find(ours, what, batch=None, chunk=None, context=None, density=None):
-    """Our measured cases of this kind; None: any."""
+    """Our measured cases of this kind; None: of any kind."""
     want = {"what": what, "batch": batch, "chunk": chunk, "context": context, "density": density}
     return [c for c in ours.values() if first(c)["us"] is not None and
             all(v is None or first(c)[k] == v for k, v in want.items())]
 
 
 def same_shape(case, ours, what):
-    """The case of this kind and shape, as a list."""
+    """The case of this kind and shape, in a list."""
     row = first(case)
     return find(ours, what, row["batch"], row["chunk"], row["context"])[:1]
 
 
 def is_same(row):
-    """Theirs sees every key of a chunk's context, and is causal where the chunk is the context."""
+    """Whether both programs compute the same; theirs is causal only over whole contexts."""
     return row["what"] == "past" or row["what"] == "dense" and row["chunk"] == row["context"]
 
 
@@ -175,7 +175,7 @@ def of_dense(ours, cases, value):
 
 
 def selection_share(ours):
-    """Selection and metadata are rows of one case, hence of the same rounds."""
+    """Share of selection and metadata; both are rows of one case, so they have the same rounds."""
     selects = find(ours, "select", 8, 1024, 131072)
     both = [{r: {**row, "us": row["us"] + metadata[r]["us"]} for r, row in case.items()}
             for case in selects for metadata in same_shape(case, ours, "metadata")]
@@ -218,7 +218,7 @@ def judge(figures, bound, how):
 
 
 def print_targets(rows):
-    """Whether none is missed."""
+    """Print the targets and return whether all are met."""
     good = True
     print(f"\n{'target':<56} {'bound':>7} {'figure':>7}  verdict")
     for text, figures, bound, how in rows:

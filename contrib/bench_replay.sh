@@ -1,12 +1,13 @@
 #!/bin/sh
 # usage: contrib/bench_replay.sh [COUNT...]
 #
-# Replay synthetic traces of COUNT requests (default: 10000 100000 1000000) with backend cost into a
-# database, and report on it.  Prints time, peak memory and size, and what each request takes of
-# them, which should not grow with their number.  Needs GNU time, and room in $TMPDIR.
+# Measure how the program scales with the number of requests.  Replays synthetic traces of COUNT
+# requests (default: 10000 100000 1000000) with backend cost into a database, and reports on it.
+# Prints time, peak memory and size, in total and for each request.  The figures for each request
+# should not grow with COUNT.  Needs GNU time, and space in $TMPDIR.
 #
-#   ATTNREPLAY    the program (default: that of the build)
-#   KEEP_ENTRIES  yes or no: store what each request ran in each iteration (default: no)
+#   ATTNREPLAY    the program (default: from the build)
+#   KEEP_ENTRIES  yes or no: store the work of each request in each iteration (default: no)
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 attnreplay=${ATTNREPLAY:-$top/build/attnreplay}
@@ -15,7 +16,7 @@ export LC_ALL=C
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-measure() { # measure FILE COMMAND...: seconds and KiB into FILE
+measure() { # measure FILE COMMAND...: write seconds and KiB to FILE
 	file=$1
 	shift
 	command time -o "$file" -f '%e %M' "$@"

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """Measure attnreplay's attention and PyTorch's on the same shapes, in turns.
 
-The clock of a GPU follows its power and heat, so that what is measured a minute later is measured
-on another GPU.  Here a shape is measured by one program right after the other, round by round, and
-every other round goes backwards; figures of one round compare.  Both programs live through the run:
-'attnreplay bench attention --cases -' gets a case when it is its turn, and PyTorch holds no memory
-while it is not.
+The clock of a GPU follows its power and heat, so measurements a minute apart do not compare.  Here
+both programs measure a shape right after each other, round by round, and every other round runs
+backwards.  Figures of the same round compare.  Both programs stay alive during the run.
+'attnreplay bench attention --cases -' reads a case when its turn comes.  PyTorch holds no GPU
+memory between its turns.
 
-PyTorch is scaled_dot_product_attention through cuDNN and through FlashAttention for dense prefill
-and decode, and flex_attention for tables and block-sparse lists, over the same random blocks.
-Where a chunk is its whole context dense attention is causal; elsewhere every row sees every key,
-which PyTorch has a kernel for and attnreplay calls 'past', and work is counted accordingly.
+For dense prefill and decode, PyTorch runs scaled_dot_product_attention through cuDNN and through
+FlashAttention.  For tables and block-sparse lists it runs flex_attention over the same random
+blocks.  When a chunk is its whole context, dense attention is causal.  Otherwise every row attends
+to every key: PyTorch has a kernel for that, and attnreplay calls it 'past'.  The work is counted
+accordingly.
 
-Times are medians between CUDA events over inputs that take turns and are larger than the L2
-cache.  A shape that a backend refuses gets a row without a time and with a member 'error'.
+Times are medians between CUDA events.  Launches take turns over inputs that together are larger
+than the L2 cache.  A shape that a backend refuses gets a row with a member 'error' and no time.
 """
 import argparse
 import contextlib
@@ -34,7 +35,7 @@ WARM = 3
 L2_TIMES = 4
 BLOCK = 128
 CEILING = 8192
-AHEAD_CYCLES = 40_000_000       # what the GPU waits while the host runs ahead of it
+AHEAD_CYCLES = 40_000_000       # time the GPU waits while the host enqueues work
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 SHAPE = ("what", "batch", "chunk", "context", "q_heads", "kv_heads", "head_dim", "density")
 
@@ -48,21 +49,21 @@ def parse_args():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--cases", required=True, metavar="FILE",
                    help="lines of WHAT BATCH CHUNK CONTEXT [DENSITY], lists separated by commas")
-    p.add_argument("--ours", required=True, metavar="FILE", help="rows of attnreplay go there")
-    p.add_argument("--theirs", required=True, metavar="FILE", help="rows of PyTorch go there")
-    p.add_argument("--rounds", type=int, default=4, metavar="N", help="turns (default: 4)")
+    p.add_argument("--ours", required=True, metavar="FILE", help="file for the rows of attnreplay")
+    p.add_argument("--theirs", required=True, metavar="FILE", help="file for the rows of PyTorch")
+    p.add_argument("--rounds", type=int, default=4, metavar="N", help="rounds (default: 4)")
     p.add_argument("--repeat", type=int, default=20, metavar="N",
-                   help="timed calls of a turn (default: 20)")
+                   help="timed calls in a turn (default: 20)")
     p.add_argument("--limit", type=float, default=240, metavar="SECONDS",
                    help="begin no shape after SECONDS of measuring (default: 240)")
     p.add_argument("--impl", default="cudnn,flash,flex", metavar="LIST",
-                   help="what of PyTorch is measured (default: cudnn,flash,flex)")
+                   help="kernels of PyTorch to measure (default: cudnn,flash,flex)")
     p.add_argument("program", nargs="+", metavar="PROGRAM", help="attnreplay, after --")
     return p.parse_args()
 
 
 def read_shapes(path):
-    """(list of what, fields of the shape), in order."""
+    """The lines of the file: (list of kinds, fields of the shape), in order."""
     out = []
     with open(path, encoding="utf-8") as f:
         for line in f:
@@ -75,7 +76,7 @@ def read_shapes(path):
 # ---- attnreplay ----
 
 class Program:
-    """It measures a case when it gets its line."""
+    """The attnreplay process; it measures a case when it reads its line."""
 
     def __init__(self, command, repeat):
         self.child = subprocess.Popen(
@@ -84,7 +85,7 @@ class Program:
             bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def measure(self, what, shape):
-        """Rows of the case, and before the first one those of the ceilings."""
+        """Rows of the case; the first call also returns the rows of the ceilings."""
         rows = []
         with contextlib.suppress(BrokenPipeError):
             self.child.stdin.write(" ".join((what, *shape)) + "\n")
@@ -170,7 +171,7 @@ def sdpa(row, inputs, backend, repeat):
 
 
 def dense_pairs(row):
-    """(head, row, key) that are computed: a triangle where attention is causal."""
+    """Number of computed (head, row, key): a triangle for causal attention."""
     rows, keys = row["chunk"], row["context"]
     seen = rows * (rows + 1) // 2 if is_causal(row) else rows * keys
     return row["batch"] * row["q_heads"] * seen
@@ -183,7 +184,7 @@ def signed(x):
 
 
 def shifted(x, n):
-    """x >> n of 64 bits without sign."""
+    """Logical shift x >> n of 64 bits."""
     return (x >> n) & ((1 << (64 - n)) - 1)
 
 
@@ -196,7 +197,7 @@ def mix(x):
 
 
 def draw(seed, lists, blocks):
-    """bench_kept() of attnreplay keeps a block where this is below density * 2^53."""
+    """Random draw of attnreplay: bench_kept() keeps a block if this is below density * 2^53."""
     return shifted(mix(mix(mix(seed) + lists) + blocks), 11)
 
 
@@ -238,7 +239,7 @@ def block_mask(row):
 
 @functools.lru_cache(maxsize=1)
 def compiled(members):
-    """flex_attention and the mask of one row, for all of its rounds."""
+    """flex_attention and the mask of one row, compiled once for all rounds."""
     from torch.nn.attention.flex_attention import flex_attention
     torch.compiler.reset()
     return torch.compile(flex_attention, dynamic=False), block_mask(dict(members))
@@ -254,7 +255,7 @@ def flex(row, inputs, repeat):
 # ---- rows ----
 
 class Sink:
-    """Where rows go, with the number of their round; None: measured once."""
+    """Writer of rows with the number of their round; None: a single measurement."""
 
     def __init__(self, ours, theirs, repeat):
         self.ours, self.theirs, self.repeat = ours, theirs, repeat
@@ -278,7 +279,7 @@ class Sink:
         print(json.dumps(line), file=self.theirs, flush=True)
 
     def attempt(self, impl, rows, make, flops, size=None):
-        """Rows, one for each of ours, of what make() measures, or of why it does not."""
+        """One row for each of our rows: the measurement of make(), or why it failed."""
         try:
             us, heads = make()
             more = {"us": us, "gqa": heads}
@@ -302,7 +303,7 @@ def ceilings(sink):
 
 
 def run_sdpa(rows, impl, sink):
-    """Rows of one problem."""
+    """Measure the rows of one problem."""
     row, size = rows[0], None
     if row["what"] == "decode":
         size = 2 * 2 * row["batch"] * row["context"] * row["kv_heads"] * row["head_dim"]
@@ -311,7 +312,7 @@ def run_sdpa(rows, impl, sink):
 
 
 def run_theirs(rows, impl, sink):
-    """What one implementation can do of our rows of a shape."""
+    """Measure our rows of a shape with one implementation, as far as it supports them."""
     problems = {}
     for row in rows:
         if impl == "flex" and row["what"] in LISTED:
@@ -341,7 +342,7 @@ def run_shape(what, shape, args, program, sink):
 
 
 def run(args, sink):
-    """Exit status."""
+    """Run the program and return its exit status."""
     ceilings(sink)
     torch.cuda.empty_cache()
     program = Program(args.program, args.repeat)

@@ -5,10 +5,10 @@ Runs the model over one prompt and writes the tensors layers.N.q, .k and .v, bf1
 [heads, tokens, head_dim], as safetensors; see attnreplay-capture(5).  Needs torch,
 transformers and safetensors.
 
-How: the function apply_rotary_pos_emb of the model's own module is wrapped, which sees Q and
-K before and after RoPE (and after any norm of theirs); V is what v_proj puts out.  With
---check, dense causal attention over what was captured must equal what the model itself fed
-into o_proj, and RoPE by the metadata must turn Q and K before RoPE into those after.
+The script wraps the function apply_rotary_pos_emb of the model's own module.  It receives Q and K
+before RoPE, after any norm, and returns them after RoPE.  V is the output of v_proj.  --check makes
+two comparisons.  Dense causal attention over the capture must equal the model's own input of
+o_proj.  RoPE from the metadata must turn Q and K before RoPE into Q and K after it.
 """
 import argparse
 import gzip
@@ -44,17 +44,17 @@ def parse_args():
     p.add_argument("--prompts", required=True, metavar="FILE",
                    help="token ids: a JSON list, or JSON lines with a key 'prompt'; may be gzipped")
     p.add_argument("--index", type=int, default=0, metavar="I",
-                   help="which prompt of the file, from 0")
+                   help="number of the prompt in the file, from 0")
     p.add_argument("--tokens", type=int, metavar="N",
                    help="tokens to capture: the first N of the prompt (default: all of it)")
     p.add_argument("--generate", action="store_true",
-                   help="where N is larger than the prompt, decode greedily up to N tokens")
+                   help="if N is larger than the prompt, decode greedily up to N tokens")
     p.add_argument("--layers", type=layer_list, metavar="LIST", help="such as 0,4-7 (default: all)")
     p.add_argument("--rope", choices=("pre", "post"), default="post",
                    help="store Q and K before or after RoPE (default: post)")
     p.add_argument("--out", required=True, metavar="FILE", help="the safetensors file to write")
     p.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"),
-                   help="what the model computes in (default: bfloat16)")
+                   help="data type of the model's computation (default: bfloat16)")
     p.add_argument("--device", default="cuda", help="torch device (default: cuda)")
     p.add_argument("--check", action="store_true", help="compare with the model's own attention")
     p.add_argument("--bound", type=float, default=0.02, metavar="X",
@@ -82,7 +82,7 @@ def read_prompt(path, index):
 
 
 def sequence(model, args):
-    """The ids to capture and how many of them are prompt."""
+    """The token ids to capture, and the number of prompt tokens."""
     ids = read_prompt(args.prompts, args.index)
     n = args.tokens or len(ids)
     if n > len(ids) and not args.generate:
@@ -110,13 +110,13 @@ def attention_modules(model, wanted):
 
 
 class Recorder:
-    """Keeps, per layer, what is wanted of "q_pre", "k_pre", "q_post", "k_post" (around RoPE),
-    "v", and "o", the input of o_proj."""
+    """Keeps the wanted tensors of each layer: "q_pre", "k_pre", "q_post" and "k_post" (before and
+    after RoPE), "v", and "o", the input of o_proj."""
 
     def __init__(self, modules, config, wanted):
         self.wanted = wanted
         self.data = {layer: {} for layer in modules}
-        self.layer = None       # whose attention is running, None: one that is not captured
+        self.layer = None       # layer whose attention runs; None: not captured
         self.heads = config.num_attention_heads
         self.kv_heads = getattr(config, "num_key_value_heads", None) or self.heads
         self.hooks = []
@@ -186,7 +186,7 @@ class Recorder:
 
 
 def rope_parameters(config):
-    """(theta, scaling or None); theta None where attnreplay does not know the type."""
+    """(theta, scaling or None).  theta is None for a type that attnreplay does not know."""
     p = getattr(config, "rope_parameters", None)
     p = dict(p or getattr(config, "rope_scaling", None) or {})
     theta = p.pop("rope_theta", None) or getattr(config, "rope_theta", None)
@@ -247,7 +247,7 @@ def check(data, config, args):
                 error[f"rope {name}"] = relative_l2(rotate(x[name + "_pre"], theta, scaling),
                                                     x[name + "_post"])
         print(f"layer {layer}: relative L2 " + ", ".join(f"{k} {e:.2e}" for k, e in error.items()))
-        # a NaN must not pass
+        # a NaN must fail the check
         worst = max(worst, *(e if e == e else math.inf for e in error.values()))
     if worst > args.bound:
         die(f"the capture is not what the model computed: {worst:.2e} is above {args.bound}")
@@ -280,8 +280,8 @@ def main():
     ids, n_prompt = sequence(model, args)
     stored = {"q_" + args.rope, "k_" + args.rope, "v"}
     recorder = Recorder(modules, config, EVERYTHING if args.check else stored)
-    # The body alone: logits of a long prompt would not fit.  Causal attention makes one
-    # pass over prompt and decoded tokens the same as decoding them one by one.
+    # Run the body only: logits of a long prompt would not fit.  One pass over prompt and decoded
+    # tokens gives the same as decoding one by one, because attention is causal.
     model.base_model(input_ids=ids, use_cache=False)
     recorder.remove()
     if args.check:

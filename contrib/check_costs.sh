@@ -1,21 +1,21 @@
 #!/bin/sh
 # usage: contrib/check_costs.sh DB N MEASURE OPTION...
 #
-# How well do the measured costs of one window of a trace predict another one?  Replays the first N
-# requests and the N after them, then the latter with the costs of the former, and compares TTFT and
-# TPOT.  The first window is also replayed with its own costs, which has to reproduce it.  MEASURE,
-# in one word, are the options that only measuring needs; OPTION... are those of all runs:
+# Check how well the measured costs of one window of a trace predict another window.  The script
+# replays the first N requests and the next N requests.  It then replays the second window with the
+# costs of the first, and compares TTFT and TPOT.  It also replays the first window with its own
+# costs, which must reproduce it.  MEASURE, one word, holds the options that only measuring needs.
+# OPTION... are the options of all runs:
 #
 #   contrib/check_costs.sh costs.db 200 '--capture a.arc --extend tile --accuracy 0' \
 #       --trace traces/azure.csv --model llama-3.1-8b --method compact-fp --sample-layers 4
 #
-# No window can predict for how long the GPU of another one stood still within an iteration, for
-# instance until a library had loaded code: milliseconds of it are to be looked for in what was
-# measured.
+# No window can predict idle times of the GPU in another window, for instance while a library loads
+# code.  If they are milliseconds, look for their cause in the measured run.
 #
-# DB is new.  The exit status is 1 when a figure is off by more than LIMIT percent (default 5) or
-# the first window does not come out again.  ATTNREPLAY is the program (default: that of the build,
-# or of an unpacked attnreplay-gpu).
+# DB must be a new file.  The exit status is 1 when a figure differs by more than LIMIT percent
+# (default 5), or when the first window is not reproduced.  ATTNREPLAY is the program (default: from
+# the build, or from an unpacked attnreplay-gpu).
 set -eu
 [ $# -gt 3 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,17 +1,22 @@
 #!/bin/sh
 # usage: contrib/curve.sh FOLDER --capture FILE [OPTION]...
 #
-# Accuracy-density curves: how much each method looks at, over its parameters, and how far the
-# output is from dense attention for it.  OPTION... are those of 'attnreplay select', such as more
-# captures, --context, --chunk, --layer and --backend.  Leaves curve.csv (a line for each capture,
-# method and layer), curve.txt (everything that select says), curve.svg, points.csv (what is drawn),
-# and curve.bound (each line against the oracle, the upper bound) in FOLDER.  Exit status 1, where
-# one is above it.
+# Draw accuracy-density curves: the error against dense attention over the density of each method,
+# as its parameter varies.  OPTION... are options of 'attnreplay select', such as more captures,
+# --context, --chunk, --layer and --backend.  Writes to FOLDER:
 #
-#   ATTNREPLAY  the program (default: that of the build, or of an unpacked attnreplay-gpu)
-#   PYTHON      python3
+#   curve.csv    a line for each capture, method and layer
+#   curve.txt    the output of select
+#   curve.svg    the drawing
+#   points.csv   the points of the drawing
+#   curve.bound  each line against the oracle, the upper bound
+#
+# The exit status is 1 when a line is above its bound.
+#
+#   ATTNREPLAY  the program (default: from the build, or from an unpacked attnreplay-gpu)
+#   PYTHON      the Python program (default: python3)
 #   METHODS     the list of methods (default: sweeps over the thresholds and densities below)
-#   GATE        a gate for seer, which is left out without one
+#   GATE        a gate for seer; without a gate seer is left out
 set -eu
 [ $# -gt 1 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -24,7 +29,7 @@ attnreplay() {
 	else "$top/build/attnreplay" "$@"
 	fi
 }
-sweep() { # sweep BEFORE VALUE... AFTER: BEFORE with each value and AFTER, with commas
+sweep() { # sweep BEFORE VALUE... AFTER: print BEFORE, the value, AFTER and a comma for each value
 	before=$1
 	shift
 	while [ $# -gt 1 ]; do

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Compare methods with the upper bound, in the CSV of 'attnreplay select'.
+"""Compare methods with their upper bound, the oracle, in the CSV of 'attnreplay select'.
 
 usage: curve_bound.py CURVE.csv
 
-A line for each point of a method, in one layer of one capture: the density that is executed, the
-recall, and how much that is below the oracle's at the same density.  Among selections of blocks of
-its size the oracle has the most recall, which as a function of the density is concave, from 0 at 0
-to 1 at 1.  So between two of its points it is at least on the line through them ("below" is the
-distance from there) and at most where the lines through its neighbours meet that density.  A method
-above that is no selection of such blocks, or one of the two is wrong: exit status 1.  Selections of
-single tokens are not bounded, and left out.
+Prints a line for each point of a method, in one layer of one capture: the executed density, the
+recall, and the distance of the recall below the oracle's recall at the same density.
+
+The oracle has the highest recall of all selections of blocks of its size.  Its recall is a concave
+function of the density, from 0 at 0 to 1 at 1.  Between two of its points, its recall is at least
+on the line through them; "below" is the distance from this line.  It is at most on the lines
+through the neighbouring points.  A method above these lines does not select such blocks, or one of
+the two results is wrong: exit status 1.  Selections of single tokens have no bound and are left
+out.
 """
 import csv
 import json
@@ -34,7 +36,7 @@ def line(a, b, x):
 
 
 def bounds(points, density):
-    """The least and the most recall of the oracle at the density; points: {density: recall}."""
+    """Lower and upper limit of the oracle's recall at the density; points: {density: recall}."""
     p = sorted({0: 0, 1: 1, **points}.items())
     i = max(k for k in range(len(p) - 1) if p[k][0] <= density)
     least, most = line(p[i], p[i + 1], density), p[i + 1][1]

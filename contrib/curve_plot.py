@@ -3,11 +3,11 @@
 
 usage: curve_plot.py CURVE.csv CURVE.svg [POINTS.csv]
 
-A point is a method with its parameters, averaged over captures and layers; a line joins the points
-of one method, or of one composition.  Left the relative L2 error, right the recall of the true
-attention mass, both over the density that is executed.  The oracle is dashed: in each layer of each
-capture it bounds the recall that a selection of blocks of its size can have (curve_bound.py).
-POINTS.csv gets the points that are drawn.
+A point is a method with its parameters, averaged over captures and layers.  A line joins the points
+of one method, or of one composition.  The left panel shows the relative L2 error, the right panel
+the recall of the true attention mass, both over the executed density.  The dashed line is the
+oracle.  In each layer of each capture it bounds the recall of selections of blocks of its size
+(curve_bound.py).  POINTS.csv gets the points of the drawing.
 """
 import csv
 import json
@@ -18,8 +18,8 @@ from xml.sax.saxutils import escape
 WIDTH, HEIGHT, LEFT, TOP, GAP = 460, 320, 70, 40, 110
 COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#e377c2",
            "#7f7f7f", "#bcbd22", "#393b79", "#637939"]
-LEAST_ERROR = 1e-4  # what is below is drawn here: 0 has no place on the axis
-LEAST_DENSITY = 1e-3  # likewise
+LEAST_ERROR = 1e-4  # smaller values are drawn here, because a logarithmic axis has no 0
+LEAST_DENSITY = 1e-3  # as above
 LEGEND_COLUMNS = 4
 
 
@@ -53,14 +53,14 @@ def read(path):
 
 
 def decades(values):
-    """The powers of ten around the values."""
+    """The powers of ten that enclose the values."""
     lo = math.floor(math.log10(min(values)))
     hi = math.ceil(math.log10(max(values)))
     return range(lo, max(hi, lo + 1) + 1)
 
 
 def densities(values):
-    """1, 2 and 5 of each power of ten, from below the least value to 1."""
+    """1, 2 and 5 times each power of ten, from below the smallest value to 1."""
     ticks = [m * 10.0**p for p in range(-3, 0) for m in (1, 2, 5)] + [1.0]
     below = [i for i, t in enumerate(ticks) if t <= min(values)]
     return ticks[min(below[-1], len(ticks) - 2):]
@@ -104,7 +104,7 @@ class Panel:
 
 
 def styles(names):
-    """The oracle dashed in black, others by colour, and dashed where colours come again."""
+    """Line styles: the oracle is dashed black, others have colours; repeated colours are dashed."""
     others = [n for n in names if not n.startswith("oracle")]
     for name in names:
         i = others.index(name) if name in others else -1

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Convert a gate of SeerAttention, attn_gate_weights.pth, to safetensors.
 
-The tensors keep their names and values, which must be bf16; see attnreplay-methods(1) for what the
-selector seer does with them.  Needs nothing but Python: a .pth file is a zip archive of a pickle,
-which names shapes, and of raw data.  Of the pickle only what tensors are made of is accepted, so
-that no file can run code.
+The tensors keep their names and values, which must be bf16.  attnreplay-methods(1) describes how
+the selector seer uses them.  The script needs only Python.  A .pth file is a zip archive of raw
+data and of a pickle with the shapes.  Only the parts of the pickle that make tensors are accepted,
+so no file can run code.
 """
 import argparse
 import collections
@@ -63,7 +63,7 @@ class Reader(pickle.Unpickler):
 
 
 def read(path):
-    """Names and bytes of all tensors: {name: (size, data)}."""
+    """Read all tensors: {name: (size, data)}."""
     with zipfile.ZipFile(path) as archive:
         index = next((n for n in archive.namelist() if n.endswith("data.pkl")), None)
         if index is None:

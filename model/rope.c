@@ -9,8 +9,9 @@
 
 #define PI 3.14159265358979323846
 
-/* Llama 3.1: pairs whose wavelength is long against the original context turn factor
- * times slower, short ones are kept, those between are interpolated. */
+/* Scaling of Llama 3.1.  Pairs with a wavelength long against the original context rotate
+ * factor times slower.  Pairs with a short wavelength are unchanged.  Pairs in between are
+ * interpolated. */
 static double scale_llama3(const struct rope *r, double inv)
 {
 	double wavelength = 2 * PI / inv, m;

@@ -1,4 +1,4 @@
-/* Rotary embeddings as config.json and captures write them. */
+/* Rotary embeddings: reading and writing the parameters of config.json and captures. */
 #ifndef AR_ROPE_H
 #define AR_ROPE_H
 
@@ -7,13 +7,13 @@
 
 struct cJSON;
 
-/* scaling: the "rope_scaling" object (or "rope_parameters", whose own rope_theta then
- * counts), NULL or null for none.  AR_DATA for a type other than default and llama3 or
- * values out of range; path begins the message. */
+/* Set r from theta and scaling: a "rope_scaling" object, or a "rope_parameters" object, whose
+ * rope_theta replaces theta.  NULL or JSON null: no scaling.  AR_DATA: an unknown type (not default
+ * or llama3) or a value out of range.  path begins the message. */
 enum ar_status rope_parse(struct rope *r, double theta, const struct cJSON *scaling,
 			  const char *path, struct ar_err *err);
 
-/* The "rope_scaling" object of r, NULL: no memory.  Only for r->factor > 0. */
+/* Make the "rope_scaling" object of r; requires r->factor > 0.  NULL: no memory. */
 struct cJSON *rope_scaling_json(const struct rope *r);
 
 #endif

@@ -4,10 +4,10 @@
 
 #include <stdbool.h>
 
-/* From now on allocation number k, from 0, of any thread fails; one fault, then no more. */
+/* Let allocation number k, from 0, of any thread fail, once. */
 void fault_arm(long k);
 
-/* No fault from now on.  Whether there was one since fault_arm. */
+/* Stop faults.  Return whether an allocation failed since fault_arm. */
 bool fault_disarm(void);
 
 /* fail: no thread can be made from now on.  Otherwise threads are to be had again. */

@@ -24,9 +24,9 @@ static const uint16_t capture_of[CASE_REQ];
 
 /* ---- the capture ---- */
 
-/* Q, K and V of one captured layer before RoPE, [ROWS][BASE_TOK][DIM].  Stretches of keys have
- * a direction in the pairs that turn slowly, and stretches of queries look for one of them, so
- * that there is something to select. */
+/* Draw Q, K and V of one captured layer before RoPE, [ROWS][BASE_TOK][DIM].  Ranges of keys share a
+ * direction in the slowly rotating pairs, and ranges of queries match one of them.  So selectors
+ * have something to find. */
 static void draw_layer(int layer, bf16_t *x)
 {
 	enum { STRETCH = 60, N = BASE_TOK / STRETCH };
@@ -46,7 +46,7 @@ static void draw_layer(int layer, bf16_t *x)
 		*x++ = bf16_from_f32(rng_normal(&r));
 }
 
-/* Token tok of all heads as the file holds it, to[ROWS][n_tok][DIM]. */
+/* Write token tok of all heads as it is in the file, to[ROWS][n_tok][DIM]. */
 static void place_token(const bf16_t *base, const float *trig, int tok, int n_tok, bool turn,
 			bf16_t *to)
 {
@@ -263,7 +263,7 @@ static void open_or_bail(struct backend_case *c, const struct backend *b,
 		bail_out("%s", err.msg);
 }
 
-/* The last chunk after the first 600 tokens were run whole, or in pieces, or not at all. */
+/* Run the last chunk after its first 600 tokens ran whole, in pieces, or not at all. */
 static void run_whole(struct backend_case *c, struct case_result *out)
 {
 	struct batch_entry e[] = { { .n_tok = 600 }, last_chunk };
@@ -330,7 +330,7 @@ static void test_histories(const struct backend *b, const char *what, const char
 	c.backend->drop(c.self, 0);
 	case_run(&c, &first, 1, &cost);
 	c.backend->drop(c.self, 0);
-	case_run(&c, &mixed[0], 1, &cost);	/* takes pages of the preempted request */
+	case_run(&c, &mixed[0], 1, &cost);	/* takes the pages of the preempted request */
 	run_whole(&c, &other);
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
 	   "%s, %s: a request preempted and recomputed is as before", b->name, what);
@@ -356,7 +356,7 @@ static void test_histories(const struct backend *b, const char *what, const char
 	case_close(&c);
 }
 
-/* Patterns of blocks for all heads. */
+/* Write a file of block patterns for all heads. */
 static void write_patterns(const char *path)
 {
 	char text[1024];
@@ -372,8 +372,8 @@ static void write_patterns(const char *path)
 	file_write(path, text, n);
 }
 
-/* Every selector that keeps something beside the pages: means of keys, in bf16 under lists and
- * under a union, and in fp32, and keys of a gate. */
+/* Test every kind of selector state: means of keys in bf16 (with lists and with a union) and in
+ * fp32, and keys of a gate. */
 static void test_states(const struct backend *b)
 {
 	const struct gate_file gate = { CASE_LAYERS, CASE_HEADS, 0, DIM };
@@ -409,14 +409,14 @@ static void test_captures(const struct backend *b, double tolerance)
 	result_of(b, &(struct case_how){ .method = SPARSE, .tile = true }, &tiled);
 	ok(case_same_counts(&tiled, &pre) && case_distance(&tiled, &pre) <= tolerance,
 	   "%s: tiling equals a capture that repeats itself", b->name);
-	/* Two roundings instead of one: blocks at the threshold may change sides. */
+	/* Two roundings instead of one: a block near the threshold may be kept or not. */
 	result_of(b, &(struct case_how){ .method = SPARSE, .tile = true, .rope_applied = true },
 		  &tiled_post);
 	ok(case_distance(&tiled_post, &pre) < 0.1, "%s: tiling works after RoPE: off by %g",
 	   b->name, case_distance(&tiled_post, &pre));
 }
 
-/* What is not known is not needed where nothing is turned, and refused where something is. */
+/* An unknown RoPE base is accepted when nothing is rotated, and refused otherwise. */
 static void test_unknown_rope(const struct backend *b)
 {
 	const struct case_how asks[] = {

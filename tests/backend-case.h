@@ -1,4 +1,4 @@
-/* A small model, a random capture in a file, and what a backend makes of some batches. */
+/* Tests of a backend: a small model, a random capture in a file, and batches to run. */
 #ifndef AR_BACKEND_CASE_H
 #define AR_BACKEND_CASE_H
 
@@ -11,9 +11,9 @@ enum { CASE_HEADS = 4, CASE_KV_HEADS = 2, CASE_LAYERS = 4, CASE_RUN_LAYERS = 2, 
 struct case_how {
 	const char *method;
 	bool rope_applied;	/* capture after RoPE */
-	bool rope_unknown;	/* neither the capture nor the model says which */
-	bool tile;		/* the file holds a third of the tokens, and they repeat; else
-				 * it holds the same repetition in full */
+	bool rope_unknown;	/* neither the capture nor the model has the base of RoPE */
+	bool tile;		/* the file holds a third of the tokens, which repeat; else
+				 * it holds the whole repetition */
 	bool decoder;		/* not --attention-only */
 	bool eager;		/* cuda: no graphs */
 	int n_experts;
@@ -32,19 +32,20 @@ struct backend_case {
 	void *self;
 };
 
-/* Bails out when the capture or the method cannot be had.  Returns open()'s status; after
- * AR_OK the backend has been started. */
+/* Open a backend.  Returns the status of open(); AR_OK: the backend has started.  Bails out when
+ * the capture or the method cannot be made. */
 enum ar_status case_open(struct backend_case *c, const struct backend *b,
 			 const struct case_how *how, struct ar_err *err);
 void case_close(struct backend_case *c);
 
-/* The backend's options at their defaults but for name (NULL: none), to be freed. */
+/* The backend's options at their defaults, except name (NULL: no exception).  The caller frees
+ * them. */
 void *case_options(const struct backend *b, const char *name, const char *value);
 
 /* Run one batch; bails out on failure. */
 void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struct iter_cost *cost);
 
-/* What compare() says about an entry in every executed layer. */
+/* The results of compare() for an entry in every executed layer. */
 struct case_result {
 	struct accuracy acc[CASE_RUN_LAYERS][CASE_HEADS];
 	struct selection_count count[CASE_RUN_LAYERS][CASE_KV_HEADS];
@@ -56,7 +57,7 @@ bool case_same_counts(const struct case_result *a, const struct case_result *b);
 double case_distance(const struct case_result *a, const struct case_result *b);
 double case_largest_error(const struct case_result *r);	/* relative L2 */
 
-/* Properties that hold for every backend; each is a test or several. */
+/* Test the properties that hold for every backend. */
 void case_test_all(const struct backend *b, double tolerance);
 enum { CASE_N_TEST = 43 };
 

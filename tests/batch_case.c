@@ -41,7 +41,7 @@ bool case_kept(const struct batch_case *c, int qblk, int head, int j)
 	return row[j / 32] >> j % 32 & 1;
 }
 
-/* About normal, variance 1, from one draw: the sum of four uniforms. */
+/* Nearly normal, variance 1, from one draw: the sum of four uniforms. */
 static float noise(struct rng *rng)
 {
 	uint64_t x = rng_u64(rng);
@@ -63,7 +63,7 @@ static void shuffle_pages(struct batch_case *c, struct rng *rng)
 	}
 }
 
-/* Keys and values of one page of one KV head: tokens from first on, of len. */
+/* Fill one page of one KV head with keys and values of the tokens from first on, up to len. */
 static void fill_page(struct batch_case *c, struct rng *rng, enum case_fill fill, size_t at,
 		      int first, int len)
 {
@@ -148,7 +148,7 @@ void case_make(struct batch_case *c, struct rng *rng, enum case_fill fill, struc
 		c->all_q[i] = bf16_from_f32(scale * noise(rng));
 }
 
-/* Queries and masks of the batch. */
+/* Copy the queries of the batch and set its masks. */
 static void cut_data(struct batch_case *c, const int *ctx, const int *rows)
 {
 	size_t row = (size_t)(c->b.shape.q_heads * c->b.shape.head_dim);
@@ -419,7 +419,7 @@ void tokens_free(struct token_lists *l)
 	memset(l, 0, sizeof *l);
 }
 
-/* One row for the query block that begins at position st. */
+/* Draw one row, for the query block that begins at position st. */
 static void draw_columns(struct column_lists *l, size_t row, int st, int tok, double density,
 			 struct rng *rng)
 {

@@ -1,5 +1,5 @@
-/* Ragged batches for tests and measurements, on the host: whole sequences of random queries,
- * keys and values on shuffled pages, from which batches of chunks are cut. */
+/* Ragged batches for tests and measurements, on the host.  A case holds whole sequences of random
+ * queries, keys and values on shuffled pages.  Batches of chunks are cut from it. */
 #ifndef AR_TESTS_BATCH_CASE_H
 #define AR_TESTS_BATCH_CASE_H
 
@@ -11,14 +11,14 @@
 enum case_fill {
 	FILL_NORMAL,		/* about normal, variance 1 */
 	FILL_HUGE,		/* q thirty times as large: softmax is nearly a maximum */
-	FILL_EQUAL,		/* all keys equal, so all scores of a row are */
+	FILL_EQUAL,		/* all keys equal, hence all scores of a row equal */
 	FILL_BLOCKS,		/* blocks differ in direction: a threshold separates them */
-	FILL_RISING,		/* keys go from -30 to 30: scores of a row rise or fall far */
+	FILL_RISING,		/* keys go from -30 to 30: scores of a row rise or fall steeply */
 };
 
 struct batch_case {
 	struct attn_batch b;		/* after case_cut; its arrays belong to the case */
-	struct kv_cache kv;		/* [n_page] pages; 3e38 where no sequence has a token */
+	struct kv_cache kv;		/* [n_page] pages; 3e38 outside of all sequences */
 	bf16_t *q;			/* of the batch */
 	bf16_t *state;			/* [n_page][kv_heads][head_dim], of a selector */
 	uint32_t *mask;			/* of the batch, every bit set */
@@ -36,19 +36,20 @@ struct batch_case {
 /* From 1 to max, log-uniform, so that small numbers are as frequent as large ones. */
 int case_draw_len(struct rng *rng, int max);
 
-/* Sequences of len[r] tokens.  All functions bail out without memory. */
+/* Make sequences of len[r] tokens.  All functions bail out without memory. */
 void case_make(struct batch_case *c, struct rng *rng, enum case_fill fill, struct attn_shape s,
 	       int n_seq, const int *len);
 
-/* The same without queries, keys, values, state and masks. */
+/* Make sequences without queries, keys, values, state and masks. */
 void case_make_bare(struct batch_case *c, struct rng *rng, struct attn_shape s, int n_seq,
 		    const int *len);
 void case_release(struct batch_case *c);
 
-/* Sequence r brings rows[r] tokens on top of ctx[r]; a chunk that ends its sequence is the last. */
+/* Cut a batch: request r has rows[r] new tokens after ctx[r].  A chunk that ends its sequence is
+ * the last chunk of its prompt. */
 void case_cut(struct batch_case *c, const int *ctx, const int *rows);
 
-/* Sequences of ctx[r] + rows[r] tokens, and the cut. */
+/* Make sequences of ctx[r] + rows[r] tokens, and cut the batch. */
 void case_chunks(struct batch_case *c, struct rng *rng, enum case_fill fill, struct attn_shape s,
 		 int n_req, const int *ctx, const int *rows);
 void case_bare_chunks(struct batch_case *c, struct rng *rng, struct attn_shape s, int n_req,
@@ -63,28 +64,28 @@ size_t case_page_elements(const struct batch_case *c);	/* K of a page, all KV he
 
 /* ---- the worked example ---- */
 
-/* 14 tokens, two heads of two channels, blocks of two; the value of key t is (t, -t).  Its
- * chunk is tokens 10 to 13, which case_cut is left to do. */
+/* Make 14 tokens, two heads of two channels, blocks of two; the value of key t is (t, -t).  The
+ * chunk is tokens 10 to 13; the caller cuts it with case_cut. */
 void case_example(struct batch_case *c);
 
-/* Outputs of the chunk, [row][head][channel]. */
+/* Expected outputs of the chunk, [row][head][channel]. */
 enum case_example { EXAMPLE_DENSE, EXAMPLE_BLOCKS, EXAMPLE_UNION };
 void case_example_out(enum case_example which, float out[16]);
 
-/* One sequence of len tokens whose queries, keys and values follow from integer formulas, exact in
- * bf16; case_cut is left to do. */
+/* Make one sequence of len tokens.  Integer formulas give its queries, keys and values, exact in
+ * bf16.  The caller cuts the batch with case_cut. */
 void case_formula(struct batch_case *c, struct attn_shape s, int len);
 
-/* Of one sequence and KV head, with no more tokens than channels: the value at position t is 1 in
- * channel t, so that outputs name what a row sees. */
+/* Set the value at position t to 1 in channel t and 0 elsewhere, so that an output shows the keys
+ * of its row.  For one sequence and one KV head, with at most as many tokens as channels. */
 void case_unit_values(struct batch_case *c);
 
 /* ---- block lists ---- */
 
-/* Number of lists the tiles of cut index. */
+/* Number of lists that the tiles of cut refer to. */
 int case_n_list(const struct batch_case *c, attend_plan_fn *cut, int heads);
 
-/* n random ascending lists over blocks [0, max_kv_blk), each block kept with probability
+/* Make n random ascending lists over blocks [0, max_kv_blk).  A block is kept with probability
  * density; about one list in eight is empty. */
 void case_lists(const struct batch_case *c, int n, double density, struct block_lists *l,
 		struct rng *rng);
@@ -92,18 +93,18 @@ void lists_free(struct block_lists *l);
 
 /* ---- lists of other kinds ---- */
 
-/* Tables with every block of the chunk, as a union leaves them: each past block is kept with
- * probability density. */
+/* Make block tables as after a union: all blocks of the chunk, and each past block with probability
+ * density. */
 void case_tables(const struct batch_case *c, int heads, double density, struct block_lists *l,
 		 struct rng *rng);
 
-/* Random token lists, some empty. */
+/* Make random token lists, some of them empty. */
 void case_tokens(const struct batch_case *c, double density, struct token_lists *l,
 		 struct rng *rng);
 void tokens_free(struct token_lists *l);
 
-/* Random runs and columns, some rows without either, every other one under a band.  Some runs reach
- * past the query block, and past the request's last page. */
+/* Make random vertical-slash lists: runs and columns.  Some rows have neither, and every other row
+ * has a band.  Some runs reach past the query block, and past the request's last page. */
 void case_columns(const struct batch_case *c, double density, struct column_lists *l,
 		  struct rng *rng);
 void columns_free(struct column_lists *l);

@@ -1,5 +1,5 @@
-/* A library that looks like CUPTI: the test says what is launched, and it delivers the records
- * that CUPTI would, out of order and longer than the header knows. */
+/* A fake CUPTI library.  The test announces launches, and the library delivers the records that
+ * CUPTI would deliver, out of order and longer than in the header. */
 #include <cuda.h>
 #include <cupti.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What the test and the library that looks like CUPTI say to each other. */
+/* The interface between the test and the fake CUPTI library. */
 #ifndef AR_FAKE_CUPTI_H
 #define AR_FAKE_CUPTI_H
 
@@ -7,10 +7,10 @@
 
 struct fake_cupti {
 	uint32_t version;
-	int subscribe, enable, push, flush, node;	/* results of these calls, 0: success */
-	int subscribed, finalized, kinds, calls, callbacks, depth;	/* what is open */
-	int zeroed;		/* the buffers were promised to be */
-	int dirty;		/* and were not */
+	int subscribe, enable, push, flush, node;	/* results of these calls; 0: success */
+	int subscribed, finalized, kinds, calls, callbacks, depth;	/* open resources */
+	int zeroed;		/* the caller promised zeroed buffers */
+	int dirty;		/* buffers that were not zero */
 	size_t dropped;
 };
 
@@ -19,7 +19,7 @@ void fake_launch(const char *name, uint32_t corr, uint64_t start, uint64_t end);
 
 /* A node of a graph is created, or cloned from another one. */
 void fake_node(uint64_t id, uint64_t from);
-/* A kernel of a graph, launched by node id. */
+/* A kernel of a graph, launched from node id. */
 void fake_graph_launch(uint64_t id, uint32_t corr, uint64_t start, uint64_t end);
 
 #endif

@@ -1,4 +1,4 @@
-/* Whole files.  Any failure bails out. */
+/* Reading and writing whole files.  Any failure bails out. */
 #ifndef AR_TESTS_FILE_H
 #define AR_TESTS_FILE_H
 

@@ -1,4 +1,4 @@
-/* Whatever bytes a capture file has: opened or refused, read or refused, never worse. */
+/* Fuzz target: any bytes as a capture file.  Opening and reading must succeed or fail cleanly. */
 #include "config.h"
 
 #include <sha2.h>

@@ -1,5 +1,5 @@
-/* Any bytes as each of the small files that options and parameters name: models, gates, patterns,
- * thresholds, job files.  They are read or refused with a message, never worse. */
+/* Fuzz target: any bytes as each of the small files that options and parameters name: models,
+ * gates, patterns, thresholds, job files.  The file must be read, or refused with a message. */
 #include "config.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Any bytes as a trace: the reader must fail or succeed cleanly, and what it accepts must come back
- * from the canonical form unchanged. */
+/* Fuzz target: any bytes as a trace.  The reader must succeed or fail cleanly.  An accepted trace
+ * must be the same after a round trip through the canonical form. */
 #include "config.h"
 
 #include <stdint.h>

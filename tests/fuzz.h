@@ -1,5 +1,5 @@
-/* Fuzz targets.  With fuzz_main.c a target is a test over its corpus; compiled alone with
- * -fsanitize=fuzzer it is libFuzzer's. */
+/* Fuzz targets.  Linked with fuzz_main.c, a target is a test over its corpus.  Compiled alone with
+ * -fsanitize=fuzzer, it is a libFuzzer target. */
 #ifndef AR_TESTS_FUZZ_H
 #define AR_TESTS_FUZZ_H
 
@@ -8,7 +8,7 @@
 
 extern const char fuzz_corpus[];	/* a folder of tests/data/corpus */
 
-/* Aborts where the bytes do harm. */
+/* Feed the bytes to the code under test; abort on an error. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 #endif

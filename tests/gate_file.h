@@ -11,7 +11,7 @@
 #include "kernels/select/seer/seer.h"
 #include "tests/tap.h"
 
-/* Heads of the model; q_heads 0: queries are not projected. */
+/* Heads of the model; q_heads 0: no projection of queries. */
 struct gate_file {
 	int n_layers, k_heads, q_heads, head_dim;
 };
@@ -22,8 +22,9 @@ static inline void gate_must(enum ar_status st, const struct ar_err *err)
 		bail_out("%s", err->msg);
 }
 
-/* Layers first, first + step ... of the model; matrices are in layer order, k before q, drawn from
- * rng, of a size that makes logits of about 1.  w not NULL: their values to w[tensor], owned. */
+/* Write a gate for layers first, first + step ... of the model.  Matrices are random, in layer
+ * order, k before q, scaled for logits of about 1.  w not NULL: w[tensor] gets their values; the
+ * caller frees them. */
 static inline void gate_write(const char *path, const struct gate_file *g, int first, int step,
 			      struct rng *rng, bf16_t **w)
 {
@@ -61,7 +62,7 @@ static inline void gate_write(const char *path, const struct gate_file *g, int f
 	outfile_release(&f);
 }
 
-/* The gate of the file for layers layers of a model of this shape; inv: theta 10000. */
+/* Open the gate file for a model of this shape with layers layers; RoPE base 10000. */
 static inline enum ar_status gate_open(struct seer_self **self, const struct seer *p,
 				       struct attn_shape s, int layers, bool device,
 				       struct ar_err *err)

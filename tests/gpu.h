@@ -1,5 +1,5 @@
-/* Device memory for tests and measurements: everything taken is given back at once.  Any
- * failure bails out, as nothing can be trusted after it. */
+/* Device memory for tests and measurements; one call frees all of it.  Any failure bails out,
+ * because later results cannot be trusted. */
 #ifndef AR_TESTS_GPU_H
 #define AR_TESTS_GPU_H
 
@@ -9,17 +9,17 @@
 #include "base/status.h"
 #include "kernels/attn.h"
 
-/* Whether a GPU of compute capability 8.0 or later answers.  Bails out where there is none
- * although ATTNREPLAY_REQUIRE_GPU=1 says there must be. */
+/* Return whether a GPU of compute capability 8.0 or later is usable.  Bails out without one when
+ * ATTNREPLAY_REQUIRE_GPU=1. */
 bool gpu_usable(void);
 
-/* A test's main(): n tests, which run_all() does; they are skipped without a usable GPU. */
+/* main() of a GPU test: plan n tests and call run_all(), or skip them without a usable GPU. */
 int gpu_main(int n, void (*run_all)(void));
 
-/* What an environment variable says of how much is tested; usual where it is not set. */
+/* Number in the environment variable name, such as a number of cases; usual: its default. */
 long gpu_test_number(const char *name, long usual);
 
-void gpu_must(enum ar_status st, const struct ar_err *err);	/* be AR_OK */
+void gpu_must(enum ar_status st, const struct ar_err *err);	/* bail out unless AR_OK */
 
 void *gpu_host(size_t bytes);				/* on the host; owned by the caller */
 void *gpu_new(size_t bytes, int fill);			/* every byte set to fill */

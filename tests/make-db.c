@@ -1,5 +1,5 @@
-/* make-db FILE writes the sample database for the tests in shell; without an argument it is
- * a test of its own. */
+/* make-db FILE writes the sample database for the shell tests.  Without an argument it is a test of
+ * its own. */
 #include "config.h"
 
 #include <stdio.h>

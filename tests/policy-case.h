@@ -1,4 +1,4 @@
-/* Replays without kernels, recorded: as the text of a scenario, or checked on the way. */
+/* Replays without kernels for tests of policies, recorded as text or checked while they run. */
 #ifndef AR_POLICY_CASE_H
 #define AR_POLICY_CASE_H
 
@@ -14,10 +14,10 @@ struct witness {
 	bool show_free;
 	int64_t n_usable;
 
-	/* What the properties need. */
-	bool quiet, prefill_first, skips;	/* skips: prompts may wait for a whole block */
+	/* For the checked properties: */
+	bool quiet, prefill_first, skips;	/* skips: a prompt may wait for a whole block */
 	int64_t max_batched_tok, max_seqs, long_prefill_tok;
-	int64_t most_iterations;	/* the run fails after that many, 0: never */
+	int64_t most_iterations;	/* the run fails after that many; 0: never */
 	int64_t n_rejected;		/* with a reason */
 	int64_t end_ns, n_tok, recomputed, n_emit, preempted, n_iter;
 	int64_t bad_clock, bad_partial, starved, over_budget, over_seqs, empty, bad_blocks,
@@ -29,7 +29,7 @@ struct witness {
 	uint64_t digest, gaps;		/* gaps: sum over those of the entries, less those of the result */
 };
 
-/* Arrival in microseconds.  In the logs a star marks work that is done again. */
+/* A request; arrival in microseconds.  In the logs a star marks work that is repeated. */
 struct req3 { int64_t us; uint32_t prompt, output; };
 
 struct scenario {
@@ -44,7 +44,7 @@ struct scenario {
 #define LIMITS(t, s) .max_batched_tok = (t), .max_seqs = (s)
 #define POOL(n) .block_tok = 4, .num_blocks = (n) + 1
 
-/* What the reference workloads have in common. */
+/* Options that all reference workloads share. */
 #define BASIC \
   { LIMITS(8, 8) }, { 0 }, { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false
 #define BASIC_OUTCOME \
@@ -55,7 +55,8 @@ struct scenario {
 struct replay replay_of(const struct trace *t, const struct sched_limits *lim, const char *policy,
 			const struct cost_formula *cost, struct witness *s);
 
-/* Three tests; *res must be released.  priority: by request, or NULL. */
+/* Run a scenario: three tests.  priority: one for each request, or NULL.  The caller releases
+ * *res. */
 void run_scenario(const struct scenario *c, const int32_t *priority, struct replay_result *res);
 
 #endif

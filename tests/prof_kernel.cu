@@ -1,4 +1,4 @@
-/* A kernel that lasts a while, for the tests of tracing. */
+/* A long-running kernel for the tests of tracing. */
 #include "config.h"
 
 #include <cuda_runtime.h>

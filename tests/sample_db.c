@@ -1,7 +1,7 @@
 #include "config.h"
 #include "tests/sample_db.h"
 
-/* Iterations end at these times (us); what each of the two requests runs in it. */
+/* End of each iteration in us, and the work of both requests in it. */
 static const struct {
 	int64_t end_us;
 	struct { uint32_t start, n; bool decode, emit; } of[2];		/* n 0: not in it */
@@ -53,7 +53,7 @@ static struct prof_kernel kernel(const char *name, int layer, enum phase phase, 
 	};
 }
 
-/* A tenth of the iteration selects (not when dense), the half attends, the rest are products. */
+/* Phases: a tenth of the time is select (not when dense), half is attend, the rest is linear. */
 static enum ar_status full_iteration(struct store *s, const struct sample_run *r,
 				     struct store_iteration *it, struct ar_err *err)
 {
@@ -78,7 +78,7 @@ static enum ar_status full_iteration(struct store *s, const struct sample_run *r
 	return store_iteration(s, it, err);
 }
 
-/* The chunk's four heads in layer 3 err by 0.01 to 0.04; half of everything was selected. */
+/* The four heads in layer 3 have errors of 0.01 to 0.04; half of all blocks were selected. */
 static enum ar_status put_quality(struct store *s, const struct store_iteration *it,
 				  const struct store_entry *e, struct ar_err *err)
 {

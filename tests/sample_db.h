@@ -1,4 +1,4 @@
-/* A database to test readers with: two requests whose latencies are known by hand. */
+/* A sample database for tests of readers: two requests with latencies computed by hand. */
 #ifndef AR_SAMPLE_DB_H
 #define AR_SAMPLE_DB_H
 
@@ -10,28 +10,28 @@
 enum { SAMPLE_ITERATIONS = 8 };
 
 struct sample_run {
-	const char *method;		/* NULL: none, as with the cost backend */
+	const char *method;		/* NULL: none, as with backend cost */
 	bool dense;
-	int64_t percent;		/* all times are scaled by it; 100: as above */
+	int64_t percent;		/* scale of all times; 100: the times above */
 	int64_t host_ns;		/* of every iteration */
 	const char *options;		/* JSON */
 	const char *setup;		/* NULL: the options */
 	bool full;			/* kernels, phases, accuracy, selection as well */
 };
 
-/* The record of such a run, to be changed before store_run_begin(). */
+/* Record of such a run.  The caller may change it before store_run_begin(). */
 struct store_run sample_record(const struct sample_run *r);
-/* Iteration i of it, and what belongs to it. */
+/* Write iteration i of the run with all its rows. */
 enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int i,
 				struct ar_err *err);
 enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, struct ar_err *err);
 
-/* All of it: begin, iterations, outcomes, end with status "done". */
+/* Write the whole run: begin, iterations, outcomes, end with status "done". */
 enum ar_status sample_write(struct store *s, const struct sample_run *r, int64_t *run_id,
 			    struct ar_err *err);
 
-/* Three runs: dense, compact-fp in half the time, and a failed one of which something is
- * missing everywhere. */
+/* Make a database of three runs: dense, compact-fp in half the time, and a failed run in which
+ * every table lacks rows. */
 enum ar_status sample_database(const char *path, struct ar_err *err);
 
 #endif

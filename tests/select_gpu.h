@@ -1,4 +1,4 @@
-/* A selector on the device beside its reference: one batch through both, on shuffled pages. */
+/* Comparison of a selector on the device with its reference, on batches with shuffled pages. */
 #ifndef AR_TESTS_SELECT_GPU_H
 #define AR_TESTS_SELECT_GPU_H
 
@@ -6,7 +6,7 @@
 #include "tests/batch_case.h"
 #include "tests/gpu.h"
 
-/* Zero but for what comes before c; then case_make() or case_chunks() make c. */
+/* Set the members before c and zero the rest; then make c with case_make() or case_chunks(). */
 struct select_pair {
 	const struct selector *selector;
 	const void *self;
@@ -17,7 +17,7 @@ struct select_pair {
 	void *state_ref;		/* of c.n_page pages, at first all 0xff */
 	size_t state_bytes;
 
-	/* Of the device. */
+	/* On the device: */
 	struct attn_batch b;
 	struct kv_cache kv;
 	bf16_t *q;
@@ -27,29 +27,29 @@ struct select_pair {
 	uint32_t *got;			/* the device's masks, read back */
 };
 
-/* The batch that the case was cut to last, through the reference and through the device.  Cache
- * and state stay on the device from one batch to the next; work is fresh.  Failures bail out. */
+/* Run the last cut batch of the case through the reference or through the device.  Cache and state
+ * stay on the device between batches; the workspace is new.  Failures bail out. */
 void select_ref(struct select_pair *p, const struct selection *out);
 void select_device(struct select_pair *p, const struct selection *out);
 
 const uint32_t *select_masks(struct select_pair *p);	/* the device's; returns got */
 const uint32_t *select_both(struct select_pair *p);	/* and the reference's */
 
-/* Bring cache and state to the device, before anything else; the first batch does it if need be. */
+/* Copy cache and state to the device.  The first batch does it if the test did not. */
 void select_load(struct select_pair *p);
 void select_release(struct select_pair *p);
 
-struct attn_limits select_limits(const struct attn_batch *b);	/* that the batch just keeps */
+struct attn_limits select_limits(const struct attn_batch *b);	/* exactly those of b */
 
-/* Bits of row (request r, its query block i, head h) that differ and that rounding does not
- * explain. */
+/* Number of bits of row (request r, its query block i, head h) that differ by more than rounding
+ * explains. */
 typedef int select_faults_fn(const struct select_pair *p, int r, int i, int h, const uint32_t *got,
 			     const uint32_t *want);
 
-/* Whether there are none in the rows that differ. */
+/* Return whether rounding explains all different rows. */
 bool select_agrees(const struct select_pair *p, select_faults_fn *faults);
 
-/* Random batches of several shapes, of chunks on top of less than most_ctx tokens; each shape ends
+/* Shapes of random batches.  Chunks have a context of fewer than most_ctx tokens.  Each shape ends
  * with a report. */
 struct select_shape {
 	struct attn_shape s;

@@ -89,7 +89,7 @@ static void test_edges(void)
 	ok(acc[2].rel_l2 == 0 && acc[2].cosine == 1, "two zero outputs are equal");
 }
 
-/* What is no number must not look like a distance of 0. */
+/* A NaN must not look like a distance of 0. */
 static void test_not_finite(void)
 {
 	static const float odd[] = { NAN, INFINITY, -INFINITY };

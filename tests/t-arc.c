@@ -1,4 +1,4 @@
-/* Hostile .arc files: every checksum is right, what it covers is not. */
+/* Hostile .arc files: every checksum is correct, but the content is wrong. */
 #include "config.h"
 
 #include <sha2.h>

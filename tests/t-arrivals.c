@@ -1,4 +1,4 @@
-/* Open and closed loops: who arrives when. */
+/* Arrival times of requests in open and closed loops. */
 #include "config.h"
 #include "replay/sched/arrivals.h"
 
@@ -37,7 +37,7 @@ static struct arrivals *start(const struct trace *t, struct arrival_rule rule)
 	return a;
 }
 
-/* Serve one request after another, each service_ns long; "id@arrival ..." is what came. */
+/* Serve one request after another, each service_ns long; the log is "id@arrival ...". */
 static const char *serve(const struct trace *t, struct arrival_rule rule, int64_t service_ns)
 {
 	struct arrivals *a = start(t, rule);

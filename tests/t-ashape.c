@@ -1,5 +1,6 @@
-/* A-shape by tokens: each row sees exactly the keys that the rule names, wherever a prompt is cut.
- * With equal keys a row is the mean of what it sees, and values that are unit vectors name it. */
+/* A-shape by tokens: each row attends to exactly the keys of the rule, wherever a prompt is cut.
+ * With equal keys an output row is the mean of the values of its keys.  Unit vectors as values then
+ * show which keys these are. */
 #include "config.h"
 
 #include <stdio.h>

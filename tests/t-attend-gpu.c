@@ -1,10 +1,10 @@
 /*
- * The CUDA kernels of attention against the reference, on random ragged batches; and again, to the
- * same bits: which part of a tile is ready last changes from launch to launch.
+ * The CUDA attention kernels against the reference, on random ragged batches.  A second launch must
+ * give the same bits, although the parts of a tile finish in another order each time.
  *
- * Cases are numbered, and the settings take turns: ATTNREPLAY_TEST_CASES (600) of them run from
- * number ATTNREPLAY_TEST_FIRST (0) on, as ATTNREPLAY_TEST_SEED (1) draws them.  A case depends on
- * its number and the seed alone, so several processes can share the work.
+ * Cases are numbered, and successive cases take different settings.  ATTNREPLAY_TEST_CASES (600) is
+ * the number of cases, ATTNREPLAY_TEST_FIRST (0) the first case, ATTNREPLAY_TEST_SEED (1) the seed.
+ * A case depends only on its number and the seed, so several processes can share the work.
  */
 #include "config.h"
 
@@ -24,7 +24,7 @@ enum { N_SETTING = 28, N_TEST = N_SETTING + 8 };
 
 enum { PAGE = 128 };
 
-/* What a comparison found wrong; 0 in all members is right. */
+/* Errors that a comparison found; all 0: none. */
 struct verdict {
 	double worst;		/* largest excess over the tolerance */
 	int bad_abs, bad_l2, bad_zero, bad_lse;
@@ -169,7 +169,7 @@ static size_t plan_batch(struct batch_case *c, const struct setting *t, struct a
 	return x->work_bytes(&c->b.shape, &most, t->heads);
 }
 
-/* What is launched, all of it on the device. */
+/* Arguments of a launch, all on the device. */
 struct launch {
 	const struct executor *x;
 	struct attn_batch b;
@@ -427,7 +427,7 @@ static void test_refusals(void)
 	       "attend: nothing to do");
 }
 
-/* Launches without what they need, on a machine without a GPU. */
+/* Launches that lack an argument, on a machine without a GPU. */
 static void test_failure(void)
 {
 	struct block_lists all = { 0 };

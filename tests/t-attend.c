@@ -277,7 +277,7 @@ static void test_dense(void)
 	}
 	is_int(differ_full, 0, "no lists equal full lists bit for bit");
 	is_int(differ_pack, 0, "how rows are packed and tiles might be cut changes no bit");
-	is_int(differ_alone, 0, "nor does the number of threads");
+	is_int(differ_alone, 0, "the number of threads changes no bit");
 	is_int(nonzero, 0, "empty lists give 0 and -inf");
 }
 
@@ -602,7 +602,8 @@ static void test_level(void)
 		if (x.n != want[i].n || x.len != want[i].len)
 			diag("%d tiles, %d", x.n, x.len);
 		if (x.len)
-			is_int(x.end, x.len * want[i].page + PART_COST, "which no part outlasts");
+			is_int(x.end, x.len * want[i].page + PART_COST,
+			       "no part takes longer than that");
 	}
 }
 

@@ -25,7 +25,7 @@ static void test_cost(void)
 	case_close(&c);
 }
 
-/* What phases one chunk behind another has. */
+/* Phases of a chunk that follows another chunk. */
 static void test_phases(void)
 {
 	static const struct {

@@ -274,7 +274,8 @@ static void test_graph_events(void)
 	trace_decodes(&c, &cost);
 	ok(cost.event_ns > 0 && cost.cost_ns > cost.event_ns && cost.cost_ns < 2 * cost.event_ns,
 	   "an event in the graph parts the layers from the head");
-	ok(cost.span_ns == -1 && cost.n_kernel == 0, "also without tracing");
+	ok(cost.span_ns == -1 && cost.n_kernel == 0,
+	   "without tracing there is no span and no kernel");
 	case_close(&c);
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The comparison with PyTorch: what is measured, what is made of it, and the command that does both.
+# The comparison with PyTorch: measuring, comparing, and the command that does both.
 . "$srcdir/tests/tap.sh"
 
 python=${PYTHON:-python3}
@@ -12,7 +12,7 @@ compare() { "$python" "$srcdir/contrib/bench_compare.py" "$@"; }
 verdicts() { sed -n '/^target/,$p' "$1" | grep -o '  met\|  missed\|  no data' | sed 's/^ //' |
 	tr -d '\n'; }
 
-# ---- the comparison, on made-up rows ----
+# ---- the comparison, on invented rows ----
 
 # row IMPL WHAT BATCH CHUNK CONTEXT DENSITY US EVENT_US FLOPS BYTES: tflops and tbs follow from US
 row() {
@@ -81,8 +81,8 @@ compare "$tmp/ours" >"$tmp/report"
 is 'alone, what needs no other program is judged' "$? $(verdicts "$tmp/report")" \
 	'0  no data no data no data no data met met met met'
 
-# The clock falls from round to round, by as much for both.  Within a round ours takes 0.9, 1 and
-# 1.1 of their time, and selection 0.05, 0.05 and 0.01 of dense attention's.
+# The clock falls from round to round, equally for both programs.  In the rounds our time is 0.9, 1
+# and 1.1 of theirs, and selection takes 0.05, 0.05 and 0.01 of dense attention.
 rounds() { # rounds FILE IMPL WHAT US...
 	file=$1 impl=$2 kind=$3 round=0
 	shift 3
@@ -112,7 +112,7 @@ ok 'a line that is no row is named' fails 3 'short:1: not a row of a benchmark' 
 ok 'a file that is missing is named' \
 	fails 3 'nowhere: No such file' compare "$tmp/ours" "$tmp/nowhere"
 
-# ---- measuring, with a PyTorch that only pretends ----
+# ---- measuring, with a fake PyTorch ----
 
 mkdir -p "$tmp/stub/torch/nn/attention"
 cat >"$tmp/stub/torch/__init__.py" <<'END'

@@ -1,4 +1,5 @@
-/* Methods matched to a sparsity: how values are found, and real selectors by their references. */
+/* Tuning methods to a sparsity: the search for a value, and real selectors with their
+ * references. */
 #include "config.h"
 
 #include <math.h>
@@ -82,7 +83,8 @@ static void test_search(void)
 	is_int(find("flashprefill", 11, up, &x), AR_OK, "a method near enough is found");
 	ok(x.how == BENCH_MATCH_STATED && !x.knob && x.sparsity == 10 &&
 	   !strcmp(x.method, "flashprefill"), "and left as it is");
-	is_int(find("flashprefill", 69.8, up, &x), AR_OK, "another is turned");
+	is_int(find("flashprefill", 69.8, up, &x), AR_OK,
+	       "the parameter of another method is tuned");
 	ok(x.how == BENCH_MATCH_TUNED && !strcmp(x.knob, "alpha") &&
 	   fabs(x.sparsity - 69.8) <= 0.25 && fabs(rising(x.value) - 69.8) <= 0.25,
 	   "up to what leaves out as much: %s", x.method);
@@ -97,12 +99,12 @@ static void test_search(void)
 	ok(x.how == BENCH_MATCH_TUNED && fabs(falling(x.value) - 60) <= 0.25,
 	   "and is turned the other way: %s", x.method);
 	find("flashprefill", 100, up, &x);
-	ok(x.how == BENCH_MATCH_TUNED && x.value == 1, "its end may be what is wanted");
+	ok(x.how == BENCH_MATCH_TUNED && x.value == 1, "the end of the range may match");
 	find("proxyattn", 99, down, &x);
 	ok(x.how == BENCH_MATCH_NONE && x.value == 0 && x.sparsity == 90,
 	   "what no value reaches is not matched, and the nearest is told");
 	find("flashprefill", 25, jump, &x);
-	ok(x.how == BENCH_MATCH_NONE, "nor what lies in a jump");
+	ok(x.how == BENCH_MATCH_NONE, "a sparsity inside a jump is not matched");
 	find("flashprefill", 60, flat, &x);
 	ok(x.how == BENCH_MATCH_NONE && !x.knob && !strcmp(x.method, "flashprefill"),
 	   "a knob without effect is not turned");
@@ -127,7 +129,7 @@ static void test_failures(void)
 	snprintf(text, sizeof text, "seer:gate=%0*d", BENCH_MATCH_TEXT, 0);
 	is_int(find(text, 60, up, &x), AR_USAGE, "a method too long to be changed is refused");
 	snprintf(text, sizeof text, "seer:gate=%0*d", BENCH_MATCH_TEXT - 12, 0);
-	is_int(find(text, 60, up, &x), AR_USAGE, "also where only the change is too long");
+	is_int(find(text, 60, up, &x), AR_USAGE, "a changed method that is too long is refused");
 }
 
 static void test_faults(void)
@@ -187,7 +189,8 @@ static void test_random(void)
 	       "without a union what is selected is what is attended to");
 	is_int(bench_match_random("compact-fp", goal, text, &err), AR_USAGE,
 	       "with one what it would leave of the drawn is another matter");
-	is_int(bench_match_random("nope", goal, text, &err), AR_USAGE, "nor what is no method");
+	is_int(bench_match_random("nope", goal, text, &err), AR_USAGE,
+	       "an unknown method cannot be drawn");
 }
 
 /* ---- the references ---- */

@@ -1,4 +1,4 @@
-/* What bench method and bench paper compute with: samples of chunks, inputs, published figures. */
+/* The parts of bench method and bench paper: samples of chunks, inputs, published figures. */
 #include "config.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static void test_samples(void)
 	int bad = 0, out = 0;
 
 	is_int(bench_samples(8, 0), 8, "no number of samples means every chunk");
-	is_int(bench_samples(8, 20), 8, "and so does one above the number of chunks");
+	is_int(bench_samples(8, 20), 8, "a number above the number of chunks means every chunk");
 	ok(s.chunk == 1 && s.weight == 4 && t.chunk == 6 && t.weight == 4,
 	   "two samples of eight chunks are one of the middle ones of each half");
 	s = bench_sample_at(1, 8, 0);
@@ -74,7 +74,8 @@ static void test_counts(void)
 	SELECTION_COUNTS(X)
 #undef X
 	is_int(bad, 0, "all %d counts are added by weight", n);
-	ok(bench_ratio(1, 4) == 0.25 && isnan(bench_ratio(0, 0)), "nothing of nothing is no share");
+	ok(bench_ratio(1, 4) == 0.25 && isnan(bench_ratio(0, 0)),
+	   "a share of 0 out of 0 is undefined");
 }
 
 /* ---- chunks of a case ---- */
@@ -213,7 +214,7 @@ static void test_capture(void)
 		bail_out("%s", err.msg);
 	is_int(s.n_tok, 1000, "the first tokens of a capture are read");
 	is_int(s.layer, 5, "the layer has its number in the model");
-	is_int(s.n_layers, 6, "which has no fewer layers");
+	is_int(s.n_layers, 6, "the model has at least as many layers");
 	is_int(differ(c, &s, CAPTURE_Q, 4, 0), 0, "the first query heads are a rank's");
 	is_int(differ(c, &s, CAPTURE_K, 1, 4), 0, "the first KV heads as well");
 	is_int(differ(c, &s, CAPTURE_V, 1, 5), 0, "values follow keys");
@@ -264,7 +265,8 @@ static void test_repeated(void)
 	is_int(s.repeats, 2, "twice as many heads are those of the capture twice");
 	is_int(differ(c, &s, CAPTURE_Q, 8, 0) + differ(c, &s, CAPTURE_K, 2, 16) +
 	       differ(c, &s, CAPTURE_V, 2, 20), 0, "the first are as captured");
-	ok(again(&s, 0, 8) && again(&s, 16, 2) && again(&s, 20, 2), "and so are the second");
+	ok(again(&s, 0, 8) && again(&s, 16, 2) && again(&s, 20, 2),
+	   "the second half of the heads repeats the capture's");
 	bench_source_release(&s);
 	capture_close(c);
 }
@@ -401,7 +403,7 @@ static void test_figures(void)
 	ok(!paper_find("ca-1"), "a table that is not there is not found");
 }
 
-/* What the paper states for a row and column; *selected as paper_sparsity() has it. */
+/* Stated sparsity of a row and column; *selected as in paper_sparsity(). */
 static double stated(const char *table, const char *label, int col, bool *selected)
 {
 	const struct paper_table *t = paper_find(table);
@@ -422,7 +424,8 @@ static void test_sparsity(void)
 	   "at another chunk size it is what the selector leaves out");
 	ok(stated("ca-9", "CA-FP (Copy)", 0, &selected) == 89.8 && selected,
 	   "an executor of the same selection has its sparsity");
-	ok(stated("ca-4", "FlashPrefill", 4, &selected) == 69.8, "another method has its own");
+	ok(stated("ca-4", "FlashPrefill", 4, &selected) == 69.8,
+	   "another method has its own sparsity");
 	ok(isnan(stated("ca-4", "CompactAttention-FP", 3, &selected)),
 	   "at another context nothing is stated");
 	ok(stated("ca-6", "CompactAttention-FP", 1, &selected) == 57.82 && !selected,
@@ -435,7 +438,7 @@ static void test_sparsity(void)
 	   stated("ca-1b", "SeerAttention, own mask", 1, &selected) == 90 && selected,
 	   "a figure at one sparsity states it for every mask");
 	ok(isnan(paper_sparsity(paper_find("ca-1b"), &dense, 0, &selected)),
-	   "but dense attention has none");
+	   "dense attention has no sparsity");
 	ok(!strcmp(paper_method("seer")->instead, "seer:gate=mean") && !paper_method("dense"),
 	   "a method that wants a file has a stand-in");
 }

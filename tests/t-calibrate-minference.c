@@ -1,4 +1,4 @@
-/* MInference's patterns: the best of the candidates by what the selector keeps of the attention. */
+/* MInference's patterns: the candidate that keeps the most attention wins. */
 #include "config.h"
 
 #include <math.h>
@@ -101,7 +101,7 @@ static double held(const struct calib_layer *l, int pos, int h, const struct col
 	return some / all;
 }
 
-/* What a candidate is worth for each head. */
+/* Value of a candidate for each head. */
 static void worth(const struct calib_layer *l, int k, double *out)
 {
 	const struct minference p = { .path = (char *)one_path, .ratio = 1, .last = 64, .sink = 30,
@@ -214,7 +214,7 @@ static void test_layers(void)
 	is_int(count(text, "{"), 3, "the array ends with the last captured layer");
 	free(text);
 	text = calibrated(&(struct args){ .from = 0, .layers = 5 }, 200);
-	is_int(count(text, "{"), 5, "or has as many as the model");
+	is_int(count(text, "{"), 5, "or the array has as many layers as the model");
 	is_int(count(text, "\"1\": "), 5, "each with every head");
 	is_int(count(text, "stream_llm"), 10, "of equal candidates the first one is taken");
 	free(text);
@@ -237,7 +237,7 @@ static void test_faults(void)
 
 	is_int(calibrate(&a, 200, &err), AR_USAGE, "without a row to judge by it is refused");
 	is_str(err.msg, "t-calibrate-minference.st: no row of 200 counts from 200 on; lower --from",
-	       "which the message says");
+	       "the message gives the reason");
 	a.from = 100;
 	fault_threads(true);	/* with threads the k-th allocation is not always the same one */
 	for (; hit && k < 200; k++) {

@@ -1,5 +1,5 @@
-/* Calibration: layers of captures, threads, and XAttention's thresholds against the rule written
- * out. */
+/* Calibration: layers of captures, threads, and XAttention's thresholds against a direct
+ * implementation of the rule. */
 #include "config.h"
 
 #include <cjson/cJSON.h>
@@ -298,14 +298,14 @@ static void test_thresholds(struct capture **c, const char *mass, const char *st
 		calib_layer_release(&a);
 		calib_layer_release(&b);
 	}
-	is_int(bad_layers, 0, "it has a row for each captured layer");
+	is_int(bad_layers, 0, "the table has a row for each captured layer");
 	is_int(off, 0, "mass %s, stride %s: the largest threshold of two captures, rounded up",
 	       mass, stride);
 	cJSON_Delete(o);
 	setting_release(&s);
 }
 
-/* What is written is what the method reads. */
+/* The method reads the same values that were written. */
 static void test_reads(void)
 {
 	static const struct selector_env env = { .shape = { HEADS, KV_HEADS, DIM, 64 },

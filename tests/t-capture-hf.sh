@@ -1,5 +1,5 @@
 #!/bin/sh
-# contrib/capture_hf.py on small random models, where Python has what it needs.
+# contrib/capture_hf.py on small random models, if Python has the needed packages.
 . "$srcdir/tests/tap.sh"
 
 python=${PYTHON:-python3}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Manners of the command line: streams and exit statuses.
+# Conventions of the command line: streams and exit statuses.
 . "$srcdir/tests/tap.sh"
 
 help_on_stdout() { "$ATTNREPLAY" --help 2>/dev/null | grep -q '^usage:'; }

@@ -1,6 +1,5 @@
 #!/bin/sh
-# attnreplay bench method and bench paper: what they would run, and, with a GPU, a quick run
-# of both.
+# attnreplay bench method and bench paper: the planned cases, and, with a GPU, a quick run of both.
 . "$srcdir/tests/tap.sh"
 
 sample=$srcdir/traces/samples/niah-2k.arc
@@ -196,7 +195,7 @@ if [ $status = 4 ]; then
 	done
 else
 	is 'a paper runs' "$status $(cat "$tmp/err")" '0 '
-	# what lies before the chunk is sparser for a block and head than for all of them
+	# before a union the density is lower than after it
 	ok 'a union is no sparser' \
 		awk '{ x[NR] = $1 } END { if (NR < 12) exit 1; for (c = 1; c <= 3; c++)
 		if (x[c] < x[c + 3] || x[c + 3] < x[c + 6] || x[c + 6] < x[c + 9]) exit 1 }' <<-END

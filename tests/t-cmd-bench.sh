@@ -1,5 +1,5 @@
 #!/bin/sh
-# attnreplay bench: which cases it runs, how much work they are, and, with a GPU, a quick run.
+# attnreplay bench: the planned cases, their work, and, with a GPU, a quick run.
 . "$srcdir/tests/tap.sh"
 
 bench() { "$ATTNREPLAY" bench attention "$@"; }
@@ -50,7 +50,7 @@ is 'without a GPU there are no times' "$(grep -vc '"us":null' "$tmp/all")" 0
 dry --what dense --batch 1,2 --chunk 128,1K --context 512 >"$tmp/some"
 is 'shapes are combined' "$(values batch <"$tmp/some")" '1 1 2 2 '
 is 'a chunk is no longer than its context' "$(values chunk <"$tmp/some")" '128 512 128 512 '
-# 16 heads, (128 rows past 384 keys each, and their triangle) * 4 * 128
+# 16 heads, (128 rows with 384 earlier keys each, and their triangle) * 4 * 128
 is 'work is counted exactly' \
 	"$(values flops <"$tmp/some")" '470286336 1075838976 940572672 2151677952 '
 is 'decode reads its keys and values once' \

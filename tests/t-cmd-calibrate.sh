@@ -1,5 +1,5 @@
 #!/bin/sh
-# attnreplay calibrate on the sample, and runs with what it wrote.
+# attnreplay calibrate on the sample, and runs with the files that it wrote.
 . "$srcdir/tests/tap.sh"
 
 sample=$srcdir/traces/samples/niah-2k.arc
@@ -7,7 +7,7 @@ calibrate() { "$ATTNREPLAY" calibrate "$@"; }
 made() { calibrate xattention --capture "$sample" --tokens 1000 -o "$tmp/$1" --stride "$2"; }
 row() { sed -n 's/^ *\[\(.*\)\].*/\1/p' "$1" | tr -d ' ' | tr , '\n'; }
 
-# density METHOD: the share that was selected, and the recall
+# density METHOD: the selected share, and the recall
 density() {
 	printf '{"timestamp": 0, "input_length": 2100, "output_length": 1, "hash_ids": [1, 2, 3, 4, 5]}\n' \
 		>"$tmp/trace.jsonl"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# attnreplay run --costs: runs from the costs of runs, through the program.
+# attnreplay run --costs: runs with the costs of earlier runs, through the program.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
@@ -36,7 +36,7 @@ costs() { # costs FROM OPTION...
 	"$ATTNREPLAY" run --backend cost --costs "$from" "$@"
 }
 value() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n 1; }
-# Rows that run $2 or run $3 of database $1 has and the other has not.
+# Rows of database $1 that only one of the runs $2 and $3 has.
 differ() {
 	it='iter_no, start_ns, end_ns, host_ns, prefill_tokens, decode_tokens, batch_size,
 		blocks_used,
@@ -53,7 +53,7 @@ differ() {
 		+ (SELECT count(*) FROM ($5 EXCEPT $4)) AS n"
 }
 
-# ---- a run from its own costs ----
+# ---- a run with its own costs ----
 
 cpu runs.db --trace trace.csv $sched --method dense,compact-fp >out 2>err
 is 'two methods are timed' $? 0
@@ -196,7 +196,7 @@ else
 	skip 'damaged databases are bad data' 'no sqlite3'
 fi
 
-# ---- the comparison of a window with what another one predicts ----
+# ---- the comparison of a window with its prediction from another window ----
 
 window() { # window PROGRAM: costs are linear in what they depend on
 	rm -f window.db

@@ -1,5 +1,5 @@
 #!/bin/sh
-# attnreplay select on the sample: what it shows, in every form, and what it refuses.
+# attnreplay select on the sample: its output in every format, and its refusals.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
@@ -21,7 +21,7 @@ is 'unions are counted, too' \
 	"$(density q-block past) $(density sub-group past) $(density group past)" \
 	'32 32 8 8 8 8'
 is '... with the chunk open'            "$(density group full)"        '12 12'
-# 8 heads, 256 rows past 512 keys and their triangle
+# 8 heads, 256 rows with 512 earlier keys and their triangle
 is 'pairs are exact'                    "$(density executed causal)"   '1311744 1311744'
 is 'dense is like itself' \
 	"$(grep -c 'relative L2 mean 0 max 0, cosine min 1.000000, recall mean 1.0000' out)" 1
@@ -60,13 +60,13 @@ is 'the default is the last chunk of the prompt' "$(show --chunk 104 --method de
 is 'methods come one after the other' \
 	"$(small --method dense,compact-fp:alpha=0.1,sink=1 | grep -c '^niah')" 2
 
-# What a selection is does not depend on where chunks begin, up to the query blocks themselves.
+# The selection of whole query blocks does not depend on where chunks begin.
 one() { show --method flashprefill --head 2 --picture none "$@" | grep "query block $block:"; }
 block=7
 is 'a query block selects the same in any chunk' \
 	"$(one --context 896 --chunk 128)" "$(one --context 512 --chunk 1024)"
 
-# The last two query blocks of the prompt, rows 1920 to 2103, are a dense chunk behind the others.
+# The last two query blocks of the prompt, rows 1920 to 2103, are the dense tail.
 tail=compact-fp:alpha=0.5,sink=1,window=1,last-n=2
 show --context 1664 --chunk 256 --method "$tail" >body
 show --context 1664 --chunk 440 --method "$tail" >out
@@ -179,7 +179,7 @@ rank() { small --tp 2 >out && grep -q '; 4 query heads, 1 KV heads;' out &&
 	! grep -q '^ *4 *[01]  ' out; }
 ok 'a rank has its heads only' rank
 
-# ---- what a run says, this says ----
+# ---- agreement with attnreplay run ----
 
 agrees() {
 	echo TIMESTAMP,ContextTokens,GeneratedTokens >t.csv
@@ -196,7 +196,7 @@ agrees() {
 	cat run select
 	cmp run select
 }
-# The page's query of densities by definition, for that chunk.
+# The query of the manual page that computes densities by definition, for that chunk.
 query=$(awk '/^SELECT/ { q = "" } { q = q "\n" $0 }
 	/GROUP BY/ && q ~ /chunk_full/ { print q; exit }' \
 	"$srcdir/man/attnreplay-db.5.in" | sed 's/tiles_total > 0/& AND chunk_no = 2/')
@@ -239,7 +239,7 @@ else
 	ok '... and are as near to dense' near
 fi
 
-# ---- what is refused ----
+# ---- refusals ----
 
 ok 'a capture is needed' wrong 'no capture given; name one with --capture FILE' "$ATTNREPLAY" select
 ok 'operands are not' wrong "'x' is one operand too many: select takes options only" show x

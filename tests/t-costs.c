@@ -1,5 +1,5 @@
-/* Costs from an earlier run: the shape of a batch, the table, a run that is scheduled again from
- * its own costs, and how far the interpolation is from what it did not see. */
+/* Costs from an earlier run: the features of a batch, the table, and a run replayed with its own
+ * costs.  Also the error of the interpolation for batches that it did not see. */
 #include "config.h"
 #include "replay/cost/costs.h"
 #include "replay/cost/kdtree.h"
@@ -39,7 +39,7 @@ static void test_shape(void)
 	is_int(s.feature[BATCH_PREFILL_PAIRS], 36 + 101 + 102 + 103,
 	       "a query is paired with all keys up to itself");
 	is_int(s.feature[BATCH_DECODES], 2, "decodes are counted");
-	is_int(s.feature[BATCH_DECODE_CONTEXT], 51 + 21, "so are the keys that they read");
+	is_int(s.feature[BATCH_DECODE_CONTEXT], 51 + 21, "the keys that decodes read are counted");
 
 	e[3] = e[0];
 	e[0] = last;
@@ -54,7 +54,8 @@ static void test_shape(void)
 	e[0].start--;
 	e[2].start++;
 	e[1].emit = true;
-	ok(batch_shape(&b).composition != s.composition, "so is a chunk that ends its prompt");
+	ok(batch_shape(&b).composition != s.composition,
+	   "a chunk that ends its prompt makes another batch");
 }
 
 /* ---- the table ---- */
@@ -111,7 +112,8 @@ static void test_reuse(void)
 	   find(t, a, &from) == 6 * MS, "costs of a batch come back in the order of measurement");
 	ok(find(t, a, &from) == 6 * MS && find(t, a, &from) == 6 * MS && from == COST_MEASURED,
 	   "the last one is used again from then on");
-	ok(find(t, b, &from) == 9 * MS && from == COST_MEASURED, "others are not used up by it");
+	ok(find(t, b, &from) == 9 * MS && from == COST_MEASURED,
+	   "costs of other batches are not used up");
 	c.composition++;
 	find(t, c, &from);
 	is_int(from, COST_INTERPOLATED, "equal features do not make an equal batch");
@@ -287,7 +289,7 @@ static int by_cost(const void *a, const void *b)
 
 enum { N_GUESS = 2000, PARTS = 10 };
 
-/* What a table of costs with noise has for other batches, lightest first. */
+/* Costs from a table with noise for other batches, lightest first. */
 static void guess(struct guess *g, struct rng *r)
 {
 	struct cost_table *t = table();
@@ -354,7 +356,7 @@ static void test_outside(void)
 	is_int(outside, BATCH_PREFILL_PAIRS, "... and the feature is told");
 	ok(cost > 0, "... and a cost");
 	find(t, shape(0, 0, 1, 100), &from);
-	is_int(from, COST_EXTRAPOLATED, "nor below");
+	is_int(from, COST_EXTRAPOLATED, "a batch below the range is extrapolated too");
 	cost_table_range(t, BATCH_DECODES, &min, &max);
 	ok(min == 2 && max == 8, "the range is told");
 	cost_table_destroy(t);
@@ -500,7 +502,7 @@ static int64_t rows_differ(const char *columns, const char *from)
 
 enum { BLOCK_TOK = 16, MAX_REQ = 60 };
 
-/* Requests of which many begin with what others begin with. */
+/* Requests, many of which share a prefix. */
 static void random_trace(struct trace *t, struct rng *r)
 {
 	static struct request req[MAX_REQ];
@@ -664,7 +666,7 @@ static void test_window(double scale)
 	trace_free(test);
 }
 
-/* ---- what cannot be used ---- */
+/* ---- unusable runs ---- */
 
 static void change(const char *sql)
 {

@@ -1,5 +1,5 @@
-/* Counts of random selections against the definitions, one (head, query block, block) or pair of a
- * row and a key at a time. */
+/* Counts of random selections against a direct count.  The direct count visits every (head, query
+ * block, block) and every (row, key) pair. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static const struct selector of_tokens = { .name = "tokens", .gives = SHAPE_TOKE
 static const struct selector of_columns = { .name = "columns", .gives = SHAPE_COLUMNS,
 					    .columns = many };
 
-/* Request 0 of a batch and what was selected for it. */
+/* Request 0 of a batch and its selection. */
 struct picked {
 	struct batch_case c;
 	struct method m;
@@ -297,7 +297,7 @@ static void test(const struct selector *s, int n)
 	}
 	is_int(bad, 0, "%s are counted as defined, in %d random batches", s->name, n);
 	ok(sum.kv_sel > 0 && sum.kv_sel < sum.kv_total && sum.sub_total > sum.kv_total &&
-	   (s == &of_tokens || sum.blind), "which differ in what they keep");
+	   (s == &of_tokens || sum.blind), "the batches differ in the kept blocks");
 }
 
 int main(void)

@@ -14,7 +14,7 @@ plot() { "$python" "$srcdir/contrib/curve_plot.py" "$@"; }
 xml()  { "$python" -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' "$1"; }
 points() { grep -c '<circle' "$1"; }
 
-# ---- the drawing, of made-up rows ----
+# ---- the drawing, of invented rows ----
 
 row() { # row METHOD LAYER DENSITY REL_L2 RECALL [SELECT UNION EXEC BLOCK]
 	echo "\"a\",$2,512,256,cpu,\"$1\",\"{\"\"select\"\":\"\"${6:-s}\"\",\"\"union\"\":\"\"${7:-u}\"\",\"\"exec\"\":\"\"${8:-e}\"\"}\",,,,$3,,$4,,,$5,,${9:-128}"
@@ -59,7 +59,7 @@ ok 'the oracle is dashed' grep -q 'polyline.*stroke="#000" stroke-dasharray="6 3
 ok '... and says of which blocks' grep -q '>oracle, blocks of 128<' bound.svg
 ok 'a density of 0 is drawn at the edge' grep -q 'cx="70.0"' bound.svg
 
-# ---- the upper bound, of made-up rows: 0.5 at 0.2, 0.8 at 0.4 ----
+# ---- the upper bound, of invented rows: 0.5 at 0.2, 0.8 at 0.4 ----
 
 compare() { "$python" "$srcdir/contrib/curve_bound.py" "$@"; }
 against() { # against ROW...: rows beside the oracle's
@@ -85,7 +85,7 @@ others() { against 'a 1 0.3 0 1' 'b 0 0.3 0 1 s u e 64' 'c 0 0.3 0 1 s u gather'
 ok 'other layers, other blocks and single tokens are not compared' others
 is '... not at all' "$(tail -1 points)" '0 points, 0 above the oracle'
 
-# ---- those of the README ----
+# ---- the curves of the README ----
 
 for doc in accuracy-density accuracy-density-32k; do
 	is "$doc: what is drawn is what the table has" "$(points "$srcdir/doc/$doc.svg")" \
@@ -105,7 +105,7 @@ is 'every method has its line' "$(wc -l <out/curve.csv | tr -d ' ')" 5
 is '... and its points' "$(points out/curve.svg) $(wc -l <out/points.csv | tr -d ' ')" '8 5'
 is '... and is below the oracle' "$(tail -1 out/curve.bound)" '2 points, 0 above the oracle'
 ok '... and its text' grep -q 'context 768, chunk 256: compact-fp$' out/curve.txt
-# the density that is executed and recall, by line
+# the executed density and the recall of each line
 figures() { sed 's/"[^"]*\(""[^"]*\)*"/x/g' out/curve.csv |
 	awk -F, -v n="$1" 'NR == n { print $11, $16 }'; }
 better() { echo "$(figures 2) $(figures 3) $(figures 4)" |
@@ -113,7 +113,7 @@ better() { echo "$(figures 2) $(figures 3) $(figures 4)" |
 ok 'the oracle beats chance, and with more it is better' better
 cat >fake <<'F'
 #!/bin/sh
-# Notes the methods, one a line: a comma stands before a further parameter, or before a method.
+# Write the methods, one on each line.  A comma precedes a further parameter or a method.
 while [ "$1" != --method ]; do [ "$1" != --csv ] || csv=$2; shift; done
 printf %s "$2" | awk -v RS=, '{ printf "%s%s", NR == 1 ? "" : /:|^select=/ ? "\n" : ",", $0 }
 	END { print "" }' >list

@@ -1,6 +1,6 @@
 /*
- * Decode attention on the device against the reference, all blocks and under tables, on random
- * batches.  ATTNREPLAY_TEST_CASES (60) and ATTNREPLAY_TEST_SEED (1) say how many and which.
+ * Decode attention on the device against the reference, over all blocks and over block tables, on
+ * random batches.  ATTNREPLAY_TEST_CASES (60) is their number, ATTNREPLAY_TEST_SEED (1) their seed.
  */
 #include "config.h"
 
@@ -49,7 +49,7 @@ static void pair_release(struct pair *p)
 	case_release(&p->c);
 }
 
-/* What the device makes of the case, owned.  l NULL: all blocks. */
+/* Output of the device for the case; the caller frees it.  l NULL: all blocks. */
 static bf16_t *run(struct pair *p, int heads, const struct block_lists *l, int n_list)
 {
 	size_t bytes = p->c.q_len * sizeof(bf16_t);

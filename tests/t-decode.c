@@ -1,5 +1,5 @@
-/* The reference of decode attention, all blocks and under tables, against single rows in double
- * precision. */
+/* The reference of decode attention, over all blocks and over block tables, against single rows in
+ * double precision. */
 #include "config.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The man pages, the README, the completion and the program say the same.
+# The man pages, the README, the completion and the program agree.
 . "$srcdir/tests/tap.sh"
 
 man=$(dirname "$ATTNREPLAY")/man
@@ -79,7 +79,7 @@ for page in "$man"/*.[15]; do
 	[ "$name" = attnreplay.1 ] ||
 		ok "attnreplay.1 refers to $name" \
 		grep -q "Xr ${name%.?} ${name##*.}" "$man/attnreplay.1"
-	# A machine whose clock is behind is no fault of the page.
+	# A clock that is behind makes the date of the page lie in the future.
 	if command -v mandoc >/dev/null; then
 		is "mandoc finds nothing wrong in $name" \
 		   "$(mandoc -T lint -W warning "$page" | grep -v 'date in the future')" ''
@@ -88,7 +88,7 @@ for page in "$man"/*.[15]; do
 	fi
 done
 
-# What has a name in the program stands in the README's list of what there is.
+# The README lists every method, policy and format of the program.
 listed() { # listed OPTION NAME...: in the row of the option
 	option=$1
 	shift

@@ -1,5 +1,5 @@
-/* The engine loop around fake policies, backends and stores; latencies; run preparation;
- * every allocation failing in turn. */
+/* The engine loop with fake policies, backends and stores; latencies; run preparation; and each
+ * allocation failing in turn. */
 #include "config.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/record.h"
@@ -224,7 +224,7 @@ static void test_rows(void)
 	is_str(s.last.row.cost_source, "timed", "... and that they moved the clock");
 	is_int(s.kernels, 8, "the kernels of every iteration are stored");
 	is_int(s.entries, res.entries, "the entries of every iteration are stored");
-	is_int(s.gaps, res.output_tok - 3, "so is the time between any two tokens");
+	is_int(s.gaps, res.output_tok - 3, "the time between any two tokens is stored");
 	is_int(s.phases, 4, "the phase sums of every iteration are stored");
 	is_int(f.drops, 3, "the backend drops finished requests");
 	replay_result_release(&res);
@@ -254,7 +254,7 @@ static void test_rows(void)
 	recorder.entries = false;
 	is_int(replay_run(&cfg, &res, NULL) + s.entries, 0,
 	       "no entries are stored when none are wanted");
-	is_int((int64_t)s.last.n_entry, 2, "... but how many there were");
+	is_int((int64_t)s.last.n_entry, 2, "... but their number is");
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
@@ -328,7 +328,7 @@ static void test_accuracy(void)
 	cfg.seed = 7;
 	replay_run(&cfg, &res, NULL);
 	replay_result_release(&res);
-	ok(s.sampled != first, "another seed samples others");
+	ok(s.sampled != first, "another seed samples other places");
 }
 
 static void test_empty(void)
@@ -611,7 +611,7 @@ static void test_captures(void)
 		same += p.capture_of[i] == q.capture_of[i];
 	}
 	ok(in_b > 16 && in_b < 48, "requests spread over the captures");
-	ok(same < 60, "another seed spreads them otherwise");
+	ok(same < 60, "another seed assigns other captures");
 	prepared_release(&p);
 	prepared_release(&q);
 

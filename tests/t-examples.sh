@@ -1,8 +1,8 @@
 #!/bin/sh
-# The examples of the man pages and of the README work as they are printed, on the sample data.
+# The examples of the man pages and the README work as printed, on the sample data.
 . "$srcdir/tests/tap.sh"
 
-# What the pages take as given: the tree around them, a database, a compressed trace, a job file.
+# Files that the pages assume: the source tree, a database, a compressed trace, a job file.
 mkdir "$tmp/bin" "$tmp/here"
 ln -s "$ATTNREPLAY" "$tmp/bin/attnreplay"
 PATH=$tmp/bin:$PATH
@@ -11,8 +11,8 @@ ln -s "$srcdir/traces" "$srcdir/model" "$tmp/here"
 	{ echo 'Bail out! no sample database'; exit 1; }
 gzip -c "$srcdir/traces/samples/azure-2023-code-200.csv" >"$tmp/here/azure-2024.csv.gz"
 
-# The commands of a page's EXAMPLES.  Of a block that shows a session only what stands behind a
-# prompt is a command; the rest of it is shown by cat.
+# Print the commands of a page's EXAMPLES.  In a block that shows a session, only lines after a
+# prompt are commands; the other lines are output.
 page_commands() { # page_commands PAGE
 	sed -n '/^\.Sh EXAMPLES/,$p' "$1" | awk '
 		NR > 1 && /^\.Sh/ { exit }
@@ -27,7 +27,7 @@ session_lines() { # session_lines PAGE: what its sessions print
 	awk '/^\$ / { on = 1; next } /^\.Ed/ { on = 0 } on' "$1"
 }
 
-# The indented blocks of the README's section "Use".
+# Print the indented blocks of the README's section "Use".
 readme_commands() {
 	sed -n '/^## Use/,/^## [^U]/s/^    //p' "$srcdir/README.md"
 }
@@ -42,7 +42,7 @@ for name in attnreplay attnreplay-run attnreplay-report attnreplay-sql attnrepla
             attnreplay-capture attnreplay-methods attnreplay-select; do
 	page=$srcdir/man/$name.1.in
 	session_lines "$page" >"$tmp/here/job"
-	# What needs a model's weights cannot be run here.
+	# Commands that need the weights of a model cannot run here.
 	page_commands "$page" | sed '/capture_hf\.py/,$d' >"$tmp/$name.sh"
 	ok "the examples of $name(1) work" works "$tmp/$name.sh"
 done

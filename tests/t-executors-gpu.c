@@ -1,6 +1,6 @@
 /*
- * The CUDA of the executors copy, gather and columns on random ragged batches: copy against
- * paged, to the last bit, and all against their references.
+ * The CUDA executors copy, gather and columns on random ragged batches.  All are compared with
+ * their references; copy must also equal paged bit for bit.
  */
 #include "config.h"
 
@@ -537,7 +537,7 @@ static void test_refusals(void)
 					  &err), "nothing to do");
 }
 
-/* Launches without what they need, on a machine without a GPU. */
+/* Launches that lack an argument, on a machine without a GPU. */
 static void test_failure(void)
 {
 	struct attn_batch b = { .shape = { 8, 2, 128, 128 }, .rows.n_req = 1, .n_tile = 1,

@@ -1,4 +1,4 @@
-/* Executors over copies, tokens, runs and columns: the references, plans and counts. */
+/* Executors copy, gather and columns (vertical-slash): references, plans and counts. */
 #include "config.h"
 
 #include <math.h>
@@ -231,7 +231,7 @@ static void test_plans(void)
 	case_release(&d);
 }
 
-/* ---- whole methods over what no selector of blocks gives ---- */
+/* ---- whole methods over token and vertical-slash selections ---- */
 
 static struct executor_lists drawn;
 
@@ -330,14 +330,14 @@ static void test_counts(void)
 	   "runs count for their keys before the chunk");
 	ok(c.qunion_sel == 9 + 3 && c.qunion_total == 20,
 	   "a token of two query blocks counts once");
-	ok(c.group_sel == c.tiles_sel && c.group_total == 40, "there is no other union");
+	ok(c.group_sel == c.tiles_sel && c.group_total == 40, "the method has no other union");
 	ok(c.exec_sel == 5 + 5 + (3 + 4) + (6 + 3) + (6 + 4) + 2 && c.exec_total == 100,
 	   "what a run has past a row is not run");
 
 	/* of 10 to 13 rows 12 and 13 miss 3 and 3, 4; row 13 is the prompt's last */
 	band[2] = (struct attn_band){ 3, 9, 0 };
 	c = counts_of(&b, &picks_columns, "columns");
-	ok(c.exec_sel == 38 - 1 - 2, "nor what its list's band hides");
+	ok(c.exec_sel == 38 - 1 - 2, "pairs that the band of the list hides do not count");
 	band[2].last = 1;
 	c = counts_of(&b, &picks_columns, "columns");
 	ok(c.exec_sel == 38 - 1, "unless a row is the last of the prompt");

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a database goes through: full disks, locks, interrupts, kills, and files that are none.
+# Faults around the database: full disks, locks, interrupts, kills, and other files in its place.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
@@ -35,7 +35,7 @@ under_way() { # under_way DB: wait until a run has committed iterations
 	return 1
 }
 
-# ---- locked by another writer; it takes ten seconds, the other tests run meanwhile ----
+# ---- locked by another writer; this takes ten seconds, so other tests run meanwhile ----
 
 run --trace short.csv --db locked.db >/dev/null
 if command -v sqlite3 >/dev/null; then
@@ -52,7 +52,7 @@ if command -v sqlite3 >/dev/null; then
 	waiter=$!
 fi
 
-# ---- files that are no database ----
+# ---- files that are not databases ----
 
 ok 'a folder that is not there' says 1 \
 	'none/x.db: unable to open database file; check folder and permissions' \
@@ -249,7 +249,7 @@ is '... after which its end is known' "$(query KILL.db 'SELECT run_id, status FR
 ok '... with all that was there'           whole KILL.db
 ok '... and the report says so'            noted KILL.db aborted
 
-# ---- the lock of the beginning ----
+# ---- the lock at the start of a run ----
 
 if command -v sqlite3 >/dev/null; then
 	wait $waiter

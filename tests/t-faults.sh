@@ -1,5 +1,5 @@
 #!/bin/sh
-# What bad input gets: traces, models, captures, job files, options and devices.
+# Messages for bad input: traces, models, captures, job files, options and devices.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
@@ -93,7 +93,7 @@ ok 'a time that is none is shown' bad 'time.csv:2: TIMESTAMP is "2023-11-16 18:0
 'date and time such as 2023-11-16 18:15:46.68' \
 	cost --trace time.csv
 if command -v zstd >/dev/null; then
-	# An incompressible trace, so that frames end before lines do.
+	# An incompressible trace, so that compressed frames end inside lines.
 	awk 'BEGIN { srand(1); print "TIMESTAMP,ContextTokens,GeneratedTokens"
 		for (i = 0; i < 40000; i++) printf "2023-11-16 18:%02d:%02d.%06d,%d,%d\n",
 			i / 1000, i % 1000 / 17, rand() * 1e6, 1 + rand() * 1e6,

@@ -215,7 +215,7 @@ static void test_capture(void)
 	is_int(graphs_capture(&g, 3, fail, NULL, s.stream, &err), AR_USAGE,
 	       "a failure while capturing is passed on");
 	is_str(err.msg, "no", "with its message");
-	ok(!g.exec[3], "there is no graph then");
+	ok(!g.exec[3], "a failed capture leaves no graph");
 	graphs_release(&g);
 	must(pages_grow(s.group.pages, 0, 1, &err), &err);
 	run(&b);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Includes run one way, and the check of it names file and line.
+# Includes run one way, and check-includes names the file and line of a violation.
 . "$srcdir/tests/tap.sh"
 check=$srcdir/build-aux/check-includes
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# An installed program finds what is installed with it, from any folder.
+# An installed program finds its data files from any folder.
 . "$srcdir/tests/tap.sh"
 
 mkdir -p "$tmp/bin" "$tmp/share"

@@ -57,7 +57,7 @@ static void upload(const struct both *b)
 	gpu_write(b->dev, b->host, b->bytes);
 }
 
-/* What the device holds, to be freed. */
+/* Copy of device memory; the caller frees it. */
 static void *download(const struct both *b)
 {
 	void *p = malloc(b->bytes);

@@ -150,7 +150,7 @@ static void test_method(struct batch_case *c, int which)
 	must(method_count_device(m, &c->b, d.work, got, &err), &err);
 	ok(relative_l2(out, ref, n) < 1e-2, "outputs of %s are the reference's up to rounding",
 	   methods[which].name);
-	ok(counts_near(got, want, c->b.shape.kv_heads), "and so are the counts");
+	ok(counts_near(got, want, c->b.shape.kv_heads), "the counts are the reference's too");
 	is_str(phases, methods[which].phases, "its phases are announced in order");
 	gpu_free_all();
 	method_free(m);

@@ -1,4 +1,4 @@
-/* Methods: their spellings, and that the stages fit together. */
+/* Methods: spellings, and the interplay of selector, union and executor. */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# attnreplay methods: what it lists is what --method takes.
+# attnreplay methods lists exactly the methods that --method takes.
 . "$srcdir/tests/tap.sh"
 
 methods() { "$ATTNREPLAY" methods "$@"; }
@@ -11,7 +11,7 @@ lists_all() {
 	done
 }
 
-# the composition printed for each name parses to what the name does
+# the composition printed for a name parses to the same method as the name
 compositions_hold() {
 	methods | sed -n '/^methods,/,/^$/p; /^presets,/,/^$/p' |
 		awk 'NF && /^  [a-z]/ { name = $1 } $1 == "is" { print name, $2 }' \
@@ -40,7 +40,7 @@ is 'a method shows what it sets as defaults' \
 	-e '^    sink=N  *2  *0 to 65536  ')" 2
 is 'an executor shows what it takes' "$(methods paged | sed -n 's/^    takes *//p')" \
 	'all blocks, a table per head group'
-# every pair of the matrix is what the parser says of it
+# the parser agrees with every pair of the matrix
 pairs_hold() {
 	methods | sed -n '/^compositions/,$p' >"$tmp/matrix"
 	awk 'NR == 2 { for (i = 1; i <= NF; i++) exec[i] = $i; next }

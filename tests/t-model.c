@@ -1,4 +1,4 @@
-/* Models: presets, config files, shares of a model, rotary frequencies. */
+/* Models: presets, config files, tensor-parallel shares, rotary frequencies. */
 #include "config.h"
 
 #include <cjson/cJSON.h>
@@ -51,7 +51,8 @@ static void test_presets(void)
 	model_release(&m);
 	ok(model_load(&m, "nope", &err) == AR_DATA && !m.json &&
 	   strstr(err.msg, "nope: no such file and no preset"), "an unknown preset");
-	ok(model_load(&m, "../presets/llama-3.1-8b", &err) == AR_DATA, "a preset's name is no path");
+	ok(model_load(&m, "../presets/llama-3.1-8b", &err) == AR_DATA,
+	   "a preset's name is no path");
 }
 
 static void test_data(void)
@@ -277,7 +278,7 @@ static void test_split(void)
 	ok(all_layers(&m, 32, 8, 14336) && m.tp == 1, "a refusal changes nothing");
 	m.vocab++;
 	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "vocabulary"),
-	   "nor the vocabulary");
+	   "a split that does not divide the vocabulary is refused");
 	m.vocab--;
 	m.layer[31].ffn++;
 	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "FFN width"),
@@ -288,7 +289,7 @@ static void test_split(void)
 	m.layer[7].q_heads = 24;
 	m.layer[7].kv_heads = 6;
 	ok(model_split(&m, 4, &err) == AR_USAGE && strstr(err.msg, "6 KV heads"),
-	   "nor the KV heads");
+	   "a split that does not divide the KV heads is refused");
 	model_release(&m);
 }
 

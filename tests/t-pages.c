@@ -40,7 +40,7 @@ static void test_pages(void)
 	   page[1] != pages_of(p, 0)[0] && page[1] != pages_of(p, 0)[1], "no page is held twice");
 	is_int(pages_grow(p, 1, 257, &err), AR_NOMEM, "exhaustion is an error");
 	is_str(err.msg, "the KV cache is full: request 1 needs 1 more of 4 pages, 0 are free; "
-	       "raise --num-gpu-blocks", "that says what is missing");
+	       "raise --num-gpu-blocks", "the message says what is missing");
 	is_int(pages_len(p, 1), 129, "and the request keeps what it had");
 	pages_drop(p, 0);
 	is_int(pages_free(p), 2, "dropping gives pages back");
@@ -169,7 +169,7 @@ static void test_parts(void)
 	grow(p, &b);
 	is_int(rows_build(&r, &e, &b, m, &used, &err), AR_OK, "rows with tiles");
 	n_whole = r.prefill.n_tile;
-	ok(n_whole > 0 && r.prefill.n_part == 0, "which are whole");
+	ok(n_whole > 0 && r.prefill.n_part == 0, "the tiles are whole");
 	for (int i = 0; i < 3; i++) {
 		free(e.mem);
 		e.prefill.n_sm = sms[i];
@@ -198,7 +198,7 @@ static void test_sizes(void)
 	for (size_t i = 0; i < sizeof n / sizeof *n; i++)
 		right = right && rows_padded(n[i], 1000) == want[i];
 	ok(right, "decodes are padded to 1, 2, 4, multiples of 8, and of 16 from 256 on");
-	is_int(rows_padded(9, 13), 13, "but not beyond the most there can be");
+	is_int(rows_padded(9, 13), 13, "padding stops at the largest batch");
 	for (int i = 1; i <= 1000; i++)
 		ascending = ascending && rows_padded(i, 1000) >= i &&
 			    rows_padded(rows_padded(i, 1000), 1000) == rows_padded(i, 1000);
@@ -298,7 +298,7 @@ static bool same_rows(const struct rows *a, const struct rows *b, int n)
 		       (size_t)a->decode.keys.page0[n] * sizeof *a->decode.keys.page);
 }
 
-/* What a captured graph has in its arguments must not change. */
+/* The arguments of a captured graph must not change. */
 static void test_fixed(void)
 {
 	struct rng r = { 7 };

@@ -1,6 +1,6 @@
-/* The policies of other engines, iteration by iteration: the schedules of Sarathi-Serve, Vidur and
- * Orca were observed on the code itself, those of TensorRT-LLM and SGLang worked out from the
- * rules. */
+/* The policies of other engines, iteration by iteration.  The schedules of Sarathi-Serve, Vidur and
+ * Orca were observed on their code.  The schedules of TensorRT-LLM and SGLang were derived from
+ * their rules by hand. */
 #include "config.h"
 #include "tests/policy-case.h"
 

@@ -1,5 +1,5 @@
-/* The prefix cache under vllm-0.16: schedules and block tables that were observed on the engine
- * itself, then random operations beside a slow cache that compares texts, then every
+/* The prefix cache under vllm-0.16: first schedules and block tables that were observed on the
+ * engine. Then random operations against a slow model cache that compares texts.  Then each
  * allocation failing in turn. */
 #include "config.h"
 #include "replay/sched/policy.h"

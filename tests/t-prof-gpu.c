@@ -1,4 +1,4 @@
-/* Kernel tracing on a GPU: every launch once, with its phase, in order, in the right time. */
+/* Kernel tracing on a GPU: every launch is recorded once, in order, with its phase and its time. */
 #include "config.h"
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-/* Kernel tracing without a GPU: a missing library, a missing driver, and everything else against
- * a library that looks like CUPTI. */
+/* Kernel tracing without a GPU: a missing library, a missing driver, and the rest with a fake CUPTI
+ * library. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -197,7 +197,7 @@ static void test_graph(void)
 	graph_launch(303, 11, 7000, 7100);
 	graph_launch(304, 11, 7200, 7300);
 	prof_collect(p, &k, &n, NULL);
-	is_int(prof_loss(p)->unattributed, 4, "so are those that have no id");
+	is_int(prof_loss(p)->unattributed, 4, "nodes without an id are counted");
 	prof_close(p);
 }
 
@@ -241,7 +241,7 @@ static void test_losses(void)
 	prof_collect(p, &k, &n, NULL);
 	is_int((long)n, 2, "kernels without times are left out");
 	is_int(prof_loss(p)->zero_ts, 2, "and counted");
-	is_int(prof_loss(p)->unattributed, 1, "so is one without attribution");
+	is_int(prof_loss(p)->unattributed, 1, "a kernel without attribution is counted");
 	is_int(prof_loss(p)->dropped, 4, "and what CUPTI dropped");
 	launch("late", 13, 500, 600);
 	launch("good", 14, 700, 800);

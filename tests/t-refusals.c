@@ -1,5 +1,5 @@
-/* Every selector's parameters, from its table: what is out of range is refused by name, with the
- * range, before there is a method; so is every composition that no executor runs. */
+/* Refusals of methods.  For every selector in the table, a parameter out of range is refused with
+ * its name and range.  Every composition that no executor runs is refused too. */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# attnreplay run and select: a method that cannot be had is refused before anything else is done.
+# attnreplay run and select refuse an impossible method before they do any work.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
@@ -13,7 +13,7 @@ run() {
 select_() { "$ATTNREPLAY" select --capture "$arc" --model niah-llama-14m --context 0 \
 	--chunk 64 "$@"; }
 
-# No memory holds this pool; the method is looked at before.
+# This pool fits no memory; the method is checked before the pool is made.
 pool='--num-gpu-blocks 1000000000'
 ok 'there is no such pool' \
 	fails 2 'a KV cache of .* pages of 128 tokens is out of range' run $pool --method dense
@@ -48,7 +48,7 @@ done <<'END'
 2|there is nothing to unite|dense:union=group|
 END
 
-# A method is looked at before the ones in front of it run, which may take hours.
+# All methods are checked before the first one runs, which may take hours.
 later() {
 	rm -f r.db*
 	fails "$1" "$2" run --method "dense,$3" && [ ! -e r.db ]

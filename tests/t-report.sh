@@ -1,5 +1,5 @@
 #!/bin/sh
-# attnreplay report: the figures of a database that is known by hand.
+# attnreplay report: the figures of a database, computed by hand.
 . "$srcdir/tests/tap.sh"
 
 db=$tmp/sample.db
@@ -112,7 +112,7 @@ ok 'a limit given twice is wrong usage' fails 2 'slo names e2e twice' \
 ok 'an unknown dialect is named' fails 2 'want one of attnreplay, vllm, aiperf, ' \
 	"$ATTNREPLAY" report --dialect ab "$db"
 
-# Requests of one token have no TPOT: vLLM lets them pass, aiperf does not.
+# Requests of one token have no TPOT: in vLLM they keep its limit, in aiperf they do not.
 cat >"$tmp/one.csv" <<EOF
 TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:00:00.0000000,10,1
@@ -133,7 +133,7 @@ ok 'llmservingsim: a request of one token counts as TPOT 0' says '^ +1  Mean TPO
 report --dialect vllm "$tmp/slo.db" >"$tmp/all"
 ok 'vllm: it does not count' says '^ +1  Mean TPOT \(ms\) +1.000$'
 
-# Real runs, on the references: all prompts in one chunk each, then in several.
+# Real runs on the C references: each prompt in one chunk, then in several chunks.
 replay() { # replay DB CHUNK OPTION...
 	to=$1 chunk=$2
 	shift 2

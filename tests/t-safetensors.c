@@ -1,4 +1,4 @@
-/* Captures as safetensors: what is read, and what is refused. */
+/* Captures as safetensors: accepted and refused files. */
 #include "config.h"
 
 #include <stdio.h>

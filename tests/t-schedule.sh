@@ -1,11 +1,11 @@
 #!/bin/sh
-# Under the formula clock a schedule depends on the trace and the options alone, not on what runs
-# the batches; and what is not measured comes out the same each time, on every backend.
+# Under the formula clock a schedule depends only on the trace and the options, not on the backend.
+# All unmeasured results are the same in each run, on every backend.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
 arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
-# Chunks that end inside of blocks, decodes among them, a pool that preempts, a rejection.
+# The load has chunks that end inside blocks, decodes between them, preemptions and a rejection.
 cat >trace.csv <<EOT
 TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:00:00.0000000,120,3

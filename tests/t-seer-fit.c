@@ -1,5 +1,5 @@
-/* Distilling a gate: targets by their definition, the gradient against differences, and what a
- * distilled gate finds. */
+/* Training a gate: targets against their definition, the gradient against finite differences, and
+ * the recall of a trained gate. */
 #include "config.h"
 
 #include <math.h>
@@ -214,7 +214,7 @@ static void test_run(const struct calib_layer *l, const struct seer_fit_seq *s, 
 	ok(!memcmp(w, again, sizeof w), "the same seed gives the same gate");
 	fit.seed = 8;
 	must(seer_fit_run(&fit, again, &before, &after, &err), &err);
-	ok(memcmp(w, again, sizeof w) != 0, "another seed another");
+	ok(memcmp(w, again, sizeof w) != 0, "another seed gives another gate");
 }
 
 static void test_faults(const struct calib_layer *l, const struct seer_fit_seq *s)
@@ -315,9 +315,9 @@ static void test_file(void)
 	ok(calibrate(NULL, &err) == AR_USAGE && strstr(err.msg, "add --model NAME") &&
 	   access(out_path, F_OK), "a capture that does not say its RoPE: %s", err.msg);
 	ok(calibrate("/nonexistent/model", &err) == AR_DATA && access(out_path, F_OK),
-	   "nor does a model that is not there");
+	   "an unknown model is refused and leaves no file");
 	must(calibrate("llama-3.1-8b", &err), &err);
-	ok(!access(out_path, F_OK), "but one that is does");
+	ok(!access(out_path, F_OK), "a known model is enough");
 	capture_write("10000");
 	must(calibrate(NULL, &err), &err);
 	must(safetensors_open(&s, out_path, &err), &err);

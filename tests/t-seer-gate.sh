@@ -1,5 +1,5 @@
 #!/bin/sh
-# contrib/seer_gate_to_safetensors.py on small files such as PyTorch writes.
+# contrib/seer_gate_to_safetensors.py on small files in the format of PyTorch.
 . "$srcdir/tests/tap.sh"
 
 python=${PYTHON:-python3}

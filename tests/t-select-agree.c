@@ -1,10 +1,11 @@
-/* attnreplay select on a real capture: every selector's kernels select what its reference does, for
- * a prompt's first chunk, one that begins and ends inside of blocks, and its short last one.
+/* attnreplay select on a real capture: the kernels of every selector select the same as its
+ * reference.  The chunks are the first chunk of a prompt, a chunk that begins and ends inside
+ * blocks, and a short last chunk.
  *
- * Where rounding decides, either side is right.  The reference shows that band itself: it is what
- * lies between its selections under a parameter a little stricter and a little looser.  A few cells
- * more are let pass where equal sums change ranks (slack).  The reference itself has to lie in its
- * bands. */
+ * Where rounding decides, both results are right.  The reference defines this band: the cells
+ * between its selections under a slightly stricter and a slightly looser parameter.  A few more
+ * cells may differ (slack), because equal sums change ranks.  The reference itself must lie in its
+ * band. */
 #include "config.h"
 
 #include <cjson/cJSON.h>
@@ -58,7 +59,7 @@ static const struct {
 enum { N_PLACE = sizeof places / sizeof *places, MIDDLE = 1 };
 enum { N_BAND = 12, N_TEST = N_RULE * N_PLACE + N_BAND };
 
-/* ---- what the program selects ---- */
+/* ---- selections of the program ---- */
 
 enum { HEADS = 8, ROWS = 16, KEYS = 2304, CELLS = HEADS * ROWS * KEYS };
 

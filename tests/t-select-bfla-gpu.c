@@ -1,4 +1,4 @@
-/* BFLA's masks on the device are the reference's, but for blocks where rounding decides. */
+/* BFLA's masks on the device equal the reference, except blocks where rounding decides. */
 #include "config.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ static const char *const specs[] = {
 enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 3 * N_SPEC + 4 };
 
 #if HAVE_CUDA
-/* ---- what rounding may decide ---- */
+/* ---- blocks where rounding decides ---- */
 
 /* One channel of a token; absent ones are zeros. */
 static double query_at(const struct batch_case *c, int r, int h, int pos, int d)

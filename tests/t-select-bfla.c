@@ -1,4 +1,4 @@
-/* BFLA's block filter: worked vectors, its rules one by one, and what it refuses. */
+/* BFLA's block filter, the reference: worked examples, each rule, and refusals. */
 #include "config.h"
 
 #include <stdio.h>
@@ -279,14 +279,14 @@ static void test_properties(void)
 	p.mass = 0;
 	p.ratio = 1;
 	choose(&c, &p);
-	is_int(count(&c), all, "so is ratio 1");
+	is_int(count(&c), all, "ratio 1 keeps everything");
 	p.ratio = 0;
 	p.min_tokens = 131;
 	choose(&c, &p);
 	is_int(count(&c), all, "a small batch sees everything");
 	p.min_tokens = 130;
 	choose(&c, &p);
-	ok(count(&c) < all, "one of the least size does not");
+	ok(count(&c) < all, "a batch of the least size is sparse");
 	case_cut(&c, ctx, (int[]){ 90, 1 });
 	choose(&c, &p);
 	for (int j = wrong = 0; j < 5; j++)
@@ -326,11 +326,13 @@ static void test_refusals(void)
 	       "a block that is no power of two is refused");
 	is_str(err.msg, "method 'bfla:block=384': block=384: want 128, 256, 512 or 1024",
 	       "and told what fits");
-	is_int(method_parse(&m, "bfla:group=100", &err), AR_USAGE, "so is another group");
-	is_str(err.msg, "method 'bfla:group=100': group=100: want 64, 128 or 256", "likewise");
+	is_int(method_parse(&m, "bfla:group=100", &err), AR_USAGE, "a bad group size is refused");
+	is_str(err.msg, "method 'bfla:group=100': group=100: want 64, 128 or 256",
+	       "the message gives the allowed group sizes");
 	is_int(method_parse(&m, "bfla:block=128,group=256", &err), AR_USAGE,
 	       "a group larger than its block is refused");
-	ok(strstr(err.msg, "group=256: want no more than block, 128"), "by both sizes");
+	ok(strstr(err.msg, "group=256: want no more than block, 128"),
+	   "the message gives both sizes");
 	is_int(method_parse(&m, "bfla:block=128,group=128,pool=mean,local-anchor=first", &err),
 	       AR_OK, "one group a block is fine");
 	method_free(m);

@@ -1,5 +1,5 @@
-/* FlexPrefill on the device: its sums against the reference's, by position and by block, and its
- * masks against those that the reference draws from the same sums. */
+/* FlexPrefill on the device.  Its sums, by position and by block, are compared with the reference.
+ * Its masks are compared with the masks that the reference makes from the same sums. */
 #include "config.h"
 
 #include <math.h>

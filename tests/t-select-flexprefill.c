@@ -1,4 +1,4 @@
-/* FlexPrefill, the reference: a worked example, its rules, and what must hold of any batch. */
+/* FlexPrefill, the reference: a worked example, its rules, and properties of random batches. */
 #include "config.h"
 
 #include <math.h>

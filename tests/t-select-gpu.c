@@ -1,5 +1,5 @@
 /* Selection, unions and lists on the device against the reference, on random ragged batches.
- * ATTNREPLAY_TEST_CASES sets how many. */
+ * ATTNREPLAY_TEST_CASES sets their number. */
 #include "config.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* MInference on the device: its sums against the reference's, and its runs and columns against
- * those that the reference takes from the same sums.  ATTNREPLAY_TEST_CASES sets how many. */
+/* MInference on the device.  Its sums are compared with the reference.  Its runs and columns are
+ * compared with the lists that the reference makes from the same sums.  ATTNREPLAY_TEST_CASES sets
+ * the number of batches. */
 #include "config.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* MInference, the reference: worked examples of its patterns, what holds of every merge, and files
- * of patterns. */
+/* MInference, the reference: worked examples of its patterns, properties of every merge, and
+ * pattern files. */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The oracle on the device against the reference: the same number of cells, and where the two
- * differ the means are as good as equal. */
+/* The oracle on the device against the reference: both keep the same number of cells.  Different
+ * cells have nearly equal means. */
 #include "config.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* The oracle keeps the cells with the largest mean attention, exactly as many as asked for, and so
- * as much mass as can be had of so many pairs. */
+/* The oracle keeps the requested number of cells, with the largest mean attention.  So no selection
+ * with the same number of pairs holds more mass. */
 #include "config.h"
 
 #include <math.h>

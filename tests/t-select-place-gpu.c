@@ -1,4 +1,4 @@
-/* Masks that follow from places alone: the device's bits are the reference's. */
+/* Selectors that use positions only: the masks on the device equal the reference bit for bit. */
 #include "config.h"
 
 #include <stdlib.h>

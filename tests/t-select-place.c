@@ -1,4 +1,4 @@
-/* Selectors that look at places alone: tri-shape and random masks. */
+/* Selectors that use positions only: tri-shape and random masks. */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* ProxyAttn's masks on the device are the reference's, but for blocks where rounding decides. */
+/* ProxyAttn's masks on the device equal the reference, except blocks where rounding decides. */
 #include "config.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static const char *const specs[] = {
 enum { N_SPEC = sizeof specs / sizeof *specs, N_TEST = 6 * N_SPEC + 2 };
 
 #if HAVE_CUDA
-/* ---- what rounding may decide ---- */
+/* ---- blocks where rounding decides ---- */
 
 static double mean(const bf16_t *x, int n, size_t pitch)
 {

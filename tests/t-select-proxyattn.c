@@ -1,4 +1,4 @@
-/* ProxyAttn: the worked vector, its properties, and what it refuses. */
+/* ProxyAttn, the reference: a worked example, properties, and refusals. */
 #include "config.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* QUOKA on the device against the reference, on random ragged batches: scores differ by rounding
- * at most, and lists are just the best of the device's scores.  ATTNREPLAY_TEST_CASES sets how
- * many. */
+/* QUOKA on the device against the reference, on random ragged batches.  Scores differ by rounding
+ * only, and each list holds exactly the best of the device's scores.  ATTNREPLAY_TEST_CASES sets
+ * the number of batches. */
 #include "config.h"
 
 #include <math.h>

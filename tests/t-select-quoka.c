@@ -1,4 +1,4 @@
-/* QUOKA: the worked example, and what holds for every list. */
+/* QUOKA, the reference: a worked example, and properties of every list. */
 #include "config.h"
 
 #include <math.h>

@@ -1,6 +1,8 @@
-/* What holds of every selector, by its reference and on random ragged batches: nothing past a query
- * block is kept, what is always kept is, a request is given what it would be given alone, and a
- * parameter that keeps more keeps all that less of it keeps. */
+/* Rules that the reference of every selector follows, on random ragged batches:
+ * - no block after the query block is kept;
+ * - blocks that the selector always keeps are kept;
+ * - a request has the same selection in a batch as alone;
+ * - a looser parameter keeps all blocks that a stricter one keeps. */
 #include "config.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* SeerAttention's gate on the device against the reference.  Vectors that are rounded to bf16 on
- * the way may differ in their last bit, hence logits, too; so a share within a tenth of the
- * threshold may fall on either side.  ATTNREPLAY_TEST_CASES sets how many batches. */
+/* SeerAttention's gate on the device against the reference.  Intermediate vectors are rounded to
+ * bf16 and may differ in their last bit, and so may logits.  So a share within a tenth of the
+ * threshold may be kept or not.  ATTNREPLAY_TEST_CASES sets the number of batches. */
 #include "config.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ enum { N_KIND = sizeof kinds / sizeof *kinds, N_TEST = N_KIND + 3 };
 #if HAVE_CUDA
 static char path[] = "/tmp/t-select-seer-gpu-XXXXXX";
 
-struct pair {			/* a case on the host, and what the device makes of it */
+struct pair {			/* a case on the host, and the results of the device */
 	struct select_pair s;
 	struct seer_self *g;
 	int n_off, n_cell;	/* masks that differ, of how many */

@@ -1,5 +1,5 @@
-/* The gate of SeerAttention: a worked example, the rule by its definition, chunks, options, and
- * what is refused. */
+/* The gate of SeerAttention, the reference: a worked example, the rule against its definition,
+ * chunks, options, and refusals. */
 #include "config.h"
 
 #include <math.h>

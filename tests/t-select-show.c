@@ -1,5 +1,5 @@
-/* What is shown of selections: counts and lists worked out by hand, for every shape that a selector
- * can write. */
+/* The output of attnreplay select: counts and lists computed by hand, for every kind of
+ * selection. */
 #include "config.h"
 
 #include <cjson/cJSON.h>

@@ -1,5 +1,5 @@
-/* XAttention on the device: masses as the reference has them, and masks that follow from the
- * device's masses bit for bit.  ATTNREPLAY_TEST_CASES sets how many. */
+/* XAttention on the device.  Its masses are compared with the reference.  Its masks must follow
+ * from its masses bit for bit.  ATTNREPLAY_TEST_CASES sets the number of batches. */
 #include "config.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ static const struct {
 enum { N_SETTING = sizeof settings / sizeof *settings, N_TEST = N_SETTING + 6 };
 
 #if HAVE_CUDA
-struct pair {			/* a case on the host, and what the device made of it */
+struct pair {			/* a case on the host, and the results of the device */
 	struct select_pair s;
 	struct xattention_self *x;
 	uint32_t *mass;		/* [query block][head][reduced row][max_kv_blk], in the first row */
@@ -100,7 +100,7 @@ static bool row_follows(const struct pair *p, int row, int qa, float threshold, 
 	return same;
 }
 
-/* What is wrong with request r under one head: masses far off, masks that do not follow. */
+/* Errors of request r under one head: wrong masses, or masks that do not follow from them. */
 static void compare(const struct pair *p, int r, int h, int *far_off, int *wrong)
 {
 	const struct attn_batch *b = &p->s.c.b;

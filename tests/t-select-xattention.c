@@ -1,5 +1,5 @@
-/* XAttention's selection, the reference: worked examples, then what must hold of any, and tables
- * of thresholds. */
+/* XAttention, the reference: worked examples, properties of every selection, and tables of
+ * thresholds. */
 #include "config.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Selection and unions, the reference: a worked example, then what must hold of any. */
+/* Selection and unions, the reference: a worked example, then properties of random cases. */
 #include "config.h"
 
 #include <stdio.h>

@@ -77,7 +77,8 @@ static void test_times(void)
 		     "5583.33 6083.33 6083.33 7583.33",
 		     "the next repetition begins one mean gap after the last");
 	has_arrivals(bursts, "requests=4,repeat=3,repeat-period=2s",
-		     "0 0 0 1500 2000 2000 2000 3500 4000 4000 4000 5500", "or at the period");
+		     "0 0 0 1500 2000 2000 2000 3500 4000 4000 4000 5500",
+		     "repetitions start at the given period");
 	has_arrivals(bursts, "repeat=2,repeat-period=3500ms,from=1s",
 		     "0 500 500 2000 3500 4000 4000 5500", "windows come before repetitions");
 }
@@ -163,7 +164,7 @@ static void test_blocks(void)
 		 "[5,6,7]}\n"
 		 "{\"id\":1,\"arrival_ns\":9,\"prompt_tokens\":10,\"output_tokens\":1,\"blocks\":"
 		 "[5,6,7]}\n",
-		 "or shares its prefixes");
+		 "a repetition may share its prefixes");
 }
 
 /* ---- merging ---- */
@@ -316,7 +317,7 @@ static void put_random(uint64_t seed)
 	free(text);
 }
 
-/* What a trace is at all times.  Reading the canonical form finds ids that are not chained. */
+/* Invariants of every trace.  Reading the canonical form finds ids that are not chained. */
 static bool sane(const struct trace *t)
 {
 	for (size_t i = 0; i < t->n; i++) {

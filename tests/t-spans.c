@@ -1,4 +1,4 @@
-/* Entries that are joined in spans come out one by one as they went in. */
+/* Entries are stored joined in spans; reading gives back every single entry. */
 #include "config.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static bool has_step(sqlite3 *db, const char *sql, const char *text)
 	return found;
 }
 
-/* What follows from e, save that one time in eight something is otherwise. */
+/* The successor of e; one time in eight a member differs. */
 static void go_on(struct store_entry *e, struct rng *r)
 {
 	e->start += e->n_tok;
@@ -117,7 +117,7 @@ static void write_random(const char *path, sqlite3 *db, bool pause)
 		bail_out("cannot finish %s", path);
 }
 
-/* plain has what went into the database. */
+/* plain holds the entries that were stored. */
 static void test_gaps(sqlite3 *plain, const char *path)
 {
 	static const char *const differ[] = {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# attnreplay sql: formats, several statements, and what it refuses.
+# attnreplay sql: formats, several statements, and refusals.
 . "$srcdir/tests/tap.sh"
 
 db=$tmp/sample.db

@@ -1,4 +1,4 @@
-/* The database: what is written comes out, whatever happens in between. */
+/* The database: rows are read back as they were written, also after failures and interrupts. */
 #include "config.h"
 
 #include <math.h>
@@ -557,7 +557,7 @@ static void test_losses(void)
 		 2010, "a session's counts become those of the run");
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 /* A child writes until it is killed; it says on a pipe when it has begun. */
 static void write_for_ever(const char *path, int fd)

@@ -1,4 +1,4 @@
-/* Synthetic traces have the statistics asked for, and the same seed gives the same bytes. */
+/* Synthetic traces have the requested statistics, and the same seed gives the same bytes. */
 #include "config.h"
 
 #include <cjson/cJSON.h>

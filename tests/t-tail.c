@@ -1,5 +1,5 @@
-/* The tail of a batch: the last query blocks of a prompt that see every block, beside tables that
- * are made without them. */
+/* The dense tail: the last query blocks of a prompt attend to every block.  The block tables are
+ * made without them. */
 #include "config.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static void must(enum ar_status st, const struct ar_err *err)
 
 #define EXAMPLE "compact-fp:alpha=0.30,sink=1,window=1"
 
-/* What a method makes of the example's chunk. */
+/* Result of a method for the chunk of the example. */
 struct made {
 	uint32_t table;
 	float out[16];

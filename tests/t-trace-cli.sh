@@ -55,7 +55,7 @@ is 'info counts what stands apart' "$(trace info "$mooncake" 2>/dev/null |
 is 'info says that there are no prefixes' "$(figure 'prefix blocks' "$azure")" 'none in this trace'
 is 'info counts blocks'            "$(figure 'prefix blocks' "$mooncake")" \
 	"$(tr -cd ',\n' <"$mooncake" | awk '{ n += length($0) - 2 } END { print n }') of 512 tokens"
-# line 1586 repeats three full blocks after the common one, line 1901 repeats five in all
+# line 1586 repeats three full blocks after the common block, line 1901 repeats five blocks
 is 'info measures prefix reuse' "$(figure 'ideal prefix reuse' "$mooncake" | sed 's/ %.*//')" \
 	"$(awk '{ sub(/.*\[/, ""); sub(/\].*/, ""); n = split($0, id, ", "); all += n; run = 1
 		for (i = 1; i <= n; i++) { if (run && id[i] in seen) hit++; else run = 0 }
@@ -68,7 +68,7 @@ is 'BurstGPT drops what failed at the source' "$(figure requests "$data/burstgpt
 	"$(awk -F, 'NR > 1 && $3' "$data/burstgpt-1-30.csv" | wc -l)"
 is 'BurstGPT has sessions' "$(figure sessions "$data/burstgpt-3-40.csv" | sed 's/,.*//')" \
 	"$(tail -n +2 "$data/burstgpt-3-40.csv" | cut -d, -f2 | sort -u | grep -c .)"
-# the pause of a second turn, from the end of the first: fields of the same session
+# the think time of a second turn, from the end of the first turn of the same session
 trace convert "$data/burstgpt-3-40.csv" >"$tmp/b.jsonl"
 is 'BurstGPT has think times' \
 	"$(sed -n 's/.*"turn":1,"think_ns":\([0-9]*\)000000000,.*/\1/p' "$tmp/b.jsonl")" \
@@ -81,7 +81,7 @@ ok 'a file of two recordings is bad data' \
 is 'recordings are appended by their period' \
 	"$(figure span --restart append --restart-period 168h "$rag")" '604784.000000000 s'
 is 'or laid over each other' "$(figure span --restart sort "$rag")" '604453.000000000 s'
-# without blocks smaller than a token, reuse is that of leading components
+# with blocks of one token, whole leading components are reused
 is 'RAGPulse prompts share leading components' "$(figure 'ideal prefix reuse' --restart append \
 	--hash-block 1 --components "$data/ragpulse-components.jsonl" "$rag" | sed 's/ %.*//')" \
 	"$(cat "$data/ragpulse-components.jsonl" "$rag" | awk '
@@ -183,7 +183,7 @@ grep -e '^{"format"' -e '^{"id"' "$page" >"$tmp/example/want"
 trace convert "$tmp/example/chat.jsonl" >"$tmp/example/out"
 ok 'the example of the manual is true' cmp "$tmp/example/want" "$tmp/example/out"
 
-# window: the rows of the seconds from 10 to 60
+# window: the rows of seconds 10 to 60
 trace convert "$azure" --from 10s --to 1min >"$tmp/w.jsonl"
 is 'a window keeps what arrives in it' "$(sed -n 2,999p "$tmp/w.jsonl" | wc -l)" "$(
 	awk -F'[:,]' 'NR > 1 && $4 >= 10e9 && $4 < 60e9' "$tmp/a.jsonl" | wc -l)"
@@ -225,7 +225,7 @@ printf '\037\213\010' >"$tmp/x.gz"
 ok 'gzip is named'                 fails 3 'x.gz: this is gzip data; decompress it' \
 	trace info "$tmp/x.gz"
 
-# faults
+# malformed input
 ok 'a missing file'                fails 3 'none.csv: No such file' trace info "$tmp/none.csv"
 ok 'a folder'                      fails 3 "$tmp: Is a directory" trace info "$tmp"
 cp "$azure" "$tmp/secret"
@@ -264,7 +264,7 @@ ok 'an output named - is standard output' dash_same
 full_disk() { trace convert "$azure" >/dev/full; [ $? = 1 ]; }
 ok 'a full disk'                   full_disk
 
-# warnings: one line per kind, on standard error
+# warnings: one line for each kind, on standard error
 cat >"$tmp/odd.csv" <<'EOF'
 arrived_at,num_prefill_tokens,Num_Decode_Tokens,note
 1,10.0,1,

@@ -1,4 +1,4 @@
-/* Bad traces: every message of the reader and the importers, word for word. */
+/* Malformed traces: every message of the reader and the importers, word for word. */
 #include "config.h"
 
 #include <stdio.h>
@@ -400,7 +400,7 @@ static const struct fault {
 	  ":2: parent 0 is not an earlier request of the session" },
 };
 
-/* What the program itself says about the file: the last line it prints, and its exit status. */
+/* Output of the program for the file: its last line, and its exit status. */
 static int program(char *last, size_t size)
 {
 	char cmd[256], line[1024];

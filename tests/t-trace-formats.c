@@ -1,4 +1,4 @@
-/* Trace formats: worked records of each, what options change in them, how they are told apart. */
+/* Trace formats: worked records of each format, effects of options, and recognition. */
 #include "config.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Traces: formats, faults, transformations, the canonical form, figures. */
+/* Traces: formats, malformed input, transformations, the canonical form, summary figures. */
 #include "config.h"
 
 #include <cjson/cJSON.h>
@@ -395,7 +395,7 @@ static void random_prompt(struct prompt *p, struct rng *rng)
 		p->id[i] = (unsigned)rng_below(rng, 3);
 }
 
-/* How many leading blocks two prompts share: equal ids, a partial one only with as many tokens. */
+/* Number of leading blocks that two prompts share.  A partial block needs equal tokens too. */
 static uint32_t shared(const struct prompt *a, const struct prompt *b)
 {
 	uint32_t k = 0;

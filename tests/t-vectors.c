@@ -1,6 +1,5 @@
-/* Worked numbers of the methods' papers and codes, across selectors: the formulas that the examples
- * are made of, the counts of the block example, ranks of scores, rescues, and the parameters
- * that methods are published with. */
+/* Worked numbers from the papers and the code of methods, across selectors: input formulas, counts
+ * of the block example, ranks of scores, rescues, and published parameters. */
 #include "config.h"
 
 #include <math.h>
@@ -422,7 +421,7 @@ static void test_one_row(void)
 
 /* ---- operating points ---- */
 
-/* What the papers and codes run their methods with, in the order of the record. */
+/* Parameters of the methods in papers and code, in the order of the record. */
 static void test_points(void)
 {
 	static const struct {

@@ -1,5 +1,4 @@
-/* vLLM's policies, iteration by iteration: scenarios whose schedules were observed on the engine
- * itself. */
+/* vLLM's policies, iteration by iteration, against schedules that were observed on the engine. */
 #include "config.h"
 #include "tests/policy-case.h"
 

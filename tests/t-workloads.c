@@ -1,4 +1,4 @@
-/* Policies under random workloads: what holds in every iteration, and at the end. */
+/* Policies under random workloads: invariants of every iteration and of the end. */
 #include "config.h"
 #include "tests/policy-case.h"
 
@@ -273,7 +273,7 @@ static const struct kind kinds[] = {
 	{ "async, priority, tight pool", true, false, false, "vllm-0.16", SCHED_PRIORITY, 0, true },
 };
 
-/* What the command line lets through, in a pool that may be too small for most. */
+/* Limits that the command line accepts, with a pool that may be too small for most requests. */
 static struct sched_limits any_limits(const struct policy *p, struct rng *r)
 {
 	struct sched_limits l = { .max_batched_tok = 1 + (int64_t)rng_below(r, 60),

@@ -1,7 +1,7 @@
 # A small TAP producer for shell tests: . "$srcdir/tests/tap.sh"
 #
-# Each script gets $ATTNREPLAY (the program), $ATTNREPLAY_DATA (where model/presets/ and
-# traces/ lie), $srcdir, and here $tmp, a folder of its own that goes away.
+# Each script gets $ATTNREPLAY (the program), $ATTNREPLAY_DATA (the folder of model/presets/ and
+# traces/), $srcdir, and from here $tmp, a temporary folder.
 n=0 failed=0
 tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
@@ -47,14 +47,14 @@ silent() {
 	[ ! -s "$tmp/.out" ] || { echo "wrote to standard output"; return 1; }
 }
 
-# fails STATUS PATTERN COMMAND...: and one line to standard error that matches PATTERN
+# fails STATUS PATTERN COMMAND...: like silent, and one line on standard error matches PATTERN
 fails() {
 	want=$1 pattern=$2
 	shift 2
 	silent "$want" "$@" && grep -q -e "$pattern" "$tmp/.err"
 }
 
-# says STATUS MESSAGE COMMAND...: and exactly "attnreplay: MESSAGE" to standard error
+# says STATUS MESSAGE COMMAND...: like silent, and standard error is "attnreplay: MESSAGE"
 says() {
 	want=$1 message=$2
 	shift 2
@@ -62,7 +62,7 @@ says() {
 	[ "$(cat "$tmp/.err")" = "attnreplay: $message" ] || { echo "want: $message"; return 1; }
 }
 
-# catches PID: wait until the program under test, started as PID, catches interrupts
+# catches PID: wait until process PID, the program under test, catches interrupts
 catches() {
 	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 		for j in 1 2 3 4 5 6 7 8 9 10; do

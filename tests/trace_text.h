@@ -1,4 +1,4 @@
-/* Traces from text in a test: written to a file of a folder of its own, and read. */
+/* Traces from text in a test: the text is written to a file in a temporary folder, and read. */
 #ifndef AR_TRACE_TEXT_H
 #define AR_TRACE_TEXT_H
 
@@ -26,7 +26,7 @@
 	"token_size\n"
 #define VI "arrived_at,num_prefill_tokens,num_decode_tokens\n"
 
-/* Three turns of a dialogue, real lines of a Mooncake trace. */
+/* Three turns of a dialogue: real lines of a Mooncake trace. */
 static const char dialogue[] =
 	"{\"timestamp\": 0, \"input_length\": 2290, \"output_length\": 316, \"hash_ids\": [0, 42, "
 	"43, 44, 45]}\n"
@@ -66,7 +66,7 @@ static inline struct trace *read_text(const char *text)
 	return t;
 }
 
-/* The canonical form, to be freed. */
+/* The canonical form; the caller frees it. */
 static inline char *canonical(const struct trace *t)
 {
 	char *text = NULL;

@@ -69,7 +69,7 @@ uint64_t names_hash(const char *s, size_t n)
 	return h;
 }
 
-/* The slot that holds s, or the empty one where it belongs.  A slot is a number plus 1. */
+/* Return the slot of s, or the empty slot for it.  A slot holds a number plus 1. */
 static uint32_t *names_find(const struct names *a, const char *s, size_t n)
 {
 	size_t i = (size_t)names_hash(s, n) & (a->n_slot - 1);

@@ -1,5 +1,5 @@
-/* Dense numbers for what files name otherwise: prefix blocks and strings.  Hash tables
- * that compare the whole key, so that nothing rests on a hash value. */
+/* Interning: dense numbers for the prefix blocks and strings of a file.  The hash tables compare
+ * whole keys, so equal hash values do no harm. */
 #ifndef AR_INTERN_H
 #define AR_INTERN_H
 
@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A prefix block: the number of the block before it, its id in the source, and for
- * a last block that is not full how it differs from a full one. */
+/* Key of a prefix block: the number of the block before it, its id in the source, and its tail.
+ * The tail holds the tokens of a partial block (0: full) and flags. */
 struct chain_key {
 	uint64_t prev, src;
 	uint32_t tail;
@@ -20,7 +20,7 @@ struct chain {
 	size_t cap, n;
 };
 
-/* *id is what was stored for the key; id_if_new is stored when it is new.  False: no memory. */
+/* Store id_if_new for a new key, and return the stored id in *id.  False: no memory. */
 bool chain_put(struct chain *c, struct chain_key key, uint64_t id_if_new, uint64_t *id);
 void chain_release(struct chain *c);
 
@@ -31,9 +31,9 @@ struct names {
 	size_t n_slot;
 };
 
-/* The number of s[0..n), by first appearance.  False: no memory, or 2^31 names. */
+/* Intern s[0..n); numbers follow first appearance.  False: no memory, or 2^31 names. */
 bool names_put(struct names *a, const char *s, size_t n, uint32_t *number);
-/* s, or the first of s~2, s~3 ... from s~next on, that is not there yet; next 1: s itself. */
+/* Add s under the first unused name of s~next, s~(next + 1), ...; next 1 begins with s itself. */
 bool names_put_new(struct names *a, const char *s, unsigned next);
 uint64_t names_hash(const char *s, size_t n);
 /* Replace the names of (*v, *n), which are freed, by those of *all, which is empty afterwards. */

@@ -1,4 +1,4 @@
-/* What a trace is made of, and writing the canonical form. */
+/* The trace object, and the writer of the canonical form. */
 #include "config.h"
 #include "traces/trace.h"
 

@@ -1,4 +1,4 @@
-/* Request traces: what arrived when, how long its prompt and its output were. */
+/* Request traces: the arrival times of requests and the lengths of their prompts and outputs. */
 #ifndef AR_TRACE_H
 #define AR_TRACE_H
 
@@ -20,12 +20,12 @@ struct request {
 	size_t block;		/* ... first of them in trace.block */
 	int32_t session;	/* number of the session, -1: none */
 	uint32_t turn;		/* 0-based in the session */
-	int64_t think_ns;	/* from the end of the turn before to this arrival where it was
-				 * recorded, else -1; means nothing without a session */
-	uint32_t type;		/* number of its model, kind or application plus 1; 0: none */
+	int64_t think_ns;	/* from the end of the previous turn to this arrival; -1: not
+				 * recorded; undefined without a session */
+	uint32_t type;		/* index in trace.type plus 1; 0: none */
 	uint32_t images;	/* in the prompt */
 	int32_t priority;	/* lower is served first; 0 where the format has none */
-	uint64_t line;		/* where it stood in the file */
+	uint64_t line;		/* its line in the file */
 };
 
 /* A request of which nothing is known. */
@@ -47,16 +47,16 @@ struct trace {
 	char sha256[65];	/* of the file as it was read, before decompression */
 	bool has_epoch;
 	int64_t epoch_ns;	/* absolute time of arrival 0, since 1970 UTC */
-	struct cJSON *sources;	/* of a canonical file: array of what it was made from, or NULL */
-	struct cJSON *transforms;	/* strings: what was done to the requests; or NULL */
+	struct cJSON *sources;	/* of a canonical file: array of its source files, or NULL */
+	struct cJSON *transforms;	/* strings: changes to the requests, in order; or NULL */
 };
 
-/* What a clock that goes back by much gets. */
+/* How the importer handles a restart of the clock: an arrival far before the last one. */
 enum trace_restart { RESTART_ERROR, RESTART_SORT, RESTART_APPEND };
-/* What the prompts of a session's later turns hold. */
+/* Content of the prompts of later turns: the whole session, or new tokens only (delta). */
 enum trace_context { CONTEXT_AUTO, CONTEXT_CUMULATIVE, CONTEXT_DELTA };
 
-/* How a file is read. */
+/* Options for reading a file. */
 struct import_args {
 	char *format;		/* --format, NULL: by content */
 	int restart;		/* --restart, enum trace_restart */
@@ -67,7 +67,7 @@ struct import_args {
 	struct opt_list components;	/* --components */
 };
 
-/* Options that shape a trace, for every command that reads one.  All 0: the trace as it is. */
+/* Options that shape a trace.  All 0: unchanged. */
 struct trace_args {
 	struct import_args in;
 	struct opt_list merge;	/* FILE[:NAME=VALUE,...] */
@@ -88,9 +88,10 @@ struct trace_args {
 };
 extern const struct opt trace_opts[];
 
-/* Read path ("-": standard input; zstd found by content), which options of its own may follow as
- * in "FILE:keep=0.5,shift=10s", and apply a.  Malformed input is AR_DATA with "FILE:LINE: ...", a
- * format or a window that cannot be is AR_USAGE.  On success *out is owned by the caller. */
+/* Read the trace in path and apply a.  "-" is standard input; zstd is recognised by content.  The
+ * path may end in options of its own, as in "FILE:keep=0.5,shift=10s".  AR_DATA with
+ * "FILE:LINE: ..." for malformed input, AR_USAGE for an impossible format or window.  The caller
+ * owns *out. */
 enum ar_status trace_read(struct trace **out, const char *path, const struct trace_args *a,
 			  struct ar_err *err);
 void trace_free(struct trace *t);	/* NULL is fine */
@@ -107,8 +108,8 @@ enum ar_status trace_check_end(const struct trace *t, double end_ns, struct ar_e
 
 /* The canonical JSONL form, byte for byte the same for equal traces. */
 enum ar_status trace_write(const struct trace *t, FILE *f, struct ar_err *err);
-/* Its lines: the header of n requests, and request q of t under another number.  False: no memory;
- * what f says is for the caller. */
+/* Write one line of the canonical form: the header for n requests, or request q of t with number
+ * id.  False: no memory.  The caller checks f for errors. */
 bool trace_put_header(const struct trace *t, size_t n, FILE *f);
 bool trace_put_request(const struct trace *t, size_t id, const struct request *q, FILE *f);
 

@@ -26,7 +26,7 @@ static double gap_cv(const struct trace *t)
 	return mean > 0 ? sqrt(ss / n) / mean : NAN;
 }
 
-/* Empty windows add nothing to the sums, so that only those with requests are visited. */
+/* Only windows with requests are visited: empty windows add nothing to the sums. */
 static struct window_counts count_windows(const struct trace *t, int64_t w_ns)
 {
 	struct window_counts c = { .dispersion = NAN, .idle = NAN, .windows = span(t) / w_ns,
@@ -100,8 +100,8 @@ static double correlation(const struct trace *t)
 	return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : NAN;
 }
 
-/* Ids are chained, so that a block was seen with its whole prefix or not at all.  used[] counts by
- * number of the block. */
+/* Count reused blocks.  Ids are chained, so an id that was seen before implies its whole prefix.
+ * used[] counts the uses of each block, by block number. */
 static bool reuse(const struct trace *t, struct summary *s, uint64_t *used)
 {
 	struct chain seen = { 0 };
@@ -132,7 +132,7 @@ static bool reuse(const struct trace *t, struct summary *s, uint64_t *used)
 	return done;
 }
 
-/* v has room for a value per request, per session and per block. */
+/* v: scratch with room for one value per request, per session and per block. */
 static void spreads(struct summary *s, const struct trace *t, uint64_t *v)
 {
 	size_t n = 0;

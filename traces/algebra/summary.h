@@ -1,4 +1,4 @@
-/* What a trace looks like, in figures. */
+/* Summary figures of a trace: load, lengths, sessions and prefix reuse. */
 #ifndef AR_SUMMARY_H
 #define AR_SUMMARY_H
 
@@ -7,14 +7,14 @@
 enum { SUMMARY_WINDOWS = 3 };
 extern const int summary_window_s[SUMMARY_WINDOWS];	/* 1, 10, 60 */
 
-/* Percentiles are by nearest rank: the smallest value with at least p % of the sample at
- * or below it.  All 0 for no values. */
+/* Distribution of a sample.  Percentiles are by nearest rank: the smallest value with at least
+ * p % of the sample at or below it.  All 0 for an empty sample. */
 struct spread {
 	uint64_t n, sum;
 	uint64_t min, p50, p90, p99, max;
 };
 
-/* Requests in consecutive windows from the first arrival; one that is not whole is left out. */
+/* Requests in consecutive windows from the first arrival.  A partial last window is left out. */
 struct window_counts {
 	double dispersion;	/* variance / mean; 1 for a Poisson process */
 	int64_t windows;
@@ -22,19 +22,19 @@ struct window_counts {
 	double idle;		/* share of the windows without requests */
 };
 
-/* NaN where a figure is not defined. */
+/* An undefined figure is NaN. */
 struct summary {
 	double rate;		/* requests per second of the span */
 	double gap_cv;		/* standard deviation / mean of the gaps between arrivals */
 	struct spread gap_ns;
 	struct window_counts window[SUMMARY_WINDOWS];
-	size_t distinct;	/* arrival times */
+	size_t distinct;	/* different arrival times */
 	struct spread prompt, output;
-	uint64_t longest;	/* prompt and output of one request */
-	double correlation;	/* of prompt and output */
+	uint64_t longest;	/* largest sum of prompt and output tokens */
+	double correlation;	/* Pearson, of prompt and output tokens */
 	struct spread session;	/* requests of a session */
-	/* With an unlimited cache, blocks visible to the next request: each reuses its longest
-	 * leading run of blocks seen before. */
+	/* Ideal prefix reuse: in an unlimited cache every request reuses its longest leading run
+	 * of blocks that earlier requests had. */
 	uint64_t blocks_reused, tok_reused, prompts_reused;
 	struct spread block;	/* blocks of a request that has any */
 	uint64_t distinct_blocks, blocks_once;

@@ -1,8 +1,9 @@
 /*
- * Arrivals and lengths have a generator each, so that a change of one leaves the other as it is.
+ * Synthetic traces.  Arrivals and lengths have separate generators, so that a change of one leaves
+ * the other unchanged.
  *
- * Lengths by rows take the requests of the trace in order, over and over: lengths, their
- * correlation and the reuse of prefixes stay what they are, as every lap has prefixes of its own.
+ * Lengths "trace" repeats the requests of the trace in order.  Each pass (lap) has prefixes of its
+ * own, so lengths, their correlation and prefix reuse stay the same.
  */
 #include "config.h"
 #include "traces/algebra/synth.h"
@@ -31,7 +32,7 @@ const struct opt synth_opts[] = {
 	{ 0 }
 };
 
-/* ---- what the options say ---- */
+/* ---- options ---- */
 
 enum process { CONSTANT, POISSON, GAMMA, ONOFF, AS_TRACE };
 
@@ -124,7 +125,7 @@ static enum ar_status parse(const struct kind *kinds, const char *option, const 
 
 /* ---- random numbers ---- */
 
-/* In (0, 1]. */
+/* Uniform in (0, 1]. */
 static double positive(struct rng *r)
 {
 	return 1 - rng_unit(r);
@@ -135,7 +136,7 @@ static double exponential(struct rng *r)
 	return -log(positive(r));
 }
 
-/* Box and Muller. */
+/* Standard normal, by Box and Muller. */
 static double normal(struct rng *r)
 {
 	double u = positive(r), v = rng_unit(r);
@@ -143,7 +144,7 @@ static double normal(struct rng *r)
 	return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 
-/* Shape a, scale 1: Marsaglia and Tsang, 2000. */
+/* Gamma variate of shape a and scale 1, by Marsaglia and Tsang (2000). */
 static double gamma_variate(struct rng *r, double a)
 {
 	double d = (a < 1 ? a + 1 : a) - 1.0 / 3, c = 1 / sqrt(9 * d), x, v;
@@ -161,20 +162,20 @@ static double gamma_variate(struct rng *r, double a)
 struct lognormal { double mu, sigma; };
 
 struct synth {
-	struct trace *t;		/* n 0 when there is no model */
+	struct trace *t;		/* the trace to follow; n 0: none */
 	int process, lengths;
 	struct arrival_params arrival;
 	struct rng times, sizes;
 	double gap_ns;			/* mean */
-	double on_left_ns;		/* of a burst */
+	double on_left_ns;		/* rest of the current burst */
 	struct lognormal prompt, output;
-	double correlation;		/* of both logarithms */
-	double period_ns;		/* of a lap */
-	uint64_t n_ids;			/* of a lap */
+	double correlation;		/* of the logarithms of prompt and output */
+	double period_ns;		/* length of a lap */
+	uint64_t n_ids;			/* prefix block ids of a lap */
 	int64_t now_ns;
 };
 
-/* Arrivals come while on only; both states last exponential times. */
+/* Requests arrive only in state on.  The times in both states are exponential. */
 static double onoff_gap(struct synth *s)
 {
 	double on = (double)s->arrival.on_ns, off = (double)s->arrival.off_ns, gap = 0;
@@ -240,7 +241,7 @@ static void lengths(struct synth *s, size_t i, struct request *q)
 
 /* ---- setting up ---- */
 
-/* Mean and standard deviation of logarithms are the most likely ones. */
+/* Maximum-likelihood fit of mean and standard deviation of the logarithms. */
 static void fit(struct synth *s)
 {
 	double n = (double)s->t->n, x1 = 0, x2 = 0, y1 = 0, y2 = 0, xy = 0;
@@ -284,7 +285,7 @@ static enum ar_status set_rate(struct synth *s, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Without a trace to follow, an empty one holds what the header needs. */
+/* Without a trace to follow, an empty trace holds the members that the header needs. */
 static enum ar_status prepare(struct synth *s, struct trace *t, const struct synth_args *a,
 			      struct ar_err *err)
 {

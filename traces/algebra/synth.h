@@ -5,14 +5,14 @@
 #include "traces/trace.h"
 
 struct synth_args {
-	int64_t count;		/* 0: as many as the trace has, or 1000 */
+	int64_t count;		/* requests; 0: the number in the trace, or 1000 */
 	char *arrivals;		/* NAME[:NAME=VALUE,...] */
-	char *lengths;		/* ... or NULL: trace, or lognormal where there is none */
+	char *lengths;		/* ... or NULL: trace; lognormal without a trace */
 };
 extern const struct opt synth_opts[];
 
-/* Write a trace like t, in the canonical form, request by request; t, which may be NULL, is used
- * up.  The same t, options and seed give the same bytes. */
+/* Write a synthetic trace that follows t to f, in the canonical form, request by request.  The
+ * function consumes t, which may be NULL.  The same t, options and seed give the same bytes. */
 enum ar_status trace_synthesize(struct trace *t, const struct synth_args *a, int64_t seed, FILE *f,
 				struct ar_err *err);
 

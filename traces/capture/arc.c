@@ -57,7 +57,7 @@ static int64_t frame_count(const struct capture_info *info)
 	return range_count(info) * info->n_layers * 3;
 }
 
-/* Values of one token of tensor t. */
+/* Number of values of one token in tensor t. */
 static size_t token_values(const struct capture_info *info, enum capture_tensor t)
 {
 	return (size_t)(t == CAPTURE_Q ? info->q_heads : info->kv_heads) * (size_t)info->head_dim;
@@ -68,7 +68,7 @@ static bool frame_fits(const struct capture_info *info)
 	return info->frame_tok <= (int64_t)(FRAME_MAX / 2 / token_values(info, CAPTURE_Q));
 }
 
-/* SHA-256 of header and index as the file has them. */
+/* SHA-256 of the bytes of header and index in the file. */
 static void checksum(const void *head, size_t n_head, const void *index, size_t n_index,
 		     unsigned char sum[SHA256_DIGEST_LENGTH])
 {
@@ -85,9 +85,9 @@ static void checksum(const void *head, size_t n_head, const void *index, size_t 
 struct arc {
 	struct infile file;
 	const struct capture_info *info;
-	uint64_t *end;		/* [frames + 1] end[k] .. end[k + 1]: frame k's place in the file */
+	uint64_t *end;		/* [frames + 1] frame k has the file bytes end[k] .. end[k + 1] */
 	ZSTD_DCtx *zstd;
-	unsigned char *src, *raw;	/* one frame, packed and not */
+	unsigned char *src, *raw;	/* one frame, packed and unpacked */
 	size_t src_size, raw_size;
 };
 
@@ -303,8 +303,8 @@ static enum ar_status reserve(unsigned char **buf, size_t *size, size_t want, st
 	return AR_OK;
 }
 
-/* NULL, or why src[0..n) is not one frame of exactly bytes bytes, now in a->raw.  The bit is
- * the frame header's "a checksum follows". */
+/* Decode src[0..n) into a->raw.  Return NULL, or a message when src is not one frame of exactly
+ * bytes bytes.  The tested bit of the frame header says that a checksum follows. */
 static const char *decode(struct arc *a, size_t n, size_t bytes)
 {
 	size_t got;
@@ -320,7 +320,7 @@ static const char *decode(struct arc *a, size_t n, size_t bytes)
 	return got == bytes ? NULL : "it is too short";
 }
 
-/* Frame of range f of tensor t of the i-th layer, tok tokens, into a->raw. */
+/* Load range f of tensor t of the i-th layer into a->raw: a frame of tok tokens. */
 static enum ar_status load_frame(struct arc *a, int i, enum capture_tensor t, int64_t f,
 				 int64_t tok, struct ar_err *err)
 {
@@ -385,7 +385,7 @@ struct arc_writer {
 	ZSTD_CCtx *zstd;
 	unsigned char *head;
 	size_t n_head;
-	unsigned char *index;	/* as it is written, and the footer's first number behind it */
+	unsigned char *index;	/* the index in file order, then the footer's first number */
 	size_t n_frames, put;
 	uint64_t at;		/* bytes written */
 	unsigned char *raw, *dst;
@@ -501,7 +501,7 @@ enum ar_status arc_put(struct arc_writer *w, const bf16_t *x, size_t n, struct a
 	}
 	got = ZSTD_compress2(w->zstd, w->dst, bound, w->raw, n * 2);
 	if (ZSTD_isError(got))
-		return ar_nomem(err);	/* the buffer is large enough: nothing else is left */
+		return ar_nomem(err);	/* the buffer is large enough: no other cause */
 	st = put_bytes(w, w->dst, got, err);
 	store_le(w->index + 8 * w->put++, w->at, 8);
 	return st;

@@ -21,14 +21,14 @@ static const char tensor_letter[] = "qkv";
 
 struct capture {
 	struct capture_info info;
-	struct arc *arc;	/* one of these two */
+	struct arc *arc;	/* arc or st is set */
 	struct safetensors *st;
 	const struct safetensors_tensor *(*tensor)[3];	/* of st, by index into info.layer */
 };
 
 /* ---- safetensors ---- */
 
-/* "layers.N.q": N and which tensor; false for any other name. */
+/* Split "layers.N.q" into the layer number and the tensor.  False for any other name. */
 static bool parse_name(const char *name, int *layer, enum capture_tensor *t)
 {
 	static const char head[] = "layers.";
@@ -50,7 +50,7 @@ static bool parse_name(const char *name, int *layer, enum capture_tensor *t)
 	return true;
 }
 
-/* Every tensor of the file that is Q, K or V of a layer into by_layer. */
+/* Enter every Q, K and V tensor of the file into by_layer. */
 static enum ar_status find_tensors(const struct safetensors *s,
 				   const struct safetensors_tensor *(*by_layer)[3],
 				   const char *path, struct ar_err *err)
@@ -79,7 +79,7 @@ static enum ar_status find_tensors(const struct safetensors *s,
 	return AR_OK;
 }
 
-/* The first layer gives the shape that all have. */
+/* Take the shape from the first layer; all layers must have it. */
 static enum ar_status set_shape(struct capture_info *info,
 				const struct safetensors_tensor *const *qkv, const char *path,
 				struct ar_err *err)
@@ -115,7 +115,7 @@ static enum ar_status check_shape(const struct capture_info *info,
 	return AR_OK;
 }
 
-/* Collect the layers that have tensors, ascending. */
+/* List the layers that have tensors, ascending. */
 static enum ar_status set_layers(struct capture *c,
 				 const struct safetensors_tensor *const (*by_layer)[3],
 				 const char *path, struct ar_err *err)
@@ -151,7 +151,7 @@ static enum ar_status set_layers(struct capture *c,
 	return AR_OK;
 }
 
-/* The value of the first of two spellings that is there. */
+/* Value of key, or else of its other spelling; NULL: neither is present. */
 static const char *meta2(const struct safetensors *s, const char *key, const char *other)
 {
 	const char *v = safetensors_meta(s, key);
@@ -238,7 +238,7 @@ static enum ar_status open_safetensors(struct capture *c, const char *path, stru
 	return st;
 }
 
-/* ---- both ---- */
+/* ---- both formats ---- */
 
 static enum ar_status check_info(const struct capture_info *info, const char *path,
 				 struct ar_err *err)
@@ -388,7 +388,7 @@ enum ar_status capture_read_finite(struct capture *c, int i, enum capture_tensor
 		return st;
 	while (is_finite(out[at]))
 		at++;
-	at /= dim;	/* of head and token */
+	at /= dim;	/* index of (head, token) */
 	return ar_fail(err, AR_DATA, "%s: layer %d %c, head %zu, token %zu is not finite; capture "
 		       "it again", info->name, info->layer[i], tensor_letter[t], at / (size_t)n,
 		       (size_t)tok0 + at % (size_t)n);
@@ -396,7 +396,7 @@ enum ar_status capture_read_finite(struct capture *c, int i, enum capture_tensor
 
 /* ---- pack and unpack ---- */
 
-/* index[k]: where the k-th layer to pack stands in the capture. */
+/* index[k]: index in the capture of the k-th layer to pack. */
 static enum ar_status choose_layers(const struct capture_info *info, const struct capture_pack *p,
 				    int *index, struct ar_err *err)
 {
@@ -418,7 +418,7 @@ static enum ar_status choose_layers(const struct capture_info *info, const struc
 	return AR_OK;
 }
 
-/* The frames of one layer, in file order. */
+/* Write the frames of one layer, in file order. */
 static enum ar_status pack_layer(struct capture *c, int i, const struct capture_info *to,
 				 struct arc_writer *w, bf16_t *buf, struct ar_err *err)
 {
@@ -495,7 +495,7 @@ out:
 	return st;
 }
 
-/* Header of all of c's tensors: q, k, v of each layer in turn. */
+/* Write the header of all tensors: q, k, v of each layer in turn. */
 static enum ar_status unpack_header(const struct capture_info *info, struct outfile *f,
 				    struct ar_err *err)
 {
@@ -537,8 +537,8 @@ out:
 	return st;
 }
 
-/* safetensors is head-major and a frame holds all heads of its tokens, so a whole tensor
- * is in memory at a time. */
+/* A whole tensor is in memory at a time: safetensors is head-major, but a frame holds all heads of
+ * its tokens. */
 static enum ar_status unpack_tensors(struct capture *c, struct outfile *f, struct ar_err *err)
 {
 	const struct capture_info *info = &c->info;

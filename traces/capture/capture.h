@@ -12,7 +12,7 @@
 
 enum capture_tensor { CAPTURE_Q, CAPTURE_K, CAPTURE_V };
 
-/* Beyond these a file is taken for damaged. */
+/* Limits; a file that exceeds them counts as damaged. */
 enum {
 	CAPTURE_MAX_LAYER = 4094,
 	CAPTURE_MAX_HEADS = 4096,
@@ -22,48 +22,48 @@ enum {
 
 struct capture_info {
 	char *name;		/* file name without folders */
-	char *model;		/* of the model, as the file says, or "" */
+	char *model;		/* name of the model in the file, or "" */
 	const char *container;	/* "arc" or "safetensors" */
-	int n_layers;		/* captured ones */
+	int n_layers;		/* captured layers */
 	int *layer;		/* their numbers in the model, ascending */
 	int q_heads, kv_heads, head_dim;
 	int64_t n_tok;		/* tokens of the sequence */
-	int64_t n_prompt;	/* of them prompt; the rest was decoded */
+	int64_t n_prompt;	/* prompt tokens; the rest was decoded */
 	bool rope_applied;	/* Q and K are after RoPE */
-	struct rope rope;	/* theta 0: the file does not say */
-	int64_t frame_tok;	/* of an arc: tokens a frame; 0: no frames */
+	struct rope rope;	/* theta 0: not in the file */
+	int64_t frame_tok;	/* tokens of an .arc frame; 0: no frames */
 	uint64_t file_bytes;
 };
 
 struct capture;
 
-/* Open an .arc or a safetensors file, told apart by content.  AR_DATA with "FILE: ..." when
- * it is neither, truncated, or its tensors do not fit together. */
+/* Open an .arc or a safetensors file; the content tells which.  AR_DATA with "FILE: ..." when it
+ * is neither, is truncated, or has tensors of inconsistent shapes. */
 enum ar_status capture_open(struct capture **out, const char *path, struct ar_err *err);
 void capture_close(struct capture *c);	/* NULL is fine */
 const struct capture_info *capture_info(const struct capture *c);
 
-/* Index of the captured layer with that number in the model, -1: none. */
+/* Index in info->layer of the model layer with this number; -1: not captured. */
 int capture_find_layer(const struct capture_info *info, uint64_t number);
 
-/* Copy tokens [tok0, tok0 + n) of the i-th captured layer (an index into
- * info->layer) into out, [heads][n][head_dim].  Reads only the frames that hold them;
- * a damaged one is AR_DATA and named.  Not thread-safe per capture. */
+/* Copy tokens [tok0, tok0 + n) of the i-th captured layer (an index into info->layer) into out,
+ * [heads][n][head_dim].  Only the frames of these tokens are read.  AR_DATA names a damaged frame.
+ * Not thread-safe per capture. */
 enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t,
 			    int64_t tok0, int64_t n, bf16_t *out, struct ar_err *err);
 
-/* The same to compute with: AR_DATA, too, where a value is infinite or not a number. */
+/* Read like capture_read, for computing: also AR_DATA when a value is not finite. */
 enum ar_status capture_read_finite(struct capture *c, int i, enum capture_tensor t,
 				   int64_t tok0, int64_t n, bf16_t *out, struct ar_err *err);
 
-/* Write c as an .arc file: tokens [0, n_tok) (0: all) of the layers given by number
- * (n_layers 0: all).  The file appears whole or not at all. */
+/* Write c as an .arc file: tokens [0, n_tok) of the layers with these numbers in the model.
+ * n_tok 0 is all tokens, n_layers 0 all layers.  The file appears only when it is complete. */
 struct capture_pack {
 	const int *layer;
 	int n_layers;
 	int64_t n_tok;
 	int level;		/* zstd; 0: its default */
-	int64_t frame_tok;	/* tokens a frame; 0: 1024 */
+	int64_t frame_tok;	/* tokens of a frame; 0: 1024 */
 };
 enum ar_status capture_pack(struct capture *c, const char *path, const struct capture_pack *p,
 			    struct ar_err *err);

@@ -1,5 +1,4 @@
-/* Prefix blocks, out of what files say about their prompts: hashes of blocks, or texts and tokens
- * that have a name. */
+/* Prefix blocks of prompts, from hashes of blocks, or from named texts and tokens. */
 #include "config.h"
 #include "traces/importers/import.h"
 
@@ -7,7 +6,7 @@
 
 #include "base/number.h"
 
-/* What the tail of a chain's key says, beside the tokens of a block that is not full. */
+/* Flags in the tail of a chain key, beside the tokens of a partial block. */
 static const uint32_t TEXT_ID = 1u << 31;	/* the id is a string */
 static const uint32_t RANGE = 1u << 30;		/* the id is a range of tokens */
 
@@ -125,7 +124,7 @@ enum ar_status import_hashed(struct import *im, const struct record *r, int64_t 
 
 /* ---- texts ---- */
 
-/* The block at hand becomes a block of the prompt. */
+/* Add the current block to the prompt.  tail: tokens of a partial block, 0: full. */
 static enum ar_status end_block(struct import *im, struct cutter *c, uint32_t tail,
 				struct ar_err *err)
 {

@@ -1,4 +1,4 @@
-/* Dates from 1970 on, as far as nanoseconds in 63 bits reach (April 2262). */
+/* Dates from 1970 to April 2262, the range of nanoseconds in 63 bits. */
 #include "config.h"
 #include "traces/importers/date.h"
 
@@ -31,7 +31,7 @@ static int days_before(int y, int m)
 	return days;
 }
 
-/* Exactly n digits off the front of *s. */
+/* Read exactly n digits from the front of *s. */
 static bool digits(struct span *s, size_t n, int *out)
 {
 	int v = 0;
@@ -58,7 +58,7 @@ static bool literal(struct span *s, char c)
 	return true;
 }
 
-/* ".6805900" or nothing. */
+/* Read ".6805900" or nothing. */
 static bool fraction(struct span *s, int64_t *ns)
 {
 	int64_t unit = NS_PER_S;
@@ -74,7 +74,7 @@ static bool fraction(struct span *s, int64_t *ns)
 	return unit < NS_PER_S;
 }
 
-/* "Z", "+hh", "+hhmm", "+hh:mm" or nothing, to the end. */
+/* Read "Z", "+hh", "+hhmm", "+hh:mm" or nothing, up to the end. */
 static bool zone_suffix(struct span *s, int *offset_s, enum date_zone *zone)
 {
 	int h = 0, m = 0, sign;

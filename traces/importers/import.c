@@ -1,4 +1,4 @@
-/* The engine behind the importers: lines to requests. */
+/* The engine behind the importers: turns lines into requests. */
 #include "config.h"
 #include "traces/importers/import.h"
 
@@ -12,8 +12,8 @@
 #include "base/number.h"
 #include "traces/importers/reader.h"
 
-/* A step back in time that is longer than this and than half of the recording so far is no
- * jitter: the clock was restarted. */
+/* A step back in time beyond this and beyond half of the recording so far is a restart of the
+ * clock.  A shorter step is jitter. */
 static const int64_t JITTER_NS = 1000000000;
 
 static const char *const warning_text[WARN_COUNT] = {
@@ -125,7 +125,7 @@ enum ar_status import_time_text(struct import *im, const char *name, struct span
 	return AR_OK;
 }
 
-/* Whether a JSON string holds a NUL, which ends it early for the parser. */
+/* Return whether a JSON string holds a NUL, at which the parser would cut it. */
 static bool has_nul(struct span v)
 {
 	for (size_t i = 0; i + 6 <= v.n; i++) {
@@ -163,7 +163,7 @@ bool import_unserved(struct import *im, const struct request *q)
 	return !q->prompt_tok || !q->output_tok;
 }
 
-/* Room for one more element. */
+/* Make room for one more element. */
 static bool grow(void **array, size_t n, size_t *cap, size_t size)
 {
 	size_t more = *cap ? 2 * *cap : 256;
@@ -190,7 +190,7 @@ enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
 	return AR_OK;
 }
 
-/* The clock goes back by back_ns to *t_ns because it was restarted. */
+/* Handle a restart of the clock, which goes back by back_ns to *t_ns. */
 static enum ar_status restart(struct import *im, int64_t back_ns, int64_t *t_ns,
 			      struct ar_err *err)
 {
@@ -214,7 +214,7 @@ static enum ar_status restart(struct import *im, int64_t back_ns, int64_t *t_ns,
 	return AR_OK;
 }
 
-/* Arrivals that step back are jitter or a clock that was restarted. */
+/* Classify an arrival before the last one: jitter or a restart of the clock. */
 static enum ar_status check_order(struct import *im, int64_t *t_ns, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -301,7 +301,7 @@ enum ar_status import_turn(struct import *im, uint32_t number, struct request *q
 
 /* ---- reading ---- */
 
-/* A JSON record has what its format needs. */
+/* Check that a JSON record has the fields that its format needs. */
 static enum ar_status check_need(const struct import *im, const struct importer *f,
 				 const struct record *r, struct ar_err *err)
 {
@@ -324,7 +324,7 @@ static void warn_unknown(struct import *im, const struct importer *f, const stru
 		}
 }
 
-/* Give columns the format's spelling of their names. */
+/* Give columns the spelling of the format; files may differ in case. */
 static void settle_columns(struct import *im, const struct importer *f, struct record *r)
 {
 	for (const char *const *need = f->need; *need; need++)
@@ -343,7 +343,7 @@ static enum ar_status place(const struct import *im, enum ar_status st, struct a
 	return st;
 }
 
-/* Where records come from, and the one at hand. */
+/* The source of records, and the current record. */
 struct source {
 	struct reader *in;
 	const struct importer *f;	/* NULL before the first record */
@@ -351,7 +351,7 @@ struct source {
 	char *header;		/* holds the names of CSV columns */
 };
 
-/* An option that the format has no use for must not look active. */
+/* Refuse options that the format does not use, so that no option is ignored silently. */
 static enum ar_status check_options(const struct import_args *a, const struct importer *f,
 				    struct ar_err *err)
 {
@@ -375,7 +375,7 @@ static enum ar_status check_options(const struct import_args *a, const struct im
 	return AR_OK;
 }
 
-/* The first line: which format is it? */
+/* Find the format from the first line. */
 static enum ar_status first_line(struct import *im, struct source *src, char *line, size_t n,
 				 struct ar_err *err)
 {
@@ -459,7 +459,7 @@ static enum ar_status all_lines(struct import *im, struct source *src, struct ar
 	return st;
 }
 
-/* ---- afterwards ---- */
+/* ---- after the last record ---- */
 
 static int by_arrival(const void *a, const void *b)
 {
@@ -493,7 +493,7 @@ static enum ar_status note_all(struct import *im, struct ar_err *err)
 	return st;
 }
 
-/* Sorted, and time counts from the first arrival. */
+/* Sort requests and count time from the first arrival. */
 static void settle_times(struct import *im)
 {
 	struct trace *t = im->t;
@@ -506,7 +506,7 @@ static void settle_times(struct import *im)
 		t->epoch_ns += im->first_ns;
 }
 
-/* Traces whose times were misread, or are too coarse to say much, look like this. */
+/* Warn about times that look misread or too coarse. */
 static void check_plausible(const struct import *im)
 {
 	const struct trace *t = im->t;

@@ -1,5 +1,5 @@
-/* Sessions as aiperf replays them: Mooncake's keys in milliseconds, a session for each record, and
- * for a later turn the delay after the turn before instead of a time, and only what is new in its
+/* Sessions for aiperf: Mooncake's keys in milliseconds, and the session of each record.  A later
+ * turn has a delay after the previous turn instead of a time, and only the new tokens of its
  * prompt. */
 #include "config.h"
 #include "traces/importers/import.h"
@@ -11,7 +11,7 @@ static const char *const may[] = { "timestamp", "delay", "hash_ids", "group_id",
 
 static const int64_t MS_NS = 1000000;
 
-/* RAGPulse traces have sessions as well. */
+/* RAGPulse traces have sessions too, but their hash_ids are an object. */
 static bool sniff(const struct record *first)
 {
 	const struct field *ids = record_find(first, "hash_ids");
@@ -19,7 +19,8 @@ static bool sniff(const struct record *first)
 	return (!ids || *ids->value.s == '[') && !record_find(first, "chat_id");
 }
 
-/* The delay is the think time; the arrival is recorded, or the earliest that can be. */
+/* Set think time and arrival.  The delay is the think time.  Without a recorded arrival, the turn
+ * gets its earliest possible arrival. */
 static enum ar_status arrival(struct import *im, const struct record *r, struct request *q,
 			      const struct import_session *s, struct ar_err *err)
 {
@@ -43,7 +44,7 @@ static enum ar_status arrival(struct import *im, const struct record *r, struct 
 	return AR_OK;
 }
 
-/* The blocks of a prompt that is the session so far and new texts. */
+/* Add the blocks of a prompt: the session so far and the new texts. */
 static enum ar_status delta_blocks(struct import *im, const struct record *r, uint32_t new_tok,
 				   bool first, struct import_session *s, struct ar_err *err)
 {
@@ -80,7 +81,7 @@ static enum ar_status delta_blocks(struct import *im, const struct record *r, ui
 	return st ? st : import_cut_end(im, s->end, err);
 }
 
-/* The whole prompt, out of what the record has of it. */
+/* Make the whole prompt from the new tokens of the record. */
 static enum ar_status prompt(struct import *im, const struct record *r, struct request *q,
 			     struct import_session *s, struct ar_err *err)
 {

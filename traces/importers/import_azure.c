@@ -1,5 +1,5 @@
-/* Azure LLM inference traces, 2023 (times without a zone) and 2024 (with one), and the multimodal
- * one of 2025, with images. */
+/* Azure LLM inference traces of 2023 (times without a zone) and 2024 (times with a zone), and the
+ * multimodal trace of 2025 (with images). */
 #include "config.h"
 #include "traces/importers/import.h"
 
@@ -32,7 +32,8 @@ static enum ar_status arrival(struct import *im, const struct record *r, int64_t
 	return AR_OK;
 }
 
-/* Whether ContextTokens counts the tokens of images nobody says: an option adds them. */
+/* Add the tokens of images.  The source does not say whether ContextTokens includes them, so an
+ * option sets their number. */
 static enum ar_status add_images(struct import *im, const struct record *r, struct request *q,
 				 struct ar_err *err)
 {

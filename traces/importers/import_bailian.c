@@ -1,5 +1,5 @@
-/* Qwen-Bailian usage traces: seconds, one hash per 16 tokens of the prompt, and chats that go on
- * from one record to others. */
+/* Qwen-Bailian usage traces: seconds, one hash per 16 tokens of the prompt, and chats whose records
+ * name their parents. */
 #include "config.h"
 #include "traces/importers/import.h"
 
@@ -14,7 +14,7 @@ static const char *const need[] = {
 };
 static const char *const may[] = { "type", "hash_ids", NULL };
 
-/* Stored for a chat that was named as a parent and not seen. */
+/* Stored for a parent chat that is not in the file so far. */
 static const uint64_t MISSING = UINT64_MAX;
 
 static enum ar_status integer(struct import *im, const struct record *r, const char *name,
@@ -34,7 +34,7 @@ static bool is_root(const struct record *r)
 	return v.n == 2 && v.s[0] == '-' && v.s[1] == '1';
 }
 
-/* Where the chat goes on: *known is the session and the turn of its parent in one number. */
+/* Find the parent of the chat.  *known packs its session and turn; MISSING: no parent. */
 static enum ar_status parent(struct import *im, const struct record *r, uint64_t chat,
 			     uint64_t *known, struct ar_err *err)
 {
@@ -56,7 +56,7 @@ static enum ar_status parent(struct import *im, const struct record *r, uint64_t
 	return AR_OK;
 }
 
-/* The session is named for the chat that it began with. */
+/* Set session and turn.  The first chat names the session. */
 static enum ar_status session(struct import *im, const struct record *r, struct request *q,
 			      struct ar_err *err)
 {

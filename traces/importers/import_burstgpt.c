@@ -1,5 +1,5 @@
-/* BurstGPT traces: whole seconds, token counts, and from the third file on sessions and how long
- * the answer took. */
+/* BurstGPT traces: whole seconds and token counts.  The third file adds sessions and elapsed
+ * times. */
 #include "config.h"
 #include "traces/importers/import.h"
 
@@ -24,7 +24,7 @@ static enum ar_status check_total(struct import *im, const struct record *r,
 	return st;
 }
 
-/* The user thought from the end of the answer before to this request. */
+/* Set session, turn and think time: from the end of the previous output to this arrival. */
 static enum ar_status session(struct import *im, const struct record *r, struct request *q,
 			      struct ar_err *err)
 {

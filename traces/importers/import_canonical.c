@@ -1,7 +1,7 @@
 /*
- * The canonical form: a header line, then one request per line, described in
- * attnreplay-trace(5).  Strict: what trace_write does not write is an error, but for
- * keys that start with "x_" and keys of the format that this program does not use.
+ * The canonical form of attnreplay-trace(5): a header line, then one request per line.  The reader
+ * is strict and accepts only the output of trace_write.  Exceptions are keys that start with "x_"
+ * and keys of the format that this program ignores.
  */
 #include "config.h"
 #include "traces/importers/import.h"
@@ -50,7 +50,7 @@ static enum ar_status check_keys(struct import *im, const struct record *r,
 	return AR_OK;
 }
 
-/* A required integer from 0 to max. */
+/* Read a required integer from 0 to max. */
 static enum ar_status integer(struct import *im, const struct record *r, const char *name,
 			      uint64_t max, uint64_t *out, struct ar_err *err)
 {
@@ -93,7 +93,7 @@ static bool all_strings(const cJSON *list)
 	return true;
 }
 
-/* Take over what the trace was made from and what was done to it. */
+/* Read the source files and the changes of the trace. */
 static enum ar_status read_history(struct import *im, const struct record *r, struct ar_err *err)
 {
 	cJSON *sources = cJSON_GetObjectItemCaseSensitive(r->json, "sources");
@@ -151,8 +151,8 @@ static enum ar_status header(struct import *im, const struct record *r, struct a
 
 /* ---- requests ---- */
 
-/* Ids are kept as they are; they must be chained.  Renumbered along chains of their
- * own, each id must always come out as the same number. */
+/* Add a block with its id unchanged, and check that ids are chained.  Interned along its chain,
+ * each id must always get the same number. */
 static enum ar_status one_block(struct import *im, struct span text, uint64_t *prev, uint32_t tail,
 				struct ar_err *err)
 {
@@ -261,7 +261,7 @@ static enum ar_status parent(struct import *im, const struct record *r, const st
 	return AR_OK;
 }
 
-/* Not below 1. */
+/* Read a token count of at least 1. */
 static enum ar_status tokens(struct import *im, const struct record *r, const char *name,
 			     uint32_t *out, struct ar_err *err)
 {

@@ -1,5 +1,5 @@
-/* Traces of LLMServingSim: nanoseconds; a record is a request, or a session of requests with pauses
- * between.  Tokens that are given by number say what prompts share. */
+/* Traces of LLMServingSim, in nanoseconds.  A record is a request, or a session of requests with
+ * pauses between them.  Token ids, when present, determine shared prefixes. */
 #include "config.h"
 #include "traces/importers/import.h"
 
@@ -27,7 +27,7 @@ static enum ar_status must_have(const struct import *im, const struct record *r,
 	return AR_OK;
 }
 
-/* As many token ids as tokens; those of a prompt (c not NULL) make its blocks. */
+/* Check that each token has an id.  c not NULL: also add the blocks of the prompt. */
 static enum ar_status token_ids(struct import *im, const struct record *r, const char *name,
 				uint32_t want, struct cutter *c, struct ar_err *err)
 {
@@ -69,7 +69,7 @@ static enum ar_status blocks(struct import *im, const struct record *r, const st
 	return st ? st : import_cut_end(im, c, err);
 }
 
-/* A record or a part of one with token counts, at the arrival and in the session of q. */
+/* Import a record, or a part of a session.  q has the arrival and the session. */
 static enum ar_status request(struct import *im, const struct record *r, struct request *q,
 			      struct ar_err *err)
 {
@@ -87,7 +87,7 @@ static enum ar_status request(struct import *im, const struct record *r, struct 
 	return q->turn ? import_add_earliest(im, q, err) : import_add(im, q, err);
 }
 
-/* The next part of a session; *pause_ns is its tool's. */
+/* Import the next part of a session.  *pause_ns is the duration of its tool. */
 static enum ar_status part(struct import *im, struct span text, struct request *q,
 			   int64_t *pause_ns, struct ar_err *err)
 {

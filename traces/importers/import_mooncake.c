@@ -5,7 +5,7 @@
 static const char *const need[] = { "timestamp", "input_length", "output_length", NULL };
 static const char *const may[] = { "hash_ids", NULL };
 
-/* Dialects with these keys mean something else by the rest. */
+/* Keys of dialects that give the common keys another meaning. */
 static const struct {
 	const char *key, *why;
 } refused[] = {
@@ -17,7 +17,7 @@ static const struct {
 	{ "payload", "a text has no token count" },
 };
 
-/* Timed traces of vLLM have the same keys, but seconds and shorter blocks. */
+/* Timed traces of vLLM have the same keys, but times in seconds and shorter blocks. */
 static bool sniff(const struct record *first)
 {
 	const struct field *ids = record_find(first, "hash_ids");

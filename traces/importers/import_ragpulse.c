@@ -1,5 +1,5 @@
-/* RAGPulse traces: whole seconds as text, sessions, and the components of each prompt by number;
- * how long a component is stands in files of their own. */
+/* RAGPulse traces: whole seconds as text, sessions, and the components of each prompt by number.
+ * Separate files hold the lengths of the components. */
 #include "config.h"
 #include "traces/importers/import.h"
 
@@ -15,7 +15,7 @@ static const char *const need[] = {
 };
 static const char *const may[] = { NULL };
 
-/* The parts of a prompt in order, and what the files of lengths call theirs. */
+/* The components of a prompt in order, and their keys in the files of lengths. */
 static const struct {
 	const char *part, *id;
 } parts[] = {
@@ -130,7 +130,7 @@ static enum ar_status component(struct import *im, const cJSON *id, struct cutte
 	return import_cut(im, c, (uint64_t)number, 0, (uint32_t)tok, err);
 }
 
-/* What a prompt has beside its components stands at its end and is its own. */
+/* Add the components and then the rest of the prompt, which no other prompt shares. */
 static enum ar_status components(struct import *im, const struct record *r, uint32_t prompt_tok,
 				 struct ar_err *err)
 {

@@ -1,4 +1,4 @@
-/* Traces of splitwise-sim: seconds and token counts, made by its generator. */
+/* Traces from the generator of splitwise-sim: seconds and token counts. */
 #include "config.h"
 #include "traces/importers/import.h"
 
@@ -10,7 +10,7 @@ static const char *const need[] = {
 };
 static const char *const may[] = { NULL };
 
-/* Columns with only one value that means a request to a language model. */
+/* Check a column in which only one value marks a request to a language model. */
 static enum ar_status must_be(struct import *im, const struct record *r, const char *name,
 			      uint32_t want, struct ar_err *err)
 {

@@ -1,4 +1,4 @@
-/* Traces as Vidur processes them: seconds and token counts. */
+/* Traces that were processed for Vidur: seconds and token counts. */
 #include "config.h"
 #include "traces/importers/import.h"
 

@@ -5,7 +5,7 @@
 static const char *const need[] = { "timestamp", "input_length", "output_length", NULL };
 static const char *const may[] = { "hash_ids", NULL };
 
-/* Without hashes nothing tells it from a Mooncake trace, and both fit. */
+/* Without hashes the trace is indistinguishable from a Mooncake trace, and both fit. */
 static bool sniff(const struct record *first)
 {
 	return (!record_find(first, "hash_ids") || import_hash_fits(first, 16)) &&

@@ -1,4 +1,4 @@
-/* The list of formats, and how they are told apart. */
+/* The list of formats, and the choice among them. */
 #include "config.h"
 #include "traces/importers/import.h"
 
@@ -12,7 +12,7 @@ const struct importer *const importers[] = {
 	NULL
 };
 
-/* Formats that are met and cannot be read, by a field that gives them away. */
+/* Known formats that cannot be read, each with a field that identifies it. */
 static const struct {
 	enum record_kind kind;
 	const char *field, *title;
@@ -34,7 +34,7 @@ static const struct {
 	{ RECORD_JSON, "prompt", "a trace of texts, which have no token counts" },
 };
 
-/* The first field that f needs and r lacks, or NULL. */
+/* Return the first field that f needs and r lacks, or NULL. */
 static const char *lacking(const struct importer *f, const struct record *r)
 {
 	for (const char *const *need = f->need; *need; need++)
@@ -48,7 +48,7 @@ static bool fits(const struct importer *f, const struct record *r)
 	return f->kind == r->kind && !lacking(f, r) && (!f->sniff || f->sniff(r));
 }
 
-/* "a, b, c", as far as it fits. */
+/* Write "a, b, c" into buf, cut to its size. */
 static void list_fields(const struct record *r, char *buf, size_t size)
 {
 	size_t n = 0;
@@ -97,7 +97,8 @@ static enum ar_status pick_named(const struct importer **out, const struct recor
 	return AR_OK;
 }
 
-/* The format that r has all fields of but one, and more of than of other formats; or NULL. */
+/* Return the format that r fits except for one field; of several, the one with the most present
+ * fields.  NULL: none, or a tie. */
 static const struct importer *nearest(const struct record *r)
 {
 	const struct importer *best = NULL;

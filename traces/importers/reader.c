@@ -16,22 +16,22 @@
 
 enum { RAW_BYTES = 1 << 17, LINE_MAX_BYTES = 64 << 20, HEAD_BYTES = 64 };
 
-/* Bytes go from fd into raw, from raw (through zstd or as they are) into text, and are
- * handed out of text line by line. */
+/* Bytes go from fd into raw and from raw into text, through zstd if compressed.  Lines are handed
+ * out of text. */
 struct reader {
 	const char *path;
 	int fd;
 	SHA2_CTX sha;
 	unsigned char raw[RAW_BYTES];
 	size_t raw_pos, raw_len;
-	bool raw_end;		/* fd has no more */
+	bool raw_end;		/* fd is at its end */
 	ZSTD_DStream *zstd;	/* NULL: plain */
 	bool in_frame;
 	char *text;
-	size_t pos;		/* first byte not handed out */
+	size_t pos;		/* first byte that was not handed out */
 	size_t scan;		/* no line end in [pos, scan) */
 	size_t len, cap;	/* len < cap: there is room for a NUL */
-	bool text_end;		/* text holds all that is left */
+	bool text_end;		/* text holds the rest of the file */
 	uint64_t line;
 };
 
@@ -50,7 +50,7 @@ void reader_sha256(struct reader *r, char hex[65])
 	SHA256End(&r->sha, hex);
 }
 
-/* Fail at the line that is being read. */
+/* Fail with the file and line that is being read. */
 static enum ar_status fail_line(const struct reader *r, const char *what, struct ar_err *err)
 {
 	return ar_fail(err, AR_DATA, "%s:%" PRIu64 ": %s", r->path, r->line + 1, what);
@@ -73,7 +73,7 @@ static enum ar_status read_raw(struct reader *r, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Room for RAW_BYTES more of text and a NUL. */
+/* Make room in text for RAW_BYTES more and a NUL. */
 static enum ar_status make_room(struct reader *r, struct ar_err *err)
 {
 	size_t cap = r->cap ? r->cap : 2 * RAW_BYTES + 1;
@@ -122,7 +122,7 @@ static enum ar_status decompress(struct reader *r, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Add to text what the next bytes of the file give, or set text_end. */
+/* Append the next bytes of the file to text, or set text_end. */
 static enum ar_status more_text(struct reader *r, struct ar_err *err)
 {
 	enum ar_status st = make_room(r, err);
@@ -149,7 +149,7 @@ static bool is_zstd(const unsigned char *s, size_t n)
 			  (s[0] >> 4 == 5 && s[1] == 0x2a && s[2] == 0x4d && s[3] == 0x18));
 }
 
-/* What files look like that people take for traces, by their first bytes. */
+/* First bytes of files that people mistake for traces. */
 static const struct magic {
 	const char *bytes;
 	size_t n;
@@ -167,7 +167,7 @@ static const struct magic {
 	{ "[", 1, "a JSON array; write one JSON object per line instead" },
 };
 
-/* Refuse what is not text in lines, skip a byte order mark. */
+/* Refuse files that are not text, and skip a byte order mark. */
 static enum ar_status check_head(struct reader *r, struct ar_err *err)
 {
 	const char *s = r->text, *word;
@@ -245,7 +245,7 @@ void reader_close(struct reader *r)
 	free(r);
 }
 
-/* Where the line at pos ends; the end of the text counts. */
+/* Find the end of the line at pos; the end of the text counts. */
 static enum ar_status find_end(struct reader *r, size_t *end, struct ar_err *err)
 {
 	for (;;) {

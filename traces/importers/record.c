@@ -20,8 +20,8 @@ static struct span trim(const char *s, size_t n)
 	return (struct span){ s, n };
 }
 
-/* Take the next field off *line, unquoting it in place; *line becomes NULL after
- * the last. */
+/* Move the next field of *line to *value and unquote it in place.  *line becomes NULL after the
+ * last field. */
 static bool csv_field(char **line, struct span *value)
 {
 	char *s = *line, *to = s, *start = s;
@@ -86,7 +86,7 @@ enum ar_status record_csv_row(struct record *r, char *line, struct ar_err *err)
 	return AR_OK;
 }
 
-/* The character after the string that starts at s. */
+/* Return the character after the string that starts at s. */
 static const char *skip_string(const char *s)
 {
 	for (s++; *s && *s != '"'; s++)
@@ -94,7 +94,7 @@ static const char *skip_string(const char *s)
 	return *s ? s + 1 : s;
 }
 
-/* The character after the JSON value that starts at s.  The text has been parsed, so that
+/* Return the character after the JSON value that starts at s.  The text was parsed before, so its
  * brackets match. */
 static const char *skip_value(const char *s)
 {
@@ -122,7 +122,7 @@ static const char *skip_blank(const char *s)
 	return s;
 }
 
-/* The parser allows any control character between values; files have blanks and tabs. */
+/* Return whether s holds a control character that JSON forbids but the parser allows. */
 static bool has_control(const char *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
