@@ -85,7 +85,7 @@ static void check_iteration(struct witness *s, const struct observed_iteration *
 
 		n_tok += e->n_tok;
 		s->n_emit += e->emit;
-		check_request(s, e, row->end_ns);
+		check_request(s, e, it->end_ns);
 		if (!e->emit) {
 			partial++;
 			s->bad_partial += !s->long_prefill_tok && !s->prefill_first && i + 1 < b->n;
@@ -94,7 +94,7 @@ static void check_iteration(struct witness *s, const struct observed_iteration *
 		s->digest = rng_mix(s->digest ^ (uint64_t)e->req << 32 ^ e->n_tok);
 		s->digest = rng_mix(s->digest ^ (uint64_t)e->start << 32 ^ e->chunk_no);
 	}
-	s->digest = rng_mix(s->digest ^ (uint64_t)row->end_ns);
+	s->digest = rng_mix(s->digest ^ (uint64_t)it->end_ns);
 	s->bad_partial += !s->long_prefill_tok && !s->skips && partial > 1;
 	s->over_budget += n_tok > s->max_batched_tok || n_tok != b->prefill_tok + b->decode_tok;
 	s->over_seqs += (int64_t)sched->n_running > s->max_seqs || (int64_t)b->n > s->max_seqs;

@@ -268,7 +268,7 @@ static void test_dense(void)
 		ref(&b, &c, attend_plan_rows, d.heads, &full);
 		for (size_t k = 0; k < b.n; k++)
 			nonzero += b.out[k] != 0;
-		for (size_t k = 0; k < b.rows.n_row; k++)
+		for (size_t k = 0; k < b.n_row; k++)
 			nonzero += b.lse[k] != -INFINITY;
 		result_free(&a);
 		result_free(&b);

@@ -278,7 +278,7 @@ static bool same_places(const struct rows *a, const struct rows *b)
 {
 	const struct attn_batch *x = &a->decode, *y = &b->decode;
 
-	return a->row == b->row && a->emit == b->emit && a->n_row == b->rows.n_row &&
+	return a->row == b->row && a->emit == b->emit && a->n_row == b->n_row &&
 	       a->n_emit == b->n_emit && a->n_prefill == b->n_prefill &&
 	       !memcmp(&x->rows, &y->rows, sizeof x->rows) &&
 	       x->keys.max_kv_blk == y->keys.max_kv_blk &&
