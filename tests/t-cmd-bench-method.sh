@@ -66,11 +66,15 @@ is 'rows name the input' \
 	"$(dry --method dense --context 8K --capture "$sample" | values input)" 'niah-2k.arc '
 is 'and its tokens' \
 	"$(dry --method dense --context 8K --capture "$sample" | values input_tokens)" '2112 '
-is 'rows have the raw counts of the database' \
-	"$(dry --method dense | grep -o '"[a-z]*_\(total\|sel\|full\|open\)"\|"blind"' |
-	tr -d '"' | tr '\n' ' ')" \
-	"$(sed -n 's/^	X(\([a-z_]*\), .*/\1/p' "$srcdir/kernels/methods/selection_count.h" |
-	tr '\n' ' ')"
+counts=$srcdir/kernels/methods/selection_count.h
+what='rows have the raw counts of the database'
+if [ -e "$counts" ]; then
+	is "$what" "$(dry --method dense |
+		grep -o '"[a-z]*_\(total\|sel\|full\|open\)"\|"blind"' | tr -d '"' | tr '\n' ' ')" \
+		"$(sed -n 's/^	X(\([a-z_]*\), .*/\1/p' "$counts" | tr '\n' ' ')"
+else
+	skip "$what" 'no sources here'
+fi
 is 'without a GPU there are no times' "$(dry | grep -c '"core_us":null.*"speedup":null')" 2
 method --dry-run --capture "$sample" --json "$tmp/file" >"$tmp/table"
 ok 'the table says how the capture is used' \

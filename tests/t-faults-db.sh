@@ -78,7 +78,7 @@ for c in 'run --backend cost --trace short.csv --db' report; do
 		"$ATTNREPLAY" $c cut.db
 done
 ok 'report: a database with a hole is damaged' says 3 \
-	'hole.db: latency: database disk image is malformed; the file is damaged, go back to a copy' \
+	'hole.db: make_latency: database disk image is malformed; the file is damaged, go back to a copy' \
 	"$ATTNREPLAY" report hole.db
 ok 'sql: so it is for a query that comes there' says 3 \
 	'hole.db: query:2: database disk image is malformed; the file is damaged, go back to a '\
