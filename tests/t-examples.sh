@@ -29,7 +29,7 @@ session_lines() { # session_lines PAGE: what its sessions print
 
 # Print the indented blocks of the README's section "Use".
 readme_commands() {
-	sed -n '/^## Use/,/^## [^U]/s/^    //p' "$srcdir/README.md"
+	sed -n '/^## Questions/,/^## [^Q]/s/^    //p' "$srcdir/README.md"
 }
 
 works() { # works FILE: its commands succeed, one after the other
