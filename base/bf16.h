@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bfloat16 on the host: the upper half of a float, rounded to nearest even. */
 #ifndef AR_BF16_H
 #define AR_BF16_H

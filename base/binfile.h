@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Binary files: reads at offsets, and writes that appear only when the file is complete. */
 #ifndef AR_BINFILE_H
 #define AR_BINFILE_H

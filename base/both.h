@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* AR_BOTH marks functions that the host and CUDA kernels share. */
 #ifndef AR_BOTH_H
 #define AR_BOTH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that come with the program: model presets, samples. */
 #ifndef AR_DATA_H
 #define AR_DATA_H

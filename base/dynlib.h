@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optional libraries: loaded by name at run time, so that the program starts without them. */
 #ifndef AR_DYNLIB_H
 #define AR_DYNLIB_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The current GPU.  Its driver is asked once for each device and process, not at every launch. */
 #ifndef AR_GPU_H
 #define AR_GPU_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checked access to values of untrusted JSON. */
 #ifndef AR_JSONVAL_H
 #define AR_JSONVAL_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What knows nothing of serving: errors, options, numbers, files.
 libattnreplay_a_SOURCES += \
   base/bf16.h base/binfile.c base/binfile.h base/both.h base/data.c base/data.h base/dynlib.c \

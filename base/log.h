@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages on standard error, one line each, and a progress line. */
 #ifndef AR_LOG_H
 #define AR_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers in command lines and files.  Parsing is exact: only results of type double pass through a
  * double. */
 #ifndef AR_NUMBER_H

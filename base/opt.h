@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Option tables.  One const array says name, type, default, range and help of every
  * option of a command or of a member of a family (policy, backend, selector ...);
  * the command line parser, job files, --method parameters, --help, the man pages

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random numbers: splitmix64 (Steele, Lea, Flood 2014), with a visible state.  rng_mix() draws from
  * (seed, key) without state. */
 #ifndef AR_RNG_H

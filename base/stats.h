@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Percentiles, defined once for all reports: numpy's "linear" method. */
 #ifndef AR_STATS_H
 #define AR_STATS_H

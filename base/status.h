@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errors: a status for programs, a message for people. */
 #ifndef AR_STATUS_H
 #define AR_STATUS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading whole text files. */
 #ifndef AR_TEXT_H
 #define AR_TEXT_H

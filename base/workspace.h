@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Arrays in one block of memory, one after another, each at a multiple of WORKSPACE_ALIGN bytes.
  *

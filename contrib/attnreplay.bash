@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Completion for bash: commands, and the options in the --help of each command.
 _attnreplay()
 {

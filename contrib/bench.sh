@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # usage: contrib/bench.sh [FOLDER]
 #
 # Compare the attention kernels with PyTorch's on the same shapes.  The programs take turns on one

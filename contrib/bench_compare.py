@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compare attnreplay bench with the rows of other programs, and with its targets.
 
 Reads the JSON lines of 'attnreplay bench attention --json FILE' and of bench_torch.py.  For each

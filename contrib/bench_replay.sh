@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # usage: contrib/bench_replay.sh [COUNT...]
 #
 # Measure how the program scales with the number of requests.  Replays synthetic traces of COUNT

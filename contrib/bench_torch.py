@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measure attnreplay's attention and PyTorch's on the same shapes, in turns.
 
 The clock of a GPU follows its power and heat, so measurements a minute apart do not compare.  Here

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Capture Q, K and V of a Hugging Face causal language model for attnreplay.
 
 Runs the model over one prompt and writes the tensors layers.N.q, .k and .v, bf16,

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # usage: contrib/check_costs.sh DB N MEASURE OPTION...
 #
 # Check how well the measured costs of one window of a trace predict another window.  The script
@@ -17,7 +18,7 @@
 # (default 5), or when the first window is not reproduced.  ATTNREPLAY is the program (default: from
 # the build, or from an unpacked attnreplay-gpu).
 set -eu
-[ $# -gt 3 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 3 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
 db=$1 n=$2 measure=$3
 shift 3

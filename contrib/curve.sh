@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # usage: contrib/curve.sh FOLDER --capture FILE [OPTION]...
 #
 # Draw accuracy-density curves: the error against dense attention over the density of each method,
@@ -18,7 +19,7 @@
 #   METHODS     the list of methods (default: sweeps over the thresholds and densities below)
 #   GATE        a gate for seer; without a gate seer is left out
 set -eu
-[ $# -gt 1 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 1 ] || { sed -n 's/^# \(usage:\)/\1/p' "$0" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/.." && pwd)
 out=$1
 shift

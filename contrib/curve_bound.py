@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compare methods with their upper bound, the oracle, in the CSV of 'attnreplay select'.
 
 usage: curve_bound.py CURVE.csv

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draw accuracy-density curves from the CSV of 'attnreplay select'.
 
 usage: curve_plot.py CURVE.csv CURVE.svg [POINTS.csv]

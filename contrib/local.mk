@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = contrib/attnreplay.bash
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Convert a gate of SeerAttention, attn_gate_weights.pth, to safetensors.
 
 The tensors keep their names and values, which must be bf16.  attnreplay-methods(1) describes how

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What selectors, unions and executors work on: query rows over a paged KV cache, as one layer
  * sees them.

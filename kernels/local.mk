@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Names of device code.  NAME_sm90.cu: needs Hopper (compute capability 9.0).  NAME_sm80.cu: needs
 # compute capability 8.0.  NAME.cu: any device runs it, or it picks among the others by device;
 # NAME_device.cu or NAME_device.c where NAME.c exists, as members of an archive need different base

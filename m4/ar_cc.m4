@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # AR_CC_STD(STD): make sure the C compiler accepts -std=STD and use it.
 AC_DEFUN([AR_CC_STD], [
   AC_CACHE_CHECK([whether $CC accepts -std=$1], [ar_cv_cc_std_$1], [

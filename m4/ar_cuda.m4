@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # AR_CHECK_CUDA
 #
 #   --with-cuda=DIR    toolkit root (a DIR with bin/nvcc)

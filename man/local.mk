@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Man pages are made from man/NAME.N.in.  In a page of section 1 the line @OPTIONS@ becomes the
 # option list as the program just built prints it, and @COMMANDS@ the list of its commands;
 # @VERSION@ is the version, in any page.  In attnreplay-db(5) the line @TABLES@ becomes what

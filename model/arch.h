@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Architectures: how the config.json of a model is read.  One file arch_NAME.c each, one row in
  * archs.c. */
 #ifndef AR_ARCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Qwen3, dense and with experts. */
 #include "config.h"
 #include "model/arch.h"

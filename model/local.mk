@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Models: config.json files and the presets.
 libattnreplay_a_SOURCES += \
   model/arch.h model/arch_llama.c model/arch_qwen3.c model/archs.c model/model.c model/model.h \

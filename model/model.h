@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models: the Hugging Face config.json files that people have. */
 #ifndef AR_MODEL_H
 #define AR_MODEL_H

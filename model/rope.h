@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary embeddings: reading and writing the parameters of config.json and captures. */
 #ifndef AR_ROPE_H
 #define AR_ROPE_H

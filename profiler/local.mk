@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Kernel times and the database.
 libattnreplay_a_SOURCES += \
   profiler/cupti/prof.h \

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Schedulers, the virtual clock's loop and its backends, and costs.
 libattnreplay_a_SOURCES += \
   replay/cost/backend_cost.c replay/cost/backend_cost.h replay/cost/cost_table.c \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Subcommands: one file cmd_NAME.c each, one line in cmd_list.h. */
 #ifndef AR_CMD_H
 #define AR_CMD_H

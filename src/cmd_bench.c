@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay bench: how fast the attention kernels are on this GPU, and how far from what it could
  * do. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay calibrate: make the files that some selectors read, from captures. */
 #include "config.h"
 

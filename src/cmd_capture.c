@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay capture: look at captures, pack, check and unpack them. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay methods: what --method takes.  Everything is printed from the tables that the
  * parser uses. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay report: what was run, how long requests waited, where the time went, what it cost
  * in accuracy. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay run: replay a trace, once for each method. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay select: what methods select for one chunk of a capture, and what it costs in
  * accuracy. */
 #include "config.h"

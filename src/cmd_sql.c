@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay sql: queries over a database, for what the report does not say. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay trace: look at a trace, bring it into the canonical form, and make one like it. */
 #include "config.h"
 

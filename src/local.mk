@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay: the command line.  Everything that prints, exits or reads the
  * environment on behalf of the user is here. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Allocations and threads that fail on demand, in every test program. */
 #ifndef AR_TESTS_ALLOC_FAULT_H
 #define AR_TESTS_ALLOC_FAULT_H

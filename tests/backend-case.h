@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of a backend: a small model, a random capture in a file, and batches to run. */
 #ifndef AR_BACKEND_CASE_H
 #define AR_BACKEND_CASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ragged batches for tests and measurements, on the host.  A case holds whole sequences of random
  * queries, keys and values on shuffled pages.  Batches of chunks are cut from it. */
 #ifndef AR_TESTS_BATCH_CASE_H

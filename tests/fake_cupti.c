@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A fake CUPTI library.  The test announces launches, and the library delivers the records that
  * CUPTI would deliver, out of order and longer than in the header. */
 #include <cuda.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The interface between the test and the fake CUPTI library. */
 #ifndef AR_FAKE_CUPTI_H
 #define AR_FAKE_CUPTI_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading and writing whole files.  Any failure bails out. */
 #ifndef AR_TESTS_FILE_H
 #define AR_TESTS_FILE_H

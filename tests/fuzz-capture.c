@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as a capture file.  Opening and reading must succeed or fail cleanly. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as a trace.  The reader must succeed or fail cleanly.  An accepted trace
  * must be the same after a round trip through the canonical form. */
 #include "config.h"

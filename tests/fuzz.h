@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz targets.  Linked with fuzz_main.c, a target is a test over its corpus.  Compiled alone with
  * -fsanitize=fuzzer, it is a libFuzzer target. */
 #ifndef AR_TESTS_FUZZ_H

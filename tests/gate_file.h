@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gates of SeerAttention for tests: files of random matrices. */
 #ifndef AR_TESTS_GATE_FILE_H
 #define AR_TESTS_GATE_FILE_H

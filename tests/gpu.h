@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory for tests and measurements; one call frees all of it.  Any failure bails out,
  * because later results cannot be trusted. */
 #ifndef AR_TESTS_GPU_H

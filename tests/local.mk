@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 TEST_EXTENSIONS = .sh
 TAP_DRIVER  = env AM_TAP_AWK='$(AWK)' $(SHELL) \
               $(top_srcdir)/build-aux/tap-driver.sh

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* make-db FILE writes the sample database for the shell tests.  Without an argument it is a test of
  * its own. */
 #include "config.h"

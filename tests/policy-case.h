@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replays without kernels for tests of policies, recorded as text or checked while they run. */
 #ifndef AR_POLICY_CASE_H
 #define AR_POLICY_CASE_H

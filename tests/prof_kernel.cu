@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A long-running kernel for the tests of tracing. */
 #include "config.h"
 

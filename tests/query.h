@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Queries of databases for tests. */
 #ifndef AR_TESTS_QUERY_H
 #define AR_TESTS_QUERY_H

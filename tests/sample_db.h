@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A sample database for tests of readers: two requests with latencies computed by hand. */
 #ifndef AR_SAMPLE_DB_H
 #define AR_SAMPLE_DB_H

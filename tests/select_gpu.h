@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Comparison of a selector on the device with its reference, on batches with shuffled pages. */
 #ifndef AR_TESTS_SELECT_GPU_H
 #define AR_TESTS_SELECT_GPU_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Distances between attention outputs. */
 #include "config.h"
 #include "replay/engine/accuracy.h"

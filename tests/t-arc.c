@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hostile .arc files: every checksum is correct, but the content is wrong. */
 #include "config.h"
 

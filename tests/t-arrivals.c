@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arrival times of requests in open and closed loops. */
 #include "config.h"
 #include "replay/sched/arrivals.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A-shape by tokens: each row attends to exactly the keys of the rule, wherever a prompt is cut.
  * With equal keys an output row is the mean of the values of its keys.  Unit vectors as values then
  * show which keys these are. */

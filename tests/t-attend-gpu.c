@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The CUDA attention kernels against the reference, on random ragged batches.  A second launch must
  * give the same bits, although the parts of a tile finish in another order each time.

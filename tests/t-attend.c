@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tile plans and the reference of attention, without a GPU. */
 #include "config.h"
 

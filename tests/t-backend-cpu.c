@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cpu backend. */
 #include "config.h"
 #include "tests/backend-case.h"

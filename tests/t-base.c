@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers, options, statistics, bf16. */
 #include "config.h"
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The comparison with PyTorch: measuring, comparing, and the command that does both.
 . "$srcdir/tests/tap.sh"
 

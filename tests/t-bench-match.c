@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tuning methods to a sparsity: the search for a value, and real selectors with their
  * references. */
 #include "config.h"

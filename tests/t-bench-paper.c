@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of bench method and bench paper: samples of chunks, inputs, published figures. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The batches, block lists and amounts of work of a benchmark, and its reference. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MInference's patterns: the candidate that keeps the most attention wins. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calibration: layers of captures, threads, and XAttention's thresholds against a direct
  * implementation of the rule. */
 #include "config.h"

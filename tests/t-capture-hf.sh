@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # contrib/capture_hf.py on small random models, if Python has the needed packages.
 . "$srcdir/tests/tap.sh"
 

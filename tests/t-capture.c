@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Captures: round trips between the containers, damage, full disks, no memory. */
 #include "config.h"
 

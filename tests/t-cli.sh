@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Conventions of the command line: streams and exit statuses.
 . "$srcdir/tests/tap.sh"
 

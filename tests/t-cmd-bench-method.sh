@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay bench method and bench paper: the planned cases, and, with a GPU, a quick run of both.
 . "$srcdir/tests/tap.sh"
 

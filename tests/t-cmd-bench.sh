@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay bench: the planned cases, their work, and, with a GPU, a quick run.
 . "$srcdir/tests/tap.sh"
 

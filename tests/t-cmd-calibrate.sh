@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay calibrate on the sample, and runs with the files that it wrote.
 . "$srcdir/tests/tap.sh"
 

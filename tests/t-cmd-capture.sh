@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay capture on the sample.
 . "$srcdir/tests/tap.sh"
 

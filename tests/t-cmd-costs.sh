@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay run --costs: runs with the costs of earlier runs, through the program.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99

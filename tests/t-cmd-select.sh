@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay select on the sample: its output in every format, and its refusals.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99

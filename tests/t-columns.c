@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Each table of columns.def: what CREATE TABLE makes, where INSERT puts the members of a row. */
 #include "config.h"
 

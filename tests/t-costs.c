@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Costs from an earlier run: the features of a batch, the table, and a run replayed with its own
  * costs.  Also the error of the interpolation for batches that it did not see. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counts of random selections against a direct count.  The direct count visits every (head, query
  * block, block) and every (row, key) pair. */
 #include "config.h"

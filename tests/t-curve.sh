@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Accuracy-density curves: one command from a capture to a drawing.
 . "$srcdir/tests/tap.sh"
 

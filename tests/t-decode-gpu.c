@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Decode attention on the device against the reference, over all blocks and over block tables, on
  * random batches.  ATTNREPLAY_TEST_CASES (60) is their number, ATTNREPLAY_TEST_SEED (1) their seed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference of decode attention, over all blocks and over block tables, against single rows in
  * double precision. */
 #include "config.h"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Device code is linked twice: into attnreplay, and into the library that the test programs share.
 . "$srcdir/tests/tap.sh"
 built=$(dirname "$ATTNREPLAY")

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The man pages, the README, the completion and the program agree.
 . "$srcdir/tests/tap.sh"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The engine loop with fake policies, backends and stores; latencies; run preparation; and each
  * allocation failing in turn. */
 #include "config.h"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The examples of the man pages and the README work as printed, on the sample data.
 . "$srcdir/tests/tap.sh"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The CUDA executors copy, gather and columns on random ragged batches.  All are compared with
  * their references; copy must also equal paged bit for bit.

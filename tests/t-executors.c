@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Executors copy, gather and columns (vertical-slash): references, plans and counts. */
 #include "config.h"
 

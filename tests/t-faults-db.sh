@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Faults around the database: full disks, locks, interrupts, kills, and other files in its place.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99

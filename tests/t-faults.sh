@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Messages for bad input: traces, models, captures, job files, options and devices.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99

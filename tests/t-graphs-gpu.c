@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Decode attention from captured graphs: batches of any size on one set of device addresses. */
 #include "config.h"
 #include "tests/gpu.h"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Includes run one way, and check-includes names the file and line of a violation.
 . "$srcdir/tests/tap.sh"
 check=$srcdir/build-aux/check-includes

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # An installed program finds its data files from any folder.
 . "$srcdir/tests/tap.sh"
 

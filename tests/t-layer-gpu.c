@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The row kernels on the device against their references. */
 #include "config.h"
 #include "kernels/layer/layer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The references of the row kernels. */
 #include "config.h"
 #include "kernels/layer/layer.h"

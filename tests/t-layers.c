@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What layers of a model run and share: methods, cache groups, activations. */
 #include "config.h"
 #include "replay/engine/attn_engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole methods on the device: outputs, counts and phases against the reference. */
 #include "config.h"
 

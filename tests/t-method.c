@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Methods: spellings, and the interplay of selector, union and executor. */
 #include "config.h"
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay methods lists exactly the methods that --method takes.
 . "$srcdir/tests/tap.sh"
 

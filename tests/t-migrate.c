@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A file of an older version becomes one of this version, in whole or not at all. */
 #include "config.h"
 

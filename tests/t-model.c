@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models: presets, config files, tensor-parallel shares, rotary frequencies. */
 #include "config.h"
 

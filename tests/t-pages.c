@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pages of requests, positions in captures, and the arrays of ragged batches. */
 #include "config.h"
 #include "replay/engine/rows.h"

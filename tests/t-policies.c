@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The policies of other engines, iteration by iteration.  The schedules of Sarathi-Serve, Vidur and
  * Orca were observed on their code.  The schedules of TensorRT-LLM and SGLang were derived from
  * their rules by hand. */

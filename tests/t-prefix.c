@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The prefix cache under vllm-0.16: first schedules and block tables that were observed on the
  * engine. Then random operations against a slow model cache that compares texts.  Then each
  * allocation failing in turn. */

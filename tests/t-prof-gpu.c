@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel tracing on a GPU: every launch is recorded once, in order, with its phase and its time. */
 #include "config.h"
 

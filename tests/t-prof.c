@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel tracing without a GPU: a missing library, a missing driver, and the rest with a fake CUPTI
  * library. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Refusals of methods.  For every selector in the table, a parameter out of range is refused with
  * its name and range.  Every composition that no executor runs is refused too. */
 #include "config.h"

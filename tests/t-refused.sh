@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay run and select refuse an impossible method before they do any work.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99

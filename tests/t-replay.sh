@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay run with the cost backend: exact figures, refusals, job files, interrupts.
 . "$srcdir/tests/tap.sh"
 

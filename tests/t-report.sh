@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay report: the figures of a database, computed by hand.
 . "$srcdir/tests/tap.sh"
 

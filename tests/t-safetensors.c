@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Captures as safetensors: accepted and refused files. */
 #include "config.h"
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Under the formula clock a schedule depends only on the trace and the options, not on the backend.
 # All unmeasured results are the same in each run, on every backend.
 . "$srcdir/tests/tap.sh"

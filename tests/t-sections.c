@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sections of the report: rules that each of them keeps, and failures of the whole. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Training a gate: targets against their definition, the gradient against finite differences, and
  * the recall of a trained gate. */
 #include "config.h"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # contrib/seer_gate_to_safetensors.py on small files in the format of PyTorch.
 . "$srcdir/tests/tap.sh"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay select on a real capture: the kernels of every selector select the same as its
  * reference.  The chunks are the first chunk of a prompt, a chunk that begins and ends inside
  * blocks, and a short last chunk.

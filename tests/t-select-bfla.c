@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* BFLA's block filter, the reference: worked examples, each rule, and refusals. */
 #include "config.h"
 

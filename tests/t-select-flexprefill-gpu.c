@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FlexPrefill on the device.  Its sums, by position and by block, are compared with the reference.
  * Its masks are compared with the masks that the reference makes from the same sums. */
 #include "config.h"

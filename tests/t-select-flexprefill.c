@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FlexPrefill, the reference: a worked example, its rules, and properties of random batches. */
 #include "config.h"
 

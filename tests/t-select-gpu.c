@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Selection, unions and lists on the device against the reference, on random ragged batches.
  * ATTNREPLAY_TEST_CASES sets their number. */
 #include "config.h"

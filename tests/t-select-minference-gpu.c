@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MInference on the device.  Its sums are compared with the reference.  Its runs and columns are
  * compared with the lists that the reference makes from the same sums.  ATTNREPLAY_TEST_CASES sets
  * the number of batches. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MInference, the reference: worked examples of its patterns, properties of every merge, and
  * pattern files. */
 #include "config.h"

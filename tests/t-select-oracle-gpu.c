@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle on the device against the reference: both keep the same number of cells.  Different
  * cells have nearly equal means. */
 #include "config.h"

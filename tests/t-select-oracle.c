@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle keeps the requested number of cells, with the largest mean attention.  So no selection
  * with the same number of pairs holds more mass. */
 #include "config.h"

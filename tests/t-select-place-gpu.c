@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Selectors that use positions only: the masks on the device equal the reference bit for bit. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Selectors that use positions only: tri-shape and random masks. */
 #include "config.h"
 

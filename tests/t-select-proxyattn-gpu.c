@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ProxyAttn's masks on the device equal the reference, except blocks where rounding decides. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ProxyAttn, the reference: a worked example, properties, and refusals. */
 #include "config.h"
 

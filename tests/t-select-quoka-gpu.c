@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* QUOKA on the device against the reference, on random ragged batches.  Scores differ by rounding
  * only, and each list holds exactly the best of the device's scores.  ATTNREPLAY_TEST_CASES sets
  * the number of batches. */

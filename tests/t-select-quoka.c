@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* QUOKA, the reference: a worked example, and properties of every list. */
 #include "config.h"
 

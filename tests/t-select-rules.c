@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rules that the reference of every selector follows, on random ragged batches:
  * - no block after the query block is kept;
  * - blocks that the selector always keeps are kept;

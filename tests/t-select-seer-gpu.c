@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SeerAttention's gate on the device against the reference.  Intermediate vectors are rounded to
  * bf16 and may differ in their last bit, and so may logits.  So a share within a tenth of the
  * threshold may be kept or not.  ATTNREPLAY_TEST_CASES sets the number of batches. */

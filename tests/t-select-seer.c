@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gate of SeerAttention, the reference: a worked example, the rule against its definition,
  * chunks, options, and refusals. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The output of attnreplay select: counts and lists computed by hand, for every kind of
  * selection. */
 #include "config.h"

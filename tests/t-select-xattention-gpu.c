@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* XAttention on the device.  Its masses are compared with the reference.  Its masks must follow
  * from its masses bit for bit.  ATTNREPLAY_TEST_CASES sets the number of batches. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* XAttention, the reference: worked examples, properties of every selection, and tables of
  * thresholds. */
 #include "config.h"

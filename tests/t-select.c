@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Selection and unions, the reference: a worked example, then properties of random cases. */
 #include "config.h"
 

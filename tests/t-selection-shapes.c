@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of shapes: whatever a row names has memory on the host, a place on the device, lists
  * that can be read, and counts. */
 #include "config.h"

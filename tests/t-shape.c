@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Trace algebra: worked examples, then laws on random traces. */
 #include "config.h"
 

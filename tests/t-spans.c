@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Entries are stored joined in spans; reading gives back every single entry. */
 #include "config.h"
 

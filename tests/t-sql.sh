@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay sql: formats, several statements, and refusals.
 . "$srcdir/tests/tap.sh"
 

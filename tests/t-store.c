@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The database: rows are read back as they were written, also after failures and interrupts. */
 #include "config.h"
 

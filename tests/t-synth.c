@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Synthetic traces have the requested statistics, and the same seed gives the same bytes. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The dense tail: the last query blocks of a prompt attend to every block.  The block tables are
  * made without them. */
 #include "config.h"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # attnreplay trace on real files.
 . "$srcdir/tests/tap.sh"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Malformed traces: every message of the reader and the importers, word for word. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Trace formats: worked records of each format, effects of options, and recognition. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Traces: formats, malformed input, transformations, the canonical form, summary figures. */
 #include "config.h"
 

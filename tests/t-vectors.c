@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Worked numbers from the papers and the code of methods, across selectors: input formulas, counts
  * of the block example, ranks of scores, rescues, and published parameters. */
 #include "config.h"

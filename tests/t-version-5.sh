@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A database that version 5 of the tables wrote: read as it is, migrated by the next run.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The version: a release number, and the git revision beside it between releases.
 . "$srcdir/tests/tap.sh"
 gen=$srcdir/build-aux/git-version-gen

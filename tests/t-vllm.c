@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vLLM's policies, iteration by iteration, against schedules that were observed on the engine. */
 #include "config.h"
 #include "tests/policy-case.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Policies under random workloads: invariants of every iteration and of the end. */
 #include "config.h"
 #include "tests/policy-case.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AR_TAP_H
 #define AR_TAP_H
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A small TAP producer for shell tests: . "$srcdir/tests/tap.sh"
 #
 # Each script gets $ATTNREPLAY (the program), $ATTNREPLAY_DATA (the folder of model/presets/ and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Traces from text in a test: the text is written to a file in a temporary folder, and read. */
 #ifndef AR_TRACE_TEXT_H
 #define AR_TRACE_TEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Interning: dense numbers for the prefix blocks and strings of a file.  The hash tables compare
  * whole keys, so equal hash values do no harm. */
 #ifndef AR_INTERN_H

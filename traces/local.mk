@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Traces and captures.
 libattnreplay_a_SOURCES += \
   traces/intern.c traces/intern.h traces/read.c traces/trace.c traces/trace.h \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The options of a trace, and how a trace is read with them: importers, then algebra. */
 #include "config.h"
 #include "traces/trace.h"

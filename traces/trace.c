@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The trace object, and the writer of the canonical form. */
 #include "config.h"
 #include "traces/trace.h"

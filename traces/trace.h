@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Request traces: the arrival times of requests and the lengths of their prompts and outputs. */
 #ifndef AR_TRACE_H
 #define AR_TRACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the executors share: the tile plan, one reference and one CUDA kernel for
  * attention over block lists.  Executors differ in how they cut a batch into
  * tiles; since lists hold absolute block numbers, everything after that is the same.

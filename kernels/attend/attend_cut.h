@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles cut by the lengths of their lists, which only the device knows. */
 #ifndef AR_ATTEND_CUT_H
 #define AR_ATTEND_CUT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cut tiles by the lengths of their lists, and sort the parts.
  *

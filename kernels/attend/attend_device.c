@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Choose the attention kernel of the device. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of a tile in memory, and their merge.  C::WGS warp groups hold O, of C::D channels a
  * head.  A thread has two rows; elements 4 k + 2 r and 4 k + 2 r + 1 belong to row r.  The same
  * thread has the same elements in every part. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of prefill chunks over block lists, for compute capability 8.0 and later.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the attention kernels on Hopper share.  A thread block has one producer warp group and one
  * or two consumers of 64 rows each; attend_sm90.cu describes them.

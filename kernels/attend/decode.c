@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reference of decode attention: a chunk of one row. */
 #include "config.h"
 

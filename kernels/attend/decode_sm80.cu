@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Decode attention: one query row per request over all of its blocks or those in a list, memory
  * bound.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Executors run attention over a selection.  One file NAME.c (reference, tile plan,
  * descriptor) and its CUDA in kernels/exec/NAME/, one row in executors.c. */
 #ifndef AR_EXECUTOR_H

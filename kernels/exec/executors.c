@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The executors, in the order of --help. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference of executors whose keys are no blocks: attention of some rows and a head over the
  * keys at given positions. */
 #ifndef AR_KEYS_H

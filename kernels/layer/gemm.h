@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products through cuBLAS, which is loaded at run time. */
 #ifndef AR_GEMM_H
 #define AR_GEMM_H

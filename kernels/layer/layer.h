@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The row kernels of a decoder layer: everything around its matrix products and its
  * attention.  Each exists as a C reference (NAME_ref) and as CUDA.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The row kernels on the device.  All are bound by memory: each thread moves 16 bytes a
  * step and neighbouring threads move neighbouring bytes.  Grids cover rows x 16-byte pieces,

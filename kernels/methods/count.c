@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How much a selection kept. */
 #include "config.h"
 #include "kernels/methods/shapes.h"

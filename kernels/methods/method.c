@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Methods on the host: what goes with what, and the reference. */
 #include "config.h"
 #include "kernels/methods/shapes.h"

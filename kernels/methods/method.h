@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Methods: a selector, a union and an executor with parameters, under a name.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Methods on the device: the layout of their work memory and the order of launches. */
 #include "config.h"
 #include "kernels/methods/shapes.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The named methods. */
 #include "config.h"
 #include "kernels/methods/method.h"

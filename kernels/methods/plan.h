@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which method each layer of a model runs.  Today all layers run the same. */
 #ifndef AR_PLAN_H
 #define AR_PLAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How much a selection kept, as raw counts, of which every density is made.  A name here is a
  * column of the database and of what bench writes. */
 #ifndef AR_SELECTION_COUNT_H

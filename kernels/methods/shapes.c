@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of shapes, and what follows from its rows. */
 #include "config.h"
 #include "kernels/methods/shapes.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checked CUDA runtime calls, for functions with `st`, `err` and a label `out`. */
 #ifndef AR_CUDA_H
 #define AR_CUDA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device primitives: one inline function per PTX instruction (sm_80 and later), and the
  * few idioms every matrix kernel needs.  No policy, no method. */
 #ifndef AR_DEVICE_CUH

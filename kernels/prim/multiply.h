@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of the references, in fp32.  An element is a sum in order, whatever stands beside
  * it: lanes never meet, and the compiler needs no licence to reorder sums. */
 #ifndef AR_MULTIPLY_H

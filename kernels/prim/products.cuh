@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The two products of attention by mma.sync m16n8k16, operands in swizzled shared memory. */
 #ifndef AR_PRODUCTS_CUH
 #define AR_PRODUCTS_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A ring of N stages in shared memory: a producer fills them, consumer warp groups empty them.
  *

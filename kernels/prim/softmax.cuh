@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The online softmax on accumulators of mma m16n8k16: 16 rows, N column tiles of 8.  Lane l
  * holds two rows, l / 4 and l / 4 + 8, and of each the columns 8 n + 2 (l % 4), + 1. */
 #ifndef AR_SOFTMAX_CUH

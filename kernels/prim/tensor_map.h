@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptions of tensors for TMA, the copy engine of Hopper. */
 #ifndef AR_TENSOR_MAP_H
 #define AR_TENSOR_MAP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The largest of many keys, by a thread block of PICK_THREADS.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The query block of a batch that a thread block runs, one (query block, head) each. */
 #ifndef AR_QBLK_CUH
 #define AR_QBLK_CUH

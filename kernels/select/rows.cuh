@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Masks whose rows depend only on positions: one thread per (query block, query head). */
 #ifndef AR_ROWS_CUH
 #define AR_ROWS_CUH

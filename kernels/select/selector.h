@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Selectors: what a chunk may look at.  In kernels/select/NAME/ one file NAME.c (parameters,
  * reference, descriptor), one file for the device, NAME_device.cu or NAME_sm80.cu (kernels/local.mk

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of a thread block in a ragged batch, where each request fills tiles of its own. */
 #ifndef AR_TILES_CUH
 #define AR_TILES_CUH

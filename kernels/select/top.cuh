@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The largest of a row of scores, fewest first: a whole thread block finds where they end, without
  * sorting, by the digits of keys that ascend with the scores: a histogram of the first, then of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Unions and block lists: the rules and the reference. */
 #include "config.h"
 #include "kernels/union/union.h"

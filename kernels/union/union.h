@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Unions lower a mask to block tables that whole groups of heads share, and metadata turns
  * masks into block lists. */
 #ifndef AR_UNION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A build without CUPTI's headers traces nothing. */
 #include "config.h"
 #include "profiler/cupti/prof.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of the database as C knows them, all made of columns.def.  A struct row_TABLE holds
  * what an INSERT binds.  An integer below 0, NaN and a NULL pointer are stored as NULL where
  * columns.def says OR_NULL. */

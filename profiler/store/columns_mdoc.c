@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* columns-mdoc: print the tables' part of attnreplay-db(5).  The text of columns.def is plain;
  * here sentences get a line each and `names` in backquotes are set in italics. */
 #include "config.h"

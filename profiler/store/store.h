@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The database: one SQLite file per experiment, many runs in it; attnreplay-db(5) describes
  * tables and views.  One writer thread owns the connection; rows are handed over by copy and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The database as a file: is it ours, which version, and how its errors read. */
 #ifndef AR_STORE_FILE_H
 #define AR_STORE_FILE_H

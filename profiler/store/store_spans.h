@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Entries of batches on their way into request_span.  A request that decodes runs one token in
  * iteration after iteration: as long as each of its entries follows from the one before, a span
  * holds them all, and is one row of the database. */

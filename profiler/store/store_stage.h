@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows on their way into a table, in SQLite's own format: one page of a database in memory.  SQLite
  * copies rows between tables of one definition as they are (the transfer optimization of INSERT
  * INTO ... SELECT *), for a small part of what it takes to make them of values.  Where it would

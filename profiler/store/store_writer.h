@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The writer: turns what store.h hands over into rows.  Used by one thread. */
 #ifndef AR_STORE_WRITER_H
 #define AR_STORE_WRITER_H

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- The views of the database, which attnreplay-db(5) describes.  They are made anew in each
 -- connection that reads: a new one works on an older file as well, if its tables have the columns.
 CREATE TEMP VIEW v_run AS

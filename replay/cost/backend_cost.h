@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The backend without kernels: an iteration costs what a formula or a table of costs says. */
 #ifndef AR_BACKEND_COST_H
 #define AR_BACKEND_COST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The iterations of an earlier run as costs: its record, and the table of what they cost. */
 #ifndef AR_COSTS_H
 #define AR_COSTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The nearest of many points in KD_DIMS dimensions, by Euclidean distance. */
 #ifndef AR_KDTREE_H
 #define AR_KDTREE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far one attention output is from another: what a backend's compare() reports. */
 #ifndef AR_ACCURACY_H
 #define AR_ACCURACY_H

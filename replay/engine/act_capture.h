@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Activations from captures, as the row kernels read them: of every capture the layers that are
  * executed and this rank's heads, [layer][q heads, k heads, v heads][token][head_dim], one

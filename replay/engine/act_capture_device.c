@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Captures as activations on the device. */
 #include "config.h"
 #include "replay/engine/act_capture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Activations: where the Q, K and V of a layer come from.  One file act_NAME.c each, with
  * act_NAME_device.c for its CUDA, one row in activations.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a backend that runs attention is made of: which method each layer runs, which layers share
  * pages, and where activations come from. */
 #ifndef AR_ATTN_ENGINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Backends run iterations: "cuda" with real kernels, "cpu" with the references in C, "cost"
  * by formula.  One file each, one row in backends.c. */
 #ifndef AR_BACKEND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Backend "cpu": the references in C.  Attention core only: there are no projections, no MLP
  * and no language-model head, and the clock runs while a method or the decode attention
  * does. */

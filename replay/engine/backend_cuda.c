@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Backend "cuda": the real kernels, on one stream of one GPU.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Backend "cuda" as its parts know it. */
 #ifndef AR_BACKEND_CUDA_H
 #define AR_BACKEND_CUDA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What backend "cuda" holds: the device, its memory, and how much of it the KV cache may have.
  *

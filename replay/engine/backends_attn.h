@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The backends that run attention: rows of the list in backends.c. */
 #ifndef AR_BACKENDS_ATTN_H
 #define AR_BACKENDS_ATTN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What surrounds attention in a decoder: norms, projections, MLP and language-model head, on
  * the device, at the shapes of one tensor-parallel rank.  Weights are random and so are the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Executable CUDA graphs of iterations made of decodes only, one for each padded number of
  * rows, captured when the number first comes up. */
 #ifndef AR_GRAPHS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * KV cache groups, as vLLM calls them: layers that share a page table.  Layers of one group mix
  * tokens in the same way, have pages of one shape and keep as much beside a page.  A request holds

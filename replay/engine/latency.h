@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Latency in memory: what a run prints without a database.
  *
  *   ttft   first token - arrival

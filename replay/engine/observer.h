@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An observer is told of every iteration, request and sample of a replay, when it happens. */
 #ifndef AR_OBSERVER_H
 #define AR_OBSERVER_H

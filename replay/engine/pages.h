@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The physical side of the KV cache: pages of page_tok tokens, each of all KV heads, and which
  * of them a request holds.  The policy's block pool decides whether there is room; this
  * one only finds places. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is settled before a backend opens: which capture each request replays, which captured
  * layer stands for which layer of the model, and which layers are executed. */
 #ifndef AR_PREPARE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The observer that writes a replay to the database. */
 #ifndef AR_RECORD_H
 #define AR_RECORD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The engine loop over a virtual clock in integer nanoseconds.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A batch as the kernels see it: its rows, those of prefill entries first, then one per
  * decode entry, both in batch order, and an attn_batch for either kind.  Everything lies in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sessions are linked lists of requests in the order of the trace.  Their heads come in that order,
  * from a cursor over the trace; followers, and the heads that users take, wait in a heap until

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* When requests arrive: at the times of the trace, or when those before them in their session have
  * finished. */
 #ifndef AR_ARRIVALS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a policy schedules and a backend runs: the batch of one iteration. */
 #ifndef AR_BATCH_H
 #define AR_BATCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* KV blocks of a policy.  Without a prefix cache all blocks are alike, so that the pool is a
  * count; which device page holds what is the backend's business. */
 #ifndef AR_BLOCK_POOL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list of policies. */
 #include "config.h"
 #include "replay/sched/policy.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Policies: the scheduling rules of an engine, pinned to its version.  One file for an engine, one
  * row for a policy in policies.c. */
 #ifndef AR_POLICY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * KV blocks with contents: block tables, a free list, and a table of the full blocks by content.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What continuous-batching schedulers have in common: sequences, the running list, the
  * waiting queue, the block pool, and the plan of one iteration.  A policy decides; it

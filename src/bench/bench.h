@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay bench: its modes. */
 #ifndef AR_BENCH_H
 #define AR_BENCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay bench attention: single kernels, each over a table of shapes. */
 #include "config.h"
 

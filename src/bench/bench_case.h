@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a benchmark runs: batches of requests that are alike over random block lists, how much
  * work that is, exactly, and single rows in double precision to hold results against.

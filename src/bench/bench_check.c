@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The results of a benchmark against the references: a sample of output rows, and the masks and
  * tables of one request. */
 #include "config.h"

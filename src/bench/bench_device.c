@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inputs, launches and times.  Repeats take turns on the sets of a load.  All repeats are enqueued
  * before the first is waited for, behind other work, so that the GPU does not wait for the host.

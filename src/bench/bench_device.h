@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Benchmarks on the GPU: the median of many launches, over inputs that take turns so that none is
  * found in the L2 cache, and how far the results are from the reference. */
 #ifndef AR_BENCH_DEVICE_H

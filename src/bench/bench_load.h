@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What one case keeps on the device: its batch, and as many sets of random inputs as it takes to
  * fill the L2 cache several times over. */
 #ifndef AR_BENCH_LOAD_H

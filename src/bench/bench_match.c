@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a method is to leave out lies between what it does at the two ends of its selector's knob;
  * the interval is halved until that is near enough.  Which end leaves out more is seen, not known.

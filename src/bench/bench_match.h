@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Methods told to leave out as much as a paper's did: their inputs were others. */
 #ifndef AR_BENCH_MATCH_H
 #define AR_BENCH_MATCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay bench method: the attention core of methods, stage by stage, beside dense. */
 #include "config.h"
 

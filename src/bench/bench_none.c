@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A build without CUDA has nothing to measure with. */
 #include "config.h"
 #include "src/bench/bench_device.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attnreplay bench paper: published measurements, and the same measured here. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Figures are as printed in the papers; nothing else in the program repeats them. */
 #include "config.h"
 #include "src/bench/bench_papers.h"

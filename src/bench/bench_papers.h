@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Published measurements of attention, and what of this program they are compared with. */
 #ifndef AR_BENCH_PAPERS_H
 #define AR_BENCH_PAPERS_H

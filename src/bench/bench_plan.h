@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which chunks of a prefill a benchmark measures, and how they add up. */
 #ifndef AR_BENCH_PLAN_H
 #define AR_BENCH_PLAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One set holds K and V of whole prompts, Q of one chunk and the selector's state.  All sets hold
  * the same at other addresses, so that none is found in the L2 cache.  The row kernels of a layer

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The attention core of one layer of a method, chunk by chunk of a prefill, on the GPU. */
 #ifndef AR_BENCH_PREFILL_H
 #define AR_BENCH_PREFILL_H

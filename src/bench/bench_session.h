@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measurements of whole prefills under methods, on random or captured inputs. */
 #ifndef AR_BENCH_SESSION_H
 #define AR_BENCH_SESSION_H

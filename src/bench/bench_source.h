@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a benchmark of methods computes with: Q, K and V of one layer over one sequence, drawn or
  * captured, on the host.  Position p is token p % n_tok of the sequence; query head h, and KV head
  * h, of a shape with more than a capture has is its head h modulo their number. */

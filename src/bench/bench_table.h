@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of a benchmark: one table says what a row has, for the text table and for JSON lines. */
 #ifndef AR_BENCH_TABLE_H
 #define AR_BENCH_TABLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options of attnreplay bench that take comma-separated lists. */
 #ifndef AR_BENCH_VALUES_H
 #define AR_BENCH_VALUES_H

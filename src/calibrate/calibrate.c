@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What calibrations share: layers of captures, their attention, and threads. */
 #include "config.h"
 #include "src/calibrate/calibrate.h"

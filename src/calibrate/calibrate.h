@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calibration: what a selector reads from a file, made from captures.  One file
  * calibrate_NAME.c for each selector that has one, one row in cmd_calibrate.c. */
 #ifndef AR_CALIBRATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A gate of SeerAttention for each captured layer and head; the rule is in seer_fit.h. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Distilling a gate of SeerAttention: the projection of pooled keys of one layer and head, so that
  * the gate's shares come near the attention's.

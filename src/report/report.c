@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The report: limits go into a TEMP table, then the sections are written one after another. */
 #include "config.h"
 #include "src/report/report.h"

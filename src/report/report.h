@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The report of a database: sections, each the rows of a query.  A section is a file
  * sections/NAME.sql and one line in section_list.h. */
 #ifndef AR_REPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sections of the report in their order, one line each; the SQL is in sections/NAME.sql.
  *
  * SECTION	shown without --dialect

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of sections.  sections.inc holds the SQL of each as NAME_sql. */
 #include "config.h"
 #include "src/report/report.h"

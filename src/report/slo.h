@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Service-level objectives: limits on the latencies of a request,
  * "ttft:500ms,tpot:50ms,e2e:10s". */
 #ifndef AR_SLO_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* RFC 4180, with plain line feeds: a line of names, then the rows; NULL is an empty field, an
  * empty text "".  Results are separated by an empty line. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A result is an array of objects.  Named results are members of one object, others follow
  * each other. */
 #include "config.h"

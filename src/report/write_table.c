@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For people: aligned columns, numbers to the right, reals of a column with as many decimals
  * as its largest value wants.  All rows are kept until the widths are known. */
 #include "config.h"

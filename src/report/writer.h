@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writers: how the rows of a query are written.  A writer is a file write_NAME.c and one line in
  * writer_list.h. */
 #ifndef AR_WRITER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The options of 'attnreplay run': tables, and the rule that an option which cannot have an effect
  * is an error. */
 #ifndef AR_RUN_OPTIONS_H

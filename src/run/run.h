@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One invocation of 'attnreplay run': what it loaded, and the parts that use it. */
 #ifndef AR_RUN_H
 #define AR_RUN_H

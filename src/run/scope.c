@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What follows from the scope of options: which of them have an effect, and which a run with costs
  * adopts. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counts and pictures of a selection. */
 #include "config.h"
 #include "src/select/select.h"

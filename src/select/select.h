@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What 'attnreplay select' shows: what a method selects for one chunk of a capture, in a layer. */
 #ifndef AR_SELECT_H
 #define AR_SELECT_H

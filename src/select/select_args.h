@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the options of 'attnreplay select' say. */
 #ifndef AR_SELECT_ARGS_H
 #define AR_SELECT_ARGS_H

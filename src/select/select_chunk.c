@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A chunk of a capture: model, layers, place. */
 #include "config.h"
 #include "src/select/select_chunk.h"

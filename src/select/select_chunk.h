@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The chunk of a capture that 'attnreplay select' looks at. */
 #ifndef AR_SELECT_CHUNK_H
 #define AR_SELECT_CHUNK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where 'attnreplay select' writes to. */
 #include "config.h"
 #include "src/select/select_files.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where 'attnreplay select' writes to: standard output, and the files that were asked for. */
 #ifndef AR_SELECT_FILES_H
 #define AR_SELECT_FILES_H

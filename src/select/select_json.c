@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Selections for programs: JSON with every list, CSV with a line each. */
 #include "config.h"
 

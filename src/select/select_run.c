@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Methods on a chunk: a backend runs it as a batch of one request, behind its context. */
 #include "config.h"
 #include "src/select/select_run.h"

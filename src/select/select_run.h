@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What methods select for one chunk of each capture. */
 #ifndef AR_SELECT_RUN_H
 #define AR_SELECT_RUN_H

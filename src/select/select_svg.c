@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A selection as a drawing: a panel a query head, rows of query blocks over columns of blocks, and
  * a strip a table. */
 #include "config.h"

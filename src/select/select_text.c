@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A selection for people: its densities, its heads and a picture of the mask. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two traces become one: blocks and sessions get new names, so that none of two origins are taken
  * for one. */
 #include "config.h"

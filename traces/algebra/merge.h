@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two traces on one time axis. */
 #ifndef AR_MERGE_H
 #define AR_MERGE_H

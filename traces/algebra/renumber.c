@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prefix blocks get new numbers, by first appearance. */
 #include "config.h"
 #include "traces/algebra/renumber.h"

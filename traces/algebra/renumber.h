@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prefix blocks get new numbers, so that those of two origins stay apart. */
 #ifndef AR_RENUMBER_H
 #define AR_RENUMBER_H

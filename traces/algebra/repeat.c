@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A trace that is appended to itself: copies get sessions, and blocks, of their own. */
 #include "config.h"
 #include "traces/algebra/repeat.h"

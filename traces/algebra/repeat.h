@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A trace that is repeated. */
 #ifndef AR_REPEAT_H
 #define AR_REPEAT_H

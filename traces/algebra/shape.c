@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the options of a trace do to it, one after another in the order of their table. */
 #include "config.h"
 #include "traces/algebra/shape.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Trace algebra: what the options of a trace do to it.  Requests stay sorted by arrival, and two
  * prompts share a prefix afterwards only where they did before. */
 #ifndef AR_SHAPE_H

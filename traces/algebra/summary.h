@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Summary figures of a trace: load, lengths, sessions and prefix reuse. */
 #ifndef AR_SUMMARY_H
 #define AR_SUMMARY_H

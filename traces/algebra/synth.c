@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Synthetic traces.  Arrivals and lengths have separate generators, so that a change of one leaves
  * the other unchanged.

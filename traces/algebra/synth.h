@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Synthetic traces: arrivals from a random process, lengths from a trace or a distribution. */
 #ifndef AR_SYNTH_H
 #define AR_SYNTH_H

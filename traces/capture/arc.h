@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * .arc files: packed captures from which any token range of any layer can be read alone.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Captures: Q, K and V of some layers of a real model over one token sequence. */
 #ifndef AR_CAPTURE_H
 #define AR_CAPTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prefix blocks of prompts, from hashes of blocks, or from named texts and tokens. */
 #include "config.h"
 #include "traces/importers/import.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dates from 1970 to April 2262, the range of nanoseconds in 63 bits. */
 #include "config.h"
 #include "traces/importers/date.h"

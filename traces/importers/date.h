@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dates as traces write them, to the nanosecond. */
 #ifndef AR_DATE_H
 #define AR_DATE_H

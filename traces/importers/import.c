@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The engine behind the importers: turns lines into requests. */
 #include "config.h"
 #include "traces/importers/import.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Importers: one trace format each.  An importer is called once per record with the
  * record's fields as text and adds requests; the engine in import.c reads lines, splits

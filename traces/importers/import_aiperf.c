@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions for aiperf: Mooncake's keys in milliseconds, and the session of each record.  A later
  * turn has a delay after the previous turn instead of a time, and only the new tokens of its
  * prompt. */

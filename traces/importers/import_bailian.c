@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Qwen-Bailian usage traces: seconds, one hash per 16 tokens of the prompt, and chats whose records
  * name their parents. */
 #include "config.h"

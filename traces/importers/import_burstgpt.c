@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* BurstGPT traces: whole seconds and token counts.  The third file adds sessions and elapsed
  * times. */
 #include "config.h"

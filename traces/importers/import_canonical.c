@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The canonical form of attnreplay-trace(5): a header line, then one request per line.  The reader
  * is strict and accepts only the output of trace_write.  Exceptions are keys that start with "x_"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Traces of LLMServingSim, in nanoseconds.  A record is a request, or a session of requests with
  * pauses between them.  Token ids, when present, determine shared prefixes. */
 #include "config.h"

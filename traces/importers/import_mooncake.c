@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mooncake traces: milliseconds, token counts, and one hash per 512 tokens of the prompt. */
 #include "config.h"
 #include "traces/importers/import.h"

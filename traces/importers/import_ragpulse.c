@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* RAGPulse traces: whole seconds as text, sessions, and the components of each prompt by number.
  * Separate files hold the lengths of the components. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Traces from the generator of splitwise-sim: seconds and token counts. */
 #include "config.h"
 #include "traces/importers/import.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Traces that were processed for Vidur: seconds and token counts. */
 #include "config.h"
 #include "traces/importers/import.h"

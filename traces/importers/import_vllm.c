@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Timed traces of vLLM's benchmark: Mooncake's keys, but seconds and one hash per 16 tokens. */
 #include "config.h"
 #include "traces/importers/import.h"

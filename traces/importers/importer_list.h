@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The formats of traces, in the order that messages list them in. */
 IMPORTER(aiperf)
 IMPORTER(azure)

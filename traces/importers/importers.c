@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list of formats, and the choice among them. */
 #include "config.h"
 #include "traces/importers/import.h"

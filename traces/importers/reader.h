@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lines of a text file or of standard input, zstd-compressed or not. */
 #ifndef AR_READER_H
 #define AR_READER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Splitting lines into fields. */
 #include "config.h"
 #include "traces/importers/record.h"

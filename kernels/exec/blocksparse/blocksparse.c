@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Block-sparse attention: every (query block, query head) has a list of its own, so heads
  * cannot share a tile and each reads its blocks itself.  Under a table it does the same with
  * the list of its group: what tables save, less what packing heads saves. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over runs and single columns in one softmax, per query block and head: what patterns
  * of vertical and slanted lines come to. */
 #include "config.h"

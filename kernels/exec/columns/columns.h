@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AR_COLUMNS_H
 #define AR_COLUMNS_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Choose the kernel for runs and columns that the device can run. */
 #include "config.h"
 

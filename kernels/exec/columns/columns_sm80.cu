@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention over runs and columns, for compute capability 8.0 and later.
  *

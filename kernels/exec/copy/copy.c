@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over a copy: the blocks of every table are copied together, and attention is dense
  * over what was copied.  It pays twice for memory, and shows what reading pages where they lie
  * saves. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over gathered tokens: those on the list of a KV head and the chunk's own are copied
  * together, and attention is dense over what was copied. */
 #include "config.h"

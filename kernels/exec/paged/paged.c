@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dense attention over one block table per (request, group of heads): the heads of a group
  * are packed into one tile, so a block is read once for all of them. */
 #include "config.h"

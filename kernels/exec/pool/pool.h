@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A pool: the keys and values of each list side by side, so that attention over them is dense.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copy the keys and values of lists into a pool (see pool.h).
  *

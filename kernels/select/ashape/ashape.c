@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A-shape as MInference and SCBench define it, by tokens: row i sees key j up to its own when
  * i - j < local or j < init.  With last > 0 it is their tri-shape: the last rows of the prompt see

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A-shape and tri-shape by tokens: what the reference and the CUDA file share. */
 #ifndef AR_ASHAPE_H
 #define AR_ASHAPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A-shape on the device: one thread per row of lists. */
 #include "config.h"
 #include "kernels/select/ashape/ashape.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * BFLA's selection: coarse blocks of keys that the pooled queries of a coarse query block point at,
  * the same for all query heads of a KV head.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* BFLA: what the reference and the CUDA file share. */
 #ifndef AR_BFLA_H
 #define AR_BFLA_H

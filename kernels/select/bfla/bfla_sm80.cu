@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * BFLA's selection on the device; the rule is in bfla.c.  A coarse query block i of request r has
  * slot qblk0[r] + i, which is free since no block is shorter than a page.  Kernels:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A random mask of a given density, for what execution costs at equal density, whatever the
  * selector.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A mask of a given density: what the reference and the CUDA file share. */
 #ifndef AR_DENSITY_H
 #define AR_DENSITY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random masks on the device. */
 #include "config.h"
 #include "kernels/select/density/density.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * FlashPrefill's selection: a block of keys is kept where its mean attracts enough of the query
  * block's attention.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FlashPrefill: what the reference and the CUDA file share. */
 #ifndef AR_FLASHPREFILL_H
 #define AR_FLASHPREFILL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * FlashPrefill's selection on the device; the rule is in flashprefill.c.  After the means, two
  * kernels:

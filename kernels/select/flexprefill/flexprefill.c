@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * FlexPrefill's selection, for chunks: columns and diagonals of blocks as the chunk's last queries
  * look, and for heads whose attention follows the means of blocks, the blocks of largest weight.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FlexPrefill: what the reference and the CUDA file share. */
 #ifndef AR_FLEXPREFILL_H
 #define AR_FLEXPREFILL_H

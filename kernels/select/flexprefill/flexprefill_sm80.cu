@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * FlexPrefill's selection on the device; the rule is in flexprefill.c.  After the means of keys and
  * the sums by block of lastq.h come

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where a chunk's last queries look, which patterns of columns and diagonals are found from.
  *

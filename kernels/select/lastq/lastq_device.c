@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Choose the kernels that the device can run. */
 #include "config.h"
 

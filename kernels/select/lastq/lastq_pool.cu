@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The last queries' sums, added up by block. */
 #include "config.h"
 #include "kernels/select/lastq/lastq.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The last queries' rows on Hopper: (max, sum) of the exponentials of each row over a segment of
  * keys, from which lastq_sm90.cu has the rows' totals.

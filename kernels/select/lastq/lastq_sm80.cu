@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The vertical-slash sums, by columns and diagonals, of the last queries' attention on devices
  * before Hopper.  Two kernels have the same products: the sums need every row's maximum and sum

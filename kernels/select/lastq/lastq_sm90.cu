@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The vertical-slash sums, by columns and diagonals, of the last queries' attention on Hopper.
  * Four kernels:

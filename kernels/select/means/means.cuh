@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Means of queries inside kernels. */
 #ifndef AR_MEANS_CUH
 #define AR_MEANS_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Means of a block's keys and of a block's queries, for selectors that compare the two.
  *
  * The means of keys are a selector's state, [page][kv_heads][head_dim] floats or bf16, formed again

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Means of key blocks on the device: a thread per two channels, tokens in order. */
 #include "config.h"
 #include "kernels/select/means/means.cuh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MInference's selection, for chunks: each head has a pattern of its own, found offline.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MInference: what the reference and the CUDA file share. */
 #ifndef AR_MINFERENCE_H
 #define AR_MINFERENCE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MInference's selection on the device; the rule is in minference.c.  After the sums of lastq.h,
  * and the means of keys where a head has the pattern block_sparse, come

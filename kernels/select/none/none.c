@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* No selection: every block is kept, and nothing is computed to find that out. */
 #include "config.h"
 #include "kernels/select/selector.h"

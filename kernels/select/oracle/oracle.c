@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The upper bound of every selector: the blocks that hold the most attention mass for their size,
  * from the attention itself.

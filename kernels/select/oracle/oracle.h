@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The blocks of the largest mean attention: what the reference and the CUDA file share. */
 #ifndef AR_ORACLE_H
 #define AR_ORACLE_H

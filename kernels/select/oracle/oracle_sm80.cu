@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The oracle's masks on the device; the rule is in oracle.c.  Two kernels:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ProxyAttn's selection: heads of a group look at the same keys, each at as many as it needs.  The
  * paper leaves settings open; this is a reading of it that its authors have not confirmed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the kernels of ProxyAttn's selection share: the rows that are looked at and how they lie.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ProxyAttn: what the reference and the CUDA file share. */
 #ifndef AR_PROXYATTN_H
 #define AR_PROXYATTN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ProxyAttn's selection on the device; the rule is in proxyattn.c, how rows lie in proxyattn.cuh.
  * Kernels:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ProxyAttn's scores by mma.sync, on devices before Hopper.  proxyattn.cuh defines them. */
 #include "config.h"
 

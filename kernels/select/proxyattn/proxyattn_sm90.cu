@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ProxyAttn's scores on Hopper; what they are says proxyattn.cuh.
  *

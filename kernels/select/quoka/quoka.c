@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * QUOKA: single keys, by their largest cosine with the queries of a chunk that are least like the
  * others.

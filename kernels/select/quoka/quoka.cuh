@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the score kernels of QUOKA's selection share.  A warp holds 16 M keys in registers, M 1 or
  * 2, scaled to unit length there, as the rows of mma's a operand, and qbar streams past.  Hence a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* QUOKA: what the reference and the CUDA file share. */
 #ifndef AR_QUOKA_H
 #define AR_QUOKA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * QUOKA's token lists on the device; the rule is in quoka.c.  Six kernels, or eight:
  *

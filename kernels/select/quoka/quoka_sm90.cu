@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * QUOKA's scores on Hopper; what they are says quoka.c.  A thread block has 256 keys, or 128 where
  * these are few thread blocks, 64 bytes of a row in each thread's registers; qbar comes through two

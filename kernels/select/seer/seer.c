@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SeerAttention's selection: a small learned gate predicts each block's share of a query block's
  * attention.

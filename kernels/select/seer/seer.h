@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SeerAttention: what the reference, the CUDA file and the calibration share. */
 #ifndef AR_SEER_H
 #define AR_SEER_H

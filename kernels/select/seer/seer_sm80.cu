@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SeerAttention's selection on the device; the rule is in seer.c.  Four kernels:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tri-shape as OpenVINO GenAI runs it: whole cache blocks are left out by place alone.
  *

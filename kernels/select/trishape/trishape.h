@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tri-shape: what the reference and the CUDA file share. */
 #ifndef AR_TRISHAPE_H
 #define AR_TRISHAPE_H

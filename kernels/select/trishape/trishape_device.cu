@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tri-shape masks on the device. */
 #include "config.h"
 #include "kernels/select/rows.cuh"

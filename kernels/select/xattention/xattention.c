@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * XAttention's selection: blocks whose antidiagonals promise enough attention.
  *

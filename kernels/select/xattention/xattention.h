@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* XAttention: what the reference, the CUDA file and the calibration share. */
 #ifndef AR_XATTENTION_H
 #define AR_XATTENTION_H

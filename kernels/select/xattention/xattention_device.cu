@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * XAttention's selection on the device; the rule is in xattention.c.  Two kernels:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * XAttention's scores by mma.sync, on devices before Hopper; what they are says xattention.cuh.
  *

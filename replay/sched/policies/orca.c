@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Orca, as Sarathi-Serve and Vidur have it for a baseline: iteration-level scheduling without
  * chunks.

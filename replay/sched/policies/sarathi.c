@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sarathi-Serve's scheduler, and Vidur's model of it: stall-free batches.
  *

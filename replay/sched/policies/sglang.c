@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SGLang, without its radix cache: prompts before decodes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * TensorRT-LLM's in-flight batching: capacity GUARANTEED_NO_EVICT or MAX_UTILIZATION, chunks
  * FIRST_COME_FIRST_SERVED or EQUAL_PROGRESS.

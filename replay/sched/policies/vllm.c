@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * vLLM, the V1 scheduler, at two versions: chunked prefill.
  *

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 SELECT run_id AS run, method, sum(n) AS n, sum(n * rel_l2_mean) / sum(n) AS rel_l2_mean,
   max(rel_l2_max) AS rel_l2_max, min(cosine_min) AS cosine_min, max(max_abs) AS max_abs,
   sum(n * recall_mean) / sum(n) AS recall_mean, min(recall_min) AS recall_min

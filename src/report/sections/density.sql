@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 SELECT s.run_id AS run, me.name AS method, count(*) AS n,
   sum(tiles_sel) * 1.0 / nullif(sum(tiles_total), 0) AS selected,
   sum(qunion_sel) * 1.0 / nullif(sum(qunion_total), 0) AS q_union,

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- A request of one token has no tpot.  vLLM says that it keeps that limit, aiperf that it does not.
 WITH
   judged AS (

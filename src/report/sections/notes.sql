@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 SELECT 'percentiles interpolate linearly between the two nearest values; requests without an end'
   || ' are left out' AS note
 

@@ -1,1 +1,2 @@
+-- SPDX-License-Identifier: Apache-2.0
 SELECT * FROM v_metrics_vllm WHERE :run IS NULL OR run_id = :run
