@@ -1,13 +1,17 @@
 #!/bin/sh
-# Each source file and each test is in one list, and the check of it names the file.
+# SPDX-License-Identifier: Apache-2.0
+# Each source file and each test is in one list and has its SPDX line; the check names the file.
 . "$srcdir/tests/tap.sh"
 check=$srcdir/build-aux/check-lists
 
+licensed() { echo '/* SPDX-License-Identifier: Apache-2.0 */' >"$1"; }
 tree() { # tree: one of each kind of list, complete
 	rm -rf "$tmp/tree"
 	mkdir "$tmp/tree" && cd "$tmp/tree" || return 1
 	mkdir base model traces kernels replay profiler src tests
-	touch base/a.c base/a.h kernels/k.cu tests/t-one.c tests/t-two.c tests/more.c tests/t-s.sh
+	for file in base/a.c base/a.h kernels/k.cu tests/t-one.c tests/t-two.c tests/more.c tests/t-s.sh; do
+		licensed $file
+	done
 	cat >base/local.mk <<-'END'
 		libattnreplay_a_SOURCES += \
 		  base/a.c \
@@ -25,10 +29,15 @@ named() { # named FILE N: the check says that FILE is in N lists, and nothing el
 }
 complete() { (tree) && "$check" "$tmp/tree"; }
 lacks() { # lacks FILE: a file that no list has
-	(tree) && touch "$tmp/tree/$1" && named "$1" 0
+	(tree) && licensed "$tmp/tree/$1" && named "$1" 0
 }
 twice() { # twice FILE
 	(tree) && echo "EXTRA_DIST += $1" >"$tmp/tree/src/local.mk" && named "$1" 2
+}
+
+unlicensed() {
+	(tree) && : >"$tmp/tree/base/a.h" && said=$("$check" "$tmp/tree")
+	[ "$said" = 'base/a.h: no SPDX line' ]
 }
 
 if [ -e "$srcdir/replay/local.mk" ]; then
@@ -46,6 +55,7 @@ if [ -e "$check" ]; then
 	ok 'a file of two lists is named' twice base/a.c
 	ok '... a test whose program names it' twice tests/t-one.c
 	ok '... one of several files' twice tests/t-two.c
+	ok 'a file without the licence is named' unlicensed
 else
 	skip 'lists' 'no sources here'
 fi
