@@ -8,7 +8,7 @@
 
 enum { PIECE_TOK = 4096 };	/* tokens read at once */
 
-/* Which captured layers are read, each once. */
+/* List in layer[] the captured layers that are read, each once. */
 static void map_layers(struct source *s, const struct backend_env *env)
 {
 	for (int i = 0; i < env->n_run_layers; i++) {
@@ -44,7 +44,7 @@ static void close(void *self)
 	free(s);
 }
 
-/* Where each capture lies in the memory.  Whether any row is to be turned. */
+/* Place the captures in the memory.  True: Q and K of some rows must be rotated. */
 static bool place_captures(struct source *s, const struct backend_env *env)
 {
 	const struct capture_info *first = capture_info(env->capture[0]);
@@ -107,7 +107,7 @@ static int64_t n_tok(const void *self, uint32_t req)
 	return s->seq[s->capture_of[req]].n_tok;
 }
 
-/* One tensor of one layer of one capture, whose heads begin at element off. */
+/* Load tensor t of one layer of one capture.  off: where its first head goes, in elements. */
 static enum ar_status load_tensor(struct capture *c, int layer, enum capture_tensor t, int heads,
 				  size_t off, bf16_t *piece, source_put *put, void *ctx,
 				  struct ar_err *err)
