@@ -60,12 +60,12 @@ static void test_pages(void)
 
 enum { MAX_REQ = 8, MAX_ROW = 900, MAX_LEN = 4000, N_REQ = 6, N_PAGE = 300 };
 
-static struct source_seq seqs[] = {
+static struct capture_seq seqs[] = {
 	{ .n_tok = 100, .rope_applied = true, .name = "a" },
 	{ .n_tok = 5000, .rope_applied = false, .name = "b" },
 };
 static const uint16_t capture_of[N_REQ] = { 0, 1, 0, 1, 0, 1 };
-static struct source source = {
+static struct act_capture act = {
 	.shape = { 4, 2, 64, PAGE_TOK }, .seq = seqs, .n_seq = 2, .capture_of = capture_of,
 	.n_turn = MAX_LEN, .tile = true,
 };
@@ -76,7 +76,7 @@ static void rows_env_open(struct rows_env *e, struct pages **p)
 {
 	struct ar_err err;
 
-	*e = (struct rows_env){ .group = &group, .act = &activations_capture, .act_self = &source,
+	*e = (struct rows_env){ .group = &group, .act = &activations_capture, .act_self = &act,
 		.prefill = { MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0, 0 },
 		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 } };
 	e->bytes = rows_bytes(e, N_PAGE);
@@ -250,10 +250,10 @@ static void test_padding(void)
 	   "with the first token there is");
 	is_int(r.decode.keys.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
 	is_int(r.decode.keys.mask_words, (e.decode.max_kv_blk + 31) / 32, "also in words");
-	source.tile = false;
+	act.tile = false;
 	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_DATA,
 	       "positions past a capture are refused");
-	source.tile = true;
+	act.tile = true;
 	entry[0].start = 5000;
 	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE,
 	       "so are too many blocks");
@@ -357,14 +357,14 @@ static void test_refusals(void)
 	entry.start = 5000;
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "so are too many blocks");
 	entry.start = 200;
-	source.tile = false;
+	act.tile = false;
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_DATA, "and positions past a capture");
 	is_str(err.msg, "a: has 100 tokens, position 200 is wanted; use --extend tile or a longer "
 	       "capture", "with the way out");
-	source.tile = true;
-	source.n_turn = 50;
+	act.tile = true;
+	act.n_turn = 50;
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "and turns without a table");
-	source.n_turn = MAX_LEN;
+	act.n_turn = MAX_LEN;
 	e.bytes = 1000;
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE,
 	       "a block that is too small is seen");

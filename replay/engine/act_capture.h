@@ -17,7 +17,7 @@
 
 #include "replay/engine/activations.h"
 
-struct source_seq {
+struct capture_seq {
 	int64_t n_tok;
 	size_t off;		/* elements from the start of the memory */
 	bool rope_applied;	/* Q and K were captured after RoPE */
@@ -25,10 +25,10 @@ struct source_seq {
 };
 
 /* The state of activations_capture. */
-struct source {
+struct act_capture {
 	struct attn_shape shape;	/* of this rank */
 	struct capture **capture;	/* [n_seq] borrowed */
-	struct source_seq *seq;		/* [n_seq] one per capture */
+	struct capture_seq *seq;		/* [n_seq] one per capture */
 	size_t n_seq;
 	const uint16_t *capture_of;	/* [requests] borrowed */
 	const int *run_layer;		/* [n_run_layers] borrowed */
@@ -52,13 +52,14 @@ struct source {
 extern const struct activations activations_capture;
 
 /* Copy from[rows][width] to the memory: row r goes to offset off + r * pitch.  Units: elements. */
-typedef enum ar_status source_put(void *ctx, size_t off, size_t pitch, const bf16_t *from,
-				  size_t width, size_t rows, struct ar_err *err);
+typedef enum ar_status act_capture_put(void *ctx, size_t off, size_t pitch, const bf16_t *from,
+				       size_t width, size_t rows, struct ar_err *err);
 /* Read all captures and pass them to put() in pieces. */
-enum ar_status source_load(const struct source *s, source_put *put, void *ctx, struct ar_err *err);
+enum ar_status act_capture_read(const struct act_capture *s, act_capture_put *put, void *ctx,
+				struct ar_err *err);
 
 /* Fill out[n_seq], the table that the kernels read.  data: start of the memory. */
-void source_seqs(const struct source *s, const bf16_t *data, struct layer_seq *out);
+void act_capture_table(const struct act_capture *s, const bf16_t *data, struct layer_seq *out);
 
 /* load() and qkv() of activations_capture. */
 enum ar_status capture_load(void *self, const struct activations_device *d, struct ar_err *err);
