@@ -25,7 +25,7 @@ static struct capture_seq seq = { .n_tok = MAX_LEN, .rope_applied = true, .name 
 static const uint16_t capture_of[MAX_REQ];
 static const struct act_capture act = {
 	.shape = { Q_HEADS, KV_HEADS, DIM, PAGE_TOK }, .seq = &seq, .n_seq = 1,
-	.capture_of = capture_of, .n_turn = 1,
+	.capture_of = capture_of, .n_rotation = 1,
 };
 
 static struct state {

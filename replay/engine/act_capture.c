@@ -48,7 +48,7 @@ static void close(void *self)
 static bool place_captures(struct act_capture *s, const struct backend_env *env)
 {
 	const struct capture_info *first = capture_info(env->capture[0]);
-	bool turned = env->tile;
+	bool rotated = env->tile;
 
 	for (size_t c = 0; c < s->n_seq; c++) {
 		const struct capture_info *i = capture_info(env->capture[c]);
@@ -58,11 +58,11 @@ static bool place_captures(struct act_capture *s, const struct backend_env *env)
 		s->seq[c] = (struct capture_seq){ i->n_tok, s->elems, i->rope_applied, i->name };
 		s->elems += (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)i->n_tok *
 			    (size_t)i->head_dim;
-		turned |= !i->rope_applied;
+		rotated |= !i->rope_applied;
 	}
 	s->rope = first->rope.theta > 0 ? first->rope : env->model->rope;
-	s->n_turn = turned ? env->max_len : 1;
-	return turned;
+	s->n_rotation = rotated ? env->max_len : 1;
+	return rotated;
 }
 
 static enum ar_status open(void **self, const struct backend_env *env,
@@ -182,13 +182,13 @@ static enum ar_status find_row(const struct act_capture *s, size_t seq, int64_t 
 		return ar_fail(err, AR_DATA, "%s: has %lld tokens, position %lld is wanted; use "
 			       "--extend tile or a longer capture", from->name,
 			       (long long)from->n_tok, (long long)pos);
-	if (by >= s->n_turn)
+	if (by >= s->n_rotation)
 		return ar_fail(err, AR_USAGE,
 			       "position %lld is past the longest request of %lld tokens",
-			       (long long)by, (long long)s->n_turn);
+			       (long long)by, (long long)s->n_rotation);
 	row->seq = (int32_t)seq;
 	row->tok = (int32_t)tok;
-	row->turn = (int32_t)by;
+	row->rotation = (int32_t)by;
 	return AR_OK;
 }
 
@@ -226,13 +226,13 @@ static enum ar_status load_ref(void *self, struct ar_err *err)
 	s->owned = true;
 	s->data = calloc(s->elems, sizeof *s->data);
 	s->table = calloc(s->n_seq, sizeof *s->table);
-	s->trig = calloc((size_t)s->n_turn * half, 2 * sizeof *s->trig);
+	s->trig = calloc((size_t)s->n_rotation * half, 2 * sizeof *s->trig);
 	if (!inv || !s->data || !s->table || !s->trig) {
 		st = ar_nomem(err);
 		goto out;
 	}
 	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	layer_trig_ref(inv, (int)half, (int)s->n_turn, s->trig);
+	layer_trig_ref(inv, (int)half, (int)s->n_rotation, s->trig);
 	act_capture_table(s, s->data, s->table);
 	st = act_capture_read(s, put, s->data, err);
 out:

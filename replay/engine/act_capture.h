@@ -36,13 +36,13 @@ struct act_capture {
 	int n_layers;
 	int *layer_of;			/* [n_run_layers] index into layer[] */
 	struct rope rope;
-	int64_t n_turn;			/* Q and K are rotated by 0 ... n_turn - 1 positions */
+	int64_t n_rotation;		/* Q and K are rotated by 0 ... n_rotation - 1 */
 	size_t elems;			/* of the whole memory */
 	bool tile;
 
 	bf16_t *data;			/* the memory */
 	struct layer_seq *table;	/* [n_seq] */
-	float *trig;			/* [n_turn][head_dim / 2] cos and sin */
+	float *trig;			/* [n_rotation][head_dim / 2] cos and sin */
 	bool owned;			/* data, table and trig are on the host, freed at close */
 	struct activations_device device;	/* lends their memory if not owned */
 };

@@ -32,7 +32,7 @@ static enum ar_status load_trig(struct act_capture *s, struct ar_err *err)
 	enum ar_status st = inv ? AR_OK : ar_nomem(err);
 
 	if (!st)
-		st = take(s, &s->trig, (size_t)(s->n_turn * half * 2) * sizeof *s->trig,
+		st = take(s, &s->trig, (size_t)(s->n_rotation * half * 2) * sizeof *s->trig,
 			  "the rotations of RoPE", err);
 	if (!st)
 		st = take(s, &dev, (size_t)half * sizeof *dev, "the frequencies of RoPE", err);
@@ -40,7 +40,7 @@ static enum ar_status load_trig(struct act_capture *s, struct ar_err *err)
 		goto out;
 	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
 	CU(cudaMemcpy(dev, inv, (size_t)half * sizeof *dev, cudaMemcpyHostToDevice));
-	st = layer_trig(dev, half, (int)s->n_turn, s->trig, s->device.stream, err);
+	st = layer_trig(dev, half, (int)s->n_rotation, s->trig, s->device.stream, err);
 out:
 	free(inv);
 	return st;
