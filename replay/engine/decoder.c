@@ -30,7 +30,7 @@ struct decoder {
 	bf16_t *y;		/* after a norm */
 	bf16_t *wide;		/* products of QKV and gate/up, router, logits */
 	bf16_t *act;		/* activated; rows that go to the head */
-	bf16_t *dealt;		/* rows as the experts get them */
+	bf16_t *expert_in;	/* rows as the experts get them */
 	bf16_t *add;		/* what the next norm adds to x */
 	int n_add;		/* [n_add][n_row][hidden] */
 	int32_t *token;		/* [max_emit] sampled */
@@ -41,14 +41,14 @@ struct decoder {
 /* ---- sizes ---- */
 
 /* Experts that run for n rows, and rows of each.  A dense MLP is one expert. */
-struct deal {
+struct expert_load {
 	int experts, rows;
 };
 
-static struct deal deal(const struct layer_spec *l, int n_row)
+static struct expert_load expert_load(const struct layer_spec *l, int n_row)
 {
 	int64_t n = (int64_t)n_row * l->experts_per_tok;
-	struct deal d = { 1, n_row };
+	struct expert_load d = { 1, n_row };
 
 	if (l->n_experts) {
 		d.experts = n < l->n_experts ? (int)n : l->n_experts;
@@ -118,19 +118,20 @@ static size_t larger(size_t a, size_t b)
 
 /* Elements of the buffers that every layer uses, for so many rows. */
 struct buffers {
-	size_t wide, act, dealt, add;
+	size_t wide, act, expert_in, add;
 };
 
 static void fit_layer(struct buffers *b, const struct layer_spec *l, size_t hidden, size_t row)
 {
 	size_t f = (size_t)l->ffn, n_experts = (size_t)l->n_experts;
 	/* Dealing rounds up: less than one row more per expert. */
-	size_t dealt = n_experts ? row * (size_t)l->experts_per_tok + experts(l) : row;
+	size_t n_expert_row = n_experts ? row * (size_t)l->experts_per_tok + experts(l) : row;
 
-	b->wide = larger(b->wide, larger(row * larger(qkv_width(l), n_experts), dealt * 2 * f));
-	b->act = larger(b->act, dealt * f);
-	b->dealt = larger(b->dealt, n_experts ? dealt * hidden : 0);
-	b->add = larger(b->add, larger(dealt, row) * hidden);
+	b->wide = larger(b->wide, larger(row * larger(qkv_width(l), n_experts),
+					 n_expert_row * 2 * f));
+	b->act = larger(b->act, n_expert_row * f);
+	b->expert_in = larger(b->expert_in, n_experts ? n_expert_row * hidden : 0);
+	b->add = larger(b->add, larger(n_expert_row, row) * hidden);
 }
 
 static void carve_all(struct decoder *d, struct workspace *c)
@@ -150,7 +151,7 @@ static void carve_all(struct decoder *d, struct workspace *c)
 	d->y = carve(c, row * h);
 	d->wide = carve(c, b.wide);
 	d->act = carve(c, b.act);
-	d->dealt = carve(c, b.dealt);
+	d->expert_in = carve(c, b.expert_in);
 	d->add = carve(c, b.add);
 	d->token = (int32_t *)carve(c, emit * 2);
 	d->zero = (int32_t *)carve(c, emit * 2);
@@ -246,7 +247,7 @@ enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err
 
 /* The rows as the experts get them; *in is what gate/up reads. */
 static enum ar_status route(struct decoder *d, const struct weights *w, int layer,
-			    const struct deal *e, const bf16_t **in, struct ar_err *err)
+			    const struct expert_load *e, const bf16_t **in, struct ar_err *err)
 {
 	int h = d->env.model->hidden, n_experts = w->spec->n_experts;
 	enum ar_status st;
@@ -259,16 +260,16 @@ static enum ar_status route(struct decoder *d, const struct weights *w, int laye
 	if (st)
 		return st;
 	phase(d, layer, PHASE_NORM);
-	*in = d->dealt;
-	return layer_gather(d->y, d->n_row, NULL, e->experts * e->rows, h, d->dealt, d->env.stream,
-			    err);
+	*in = d->expert_in;
+	return layer_gather(d->y, d->n_row, NULL, e->experts * e->rows, h, d->expert_in,
+			    d->env.stream, err);
 }
 
 static enum ar_status mlp(struct decoder *d, const struct weights *w, int layer,
 			  struct ar_err *err)
 {
 	const struct layer_spec *l = w->spec;
-	const struct deal e = deal(l, d->n_row);
+	const struct expert_load e = expert_load(l, d->n_row);
 	int h = d->env.model->hidden;
 	const bf16_t *in;
 	enum ar_status st = route(d, w, layer, &e, &in, err);
