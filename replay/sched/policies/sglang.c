@@ -25,11 +25,11 @@ enum {
 	DECAY_STEPS = 600,
 };
 
-#define SHARE_FIRST 0.7
-#define SHARE_LEAST (0.14 * SHARE_FIRST)
+#define RATIO_FIRST 0.7
+#define RATIO_LEAST (0.14 * RATIO_FIRST)
 
 struct memory {
-	double share;			/* of the outputs to come that is kept free */
+	double new_token_ratio;		/* of the outputs to come that is kept free */
 	const char *full;		/* why nobody is admitted until somebody leaves, or NULL */
 	size_t n_left_running;		/* by the last iteration */
 };
@@ -38,7 +38,7 @@ static void begin(struct sched *s)
 {
 	struct memory *m = s->memory;
 
-	m->share = SHARE_FIRST;
+	m->new_token_ratio = RATIO_FIRST;
 }
 
 /* All outputs, the last one too, and a block more. */
@@ -70,7 +70,7 @@ static struct room room_beside(const struct sched *s, bool mixed)
 	for (size_t i = 0; i < s->n_running; i++) {
 		if (sched_in_prefill(s, s->running[i]))
 			continue;
-		kept += (double)expected(s, s->running[i]) * m->share;
+		kept += (double)expected(s, s->running[i]) * m->new_token_ratio;
 		n_decode += mixed;
 	}
 	return (struct room){ s->lim.max_batched_tok - n_decode,
@@ -90,12 +90,12 @@ static void plan_prefill(struct sched *s, struct room *r, uint32_t id, int64_t n
 	r->pool -= (double)(whole_blocks(s, n) + (cut ? 0 : expected(s, id)));
 }
 
-static bool one_is_cut(const struct sched *s)
+static bool prompt_is_cut(const struct sched *s)
 {
 	return s->n_running && sched_in_prefill(s, s->running[s->n_running - 1]);
 }
 
-static void go_on(struct sched *s, struct room *r)
+static void continue_cut(struct sched *s, struct room *r)
 {
 	uint32_t id = s->running[s->n_running - 1];
 	int64_t n = s->seq[id].known - s->seq[id].comp;
@@ -142,9 +142,9 @@ static const char *run_prefills(struct sched *s, struct room *r)
 {
 	struct memory *m = s->memory;
 
-	if (one_is_cut(s)) {
+	if (prompt_is_cut(s)) {
 		m->full = NULL;
-		go_on(s, r);
+		continue_cut(s, r);
 	}
 	return m->full ? m->full : admit_waiting(s, r);
 }
@@ -191,7 +191,7 @@ static size_t victim(const struct sched *s)
 	return n_decode > 1 ? least : s->n_running - 1;
 }
 
-static double suggested_share(const struct sched *s)
+static double suggested_ratio(const struct sched *s)
 {
 	double outputs = 0, most = 1;
 
@@ -212,16 +212,16 @@ static void retract(struct sched *s)
 
 	while (blocks_for_decodes(s) > s->pool.n_free)
 		sched_preempt(s, victim(s));
-	m->share = suggested_share(s);
+	m->new_token_ratio = suggested_ratio(s);
 	m->full = NULL;
 	s->stop = "preemption";
 }
 
-static void lower_share(struct memory *m)
+static void lower_ratio(struct memory *m)
 {
-	m->share -= (SHARE_FIRST - SHARE_LEAST) / DECAY_STEPS;
-	if (m->share < SHARE_LEAST)
-		m->share = SHARE_LEAST;
+	m->new_token_ratio -= (RATIO_FIRST - RATIO_LEAST) / DECAY_STEPS;
+	if (m->new_token_ratio < RATIO_LEAST)
+		m->new_token_ratio = RATIO_LEAST;
 }
 
 static void compose(struct sched *s, bool mixed)
@@ -241,7 +241,7 @@ static void compose(struct sched *s, bool mixed)
 	if (s->batch.n > n_along)
 		sched_prefills_first(s, n_along);
 	else if (enough)
-		lower_share(m);
+		lower_ratio(m);
 	else
 		retract(s);
 	if (!s->batch.n)

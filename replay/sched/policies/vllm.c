@@ -68,7 +68,7 @@ static bool fits(const struct sched *s, uint32_t id)
 	return sched_fits(s, id, s->seq[id].known, keep);
 }
 
-static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
+static const char *admit_waiting(struct sched *s, int64_t budget, bool full_fit)
 {
 	while (budget > 0) {
 		uint32_t id = s->wait_head, n;
@@ -79,7 +79,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
 			return "seqs";
 		sched_match(s);
 		n = chunk_len(s, id, budget);
-		if (gate && !fits(s, id))
+		if (full_fit && !fits(s, id))
 			return "blocks";
 		if (!sched_reserve(s, id, n))
 			return "blocks";
@@ -90,11 +90,11 @@ static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
 	return "budget";
 }
 
-static void compose(struct sched *s, bool gate)
+static void compose(struct sched *s, bool full_fit)
 {
 	int64_t budget = run_running(s, s->lim.max_batched_tok);
 
-	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget, gate);
+	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget, full_fit);
 }
 
 static void compose_0_16(struct sched *s)
