@@ -33,8 +33,8 @@ struct prepared {
  * order depends on the seed and on the request's first prefix block or, if it has none, on its
  * number.
  *
- * Model layer i of n reads LIST[floor(i * len / n)], len being the length of LIST.  Executed are
- * the middle layers of K equal parts of the model.
+ * Model layer i of n reads LIST[floor(i * len / n)], len being the length of LIST.  The K executed
+ * layers are the middles of K equal parts of the model.
  *
  * AR_USAGE: a model whose layers differ; captures that differ in shape or layers, or do not fit the
  * model (their heads must be the model's, or the whole model's before the split); a list that
