@@ -15,14 +15,14 @@ struct reader {
 	int64_t run;
 };
 
-/* Here all is input: what SQLite cannot read is bad data. */
+/* The database is input: if SQLite cannot read it, it is bad data. */
 static enum ar_status sql_fail(const struct reader *r, struct ar_err *err)
 {
 	return sqlite3_errcode(r->db) == SQLITE_NOMEM ? ar_nomem(err) :
 	       ar_fail(err, AR_DATA, "%s: %s", r->path, sqlite3_errmsg(r->db));
 }
 
-/* A statement over the run, ?1. */
+/* Prepare a statement; ?1 is the run. */
 static enum ar_status prepare(const struct reader *r, const char *sql, sqlite3_stmt **q,
 			      struct ar_err *err)
 {
@@ -30,7 +30,7 @@ static enum ar_status prepare(const struct reader *r, const char *sql, sqlite3_s
 	       (r->run && sqlite3_bind_int64(*q, 1, r->run)) ? sql_fail(r, err) : AR_OK;
 }
 
-/* "DB:7" is run 7; a file's own colon needs a number behind it. */
+/* "DB:7" is run 7 of DB.  A colon without a number behind it belongs to the name of the file. */
 static enum ar_status parse_where(struct reader *r, const char *where, struct ar_err *err)
 {
 	const char *colon = strrchr(where, ':');
@@ -166,13 +166,13 @@ out:
 	return st;
 }
 
-/* No figure of an iteration is larger: ns, tokens, pairs of tokens. */
+/* True: x can be a figure of an iteration: ns, tokens, pairs of tokens. */
 static bool is_figure(int64_t x)
 {
 	return x >= 0 && x <= COST_MOST_NS;
 }
 
-/* The next measured iteration; false where its figures cannot be. */
+/* Read the iteration of the current row.  False: a figure is out of range. */
 static bool get_iteration(sqlite3_stmt *q, struct batch_shape *s, int64_t *cost_ns)
 {
 	bool fine;
