@@ -2,26 +2,27 @@
 /*
  * SGLang, without its radix cache: prompts before decodes.
  *
- * A prefill batch goes on with the prompt that was cut, then admits from the queue; decodes wait
- * until nothing is there to prefill.  Mixed, they go along and their number is taken from the
- * chunk.  At most one prompt is cut, the last one admitted, and nobody passes it.
+ * A prefill batch continues the prompt that was cut, then admits from the queue.  Decodes run only
+ * if there is nothing to prefill.  With mixed chunks they run in the same batch, and their number
+ * is subtracted from the chunk.  At most one prompt is cut, the last one admitted, and none is
+ * admitted until all of it is planned.
  *
- * Admission keeps blocks for what is to come: for all outputs of the request, 4096 at most, and a
- * block more; for those that run a share of what they still may produce.  The share falls with
- * every decode step.  When a step finds no blocks, the sequence with the fewest outputs, of equals
- * the longest prompt, gives its own up and waits behind all others, and the share is set to what
- * the outputs so far suggest.  After an admission failed for blocks or places none is tried until
- * somebody leaves.
+ * Admission keeps tokens of the pool free for outputs to come.  A new request counts all its
+ * outputs, at most 4096, and one block more.  A running one counts its outputs to come times
+ * new_token_ratio, which falls with every decode step.  When a decode step lacks blocks, the
+ * sequence with the fewest outputs (of equals, the longest prompt) is preempted and goes to the end
+ * of the queue, and new_token_ratio is set from the outputs so far.  After an admission has failed
+ * for lack of blocks or of sequence slots, none is tried until a sequence leaves.
  *
- * The original takes memory for the next chunk and for decodes that go along without asking; here
- * the chunk waits, and decodes that lack blocks run alone after somebody left.
+ * The original takes memory for the next chunk, and for decodes in a mixed batch, without a check.
+ * Here the chunk waits, and decodes that lack blocks preempt first and run alone.
  */
 #include "config.h"
 #include "replay/sched/policy.h"
 
 enum {
 	MOST_EXPECTED = 4096,		/* outputs that a request is expected to have */
-	STEPS_AHEAD = 20,		/* of every sequence, when the share is set anew */
+	STEPS_AHEAD = 20,		/* of every sequence, when the ratio is set again */
 	DECAY_STEPS = 600,
 };
 
@@ -29,9 +30,9 @@ enum {
 #define RATIO_LEAST (0.14 * RATIO_FIRST)
 
 struct memory {
-	double new_token_ratio;		/* of the outputs to come that is kept free */
-	const char *full;		/* why nobody is admitted until somebody leaves, or NULL */
-	size_t n_left_running;		/* by the last iteration */
+	double new_token_ratio;		/* share of the outputs to come that is kept free */
+	const char *full;		/* why none is admitted until a sequence leaves, or NULL */
+	size_t n_left_running;		/* n_running after the last iteration */
 };
 
 static void begin(struct sched *s)
@@ -41,14 +42,15 @@ static void begin(struct sched *s)
 	m->new_token_ratio = RATIO_FIRST;
 }
 
-/* All outputs, the last one too, and a block more. */
+/* All outputs, with the last one, and a block more. */
 static int64_t slots(const struct sched_limits *l, int64_t goal, int64_t longest)
 {
 	(void)longest;
 	return goal + l->block_tok;
 }
 
-/* Tokens that a prefill batch may still take: of the chunk, and of the pool with its future. */
+/* Tokens that a prefill batch may still take: of the chunk, and of the pool without the tokens
+ * kept for outputs to come. */
 struct room {
 	int64_t chunk;
 	double pool;
@@ -82,7 +84,7 @@ static int64_t whole_blocks(const struct sched *s, int64_t n)
 	return block_pool_need(&s->pool, n) * s->lim.block_tok;
 }
 
-/* n tokens of id, whose outputs count once it is not cut any more. */
+/* Plan n tokens of id.  Its outputs to come are subtracted from the pool unless it is cut. */
 static void plan_prefill(struct sched *s, struct room *r, uint32_t id, int64_t n, bool cut)
 {
 	sched_plan(s, id, (uint32_t)n);
@@ -174,7 +176,8 @@ static void run_decodes(struct sched *s)
 	}
 }
 
-/* The last decode is kept; the prompt that is cut goes instead. */
+/* The sequence to preempt, an index into running.  A single decode is kept: the last one running
+ * is preempted instead, the prompt that is cut. */
 static size_t victim(const struct sched *s)
 {
 	size_t least = s->n_running - 1, n_decode = 0;
