@@ -65,7 +65,7 @@ static enum ar_status find_run(struct reader *r, struct ar_err *err)
 		return st;
 	return n ? ar_fail(err, AR_USAGE, "%s: %" PRId64 " runs are done; name one of them, as in "
 			   "%s:%" PRId64, r->path, n, r->path, r->run) :
-		   ar_fail(err, AR_USAGE, "%s: no run is done; take one that came to its end",
+		   ar_fail(err, AR_USAGE, "%s: no run is done; costs need a finished run",
 			   r->path);
 }
 
@@ -152,14 +152,14 @@ static enum ar_status read_run(const struct reader *r, struct costs *c, struct a
 	} else if (rc != SQLITE_ROW || !(status = (const char *)sqlite3_column_text(q, 0))) {
 		st = sql_fail(r, err);
 	} else if (strcmp(status, "done")) {
-		st = ar_fail(err, AR_USAGE, "%s: run %" PRId64 " is %s; costs are taken from a run "
-			     "that is done", r->path, r->run, status);
+		st = ar_fail(err, AR_USAGE, "%s: run %" PRId64 " is %s; costs need a finished "
+			     "run", r->path, r->run, status);
 	} else {
 		st = get_run(q, c, err);
 	}
 	if (!st && (c->run.num_blocks < 2 || c->run.num_blocks > UINT32_MAX ||
 		    c->run.block_tok < 1 || c->run.block_tok > UINT32_MAX))
-		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has a pool that cannot be", r->path,
+		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has an invalid KV pool", r->path,
 			     r->run);
 out:
 	sqlite3_finalize(q);
@@ -207,14 +207,14 @@ static enum ar_status read_iterations(const struct reader *r, struct cost_table 
 			st = cost_table_add(t, &s, cost, err);
 		else
 			st = ar_fail(err, AR_DATA, "%s: run %" PRId64 ": iteration %" PRId64
-				     " has figures that cannot be", r->path, r->run,
+				     " has a figure out of range", r->path, r->run,
 				     (int64_t)sqlite3_column_int64(q, 0));
 	}
 	if (!st && rc != SQLITE_DONE)
 		st = sql_fail(r, err);
 	sqlite3_finalize(q);
 	if (!st && !cost_table_size(t))
-		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has no iteration that ran anything",
+		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has no iteration with a batch",
 			     r->path, r->run);
 	return st;
 }

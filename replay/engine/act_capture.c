@@ -87,8 +87,8 @@ static enum ar_status open(void **self, const struct backend_env *env,
 	map_layers(s, env);
 	if (place_captures(s, env) && !(s->rope.theta > 0)) {
 		close(s);
-		return ar_fail(err, AR_DATA, "%s: does not say its rotary embedding, nor does the "
-			       "model, and its rows are to be turned; pack it with its rope_theta",
+		return ar_fail(err, AR_DATA, "%s: Q and K must be rotated, but neither the capture "
+			       "nor the model says how; pack the capture with its rope_theta",
 			       capture_info(env->capture[0])->name);
 	}
 	*self = s;

@@ -106,8 +106,8 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 	describe(&prop, &c->gpu);
 	if (prop.major < 8)
 		return ar_fail(err, AR_NODEV,
-			       "GPU %lld is a %s of compute capability %d.%d, 8.0 is the "
-			       "least; change --device",
+			       "GPU %lld, %s, has compute capability %d.%d, but 8.0 or later "
+			       "is needed; change --device",
 			       (long long)c->opts.device, c->gpu.name, prop.major, prop.minor);
 	st = layer_supported(err);
 	if (st)

@@ -33,8 +33,9 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 			       a->name, b->name);
 	if (!same_rope(&a->rope, &b->rope))
 		return ar_fail(err, AR_DATA,
-			       "%s: not the rotary embedding of %s; replay them apart", b->name,
-			       a->name);
+			       "%s and %s have different rotary embeddings; replay them in "
+			       "separate runs",
+			       b->name, a->name);
 	return AR_OK;
 }
 

@@ -72,8 +72,8 @@ static enum ar_status check(const struct size *s, const struct attn_limits *l, c
 	if (s->req > (size_t)l->max_req || s->row > (size_t)l->max_row ||
 	    s->max_kv_blk > l->max_kv_blk)
 		return ar_fail(err, AR_USAGE,
-			       "%zu %s entries with %zu tokens over %lld blocks are more "
-			       "than the %d, %d and %d that memory was set aside for",
+			       "%zu %s entries with %zu tokens and up to %lld blocks exceed "
+			       "the limits of %d entries, %d tokens and %d blocks",
 			       s->req, kind, s->row, (long long)s->max_kv_blk, l->max_req,
 			       l->max_row, l->max_kv_blk);
 	return AR_OK;
@@ -172,7 +172,7 @@ static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const
 static enum ar_status too_small(struct ar_err *err)
 {
 	return ar_fail(err, AR_USAGE,
-		       "the batch does not fit the memory that was set aside for it");
+		       "the batch does not fit the memory allocated for batches");
 }
 
 static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, struct workspace *c,
