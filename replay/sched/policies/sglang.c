@@ -51,7 +51,7 @@ static int64_t slots(const struct sched_limits *l, int64_t goal, int64_t longest
 
 /* Tokens that a prefill batch may still take: of the chunk, and of the pool without the tokens
  * kept for outputs to come. */
-struct room {
+struct budget {
 	int64_t chunk;
 	double pool;
 };
@@ -63,7 +63,7 @@ static int64_t expected(const struct sched *s, uint32_t id)
 	return n < MOST_EXPECTED ? n : MOST_EXPECTED;
 }
 
-static struct room room_beside(const struct sched *s, bool mixed)
+static struct budget prefill_budget(const struct sched *s, bool mixed)
 {
 	const struct memory *m = s->memory;
 	int64_t n_decode = 0;
@@ -75,8 +75,8 @@ static struct room room_beside(const struct sched *s, bool mixed)
 		kept += (double)expected(s, s->running[i]) * m->new_token_ratio;
 		n_decode += mixed;
 	}
-	return (struct room){ s->lim.max_batched_tok - n_decode,
-			      (double)(s->pool.n_free * s->lim.block_tok - n_decode) - kept };
+	return (struct budget){ s->lim.max_batched_tok - n_decode,
+				(double)(s->pool.n_free * s->lim.block_tok - n_decode) - kept };
 }
 
 static int64_t whole_blocks(const struct sched *s, int64_t n)
@@ -85,7 +85,7 @@ static int64_t whole_blocks(const struct sched *s, int64_t n)
 }
 
 /* Plan n tokens of id.  Its outputs to come are subtracted from the pool unless it is cut. */
-static void plan_prefill(struct sched *s, struct room *r, uint32_t id, int64_t n, bool cut)
+static void plan_prefill(struct sched *s, struct budget *r, uint32_t id, int64_t n, bool cut)
 {
 	sched_plan(s, id, (uint32_t)n);
 	r->chunk -= whole_blocks(s, n);
@@ -97,7 +97,7 @@ static bool prompt_is_cut(const struct sched *s)
 	return s->n_running && sched_in_prefill(s, s->running[s->n_running - 1]);
 }
 
-static void continue_cut(struct sched *s, struct room *r)
+static void continue_cut(struct sched *s, struct budget *r)
 {
 	uint32_t id = s->running[s->n_running - 1];
 	int64_t n = s->seq[id].known - s->seq[id].comp;
@@ -111,7 +111,7 @@ static void continue_cut(struct sched *s, struct room *r)
 		r->chunk = 0;
 }
 
-static const char *admit_waiting(struct sched *s, struct room *r)
+static const char *admit_waiting(struct sched *s, struct budget *r)
 {
 	struct memory *m = s->memory;
 
@@ -140,7 +140,7 @@ static const char *admit_waiting(struct sched *s, struct room *r)
 	return "empty";
 }
 
-static const char *run_prefills(struct sched *s, struct room *r)
+static const char *run_prefills(struct sched *s, struct budget *r)
 {
 	struct memory *m = s->memory;
 
@@ -231,7 +231,7 @@ static void compose(struct sched *s, bool mixed)
 {
 	struct memory *m = s->memory;
 	bool enough = blocks_for_decodes(s) <= s->pool.n_free, along = mixed && enough;
-	struct room room = room_beside(s, mixed);
+	struct budget left = prefill_budget(s, mixed);
 	size_t n_along;
 
 	if (s->n_running < m->n_left_running)
@@ -240,7 +240,7 @@ static void compose(struct sched *s, bool mixed)
 		run_decodes(s);
 	n_along = s->batch.n;
 	if (along || !mixed)
-		s->stop = run_prefills(s, &room);
+		s->stop = run_prefills(s, &left);
 	if (s->batch.n > n_along)
 		sched_prefills_first(s, n_along);
 	else if (enough)
