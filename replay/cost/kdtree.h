@@ -21,7 +21,7 @@ struct kd_found {
 
 struct kdtree;
 
-/* Build a tree over p[0 .. n), n > 0.  Changes the order of p, which must outlive the tree. */
+/* Build a tree over p[0 .. n), n > 0.  It changes the order of p; p must outlive the tree. */
 enum ar_status kdtree_build(struct kdtree **out, struct kd_point *p, size_t n, struct ar_err *err);
 void kdtree_destroy(struct kdtree *t);	/* NULL is fine */
 

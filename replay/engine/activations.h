@@ -4,7 +4,7 @@
  * act_NAME_device.c for its CUDA, one row in activations.c.
  *
  * A backend calls open() once, then load_ref() for the host or load() for its device.  In each
- * iteration, begin() stores in each row where its activations are, and qkv() or qkv_ref() makes
+ * iteration, begin() stores in each row where its activations are.  Then qkv() or qkv_ref() makes
  * Q, K and V of the rows, layer by layer.
  */
 #ifndef AR_ACTIVATIONS_H

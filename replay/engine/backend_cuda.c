@@ -249,8 +249,8 @@ out:
 	return st;
 }
 
-/* Make the GPU wait until the host has enqueued the iteration, so that the time of the host and
- * its tracer is not in the GPU's time.  At most HOLD_NS, as the launch queue is finite. */
+/* Make the GPU wait until the host has enqueued the iteration.  So the time of the host and its
+ * tracer is not measured.  The wait ends after HOLD_NS, as the launch queue is finite. */
 static enum ar_status hold(struct cuda *c, struct ar_err *err)
 {
 	*c->go = 0;

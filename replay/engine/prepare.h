@@ -43,8 +43,8 @@ struct prepared {
  * AR_DATA: captures that differ in their rotary embedding.
  */
 enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, struct ar_err *err);
-/* AR_USAGE: the layers of m are not alike, or the heads of c are neither theirs nor those of the
- * whole model before the split. */
+/* AR_USAGE: the layers of m differ, or the heads of c are neither those of m nor those of the
+ * model before the split. */
 enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,
 				   int whole_q_heads, int whole_kv_heads, struct ar_err *err);
 void prepared_release(struct prepared *p);

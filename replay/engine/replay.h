@@ -2,11 +2,11 @@
 /*
  * The engine loop, on a virtual clock in integer nanoseconds.
  *
- * In each iteration, arrived requests join the waiting queue, the policy plans a batch, the backend
- * runs it, and its cost advances the clock.  Tokens get the time of the iteration's end.  If there
- * is nothing to run, the clock jumps to the next arrival.  With limits.async, an iteration is
- * planned when the last one begins, and begins when the last one ends.  The same trace, limits and
- * costs give the same schedule bit for bit.
+ * In each iteration, arrived requests join the waiting queue, and the policy plans a batch.  The
+ * backend runs it, and its cost advances the clock.  Tokens get the time of the iteration's end.
+ * If there is nothing to run, the clock jumps to the next arrival.  With limits.async, an iteration
+ * is planned when the last one begins, and begins when the last one ends.  The same trace, limits
+ * and costs give the same schedule bit for bit.
  */
 #ifndef AR_REPLAY_H
 #define AR_REPLAY_H

@@ -66,7 +66,7 @@ int rows_padded(int n, int max);
 
 /* Build a batch of decodes only, padded to n = rows_padded() rows.  Padded rows are at position 0
  * of the scratch page, and all rows emit.  Addresses in mem, numbers of rows and the largest
- * number of blocks depend on n only, so that one CUDA graph runs all batches of n rows. */
+ * number of blocks depend on n only.  So one CUDA graph runs all batches of n rows. */
 enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
 				  const struct batch *b, int n, size_t *used, struct ar_err *err);
 

@@ -4,8 +4,8 @@
  *
  * The key of a block stands for its tokens and all tokens before it.  Each id of a trace stands for
  * its block and all blocks before it.  So the key is the id at the last token of the engine's
- * block, and the number of that block, whatever the two block sizes are.  A block that no id
- * covers (outputs, or a trace without ids) is private to its request, which finds it again after a
+ * block, and the number of that block.  The two block sizes can differ.  A block that no id covers
+ * (outputs, or a trace without ids) is private to its request.  The request finds it again after a
  * preemption.
  *
  * Keys of ids include a root, a hash of the method: from the second layer on, the keys and values

@@ -10,9 +10,9 @@
  * Admission keeps tokens of the pool free for outputs to come.  A new request counts all its
  * outputs, at most 4096, and one block more.  A running one counts its outputs to come times
  * new_token_ratio, which falls with every decode step.  When a decode step lacks blocks, the
- * sequence with the fewest outputs (of equals, the longest prompt) is preempted and goes to the end
- * of the queue, and new_token_ratio is set from the outputs so far.  After an admission has failed
- * for lack of blocks or of sequence slots, none is tried until a sequence leaves.
+ * sequence with the fewest outputs (of equals, the longest prompt) is preempted.  It goes to the
+ * end of the queue, and new_token_ratio is set from the outputs so far.  After an admission has
+ * failed for lack of blocks or of sequence slots, none is tried until a sequence leaves.
  *
  * The original takes memory for the next chunk, and for decodes in a mixed batch, without a check.
  * Here the chunk waits, and decodes that lack blocks preempt first and run alone.
