@@ -5,8 +5,8 @@
  *
  * Step 1, which requests run.  GUARANTEED_NO_EVICT admits a request if there are blocks for its
  * prompt and all its outputs, so nothing is ever preempted.  MAX_UTILIZATION admits it if there are
- * blocks for its prompt.  If a decode then finds no block, the last running sequence is preempted,
- * and none is admitted in this iteration.
+ * blocks for its prompt.  If a decode finds no block, the last running sequence is preempted, and
+ * none is admitted in this iteration.
  *
  * Step 2, how many tokens they run.  Decodes are planned first.  If all missing tokens of the
  * admitted prompts fit the budget, they all run.  Otherwise, with FIRST_COME_FIRST_SERVED, prompts
