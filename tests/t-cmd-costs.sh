@@ -175,7 +175,7 @@ ok 'one of several runs is named' \
 ok 'a run that is not there is wrong usage' \
 	refused "runs.db: no run 9; 'attnreplay report runs.db'" \
 	--backend cost --costs runs.db:9
-ok 'so is one that failed' refused 'wide.db: run 1 is failed; costs are taken from a run that is' \
+ok 'so is one that failed' refused 'wide.db: run 1 is failed; costs need a finished run' \
 	--backend cost --costs wide.db:1
 ok 'a missing database is bad data' fails 3 '^attnreplay: none.db: No such file' \
 	costs none.db:1 --trace trace.csv

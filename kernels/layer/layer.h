@@ -34,7 +34,7 @@ struct layer_seq {
 /* Where a row's activations come from and where its K and V go. */
 struct layer_row {
 	int32_t seq, tok;	/* captured sequence, token of it */
-	int32_t turn;		/* position to rotate Q and K by; 0 changes nothing */
+	int32_t rotation;	/* position to rotate Q and K by; 0 changes nothing */
 	int32_t slot;		/* page * page_tok + place in the page */
 };
 
@@ -50,11 +50,11 @@ struct layer_norm_args {
 	float eps;
 };
 
-/* trig[(t * half + k) * 2 ...] = cos and sin of t * inv[k], for t < n_turn, k < half. */
-void layer_trig_ref(const float *inv, int half, int n_turn, float *trig);
+/* trig[(t * half + k) * 2 ...] = cos and sin of t * inv[k], for t < n_rotation, k < half. */
+void layer_trig_ref(const float *inv, int half, int n_rotation, float *trig);
 
 /* q[row][q_heads][head_dim] and k[row][kv_heads][head_dim] of a layer, with the pairs
- * (i, i + head_dim / 2) turned. */
+ * (i, i + head_dim / 2) rotated. */
 void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
 		    const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
 		    bf16_t *k);
@@ -81,7 +81,7 @@ void layer_argmax_ref(const bf16_t *x, int n_row, int width, int stride, int32_t
 void layer_fill_ref(bf16_t *x, size_t n, uint64_t seed, float scale);
 
 /* The same on the device; they only enqueue on stream. */
-enum ar_status layer_trig(const float *inv, int half, int n_turn, float *trig, void *stream,
+enum ar_status layer_trig(const float *inv, int half, int n_rotation, float *trig, void *stream,
 			  struct ar_err *err);
 enum ar_status layer_rope(const struct attn_shape *s, const struct layer_seq *seq, int layer,
 			  const struct layer_row *row, int n_row, const float *trig, bf16_t *q,

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* Sums over the elements of a row, or of many. */
+/* Over the elements of one or more rows: the sums of (out - dense)^2, dense^2, out^2 and
+ * out * dense, and the largest |out - dense|. */
 struct sums {
 	double diff, dense, out, dot, max;
 };
@@ -35,13 +36,13 @@ static double cosine(const struct sums *s)
 	return fmin(1, s->dot / sqrt(s->out * s->dense));
 }
 
-/* Rounding can put the mass of a selection a little above the whole. */
+/* Selected share of the dense attention mass.  Rounding can bring it a little above 1. */
 static double recall(float lse, float lse_dense)
 {
 	return isinf(lse) && lse < 0 ? 0 : fmin(1, exp((double)lse - (double)lse_dense));
 }
 
-/* Relative to nothing, any difference is a whole one. */
+/* sqrt(diff / dense).  If dense is 0: 0 for no difference, else 1. */
 static double relative(double diff, double dense)
 {
 	if (dense == 0)
@@ -49,7 +50,7 @@ static double relative(double diff, double dense)
 	return sqrt(diff / dense);
 }
 
-/* A row that saw no key has a log sum of -inf, which no dense row has. */
+/* lse is -INFINITY for a row without a selected key, which is valid.  A dense row has keys. */
 static bool is_finite(const struct sums *row, float lse, float lse_dense)
 {
 	return isfinite(row->out) && isfinite(row->dense) && isfinite(lse_dense) && lse < INFINITY;

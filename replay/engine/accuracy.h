@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far one attention output is from another: what a backend's compare() reports. */
+/* The distance between two attention outputs, as a backend's compare() reports it. */
 #ifndef AR_ACCURACY_H
 #define AR_ACCURACY_H
 
 #include "kernels/attn.h"
 #include "replay/engine/backend.h"
 
-/* out and dense are [n_row][q_heads][head_dim], lse and lse_dense [n_row][q_heads]; acc is
- * [q_heads].  Per head: relative L2 over all rows together; the mean over rows of the
- * cosine; the largest difference; the mean over rows of the share of the true attention
- * mass that was looked at, exp(lse - lse_dense).  Two zero rows have cosine 1.  AR_DATA where an
- * output is not finite, or a dense row saw nothing: no distance can be told from that. */
+/*
+ * Compare out with dense, the output of dense attention, per query head.
+ *
+ * out, dense: [n_row][q_heads][head_dim].  lse, lse_dense: [n_row][q_heads], log-sum-exp of the
+ * scores.  acc: [q_heads]:
+ *   rel_l2        relative L2 distance over all rows together
+ *   cosine        mean over rows of the cosine; 1 for two zero rows
+ *   max_abs       largest difference of two elements
+ *   mass_recall   mean over rows of exp(lse - lse_dense), the attention mass that was selected
+ * AR_DATA: an output is not finite, or a dense row has no key.
+ */
 enum ar_status accuracy_measure(const struct attn_shape *s, int n_row, const bf16_t *out,
 				const bf16_t *dense, const float *lse, const float *lse_dense,
 				struct accuracy *acc, struct ar_err *err);

@@ -8,8 +8,8 @@
 
 enum { PIECE_TOK = 4096 };	/* tokens read at once */
 
-/* Which captured layers are read, each once. */
-static void map_layers(struct source *s, const struct backend_env *env)
+/* List in layer[] the captured layers that are read, each once. */
+static void map_layers(struct act_capture *s, const struct backend_env *env)
 {
 	for (int i = 0; i < env->n_run_layers; i++) {
 		int want = env->captured_layer[env->run_layer[i]], at = 0;
@@ -22,14 +22,14 @@ static void map_layers(struct source *s, const struct backend_env *env)
 	}
 }
 
-static int heads_of(const struct source *s)
+static int heads_of(const struct act_capture *s)
 {
 	return s->shape.q_heads + 2 * s->shape.kv_heads;
 }
 
 static void close(void *self)
 {
-	struct source *s = self;
+	struct act_capture *s = self;
 
 	if (!s)
 		return;
@@ -44,39 +44,39 @@ static void close(void *self)
 	free(s);
 }
 
-/* Where each capture lies in the memory.  Whether any row is to be turned. */
-static bool place_captures(struct source *s, const struct backend_env *env)
+/* Place the captures in the memory.  True: Q and K of some rows must be rotated. */
+static bool place_captures(struct act_capture *s, const struct backend_env *env)
 {
 	const struct capture_info *first = capture_info(env->capture[0]);
-	bool turned = env->tile;
+	bool rotated = env->tile;
 
 	for (size_t c = 0; c < s->n_seq; c++) {
 		const struct capture_info *i = capture_info(env->capture[c]);
 
 		assert(i->q_heads >= s->shape.q_heads && i->kv_heads >= s->shape.kv_heads &&
 		       i->head_dim == s->shape.head_dim && i->n_layers == first->n_layers);
-		s->seq[c] = (struct source_seq){ i->n_tok, s->elems, i->rope_applied, i->name };
+		s->seq[c] = (struct capture_seq){ i->n_tok, s->elems, i->rope_applied, i->name };
 		s->elems += (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)i->n_tok *
 			    (size_t)i->head_dim;
-		turned |= !i->rope_applied;
+		rotated |= !i->rope_applied;
 	}
 	s->rope = first->rope.theta > 0 ? first->rope : env->model->rope;
-	s->n_turn = turned ? env->max_len : 1;
-	return turned;
+	s->n_rotation = rotated ? env->max_len : 1;
+	return rotated;
 }
 
 static enum ar_status open(void **self, const struct backend_env *env,
 			   const struct attn_shape *shape, struct ar_err *err)
 {
-	struct source *s = calloc(1, sizeof *s);
+	struct act_capture *s = calloc(1, sizeof *s);
 
 	*self = NULL;
 	if (!s)
 		return ar_nomem(err);
 	assert(env->n_capture && env->n_run_layers);
-	*s = (struct source){ .shape = *shape, .capture = env->capture, .n_seq = env->n_capture,
-			      .capture_of = env->capture_of, .run_layer = env->run_layer,
-			      .tile = env->tile };
+	*s = (struct act_capture){ .shape = *shape, .capture = env->capture,
+				   .n_seq = env->n_capture, .capture_of = env->capture_of,
+				   .run_layer = env->run_layer, .tile = env->tile };
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
 	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
@@ -87,8 +87,8 @@ static enum ar_status open(void **self, const struct backend_env *env,
 	map_layers(s, env);
 	if (place_captures(s, env) && !(s->rope.theta > 0)) {
 		close(s);
-		return ar_fail(err, AR_DATA, "%s: does not say its rotary embedding, nor does the "
-			       "model, and its rows are to be turned; pack it with its rope_theta",
+		return ar_fail(err, AR_DATA, "%s: Q and K must be rotated, but neither the capture "
+			       "nor the model says how; pack the capture with its rope_theta",
 			       capture_info(env->capture[0])->name);
 	}
 	*self = s;
@@ -97,19 +97,19 @@ static enum ar_status open(void **self, const struct backend_env *env,
 
 static const struct rope *rope(const void *self)
 {
-	return &((const struct source *)self)->rope;
+	return &((const struct act_capture *)self)->rope;
 }
 
 static int64_t n_tok(const void *self, uint32_t req)
 {
-	const struct source *s = self;
+	const struct act_capture *s = self;
 
 	return s->seq[s->capture_of[req]].n_tok;
 }
 
-/* One tensor of one layer of one capture, whose heads begin at element off. */
+/* Load tensor t of one layer of one capture.  off: where its first head goes, in elements. */
 static enum ar_status load_tensor(struct capture *c, int layer, enum capture_tensor t, int heads,
-				  size_t off, bf16_t *piece, source_put *put, void *ctx,
+				  size_t off, bf16_t *piece, act_capture_put *put, void *ctx,
 				  struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c);
@@ -128,8 +128,9 @@ static enum ar_status load_tensor(struct capture *c, int layer, enum capture_ten
 	return AR_OK;
 }
 
-static enum ar_status load_capture(const struct source *s, size_t seq, struct capture *c,
-				   bf16_t *piece, source_put *put, void *ctx, struct ar_err *err)
+static enum ar_status load_capture(const struct act_capture *s, size_t seq, struct capture *c,
+				   bf16_t *piece, act_capture_put *put, void *ctx,
+				   struct ar_err *err)
 {
 	static const enum capture_tensor tensor[] = { CAPTURE_Q, CAPTURE_K, CAPTURE_V };
 	size_t head = (size_t)s->seq[seq].n_tok * (size_t)s->shape.head_dim, off = s->seq[seq].off;
@@ -147,7 +148,8 @@ static enum ar_status load_capture(const struct source *s, size_t seq, struct ca
 	return AR_OK;
 }
 
-enum ar_status source_load(const struct source *s, source_put *put, void *ctx, struct ar_err *err)
+enum ar_status act_capture_read(const struct act_capture *s, act_capture_put *put, void *ctx,
+				struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
@@ -163,16 +165,16 @@ enum ar_status source_load(const struct source *s, source_put *put, void *ctx, s
 	return st;
 }
 
-void source_seqs(const struct source *s, const bf16_t *data, struct layer_seq *out)
+void act_capture_table(const struct act_capture *s, const bf16_t *data, struct layer_seq *out)
 {
 	for (size_t i = 0; i < s->n_seq; i++)
 		out[i] = (struct layer_seq){ data + s->seq[i].off, s->seq[i].n_tok };
 }
 
-static enum ar_status find_row(const struct source *s, size_t seq, int64_t pos,
+static enum ar_status find_row(const struct act_capture *s, size_t seq, int64_t pos,
 			       struct layer_row *row, struct ar_err *err)
 {
-	const struct source_seq *from = &s->seq[seq];
+	const struct capture_seq *from = &s->seq[seq];
 	int64_t tok = s->tile ? pos % from->n_tok : pos;
 	int64_t by = from->rope_applied ? pos - tok : pos;
 
@@ -180,20 +182,20 @@ static enum ar_status find_row(const struct source *s, size_t seq, int64_t pos,
 		return ar_fail(err, AR_DATA, "%s: has %lld tokens, position %lld is wanted; use "
 			       "--extend tile or a longer capture", from->name,
 			       (long long)from->n_tok, (long long)pos);
-	if (by >= s->n_turn)
+	if (by >= s->n_rotation)
 		return ar_fail(err, AR_USAGE,
 			       "position %lld is past the longest request of %lld tokens",
-			       (long long)by, (long long)s->n_turn);
+			       (long long)by, (long long)s->n_rotation);
 	row->seq = (int32_t)seq;
 	row->tok = (int32_t)tok;
-	row->turn = (int32_t)by;
+	row->rotation = (int32_t)by;
 	return AR_OK;
 }
 
 static enum ar_status begin(const void *self, uint32_t req, int64_t start, uint32_t n,
 			    struct layer_row *row, struct ar_err *err)
 {
-	const struct source *s = self;
+	const struct act_capture *s = self;
 	enum ar_status st = AR_OK;
 
 	for (uint32_t i = 0; i < n && !st; i++)
@@ -216,7 +218,7 @@ static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *fro
 
 static enum ar_status load_ref(void *self, struct ar_err *err)
 {
-	struct source *s = self;
+	struct act_capture *s = self;
 	size_t half = (size_t)s->shape.head_dim / 2;
 	float *inv = calloc(half, sizeof *inv);
 	enum ar_status st;
@@ -224,15 +226,15 @@ static enum ar_status load_ref(void *self, struct ar_err *err)
 	s->owned = true;
 	s->data = calloc(s->elems, sizeof *s->data);
 	s->table = calloc(s->n_seq, sizeof *s->table);
-	s->trig = calloc((size_t)s->n_turn * half, 2 * sizeof *s->trig);
+	s->trig = calloc((size_t)s->n_rotation * half, 2 * sizeof *s->trig);
 	if (!inv || !s->data || !s->table || !s->trig) {
 		st = ar_nomem(err);
 		goto out;
 	}
 	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	layer_trig_ref(inv, (int)half, (int)s->n_turn, s->trig);
-	source_seqs(s, s->data, s->table);
-	st = source_load(s, put, s->data, err);
+	layer_trig_ref(inv, (int)half, (int)s->n_rotation, s->trig);
+	act_capture_table(s, s->data, s->table);
+	st = act_capture_read(s, put, s->data, err);
 out:
 	free(inv);
 	return st;
@@ -241,7 +243,7 @@ out:
 static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *row, int n_row,
 			      const struct qkv *out, struct ar_err *err)
 {
-	const struct source *s = self;
+	const struct act_capture *s = self;
 	int layer = s->layer_of[i];
 
 	(void)err;

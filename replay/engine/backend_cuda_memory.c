@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What backend "cuda" holds: the device, its memory, and how much of it the KV cache may have.
+ * Backend "cuda": opens the device, allocates its memory and sizes the KV cache.
  *
- * All memory is allocated once: weights, activations and captures when the backend opens, the
- * KV cache, and workspaces, which may grow with it, when it starts.
+ * All memory is allocated once.  open() allocates weights, activations and captures.  start()
+ * allocates the KV cache and the workspaces, as their size may depend on the cache's.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
@@ -106,8 +106,8 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 	describe(&prop, &c->gpu);
 	if (prop.major < 8)
 		return ar_fail(err, AR_NODEV,
-			       "GPU %lld is a %s of compute capability %d.%d, 8.0 is the "
-			       "least; change --device",
+			       "GPU %lld, %s, has compute capability %d.%d, but 8.0 or later "
+			       "is needed; change --device",
 			       (long long)c->opts.device, c->gpu.name, prop.major, prop.minor);
 	st = layer_supported(err);
 	if (st)
@@ -218,7 +218,7 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-/* Bytes of work over a cache of n_page pages. */
+/* Bytes of the workspace for a cache of n_page pages. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
 	const struct attn_shape *s = &c->engine.shape;
@@ -234,10 +234,11 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
 	return n;
 }
 
-/* The smaller of what is left on this GPU for the layers that are executed, and of what a
- * server would have that holds the weights and the cache of all layers and no captures.  Pages
- * have one size: there is one group.  Work is the larger of things that are linear in the pages:
- * the chord is never too small. */
+/* The smaller of two sizes.  here: what this GPU has left for the executed layers.  server: what
+ * a GPU has left that holds the weights and the cache of all layers, and no captures.
+ *
+ * Pages have one size, as there is one group.  Workspace bytes are a maximum of functions linear
+ * in the pages, so the chord between the two ends is never too small. */
 int64_t cuda_fit_blocks(void *self)
 {
 	struct cuda *c = self;
@@ -263,7 +264,7 @@ int64_t cuda_fit_blocks(void *self)
 	return pages > 0 ? pages * page_tok / c->env.block_tok : 0;
 }
 
-/* Bytes of K, and of V, in a layer of the group: its pages and the scratch page. */
+/* Bytes of K in one layer of the group, as many as of V: its pages and the scratch page. */
 static size_t kv_bytes(const struct cache_group *g)
 {
 	return (size_t)(g->n_page + 1) * g->kv_bytes;

@@ -60,7 +60,7 @@ static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int p
 
 			to->seq = 0;
 			to->tok = at;
-			to->turn = src->rope_applied ? i - at : i;
+			to->rotation = src->rope_applied ? i - at : i;
 			to->slot = w->keys.page[w->keys.page0[r] + i / tok] * tok + i % tok;
 		}
 	CU(cudaMemcpy(p->row, row, bytes, cudaMemcpyHostToDevice));
@@ -214,18 +214,18 @@ static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
 	int end = w->keys.len[0];
-	bool turned = !src->rope_applied || end > src->n_tok;
+	bool rotated = !src->rope_applied || end > src->n_tok;
 	float inv[CAPTURE_MAX_DIM / 2], *dev;
 	struct layer_seq seq = { .n_tok = src->n_tok };
 	size_t n = (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)src->n_tok *
 		   (size_t)s->head_dim;
-	int half = s->head_dim / 2, n_turn = turned ? end : 1;
+	int half = s->head_dim / 2, n_rotation = rotated ? end : 1;
 	enum ar_status st = bench_upload(&p->l, &seq.data, src->data, n * sizeof *src->data, err);
 
 	if (!st)
 		st = bench_upload(&p->l, &p->seq, &seq, sizeof seq, err);
 	if (!st)
-		st = bench_take(&p->l, &p->trig, (size_t)n_turn * (size_t)half * 2 *
+		st = bench_take(&p->l, &p->trig, (size_t)n_rotation * (size_t)half * 2 *
 				sizeof *p->trig, err);
 	if (!st)
 		st = bench_take(&p->l, &p->row, (size_t)p->max_row * sizeof *p->row, err);
@@ -236,7 +236,7 @@ static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
 		return st;
 	rope_inv_freq(&src->rope, s->head_dim, inv);
 	st = bench_upload(&p->l, &dev, inv, (size_t)half * sizeof *dev, err);
-	return st ? st : layer_trig(dev, half, n_turn, p->trig, p->l.d->stream, err);
+	return st ? st : layer_trig(dev, half, n_rotation, p->trig, p->l.d->stream, err);
 }
 
 static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)
