@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention over runs and single columns in one softmax, per query block and head: what patterns
- * of vertical and slanted lines come to. */
+/* Vertical-slash attention: one softmax over the runs and single columns of keys of each (query
+ * block, query head). */
 #include "config.h"
 
 #include "kernels/attend/attend.h"
