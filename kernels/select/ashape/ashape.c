@@ -17,7 +17,7 @@ static int block_tok(const void *param)
 	return selector_block_tok(((const struct ashape *)param)->block);
 }
 
-/* All blocks, where last rows see them; the number of blocks bounds it. */
+/* Rows of the dense tail see all blocks, so only the number of blocks bounds the runs. */
 static void columns(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
 {
 	(void)self, (void)s;
