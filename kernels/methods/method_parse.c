@@ -112,8 +112,8 @@ static enum ar_status assign(struct method *m, const char *key, const char *valu
 	return unknown_param(m->selector, key, err);
 }
 
-/* Where the next assignment of a list begins, less its separator: a comma, or a slash before
- * union or exec, since file names have slashes. */
+/* The separator before the next assignment: a comma, or a slash before union or exec, because file
+ * names have slashes too.  NULL: there is none. */
 static char *next_item(char *text)
 {
 	for (char *c = text; (c = strpbrk(c, ",/")); c++)
@@ -235,7 +235,7 @@ static bool is_composition(const char *text)
 	return !strncmp(text, "select=", 7);
 }
 
-/* text, n characters of it the name: the presets that its method has. */
+/* The first n characters of text are METHOD@MODEL, with an unknown preset: list those of METHOD. */
 static enum ar_status unknown_preset(const char *text, size_t n, struct ar_err *err)
 {
 	size_t method = strcspn(text, "@");
