@@ -52,7 +52,7 @@ struct selector {
 	const char *origin;	/* paper or code it follows */
 	const struct opt *params;
 	size_t param_size;
-	const char *knob;	/* the real parameter that says how much is kept, from nearly all
+	const char *threshold;	/* the real parameter that says how much is kept, from nearly all
 				 * to nearly nothing over its range; neither what is kept beside
 				 * pages nor work_bytes() depends on it.  NULL: there is none */
 

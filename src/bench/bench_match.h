@@ -20,8 +20,8 @@ typedef enum ar_status bench_sparsity_fn(void *ctx, const char *method, double *
 
 enum bench_match_how {
 	BENCH_MATCH_STATED,		/* the method as it is comes near enough */
-	BENCH_MATCH_TUNED,		/* with another value of its selector's knob */
-	BENCH_MATCH_NONE,		/* with none, or there is no knob */
+	BENCH_MATCH_TUNED,		/* with another value of its selector's threshold */
+	BENCH_MATCH_NONE,		/* with none, or there is no threshold */
 };
 
 /* Longest text of a method, with a file or two, and its end. */
@@ -30,8 +30,8 @@ enum { BENCH_MATCH_TEXT = 8192 };
 struct bench_match {
 	enum bench_match_how how;
 	char method[BENCH_MATCH_TEXT];	/* what comes nearest */
-	const char *knob;		/* NULL: none was turned */
-	double value;			/* of the knob */
+	const char *threshold;		/* NULL: none was turned */
+	double value;			/* of the threshold */
 	double sparsity;		/* of the method */
 };
 

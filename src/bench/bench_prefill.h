@@ -36,8 +36,8 @@ void bench_prefill_close(struct bench_prefill *p);	/* NULL is fine */
 enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct bench_core *core,
 				 struct ar_err *err);
 
-/* Use a method from here on that is the prefill's but for its selector's knob, on which neither its
- * state nor its memory depends. */
+/* Use a method from here on that is the prefill's but for its selector's threshold, on which
+ * neither its state nor its memory depends. */
 enum ar_status bench_prefill_use(struct bench_prefill *p, const char *method, struct ar_err *err);
 
 /* Count what is selected of the chunk of n tokens from position ctx on, and time nothing. */
