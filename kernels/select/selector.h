@@ -52,9 +52,9 @@ struct selector {
 	const char *origin;	/* paper or code it follows */
 	const struct opt *params;
 	size_t param_size;
-	const char *threshold;	/* the real parameter that says how much is kept, from nearly all
-				 * to nearly nothing over its range; neither what is kept beside
-				 * pages nor work_bytes() depends on it.  NULL: there is none */
+	const char *threshold;	/* name of the real parameter (alpha, gamma, mass ...) that goes
+				 * from nearly all blocks kept to nearly none over its range;
+				 * state_bytes(), work_bytes() do not depend on it.  NULL: none */
 
 	/* Check that the parameters go together, else AR_USAGE; NULL: they always do. */
 	enum ar_status (*check)(const void *param, struct ar_err *err);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a method is to leave out lies between what it does at the two ends of its selector's
- * threshold; the interval is halved until that is near enough.  Which end leaves out more is seen,
- * not known.
- * Where the threshold has no value that comes near enough, the nearest one seen is told.
+ * Find the value of a selector's threshold at which a method leaves out as much as wanted.  The
+ * search halves the parameter's range until it is near enough.  Whether a higher value leaves out
+ * more or less is measured at both ends.  If no value is near enough, the nearest one is returned.
  */
 #include "config.h"
 #include "src/bench/bench_match.h"
@@ -16,7 +15,7 @@
 
 const double bench_match_near = 2;
 
-/* Halvings, and how near ends them. */
+/* Most halvings; percent from the wanted sparsity that end them. */
 enum { STEPS = 24 };
 static const double near_enough = 0.25;
 
@@ -33,7 +32,7 @@ static enum ar_status too_long(const char *method, struct ar_err *err)
 	return ar_fail(err, AR_USAGE, "method '%.40s...' is too long to be changed", method);
 }
 
-/* The method with its threshold at x: later values hold. */
+/* The method with its threshold at x, added at the end: of two values the last holds. */
 static enum ar_status with_threshold(const struct search *s, const char *threshold, double x,
 			     char text[BENCH_MATCH_TEXT], struct ar_err *err)
 {
@@ -43,7 +42,7 @@ static enum ar_status with_threshold(const struct search *s, const char *thresho
 	return n < BENCH_MATCH_TEXT ? AR_OK : too_long(s->method, err);
 }
 
-/* Keep what is nearest so far. */
+/* Measure at threshold x, and keep x if it is the nearest so far. */
 static enum ar_status look(const struct search *s, double x, double *sparsity, struct ar_err *err)
 {
 	struct bench_match at = { .threshold = s->best->threshold, .value = x };
