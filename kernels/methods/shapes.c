@@ -217,7 +217,7 @@ const struct selection_shape selection_shapes[] = {
 	  .list = mask_lists, .fit = fit_table, .link = link_blocks, .count = count_blocks },
 	{ .bit = SHAPE_TOKENS, .title = "a token list per KV head", .array = token_arrays,
 	  .list = token_lists, .per_kv = true, .link = link_tokens, .count = count_tokens },
-	{ .bit = SHAPE_COLUMNS, .title = "runs and columns per query block and head",
+	{ .bit = SHAPE_COLUMNS, .title = "a vertical-slash list per query block and head",
 	  .array = column_arrays, .list = column_lists, .fit = fit_columns,
 	  .link = link_columns, .count = count_columns },
 	{ 0 }

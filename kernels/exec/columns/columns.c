@@ -59,7 +59,7 @@ static enum ar_status columns_ref(const struct attn_call *call, const struct exe
 extern const struct executor executor_columns;
 const struct executor executor_columns = {
 	.name = "columns",
-	.title = "runs and single columns of keys per query block and head",
+	.title = "a vertical-slash list per query block and query head",
 	.origin = "MInference, vertical-slash attention",
 	.takes = SHAPE_COLUMNS,
 	.plan = attend_plan_blocks,

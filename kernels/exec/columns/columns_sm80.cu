@@ -293,8 +293,9 @@ static enum ar_status launch(const struct columns_args &a, cudaStream_t stream, 
 	if (st)
 		return st;
 	if ((size_t)bytes > gpu->smem_bytes)
-		return ar_fail(err, AR_USAGE, "runs and columns of head size %d take %d bytes of "
-			       "shared memory, this GPU has %d", D, bytes, (int)gpu->smem_bytes);
+		return ar_fail(err, AR_USAGE, "vertical-slash attention with head size %d takes %d "
+			       "bytes of shared memory, this GPU has %d", D, bytes,
+			       (int)gpu->smem_bytes);
 	CU(cudaFuncSetAttribute(columns_sm80<D, ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				bytes));
 	columns_sm80<D, ROWS><<<a.b.n_tile, config<D, ROWS>::THREADS, bytes, stream>>>(a);

@@ -307,14 +307,14 @@ static const struct opt params[] = {
 	{ .name = "min-budget", .type = OPT_INT, .off = OFF(min_budget), .arg = "N", .def = "1024",
 	  .max = 1 << 30, .help = "keep columns, and diagonals, of at least N tokens" },
 	{ .name = "max-budget", .type = OPT_INT, .off = OFF(max_budget), .arg = "N", .def = "0",
-	  .max = 1 << 30, .help = "and of at most N, 0: no limit" },
+	  .max = 1 << 30, .help = "but of at most N; 0: no limit" },
 	{ 0 }
 };
 
 extern const struct selector selector_flexprefill;
 const struct selector selector_flexprefill = {
 	.name = "flexprefill",
-	.title = "columns and diagonals of the last queries, or blocks by their means",
+	.title = "vertical-slash blocks by the last queries, or blocks by their means",
 	.origin = "FlexPrefill (ICLR 2025), for chunks instead of whole prompts",
 	.params = params,
 	.threshold = "gamma",

@@ -379,30 +379,30 @@ static size_t state_bytes(const void *self, const struct attn_shape *s)
 #define OFF(member) offsetof(struct minference, member)
 static const struct opt params[] = {
 	{ .name = "pattern", .type = OPT_STR, .off = OFF(path), .arg = "FILE",
-	  .help = "read each head's pattern; without one all are vertical_and_slash" },
+	  .help = "read each head's pattern; without a file all are vertical_and_slash" },
 	{ .name = "vertical", .type = OPT_INT, .off = OFF(vertical), .arg = "N", .def = "512",
-	  .max = SIZE_MAX_TOK, .help = "and have N columns" },
+	  .max = SIZE_MAX_TOK, .help = "columns of a head without a file" },
 	{ .name = "slash", .type = OPT_INT, .off = OFF(slash), .arg = "N", .def = "2048",
-	  .max = SIZE_MAX_TOK, .help = "and N distances" },
+	  .max = SIZE_MAX_TOK, .help = "distances of a head without a file" },
 	{ .name = "ratio", .type = OPT_REAL, .off = OFF(ratio), .arg = "X", .def = "1", .max = 1,
-	  .help = "take the X-th part of them, of the file's as well" },
+	  .help = "take a share X of the columns and distances, also of a file's" },
 	{ .name = "last", .type = OPT_INT, .off = OFF(last), .arg = "N", .def = "64", .min = 1,
-	  .max = LASTQ_MAX, .help = "choose them by the last N queries of a chunk" },
+	  .max = LASTQ_MAX, .help = "choose by the last N queries of a chunk" },
 	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "30",
-	  .max = SIZE_MAX_TOK, .help = "the first N columns among them" },
+	  .max = SIZE_MAX_TOK, .help = "always take the first N columns" },
 	{ .name = "local", .type = OPT_INT, .off = OFF(local), .arg = "N", .def = "100", .min = 1,
-	  .max = SIZE_MAX_TOK, .help = "and the first N distances" },
+	  .max = SIZE_MAX_TOK, .help = "always take the first N distances" },
 	{ .name = "blocks", .type = OPT_INT, .off = OFF(blocks), .arg = "N", .def = "100", .min = 1,
 	  .max = 65536, .help = "keep N blocks where the pattern is block_sparse" },
 	{ .name = "force-diag", .type = OPT_FLAG, .off = OFF(force_diag), .def = "1",
-	  .help = "the query block's own among them" },
+	  .help = "the query block's own is always one of these blocks" },
 	{ 0 }
 };
 
 extern const struct selector selector_minference;
 const struct selector selector_minference = {
 	.name = "minference",
-	.title = "columns and diagonals, or a fixed pattern, found offline for each head",
+	.title = "vertical-slash lists or a fixed pattern, found offline for each head",
 	.origin = "MInference 1.0 (NeurIPS 2024), for chunks instead of whole prompts",
 	.params = params,
 	.param_size = sizeof(struct minference),

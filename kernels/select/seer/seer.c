@@ -98,8 +98,8 @@ static enum ar_status check_layer(const struct seer_self *g, const struct safete
 	enum ar_status st = AR_OK;
 
 	if (want_q != !!q)
-		return ar_fail(err, AR_DATA, "%s: '%s' is of a layer %s a projection of queries, "
-			       "other layers are not", path, k->name, q ? "with" : "without");
+		return ar_fail(err, AR_DATA, "%s: the layer of '%s' has %s projection of queries, "
+			       "unlike other layers", path, k->name, q ? "a" : "no");
 	if (q) {
 		st = check_shape(q, q->dim[0], n_q, dim, dim, path, err);
 		heads = n_k == n_q ? q->dim[0] : q->dim[0] / n_q * n_k;
