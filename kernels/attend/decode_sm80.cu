@@ -382,8 +382,8 @@ struct cut {
 	int first, n;
 };
 
-/* Find part i of a segment.  The first thread block began it; the others continue what they
- * found. */
+/* Find part i of a segment.  Part 0 begins the segment, so it is in slot 1 of its thread block; the
+ * others are the first pieces of theirs, in slot 0. */
 template <int D>
 static __device__ __forceinline__ struct part<D> *part_at(const struct decode_args &a,
 							  const struct cut &c, int i)

@@ -7,7 +7,7 @@
 #include "kernels/exec/columns/columns.h"
 #include "kernels/exec/keys.h"
 
-/* The keys of a list that rows of request r up to pos see, those of runs first. */
+/* The keys of a list that rows of request r up to pos see; keys of runs come first. */
 static void list_keys(const struct attn_batch *b, const struct column_lists *l, size_t list, int r,
 		      int pos, struct keys *k)
 {

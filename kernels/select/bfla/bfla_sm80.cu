@@ -42,9 +42,9 @@ constexpr int THREADS = TOP_THREADS, WARPS = TOP_WARPS;
 constexpr int M = 64;			// groups of queries
 constexpr int K = 64;			// elements of a step
 constexpr int FEW = 512;		// thread blocks that do not fill a GPU twice
-constexpr int PARTS = 256;		// thread blocks at most where they have parts of steps
-constexpr int PART_STEPS = 4;		// of a part at least
-constexpr int SHORT = 128;		// blocks that are compared each with each
+constexpr int PARTS = 256;		// most thread blocks if each has a part of the steps
+constexpr int PART_STEPS = 4;		// fewest steps of a part
+constexpr int SHORT = 128;		// most blocks that are compared each with each
 
 /* The arguments of the kernels, besides the batch. */
 struct job {

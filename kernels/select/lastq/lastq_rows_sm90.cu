@@ -98,7 +98,7 @@ struct args {
 /* The work of a thread block. */
 struct spot {
 	int r, end, n;		/* request; its chunk's end, rows that take part */
-	int segment;		/* and keys [first, stop) of it, first a step's first */
+	int segment;		/* its keys are [first, stop); a step begins at first */
 	int first, stop;
 	int kv_head, head;	/* the first of its query heads */
 	int groups;		/* of warps that have queries */

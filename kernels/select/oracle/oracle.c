@@ -10,9 +10,9 @@
  * is kept; of equal means the lower number.  No block is kept for its place.
  *
  * So a mask that runs no more (row, key) pairs holds no more mass, and has no higher recall, which
- * is the mass per row and head.  Proof: let m be the least mean kept here.  The pairs that only the
- * other mask has have means of at most m; the pairs that it lacks are at least as many, with means
- * of at least m.  Recall as a function of the pairs run is therefore concave.
+ * is the mass per row and head.  Proof: let m be the least mean kept here.  Pairs that only the
+ * other mask runs have means of at most m.  It lacks at least as many pairs, with means of at least
+ * m.  Recall as a function of the pairs run is therefore concave.
  */
 #include "config.h"
 #include "kernels/select/oracle/oracle.h"
