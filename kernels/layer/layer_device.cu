@@ -254,7 +254,7 @@ layer_argmax_kernel(const bf16_t *x, int width, int stride, int32_t *index)
 	}
 }
 
-/* Busy-wait until *go is set or max_ns have passed; then *go becomes LAYER_HOLD_OVER. */
+/* Busy-wait until *go is set.  If max_ns pass first, *go becomes LAYER_HOLD_OVER. */
 __global__ void __launch_bounds__(1) layer_hold_kernel(volatile int *go, uint64_t max_ns)
 {
 	uint64_t begin, now;

@@ -22,13 +22,14 @@ static inline const struct method *plan_method(const struct layer_plan *p, int l
 	return p->method[layer];
 }
 
-/* No layer below this one runs its method. */
+/* Whether this is the first layer that runs its method. */
 bool plan_first(const struct layer_plan *p, int layer);
 
 /* Heads of the layer, and pages of its method's size. */
 struct attn_shape plan_shape(const struct layer_plan *p, const struct model *m, int layer);
 
-/* method_open() each method once.  env lacks shape and n_layers: they are those of m. */
+/* method_open() each method once.  env->shape and env->n_layers are ignored: the methods get those
+ * of their layers. */
 enum ar_status plan_open(const struct layer_plan *p, const struct model *m,
 			 const struct selector_env *env, struct ar_err *err);
 

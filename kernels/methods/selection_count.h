@@ -6,13 +6,13 @@
 
 #include <stdint.h>
 
-/* X(name, doc).  An empty doc: the next one says it for both, as for _total (all) and _sel
+/* X(name, doc).  An empty doc: the doc of the next count is for both, as with _total (all) and _sel
  * (selected).
  *
- * Summed over the heads of one KV head.  All but chunk and exec are counted over the past blocks
- * only (j < ctx / page_tok).  Where tokens are selected, or runs and columns, a block is one token,
- * the past all tokens before the chunk, and the chunk is in exec alone.  Query blocks of the tail
- * are not counted but for their pairs. */
+ * Counts are sums over the query heads of one KV head.  All but chunk_* and exec_* count past
+ * blocks only (j < ctx / page_tok).  In token lists and vertical-slash lists a block is one token,
+ * the past is all tokens before the chunk, and only exec_* counts the chunk.  Query blocks of the
+ * dense tail count in exec_* only. */
 #define SELECTION_COUNTS(X) \
 	X(tiles_total, "") \
 	X(tiles_sel, "(head, query block, block) before any union.") \

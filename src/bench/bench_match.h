@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Methods told to leave out as much as a paper's did: their inputs were others. */
+/* Tune methods to leave out as much as in a paper, which had other inputs. */
 #ifndef AR_BENCH_MATCH_H
 #define AR_BENCH_MATCH_H
 
@@ -19,9 +19,9 @@ typedef enum ar_status bench_sparsity_fn(void *ctx, const char *method, double *
 					 struct ar_err *err);
 
 enum bench_match_how {
-	BENCH_MATCH_STATED,		/* the method as it is comes near enough */
-	BENCH_MATCH_TUNED,		/* with another value of its selector's knob */
-	BENCH_MATCH_NONE,		/* with none, or there is no knob */
+	BENCH_MATCH_STATED,		/* near enough as given */
+	BENCH_MATCH_TUNED,		/* near enough with another threshold */
+	BENCH_MATCH_NONE,		/* with none, or there is no threshold */
 };
 
 /* Longest text of a method, with a file or two, and its end. */
@@ -29,9 +29,9 @@ enum { BENCH_MATCH_TEXT = 8192 };
 
 struct bench_match {
 	enum bench_match_how how;
-	char method[BENCH_MATCH_TEXT];	/* what comes nearest */
-	const char *knob;		/* NULL: none was turned */
-	double value;			/* of the knob */
+	char method[BENCH_MATCH_TEXT];	/* the nearest one */
+	const char *threshold;		/* name of the parameter; NULL: none was changed */
+	double value;			/* of the parameter */
 	double sparsity;		/* of the method */
 };
 

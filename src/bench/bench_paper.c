@@ -182,7 +182,7 @@ static enum ar_status match(struct paper *p, const struct bench_shape *s, struct
 		add_note(k, "matches as stated");
 		return AR_OK;
 	}
-	snprintf(note, sizeof note, "matched by %s=%.4g", m->knob, m->value);
+	snprintf(note, sizeof note, "matched by %s=%.4g", m->threshold, m->value);
 	add_note(k, note);
 	return AR_OK;
 }

@@ -18,7 +18,7 @@ struct bench_core {
 	struct selection_count count;	/* of request 0, all heads */
 	bool checked;			/* rel_l2 was asked for and can be had */
 	double rel_l2;			/* sampled rows of request 0 against double precision over
-					 * what was selected; not of runs and columns */
+					 * what was selected; not of vertical-slash lists */
 	double dense_l2;		/* request 0 against dense attention; NaN: not asked */
 };
 
@@ -36,8 +36,8 @@ void bench_prefill_close(struct bench_prefill *p);	/* NULL is fine */
 enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct bench_core *core,
 				 struct ar_err *err);
 
-/* Use a method from here on that is the prefill's but for its selector's knob, on which neither its
- * state nor its memory depends. */
+/* Use `method` from here on.  It may differ from the prefill's method only in its selector's
+ * threshold, on which neither state nor memory depends. */
 enum ar_status bench_prefill_use(struct bench_prefill *p, const char *method, struct ar_err *err);
 
 /* Count what is selected of the chunk of n tokens from position ctx on, and time nothing. */

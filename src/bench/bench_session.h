@@ -66,8 +66,8 @@ enum ar_status bench_session_run(struct bench_session *s, const char *method,
  * that are not executed, since unions add some. */
 double bench_sparsity(const struct selection_count *c, bool selected);
 
-/* Turn the method's knob until over these chunks, and all layers, it leaves out as much as is
- * wanted.  Nothing is timed.  Not in a dry run. */
+/* Tune the method's threshold until it leaves out as much as wanted over these chunks and all
+ * layers.  Nothing is timed.  Not in a dry run. */
 enum ar_status bench_session_match(struct bench_session *s, const char *method,
 				   const struct bench_shape *shape, struct bench_span span,
 				   struct bench_goal goal, struct bench_match *out,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choose the kernel for runs and columns that the device can run. */
+/* Choose the vertical-slash kernel of the device. */
 #include "config.h"
 
 #include "kernels/exec/columns/columns.h"

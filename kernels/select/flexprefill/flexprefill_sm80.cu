@@ -3,26 +3,30 @@
  * FlexPrefill's selection on the device; the rule is in flexprefill.c.  After the means of keys and
  * the sums by block of lastq.h come
  *
- *   judge    (head of a request): p, JS, and so whether it is query-aware
- *   lastq    the sums by position, of heads that are not
- *   weigh    (head of a request, direction): how many columns or diagonals carry gamma, of those
+ *   judge    (head of a request): p, JS, and so whether the head is query-aware
+ *   lastq    the sums by position, for heads that are not query-aware
+ *   weigh    (head of a request, direction): for those heads, how many columns or diagonals carry
+ *            gamma
  *   decide   (head of a request, direction): the blocks or slashes that are taken, as bits
- *   aware    (query block, KV head): softmax over the means, of query-aware heads
- *   mask     (head of a request): what of it is within gamma, and the mask rows
+ *   aware    (query block, KV head): for query-aware heads, the softmax over the means
+ *   mask     (head of a request): which of these values are within gamma, and the mask rows
  *
- * Budget at 128K tokens, 8 requests, 16 heads and 128 rows: lastq's first pass has 0.58 ms of
- * products and as much of exponentials, and the pieces of its sums by block, 128 MiB, are written
- * and read in 0.06 ms: 0.64 ms is the least.  The second pass has 0.58 ms for the share of heads
- * that are not query-aware.  weigh: up to 256 thread blocks, all there at once, read 0.5 MiB each
- * once, 0.03 ms, and 4096 keys of it before, from which three thresholds come by some thirty sums
- * over the thread block each, about 200 cycles: 0.01 ms.  The others touch numbers of blocks, not
- * of tokens; of them aware has the most, where heads are query-aware: 64 x 4 thread blocks that
- * read 1024 means of 512 bytes each, 128 MiB from L2.
+ * Budget at 128K tokens, 8 requests, 16 heads and 128 rows:
+ *
+ *   lastq, first pass    0.58 ms of products and as much of exponentials; 128 MiB of pieces, for
+ *                        its sums by block, written and read in 0.06 ms: 0.64 ms at least
+ *   lastq, second pass   0.58 ms times the share of heads that are not query-aware
+ *   weigh                up to 256 thread blocks, all at once, read 0.5 MiB each once: 0.03 ms.
+ *                        Before that, they find three thresholds from 4096 keys each, by some
+ *                        thirty sums over the thread block of about 200 cycles: 0.01 ms
+ *   others               they read values of blocks, not of tokens.  For query-aware heads, aware
+ *                        reads the most: 64 x 4 thread blocks take 1024 means of 512 bytes each,
+ *                        128 MiB from L2
  *
  * Measured on an H200, kernel by kernel, all heads query-aware: lastq's first pass 0.90 ms, its
- * sums by block 0.04, judge and aware 0.07, the rest 0.07, of which 0.02 is the second pass that
- * finds no head.  Among other kernels, the chip warm, 1.19 to 1.29 in all; no head query-aware,
- * 2.83 to 2.94; dense attention 11.3 to 11.7.
+ * sums by block 0.04, judge and aware 0.07, the rest 0.07, with 0.02 for a second pass that finds
+ * no head.  Between other kernels, on a warm chip, it takes 1.19 to 1.29 ms in all; with no head
+ * query-aware 2.83 to 2.94; dense attention 11.3 to 11.7.
  */
 #include "config.h"
 #include "kernels/select/flexprefill/flexprefill.h"

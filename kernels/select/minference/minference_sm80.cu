@@ -4,15 +4,19 @@
  * and the means of keys where a head has the pattern block_sparse, come
  *
  *   pick     (head of a request, direction): the columns or distances that are taken
- *   rows     (query block, head): merge them into runs and columns, or an A-shape
+ *   rows     (query block, head): merge them into a vertical-slash list; or an A-shape
  *   means    (query block, head): the blocks of block_sparse heads
  *
- * Budget at 128K tokens, 8 requests, 16 heads and 64 rows: lastq's two passes, each with 0.29 ms
- * of products and as much of exponentials.  pick: 256 thread blocks, all there at once, read 0.5
- * MiB each once, and every 32nd key before, 0.17 GB, 0.05 ms; the two thresholds are of a few
- * thousand keys.  rows: a warp has a row, four of them a scheduler, and takes 32 of 2048
- * distances at once, so its chain is their 64 loads and a step of some sixty cycles for one in
- * four; 0.03 ms.  Measured on an H200: lastq 0.44 and 0.57 ms, pick 0.10, rows 0.05; 1.17 in all.
+ * Budget at 128K tokens, 8 requests, 16 heads and 64 rows:
+ *
+ *   lastq    two passes, each with 0.29 ms of products and as much of exponentials
+ *   pick     256 thread blocks, all at once, read 0.5 MiB each once, and every 32nd key before:
+ *            0.17 GB, 0.05 ms; the two thresholds are found among a few thousand keys
+ *   rows     a warp makes a row; a scheduler has four of them.  A warp takes 32 of 2048 distances
+ *            at once.  Its chain is 64 loads, and for one distance in four a step of some sixty
+ *            cycles: 0.03 ms
+ *
+ * Measured on an H200: lastq 0.44 and 0.57 ms, pick 0.10, rows 0.05; 1.17 in all.
  */
 #include "config.h"
 #include "kernels/select/minference/minference.h"

@@ -3,8 +3,8 @@
  * ProxyAttn's selection on the device; the rule is in proxyattn.c, how rows lie in proxyattn.cuh.
  * Kernels:
  *
- *   rows    the rows that are looked at, the groups' means and the heads' own, one after another.
- *   keys    where groups are over several KV heads, the means of their keys.
+ *   rows    the rows that are scored, the groups' means and the heads' own, one after another.
+ *   keys    for groups over several KV heads, the means of their keys.
  *   score   proxyattn_sm90.cu, elsewhere proxyattn_sm80.cu: all products, and one number for each
  *           row and block of keys.  So one pass over the keys is enough.  Attention itself, one
  *           number for each row and key, is never stored; a block's number is 1/64 or 1/128 of it.

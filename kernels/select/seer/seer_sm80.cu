@@ -98,8 +98,8 @@ __device__ __forceinline__ float2 turn(float lo, float hi, float angle)
 
 constexpr int POOL_THREADS = 128;
 
-// A thread block has a quarter of a head's channels and those half a head on; a thread two that are
-// neighbours and those half a head on, of every GROUPS-th token.
+// A thread block pools a quarter of a head's channels, and their partners in RoPE half a head on.
+// A thread pools two neighbours and their partners, of every GROUPS-th token.
 template <int D>
 struct pool_shape {
 	static constexpr int LANES = D / 8;
