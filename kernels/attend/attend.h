@@ -43,8 +43,8 @@ int attend_rank(int n);
 enum ar_status attend_ref(const struct attn_call *call, attend_plan_fn *plan, int heads,
 			  const struct block_lists *lists, struct ar_err *err);
 
-/* CUDA.  plan: what made the tiles; heads: the most that are packed in one.  Checks the shape
- * and takes the kernel for the current device. */
+/* CUDA.  plan: what made the tiles; heads: the most that are packed in one.  Takes
+ * the kernel for the current device. */
 typedef enum ar_status attend_enqueue_fn(const struct attn_call *call, attend_plan_fn *plan,
 					 int heads, const struct block_lists *lists,
 					 struct ar_err *err);

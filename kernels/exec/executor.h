@@ -56,6 +56,7 @@ struct executor {
 	const char *name;	/* "paged" */
 	const char *title;
 	const char *origin;
+	const char *kernel;	/* its family in kernels/support.c */
 	unsigned takes;		/* SHAPE_ALL ..., those that it runs */
 	bool tail;		/* runs the tail of a batch beside its tables */
 

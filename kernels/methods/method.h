@@ -56,11 +56,16 @@ int method_table_heads(const struct method *m, const struct attn_shape *s);
 /* Tokens of a page of the cache. */
 int method_page_tok(const struct method *m);
 
+/* support_check() of its selector and its executor. */
+enum ar_status method_supported(const struct method *m, const struct attn_shape *s, int cc,
+				struct ar_err *err);
+
 /* The tail of its batches. */
 int method_tail(const struct method *m);
 
 /* Before anything below is called: read what the parameters name.  env->shape has the
- * method's page_tok.  AR_DATA and AR_USAGE: files that cannot be read or do not fit the model. */
+ * method's page_tok.  AR_DATA and AR_USAGE: files that cannot be read or do not fit the model, or
+ * env->device and the current device has no kernels for the shape. */
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err);
 
 /* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method.  *out is

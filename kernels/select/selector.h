@@ -2,7 +2,8 @@
 /*
  * Selectors: what a chunk may look at.  In kernels/select/NAME/ one file NAME.c (parameters,
  * reference, descriptor), one file for the device, NAME_device.cu or NAME_sm80.cu (kernels/local.mk
- * has the rule), and NAME_sm90.cu where Hopper has kernels of its own; one row in selectors.c.
+ * has the rule), and NAME_sm90.cu where Hopper has kernels of its own; one row in selectors.c
+ * and in kernels/support.c.
  *
  * Blocks are those of the batch, shape.page_tok tokens on the absolute grid; a selector says how
  * many it wants (block_tok), and the cache gets pages of that size.

@@ -49,14 +49,11 @@ size_t lastq_blocks_work_bytes(const struct attn_shape *s, const struct attn_lim
 	       kernel_bytes(s, l, first_pass_tells(s));
 }
 
-static enum ar_status check(const struct attn_shape *s, bool *hopper, struct ar_err *err)
+static enum ar_status ask(bool *hopper, struct ar_err *err)
 {
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
 
-	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
-		return ar_fail(err, AR_USAGE, "scores of the last queries on the GPU take head "
-			       "sizes 64, 128 and 256, not %d", s->head_dim);
 	if (!st)
 		*hopper = gpu_is_hopper(gpu);
 	return st;
@@ -101,7 +98,7 @@ enum ar_status lastq_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
 			     struct lastq *out, void *work, void *stream, struct ar_err *err)
 {
 	bool hopper;
-	enum ar_status st = check(&b->shape, &hopper, err);
+	enum ar_status st = ask(&hopper, err);
 
 	if (st)
 		return st;
@@ -116,7 +113,7 @@ enum ar_status lastq_blocks_enqueue(const struct attn_batch *b, const bf16_t *q,
 	const int n = b->shape.page_tok;
 	struct lastq sums;
 	bool hopper;
-	enum ar_status st = check(&b->shape, &hopper, err);
+	enum ar_status st = ask(&hopper, err);
 
 	if (st)
 		return st;
@@ -133,7 +130,7 @@ enum ar_status lastq_wanted_enqueue(const struct attn_batch *b, const bf16_t *q,
 				    struct ar_err *err)
 {
 	bool hopper;
-	enum ar_status st = check(&b->shape, &hopper, err);
+	enum ar_status st = ask(&hopper, err);
 
 	if (st)
 		return st;

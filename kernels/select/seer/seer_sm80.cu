@@ -622,10 +622,6 @@ enum ar_status seer_enqueue(const struct attn_call *call, const void *self,
 	const struct attn_shape *s = &b->shape;
 	auto run = s->head_dim == 64 ? launch<64> : s->head_dim == 128 ? launch<128> : launch<256>;
 
-	if (s->page_tok != BLOCK ||
-	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
-		return ar_fail(err, AR_USAGE, "seer on CUDA wants blocks of %d tokens and heads of "
-			       "64, 128 or 256, not %d and %d", BLOCK, s->page_tok, s->head_dim);
 	if (!b->rows.n_qblk)
 		return AR_OK;
 	return run(b, (const struct seer_self *)self, call->layer, call->q, call->kv.k,
