@@ -5,8 +5,9 @@
  * has the rule), and NAME_sm90.cu where Hopper has kernels of its own; one row in selectors.c
  * and in kernels/support.c.
  *
- * Blocks are those of the batch, shape.page_tok tokens on the absolute grid; a selector says how
- * many it wants (block_tok), and the cache gets pages of that size.
+ * Blocks are the pages of the batch: shape.page_tok tokens on the absolute grid.  A selector states
+ * the tokens of a block (block_tok).  The run decides the page size, and refuses a selector whose
+ * blocks have another size.
  */
 #ifndef AR_SELECTOR_H
 #define AR_SELECTOR_H
