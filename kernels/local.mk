@@ -5,7 +5,7 @@
 # names.
 # Methods: selectors, unions, executors; and the kernels of a decoder layer.
 libattnreplay_a_SOURCES += \
-  kernels/attn.h kernels/phase.h \
+  kernels/attn.h kernels/phase.h kernels/support.c kernels/support.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
   kernels/exec/executor.h kernels/exec/executors.c kernels/exec/keys.c kernels/exec/keys.h \
@@ -101,6 +101,7 @@ check_PROGRAMS += \
   tests/t-select-seer tests/t-select-seer-gpu \
   tests/t-select-xattention tests/t-select-xattention-gpu \
   tests/t-selection-shapes \
+  tests/t-support \
   tests/t-tail \
   tests/t-vectors
 dist_check_SCRIPTS += \

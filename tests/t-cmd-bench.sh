@@ -28,9 +28,9 @@ ok 'a density above 1 is wrong usage' \
 ok 'heads that do not divide are refused' \
 	fails 2 '16 query heads do not divide by 3' bench --kv-heads 3
 ok 'a head size without kernels is refused' \
-	fails 2 'head-dim 96: the kernels take 64, 128 and 256' bench --head-dim 96
+	fails 2 'attend: head size 96; supported 64, 128, 256$' bench --head-dim 96
 ok 'so is a block size' \
-	fails 2 'block-size 96: the kernels take 64 and 128' bench --block-size 96
+	fails 2 'attend: page size 96; supported 64, 128$' bench --block-size 96
 ok 'a past of broken blocks is refused' \
 	fails 2 'a past of 1000 tokens is not whole blocks of 128' \
 	bench --what past --context 1000 --chunk 64

@@ -645,12 +645,6 @@ enum ar_status decode_enqueue(const struct attn_call *call, int heads,
 	cudaStream_t stream = (cudaStream_t)call->stream;
 	struct decode_args a = make_args(call, heads, lists);
 
-	if (b->shape.page_tok != 64 && b->shape.page_tok != 128)
-		return ar_fail(err, AR_USAGE, "decode on the GPU takes blocks of 64 and 128 "
-			       "tokens, not %d", b->shape.page_tok);
-	if (b->shape.head_dim != 64 && b->shape.head_dim != 128 && b->shape.head_dim != 256)
-		return ar_fail(err, AR_USAGE, "decode on the GPU takes head sizes 64, 128 and 256, "
-			       "not %d", b->shape.head_dim);
 	if (!b->rows.n_req)
 		return AR_OK;
 	switch (b->shape.head_dim) {

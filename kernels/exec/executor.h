@@ -57,6 +57,7 @@ struct executor {
 	const char *name;	/* "paged" */
 	const char *title;
 	const char *origin;
+	const char *kernel;	/* its family in kernels/support.c */
 	unsigned takes;		/* SHAPE_* that it runs, or'ed */
 	bool tail;		/* runs the dense tail of a batch beside its tables */
 

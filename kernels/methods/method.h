@@ -53,14 +53,20 @@ unsigned method_shape(const struct method *m);
 /* Query heads that share a table of a request, from union_heads; 0: there are no tables. */
 int method_table_heads(const struct method *m, const struct attn_shape *s);
 
-/* Tokens of a page of the cache. */
+/* Tokens of a page that m takes: those of a block of its selector.  A dense method takes pages of
+ * any size, best 128. */
 int method_page_tok(const struct method *m);
+
+/* support_check() of its selector and its executor. */
+enum ar_status method_supported(const struct method *m, const struct attn_shape *s, int cc,
+				struct ar_err *err);
 
 /* The dense tail of its batches, attn_batch.tail. */
 int method_tail(const struct method *m);
 
-/* Read the files that parameters name.  Call it before any function below.  env->shape has the
- * method's page_tok.  AR_DATA and AR_USAGE: a file cannot be read or does not fit the model. */
+/* Read the files that parameters name.  Call it before any function below.  env->shape has a
+ * page_tok that m takes.  AR_DATA and AR_USAGE: a file cannot be read or does not fit the model, or
+ * env->device and the current device has no kernels for the shape. */
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err);
 
 /* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method.  *out is

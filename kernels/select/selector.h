@@ -3,10 +3,11 @@
  * Selectors choose the keys that a chunk attends to.  The folder kernels/select/NAME/ has NAME.c
  * (parameters, reference, descriptor), a device file NAME_device.cu or NAME_sm80.cu
  * (kernels/local.mk has the rule), and NAME_sm90.cu if Hopper has kernels of its own.  selectors.c
- * has a row for each.
+ * and kernels/support.c have a row for each.
  *
- * Blocks are those of the batch: shape.page_tok tokens on the absolute grid.  A selector says how
- * many tokens its blocks have (block_tok), and the cache gets pages of that size.
+ * Blocks are the pages of the batch: shape.page_tok tokens on the absolute grid.  A selector states
+ * the tokens of a block (block_tok).  The run decides the page size, and refuses a selector whose
+ * blocks have another size.
  */
 #ifndef AR_SELECTOR_H
 #define AR_SELECTOR_H

@@ -29,6 +29,7 @@ struct backend_env {
 	int n_run_layers;
 	bool tile;			/* --extend=tile */
 	struct method *method;		/* the backend opens it */
+	int page_tok;			/* tokens of a page of the KV cache; 0: as method takes it */
 	int64_t max_batched_tok, max_seqs, max_len;	/* limits of the policy; longest request */
 	int64_t num_blocks, block_tok;	/* the policy's pool; num_blocks 0: backend sizes it */
 	uint64_t seed;

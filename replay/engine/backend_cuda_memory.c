@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/workspace.h"
+#include "kernels/support.h"
 
 static enum ar_status take(void *ctx, void *to, size_t bytes, const char *what,
 			   struct ar_err *err)
@@ -166,6 +167,14 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 	return env->attention_only ? AR_OK : decoder_open(&c->decoder, &d, err);
 }
 
+/* What runs beside the method: decodes, and dense attention to compare with. */
+static enum ar_status check_kernels(const struct cuda *c, const struct gpu *gpu, struct ar_err *err)
+{
+	enum ar_status st = support_check("decode", &c->engine.shape, gpu->cc, err);
+
+	return st ? st : method_supported(c->dense, &c->engine.shape, gpu->cc, err);
+}
+
 enum ar_status cuda_open(void **self, const void *opts, const struct backend_env *env,
 			 struct ar_err *err)
 {
@@ -192,6 +201,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
 	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	st = gpu_current(&gpu, err);
+	if (!st)
+		st = check_kernels(c, gpu, err);
 	if (st)
 		goto out;
 	c->rows.prefill.n_sm = executor_n_sm(gpu);

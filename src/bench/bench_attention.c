@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/gpu.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "kernels/support.h"
 #include "src/bench/bench.h"
 #include "src/bench/bench_case.h"
 #include "src/bench/bench_device.h"
@@ -275,12 +277,26 @@ static enum ar_status run_case(struct bench *b, enum bench_what what, const stru
 	return st;
 }
 
+/* Whether there are kernels for the case, on the device if it is open. */
+static enum ar_status check_kernel(struct bench *b, enum bench_what what,
+				   const struct bench_shape *s, double density, struct ar_err *err)
+{
+	const struct attn_shape shape = { (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim,
+					  (int)s->page_tok };
+	const struct gpu *gpu = NULL;
+	enum ar_status st = b->device ? gpu_current(&gpu, err) : AR_OK;
+
+	(void)density;
+	return st ? st : support_check(bench_kernel(what), &shape, gpu ? gpu->cc : 0, err);
+}
+
 static enum ar_status check_case(struct bench *b, enum bench_what what, const struct bench_shape *s,
 				 double density, struct ar_err *err)
 {
-	(void)density;
+	enum ar_status st = check_kernel(b, what, s, density, err);
+
 	b->n_case++;
-	return bench_shape_check(what, s, err);
+	return st ? st : bench_shape_check(what, s, err);
 }
 
 typedef enum ar_status case_fn(struct bench *b, enum bench_what what, const struct bench_shape *s,
@@ -428,16 +444,12 @@ enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err)
 				      .path = a->json } };
 	enum ar_status st = make_plan(&b.plan, a, err);
 
-	if (!st && a->head_dim != 64 && a->head_dim != 128 && a->head_dim != 256)
-		st = ar_fail(err, AR_USAGE, "--head-dim %lld: the kernels take 64, 128 and 256",
-			     (long long)a->head_dim);
-	if (!st && a->block_size != 64 && a->block_size != 128)
-		st = ar_fail(err, AR_USAGE, "--block-size %lld: the kernels take 64 and 128",
-			     (long long)a->block_size);
 	if (!st)
 		st = a->cases ? open_cases(&b, err) : each_case(&b, check_case, err);
 	if (!st)
 		st = open_device(&b, err);
+	if (!st && b.device && !a->cases)
+		st = each_case(&b, check_kernel, err);
 	if (!st)
 		st = bench_table_open(&b.table, err);
 	if (st)

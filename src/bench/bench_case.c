@@ -227,16 +227,24 @@ static void count_pairs(struct bench_case *c)
 
 /* ---- cases ---- */
 
+static const char *const executor[BENCH_N] = {		/* none: decodes, select */
+	[BENCH_DENSE] = "paged", [BENCH_PAST] = "paged", [BENCH_TABLE] = "paged",
+	[BENCH_BLOCKSPARSE] = "blocksparse", [BENCH_COPY] = "copy",
+	[BENCH_GATHER] = "gather",
+};
+
+const char *bench_kernel(enum bench_what what)
+{
+	if (what == BENCH_SELECT)
+		return "flashprefill";	/* of compact-fp */
+	return executor[what] ? executor_find(executor[what])->kernel : "decode";
+}
+
 enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       const struct bench_shape *s, double density, uint64_t seed,
 			       struct ar_err *err)
 {
 	struct rng rng = { seed };
-	static const char *const executor[BENCH_N] = {
-		[BENCH_DENSE] = "paged", [BENCH_PAST] = "paged", [BENCH_TABLE] = "paged",
-		[BENCH_BLOCKSPARSE] = "blocksparse", [BENCH_COPY] = "copy",
-		[BENCH_GATHER] = "gather",
-	};
 	bool listed = has_tables(what) || what == BENCH_BLOCKSPARSE;
 
 	memset(c, 0, sizeof *c);

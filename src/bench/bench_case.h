@@ -26,6 +26,9 @@ enum bench_what {
 extern const char *const bench_names[];		/* [BENCH_N], and NULL */
 bool bench_decodes(enum bench_what what);
 
+/* The family of kernels that a case measures, as in kernels/support.h. */
+const char *bench_kernel(enum bench_what what);
+
 struct bench_shape {
 	int64_t q_heads, kv_heads, head_dim;
 	int64_t page_tok;	/* tokens of a block */

@@ -119,9 +119,6 @@ enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 				   struct bench_shape *shape, struct ar_err *err)
 {
 	choose_heads(s, tp, shape);
-	if (shape->head_dim != 64 && shape->head_dim != 128 && shape->head_dim != 256)
-		return ar_fail(err, AR_USAGE, "head size %lld: the kernels take 64, 128 and 256",
-			       (long long)shape->head_dim);
 	if (shape->q_heads % tp || shape->kv_heads % tp)
 		return ar_fail(err, AR_USAGE, "--tp %lld: %lld query heads over %lld KV heads do "
 			       "not divide by it", (long long)tp, (long long)shape->q_heads,
@@ -277,16 +274,18 @@ enum ar_status bench_session_check(const char *method, const struct bench_shape 
 				   int *page_tok, bool *refused, struct ar_err *err)
 {
 	struct bench_shape paged = *shape;
+	struct attn_shape heads = heads_of(shape);
 	struct method *m = NULL;
 	enum ar_status st = method_parse(&m, method, err);
 
+	if (!st) {
+		paged.page_tok = *page_tok = heads.page_tok = method_page_tok(m);
+		st = method_supported(m, &heads, 0, err);
+		method_free(m);
+	}
 	if (refused)
 		*refused = st == AR_USAGE;
-	if (st)
-		return st;
-	paged.page_tok = *page_tok = method_page_tok(m);
-	method_free(m);
-	return bench_shape_check(BENCH_DENSE, &paged, err);
+	return st ? st : bench_shape_check(BENCH_DENSE, &paged, err);
 }
 
 enum ar_status bench_session_run(struct bench_session *s, const char *method,

@@ -54,8 +54,8 @@ struct bench_sum {
 /* What is run where a table has method: --use may say another. */
 const char *bench_session_method(const struct bench_session *s, const char *method);
 
-/* The method's name, and whether the kernels' indices hold the shape; *page_tok becomes the
- * method's.  *refused, where it is not NULL, says that it is the method which is wrong. */
+/* The method's name, and whether there are kernels for the shape whose indices hold it; *page_tok
+ * becomes the method's.  *refused, where it is not NULL, says that it is the method which is wrong. */
 enum ar_status bench_session_check(const char *method, const struct bench_shape *shape,
 				   int *page_tok, bool *refused, struct ar_err *err);
 enum ar_status bench_session_run(struct bench_session *s, const char *method,

@@ -85,6 +85,7 @@ static void set_env(struct run *r, struct method *m)
 	r->env.n_run_layers = r->prep.n_run_layers;
 	r->env.tile = r->o.extend == RUN_EXTEND_TILE;
 	r->env.method = m;
+	r->env.page_tok = r->o.page_size ? selector_block_tok(r->o.page_size - 1) : 0;
 	r->env.attention_only = r->o.attention_only;
 }
 

@@ -19,6 +19,7 @@ static const char *const profs[] = { "activity", "events", NULL };
 static const char *const orders[] = { "fcfs", "priority", NULL };
 static const char *const chunkings[] = { "fcfs", "equal", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
+static const char *const page_sizes[] = { "auto", "64", "128", NULL };
 static const char *policy_names[RUN_POLICIES_MAX + 1];	/* set_groups() fills them in */
 
 static const char *const no_yes[] = { "no", "yes", NULL };
@@ -122,6 +123,10 @@ static const struct opt model_opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
 	  .help = "methods separated by commas, each a run of its own",
 	  .scope = RUN_COSTED, .may_differ = true },
+	{ .name = "page-size", .type = OPT_ENUM, .off = AT(page_size), .arg = "N|auto",
+	  .def = "auto", .choice = page_sizes,
+	  .help = "tokens of a page of the kernels' KV cache, 64 or 128; auto takes the block size "
+		  "of the method", .scope = RUN_KERNELS, .may_differ = true },
 	{ .name = "layers", .type = OPT_STR, .off = AT(layers), .arg = "LIST",
 	  .help = "captured layers to use, such as 0,4,8-11, else all of them",
 	  .scope = RUN_COSTED },

@@ -37,6 +37,7 @@ struct run_options {
 	int64_t tp, sample_layers, seed;
 	struct opt_list captures;
 	int extend;			/* enum run_extend */
+	int page_size;			/* 0: auto; else as selector_block_tok(), counted from 1 */
 	double accuracy;
 	bool attention_only, share_kv;
 

@@ -37,6 +37,7 @@ const struct executor executor_blocksparse = {
 	.name = "blocksparse",
 	.title = "a block list per query block and query head",
 	.origin = "FlashPrefill, block-sparse attention",
+	.kernel = "attend",
 	.takes = SHAPE_ALL | SHAPE_MASK | SHAPE_TABLE,
 	.tail = true,
 	.plan = blocksparse_plan,

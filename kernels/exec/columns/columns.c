@@ -61,6 +61,7 @@ const struct executor executor_columns = {
 	.name = "columns",
 	.title = "a vertical-slash list per query block and query head",
 	.origin = "MInference, vertical-slash attention",
+	.kernel = "columns",
 	.takes = SHAPE_COLUMNS,
 	.plan = attend_plan_blocks,
 	.ref = columns_ref,

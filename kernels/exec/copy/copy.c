@@ -30,6 +30,7 @@ const struct executor executor_copy = {
 	.name = "copy",
 	.title = "copy the blocks of a table together, then dense attention",
 	.origin = "CompactAttention, copy execution (CA-FP copy)",
+	.kernel = "attend",
 	.takes = SHAPE_TABLE,
 	.plan = pool_plan,
 	.ref = copy_ref,

@@ -58,6 +58,7 @@ const struct executor executor_gather = {
 	.name = "gather",
 	.title = "copy the listed tokens together, then dense attention",
 	.origin = "QUOKA, packed keys and values",
+	.kernel = "attend",
 	.takes = SHAPE_TOKENS,
 	.plan = pool_plan,
 	.ref = gather_ref,

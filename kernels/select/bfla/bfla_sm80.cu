@@ -729,9 +729,6 @@ enum ar_status bfla_enqueue(const struct attn_call *call, const void *self,
 	enum ar_status st = AR_OK;
 	struct job j = { *b, *(const struct bfla *)self, call->q, call->kv.k };
 
-	if (s->page_tok != PAGE || (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
-		return ar_fail(err, AR_USAGE, "bfla on CUDA wants blocks of 128 tokens and "
-			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
 	if (!b->rows.n_qblk)
 		return AR_OK;
 	j.scale = (float)(1.4426950408889634 * bfla_scale(&j.p, s->head_dim));

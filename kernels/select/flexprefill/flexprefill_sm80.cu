@@ -33,6 +33,7 @@
 
 #include <cmath>
 
+#include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/device.cuh"
 #include "kernels/select/lastq/lastq.h"
@@ -422,22 +423,19 @@ flexprefill_mask(const struct args a)
 
 /* ---- launch ---- */
 
-/* Offsets in work, in bytes after lastq's part. */
-struct layout {
-	size_t bits, count, want, aware, p_row, end;
-};
-
-struct layout layout_of(size_t heads, size_t rows, size_t blocks)
+/* Point a into work, behind lastq's part. */
+void lay_out(struct args *a, const struct attn_shape *s, const struct attn_limits *l, int n_qblk,
+	     struct workspace *w)
 {
-	struct layout l;
+	const size_t heads = (size_t)l->max_req * s->q_heads, words = (l->max_kv_blk + 31) / 32 + 1;
+	const size_t rows = (size_t)n_qblk * s->q_heads;
 
-	l.bits = 0;
-	l.count = l.bits + heads * 2 * ((blocks + 31) / 32 + 1) * sizeof(uint32_t);
-	l.want = l.count + heads * 2 * sizeof(int);
-	l.aware = l.want + heads * sizeof(int);
-	l.p_row = l.aware + heads * sizeof(int);
-	l.end = l.p_row + rows * blocks * sizeof(float);
-	return l;
+	workspace_take(w, lastq_blocks_work_bytes(s, l), 1);
+	a->bits = (uint32_t *)workspace_take(w, heads * 2 * words, sizeof *a->bits);
+	a->count = (int *)workspace_take(w, heads * 2, sizeof *a->count);
+	a->want = (int *)workspace_take(w, heads, sizeof *a->want);
+	a->aware = (int *)workspace_take(w, heads, sizeof *a->aware);
+	a->p_row = (float *)workspace_take(w, rows * l->max_kv_blk, sizeof *a->p_row);
 }
 
 }
@@ -445,9 +443,11 @@ struct layout layout_of(size_t heads, size_t rows, size_t blocks)
 size_t flexprefill_work_bytes(const void *, const struct attn_shape *s,
 			      const struct attn_limits *l)
 {
-	return lastq_blocks_work_bytes(s, l) +
-	       layout_of((size_t)l->max_req * s->q_heads,
-			 (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads, l->max_kv_blk).end;
+	struct workspace w = workspace_at(NULL);
+	struct args a;
+
+	lay_out(&a, s, l, attn_max_qblk(l, s->page_tok), &w);
+	return w.used;
 }
 
 static struct args args_of(const struct attn_batch *b, const struct flexprefill *p, const bf16_t *q,
@@ -456,14 +456,13 @@ static struct args args_of(const struct attn_batch *b, const struct flexprefill 
 {
 	const struct attn_limits all = { .max_req = b->rows.n_req, .max_kv_blk = b->keys.max_kv_blk,
 					 .n_sm = b->n_sm, .max_page = b->keys.n_page };
-	const struct layout l = layout_of((size_t)b->rows.n_req * b->shape.q_heads,
-					  (size_t)b->rows.n_qblk * b->shape.q_heads,
-					  b->keys.max_kv_blk);
-	char *at = (char *)work + lastq_blocks_work_bytes(&b->shape, &all);
+	struct args a = { *b, *p, *blocks, {}, q, mean,
+			  (float)(1 / sqrt((double)b->shape.head_dim)) };
+	struct workspace w = workspace_at(work);
 
-	return { *b, *p, *blocks, {}, q, mean, (float)(1 / sqrt((double)b->shape.head_dim)),
-		 (uint32_t *)(at + l.bits), (int *)(at + l.count), (int *)(at + l.want),
-		 (int *)(at + l.aware), (float *)(at + l.p_row), mask };
+	a.mask = mask;
+	lay_out(&a, &b->shape, &all, b->rows.n_qblk, &w);
+	return a;
 }
 
 enum ar_status flexprefill_enqueue(const struct attn_call *call, const void *self,

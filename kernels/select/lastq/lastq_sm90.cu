@@ -62,6 +62,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/ring.cuh"
 #include "kernels/prim/softmax.cuh"
@@ -624,22 +625,34 @@ enum ar_status launch_pad(const struct args &a, const bf16_t *q, const bf16_t *k
 			  launch<D, 64>(a, q, k, stream, err);
 }
 
-size_t total_floats(const struct attn_shape *s, int n_req)
-{
-	return (size_t)n_req * s->q_heads * LASTQ_MAX;
-}
+/* The arrays in work. */
+struct room {
+	float *total, *piece;
+	float2 *part;			/* lastq_rows_work_bytes() */
+};
 
-size_t piece_floats(const struct attn_shape *s, int64_t n_page)
+/* blocks: the pieces have room, too. */
+struct room room_at(const struct attn_shape *s, int n_req, int64_t n_page, bool blocks,
+		    struct workspace *w)
 {
-	return (size_t)n_page * s->q_heads * LASTQ_PIECES;
+	const size_t pieces = blocks ? (size_t)n_page * s->q_heads * LASTQ_PIECES : 0;
+	struct room r;
+
+	r.total = (float *)workspace_take(w, (size_t)n_req * s->q_heads * LASTQ_MAX,
+					  sizeof *r.total);
+	r.piece = (float *)workspace_take(w, pieces, sizeof *r.piece);
+	r.part = (float2 *)workspace_take(w, 0, 0);
+	return r;
 }
 
 }
 
 size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l, bool blocks)
 {
-	return (total_floats(s, l->max_req) + (blocks ? piece_floats(s, l->max_page) : 0)) *
-	       sizeof(float) + lastq_rows_work_bytes(s, l);
+	struct workspace w = workspace_at(NULL);
+
+	room_at(s, l->max_req, l->max_page, blocks, &w);
+	return w.used + lastq_rows_work_bytes(s, l);
 }
 
 enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
@@ -648,11 +661,11 @@ enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const 
 {
 	const cudaStream_t on = (cudaStream_t)stream;
 	const int heads = b->shape.q_heads, run = BLOCKS_THREADS / 32 * RUN_BLOCKS;
-	float *total = (float *)work, *piece = total + total_floats(&b->shape, b->rows.n_req);
-	float *part = piece + (blocks ? piece_floats(&b->shape, b->keys.n_page) : 0);
-	struct args a = { .b = *b, .parts = { .part = (float2 *)part, .pad = n > 64 ? 128 : 64,
-					      .piece = blocks ? piece : NULL },
-			  .total = total, .n = n };
+	struct workspace w = workspace_at(work);
+	const struct room r = room_at(&b->shape, b->rows.n_req, b->keys.n_page, blocks, &w);
+	struct args a = { .b = *b, .parts = { .part = r.part, .pad = n > 64 ? 128 : 64,
+					      .piece = blocks ? r.piece : NULL },
+			  .total = r.total, .n = n };
 	CUtensorMap qmap;
 	enum ar_status st = query_map(&qmap, b, q, err);
 

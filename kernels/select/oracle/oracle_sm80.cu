@@ -216,9 +216,6 @@ enum ar_status oracle_enqueue(const struct attn_call *call, const void *self,
 		      s->head_dim == 128 ? oracle_means<128> : oracle_means<256>;
 	enum ar_status st = AR_OK;
 
-	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
-		return ar_fail(err, AR_USAGE,
-			       "oracle on CUDA wants heads of 64, 128 or 256, not %d", s->head_dim);
 	if (bits > INT_MAX - PICK_BATCH * PICK_THREADS)
 		return ar_fail(err, AR_USAGE, "oracle on CUDA cannot rank a batch of %lld blocks "
 			       "of all heads; make chunks shorter", (long long)bits);

@@ -594,16 +594,10 @@ size_t quoka_work_bytes(const void *, const struct attn_shape *s, const struct a
 enum ar_status quoka_enqueue(const struct attn_call *call, const void *self,
 			     const struct selection *out, struct ar_err *err)
 {
-	const struct attn_batch *b = call->b;
-	const struct attn_shape *s = &b->shape;
 	enum ar_status st;
 	const struct gpu *gpu;
 
-	if ((s->page_tok != 64 && s->page_tok != 128) ||
-	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
-		return ar_fail(err, AR_USAGE, "quoka on CUDA wants blocks of 64 or 128 tokens and "
-			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
-	if (!b->rows.n_qblk)
+	if (!call->b->rows.n_qblk)
 		return AR_OK;
 	st = gpu_current(&gpu, err);
 	if (st)
