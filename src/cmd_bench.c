@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay bench: how fast the attention kernels are on this GPU, and how far from what it could
- * do. */
+/* attnreplay bench: time attention kernels and methods on this GPU, and compare them with its
+ * ceilings or with published figures. */
 #include "config.h"
 
 #include <stddef.h>
@@ -100,7 +100,7 @@ static const struct opt paper_opts[] = {
 
 /* ---- the command ---- */
 
-/* A mode is the first argument; options are of some modes. */
+/* The first argument is the mode.  Each group of options applies to some modes. */
 enum { ATTENTION = 1, METHOD = 2, PAPER = 4 };
 
 static const struct mode {
@@ -128,7 +128,7 @@ static const struct {
 };
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
-/* The groups of some modes.  to: [N_GROUPS + 1] */
+/* Write the option groups of the modes in bits to `to`, [N_GROUPS + 1], ended by an empty group. */
 static void choose(unsigned bits, void *base, struct opt_group *to)
 {
 	for (int i = 0; i < N_GROUPS; i++)

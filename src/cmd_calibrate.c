@@ -35,7 +35,7 @@ static const struct opt own_opts[] = {
 
 /* ---- captures ---- */
 
-/* One table serves one model. */
+/* All captures must come from one model, since the file written serves one model. */
 static enum ar_status check_same(const struct capture_info *a, const struct capture_info *b,
 				 struct ar_err *err)
 {

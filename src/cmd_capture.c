@@ -34,7 +34,7 @@ static const struct opt pack_opts[] = {
 	{ 0 }
 };
 
-/* "0,4-7" as ascending numbers; *layer is the caller's to free. */
+/* Parse "0,4-7" into ascending numbers.  The caller frees *layer. */
 static enum ar_status parse_layers(const char *text, int **layer, int *n, struct ar_err *err)
 {
 	int *v = calloc(CAPTURE_MAX_LAYER + 1, sizeof *v), count = 0;

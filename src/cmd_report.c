@@ -13,7 +13,7 @@
 struct report_args {
 	int64_t run;		/* 0: all */
 	int format, dialect;
-	char *slo;		/* NULL: that of each run */
+	char *slo;		/* NULL: the limits given to each run */
 };
 
 static const struct opt report_opts[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay sql: queries over a database, for what the report does not say. */
+/* attnreplay sql: run the user's SQL queries over a database. */
 #include "config.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static enum ar_status read_all(FILE *f, char **out, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Where in sql the statement at p begins. */
+/* Line, from 1, on which the statement at p begins within sql. */
 static unsigned line_of(const char *sql, const char *p)
 {
 	unsigned line = 1;
@@ -52,8 +52,8 @@ static unsigned line_of(const char *sql, const char *p)
 	return line;
 }
 
-/* The statement at *p; *p moves behind it.  The database is open for reading only; statements
- * that would write elsewhere are refused as well. */
+/* Run the statement at *p and move *p behind it.  The database is open for reading only; a
+ * statement that would write elsewhere, as into a temporary table, is refused as well. */
 static enum ar_status run_one(sqlite3 *db, const char **p, struct document *d,
 			      struct ar_err *err)
 {

@@ -117,7 +117,7 @@ static void print_types(FILE *f, const struct trace *t)
 	}
 }
 
-/* ---- its histograms ---- */
+/* ---- histograms of info ---- */
 
 enum { BAR = 50, SLICES = 20 };
 
@@ -137,7 +137,8 @@ static void print_bars(FILE *f, const char *title, char label[][32], const uint6
 	}
 }
 
-/* By powers of two; tok reads the length off a request. */
+/* Draw a histogram of lengths by powers of two. tok: offset of the length, a uint32_t, in struct
+ * request. */
 static void draw_lengths(FILE *f, const char *what, const struct trace *t, size_t tok)
 {
 	uint64_t all[32] = { 0 };
@@ -242,7 +243,7 @@ static enum ar_status synth(struct trace *t, const struct args *a, FILE *f, stru
 static const struct verb {
 	const char *name;
 	enum ar_status (*run)(struct trace *t, const struct args *a, FILE *f, struct ar_err *err);
-	const char *opt[6];	/* those for some actions only that it takes */
+	const char *opt[6];	/* action-specific options that it takes */
 	bool may_lack_file;
 } verbs[] = {
 	{ "info", info, { "histogram" }, false },
@@ -264,8 +265,8 @@ static enum ar_status put_and_close(const struct verb *v, struct trace *t, const
 	return st;
 }
 
-/* The file appears whole or not at all, unless it is a device or a pipe, which a rename would
- * replace by a file. */
+/* Write the file whole or not at all.  A device or a pipe is written in place, since a rename would
+ * replace it by a file. */
 static enum ar_status put_file(const struct verb *v, struct trace *t, const struct args *a,
 			       struct ar_err *err)
 {

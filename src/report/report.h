@@ -16,7 +16,7 @@ struct section {
 };
 extern const struct section sections[];		/* ends with name NULL */
 
-/* The reports there are, ended by NULL: "attnreplay", then the DIALECTs of section_list.h. */
+/* Names of the reports, ended by NULL: "attnreplay", then the DIALECTs of section_list.h. */
 extern const char *const report_dialects[];
 
 struct report {

@@ -81,8 +81,8 @@ static enum ar_status prepare(struct run *r, struct ar_err *err)
 	return st;
 }
 
-/* The run that was measured stands for what this one does not execute: its model's limit, and where
- * it had a device, its pool in tokens. */
+/* Load --costs.  The measured run also supplies its model's length limit and, if it had a GPU, the
+ * size of its KV pool in tokens. */
 static enum ar_status load_costs(struct run *r, struct ar_err *err)
 {
 	const struct cost_options *o = run_options_of(&r->o, &backend_cost);

@@ -23,8 +23,8 @@ static int64_t longest_request(const struct run *r)
 	return max;
 }
 
-/* The tracing session has to be there before the first CUDA call of the process.  Without it CUDA
- * events are the clock. */
+/* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
+ * CUDA events are the clock. */
 static enum ar_status open_as(struct run *r, const struct backend *b, struct ar_err *err)
 {
 	struct ar_err no_prof = { 0 };
@@ -100,8 +100,8 @@ static enum ar_status open_backend(struct run *r, struct method *m, struct ar_er
 	return st;
 }
 
-/* The pool of the first method serves all, so that their schedules can be compared, unless a later
- * one leaves less room. */
+/* All methods use the pool of the first, so that their schedules can be compared.  A method with
+ * less room shrinks the pool for itself and for later ones. */
 static enum ar_status size_pool(struct run *r, struct ar_err *err)
 {
 	struct sched_limits l = r->limits;
@@ -117,7 +117,7 @@ static enum ar_status size_pool(struct run *r, struct ar_err *err)
 			return st;
 	} else {
 		n = r->backend->fit_blocks(r->self);
-		/* room for what later methods keep beside the cache: all get one pool */
+		/* 1 % reserve: later methods may keep more beside the cache */
 		if (r->n_runs > 1 && !r->limits.num_blocks)
 			n -= n / 100;
 	}
@@ -132,8 +132,9 @@ static enum ar_status size_pool(struct run *r, struct ar_err *err)
 	return AR_OK;
 }
 
-/* A backend keeps the blocks that requests share once for each of them.  It gets room for the
- * largest requests that can run together, as far as the device has it. */
+/* Blocks to allocate.  A backend stores a shared block once for each request that shares it.  So
+ * with a prefix cache it gets room for the largest requests that can run together, at most what
+ * fits the device and at least the scheduler's pool. */
 static enum ar_status physical_blocks(struct run *r, int64_t *n, struct ar_err *err)
 {
 	struct sched_limits l = r->limits;
@@ -150,7 +151,7 @@ static enum ar_status physical_blocks(struct run *r, int64_t *n, struct ar_err *
 	return st;
 }
 
-/* What a run with costs of another one is a run of. */
+/* Copy model, method and GPU from the run the costs came from. */
 static void record_costs(struct store_run *s, const struct store_run *from)
 {
 	s->model_name = from->model_name;
@@ -205,7 +206,8 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 	return store_run_begin(r->store, &s, &id, err);
 }
 
-/* The run's own failure is the one to report. */
+/* Store how the run ended.  A failure of the run itself is reported before a failure to store
+ * it. */
 static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err *err)
 {
 	const char *status = !st ? "done" : st == AR_INTERRUPTED ? "aborted" : "failed";
@@ -275,7 +277,6 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	return st;
 }
 
-/* One run with the database open around it. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 {
 	enum ar_status st = AR_OK, st2;
@@ -289,7 +290,8 @@ enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 	return st ? st : st2;
 }
 
-/* What a later method names is read before the first one runs, and then again in its turn. */
+/* Read the files of a later method now, so that a bad one fails before the first run.  Its own run
+ * reads them again. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err)
 {
 	struct method *m;
