@@ -20,7 +20,8 @@
 
 struct plan {
 	bool what[BENCH_N];
-	bool given;			/* batch, chunk or context, hence no default shapes */
+	bool given;			/* --batch, --chunk or --context was given: no default
+					 * shapes */
 	int64_t batch[BENCH_LIST], chunk[BENCH_LIST], context[BENCH_LIST];
 	int n_batch, n_chunk, n_context;
 	double density[BENCH_LIST];
@@ -139,7 +140,7 @@ struct bench {
 	struct bench_device *device;	/* NULL: dry run */
 	struct bench_table table;
 	double tflops, tbs;		/* the ceilings; NaN before they are known */
-	FILE *cases;			/* NULL: those of the options */
+	FILE *cases;			/* NULL: the options say the cases */
 	int n_case;			/* planned so far */
 	int n_off;			/* rows that are not near the reference */
 };
@@ -164,7 +165,8 @@ static const struct bench_result nothing = {
 	.bits_off = NAN
 };
 
-/* What the GPU can do, in this run: a large product, and a copy's bytes read and written. */
+/* Measure the ceilings in this run: FLOP/s of a large product, bytes/s read and written of a
+ * copy. */
 static enum ar_status run_ceilings(struct bench *b, struct ar_err *err)
 {
 	const double n = CEILING;
@@ -213,13 +215,13 @@ static bool is_off(const struct bench *b, const struct bench_case *c, int part,
 {
 	if (!b->device || !b->a->sample)
 		return false;
-	if (c->moved && part == 0)	/* of the copies nothing is computed again */
+	if (c->moved && part == 0)	/* copies are not checked */
 		return false;
 	return c->what == BENCH_SELECT ? !(r->bits_off <= bits_off_most) :
 					 !(r->rel_l2 <= rel_l2_most);
 }
 
-/* The rows of a case that has several; NULL: it has one. */
+/* Names of the rows of a case that has two; NULL: it has one. */
 static const char *const parts[BENCH_N][BENCH_PARTS] = {
 	[BENCH_COPY] = { "copy-move", "copy-attend" },
 	[BENCH_GATHER] = { "gather-move", "gather-attend" },
@@ -393,7 +395,7 @@ static enum ar_status run_line(struct bench *b, char *line, struct ar_err *err)
 	return st ? st : each_case(b, run_case, err);
 }
 
-/* A case has run when the next line is read, which may be written only then. */
+/* Run a line before reading the next, whose writer may wait for the result. */
 static enum ar_status each_line(struct bench *b, struct ar_err *err)
 {
 	char *line = NULL;

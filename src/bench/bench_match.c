@@ -15,7 +15,7 @@
 
 const double bench_match_near = 2;
 
-/* Halvings, and how near ends them. */
+/* At most STEPS halvings, until the difference is near_enough percentage points. */
 enum { STEPS = 24 };
 static const double near_enough = 0.25;
 
@@ -42,7 +42,7 @@ static enum ar_status turned(const struct search *s, const char *knob, double x,
 	return n < BENCH_MATCH_TEXT ? AR_OK : too_long(s->method, err);
 }
 
-/* Keep what is nearest so far. */
+/* Measure the method at x, and keep it if it is the nearest so far. */
 static enum ar_status look(const struct search *s, double x, double *sparsity, struct ar_err *err)
 {
 	struct bench_match at = { .knob = s->best->knob, .value = x };

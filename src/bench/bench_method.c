@@ -61,7 +61,7 @@ static const struct bench_col cols[] = {
 struct plan {
 	struct bench_session session;
 	struct bench_table table;
-	struct bench_shape heads;	/* of every shape */
+	struct bench_shape heads;	/* heads of all shapes */
 	char **method;			/* dense comes first */
 	size_t n_method;
 	int64_t batch[BENCH_LIST], chunk[BENCH_LIST], context[BENCH_LIST];
@@ -76,7 +76,7 @@ static void plan_release(struct plan *p)
 	bench_session_close(&p->session);
 }
 
-/* All methods of one shape.  dense: its time, from the first on. */
+/* Run a method on a shape.  *dense: time of dense, NaN before the first method, which is dense. */
 static enum ar_status run_one(struct plan *p, const char *method, const struct bench_shape *shape,
 			      double *dense, struct ar_err *err)
 {
@@ -151,7 +151,7 @@ static enum ar_status each_shape(struct plan *p, shape_fn *fn, struct ar_err *er
 	return st;
 }
 
-/* "dense" and the methods of the list that are not. */
+/* Split the list: "dense" first, then the other methods. */
 static enum ar_status split_methods(struct plan *p, const char *list, struct ar_err *err)
 {
 	size_t n;

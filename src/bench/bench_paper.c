@@ -64,11 +64,11 @@ static const struct bench_col cols[] = {
 	{ 0 }
 };
 
-/* What was measured, so that rows of one method share it. */
+/* A measurement, shared by the rows of one method and column. */
 struct known {
-	const char *method;		/* of the rows */
+	const char *method;		/* the rows' method */
 	int col;
-	char text[BENCH_MATCH_TEXT];	/* what ran */
+	char text[BENCH_MATCH_TEXT];	/* the method that ran */
 	char note[160];
 	double sparsity;		/* in percent, as paper_sparsity() means it */
 	struct bench_sum sum;
@@ -104,7 +104,7 @@ static void add_note(struct known *k, const char *text)
 	snprintf(k->note + n, sizeof k->note - n, "%s%s", n ? "; " : "", text);
 }
 
-/* The method of a row: what --use says, else what can stand in for it. */
+/* Set k->text, the method to run: that of --use, else a stand-in, else the row's own. */
 static enum ar_status choose(const struct paper *p, const struct paper_row *r, struct known *k,
 			     struct ar_err *err)
 {
@@ -121,7 +121,7 @@ static enum ar_status choose(const struct paper *p, const struct paper_row *r, s
 		       sizeof k->text - 1);
 }
 
-/* The attention of x, over random blocks, in place of the method's. */
+/* Replace copies and attention of sum by those of x, which attends to random blocks. */
 static void replace_attention(struct bench_sum *sum, const struct bench_sum *x)
 {
 	static const enum bench_part part[] = { BENCH_PART_COPY, BENCH_PART_ATTEND };
@@ -135,7 +135,7 @@ static void replace_attention(struct bench_sum *sum, const struct bench_sum *x)
 	sum->off |= x->off;
 }
 
-/* Where the method itself cannot be matched. */
+/* For a method that cannot be matched: measure attention over random blocks. */
 static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
 				 struct bench_span span, struct bench_goal goal, struct known *k,
 				 struct ar_err *err)
@@ -158,8 +158,8 @@ static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
 	return AR_OK;
 }
 
-/* Tune k->text where the paper states what it leaves out: of whole prefills, or of what the table
- * measures.  A prompt that is one chunk has no blocks before it; there it is that of a prefill in
+/* Tune k->text to the stated sparsity: over the whole prefill, or over its last chunk if the table
+ * states one for all rows.  A prompt of one chunk has no blocks before it; there tune a prefill in
  * the chunks of the last column. */
 static enum ar_status match(struct paper *p, const struct bench_shape *s, struct bench_goal goal,
 			    struct known *k, struct bench_match *m, struct ar_err *err)
@@ -192,7 +192,7 @@ static bool is_share(enum paper_quantity what)
 	return !strcmp(paper_quantities[what].unit, "%");
 }
 
-/* Shares are what is compared, not what times are compared at. */
+/* Only times are measured at a matched sparsity: shares are what the table compares. */
 static bool is_matched(const struct paper *p, const struct paper_row *r)
 {
 	return p->session.a->match && p->session.device && !is_share(r->what);
@@ -226,7 +226,7 @@ static enum ar_status measure(struct paper *p, const struct paper_row *r, struct
 	return st;
 }
 
-/* The sum of a row's method in a column, measured once.  *out is valid until the next call. */
+/* The measurement of a row's method in a column, made once.  *out points into p->known. */
 static enum ar_status measured(struct paper *p, const struct paper_row *r, int col,
 			       const struct known **out, struct ar_err *err)
 {
@@ -320,7 +320,7 @@ static struct row row_of(const struct paper *p, const struct paper_row *r, int c
 	return row;
 }
 
-/* What was measured, into the row. */
+/* Fill the measured members of a row. */
 static void fill_row(const struct paper *p, const struct paper_row *r, const struct known *k,
 		     const struct known *dense, struct row *row)
 {
@@ -337,7 +337,7 @@ static void fill_row(const struct paper *p, const struct paper_row *r, const str
 		row->goal = row->ratio >= p->t->goal ? "met" : "missed";
 }
 
-/* What others compare with, a row of the table or not. */
+/* The row that others are compared with.  A table need not have it. */
 static const struct paper_row dense_row = { .label = "Dense", .method = "dense" };
 
 static enum ar_status run_cell(struct paper *p, const struct paper_row *r, int col,
@@ -374,7 +374,7 @@ static enum ar_status run_table(struct paper *p, struct ar_err *err)
 
 	while (p->t->row[n_row].label)
 		n_row++;
-	/* The methods of all rows, and dense, in every column. */
+	/* Room for the methods of all rows, and dense, in every column. */
 	p->known = calloc((size_t)(n_row + 1) * (size_t)p->t->n_shape, sizeof *p->known);
 	if (!p->known)
 		return ar_nomem(err);
@@ -426,7 +426,7 @@ static void print_head(const struct paper *p, const struct bench_shape *s)
 		printf("goal: a ratio of at least %.3g\n", t->goal);
 }
 
-/* Once for each method. */
+/* Say once for each skipped method why. */
 static void print_skipped(const struct paper *p)
 {
 	for (const struct known *k = p->known; k < p->known + p->n_known; k++) {

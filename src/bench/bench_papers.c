@@ -155,7 +155,7 @@ static const struct paper_row ca7c_rows[] = {
 
 /* ---- BFLA ---- */
 
-/* The columns of one configuration; local: blocks of 32 tokens. */
+/* Two rows of one configuration.  The paper's n counts blocks of 32 tokens, local counts tokens. */
 #define BFLA(label, params, density, build)                                                 \
 	{ label, "bfla:" params, PAPER_DENSITY, { density } },                              \
 	{ label, "bfla:" params, PAPER_SELECT, { build } }
@@ -290,7 +290,7 @@ static bool same_model(const struct paper_table *a, const struct paper_table *b)
 	return a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->n_layers == b->n_layers;
 }
 
-/* The figure that a table of the same model has of a method; chunk 0: any. */
+/* The figure of a method in the tables of the same model; NaN: none.  chunk 0: any. */
 static double find_figure(const struct paper_table *t, const char *method,
 			  enum paper_quantity what, int64_t context, int64_t chunk)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One set holds K and V of whole prompts, Q of one chunk and the selector's state.  All sets hold
- * the same at other addresses, so that none is found in the L2 cache.  The row kernels of a layer
- * write them from the sequence, as in a replay.
+ * A set holds K and V of whole prompts, Q of one chunk and the selector's state.  All sets hold the
+ * same values at different addresses, so that the L2 cache holds none of them.  The row kernels of
+ * a layer fill them from the inputs, as in a replay.
  */
 #include "config.h"
 #include "src/bench/bench_prefill.h"
@@ -22,8 +22,8 @@ enum { STATE_TOK = 1024, FILL_TOK = 4096, MOST_SETS = 8 };
 static const size_t busy_len = (size_t)128 << 20;
 
 struct bench_prefill {
-	struct bench_load l;		/* first: what a launch gets */
-	struct bench_case whole;	/* the last chunk, and so all pages */
+	struct bench_load l;		/* first: launch() gets a pointer to it */
+	struct bench_case whole;	/* the last chunk; has the pages of whole prompts */
 	struct method *m, *dense;
 	struct bench_source src;	/* its data is on the device */
 	size_t state_bytes;		/* of a set */
@@ -41,7 +41,7 @@ struct bench_prefill {
 
 /* ---- rows ---- */
 
-/* Rows of n positions from pos on, of the requests [r0, r1). */
+/* Upload rows for the positions [pos, pos + n) of the requests [r0, r1). */
 static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int pos, int n,
 				  struct ar_err *err)
 {
@@ -69,7 +69,7 @@ out:
 	return st;
 }
 
-/* Q of the rows, and their K to p->k. */
+/* Write Q of the rows to q and their K to p->k, both after RoPE. */
 static enum ar_status turn_rows(struct bench_prefill *p, int n_row, bf16_t *q, struct ar_err *err)
 {
 	assert(n_row <= p->max_row);
@@ -110,7 +110,7 @@ out:
 	return st;
 }
 
-/* Q of the chunk, in the first n_set sets. */
+/* Write Q of the chunk [ctx, ctx + n) to the first n_set sets. */
 static enum ar_status fill_queries(struct bench_prefill *p, int ctx, int n, int n_set,
 				   struct ar_err *err)
 {
@@ -131,7 +131,7 @@ out:
 
 /* ---- a chunk ---- */
 
-/* The batch of a chunk under m, in l. */
+/* Make c, the chunk [ctx, ctx + n) under m, and take its batch into l. */
 static enum ar_status take_chunk(const struct bench_prefill *p, const struct method *m,
 				 struct bench_load *l, struct bench_case *c, int ctx, int n,
 				 struct ar_err *err)
@@ -300,7 +300,7 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	return st;
 }
 
-/* *m is to be freed even after a failure. */
+/* Free *m even after a failure. */
 static enum ar_status open_method(const struct bench_source *src, const char *text,
 				  struct method **m, struct ar_err *err)
 {
@@ -391,7 +391,7 @@ static double rel_l2(const bf16_t *x, const bf16_t *ref, size_t n)
 	return sqrt(off / sum);
 }
 
-/* Request 0's output of the last launch against that of dense attention. */
+/* Compare request 0's output of the last launch with that of dense attention. */
 static enum ar_status against_dense(struct bench_prefill *p, const bf16_t *dense,
 				    struct bench_core *core, struct ar_err *err)
 {
@@ -417,7 +417,7 @@ static void no_phase(void *ctx, int layer, enum phase phase)
 	(void)phase;
 }
 
-/* The chunk once more under dense attention. */
+/* Run the chunk under dense attention and compare. */
 static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *core,
 				   struct ar_err *err)
 {
@@ -452,7 +452,7 @@ static const struct {
 	{ SHAPE_TOKENS, BENCH_GATHER }, { 0 }
 };
 
-/* Rows of request 0, over the lists of its selection. */
+/* Check sampled rows of request 0 over the lists of its selection. */
 static enum ar_status check_rows(struct bench_prefill *p, const struct method_selection *x,
 				 struct bench_core *core, struct ar_err *err)
 {
@@ -490,7 +490,7 @@ static enum ar_status count_all(const struct bench_prefill *p, const struct meth
 	return st;
 }
 
-/* Launch set 0, untimed, and count what it selects; *x is to be released. */
+/* Launch set 0, untimed, and count its selection.  Release *x, even after a failure. */
 static enum ar_status select_once(struct bench_prefill *p, struct method_selection *x,
 				  struct selection_count *count, struct ar_err *err)
 {
@@ -506,7 +506,8 @@ out:
 	return st;
 }
 
-/* Set 0 once more, since what was left in the outputs is another set's. */
+/* Launch set 0 once more, count its selection and check its outputs: those there may be of another
+ * set. */
 static enum ar_status look_at(struct bench_prefill *p, struct bench_core *core,
 			      struct ar_err *err)
 {

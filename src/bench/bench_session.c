@@ -10,7 +10,7 @@
 #include "src/bench/bench_plan.h"
 #include "src/bench/bench_values.h"
 
-/* Further than this from double precision a result is wrong. */
+/* Largest relative L2 error of a correct result, against double precision. */
 static const double rel_l2_most = 0.01;
 
 /* ---- inputs ---- */
@@ -84,7 +84,8 @@ static struct attn_shape heads_of(const struct bench_shape *s)
 	return (struct attn_shape){ (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim, 0 };
 }
 
-/* The heads of all GPUs: those of the command line, or of the shape where the capture has them. */
+/* Set the heads of all GPUs: from the options, from shape if the capture fits, or from the
+ * capture. */
 static void choose_heads(const struct bench_session *s, int64_t tp, struct bench_shape *shape)
 {
 	const struct capture_info *info = s->capture ? capture_info(s->capture) : NULL;
@@ -166,7 +167,8 @@ void bench_session_print(const struct bench_session *s, const struct bench_shape
 	putchar('\n');
 }
 
-/* The i-th layer's sequence for a shape; what was read before serves again where it will do. */
+/* Inputs of the i-th layer for a shape.  Inputs read before serve again if they have its heads and
+ * enough tokens. */
 static enum ar_status load_source(struct bench_session *s, int i, const struct bench_shape *shape,
 				  struct bench_source **out, struct ar_err *err)
 {
@@ -222,7 +224,7 @@ static int count_samples(const struct bench_shape *shape, struct bench_span span
 	return span.last ? 1 : bench_samples(count_chunks(shape), span.samples);
 }
 
-/* The i-th sample: its chunk's place, and how many it stands for. */
+/* A sample: the chunk [ctx, ctx + n), and how many chunks it stands for. */
 struct place {
 	int ctx, n, weight;
 };
@@ -318,7 +320,7 @@ double bench_sparsity(const struct selection_count *c, bool selected)
 				      bench_ratio(c->group_sel, c->group_total)));
 }
 
-/* Prefills of one request, which all are like, one for each layer. */
+/* One prefill for each layer, of one request: all requests are equal. */
 struct match_job {
 	struct bench_prefill **p;	/* [n_layer] */
 	int n_layer;

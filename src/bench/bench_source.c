@@ -98,7 +98,8 @@ int bench_source_repeats(const struct capture_info *info, const struct attn_shap
 	return shape->q_heads > info->q_heads ? shape->q_heads / info->q_heads : 1;
 }
 
-/* Heads of one tensor, of which the capture has own; to is where they begin. */
+/* Read `heads` heads of a tensor to `to`, repeating the `own` heads of the capture.  piece: room
+ * for PIECE_TOK tokens of it. */
 static enum ar_status read_heads(const struct bench_source *s, struct capture *c, int i,
 				 enum capture_tensor t, int heads, int own, bf16_t *to,
 				 bf16_t *piece, struct ar_err *err)
