@@ -106,7 +106,7 @@ static enum ar_status fit_layer(const struct args *a, const struct calib_input *
 /* ---- the file ---- */
 
 struct plan {
-	int *layer;			/* that some capture has, ascending */
+	int *layer;			/* layers that some capture has, ascending */
 	int n;
 	char (*name)[96];
 	struct safetensors_tensor *t;
@@ -124,7 +124,7 @@ static void plan_release(struct plan *p)
 	free(p->w);
 }
 
-/* How Q and K were turned: as a capture says, or the model. */
+/* Find RoPE of Q and K: what a capture states, else that of --model. */
 static enum ar_status find_rope(const struct args *a, const struct calib_input *in,
 				struct rope *rope, struct ar_err *err)
 {

@@ -100,7 +100,7 @@ void seer_fit_seq_release(struct seer_fit_seq *s)
 
 /* ---- loss and gradient ---- */
 
-/* x turned by a block's angles; sign -1: back. */
+/* Rotate x by a block's angles; sign -1: rotate back. */
 static void turn(const float *trig, int dim, float sign, float *x)
 {
 	int half = dim / 2;
@@ -132,7 +132,8 @@ static void add_outer(const float *restrict x, const float *restrict y, int in, 
 			w[o] += x[i] * y[o];
 }
 
-/* Row i: its divergence, and what it adds to each key's gradient; g: room for i + 1. */
+/* Returns the divergence of row i, and adds its part to each key's gradient.  g: room
+ * for i + 1. */
 static double add_row(const struct seer_fit_seq *s, int i, const float *key, float *g,
 		      float *key_grad)
 {
@@ -209,7 +210,7 @@ struct adam {
 	size_t n;
 };
 
-/* Step k of n, from 0: the share of the full rate. */
+/* Share of the full rate at step k of n, counted from 0. */
 static double rate_at(int k, int n)
 {
 	double rise = k < WARM_UP ? (k + 1.0) / WARM_UP : 1;
