@@ -12,7 +12,7 @@
 #include "kernels/methods/selection_count.h"
 #include "src/bench/bench_case.h"
 #include "src/bench/bench_papers.h"
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 #include "src/bench/bench_source.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"

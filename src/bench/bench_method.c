@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 #include "src/bench/bench_session.h"
 #include "src/bench/bench_table.h"
 #include "src/bench/bench_values.h"

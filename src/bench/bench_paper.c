@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "src/bench/bench_papers.h"
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 #include "src/bench/bench_session.h"
 #include "src/bench/bench_table.h"
 

@@ -16,7 +16,7 @@
 #include "kernels/layer/layer.h"
 #include "kernels/prim/cuda.h"
 #include "src/bench/bench_load.h"
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 
 enum { STATE_TOK = 1024, FILL_TOK = 4096, MOST_SETS = 8 };
 static const size_t busy_len = (size_t)128 << 20;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which chunks of a prefill a benchmark measures, and how they add up. */
-#ifndef AR_BENCH_PLAN_H
-#define AR_BENCH_PLAN_H
+#ifndef AR_BENCH_SAMPLE_H
+#define AR_BENCH_SAMPLE_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 
 #include <math.h>
 
