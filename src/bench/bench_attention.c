@@ -18,7 +18,7 @@
 
 /* ---- which cases ---- */
 
-struct plan {
+struct grid {
 	bool what[BENCH_N];
 	bool given;			/* --batch, --chunk or --context was given: no default
 					 * shapes */
@@ -47,44 +47,44 @@ static const struct shape decodes[] = {
 
 static bool add_density(const char *text, void *to)
 {
-	struct plan *p = to;
+	struct grid *g = to;
 
-	return p->n_density < BENCH_LIST && num_real(text, &p->density[p->n_density]) &&
-	       p->density[p->n_density] >= 0 && p->density[p->n_density++] <= 1;
+	return g->n_density < BENCH_LIST && num_real(text, &g->density[g->n_density]) &&
+	       g->density[g->n_density] >= 0 && g->density[g->n_density++] <= 1;
 }
 
 static bool add_what(const char *text, void *to)
 {
-	struct plan *p = to;
+	struct grid *g = to;
 	int i = 0;
 
 	while (bench_names[i] && strcmp(bench_names[i], text))
 		i++;
 	if (bench_names[i])
-		p->what[i] = true;
+		g->what[i] = true;
 	return bench_names[i];
 }
 
-static enum ar_status make_plan(struct plan *p, const struct bench_args *a, struct ar_err *err)
+static enum ar_status make_grid(struct grid *g, const struct bench_args *a, struct ar_err *err)
 {
 	const struct {
 		const char *name, *list, *def;
 		int64_t *v;
 		int *n;
 	} counts[] = {
-		{ "batch", a->batch, "8", p->batch, &p->n_batch },
-		{ "chunk", a->chunk, "1024", p->chunk, &p->n_chunk },
-		{ "context", a->context, "128K", p->context, &p->n_context },
+		{ "batch", a->batch, "8", g->batch, &g->n_batch },
+		{ "chunk", a->chunk, "1024", g->chunk, &g->n_chunk },
+		{ "context", a->context, "128K", g->context, &g->n_context },
 	};
-	enum ar_status st = bench_values("what", a->what, add_what, p,
+	enum ar_status st = bench_values("what", a->what, add_what, g,
 					 "some of dense, past, table, blocksparse, copy, gather, "
 					 "decode, decode-table, select", err);
 
 	if (!st)
-		st = bench_values("density", a->density, add_density, p,
+		st = bench_values("density", a->density, add_density, g,
 				  "up to 64 numbers from 0 to 1", err);
 	for (int i = 0; i < 3 && !st; i++) {
-		p->given = p->given || counts[i].list;
+		g->given = g->given || counts[i].list;
 		st = bench_counts(counts[i].name, counts[i].list ? counts[i].list : counts[i].def,
 				  counts[i].v, counts[i].n, err);
 	}
@@ -136,7 +136,7 @@ static const struct bench_col cols[] = {
 
 struct bench {
 	const struct bench_args *a;
-	struct plan plan;
+	struct grid grid;
 	struct bench_device *device;	/* NULL: dry run */
 	struct bench_table table;
 	double tflops, tbs;		/* the ceilings; NaN before they are known */
@@ -292,7 +292,7 @@ typedef enum ar_status case_fn(struct bench *b, enum bench_what what, const stru
 static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, bool decode,
 				    case_fn *fn, struct ar_err *err)
 {
-	const struct plan *p = &b->plan;
+	const struct grid *g = &b->grid;
 	int64_t chunk = shape->chunk < shape->context ? shape->chunk : shape->context;
 	const struct bench_shape s = { b->a->q_heads, b->a->kv_heads, b->a->head_dim,
 				       b->a->block_size, shape->batch, chunk, shape->context, 0 };
@@ -301,21 +301,21 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 	bool past = s.context - s.chunk >= 128;
 	enum ar_status st = AR_OK;
 
-	if (p->what[all])
+	if (g->what[all])
 		st = fn(b, all, &s, 1, err);
-	if (p->what[BENCH_PAST] && !decode && !st)
+	if (g->what[BENCH_PAST] && !decode && !st)
 		st = fn(b, BENCH_PAST, &s, 1, err);
-	for (int i = 0; i < p->n_density && p->what[table] && past && !st; i++)
-		st = fn(b, table, &s, p->density[i], err);
+	for (int i = 0; i < g->n_density && g->what[table] && past && !st; i++)
+		st = fn(b, table, &s, g->density[i], err);
 	if (decode)
 		return st;
-	for (int i = 0; i < p->n_density && p->what[BENCH_BLOCKSPARSE] && !st; i++)
-		st = fn(b, BENCH_BLOCKSPARSE, &s, p->density[i], err);
-	for (int i = 0; i < p->n_density && p->what[BENCH_COPY] && past && !st; i++)
-		st = fn(b, BENCH_COPY, &s, p->density[i], err);
-	for (int i = 0; i < p->n_density && p->what[BENCH_GATHER] && past && !st; i++)
-		st = fn(b, BENCH_GATHER, &s, p->density[i], err);
-	if (p->what[BENCH_SELECT] && past && !st)
+	for (int i = 0; i < g->n_density && g->what[BENCH_BLOCKSPARSE] && !st; i++)
+		st = fn(b, BENCH_BLOCKSPARSE, &s, g->density[i], err);
+	for (int i = 0; i < g->n_density && g->what[BENCH_COPY] && past && !st; i++)
+		st = fn(b, BENCH_COPY, &s, g->density[i], err);
+	for (int i = 0; i < g->n_density && g->what[BENCH_GATHER] && past && !st; i++)
+		st = fn(b, BENCH_GATHER, &s, g->density[i], err);
+	if (g->what[BENCH_SELECT] && past && !st)
 		st = fn(b, BENCH_SELECT, &s, 1, err);
 	return st;
 }
@@ -333,17 +333,17 @@ static enum ar_status each_default(struct bench *b, case_fn *fn, struct ar_err *
 
 static enum ar_status each_case(struct bench *b, case_fn *fn, struct ar_err *err)
 {
-	const struct plan *p = &b->plan;
+	const struct grid *g = &b->grid;
 	enum ar_status st = AR_OK;
 
-	if (!p->given)
+	if (!g->given)
 		return each_default(b, fn, err);
-	for (int i = 0; i < p->n_batch; i++)
-		for (int k = 0; k < p->n_context; k++) {
-			struct shape s = { p->batch[i], 1, p->context[k] };
+	for (int i = 0; i < g->n_batch; i++)
+		for (int k = 0; k < g->n_context; k++) {
+			struct shape s = { g->batch[i], 1, g->context[k] };
 
-			for (int j = 0; j < p->n_chunk && !st; j++) {
-				s.chunk = p->chunk[j];
+			for (int j = 0; j < g->n_chunk && !st; j++) {
+				s.chunk = g->chunk[j];
 				st = each_of_shape(b, &s, false, fn, err);
 			}
 			s.chunk = 1;
@@ -359,7 +359,7 @@ static enum ar_status open_cases(struct bench *b, struct ar_err *err)
 {
 	const char *path = b->a->cases;
 
-	if (b->plan.given)
+	if (b->grid.given)
 		return ar_fail(err, AR_USAGE, "--cases says all shapes; leave out --batch, --chunk "
 			       "and --context");
 	b->cases = strcmp(path, "-") ? fopen(path, "r") : stdin;
@@ -385,8 +385,8 @@ static enum ar_status run_line(struct bench *b, char *line, struct ar_err *err)
 			*field[n] = s;
 	if (n < 4 || n > 5)
 		return ar_fail(err, AR_USAGE, "want WHAT BATCH CHUNK CONTEXT [DENSITY]");
-	b->plan = (struct plan){ 0 };
-	st = make_plan(&b->plan, &a, err);
+	b->grid = (struct grid){ 0 };
+	st = make_grid(&b->grid, &a, err);
 	if (!st)
 		st = each_case(b, check_case, err);
 	if (!st && b->n_case == n_case)
@@ -428,7 +428,7 @@ enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err)
 	struct bench b = { .a = a, .tflops = NAN, .tbs = NAN,
 			   .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
 				      .path = a->json } };
-	enum ar_status st = make_plan(&b.plan, a, err);
+	enum ar_status st = make_grid(&b.grid, a, err);
 
 	if (!st && a->head_dim != 64 && a->head_dim != 128 && a->head_dim != 256)
 		st = ar_fail(err, AR_USAGE, "--head-dim %lld: the kernels take 64, 128 and 256",

@@ -586,7 +586,7 @@ out:
 static const struct {
 	struct step step[BENCH_PARTS];
 	int n;
-} plans[] = {
+} steps[] = {
 	[BENCH_DENSE]       = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_PAST]        = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_TABLE]       = { { { PHASE_ATTEND, attend } }, 1 },
@@ -600,10 +600,10 @@ static const struct {
 
 static enum ar_status launch_case(struct bench_load *l, int set, struct ar_err *err)
 {
-	const struct step *step = plans[l->c->what].step;
+	const struct step *step = steps[l->c->what].step;
 	enum ar_status st = AR_OK;
 
-	for (int k = 0; k < plans[l->c->what].n && !st; k++) {
+	for (int k = 0; k < steps[l->c->what].n && !st; k++) {
 		bench_stage(l, PHASE_NO_LAYER, step[k].phase);
 		st = step[k].enqueue(l, set, err);
 	}
@@ -619,7 +619,7 @@ static enum ar_status check(struct bench_load *l, struct bench_result *r, struct
 		return st;
 	CU(cudaStreamSynchronize(l->d->stream));
 	st = l->c->what == BENCH_SELECT ? bench_check_selection(l, r, err) :
-					  bench_check_rows(l, &r[plans[l->c->what].n - 1], err);
+					  bench_check_rows(l, &r[steps[l->c->what].n - 1], err);
 out:
 	return st;
 }

@@ -58,7 +58,7 @@ static const struct bench_col cols[] = {
 	{ 0 }
 };
 
-struct plan {
+struct bench {
 	struct bench_session session;
 	struct bench_table table;
 	struct bench_shape heads;	/* heads of all shapes */
@@ -68,7 +68,7 @@ struct plan {
 	int n_batch, n_chunk, n_context, n_off;
 };
 
-static void plan_release(struct plan *p)
+static void bench_release(struct bench *p)
 {
 	for (size_t i = 0; i < p->n_method; i++)
 		free(p->method[i]);
@@ -77,7 +77,7 @@ static void plan_release(struct plan *p)
 }
 
 /* Run a method on a shape.  *dense: time of dense, NaN before the first method, which is dense. */
-static enum ar_status run_one(struct plan *p, const char *method, const struct bench_shape *shape,
+static enum ar_status run_one(struct bench *p, const char *method, const struct bench_shape *shape,
 			      double *dense, struct ar_err *err)
 {
 	const struct bench_session *s = &p->session;
@@ -110,10 +110,10 @@ static enum ar_status run_one(struct plan *p, const char *method, const struct b
 	return bench_table_put(&p->table, &r, err);
 }
 
-typedef enum ar_status shape_fn(struct plan *p, const struct bench_shape *shape,
+typedef enum ar_status shape_fn(struct bench *p, const struct bench_shape *shape,
 				struct ar_err *err);
 
-static enum ar_status check_shape(struct plan *p, const struct bench_shape *shape,
+static enum ar_status check_shape(struct bench *p, const struct bench_shape *shape,
 				  struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -124,7 +124,7 @@ static enum ar_status check_shape(struct plan *p, const struct bench_shape *shap
 	return st;
 }
 
-static enum ar_status run_shape(struct plan *p, const struct bench_shape *shape,
+static enum ar_status run_shape(struct bench *p, const struct bench_shape *shape,
 				struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -135,7 +135,7 @@ static enum ar_status run_shape(struct plan *p, const struct bench_shape *shape,
 	return st;
 }
 
-static enum ar_status each_shape(struct plan *p, shape_fn *fn, struct ar_err *err)
+static enum ar_status each_shape(struct bench *p, shape_fn *fn, struct ar_err *err)
 {
 	struct bench_shape s = p->heads;
 	enum ar_status st = AR_OK;
@@ -152,7 +152,7 @@ static enum ar_status each_shape(struct plan *p, shape_fn *fn, struct ar_err *er
 }
 
 /* Split the list: "dense" first, then the other methods. */
-static enum ar_status split_methods(struct plan *p, const char *list, struct ar_err *err)
+static enum ar_status split_methods(struct bench *p, const char *list, struct ar_err *err)
 {
 	size_t n;
 	char **all;
@@ -174,7 +174,7 @@ static enum ar_status split_methods(struct plan *p, const char *list, struct ar_
 
 enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 {
-	struct plan p = { .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
+	struct bench p = { .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
 				     .path = a->json } };
 	enum ar_status st = split_methods(&p, a->method, err);
 
@@ -207,6 +207,6 @@ enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 			     "them", p.n_off);
 out:
 	st = bench_table_close(&p.table, st, err);
-	plan_release(&p);
+	bench_release(&p);
 	return st;
 }

@@ -70,7 +70,7 @@ out:
 }
 
 /* Write Q of the rows to q and their K to p->k, both after RoPE. */
-static enum ar_status turn_rows(struct bench_prefill *p, int n_row, bf16_t *q, struct ar_err *err)
+static enum ar_status rope_rows(struct bench_prefill *p, int n_row, bf16_t *q, struct ar_err *err)
 {
 	assert(n_row <= p->max_row);
 	return layer_rope(&p->whole.b.shape, p->seq, 0, p->row, n_row, p->trig, q, p->k,
@@ -93,7 +93,7 @@ static enum ar_status fill_cache(struct bench_prefill *p, struct ar_err *err)
 
 			st = upload_rows(p, r, r + 1, pos, n, err);
 			if (!st)
-				st = turn_rows(p, n, p->l.q, err);
+				st = rope_rows(p, n, p->l.q, err);
 			if (!st)
 				st = layer_cache(&w->shape, p->seq, 0, p->row, n, p->k, &kv,
 						 p->l.d->stream, err);
@@ -118,7 +118,7 @@ static enum ar_status fill_queries(struct bench_prefill *p, int ctx, int n, int 
 	enum ar_status st = upload_rows(p, 0, n_req, ctx, n, err);
 
 	if (!st)
-		st = turn_rows(p, n_req * n, p->l.q, err);
+		st = rope_rows(p, n_req * n, p->l.q, err);
 	if (st)
 		return st;
 	for (int i = 1; i < n_set; i++)
@@ -214,18 +214,18 @@ static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
 	int end = w->keys.len[0];
-	bool turned = !src->rope_applied || end > src->n_tok;
+	bool needs_rope = !src->rope_applied || end > src->n_tok;
 	float inv[CAPTURE_MAX_DIM / 2], *dev;
 	struct layer_seq seq = { .n_tok = src->n_tok };
 	size_t n = (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)src->n_tok *
 		   (size_t)s->head_dim;
-	int half = s->head_dim / 2, n_turn = turned ? end : 1;
+	int half = s->head_dim / 2, n_angle = needs_rope ? end : 1;
 	enum ar_status st = bench_upload(&p->l, &seq.data, src->data, n * sizeof *src->data, err);
 
 	if (!st)
 		st = bench_upload(&p->l, &p->seq, &seq, sizeof seq, err);
 	if (!st)
-		st = bench_take(&p->l, &p->trig, (size_t)n_turn * (size_t)half * 2 *
+		st = bench_take(&p->l, &p->trig, (size_t)n_angle * (size_t)half * 2 *
 				sizeof *p->trig, err);
 	if (!st)
 		st = bench_take(&p->l, &p->row, (size_t)p->max_row * sizeof *p->row, err);
@@ -236,7 +236,7 @@ static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
 		return st;
 	rope_inv_freq(&src->rope, s->head_dim, inv);
 	st = bench_upload(&p->l, &dev, inv, (size_t)half * sizeof *dev, err);
-	return st ? st : layer_trig(dev, half, n_turn, p->trig, p->l.d->stream, err);
+	return st ? st : layer_trig(dev, half, n_angle, p->trig, p->l.d->stream, err);
 }
 
 static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)

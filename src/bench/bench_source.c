@@ -124,7 +124,7 @@ enum ar_status bench_source_capture(struct bench_source *s, struct capture *c, i
 				    struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c);
-	bool turned = !info->rope_applied || n_tok > info->n_tok;
+	bool needs_rope = !info->rope_applied || n_tok > info->n_tok;
 	int most = info->q_heads > info->kv_heads ? info->q_heads : info->kv_heads;
 	int64_t there = n_tok < info->n_tok ? n_tok : info->n_tok;
 	size_t head = (size_t)there * (size_t)info->head_dim;
@@ -134,7 +134,7 @@ enum ar_status bench_source_capture(struct bench_source *s, struct capture *c, i
 
 	if (!st && !piece)
 		st = ar_nomem(err);
-	if (!st && turned && !(info->rope.theta > 0))
+	if (!st && needs_rope && !(info->rope.theta > 0))
 		st = ar_fail(err, AR_DATA, "%s: does not say its RoPE, without which it cannot be "
 			     "%s; pack it with its rope_theta", info->name,
 			     info->rope_applied ? "repeated" : "used");

@@ -93,13 +93,13 @@ static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t 
 	const struct capture_info *info = capture_info(c);
 	size_t n = (size_t)n_tok, dim = (size_t)info->head_dim;
 	size_t q = (size_t)info->q_heads * n * dim, kv = (size_t)info->kv_heads * n * dim;
-	int n_turn = info->rope_applied ? 1 : (int)n_tok;
+	int n_angle = info->rope_applied ? 1 : (int)n_tok;
 	enum ar_status st;
 
 	x->data = malloc((q + 2 * kv) * sizeof *x->data);
 	x->row = calloc(n, sizeof *x->row);
 	x->inv = calloc(dim, sizeof *x->inv);
-	x->trig = malloc((size_t)n_turn * dim * sizeof *x->trig);
+	x->trig = malloc((size_t)n_angle * dim * sizeof *x->trig);
 	x->k = malloc(kv * sizeof *x->k);
 	if (!x->data || !x->row || !x->inv || !x->trig || !x->k)
 		return ar_nomem(err);
@@ -110,9 +110,9 @@ static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t 
 		st = capture_read_finite(c, i, CAPTURE_V, 0, n_tok, x->data + q + kv, err);
 	if (!info->rope_applied)
 		rope_inv_freq(&info->rope, info->head_dim, x->inv);
-	layer_trig_ref(x->inv, info->head_dim / 2, n_turn, x->trig);
+	layer_trig_ref(x->inv, info->head_dim / 2, n_angle, x->trig);
 	for (int t = 0; t < (int)n_tok; t++)
-		x->row[t] = (struct layer_row){ 0, t, t % n_turn, t };
+		x->row[t] = (struct layer_row){ 0, t, t % n_angle, t };
 	return st;
 }
 
