@@ -25,7 +25,7 @@ struct bench_prefill {
 	struct bench_load l;		/* first: launch() gets a pointer to it */
 	struct bench_case whole;	/* the last chunk; has the pages of whole prompts */
 	struct method *m, *dense;
-	struct bench_source src;	/* its data is on the device */
+	struct bench_input input;	/* its data is on the device */
 	size_t state_bytes;		/* of a set */
 	char *state;
 	int n_kept;			/* allocations that live as long as the prefill */
@@ -45,7 +45,7 @@ struct bench_prefill {
 static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int pos, int n,
 				  struct ar_err *err)
 {
-	const struct bench_source *src = &p->src;
+	const struct bench_input *input = &p->input;
 	const struct attn_batch *w = &p->whole.b;
 	int tok = w->shape.page_tok;
 	size_t bytes = (size_t)(r1 - r0) * (size_t)n * sizeof(struct layer_row);
@@ -56,11 +56,11 @@ static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int p
 		return st;
 	for (int r = r0; r < r1; r++)
 		for (int i = pos; i < pos + n; i++, to++) {
-			int at = (int)(i % src->n_tok);
+			int at = (int)(i % input->n_tok);
 
 			to->seq = 0;
 			to->tok = at;
-			to->turn = src->rope_applied ? i - at : i;
+			to->turn = input->rope_applied ? i - at : i;
 			to->slot = w->keys.page[w->keys.page0[r] + i / tok] * tok + i % tok;
 		}
 	CU(cudaMemcpy(p->row, row, bytes, cudaMemcpyHostToDevice));
@@ -158,7 +158,7 @@ static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 	struct bench_prefill *p = (struct bench_prefill *)l;
 	struct attn_call call = bench_call(l, set);
 
-	call.layer = p->src.layer;
+	call.layer = p->input.layer;
 	call.state = state_at(p, set);
 	return method_enqueue(p->m, &call, bench_stage, l, err);
 }
@@ -169,7 +169,7 @@ static enum ar_status show_batch(const struct bench_prefill *p, struct ar_err *e
 {
 	struct attn_call call = bench_call(&p->l, 0);
 
-	call.layer = p->src.layer;
+	call.layer = p->input.layer;
 	call.state = p->state;
 	return method_choose(p->m, &call, err);
 }
@@ -208,19 +208,20 @@ out:
 
 /* ---- memory ---- */
 
-static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
+static enum ar_status take_input(struct bench_prefill *p, struct ar_err *err)
 {
-	const struct bench_source *src = &p->src;
+	const struct bench_input *input = &p->input;
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
 	int end = w->keys.len[0];
-	bool needs_rope = !src->rope_applied || end > src->n_tok;
+	bool needs_rope = !input->rope_applied || end > input->n_tok;
 	float inv[CAPTURE_MAX_DIM / 2], *dev;
-	struct layer_seq seq = { .n_tok = src->n_tok };
-	size_t n = (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)src->n_tok *
+	struct layer_seq seq = { .n_tok = input->n_tok };
+	size_t n = (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)input->n_tok *
 		   (size_t)s->head_dim;
 	int half = s->head_dim / 2, n_angle = needs_rope ? end : 1;
-	enum ar_status st = bench_upload(&p->l, &seq.data, src->data, n * sizeof *src->data, err);
+	enum ar_status st = bench_upload(&p->l, &seq.data, input->data, n * sizeof *input->data,
+					 err);
 
 	if (!st)
 		st = bench_upload(&p->l, &p->seq, &seq, sizeof seq, err);
@@ -234,7 +235,7 @@ static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
 				(size_t)s->head_dim * sizeof *p->k, err);
 	if (st)
 		return st;
-	rope_inv_freq(&src->rope, s->head_dim, inv);
+	rope_inv_freq(&input->rope, s->head_dim, inv);
 	st = bench_upload(&p->l, &dev, inv, (size_t)half * sizeof *dev, err);
 	return st ? st : layer_trig(dev, half, n_angle, p->trig, p->l.d->stream, err);
 }
@@ -283,7 +284,7 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	p->state_bytes = workspace_aligned(n_page * method_state_bytes(p->m, s));
 	l->busy_len = busy_len;
 	if (!st)
-		st = take_source(p, err);
+		st = take_input(p, err);
 	if (!st)
 		st = bench_take(l, &l->busy, l->busy_len * sizeof *l->busy, err);
 	if (!st)
@@ -301,27 +302,27 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 }
 
 /* Free *m even after a failure. */
-static enum ar_status open_method(const struct bench_source *src, const char *text,
+static enum ar_status open_method(const struct bench_input *input, const char *text,
 				  struct method **m, struct ar_err *err)
 {
 	float inv[CAPTURE_MAX_DIM / 2];
 	struct selector_env env = {
-		.shape = src->shape, .n_layers = src->n_layers,
-		.rope_inv = src->rope.theta > 0 ? inv : NULL, .device = true,
-		.repeats = src->repeats,
+		.shape = input->shape, .n_layers = input->n_layers,
+		.rope_inv = input->rope.theta > 0 ? inv : NULL, .device = true,
+		.repeats = input->repeats,
 	};
 	enum ar_status st = method_parse(m, text, err);
 
 	if (st)
 		return st;
-	rope_inv_freq(&src->rope, src->shape.head_dim, inv);
+	rope_inv_freq(&input->rope, input->shape.head_dim, inv);
 	env.shape.page_tok = method_page_tok(*m);
 	return method_open(*m, &env, err);
 }
 
 enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
 				  const char *method, const struct bench_shape *s,
-				  const struct bench_source *src, struct ar_err *err)
+				  const struct bench_input *input, struct ar_err *err)
 {
 	struct bench_prefill *p = calloc(1, sizeof *p);
 	struct bench_shape shape = *s;
@@ -331,8 +332,8 @@ enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_devic
 	if (!p)
 		return ar_nomem(err);
 	p->l.d = d;
-	p->src = *src;
-	st = open_method(src, method, &p->m, err);
+	p->input = *input;
+	st = open_method(input, method, &p->m, err);
 	if (!st)
 		st = method_parse(&p->dense, "dense", err);
 	if (st)
@@ -354,7 +355,7 @@ out:
 enum ar_status bench_prefill_use(struct bench_prefill *p, const char *method, struct ar_err *err)
 {
 	struct method *m = NULL;
-	enum ar_status st = open_method(&p->src, method, &m, err);
+	enum ar_status st = open_method(&p->input, method, &m, err);
 
 	if (st) {
 		method_free(m);
@@ -428,7 +429,7 @@ static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *
 	enum ar_status st = take_chunk(p, p->dense, &l, &c, b->rows.pos0[0], b->rows.row0[1], err);
 
 	call.b = &l.b;
-	call.layer = p->src.layer;
+	call.layer = p->input.layer;
 	call.out = p->dense_out;
 	call.work = p->dense_work;
 	if (!st)

@@ -5,7 +5,7 @@
 
 #include "kernels/methods/method.h"
 #include "src/bench/bench_device.h"
-#include "src/bench/bench_source.h"
+#include "src/bench/bench_input.h"
 
 /* Stages of the core, in their order. */
 enum bench_part { BENCH_PART_SELECT, BENCH_PART_METADATA, BENCH_PART_COPY, BENCH_PART_ATTEND,
@@ -29,7 +29,7 @@ struct bench_prefill;
  * AR_USAGE, AR_DATA: the method cannot be opened. */
 enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
 				  const char *method, const struct bench_shape *s,
-				  const struct bench_source *src, struct ar_err *err);
+				  const struct bench_input *input, struct ar_err *err);
 void bench_prefill_close(struct bench_prefill *p);	/* NULL is fine */
 
 /* Measure the chunk [ctx, ctx + n).  Every chunk but the last must end at the end of a page. */

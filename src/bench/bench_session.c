@@ -72,8 +72,8 @@ enum ar_status bench_session_device(struct bench_session *s, struct ar_err *err)
 void bench_session_close(struct bench_session *s)
 {
 	bench_close(s->device);
-	for (int i = 0; i < BENCH_SOURCES; i++)
-		bench_source_release(&s->source[i]);
+	for (int i = 0; i < BENCH_INPUTS; i++)
+		bench_input_release(&s->input[i]);
 	capture_close(s->capture);
 	free(s->layer);
 	*s = (struct bench_session){ 0 };
@@ -97,7 +97,7 @@ static void choose_heads(const struct bench_session *s, int64_t tp, struct bench
 		shape->q_heads = s->a->q_heads;
 		shape->kv_heads = s->a->kv_heads;
 		shape->head_dim = s->a->head_dim;
-	} else if (info && !bench_source_fits(info, &rank)) {
+	} else if (info && !bench_input_fits(info, &rank)) {
 		shape->q_heads = info->q_heads;
 		shape->kv_heads = info->kv_heads;
 		shape->head_dim = info->head_dim;
@@ -109,7 +109,7 @@ static enum ar_status check_capture(const struct capture_info *info,
 {
 	const struct attn_shape rank = heads_of(shape);
 
-	if (bench_source_fits(info, &rank))
+	if (bench_input_fits(info, &rank))
 		return AR_OK;
 	return ar_fail(err, AR_USAGE, "%s has %d query heads over %d KV heads of size %d, not %d "
 		       "over %d of size %d", info->name, info->q_heads, info->kv_heads,
@@ -146,7 +146,7 @@ int64_t bench_session_repeats(const struct bench_session *s, const struct bench_
 {
 	const struct attn_shape heads = heads_of(shape);
 
-	return s->capture ? bench_source_repeats(capture_info(s->capture), &heads) : 0;
+	return s->capture ? bench_input_repeats(capture_info(s->capture), &heads) : 0;
 }
 
 void bench_session_print(const struct bench_session *s, const struct bench_shape *shape)
@@ -169,23 +169,23 @@ void bench_session_print(const struct bench_session *s, const struct bench_shape
 
 /* Inputs of the i-th layer for a shape.  Inputs read before serve again if they have its heads and
  * enough tokens. */
-static enum ar_status load_source(struct bench_session *s, int i, const struct bench_shape *shape,
-				  struct bench_source **out, struct ar_err *err)
+static enum ar_status load_input(struct bench_session *s, int i, const struct bench_shape *shape,
+				  struct bench_input **out, struct ar_err *err)
 {
-	bool last = i >= BENCH_SOURCES - 1;
-	struct bench_source *x = &s->source[last ? BENCH_SOURCES - 1 : i];
+	bool last = i >= BENCH_INPUTS - 1;
+	struct bench_input *x = &s->input[last ? BENCH_INPUTS - 1 : i];
 	const struct attn_shape want = heads_of(shape);
 
 	*out = x;
 	if (x->data && (!last || s->last_layer == i) && x->asked >= shape->context &&
 	    !memcmp(&x->shape, &want, sizeof want))
 		return AR_OK;
-	bench_source_release(x);
+	bench_input_release(x);
 	if (last)
 		s->last_layer = i;
 	return s->capture ?
-	       bench_source_capture(x, s->capture, s->layer[i], &want, shape->context, err) :
-	       bench_source_random(x, &want, shape->context, (uint64_t)s->a->seed, err);
+	       bench_input_capture(x, s->capture, s->layer[i], &want, shape->context, err) :
+	       bench_input_random(x, &want, shape->context, (uint64_t)s->a->seed, err);
 }
 
 /* ---- measurements ---- */
@@ -261,8 +261,8 @@ static enum ar_status run_layer(struct bench_session *s, int i, const char *meth
 				struct bench_sum *sum, struct ar_err *err)
 {
 	struct bench_prefill *p = NULL;
-	struct bench_source *x;
-	enum ar_status st = load_source(s, i, shape, &x, err);
+	struct bench_input *x;
+	enum ar_status st = load_input(s, i, shape, &x, err);
 
 	if (st)
 		return st;
@@ -362,14 +362,14 @@ enum ar_status bench_session_match(struct bench_session *s, const char *method,
 	struct match_job j = { .n_layer = s->n_layer, .shape = *shape, .span = span,
 			       .selected = goal.selected };
 	enum ar_status st = AR_OK;
-	struct bench_source *x;
+	struct bench_input *x;
 
 	j.shape.batch = 1;
 	j.p = calloc((size_t)s->n_layer, sizeof(*j.p));
 	if (!j.p)
 		return ar_nomem(err);
 	for (int i = 0; i < s->n_layer && !st; i++) {
-		st = load_source(s, i, shape, &x, err);
+		st = load_input(s, i, shape, &x, err);
 		if (!st)
 			st = bench_prefill_open(&j.p[i], s->device, method, &j.shape, x, err);
 	}

@@ -8,7 +8,7 @@
 #include "src/bench/bench_prefill.h"
 
 /* Layers whose inputs stay in memory.  Of further layers only the last one read does. */
-enum { BENCH_SOURCES = 16 };
+enum { BENCH_INPUTS = 16 };
 
 struct bench_session {
 	const struct bench_args *a;
@@ -16,7 +16,7 @@ struct bench_session {
 	struct capture *capture;	/* NULL: random inputs */
 	int *layer;			/* [n_layer] indices of captured layers; one if random */
 	int n_layer;
-	struct bench_source source[BENCH_SOURCES];	/* inputs read so far, data NULL: not read;
+	struct bench_input input[BENCH_INPUTS];	/* inputs read so far, data NULL: not read;
 							 * the last slot is for layer[last_layer] */
 	int last_layer;
 };
@@ -30,7 +30,7 @@ void bench_session_close(struct bench_session *s);
 
 /* Set shape's heads to those of one of tp GPUs.  Before, they are those of all GPUs in the paper's
  * model, or 0 without a model.  Options win; then the model, if there is no capture or it fits
- * (bench_source_fits()); then the capture. */
+ * (bench_input_fits()); then the capture. */
 enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 				   struct bench_shape *shape, struct ar_err *err);
 
