@@ -87,7 +87,7 @@ static enum ar_status run_one(struct bench *p, const char *method, const struct 
 			 .how = { .repeat = s->a->repeat, .seed = s->a->seed } };
 	const struct selection_count *c = &r.sum.count;
 	enum ar_status st = bench_session_run(&p->session, method, shape,
-					      (struct bench_span){ .last = true }, &r.sum, err);
+					      (struct bench_chunks){ .last = true }, &r.sum, err);
 
 	if (st) {
 		ar_err_prefix(err, "%s, batch %lld, chunk %lld, context %lld", method,

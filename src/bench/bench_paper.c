@@ -137,8 +137,8 @@ static void replace_attention(struct bench_sum *sum, const struct bench_sum *x)
 
 /* For a method that cannot be matched: measure attention over random blocks. */
 static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
-				 struct bench_span span, struct bench_goal goal, struct known *k,
-				 struct ar_err *err)
+				 struct bench_chunks chunks, struct bench_goal goal,
+				 struct known *k, struct ar_err *err)
 {
 	char text[BENCH_MATCH_TEXT], note[64];
 	struct bench_sum x;
@@ -149,7 +149,7 @@ static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
 		return AR_OK;
 	}
 	if (!st)
-		st = bench_session_run(&p->session, text, s, span, &x, err);
+		st = bench_session_run(&p->session, text, s, chunks, &x, err);
 	if (st)
 		return st;
 	replace_attention(&k->sum, &x);
@@ -165,15 +165,15 @@ static enum ar_status match(struct paper *p, const struct bench_shape *s, struct
 			    struct known *k, struct bench_match *m, struct ar_err *err)
 {
 	bool one = s->chunk == s->context;
-	const struct bench_span span = { p->t->sparsity && !one,
-					 (int)p->session.a->sample_chunks };
+	const struct bench_chunks chunks = { p->t->sparsity && !one,
+					     (int)p->session.a->sample_chunks };
 	struct bench_shape over = *s;
 	char note[64];
 	enum ar_status st;
 
 	if (one)
 		over.chunk = p->t->shape[p->t->n_shape - 1].chunk;
-	st = bench_session_match(&p->session, k->text, &over, span, goal, m, err);
+	st = bench_session_match(&p->session, k->text, &over, chunks, goal, m, err);
 	if (st || m->how == BENCH_MATCH_NONE)
 		return st;
 	snprintf(k->text, sizeof k->text, "%s", m->method);
@@ -201,7 +201,7 @@ static bool is_matched(const struct paper *p, const struct paper_row *r)
 static enum ar_status measure(struct paper *p, const struct paper_row *r, struct known *k,
 			      struct ar_err *err)
 {
-	const struct bench_span span = { p->t->last, (int)p->session.a->sample_chunks };
+	const struct bench_chunks chunks = { p->t->last, (int)p->session.a->sample_chunks };
 	struct bench_match m = { .how = BENCH_MATCH_STATED };
 	struct bench_goal goal;
 	struct bench_shape s;
@@ -218,9 +218,9 @@ static enum ar_status measure(struct paper *p, const struct paper_row *r, struct
 		k->sum.refused = st == AR_USAGE || st == AR_DATA;
 		return st;
 	}
-	st = bench_session_run(&p->session, k->text, &s, span, &k->sum, err);
+	st = bench_session_run(&p->session, k->text, &s, chunks, &k->sum, err);
 	if (!st && m.how == BENCH_MATCH_NONE)
-		st = run_random(p, &s, span, goal, k, err);
+		st = run_random(p, &s, chunks, goal, k, err);
 	if (!st && isnan(k->sparsity))
 		k->sparsity = bench_sparsity(&k->sum.count, goal.selected);
 	return st;

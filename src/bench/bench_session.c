@@ -219,9 +219,9 @@ static int count_chunks(const struct bench_shape *shape)
 	return (int)((shape->context + shape->chunk - 1) / shape->chunk);
 }
 
-static int count_samples(const struct bench_shape *shape, struct bench_span span)
+static int count_samples(const struct bench_shape *shape, struct bench_chunks chunks)
 {
-	return span.last ? 1 : bench_samples(count_chunks(shape), span.samples);
+	return chunks.last ? 1 : bench_samples(count_chunks(shape), chunks.samples);
 }
 
 /* A sample: the chunk [ctx, ctx + n), and how many chunks it stands for. */
@@ -229,22 +229,23 @@ struct place {
 	int ctx, n, weight;
 };
 
-static struct place place_of(const struct bench_shape *shape, struct bench_span span, int i)
+static struct place place_of(const struct bench_shape *shape, struct bench_chunks chunks, int i)
 {
-	struct bench_sample at = bench_sample_at(count_chunks(shape), span.samples, i);
-	int64_t ctx = span.last ? shape->context - shape->chunk : at.chunk * shape->chunk;
+	struct bench_sample at = bench_sample_at(count_chunks(shape), chunks.samples, i);
+	int64_t ctx = chunks.last ? shape->context - shape->chunk : at.chunk * shape->chunk;
 	int64_t left = shape->context - ctx, n = left < shape->chunk ? left : shape->chunk;
 
-	return (struct place){ (int)ctx, (int)n, span.last ? 1 : at.weight };
+	return (struct place){ (int)ctx, (int)n, chunks.last ? 1 : at.weight };
 }
 
 static enum ar_status run_chunks(struct bench_prefill *p, const struct bench_shape *shape,
-				 struct bench_span span, struct bench_sum *sum, struct ar_err *err)
+				 struct bench_chunks chunks, struct bench_sum *sum,
+				 struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < sum->n_sample && !st; i++) {
-		struct place at = place_of(shape, span, i);
+		struct place at = place_of(shape, chunks, i);
 		struct bench_core core;
 
 		if (ar_interrupted())
@@ -257,7 +258,7 @@ static enum ar_status run_chunks(struct bench_prefill *p, const struct bench_sha
 }
 
 static enum ar_status run_layer(struct bench_session *s, int i, const char *method,
-				const struct bench_shape *shape, struct bench_span span,
+				const struct bench_shape *shape, struct bench_chunks chunks,
 				struct bench_sum *sum, struct ar_err *err)
 {
 	struct bench_prefill *p = NULL;
@@ -270,7 +271,7 @@ static enum ar_status run_layer(struct bench_session *s, int i, const char *meth
 	if (st)
 		sum->refused = st == AR_USAGE || st == AR_DATA;
 	else
-		st = run_chunks(p, shape, span, sum, err);
+		st = run_chunks(p, shape, chunks, sum, err);
 	bench_prefill_close(p);
 	return st;
 }
@@ -292,18 +293,18 @@ enum ar_status bench_session_check(const char *method, const struct bench_shape 
 }
 
 enum ar_status bench_session_run(struct bench_session *s, const char *method,
-				 const struct bench_shape *shape, struct bench_span span,
+				 const struct bench_shape *shape, struct bench_chunks chunks,
 				 struct bench_sum *sum, struct ar_err *err)
 {
 	int n_chunk = count_chunks(shape);
 	struct bench_sum x = { .rel_l2 = NAN, .dense_l2 = NAN, .traced = true };
 	enum ar_status st;
 
-	x.n_chunk = span.last ? 1 : n_chunk;
-	x.n_sample = count_samples(shape, span);
+	x.n_chunk = chunks.last ? 1 : n_chunk;
+	x.n_sample = count_samples(shape, chunks);
 	st = bench_session_check(method, shape, &x.page_tok, &x.refused, err);
 	for (int i = 0; i < s->n_layer && s->device && !st; i++)
-		st = run_layer(s, i, method, shape, span, &x, err);
+		st = run_layer(s, i, method, shape, chunks, &x, err);
 	for (int i = 0; i < BENCH_PART_N; i++)
 		x.us[i] = s->device ? x.us[i] / s->n_layer : NAN;
 	x.core_us = s->device ? x.core_us / s->n_layer : NAN;
@@ -325,7 +326,7 @@ struct match_job {
 	struct bench_prefill **p;	/* [n_layer] */
 	int n_layer;
 	struct bench_shape shape;
-	struct bench_span span;
+	struct bench_chunks chunks;
 	bool selected;
 };
 
@@ -333,14 +334,14 @@ static enum ar_status sparsity_of(void *ctx, const char *method, double *sparsit
 				  struct ar_err *err)
 {
 	const struct match_job *j = ctx;
-	int n = count_samples(&j->shape, j->span);
+	int n = count_samples(&j->shape, j->chunks);
 	struct selection_count sum = { 0 }, x;
 	enum ar_status st = AR_OK;
 
 	for (int l = 0; l < j->n_layer && !st; l++) {
 		st = bench_prefill_use(j->p[l], method, err);
 		for (int i = 0; i < n && !st; i++) {
-			struct place at = place_of(&j->shape, j->span, i);
+			struct place at = place_of(&j->shape, j->chunks, i);
 
 			if (ar_interrupted())
 				return ar_fail(err, AR_INTERRUPTED, "interrupted");
@@ -355,11 +356,11 @@ static enum ar_status sparsity_of(void *ctx, const char *method, double *sparsit
 }
 
 enum ar_status bench_session_match(struct bench_session *s, const char *method,
-				   const struct bench_shape *shape, struct bench_span span,
+				   const struct bench_shape *shape, struct bench_chunks chunks,
 				   struct bench_goal goal, struct bench_match *out,
 				   struct ar_err *err)
 {
-	struct match_job j = { .n_layer = s->n_layer, .shape = *shape, .span = span,
+	struct match_job j = { .n_layer = s->n_layer, .shape = *shape, .chunks = chunks,
 			       .selected = goal.selected };
 	enum ar_status st = AR_OK;
 	struct bench_input *x;

@@ -35,7 +35,7 @@ enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 				   struct bench_shape *shape, struct ar_err *err);
 
 /* Which chunks of the prefill: the last one, or a number of samples, 0: all. */
-struct bench_span {
+struct bench_chunks {
 	bool last;
 	int samples;
 };
@@ -61,7 +61,7 @@ const char *bench_session_method(const struct bench_session *s, const char *meth
 enum ar_status bench_session_check(const char *method, const struct bench_shape *shape,
 				   int *page_tok, bool *refused, struct ar_err *err);
 enum ar_status bench_session_run(struct bench_session *s, const char *method,
-				 const struct bench_shape *shape, struct bench_span span,
+				 const struct bench_shape *shape, struct bench_chunks chunks,
 				 struct bench_sum *sum, struct ar_err *err);
 
 /* Sparsity in percent of the blocks before the chunks.  selected: before unions; else after them,
@@ -71,7 +71,7 @@ double bench_sparsity(const struct selection_count *c, bool selected);
 /* Turn the method's knob until over these chunks, and all layers, it leaves out as much as is
  * wanted.  Nothing is timed.  Not in a dry run. */
 enum ar_status bench_session_match(struct bench_session *s, const char *method,
-				   const struct bench_shape *shape, struct bench_span span,
+				   const struct bench_shape *shape, struct bench_chunks chunks,
 				   struct bench_goal goal, struct bench_match *out,
 				   struct ar_err *err);
 
