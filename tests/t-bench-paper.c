@@ -348,13 +348,13 @@ static void test_table(const struct paper_table *t)
 	is_str(paper_find(t->name) ? paper_find(t->name)->name : "", t->name, "%s can be found",
 	       t->name);
 	for (const struct paper_row *r = t->row; r->label; r++, n++)
-		for (int i = 0; i < t->n_shape; i++)
+		for (int i = 0; i < t->n_column; i++)
 			bad += r->figure[i] <= 0;	/* not a number is none */
 	ok(n > 0 && !bad, "%s has a figure for every row and column, or none", t->name);
-	bad = !t->title || !t->source || t->n_shape < 1 || t->n_shape > PAPER_COLS ||
+	bad = !t->title || !t->source || t->n_column < 1 || t->n_column > PAPER_COLS ||
 	      t->q_heads % t->kv_heads || t->kv_heads % t->tp;
-	for (int i = 0; i < t->n_shape; i++)
-		bad += t->shape[i].context % t->shape[i].chunk || t->shape[i].chunk % 128;
+	for (int i = 0; i < t->n_column; i++)
+		bad += t->column[i].context % t->column[i].chunk || t->column[i].chunk % 128;
 	ok(!bad, "%s has shapes of whole chunks and pages", t->name);
 }
 

@@ -90,8 +90,9 @@ static enum ar_status shape_at(const struct paper *p, int col, struct bench_shap
 	const struct paper_table *t = p->t;
 
 	*s = (struct bench_shape){ .q_heads = t->q_heads, .kv_heads = t->kv_heads,
-				   .head_dim = t->head_dim, .batch = t->shape[col].batch,
-				   .chunk = t->shape[col].chunk, .context = t->shape[col].context };
+				   .head_dim = t->head_dim, .batch = t->column[col].batch,
+				   .chunk = t->column[col].chunk,
+				   .context = t->column[col].context };
 	return bench_session_heads(&p->session, p->tp, s, err);
 }
 
@@ -172,7 +173,7 @@ static enum ar_status match(struct paper *p, const struct bench_shape *s, struct
 	enum ar_status st;
 
 	if (one)
-		over.chunk = p->t->shape[p->t->n_shape - 1].chunk;
+		over.chunk = p->t->column[p->t->n_column - 1].chunk;
 	st = bench_session_match(&p->session, k->text, &over, chunks, goal, m, err);
 	if (st || m->how == BENCH_MATCH_NONE)
 		return st;
@@ -243,7 +244,7 @@ static enum ar_status measured(struct paper *p, const struct paper_row *r, int c
 	st = measure(p, r, k, &own);
 	if (st && !k->sum.refused)
 		return ar_fail(err, st, "%s, context %lld: %s", r->method,
-			       (long long)p->t->shape[col].context, own.msg);
+			       (long long)p->t->column[col].context, own.msg);
 	p->n_off += !st && k->sum.off;
 	if (st)
 		snprintf(k->why, sizeof k->why, "%.255s", own.msg);
@@ -375,11 +376,11 @@ static enum ar_status run_table(struct paper *p, struct ar_err *err)
 	while (p->t->row[n_row].label)
 		n_row++;
 	/* Room for the methods of all rows, and dense, in every column. */
-	p->known = calloc((size_t)(n_row + 1) * (size_t)p->t->n_shape, sizeof *p->known);
+	p->known = calloc((size_t)(n_row + 1) * (size_t)p->t->n_column, sizeof *p->known);
 	if (!p->known)
 		return ar_nomem(err);
 	for (int i = 0; i < n_row; i++)
-		for (int c = 0; c < p->t->n_shape && !st; c++)
+		for (int c = 0; c < p->t->n_column && !st; c++)
 			st = run_cell(p, &p->t->row[i], c, err);
 	return st;
 }

@@ -33,7 +33,7 @@ extern const struct paper_quantity_info paper_quantities[];	/* by enum paper_qua
 
 enum { PAPER_COLS = 5 };
 
-struct paper_shape {
+struct paper_column {
 	int64_t batch, chunk, context;
 };
 
@@ -64,8 +64,8 @@ struct paper_table {
 	int q_heads, kv_heads, head_dim, n_layers;	/* of the model */
 	int tp;				/* GPUs that share the heads */
 	bool last;			/* the last chunk alone is measured */
-	const struct paper_shape *shape;	/* [n_shape] the columns */
-	int n_shape;
+	const struct paper_column *column;	/* [n_column] */
+	int n_column;
 	int first;			/* index in paper_row.figure of the first column */
 	double sparsity;		/* % that selectors leave out in every row, over the
 					 * measured chunks; 0: as the tables state */
