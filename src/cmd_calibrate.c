@@ -25,11 +25,11 @@ struct args {
 #define OFF(member) offsetof(struct args, member)
 static const struct opt own_opts[] = {
 	{ .name = "capture", .type = OPT_LIST, .off = OFF(captures), .arg = "FILE",
-	  .help = "captured Q, K and V to calibrate on, once for each file" },
+	  .help = "capture to calibrate on; repeat the option for more" },
 	{ .name = "output", .type = OPT_STR, .off = OFF(output), .arg = "FILE", .letter = 'o',
-	  .help = "write FILE" },
+	  .help = "file to write" },
 	{ .name = "tokens", .type = OPT_INT, .off = OFF(tokens), .arg = "N", .def = "0",
-	  .max = CAPTURE_MAX_TOK, .help = "use only the first N tokens of a capture, 0: all" },
+	  .max = CAPTURE_MAX_TOK, .help = "use only the first N tokens of each capture, 0: all" },
 	{ 0 }
 };
 

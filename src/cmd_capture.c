@@ -30,7 +30,7 @@ static const struct opt pack_opts[] = {
 	  .def = "9", .min = 1, .max = 22, .help = "zstd compression level" },
 	{ .name = "frame-tokens", .type = OPT_INT, .off = offsetof(struct pack_args, frame_tokens),
 	  .arg = "N", .def = "1024", .min = 1, .max = CAPTURE_MAX_TOK,
-	  .help = "tokens of a frame, the least that is read at a time" },
+	  .help = "tokens of a frame, the smallest unit that is read" },
 	{ 0 }
 };
 

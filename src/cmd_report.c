@@ -21,13 +21,13 @@ static const struct opt report_opts[] = {
 	  .min = 1, .max = 1e15, .help = "report this run only" },
 	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct report_args, format),
 	  .arg = "NAME", .def = "table", .choice = writer_names,
-	  .help = "how the tables are written" },
+	  .help = "output format" },
 	{ .name = "dialect", .type = OPT_ENUM, .off = offsetof(struct report_args, dialect),
 	  .arg = "TOOL", .def = "attnreplay", .choice = report_dialects,
-	  .help = "whose figures to report, as that tool defines and calls them" },
+	  .help = "report the figures of this tool, by its definitions and names" },
 	{ .name = "slo", .type = OPT_STR, .off = offsetof(struct report_args, slo), .arg = "LIST",
-	  .help = "limits that requests should keep, such as ttft:500ms,tpot:50ms,e2e:10s, "
-	  "else those given to the run" },
+	  .help = "latency limits for goodput, such as ttft:500ms,tpot:50ms,e2e:10s; if not given, "
+		  "those of each run" },
 	{ .name = NULL }
 };
 

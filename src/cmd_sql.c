@@ -19,9 +19,9 @@ struct sql_args {
 static const struct opt sql_opts[] = {
 	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct sql_args, format),
 	  .arg = "NAME", .def = "table", .choice = writer_names,
-	  .help = "how the rows are written" },
+	  .help = "output format" },
 	{ .name = "views", .type = OPT_FLAG, .off = offsetof(struct sql_args, views),
-	  .help = "print the SQL that makes the views in sqlite3" },
+	  .help = "print the SQL that creates the views, for use in sqlite3" },
 	{ .name = NULL }
 };
 

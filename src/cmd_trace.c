@@ -32,7 +32,7 @@ static const struct opt own_opts[] = {
 	  .letter = 'n', .def = "10", .min = 1, .max = 1e15,
 	  .help = "print the first N requests (head)" },
 	{ .name = "histogram", .type = OPT_FLAG, .off = offsetof(struct args, histogram),
-	  .help = "draw lengths and load as on a terminal (info)" },
+	  .help = "draw histograms of lengths and load, even if the output is no terminal (info)" },
 	{ 0 }
 };
 

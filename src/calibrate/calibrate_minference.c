@@ -280,12 +280,13 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 #define OFF(member) offsetof(struct args, member)
 static const struct opt opts[] = {
 	{ .name = "from", .type = OPT_INT, .off = OFF(from), .arg = "N", .def = "2500",
-	  .max = CAPTURE_MAX_TOK, .help = "judge by the rows from position N on" },
+	  .max = CAPTURE_MAX_TOK, .help = "score the candidates on the rows from position N on" },
 	{ .name = "layers", .type = OPT_INT, .off = OFF(layers), .arg = "N", .def = "0",
 	  .max = CAPTURE_MAX_LAYER + 1,
-	  .help = "of the model; others get the nearest one's, 0: up to the last captured" },
+	  .help = "write N layers; those not captured get the nearest captured layer's patterns; "
+		  "0: up to the last captured" },
 	{ .name = "as-published", .type = OPT_FLAG, .off = OFF(as_published), .def = "0",
-	  .help = "write vertical_and_slash instead of the other patterns" },
+	  .help = "replace every other pattern by vertical_and_slash, as the published files do" },
 	{ 0 }
 };
 

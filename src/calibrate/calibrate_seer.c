@@ -222,13 +222,13 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 #define OFF(member) offsetof(struct args, member)
 static const struct opt opts[] = {
 	{ .name = "steps", .type = OPT_INT, .off = OFF(steps), .arg = "N", .def = "500",
-	  .max = 1 << 30, .help = "descend N steps from a random gate" },
+	  .max = 1 << 30, .help = "train a random gate for N steps" },
 	{ .name = "rate", .type = OPT_REAL, .off = OFF(rate), .arg = "X", .def = "0.001", .max = 1,
 	  .help = "the largest learning rate" },
 	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
-	  .help = "of the random gate" },
+	  .help = "seed of the random gate" },
 	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
-	  .help = "take RoPE from this model where no capture says what it was" },
+	  .help = "take RoPE from this model if no capture states it" },
 	{ 0 }
 };
 

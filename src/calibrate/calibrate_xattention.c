@@ -182,11 +182,12 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 #define OFF(member) offsetof(struct args, member)
 static const struct opt opts[] = {
 	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.9", .max = 1,
-	  .help = "find the blocks that hold a share X of the true attention mass" },
+	  .help = "find thresholds that keep the blocks with a share X of the true attention "
+		  "mass" },
 	{ .name = "stride", .type = OPT_ENUM, .off = OFF(stride), .arg = "N", .def = "8",
-	  .choice = strides, .help = "of the method that reads the table: 4, 8 or 16" },
+	  .choice = strides, .help = "stride of the method that will read the table" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
-	  .choice = blocks, .help = "tokens of its blocks" },
+	  .choice = blocks, .help = "tokens of a block of that method" },
 	{ 0 }
 };
 

@@ -46,7 +46,7 @@ static const struct opt params[] = {
 	{ .name = "per", .type = OPT_ENUM, .off = OFF(per), .arg = "WHAT", .def = "head",
 	  .choice = pers, .help = "draw for each query block and head, or once for a KV head" },
 	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
-	  .help = "of the draws" },
+	  .help = "seed of the draws" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
