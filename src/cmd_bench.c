@@ -150,8 +150,9 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	while (m->name && (!argc || strcmp(argv[0], m->name)))
 		m++;
 	if (!m->name)
-		return ar_fail(err, AR_USAGE, "want what to measure: the first argument is "
-			       "attention, method or paper");
+		return ar_fail(err, AR_USAGE, "%s%s%s; want attention, method or paper",
+			       argc ? "unknown mode '" : "no mode given", argc ? argv[0] : "",
+			       argc ? "'" : "");
 	argc--, argv++;
 	choose(m->bit, &a, g);
 	st = opt_init(g, err);

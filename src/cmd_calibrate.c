@@ -41,9 +41,9 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 {
 	if (a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim)
 		return AR_OK;
-	return ar_fail(err, AR_DATA, "%s and %s are not of the same model: %d, %d heads of %d and "
-		       "%d, %d heads of %d", a->name, b->name, a->q_heads, a->kv_heads,
-		       a->head_dim, b->q_heads, b->kv_heads, b->head_dim);
+	return ar_fail(err, AR_DATA, "%s has %d query heads over %d KV heads of size %d, %s has "
+		       "%d over %d of size %d; give captures of one model", b->name, b->q_heads,
+		       b->kv_heads, b->head_dim, a->name, a->q_heads, a->kv_heads, a->head_dim);
 }
 
 static enum ar_status open_all(struct calib_input *in, const struct opt_list *path,
@@ -95,8 +95,8 @@ static enum ar_status find(const char *name, const struct calibrator **out, stru
 			n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "",
 					      calibrators[i]->name);
 	}
-	return ar_fail(err, AR_USAGE, "%s%s%s: the first argument is one of %s",
-		       name ? "no calibration '" : "no selector", name ? name : "",
+	return ar_fail(err, AR_USAGE, "%s%s%s; want one of %s",
+		       name ? "unknown selector '" : "no selector given", name ? name : "",
 		       name ? "'" : "", names);
 }
 

@@ -186,13 +186,15 @@ static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
 
 	if (!v)
 		return ar_fail(err, AR_USAGE, "%s%s%s; want info, pack, verify or unpack",
-			       argc ? "unknown form '" : "no form given", argc ? argv[0] : "",
+			       argc ? "unknown action '" : "no action given", argc ? argv[0] : "",
 			       argc ? "'" : "");
 	if (argc - 1 != v->operands)
 		return ar_fail(err, AR_USAGE, "capture %s takes %d file%s, not %d", v->name,
 			       v->operands, v->operands > 1 ? "s" : "", argc - 1);
 	if (g->given && !v->options)
-		return ar_fail(err, AR_USAGE, "capture %s takes no options", v->name);
+		return ar_fail(err, AR_USAGE, "capture %s takes no options; they are for capture "
+			       "pack",
+			       v->name);
 	st = capture_open(&c, argv[1], err);
 	if (st)
 		return st;

@@ -54,8 +54,11 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
-	if (!st && argc != 1)
-		st = ar_fail(err, AR_USAGE, "want one database; try 'attnreplay report --help'");
+	if (!st && !argc)
+		st = ar_fail(err, AR_USAGE, "no database given; try 'attnreplay report --help'");
+	if (!st && argc > 1)
+		st = ar_fail(err, AR_USAGE, "unexpected operand '%s'; report takes one database",
+			     argv[1]);
 	if (!st)
 		st = report(argv[0], &a, err);
 	opt_release(g);

@@ -63,7 +63,7 @@ static enum ar_status run_one(sqlite3 *db, const char **p, struct document *d,
 	if (sqlite3_prepare_v2(db, *p, -1, &q, p))
 		st = writer_fail(db, err);
 	else if (q && !sqlite3_stmt_readonly(q))
-		st = ar_fail(err, AR_USAGE, "this statement writes; only queries are run");
+		st = ar_fail(err, AR_USAGE, "this statement would write; sql runs queries only");
 	else if (q && sqlite3_column_count(q))
 		st = writer_query(d, q, err);
 	sqlite3_finalize(q);

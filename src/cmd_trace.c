@@ -308,8 +308,8 @@ static enum ar_status check_options(const struct opt_group *g, const struct verb
 	for (int i = 0; i < N_VERBS; i++)
 		for (const char *const *o = verbs[i].opt; *o; o++)
 			if (opt_given(g, *o) && !takes(v, *o))
-				return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'",
-					       *o, v->name);
+				return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'; "
+					       "leave it out", *o, v->name);
 	return AR_OK;
 }
 
@@ -320,8 +320,11 @@ static enum ar_status run_verb(const struct opt_group *g, const struct args *a, 
 	struct trace *t = NULL;
 	enum ar_status st;
 
-	if (argc < 1 || argc > 2)
-		return ar_fail(err, AR_USAGE, "want info, convert, head or synth, and one FILE");
+	if (!argc)
+		return ar_fail(err, AR_USAGE, "no action given; want info, convert, head or synth");
+	if (argc > 2)
+		return ar_fail(err, AR_USAGE, "unexpected operand '%s'; trace takes one FILE",
+			       argv[2]);
 	while (v < verbs + N_VERBS && strcmp(v->name, argv[0]))
 		v++;
 	if (v == verbs + N_VERBS)
@@ -333,7 +336,7 @@ static enum ar_status run_verb(const struct opt_group *g, const struct args *a, 
 	if (argc == 2)
 		st = trace_read(&t, argv[1], &a->trace, err);
 	else if (!v->may_lack_file)
-		st = ar_fail(err, AR_USAGE, "trace %s: want one FILE", v->name);
+		st = ar_fail(err, AR_USAGE, "trace %s needs a FILE", v->name);
 	if (!st && a->output && strcmp(a->output, "-"))
 		st = put_file(v, t, a, err);
 	else if (!st)

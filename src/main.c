@@ -118,7 +118,7 @@ int main(int argc, char **argv)
 	if (fflush(stdout) || ferror(stdout) || fclose(stdout)) {
 		if (!st)
 			st = ar_fail(&err, AR_IO, "cannot write standard output: %s",
-				     errno ? strerror(errno) : "what was written before is lost");
+				     errno ? strerror(errno) : "earlier output is lost");
 	}
 	if (st)
 		log_line(LOG_ERROR, "%s", err.msg);

@@ -303,7 +303,7 @@ static void test_no_rope(void)
 	bench_input_release(&s);
 	is_int(bench_input_capture(&s, c, 0, &half, 2113, &err), AR_DATA,
 	       "to repeat them its RoPE must be known");
-	ok(strstr(err.msg, "does not say its RoPE, without which it cannot be repeated"),
+	ok(strstr(err.msg, "does not state its RoPE, which a context longer"),
 	   "and the message says so");
 	capture_close(c);
 	remove(path);

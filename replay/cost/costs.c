@@ -63,9 +63,9 @@ static enum ar_status find_run(struct reader *r, struct ar_err *err)
 	sqlite3_finalize(q);
 	if (st || n == 1)
 		return st;
-	return n ? ar_fail(err, AR_USAGE, "%s: %" PRId64 " runs are done; name one of them, as in "
+	return n ? ar_fail(err, AR_USAGE, "%s: %" PRId64 " finished runs; name one of them, as in "
 			   "%s:%" PRId64, r->path, n, r->path, r->run) :
-		   ar_fail(err, AR_USAGE, "%s: no run is done; take one that came to its end",
+		   ar_fail(err, AR_USAGE, "%s: no finished run; give a database that has one",
 			   r->path);
 }
 
@@ -159,7 +159,7 @@ static enum ar_status read_run(const struct reader *r, struct costs *c, struct a
 	}
 	if (!st && (c->run.num_blocks < 2 || c->run.num_blocks > UINT32_MAX ||
 		    c->run.block_tok < 1 || c->run.block_tok > UINT32_MAX))
-		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has a pool that cannot be", r->path,
+		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has an impossible KV pool", r->path,
 			     r->run);
 out:
 	sqlite3_finalize(q);
@@ -207,7 +207,7 @@ static enum ar_status read_iterations(const struct reader *r, struct cost_table 
 			st = cost_table_add(t, &s, cost, err);
 		else
 			st = ar_fail(err, AR_DATA, "%s: run %" PRId64 ": iteration %" PRId64
-				     " has figures that cannot be", r->path, r->run,
+				     " has impossible figures", r->path, r->run,
 				     (int64_t)sqlite3_column_int64(q, 0));
 	}
 	if (!st && rc != SQLITE_DONE)

@@ -177,7 +177,7 @@ static enum ar_status run_ceilings(struct bench *b, struct ar_err *err)
 	enum ar_status st = bench_product(b->device, CEILING, &product.r, err);
 
 	if (st == AR_NODEV) {
-		log_warn("%s; there is no ceiling for TFLOP/s", err->msg);
+		log_warn("%s; without a ceiling for TFLOP/s", err->msg);
 		st = AR_OK;
 	}
 	if (!st)
@@ -360,8 +360,8 @@ static enum ar_status open_cases(struct bench *b, struct ar_err *err)
 	const char *path = b->a->cases;
 
 	if (b->grid.given)
-		return ar_fail(err, AR_USAGE, "--cases says all shapes; leave out --batch, --chunk "
-			       "and --context");
+		return ar_fail(err, AR_USAGE, "--cases replaces --batch, --chunk and --context; "
+			       "leave them out");
 	b->cases = strcmp(path, "-") ? fopen(path, "r") : stdin;
 	return b->cases ? AR_OK : ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 }
@@ -390,8 +390,8 @@ static enum ar_status run_line(struct bench *b, char *line, struct ar_err *err)
 	if (!st)
 		st = each_case(b, check_case, err);
 	if (!st && b->n_case == n_case)
-		st = ar_fail(err, AR_USAGE, "there is nothing to select from: the context must be "
-			     "longer than the chunk");
+		st = ar_fail(err, AR_USAGE, "nothing to select from: the context must be at least "
+			     "128 tokens longer than the chunk");
 	return st ? st : each_case(b, run_case, err);
 }
 
@@ -450,7 +450,7 @@ enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err)
 	if (!st)
 		st = a->cases ? each_line(&b, err) : each_case(&b, run_case, err);
 	if (!st && b.n_off)
-		st = ar_fail(err, AR_CUDA, "%d rows are not near the reference (rel L2 above %g, "
+		st = ar_fail(err, AR_CUDA, "%d rows differ from the reference (rel L2 above %g, "
 			     "or bits off above %g): do not trust them", b.n_off, rel_l2_most,
 			     bits_off_most);
 out:

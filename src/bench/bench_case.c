@@ -36,18 +36,19 @@ enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape 
 	int64_t keys = keys_of(what, s), blocks = (keys + s->page_tok - 1) / s->page_tok;
 
 	if (s->q_heads % s->kv_heads)
-		return ar_fail(err, AR_USAGE, "%lld query heads do not divide by %lld KV heads",
+		return ar_fail(err, AR_USAGE, "%lld query heads are no multiple of %lld KV heads",
 			       (long long)s->q_heads, (long long)s->kv_heads);
 	if (s->chunk > s->context)
 		return ar_fail(err, AR_USAGE, "a chunk of %lld tokens is longer than the context "
 			       "of %lld, which includes it", (long long)s->chunk,
 			       (long long)s->context);
 	if (what == BENCH_PAST && s->context % s->page_tok)
-		return ar_fail(err, AR_USAGE, "a past of %lld tokens is not whole blocks of %lld",
+		return ar_fail(err, AR_USAGE, "case past: a context of %lld tokens is no multiple "
+			       "of the block size, %lld",
 			       (long long)s->context, (long long)s->page_tok);
 	if (blocks > most_blocks)
-		return ar_fail(err, AR_USAGE, "a context of %lld tokens is too long, %lld are the "
-			       "most", (long long)keys, (long long)(most_blocks * s->page_tok));
+		return ar_fail(err, AR_USAGE, "a context of %lld tokens is too long; want at most "
+			       "%lld", (long long)keys, (long long)(most_blocks * s->page_tok));
 	if (s->batch * blocks > most / (s->page_tok * s->kv_heads) ||
 	    s->batch * s->chunk > most / (s->q_heads * s->head_dim))
 		return ar_fail(err, AR_USAGE, "batch %lld, chunk %lld, context %lld: too large; "

@@ -135,9 +135,9 @@ enum ar_status bench_input_capture(struct bench_input *s, struct capture *c, int
 	if (!st && !piece)
 		st = ar_nomem(err);
 	if (!st && needs_rope && !(info->rope.theta > 0))
-		st = ar_fail(err, AR_DATA, "%s: does not say its RoPE, without which it cannot be "
-			     "%s; pack it with its rope_theta", info->name,
-			     info->rope_applied ? "repeated" : "used");
+		st = ar_fail(err, AR_DATA, "%s: does not state its RoPE, which %s needs; pack it "
+			     "with its rope_theta", info->name, info->rope_applied ?
+			     "a context longer than the capture" : "a capture before RoPE");
 	if (st)
 		goto out;
 	s->repeats = bench_input_repeats(info, shape);

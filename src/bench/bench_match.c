@@ -29,7 +29,8 @@ struct search {
 
 static enum ar_status too_long(const char *method, struct ar_err *err)
 {
-	return ar_fail(err, AR_USAGE, "method '%.40s...' is too long to be changed", method);
+	return ar_fail(err, AR_USAGE, "method '%.40s...' is too long to tune; shorten its "
+		       "paths", method);
 }
 
 /* The method with its knob at x: later values hold. */

@@ -203,7 +203,7 @@ enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 	bench_table_heads(&p.table);
 	st = each_shape(&p, run_shape, err);
 	if (!st && p.n_off)
-		st = ar_fail(err, AR_CUDA, "%d rows are not near double precision: do not trust "
+		st = ar_fail(err, AR_CUDA, "%d rows differ from double precision: do not trust "
 			     "them", p.n_off);
 out:
 	st = bench_table_close(&p.table, st, err);

@@ -413,7 +413,7 @@ static void print_head(const struct paper *p, const struct bench_shape *s)
 	else
 		puts("chunks: all of each prefill");
 	if (p->session.a->match)
-		printf("matched: what is left out is within %.0f points of what is stated\n",
+		printf("matched: sparsity is within %.0f percentage points of the stated one\n",
 		       bench_match_near);
 	for (const struct paper_row *r = t->row; r->label; r++) {
 		if (!(seen >> r->what & 1))
@@ -454,16 +454,16 @@ enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 	enum ar_status st;
 
 	if (!a->table)
-		return ar_fail(err, AR_USAGE, "no table to compare with; add --table NAME, "
-			       "'--table list' lists them");
+		return ar_fail(err, AR_USAGE, "no table given; name one with --table NAME; "
+			       "'--table list' lists the tables");
 	if (!strcmp(a->table, "list")) {
 		list_tables();
 		return AR_OK;
 	}
 	p.t = paper_find(a->table);
 	if (!p.t)
-		return ar_fail(err, AR_USAGE, "--table '%s': there is none; '--table list' lists "
-			       "them", a->table);
+		return ar_fail(err, AR_USAGE, "unknown table '%s'; '--table list' lists the "
+			       "tables", a->table);
 	p.tp = a->tp ? a->tp : p.t->tp;
 	st = bench_session_open(&p.session, a, err);
 	if (!st)
@@ -481,7 +481,7 @@ enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 	if (!st && !p.table.lines)
 		print_skipped(&p);
 	if (!st && p.n_off)
-		st = ar_fail(err, AR_CUDA, "%d outputs are not near double precision: do not trust "
+		st = ar_fail(err, AR_CUDA, "%d outputs differ from double precision: do not trust "
 			     "these rows", p.n_off);
 out:
 	st = bench_table_close(&p.table, st, err);

@@ -9,8 +9,8 @@
 /* X(NAME, name, unit, text) */
 #define PAPER_QUANTITY_MAP(X)                                                               \
 	X(CALL,     "call",     "ms", "attention of one layer and chunk, mean over the prefill") \
-	X(SPEEDUP,  "speedup",  "x",  "dense attention over the method")                    \
-	X(KERNEL,   "kernel",   "x",  "attention kernel of dense attention over the method's") \
+	X(SPEEDUP,  "speedup",  "x",  "time of dense attention over the method's")          \
+	X(KERNEL,   "kernel",   "x",  "time of dense attention's kernel over the method's") \
 	X(SELECT,   "select",   "ms", "the selector in one layer, chunks added up")         \
 	X(METADATA, "metadata", "ms", "unions and lists of one layer and chunk")            \
 	X(COPY,     "copy",     "ms", "copies of one layer and chunk")                      \

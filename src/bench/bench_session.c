@@ -111,8 +111,9 @@ static enum ar_status check_capture(const struct capture_info *info,
 
 	if (bench_input_fits(info, &rank))
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "%s has %d query heads over %d KV heads of size %d, not %d "
-		       "over %d of size %d", info->name, info->q_heads, info->kv_heads,
+	return ar_fail(err, AR_USAGE, "%s has %d query heads over %d KV heads of size %d, which "
+		       "cannot make %d over %d of size %d; change --q-heads, --kv-heads, "
+		       "--head-dim or --tp", info->name, info->q_heads, info->kv_heads,
 		       info->head_dim, rank.q_heads, rank.kv_heads, rank.head_dim);
 }
 
@@ -124,8 +125,8 @@ enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 		return ar_fail(err, AR_USAGE, "head size %lld: the kernels take 64, 128 and 256",
 			       (long long)shape->head_dim);
 	if (shape->q_heads % tp || shape->kv_heads % tp)
-		return ar_fail(err, AR_USAGE, "--tp %lld: %lld query heads over %lld KV heads do "
-			       "not divide by it", (long long)tp, (long long)shape->q_heads,
+		return ar_fail(err, AR_USAGE, "--tp %lld: does not divide %lld query heads and "
+			       "%lld KV heads", (long long)tp, (long long)shape->q_heads,
 			       (long long)shape->kv_heads);
 	shape->q_heads /= tp;
 	shape->kv_heads /= tp;

@@ -261,8 +261,8 @@ static enum ar_status check(const struct args *a, const struct calib_input *in, 
 		int64_t n = calib_tokens(in, in->capture[i]);
 
 		if (n <= a->from)
-			return ar_fail(err, AR_USAGE, "%s: no row of %" PRId64 " counts from %"
-				       PRId64 " on; lower --from",
+			return ar_fail(err, AR_USAGE, "%s: no row to score: of %" PRId64 " tokens "
+				       "none is at %" PRId64 " or later; lower --from",
 				       capture_info(in->capture[i])->name, n, a->from);
 	}
 	return AR_OK;

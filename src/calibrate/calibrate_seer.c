@@ -137,8 +137,8 @@ static enum ar_status find_rope(const struct args *a, const struct calib_input *
 			return AR_OK;
 		}
 	if (!a->model)
-		return ar_fail(err, AR_USAGE, "%s does not say how Q and K were turned; add "
-			       "--model NAME", capture_info(*in->capture)->name);
+		return ar_fail(err, AR_USAGE, "%s: does not state its RoPE; add --model NAME",
+			       capture_info(*in->capture)->name);
 	st = model_load(&m, a->model, err);
 	if (st)
 		return st;

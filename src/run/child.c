@@ -54,8 +54,10 @@ static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
 	if (n != sizeof res)
-		return ar_fail(err, AR_IO, "the process of method '%s' ended early, by signal %d",
-			       r->method[i]->name, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+		return ar_fail(err, AR_IO, "the process of method '%s' ended without a result, %s "
+			       "%d", r->method[i]->name,
+			       WIFSIGNALED(status) ? "by signal" : "with exit status",
+			       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	*err = res.err;
 	r->backend = res.backend;
 	r->limits.num_blocks = res.num_blocks;

@@ -128,7 +128,7 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 	if (!st)
 		st = trace_read(&r->trace, r->o.trace, &r->o.trace_args, err);
 	if (!st && r->o.arrival.loop == LOOP_SESSIONS && !r->trace->n_session)
-		st = ar_fail(err, AR_USAGE, "%s: no sessions to wait for; replay it with --loop "
+		st = ar_fail(err, AR_USAGE, "%s: the trace has no sessions; replay it with --loop "
 			     "open or users", r->trace->name);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);

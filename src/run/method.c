@@ -56,12 +56,12 @@ static enum ar_status open_auto(struct run *r, struct ar_err *err)
 			r->backend = cuda;
 		if (st != AR_NODEV)
 			return st;
-		log_info("%s; taking backend cpu", err->msg);
+		log_info("%s; using backend cpu", err->msg);
 		prof_close(r->prof);
 		r->prof = NULL;
 	}
 	if (!cpu)
-		return ar_fail(err, AR_NODEV, "no backend that runs kernels in this program; take "
+		return ar_fail(err, AR_NODEV, "this program has no backend that runs kernels; use "
 			       "--backend cost");
 	r->backend = cpu;
 	return open_as(r, cpu, err);
@@ -125,8 +125,9 @@ static enum ar_status size_pool(struct run *r, struct ar_err *err)
 		return ar_fail(err, AR_USAGE, "no room for KV blocks; lower "
 			       "--max-num-batched-tokens or take a smaller model");
 	if (r->limits.num_blocks && n < r->limits.num_blocks)
-		log_warn("this method leaves room for %" PRId64 " KV blocks, the one before "
-			 "for %" PRId64, n, r->limits.num_blocks);
+		log_warn("method '%s' leaves room for %" PRId64 " KV blocks, not %" PRId64
+			 "; its schedule and later ones may differ from those before",
+			 r->env.method->name, n, r->limits.num_blocks);
 	if (!r->limits.num_blocks || n < r->limits.num_blocks)
 		r->limits.num_blocks = n;
 	return AR_OK;

@@ -101,7 +101,7 @@ static const struct opt sched_opts[] = {
 		  "or one block each in turn (equal)", .scope = POLICY_CHUNKS },
 	{ .name = "watermark", .type = OPT_REAL, .off = AT(limits.watermark), .arg = "SHARE",
 	  .max = 0.99,
-	  .help = "share of the KV blocks to leave free at admission; the policy's own if not given",
+	  .help = "share of KV blocks to leave free at admission; the policy's own if not given",
 	  .scope = POLICY_WATERMARK },
 	{ .name = "async-scheduling", .type = OPT_FLAG, .off = AT(limits.async),
 	  .help = "schedule an iteration while the previous one still runs",
@@ -217,7 +217,7 @@ static enum ar_status check_limits(struct run_options *o, struct ar_err *err)
 	if (opt_given(o->group, "max-num-seqs"))
 		return ar_fail(err, AR_USAGE,
 			       "max-num-seqs %" PRId64 " exceeds max-num-batched-tokens "
-			       "%" PRId64 "; running requests would starve",
+			       "%" PRId64 ": some running requests would get no token; lower it",
 			       l->max_seqs, l->max_batched_tok);
 	l->max_seqs = l->max_batched_tok;
 	return AR_OK;
@@ -235,7 +235,7 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 			       "use --backend cpu or cost, or build it with CUDA");
 	if (run_options_costs(o) && strcmp(o->backend, "cost"))
 		return ar_fail(err, AR_USAGE,
-			       "costs are for --backend cost; add it or leave them out");
+			       "--costs needs --backend cost; add it, or leave --costs out");
 	if (strcmp(o->backend, "auto") && !backend_find(o->backend)) {
 		for (int i = 0; backends[i] && n < sizeof all; i++)
 			n += (size_t)snprintf(all + n, sizeof all - n, ", %s", backends[i]->name);

@@ -158,15 +158,15 @@ static enum ar_status check_methods(char *const *name, size_t n, const struct se
 		st = method_parse(&m, name[i], err);
 		if (!st && a->scores && !m->selector->scores)
 			st = ar_fail(err, AR_USAGE,
-				     "method '%s': selector '%s' has no scores to show", name[i],
-				     m->selector->name);
+				     "method '%s': selector '%s' has no scores; leave out "
+				     "--scores", name[i], m->selector->name);
 		method_free(m);
 	}
 	if (!st && a->scores && !a->json)
-		st = ar_fail(err, AR_USAGE, "scores go into the JSON: add --json FILE");
+		st = ar_fail(err, AR_USAGE, "--scores adds to the JSON; add --json FILE");
 	if (!st && a->scores && a->backend)
-		st = ar_fail(err, AR_USAGE,
-			     "scores are those of the references: use --backend cpu");
+		st = ar_fail(err, AR_USAGE, "--scores has no effect with --backend cuda; use "
+			     "--backend cpu");
 	return st;
 }
 
@@ -221,7 +221,7 @@ enum ar_status select_run(const struct select_args *a, struct ar_err *err)
 	if (!st)
 		st = check_methods(method, n, a, err);
 	if (!st && !b)
-		st = ar_fail(err, AR_NODEV, "backend %s: this program was built without CUDA; take "
+		st = ar_fail(err, AR_NODEV, "backend %s: this program was built without CUDA; use "
 			     "--backend cpu", select_backends[a->backend]);
 	if (!st)
 		st = look_at_all(a, method, n, err);
