@@ -444,7 +444,7 @@ out:
 	return st;
 }
 
-/* The cases that bench_check_rows() knows, by the shape of the selection. */
+/* The case by which bench_check_rows() checks a selection, by the selection's shape. */
 static const struct {
 	unsigned shape;
 	enum bench_what what;

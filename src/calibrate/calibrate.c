@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What calibrations share: layers of captures, their attention, and threads. */
+/* Shared by the calibrations: layers of captures, their attention, and threads. */
 #include "config.h"
 #include "src/calibrate/calibrate.h"
 

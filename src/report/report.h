@@ -24,7 +24,7 @@ struct report {
 	const char *path;	/* of db, for messages */
 	int64_t run;		/* 0: all */
 	const char *dialect;	/* one of report_dialects */
-	const char *slo;	/* limits for every run, NULL: those that each run was given */
+	const char *slo;	/* limits for every run, NULL: the limits given to each run */
 };
 
 /* Write the report to d, whose writer and file the caller set.  AR_USAGE: there is no such run, or

@@ -42,7 +42,8 @@ extern const char *const writer_names[];		/* the same, for an option's choice */
  * database is damaged; AR_INTERRUPTED. */
 enum ar_status writer_query(struct document *d, sqlite3_stmt *q, struct ar_err *err);
 
-/* The error of a statement that could not be prepared, with the same statuses. */
+/* The error of a statement that could not be prepared.  The statuses are those of
+ * writer_query(). */
 enum ar_status writer_fail(sqlite3 *db, struct ar_err *err);
 void writer_finish(struct document *d);
 

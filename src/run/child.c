@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the child writes to the pipe: how its run ended. */
+/* How a run ended: the child writes it to the pipe. */
 struct child_result {
 	enum ar_status st;
 	struct ar_err err;

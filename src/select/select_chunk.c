@@ -18,7 +18,7 @@ void select_chunk_release(struct select_chunk *c)
 	free(c->captured);
 }
 
-/* What the capture alone says of its model. */
+/* A model from what the capture alone states, for want of --model. */
 static enum ar_status model_of_capture(struct model *m, const struct capture_info *info,
 				       struct ar_err *err)
 {
