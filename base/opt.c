@@ -372,7 +372,8 @@ static enum ar_status load_line(struct opt_group *g, char *line, struct ar_err *
 	if (!o)
 		return unknown(g, name, "", strlen(name), err);
 	if (o->type == OPT_JOB)
-		return ar_fail(err, AR_USAGE, "a job file names no other; write its lines here");
+		return ar_fail(err, AR_USAGE, "a job file cannot name another; write its lines "
+			       "here");
 	if (!value && o->type != OPT_FLAG)
 		return ar_fail(err, AR_USAGE, "option '%s' needs a value", name);
 	return set(in, o, value ? value : "1", FROM_JOB, err);

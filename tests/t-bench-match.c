@@ -10,7 +10,7 @@
 
 #include "kernels/methods/method.h"
 #include "src/bench/bench_match.h"
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"

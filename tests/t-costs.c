@@ -699,7 +699,7 @@ static void test_refusals(void)
 	struct costs *c;
 	char text[400];
 
-	snprintf(text, sizeof text, ": 3 runs are done; name one of them, as in %s:3", path);
+	snprintf(text, sizeof text, ": 3 finished runs; name one of them, as in %s:3", path);
 	refuses("", AR_USAGE, text, "one of several runs without a name");
 	snprintf(text, sizeof text, ": no run 9; 'attnreplay report %s' lists the runs", path);
 	refuses(":9", AR_USAGE, text, "a run that is not there");

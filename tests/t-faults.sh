@@ -250,7 +250,7 @@ job 'an empty value is no value'    '\ntrace =\n'    "2: trace '': want a value"
 job 'a value without a name'        '= 3\n'          "1: unknown option ''"
 job 'a value out of range'          'block-size=0\n' "1: block-size '0': want an integer from 1 "\
 "to 1048576"
-job 'a job file in a job file'      'job = x.job\n'  "1: a job file names no other; write "\
+job 'a job file in a job file'      'job = x.job\n'  "1: a job file cannot name another; write "\
 "its lines here"
 job 'bytes that are no text'        'seed=1\000\n'   '1: a NUL byte; job files are text'
 

@@ -168,8 +168,9 @@ ok 'an unknown run is wrong usage'   fails 2 "no run 9" "$ATTNREPLAY" report --r
 ok 'run 0 is wrong usage'            fails 2 "run '0': want" "$ATTNREPLAY" report --run 0 "$db"
 ok 'a missing file is bad data' \
 	fails 3 "$tmp/none: No such file" "$ATTNREPLAY" report "$tmp/none"
-ok 'no database is wrong usage'      fails 2 'want one database' "$ATTNREPLAY" report
-ok 'two are wrong usage'             fails 2 'want one database' "$ATTNREPLAY" report "$db" "$db"
+ok 'no database is wrong usage'      fails 2 'no database given' "$ATTNREPLAY" report
+ok 'two are wrong usage'             fails 2 'report takes one database' \
+	"$ATTNREPLAY" report "$db" "$db"
 
 if command -v sqlite3 >/dev/null; then
 	cp "$db" "$tmp/cut.db" && cp "$db" "$tmp/endless.db"

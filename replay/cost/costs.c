@@ -63,7 +63,7 @@ static enum ar_status find_run(struct reader *r, struct ar_err *err)
 	sqlite3_finalize(q);
 	if (st || n == 1)
 		return st;
-	return n ? ar_fail(err, AR_USAGE, "%s: %" PRId64 " runs are done; name one of them, as in "
+	return n ? ar_fail(err, AR_USAGE, "%s: %" PRId64 " finished runs; name one of them, as in "
 			   "%s:%" PRId64, r->path, n, r->path, r->run) :
 		   ar_fail(err, AR_USAGE, "%s: no run is done; costs need a finished run",
 			   r->path);

@@ -25,11 +25,11 @@ static const struct opt cuda_options[] = {
 	  .max = 1,
 	  .help = "share of the GPU's memory that may be used when --num-gpu-blocks is auto" },
 	{ .name = "device", .type = OPT_INT, .off = offsetof(struct cuda_opts, device),
-	  .arg = "N", .def = "0", .min = 0, .max = 1023, .help = "number of the GPU" },
+	  .arg = "N", .def = "0", .min = 0, .max = 1023, .help = "index of the GPU to use" },
 	{ .name = "enforce-eager", .type = OPT_FLAG,
 	  .off = offsetof(struct cuda_opts, enforce_eager),
-	  .help = "launch every kernel by itself; else iterations of decodes only are padded and "
-		  "run from CUDA graphs" },
+	  .help = "run without CUDA graphs; if not given, iterations of decodes only are padded "
+		  "and run from graphs" },
 	{ 0 }
 };
 

@@ -15,7 +15,7 @@
 
 const double bench_match_near = 2;
 
-/* Most halvings; percent from the wanted sparsity that end them. */
+/* At most STEPS halvings, until the difference is near_enough percentage points. */
 enum { STEPS = 24 };
 static const double near_enough = 0.25;
 
@@ -29,7 +29,8 @@ struct search {
 
 static enum ar_status too_long(const char *method, struct ar_err *err)
 {
-	return ar_fail(err, AR_USAGE, "method '%.40s...' is too long to be changed", method);
+	return ar_fail(err, AR_USAGE, "method '%.40s...' is too long to tune; shorten its "
+		       "paths", method);
 }
 
 /* The method with its threshold at x, added at the end: of two values the last holds. */
@@ -42,7 +43,7 @@ static enum ar_status with_threshold(const struct search *s, const char *thresho
 	return n < BENCH_MATCH_TEXT ? AR_OK : too_long(s->method, err);
 }
 
-/* Measure at threshold x, and keep x if it is the nearest so far. */
+/* Measure the method at x, and keep it if it is the nearest so far. */
 static enum ar_status look(const struct search *s, double x, double *sparsity, struct ar_err *err)
 {
 	struct bench_match at = { .threshold = s->best->threshold, .value = x };

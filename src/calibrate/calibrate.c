@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What calibrations share: layers of captures, their attention, and threads. */
+/* Shared by the calibrations: layers of captures, their attention, and threads. */
 #include "config.h"
 #include "src/calibrate/calibrate.h"
 
@@ -70,7 +70,7 @@ enum ar_status calib_table(const void *arg, const struct calib_input *in, const 
 
 /* ---- layers ---- */
 
-/* Q, K and V as the capture has them, and what turns them. */
+/* Q, K and V of a capture, and what RoPE needs. */
 struct raw {
 	bf16_t *data;		/* [q_heads + 2 kv_heads][n_tok][head_dim] */
 	struct layer_row *row;
@@ -116,7 +116,7 @@ static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t 
 	return st;
 }
 
-/* Pages in order, and nothing past the chunk. */
+/* One request in one chunk, at the end of its prompt; pages in order. */
 static void set_batch(struct calib_layer *l, int n_tok, int n_page)
 {
 	for (int i = 0; i < n_page; i++)
@@ -175,7 +175,7 @@ void calib_layer_release(struct calib_layer *l)
 
 /* ---- attention ---- */
 
-enum { TILE = 1024 };		/* keys; of a head of 128 they are 512 KiB */
+enum { TILE = 1024 };		/* keys of a tile: 512 KiB with a head of 128 */
 
 enum ar_status calib_attention_init(struct calib_attention *t, const struct calib_layer *l,
 				    int head, struct ar_err *err)
@@ -259,7 +259,7 @@ struct pool {
 	void *ctx;
 	int n;
 	atomic_int next;
-	pthread_mutex_t lock;	/* over the rest */
+	pthread_mutex_t lock;	/* protects the rest */
 	enum ar_status st;
 	struct ar_err *err;
 };
@@ -287,7 +287,7 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-/* The calling thread works too: a thread that cannot be had is no error. */
+/* The calling thread works too, so that a failure to start others is no error. */
 enum ar_status calib_each(int n, calib_work_fn *work, void *ctx, struct ar_err *err)
 {
 	struct pool p = { .work = work, .ctx = ctx, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where 'attnreplay select' writes to. */
+/* Outputs of 'attnreplay select'. */
 #include "config.h"
 #include "src/select/select_files.h"
 

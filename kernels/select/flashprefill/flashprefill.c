@@ -214,7 +214,7 @@ static const struct opt params[] = {
 	  .max = 65536, .help = "keep everything for the last N query blocks of a prompt" },
 	{ .name = "last-n-rule", .type = OPT_ENUM, .off = OFF(last_rule), .arg = "R",
 	  .def = "open", .choice = last_rules,
-	  .help = "drop: keep nothing by weight instead, so unions go without them" },
+	  .help = "drop: these keep no block by weight, so add nothing to a union" },
 	{ .name = "dense-first", .type = OPT_FLAG, .off = OFF(dense_first), .def = "1",
 	  .help = "keep everything for a chunk without context" },
 	{ 0 }

@@ -301,13 +301,13 @@ static enum ar_status check(const void *param, struct ar_err *err)
 #define OFF(member) offsetof(struct flexprefill, member)
 static const struct opt params[] = {
 	{ .name = "gamma", .type = OPT_REAL, .off = OFF(gamma), .arg = "X", .def = "0.9", .max = 1,
-	  .help = "share of attention that columns, and diagonals, are to hold" },
+	  .help = "columns, and likewise diagonals, hold a share X of the attention" },
 	{ .name = "tau", .type = OPT_REAL, .off = OFF(tau), .arg = "X", .def = "0.1", .max = 1,
 	  .help = "heads whose block means err by less than X are query-aware" },
 	{ .name = "min-budget", .type = OPT_INT, .off = OFF(min_budget), .arg = "N", .def = "1024",
-	  .max = 1 << 30, .help = "keep columns, and diagonals, of at least N tokens" },
+	  .max = 1 << 30, .help = "keep at least N tokens of columns, and as many of diagonals" },
 	{ .name = "max-budget", .type = OPT_INT, .off = OFF(max_budget), .arg = "N", .def = "0",
-	  .max = 1 << 30, .help = "but of at most N; 0: no limit" },
+	  .max = 1 << 30, .help = "keep at most N tokens of each; 0: no limit" },
 	{ 0 }
 };
 

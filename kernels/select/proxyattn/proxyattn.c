@@ -258,11 +258,11 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 #define OFF(member) offsetof(struct proxyattn, member)
 static const struct opt params[] = {
 	{ .name = "groups", .type = OPT_INT, .off = OFF(groups), .arg = "N", .def = "4", .min = 1,
-	  .max = 1024, .help = "groups of query heads, each with a proxy" },
+	  .max = 1024, .help = "groups of query heads, a mean head scores for each" },
 	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.95", .max = 1,
 	  .help = "a head's budget is the fewest blocks with X of its attention" },
 	{ .name = "q-stride", .type = OPT_INT, .off = OFF(stride), .arg = "N", .def = "1",
-	  .min = 1, .max = 128, .help = "score with every N-th query; cost is inverse to it" },
+	  .min = 1, .max = 128, .help = "score with every N-th query; the cost falls as 1/N" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }

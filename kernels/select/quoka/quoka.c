@@ -210,13 +210,13 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 static const struct opt params[] = {
 	{ .name = "query-ratio", .type = OPT_REAL, .off = OFF(query_ratio), .arg = "X",
 	  .def = "0.25", .max = 1,
-	  .help = "queries that stand for a chunk, a share X of its rows" },
+	  .help = "share of the rows of a chunk that score for it" },
 	{ .name = "queries", .type = OPT_INT, .off = OFF(queries), .arg = "N", .def = "0",
-	  .max = 1 << 20, .help = "number of these queries; 0: by query-ratio" },
+	  .max = 1 << 20, .help = "number of these rows instead; 0: by query-ratio" },
 	{ .name = "kv-ratio", .type = OPT_REAL, .off = OFF(kv_ratio), .arg = "X", .def = "0.25",
 	  .max = 1, .help = "keep a share X of the tokens before the chunk" },
 	{ .name = "tokens", .type = OPT_INT, .off = OFF(tokens), .arg = "N", .def = "0",
-	  .max = 1 << 20, .help = "number of tokens to keep; 0: by kv-ratio" },
+	  .max = 1 << 20, .help = "number of tokens to keep instead; 0: by kv-ratio" },
 	{ 0 }
 };
 

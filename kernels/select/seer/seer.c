@@ -508,9 +508,9 @@ out:
 #define OFF(member) offsetof(struct seer, member)
 static const struct opt params[] = {
 	{ .name = "gate", .type = OPT_STR, .off = OFF(gate), .arg = "FILE",
-	  .help = "read the gate from FILE, safetensors; mean: an untrained one" },
+	  .help = "safetensors file of the gate; mean: an untrained gate" },
 	{ .name = "threshold", .type = OPT_REAL, .off = OFF(threshold), .arg = "X", .def = "0.0003",
-	  .max = 1, .help = "keep blocks of a share above X" },
+	  .max = 1, .help = "keep blocks with a predicted share above X" },
 	{ .name = "nz-ratio", .type = OPT_REAL, .off = OFF(nz_ratio), .arg = "X", .def = "0",
 	  .max = 1, .help = "keep a share X of the causal blocks instead, 0: by threshold" },
 	{ .name = "dense-tail", .type = OPT_FLAG, .off = OFF(dense_tail), .def = "0",
