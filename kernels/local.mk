@@ -16,10 +16,10 @@ libattnreplay_a_SOURCES += \
   kernels/exec/paged/paged.c \
   kernels/exec/pool/pool.c kernels/exec/pool/pool.h \
   kernels/layer/gemm.h kernels/layer/layer.c kernels/layer/layer.h \
-  kernels/methods/count.c kernels/methods/method.c kernels/methods/method.h \
-    kernels/methods/method_parse.c kernels/methods/names.c kernels/methods/plan.c \
-    kernels/methods/plan.h kernels/methods/selection_count.h kernels/methods/shapes.c \
-    kernels/methods/shapes.h \
+  kernels/methods/accuracy.c kernels/methods/accuracy.h kernels/methods/count.c \
+    kernels/methods/method.c kernels/methods/method.h kernels/methods/method_parse.c \
+    kernels/methods/names.c kernels/methods/plan.c kernels/methods/plan.h \
+    kernels/methods/selection_count.h kernels/methods/shapes.c kernels/methods/shapes.h \
   kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c kernels/prim/multiply.h \
     kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh \
     kernels/prim/softmax.cuh kernels/prim/tensor_map.h \
@@ -80,6 +80,7 @@ DEVICE_CODE += \
 endif
 
 check_PROGRAMS += \
+  tests/t-accuracy \
   tests/t-ashape \
   tests/t-attend tests/t-attend-gpu \
   tests/t-counts \

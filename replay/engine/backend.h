@@ -5,6 +5,7 @@
 #define AR_BACKEND_H
 
 #include "base/opt.h"
+#include "kernels/methods/accuracy.h"
 #include "kernels/methods/method.h"
 #include "model/model.h"
 #include "profiler/cupti/prof.h"
@@ -56,11 +57,6 @@ struct iter_cost {
 	size_t n_kernel;
 	int64_t phase_ns[PHASE_COUNT];	/* sum of kernel times (cpu: wall time) by phase */
 	int32_t phase_kernels[PHASE_COUNT];
-};
-
-/* One sampled (request, chunk, layer) against dense attention: [q_heads]. */
-struct accuracy {
-	double rel_l2, cosine, max_abs, mass_recall;
 };
 
 struct backend {

@@ -15,7 +15,7 @@
 
 #include <assert.h>
 
-#include "replay/engine/accuracy.h"
+#include "kernels/methods/accuracy.h"
 
 enum { HOLD_NS = 20000000 };
 

@@ -3,8 +3,13 @@
 #ifndef AR_ACCURACY_H
 #define AR_ACCURACY_H
 
+#include "base/status.h"
 #include "kernels/attn.h"
-#include "replay/engine/backend.h"
+
+/* A head of one layer of one chunk against dense attention. */
+struct accuracy {
+	double rel_l2, cosine, max_abs, mass_recall;
+};
 
 /* out and dense are [n_row][q_heads][head_dim], lse and lse_dense [n_row][q_heads]; acc is
  * [q_heads].  Per head: relative L2 over all rows together; the mean over rows of the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "replay/engine/accuracy.h"
+#include "kernels/methods/accuracy.h"
 
 #include <math.h>
 #include <stdbool.h>
