@@ -40,10 +40,11 @@ struct cuda {
 	void *rows_dev;
 	struct graphs graphs;
 
-	struct host_out {		/* of compare() */
-		bf16_t *out, *dense;
-		float *lse, *lse_dense;
-	} host;
+	struct dense_out {		/* of compare(): prefill rows */
+		bf16_t *out;
+		float *lse;
+		void *work;		/* of accuracy_measure_device() */
+	} compared;
 	volatile int *go;		/* pinned; releases the GPU, see hold() */
 	bool stale;			/* there may be traced kernels of no iteration */
 	bool slow_host;			/* it enqueues for longer than the GPU waits */
