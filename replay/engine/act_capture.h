@@ -55,7 +55,7 @@ extern const struct activations activations_capture;
  * is packed. */
 typedef enum ar_status source_put(void *ctx, size_t off, size_t pitch, const bf16_t *from,
 				  size_t width, size_t rows, struct ar_err *err);
-/* Read the captures and hand over all of them in pieces. */
+/* Read the captures and hand over all of them in pieces, from several threads. */
 enum ar_status source_load(const struct source *s, source_put *put, void *ctx, struct ar_err *err);
 
 /* The table that the kernels read; data is where the memory lies.  out: [n_seq]. */
