@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_TOK = 4096 };	/* tokens read at once */
+#include "base/parallel.h"
+
+enum { PIECE_TOK = 1024 };	/* tokens read at once where a file has no frames */
 
 /* List in layer[] the captured layers that are read, each once. */
 static void map_layers(struct act_capture *s, const struct backend_env *env)
@@ -107,61 +109,91 @@ static int64_t n_tok(const void *self, uint32_t req)
 	return s->seq[s->capture_of[req]].n_tok;
 }
 
-/* Load tensor t of one layer of one capture.  off: where its first head goes, in elements. */
-static enum ar_status load_tensor(struct capture *c, int layer, enum capture_tensor t, int heads,
-				  size_t off, bf16_t *piece, act_capture_put *put, void *ctx,
-				  struct ar_err *err)
+/* Shared by the threads that read the captures in pieces. */
+struct load {
+	const struct act_capture *s;
+	act_capture_put *put;
+	void *ctx;
+	int *piece0;		/* [n_seq + 1] first piece of each capture */
+};
+
+/* Tokens of a piece: a whole frame, so that no frame is decoded twice. */
+static int64_t piece_tok(const struct capture_info *i)
 {
-	const struct capture_info *info = capture_info(c);
-	size_t dim = (size_t)info->head_dim;
-
-	for (int64_t tok = 0; tok < info->n_tok; tok += PIECE_TOK) {
-		int64_t n = info->n_tok - tok < PIECE_TOK ? info->n_tok - tok : PIECE_TOK;
-		enum ar_status st = capture_read_finite(c, layer, t, tok, n, piece, err);
-
-		if (!st)
-			st = put(ctx, off + (size_t)tok * dim, (size_t)info->n_tok * dim, piece,
-				 (size_t)n * dim, (size_t)heads, err);
-		if (st)
-			return st;
-	}
-	return AR_OK;
+	return i->frame_tok ? i->frame_tok : PIECE_TOK;
 }
 
-static enum ar_status load_capture(const struct act_capture *s, size_t seq, struct capture *c,
-				   bf16_t *piece, act_capture_put *put, void *ctx,
-				   struct ar_err *err)
+static int pieces_of(const struct capture_info *i)
 {
-	static const enum capture_tensor tensor[] = { CAPTURE_Q, CAPTURE_K, CAPTURE_V };
-	size_t head = (size_t)s->seq[seq].n_tok * (size_t)s->shape.head_dim, off = s->seq[seq].off;
+	return (int)((i->n_tok + piece_tok(i) - 1) / piece_tok(i));
+}
 
-	for (int l = 0; l < s->n_layers; l++)
-		for (int t = 0; t < 3; t++) {
-			int heads = tensor[t] == CAPTURE_Q ? s->shape.q_heads : s->shape.kv_heads;
-			enum ar_status st = load_tensor(c, s->layer[l], tensor[t], heads, off,
-							piece, put, ctx, err);
+/* Tokens [tok, tok + n) of one tensor of one layer. */
+struct piece {
+	size_t seq;
+	int layer, tensor;
+	int64_t tok, n;
+};
 
-			if (st)
-				return st;
-			off += (size_t)heads * head;
-		}
-	return AR_OK;
+static struct piece piece_at(const struct load *w, int i)
+{
+	const struct capture_info *info;
+	struct piece p = { 0 };
+	int64_t left;
+	int n;
+
+	while (i >= w->piece0[p.seq + 1])
+		p.seq++;
+	info = capture_info(w->s->capture[p.seq]);
+	n = pieces_of(info);
+	i -= w->piece0[p.seq];
+	p.layer = i / n / 3;
+	p.tensor = i / n % 3;
+	p.tok = i % n * piece_tok(info);
+	left = info->n_tok - p.tok;
+	p.n = left < piece_tok(info) ? left : piece_tok(info);
+	return p;
+}
+
+static enum ar_status load_piece(void *ctx, int i, struct ar_err *err)
+{
+	const struct load *w = ctx;
+	const struct act_capture *s = w->s;
+	const struct attn_shape *a = &s->shape;
+	const int head0[] = { 0, a->q_heads, a->q_heads + a->kv_heads, heads_of(s) };
+	struct piece p = piece_at(w, i);
+	const struct capture_info *info = capture_info(s->capture[p.seq]);
+	size_t dim = (size_t)a->head_dim, pitch = (size_t)info->n_tok * dim;
+	int heads = p.tensor == CAPTURE_Q ? info->q_heads : info->kv_heads;
+	int head = p.layer * heads_of(s) + head0[p.tensor];
+	bf16_t *mem = malloc((size_t)heads * (size_t)p.n * dim * sizeof *mem);
+	enum ar_status st;
+
+	if (!mem)
+		return ar_nomem(err);
+	st = capture_read_finite(s->capture[p.seq], s->layer[p.layer],
+				 (enum capture_tensor)p.tensor, p.tok, p.n, mem, err);
+	if (!st)
+		st = w->put(w->ctx, s->seq[p.seq].off + (size_t)head * pitch + (size_t)p.tok * dim,
+			    pitch, mem, (size_t)p.n * dim,
+			    (size_t)(head0[p.tensor + 1] - head0[p.tensor]), err);
+	free(mem);
+	return st;
 }
 
 enum ar_status act_capture_read(const struct act_capture *s, act_capture_put *put, void *ctx,
 				struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
+	struct load w = { s, put, ctx, calloc(s->n_seq + 1, sizeof *w.piece0) };
+	enum ar_status st;
 
-	for (size_t i = 0; i < s->n_seq && !st; i++) {
-		const struct capture_info *info = capture_info(s->capture[i]);
-		int heads = info->q_heads > info->kv_heads ? info->q_heads : info->kv_heads;
-		bf16_t *piece = malloc((size_t)heads * PIECE_TOK * (size_t)info->head_dim *
-				       sizeof *piece);
-
-		st = piece ? load_capture(s, i, s->capture[i], piece, put, ctx, err) : ar_nomem(err);
-		free(piece);
-	}
+	if (!w.piece0)
+		return ar_nomem(err);
+	for (size_t i = 0; i < s->n_seq; i++)
+		w.piece0[i + 1] = w.piece0[i] +
+				  s->n_layers * 3 * pieces_of(capture_info(s->capture[i]));
+	st = parallel_each(w.piece0[s->n_seq], load_piece, &w, err);
+	free(w.piece0);
 	return st;
 }
 

@@ -54,7 +54,7 @@ extern const struct activations activations_capture;
 /* Copy from[rows][width] to the memory: row r goes to offset off + r * pitch.  Units: elements. */
 typedef enum ar_status act_capture_put(void *ctx, size_t off, size_t pitch, const bf16_t *from,
 				       size_t width, size_t rows, struct ar_err *err);
-/* Read all captures and pass them to put() in pieces. */
+/* Read all captures and pass them to put() in pieces, from several threads. */
 enum ar_status act_capture_read(const struct act_capture *s, act_capture_put *put, void *ctx,
 				struct ar_err *err);
 

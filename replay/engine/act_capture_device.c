@@ -13,12 +13,19 @@ static enum ar_status take(const struct act_capture *s, void *to, size_t bytes, 
 	return s->device.take(s->device.take_ctx, to, bytes, what, err);
 }
 
+struct target {
+	bf16_t *data;
+	int device;
+};
+
 static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *from, size_t width,
 			  size_t rows, struct ar_err *err)
 {
-	bf16_t *to = (bf16_t *)ctx + off;
+	const struct target *t = ctx;
+	bf16_t *to = t->data + off;
 	enum ar_status st = AR_OK;
 
+	CU(cudaSetDevice(t->device));	/* each thread has its own */
 	CU(cudaMemcpy2D(to, pitch * sizeof *to, from, width * sizeof *to, width * sizeof *to, rows,
 			cudaMemcpyHostToDevice));
 out:
@@ -51,6 +58,7 @@ enum ar_status capture_load(void *self, const struct activations_device *d, stru
 	struct act_capture *s = self;
 	size_t bytes = s->n_seq * sizeof *s->table;
 	struct layer_seq *table = malloc(bytes);
+	struct target target;
 	enum ar_status st = table ? AR_OK : ar_nomem(err);
 
 	s->device = *d;
@@ -63,7 +71,9 @@ enum ar_status capture_load(void *self, const struct activations_device *d, stru
 		goto out;
 	act_capture_table(s, s->data, table);
 	CU(cudaMemcpy(s->table, table, bytes, cudaMemcpyHostToDevice));
-	st = act_capture_read(s, put, s->data, err);
+	target.data = s->data;
+	CU(cudaGetDevice(&target.device));
+	st = act_capture_read(s, put, &target, err);
 	if (!st)
 		st = load_trig(s, err);
 out:

@@ -5,6 +5,7 @@
 #define AR_BACKEND_H
 
 #include "base/opt.h"
+#include "kernels/methods/accuracy.h"
 #include "kernels/methods/method.h"
 #include "model/model.h"
 #include "profiler/cupti/prof.h"
@@ -58,11 +59,6 @@ struct iter_cost {
 	size_t n_kernel;
 	int64_t phase_ns[PHASE_COUNT];	/* sum of kernel times (cpu: wall time) by phase */
 	int32_t phase_kernels[PHASE_COUNT];
-};
-
-/* A query head of a sampled (request, chunk, layer) compared with dense attention: accuracy.h. */
-struct accuracy {
-	double rel_l2, cosine, max_abs, mass_recall;
 };
 
 struct backend {

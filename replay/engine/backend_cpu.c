@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "replay/engine/accuracy.h"
+#include "kernels/methods/accuracy.h"
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/rows.h"
 

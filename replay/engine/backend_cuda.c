@@ -15,7 +15,7 @@
 
 #include <assert.h>
 
-#include "replay/engine/accuracy.h"
+#include "kernels/methods/accuracy.h"
 
 enum { HOLD_NS = 20000000 };
 
@@ -402,26 +402,16 @@ static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *
 
 /* ---- accuracy ---- */
 
-/* Run method m on the staged rows in executed layer i.  Its outputs and log-sum-exps are copied to
- * out and lse on the host. */
+/* Run method m on the staged rows in executed layer i.  out and lse are on the device. */
 static enum ar_status run_one(struct cuda *c, int i, const struct method *m, const struct rows *r,
 			      bf16_t *out, float *lse, struct ar_err *err)
 {
-	size_t n = (size_t)r->n_row * (size_t)c->engine.shape.q_heads;
-	size_t bytes = n * (size_t)c->engine.shape.head_dim * sizeof *out;
 	struct attn_call call = call_of(c, &r->prefill, i);
-	enum ar_status st;
 
 	call.state = m->dense ? NULL : call.state;
-	call.lse = c->lse;
-	st = method_enqueue(m, &call, prof_phase, c->env.prof, err);
-	if (st)
-		return st;
-	CU(cudaMemcpyAsync(out, c->out, bytes, cudaMemcpyDeviceToHost, c->stream));
-	CU(cudaMemcpyAsync(lse, c->lse, n * sizeof *lse, cudaMemcpyDeviceToHost, c->stream));
-	CU(cudaStreamSynchronize(c->stream));
-out:
-	return st;
+	call.out = out;
+	call.lse = lse;
+	return method_enqueue(m, &call, prof_phase, c->env.prof, err);
 }
 
 static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i,
@@ -442,7 +432,7 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	if (!st)
 		st = make_qkv(c, i, r, false, err);
 	if (!st)
-		st = run_one(c, i, m, r, c->host.out, c->host.lse, err);
+		st = run_one(c, i, m, r, c->out, c->lse, err);
 	if (!st)
 		st = method_count_device(m, &on_host->prefill, c->work, count, err);
 	if (!st && sel)
@@ -450,10 +440,11 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	if (!st)
 		st = stage(c, &b, c->dense, 0, &host, &dev, err);
 	if (!st)
-		st = run_one(c, i, c->dense, r, c->host.dense, c->host.lse_dense, err);
+		st = run_one(c, i, c->dense, r, c->compared.out, c->compared.lse, err);
 	if (!st)
-		st = accuracy_measure(&c->engine.shape, on_host->n_row, c->host.out, c->host.dense,
-				      c->host.lse, c->host.lse_dense, acc, err);
+		st = accuracy_measure_device(&c->engine.shape, on_host->n_row, c->out,
+					     c->compared.out, c->lse, c->compared.lse,
+					     c->compared.work, c->stream, acc, err);
 	return st;
 }
 

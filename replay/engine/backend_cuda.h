@@ -40,10 +40,11 @@ struct cuda {
 	void *rows_dev;			/* the copy of rows.mem on the device */
 	struct graphs graphs;
 
-	struct host_out {		/* results of compare(), on the host */
-		bf16_t *out, *dense;
-		float *lse, *lse_dense;
-	} host;
+	struct dense_out {		/* of compare(), on the device */
+		bf16_t *out;
+		float *lse;
+		void *work;		/* of accuracy_measure_device() */
+	} compared;
 	volatile int *go;		/* pinned; releases the GPU, see hold() */
 	bool stale;			/* the tracer may hold kernels of no iteration */
 	bool slow_host;			/* the host enqueues for longer than hold() waits */

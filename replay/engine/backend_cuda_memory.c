@@ -61,10 +61,6 @@ void cuda_close(void *self)
 		cudaStreamDestroy(c->stream);
 	free(c->kv);
 	free(c->state);
-	free(c->host.out);
-	free(c->host.dense);
-	free(c->host.lse);
-	free(c->host.lse_dense);
 	attn_engine_release(&c->engine);
 	method_free(c->dense);
 	free(c);
@@ -318,8 +314,6 @@ out:
 static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 {
 	int64_t n_page = c->rows.group->n_page;
-	size_t row = (size_t)c->rows.prefill.max_row, heads = (size_t)c->engine.shape.q_heads;
-	size_t dim = (size_t)c->engine.shape.head_dim;
 	enum ar_status st;
 
 	c->rows.scratch = (int32_t)n_page;
@@ -329,13 +323,26 @@ static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 	if (st)
 		return st;
 	CU(cudaMallocHost(&c->rows.mem, c->rows.bytes));
-	c->host.out = calloc(row * heads, dim * sizeof(bf16_t));
-	c->host.dense = calloc(row * heads, dim * sizeof(bf16_t));
-	c->host.lse = calloc(row * heads, sizeof(float));
-	c->host.lse_dense = calloc(row * heads, sizeof(float));
-	if (!c->host.out || !c->host.dense || !c->host.lse || !c->host.lse_dense)
-		st = ar_nomem(err);
 out:
+	return st;
+}
+
+/* Dense attention of the prefill rows, for compare(). */
+static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
+{
+	const struct attn_shape *s = &c->engine.shape;
+	int max_row = c->rows.prefill.max_row;
+	size_t n = (size_t)max_row * (size_t)s->q_heads;
+	enum ar_status st = take(c, &c->compared.out,
+				 n * (size_t)s->head_dim * sizeof *c->compared.out,
+				 "the dense outputs", err);
+
+	if (!st)
+		st = take(c, &c->compared.lse, n * sizeof *c->compared.lse, "the dense log sums",
+			  err);
+	if (!st)
+		st = take(c, &c->compared.work, accuracy_work_bytes(s, max_row),
+			  "the distances of outputs", err);
 	return st;
 }
 
@@ -346,6 +353,8 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 
 	if (!st)
 		st = take_rows(c, err);
+	if (!st)
+		st = take_compared(c, err);
 	if (!st)
 		st = take(c, &c->work, work_bytes(c, c->rows.group->n_page),
 			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);

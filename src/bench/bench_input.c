@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "kernels/layer/layer.h"
-#include "src/calibrate/calibrate.h"
 
 enum { Q_LEAN_TOK = 1024, K_LEAN_TOK = 128, PIECE_TOK = 4096, MAX_DIM = 256 };
 
@@ -76,7 +76,7 @@ enum ar_status bench_input_random(struct bench_input *s, const struct attn_shape
 	s->n_layers = s->repeats = 1;
 	s->rope = (struct rope){ .theta = 500000 };
 	s->rope_applied = true;
-	st = calib_each(shape->q_heads + 2 * shape->kv_heads, draw_head, &w, err);
+	st = parallel_each(shape->q_heads + 2 * shape->kv_heads, draw_head, &w, err);
 	if (st)
 		bench_input_release(s);
 	return st;

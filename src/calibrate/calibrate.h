@@ -70,9 +70,4 @@ enum ar_status calib_attention_init(struct calib_attention *t, const struct cali
 void calib_attention_rows(struct calib_attention *t, int qa);	/* write x up to each row's key */
 void calib_attention_release(struct calib_attention *t);
 
-/* Call work with every i below n, on all processors.  Stop at the first failure or at an interrupt,
- * and return it. */
-typedef enum ar_status calib_work_fn(void *ctx, int i, struct ar_err *err);
-enum ar_status calib_each(int n, calib_work_fn *work, void *ctx, struct ar_err *err);
-
 #endif

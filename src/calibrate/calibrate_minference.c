@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "kernels/select/lastq/lastq.h"
+#include "base/parallel.h"
 #include "kernels/select/means/means.h"
 #include "kernels/select/minference/minference.h"
 #include "src/calibrate/calibrate.h"
@@ -198,7 +199,7 @@ static enum ar_status fit_layer(const void *arg, const struct calib_input *in, s
 	if (mean) {
 		means_update(&l.b, l.kv.k, mean);
 		j.mean = mean;
-		st = calib_each(capture_info(c)->q_heads, fit_head, &j, err);
+		st = parallel_each(capture_info(c)->q_heads, fit_head, &j, err);
 	} else {
 		st = ar_nomem(err);
 	}

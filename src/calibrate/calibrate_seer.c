@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "kernels/select/seer/seer.h"
@@ -64,7 +65,7 @@ static enum ar_status fit_heads(struct job *j, int q_heads, struct ar_err *err)
 
 	j->before = calloc((size_t)q_heads, sizeof *j->before);
 	j->after = calloc((size_t)q_heads, sizeof *j->after);
-	st = j->before && j->after ? calib_each(q_heads, fit_head, j, err) : ar_nomem(err);
+	st = j->before && j->after ? parallel_each(q_heads, fit_head, j, err) : ar_nomem(err);
 	for (int h = 0; !st && h < q_heads; h++) {
 		before += j->before[h] / q_heads;
 		after += j->after[h] / q_heads;

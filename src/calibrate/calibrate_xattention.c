@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "kernels/select/xattention/xattention.h"
+#include "base/parallel.h"
 #include "src/calibrate/calibrate.h"
 
 struct args {
@@ -140,7 +141,7 @@ static enum ar_status fit_layer(const void *arg, const struct calib_input *in, s
 	enum ar_status st = calib_layer_load(&l, c, i, calib_tokens(in, c), block_tok(arg), err);
 
 	if (!st)
-		st = calib_each(capture_info(c)->q_heads, fit_head, &j, err);
+		st = parallel_each(capture_info(c)->q_heads, fit_head, &j, err);
 	calib_layer_release(&l);
 	return st;
 }

@@ -3,8 +3,17 @@
 #ifndef AR_ACCURACY_H
 #define AR_ACCURACY_H
 
+#include "base/status.h"
 #include "kernels/attn.h"
-#include "replay/engine/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A head of one layer of one chunk against dense attention. */
+struct accuracy {
+	double rel_l2, cosine, max_abs, mass_recall;
+};
 
 /*
  * Compare out with dense, the output of dense attention, per query head.
@@ -21,4 +30,15 @@ enum ar_status accuracy_measure(const struct attn_shape *s, int n_row, const bf1
 				const bf16_t *dense, const float *lse, const float *lse_dense,
 				struct accuracy *acc, struct ar_err *err);
 
+/* The same with outputs, log sums and work on the device; acc is on the host, and stream is waited
+ * for.  head_dim is a multiple of 8.  Only exp() can round differently. */
+size_t accuracy_work_bytes(const struct attn_shape *s, int n_row);
+enum ar_status accuracy_measure_device(const struct attn_shape *s, int n_row, const bf16_t *out,
+				       const bf16_t *dense, const float *lse,
+				       const float *lse_dense, void *work, void *stream,
+				       struct accuracy *acc, struct ar_err *err);
+
+#ifdef __cplusplus
+}
+#endif
 #endif
