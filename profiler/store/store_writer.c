@@ -79,7 +79,7 @@ struct writer {
 	sqlite3_stmt *stmt[STMT_COUNT];
 	sqlite3_stmt *insert[TABLE_COUNT], *end;
 	struct stage *iterations;	/* NULL: they are inserted one by one */
-	struct spans entries;
+	struct request_spans entries;
 	int64_t iter_no;		/* the last */
 	bool in_txn;
 	int64_t rows, txn_start_ns;	/* of the transaction */
@@ -155,7 +155,7 @@ static enum ar_status put_spans(struct writer *w, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; i < w->entries.n && !st; i++) {
-		const struct span *s = &w->entries.span[i];
+		const struct request_span *s = &w->entries.span[i];
 		const struct store_entry *e = &s->first;
 
 		if (s->n != s->n_stored)
