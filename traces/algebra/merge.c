@@ -30,20 +30,20 @@ static enum ar_status check_merge(const struct trace *a, const struct trace *b,
 }
 
 /* Put a's names and then b's into *all, which takes them from a: number i of b becomes map[i]. */
-static bool join_names(struct names *all, char ***names, size_t n, char *const *more, size_t n_more,
-		       bool apart, uint32_t *map)
+static bool join_names(struct intern_table *all, char ***names, size_t n, char *const *more,
+		       size_t n_more, bool apart, uint32_t *map)
 {
 	bool done = true;
 	uint32_t number;
 
 	for (size_t i = 0; i < n && done; i++)
-		done = names_put(all, (*names)[i], strlen((*names)[i]), &number);
+		done = intern_put(all, (*names)[i], strlen((*names)[i]), &number);
 	for (size_t i = 0; i < n_more && done; i++) {
 		if (apart) {
-			done = names_put_new(all, more[i], 1);
+			done = intern_put_new(all, more[i], 1);
 			map[i] = (uint32_t)all->n - 1;
 		} else {
-			done = names_put(all, more[i], strlen(more[i]), &map[i]);
+			done = intern_put(all, more[i], strlen(more[i]), &map[i]);
 		}
 	}
 	return done;
@@ -140,7 +140,7 @@ enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_al
 {
 	uint32_t *session = calloc(b->n_session + 1, sizeof *session);
 	uint32_t *type = calloc(b->n_type + 1, sizeof *type);
-	struct names sessions = { 0 }, types = { 0 };
+	struct intern_table sessions = { 0 }, types = { 0 };
 	struct trace both = { 0 };
 	int64_t offset[2], epoch;
 	enum ar_status st = check_merge(a, b, align, err);
@@ -161,8 +161,8 @@ enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_al
 		st = join_history(a, b, err);
 	if (st)
 		goto out;
-	names_take(&a->session, &a->n_session, &sessions);
-	names_take(&a->type, &a->n_type, &types);
+	intern_take(&a->session, &a->n_session, &sessions);
+	intern_take(&a->type, &a->n_type, &types);
 	free(a->req);
 	free(a->block);
 	a->req = both.req;
@@ -175,8 +175,8 @@ enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_al
 	a->has_epoch = align == ALIGN_CLOCK;
 	a->epoch_ns = epoch;
 out:
-	names_release(&sessions);
-	names_release(&types);
+	intern_release(&sessions);
+	intern_release(&types);
 	free(both.req);
 	free(both.block);
 	free(session);

@@ -37,15 +37,15 @@ static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *p
 /* Names for the sessions of n copies: session s of copy c becomes c * n_session + s. */
 static bool repeat_names(struct trace *t, int64_t n)
 {
-	struct names all = { 0 };
+	struct intern_table all = { 0 };
 	bool done = true;
 
 	for (int64_t c = 0; c < n && t->n_session && done; c++)
 		for (size_t s = 0; s < t->n_session && done; s++)
-			done = names_put_new(&all, t->session[s], (unsigned)c + 1);
+			done = intern_put_new(&all, t->session[s], (unsigned)c + 1);
 	if (done && t->n_session)
-		names_take(&t->session, &t->n_session, &all);
-	names_release(&all);
+		intern_take(&t->session, &t->n_session, &all);
+	intern_release(&all);
 	return done;
 }
 

@@ -306,7 +306,7 @@ static uint64_t group_key(const struct trace *t, size_t i, uint32_t common)
 	const char *name = q->session >= 0 ? t->session[q->session] : NULL;
 
 	if (name)
-		return names_hash(name, strlen(name));
+		return intern_hash(name, strlen(name));
 	if (q->n_block > common)
 		return rng_mix(t->block[q->block + common]);
 	return rng_mix(~(uint64_t)i);
