@@ -43,7 +43,7 @@ struct import_session {
 	size_t block;			/* first block of the last prompt ... */
 	uint32_t n_full;		/* ... and its number of full blocks */
 	struct cutter end;		/* end of the last prompt */
-	bool blind;			/* a turn had no prefix blocks */
+	bool no_blocks;			/* a turn had no prefix blocks */
 };
 
 struct import {
