@@ -19,10 +19,11 @@ const char store_views[] =
 #include "profiler/store/views.inc"
 ;
 
-/* What makes a file of a version one of the next. */
+/* What makes a file of version from one of the next.  A file that is only read stays as it is:
+ * reading makes TEMP views that give its tables the names of the next version; NULL: none. */
 static const struct migration {
 	int from;
-	const char *sql;
+	const char *sql, *reading;
 } migrations[] = {
 	{ 5, "DROP VIEW IF EXISTS v_run; DROP VIEW IF EXISTS iteration_request;"
 	  "DROP VIEW IF EXISTS v_itl; DROP VIEW IF EXISTS v_sample; DROP VIEW IF EXISTS v_dist;"
@@ -33,7 +34,13 @@ static const struct migration {
 	  "DROP VIEW IF EXISTS v_cost_source; DROP VIEW IF EXISTS v_pair;"
 	  "DROP VIEW IF EXISTS v_vs_dense; DROP VIEW IF EXISTS v_paired;"
 	  "DROP VIEW IF EXISTS v_accuracy; DROP VIEW IF EXISTS v_density;"
-	  "DROP VIEW IF EXISTS v_kernel; DROP VIEW IF EXISTS v_clock" },
+	  "DROP VIEW IF EXISTS v_kernel; DROP VIEW IF EXISTS v_clock", NULL },
+	/* With writable_schema, a view of the user's on a dropped view does not stop the ALTER. */
+	{ 6, "PRAGMA writable_schema = ON;"
+	  "ALTER TABLE selection_stat RENAME COLUMN blind TO empty_rows;"
+	  "PRAGMA writable_schema = OFF",
+	  "CREATE TEMP VIEW selection_stat AS "
+	  "SELECT *, blind AS empty_rows FROM main.selection_stat" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");
@@ -253,6 +260,17 @@ enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *er
 	return st;
 }
 
+/* The program's views, over the tables of a file of this version. */
+static enum ar_status make_views(sqlite3 *db, const char *path, int64_t version, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < sizeof migrations / sizeof *migrations && !st; i++)
+		if (migrations[i].from >= version && migrations[i].reading)
+			st = exec(db, path, migrations[i].reading, err);
+	return st ? st : exec(db, path, store_views, err);
+}
+
 /* Here the file is input: whatever cannot be read is bad data. */
 enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *err)
 {
@@ -271,7 +289,7 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	sqlite3_busy_timeout(db, BUSY_MS);
 	st = identify(db, path, &version, err);
 	if (!st && version)
-		st = exec(db, path, store_views, err);
+		st = make_views(db, path, version, err);
 	if (st == AR_IO)	/* of a run that ended well nothing beside the file is needed */
 		st = ar_fail(err, AR_DATA, "%s: %s; where a run did not end, its folder must be "
 			     "one to write in", path, sqlite3_errmsg(db));

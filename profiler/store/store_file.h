@@ -10,7 +10,7 @@
 #define STORE_APPLICATION_ID 0x41545250		/* 'ATRP' */
 enum {					/* PRAGMA user_version */
 	STORE_OLDEST = 5,		/* is read as it is, and migrated when opened for writing */
-	STORE_VERSION = 6,
+	STORE_VERSION = 7,
 };
 
 /* The database's last error as a message about the file. */
