@@ -47,12 +47,12 @@ is 'no picture is none' "$(small --picture none | grep -c '|')" 0
 is 'a mean of heads has shades' \
 	"$(small --method flashprefill | grep '|' | tr -d '|# \n' | tr -d '.:+')" ''
 show --context 1024 --chunk 256 --method seer:gate=mean,threshold=1 --json empty.json --head 0 >out
-is 'query blocks without any block are counted' \
-	"$(sed -n 's/ see nothing.*//p' out | tr -s ' ') $(member empty_rows empty.json)" \
-	' 32 of 32 query blocks, over the heads, 32 '
+is 'empty rows are counted' \
+	"$(sed -n 's/ are empty.*//p' out | tr -s ' ') $(member empty_rows empty.json)" \
+	' 32 of 32 rows (query head, query block) 32 '
 show --context 1024 --chunk 256 --method compact-sa:gate=mean,threshold=1 --json empty.json >out
 is '... but not where a union opens the chunk' \
-	"$(grep -c 'see nothing' out) $(member empty_rows empty.json)" '0 0 '
+	"$(grep -c 'are empty' out) $(member empty_rows empty.json)" '0 0 '
 show --chunk 2000 --context 0 --method dense --picture ascii >out
 is 'a first chunk has no past to speak of' \
 	"$(awk '$1 == "selected" && $2 == "past" { print $4, $5, $6 }' out)" '0 0 -'

@@ -30,7 +30,7 @@
 	X(group_sel, "(head group, block) after the method's own union; without one the tiles.") \
 	X(exec_total, "") \
 	X(exec_sel, "(query row, key) pairs as executed, causal, the chunk included.") \
-	X(empty_rows, "(head, query block) whose list is empty, so that the output is 0.")
+	X(empty_rows, "Empty rows: (head, query block) whose list is empty.  Their output is 0.")
 
 struct selection_count {
 #define X(name, doc) int64_t name;

@@ -53,7 +53,7 @@ double select_density(const struct select_result *r, const char *step, const cha
  * sets being equal; NaN: there are no pairs or no past, or the selection is no mask. */
 double select_jaccard(const struct select_result *r);
 
-/* Query blocks, over the query heads, whose list is empty. */
+/* Empty rows of the selection: (query head, query block) whose list is empty. */
 int64_t select_empty_rows(const struct select_result *r);
 
 /* Share of the past that one query head's query blocks keep, before any union. */

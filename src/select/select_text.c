@@ -36,7 +36,7 @@ static void put_densities(const struct select_result *r, FILE *f)
 	if (!isnan(jaccard))
 		fprintf(f, "  query blocks' past sets are alike by %.4f (Jaccard)\n", jaccard);
 	if (empty)
-		fprintf(f, "  %" PRId64 " of %d query blocks, over the heads, see nothing: their "
+		fprintf(f, "  %" PRId64 " of %d rows (query head, query block) are empty: their "
 			"output is 0\n", empty, select_query_blocks(r) * r->shape.q_heads);
 }
 

@@ -29,7 +29,7 @@ FROM (
 WHERE coalesce(whole, NOT has_context AND json_extract(params, '$."dense-first"'))
 
 UNION ALL
-SELECT printf('run %d: %d query blocks, over the heads of the sampled chunks, see nothing: their'
+SELECT printf('run %d: %d rows (query head, query block) of the sampled chunks are empty: their'
   || ' output is 0', run_id, empty_rows)
 FROM (SELECT run_id, sum(empty_rows) AS empty_rows
   FROM selection_stat
