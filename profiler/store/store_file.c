@@ -77,8 +77,8 @@ static enum ar_status exec(sqlite3 *db, const char *path, const char *sql, struc
 	return sqlite3_exec(db, sql, NULL, NULL, NULL) ? store_sql_fail(db, path, err) : AR_OK;
 }
 
-/* *version 0: an empty file.  One statement sees one state of a file that another program may be
- * making. */
+/* Read the version of a file; 0: it is empty.  One statement, because another program may be making
+ * the file: one statement sees one state of it. */
 static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
 			       struct ar_err *err)
 {
@@ -153,8 +153,8 @@ static enum ar_status set_version(sqlite3 *db, const char *path, int version, st
 	return exec(db, path, sql, err);
 }
 
-/* Make the tables, or take the file to the next version.  *current: it was up to date already, as
- * when another program was faster. */
+/* Make the tables, or migrate the file to the next version.  *current: it was up to date already;
+ * another program may have been faster. */
 static enum ar_status advance(sqlite3 *db, const char *path, bool *current, struct ar_err *err)
 {
 	int64_t version = 0;
@@ -169,7 +169,7 @@ static enum ar_status advance(sqlite3 *db, const char *path, bool *current, stru
 	return set_version(db, path, version ? (int)version + 1 : STORE_VERSION, err);
 }
 
-/* All of it or nothing. */
+/* advance() in one transaction. */
 static enum ar_status advance_whole(sqlite3 *db, const char *path, bool *current,
 				    struct ar_err *err)
 {
@@ -217,7 +217,7 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 	enum ar_status st = AR_OK;
 
 	*out = NULL;
-	if (!*path || *path == ':')		/* SQLite's names for what vanishes when closed */
+	if (!*path || *path == ':')		/* SQLite's names for temporary databases */
 		return ar_fail(err, AR_USAGE, "database '%s': want the name of a file; put ./ "
 			       "before a name that begins with a colon", path);
 	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
@@ -226,8 +226,8 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 		goto out;
 	}
 	sqlite3_busy_timeout(db, BUSY_MS);
-	/* Where two programs would wait for each other, as when both turn a new file to WAL, SQLite
-	 * does not wait at all. */
+	/* Where two programs would wait for each other, SQLite returns SQLITE_BUSY at once.  Both
+	 * may be switching a new file to WAL. */
 	while ((st = set_up(db, path, err)) && sqlite3_errcode(db) == SQLITE_BUSY &&
 	       now_ms() < give_up_ms)
 		sqlite3_sleep(10);
@@ -240,10 +240,9 @@ out:
 	return st;
 }
 
-/* Estimates of the tables' sizes, so that joins begin with the right one.
- * The rollback journal's mode leaves one file behind, readable where nothing can be written.
- * It cannot be had while somebody reads; then the log stays beside the file, which is as
- * safe. */
+/* ANALYZE estimates the sizes of tables, by which SQLite orders joins.  Journal mode DELETE leaves
+ * a single file, which can be read in a folder that is not writable.  The mode cannot be set while
+ * somebody reads.  Then the log stays beside the file, which is as safe. */
 enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -271,7 +270,7 @@ static enum ar_status make_views(sqlite3 *db, const char *path, int64_t version,
 	return st ? st : exec(db, path, store_views, err);
 }
 
-/* Here the file is input: whatever cannot be read is bad data. */
+/* Here the file is input, so a failure to open or read it is AR_DATA. */
 enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *err)
 {
 	sqlite3 *db = NULL;
@@ -290,7 +289,7 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	st = identify(db, path, &version, err);
 	if (!st && version)
 		st = make_views(db, path, version, err);
-	if (st == AR_IO)	/* of a run that ended well nothing beside the file is needed */
+	if (st == AR_IO)	/* a run that did not end left a log beside the file */
 		st = ar_fail(err, AR_DATA, "%s: %s; where a run did not end, its folder must be "
 			     "one to write in", path, sqlite3_errmsg(db));
 	if (st)
