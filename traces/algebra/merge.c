@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two traces become one: blocks and sessions get new names, so that none of two origins are taken
- * for one. */
+/* Merging two traces.  Blocks get new numbers and sessions of b new names, so that those of a and b
+ * stay apart. */
 #include "config.h"
 #include "traces/algebra/merge.h"
 
@@ -29,7 +29,8 @@ static enum ar_status check_merge(const struct trace *a, const struct trace *b,
 	return AR_OK;
 }
 
-/* Put a's names and then b's into *all, which takes them from a: number i of b becomes map[i]. */
+/* Intern names[0..n) and then more[0..n_more) in *all; more[i] gets number map[i].  apart: a name
+ * in more that is taken is replaced by a new one. */
 static bool join_names(struct intern_table *all, char ***names, size_t n, char *const *more,
 		       size_t n_more, bool apart, uint32_t *map)
 {
@@ -64,7 +65,7 @@ static bool append(cJSON *list, const cJSON *more)
 	return true;
 }
 
-/* Of a trace of several files: "a+b", and a hash of both hashes. */
+/* Name the merged trace "a+b"; its sha256 is a hash of both hashes. */
 static enum ar_status join_history(struct trace *a, const struct trace *b, struct ar_err *err)
 {
 	cJSON *all = trace_sources(a), *more = trace_sources(b);
@@ -93,8 +94,8 @@ static enum ar_status join_history(struct trace *a, const struct trace *b, struc
 	return trace_note(a, err, "merge=%s", b->name);
 }
 
-/* The requests of both in order, those of a first where they arrive together; b's names become
- * those of the maps. */
+/* Merge the requests in order of arrival, with offset[] added; at equal arrivals a goes first.
+ * session, type: new numbers of the sessions and types of b. */
 static bool join_requests(struct trace *out, const struct trace *a, const struct trace *b,
 			  const int64_t offset[2], const uint32_t *session, const uint32_t *type)
 {
@@ -119,7 +120,7 @@ static bool join_requests(struct trace *out, const struct trace *a, const struct
 	return done;
 }
 
-/* How far arrivals of a and of b move to stand on one axis, which begins at *epoch. */
+/* Find how far arrivals of a and of b move to be on one time axis, which begins at *epoch. */
 static enum ar_status offsets(const struct trace *a, const struct trace *b, enum trace_align align,
 			      int64_t offset[2], int64_t *epoch, struct ar_err *err)
 {

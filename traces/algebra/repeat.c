@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace that is appended to itself: copies get sessions, and blocks, of their own. */
+/* Repeating a trace: each copy gets its own sessions, and its own blocks if prefixes are not
+ * shared. */
 #include "config.h"
 #include "traces/algebra/repeat.h"
 
@@ -49,7 +50,7 @@ static bool repeat_names(struct trace *t, int64_t n)
 	return done;
 }
 
-/* In place, from the last copy to the first.  There is room. */
+/* Fill in the copies of the requests, the last copy first.  t->req has room for n copies. */
 static void repeat_requests(struct trace *t, int64_t n, int64_t period_ns, size_t n_session,
 			    size_t n_block)
 {
@@ -66,7 +67,7 @@ static void repeat_requests(struct trace *t, int64_t n, int64_t period_ns, size_
 	t->n *= (size_t)n;
 }
 
-/* The blocks of the trace n times over, all with different ids. */
+/* Repeat t->block n times, with different ids in each copy. */
 static enum ar_status repeat_blocks(struct trace *t, int64_t n, struct ar_err *err)
 {
 	uint64_t n_ids, *block;
