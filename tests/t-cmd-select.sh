@@ -81,7 +81,7 @@ is '... whose rows see everything' "$(density executed causal)" \
 
 small --method compact-fp,trishape:start=128,recent=128 --json x.json --csv x.csv \
 	--svg x.svg >out || exit 99
-is 'JSON names its schema' "$(head -1 x.json)" '{"schema":"attnreplay-select-1","selections":['
+is 'JSON names its schema' "$(head -1 x.json)" '{"schema":"attnreplay-select-2","selections":['
 is '... and ends'          "$(tail -1 x.json)" ']}'
 is '... has each method'   "$(member method | tr -d '"')" 'compact-fp trishape:start=128 '
 is '... and place' \
