@@ -229,7 +229,7 @@ static const char *result_name(CUptiResult r)
 
 static enum ar_status cupti_fail(CUptiResult r, const char *what, struct ar_err *err)
 {
-	return ar_fail(err, AR_NODEV, "%s failed: %s (%d); do without tracing", what,
+	return ar_fail(err, AR_NODEV, "%s failed: %s (%d); run without kernel tracing", what,
 		       result_name(r), (int)r);
 }
 
@@ -364,7 +364,7 @@ static enum ar_status subscribe(struct prof *p, struct ar_err *err)
 	p->subscriber = NULL;
 	if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
 		return ar_fail(err, AR_NODEV, "another profiler is attached (%s); run without it, "
-			       "or do without tracing", *other ? other : "it gives no name");
+			       "or without kernel tracing", *other ? other : "unnamed");
 	if (r == CUPTI_ERROR_UNKNOWN)
 		return ar_fail(err, AR_NODEV, "CUPTI finds no usable NVIDIA driver (%s)",
 			       result_name(r));

@@ -104,8 +104,8 @@ static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
 			       path);
 	if (id == STORE_APPLICATION_ID && (*version < STORE_OLDEST || *version > STORE_VERSION))
 		return ar_fail(err, AR_DATA, "%s: schema version %lld, this program has version "
-			       "%d; use the attnreplay that made the file, or name another", path,
-			       (long long)*version, STORE_VERSION);
+			       "%d; use the attnreplay that made the file, or name another file",
+			       path, (long long)*version, STORE_VERSION);
 	return AR_OK;
 }
 
@@ -290,8 +290,8 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	if (!st && version)
 		st = make_views(db, path, version, err);
 	if (st == AR_IO)	/* a run that did not end left a log beside the file */
-		st = ar_fail(err, AR_DATA, "%s: %s; where a run did not end, its folder must be "
-			     "one to write in", path, sqlite3_errmsg(db));
+		st = ar_fail(err, AR_DATA, "%s: %s; if a run did not end, its folder must be "
+			     "writable", path, sqlite3_errmsg(db));
 	if (st)
 		goto out;
 	if (!version) {

@@ -23,8 +23,8 @@ static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *p
 	int64_t span = t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns;
 
 	if (!*period_ns && !span)
-		return ar_fail(err, AR_USAGE, "--repeat: all requests arrive together; say with "
-			       "--repeat-period when the next ones do");
+		return ar_fail(err, AR_USAGE, "--repeat: all requests arrive together; set "
+			       "--repeat-period");
 	if (!*period_ns)
 		*period_ns = (int64_t)trace_period_ns(t);
 	if (*period_ns < span)

@@ -71,8 +71,7 @@ static enum ar_status spread(struct trace *t, const struct trace_args *a, struct
 	step = a->step_ns ? a->step_ns : shortest_step(t);
 	if (step == INT64_MAX)
 		return ar_fail(err, AR_USAGE,
-			       "all requests arrive together; say with --spread-step how far to "
-			       "spread them");
+			       "all requests arrive together; set --spread-step");
 	st = trace_check_end(t, (double)last_arrival(t) + (double)step, err);
 	for (size_t i = 0, n; i < t->n && !st; i += n) {
 		int64_t room = step;
