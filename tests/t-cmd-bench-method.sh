@@ -71,7 +71,7 @@ counts=$srcdir/kernels/methods/selection_count.h
 what='rows have the raw counts of the database'
 if [ -e "$counts" ]; then
 	is "$what" "$(dry --method dense |
-		grep -o '"[a-z]*_\(total\|sel\|full\|open\)"\|"blind"' | tr -d '"' | tr '\n' ' ')" \
+		grep -o '"[a-z]*_\(total\|sel\|full\|open\)"\|"empty_rows"' | tr -d '"' | tr '\n' ' ')" \
 		"$(sed -n 's/^	X(\([a-z_]*\), .*/\1/p' "$counts" | tr '\n' ' ')"
 else
 	skip "$what" 'no sources here'

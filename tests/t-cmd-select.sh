@@ -46,13 +46,13 @@ is '... of half blocks' "$(grep -c '|█  ██▄|' out)" 1
 is 'no picture is none' "$(small --picture none | grep -c '|')" 0
 is 'a mean of heads has shades' \
 	"$(small --method flashprefill | grep '|' | tr -d '|# \n' | tr -d '.:+')" ''
-show --context 1024 --chunk 256 --method seer:gate=mean,threshold=1 --json blind.json --head 0 >out
-is 'query blocks without any block are counted' \
-	"$(sed -n 's/ see nothing.*//p' out | tr -s ' ') $(member blind blind.json)" \
-	' 32 of 32 query blocks, over the heads, 32 '
-show --context 1024 --chunk 256 --method compact-sa:gate=mean,threshold=1 --json blind.json >out
+show --context 1024 --chunk 256 --method seer:gate=mean,threshold=1 --json empty.json --head 0 >out
+is 'empty rows are counted' \
+	"$(sed -n 's/ are empty.*//p' out | tr -s ' ') $(member empty_rows empty.json)" \
+	' 32 of 32 rows (query head, query block) 32 '
+show --context 1024 --chunk 256 --method compact-sa:gate=mean,threshold=1 --json empty.json >out
 is '... but not where a union opens the chunk' \
-	"$(grep -c 'see nothing' out) $(member blind blind.json)" '0 0 '
+	"$(grep -c 'are empty' out) $(member empty_rows empty.json)" '0 0 '
 show --chunk 2000 --context 0 --method dense --picture ascii >out
 is 'a first chunk has no past to speak of' \
 	"$(awk '$1 == "selected" && $2 == "past" { print $4, $5, $6 }' out)" '0 0 -'
@@ -81,7 +81,7 @@ is '... whose rows see everything' "$(density executed causal)" \
 
 small --method compact-fp,trishape:start=128,recent=128 --json x.json --csv x.csv \
 	--svg x.svg >out || exit 99
-is 'JSON names its schema' "$(head -1 x.json)" '{"schema":"attnreplay-select-1","selections":['
+is 'JSON names its schema' "$(head -1 x.json)" '{"schema":"attnreplay-select-2","selections":['
 is '... and ends'          "$(tail -1 x.json)" ']}'
 is '... has each method'   "$(member method | tr -d '"')" 'compact-fp trishape:start=128 '
 is '... and place' \

@@ -47,7 +47,7 @@ selection() { # selection DB RUN
 	rows "$1" "$2" selection_stat 'req_no, chunk_no, layer, kv_head, iter_no, tiles_total,
 		tiles_sel, chunk_total, chunk_sel, chunk_full, chunk_open, qunion_total, qunion_sel,
 		sub_total, sub_sel, kv_total, kv_sel, group_total, group_sel, exec_total, exec_sel,
-		blind'
+		empty_rows'
 }
 unmeasured() { # unmeasured DB RUN: all of a run that does not say when or by which process
 	schedule "$1" "$2"

@@ -117,7 +117,7 @@ static enum ar_status check(const struct trace_args *a, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Read a file: in holds where it has no options of its own. */
+/* Read a file.  in: format and components for a file whose own options set none. */
 static enum ar_status import_part(struct trace **out, const char *path, struct trace_args *own,
 				  const struct import_args *in, struct ar_err *err)
 {

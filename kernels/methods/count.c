@@ -96,7 +96,7 @@ static void count_head(const struct attn_batch *b, int head, int heads, const ui
 		const uint32_t *own = row ? row + (size_t)i * pitch : NULL;
 
 		count_pairs(b, i, heads && i < n ? table_row : own, &c->exec_total, &c->exec_sel);
-		c->blind += !heads && own && is_empty(own, b->keys.mask_words);
+		c->empty_rows += !heads && own && is_empty(own, b->keys.mask_words);
 		if (i >= n)
 			continue;
 		for (int j = 0; j < past; j++)
@@ -206,7 +206,7 @@ static void count_head_columns(const struct attn_batch *b, int head, const struc
 			count_run(b, run[k], tok, &l->band[row], lo, hi, mark, c);
 		for (int k = 0; k < l->n_col[row]; k++)
 			count_run(b, col[k], 1, NULL, lo, hi, mark, c);
-		c->blind += !l->n_run[row] && !l->n_col[row];
+		c->empty_rows += !l->n_run[row] && !l->n_col[row];
 	}
 }
 

@@ -118,9 +118,9 @@ double select_density(const struct select_result *r, const char *step, const cha
 	return NAN;
 }
 
-int64_t select_blind(const struct select_result *r)
+int64_t select_empty_rows(const struct select_result *r)
 {
-	return total(r).blind;
+	return total(r).empty_rows;
 }
 
 double select_jaccard(const struct select_result *r)

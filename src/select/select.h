@@ -55,8 +55,8 @@ double select_density(const struct select_result *r, const char *step, const cha
  * blocks. */
 double select_jaccard(const struct select_result *r);
 
-/* Query blocks, over the query heads, whose list is empty. */
-int64_t select_blind(const struct select_result *r);
+/* Empty rows of the selection: (query head, query block) whose list is empty. */
+int64_t select_empty_rows(const struct select_result *r);
 
 /* Share of the past that one query head's query blocks keep, before any union. */
 double select_head_density(const struct select_result *r, int head);

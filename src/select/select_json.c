@@ -172,7 +172,7 @@ static bool add_densities(cJSON *o, const struct select_result *r)
 		       add(x, "density", number(share));
 	}
 	return done && add(o, "jaccard", number(select_jaccard(r))) &&
-	       cJSON_AddNumberToObject(o, "blind", (double)select_blind(r));
+	       cJSON_AddNumberToObject(o, "empty_rows", (double)select_empty_rows(r));
 }
 
 static bool add_accuracy(cJSON *o, const struct select_result *r)

@@ -22,7 +22,7 @@ static void put_densities(const struct select_result *r, FILE *f)
 {
 	struct select_density d[SELECT_DENSITIES];
 	int n = select_densities(r, d);
-	int64_t blind = select_blind(r);
+	int64_t empty = select_empty_rows(r);
 	double jaccard = select_jaccard(r);
 
 	fprintf(f, "  %-10s %-7s %-6s %14s %14s    density\n", "step", "scope", "unit", "selected",
@@ -35,9 +35,9 @@ static void put_densities(const struct select_result *r, FILE *f)
 	}
 	if (!isnan(jaccard))
 		fprintf(f, "  query blocks' past sets are alike by %.4f (Jaccard)\n", jaccard);
-	if (blind)
-		fprintf(f, "  %" PRId64 " of %d query blocks, over the heads, see nothing: their "
-			"output is 0\n", blind, select_query_blocks(r) * r->shape.q_heads);
+	if (empty)
+		fprintf(f, "  %" PRId64 " of %d rows (query head, query block) are empty: their "
+			"output is 0\n", empty, select_query_blocks(r) * r->shape.q_heads);
 }
 
 static void put_accuracy(const struct select_result *r, FILE *f)
