@@ -31,6 +31,9 @@ enum {
 	BUFFER_BYTES = 4 << 20,
 	BUFFER_HEAD = 4096,	/* struct buffer; the records after it are page-aligned */
 	BUFFERS_AHEAD = 4,
+	/* A buffer of CUPTI on the device: times of 12,500 kernels, more than an iteration has.  With
+	 * the default of 3,200,000 bytes a graph launch takes 0.6 ms, with these 0.4 ms. */
+	DEVICE_BUFFER_BYTES = 400000,
 };
 
 #define CUPTI_API(X)                                                                            \
@@ -209,6 +212,9 @@ struct prof {
 	size_t n_scope, cap_scope;
 	uint32_t last_corr;		/* largest correlation id of earlier collections */
 	bool collected;			/* last_corr is valid */
+	struct recent {
+		const char *from, *name;
+	} recent[256];			/* intern()'s last answers, by a hash of the pointer */
 	char **name;			/* set of names, open addressing, at most half full */
 	size_t n_name, cap_name;	/* cap_name: a power of two */
 	struct prof_loss loss;
@@ -374,12 +380,14 @@ static enum ar_status subscribe(struct prof *p, struct ar_err *err)
 static enum ar_status enable(const struct prof *p, struct ar_err *err)
 {
 	uint8_t one = 1;
-	size_t size = sizeof one;
+	size_t size = sizeof one, device_bytes = DEVICE_BUFFER_BYTES, size_bytes = sizeof device_bytes;
 	enum ar_status st = AR_OK;
 
 	CUPTI(cuptiSetThreadIdType, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
 	CUPTI(cuptiActivitySetAttribute, CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size,
 	      &one);
+	CUPTI(cuptiActivitySetAttribute, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE, &size_bytes,
+	      &device_bytes);
 	CUPTI(cuptiActivityRegisterCallbacks, on_request, on_complete);
 	for (size_t i = 0; i < N_OF(runtime_launches); i++)
 		CUPTI(cuptiActivityEnableRuntimeApi, runtime_launches[i], 1);
@@ -546,10 +554,14 @@ static bool names_grow(struct prof *p)
  * memory. */
 static const char *intern(struct prof *p, const char *s)
 {
+	struct recent *r;
 	char **slot;
 
 	if (!s)
 		s = "";
+	r = &p->recent[(uintptr_t)s / 16 % N_OF(p->recent)];
+	if (r->from == s && !strcmp(r->name, s))
+		return r->name;
 	if (!names_grow(p))
 		return NULL;
 	slot = name_slot(p->name, p->cap_name, s);
@@ -557,6 +569,8 @@ static const char *intern(struct prof *p, const char *s)
 		*slot = strdup(s);
 		p->n_name += *slot != NULL;
 	}
+	if (*slot)
+		*r = (struct recent){ s, *slot };
 	return *slot;
 }
 

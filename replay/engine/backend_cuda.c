@@ -14,10 +14,11 @@
 #include "replay/engine/backend_cuda.h"
 
 #include <assert.h>
+#include <time.h>
 
 #include "kernels/methods/accuracy.h"
 
-enum { HOLD_NS = 20000000 };
+enum { HOLD_NS = 20000000, AHEAD = 2 };
 
 static const struct opt cuda_options[] = {
 	{ .name = "gpu-memory-utilization", .type = OPT_REAL,
@@ -98,6 +99,24 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 	return decode_enqueue(&call, 0, NULL, err);
 }
 
+/* hold() has ended, or ends now. */
+static void release(struct cuda *c)
+{
+	if (*c->go != LAYER_HOLD_OVER)
+		*c->go = 1;
+}
+
+/* Executed layer i has been enqueued, or the head (i = n_run_layers). */
+static void enqueued(struct cuda *c, int i)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);	/* as in struct prof_kernel */
+	c->enqueued_ns[i] = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+	if (c->early && i + 1 == AHEAD)
+		release(c);
+}
+
 /* Enqueue all executed layers and the head.  Events: begin, layers, head, end.  flags: for
  * cudaEventRecordWithFlags(). */
 static enum ar_status enqueue(struct cuda *c, const struct row_set *set, unsigned flags,
@@ -119,12 +138,14 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, unsigne
 			st = attend(c, i, r, err);
 		if (!st && c->decoder)
 			st = decoder_after(c->decoder, i, layer, c->out, err);
+		enqueued(c, i);
 	}
 	if (st)
 		return st;
 	CU(cudaEventRecordWithFlags(c->head, c->stream, flags));
 	if (c->decoder)
 		st = decoder_head(c->decoder, last->emit, last->n_emit, err);
+	enqueued(c, c->env.n_run_layers);
 	if (!st)
 		CU(cudaEventRecordWithFlags(c->end, c->stream, flags));
 out:
@@ -249,8 +270,8 @@ out:
 	return st;
 }
 
-/* Make the GPU wait until the host has enqueued the iteration.  So the time of the host and its
- * tracer is not measured.  The wait ends after HOLD_NS, as the launch queue is finite. */
+/* Make the GPU wait until release().  So the time of the host and its tracer is not measured.  The
+ * wait ends after HOLD_NS, as the launch queue is finite. */
 static enum ar_status hold(struct cuda *c, struct ar_err *err)
 {
 	*c->go = 0;
@@ -295,9 +316,32 @@ static void kernel_cost(const struct cuda *c, struct iter_cost *cost)
 	cost->cost_ns = scaled(c, layers - first, end - layers);
 }
 
-/* Run the staged rows.  *late: hold() ended before all of them were enqueued. */
+/* Whether the GPU may have waited for the host: some layer, or the head, was not enqueued yet when
+ * the one before it ended. */
+static bool starved(const struct cuda *c, const struct iter_cost *cost)
+{
+	int64_t end = 0;
+	int n = c->env.n_run_layers, at = 0;
+
+	for (size_t i = 0; i < cost->n_kernel; i++) {
+		const struct prof_kernel *k = &cost->kernel[i];
+		bool next = k->phase == PHASE_HEAD ? at < n :
+			    at + 1 < n && k->layer == c->env.run_layer[at + 1];
+
+		if (next) {
+			at = k->phase == PHASE_HEAD ? n : at + 1;
+			if (at >= AHEAD && c->enqueued_ns[at] >= end)
+				return true;
+		}
+		end = k->end_ns > end ? k->end_ns : end;
+	}
+	return false;
+}
+
+/* Run the staged rows and get their kernels.  c->early: the GPU starts when AHEAD layers are
+ * enqueued.  *late: it may have waited for the host since. */
 static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int pad, bool *late,
-				 struct ar_err *err)
+				 struct iter_cost *cost, struct ar_err *err)
 {
 	enum ar_status st = discard(c, err);
 
@@ -310,27 +354,46 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 		st = pad ? graphs_launch(&c->graphs, pad, c->stream, err) :
 			   enqueue(c, set, cudaEventRecordDefault, err);
 	*late = *c->go == LAYER_HOLD_OVER;
-	*c->go = 1;
+	release(c);
 	if (st)
 		return st;
 	CU(cudaStreamSynchronize(c->stream));
+	st = collect(c, cost, err);
+	*late |= !st && c->early && starved(c, cost);
 out:
 	return st;
 }
 
-/* Run the staged rows; if the host was late, run them again.  A library that loads code for a new
- * shape stalls the GPU, which is no cost of the batch.  Both runs write the same.  If the host is
- * late again, slow_host is set, and later iterations are not repeated. */
-static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int pad,
-				  struct ar_err *err)
+/* Rows whose layers take the GPU less than twice as long as enqueueing takes the host. */
+static void learn_pace(struct cuda *c, int n_row, const struct iter_cost *cost)
 {
-	bool late = false;
-	enum ar_status st = run_staged(c, set, pad, &late, err);
+	int64_t host = c->enqueued_ns[c->env.n_run_layers] - c->enqueued_ns[0];
+	int64_t gpu = cost->n_kernel ?
+		cost->kernel[cost->n_kernel - 1].end_ns - cost->kernel[0].start_ns : 0;
 
+	if (gpu < 2 * host && n_row > c->held_rows)
+		c->held_rows = n_row;
+}
+
+/* Run the staged rows; if the host was late, run them again, enqueued as a whole.  A library that
+ * loads code for a new shape stalls the GPU, which is no cost of the batch.  Both runs write the
+ * same.  If the host is late again, slow_host is set, and later iterations are not repeated. */
+static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int pad,
+				  struct iter_cost *cost, struct ar_err *err)
+{
+	int n_row = row_set_of(set, 0)->n_row;
+	bool late = false;
+	enum ar_status st;
+
+	c->early = c->env.prof && !pad && n_row > c->held_rows;
+	st = run_staged(c, set, pad, &late, cost, err);
 	if (st || !late || c->slow_host)
 		return st;
-	c->stale = true;
-	return run_staged(c, set, pad, &c->slow_host, err);
+	c->early = false;
+	st = run_staged(c, set, pad, &c->slow_host, cost, err);
+	if (!st && !pad)
+		learn_pace(c, n_row, cost);
+	return st;
 }
 
 static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_cost *cost,
@@ -352,11 +415,9 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	if (!st && pad && !c->graphs.exec[pad])
 		st = make_graph(c, &dev, err);
 	if (!st)
-		st = run_in_time(c, &dev, pad, err);
+		st = run_in_time(c, &dev, pad, &x, err);
 	if (!st)
 		st = event_cost(c, &x, err);
-	if (!st)
-		st = collect(c, &x, err);
 	if (!st && x.n_kernel)
 		kernel_cost(c, &x);
 	if (!st)

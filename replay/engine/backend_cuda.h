@@ -45,7 +45,10 @@ struct cuda {
 		float *lse;
 		void *work;		/* of accuracy_measure_device() */
 	} compared;
-	volatile int *go;		/* pinned; releases the GPU, see hold() */
+	volatile int *go;		/* pinned; see hold() and release() */
+	bool early;			/* release() before all is enqueued */
+	int held_rows;			/* not for batches of at most this many rows */
+	int64_t *enqueued_ns;		/* [n_run_layers + 1] when each layer and the head was */
 	bool stale;			/* the tracer may hold kernels of no iteration */
 	bool slow_host;			/* the host enqueues for longer than hold() waits */
 };

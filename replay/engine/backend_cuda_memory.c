@@ -61,6 +61,7 @@ void cuda_close(void *self)
 		cudaStreamDestroy(c->stream);
 	free(c->kv);
 	free(c->state);
+	free(c->enqueued_ns);
 	attn_engine_release(&c->engine);
 	method_free(c->dense);
 	free(c);
@@ -184,7 +185,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->env = *env;
 	c->opts = *(const struct cuda_opts *)opts;
 	c->stale = true;
-	st = open_device(c, err);
+	c->enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->enqueued_ns);
+	st = c->enqueued_ns ? open_device(c, err) : ar_nomem(err);
 	if (!st)
 		st = method_parse(&c->dense, "dense", err);
 	if (!st)
