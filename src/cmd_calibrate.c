@@ -23,6 +23,7 @@ struct args {
 };
 
 #define OFF(member) offsetof(struct args, member)
+/* clang-format off */
 static const struct opt own_opts[] = {
 	{ .name = "capture", .type = OPT_LIST, .off = OFF(captures), .arg = "FILE",
 	  .help = "captured Q, K and V to calibrate on, once for each file" },
@@ -32,6 +33,7 @@ static const struct opt own_opts[] = {
 	  .max = CAPTURE_MAX_TOK, .help = "use only the first N tokens of a capture, 0: all" },
 	{ 0 }
 };
+/* clang-format on */
 
 /* ---- captures ---- */
 

@@ -33,6 +33,7 @@ enum {
 	BUFFERS_AHEAD = 4,
 };
 
+/* clang-format off */
 #define CUPTI_API(X)                                                                            \
 	X(cuptiGetVersion) X(cuptiGetResultString) X(cuptiSubscribe_v2) X(cuptiUnsubscribe)     \
 	X(cuptiEnableCallback) X(cuptiGetGraphNodeId)                                           \
@@ -42,6 +43,7 @@ enum {
 	X(cuptiActivityPushExternalCorrelationId) X(cuptiActivityPopExternalCorrelationId)      \
 	X(cuptiActivityFlushAll) X(cuptiActivityGetNextRecord)                                  \
 	X(cuptiActivityGetNumDroppedRecords)
+/* clang-format on */
 
 static struct {
 #define X(f) __typeof__(f) *f;

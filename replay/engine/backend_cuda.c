@@ -19,6 +19,7 @@
 
 enum { HOLD_NS = 20000000 };
 
+/* clang-format off */
 static const struct opt cuda_options[] = {
 	{ .name = "gpu-memory-utilization", .type = OPT_REAL,
 	  .off = offsetof(struct cuda_opts, utilization), .arg = "X", .def = "0.9", .min = 0.01,
@@ -32,6 +33,7 @@ static const struct opt cuda_options[] = {
 		  "run from CUDA graphs" },
 	{ 0 }
 };
+/* clang-format on */
 
 /* ---- iterations ---- */
 

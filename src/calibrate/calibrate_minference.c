@@ -278,6 +278,7 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 }
 
 #define OFF(member) offsetof(struct args, member)
+/* clang-format off */
 static const struct opt opts[] = {
 	{ .name = "from", .type = OPT_INT, .off = OFF(from), .arg = "N", .def = "2500",
 	  .max = CAPTURE_MAX_TOK, .help = "judge by the rows from position N on" },
@@ -288,6 +289,7 @@ static const struct opt opts[] = {
 	  .help = "write vertical_and_slash instead of the other patterns" },
 	{ 0 }
 };
+/* clang-format on */
 
 const struct calibrator calibrate_minference = {
 	.name = "minference",

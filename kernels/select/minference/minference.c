@@ -377,6 +377,7 @@ static size_t state_bytes(const void *self, const struct attn_shape *s)
 }
 
 #define OFF(member) offsetof(struct minference, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "pattern", .type = OPT_STR, .off = OFF(path), .arg = "FILE",
 	  .help = "read each head's pattern; without one all are vertical_and_slash" },
@@ -398,6 +399,7 @@ static const struct opt params[] = {
 	  .help = "the query block's own among them" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_minference;
 const struct selector selector_minference = {

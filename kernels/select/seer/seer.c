@@ -505,6 +505,7 @@ out:
 /* ---- descriptor ---- */
 
 #define OFF(member) offsetof(struct seer, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "gate", .type = OPT_STR, .off = OFF(gate), .arg = "FILE",
 	  .help = "read the gate from FILE, safetensors; mean: an untrained one" },
@@ -520,6 +521,7 @@ static const struct opt params[] = {
 	  .help = "keep everything for a chunk without context" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_seer;
 const struct selector selector_seer = {
