@@ -166,7 +166,7 @@ static const struct opt *find_letter(struct opt_group **g, char letter)
 	return NULL;
 }
 
-/* Letters to insert, leave out or replace to make b of a. */
+/* Edit distance: letters to insert, leave out or replace to turn a into b. */
 static size_t distance(const char *a, size_t n, const char *b)
 {
 	size_t row[64], m = strlen(b);
@@ -372,7 +372,8 @@ static enum ar_status load_line(struct opt_group *g, char *line, struct ar_err *
 	if (!o)
 		return unknown(g, name, "", strlen(name), err);
 	if (o->type == OPT_JOB)
-		return ar_fail(err, AR_USAGE, "a job file names no other; write its lines here");
+		return ar_fail(err, AR_USAGE, "a job file cannot name another; write its lines "
+			       "here");
 	if (!value && o->type != OPT_FLAG)
 		return ar_fail(err, AR_USAGE, "option '%s' needs a value", name);
 	return set(in, o, value ? value : "1", FROM_JOB, err);
@@ -430,8 +431,8 @@ static void notes(const struct opt *o, char *buf, size_t size)
 		snprintf(buf + n, size - n, "%sdefault %s", n ? "; " : "", o->def);
 }
 
-/* Print the words of s in lines of up to 80 columns, of which those after the first begin at column
- * HELP_COLUMN.  The first is at column col; returns where the last ends. */
+/* Print the words of s in lines of up to 80 columns.  The first line begins at column col, the
+ * others at HELP_COLUMN.  Returns the column where the last ends. */
 static int wrap(FILE *f, int col, const char *s)
 {
 	while (*(s += strspn(s, " "))) {

@@ -19,7 +19,7 @@ extern "C" {
 
 struct cJSON;
 
-/* The type says what lies at base + off. */
+/* Type of the option, and of its value at base + off. */
 enum opt_type {
 	OPT_FLAG = 1,	/* bool; --x, or x=0|1 */
 	OPT_INT,	/* int64_t; 64, 64k (1000), 64K (1024) */
@@ -46,9 +46,9 @@ struct opt {
 	const char *const *choice;	/* of ENUM, ended by NULL */
 	const char *help;		/* one sentence, no full stop */
 	char letter;			/* short option, or 0 */
-	unsigned scope;			/* bits of the command: when it has an effect; 0: always */
-	bool may_differ;		/* records that are compared need not share it: it says
-					 * what they are of, or how much of them is kept */
+	unsigned scope;			/* bits of the command for which it has an effect; 0: all */
+	bool may_differ;		/* records can be compared if they differ in it: it says
+					 * what they describe, or how much of it is kept */
 };
 
 /* A table and the struct it fills.  Arrays of groups end with opts == NULL.  At
@@ -76,7 +76,7 @@ enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *er
 
 enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 		       struct ar_err *err);
-/* "name=value,name=value": how a group is set inside of a value. */
+/* Set options from "name=value,name=value", the form of a group inside of a value. */
 enum ar_status opt_set_all(struct opt_group *g, const char *text, struct ar_err *err);
 bool opt_given(const struct opt_group *g, const char *name);
 /* The first option that was given and has one of the bits in its scope; NULL: none. */

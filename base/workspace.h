@@ -2,8 +2,8 @@
 /*
  * Arrays in one block of memory, one after another, each at a multiple of WORKSPACE_ALIGN bytes.
  *
- * The same code measures and places: with no memory it adds up what the block must have, with the
- * block it returns the arrays.  The block belongs to the caller, and begins aligned.
+ * The same code measures and places.  Without memory it adds up the size of the block; with the
+ * block it returns the arrays.  The caller owns the block, which must begin aligned.
  */
 #ifndef AR_WORKSPACE_H
 #define AR_WORKSPACE_H
@@ -11,14 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WORKSPACE_ALIGN = 256 };	/* what cudaMalloc gives, and the widest loads want */
+enum { WORKSPACE_ALIGN = 256 };	/* as cudaMalloc aligns; enough for the widest loads */
 
 struct workspace {
 	void *mem;		/* NULL: measure */
 	size_t size, used;	/* bytes: of the block, and of the arrays so far */
 };
 
-/* A block that is known to be large enough, or NULL to measure one. */
+/* Begin with mem, a block that is large enough, or NULL to measure. */
 static inline struct workspace workspace_at(void *mem)
 {
 	struct workspace w = { mem, SIZE_MAX, 0 };
@@ -31,8 +31,8 @@ static inline size_t workspace_aligned(size_t bytes)
 	return (bytes + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN;
 }
 
-/* The next n elements of elem bytes.  NULL, and nothing is taken, if the block is too small.  When
- * measuring, the result means nothing. */
+/* Take the next n elements of elem bytes.  NULL: the block is too small, and nothing is taken.
+ * When measuring, ignore the result. */
 static inline void *workspace_take(struct workspace *w, size_t n, size_t elem)
 {
 	size_t bytes = workspace_aligned(n * elem), at = w->used;

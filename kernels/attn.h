@@ -7,20 +7,20 @@
  * and may attend every position up to its own.  The request has len[r] keys, at positions
  * [0, len[r]).  They are addressed by absolute blocks of page_tok tokens: block j holds positions
  * [j * page_tok, (j + 1) * page_tok) and lies in page page[page0[r] + j].  Query blocks lie on the
- * same grid: a request's are those from its first row's to its last row's, the first and the
- * last maybe partial.
+ * same grid.  A request has those from its first row to its last; the first and the last may be
+ * partial.
  *
  * Required today: the rows of a request are consecutive, pos[row0[r] + i] == pos0[r] + i, and the
- * last row is the last key, len[r] == pos0[r] + rows.  Selectors and all kernels depend on it;
- * attn_is_chunked() tells, and is asserted where batches are made for a device.  The references
- * of executors do not depend on it: they take rows at any ascending positions.
+ * last row is the last key, len[r] == pos0[r] + rows.  Selectors and all kernels depend on it.
+ * attn_is_chunked() checks it, and is asserted where batches are made for a device.  Only the
+ * references of executors take rows at any ascending positions.
  *
  *   q, out   [row][q_heads][head_dim]                          bf16
  *   lse      [row][q_heads]                                    float, natural log
  *   k, v     [page][kv_heads][page_tok][head_dim]              bf16, after RoPE
  *   mask     [(qblk0[r] + i) * q_heads + h][mask_words]        bit j: block j is kept
  *
- * Tokens of a page past the request's last one are finite numbers; they do not count.
+ * Tokens of a page past the request's last one must be finite numbers; no row attends to them.
  *
  * The KV head of query head h is h / (q_heads / kv_heads).  The same structs serve the
  * C reference (arrays on the host) and CUDA (arrays on the device).
@@ -47,7 +47,7 @@ struct attn_shape {
 /* The most one batch can hold; device memory is sized by it once. */
 struct attn_limits {
 	int max_req, max_row, max_kv_blk;
-	int n_sm;		/* of its batches */
+	int n_sm;		/* as in struct attn_batch */
 	int64_t max_page;	/* blocks of all requests */
 };
 
@@ -62,7 +62,7 @@ struct attn_rows {
 	const int32_t *pos;	/* [n_row] ascending in each request */
 	const int32_t *pos0;	/* [n_req] position of the first row: the tokens before it */
 	const int32_t *qblk0;	/* [n_req + 1] first query block of each request */
-	const int32_t *left;	/* [n_req] tokens of the prompt after the chunk; 0: its last one */
+	const int32_t *left;	/* [n_req] tokens of the prompt after the chunk; 0: last chunk */
 };
 
 /* The keys of each request; its owner keeps the arrays. */
@@ -75,8 +75,8 @@ struct attn_keys {
 	const int32_t *page;	/* [n_page] */
 };
 
-/* Rows of request r, and those of them below position end; on the host.  The first guess is right
- * where rows are consecutive. */
+/* Rows of request r, and how many of them lie below position end.  On the host.  For consecutive
+ * rows the first guess is right. */
 static inline int attn_n_row(const struct attn_rows *rows, int r)
 {
 	return rows->row0[r + 1] - rows->row0[r];
@@ -97,19 +97,19 @@ struct attn_batch {
 	struct attn_shape shape;
 	struct attn_rows rows;
 	struct attn_keys keys;
-	const int32_t *kept;	/* in a pool, by lists: tokens before the chunk, which its tiles'
-				 * pos is short of; else NULL */
+	const int32_t *kept;	/* pool executors: past tokens per list, to be added to tile.pos;
+				 * NULL otherwise */
 	const struct attn_tile *tile;	/* from executor->plan */
 	int n_tile;
-	int n_part;		/* tiles that are a part of one, executor_count_parts */
-	int n_sm;		/* multiprocessors that the plan shall fill, cutting tiles into
-				 * parts; 0: tiles are whole */
-	int tail;		/* where there are tables: the last so many query blocks of a prompt
-				 * see every block, and tables are made without them */
+	int n_part;		/* tiles that are parts, from executor_count_parts() */
+	int n_sm;		/* multiprocessors that the plan fills by cutting tiles into parts;
+				 * 0: tiles stay whole */
+	int tail;		/* dense tail, with tables only: the last `tail` query blocks of a
+				 * prompt see every block, and tables leave them out */
 };
 
-/* Whether every request's rows are consecutive and end with its keys; its arrays are on the host.
- * Positions ascend, so that the first and the last row tell. */
+/* Whether every request's rows are consecutive and end with its keys.  b's arrays are on the host.
+ * Positions ascend, so the first and the last row suffice. */
 static inline bool attn_is_chunked(const struct attn_batch *b)
 {
 	const struct attn_rows *rows = &b->rows;
@@ -125,7 +125,7 @@ static inline bool attn_is_chunked(const struct attn_batch *b)
 	return true;
 }
 
-/* Query blocks of request r before the tail. */
+/* Query blocks of request r before the dense tail. */
 AR_BOTH static inline int attn_body(const struct attn_batch *b, int r)
 {
 	int n = b->rows.qblk0[r + 1] - b->rows.qblk0[r];
@@ -137,9 +137,9 @@ struct kv_cache {		/* of one layer */
 	bf16_t *k, *v;
 };
 
-/* What is asked of a selector, an executor or a whole method in one layer.  The caller owns all of
- * it; ref() takes arrays on the host, enqueue() on the device.  Members that a function has no use
- * for may be 0. */
+/* One call of a selector, an executor or a whole method, in one layer.  The caller owns all of it;
+ * ref() takes arrays on the host, enqueue() on the device.  Members that a function does not use
+ * may be 0. */
 struct attn_call {
 	const struct attn_batch *b;
 	int layer;		/* of the model */
@@ -152,8 +152,8 @@ struct attn_call {
 };
 
 /* Block lists.  Row l holds n[l] ascending block numbers at block[l * stride].  block
- * NULL: every block, in order (dense).  Which rows there are depends on the union: one per
- * (query block, query head) as in a mask, or one per (request, head group). */
+ * NULL: every block, in order (dense).  Without a union there is a row per (query block, query
+ * head), as in a mask; with one, a row per (request, head group). */
 struct block_lists {
 	uint16_t *block;
 	int32_t *n;
@@ -161,14 +161,14 @@ struct block_lists {
 };
 
 /* Token lists, one per (request, KV head): row (r, h) holds n[r * kv_heads + h] ascending
- * positions before the chunk, from tok[attn_token_row()] on.  The chunk's own tokens are visible
- * besides. */
+ * positions before the chunk, from tok[attn_token_row()] on.  The chunk's own tokens are always
+ * visible and not listed. */
 struct token_lists {
 	int32_t *tok, *n;
 };
 
-/* Every row has room for all tokens of its request's blocks; rows are in order of requests, then
- * heads. */
+/* Where row (r, h) begins in tok.  Every row has room for all tokens of its request's blocks; rows
+ * are in order of requests, then KV heads.  n_page: blocks of the request. */
 AR_BOTH static inline size_t attn_token_row(const struct attn_shape *s, int32_t page0,
 					    int32_t n_page, int h)
 {
@@ -176,8 +176,8 @@ AR_BOTH static inline size_t attn_token_row(const struct attn_shape *s, int32_t 
 	       (size_t)s->page_tok;
 }
 
-/* Rows see of the keys of runs those below position init, those less than local before them, and
- * all of them if they are among the last tokens of the prompt.  local 0: all rows do. */
+/* Which keys of runs a row sees: those below position init, and those less than local before the
+ * row.  A row among the last `last` tokens of the prompt sees all.  local 0: every row does. */
 struct attn_band {
 	int init, local, last;
 };
@@ -188,11 +188,11 @@ AR_BOTH static inline bool attn_band_hides(const struct attn_band *b, int total,
 	return b->local && pos < total - b->last && key >= b->init && pos - key >= b->local;
 }
 
-/* Runs of page_tok keys from any position on, and single keys: a row of each for every (query
- * block, query head), as in a mask.  Runs ascend, do not overlap and may reach past the query
- * block; columns ascend, lie before its first position and in no run.  Row l holds n_run[l]
- * first positions from run[l * max_run] on, seen under band[l], and n_col[l] columns from
- * col[l * max_col] on. */
+/* Vertical-slash lists, one per (query block, query head), as in a mask.  A run is page_tok keys
+ * from any position on; a column is a single key.  Runs ascend, do not overlap and may reach past
+ * the query block.  Columns ascend, lie before its first position and in no run.  List l has the
+ * first positions of n_run[l] runs from run[l * max_run] on, seen under band[l], and n_col[l]
+ * columns from col[l * max_col] on. */
 struct column_lists {
 	int32_t *run, *n_run, *col, *n_col;
 	int max_run, max_col;
@@ -205,17 +205,17 @@ enum {
 	SHAPE_MASK    = 2,	/* a list per (query block, query head) */
 	SHAPE_TABLE   = 4,	/* a list per (request, head group), the union of a mask */
 	SHAPE_TOKENS  = 8,	/* a token list per (request, KV head) */
-	SHAPE_COLUMNS = 16,	/* runs and columns per (query block, query head) */
+	SHAPE_COLUMNS = 16,	/* a vertical-slash list per (query block, query head) */
 };
 
-/* What a selector writes: one of the first three. */
+/* What a selector writes: mask, tokens or columns. */
 struct selection {
 	uint32_t *mask;
 	struct token_lists tokens;
 	struct column_lists columns;
-	float *score;	/* what blocks were judged by, [(query block, query head)][max_kv_blk],
-			 * or tokens, in rows as theirs; NULL: not asked for.  Those without one
-			 * are left alone. */
+	float *score;	/* of blocks, [(query block, query head)][max_kv_blk], or of tokens, in
+			 * rows like tokens.tok; NULL: not asked for.  Places of blocks or tokens
+			 * without a score are not written. */
 };
 
 /* The scores of a query block's blocks under a head, or NULL. */

@@ -5,7 +5,7 @@
 # names.
 # Methods: selectors, unions, executors; and the kernels of a decoder layer.
 libattnreplay_a_SOURCES += \
-  kernels/attn.h kernels/phase.h \
+  kernels/attn.h kernels/phase.h kernels/support.c kernels/support.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh kernels/attend/decode.c \
   kernels/exec/executor.h kernels/exec/executors.c kernels/exec/keys.c kernels/exec/keys.h \
@@ -16,7 +16,8 @@ libattnreplay_a_SOURCES += \
   kernels/exec/paged/paged.c \
   kernels/exec/pool/pool.c kernels/exec/pool/pool.h \
   kernels/layer/gemm.h kernels/layer/layer.c kernels/layer/layer.h \
-  kernels/methods/count.c kernels/methods/method.c kernels/methods/method.h \
+  kernels/methods/accuracy.c kernels/methods/accuracy.h kernels/methods/accuracy_row.h \
+    kernels/methods/count.c kernels/methods/method.c kernels/methods/method.h \
     kernels/methods/method_parse.c kernels/methods/names.c kernels/methods/plan.c \
     kernels/methods/plan.h kernels/methods/selection_count.h kernels/methods/shapes.c \
     kernels/methods/shapes.h \
@@ -58,6 +59,7 @@ DEVICE_CODE += \
   kernels/exec/columns/columns_sm80.cu kernels/exec/columns/columns_sm90.cu \
   kernels/exec/pool/pool_device.cu \
   kernels/layer/layer_device.cu \
+  kernels/methods/accuracy_device.cu \
   kernels/select/ashape/ashape_device.cu \
   kernels/select/bfla/bfla_sm80.cu \
   kernels/select/density/density_device.cu \
@@ -80,6 +82,7 @@ DEVICE_CODE += \
 endif
 
 check_PROGRAMS += \
+  tests/t-accuracy tests/t-accuracy-gpu \
   tests/t-ashape \
   tests/t-attend tests/t-attend-gpu \
   tests/t-counts \
@@ -101,6 +104,7 @@ check_PROGRAMS += \
   tests/t-select-seer tests/t-select-seer-gpu \
   tests/t-select-xattention tests/t-select-xattention-gpu \
   tests/t-selection-shapes \
+  tests/t-support \
   tests/t-tail \
   tests/t-vectors
 dist_check_SCRIPTS += \

@@ -26,8 +26,8 @@ enum phase {
 	PHASE_COUNT
 };
 
-/* How code that enqueues work says which phase begins; layer is the model's layer,
- * or PHASE_NO_LAYER outside the layers. */
+/* Code that enqueues work calls this when a phase begins.  layer: the model's layer, or
+ * PHASE_NO_LAYER outside the layers. */
 #define PHASE_NO_LAYER 0xfff
 typedef void phase_fn(void *ctx, int layer, enum phase phase);
 

@@ -41,7 +41,7 @@ enum ar_status config_int(const cJSON *config, const char *key, int max, int def
 	return AR_OK;
 }
 
-/* What this program replays is full attention over every head in every layer. */
+/* Only full attention can be replayed: every head of every layer. */
 static enum ar_status check_attention(const cJSON *config, const char *path, struct ar_err *err)
 {
 	const cJSON *factor = get(config, "partial_rotary_factor"), *type;
@@ -191,7 +191,7 @@ static enum ar_status read_text(const char *path, char **out, struct ar_err *err
 	return st;
 }
 
-/* A folder's name for its config.json, else the file's without its suffix. */
+/* Name the model after its file without suffix; a config.json after its folder. */
 static void name_model(struct model *m, const char *path)
 {
 	const char *end = path + strlen(path), *base;
@@ -233,8 +233,8 @@ static enum ar_status load_file(struct model *m, const char *path, struct ar_err
 	return AR_OK;
 }
 
-/* Where name_or_path leads: itself when it exists, config.json in it when it is a folder,
- * else a preset of that name. */
+/* Find the config of name_or_path: the path itself if it exists, config.json in it if it is a
+ * folder, else a preset of that name. */
 static bool find_config(const char *name_or_path, char *path, size_t n)
 {
 	size_t len = strlen(name_or_path);

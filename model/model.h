@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models: the Hugging Face config.json files that people have. */
+/* Models, as Hugging Face config.json files describe them. */
 #ifndef AR_MODEL_H
 #define AR_MODEL_H
 
@@ -15,7 +15,7 @@ struct rope {
 	double original_len;
 };
 
-/* inv[k] = angle per position of pair k, k < dim/2; 0 where theta is, which turns nothing. */
+/* inv[k] = angle per position of pair k, k < dim/2.  All are 0 (no rotation) if theta is 0. */
 void rope_inv_freq(const struct rope *r, int dim, float *inv);
 
 /* How a layer mixes the tokens of a request. */
@@ -40,18 +40,18 @@ struct model {
 	char *json;		/* the config as read, owned */
 };
 
-/* name_or_path: a preset ("llama-3.1-8b") or a config.json, or a folder with one. */
+/* Load a model.  name_or_path: a preset ("llama-3.1-8b"), a config.json or a folder with one. */
 enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_err *err);
 void model_release(struct model *m);
 
-/* Give a model without layers n of them, all as spec says. */
+/* Give a model without layers n layers, all equal to spec. */
 enum ar_status model_set_layers(struct model *m, int n, const struct layer_spec *spec,
 				struct ar_err *err);
-/* The first layer that is not as layer 0 is; 0: all layers are alike. */
+/* The first layer that differs from layer 0; 0: all layers are equal. */
 int model_odd_layer(const struct model *m);
 
-/* Keep one rank's heads and FFN of each layer, and its vocabulary.  KV heads fewer than tp are
- * replicated (one each), as engines do.  AR_USAGE when tp does not divide the heads, the FFN or
+/* Keep one rank's share: heads and FFN of each layer, and vocabulary.  If KV heads are fewer than
+ * tp, each rank has one, as in engines.  AR_USAGE when tp does not divide the heads, the FFN or
  * the vocabulary. */
 enum ar_status model_split(struct model *m, int tp, struct ar_err *err);
 

@@ -4,15 +4,15 @@ libattnreplay_a_SOURCES += \
   replay/cost/backend_cost.c replay/cost/backend_cost.h replay/cost/cost_table.c \
     replay/cost/cost_table.h replay/cost/costs.c replay/cost/costs.h replay/cost/kdtree.c \
     replay/cost/kdtree.h \
-  replay/engine/accuracy.c replay/engine/accuracy.h replay/engine/act_capture.c \
-    replay/engine/act_capture.h replay/engine/activations.c replay/engine/activations.h \
-    replay/engine/attn_engine.c replay/engine/attn_engine.h replay/engine/backend.h \
-    replay/engine/backend_cpu.c replay/engine/backend_cuda.h replay/engine/backends.c \
-    replay/engine/backends_attn.h replay/engine/decoder.h replay/engine/graphs.h \
-    replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c replay/engine/latency.h \
-    replay/engine/observer.h replay/engine/pages.c replay/engine/pages.h replay/engine/prepare.c \
-    replay/engine/prepare.h replay/engine/record.c replay/engine/record.h replay/engine/replay.c \
-    replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h replay/engine/run_scope.h \
+  replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/activations.c \
+    replay/engine/activations.h replay/engine/attn_engine.c replay/engine/attn_engine.h \
+    replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cuda.h \
+    replay/engine/backends.c replay/engine/backends_attn.h replay/engine/decoder.h \
+    replay/engine/graphs.h replay/engine/groups.c replay/engine/groups.h replay/engine/latency.c \
+    replay/engine/latency.h replay/engine/observer.h replay/engine/pages.c replay/engine/pages.h \
+    replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
+    replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
+    replay/engine/run_scope.h \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/policies.c \
     replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h \
@@ -26,7 +26,6 @@ libattnreplay_a_SOURCES += \
 endif
 
 check_PROGRAMS += \
-  tests/t-accuracy \
   tests/t-arrivals \
   tests/t-backend-cpu \
   tests/t-backend-gpu \

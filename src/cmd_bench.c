@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay bench: how fast the attention kernels are on this GPU, and how far from what it could
- * do. */
+/* attnreplay bench: time attention kernels and methods on this GPU, and compare them with its
+ * ceilings or with published figures. */
 #include "config.h"
 
 #include <stddef.h>
@@ -20,28 +20,28 @@ static const struct opt every_opts[] = {
 	{ .name = "repeat", .type = OPT_INT, .off = OFF(repeat), .arg = "N", .def = "30",
 	  .min = 1, .max = BENCH_REPEATS, .help = "timed launches of each case" },
 	{ .name = "sample", .type = OPT_INT, .off = OFF(sample), .arg = "N", .def = "12",
-	  .max = 1e6, .help = "output rows of each case that are recomputed in double precision; "
-	  "0: check nothing" },
+	  .max = 1e6,
+	  .help = "output rows of each case to check against double precision; 0: none" },
 	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
-	  .help = "seed of inputs and lists" },
+	  .help = "seed of random inputs and block lists" },
 	{ .name = "device", .type = OPT_INT, .off = OFF(device), .arg = "N", .def = "0",
-	  .max = 1023, .help = "number of the GPU" },
+	  .max = 1023, .help = "index of the GPU to use" },
 	{ .name = "format", .type = OPT_ENUM, .off = OFF(format), .arg = "NAME", .def = "table",
-	  .choice = formats, .help = "what standard output gets" },
+	  .choice = formats, .help = "format of standard output" },
 	{ .name = "json", .type = OPT_STR, .off = OFF(json), .arg = "FILE",
-	  .help = "write JSON lines to FILE as well" },
+	  .help = "also write the rows to FILE, as JSON lines" },
 	{ .name = "dry-run", .type = OPT_FLAG, .off = OFF(dry_run),
-	  .help = "print the cases and their work, measure nothing; needs no GPU" },
+	  .help = "print the cases and their work without measuring; needs no GPU" },
 	{ .name = NULL }
 };
 
 static const struct opt shape_opts[] = {
 	{ .name = "batch", .type = OPT_STR, .off = OFF(batch), .arg = "LIST",
-	  .help = "requests; else 8" },
+	  .help = "requests of a batch; 8 if not given" },
 	{ .name = "chunk", .type = OPT_STR, .off = OFF(chunk), .arg = "LIST",
-	  .help = "query rows of a request, its context at most; else 1024" },
+	  .help = "query rows of a request, at most its context; 1024 if not given" },
 	{ .name = "context", .type = OPT_STR, .off = OFF(context), .arg = "LIST",
-	  .help = "keys of a request's last row, chunk included; else 128K" },
+	  .help = "keys that a request's last row sees, its chunk included; 128K if not given" },
 	{ .name = "q-heads", .type = OPT_INT, .off = OFF(q_heads), .arg = "N", .def = "16",
 	  .min = 1, .max = 1024, .help = "query heads" },
 	{ .name = "kv-heads", .type = OPT_INT, .off = OFF(kv_heads), .arg = "N", .def = "4",
@@ -54,55 +54,57 @@ static const struct opt shape_opts[] = {
 static const struct opt attention_opts[] = {
 	{ .name = "what", .type = OPT_STR, .off = OFF(what), .arg = "LIST",
 	  .def = "dense,table,blocksparse,copy,gather,decode,decode-table,select",
-	  .help = "what is measured" },
+	  .help = "cases to measure" },
 	{ .name = "density", .type = OPT_STR, .off = OFF(density), .arg = "LIST",
-	  .def = "0.1,0.3", .help = "shares of past blocks that tables and lists keep" },
+	  .def = "0.1,0.3",
+	  .help = "shares of the blocks before the chunk that tables and lists keep" },
 	{ .name = "block-size", .type = OPT_INT, .off = OFF(block_size), .arg = "N", .def = "128",
 	  .min = 64, .max = 128, .help = "tokens of a block, 64 or 128" },
 	{ .name = "cases", .type = OPT_STR, .off = OFF(cases), .arg = "FILE",
-	  .help = "measure the cases of FILE as its lines come, not those of other options; -: "
-	  "standard input" },
+	  .help = "read the cases from FILE, one a line, instead of from options; -: standard "
+		  "input" },
 	{ .name = NULL }
 };
 
 static const struct opt method_opts[] = {
 	{ .name = "method", .type = OPT_STR, .off = OFF(method), .arg = "LIST",
-	  .def = "dense,compact-fp", .help = "methods, as of 'attnreplay methods'; dense is always "
-	  "measured" },
+	  .def = "dense,compact-fp",
+	  .help = "methods to measure, see 'attnreplay methods'; dense is always measured too" },
 	{ .name = "left", .type = OPT_INT, .off = OFF(left), .arg = "N", .def = "0", .max = 1e9,
-	  .help = "tokens of the prompt that are still to come; near its end some methods keep "
-	  "everything" },
+	  .help = "tokens of the prompt after the chunk; some methods keep everything near a "
+		  "prompt's end" },
 	{ .name = NULL }
 };
 
 static const struct opt input_opts[] = {
 	{ .name = "capture", .type = OPT_STR, .off = OFF(capture), .arg = "FILE",
-	  .help = "compute with captured Q, K and V, not with random ones" },
+	  .help = "measure with captured Q, K and V instead of random ones" },
 	{ .name = "layer", .type = OPT_STR, .off = OFF(layer), .arg = "LIST",
 	  .help = "layers of the capture, by their numbers in the model; all if not given" },
 	{ .name = "tp", .type = OPT_INT, .off = OFF(tp), .arg = "N", .def = "0", .max = 1024,
-	  .help = "measure one of N GPUs that share the heads; 0: as many as in the paper, "
-	  "else 1" },
+	  .help = "tensor parallel size: measure the heads of one of N GPUs; 0: the size in the "
+		  "paper, or 1 without a paper" },
 	{ .name = NULL }
 };
 
 static const struct opt paper_opts[] = {
 	{ .name = "table", .type = OPT_STR, .off = OFF(table), .arg = "NAME",
-	  .help = "what is compared, or list" },
+	  .help = "published table to compare with; list: list the tables" },
 	{ .name = "sample-chunks", .type = OPT_INT, .off = OFF(sample_chunks), .arg = "N",
-	  .def = "8", .max = 1e6, .help = "measure N chunks of a prefill and let them stand for "
-	  "the others; 0: measure all" },
+	  .def = "8", .max = 1e6,
+	  .help = "measure N chunks of each prefill and scale their times to all; 0: measure all" },
 	{ .name = "match", .type = OPT_FLAG, .off = OFF(match),
-	  .help = "turn the methods' thresholds until they leave out as much as the paper states" },
+	  .help = "tune the methods' thresholds until they leave out as many blocks as the paper "
+		  "states" },
 	{ .name = "use", .type = OPT_LIST, .off = OFF(use), .arg = "NAME=METHOD",
-	  .help = "run METHOD where the table has NAME, such as seer=seer:gate=FILE" },
+	  .help = "run METHOD for the table's method NAME, such as seer=seer:gate=FILE" },
 	{ .name = NULL }
 };
 /* clang-format on */
 
 /* ---- the command ---- */
 
-/* A mode is the first argument; options are of some modes. */
+/* The first argument is the mode.  Each group of options applies to some modes. */
 enum { ATTENTION = 1, METHOD = 2, PAPER = 4 };
 
 static const struct mode {
@@ -130,7 +132,7 @@ static const struct {
 };
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
-/* The groups of some modes.  to: [N_GROUPS + 1] */
+/* Write the option groups of the modes in bits to `to`, [N_GROUPS + 1], ended by an empty group. */
 static void choose(unsigned bits, void *base, struct opt_group *to)
 {
 	for (int i = 0; i < N_GROUPS; i++)
@@ -150,8 +152,9 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	while (m->name && (!argc || strcmp(argv[0], m->name)))
 		m++;
 	if (!m->name)
-		return ar_fail(err, AR_USAGE, "want what to measure: the first argument is "
-			       "attention, method or paper");
+		return ar_fail(err, AR_USAGE, "%s%s%s; want attention, method or paper",
+			       argc ? "unknown mode '" : "no mode given", argc ? argv[0] : "",
+			       argc ? "'" : "");
 	argc--, argv++;
 	choose(m->bit, &a, g);
 	st = opt_init(g, err);

@@ -26,26 +26,26 @@ struct args {
 /* clang-format off */
 static const struct opt own_opts[] = {
 	{ .name = "capture", .type = OPT_LIST, .off = OFF(captures), .arg = "FILE",
-	  .help = "captured Q, K and V to calibrate on, once for each file" },
+	  .help = "capture to calibrate on; repeat the option for more" },
 	{ .name = "output", .type = OPT_STR, .off = OFF(output), .arg = "FILE", .letter = 'o',
-	  .help = "write FILE" },
+	  .help = "file to write" },
 	{ .name = "tokens", .type = OPT_INT, .off = OFF(tokens), .arg = "N", .def = "0",
-	  .max = CAPTURE_MAX_TOK, .help = "use only the first N tokens of a capture, 0: all" },
+	  .max = CAPTURE_MAX_TOK, .help = "use only the first N tokens of each capture, 0: all" },
 	{ 0 }
 };
 /* clang-format on */
 
 /* ---- captures ---- */
 
-/* One table serves one model. */
+/* All captures must come from one model, since the file written serves one model. */
 static enum ar_status check_same(const struct capture_info *a, const struct capture_info *b,
 				 struct ar_err *err)
 {
 	if (a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim)
 		return AR_OK;
-	return ar_fail(err, AR_DATA, "%s and %s are not of the same model: %d, %d heads of %d and "
-		       "%d, %d heads of %d", a->name, b->name, a->q_heads, a->kv_heads,
-		       a->head_dim, b->q_heads, b->kv_heads, b->head_dim);
+	return ar_fail(err, AR_DATA, "%s has %d query heads over %d KV heads of size %d, %s has "
+		       "%d over %d of size %d; give captures of one model", b->name, b->q_heads,
+		       b->kv_heads, b->head_dim, a->name, a->q_heads, a->kv_heads, a->head_dim);
 }
 
 static enum ar_status open_all(struct calib_input *in, const struct opt_list *path,
@@ -97,8 +97,8 @@ static enum ar_status find(const char *name, const struct calibrator **out, stru
 			n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "",
 					      calibrators[i]->name);
 	}
-	return ar_fail(err, AR_USAGE, "%s%s%s: the first argument is one of %s",
-		       name ? "no calibration '" : "no selector", name ? name : "",
+	return ar_fail(err, AR_USAGE, "%s%s%s; want one of %s",
+		       name ? "unknown selector '" : "no selector given", name ? name : "",
 		       name ? "'" : "", names);
 }
 

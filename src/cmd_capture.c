@@ -31,12 +31,12 @@ static const struct opt pack_opts[] = {
 	  .def = "9", .min = 1, .max = 22, .help = "zstd compression level" },
 	{ .name = "frame-tokens", .type = OPT_INT, .off = offsetof(struct pack_args, frame_tokens),
 	  .arg = "N", .def = "1024", .min = 1, .max = CAPTURE_MAX_TOK,
-	  .help = "tokens of a frame, the least that is read at a time" },
+	  .help = "tokens of a frame, the smallest unit that is read" },
 	{ 0 }
 };
 /* clang-format on */
 
-/* "0,4-7" as ascending numbers; *layer is the caller's to free. */
+/* Parse "0,4-7" into ascending numbers.  The caller frees *layer. */
 static enum ar_status parse_layers(const char *text, int **layer, int *n, struct ar_err *err)
 {
 	int *v = calloc(CAPTURE_MAX_LAYER + 1, sizeof *v), count = 0;
@@ -188,13 +188,15 @@ static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
 
 	if (!v)
 		return ar_fail(err, AR_USAGE, "%s%s%s; want info, pack, verify or unpack",
-			       argc ? "unknown form '" : "no form given", argc ? argv[0] : "",
+			       argc ? "unknown action '" : "no action given", argc ? argv[0] : "",
 			       argc ? "'" : "");
 	if (argc - 1 != v->operands)
 		return ar_fail(err, AR_USAGE, "capture %s takes %d file%s, not %d", v->name,
 			       v->operands, v->operands > 1 ? "s" : "", argc - 1);
 	if (g->given && !v->options)
-		return ar_fail(err, AR_USAGE, "capture %s takes no options", v->name);
+		return ar_fail(err, AR_USAGE, "capture %s takes no options; they are for capture "
+			       "pack",
+			       v->name);
 	st = capture_open(&c, argv[1], err);
 	if (st)
 		return st;

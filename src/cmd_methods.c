@@ -19,9 +19,9 @@ static void show_options(void (*show)(const struct opt_group *, FILE *), FILE *f
 	show(g, f);
 }
 
-/* One list of names: title, number of entries printed so far in it and in all. */
+/* State while lists of names are printed: methods, presets, selectors, ... */
 struct listing {
-	const char *only;		/* NULL: everything */
+	const char *only;		/* print this name only; NULL: all */
 	const char *head;
 	int n, n_all;
 	int width;			/* of names */
@@ -34,7 +34,7 @@ static void begin(struct listing *l, const char *head, int width)
 	l->width = width;
 }
 
-/* True when the entry is to be printed; its name is, then. */
+/* Print an entry unless l->only excludes it.  True: it was printed. */
 static bool entry(struct listing *l, const char *name, const char *title)
 {
 	if (l->only && strcmp(l->only, name))
@@ -51,7 +51,7 @@ static void note(const char *label, const char *text)
 	printf("    %-6s %s\n", label, text);
 }
 
-/* A parameter's value as the user would write it; v NULL: it has none. */
+/* Write value v of a parameter as the user would type it. v NULL: write an empty string. */
 static void value_text(const cJSON *v, char *buf, size_t n)
 {
 	if (cJSON_IsString(v))
@@ -64,7 +64,7 @@ static void value_text(const cJSON *v, char *buf, size_t n)
 		*buf = 0;
 }
 
-/* What a parameter can be; nothing where all is said by its name or its type. */
+/* Write the choices or the range of a parameter, or an empty string if its type says enough. */
 static void range_text(const struct opt *o, char *buf, size_t n)
 {
 	size_t at = 0;
@@ -78,7 +78,8 @@ static void range_text(const struct opt *o, char *buf, size_t n)
 		snprintf(buf, n, "%.15g to %.15g", o->min, o->max);
 }
 
-/* value: what a method sets, by name; NULL: the selector's own defaults. */
+/* Print a table of parameters. value: the method's values, by name; NULL: the selector's
+ * defaults. */
 static void show_params(const struct opt *params, const cJSON *value)
 {
 	for (const struct opt *o = params; o->name; o++) {
@@ -147,7 +148,7 @@ static unsigned shape_given(const struct selector *s, enum union_kind u)
 	return method_shape(&(struct method){ .selector = s, .u = u, .dense = !s->ref });
 }
 
-/* A line: the executors that run what selectors give under a union. */
+/* Print one row: the executors that run `shape`, the result of the union `name`. */
 static void show_pairs(unsigned shape, const char *name)
 {
 	printf("    %-12s", name);
@@ -157,7 +158,8 @@ static void show_pairs(unsigned shape, const char *name)
 	putchar('\n');
 }
 
-/* Selectors of one shape go together with the same unions and executors. */
+/* Print which selectors, unions and executors combine.  Selectors of one shape combine alike, so
+ * they share rows. */
 static void show_compositions(void)
 {
 	printf("\ncompositions, x: the executor runs it:\n    %-12s", "");
@@ -210,7 +212,7 @@ static enum ar_status list(struct listing *l, struct ar_err *err)
 	return st;
 }
 
-/* A spelling of a method: the record that a run would keep of it. */
+/* Parse a method and print its parameters as a run would store them. */
 static enum ar_status show_method(const char *text, struct ar_err *err)
 {
 	struct method *m;

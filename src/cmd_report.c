@@ -13,7 +13,7 @@
 struct report_args {
 	int64_t run;		/* 0: all */
 	int format, dialect;
-	char *slo;		/* NULL: that of each run */
+	char *slo;		/* NULL: the limits given to each run */
 };
 
 /* clang-format off */
@@ -22,13 +22,13 @@ static const struct opt report_opts[] = {
 	  .min = 1, .max = 1e15, .help = "report this run only" },
 	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct report_args, format),
 	  .arg = "NAME", .def = "table", .choice = writer_names,
-	  .help = "how the tables are written" },
+	  .help = "output format" },
 	{ .name = "dialect", .type = OPT_ENUM, .off = offsetof(struct report_args, dialect),
 	  .arg = "TOOL", .def = "attnreplay", .choice = report_dialects,
-	  .help = "whose figures to report, as that tool defines and calls them" },
+	  .help = "report the figures of this tool, by its definitions and names" },
 	{ .name = "slo", .type = OPT_STR, .off = offsetof(struct report_args, slo), .arg = "LIST",
-	  .help = "limits that requests should keep, such as ttft:500ms,tpot:50ms,e2e:10s, "
-	  "else those given to the run" },
+	  .help = "latency limits for goodput, such as ttft:500ms,tpot:50ms,e2e:10s; if not given, "
+		  "those of each run" },
 	{ .name = NULL }
 };
 /* clang-format on */
@@ -56,8 +56,11 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
-	if (!st && argc != 1)
-		st = ar_fail(err, AR_USAGE, "want one database; try 'attnreplay report --help'");
+	if (!st && !argc)
+		st = ar_fail(err, AR_USAGE, "no database given; try 'attnreplay report --help'");
+	if (!st && argc > 1)
+		st = ar_fail(err, AR_USAGE, "unexpected operand '%s'; report takes one database",
+			     argv[1]);
 	if (!st)
 		st = report(argv[0], &a, err);
 	opt_release(g);

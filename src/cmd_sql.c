@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay sql: queries over a database, for what the report does not say. */
+/* attnreplay sql: run the user's SQL queries over a database. */
 #include "config.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@ struct sql_args {
 static const struct opt sql_opts[] = {
 	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct sql_args, format),
 	  .arg = "NAME", .def = "table", .choice = writer_names,
-	  .help = "how the rows are written" },
+	  .help = "output format" },
 	{ .name = "views", .type = OPT_FLAG, .off = offsetof(struct sql_args, views),
-	  .help = "print the SQL that makes the views in sqlite3" },
+	  .help = "print the SQL that creates the views, for use in sqlite3" },
 	{ .name = NULL }
 };
 /* clang-format on */
@@ -43,7 +43,7 @@ static enum ar_status read_all(FILE *f, char **out, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Where in sql the statement at p begins. */
+/* Line, from 1, on which the statement at p begins within sql. */
 static unsigned line_of(const char *sql, const char *p)
 {
 	unsigned line = 1;
@@ -54,8 +54,8 @@ static unsigned line_of(const char *sql, const char *p)
 	return line;
 }
 
-/* The statement at *p; *p moves behind it.  The database is open for reading only; statements
- * that would write elsewhere are refused as well. */
+/* Run the statement at *p and move *p behind it.  The database is open for reading only; a
+ * statement that would write elsewhere, as into a temporary table, is refused as well. */
 static enum ar_status run_one(sqlite3 *db, const char **p, struct document *d,
 			      struct ar_err *err)
 {
@@ -65,7 +65,7 @@ static enum ar_status run_one(sqlite3 *db, const char **p, struct document *d,
 	if (sqlite3_prepare_v2(db, *p, -1, &q, p))
 		st = writer_fail(db, err);
 	else if (q && !sqlite3_stmt_readonly(q))
-		st = ar_fail(err, AR_USAGE, "this statement writes; only queries are run");
+		st = ar_fail(err, AR_USAGE, "this statement would write; sql runs queries only");
 	else if (q && sqlite3_column_count(q))
 		st = writer_query(d, q, err);
 	sqlite3_finalize(q);

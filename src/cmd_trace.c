@@ -33,7 +33,7 @@ static const struct opt own_opts[] = {
 	  .letter = 'n', .def = "10", .min = 1, .max = 1e15,
 	  .help = "print the first N requests (head)" },
 	{ .name = "histogram", .type = OPT_FLAG, .off = offsetof(struct args, histogram),
-	  .help = "draw lengths and load as on a terminal (info)" },
+	  .help = "draw histograms of lengths and load, even if the output is no terminal (info)" },
 	{ 0 }
 };
 /* clang-format on */
@@ -119,7 +119,7 @@ static void print_types(FILE *f, const struct trace *t)
 	}
 }
 
-/* ---- its histograms ---- */
+/* ---- histograms of info ---- */
 
 enum { BAR = 50, SLICES = 20 };
 
@@ -139,7 +139,8 @@ static void print_bars(FILE *f, const char *title, char label[][32], const uint6
 	}
 }
 
-/* By powers of two; tok reads the length off a request. */
+/* Draw a histogram of lengths by powers of two. tok: offset of the length, a uint32_t, in struct
+ * request. */
 static void draw_lengths(FILE *f, const char *what, const struct trace *t, size_t tok)
 {
 	uint64_t all[32] = { 0 };
@@ -244,7 +245,7 @@ static enum ar_status synth(struct trace *t, const struct args *a, FILE *f, stru
 static const struct verb {
 	const char *name;
 	enum ar_status (*run)(struct trace *t, const struct args *a, FILE *f, struct ar_err *err);
-	const char *opt[6];	/* those for some actions only that it takes */
+	const char *opt[6];	/* action-specific options that it takes */
 	bool may_lack_file;
 } verbs[] = {
 	{ "info", info, { "histogram" }, false },
@@ -266,8 +267,8 @@ static enum ar_status put_and_close(const struct verb *v, struct trace *t, const
 	return st;
 }
 
-/* The file appears whole or not at all, unless it is a device or a pipe, which a rename would
- * replace by a file. */
+/* Write the file whole or not at all.  A device or a pipe is written in place, since a rename would
+ * replace it by a file. */
 static enum ar_status put_file(const struct verb *v, struct trace *t, const struct args *a,
 			       struct ar_err *err)
 {
@@ -309,8 +310,8 @@ static enum ar_status check_options(const struct opt_group *g, const struct verb
 	for (int i = 0; i < N_VERBS; i++)
 		for (const char *const *o = verbs[i].opt; *o; o++)
 			if (opt_given(g, *o) && !takes(v, *o))
-				return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'",
-					       *o, v->name);
+				return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'; "
+					       "leave it out", *o, v->name);
 	return AR_OK;
 }
 
@@ -321,8 +322,11 @@ static enum ar_status run_verb(const struct opt_group *g, const struct args *a, 
 	struct trace *t = NULL;
 	enum ar_status st;
 
-	if (argc < 1 || argc > 2)
-		return ar_fail(err, AR_USAGE, "want info, convert, head or synth, and one FILE");
+	if (!argc)
+		return ar_fail(err, AR_USAGE, "no action given; want info, convert, head or synth");
+	if (argc > 2)
+		return ar_fail(err, AR_USAGE, "unexpected operand '%s'; trace takes one FILE",
+			       argv[2]);
 	while (v < verbs + N_VERBS && strcmp(v->name, argv[0]))
 		v++;
 	if (v == verbs + N_VERBS)
@@ -334,7 +338,7 @@ static enum ar_status run_verb(const struct opt_group *g, const struct args *a, 
 	if (argc == 2)
 		st = trace_read(&t, argv[1], &a->trace, err);
 	else if (!v->may_lack_file)
-		st = ar_fail(err, AR_USAGE, "trace %s: want one FILE", v->name);
+		st = ar_fail(err, AR_USAGE, "trace %s needs a FILE", v->name);
 	if (!st && a->output && strcmp(a->output, "-"))
 		st = put_file(v, t, a, err);
 	else if (!st)

@@ -22,9 +22,9 @@ endif
 
 # What tests look at as well.
 libattnreplay_a_SOURCES += \
-  src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_match.c src/bench/bench_match.h \
-    src/bench/bench_papers.c src/bench/bench_papers.h src/bench/bench_plan.c \
-    src/bench/bench_plan.h src/bench/bench_source.c src/bench/bench_source.h \
+  src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_input.c src/bench/bench_input.h \
+    src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
+    src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
   src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_minference.c \
     src/calibrate/calibrate_seer.c src/calibrate/calibrate_xattention.c src/calibrate/seer_fit.c \
     src/calibrate/seer_fit.h \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay: the command line.  Everything that prints, exits or reads the
- * environment on behalf of the user is here. */
+/* attnreplay: the command line.  Finds the subcommand, prints its error and sets the exit
+ * status. */
 #include "config.h"
 
 #include <errno.h>
@@ -112,13 +112,13 @@ int main(int argc, char **argv)
 	enum ar_status st;
 
 	ar_catch_interrupts();
-	signal(SIGXFSZ, SIG_IGN);	/* a full quota is a failed write, as a full disk is */
+	signal(SIGXFSZ, SIG_IGN);	/* over the size limit write() fails, no kill */
 	st = run(argc, argv, &err);
 	errno = 0;
 	if (fflush(stdout) || ferror(stdout) || fclose(stdout)) {
 		if (!st)
 			st = ar_fail(&err, AR_IO, "cannot write standard output: %s",
-				     errno ? strerror(errno) : "what was written before is lost");
+				     errno ? strerror(errno) : "earlier output is lost");
 	}
 	if (st)
 		log_line(LOG_ERROR, "%s", err.msg);

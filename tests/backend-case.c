@@ -48,12 +48,12 @@ static void draw_layer(int layer, bf16_t *x)
 }
 
 /* Write token tok of all heads as it is in the file, to[ROWS][n_tok][DIM]. */
-static void place_token(const bf16_t *base, const float *trig, int tok, int n_tok, bool turn,
+static void place_token(const bf16_t *base, const float *trig, int tok, int n_tok, bool rotate,
 			bf16_t *to)
 {
 	const struct attn_shape s = { CASE_HEADS, CASE_KV_HEADS, DIM, 128 };
 	const struct layer_seq seq = { base, BASE_TOK };
-	const struct layer_row row = { 0, tok % BASE_TOK, turn ? tok : 0, 0 };
+	const struct layer_row row = { 0, tok % BASE_TOK, rotate ? tok : 0, 0 };
 	bf16_t q[CASE_HEADS * DIM], k[CASE_KV_HEADS * DIM];
 
 	layer_rope_ref(&s, &seq, 0, &row, 1, trig, q, k);

@@ -15,3 +15,12 @@ int64_t ask(sqlite3 *db, const char *sql)
 	sqlite3_finalize(q);
 	return x;
 }
+
+void change(const char *path, const char *sql)
+{
+	sqlite3 *db;
+
+	if (sqlite3_open(path, &db) || sqlite3_exec(db, sql, NULL, NULL, NULL))
+		bail_out("%s: %s", path, sqlite3_errmsg(db));
+	sqlite3_close(db);
+}

@@ -8,5 +8,7 @@
 
 /* Return the integer result of sql; bails out without a result. */
 int64_t ask(sqlite3 *db, const char *sql);
+/* Execute sql in the database at path; bails out where that fails. */
+void change(const char *path, const char *sql);
 
 #endif

@@ -92,7 +92,7 @@ static enum ar_status put_quality(struct store *s, const struct store_iteration 
 			.tiles_total = 40 * e->n_tok, .tiles_sel = 10 * e->n_tok,
 			.qunion_total = 100, .qunion_sel = 30, .sub_total = 40, .sub_sel = 15,
 			.kv_total = 10, .kv_sel = 5, .group_total = 10, .group_sel = 5,
-			.exec_total = 1000, .exec_sel = 550, .blind = 3,
+			.exec_total = 1000, .exec_sel = 550, .empty_rows = 3,
 		},
 	};
 	enum ar_status st = store_selection(s, &sel, err);

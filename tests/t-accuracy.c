@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Distances between attention outputs. */
 #include "config.h"
-#include "replay/engine/accuracy.h"
+#include "kernels/methods/accuracy.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -13,10 +13,12 @@
 #include "base/gpu.h"
 #include "base/number.h"
 #include "base/opt.h"
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "base/stats.h"
 #include "base/text.h"
 #include "base/workspace.h"
+#include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
 
@@ -289,6 +291,34 @@ static void test_gpu(void)
 		   "a GPU is asked once: %s", g->name);
 }
 
+static int done[100];
+
+static enum ar_status mark(void *ctx, int i, struct ar_err *err)
+{
+	done[i]++;
+	return i == *(int *)ctx ? ar_fail(err, AR_DATA, "number %d", i) : AR_OK;
+}
+
+static void test_threads(void)
+{
+	struct ar_err err;
+	int bad = -1, wrong = 0;
+
+	for (int threads = 1; threads >= 0; threads--) {
+		fault_threads(!threads);
+		memset(done, 0, sizeof done);
+		wrong += parallel_each(100, mark, &bad, &err) != AR_OK;
+		for (int i = 0; i < 100; i++)
+			wrong += done[i] != 1;
+	}
+	fault_threads(false);
+	is_int(wrong, 0, "each number is worked on once, with threads and without");
+	bad = 7;
+	ok(parallel_each(100, mark, &bad, &err) == AR_DATA && !strcmp(err.msg, "number 7"),
+	   "a failure is handed on");
+	ok(!parallel_each(0, mark, &bad, &err), "nothing to do is fine");
+}
+
 int main(void)
 {
 	plan(0);
@@ -301,5 +331,6 @@ int main(void)
 	test_text();
 	test_workspace();
 	test_gpu();
+	test_threads();
 	return done_testing();
 }

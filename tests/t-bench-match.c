@@ -10,16 +10,16 @@
 
 #include "kernels/methods/method.h"
 #include "src/bench/bench_match.h"
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 #include "tests/alloc_fault.h"
 #include "tests/batch_case.h"
 #include "tests/tap.h"
 
-/* ---- made-up methods: sparsity over the knob ---- */
+/* ---- made-up methods: sparsity over the threshold ---- */
 
 struct made_up {
 	double (*of)(double x);
-	const char *knob;		/* as it is spelled in the method */
+	const char *threshold;		/* as it is spelled in the method */
 	double def;
 	int n;				/* calls */
 	int fail_at;			/* the call that fails, from 1; 0: none */
@@ -30,11 +30,11 @@ static enum ar_status made_up(void *ctx, const char *method, double *sparsity, s
 	struct made_up *m = ctx;
 	const char *at = NULL;
 
-	for (const char *c = method; (c = strstr(c, m->knob)); c++)
+	for (const char *c = method; (c = strstr(c, m->threshold)); c++)
 		at = c;
 	if (++m->n == m->fail_at)
 		return ar_fail(err, AR_CUDA, "made to fail");
-	*sparsity = m->of(at ? strtod(at + strlen(m->knob), NULL) : m->def);
+	*sparsity = m->of(at ? strtod(at + strlen(m->threshold), NULL) : m->def);
 	return AR_OK;
 }
 
@@ -82,11 +82,11 @@ static void test_search(void)
 	struct made_up empty = { nothing, "alpha=", 0.01, 0, 0 };
 
 	is_int(find("flashprefill", 11, up, &x), AR_OK, "a method near enough is found");
-	ok(x.how == BENCH_MATCH_STATED && !x.knob && x.sparsity == 10 &&
+	ok(x.how == BENCH_MATCH_STATED && !x.threshold && x.sparsity == 10 &&
 	   !strcmp(x.method, "flashprefill"), "and left as it is");
 	is_int(find("flashprefill", 69.8, up, &x), AR_OK,
 	       "the parameter of another method is tuned");
-	ok(x.how == BENCH_MATCH_TUNED && !strcmp(x.knob, "alpha") &&
+	ok(x.how == BENCH_MATCH_TUNED && !strcmp(x.threshold, "alpha") &&
 	   fabs(x.sparsity - 69.8) <= 0.25 && fabs(rising(x.value) - 69.8) <= 0.25,
 	   "up to what leaves out as much: %s", x.method);
 	find("compact-fp:sink=1", 3, up, &x);
@@ -95,7 +95,7 @@ static void test_search(void)
 	find("select=flashprefill,alpha=0.5/union=group/exec=paged", 60, up, &x);
 	ok(strstr(x.method, "/exec=paged,alpha=0.3"), "and as a composition: %s", x.method);
 	find("proxyattn", 12.5, down, &x);
-	is_int(x.how, BENCH_MATCH_STATED, "a knob may keep more the higher it is");
+	is_int(x.how, BENCH_MATCH_STATED, "a threshold may keep more the higher it is");
 	find("proxyattn", 60, down, &x);
 	ok(x.how == BENCH_MATCH_TUNED && fabs(falling(x.value) - 60) <= 0.25,
 	   "and is turned the other way: %s", x.method);
@@ -107,10 +107,10 @@ static void test_search(void)
 	find("flashprefill", 25, jump, &x);
 	ok(x.how == BENCH_MATCH_NONE, "a sparsity inside a jump is not matched");
 	find("flashprefill", 60, flat, &x);
-	ok(x.how == BENCH_MATCH_NONE && !x.knob && !strcmp(x.method, "flashprefill"),
-	   "a knob without effect is not turned");
+	ok(x.how == BENCH_MATCH_NONE && !x.threshold && !strcmp(x.method, "flashprefill"),
+	   "a threshold without effect is not turned");
 	find("trishape", 60, flat, &x);
-	ok(x.how == BENCH_MATCH_NONE && !x.knob, "a method without one is not matched");
+	ok(x.how == BENCH_MATCH_NONE && !x.threshold, "a method without one is not matched");
 	find("flashprefill", 60, empty, &x);
 	is_int(x.how, BENCH_MATCH_STATED, "where nothing can be left out nothing is matched");
 }
@@ -151,9 +151,9 @@ static void test_faults(void)
 	ok(!bad && k > 2 && !hit, "every allocation that fails is reported");
 }
 
-/* ---- every knob ---- */
+/* ---- every threshold ---- */
 
-static void test_knobs(void)
+static void test_thresholds(void)
 {
 	int bad = 0, n = 0;
 
@@ -161,12 +161,13 @@ static void test_knobs(void)
 		const struct selector *s = selectors[i];
 		const struct opt *o = s->params;
 
-		while (s->knob && o->name && strcmp(o->name, s->knob))
+		while (s->threshold && o->name && strcmp(o->name, s->threshold))
 			o++;
-		n += s->knob != NULL;
-		bad += s->knob && (!o->name || o->type != OPT_REAL || o->min != 0 || o->max != 1);
+		n += s->threshold != NULL;
+		bad += s->threshold && (!o->name || o->type != OPT_REAL || o->min != 0 ||
+					o->max != 1);
 	}
-	ok(!bad && n >= 8, "knobs are real parameters from 0 to 1, in %d selectors", n);
+	ok(!bad && n >= 8, "thresholds are real parameters from 0 to 1, in %d selectors", n);
 }
 
 /* ---- random blocks ---- */
@@ -281,7 +282,7 @@ int main(void)
 	test_search();
 	test_failures();
 	test_faults();
-	test_knobs();
+	test_thresholds();
 	test_random();
 	test_references();
 	return done_testing();

@@ -12,8 +12,8 @@
 #include "kernels/methods/selection_count.h"
 #include "src/bench/bench_case.h"
 #include "src/bench/bench_papers.h"
-#include "src/bench/bench_plan.h"
-#include "src/bench/bench_source.h"
+#include "src/bench/bench_sample.h"
+#include "src/bench/bench_input.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
@@ -131,7 +131,7 @@ static double norm(const double *x, int n)
 }
 
 /* How long the mean of tokens is: leaning ones do not cancel out. */
-static double mean_length(const struct bench_source *s, int head, int64_t tok, int64_t n)
+static double mean_length(const struct bench_input *s, int head, int64_t tok, int64_t n)
 {
 	double mean[64] = { 0 };
 
@@ -144,13 +144,13 @@ static double mean_length(const struct bench_source *s, int head, int64_t tok, i
 
 static void test_random(void)
 {
-	struct bench_source a, b, c;
+	struct bench_input a, b, c;
 	struct ar_err err;
 	int same = 0, other = 0;
 
-	if (bench_source_random(&a, &heads, 2048, 3, &err) ||
-	    bench_source_random(&b, &heads, 1024, 3, &err) ||
-	    bench_source_random(&c, &heads, 1024, 4, &err))
+	if (bench_input_random(&a, &heads, 2048, 3, &err) ||
+	    bench_input_random(&b, &heads, 1024, 3, &err) ||
+	    bench_input_random(&c, &heads, 1024, 4, &err))
 		bail_out("%s", err.msg);
 	for (int h = 0; h < 8; h++) {
 		size_t bytes = 1024 * 64 * sizeof *a.data;
@@ -166,10 +166,10 @@ static void test_random(void)
 	ok(mean_length(&a, 4, 128, 128) > 6 && mean_length(&a, 4, 0, 2048) < 6,
 	   "its keys do so within a block");
 	ok(mean_length(&a, 6, 128, 128) < 2, "values do not");
-	bench_source_release(&a);
-	bench_source_release(&a);
-	bench_source_release(&b);
-	bench_source_release(&c);
+	bench_input_release(&a);
+	bench_input_release(&a);
+	bench_input_release(&b);
+	bench_input_release(&c);
 }
 
 static struct capture *sample(void)
@@ -186,7 +186,7 @@ static struct capture *sample(void)
 }
 
 /* Heads of a tensor that are not as in the capture. */
-static int differ(struct capture *c, const struct bench_source *s, enum capture_tensor t, int n,
+static int differ(struct capture *c, const struct bench_input *s, enum capture_tensor t, int n,
 		  int first)
 {
 	const struct capture_info *info = capture_info(c);
@@ -208,10 +208,10 @@ static void test_capture(void)
 {
 	const struct attn_shape half = { 4, 1, 128, 0 };
 	struct capture *c = sample();
-	struct bench_source s;
+	struct bench_input s;
 	struct ar_err err;
 
-	if (bench_source_capture(&s, c, 0, &half, 1000, &err))
+	if (bench_input_capture(&s, c, 0, &half, 1000, &err))
 		bail_out("%s", err.msg);
 	is_int(s.n_tok, 1000, "the first tokens of a capture are read");
 	is_int(s.layer, 5, "the layer has its number in the model");
@@ -219,17 +219,17 @@ static void test_capture(void)
 	is_int(differ(c, &s, CAPTURE_Q, 4, 0), 0, "the first query heads are a rank's");
 	is_int(differ(c, &s, CAPTURE_K, 1, 4), 0, "the first KV heads as well");
 	is_int(differ(c, &s, CAPTURE_V, 1, 5), 0, "values follow keys");
-	bench_source_release(&s);
-	if (bench_source_capture(&s, c, 0, &half, 1 << 20, &err))
+	bench_input_release(&s);
+	if (bench_input_capture(&s, c, 0, &half, 1 << 20, &err))
 		bail_out("%s", err.msg);
 	is_int(s.n_tok, 2112, "of a capture that is shorter there is all of it");
 	is_int(differ(c, &s, CAPTURE_Q, 4, 0), 0, "as it was captured");
-	bench_source_release(&s);
+	bench_input_release(&s);
 	capture_close(c);
 }
 
 /* Heads [n, 2n) of a tensor that begins at head first of all, against those before. */
-static bool again(const struct bench_source *s, int first, int n)
+static bool again(const struct bench_input *s, int first, int n)
 {
 	size_t head = (size_t)s->n_tok * (size_t)s->shape.head_dim;
 	const bf16_t *x = s->data + (size_t)first * head;
@@ -250,25 +250,25 @@ static void test_repeated(void)
 	const struct attn_shape *twice = &cases[2].shape;
 	struct capture *c = sample();
 	const struct capture_info *info = capture_info(c);
-	struct bench_source s;
+	struct bench_input s;
 	struct ar_err err;
 	int bad = 0;
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		bool fits = bench_source_fits(info, &cases[i].shape);
+		bool fits = bench_input_fits(info, &cases[i].shape);
 
 		bad += fits != (cases[i].repeats > 0);
-		bad += fits && bench_source_repeats(info, &cases[i].shape) != cases[i].repeats;
+		bad += fits && bench_input_repeats(info, &cases[i].shape) != cases[i].repeats;
 	}
 	is_int(bad, 0, "heads fit that the capture has, or repeated, with as many to a KV head");
-	if (bench_source_capture(&s, c, 0, twice, 300, &err))
+	if (bench_input_capture(&s, c, 0, twice, 300, &err))
 		bail_out("%s", err.msg);
 	is_int(s.repeats, 2, "twice as many heads are those of the capture twice");
 	is_int(differ(c, &s, CAPTURE_Q, 8, 0) + differ(c, &s, CAPTURE_K, 2, 16) +
 	       differ(c, &s, CAPTURE_V, 2, 20), 0, "the first are as captured");
 	ok(again(&s, 0, 8) && again(&s, 16, 2) && again(&s, 20, 2),
 	   "the second half of the heads repeats the capture's");
-	bench_source_release(&s);
+	bench_input_release(&s);
 	capture_close(c);
 }
 
@@ -278,7 +278,7 @@ static void test_no_rope(void)
 	const struct attn_shape half = { 4, 1, 128, 0 };
 	char dir[] = "/tmp/t-bench-paper.XXXXXX", path[sizeof dir + 16];
 	struct capture *c = sample();
-	struct bench_source s;
+	struct bench_input s;
 	struct ar_err err;
 	unsigned char *x, *at;
 	size_t n;
@@ -298,12 +298,12 @@ static void test_no_rope(void)
 	free(x);
 	if (capture_open(&c, path, &err))
 		bail_out("%s", err.msg);
-	is_int(bench_source_capture(&s, c, 0, &half, 2112, &err), AR_OK,
+	is_int(bench_input_capture(&s, c, 0, &half, 2112, &err), AR_OK,
 	       "turned keys that need not be repeated need no RoPE");
-	bench_source_release(&s);
-	is_int(bench_source_capture(&s, c, 0, &half, 2113, &err), AR_DATA,
+	bench_input_release(&s);
+	is_int(bench_input_capture(&s, c, 0, &half, 2113, &err), AR_DATA,
 	       "to repeat them its RoPE must be known");
-	ok(strstr(err.msg, "does not say its RoPE, without which it cannot be repeated"),
+	ok(strstr(err.msg, "does not state its RoPE, which a context longer"),
 	   "and the message says so");
 	capture_close(c);
 	remove(path);
@@ -314,7 +314,7 @@ static void test_faults(void)
 {
 	const struct attn_shape half = { 4, 1, 128, 0 };
 	struct capture *c = sample();
-	struct bench_source s;
+	struct bench_input s;
 	int bad = 0;
 	long k = 0;
 
@@ -323,18 +323,18 @@ static void test_faults(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = bench_source_capture(&s, c, 0, &half, 1 << 20, &err);
+		st = bench_input_capture(&s, c, 0, &half, 1 << 20, &err);
 		if (!fault_disarm())
 			break;
 		bad += st != AR_NOMEM || s.data;
-		bench_source_release(&s);
+		bench_input_release(&s);
 	}
 	ok(k >= 2, "reading a capture needs memory more than once");
 	is_int(bad, 0, "and each time that there is none it says so and keeps nothing");
-	bench_source_release(&s);
+	bench_input_release(&s);
 	capture_close(c);
 	fault_arm(0);
-	is_int(bench_source_random(&s, &heads, 128, 1, NULL), AR_NOMEM,
+	is_int(bench_input_random(&s, &heads, 128, 1, NULL), AR_NOMEM,
 	       "a sequence that finds no memory is not drawn");
 	fault_disarm();
 }
@@ -348,13 +348,13 @@ static void test_table(const struct paper_table *t)
 	is_str(paper_find(t->name) ? paper_find(t->name)->name : "", t->name, "%s can be found",
 	       t->name);
 	for (const struct paper_row *r = t->row; r->label; r++, n++)
-		for (int i = 0; i < t->n_shape; i++)
+		for (int i = 0; i < t->n_column; i++)
 			bad += r->figure[i] <= 0;	/* not a number is none */
 	ok(n > 0 && !bad, "%s has a figure for every row and column, or none", t->name);
-	bad = !t->title || !t->source || t->n_shape < 1 || t->n_shape > PAPER_COLS ||
+	bad = !t->title || !t->source || t->n_column < 1 || t->n_column > PAPER_COLS ||
 	      t->q_heads % t->kv_heads || t->kv_heads % t->tp;
-	for (int i = 0; i < t->n_shape; i++)
-		bad += t->shape[i].context % t->shape[i].chunk || t->shape[i].chunk % 128;
+	for (int i = 0; i < t->n_column; i++)
+		bad += t->column[i].context % t->column[i].chunk || t->column[i].chunk % 128;
 	ok(!bad, "%s has shapes of whole chunks and pages", t->name);
 }
 

@@ -308,12 +308,12 @@ static void test_check(void)
 
 	is_int(bench_shape_check(BENCH_DENSE, &s, NULL), AR_OK, "a shape that fits passes");
 	s.kv_heads = 3;
-	refuses(BENCH_DENSE, &s, "4 query heads do not divide by 3 KV heads");
+	refuses(BENCH_DENSE, &s, "4 query heads are no multiple of 3 KV heads");
 	s = small, s.chunk = 1001;
 	refuses(BENCH_DENSE, &s, "a chunk of 1001 tokens is longer than the context of 1000, "
 		"which includes it");
 	s = small, s.context = 8388609;
-	refuses(BENCH_DENSE, &s, "a context of 8388609 tokens is too long, 8388608 are the most");
+	refuses(BENCH_DENSE, &s, "a context of 8388609 tokens is too long; want at most 8388608");
 	s = small, s.batch = 10000, s.context = 1 << 20;
 	refuses(BENCH_DENSE, &s,
 		"batch 10000, chunk 300, context 1048576: too large; lower one of them");
@@ -321,9 +321,10 @@ static void test_check(void)
 	refuses(BENCH_DENSE, &s,
 		"batch 32768, chunk 300, context 1000: too large; lower one of them");
 	s = small;
-	refuses(BENCH_PAST, &s, "a past of 1000 tokens is not whole blocks of 128");
+	refuses(BENCH_PAST, &s,
+		"case past: a context of 1000 tokens is no multiple of the block size, 128");
 	s.context = 8388608;
-	refuses(BENCH_PAST, &s, "a context of 8388908 tokens is too long, 8388608 are the most");
+	refuses(BENCH_PAST, &s, "a context of 8388908 tokens is too long; want at most 8388608");
 }
 
 static void test_faults(enum bench_what what)

@@ -237,7 +237,8 @@ static void test_faults(void)
 	int bad = 0, k = 0;
 
 	is_int(calibrate(&a, 200, &err), AR_USAGE, "without a row to judge by it is refused");
-	is_str(err.msg, "t-calibrate-minference.st: no row of 200 counts from 200 on; lower --from",
+	is_str(err.msg, "t-calibrate-minference.st: no row to score: of 200 tokens "
+	       "none is at 200 or later; lower --from",
 	       "the message gives the reason");
 	a.from = 100;
 	fault_threads(true);	/* with threads the k-th allocation is not always the same one */

@@ -135,36 +135,6 @@ static void test_layers(struct capture *const *c)
 	ok(layer_is(c[1], 1), "one before RoPE is turned");
 }
 
-/* ---- threads ---- */
-
-static int done[100];
-
-static enum ar_status mark(void *ctx, int i, struct ar_err *err)
-{
-	done[i]++;
-	return i == *(int *)ctx ? ar_fail(err, AR_DATA, "number %d", i) : AR_OK;
-}
-
-static void test_threads(void)
-{
-	struct ar_err err;
-	int bad = -1, wrong = 0;
-
-	for (int threads = 1; threads >= 0; threads--) {
-		fault_threads(!threads);
-		memset(done, 0, sizeof done);
-		wrong += calib_each(100, mark, &bad, &err) != AR_OK;
-		for (int i = 0; i < 100; i++)
-			wrong += done[i] != 1;
-	}
-	fault_threads(false);
-	is_int(wrong, 0, "each number is worked on once, with threads and without");
-	bad = 7;
-	ok(calib_each(100, mark, &bad, &err) == AR_DATA && !strcmp(err.msg, "number 7"),
-	   "a failure is handed on");
-	ok(!calib_each(0, mark, &bad, &err), "nothing to do is fine");
-}
-
 /* ---- thresholds ---- */
 
 /* True masses of query block qa in double, by the definition. */
@@ -386,7 +356,6 @@ int main(void)
 	for (int i = 0; i < 2; i++)
 		c[i] = must_open(paths[i]);
 	test_layers(c);
-	test_threads();
 	test_thresholds(c, "0.9", "4");
 	test_thresholds(c, "0.5", "8");
 	test_thresholds(c, "0", "8");

@@ -13,11 +13,9 @@ no_space() { # the table still goes to standard output
 }
 
 ok 'without what to measure it is wrong usage' \
-	fails 2 'want what to measure: the first argument is attention, method or paper' \
-	"$ATTNREPLAY" bench
+	fails 2 'no mode given; want attention, method or paper' "$ATTNREPLAY" bench
 ok 'something else to measure is wrong usage' \
-	fails 2 'want what to measure: the first argument is attention, method or paper' \
-	"$ATTNREPLAY" bench mlp
+	fails 2 "unknown mode 'mlp'; want attention, method or paper" "$ATTNREPLAY" bench mlp
 ok 'an unknown case is wrong usage' \
 	fails 2 "what 'dense,x': want some of" bench --what dense,x
 ok 'an empty list is wrong usage'               fails 2 "batch '': want a value" bench --batch ''
@@ -26,13 +24,13 @@ ok 'a count of 0 is wrong usage'                fails 2 "context '0': want" benc
 ok 'a density above 1 is wrong usage' \
 	fails 2 "density '0.1,1.1': want up to 64 numbers" bench --density 0.1,1.1
 ok 'heads that do not divide are refused' \
-	fails 2 '16 query heads do not divide by 3' bench --kv-heads 3
+	fails 2 '16 query heads are no multiple of 3 KV heads' bench --kv-heads 3
 ok 'a head size without kernels is refused' \
-	fails 2 'head-dim 96: the kernels take 64, 128 and 256' bench --head-dim 96
+	fails 2 'attend: head size 96; supported 64, 128, 256$' bench --head-dim 96
 ok 'so is a block size' \
-	fails 2 'block-size 96: the kernels take 64 and 128' bench --block-size 96
+	fails 2 'attend: page size 96; supported 64, 128$' bench --block-size 96
 ok 'a past of broken blocks is refused' \
-	fails 2 'a past of 1000 tokens is not whole blocks of 128' \
+	fails 2 'a context of 1000 tokens is no multiple of the block size, 128' \
 	bench --what past --context 1000 --chunk 64
 ok 'a shape that is too large is refused' \
 	fails 2 'too large; lower one of them' bench --batch 100000
@@ -110,12 +108,12 @@ ok 'a line with too little is named' lines 'dense 1 128'
 ok 'and one with too much' lines '#' 'dense 1 128 1K 1 1'
 text="--chunk 'two': want up to 64 counts"
 ok 'and what is wrong in it' lines 'dense 1 two 1K'
-text='there is nothing to select from'
+text='nothing to select from: the context must be at least 128 tokens longer'
 ok 'a line without a case is wrong' lines 'table 1 1K 1K'
-text='a past of 1000 tokens'
+text='case past: a context of 1000 tokens'
 ok 'and a shape that cannot be' lines 'past 1 64 1000'
 ok 'a file of cases says all shapes' \
-	fails 2 'leave out --batch' bench --dry-run --cases - --batch 1
+	fails 2 '--cases replaces --batch, --chunk and --context' bench --dry-run --cases - --batch 1
 ok 'one that is not there is bad data' \
 	fails 3 '/no/where: No such file' bench --dry-run --cases /no/where
 ok 'one that cannot be read, too'      fails 3 'Is a directory' dry --cases "$tmp"

@@ -22,9 +22,9 @@ density() {
 }
 
 is 'without a selector it says which there are' "$(calibrate 2>&1)" \
-	'attnreplay: no selector: the first argument is one of minference, seer, xattention'
+	'attnreplay: no selector given; want one of minference, seer, xattention'
 ok 'an unknown one is wrong usage' \
-	fails 2 "no calibration 'nope': the first argument is one of" calibrate nope
+	fails 2 "unknown selector 'nope'; want one of" calibrate nope
 ok 'a capture is needed'   fails 2 'add --capture FILE' calibrate xattention -o "$tmp/x"
 ok 'a file to write too'   fails 2 'add --output FILE' calibrate xattention --capture "$sample"
 ok 'operands are refused' \
@@ -58,7 +58,8 @@ patterns() { name=$1; shift; calibrate minference --capture "$sample" --from 100
 	-o "$tmp/$name" "$@"; }
 is 'patterns want rows to be judged by' \
 	"$(calibrate minference --capture "$sample" -o "$tmp/x" 2>&1)" \
-	'attnreplay: niah-2k.arc: no row of 2112 counts from 2500 on; lower --from'
+	'attnreplay: niah-2k.arc: no row to score: of 2112 tokens none is at 2500 or later; '\
+'lower --from'
 ok 'patterns are found'            patterns p.json --layers 8
 ok 'and again'                     patterns q.json --layers 8
 ok 'they are the same'             cmp "$tmp/p.json" "$tmp/q.json"

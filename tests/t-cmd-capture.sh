@@ -62,8 +62,8 @@ ok 'text is no capture' \
 ok 'a missing file is bad data' fails 3 'No such file' "$ATTNREPLAY" capture info "$tmp/none"
 
 ok '--help lists the options' help_ok
-ok 'no form is wrong usage' fails 2 'no form given; want info, pack' "$ATTNREPLAY" capture
-ok 'an unknown form is named' fails 2 "unknown form 'look'" "$ATTNREPLAY" capture look "$sample"
+ok 'no action is wrong usage' fails 2 'no action given; want info, pack' "$ATTNREPLAY" capture
+ok 'an unknown action is named' fails 2 "unknown action 'look'" "$ATTNREPLAY" capture look "$sample"
 ok 'a missing operand' \
 	fails 2 'capture pack takes 2 files, not 1' "$ATTNREPLAY" capture pack "$sample"
 ok 'one too many' fails 2 'capture info takes 1 file, not 2' "$ATTNREPLAY" capture info "$sample" x

@@ -166,16 +166,16 @@ for o in cost-fixed=1ms cost-per-token=1us clock=formula; do
 done
 ok 'extrapolation is of costs' refused 'costs-extrapolate has no effect without --costs' \
 	--backend cost --costs-extrapolate
-ok 'kernels have costs of their own' refused 'costs are for --backend cost; add it or leave' \
+ok 'kernels have costs of their own' refused '--costs needs --backend cost; add it, or leave' \
 	--backend cpu --costs runs.db:1
-ok '... and auto runs kernels' refused 'costs are for --backend cost' --costs runs.db:1
+ok '... and auto runs kernels' refused '--costs needs --backend cost' --costs runs.db:1
 ok 'one of several runs is named' \
-	refused '^attnreplay: runs.db: 4 runs are done; name one of them' \
+	refused '^attnreplay: runs.db: 4 finished runs; name one of them' \
 	--backend cost --costs runs.db
 ok 'a run that is not there is wrong usage' \
 	refused "runs.db: no run 9; 'attnreplay report runs.db'" \
 	--backend cost --costs runs.db:9
-ok 'so is one that failed' refused 'wide.db: run 1 is failed; costs are taken from a run that is' \
+ok 'so is one that failed' refused 'wide.db: run 1 is failed; costs need a finished run' \
 	--backend cost --costs wide.db:1
 ok 'a missing database is bad data' fails 3 '^attnreplay: none.db: No such file' \
 	costs none.db:1 --trace trace.csv

@@ -46,13 +46,13 @@ is '... of half blocks' "$(grep -c '|█  ██▄|' out)" 1
 is 'no picture is none' "$(small --picture none | grep -c '|')" 0
 is 'a mean of heads has shades' \
 	"$(small --method flashprefill | grep '|' | tr -d '|# \n' | tr -d '.:+')" ''
-show --context 1024 --chunk 256 --method seer:gate=mean,threshold=1 --json blind.json --head 0 >out
-is 'query blocks without any block are counted' \
-	"$(sed -n 's/ see nothing.*//p' out | tr -s ' ') $(member blind blind.json)" \
-	' 32 of 32 query blocks, over the heads, 32 '
-show --context 1024 --chunk 256 --method compact-sa:gate=mean,threshold=1 --json blind.json >out
+show --context 1024 --chunk 256 --method seer:gate=mean,threshold=1 --json empty.json --head 0 >out
+is 'empty rows are counted' \
+	"$(sed -n 's/ are empty.*//p' out | tr -s ' ') $(member empty_rows empty.json)" \
+	' 32 of 32 rows (query head, query block) 32 '
+show --context 1024 --chunk 256 --method compact-sa:gate=mean,threshold=1 --json empty.json >out
 is '... but not where a union opens the chunk' \
-	"$(grep -c 'see nothing' out) $(member blind blind.json)" '0 0 '
+	"$(grep -c 'are empty' out) $(member empty_rows empty.json)" '0 0 '
 show --chunk 256 --context 0 --method dense --picture ascii >out
 is 'a first chunk has no past to speak of' \
 	"$(awk '$1 == "selected" && $2 == "past" { print $4, $5, $6 }' out)" '0 0 -'
@@ -81,7 +81,7 @@ is '... whose rows see everything' "$(density executed causal)" \
 
 small --method compact-fp,trishape:start=128,recent=128 --json x.json --csv x.csv \
 	--svg x.svg >out || exit 99
-is 'JSON names its schema' "$(head -1 x.json)" '{"schema":"attnreplay-select-1","selections":['
+is 'JSON names its schema' "$(head -1 x.json)" '{"schema":"attnreplay-select-2","selections":['
 is '... and ends'          "$(tail -1 x.json)" ']}'
 is '... has each method'   "$(member method | tr -d '"')" 'compact-fp trishape:start=128 '
 is '... and place' \
@@ -245,30 +245,31 @@ fi
 ok 'a capture is needed' wrong 'no capture given; name one with --capture FILE' "$ATTNREPLAY" select
 ok 'operands are not' wrong "'x' is one operand too many: select takes options only" show x
 ok 'a chunk past the end' wrong \
-	'niah-2k.arc has 2112 tokens, a chunk of 1024 behind 2000 needs 3024; lower --context or --chunk' \
+	'niah-2k.arc has 2112 tokens, but a chunk of 1024 after a context of 2000 needs 3024; lower --context or --chunk' \
 	show --context 2000
-ok 'a prompt that ends in the chunk' \
-	wrong 'prompt-tokens 700: the chunk ends at 768' small --prompt-tokens 700
+ok 'a prompt that ends in the chunk' wrong \
+	'prompt-tokens 700: too few, the chunk ends at 768; raise it, or lower --context or --chunk' \
+	small --prompt-tokens 700
 ok 'a layer that is not captured' wrong "layer '4-5': niah-2k.arc does not hold layer 4; \
 'attnreplay capture info' lists those it holds" small --layer 4-5
 ok 'a layer twice' wrong "layer '5,5': a layer is listed twice" small --layer 5,5
 ok 'no layer at all' wrong "layer 'x': want numbers and ranges such as 0,4,8-11" small --layer x
-ok 'a head that is none' wrong 'head 8: there are 8 query heads' small --head 8
+ok 'a head that is none' wrong 'head 8: want a query head from 0 to 7' small --head 8
 ok 'a model of other heads' wrong \
 	'niah-2k.arc has 8/2 heads of 128, model llama-3.1-8b has 32/8 of 128; take the model it was captured from' \
 	small --model llama-3.1-8b
 sed 's/"num_hidden_layers": 8/"num_hidden_layers": 5/' \
 	"$ATTNREPLAY_DATA/model/presets/niah-llama-14m.json" >five.json
 ok 'a model with fewer layers' wrong \
-	'niah-2k.arc holds layer 5, model five has 5; take the model it was captured from' \
+	'niah-2k.arc holds layer 5, but model five has 5 layers; name the model that it was captured from' \
 	small --model ./five.json
 ok 'a split that leaves a rest' \
 	fails 2 'query heads 8 is no multiple of it; change --tp' small --tp 3
 ok 'an unknown method' fails 2 "method 'nope': unknown name" small --method nope
-ok 'scores without a file' wrong 'scores go into the JSON: add --json FILE' small --scores
-ok 'scores of a selector without' wrong "method 'dense': selector 'none' has no scores to show" \
+ok 'scores without a file' wrong '--scores adds to the JSON; add --json FILE' small --scores
+ok 'scores of a selector without' wrong "method 'dense': selector 'none' has no scores; leave out --scores" \
 	small --method compact-fp,dense --scores --json y.json
-ok 'scores of kernels' wrong 'scores are those of the references: use --backend cpu' \
+ok 'scores of kernels' wrong '--scores has no effect with --backend cuda; use --backend cpu' \
 	small --backend cuda --scores --json y.json
 for o in json csv svg; do
 	ok "--$o into no folder" fails 1 '/no/where: cannot write' small --$o /no/where

@@ -699,7 +699,7 @@ static void test_refusals(void)
 	struct costs *c;
 	char text[400];
 
-	snprintf(text, sizeof text, ": 3 runs are done; name one of them, as in %s:3", path);
+	snprintf(text, sizeof text, ": 3 finished runs; name one of them, as in %s:3", path);
 	refuses("", AR_USAGE, text, "one of several runs without a name");
 	snprintf(text, sizeof text, ": no run 9; 'attnreplay report %s' lists the runs", path);
 	refuses(":9", AR_USAGE, text, "a run that is not there");
@@ -708,9 +708,9 @@ static void test_refusals(void)
 
 	change("UPDATE run SET status = 'aborted' WHERE run_id = 2");
 	change("UPDATE run SET status = 'running' WHERE run_id = 3");
-	refuses(":2", AR_USAGE, ": run 2 is aborted; costs are taken from a run that is done",
+	refuses(":2", AR_USAGE, ": run 2 is aborted; costs need a finished run",
 		"a run that was stopped");
-	refuses(":3", AR_USAGE, ": run 3 is running; costs are taken from a run that is done",
+	refuses(":3", AR_USAGE, ": run 3 is running; costs need a finished run",
 		"a run that is under way");
 	is_int(costs_open(&c, path, &err), AR_OK, "the only run that is done needs no name");
 	snprintf(text, sizeof text, "%s:1", path);
@@ -718,22 +718,22 @@ static void test_refusals(void)
 	costs_close(c);
 
 	change("UPDATE iteration SET end_ns = start_ns - 1 WHERE iter_no = 7 AND run_id = 1");
-	refuses("", AR_DATA, ": run 1: iteration 7 has figures that cannot be", "a cost below 0");
+	refuses("", AR_DATA, ": run 1: iteration 7 has a figure out of range", "a cost below 0");
 	change("UPDATE iteration SET end_ns = start_ns, prefill_pairs = 1 << 60 WHERE iter_no = 7");
-	refuses("", AR_DATA, ": run 1: iteration 7 has figures that cannot be", "... or more work "
+	refuses("", AR_DATA, ": run 1: iteration 7 has a figure out of range", "... or more work "
 		"than can be done");
 	change("UPDATE iteration SET batch_size = 0");
-	refuses("", AR_DATA, ": run 1 has no iteration that ran anything",
+	refuses("", AR_DATA, ": run 1 has no iteration with a batch",
 		"nothing but empty batches");
 	change("DELETE FROM iteration");
-	refuses("", AR_DATA, ": run 1 has no iteration that ran anything",
+	refuses("", AR_DATA, ": run 1 has no iteration with a batch",
 		"a run without iterations");
 	change("UPDATE run SET num_blocks = 0");
-	refuses("", AR_DATA, ": run 1 has a pool that cannot be", "a pool without blocks");
+	refuses("", AR_DATA, ": run 1 has an invalid KV pool", "a pool without blocks");
 	change("UPDATE run SET num_blocks = 100; DROP TABLE iteration");
 	refuses("", AR_DATA, ": no such table: iteration", "a database that lacks a table");
 	change("UPDATE run SET status = 'failed'");
-	refuses("", AR_USAGE, ": no run is done; take one that came to its end",
+	refuses("", AR_USAGE, ": no run is done; costs need a finished run",
 		"a database without a run that is done");
 	file_write(path, "no database at all, but longer than a header would be.........."
 		   "..................................................", 100);

@@ -149,7 +149,7 @@ static void define_union(const struct picked *x, int kv, int heads, int64_t *tot
 	}
 }
 
-static int64_t define_blind(const struct picked *x, int h)
+static int64_t define_empty_rows(const struct picked *x, int h)
 {
 	int tok = x->c.b.shape.page_tok;
 	int end = (x->c.b.rows.pos0[0] / tok + x->n_qblk) * (x->blocks ? 1 : tok);
@@ -175,7 +175,7 @@ static struct selection_count define(const struct picked *x, int kv)
 	for (int h = kv * x->group; h < (kv + 1) * x->group; h++) {
 		define_pairs(x, h, &c);
 		define_tiles(x, h, &c);
-		c.blind += define_blind(x, h);
+		c.empty_rows += define_empty_rows(x, h);
 	}
 	define_union(x, kv, 1, &c.qunion_total, &c.qunion_sel);
 	define_union(x, kv, x->group < 4 ? x->group : 4, &c.sub_total, &c.sub_sel);
@@ -298,7 +298,7 @@ static void test(const struct selector *s, int n)
 	}
 	is_int(bad, 0, "%s are counted as defined, in %d random batches", s->name, n);
 	ok(sum.kv_sel > 0 && sum.kv_sel < sum.kv_total && sum.sub_total > sum.kv_total &&
-	   (s == &of_tokens || sum.blind), "the batches differ in the kept blocks");
+	   (s == &of_tokens || sum.empty_rows), "the batches differ in the kept blocks");
 }
 
 int main(void)

@@ -568,7 +568,8 @@ static void test_refusals(void)
 	other.layer = layers_a;
 	other.rope.theta = 5e5;
 	refuses_as(AR_DATA, &in,
-		   "b.arc: not the rotary embedding of a.arc; replay them apart");
+		   "b.arc and a.arc have different rotary embeddings; replay them in separate "
+		   "runs");
 	in = input(&trace3);
 	in.model = &split;
 	split.n_layers = 1;

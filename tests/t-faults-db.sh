@@ -96,7 +96,7 @@ if command -v sqlite3 >/dev/null; then
 		for v in 0 4 $((ours + 1)); do
 			ok "${c%% *}: a database of version $v is left alone" \
 				says 3 "v$v.db: schema version \
-$v, this program has version $ours; use the attnreplay that made the file, or name another" \
+$v, this program has version $ours; use the attnreplay that made the file, or name another file" \
 				"$ATTNREPLAY" $c v$v.db
 		done
 		ok "${c%% *}: so is another program's database" says 3 \
@@ -238,8 +238,8 @@ if [ "$(id -u)" = 0 ]; then
 	skip '... and where nothing may be written, the reason' 'root writes everywhere'
 else
 	ok '... and where nothing may be written, the reason' says 3 \
-		'locked/KILL.db: attempt to write a readonly database; where a run did not end, '\
-'its folder must be one to write in' \
+		'locked/KILL.db: attempt to write a readonly database; if a run did not end, its '\
+'folder must be writable' \
 		"$ATTNREPLAY" report locked/KILL.db
 fi
 chmod 755 locked

@@ -21,11 +21,11 @@ enum { N_TEST = 8 };
 enum { MAX_REQ = 20, MAX_LEN = 3000, N_PAGE = 480, Q_HEADS = 8, KV_HEADS = 2, DIM = 64,
        PAGE_TOK = 128, TOUCHED = N_PAGE + 1, ROW = Q_HEADS * DIM };
 
-static struct source_seq seq = { .n_tok = MAX_LEN, .rope_applied = true, .name = "a" };
+static struct capture_seq seq = { .n_tok = MAX_LEN, .rope_applied = true, .name = "a" };
 static const uint16_t capture_of[MAX_REQ];
-static const struct source source = {
+static const struct act_capture act = {
 	.shape = { Q_HEADS, KV_HEADS, DIM, PAGE_TOK }, .seq = &seq, .n_seq = 1,
-	.capture_of = capture_of, .n_turn = 1,
+	.capture_of = capture_of, .n_rotation = 1,
 };
 
 static struct state {
@@ -67,11 +67,11 @@ static bf16_t *random_values(size_t n, struct rng *r)
 
 static void open_all(struct rng *r)
 {
-	size_t page = pages_offset(&source.shape, 1, 0);
+	size_t page = pages_offset(&act.shape, 1, 0);
 	struct ar_err err;
 
-	s.group.shape = source.shape;
-	s.env = (struct rows_env){ .group = &s.group, .act = &activations_capture, .act_self = &source,
+	s.group.shape = act.shape;
+	s.env = (struct rows_env){ .group = &s.group, .act = &activations_capture, .act_self = &act,
 		.scratch = N_PAGE,
 		.prefill = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 },
 		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 } };
@@ -87,7 +87,7 @@ static void open_all(struct rng *r)
 	s.kv.v = random_values(TOUCHED * page, r);
 	s.q = random_values(MAX_REQ * ROW, r);
 	s.out = gpu_new(sizeof s.host[0], 0);
-	s.work = gpu_new(decode_work_bytes(&source.shape, &s.env.decode), 0);
+	s.work = gpu_new(decode_work_bytes(&act.shape, &s.env.decode), 0);
 }
 
 static void close_all(void)

@@ -47,7 +47,7 @@ static void test_trig(void)
 }
 
 /* Largest distance of got from the rotation of from in double arithmetic. */
-static double turn_error(const bf16_t *from, int t, const bf16_t *got)
+static double rotation_error(const bf16_t *from, int t, const bf16_t *got)
 {
 	double worst = 0;
 
@@ -70,17 +70,18 @@ static void test_rope(void)
 	layer_rope_ref(&shape, seq, 1, row, 3, trig, q, k);
 	for (int r = 0; r < 3; r++) {
 		for (int h = 0; h < HEADS_Q; h++)
-			worst = fmax(worst, turn_error(head_of(row[r].seq, 1, h, row[r].tok),
-						       row[r].turn, q + (r * HEADS_Q + h) * DIM));
+			worst = fmax(worst,
+				     rotation_error(head_of(row[r].seq, 1, h, row[r].tok),
+						    row[r].rotation, q + (r * HEADS_Q + h) * DIM));
 		for (int h = 0; h < HEADS_KV; h++)
 			worst = fmax(worst,
-				     turn_error(head_of(row[r].seq, 1, HEADS_Q + h, row[r].tok),
-						row[r].turn, k + (r * HEADS_KV + h) * DIM));
+				     rotation_error(head_of(row[r].seq, 1, HEADS_Q + h, row[r].tok),
+						    row[r].rotation, k + (r * HEADS_KV + h) * DIM));
 	}
 	ok(worst < 0.03, "rotation is the product with exp(i angle): off by %g", worst);
 	for (int h = 0; h < HEADS_Q; h++)
 		same &= !memcmp(q + h * DIM, head_of(0, 1, h, 8), DIM * sizeof *q);
-	ok(same, "a turn of 0 leaves every bit");
+	ok(same, "a rotation by 0 leaves every bit");
 }
 
 static void test_cache(void)

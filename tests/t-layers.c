@@ -52,9 +52,13 @@ static void test_plan(void)
 	ok(plan_first(&p, 0) && !plan_first(&p, 1) && !plan_first(&p, 3), "which comes once");
 	p.method[2] = b;
 	ok(plan_first(&p, 2) && !plan_first(&p, 3), "as does another one");
+	ok(plan_open(&p, &model, &(struct selector_env){ .rope_inv = NULL }, &err) == AR_USAGE &&
+	   !strcmp(err.msg, "method 'ashape:block=64': blocks of 64 tokens on pages of 128; a block "
+		   "must be one page"), "a block that is no page is refused");
+	p.page_tok = 64;
 	s = plan_shape(&p, &model, 2);
-	ok(s.q_heads == 4 && s.kv_heads == 2 && s.head_dim == 8 &&
-	   s.page_tok == method_page_tok(b), "a layer has its own heads and its method's pages");
+	ok(s.q_heads == 4 && s.kv_heads == 2 && s.head_dim == 8 && s.page_tok == 64,
+	   "a layer has its own heads and the pages of the run");
 	open_methods(&p);
 	plan_release(&p);
 	ok(!p.method && !p.n_layers, "a released plan has none");
@@ -97,11 +101,11 @@ static void test_one_group(void)
 	method_free(m);
 }
 
-/* Layer 1 has other heads, layer 2 other pages. */
+/* Layer 1 has other heads, layer 2 a state beside its pages. */
 static void test_groups(void)
 {
 	struct batch_entry e = { .req = 1, .start = 60, .n_tok = 10 }, piece;
-	struct method *a = parse("dense"), *b = parse("ashape:block=64");
+	struct method *a = parse("dense"), *b = parse("compact-fp");
 	struct layer_plan p;
 	struct cache_groups g;
 	struct ar_err err;
@@ -113,7 +117,7 @@ static void test_groups(void)
 	open_methods(&p);
 	is_int(groups_init(&g, &model, &p, &err), AR_OK, "groups of layers that differ");
 	ok(g.n == 3 && groups_of(&g, 0) == groups_of(&g, 3) &&
-	   groups_of(&g, 1)->shape.kv_heads == 4 && groups_of(&g, 2)->shape.page_tok == 64,
+	   groups_of(&g, 1)->shape.kv_heads == 4 && groups_of(&g, 2)->state_bytes,
 	   "are as many as there are kinds");
 	if (groups_open_pages(&g, 64, 16, 3, 2, &err))
 		bail_out("%s", err.msg);

@@ -106,7 +106,7 @@ static bool counts_near(const struct selection_count *got, const struct selectio
 			got[i].sub_total == want[i].sub_total &&
 			got[i].kv_total == want[i].kv_total &&
 			got[i].exec_total == want[i].exec_total &&
-			got[i].blind == want[i].blind &&
+			got[i].empty_rows == want[i].empty_rows &&
 			near(got[i].tiles_sel, want[i].tiles_sel, want[i].tiles_total) &&
 			near(got[i].chunk_sel, want[i].chunk_sel, want[i].chunk_total) &&
 			near(got[i].qunion_sel, want[i].qunion_sel, want[i].qunion_total) &&

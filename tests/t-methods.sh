@@ -85,10 +85,10 @@ is 'presets are those of the papers' \
 ok 'each with its source' sh -c '[ "$("$ATTNREPLAY" methods | sed -n "/^presets,/,/^$/p" |
 	grep -c "^    from  *[A-Z]")" = 13 ]'
 ok 'a preset that is not there is refused, naming those there are' fails 2 \
-	"compact-fp has no preset 'gpt-2': there are llama-3.1-8b, qwen3-30b-a3b, or give" \
+	"compact-fp has no preset 'gpt-2': want one of llama-3.1-8b, qwen3-30b-a3b, or give" \
 	methods compact-fp@gpt-2:alpha=0.1
 ok 'a method may have none' \
-	fails 2 "trishape has no preset 'x': there is none, or give" methods trishape@x
+	fails 2 "trishape has no preset 'x': give its parameters" methods trishape@x
 ok 'and a preset needs a method' \
 	fails 2 "method 'nope@llama-3.1-8b': unknown name" methods nope@llama-3.1-8b
 ok 'an unknown name is wrong usage'  fails 2 "method 'nope': unknown name" methods nope

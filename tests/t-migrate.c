@@ -77,22 +77,25 @@ static int64_t whole_version(void)
 {
 	sqlite3 *db;
 	int64_t version, views;
-	bool fine;
+	bool fine, renamed;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
 	version = ask(db, "PRAGMA user_version");
-	views = ask(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'view'");
+	views = ask(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'view' "
+			"AND name <> 'mine'");
+	renamed = ask(db, "SELECT count(*) FROM pragma_table_info('selection_stat') "
+			  "WHERE name = 'empty_rows'");
 	fine = ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check") &&
 	       ask(db, "SELECT max(version) FROM schema_log") == version &&
 	       ask(db, "SELECT count(*) FROM run WHERE status = 'done'") == 3;
 	sqlite3_close(db);
-	return fine && views == (version == 5 ? 21 : 0) ? version : -1;
+	return fine && views == (version == 5 ? 21 : 0) && renamed == (version == 7) ? version : -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[7] = { 0 }, bad = 0;
+	int n[8] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -105,9 +108,9 @@ static void test_ends(bool kill_it, const char *what)
 		bad += version < 5;
 		n[version < 5 ? 0 : version]++;
 	}
-	ok(!bad && n[5] > 5 && n[6] > 0,
-	   "%s: the file is of version 5 (%d times) or 6 (%d times), never between", what, n[5],
-	   n[6]);
+	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0,
+	   "%s: the file is of version 5 (%d times), 6 (%d times) or 7 (%d times), never between",
+	   what, n[5], n[6], n[7]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -123,6 +126,19 @@ static int64_t columns_differ(sqlite3 *db)
 #undef COLUMNS
 }
 
+/* Open a.db, a file of the version, for writing, and close it. */
+static void migrate(int version)
+{
+	struct ar_err err = { 0 };
+	struct store *s;
+
+	if (!is_int(store_open(&s, "a.db", &err), AR_OK,
+		    "a file of version %d is opened for writing", version))
+		diag("%s", err.msg);
+	store_close(s, NULL);
+	is_int(whole_version(), 7, "... and is one of version 7");
+}
+
 static void test_tables(void)
 {
 	struct ar_err err = { 0 };
@@ -130,9 +146,7 @@ static void test_tables(void)
 	sqlite3 *db;
 
 	shell("rm -f a.db* && cp old.db a.db");
-	is_int(store_open(&s, "a.db", &err), AR_OK, "a file of version 5 is opened for writing");
-	store_close(s, NULL);
-	is_int(whole_version(), 6, "... and is one of version 6");
+	migrate(5);
 	if (store_open(&s, "new.db", &err))
 		bail_out("%s", err.msg);
 	store_close(s, NULL);
@@ -146,6 +160,42 @@ static void test_tables(void)
 	sqlite3_close(db);
 }
 
+/* A file that is only read: the column that version 7 renames has its new name. */
+static void test_reading(const char *path, int version)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change(path, "UPDATE selection_stat SET blind = 3");
+	if (store_open_read(&db, path, &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, "SELECT min(empty_rows) FROM selection_stat"), 3,
+	       "version %d is read with the names of version 7", version);
+	is_int(ask(db, "SELECT sum(n) FROM v_density"),
+	       ask(db, "SELECT count(*) FROM main.selection_stat"),
+	       "... and views find its rows");
+	is_int(ask(db, "PRAGMA user_version"), version, "... and is left as it is");
+	sqlite3_close(db);
+}
+
+/* Turn a.db, of version 7, into a file of version 6: undo the migration. */
+static void test_version_6(void)
+{
+	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
+		       "DELETE FROM schema_log WHERE version = 7; PRAGMA user_version = 6");
+	is_int(whole_version(), 6, "a file of version 6 is made");
+	test_reading("a.db", 6);
+	migrate(6);
+}
+
+/* A view of the user's on a view that version 6 has not. */
+static void test_own_view(void)
+{
+	shell("rm -f a.db* && cp old.db a.db");
+	change("a.db", "CREATE VIEW mine AS SELECT * FROM v_run");
+	migrate(5);
+}
+
 int main(void)
 {
 	char dir[] = "/tmp/t-migrate-XXXXXX", command[64];
@@ -155,6 +205,9 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_6();
+	test_own_view();
+	test_reading("old.db", 5);
 	test_ends(false, "interrupted");
 	test_ends(true, "killed");
 	snprintf(command, sizeof command, "rm -rf '%s'", dir);

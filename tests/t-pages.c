@@ -60,14 +60,14 @@ static void test_pages(void)
 
 enum { MAX_REQ = 8, MAX_ROW = 900, MAX_LEN = 4000, N_REQ = 6, N_PAGE = 300 };
 
-static struct source_seq seqs[] = {
+static struct capture_seq seqs[] = {
 	{ .n_tok = 100, .rope_applied = true, .name = "a" },
 	{ .n_tok = 5000, .rope_applied = false, .name = "b" },
 };
 static const uint16_t capture_of[N_REQ] = { 0, 1, 0, 1, 0, 1 };
-static struct source source = {
+static struct act_capture act = {
 	.shape = { 4, 2, 64, PAGE_TOK }, .seq = seqs, .n_seq = 2, .capture_of = capture_of,
-	.n_turn = MAX_LEN, .tile = true,
+	.n_rotation = MAX_LEN, .tile = true,
 };
 
 static struct cache_group group = { .shape = { 4, 2, 64, PAGE_TOK } };
@@ -76,7 +76,7 @@ static void rows_env_open(struct rows_env *e, struct pages **p)
 {
 	struct ar_err err;
 
-	*e = (struct rows_env){ .group = &group, .act = &activations_capture, .act_self = &source,
+	*e = (struct rows_env){ .group = &group, .act = &activations_capture, .act_self = &act,
 		.prefill = { MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0, 0 },
 		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 } };
 	e->bytes = rows_bytes(e, N_PAGE);
@@ -142,9 +142,9 @@ static void test_batch(void)
 	ok(r.decode.rows.n_req == 1 && r.decode.rows.n_row == 1 && r.decode.rows.pos0[0] == 256 &&
 	   r.decode.keys.max_kv_blk == 3, "the decode row stands on 256 tokens in three blocks");
 	ok(r.n_emit == 2 && r.emit[0] == 199 && r.emit[1] == 203, "tokens come out of last rows");
-	ok(r.row[0].seq == 0 && r.row[0].tok == 30 && r.row[0].turn == 100,
+	ok(r.row[0].seq == 0 && r.row[0].tok == 30 && r.row[0].rotation == 100,
 	   "position 130 of a capture of 100 tokens is token 30 turned by 100");
-	ok(r.row[203].seq == 1 && r.row[203].tok == 256 && r.row[203].turn == 256,
+	ok(r.row[203].seq == 1 && r.row[203].tok == 256 && r.row[203].rotation == 256,
 	   "before RoPE the turn is the position");
 	is_int(r.row[0].slot, pages_of(p, 0)[1] * PAGE_TOK + 2, "and lies in place 2 of page 1");
 	ok(used <= e.bytes, "the block of memory was enough");
@@ -246,14 +246,14 @@ static void test_padding(void)
 	   "in the scratch page");
 	ok(r.row[0].slot == pages_of(p, 0)[1] * PAGE_TOK + 2 && r.row[2].slot == slot &&
 	   r.row[3].slot == slot, "where they are written to");
-	ok(r.row[2].seq == 0 && r.row[2].tok == 0 && r.row[2].turn == 0,
+	ok(r.row[2].seq == 0 && r.row[2].tok == 0 && r.row[2].rotation == 0,
 	   "with the first token there is");
 	is_int(r.decode.keys.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
 	is_int(r.decode.keys.mask_words, (e.decode.max_kv_blk + 31) / 32, "also in words");
-	source.tile = false;
+	act.tile = false;
 	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_DATA,
 	       "positions past a capture are refused");
-	source.tile = true;
+	act.tile = true;
 	entry[0].start = 5000;
 	is_int(rows_build_decodes(&r, &e, &b, PAD, &used, &err), AR_USAGE,
 	       "so are too many blocks");
@@ -357,14 +357,14 @@ static void test_refusals(void)
 	entry.start = 5000;
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "so are too many blocks");
 	entry.start = 200;
-	source.tile = false;
+	act.tile = false;
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_DATA, "and positions past a capture");
 	is_str(err.msg, "a: has 100 tokens, position 200 is wanted; use --extend tile or a longer "
 	       "capture", "with the way out");
-	source.tile = true;
-	source.n_turn = 50;
+	act.tile = true;
+	act.n_rotation = 50;
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "and turns without a table");
-	source.n_turn = MAX_LEN;
+	act.n_rotation = MAX_LEN;
 	e.bytes = 1000;
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE,
 	       "a block that is too small is seen");
@@ -457,7 +457,7 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 				b->keys.page[b->keys.page0[q] + (int)pos / PAGE_TOK] &&
 				x->slot % PAGE_TOK == (int)pos % PAGE_TOK;
 			good &= x->tok == (int)(pos % (uint32_t)seqs[x->seq].n_tok) &&
-				x->turn == (int)pos - (x->seq == 0 ? x->tok : 0);
+				x->rotation == (int)pos - (x->seq == 0 ? x->tok : 0);
 		}
 		q++;
 	}

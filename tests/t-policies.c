@@ -74,7 +74,7 @@ static const struct scenario scenarios[] = {
   "0-1 A:10@0 B:4@0 -> A B free 1 blocks\n"
   "1-2 A:1@10 B:1@4 -> A B free 1 blocks\n"
   "2-3 A:1@11 C:1@0 -> A C free 1 empty\n",
-  "D rejected: prompt of 16 tokens, an iteration has 15\n"
+  "D rejected: prompt of 16 tokens exceeds the budget of 15 per iteration\n"
   "B ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
   "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
   "C ttft 3 tpot nan e2e 3 queue 2 preempted 0 recomputed 0\n" },

@@ -49,6 +49,17 @@ done <<'END'
 2|there is nothing to unite|dense:union=group|
 END
 
+paged() { run --page-size "$@" && [ "$(runs)" = 1 ]; }
+rm -f r.db*
+ok 'blocks that are not the pages of the run are refused' \
+	fails 2 "method 'compact-fp': blocks of 128 tokens on pages of 64; a block must be one page" \
+	run $pool --page-size 64 --method compact-fp
+ok '... by name, before a method in front runs' fails 2 \
+	"method 'trishape:block=64': blocks of 64 tokens on pages of 128;" \
+	run $pool --page-size 128 --method dense,trishape:block=64
+rm -f r.db*
+ok 'dense attention takes pages of 64' paged 64 --method dense
+
 # All methods are checked before the first one runs, which may take hours.
 later() {
 	rm -f r.db*

@@ -177,7 +177,7 @@ queue            3         0.000         0.000         0.000         0.000"
 run $s1 --loop users --users 3 >"$tmp/out"
 ok 'three users send three at once' grep -q 'unfinished in 0.004000 s$' "$tmp/out"
 ok 'a session to wait for is needed' \
-	fails 2 'basic.csv: no sessions to wait for' run $s1 --loop sessions
+	fails 2 'basic.csv: the trace has no sessions; replay it' run $s1 --loop sessions
 cat >"$tmp/chat.jsonl" <<'EOF'
 {"format":"reqtrace","version":1,"block_size":0,"requests":4}
 {"id":0,"arrival_ns":0,"prompt_tokens":4,"output_tokens":3,"session":"a","turn":0}

@@ -31,7 +31,7 @@ ok 'densities are there' \
 	says '^ +2  compact-fp  4 +0.2500 +0.3000 +0.3750 +0.5000 +0.5000 +0.5500$'
 ok 'the percentile rule is stated'   says 'interpolate linearly'
 ok 'what accuracy means is stated'   says 'single layers on replayed activations'
-ok 'blind query blocks are stated'   says 'run 2: 12 query blocks.* see nothing'
+ok 'empty rows are stated'           says 'run 2: 12 rows .* are empty'
 ok 'sampled layers are stated'       says 'run 3: 4 of 32 layers were executed'
 ok 'lost records are stated'         says 'run 3: 3 kernel records were lost'
 ok 'tiling is stated'                says 'run 3: requests longer than the capture'
@@ -39,6 +39,16 @@ ok 'notes are lines without a header' says '^Notes$'
 not() { ! says "$1"; }
 ok '... and nothing else'            not '^note$'
 ok 'unfinished requests are stated'  says 'run 3: 1 requests were rejected, 1 did not finish'
+
+what='a database of version 6 has the same report'
+if command -v sqlite3 >/dev/null; then
+	cp "$db" "$tmp/old.db"
+	sqlite3 "$tmp/old.db" 'ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;
+		PRAGMA user_version = 6'
+	is "$what" "$(report "$tmp/old.db" | tail -n +2)" "$(tail -n +2 "$tmp/all")"
+else
+	skip "$what" 'no sqlite3'
+fi
 
 report --run 2 "$db" >"$tmp/all"
 ok '--run reports that run'          says '^ +2  compact-fp  s4.csv'
@@ -168,8 +178,9 @@ ok 'an unknown run is wrong usage'   fails 2 "no run 9" "$ATTNREPLAY" report --r
 ok 'run 0 is wrong usage'            fails 2 "run '0': want" "$ATTNREPLAY" report --run 0 "$db"
 ok 'a missing file is bad data' \
 	fails 3 "$tmp/none: No such file" "$ATTNREPLAY" report "$tmp/none"
-ok 'no database is wrong usage'      fails 2 'want one database' "$ATTNREPLAY" report
-ok 'two are wrong usage'             fails 2 'want one database' "$ATTNREPLAY" report "$db" "$db"
+ok 'no database is wrong usage'      fails 2 'no database given' "$ATTNREPLAY" report
+ok 'two are wrong usage'             fails 2 'report takes one database' \
+	"$ATTNREPLAY" report "$db" "$db"
 
 if command -v sqlite3 >/dev/null; then
 	cp "$db" "$tmp/cut.db" && cp "$db" "$tmp/endless.db"

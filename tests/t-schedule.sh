@@ -47,7 +47,7 @@ selection() { # selection DB RUN
 	rows "$1" "$2" selection_stat 'req_no, chunk_no, layer, kv_head, iter_no, tiles_total,
 		tiles_sel, chunk_total, chunk_sel, chunk_full, chunk_open, qunion_total, qunion_sel,
 		sub_total, sub_sel, kv_total, kv_sel, group_total, group_sel, exec_total, exec_sel,
-		blind'
+		empty_rows'
 }
 unmeasured() { # unmeasured DB RUN: all of a run that does not say when or by which process
 	schedule "$1" "$2"
@@ -108,7 +108,8 @@ for db in setup.db cpu.db; do
 	is "$db: the setup is as SQLite writes it, as in every database so far" "$(answer $db "SELECT
 		min(setup = (SELECT json_group_object(key, value) FROM (SELECT key, value FROM
 		json_each(options) WHERE key NOT IN ('method', 'trace', 'format', 'model', 'policy',
-		'backend', 'db', 'accuracy', 'keep-entries', 'keep-kernels', 'costs', 'slo')
+		'backend', 'db', 'accuracy', 'keep-entries', 'keep-kernels', 'costs', 'slo',
+		'page-size')
 		ORDER BY key))) AS x FROM run")" 1
 done
 run setup.db cost --merge trace.csv --keep 0.37 --policy vllm-0.19 --slo ttft:1s \

@@ -20,7 +20,7 @@ enum { N_VALUE = 4, N_CASE = 6, N_REQ = 3 };
 /* first, own: whether the first block and the query block's own are always kept. */
 /* clang-format off */
 static const struct rule {
-	const char *selector, *method, *knob;
+	const char *selector, *method, *param;
 	const char *value[N_VALUE];	/* each keeps at least what those before it keep */
 	bool first, own;
 } rules[] = {
@@ -78,7 +78,7 @@ static struct method *open_method(const struct rule *r, const char *value, struc
 	for (int i = 0; i < 8; i++)
 		inv[i] = powf(10000, -(float)i / 8);
 	snprintf(text, sizeof text, "%.*s%s%s=%s%s", n, r->method,
-		 exec || strchr(r->method, ':') ? "," : ":", r->knob, value, exec ? exec : "");
+		 exec || strchr(r->method, ':') ? "," : ":", r->param, value, exec ? exec : "");
 	must(method_parse(&m, text, &err), &err);
 	*s = heads;
 	s->page_tok = method_page_tok(m);
@@ -278,7 +278,7 @@ static void test_rule(const struct rule *rule)
 	is_int(past, 0, "%s: nothing past a query block", rule->method);
 	is_int(lacking, 0, "%s: what is always kept is there", rule->method);
 	is_int(alone, 0, "%s: a ragged batch has what its requests have alone", rule->method);
-	is_int(lost, 0, "%s: %s keeps more and more", rule->method, rule->knob);
+	is_int(lost, 0, "%s: %s keeps more and more", rule->method, rule->param);
 	ok(won, "%s: ... and not the same", rule->method);
 }
 

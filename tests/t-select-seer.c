@@ -664,10 +664,12 @@ static void test_refused_headers(void)
 		  "out]" },
 		{ "{" K(0, "BF16", "[1,6,2]", "[0,24]") "," K(1, "BF16", "[1,6,2]", "[24,48]") ","
 		  Q(1, "BF16", "[1,2,2]", "[48,56]") "," K(7, "BF16", "[1,6,2]", "[56,80]") "}",
-		  "is of a layer with a projection of queries, other layers are not" },
+		  "layers.1.self_attn.attn_gate.mask_linear_k.weight' has a projection of queries, "
+		  "unlike other layers" },
 		{ "{" K(0, "BF16", "[1,6,2]", "[0,24]") "," K(1, "BF16", "[1,6,2]", "[24,48]") ","
 		  Q(0, "BF16", "[1,2,2]", "[48,56]") "," K(7, "BF16", "[1,6,2]", "[56,80]") "}",
-		  "is of a layer without a projection of queries, other layers are not" },
+		  "layers.1.self_attn.attn_gate.mask_linear_k.weight' has no projection of "
+		  "queries, unlike other layers" },
 	};
 	const struct attn_shape s = { 1, 1, 2, 64 };
 	struct seer p = { .gate = path };

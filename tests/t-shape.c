@@ -577,8 +577,10 @@ static void test_refused(void)
 		const char *text, *options, *message;
 	} refused[] = {
 		{ VI "0,1,1\n", "rate=1", "--rate 1: requests that arrive together have no rate" },
-		{ VI "0,1,1\n0,1,1\n", "spread=even", "all requests arrive together; say with" },
-		{ VI "0,1,1\n", "repeat=2", "--repeat: all requests arrive together; say with" },
+		{ VI "0,1,1\n0,1,1\n", "spread=even",
+		  "all requests arrive together; set --spread-step" },
+		{ VI "0,1,1\n", "repeat=2",
+		  "--repeat: all requests arrive together; set --repeat-period" },
 		{ VI "0,1,1\n2,1,1\n", "repeat=2,repeat-period=1s",
 		  "--repeat-period is shorter than the trace, which takes 2.000000000 s" },
 		{ VI "0,1,1\n2,1,1\n", "repeat=1000000000,repeat-period=100s", "beyond 2^63 ns" },

@@ -233,7 +233,7 @@ static void test_plans(void)
 
 static void test_runs(void)
 {
-	struct spans s = { 0 };
+	struct request_spans s = { 0 };
 	struct store_entry e = { .req = 7, .n_tok = 1 };
 
 	spans_add(&s, 0, &e);
@@ -246,7 +246,7 @@ static void test_runs(void)
 
 static void test_faults(void)
 {
-	struct spans s = { 0 };
+	struct request_spans s = { 0 };
 	bool fine = true;
 	long k = 0;
 

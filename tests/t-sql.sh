@@ -66,7 +66,7 @@ fi
 views_of() { fails 2 'want a database and a query, or --views alone' sql --views "$@"; }
 ok '--views needs no database'       views_of "$db" 'SELECT 1'
 
-writes() { fails 2 'only queries' "$ATTNREPLAY" sql "$db" "$1"; }
+writes() { fails 2 'sql runs queries only' "$ATTNREPLAY" sql "$db" "$1"; }
 unchanged() { [ "$(cksum <"$db")" = "$before" ] && [ ! -e "$tmp/copy.db" ]; }
 before=$(cksum <"$db")
 ok 'INSERT is refused'      writes "INSERT INTO string_id(value) VALUES('x')"

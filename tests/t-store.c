@@ -18,6 +18,7 @@
 #include "src/report/writer.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
+#include "tests/query.h"
 #include "tests/sample_db.h"
 #include "tests/tap.h"
 
@@ -88,15 +89,6 @@ static void is_value(const char *path, const char *sql, double want, const char 
 		diag("%s: got %.17g, want %.17g", sql, got, want);
 }
 
-static void change(const char *path, const char *sql)
-{
-	sqlite3 *db;
-
-	if (sqlite3_open(path, &db) || sqlite3_exec(db, sql, NULL, NULL, NULL))
-		bail_out("%s: %s", path, sqlite3_errmsg(db));
-	sqlite3_close(db);
-}
-
 /* ---- tests ---- */
 
 static void test_file(void)
@@ -107,9 +99,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 6, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 7, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 6", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 7", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -120,7 +112,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 6, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 7, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -159,11 +151,11 @@ static void test_refusals(void)
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
 	change(path, "PRAGMA user_version = 4");
-	refused(path, AR_DATA, "schema version 4, this program has version 6", true);
-	change(path, "PRAGMA user_version = 7");
-	refused(path, AR_DATA, "schema version 7, this program has version 6", true);
+	refused(path, AR_DATA, "schema version 4, this program has version 7", true);
+	change(path, "PRAGMA user_version = 8");
+	refused(path, AR_DATA, "schema version 8, this program has version 7", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 6", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 7", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(dir, AR_IO, "check folder", true);
 	path = in_dir("nothing.db");

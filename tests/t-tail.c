@@ -305,9 +305,9 @@ static void test_methods(void)
 	}
 	is_int(method_parse(&m, "compact-fp-copy:last-n=1", &err), AR_USAGE,
 	       "an executor that copies tables has no keys for a tail");
-	is_str(err.msg, "method 'compact-fp-copy:last-n=1': executor 'copy' reads nothing but "
-	       "tables, and the last query blocks of a prompt see every block: use exec=paged, "
-	       "or no such blocks", "and says so");
+	is_str(err.msg, "method 'compact-fp-copy:last-n=1': executor 'copy' reads only tables, but "
+	       "query blocks of the dense tail see every block: use exec=paged, or no dense tail",
+	       "and says so");
 }
 
 int main(void)

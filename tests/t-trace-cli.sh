@@ -244,8 +244,8 @@ ok 'a format that does not fit'    fails 3 ':1: the header lacks "arrived_at"' \
 	trace info --format=vidur "$azure"
 ok 'a window that ends too early'  fails 2 '^attnreplay: --to must be later than --from$' \
 	trace info --from 2s --to 1s "$azure"
-ok 'no file'                       fails 2 'trace info: want one FILE' trace info
-ok 'no action'                     fails 2 'want info, convert, head or synth' trace
+ok 'no file'                       fails 2 'trace info needs a FILE' trace info
+ok 'no action'                     fails 2 'no action given; want info, convert' trace
 ok 'an unknown action'             fails 2 "unknown action 'show'" trace show "$azure"
 ok 'an option of another action'   fails 2 "output has no effect in 'trace info'" \
 	trace info -o x "$azure"

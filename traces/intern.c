@@ -61,7 +61,7 @@ void chain_release(struct chain *c)
 	*c = (struct chain){ 0 };
 }
 
-uint64_t names_hash(const char *s, size_t n)
+uint64_t intern_hash(const char *s, size_t n)
 {
 	uint64_t h = n;
 
@@ -71,16 +71,16 @@ uint64_t names_hash(const char *s, size_t n)
 }
 
 /* Return the slot of s, or the empty slot for it.  A slot holds a number plus 1. */
-static uint32_t *names_find(const struct names *a, const char *s, size_t n)
+static uint32_t *intern_find(const struct intern_table *a, const char *s, size_t n)
 {
-	size_t i = (size_t)names_hash(s, n) & (a->n_slot - 1);
+	size_t i = (size_t)intern_hash(s, n) & (a->n_slot - 1);
 
 	while (a->slot[i] && (strncmp(a->v[a->slot[i] - 1], s, n) || a->v[a->slot[i] - 1][n]))
 		i = (i + 1) & (a->n_slot - 1);
 	return &a->slot[i];
 }
 
-static bool names_grow(struct names *a)
+static bool intern_grow(struct intern_table *a)
 {
 	size_t cap = a->cap ? 2 * a->cap : 64;
 	char **v = realloc(a->v, cap * sizeof *v);
@@ -97,17 +97,17 @@ static bool names_grow(struct names *a)
 	a->n_slot = 2 * cap;
 	a->cap = cap;
 	for (size_t i = 0; i < a->n; i++)
-		*names_find(a, v[i], strlen(v[i])) = (uint32_t)i + 1;
+		*intern_find(a, v[i], strlen(v[i])) = (uint32_t)i + 1;
 	return true;
 }
 
-bool names_put(struct names *a, const char *s, size_t n, uint32_t *number)
+bool intern_put(struct intern_table *a, const char *s, size_t n, uint32_t *number)
 {
 	uint32_t *slot;
 
-	if (a->n == a->cap && (a->n >= INT32_MAX || !names_grow(a)))
+	if (a->n == a->cap && (a->n >= INT32_MAX || !intern_grow(a)))
 		return false;
-	slot = names_find(a, s, n);
+	slot = intern_find(a, s, n);
 	if (!*slot) {
 		a->v[a->n] = strndup(s, n);
 		if (!a->v[a->n])
@@ -118,7 +118,7 @@ bool names_put(struct names *a, const char *s, size_t n, uint32_t *number)
 	return true;
 }
 
-bool names_put_new(struct names *a, const char *s, unsigned next)
+bool intern_put_new(struct intern_table *a, const char *s, unsigned next)
 {
 	size_t size = strlen(s) + 12, before = a->n;
 	char *text = malloc(size);
@@ -127,29 +127,29 @@ bool names_put_new(struct names *a, const char *s, unsigned next)
 
 	for (; done && a->n == before; next++) {
 		snprintf(text, size, next > 1 ? "%s~%u" : "%s", s, next);
-		done = names_put(a, text, strlen(text), &number);
+		done = intern_put(a, text, strlen(text), &number);
 	}
 	free(text);
 	return done;
 }
 
-void names_release(struct names *a)
+void intern_release(struct intern_table *a)
 {
 	for (size_t i = 0; i < a->n; i++)
 		free(a->v[i]);
 	free(a->v);
 	free(a->slot);
-	*a = (struct names){ 0 };
+	*a = (struct intern_table){ 0 };
 }
 
-void names_take(char ***v, size_t *n, struct names *all)
+void intern_take(char ***v, size_t *n, struct intern_table *all)
 {
-	struct names old = { .v = *v, .n = *n };
+	struct intern_table old = { .v = *v, .n = *n };
 
 	*v = all->v;
 	*n = all->n;
 	all->v = NULL;
 	all->n = 0;
-	names_release(&old);
-	names_release(all);
+	intern_release(&old);
+	intern_release(all);
 }

@@ -25,7 +25,7 @@ struct chain {
 bool chain_put(struct chain *c, struct chain_key key, uint64_t id_if_new, uint64_t *id);
 void chain_release(struct chain *c);
 
-struct names {
+struct intern_table {
 	char **v;		/* by number, owned */
 	size_t n, cap;
 	uint32_t *slot;
@@ -33,12 +33,12 @@ struct names {
 };
 
 /* Intern s[0..n); numbers follow first appearance.  False: no memory, or 2^31 names. */
-bool names_put(struct names *a, const char *s, size_t n, uint32_t *number);
+bool intern_put(struct intern_table *a, const char *s, size_t n, uint32_t *number);
 /* Add s under the first unused name of s~next, s~(next + 1), ...; next 1 begins with s itself. */
-bool names_put_new(struct names *a, const char *s, unsigned next);
-uint64_t names_hash(const char *s, size_t n);
+bool intern_put_new(struct intern_table *a, const char *s, unsigned next);
+uint64_t intern_hash(const char *s, size_t n);
 /* Replace the names of (*v, *n), which are freed, by those of *all, which is empty afterwards. */
-void names_take(char ***v, size_t *n, struct names *all);
-void names_release(struct names *a);
+void intern_take(char ***v, size_t *n, struct intern_table *all);
+void intern_release(struct intern_table *a);
 
 #endif

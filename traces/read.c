@@ -20,35 +20,38 @@ static const char *const aligns[] = { "start", "clock", NULL };
 /* clang-format off */
 const struct opt trace_opts[] = {
 	{ .name = "format", .type = OPT_STR, .off = OFF(in.format), .arg = "NAME",
-	  .help = "format of the trace, one of attnreplay-trace(5); found by its content when not "
-		  "given", .may_differ = true },
+	  .help = "trace format, see attnreplay-trace(5); found from the content if not given",
+	  .may_differ = true },
 	{ .name = "restart", .type = OPT_ENUM, .off = OFF(in.restart), .arg = "HOW", .def = "error",
 	  .choice = restarts,
-	  .help = "where the clock of the trace goes back by much: an error, sort all, or append "
-		  "what follows to what was before" },
+	  .help = "if the trace's clock jumps far back: stop (error), sort all requests (sort), or "
+		  "append the rest as a new recording (append)" },
 	{ .name = "restart-period", .type = OPT_TIME, .off = OFF(in.period_ns), .arg = "TIME",
 	  .def = "0",
-	  .help = "time from the start of a recording to that of the next one appended, 0: it "
-		  "starts at the last arrival" },
+	  .help = "time between the starts of appended recordings; 0: the next one starts at the "
+		  "last arrival" },
 	{ .name = "context", .type = OPT_ENUM, .off = OFF(in.context), .arg = "WHAT", .def = "auto",
 	  .choice = contexts,
-	  .help = "what the prompts of later turns hold: all of the session (cumulative), what "
-		  "is new (delta), or as is usual in the format" },
+	  .help = "what later prompts of a session hold: the whole session (cumulative), new "
+		  "tokens only (delta), or what the format usually has (auto)" },
 	{ .name = "hash-block", .type = OPT_INT, .off = OFF(in.hash_tok), .arg = "N", .def = "0",
 	  .min = 0, .max = 1 << 20,
-	  .help = "tokens of a prefix block, 0: as is usual in the format" },
+	  .help = "tokens of a prefix block; 0: what the format usually has" },
 	{ .name = "image-tokens", .type = OPT_INT, .off = OFF(in.image_tok), .arg = "N", .def = "0",
 	  .min = 0, .max = 1 << 20, .help = "add N prompt tokens for each image" },
 	{ .name = "components", .type = OPT_LIST, .off = OFF(in.components), .arg = "FILE",
-	  .help = "lengths of the components of RAGPulse prompts, once for each file" },
+	  .help = "file with the lengths of the components of RAGPulse prompts; repeat the option "
+		  "for more" },
 	{ .name = "merge", .type = OPT_LIST, .off = OFF(merge), .arg = "FILE[:NAME=VALUE,...]",
-	  .help = "add the requests of another trace, shaped by options of its own" },
+	  .help = "add the requests of another trace; options in its value apply to that trace "
+		  "only" },
 	{ .name = "align", .type = OPT_ENUM, .off = OFF(align), .arg = "HOW", .def = "start",
 	  .choice = aligns,
-	  .help = "merged traces begin together, or stand where their dates put them" },
+	  .help = "merged traces begin together (start) or keep their dates (clock)" },
 	{ .name = "spread", .type = OPT_ENUM, .off = OFF(spread), .arg = "HOW", .def = "none",
 	  .choice = trace_spreads,
-	  .help = "place requests that arrive together inside the step of the clock, in order" },
+	  .help = "spread requests with equal arrival times over the step of the trace's clock, in "
+		  "order" },
 	{ .name = "spread-step", .type = OPT_TIME, .off = OFF(step_ns), .arg = "TIME", .def = "0",
 	  .help = "step of the clock, 0: the shortest time between two arrivals" },
 	{ .name = "from", .type = OPT_TIME, .off = OFF(from_ns), .arg = "TIME", .def = "0",
@@ -59,14 +62,15 @@ const struct opt trace_opts[] = {
 	  .help = "keep requests of this type only; repeat the option for more than one" },
 	{ .name = "keep", .type = OPT_REAL, .off = OFF(keep), .arg = "SHARE", .def = "1",
 	  .min = 1e-9, .max = 1,
-	  .help = "keep a random share, of whole sessions and of prompts with a common prefix" },
+	  .help = "keep a random share of the requests; whole sessions, and all prompts with a "
+		  "common prefix, stay or go together" },
 	{ .name = "skip-requests", .type = OPT_INT, .off = OFF(skip), .arg = "N", .def = "0",
-	  .min = 0, .max = 1e15, .help = "then leave out the first N requests" },
+	  .min = 0, .max = 1e15, .help = "of what is left, leave out the first N requests" },
 	{ .name = "requests", .type = OPT_INT, .off = OFF(requests), .arg = "N", .def = "0",
-	  .min = 0, .max = 1e15, .help = "then keep N requests, 0: all" },
+	  .min = 0, .max = 1e15, .help = "of what is left, keep the first N requests; 0: all" },
 	{ .name = "prompt-scale", .type = OPT_REAL, .off = OFF(prompt_scale), .arg = "X",
 	  .def = "1", .min = 1e-6, .max = 1e6,
-	  .help = "multiply prompt tokens by X, and the prefixes that prompts share" },
+	  .help = "multiply prompt tokens, and the prefixes that prompts share, by X" },
 	{ .name = "output-scale", .type = OPT_REAL, .off = OFF(output_scale), .arg = "X",
 	  .def = "1", .min = 1e-6, .max = 1e6, .help = "multiply output tokens by X" },
 	{ .name = "max-prompt-tokens", .type = OPT_INT, .off = OFF(max_prompt), .arg = "N",
@@ -78,9 +82,11 @@ const struct opt trace_opts[] = {
 	{ .name = "repeat", .type = OPT_INT, .off = OFF(repeat), .arg = "N", .def = "1",
 	  .min = 1, .max = 1e9, .help = "replay the requests N times, one time after another" },
 	{ .name = "repeat-period", .type = OPT_TIME, .off = OFF(period_ns), .arg = "TIME",
-	  .def = "0", .help = "time between two repetitions, 0: the span and the mean gap" },
+	  .def = "0",
+	  .help = "time between the starts of two repetitions; 0: the trace's span plus its mean "
+		  "gap" },
 	{ .name = "repeat-prefixes", .type = OPT_FLAG, .off = OFF(repeat_prefixes),
-	  .help = "repetitions share the prefixes of the first, else each has its own" },
+	  .help = "repetitions share the prefixes of the first; if not given, each has its own" },
 	{ .name = "time-scale", .type = OPT_REAL, .off = OFF(time_scale), .arg = "X", .def = "1",
 	  .min = 1e-6, .max = 1e6, .help = "multiply arrival times by X; 0.5 doubles the load" },
 	{ .name = "rate", .type = OPT_REAL, .off = OFF(rate), .arg = "X", .def = "0",
@@ -89,7 +95,7 @@ const struct opt trace_opts[] = {
 	{ .name = "shift", .type = OPT_TIME, .off = OFF(shift_ns), .arg = "TIME", .def = "0",
 	  .help = "add TIME to all arrivals" },
 	{ .name = "trace-seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "0",
-	  .min = 0, .max = 9e15, .help = "seed of what is random in shaping the trace" },
+	  .min = 0, .max = 9e15, .help = "seed of the random choices made on the trace" },
 	{ 0 }
 };
 /* clang-format on */
@@ -113,7 +119,7 @@ static enum ar_status check(const struct trace_args *a, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Read a file: in holds where it has no options of its own. */
+/* Read a file.  in: format and components for a file whose own options set none. */
 static enum ar_status import_part(struct trace **out, const char *path, struct trace_args *own,
 				  const struct import_args *in, struct ar_err *err)
 {

@@ -29,7 +29,7 @@ struct request {
 	uint64_t line;		/* its line in the file */
 };
 
-/* A request of which nothing is known. */
+/* An empty request: no session and no think time. */
 static const struct request request_none = { .session = -1, .think_ns = -1 };
 
 /* Requests are sorted by (arrival, file order); a request's number is its index. */
@@ -97,14 +97,14 @@ enum ar_status trace_read(struct trace **out, const char *path, const struct tra
 			  struct ar_err *err);
 void trace_free(struct trace *t);	/* NULL is fine */
 
-/* Append to the list of what was done to the requests. */
+/* Append a text to t->transforms, the list of changes. */
 enum ar_status trace_note(struct trace *t, struct ar_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* The files that t was made from as a new list; NULL: no memory. */
 struct cJSON *trace_sources(const struct trace *t);
 
-/* AR_USAGE when times to end_ns would not fit. */
+/* AR_USAGE: a trace that ends at end_ns exceeds the range of times. */
 enum ar_status trace_check_end(const struct trace *t, double end_ns, struct ar_err *err);
 
 /* The canonical JSONL form, byte for byte the same for equal traces. */

@@ -3,8 +3,8 @@
  * The tile plan and the reference of attention over block lists.
  *
  * The reference is fp32 with an online softmax, one block after the other.  The keys of a
- * block are converted once per tile and transposed for multiply().  What a row gets depends on
- * its own list alone, not on the rows packed with it nor on the number of threads.
+ * block are converted once per tile and transposed for multiply().  A row's result depends on its
+ * own list alone, not on the rows packed with it or on the number of threads.
  */
 #include "config.h"
 
@@ -24,9 +24,9 @@
 
 enum {
 	N_RANK = 256,
-	MAX_SLOT = 512,		/* thread blocks at once; more are not filled */
-	PART_COST = 256,	/* a tile beside its keys, in keys; an estimate */
-	JOIN_COST = 128,	/* another part's result: parts join by twos; likewise */
+	MAX_SLOT = 512,		/* most thread blocks at once that a plan fills */
+	PART_COST = 256,	/* fixed cost of a tile, in keys; an estimate */
+	JOIN_COST = 128,	/* cost of merging two parts, in keys; an estimate */
 };
 
 int attend_rank(int n)
@@ -41,29 +41,29 @@ int attend_rank(int n)
 }
 
 /*
- * A plan is made in passes over the whole tiles, in the order (request, head, row).  Tiles of n
- * blocks become parts of at most `part` blocks; parts fill w waves of thread blocks best when
- * `part` is the smallest length that needs no more than w * n_slot of them.
+ * A plan is made in passes over the whole tiles, in the order (request, head, row).  A tile is cut
+ * into parts of at most `part` blocks.  To fill w waves of thread blocks, the best `part` is the
+ * smallest one that makes at most w * n_slot parts.
  *
- * Where every block is read, lengths are known, and parts need not be even.  If tiles leave
- * multiprocessors idle, what stands out above a level is cut off, and those share the cuttings: 128
- * tiles of 57 to 64 blocks take 132 multiprocessors 61 and what a cut costs, not 64.  Under tables
- * the cuttings may come to nothing while their cost stays.
+ * Where every block is read, lengths are known, and parts need not be even.  If whole tiles leave
+ * multiprocessors idle, tiles are cut at a level, and the idle multiprocessors take what was above
+ * it.  Example: 128 tiles of 57 to 64 blocks on 132 multiprocessors take the time of 61 blocks and
+ * one cut, not of 64.  Under tables, what is above the level may be empty, but still costs a part.
  *
- * Lists of a query block and head differ in length by far more than what they may hold.  There all
- * tiles get the same number of parts, as many as there is room for, and the kernel cuts them.
+ * Lists per (query block, head) differ in length by far more than their contexts do.  There a tile
+ * gets a part per `least` blocks of context, up to an equal share of the room, and the kernel cuts.
  *
- * Tiles of a tail read every block, those beside them what is in tables: they go first.
+ * Tiles of the dense tail read every block, the others only what tables hold: the former go first.
  */
 struct plan {
 	int n_slot;		/* thread blocks that run at once */
 	int least;		/* fewest blocks of a part */
 	int part;		/* most blocks of a part */
-	bool level;		/* parts have as many, but for the last of a tile */
+	bool level;		/* each has just that many, but for the last of a tile */
 	int room;		/* most parts of a tile */
 	int n_whole, n;		/* tiles before and after cutting */
 	int len[2 * MAX_SLOT];	/* blocks of the first whole tiles */
-	int at[N_RANK];		/* tiles of this rank, then where the next of them goes */
+	int at[N_RANK];		/* tiles of each rank; in the last pass, where its next tile goes */
 	struct attn_tile *tile;	/* NULL: only count */
 };
 
@@ -141,7 +141,8 @@ static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per
 	}
 }
 
-/* How many tiles even parts of at most `part` blocks make, and how long the longest of them is. */
+/* Count the tiles when all are cut into even parts of at most `part` blocks.  *longest: blocks of
+ * the longest one. */
 static int try_parts(const struct plan *p, int part, int *longest)
 {
 	int n = 0;
@@ -156,7 +157,8 @@ static int try_parts(const struct plan *p, int part, int *longest)
 	return n;
 }
 
-/* The smallest part that makes at most n tiles; there are no more whole ones than that. */
+/* The smallest part that makes at most n tiles; n is at least n_whole.  longest: of the whole
+ * tiles. */
 static int smallest_part(const struct plan *p, int n, int longest)
 {
 	int lo = 1, hi = longest, unused;
@@ -172,9 +174,10 @@ static int smallest_part(const struct plan *p, int n, int longest)
 	return hi;
 }
 
-/* Whether all ends in the time of a part of `level` blocks.  What is longer than half of one has a
- * slot of its own; the others follow each other in what slots are left, each of which starts them
- * as long as it can take the longest. */
+/* Whether all parts end in the time of one of `level` blocks.  Full parts, and rests above half a
+ * level, take a slot each.  Shorter rests follow each other in the slots left.  A slot starts one
+ * while it has time for the longest, so it takes at least level - longest.  extra: fixed cost of a
+ * rest, in blocks. */
 static bool fits(const struct plan *p, int level, int extra)
 {
 	int n = 0, slots = p->n_slot, sum = 0, longest = 0;
@@ -192,8 +195,8 @@ static bool fits(const struct plan *p, int level, int extra)
 	return n <= EXECUTOR_WAVES * p->n_slot && sum <= slots * (level - longest);
 }
 
-/* The lowest level that fits, in whole steps of the kernel: that of the longest tile, if no
- * other does. */
+/* The lowest level that fits, in whole kernel steps; if none does, the length of the longest
+ * tile. */
 static int lowest_level(const struct plan *p, int longest, int extra, int step)
 {
 	int lo = divide_up(p->least, step), hi = divide_up(longest, step);
@@ -209,7 +212,7 @@ static int lowest_level(const struct plan *p, int longest, int extra, int step)
 	return hi * step;
 }
 
-/* The longest path of n parts that join by twos. */
+/* The time, in blocks, to merge n parts in pairs, then pairs of pairs, and so on. */
 static int join_cost(int n, int page_tok)
 {
 	int depth = 0;
@@ -219,8 +222,8 @@ static int join_cost(int n, int page_tok)
 	return depth * divide_up(JOIN_COST, page_tok);
 }
 
-/* Of one to EXECUTOR_WAVES waves of even parts and, where lengths are known, of a level take what
- * ends first. */
+/* Choose what ends first: one to EXECUTOR_WAVES waves of even parts or, if lengths are known, parts
+ * cut at a level. */
 static void choose_part(struct plan *p, int page_tok, bool known)
 {
 	int extra = divide_up(PART_COST, page_tok);
@@ -249,8 +252,8 @@ static void choose_part(struct plan *p, int page_tok, bool known)
 	}
 }
 
-/* per_block: a list is one query block's and head's, else tiles have the rows of several.
- * known: every block is read. */
+/* per_block: a tile is one query block and head, with a list of its own; otherwise it may have rows
+ * of several query blocks.  known: every block is read. */
 static int plan(const struct attn_batch *b, int heads, bool per_block, bool known,
 		struct attn_tile *tile)
 {
@@ -312,7 +315,7 @@ struct job {
 };
 
 /* Buffers of one thread.  Rows past the tile's, keys past the block's and channels past
- * head_dim are padding: computed, never read by what counts. */
+ * head_dim are padding: computed, but part of no result. */
 struct desk {
 	struct job *job;
 	float *q;		/* [max_row][dim] */
@@ -466,7 +469,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* The calling thread works too: a thread that cannot be had is no error. */
+/* The calling thread works too, so a thread that cannot be started is no error. */
 static void run_all(struct desk *desk, int n)
 {
 	pthread_t thread[MAX_THREADS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiles cut by the lengths of their lists, which only the device knows. */
+/* Cut tiles into parts by the lengths of their lists, which only the device knows. */
 #ifndef AR_ATTEND_CUT_H
 #define AR_ATTEND_CUT_H
 
@@ -10,9 +10,10 @@
 extern "C" {
 #endif
 
-enum { ATTEND_CUT_TILES = 1024 };	/* the most */
+enum { ATTEND_CUT_TILES = 1024 };	/* most tiles of a batch, parts included */
 
-/* A part of a tile: blocks [first, first + n) of its list. */
+/* A part of a tile: blocks [first, first + n) of its list.  tile: index in b->tile, which says the
+ * number of the part; n_part: parts of the tile after cutting. */
 struct attend_piece {		/* one access of 16 bytes */
 	alignas(16) int32_t tile;
 	int32_t first, n, n_part;
@@ -23,14 +24,14 @@ static inline size_t attend_piece_bytes(int n)
 	return workspace_aligned((size_t)n * sizeof(struct attend_piece));
 }
 
-/* CUDA.  piece: one for each tile of b, the longest first, for as many thread blocks as b->n_sm
+/* CUDA.  Write piece[b->n_tile], the longest first, cut for the thread blocks that b->n_sm
  * multiprocessors run at once.  A tile may get fewer parts than planned: the rest of its pieces
- * are empty, their part n_part or more.  A kernel that is launched to overlap this one starts at
- * once. */
+ * are empty, and their part number is n_part or more.  A kernel that is launched to overlap this
+ * one starts at once. */
 enum ar_status attend_cut_enqueue(const struct attn_batch *b, const struct block_lists *lists,
 				  struct attend_piece *piece, void *stream, struct ar_err *err);
 
-/* The same for runs, each a block, and after them columns, page_tok a block. */
+/* The same for vertical-slash lists: each run counts as a block, and so do page_tok columns. */
 enum ar_status attend_cut_columns_enqueue(const struct attn_batch *b,
 					  const struct column_lists *lists,
 					  struct attend_piece *piece, void *stream,

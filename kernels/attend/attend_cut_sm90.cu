@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cut tiles by the lengths of their lists, and sort the parts.
+ * Cut tiles by the lengths of their lists, and sort the parts, the longest first.
  *
- * As long as tiles fit the multiprocessors in `waves` rounds, an even share of all blocks is the
- * least time; tiles that are longer lose their ends, which go where tiles are shorter.  Longest
- * first, they pack well.  A part is a little longer than the share, since fewer of them cost less.
+ * Whole tiles need `waves` rounds of thread blocks.  The least time for that is an even share of
+ * all blocks for each thread block and round.  Tiles longer than the share are cut into parts.  A
+ * part is longer than the share by `cost`, because fewer parts cost less.
  *
- * One thread block, a thread for each tile, parts counted.
+ * It runs in one thread block, with a thread for each tile of the plan, parts included.
  */
 #include "config.h"
 
@@ -30,8 +30,8 @@ struct params {
 	int n_tile, n_slot;
 };
 
-/* Count the blocks of a tile's list that its rows can see.  Most lists end there; otherwise four
- * are dropped at once.  Without a list every block counts. */
+/* Count the blocks of a tile's list that its rows can see.  Most lists end with the last visible
+ * block; longer ones lose up to four blocks a round.  Without a list every block counts. */
 __device__ __forceinline__ int length(const struct params *p, const attn_tile &t)
 {
 	const int last = t.pos + t.n_row - 1;

@@ -279,7 +279,7 @@ enum ar_status attend_sm80_enqueue(const struct attn_call *call, attend_plan_fn 
 	struct attend_args a = { *call->b, *lists, call->q, call->kv, call->out, call->lse };
 	cudaStream_t stream = (cudaStream_t)call->stream;
 
-	(void)plan;	/* the tiles say it */
+	(void)plan;	/* the tiles are enough */
 	(void)heads;
 	return a.b.shape.head_dim == 64 ? launch<64>(a, stream, err) : launch<128>(a, stream, err);
 }

@@ -5,8 +5,8 @@
  * One thread block runs one tile (struct attn_tile): 128 packed rows, that is n_row query
  * rows times n_head heads of one KV head, so that a K and V block is read once for the whole
  * group.  It walks the tile's block list in ascending order, 128 keys a step.  TMA copies them
- * straight from the paged cache into 128-byte swizzled shared memory.  A block is one page: of 128
- * keys it is a step; of 64 keys, two that follow each other in the list are.
+ * straight from the paged cache into 128-byte swizzled shared memory.  A block is one page.  A
+ * block of 128 keys is one step; of 64 keys, two neighbours in the list make one.
  *
  * Warp group 0 is the producer: one thread issues copies, two or three stages of K and of V ahead.
  * Warp groups 1 and 2 are consumers with 64 rows each.  Per step and consumer:
@@ -15,53 +15,61 @@
  *   P = exp2(S - base)     64 values a thread, in registers: ffma, ex2, fadd, half a conversion
  *   O += P V               wgmma m64nDk16, P from registers
  *
- * A softmax needs a base near the maximum only so that nothing overflows.  A row's base is the
- * maximum of its first step, and moves, with its sum and O, only where the sum passes LIMIT.  P has
- * the range of fp32 and the same relative error everywhere, so what is above the base loses
- * nothing; only where one key outweighs a row its P is no longer just 1, and rounded like the
- * others, by 2^-9 at most.  So no step looks for a maximum, and O is hardly ever multiplied.  S
- * stays until the sum is known, so that a step whose exponentials are infinite can be done again.
+ * A softmax needs a base near the maximum only to avoid overflow.  A row's base is the maximum of
+ * its first step.  It moves, and the row's sum and O are rescaled, only when the sum passes LIMIT.
+ * P, in bf16, has the range of fp32 and the same relative error everywhere, so values above the
+ * base lose no precision.  One thing differs: if one key outweighs a row, its P is not exactly 1,
+ * but rounded like the others, by 2^-9 at most.  So no step looks for a maximum, and O is hardly
+ * ever multiplied.  S stays until the sum is known: a step whose exponentials are infinite is done
+ * again.
  *
  * Budget of a step at D = 128, 128 rows: 2 * 128 * 128 * 128 multiply-adds for each product, 2048
  * cycles of the tensor cores in all; 128 * 128 exponentials, 1024 cycles of the special function
- * units; some 500 of the schedulers.  The others must hide behind the first: S of the next step and
- * O of this one are in flight together while the softmax of the next runs, and the two consumers
- * take turns at issuing (named barriers), so that one computes its softmax while the other owns the
- * tensor cores.  Where the power of the chip bounds it, every instruction that is not there counts:
- * each ffma, fadd or fmul also holds the tensor cores up for about a cycle.
+ * units; some 500 of the schedulers.  The tensor cores must hide the rest.  S of the next step and
+ * O of this one are in flight together, and the softmax of the next runs meanwhile.  The two
+ * consumers take turns at issuing (named barriers), so that one computes its softmax while the
+ * other has the tensor cores.  When power limits the chip, each instruction saved counts: an ffma,
+ * fadd or fmul also delays the tensor cores by about a cycle.
  *
  * At D = 256 a step has 64 keys: Q takes 64 KiB, and two stages of K and V of 64 keys
  * 128 KiB more; O takes 128 registers a thread and S 32.
  *
- * Where a list belongs to a query block of 64 rows, a tile has no more rows: one consumer, steps of
- * 64 keys, and (to D = 128) two thread blocks a multiprocessor, each busy while the other is at its
- * softmax.  Such a step needs the tensor cores for 512 cycles, but 32 KiB of K and V, and the L2
- * cache gives a multiprocessor some 39 bytes a cycle: 840 cycles.  Half the rows make half the use
- * of a key, so about 60 % of the tensor cores is the most there.
+ * If each query block of 64 rows has its own list, a tile has only 64 rows.  It runs with one
+ * consumer and steps of 64 keys.  Up to D = 128 a multiprocessor holds two such thread blocks: one
+ * works while the other computes its softmax.  Such a step takes 512 cycles of the tensor cores,
+ * but loads 32 KiB of K and V.  At some 39 bytes a cycle from the L2 cache that is 840 cycles.
+ * With half the rows a key is used half as often, so the tensor cores are busy about 60 % at most.
  *
  * Tiles come sorted, the longest first; the hardware hands them to multiprocessors as those
- * become free.  A tile may be a part of one.  Parts then join by twos: of two that join the first
- * to be ready leaves O in fp32, divided by its sum, and the logarithm of the sum; the other adds it
- * to its own and goes on to the next two.  Which of them stays does not change a bit of the sum.
- * Where every query block and head has a list of its own and tiles are few, the longest list bounds
- * the time: at a density of 0.1, 64K keys and 128 tiles, 68 blocks where the mean is 51, and lists
- * of real selections differ more.  There attend_cut, before this kernel, cuts long tiles and
- * sorts what results.
+ * become free.  A tile may be a part of a larger one.  Parts merge in pairs, then pairs of pairs.
+ * The first of a pair to be ready stores O in fp32, divided by its sum, and the logarithm of the
+ * sum.  The second adds that to its own and goes on to the next pair.  The result has the same bits
+ * whichever is second.
  *
- * One tile fills a multiprocessor, so what comes before its first product is hidden by nothing:
- * a chain of loads (tile, request and list, page, K).  Therefore the end of a list is looked for
- * by 32 lanes at once, and descriptors are fetched and barriers made while the tile is loaded.
+ * With a list per query block and head and few tiles, the longest list bounds the time.  At a
+ * density of 0.1, 64K keys and 128 tiles it has 68 blocks while the mean is 51; lists of real
+ * selections differ more.  There attend_cut runs before this kernel, cuts long tiles and sorts the
+ * parts.
  *
- * Tried (H200, D 128, 16 heads over 4, batch 8, chunk 1024, 128K keys, two stages; with these bases
- * 11.9 ms): the running maximum of the step as base and O multiplied at each, 14.2; multiplied at
- * each, with these bases, 13.0; P moved to other registers instead of steps by twos, 12.2.  No
- * turns at issuing, 11.9, but 97 us for 92 with lists of a tenth of 64K keys.  Clusters of two
- * tiles that share K and V by multicast: 12.0 to 12.7, with three stages 11.9 (with the running
- * maximum 13.8; remote arrivals must be relaxed, or each costs a fence).  Three stages at batch 1
- * and 64K keys: 677 us became 659, and 690 at batch 8 with lists of a tenth 669; with the running
- * maximum they gained nothing.  Persistent blocks that fetch the next tile's Q during the last
- * products of this one lost 14 %, at 32K keys.  Asking for Q before the end of the list and the
- * first page are known: at batch 1 and 64K keys 765 us became 787.
+ * One tile fills a multiprocessor, so nothing hides the chain of loads before its first product:
+ * tile, list, page, K.  Therefore 32 lanes look for the end of a list at once, and tensor maps are
+ * fetched and barriers made while the tile is loaded.
+ *
+ * Tried on H200: D 128, 16 query heads over 4 KV heads, batch 8, chunk 1024, 128K keys, two stages.
+ * This kernel takes 11.9 ms there.
+ *
+ * - The running maximum as base, O multiplied each step: 14.2 ms.  These bases, O multiplied each
+ *   step: 13.0.
+ * - P moved to other registers, instead of two steps a round: 12.2.
+ * - No turns at issuing: 11.9, but with lists of a tenth of 64K keys 97 us instead of 92.
+ * - Clusters of two tiles that share K and V by multicast: 12.0 to 12.7; with three stages 11.9;
+ *   with the running maximum 13.8.  Remote arrivals must be relaxed, or each costs a fence.
+ * - Three stages: at batch 1 and 64K keys 659 us instead of 677, at batch 8 with lists of a tenth
+ *   669 instead of 690.  With the running maximum they gained nothing.
+ * - Persistent thread blocks that fetch the next tile's Q during this one's last products: 14 %
+ *   slower at 32K keys.
+ * - Asking for Q before the end of the list and the first page are known: at batch 1 and 64K keys
+ *   787 us instead of 765.
  */
 #include "config.h"
 

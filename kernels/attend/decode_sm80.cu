@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode attention: one query row per request over all of its blocks or those in a list, memory
- * bound.
+ * Decode attention: one query row per request, over all of its blocks or over those in a list.  It
+ * is memory bound.
  *
- * The work is a line of units.  A unit is one KV block of one segment, a segment up to 16 query
- * heads that share a list, or, without lists, a KV head of a request; request by request, segment
- * by segment.  The grid is as large as what the GPU runs at once and every thread block takes an
- * equal stretch of the line, whatever the lengths of the segments are: it finds its stretch from
- * ctx or from the lists' lengths, so lengths never leave the device.  The part of a stretch inside
- * one segment is a piece.  A piece that is the whole segment writes the output; of the others a
- * thread block has at most two, its first (slot 0) and one that begins a segment (slot 1), and
- * leaves unnormalised fp32 sums.  Of up to 32 neighbours the thread block that comes last adds
- * these up, and where a segment has more pieces, of those sums again.  So no thread block waits
- * for another, none reads more than 32 sums at a time, and the order of a sum is that of the
- * pieces, whoever makes it.
+ * The work is a line of units, ordered by request, segment and block.  A unit is one KV block of
+ * one segment.  A segment is up to 16 query heads that share a list or, without lists, a KV head.
  *
- * Listed blocks are taken as if they stood side by side: past the page numbers, nothing knows
- * where in the context a block lies.  Only the last of them can hold the row's own position.
+ * The grid is as large as what the GPU runs at once.  Each thread block takes an equal stretch of
+ * the line, whatever the lengths of the segments are.  It finds its stretch from ctx or from the
+ * lengths of the lists, so lengths never leave the device.
+ *
+ * A piece is the part of a stretch inside one segment.  A piece that is a whole segment writes the
+ * output.  Other pieces store unnormalised fp32 sums.  A thread block has at most two of them: its
+ * first piece (slot 0), and one that begins a segment (slot 1).
+ *
+ * The sums of up to 32 neighbouring pieces are added up by the thread block that finishes last.  If
+ * a segment has more pieces, the results are added up in the same way.  So no thread block waits
+ * for another, and none reads more than 32 sums at a time.  Sums are added in the order of the
+ * pieces, whichever thread block does it.
+ *
+ * Listed blocks are treated as if they lay side by side: only the look-up of page numbers depends
+ * on where in the context a block lies.  Only the last of them can hold the row's own position.
  *
  * In a thread block each of four warps takes 16 keys of every 64 and runs on its own: its own
  * ring of copies, its own online softmax, the heads as the 16 rows of mma m16n8k16 (idle
@@ -43,8 +47,8 @@ constexpr int WARP_KEYS = 16;		// of a step
 constexpr int STAGES = 3;
 template <int D> constexpr int BLOCKS_PER_SM = D > 128 ? 1 : 2;
 template <int D> constexpr bool Q_SHARED = D > 128;
-constexpr int MAX_BLOCKS = 512;		// of the grid; a multiprocessor more than 256 stays idle
-constexpr int FAN = 32;			// pieces or sums of them that are added up at once
+constexpr int MAX_BLOCKS = 512;		// of the grid; multiprocessors past 256 stay idle
+constexpr int FAN = 32;			// most pieces, or sums of pieces, added up at once
 constexpr int LEVELS = 2;
 static_assert(FAN * FAN >= MAX_BLOCKS, "two levels are enough");
 constexpr unsigned ALL = 0xffffffff;
@@ -81,7 +85,7 @@ static __device__ uint32_t arrived[LEVELS][MAX_BLOCKS];
 struct decode_args {
 	struct attn_batch b;
 	struct block_lists lists;
-	int heads;			// that share a list; of a KV head, where there is none
+	int heads;			// heads that share a list; without lists: of a KV head
 	int list_seg, kv_seg, n_seg;	// segments of a list, a KV head, a request
 	const bf16_t *q;
 	struct kv_cache kv;
@@ -378,8 +382,8 @@ struct cut {
 	int first, n;
 };
 
-/* Find part i of a segment.  The first thread block began it; the others continue what they
- * found. */
+/* Find part i of a segment.  Part 0 begins the segment, so it is in slot 1 of its thread block; the
+ * others are the first pieces of theirs, in slot 0. */
 template <int D>
 static __device__ __forceinline__ struct part<D> *part_at(const struct decode_args &a,
 							  const struct cut &c, int i)
@@ -641,12 +645,6 @@ enum ar_status decode_enqueue(const struct attn_call *call, int heads,
 	cudaStream_t stream = (cudaStream_t)call->stream;
 	struct decode_args a = make_args(call, heads, lists);
 
-	if (b->shape.page_tok != 64 && b->shape.page_tok != 128)
-		return ar_fail(err, AR_USAGE, "decode on the GPU takes blocks of 64 and 128 "
-			       "tokens, not %d", b->shape.page_tok);
-	if (b->shape.head_dim != 64 && b->shape.head_dim != 128 && b->shape.head_dim != 256)
-		return ar_fail(err, AR_USAGE, "decode on the GPU takes head sizes 64, 128 and 256, "
-			       "not %d", b->shape.head_dim);
 	if (!b->rows.n_req)
 		return AR_OK;
 	switch (b->shape.head_dim) {

@@ -15,26 +15,27 @@
 extern "C" {
 #endif
 
-/* What is selected, in the shape that the executor takes; all zero: every block.  A table that a
- * selector makes has every block of the chunk, and those that copy blocks need it. */
+/* The selection, in the shape that the executor takes; all zero: every block.  A table lists every
+ * block of the chunk; executors that copy blocks need that. */
 struct executor_lists {
-	int heads;		/* of a table, from union_heads; 0: there are no tables */
+	int heads;		/* query heads that share a table, union_heads(); 0: no tables */
 	struct block_lists blocks;
 	struct token_lists tokens;
 	struct column_lists columns;
 };
 
-/* The work of one thread block: rows [row, row + n_row) of the batch, the first of them at position
- * pos of request req, whose pages begin at page0; heads [head, head + n_head), all of one KV head,
- * under a list, -1: every block.  A thread block needs nothing of the request beside it.
+/* The work of one thread block: rows [row, row + n_row) of the batch and heads
+ * [head, head + n_head), all of one KV head.  The first row is at position pos of request req; the
+ * request's pages begin at page0.  list: the list of all these rows and heads; -1: every block.
+ * Over block lists, a thread block reads nothing else about the request.
  *
- * Of the n blocks in the list that its last row can see, it takes len from part * len on; where
- * len is 0, those from n * part / n_part up to n * (part + 1) / n_part, or others: a kernel may cut
- * again where lists are given.  The parts of a tile are in order, with others between them.
+ * A part takes some of the n blocks of the list that its last row can see.  len > 0: len blocks
+ * from part * len on.  len 0: blocks [n * part / n_part, n * (part + 1) / n_part), unless the
+ * kernel cuts again by the lists.  The parts of a tile are in order in a plan, with others between
+ * them.
  *
- * Of as many places as there are tiles, those from place on belong to the parts of this one.
- * joined is 0 for kernels to count in; when they end it is 0 again.  So launches over the same
- * tiles must not overlap. */
+ * Scratch slots [place, place + n_part) belong to this tile.  joined: a counter for kernels, 0
+ * before and after each launch.  So launches over the same tiles must not overlap. */
 struct attn_tile {		/* three loads of 16 bytes */
 	alignas(16) int32_t req;
 	int32_t row, n_row, pos;
@@ -56,19 +57,21 @@ struct executor {
 	const char *name;	/* "paged" */
 	const char *title;
 	const char *origin;
-	unsigned takes;		/* SHAPE_ALL ..., those that it runs */
-	bool tail;		/* runs the tail of a batch beside its tables */
+	const char *kernel;	/* its family in kernels/support.c */
+	unsigned takes;		/* SHAPE_* that it runs, or'ed */
+	bool tail;		/* runs the dense tail of a batch beside its tables */
 
 	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: as in
-	 * executor_lists.  Where b->n_sm multiprocessors would be left idle, tiles are cut into
-	 * parts, each of them a tile.  tile NULL: only count.  Returns the number of tiles. */
+	 * executor_lists.  If whole tiles would leave some of b->n_sm multiprocessors idle, they
+	 * are cut into parts, each a tile of its own.  tile NULL: only count.  Returns the number
+	 * of tiles. */
 	int (*plan)(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 	/* softmax(q k^T / sqrt(head_dim)) v over the listed keys and allowed
 	 * positions.  A row that sees no key gets 0 and lse -inf.  lse may be NULL.  ref makes
-	 * a plan of its own, without parts; enqueue runs b->tile in work_bytes() of work.  move,
-	 * where it is not NULL, goes first and copies to work the keys and values that enqueue
-	 * reads. */
+	 * its own plan, without parts.  enqueue runs b->tile and uses work_bytes() bytes of
+	 * call->work.  move, if not NULL, is called before enqueue: it copies the keys and values
+	 * that enqueue reads to work. */
 	executor_fn *ref;
 	size_t (*work_bytes)(const struct attn_shape *s, const struct attn_limits *l, int heads);
 	executor_fn *move;
@@ -78,20 +81,20 @@ struct executor {
 extern const struct executor *const executors[];	/* ends with NULL */
 const struct executor *executor_find(const char *name);
 
-/* The n_part of a batch with these tiles. */
+/* attn_batch.n_part of a batch with these tiles. */
 int executor_count_parts(const struct attn_tile *tile, int n);
 
-/* The n_sm of batches for a GPU; 0 where its kernels take whole tiles only. */
+/* attn_batch.n_sm for a GPU; 0 if its kernels take whole tiles only. */
 static inline int executor_n_sm(const struct gpu *g)
 {
 	return gpu_is_hopper(g) ? g->n_sm : 0;
 }
 
 /* Decode attention: every request has one row (n_row == n_req, row0[r] == r), position
- * ctx[r].  lists: one per (request, group of at most heads heads of a KV head), heads 0: of whole
- * KV heads; they hold no block past the row's own.  lists NULL: every block.  A row under an empty
- * list gets 0.  b->tile is not used.  What is launched on a device depends on n_req, heads and
- * addresses only, not on what the arrays hold.  Launches on one device must not overlap. */
+ * ctx[r].  lists: one per (request, group of at most heads heads of a KV head); heads 0: groups are
+ * whole KV heads.  Lists hold no block past the row's own.  lists NULL: every block.  A row under
+ * an empty list gets 0.  b->tile is not used.  The launch depends on n_req, heads and addresses
+ * alone, not on the contents of arrays.  Launches on one device must not overlap. */
 enum ar_status decode_ref(const struct attn_call *call, int heads, const struct block_lists *lists,
 			  struct ar_err *err);
 size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference of executors whose keys are no blocks: attention of some rows and a head over the
- * keys at given positions. */
+/* The reference for executors that take single keys, not blocks: attention of some rows under one
+ * head, over the keys at given positions. */
 #ifndef AR_KEYS_H
 #define AR_KEYS_H
 
@@ -10,7 +10,7 @@
 struct keys {
 	int n;
 	int32_t *pos;		/* [n] of one request; room for all of its blocks and one more */
-	int n_run;		/* the first of them are those of runs, seen under the band */
+	int n_run;		/* the first n_run keys are of runs and seen under the band */
 	struct attn_band band;
 	int total;		/* tokens of the prompt, for the band */
 	int ld, ld_dim;		/* of scratch, padded for multiply() */
@@ -20,8 +20,8 @@ struct keys {
 enum ar_status keys_init(struct keys *k, const struct attn_batch *b, struct ar_err *err);
 void keys_release(struct keys *k);
 
-/* Attention of the rows [row, row + n_row) of request req, at most page_tok, over those of the keys
- * that each may see. */
+/* Attention of rows [row, row + n_row) of request req, at most page_tok of them.  Each row attends
+ * to those of the keys that it may see. */
 void keys_attend(struct keys *k, const struct attn_call *call, int req, int row, int n_row,
 		 int head);
 

@@ -7,9 +7,9 @@
 
 #include "base/rng.h"
 
-void layer_trig_ref(const float *inv, int half, int n_turn, float *trig)
+void layer_trig_ref(const float *inv, int half, int n_rotation, float *trig)
 {
-	for (int t = 0; t < n_turn; t++)
+	for (int t = 0; t < n_rotation; t++)
 		for (int k = 0; k < half; k++) {
 			float angle = (float)t * inv[k];	/* fp32, as engines do */
 
@@ -28,7 +28,7 @@ static const bf16_t *source_head(const struct attn_shape *s, const struct layer_
 	return from->data + ((layer * heads + h) * from->n_tok + row->tok) * s->head_dim;
 }
 
-static void turn(const bf16_t *from, const float *trig, int half, bf16_t *to)
+static void rotate(const bf16_t *from, const float *trig, int half, bf16_t *to)
 {
 	for (int i = 0; i < half; i++) {
 		float x = bf16_to_f32(from[i]), y = bf16_to_f32(from[i + half]);
@@ -45,12 +45,12 @@ void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int
 	int half = s->head_dim / 2;
 
 	for (int r = 0; r < n_row; r++) {
-		const float *t = trig + (size_t)row[r].turn * s->head_dim;
+		const float *t = trig + (size_t)row[r].rotation * s->head_dim;
 
 		for (int h = 0; h < s->q_heads; h++, q += s->head_dim)
-			turn(source_head(s, seq, layer, &row[r], h), t, half, q);
+			rotate(source_head(s, seq, layer, &row[r], h), t, half, q);
 		for (int h = 0; h < s->kv_heads; h++, k += s->head_dim)
-			turn(source_head(s, seq, layer, &row[r], s->q_heads + h), t, half, k);
+			rotate(source_head(s, seq, layer, &row[r], s->q_heads + h), t, half, k);
 	}
 }
 

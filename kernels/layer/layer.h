@@ -3,9 +3,9 @@
  * The row kernels of a decoder layer: everything around its matrix products and its
  * attention.  Each exists as a C reference (NAME_ref) and as CUDA.
  *
- * Q, K and V come from captures: rows name a sequence and a token of it, and the RoPE and
- * cache kernels read there instead of from the product of the QKV projection, moving the
- * bytes that an engine would move.
+ * Q, K and V come from captures.  Each row names a captured sequence and a token of it.  The RoPE
+ * and cache kernels read there, not from the product of the QKV projection, and so move as many
+ * bytes as an engine.
  *
  * Widths and head sizes are multiples of 8 (head_dim: of 16) and arrays are aligned to 16
  * bytes, so that all accesses are 16 bytes wide.
@@ -34,7 +34,7 @@ struct layer_seq {
 /* Where a row's activations come from and where its K and V go. */
 struct layer_row {
 	int32_t seq, tok;	/* captured sequence, token of it */
-	int32_t turn;		/* position to rotate Q and K by; 0 changes nothing */
+	int32_t rotation;	/* position to rotate Q and K by; 0 changes nothing */
 	int32_t slot;		/* page * page_tok + place in the page */
 };
 
@@ -50,11 +50,11 @@ struct layer_norm_args {
 	float eps;
 };
 
-/* trig[(t * half + k) * 2 ...] = cos and sin of t * inv[k], for t < n_turn, k < half. */
-void layer_trig_ref(const float *inv, int half, int n_turn, float *trig);
+/* trig[(t * half + k) * 2 ...] = cos and sin of t * inv[k], for t < n_rotation, k < half. */
+void layer_trig_ref(const float *inv, int half, int n_rotation, float *trig);
 
 /* q[row][q_heads][head_dim] and k[row][kv_heads][head_dim] of a layer, with the pairs
- * (i, i + head_dim / 2) turned. */
+ * (i, i + head_dim / 2) rotated. */
 void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
 		    const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
 		    bf16_t *k);
@@ -73,7 +73,7 @@ void layer_silu_ref(const bf16_t *gate_up, int n_row, int width, bf16_t *out);
 void layer_gather_ref(const bf16_t *in, int n_in, const int32_t *index, int n_out, int width,
 		      bf16_t *out);
 
-/* index[r]: the first of the largest of x[r * stride ... + width). */
+/* index[r]: where the largest of the width values from x[r * stride] on is; the first of equals. */
 void layer_argmax_ref(const bf16_t *x, int n_row, int width, int stride, int32_t *index);
 
 /* Element i is drawn from (seed, i): about normal with mean 0 and deviation scale, the sum
@@ -81,7 +81,7 @@ void layer_argmax_ref(const bf16_t *x, int n_row, int width, int stride, int32_t
 void layer_fill_ref(bf16_t *x, size_t n, uint64_t seed, float scale);
 
 /* The same on the device; they only enqueue on stream. */
-enum ar_status layer_trig(const float *inv, int half, int n_turn, float *trig, void *stream,
+enum ar_status layer_trig(const float *inv, int half, int n_rotation, float *trig, void *stream,
 			  struct ar_err *err);
 enum ar_status layer_rope(const struct attn_shape *s, const struct layer_seq *seq, int layer,
 			  const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
@@ -96,8 +96,8 @@ enum ar_status layer_gather(const bf16_t *in, int n_in, const int32_t *index, in
 			    bf16_t *out, void *stream, struct ar_err *err);
 enum ar_status layer_argmax(const bf16_t *x, int n_row, int width, int stride, int32_t *index,
 			    void *stream, struct ar_err *err);
-/* Keep the stream waiting until *go is not 0, in memory that host and device share, at most
- * max_ns; then it becomes LAYER_HOLD_OVER. */
+/* Hold the stream until *go is not 0, for max_ns nanoseconds at most; when they have passed, *go
+ * becomes LAYER_HOLD_OVER.  go lies in memory that host and device share. */
 enum { LAYER_HOLD_OVER = -1 };
 enum ar_status layer_hold(volatile int *go, int64_t max_ns, void *stream, struct ar_err *err);
 enum ar_status layer_fill(bf16_t *x, size_t n, uint64_t seed, float scale, void *stream,

@@ -71,11 +71,11 @@ __device__ __forceinline__ const bf16_t *source_head(attn_shape s, const layer_s
 }
 
 __global__ void __launch_bounds__(threads)
-layer_trig_kernel(const float *inv, int half, int n_turn, float2 *trig)
+layer_trig_kernel(const float *inv, int half, int n_rotation, float2 *trig)
 {
 	int64_t i = thread_index();
 
-	if (i < (int64_t)n_turn * half) {
+	if (i < (int64_t)n_rotation * half) {
 		float angle = (float)(i / half) * inv[i % half];
 
 		trig[i] = make_float2((float)cos((double)angle), (float)sin((double)angle));
@@ -99,7 +99,7 @@ layer_rope_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_row
 	bf16_t *to = (h < s.q_heads ? q + (r * s.q_heads + h) * s.head_dim
 				    : k + (r * s.kv_heads + h - s.q_heads) * s.head_dim) + at;
 	const float4 *t = reinterpret_cast<const float4 *>(
-		trig + ((int64_t)row[r].turn * half + at) * 2);
+		trig + ((int64_t)row[r].rotation * half + at) * 2);
 	pack lo = load(from), hi = load(from + half);
 	float a[8], b[8];
 
@@ -254,7 +254,7 @@ layer_argmax_kernel(const bf16_t *x, int width, int stride, int32_t *index)
 	}
 }
 
-/* Busy-wait until *go is set or max_ns have passed; then *go becomes LAYER_HOLD_OVER. */
+/* Busy-wait until *go is set.  If max_ns pass first, *go becomes LAYER_HOLD_OVER. */
 __global__ void __launch_bounds__(1) layer_hold_kernel(volatile int *go, uint64_t max_ns)
 {
 	uint64_t begin, now;
@@ -310,13 +310,13 @@ enum ar_status layer_supported(struct ar_err *err)
 	return AR_OK;
 }
 
-enum ar_status layer_trig(const float *inv, int half, int n_turn, float *trig, void *stream,
+enum ar_status layer_trig(const float *inv, int half, int n_rotation, float *trig, void *stream,
 			  struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
-	layer_trig_kernel<<<grid((int64_t)n_turn * half), threads, 0, (cudaStream_t)stream>>>(
-		inv, half, n_turn, (float2 *)trig);
+	layer_trig_kernel<<<grid((int64_t)n_rotation * half), threads, 0, (cudaStream_t)stream>>>(
+		inv, half, n_rotation, (float2 *)trig);
 	CU_LAUNCHED();
 out:
 	return st;

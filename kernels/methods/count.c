@@ -19,8 +19,8 @@ static bool is_empty(const uint32_t *row, int words)
 	return w == words;
 }
 
-/* What unions still have to count of a past block: it is kept under a head, a sub-group or a KV
- * head. */
+/* Marks of a kept past block: the unions that have not counted it yet, by head, by sub-group and by
+ * KV head. */
 enum { IN_HEAD = 1, IN_SUB = 2, IN_KV = 4, IN_ALL = 7 };
 
 static int64_t take(uint8_t *mark, int past, uint8_t bit)
@@ -34,7 +34,7 @@ static int64_t take(uint8_t *mark, int past, uint8_t bit)
 	return n;
 }
 
-/* The unions that end with query head k of a KV head. */
+/* Count the unions that end with query head k of a KV head. */
 static void count_unions(const struct attn_shape *s, int k, uint8_t *mark, int past,
 			 struct selection_count *c)
 {
@@ -62,7 +62,7 @@ static int64_t count_past(const uint32_t *row, int past)
 	return n;
 }
 
-/* (row, key) pairs of request 0's query block i, one head, and the kept ones among them. */
+/* Count the (row, key) pairs of request 0's query block i under one head, and the kept ones. */
 static void count_pairs(const struct attn_batch *b, int i, const uint32_t *row, int64_t *total,
 			int64_t *sel)
 {
@@ -78,7 +78,7 @@ static void count_pairs(const struct attn_batch *b, int i, const uint32_t *row, 
 	*total += qa * full + own;
 }
 
-/* Blocks before the chunk of request 0, 0 where the chunk is all tail. */
+/* Blocks before the chunk of request 0; 0 if the whole chunk is in the dense tail. */
 static int past_blocks(const struct attn_batch *b)
 {
 	return attn_body(b, 0) ? b->rows.pos0[0] / b->shape.page_tok : 0;
@@ -96,7 +96,7 @@ static void count_head(const struct attn_batch *b, int head, int heads, const ui
 		const uint32_t *own = row ? row + (size_t)i * pitch : NULL;
 
 		count_pairs(b, i, heads && i < n ? table_row : own, &c->exec_total, &c->exec_sel);
-		c->blind += !heads && own && is_empty(own, b->keys.mask_words);
+		c->empty_rows += !heads && own && is_empty(own, b->keys.mask_words);
 		if (i >= n)
 			continue;
 		for (int j = 0; j < past; j++)
@@ -168,8 +168,8 @@ void count_tokens(const struct method *m, const struct attn_batch *b,
 		};
 }
 
-/* The keys from first on, n of them, for the rows [lo, hi) of request 0: those before the chunk
- * are marked. */
+/* Count the n keys from first on for the rows [lo, hi) of request 0, and mark those before the
+ * chunk. */
 static void count_run(const struct attn_batch *b, int first, int n, const struct attn_band *band,
 		      int lo, int hi, uint8_t *mark, struct selection_count *c)
 {
@@ -206,7 +206,7 @@ static void count_head_columns(const struct attn_batch *b, int head, const struc
 			count_run(b, run[k], tok, &l->band[row], lo, hi, mark, c);
 		for (int k = 0; k < l->n_col[row]; k++)
 			count_run(b, col[k], 1, NULL, lo, hi, mark, c);
-		c->blind += !l->n_run[row] && !l->n_col[row];
+		c->empty_rows += !l->n_run[row] && !l->n_col[row];
 	}
 }
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Methods on the host: what goes with what, and the reference. */
+/* Methods on the host: what follows from their parts, and the reference. */
 #include "config.h"
 #include "kernels/methods/shapes.h"
 
 #include <assert.h>
+
+#include "base/gpu.h"
+#include "kernels/support.h"
 
 unsigned method_shape(const struct method *m)
 {
@@ -19,19 +22,35 @@ int method_page_tok(const struct method *m)
 	return m->selector->block_tok ? m->selector->block_tok(m->param) : 128;
 }
 
+enum ar_status method_supported(const struct method *m, const struct attn_shape *s, int cc,
+				struct ar_err *err)
+{
+	enum ar_status st = m->dense ? AR_OK : support_check(m->selector->name, s, cc, err);
+
+	return st ? st : support_check(m->executor->kernel, s, cc, err);
+}
+
 int method_tail(const struct method *m)
 {
 	return method_shape(m) == SHAPE_TABLE && m->selector->tail ? m->selector->tail(m->param) :
 								     0;
 }
 
+static enum ar_status check_device(const struct method *m, const struct attn_shape *s,
+				   struct ar_err *err)
+{
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
+
+	return st ? st : method_supported(m, s, gpu->cc, err);
+}
+
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err)
 {
-	enum ar_status st;
+	enum ar_status st = env->device ? check_device(m, &env->shape, err) : AR_OK;
 
-	if (!m->selector->open)
-		return AR_OK;
-	st = m->selector->open(&m->self, m->param, env, err);
+	if (!st && m->selector->open)
+		st = m->selector->open(&m->self, m->param, env, err);
 	if (st)
 		ar_err_prefix(err, "method '%s'", m->name);
 	return st;

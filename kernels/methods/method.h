@@ -36,7 +36,7 @@ struct method {
 					 * parameters */
 	const struct selector *selector;
 	void *param;			/* the selector's struct */
-	void *self;			/* the selector's: param, or what method_open() made */
+	void *self;			/* for the selector: param, or what method_open() made */
 	enum union_kind u;
 	const struct executor *executor;
 	bool dense;			/* selects everything */
@@ -47,55 +47,61 @@ struct method {
 enum ar_status method_parse(struct method **out, const char *text, struct ar_err *err);
 void method_free(struct method *m);
 
-/* What the executor gets, one of SHAPE_*. */
+/* The shape of the selection that the executor gets, one of SHAPE_*. */
 unsigned method_shape(const struct method *m);
 
 /* Query heads that share a table of a request, from union_heads; 0: there are no tables. */
 int method_table_heads(const struct method *m, const struct attn_shape *s);
 
-/* Tokens of a page of the cache. */
+/* Tokens of a page that m takes: those of a block of its selector.  A dense method takes pages of
+ * any size, best 128. */
 int method_page_tok(const struct method *m);
 
-/* The tail of its batches. */
+/* support_check() of its selector and its executor. */
+enum ar_status method_supported(const struct method *m, const struct attn_shape *s, int cc,
+				struct ar_err *err);
+
+/* The dense tail of its batches, attn_batch.tail. */
 int method_tail(const struct method *m);
 
-/* Before anything below is called: read what the parameters name.  env->shape has the
- * method's page_tok.  AR_DATA and AR_USAGE: files that cannot be read or do not fit the model. */
+/* Read the files that parameters name.  Call it before any function below.  env->shape has a
+ * page_tok that m takes.  AR_DATA and AR_USAGE: a file cannot be read or does not fit the model, or
+ * env->device and the current device has no kernels for the shape. */
 enum ar_status method_open(struct method *m, const struct selector_env *env, struct ar_err *err);
 
 /* Split "dense,compact-fp:alpha=0.06,window=4" at the commas that begin a method.  *out is
  * an array of n strings, each owned, as is the array. */
 enum ar_status method_split(const char *text, char ***out, size_t *n, struct ar_err *err);
 
-/* Count request 0 from what was selected and, under a union, its tables; both on the host, both
+/* Count request 0.  chosen: the selection; table: its tables under a union; both on the host, and
  * NULL for a dense method.  b: on the host; count: [kv_heads]. */
 enum ar_status method_count(const struct method *m, const struct attn_batch *b,
 			    const struct selection *chosen, const uint32_t *table,
 			    struct selection_count *count, struct ar_err *err);
 
-/* What lies between a selector and an executor, on the host.  All NULL for a dense method; else
- * there are the arrays of its shape only. */
+/* What a selector and a union hand to an executor, on the host.  Only the arrays of the method's
+ * shape are there; a dense method has none. */
 struct method_selection {
-	bool scored;			/* set before: scores are wanted, if there are any */
+	bool scored;			/* set by the caller: keep scores if the selector has any */
 	struct selection chosen;
-	uint32_t *table;		/* as of union_ref, where lists.heads is not 0 */
+	uint32_t *table;		/* as in union_ref(), if lists.heads is not 0 */
 	struct executor_lists lists;
 };
 
-/* Room for batch b, in the arrays of the shape; what is not written is 0, scores NaN. */
+/* Allocate the arrays of the shape for batch b, filled with 0, scores with NaN. */
 enum ar_status method_selection_init(struct method_selection *x, const struct method *m,
 				     const struct attn_batch *b, struct ar_err *err);
 void method_selection_release(struct method_selection *x);
 
-/* Reference of one call: select, union, lists.  *x is to be released even after a failure. */
+/* The reference of one call: select, union, lists.  Release *x even after a failure. */
 enum ar_status method_select_ref(const struct method *m, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err);
 
-/* The same and attention over it.  count: [kv_heads] of request 0, or NULL. */
+/* The same, then attention over the selection.  count: [kv_heads] of request 0, or NULL. */
 enum ar_status method_ref(const struct method *m, const struct attn_call *call,
 			  struct selection_count *count, struct ar_err *err);
 
-/* Its steps without attention: the selector; and, where there is a mask, union and lists. */
+/* The steps of method_select_ref(): the selector; then, if it gives a mask, union and lists. */
 enum ar_status method_choose_ref(const struct method *m, const struct attn_call *call,
 				 struct method_selection *x, struct ar_err *err);
 void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
@@ -103,23 +109,23 @@ void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
 size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
 
-/* Tiles for the device of the batch under m (b on the host, as kernels require it): see
- * executor->plan. */
+/* Plan the tiles of b under m for the device, see executor->plan.  b: on the host; its rows are
+ * those of chunks, attn_is_chunked(). */
 int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);
 
-/* CUDA: enqueue the same.  phase is called before each stage with the call's layer.  The call's
- * work has method_work_bytes() bytes; nothing synchronises or allocates. */
+/* CUDA: enqueue what method_ref() does.  phase is called before each stage with the call's layer.
+ * The call's work has method_work_bytes() bytes; nothing synchronises or allocates. */
 size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
 			 const struct attn_limits *l);
 enum ar_status method_enqueue(const struct method *m, const struct attn_call *call,
 			      phase_fn *phase, void *phase_ctx, struct ar_err *err);
 
-/* Its first step alone: the selector, which brings its state up to date.  Not of a dense method. */
+/* Enqueue only the selector, which brings its state up to date.  Not for a dense method. */
 enum ar_status method_choose(const struct method *m, const struct attn_call *call,
 			     struct ar_err *err);
 
 /* After method_enqueue and a synchronisation: copy the selection of request 0 out of work, or
- * count it, [kv_heads].  host: b's arrays on the host.  *x is to be released even after a
+ * count it, [kv_heads].  host: the batch, its arrays on the host.  Release *x even after a
  * failure. */
 enum ar_status method_selection_device(const struct method *m, const struct attn_batch *host,
 				       const void *work, struct method_selection *x,

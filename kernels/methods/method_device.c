@@ -5,7 +5,7 @@
 
 #include "kernels/prim/cuda.h"
 
-/* Work holds the arrays of the selection, then scratch of the selector, later of the executor. */
+/* Work holds the arrays of the selection, then scratch, for the selector and later the executor. */
 size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
 			 const struct attn_limits *l)
 {
@@ -33,7 +33,7 @@ static enum ar_status lower(const struct attn_batch *b, struct method_selection 
 			     b->keys.mask_words, &x->lists.blocks, stream, err);
 }
 
-/* The call with scratch, which lies behind the selection, as its work. */
+/* The call, with the scratch behind the selection as its work. */
 static struct attn_call behind(const struct attn_call *call, const struct shape_extent *e)
 {
 	struct attn_call own = *call;
@@ -80,7 +80,7 @@ enum ar_status method_enqueue(const struct method *m, const struct attn_call *ca
 	return m->executor->enqueue(&own, &x.lists, err);
 }
 
-/* Request 0 comes first in every array; one is its extent alone. */
+/* Copy request 0, which comes first in every array.  one: the extent of request 0 alone. */
 static enum ar_status copy_arrays(const struct shape_extent *all, const struct shape_extent *one,
 				  const char *work, struct method_selection *x, struct ar_err *err)
 {

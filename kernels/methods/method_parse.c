@@ -98,7 +98,8 @@ static enum ar_status assign(struct method *m, const char *key, const char *valu
 	if (!strcmp(key, "select"))
 		return set_selector(m, value, err);
 	if (!m->selector)
-		return ar_fail(err, AR_USAGE, "'%s' stands before select=NAME", key);
+		return ar_fail(err, AR_USAGE, "'%s' comes before select=NAME: put select first",
+			       key);
 	if (!strcmp(key, "union"))
 		return set_union(m, value, err);
 	if (!strcmp(key, "exec"))
@@ -112,8 +113,8 @@ static enum ar_status assign(struct method *m, const char *key, const char *valu
 	return unknown_param(m->selector, key, err);
 }
 
-/* Where the next assignment of a list begins, less its separator: a comma, or a slash before
- * union or exec, since file names have slashes. */
+/* The separator before the next assignment: a comma, or a slash before union or exec, because file
+ * names have slashes too.  NULL: there is none. */
 static char *next_item(char *text)
 {
 	for (char *c = text; (c = strpbrk(c, ",/")); c++)
@@ -166,8 +167,8 @@ static enum ar_status check(const struct method *m, struct ar_err *err)
 			       m->dense ? "keeps every block" : "has no block mask");
 	if (m->executor->takes & gives && method_tail(m) && !m->executor->tail)
 		return ar_fail(err, AR_USAGE,
-			       "executor '%s' reads nothing but tables, and the last query blocks "
-			       "of a prompt see every block: use exec=paged, or no such blocks",
+			       "executor '%s' reads only tables, but query blocks of the dense "
+			       "tail see every block: use exec=paged, or no dense tail",
 			       m->executor->name);
 	if (m->executor->takes & gives)
 		return m->selector->check ? m->selector->check(m->param, err) : AR_OK;
@@ -235,7 +236,7 @@ static bool is_composition(const char *text)
 	return !strncmp(text, "select=", 7);
 }
 
-/* text, n characters of it the name: the presets that its method has. */
+/* The first n characters of text are METHOD@MODEL, with an unknown preset: list those of METHOD. */
 static enum ar_status unknown_preset(const char *text, size_t n, struct ar_err *err)
 {
 	size_t method = strcspn(text, "@");
@@ -244,9 +245,9 @@ static enum ar_status unknown_preset(const char *text, size_t n, struct ar_err *
 	for (const struct method_name *i = method_names; i->name; i++)
 		if (!strncmp(i->name, text, method + 1))
 			names_add(&l, i->name + method + 1);
-	return ar_fail(err, AR_USAGE, "%.*s has no preset '%.*s': there %s%s, or give its "
-		       "parameters", (int)method, text, (int)(n - method - 1), text + method + 1,
-		       l.n ? "are " : "is none", l.text);
+	return ar_fail(err, AR_USAGE, "%.*s has no preset '%.*s': %s%s%sgive its parameters",
+		       (int)method, text, (int)(n - method - 1), text + method + 1,
+		       l.n ? "want one of " : "", l.text, l.n ? ", or " : "");
 }
 
 static bool is_method(const char *text, size_t n)

@@ -10,10 +10,11 @@
 
 struct layer_plan {
 	int n_layers;			/* of the model */
+	int page_tok;			/* tokens of a page of the cache, in every layer */
 	struct method **method;		/* [n_layers], borrowed */
 };
 
-/* Every layer runs m. */
+/* Every layer runs m, and pages have the size that m takes; a run may set another page_tok. */
 enum ar_status plan_init(struct layer_plan *p, int n_layers, struct method *m, struct ar_err *err);
 void plan_release(struct layer_plan *p);
 
@@ -22,13 +23,14 @@ static inline const struct method *plan_method(const struct layer_plan *p, int l
 	return p->method[layer];
 }
 
-/* No layer below this one runs its method. */
+/* Whether this is the first layer that runs its method. */
 bool plan_first(const struct layer_plan *p, int layer);
 
-/* Heads of the layer, and pages of its method's size. */
+/* Heads of the layer, and the page size. */
 struct attn_shape plan_shape(const struct layer_plan *p, const struct model *m, int layer);
 
-/* method_open() each method once.  env lacks shape and n_layers: they are those of m. */
+/* method_open() each method once.  env->shape and env->n_layers are ignored: the methods get those
+ * of their layers.  AR_USAGE: a method does not take the page size. */
 enum ar_status plan_open(const struct layer_plan *p, const struct model *m,
 			 const struct selector_env *env, struct ar_err *err);
 

@@ -9,7 +9,7 @@
 
 /* ---- blocks: a mask, and tables made of it ---- */
 
-/* Rows of a mask, and of anything else that each (query block, query head) has. */
+/* Rows of a mask, or of any array with a row per (query block, query head). */
 static size_t n_mask(const struct shape_extent *e)
 {
 	return e->n_qblk * (size_t)e->shape.q_heads;
@@ -134,7 +134,7 @@ static const struct shape_array token_arrays[] = {
 
 static const struct shape_list token_lists[] = { { "tokens", "", ENTRY_KEY, next_token }, { 0 } };
 
-/* ---- runs and columns ---- */
+/* ---- vertical-slash lists ---- */
 
 static size_t run_bytes(const struct shape_extent *e)
 {
@@ -156,7 +156,7 @@ static size_t band_bytes(const struct shape_extent *e)
 	return n_mask(e) * sizeof(struct attn_band);
 }
 
-/* Runs do not overlap, and keys are not listed twice. */
+/* Bound runs by blocks, because they do not overlap, and columns by keys: none is listed twice. */
 static void fit_columns(const struct method *m, struct shape_extent *e)
 {
 	int runs = e->max_kv_blk + 1, keys = e->max_kv_blk * e->shape.page_tok;
@@ -218,7 +218,7 @@ const struct selection_shape selection_shapes[] = {
 	  .list = mask_lists, .fit = fit_table, .link = link_blocks, .count = count_blocks },
 	{ .bit = SHAPE_TOKENS, .title = "a token list per KV head", .array = token_arrays,
 	  .list = token_lists, .per_kv = true, .link = link_tokens, .count = count_tokens },
-	{ .bit = SHAPE_COLUMNS, .title = "runs and columns per query block and head",
+	{ .bit = SHAPE_COLUMNS, .title = "a vertical-slash list per query block and head",
 	  .array = column_arrays, .list = column_lists, .fit = fit_columns,
 	  .link = link_columns, .count = count_columns },
 	{ 0 }

@@ -27,15 +27,15 @@ struct shape_array {
 	size_t (*bytes)(const struct shape_extent *e);
 };
 
-/* Where a list is read: of one request, of which past blocks lie before its chunk. */
+/* Which list of one request is read. */
 struct shape_place {
 	const struct attn_shape *shape;
 	int past, n_blk;		/* blocks before the chunk, and all of them */
 	int head, qblk;			/* query head; query block of the chunk, from 0 on */
 };
 
-/* What an entry of a list stands for: a block by its number, a run of page_tok keys or one key by
- * their first position. */
+/* What an entry of a list is: a block number, the first position of a run of page_tok keys, or the
+ * position of one key. */
 enum shape_entry { ENTRY_BLOCK, ENTRY_RUN, ENTRY_KEY };
 
 /* Lists of a shape. */
@@ -44,7 +44,7 @@ struct shape_list {
 	const char *text;		/* before the entries in text: "runs from", or "" */
 	enum shape_entry entry;
 
-	/* The next entry, -1: there are no more.  *k is 0 at first. */
+	/* Return the next entry, -1: there are no more.  *k: 0 in the first call. */
 	int (*next)(const struct method_selection *x, const struct shape_place *at, int *k);
 };
 
@@ -56,20 +56,20 @@ struct selection_shape {
 	bool per_kv;			/* a list per KV head, which sees the chunk's tokens
 					 * besides; else per (query head, query block) */
 
-	/* Complete the extent of a selection by m.  NULL: it is complete. */
+	/* Set the members of the extent that m decides.  NULL: there are none. */
 	void (*fit)(const struct method *m, struct shape_extent *e);
 
-	/* Once x has its arrays: set its strides and hand them to x->lists.  NULL: none. */
+	/* After x has its arrays: set their strides and hand them to x->lists.  NULL: none. */
 	void (*link)(struct method_selection *x, const struct shape_extent *e);
 
-	/* Count request 0 as method_count() does.  mark: 0 for each token before the chunk. */
+	/* Count request 0 as method_count() does.  mark: a 0 for each token before the chunk. */
 	void (*count)(const struct method *m, const struct attn_batch *b,
 		      const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		      struct selection_count *count);
 };
 extern const struct selection_shape selection_shapes[];	/* ends with bit == 0 */
 
-/* The row of what m's executor gets. */
+/* The row of the shape that m's executor gets. */
 const struct selection_shape *shape_of(const struct method *m);
 
 struct shape_extent shape_extent(const struct method *m, const struct attn_batch *b);
@@ -79,11 +79,11 @@ struct shape_extent shape_most(const struct method *m, const struct attn_shape *
 /* Bytes of all arrays, each on a boundary of 256 bytes. */
 size_t shape_bytes(const struct shape_extent *e);
 
-/* The selection whose arrays lie in mem, which has shape_bytes(). */
+/* Make *x a selection whose arrays lie in mem, of shape_bytes() bytes. */
 void shape_lay(struct method_selection *x, const struct shape_extent *e, void *mem);
 
-/* The same with an allocation for each array, all 0, and scores NaN if x->scored; false: there is
- * no memory.  *x is to be released. */
+/* The same with an allocation for each array, filled with 0, and if x->scored for scores, filled
+ * with NaN.  False: there is no memory.  Release *x in either case. */
 bool shape_alloc(struct method_selection *x, const struct method *m, const struct shape_extent *e);
 void shape_release(struct method_selection *x);
 

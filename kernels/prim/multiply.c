@@ -2,7 +2,7 @@
 #include "config.h"
 #include "kernels/prim/multiply.h"
 
-/* As wide as a register of every x86-64 and Arm CPU: wider ones are put together in memory. */
+/* As wide as a register of every x86-64 and Arm CPU; compilers build wider vectors in memory. */
 typedef float vec
 	__attribute__((vector_size(MULTIPLY_LANES * sizeof(float)), aligned(4), may_alias));
 

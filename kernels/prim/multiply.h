@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products of the references, in fp32.  An element is a sum in order, whatever stands beside
- * it: lanes never meet, and the compiler needs no licence to reorder sums. */
+/* Matrix products of the references, in fp32.  Each element is summed in order of k, whatever the
+ * sizes: the lanes of a vector are different elements, so no sum needs to be reordered. */
 #ifndef AR_MULTIPLY_H
 #define AR_MULTIPLY_H
 
@@ -15,12 +15,12 @@ static inline int multiply_pad(int n, int to)
 	return (n + to - 1) / to * to;
 }
 
-/* c[i][j] = (add ? c[i][j] : 0) + sum over k < n of a[i][k] * b[k][j].  Rows of a and c go up to a
- * multiple of MULTIPLY_ROWS, columns of b and c to one of MULTIPLY_LANES. */
+/* c[i][j] = (add ? c[i][j] : 0) + sum over k < n of a[i][k] * b[k][j].  The caller pads rows of a
+ * and c to a multiple of MULTIPLY_ROWS, and columns of b and c to a multiple of MULTIPLY_LANES. */
 void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb,
 	      int rows, int cols, int n, bool add);
 
-/* b[k][j] = x[j][k], of n rows of x, which have dim elements. */
+/* b[k][j] = x[j][k], for n rows of x of dim elements each. */
 void multiply_transpose(float *b, int ldb, const bf16_t *x, int n, int dim);
 
 #endif

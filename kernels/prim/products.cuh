@@ -25,7 +25,7 @@ static __device__ __forceinline__ void multiply_qk(float (&s)[M][N][4], uint32_t
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				s[m][n][e] = 0;
-	// Unrolled whole, fragments fetched early do not fit the registers.
+	// Unrolled by four only: more fragments, loaded early, would not fit the registers.
 #pragma unroll 4
 	for (int d = 0; d < D / 16; d++) {
 		uint32_t a[M][4], b[4];

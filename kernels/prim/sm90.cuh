@@ -20,7 +20,7 @@ static __device__ __forceinline__ void fence_barrier_init(void)
 	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* PTX ISA, "mbarrier.arrive.expect_tx": one arrival; the phase also waits for so many bytes of
+/* PTX ISA, "mbarrier.arrive.expect_tx": one arrival; the phase also waits for `bytes` bytes of
  * copies. */
 static __device__ __forceinline__ void mbarrier_expect_tx(uint64_t *bar, uint32_t bytes)
 {

@@ -6,7 +6,7 @@
 
 #include "kernels/prim/device.cuh"
 
-/* The factor of scores of a head of D channels, for exp and for exp2. */
+/* The factor of scores under a head of D channels, for exp and for exp2. */
 template <int D>
 constexpr float softmax_scale = D == 64 ? 0.125f : D == 128 ? 0.08838834764831845f : 0.0625f;
 template <int D> constexpr float softmax_scale_log2 = softmax_scale<D> * 1.4426950408889634f;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptions of tensors for TMA, the copy engine of Hopper. */
+/* Tensor maps: descriptions of tensors for TMA. */
 #ifndef AR_TENSOR_MAP_H
 #define AR_TENSOR_MAP_H
 

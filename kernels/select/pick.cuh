@@ -2,25 +2,30 @@
 /*
  * The largest of many keys, by a thread block of PICK_THREADS.
  *
- * pick_find() determines what fits into a budget, the largest keys first: where a key weighs 1
- * the k largest, where it weighs itself the most that add up to no more than the budget.  Up to
- * PICK_KEPT keys stay in registers and the threshold is found bit by bit, with a sum for each,
- * until there is one key left that it can be: no histogram, whose buckets would be few and crowded,
- * for keys agree in their upper bits.  A sum over the thread block takes about 200 cycles, most of
- * them around its barrier: what the registers of one warp hold is left to that, without barriers.
- * For more than PICK_KEPT, three rounds over 11, 11 and 10 bits add up the weights of the keys that
- * share the digits found so far; keys whose digit is 0 need no sum, for they come last.
- * pick_walk() then goes through the keys in order, so that of equal ones the first are taken: a
- * warp takes a stretch of them, and counts its own first.
+ * pick_find() finds the largest keys that fit into a budget.  If each key weighs 1, these are the k
+ * largest.  If a key weighs itself, these are as many of the largest as add up to no more than the
+ * budget.
  *
- * Keys lie in global memory, so a thread asks for PICK_BATCH before it looks at the first.
- * Neighbours often share a digit: a bucket's weight is kept in as many parts as there are copies,
- * in different banks, for lanes that add to it at once.
+ * Up to PICK_KEPT keys stay in registers.  The threshold is found bit by bit, with a sum for each
+ * bit, until only one key can be it.  There is no histogram: keys agree in their upper bits, so its
+ * buckets would be few and crowded.  A sum over the thread block takes about 200 cycles, most of
+ * them around its barrier.  So if one warp's registers can hold the keys, that warp works alone,
+ * without barriers.
  *
- * pick_gather() reads many keys once and keeps where those between two bounds are, in order: a
- * small number for pick_find() and pick_walk() to go through, where a sample has told the bounds.
- * A warp takes PICK_SPAN words of a bit for each key at a time, whatever the others do: there are
- * barriers only after PICK_SECTION words, to number the bits.  pick_sift() does so where few of
+ * More than PICK_KEPT keys take three rounds, over 11, 11 and 10 bits.  A round adds up the weights
+ * of the keys that share the digits found so far.  Keys whose digit is 0 come last and need no sum.
+ *
+ * pick_walk() then goes through the keys in order, so that of equal keys the first are taken.  Each
+ * warp takes a stretch of keys, and counts its own first.
+ *
+ * Keys lie in global memory, so a thread asks for PICK_BATCH keys before it looks at the first.
+ * Neighbours often share a digit.  So a bucket's weight is kept in several copies, in different
+ * banks, for lanes that add to it at once.
+ *
+ * pick_gather() reads many keys once and keeps the places of those between two bounds, in order.
+ * A sample gives the bounds, so that few keys are left for pick_find() and pick_walk().  A warp
+ * takes PICK_SPAN words at a time, a bit for each key, independently of the other warps.  Barriers
+ * come only after PICK_SECTION words, to number the bits.  pick_sift() does the same if few keys of
  * many are wanted.
  */
 #ifndef AR_PICK_CUH
@@ -43,7 +48,7 @@ static_assert(PICK_OWN == 4, "a uint4 is a thread's words");
 
 struct pick {
 	uint32_t key;		/* all larger keys are taken */
-	uint32_t above;		/* so many */
+	uint32_t above;		/* how many keys are larger */
 	uint32_t room;		/* how many keys equal to it are taken */
 };
 

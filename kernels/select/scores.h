@@ -17,7 +17,7 @@ struct scores {
 	int head_dim, page_tok, ld_key, ld;
 };
 
-/* Room for so many rows and every key of a request of b. */
+/* Allocate room for `rows` rows and every key of a request of b. */
 enum ar_status scores_init(struct scores *s, const struct attn_batch *b, int rows,
 			   struct ar_err *err);
 void scores_release(struct scores *s);
@@ -25,17 +25,18 @@ void scores_release(struct scores *s);
 /* Where element 0 of a key is; the others are ld_key apart. */
 float *scores_key(const struct scores *s, int t);
 
-/* The keys of request r. */
+/* Load the keys of request r. */
 void scores_keys(struct scores *s, const struct attn_batch *b, int r, int kv_head, const bf16_t *k);
 
-/* The rows [row, row + n) of the batch. */
+/* Load the rows [row, row + n) of the batch. */
 void scores_rows(struct scores *s, const struct attn_batch *b, int row, int n, int head,
 		 const bf16_t *q);
 
-/* x of the first n_row rows and n_key keys. */
+/* Compute x of the first n_row rows and n_key keys. */
 void scores_multiply(struct scores *s, int n_row, int n_key);
 
-/* Attention of row i to its first n keys in place of its scores. */
+/* Replace the scores of row i and its first n keys by attention, a softmax over
+ * score / sqrt(head_dim).  Returns the row. */
 float *scores_soften(struct scores *s, int i, int n);
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Selectors: what a chunk may look at.  In kernels/select/NAME/ one file NAME.c (parameters,
- * reference, descriptor), one file for the device, NAME_device.cu or NAME_sm80.cu (kernels/local.mk
- * has the rule), and NAME_sm90.cu where Hopper has kernels of its own; one row in selectors.c.
+ * Selectors choose the keys that a chunk attends to.  The folder kernels/select/NAME/ has NAME.c
+ * (parameters, reference, descriptor), a device file NAME_device.cu or NAME_sm80.cu
+ * (kernels/local.mk has the rule), and NAME_sm90.cu if Hopper has kernels of its own.  selectors.c
+ * and kernels/support.c have a row for each.
  *
- * Blocks are those of the batch, shape.page_tok tokens on the absolute grid; a selector says how
- * many it wants (block_tok), and the cache gets pages of that size.
+ * Blocks are the pages of the batch: shape.page_tok tokens on the absolute grid.  A selector states
+ * the tokens of a block (block_tok).  The run decides the page size, and refuses a selector whose
+ * blocks have another size.
  */
 #ifndef AR_SELECTOR_H
 #define AR_SELECTOR_H
@@ -20,20 +22,21 @@
 extern "C" {
 #endif
 
-/* What a selector is opened with.  Its heads are the first ones of the model; others are on other
- * ranks. */
+/* What a selector is opened with.  The rank has the first heads of the model; other ranks have the
+ * others. */
 struct selector_env {
 	struct attn_shape shape;	/* of this rank */
 	int n_layers;			/* of the model */
-	const float *rope_inv;		/* [head_dim / 2] Q and K were turned by inv * position;
-					 * NULL: it is not known */
+	const float *rope_inv;		/* [head_dim / 2] RoPE turned Q and K by inv * position;
+					 * NULL: unknown */
 	bool device;			/* enqueue() will be called on the current device */
-	int repeats;			/* above 1: the heads are those that files are made for, so
-					 * many times over */
-	bool trial;			/* it will be opened again, and say then what is odd */
+	int repeats;			/* above 1: the heads are those of a file, repeated that
+					 * often */
+	bool trial;			/* it will be opened again, and prints warnings then */
 };
 
-/* The heads that a file must have for n of this rank: head h takes what is for h modulo them. */
+/* The heads that a file must have for n heads of this rank.  Head h uses those of the file's head
+ * h modulo that number. */
 static inline int selector_file_heads(const struct selector_env *env, int n)
 {
 	return env->repeats > 1 ? n / env->repeats : n;
@@ -50,37 +53,37 @@ struct selector {
 	const char *origin;	/* paper or code it follows */
 	const struct opt *params;
 	size_t param_size;
-	const char *knob;	/* the real parameter that says how much is kept, from nearly all
-				 * to nearly nothing over its range; neither what is kept beside
-				 * pages nor work_bytes() depends on it.  NULL: there is none */
+	const char *threshold;	/* name of the real parameter (alpha, gamma, mass ...) that goes
+				 * from nearly all blocks kept to nearly none over its range;
+				 * state_bytes(), work_bytes() do not depend on it.  NULL: none */
 
-	/* Whether the parameters go together; NULL: always. */
+	/* Check that the parameters go together, else AR_USAGE; NULL: they always do. */
 	enum ar_status (*check)(const void *param, struct ar_err *err);
 
 	unsigned gives;		/* SHAPE_TOKENS, SHAPE_COLUMNS; 0: a mask */
 
-	/* Of SHAPE_COLUMNS: the most runs and columns of a row. */
+	/* For SHAPE_COLUMNS: the most runs and columns of a list. */
 	void (*columns)(const void *self, const struct attn_shape *s, int *max_run, int *max_col);
 	bool scores;		/* ref() writes scores where there is room for them */
 	int (*block_tok)(const void *param);	/* 64 or 128; NULL: 128 */
 
-	/* The last so many query blocks of a prompt, of which every block is kept: no part of
-	 * tables (attn_batch.tail).  NULL: none. */
+	/* The dense tail: how many query blocks at the end of a prompt keep every block and are
+	 * left out of tables (attn_batch.tail).  NULL: none. */
 	int (*tail)(const void *param);
 
-	/* Read what the parameters name (files of gates, thresholds, patterns) and put it where
-	 * ref() and enqueue() will want it.  NULL: *self is the parameters. */
+	/* Make *self, for ref() and enqueue(), from the parameters and the files that they name
+	 * (gates, thresholds, patterns).  NULL: self is the parameters. */
 	enum ar_status (*open)(void **self, const void *param, const struct selector_env *env,
 			       struct ar_err *err);
 	void (*close)(void *self);
 
 	/* Bytes that the selector keeps beside each page of the cache (all KV heads, one
-	 * layer), NULL: none.  Its content must be derivable from the page's K, so
-	 * that it survives preemption by being rebuilt with the chunk.  Tokens that decodes
-	 * wrote are shown to the selector as a chunk before a later chunk builds on them. */
+	 * layer), NULL: none.  Their content must follow from the page's K alone: after a
+	 * preemption it is rebuilt with the chunk.  Tokens that decodes wrote are shown to the
+	 * selector as a chunk before a later chunk builds on them. */
 	size_t (*state_bytes)(const void *self, const struct attn_shape *s);
 
-	/* NULL in both: everything is kept ("none", dense). */
+	/* ref and enqueue are NULL if everything is kept ("none", dense). */
 
 	/* The reference, for one layer of the model.  Reads the call's q and kv, brings its state
 	 * [page][state_bytes] up to date for the blocks the chunk touches, writes every word
@@ -93,7 +96,7 @@ struct selector {
 	selector_fn *enqueue;
 };
 
-/* The choices of a parameter 'block', tokens of a block, and what number i of them stands for. */
+/* The choices of a parameter 'block', the tokens of a block; and the tokens of choice i. */
 extern const char *const selector_blocks[];	/* ends with NULL */
 static inline int selector_block_tok(int i)
 {

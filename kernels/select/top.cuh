@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The largest of a row of scores, fewest first: a whole thread block finds where they end, without
- * sorting, by the digits of keys that ascend with the scores: a histogram of the first, then of the
- * next among those that have the first ones, and so on.  What the scores count for are integers, so
- * sums do not depend on their order.
+ * The fewest largest scores of a row whose weights reach a goal.  A thread block finds the least of
+ * them without sorting, by the digits of keys that ascend with the scores.  It makes a histogram of
+ * the first digit, then of the next digit of the keys that share the digits found so far, and so
+ * on.  Weights are integers, so sums do not depend on their order.
  *
- * Below, key(i) is the key of score i, and weight(key) what one counts for; a weight of 32 bits
- * says that all together have no more.
+ * Below, key(i) is the key of score i, and weight(key) its weight.  If weights have 32 bits, their
+ * sum has no more.
  */
 #ifndef AR_TOP_CUH
 #define AR_TOP_CUH

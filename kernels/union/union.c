@@ -48,8 +48,8 @@ static void open_chunk(uint32_t *row, int past, int end, int words)
 			row[j / 32] &= ~(1u << j % 32);
 }
 
-/* One head group: the union over heads [h, h_end) and the query blocks of request r before its
- * tail. */
+/* One head group: the union over heads [h, h_end) and the query blocks of request r before the
+ * dense tail. */
 static void union_row(const struct attn_batch *b, int r, int h, int h_end, const uint32_t *mask,
 		      uint32_t *row)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unions lower a mask to block tables that whole groups of heads share, and metadata turns
- * masks into block lists. */
+/* Unions turn a mask into block tables that groups of heads share.  Metadata turns masks and tables
+ * into block lists. */
 #ifndef AR_UNION_H
 #define AR_UNION_H
 
@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* Heads that share one table of a request: 0 means no union, lists stay per (query
- * block, query head). */
+/* Which query heads of a request share a table.  UNION_NONE: there are no tables, and lists stay
+ * per (query block, query head). */
 enum union_kind { UNION_NONE, UNION_QBLOCK, UNION_SUBGROUP, UNION_GROUP };
 
 struct union_rule {
@@ -22,18 +22,18 @@ struct union_rule {
 };
 extern const struct union_rule unions[];		/* ends with name == NULL */
 
-/* q-block: 1; sub-group: min(4, G); group: G; none: 0.  Where the heads of a KV head do not
- * divide by it, the last group of each KV head is smaller. */
+/* Query heads that share a table.  q-block: 1; sub-group: min(4, G); group: G; none: 0; a KV head
+ * has G query heads.  If G is no multiple of it, the last group of each KV head is smaller. */
 int union_heads(enum union_kind u, const struct attn_shape *s);
 int union_groups(int heads, const struct attn_shape *s);	/* groups per request */
 
-/* table: [r * groups + g][mask_words], the OR of the masks of g's heads over the query blocks of r
- * before its tail for blocks before the chunk (j < ctx / page_tok), every block of the chunk
- * itself, nothing past it. */
+/* table: [r * groups + g][mask_words].  For blocks before the chunk (j < ctx / page_tok) it is the
+ * OR of the masks of g's heads over the query blocks of r before the dense tail.  Every block of
+ * the chunk itself is set, none past it. */
 void union_ref(const struct attn_batch *b, int heads, const uint32_t *mask, uint32_t *table);
 
-/* The bits of n_rows mask rows as ascending lists; lists->stride >= 32 * words not needed:
- * a row never holds more than max_kv_blk set bits. */
+/* The bits of n_rows mask rows as ascending lists.  lists->stride may be less than 32 * words: a
+ * row has at most max_kv_blk bits set. */
 void lists_ref(const uint32_t *mask, int n_rows, int words, struct block_lists *lists);
 
 /* CUDA. */

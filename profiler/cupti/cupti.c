@@ -2,14 +2,14 @@
 /*
  * Kernel tracing with CUPTI's activity records.
  *
- * A launch leaves two records that share a correlation id: the kernel itself, and in front of the
- * launch's API record an external correlation, which carries what prof_phase() had announced
- * on the launching thread.  Records come in buffers of ours, unordered; they are only looked at
- * in prof_collect(), on the caller's thread, when the device is idle.
+ * A launch leaves two records with the same correlation id: the kernel, and an external
+ * correlation in front of the launch's API record.  The latter holds the scope (layer and phase)
+ * that prof_phase() announced on the launching thread.  CUPTI fills our buffers with records in any
+ * order.  prof_collect() reads them on the caller's thread, when the device is idle.
  *
- * The kernels of a CUDA graph all have the correlation id of the graph's launch, but each the id
- * of its node.  CUPTI calls back when capture creates a node and when instantiation clones it:
- * a node is for what had been announced at its capture, and so is its clone.
+ * All kernels of a CUDA graph have the correlation id of the graph's launch, but each has the id of
+ * its node.  CUPTI calls back when capture creates a node and when instantiation clones it.  A node
+ * has the scope announced at its capture; a clone has the scope of its original.
  */
 #include "config.h"
 #include "profiler/cupti/prof.h"
@@ -29,7 +29,7 @@ static_assert(sizeof(CUpti_ActivityKernel10) == 216, "another layout of the kern
 
 enum {
 	BUFFER_BYTES = 4 << 20,
-	BUFFER_HEAD = 4096,	/* struct buffer, and the records page-aligned behind it */
+	BUFFER_HEAD = 4096,	/* struct buffer; the records after it are page-aligned */
 	BUFFERS_AHEAD = 4,
 };
 
@@ -93,8 +93,8 @@ struct buffer {
 	size_t valid;		/* bytes that hold records */
 };
 
-/* CUPTI's callbacks carry no pointer of ours, hence the one pool of the process.  lock is
- * never held across a call of CUPTI.  free holds cleared buffers only. */
+/* One pool for the process, because CUPTI passes no user pointer to the callbacks for buffers.
+ * lock is never held during a call of CUPTI.  free holds zeroed buffers only. */
 static struct {
 	pthread_mutex_t lock;
 	struct buffer *free, *full;
@@ -122,7 +122,7 @@ static void pool_push(struct buffer **list, struct buffer *b)
 	pthread_mutex_unlock(&pool.lock);
 }
 
-/* Without memory CUPTI gets no buffer and counts what it drops. */
+/* If there is no memory, CUPTI gets no buffer and counts the records that it drops. */
 static void CUPTIAPI on_request(uint8_t **data, size_t *size, size_t *max_records)
 {
 	struct buffer *b;
@@ -172,7 +172,7 @@ static struct buffer *take_list(struct buffer **list)
 	return b;
 }
 
-/* Only buffers that came back are ours to free. */
+/* Free the buffers of a list: those that CUPTI does not hold. */
 static void pool_release(struct buffer **list)
 {
 	struct buffer *next;
@@ -185,37 +185,38 @@ static void pool_release(struct buffer **list)
 
 /* ---- session ---- */
 
-/* What a launch was for, by correlation id. */
+/* The scope of a launch. */
 struct scope {
 	uint32_t corr;
 	uint64_t id;
 };
 
-/* What a graph's node is for, by its id. */
+/* The scope of a graph's node. */
 struct node {
-	uint64_t id, scope;		/* id 0: a free place */
+	uint64_t id, scope;		/* id 0: a free slot */
 };
 
 struct prof {
 	CUpti_SubscriberHandle subscriber;
 	uint32_t version;
-	bool pushed;			/* an id of ours is on this thread's stack */
-	uint64_t announced;		/* scope of the next launches, 0: not yet */
-	CUptiResult failed;		/* of a push, a pop or a callback, for prof_collect() */
+	bool pushed;			/* prof_phase() has left an id on the thread's stack */
+	uint64_t announced;		/* scope of the next launches; 0: none yet */
+	CUptiResult failed;		/* first error of a push, pop or callback, which
+					 * prof_collect() returns */
 	struct node *node;		/* open addressing, at most half full */
 	size_t n_node, cap_node;	/* cap_node: a power of two */
 	struct prof_kernel *kernel;
 	size_t n_kernel, cap_kernel;
 	struct scope *scope;
 	size_t n_scope, cap_scope;
-	uint32_t last_corr;		/* largest id of the collections before */
-	bool collected;			/* last_corr means something */
+	uint32_t last_corr;		/* largest correlation id of earlier collections */
+	bool collected;			/* last_corr is valid */
 	char **name;			/* set of names, open addressing, at most half full */
 	size_t n_name, cap_name;	/* cap_name: a power of two */
 	struct prof_loss loss;
 };
 
-/* A scope id is never 0. */
+/* Layer and phase in one number, which is never 0. */
 static uint64_t scope_id(int layer, enum phase phase)
 {
 	return (uint64_t)1 << 32 | (uint64_t)(layer & 0xfff) << 8 | (uint64_t)phase;
@@ -230,11 +231,11 @@ static const char *result_name(CUptiResult r)
 
 static enum ar_status cupti_fail(CUptiResult r, const char *what, struct ar_err *err)
 {
-	return ar_fail(err, AR_NODEV, "%s failed: %s (%d); do without tracing", what,
+	return ar_fail(err, AR_NODEV, "%s failed: %s (%d); run without kernel tracing", what,
 		       result_name(r), (int)r);
 }
 
-/* For functions with st, err and a label out. */
+/* Call f; if it fails, set st and err and go to out. */
 #define CUPTI(f, ...) do {                                                                      \
 	CUptiResult cupti_r_ = api.f(__VA_ARGS__);                                              \
 	if (cupti_r_) {                                                                         \
@@ -274,7 +275,7 @@ static struct node *node_slot(struct node *table, size_t cap, uint64_t id)
 	return &table[i];
 }
 
-/* 0: not a node that was seen. */
+/* The scope of a graph's node; 0: unknown node. */
 static uint64_t node_scope(const struct prof *p, uint64_t id)
 {
 	return p->cap_node ? node_slot(p->node, p->cap_node, id)->scope : 0;
@@ -311,8 +312,8 @@ static CUptiResult set_node(struct prof *p, uint64_t id, uint64_t scope)
 	return CUPTI_SUCCESS;
 }
 
-/* Instantiation may report a clone as created, too, before or after: what was cloned knows.
- * Kernels of a node that has no id are counted as unattributed. */
+/* Instantiation may also report a clone as created, before or after it reports the cloning.  The
+ * scope from node_cloned() wins.  Kernels of a node without an id are counted as unattributed. */
 static CUptiResult node_created(struct prof *p, const CUpti_GraphData *g)
 {
 	uint64_t id;
@@ -365,7 +366,7 @@ static enum ar_status subscribe(struct prof *p, struct ar_err *err)
 	p->subscriber = NULL;
 	if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
 		return ar_fail(err, AR_NODEV, "another profiler is attached (%s); run without it, "
-			       "or do without tracing", *other ? other : "it gives no name");
+			       "or without kernel tracing", *other ? other : "unnamed");
 	if (r == CUPTI_ERROR_UNKNOWN)
 		return ar_fail(err, AR_NODEV, "CUPTI finds no usable NVIDIA driver (%s)",
 			       result_name(r));
@@ -543,7 +544,8 @@ static bool names_grow(struct prof *p)
 	return true;
 }
 
-/* Our copy of the name; a record's goes with its module.  NULL: no memory. */
+/* A copy of s that lives as long as p; the text of a record goes with its module.  NULL: no
+ * memory. */
 static const char *intern(struct prof *p, const char *s)
 {
 	char **slot;
@@ -616,8 +618,8 @@ static bool add_record(struct prof *p, const CUpti_Activity *r)
 	return true;
 }
 
-/* A record of a kind that the library itself does not know ends the buffer: what follows is
- * lost, and counted as one. */
+/* CUPTI stops reading at a record of a kind that it does not know.  The rest of the buffer is lost
+ * and counted as one dropped record. */
 static bool decode(struct prof *p, struct buffer *b)
 {
 	CUpti_Activity *r = NULL;
@@ -664,7 +666,7 @@ static int by_start(const void *a, const void *b)
 	return (x->corr > y->corr) - (x->corr < y->corr);
 }
 
-/* 0: unknown. */
+/* The scope of a kernel; 0: unknown. */
 static uint64_t scope_of(const struct prof *p, const struct prof_kernel *k)
 {
 	const struct scope key = { k->corr, 0 }, *s = NULL;

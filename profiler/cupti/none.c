@@ -7,7 +7,7 @@ enum ar_status prof_open(struct prof **out, struct ar_err *err)
 {
 	*out = NULL;
 	return ar_fail(err, AR_NODEV, "this program was built without CUPTI; build it where "
-		       "cupti.h is, or do without tracing");
+		       "cupti.h is, or run without kernel tracing");
 }
 
 void prof_close(struct prof *p)

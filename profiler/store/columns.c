@@ -43,7 +43,7 @@ char *table_create_sql(const struct table *t)
 	return sqlite3_str_finish(s);
 }
 
-/* Append format, with the column's name, for each column that is set so. */
+/* Append format, with the column's name, for each column of set. */
 static void append_columns(sqlite3_str *s, const struct table *t, enum column_set set,
 			   const char *format)
 {

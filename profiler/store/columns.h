@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of the database as C knows them, all made of columns.def.  A struct row_TABLE holds
- * what an INSERT binds.  An integer below 0, NaN and a NULL pointer are stored as NULL where
- * columns.def says OR_NULL. */
+/* The tables of the database as C structs and SQL statements, made from columns.def.  A struct
+ * row_TABLE holds the values of one INSERT.  In columns that are OR_NULL, an integer below 0, NaN
+ * and a NULL pointer are stored as NULL. */
 #ifndef AR_STORE_COLUMNS_H
 #define AR_STORE_COLUMNS_H
 
@@ -25,7 +25,7 @@
 #define END(table, rules, options) };
 #include "profiler/store/columns.def"
 
-/* What the end of a run adds to its row. */
+/* Columns of a run's row that are set when the run ends. */
 struct run_end {
 #define TABLE(table, doc)
 #define COL(table, name, type, null, doc)
@@ -55,9 +55,9 @@ struct column {
 	const char *name;
 	enum column_type type;
 	enum column_set set;
-	enum column_null null;	/* of those that are bound */
-	const char *rule;	/* SQL behind the type; NULL: what null says */
-	size_t off;		/* of the member in struct row_TABLE, or in struct run_end */
+	enum column_null null;	/* for columns that are bound */
+	const char *rule;	/* SQL after the type; NULL: made from null */
+	size_t off;		/* offset of the member in struct row_TABLE or struct run_end */
 };
 
 struct table {
@@ -69,14 +69,14 @@ struct table {
 
 extern const struct table store_tables[TABLE_COUNT];
 
-/* Statements.  Text of sqlite3_malloc(); NULL: no memory.  tail: SQL behind the values. */
+/* SQL statements, to be freed by sqlite3_free().  NULL: no memory.  tail: SQL after the values. */
 char *table_create_sql(const struct table *t);
 char *table_insert_sql(const struct table *t, const char *tail);
-/* Sets the columns of struct run_end; the last parameter is the run. */
+/* An UPDATE that sets the columns of struct run_end.  Its last parameter is the run_id. */
 char *table_end_sql(const struct table *t);
 
-/* Bind the columns that are set so, in order from parameter 1.  row: their struct, whose texts live
- * until the statement is reset.  An SQLite result code. */
+/* Bind the columns of set, in order from parameter 1.  row: a struct row_TABLE or struct run_end,
+ * whose texts must live until the statement is reset.  Returns an SQLite result code. */
 int table_bind(const struct table *t, enum column_set set, sqlite3_stmt *q, const void *row);
 
 #endif

@@ -7,8 +7,7 @@
 
 #include "base/stats.h"
 
-/* The values of the group or window, in the order they came in; a window leaves them in
- * that order as well. */
+/* The values of the group or window, in order of arrival.  A window drops the oldest first. */
 struct sample {
 	double *x;
 	size_t first, n, cap;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SQL functions of the read connections: median(x) and percentile(x, p), aggregates and window
- * functions by the linear rule of base/stats.h; NULL is left out. */
+/* SQL functions for read connections: median(x) and percentile(x, p).  Both are aggregate and
+ * window functions, interpolate by the linear rule of base/stats.h, and ignore NULL. */
 #ifndef AR_FUNCTIONS_H
 #define AR_FUNCTIONS_H
 
 #include <sqlite3.h>
 
-int functions_register(sqlite3 *db);	/* an SQLite result code */
+int functions_register(sqlite3 *db);	/* returns an SQLite result code */
 
 #endif

@@ -12,19 +12,19 @@
 #include "profiler/store/store_writer.h"
 
 enum {
-	QUEUE_BYTES = 64 << 20,		/* then the caller waits */
-	CHUNK_BYTES = 16 << 10,		/* of messages that share an allocation */
+	QUEUE_BYTES = 64 << 20,		/* the caller waits while more are queued */
+	CHUNK_BYTES = 16 << 10,		/* of an allocation that messages share */
 	IDLE_NS = 250000000,		/* a pause this long ends the transaction */
 };
 
 enum msg_kind { MSG_RUN_BEGIN, MSG_ITERATION, MSG_OUTCOME, MSG_GAP, MSG_ACCURACY,
 		MSG_SELECTION, MSG_RUN_END };
 
-/* A call of store.h on its way to the writer.  Pointers of its struct lead into data, save
- * those of the calls that wait for the writer anyway. */
+/* A call of store.h in the queue of the writer.  Pointers of its struct lead into data, except
+ * those of begin and end, whose callers wait for the writer. */
 struct msg {
 	enum msg_kind kind;
-	size_t size;		/* the next message follows */
+	size_t size;		/* of the message; the next one follows */
 	union {
 		struct {
 			const struct store_run *run;
@@ -45,19 +45,19 @@ struct msg {
 
 struct chunk {
 	struct chunk *next;
-	size_t size, room;	/* of the messages in data; of data */
+	size_t size, room;	/* bytes of data: used, allocated */
 	_Alignas(16) char data[];
 };
 
 struct store {
-	struct writer *w;	/* the thread's, until it is joined */
+	struct writer *w;	/* used by the thread alone until it is joined */
 	pthread_t thread;
 
-	pthread_mutex_t lock;	/* over all below */
+	pthread_mutex_t lock;	/* guards all members below */
 	pthread_cond_t filled, drained;
 	struct chunk *head, *tail;
-	size_t bytes;		/* of all messages that are not worked off yet */
-	bool stop;		/* when all are */
+	size_t bytes;		/* of all messages that are still to be written */
+	bool stop;		/* end the thread when the queue is empty */
 	struct ar_err err;	/* the first failure; nothing is written after it */
 };
 
@@ -84,7 +84,8 @@ static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *e
 	return AR_OK;
 }
 
-/* Wait for messages, at most until the open transaction should end.  NULL: it should. */
+/* Wait for messages and take all of them.  NULL: none came for IDLE_NS while a transaction was
+ * open, or *stop is true. */
 static struct chunk *take_all(struct store *s, bool *stop)
 {
 	bool timed = writer_age_ns(s->w) > 0 && !s->err.status;
@@ -179,7 +180,7 @@ static struct chunk *add_chunk(struct store *s, size_t n)
 	return c;
 }
 
-/* A message at the end of the queue, which stays locked until send(), save for NULL. */
+/* Append a message to the queue, which stays locked until send().  NULL: no memory, not locked. */
 static struct msg *msg_new(struct store *s, enum msg_kind kind, size_t n_data)
 {
 	const size_t n = sizeof(struct msg) + n_data;
@@ -202,7 +203,7 @@ static struct msg *msg_new(struct store *s, enum msg_kind kind, size_t n_data)
 	return m;
 }
 
-/* Hand over; most_bytes: how much may still be queued when this returns. */
+/* Unlock the queue and wake the writer.  Returns when at most most_bytes are queued. */
 static enum ar_status send(struct store *s, size_t most_bytes, struct ar_err *err)
 {
 	enum ar_status st;
@@ -328,7 +329,7 @@ enum ar_status store_run_end(struct store *s, const char *status, const struct p
 	return send(s, 0, err);
 }
 
-/* Waiting goes by the monotonic clock: the wall clock may be set. */
+/* Waits use the monotonic clock, because the wall clock may be set. */
 static void init_queue(struct store *s)
 {
 	pthread_condattr_t attr;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The database: one SQLite file per experiment, many runs in it; attnreplay-db(5) describes
- * tables and views.  One writer thread owns the connection; rows are handed over by copy and
- * committed at iteration boundaries, so that whatever is committed is complete.
+ * tables and views.  One writer thread owns the connection; the calls here copy rows into its
+ * queue.  It commits between iterations, so a committed iteration is complete, except perhaps for
+ * its accuracy and selection rows.
  *
- * A failure of the writer (a full disk) is returned by the next call.
+ * When the writer fails (a full disk), the next call returns its error.
  */
 #ifndef AR_STORE_H
 #define AR_STORE_H
@@ -21,23 +22,23 @@
 
 struct store;
 
-/* Open or create; an older file is migrated.  AR_DATA: not a database of ours, or of a version that
- * is not known here.  Runs left 'running' by a process that is gone become 'aborted'. */
+/* Open or create the database; migrate an older file.  AR_DATA: not a database of attnreplay, or of
+ * an unknown version.  Runs that are 'running' but whose process is gone become 'aborted'. */
 enum ar_status store_open(struct store **out, const char *path, struct ar_err *err);
-/* Finish what is queued, checkpoint, close. */
+/* Write all queued rows, checkpoint and close. */
 enum ar_status store_close(struct store *s, struct ar_err *err);
 
-/* Rows are those of columns.h.  Their run_id is the store's to fill.  The structs here hold more
- * than columns, or less: what they have is turned into rows of several tables. */
+/* Rows are the struct row_* of columns.h; the store sets their run_id.  The structs below are not
+ * rows: the store makes rows of one or more tables from them. */
 
-/* A device as its driver describes it.  It holds its texts, as it outlives what they came from. */
+/* A device as its driver describes it.  It holds copies of the driver's texts. */
 struct store_gpu {
 	char uuid[40], name[128];
 	int cc_major, cc_minor, sm_count;
 	int64_t l2_bytes, mem_bytes;
 };
 
-/* Rows of trace, model, method, gpu and run. */
+/* A run: rows of run, run_param, trace, model, method and gpu. */
 struct store_run {
 	const char *trace_name, *trace_sha256, *trace_format;
 	int64_t n_requests;
@@ -49,64 +50,66 @@ struct store_run {
 	uint64_t seed;
 	const char *version, *cmdline;
 	const char *options;			/* JSON object of all options */
-	const char *setup;			/* JSON of those that two runs must share to be
-						 * compared: equal text, equal setup */
+	const char *setup;			/* JSON of the options that comparable runs share,
+						 * compared as text */
 	const char *clock;			/* "cupti", "events", "cpu", "cost" */
 	const struct store_gpu *gpu;		/* NULL: none */
 	uint32_t cupti_api;
-	int layers_run;				/* of n_layers, when sampled */
-	int64_t num_blocks, block_tok;		/* the policy's pool, null block included */
+	int layers_run;				/* executed; below n_layers when sampled */
+	int64_t num_blocks, block_tok;		/* of the policy's pool, null block included */
 };
 
-/* Not a row: entries that follow from each other share one. */
+/* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */
 struct store_entry {
 	uint32_t req, start, n_tok, chunk_no;
 	bool decode, emit, recompute;
 };
 
-/* An iteration and its rows of other tables. */
+/* An iteration, with its rows in other tables. */
 struct store_iteration {
-	struct row_iteration row;		/* batch_size and kernel_* are the store's to fill;
+	struct row_iteration row;		/* the store sets batch_size and kernel_*;
 						 * texts are string literals */
-	const struct store_entry *entry;	/* NULL: no rows, only their number */
+	const struct store_entry *entry;	/* NULL: only n_entry is stored */
 	size_t n_entry;
 	const int64_t *phase_ns;		/* [PHASE_COUNT] or NULL */
 	const int32_t *phase_kernels;
-	const struct prof_kernel *kernel;	/* rows to keep, may be none; their names live until
-						 * store_run_end() */
+	const struct prof_kernel *kernel;	/* rows to store, may be none; names must live
+						 * until store_run_end() */
 	size_t n_kernel;
 };
 
-/* The row's counts are the store's to fill: they come in a struct of their own. */
+/* Counts of a selection.  The store copies count into row. */
 struct store_selection {
 	struct row_selection_stat row;
 	struct selection_count count;
 };
 
-/* A run's baseline is the latest dense run before it, else the first after it, with the same trace,
- * model, device, policy, backend, clock and setup.  *run_id is for reports. */
+/* Begin a run.  Its baseline is the latest dense run before it, else the first after it, with the
+ * same trace, model, device, policy, backend, clock and setup.  *run_id: the run's number. */
 enum ar_status store_run_begin(struct store *s, const struct store_run *r, int64_t *run_id,
 			       struct ar_err *err);
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
 			       struct ar_err *err);
 enum ar_status store_outcome(struct store *s, const struct row_request_outcome *o,
 			     struct ar_err *err);
-/* n tokens of the run came itl_ns after the token before of their request. */
+/* Add a time between tokens: g->n tokens of the run came g->itl_ns after the previous token of
+ * their request. */
 enum ar_status store_gap(struct store *s, const struct row_token_gap *g, struct ar_err *err);
 enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample *a,
 			      struct ar_err *err);
 enum ar_status store_selection(struct store *s, const struct store_selection *a,
 			       struct ar_err *err);
-/* status: "done", "failed", "aborted".  loss: the session's counts, of which the run keeps what was
- * added since the run before; may be NULL.  Waits until all is committed. */
+/* End the run.  status: "done", "failed" or "aborted".  loss: counts of the whole tracing session,
+ * or NULL; the run stores their increase since the previous run.  Returns when all rows are
+ * committed. */
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
 			     struct ar_err *err);
 
-/* SQL that makes the views of attnreplay-db(5) as TEMP views of a connection. */
+/* SQL that makes the views of attnreplay-db(5), as TEMP views of a connection. */
 extern const char store_views[];
 
-/* A read-only connection with the views and our SQL functions (median, percentile).  The file may
- * be of an older version; it is left as it is. */
+/* Open a read-only connection with the views and the functions of functions.h.  A file of an older
+ * version appears under the present names and is left as it is. */
 enum ar_status store_open_read(sqlite3 **db, const char *path, struct ar_err *err);
 
 #endif

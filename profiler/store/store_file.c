@@ -19,10 +19,11 @@ const char store_views[] =
 #include "profiler/store/views.inc"
 ;
 
-/* What makes a file of a version one of the next. */
+/* What makes a file of version from one of the next.  A file that is only read stays as it is:
+ * reading makes TEMP views that give its tables the names of the next version; NULL: none. */
 static const struct migration {
 	int from;
-	const char *sql;
+	const char *sql, *reading;
 } migrations[] = {
 	{ 5, "DROP VIEW IF EXISTS v_run; DROP VIEW IF EXISTS iteration_request;"
 	  "DROP VIEW IF EXISTS v_itl; DROP VIEW IF EXISTS v_sample; DROP VIEW IF EXISTS v_dist;"
@@ -33,7 +34,13 @@ static const struct migration {
 	  "DROP VIEW IF EXISTS v_cost_source; DROP VIEW IF EXISTS v_pair;"
 	  "DROP VIEW IF EXISTS v_vs_dense; DROP VIEW IF EXISTS v_paired;"
 	  "DROP VIEW IF EXISTS v_accuracy; DROP VIEW IF EXISTS v_density;"
-	  "DROP VIEW IF EXISTS v_kernel; DROP VIEW IF EXISTS v_clock" },
+	  "DROP VIEW IF EXISTS v_kernel; DROP VIEW IF EXISTS v_clock", NULL },
+	/* With writable_schema, a view of the user's on a dropped view does not stop the ALTER. */
+	{ 6, "PRAGMA writable_schema = ON;"
+	  "ALTER TABLE selection_stat RENAME COLUMN blind TO empty_rows;"
+	  "PRAGMA writable_schema = OFF",
+	  "CREATE TEMP VIEW selection_stat AS "
+	  "SELECT *, blind AS empty_rows FROM main.selection_stat" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");
@@ -70,8 +77,8 @@ static enum ar_status exec(sqlite3 *db, const char *path, const char *sql, struc
 	return sqlite3_exec(db, sql, NULL, NULL, NULL) ? store_sql_fail(db, path, err) : AR_OK;
 }
 
-/* *version 0: an empty file.  One statement sees one state of a file that another program may be
- * making. */
+/* Read the version of a file; 0: it is empty.  One statement, because another program may be making
+ * the file: one statement sees one state of it. */
 static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
 			       struct ar_err *err)
 {
@@ -97,8 +104,8 @@ static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
 			       path);
 	if (id == STORE_APPLICATION_ID && (*version < STORE_OLDEST || *version > STORE_VERSION))
 		return ar_fail(err, AR_DATA, "%s: schema version %lld, this program has version "
-			       "%d; use the attnreplay that made the file, or name another", path,
-			       (long long)*version, STORE_VERSION);
+			       "%d; use the attnreplay that made the file, or name another file",
+			       path, (long long)*version, STORE_VERSION);
 	return AR_OK;
 }
 
@@ -146,8 +153,8 @@ static enum ar_status set_version(sqlite3 *db, const char *path, int version, st
 	return exec(db, path, sql, err);
 }
 
-/* Make the tables, or take the file to the next version.  *current: it was up to date already, as
- * when another program was faster. */
+/* Make the tables, or migrate the file to the next version.  *current: it was up to date already;
+ * another program may have been faster. */
 static enum ar_status advance(sqlite3 *db, const char *path, bool *current, struct ar_err *err)
 {
 	int64_t version = 0;
@@ -162,7 +169,7 @@ static enum ar_status advance(sqlite3 *db, const char *path, bool *current, stru
 	return set_version(db, path, version ? (int)version + 1 : STORE_VERSION, err);
 }
 
-/* All of it or nothing. */
+/* advance() in one transaction. */
 static enum ar_status advance_whole(sqlite3 *db, const char *path, bool *current,
 				    struct ar_err *err)
 {
@@ -210,7 +217,7 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 	enum ar_status st = AR_OK;
 
 	*out = NULL;
-	if (!*path || *path == ':')		/* SQLite's names for what vanishes when closed */
+	if (!*path || *path == ':')		/* SQLite's names for temporary databases */
 		return ar_fail(err, AR_USAGE, "database '%s': want the name of a file; put ./ "
 			       "before a name that begins with a colon", path);
 	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
@@ -219,8 +226,8 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 		goto out;
 	}
 	sqlite3_busy_timeout(db, BUSY_MS);
-	/* Where two programs would wait for each other, as when both turn a new file to WAL, SQLite
-	 * does not wait at all. */
+	/* Where two programs would wait for each other, SQLite returns SQLITE_BUSY at once.  Both
+	 * may be switching a new file to WAL. */
 	while ((st = set_up(db, path, err)) && sqlite3_errcode(db) == SQLITE_BUSY &&
 	       now_ms() < give_up_ms)
 		sqlite3_sleep(10);
@@ -233,10 +240,9 @@ out:
 	return st;
 }
 
-/* Estimates of the tables' sizes, so that joins begin with the right one.
- * The rollback journal's mode leaves one file behind, readable where nothing can be written.
- * It cannot be had while somebody reads; then the log stays beside the file, which is as
- * safe. */
+/* ANALYZE estimates the sizes of tables, by which SQLite orders joins.  Journal mode DELETE leaves
+ * a single file, which can be read in a folder that is not writable.  The mode cannot be set while
+ * somebody reads.  Then the log stays beside the file, which is as safe. */
 enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -253,7 +259,18 @@ enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *er
 	return st;
 }
 
-/* Here the file is input: whatever cannot be read is bad data. */
+/* The program's views, over the tables of a file of this version. */
+static enum ar_status make_views(sqlite3 *db, const char *path, int64_t version, struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < sizeof migrations / sizeof *migrations && !st; i++)
+		if (migrations[i].from >= version && migrations[i].reading)
+			st = exec(db, path, migrations[i].reading, err);
+	return st ? st : exec(db, path, store_views, err);
+}
+
+/* Here the file is input, so a failure to open or read it is AR_DATA. */
 enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *err)
 {
 	sqlite3 *db = NULL;
@@ -271,10 +288,10 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	sqlite3_busy_timeout(db, BUSY_MS);
 	st = identify(db, path, &version, err);
 	if (!st && version)
-		st = exec(db, path, store_views, err);
-	if (st == AR_IO)	/* of a run that ended well nothing beside the file is needed */
-		st = ar_fail(err, AR_DATA, "%s: %s; where a run did not end, its folder must be "
-			     "one to write in", path, sqlite3_errmsg(db));
+		st = make_views(db, path, version, err);
+	if (st == AR_IO)	/* a run that did not end left a log beside the file */
+		st = ar_fail(err, AR_DATA, "%s: %s; if a run did not end, its folder must be "
+			     "writable", path, sqlite3_errmsg(db));
 	if (st)
 		goto out;
 	if (!version) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The database as a file: is it ours, which version, and how its errors read. */
+/* The database file: its identity, its version, migration, and messages for its errors. */
 #ifndef AR_STORE_FILE_H
 #define AR_STORE_FILE_H
 
@@ -9,20 +9,20 @@
 
 #define STORE_APPLICATION_ID 0x41545250		/* 'ATRP' */
 enum {					/* PRAGMA user_version */
-	STORE_OLDEST = 5,		/* is read as it is, and migrated when opened for writing */
-	STORE_VERSION = 6,
+	STORE_OLDEST = 5,		/* oldest version; migrated when opened for writing */
+	STORE_VERSION = 7,
 };
 
-/* The database's last error as a message about the file. */
+/* Turn the last error of db into a message about the file path. */
 enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err);
 
-/* Open or create for writing; an older file becomes one of STORE_VERSION.  AR_DATA: not a database
- * of ours, or one of a version that is not known here.  *db is the caller's, who alone may use
- * it. */
+/* Open or create a file for writing; migrate an older one to STORE_VERSION.  AR_DATA: not a
+ * database of attnreplay, or of an unknown version.  The caller owns *db and uses it in one thread
+ * at a time. */
 enum ar_status store_file_open(sqlite3 **db, const char *path, struct ar_err *err);
 
-/* Put everything into the main file, so that it can be copied alone.  Closes db (NULL is
- * fine). */
+/* Close db after moving everything into the main file, which can then be copied alone.  db may be
+ * NULL. */
 enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *err);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool follows(const struct span *s, int64_t iter_no, const struct store_entry *e)
+static bool follows(const struct request_span *s, int64_t iter_no, const struct store_entry *e)
 {
 	const struct store_entry *f = &s->first;
 
@@ -14,7 +14,7 @@ static bool follows(const struct span *s, int64_t iter_no, const struct store_en
 	       e->decode == f->decode && e->emit == f->emit && e->recompute == f->recompute;
 }
 
-static bool grow_last(struct spans *s, uint32_t req)
+static bool grow_last(struct request_spans *s, uint32_t req)
 {
 	size_t n = 2 * (size_t)req + 64;
 	uint32_t *last;
@@ -30,10 +30,10 @@ static bool grow_last(struct spans *s, uint32_t req)
 	return true;
 }
 
-static bool grow_spans(struct spans *s)
+static bool grow_spans(struct request_spans *s)
 {
 	size_t cap = s->cap ? 2 * s->cap : 256;
-	struct span *span;
+	struct request_span *span;
 
 	if (s->n < s->cap)
 		return true;
@@ -45,12 +45,12 @@ static bool grow_spans(struct spans *s)
 	return true;
 }
 
-bool spans_add(struct spans *s, int64_t iter_no, const struct store_entry *e)
+bool spans_add(struct request_spans *s, int64_t iter_no, const struct store_entry *e)
 {
 	if (!grow_last(s, e->req))
 		return false;
 	if (s->last[e->req]) {
-		struct span *old = &s->span[s->last[e->req] - 1];
+		struct request_span *old = &s->span[s->last[e->req] - 1];
 
 		if (follows(old, iter_no, e)) {
 			old->n++;
@@ -59,17 +59,17 @@ bool spans_add(struct spans *s, int64_t iter_no, const struct store_entry *e)
 	}
 	if (!grow_spans(s))
 		return false;
-	s->span[s->n++] = (struct span){ .first = *e, .iter_no = iter_no, .n = 1 };
+	s->span[s->n++] = (struct request_span){ .first = *e, .iter_no = iter_no, .n = 1 };
 	s->last[e->req] = (uint32_t)s->n;
 	return true;
 }
 
-void spans_stored(struct spans *s, int64_t iter_no)
+void spans_stored(struct request_spans *s, int64_t iter_no)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < s->n; i++) {
-		struct span *x = &s->span[i];
+		struct request_span *x = &s->span[i];
 		uint32_t *last = &s->last[x->first.req];
 
 		x->n_stored = x->n;
@@ -83,14 +83,14 @@ void spans_stored(struct spans *s, int64_t iter_no)
 	s->n = kept;
 }
 
-void spans_clear(struct spans *s)
+void spans_clear(struct request_spans *s)
 {
 	spans_stored(s, INT64_MAX);
 }
 
-void spans_release(struct spans *s)
+void spans_release(struct request_spans *s)
 {
 	free(s->span);
 	free(s->last);
-	*s = (struct spans){ 0 };
+	*s = (struct request_spans){ 0 };
 }

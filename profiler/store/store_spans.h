@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Entries of batches on their way into request_span.  A request that decodes runs one token in
- * iteration after iteration: as long as each of its entries follows from the one before, a span
- * holds them all, and is one row of the database. */
+/* Spans: rows of request_span, made from the entries of batches.  A decoding request runs one token
+ * per iteration.  While each of its entries follows from the previous one, one span holds them
+ * all. */
 #ifndef AR_STORE_SPANS_H
 #define AR_STORE_SPANS_H
 
@@ -11,27 +11,28 @@
 
 #include "profiler/store/store.h"
 
-/* The schema knows it, too: an entry's span begins less than so many iterations before it. */
+/* Most iterations of a span.  columns.def and views.sql repeat the number. */
 enum { SPAN_MAX = 256 };
 
-struct span {
+struct request_span {
 	struct store_entry first;
-	int64_t iter_no;		/* of the first; the others follow without a gap */
-	uint32_t n, n_stored;		/* entries; as many are in the database */
+	int64_t iter_no;		/* of first; one entry in each iteration from there */
+	uint32_t n, n_stored;		/* entries; how many of them are in the database */
 };
 
-struct spans {
-	struct span *span;		/* by iter_no */
+struct request_spans {
+	struct request_span *span;		/* in order of iter_no */
 	size_t n, cap;
-	uint32_t *last;			/* of each request: the place of its last span + 1, or 0 */
+	uint32_t *last;			/* by request: index of its last span + 1, or 0 */
 	size_t n_req;
 };
 
-/* Iterations come in order, with at most one entry of a request in each.  False: no memory. */
-bool spans_add(struct spans *s, int64_t iter_no, const struct store_entry *e);
-/* All are stored; forget those that end before iteration iter_no and so will not grow. */
-void spans_stored(struct spans *s, int64_t iter_no);
-void spans_clear(struct spans *s);
-void spans_release(struct spans *s);
+/* Add an entry.  Calls come in order of iterations, at most one per request and iteration.  False:
+ * no memory. */
+bool spans_add(struct request_spans *s, int64_t iter_no, const struct store_entry *e);
+/* Mark all spans as stored.  Forget spans that end before iteration iter_no: they cannot grow. */
+void spans_stored(struct request_spans *s, int64_t iter_no);
+void spans_clear(struct request_spans *s);
+void spans_release(struct request_spans *s);
 
 #endif

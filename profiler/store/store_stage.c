@@ -9,13 +9,14 @@
 #include <string.h>
 
 /* A database of one table has two pages: the header with the schema, and the table's root.  Here
- * that is a leaf: a header, the places of the cells, and from the end backwards the cells. */
+ * the root is a leaf: its header, the offsets of its cells, and the cells.  Cells fill the page
+ * from its end downwards. */
 enum {
 	PAGE_BYTES = 65536,
-	CHANGE_COUNTER = 24,	/* a reader forgets the pages it has when this is another */
+	CHANGE_COUNTER = 24,	/* when it changes, a reader drops its cached pages */
 	LEAF = 0x0d,
 	LEAF_HEADER = 8,
-	HEAD_MAX = 127,		/* of a record; its length is one byte */
+	HEAD_MAX = 127,		/* of a record's header, whose length takes one byte */
 	BODY_MAX = 512,
 	CELL_MAX = 9 + 9 + HEAD_MAX + BODY_MAX,
 };
@@ -23,8 +24,8 @@ enum {
 struct stage {
 	const struct table *table;
 	sqlite3_stmt *copy;
-	unsigned char *image;	/* the connection's */
-	int n, begin;		/* cells; where the first of them begins in the page */
+	unsigned char *image;	/* owned by the connection */
+	int n, begin;		/* number of cells; offset of the lowest in the page */
 };
 
 static void put16(unsigned char *p, int v)
@@ -33,7 +34,7 @@ static void put16(unsigned char *p, int v)
 	p[1] = (unsigned char)v;
 }
 
-/* Groups of 7 bits, the highest first, all but the last marked; v < 2^56. */
+/* SQLite varint: groups of 7 bits, the highest first; bit 7 marks all but the last.  v < 2^56. */
 static unsigned char *put_varint(unsigned char *p, uint64_t v)
 {
 	int more = v ? (63 - __builtin_clzll(v)) / 7 : 0;
@@ -44,7 +45,7 @@ static unsigned char *put_varint(unsigned char *p, uint64_t v)
 	return p;
 }
 
-/* The n low bytes of v, the highest first.  Writes 8. */
+/* Append the n low bytes of v, the highest first.  p must have room for 8. */
 static unsigned char *put_bytes(unsigned char *p, uint64_t v, int n)
 {
 	v = htobe64(v << (64 - 8 * n));
@@ -161,7 +162,7 @@ int stage_flush(struct stage *g)
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* An empty database with the table that sql defines. */
+/* Make the image of an empty database with the table that sql defines. */
 static int make_image(unsigned char **image, const char *sql)
 {
 	sqlite3 *db = NULL;

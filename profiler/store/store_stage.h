@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows on their way into a table, in SQLite's own format: one page of a database in memory.  SQLite
- * copies rows between tables of one definition as they are (the transfer optimization of INSERT
- * INTO ... SELECT *), for a small part of what it takes to make them of values.  Where it would
- * not, it makes them anew, and the result is the same.
+/* Fast insertion of rows.  The stage is one page of a database in memory, where rows are written in
+ * SQLite's own format.  Between tables of equal definition SQLite copies rows as they are (the
+ * transfer optimization of INSERT INTO ... SELECT *).  That costs a small part of making rows from
+ * values.  Where SQLite does not use the optimization, it remakes the rows, with the same result.
  *
- * Instructions for each entry that the cost backend schedules (8.3 of them an iteration), results
- * stored, by how rows of iterations are written (320 without results):
+ * Instructions per entry that the cost backend schedules, by how rows of iterations are written
+ * (8.3 entries per iteration; 320 instructions if no results are stored):
  *
  *     755   through this stage
  *   1,441   by an INSERT of 64 rows
@@ -19,24 +19,24 @@
 
 #include "profiler/store/columns.h"
 
-/* The switch: false writes iterations by plain INSERT.  The rows are the same. */
+/* False: write iterations by plain INSERT.  The rows are the same. */
 #define STAGE_ITERATIONS true
 
 struct stage;
 
-/* For a table of db that has a rowid, but no key, no index and no trigger, and whose columns are
- * all SET_BY_INSERT.  An SQLite result code, also of stage_flush().  At most one stage per
- * connection: it attaches a database of this name. */
+/* Open a stage for a table of db.  The table must have a rowid, no key, no index and no trigger,
+ * and only SET_BY_INSERT columns.  At most one stage per connection: it attaches a database named
+ * "stage".  Returns an SQLite result code, as stage_flush() does. */
 int stage_open(struct stage **out, sqlite3 *db, const struct table *table);
-/* Drop what was not flushed.  NULL is fine. */
+/* Close the stage; rows that were not flushed are lost.  NULL is fine. */
 void stage_close(struct stage *g);
 
-/* No room for another row: flush first. */
+/* True: no room for another row.  Call stage_flush() first. */
 bool stage_full(const struct stage *g);
-/* row: the table's struct, at most 512 bytes in the database.  What the table demands of its values
- * is the caller's to keep. */
+/* Add a row.  row: the table's struct row_TABLE, at most 512 bytes in the database.  Its values
+ * must satisfy the checks of the table, which are not run. */
 void stage_put(struct stage *g, const void *row);
-/* Insert all rows, at most once in a transaction. */
+/* Insert all rows into the table.  At most one call per transaction. */
 int stage_flush(struct stage *g);
 
 #endif

@@ -54,8 +54,8 @@ static const char *const stmt_sql[] = {
 #undef X
 };
 
-/* What follows the values when a row is inserted.  A row of a dictionary may be there already;
- * either way its number is returned. */
+/* SQL after the values of an INSERT.  A row of a dictionary may exist already; its number is
+ * returned either way. */
 static const char *const insert_tail[TABLE_COUNT] = {
 	[TABLE_string_id] = "ON CONFLICT DO UPDATE SET value = value RETURNING id",
 	[TABLE_gpu] = "ON CONFLICT DO UPDATE SET name = name RETURNING gpu_id",
@@ -68,8 +68,8 @@ static const char *const insert_tail[TABLE_COUNT] = {
 };
 
 struct shape {
-	const char *name;	/* the profiler's pointer, good for one run; NULL: free slot */
-	struct row_kernel_shape row;	/* name_id 0: the name stands for it */
+	const char *name;	/* the profiler's pointer, valid for one run; NULL: free slot */
+	struct row_kernel_shape row;	/* name_id is 0: name is compared instead */
 	int64_t id;
 };
 
@@ -78,13 +78,13 @@ struct writer {
 	char *path;
 	sqlite3_stmt *stmt[STMT_COUNT];
 	sqlite3_stmt *insert[TABLE_COUNT], *end;
-	struct stage *iterations;	/* NULL: they are inserted one by one */
-	struct spans entries;
-	int64_t iter_no;		/* the last */
+	struct stage *iterations;	/* NULL: iterations are inserted one by one */
+	struct request_spans entries;
+	int64_t iter_no;		/* of the last iteration */
 	bool in_txn;
 	int64_t rows, txn_start_ns;	/* of the transaction */
 	int64_t run_id, ts_base_ns;	/* ts_base_ns 0: no kernel yet */
-	struct prof_loss loss;		/* at the end of the run before */
+	struct prof_loss loss;		/* at the end of the previous run */
 	struct shape *shape;		/* open addressing, at most half full */
 	size_t n_shape, cap_shape;	/* cap_shape: a power of two */
 };
@@ -104,8 +104,8 @@ static enum ar_status sql_fail(struct writer *w, struct ar_err *err)
 	return store_sql_fail(w->db, w->path, err);
 }
 
-/* Run a statement whose values were bound with result rc.  id, if not NULL, receives what it
- * returns. */
+/* Run a statement.  rc: the result of binding its values.  *id: the number it returns; id may be
+ * NULL. */
 static enum ar_status step(struct writer *w, sqlite3_stmt *q, int rc, int64_t *id,
 			   struct ar_err *err)
 {
@@ -149,13 +149,13 @@ static enum ar_status put_ints(struct writer *w, enum stmt s, const int64_t *v, 
 	return step(w, q, rc, NULL, err);
 }
 
-/* Those that have grown. */
+/* Store the spans that are new or have grown. */
 static enum ar_status put_spans(struct writer *w, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; i < w->entries.n && !st; i++) {
-		const struct span *s = &w->entries.span[i];
+		const struct request_span *s = &w->entries.span[i];
 		const struct store_entry *e = &s->first;
 
 		if (s->n != s->n_stored)
@@ -219,8 +219,8 @@ int64_t writer_age_ns(const struct writer *w)
 
 /* ---- life ---- */
 
-/* When a process started, in clock ticks since boot; -1: there is no such process.  With it
- * a number that was given out again is not taken for the old process. */
+/* When a process started, in clock ticks since boot; -1: there is no such process.  It tells the
+ * process from a later one with the same pid. */
 static int64_t process_start(int64_t pid)
 {
 	char path[64], text[1024];
@@ -394,7 +394,7 @@ static enum ar_status intern_method(struct writer *w, const struct store_run *r,
 		      .params = r->method_params ? r->method_params : "{}", .is_dense = r->dense);
 }
 
-/* The rows that the run's row names; -1: there is none. */
+/* Store the rows that the run's row refers to, and set their ids in row; -1: none. */
 static enum ar_status intern_all(struct writer *w, const struct store_run *r, struct row_run *row,
 				 struct ar_err *err)
 {
@@ -598,7 +598,7 @@ static enum ar_status put_kernel(struct writer *w, int64_t iter_no, const struct
 			     .corr = k->corr);
 }
 
-/* The ids are consecutive, because nobody else writes inside of a transaction. */
+/* Ids of kernels are consecutive: nobody else writes during the transaction. */
 static enum ar_status put_kernels(struct writer *w, struct store_iteration *it,
 				  struct ar_err *err)
 {

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The views of the database, which attnreplay-db(5) describes.  They are made anew in each
--- connection that reads: a new one works on an older file as well, if its tables have the columns.
+-- The views of the database, which attnreplay-db(5) describes.  Each connection that reads makes
+-- them anew.  So a new view works on an older file, if its tables have the columns.
 CREATE TEMP VIEW v_run AS
   SELECT r.run_id, t.name AS trace, mo.name AS model, me.name AS method, me.params, r.policy,
     r.backend, g.name AS gpu, r.clock, r.status, r.seed, t.n_requests AS requests,
@@ -30,16 +30,16 @@ CREATE TEMP VIEW v_run AS
   FROM run r JOIN trace t USING(trace_id) LEFT JOIN model mo USING(model_id)
     LEFT JOIN method me USING(method_id) LEFT JOIN gpu g USING(gpu_id);
 
--- The entries of each batch.  Only where the run kept them.  The last condition follows from the
--- others; it is a range of the key where the number is known.
+-- The entries of each batch, if the run kept them.  The last condition follows from the others.
+-- With it, a known n becomes a range of the key of request_span.
 CREATE TEMP VIEW iteration_request AS
   SELECT run_id, n AS iter_no, req_no, chunk_no + n - iter_no AS chunk_no,
     start + (n - iter_no) * n_tokens AS start, n_tokens, decode, emit, recompute
   FROM request_span JOIN iteration_number ON n BETWEEN iter_no AND iter_no + iterations - 1
     AND iter_no > n - 256;
 
--- Time between two tokens of a request; the first token has none.  Within a span it is that between
--- the ends of two iterations; so only spans have to be sorted by request.
+-- Time between two tokens of a request; the first token has none.  Within a span it is the time
+-- between the ends of two iterations, so only spans have to be sorted by request.
 CREATE TEMP VIEW v_itl AS
   WITH s AS (
     SELECT s.run_id, req_no, s.iter_no, iterations,
@@ -57,8 +57,8 @@ CREATE TEMP VIEW v_itl AS
     CROSS JOIN e ON e.run_id = s.run_id AND e.iter_no = n
   WHERE n > s.iter_no OR before_ns IS NOT NULL;
 
--- The values that figures are taken of, as each tool defines and calls them and in its units;
--- n: how often, pos: the order of the metrics.  Ours are in ms.
+-- The samples of each metric, with the definitions, names and units of each tool.  n: how often the
+-- value occurred; pos: the order of the metrics.  Those of attnreplay are in ms.
 CREATE TEMP VIEW v_sample AS
   SELECT run_id, 'attnreplay' AS tool, 1 AS pos, 'ttft' AS metric, ttft_ns / 1e6 AS x, 1 AS n
     FROM request_outcome WHERE outcome = 'ok'
@@ -171,8 +171,8 @@ CREATE TEMP VIEW v_sample AS
 
 -- Percentile p of the sorted x_0 ... x_(n-1), linear rule: h = (n-1) p / 100, k = floor(h),
 -- x_k + (h - k) (x_(k+1) - x_k), with k and h - k from integer arithmetic.  A row of v_sample is
--- the x of numbers lo ... hi; m is the last.  Windows instead of GROUP BY, because conditions on
--- run, tool and metric reach the tables through the former only.
+-- x_lo ... x_hi; m is n - 1.  Windows instead of GROUP BY: only through windows do conditions on
+-- run, tool and metric reach the tables.
 CREATE TEMP VIEW v_dist AS
   WITH o AS (
     SELECT run_id, tool, pos, metric, x, lead(x, 1, x) OVER w - x AS step, sum(n) OVER w - n AS lo,
@@ -213,7 +213,7 @@ CREATE TEMP VIEW v_latency AS
   FROM v_dist JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
   WHERE tool = 'attnreplay';
 
--- What was served, and its rates from the first arrival to the last token.
+-- Requests and tokens served, and their rates from the first arrival to the last token.
 CREATE TEMP VIEW v_load AS
   SELECT run_id, ok, others, prompt_tokens, output_tokens, cached_tokens, duration_s,
     ok / duration_s AS request_rate, prompt_tokens / duration_s AS prompt_rate,
@@ -225,7 +225,7 @@ CREATE TEMP VIEW v_load AS
       nullif(max(finish_ns) - min(arrival_ns), 0) / 1e9 AS duration_s
     FROM request_outcome GROUP BY run_id);
 
--- What other tools print of such a run, under their names.
+-- Metrics that other tools print of such a run, under their names.
 CREATE TEMP VIEW v_metrics_vllm AS
   SELECT run_id, figure, value FROM (
     SELECT run_id, column1 AS pos, column2 AS figure, CASE column1 WHEN 0 THEN ok WHEN 1 THEN others
@@ -281,14 +281,14 @@ CREATE TEMP VIEW v_phase_time AS
     LEFT JOIN method me USING(method_id)
   GROUP BY run_id, phase_id;
 
--- Iterations by where their cost comes from; those without entries cost nothing.
+-- Iterations by the source of their cost.  An iteration without entries has no cost.
 CREATE TEMP VIEW v_cost_source AS
   SELECT run_id, cost_source, count(*) AS iterations,
     sum(end_ns - start_ns - host_ns) / 1e6 AS ms,
     count(*) * 1.0 / sum(count(*)) OVER (PARTITION BY run_id) AS share
   FROM iteration WHERE cost_source IS NOT NULL GROUP BY run_id, cost_source;
 
--- A run and its dense baseline, where both came to their end.
+-- A run and its dense baseline, if both are done.
 CREATE TEMP VIEW v_pair AS
   SELECT r.run_id, b.run_id AS base_id FROM run r JOIN run b ON b.run_id = r.baseline_run_id
   WHERE r.status = 'done' AND b.status = 'done';
@@ -317,7 +317,7 @@ CREATE TEMP VIEW v_accuracy AS
   FROM accuracy_sample JOIN run USING(run_id) LEFT JOIN method me USING(method_id)
   GROUP BY run_id, layer;
 
--- Ratios of sums of counts, so that long chunks weigh by what they cost.
+-- Ratios of summed counts, so that chunks weigh by their cost.
 CREATE TEMP VIEW v_density AS
   SELECT run_id, me.name AS method, layer, count(*) AS n,
     sum(tiles_sel) * 1.0 / nullif(sum(tiles_total), 0) AS selected,
@@ -336,7 +336,7 @@ CREATE TEMP VIEW v_kernel AS
     JOIN run r ON r.run_id = i.run_id JOIN kernel_shape s USING(shape_id)
     JOIN string_id n ON n.id = s.name_id LEFT JOIN phase p USING(phase_id);
 
--- The clock against CUDA events around the same iteration.
+-- CUPTI's clock against CUDA events around the same iteration.
 CREATE TEMP VIEW v_clock AS
   SELECT run_id, iter_no, span_ns, busy_ns, event_ns,
     (event_ns - span_ns) * 1.0 / nullif(event_ns, 0) AS rel_diff

@@ -18,19 +18,20 @@ struct cost {
 static const struct opt cost_opts[] = {
 	{ .name = "cost-fixed", .type = OPT_TIME,
 	  .off = offsetof(struct cost_options, formula.fixed_ns), .arg = "TIME", .def = "6ms",
-	  .max = 3.6e12, .help = "cost of an iteration by the formula, tokens apart",
+	  .max = 3.6e12, .help = "cost formula: time of an iteration without its tokens",
 	  .scope = RUN_FORMULA },
 	{ .name = "cost-per-token", .type = OPT_TIME,
 	  .off = offsetof(struct cost_options, formula.per_tok_ns), .arg = "TIME", .def = "20us",
-	  .max = 1e9, .help = "cost of each token of an iteration by the formula",
+	  .max = 1e9, .help = "cost formula: time of each token of an iteration",
 	  .scope = RUN_FORMULA },
 	{ .name = "costs", .type = OPT_STR, .off = offsetof(struct cost_options, costs),
 	  .arg = "DB[:RUN]",
-	  .help = "take costs from the iterations of a finished run instead of the formula",
+	  .help = "take costs from the measured iterations of a finished run instead of from the "
+		  "formula",
 	  .scope = RUN_COSTS, .may_differ = true },
 	{ .name = "costs-extrapolate", .type = OPT_FLAG,
 	  .off = offsetof(struct cost_options, extrapolate),
-	  .help = "guess the costs of iterations outside of what the run measured",
+	  .help = "extrapolate to iterations outside of what the run measured, instead of stopping",
 	  .scope = RUN_COSTS },
 	{ 0 }
 };

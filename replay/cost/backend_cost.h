@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backend without kernels: an iteration costs what a formula or a table of costs says. */
+/* Backend "cost", without kernels: a formula or a table of measured costs gives the cost. */
 #ifndef AR_BACKEND_COST_H
 #define AR_BACKEND_COST_H
 
 #include "replay/engine/backend.h"
 
-/* fixed + per_tok * tokens.  Also what moves the clock of other backends under
- * --clock formula. */
+/* fixed_ns + per_tok_ns * tokens.  With --clock formula it advances the clock of other backends
+ * too. */
 struct cost_formula {
 	int64_t fixed_ns, per_tok_ns;
 };

@@ -12,7 +12,7 @@
 
 enum {
 	TERMS = BATCH_FEATURES + 1,	/* of the trend: a constant, then the features */
-	NEAREST = 12,			/* spots that correct it */
+	NEAREST = 12,			/* residuals that correct it */
 };
 
 struct measured {
@@ -26,9 +26,9 @@ struct group {
 	size_t first, n, used;
 };
 
-/* All iterations of equal features: how many, and the mean of their costs less the trend. */
-struct spot {
-	double n, missed;
+/* Of all iterations of equal features: their number, and the mean of cost - trend. */
+struct residual {
+	double n, mean;
 };
 
 struct cost_table {
@@ -36,12 +36,12 @@ struct cost_table {
 	size_t n, cap;
 	struct group *group;
 	size_t n_group;
-	struct spot *spot;
-	size_t n_spot;
-	struct kd_point *point;		/* [n_spot] where they are */
+	struct residual *residual;
+	size_t n_residual;
+	struct kd_point *point;		/* [n_residual] coordinates of residual[] */
 	struct kdtree *tree;		/* over point[] */
 	double trend[TERMS];
-	double scale[BATCH_FEATURES];	/* of a feature in place() */
+	double scale[BATCH_FEATURES];	/* factor of each feature in coordinates() */
 	int64_t min[BATCH_FEATURES], max[BATCH_FEATURES];
 };
 
@@ -59,7 +59,7 @@ void cost_table_destroy(struct cost_table *t)
 	free(t->group);
 	kdtree_destroy(t->tree);
 	free(t->point);
-	free(t->spot);
+	free(t->residual);
 	free(t);
 }
 
@@ -89,7 +89,7 @@ static int cmp_int(int64_t a, int64_t b)
 	return (a > b) - (a < b);
 }
 
-/* The features first: spots are runs of equal ones. */
+/* Features first, so that iterations of equal features are adjacent, for make_residuals(). */
 static int cmp_shape(const struct batch_shape *a, const struct batch_shape *b)
 {
 	int c = 0;
@@ -161,12 +161,12 @@ static double trend_at(const struct cost_table *t, const struct batch_shape *s)
 	return y;
 }
 
-/* Normal equations a x = b; c: the squares of the right side alone. */
+/* Normal equations a x = b.  c: sum of squares of the right sides of the equations. */
 struct normal {
 	double a[TERMS][TERMS], b[TERMS], c;
 };
 
-/* Every feature in parts of its maximum, every equation in parts of its cost. */
+/* Add the equation of m.  Features are divided by their maximum, the equation by its cost. */
 static void normal_add(struct normal *e, const struct cost_table *t, const struct measured *m)
 {
 	double cost = m->cost_ns > 0 ? (double)m->cost_ns : 1, x[TERMS] = { 1 / cost };
@@ -182,8 +182,8 @@ static void normal_add(struct normal *e, const struct cost_table *t, const struc
 	e->c += (double)m->cost_ns / cost * ((double)m->cost_ns / cost);
 }
 
-/* Solve for the terms in the set, by Cholesky's decomposition; the others are 0.  False where they
- * depend on each other. */
+/* Solve for the terms in set, by Cholesky decomposition; the others are 0.  False: the terms are
+ * linearly dependent. */
 static bool solve(const struct normal *e, unsigned set, double *x)
 {
 	double l[TERMS][TERMS] = { 0 }, y[TERMS];
@@ -223,8 +223,8 @@ static bool solve(const struct normal *e, unsigned set, double *x)
 	return true;
 }
 
-/* Least squares with no coefficient below 0: the solution is the unconstrained one over the terms
- * that are not 0, so that the best of all sets of terms with none below 0 is it. */
+/* Least squares with coefficients >= 0.  The solution is the unconstrained one over its terms that
+ * are not 0.  So try all sets of terms, and take the best result without a negative one. */
 static void fit_trend(struct cost_table *t)
 {
 	struct normal e = { 0 };
@@ -250,7 +250,7 @@ static void fit_trend(struct cost_table *t)
 			t->trend[f + 1] /= (double)t->max[f];
 }
 
-/* ---- what it misses nearby ---- */
+/* ---- residuals of the trend ---- */
 
 /* log2(x), x >= 1, linear between the powers of two: log2() itself differs between C libraries. */
 static double doublings(double x)
@@ -261,16 +261,17 @@ static double doublings(double x)
 	return e - 1 + (2 * m - 1);
 }
 
-/* Kernels that run for a feature at all are one doubling by themselves. */
-static void place(const struct cost_table *t, const struct batch_shape *s, double *at)
+/* Coordinates of a shape, for distances.  A feature above 0 adds one doubling of its own, as
+ * kernels run for it. */
+static void coordinates(const struct cost_table *t, const struct batch_shape *s, double *at)
 {
 	for (int f = 0; f < BATCH_FEATURES; f++)
 		at[f] = !!s->feature[f] + doublings(1 + t->scale[f] * (double)s->feature[f]);
 }
 
-/* Of a feature counts what the trend has it cost, in quarters of the least cost, so that little
- * work of any kind is near to none.  A feature that the trend leaves out has one doubling over its
- * range. */
+/* The scale of a feature is its coefficient in the trend, in units of a quarter of the least cost.
+ * So little work of any kind is near to none.  A feature whose coefficient is 0 has one doubling
+ * over its range. */
 static void set_scale(struct cost_table *t)
 {
 	double least = (double)t->measured[0].cost_ns;
@@ -288,42 +289,42 @@ static void set_scale(struct cost_table *t)
 	}
 }
 
-static void make_spots(struct cost_table *t)
+static void make_residuals(struct cost_table *t)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < t->n; i++) {
 		const struct measured *m = &t->measured[i];
-		struct spot *p;
+		struct residual *p;
 
 		if (!i || !same_features(&m->shape, &m[-1].shape)) {
 			t->point[n].id = n;
-			place(t, &m->shape, t->point[n].at);
-			t->spot[n++] = (struct spot){ 0 };
+			coordinates(t, &m->shape, t->point[n].at);
+			t->residual[n++] = (struct residual){ 0 };
 		}
-		p = &t->spot[n - 1];
+		p = &t->residual[n - 1];
 		p->n++;
-		p->missed += ((double)m->cost_ns - trend_at(t, &m->shape) - p->missed) / p->n;
+		p->mean += ((double)m->cost_ns - trend_at(t, &m->shape) - p->mean) / p->n;
 	}
-	t->n_spot = n;
+	t->n_residual = n;
 }
 
-/* The mean of what the trend misses at the nearest points, weighted by inverse squared distance.
- * Each counts as an eighth of a doubling farther than it is, less where it is a mean of many, so
- * that noise averages out over the near ones. */
-static double missed(const struct cost_table *t, const struct batch_shape *s)
+/* The mean residual at the nearest points, with weights 1 / (d^2 + 1 / (64 n)).  d: distance in
+ * doublings; n: iterations of the point.  The second term, (1/8 doubling)^2 for n = 1, averages
+ * noise out over near points. */
+static double residual_at(const struct cost_table *t, const struct batch_shape *s)
 {
 	struct kd_found found[NEAREST];
 	double sum = 0, weights = 0, at[BATCH_FEATURES];
 	size_t n;
 
-	place(t, s, at);
+	coordinates(t, s, at);
 	n = kdtree_nearest(t->tree, at, found, NEAREST);
 	for (size_t i = 0; i < n; i++) {
-		const struct spot *p = &t->spot[found[i].id];
+		const struct residual *p = &t->residual[found[i].id];
 		double w = 1 / (found[i].dist + 1 / (64 * p->n));
 
-		sum += w * p->missed;
+		sum += w * p->mean;
 		weights += w;
 	}
 	return sum / weights;
@@ -335,16 +336,16 @@ enum ar_status cost_table_build(struct cost_table *t, struct ar_err *err)
 {
 	assert(t->n && !t->group);
 	t->group = malloc(t->n * sizeof *t->group);
-	t->spot = malloc(t->n * sizeof *t->spot);
+	t->residual = malloc(t->n * sizeof *t->residual);
 	t->point = malloc(t->n * sizeof *t->point);
-	if (!t->group || !t->spot || !t->point)
+	if (!t->group || !t->residual || !t->point)
 		return ar_nomem(err);
 	qsort(t->measured, t->n, sizeof *t->measured, by_shape);
 	group_shapes(t);
 	fit_trend(t);
 	set_scale(t);
-	make_spots(t);
-	return kdtree_build(&t->tree, t->point, t->n_spot, err);
+	make_residuals(t);
+	return kdtree_build(&t->tree, t->point, t->n_residual, err);
 }
 
 enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape *s,
@@ -358,7 +359,7 @@ enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape 
 		g->used += g->used + 1 < g->n;
 		return COST_MEASURED;
 	}
-	cost = trend_at(t, s) + missed(t, s);
+	cost = trend_at(t, s) + residual_at(t, s);
 	*cost_ns = cost <= 0 ? 0 : cost < COST_MOST_NS ? (int64_t)(cost + 0.5) : COST_MOST_NS;
 	for (int f = 0; f < BATCH_FEATURES; f++)
 		if (s->feature[f] < t->min[f] || s->feature[f] > t->max[f]) {

@@ -15,14 +15,14 @@ struct reader {
 	int64_t run;
 };
 
-/* Here all is input: what SQLite cannot read is bad data. */
+/* The database is input: if SQLite cannot read it, it is bad data. */
 static enum ar_status sql_fail(const struct reader *r, struct ar_err *err)
 {
 	return sqlite3_errcode(r->db) == SQLITE_NOMEM ? ar_nomem(err) :
 	       ar_fail(err, AR_DATA, "%s: %s", r->path, sqlite3_errmsg(r->db));
 }
 
-/* A statement over the run, ?1. */
+/* Prepare a statement; ?1 is the run. */
 static enum ar_status prepare(const struct reader *r, const char *sql, sqlite3_stmt **q,
 			      struct ar_err *err)
 {
@@ -30,7 +30,7 @@ static enum ar_status prepare(const struct reader *r, const char *sql, sqlite3_s
 	       (r->run && sqlite3_bind_int64(*q, 1, r->run)) ? sql_fail(r, err) : AR_OK;
 }
 
-/* "DB:7" is run 7; a file's own colon needs a number behind it. */
+/* "DB:7" is run 7 of DB.  A colon without a number behind it belongs to the name of the file. */
 static enum ar_status parse_where(struct reader *r, const char *where, struct ar_err *err)
 {
 	const char *colon = strrchr(where, ':');
@@ -63,9 +63,9 @@ static enum ar_status find_run(struct reader *r, struct ar_err *err)
 	sqlite3_finalize(q);
 	if (st || n == 1)
 		return st;
-	return n ? ar_fail(err, AR_USAGE, "%s: %" PRId64 " runs are done; name one of them, as in "
+	return n ? ar_fail(err, AR_USAGE, "%s: %" PRId64 " finished runs; name one of them, as in "
 			   "%s:%" PRId64, r->path, n, r->path, r->run) :
-		   ar_fail(err, AR_USAGE, "%s: no run is done; take one that came to its end",
+		   ar_fail(err, AR_USAGE, "%s: no run is done; costs need a finished run",
 			   r->path);
 }
 
@@ -152,27 +152,27 @@ static enum ar_status read_run(const struct reader *r, struct costs *c, struct a
 	} else if (rc != SQLITE_ROW || !(status = (const char *)sqlite3_column_text(q, 0))) {
 		st = sql_fail(r, err);
 	} else if (strcmp(status, "done")) {
-		st = ar_fail(err, AR_USAGE, "%s: run %" PRId64 " is %s; costs are taken from a run "
-			     "that is done", r->path, r->run, status);
+		st = ar_fail(err, AR_USAGE, "%s: run %" PRId64 " is %s; costs need a finished "
+			     "run", r->path, r->run, status);
 	} else {
 		st = get_run(q, c, err);
 	}
 	if (!st && (c->run.num_blocks < 2 || c->run.num_blocks > UINT32_MAX ||
 		    c->run.block_tok < 1 || c->run.block_tok > UINT32_MAX))
-		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has a pool that cannot be", r->path,
+		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has an invalid KV pool", r->path,
 			     r->run);
 out:
 	sqlite3_finalize(q);
 	return st;
 }
 
-/* No figure of an iteration is larger: ns, tokens, pairs of tokens. */
+/* True: x can be a figure of an iteration: ns, tokens, pairs of tokens. */
 static bool is_figure(int64_t x)
 {
 	return x >= 0 && x <= COST_MOST_NS;
 }
 
-/* The next measured iteration; false where its figures cannot be. */
+/* Read the iteration of the current row.  False: a figure is out of range. */
 static bool get_iteration(sqlite3_stmt *q, struct batch_shape *s, int64_t *cost_ns)
 {
 	bool fine;
@@ -207,14 +207,14 @@ static enum ar_status read_iterations(const struct reader *r, struct cost_table 
 			st = cost_table_add(t, &s, cost, err);
 		else
 			st = ar_fail(err, AR_DATA, "%s: run %" PRId64 ": iteration %" PRId64
-				     " has figures that cannot be", r->path, r->run,
+				     " has a figure out of range", r->path, r->run,
 				     (int64_t)sqlite3_column_int64(q, 0));
 	}
 	if (!st && rc != SQLITE_DONE)
 		st = sql_fail(r, err);
 	sqlite3_finalize(q);
 	if (!st && !cost_table_size(t))
-		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has no iteration that ran anything",
+		st = ar_fail(err, AR_DATA, "%s: run %" PRId64 " has no iteration with a batch",
 			     r->path, r->run);
 	return st;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The iterations of an earlier run as costs: its record, and the table of what they cost. */
+/* Costs from an earlier run in a database: the record of the run, and the table of the costs of its
+ * iterations. */
 #ifndef AR_COSTS_H
 #define AR_COSTS_H
 
@@ -8,14 +9,13 @@
 
 struct costs {
 	char *name;			/* "runs.db:1" */
-	/* What the costs are those of: model, method, layers, device, pool and options of the run.
-	 * The rest is absent. */
+	/* The run: its model, method, layers, device, pool and options; other members are 0. */
 	struct store_run run;
 	struct store_gpu gpu;
 	int64_t max_len;		/* of the model, 0: none */
 	struct cost_table *table;
 
-	char *text[5];			/* what run points to */
+	char *text[5];			/* strings that run points to */
 	int n_text;
 };
 

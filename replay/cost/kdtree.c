@@ -7,10 +7,11 @@
 
 enum { LEAF = 8 };			/* points that are not divided further */
 
-/* In preorder: the left child is the next node.  Equal coordinates are never divided: where most
- * points agree in one, as batches without prefill do, both halves would have to be searched. */
+/* Nodes are in preorder: the left child is the next node.  Points with equal coordinates are never
+ * divided.  Most points can agree in one, as batches without prefill do; if these were divided,
+ * both halves would have to be searched. */
 struct node {
-	size_t n;			/* points of a leaf, 0: no leaf */
+	size_t n;			/* points of a leaf; 0: inner node */
 	const struct kd_point *p;
 	int d;				/* the coordinate that divides */
 	double below, above;		/* the left side's largest, the right side's smallest */
@@ -30,8 +31,8 @@ static void swap(struct kd_point *a, struct kd_point *b)
 	*b = c;
 }
 
-/* Order p[0 .. n) so that those with the median of coordinate d are [*less, *equal), smaller ones
- * before and larger ones behind. */
+/* Partition p[0 .. n) by the median of coordinate d: [*less, *equal) are equal to it, smaller ones
+ * before, larger ones behind. */
 static void divide(struct kd_point *p, size_t n, int d, size_t *less, size_t *equal)
 {
 	size_t from = 0, to = n;
@@ -65,7 +66,7 @@ static void range(const struct kd_point *p, size_t n, int d, double *min, double
 	}
 }
 
-/* The coordinate over which points spread most; -1: they are all at one place. */
+/* The coordinate with the largest range; -1: all points are equal. */
 static int widest(const struct kd_point *p, size_t n)
 {
 	double most = 0, min, max;
@@ -137,8 +138,8 @@ struct query {
 	size_t n, k;
 };
 
-/* The sums go over all coordinates in order, so that no box is farther than a point in it, not by
- * rounding either. */
+/* Squared length.  The order of the sum is fixed, so that rounding cannot make a box farther than
+ * a point in it. */
 static double length(const double *off)
 {
 	double sum = 0;

@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_TOK = 4096 };	/* tokens read at once */
+#include "base/parallel.h"
 
-/* Which captured layers are read, each once. */
-static void map_layers(struct source *s, const struct backend_env *env)
+enum { PIECE_TOK = 1024 };	/* tokens read at once where a file has no frames */
+
+/* List in layer[] the captured layers that are read, each once. */
+static void map_layers(struct act_capture *s, const struct backend_env *env)
 {
 	for (int i = 0; i < env->n_run_layers; i++) {
 		int want = env->captured_layer[env->run_layer[i]], at = 0;
@@ -22,14 +24,14 @@ static void map_layers(struct source *s, const struct backend_env *env)
 	}
 }
 
-static int heads_of(const struct source *s)
+static int heads_of(const struct act_capture *s)
 {
 	return s->shape.q_heads + 2 * s->shape.kv_heads;
 }
 
 static void close(void *self)
 {
-	struct source *s = self;
+	struct act_capture *s = self;
 
 	if (!s)
 		return;
@@ -44,39 +46,39 @@ static void close(void *self)
 	free(s);
 }
 
-/* Where each capture lies in the memory.  Whether any row is to be turned. */
-static bool place_captures(struct source *s, const struct backend_env *env)
+/* Place the captures in the memory.  True: Q and K of some rows must be rotated. */
+static bool place_captures(struct act_capture *s, const struct backend_env *env)
 {
 	const struct capture_info *first = capture_info(env->capture[0]);
-	bool turned = env->tile;
+	bool rotated = env->tile;
 
 	for (size_t c = 0; c < s->n_seq; c++) {
 		const struct capture_info *i = capture_info(env->capture[c]);
 
 		assert(i->q_heads >= s->shape.q_heads && i->kv_heads >= s->shape.kv_heads &&
 		       i->head_dim == s->shape.head_dim && i->n_layers == first->n_layers);
-		s->seq[c] = (struct source_seq){ i->n_tok, s->elems, i->rope_applied, i->name };
+		s->seq[c] = (struct capture_seq){ i->n_tok, s->elems, i->rope_applied, i->name };
 		s->elems += (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)i->n_tok *
 			    (size_t)i->head_dim;
-		turned |= !i->rope_applied;
+		rotated |= !i->rope_applied;
 	}
 	s->rope = first->rope.theta > 0 ? first->rope : env->model->rope;
-	s->n_turn = turned ? env->max_len : 1;
-	return turned;
+	s->n_rotation = rotated ? env->max_len : 1;
+	return rotated;
 }
 
 static enum ar_status open(void **self, const struct backend_env *env,
 			   const struct attn_shape *shape, struct ar_err *err)
 {
-	struct source *s = calloc(1, sizeof *s);
+	struct act_capture *s = calloc(1, sizeof *s);
 
 	*self = NULL;
 	if (!s)
 		return ar_nomem(err);
 	assert(env->n_capture && env->n_run_layers);
-	*s = (struct source){ .shape = *shape, .capture = env->capture, .n_seq = env->n_capture,
-			      .capture_of = env->capture_of, .run_layer = env->run_layer,
-			      .tile = env->tile };
+	*s = (struct act_capture){ .shape = *shape, .capture = env->capture,
+				   .n_seq = env->n_capture, .capture_of = env->capture_of,
+				   .run_layer = env->run_layer, .tile = env->tile };
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
 	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
@@ -87,8 +89,8 @@ static enum ar_status open(void **self, const struct backend_env *env,
 	map_layers(s, env);
 	if (place_captures(s, env) && !(s->rope.theta > 0)) {
 		close(s);
-		return ar_fail(err, AR_DATA, "%s: does not say its rotary embedding, nor does the "
-			       "model, and its rows are to be turned; pack it with its rope_theta",
+		return ar_fail(err, AR_DATA, "%s: Q and K must be rotated, but neither the capture "
+			       "nor the model says how; pack the capture with its rope_theta",
 			       capture_info(env->capture[0])->name);
 	}
 	*self = s;
@@ -97,82 +99,114 @@ static enum ar_status open(void **self, const struct backend_env *env,
 
 static const struct rope *rope(const void *self)
 {
-	return &((const struct source *)self)->rope;
+	return &((const struct act_capture *)self)->rope;
 }
 
 static int64_t n_tok(const void *self, uint32_t req)
 {
-	const struct source *s = self;
+	const struct act_capture *s = self;
 
 	return s->seq[s->capture_of[req]].n_tok;
 }
 
-/* One tensor of one layer of one capture, whose heads begin at element off. */
-static enum ar_status load_tensor(struct capture *c, int layer, enum capture_tensor t, int heads,
-				  size_t off, bf16_t *piece, source_put *put, void *ctx,
-				  struct ar_err *err)
+/* Shared by the threads that read the captures in pieces. */
+struct load {
+	const struct act_capture *s;
+	act_capture_put *put;
+	void *ctx;
+	int *piece0;		/* [n_seq + 1] first piece of each capture */
+};
+
+/* Tokens of a piece: a whole frame, so that no frame is decoded twice. */
+static int64_t piece_tok(const struct capture_info *i)
 {
-	const struct capture_info *info = capture_info(c);
-	size_t dim = (size_t)info->head_dim;
-
-	for (int64_t tok = 0; tok < info->n_tok; tok += PIECE_TOK) {
-		int64_t n = info->n_tok - tok < PIECE_TOK ? info->n_tok - tok : PIECE_TOK;
-		enum ar_status st = capture_read_finite(c, layer, t, tok, n, piece, err);
-
-		if (!st)
-			st = put(ctx, off + (size_t)tok * dim, (size_t)info->n_tok * dim, piece,
-				 (size_t)n * dim, (size_t)heads, err);
-		if (st)
-			return st;
-	}
-	return AR_OK;
+	return i->frame_tok ? i->frame_tok : PIECE_TOK;
 }
 
-static enum ar_status load_capture(const struct source *s, size_t seq, struct capture *c,
-				   bf16_t *piece, source_put *put, void *ctx, struct ar_err *err)
+static int pieces_of(const struct capture_info *i)
 {
-	static const enum capture_tensor tensor[] = { CAPTURE_Q, CAPTURE_K, CAPTURE_V };
-	size_t head = (size_t)s->seq[seq].n_tok * (size_t)s->shape.head_dim, off = s->seq[seq].off;
-
-	for (int l = 0; l < s->n_layers; l++)
-		for (int t = 0; t < 3; t++) {
-			int heads = tensor[t] == CAPTURE_Q ? s->shape.q_heads : s->shape.kv_heads;
-			enum ar_status st = load_tensor(c, s->layer[l], tensor[t], heads, off,
-							piece, put, ctx, err);
-
-			if (st)
-				return st;
-			off += (size_t)heads * head;
-		}
-	return AR_OK;
+	return (int)((i->n_tok + piece_tok(i) - 1) / piece_tok(i));
 }
 
-enum ar_status source_load(const struct source *s, source_put *put, void *ctx, struct ar_err *err)
+/* Tokens [tok, tok + n) of one tensor of one layer. */
+struct piece {
+	size_t seq;
+	int layer, tensor;
+	int64_t tok, n;
+};
+
+static struct piece piece_at(const struct load *w, int i)
 {
-	enum ar_status st = AR_OK;
+	const struct capture_info *info;
+	struct piece p = { 0 };
+	int64_t left;
+	int n;
 
-	for (size_t i = 0; i < s->n_seq && !st; i++) {
-		const struct capture_info *info = capture_info(s->capture[i]);
-		int heads = info->q_heads > info->kv_heads ? info->q_heads : info->kv_heads;
-		bf16_t *piece = malloc((size_t)heads * PIECE_TOK * (size_t)info->head_dim *
-				       sizeof *piece);
+	while (i >= w->piece0[p.seq + 1])
+		p.seq++;
+	info = capture_info(w->s->capture[p.seq]);
+	n = pieces_of(info);
+	i -= w->piece0[p.seq];
+	p.layer = i / n / 3;
+	p.tensor = i / n % 3;
+	p.tok = i % n * piece_tok(info);
+	left = info->n_tok - p.tok;
+	p.n = left < piece_tok(info) ? left : piece_tok(info);
+	return p;
+}
 
-		st = piece ? load_capture(s, i, s->capture[i], piece, put, ctx, err) : ar_nomem(err);
-		free(piece);
-	}
+static enum ar_status load_piece(void *ctx, int i, struct ar_err *err)
+{
+	const struct load *w = ctx;
+	const struct act_capture *s = w->s;
+	const struct attn_shape *a = &s->shape;
+	const int head0[] = { 0, a->q_heads, a->q_heads + a->kv_heads, heads_of(s) };
+	struct piece p = piece_at(w, i);
+	const struct capture_info *info = capture_info(s->capture[p.seq]);
+	size_t dim = (size_t)a->head_dim, pitch = (size_t)info->n_tok * dim;
+	int heads = p.tensor == CAPTURE_Q ? info->q_heads : info->kv_heads;
+	int head = p.layer * heads_of(s) + head0[p.tensor];
+	bf16_t *mem = malloc((size_t)heads * (size_t)p.n * dim * sizeof *mem);
+	enum ar_status st;
+
+	if (!mem)
+		return ar_nomem(err);
+	st = capture_read_finite(s->capture[p.seq], s->layer[p.layer],
+				 (enum capture_tensor)p.tensor, p.tok, p.n, mem, err);
+	if (!st)
+		st = w->put(w->ctx, s->seq[p.seq].off + (size_t)head * pitch + (size_t)p.tok * dim,
+			    pitch, mem, (size_t)p.n * dim,
+			    (size_t)(head0[p.tensor + 1] - head0[p.tensor]), err);
+	free(mem);
 	return st;
 }
 
-void source_seqs(const struct source *s, const bf16_t *data, struct layer_seq *out)
+enum ar_status act_capture_read(const struct act_capture *s, act_capture_put *put, void *ctx,
+				struct ar_err *err)
+{
+	struct load w = { s, put, ctx, calloc(s->n_seq + 1, sizeof *w.piece0) };
+	enum ar_status st;
+
+	if (!w.piece0)
+		return ar_nomem(err);
+	for (size_t i = 0; i < s->n_seq; i++)
+		w.piece0[i + 1] = w.piece0[i] +
+				  s->n_layers * 3 * pieces_of(capture_info(s->capture[i]));
+	st = parallel_each(w.piece0[s->n_seq], load_piece, &w, err);
+	free(w.piece0);
+	return st;
+}
+
+void act_capture_table(const struct act_capture *s, const bf16_t *data, struct layer_seq *out)
 {
 	for (size_t i = 0; i < s->n_seq; i++)
 		out[i] = (struct layer_seq){ data + s->seq[i].off, s->seq[i].n_tok };
 }
 
-static enum ar_status find_row(const struct source *s, size_t seq, int64_t pos,
+static enum ar_status find_row(const struct act_capture *s, size_t seq, int64_t pos,
 			       struct layer_row *row, struct ar_err *err)
 {
-	const struct source_seq *from = &s->seq[seq];
+	const struct capture_seq *from = &s->seq[seq];
 	int64_t tok = s->tile ? pos % from->n_tok : pos;
 	int64_t by = from->rope_applied ? pos - tok : pos;
 
@@ -180,20 +214,20 @@ static enum ar_status find_row(const struct source *s, size_t seq, int64_t pos,
 		return ar_fail(err, AR_DATA, "%s: has %lld tokens, position %lld is wanted; use "
 			       "--extend tile or a longer capture", from->name,
 			       (long long)from->n_tok, (long long)pos);
-	if (by >= s->n_turn)
+	if (by >= s->n_rotation)
 		return ar_fail(err, AR_USAGE,
 			       "position %lld is past the longest request of %lld tokens",
-			       (long long)by, (long long)s->n_turn);
+			       (long long)by, (long long)s->n_rotation);
 	row->seq = (int32_t)seq;
 	row->tok = (int32_t)tok;
-	row->turn = (int32_t)by;
+	row->rotation = (int32_t)by;
 	return AR_OK;
 }
 
 static enum ar_status begin(const void *self, uint32_t req, int64_t start, uint32_t n,
 			    struct layer_row *row, struct ar_err *err)
 {
-	const struct source *s = self;
+	const struct act_capture *s = self;
 	enum ar_status st = AR_OK;
 
 	for (uint32_t i = 0; i < n && !st; i++)
@@ -216,7 +250,7 @@ static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *fro
 
 static enum ar_status load_ref(void *self, struct ar_err *err)
 {
-	struct source *s = self;
+	struct act_capture *s = self;
 	size_t half = (size_t)s->shape.head_dim / 2;
 	float *inv = calloc(half, sizeof *inv);
 	enum ar_status st;
@@ -224,15 +258,15 @@ static enum ar_status load_ref(void *self, struct ar_err *err)
 	s->owned = true;
 	s->data = calloc(s->elems, sizeof *s->data);
 	s->table = calloc(s->n_seq, sizeof *s->table);
-	s->trig = calloc((size_t)s->n_turn * half, 2 * sizeof *s->trig);
+	s->trig = calloc((size_t)s->n_rotation * half, 2 * sizeof *s->trig);
 	if (!inv || !s->data || !s->table || !s->trig) {
 		st = ar_nomem(err);
 		goto out;
 	}
 	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
-	layer_trig_ref(inv, (int)half, (int)s->n_turn, s->trig);
-	source_seqs(s, s->data, s->table);
-	st = source_load(s, put, s->data, err);
+	layer_trig_ref(inv, (int)half, (int)s->n_rotation, s->trig);
+	act_capture_table(s, s->data, s->table);
+	st = act_capture_read(s, put, s->data, err);
 out:
 	free(inv);
 	return st;
@@ -241,7 +275,7 @@ out:
 static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *row, int n_row,
 			      const struct qkv *out, struct ar_err *err)
 {
-	const struct source *s = self;
+	const struct act_capture *s = self;
 	int layer = s->layer_of[i];
 
 	(void)err;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Activations from captures, as the row kernels read them: of every capture the layers that are
- * executed and this rank's heads, [layer][q heads, k heads, v heads][token][head_dim], one
- * after another in one memory, on the host or on a device.
+ * Activations from captures, in the layout that the row kernels read.  One memory, on the host
+ * or on a device, holds the executed layers and this rank's heads of all captures.  A capture is
+ * [layer][q heads, k heads, v heads][token][head_dim]; captures follow each other.
  *
- * Position p of a request is token p of its capture.  Where requests may be longer (tile),
- * the capture repeats, and Q and K are turned by the distance to the repeated token; a capture
- * from before RoPE is turned by the position itself.
+ * Position p of a request is token p of its capture.  With --extend=tile (tile) the capture of
+ * n_tok tokens repeats: position p is token p mod n_tok, and RoPE rotates Q and K by
+ * p - p mod n_tok.  A capture from before RoPE is rotated by p.
  */
 #ifndef AR_ACT_CAPTURE_H
 #define AR_ACT_CAPTURE_H
@@ -17,49 +17,49 @@
 
 #include "replay/engine/activations.h"
 
-struct source_seq {
+struct capture_seq {
 	int64_t n_tok;
 	size_t off;		/* elements from the start of the memory */
-	bool rope_applied;
+	bool rope_applied;	/* Q and K were captured after RoPE */
 	const char *name;
 };
 
 /* The state of activations_capture. */
-struct source {
+struct act_capture {
 	struct attn_shape shape;	/* of this rank */
 	struct capture **capture;	/* [n_seq] borrowed */
-	struct source_seq *seq;		/* [n_seq] one per capture */
+	struct capture_seq *seq;		/* [n_seq] one per capture */
 	size_t n_seq;
 	const uint16_t *capture_of;	/* [requests] borrowed */
 	const int *run_layer;		/* [n_run_layers] borrowed */
 	int *layer;			/* [n_layers] indices into the captures' layers */
 	int n_layers;
-	int *layer_of;			/* [n_run_layers] which of layer[] each one reads */
+	int *layer_of;			/* [n_run_layers] index into layer[] */
 	struct rope rope;
-	int64_t n_turn;			/* rotations needed: by 0 ... n_turn - 1 */
+	int64_t n_rotation;		/* Q and K are rotated by 0 ... n_rotation - 1 */
 	size_t elems;			/* of the whole memory */
 	bool tile;
 
 	bf16_t *data;			/* the memory */
 	struct layer_seq *table;	/* [n_seq] */
-	float *trig;			/* [n_turn][head_dim / 2] cos and sin */
-	bool owned;			/* these three are on the host */
-	struct activations_device device;	/* if not */
+	float *trig;			/* [n_rotation][head_dim / 2] cos and sin */
+	bool owned;			/* data, table and trig are on the host, freed at close */
+	struct activations_device device;	/* lends their memory if not owned */
 };
 
-/* The captures fit the model and each other (prepare_run).  Heads of rank 0 are the first ones, so
- * a capture of the whole model serves. */
+/* prepare_run() has checked that the captures fit the model and each other.  A capture can hold
+ * the heads of all ranks: the first ones are used, those of rank 0. */
 extern const struct activations activations_capture;
 
-/* A block of the memory: rows of width elements, pitch elements apart, from off on.  from
- * is packed. */
-typedef enum ar_status source_put(void *ctx, size_t off, size_t pitch, const bf16_t *from,
-				  size_t width, size_t rows, struct ar_err *err);
-/* Read the captures and hand over all of them in pieces. */
-enum ar_status source_load(const struct source *s, source_put *put, void *ctx, struct ar_err *err);
+/* Copy from[rows][width] to the memory: row r goes to offset off + r * pitch.  Units: elements. */
+typedef enum ar_status act_capture_put(void *ctx, size_t off, size_t pitch, const bf16_t *from,
+				       size_t width, size_t rows, struct ar_err *err);
+/* Read all captures and pass them to put() in pieces, from several threads. */
+enum ar_status act_capture_read(const struct act_capture *s, act_capture_put *put, void *ctx,
+				struct ar_err *err);
 
-/* The table that the kernels read; data is where the memory lies.  out: [n_seq]. */
-void source_seqs(const struct source *s, const bf16_t *data, struct layer_seq *out);
+/* Fill out[n_seq], the table that the kernels read.  data: start of the memory. */
+void act_capture_table(const struct act_capture *s, const bf16_t *data, struct layer_seq *out);
 
 /* load() and qkv() of activations_capture. */
 enum ar_status capture_load(void *self, const struct activations_device *d, struct ar_err *err);

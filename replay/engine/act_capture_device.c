@@ -7,32 +7,39 @@
 
 #include "kernels/prim/cuda.h"
 
-static enum ar_status take(const struct source *s, void *to, size_t bytes, const char *what,
+static enum ar_status take(const struct act_capture *s, void *to, size_t bytes, const char *what,
 			   struct ar_err *err)
 {
 	return s->device.take(s->device.take_ctx, to, bytes, what, err);
 }
 
+struct target {
+	bf16_t *data;
+	int device;
+};
+
 static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *from, size_t width,
 			  size_t rows, struct ar_err *err)
 {
-	bf16_t *to = (bf16_t *)ctx + off;
+	const struct target *t = ctx;
+	bf16_t *to = t->data + off;
 	enum ar_status st = AR_OK;
 
+	CU(cudaSetDevice(t->device));	/* each thread has its own */
 	CU(cudaMemcpy2D(to, pitch * sizeof *to, from, width * sizeof *to, width * sizeof *to, rows,
 			cudaMemcpyHostToDevice));
 out:
 	return st;
 }
 
-static enum ar_status load_trig(struct source *s, struct ar_err *err)
+static enum ar_status load_trig(struct act_capture *s, struct ar_err *err)
 {
 	int half = s->shape.head_dim / 2;
 	float *inv = calloc((size_t)half, sizeof *inv), *dev = NULL;
 	enum ar_status st = inv ? AR_OK : ar_nomem(err);
 
 	if (!st)
-		st = take(s, &s->trig, (size_t)(s->n_turn * half * 2) * sizeof *s->trig,
+		st = take(s, &s->trig, (size_t)(s->n_rotation * half * 2) * sizeof *s->trig,
 			  "the rotations of RoPE", err);
 	if (!st)
 		st = take(s, &dev, (size_t)half * sizeof *dev, "the frequencies of RoPE", err);
@@ -40,7 +47,7 @@ static enum ar_status load_trig(struct source *s, struct ar_err *err)
 		goto out;
 	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
 	CU(cudaMemcpy(dev, inv, (size_t)half * sizeof *dev, cudaMemcpyHostToDevice));
-	st = layer_trig(dev, half, (int)s->n_turn, s->trig, s->device.stream, err);
+	st = layer_trig(dev, half, (int)s->n_rotation, s->trig, s->device.stream, err);
 out:
 	free(inv);
 	return st;
@@ -48,9 +55,10 @@ out:
 
 enum ar_status capture_load(void *self, const struct activations_device *d, struct ar_err *err)
 {
-	struct source *s = self;
+	struct act_capture *s = self;
 	size_t bytes = s->n_seq * sizeof *s->table;
 	struct layer_seq *table = malloc(bytes);
+	struct target target;
 	enum ar_status st = table ? AR_OK : ar_nomem(err);
 
 	s->device = *d;
@@ -61,9 +69,11 @@ enum ar_status capture_load(void *self, const struct activations_device *d, stru
 		st = take(s, &s->table, bytes, "the table of captures", err);
 	if (st)
 		goto out;
-	source_seqs(s, s->data, table);
+	act_capture_table(s, s->data, table);
 	CU(cudaMemcpy(s->table, table, bytes, cudaMemcpyHostToDevice));
-	st = source_load(s, put, s->data, err);
+	target.data = s->data;
+	CU(cudaGetDevice(&target.device));
+	st = act_capture_read(s, put, &target, err);
 	if (!st)
 		st = load_trig(s, err);
 out:
@@ -74,7 +84,7 @@ out:
 enum ar_status capture_qkv(const void *self, int i, const struct layer_row *row, int n_row,
 			   const struct qkv *out, struct ar_err *err)
 {
-	const struct source *s = self;
+	const struct act_capture *s = self;
 	const struct activations_device *d = &s->device;
 	int layer = s->layer_of[i];
 	enum ar_status st;

@@ -31,6 +31,8 @@ static enum ar_status open_as(struct attn_engine *e, const struct backend_env *e
 	st = plan_init(&e->plan, env->model->n_layers, env->method, err);
 	if (st)
 		return st;
+	if (env->page_tok)
+		e->plan.page_tok = env->page_tok;
 	e->shape = plan_shape(&e->plan, env->model, env->run_layer[0]);
 	st = e->act->open(&e->act_self, env, &e->shape, err);
 	return st ? st : open_methods(e, env, s, err);

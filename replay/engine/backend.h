@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backends run iterations: "cuda" with real kernels, "cpu" with the references in C, "cost"
- * by formula.  One file each, one row in backends.c. */
+/* Backends run iterations: "cuda" with real kernels, "cpu" with the references in C, "cost" without
+ * kernels, by a formula or measured costs.  One file each, one row in backends.c. */
 #ifndef AR_BACKEND_H
 #define AR_BACKEND_H
 
 #include "base/opt.h"
+#include "kernels/methods/accuracy.h"
 #include "kernels/methods/method.h"
 #include "model/model.h"
 #include "profiler/cupti/prof.h"
@@ -15,8 +16,8 @@
 
 struct costs;
 
-/* What a backend may use; all of it outlives the backend.  model, captures and method are
- * absent (NULL, 0) for one with needs_model == false, and fit each other (replay/engine/prepare.h). */
+/* The input of a backend, which it outlives.  prepare_run() has checked that model, captures and
+ * method fit each other.  They are NULL or 0 for a backend with needs_model == false. */
 struct backend_env {
 	const struct trace *trace;
 	const struct model *model;
@@ -29,6 +30,7 @@ struct backend_env {
 	int n_run_layers;
 	bool tile;			/* --extend=tile */
 	struct method *method;		/* the backend opens it */
+	int page_tok;			/* tokens of a page of the KV cache; 0: as method takes it */
 	int64_t max_batched_tok, max_seqs, max_len;	/* limits of the policy; longest request */
 	int64_t num_blocks, block_tok;	/* the policy's pool; num_blocks 0: backend sizes it */
 	uint64_t seed;
@@ -37,7 +39,7 @@ struct backend_env {
 	struct costs *costs;		/* cost: the table, or NULL */
 };
 
-/* Where a cost comes from; the last three are those of a table of measured costs. */
+/* The source of a cost.  The last three are of a table of measured costs. */
 enum cost_source {
 	COST_TIMED,			/* the backend ran the iteration */
 	COST_FORMULA,
@@ -46,21 +48,17 @@ enum cost_source {
 };
 extern const char *const cost_source_names[];	/* by source */
 
-/* What an iteration took.  cost_ns moves the clock. */
+/* The cost of an iteration.  cost_ns advances the clock. */
 struct iter_cost {
 	int64_t cost_ns;
 	enum cost_source source;
 	int64_t event_ns;		/* CUDA events around the iteration, -1: none */
-	int64_t span_ns, busy_ns;	/* its kernels', first start to last end, union; -1: none */
-	const struct prof_kernel *kernel;	/* in order of start, until the next run */
+	int64_t span_ns, busy_ns;	/* of its kernels: first start to last end, union of their
+					 * times; -1: none */
+	const struct prof_kernel *kernel;	/* in order of start; valid until the next run() */
 	size_t n_kernel;
 	int64_t phase_ns[PHASE_COUNT];	/* sum of kernel times (cpu: wall time) by phase */
 	int32_t phase_kernels[PHASE_COUNT];
-};
-
-/* One sampled (request, chunk, layer) against dense attention: [q_heads]. */
-struct accuracy {
-	double rel_l2, cosine, max_abs, mass_recall;
 };
 
 struct backend {
@@ -68,12 +66,12 @@ struct backend {
 	const struct opt *opts;		/* its own options of 'attnreplay run', may be NULL */
 	size_t opts_size;
 	bool needs_model;		/* and captures and a method */
-	bool uses_gpu;			/* kernels are traced, by a session opened before open() */
+	bool uses_gpu;			/* kernels can be traced: env.prof opens before open() */
 
 	enum ar_status (*open)(void **self, const void *opts, const struct backend_env *env,
 			       struct ar_err *err);
 	/* Blocks of block_tok tokens that fit (cuda: free memory), for --num-gpu-blocks auto.
-	 * NULL: the caller takes enough for the trace. */
+	 * NULL: the caller takes as many as the trace needs. */
 	int64_t (*fit_blocks)(void *self);
 	/* The device, for the record.  NULL where uses_gpu is false. */
 	const struct store_gpu *(*gpu)(void *self);
@@ -81,10 +79,10 @@ struct backend {
 	enum ar_status (*start)(void *self, int64_t num_blocks, struct ar_err *err);
 	enum ar_status (*run)(void *self, const struct batch *b, struct iter_cost *cost,
 			      struct ar_err *err);
-	/* Run entry e in layer run_layer[i], with the method and with dense attention, outside the
-	 * timed region.  It is one of prefill, and batches brought its last token and those before.
-	 * sel: what was selected, to be released even after a failure; NULL: not wanted.  NULL: no
-	 * accuracy. */
+	/* Run prefill entry e in layer run_layer[i], with the method and with dense attention,
+	 * outside the timed region.  run() has already computed all tokens up to its last one.
+	 * acc: [q_heads].  count: [kv_heads].  sel: gets the selection, or NULL; release it even
+	 * after a failure.  compare is NULL for a backend without accuracy. */
 	enum ar_status (*compare)(void *self, const struct batch_entry *e, int i,
 				  struct accuracy *acc, struct selection_count *count,
 				  struct method_selection *sel, struct ar_err *err);

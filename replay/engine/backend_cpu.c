@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Backend "cpu": the references in C.  Attention core only: there are no projections, no MLP
- * and no language-model head, and the clock runs while a method or the decode attention
- * does. */
+ * and no language-model head.  The cost is the wall time of the method and of decode attention. */
 #include "config.h"
 #include "replay/engine/backends_attn.h"
 
@@ -10,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "replay/engine/accuracy.h"
+#include "kernels/methods/accuracy.h"
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/rows.h"
 
@@ -155,7 +154,7 @@ static enum ar_status cpu_start(void *self, int64_t num_blocks, struct ar_err *e
 
 /* ---- iterations ---- */
 
-/* The time since *t is the phase's. */
+/* Add the time since *t to the phase, and set *t to now. */
 static void lap(struct iter_cost *cost, enum phase phase, int64_t *t)
 {
 	int64_t now = now_ns();
@@ -164,14 +163,15 @@ static void lap(struct iter_cost *cost, enum phase phase, int64_t *t)
 	*t = now;
 }
 
-/* Layer i of the batch, with its outputs in out. */
+/* The attention call of executed layer i: from c->q to c->out. */
 static struct attn_call call_of(const struct cpu *c, const struct attn_batch *b, int i)
 {
 	return (struct attn_call){ .b = b, .layer = c->env.run_layer[i], .q = c->q,
 				   .kv = c->kv[i], .state = c->state[i], .out = c->out };
 }
 
-/* The method over the chunks in layer i.  References that copy do it as they attend. */
+/* Run the method on the chunks in executed layer i.  An executor that copies blocks does so in
+ * ref(), in PHASE_ATTEND. */
 static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 			      struct iter_cost *cost, struct ar_err *err)
 {
@@ -196,7 +196,7 @@ static enum ar_status prefill(struct cpu *c, int i, const struct attn_batch *b,
 	return st;
 }
 
-/* Attention of layer i; its times are added to cost. */
+/* Run attention of executed layer i, and add its times to *cost. */
 static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct iter_cost *cost,
 			     struct ar_err *err)
 {
@@ -214,7 +214,7 @@ static enum ar_status attend(struct cpu *c, int i, const struct rows *r, struct 
 	return st;
 }
 
-/* What the selector keeps beside the pages that the rows are in. */
+/* Update the selector's state beside the pages of the rows: select, and drop the selection. */
 static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, struct ar_err *err)
 {
 	struct method_selection x = { 0 };
@@ -225,7 +225,7 @@ static enum ar_status refresh(struct cpu *c, int i, const struct rows *r, struct
 	return st;
 }
 
-/* Q of the rows in layer i; store: K and V go to the cache. */
+/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too. */
 static enum ar_status make_qkv(struct cpu *c, int i, const struct rows *r, bool store,
 			       struct ar_err *err)
 {
@@ -234,8 +234,8 @@ static enum ar_status make_qkv(struct cpu *c, int i, const struct rows *r, bool 
 	return c->engine.act->qkv_ref(c->engine.act_self, i, r->row, r->n_row, &out, err);
 }
 
-/* Bring the rows into the cache, where they are not yet; run attention, or for a fill what it keeps
- * beside the cache.  fill: b is an entry that groups_missing() named. */
+/* Run b: store K and V of its rows, and run attention.  fill: b is one entry from groups_missing();
+ * store K and V unless decodes have, and update the selector's state instead of attention. */
 static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 			      struct iter_cost *cost, struct ar_err *err)
 {
@@ -293,7 +293,7 @@ static enum ar_status cpu_run(void *self, const struct batch *b, struct iter_cos
 	return AR_OK;
 }
 
-/* The method over the rows, with all that it leaves on its way. */
+/* Run the method on the rows.  *x: its selection.  count: its counts, [kv_heads]. */
 static enum ar_status attend_counted(struct cpu *c, int i, const struct rows *r,
 				     struct selection_count *count, struct method_selection *x,
 				     struct ar_err *err)

@@ -2,20 +2,20 @@
 /*
  * Backend "cuda": the real kernels, on one stream of one GPU.
  *
- * An iteration is one copy of the batch's arrays to the device, all launches, and one wait at the
- * end; nothing in between allocates or synchronises.  Its cost is the span of its kernels from the
- * trace or, without one, the time between two events; layers that were sampled out are made up for
- * by scaling everything but the head.
+ * An iteration copies the batch's arrays to the device once, launches all kernels, and waits once
+ * at the end.  Nothing in between allocates or synchronises.  Its cost is the span of its traced
+ * kernels or, without a tracer, the time between two CUDA events.  If only n of N layers are
+ * executed, everything but the head is scaled by N / n.
  *
- * Iterations made of decodes only run from CUDA graphs, padded to a few sizes, and cost what
- * the padded batch costs, as in engines.
+ * An iteration of decodes only runs from a CUDA graph.  As in engines, its batch is padded to one
+ * of a few sizes, and its cost is that of the padded batch.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
 
 #include <assert.h>
 
-#include "replay/engine/accuracy.h"
+#include "kernels/methods/accuracy.h"
 
 enum { HOLD_NS = 20000000 };
 
@@ -26,18 +26,18 @@ static const struct opt cuda_options[] = {
 	  .max = 1,
 	  .help = "share of the GPU's memory that may be used when --num-gpu-blocks is auto" },
 	{ .name = "device", .type = OPT_INT, .off = offsetof(struct cuda_opts, device),
-	  .arg = "N", .def = "0", .min = 0, .max = 1023, .help = "number of the GPU" },
+	  .arg = "N", .def = "0", .min = 0, .max = 1023, .help = "index of the GPU to use" },
 	{ .name = "enforce-eager", .type = OPT_FLAG,
 	  .off = offsetof(struct cuda_opts, enforce_eager),
-	  .help = "launch every kernel by itself; else iterations of decodes only are padded and "
-		  "run from CUDA graphs" },
+	  .help = "run without CUDA graphs; if not given, iterations of decodes only are padded "
+		  "and run from graphs" },
 	{ 0 }
 };
 /* clang-format on */
 
 /* ---- iterations ---- */
 
-/* Rows of the graph that runs b, 0: none does. */
+/* Number of rows of the CUDA graph that runs b; 0: b runs without a graph. */
 static int graph_rows(const struct cuda *c, const struct batch *b)
 {
 	for (size_t i = 0; i < b->n; i++)
@@ -46,8 +46,8 @@ static int graph_rows(const struct cuda *c, const struct batch *b)
 	return c->opts.enforce_eager ? 0 : rows_padded((int)b->n, c->graphs.max_row);
 }
 
-/* The rows of b on the host and, once the stream gets there, on the device; padded to pad of
- * them, or 0. */
+/* Build the rows of b on the host and enqueue their copy to the device.  m: the method that gets
+ * tiles.  pad: number of rows to pad decodes to; 0: no padding. */
 static enum ar_status stage(struct cuda *c, const struct batch *b, const struct method *m, int pad,
 			    struct row_set *host, struct row_set *dev, struct ar_err *err)
 {
@@ -64,7 +64,7 @@ out:
 	return st;
 }
 
-/* Q of the rows in layer i; store: K and V go to the cache. */
+/* Make Q and K of the rows in executed layer i.  store: write K and V to the cache too. */
 static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool store,
 			       struct ar_err *err)
 {
@@ -73,7 +73,7 @@ static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool
 	return c->engine.act->qkv(c->engine.act_self, i, r->row, r->n_row, &out, err);
 }
 
-/* Layer i of the batch, with its outputs in out. */
+/* The attention call of executed layer i: from c->q to c->out. */
 static struct attn_call call_of(const struct cuda *c, const struct attn_batch *b, int i)
 {
 	return (struct attn_call){ .b = b, .layer = c->env.run_layer[i], .q = c->q,
@@ -100,7 +100,8 @@ static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct
 	return decode_enqueue(&call, 0, NULL, err);
 }
 
-/* All layers and the head, with an event before, between and after.  flags: of the events. */
+/* Enqueue all executed layers and the head.  Events: begin, layers, head, end.  flags: for
+ * cudaEventRecordWithFlags(). */
 static enum ar_status enqueue(struct cuda *c, const struct row_set *set, unsigned flags,
 			      struct ar_err *err)
 {
@@ -132,8 +133,8 @@ out:
 	return st;
 }
 
-/* Bring the missing rows into the cache, outside of any timed region.  A selector that keeps
- * state beside the pages has to see them as well, also those that decodes brought. */
+/* Bring the tokens of entry e into the cache, outside of any timed region.  A selector with state
+ * beside the pages must process them too, even if decodes have already stored their K and V. */
 static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct ar_err *err)
 {
 	struct batch_entry one = *e;
@@ -183,7 +184,7 @@ struct pass {
 	const struct row_set *set;
 };
 
-/* Inside of a graph the events are nodes of it. */
+/* cudaEventRecordExternal makes the events nodes of the graph: each launch records them. */
 static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
 {
 	const struct pass *p = ctx;
@@ -193,9 +194,9 @@ static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
 	return st;
 }
 
-/* Capture the graph that runs the rows, and run it, outside of any timed region.  It changes nothing
- * that the iteration will not write again.  The pass before makes libraries load their code,
- * which a capture must not. */
+/* Capture the CUDA graph of this number of rows and run it once, outside of any timed region.
+ * The pass before it makes libraries load their code, which a capture must not.  Both write only
+ * what the iteration writes again. */
 static enum ar_status make_graph(struct cuda *c, const struct row_set *set, struct ar_err *err)
 {
 	struct pass pass = { c, set };
@@ -214,7 +215,7 @@ static enum ar_status make_graph(struct cuda *c, const struct row_set *set, stru
 	return st;
 }
 
-/* Forget kernels that belong to no iteration. */
+/* Drop traced kernels that belong to no iteration. */
 static enum ar_status discard(struct cuda *c, struct ar_err *err)
 {
 	const struct prof_kernel *kernel;
@@ -250,8 +251,8 @@ out:
 	return st;
 }
 
-/* The GPU waits until the host has enqueued the iteration: how long the host takes, and the tracer
- * on it, is not the GPU's time.  Not for ever: the queue of launches is finite. */
+/* Make the GPU wait until the host has enqueued the iteration.  So the time of the host and its
+ * tracer is not measured.  The wait ends after HOLD_NS, as the launch queue is finite. */
 static enum ar_status hold(struct cuda *c, struct ar_err *err)
 {
 	*c->go = 0;
@@ -259,7 +260,7 @@ static enum ar_status hold(struct cuda *c, struct ar_err *err)
 	return layer_hold(c->go, HOLD_NS, c->stream, err);
 }
 
-/* Kernels before the first phase are not the iteration's. */
+/* Get the traced kernels.  Those before the first phase, as hold()'s, are not the iteration's. */
 static enum ar_status collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -273,8 +274,8 @@ static enum ar_status collect(struct cuda *c, struct iter_cost *cost, struct ar_
 	return st;
 }
 
-/* Kernels come in the order of their starts.  What lies between the last end of the layers and
- * the end of all is the head's. */
+/* Compute the cost from kernels in order of start.  The head's time is from the end of the last
+ * layer kernel to the end of all kernels. */
 static void kernel_cost(const struct cuda *c, struct iter_cost *cost)
 {
 	int64_t first = cost->kernel[0].start_ns, layers = first, end = first;
@@ -296,7 +297,7 @@ static void kernel_cost(const struct cuda *c, struct iter_cost *cost)
 	cost->cost_ns = scaled(c, layers - first, end - layers);
 }
 
-/* Run what was staged.  *late: the GPU did not wait for all of it. */
+/* Run the staged rows.  *late: hold() ended before all of them were enqueued. */
 static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int pad, bool *late,
 				 struct ar_err *err)
 {
@@ -319,9 +320,9 @@ out:
 	return st;
 }
 
-/* Where a library loads code for a shape that it sees first, the GPU stands still in the middle of
- * the iteration, which is no cost of the batch: run it again, as it writes what it wrote.  A host
- * that is late for the second time always will be. */
+/* Run the staged rows; if the host was late, run them again.  A library that loads code for a new
+ * shape stalls the GPU, which is no cost of the batch.  Both runs write the same.  If the host is
+ * late again, slow_host is set, and later iterations are not repeated. */
 static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int pad,
 				  struct ar_err *err)
 {
@@ -370,8 +371,7 @@ static int64_t lesser(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-/* A chunk, a chunk on top of it and a decode row of the first request, so that every kernel
- * has been launched before the first iteration. */
+/* Launch every kernel before the first iteration: run two chunks and a decode of request 0. */
 static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 {
 	int64_t most = lesser(c->env.max_len,
@@ -404,25 +404,16 @@ static enum ar_status cuda_start(void *self, int64_t num_blocks, struct ar_err *
 
 /* ---- accuracy ---- */
 
-/* Attention of the staged rows under m; output and log sums go to the host. */
+/* Run method m on the staged rows in executed layer i.  out and lse are on the device. */
 static enum ar_status run_one(struct cuda *c, int i, const struct method *m, const struct rows *r,
 			      bf16_t *out, float *lse, struct ar_err *err)
 {
-	size_t n = (size_t)r->n_row * (size_t)c->engine.shape.q_heads;
-	size_t bytes = n * (size_t)c->engine.shape.head_dim * sizeof *out;
 	struct attn_call call = call_of(c, &r->prefill, i);
-	enum ar_status st;
 
 	call.state = m->dense ? NULL : call.state;
-	call.lse = c->lse;
-	st = method_enqueue(m, &call, prof_phase, c->env.prof, err);
-	if (st)
-		return st;
-	CU(cudaMemcpyAsync(out, c->out, bytes, cudaMemcpyDeviceToHost, c->stream));
-	CU(cudaMemcpyAsync(lse, c->lse, n * sizeof *lse, cudaMemcpyDeviceToHost, c->stream));
-	CU(cudaStreamSynchronize(c->stream));
-out:
-	return st;
+	call.out = out;
+	call.lse = lse;
+	return method_enqueue(m, &call, prof_phase, c->env.prof, err);
 }
 
 static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i,
@@ -443,7 +434,7 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	if (!st)
 		st = make_qkv(c, i, r, false, err);
 	if (!st)
-		st = run_one(c, i, m, r, c->host.out, c->host.lse, err);
+		st = run_one(c, i, m, r, c->out, c->lse, err);
 	if (!st)
 		st = method_count_device(m, &on_host->prefill, c->work, count, err);
 	if (!st && sel)
@@ -451,10 +442,11 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	if (!st)
 		st = stage(c, &b, c->dense, 0, &host, &dev, err);
 	if (!st)
-		st = run_one(c, i, c->dense, r, c->host.dense, c->host.lse_dense, err);
+		st = run_one(c, i, c->dense, r, c->compared.out, c->compared.lse, err);
 	if (!st)
-		st = accuracy_measure(&c->engine.shape, on_host->n_row, c->host.out, c->host.dense,
-				      c->host.lse, c->host.lse_dense, acc, err);
+		st = accuracy_measure_device(&c->engine.shape, on_host->n_row, c->out,
+					     c->compared.out, c->lse, c->compared.lse,
+					     c->compared.work, c->stream, acc, err);
 	return st;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backend "cuda" as its parts know it. */
+/* The state of backend "cuda", shared by its source files. */
 #ifndef AR_BACKEND_CUDA_H
 #define AR_BACKEND_CUDA_H
 
@@ -23,34 +23,35 @@ struct cuda {
 	struct cuda_opts opts;
 	struct attn_engine engine;
 	struct store_gpu gpu;
-	cudaStream_t stream;		/* in order with plain copies */
+	cudaStream_t stream;		/* a blocking stream: in order with cudaMemcpy() */
 	cudaEvent_t begin, head, end;
 	struct method *dense;
 	struct decoder *decoder;	/* NULL: attention only */
 
 	void *alloc[CUDA_ALLOCS];		/* device memory, freed at close */
 	int n_alloc;
-	bf16_t *q, *k, *out;		/* of the rows of an iteration */
-	float *lse;
-	void *work;			/* of the method or of decode, one after the other */
+	bf16_t *q, *k, *out;		/* [rows of an iteration][heads][head_dim] */
+	float *lse;			/* [rows][q_heads] */
+	void *work;			/* workspace of the method, then of decode */
 
 	struct kv_cache *kv;		/* [n_run_layers] */
 	void **state;			/* [n_run_layers], or all NULL */
-	struct rows_env rows;		/* its memory is pinned */
-	void *rows_dev;
+	struct rows_env rows;		/* rows.mem is pinned host memory */
+	void *rows_dev;			/* the copy of rows.mem on the device */
 	struct graphs graphs;
 
-	struct host_out {		/* of compare() */
-		bf16_t *out, *dense;
-		float *lse, *lse_dense;
-	} host;
+	struct dense_out {		/* of compare(), on the device */
+		bf16_t *out;
+		float *lse;
+		void *work;		/* of accuracy_measure_device() */
+	} compared;
 	volatile int *go;		/* pinned; releases the GPU, see hold() */
-	bool stale;			/* there may be traced kernels of no iteration */
-	bool slow_host;			/* it enqueues for longer than the GPU waits */
+	bool stale;			/* the tracer may hold kernels of no iteration */
+	bool slow_host;			/* the host enqueues for longer than hold() waits */
 };
 
-/* backend_cuda_memory.c: functions of struct backend, and all memory that a pool of num_blocks
- * takes. */
+/* In backend_cuda_memory.c.  The first three are functions of struct backend.  cuda_take_pool()
+ * allocates all memory whose size depends on num_blocks. */
 enum ar_status cuda_open(void **self, const void *opts, const struct backend_env *env,
 			 struct ar_err *err);
 void cuda_close(void *self);

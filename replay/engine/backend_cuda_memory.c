@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What backend "cuda" holds: the device, its memory, and how much of it the KV cache may have.
+ * Backend "cuda": opens the device, allocates its memory and sizes the KV cache.
  *
- * All memory is allocated once: weights, activations and captures when the backend opens, the
- * KV cache, and workspaces, which may grow with it, when it starts.
+ * All memory is allocated once.  open() allocates weights, activations and captures.  start()
+ * allocates the KV cache and the workspaces, as their size may depend on the cache's.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/workspace.h"
+#include "kernels/support.h"
 
 static enum ar_status take(void *ctx, void *to, size_t bytes, const char *what,
 			   struct ar_err *err)
@@ -60,10 +61,6 @@ void cuda_close(void *self)
 		cudaStreamDestroy(c->stream);
 	free(c->kv);
 	free(c->state);
-	free(c->host.out);
-	free(c->host.dense);
-	free(c->host.lse);
-	free(c->host.lse_dense);
 	attn_engine_release(&c->engine);
 	method_free(c->dense);
 	free(c);
@@ -106,8 +103,8 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 	describe(&prop, &c->gpu);
 	if (prop.major < 8)
 		return ar_fail(err, AR_NODEV,
-			       "GPU %lld is a %s of compute capability %d.%d, 8.0 is the "
-			       "least; change --device",
+			       "GPU %lld, %s, has compute capability %d.%d, but 8.0 or later "
+			       "is needed; change --device",
 			       (long long)c->opts.device, c->gpu.name, prop.major, prop.minor);
 	st = layer_supported(err);
 	if (st)
@@ -166,6 +163,14 @@ static enum ar_status open_decoder(struct cuda *c, struct ar_err *err)
 	return env->attention_only ? AR_OK : decoder_open(&c->decoder, &d, err);
 }
 
+/* What runs beside the method: decodes, and dense attention to compare with. */
+static enum ar_status check_kernels(const struct cuda *c, const struct gpu *gpu, struct ar_err *err)
+{
+	enum ar_status st = support_check("decode", &c->engine.shape, gpu->cc, err);
+
+	return st ? st : method_supported(c->dense, &c->engine.shape, gpu->cc, err);
+}
+
 enum ar_status cuda_open(void **self, const void *opts, const struct backend_env *env,
 			 struct ar_err *err)
 {
@@ -192,6 +197,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->rows.tail = method_tail(attn_engine_method(&c->engine, 0));
 	rows_limits(env, c->engine.shape.page_tok, &c->rows.prefill, &c->rows.decode);
 	st = gpu_current(&gpu, err);
+	if (!st)
+		st = check_kernels(c, gpu, err);
 	if (st)
 		goto out;
 	c->rows.prefill.n_sm = executor_n_sm(gpu);
@@ -218,7 +225,7 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-/* Bytes of work over a cache of n_page pages. */
+/* Bytes of the workspace for a cache of n_page pages. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
 	const struct attn_shape *s = &c->engine.shape;
@@ -234,10 +241,11 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
 	return n;
 }
 
-/* The smaller of what is left on this GPU for the layers that are executed, and of what a
- * server would have that holds the weights and the cache of all layers and no captures.  Pages
- * have one size: there is one group.  Work is the larger of things that are linear in the pages:
- * the chord is never too small. */
+/* The smaller of two sizes.  here: what this GPU has left for the executed layers.  server: what
+ * a GPU has left that holds the weights and the cache of all layers, and no captures.
+ *
+ * Pages have one size, as there is one group.  Workspace bytes are a maximum of functions linear
+ * in the pages, so the chord between the two ends is never too small. */
 int64_t cuda_fit_blocks(void *self)
 {
 	struct cuda *c = self;
@@ -263,7 +271,7 @@ int64_t cuda_fit_blocks(void *self)
 	return pages > 0 ? pages * page_tok / c->env.block_tok : 0;
 }
 
-/* Bytes of K, and of V, in a layer of the group: its pages and the scratch page. */
+/* Bytes of K in one layer of the group, as many as of V: its pages and the scratch page. */
 static size_t kv_bytes(const struct cache_group *g)
 {
 	return (size_t)(g->n_page + 1) * g->kv_bytes;
@@ -306,8 +314,6 @@ out:
 static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 {
 	int64_t n_page = c->rows.group->n_page;
-	size_t row = (size_t)c->rows.prefill.max_row, heads = (size_t)c->engine.shape.q_heads;
-	size_t dim = (size_t)c->engine.shape.head_dim;
 	enum ar_status st;
 
 	c->rows.scratch = (int32_t)n_page;
@@ -317,13 +323,26 @@ static enum ar_status take_rows(struct cuda *c, struct ar_err *err)
 	if (st)
 		return st;
 	CU(cudaMallocHost(&c->rows.mem, c->rows.bytes));
-	c->host.out = calloc(row * heads, dim * sizeof(bf16_t));
-	c->host.dense = calloc(row * heads, dim * sizeof(bf16_t));
-	c->host.lse = calloc(row * heads, sizeof(float));
-	c->host.lse_dense = calloc(row * heads, sizeof(float));
-	if (!c->host.out || !c->host.dense || !c->host.lse || !c->host.lse_dense)
-		st = ar_nomem(err);
 out:
+	return st;
+}
+
+/* Dense attention of the prefill rows, for compare(). */
+static enum ar_status take_compared(struct cuda *c, struct ar_err *err)
+{
+	const struct attn_shape *s = &c->engine.shape;
+	int max_row = c->rows.prefill.max_row;
+	size_t n = (size_t)max_row * (size_t)s->q_heads;
+	enum ar_status st = take(c, &c->compared.out,
+				 n * (size_t)s->head_dim * sizeof *c->compared.out,
+				 "the dense outputs", err);
+
+	if (!st)
+		st = take(c, &c->compared.lse, n * sizeof *c->compared.lse, "the dense log sums",
+			  err);
+	if (!st)
+		st = take(c, &c->compared.work, accuracy_work_bytes(s, max_row),
+			  "the distances of outputs", err);
 	return st;
 }
 
@@ -334,6 +353,8 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 
 	if (!st)
 		st = take_rows(c, err);
+	if (!st)
+		st = take_compared(c, err);
 	if (!st)
 		st = take(c, &c->work, work_bytes(c, c->rows.group->n_page),
 			  "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);

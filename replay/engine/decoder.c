@@ -26,29 +26,29 @@ struct decoder {
 	int n_row, vocab;
 	struct weights *layer;
 	bf16_t *norm, *head;
-	bf16_t *x0, *x;		/* hidden states to begin with; the residual stream */
+	bf16_t *x0, *x;		/* initial hidden states; the residual stream */
 	bf16_t *y;		/* after a norm */
 	bf16_t *wide;		/* products of QKV and gate/up, router, logits */
-	bf16_t *act;		/* activated; rows that go to the head */
-	bf16_t *dealt;		/* rows as the experts get them */
-	bf16_t *add;		/* what the next norm adds to x */
-	int n_add;		/* [n_add][n_row][hidden] */
+	bf16_t *act;		/* output of the activation; input rows of the head */
+	bf16_t *expert_in;	/* the rows of each expert, one expert after another */
+	bf16_t *add;		/* [n_add][n_row][hidden] the next norm adds their mean to x */
+	int n_add;
 	int32_t *token;		/* [max_emit] sampled */
-	int32_t *zero;		/* [max_emit] row 0, for the warm-up */
+	int32_t *zero;		/* [max_emit] zeros: emit of the warm-up */
 	void *mem;
 };
 
 /* ---- sizes ---- */
 
-/* Experts that run for n rows, and rows of each.  A dense MLP is one expert. */
-struct deal {
+/* Experts that run, and rows of each.  A dense MLP is one expert. */
+struct expert_load {
 	int experts, rows;
 };
 
-static struct deal deal(const struct layer_spec *l, int n_row)
+static struct expert_load expert_load(const struct layer_spec *l, int n_row)
 {
 	int64_t n = (int64_t)n_row * l->experts_per_tok;
-	struct deal d = { 1, n_row };
+	struct expert_load d = { 1, n_row };
 
 	if (l->n_experts) {
 		d.experts = n < l->n_experts ? (int)n : l->n_experts;
@@ -116,21 +116,22 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-/* Elements of the buffers that every layer uses, for so many rows. */
+/* Elements of the buffers that all layers share. */
 struct buffers {
-	size_t wide, act, dealt, add;
+	size_t wide, act, expert_in, add;
 };
 
 static void fit_layer(struct buffers *b, const struct layer_spec *l, size_t hidden, size_t row)
 {
 	size_t f = (size_t)l->ffn, n_experts = (size_t)l->n_experts;
-	/* Dealing rounds up: less than one row more per expert. */
-	size_t dealt = n_experts ? row * (size_t)l->experts_per_tok + experts(l) : row;
+	/* expert_load() rounds up: less than one row more per expert. */
+	size_t n_expert_row = n_experts ? row * (size_t)l->experts_per_tok + experts(l) : row;
 
-	b->wide = larger(b->wide, larger(row * larger(qkv_width(l), n_experts), dealt * 2 * f));
-	b->act = larger(b->act, dealt * f);
-	b->dealt = larger(b->dealt, n_experts ? dealt * hidden : 0);
-	b->add = larger(b->add, larger(dealt, row) * hidden);
+	b->wide = larger(b->wide, larger(row * larger(qkv_width(l), n_experts),
+					 n_expert_row * 2 * f));
+	b->act = larger(b->act, n_expert_row * f);
+	b->expert_in = larger(b->expert_in, n_experts ? n_expert_row * hidden : 0);
+	b->add = larger(b->add, larger(n_expert_row, row) * hidden);
 }
 
 static void carve_all(struct decoder *d, struct workspace *c)
@@ -150,7 +151,7 @@ static void carve_all(struct decoder *d, struct workspace *c)
 	d->y = carve(c, row * h);
 	d->wide = carve(c, b.wide);
 	d->act = carve(c, b.act);
-	d->dealt = carve(c, b.dealt);
+	d->expert_in = carve(c, b.expert_in);
 	d->add = carve(c, b.add);
 	d->token = (int32_t *)carve(c, emit * 2);
 	d->zero = (int32_t *)carve(c, emit * 2);
@@ -216,7 +217,7 @@ out:
 	return st;
 }
 
-/* The last product joins the residual stream, which is normalised into y. */
+/* Add the last product to the residual stream x, and normalise x into y. */
 static enum ar_status norm(struct decoder *d, const bf16_t *w, struct ar_err *err)
 {
 	const struct layer_norm_args a = { d->x, d->add, d->n_add, w, d->y, d->n_row,
@@ -244,9 +245,9 @@ enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err
 			w->qkv, d->wide, err);
 }
 
-/* The rows as the experts get them; *in is what gate/up reads. */
+/* Run the router and gather the rows of each expert.  *in: input of the gate/up product. */
 static enum ar_status route(struct decoder *d, const struct weights *w, int layer,
-			    const struct deal *e, const bf16_t **in, struct ar_err *err)
+			    const struct expert_load *e, const bf16_t **in, struct ar_err *err)
 {
 	int h = d->env.model->hidden, n_experts = w->spec->n_experts;
 	enum ar_status st;
@@ -259,16 +260,16 @@ static enum ar_status route(struct decoder *d, const struct weights *w, int laye
 	if (st)
 		return st;
 	phase(d, layer, PHASE_NORM);
-	*in = d->dealt;
-	return layer_gather(d->y, d->n_row, NULL, e->experts * e->rows, h, d->dealt, d->env.stream,
-			    err);
+	*in = d->expert_in;
+	return layer_gather(d->y, d->n_row, NULL, e->experts * e->rows, h, d->expert_in,
+			    d->env.stream, err);
 }
 
 static enum ar_status mlp(struct decoder *d, const struct weights *w, int layer,
 			  struct ar_err *err)
 {
 	const struct layer_spec *l = w->spec;
-	const struct deal e = deal(l, d->n_row);
+	const struct expert_load e = expert_load(l, d->n_row);
 	int h = d->env.model->hidden;
 	const bf16_t *in;
 	enum ar_status st = route(d, w, layer, &e, &in, err);
@@ -326,8 +327,8 @@ enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, 
 
 /* ---- opening ---- */
 
-/* n rows through the first n_layers layers and the head.  The product of QKV stands in for
- * the attention output. */
+/* Run n rows through the first n_layers layers and the head.  The QKV product is used as the
+ * attention output. */
 static enum ar_status pass(struct decoder *d, int n, int n_layers, struct ar_err *err)
 {
 	enum ar_status st = decoder_begin(d, n, err);
@@ -340,9 +341,9 @@ static enum ar_status pass(struct decoder *d, int n, int n_layers, struct ar_err
 	return st ? st : decoder_head(d, d->zero, n < d->env.max_emit ? n : d->env.max_emit, err);
 }
 
-/* Every product at 1, 2, 3, 4, 6, 8, 12 ... rows up to the most there can be: libraries load
- * code on first use, which must not fall into a timed region.  The layers are
- * alike (prepare_run), so the first one stands for all. */
+/* Run every product with 1, 2, 3, 4, 6, 8, 12 ... max_row rows.  Libraries load code on first
+ * use, which must not happen in a timed region.  The layers are alike (prepare_run()), so the
+ * first one is enough. */
 static enum ar_status warm_up(struct decoder *d, struct ar_err *err)
 {
 	int max = d->env.max_row;
@@ -356,7 +357,7 @@ static enum ar_status warm_up(struct decoder *d, struct ar_err *err)
 	return st ? st : pass(d, max, 1, err);
 }
 
-/* The hidden states of a few rows must survive all layers. */
+/* Check that the hidden states of a few rows are finite after all layers. */
 static enum ar_status check_finite(struct decoder *d, struct ar_err *err)
 {
 	int n = d->env.max_row < 16 ? d->env.max_row : 16;
@@ -394,7 +395,7 @@ static enum ar_status check_layer(const struct model *m, const struct layer_spec
 	return AR_OK;
 }
 
-/* The layers that are executed. */
+/* Set and check the executed layers. */
 static enum ar_status open_layers(struct decoder *d, struct ar_err *err)
 {
 	const struct model *m = d->env.model;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Executable CUDA graphs of iterations made of decodes only, one for each padded number of
- * rows, captured when the number first comes up. */
+/* Executable CUDA graphs of iterations of decodes only, one for each padded number of rows.  A
+ * graph is captured when its number of rows is first used. */
 #ifndef AR_GRAPHS_H
 #define AR_GRAPHS_H
 
@@ -16,13 +16,13 @@ struct graphs {
 enum ar_status graphs_init(struct graphs *g, int max_row, struct ar_err *err);
 void graphs_release(struct graphs *g);
 
-/* Only enqueues, on the stream of the capture. */
+/* Enqueue an iteration on the stream that is captured; do nothing else. */
 typedef enum ar_status graphs_enqueue(void *ctx, struct ar_err *err);
-/* Make the graph of n_row rows of what enqueue enqueues; nothing runs.  The stream is as it was,
- * also after a failure. */
+/* Capture the graph of n_row rows from what enqueue() enqueues; nothing runs.  stream leaves
+ * capture mode even after a failure. */
 enum ar_status graphs_capture(struct graphs *g, int n_row, graphs_enqueue *enqueue, void *ctx,
 			      cudaStream_t stream, struct ar_err *err);
-/* The graph of n_row rows was captured. */
+/* Enqueue the graph of n_row rows, which has been captured. */
 enum ar_status graphs_launch(const struct graphs *g, int n_row, cudaStream_t stream,
 			     struct ar_err *err);
 

@@ -19,8 +19,7 @@ static bool same_group(const struct cache_group *a, const struct cache_group *b)
 	const struct attn_shape *s = &a->shape, *t = &b->shape;
 
 	return a->mixer == b->mixer && s->q_heads == t->q_heads && s->kv_heads == t->kv_heads &&
-	       s->head_dim == t->head_dim && s->page_tok == t->page_tok &&
-	       a->state_bytes == b->state_bytes;
+	       s->head_dim == t->head_dim && a->state_bytes == b->state_bytes;
 }
 
 enum ar_status groups_init(struct cache_groups *g, const struct model *m,

@@ -9,7 +9,7 @@ const char *const latency_names[] = {
 	[LATENCY_E2E] = "E2E", [LATENCY_QUEUE] = "queue",
 };
 
-/* Join equal runs; where that does not make ample room, take more. */
+/* Join equal runs.  If more than a quarter of the memory is still used, double it. */
 static enum ar_status make_room(struct series *s, struct ar_err *err)
 {
 	size_t cap = s->cap ? 2 * s->cap : 256;

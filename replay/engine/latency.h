@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latency in memory: what a run prints without a database.
+/* Latencies of a run, kept in memory.
  *
  *   ttft   first token - arrival
  *   tpot   (last token - first token) / (outputs - 1), of requests with two outputs or more
@@ -15,18 +15,18 @@
 
 #include "base/status.h"
 
-/* A multiset of numbers, as runs of equal ones: the gaps of one iteration's tokens are nearly
- * always the same, and so are those of many iterations.  Millions of them take little room. */
+/* A multiset of numbers, stored as runs of equal ones.  Token gaps are nearly always equal within
+ * an iteration and in many iterations, so millions of them take little memory. */
 struct series {
 	struct series_run { double x; uint64_t n; } *run;
 	size_t n_run, cap;
-	uint64_t n;
+	uint64_t n;			/* numbers in all */
 };
 
 enum ar_status series_add(struct series *s, double x, struct ar_err *err);
 void series_release(struct series *s);
 void series_sort(struct series *s);	/* by value, equal runs joined */
-/* Of a sorted series that is not empty; the rule of base/stats.h. */
+/* Of a sorted series that is not empty.  p: 0 to 100, interpolated as by stats_percentile(). */
 double series_percentile(const struct series *s, double p);
 double series_mean(const struct series *s);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An observer is told of every iteration, request and sample of a replay, when it happens. */
+/* Callbacks of a replay: a call for every iteration, request and accuracy sample. */
 #ifndef AR_OBSERVER_H
 #define AR_OBSERVER_H
 
@@ -8,16 +8,16 @@
 
 struct replay_result;
 
-/* An iteration that has run; its tokens are not counted as known yet. */
+/* An iteration that has run.  sched_emit() has not counted its tokens yet. */
 struct observed_iteration {
 	int64_t no;			/* from 0 */
 	int64_t start_ns, end_ns;	/* virtual time */
-	int64_t host_ns;		/* by which host time delayed it */
+	int64_t host_ns;		/* delay by host time, after start_ns */
 	const struct sched *sched;	/* the batch, the queues and the pool */
-	const struct iter_cost *cost;	/* times of -1 where the batch is empty */
+	const struct iter_cost *cost;	/* empty batch: event_ns, span_ns and busy_ns are -1 */
 };
 
-/* A request that ended, was rejected, or had not ended when the run did. */
+/* A request that finished, was rejected, or was unfinished at the end of the run. */
 struct observed_request {
 	uint32_t id;			/* index into the trace */
 	uint32_t prompt_tok;
@@ -27,7 +27,7 @@ struct observed_request {
 	const char *reason;		/* of a rejection, or NULL */
 };
 
-/* A layer of an entry of the batch, compared with dense attention. */
+/* One layer of one batch entry, compared with dense attention. */
 struct observed_sample {
 	int64_t iter_no;
 	const struct batch_entry *entry;
@@ -36,7 +36,7 @@ struct observed_sample {
 	const struct selection_count *count;	/* [kv_heads] */
 };
 
-/* What is passed is borrowed for the call.  An error ends the run. */
+/* Arguments are borrowed for the call.  An error of a callback ends the run. */
 struct observer {
 	void *self;
 	enum ar_status (*iteration)(void *self, const struct observed_iteration *it,
@@ -44,7 +44,7 @@ struct observer {
 	enum ar_status (*request)(void *self, const struct observed_request *r,
 				  struct ar_err *err);
 	enum ar_status (*sample)(void *self, const struct observed_sample *s, struct ar_err *err);
-	/* The run is over, after an error as well; res is complete. */
+	/* Called at the end of the run, also after an error.  res is complete. */
 	enum ar_status (*end)(void *self, const struct replay_result *res, struct ar_err *err);
 };
 

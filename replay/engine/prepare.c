@@ -33,12 +33,14 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 			       a->name, b->name);
 	if (!same_rope(&a->rope, &b->rope))
 		return ar_fail(err, AR_DATA,
-			       "%s: not the rotary embedding of %s; replay them apart", b->name,
-			       a->name);
+			       "%s and %s have different rotary embeddings; replay them in "
+			       "separate runs",
+			       b->name, a->name);
 	return AR_OK;
 }
 
-/* Buffers and batches have one shape for all layers, and sampled layers stand for the others. */
+/* Layers must be alike: buffers and batches have one shape, and executed layers represent the
+ * others. */
 static enum ar_status check_layers(const struct model *m, struct ar_err *err)
 {
 	int odd = model_odd_layer(m);
@@ -72,7 +74,7 @@ enum ar_status prepare_check_model(const struct capture_info *c, const struct mo
 		       l->kv_heads, l->head_dim, m->tp > 1 ? " on each rank" : "");
 }
 
-/* The list as indices into the capture's layers; list[] has room for max. */
+/* Parse list s, as "0,4,8-11", to indices into the capture's layers.  list: [max]. */
 static enum ar_status parse_layers(const char *s, const struct capture_info *c, int *list, int max,
 				   int *len, struct ar_err *err)
 {
@@ -155,7 +157,7 @@ static uint64_t request_key(const struct trace *t, size_t i)
 	return r->n_block ? rng_mix(t->block[r->block]) : rng_mix(~(uint64_t)i);
 }
 
-/* The capture that ranks first for request i among those with n_tok tokens; -1: none. */
+/* The capture that ranks first for request i among those of at least n_tok tokens; -1: none. */
 static int pick_capture(const struct prepare_in *in, size_t i, int64_t n_tok)
 {
 	uint64_t key = in->seed ^ request_key(in->trace, i), best = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is settled before a backend opens: which capture each request replays, which captured
- * layer stands for which layer of the model, and which layers are executed. */
+/* Choices made before a backend opens: the capture that each request replays, the captured layer
+ * that each layer of the model reads, and the layers that are executed. */
 #ifndef AR_PREPARE_H
 #define AR_PREPARE_H
 
@@ -11,7 +11,7 @@
 struct prepare_in {
 	const struct trace *trace;
 	const struct sched_limits *limits;
-	const struct model *model;		/* of one rank, if split */
+	const struct model *model;		/* one rank of it, if split by --tp */
 	int whole_q_heads, whole_kv_heads;	/* of the model before the split */
 	const struct capture_info *const *info;	/* of n_capture captures */
 	size_t n_capture;
@@ -29,11 +29,12 @@ struct prepared {
 };
 
 /*
- * Requests with the same first prefix block, or without one the same number, rank the captures
- * in the same seeded order and take the first that is long enough.
+ * Each request ranks the captures in a random order and takes the first that is long enough.  The
+ * order depends on the seed and on the request's first prefix block or, if it has none, on its
+ * number.
  *
- * Model layer i of n uses LIST[floor(i * len / n)].  The K executed layers lie in the
- * middles of K equal parts of the model.
+ * Model layer i of n reads LIST[floor(i * len / n)], len being the length of LIST.  The K executed
+ * layers are the middles of K equal parts of the model.
  *
  * AR_USAGE: a model whose layers differ; captures that differ in shape or layers, or do not fit the
  * model (their heads must be the model's, or the whole model's before the split); a list that
@@ -42,8 +43,8 @@ struct prepared {
  * AR_DATA: captures that differ in their rotary embedding.
  */
 enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, struct ar_err *err);
-/* Are the layers of m alike, and do the heads of c fit theirs, or the whole model's before the
- * split?  AR_USAGE. */
+/* AR_USAGE: the layers of m differ, or the heads of c are neither those of m nor those of the
+ * model before the split. */
 enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,
 				   int whole_q_heads, int whole_kv_heads, struct ar_err *err);
 void prepared_release(struct prepared *p);

@@ -6,12 +6,12 @@
 #include "replay/engine/observer.h"
 
 struct recorder {
-	struct store *store;		/* with a run begun */
+	struct store *store;		/* after store_run_begin() */
 	bool entries;			/* store what each request ran in each iteration */
 	bool phases;			/* the backend measures phases: store their times */
 	int64_t kernels;		/* store the kernels of every Nth iteration, 0: none */
 
-	/* Its own, 0 to begin with. */
+	/* Internal; the caller sets them to 0. */
 	struct store_entry *row;
 	size_t cap;
 };

@@ -20,14 +20,14 @@ struct loop {
 	struct times *t;		/* [trace->n] */
 	bool *settled;			/* [trace->n] rejected or finished */
 	struct arrivals *arrivals;
-	int64_t now;			/* of the next plan */
-	int64_t end;			/* of the last iteration; after now while it still runs */
-	int n_empty;			/* plans since the last arrival, all did nothing */
+	int64_t now;			/* when the next plan is made */
+	int64_t end;			/* of the last iteration; > now while it still runs */
+	int n_empty;			/* empty plans in a row; 0 after an arrival */
 	struct accuracy *acc;		/* [q_heads] */
 	struct selection_count *count;	/* [kv_heads] */
 };
 
-/* ---- what the observer is told ---- */
+/* ---- calls of the observer ---- */
 
 static enum ar_status notify_iteration(const struct loop *l, int64_t start, int64_t host,
 				       const struct iter_cost *c, struct ar_err *err)
@@ -101,8 +101,8 @@ static int64_t later(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* Requests that have arrived join the queue.  With nothing to run, or no way to run it, the clock
- * jumps to the next one.  False at the end: nothing is left to do. */
+/* Queue the requests that have arrived.  With nothing to run, or after two empty plans, the clock
+ * jumps to the next arrival.  False: no request is left. */
 static bool arrive(struct loop *l)
 {
 	bool idle = l->n_empty > 1 || !(l->s->n_waiting || l->s->n_running);
@@ -171,8 +171,8 @@ static void sum_sample(struct loop *l)
 	r->n_samples++;
 }
 
-/* The draw depends on (seed, request, chunk, layer) only, so that every method of a trace is
- * compared at the same places as long as the chunks are the same. */
+/* Is layer of entry e a sample?  The draw depends on (seed, request, chunk, layer) only: methods
+ * are compared at the same places of a trace if their chunks are the same. */
 static bool drawn(const struct replay *cfg, const struct batch_entry *e, int layer)
 {
 	struct rng r = { rng_mix(cfg->seed ^ rng_mix((uint64_t)e->req << 32 | e->chunk_no)) +
@@ -204,7 +204,7 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 	return st;
 }
 
-/* Finished requests get their latencies and leave. */
+/* Record the latencies of the finished requests, and drop their KV. */
 static enum ar_status settle(struct loop *l, struct ar_err *err)
 {
 	struct series *lat = l->res->latency;
@@ -243,9 +243,9 @@ static int64_t host_ns(const struct host_cost *h, const struct batch *b)
 	       h->per_tok_ns * (b->prefill_tok + b->decode_tok);
 }
 
-/* Run the plan.  It begins when the host is ready and the iteration before has ended, at which time
- * a host that does not wait for it plans again.  *host: how much later than without the host's
- * time. */
+/* Run the plan.  It begins when its host time has passed and the last iteration has ended.  The
+ * next plan is made at its begin (async) or at its end.  *host: ns that host time delays the
+ * begin by. */
 static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host,
 			      struct ar_err *err)
 {
@@ -259,7 +259,7 @@ static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host
 		cfg->backend->drop(cfg->self, l->s->preempted[i]);
 	begin = later(l->now, l->end);
 	l->end = begin;
-	if (l->s->batch.n) {		/* else it costs nothing; the next plan can differ */
+	if (l->s->batch.n) {		/* an empty plan costs nothing; the next one can differ */
 		st = cfg->backend->run(cfg->self, &l->s->batch, c, err);
 		if (st)
 			return st;
@@ -276,8 +276,8 @@ static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host
 	return AR_OK;
 }
 
-/* The plan has been run, or the one before it if the next is made meanwhile: what it finished
- * leaves. */
+/* Retire the requests that the plan finished.  With async, retire those that the plan before it
+ * finished: this one still runs when the next is made. */
 static enum ar_status complete(struct loop *l, struct ar_err *err)
 {
 	enum ar_status st;
@@ -307,7 +307,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	sched_begin(s);
 	l->cfg->limits.policy->compose(s);
 	if (l->now < l->end && !s->batch.n && !s->n_preempted) {
-		l->now = l->end;	/* all there is to run has to wait for what still runs */
+		l->now = l->end;	/* nothing can run until the last iteration has ended */
 		return complete(l, err);
 	}
 	st = execute(l, &cost, &host, err);
@@ -350,8 +350,8 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 	return AR_OK;
 }
 
-/* The counts over all requests, and the outcome of those that did not end; an error here does not
- * hide the one that came before. */
+/* Sum the counts of all requests, and report the unfinished ones.  st: status of the run, which is
+ * returned rather than an error here. */
 static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *err)
 {
 	const struct observer *o = l->cfg->observer;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine loop over a virtual clock in integer nanoseconds.
+ * The engine loop, on a virtual clock in integer nanoseconds.
  *
- * Requests that have arrived by now join the policy's queue; the policy plans; the backend runs the
- * plan; the clock moves by the cost; tokens are stamped with the iteration's end.  When nothing
- * is there to run, the clock jumps to the next arrival.  With limits.async an iteration is planned
- * when the last one begins, and begins when that ends.  Everything that follows from the costs is
- * exact: the same trace, limits and costs give the same schedule bit for bit.
+ * In each iteration, arrived requests join the waiting queue, and the policy plans a batch.  The
+ * backend runs it, and its cost advances the clock.  Tokens get the time of the iteration's end.
+ * If there is nothing to run, the clock jumps to the next arrival.  With limits.async, an iteration
+ * is planned when the last one begins, and begins when the last one ends.  The same trace, limits
+ * and costs give the same schedule bit for bit.
  */
 #ifndef AR_REPLAY_H
 #define AR_REPLAY_H
@@ -18,8 +18,8 @@
 #include "replay/sched/arrivals.h"
 #include "replay/sched/policy.h"
 
-/* What the host takes for an iteration that runs something: a constant, and shares for each entry
- * and each token of its batch. */
+/* Host time of an iteration whose batch is not empty: a constant, a time for each entry of the
+ * batch, and a time for each token. */
 struct host_cost {
 	int64_t fixed_ns, per_request_ns, per_tok_ns;
 };
@@ -30,7 +30,7 @@ struct replay {
 	struct sched_limits limits;
 	const struct backend *backend;
 	void *self;				/* its state, open and started */
-	/* Moves the clock instead of the measured cost, or NULL. */
+	/* Its cost advances the clock instead of the backend's.  NULL: the backend's does. */
 	const struct cost_formula *formula;
 	struct host_cost host;
 	const struct observer *observer;	/* or NULL */
@@ -43,7 +43,7 @@ struct replay {
 	int q_heads, kv_heads;
 };
 
-/* What came of it, valid also after an error, up to the iteration that failed. */
+/* The results.  After an error they cover the iterations before the one that failed. */
 struct replay_result {
 	int64_t iterations, entries, prefill_tok, decode_tok;
 	int64_t cost_sources[COST_SOURCES];	/* iterations, by the source of their cost */
@@ -61,8 +61,9 @@ struct replay_result {
 	int64_t n_heads;			/* samples times heads */
 };
 
-/* *res must be released in any case.  AR_INTERRUPTED: asked to stop, and did so after a whole
- * iteration.  AR_DATA: the policy cannot make progress. */
+/* Release *res even after an error.  AR_INTERRUPTED: the user stopped the run; the last iteration
+ * is complete.  AR_DATA: the policy cannot schedule any request.  Errors of the backend and of the
+ * observer are passed on. */
 enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, struct ar_err *err);
 void replay_result_release(struct replay_result *res);
 

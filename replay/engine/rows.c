@@ -22,7 +22,8 @@ void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits
 	*decode = (struct attn_limits){ seqs, seqs, blocks, 0, 0 };
 }
 
-/* Whole tiles of an executor hold at least half a block of rows of one head. */
+/* Most tiles of a prefill batch.  A whole tile holds at least half a query block of one head.  A
+ * plan that cuts tiles into parts has at most EXECUTOR_WAVES tiles per multiprocessor. */
 static size_t max_tiles(const struct rows_env *e)
 {
 	return (size_t)(2 * e->group->shape.q_heads) *
@@ -34,14 +35,14 @@ size_t rows_bytes(const struct rows_env *e, int64_t n_page)
 {
 	size_t req = (size_t)(e->prefill.max_req + e->decode.max_req + 2);
 	size_t row = (size_t)(e->prefill.max_row + e->decode.max_row);
-	size_t page = (size_t)n_page + (size_t)e->decode.max_req;	/* one more a padded row */
+	size_t page = (size_t)n_page + (size_t)e->decode.max_req;	/* one per padded row */
 
 	return row * (sizeof(struct layer_row) + sizeof(int32_t)) + req * 7 * sizeof(int32_t) +
 	       page * sizeof(int32_t) + max_tiles(e) * sizeof(struct attn_tile) +
-	       32 * WORKSPACE_ALIGN;	/* the arrays' ends */
+	       32 * WORKSPACE_ALIGN;	/* alignment of the arrays */
 }
 
-/* Sizes of one kind of a batch. */
+/* Sizes of the prefill or of the decode entries of a batch. */
 struct size {
 	size_t req, row, page;
 	int64_t max_kv_blk;
@@ -71,8 +72,8 @@ static enum ar_status check(const struct size *s, const struct attn_limits *l, c
 	if (s->req > (size_t)l->max_req || s->row > (size_t)l->max_row ||
 	    s->max_kv_blk > l->max_kv_blk)
 		return ar_fail(err, AR_USAGE,
-			       "%zu %s entries with %zu tokens over %lld blocks are more "
-			       "than the %d, %d and %d that memory was set aside for",
+			       "%zu %s entries with %zu tokens and up to %lld blocks exceed "
+			       "the limits of %d entries, %d tokens and %d blocks",
 			       s->req, kind, s->row, (long long)s->max_kv_blk, l->max_req,
 			       l->max_row, l->max_kv_blk);
 	return AR_OK;
@@ -83,7 +84,7 @@ struct arrays {
 	int32_t *row0, *pos, *pos0, *qblk0, *left, *len, *page0, *page;
 };
 
-/* The pages come last: the places of all others follow from the numbers of requests and rows. */
+/* page comes last, so that the addresses of all others depend on s->req and s->row only. */
 static bool carve_arrays(struct workspace *c, const struct size *s, struct arrays *a)
 {
 	a->row0 = workspace_take(c, s->req + 1, sizeof *a->row0);
@@ -97,7 +98,7 @@ static bool carve_arrays(struct workspace *c, const struct size *s, struct array
 	return a->row0 && a->pos0 && a->qblk0 && a->page0 && a->left && a->len && a->pos && a->page;
 }
 
-/* Entry e becomes request r of its kind. */
+/* Store entry e as request r.  page: the pages of its request. */
 static void add_request(const struct arrays *a, int r, const struct batch_entry *e,
 			const int32_t *page, int page_tok)
 {
@@ -136,7 +137,7 @@ static enum ar_status add_rows(struct rows *o, const struct rows_env *env,
 	return AR_OK;
 }
 
-/* All entries of one kind. */
+/* Add all decode entries of b, or all prefill entries. */
 static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const struct batch *b,
 			       bool decode, const struct arrays *a, struct attn_batch *out,
 			       struct ar_err *err)
@@ -171,7 +172,7 @@ static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const
 static enum ar_status too_small(struct ar_err *err)
 {
 	return ar_fail(err, AR_USAGE,
-		       "the batch does not fit the memory that was set aside for it");
+		       "the batch does not fit the memory allocated for batches");
 }
 
 static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, struct workspace *c,
@@ -231,7 +232,7 @@ int rows_padded(int n, int max)
 	return size < max ? size : max;
 }
 
-/* Requests [n_req, n) are one token long, in the scratch page. */
+/* Pad to n requests.  A padded request has one token, in the scratch page. */
 static void add_padding(struct rows *o, const struct rows_env *e, const struct arrays *a, int n)
 {
 	struct attn_batch *b = &o->decode;

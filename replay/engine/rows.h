@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A batch as the kernels see it: its rows, those of prefill entries first, then one per
- * decode entry, both in batch order, and an attn_batch for either kind.  Everything lies in
- * one block of memory, so that one copy brings it to a device.
+ * A batch in the arrays that the kernels read: its rows, and an attn_batch for prefill and one
+ * for decode entries.  Rows of prefill entries come first, then one row per decode entry, both in
+ * batch order.  All arrays are in one block of memory, so that one copy moves them to a device.
  */
 #ifndef AR_ROWS_H
 #define AR_ROWS_H
@@ -14,15 +14,15 @@
 #include "replay/sched/batch.h"
 
 struct rows {
-	int n_row, n_prefill;		/* rows; of them of prefill entries */
+	int n_row, n_prefill;		/* all rows, rows of prefill entries */
 	int n_emit;
 	struct layer_row *row;		/* [n_row] */
-	int32_t *emit;			/* [n_emit] rows that a token comes out of */
+	int32_t *emit;			/* [n_emit] rows that output a token */
 	struct attn_batch prefill, decode;
 };
 
-/* The rows of an iteration by segments of layers: layers of a segment work on the same rows.  All
- * rows go through all layers, which is one segment. */
+/* The rows of an iteration, per segment.  A segment is a range of layers that work on the same
+ * rows.  There is one segment, as all rows go through all layers. */
 struct row_set {
 	struct rows rows;
 };
@@ -34,42 +34,43 @@ static inline const struct rows *row_set_of(const struct row_set *s, int i)
 	return &s->rows;
 }
 
-/* What a batch is turned into rows with. */
+/* Input of rows_build(), the same for all batches. */
 struct rows_env {
-	const struct cache_group *group;	/* whose pages the rows are in */
+	const struct cache_group *group;	/* the rows are in its pages */
 	const struct activations *act;
 	const void *act_self;
 	struct attn_limits prefill, decode;
-	int tail;			/* of prefill batches */
-	int32_t scratch;		/* page that no request holds, of rows_build_decodes() */
-	void *mem;
+	int tail;			/* attn_batch.tail of prefill batches */
+	int32_t scratch;		/* page of no request, for padded rows */
+	void *mem;			/* block of memory for the arrays */
 	size_t bytes;			/* rows_bytes() */
 };
 
-/* The limits of the policy's batches, for prefill and decode entries; tiles are whole, and
- * max_page is 0 until the cache's size is known. */
+/* The limits of a policy's batches, for prefill and decode entries.  n_sm (tiles are whole) and
+ * max_page (the size of the cache is not known yet) are 0. */
 void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits *prefill,
 		 struct attn_limits *decode);
 
-/* Enough for every batch within the limits over n_page pages. */
+/* Bytes of mem that are enough for any batch within the limits, in a cache of n_page pages. */
 size_t rows_bytes(const struct rows_env *e, int64_t n_page);
 
-/* The requests have their pages.  tiles: the method whose tiles the prefill batch gets, NULL:
- * none.  *used says how much of mem was filled.  AR_USAGE when the batch exceeds the limits. */
+/* Build the rows of b in e->mem.  groups_grow() has given the requests their pages.  tiles: the
+ * method that plans tiles for the prefill entries; NULL: no tiles.  *used: bytes of mem that were
+ * filled.  AR_USAGE: the batch exceeds the limits. */
 enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
 			  const struct method *tiles, size_t *used, struct ar_err *err);
 
-/* Rows that n <= max decodes are padded to: 1, 2, 4, then multiples of 8 to 256, then of 16, and
- * max, which the last step may not reach. */
+/* Number of rows that n <= max decodes are padded to: 1, 2, 4, multiples of 8 up to 256, then
+ * multiples of 16; at most max. */
 int rows_padded(int n, int max);
 
-/* A batch of decodes only as one of n of them, n = rows_padded().  The rows after those of b
- * stand at position 0 of the scratch page, and every row emits.  Everything but contents is a
- * function of n: places in mem, sizes, the largest number of blocks. */
+/* Build a batch of decodes only, padded to n = rows_padded() rows.  Padded rows are at position 0
+ * of the scratch page, and all rows emit.  Addresses in mem, numbers of rows and the largest
+ * number of blocks depend on n only.  So one CUDA graph runs all batches of n rows. */
 enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
 				  const struct batch *b, int n, size_t *used, struct ar_err *err);
 
-/* The same rows where a copy of mem lies. */
+/* r with pointers into copy, a copy of mem, for example on the device. */
 struct rows rows_at(const struct rows *r, const void *mem, void *copy);
 
 #endif

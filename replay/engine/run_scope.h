@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When an option of 'attnreplay run' has an effect.  The scope of its row is a set of these bits
- * and of the settings of policies (replay/sched/policy.h), which begin at bit 16; each must hold.
- * An option of a backend that has no scope is read by that backend only. */
+/* Conditions for an option of 'attnreplay run' to have an effect.  The scope of an option is a set
+ * of these bits and of the settings of policies (replay/sched/policy.h), which begin at bit 16.
+ * All of them must hold.  A backend's option without a scope is read by that backend only. */
 #ifndef AR_RUN_SCOPE_H
 #define AR_RUN_SCOPE_H
 

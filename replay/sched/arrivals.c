@@ -17,8 +17,8 @@ struct arrivals {
 	int64_t *at;		/* by request */
 	uint32_t *next;		/* ... the one after it in its session, or NO_REQ */
 	bool *follows;		/* ... is not the first of its session */
-	size_t head;		/* next head that nobody has taken */
-	uint32_t *heap;		/* known to come, by (at, number) */
+	size_t head;		/* heads before it are taken */
+	uint32_t *heap;		/* requests whose time is known, by (at, number) */
 	size_t n_heap;
 };
 
@@ -75,7 +75,7 @@ static uint32_t next_head(struct arrivals *a)
 	return a->head < a->trace->n ? (uint32_t)a->head : NO_REQ;
 }
 
-/* A user begins another session. */
+/* A user begins the next session. */
 static void take_head(struct arrivals *a, int64_t at_ns)
 {
 	uint32_t id = next_head(a);
@@ -170,7 +170,7 @@ void arrivals_pop(struct arrivals *a)
 		a->head++;
 }
 
-/* Far from the end of time, whatever the trace says. */
+/* now_ns + think_ns, but at most INT64_MAX / 2, so that later sums do not overflow. */
 static int64_t after(int64_t now_ns, int64_t think_ns)
 {
 	return think_ns < INT64_MAX / 2 - now_ns ? now_ns + think_ns : INT64_MAX / 2;

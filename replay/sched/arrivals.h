@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When requests arrive: at the times of the trace, or when those before them in their session have
- * finished. */
+/* When requests arrive: at the times of the trace, or after the request before them in their
+ * session has finished. */
 #ifndef AR_ARRIVALS_H
 #define AR_ARRIVALS_H
 
@@ -8,28 +8,28 @@
 
 enum arrival_loop {
 	LOOP_OPEN,		/* every request at its time */
-	LOOP_SESSIONS,		/* the first request of a session at its time, each other one when
-				 * the one before it has finished and the user has thought */
-	LOOP_USERS,		/* users who take one session after another, in the order of the
-				 * trace; its times are not used */
+	LOOP_SESSIONS,		/* the first request of a session at its time; each other one a
+				 * think time after the one before it has finished */
+	LOOP_USERS,		/* each user runs one session after another, in the order of the
+				 * trace; its arrival times are not used */
 };
 
 struct arrival_rule {
 	int loop;		/* enum arrival_loop */
 	int64_t users;		/* LOOP_USERS: at least 1 */
-	int64_t think_ns;	/* where the trace does not say how long the user thought */
+	int64_t think_ns;	/* think time where the trace has none */
 };
 
 struct arrivals;
 
-/* A request without a session is a session. */
+/* A request without a session is a session of its own. */
 enum ar_status arrivals_open(struct arrivals **out, const struct trace *t,
 			     const struct arrival_rule *rule, struct ar_err *err);
 void arrivals_close(struct arrivals *a);	/* NULL is fine */
 
 /* The next request by (time, number); false: none is known.  More can come with arrivals_done. */
 bool arrivals_peek(struct arrivals *a, uint32_t *id, int64_t *at_ns);
-/* Take it. */
+/* Take the next request. */
 void arrivals_pop(struct arrivals *a);
 /* Request id, taken before, is finished or rejected. */
 void arrivals_done(struct arrivals *a, uint32_t id, int64_t now_ns);

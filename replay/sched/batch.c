@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 
-/* A sum, so that the order of the entries does not matter. */
+/* Hash of one entry.  composition is their sum, so the order of entries does not matter. */
 static uint64_t entry_mark(const struct batch_entry *e)
 {
 	uint64_t kind = (uint64_t)e->decode | (uint64_t)e->emit << 1;

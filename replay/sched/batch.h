@@ -14,9 +14,9 @@ struct batch_entry {
 	uint32_t start, n_tok;
 	uint32_t known;		/* tokens known before this iteration */
 	bool decode;		/* n_tok == 1 and start >= prompt_tok: one decode row */
-	bool emit;		/* a token comes out: start + n_tok == known */
+	bool emit;		/* it outputs a token: start + n_tok == known */
 	bool recompute;		/* positions that had been computed before a preemption */
-	uint32_t chunk_no;	/* how many entries the request had before this one */
+	uint32_t chunk_no;	/* number of entries of the request before this one */
 };
 
 struct batch {
@@ -30,16 +30,16 @@ enum batch_feature {
 	BATCH_PREFILL_TOK,		/* tokens of prefill entries */
 	BATCH_PREFILL_PAIRS,		/* (query, key) pairs of their causal attention */
 	BATCH_DECODES,			/* decode entries */
-	BATCH_DECODE_CONTEXT,		/* keys that these attend to */
+	BATCH_DECODE_CONTEXT,		/* keys that decode entries attend to */
 	BATCH_FEATURES
 };
 
 struct batch_shape {
 	int64_t feature[BATCH_FEATURES];
 	int64_t n_entry;
-	/* A digest of the multiset of (start, n_tok, decode, emit): who the requests are and in
-	 * which order they stand does not enter.  Equal shapes are taken for equal compositions;
-	 * of a million different ones two agree with a chance below 1e-7. */
+	/* Hash of the multiset of (start, n_tok, decode, emit): request numbers and order do not
+	 * count.  Equal shapes are taken for equal multisets.  Two of a million different ones
+	 * have the same hash with a probability below 1e-7. */
 	uint64_t composition;
 };
 

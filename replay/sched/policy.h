@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Policies: the scheduling rules of an engine, pinned to its version.  One file for an engine, one
- * row for a policy in policies.c. */
+/* Policies: the scheduling rules of an engine, pinned to its version.  One file per engine, one row
+ * per policy in policies.c. */
 #ifndef AR_POLICY_H
 #define AR_POLICY_H
 
 #include "replay/sched/sched.h"
 
-/* Settings that not every policy has.  The scope of an option has these bits too, behind those of
+/* Settings that only some policies have.  They are also bits of an option's scope, above those of
  * enum run_scope. */
 enum {
 	POLICY_LONG_PREFILL = 1 << 16,
@@ -24,20 +24,20 @@ struct policy {
 	unsigned can;		/* the settings above that it has */
 	double watermark;	/* its default */
 
-	/* Its rules, each one of its own or one that policies have in common, from sched.h.
+	/* Its rules: functions of its own, or shared ones of sched.h.
 	 *
 	 * check: AR_USAGE when it cannot work within the limits.  NULL: it always can.
-	 * slots: the most positions that a request ever has blocks for.  The request ends at goal
-	 * tokens, the longest of the trace at longest.
-	 * unfit: can the request never run?  Then true, and why[] says so.
+	 * slots: the most positions that a request ever has blocks for.  goal: tokens at which the
+	 * request ends.  longest: largest goal of the trace.
+	 * unfit: true if the request can never run; why[n] gets the reason.
 	 * requeue: put a preempted sequence into the waiting queue. */
 	enum ar_status (*check)(const struct sched_limits *l, struct ar_err *err);
 	int64_t (*slots)(const struct sched_limits *l, int64_t goal, int64_t longest);
 	bool (*unfit)(const struct sched_limits *l, const struct request *r, char *why, size_t n);
 	void (*requeue)(struct sched *s, uint32_t id);
 
-	/* What it remembers from one iteration to the next.  s->memory has memory_size bytes of
-	 * zeros; begin, if not NULL, sets them. */
+	/* State kept between iterations: s->memory, memory_size bytes, zero at first.  begin, if
+	 * not NULL, initialises it. */
 	size_t memory_size;
 	void (*begin)(struct sched *s);
 

@@ -6,8 +6,8 @@
 
 #include "base/rng.h"
 
-/* What a block holds.  k: its number in the sequence; own: id is a request, not a trace's block
- * under the root.  Mixing keeps different ids of one root different. */
+/* Key of a block.  k: its number in the sequence.  own: id is the number of a request; else id is
+ * a trace's id mixed with the root.  Mixing keeps different ids of one root different. */
 struct key {
 	uint64_t id;
 	uint32_t k, own;
@@ -17,7 +17,7 @@ struct block {
 	struct key key;
 	uint32_t n_owner;
 	uint32_t prev, next;		/* in the free list */
-	uint32_t chain;			/* next content in the bucket; of the one that is found */
+	uint32_t chain;			/* next key in the bucket; only in the oldest of a ring */
 	uint32_t older, newer;		/* ring of equal contents, oldest first; 0: no content */
 };
 
@@ -72,7 +72,8 @@ static bool same(const struct key *a, const struct key *b)
 	return a->id == b->id && a->k == b->k && a->own == b->own;
 }
 
-/* The link that points to the oldest block with this content, or to 0 where it would stand. */
+/* The link to the oldest block with this key.  If there is none: the link at the bucket's end,
+ * which is 0. */
 static uint32_t *find(const struct prefix_cache *c, const struct key *key)
 {
 	uint32_t *link = &c->bucket[hash_of(key) & c->mask];

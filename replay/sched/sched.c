@@ -73,7 +73,8 @@ void sched_close(struct sched *s)
 	free(s);
 }
 
-/* The maximum length if there is one, else that of the longest request that is not rejected. */
+/* The maximum length if there is one, else the positions of the longest request that is not
+ * rejected. */
 static uint32_t longest(const struct trace *t, const struct sched_limits *l)
 {
 	uint32_t most = 0;
@@ -220,7 +221,7 @@ void sched_match(struct sched *s)
 		q->comp = block_tok * prefix_cache_match(s->cache, id, (q->known - 1) / block_tok);
 }
 
-/* Blocks that the head of the queue was found to have. */
+/* Blocks that sched_match() found for q; 0 once q owns blocks. */
 static uint32_t hits(const struct sched *s, const struct sched_seq *q)
 {
 	return q->n_block ? 0 : q->comp / (uint32_t)s->pool.block_tok;
@@ -237,7 +238,7 @@ bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep
 	return need + keep <= s->pool.n_free;
 }
 
-/* The blocks that become full are found from now on, also by those admitted in this iteration:
+/* Blocks that become full can be found from now on, even by sequences admitted in this iteration:
  * a backend writes all keys and values of a layer before it reads any. */
 static bool reserve_cached(struct sched *s, uint32_t id, uint32_t n)
 {
@@ -358,7 +359,7 @@ void sched_prefills_first(struct sched *s, size_t n_decode)
 	reverse(b->entry, b->n);
 }
 
-/* Equals do not exist, so that the most important sequence always keeps what it has. */
+/* No two sequences rank equal, so the most important one always keeps its blocks. */
 size_t sched_victim(const struct sched *s)
 {
 	size_t least = 0;
@@ -379,7 +380,7 @@ void sched_preempt(struct sched *s, size_t i)
 	for (s->n_running--; i < s->n_running; i++)
 		s->running[i] = s->running[i + 1];
 	release(s, q);
-	if (q->comp) {			/* else it lost nothing but its place */
+	if (q->comp) {			/* else it had computed nothing */
 		q->n_preempt++;
 		s->preempted[s->n_preempted++] = id;
 	}
@@ -409,7 +410,7 @@ static bool is_finished(const struct sched *s, uint32_t id)
 	return s->seq[id].known == s->seq[id].goal;
 }
 
-/* Sequences that were preempted while their last token was on its way. */
+/* Remove finished sequences from the queue: they were preempted before their last token came. */
 static void leave_queue(struct sched *s)
 {
 	uint32_t next = s->wait_head;
@@ -442,7 +443,7 @@ void sched_retire(struct sched *s)
 		leave_queue(s);
 }
 
-/* ---- rules that policies have in common ---- */
+/* ---- rules that policies share ---- */
 
 int64_t sched_watermark(const struct sched_limits *l)
 {

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/gpu.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "kernels/support.h"
 #include "src/bench/bench.h"
 #include "src/bench/bench_case.h"
 #include "src/bench/bench_device.h"
@@ -18,9 +20,10 @@
 
 /* ---- which cases ---- */
 
-struct plan {
+struct grid {
 	bool what[BENCH_N];
-	bool given;			/* batch, chunk or context, hence no default shapes */
+	bool given;			/* --batch, --chunk or --context was given: no default
+					 * shapes */
 	int64_t batch[BENCH_LIST], chunk[BENCH_LIST], context[BENCH_LIST];
 	int n_batch, n_chunk, n_context;
 	double density[BENCH_LIST];
@@ -46,44 +49,44 @@ static const struct shape decodes[] = {
 
 static bool add_density(const char *text, void *to)
 {
-	struct plan *p = to;
+	struct grid *g = to;
 
-	return p->n_density < BENCH_LIST && num_real(text, &p->density[p->n_density]) &&
-	       p->density[p->n_density] >= 0 && p->density[p->n_density++] <= 1;
+	return g->n_density < BENCH_LIST && num_real(text, &g->density[g->n_density]) &&
+	       g->density[g->n_density] >= 0 && g->density[g->n_density++] <= 1;
 }
 
 static bool add_what(const char *text, void *to)
 {
-	struct plan *p = to;
+	struct grid *g = to;
 	int i = 0;
 
 	while (bench_names[i] && strcmp(bench_names[i], text))
 		i++;
 	if (bench_names[i])
-		p->what[i] = true;
+		g->what[i] = true;
 	return bench_names[i];
 }
 
-static enum ar_status make_plan(struct plan *p, const struct bench_args *a, struct ar_err *err)
+static enum ar_status make_grid(struct grid *g, const struct bench_args *a, struct ar_err *err)
 {
 	const struct {
 		const char *name, *list, *def;
 		int64_t *v;
 		int *n;
 	} counts[] = {
-		{ "batch", a->batch, "8", p->batch, &p->n_batch },
-		{ "chunk", a->chunk, "1024", p->chunk, &p->n_chunk },
-		{ "context", a->context, "128K", p->context, &p->n_context },
+		{ "batch", a->batch, "8", g->batch, &g->n_batch },
+		{ "chunk", a->chunk, "1024", g->chunk, &g->n_chunk },
+		{ "context", a->context, "128K", g->context, &g->n_context },
 	};
-	enum ar_status st = bench_values("what", a->what, add_what, p,
+	enum ar_status st = bench_values("what", a->what, add_what, g,
 					 "some of dense, past, table, blocksparse, copy, gather, "
 					 "decode, decode-table, select", err);
 
 	if (!st)
-		st = bench_values("density", a->density, add_density, p,
+		st = bench_values("density", a->density, add_density, g,
 				  "up to 64 numbers from 0 to 1", err);
 	for (int i = 0; i < 3 && !st; i++) {
-		p->given = p->given || counts[i].list;
+		g->given = g->given || counts[i].list;
 		st = bench_counts(counts[i].name, counts[i].list ? counts[i].list : counts[i].def,
 				  counts[i].v, counts[i].n, err);
 	}
@@ -135,11 +138,11 @@ static const struct bench_col cols[] = {
 
 struct bench {
 	const struct bench_args *a;
-	struct plan plan;
+	struct grid grid;
 	struct bench_device *device;	/* NULL: dry run */
 	struct bench_table table;
 	double tflops, tbs;		/* the ceilings; NaN before they are known */
-	FILE *cases;			/* NULL: those of the options */
+	FILE *cases;			/* NULL: the options say the cases */
 	int n_case;			/* planned so far */
 	int n_off;			/* rows that are not near the reference */
 };
@@ -164,7 +167,8 @@ static const struct bench_result nothing = {
 	.bits_off = NAN
 };
 
-/* What the GPU can do, in this run: a large product, and a copy's bytes read and written. */
+/* Measure the ceilings in this run: FLOP/s of a large product, bytes/s read and written of a
+ * copy. */
 static enum ar_status run_ceilings(struct bench *b, struct ar_err *err)
 {
 	const double n = CEILING;
@@ -175,7 +179,7 @@ static enum ar_status run_ceilings(struct bench *b, struct ar_err *err)
 	enum ar_status st = bench_product(b->device, CEILING, &product.r, err);
 
 	if (st == AR_NODEV) {
-		log_warn("%s; there is no ceiling for TFLOP/s", err->msg);
+		log_warn("%s; without a ceiling for TFLOP/s", err->msg);
 		st = AR_OK;
 	}
 	if (!st)
@@ -213,13 +217,13 @@ static bool is_off(const struct bench *b, const struct bench_case *c, int part,
 {
 	if (!b->device || !b->a->sample)
 		return false;
-	if (c->moved && part == 0)	/* of the copies nothing is computed again */
+	if (c->moved && part == 0)	/* copies are not checked */
 		return false;
 	return c->what == BENCH_SELECT ? !(r->bits_off <= bits_off_most) :
 					 !(r->rel_l2 <= rel_l2_most);
 }
 
-/* The rows of a case that has several; NULL: it has one. */
+/* Names of the rows of a case that has two; NULL: it has one. */
 static const char *const parts[BENCH_N][BENCH_PARTS] = {
 	[BENCH_COPY] = { "copy-move", "copy-attend" },
 	[BENCH_GATHER] = { "gather-move", "gather-attend" },
@@ -275,12 +279,26 @@ static enum ar_status run_case(struct bench *b, enum bench_what what, const stru
 	return st;
 }
 
+/* Whether there are kernels for the case, on the device if it is open. */
+static enum ar_status check_kernel(struct bench *b, enum bench_what what,
+				   const struct bench_shape *s, double density, struct ar_err *err)
+{
+	const struct attn_shape shape = { (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim,
+					  (int)s->page_tok };
+	const struct gpu *gpu = NULL;
+	enum ar_status st = b->device ? gpu_current(&gpu, err) : AR_OK;
+
+	(void)density;
+	return st ? st : support_check(bench_kernel(what), &shape, gpu ? gpu->cc : 0, err);
+}
+
 static enum ar_status check_case(struct bench *b, enum bench_what what, const struct bench_shape *s,
 				 double density, struct ar_err *err)
 {
-	(void)density;
+	enum ar_status st = check_kernel(b, what, s, density, err);
+
 	b->n_case++;
-	return bench_shape_check(what, s, err);
+	return st ? st : bench_shape_check(what, s, err);
 }
 
 typedef enum ar_status case_fn(struct bench *b, enum bench_what what, const struct bench_shape *s,
@@ -290,7 +308,7 @@ typedef enum ar_status case_fn(struct bench *b, enum bench_what what, const stru
 static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, bool decode,
 				    case_fn *fn, struct ar_err *err)
 {
-	const struct plan *p = &b->plan;
+	const struct grid *g = &b->grid;
 	int64_t chunk = shape->chunk < shape->context ? shape->chunk : shape->context;
 	const struct bench_shape s = { b->a->q_heads, b->a->kv_heads, b->a->head_dim,
 				       b->a->block_size, shape->batch, chunk, shape->context, 0 };
@@ -299,21 +317,21 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 	bool past = s.context - s.chunk >= 128;
 	enum ar_status st = AR_OK;
 
-	if (p->what[all])
+	if (g->what[all])
 		st = fn(b, all, &s, 1, err);
-	if (p->what[BENCH_PAST] && !decode && !st)
+	if (g->what[BENCH_PAST] && !decode && !st)
 		st = fn(b, BENCH_PAST, &s, 1, err);
-	for (int i = 0; i < p->n_density && p->what[table] && past && !st; i++)
-		st = fn(b, table, &s, p->density[i], err);
+	for (int i = 0; i < g->n_density && g->what[table] && past && !st; i++)
+		st = fn(b, table, &s, g->density[i], err);
 	if (decode)
 		return st;
-	for (int i = 0; i < p->n_density && p->what[BENCH_BLOCKSPARSE] && !st; i++)
-		st = fn(b, BENCH_BLOCKSPARSE, &s, p->density[i], err);
-	for (int i = 0; i < p->n_density && p->what[BENCH_COPY] && past && !st; i++)
-		st = fn(b, BENCH_COPY, &s, p->density[i], err);
-	for (int i = 0; i < p->n_density && p->what[BENCH_GATHER] && past && !st; i++)
-		st = fn(b, BENCH_GATHER, &s, p->density[i], err);
-	if (p->what[BENCH_SELECT] && past && !st)
+	for (int i = 0; i < g->n_density && g->what[BENCH_BLOCKSPARSE] && !st; i++)
+		st = fn(b, BENCH_BLOCKSPARSE, &s, g->density[i], err);
+	for (int i = 0; i < g->n_density && g->what[BENCH_COPY] && past && !st; i++)
+		st = fn(b, BENCH_COPY, &s, g->density[i], err);
+	for (int i = 0; i < g->n_density && g->what[BENCH_GATHER] && past && !st; i++)
+		st = fn(b, BENCH_GATHER, &s, g->density[i], err);
+	if (g->what[BENCH_SELECT] && past && !st)
 		st = fn(b, BENCH_SELECT, &s, 1, err);
 	return st;
 }
@@ -331,17 +349,17 @@ static enum ar_status each_default(struct bench *b, case_fn *fn, struct ar_err *
 
 static enum ar_status each_case(struct bench *b, case_fn *fn, struct ar_err *err)
 {
-	const struct plan *p = &b->plan;
+	const struct grid *g = &b->grid;
 	enum ar_status st = AR_OK;
 
-	if (!p->given)
+	if (!g->given)
 		return each_default(b, fn, err);
-	for (int i = 0; i < p->n_batch; i++)
-		for (int k = 0; k < p->n_context; k++) {
-			struct shape s = { p->batch[i], 1, p->context[k] };
+	for (int i = 0; i < g->n_batch; i++)
+		for (int k = 0; k < g->n_context; k++) {
+			struct shape s = { g->batch[i], 1, g->context[k] };
 
-			for (int j = 0; j < p->n_chunk && !st; j++) {
-				s.chunk = p->chunk[j];
+			for (int j = 0; j < g->n_chunk && !st; j++) {
+				s.chunk = g->chunk[j];
 				st = each_of_shape(b, &s, false, fn, err);
 			}
 			s.chunk = 1;
@@ -357,9 +375,9 @@ static enum ar_status open_cases(struct bench *b, struct ar_err *err)
 {
 	const char *path = b->a->cases;
 
-	if (b->plan.given)
-		return ar_fail(err, AR_USAGE, "--cases says all shapes; leave out --batch, --chunk "
-			       "and --context");
+	if (b->grid.given)
+		return ar_fail(err, AR_USAGE, "--cases replaces --batch, --chunk and --context; "
+			       "leave them out");
 	b->cases = strcmp(path, "-") ? fopen(path, "r") : stdin;
 	return b->cases ? AR_OK : ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 }
@@ -383,17 +401,17 @@ static enum ar_status run_line(struct bench *b, char *line, struct ar_err *err)
 			*field[n] = s;
 	if (n < 4 || n > 5)
 		return ar_fail(err, AR_USAGE, "want WHAT BATCH CHUNK CONTEXT [DENSITY]");
-	b->plan = (struct plan){ 0 };
-	st = make_plan(&b->plan, &a, err);
+	b->grid = (struct grid){ 0 };
+	st = make_grid(&b->grid, &a, err);
 	if (!st)
 		st = each_case(b, check_case, err);
 	if (!st && b->n_case == n_case)
-		st = ar_fail(err, AR_USAGE, "there is nothing to select from: the context must be "
-			     "longer than the chunk");
+		st = ar_fail(err, AR_USAGE, "nothing to select from: the context must be at least "
+			     "128 tokens longer than the chunk");
 	return st ? st : each_case(b, run_case, err);
 }
 
-/* A case has run when the next line is read, which may be written only then. */
+/* Run a line before reading the next, whose writer may wait for the result. */
 static enum ar_status each_line(struct bench *b, struct ar_err *err)
 {
 	char *line = NULL;
@@ -426,18 +444,14 @@ enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err)
 	struct bench b = { .a = a, .tflops = NAN, .tbs = NAN,
 			   .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
 				      .path = a->json } };
-	enum ar_status st = make_plan(&b.plan, a, err);
+	enum ar_status st = make_grid(&b.grid, a, err);
 
-	if (!st && a->head_dim != 64 && a->head_dim != 128 && a->head_dim != 256)
-		st = ar_fail(err, AR_USAGE, "--head-dim %lld: the kernels take 64, 128 and 256",
-			     (long long)a->head_dim);
-	if (!st && a->block_size != 64 && a->block_size != 128)
-		st = ar_fail(err, AR_USAGE, "--block-size %lld: the kernels take 64 and 128",
-			     (long long)a->block_size);
 	if (!st)
 		st = a->cases ? open_cases(&b, err) : each_case(&b, check_case, err);
 	if (!st)
 		st = open_device(&b, err);
+	if (!st && b.device && !a->cases)
+		st = each_case(&b, check_kernel, err);
 	if (!st)
 		st = bench_table_open(&b.table, err);
 	if (st)
@@ -448,7 +462,7 @@ enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err)
 	if (!st)
 		st = a->cases ? each_line(&b, err) : each_case(&b, run_case, err);
 	if (!st && b.n_off)
-		st = ar_fail(err, AR_CUDA, "%d rows are not near the reference (rel L2 above %g, "
+		st = ar_fail(err, AR_CUDA, "%d rows differ from the reference (rel L2 above %g, "
 			     "or bits off above %g): do not trust them", b.n_off, rel_l2_most,
 			     bits_off_most);
 out:

@@ -36,18 +36,19 @@ enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape 
 	int64_t keys = keys_of(what, s), blocks = (keys + s->page_tok - 1) / s->page_tok;
 
 	if (s->q_heads % s->kv_heads)
-		return ar_fail(err, AR_USAGE, "%lld query heads do not divide by %lld KV heads",
+		return ar_fail(err, AR_USAGE, "%lld query heads are no multiple of %lld KV heads",
 			       (long long)s->q_heads, (long long)s->kv_heads);
 	if (s->chunk > s->context)
 		return ar_fail(err, AR_USAGE, "a chunk of %lld tokens is longer than the context "
 			       "of %lld, which includes it", (long long)s->chunk,
 			       (long long)s->context);
 	if (what == BENCH_PAST && s->context % s->page_tok)
-		return ar_fail(err, AR_USAGE, "a past of %lld tokens is not whole blocks of %lld",
+		return ar_fail(err, AR_USAGE, "case past: a context of %lld tokens is no multiple "
+			       "of the block size, %lld",
 			       (long long)s->context, (long long)s->page_tok);
 	if (blocks > most_blocks)
-		return ar_fail(err, AR_USAGE, "a context of %lld tokens is too long, %lld are the "
-			       "most", (long long)keys, (long long)(most_blocks * s->page_tok));
+		return ar_fail(err, AR_USAGE, "a context of %lld tokens is too long; want at most "
+			       "%lld", (long long)keys, (long long)(most_blocks * s->page_tok));
 	if (s->batch * blocks > most / (s->page_tok * s->kv_heads) ||
 	    s->batch * s->chunk > most / (s->q_heads * s->head_dim))
 		return ar_fail(err, AR_USAGE, "batch %lld, chunk %lld, context %lld: too large; "
@@ -141,7 +142,7 @@ static bool make_lists(struct bench_case *c, double density, uint64_t seed)
 	return true;
 }
 
-/* Tokens are drawn as blocks are. */
+/* Draw token lists as make_lists() draws block lists. */
 static bool make_tokens(struct bench_case *c, double density, uint64_t seed)
 {
 	const struct attn_batch *b = &c->b;
@@ -167,7 +168,7 @@ static bool make_tokens(struct bench_case *c, double density, uint64_t seed)
 
 /* ---- work ---- */
 
-/* Sum of the numbers up to m, those above most counted as most and negative ones as 0. */
+/* Sum of min(i, most) over i = 1 .. m; 0 for m < 0. */
 static int64_t ramp(int64_t m, int64_t most)
 {
 	int64_t low = m < most ? m : most;
@@ -175,7 +176,7 @@ static int64_t ramp(int64_t m, int64_t most)
 	return m < 0 ? 0 : low * (low + 1) / 2 + (m - low) * most;
 }
 
-/* (row, key) pairs of n rows from position pos on with the keys of a block. */
+/* Causal (row, key) pairs of the rows [pos, pos + n) with the keys of a block. */
 static int64_t block_pairs(int64_t pos, int64_t n, int64_t block, int64_t page_tok)
 {
 	int64_t seen = pos - block * page_tok + 1;
@@ -183,7 +184,7 @@ static int64_t block_pairs(int64_t pos, int64_t n, int64_t block, int64_t page_t
 	return ramp(seen + n - 1, page_tok) - ramp(seen - 1, page_tok);
 }
 
-/* Pairs of one head of list i. */
+/* (row, key) pairs of list i, for one head. */
 static int64_t list_pairs(const struct bench_case *c, int i)
 {
 	const struct attn_batch *b = &c->b;
@@ -227,16 +228,24 @@ static void count_pairs(struct bench_case *c)
 
 /* ---- cases ---- */
 
+static const char *const executor[BENCH_N] = {		/* none: decodes, select */
+	[BENCH_DENSE] = "paged", [BENCH_PAST] = "paged", [BENCH_TABLE] = "paged",
+	[BENCH_BLOCKSPARSE] = "blocksparse", [BENCH_COPY] = "copy",
+	[BENCH_GATHER] = "gather",
+};
+
+const char *bench_kernel(enum bench_what what)
+{
+	if (what == BENCH_SELECT)
+		return "flashprefill";	/* of compact-fp */
+	return executor[what] ? executor_find(executor[what])->kernel : "decode";
+}
+
 enum ar_status bench_case_make(struct bench_case *c, enum bench_what what,
 			       const struct bench_shape *s, double density, uint64_t seed,
 			       struct ar_err *err)
 {
 	struct rng rng = { seed };
-	static const char *const executor[BENCH_N] = {
-		[BENCH_DENSE] = "paged", [BENCH_PAST] = "paged", [BENCH_TABLE] = "paged",
-		[BENCH_BLOCKSPARSE] = "blocksparse", [BENCH_COPY] = "copy",
-		[BENCH_GATHER] = "gather",
-	};
 	bool listed = has_tables(what) || what == BENCH_BLOCKSPARSE;
 
 	memset(c, 0, sizeof *c);
@@ -328,7 +337,7 @@ int bench_list(const struct bench_case *c, int req, int row, int head, const uin
 	*block = NULL;
 	if (!l->block || (heads && own - past >= attn_body(&c->b, req)))
 		return own + 1;
-	if (heads)	/* tables of heads each, the last one of a KV head maybe of fewer */
+	if (heads)	/* a table serves `heads` heads, the last of a KV head maybe fewer */
 		list = kv_list(c, req, head) * ((group + heads - 1) / heads) + head % group / heads;
 	else
 		list = (c->b.rows.qblk0[req] + own - past) * s->q_heads + head;
@@ -336,7 +345,7 @@ int bench_list(const struct bench_case *c, int req, int row, int head, const uin
 	return l->n[list];
 }
 
-/* Softmax as it goes: what was summed is scaled down whenever a larger score turns up. */
+/* Online softmax: the sums are scaled down whenever a larger score turns up. */
 void bench_row_ref(const struct attn_shape *s, const bf16_t *q, const bf16_t *k, const bf16_t *v,
 		   const uint16_t *block, int n, int pos, double *out)
 {

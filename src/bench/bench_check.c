@@ -40,7 +40,7 @@ out:
 	return st;
 }
 
-/* error: sums of squared differences and of squares, largest difference. */
+/* Add to error: [0] squared differences, [1] squares of the reference.  [2]: largest difference. */
 static enum ar_status compare_row(const struct bench_load *l, int req, int row, int head,
 				  const struct desk *t, double error[3], struct ar_err *err)
 {
@@ -67,7 +67,8 @@ out:
 	return st;
 }
 
-/* The last row of some request, then random ones under the same KV head. */
+/* Samples are the last row of a random request, then ROWS_PER_HEAD - 1 random rows of it, all under
+ * one random KV head. */
 enum ar_status bench_check_rows(const struct bench_load *l, struct bench_result *r,
 				struct ar_err *err)
 {
@@ -159,7 +160,7 @@ static enum ar_status alone_init(struct alone *a, const struct bench_load *l, in
 	return AR_OK;
 }
 
-/* Keys are read of the chunk's blocks only. */
+/* Copy request 0 from the device; keys of the chunk's blocks only. */
 static enum ar_status alone_fetch(struct alone *a, const struct bench_load *l, int groups,
 				  struct ar_err *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inputs, launches and times.  Repeats take turns on the sets of a load.  All repeats are enqueued
- * before the first is waited for, behind other work, so that the GPU does not wait for the host.
- * Kernels find back to their repeat through the layer number of the trace's scopes.
+ * behind other work before the first is waited for, so that the GPU does not wait for the host.  In
+ * the trace the layer number is the repeat, so that each kernel is counted for its repeat.
  */
 #include "config.h"
 #include "src/bench/bench_load.h"
@@ -167,7 +167,7 @@ static uint64_t next_seed(const struct bench_load *l)
 	return rng_mix(l->d->env.seed + (uint64_t)l->n_alloc);
 }
 
-/* n elements for each set, about normal; every call draws others. */
+/* n elements for each set, about normal.  Each call draws new values. */
 static enum ar_status take_random(struct bench_load *l, bf16_t **to, size_t n, float scale,
 				  struct ar_err *err)
 {
@@ -276,8 +276,8 @@ enum ar_status bench_take_batch(struct bench_load *l, struct ar_err *err)
 	return st ? st : take_lists(l, err);
 }
 
-/* Queries as models have them: all rows of a head lean the same way, which is what makes some
- * blocks matter more than others to a whole query block. */
+/* Add one random row to all queries of a request.  So, as in models, some blocks matter more than
+ * others to a whole query block. */
 static enum ar_status lean_queries(const struct bench_load *l, struct ar_err *err)
 {
 	const struct attn_shape *s = &l->b.shape;
@@ -310,7 +310,8 @@ static struct attn_limits limits_of(const struct attn_batch *b)
 				     b->keys.n_page };
 }
 
-/* The means of past blocks are drawn, those of the chunk's blocks come from the keys. */
+/* State and lists of the selector.  Means of past blocks are random; the selector takes those of
+ * the chunk's blocks from the keys. */
 static enum ar_status take_selection(struct bench_load *l, struct ar_err *err)
 {
 	const struct attn_batch *b = &l->b;
@@ -467,7 +468,7 @@ static double median(double *x, int n)
 	return stats_percentile(x, (size_t)n, 50);
 }
 
-/* The repeats of one phase from the trace; false where some repeat has no kernel. */
+/* Times of all repeats of one phase, from the trace, to d->time.  False: a repeat has no kernel. */
 static bool trace_times(struct bench_device *d, const struct prof_kernel *k, size_t n,
 			enum phase phase)
 {
@@ -521,8 +522,8 @@ out:
 	return st;
 }
 
-/* Some ms of work in few launches, so that the host gets ahead of the GPU and the gaps between
- * short kernels are the GPU's own: busy is drawn again, which changes nothing in keys. */
+/* Enqueue some ms of work in few launches.  The host gets ahead of the GPU, and gaps between short
+ * kernels are the GPU's own.  Refilling busy from its seed leaves the keys in it as they were. */
 static enum ar_status keep_busy(const struct bench_load *l, struct ar_err *err)
 {
 	size_t bytes = l->busy_len * sizeof *l->busy;
@@ -585,7 +586,7 @@ out:
 static const struct {
 	struct step step[BENCH_PARTS];
 	int n;
-} plans[] = {
+} steps[] = {
 	[BENCH_DENSE]       = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_PAST]        = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_TABLE]       = { { { PHASE_ATTEND, attend } }, 1 },
@@ -599,17 +600,17 @@ static const struct {
 
 static enum ar_status launch_case(struct bench_load *l, int set, struct ar_err *err)
 {
-	const struct step *step = plans[l->c->what].step;
+	const struct step *step = steps[l->c->what].step;
 	enum ar_status st = AR_OK;
 
-	for (int k = 0; k < plans[l->c->what].n && !st; k++) {
+	for (int k = 0; k < steps[l->c->what].n && !st; k++) {
 		bench_stage(l, PHASE_NO_LAYER, step[k].phase);
 		st = step[k].enqueue(l, set, err);
 	}
 	return st;
 }
 
-/* The inputs of set 0 once more, since what was left in the outputs is another set's. */
+/* Launch set 0 once more: the outputs may be those of another set. */
 static enum ar_status check(struct bench_load *l, struct bench_result *r, struct ar_err *err)
 {
 	enum ar_status st = bench_launch(l, launch_case, -1, 0, err);
@@ -618,7 +619,7 @@ static enum ar_status check(struct bench_load *l, struct bench_result *r, struct
 		return st;
 	CU(cudaStreamSynchronize(l->d->stream));
 	st = l->c->what == BENCH_SELECT ? bench_check_selection(l, r, err) :
-					  bench_check_rows(l, &r[plans[l->c->what].n - 1], err);
+					  bench_check_rows(l, &r[steps[l->c->what].n - 1], err);
 out:
 	return st;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Benchmarks on the GPU: the median of many launches, over inputs that take turns so that none is
- * found in the L2 cache, and how far the results are from the reference. */
+/* Benchmarks on the GPU: the median time of many launches and the error against the reference.
+ * Launches take turns on several sets of inputs, so that the L2 cache holds none of them. */
 #ifndef AR_BENCH_DEVICE_H
 #define AR_BENCH_DEVICE_H
 
@@ -16,14 +16,14 @@ struct bench_env {
 	uint64_t seed;
 };
 
-/* What was not measured or does not apply stays as the caller left it. */
+/* Members that were not measured or do not apply keep the caller's values. */
 struct bench_result {
 	double us, min_us;	/* median and least, first kernel's start to last kernel's end */
 	double event_us;	/* median between CUDA events, launch gaps included */
 	bool traced;		/* false: us and min_us are between CUDA events, too */
-	double rel_l2, max_abs;	/* of the sampled outputs */
+	double rel_l2, max_abs;	/* errors of the sampled outputs */
 	double kept;		/* select: share of the blocks before the chunk that is kept */
-	double bits_off;	/* select: share of bits that are not the reference's */
+	double bits_off;	/* select: share of bits that differ from the reference */
 };
 
 struct bench_device;
@@ -35,15 +35,15 @@ enum ar_status bench_open(struct bench_device **out, const struct bench_env *env
 void bench_close(struct bench_device *d);		/* NULL is fine */
 const char *bench_gpu(const struct bench_device *d);	/* its name */
 
-/* The ceilings: a bf16 product of n x n matrices, and a copy of n x n bf16.  The product is
- * AR_NODEV where there is no cuBLAS. */
+/* The ceilings: a bf16 product of n x n matrices, and a copy of n x n bf16.  bench_product() is
+ * AR_NODEV without cuBLAS. */
 enum ar_status bench_product(struct bench_device *d, int n, struct bench_result *r,
 			     struct ar_err *err);
 enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,
 			  struct ar_err *err);
 
-/* result[0] is the case; of BENCH_SELECT it is the selector, and result[1] union and lists; of
- * BENCH_COPY and BENCH_GATHER the copies, and result[1] attention. */
+/* Measure a case to result[0].  Two parts: of BENCH_SELECT the selector, then union and lists; of
+ * BENCH_COPY and BENCH_GATHER the copies, then attention. */
 enum ar_status bench_run(struct bench_device *d, const struct bench_case *c,
 			 struct bench_result result[BENCH_PARTS], struct ar_err *err);
 

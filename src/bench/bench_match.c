@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a method is to leave out lies between what it does at the two ends of its selector's knob;
- * the interval is halved until that is near enough.  Which end leaves out more is seen, not known.
- * Where the knob has no value that comes near enough, the nearest one seen is told.
+ * Find the value of a selector's threshold at which a method leaves out as much as wanted.  The
+ * search halves the parameter's range until it is near enough.  Whether a higher value leaves out
+ * more or less is measured at both ends.  If no value is near enough, the nearest one is returned.
  */
 #include "config.h"
 #include "src/bench/bench_match.h"
@@ -15,7 +15,7 @@
 
 const double bench_match_near = 2;
 
-/* Halvings, and how near ends them. */
+/* At most STEPS halvings, until the difference is near_enough percentage points. */
 enum { STEPS = 24 };
 static const double near_enough = 0.25;
 
@@ -29,24 +29,25 @@ struct search {
 
 static enum ar_status too_long(const char *method, struct ar_err *err)
 {
-	return ar_fail(err, AR_USAGE, "method '%.40s...' is too long to be changed", method);
+	return ar_fail(err, AR_USAGE, "method '%.40s...' is too long to tune; shorten its "
+		       "paths", method);
 }
 
-/* The method with its knob at x: later values hold. */
-static enum ar_status turned(const struct search *s, const char *knob, double x,
+/* The method with its threshold at x, added at the end: of two values the last holds. */
+static enum ar_status with_threshold(const struct search *s, const char *threshold, double x,
 			     char text[BENCH_MATCH_TEXT], struct ar_err *err)
 {
 	int n = snprintf(text, BENCH_MATCH_TEXT, "%s%c%s=%.8g", s->method,
-			 strpbrk(s->method, ":/") ? ',' : ':', knob, x);
+			 strpbrk(s->method, ":/") ? ',' : ':', threshold, x);
 
 	return n < BENCH_MATCH_TEXT ? AR_OK : too_long(s->method, err);
 }
 
-/* Keep what is nearest so far. */
+/* Measure the method at x, and keep it if it is the nearest so far. */
 static enum ar_status look(const struct search *s, double x, double *sparsity, struct ar_err *err)
 {
-	struct bench_match at = { .knob = s->best->knob, .value = x };
-	enum ar_status st = turned(s, at.knob, x, at.method, err);
+	struct bench_match at = { .threshold = s->best->threshold, .value = x };
+	enum ar_status st = with_threshold(s, at.threshold, x, at.method, err);
 
 	if (!st)
 		st = s->sparsity(s->ctx, at.method, &at.sparsity, err);
@@ -79,13 +80,13 @@ static enum ar_status halve(const struct search *s, double lo, double hi, struct
 	return st;
 }
 
-static const struct opt *knob_of(const struct method *m)
+static const struct opt *threshold_of(const struct method *m)
 {
 	const struct opt *o = m->selector->params;
 
-	while (m->selector->knob && strcmp(o->name, m->selector->knob) != 0)
+	while (m->selector->threshold && strcmp(o->name, m->selector->threshold) != 0)
 		o++;
-	return m->selector->knob ? o : NULL;
+	return m->selector->threshold ? o : NULL;
 }
 
 enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *sparsity, void *ctx,
@@ -93,13 +94,13 @@ enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *s
 {
 	struct bench_match best = { .how = BENCH_MATCH_STATED, .value = NAN };
 	const struct search s = { method, want, sparsity, ctx, &best };
-	const struct opt *knob = NULL;
+	const struct opt *threshold = NULL;
 	struct method *m;
 	enum ar_status st = method_parse(&m, method, err);
 
 	if (st)
 		return st;
-	knob = knob_of(m);
+	threshold = threshold_of(m);
 	method_free(m);
 	if ((size_t)snprintf(best.method, sizeof best.method, "%s", method) >= sizeof best.method)
 		return too_long(method, err);
@@ -107,14 +108,14 @@ enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *s
 	if (st)
 		return st;
 	if (fabs(best.sparsity - want) > bench_match_near) {
-		if (knob) {
-			best.knob = knob->name;
-			st = halve(&s, knob->min, knob->max, err);
+		if (threshold) {
+			best.threshold = threshold->name;
+			st = halve(&s, threshold->min, threshold->max, err);
 		}
 		best.how = fabs(best.sparsity - want) <= bench_match_near ? BENCH_MATCH_TUNED :
 			   BENCH_MATCH_NONE;
 		if (isnan(best.value))
-			best.knob = NULL;
+			best.threshold = NULL;
 	}
 	if (!st)
 		*out = best;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Methods told to leave out as much as a paper's did: their inputs were others. */
+/* Tune a method until it leaves out as many blocks as the paper states, since the inputs differ
+ * from the paper's. */
 #ifndef AR_BENCH_MATCH_H
 #define AR_BENCH_MATCH_H
 
@@ -8,42 +9,44 @@
 
 #include "base/status.h"
 
-/* What is to be left out, in percent of the blocks before the chunks. */
+/* The sparsity to reach: percent of the blocks before the chunks that are left out. */
 struct bench_goal {
 	double sparsity;
-	bool selected;			/* by the selector; else after the union */
+	bool selected;			/* left out by the selector; false: after the union */
 };
 
-/* What a method leaves out, in percent. */
+/* Measure the sparsity of a method, in percent. */
 typedef enum ar_status bench_sparsity_fn(void *ctx, const char *method, double *sparsity,
 					 struct ar_err *err);
 
 enum bench_match_how {
-	BENCH_MATCH_STATED,		/* the method as it is comes near enough */
-	BENCH_MATCH_TUNED,		/* with another value of its selector's knob */
-	BENCH_MATCH_NONE,		/* with none, or there is no knob */
+	BENCH_MATCH_STATED,		/* near enough as given */
+	BENCH_MATCH_TUNED,		/* near enough with another threshold */
+	BENCH_MATCH_NONE,		/* with none, or there is no threshold */
 };
 
-/* Longest text of a method, with a file or two, and its end. */
+/* Size of a method's text with its final NUL: room for a path or two. */
 enum { BENCH_MATCH_TEXT = 8192 };
 
 struct bench_match {
 	enum bench_match_how how;
-	char method[BENCH_MATCH_TEXT];	/* what comes nearest */
-	const char *knob;		/* NULL: none was turned */
-	double value;			/* of the knob */
+	char method[BENCH_MATCH_TEXT];	/* the nearest one */
+	const char *threshold;		/* name of the parameter; NULL: none was changed */
+	double value;			/* of the parameter */
 	double sparsity;		/* of the method */
 };
 
-/* Near enough is within this of what is wanted. */
+/* A match differs by at most this many percentage points. */
 extern const double bench_match_near;
 
-/* AR_USAGE: the method is wrong; else what sparsity fails with. */
+/* Find what comes nearest to `want`.  AR_USAGE: the method is wrong; else the status of
+ * sparsity(). */
 enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *sparsity, void *ctx,
 			   struct bench_match *out, struct ar_err *err);
 
-/* Random blocks under the union and executor of a method, for what they cost.  AR_USAGE: these take
- * no blocks, or what is left of others after the union is not known. */
+/* Write a method of random blocks with the goal's sparsity, under the same union and executor, to
+ * time them.  AR_USAGE: the method takes no blocks, or the goal is set before a union whose result
+ * is not known. */
 enum ar_status bench_match_random(const char *method, struct bench_goal goal,
 				  char text[BENCH_MATCH_TEXT], struct ar_err *err);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 #include "src/bench/bench_session.h"
 #include "src/bench/bench_table.h"
 #include "src/bench/bench_values.h"
@@ -58,17 +58,17 @@ static const struct bench_col cols[] = {
 	{ 0 }
 };
 
-struct plan {
+struct bench {
 	struct bench_session session;
 	struct bench_table table;
-	struct bench_shape heads;	/* of every shape */
+	struct bench_shape heads;	/* heads of all shapes */
 	char **method;			/* dense comes first */
 	size_t n_method;
 	int64_t batch[BENCH_LIST], chunk[BENCH_LIST], context[BENCH_LIST];
 	int n_batch, n_chunk, n_context, n_off;
 };
 
-static void plan_release(struct plan *p)
+static void bench_release(struct bench *p)
 {
 	for (size_t i = 0; i < p->n_method; i++)
 		free(p->method[i]);
@@ -76,8 +76,8 @@ static void plan_release(struct plan *p)
 	bench_session_close(&p->session);
 }
 
-/* All methods of one shape.  dense: its time, from the first on. */
-static enum ar_status run_one(struct plan *p, const char *method, const struct bench_shape *shape,
+/* Run a method on a shape.  *dense: time of dense, NaN before the first method, which is dense. */
+static enum ar_status run_one(struct bench *p, const char *method, const struct bench_shape *shape,
 			      double *dense, struct ar_err *err)
 {
 	const struct bench_session *s = &p->session;
@@ -87,7 +87,7 @@ static enum ar_status run_one(struct plan *p, const char *method, const struct b
 			 .how = { .repeat = s->a->repeat, .seed = s->a->seed } };
 	const struct selection_count *c = &r.sum.count;
 	enum ar_status st = bench_session_run(&p->session, method, shape,
-					      (struct bench_span){ .last = true }, &r.sum, err);
+					      (struct bench_chunks){ .last = true }, &r.sum, err);
 
 	if (st) {
 		ar_err_prefix(err, "%s, batch %lld, chunk %lld, context %lld", method,
@@ -110,10 +110,10 @@ static enum ar_status run_one(struct plan *p, const char *method, const struct b
 	return bench_table_put(&p->table, &r, err);
 }
 
-typedef enum ar_status shape_fn(struct plan *p, const struct bench_shape *shape,
+typedef enum ar_status shape_fn(struct bench *p, const struct bench_shape *shape,
 				struct ar_err *err);
 
-static enum ar_status check_shape(struct plan *p, const struct bench_shape *shape,
+static enum ar_status check_shape(struct bench *p, const struct bench_shape *shape,
 				  struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -124,7 +124,7 @@ static enum ar_status check_shape(struct plan *p, const struct bench_shape *shap
 	return st;
 }
 
-static enum ar_status run_shape(struct plan *p, const struct bench_shape *shape,
+static enum ar_status run_shape(struct bench *p, const struct bench_shape *shape,
 				struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -135,7 +135,7 @@ static enum ar_status run_shape(struct plan *p, const struct bench_shape *shape,
 	return st;
 }
 
-static enum ar_status each_shape(struct plan *p, shape_fn *fn, struct ar_err *err)
+static enum ar_status each_shape(struct bench *p, shape_fn *fn, struct ar_err *err)
 {
 	struct bench_shape s = p->heads;
 	enum ar_status st = AR_OK;
@@ -151,8 +151,8 @@ static enum ar_status each_shape(struct plan *p, shape_fn *fn, struct ar_err *er
 	return st;
 }
 
-/* "dense" and the methods of the list that are not. */
-static enum ar_status split_methods(struct plan *p, const char *list, struct ar_err *err)
+/* Split the list: "dense" first, then the other methods. */
+static enum ar_status split_methods(struct bench *p, const char *list, struct ar_err *err)
 {
 	size_t n;
 	char **all;
@@ -174,7 +174,7 @@ static enum ar_status split_methods(struct plan *p, const char *list, struct ar_
 
 enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 {
-	struct plan p = { .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
+	struct bench p = { .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
 				     .path = a->json } };
 	enum ar_status st = split_methods(&p, a->method, err);
 
@@ -203,10 +203,10 @@ enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 	bench_table_heads(&p.table);
 	st = each_shape(&p, run_shape, err);
 	if (!st && p.n_off)
-		st = ar_fail(err, AR_CUDA, "%d rows are not near double precision: do not trust "
+		st = ar_fail(err, AR_CUDA, "%d rows differ from double precision: do not trust "
 			     "them", p.n_off);
 out:
 	st = bench_table_close(&p.table, st, err);
-	plan_release(&p);
+	bench_release(&p);
 	return st;
 }

@@ -58,12 +58,12 @@ enum ar_status bench_run(struct bench_device *d, const struct bench_case *c,
 
 enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
 				  const char *method, const struct bench_shape *s,
-				  const struct bench_source *src, struct ar_err *err)
+				  const struct bench_input *input, struct ar_err *err)
 {
 	(void)d;
 	(void)method;
 	(void)s;
-	(void)src;
+	(void)input;
 	*out = NULL;
 	return no_cuda(err);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "src/bench/bench_papers.h"
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 #include "src/bench/bench_session.h"
 #include "src/bench/bench_table.h"
 
@@ -64,11 +64,11 @@ static const struct bench_col cols[] = {
 	{ 0 }
 };
 
-/* What was measured, so that rows of one method share it. */
+/* A measurement, shared by the rows of one method and column. */
 struct known {
-	const char *method;		/* of the rows */
+	const char *method;		/* the rows' method */
 	int col;
-	char text[BENCH_MATCH_TEXT];	/* what ran */
+	char text[BENCH_MATCH_TEXT];	/* the method that ran */
 	char note[160];
 	double sparsity;		/* in percent, as paper_sparsity() means it */
 	struct bench_sum sum;
@@ -90,8 +90,9 @@ static enum ar_status shape_at(const struct paper *p, int col, struct bench_shap
 	const struct paper_table *t = p->t;
 
 	*s = (struct bench_shape){ .q_heads = t->q_heads, .kv_heads = t->kv_heads,
-				   .head_dim = t->head_dim, .batch = t->shape[col].batch,
-				   .chunk = t->shape[col].chunk, .context = t->shape[col].context };
+				   .head_dim = t->head_dim, .batch = t->column[col].batch,
+				   .chunk = t->column[col].chunk,
+				   .context = t->column[col].context };
 	return bench_session_heads(&p->session, p->tp, s, err);
 }
 
@@ -104,7 +105,7 @@ static void add_note(struct known *k, const char *text)
 	snprintf(k->note + n, sizeof k->note - n, "%s%s", n ? "; " : "", text);
 }
 
-/* The method of a row: what --use says, else what can stand in for it. */
+/* Set k->text, the method to run: that of --use, else a stand-in, else the row's own. */
 static enum ar_status choose(const struct paper *p, const struct paper_row *r, struct known *k,
 			     struct ar_err *err)
 {
@@ -121,7 +122,7 @@ static enum ar_status choose(const struct paper *p, const struct paper_row *r, s
 		       sizeof k->text - 1);
 }
 
-/* The attention of x, over random blocks, in place of the method's. */
+/* Replace copies and attention of sum by those of x, which attends to random blocks. */
 static void replace_attention(struct bench_sum *sum, const struct bench_sum *x)
 {
 	static const enum bench_part part[] = { BENCH_PART_COPY, BENCH_PART_ATTEND };
@@ -135,10 +136,10 @@ static void replace_attention(struct bench_sum *sum, const struct bench_sum *x)
 	sum->off |= x->off;
 }
 
-/* Where the method itself cannot be matched. */
+/* For a method that cannot be matched: measure attention over random blocks. */
 static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
-				 struct bench_span span, struct bench_goal goal, struct known *k,
-				 struct ar_err *err)
+				 struct bench_chunks chunks, struct bench_goal goal,
+				 struct known *k, struct ar_err *err)
 {
 	char text[BENCH_MATCH_TEXT], note[64];
 	struct bench_sum x;
@@ -149,7 +150,7 @@ static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
 		return AR_OK;
 	}
 	if (!st)
-		st = bench_session_run(&p->session, text, s, span, &x, err);
+		st = bench_session_run(&p->session, text, s, chunks, &x, err);
 	if (st)
 		return st;
 	replace_attention(&k->sum, &x);
@@ -158,22 +159,22 @@ static enum ar_status run_random(struct paper *p, const struct bench_shape *s,
 	return AR_OK;
 }
 
-/* Tune k->text where the paper states what it leaves out: of whole prefills, or of what the table
- * measures.  A prompt that is one chunk has no blocks before it; there it is that of a prefill in
+/* Tune k->text to the stated sparsity: over the whole prefill, or over its last chunk if the table
+ * states one for all rows.  A prompt of one chunk has no blocks before it; there tune a prefill in
  * the chunks of the last column. */
 static enum ar_status match(struct paper *p, const struct bench_shape *s, struct bench_goal goal,
 			    struct known *k, struct bench_match *m, struct ar_err *err)
 {
 	bool one = s->chunk == s->context;
-	const struct bench_span span = { p->t->sparsity && !one,
-					 (int)p->session.a->sample_chunks };
+	const struct bench_chunks chunks = { p->t->sparsity && !one,
+					     (int)p->session.a->sample_chunks };
 	struct bench_shape over = *s;
 	char note[64];
 	enum ar_status st;
 
 	if (one)
-		over.chunk = p->t->shape[p->t->n_shape - 1].chunk;
-	st = bench_session_match(&p->session, k->text, &over, span, goal, m, err);
+		over.chunk = p->t->column[p->t->n_column - 1].chunk;
+	st = bench_session_match(&p->session, k->text, &over, chunks, goal, m, err);
 	if (st || m->how == BENCH_MATCH_NONE)
 		return st;
 	snprintf(k->text, sizeof k->text, "%s", m->method);
@@ -182,7 +183,7 @@ static enum ar_status match(struct paper *p, const struct bench_shape *s, struct
 		add_note(k, "matches as stated");
 		return AR_OK;
 	}
-	snprintf(note, sizeof note, "matched by %s=%.4g", m->knob, m->value);
+	snprintf(note, sizeof note, "matched by %s=%.4g", m->threshold, m->value);
 	add_note(k, note);
 	return AR_OK;
 }
@@ -192,7 +193,7 @@ static bool is_share(enum paper_quantity what)
 	return !strcmp(paper_quantities[what].unit, "%");
 }
 
-/* Shares are what is compared, not what times are compared at. */
+/* Only times are measured at a matched sparsity: shares are what the table compares. */
 static bool is_matched(const struct paper *p, const struct paper_row *r)
 {
 	return p->session.a->match && p->session.device && !is_share(r->what);
@@ -201,7 +202,7 @@ static bool is_matched(const struct paper *p, const struct paper_row *r)
 static enum ar_status measure(struct paper *p, const struct paper_row *r, struct known *k,
 			      struct ar_err *err)
 {
-	const struct bench_span span = { p->t->last, (int)p->session.a->sample_chunks };
+	const struct bench_chunks chunks = { p->t->last, (int)p->session.a->sample_chunks };
 	struct bench_match m = { .how = BENCH_MATCH_STATED };
 	struct bench_goal goal;
 	struct bench_shape s;
@@ -218,15 +219,15 @@ static enum ar_status measure(struct paper *p, const struct paper_row *r, struct
 		k->sum.refused = st == AR_USAGE || st == AR_DATA;
 		return st;
 	}
-	st = bench_session_run(&p->session, k->text, &s, span, &k->sum, err);
+	st = bench_session_run(&p->session, k->text, &s, chunks, &k->sum, err);
 	if (!st && m.how == BENCH_MATCH_NONE)
-		st = run_random(p, &s, span, goal, k, err);
+		st = run_random(p, &s, chunks, goal, k, err);
 	if (!st && isnan(k->sparsity))
 		k->sparsity = bench_sparsity(&k->sum.count, goal.selected);
 	return st;
 }
 
-/* The sum of a row's method in a column, measured once.  *out is valid until the next call. */
+/* The measurement of a row's method in a column, made once.  *out points into p->known. */
 static enum ar_status measured(struct paper *p, const struct paper_row *r, int col,
 			       const struct known **out, struct ar_err *err)
 {
@@ -243,7 +244,7 @@ static enum ar_status measured(struct paper *p, const struct paper_row *r, int c
 	st = measure(p, r, k, &own);
 	if (st && !k->sum.refused)
 		return ar_fail(err, st, "%s, context %lld: %s", r->method,
-			       (long long)p->t->shape[col].context, own.msg);
+			       (long long)p->t->column[col].context, own.msg);
 	p->n_off += !st && k->sum.off;
 	if (st)
 		snprintf(k->why, sizeof k->why, "%.255s", own.msg);
@@ -322,7 +323,7 @@ static struct row row_of(const struct paper *p, const struct paper_row *r, int c
 	return row;
 }
 
-/* What was measured, into the row. */
+/* Fill the measured members of a row. */
 static void fill_row(const struct paper *p, const struct paper_row *r, const struct known *k,
 		     const struct known *dense, struct row *row)
 {
@@ -339,7 +340,7 @@ static void fill_row(const struct paper *p, const struct paper_row *r, const str
 		row->goal = row->ratio >= p->t->goal ? "met" : "missed";
 }
 
-/* What others compare with, a row of the table or not. */
+/* The row that others are compared with.  A table need not have it. */
 static const struct paper_row dense_row = { .label = "Dense", .method = "dense" };
 
 static enum ar_status run_cell(struct paper *p, const struct paper_row *r, int col,
@@ -376,12 +377,12 @@ static enum ar_status run_table(struct paper *p, struct ar_err *err)
 
 	while (p->t->row[n_row].label)
 		n_row++;
-	/* The methods of all rows, and dense, in every column. */
-	p->known = calloc((size_t)(n_row + 1) * (size_t)p->t->n_shape, sizeof *p->known);
+	/* Room for the methods of all rows, and dense, in every column. */
+	p->known = calloc((size_t)(n_row + 1) * (size_t)p->t->n_column, sizeof *p->known);
 	if (!p->known)
 		return ar_nomem(err);
 	for (int i = 0; i < n_row; i++)
-		for (int c = 0; c < p->t->n_shape && !st; c++)
+		for (int c = 0; c < p->t->n_column && !st; c++)
 			st = run_cell(p, &p->t->row[i], c, err);
 	return st;
 }
@@ -414,7 +415,7 @@ static void print_head(const struct paper *p, const struct bench_shape *s)
 	else
 		puts("chunks: all of each prefill");
 	if (p->session.a->match)
-		printf("matched: what is left out is within %.0f points of what is stated\n",
+		printf("matched: sparsity is within %.0f percentage points of the stated one\n",
 		       bench_match_near);
 	for (const struct paper_row *r = t->row; r->label; r++) {
 		if (!(seen >> r->what & 1))
@@ -428,7 +429,7 @@ static void print_head(const struct paper *p, const struct bench_shape *s)
 		printf("goal: a ratio of at least %.3g\n", t->goal);
 }
 
-/* Once for each method. */
+/* Say once for each skipped method why. */
 static void print_skipped(const struct paper *p)
 {
 	for (const struct known *k = p->known; k < p->known + p->n_known; k++) {
@@ -455,16 +456,16 @@ enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 	enum ar_status st;
 
 	if (!a->table)
-		return ar_fail(err, AR_USAGE, "no table to compare with; add --table NAME, "
-			       "'--table list' lists them");
+		return ar_fail(err, AR_USAGE, "no table given; name one with --table NAME; "
+			       "'--table list' lists the tables");
 	if (!strcmp(a->table, "list")) {
 		list_tables();
 		return AR_OK;
 	}
 	p.t = paper_find(a->table);
 	if (!p.t)
-		return ar_fail(err, AR_USAGE, "--table '%s': there is none; '--table list' lists "
-			       "them", a->table);
+		return ar_fail(err, AR_USAGE, "unknown table '%s'; '--table list' lists the "
+			       "tables", a->table);
 	p.tp = a->tp ? a->tp : p.t->tp;
 	st = bench_session_open(&p.session, a, err);
 	if (!st)
@@ -482,7 +483,7 @@ enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 	if (!st && !p.table.lines)
 		print_skipped(&p);
 	if (!st && p.n_off)
-		st = ar_fail(err, AR_CUDA, "%d outputs are not near double precision: do not trust "
+		st = ar_fail(err, AR_CUDA, "%d outputs differ from double precision: do not trust "
 			     "these rows", p.n_off);
 out:
 	st = bench_table_close(&p.table, st, err);

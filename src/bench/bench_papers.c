@@ -17,7 +17,7 @@ enum { K = 1024 };
 /* clang-format off */
 #define NONE { NAN, NAN, NAN, NAN, NAN }
 /* clang-format on */
-#define SHAPES(list) .shape = (list), .n_shape = sizeof (list) / sizeof *(list)
+#define COLUMNS(list) .column = (list), .n_column = sizeof (list) / sizeof *(list)
 #define LLAMA .q_heads = 32, .kv_heads = 8, .head_dim = 128, .n_layers = 32
 #define QWEN .q_heads = 32, .kv_heads = 4, .head_dim = 128, .n_layers = 48
 
@@ -31,7 +31,7 @@ static const char *const modules_rtx =
 /* ---- CompactAttention ---- */
 
 #define QWEN_FP(alpha) "select=flashprefill,alpha=" alpha
-static const struct paper_shape ca2_shapes[] = {
+static const struct paper_column ca2_columns[] = {
 	{ 1, 1 * K, 32 * K }, { 1, 1 * K, 64 * K }, { 1, 1 * K, 128 * K }
 };
 static const struct paper_row ca2_rows[] = {
@@ -46,7 +46,7 @@ static const struct paper_row ca2_rows[] = {
 	{ 0 }
 };
 
-static const struct paper_shape ca3_shapes[] = {
+static const struct paper_column ca3_columns[] = {
 	{ 4, 512, 8 * K }, { 4, 512, 16 * K }, { 4, 512, 32 * K }, { 4, 512, 64 * K },
 	{ 4, 512, 128 * K }
 };
@@ -64,7 +64,7 @@ static const struct paper_row ca3_rows[] = {
 	{ 0 }
 };
 
-static const struct paper_shape ca4_shapes[] = {
+static const struct paper_column ca4_columns[] = {
 	{ 8, 1 * K, 8 * K }, { 8, 1 * K, 16 * K }, { 8, 1 * K, 32 * K }, { 8, 1 * K, 64 * K },
 	{ 8, 1 * K, 128 * K }
 };
@@ -81,9 +81,9 @@ static const struct paper_row ca4_rows[] = {
 	{ 0 }
 };
 
-static const struct paper_shape ca_calls_shapes[] = { { 8, 1 * K, 128 * K } };
+static const struct paper_column ca_calls_columns[] = { { 8, 1 * K, 128 * K } };
 
-static const struct paper_shape ca5_shapes[] = {
+static const struct paper_column ca5_columns[] = {
 	{ 8, 512, 128 * K }, { 8, 1 * K, 128 * K }, { 8, 2 * K, 128 * K }
 };
 static const struct paper_row ca5_rows[] = {
@@ -92,7 +92,7 @@ static const struct paper_row ca5_rows[] = {
 	{ 0 }
 };
 
-static const struct paper_shape ca6_shapes[] = {
+static const struct paper_column ca6_columns[] = {
 	{ 4, 1 * K, 32 * K }, { 4, 1 * K, 64 * K }, { 4, 1 * K, 128 * K }, { 4, 1 * K, 256 * K }
 };
 static const struct paper_row ca6_rows[] = {
@@ -103,7 +103,7 @@ static const struct paper_row ca6_rows[] = {
 	{ 0 }
 };
 
-static const struct paper_shape ca9_shapes[] = {
+static const struct paper_column ca9_columns[] = {
 	{ 1, 512, 128 * K }, { 2, 512, 128 * K }, { 4, 512, 128 * K }, { 8, 512, 128 * K },
 	{ 16, 512, 128 * K }
 };
@@ -117,7 +117,7 @@ static const struct paper_row ca9_rows[] = {
 };
 
 #define RANDOM(block) "select=density,density=0.1,block=" block "/union=none/exec=blocksparse"
-static const struct paper_shape ca1b_shapes[] = { { 1, 64 * K, 64 * K }, { 1, 1 * K, 64 * K } };
+static const struct paper_column ca1b_columns[] = { { 1, 64 * K, 64 * K }, { 1, 1 * K, 64 * K } };
 static const struct paper_row ca1b_rows[] = {
 	{ "XAttention", RANDOM("128"), PAPER_KERNEL, { 8.1, 4.5 } },
 	{ "SeerAttention", RANDOM("64"), PAPER_KERNEL, { 5.8, 3.0 } },
@@ -135,7 +135,7 @@ static const struct paper_row ca1c_rows[] = {
 	{ 0 }
 };
 
-static const struct paper_shape ca7a_shapes[] = { { 1, 1 * K, 128 * K } };
+static const struct paper_column ca7a_columns[] = { { 1, 1 * K, 128 * K } };
 static const struct paper_row ca7a_rows[] = {
 	{ "FlashPrefill", "flashprefill", PAPER_SPARSITY, { 69.8 } },
 	{ "CA-FP, mask", "compact-fp", PAPER_SPARSITY, { 89.8 } },
@@ -143,7 +143,7 @@ static const struct paper_row ca7a_rows[] = {
 	{ 0 }
 };
 
-static const struct paper_shape ca7c_shapes[] = { { 4, 512, 128 * K } };
+static const struct paper_column ca7c_columns[] = { { 4, 512, 128 * K } };
 static const struct paper_row ca7c_rows[] = {
 	{ "Block-sparse", "union-bs", PAPER_METADATA, NONE },
 	{ "Block-sparse", "union-bs", PAPER_ATTEND, NONE },
@@ -157,12 +157,12 @@ static const struct paper_row ca7c_rows[] = {
 
 /* ---- BFLA ---- */
 
-/* The columns of one configuration; local: blocks of 32 tokens. */
+/* Two rows of one configuration.  The paper's n counts blocks of 32 tokens, local counts tokens. */
 #define BFLA(label, params, density, build)                                                 \
 	{ label, "bfla:" params, PAPER_DENSITY, { density } },                              \
 	{ label, "bfla:" params, PAPER_SELECT, { build } }
 
-static const struct paper_shape bfla5_shapes[] = { { 1, 16 * K, 16 * K } };
+static const struct paper_column bfla5_columns[] = { { 1, 16 * K, 16 * K } };
 static const struct paper_row bfla5_rows[] = {
 	BFLA("b256 g64 .95 n8", "mass=0.95", 8.75, 1.65),
 	BFLA("b256 g64 .999 n8", "mass=0.999", 8.85, 1.70),
@@ -198,51 +198,51 @@ static const struct paper_method methods[] = {
 const struct paper_table paper_tables[] = {
 	{ "ca-2", "sparsity after each union, Qwen3-30B-A3B",
 	  "CompactAttention (2026), Table 2, RULER samples", NULL,
-	  QWEN, .tp = 1, SHAPES(ca2_shapes), .row = ca2_rows },
+	  QWEN, .tp = 1, COLUMNS(ca2_columns), .row = ca2_rows },
 	{ "ca-3", "attention latency by context, LLaMA-3.1-8B, chunk 512",
 	  "CompactAttention (2026), Table 3, RTX PRO 6000, TP 2, batch 4", modules_rtx,
-	  LLAMA, .tp = 2, SHAPES(ca3_shapes), .row = ca3_rows },
+	  LLAMA, .tp = 2, COLUMNS(ca3_columns), .row = ca3_rows },
 	{ "ca-4", "attention latency by context, LLaMA-3.1-8B, chunk 1024",
 	  "CompactAttention (2026), Table 4, H200 SXM, TP 2, batch 8", modules,
-	  LLAMA, .tp = 2, SHAPES(ca4_shapes), .row = ca4_rows },
+	  LLAMA, .tp = 2, COLUMNS(ca4_columns), .row = ca4_rows },
 	{ "ca-calls", "one call of attention against the paper's, LLaMA-3.1-8B, 128K, chunk 1024",
 	  "CompactAttention (2026), Table 4, H200 SXM, TP 2, batch 8, over chunks and layers",
-	  modules, LLAMA, .tp = 2, SHAPES(ca_calls_shapes), .first = 4, .row = ca4_rows,
+	  modules, LLAMA, .tp = 2, COLUMNS(ca_calls_columns), .first = 4, .row = ca4_rows,
 	  .goal = 2 },
 	{ "ca-5", "attention latency by chunk size, LLaMA-3.1-8B, 128K",
 	  "CompactAttention (2026), Table 5, H200 SXM, TP 2, batch 8", modules,
-	  LLAMA, .tp = 2, SHAPES(ca5_shapes), .row = ca5_rows },
+	  LLAMA, .tp = 2, COLUMNS(ca5_columns), .row = ca5_rows },
 	{ "ca-6", "attention speedup by context, Qwen3-30B-A3B, chunk 1024",
 	  "CompactAttention (2026), Table 6, H200 SXM, TP 2, batch 4",
 	  "the paper's are of whole attention modules, and its FlashPrefill copies K and V",
-	  QWEN, .tp = 2, SHAPES(ca6_shapes), .row = ca6_rows },
+	  QWEN, .tp = 2, COLUMNS(ca6_columns), .row = ca6_rows },
 	{ "ca-9", "copies against tables by batch size",
 	  "CompactAttention (2026), Table 9",
 	  "machine, heads and chunk are not stated and taken from Figure 7(c); the magnitudes fit "
 	  "whole heads, and metadata includes the planning of a library",
-	  LLAMA, .tp = 1, .last = true, SHAPES(ca9_shapes), .row = ca9_rows },
+	  LLAMA, .tp = 1, .last = true, COLUMNS(ca9_columns), .row = ca9_rows },
 	{ "ca-1b", "block-sparse kernels at 90 % sparsity, 64K, one-shot and chunk 1024",
 	  "CompactAttention (2026), Figure 1(b)",
 	  "masks, batch and machine are not stated: random ones here, and the selectors' own, of "
 	  "that sparsity under --match only; one kernel here runs what three libraries do",
-	  LLAMA, .tp = 1, .last = true, SHAPES(ca1b_shapes), .row = ca1b_rows, .sparsity = 90 },
+	  LLAMA, .tp = 1, .last = true, COLUMNS(ca1b_columns), .row = ca1b_rows, .sparsity = 90 },
 	{ "ca-1c", "pattern search of a layer, 64K, one-shot and 64 chunks",
 	  "CompactAttention (2026), Figure 1(c)",
 	  "the paper's are bound by launches; batch and machine are not stated",
-	  LLAMA, .tp = 1, SHAPES(ca1b_shapes), .row = ca1c_rows },
+	  LLAMA, .tp = 1, COLUMNS(ca1b_columns), .row = ca1c_rows },
 	{ "ca-7a", "sparsity at the operating point, LLaMA-3.1-8B, 128K",
 	  "CompactAttention (2026), Figure 7(a), RULER", NULL,
-	  LLAMA, .tp = 1, SHAPES(ca7a_shapes), .row = ca7a_rows },
+	  LLAMA, .tp = 1, COLUMNS(ca7a_columns), .row = ca7a_rows },
 	{ "ca-7c", "three executors under the same unioned mask, 128K, chunk 512",
 	  "CompactAttention (2026), Figure 7(c), RTX PRO 6000, batch 4",
 	  "bars without numbers; block-sparse runs a query head at a time: with the heads of a "
 	  "group packed it is what CA-FP runs, and so has no row of its own",
-	  LLAMA, .tp = 2, .last = true, SHAPES(ca7c_shapes), .row = ca7c_rows },
+	  LLAMA, .tp = 2, .last = true, COLUMNS(ca7c_columns), .row = ca7c_rows },
 	{ "bfla-5", "density and mask building of BFLA's configurations, LLaMA-3.1-8B",
 	  "BFLA (2026), Table 5, A100, averages over LongBench prompts",
 	  "prompt lengths, chunks and XAttention's thresholds are not stated; here it is one "
 	  "prompt in one chunk of 16K, and a threshold of 0.9",
-	  LLAMA, .tp = 1, SHAPES(bfla5_shapes), .row = bfla5_rows },
+	  LLAMA, .tp = 1, COLUMNS(bfla5_columns), .row = bfla5_rows },
 	{ 0 }
 };
 /* clang-format on */
@@ -272,11 +272,11 @@ double paper_printed(const struct paper_table *t, const struct paper_row *r, int
 
 double paper_figure(const struct paper_table *t, const struct paper_row *r, int col)
 {
-	const struct paper_shape *s = &t->shape[col];
+	const struct paper_column *c = &t->column[col];
 
 	if (r->what != PAPER_CALL)
 		return paper_printed(t, r, col);
-	return paper_printed(t, r, col) / ((double)(s->context / s->chunk) * t->n_layers);
+	return paper_printed(t, r, col) / ((double)(c->context / c->chunk) * t->n_layers);
 }
 
 double paper_speedup(const struct paper_table *t, const struct paper_row *r, int col)
@@ -294,16 +294,16 @@ static bool same_model(const struct paper_table *a, const struct paper_table *b)
 	return a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->n_layers == b->n_layers;
 }
 
-/* The figure that a table of the same model has of a method; chunk 0: any. */
+/* The figure of a method in the tables of the same model; NaN: none.  chunk 0: any. */
 static double find_figure(const struct paper_table *t, const char *method,
 			  enum paper_quantity what, int64_t context, int64_t chunk)
 {
 	for (const struct paper_table *x = paper_tables; x->name; x++)
 		for (const struct paper_row *r = x->row; r->label && same_model(x, t); r++)
-			for (int i = 0; i < x->n_shape; i++)
+			for (int i = 0; i < x->n_column; i++)
 				if (r->what == what && !strcmp(r->method, method) &&
-				    x->shape[i].context == context &&
-				    (!chunk || x->shape[i].chunk == chunk))
+				    x->column[i].context == context &&
+				    (!chunk || x->column[i].chunk == chunk))
 					return paper_printed(x, r, i);
 	return NAN;
 }
@@ -311,16 +311,16 @@ static double find_figure(const struct paper_table *t, const char *method,
 double paper_sparsity(const struct paper_table *t, const struct paper_row *r, int col,
 		      bool *selected)
 {
-	const struct paper_shape *s = &t->shape[col];
+	const struct paper_column *c = &t->column[col];
 	const struct paper_method *m = paper_method(r->method);
 	const char *method = m && m->as ? m->as : r->method;
 	double x = m && m->sparsity ? m->sparsity :
-		   find_figure(t, method, PAPER_GROUP, s->context, s->chunk);
+		   find_figure(t, method, PAPER_GROUP, c->context, c->chunk);
 
 	if (t->sparsity && strcmp(r->method, "dense") != 0) {
 		*selected = true;
 		return t->sparsity;
 	}
 	*selected = isnan(x);
-	return *selected ? find_figure(t, method, PAPER_SPARSITY, s->context, 0) : x;
+	return *selected ? find_figure(t, method, PAPER_SPARSITY, c->context, 0) : x;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Published measurements of attention, and what of this program they are compared with. */
+/* Published measurements of attention, and the methods here that they are compared with. */
 #ifndef AR_BENCH_PAPERS_H
 #define AR_BENCH_PAPERS_H
 
@@ -9,8 +9,8 @@
 /* X(NAME, name, unit, text) */
 #define PAPER_QUANTITY_MAP(X)                                                               \
 	X(CALL,     "call",     "ms", "attention of one layer and chunk, mean over the prefill") \
-	X(SPEEDUP,  "speedup",  "x",  "dense attention over the method")                    \
-	X(KERNEL,   "kernel",   "x",  "attention kernel of dense attention over the method's") \
+	X(SPEEDUP,  "speedup",  "x",  "time of dense attention over the method's")          \
+	X(KERNEL,   "kernel",   "x",  "time of dense attention's kernel over the method's") \
 	X(SELECT,   "select",   "ms", "the selector in one layer, chunks added up")         \
 	X(METADATA, "metadata", "ms", "unions and lists of one layer and chunk")            \
 	X(COPY,     "copy",     "ms", "copies of one layer and chunk")                      \
@@ -33,7 +33,7 @@ extern const struct paper_quantity_info paper_quantities[];	/* by enum paper_qua
 
 enum { PAPER_COLS = 5 };
 
-struct paper_shape {
+struct paper_column {
 	int64_t batch, chunk, context;
 };
 
@@ -45,31 +45,33 @@ struct paper_row {
 					 * chunks of a prefill */
 };
 
-/* What the tables leave out of some methods. */
+/* Facts about a method that its rows do not have. */
 struct paper_method {
 	const char *name;
-	double sparsity;		/* % everywhere; 0: as some table has it */
-	const char *as;			/* the method that it has it of; NULL: its own */
-	const char *instead;		/* what runs where no file is given that it needs; NULL */
-	const char *reason;		/* of instead, for notes */
+	double sparsity;		/* % left out in every table; 0: see the tables */
+	const char *as;			/* has the sparsity of this method; NULL: its own */
+	const char *instead;		/* runs unless --use names a method; NULL: name */
+	const char *reason;		/* note of rows that run instead */
 };
-const struct paper_method *paper_method(const char *name);	/* NULL: there is nothing */
+const struct paper_method *paper_method(const char *name);	/* NULL: none */
 
 struct paper_table {
 	const char *name;		/* of --table */
 	const char *title;
 	const char *source;		/* paper, table, machine */
-	const char *differs;		/* why figures do not compare as they are; NULL: they do */
+	const char *differs;		/* why the figures cannot be compared directly; NULL: they
+					 * can */
 	int q_heads, kv_heads, head_dim, n_layers;	/* of the model */
 	int tp;				/* GPUs that share the heads */
 	bool last;			/* the last chunk alone is measured */
-	const struct paper_shape *shape;	/* [n_shape] the columns */
-	int n_shape;
-	int first;			/* figure of the first column */
-	double sparsity;		/* % that selectors leave out in every row, of what is
-					 * measured; 0: as tables have it */
+	const struct paper_column *column;	/* [n_column] */
+	int n_column;
+	int first;			/* index in paper_row.figure of the first column */
+	double sparsity;		/* % that selectors leave out in every row, over the
+					 * measured chunks; 0: as the tables state */
 	const struct paper_row *row;	/* ends with label NULL */
-	double goal;			/* times as fast as the paper is met or missed; 0: none */
+	double goal;			/* the goal is met by this ratio of the paper's time to
+					 * ours; 0: no goal */
 };
 
 extern const struct paper_table paper_tables[];		/* ends with name NULL */
@@ -78,15 +80,16 @@ const struct paper_table *paper_find(const char *name);
 /* The figure in the unit of its quantity: a CALL per layer and chunk.  NaN: none. */
 double paper_figure(const struct paper_table *t, const struct paper_row *r, int col);
 
-/* As printed, of a column. */
+/* The figure of a column, as printed. */
 double paper_printed(const struct paper_table *t, const struct paper_row *r, int col);
 
-/* What the paper's method leaves out there, in percent: of the blocks before the chunks, after its
- * union; or *selected, before it, which does not depend on the chunk size.  NaN: no table says. */
+/* Sparsity that the paper states, in percent of the blocks before the chunks.  *selected: before
+ * the union, independent of the chunk size; else after the method's union.  NaN: no table states
+ * it. */
 double paper_sparsity(const struct paper_table *t, const struct paper_row *r, int col,
 		      bool *selected);
 
-/* What the paper's dense attention, or its kernel, takes over the row's; NaN: it does not say. */
+/* Stated speedup over dense attention; of a KERNEL, over its attention kernel.  NaN: not stated. */
 double paper_speedup(const struct paper_table *t, const struct paper_row *r, int col);
 
 #endif

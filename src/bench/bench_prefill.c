@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One set holds K and V of whole prompts, Q of one chunk and the selector's state.  All sets hold
- * the same at other addresses, so that none is found in the L2 cache.  The row kernels of a layer
- * write them from the sequence, as in a replay.
+ * A set holds K and V of whole prompts, Q of one chunk and the selector's state.  All sets hold the
+ * same values at different addresses, so that the L2 cache holds none of them.  The row kernels of
+ * a layer fill them from the inputs, as in a replay.
  */
 #include "config.h"
 #include "src/bench/bench_prefill.h"
@@ -16,16 +16,16 @@
 #include "kernels/layer/layer.h"
 #include "kernels/prim/cuda.h"
 #include "src/bench/bench_load.h"
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 
 enum { STATE_TOK = 1024, FILL_TOK = 4096, MOST_SETS = 8 };
 static const size_t busy_len = (size_t)128 << 20;
 
 struct bench_prefill {
-	struct bench_load l;		/* first: what a launch gets */
-	struct bench_case whole;	/* the last chunk, and so all pages */
+	struct bench_load l;		/* first: launch() gets a pointer to it */
+	struct bench_case whole;	/* the last chunk; has the pages of whole prompts */
 	struct method *m, *dense;
-	struct bench_source src;	/* its data is on the device */
+	struct bench_input input;	/* its data is on the device */
 	size_t state_bytes;		/* of a set */
 	char *state;
 	int n_kept;			/* allocations that live as long as the prefill */
@@ -41,11 +41,11 @@ struct bench_prefill {
 
 /* ---- rows ---- */
 
-/* Rows of n positions from pos on, of the requests [r0, r1). */
+/* Upload rows for the positions [pos, pos + n) of the requests [r0, r1). */
 static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int pos, int n,
 				  struct ar_err *err)
 {
-	const struct bench_source *src = &p->src;
+	const struct bench_input *input = &p->input;
 	const struct attn_batch *w = &p->whole.b;
 	int tok = w->shape.page_tok;
 	size_t bytes = (size_t)(r1 - r0) * (size_t)n * sizeof(struct layer_row);
@@ -56,11 +56,11 @@ static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int p
 		return st;
 	for (int r = r0; r < r1; r++)
 		for (int i = pos; i < pos + n; i++, to++) {
-			int at = (int)(i % src->n_tok);
+			int at = (int)(i % input->n_tok);
 
 			to->seq = 0;
 			to->tok = at;
-			to->turn = src->rope_applied ? i - at : i;
+			to->rotation = input->rope_applied ? i - at : i;
 			to->slot = w->keys.page[w->keys.page0[r] + i / tok] * tok + i % tok;
 		}
 	CU(cudaMemcpy(p->row, row, bytes, cudaMemcpyHostToDevice));
@@ -69,8 +69,8 @@ out:
 	return st;
 }
 
-/* Q of the rows, and their K to p->k. */
-static enum ar_status turn_rows(struct bench_prefill *p, int n_row, bf16_t *q, struct ar_err *err)
+/* Write Q of the rows to q and their K to p->k, both after RoPE. */
+static enum ar_status rope_rows(struct bench_prefill *p, int n_row, bf16_t *q, struct ar_err *err)
 {
 	assert(n_row <= p->max_row);
 	return layer_rope(&p->whole.b.shape, p->seq, 0, p->row, n_row, p->trig, q, p->k,
@@ -93,7 +93,7 @@ static enum ar_status fill_cache(struct bench_prefill *p, struct ar_err *err)
 
 			st = upload_rows(p, r, r + 1, pos, n, err);
 			if (!st)
-				st = turn_rows(p, n, p->l.q, err);
+				st = rope_rows(p, n, p->l.q, err);
 			if (!st)
 				st = layer_cache(&w->shape, p->seq, 0, p->row, n, p->k, &kv,
 						 p->l.d->stream, err);
@@ -110,7 +110,7 @@ out:
 	return st;
 }
 
-/* Q of the chunk, in the first n_set sets. */
+/* Write Q of the chunk [ctx, ctx + n) to the first n_set sets. */
 static enum ar_status fill_queries(struct bench_prefill *p, int ctx, int n, int n_set,
 				   struct ar_err *err)
 {
@@ -118,7 +118,7 @@ static enum ar_status fill_queries(struct bench_prefill *p, int ctx, int n, int 
 	enum ar_status st = upload_rows(p, 0, n_req, ctx, n, err);
 
 	if (!st)
-		st = turn_rows(p, n_req * n, p->l.q, err);
+		st = rope_rows(p, n_req * n, p->l.q, err);
 	if (st)
 		return st;
 	for (int i = 1; i < n_set; i++)
@@ -131,7 +131,7 @@ out:
 
 /* ---- a chunk ---- */
 
-/* The batch of a chunk under m, in l. */
+/* Make c, the chunk [ctx, ctx + n) under m, and take its batch into l. */
 static enum ar_status take_chunk(const struct bench_prefill *p, const struct method *m,
 				 struct bench_load *l, struct bench_case *c, int ctx, int n,
 				 struct ar_err *err)
@@ -158,7 +158,7 @@ static enum ar_status launch(struct bench_load *l, int set, struct ar_err *err)
 	struct bench_prefill *p = (struct bench_prefill *)l;
 	struct attn_call call = bench_call(l, set);
 
-	call.layer = p->src.layer;
+	call.layer = p->input.layer;
 	call.state = state_at(p, set);
 	return method_enqueue(p->m, &call, bench_stage, l, err);
 }
@@ -169,7 +169,7 @@ static enum ar_status show_batch(const struct bench_prefill *p, struct ar_err *e
 {
 	struct attn_call call = bench_call(&p->l, 0);
 
-	call.layer = p->src.layer;
+	call.layer = p->input.layer;
 	call.state = p->state;
 	return method_choose(p->m, &call, err);
 }
@@ -208,24 +208,25 @@ out:
 
 /* ---- memory ---- */
 
-static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
+static enum ar_status take_input(struct bench_prefill *p, struct ar_err *err)
 {
-	const struct bench_source *src = &p->src;
+	const struct bench_input *input = &p->input;
 	const struct attn_batch *w = &p->whole.b;
 	const struct attn_shape *s = &w->shape;
 	int end = w->keys.len[0];
-	bool turned = !src->rope_applied || end > src->n_tok;
+	bool needs_rope = !input->rope_applied || end > input->n_tok;
 	float inv[CAPTURE_MAX_DIM / 2], *dev;
-	struct layer_seq seq = { .n_tok = src->n_tok };
-	size_t n = (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)src->n_tok *
+	struct layer_seq seq = { .n_tok = input->n_tok };
+	size_t n = (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)input->n_tok *
 		   (size_t)s->head_dim;
-	int half = s->head_dim / 2, n_turn = turned ? end : 1;
-	enum ar_status st = bench_upload(&p->l, &seq.data, src->data, n * sizeof *src->data, err);
+	int half = s->head_dim / 2, n_rotation = needs_rope ? end : 1;
+	enum ar_status st = bench_upload(&p->l, &seq.data, input->data, n * sizeof *input->data,
+					 err);
 
 	if (!st)
 		st = bench_upload(&p->l, &p->seq, &seq, sizeof seq, err);
 	if (!st)
-		st = bench_take(&p->l, &p->trig, (size_t)n_turn * (size_t)half * 2 *
+		st = bench_take(&p->l, &p->trig, (size_t)n_rotation * (size_t)half * 2 *
 				sizeof *p->trig, err);
 	if (!st)
 		st = bench_take(&p->l, &p->row, (size_t)p->max_row * sizeof *p->row, err);
@@ -234,9 +235,9 @@ static enum ar_status take_source(struct bench_prefill *p, struct ar_err *err)
 				(size_t)s->head_dim * sizeof *p->k, err);
 	if (st)
 		return st;
-	rope_inv_freq(&src->rope, s->head_dim, inv);
+	rope_inv_freq(&input->rope, s->head_dim, inv);
 	st = bench_upload(&p->l, &dev, inv, (size_t)half * sizeof *dev, err);
-	return st ? st : layer_trig(dev, half, n_turn, p->trig, p->l.d->stream, err);
+	return st ? st : layer_trig(dev, half, n_rotation, p->trig, p->l.d->stream, err);
 }
 
 static enum ar_status take_sets(struct bench_prefill *p, struct ar_err *err)
@@ -283,7 +284,7 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	p->state_bytes = workspace_aligned(n_page * method_state_bytes(p->m, s));
 	l->busy_len = busy_len;
 	if (!st)
-		st = take_source(p, err);
+		st = take_input(p, err);
 	if (!st)
 		st = bench_take(l, &l->busy, l->busy_len * sizeof *l->busy, err);
 	if (!st)
@@ -300,28 +301,28 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	return st;
 }
 
-/* *m is to be freed even after a failure. */
-static enum ar_status open_method(const struct bench_source *src, const char *text,
+/* Free *m even after a failure. */
+static enum ar_status open_method(const struct bench_input *input, const char *text,
 				  struct method **m, struct ar_err *err)
 {
 	float inv[CAPTURE_MAX_DIM / 2];
 	struct selector_env env = {
-		.shape = src->shape, .n_layers = src->n_layers,
-		.rope_inv = src->rope.theta > 0 ? inv : NULL, .device = true,
-		.repeats = src->repeats,
+		.shape = input->shape, .n_layers = input->n_layers,
+		.rope_inv = input->rope.theta > 0 ? inv : NULL, .device = true,
+		.repeats = input->repeats,
 	};
 	enum ar_status st = method_parse(m, text, err);
 
 	if (st)
 		return st;
-	rope_inv_freq(&src->rope, src->shape.head_dim, inv);
+	rope_inv_freq(&input->rope, input->shape.head_dim, inv);
 	env.shape.page_tok = method_page_tok(*m);
 	return method_open(*m, &env, err);
 }
 
 enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
 				  const char *method, const struct bench_shape *s,
-				  const struct bench_source *src, struct ar_err *err)
+				  const struct bench_input *input, struct ar_err *err)
 {
 	struct bench_prefill *p = calloc(1, sizeof *p);
 	struct bench_shape shape = *s;
@@ -331,8 +332,8 @@ enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_devic
 	if (!p)
 		return ar_nomem(err);
 	p->l.d = d;
-	p->src = *src;
-	st = open_method(src, method, &p->m, err);
+	p->input = *input;
+	st = open_method(input, method, &p->m, err);
 	if (!st)
 		st = method_parse(&p->dense, "dense", err);
 	if (st)
@@ -354,7 +355,7 @@ out:
 enum ar_status bench_prefill_use(struct bench_prefill *p, const char *method, struct ar_err *err)
 {
 	struct method *m = NULL;
-	enum ar_status st = open_method(&p->src, method, &m, err);
+	enum ar_status st = open_method(&p->input, method, &m, err);
 
 	if (st) {
 		method_free(m);
@@ -391,7 +392,7 @@ static double rel_l2(const bf16_t *x, const bf16_t *ref, size_t n)
 	return sqrt(off / sum);
 }
 
-/* Request 0's output of the last launch against that of dense attention. */
+/* Compare request 0's output of the last launch with that of dense attention. */
 static enum ar_status against_dense(struct bench_prefill *p, const bf16_t *dense,
 				    struct bench_core *core, struct ar_err *err)
 {
@@ -417,7 +418,7 @@ static void no_phase(void *ctx, int layer, enum phase phase)
 	(void)phase;
 }
 
-/* The chunk once more under dense attention. */
+/* Run the chunk under dense attention and compare. */
 static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *core,
 				   struct ar_err *err)
 {
@@ -428,7 +429,7 @@ static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *
 	enum ar_status st = take_chunk(p, p->dense, &l, &c, b->rows.pos0[0], b->rows.row0[1], err);
 
 	call.b = &l.b;
-	call.layer = p->src.layer;
+	call.layer = p->input.layer;
 	call.out = p->dense_out;
 	call.work = p->dense_work;
 	if (!st)
@@ -443,7 +444,7 @@ out:
 	return st;
 }
 
-/* The cases that bench_check_rows() knows, by the shape of the selection. */
+/* The case by which bench_check_rows() checks a selection, by the selection's shape. */
 static const struct {
 	unsigned shape;
 	enum bench_what what;
@@ -452,7 +453,7 @@ static const struct {
 	{ SHAPE_TOKENS, BENCH_GATHER }, { 0 }
 };
 
-/* Rows of request 0, over the lists of its selection. */
+/* Check sampled rows of request 0 over the lists of its selection. */
 static enum ar_status check_rows(struct bench_prefill *p, const struct method_selection *x,
 				 struct bench_core *core, struct ar_err *err)
 {
@@ -490,7 +491,7 @@ static enum ar_status count_all(const struct bench_prefill *p, const struct meth
 	return st;
 }
 
-/* Launch set 0, untimed, and count what it selects; *x is to be released. */
+/* Launch set 0, untimed, and count its selection.  Release *x, even after a failure. */
 static enum ar_status select_once(struct bench_prefill *p, struct method_selection *x,
 				  struct selection_count *count, struct ar_err *err)
 {
@@ -506,7 +507,8 @@ out:
 	return st;
 }
 
-/* Set 0 once more, since what was left in the outputs is another set's. */
+/* Launch set 0 once more, count its selection and check its outputs: those there may be of another
+ * set. */
 static enum ar_status look_at(struct bench_prefill *p, struct bench_core *core,
 			      struct ar_err *err)
 {

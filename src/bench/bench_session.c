@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/bench/bench_plan.h"
+#include "src/bench/bench_sample.h"
 #include "src/bench/bench_values.h"
 
-/* Further than this from double precision a result is wrong. */
+/* Largest relative L2 error of a correct result, against double precision. */
 static const double rel_l2_most = 0.01;
 
 /* ---- inputs ---- */
@@ -72,8 +72,8 @@ enum ar_status bench_session_device(struct bench_session *s, struct ar_err *err)
 void bench_session_close(struct bench_session *s)
 {
 	bench_close(s->device);
-	for (int i = 0; i < BENCH_SOURCES; i++)
-		bench_source_release(&s->source[i]);
+	for (int i = 0; i < BENCH_INPUTS; i++)
+		bench_input_release(&s->input[i]);
 	capture_close(s->capture);
 	free(s->layer);
 	*s = (struct bench_session){ 0 };
@@ -84,7 +84,8 @@ static struct attn_shape heads_of(const struct bench_shape *s)
 	return (struct attn_shape){ (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim, 0 };
 }
 
-/* The heads of all GPUs: those of the command line, or of the shape where the capture has them. */
+/* Set the heads of all GPUs: from the options, from shape if the capture fits, or from the
+ * capture. */
 static void choose_heads(const struct bench_session *s, int64_t tp, struct bench_shape *shape)
 {
 	const struct capture_info *info = s->capture ? capture_info(s->capture) : NULL;
@@ -96,7 +97,7 @@ static void choose_heads(const struct bench_session *s, int64_t tp, struct bench
 		shape->q_heads = s->a->q_heads;
 		shape->kv_heads = s->a->kv_heads;
 		shape->head_dim = s->a->head_dim;
-	} else if (info && !bench_source_fits(info, &rank)) {
+	} else if (info && !bench_input_fits(info, &rank)) {
 		shape->q_heads = info->q_heads;
 		shape->kv_heads = info->kv_heads;
 		shape->head_dim = info->head_dim;
@@ -108,10 +109,11 @@ static enum ar_status check_capture(const struct capture_info *info,
 {
 	const struct attn_shape rank = heads_of(shape);
 
-	if (bench_source_fits(info, &rank))
+	if (bench_input_fits(info, &rank))
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "%s has %d query heads over %d KV heads of size %d, not %d "
-		       "over %d of size %d", info->name, info->q_heads, info->kv_heads,
+	return ar_fail(err, AR_USAGE, "%s has %d query heads over %d KV heads of size %d, which "
+		       "cannot make %d over %d of size %d; change --q-heads, --kv-heads, "
+		       "--head-dim or --tp", info->name, info->q_heads, info->kv_heads,
 		       info->head_dim, rank.q_heads, rank.kv_heads, rank.head_dim);
 }
 
@@ -119,12 +121,9 @@ enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 				   struct bench_shape *shape, struct ar_err *err)
 {
 	choose_heads(s, tp, shape);
-	if (shape->head_dim != 64 && shape->head_dim != 128 && shape->head_dim != 256)
-		return ar_fail(err, AR_USAGE, "head size %lld: the kernels take 64, 128 and 256",
-			       (long long)shape->head_dim);
 	if (shape->q_heads % tp || shape->kv_heads % tp)
-		return ar_fail(err, AR_USAGE, "--tp %lld: %lld query heads over %lld KV heads do "
-			       "not divide by it", (long long)tp, (long long)shape->q_heads,
+		return ar_fail(err, AR_USAGE, "--tp %lld: does not divide %lld query heads and "
+			       "%lld KV heads", (long long)tp, (long long)shape->q_heads,
 			       (long long)shape->kv_heads);
 	shape->q_heads /= tp;
 	shape->kv_heads /= tp;
@@ -145,7 +144,7 @@ int64_t bench_session_repeats(const struct bench_session *s, const struct bench_
 {
 	const struct attn_shape heads = heads_of(shape);
 
-	return s->capture ? bench_source_repeats(capture_info(s->capture), &heads) : 0;
+	return s->capture ? bench_input_repeats(capture_info(s->capture), &heads) : 0;
 }
 
 void bench_session_print(const struct bench_session *s, const struct bench_shape *shape)
@@ -166,24 +165,25 @@ void bench_session_print(const struct bench_session *s, const struct bench_shape
 	putchar('\n');
 }
 
-/* The i-th layer's sequence for a shape; what was read before serves again where it will do. */
-static enum ar_status load_source(struct bench_session *s, int i, const struct bench_shape *shape,
-				  struct bench_source **out, struct ar_err *err)
+/* Inputs of the i-th layer for a shape.  Inputs read before serve again if they have its heads and
+ * enough tokens. */
+static enum ar_status load_input(struct bench_session *s, int i, const struct bench_shape *shape,
+				  struct bench_input **out, struct ar_err *err)
 {
-	bool last = i >= BENCH_SOURCES - 1;
-	struct bench_source *x = &s->source[last ? BENCH_SOURCES - 1 : i];
+	bool last = i >= BENCH_INPUTS - 1;
+	struct bench_input *x = &s->input[last ? BENCH_INPUTS - 1 : i];
 	const struct attn_shape want = heads_of(shape);
 
 	*out = x;
 	if (x->data && (!last || s->last_layer == i) && x->asked >= shape->context &&
 	    !memcmp(&x->shape, &want, sizeof want))
 		return AR_OK;
-	bench_source_release(x);
+	bench_input_release(x);
 	if (last)
 		s->last_layer = i;
 	return s->capture ?
-	       bench_source_capture(x, s->capture, s->layer[i], &want, shape->context, err) :
-	       bench_source_random(x, &want, shape->context, (uint64_t)s->a->seed, err);
+	       bench_input_capture(x, s->capture, s->layer[i], &want, shape->context, err) :
+	       bench_input_random(x, &want, shape->context, (uint64_t)s->a->seed, err);
 }
 
 /* ---- measurements ---- */
@@ -217,32 +217,33 @@ static int count_chunks(const struct bench_shape *shape)
 	return (int)((shape->context + shape->chunk - 1) / shape->chunk);
 }
 
-static int count_samples(const struct bench_shape *shape, struct bench_span span)
+static int count_samples(const struct bench_shape *shape, struct bench_chunks chunks)
 {
-	return span.last ? 1 : bench_samples(count_chunks(shape), span.samples);
+	return chunks.last ? 1 : bench_samples(count_chunks(shape), chunks.samples);
 }
 
-/* The i-th sample: its chunk's place, and how many it stands for. */
+/* A sample: the chunk [ctx, ctx + n), and how many chunks it stands for. */
 struct place {
 	int ctx, n, weight;
 };
 
-static struct place place_of(const struct bench_shape *shape, struct bench_span span, int i)
+static struct place place_of(const struct bench_shape *shape, struct bench_chunks chunks, int i)
 {
-	struct bench_sample at = bench_sample_at(count_chunks(shape), span.samples, i);
-	int64_t ctx = span.last ? shape->context - shape->chunk : at.chunk * shape->chunk;
+	struct bench_sample at = bench_sample_at(count_chunks(shape), chunks.samples, i);
+	int64_t ctx = chunks.last ? shape->context - shape->chunk : at.chunk * shape->chunk;
 	int64_t left = shape->context - ctx, n = left < shape->chunk ? left : shape->chunk;
 
-	return (struct place){ (int)ctx, (int)n, span.last ? 1 : at.weight };
+	return (struct place){ (int)ctx, (int)n, chunks.last ? 1 : at.weight };
 }
 
 static enum ar_status run_chunks(struct bench_prefill *p, const struct bench_shape *shape,
-				 struct bench_span span, struct bench_sum *sum, struct ar_err *err)
+				 struct bench_chunks chunks, struct bench_sum *sum,
+				 struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
 	for (int i = 0; i < sum->n_sample && !st; i++) {
-		struct place at = place_of(shape, span, i);
+		struct place at = place_of(shape, chunks, i);
 		struct bench_core core;
 
 		if (ar_interrupted())
@@ -255,12 +256,12 @@ static enum ar_status run_chunks(struct bench_prefill *p, const struct bench_sha
 }
 
 static enum ar_status run_layer(struct bench_session *s, int i, const char *method,
-				const struct bench_shape *shape, struct bench_span span,
+				const struct bench_shape *shape, struct bench_chunks chunks,
 				struct bench_sum *sum, struct ar_err *err)
 {
 	struct bench_prefill *p = NULL;
-	struct bench_source *x;
-	enum ar_status st = load_source(s, i, shape, &x, err);
+	struct bench_input *x;
+	enum ar_status st = load_input(s, i, shape, &x, err);
 
 	if (st)
 		return st;
@@ -268,7 +269,7 @@ static enum ar_status run_layer(struct bench_session *s, int i, const char *meth
 	if (st)
 		sum->refused = st == AR_USAGE || st == AR_DATA;
 	else
-		st = run_chunks(p, shape, span, sum, err);
+		st = run_chunks(p, shape, chunks, sum, err);
 	bench_prefill_close(p);
 	return st;
 }
@@ -277,31 +278,33 @@ enum ar_status bench_session_check(const char *method, const struct bench_shape 
 				   int *page_tok, bool *refused, struct ar_err *err)
 {
 	struct bench_shape paged = *shape;
+	struct attn_shape heads = heads_of(shape);
 	struct method *m = NULL;
 	enum ar_status st = method_parse(&m, method, err);
 
+	if (!st) {
+		paged.page_tok = *page_tok = heads.page_tok = method_page_tok(m);
+		st = method_supported(m, &heads, 0, err);
+		method_free(m);
+	}
 	if (refused)
 		*refused = st == AR_USAGE;
-	if (st)
-		return st;
-	paged.page_tok = *page_tok = method_page_tok(m);
-	method_free(m);
-	return bench_shape_check(BENCH_DENSE, &paged, err);
+	return st ? st : bench_shape_check(BENCH_DENSE, &paged, err);
 }
 
 enum ar_status bench_session_run(struct bench_session *s, const char *method,
-				 const struct bench_shape *shape, struct bench_span span,
+				 const struct bench_shape *shape, struct bench_chunks chunks,
 				 struct bench_sum *sum, struct ar_err *err)
 {
 	int n_chunk = count_chunks(shape);
 	struct bench_sum x = { .rel_l2 = NAN, .dense_l2 = NAN, .traced = true };
 	enum ar_status st;
 
-	x.n_chunk = span.last ? 1 : n_chunk;
-	x.n_sample = count_samples(shape, span);
+	x.n_chunk = chunks.last ? 1 : n_chunk;
+	x.n_sample = count_samples(shape, chunks);
 	st = bench_session_check(method, shape, &x.page_tok, &x.refused, err);
 	for (int i = 0; i < s->n_layer && s->device && !st; i++)
-		st = run_layer(s, i, method, shape, span, &x, err);
+		st = run_layer(s, i, method, shape, chunks, &x, err);
 	for (int i = 0; i < BENCH_PART_N; i++)
 		x.us[i] = s->device ? x.us[i] / s->n_layer : NAN;
 	x.core_us = s->device ? x.core_us / s->n_layer : NAN;
@@ -318,12 +321,12 @@ double bench_sparsity(const struct selection_count *c, bool selected)
 				      bench_ratio(c->group_sel, c->group_total)));
 }
 
-/* Prefills of one request, which all are like, one for each layer. */
+/* One prefill for each layer, of one request: all requests are equal. */
 struct match_job {
 	struct bench_prefill **p;	/* [n_layer] */
 	int n_layer;
 	struct bench_shape shape;
-	struct bench_span span;
+	struct bench_chunks chunks;
 	bool selected;
 };
 
@@ -331,14 +334,14 @@ static enum ar_status sparsity_of(void *ctx, const char *method, double *sparsit
 				  struct ar_err *err)
 {
 	const struct match_job *j = ctx;
-	int n = count_samples(&j->shape, j->span);
+	int n = count_samples(&j->shape, j->chunks);
 	struct selection_count sum = { 0 }, x;
 	enum ar_status st = AR_OK;
 
 	for (int l = 0; l < j->n_layer && !st; l++) {
 		st = bench_prefill_use(j->p[l], method, err);
 		for (int i = 0; i < n && !st; i++) {
-			struct place at = place_of(&j->shape, j->span, i);
+			struct place at = place_of(&j->shape, j->chunks, i);
 
 			if (ar_interrupted())
 				return ar_fail(err, AR_INTERRUPTED, "interrupted");
@@ -353,21 +356,21 @@ static enum ar_status sparsity_of(void *ctx, const char *method, double *sparsit
 }
 
 enum ar_status bench_session_match(struct bench_session *s, const char *method,
-				   const struct bench_shape *shape, struct bench_span span,
+				   const struct bench_shape *shape, struct bench_chunks chunks,
 				   struct bench_goal goal, struct bench_match *out,
 				   struct ar_err *err)
 {
-	struct match_job j = { .n_layer = s->n_layer, .shape = *shape, .span = span,
+	struct match_job j = { .n_layer = s->n_layer, .shape = *shape, .chunks = chunks,
 			       .selected = goal.selected };
 	enum ar_status st = AR_OK;
-	struct bench_source *x;
+	struct bench_input *x;
 
 	j.shape.batch = 1;
 	j.p = calloc((size_t)s->n_layer, sizeof(*j.p));
 	if (!j.p)
 		return ar_nomem(err);
 	for (int i = 0; i < s->n_layer && !st; i++) {
-		st = load_source(s, i, shape, &x, err);
+		st = load_input(s, i, shape, &x, err);
 		if (!st)
 			st = bench_prefill_open(&j.p[i], s->device, method, &j.shape, x, err);
 	}

@@ -7,8 +7,8 @@
 #include "src/bench/bench_match.h"
 #include "src/bench/bench_prefill.h"
 
-/* Layers that are kept; of others the last one read is. */
-enum { BENCH_SOURCES = 16 };
+/* Layers whose inputs stay in memory.  Of further layers only the last one read does. */
+enum { BENCH_INPUTS = 16 };
 
 struct bench_session {
 	const struct bench_args *a;
@@ -16,25 +16,26 @@ struct bench_session {
 	struct capture *capture;	/* NULL: random inputs */
 	int *layer;			/* [n_layer] indices of captured layers; one if random */
 	int n_layer;
-	struct bench_source source[BENCH_SOURCES];	/* read so far, data NULL: not yet; the
-							 * last one is of layer[last_layer] */
+	struct bench_input input[BENCH_INPUTS];	/* inputs read so far, data NULL: not read;
+							 * the last slot is for layer[last_layer] */
 	int last_layer;
 };
 
-/* The capture and its layers; then, when all else is right, the device, but for a dry run. */
+/* bench_session_open() opens the capture and finds its layers.  Call bench_session_device() after
+ * all checks: it opens the GPU, except in a dry run. */
 enum ar_status bench_session_open(struct bench_session *s, const struct bench_args *a,
 				  struct ar_err *err);
 enum ar_status bench_session_device(struct bench_session *s, struct ar_err *err);
 void bench_session_close(struct bench_session *s);
 
-/* The heads of one of tp GPUs.  Without options that say which, they are shape's, of all GPUs,
- * where there is no capture or it fits (bench_source_fits()), else the capture's.  Shape has none,
- * 0, where there is no model to compare with. */
+/* Set shape's heads to those of one of tp GPUs.  Before, they are those of all GPUs in the paper's
+ * model, or 0 without a model.  Options win; then the model, if there is no capture or it fits
+ * (bench_input_fits()); then the capture. */
 enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 				   struct bench_shape *shape, struct ar_err *err);
 
 /* Which chunks of the prefill: the last one, or a number of samples, 0: all. */
-struct bench_span {
+struct bench_chunks {
 	bool last;
 	int samples;
 };
@@ -47,36 +48,37 @@ struct bench_sum {
 	double rel_l2, dense_l2;	/* the largest; NaN: none */
 	int page_tok, n_chunk, n_sample;
 	bool traced;
-	bool off;			/* some output is not what the selection gives */
-	bool refused;			/* after a failure: it was the method's */
+	bool off;			/* some output differs from double precision over the
+					 * selection */
+	bool refused;			/* after a failure: the method is at fault */
 };
 
-/* What is run where a table has method: --use may say another. */
+/* The method to run for a table's method: that of --use, or the same. */
 const char *bench_session_method(const struct bench_session *s, const char *method);
 
-/* The method's name, and whether the kernels' indices hold the shape; *page_tok becomes the
- * method's.  *refused, where it is not NULL, says that it is the method which is wrong. */
+/* Check that method is one, and that there are kernels for the shape whose indices hold it.  Sets
+ * *page_tok to the method's.  *refused, unless NULL: the method is at fault. */
 enum ar_status bench_session_check(const char *method, const struct bench_shape *shape,
 				   int *page_tok, bool *refused, struct ar_err *err);
 enum ar_status bench_session_run(struct bench_session *s, const char *method,
-				 const struct bench_shape *shape, struct bench_span span,
+				 const struct bench_shape *shape, struct bench_chunks chunks,
 				 struct bench_sum *sum, struct ar_err *err);
 
-/* What is left out, in percent of the blocks before the chunks: those that the selector drops, or
- * that are not executed, since unions add some. */
+/* Sparsity in percent of the blocks before the chunks.  selected: before unions; else after them,
+ * which keep more. */
 double bench_sparsity(const struct selection_count *c, bool selected);
 
-/* Turn the method's knob until over these chunks, and all layers, it leaves out as much as is
- * wanted.  Nothing is timed.  Not in a dry run. */
+/* Tune the method's threshold until it leaves out as much as wanted over these chunks and all
+ * layers.  Nothing is timed.  Not in a dry run. */
 enum ar_status bench_session_match(struct bench_session *s, const char *method,
-				   const struct bench_shape *shape, struct bench_span span,
+				   const struct bench_shape *shape, struct bench_chunks chunks,
 				   struct bench_goal goal, struct bench_match *out,
 				   struct ar_err *err);
 
 /* For rows and headings. */
 const char *bench_session_input(const struct bench_session *s);	/* "random" or the capture */
 int64_t bench_session_tok(const struct bench_session *s);	/* its tokens; 0: random */
-/* How often its heads come; 0: random. */
+/* Copies of the capture's heads in shape; 0: random. */
 int64_t bench_session_repeats(const struct bench_session *s, const struct bench_shape *shape);
 void bench_session_print(const struct bench_session *s, const struct bench_shape *shape);
 

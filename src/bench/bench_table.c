@@ -9,7 +9,7 @@
 
 #include "src/revision.h"
 
-/* What lies at a column's offset. */
+/* The value at a column's offset. */
 union value {
 	const char *text;
 	int64_t n;

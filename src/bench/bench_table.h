@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a benchmark: one table says what a row has, for the text table and for JSON lines. */
+/* Output of a benchmark: one list of columns serves the text table and the JSON lines. */
 #ifndef AR_BENCH_TABLE_H
 #define AR_BENCH_TABLE_H
 
@@ -10,7 +10,8 @@
 
 #include "base/status.h"
 
-/* const char *, int64_t, int64_t of which 0 does not apply, double of which only finite ones do. */
+/* Members: const char *; int64_t; int64_t, where 0 does not apply; double, where only finite values
+ * apply. */
 enum bench_col_type { COL_TEXT, COL_INT, COL_COUNT, COL_REAL };
 
 struct bench_col {
@@ -21,9 +22,10 @@ struct bench_col {
 	double unit;			/* a real of the text table is divided by it */
 };
 
-/* How a row was measured, and the columns of that, which end every table; at: where in the row. */
+/* How a row was measured.  These columns end every table; at: offset of struct bench_how in the
+ * row. */
 struct bench_how {
-	const char *clock;		/* NULL: not at all */
+	const char *clock;		/* NULL: not measured */
 	int64_t repeat, seed;
 	const char *gpu;
 };
@@ -40,7 +42,7 @@ struct bench_table {
 	FILE *file;
 };
 
-/* Open the file. */
+/* Open the file at t->path, if any. */
 enum ar_status bench_table_open(struct bench_table *t, struct ar_err *err);
 void bench_table_heads(const struct bench_table *t);
 enum ar_status bench_table_put(struct bench_table *t, const void *row, struct ar_err *err);

@@ -10,7 +10,7 @@
 
 enum { BENCH_LIST = 64 };		/* values of a list at most */
 
-/* Add one value to the list `to`.  False: it is no such value, or there are too many. */
+/* Add one value to the list `to`.  False: not a valid value, or too many values. */
 typedef bool bench_item(const char *text, void *to);
 
 /* Call item with each value of list.  An error is AR_USAGE and says what --option wants. */

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What calibrations share: layers of captures, their attention, and threads. */
+/* Shared by the calibrations: layers of captures, and their attention. */
 #include "config.h"
 #include "src/calibrate/calibrate.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/binfile.h"
 #include "base/log.h"
@@ -70,7 +67,7 @@ enum ar_status calib_table(const void *arg, const struct calib_input *in, const 
 
 /* ---- layers ---- */
 
-/* Q, K and V as the capture has them, and what turns them. */
+/* Q, K and V of a capture, and what RoPE needs. */
 struct raw {
 	bf16_t *data;		/* [q_heads + 2 kv_heads][n_tok][head_dim] */
 	struct layer_row *row;
@@ -93,13 +90,13 @@ static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t 
 	const struct capture_info *info = capture_info(c);
 	size_t n = (size_t)n_tok, dim = (size_t)info->head_dim;
 	size_t q = (size_t)info->q_heads * n * dim, kv = (size_t)info->kv_heads * n * dim;
-	int n_turn = info->rope_applied ? 1 : (int)n_tok;
+	int n_rotation = info->rope_applied ? 1 : (int)n_tok;
 	enum ar_status st;
 
 	x->data = malloc((q + 2 * kv) * sizeof *x->data);
 	x->row = calloc(n, sizeof *x->row);
 	x->inv = calloc(dim, sizeof *x->inv);
-	x->trig = malloc((size_t)n_turn * dim * sizeof *x->trig);
+	x->trig = malloc((size_t)n_rotation * dim * sizeof *x->trig);
 	x->k = malloc(kv * sizeof *x->k);
 	if (!x->data || !x->row || !x->inv || !x->trig || !x->k)
 		return ar_nomem(err);
@@ -110,13 +107,13 @@ static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t 
 		st = capture_read_finite(c, i, CAPTURE_V, 0, n_tok, x->data + q + kv, err);
 	if (!info->rope_applied)
 		rope_inv_freq(&info->rope, info->head_dim, x->inv);
-	layer_trig_ref(x->inv, info->head_dim / 2, n_turn, x->trig);
+	layer_trig_ref(x->inv, info->head_dim / 2, n_rotation, x->trig);
 	for (int t = 0; t < (int)n_tok; t++)
-		x->row[t] = (struct layer_row){ 0, t, t % n_turn, t };
+		x->row[t] = (struct layer_row){ 0, t, t % n_rotation, t };
 	return st;
 }
 
-/* Pages in order, and nothing past the chunk. */
+/* One request in one chunk, at the end of its prompt; pages in order. */
 static void set_batch(struct calib_layer *l, int n_tok, int n_page)
 {
 	for (int i = 0; i < n_page; i++)
@@ -175,7 +172,7 @@ void calib_layer_release(struct calib_layer *l)
 
 /* ---- attention ---- */
 
-enum { TILE = 1024 };		/* keys; of a head of 128 they are 512 KiB */
+enum { TILE = 1024 };		/* keys of a tile: 512 KiB with a head of 128 */
 
 enum ar_status calib_attention_init(struct calib_attention *t, const struct calib_layer *l,
 				    int head, struct ar_err *err)
@@ -248,61 +245,4 @@ void calib_attention_rows(struct calib_attention *t, int qa)
 		for (int i = 0; i <= row; i++)
 			x[i] = (float)(x[i] / sum);
 	}
-}
-
-/* ---- threads ---- */
-
-enum { MAX_THREADS = 64 };
-
-struct pool {
-	calib_work_fn *work;
-	void *ctx;
-	int n;
-	atomic_int next;
-	pthread_mutex_t lock;	/* over the rest */
-	enum ar_status st;
-	struct ar_err *err;
-};
-
-static void *worker(void *arg)
-{
-	struct pool *p = arg;
-	int i;
-
-	while ((i = atomic_fetch_add(&p->next, 1)) < p->n) {
-		struct ar_err err = { 0 };
-		enum ar_status st = ar_interrupted() ?
-			ar_fail(&err, AR_INTERRUPTED, "interrupted") : p->work(p->ctx, i, &err);
-
-		if (!st)
-			continue;
-		pthread_mutex_lock(&p->lock);
-		if (!p->st) {
-			p->st = st;
-			*p->err = err;
-		}
-		pthread_mutex_unlock(&p->lock);
-		atomic_store(&p->next, p->n);
-	}
-	return NULL;
-}
-
-/* The calling thread works too: a thread that cannot be had is no error. */
-enum ar_status calib_each(int n, calib_work_fn *work, void *ctx, struct ar_err *err)
-{
-	struct pool p = { .work = work, .ctx = ctx, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER,
-			  .err = err };
-	long want = sysconf(_SC_NPROCESSORS_ONLN);
-	pthread_t thread[MAX_THREADS];
-	int started = 1;
-
-	want = want > MAX_THREADS ? MAX_THREADS : want;
-	while (started < want && started < n &&
-	       !pthread_create(&thread[started], NULL, worker, &p))
-		started++;
-	worker(&p);
-	for (int i = 1; i < started; i++)
-		pthread_join(thread[i], NULL);
-	pthread_mutex_destroy(&p.lock);
-	return p.st;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calibration: what a selector reads from a file, made from captures.  One file
- * calibrate_NAME.c for each selector that has one, one row in cmd_calibrate.c. */
+/* Calibration: make from captures the file that a selector reads.  Each such selector has a file
+ * calibrate_NAME.c and a row in cmd_calibrate.c. */
 #ifndef AR_CALIBRATE_H
 #define AR_CALIBRATE_H
 
@@ -14,7 +14,7 @@
 struct calib_input {
 	struct capture **capture;	/* of one model */
 	size_t n;
-	int64_t tokens;			/* the first of each capture, 0: all */
+	int64_t tokens;			/* tokens to use of each capture, from its first; 0: all */
 };
 
 struct calibrator {
@@ -30,9 +30,9 @@ struct calibrator {
 
 extern const struct calibrator calibrate_minference, calibrate_seer, calibrate_xattention;
 
-/* A file of an entry for each head of a layer.  fit: add what the i-th layer of a capture says to
- * row, [q_heads] entries, zeros at first.  print: table[layer] is a row, or NULL where no capture
- * has the layer, up to CAPTURE_MAX_LAYER. */
+/* Write a file with an entry for each layer and head.  fit: add the i-th layer of a capture to row,
+ * [q_heads] entries that begin as zeros.  print: table[0 .. CAPTURE_MAX_LAYER] are rows, or NULL
+ * where no capture has the layer. */
 typedef enum ar_status calib_fit_fn(const void *arg, const struct calib_input *in,
 				    struct capture *c, int i, void *row, struct ar_err *err);
 typedef void calib_print_fn(FILE *f, const void *arg, void *const *table, int q_heads);
@@ -49,10 +49,10 @@ struct calib_layer {
 	int32_t *page, *pos;
 };
 
-/* Tokens of a capture that are used. */
+/* Number of tokens of a capture to use. */
 int64_t calib_tokens(const struct calib_input *in, const struct capture *c);
 
-/* The first n_tok tokens of the i-th captured layer. */
+/* Load the first n_tok tokens of the i-th captured layer. */
 enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i, int64_t n_tok,
 				int page_tok, struct ar_err *err);
 void calib_layer_release(struct calib_layer *l);	/* may be called twice */
@@ -67,12 +67,7 @@ struct calib_attention {
 
 enum ar_status calib_attention_init(struct calib_attention *t, const struct calib_layer *l,
 				    int head, struct ar_err *err);
-void calib_attention_rows(struct calib_attention *t, int qa);	/* x up to each row's own key */
+void calib_attention_rows(struct calib_attention *t, int qa);	/* write x up to each row's key */
 void calib_attention_release(struct calib_attention *t);
-
-/* Call work with every i below n, on all processors.  The first failure ends it, an interrupt is
- * one. */
-typedef enum ar_status calib_work_fn(void *ctx, int i, struct ar_err *err);
-enum ar_status calib_each(int n, calib_work_fn *work, void *ctx, struct ar_err *err);
 
 #endif

@@ -2,11 +2,11 @@
 /*
  * MInference's patterns, one for each layer and head.
  *
- * On a prompt in one chunk every candidate selects, and what it is worth is the attention that its
- * keys hold, on average over the rows from 'from' on and over the captures.  The best is
- * written, of equal ones the first.  The candidates and the first row that counts are those of the
- * published search; its configurations then turn what is no vertical_and_slash into one, which
- * is 'as-published' here.
+ * Each prompt is one chunk.  The score of a candidate is the attention mass of the keys that it
+ * selects, averaged over the rows from 'from' on and over the captures.  The best candidate is
+ * written, of equal ones the first.  The candidates and the default of 'from' are those of the
+ * published search.  Its released configurations replace every other pattern by vertical_and_slash;
+ * so does 'as-published' here.
  */
 #include "config.h"
 
@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "kernels/select/lastq/lastq.h"
+#include "base/parallel.h"
 #include "kernels/select/means/means.h"
 #include "kernels/select/minference/minference.h"
 #include "src/calibrate/calibrate.h"
@@ -56,7 +57,7 @@ struct job {			/* a layer */
 
 struct scratch {
 	struct calib_attention truth;
-	float *column, *slash;	/* [n] where the last rows look */
+	float *column, *slash;	/* [n] attention of the last rows, by column and by distance */
 	struct minference_cell *cell;	/* [n] */
 	int32_t *list;		/* [N_CANDIDATE][2][n] columns and distances */
 	int n_list[N_CANDIDATE][2];
@@ -102,7 +103,7 @@ static int32_t *list_at(const struct scratch *t, int k, int slash)
 	return t->list + (size_t)(2 * k + slash) * (size_t)t->n;
 }
 
-/* What the last rows look at. */
+/* Pick columns and distances for each candidate from the attention of the last rows. */
 static enum ar_status pick_lists(const struct job *j, int h, struct scratch *t, struct ar_err *err)
 {
 	enum ar_status st = lastq_ref(&j->l->b, 0, h, (int)rule.last, j->l->q, j->l->kv.k,
@@ -140,7 +141,7 @@ static void choose(const struct job *j, int h, int k, int qa, struct scratch *t)
 	}
 }
 
-/* What the probabilities x of the row at pos hold of the keys that were chosen. */
+/* Attention mass of the chosen keys: a sum over the probabilities x of the row at pos. */
 static double held(const struct scratch *s, const float *x, int pos)
 {
 	const struct minference_row *row = &s->row;
@@ -198,7 +199,7 @@ static enum ar_status fit_layer(const void *arg, const struct calib_input *in, s
 	if (mean) {
 		means_update(&l.b, l.kv.k, mean);
 		j.mean = mean;
-		st = calib_each(capture_info(c)->q_heads, fit_head, &j, err);
+		st = parallel_each(capture_info(c)->q_heads, fit_head, &j, err);
 	} else {
 		st = ar_nomem(err);
 	}
@@ -214,7 +215,7 @@ static void print_head(FILE *f, const struct args *a, const struct score *s)
 	int best = 0;
 
 	for (int k = 1; k < N_CANDIDATE; k++)
-		if (s->mass[k] > s->mass[best] * (1 + 1e-9))	/* not by rounding */
+		if (s->mass[k] > s->mass[best] * (1 + 1e-9))	/* no choice by rounding */
 			best = k;
 	out = candidate[best];
 	if (a->as_published && out.pattern == PATTERN_BLOCK)
@@ -225,7 +226,7 @@ static void print_head(FILE *f, const struct args *a, const struct score *s)
 		out.slash, s->mass[best] / (double)s->rows);
 }
 
-/* The captured layer nearest to l, the lower of two as near. */
+/* The captured layer nearest to l; of two as near, the lower. */
 static const struct score *nearest(void *const *table, int l)
 {
 	for (int far = 0; far <= CAPTURE_MAX_LAYER; far++) {
@@ -261,8 +262,8 @@ static enum ar_status check(const struct args *a, const struct calib_input *in, 
 		int64_t n = calib_tokens(in, in->capture[i]);
 
 		if (n <= a->from)
-			return ar_fail(err, AR_USAGE, "%s: no row of %" PRId64 " counts from %"
-				       PRId64 " on; lower --from",
+			return ar_fail(err, AR_USAGE, "%s: no row to score: of %" PRId64 " tokens "
+				       "none is at %" PRId64 " or later; lower --from",
 				       capture_info(in->capture[i])->name, n, a->from);
 	}
 	return AR_OK;
@@ -281,12 +282,13 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 /* clang-format off */
 static const struct opt opts[] = {
 	{ .name = "from", .type = OPT_INT, .off = OFF(from), .arg = "N", .def = "2500",
-	  .max = CAPTURE_MAX_TOK, .help = "judge by the rows from position N on" },
+	  .max = CAPTURE_MAX_TOK, .help = "score the candidates on the rows from position N on" },
 	{ .name = "layers", .type = OPT_INT, .off = OFF(layers), .arg = "N", .def = "0",
 	  .max = CAPTURE_MAX_LAYER + 1,
-	  .help = "of the model; others get the nearest one's, 0: up to the last captured" },
+	  .help = "write N layers; those not captured get the nearest captured layer's patterns; "
+		  "0: up to the last captured" },
 	{ .name = "as-published", .type = OPT_FLAG, .off = OFF(as_published), .def = "0",
-	  .help = "write vertical_and_slash instead of the other patterns" },
+	  .help = "replace every other pattern by vertical_and_slash, as the published files do" },
 	{ 0 }
 };
 /* clang-format on */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "kernels/select/seer/seer.h"
@@ -64,7 +65,7 @@ static enum ar_status fit_heads(struct job *j, int q_heads, struct ar_err *err)
 
 	j->before = calloc((size_t)q_heads, sizeof *j->before);
 	j->after = calloc((size_t)q_heads, sizeof *j->after);
-	st = j->before && j->after ? calib_each(q_heads, fit_head, j, err) : ar_nomem(err);
+	st = j->before && j->after ? parallel_each(q_heads, fit_head, j, err) : ar_nomem(err);
 	for (int h = 0; !st && h < q_heads; h++) {
 		before += j->before[h] / q_heads;
 		after += j->after[h] / q_heads;
@@ -105,8 +106,8 @@ static enum ar_status fit_layer(const struct args *a, const struct calib_input *
 
 /* ---- the file ---- */
 
-struct plan {
-	int *layer;			/* that some capture has, ascending */
+struct gate {
+	int *layer;			/* layers that some capture has, ascending */
 	int n;
 	char (*name)[96];
 	struct safetensors_tensor *t;
@@ -115,16 +116,16 @@ struct plan {
 	size_t w_bytes;
 };
 
-static void plan_release(struct plan *p)
+static void gate_release(struct gate *g)
 {
-	free(p->layer);
-	free(p->name);
-	free(p->t);
-	free(p->inv);
-	free(p->w);
+	free(g->layer);
+	free(g->name);
+	free(g->t);
+	free(g->inv);
+	free(g->w);
 }
 
-/* How Q and K were turned: as a capture says, or the model. */
+/* Find RoPE of Q and K: what a capture states, else that of --model. */
 static enum ar_status find_rope(const struct args *a, const struct calib_input *in,
 				struct rope *rope, struct ar_err *err)
 {
@@ -137,8 +138,8 @@ static enum ar_status find_rope(const struct args *a, const struct calib_input *
 			return AR_OK;
 		}
 	if (!a->model)
-		return ar_fail(err, AR_USAGE, "%s does not say how Q and K were turned; add "
-			       "--model NAME", capture_info(*in->capture)->name);
+		return ar_fail(err, AR_USAGE, "%s: does not state its RoPE; add --model NAME",
+			       capture_info(*in->capture)->name);
 	st = model_load(&m, a->model, err);
 	if (st)
 		return st;
@@ -147,7 +148,7 @@ static enum ar_status find_rope(const struct args *a, const struct calib_input *
 	return AR_OK;
 }
 
-static enum ar_status plan_init(struct plan *p, const struct args *a, const struct calib_input *in,
+static enum ar_status gate_init(struct gate *g, const struct args *a, const struct calib_input *in,
 				struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(*in->capture);
@@ -157,15 +158,15 @@ static enum ar_status plan_init(struct plan *p, const struct args *a, const stru
 
 	if (st)
 		return st;
-	p->w_bytes = (size_t)info->q_heads * SEER_POOLS * dim * dim * sizeof *p->w;
-	p->layer = calloc(max, sizeof *p->layer);
-	p->name = calloc(max, sizeof *p->name);
-	p->t = calloc(max, sizeof *p->t);
-	p->inv = calloc(dim, sizeof *p->inv);
-	p->w = malloc(p->w_bytes);
-	if (!p->layer || !p->name || !p->t || !p->inv || !p->w)
+	g->w_bytes = (size_t)info->q_heads * SEER_POOLS * dim * dim * sizeof *g->w;
+	g->layer = calloc(max, sizeof *g->layer);
+	g->name = calloc(max, sizeof *g->name);
+	g->t = calloc(max, sizeof *g->t);
+	g->inv = calloc(dim, sizeof *g->inv);
+	g->w = malloc(g->w_bytes);
+	if (!g->layer || !g->name || !g->t || !g->inv || !g->w)
 		return ar_nomem(err);
-	rope_inv_freq(&rope, info->head_dim, p->inv);
+	rope_inv_freq(&rope, info->head_dim, g->inv);
 	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++) {
 		bool any = false;
 
@@ -173,16 +174,16 @@ static enum ar_status plan_init(struct plan *p, const struct args *a, const stru
 			any = capture_find_layer(capture_info(in->capture[c]), (uint64_t)l) >= 0;
 		if (!any)
 			continue;
-		snprintf(p->name[p->n], sizeof *p->name, SEER_TENSOR, l, 'k');
-		p->t[p->n] = (struct safetensors_tensor){
-			.name = p->name[p->n], .n_dim = 3,
+		snprintf(g->name[g->n], sizeof *g->name, SEER_TENSOR, l, 'k');
+		g->t[g->n] = (struct safetensors_tensor){
+			.name = g->name[g->n], .n_dim = 3,
 			.dim = { info->q_heads, SEER_POOLS * info->head_dim, info->head_dim } };
-		p->layer[p->n++] = l;
+		g->layer[g->n++] = l;
 	}
 	return AR_OK;
 }
 
-static enum ar_status write_gate(const struct plan *p, const struct args *a,
+static enum ar_status write_gate(const struct gate *g, const struct args *a,
 				 const struct calib_input *in, const char *path,
 				 struct ar_err *err)
 {
@@ -193,12 +194,12 @@ static enum ar_status write_gate(const struct plan *p, const struct args *a,
 
 	if (st)
 		return st;
-	st = safetensors_write_header(&f, p->t, (size_t)p->n, meta, err);
-	for (int i = 0; !st && i < p->n; i++) {
-		progress("layers", (unsigned long)i, (unsigned long)p->n);
-		st = fit_layer(a, in, p->layer[i], p->inv, p->w, err);
+	st = safetensors_write_header(&f, g->t, (size_t)g->n, meta, err);
+	for (int i = 0; !st && i < g->n; i++) {
+		progress("layers", (unsigned long)i, (unsigned long)g->n);
+		st = fit_layer(a, in, g->layer[i], g->inv, g->w, err);
 		if (!st)
-			st = outfile_write(&f, p->w, p->w_bytes, err);
+			st = outfile_write(&f, g->w, g->w_bytes, err);
 	}
 	progress_end();
 	if (!st)
@@ -210,12 +211,12 @@ static enum ar_status write_gate(const struct plan *p, const struct args *a,
 static enum ar_status run(const void *arg, const struct calib_input *in, const char *out,
 			  struct ar_err *err)
 {
-	struct plan p = { 0 };
-	enum ar_status st = plan_init(&p, arg, in, err);
+	struct gate g = { 0 };
+	enum ar_status st = gate_init(&g, arg, in, err);
 
 	if (!st)
-		st = write_gate(&p, arg, in, out, err);
-	plan_release(&p);
+		st = write_gate(&g, arg, in, out, err);
+	gate_release(&g);
 	return st;
 }
 
@@ -223,13 +224,13 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 /* clang-format off */
 static const struct opt opts[] = {
 	{ .name = "steps", .type = OPT_INT, .off = OFF(steps), .arg = "N", .def = "500",
-	  .max = 1 << 30, .help = "descend N steps from a random gate" },
+	  .max = 1 << 30, .help = "train a random gate for N steps" },
 	{ .name = "rate", .type = OPT_REAL, .off = OFF(rate), .arg = "X", .def = "0.001", .max = 1,
 	  .help = "the largest learning rate" },
 	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
-	  .help = "of the random gate" },
+	  .help = "seed of the random gate" },
 	{ .name = "model", .type = OPT_STR, .off = OFF(model), .arg = "NAME",
-	  .help = "take RoPE from this model where no capture says what it was" },
+	  .help = "take RoPE from this model if no capture states it" },
 	{ 0 }
 };
 /* clang-format on */

@@ -2,11 +2,11 @@
 /*
  * Thresholds of XAttention, one for each layer and head.
  *
- * On a prompt in one chunk, for each query block of a head: of the true block masses, the sums of
- * the softmax probabilities, take the fewest blocks that hold the share 'mass'.  The smallest
- * estimated mass among them is what the estimate would have to go down to in order to find
- * them all.  The threshold is the share of the estimated mass in blocks at least as large, summed
- * over the query blocks; over several captures the largest.
+ * Each prompt is one chunk.  For each query block of a head, take the fewest blocks whose true
+ * mass, a sum of softmax probabilities, reaches the share 'mass'.  The smallest estimated mass
+ * among them is a cut: the blocks estimated at least as large include them all.  The threshold is
+ * the share of these blocks in the estimated mass, summed over the query blocks.  Of several
+ * captures the largest threshold counts.
  */
 #include "config.h"
 
@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "kernels/select/xattention/xattention.h"
+#include "base/parallel.h"
 #include "src/calibrate/calibrate.h"
 
 struct args {
@@ -37,7 +38,7 @@ static int block_tok(const struct args *a)
 
 /* ---- true masses ---- */
 
-/* mass[j] of the blocks up to qa for query block qa. */
+/* True mass of the blocks 0 .. qa for query block qa, to mass. */
 static void true_masses(struct calib_attention *t, int qa, double *mass)
 {
 	int tok = t->l->b.shape.page_tok, lo = qa * tok;
@@ -71,7 +72,7 @@ static int by_mass(const void *x, const void *y)
 	return a->blk < b->blk ? -1 : 1;
 }
 
-/* One query block of n blocks: add its estimated mass, and what must be kept of it. */
+/* Add the estimated mass of a query block with n blocks to *all, and the part to keep to *kept. */
 static void add_row(const double *mass, const uint32_t *estimate, int n, double share,
 		    struct entry *e, uint64_t *kept, uint64_t *all)
 {
@@ -140,7 +141,7 @@ static enum ar_status fit_layer(const void *arg, const struct calib_input *in, s
 	enum ar_status st = calib_layer_load(&l, c, i, calib_tokens(in, c), block_tok(arg), err);
 
 	if (!st)
-		st = calib_each(capture_info(c)->q_heads, fit_head, &j, err);
+		st = parallel_each(capture_info(c)->q_heads, fit_head, &j, err);
 	calib_layer_release(&l);
 	return st;
 }
@@ -164,7 +165,7 @@ static void print_table(FILE *f, const void *arg, void *const *table, int q_head
 
 		if (!row)
 			continue;
-		/* Rounded up, so that what is found stays so. */
+		/* Rounded up, so that the threshold still finds these blocks. */
 		for (int h = 0; h < q_heads; h++)
 			fprintf(f, "%s%.4f", h ? ", " : *sep ? "],\n    [" : "\n    [",
 				ceil(row[h] * 1e4) / 1e4);
@@ -183,11 +184,12 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 /* clang-format off */
 static const struct opt opts[] = {
 	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.9", .max = 1,
-	  .help = "find the blocks that hold a share X of the true attention mass" },
+	  .help = "find thresholds that keep the blocks with a share X of the true attention "
+		  "mass" },
 	{ .name = "stride", .type = OPT_ENUM, .off = OFF(stride), .arg = "N", .def = "8",
-	  .choice = strides, .help = "of the method that reads the table: 4, 8 or 16" },
+	  .choice = strides, .help = "stride of the method that will read the table" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
-	  .choice = blocks, .help = "tokens of its blocks" },
+	  .choice = blocks, .help = "tokens of a block of that method" },
 	{ 0 }
 };
 /* clang-format on */

@@ -100,8 +100,8 @@ void seer_fit_seq_release(struct seer_fit_seq *s)
 
 /* ---- loss and gradient ---- */
 
-/* x turned by a block's angles; sign -1: back. */
-static void turn(const float *trig, int dim, float sign, float *x)
+/* Rotate x by a block's angles; sign -1: rotate back. */
+static void rotate(const float *trig, int dim, float sign, float *x)
 {
 	int half = dim / 2;
 
@@ -132,7 +132,8 @@ static void add_outer(const float *restrict x, const float *restrict y, int in, 
 			w[o] += x[i] * y[o];
 }
 
-/* Row i: its divergence, and what it adds to each key's gradient; g: room for i + 1. */
+/* Returns the divergence of row i, and adds its part to each key's gradient.  g: room
+ * for i + 1. */
 static double add_row(const struct seer_fit_seq *s, int i, const float *key, float *g,
 		      float *key_grad)
 {
@@ -177,7 +178,7 @@ enum ar_status seer_fit_loss(const struct seer_fit_seq *s, const float *w, doubl
 		goto out;
 	for (size_t j = 0; j < n; j++) {
 		multiply(s->f + j * (size_t)in, w, in, s->dim, key + j * dim);
-		turn(s->trig + j * dim, s->dim, 1, key + j * dim);
+		rotate(s->trig + j * dim, s->dim, 1, key + j * dim);
 	}
 	for (int i = first; i < s->n; i++)
 		sum += add_row(s, i, key, g, grad ? key_grad : NULL);
@@ -188,7 +189,7 @@ enum ar_status seer_fit_loss(const struct seer_fit_seq *s, const float *w, doubl
 	for (size_t j = 0; j < n; j++) {
 		float *x = key_grad + j * dim;
 
-		turn(s->trig + j * dim, s->dim, -1, x);
+		rotate(s->trig + j * dim, s->dim, -1, x);
 		for (size_t d = 0; d < dim; d++)
 			x[d] /= (float)rows;
 		add_outer(s->f + j * (size_t)in, x, in, s->dim, grad);
@@ -209,7 +210,7 @@ struct adam {
 	size_t n;
 };
 
-/* Step k of n, from 0: the share of the full rate. */
+/* Share of the full rate at step k of n, counted from 0. */
 static double rate_at(int k, int n)
 {
 	double rise = k < WARM_UP ? (k + 1.0) / WARM_UP : 1;

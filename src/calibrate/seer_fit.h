@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Distilling a gate of SeerAttention: the projection of pooled keys of one layer and head, so that
- * the gate's shares come near the attention's.
+ * Distil a gate of SeerAttention: fit the projection of pooled keys of one layer and head, so that
+ * the gate's shares come near those of the attention.
  *
  *   m[i][j] = the largest probability of a row of query block i and a key of block j
  *   t[i][j] = m[i][j] / sum over j of m[i][j]
  *   loss    = mean over the rows i of sum over j of t[i][j] (log t[i][j] - log a[i][j])
  *
- * a is the gate's, without rounding but for cos and sin.  The first quarter of a prompt's query
- * blocks does not count.  With g = (a - t) / rows, u[i] the turned query and Rope'(j) the turn
- * back, the gradient is
+ * a is the gate's share; of its roundings only that of cos and sin to bf16 is done.  The first
+ * quarter of a prompt's query blocks does not count.  With g = (a - t) / rows, u[i] the query after
+ * RoPE and Rope'(j) the inverse rotation, the gradient is
  *
  *   dW = 1/sqrt(dim) sum over j of f[j] (Rope'(j) sum over i of g[i][j] u[i])^T
  *
- * and the steps are Adam's (AdamW without decay), each on one prompt, the next one every time; the
- * rate rises over the first 20 steps and falls to 0 along a cosine.
+ * Each step is one of Adam (AdamW without decay) on one prompt; the prompts take turns.  The rate
+ * rises over the first 20 steps and falls to 0 along a cosine.
  */
 #ifndef AR_SEER_FIT_H
 #define AR_SEER_FIT_H
@@ -24,9 +24,9 @@
 struct seer_fit_seq {		/* a prompt of n blocks, one head */
 	int n, dim;
 	float *f;		/* [n][SEER_POOLS * dim] pooled keys */
-	float *u;		/* [n][dim] turned queries */
+	float *u;		/* [n][dim] queries after RoPE */
 	float *t;		/* [n][n] */
-	float *trig;		/* [n][dim / 2][2] cos and sin of the block's turn */
+	float *trig;		/* [n][dim / 2][2] cos and sin of the block's angles */
 };
 
 enum ar_status seer_fit_seq_init(struct seer_fit_seq *s, const struct calib_layer *l, int head,
@@ -45,7 +45,7 @@ struct seer_fit {
 	uint64_t seed;
 };
 
-/* w: from a random start.  The mean losses over the prompts before and after. */
+/* Fit w from a random start.  *before, *after: mean loss over the prompts. */
 enum ar_status seer_fit_run(const struct seer_fit *fit, float *w, double *before, double *after,
 			    struct ar_err *err);
 

@@ -9,7 +9,7 @@
 
 /* ---- statements ---- */
 
-/* Parameters that the statement does not use are left out, and those that are 0 are NULL. */
+/* Bind v if the statement has the parameter; 0 binds NULL. */
 static int bind_int(sqlite3_stmt *q, const char *name, int64_t v)
 {
 	int i = sqlite3_bind_parameter_index(q, name);
@@ -24,7 +24,8 @@ static int bind_text(sqlite3_stmt *q, const char *name, const char *v)
 	return i ? sqlite3_bind_text(q, i, v, -1, SQLITE_STATIC) : SQLITE_OK;
 }
 
-/* The statements are the report's, so an error in one says that db lacks what it reads. */
+/* The user wrote none of these statements.  So an SQL error means that db lacks a table or column:
+ * AR_DB. */
 static enum ar_status fail(sqlite3 *db, struct ar_err *err)
 {
 	return sqlite3_errcode(db) == SQLITE_ERROR ? ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db)) :
@@ -64,7 +65,7 @@ static enum ar_status add_limit(const struct report *r, const struct slo_limit *
 	return st;
 }
 
-/* r->slo for r->run. */
+/* Add the limits r->slo to r->run, or to all runs. */
 static enum ar_status add_limits(const struct report *r, struct ar_err *err)
 {
 	struct slo slo = { 0 };
@@ -75,7 +76,7 @@ static enum ar_status add_limits(const struct report *r, struct ar_err *err)
 	return st;
 }
 
-/* The limits that each run was given. */
+/* Add to each run the limits that it was given. */
 static enum ar_status add_given_limits(const struct report *r, struct ar_err *err)
 {
 	struct report one = *r;

@@ -16,7 +16,7 @@ struct section {
 };
 extern const struct section sections[];		/* ends with name NULL */
 
-/* The reports there are, ended by NULL: "attnreplay", then the DIALECTs of section_list.h. */
+/* Names of the reports, ended by NULL: "attnreplay", then the DIALECTs of section_list.h. */
 extern const char *const report_dialects[];
 
 struct report {
@@ -24,7 +24,7 @@ struct report {
 	const char *path;	/* of db, for messages */
 	int64_t run;		/* 0: all */
 	const char *dialect;	/* one of report_dialects */
-	const char *slo;	/* limits for every run, NULL: those that each run was given */
+	const char *slo;	/* limits for every run, NULL: the limits given to each run */
 };
 
 /* Write the report to d, whose writer and file the caller set.  AR_USAGE: there is no such run, or

@@ -15,7 +15,7 @@ struct slo {
 	size_t n;
 	struct slo_limit {
 		const char *metric;	/* "ttft", "tpot", "e2e" */
-		int64_t ns;		/* met by a time that equals it */
+		int64_t ns;		/* a time equal to it meets the limit */
 	} limit[SLO_MAX];
 };
 

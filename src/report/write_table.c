@@ -94,8 +94,8 @@ static enum ar_status table_row(struct document *d, sqlite3_stmt *q, struct ar_e
 	return st;
 }
 
-/* Three decimals, so that milliseconds show microseconds; one more for ratios, fewer for large
- * values, and where all values are small, three digits of the smallest.  -1: with exponents. */
+/* Decimals of a column: 3, so that milliseconds show microseconds; 4 below 10, for ratios; 1 from
+ * 1e5 on.  If all values are below 0.1: three digits of the smallest. -1: with exponents. */
 static int decimals(const struct table *t, int col)
 {
 	double most = 0, least = INFINITY;

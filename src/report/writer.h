@@ -10,16 +10,18 @@
 
 #include "base/status.h"
 
-/* A document under way: one or more results. */
+/* A document being written: one or more results. */
 struct document {
 	const struct report_writer *writer;
 	FILE *f;
-	const char *name;	/* of this result: "latency"; NULL in all or in none */
-	const char *title;	/* for people, or NULL; over one column: that is lines to read */
-	size_t n_results;	/* before this one */
+	const char *name;	/* of this result, such as "latency"; all results of a document have
+				 * a name, or none */
+	const char *title;	/* heading for people, or NULL; a titled result of one column is
+				 * lines of text */
+	size_t n_results;	/* finished so far */
 	size_t n_rows;		/* of this result, so far */
 	bool failed;		/* this result broke off */
-	void *state;		/* the writer's, from begin to end of a result */
+	void *state;		/* the writer's own, from begin() to end() */
 };
 
 struct report_writer {
@@ -40,14 +42,15 @@ extern const char *const writer_names[];		/* the same, for an option's choice */
  * database is damaged; AR_INTERRUPTED. */
 enum ar_status writer_query(struct document *d, sqlite3_stmt *q, struct ar_err *err);
 
-/* The same for a statement that could not be prepared. */
+/* The error of a statement that could not be prepared.  The statuses are those of
+ * writer_query(). */
 enum ar_status writer_fail(sqlite3 *db, struct ar_err *err);
 void writer_finish(struct document *d);
 
 /* An interrupt ends the queries of db with AR_INTERRUPTED. */
 void writer_heed_interrupt(sqlite3 *db);
 
-/* A number that reads back as the same double, as short as that allows.  Returns buf. */
+/* Format r with 15 digits, or 17 if it needs them to read back as the same double.  Returns buf. */
 char *writer_real(char *buf, size_t n, double r);
 
 #endif

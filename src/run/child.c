@@ -10,11 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the child writes to the pipe: how its run ended. */
+/* How a run ended: the child writes it to the pipe. */
 struct child_result {
 	enum ar_status st;
 	struct ar_err err;
-	const struct backend *backend;		/* what auto became */
+	const struct backend *backend;		/* chosen by --backend auto */
 	int64_t num_blocks;
 };
 
@@ -22,14 +22,14 @@ static void child_main(struct run *r, size_t i, int to)
 {
 	struct child_result res = { 0 };
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);	/* nobody waits any more */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);	/* die with the parent */
 	res.st = run_method(r, i, &res.err);
 	res.backend = r->backend;
 	res.num_blocks = r->limits.num_blocks;
 	_exit(write(to, &res, sizeof res) != sizeof res);
 }
 
-/* From now on the signal ends a system call that waits. */
+/* Let the signal interrupt a system call that waits (EINTR), not restart it. */
 static void end_waits(int sig)
 {
 	struct sigaction a;
@@ -50,20 +50,23 @@ static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from
 	end_waits(SIGINT);
 	end_waits(SIGTERM);
 	while ((n = read(from, &res, sizeof res)) < 0 && errno == EINTR)
-		kill(child, SIGTERM);	/* stop it as we are asked to stop */
+		kill(child, SIGTERM);	/* we were asked to stop: stop the child */
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
 	if (n != sizeof res)
-		return ar_fail(err, AR_IO, "the process of method '%s' ended early, by signal %d",
-			       r->method[i]->name, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+		return ar_fail(err, AR_IO, "the process of method '%s' ended without a result, %s "
+			       "%d", r->method[i]->name,
+			       WIFSIGNALED(status) ? "by signal" : "with exit status",
+			       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	*err = res.err;
 	r->backend = res.backend;
 	r->limits.num_blocks = res.num_blocks;
 	return res.st;
 }
 
-/* Runs that are compared with each other each get a process: in one process the CUDA graphs of a
- * second run had 8 % longer spans under trace than those of the first, of the same method. */
+/* Run method i in a process of its own, so that runs can be compared.  In one process the CUDA
+ * graphs of a second run had 8 % longer spans under trace than those of the first, with the same
+ * method. */
 enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err)
 {
 	enum ar_status st;

@@ -81,8 +81,8 @@ static enum ar_status prepare(struct run *r, struct ar_err *err)
 	return st;
 }
 
-/* The run that was measured stands for what this one does not execute: its model's limit, and where
- * it had a device, its pool in tokens. */
+/* Load --costs.  The measured run also supplies its model's length limit and, if it had a GPU, the
+ * size of its KV pool in tokens. */
 static enum ar_status load_costs(struct run *r, struct ar_err *err)
 {
 	const struct cost_options *o = run_options_of(&r->o, &backend_cost);
@@ -128,7 +128,7 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 	if (!st)
 		st = trace_read(&r->trace, r->o.trace, &r->o.trace_args, err);
 	if (!st && r->o.arrival.loop == LOOP_SESSIONS && !r->trace->n_session)
-		st = ar_fail(err, AR_USAGE, "%s: no sessions to wait for; replay it with --loop "
+		st = ar_fail(err, AR_USAGE, "%s: the trace has no sessions; replay it with --loop "
 			     "open or users", r->trace->name);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);

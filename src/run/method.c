@@ -23,8 +23,8 @@ static int64_t longest_request(const struct run *r)
 	return max;
 }
 
-/* The tracing session has to be there before the first CUDA call of the process.  Without it CUDA
- * events are the clock. */
+/* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
+ * CUDA events are the clock. */
 static enum ar_status open_as(struct run *r, const struct backend *b, struct ar_err *err)
 {
 	struct ar_err no_prof = { 0 };
@@ -56,12 +56,12 @@ static enum ar_status open_auto(struct run *r, struct ar_err *err)
 			r->backend = cuda;
 		if (st != AR_NODEV)
 			return st;
-		log_info("%s; taking backend cpu", err->msg);
+		log_info("%s; using backend cpu", err->msg);
 		prof_close(r->prof);
 		r->prof = NULL;
 	}
 	if (!cpu)
-		return ar_fail(err, AR_NODEV, "no backend that runs kernels in this program; take "
+		return ar_fail(err, AR_NODEV, "this program has no backend that runs kernels; use "
 			       "--backend cost");
 	r->backend = cpu;
 	return open_as(r, cpu, err);
@@ -85,6 +85,7 @@ static void set_env(struct run *r, struct method *m)
 	r->env.n_run_layers = r->prep.n_run_layers;
 	r->env.tile = r->o.extend == RUN_EXTEND_TILE;
 	r->env.method = m;
+	r->env.page_tok = r->o.page_size ? selector_block_tok(r->o.page_size - 1) : 0;
 	r->env.attention_only = r->o.attention_only;
 }
 
@@ -100,8 +101,8 @@ static enum ar_status open_backend(struct run *r, struct method *m, struct ar_er
 	return st;
 }
 
-/* The pool of the first method serves all, so that their schedules can be compared, unless a later
- * one leaves less room. */
+/* All methods use the pool of the first, so that their schedules can be compared.  A method with
+ * less room shrinks the pool for itself and for later ones. */
 static enum ar_status size_pool(struct run *r, struct ar_err *err)
 {
 	struct sched_limits l = r->limits;
@@ -117,7 +118,7 @@ static enum ar_status size_pool(struct run *r, struct ar_err *err)
 			return st;
 	} else {
 		n = r->backend->fit_blocks(r->self);
-		/* room for what later methods keep beside the cache: all get one pool */
+		/* 1 % reserve: later methods may keep more beside the cache */
 		if (r->n_runs > 1 && !r->limits.num_blocks)
 			n -= n / 100;
 	}
@@ -125,15 +126,17 @@ static enum ar_status size_pool(struct run *r, struct ar_err *err)
 		return ar_fail(err, AR_USAGE, "no room for KV blocks; lower "
 			       "--max-num-batched-tokens or take a smaller model");
 	if (r->limits.num_blocks && n < r->limits.num_blocks)
-		log_warn("this method leaves room for %" PRId64 " KV blocks, the one before "
-			 "for %" PRId64, n, r->limits.num_blocks);
+		log_warn("method '%s' leaves room for %" PRId64 " KV blocks, not %" PRId64
+			 "; its schedule and later ones may differ from those before",
+			 r->env.method->name, n, r->limits.num_blocks);
 	if (!r->limits.num_blocks || n < r->limits.num_blocks)
 		r->limits.num_blocks = n;
 	return AR_OK;
 }
 
-/* A backend keeps the blocks that requests share once for each of them.  It gets room for the
- * largest requests that can run together, as far as the device has it. */
+/* Blocks to allocate.  A backend stores a shared block once for each request that shares it.  So
+ * with a prefix cache it gets room for the largest requests that can run together, at most what
+ * fits the device and at least the scheduler's pool. */
 static enum ar_status physical_blocks(struct run *r, int64_t *n, struct ar_err *err)
 {
 	struct sched_limits l = r->limits;
@@ -150,7 +153,7 @@ static enum ar_status physical_blocks(struct run *r, int64_t *n, struct ar_err *
 	return st;
 }
 
-/* What a run with costs of another one is a run of. */
+/* Copy model, method and GPU from the run the costs came from. */
 static void record_costs(struct store_run *s, const struct store_run *from)
 {
 	s->model_name = from->model_name;
@@ -207,7 +210,8 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 	return store_run_begin(r->store, &s, &id, err);
 }
 
-/* The run's own failure is the one to report. */
+/* Store how the run ended.  A failure of the run itself is reported before a failure to store
+ * it. */
 static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err *err)
 {
 	const char *status = !st ? "done" : st == AR_INTERRUPTED ? "aborted" : "failed";
@@ -277,7 +281,6 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	return st;
 }
 
-/* One run with the database open around it. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 {
 	enum ar_status st = AR_OK, st2;
@@ -291,7 +294,8 @@ enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 	return st ? st : st2;
 }
 
-/* What a later method names is read before the first one runs, and then again in its turn. */
+/* Read the files of a later method now, so that a bad one fails before the first run.  Its own run
+ * reads them again. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err)
 {
 	struct method *m;

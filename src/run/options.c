@@ -19,6 +19,7 @@ static const char *const profs[] = { "activity", "events", NULL };
 static const char *const orders[] = { "fcfs", "priority", NULL };
 static const char *const chunkings[] = { "fcfs", "equal", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
+static const char *const page_sizes[] = { "auto", "64", "128", NULL };
 static const char *policy_names[RUN_POLICIES_MAX + 1];	/* set_groups() fills them in */
 
 static const char *const no_yes[] = { "no", "yes", NULL };
@@ -29,35 +30,36 @@ static const struct opt main_opts[] = {
 	  .help = "request trace to replay, - for standard input", .may_differ = true },
 	{ .name = "loop", .type = OPT_ENUM, .off = AT(arrival.loop), .arg = "HOW", .def = "open",
 	  .choice = loops,
-	  .help = "when requests arrive: at the times of the trace, after the request before in "
-		  "their session, or as users get answers" },
+	  .help = "when requests arrive: at the times of the trace (open), after the previous "
+		  "answer of their session (sessions), or when a user has had an answer (users)" },
 	{ .name = "users", .type = OPT_INT, .off = AT(arrival.users), .arg = "N", .def = "1",
 	  .min = 1, .max = 1 << 30,
-	  .help = "users of --loop users, who take the sessions in turn", .scope = RUN_USERS },
+	  .help = "number of users for --loop users; they take the sessions in turn",
+	  .scope = RUN_USERS },
 	{ .name = "think-time", .type = OPT_TIME, .off = AT(arrival.think_ns), .arg = "TIME",
 	  .def = "0", .max = 3.6e18,
-	  .help = "pause of a user after an answer, where the trace has none",
+	  .help = "time from an answer to the next request, where the trace states none",
 	  .scope = RUN_ANSWERS },
 	{ .name = "policy", .type = OPT_ENUM, .off = AT(policy), .arg = "NAME", .def = "vllm-0.16",
-	  .choice = policy_names, .help = "scheduling rules, those of an engine at a version",
+	  .choice = policy_names, .help = "the scheduler of an engine, at a version",
 	  .may_differ = true },
 	{ .name = "backend", .type = OPT_STR, .off = AT(backend), .arg = "NAME", .def = "auto",
-	  .help = "what runs an iteration: cuda, cpu or cost; auto takes cuda where there is a "
-		  "GPU, else cpu", .may_differ = true },
+	  .help = "what runs the iterations: cuda, cpu or cost; auto: cuda if there is a GPU, else "
+		  "cpu", .may_differ = true },
 	{ .name = "db", .type = OPT_STR, .off = AT(db), .arg = "FILE",
-	  .help = "database that the runs are added to, else nothing is stored",
+	  .help = "database to add the runs to; if not given, nothing is stored",
 	  .may_differ = true },
 	{ .name = "keep-entries", .type = OPT_ENUM, .off = AT(keep_entries), .arg = "no|yes",
 	  .def = "yes", .choice = no_yes,
-	  .help = "store what each request ran in each iteration, most of the database's size",
+	  .help = "store what each request ran in each iteration; this is most of the database",
 	  .scope = RUN_DB, .may_differ = true },
 	{ .name = "slo", .type = OPT_STR, .off = AT(slo), .arg = "LIST",
-	  .help = "limits that a request should keep, such as ttft:500ms,tpot:50ms,e2e:10s, for "
-		  "the report", .scope = RUN_DB, .may_differ = true },
+	  .help = "latency limits for the report's goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
+	  .scope = RUN_DB, .may_differ = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,
-	  .help = "what moves the virtual clock: measured iterations, or the cost formula while "
-		  "the backend still runs", .scope = RUN_CLOCK },
+	  .help = "what advances the virtual clock: the measured times of iterations, or the cost "
+		  "formula; the backend runs in both cases", .scope = RUN_CLOCK },
 	{ .name = "host-overhead", .type = OPT_TIME, .off = AT(host.fixed_ns), .arg = "TIME",
 	  .def = "0", .max = 3.6e12, .help = "host time added to each iteration" },
 	{ .name = "host-overhead-per-request", .type = OPT_TIME, .off = AT(host.per_request_ns),
@@ -77,13 +79,13 @@ static const struct opt sched_opts[] = {
 	  .help = "token budget of an iteration: the chunk size under load" },
 	{ .name = "max-num-seqs", .type = OPT_INT, .off = AT(limits.max_seqs), .arg = "N",
 	  .def = "256", .min = 1, .max = 1 << 20,
-	  .help = "running requests at a time, at most the token budget" },
+	  .help = "limit of running requests, at most the token budget" },
 	{ .name = "block-size", .type = OPT_INT, .off = AT(limits.block_tok), .arg = "N",
 	  .def = "16", .min = 1, .max = 1 << 20, .help = "tokens of a KV block" },
 	{ .name = "num-gpu-blocks", .type = OPT_STR, .off = AT(num_blocks), .arg = "N|auto",
 	  .def = "auto",
-	  .help = "KV blocks in the pool, one of them reserved; auto takes what fits the device, "
-		  "or what the trace can use where there is none" },
+	  .help = "KV blocks in the pool, one of them reserved; auto: what fits the GPU, or "
+		  "without a GPU what the trace can use" },
 	{ .name = "long-prefill-token-threshold", .type = OPT_INT,
 	  .off = AT(limits.long_prefill_tok), .arg = "N", .def = "0", .max = 1 << 30,
 	  .help = "most tokens of one request in an iteration, 0: no limit",
@@ -93,21 +95,22 @@ static const struct opt sched_opts[] = {
 		  "prefixes", .scope = POLICY_PREFIX_CACHE },
 	{ .name = "scheduling-policy", .type = OPT_ENUM, .off = AT(limits.order), .arg = "ORDER",
 	  .def = "fcfs", .choice = orders,
-	  .help = "who waits at the head of the queue and who is preempted: by arrival or by "
-		  "priority", .scope = POLICY_ORDER },
+	  .help = "order of the queue and of preemption: by arrival (fcfs) or by priority",
+	  .scope = POLICY_ORDER },
 	{ .name = "chunk-policy", .type = OPT_ENUM, .off = AT(limits.chunks), .arg = "HOW",
 	  .def = "fcfs", .choice = chunkings,
-	  .help = "how prompts share a budget: each in turn takes what is left, or a block each in "
-		  "turn", .scope = POLICY_CHUNKS },
+	  .help = "how prompts share the token budget: in order, each takes what is left (fcfs), "
+		  "or one block each in turn (equal)", .scope = POLICY_CHUNKS },
 	{ .name = "watermark", .type = OPT_REAL, .off = AT(limits.watermark), .arg = "SHARE",
 	  .max = 0.99,
-	  .help = "share of the KV blocks that admissions leave free; the policy's own when not "
-		  "given", .scope = POLICY_WATERMARK },
+	  .help = "share of KV blocks to leave free at admission; the policy's own if not given",
+	  .scope = POLICY_WATERMARK },
 	{ .name = "async-scheduling", .type = OPT_FLAG, .off = AT(limits.async),
-	  .help = "plan an iteration while the one before still runs", .scope = POLICY_ASYNC },
+	  .help = "schedule an iteration while the previous one still runs",
+	  .scope = POLICY_ASYNC },
 	{ .name = "max-model-len", .type = OPT_INT, .off = AT(limits.max_len), .arg = "N",
 	  .def = "0", .max = UINT32_MAX,
-	  .help = "most tokens of a request, prompt and output, 0: the model's, if any" },
+	  .help = "most tokens of a request, prompt and output; 0: the model's limit, if any" },
 	{ 0 }
 };
 
@@ -116,33 +119,40 @@ static const struct opt model_opts[] = {
 	  .help = "preset, config.json, or folder with one",
 	  .scope = RUN_COSTED, .may_differ = true },
 	{ .name = "tp", .type = OPT_INT, .off = AT(tp), .arg = "N", .def = "1", .min = 1,
-	  .max = 1024, .help = "tensor parallel ranks, of which one is run",
+	  .max = 1024, .help = "tensor parallel size; one of the ranks is run",
 	  .scope = RUN_COSTED },
 	{ .name = "capture", .type = OPT_LIST, .off = AT(captures), .arg = "FILE",
-	  .help = "captured Q, K and V to replay, once for each file", .scope = RUN_KERNELS },
+	  .help = "capture of Q, K and V to replay; repeat the option for more",
+	  .scope = RUN_KERNELS },
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
-	  .help = "methods separated by commas, each a run of its own",
+	  .help = "methods, separated by commas; each is a run of its own",
 	  .scope = RUN_COSTED, .may_differ = true },
+	{ .name = "page-size", .type = OPT_ENUM, .off = AT(page_size), .arg = "N|auto",
+	  .def = "auto", .choice = page_sizes,
+	  .help = "tokens of a page of the kernels' KV cache, 64 or 128; auto takes the block size "
+		  "of the method", .scope = RUN_KERNELS, .may_differ = true },
 	{ .name = "layers", .type = OPT_STR, .off = AT(layers), .arg = "LIST",
-	  .help = "captured layers to use, such as 0,4,8-11, else all of them",
+	  .help = "captured layers to use, such as 0,4,8-11; all if not given",
 	  .scope = RUN_COSTED },
 	{ .name = "sample-layers", .type = OPT_INT, .off = AT(sample_layers), .arg = "K",
 	  .def = "0", .max = 100000,
-	  .help = "layers of the model to execute and scale to all, evenly spaced, 0: all",
+	  .help = "run K evenly spaced layers of the model and scale their time to all; 0: run all",
 	  .scope = RUN_COSTED },
 	{ .name = "extend", .type = OPT_ENUM, .off = AT(extend), .arg = "HOW", .def = "error",
 	  .choice = extends,
-	  .help = "what a request longer than every capture gets: an error, or a capture repeated",
+	  .help = "if a request is longer than every capture: stop (error) or repeat the capture "
+		  "(tile)",
 	  .scope = RUN_COSTED },
 	{ .name = "share-kv-across-methods", .type = OPT_FLAG, .off = AT(share_kv),
-	  .help = "name cached KV blocks by their tokens alone, not also by the method that "
+	  .help = "identify cached KV blocks by their tokens alone, not also by the method that "
 		  "computed them", .scope = RUN_MODEL | RUN_PREFIX_CACHE },
 	{ .name = "accuracy", .type = OPT_REAL, .off = AT(accuracy), .arg = "SHARE", .def = "0.05",
 	  .max = 1,
-	  .help = "share of (request, prefill chunk, layer) compared with dense attention",
+	  .help = "share of the (request, prefill chunk, layer) triples to compare with dense "
+		  "attention",
 	  .scope = RUN_KERNELS | RUN_REFERENCE, .may_differ = true },
 	{ .name = "attention-only", .type = OPT_FLAG, .off = AT(attention_only),
-	  .help = "leave out projections, MLP and head", .scope = RUN_COSTED },
+	  .help = "run attention only, without projections, MLP and head", .scope = RUN_COSTED },
 	{ .name = "seed", .type = OPT_INT, .off = AT(seed), .arg = "N", .def = "0", .max = 9e15,
 	  .help = "seed of capture assignment and accuracy samples", .scope = RUN_KERNELS },
 	{ 0 }
@@ -151,7 +161,8 @@ static const struct opt model_opts[] = {
 static const struct opt gpu_opts[] = {
 	{ .name = "prof", .type = OPT_ENUM, .off = AT(prof), .arg = "HOW", .def = "activity",
 	  .choice = profs,
-	  .help = "how time is taken: of each kernel by CUPTI, or of iterations by CUDA events",
+	  .help = "source of GPU times: CUPTI, for each kernel (activity), or CUDA events, for "
+		  "whole iterations (events)",
 	  .scope = RUN_GPU },
 	{ .name = "keep-kernels", .type = OPT_INT, .off = AT(keep_kernels), .arg = "N", .def = "1",
 	  .max = 1 << 30, .help = "store the kernels of every Nth iteration, 0: none",
@@ -213,7 +224,7 @@ static enum ar_status check_limits(struct run_options *o, struct ar_err *err)
 	if (opt_given(o->group, "max-num-seqs"))
 		return ar_fail(err, AR_USAGE,
 			       "max-num-seqs %" PRId64 " exceeds max-num-batched-tokens "
-			       "%" PRId64 "; running requests would starve",
+			       "%" PRId64 ": some running requests would get no token; lower it",
 			       l->max_seqs, l->max_batched_tok);
 	l->max_seqs = l->max_batched_tok;
 	return AR_OK;
@@ -231,7 +242,7 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 			       "use --backend cpu or cost, or build it with CUDA");
 	if (run_options_costs(o) && strcmp(o->backend, "cost"))
 		return ar_fail(err, AR_USAGE,
-			       "costs are for --backend cost; add it or leave them out");
+			       "--costs needs --backend cost; add it, or leave --costs out");
 	if (strcmp(o->backend, "auto") && !backend_find(o->backend)) {
 		for (int i = 0; backends[i] && n < sizeof all; i++)
 			n += (size_t)snprintf(all + n, sizeof all - n, ", %s", backends[i]->name);

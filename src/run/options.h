@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of 'attnreplay run': tables, and the rule that an option which cannot have an effect
- * is an error. */
+/* Options of 'attnreplay run'.  An option that cannot have an effect is an error. */
 #ifndef AR_RUN_OPTIONS_H
 #define AR_RUN_OPTIONS_H
 
@@ -37,6 +36,7 @@ struct run_options {
 	int64_t tp, sample_layers, seed;
 	struct opt_list captures;
 	int extend;			/* enum run_extend */
+	int page_size;			/* 0: auto; else as selector_block_tok(), counted from 1 */
 	double accuracy;
 	bool attention_only, share_kv;
 
@@ -44,30 +44,29 @@ struct run_options {
 	int prof;			/* enum run_prof */
 	int64_t keep_kernels;
 
-	void *backend_opts[RUN_BACKENDS_MAX];	/* by place in backends[] */
+	void *backend_opts[RUN_BACKENDS_MAX];	/* same index as backends[] */
 	char title[RUN_BACKENDS_MAX][96];
 	struct opt_group group[RUN_GROUP_BACKEND + RUN_BACKENDS_MAX + 1];
 };
 
-/* Parse and check all that does not depend on the backend. */
+/* Parse the options and check all that does not depend on the backend. */
 enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err);
 void run_options_release(struct run_options *o);
 void run_options_show(void (*show)(const struct opt_group *, FILE *), FILE *f);
 
-/* AR_USAGE, naming it, when an option was given that has no effect: with any backend, and with
+/* AR_USAGE, naming the option, if a given option has no effect: with any backend (early), or with
  * backend b. */
 enum ar_status run_options_check_early(const struct run_options *o, struct ar_err *err);
 enum ar_status run_options_check(const struct run_options *o, const struct backend *b,
 				 struct ar_err *err);
 
-/* What costs are those of a method, a model and layers, and so are runs that take them: options
- * that say nothing get the values of the run with the costs.  AR_USAGE, naming it, when one
- * contradicts. */
+/* Costs hold for one method, one model and its layers.  Take these options from the run that
+ * measured c where they were not given.  AR_USAGE, naming the option, if a given one differs. */
 enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, struct ar_err *err);
 
 /* The option struct of backend b. */
 const void *run_options_of(const struct run_options *o, const struct backend *b);
-/* --costs, or NULL. */
+/* Value of --costs; NULL: not given. */
 const char *run_options_costs(const struct run_options *o);
 
 #endif

@@ -94,7 +94,7 @@ static enum ar_status end_print(struct ar_err *err)
 	return AR_OK;
 }
 
-/* What cannot be printed is known before the hours of a long run, not after them. */
+/* Printed before the run, so that an output that cannot be written fails now, not after hours. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 {
 	const struct sched_limits *l = &r->limits;

@@ -12,11 +12,11 @@
 
 struct run {
 	struct run_options o;
-	char *cmdline, *options, *setup;	/* for the record; setup NULL without one */
+	char *cmdline, *options, *setup;	/* for the database; setup NULL without --db */
 	struct trace *trace;
 	struct sched_limits limits;	/* num_blocks 0 until the backend is open */
 
-	/* Only where a backend needs a model. */
+	/* Loaded only if the backend needs a model. */
 	struct model model;
 	int whole_q_heads, whole_kv_heads;
 	struct capture **capture;
@@ -25,10 +25,10 @@ struct run {
 	struct method **method;
 
 	size_t n_runs;			/* methods, or 1 */
-	struct costs *costs;		/* of backend cost, or NULL: the formula */
+	struct costs *costs;		/* backend cost: of --costs; NULL: the formula */
 	struct store *store;
 	struct prof *prof;
-	const struct backend *backend;	/* NULL until --backend auto is settled */
+	const struct backend *backend;	/* NULL: auto, not chosen yet */
 	struct backend_env env;		/* the open backend keeps a pointer to it */
 	void *self;
 };
@@ -42,18 +42,18 @@ bool run_needs_model(const struct run *r);
  * NULL: no memory. */
 char *run_setup(const struct opt_group *g);
 
-/* print.c: AR_IO when standard output takes no more. */
+/* print.c.  AR_IO: standard output cannot be written. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err);
 enum ar_status run_print_result(const char *label, const struct replay_result *res,
 				bool prefix_cache, struct ar_err *err);
 const char *run_clock_name(const struct run *r);
 
-/* method.c.  try_method: read the files that a method names, before any method runs. */
+/* method.c. try_method: check, before any run, that the files named by a method can be read. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
-/* Run method i; the database is open meanwhile. */
+/* Open the database, run method i and close the database. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
 
-/* child.c: the same in a process of its own. */
+/* child.c: run_method() in a process of its own. */
 enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);
 
 #endif

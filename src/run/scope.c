@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What follows from the scope of options: which of them have an effect, and which a run with costs
- * adopts. */
+/* Uses of an option's scope: refuse options without effect; take options from the run whose costs
+ * are used. */
 #include "config.h"
 #include "src/run/options.h"
 
@@ -14,7 +14,8 @@
 struct rule {
 	unsigned scope;
 	bool holds;
-	const char *why, *name;		/* "OPTION has no effect" why name; name NULL: nothing */
+	const char *why, *name;		/* message: "OPTION has no effect WHY[NAME]"; name may be
+					 * NULL */
 };
 
 static enum ar_status no_effect(const struct opt *o, const char *why, const char *name,
@@ -50,7 +51,7 @@ enum ar_status run_options_check_early(const struct run_options *o, struct ar_er
 	return check_rules(o, rules, sizeof rules / sizeof *rules, err);
 }
 
-/* Options of another backend.  Those with a scope are left to the rules. */
+/* Refuse options of backends other than b.  Options with a scope are left to check_rules(). */
 static enum ar_status check_others(const struct run_options *o, const struct backend *b,
 				   struct ar_err *err)
 {
@@ -115,7 +116,7 @@ static enum ar_status adopt(struct run_options *o, const struct costs *c, const 
 
 	if (!c->run.model_name)
 		their = NULL;
-	else if (!strcmp(name, "method"))	/* the run's own of the list */
+	else if (!strcmp(name, "method"))	/* not its whole list of methods */
 		their = c->run.method_name;
 	if (!opt_given(o->group, name))
 		return their ? opt_set(o->group, name, their, err) : AR_OK;

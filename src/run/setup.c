@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The object as SQLite writes it: keys in order, true as 1, a list as a text.  Every database so
- * far has this form, and a new run must find the old ones that it can be compared with. */
+/* Rewrite the object as SQLite does: keys in order, true as 1, a list as a text.  Databases hold
+ * this form, and only runs with equal text are compared. */
 static char *in_sqlite_form(const char *json)
 {
 	static const char sql[] = "SELECT json_group_object(key, value) FROM "

@@ -38,7 +38,7 @@ struct shape_place select_place(const struct select_result *r, int head, int i)
 	return (struct shape_place){ &r->shape, select_past(r), select_blocks(r), head, i };
 }
 
-/* Is block j kept for a query head's query block i?  Of shapes in blocks only. */
+/* True if query block i of a query head keeps block j.  Only for selections in blocks. */
 static bool is_kept(const struct select_result *r, int head, int i, int j)
 {
 	const uint32_t *row = r->sel->chosen.mask;
@@ -72,7 +72,7 @@ static struct select_density *put(struct select_density *to, const char *step, c
 	return to + 1;
 }
 
-/* open: the chunk's blocks of a KV head's. */
+/* open: blocks of the chunk, once for each KV head; a union keeps them for each of its groups. */
 static struct select_density *put_union(const struct select_result *r, enum union_kind u,
 					int64_t selected, int64_t total, int64_t open,
 					struct select_density *to)
@@ -118,9 +118,9 @@ double select_density(const struct select_result *r, const char *step, const cha
 	return NAN;
 }
 
-int64_t select_blind(const struct select_result *r)
+int64_t select_empty_rows(const struct select_result *r)
 {
-	return total(r).blind;
+	return total(r).empty_rows;
 }
 
 double select_jaccard(const struct select_result *r)
@@ -147,7 +147,7 @@ double select_jaccard(const struct select_result *r)
 	return sum / r->shape.q_heads / (n * (n - 1) / 2);
 }
 
-/* Blocks, or keys, before the chunk that an entry stands for. */
+/* Blocks, or keys, before the chunk that a list entry covers. */
 static int past_of(const struct select_result *r, enum shape_entry what, int entry)
 {
 	int n = what == ENTRY_RUN ? r->shape.page_tok : 1;
@@ -191,7 +191,7 @@ struct select_accuracy select_accuracy(const struct select_result *r)
 
 /* ---- pictures ---- */
 
-/* The keys [first, first + n), those before end, cover their blocks by so much more. */
+/* Keys [first, first + n) below end are selected: add the share that they cover to out[block]. */
 static void cover_keys(const struct select_result *r, int first, int n, int end, float *out)
 {
 	int tok = r->shape.page_tok;

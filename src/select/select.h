@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What 'attnreplay select' shows: what a method selects for one chunk of a capture, in a layer. */
+/* The result of 'attnreplay select': what one method selects for one chunk of a capture in one
+ * layer. */
 #ifndef AR_SELECT_H
 #define AR_SELECT_H
 
@@ -13,29 +14,29 @@ struct select_result {
 	const struct method *method;
 	int layer;			/* of the model */
 	struct attn_shape shape;
-	int ctx, chunk, left;		/* tokens before, in and after the chunk */
+	int ctx, chunk, left;		/* tokens of the prompt before, in and after the chunk */
 	const struct method_selection *sel;
 	const struct selection_count *count;	/* [kv_heads] */
 	const struct accuracy *acc;	/* [q_heads] */
 };
 
-/* Blocks that lie wholly before the chunk, all blocks, query blocks, and those before the tail
- * (attn_batch), of which densities are. */
+/* Numbers of blocks.  past: wholly before the chunk.  blocks: up to the chunk's end.  query_blocks:
+ * of the chunk.  body: query blocks before the tail (attn_batch); densities count these alone. */
 int select_past(const struct select_result *r);
 int select_blocks(const struct select_result *r);
 int select_query_blocks(const struct select_result *r);
 int select_body(const struct select_result *r);
 
-/* The place of a query head's query block i, for the lists of shape_of(r->method). */
+/* Position of query block i of a query head, to read the lists of shape_of(r->method). */
 struct shape_place select_place(const struct select_result *r, int head, int i);
 
 /* ---- densities ---- */
 
 enum { SELECT_DENSITIES = 10 };
 
-/* selected / total of what unit counts.  past: whole blocks (tokens) before the chunk; causal: of a
- * query block all up to its own; full: all blocks of the chunk's last row, for every query block,
- * with the chunk's own blocks open after a union. */
+/* A density: selected / total, counted in `unit`.  scope past: whole blocks (or tokens) before the
+ * chunk.  causal: for each query block all blocks up to its own.  full: for each query block all
+ * blocks up to the chunk's end; after a union all of the chunk's own blocks are selected. */
 struct select_density {
 	const char *step;	/* selected, q-block, sub-group, group, executed */
 	const char *scope;	/* past, causal, full */
@@ -43,18 +44,19 @@ struct select_density {
 	int64_t selected, total;
 };
 
-/* Those there are for the selection's shape; returns how many. */
+/* Write the densities that the selection's shape has; returns their number. */
 int select_densities(const struct select_result *r, struct select_density out[SELECT_DENSITIES]);
 
-/* selected / total of that step and scope, NaN: there is none, or nothing to select from. */
+/* The density of a step and scope.  NaN: the shape lacks it, or total is 0. */
 double select_density(const struct select_result *r, const char *step, const char *scope);
 
-/* Mean over heads and pairs of query blocks of the Jaccard index of their past blocks, two empty
- * sets being equal; NaN: there are no pairs or no past, or the selection is no mask. */
+/* Mean Jaccard index of the past blocks of two query blocks, over all heads and pairs of query
+ * blocks in the body.  Two empty sets are equal.  NaN: no pair, no past, or no selection in
+ * blocks. */
 double select_jaccard(const struct select_result *r);
 
-/* Query blocks, over the query heads, whose list is empty. */
-int64_t select_blind(const struct select_result *r);
+/* Empty rows of the selection: (query head, query block) whose list is empty. */
+int64_t select_empty_rows(const struct select_result *r);
 
 /* Share of the past that one query head's query blocks keep, before any union. */
 double select_head_density(const struct select_result *r, int head);
@@ -66,10 +68,10 @@ struct select_accuracy select_accuracy(const struct select_result *r);	/* over h
 
 /* ---- pictures ---- */
 
-/* out[j] in [0, 1]: how much of block j a query head's query block i may look at. */
+/* out[j] in [0, 1]: share of block j that query block i of a query head may look at. */
 void select_cover(const struct select_result *r, int head, int i, float *out);
 
-/* Tables after the union, 0: there is none; out[j] is 1 where block j is in table g. */
+/* Number of tables after the union, 0: no union.  out[j]: 1 if block j is in table g, else 0. */
 int select_groups(const struct select_result *r);
 void select_table(const struct select_result *r, int g, float *out);
 
@@ -77,7 +79,7 @@ enum select_picture { SELECT_AUTO, SELECT_ASCII, SELECT_UNICODE, SELECT_NO_PICTU
 
 /* ---- outputs ---- */
 
-/* head: of the picture and the lists, -1: the picture is the mean of all and there are no lists. */
+/* head: query head of the picture and the lists; -1: a mean picture over all heads, no lists. */
 enum ar_status select_put_text(const struct select_result *r, int head, enum select_picture how,
 			       FILE *f, struct ar_err *err);
 
@@ -87,7 +89,8 @@ void select_put_csv(const struct select_result *r, FILE *f);
 /* One JSON object, as attnreplay-select(1) describes. */
 enum ar_status select_put_json(const struct select_result *r, FILE *f, struct ar_err *err);
 
-/* Draw at height *y, and add to it.  head as above, -1: all of them. */
+/* Draw from height *y on and add the height of the drawing to *y.  head: query head to draw, -1:
+ * all. */
 enum ar_status select_put_svg(const struct select_result *r, int head, FILE *f, double *y,
 			      struct ar_err *err);
 enum { SELECT_SVG_WIDTH = 1200 };

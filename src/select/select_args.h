@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the options of 'attnreplay select' say. */
+/* Values of the options of 'attnreplay select'. */
 #ifndef AR_SELECT_ARGS_H
 #define AR_SELECT_ARGS_H
 

@@ -18,7 +18,7 @@ void select_chunk_release(struct select_chunk *c)
 	free(c->captured);
 }
 
-/* What the capture alone says of its model. */
+/* A model from what the capture alone states, for want of --model. */
 static enum ar_status model_of_capture(struct model *m, const struct capture_info *info,
 				       struct ar_err *err)
 {
@@ -47,8 +47,8 @@ static enum ar_status load_model(struct select_chunk *c, const struct select_arg
 		st = prepare_check_model(info, &c->model, q_heads, kv_heads, err);
 	if (!st && info->layer[info->n_layers - 1] >= c->model.n_layers)
 		return ar_fail(err, AR_USAGE,
-			       "%s holds layer %d, model %s has %d; take the model it was captured "
-			       "from", info->name, info->layer[info->n_layers - 1],
+			       "%s holds layer %d, but model %s has %d layers; name the model that "
+			       "it was captured from", info->name, info->layer[info->n_layers - 1],
 			       c->model.name, c->model.n_layers);
 	return st;
 }
@@ -108,13 +108,14 @@ static enum ar_status place_chunk(struct select_chunk *c, const struct select_ar
 	int64_t end = context + a->chunk, prompt = a->prompt ? a->prompt : info->n_prompt;
 
 	if (end > info->n_tok)
-		return ar_fail(err, AR_USAGE, "%s has %" PRId64 " tokens, a chunk of %" PRId64
-			       " behind %" PRId64 " needs %" PRId64 "; lower --context or --chunk",
+		return ar_fail(err, AR_USAGE, "%s has %" PRId64 " tokens, but a chunk of %" PRId64
+			       " after a context of %" PRId64 " needs %" PRId64
+			       "; lower --context or --chunk",
 			       info->name, info->n_tok, a->chunk, context, end);
 	if (a->prompt && prompt < end)
 		return ar_fail(err, AR_USAGE,
-			       "prompt-tokens %" PRId64 ": the chunk ends at %" PRId64, prompt,
-			       end);
+			       "prompt-tokens %" PRId64 ": too few, the chunk ends at %" PRId64
+			       "; raise it, or lower --context or --chunk", prompt, end);
 	c->ctx = (int)context;
 	c->chunk = (int)a->chunk;
 	c->known = (int)(prompt > end ? prompt : end);
@@ -129,8 +130,8 @@ enum ar_status select_chunk_load(struct select_chunk *c, const char *path,
 	if (!st)
 		st = load_model(c, a, err);
 	if (!st && a->head >= c->model.layer[0].q_heads)
-		st = ar_fail(err, AR_USAGE, "head %" PRId64 ": there are %d query heads", a->head,
-			     c->model.layer[0].q_heads);
+		st = ar_fail(err, AR_USAGE, "head %" PRId64 ": want a query head from 0 to %d",
+			     a->head, c->model.layer[0].q_heads - 1);
 	if (!st)
 		st = load_layers(c, a->layers, err);
 	return st ? st : place_chunk(c, a, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where 'attnreplay select' writes to. */
+/* Outputs of 'attnreplay select'. */
 #include "config.h"
 #include "src/select/select_files.h"
 
@@ -50,7 +50,7 @@ enum ar_status select_files_open(struct select_files *o, struct ar_err *err)
 	return st;
 }
 
-static const char json_head[] = "{\"schema\":\"attnreplay-select-1\",\"selections\":[\n";
+static const char json_head[] = "{\"schema\":\"attnreplay-select-2\",\"selections\":[\n";
 
 enum ar_status select_files_put(struct select_files *o, const struct select_result *r,
 				struct ar_err *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where 'attnreplay select' writes to: standard output, and the files that were asked for. */
+/* Outputs of 'attnreplay select': standard output and the files of --json, --csv and --svg. */
 #ifndef AR_SELECT_FILES_H
 #define AR_SELECT_FILES_H
 
@@ -12,7 +12,7 @@ struct select_files {
 	const struct select_args *a;
 	enum select_picture picture;
 	FILE *json, *csv, *svg;
-	FILE *body;			/* of the drawing, whose size is known at the end */
+	FILE *body;			/* the drawing; the file begins with its height */
 	char *drawn;
 	size_t len;
 	double height;
@@ -20,13 +20,13 @@ struct select_files {
 	int n;
 };
 
-/* Opens the files at the first call.  Call it when the first selection is sure to be made, so that
- * a refusal leaves old files as they were. */
+/* Open the files at the first call; later calls do nothing.  Call it after all checks, so that a
+ * refused command leaves old files unchanged. */
 enum ar_status select_files_open(struct select_files *o, struct ar_err *err);
 enum ar_status select_files_put(struct select_files *o, const struct select_result *r,
 				struct ar_err *err);
-/* Finish the files if st, the status of the work, is AR_OK, and close them.  Returns st or, if it is
- * AR_OK, what went wrong here. */
+/* Close the files, after finishing them if st, the status of the work, is AR_OK.  Returns st, or if
+ * it is AR_OK the status of closing. */
 enum ar_status select_files_close(struct select_files *o, enum ar_status st, struct ar_err *err);
 
 #endif

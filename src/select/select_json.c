@@ -9,7 +9,8 @@
 
 #include "src/select/select.h"
 
-/* cJSON owns what was added; a failure anywhere leaves an object that is short, and add_* false. */
+/* Add value to an object, or to an array if name is NULL.  value is owned here, even after a
+ * failure.  False, also of other add_*: no memory, the object is incomplete. */
 static bool add(cJSON *to, const char *name, cJSON *value)
 {
 	bool done = value && (name ? cJSON_AddItemToObject(to, name, value) :
@@ -32,7 +33,7 @@ static cJSON *string(const char *s)
 
 /* ---- lists ---- */
 
-/* An array of n things made one by one.  what: the list that make reads, if any. */
+/* Make element i of an array.  what: the list that it reads, or NULL. */
 typedef cJSON *make_fn(const struct select_result *r, const struct shape_list *what, int head,
 		       int i);
 
@@ -50,7 +51,7 @@ static cJSON *each(const struct select_result *r, const struct shape_list *what,
 	return NULL;
 }
 
-/* The entries of a query head's query block i. */
+/* The entries of list what for query block i of a query head. */
 static cJSON *entries(const struct select_result *r, const struct shape_list *what, int head, int i)
 {
 	struct shape_place at = select_place(r, head, i);
@@ -98,7 +99,7 @@ static cJSON *numbers(const float *x, int n)
 	return a;
 }
 
-/* Scores up to the query block's own. */
+/* Block scores of query block i of a query head, up to its own block. */
 static cJSON *scores(const struct select_result *r, const struct shape_list *what, int head, int i)
 {
 	const float *x = r->sel->chosen.score +
@@ -108,7 +109,7 @@ static cJSON *scores(const struct select_result *r, const struct shape_list *wha
 	return numbers(x, select_past(r) + i + 1);
 }
 
-/* Of the tokens before the chunk. */
+/* Token scores of a KV head, for the tokens before the chunk. */
 static cJSON *token_scores(const struct select_result *r, const struct shape_list *what, int head,
 			   int kv)
 {
@@ -119,7 +120,7 @@ static cJSON *token_scores(const struct select_result *r, const struct shape_lis
 	return numbers(x, r->ctx);
 }
 
-/* [query head][query block] of what make makes. */
+/* Add an array [query head][query block] of elements that make() makes. */
 static bool add_heads(cJSON *o, const char *name, const struct select_result *r,
 		      const struct shape_list *what, make_fn *make)
 {
@@ -171,7 +172,7 @@ static bool add_densities(cJSON *o, const struct select_result *r)
 		       add(x, "density", number(share));
 	}
 	return done && add(o, "jaccard", number(select_jaccard(r))) &&
-	       cJSON_AddNumberToObject(o, "blind", (double)select_blind(r));
+	       cJSON_AddNumberToObject(o, "empty_rows", (double)select_empty_rows(r));
 }
 
 static bool add_accuracy(cJSON *o, const struct select_result *r)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Methods on a chunk: a backend runs it as a batch of one request, behind its context. */
+/* Run methods on a chunk: the backend gets a batch of one request, whose context precedes the
+ * chunk. */
 #include "config.h"
 #include "src/select/select_run.h"
 
@@ -18,7 +19,7 @@ struct shown {
 	const struct backend *backend;
 	const struct select_chunk *chunk;
 	struct method *method;
-	struct request req;		/* the trace: one, whose chunk the backend runs */
+	struct request req;		/* the only request of the trace */
 	struct trace trace;
 	struct batch_entry entry;
 	struct backend_env env;
@@ -66,8 +67,8 @@ static enum ar_status open_backend(struct shown *x, struct ar_err *err)
 	return st;
 }
 
-/* The chunk runs when it is compared: that its rows are in the cache takes no more than to run the
- * last of them. */
+/* compare() runs the chunk, but needs its keys in the cache.  Running only the last row of the
+ * chunk puts them there. */
 static enum ar_status show_layers(struct shown *x, struct ar_err *err)
 {
 	struct iter_cost unused;
@@ -131,7 +132,7 @@ static enum ar_status show(const struct backend *backend, struct select_chunk *c
 	return st;
 }
 
-/* Whether the files that a method names can be had, before anything is shown. */
+/* Check that the files named by a method can be read, before any output. */
 static enum ar_status look_at(struct select_chunk *c, const char *method, struct ar_err *err)
 {
 	struct shown x = { 0 };
@@ -145,7 +146,7 @@ static enum ar_status look_at(struct select_chunk *c, const char *method, struct
 
 /* ---- all of them ---- */
 
-/* Everything that can be told before the first selection: names, parameters, scores. */
+/* Check what needs no capture: names and parameters of methods, and --scores. */
 static enum ar_status check_methods(char *const *name, size_t n, const struct select_args *a,
 				    struct ar_err *err)
 {
@@ -157,19 +158,20 @@ static enum ar_status check_methods(char *const *name, size_t n, const struct se
 		st = method_parse(&m, name[i], err);
 		if (!st && a->scores && !m->selector->scores)
 			st = ar_fail(err, AR_USAGE,
-				     "method '%s': selector '%s' has no scores to show", name[i],
-				     m->selector->name);
+				     "method '%s': selector '%s' has no scores; leave out "
+				     "--scores", name[i], m->selector->name);
 		method_free(m);
 	}
 	if (!st && a->scores && !a->json)
-		st = ar_fail(err, AR_USAGE, "scores go into the JSON: add --json FILE");
+		st = ar_fail(err, AR_USAGE, "--scores adds to the JSON; add --json FILE");
 	if (!st && a->scores && a->backend)
-		st = ar_fail(err, AR_USAGE,
-			     "scores are those of the references: use --backend cpu");
+		st = ar_fail(err, AR_USAGE, "--scores has no effect with --backend cuda; use "
+			     "--backend cpu");
 	return st;
 }
 
-/* All but the first selection, which nothing is shown before. */
+/* Check captures, chunks and files of methods before any output.  The first method on the first
+ * capture is left out: it runs first, and fails by itself. */
 static enum ar_status look_at_all(const struct select_args *a, char *const *method, size_t n,
 				  struct ar_err *err)
 {
@@ -219,7 +221,7 @@ enum ar_status select_run(const struct select_args *a, struct ar_err *err)
 	if (!st)
 		st = check_methods(method, n, a, err);
 	if (!st && !b)
-		st = ar_fail(err, AR_NODEV, "backend %s: this program was built without CUDA; take "
+		st = ar_fail(err, AR_NODEV, "backend %s: this program was built without CUDA; use "
 			     "--backend cpu", select_backends[a->backend]);
 	if (!st)
 		st = look_at_all(a, method, n, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What methods select for one chunk of each capture. */
+/* 'attnreplay select': methods on one chunk of each capture. */
 #ifndef AR_SELECT_RUN_H
 #define AR_SELECT_RUN_H
 

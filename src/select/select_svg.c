@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A selection as a drawing: a panel a query head, rows of query blocks over columns of blocks, and
- * a strip a table. */
+/* Draw a selection: a panel for each query head, with a row for each query block and a column for
+ * each block, and a strip for each table. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void put_escaped(const char *s, FILE *f)
 		}
 }
 
-/* n cells of a row at (x, y), runs of equal ones as one. */
+/* Draw a row of n cells at (x, y); equal neighbours become one rectangle. */
 static void put_row(const float *cell, int n, double x, double y, double height, FILE *f)
 {
 	double width = (double)PANEL / n;
@@ -81,7 +81,7 @@ static void put_strip(const struct select_result *r, int g, double x, double y, 
 	put_frame(r, x, y, row_height(r), f);
 }
 
-/* The place of the k-th of panels that are high pixels high. */
+/* Top left corner of panel k; every panel is `high` pixels high. */
 static void place(int k, double high, double top, double *x, double *y)
 {
 	*x = MARGIN + k % PANELS * (double)(PANEL + MARGIN);

@@ -22,7 +22,7 @@ static void put_densities(const struct select_result *r, FILE *f)
 {
 	struct select_density d[SELECT_DENSITIES];
 	int n = select_densities(r, d);
-	int64_t blind = select_blind(r);
+	int64_t empty = select_empty_rows(r);
 	double jaccard = select_jaccard(r);
 
 	fprintf(f, "  %-10s %-7s %-6s %14s %14s    density\n", "step", "scope", "unit", "selected",
@@ -35,9 +35,9 @@ static void put_densities(const struct select_result *r, FILE *f)
 	}
 	if (!isnan(jaccard))
 		fprintf(f, "  query blocks' past sets are alike by %.4f (Jaccard)\n", jaccard);
-	if (blind)
-		fprintf(f, "  %" PRId64 " of %d query blocks, over the heads, see nothing: their "
-			"output is 0\n", blind, select_query_blocks(r) * r->shape.q_heads);
+	if (empty)
+		fprintf(f, "  %" PRId64 " of %d rows (query head, query block) are empty: their "
+			"output is 0\n", empty, select_query_blocks(r) * r->shape.q_heads);
 }
 
 static void put_accuracy(const struct select_result *r, FILE *f)
@@ -66,7 +66,7 @@ static void put_heads(const struct select_result *r, int only, FILE *f)
 
 /* ---- lists ---- */
 
-/* Ascending numbers, of which runs are written as ranges. */
+/* Writes ascending numbers, and consecutive ones as a range. */
 struct ranges {
 	FILE *f;
 	int from, to;		/* the open run; from -1: none */
@@ -144,7 +144,8 @@ static void put_lists(const struct select_result *r, int head, FILE *f)
 
 /* ---- pictures ---- */
 
-/* Cells of means over blocks and query blocks; n_row, n_col <= those. */
+/* The mask scaled down: each cell is a mean over blocks and query blocks.  n_row <= HEIGHT, n_col
+ * <= WIDTH. */
 struct raster {
 	int n_row, n_col;
 	float cell[HEIGHT][WIDTH];
@@ -195,7 +196,7 @@ static bool is_binary(const struct raster *x)
 	return true;
 }
 
-/* Two rows of cells a line. */
+/* Print two rows of cells in one line of half blocks. */
 static void put_halves(const struct raster *x, FILE *f)
 {
 	static const char *const half[] = { " ", "\u2580", "\u2584", "\u2588" };
@@ -211,7 +212,7 @@ static void put_halves(const struct raster *x, FILE *f)
 	}
 }
 
-/* Any at all is one step up from none, and only everything is the last. */
+/* Shades: the first for a cell of 0, the last for a cell of 1, the others for what is between. */
 static void put_shades(const struct raster *x, bool unicode, FILE *f)
 {
 	static const char *const ascii[] = { " ", ".", ":", "+", "#" };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two traces become one: blocks and sessions get new names, so that none of two origins are taken
- * for one. */
+/* Merging two traces.  Blocks get new numbers and sessions of b new names, so that those of a and b
+ * stay apart. */
 #include "config.h"
 #include "traces/algebra/merge.h"
 
@@ -29,21 +29,22 @@ static enum ar_status check_merge(const struct trace *a, const struct trace *b,
 	return AR_OK;
 }
 
-/* Put a's names and then b's into *all, which takes them from a: number i of b becomes map[i]. */
-static bool join_names(struct names *all, char ***names, size_t n, char *const *more, size_t n_more,
-		       bool apart, uint32_t *map)
+/* Intern names[0..n) and then more[0..n_more) in *all; more[i] gets number map[i].  apart: a name
+ * in more that is taken is replaced by a new one. */
+static bool join_names(struct intern_table *all, char ***names, size_t n, char *const *more,
+		       size_t n_more, bool apart, uint32_t *map)
 {
 	bool done = true;
 	uint32_t number;
 
 	for (size_t i = 0; i < n && done; i++)
-		done = names_put(all, (*names)[i], strlen((*names)[i]), &number);
+		done = intern_put(all, (*names)[i], strlen((*names)[i]), &number);
 	for (size_t i = 0; i < n_more && done; i++) {
 		if (apart) {
-			done = names_put_new(all, more[i], 1);
+			done = intern_put_new(all, more[i], 1);
 			map[i] = (uint32_t)all->n - 1;
 		} else {
-			done = names_put(all, more[i], strlen(more[i]), &map[i]);
+			done = intern_put(all, more[i], strlen(more[i]), &map[i]);
 		}
 	}
 	return done;
@@ -64,7 +65,7 @@ static bool append(cJSON *list, const cJSON *more)
 	return true;
 }
 
-/* Of a trace of several files: "a+b", and a hash of both hashes. */
+/* Name the merged trace "a+b"; its sha256 is a hash of both hashes. */
 static enum ar_status join_history(struct trace *a, const struct trace *b, struct ar_err *err)
 {
 	cJSON *all = trace_sources(a), *more = trace_sources(b);
@@ -93,8 +94,8 @@ static enum ar_status join_history(struct trace *a, const struct trace *b, struc
 	return trace_note(a, err, "merge=%s", b->name);
 }
 
-/* The requests of both in order, those of a first where they arrive together; b's names become
- * those of the maps. */
+/* Merge the requests in order of arrival, with offset[] added; at equal arrivals a goes first.
+ * session, type: new numbers of the sessions and types of b. */
 static bool join_requests(struct trace *out, const struct trace *a, const struct trace *b,
 			  const int64_t offset[2], const uint32_t *session, const uint32_t *type)
 {
@@ -119,7 +120,7 @@ static bool join_requests(struct trace *out, const struct trace *a, const struct
 	return done;
 }
 
-/* How far arrivals of a and of b move to stand on one axis, which begins at *epoch. */
+/* Find how far arrivals of a and of b move to be on one time axis, which begins at *epoch. */
 static enum ar_status offsets(const struct trace *a, const struct trace *b, enum trace_align align,
 			      int64_t offset[2], int64_t *epoch, struct ar_err *err)
 {
@@ -140,7 +141,7 @@ enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_al
 {
 	uint32_t *session = calloc(b->n_session + 1, sizeof *session);
 	uint32_t *type = calloc(b->n_type + 1, sizeof *type);
-	struct names sessions = { 0 }, types = { 0 };
+	struct intern_table sessions = { 0 }, types = { 0 };
 	struct trace both = { 0 };
 	int64_t offset[2], epoch;
 	enum ar_status st = check_merge(a, b, align, err);
@@ -161,8 +162,8 @@ enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_al
 		st = join_history(a, b, err);
 	if (st)
 		goto out;
-	names_take(&a->session, &a->n_session, &sessions);
-	names_take(&a->type, &a->n_type, &types);
+	intern_take(&a->session, &a->n_session, &sessions);
+	intern_take(&a->type, &a->n_type, &types);
 	free(a->req);
 	free(a->block);
 	a->req = both.req;
@@ -175,8 +176,8 @@ enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_al
 	a->has_epoch = align == ALIGN_CLOCK;
 	a->epoch_ns = epoch;
 out:
-	names_release(&sessions);
-	names_release(&types);
+	intern_release(&sessions);
+	intern_release(&types);
 	free(both.req);
 	free(both.block);
 	free(session);

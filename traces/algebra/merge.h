@@ -7,8 +7,8 @@
 
 enum trace_align { ALIGN_START, ALIGN_CLOCK };
 
-/* Add the requests of b, whose prefixes and sessions stay apart from those of a, on one time axis:
- * both begin together, or stand where the absolute times put them. */
+/* Add the requests of b to a; their prefixes and sessions stay apart from those of a.  align: both
+ * traces begin together, or each at its absolute time. */
 enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_align align,
 			   struct ar_err *err);
 

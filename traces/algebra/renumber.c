@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefix blocks get new numbers, by first appearance. */
+/* Renumbering of prefix blocks, by first appearance. */
 #include "config.h"
 #include "traces/algebra/renumber.h"
 

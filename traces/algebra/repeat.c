@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace that is appended to itself: copies get sessions, and blocks, of their own. */
+/* Repeating a trace: each copy gets its own sessions, and its own blocks if prefixes are not
+ * shared. */
 #include "config.h"
 #include "traces/algebra/repeat.h"
 
@@ -22,8 +23,8 @@ static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *p
 	int64_t span = t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns;
 
 	if (!*period_ns && !span)
-		return ar_fail(err, AR_USAGE, "--repeat: all requests arrive together; say with "
-			       "--repeat-period when the next ones do");
+		return ar_fail(err, AR_USAGE, "--repeat: all requests arrive together; set "
+			       "--repeat-period");
 	if (!*period_ns)
 		*period_ns = (int64_t)trace_period_ns(t);
 	if (*period_ns < span)
@@ -37,19 +38,19 @@ static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *p
 /* Names for the sessions of n copies: session s of copy c becomes c * n_session + s. */
 static bool repeat_names(struct trace *t, int64_t n)
 {
-	struct names all = { 0 };
+	struct intern_table all = { 0 };
 	bool done = true;
 
 	for (int64_t c = 0; c < n && t->n_session && done; c++)
 		for (size_t s = 0; s < t->n_session && done; s++)
-			done = names_put_new(&all, t->session[s], (unsigned)c + 1);
+			done = intern_put_new(&all, t->session[s], (unsigned)c + 1);
 	if (done && t->n_session)
-		names_take(&t->session, &t->n_session, &all);
-	names_release(&all);
+		intern_take(&t->session, &t->n_session, &all);
+	intern_release(&all);
 	return done;
 }
 
-/* In place, from the last copy to the first.  There is room. */
+/* Fill in the copies of the requests, the last copy first.  t->req has room for n copies. */
 static void repeat_requests(struct trace *t, int64_t n, int64_t period_ns, size_t n_session,
 			    size_t n_block)
 {
@@ -66,7 +67,7 @@ static void repeat_requests(struct trace *t, int64_t n, int64_t period_ns, size_
 	t->n *= (size_t)n;
 }
 
-/* The blocks of the trace n times over, all with different ids. */
+/* Repeat t->block n times, with different ids in each copy. */
 static enum ar_status repeat_blocks(struct trace *t, int64_t n, struct ar_err *err)
 {
 	uint64_t n_ids, *block;

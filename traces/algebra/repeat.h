@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace that is repeated. */
+/* Repeating a trace. */
 #ifndef AR_REPEAT_H
 #define AR_REPEAT_H
 
 #include "traces/trace.h"
 
-/* The span and a mean gap, after which the trace can go on with its first request; 0: no span. */
+/* The default period of a repeated trace: its span plus a mean gap.  0: the span is 0. */
 double trace_period_ns(const struct trace *t);
 
-/* Append the trace to itself until it is there n times, period_ns apart, 0: trace_period_ns.
- * Sessions of a copy are its own, and prefixes are unless share. */
+/* Append copies of t to itself until there are n, each period_ns after the last (0:
+ * trace_period_ns).  Each copy has its own sessions, and its own prefixes unless share. */
 enum ar_status trace_repeat(struct trace *t, int64_t n, int64_t period_ns, bool share,
 			    struct ar_err *err);
 

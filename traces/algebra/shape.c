@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the options of a trace do to it, one after another in the order of their table. */
+/* Trace algebra: applies the options of a trace, in the order of their table. */
 #include "config.h"
 #include "traces/algebra/shape.h"
 
@@ -29,7 +29,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Move the n requests from i on, which arrive together, into the room_ns that follow. */
+/* Spread requests [i, i + n), which arrive together, over the room_ns that follow. */
 static enum ar_status spread_group(struct trace *t, size_t i, size_t n, int64_t room_ns,
 				   const struct trace_args *a, struct ar_err *err)
 {
@@ -71,8 +71,7 @@ static enum ar_status spread(struct trace *t, const struct trace_args *a, struct
 	step = a->step_ns ? a->step_ns : shortest_step(t);
 	if (step == INT64_MAX)
 		return ar_fail(err, AR_USAGE,
-			       "all requests arrive together; say with --spread-step how far to "
-			       "spread them");
+			       "all requests arrive together; set --spread-step");
 	st = trace_check_end(t, (double)last_arrival(t) + (double)step, err);
 	for (size_t i = 0, n; i < t->n && !st; i += n) {
 		int64_t room = step;
@@ -161,7 +160,7 @@ static size_t first_from(const struct trace *t, int64_t t_ns)
 	return lo;
 }
 
-/* Drop the blocks that stand outside of those of the requests. */
+/* Drop the blocks before the first and after the last block of the requests. */
 static void trim_blocks(struct trace *t)
 {
 	size_t block = t->req[0].block, end = 0;
@@ -181,8 +180,8 @@ static void trim_blocks(struct trace *t)
 		t->req[i].block -= block;
 }
 
-/* The first n requests are what is left of all; without the first of all, time counts from the
- * first that is left. */
+/* Keep the first n requests.  has_first: the first request of the trace is among them; else time
+ * counts from the first that is kept.  opts: the options to name if none is kept. */
 static enum ar_status settle(struct trace *t, size_t n, bool has_first, const char *opts,
 			     struct ar_err *err)
 {
@@ -275,7 +274,7 @@ static enum ar_status of_types(struct trace *t, const struct trace_args *a, stru
 	return st;
 }
 
-/* The leading full blocks that all prompts have in common, as far as each of them goes. */
+/* Number of leading full blocks that all prompts share; a shorter prompt shares all it has. */
 static uint32_t common_blocks(const struct trace *t)
 {
 	const struct request *longest = &t->req[0];
@@ -298,15 +297,15 @@ static uint32_t common_blocks(const struct trace *t)
 	return n;
 }
 
-/* Requests with the same key stay together: those of a session, else those that share more of their
- * prefix than all do. */
+/* Requests with the same key are kept or dropped together: those of a session, else those that
+ * share the first block after the common ones. */
 static uint64_t group_key(const struct trace *t, size_t i, uint32_t common)
 {
 	const struct request *q = &t->req[i];
 	const char *name = q->session >= 0 ? t->session[q->session] : NULL;
 
 	if (name)
-		return names_hash(name, strlen(name));
+		return intern_hash(name, strlen(name));
 	if (q->n_block > common)
 		return rng_mix(t->block[q->block + common]);
 	return rng_mix(~(uint64_t)i);
@@ -335,8 +334,8 @@ static enum ar_status thin(struct trace *t, const struct trace_args *a, struct a
 
 /* ---- lengths ---- */
 
-/* Blocks keep their size.  Block j of the result ends at token (j + 1) / x of the source, in its
- * block m; two prompts share the former where they share the latter. */
+/* Scale the blocks of q by x; blocks keep their size.  Block j of the result ends in block
+ * m = ceil((j + 1) / x) - 1 of the source.  Two prompts share block j if they share block m. */
 static bool scale_blocks(struct trace *made, struct request *q, const struct trace *t, double x,
 			 struct chain *ids)
 {
@@ -358,7 +357,7 @@ static bool scale_blocks(struct trace *made, struct request *q, const struct tra
 	return true;
 }
 
-/* Multiply prompts by x; what two prompts share is multiplied, too, and cut to whole blocks. */
+/* Multiply prompts by x.  Shared prefixes are multiplied, too, and cut to whole blocks. */
 static enum ar_status scale_prompts(struct trace *t, double x, struct ar_err *err)
 {
 	struct trace made = { 0 };
@@ -425,7 +424,7 @@ static enum ar_status scale_lengths(struct trace *t, const struct trace_args *a,
 	return st;
 }
 
-/* A clipped prompt keeps the ids of its blocks, the last one included: where it was full,
+/* A clipped prompt keeps the ids of its blocks, even that of the last, which may become partial:
  * every prompt that shares it is clipped at the same token. */
 static enum ar_status clip(struct trace *t, const struct trace_args *a, struct ar_err *err)
 {

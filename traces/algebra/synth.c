@@ -26,11 +26,12 @@
 const struct opt synth_opts[] = {
 	{ .name = "count", .type = OPT_INT, .off = OFF(count), .arg = "N", .def = "0",
 	  .min = 0, .max = UINT32_MAX - 1.0,
-	  .help = "requests to make, 0: as many as the trace has, or 1000" },
+	  .help = "requests to make; 0: as many as the trace has, or 1000 without a trace" },
 	{ .name = "arrivals", .type = OPT_STR, .off = OFF(arrivals), .arg = "HOW[:NAME=VALUE,...]",
-	  .def = "poisson", .help = "one of constant, poisson, gamma, onoff, trace" },
+	  .def = "poisson", .help = "arrival process: constant, poisson, gamma, onoff or trace" },
 	{ .name = "lengths", .type = OPT_STR, .off = OFF(lengths), .arg = "HOW[:NAME=VALUE,...]",
-	  .help = "one of trace, sample, lognormal; trace when not given, without one lognormal" },
+	  .help = "lengths: trace, sample or lognormal; if not given, trace, or lognormal without "
+		  "a trace" },
 	{ 0 }
 };
 /* clang-format on */

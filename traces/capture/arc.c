@@ -6,6 +6,7 @@
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <sha2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,13 +84,20 @@ static void checksum(const void *head, size_t n_head, const void *index, size_t 
 
 /* ---- reading ---- */
 
+/* What one thread needs to decode frames. */
+struct unpacker {
+	struct unpacker *next;
+	ZSTD_DCtx *zstd;
+	unsigned char *src, *raw;	/* one frame, packed and unpacked */
+	size_t src_size, raw_size;
+};
+
 struct arc {
 	struct infile file;
 	const struct capture_info *info;
 	uint64_t *end;		/* [frames + 1] frame k has the file bytes end[k] .. end[k + 1] */
-	ZSTD_DCtx *zstd;
-	unsigned char *src, *raw;	/* one frame, packed and unpacked */
-	size_t src_size, raw_size;
+	pthread_mutex_t lock;	/* over idle */
+	struct unpacker *idle;
 };
 
 static enum ar_status parse_layers(struct capture_info *info, const cJSON *layers,
@@ -261,16 +269,12 @@ enum ar_status arc_open(struct arc **out, const char *path, struct capture_info 
 	*out = NULL;
 	if (!a)
 		return ar_nomem(err);
+	pthread_mutex_init(&a->lock, NULL);
 	a->info = info;
 	st = infile_open(&a->file, path, err);
 	info->file_bytes = a->file.size;
 	if (!st)
 		st = read_head(a, info, err);
-	if (!st) {
-		a->zstd = ZSTD_createDCtx();
-		if (!a->zstd)
-			st = ar_nomem(err);
-	}
 	if (st)
 		arc_close(a);
 	else
@@ -278,16 +282,56 @@ enum ar_status arc_open(struct arc **out, const char *path, struct capture_info 
 	return st;
 }
 
+static void unpacker_free(struct unpacker *d)
+{
+	ZSTD_freeDCtx(d->zstd);
+	free(d->src);
+	free(d->raw);
+	free(d);
+}
+
 void arc_close(struct arc *a)
 {
+	struct unpacker *next;
+
 	if (!a)
 		return;
+	for (struct unpacker *d = a->idle; d; d = next) {
+		next = d->next;
+		unpacker_free(d);
+	}
+	pthread_mutex_destroy(&a->lock);
 	infile_release(&a->file);
-	ZSTD_freeDCtx(a->zstd);
 	free(a->end);
-	free(a->src);
-	free(a->raw);
 	free(a);
+}
+
+/* An idle one, or a new one.  NULL: no memory. */
+static struct unpacker *unpacker_take(struct arc *a)
+{
+	struct unpacker *d;
+
+	pthread_mutex_lock(&a->lock);
+	d = a->idle;
+	if (d)
+		a->idle = d->next;
+	pthread_mutex_unlock(&a->lock);
+	if (d)
+		return d;
+	d = calloc(1, sizeof *d);
+	if (d && !(d->zstd = ZSTD_createDCtx())) {
+		free(d);
+		d = NULL;
+	}
+	return d;
+}
+
+static void unpacker_return(struct arc *a, struct unpacker *d)
+{
+	pthread_mutex_lock(&a->lock);
+	d->next = a->idle;
+	a->idle = d;
+	pthread_mutex_unlock(&a->lock);
 }
 
 static enum ar_status reserve(unsigned char **buf, size_t *size, size_t want, struct ar_err *err)
@@ -304,26 +348,26 @@ static enum ar_status reserve(unsigned char **buf, size_t *size, size_t want, st
 	return AR_OK;
 }
 
-/* Decode src[0..n) into a->raw.  Return NULL, or a message when src is not one frame of exactly
+/* Decode src[0..n) into raw.  Return NULL, or a message when src is not one frame of exactly
  * bytes bytes.  The tested bit of the frame header says that a checksum follows. */
-static const char *decode(struct arc *a, size_t n, size_t bytes)
+static const char *decode(struct unpacker *d, size_t n, size_t bytes)
 {
 	size_t got;
 
-	if (ZSTD_getFrameContentSize(a->src, n) != bytes ||
-	    ZSTD_findFrameCompressedSize(a->src, n) != n)
+	if (ZSTD_getFrameContentSize(d->src, n) != bytes ||
+	    ZSTD_findFrameCompressedSize(d->src, n) != n)
 		return "its size is not that of the range";
-	if (!(a->src[4] & 4))
+	if (!(d->src[4] & 4))
 		return "it has no checksum";
-	got = ZSTD_decompressDCtx(a->zstd, a->raw, bytes, a->src, n);
+	got = ZSTD_decompressDCtx(d->zstd, d->raw, bytes, d->src, n);
 	if (ZSTD_isError(got))
 		return ZSTD_getErrorName(got);
 	return got == bytes ? NULL : "it is too short";
 }
 
-/* Load range f of tensor t of the i-th layer into a->raw: a frame of tok tokens. */
-static enum ar_status load_frame(struct arc *a, int i, enum capture_tensor t, int64_t f,
-				 int64_t tok, struct ar_err *err)
+/* Load range f of tensor t of the i-th layer into d->raw: a frame of tok tokens. */
+static enum ar_status load_frame(const struct arc *a, struct unpacker *d, int i,
+				 enum capture_tensor t, int64_t f, int64_t tok, struct ar_err *err)
 {
 	size_t k = ((size_t)i * 3 + t) * (size_t)range_count(a->info) + (size_t)f;
 	size_t n = (size_t)(a->end[k + 1] - a->end[k]);
@@ -334,14 +378,14 @@ static enum ar_status load_frame(struct arc *a, int i, enum capture_tensor t, in
 	if (n > ZSTD_compressBound(bytes))
 		return ar_fail(err, AR_DATA, "%s: frame %zu has %zu bytes, too many for its tokens",
 			       a->file.path, k, n);
-	st = reserve(&a->src, &a->src_size, n, err);
+	st = reserve(&d->src, &d->src_size, n, err);
 	if (!st)
-		st = reserve(&a->raw, &a->raw_size, bytes, err);
+		st = reserve(&d->raw, &d->raw_size, bytes, err);
 	if (!st)
-		st = infile_read(&a->file, a->end[k], a->src, n, err);
+		st = infile_read(&a->file, a->end[k], d->src, n, err);
 	if (st)
 		return st;
-	wrong = decode(a, n, bytes);
+	wrong = decode(d, n, bytes);
 	if (wrong)
 		return ar_fail(err, AR_DATA, "%s: layer %d %c, tokens %" PRId64 " to %" PRId64
 			       ": damaged frame: %s; pack the capture again", a->file.path,
@@ -350,8 +394,9 @@ static enum ar_status load_frame(struct arc *a, int i, enum capture_tensor t, in
 	return AR_OK;
 }
 
-enum ar_status arc_read(struct arc *a, int i, enum capture_tensor t, int64_t tok0, int64_t n,
-			bf16_t *out, struct ar_err *err)
+static enum ar_status read_frames(const struct arc *a, struct unpacker *d, int i,
+				  enum capture_tensor t, int64_t tok0, int64_t n, bf16_t *out,
+				  struct ar_err *err)
 {
 	const size_t dim = (size_t)a->info->head_dim, heads = token_values(a->info, t) / dim;
 	int64_t next;
@@ -360,12 +405,12 @@ enum ar_status arc_read(struct arc *a, int i, enum capture_tensor t, int64_t tok
 		int64_t f = at / a->info->frame_tok, f0 = f * a->info->frame_tok;
 		int64_t left = a->info->n_tok - f0;
 		int64_t tok = left < a->info->frame_tok ? left : a->info->frame_tok;
-		enum ar_status st = load_frame(a, i, t, f, tok, err);
+		enum ar_status st = load_frame(a, d, i, t, f, tok, err);
 		const unsigned char *high, *low;
 
 		if (st)
 			return st;
-		high = a->raw;
+		high = d->raw;
 		low = high + heads * dim * (size_t)tok;
 		next = f0 + tok < tok0 + n ? f0 + tok : tok0 + n;
 		for (size_t h = 0; h < heads; h++) {
@@ -377,6 +422,19 @@ enum ar_status arc_read(struct arc *a, int i, enum capture_tensor t, int64_t tok
 		}
 	}
 	return AR_OK;
+}
+
+enum ar_status arc_read(struct arc *a, int i, enum capture_tensor t, int64_t tok0, int64_t n,
+			bf16_t *out, struct ar_err *err)
+{
+	struct unpacker *d = unpacker_take(a);
+	enum ar_status st;
+
+	if (!d)
+		return ar_nomem(err);
+	st = read_frames(a, d, i, t, tok0, n, out, err);
+	unpacker_return(a, d);
+	return st;
 }
 
 /* ---- writing ---- */

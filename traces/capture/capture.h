@@ -49,7 +49,7 @@ int capture_find_layer(const struct capture_info *info, uint64_t number);
 
 /* Copy tokens [tok0, tok0 + n) of the i-th captured layer (an index into info->layer) into out,
  * [heads][n][head_dim].  Only the frames of these tokens are read.  AR_DATA names a damaged frame.
- * Not thread-safe per capture. */
+ * Threads may read one capture. */
 enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t,
 			    int64_t tok0, int64_t n, bf16_t *out, struct ar_err *err);
 

@@ -25,7 +25,7 @@ enum ar_status import_hash_id(struct import *im, struct span id, struct chain_ke
 		return import_fail(im, err,
 				   "hash_ids holds \"%s\", want integers from 0 or plain strings",
 				   span_show(id).s);
-	if (!names_put(&im->id, id.s + 1, id.n - 2, &number))
+	if (!intern_put(&im->id, id.s + 1, id.n - 2, &number))
 		return ar_nomem(err);
 	key->src = number;
 	key->tail = TEXT_ID;

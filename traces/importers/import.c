@@ -140,7 +140,7 @@ static bool has_nul(struct span v)
 }
 
 enum ar_status import_name(struct import *im, const struct record *r, const char *name,
-			   struct names *in, uint32_t *number, struct ar_err *err)
+			   struct intern_table *in, uint32_t *number, struct ar_err *err)
 {
 	struct span v = record_find(r, name)->value;
 	const cJSON *s;
@@ -152,7 +152,7 @@ enum ar_status import_name(struct import *im, const struct record *r, const char
 					   span_show(v).s);
 		v = (struct span){ s->valuestring, strlen(s->valuestring) };
 	}
-	return names_put(in, v.s, v.n, number) ? AR_OK : ar_nomem(err);
+	return intern_put(in, v.s, v.n, number) ? AR_OK : ar_nomem(err);
 }
 
 bool import_unserved(struct import *im, const struct request *q)
@@ -540,8 +540,8 @@ static enum ar_status settle(struct import *im, const struct source *src, struct
 	t->name = strdup(base ? base + 1 : im->path);
 	if (!t->format || !t->name)
 		return ar_nomem(err);
-	names_take(&t->session, &t->n_session, &im->session);
-	names_take(&t->type, &t->n_type, &im->type);
+	intern_take(&t->session, &t->n_session, &im->session);
+	intern_take(&t->type, &t->n_type, &im->type);
 	settle_times(im);
 	check_plausible(im);
 	return note_all(im, err);
@@ -577,9 +577,9 @@ out:
 	trace_free(im.t);
 	chain_release(&im.chain);
 	chain_release(&im.seen);
-	names_release(&im.session);
-	names_release(&im.type);
-	names_release(&im.id);
+	intern_release(&im.session);
+	intern_release(&im.type);
+	intern_release(&im.id);
 	free(im.ses);
 	record_release(&src.r);
 	free(src.header);

@@ -43,7 +43,7 @@ struct import_session {
 	size_t block;			/* first block of the last prompt ... */
 	uint32_t n_full;		/* ... and its number of full blocks */
 	struct cutter end;		/* end of the last prompt */
-	bool blind;			/* a turn had no prefix blocks */
+	bool no_blocks;			/* a turn had no prefix blocks */
 };
 
 struct import {
@@ -58,10 +58,10 @@ struct import {
 	bool unsorted;
 	struct chain chain;		/* block numbers */
 	struct chain seen;		/* for the importer or for import_cut */
-	struct names session, type;
+	struct intern_table session, type;
 	struct import_session *ses;	/* by number of the session */
 	size_t cap_ses;
-	struct names id;		/* block ids that are strings */
+	struct intern_table id;		/* block ids that are strings */
 	enum date_zone zone;
 	uint64_t promised;		/* requests that the header announces */
 	struct { uint64_t line, n; } warn[WARN_COUNT];
@@ -112,7 +112,7 @@ enum ar_status import_lengths(struct import *im, const struct record *r, const c
 			      const char *output, struct request *q, struct ar_err *err);
 /* Read a field (in JSON a string), intern its text in the table in, and return its number. */
 enum ar_status import_name(struct import *im, const struct record *r, const char *name,
-			   struct names *in, uint32_t *number, struct ar_err *err);
+			   struct intern_table *in, uint32_t *number, struct ar_err *err);
 /* Read a non-negative decimal number of units of unit_ns. */
 enum ar_status import_time(struct import *im, const struct record *r, const char *name,
 			   int64_t unit_ns, int64_t *ns, struct ar_err *err);

@@ -55,8 +55,8 @@ static enum ar_status delta_blocks(struct import *im, const struct record *r, ui
 	uint32_t n = 0;
 	enum ar_status st = AR_OK;
 
-	s->blind |= !f;
-	if (s->blind) {
+	s->no_blocks |= !f;
+	if (s->no_blocks) {
 		import_warn(im, WARN_NO_BLOCKS);
 		return AR_OK;
 	}

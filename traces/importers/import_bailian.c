@@ -79,7 +79,7 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 		import_warn(im, WARN_TURN);
 	if (known == MISSING) {
 		snprintf(name, sizeof name, "%" PRIu64, chat);
-		if (!names_put(&im->session, name, strlen(name), &number))
+		if (!intern_put(&im->session, name, strlen(name), &number))
 			return ar_nomem(err);
 	} else {
 		number = (uint32_t)(known >> 32);

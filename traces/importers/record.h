@@ -31,8 +31,8 @@ struct record {
 	struct cJSON *json;	/* the same object, parsed; NULL for CSV */
 };
 
-/* Split line in place.  The messages lack the place.  csv_header makes the fields that
- * csv_row fills for each row; names point into line. */
+/* Split line in place.  The caller adds file and line to the messages.  csv_header makes the fields
+ * that csv_row fills for each row; names point into line. */
 enum ar_status record_csv_header(struct record *r, char *line, struct ar_err *err);
 enum ar_status record_csv_row(struct record *r, char *line, struct ar_err *err);
 enum ar_status record_json(struct record *r, const char *line, size_t n, struct ar_err *err);
@@ -47,7 +47,7 @@ bool name_among(const char *const *names, const char *name);
 /* Take the next element off *array, the text of a JSON array that was parsed. */
 bool record_next(struct span *array, struct span *element);
 
-/* For messages: at most 40 characters of s, printable. */
+/* The first 40 characters of s at most, made printable for messages. */
 struct shown { char s[48]; };
 struct shown span_show(struct span s);
 

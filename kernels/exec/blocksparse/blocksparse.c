@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Block-sparse attention: every (query block, query head) has a list of its own, so heads
- * cannot share a tile and each reads its blocks itself.  Under a table it does the same with
- * the list of its group: what tables save, less what packing heads saves. */
+ * cannot share a tile and each reads its blocks itself.  Under tables, each head still reads the
+ * blocks of its group's table by itself: this shows what tables save without packed heads. */
 #include "config.h"
 
 #include "kernels/attend/attend.h"
@@ -37,6 +37,7 @@ const struct executor executor_blocksparse = {
 	.name = "blocksparse",
 	.title = "a block list per query block and query head",
 	.origin = "FlashPrefill, block-sparse attention",
+	.kernel = "attend",
 	.takes = SHAPE_ALL | SHAPE_MASK | SHAPE_TABLE,
 	.tail = true,
 	.plan = blocksparse_plan,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention over runs and single columns in one softmax, per query block and head: what patterns
- * of vertical and slanted lines come to. */
+/* Vertical-slash attention: one softmax over the runs and single columns of keys of each (query
+ * block, query head). */
 #include "config.h"
 
 #include "kernels/attend/attend.h"
 #include "kernels/exec/columns/columns.h"
 #include "kernels/exec/keys.h"
 
-/* The keys of a list that rows of request r up to pos see, those of runs first. */
+/* The keys of a list that rows of request r up to pos see; keys of runs come first. */
 static void list_keys(const struct attn_batch *b, const struct column_lists *l, size_t list, int r,
 		      int pos, struct keys *k)
 {
@@ -59,8 +59,9 @@ static enum ar_status columns_ref(const struct attn_call *call, const struct exe
 extern const struct executor executor_columns;
 const struct executor executor_columns = {
 	.name = "columns",
-	.title = "runs and single columns of keys per query block and head",
+	.title = "a vertical-slash list per query block and query head",
 	.origin = "MInference, vertical-slash attention",
+	.kernel = "columns",
 	.takes = SHAPE_COLUMNS,
 	.plan = attend_plan_blocks,
 	.ref = columns_ref,

@@ -8,11 +8,10 @@
 extern "C" {
 #endif
 
-/* CUDA: executor->enqueue of "columns".  It checks the shape and takes the kernel for the current
- * device. */
+/* CUDA: executor->enqueue of "columns".  It calls the kernel for the current device. */
 executor_fn columns_enqueue;
-executor_fn columns_sm80_enqueue;	/* mma.sync; whole tiles, takes no work */
-executor_fn columns_sm90_enqueue;	/* wgmma; 9.0; parts as well */
+executor_fn columns_sm80_enqueue;	/* mma.sync; whole tiles; no work memory */
+executor_fn columns_sm90_enqueue;	/* wgmma; 9.0; whole tiles and parts */
 
 #ifdef __cplusplus
 }

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention over runs and columns, for compute capability 8.0 and later.
+ * Vertical-slash attention, over runs and columns of keys, for compute capability 8.0 and later.
  *
  * One thread block runs one (query block, head).  It walks the runs and then the columns in steps
- * of 64 keys; to it the two differ only in where a key lies and in what hides it: causality in a
- * run, the end of the list among columns.  Keys are fetched one by one, each a row of 16-byte
- * copies, through the page table.
+ * of 64 keys.  The two differ only in where a key lies and in what hides it: causality in a run,
+ * the end of the list among columns.  Keys are fetched one by one, each a row of 16-byte copies,
+ * through the page table.
  *
  *   wait for step i, barrier           every warp is done with the other stage now
  *   start the copy of step i + 1       cp.async from the rows found before, zeros where none
  *   find the rows of step i + 2        list, page table: two loads that depend on each other
  *   S = Q K^T, mask, softmax, O += P V
  *
- * As in attend_sm80.cu warps have 32 rows where registers allow: at head size 256 and in blocks
- * of 64 tokens they have 16.
+ * At head size 64 in blocks of 128 tokens warps have 32 rows, as in attend_sm80.cu; otherwise 16.
  */
 #include "config.h"
 
@@ -42,8 +41,8 @@ struct view {
 	int first_pos, last_pos;	/* of its rows */
 	int n_row, head, kv_head;
 	int row;			/* the first, in q */
-	/* The band: keys at least far behind rows are hidden, but not those before position init,
-	 * nor from row tail on; both are counted from the first row. */
+	/* The band hides keys of runs at least `far` behind a row, except those before position
+	 * init.  Rows from `tail` on see all.  init and tail count from the first row. */
 	int far, init, tail;
 };
 
@@ -294,8 +293,9 @@ static enum ar_status launch(const struct columns_args &a, cudaStream_t stream, 
 	if (st)
 		return st;
 	if ((size_t)bytes > gpu->smem_bytes)
-		return ar_fail(err, AR_USAGE, "runs and columns of head size %d take %d bytes of "
-			       "shared memory, this GPU has %d", D, bytes, (int)gpu->smem_bytes);
+		return ar_fail(err, AR_USAGE, "vertical-slash attention with head size %d takes %d "
+			       "bytes of shared memory, this GPU has %d", D, bytes,
+			       (int)gpu->smem_bytes);
 	CU(cudaFuncSetAttribute(columns_sm80<D, ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
 				bytes));
 	columns_sm80<D, ROWS><<<a.b.n_tile, config<D, ROWS>::THREADS, bytes, stream>>>(a);

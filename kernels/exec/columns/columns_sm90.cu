@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention over runs and columns on Hopper.
+ * Vertical-slash attention, over runs and columns of keys, on Hopper.
  *
  * One thread block runs one (query block, head) or a part of one, as in attend_sm90.cu.  It has a
  * producer warp group, and consumers of 64 rows each that take turns at the tensor cores.  A list
@@ -56,8 +56,8 @@ struct work : tile_work {
 	const int32_t *run, *col;
 	int n_run, n_col;
 	int last_pos;			/* of its rows */
-	/* The band: keys of runs at least far behind a row are hidden, but not those before
-	 * position init, nor from rows at position tail on. */
+	/* The band hides keys of runs at least `far` behind a row, except those before position
+	 * init.  Rows from position `tail` on see all. */
 	int far, init, tail;
 };
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over a copy: the blocks of every table are copied together, and attention is dense
- * over what was copied.  It pays twice for memory, and shows what reading pages where they lie
- * saves. */
+ * over the copy.  It moves the same bytes twice, and so shows what reading pages in place saves. */
 #include "config.h"
 
 #include "kernels/exec/pool/pool.h"
@@ -31,6 +30,7 @@ const struct executor executor_copy = {
 	.name = "copy",
 	.title = "copy the blocks of a table together, then dense attention",
 	.origin = "CompactAttention, copy execution (CA-FP copy)",
+	.kernel = "attend",
 	.takes = SHAPE_TABLE,
 	.plan = pool_plan,
 	.ref = copy_ref,

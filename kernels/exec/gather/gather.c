@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention over gathered tokens: those on the list of a KV head and the chunk's own are copied
- * together, and attention is dense over what was copied. */
+/* Attention over gathered tokens: the tokens on the list of a KV head and the chunk's own are
+ * copied together, and attention is dense over the copy. */
 #include "config.h"
 
 #include "kernels/exec/keys.h"
@@ -39,7 +39,7 @@ static enum ar_status gather_ref(const struct attn_call *call, const struct exec
 #if HAVE_CUDA
 static size_t gather_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads)
 {
-	(void)heads;	/* lists are whole KV heads' */
+	(void)heads;	/* each list serves a whole KV head */
 	return pool_work_bytes(s, l, s->kv_heads);
 }
 
@@ -48,7 +48,7 @@ static enum ar_status gather_enqueue(const struct attn_call *call,
 {
 	const struct attn_shape *s = &call->b->shape;
 
-	(void)lists;	/* moved */
+	(void)lists;	/* executor->move has copied their tokens */
 	return pool_attend(call, s->q_heads / s->kv_heads, s->kv_heads, err);
 }
 #endif
@@ -58,6 +58,7 @@ const struct executor executor_gather = {
 	.name = "gather",
 	.title = "copy the listed tokens together, then dense attention",
 	.origin = "QUOKA, packed keys and values",
+	.kernel = "attend",
 	.takes = SHAPE_TOKENS,
 	.plan = pool_plan,
 	.ref = gather_ref,

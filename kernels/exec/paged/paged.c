@@ -27,6 +27,7 @@ const struct executor executor_paged = {
 	.name = "paged",
 	.title = "dense attention over a block table per group of heads",
 	.origin = "CompactAttention, zero-copy execution (appendix B.2)",
+	.kernel = "attend",
 	.takes = SHAPE_ALL | SHAPE_TABLE,
 	.tail = true,
 	.plan = attend_plan_rows,

@@ -22,10 +22,10 @@ extern "C" {
 struct pool {
 	struct kv_cache kv;
 	int32_t *ctx, *page;
-	void *rest;		/* of work, for attend_enqueue */
+	void *rest;		/* the rest of work, for attend_enqueue */
 };
 
-/* The first page of a list in the pool, with so many lists per request. */
+/* The first pool page of list number `list`.  lists: lists per request. */
 AR_BOTH static inline int32_t pool_page(const int32_t *page0, int lists, int list)
 {
 	const int r = list / lists;
@@ -33,7 +33,8 @@ AR_BOTH static inline int32_t pool_page(const int32_t *page0, int lists, int lis
 	return page0[r] * lists + list % lists * (page0[r + 1] - page0[r]);
 }
 
-/* executor->plan: the tiles of attend_plan_rows, their positions and pages those of the pool. */
+/* executor->plan: the tiles of attend_plan_rows, with pages of the pool.  Their positions count
+ * from the chunk's start; kernels add attn_batch.kept. */
 int pool_plan(const struct attn_batch *b, int heads, struct attn_tile *tile);
 
 /* lists: per request. */
@@ -47,7 +48,7 @@ enum ar_status pool_move_blocks(const struct attn_call *call, const struct execu
 enum ar_status pool_move_tokens(const struct attn_call *call, const struct executor_lists *lists,
 				struct ar_err *err);
 
-/* Dense attention over the pool; heads: of a list. */
+/* Dense attention over the pool.  heads: query heads of a list; lists: lists per request. */
 enum ar_status pool_attend(const struct attn_call *call, int heads, int lists, struct ar_err *err);
 
 #ifdef __cplusplus

@@ -14,7 +14,7 @@
 #include "kernels/prim/cuda.h"
 
 static constexpr int THREADS = 256;
-static constexpr int GRID = 4096;	/* fills every multiprocessor some times over */
+static constexpr int GRID = 4096;	/* thread blocks; several waves on any GPU */
 
 struct move {
 	struct attn_batch b;

@@ -17,7 +17,7 @@ static int block_tok(const void *param)
 	return selector_block_tok(((const struct ashape *)param)->block);
 }
 
-/* All blocks, where last rows see them; the number of blocks bounds it. */
+/* Rows of the dense tail see all blocks, so only the number of blocks bounds the runs. */
 static void columns(const void *self, const struct attn_shape *s, int *max_run, int *max_col)
 {
 	(void)self, (void)s;
@@ -51,9 +51,9 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 /* clang-format off */
 static const struct opt params[] = {
 	{ .name = "init", .type = OPT_INT, .off = OFF(init), .arg = "N", .def = "128",
-	  .max = 1 << 30, .help = "rows see the first N tokens" },
+	  .max = 1 << 30, .help = "each row sees the first N tokens" },
 	{ .name = "local", .type = OPT_INT, .off = OFF(local), .arg = "N", .def = "3968", .min = 1,
-	  .max = 1 << 30, .help = "and the last N up to their own" },
+	  .max = 1 << 30, .help = "each row sees the last N tokens up to its own" },
 	{ .name = "last", .type = OPT_INT, .off = OFF(last), .arg = "N", .def = "0",
 	  .max = 1 << 30, .help = "the last N tokens of a prompt see everything" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",

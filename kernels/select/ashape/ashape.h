@@ -22,7 +22,7 @@ AR_BOTH static inline struct attn_band ashape_band(const struct ashape *p)
 	return band;
 }
 
-/* Query block qa of request r: the blocks in which its rows see something under a band, as runs.
+/* Write the blocks in which rows of query block qa of request r see any key under a band, as runs.
  * Returns how many. */
 AR_BOTH static inline int ashape_runs(const struct attn_band *band, const struct attn_batch *b,
 				      int r, int qa, int32_t *run)

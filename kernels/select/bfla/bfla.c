@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * BFLA's selection: coarse blocks of keys that the pooled queries of a coarse query block point at,
- * the same for all query heads of a KV head.
+ * BFLA's selection: coarse blocks of keys that score high against the pooled queries of a coarse
+ * query block, the same for all query heads of a KV head.
  *
  * With b the block, i a query block, j a block of keys, p a query head:
  *
@@ -9,29 +9,31 @@
  *   others   S[p][i][j] = Phi(q of i) . Phi(k of j)
  *
  * where u and v number the groups of g tokens in a block, and Phi is the mean over b tokens,
- * rounded to bf16, or the token b / 2, or in each channel the value of largest magnitude.  What a
- * block lacks of b tokens counts as zeros, so a group without any token offers the score 0;
- * padding=exclude leaves such groups out.  The block on the diagonal is scored whole, keys in the
- * future of some rows included; mask-future leaves out the groups of keys that are later than their
- * queries, and a block without others has no share.  Then
+ * rounded to bf16, or the token b / 2, or in each channel the value of largest magnitude.  A block
+ * with fewer than b tokens is filled up with zeros, so a group without any token has the score 0;
+ * padding=exclude leaves such groups out.  The block on the diagonal is scored whole, with keys in
+ * the future of some rows; mask-future leaves out groups of keys that are later than their queries,
+ * and a block with no other group has no share.  Then
  *
  *   P = softmax over j of S / (sqrt(head_dim) score-div)   of the blocks not past the query block
  *
- * and a block is kept where any head of the KV head keeps it by one of three rules:
+ * and a block is kept if any head of the KV head keeps it by one of three rules:
  *
- *   mass        the largest P until they sum up to it, the one that gets there included
+ *   mass        the largest P that sum up to it, with the one that reaches it
  *   threshold   P above it
- *   ratio       the share of largest S
+ *   ratio       that share of all blocks, with the largest S
  *
- * or for its place: the first block, the band of 'local' tokens before the query block and up to
- * its end (anchor=first: up to its first token's block, as BFLA's code has it, where rows of
- * a chunk that begins inside a block may not see themselves), and rescues of every stride-th of
- * (131 i + 17 j + seed) and of a random share.
+ * or if it is kept for its place:
+ *
+ *   sink        the first blocks
+ *   local       the band of 'local' tokens before the query block, up to the query block's end.
+ *               local-anchor=first ends it at the block of the first token, as BFLA's code does;
+ *               rows of a chunk that begins inside a block may then not see themselves
+ *   rescues     every stride-th of (131 i + 17 j + seed), and a random share
  *
  * Coarse query blocks are counted from the start of the chunk, or lie on the absolute grid.  A row
- * of the mask stands for page_tok rows on the absolute grid; where it has rows of two coarse
- * query blocks it keeps what either keeps.  With a chunk that begins at a multiple of
- * page_tok that is exact.
+ * of the mask stands for page_tok rows on the absolute grid.  If it has rows of two coarse query
+ * blocks, it keeps what either keeps.  No row has if the chunk begins at a multiple of page_tok.
  */
 #include "config.h"
 #include "kernels/select/bfla/bfla.h"
@@ -206,8 +208,8 @@ static void keep_scored(const struct bfla *p, struct cell *cell, int last, int n
 	}
 }
 
-/* The shares of coarse query block i, cells up to last, to the pages that are of it; a page that is
- * of two has the larger. */
+/* Write the shares of coarse query block i, cells up to last, as scores of the pages in it.  A page
+ * in two coarse query blocks gets the larger share. */
 static void put_scores(const struct attn_batch *b, const struct bfla *p, int r,
 		       const struct bfla_rows *rows, int i, int head, const struct cell *cell,
 		       int last, const struct selection *out)
@@ -319,24 +321,25 @@ static const struct opt params[] = {
 	{ .name = "block", .type = OPT_INT, .off = OFF(block), .arg = "N", .def = "256", .min = 128,
 	  .max = 1024, .help = "tokens of a coarse block: 128, 256, 512 or 1024" },
 	{ .name = "pool", .type = OPT_ENUM, .off = OFF(pool), .arg = "HOW", .def = "flat",
-	  .choice = pools, .help = "what stands for a block: groups, mean, middle, extremes" },
+	  .choice = pools,
+	  .help = "what stands for a block: groups, mean, middle, extremes" },
 	{ .name = "group", .type = OPT_INT, .off = OFF(group), .arg = "N", .def = "64", .min = 64,
-	  .max = 256, .help = "tokens of a group in pool=flat: 64, 128 or 256" },
+	  .max = 256, .help = "pool=flat: tokens of a group, 64, 128 or 256" },
 	{ .name = "padding", .type = OPT_ENUM, .off = OFF(pad), .arg = "HOW",
 	  .def = "keep", .choice = pads,
-	  .help = "keep or exclude the score 0 of groups without tokens in pool=flat" },
+	  .help = "pool=flat: keep or exclude the score 0 of groups without tokens" },
 	{ .name = "mask-future", .type = OPT_FLAG, .off = OFF(mask_future), .def = "0",
-	  .help = "no scores of groups of later keys in pool=flat" },
+	  .help = "pool=flat: no scores for groups of keys later than the queries" },
 	{ .name = "score-div", .type = OPT_REAL, .off = OFF(score_div), .arg = "X", .def = "1",
 	  .min = 1, .max = 1e4, .help = "divide the scores by X" },
 	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.99", .max = 1,
-	  .help = "keep the blocks of largest share up to X together; 1: all, 0: off" },
+	  .help = "keep the largest blocks until they hold a share X; 1: all, 0: off" },
 	{ .name = "threshold", .type = OPT_REAL, .off = OFF(threshold), .arg = "X", .def = "1",
 	  .max = 1, .help = "keep blocks with a share above X; 1: off" },
 	{ .name = "ratio", .type = OPT_REAL, .off = OFF(ratio), .arg = "X", .def = "0", .max = 1,
-	  .help = "keep the X-th part of all blocks with the largest scores; 0: off" },
+	  .help = "keep a share X of all blocks, the largest scores; 0: off" },
 	{ .name = "min-blocks", .type = OPT_INT, .off = OFF(least), .arg = "N", .def = "0",
-	  .max = 65536, .help = "keep the N blocks with the largest scores" },
+	  .max = 65536, .help = "keep at least N blocks, the largest scores" },
 	{ .name = "local", .type = OPT_INT, .off = OFF(local), .arg = "N", .def = "256",
 	  .max = 1 << 30, .help = "keep the N tokens before a query block, at least one block" },
 	{ .name = "local-anchor", .type = OPT_ENUM, .off = OFF(anchor), .arg = "T",
@@ -345,11 +348,11 @@ static const struct opt params[] = {
 	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "1", .max = 65536,
 	  .help = "keep the first N blocks" },
 	{ .name = "stride", .type = OPT_INT, .off = OFF(stride), .arg = "N", .def = "0",
-	  .max = 65536, .help = "rescue every N-th block; 0: none" },
+	  .max = 65536, .help = "also keep every N-th block; 0: none" },
 	{ .name = "random", .type = OPT_REAL, .off = OFF(random), .arg = "X", .def = "0", .max = 1,
-	  .help = "rescue a share X of the blocks" },
+	  .help = "also keep a random share X of the blocks" },
 	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
-	  .help = "of the rescues" },
+	  .help = "seed of the random blocks" },
 	{ .name = "query-grid", .type = OPT_ENUM, .off = OFF(grid), .arg = "FROM", .def = "chunk",
 	  .choice = grids, .help = "count query blocks from the chunk's or the prompt's start" },
 	{ .name = "min-tokens", .type = OPT_INT, .off = OFF(min_tokens), .arg = "N", .def = "256",
@@ -365,7 +368,7 @@ const struct selector selector_bfla = {
 	.title = "coarse blocks whose pooled keys match the pooled queries, per KV head",
 	.origin = "BFLA (2026), block filter on flattened token groups",
 	.params = params,
-	.knob = "mass",
+	.threshold = "mass",
 	.param_size = sizeof(struct bfla),
 	.check = check,
 	.scores = true,

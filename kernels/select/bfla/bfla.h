@@ -35,7 +35,7 @@ struct bfla_rows {
 	int origin;
 	int ctx, end;		/* positions of the chunk */
 	int n;
-	int number;		/* that the rescues know block 0 by */
+	int number;		/* of query block 0, for the rescues */
 };
 
 AR_BOTH static inline struct bfla_rows bfla_rows(const struct bfla *p, int ctx, int rows)
@@ -51,13 +51,13 @@ AR_BOTH static inline struct bfla_rows bfla_rows(const struct bfla *p, int ctx, 
 	return q;
 }
 
-/* Whether a chunk is not looked at but sees everything.  total: prompt tokens of the batch. */
+/* Whether a chunk sees everything, without scores.  total: prompt tokens of the batch. */
 AR_BOTH static inline bool bfla_dense(const struct bfla *p, int rows, int total)
 {
 	return rows <= 1 || total < p->min_tokens || p->mass >= 1;
 }
 
-/* The last block that query block i sees any of. */
+/* The last block of keys of which query block i sees any. */
 AR_BOTH static inline int bfla_last(const struct bfla *p, const struct bfla_rows *q, int i)
 {
 	int b = (int)p->block, end = q->origin + (i + 1) * b;
@@ -65,7 +65,7 @@ AR_BOTH static inline int bfla_last(const struct bfla *p, const struct bfla_rows
 	return ((end < q->end ? end : q->end) - 1) / b;
 }
 
-/* Whether the groups that begin at positions q of queries and k of keys offer a score. */
+/* Whether the group of queries from position q on and the group of keys from k on have a score. */
 AR_BOTH static inline bool bfla_offers(const struct bfla *p, const struct bfla_rows *rows, int q,
 				       int k)
 {
@@ -75,13 +75,13 @@ AR_BOTH static inline bool bfla_offers(const struct bfla *p, const struct bfla_r
 	return !p->mask_future || k <= q;
 }
 
-/* Of the products of scores, in the exponent of the softmax. */
+/* The factor of scores in the exponent of the softmax. */
 static inline double bfla_scale(const struct bfla *p, int head_dim)
 {
 	return 1 / (sqrt((double)head_dim) * p->score_div);
 }
 
-/* Blocks that the scores rank at the top: at least one.  n: of the request. */
+/* How many blocks of the largest scores are kept, at least one.  n: blocks of the request. */
 AR_BOTH static inline int bfla_top(const struct bfla *p, int n)
 {
 	int top = (int)(n * p->ratio);

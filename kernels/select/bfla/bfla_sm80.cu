@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * BFLA's selection on the device; the rule is in bfla.c.  A coarse query block i of request r has
- * slot qblk0[r] + i, which is free since no block is shorter than a page.  Kernels:
+ * slot qblk0[r] + i: slots suffice because no coarse block is shorter than a page.  Kernels:
  *
- *   flat    the scores of pool=flat are a product of two matrices whose rows are the groups of
- *           g tokens with all their channels, g D long, followed by a maximum over the groups of a
- *           pair of blocks.  A thread block takes 128 groups of keys and 64 of queries, those of
- *           all heads of the KV head, so that each key is read once for up to 64 of them.  Where
- *           these are few thread blocks, each waits for memory most of the time: then it takes
- *           64 groups of keys, in six stages, and where they are still few, one of n_part parts
- *           of the steps, whose products pick adds up.
+ *   flat    the scores of pool=flat: a product of two matrices, then a maximum over the groups of
+ *           each pair of blocks.  A matrix row is a group of g tokens with all channels, g D long.
+ *           A thread block takes 128 groups of keys and 64 of queries, of all heads of the KV head,
+ *           so that each key is read once for up to 64 of them.  If there are few thread blocks,
+ *           each waits for memory most of the time.  Then each takes 64 groups of keys, in six
+ *           stages.  If there are still few, each takes one of n_part parts of the steps, and pick
+ *           adds up the products.
  *   pool_q, pool_score   the same for the other pools: one vector a block.
  *   pick    grid (slot, query head): the rules that look at scores, a bit per block of keys.
- *   mask    grid (query block, KV head): bits of all heads and places, block by page; a lane a
- *           page.
+ *   mask    grid (query block, KV head): blocks kept by any head or for their place, as bits of
+ *           pages; a lane a page.
  *
  * Flat, for 8 requests of 128K tokens and chunks of 1024, 16 query heads over 4 KV heads, D 128:
  * the keys are 1.07 GB (0.27 ms at 4 TB/s), the products 69 GFLOP (0.2 ms at 350 TFLOP/s), and the
@@ -42,9 +42,9 @@ constexpr int THREADS = TOP_THREADS, WARPS = TOP_WARPS;
 constexpr int M = 64;			// groups of queries
 constexpr int K = 64;			// elements of a step
 constexpr int FEW = 512;		// thread blocks that do not fill a GPU twice
-constexpr int PARTS = 256;		// thread blocks at most where they have parts of steps
-constexpr int PART_STEPS = 4;		// of a part at least
-constexpr int SHORT = 128;		// blocks that are compared each with each
+constexpr int PARTS = 256;		// most thread blocks if each has a part of the steps
+constexpr int PART_STEPS = 4;		// fewest steps of a part
+constexpr int SHORT = 128;		// most blocks that are compared each with each
 
 /* The arguments of the kernels, besides the batch. */
 struct job {
@@ -729,9 +729,6 @@ enum ar_status bfla_enqueue(const struct attn_call *call, const void *self,
 	enum ar_status st = AR_OK;
 	struct job j = { *b, *(const struct bfla *)self, call->q, call->kv.k };
 
-	if (s->page_tok != PAGE || (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
-		return ar_fail(err, AR_USAGE, "bfla on CUDA wants blocks of 128 tokens and "
-			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
 	if (!b->rows.n_qblk)
 		return AR_OK;
 	j.scale = (float)(1.4426950408889634 * bfla_scale(&j.p, s->head_dim));

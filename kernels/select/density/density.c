@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A random mask of a given density, for what execution costs at equal density, whatever the
+ * A random mask of a given density, to measure what execution costs at equal density without a
  * selector.
  *
  * per=head   Every (query block, query head) keeps round(share * n) of the n blocks before its own,
@@ -47,7 +47,7 @@ static const struct opt params[] = {
 	{ .name = "per", .type = OPT_ENUM, .off = OFF(per), .arg = "WHAT", .def = "head",
 	  .choice = pers, .help = "draw for each query block and head, or once for a KV head" },
 	{ .name = "seed", .type = OPT_INT, .off = OFF(seed), .arg = "N", .def = "1", .max = 1e15,
-	  .help = "of the draws" },
+	  .help = "seed of the draws" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
@@ -60,7 +60,7 @@ const struct selector selector_density = {
 	.title = "random blocks, as many as asked for",
 	.origin = "synthetic, for execution at equal density",
 	.params = params,
-	.knob = "density",
+	.threshold = "density",
 	.param_size = sizeof(struct density),
 	.block_tok = block_tok,
 	.ref = ref,

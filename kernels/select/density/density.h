@@ -19,7 +19,7 @@ struct density {
 	int block;		/* index into 64, 128 */
 };
 
-/* One mask row: query block qa of a chunk behind past whole blocks. */
+/* One mask row, of query block qa.  past: whole blocks before the chunk. */
 AR_BOTH static inline void density_row(const struct density *p, const struct attn_shape *s,
 				       int layer, int head, int past, int qa, int words,
 				       uint32_t *row)

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * FlashPrefill's selection: a block of keys is kept where its mean attracts enough of the query
- * block's attention.
+ * FlashPrefill's selection: a block of keys is kept if the mean of its keys gets enough of the
+ * query block's attention.
  *
- * Every block of page_tok keys is summed up by the mean of its keys.  A row of the query block
- * scores the mean of block j once the whole block lies at or before it:
+ * The mean stands for a block of page_tok keys.  A row of the query block scores the mean of block
+ * j if the whole block lies at or before the row:
  *
  *   x[r][j] = (q[r] . mean[j]) * log2(e) / sqrt(head_dim)      pos(r) >= j * B + B - 1
  *   w[j]    = sum over those rows r of 2^(x[r][j] - max x)
  *
- * One maximum for all rows and blocks of a (query head, query block): a few rows with large
- * logits may decide alone.  Block j is kept when w[j] >= alpha * max w, when it is one of
- * the first 'sink' blocks or of the last 'window' blocks up to the diagonal, never when it
- * lies past the diagonal.  The last 'last-n' query blocks of a prompt keep everything; or, as
- * CompactAttention's code drops them from its unions, nothing for its weight, but for the first
- * query block of a chunk.  Only the last row of a block sees that block's own mean, so the
- * diagonal lives by the window rule.
+ * max x is one maximum for all rows and blocks of a (query head, query block), so a few rows with
+ * large logits may decide alone.  Block j is kept if w[j] >= alpha * max w, or if it is one of the
+ * first 'sink' blocks or of the last 'window' blocks up to the diagonal.  No block past the
+ * diagonal is kept.  Only the last row of a block scores that block's own mean, so it is the window
+ * rule that keeps the diagonal.
  *
- * Query blocks lie on the absolute grid of the key blocks, rows outside of the chunk do not
- * take part, and a block that is still open has no score; so a prompt may be cut
- * anywhere without any row seeing a later key.  A chunk of one row sees everything.
+ * The last 'last-n' query blocks of a prompt keep everything.  With last-n-rule=drop they keep no
+ * block by weight, except for the first query block of a chunk: CompactAttention's code drops them
+ * from its unions.
  *
- * The means are the state.  They are formed again for every block that a chunk touches,
- * in token order in fp32 with one rounding to bf16, hence the same here and on the device.
+ * Query blocks lie on the absolute grid of the key blocks.  Rows outside the chunk take no part,
+ * and a block that is not complete has no score.  So a prompt may be cut anywhere, and no row sees
+ * a later key.  A chunk of one row sees everything.
+ *
+ * The means are the state.  They are computed again for every block that a chunk touches, in token
+ * order in fp32 with one rounding to bf16, so they are the same here and on the device.
  */
 #include "config.h"
 #include "kernels/select/flashprefill/flashprefill.h"
@@ -213,7 +215,7 @@ static const struct opt params[] = {
 	  .max = 65536, .help = "keep everything for the last N query blocks of a prompt" },
 	{ .name = "last-n-rule", .type = OPT_ENUM, .off = OFF(last_rule), .arg = "R",
 	  .def = "open", .choice = last_rules,
-	  .help = "drop: nothing for its weight instead, so that unions go without them" },
+	  .help = "drop: these keep no block by weight, so add nothing to a union" },
 	{ .name = "dense-first", .type = OPT_FLAG, .off = OFF(dense_first), .def = "1",
 	  .help = "keep everything for a chunk without context" },
 	{ 0 }
@@ -226,7 +228,7 @@ const struct selector selector_flashprefill = {
 	.title = "blocks whose mean key attracts the query block",
 	.origin = "FlashPrefill (2026), block scores and max-relative threshold",
 	.params = params,
-	.knob = "alpha",
+	.threshold = "alpha",
 	.param_size = sizeof(struct flashprefill),
 	.scores = true,
 	.tail = tail,

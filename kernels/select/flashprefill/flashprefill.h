@@ -16,7 +16,7 @@ enum { FLASHPREFILL_OPEN, FLASHPREFILL_DROP };
 struct flashprefill {
 	double alpha;
 	int64_t sink, window, last_n;	/* blocks */
-	int last_rule;			/* what becomes of the last_n */
+	int last_rule;			/* what the last_n query blocks keep, FLASHPREFILL_* */
 	bool dense_first;
 };
 

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * FlexPrefill's selection, for chunks: columns and diagonals of blocks as the chunk's last queries
- * look, and for heads whose attention follows the means of blocks, the blocks of largest weight.
+ * FlexPrefill's selection, for chunks.  Each head keeps a vertical-slash pattern of blocks, found
+ * from the chunk's last queries.  A head whose attention follows the means of blocks also keeps the
+ * blocks of largest weight.
  *
- * With B tokens a block, N positions up to the chunk's end, nb = ceil(N / B) and the last B rows
- * of the chunk (all where it has fewer), column[c] and slash[d] are those of lastq.h; diagonals
- * are counted from the longest distance on, s = N - 1 - d.  For each query head:
+ * A block has B tokens, the chunk ends at position N, nb = ceil(N / B).  column[c] and slash[d] are
+ * the sums of lastq.h over the last B rows of the chunk, or over all if it has fewer.  Diagonals
+ * are counted from the longest distance on: s = N - 1 - d.  For each query head:
  *
  *   V[J], S[J]   sums of column over block J, and of slash over s in [J B, (J + 1) B)
- *   n_v          (1 + how many columns, the largest first, add up to at most gamma) / B + 1
- *                blocks, rounded down, from min-budget up to max-budget; n_s from slash alike
+ *   n_v          (m + 1) / B + 1 blocks, rounded down, if the m largest columns add up to at most
+ *                gamma; at least min-budget, at most max-budget; n_s from slash alike
  *   p            softmax over J of mean(last rows) . mean(keys of J) / sqrt(head_dim)
  *   JS           sqrt(KL(p || M) / 2 + KL(V || M) / 2), M = (p + V) / 2
  *
- * A head with JS < tau is query-aware and has n_v = n_s = min-budget.  Kept in block row r are
- * the n_v blocks J <= r of largest V, block 0 always among them, and those that stand
- * o = nb - 1 - J before r for the n_s largest S[J], o = 0 always among them.  A query-aware head
- * takes in addition mean(rows of block r) . mean(keys of J) / sqrt(head_dim), a softmax over
- * J <= r for each of the chunk's block rows, and keeps of all of them the largest that add up to at
- * most gamma of the number of rows; one that exceeds it is left out.  Of equal values the first
- * win.
+ * A head with JS < tau is query-aware and has n_v = n_s = min-budget.  Block row r keeps two kinds
+ * of blocks, as far as they are not past r.  One is the n_v blocks J of largest V, block 0 always
+ * among them.  The other is the blocks r - o, where o = nb - 1 - J for the n_s largest S[J], o = 0
+ * always among them.
  *
- * Where N is at most two blocks or min-budget, and for a chunk of one row, everything is kept.
+ * A query-aware head also takes, for each of the chunk's block rows r, the softmax over J <= r of
+ * mean(rows of block r) . mean(keys of J) / sqrt(head_dim).  Of the values of all block rows it
+ * keeps the largest that add up to at most gamma times the number of block rows; one that exceeds
+ * it is left out.  Of equal values the first win.
+ *
+ * If N is at most two blocks or min-budget, and for a chunk of one row, everything is kept.
  *
  * Masses are counted in whole units, far below what bf16 scores resolve, so that neither the
  * order of a sum nor that of a sort matters.  A p that underflows to 0 makes the published code's
@@ -85,7 +88,7 @@ static int by_mass(const void *x, const void *y)
 	return a->at < b->at ? -1 : 1;
 }
 
-/* How many of the n cells, sorted by mass, add up to at most the budget. */
+/* Sort the n cells by mass.  Returns how many of the largest add up to at most the budget. */
 static int within(struct cell *cell, int n, uint32_t budget)
 {
 	uint64_t sum = 0;
@@ -97,7 +100,7 @@ static int within(struct cell *cell, int n, uint32_t budget)
 	return i;
 }
 
-/* What one head of a request is decided from. */
+/* The input for one head of a request. */
 struct head {
 	const struct attn_batch *b;
 	const struct flexprefill *p;
@@ -107,7 +110,7 @@ struct head {
 	const float *mean;	/* of keys */
 };
 
-/* Pool the masses of one direction; returns the number of blocks that carry gamma. */
+/* Add up the masses of columns or diagonals by block; returns n_v or n_s. */
 static int weigh(const struct head *h, int slash, const float *mass, struct scratch *t)
 {
 	int tok = h->b->shape.page_tok;
@@ -190,7 +193,7 @@ static void keep(uint32_t *row, int j)
 	row[j / 32] |= 1u << j % 32;
 }
 
-/* Every block row's blocks of largest weight. */
+/* Keep the blocks of largest weight of all block rows. */
 static void keep_aware(const struct head *h, struct scratch *t, uint32_t *mask)
 {
 	int tok = h->b->shape.page_tok, ctx = h->b->rows.pos0[h->r], first = ctx / tok, n = 0;
@@ -299,13 +302,13 @@ static enum ar_status check(const void *param, struct ar_err *err)
 /* clang-format off */
 static const struct opt params[] = {
 	{ .name = "gamma", .type = OPT_REAL, .off = OFF(gamma), .arg = "X", .def = "0.9", .max = 1,
-	  .help = "share of attention that columns, and diagonals, are to hold" },
+	  .help = "columns, and likewise diagonals, hold a share X of the attention" },
 	{ .name = "tau", .type = OPT_REAL, .off = OFF(tau), .arg = "X", .def = "0.1", .max = 1,
 	  .help = "heads whose block means err by less than X are query-aware" },
 	{ .name = "min-budget", .type = OPT_INT, .off = OFF(min_budget), .arg = "N", .def = "1024",
-	  .max = 1 << 30, .help = "keep columns, and diagonals, of at least N tokens" },
+	  .max = 1 << 30, .help = "keep at least N tokens of columns, and as many of diagonals" },
 	{ .name = "max-budget", .type = OPT_INT, .off = OFF(max_budget), .arg = "N", .def = "0",
-	  .max = 1 << 30, .help = "and of at most N, 0: no limit" },
+	  .max = 1 << 30, .help = "keep at most N tokens of each; 0: no limit" },
 	{ 0 }
 };
 /* clang-format on */
@@ -313,10 +316,10 @@ static const struct opt params[] = {
 extern const struct selector selector_flexprefill;
 const struct selector selector_flexprefill = {
 	.name = "flexprefill",
-	.title = "columns and diagonals of the last queries, or blocks by their means",
+	.title = "vertical-slash blocks by the last queries, or blocks by their means",
 	.origin = "FlexPrefill (ICLR 2025), for chunks instead of whole prompts",
 	.params = params,
-	.knob = "gamma",
+	.threshold = "gamma",
 	.param_size = sizeof(struct flexprefill),
 	.check = check,
 	.state_bytes = state_bytes,

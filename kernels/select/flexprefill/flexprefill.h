@@ -29,7 +29,7 @@ AR_BOTH static inline int flexprefill_least(const struct flexprefill *p, int pag
 	return n > 1 ? n : 1;
 }
 
-/* Whether a chunk of so many rows that ends at end keeps everything. */
+/* Whether a chunk of `rows` rows that ends at position end keeps everything. */
 AR_BOTH static inline bool flexprefill_open(const struct flexprefill *p, int page_tok, int rows,
 					    int end)
 {
@@ -38,7 +38,8 @@ AR_BOTH static inline bool flexprefill_open(const struct flexprefill *p, int pag
 	return rows <= 1 || end <= page_tok * (least > 2 ? least : 2);
 }
 
-/* Vertical blocks or slashes of a head that needs so many of the nb blocks' tokens. */
+/* How many of nb vertical blocks or slashes a head takes.  tokens: how many of its largest columns
+ * or diagonals add up to at most gamma. */
 AR_BOTH static inline int flexprefill_count(const struct flexprefill *p, int page_tok, int nb,
 					    int tokens)
 {
@@ -50,8 +51,8 @@ AR_BOTH static inline int flexprefill_count(const struct flexprefill *p, int pag
 	return n < nb ? n : nb;
 }
 
-/* Masses are counted in units of 2^-31 of all there is, so that sums of them are the same in every
- * order and below 2^32; of rows that have 1 each, in units of 2^-flexprefill_shift(rows). */
+/* Masses are integers, in units of 2^-31 of their total: sums are then the same in every order, and
+ * below 2^32.  If `rows` rows have a total of 1 each, units are 2^-flexprefill_shift(rows). */
 AR_BOTH static inline int flexprefill_shift(int rows)
 {
 	int shift = 31;
@@ -66,7 +67,8 @@ AR_BOTH static inline uint32_t flexprefill_units(float mass, int shift)
 	return (uint32_t)(mass * (float)(1u << shift) + 0.5f);
 }
 
-/* gamma of the mass of so many rows; all of it whatever was lost by rounding. */
+/* The mass that kept cells may add up to, for `rows` rows: gamma * total.  gamma 1: no limit, so
+ * rounding excludes none. */
 AR_BOTH static inline uint32_t flexprefill_budget(const struct flexprefill *p, int rows)
 {
 	if (p->gamma >= 1)
@@ -74,9 +76,9 @@ AR_BOTH static inline uint32_t flexprefill_budget(const struct flexprefill *p, i
 	return (uint32_t)(p->gamma * rows * (double)(1u << flexprefill_shift(rows)));
 }
 
-/* The reference once the sums of lastq.h are known: masks of one head of request r, from the means
- * of blocks of keys.  pool: V and S as they were added up elsewhere, in units of 2^-31; NULL: from
- * the sums. */
+/* The reference after lastq.h: the mask rows of one head of request r.  mean: of each block's keys;
+ * column, slash: the sums of lastq.h.  pool: V and S, already added up, in units of 2^-31; NULL:
+ * they are added up from the sums. */
 enum ar_status flexprefill_head(const struct attn_batch *b, const struct flexprefill *p, int r,
 				int head, const bf16_t *q, const float *mean, const float *column,
 				const float *slash, const uint32_t *const *pool, uint32_t *mask,

@@ -3,32 +3,37 @@
  * FlexPrefill's selection on the device; the rule is in flexprefill.c.  After the means of keys and
  * the sums by block of lastq.h come
  *
- *   judge    (head of a request): p, JS, and so whether it is query-aware
- *   lastq    the sums by position, of heads that are not
- *   weigh    (head of a request, direction): how many columns or diagonals carry gamma, of those
+ *   judge    (head of a request): p, JS, and so whether the head is query-aware
+ *   lastq    the sums by position, for heads that are not query-aware
+ *   weigh    (head of a request, direction): for those heads, how many columns or diagonals carry
+ *            gamma
  *   decide   (head of a request, direction): the blocks or slashes that are taken, as bits
- *   aware    (query block, KV head): softmax over the means, of query-aware heads
- *   mask     (head of a request): what of it is within gamma, and the mask rows
+ *   aware    (query block, KV head): for query-aware heads, the softmax over the means
+ *   mask     (head of a request): which of these values are within gamma, and the mask rows
  *
- * Budget at 128K tokens, 8 requests, 16 heads and 128 rows: lastq's first pass has 0.58 ms of
- * products and as much of exponentials, and the pieces of its sums by block, 128 MiB, are written
- * and read in 0.06 ms: 0.64 ms is the least.  The second pass has 0.58 ms for the share of heads
- * that are not query-aware.  weigh: up to 256 thread blocks, all there at once, read 0.5 MiB each
- * once, 0.03 ms, and 4096 keys of it before, from which three thresholds come by some thirty sums
- * over the thread block each, about 200 cycles: 0.01 ms.  The others touch numbers of blocks, not
- * of tokens; of them aware has the most, where heads are query-aware: 64 x 4 thread blocks that
- * read 1024 means of 512 bytes each, 128 MiB from L2.
+ * Budget at 128K tokens, 8 requests, 16 heads and 128 rows:
+ *
+ *   lastq, first pass    0.58 ms of products and as much of exponentials; 128 MiB of pieces, for
+ *                        its sums by block, written and read in 0.06 ms: 0.64 ms at least
+ *   lastq, second pass   0.58 ms times the share of heads that are not query-aware
+ *   weigh                up to 256 thread blocks, all at once, read 0.5 MiB each once: 0.03 ms.
+ *                        Before that, they find three thresholds from 4096 keys each, by some
+ *                        thirty sums over the thread block of about 200 cycles: 0.01 ms
+ *   others               they read values of blocks, not of tokens.  For query-aware heads, aware
+ *                        reads the most: 64 x 4 thread blocks take 1024 means of 512 bytes each,
+ *                        128 MiB from L2
  *
  * Measured on an H200, kernel by kernel, all heads query-aware: lastq's first pass 0.90 ms, its
- * sums by block 0.04, judge and aware 0.07, the rest 0.07, of which 0.02 is the second pass that
- * finds no head.  Among other kernels, the chip warm, 1.19 to 1.29 in all; no head query-aware,
- * 2.83 to 2.94; dense attention 11.3 to 11.7.
+ * sums by block 0.04, judge and aware 0.07, the rest 0.07, with 0.02 for a second pass that finds
+ * no head.  Between other kernels, on a warm chip, it takes 1.19 to 1.29 ms in all; with no head
+ * query-aware 2.83 to 2.94; dense attention 11.3 to 11.7.
  */
 #include "config.h"
 #include "kernels/select/flexprefill/flexprefill.h"
 
 #include <cmath>
 
+#include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/device.cuh"
 #include "kernels/select/lastq/lastq.h"
@@ -418,22 +423,19 @@ flexprefill_mask(const struct args a)
 
 /* ---- launch ---- */
 
-/* Offsets in work, in bytes after lastq's part. */
-struct layout {
-	size_t bits, count, want, aware, p_row, end;
-};
-
-struct layout layout_of(size_t heads, size_t rows, size_t blocks)
+/* Point a into work, behind lastq's part. */
+void lay_out(struct args *a, const struct attn_shape *s, const struct attn_limits *l, int n_qblk,
+	     struct workspace *w)
 {
-	struct layout l;
+	const size_t heads = (size_t)l->max_req * s->q_heads, words = (l->max_kv_blk + 31) / 32 + 1;
+	const size_t rows = (size_t)n_qblk * s->q_heads;
 
-	l.bits = 0;
-	l.count = l.bits + heads * 2 * ((blocks + 31) / 32 + 1) * sizeof(uint32_t);
-	l.want = l.count + heads * 2 * sizeof(int);
-	l.aware = l.want + heads * sizeof(int);
-	l.p_row = l.aware + heads * sizeof(int);
-	l.end = l.p_row + rows * blocks * sizeof(float);
-	return l;
+	workspace_take(w, lastq_blocks_work_bytes(s, l), 1);
+	a->bits = (uint32_t *)workspace_take(w, heads * 2 * words, sizeof *a->bits);
+	a->count = (int *)workspace_take(w, heads * 2, sizeof *a->count);
+	a->want = (int *)workspace_take(w, heads, sizeof *a->want);
+	a->aware = (int *)workspace_take(w, heads, sizeof *a->aware);
+	a->p_row = (float *)workspace_take(w, rows * l->max_kv_blk, sizeof *a->p_row);
 }
 
 }
@@ -441,9 +443,11 @@ struct layout layout_of(size_t heads, size_t rows, size_t blocks)
 size_t flexprefill_work_bytes(const void *, const struct attn_shape *s,
 			      const struct attn_limits *l)
 {
-	return lastq_blocks_work_bytes(s, l) +
-	       layout_of((size_t)l->max_req * s->q_heads,
-			 (size_t)attn_max_qblk(l, s->page_tok) * s->q_heads, l->max_kv_blk).end;
+	struct workspace w = workspace_at(NULL);
+	struct args a;
+
+	lay_out(&a, s, l, attn_max_qblk(l, s->page_tok), &w);
+	return w.used;
 }
 
 static struct args args_of(const struct attn_batch *b, const struct flexprefill *p, const bf16_t *q,
@@ -452,14 +456,13 @@ static struct args args_of(const struct attn_batch *b, const struct flexprefill 
 {
 	const struct attn_limits all = { .max_req = b->rows.n_req, .max_kv_blk = b->keys.max_kv_blk,
 					 .n_sm = b->n_sm, .max_page = b->keys.n_page };
-	const struct layout l = layout_of((size_t)b->rows.n_req * b->shape.q_heads,
-					  (size_t)b->rows.n_qblk * b->shape.q_heads,
-					  b->keys.max_kv_blk);
-	char *at = (char *)work + lastq_blocks_work_bytes(&b->shape, &all);
+	struct args a = { *b, *p, *blocks, {}, q, mean,
+			  (float)(1 / sqrt((double)b->shape.head_dim)) };
+	struct workspace w = workspace_at(work);
 
-	return { *b, *p, *blocks, {}, q, mean, (float)(1 / sqrt((double)b->shape.head_dim)),
-		 (uint32_t *)(at + l.bits), (int *)(at + l.count), (int *)(at + l.want),
-		 (int *)(at + l.aware), (float *)(at + l.p_row), mask };
+	a.mask = mask;
+	lay_out(&a, &b->shape, &all, b->rows.n_qblk, &w);
+	return a;
 }
 
 enum ar_status flexprefill_enqueue(const struct attn_call *call, const void *self,

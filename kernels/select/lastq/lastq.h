@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a chunk's last queries look, which patterns of columns and diagonals are found from.
+ * The vertical-slash sums: where a chunk's last queries look.  Vertical-slash patterns are found
+ * from them.
  *
  *   A[i]       attention of the i-th of the chunk's n last rows, a softmax over its keys
  *   column[c]  = sum over i of A[i][c] / n
  *   slash[d]   = sum over i of A[i][pos(i) - d] / n, where pos(i) >= d
  *
- * A chunk with fewer rows gives all it has.  Both have one element for each position up to the
- * chunk's end.
+ * A chunk with fewer than n rows takes all of them.  column and slash have one element for each
+ * position up to the chunk's end.
  */
 #ifndef AR_LASTQ_H
 #define AR_LASTQ_H
@@ -25,7 +26,7 @@ enum { LASTQ_MAX = 128 };	/* rows */
 enum ar_status lastq_ref(const struct attn_batch *b, int r, int head, int n, const bf16_t *q,
 			 const bf16_t *k, float *column, float *slash, struct ar_err *err);
 
-/* On the device, [request][query head][stride] of each. */
+/* The sums on the device, each [request][query head][stride]. */
 struct lastq {
 	float *column, *slash;
 	int stride;
@@ -37,12 +38,12 @@ enum ar_status lastq_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
 			     struct lastq *out, void *work, void *stream, struct ar_err *err);
 
 /*
- * For page_tok rows, in two steps: the sums by blocks of page_tok, for all heads,
+ * The same for n = page_tok, in two steps.  The first sums by blocks of page_tok, for all heads:
  *
  *   column[J]  of column over block J
  *   slash[J]   of slash over block J of distances, counted from the longest on
  *
- * and then, in the same work, column and slash for the heads that are wanted, and maybe others.
+ * The second, in the same work, writes column and slash for the wanted heads, and maybe others.
  * want: [request][query head].
  */
 size_t lastq_blocks_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
@@ -53,9 +54,9 @@ enum ar_status lastq_wanted_enqueue(const struct attn_batch *b, const bf16_t *q,
 				    const int *want, struct lastq *out, void *work, void *stream,
 				    struct ar_err *err);
 
-/* What they call on devices of compute capability 9, in two steps that share work of their own:
- * blocks NULL or, where page_tok is 128 and heads have up to 128 channels, for 128 rows; want NULL:
- * all. */
+/* The kernels for compute capability 9, in two steps that share work of their own.  blocks: where
+ * the sums by blocks go, only if n and page_tok are 128 and heads have up to 128 channels; or NULL.
+ * want NULL: all heads. */
 size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l, bool blocks);
 enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
 				       const bf16_t *k, const struct lastq *blocks, void *work,
@@ -64,7 +65,8 @@ enum ar_status lastq_sm90_sums_enqueue(const struct attn_batch *b, int n, const 
 				       const bf16_t *k, const int *want, const struct lastq *out,
 				       void *work, void *stream, struct ar_err *err);
 
-/* And on others; work: of its own.  pool: blocks from the sums, on any device. */
+/* The kernels for other devices; work: of its own.  lastq_pool_enqueue(): the sums by blocks from
+ * the sums, on any device. */
 size_t lastq_sm80_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
 enum ar_status lastq_sm80_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
 				  const bf16_t *k, const struct lastq *out, void *work,

@@ -3,23 +3,42 @@
 #include "config.h"
 
 #include "base/gpu.h"
+#include "base/workspace.h"
 #include "kernels/select/lastq/lastq.h"
 
-/* Floats of the sums, at the start of work. */
-static size_t sum_floats(int n_req, int q_heads, int max_kv_blk, int page_tok)
+/* The arrays in work. */
+struct room {
+	struct lastq sums, blocks;
+	void *kernel;			/* the kernels' own */
+};
+
+static struct lastq take(struct workspace *w, size_t heads, int stride)
 {
-	return 2 * (size_t)n_req * (size_t)q_heads * (size_t)max_kv_blk * (size_t)page_tok;
+	struct lastq x = { .stride = stride };
+
+	x.column = workspace_take(w, heads * (size_t)stride, sizeof *x.column);
+	x.slash = workspace_take(w, heads * (size_t)stride, sizeof *x.slash);
+	return x;
 }
 
-static int block_stride(int max_kv_blk)
+/* blocks: the sums by blocks have room, too. */
+static struct room room_at(const struct attn_shape *s, int n_req, int max_kv_blk, bool blocks,
+			   struct workspace *w)
 {
-	return (max_kv_blk + 3) / 4 * 4;	/* what follows is aligned */
+	size_t heads = (size_t)n_req * (size_t)s->q_heads;
+	struct room r = { .sums = take(w, heads, max_kv_blk * s->page_tok) };
+
+	if (blocks)
+		r.blocks = take(w, heads, (max_kv_blk + 3) / 4 * 4);
+	r.kernel = workspace_take(w, 0, 0);
+	return r;
 }
 
-/* Floats of the sums by blocks, between the sums and the kernels' own work. */
-static size_t block_floats(int n_req, int q_heads, int max_kv_blk)
+static struct room room_of(const struct attn_batch *b, bool blocks, void *work)
 {
-	return 2 * (size_t)n_req * (size_t)q_heads * (size_t)block_stride(max_kv_blk);
+	struct workspace w = workspace_at(work);
+
+	return room_at(&b->shape, b->rows.n_req, b->keys.max_kv_blk, blocks, &w);
 }
 
 /* Whether the first pass can compute the sums by blocks.  Otherwise the second pass must run for
@@ -38,51 +57,28 @@ static size_t kernel_bytes(const struct attn_shape *s, const struct attn_limits 
 
 size_t lastq_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
-	return sum_floats(l->max_req, s->q_heads, l->max_kv_blk, s->page_tok) * sizeof(float) +
-	       kernel_bytes(s, l, false);
+	struct workspace w = workspace_at(NULL);
+
+	room_at(s, l->max_req, l->max_kv_blk, false, &w);
+	return w.used + kernel_bytes(s, l, false);
 }
 
 size_t lastq_blocks_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
-	return (sum_floats(l->max_req, s->q_heads, l->max_kv_blk, s->page_tok) +
-		block_floats(l->max_req, s->q_heads, l->max_kv_blk)) * sizeof(float) +
-	       kernel_bytes(s, l, first_pass_tells(s));
+	struct workspace w = workspace_at(NULL);
+
+	room_at(s, l->max_req, l->max_kv_blk, true, &w);
+	return w.used + kernel_bytes(s, l, first_pass_tells(s));
 }
 
-static enum ar_status check(const struct attn_shape *s, bool *hopper, struct ar_err *err)
+static enum ar_status ask(bool *hopper, struct ar_err *err)
 {
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
 
-	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
-		return ar_fail(err, AR_USAGE, "scores of the last queries on the GPU take head "
-			       "sizes 64, 128 and 256, not %d", s->head_dim);
 	if (!st)
 		*hopper = gpu_is_hopper(gpu);
 	return st;
-}
-
-static struct lastq sums_at(const struct attn_batch *b, float *work)
-{
-	const struct attn_shape *s = &b->shape;
-	size_t floats = sum_floats(b->rows.n_req, s->q_heads, b->keys.max_kv_blk, s->page_tok);
-
-	return (struct lastq){ work, work + floats / 2, b->keys.max_kv_blk * s->page_tok };
-}
-
-/* The end of x in work. */
-static float *behind(const struct attn_batch *b, const struct lastq *x)
-{
-	return x->slash + (size_t)(b->rows.n_req * b->shape.q_heads) * (size_t)x->stride;
-}
-
-static struct lastq blocks_at(const struct attn_batch *b, const struct lastq *sums)
-{
-	float *at = behind(b, sums);
-
-	return (struct lastq){ at, at + block_floats(b->rows.n_req, b->shape.q_heads,
-						     b->keys.max_kv_blk) / 2,
-			       block_stride(b->keys.max_kv_blk) };
 }
 
 static enum ar_status all_sums(const struct attn_batch *b, int n, const bf16_t *q, const bf16_t *k,
@@ -100,49 +96,47 @@ static enum ar_status all_sums(const struct attn_batch *b, int n, const bf16_t *
 enum ar_status lastq_enqueue(const struct attn_batch *b, int n, const bf16_t *q, const bf16_t *k,
 			     struct lastq *out, void *work, void *stream, struct ar_err *err)
 {
+	const struct room r = room_of(b, false, work);
 	bool hopper;
-	enum ar_status st = check(&b->shape, &hopper, err);
+	enum ar_status st = ask(&hopper, err);
 
 	if (st)
 		return st;
-	*out = sums_at(b, work);
-	return all_sums(b, n, q, k, out, behind(b, out), hopper, stream, err);
+	*out = r.sums;
+	return all_sums(b, n, q, k, out, r.kernel, hopper, stream, err);
 }
 
 enum ar_status lastq_blocks_enqueue(const struct attn_batch *b, const bf16_t *q, const bf16_t *k,
 				    struct lastq *blocks, void *work, void *stream,
 				    struct ar_err *err)
 {
+	const struct room r = room_of(b, true, work);
 	const int n = b->shape.page_tok;
-	struct lastq sums;
 	bool hopper;
-	enum ar_status st = check(&b->shape, &hopper, err);
+	enum ar_status st = ask(&hopper, err);
 
 	if (st)
 		return st;
-	sums = sums_at(b, work);
-	*blocks = blocks_at(b, &sums);
+	*blocks = r.blocks;
 	if (hopper && first_pass_tells(&b->shape))
-		return lastq_sm90_rows_enqueue(b, n, q, k, blocks, behind(b, blocks), stream, err);
-	st = all_sums(b, n, q, k, &sums, behind(b, blocks), hopper, stream, err);
-	return st ? st : lastq_pool_enqueue(b, &sums, blocks, stream, err);
+		return lastq_sm90_rows_enqueue(b, n, q, k, blocks, r.kernel, stream, err);
+	st = all_sums(b, n, q, k, &r.sums, r.kernel, hopper, stream, err);
+	return st ? st : lastq_pool_enqueue(b, &r.sums, blocks, stream, err);
 }
 
 enum ar_status lastq_wanted_enqueue(const struct attn_batch *b, const bf16_t *q, const bf16_t *k,
 				    const int *want, struct lastq *out, void *work, void *stream,
 				    struct ar_err *err)
 {
+	const struct room r = room_of(b, true, work);
 	bool hopper;
-	enum ar_status st = check(&b->shape, &hopper, err);
+	enum ar_status st = ask(&hopper, err);
 
 	if (st)
 		return st;
-	*out = sums_at(b, work);
-	if (hopper && first_pass_tells(&b->shape)) {
-		const struct lastq blocks = blocks_at(b, out);
-
-		return lastq_sm90_sums_enqueue(b, b->shape.page_tok, q, k, want, out,
-					       behind(b, &blocks), stream, err);
-	}
-	return AR_OK;
+	*out = r.sums;
+	if (!hopper || !first_pass_tells(&b->shape))
+		return AR_OK;
+	return lastq_sm90_sums_enqueue(b, b->shape.page_tok, q, k, want, out, r.kernel, stream,
+				       err);
 }

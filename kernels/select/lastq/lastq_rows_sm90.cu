@@ -1,50 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The last queries' rows on Hopper: (max, sum) of the exponentials of each row over a segment of
- * keys, from which lastq_sm90.cu has the rows' totals.
+ * keys.  lastq_sm90.cu makes the rows' totals from them.
  *
  * A thread block takes a segment of one KV head's keys and 256 queries, the rows of four query
  * heads of 64 places or of two of 128, which stay in shared memory.  Queries are the product's
- * rows: a thread has two of them, and all it keeps from step to step is their bases and sums, so
- * four warp groups of 64 queries fit.  Warp 16 issues the copies, 128 keys a step, straight from
- * the paged cache.  Per step and group:
+ * rows: a thread has two of them, and keeps only their bases and sums from step to step.  So four
+ * warp groups of 64 queries fit.  Warp 16 issues the copies, 128 keys a step, straight from the
+ * paged cache.  Per step and group:
  *
  *   S = Q K^T               wgmma m64n128k16, both operands in shared memory
  *   sum += exp2(S - base)   64 values a thread, in registers: ffma, ex2 and fadd
  *
- * No step looks for its maximum: a thread has a base for its share of a row, which begins below all
- * scores and moves only where the sum would pass LIMIT, infinity too; the step is then added again.
- * A sum is at most LIMIT before a step, so one that passes it has a score some 30 above the base,
- * and the second time is the last.  Keys ascend, so a thread that sees none of a row's keys in the
- * segment's first step sees none later, and keeps base and sum of nothing.
+ * No step looks for its maximum.  A thread has a base for its share of a row, which begins below
+ * all scores.  The base moves only if the sum would pass LIMIT or be infinite; the step is then
+ * added again.  A sum is at most LIMIT before a step, so one that passes it has a score some 30
+ * above the base, and one repetition is enough.  Keys ascend: a thread that sees none of a row's
+ * keys in the segment's first step sees none later, and its base and sum stay as they began.
  *
- * Where pieces are asked for (lastq.cuh) a step is a block of keys, and its sums are written, two
- * for each row.  They need one base for the four threads of a row; where it moves, what the segment
- * has written before follows.  The border between a row's two pieces goes through one tile of eight
- * keys, the same for all lanes of a warp, so the other tiles are added up without a look at it:
- * each of a head's eight warps has its own code for that.
+ * If pieces are asked for (lastq.cuh), a step is a block of keys, and its sums are written, two for
+ * each row.  They need one base for the four threads of a row; when it moves, pieces that the
+ * segment has written before are rescaled.  The border between a row's two pieces goes through one
+ * tile of eight keys, the same for all lanes of a warp.  The other tiles are added up without a
+ * check: each of a head's eight warps has its own code for that.
  *
- * Budget of a step of four groups at D = 128, in cycles of a multiprocessor: 2048 of the tensor
- * cores; 2048 of the special function units (32768 exponentials); 1536 of shared memory for
- * operands; some 1000 of the schedulers; 32 KiB of K, 12 bytes a cycle at the rate below.  Both
- * kinds of units are taken by turns without being told to: a group's chain is 512 cycles of
- * products and some 600 of exponentials where it is alone, so four groups are more than either kind
- * needs.  But the special function units give only three quarters of their rate beside tensor cores
- * that are always busy (measured: 844 cycles instead of 587 for a group's ffma and ex2), and every
- * ffma and fadd holds the tensor cores up for about a cycle.  A loop of nothing but these
- * instructions takes 2742 cycles on an H200, 2713 with turns at issuing; two groups with two
- * accumulators, 1612 for half the queries.  At 128K tokens, 8 requests, 16 heads over 4 and 64 rows
- * there are 32768 steps, 0.38 ms at that rate, measured 0.44; 128 rows take twice as long.
+ * Budget of a step of four groups at D = 128, in cycles of a multiprocessor:
  *
- * Pieces add some twenty instructions to a step's 200 of a thread, and a step of 256 queries writes
- * 2 KiB.
+ *   tensor cores             2048
+ *   special function units   2048 for 32768 exponentials
+ *   shared memory            1536 for operands
+ *   schedulers               some 1000
+ *   K                        32 KiB, 12 bytes a cycle at the rate below
+ *
+ * Groups use the two kinds of units in turn, without barriers.  A group's chain alone is 512 cycles
+ * of products and some 600 of exponentials, so four groups keep either kind busy.  But beside
+ * tensor cores that are always busy, the special function units give only three quarters of their
+ * rate (measured: 844 cycles instead of 587 for a group's ffma and ex2), and every ffma and fadd
+ * delays the tensor cores by about a cycle.  On an H200 a loop of only these instructions takes
+ * 2742 cycles, 2713 with turns at issuing; two groups with two accumulators take 1612 for half the
+ * queries.  At 128K tokens, 8 requests, 16 heads over 4 and 64 rows there are 32768 steps: 0.38 ms
+ * at that rate, measured 0.44.  128 rows take twice as long.
+ *
+ * Pieces add some twenty instructions to the 200 of a thread's step, and a step of 256 queries
+ * writes 2 KiB.
  *
  *   registers   accumulators 64, of 96: a scheduler has 5 of the 17 warps
  *   shared      Q 64 KiB, four stages of K 128 KiB; at D = 256 steps of 64 keys, 128 KiB and three
  *               stages of 32 KiB, and operands take all 128 bytes that it gives in a cycle
  *
- * Segments are so long that the thread blocks fill whole waves, and no longer than MOST: a thread
- * block's beginning, where Q comes, is hidden by nothing.
+ * Nothing hides the start of a thread block, when Q arrives, so segments are long: up to MOST keys,
+ * in such numbers that the thread blocks fill whole waves.
  */
 #include "config.h"
 
@@ -90,10 +95,10 @@ struct args {
 	int n;			/* rows that take part, at most parts.pad */
 };
 
-/* What a thread block works on. */
+/* The work of a thread block. */
 struct spot {
 	int r, end, n;		/* request; its chunk's end, rows that take part */
-	int segment;		/* and keys [first, stop) of it, first a step's first */
+	int segment;		/* its keys are [first, stop); a step begins at first */
 	int first, stop;
 	int kv_head, head;	/* the first of its query heads */
 	int groups;		/* of warps that have queries */

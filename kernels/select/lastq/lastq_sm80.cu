@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The vertical-slash sums, by columns and diagonals, of the last queries' attention on devices
- * before Hopper.  Two kernels have the same products: the sums need every row's maximum and sum
- * first, and the scores themselves are too many to keep.
+ * before Hopper.  Two kernels compute the same products: the sums need every row's maximum and sum
+ * first, and there are too many scores to keep.
  *
  *   rows    (max, sum) of every row over a split of SPLIT keys
  *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
  *
  * grid (split, KV head and slab, request).  The rows of all query heads of a KV head are numbered
- * through, PAD for each head, and a thread block takes a slab of 256, so that up to four heads
- * share one reading of K.  A warp keeps 32 rows, a band, in registers and walks the keys in
+ * in one sequence, PAD for each head.  A thread block takes a slab of 256 rows, so that up to four
+ * heads share one reading of K.  A warp keeps 32 rows, a band, in registers and walks the keys in
  * steps of 64, halves of 32, products of 16.
  *
  *   columns     within a half: over the lanes that share a column, by seven shuffles
- *   diagonals   a half goes through shared memory, 32 x 32.  Of the 63 diagonals that cross it
- *               lane l adds up number l, which began in the half before and ends here, and
- *               number l + 32, which goes on in the next: one element of every row, in two sums.
- *               A band stands 32 distances from the next, so that the same diagonal ends in
- *               it one half later; a ring of eight halves holds it until then.
+ *   diagonals   a half goes through shared memory, 32 x 32.  63 diagonals cross it.  Lane l adds up
+ *               diagonal l, which began in the half before and ends here, and diagonal l + 32,
+ *               which goes on in the next half: together, one element of every row.  A band is 32
+ *               distances from the next, so that the same diagonal ends in it one half later; a
+ *               ring of eight halves holds it until then.
  *
- * A split begins its diagonals PAD keys early instead of handing them on.  All sums have a
- * fixed order.  The rows stand at the end of their PAD places; places without a row have a total of
- * +inf, hence probability 0.
+ * A split begins its diagonals PAD keys early, so splits pass nothing to each other.  All sums have
+ * a fixed order.  A head's rows stand at the end of its PAD places; places without a row have a
+ * total of +inf, hence probability 0.
  *
  * At 128K tokens, 8 requests, 16 query heads of 128 channels and 128 rows the two kernels have
  * 2 x 550 GFLOP of mma and 4.3e9 exponentials, and read K (1 GiB) twice or four times:

@@ -4,50 +4,57 @@
  * Four kernels:
  *
  *   rows    (max, sum) of every row over each segment of keys: lastq_rows_sm90.cu
- *   totals  a row's segments put together
- *   blocks  the sums by block of keys and of diagonals, from pieces that rows has left: where asked
- *           for
+ *   totals  merge each row's segments
+ *   blocks  if asked for: the sums by block of keys and of diagonals, from pieces that rows stores
  *   sums    the probabilities again, from the rows' totals, added up by column and by diagonal
  *
- * The scores themselves are too many to keep, and a column's sum needs every row's total before it,
- * so the first and the last have the same product.  For sums it is K Q^T: keys are the product's
- * rows, queries its columns, so that a column adds up in a thread.  A thread block takes a unit, up
- * to 4096 keys of one KV head, and 256 queries: the rows of four query heads of 64 places or of
- * two of 128.  Units are shorter where there would be fewer than multiprocessors.  The rows stand
- * at the end of their PAD places; places without a row have a total of +inf, hence probability 0.
- * Where only some heads are wanted, thread blocks take those one after another, and the last ones
- * none.
+ * There are too many scores to keep, and a column's sum needs every row's total first.  So rows and
+ * sums compute the same product.  For sums it is K Q^T: keys are the product's rows and queries its
+ * columns, so that a column adds up in a thread.
  *
- * Warp group 0 is the producer, one thread that issues copies.  Each other has a head.  A step is
- * wgmma m64n64 or m64n128 of 64 keys; that of the next step runs while this one's scores are
- * worked on.  The four warps of a group, 16 keys of a step each, walk four adjoining strips of the
- * unit, so that a warp's keys follow each other from step to step and a thread adds up its part of
+ * A thread block takes a unit, up to 4096 keys of one KV head, and 256 queries: the rows of four
+ * query heads of 64 places or of two of 128.  Units are shorter if there would be fewer of them
+ * than multiprocessors.  A head's rows stand at the end of its PAD places; places without a row
+ * have a total of +inf, hence probability 0.  If only some heads are wanted, thread blocks take the
+ * wanted ones in order, and thread blocks left without a head exit.
+ *
+ * Warp group 0 is the producer: one thread issues copies.  Each other group has a head.  A step is
+ * wgmma m64n64 or m64n128 of 64 keys; the next step's product runs while this one's scores are
+ * worked on.  The four warps of a group take 16 keys of a step each, from four adjoining strips of
+ * the unit.  So a warp's keys follow each other from step to step, and a thread adds up its part of
  * a diagonal over time:
  *
  *   element     key 16 step + 8 h + g of the strip, query 8 j + 2 t + c; g = lane / 4, t = lane % 4
  *   columns     sums over j and c in the thread, then over t
  *   diagonals   query - key = 8 (j - h - 2 step) + 2 t + c - g: a thread's elements with the
- *               same j - h - 2 step are of one diagonal, PAD / 8 of them.  Two such classes
- *               end with each step.  They go through shared memory, a row for each g in
- *               which a diagonal stands g places further, and are added over g.
+ *               same c and the same j - h - 2 step are of one diagonal, PAD / 8 of them.  Two
+ *               values of j - h - 2 step end with each step.  Their sums go through shared
+ *               memory, in a row for each g that is shifted by g places, and are added over g.
  *
- * What crosses lanes does so for a pair of steps at a time, a key for each lane.  A diagonal is
- * written where its last row meets it, at key end - 1 - distance.  A strip begins its diagonals PAD
- * keys early instead of handing them on.  All sums have a fixed order.
+ * Values cross lanes once for a pair of steps, a key for each lane.  A diagonal is written where
+ * its last row meets it, at key end - 1 - distance.  A strip begins its diagonals PAD keys early,
+ * so strips pass nothing to each other.  All sums have a fixed order.
  *
- * Registers of a consumer's thread: 112 for 64 places, two accumulators of 32, 16 totals, 14 parts
- * of diagonals; 240 for 128, where there are 64, 32 and 30.  Little is left; where they do not
- * suffice the compiler makes products wait for each other, and says so with -Xptxas=-v.
+ * Registers of a consumer's thread for 64 places: 112, with two accumulators of 32, 16 totals and
+ * 14 parts of diagonals.  For 128 places: 240, with two of 64, 32 and 30.  Little is left.  If they
+ * do not suffice, the compiler makes products wait for each other; -Xptxas=-v tells.
  *
- * Budget of a step of all groups at D = 128, in cycles of a multiprocessor: 1024 of the tensor
- * cores; 1024 of the special function units (16384 exponentials), which give less beside busy
- * tensor cores (lastq_rows_sm90.cu); of shared memory 1024 for operands of 64 places and 768 of
- * 128, 128 for keys that come, some 170 and 80 for what crosses lanes; of the schedulers some 900
- * and 700.  At 128K tokens, 8 requests, 16 heads over 4 and 64 rows that is 65536 steps, 0.29 ms at
- * the least, and K (1 GiB) comes once, 0.25 ms; 128 rows take twice that.  blocks reads pieces of
- * 128 MiB there, for 128 rows, 0.03 ms.  Measured on an H200: sums 0.57 ms for 64 rows, blocks
- * 0.04.  Tried for 64 rows: groups of two heads, 0.65; one accumulator, 0.63; a pair's columns and
- * diagonals in the next pair, 0.65.
+ * Budget of a step of all groups at D = 128, in cycles of a multiprocessor, for heads of 64 and of
+ * 128 places:
+ *
+ *   tensor cores             1024
+ *   special function units   1024 for 16384 exponentials; more beside busy tensor cores
+ *                            (lastq_rows_sm90.cu)
+ *   shared memory            1024 and 768 for operands, 128 for arriving keys, some 170 and 80 for
+ *                            values that cross lanes
+ *   schedulers               some 900 and 700
+ *
+ * At 128K tokens, 8 requests, 16 heads over 4 and 64 rows that is 65536 steps, 0.29 ms at least.  K
+ * (1 GiB) is read once, 0.25 ms.  128 rows take twice that.  There blocks reads 128 MiB of pieces,
+ * 0.03 ms.
+ *
+ * Measured on an H200: sums 0.57 ms for 64 rows, blocks 0.04.  Tried for 64 rows: groups of two
+ * heads, 0.65; one accumulator, 0.63; a pair's columns and diagonals in the next pair, 0.65.
  */
 #include "config.h"
 #include "kernels/select/lastq/lastq.cuh"
@@ -55,6 +62,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/ring.cuh"
 #include "kernels/prim/softmax.cuh"
@@ -113,7 +121,7 @@ struct args {
 	int unit;		/* keys */
 };
 
-/* What a thread block works on. */
+/* The work of a thread block. */
 template <int PAD> struct unit {
 	int r, at;		/* request, and the unit's number in it */
 	int end, n;		/* of the chunk: its end, rows that take part */
@@ -617,22 +625,34 @@ enum ar_status launch_pad(const struct args &a, const bf16_t *q, const bf16_t *k
 			  launch<D, 64>(a, q, k, stream, err);
 }
 
-size_t total_floats(const struct attn_shape *s, int n_req)
-{
-	return (size_t)n_req * s->q_heads * LASTQ_MAX;
-}
+/* The arrays in work. */
+struct room {
+	float *total, *piece;
+	float2 *part;			/* lastq_rows_work_bytes() */
+};
 
-size_t piece_floats(const struct attn_shape *s, int64_t n_page)
+/* blocks: the pieces have room, too. */
+struct room room_at(const struct attn_shape *s, int n_req, int64_t n_page, bool blocks,
+		    struct workspace *w)
 {
-	return (size_t)n_page * s->q_heads * LASTQ_PIECES;
+	const size_t pieces = blocks ? (size_t)n_page * s->q_heads * LASTQ_PIECES : 0;
+	struct room r;
+
+	r.total = (float *)workspace_take(w, (size_t)n_req * s->q_heads * LASTQ_MAX,
+					  sizeof *r.total);
+	r.piece = (float *)workspace_take(w, pieces, sizeof *r.piece);
+	r.part = (float2 *)workspace_take(w, 0, 0);
+	return r;
 }
 
 }
 
 size_t lastq_sm90_work_bytes(const struct attn_shape *s, const struct attn_limits *l, bool blocks)
 {
-	return (total_floats(s, l->max_req) + (blocks ? piece_floats(s, l->max_page) : 0)) *
-	       sizeof(float) + lastq_rows_work_bytes(s, l);
+	struct workspace w = workspace_at(NULL);
+
+	room_at(s, l->max_req, l->max_page, blocks, &w);
+	return w.used + lastq_rows_work_bytes(s, l);
 }
 
 enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const bf16_t *q,
@@ -641,11 +661,11 @@ enum ar_status lastq_sm90_rows_enqueue(const struct attn_batch *b, int n, const 
 {
 	const cudaStream_t on = (cudaStream_t)stream;
 	const int heads = b->shape.q_heads, run = BLOCKS_THREADS / 32 * RUN_BLOCKS;
-	float *total = (float *)work, *piece = total + total_floats(&b->shape, b->rows.n_req);
-	float *part = piece + (blocks ? piece_floats(&b->shape, b->keys.n_page) : 0);
-	struct args a = { .b = *b, .parts = { .part = (float2 *)part, .pad = n > 64 ? 128 : 64,
-					      .piece = blocks ? piece : NULL },
-			  .total = total, .n = n };
+	struct workspace w = workspace_at(work);
+	const struct room r = room_at(&b->shape, b->rows.n_req, b->keys.n_page, blocks, &w);
+	struct args a = { .b = *b, .parts = { .part = r.part, .pad = n > 64 ? 128 : 64,
+					      .piece = blocks ? r.piece : NULL },
+			  .total = r.total, .n = n };
 	CUtensorMap qmap;
 	enum ar_status st = query_map(&qmap, b, q, err);
 

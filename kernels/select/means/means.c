@@ -7,7 +7,7 @@ size_t means_state_bytes(const struct attn_shape *s)
 	return (size_t)s->kv_heads * (size_t)s->head_dim * sizeof(float);
 }
 
-/* Of one channel of n rows, stride elements apart. */
+/* The mean of one channel of n rows, stride elements apart. */
 static float mean_of(const bf16_t *x, int n, size_t stride)
 {
 	float sum = 0;
@@ -17,7 +17,7 @@ static float mean_of(const bf16_t *x, int n, size_t stride)
 	return sum / (float)n;
 }
 
-/* To one of the two, the other is NULL. */
+/* Write the means to `mean` or `rounded`; the other is NULL. */
 static void update(const struct attn_batch *b, const bf16_t *k, float *mean, bf16_t *rounded)
 {
 	const struct attn_shape *s = &b->shape;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Means of a block's keys and of a block's queries, for selectors that compare the two.
  *
- * The means of keys are a selector's state, [page][kv_heads][head_dim] floats or bf16, formed again
- * for every block that a chunk touches: summed in fp32 and rounded at most once.  All sums go in
- * order of tokens and channels, so that the device has the reference's bits. */
+ * The means of keys are a selector's state, [page][kv_heads][head_dim] floats or bf16.  They are
+ * computed again for every block that a chunk touches, summed in fp32 and rounded at most once.
+ * All sums go in order of tokens and channels, so that the device has the reference's bits. */
 #ifndef AR_MEANS_H
 #define AR_MEANS_H
 
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-size_t means_state_bytes(const struct attn_shape *s);	/* of floats */
+size_t means_state_bytes(const struct attn_shape *s);	/* for means in floats */
 
 void means_update(const struct attn_batch *b, const bf16_t *k, float *mean);
 enum ar_status means_update_enqueue(const struct attn_batch *b, const bf16_t *k, float *mean,
@@ -28,7 +28,7 @@ enum ar_status means_update_bf16_enqueue(const struct attn_batch *b, const bf16_
 void means_of_rows(const struct attn_batch *b, int lo, int hi, int head, const bf16_t *q,
 		   float *out);
 
-/* Of block j of request r. */
+/* The mean of block j of request r. */
 AR_BOTH static inline const float *means_at(const struct attn_batch *b, int r, int j, int kv_head,
 					    const float *mean)
 {

@@ -2,22 +2,22 @@
 /*
  * MInference's selection, for chunks: each head has a pattern of its own, found offline.
  *
- * vertical_and_slash   With column[c] and slash[d] of lastq.h from the last rows of the chunk: the
- *                      columns and the distances with the largest sums, a number of each; the
- *                      first 'sink' columns and 'local' distances come first.  For the query
- *                      block that ends before position e a run of 64 keys ends at e - d for every
- *                      distance, runs that would overlap are put end to end (minference_merge),
- *                      and columns that are in no run stay single keys.
+ * vertical_and_slash   The columns and the distances with the largest sums, a number of each, by
+ *                      column[c] and slash[d] of lastq.h from the last rows of the chunk.  The
+ *                      first 'sink' columns and 'local' distances are always among them.  For the
+ *                      query block that ends before position e, a run of 64 keys ends at e - d for
+ *                      every distance d.  Runs that would overlap are put end to end
+ *                      (minference_merge); columns that are in no run stay single keys.
  * stream_llm           An A-shape, row by row: the first n_init keys, and those less than n_local
- *                      away, its own at least.
- * block_sparse         With the means of the query block's rows and of each block of keys, a last
- *                      block filled up with zeros, the blocks up to the diagonal with the largest
- *                      products; the published code does not force the diagonal.
+ *                      away, at least the row's own.
+ * block_sparse         The blocks up to the diagonal with the largest products of two means: of the
+ *                      query block's rows, and of each block of keys.  A last block is filled up
+ *                      with zeros.  The published code does not force the diagonal.
  *
- * 'ratio' scales the numbers of columns and distances; columns are fewer than 'sink' never,
- * distances fewer than 50 or 'local' never.  Of equal values the lower column, distance or block
- * wins.  A chunk of one row sees everything.  The distances and columns are of the chunk's rows,
- * and of positions in the prompt, so where the prompt is cut moves only what the last rows are.
+ * 'ratio' scales the numbers of columns and distances.  There are at least 'sink' columns, and at
+ * least 50 distances or 'local', whichever is less.  Of equal values the lower column, distance or
+ * block wins.  A chunk of one row sees everything.  Columns are positions in the prompt, and
+ * distances count from rows: where the prompt is cut changes only which rows are the last.
  *
  * The file is the one that MInference publishes: an array with an object for each layer, from the
  * number of a head to [pattern, size, size, score].  A head that it lacks has 1000 columns and 6096
@@ -150,7 +150,7 @@ static int larger(int a, int b)
 	return a > b ? a : b;
 }
 
-/* The most that any head lists. */
+/* Set the most columns and distances of any head. */
 static void bound(struct minference_self *x)
 {
 	for (int i = 0; i < x->n_layers * x->q_heads; i++) {
@@ -380,23 +380,25 @@ static size_t state_bytes(const void *self, const struct attn_shape *s)
 /* clang-format off */
 static const struct opt params[] = {
 	{ .name = "pattern", .type = OPT_STR, .off = OFF(path), .arg = "FILE",
-	  .help = "read each head's pattern; without one all are vertical_and_slash" },
+	  .help = "file of each head's pattern; without it all vertical_and_slash" },
 	{ .name = "vertical", .type = OPT_INT, .off = OFF(vertical), .arg = "N", .def = "512",
-	  .max = SIZE_MAX_TOK, .help = "and have N columns" },
+	  .max = SIZE_MAX_TOK, .help = "without a pattern file: columns of each head" },
 	{ .name = "slash", .type = OPT_INT, .off = OFF(slash), .arg = "N", .def = "2048",
-	  .max = SIZE_MAX_TOK, .help = "and N distances" },
+	  .max = SIZE_MAX_TOK,
+	  .help = "without a pattern file: distances (diagonals) of each head" },
 	{ .name = "ratio", .type = OPT_REAL, .off = OFF(ratio), .arg = "X", .def = "1", .max = 1,
-	  .help = "take the X-th part of them, of the file's as well" },
+	  .help = "multiply the numbers of columns and distances by X" },
 	{ .name = "last", .type = OPT_INT, .off = OFF(last), .arg = "N", .def = "64", .min = 1,
-	  .max = LASTQ_MAX, .help = "choose them by the last N queries of a chunk" },
+	  .max = LASTQ_MAX,
+	  .help = "choose columns and distances by the last N queries of a chunk" },
 	{ .name = "sink", .type = OPT_INT, .off = OFF(sink), .arg = "N", .def = "30",
-	  .max = SIZE_MAX_TOK, .help = "the first N columns among them" },
+	  .max = SIZE_MAX_TOK, .help = "always choose the first N columns" },
 	{ .name = "local", .type = OPT_INT, .off = OFF(local), .arg = "N", .def = "100", .min = 1,
-	  .max = SIZE_MAX_TOK, .help = "and the first N distances" },
+	  .max = SIZE_MAX_TOK, .help = "always choose the first N distances" },
 	{ .name = "blocks", .type = OPT_INT, .off = OFF(blocks), .arg = "N", .def = "100", .min = 1,
-	  .max = 65536, .help = "keep N blocks where the pattern is block_sparse" },
+	  .max = 65536, .help = "pattern block_sparse: keep N blocks" },
 	{ .name = "force-diag", .type = OPT_FLAG, .off = OFF(force_diag), .def = "1",
-	  .help = "the query block's own among them" },
+	  .help = "pattern block_sparse: always keep the query block's own block" },
 	{ 0 }
 };
 /* clang-format on */
@@ -404,7 +406,7 @@ static const struct opt params[] = {
 extern const struct selector selector_minference;
 const struct selector selector_minference = {
 	.name = "minference",
-	.title = "columns and diagonals, or a fixed pattern, found offline for each head",
+	.title = "vertical-slash lists or a fixed pattern, found offline for each head",
 	.origin = "MInference 1.0 (NeurIPS 2024), for chunks instead of whole prompts",
 	.params = params,
 	.param_size = sizeof(struct minference),

@@ -19,8 +19,8 @@ extern const char *const minference_patterns[];	/* as in files; ends with NULL *
 
 struct minference {
 	char *path;			/* of the patterns */
-	int64_t vertical, slash;	/* sizes without one */
-	double ratio;			/* of sizes that are taken */
+	int64_t vertical, slash;	/* sizes if there is no file */
+	double ratio;			/* share of the sizes to take */
 	int64_t last, sink, local;
 	int64_t blocks;
 	bool force_diag;
@@ -28,11 +28,11 @@ struct minference {
 
 struct minference_head {
 	int32_t pattern;
-	int32_t vertical, slash;	/* columns and distances to take, with what is forced;
-					 * n_init and n_local of a shape */
+	int32_t vertical, slash;	/* columns and distances to take, forced ones included;
+					 * n_init and n_local of an A-shape */
 };
 
-enum { MINFERENCE_HEADS = 128 };	/* of a rank, on the device */
+enum { MINFERENCE_HEADS = 128 };	/* most heads of a rank on the device */
 
 /* What open() makes. */
 struct minference_self {
@@ -43,15 +43,15 @@ struct minference_self {
 	struct minference_head head[];	/* [n_layers][q_heads] */
 };
 
-/* One row of runs and columns. */
+/* One vertical-slash list. */
 struct minference_row {
 	int32_t *run, *col;
 	int n_run, n_col;
 };
 
-/* Columns v and distances s, both ascending, for the query block that ends before position end:
- * a run ends at each distance, runs that overlap are put end to end, and columns in a run are no
- * columns. */
+/* Make the list of the query block that ends before position end from columns v and distances s,
+ * both ascending.  A run of tok keys ends at end - d for each distance d.  Runs that overlap are
+ * put end to end.  Columns inside a run are dropped. */
 static inline void minference_merge(int tok, const int32_t *v, int n_v, const int32_t *s, int n_s,
 				    int end, struct minference_row *out)
 {
@@ -72,7 +72,7 @@ static inline void minference_merge(int tok, const int32_t *v, int n_v, const in
 	}
 }
 
-/* Of the runs of a chunk of so many rows.  A single row sees everything. */
+/* The band of the runs of a chunk of `rows` rows.  A single row sees everything. */
 AR_BOTH static inline struct attn_band minference_band(const struct minference_head *head, int rows)
 {
 	struct attn_band band = { 0, 0, 0 };
@@ -84,7 +84,7 @@ AR_BOTH static inline struct attn_band minference_band(const struct minference_h
 	return band;
 }
 
-/* Larger keys for larger numbers. */
+/* A sort key: larger for larger numbers. */
 AR_BOTH static inline uint32_t minference_key(float x)
 {
 	uint32_t bits;
@@ -93,7 +93,7 @@ AR_BOTH static inline uint32_t minference_key(float x)
 	return bits >> 31 ? ~bits : bits | 1u << 31;
 }
 
-/* How much of block j is there. */
+/* Share of block j's tokens that lie before position end. */
 AR_BOTH static inline float minference_fill(int tok, int end, int j)
 {
 	int n = end - j * tok;
@@ -101,24 +101,24 @@ AR_BOTH static inline float minference_fill(int tok, int end, int j)
 	return (float)(n < tok ? n : tok) / (float)tok;
 }
 
-/* The reference once the sums of lastq.h are known: rows of one head of request r. */
+/* The reference after lastq.h: the lists of head h of request r.  column, slash: its sums. */
 enum ar_status minference_lists(const struct attn_batch *b, const struct minference_self *x,
 				const struct minference_head *head, int r, int h,
 				const float *column, const float *slash,
 				const struct column_lists *out, struct ar_err *err);
 
-/* Its parts, of which scratch is for the caller to bring. */
+/* Parts of the reference.  The caller provides the scratch: cell and mean. */
 struct minference_cell {
 	uint32_t key;
 	int32_t at;
 };
 
-/* The n places of the largest of end masses, ascending, the first ones forced; returns how many.
- * cell: [end]. */
+/* Write the places of the n largest of `end` masses, ascending; the first `forced` masses count as
+ * the largest.  Returns how many.  cell: [end]. */
 int minference_pick(const float *mass, int end, int forced, int n, struct minference_cell *cell,
 		    int32_t *out);
 
-/* Query block i of request r under block_sparse, from the means of blocks of keys.
+/* The list of query block i of request r under block_sparse, from the means of blocks of keys.
  * mean: [head_dim], cell: [blocks]. */
 void minference_best(const struct attn_batch *b, const struct minference *p, int r, int i, int h,
 		     const bf16_t *q, const float *mean_of_keys, float *mean,

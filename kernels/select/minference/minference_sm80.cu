@@ -4,21 +4,26 @@
  * and the means of keys where a head has the pattern block_sparse, come
  *
  *   pick     (head of a request, direction): the columns or distances that are taken
- *   rows     (query block, head): merge them into runs and columns, or an A-shape
+ *   rows     (query block, head): merge them into a vertical-slash list; or an A-shape
  *   means    (query block, head): the blocks of block_sparse heads
  *
- * Budget at 128K tokens, 8 requests, 16 heads and 64 rows: lastq's two passes, each with 0.29 ms
- * of products and as much of exponentials.  pick: 256 thread blocks, all there at once, read 0.5
- * MiB each once, and every 32nd key before, 0.17 GB, 0.05 ms; the two thresholds are of a few
- * thousand keys.  rows: a warp has a row, four of them a scheduler, and takes 32 of 2048
- * distances at once, so its chain is their 64 loads and a step of some sixty cycles for one in
- * four; 0.03 ms.  Measured on an H200: lastq 0.44 and 0.57 ms, pick 0.10, rows 0.05; 1.17 in all.
+ * Budget at 128K tokens, 8 requests, 16 heads and 64 rows:
+ *
+ *   lastq    two passes, each with 0.29 ms of products and as much of exponentials
+ *   pick     256 thread blocks, all at once, read 0.5 MiB each once, and every 32nd key before:
+ *            0.17 GB, 0.05 ms; the two thresholds are found among a few thousand keys
+ *   rows     a warp makes a row; a scheduler has four of them.  A warp takes 32 of 2048 distances
+ *            at once.  Its chain is 64 loads, and for one distance in four a step of some sixty
+ *            cycles: 0.03 ms
+ *
+ * Measured on an H200: lastq 0.44 and 0.57 ms, pick 0.10, rows 0.05; 1.17 in all.
  */
 #include "config.h"
 #include "kernels/select/minference/minference.h"
 
 #include <cmath>
 
+#include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/select/lastq/lastq.h"
 #include "kernels/select/means/means.cuh"
@@ -255,29 +260,29 @@ minference_means(const __grid_constant__ struct args a, float *__restrict__ prod
 
 /* ---- launch ---- */
 
-/* Offsets in work, in bytes after lastq's part. */
-struct layout {
+/* The arrays in work, behind lastq's part. */
+struct room {
 	int stride[2];
-	size_t list[2], n, product, end;
+	int32_t *list[2], *n;
+	float *product;
 };
 
-struct layout layout_of(const struct minference_self *x, const struct attn_shape *s, int n_req,
-			int n_qblk, int max_kv_blk)
+struct room room_at(const struct minference_self *x, const struct attn_shape *s,
+		    const struct attn_limits *l, int n_qblk, struct workspace *w)
 {
-	const size_t heads = (size_t)n_req * s->q_heads;
-	const int most = max_kv_blk * s->page_tok;
-	struct layout l;
+	const size_t heads = (size_t)l->max_req * s->q_heads;
+	const size_t products = x->any_block ? (size_t)n_qblk * s->q_heads * l->max_kv_blk : 0;
+	const int most = l->max_kv_blk * s->page_tok;
+	struct room r;
 
-	l.stride[0] = x->max_vertical < most ? x->max_vertical : most;
-	l.stride[1] = x->max_slash < most ? x->max_slash : most;
-	l.list[0] = 0;
-	l.list[1] = heads * l.stride[0] * sizeof(int32_t);
-	l.n = l.list[1] + heads * l.stride[1] * sizeof(int32_t);
-	l.product = l.n + heads * 2 * sizeof(int32_t);
-	l.end = l.product;
-	if (x->any_block)
-		l.end += (size_t)n_qblk * s->q_heads * max_kv_blk * sizeof(float);
-	return l;
+	workspace_take(w, lastq_work_bytes(s, l), 1);
+	r.stride[0] = x->max_vertical < most ? x->max_vertical : most;
+	r.stride[1] = x->max_slash < most ? x->max_slash : most;
+	for (int i = 0; i < 2; i++)
+		r.list[i] = (int32_t *)workspace_take(w, heads * r.stride[i], sizeof *r.list[i]);
+	r.n = (int32_t *)workspace_take(w, heads * 2, sizeof *r.n);
+	r.product = (float *)workspace_take(w, products, sizeof *r.product);
+	return r;
 }
 
 bool has(const struct minference_head *head, int n, int pattern)
@@ -293,9 +298,10 @@ bool has(const struct minference_head *head, int n, int pattern)
 size_t minference_work_bytes(const void *self, const struct attn_shape *s,
 			     const struct attn_limits *l)
 {
-	return lastq_work_bytes(s, l) +
-	       layout_of((const struct minference_self *)self, s, l->max_req,
-			 attn_max_qblk(l, s->page_tok), l->max_kv_blk).end;
+	struct workspace w = workspace_at(NULL);
+
+	room_at((const struct minference_self *)self, s, l, attn_max_qblk(l, s->page_tok), &w);
+	return w.used;
 }
 
 enum ar_status minference_enqueue(const struct attn_call *call, const void *self,
@@ -306,18 +312,16 @@ enum ar_status minference_enqueue(const struct attn_call *call, const void *self
 	const struct minference_head *head = x->head + (size_t)call->layer * x->q_heads;
 	const struct attn_limits all = { .max_req = b->rows.n_req, .max_kv_blk = b->keys.max_kv_blk,
 					 .n_sm = b->n_sm, .max_page = b->keys.n_page };
-	const struct layout l = layout_of(x, &b->shape, b->rows.n_req, b->rows.n_qblk,
-					  b->keys.max_kv_blk);
-	char *at = (char *)call->work + lastq_work_bytes(&b->shape, &all);
+	struct workspace w = workspace_at(call->work);
+	const struct room r = room_at(x, &b->shape, &all, b->rows.n_qblk, &w);
 	const int heads = b->shape.q_heads, rows = b->rows.n_qblk * heads;
 	cudaStream_t on = (cudaStream_t)call->stream;
 	void (*const pick)(struct args) = minference_pick;	/* the kernel, not the reference */
 	struct args a = { .b = *b, .sums = {}, .q = call->q, .mean = (const float *)call->state,
 			  .sink = (int)x->rule.sink, .local = (int)x->rule.local,
 			  .blocks = (int)x->rule.blocks, .force_diag = x->rule.force_diag,
-			  .stride = { l.stride[0], l.stride[1] },
-			  .list = { (int32_t *)(at + l.list[0]), (int32_t *)(at + l.list[1]) },
-			  .n = (int32_t *)(at + l.n), .out = out->columns };
+			  .stride = { r.stride[0], r.stride[1] },
+			  .list = { r.list[0], r.list[1] }, .n = r.n, .out = out->columns };
 	enum ar_status st = AR_OK;
 
 	if (!b->rows.n_qblk)
@@ -340,8 +344,7 @@ enum ar_status minference_enqueue(const struct attn_call *call, const void *self
 		st = means_update_enqueue(b, call->kv.k, (float *)call->state, call->stream, err);
 	if (st || !has(head, heads, PATTERN_BLOCK))
 		return st;
-	minference_means<<<dim3(b->rows.n_qblk, heads), PICK_THREADS, 0, on>>>
-		(a, (float *)(at + l.product));
+	minference_means<<<dim3(b->rows.n_qblk, heads), PICK_THREADS, 0, on>>>(a, r.product);
 	CU_LAUNCHED();
 out:
 	return st;

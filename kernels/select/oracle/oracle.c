@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The upper bound of every selector: the blocks that hold the most attention mass for their size,
+ * The upper bound for every selector: the blocks that hold the most attention mass for their size,
  * from the attention itself.
  *
  *   mean[h][i][j] = mean over the rows of query block i and the keys of block j that they see of
  *                   softmax(q k^T / sqrt(head_dim))
  *
- * Of all cells (h, i, j) of a request's chunk up to the diagonal those of the largest means are
- * kept, as many as the share says; at equal means the lower number.  No block is kept for its
- * place.
+ * Of all cells (h, i, j) of a request's chunk up to the diagonal, the share with the largest means
+ * is kept; of equal means the lower number.  No block is kept for its place.
  *
- * Hence no mask that runs no more pairs of a row and a key holds more mass, and so none has a
- * higher recall, which is the mass over the rows and heads: what it has beyond this one are pairs
- * whose mean is at most the least that is kept here, and what it lacks are at least as many pairs
- * whose mean is at least that.  Over the pairs that are run, recall is therefore concave.
+ * So a mask that runs no more (row, key) pairs holds no more mass, and has no higher recall, which
+ * is the mass per row and head.  Proof: let m be the least mean kept here.  Pairs that only the
+ * other mask runs have means of at most m.  It lacks at least as many pairs, with means of at least
+ * m.  Recall as a function of the pairs run is therefore concave.
  */
 #include "config.h"
 #include "kernels/select/oracle/oracle.h"
@@ -54,7 +53,7 @@ static void add_rows(const struct attn_shape *s, int qa, int lo, int hi, struct 
 	}
 }
 
-/* The cells of query block qa, of rows [lo, hi): from sums to means. */
+/* Turn the sums of query block qa, of rows [lo, hi), into means. */
 static void divide(const struct attn_shape *s, int qa, int lo, int hi, struct cell *cell)
 {
 	for (int j = 0; j <= qa; j++)
@@ -144,7 +143,7 @@ const struct selector selector_oracle = {
 	.title = "the blocks with the most true attention mass",
 	.origin = "upper bound, from the attention itself",
 	.params = params,
-	.knob = "density",
+	.threshold = "density",
 	.param_size = sizeof(struct oracle),
 	.scores = true,
 	.block_tok = block_tok,

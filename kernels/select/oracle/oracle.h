@@ -15,8 +15,8 @@ struct oracle {
 	int block;		/* index into 64, 128 */
 };
 
-/* Cells are the (query block, query head, block) of a request up to the diagonal, numbered in this
- * order.  Those of n query blocks, the first of them at block qa. */
+/* A cell is a (query block, query head, block) of a request, up to the diagonal; cells are numbered
+ * in this order.  Returns the number of cells of n query blocks, the first of them at block qa. */
 AR_BOTH static inline int64_t oracle_cells(int q_heads, int qa, int n)
 {
 	return (int64_t)q_heads * ((int64_t)n * (qa + 1) + (int64_t)n * (n - 1) / 2);
@@ -27,8 +27,8 @@ AR_BOTH static inline int64_t oracle_count(const struct oracle *p, int64_t cells
 	return (int64_t)(p->share * (double)cells + 0.5);
 }
 
-/* Pairs of rows [lo, hi) of a query block and the keys of a block that they see: all tok of one
- * before it; tok 0: of its own. */
+/* Pairs of a row in [lo, hi) of a query block and a key of one block that the row sees.  tok:
+ * tokens of a block before the query block, which rows see whole; 0: the query block's own. */
 AR_BOTH static inline int oracle_pairs(int lo, int hi, int tok)
 {
 	return tok ? (hi - lo) * tok : (hi * (hi + 1) - lo * (lo + 1)) / 2;

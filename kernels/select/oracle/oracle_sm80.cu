@@ -6,9 +6,9 @@
  *           maximum and sum of every row, then the probabilities, summed up by block.  Each is
  *           the Q K^T of dense attention, so the two cost about what dense attention does; a bound
  *           to compare with need not be fast.
- *   pick    a thread block per request, by pick.cuh over the bits of its mask rows.  Means are
- *           not negative, so their bits sort like they do; one more than the bits is a cell's key,
- *           so that 0 is left for bits past the diagonal, which are never taken.
+ *   pick    a thread block per request, by pick.cuh over the cells of its mask rows.  Means are
+ *           not negative, so their bits sort as they do.  A cell's key is these bits plus one; 0 is
+ *           the key of cells past the diagonal, which are never taken.
  */
 #include "config.h"
 #include "kernels/select/oracle/oracle.h"
@@ -216,9 +216,6 @@ enum ar_status oracle_enqueue(const struct attn_call *call, const void *self,
 		      s->head_dim == 128 ? oracle_means<128> : oracle_means<256>;
 	enum ar_status st = AR_OK;
 
-	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
-		return ar_fail(err, AR_USAGE,
-			       "oracle on CUDA wants heads of 64, 128 or 256, not %d", s->head_dim);
 	if (bits > INT_MAX - PICK_BATCH * PICK_THREADS)
 		return ar_fail(err, AR_USAGE, "oracle on CUDA cannot rank a batch of %lld blocks "
 			       "of all heads; make chunks shorter", (long long)bits);

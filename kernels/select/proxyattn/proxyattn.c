@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ProxyAttn's selection: heads of a group look at the same keys, each at as many as it needs.  The
- * paper leaves settings open; this is a reading of it that its authors have not confirmed.
+ * ProxyAttn's selection: heads of a group rank keys alike, and each keeps as many as it needs.  The
+ * paper leaves settings open; its authors have not confirmed how they are set here.
  *
  * A group g is a run of query heads.  Its proxy is the mean of their queries and of the keys of
  * their KV heads, token by token, rounded to bf16.
@@ -10,13 +10,12 @@
  *   s[g][i][j]  = max over the rows t of query block i and the keys x of block j of A[g][t][x]
  *
  * How many blocks a head h needs is probed with its own queries, the last page_tok of the chunk:
- * k[h] is the fewest blocks whose attention, summed over those rows, makes up 'mass' of it.  Query
- * block i, of n blocks of the request, then has a budget of ceil(k[h] (i + 1) / n) blocks: the
- * first and its own, which are kept even past the budget, and those of largest s, at equal s the
- * lower.
+ * k[h] is the fewest blocks that hold the share 'mass' of those rows' attention.  Query block i, of
+ * n blocks of the request, then has a budget of ceil(k[h] (i + 1) / n) blocks.  These are the first
+ * and its own, which are kept even past the budget, and those of largest s; of equal s the lower.
  *
- * q-stride looks at every so many-th row only, counted back from a query block's last row in the
- * chunk, and in the probe from the chunk's last.
+ * With q-stride N only every N-th row is used, counted back from a query block's last row in the
+ * chunk, and in the probe from the chunk's last row.
  */
 #include "config.h"
 #include "kernels/select/proxyattn/proxyattn.h"
@@ -71,7 +70,8 @@ static enum ar_status scratch_init(struct scratch *t, const struct attn_batch *b
 	return st || (t->s && t->order && t->need) ? st : ar_nomem(err);
 }
 
-/* The mean of n heads' vectors, to bf16, its elements step apart; of one it is itself. */
+/* The mean of n heads' vectors, rounded to bf16; of one head, its vector.  step: between elements
+ * of out. */
 static void mean(const bf16_t *x, int n, size_t pitch, int head_dim, float *out, int step)
 {
 	for (int d = 0; d < head_dim; d++) {
@@ -259,11 +259,11 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 /* clang-format off */
 static const struct opt params[] = {
 	{ .name = "groups", .type = OPT_INT, .off = OFF(groups), .arg = "N", .def = "4", .min = 1,
-	  .max = 1024, .help = "groups of query heads, each with a proxy" },
+	  .max = 1024, .help = "groups of query heads, a mean head scores for each" },
 	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.95", .max = 1,
 	  .help = "a head's budget is the fewest blocks with X of its attention" },
 	{ .name = "q-stride", .type = OPT_INT, .off = OFF(stride), .arg = "N", .def = "1",
-	  .min = 1, .max = 128, .help = "score with every N-th query; cost is inverse to it" },
+	  .min = 1, .max = 128, .help = "score with every N-th query; the cost falls as 1/N" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
@@ -276,7 +276,7 @@ const struct selector selector_proxyattn = {
 	.title = "token scores of a mean head, a budget for each head (unverified)",
 	.origin = "ProxyAttn (2025), settings that the paper leaves open are ours",
 	.params = params,
-	.knob = "mass",
+	.threshold = "mass",
 	.param_size = sizeof(struct proxyattn),
 	.scores = true,
 	.block_tok = block_tok,

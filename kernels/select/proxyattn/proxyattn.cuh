@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernels of ProxyAttn's selection share: the rows that are looked at and how they lie.
+ * What the kernels of ProxyAttn's selection share: the rows that are scored, and their order.
  *
- * A line is the sampled rows of one group in one query block, or those with which one head probes.
- * Lines that meet the same keys stand together in strips, so that keys are read once for all of
- * them: those of a KV head are its groups and then its heads.  A group over several KV heads has
- * keys of its own, their mean, and so a strip of its own.
+ * A line is the sampled rows of one group in one query block, or the rows with which one head
+ * probes.  Lines with the same keys stand together in a strip, so that keys are read once for all
+ * of them.  The strip of a KV head has the lines of its groups, then of its heads.  A group over
+ * several KV heads has keys of its own, their mean, and so a strip of its own.
  */
 #ifndef AR_PROXYATTN_CUH
 #define AR_PROXYATTN_CUH
@@ -17,8 +17,8 @@
 #include "kernels/select/proxyattn/proxyattn.h"
 #include "kernels/select/tiles.cuh"
 
-constexpr int PROXY_SEGMENT = 8;	// a segment has a multiple of so many blocks, or
-constexpr int PROXY_SHORT = 32;		// fewer, where so many segments are enough
+constexpr int PROXY_SEGMENT = 8;	// a segment has a multiple of 8 blocks; or fewer than 8,
+constexpr int PROXY_SHORT = 32;		// if at most 32 segments then cover a request
 
 struct proxy_job {
 	struct attn_batch b;
@@ -26,9 +26,9 @@ struct proxy_job {
 	const bf16_t *q, *k;
 	int n_group;
 	int n_source;		// of keys: the KV heads, and the groups if one is over several
-	int per_line;		// a line has so many rows at most
+	int per_line;		// most rows of a line
 	bool by_req;		// how probing rows are numbered
-	int n_line;		// lines of the groups; those of the heads follow
+	int n_line;		// lines of groups; the lines of heads follow
 	int64_t n_row;
 	int segment;		// blocks of keys that a thread block goes through
 	bf16_t *row;		// [n_row][head_dim]

@@ -26,7 +26,7 @@ AR_BOTH static inline int proxyattn_size(const struct proxyattn *p, const struct
 	return (int)((s->q_heads + p->groups - 1) / p->groups);
 }
 
-/* Groups there are; the last may be smaller. */
+/* The number of groups; the last may be smaller. */
 AR_BOTH static inline int proxyattn_groups(const struct proxyattn *p, const struct attn_shape *s)
 {
 	int size = proxyattn_size(p, s);
@@ -55,7 +55,7 @@ AR_BOTH static inline int proxyattn_budget(int k, int qa, int n_blk)
 selector_work_fn proxyattn_work_bytes;
 selector_fn proxyattn_enqueue;
 
-/* The same by what devices before Hopper take.  n_qblk > 0. */
+/* The same with the kernels for devices before Hopper.  n_qblk > 0. */
 selector_fn proxyattn_sm80_enqueue;
 
 #ifdef __cplusplus

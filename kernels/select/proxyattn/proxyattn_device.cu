@@ -3,8 +3,8 @@
  * ProxyAttn's selection on the device; the rule is in proxyattn.c, how rows lie in proxyattn.cuh.
  * Kernels:
  *
- *   rows    the rows that are looked at, the groups' means and the heads' own, one after another.
- *   keys    where groups are over several KV heads, the means of their keys.
+ *   rows    the rows that are scored, the groups' means and the heads' own, one after another.
+ *   keys    for groups over several KV heads, the means of their keys.
  *   score   proxyattn_sm90.cu, elsewhere proxyattn_sm80.cu: all products, and one number for each
  *           row and block of keys.  So one pass over the keys is enough.  Attention itself, one
  *           number for each row and key, is never stored; a block's number is 1/64 or 1/128 of it.
@@ -352,15 +352,6 @@ out:
 	return st;
 }
 
-enum ar_status check(const struct attn_shape *s, struct ar_err *err)
-{
-	if ((s->page_tok == 64 || s->page_tok == 128) &&
-	    (s->head_dim == 64 || s->head_dim == 128 || s->head_dim == 256))
-		return AR_OK;
-	return ar_fail(err, AR_USAGE, "proxyattn on CUDA wants blocks of 64 or 128 tokens and "
-		       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
-}
-
 }
 
 size_t proxyattn_work_bytes(const void *self, const struct attn_shape *s,
@@ -376,11 +367,9 @@ size_t proxyattn_work_bytes(const void *self, const struct attn_shape *s,
 enum ar_status proxyattn_enqueue(const struct attn_call *call, const void *self,
 				 const struct selection *out, struct ar_err *err)
 {
-	const struct gpu *gpu = NULL;
-	enum ar_status st = check(&call->b->shape, err);
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
 
-	if (!st)
-		st = gpu_current(&gpu, err);
 	if (st || !call->b->rows.n_qblk)
 		return st;
 	return enqueue(call, self, gpu_is_hopper(gpu) ? gpu->n_sm : 0, out->mask, err);

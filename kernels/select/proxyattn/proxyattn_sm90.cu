@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ProxyAttn's scores on Hopper; what they are says proxyattn.cuh.
+ * ProxyAttn's scores on Hopper; proxyattn.cuh defines them.
  *
- * A thread block takes 256 rows of a strip, which stay in shared memory, through a segment of keys,
- * 128 a step, which TMA copies straight from the paged cache.  The last warp issues the
- * copies; four warp groups have 64 rows each, and per step and group:
+ * A thread block keeps 256 rows of a strip in shared memory and walks a segment of keys, 128 a
+ * step.  TMA copies these straight from the paged cache.  The last warp issues the copies; four
+ * warp groups have 64 rows each.  Per step and group:
  *
  *   S = Q K^T           wgmma m64n128k16, both operands in shared memory
  *   exp2, sum, max      64 values a thread, in registers; a row lies in four lanes
@@ -15,17 +15,18 @@
  * each of them, 640 cycles of issue; 32 KiB of K, 16 bytes a cycle.  Beside products that keep the
  * tensor cores full, the special function units give three quarters of their rate: 2700 cycles.
  *
- * Exponentials are relative to a base of the row that leaves room above its largest logit so far,
- * and moves where that is not enough.  So they need no maximum first, distances to the base are not
- * negative, and the least of them is found among integers, two a VIMNMX3.
+ * Exponentials are relative to a base of the row, which has room above the largest logit so far and
+ * moves when a logit exceeds it.  So exponentials need no maximum first.  Distances to the base are
+ * not negative, so the least of them is found among integers, two in a VIMNMX3.
  *
  * A group's products wait for those of the groups before it, 512 cycles each, and it has one
  * accumulator, so it computes no exponentials meanwhile.  Groups therefore take turns at issuing
  * (named barriers): in step they would all want the same units at the same time.
  *
- * Where strips leave fewer rows unused at 192 than at 256 (384 of 4 heads a group and a KV head,
- * blocks of 128, chunks of 1024 and q-stride=4, and 192 at 8), a thread block has three groups; so
- * at D = 256, where the products take longer than all else.
+ * A thread block has three groups, 192 rows, if strips then leave fewer rows unused than at 256.
+ * Example: 4 heads a group and a KV head, blocks of 128 and chunks of 1024 make strips of 384 rows
+ * at q-stride=4, and of 192 at 8.  It also has three at D = 256, where the products take longer
+ * than all else.
  *
  *   registers   accumulators 64 of 96: one quarter of the SM has five of the 17 warps
  *   shared      Q 64 KiB, four stages of K 128 KiB; at D = 256 96 KiB and two stages

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * QUOKA: single keys, by their largest cosine with the queries of a chunk that are least like the
- * others.
+ * QUOKA: single keys, chosen by their largest cosine with those queries of a chunk that are least
+ * like the others.
  *
  *   m[h]        = mean over the chunk's rows of q[r][h]
  *   c[h][r]     = unit(q[r][h]) . unit(m[h])                   unit(x) = x (1 / max(|x|, 1e-6))
@@ -14,12 +14,12 @@
  * sees everything.
  *
  * Means, unit vectors and dot products are rounded to bfloat16, sums are floats.  Many scores are
- * equal then; of equal ones the lower index is taken.  As the i-th row of every head goes into one
- * mean, the order in R[h] matters: rows below the nq-th smallest value, then rows with just that
- * value, both ascending.
+ * therefore equal; of equal ones the lower index is taken.  The i-th row of every head goes into
+ * one mean, so the order in R[h] matters: rows below the nq-th smallest value, then rows with just
+ * that value, both ascending.
  *
- * Sums run in order of rows or channels, those of m[h] over each query block first.  The query side
- * has the same bits on the device for that; scores may differ by one rounding.
+ * Sums run in order of rows or channels, those of m[h] over each query block first.  So the query
+ * side has the same bits on the device; scores may differ by one rounding.
  */
 #include "config.h"
 #include "kernels/select/quoka/quoka.h"
@@ -38,8 +38,8 @@ static void unit(const bf16_t *x, int n, bf16_t *out)
 		out[i] = bf16_from_f32(bf16_to_f32(x[i]) * by);
 }
 
-/* The k largest of n keys, of equal ones the first: those above the smallest that is kept, then
- * those equal to it. */
+/* Write the k largest of n keys, of equal ones the first.  Keys above the smallest kept one come
+ * first, then those equal to it. */
 static void largest(const uint16_t *key, int n, int k, int32_t *out)
 {
 	int least = 0, kept = 0;
@@ -211,13 +211,13 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 static const struct opt params[] = {
 	{ .name = "query-ratio", .type = OPT_REAL, .off = OFF(query_ratio), .arg = "X",
 	  .def = "0.25", .max = 1,
-	  .help = "queries that stand for a chunk, a share X of its rows" },
+	  .help = "share of the rows of a chunk that score for it" },
 	{ .name = "queries", .type = OPT_INT, .off = OFF(queries), .arg = "N", .def = "0",
-	  .max = 1 << 20, .help = "their number instead; 0: by query-ratio" },
+	  .max = 1 << 20, .help = "number of these rows instead; 0: by query-ratio" },
 	{ .name = "kv-ratio", .type = OPT_REAL, .off = OFF(kv_ratio), .arg = "X", .def = "0.25",
 	  .max = 1, .help = "keep a share X of the tokens before the chunk" },
 	{ .name = "tokens", .type = OPT_INT, .off = OFF(tokens), .arg = "N", .def = "0",
-	  .max = 1 << 20, .help = "how many to keep instead; 0: by kv-ratio" },
+	  .max = 1 << 20, .help = "number of tokens to keep instead; 0: by kv-ratio" },
 	{ 0 }
 };
 /* clang-format on */
@@ -228,7 +228,7 @@ const struct selector selector_quoka = {
 	.title = "tokens like the queries that are least like the others",
 	.origin = "QUOKA (2026), as the baseline of CompactAttention (2026) runs it",
 	.params = params,
-	.knob = "kv-ratio",
+	.threshold = "kv-ratio",
 	.param_size = sizeof(struct quoka),
 	.gives = SHAPE_TOKENS,
 	.scores = true,

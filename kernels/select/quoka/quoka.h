@@ -12,7 +12,7 @@ extern "C" {
 
 struct quoka {
 	double query_ratio, kv_ratio;
-	int64_t queries, tokens;	/* where not 0, in place of the ratio */
+	int64_t queries, tokens;	/* if not 0, used in place of the ratios */
 };
 
 AR_BOTH static inline int quoka_share(double ratio, int64_t count, int n)
@@ -22,7 +22,7 @@ AR_BOTH static inline int quoka_share(double ratio, int64_t count, int n)
 	return k > n ? n : k < 1 ? 1 : (int)k;
 }
 
-/* Queries that stand for a chunk of so many rows. */
+/* Queries that stand for a chunk of `rows` rows. */
 AR_BOTH static inline int quoka_queries(const struct quoka *p, int rows)
 {
 	return quoka_share(p->query_ratio, p->queries, rows);
@@ -34,7 +34,7 @@ AR_BOTH static inline int quoka_keep(const struct quoka *p, int ctx, int rows)
 	return !ctx || rows == 1 ? ctx : quoka_share(p->kv_ratio, p->tokens, ctx);
 }
 
-/* bfloat16 as an integer that orders like it; both zeros are one. */
+/* bfloat16 as an integer of the same order; both zeros are equal. */
 AR_BOTH static inline uint16_t quoka_order(bf16_t x)
 {
 	return (uint16_t)(x & 0x7fff ? x & 0x8000 ? ~x : x | 0x8000 : 0x8000);
@@ -55,7 +55,7 @@ enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, i
 selector_work_fn quoka_work_bytes;
 selector_fn quoka_enqueue;
 
-/* The same by what devices before Hopper take, for sizes that it takes.  n_qblk > 0. */
+/* The same with the kernels for devices before Hopper, for sizes that they support.  n_qblk > 0. */
 selector_fn quoka_sm80_enqueue;
 
 #ifdef __cplusplus

@@ -10,20 +10,20 @@
  *            slot, slots dealt to the request's thread blocks in turn.
  *   score    grid (256 or 128 tokens, KV head, request): unit keys against all of qbar, one
  *            maximum a token.
- *   list_all grid (KV head, request), where a list is of one slice of 4096 tokens: as rows, but in
- *            order.
+ *   list_all grid (KV head, request), if lists have one slice of 4096 tokens: as rows, but in
+ *            order of tokens.
  *   high, low, list
- *            grid (slice, KV head, request) where it is of more: scores are integers of 16 bits.
- *            Counts by upper byte; counts by lower byte of those whose upper byte is that of the
- *            least score kept; then every slice knows that score and, from the counts of the
- *            slices before it, where its tokens go in the list.
+ *            grid (slice, KV head, request), if lists have more slices.  Scores are integers of 16
+ *            bits.  high counts them by upper byte.  low counts those with the upper byte of the
+ *            least kept score, by lower byte.  list then knows that score and, from the counts of
+ *            the slices before, where a slice's tokens go in the list.
  *
- * Score is where the time goes: 2 nq ctx head_dim flops a KV head, each key read once.  On Hopper
- * it is quoka_sm90.cu's, elsewhere quoka_sm80.cu's.
+ * score takes most of the time: 2 nq ctx head_dim flops a KV head, each key read once.  It is in
+ * quoka_sm90.cu for Hopper, and in quoka_sm80.cu for other devices.
  *
- * Of eight chunks of 1024 at 128 Ki, 16 heads over four KV heads of 128 channels, the query side
- * reads q, 34 MB, three times, the lists read 8 MB of scores three times.  All of it takes 0.75 ms
- * on an H200, dense attention 11.5.
+ * For eight chunks of 1024 at 128 Ki, 16 heads over four KV heads of 128 channels, the query side
+ * reads q, 34 MB, three times; the list kernels read 8 MB of scores three times.  All of it takes
+ * 0.75 ms on an H200, dense attention 11.5.
  */
 #include "config.h"
 #include "kernels/select/quoka/quoka.cuh"
@@ -594,16 +594,10 @@ size_t quoka_work_bytes(const void *, const struct attn_shape *s, const struct a
 enum ar_status quoka_enqueue(const struct attn_call *call, const void *self,
 			     const struct selection *out, struct ar_err *err)
 {
-	const struct attn_batch *b = call->b;
-	const struct attn_shape *s = &b->shape;
 	enum ar_status st;
 	const struct gpu *gpu;
 
-	if ((s->page_tok != 64 && s->page_tok != 128) ||
-	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
-		return ar_fail(err, AR_USAGE, "quoka on CUDA wants blocks of 64 or 128 tokens and "
-			       "heads of 64, 128 or 256, not %d and %d", s->page_tok, s->head_dim);
-	if (!b->rows.n_qblk)
+	if (!call->b->rows.n_qblk)
 		return AR_OK;
 	st = gpu_current(&gpu, err);
 	if (st)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * QUOKA's scores by mma.sync, on devices before Hopper; what they are says quoka.c.
+ * QUOKA's scores by mma.sync, on devices before Hopper; quoka.c defines them.
  *
  *   registers   keys 2 x D/16 x 4 = 64 (D 128) or 128 (D 256), accumulators 2 x 2 x 4 = 16:
  *               two blocks of 256 threads a SM, one for D 256

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * QUOKA's scores on Hopper; what they are says quoka.c.  A thread block has 256 keys, or 128 where
- * these are few thread blocks, 64 bytes of a row in each thread's registers; qbar comes through two
- * stages of shared memory, 64 queries each.
- * For 64 keys of a warp group and 64 queries:
+ * QUOKA's scores on Hopper; quoka.c defines them.
+ *
+ * A thread block keeps 256 keys in registers, or 128 if there would be few thread blocks.  A thread
+ * has 64 bytes of a key.  qbar comes through two stages of shared memory, 64 queries each.  For 64
+ * keys of a warp group and 64 queries:
  *
  *   wgmma m64n64k16     keys from registers, 32 cycles for each 16 channels
  *   maximum             32 values a thread
  *
  * Budget for eight chunks of 1024 at 128 Ki, four KV heads, D 128, nq 256: 275 GFLOP, 0.35 ms at
  * 800 TFLOP/s; 1.1 GB of keys, 0.25 ms, and as much of qbar from the L2 cache, 0.2 ms; a maximum
- * for each of 1.1 G products, 0.07 ms.  Two thread blocks a multiprocessor, so that one loads and
- * scales its keys while the other multiplies, and of four warp groups three can be at their
- * maxima.
+ * for each of 1.1 G products, 0.07 ms.  A multiprocessor has two thread blocks, so that one loads
+ * and scales its keys while the other multiplies.  Of their four warp groups, one can multiply
+ * while three compute maxima.
  *
  *   registers   keys 64 (D 128) or 128 (D 256), accumulators 32
  *   shared      2 x 64 x D x 2 B = 32 KiB (D 128)

@@ -3,28 +3,28 @@
  * SeerAttention's selection: a small learned gate predicts each block's share of a query block's
  * attention.
  *
- * Q and K before RoPE are pooled over the rows of query block i, which are those of the chunk, and
- * the tokens of key block j, as many as there are:
+ * Q before RoPE is pooled over the chunk's rows in query block i, K before RoPE over the tokens
+ * that key block j has:
  *
  *   f[j]    = max K | min K | mean K                           3 head_dim values
  *   kc[j]   = Rope(jB, f[j] Wk)                                head_dim values
  *   qc[i]   = Rope(iB, mean Q), or Rope(iB, mean Q Wq)
  *   a[i][j] = softmax over j <= i of qc[i] . kc[j] / sqrt(head_dim)
  *
- * Block j is kept when a[i][j] > threshold, or, with nz-ratio X, when a[i][j] is one of the
- * floor((1 - sqrt(1 - X)) n) largest, at least one, n being the blocks up to the chunk's end and
- * the lower number first among equals.  Nothing is kept for its place, so a row may be left without
- * its own block, or without any; the options diagonal and dense-tail change that.  A chunk of one
- * row sees everything.
+ * Block j is kept if a[i][j] > threshold.  With nz-ratio X it is instead kept if a[i][j] is one of
+ * the floor((1 - sqrt(1 - X)) n) largest, at least one; n: blocks up to the chunk's end; of equal
+ * values the lower block wins.  No block is kept for its place, so a row may be left without its
+ * own block, or without any; the options diagonal and dense-tail change that.  A chunk of one row
+ * sees everything.
  *
  * Every vector is rounded to bf16 where the model's own gate rounds: after undoing RoPE, pooling,
  * projection and RoPE, logits and a.  RoPE is undone with cos and sin in fp32.
  *
- * There is a Wk for each query head, or with a Wq, which not every gate has, for each query or
- * each KV head.  A gate scores in as many channels as the heads have.  Where the heads are some
- * that are repeated, so are the matrices.
+ * A gate without Wq has a Wk for each query head.  A gate with Wq has a Wk for each query head or
+ * for each KV head.  A gate scores in as many channels as the heads have.  If heads are repeated,
+ * so are the matrices.
  *
- * The state is kc, formed again for every block that a chunk touches.
+ * The state is kc, computed again for every block that a chunk touches.
  */
 #include "config.h"
 #include "kernels/select/seer/seer.h"
@@ -64,7 +64,7 @@ static const struct safetensors_tensor *find(const struct safetensors *s, int la
 	return NULL;
 }
 
-/* Whether t is [heads, in, out]; heads: those of all ranks, each of which has n. */
+/* Check that t is [heads, in, out].  heads: of all ranks; n: of each. */
 static enum ar_status check_shape(const struct safetensors_tensor *t, int64_t heads, int n,
 				  int64_t in, int64_t out, const char *path, struct ar_err *err)
 {
@@ -80,7 +80,7 @@ static enum ar_status check_shape(const struct safetensors_tensor *t, int64_t he
 		       t->dim[2], n, in, out);
 }
 
-/* What the first layer's tensors say about all of them; n_kv: KV heads of this rank. */
+/* Set what the first layer's tensors say about all layers.  n_kv: KV heads of this rank. */
 static void infer(struct seer_self *g, const struct safetensors_tensor *k,
 		  const struct safetensors_tensor *q, int n_kv)
 {
@@ -98,8 +98,8 @@ static enum ar_status check_layer(const struct seer_self *g, const struct safete
 	enum ar_status st = AR_OK;
 
 	if (want_q != !!q)
-		return ar_fail(err, AR_DATA, "%s: '%s' is of a layer %s a projection of queries, "
-			       "other layers are not", path, k->name, q ? "with" : "without");
+		return ar_fail(err, AR_DATA, "%s: the layer of '%s' has %s projection of queries, "
+			       "unlike other layers", path, k->name, q ? "a" : "no");
 	if (q) {
 		st = check_shape(q, q->dim[0], n_q, dim, dim, path, err);
 		heads = n_k == n_q ? q->dim[0] : q->dim[0] / n_q * n_k;
@@ -107,7 +107,7 @@ static enum ar_status check_layer(const struct seer_self *g, const struct safete
 	return st ? st : check_shape(k, heads, n_k, SEER_POOLS * dim, dim, path, err);
 }
 
-/* The matrices of the first heads to to, [head][out][in]. */
+/* Read the matrices of the first heads into `to`, [head][out][in]. */
 static enum ar_status read_heads(const struct seer_self *g, const struct safetensors *s,
 				 const struct safetensors_tensor *t, int heads, bf16_t *to,
 				 struct ar_err *err)
@@ -187,7 +187,7 @@ out:
 	return st;
 }
 
-/* The mean of keys as it is, for all layers. */
+/* A gate that takes the mean of keys as it is, for all layers. */
 static enum ar_status mean_gate(struct seer_self *g, struct ar_err *err)
 {
 	size_t dim = (size_t)g->head_dim, in = SEER_POOLS * dim;
@@ -333,7 +333,8 @@ static size_t state_bytes(const void *self, const struct attn_shape *s)
 	       sizeof(bf16_t);
 }
 
-/* The keys of block j, n tokens at kv; f: room for its features and one result. */
+/* The gate keys of a block of n tokens at k, from position pos on.  f: room for its features and
+ * one result. */
 static void block_keys(const struct attn_shape *s, const struct seer_self *g, const bf16_t *w,
 		       const bf16_t *k, int n, int pos, float *f, bf16_t *state)
 {
@@ -381,7 +382,7 @@ struct scratch {
 	int *order;		/* [max_kv_blk] */
 };
 
-/* Query block qa's rows [lo, hi), at q: its vector to y, by way of f. */
+/* The vector of a query block into y, from n rows at q, the first at position pos.  f: scratch. */
 static void block_query(const struct attn_batch *b, const struct seer_self *g, int layer, int head,
 			const bf16_t *q, int pos, int n, float *f, float *y)
 {
@@ -397,7 +398,7 @@ static void block_query(const struct attn_batch *b, const struct seer_self *g, i
 	seer_turn(blk * s->page_tok, g->host.inv, dim, y);
 }
 
-/* a[j], j < n, of a query block's vector. */
+/* Compute a[j], j < n, from a query block's vector. */
 static void shares(const struct attn_batch *b, const struct seer_self *g, int r, int head,
 		   const float *y, const bf16_t *state, int n, float *a)
 {
@@ -420,7 +421,7 @@ static void shares(const struct attn_batch *b, const struct seer_self *g, int r,
 		a[j] = bf16_round(a[j] / sum);
 }
 
-/* The k largest of a[0..n), or all. */
+/* Keep the k largest of a[0..n), or all if n <= k. */
 static void keep_largest(const float *a, int n, int k, int *order, uint32_t *row)
 {
 	int m = 0;
@@ -508,9 +509,9 @@ out:
 /* clang-format off */
 static const struct opt params[] = {
 	{ .name = "gate", .type = OPT_STR, .off = OFF(gate), .arg = "FILE",
-	  .help = "read the gate from FILE, safetensors; mean: an untrained one" },
+	  .help = "safetensors file of the gate; mean: an untrained gate" },
 	{ .name = "threshold", .type = OPT_REAL, .off = OFF(threshold), .arg = "X", .def = "0.0003",
-	  .max = 1, .help = "keep blocks of a share above X" },
+	  .max = 1, .help = "keep blocks with a predicted share above X" },
 	{ .name = "nz-ratio", .type = OPT_REAL, .off = OFF(nz_ratio), .arg = "X", .def = "0",
 	  .max = 1, .help = "keep a share X of the causal blocks instead, 0: by threshold" },
 	{ .name = "dense-tail", .type = OPT_FLAG, .off = OFF(dense_tail), .def = "0",
@@ -529,7 +530,7 @@ const struct selector selector_seer = {
 	.title = "blocks that a learned gate predicts",
 	.origin = "SeerAttention (2024), AttnGate for prefill",
 	.params = params,
-	.knob = "threshold",
+	.threshold = "threshold",
 	.param_size = sizeof(struct seer),
 	.scores = true,
 	.block_tok = block_tok,

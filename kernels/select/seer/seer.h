@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Of a layer's projection of pooled keys (k) or queries (q). */
+/* Name of a layer's projection of pooled keys (k) or queries (q) in the gate's file. */
 #define SEER_TENSOR "model.layers.%d.self_attn.attn_gate.mask_linear_%c.weight"
 
 enum {
@@ -40,14 +40,14 @@ struct seer_self {
 	struct seer rule;	/* its gate is not used */
 	int n_layers;		/* in the file, up to those of the model */
 	int model_layers;
-	int q_heads, k_heads;	/* k_heads: those of the query or those of the KV heads */
-	int repeats;		/* so many times those that are read from the file */
+	int q_heads, k_heads;	/* k_heads: query heads or KV heads, as in the file */
+	int repeats;		/* heads are those of the file, repeated that often */
 	int head_dim;
 	struct seer_weights host, device;	/* device.k NULL: not there */
 };
 
-/* A file with fewer layers than the model serves each stretch of the model with one of its own, as
- * a capture of fewer layers does. */
+/* The file's layer for a layer of the model.  If the file has fewer layers, each serves an equal
+ * stretch of the model, as in a capture of fewer layers. */
 static inline int seer_layer(const struct seer_self *g, int layer)
 {
 	return (int)((int64_t)layer * g->n_layers / g->model_layers);
@@ -73,8 +73,8 @@ AR_BOTH static inline int seer_kept(double nz_ratio, int n)
 
 /* ---- the reference's parts; vectors of head_dim values, rounded to bf16 ---- */
 
-/* Maximum, minimum and mean of n vectors before RoPE: from's, pitch elements apart, were turned
- * to the positions pos, pos + 1 ...  max and min may be NULL. */
+/* Maximum, minimum and mean of n vectors as they were before RoPE.  They lie at `from`, pitch
+ * elements apart, and RoPE turned them by positions pos, pos + 1 ...  max and min may be NULL. */
 void seer_pool(const bf16_t *from, size_t pitch, int n, int pos, const float *inv, int head_dim,
 	       float *max, float *min, float *mean);
 

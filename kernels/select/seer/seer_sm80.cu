@@ -32,6 +32,7 @@
 #include <cmath>
 #include <cuda_bf16.h>
 
+#include "base/workspace.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/device.cuh"
 #include "kernels/select/qblk.cuh"
@@ -98,8 +99,8 @@ __device__ __forceinline__ float2 turn(float lo, float hi, float angle)
 
 constexpr int POOL_THREADS = 128;
 
-// A thread block has a quarter of a head's channels and those half a head on; a thread two that are
-// neighbours and those half a head on, of every GROUPS-th token.
+// A thread block pools a quarter of a head's channels, and their partners in RoPE half a head on.
+// A thread pools two neighbours and their partners, of every GROUPS-th token.
 template <int D>
 struct pool_shape {
 	static constexpr int LANES = D / 8;
@@ -549,59 +550,59 @@ seer_mask(struct attn_batch b, struct seer rule, int stride, bf16_t *__restrict_
 
 /* ---- launch ---- */
 
-/* Offsets in work, in elements; each is a multiple of 16 bytes. */
-struct layout {
-	size_t f, mean, query, z, end;
+/* The arrays in work. */
+struct room {
+	bf16_t *f, *mean, *query, *z;
 	int stride;
 };
 
-struct layout layout(const struct seer_self *g, const struct attn_shape *s, size_t n_qblk,
-		     int max_kv_blk)
+struct room room_at(const struct seer_self *g, const struct attn_shape *s, size_t n_qblk,
+		    int max_kv_blk, struct workspace *w)
 {
-	const size_t q = n_qblk * s->q_heads * s->head_dim;
-	struct layout l;
+	const size_t pools = n_qblk * s->kv_heads * SEER_POOLS, q = n_qblk * s->q_heads;
+	struct room r;
 
-	l.stride = (max_kv_blk + SLAB - 1) / SLAB * SLAB;
-	l.f = 0;
-	l.mean = l.f + n_qblk * s->kv_heads * SEER_POOLS * s->head_dim;
-	l.query = l.mean + (g->host.q ? q : 0);
-	l.z = l.query + q;
-	l.end = l.z + n_qblk * s->q_heads * l.stride;
-	return l;
+	r.stride = (max_kv_blk + SLAB - 1) / SLAB * SLAB;
+	r.f = (bf16_t *)workspace_take(w, pools * s->head_dim, sizeof *r.f);
+	r.mean = (bf16_t *)workspace_take(w, g->host.q ? q * s->head_dim : 0, sizeof *r.mean);
+	r.query = (bf16_t *)workspace_take(w, q * s->head_dim, sizeof *r.query);
+	r.z = (bf16_t *)workspace_take(w, q * r.stride, sizeof *r.z);
+	return r;
 }
 
 template <int D>
 enum ar_status launch(const struct attn_batch *b, const struct seer_self *g, int layer,
-		      const bf16_t *q, const bf16_t *k, bf16_t *state, uint32_t *mask, bf16_t *work,
+		      const bf16_t *q, const bf16_t *k, bf16_t *state, uint32_t *mask, void *work,
 		      cudaStream_t stream, struct ar_err *err)
 {
 	const struct attn_shape *s = &b->shape;
-	const struct layout l = layout(g, s, b->rows.n_qblk, b->keys.max_kv_blk);
+	struct workspace w = workspace_at(work);
+	const struct room r = room_at(g, s, b->rows.n_qblk, b->keys.max_kv_blk, &w);
 	const bool projected = g->host.q != NULL;
 	const unsigned tiles = (b->rows.n_qblk + PROJECT_ROWS - 1) / PROJECT_ROWS;
 	const unsigned heads = g->k_heads + (projected ? s->q_heads : 0);
 	const unsigned slabs = (b->keys.max_kv_blk + WARPS * SLAB - 1) / (WARPS * SLAB);
 	const float scale = (float)(1 / sqrt((double)D));
 	const size_t at = seer_layer(g, layer);
-	const struct projection keys = { g->k_heads, s->kv_heads, work + l.f,
+	const struct projection keys = { g->k_heads, s->kv_heads, r.f,
 					 g->device.k + at * seer_k_size(g), state };
-	const struct projection queries = { s->q_heads, s->q_heads, work + l.mean,
+	const struct projection queries = { s->q_heads, s->q_heads, r.mean,
 					    projected ? g->device.q + at * seer_q_size(g) : NULL,
-					    work + l.query };
+					    r.query };
 	enum ar_status st = AR_OK;
 
 	seer_pool<D><<<dim3(b->rows.n_qblk, s->kv_heads + s->q_heads, 2), POOL_THREADS, 0, stream>>>
-		(*b, projected, g->device.inv, q, k, (__nv_bfloat16 *)(work + l.f),
-		 (__nv_bfloat16 *)(work + (projected ? l.mean : l.query)));
+		(*b, projected, g->device.inv, q, k, (__nv_bfloat16 *)r.f,
+		 (__nv_bfloat16 *)(projected ? r.mean : r.query));
 	CU_LAUNCHED();
 	seer_project<D><<<dim3(tiles, heads, D / 32), PROJECT_WARPS<D> * 32, 0, stream>>>
 		(*b, g->device.inv, keys, queries);
 	CU_LAUNCHED();
 	seer_score<D><<<dim3(slabs, s->q_heads, b->rows.n_req), WARPS * 32, 0, stream>>>
-		(*b, g->rule, g->k_heads, work + l.query, state, scale, l.stride, work + l.z);
+		(*b, g->rule, g->k_heads, r.query, state, scale, r.stride, r.z);
 	CU_LAUNCHED();
 	seer_mask<<<dim3(b->rows.n_qblk, s->q_heads), WARPS * 32, 0, stream>>>
-		(*b, g->rule, l.stride, work + l.z, mask);
+		(*b, g->rule, r.stride, r.z, mask);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -611,8 +612,11 @@ out:
 
 size_t seer_work_bytes(const void *self, const struct attn_shape *s, const struct attn_limits *l)
 {
-	return layout((const struct seer_self *)self, s, attn_max_qblk(l, s->page_tok),
-		      l->max_kv_blk).end * sizeof(bf16_t);
+	struct workspace w = workspace_at(NULL);
+
+	room_at((const struct seer_self *)self, s, attn_max_qblk(l, s->page_tok), l->max_kv_blk,
+		&w);
+	return w.used;
 }
 
 enum ar_status seer_enqueue(const struct attn_call *call, const void *self,
@@ -622,14 +626,10 @@ enum ar_status seer_enqueue(const struct attn_call *call, const void *self,
 	const struct attn_shape *s = &b->shape;
 	auto run = s->head_dim == 64 ? launch<64> : s->head_dim == 128 ? launch<128> : launch<256>;
 
-	if (s->page_tok != BLOCK ||
-	    (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256))
-		return ar_fail(err, AR_USAGE, "seer on CUDA wants blocks of %d tokens and heads of "
-			       "64, 128 or 256, not %d and %d", BLOCK, s->page_tok, s->head_dim);
 	if (!b->rows.n_qblk)
 		return AR_OK;
 	return run(b, (const struct seer_self *)self, call->layer, call->q, call->kv.k,
-		   (bf16_t *)call->state, out->mask, (bf16_t *)call->work,
+		   (bf16_t *)call->state, out->mask, call->work,
 		   (cudaStream_t)call->stream, err);
 }
 

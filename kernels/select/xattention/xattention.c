@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * XAttention's selection: blocks whose antidiagonals promise enough attention.
+ * XAttention's selection: blocks whose antidiagonals hold enough of the estimated attention.
  *
  * Queries and keys are reduced by a stride of S tokens on the absolute grid.  Reduced row a is the
- * tokens aS ... aS + S - 1, as is reduced column c, and what they have in common is summed along
- * the antidiagonal of their S x S tile:
+ * queries aS ... aS + S - 1, reduced column c the keys cS ... cS + S - 1.  Their products are
+ * summed along the antidiagonal of the S x S tile:
  *
  *   z[a][c] = sum over p of q[aS + S-1-p] . k[cS + p] / (S sqrt(head_dim))
  *   P[a][c] = softmax over c <= a
  *   w[i][j] = sum of P over the rows of query block i and the columns of block j
  *
- * Block 0 and the diagonal are kept.  Of the others those with the largest w are, the lower number
- * first among equals, until what is kept holds at least the share threshold of the row's w.
- * Threshold 0 leaves just the first and the diagonal block, 1 keeps everything, as a chunk of one
- * row does.
+ * Block 0 and the diagonal are kept.  Of the others, those with the largest w are kept, until all
+ * kept blocks hold at least the share `threshold` of the row's w; of equal w the lower block is
+ * first.  Threshold 0 leaves just the first and the diagonal block.  Threshold 1 keeps everything,
+ * as a chunk of one row does.
  *
- * Rows that are none of the chunk's and keys past its end count as zeros.  A reduced row takes part
- * when the chunk has a token of it; hence where a chunk begins and ends moves only the query
- * blocks that it cuts.
+ * Rows outside the chunk and keys past its end count as zeros.  A reduced row takes part if the
+ * chunk has a token of it.  So where a chunk begins and ends matters only for the query blocks that
+ * it cuts.
  *
  * The dense tail is OpenVINO's: a chunk with fewer than last_dense prompt tokens after it keeps
- * everything, in the last chunk of a prompt by its documentation but not by its code.
+ * everything.  For the last chunk of a prompt this holds in OpenVINO's documentation, but not in
+ * its code; tail=code follows the code.
  */
 #include "config.h"
 #include "kernels/select/xattention/xattention.h"
@@ -49,7 +50,7 @@ static int stride_tok(const struct xattention *p)
 
 enum { TABLE_MAX = 64 << 20 };	/* bytes; published ones have a few thousand */
 
-/* Where a table stands, for messages and checks. */
+/* A table of thresholds as it is read, for messages and checks. */
 struct table {
 	const char *path;
 	const cJSON *json, *layers, *rows;
@@ -122,7 +123,7 @@ static enum ar_status read_row(const struct table *t, int i, int q_heads, float 
 	return AR_OK;
 }
 
-/* Every layer takes the row of the nearest one that has a row, the lower of two as near. */
+/* Every layer takes the row of the nearest layer that has one; of two equally near, the lower. */
 static enum ar_status read_rows(const struct table *t, struct xattention_self *x,
 				struct ar_err *err)
 {
@@ -390,14 +391,14 @@ static const struct opt params[] = {
 	{ .name = "threshold", .type = OPT_REAL, .off = OFF(threshold), .arg = "X", .def = "0.9",
 	  .max = 1, .help = "keep blocks until they hold a share X of the estimated mass" },
 	{ .name = "table", .type = OPT_STR, .off = OFF(table), .arg = "FILE",
-	  .help = "read a threshold for each layer and head instead" },
+	  .help = "read a threshold for each layer and head from FILE instead" },
 	{ .name = "stride", .type = OPT_ENUM, .off = OFF(stride), .arg = "N", .def = "8",
 	  .choice = strides, .help = "estimate from every N-th antidiagonal" },
 	{ .name = "last-dense", .type = OPT_INT, .off = OFF(last_dense), .arg = "N", .def = "0",
 	  .max = 1 << 30,
 	  .help = "keep everything where fewer than N prompt tokens are left" },
 	{ .name = "tail", .type = OPT_ENUM, .off = OFF(tail), .arg = "RULE", .def = "doc",
-	  .choice = tails, .help = "code: last-dense does not hold for a prompt's last chunk" },
+	  .choice = tails, .help = "code: last-dense has no effect on a prompt's last chunk" },
 	{ .name = "block", .type = OPT_ENUM, .off = OFF(block), .arg = "N", .def = "128",
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
@@ -410,7 +411,7 @@ const struct selector selector_xattention = {
 	.title = "blocks whose antidiagonals hold most of the estimated attention",
 	.origin = "XAttention (2025); dense tail as in OpenVINO GenAI",
 	.params = params,
-	.knob = "threshold",
+	.threshold = "threshold",
 	.param_size = sizeof(struct xattention),
 	.scores = true,
 	.block_tok = block_tok,

@@ -31,8 +31,8 @@ struct xattention_self {
 	float threshold[];	/* [n_layers][q_heads] */
 };
 
-/* Masses are integers, in units of 2^-26 of a reduced row's attention: sums are then exact in any
- * order, and those of a block's at most 32 reduced rows fit into 32 bits. */
+/* Masses are integers, in units of 2^-26 of a reduced row's attention.  Sums are then exact in any
+ * order, and the sum over a query block, of at most 32 reduced rows, fits into 32 bits. */
 AR_BOTH static inline uint32_t xattention_units(float mass)
 {
 	return (uint32_t)rintf(mass * 67108864.0f);
@@ -59,7 +59,7 @@ enum ar_status xattention_masses(const struct attn_batch *b, int stride, int r, 
 selector_work_fn xattention_work_bytes;
 selector_fn xattention_enqueue;
 
-/* The same by what devices before Hopper take, for sizes that it takes.  n_qblk > 0. */
+/* The same with the kernels for devices before Hopper, for sizes that they support.  n_qblk > 0. */
 selector_fn xattention_sm80_enqueue;
 
 #ifdef __cplusplus

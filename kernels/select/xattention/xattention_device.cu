@@ -114,11 +114,11 @@ enum ar_status check(const struct attn_shape *s, int stride, struct ar_err *err)
 	const int per = s->page_tok / stride;
 
 	if ((per == 4 || per == 8 || per == 16 || per == 32) && s->page_tok % stride == 0 &&
-	    s->head_dim % XATTENTION_DEPTH == 0 && s->q_heads <= MAX_HEADS)
+	    s->q_heads <= MAX_HEADS)
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "xattention on CUDA wants blocks of 4 to 32 strides, heads "
-		       "of a multiple of %d and at most %d of them, not %d tokens, %d and %d",
-		       XATTENTION_DEPTH, MAX_HEADS, s->page_tok, s->head_dim, s->q_heads);
+	return ar_fail(err, AR_USAGE, "xattention on CUDA wants blocks of 4 to 32 strides and at "
+		       "most %d query heads, not %d tokens and %d", MAX_HEADS, s->page_tok,
+		       s->q_heads);
 }
 
 /* Point j into work; returns the bytes that takes. */

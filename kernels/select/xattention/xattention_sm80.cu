@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * XAttention's scores by mma.sync, on devices before Hopper; what they are says xattention.cuh.
+ * XAttention's scores by mma.sync, on devices before Hopper; xattention.cuh defines them.
  *
  *   registers   accumulators 4 x 8 x 4 = 128, rows 16, columns 4: one block of 256 threads a SM
  *   shared      4 stages of (128 + 256) x 64 elements: 192 KiB

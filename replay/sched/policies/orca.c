@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Orca, as Sarathi-Serve and Vidur have it for a baseline: iteration-level scheduling without
- * chunks.
+ * Orca, the baseline of Sarathi-Serve and Vidur: iteration-level scheduling without chunks.
  *
- * Running sequences go first, all of them; then waiting prompts are admitted whole.  Each reserves
- * the blocks of the maximum length, so that nothing is ever preempted.  The originals limit the
- * sequences only; here a prompt waits for an iteration with room for all of it.
+ * All running sequences are planned first; then waiting prompts are admitted whole.  Each reserves
+ * the blocks of the maximum length, so nothing is ever preempted.  The originals limit only the
+ * number of sequences.  Here a prompt also waits until the token budget has room for all of it.
  */
 #include "config.h"
 #include "replay/sched/policy.h"
@@ -23,8 +22,8 @@ static bool unfit(const struct sched_limits *l, const struct request *r, char *w
 {
 	if (r->prompt_tok <= l->max_batched_tok)
 		return sched_unfit_pool(l, r, why, n);
-	snprintf(why, n, "prompt of %" PRIu32 " tokens, an iteration has %" PRId64, r->prompt_tok,
-		 l->max_batched_tok);
+	snprintf(why, n, "prompt of %" PRIu32 " tokens exceeds the budget of %" PRId64
+		 " per iteration", r->prompt_tok, l->max_batched_tok);
 	return true;
 }
 

@@ -2,14 +2,14 @@
 /*
  * Sarathi-Serve's scheduler, and Vidur's model of it: stall-free batches.
  *
- * Decodes come first, then the prompt that is under way takes what is left of the budget, then
- * waiting ones.  A prompt gets all its blocks when it is admitted, with the watermark to spare.
- * A decode wants a free block even where its token fits the last one it owns; without, the
- * last of those not served yet is preempted, or itself.
+ * Decodes are planned first.  Then the prompt in progress takes what is left of the budget, then
+ * waiting prompts are admitted.  At admission a prompt gets all its blocks, and the watermark must
+ * stay free besides.  A decode needs a free block even if its token fits its last block.  If none
+ * is free, the last running sequence is preempted, which can be the decode itself.
  *
- * Sarathi-Serve runs prefills before decodes in the batch, and a victim blocks the queue until the
- * next iteration.  The victims being the last, its running list stays in order of arrival.
- * Vidur admits a victim again at once, and serves decodes in the order of the last batch.
+ * Sarathi-Serve puts prefills before decodes in the batch, and an iteration that preempted admits
+ * nobody.  Victims are always the last, so its running list stays in order of arrival.  Vidur can
+ * admit a victim again in the same iteration, and plans decodes in the order of the last batch.
  */
 #include "config.h"
 #include "replay/sched/policy.h"
@@ -25,7 +25,7 @@ static bool fits(const struct sched *s, uint32_t id)
 	return sched_fits(s, id, s->seq[id].known, sched_watermark(&s->lim));
 }
 
-/* Both run_* return what is left of the budget. */
+/* run_decodes() and run_prefills() return what is left of the budget. */
 static int64_t run_decodes(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running; i++) {
@@ -94,8 +94,8 @@ static void compose_sarathi(struct sched *s)
 	sched_prefills_first(s, n_decode);
 }
 
-/* There is at most one prompt under way: while there is, nothing is left for another.  If it found
- * no budget itself, it leads the list; the batch follows. */
+/* Put running in the order of the batch.  At most one prompt is in progress, as it leaves no budget
+ * for another.  If it got no budget itself, it comes first. */
 static void keep_batch_order(struct sched *s)
 {
 	size_t n = 0;

@@ -2,54 +2,56 @@
 /*
  * SGLang, without its radix cache: prompts before decodes.
  *
- * A prefill batch goes on with the prompt that was cut, then admits from the queue; decodes wait
- * until nothing is there to prefill.  Mixed, they go along and their number is taken from the
- * chunk.  At most one prompt is cut, the last one admitted, and nobody passes it.
+ * A prefill batch continues the prompt that was cut, then admits from the queue.  Decodes run only
+ * if there is nothing to prefill.  With mixed chunks they run in the same batch, and their number
+ * is subtracted from the chunk.  At most one prompt is cut, the last one admitted, and none is
+ * admitted until all of it is planned.
  *
- * Admission keeps blocks for what is to come: for all outputs of the request, 4096 at most, and a
- * block more; for those that run a share of what they still may produce.  The share falls with
- * every decode step.  When a step finds no blocks, the sequence with the fewest outputs, of equals
- * the longest prompt, gives its own up and waits behind all others, and the share is set to what
- * the outputs so far suggest.  After an admission failed for blocks or places none is tried until
- * somebody leaves.
+ * Admission keeps tokens of the pool free for outputs to come.  A new request counts all its
+ * outputs, at most 4096, and one block more.  A running one counts its outputs to come times
+ * new_token_ratio, which falls with every decode step.  When a decode step lacks blocks, the
+ * sequence with the fewest outputs (of equals, the longest prompt) is preempted.  It goes to the
+ * end of the queue, and new_token_ratio is set from the outputs so far.  After an admission has
+ * failed for lack of blocks or of sequence slots, none is tried until a sequence leaves.
  *
- * The original takes memory for the next chunk and for decodes that go along without asking; here
- * the chunk waits, and decodes that lack blocks run alone after somebody left.
+ * The original takes memory for the next chunk, and for decodes in a mixed batch, without a check.
+ * Here the chunk waits, and decodes that lack blocks preempt first and run alone.
  */
 #include "config.h"
 #include "replay/sched/policy.h"
 
 enum {
 	MOST_EXPECTED = 4096,		/* outputs that a request is expected to have */
-	STEPS_AHEAD = 20,		/* of every sequence, when the share is set anew */
+	STEPS_AHEAD = 20,		/* of every sequence, when the ratio is set again */
 	DECAY_STEPS = 600,
 };
 
-#define SHARE_FIRST 0.7
-#define SHARE_LEAST (0.14 * SHARE_FIRST)
+#define RATIO_FIRST 0.7
+#define RATIO_LEAST (0.14 * RATIO_FIRST)
 
 struct memory {
-	double share;			/* of the outputs to come that is kept free */
-	const char *full;		/* why nobody is admitted until somebody leaves, or NULL */
-	size_t n_left_running;		/* by the last iteration */
+	double new_token_ratio;		/* share of the outputs to come that is kept free */
+	const char *full;		/* why none is admitted until a sequence leaves, or NULL */
+	size_t n_left_running;		/* n_running after the last iteration */
 };
 
 static void begin(struct sched *s)
 {
 	struct memory *m = s->memory;
 
-	m->share = SHARE_FIRST;
+	m->new_token_ratio = RATIO_FIRST;
 }
 
-/* All outputs, the last one too, and a block more. */
+/* All outputs, with the last one, and a block more. */
 static int64_t slots(const struct sched_limits *l, int64_t goal, int64_t longest)
 {
 	(void)longest;
 	return goal + l->block_tok;
 }
 
-/* Tokens that a prefill batch may still take: of the chunk, and of the pool with its future. */
-struct room {
+/* Tokens that a prefill batch may still take: of the chunk, and of the pool without the tokens
+ * kept for outputs to come. */
+struct budget {
 	int64_t chunk;
 	double pool;
 };
@@ -61,7 +63,7 @@ static int64_t expected(const struct sched *s, uint32_t id)
 	return n < MOST_EXPECTED ? n : MOST_EXPECTED;
 }
 
-static struct room room_beside(const struct sched *s, bool mixed)
+static struct budget prefill_budget(const struct sched *s, bool mixed)
 {
 	const struct memory *m = s->memory;
 	int64_t n_decode = 0;
@@ -70,11 +72,11 @@ static struct room room_beside(const struct sched *s, bool mixed)
 	for (size_t i = 0; i < s->n_running; i++) {
 		if (sched_in_prefill(s, s->running[i]))
 			continue;
-		kept += (double)expected(s, s->running[i]) * m->share;
+		kept += (double)expected(s, s->running[i]) * m->new_token_ratio;
 		n_decode += mixed;
 	}
-	return (struct room){ s->lim.max_batched_tok - n_decode,
-			      (double)(s->pool.n_free * s->lim.block_tok - n_decode) - kept };
+	return (struct budget){ s->lim.max_batched_tok - n_decode,
+				(double)(s->pool.n_free * s->lim.block_tok - n_decode) - kept };
 }
 
 static int64_t whole_blocks(const struct sched *s, int64_t n)
@@ -82,20 +84,20 @@ static int64_t whole_blocks(const struct sched *s, int64_t n)
 	return block_pool_need(&s->pool, n) * s->lim.block_tok;
 }
 
-/* n tokens of id, whose outputs count once it is not cut any more. */
-static void plan_prefill(struct sched *s, struct room *r, uint32_t id, int64_t n, bool cut)
+/* Plan n tokens of id.  Its outputs to come are subtracted from the pool unless it is cut. */
+static void plan_prefill(struct sched *s, struct budget *r, uint32_t id, int64_t n, bool cut)
 {
 	sched_plan(s, id, (uint32_t)n);
 	r->chunk -= whole_blocks(s, n);
 	r->pool -= (double)(whole_blocks(s, n) + (cut ? 0 : expected(s, id)));
 }
 
-static bool one_is_cut(const struct sched *s)
+static bool prompt_is_cut(const struct sched *s)
 {
 	return s->n_running && sched_in_prefill(s, s->running[s->n_running - 1]);
 }
 
-static void go_on(struct sched *s, struct room *r)
+static void continue_cut(struct sched *s, struct budget *r)
 {
 	uint32_t id = s->running[s->n_running - 1];
 	int64_t n = s->seq[id].known - s->seq[id].comp;
@@ -109,7 +111,7 @@ static void go_on(struct sched *s, struct room *r)
 		r->chunk = 0;
 }
 
-static const char *admit_waiting(struct sched *s, struct room *r)
+static const char *admit_waiting(struct sched *s, struct budget *r)
 {
 	struct memory *m = s->memory;
 
@@ -138,13 +140,13 @@ static const char *admit_waiting(struct sched *s, struct room *r)
 	return "empty";
 }
 
-static const char *run_prefills(struct sched *s, struct room *r)
+static const char *run_prefills(struct sched *s, struct budget *r)
 {
 	struct memory *m = s->memory;
 
-	if (one_is_cut(s)) {
+	if (prompt_is_cut(s)) {
 		m->full = NULL;
-		go_on(s, r);
+		continue_cut(s, r);
 	}
 	return m->full ? m->full : admit_waiting(s, r);
 }
@@ -174,7 +176,8 @@ static void run_decodes(struct sched *s)
 	}
 }
 
-/* The last decode is kept; the prompt that is cut goes instead. */
+/* The sequence to preempt, an index into running.  A single decode is kept: the last one running
+ * is preempted instead, the prompt that is cut. */
 static size_t victim(const struct sched *s)
 {
 	size_t least = s->n_running - 1, n_decode = 0;
@@ -191,7 +194,7 @@ static size_t victim(const struct sched *s)
 	return n_decode > 1 ? least : s->n_running - 1;
 }
 
-static double suggested_share(const struct sched *s)
+static double suggested_ratio(const struct sched *s)
 {
 	double outputs = 0, most = 1;
 
@@ -212,23 +215,23 @@ static void retract(struct sched *s)
 
 	while (blocks_for_decodes(s) > s->pool.n_free)
 		sched_preempt(s, victim(s));
-	m->share = suggested_share(s);
+	m->new_token_ratio = suggested_ratio(s);
 	m->full = NULL;
 	s->stop = "preemption";
 }
 
-static void lower_share(struct memory *m)
+static void lower_ratio(struct memory *m)
 {
-	m->share -= (SHARE_FIRST - SHARE_LEAST) / DECAY_STEPS;
-	if (m->share < SHARE_LEAST)
-		m->share = SHARE_LEAST;
+	m->new_token_ratio -= (RATIO_FIRST - RATIO_LEAST) / DECAY_STEPS;
+	if (m->new_token_ratio < RATIO_LEAST)
+		m->new_token_ratio = RATIO_LEAST;
 }
 
 static void compose(struct sched *s, bool mixed)
 {
 	struct memory *m = s->memory;
 	bool enough = blocks_for_decodes(s) <= s->pool.n_free, along = mixed && enough;
-	struct room room = room_beside(s, mixed);
+	struct budget left = prefill_budget(s, mixed);
 	size_t n_along;
 
 	if (s->n_running < m->n_left_running)
@@ -237,11 +240,11 @@ static void compose(struct sched *s, bool mixed)
 		run_decodes(s);
 	n_along = s->batch.n;
 	if (along || !mixed)
-		s->stop = run_prefills(s, &room);
+		s->stop = run_prefills(s, &left);
 	if (s->batch.n > n_along)
 		sched_prefills_first(s, n_along);
 	else if (enough)
-		lower_share(m);
+		lower_ratio(m);
 	else
 		retract(s);
 	if (!s->batch.n)

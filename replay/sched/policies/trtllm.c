@@ -3,14 +3,16 @@
  * TensorRT-LLM's in-flight batching: capacity GUARANTEED_NO_EVICT or MAX_UTILIZATION, chunks
  * FIRST_COME_FIRST_SERVED or EQUAL_PROGRESS.
  *
- * First who may run.  With no evict a request is admitted when it has the blocks for its prompt
- * and all its outputs, so that nothing is ever preempted; else when it has those of its prompt, and
- * where a step finds no block the last of the running gives its own up, and nobody behind it runs
- * in this iteration.  Then how much: decodes first; the admitted prompts take all that remains of
- * them if that fits the budget.  Else they take in order what there is room for, a cut one rounded
- * down to whole blocks, or a block each, round by round.  One that gets nothing waits while later
- * ones are tried.
- * Prompts stand before decodes in the batch.
+ * Step 1, which requests run.  GUARANTEED_NO_EVICT admits a request if there are blocks for its
+ * prompt and all its outputs, so nothing is ever preempted.  MAX_UTILIZATION admits it if there are
+ * blocks for its prompt.  If a decode finds no block, the last running sequence is preempted, and
+ * none is admitted in this iteration.
+ *
+ * Step 2, how many tokens they run.  Decodes are planned first.  If all missing tokens of the
+ * admitted prompts fit the budget, they all run.  Otherwise, with FIRST_COME_FIRST_SERVED, prompts
+ * take in order what is left; a cut one is rounded down to whole blocks.  With EQUAL_PROGRESS they
+ * take one block each per round.  A prompt that gets nothing waits while later ones are tried.
+ * Prompts come before decodes in the batch.
  */
 #include "config.h"
 #include "replay/sched/policy.h"
@@ -22,7 +24,7 @@ static int64_t slots_to_goal(const struct sched_limits *l, int64_t goal, int64_t
 	return goal;
 }
 
-/* Blocks for the next step, which no evict has reserved. */
+/* Reserve blocks for the next decode step.  With no evict they are reserved already. */
 static void keep_running(struct sched *s)
 {
 	for (size_t i = 0; i < s->n_running; i++) {
@@ -71,7 +73,7 @@ static bool all_fit(const struct sched *s, int64_t budget)
 	return budget >= 0;
 }
 
-/* A block for id, or what is missing of it; 0 if the budget has no room for that. */
+/* Tokens of one block, or the missing tokens of id if fewer; 0 if the budget is smaller. */
 static uint32_t next_block(const struct sched *s, uint32_t id, int64_t budget)
 {
 	int64_t n = missing(s, id);

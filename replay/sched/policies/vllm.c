@@ -2,19 +2,19 @@
 /*
  * vLLM, the V1 scheduler, at two versions: chunked prefill.
  *
- * Running sequences go first, in order of admission, then waiting ones, until the token budget
- * is spent.  Where a running sequence finds no block, the one admitted last, or by priority the
- * least important, gives its own up and returns to the queue; an iteration that preempted admits
- * nobody, even if blocks are free by then.  The head of the queue blocks those behind it.  What the
- * prefix cache has of it is looked up whenever it could be admitted.
+ * Running sequences are planned first, in order of admission, then waiting ones, until the token
+ * budget is spent.  If a running sequence finds no block, the one admitted last or, by priority,
+ * the least important one is preempted.  An iteration that preempted admits nobody, even if blocks
+ * are free by then.  If the head of the queue is not admitted, those behind it wait too.  The
+ * prefix cache is searched whenever the head could be admitted.
  *
- * In 0.16 admission asks for the blocks of the first chunk only, so that prompts are admitted
- * that cannot be finished.  In 0.19 all that is known of the sequence has to fit, and the
- * watermark to stay free unless nothing runs; the first chunk's blocks are then taken.
+ * In 0.16, admission needs blocks for the first chunk only, so prompts are admitted that cannot be
+ * finished.  In 0.19, blocks for all known tokens of the sequence must be free and, unless nothing
+ * runs, the watermark besides.  Only the first chunk's blocks are then taken.
  *
- * With asynchronous scheduling the last iteration still runs.  The token that comes out of it is
- * known to come, so that its sequence goes on; one that it finishes is passed over, keeps its
- * blocks for this iteration, and can be preempted all the same.
+ * With asynchronous scheduling the last iteration still runs.  Its output tokens count as known, so
+ * its sequences are planned again.  A sequence that it finishes is passed over.  It keeps its
+ * blocks for this iteration, but can be preempted.
  *
  * A chunk never has to be cut at the maximum length: a sequence ends when it knows that many
  * tokens, so the positions that remain always fit.
@@ -22,7 +22,7 @@
 #include "config.h"
 #include "replay/sched/policy.h"
 
-/* 0 when all that is missing is on its way. */
+/* Tokens that id runs next; 0 if the iteration that still runs finishes it. */
 static uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget)
 {
 	const struct sched_seq *q = &s->seq[id];
@@ -33,8 +33,8 @@ static uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget)
 	return (uint32_t)(n < budget ? n : budget);
 }
 
-/* Returns what is left of the budget.  Ends at once when the sequence that asks is the one that has
- * to go.  By priority the victim can stand before it, and then may have a place in the plan. */
+/* Plan the running sequences.  Returns what is left of the budget.  Ends when a sequence that lacks
+ * blocks is itself the victim.  By priority, the victim can be planned already; it is unplanned. */
 static int64_t run_running(struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running && budget > 0; i++) {
@@ -60,7 +60,7 @@ static int64_t run_running(struct sched *s, int64_t budget)
 	return budget;
 }
 
-/* All that is known of the head of the queue, and the watermark unless nothing runs. */
+/* True: blocks for all known tokens of id are free and, unless nothing runs, the watermark. */
 static bool fits(const struct sched *s, uint32_t id)
 {
 	int64_t keep = s->n_running ? sched_watermark(&s->lim) : 0;
@@ -68,7 +68,7 @@ static bool fits(const struct sched *s, uint32_t id)
 	return sched_fits(s, id, s->seq[id].known, keep);
 }
 
-static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
+static const char *admit_waiting(struct sched *s, int64_t budget, bool full_fit)
 {
 	while (budget > 0) {
 		uint32_t id = s->wait_head, n;
@@ -79,7 +79,7 @@ static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
 			return "seqs";
 		sched_match(s);
 		n = chunk_len(s, id, budget);
-		if (gate && !fits(s, id))
+		if (full_fit && !fits(s, id))
 			return "blocks";
 		if (!sched_reserve(s, id, n))
 			return "blocks";
@@ -90,11 +90,11 @@ static const char *admit_waiting(struct sched *s, int64_t budget, bool gate)
 	return "budget";
 }
 
-static void compose(struct sched *s, bool gate)
+static void compose(struct sched *s, bool full_fit)
 {
 	int64_t budget = run_running(s, s->lim.max_batched_tok);
 
-	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget, gate);
+	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget, full_fit);
 }
 
 static void compose_0_16(struct sched *s)

@@ -29,13 +29,13 @@ FROM (
 WHERE coalesce(whole, NOT has_context AND json_extract(params, '$."dense-first"'))
 
 UNION ALL
-SELECT printf('run %d: %d query blocks, over the heads of the sampled chunks, see nothing: their'
-  || ' output is 0', run_id, blind)
-FROM (SELECT run_id, sum(blind) AS blind
+SELECT printf('run %d: %d rows (query head, query block) of the sampled chunks are empty: their'
+  || ' output is 0', run_id, empty_rows)
+FROM (SELECT run_id, sum(empty_rows) AS empty_rows
   FROM selection_stat
   WHERE :run IS NULL OR run_id = :run
   GROUP BY run_id)
-WHERE blind > 0
+WHERE empty_rows > 0
 
 UNION ALL
 SELECT printf('run %d: %d of %d layers were executed, their time stands for all', run_id,

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which chunks of a prefill a benchmark measures, and how they add up. */
-#ifndef AR_BENCH_PLAN_H
-#define AR_BENCH_PLAN_H
+#ifndef AR_BENCH_SAMPLE_H
+#define AR_BENCH_SAMPLE_H
 
 #include <stdint.h>
 
-/* Where n of n_chunk chunks are measured, the prefill is cut into n runs of about equal length, and
- * one of the middle chunks of each stands for all of it.  0: all, each for itself. */
+/* Number of samples.  The prefill is cut into n runs of about equal length; one of the middle
+ * chunks stands for each run.  n = 0: measure every chunk, each for itself. */
 int bench_samples(int n_chunk, int n);
 
 struct bench_sample {
-	int chunk, weight;		/* weights of all samples are n_chunk together */
+	int chunk, weight;		/* weight: number of chunks it stands for; all weights add
+					 * up to n_chunk */
 };
 struct bench_sample bench_sample_at(int n_chunk, int n, int i);
 

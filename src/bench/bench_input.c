@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "src/bench/bench_source.h"
+#include "src/bench/bench_input.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "kernels/layer/layer.h"
-#include "src/calibrate/calibrate.h"
 
 enum { Q_LEAN_TOK = 1024, K_LEAN_TOK = 128, PIECE_TOK = 4096, MAX_DIM = 256 };
 
-static enum ar_status source_alloc(struct bench_source *s, const struct attn_shape *shape,
+static enum ar_status input_alloc(struct bench_input *s, const struct attn_shape *shape,
 				   int64_t n_tok, int64_t asked, struct ar_err *err)
 {
 	size_t heads = (size_t)(shape->q_heads + 2 * shape->kv_heads);
 
-	*s = (struct bench_source){ .shape = *shape, .n_tok = n_tok, .asked = asked };
+	*s = (struct bench_input){ .shape = *shape, .n_tok = n_tok, .asked = asked };
 	s->data = malloc(heads * (size_t)n_tok * (size_t)shape->head_dim * sizeof *s->data);
 	return s->data ? AR_OK : ar_nomem(err);
 }
 
-void bench_source_release(struct bench_source *s)
+void bench_input_release(struct bench_input *s)
 {
 	free(s->data);
 	s->data = NULL;
@@ -30,7 +30,7 @@ void bench_source_release(struct bench_source *s)
 /* ---- drawn ---- */
 
 struct draw {
-	const struct bench_source *s;
+	const struct bench_input *s;
 	uint64_t seed;
 };
 
@@ -65,26 +65,26 @@ static enum ar_status draw_head(void *ctx, int i, struct ar_err *err)
 	return AR_OK;
 }
 
-enum ar_status bench_source_random(struct bench_source *s, const struct attn_shape *shape,
+enum ar_status bench_input_random(struct bench_input *s, const struct attn_shape *shape,
 				   int64_t n_tok, uint64_t seed, struct ar_err *err)
 {
 	struct draw w = { s, seed };
-	enum ar_status st = source_alloc(s, shape, n_tok, n_tok, err);
+	enum ar_status st = input_alloc(s, shape, n_tok, n_tok, err);
 
 	if (st)
 		return st;
 	s->n_layers = s->repeats = 1;
 	s->rope = (struct rope){ .theta = 500000 };
 	s->rope_applied = true;
-	st = calib_each(shape->q_heads + 2 * shape->kv_heads, draw_head, &w, err);
+	st = parallel_each(shape->q_heads + 2 * shape->kv_heads, draw_head, &w, err);
 	if (st)
-		bench_source_release(s);
+		bench_input_release(s);
 	return st;
 }
 
 /* ---- captured ---- */
 
-bool bench_source_fits(const struct capture_info *info, const struct attn_shape *shape)
+bool bench_input_fits(const struct capture_info *info, const struct attn_shape *shape)
 {
 	int q = shape->q_heads;
 
@@ -93,13 +93,14 @@ bool bench_source_fits(const struct capture_info *info, const struct attn_shape 
 	       (q <= info->q_heads || q % info->q_heads == 0);
 }
 
-int bench_source_repeats(const struct capture_info *info, const struct attn_shape *shape)
+int bench_input_repeats(const struct capture_info *info, const struct attn_shape *shape)
 {
 	return shape->q_heads > info->q_heads ? shape->q_heads / info->q_heads : 1;
 }
 
-/* Heads of one tensor, of which the capture has own; to is where they begin. */
-static enum ar_status read_heads(const struct bench_source *s, struct capture *c, int i,
+/* Read `heads` heads of a tensor to `to`, repeating the `own` heads of the capture.  piece: room
+ * for PIECE_TOK tokens of it. */
+static enum ar_status read_heads(const struct bench_input *s, struct capture *c, int i,
 				 enum capture_tensor t, int heads, int own, bf16_t *to,
 				 bf16_t *piece, struct ar_err *err)
 {
@@ -118,28 +119,28 @@ static enum ar_status read_heads(const struct bench_source *s, struct capture *c
 	return AR_OK;
 }
 
-enum ar_status bench_source_capture(struct bench_source *s, struct capture *c, int i,
+enum ar_status bench_input_capture(struct bench_input *s, struct capture *c, int i,
 				    const struct attn_shape *shape, int64_t n_tok,
 				    struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c);
-	bool turned = !info->rope_applied || n_tok > info->n_tok;
+	bool needs_rope = !info->rope_applied || n_tok > info->n_tok;
 	int most = info->q_heads > info->kv_heads ? info->q_heads : info->kv_heads;
 	int64_t there = n_tok < info->n_tok ? n_tok : info->n_tok;
 	size_t head = (size_t)there * (size_t)info->head_dim;
 	bf16_t *piece = malloc((size_t)most * PIECE_TOK * (size_t)info->head_dim * sizeof *piece);
-	enum ar_status st = source_alloc(s, shape, there, n_tok, err);
+	enum ar_status st = input_alloc(s, shape, there, n_tok, err);
 	bf16_t *k;
 
 	if (!st && !piece)
 		st = ar_nomem(err);
-	if (!st && turned && !(info->rope.theta > 0))
-		st = ar_fail(err, AR_DATA, "%s: does not say its RoPE, without which it cannot be "
-			     "%s; pack it with its rope_theta", info->name,
-			     info->rope_applied ? "repeated" : "used");
+	if (!st && needs_rope && !(info->rope.theta > 0))
+		st = ar_fail(err, AR_DATA, "%s: does not state its RoPE, which %s needs; pack it "
+			     "with its rope_theta", info->name, info->rope_applied ?
+			     "a context longer than the capture" : "a capture before RoPE");
 	if (st)
 		goto out;
-	s->repeats = bench_source_repeats(info, shape);
+	s->repeats = bench_input_repeats(info, shape);
 	s->layer = info->layer[i];
 	s->n_layers = info->layer[info->n_layers - 1] + 1;
 	s->rope = info->rope;
@@ -154,6 +155,6 @@ enum ar_status bench_source_capture(struct bench_source *s, struct capture *c, i
 out:
 	free(piece);
 	if (st)
-		bench_source_release(s);
+		bench_input_release(s);
 	return st;
 }

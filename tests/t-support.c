@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernels run: every family is in the table, and refusals say what is supported. */
+#include "config.h"
+
+#include <string.h>
+
+#include "base/gpu.h"
+#include "kernels/methods/method.h"
+#include "kernels/support.h"
+#include "tests/tap.h"
+
+static bool in_table(const char *kernel)
+{
+	for (const struct support *s = supports; s->kernel; s++)
+		if (!strcmp(s->kernel, kernel))
+			return true;
+	return false;
+}
+
+static void test_table(void)
+{
+	int bad = 0;
+
+	for (const struct support *s = supports; s->kernel; s++)
+		bad += s->cc_min < 80 || (s->cc_max && s->cc_max < s->cc_min);
+	ok(!bad, "every row has a range of GPUs");
+	for (int i = 0; selectors[i]; i++)
+		ok(!selectors[i]->ref || in_table(selectors[i]->name),
+		   "selector %s is in the table or selects nothing", selectors[i]->name);
+	for (int i = 0; executors[i]; i++)
+		ok(executors[i]->kernel && in_table(executors[i]->kernel),
+		   "executor %s has its family in the table", executors[i]->name);
+	ok(in_table("decode"), "so is decode");
+}
+
+static void refused(const char *kernel, int dim, int page_tok, int cc, const char *message)
+{
+	struct attn_shape s = { 8, 2, dim, page_tok };
+	struct ar_err err = { 0 };
+	enum ar_status st = support_check(kernel, &s, cc, &err);
+
+	ok(st == AR_USAGE && !strcmp(err.msg, message), "%s", message);
+	if (strcmp(err.msg, message))
+		diag("%s", err.msg);
+}
+
+static void test_messages(void)
+{
+	struct ar_err err;
+
+	refused("columns", 96, 128, 90,
+		"columns: head size 96; supported 64, 128, 256 on compute capability 9.0");
+	refused("columns", 96, 128, 0, "columns: head size 96; supported 64, 128, 256");
+	refused("attend", 256, 64, 80,
+		"attend: head size 256; supported 64, 128 on compute capability 8.0");
+	refused("attend", 256, 64, 120,
+		"attend: head size 256; supported 64, 128 on compute capability 12.0");
+	refused("attend", 64, 64, 75, "attend: compute capability 7.5; supported 8.0 and later");
+	refused("attend", 192, 64, 90,
+		"attend: head size 192; supported 64, 128, 256 on compute capability 9.0");
+	refused("seer", 128, 128, 90,
+		"seer: page size 128; supported 64 on compute capability 9.0");
+	refused("decode", 128, 32, 0, "decode: page size 32; supported 64, 128");
+	refused("nothing", 128, 128, 90, "nothing: there is no CUDA kernel");
+	ok(!support_check("attend", &(struct attn_shape){ 8, 2, 256, 128 }, 90, &err) &&
+	   !support_check("attend", &(struct attn_shape){ 8, 2, 256, 128 }, 0, &err) &&
+	   !support_check("attend", &(struct attn_shape){ 8, 2, 128, 64 }, 86, &err) &&
+	   !support_check("ashape", &(struct attn_shape){ 8, 2, 96, 32 }, 90, &err),
+	   "what there are kernels for passes");
+}
+
+static struct method *parse(const char *text)
+{
+	struct method *m;
+	struct ar_err err;
+
+	if (method_parse(&m, text, &err))
+		bail_out("%s", err.msg);
+	return m;
+}
+
+static void test_methods(void)
+{
+	static const struct attn_shape odd = { 8, 2, 96, 128 }, good = { 8, 2, 128, 128 };
+	struct method *m = parse("select=ashape/union=none/exec=columns");
+	struct selector_env env = { .shape = odd, .n_layers = 1, .device = true };
+	const struct gpu *gpu = NULL;
+	struct ar_err err = { 0 };
+	bool device;
+
+	ok(method_supported(m, &odd, 90, &err) == AR_USAGE &&
+	   !strncmp(err.msg, "columns: head size 96;", 22), "a method asks for its executor");
+	ok(!method_supported(m, &good, 90, &err), "and passes if all of its parts do");
+	device = !gpu_current(&gpu, &err);
+	ok(method_open(m, &env, &err) == (device ? AR_USAGE : HAVE_CUDA ? AR_CUDA : AR_NODEV) &&
+	   !strncmp(err.msg, "method 'select=ashape", 21), "it is asked when it is opened");
+	env.device = false;
+	ok(!method_open(m, &env, &err), "but not for a reference");
+	method_free(m);
+	m = parse("select=bfla/union=none/exec=blocksparse");
+	ok(method_supported(m, &(struct attn_shape){ 8, 2, 128, 64 }, 90, &err) == AR_USAGE &&
+	   !strncmp(err.msg, "bfla: page size 64; supported 128 on", 36),
+	   "a method asks for its selector");
+	method_free(m);
+}
+
+int main(void)
+{
+	plan(0);
+	test_table();
+	test_messages();
+	test_methods();
+	return done_testing();
+}
