@@ -15,6 +15,7 @@
 static const char *const formats[] = { "table", "json", NULL };
 
 #define OFF(member) offsetof(struct bench_args, member)
+/* clang-format off */
 static const struct opt every_opts[] = {
 	{ .name = "repeat", .type = OPT_INT, .off = OFF(repeat), .arg = "N", .def = "30",
 	  .min = 1, .max = BENCH_REPEATS, .help = "timed launches of each case" },
@@ -99,6 +100,7 @@ static const struct opt paper_opts[] = {
 	  .help = "run METHOD for the table's method NAME, such as seer=seer:gate=FILE" },
 	{ .name = NULL }
 };
+/* clang-format on */
 
 /* ---- the command ---- */
 

@@ -23,6 +23,7 @@ struct args {
 };
 
 #define OFF(member) offsetof(struct args, member)
+/* clang-format off */
 static const struct opt own_opts[] = {
 	{ .name = "capture", .type = OPT_LIST, .off = OFF(captures), .arg = "FILE",
 	  .help = "capture to calibrate on; repeat the option for more" },
@@ -32,6 +33,7 @@ static const struct opt own_opts[] = {
 	  .max = CAPTURE_MAX_TOK, .help = "use only the first N tokens of each capture, 0: all" },
 	{ 0 }
 };
+/* clang-format on */
 
 /* ---- captures ---- */
 

@@ -19,6 +19,7 @@ struct pack_args {
 	int64_t tokens, level, frame_tokens;
 };
 
+/* clang-format off */
 static const struct opt pack_opts[] = {
 	{ .name = "layers", .type = OPT_STR, .off = offsetof(struct pack_args, layers),
 	  .arg = "LIST",
@@ -33,6 +34,7 @@ static const struct opt pack_opts[] = {
 	  .help = "tokens of a frame, the smallest unit that is read" },
 	{ 0 }
 };
+/* clang-format on */
 
 /* Parse "0,4-7" into ascending numbers.  The caller frees *layer. */
 static enum ar_status parse_layers(const char *text, int **layer, int *n, struct ar_err *err)

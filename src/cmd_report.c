@@ -16,6 +16,7 @@ struct report_args {
 	char *slo;		/* NULL: the limits given to each run */
 };
 
+/* clang-format off */
 static const struct opt report_opts[] = {
 	{ .name = "run", .type = OPT_INT, .off = offsetof(struct report_args, run), .arg = "ID",
 	  .min = 1, .max = 1e15, .help = "report this run only" },
@@ -30,6 +31,7 @@ static const struct opt report_opts[] = {
 		  "those of each run" },
 	{ .name = NULL }
 };
+/* clang-format on */
 
 static enum ar_status report(const char *path, const struct report_args *a, struct ar_err *err)
 {

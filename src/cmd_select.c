@@ -12,6 +12,7 @@
 
 #define OFF(member) offsetof(struct select_args, member)
 static const char *const pictures[] = { "auto", "ascii", "unicode", "none", NULL };
+/* clang-format off */
 static const struct opt opts[] = {
 	{ .name = "capture", .type = OPT_LIST, .off = OFF(captures), .arg = "FILE",
 	  .help = "capture to select from; repeat the option for more" },
@@ -51,6 +52,7 @@ static const struct opt opts[] = {
 	  .help = "draw the masks to FILE" },
 	{ 0 }
 };
+/* clang-format on */
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {

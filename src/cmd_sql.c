@@ -16,6 +16,7 @@ struct sql_args {
 	bool views;
 };
 
+/* clang-format off */
 static const struct opt sql_opts[] = {
 	{ .name = "format", .type = OPT_ENUM, .off = offsetof(struct sql_args, format),
 	  .arg = "NAME", .def = "table", .choice = writer_names,
@@ -24,6 +25,7 @@ static const struct opt sql_opts[] = {
 	  .help = "print the SQL that creates the views, for use in sqlite3" },
 	{ .name = NULL }
 };
+/* clang-format on */
 
 static enum ar_status read_all(FILE *f, char **out, struct ar_err *err)
 {

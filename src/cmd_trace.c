@@ -25,6 +25,7 @@ struct args {
 	struct trace_args trace;
 };
 
+/* clang-format off */
 static const struct opt own_opts[] = {
 	{ .name = "output", .type = OPT_STR, .off = offsetof(struct args, output), .arg = "FILE",
 	  .letter = 'o', .help = "write FILE instead of standard output (convert, synth)" },
@@ -35,6 +36,7 @@ static const struct opt own_opts[] = {
 	  .help = "draw histograms of lengths and load, even if the output is no terminal (info)" },
 	{ 0 }
 };
+/* clang-format on */
 
 /* ---- info ---- */
 

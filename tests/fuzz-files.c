@@ -74,6 +74,7 @@ static void as_job(const char *path)
 		int which;
 	} all = { 0 };
 #define AT(field) offsetof(struct all, field)
+	/* clang-format off */
 	static const struct opt opts[] = {
 		{ .name = "flag", .type = OPT_FLAG, .off = AT(flag), .help = "flag" },
 		{ .name = "n", .type = OPT_INT, .off = AT(n), .arg = "N", .def = "7", .min = 1,
@@ -91,6 +92,7 @@ static void as_job(const char *path)
 		{ .name = "job", .type = OPT_JOB, .arg = "FILE", .help = "file" },
 		{ 0 }
 	};
+	/* clang-format on */
 #undef AT
 	struct opt_group g[] = { { "All", opts, &all, 0, 0 }, { 0 } };
 	struct ar_err err = { 0 };

@@ -3,6 +3,7 @@
 #include "tests/sample_db.h"
 
 /* End of each iteration in us, and the work of both requests in it. */
+/* clang-format off */
 static const struct {
 	int64_t end_us;
 	struct { uint32_t start, n; bool decode, emit; } of[2];		/* n 0: not in it */
@@ -16,6 +17,7 @@ static const struct {
 	{ 28500, { {  7, 1, true, true },  { 0 } } },
 	{ 31000, { {  8, 1, true, true },  { 0 } } },
 };
+/* clang-format on */
 
 static const struct store_gpu gpu = {
 	.uuid = "GPU-00000000-0000-0000-0000-000000000001", .name = "NVIDIA H200",
@@ -149,6 +151,7 @@ enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int
 
 enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, struct ar_err *err)
 {
+	/* clang-format off */
 	const struct row_request_outcome o[] = {
 		{ .req_no = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = end_ns(r, 0),
 		  .finish_ns = end_ns(r, 7), .prompt_tokens = 2, .output_tokens = 8, .n_chunks = 1,
@@ -157,6 +160,7 @@ enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, stru
 		  .first_token_ns = end_ns(r, 3), .finish_ns = end_ns(r, 4), .prompt_tokens = 20,
 		  .output_tokens = 2, .n_chunks = 3, .outcome = "ok" },
 	};
+	/* clang-format on */
 	static const struct { int64_t us, n; } gap[] = { { 2500, 3 }, { 3000, 2 }, { 5500, 1 },
 							 { 6000, 2 } };
 	enum ar_status st = store_outcome(s, &o[0], err);
@@ -188,6 +192,7 @@ static enum ar_status write_failed_run(struct store *s, struct ar_err *err)
 				      .host_ns = 1000000,
 				      .options = "{\"host-overhead\": 1000000, \"extend\": "
 				      "\"tile\"}" };
+	/* clang-format off */
 	const struct row_request_outcome o[] = {
 		{ .req_no = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = 4500000,
 		  .finish_ns = -1, .prompt_tokens = 2, .output_tokens = 8, .n_chunks = 1,
@@ -196,6 +201,7 @@ static enum ar_status write_failed_run(struct store *s, struct ar_err *err)
 		  .finish_ns = -1, .prompt_tokens = 2000, .output_tokens = 2, .outcome = "rejected",
 		  .reason = "longer than --max-model-len" },
 	};
+	/* clang-format on */
 	const struct prof_loss loss = { .records = 10, .dropped = 2, .unattributed = 1 };
 	struct store_run record = sample_record(&r);
 	int64_t id;

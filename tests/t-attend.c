@@ -541,6 +541,7 @@ static struct split split_plan(attend_plan_fn *cut, int heads, int page, int row
 
 static void test_split(void)
 {
+	/* clang-format off */
 	static const struct {
 		attend_plan_fn *cut;
 		int heads, page, rows, ctx, n, parts;
@@ -564,6 +565,7 @@ static void test_split(void)
 		{ attend_plan_blocks, 0, 64, 128, 4032, 64, 2 },	/* 64 blocks, 24 a part */
 		{ attend_plan_blocks, 0, 128, 128, 1024, 16, 1 },	/* of 9, not 12 */
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
 		struct split x = split_plan(want[i].cut, want[i].heads, want[i].page, want[i].rows,

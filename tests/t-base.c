@@ -74,6 +74,7 @@ struct conf {
 };
 
 static const char *const colours[] = { "red", "green", NULL };
+/* clang-format off */
 static const struct opt conf_opts[] = {
 	{ .name = "flag", .type = OPT_FLAG, .off = offsetof(struct conf, flag), .help = "a flag" },
 	{ .name = "count", .type = OPT_INT, .off = offsetof(struct conf, n), .arg = "N", .def = "8",
@@ -92,6 +93,7 @@ static const struct opt conf_opts[] = {
 	{ .name = "job", .type = OPT_JOB, .arg = "FILE", .help = "a job file" },
 	{ 0 }
 };
+/* clang-format on */
 
 /* Options are found by what they need, given on the command line or in a job file. */
 static void test_scope(void)

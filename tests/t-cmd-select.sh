@@ -53,7 +53,7 @@ is 'empty rows are counted' \
 show --context 1024 --chunk 256 --method compact-sa:gate=mean,threshold=1 --json empty.json >out
 is '... but not where a union opens the chunk' \
 	"$(grep -c 'are empty' out) $(member empty_rows empty.json)" '0 0 '
-show --chunk 2000 --context 0 --method dense --picture ascii >out
+show --chunk 256 --context 0 --method dense --picture ascii >out
 is 'a first chunk has no past to speak of' \
 	"$(awk '$1 == "selected" && $2 == "past" { print $4, $5, $6 }' out)" '0 0 -'
 is 'the default is the last chunk of the prompt' "$(show --chunk 104 --method dense | head -1)" \
@@ -65,7 +65,7 @@ is 'methods come one after the other' \
 one() { show --method flashprefill --head 2 --picture none "$@" | grep "query block $block:"; }
 block=7
 is 'a query block selects the same in any chunk' \
-	"$(one --context 896 --chunk 128)" "$(one --context 512 --chunk 1024)"
+	"$(one --context 896 --chunk 128)" "$(one --context 640 --chunk 512)"
 
 # The last two query blocks of the prompt, rows 1920 to 2103, are the dense tail.
 tail=compact-fp:alpha=0.5,sink=1,window=1,last-n=2
@@ -300,7 +300,8 @@ LC_ALL=C sed 's/"rope_theta"/"xope_theta"/' known.safetensors >unknown.safetenso
 of() { "$ATTNREPLAY" select --capture "$1.safetensors" --context 1536 --chunk 256 |
 	grep -v safetensors; }
 is '... nor is a figure another' "$(of unknown)" "$(of known)"
-gated() { "$ATTNREPLAY" select --capture unknown.safetensors --method seer:gate=mean "$@" >out; }
+gated() { "$ATTNREPLAY" select --capture unknown.safetensors --context 512 --chunk 256 \
+	--method seer:gate=mean "$@" >out; }
 ok '... but a gate for keys before it asks' \
 	says 3 "method 'seer:gate=mean': the gate is for keys before their \
 rotary embedding, which is not known; pack the capture with its rope_theta, or name its model" gated

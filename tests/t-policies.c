@@ -16,6 +16,7 @@
 #define LATENCY_TOKENS \
   { LIMITS(8, 8), TOKENS }, { 2 * MS, MS / 2 }, { { 0, 2, 8 }, { 2900, 20, 2 } }, false
 
+/* clang-format off */
 static const struct scenario scenarios[] = {
 { "preemption under sarathi", "sarathi", { LIMITS(16, 8), POOL(6), .watermark = 0.01 }, { 0 },
   { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
@@ -329,6 +330,7 @@ static const struct scenario scenarios[] = {
   "A rejected: needs 5 KV blocks, 4 are usable\n"
   "B ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
 };
+/* clang-format on */
 
 /* A has to be kept, being the only one that decodes, so that B gives its part of a prompt up. */
 static void test_last_decode(void)

@@ -57,6 +57,7 @@ struct scenario {
 #define X "abcdefghijkl"
 #define Q "mnopqrstuvwx"
 
+/* clang-format off */
 static const struct scenario scenarios[] = {
 { "hits", 16, 19,
   { { 0, X, 2 }, { 5000, X, 2 }, { 10000, "abcdefghMNOPQR", 1 }, { 15000, X "Z", 1 } },
@@ -101,6 +102,7 @@ static const struct scenario scenarios[] = {
   "7-8 C:1@4 [5 2]\n",
   { 0 }, NULL },
 };
+/* clang-format on */
 
 struct text {
 	char s[2048];

@@ -128,6 +128,7 @@ static void test_meta(void)
 
 static void test_bad_safetensors(void)
 {
+	/* clang-format off */
 	static const struct { const char *header, *wrong; } cases[] = {
 		{ "{x", "no JSON object" },
 		{ "{} x", "no JSON object" },
@@ -192,6 +193,7 @@ static void test_bad_safetensors(void)
 		{ "{" T("layers.1.qq", "BF16", "[2,3,4]", "[0,48]") "}", "no tensor is named" },
 		{ "{" T("weight", "BF16", "[24]", "[0,48]") "}", "no tensor is named" },
 	};
+	/* clang-format on */
 	bf16_t x[28] = { 0 };
 	struct ar_err err = { 0 };
 	struct capture *c;

@@ -83,6 +83,7 @@ static bool follows(int page_tok, int n_kv, const struct bfla *p, const char *co
 
 static void test_worked(void)
 {
+	/* clang-format off */
 	static const struct {
 		const char *what;
 		int n_kv, anchor, stride;
@@ -107,6 +108,7 @@ static void test_worked(void)
 		{ "a band to the last token's block", 34, BFLA_LAST, 0, 0, 0.7, 1,
 		  { "101011110", "100010111" } },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < sizeof v / sizeof *v; i++)
 		for (int tok = 2; tok <= 4; tok += 2) {

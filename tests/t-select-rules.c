@@ -18,6 +18,7 @@
 enum { N_VALUE = 4, N_CASE = 6, N_REQ = 3 };
 
 /* first, own: whether the first block and the query block's own are always kept. */
+/* clang-format off */
 static const struct rule {
 	const char *selector, *method, *param;
 	const char *value[N_VALUE];	/* each keeps at least what those before it keep */
@@ -53,6 +54,7 @@ static const struct rule {
 	  true },
 	{ "ashape", "ashape:init=40", "local", { "1", "70", "200", "500" }, true, true },
 };
+/* clang-format on */
 enum { N_RULE = sizeof rules / sizeof *rules };
 
 static const struct attn_shape heads = { .q_heads = 4, .kv_heads = 2, .head_dim = 16 };

@@ -434,6 +434,7 @@ static void is_product(const char *option, double a, double b)
 
 static void test_sane(uint64_t seed)
 {
+	/* clang-format off */
 	static const char *const options[] = {
 		"spread=even", "spread=random,spread-step=1h", "keep=0.5", "type=chat,type=code",
 		"prompt-scale=0.3", "prompt-scale=2.5", "prompt-scale=1e-6", "output-scale=3",
@@ -441,6 +442,7 @@ static void test_sane(uint64_t seed)
 		"rate=1000", "rate=0.001", "time-scale=1e-6", "shift=1h,from=3s",
 		"skip-requests=10,keep=0.5,repeat=2", "max-prompt-tokens=1",
 	};
+	/* clang-format on */
 	struct ar_err err;
 	struct trace *t;
 

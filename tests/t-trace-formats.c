@@ -8,6 +8,9 @@
 #include "tests/trace_text.h"
 #include "traces/importers/import.h"
 
+/* The text of files stands here line by line. */
+/* clang-format off */
+
 /* The requests of the canonical form are want; the header is left out. */
 static void becomes(const char *text, const struct trace_args *a, const char *format,
 		    const char *want, const char *what)

@@ -425,6 +425,7 @@ static void test_one_row(void)
 /* Parameters of the methods in papers and code, in the order of the record. */
 static void test_points(void)
 {
+	/* clang-format off */
 	static const struct {
 		const char *method, *has[8];
 	} v[] = {
@@ -451,6 +452,7 @@ static void test_points(void)
 		{ "proxyattn", { "block\":\"128\"", "groups\":4,", "mass\":0.95,",
 				 "q-stride\":1," } },
 	};
+	/* clang-format on */
 
 	for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
 		struct method *m;

@@ -8,6 +8,7 @@
 
 #include "tests/tap.h"
 
+/* clang-format off */
 static const struct scenario scenarios[] = {
 { "basic chunking", "vllm-0.16", { LIMITS(8, 8) }, { 0 },
   { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false,
@@ -228,6 +229,7 @@ static const struct { struct scenario c; int32_t priority[8]; } by_priority[] = 
   "A ttft 1 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
   "C ttft 4 tpot nan e2e 4 queue 3 preempted 0 recomputed 0\n" }, { 0, 1, 2 } },
 };
+/* clang-format on */
 
 /* 1e-9 relative, or zero. */
 static bool near(double got, double want)

@@ -17,6 +17,7 @@ static const char *const restarts[] = { "error", "sort", "append", NULL };
 static const char *const contexts[] = { "auto", "cumulative", "delta", NULL };
 static const char *const aligns[] = { "start", "clock", NULL };
 
+/* clang-format off */
 const struct opt trace_opts[] = {
 	{ .name = "format", .type = OPT_STR, .off = OFF(in.format), .arg = "NAME",
 	  .help = "trace format, see attnreplay-trace(5); found from the content if not given",
@@ -97,6 +98,7 @@ const struct opt trace_opts[] = {
 	  .min = 0, .max = 9e15, .help = "seed of the random choices made on the trace" },
 	{ 0 }
 };
+/* clang-format on */
 
 static enum ar_status check(const struct trace_args *a, struct ar_err *err)
 {

@@ -11,9 +11,11 @@
 
 enum { WORKSPACE = 32 << 20 };		/* what NVIDIA advises for Hopper */
 
+/* clang-format off */
 #define CUBLAS_NEEDED(X) \
 	X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasSetStream_v2) X(cublasSetWorkspace_v2) \
 	X(cublasGemmEx) X(cublasGemmStridedBatchedEx) X(cublasGetStatusString)
+/* clang-format on */
 
 struct gemm {
 	cublasHandle_t handle;

@@ -208,6 +208,7 @@ static const struct shape_list column_lists[] = {
 
 static const struct shape_array no_arrays[] = { { 0 } };
 
+/* clang-format off */
 const struct selection_shape selection_shapes[] = {
 	{ .bit = SHAPE_ALL, .title = "all blocks", .array = no_arrays, .list = all_lists,
 	  .count = count_blocks },
@@ -222,6 +223,7 @@ const struct selection_shape selection_shapes[] = {
 	  .link = link_columns, .count = count_columns },
 	{ 0 }
 };
+/* clang-format on */
 
 const struct selection_shape *shape_of(const struct method *m)
 {

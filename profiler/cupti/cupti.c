@@ -36,6 +36,7 @@ enum {
 	DEVICE_BUFFER_BYTES = 400000,
 };
 
+/* clang-format off */
 #define CUPTI_API(X)                                                                            \
 	X(cuptiGetVersion) X(cuptiGetResultString) X(cuptiSubscribe_v2) X(cuptiUnsubscribe)     \
 	X(cuptiEnableCallback) X(cuptiGetGraphNodeId)                                           \
@@ -45,6 +46,7 @@ enum {
 	X(cuptiActivityPushExternalCorrelationId) X(cuptiActivityPopExternalCorrelationId)      \
 	X(cuptiActivityFlushAll) X(cuptiActivityGetNextRecord)                                  \
 	X(cuptiActivityGetNumDroppedRecords)
+/* clang-format on */
 
 static struct {
 #define X(f) __typeof__(f) *f;

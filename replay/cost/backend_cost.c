@@ -14,6 +14,7 @@ struct cost {
 	bool extrapolate;
 };
 
+/* clang-format off */
 static const struct opt cost_opts[] = {
 	{ .name = "cost-fixed", .type = OPT_TIME,
 	  .off = offsetof(struct cost_options, formula.fixed_ns), .arg = "TIME", .def = "6ms",
@@ -34,6 +35,7 @@ static const struct opt cost_opts[] = {
 	  .scope = RUN_COSTS },
 	{ 0 }
 };
+/* clang-format on */
 
 int64_t cost_formula_ns(const struct cost_formula *f, const struct batch *b)
 {

@@ -20,6 +20,7 @@
 
 enum { HOLD_NS = 20000000, AHEAD = 2 };
 
+/* clang-format off */
 static const struct opt cuda_options[] = {
 	{ .name = "gpu-memory-utilization", .type = OPT_REAL,
 	  .off = offsetof(struct cuda_opts, utilization), .arg = "X", .def = "0.9", .min = 0.01,
@@ -33,6 +34,7 @@ static const struct opt cuda_options[] = {
 		  "and run from graphs" },
 	{ 0 }
 };
+/* clang-format on */
 
 /* ---- iterations ---- */
 

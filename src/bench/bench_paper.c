@@ -298,6 +298,7 @@ static bool is_time(enum paper_quantity what)
 static struct row row_of(const struct paper *p, const struct paper_row *r, int col)
 {
 	const struct bench_session *s = &p->session;
+	/* clang-format off */
 	struct row row = {
 		.table = p->t->name, .label = r->label,
 		.what = paper_quantities[r->what].name, .unit = paper_quantities[r->what].unit,
@@ -312,6 +313,7 @@ static struct row row_of(const struct paper *p, const struct paper_row *r, int c
 		.target = p->t->goal ? p->t->goal : NAN,
 		.paper_sparsity = NAN, .ours_sparsity = NAN,
 	};
+	/* clang-format on */
 	bool selected;
 
 	if (!is_share(r->what))

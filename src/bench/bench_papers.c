@@ -14,7 +14,9 @@ const struct paper_quantity_info paper_quantities[] = {
 };
 
 enum { K = 1024 };
+/* clang-format off */
 #define NONE { NAN, NAN, NAN, NAN, NAN }
+/* clang-format on */
 #define COLUMNS(list) .column = (list), .n_column = sizeof (list) / sizeof *(list)
 #define LLAMA .q_heads = 32, .kv_heads = 8, .head_dim = 128, .n_layers = 32
 #define QWEN .q_heads = 32, .kv_heads = 4, .head_dim = 128, .n_layers = 48
@@ -192,6 +194,7 @@ static const struct paper_method methods[] = {
 	{ 0 }
 };
 
+/* clang-format off */
 const struct paper_table paper_tables[] = {
 	{ "ca-2", "sparsity after each union, Qwen3-30B-A3B",
 	  "CompactAttention (2026), Table 2, RULER samples", NULL,
@@ -242,6 +245,7 @@ const struct paper_table paper_tables[] = {
 	  LLAMA, .tp = 1, COLUMNS(bfla5_columns), .row = bfla5_rows },
 	{ 0 }
 };
+/* clang-format on */
 
 const struct paper_table *paper_find(const char *name)
 {

@@ -279,6 +279,7 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 }
 
 #define OFF(member) offsetof(struct args, member)
+/* clang-format off */
 static const struct opt opts[] = {
 	{ .name = "from", .type = OPT_INT, .off = OFF(from), .arg = "N", .def = "2500",
 	  .max = CAPTURE_MAX_TOK, .help = "score the candidates on the rows from position N on" },
@@ -290,6 +291,7 @@ static const struct opt opts[] = {
 	  .help = "replace every other pattern by vertical_and_slash, as the published files do" },
 	{ 0 }
 };
+/* clang-format on */
 
 const struct calibrator calibrate_minference = {
 	.name = "minference",

@@ -221,6 +221,7 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 }
 
 #define OFF(member) offsetof(struct args, member)
+/* clang-format off */
 static const struct opt opts[] = {
 	{ .name = "steps", .type = OPT_INT, .off = OFF(steps), .arg = "N", .def = "500",
 	  .max = 1 << 30, .help = "train a random gate for N steps" },
@@ -232,6 +233,7 @@ static const struct opt opts[] = {
 	  .help = "take RoPE from this model if no capture states it" },
 	{ 0 }
 };
+/* clang-format on */
 
 const struct calibrator calibrate_seer = {
 	.name = "seer",

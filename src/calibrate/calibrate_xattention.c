@@ -181,6 +181,7 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 }
 
 #define OFF(member) offsetof(struct args, member)
+/* clang-format off */
 static const struct opt opts[] = {
 	{ .name = "mass", .type = OPT_REAL, .off = OFF(mass), .arg = "X", .def = "0.9", .max = 1,
 	  .help = "find thresholds that keep the blocks with a share X of the true attention "
@@ -191,6 +192,7 @@ static const struct opt opts[] = {
 	  .choice = blocks, .help = "tokens of a block of that method" },
 	{ 0 }
 };
+/* clang-format on */
 
 const struct calibrator calibrate_xattention = {
 	.name = "xattention",

@@ -175,6 +175,7 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 {
 	bool kernels = r->backend->needs_model;
 	int64_t id;
+	/* clang-format off */
 	struct store_run s = {
 		.trace_name = r->trace->name, .trace_sha256 = r->trace->sha256,
 		.trace_format = r->trace->format, .n_requests = (int64_t)r->trace->n,
@@ -199,6 +200,7 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		s.dense = m->dense;
 		s.layers_run = r->prep.n_run_layers;
 	}
+	/* clang-format on */
 	if (r->costs)
 		record_costs(&s, &r->costs->run);
 	if (r->backend->gpu)

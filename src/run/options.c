@@ -24,6 +24,7 @@ static const char *policy_names[RUN_POLICIES_MAX + 1];	/* set_groups() fills the
 
 static const char *const no_yes[] = { "no", "yes", NULL };
 
+/* clang-format off */
 static const struct opt main_opts[] = {
 	{ .name = "trace", .type = OPT_STR, .off = AT(trace), .arg = "FILE",
 	  .help = "request trace to replay, - for standard input", .may_differ = true },
@@ -168,6 +169,7 @@ static const struct opt gpu_opts[] = {
 	  .scope = RUN_GPU | RUN_DB | RUN_TRACED, .may_differ = true },
 	{ 0 }
 };
+/* clang-format on */
 
 static void set_groups(struct run_options *o)
 {

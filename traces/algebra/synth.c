@@ -22,6 +22,7 @@
 
 #define OFF(member) offsetof(struct synth_args, member)
 
+/* clang-format off */
 const struct opt synth_opts[] = {
 	{ .name = "count", .type = OPT_INT, .off = OFF(count), .arg = "N", .def = "0",
 	  .min = 0, .max = UINT32_MAX - 1.0,
@@ -33,6 +34,7 @@ const struct opt synth_opts[] = {
 		  "a trace" },
 	{ 0 }
 };
+/* clang-format on */
 
 /* ---- options ---- */
 
@@ -73,6 +75,7 @@ struct length_params {
 	{ .name = text, .type = OPT_REAL, .off = offsetof(struct length_params, member), \
 	  .def = value, .min = least, .max = most }
 
+/* clang-format off */
 static const struct opt lognormal_params[] = {
 	LENGTH("prompt", prompt, "1024", 1, 1e8),
 	LENGTH("output", output, "128", 1, 1e8),
@@ -80,6 +83,7 @@ static const struct opt lognormal_params[] = {
 	LENGTH("output-cv", output_cv, "0", 0, 100),
 	{ 0 }
 };
+/* clang-format on */
 
 struct kind {
 	const char *name;

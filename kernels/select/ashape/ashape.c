@@ -48,6 +48,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 }
 
 #define OFF(member) offsetof(struct ashape, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "init", .type = OPT_INT, .off = OFF(init), .arg = "N", .def = "128",
 	  .max = 1 << 30, .help = "each row sees the first N tokens" },
@@ -59,6 +60,7 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_ashape;
 const struct selector selector_ashape = {

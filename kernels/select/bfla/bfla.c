@@ -316,6 +316,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 /* ---- descriptor ---- */
 
 #define OFF(member) offsetof(struct bfla, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "block", .type = OPT_INT, .off = OFF(block), .arg = "N", .def = "256", .min = 128,
 	  .max = 1024, .help = "tokens of a coarse block: 128, 256, 512 or 1024" },
@@ -359,6 +360,7 @@ static const struct opt params[] = {
 	  .help = "keep everything while a batch has fewer than N prompt tokens" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_bfla;
 const struct selector selector_bfla = {

@@ -202,6 +202,7 @@ static int tail(const void *param)
 static const char *const last_rules[] = { "open", "drop", NULL };
 
 #define OFF(member) offsetof(struct flashprefill, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "alpha", .type = OPT_REAL, .off = OFF(alpha), .arg = "X", .def = "0.01", .max = 1,
 	  .help = "keep blocks of at least X times the query block's largest weight" },
@@ -219,6 +220,7 @@ static const struct opt params[] = {
 	  .help = "keep everything for a chunk without context" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_flashprefill;
 const struct selector selector_flashprefill = {

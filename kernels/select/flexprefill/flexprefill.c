@@ -299,6 +299,7 @@ static enum ar_status check(const void *param, struct ar_err *err)
 }
 
 #define OFF(member) offsetof(struct flexprefill, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "gamma", .type = OPT_REAL, .off = OFF(gamma), .arg = "X", .def = "0.9", .max = 1,
 	  .help = "columns, and likewise diagonals, hold a share X of the attention" },
@@ -310,6 +311,7 @@ static const struct opt params[] = {
 	  .max = 1 << 30, .help = "keep at most N tokens of each; 0: no limit" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_flexprefill;
 const struct selector selector_flexprefill = {

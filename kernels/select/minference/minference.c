@@ -377,6 +377,7 @@ static size_t state_bytes(const void *self, const struct attn_shape *s)
 }
 
 #define OFF(member) offsetof(struct minference, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "pattern", .type = OPT_STR, .off = OFF(path), .arg = "FILE",
 	  .help = "file of each head's pattern; without it all vertical_and_slash" },
@@ -400,6 +401,7 @@ static const struct opt params[] = {
 	  .help = "pattern block_sparse: always keep the query block's own block" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_minference;
 const struct selector selector_minference = {

@@ -127,6 +127,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 }
 
 #define OFF(member) offsetof(struct oracle, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "density", .type = OPT_REAL, .off = OFF(share), .arg = "X", .def = "0.1",
 	  .max = 1, .help = "keep a share X of all blocks of a chunk" },
@@ -134,6 +135,7 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_oracle;
 const struct selector selector_oracle = {

@@ -256,6 +256,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 /* ---- descriptor ---- */
 
 #define OFF(member) offsetof(struct proxyattn, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "groups", .type = OPT_INT, .off = OFF(groups), .arg = "N", .def = "4", .min = 1,
 	  .max = 1024, .help = "groups of query heads, a mean head scores for each" },
@@ -267,6 +268,7 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_proxyattn;
 const struct selector selector_proxyattn = {

@@ -207,6 +207,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 }
 
 #define OFF(member) offsetof(struct quoka, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "query-ratio", .type = OPT_REAL, .off = OFF(query_ratio), .arg = "X",
 	  .def = "0.25", .max = 1,
@@ -219,6 +220,7 @@ static const struct opt params[] = {
 	  .max = 1 << 20, .help = "number of tokens to keep instead; 0: by kv-ratio" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_quoka;
 const struct selector selector_quoka = {

@@ -506,6 +506,7 @@ out:
 /* ---- descriptor ---- */
 
 #define OFF(member) offsetof(struct seer, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "gate", .type = OPT_STR, .off = OFF(gate), .arg = "FILE",
 	  .help = "safetensors file of the gate; mean: an untrained gate" },
@@ -521,6 +522,7 @@ static const struct opt params[] = {
 	  .help = "keep everything for a chunk without context" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_seer;
 const struct selector selector_seer = {

@@ -46,6 +46,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 }
 
 #define OFF(member) offsetof(struct trishape, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "start", .type = OPT_INT, .off = OFF(start), .arg = "N", .def = "128",
 	  .max = 1 << 30, .help = "keep the first N tokens" },
@@ -58,6 +59,7 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_trishape;
 const struct selector selector_trishape = {

@@ -386,6 +386,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 /* ---- descriptor ---- */
 
 #define OFF(member) offsetof(struct xattention, member)
+/* clang-format off */
 static const struct opt params[] = {
 	{ .name = "threshold", .type = OPT_REAL, .off = OFF(threshold), .arg = "X", .def = "0.9",
 	  .max = 1, .help = "keep blocks until they hold a share X of the estimated mass" },
@@ -402,6 +403,7 @@ static const struct opt params[] = {
 	  .choice = selector_blocks, .help = "tokens of a block" },
 	{ 0 }
 };
+/* clang-format on */
 
 extern const struct selector selector_xattention;
 const struct selector selector_xattention = {
