@@ -137,8 +137,10 @@ CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType type)
 
 CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attr, size_t *size, void *value)
 {
-	(void)value;
-	fake.zeroed = attr == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER && *size == 1;
+	const uint8_t *flag = value;
+
+	if (attr == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER)
+		fake.zeroed = *size == 1 && *flag;
 	return CUPTI_SUCCESS;
 }
 
