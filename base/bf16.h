@@ -22,7 +22,7 @@ static inline bf16_t bf16_from_f32(float f)
 	uint32_t u;
 
 	memcpy(&u, &f, sizeof u);
-	if ((u & 0x7fffffff) > 0x7f800000)	/* NaN stays NaN */
+	if ((u & 0x7fffffff) > 0x7f800000) /* NaN stays NaN */
 		return (bf16_t)(u >> 16 | 0x40);
 	return (bf16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }

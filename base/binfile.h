@@ -10,7 +10,7 @@
 #include "base/status.h"
 
 struct infile {
-	char *path;		/* for messages */
+	char *path; /* for messages */
 	int fd;
 	uint64_t size;
 };
@@ -21,11 +21,11 @@ enum ar_status infile_open(struct infile *f, const char *path, struct ar_err *er
 /* Read exactly n bytes from offset on.  AR_DATA: the file ends before. */
 enum ar_status infile_read(const struct infile *f, uint64_t offset, void *buf, size_t n,
 			   struct ar_err *err);
-void infile_release(struct infile *f);	/* may be called twice */
+void infile_release(struct infile *f); /* may be called twice */
 
 struct outfile {
-	char *path, *tmp;	/* NULL: no open file */
-	FILE *f;		/* for callers that write a stream */
+	char *path, *tmp; /* NULL: no open file */
+	FILE *f;	  /* for callers that write a stream */
 };
 
 /* Open a temporary file beside path.  AR_IO: a write failed; the message names the file. */

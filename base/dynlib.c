@@ -22,7 +22,7 @@ static void *open_any(const char *soname, const char *env)
 	const char *file = getenv(env), *home = getenv("CUDA_HOME");
 	void *so;
 
-	if (file)		/* the user's choice: no further search */
+	if (file) /* the user's choice: no further search */
 		return dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	so = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
 	for (int i = 0; i < 2 && !so; i++)
@@ -34,8 +34,8 @@ static void *open_any(const char *soname, const char *env)
 	return so;
 }
 
-enum ar_status dynlib_load(const char *soname, const char *env,
-			   const struct dynlib_sym *syms, struct ar_err *err)
+enum ar_status dynlib_load(const char *soname, const char *env, const struct dynlib_sym *syms,
+			   struct ar_err *err)
 {
 	void *so = open_any(soname, env);
 

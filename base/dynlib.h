@@ -11,7 +11,7 @@ extern "C" {
 
 struct dynlib_sym {
 	const char *name;
-	void **to;		/* receives the address */
+	void **to; /* receives the address */
 };
 
 /* Load soname (for example "libcupti.so.13") and resolve syms, which a NULL name ends.  The search
@@ -19,8 +19,8 @@ struct dynlib_sym {
  * $CUDA_HOME/extras/CUPTI/lib64, the toolkit of the build, and the same folders of
  * /usr/local/cuda.  AR_NODEV: not found, or a symbol is missing.  The library stays loaded until
  * the program ends. */
-enum ar_status dynlib_load(const char *soname, const char *env,
-			   const struct dynlib_sym *syms, struct ar_err *err);
+enum ar_status dynlib_load(const char *soname, const char *env, const struct dynlib_sym *syms,
+			   struct ar_err *err);
 
 #ifdef __cplusplus
 }

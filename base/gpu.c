@@ -32,7 +32,7 @@ static enum ar_status ask(int device, struct gpu *g, struct ar_err *err)
 
 enum ar_status gpu_current(const struct gpu **out, struct ar_err *err)
 {
-	static struct gpu known[MAX_DEVICES];	/* cc 0: not asked yet */
+	static struct gpu known[MAX_DEVICES]; /* cc 0: not asked yet */
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	enum ar_status st = AR_OK;
 	int device;

@@ -14,9 +14,9 @@ extern "C" {
 
 struct gpu {
 	char name[256];
-	int cc;			/* compute capability: 90 for 9.0 */
-	int n_sm;		/* multiprocessors */
-	size_t smem_bytes;	/* the most shared memory of a thread block */
+	int cc;		   /* compute capability: 90 for 9.0 */
+	int n_sm;	   /* multiprocessors */
+	size_t smem_bytes; /* the most shared memory of a thread block */
 	size_t l2_bytes, mem_bytes;
 };
 

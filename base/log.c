@@ -11,7 +11,7 @@
 
 enum log_level log_level = LOG_INFO;
 
-static int drawn;	/* a progress line is on the terminal */
+static int drawn; /* a progress line is on the terminal */
 
 void log_line(enum log_level level, const char *fmt, ...)
 {

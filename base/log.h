@@ -9,16 +9,18 @@ extern "C" {
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-extern enum log_level log_level;	/* set once by main: -q, -v */
+extern enum log_level log_level; /* set once by main: -q, -v */
 
 #define log_at(level, ...) \
-	do { if ((level) <= log_level) log_line(level, __VA_ARGS__); } while (0)
-#define log_warn(...)  log_at(LOG_WARN, __VA_ARGS__)
-#define log_info(...)  log_at(LOG_INFO, __VA_ARGS__)
+	do { \
+		if ((level) <= log_level) \
+			log_line(level, __VA_ARGS__); \
+	} while (0)
+#define log_warn(...) log_at(LOG_WARN, __VA_ARGS__)
+#define log_info(...) log_at(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_at(LOG_DEBUG, __VA_ARGS__)
 
-void log_line(enum log_level level, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
+void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Redraw the line "what done/total" if standard error is a terminal, at most ten times a second and
  * not in the first two seconds.  progress_end() erases the line. */

@@ -119,7 +119,7 @@ static bool scale(const char *s, size_t n, int64_t unit, int64_t *out, bool *exa
 		*exact &= v % 10 == 0;
 		v /= 10;
 	}
-	v += e == 0 && half;	/* e < 0 here: below a tenth */
+	v += e == 0 && half; /* e < 0 here: below a tenth */
 	if (v > INT64_MAX)
 		return false;
 	*out = neg ? -(int64_t)v : (int64_t)v;
@@ -151,8 +151,9 @@ static bool with_unit(const char *s, const struct unit *units, int64_t *out, boo
 bool num_time(const char *s, int64_t *ns)
 {
 	static const struct unit units[] = {
-		{ "ns", 1 }, { "us", 1000 }, { "ms", 1000000 }, { "s", 1000000000 },
-		{ "min", 60000000000 }, { "h", 3600000000000 }, { NULL, 0 }
+		{ "ns", 1 },	     { "us", 1000 },	     { "ms", 1000000 },
+		{ "s", 1000000000 }, { "min", 60000000000 }, { "h", 3600000000000 },
+		{ NULL, 0 }
 	};
 	bool exact;
 
@@ -166,11 +167,10 @@ bool num_time(const char *s, int64_t *ns)
 bool num_count(const char *s, int64_t *out)
 {
 	static const struct unit units[] = {
-		{ "", 1 }, { "B", 1 },
-		{ "k", 1000 }, { "m", 1000000 }, { "g", 1000000000 },
-		{ "kB", 1000 }, { "MB", 1000000 }, { "GB", 1000000000 },
-		{ "K", 1 << 10 }, { "M", 1 << 20 }, { "G", 1 << 30 },
-		{ "KiB", 1 << 10 }, { "MiB", 1 << 20 }, { "GiB", 1 << 30 }, { NULL, 0 }
+		{ "", 1 },	     { "B", 1 },	 { "k", 1000 },	    { "m", 1000000 },
+		{ "g", 1000000000 }, { "kB", 1000 },	 { "MB", 1000000 }, { "GB", 1000000000 },
+		{ "K", 1 << 10 },    { "M", 1 << 20 },	 { "G", 1 << 30 },  { "KiB", 1 << 10 },
+		{ "MiB", 1 << 20 },  { "GiB", 1 << 30 }, { NULL, 0 }
 	};
 
 	bool neg = *s == '-', exact = false;

@@ -41,7 +41,8 @@ static enum ar_status list_add(struct opt_list *l, const char *value, struct ar_
 static enum ar_status bad_value(const struct opt *o, const char *value, struct ar_err *err)
 {
 	const char *want = o->type == OPT_REAL ? "a number" :
-			   o->type == OPT_FLAG ? "0 or 1" : "an integer";
+			   o->type == OPT_FLAG ? "0 or 1" :
+						 "an integer";
 	char most[32];
 
 	if (o->type == OPT_TIME)
@@ -49,8 +50,8 @@ static enum ar_status bad_value(const struct opt *o, const char *value, struct a
 			       o->name, value, o->min < o->max ? ", of at most " : "",
 			       o->min < o->max ? num_time_str(most, sizeof most, o->max) : "");
 	if (o->min < o->max)
-		return ar_fail(err, AR_USAGE, "%s '%s': want %s from %.15g to %.15g",
-			       o->name, value, want, o->min, o->max);
+		return ar_fail(err, AR_USAGE, "%s '%s': want %s from %.15g to %.15g", o->name,
+			       value, want, o->min, o->max);
 	return ar_fail(err, AR_USAGE, "%s '%s': want %s", o->name, value, want);
 }
 
@@ -106,8 +107,7 @@ static enum ar_status assign(const struct opt_group *g, const struct opt *o, con
 		free(*(char **)p);
 		*(char **)p = strdup(value);
 		return *(char **)p ? AR_OK : ar_nomem(err);
-	case OPT_LIST:
-		return list_add(p, value, err);
+	case OPT_LIST: return list_add(p, value, err);
 	case OPT_ENUM:
 		for (int k = 0; o->choice[k]; k++)
 			if (!strcmp(value, o->choice[k])) {
@@ -115,8 +115,7 @@ static enum ar_status assign(const struct opt_group *g, const struct opt *o, con
 				return AR_OK;
 			}
 		return bad_choice(o, value, err);
-	case OPT_JOB:
-		break;
+	case OPT_JOB: break;
 	}
 	return AR_OK;
 }
@@ -211,8 +210,7 @@ static enum ar_status unknown(const struct opt_group *g, const char *text, const
 	if (near)
 		return ar_fail(err, AR_USAGE, "unknown option '%s'; did you mean '%s%s'?", text,
 			       dashes, near);
-	return ar_fail(err, AR_USAGE, "unknown option '%s'%s", text,
-		       *dashes ? "; see --help" : "");
+	return ar_fail(err, AR_USAGE, "unknown option '%s'%s", text, *dashes ? "; see --help" : "");
 }
 
 enum source { FROM_USER, FROM_JOB };
@@ -234,8 +232,7 @@ static enum ar_status set(struct opt_group *g, const struct opt *o, const char *
 	return AR_OK;
 }
 
-enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
-		       struct ar_err *err)
+enum ar_status opt_set(struct opt_group *g, const char *name, const char *value, struct ar_err *err)
 {
 	struct opt_group *in = g;
 	const struct opt *o = find(&in, name, strlen(name));
@@ -372,7 +369,8 @@ static enum ar_status load_line(struct opt_group *g, char *line, struct ar_err *
 	if (!o)
 		return unknown(g, name, "", strlen(name), err);
 	if (o->type == OPT_JOB)
-		return ar_fail(err, AR_USAGE, "a job file cannot name another; write its lines "
+		return ar_fail(err, AR_USAGE,
+			       "a job file cannot name another; write its lines "
 			       "here");
 	if (!value && o->type != OPT_FLAG)
 		return ar_fail(err, AR_USAGE, "option '%s' needs a value", name);
@@ -392,8 +390,9 @@ enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *er
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	while (!st && (len = getline(&line, &cap, f)) >= 0) {
 		n++;
-		st = strlen(line) == (size_t)len ? load_line(g, line, err) :
-		     ar_fail(err, AR_USAGE, "a NUL byte; job files are text");
+		st = strlen(line) == (size_t)len ?
+			     load_line(g, line, err) :
+			     ar_fail(err, AR_USAGE, "a NUL byte; job files are text");
 		if (st)
 			ar_err_prefix(err, "%s:%u", path, n);
 	}
@@ -506,11 +505,11 @@ static cJSON *value_json(const struct opt_group *g, const struct opt *o)
 	case OPT_INT:
 	case OPT_TIME: return cJSON_CreateNumber((double)*(const int64_t *)p);
 	case OPT_REAL: return cJSON_CreateNumber(*(const double *)p);
-	case OPT_STR:  return cJSON_CreateString(*(char *const *)p);
+	case OPT_STR: return cJSON_CreateString(*(char *const *)p);
 	case OPT_LIST:
 		return cJSON_CreateStringArray((const char *const *)(const void *)l->v, (int)l->n);
 	case OPT_ENUM: return cJSON_CreateString(o->choice[*(const int *)p]);
-	case OPT_JOB:  break;
+	case OPT_JOB: break;
 	}
 	return NULL;
 }
@@ -521,8 +520,7 @@ bool opt_json(const struct opt_group *g, cJSON *object)
 		for (const struct opt *o = g->opts; o->name; o++) {
 			cJSON *v;
 
-			if (o->type == OPT_JOB ||
-			    (o->type == OPT_STR && !*(char **)field(g, o)) ||
+			if (o->type == OPT_JOB || (o->type == OPT_STR && !*(char **)field(g, o)) ||
 			    (o->type == OPT_LIST && !((struct opt_list *)field(g, o))->n))
 				continue;
 			v = value_json(g, o);

@@ -21,14 +21,14 @@ struct cJSON;
 
 /* Type of the option, and of its value at base + off. */
 enum opt_type {
-	OPT_FLAG = 1,	/* bool; --x, or x=0|1 */
-	OPT_INT,	/* int64_t; 64, 64k (1000), 64K (1024) */
-	OPT_REAL,	/* double */
-	OPT_TIME,	/* int64_t, nanoseconds; 6ms, 1.5s */
-	OPT_STR,	/* char *, owned, NULL when unset and without default */
-	OPT_LIST,	/* struct opt_list, owned; repeat the option to add */
-	OPT_ENUM,	/* int, index into choice */
-	OPT_JOB,	/* no storage: the value names a job file */
+	OPT_FLAG = 1, /* bool; --x, or x=0|1 */
+	OPT_INT,      /* int64_t; 64, 64k (1000), 64K (1024) */
+	OPT_REAL,     /* double */
+	OPT_TIME,     /* int64_t, nanoseconds; 6ms, 1.5s */
+	OPT_STR,      /* char *, owned, NULL when unset and without default */
+	OPT_LIST,     /* struct opt_list, owned; repeat the option to add */
+	OPT_ENUM,     /* int, index into choice */
+	OPT_JOB,      /* no storage: the value names a job file */
 };
 
 struct opt_list {
@@ -37,28 +37,28 @@ struct opt_list {
 };
 
 struct opt {
-	const char *name;		/* "max-num-seqs" */
+	const char *name; /* "max-num-seqs" */
 	enum opt_type type;
 	size_t off;
-	const char *arg;		/* "N", "FILE"; NULL for a flag */
-	const char *def;		/* as the user would write it; NULL: none */
-	double min, max;		/* of INT, REAL, TIME; both 0: no range */
-	const char *const *choice;	/* of ENUM, ended by NULL */
-	const char *help;		/* one sentence, no full stop */
-	char letter;			/* short option, or 0 */
-	unsigned scope;			/* bits of the command for which it has an effect; 0: all */
-	bool may_differ;		/* records can be compared if they differ in it: it says
+	const char *arg;	   /* "N", "FILE"; NULL for a flag */
+	const char *def;	   /* as the user would write it; NULL: none */
+	double min, max;	   /* of INT, REAL, TIME; both 0: no range */
+	const char *const *choice; /* of ENUM, ended by NULL */
+	const char *help;	   /* one sentence, no full stop */
+	char letter;		   /* short option, or 0 */
+	unsigned scope;		   /* bits of the command for which it has an effect; 0: all */
+	bool may_differ;	   /* records can be compared if they differ in it: it says
 					 * what they describe, or how much of it is kept */
 };
 
 /* A table and the struct it fills.  Arrays of groups end with opts == NULL.  At
  * most 64 options a table. */
 struct opt_group {
-	const char *title;		/* "Scheduler (vllm-0.16)" */
-	const struct opt *opts;		/* ends with name == NULL */
+	const char *title;	/* "Scheduler (vllm-0.16)" */
+	const struct opt *opts; /* ends with name == NULL */
 	void *base;
-	uint64_t given;			/* bit i: option i was set by the user */
-	uint64_t from_job;		/* ... by a job file */
+	uint64_t given;	   /* bit i: option i was set by the user */
+	uint64_t from_job; /* ... by a job file */
 };
 
 /* Set every option to its default.  The structs must be zeroed before. */
@@ -82,8 +82,8 @@ bool opt_given(const struct opt_group *g, const char *name);
 /* The first option that was given and has one of the bits in its scope; NULL: none. */
 const struct opt *opt_given_of(const struct opt_group *g, unsigned scope);
 
-void opt_help(const struct opt_group *g, FILE *f);	/* for --help */
-void opt_mdoc(const struct opt_group *g, FILE *f);	/* for man pages */
+void opt_help(const struct opt_group *g, FILE *f); /* for --help */
+void opt_mdoc(const struct opt_group *g, FILE *f); /* for man pages */
 
 /* Add every option that has a value to the JSON object, with its type.  False: no memory. */
 bool opt_json(const struct opt_group *g, struct cJSON *object);

@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-
 enum { MAX_THREADS = 64 };
 
 struct pool {
@@ -14,7 +13,7 @@ struct pool {
 	void *ctx;
 	int n;
 	atomic_int next;
-	pthread_mutex_t lock;	/* protects the rest */
+	pthread_mutex_t lock; /* protects the rest */
 	enum ar_status st;
 	struct ar_err *err;
 };
@@ -27,7 +26,8 @@ static void *worker(void *arg)
 	while ((i = atomic_fetch_add(&p->next, 1)) < p->n) {
 		struct ar_err err = { 0 };
 		enum ar_status st = ar_interrupted() ?
-			ar_fail(&err, AR_INTERRUPTED, "interrupted") : p->work(p->ctx, i, &err);
+					    ar_fail(&err, AR_INTERRUPTED, "interrupted") :
+					    p->work(p->ctx, i, &err);
 
 		if (!st)
 			continue;
@@ -45,15 +45,15 @@ static void *worker(void *arg)
 /* The calling thread works too, so that a failure to start others is no error. */
 enum ar_status parallel_each(int n, parallel_fn *work, void *ctx, struct ar_err *err)
 {
-	struct pool p = { .work = work, .ctx = ctx, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER,
-			  .err = err };
+	struct pool p = {
+		.work = work, .ctx = ctx, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER, .err = err
+	};
 	long want = sysconf(_SC_NPROCESSORS_ONLN);
 	pthread_t thread[MAX_THREADS];
 	int started = 1;
 
 	want = want > MAX_THREADS ? MAX_THREADS : want;
-	while (started < want && started < n &&
-	       !pthread_create(&thread[started], NULL, worker, &p))
+	while (started < want && started < n && !pthread_create(&thread[started], NULL, worker, &p))
 		started++;
 	worker(&p);
 	for (int i = 1; i < started; i++)

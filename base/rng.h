@@ -16,7 +16,9 @@ AR_BOTH static inline uint64_t rng_mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-struct rng { uint64_t state; };
+struct rng {
+	uint64_t state;
+};
 
 static inline uint64_t rng_u64(struct rng *r)
 {

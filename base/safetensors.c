@@ -11,12 +11,12 @@
 
 #include "base/jsonval.h"
 
-enum { HEADER_MAX = 100000000 };	/* bytes, the limit of the format */
+enum { HEADER_MAX = 100000000 }; /* bytes, the limit of the format */
 
 struct safetensors {
 	struct infile file;
-	cJSON *header;		/* owns the names in tensor[] */
-	struct safetensors_tensor *tensor;	/* by offset in the file */
+	cJSON *header;			   /* owns the names in tensor[] */
+	struct safetensors_tensor *tensor; /* by offset in the file */
 	size_t n;
 };
 
@@ -39,10 +39,13 @@ bool safetensors_sniff(const unsigned char *head, size_t n, uint64_t size)
 /* Bytes of one element; 0: unknown type. */
 static uint64_t dtype_bytes(const char *dtype)
 {
-	static const struct { const char *name; uint64_t bytes; } type[] = {
-		{ "BOOL", 1 }, { "U8", 1 }, { "I8", 1 }, { "F8_E5M2", 1 }, { "F8_E4M3", 1 },
-		{ "I16", 2 }, { "U16", 2 }, { "F16", 2 }, { "BF16", 2 },
-		{ "I32", 4 }, { "U32", 4 }, { "F32", 4 }, { "I64", 8 }, { "U64", 8 }, { "F64", 8 },
+	static const struct {
+		const char *name;
+		uint64_t bytes;
+	} type[] = {
+		{ "BOOL", 1 }, { "U8", 1 },  { "I8", 1 },  { "F8_E5M2", 1 }, { "F8_E4M3", 1 },
+		{ "I16", 2 },  { "U16", 2 }, { "F16", 2 }, { "BF16", 2 },    { "I32", 4 },
+		{ "U32", 4 },  { "F32", 4 }, { "I64", 8 }, { "U64", 8 },     { "F64", 8 },
 	};
 
 	for (size_t i = 0; i < sizeof type / sizeof *type; i++)
@@ -136,15 +139,17 @@ static enum ar_status parse_tensors(struct safetensors *s, uint64_t data, struct
 		t->begin += data;
 		t->end += data;
 		if (t->begin != at)
-			return ar_fail(err, AR_DATA, "%s: tensor '%.64s' begins at byte %" PRIu64
+			return ar_fail(err, AR_DATA,
+				       "%s: tensor '%.64s' begins at byte %" PRIu64
 				       ", want %" PRIu64 ": tensors overlap or leave a gap",
 				       s->file.path, t->name, t->begin, at);
 		at = t->end;
 	}
 	if (at != s->file.size)
-		return ar_fail(err, AR_DATA, "%s: tensors end at byte %" PRIu64 " but the file at %"
-			       PRIu64 "; the file is truncated or has trailing data", s->file.path,
-			       at, s->file.size);
+		return ar_fail(err, AR_DATA,
+			       "%s: tensors end at byte %" PRIu64 " but the file at %" PRIu64
+			       "; the file is truncated or has trailing data",
+			       s->file.path, at, s->file.size);
 	return AR_OK;
 }
 
@@ -173,8 +178,10 @@ static enum ar_status read_header(struct safetensors *s, struct ar_err *err)
 		return st;
 	len = load_u64(head);
 	if (len > HEADER_MAX || len > s->file.size - sizeof head)
-		return ar_fail(err, AR_DATA, "%s: header of %" PRIu64 " bytes does not fit; the "
-			       "file is truncated or no safetensors", s->file.path, len);
+		return ar_fail(err, AR_DATA,
+			       "%s: header of %" PRIu64 " bytes does not fit; the "
+			       "file is truncated or no safetensors",
+			       s->file.path, len);
 	text = malloc((size_t)len + 1);
 	if (!text)
 		return ar_nomem(err);

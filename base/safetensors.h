@@ -20,11 +20,11 @@
 enum { SAFETENSORS_MAX_DIM = 8 };
 
 struct safetensors_tensor {
-	const char *name;	/* owned by the file it came from */
-	const char *dtype;	/* "BF16" */
+	const char *name;  /* owned by the file it came from */
+	const char *dtype; /* "BF16" */
 	int n_dim;
 	int64_t dim[SAFETENSORS_MAX_DIM];
-	uint64_t begin, end;	/* file offsets of its bytes */
+	uint64_t begin, end; /* file offsets of its bytes */
 };
 
 struct safetensors;
@@ -35,11 +35,11 @@ bool safetensors_sniff(const unsigned char *head, size_t n, uint64_t size);
 /* Open path and read its header.  AR_DATA: the header is malformed or disagrees with the size.
  * For types of known size (BF16, F16, F32 ...), the bytes agree with the shape. */
 enum ar_status safetensors_open(struct safetensors **out, const char *path, struct ar_err *err);
-void safetensors_close(struct safetensors *s);	/* NULL is fine */
+void safetensors_close(struct safetensors *s); /* NULL is fine */
 
 size_t safetensors_count(const struct safetensors *s);
 const struct safetensors_tensor *safetensors_at(const struct safetensors *s, size_t i);
-const char *safetensors_meta(const struct safetensors *s, const char *key);	/* or NULL */
+const char *safetensors_meta(const struct safetensors *s, const char *key); /* or NULL */
 
 /* Read n bytes of t from byte offset on; offset + n must lie within the tensor. */
 enum ar_status safetensors_read(const struct safetensors *s, const struct safetensors_tensor *t,

@@ -53,7 +53,7 @@ int ar_exit_code(enum ar_status st)
 }
 
 static volatile sig_atomic_t interrupted;
-static volatile sig_atomic_t first_s;	/* time of the first signal, monotonic clock */
+static volatile sig_atomic_t first_s; /* time of the first signal, monotonic clock */
 
 /* One interrupt can arrive as several signals: timeout(1), shells and other parents send it to the
  * process and to its group.  Signals within a second count as one. */

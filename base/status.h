@@ -8,15 +8,15 @@ extern "C" {
 #endif
 
 /* X(name, exit status of the program, text) */
-#define AR_STATUS_MAP(X)                                        \
-	X(OK,          0, "success")                            \
-	X(USAGE,       2, "wrong usage")                        \
-	X(DATA,        3, "input cannot be read or is malformed") \
-	X(NODEV,       4, "missing device or library")          \
-	X(NOMEM,       1, "out of memory")                      \
-	X(IO,          1, "output error")                       \
-	X(DB,          1, "database error")                     \
-	X(CUDA,        1, "CUDA error")                         \
+#define AR_STATUS_MAP(X) \
+	X(OK, 0, "success") \
+	X(USAGE, 2, "wrong usage") \
+	X(DATA, 3, "input cannot be read or is malformed") \
+	X(NODEV, 4, "missing device or library") \
+	X(NOMEM, 1, "out of memory") \
+	X(IO, 1, "output error") \
+	X(DB, 1, "database error") \
+	X(CUDA, 1, "CUDA error") \
 	X(INTERRUPTED, 1, "interrupted")
 
 enum ar_status {
@@ -38,8 +38,7 @@ enum ar_status ar_fail(struct ar_err *err, enum ar_status st, const char *fmt, .
 enum ar_status ar_nomem(struct ar_err *err);
 
 /* Put "fmt: " in front of the message.  Callers that know the context use it. */
-void ar_err_prefix(struct ar_err *err, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
+void ar_err_prefix(struct ar_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 int ar_exit_code(enum ar_status st);
 

@@ -11,11 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WORKSPACE_ALIGN = 256 };	/* as cudaMalloc aligns; enough for the widest loads */
+enum { WORKSPACE_ALIGN = 256 }; /* as cudaMalloc aligns; enough for the widest loads */
 
 struct workspace {
-	void *mem;		/* NULL: measure */
-	size_t size, used;	/* bytes: of the block, and of the arrays so far */
+	void *mem;	   /* NULL: measure */
+	size_t size, used; /* bytes: of the block, and of the arrays so far */
 };
 
 /* Begin with mem, a block that is large enough, or NULL to measure. */
@@ -40,7 +40,7 @@ static inline void *workspace_take(struct workspace *w, size_t n, size_t elem)
 	if (bytes > w->size - at)
 		return NULL;
 	w->used += bytes;
-	return (void *)((uintptr_t)w->mem + at);	/* NULL has no offsets */
+	return (void *)((uintptr_t)w->mem + at); /* NULL has no offsets */
 }
 
 #endif

@@ -41,38 +41,38 @@ extern "C" {
 
 struct attn_shape {
 	int q_heads, kv_heads, head_dim;
-	int page_tok;		/* CUDA: 64 or 128 */
+	int page_tok; /* CUDA: 64 or 128 */
 };
 
 /* The most one batch can hold; device memory is sized by it once. */
 struct attn_limits {
 	int max_req, max_row, max_kv_blk;
-	int n_sm;		/* as in struct attn_batch */
-	int64_t max_page;	/* blocks of all requests */
+	int n_sm;	  /* as in struct attn_batch */
+	int64_t max_page; /* blocks of all requests */
 };
 
-struct attn_tile;		/* executor's unit of work, kernels/exec/executor.h */
+struct attn_tile; /* executor's unit of work, kernels/exec/executor.h */
 
 /* The rows of a chunk for each request; its owner keeps the arrays. */
 struct attn_rows {
 	int n_req;
-	int n_row;		/* row0[n_req] */
-	int n_qblk;		/* qblk0[n_req] */
-	const int32_t *row0;	/* [n_req + 1] first row of each request */
-	const int32_t *pos;	/* [n_row] ascending in each request */
-	const int32_t *pos0;	/* [n_req] position of the first row: the tokens before it */
-	const int32_t *qblk0;	/* [n_req + 1] first query block of each request */
-	const int32_t *left;	/* [n_req] tokens of the prompt after the chunk; 0: last chunk */
+	int n_row;	      /* row0[n_req] */
+	int n_qblk;	      /* qblk0[n_req] */
+	const int32_t *row0;  /* [n_req + 1] first row of each request */
+	const int32_t *pos;   /* [n_row] ascending in each request */
+	const int32_t *pos0;  /* [n_req] position of the first row: the tokens before it */
+	const int32_t *qblk0; /* [n_req + 1] first query block of each request */
+	const int32_t *left;  /* [n_req] tokens of the prompt after the chunk; 0: last chunk */
 };
 
 /* The keys of each request; its owner keeps the arrays. */
 struct attn_keys {
-	int n_page;		/* page0[n_req] */
-	int max_kv_blk;		/* largest number of blocks of a request, chunk included */
-	int mask_words;		/* ceil(max_kv_blk / 32) */
-	const int32_t *len;	/* [n_req] keys, the chunk's included */
-	const int32_t *page0;	/* [n_req + 1] where each request begins in page */
-	const int32_t *page;	/* [n_page] */
+	int n_page;	      /* page0[n_req] */
+	int max_kv_blk;	      /* largest number of blocks of a request, chunk included */
+	int mask_words;	      /* ceil(max_kv_blk / 32) */
+	const int32_t *len;   /* [n_req] keys, the chunk's included */
+	const int32_t *page0; /* [n_req + 1] where each request begins in page */
+	const int32_t *page;  /* [n_page] */
 };
 
 /* Rows of request r, and how many of them lie below position end.  On the host.  For consecutive
@@ -97,14 +97,14 @@ struct attn_batch {
 	struct attn_shape shape;
 	struct attn_rows rows;
 	struct attn_keys keys;
-	const int32_t *kept;	/* pool executors: past tokens per list, to be added to tile.pos;
+	const int32_t *kept; /* pool executors: past tokens per list, to be added to tile.pos;
 				 * NULL otherwise */
-	const struct attn_tile *tile;	/* from executor->plan */
+	const struct attn_tile *tile; /* from executor->plan */
 	int n_tile;
-	int n_part;		/* tiles that are parts, from executor_count_parts() */
-	int n_sm;		/* multiprocessors that the plan fills by cutting tiles into parts;
+	int n_part; /* tiles that are parts, from executor_count_parts() */
+	int n_sm;   /* multiprocessors that the plan fills by cutting tiles into parts;
 				 * 0: tiles stay whole */
-	int tail;		/* dense tail, with tables only: the last `tail` query blocks of a
+	int tail;   /* dense tail, with tables only: the last `tail` query blocks of a
 				 * prompt see every block, and tables leave them out */
 };
 
@@ -133,7 +133,7 @@ AR_BOTH static inline int attn_body(const struct attn_batch *b, int r)
 	return !b->tail || b->rows.left[r] ? n : n > b->tail ? n - b->tail : 0;
 }
 
-struct kv_cache {		/* of one layer */
+struct kv_cache { /* of one layer */
 	bf16_t *k, *v;
 };
 
@@ -142,13 +142,13 @@ struct kv_cache {		/* of one layer */
  * may be 0. */
 struct attn_call {
 	const struct attn_batch *b;
-	int layer;		/* of the model */
+	int layer; /* of the model */
 	const bf16_t *q;
 	struct kv_cache kv;
-	void *state;		/* of the selector, see selector.h */
+	void *state; /* of the selector, see selector.h */
 	bf16_t *out;
-	float *lse;		/* NULL: not asked for */
-	void *work, *stream;	/* CUDA: work_bytes() of memory, and where to enqueue */
+	float *lse;	     /* NULL: not asked for */
+	void *work, *stream; /* CUDA: work_bytes() of memory, and where to enqueue */
 };
 
 /* Block lists.  Row l holds n[l] ascending block numbers at block[l * stride].  block
@@ -201,11 +201,11 @@ struct column_lists {
 
 /* The shapes of a selection; kernels/methods/shapes.c has a row for each. */
 enum {
-	SHAPE_ALL     = 1,	/* no selection: every block */
-	SHAPE_MASK    = 2,	/* a list per (query block, query head) */
-	SHAPE_TABLE   = 4,	/* a list per (request, head group), the union of a mask */
-	SHAPE_TOKENS  = 8,	/* a token list per (request, KV head) */
-	SHAPE_COLUMNS = 16,	/* a vertical-slash list per (query block, query head) */
+	SHAPE_ALL = 1,	    /* no selection: every block */
+	SHAPE_MASK = 2,	    /* a list per (query block, query head) */
+	SHAPE_TABLE = 4,    /* a list per (request, head group), the union of a mask */
+	SHAPE_TOKENS = 8,   /* a token list per (request, KV head) */
+	SHAPE_COLUMNS = 16, /* a vertical-slash list per (query block, query head) */
 };
 
 /* What a selector writes: mask, tokens or columns. */
@@ -213,7 +213,7 @@ struct selection {
 	uint32_t *mask;
 	struct token_lists tokens;
 	struct column_lists columns;
-	float *score;	/* of blocks, [(query block, query head)][max_kv_blk], or of tokens, in
+	float *score; /* of blocks, [(query block, query head)][max_kv_blk], or of tokens, in
 			 * rows like tokens.tok; NULL: not asked for.  Places of blocks or tokens
 			 * without a score are not written. */
 };

@@ -6,24 +6,24 @@
 #include <stdint.h>
 
 /* X(NAME, id, in the attention core, text) */
-#define PHASE_MAP(X)                                            \
-	X(LINEAR,   1, 0, "projections and MLP products")       \
-	X(NORM,     2, 0, "norms, residuals, activations")      \
-	X(ROPE,     3, 0, "rotary embedding")                   \
-	X(CACHE,    4, 0, "append to the KV cache")             \
-	X(SELECT,   5, 1, "scores and masks of the selector")   \
-	X(METADATA, 6, 1, "unions and block lists")             \
-	X(COPY,     7, 1, "gathering selected blocks")          \
-	X(ATTEND,   8, 1, "attention of prefill rows")          \
-	X(DECODE,   9, 1, "attention of decode rows")           \
-	X(HEAD,    10, 0, "final norm, language-model head, sampling")
+#define PHASE_MAP(X) \
+	X(LINEAR, 1, 0, "projections and MLP products") \
+	X(NORM, 2, 0, "norms, residuals, activations") \
+	X(ROPE, 3, 0, "rotary embedding") \
+	X(CACHE, 4, 0, "append to the KV cache") \
+	X(SELECT, 5, 1, "scores and masks of the selector") \
+	X(METADATA, 6, 1, "unions and block lists") \
+	X(COPY, 7, 1, "gathering selected blocks") \
+	X(ATTEND, 8, 1, "attention of prefill rows") \
+	X(DECODE, 9, 1, "attention of decode rows") \
+	X(HEAD, 10, 0, "final norm, language-model head, sampling")
 
 enum phase {
 	PHASE_NONE,
 #define X(name, id, core, text) PHASE_##name = id,
 	PHASE_MAP(X)
 #undef X
-	PHASE_COUNT
+		PHASE_COUNT
 };
 
 /* Code that enqueues work calls this when a phase begins.  layer: the model's layer, or

@@ -33,8 +33,8 @@ const struct support supports[] = {
 
 /* The rows of a family together. */
 struct sum {
-	int cc_min;		/* the least of all rows; 0: the family has none */
-	bool found;		/* a row is for the GPU; the sizes are those of such rows */
+	int cc_min; /* the least of all rows; 0: the family has none */
+	bool found; /* a row is for the GPU; the sizes are those of such rows */
 	unsigned head_dims, page_toks;
 };
 
@@ -85,8 +85,10 @@ enum ar_status support_check(const char *kernel, const struct attn_shape *s, int
 	if (!x.cc_min)
 		return ar_fail(err, AR_USAGE, "%s: there is no CUDA kernel", kernel);
 	if (!x.found)
-		return ar_fail(err, AR_USAGE, "%s: compute capability %d.%d; supported %d.%d and "
-			       "later", kernel, cc / 10, cc % 10, x.cc_min / 10, x.cc_min % 10);
+		return ar_fail(err, AR_USAGE,
+			       "%s: compute capability %d.%d; supported %d.%d and "
+			       "later",
+			       kernel, cc / 10, cc % 10, x.cc_min / 10, x.cc_min % 10);
 	if (!has(x.head_dims, s->head_dim))
 		return refuse(kernel, "head size", s->head_dim, x.head_dims, cc, err);
 	if (!has(x.page_toks, s->page_tok))

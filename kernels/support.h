@@ -10,16 +10,16 @@
 extern "C" {
 #endif
 
-enum { SUPPORT_ANY = 0 };	/* every size */
+enum { SUPPORT_ANY = 0 }; /* every size */
 
 /* A family has one row or more.  On a GPU it runs the sizes of all rows that name the GPU. */
 struct support {
-	const char *kernel;	/* the family: a selector, executor->kernel, or "decode" */
-	int cc_min, cc_max;	/* compute capability, 90 for 9.0; cc_max 0: no limit */
-	unsigned head_dims;	/* 64 | 128: sizes are powers of two, or SUPPORT_ANY */
-	unsigned page_toks;	/* likewise, tokens of a page */
+	const char *kernel; /* the family: a selector, executor->kernel, or "decode" */
+	int cc_min, cc_max; /* compute capability, 90 for 9.0; cc_max 0: no limit */
+	unsigned head_dims; /* 64 | 128: sizes are powers of two, or SUPPORT_ANY */
+	unsigned page_toks; /* likewise, tokens of a page */
 };
-extern const struct support supports[];	/* ends with kernel == NULL */
+extern const struct support supports[]; /* ends with kernel == NULL */
 
 /* AR_USAGE, naming what is supported, unless the family runs the shape on GPUs of compute capability
  * cc.  cc 0: on some GPU. */

@@ -11,7 +11,7 @@ struct cJSON;
 
 struct arch {
 	const char *name;
-	const char *const *hf_names;	/* values of model_type and architectures; ends with NULL */
+	const char *const *hf_names; /* values of model_type and architectures; ends with NULL */
 
 	/* Fill m, whose tp is 1, from config, an object.  path begins the message.  Release m after
 	 * a failure, too.  AR_DATA: a key is missing or out of range, or the model cannot be

@@ -5,9 +5,8 @@
 
 #include <stddef.h>
 
-static const char *const hf_names[] = {
-	"qwen3", "Qwen3ForCausalLM", "qwen3_moe", "Qwen3MoeForCausalLM", NULL
-};
+static const char *const hf_names[] = { "qwen3", "Qwen3ForCausalLM", "qwen3_moe",
+					"Qwen3MoeForCausalLM", NULL };
 
 extern const struct arch arch_qwen3;
 const struct arch arch_qwen3 = { .name = "qwen3", .hf_names = hf_names, .read = config_decoder };

@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "model/rope.h"
 
-enum { CONFIG_MAX = 16 << 20 };	/* bytes; real ones have a few thousand */
+enum { CONFIG_MAX = 16 << 20 }; /* bytes; real ones have a few thousand */
 
 static const cJSON *get(const cJSON *config, const char *key)
 {
@@ -51,8 +51,10 @@ static enum ar_status check_attention(const cJSON *config, const char *path, str
 			json_has(config, "sliding_window"));
 
 	if (json_has(config, "kv_lora_rank"))
-		return ar_fail(err, AR_DATA, "%s: latent attention (kv_lora_rank) has no K and V "
-			       "per head; use a model with grouped heads", path);
+		return ar_fail(err, AR_DATA,
+			       "%s: latent attention (kv_lora_rank) has no K and V "
+			       "per head; use a model with grouped heads",
+			       path);
 	if (json_has(config, "partial_rotary_factor") &&
 	    !(cJSON_IsNumber(factor) && factor->valuedouble == 1))
 		return ar_fail(err, AR_DATA, "%s: partial rotary embeddings are not known", path);
@@ -75,8 +77,8 @@ static enum ar_status check_attention(const cJSON *config, const char *path, str
 enum ar_status config_mlp(struct layer_spec *l, const cJSON *config, const char *path,
 			  struct ar_err *err)
 {
-	const char *experts = json_has(config, "num_local_experts") ? "num_local_experts"
-								    : "num_experts";
+	const char *experts = json_has(config, "num_local_experts") ? "num_local_experts" :
+								      "num_experts";
 	int64_t step = 1;
 	enum ar_status st = config_int(config, "intermediate_size", 1 << 24, 0, &l->ffn, path, err);
 
@@ -92,15 +94,16 @@ enum ar_status config_mlp(struct layer_spec *l, const cJSON *config, const char 
 		st = config_int(config, "num_experts_per_tok", l->n_experts, 0, &l->experts_per_tok,
 				path, err);
 	if (!st)
-		st = config_int(config, "moe_intermediate_size", 1 << 24, l->ffn, &l->ffn, path, err);
+		st = config_int(config, "moe_intermediate_size", 1 << 24, l->ffn, &l->ffn, path,
+				err);
 	return st;
 }
 
-enum ar_status config_heads(struct layer_spec *l, int hidden, const cJSON *config,
-			    const char *path, struct ar_err *err)
+enum ar_status config_heads(struct layer_spec *l, int hidden, const cJSON *config, const char *path,
+			    struct ar_err *err)
 {
-	enum ar_status st =
-		config_int(config, "num_attention_heads", 1 << 12, 0, &l->q_heads, path, err);
+	enum ar_status st = config_int(config, "num_attention_heads", 1 << 12, 0, &l->q_heads, path,
+				       err);
 
 	if (!st)
 		st = config_int(config, "num_key_value_heads", 1 << 12, l->q_heads, &l->kv_heads,
@@ -108,11 +111,15 @@ enum ar_status config_heads(struct layer_spec *l, int hidden, const cJSON *confi
 	if (st)
 		return st;
 	if (l->q_heads % l->kv_heads)
-		return ar_fail(err, AR_DATA, "%s: num_key_value_heads %d does not divide "
-			       "num_attention_heads %d", path, l->kv_heads, l->q_heads);
+		return ar_fail(err, AR_DATA,
+			       "%s: num_key_value_heads %d does not divide "
+			       "num_attention_heads %d",
+			       path, l->kv_heads, l->q_heads);
 	if (!json_has(config, "head_dim") && hidden % l->q_heads)
-		return ar_fail(err, AR_DATA, "%s: no 'head_dim', and num_attention_heads %d does "
-			       "not divide hidden_size %d", path, l->q_heads, hidden);
+		return ar_fail(err, AR_DATA,
+			       "%s: no 'head_dim', and num_attention_heads %d does "
+			       "not divide hidden_size %d",
+			       path, l->q_heads, hidden);
 	st = config_int(config, "head_dim", 1 << 12, hidden / l->q_heads, &l->head_dim, path, err);
 	if (!st && l->head_dim % 2)
 		st = ar_fail(err, AR_DATA, "%s: head_dim %d is odd", path, l->head_dim);
@@ -123,7 +130,7 @@ static enum ar_status read_rope(struct model *m, const cJSON *config, const char
 				struct ar_err *err)
 {
 	const char *key = json_has(config, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-	double theta = 10000;	/* the default of the model class */
+	double theta = 10000; /* the default of the model class */
 
 	if (json_has(config, "rope_theta") &&
 	    !json_real(get(config, "rope_theta"), 1, 1e12, &theta))
@@ -260,7 +267,8 @@ enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_e
 
 	*m = (struct model){ 0 };
 	if (!find_config(name_or_path, path, sizeof path))
-		return ar_fail(err, AR_DATA, "%s: no such file and no preset of this name; give a "
+		return ar_fail(err, AR_DATA,
+			       "%s: no such file and no preset of this name; give a "
 			       "config.json, a folder with one, or a preset such as llama-3.1-8b",
 			       name_or_path);
 	return load_file(m, path, err);
@@ -296,7 +304,10 @@ int model_odd_layer(const struct model *m)
 static enum ar_status check_split(const struct model *m, const struct layer_spec *l, int tp,
 				  struct ar_err *err)
 {
-	const struct { const char *what; int n; } part[] = {
+	const struct {
+		const char *what;
+		int n;
+	} part[] = {
 		{ "query heads", l->q_heads },
 		{ l->n_experts ? "expert FFN width" : "FFN width", l->ffn },
 		{ "vocabulary", m->vocab },
@@ -309,9 +320,10 @@ static enum ar_status check_split(const struct model *m, const struct layer_spec
 				       "is no multiple of it; change --tp",
 				       m->name, tp, part[i].what, part[i].n);
 	if (l->kv_heads % tp && tp % l->kv_heads)
-		return ar_fail(err, AR_USAGE, "cannot split model '%s' into %d parts: %d KV heads "
-			       "neither divide nor are divided by it; change --tp", m->name, tp,
-			       l->kv_heads);
+		return ar_fail(err, AR_USAGE,
+			       "cannot split model '%s' into %d parts: %d KV heads "
+			       "neither divide nor are divided by it; change --tp",
+			       m->name, tp, l->kv_heads);
 	return AR_OK;
 }
 

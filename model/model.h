@@ -20,24 +20,24 @@ void rope_inv_freq(const struct rope *r, int dim, float *inv);
 
 /* How a layer mixes the tokens of a request. */
 enum mixer {
-	MIX_FULL		/* attention over all positions up to its own */
+	MIX_FULL /* attention over all positions up to its own */
 };
 
 struct layer_spec {
 	enum mixer mixer;
 	int q_heads, kv_heads, head_dim;
-	int ffn;		/* SwiGLU width; of one expert when n_experts > 0 */
-	int n_experts, experts_per_tok;	/* 0: dense MLP */
+	int ffn;			/* SwiGLU width; of one expert when n_experts > 0 */
+	int n_experts, experts_per_tok; /* 0: dense MLP */
 };
 
 struct model {
 	char name[64];
 	int n_layers, hidden, vocab;
-	struct layer_spec *layer;	/* [n_layers], owned */
-	int64_t max_len;	/* max_position_embeddings */
+	struct layer_spec *layer; /* [n_layers], owned */
+	int64_t max_len;	  /* max_position_embeddings */
 	struct rope rope;
-	int tp;			/* 1: whole; N: layers and vocab are rank 0's slice of N */
-	char *json;		/* the config as read, owned */
+	int tp;	    /* 1: whole; N: layers and vocab are rank 0's slice of N */
+	char *json; /* the config as read, owned */
 };
 
 /* Load a model.  name_or_path: a preset ("llama-3.1-8b"), a config.json or a folder with one. */

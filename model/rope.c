@@ -53,12 +53,16 @@ static enum ar_status parse_llama3(struct rope *r, const cJSON *scaling, const c
 		double *x = (double *)(void *)((char *)r + scaling_keys[i].off);
 
 		if (!json_real(cJSON_GetObjectItemCaseSensitive(scaling, key), 1e-3, 1e9, x))
-			return ar_fail(err, AR_DATA, "%s: llama3 rope scaling: want a positive "
-				       "number as '%s'", path, key);
+			return ar_fail(err, AR_DATA,
+				       "%s: llama3 rope scaling: want a positive "
+				       "number as '%s'",
+				       path, key);
 	}
 	if (!(r->high_freq > r->low_freq))
-		return ar_fail(err, AR_DATA, "%s: llama3 rope scaling: high_freq_factor must be "
-			       "above low_freq_factor", path);
+		return ar_fail(err, AR_DATA,
+			       "%s: llama3 rope scaling: high_freq_factor must be "
+			       "above low_freq_factor",
+			       path);
 	return AR_OK;
 }
 
@@ -81,8 +85,10 @@ enum ar_status rope_parse(struct rope *r, double theta, const cJSON *scaling, co
 		if (json_has(scaling, "rope_theta") &&
 		    !json_real(cJSON_GetObjectItemCaseSensitive(scaling, "rope_theta"), 1, 1e12,
 			       &x.theta))
-			return ar_fail(err, AR_DATA, "%s: want a number from 1 to 1e12 as "
-				       "'rope_theta'", path);
+			return ar_fail(err, AR_DATA,
+				       "%s: want a number from 1 to 1e12 as "
+				       "'rope_theta'",
+				       path);
 	}
 	if (!strcmp(type, "llama3")) {
 		enum ar_status st = parse_llama3(&x, scaling, path, err);
@@ -90,8 +96,10 @@ enum ar_status rope_parse(struct rope *r, double theta, const cJSON *scaling, co
 		if (st)
 			return st;
 	} else if (strcmp(type, "default") != 0) {
-		return ar_fail(err, AR_DATA, "%s: unknown rope type '%.32s'; known are default and "
-			       "llama3", path, type);
+		return ar_fail(err, AR_DATA,
+			       "%s: unknown rope type '%.32s'; known are default and "
+			       "llama3",
+			       path, type);
 	}
 	*r = x;
 	return AR_OK;
@@ -103,8 +111,8 @@ cJSON *rope_scaling_json(const struct rope *r)
 	bool done = o && cJSON_AddStringToObject(o, "rope_type", "llama3");
 
 	for (size_t i = 0; done && i < N_SCALING_KEYS; i++) {
-		const double *x = (const double *)(const void *)
-				  ((const char *)r + scaling_keys[i].off);
+		const double *x =
+			(const double *)(const void *)((const char *)r + scaling_keys[i].off);
 
 		done = cJSON_AddNumberToObject(o, scaling_keys[i].name, *x);
 	}

@@ -8,8 +8,8 @@
 
 struct cmd {
 	const char *name;
-	const char *usage;	/* operands and forms, after the name: "info FILE" */
-	const char *title;	/* one line */
+	const char *usage; /* operands and forms, after the name: "info FILE" */
+	const char *title; /* one line */
 
 	/* argv[0 .. argc): options and operands, after the subcommand's name. */
 	enum ar_status (*run)(int argc, char **argv, struct ar_err *err);

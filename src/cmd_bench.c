@@ -111,12 +111,10 @@ static const struct mode {
 	const char *name;
 	unsigned bit;
 	enum ar_status (*run)(const struct bench_args *a, struct ar_err *err);
-} modes[] = {
-	{ "attention", ATTENTION, bench_attention },
-	{ "method", METHOD, bench_method },
-	{ "paper", PAPER, bench_paper },
-	{ 0 }
-};
+} modes[] = { { "attention", ATTENTION, bench_attention },
+	      { "method", METHOD, bench_method },
+	      { "paper", PAPER, bench_paper },
+	      { 0 } };
 
 static const struct {
 	const char *title;
@@ -138,7 +136,8 @@ static void choose(unsigned bits, void *base, struct opt_group *to)
 	for (int i = 0; i < N_GROUPS; i++)
 		if (groups[i].modes & bits)
 			*to++ = (struct opt_group){ .title = groups[i].title,
-						    .opts = groups[i].opts, .base = base };
+						    .opts = groups[i].opts,
+						    .base = base };
 	*to = (struct opt_group){ 0 };
 }
 

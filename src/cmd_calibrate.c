@@ -9,12 +9,8 @@
 #include "src/calibrate/calibrate.h"
 #include "src/cmd.h"
 
-static const struct calibrator *const calibrators[] = {
-	&calibrate_minference,
-	&calibrate_seer,
-	&calibrate_xattention,
-	NULL
-};
+static const struct calibrator *const calibrators[] = { &calibrate_minference, &calibrate_seer,
+							&calibrate_xattention, NULL };
 
 struct args {
 	struct opt_list captures;
@@ -43,9 +39,11 @@ static enum ar_status check_same(const struct capture_info *a, const struct capt
 {
 	if (a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim)
 		return AR_OK;
-	return ar_fail(err, AR_DATA, "%s has %d query heads over %d KV heads of size %d, %s has "
-		       "%d over %d of size %d; give captures of one model", b->name, b->q_heads,
-		       b->kv_heads, b->head_dim, a->name, a->q_heads, a->kv_heads, a->head_dim);
+	return ar_fail(err, AR_DATA,
+		       "%s has %d query heads over %d KV heads of size %d, %s has "
+		       "%d over %d of size %d; give captures of one model",
+		       b->name, b->q_heads, b->kv_heads, b->head_dim, a->name, a->q_heads,
+		       a->kv_heads, a->head_dim);
 }
 
 static enum ar_status open_all(struct calib_input *in, const struct opt_list *path,
@@ -127,7 +125,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	if (!arg)
 		return ar_nomem(err);
 	struct opt_group g[] = { { .title = "Options", .opts = own_opts, .base = &a },
-				 { .title = c->name, .opts = c->opts, .base = arg }, { 0 } };
+				 { .title = c->name, .opts = c->opts, .base = arg },
+				 { 0 } };
 
 	argc--, argv++;
 	st = opt_init(g, err);
@@ -145,9 +144,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	char title[sizeof calibrators / sizeof *calibrators][96];
-	struct opt_group g[1 + sizeof calibrators / sizeof *calibrators] = {
-		{ .title = "Options", .opts = own_opts }
-	};
+	struct opt_group g[1 + sizeof calibrators / sizeof *calibrators] = { { .title = "Options",
+									       .opts = own_opts } };
 
 	for (int i = 0; calibrators[i]; i++) {
 		snprintf(title[i], sizeof title[i], "%s: %s", calibrators[i]->name,

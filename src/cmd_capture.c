@@ -69,7 +69,8 @@ static enum ar_status parse_layers(const char *text, int **layer, int *n, struct
 static enum ar_status run_pack(struct capture *c, const char *out, const struct pack_args *a,
 			       struct ar_err *err)
 {
-	struct capture_pack p = { .n_tok = a->tokens, .level = (int)a->level,
+	struct capture_pack p = { .n_tok = a->tokens,
+				  .level = (int)a->level,
 				  .frame_tok = a->frame_tokens };
 	int *layer = NULL;
 	enum ar_status st = a->layers ? parse_layers(a->layers, &layer, &p.n_layers, err) : AR_OK;
@@ -110,8 +111,8 @@ static enum ar_status run_info(struct capture *c, const char *out, const struct 
 	       *info->model ? info->model : "unknown");
 	print_layers(info);
 	printf("\nq heads       %d\nkv heads      %d\nhead dim      %d\ntokens        %" PRId64
-	       "\nprompt        %" PRId64 "\nrope          %s", info->q_heads, info->kv_heads,
-	       info->head_dim, info->n_tok, info->n_prompt,
+	       "\nprompt        %" PRId64 "\nrope          %s",
+	       info->q_heads, info->kv_heads, info->head_dim, info->n_tok, info->n_prompt,
 	       info->rope_applied ? "applied" : "not applied");
 	if (info->rope.theta > 0)
 		printf(", theta %.15g", info->rope.theta);
@@ -130,10 +131,11 @@ static enum ar_status run_verify(struct capture *c, const char *out, const struc
 {
 	const struct capture_info *info = capture_info(c);
 	const int64_t step = info->frame_tok && info->frame_tok < info->n_tok ? info->frame_tok :
-			     info->frame_tok || info->n_tok < 1024 ? info->n_tok : 1024;
+			     info->frame_tok || info->n_tok < 1024	      ? info->n_tok :
+										1024;
 	const unsigned long total = (unsigned long)info->n_layers * 3;
-	bf16_t *buf =
-		calloc((size_t)info->q_heads * (size_t)info->head_dim * (size_t)step, sizeof *buf);
+	bf16_t *buf = calloc((size_t)info->q_heads * (size_t)info->head_dim * (size_t)step,
+			     sizeof *buf);
 	enum ar_status st = buf ? AR_OK : ar_nomem(err);
 
 	(void)out, (void)a;
@@ -162,13 +164,11 @@ static const struct verb {
 	bool options;
 	enum ar_status (*run)(struct capture *c, const char *out, const struct pack_args *a,
 			      struct ar_err *err);
-} verbs[] = {
-	{ "info", 1, false, run_info },
-	{ "pack", 2, true, run_pack },
-	{ "verify", 1, false, run_verify },
-	{ "unpack", 2, false, run_unpack },
-	{ 0 }
-};
+} verbs[] = { { "info", 1, false, run_info },
+	      { "pack", 2, true, run_pack },
+	      { "verify", 1, false, run_verify },
+	      { "unpack", 2, false, run_unpack },
+	      { 0 } };
 
 static const struct verb *find_verb(const char *name)
 {
@@ -194,7 +194,8 @@ static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
 		return ar_fail(err, AR_USAGE, "capture %s takes %d file%s, not %d", v->name,
 			       v->operands, v->operands > 1 ? "s" : "", argc - 1);
 	if (g->given && !v->options)
-		return ar_fail(err, AR_USAGE, "capture %s takes no options; they are for capture "
+		return ar_fail(err, AR_USAGE,
+			       "capture %s takes no options; they are for capture "
 			       "pack",
 			       v->name);
 	st = capture_open(&c, argv[1], err);

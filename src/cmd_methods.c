@@ -21,10 +21,10 @@ static void show_options(void (*show)(const struct opt_group *, FILE *), FILE *f
 
 /* State while lists of names are printed: methods, presets, selectors, ... */
 struct listing {
-	const char *only;		/* print this name only; NULL: all */
+	const char *only; /* print this name only; NULL: all */
 	const char *head;
 	int n, n_all;
-	int width;			/* of names */
+	int width; /* of names */
 };
 
 static void begin(struct listing *l, const char *head, int width)

@@ -11,9 +11,9 @@
 #include "src/report/report.h"
 
 struct report_args {
-	int64_t run;		/* 0: all */
+	int64_t run; /* 0: all */
 	int format, dialect;
-	char *slo;		/* NULL: the limits given to each run */
+	char *slo; /* NULL: the limits given to each run */
 };
 
 /* clang-format off */
@@ -36,8 +36,9 @@ static const struct opt report_opts[] = {
 static enum ar_status report(const char *path, const struct report_args *a, struct ar_err *err)
 {
 	struct document d = { .writer = writers[a->format], .f = stdout };
-	struct report r = { .path = path, .run = a->run, .dialect = report_dialects[a->dialect],
-			    .slo = a->slo };
+	struct report r = {
+		.path = path, .run = a->run, .dialect = report_dialects[a->dialect], .slo = a->slo
+	};
 	enum ar_status st = store_open_read(&r.db, path, err);
 
 	if (st)

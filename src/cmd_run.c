@@ -44,7 +44,7 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 
 	st = run_options_parse(&r.o, argc, argv, err);
 	if (!st && r.o.db)
-		signal(SIGPIPE, SIG_IGN);	/* go on storing when nobody reads the output */
+		signal(SIGPIPE, SIG_IGN); /* go on storing when nobody reads the output */
 	if (!st)
 		st = run_load(&r, err);
 	if (!st) {

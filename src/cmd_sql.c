@@ -56,8 +56,7 @@ static unsigned line_of(const char *sql, const char *p)
 
 /* Run the statement at *p and move *p behind it.  The database is open for reading only; a
  * statement that would write elsewhere, as into a temporary table, is refused as well. */
-static enum ar_status run_one(sqlite3 *db, const char **p, struct document *d,
-			      struct ar_err *err)
+static enum ar_status run_one(sqlite3 *db, const char **p, struct document *d, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	sqlite3_stmt *q = NULL;
@@ -101,7 +100,8 @@ static enum ar_status cmd_sql_run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
 	if (!st && argc != (a.views ? 0 : 2))
-		st = ar_fail(err, AR_USAGE, "want a database and a query, or --views alone; try "
+		st = ar_fail(err, AR_USAGE,
+			     "want a database and a query, or --views alone; try "
 			     "'attnreplay sql --help'");
 	if (!st && a.views)
 		fputs(store_views, stdout);

@@ -50,9 +50,11 @@ static void print_figure(FILE *f, const char *name, double x, const char *unit)
 
 static void print_spread(FILE *f, const char *name, const struct spread *s)
 {
-	fprintf(f, "%-22ssum %" PRIu64 ", mean %.1f, min %" PRIu64 ", p50 %" PRIu64 ", p90 %" PRIu64
-		", p99 %" PRIu64 ", max %" PRIu64 "\n", name, s->sum, (double)s->sum / (double)s->n,
-		s->min, s->p50, s->p90, s->p99, s->max);
+	fprintf(f,
+		"%-22ssum %" PRIu64 ", mean %.1f, min %" PRIu64 ", p50 %" PRIu64 ", p90 %" PRIu64
+		", p99 %" PRIu64 ", max %" PRIu64 "\n",
+		name, s->sum, (double)s->sum / (double)s->n, s->min, s->p50, s->p90, s->p99,
+		s->max);
 }
 
 static void print_gaps(FILE *f, const struct spread *s)
@@ -198,9 +200,10 @@ static enum ar_status info(struct trace *t, const struct args *a, FILE *f, struc
 	fprintf(f, "%-22s%" PRIu64 " tokens\n", "longest request", s.longest);
 	print_figure(f, "length correlation", s.correlation, "");
 	if (s.session.n)
-		fprintf(f, "%-22s%" PRIu64 ", requests p50 %" PRIu64 ", p90 %" PRIu64 ", max %"
-			PRIu64 "\n", "sessions", s.session.n, s.session.p50, s.session.p90,
-			s.session.max);
+		fprintf(f,
+			"%-22s%" PRIu64 ", requests p50 %" PRIu64 ", p90 %" PRIu64 ", max %" PRIu64
+			"\n",
+			"sessions", s.session.n, s.session.p50, s.session.p90, s.session.max);
 	print_reuse(f, t, &s);
 	if (a->histogram || isatty(fileno(f))) {
 		draw_lengths(f, "prompt", t, offsetof(struct request, prompt_tok));
@@ -245,7 +248,7 @@ static enum ar_status synth(struct trace *t, const struct args *a, FILE *f, stru
 static const struct verb {
 	const char *name;
 	enum ar_status (*run)(struct trace *t, const struct args *a, FILE *f, struct ar_err *err);
-	const char *opt[6];	/* action-specific options that it takes */
+	const char *opt[6]; /* action-specific options that it takes */
 	bool may_lack_file;
 } verbs[] = {
 	{ "info", info, { "histogram" }, false },
@@ -310,8 +313,10 @@ static enum ar_status check_options(const struct opt_group *g, const struct verb
 	for (int i = 0; i < N_VERBS; i++)
 		for (const char *const *o = verbs[i].opt; *o; o++)
 			if (opt_given(g, *o) && !takes(v, *o))
-				return ar_fail(err, AR_USAGE, "--%s has no effect in 'trace %s'; "
-					       "leave it out", *o, v->name);
+				return ar_fail(err, AR_USAGE,
+					       "--%s has no effect in 'trace %s'; "
+					       "leave it out",
+					       *o, v->name);
 	return AR_OK;
 }
 
@@ -350,12 +355,10 @@ static enum ar_status run_verb(const struct opt_group *g, const struct args *a, 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
 	struct args a = { 0 };
-	struct opt_group g[] = {
-		{ .title = "Options", .opts = own_opts, .base = &a },
-		{ .title = "Synthesis", .opts = synth_opts, .base = &a.synth },
-		{ .title = "Trace", .opts = trace_opts, .base = &a.trace },
-		{ 0 }
-	};
+	struct opt_group g[] = { { .title = "Options", .opts = own_opts, .base = &a },
+				 { .title = "Synthesis", .opts = synth_opts, .base = &a.synth },
+				 { .title = "Trace", .opts = trace_opts, .base = &a.trace },
+				 { 0 } };
 	enum ar_status st = opt_init(g, err);
 
 	if (!st)
@@ -368,12 +371,10 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 
 static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	const struct opt_group g[] = {
-		{ .title = "Options", .opts = own_opts },
-		{ .title = "Synthesis", .opts = synth_opts },
-		{ .title = "Trace", .opts = trace_opts },
-		{ 0 }
-	};
+	const struct opt_group g[] = { { .title = "Options", .opts = own_opts },
+				       { .title = "Synthesis", .opts = synth_opts },
+				       { .title = "Trace", .opts = trace_opts },
+				       { 0 } };
 
 	show(g, f);
 }

@@ -90,8 +90,10 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 		else if (!strcmp(argv[i], "-v"))
 			log_level = LOG_DEBUG;
 		else
-			return ar_fail(err, AR_USAGE, "unknown option '%s'; try 'attnreplay "
-				       "--help'", argv[i]);
+			return ar_fail(err, AR_USAGE,
+				       "unknown option '%s'; try 'attnreplay "
+				       "--help'",
+				       argv[i]);
 	}
 	if (i == argc)
 		return ar_fail(err, AR_USAGE, "no command given; try 'attnreplay --help'");
@@ -112,7 +114,7 @@ int main(int argc, char **argv)
 	enum ar_status st;
 
 	ar_catch_interrupts();
-	signal(SIGXFSZ, SIG_IGN);	/* over the size limit write() fails, no kill */
+	signal(SIGXFSZ, SIG_IGN); /* over the size limit write() fails, no kill */
 	st = run(argc, argv, &err);
 	errno = 0;
 	if (fflush(stdout) || ferror(stdout) || fclose(stdout)) {

@@ -15,8 +15,7 @@
 #include "tests/gate_file.h"
 #include "tests/tap.h"
 
-enum { DIM = 64, ROWS = CASE_HEADS + 2 * CASE_KV_HEADS, BASE_TOK = CASE_LEN / 3,
-       CAPTURED = 2 };
+enum { DIM = 64, ROWS = CASE_HEADS + 2 * CASE_KV_HEADS, BASE_TOK = CASE_LEN / 3, CAPTURED = 2 };
 
 static const struct rope rope = { .theta = 10000 };
 static const int captured_layer[CASE_LAYERS] = { 0, 0, 1, 1 };
@@ -59,8 +58,9 @@ static void place_token(const bf16_t *base, const float *trig, int tok, int n_to
 	layer_rope_ref(&s, &seq, 0, &row, 1, trig, q, k);
 	for (int h = 0; h < ROWS; h++) {
 		const bf16_t *from = h < CASE_HEADS ? q + h * DIM :
-				     h < CASE_HEADS + CASE_KV_HEADS ? k + (h - CASE_HEADS) * DIM :
-				     base + (h * BASE_TOK + tok % BASE_TOK) * DIM;
+				     h < CASE_HEADS + CASE_KV_HEADS ?
+						      k + (h - CASE_HEADS) * DIM :
+						      base + (h * BASE_TOK + tok % BASE_TOK) * DIM;
 
 		memcpy(to + (h * n_tok + tok) * DIM, from, DIM * sizeof *to);
 	}
@@ -165,21 +165,43 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 		c->req[i] = (struct request){ .prompt_tok = CASE_LEN - 10, .output_tok = 10 };
 	c->trace = (struct trace){ .req = c->req, .n = CASE_REQ };
 	for (int i = 0; i < CASE_LAYERS; i++)
-		c->layer[i] = (struct layer_spec){ .mixer = MIX_FULL, .q_heads = CASE_HEADS,
-			.kv_heads = CASE_KV_HEADS, .head_dim = DIM, .ffn = 128,
-			.n_experts = how->n_experts, .experts_per_tok = how->n_experts ? 2 : 0 };
-	c->model = (struct model){ .name = "small", .n_layers = CASE_LAYERS, .hidden = 64,
-		.layer = c->layer, .vocab = 1001, .max_len = CASE_LEN, .tp = 1,
-		.rope = how->rope_unknown ? (struct rope){ 0 } : rope };
+		c->layer[i] = (struct layer_spec){ .mixer = MIX_FULL,
+						   .q_heads = CASE_HEADS,
+						   .kv_heads = CASE_KV_HEADS,
+						   .head_dim = DIM,
+						   .ffn = 128,
+						   .n_experts = how->n_experts,
+						   .experts_per_tok = how->n_experts ? 2 : 0 };
+	c->model = (struct model){ .name = "small",
+				   .n_layers = CASE_LAYERS,
+				   .hidden = 64,
+				   .layer = c->layer,
+				   .vocab = 1001,
+				   .max_len = CASE_LEN,
+				   .tp = 1,
+				   .rope = how->rope_unknown ? (struct rope){ 0 } : rope };
 	open_capture(c, how);
 	if (method_parse(&c->method, how->method, err))
 		bail_out("%s", err->msg);
 	c->env = (struct backend_env){
-		.trace = &c->trace, .model = &c->model, .capture = &c->capture, .n_capture = 1,
-		.capture_of = capture_of, .captured_layer = captured_layer, .run_layer = run_layer,
-		.n_run_layers = CASE_RUN_LAYERS, .tile = how->tile, .method = c->method,
-		.max_batched_tok = CASE_LEN, .max_seqs = 4, .max_len = CASE_LEN, .num_blocks = 240,
-		.block_tok = 16, .seed = 3, .attention_only = !how->decoder, .prof = how->prof,
+		.trace = &c->trace,
+		.model = &c->model,
+		.capture = &c->capture,
+		.n_capture = 1,
+		.capture_of = capture_of,
+		.captured_layer = captured_layer,
+		.run_layer = run_layer,
+		.n_run_layers = CASE_RUN_LAYERS,
+		.tile = how->tile,
+		.method = c->method,
+		.max_batched_tok = CASE_LEN,
+		.max_seqs = 4,
+		.max_len = CASE_LEN,
+		.num_blocks = 240,
+		.block_tok = 16,
+		.seed = 3,
+		.attention_only = !how->decoder,
+		.prof = how->prof,
 	};
 	st = b->open(&c->self, opts, &c->env, err);
 	free(opts);
@@ -252,8 +274,9 @@ double case_largest_error(const struct case_result *r)
 #define SPARSE \
 	"select=flashprefill,alpha=0.7,sink=1,window=1,dense-first=0/union=none/exec=blocksparse"
 
-static const struct batch_entry last_chunk = { .start = 600, .n_tok = 110, .known = 710,
-					       .emit = true };
+static const struct batch_entry last_chunk = {
+	.start = 600, .n_tok = 110, .known = 710, .emit = true
+};
 
 static void open_or_bail(struct backend_case *c, const struct backend *b,
 			 const struct case_how *how)
@@ -306,10 +329,14 @@ static void test_dense(const struct backend *b)
 static void test_histories(const struct backend *b, const char *what, const char *method)
 {
 	const struct case_how how = { .method = method };
-	struct batch_entry first = { .n_tok = 600 }, chunk[] = {
-		{ .n_tok = 300 }, { .start = 300, .n_tok = 84 }, { .start = 384, .n_tok = 216 } };
-	struct batch_entry mixed[] = { { .req = 1, .n_tok = 200 }, last_chunk,
-		{ .req = 2, .start = 500, .n_tok = 1, .decode = true, .emit = true } };
+	struct batch_entry first = { .n_tok = 600 }, chunk[] = { { .n_tok = 300 },
+								 { .start = 300, .n_tok = 84 },
+								 { .start = 384, .n_tok = 216 } };
+	struct batch_entry mixed[] = {
+		{ .req = 1, .n_tok = 200 },
+		last_chunk,
+		{ .req = 2, .start = 500, .n_tok = 1, .decode = true, .emit = true }
+	};
 	struct batch_entry last = last_chunk, e;
 	struct case_result whole, other;
 	struct iter_cost cost;
@@ -331,7 +358,7 @@ static void test_histories(const struct backend *b, const char *what, const char
 	c.backend->drop(c.self, 0);
 	case_run(&c, &first, 1, &cost);
 	c.backend->drop(c.self, 0);
-	case_run(&c, &mixed[0], 1, &cost);	/* takes the pages of the preempted request */
+	case_run(&c, &mixed[0], 1, &cost); /* takes the pages of the preempted request */
 	run_whole(&c, &other);
 	ok(case_same_counts(&whole, &other) && case_distance(&whole, &other) == 0,
 	   "%s, %s: a request preempted and recomputed is as before", b->name, what);
@@ -367,9 +394,13 @@ static void write_patterns(const char *path)
 		for (int h = 0; h < CASE_HEADS; h++)
 			n += (size_t)snprintf(text + n, sizeof text - n,
 					      "%s\"%d\":[\"block_sparse\",8,1,1]%s",
-					      h ? "," : l ? ",{" : "[{", h,
-					      h < CASE_HEADS - 1 ? "" :
-					      l < CASE_LAYERS - 1 ? "}" : "}]");
+					      h ? "," :
+					      l ? ",{" :
+						  "[{",
+					      h,
+					      h < CASE_HEADS - 1  ? "" :
+					      l < CASE_LAYERS - 1 ? "}" :
+								    "}]");
 	file_write(path, text, n);
 }
 
@@ -422,14 +453,17 @@ static void test_unknown_rope(const struct backend *b)
 {
 	const struct case_how asks[] = {
 		{ .method = "dense", .rope_applied = true, .rope_unknown = true, .tile = true },
-		{ .method = "seer:gate=mean", .rope_applied = true, .rope_unknown = true } };
+		{ .method = "seer:gate=mean", .rope_applied = true, .rope_unknown = true }
+	};
 	struct case_result known, unknown;
 	struct backend_case c;
 	struct ar_err err;
 
 	result_of(b, &(struct case_how){ .method = SPARSE, .rope_applied = true }, &known);
-	result_of(b, &(struct case_how){ .method = SPARSE, .rope_applied = true,
-					 .rope_unknown = true }, &unknown);
+	result_of(b,
+		  &(struct case_how){
+			  .method = SPARSE, .rope_applied = true, .rope_unknown = true },
+		  &unknown);
 	ok(case_same_counts(&known, &unknown) && case_distance(&known, &unknown) == 0,
 	   "%s: rows that are not turned need no rotary embedding", b->name);
 	for (int i = 0; i < 2; i++) {
@@ -441,8 +475,8 @@ static void test_unknown_rope(const struct backend *b)
 
 static void test_errors(const struct backend *b)
 {
-	struct batch_entry past = { .start = 0, .n_tok = 10 }, many[] = {
-		{ .req = 0, .n_tok = 1 }, { .req = 1, .n_tok = CASE_LEN } };
+	struct batch_entry past = { .start = 0, .n_tok = 10 },
+			   many[] = { { .req = 0, .n_tok = 1 }, { .req = 1, .n_tok = CASE_LEN } };
 	struct iter_cost cost = { .cost_ns = 77 };
 	struct ar_err err;
 	struct backend_case c;

@@ -7,16 +7,23 @@
 
 #include "replay/engine/backends_attn.h"
 
-enum { CASE_HEADS = 4, CASE_KV_HEADS = 2, CASE_LAYERS = 4, CASE_RUN_LAYERS = 2, CASE_REQ = 3, CASE_LEN = 720 };
+enum {
+	CASE_HEADS = 4,
+	CASE_KV_HEADS = 2,
+	CASE_LAYERS = 4,
+	CASE_RUN_LAYERS = 2,
+	CASE_REQ = 3,
+	CASE_LEN = 720
+};
 
 struct case_how {
 	const char *method;
-	bool rope_applied;	/* capture after RoPE */
-	bool rope_unknown;	/* neither the capture nor the model has the base of RoPE */
-	bool tile;		/* the file holds a third of the tokens, which repeat; else
+	bool rope_applied; /* capture after RoPE */
+	bool rope_unknown; /* neither the capture nor the model has the base of RoPE */
+	bool tile;	   /* the file holds a third of the tokens, which repeat; else
 				 * it holds the whole repetition */
-	bool decoder;		/* not --attention-only */
-	bool eager;		/* cuda: no graphs */
+	bool decoder;	   /* not --attention-only */
+	bool eager;	   /* cuda: no graphs */
 	int n_experts;
 	struct prof *prof;
 };
@@ -56,7 +63,7 @@ void case_compare(struct backend_case *c, const struct batch_entry *e, struct ca
 bool case_same_counts(const struct case_result *a, const struct case_result *b);
 /* Largest difference of any accuracy figure. */
 double case_distance(const struct case_result *a, const struct case_result *b);
-double case_largest_error(const struct case_result *r);	/* relative L2 */
+double case_largest_error(const struct case_result *r); /* relative L2 */
 
 /* Test the properties that hold for every backend. */
 void case_test_all(const struct backend *b, double tolerance);

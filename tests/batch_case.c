@@ -183,10 +183,16 @@ void case_cut(struct batch_case *c, const int *ctx, const int *rows)
 		for (int i = 0; i < rows[r]; i++)
 			c->pos[c->row0[r] + i] = ctx[r] + i;
 	}
-	b->rows = (struct attn_rows){ c->n_seq, c->row0[c->n_seq], c->qblk0[c->n_seq], c->row0,
-				      c->pos, c->ctx, c->qblk0, c->left };
-	b->keys = (struct attn_keys){ c->page0[c->n_seq], b->keys.max_kv_blk,
-				      (b->keys.max_kv_blk + 31) / 32, c->end, c->page0, c->page };
+	b->rows = (struct attn_rows){
+		c->n_seq, c->row0[c->n_seq], c->qblk0[c->n_seq], c->row0, c->pos, c->ctx, c->qblk0,
+		c->left
+	};
+	b->keys = (struct attn_keys){ c->page0[c->n_seq],
+				      b->keys.max_kv_blk,
+				      (b->keys.max_kv_blk + 31) / 32,
+				      c->end,
+				      c->page0,
+				      c->page };
 	b->tile = NULL;
 	b->n_tile = b->n_part = 0;
 	c->q_len = (size_t)b->rows.n_row * (size_t)(b->shape.q_heads * b->shape.head_dim);
@@ -259,13 +265,14 @@ void case_release(struct batch_case *c)
 
 void case_example(struct batch_case *c)
 {
-	static const float k[14][2] = {
-		{ 2, 0 }, { 2, 0 }, { 0, 4 }, { 0, 4 }, { 4, -2 }, { 0, 2 }, { -3, 0 }, { -5, 0 },
-		{ 0, -1 }, { 0, -1 }, { 1, 1 }, { 1, 1 }, { 1, -1 }, { 1, -1 }
-	};
-	static const float q[4][2][2] = {	/* [row][head] */
-		{ { 2, 0 }, { 0, 2 } }, { { 2, 0 }, { 0, 2 } },
-		{ { 0, -2 }, { -2, 0 } }, { { 2, 0 }, { -2, 0 } }
+	static const float k[14][2] = { { 2, 0 }, { 2, 0 },  { 0, 4 },	{ 0, 4 },  { 4, -2 },
+					{ 0, 2 }, { -3, 0 }, { -5, 0 }, { 0, -1 }, { 0, -1 },
+					{ 1, 1 }, { 1, 1 },  { 1, -1 }, { 1, -1 } };
+	static const float q[4][2][2] = { /* [row][head] */
+					  { { 2, 0 }, { 0, 2 } },
+					  { { 2, 0 }, { 0, 2 } },
+					  { { 0, -2 }, { -2, 0 } },
+					  { { 2, 0 }, { -2, 0 } }
 	};
 	static const struct attn_shape s = {
 		.q_heads = 2, .kv_heads = 1, .head_dim = 2, .page_tok = 2
@@ -286,7 +293,8 @@ void case_example(struct batch_case *c)
 
 void case_example_out(enum case_example which, float out[16])
 {
-	static const float first[][2][4] = {	/* [head][row], of the first channel */
+	static const float first[][2][4] = {
+		/* [head][row], of the first channel */
 		[EXAMPLE_DENSE] = { { 3.736581f, 3.826211f, 6.103889f, 4.035125f },
 				    { 2.634018f, 2.691163f, 6.939775f, 6.940951f } },
 		[EXAMPLE_BLOCKS] = { { 3.714782f, 3.805778f, 5.124460f, 3.855740f },
@@ -311,7 +319,9 @@ void case_formula(struct batch_case *c, struct attn_shape s, int len)
 					(float)((5 * h + 3 * t + 7 * d + t * t) % 37 - 18) / 8);
 			for (int h = 0; h < s.kv_heads; h++) {
 				int at = ((c->page[t / s.page_tok] * s.kv_heads + h) * s.page_tok +
-					  t % s.page_tok) * s.head_dim + d;
+					  t % s.page_tok) *
+						 s.head_dim +
+					 d;
 
 				c->kv.k[at] = bf16_from_f32(
 					(float)((3 * h + 5 * t + 2 * d + 2 * t * t) % 41 - 20) / 8);
@@ -392,8 +402,7 @@ void case_tables(const struct batch_case *c, int heads, double density, struct b
 	}
 }
 
-void case_tokens(const struct batch_case *c, double density, struct token_lists *l,
-		 struct rng *rng)
+void case_tokens(const struct batch_case *c, double density, struct token_lists *l, struct rng *rng)
 {
 	const struct attn_shape *s = &c->b.shape;
 	size_t heads = (size_t)s->kv_heads;
@@ -442,11 +451,9 @@ static void draw_columns(struct column_lists *l, size_t row, int st, int tok, do
 		}
 	}
 	if (rng_below(rng, 2))
-		l->band[row] = (struct attn_band){
-			(int)rng_below(rng, (uint64_t)(st + tok)),
-			1 + (int)rng_below(rng, (uint64_t)(st + tok)),
-			(int)rng_below(rng, (uint64_t)(3 * tok))
-		};
+		l->band[row] = (struct attn_band){ (int)rng_below(rng, (uint64_t)(st + tok)),
+						   1 + (int)rng_below(rng, (uint64_t)(st + tok)),
+						   (int)rng_below(rng, (uint64_t)(3 * tok)) };
 }
 
 void case_columns(const struct batch_case *c, double density, struct column_lists *l,
@@ -467,7 +474,8 @@ void case_columns(const struct batch_case *c, double density, struct column_list
 			for (int h = 0; h < s->q_heads; h++)
 				draw_columns(l, (size_t)i * (size_t)s->q_heads + (size_t)h,
 					     (c->ctx[r] / s->page_tok + i - c->qblk0[r]) *
-					     s->page_tok, s->page_tok, density, rng);
+						     s->page_tok,
+					     s->page_tok, density, rng);
 }
 
 void columns_free(struct column_lists *l)

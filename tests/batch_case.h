@@ -10,27 +10,27 @@
 #include "kernels/attend/attend.h"
 
 enum case_fill {
-	FILL_NORMAL,		/* about normal, variance 1 */
-	FILL_HUGE,		/* q thirty times as large: softmax is nearly a maximum */
-	FILL_EQUAL,		/* all keys equal, hence all scores of a row equal */
-	FILL_BLOCKS,		/* blocks differ in direction: a threshold separates them */
-	FILL_RISING,		/* keys go from -30 to 30: scores of a row rise or fall steeply */
+	FILL_NORMAL, /* about normal, variance 1 */
+	FILL_HUGE,   /* q thirty times as large: softmax is nearly a maximum */
+	FILL_EQUAL,  /* all keys equal, hence all scores of a row equal */
+	FILL_BLOCKS, /* blocks differ in direction: a threshold separates them */
+	FILL_RISING, /* keys go from -30 to 30: scores of a row rise or fall steeply */
 };
 
 struct batch_case {
-	struct attn_batch b;		/* after case_cut; its arrays belong to the case */
-	struct kv_cache kv;		/* [n_page] pages; 3e38 outside of all sequences */
-	bf16_t *q;			/* of the batch */
-	bf16_t *state;			/* [n_page][kv_heads][head_dim], of a selector */
-	uint32_t *mask;			/* of the batch, every bit set */
+	struct attn_batch b; /* after case_cut; its arrays belong to the case */
+	struct kv_cache kv;  /* [n_page] pages; 3e38 outside of all sequences */
+	bf16_t *q;	     /* of the batch */
+	bf16_t *state;	     /* [n_page][kv_heads][head_dim], of a selector */
+	uint32_t *mask;	     /* of the batch, every bit set */
 	int n_page;
-	size_t q_len, kv_len;		/* elements of q and of k */
+	size_t q_len, kv_len; /* elements of q and of k */
 
 	int n_seq;
-	int *len;			/* [n_seq] tokens */
-	size_t *at;			/* [n_seq + 1] first row in all_q */
-	bf16_t *all_q;			/* [token][q_heads][head_dim] */
-	int32_t *row0, *pos, *ctx, *qblk0, *left, *end, *page0, *page;	/* end: ctx + rows */
+	int *len;      /* [n_seq] tokens */
+	size_t *at;    /* [n_seq + 1] first row in all_q */
+	bf16_t *all_q; /* [token][q_heads][head_dim] */
+	int32_t *row0, *pos, *ctx, *qblk0, *left, *end, *page0, *page; /* end: ctx + rows */
 	struct attn_tile *tile;
 };
 
@@ -59,9 +59,9 @@ void case_bare_chunks(struct batch_case *c, struct rng *rng, struct attn_shape s
 /* Cut the batch into tiles, c->b.tile, for c->b.n_sm multiprocessors. */
 void case_plan(struct batch_case *c, attend_plan_fn *cut, int heads);
 
-size_t case_mask_words(const struct batch_case *c);	/* of the whole batch */
-bool case_kept(const struct batch_case *c, int qblk, int head, int j);	/* bit j of its mask */
-size_t case_page_elements(const struct batch_case *c);	/* K of a page, all KV heads */
+size_t case_mask_words(const struct batch_case *c);		       /* of the whole batch */
+bool case_kept(const struct batch_case *c, int qblk, int head, int j); /* bit j of its mask */
+size_t case_page_elements(const struct batch_case *c); /* K of a page, all KV heads */
 
 /* ---- the worked example ---- */
 

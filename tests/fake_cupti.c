@@ -53,7 +53,8 @@ void fake_launch(const char *name, uint32_t corr, uint64_t start, uint64_t end)
 	scope[n_scope++] = (CUpti_ActivityExternalCorrelation){
 		.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
 		.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
-		.externalId = stack[fake.depth - 1], .correlationId = corr,
+		.externalId = stack[fake.depth - 1],
+		.correlationId = corr,
 	};
 }
 
@@ -72,7 +73,8 @@ void fake_node(uint64_t id, uint64_t from)
 
 	callback(callback_user, CUPTI_CB_DOMAIN_RESOURCE,
 		 from ? CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED :
-			CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, &data);
+			CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
+		 &data);
 }
 
 CUptiResult cuptiGetGraphNodeId(CUgraphNode node, uint64_t *id)

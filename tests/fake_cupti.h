@@ -8,10 +8,10 @@
 
 struct fake_cupti {
 	uint32_t version;
-	int subscribe, enable, push, flush, node;	/* results of these calls; 0: success */
-	int subscribed, finalized, kinds, calls, callbacks, depth;	/* open resources */
-	int zeroed;		/* the caller promised zeroed buffers */
-	int dirty;		/* buffers that were not zero */
+	int subscribe, enable, push, flush, node; /* results of these calls; 0: success */
+	int subscribed, finalized, kinds, calls, callbacks, depth; /* open resources */
+	int zeroed; /* the caller promised zeroed buffers */
+	int dirty;  /* buffers that were not zero */
 	size_t dropped;
 };
 

@@ -6,6 +6,6 @@
 #include <stddef.h>
 
 void file_write(const char *path, const void *p, size_t n);
-unsigned char *file_read(const char *path, size_t *n);	/* owned by the caller */
+unsigned char *file_read(const char *path, size_t *n); /* owned by the caller */
 
 #endif

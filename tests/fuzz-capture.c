@@ -46,7 +46,10 @@ static void mend_checksum(uint8_t *p, size_t size)
 	uint64_t head, index;
 	SHA2_CTX ctx;
 
-	if (size < 64 || memcmp(p, "\x89" "ARC", 4) != 0)
+	if (size < 64 || memcmp(p,
+				"\x89"
+				"ARC",
+				4) != 0)
 		return;
 	head = 16 + load_le(p + 12, 4);
 	index = load_le(p + size - 48, 8);

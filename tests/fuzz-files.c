@@ -40,7 +40,8 @@ static void as_model(const char *path)
 	must(m.n_layers > 0 && m.hidden > 0 && m.vocab > 0, "a model without a size");
 	for (int i = 0; i < m.n_layers; i++)
 		must(m.layer[i].head_dim > 0 && m.layer[i].kv_heads > 0 &&
-		     m.layer[i].q_heads >= m.layer[i].kv_heads, "a layer without a size");
+			     m.layer[i].q_heads >= m.layer[i].kv_heads,
+		     "a layer without a size");
 	if (model_split(&m, 2, &err))
 		told(&err);
 	model_release(&m);
@@ -49,7 +50,8 @@ static void as_model(const char *path)
 static void as_parameter(const char *what, const char *path)
 {
 	static const float inv[4] = { 1, 0.1f, 0.01f, 0.001f };
-	static const struct selector_env env = { .shape = { 2, 1, 8, 128 }, .n_layers = 3,
+	static const struct selector_env env = { .shape = { 2, 1, 8, 128 },
+						 .n_layers = 3,
 						 .rope_inv = inv };
 	char text[100];
 	struct ar_err err = { 0 };

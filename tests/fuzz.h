@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-extern const char fuzz_corpus[];	/* a folder of tests/data/corpus */
+extern const char fuzz_corpus[]; /* a folder of tests/data/corpus */
 
 /* Feed the bytes to the code under test; abort on an error. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -40,7 +40,8 @@ static inline void gate_write(const char *path, const struct gate_file *g, int f
 			snprintf(name[n], sizeof name[n], SEER_TENSOR, first + l * step,
 				 q ? 'q' : 'k');
 			t[n] = (struct safetensors_tensor){
-				.name = name[n], .n_dim = 3,
+				.name = name[n],
+				.n_dim = 3,
 				.dim = { q ? g->q_heads : g->k_heads,
 					 g->head_dim * (q ? 1 : SEER_POOLS), g->head_dim }
 			};
@@ -69,8 +70,9 @@ static inline enum ar_status gate_open(struct seer_self **self, const struct see
 				       struct ar_err *err)
 {
 	float inv[128];
-	const struct selector_env env = { .shape = s, .n_layers = layers, .rope_inv = inv,
-					  .device = device };
+	const struct selector_env env = {
+		.shape = s, .n_layers = layers, .rope_inv = inv, .device = device
+	};
 	void *x = NULL;
 	enum ar_status st;
 

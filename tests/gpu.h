@@ -20,14 +20,14 @@ int gpu_main(int n, void (*run_all)(void));
 /* Number in the environment variable name, such as a number of cases; usual: its default. */
 long gpu_test_number(const char *name, long usual);
 
-void gpu_must(enum ar_status st, const struct ar_err *err);	/* bail out unless AR_OK */
+void gpu_must(enum ar_status st, const struct ar_err *err); /* bail out unless AR_OK */
 
-void *gpu_host(size_t bytes);				/* on the host; owned by the caller */
-void *gpu_new(size_t bytes, int fill);			/* every byte set to fill */
+void *gpu_host(size_t bytes);	       /* on the host; owned by the caller */
+void *gpu_new(size_t bytes, int fill); /* every byte set to fill */
 void *gpu_copy(const void *host, size_t bytes);
 void gpu_fill(void *device, size_t bytes, int fill);
 void gpu_write(void *device, const void *host, size_t bytes);
-void gpu_read(void *host, const void *device, size_t bytes);	/* after all launches */
+void gpu_read(void *host, const void *device, size_t bytes); /* after all launches */
 void gpu_free_all(void);
 
 /* The n_sm of batches for the current device. */
@@ -35,7 +35,7 @@ int gpu_n_sm(void);
 
 /* The same with the arrays on the device. */
 struct attn_batch gpu_batch(const struct attn_batch *host);
-struct kv_cache gpu_kv(const struct kv_cache *host, size_t len);	/* elements of k */
-struct block_lists gpu_lists(const struct block_lists *l, int n);	/* l->block NULL: none */
+struct kv_cache gpu_kv(const struct kv_cache *host, size_t len);  /* elements of k */
+struct block_lists gpu_lists(const struct block_lists *l, int n); /* l->block NULL: none */
 
 #endif

@@ -16,8 +16,8 @@ static double in_ms(int64_t ns)
 	return (double)ns / MS;
 }
 
-__attribute__((format(printf, 4, 5)))
-static void put(char *buf, size_t size, size_t *n, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void put(char *buf, size_t size, size_t *n,
+						      const char *fmt, ...)
 {
 	va_list ap;
 
@@ -28,7 +28,7 @@ static void put(char *buf, size_t size, size_t *n, const char *fmt, ...)
 		bail_out("the text of a scenario is too long");
 }
 
-#define LOG(s, ...) put((s)->log, sizeof (s)->log, &(s)->n_log, __VA_ARGS__)
+#define LOG(s, ...) put((s)->log, sizeof(s)->log, &(s)->n_log, __VA_ARGS__)
 
 static void log_iteration(struct witness *s, const struct observed_iteration *it)
 {
@@ -174,15 +174,17 @@ static void drop(void *self, uint32_t req)
 	(void)self, (void)req;
 }
 
-static const struct backend by_formula = { .name = "formula", .run = run_by_formula,
-					   .drop = drop };
+static const struct backend by_formula = { .name = "formula", .run = run_by_formula, .drop = drop };
 
 struct replay replay_of(const struct trace *t, const struct sched_limits *lim, const char *policy,
 			const struct cost_formula *cost, struct witness *s)
 {
 	const struct policy *p = policy_find(policy);
-	struct replay cfg = { .trace = t, .limits = *lim, .backend = &by_formula,
-			      .self = (void *)(uintptr_t)cost, .observer = &s->observer };
+	struct replay cfg = { .trace = t,
+			      .limits = *lim,
+			      .backend = &by_formula,
+			      .self = (void *)(uintptr_t)cost,
+			      .observer = &s->observer };
 
 	cfg.limits.policy = p;
 	s->observer = (struct observer){ s, see_iteration, see_request, see_sample, see_end };
@@ -198,7 +200,7 @@ struct replay replay_of(const struct trace *t, const struct sched_limits *lim, c
 void run_scenario(const struct scenario *c, const int32_t *priority, struct replay_result *res)
 {
 	struct request req[8] = { 0 };
-	struct trace t = { .req = req, .name = (char *)(uintptr_t)"scenario" };
+	struct trace t = { .req = req, .name = (char *)(uintptr_t) "scenario" };
 	struct sched_limits lim = c->lim;
 	struct cost_formula cost = c->cost;
 	struct witness s = { .show_free = c->show_free };

@@ -20,8 +20,12 @@ static const struct {
 /* clang-format on */
 
 static const struct store_gpu gpu = {
-	.uuid = "GPU-00000000-0000-0000-0000-000000000001", .name = "NVIDIA H200",
-	.cc_major = 9, .cc_minor = 0, .sm_count = 132, .l2_bytes = 52428800,
+	.uuid = "GPU-00000000-0000-0000-0000-000000000001",
+	.name = "NVIDIA H200",
+	.cc_major = 9,
+	.cc_minor = 0,
+	.sm_count = 132,
+	.l2_bytes = 52428800,
 	.mem_bytes = 150000000000,
 };
 
@@ -33,15 +37,34 @@ static int64_t end_ns(const struct sample_run *r, int i)
 struct store_run sample_record(const struct sample_run *r)
 {
 	return (struct store_run){
-		.trace_name = "s4.csv", .trace_sha256 = "00", .trace_format = "azure",
-		.n_requests = 2, .model_name = "llama-3.1-8b", .model_json = "{\"hidden\": 4096}",
-		.n_layers = 32, .hidden = 4096, .q_heads = 32, .kv_heads = 8, .head_dim = 128,
-		.tp = 1, .method_name = r->method, .method_params = "{\"union\": \"none\"}",
-		.dense = r->dense, .policy = "vllm-0.16", .backend = "cuda", .seed = 1,
-		.version = "1", .cmdline = "attnreplay run", .options = r->options,
+		.trace_name = "s4.csv",
+		.trace_sha256 = "00",
+		.trace_format = "azure",
+		.n_requests = 2,
+		.model_name = "llama-3.1-8b",
+		.model_json = "{\"hidden\": 4096}",
+		.n_layers = 32,
+		.hidden = 4096,
+		.q_heads = 32,
+		.kv_heads = 8,
+		.head_dim = 128,
+		.tp = 1,
+		.method_name = r->method,
+		.method_params = "{\"union\": \"none\"}",
+		.dense = r->dense,
+		.policy = "vllm-0.16",
+		.backend = "cuda",
+		.seed = 1,
+		.version = "1",
+		.cmdline = "attnreplay run",
+		.options = r->options,
 		.setup = r->setup ? r->setup : r->options,
-		.clock = "cupti", .gpu = &gpu, .cupti_api = 130001, .layers_run = 32,
-		.num_blocks = 100, .block_tok = 16,
+		.clock = "cupti",
+		.gpu = &gpu,
+		.cupti_api = 130001,
+		.layers_run = 32,
+		.num_blocks = 100,
+		.block_tok = 16,
 	};
 }
 
@@ -49,10 +72,17 @@ static struct prof_kernel kernel(const char *name, int layer, enum phase phase, 
 				 int64_t end)
 {
 	return (struct prof_kernel){
-		.name = name, .start_ns = 1700000000000000000 + start,
-		.end_ns = 1700000000000000000 + end, .layer = layer, .phase = phase,
-		.grid = { 132, 1, 1 }, .block = { 128, 1, 1 }, .regs = 168,
-		.smem_dynamic = 200000, .stream = 7, .corr = (uint32_t)(start / 1000),
+		.name = name,
+		.start_ns = 1700000000000000000 + start,
+		.end_ns = 1700000000000000000 + end,
+		.layer = layer,
+		.phase = phase,
+		.grid = { 132, 1, 1 },
+		.block = { 128, 1, 1 },
+		.regs = 168,
+		.smem_dynamic = 200000,
+		.stream = 7,
+		.corr = (uint32_t)(start / 1000),
 	};
 }
 
@@ -68,10 +98,14 @@ static enum ar_status full_iteration(struct store *s, const struct sample_run *r
 		kernel("gemm_kernel", PHASE_NO_LAYER, PHASE_HEAD, mid, t + n),
 	};
 	const int64_t ns[PHASE_COUNT] = {
-		[PHASE_SELECT] = cut - t, [PHASE_ATTEND] = mid - cut, [PHASE_HEAD] = t + n - mid,
+		[PHASE_SELECT] = cut - t,
+		[PHASE_ATTEND] = mid - cut,
+		[PHASE_HEAD] = t + n - mid,
 	};
 	const int32_t count[PHASE_COUNT] = {
-		[PHASE_SELECT] = !r->dense, [PHASE_ATTEND] = 1, [PHASE_HEAD] = 1,
+		[PHASE_SELECT] = !r->dense,
+		[PHASE_ATTEND] = 1,
+		[PHASE_HEAD] = 1,
 	};
 
 	it->phase_ns = ns;
@@ -99,9 +133,16 @@ static enum ar_status put_quality(struct store *s, const struct store_iteration 
 
 	for (int h = 0; h < 4 && !st; h++) {
 		struct row_accuracy_sample a = {
-			.iter_no = it->row.iter_no, .req_no = e->req, .chunk_no = e->chunk_no,
-			.chunk_start = e->start, .chunk_tokens = e->n_tok, .layer = 3, .head = h,
-			.rel_l2 = 0.01 * (h + 1), .cosine = 1 - 0.001 * h, .max_abs = 0.5,
+			.iter_no = it->row.iter_no,
+			.req_no = e->req,
+			.chunk_no = e->chunk_no,
+			.chunk_start = e->start,
+			.chunk_tokens = e->n_tok,
+			.layer = 3,
+			.head = h,
+			.rel_l2 = 0.01 * (h + 1),
+			.cosine = 1 - 0.001 * h,
+			.max_abs = 0.5,
 			.mass_recall = 0.9 + 0.01 * h,
 		};
 
@@ -133,12 +174,15 @@ enum ar_status sample_iteration(struct store *s, const struct sample_run *r, int
 		if (!step[i].of[q].n)
 			continue;
 		entry[it.n_entry++] = (struct store_entry){
-			.req = q, .start = step[i].of[q].start, .n_tok = step[i].of[q].n,
-			.chunk_no = (uint32_t)(q ? i - 1 : i), .decode = step[i].of[q].decode,
+			.req = q,
+			.start = step[i].of[q].start,
+			.n_tok = step[i].of[q].n,
+			.chunk_no = (uint32_t)(q ? i - 1 : i),
+			.decode = step[i].of[q].decode,
 			.emit = step[i].of[q].emit,
 		};
-		*(step[i].of[q].decode ? &row->decode_tokens : &row->prefill_tokens) +=
-			step[i].of[q].n;
+		*(step[i].of[q].decode ? &row->decode_tokens :
+					 &row->prefill_tokens) += step[i].of[q].n;
 	}
 	if (!r->full)
 		return store_iteration(s, &it, err);
@@ -161,15 +205,18 @@ enum ar_status sample_outcomes(struct store *s, const struct sample_run *r, stru
 		  .output_tokens = 2, .n_chunks = 3, .outcome = "ok" },
 	};
 	/* clang-format on */
-	static const struct { int64_t us, n; } gap[] = { { 2500, 3 }, { 3000, 2 }, { 5500, 1 },
-							 { 6000, 2 } };
+	static const struct {
+		int64_t us, n;
+	} gap[] = { { 2500, 3 }, { 3000, 2 }, { 5500, 1 }, { 6000, 2 } };
 	enum ar_status st = store_outcome(s, &o[0], err);
 
 	if (!st)
 		st = store_outcome(s, &o[1], err);
 	for (size_t i = 0; i < sizeof gap / sizeof *gap && !st; i++)
-		st = store_gap(s, &(struct row_token_gap){ .itl_ns = gap[i].us * 10 * r->percent,
-							   .n = gap[i].n }, err);
+		st = store_gap(s,
+			       &(struct row_token_gap){ .itl_ns = gap[i].us * 10 * r->percent,
+							.n = gap[i].n },
+			       err);
 	return st;
 }
 
@@ -188,10 +235,11 @@ enum ar_status sample_write(struct store *s, const struct sample_run *r, int64_t
 
 static enum ar_status write_failed_run(struct store *s, struct ar_err *err)
 {
-	const struct sample_run r = { .method = "tri-shape", .percent = 150,
+	const struct sample_run r = { .method = "tri-shape",
+				      .percent = 150,
 				      .host_ns = 1000000,
 				      .options = "{\"host-overhead\": 1000000, \"extend\": "
-				      "\"tile\"}" };
+						 "\"tile\"}" };
 	/* clang-format off */
 	const struct row_request_outcome o[] = {
 		{ .req_no = 0, .arrival_ns = 0, .first_sched_ns = 0, .first_token_ns = 4500000,
@@ -219,7 +267,10 @@ static enum ar_status write_failed_run(struct store *s, struct ar_err *err)
 enum ar_status sample_database(const char *path, struct ar_err *err)
 {
 	static const struct sample_run dense = {
-		.method = "dense", .dense = true, .percent = 100, .full = true,
+		.method = "dense",
+		.dense = true,
+		.percent = 100,
+		.full = true,
 		.options = "{\"method\": \"dense,compact-fp\", \"seed\": 1, \"host-overhead\": 0}",
 	};
 	struct sample_run sparse = dense;

@@ -11,13 +11,13 @@
 enum { SAMPLE_ITERATIONS = 8 };
 
 struct sample_run {
-	const char *method;		/* NULL: none, as with backend cost */
+	const char *method; /* NULL: none, as with backend cost */
 	bool dense;
-	int64_t percent;		/* scale of all times; 100: the times above */
-	int64_t host_ns;		/* of every iteration */
-	const char *options;		/* JSON */
-	const char *setup;		/* NULL: the options */
-	bool full;			/* kernels, phases, accuracy, selection as well */
+	int64_t percent;     /* scale of all times; 100: the times above */
+	int64_t host_ns;     /* of every iteration */
+	const char *options; /* JSON */
+	const char *setup;   /* NULL: the options */
+	bool full;	     /* kernels, phases, accuracy, selection as well */
 };
 
 /* Record of such a run.  The caller may change it before store_run_begin(). */

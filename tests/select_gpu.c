@@ -10,8 +10,10 @@
 #if HAVE_CUDA
 struct attn_limits select_limits(const struct attn_batch *b)
 {
-	return (struct attn_limits){ .max_req = b->rows.n_req, .max_row = b->rows.n_row,
-				     .max_kv_blk = b->keys.max_kv_blk, .n_sm = b->n_sm,
+	return (struct attn_limits){ .max_req = b->rows.n_req,
+				     .max_row = b->rows.n_row,
+				     .max_kv_blk = b->keys.max_kv_blk,
+				     .n_sm = b->n_sm,
 				     .max_page = b->keys.n_page };
 }
 
@@ -34,9 +36,13 @@ void select_ref(struct select_pair *p, const struct selection *out)
 
 	if (!p->state)
 		select_load(p);
-	gpu_must(p->selector->ref(&(struct attn_call){ .b = &p->c.b, .layer = p->layer, .q = p->c.q,
-						       .kv = p->c.kv, .state = p->state_ref },
-				  p->self, out, &err), &err);
+	gpu_must(p->selector->ref(&(struct attn_call){ .b = &p->c.b,
+						       .layer = p->layer,
+						       .q = p->c.q,
+						       .kv = p->c.kv,
+						       .state = p->state_ref },
+				  p->self, out, &err),
+		 &err);
 }
 
 void select_device(struct select_pair *p, const struct selection *out)
@@ -51,9 +57,14 @@ void select_device(struct select_pair *p, const struct selection *out)
 	p->b = gpu_batch(&p->c.b);
 	p->q = p->c.q ? gpu_copy(p->c.q, p->c.q_len * sizeof *p->q) : NULL;
 	p->work = gpu_new(s->work_bytes ? s->work_bytes(p->self, &p->b.shape, &limits) : 0, 0xff);
-	gpu_must(enqueue(&(struct attn_call){ .b = &p->b, .layer = p->layer, .q = p->q,
-					      .kv = p->kv, .state = p->state, .work = p->work },
-			 p->self, out, &err), &err);
+	gpu_must(enqueue(&(struct attn_call){ .b = &p->b,
+					      .layer = p->layer,
+					      .q = p->q,
+					      .kv = p->kv,
+					      .state = p->state,
+					      .work = p->work },
+			 p->self, out, &err),
+		 &err);
 }
 
 const uint32_t *select_masks(struct select_pair *p)
@@ -107,8 +118,8 @@ int select_draw(struct rng *rng, int lo, int hi)
 	return lo + (int)rng_below(rng, (uint64_t)(hi - lo + 1));
 }
 
-void select_shapes(const struct select_shape *shape, int n_shape, int most_ctx,
-		   select_case_fn *run, void (*report)(const char *of))
+void select_shapes(const struct select_shape *shape, int n_shape, int most_ctx, select_case_fn *run,
+		   void (*report)(const char *of))
 {
 	int n = ((int)gpu_test_number("ATTNREPLAY_TEST_CASES", 24) + n_shape - 1) / n_shape;
 

@@ -12,10 +12,10 @@ struct select_pair {
 	const struct selector *selector;
 	const void *self;
 	int layer;
-	selector_fn *enqueue;	/* NULL: the selector's */
+	selector_fn *enqueue; /* NULL: the selector's */
 
-	struct batch_case c;		/* the reference's masks in c.mask */
-	void *state_ref;		/* of c.n_page pages, at first all 0xff */
+	struct batch_case c; /* the reference's masks in c.mask */
+	void *state_ref;     /* of c.n_page pages, at first all 0xff */
 	size_t state_bytes;
 
 	/* On the device: */
@@ -25,7 +25,7 @@ struct select_pair {
 	void *state, *work;
 	uint32_t *mask;
 
-	uint32_t *got;			/* the device's masks, read back */
+	uint32_t *got; /* the device's masks, read back */
 };
 
 /* Run the last cut batch of the case through the reference or through the device.  Cache and state
@@ -33,14 +33,14 @@ struct select_pair {
 void select_ref(struct select_pair *p, const struct selection *out);
 void select_device(struct select_pair *p, const struct selection *out);
 
-const uint32_t *select_masks(struct select_pair *p);	/* the device's; returns got */
-const uint32_t *select_both(struct select_pair *p);	/* and the reference's */
+const uint32_t *select_masks(struct select_pair *p); /* the device's; returns got */
+const uint32_t *select_both(struct select_pair *p);  /* and the reference's */
 
 /* Copy cache and state to the device.  The first batch does it if the test did not. */
 void select_load(struct select_pair *p);
 void select_release(struct select_pair *p);
 
-struct attn_limits select_limits(const struct attn_batch *b);	/* exactly those of b */
+struct attn_limits select_limits(const struct attn_batch *b); /* exactly those of b */
 
 /* Number of bits of row (request r, its query block i, head h) that differ by more than rounding
  * explains. */
@@ -58,9 +58,9 @@ struct select_shape {
 };
 typedef void select_case_fn(struct attn_shape s, uint64_t seed, int n, const int *ctx,
 			    const int *rows);
-void select_shapes(const struct select_shape *shape, int n_shape, int most_ctx,
-		   select_case_fn *run, void (*report)(const char *of));
+void select_shapes(const struct select_shape *shape, int n_shape, int most_ctx, select_case_fn *run,
+		   void (*report)(const char *of));
 
-int select_draw(struct rng *rng, int lo, int hi);	/* lo ... hi */
+int select_draw(struct rng *rng, int lo, int hi); /* lo ... hi */
 
 #endif

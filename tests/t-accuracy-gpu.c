@@ -47,7 +47,7 @@ static void make(struct pair *p, struct rng *rng)
 	for (size_t i = 0; i < n; i++) {
 		p->lse_dense[i] = rng_normal(rng);
 		p->lse[i] = rng_below(rng, 20) ? p->lse_dense[i] - rng_normal(rng) / 8 : -INFINITY;
-		if (!rng_below(rng, 20))	/* a row that saw no key */
+		if (!rng_below(rng, 20)) /* a row that saw no key */
 			memset(p->out + i * (size_t)dim, 0, (size_t)dim * sizeof *p->out);
 	}
 }
@@ -65,8 +65,8 @@ static void release(struct pair *p)
 
 static enum ar_status reference(struct pair *p)
 {
-	return accuracy_measure(&p->shape, p->n_row, p->out, p->dense, p->lse, p->lse_dense,
-				p->ref, &p->err);
+	return accuracy_measure(&p->shape, p->n_row, p->out, p->dense, p->lse, p->lse_dense, p->ref,
+				&p->err);
 }
 
 static enum ar_status device(struct pair *p)
@@ -113,7 +113,7 @@ static void test_refused(void)
 {
 	static const float odd[] = { NAN, INFINITY, -INFINITY };
 	int refused = 0, same = 0;
-	char msg[sizeof ((struct ar_err *)0)->msg];
+	char msg[sizeof((struct ar_err *)0)->msg];
 
 	for (int i = 0; i < 12; i++) {
 		struct rng rng = { 1000 + (uint64_t)i };

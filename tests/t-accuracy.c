@@ -58,8 +58,9 @@ static void test_known(void)
 	reset();
 	for (int r = 0; r < ROWS; r++)
 		for (int i = 0; i < DIM; i++)
-			*at(a, r, 1, i) = *at(b, r, 1, i) =
-				bf16_from_f32(i == 0 ? 3 : i == 1 ? 4 : 0);
+			*at(a, r, 1, i) = *at(b, r, 1, i) = bf16_from_f32(i == 0 ? 3 :
+									  i == 1 ? 4 :
+										   0);
 	*at(a, 0, 1, 1) = 0;
 	lse_a[0 * HEADS + 1] = lse_b[0 * HEADS + 1] - logf(2);
 	measure();
@@ -114,8 +115,10 @@ static void test_not_finite(void)
 	reset();
 	lse_b[1 * HEADS + 2] = NAN;
 	measure();
-	is_str(err.msg, "query head 2, row 1: attention is not finite; Q, K or V of the capture "
-	       "are out of range", "the message says which");
+	is_str(err.msg,
+	       "query head 2, row 1: attention is not finite; Q, K or V of the capture "
+	       "are out of range",
+	       "the message says which");
 }
 
 int main(void)

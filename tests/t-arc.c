@@ -32,7 +32,7 @@ struct arc_parts {
 	uint32_t version;
 	const void *frames;
 	size_t n_frames_bytes;
-	const uint64_t *end;	/* from the first frame's start */
+	const uint64_t *end; /* from the first frame's start */
 	size_t n;
 };
 
@@ -49,7 +49,10 @@ static void write_arc(const struct arc_parts *a)
 	size_t len = strlen(a->header), head = 16 + len, at, index;
 	SHA2_CTX ctx;
 
-	memcpy(p, "\x89" "ARC\r\n\x1a\n", 8);
+	memcpy(p,
+	       "\x89"
+	       "ARC\r\n\x1a\n",
+	       8);
 	put_le(p, 8, a->version, 4);
 	put_le(p, 12, len, 4);
 	memcpy(p + 16, a->header, len);
@@ -67,15 +70,16 @@ static void write_arc(const struct arc_parts *a)
 }
 
 #define HEAD(q, kv, d, tok, prompt, frame, layers) \
-	"{\"dtype\":\"bf16\",\"model\":\"m\",\"layers\":" layers \
-	",\"q_heads\":" q ",\"kv_heads\":" kv \
-	",\"head_dim\":" d ",\"n_tok\":" tok ",\"n_prompt\":" prompt ",\"frame_tok\":" frame \
-	",\"rope_applied\":true}"
+	"{\"dtype\":\"bf16\",\"model\":\"m\",\"layers\":" layers ",\"q_heads\":" q \
+	",\"kv_heads\":" kv ",\"head_dim\":" d ",\"n_tok\":" tok ",\"n_prompt\":" prompt \
+	",\"frame_tok\":" frame ",\"rope_applied\":true}"
 #define GOOD_HEAD HEAD("1", "1", "2", "1", "1", "1", "[0]")
 
 static void test_hostile_headers(void)
 {
-	static const struct { const char *header, *wrong; } cases[] = {
+	static const struct {
+		const char *header, *wrong;
+	} cases[] = {
 		{ "[]", "no JSON object" },
 		{ "{\"dtype\":\"bf16\"", "no JSON object" },
 		{ "{}", "want 'dtype' bf16" },
@@ -109,8 +113,11 @@ static void test_hostile_headers(void)
 		{ HEAD("1", "1", "2", "2", "1", "1", "[0]"), "no index at the end" },
 	};
 	const uint64_t end[] = { 10, 20, 30 };
-	struct arc_parts a = { .version = 1, .frames = "012345678901234567890123456789",
-			       .n_frames_bytes = 30, .end = end, .n = 3 };
+	struct arc_parts a = { .version = 1,
+			       .frames = "012345678901234567890123456789",
+			       .n_frames_bytes = 30,
+			       .end = end,
+			       .n = 3 };
 	struct ar_err err = { 0 };
 	struct capture *c;
 
@@ -118,7 +125,7 @@ static void test_hostile_headers(void)
 		a.header = cases[i].header;
 		write_arc(&a);
 		ok(capture_open(&c, arc_path, &err) == AR_DATA && !c &&
-		   strstr(err.msg, cases[i].wrong),
+			   strstr(err.msg, cases[i].wrong),
 		   "refused: %s (%s)", cases[i].wrong, err.msg + strlen(arc_path));
 	}
 	a.header = GOOD_HEAD;
@@ -126,7 +133,10 @@ static void test_hostile_headers(void)
 	write_arc(&a);
 	ok(capture_open(&c, arc_path, &err) == AR_DATA && strstr(err.msg, "version 1, this has 2"),
 	   "another version");
-	file_write(arc_path, "\x89" "ARC\r\n\x1a\n\1\0\0\0\xff\xff\xff\xff", 16);
+	file_write(arc_path,
+		   "\x89"
+		   "ARC\r\n\x1a\n\1\0\0\0\xff\xff\xff\xff",
+		   16);
 	ok(capture_open(&c, arc_path, &err) == AR_DATA && strstr(err.msg, "is too large"),
 	   "a huge header");
 }
@@ -134,12 +144,13 @@ static void test_hostile_headers(void)
 static void test_hostile_index(void)
 {
 	static const uint64_t ends[][3] = {
-		{ 10, 10, 30 }, { 20, 10, 30 }, { 10, 20, 31 }, { 10, 20, UINT64_MAX },
-		{ 10, 20, 29 },
-		{ 0, 20, 30 },
+		{ 10, 10, 30 },		{ 20, 10, 30 }, { 10, 20, 31 },
+		{ 10, 20, UINT64_MAX }, { 10, 20, 29 }, { 0, 20, 30 },
 	};
-	struct arc_parts a = { .version = 1, .header = GOOD_HEAD,
-			       .frames = "012345678901234567890123456789", .n_frames_bytes = 30,
+	struct arc_parts a = { .version = 1,
+			       .header = GOOD_HEAD,
+			       .frames = "012345678901234567890123456789",
+			       .n_frames_bytes = 30,
 			       .n = 3 };
 	struct ar_err err = { 0 };
 	struct capture *c;
@@ -156,7 +167,7 @@ static void test_hostile_index(void)
 	write_arc(&a);
 	c = must_open(arc_path);
 	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA &&
-	   strstr(err.msg, "damaged frame"),
+		   strstr(err.msg, "damaged frame"),
 	   "a frame that is no zstd frame");
 	capture_close(c);
 }
@@ -180,7 +191,7 @@ static void test_hostile_frames(void)
 	write_arc(&a);
 	c = must_open(arc_path);
 	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA &&
-	   strstr(err.msg, "no checksum"),
+		   strstr(err.msg, "no checksum"),
 	   "a frame without a checksum");
 	capture_close(c);
 	/* of another size; two frames in the place of one; far more bytes than values */
@@ -190,7 +201,7 @@ static void test_hostile_frames(void)
 	write_arc(&a);
 	c = must_open(arc_path);
 	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA &&
-	   strstr(err.msg, "size is not that"),
+		   strstr(err.msg, "size is not that"),
 	   "a frame of another size");
 	capture_close(c);
 	n = ZSTD_compress(f[0], sizeof f[0], "abcd", 4, 1);
@@ -200,7 +211,7 @@ static void test_hostile_frames(void)
 	write_arc(&a);
 	c = must_open(arc_path);
 	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA &&
-	   strstr(err.msg, "size is not that"),
+		   strstr(err.msg, "size is not that"),
 	   "two frames in the place of one");
 	capture_close(c);
 	a.frames = big;
@@ -209,7 +220,7 @@ static void test_hostile_frames(void)
 	write_arc(&a);
 	c = must_open(arc_path);
 	ok(capture_read(c, 0, CAPTURE_Q, 0, 1, x, &err) == AR_DATA &&
-	   strstr(err.msg, "too many for"),
+		   strstr(err.msg, "too many for"),
 	   "more packed bytes than its values can have");
 	capture_close(c);
 }

@@ -22,8 +22,11 @@ static void make(struct trace *t, struct request *req, size_t n, const int *sess
 		session_names[s] = sessions[s];
 	}
 	for (size_t i = 0; i < n; i++) {
-		req[i] = (struct request){ .arrival_ns = 10 * (int64_t)i, .prompt_tok = 1,
-					   .output_tok = 1, .session = session[i], .think_ns = -1 };
+		req[i] = (struct request){ .arrival_ns = 10 * (int64_t)i,
+					   .prompt_tok = 1,
+					   .output_tok = 1,
+					   .session = session[i],
+					   .think_ns = -1 };
 		if (session[i] >= 0)
 			t->n_session = 8;
 	}
@@ -82,10 +85,9 @@ static void test_worked(void)
 	       "0@0 1@0 3@100 4@200 5@302 2@400", "two users take the sessions in turn");
 	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 9, 0 }, 100),
 	       "0@0 1@0 2@0 3@100 4@200 5@402", "no more users than sessions are active");
-	req[3].think_ns = INT64_MAX;	/* half of it, cut to an int, is -1 */
+	req[3].think_ns = INT64_MAX; /* half of it, cut to an int, is -1 */
 	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 1, 0 }, 0),
-	       "0@0 3@-1 5@-1 1@-1 4@-1 2@-1",
-	       "a pause without end ends at the end of time");
+	       "0@0 3@-1 5@-1 1@-1 4@-1 2@-1", "a pause without end ends at the end of time");
 }
 
 /* The rules, stated again for any order of service. */

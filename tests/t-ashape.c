@@ -58,10 +58,12 @@ static bool right(struct batch_case *c, const int rule[3], int ctx, int rows, bo
 
 static void test_example(void)
 {
-	static const char *const want[] = {
-		[4] = "0 1 2 3 4", [5] = "0 1 3 4 5", [7] = "0 1 5 6 7", [9] = "0 1 7 8 9",
-		[10] = "0 1 2 3 4 5 6 7 8 9 10", [11] = "0 1 2 3 4 5 6 7 8 9 10 11"
-	};
+	static const char *const want[] = { [4] = "0 1 2 3 4",
+					    [5] = "0 1 3 4 5",
+					    [7] = "0 1 5 6 7",
+					    [9] = "0 1 7 8 9",
+					    [10] = "0 1 2 3 4 5 6 7 8 9 10",
+					    [11] = "0 1 2 3 4 5 6 7 8 9 10 11" };
 	const int rule[] = { 2, 3, 2 };
 
 	for (int i = 0; i < 12; i++) {
@@ -80,12 +82,14 @@ static void test_example(void)
 
 static void test_runs(void)
 {
-	static const struct { int init, local, qa; const char *want; } v[] = {
-		{ 2, 3, 0, "0" }, { 2, 3, 1, "0 4" }, { 2, 3, 2, "0 4 8" }, { 2, 1, 2, "0 8" },
-		{ 0, 5, 2, "4 8" }, { 0, 6, 2, "0 4 8" }, { 4, 1, 3, "0 12" },
-		{ 5, 1, 3, "0 4 12" }, { 0, 1, 3, "12" },
-		{ 1 << 30, 1, 2, "0 4 8" }, { 0, 1 << 30, 2, "0 4 8" },
-		{ 0, 0, 2, "0 4 8" },
+	static const struct {
+		int init, local, qa;
+		const char *want;
+	} v[] = {
+		{ 2, 3, 0, "0" },	    { 2, 3, 1, "0 4" },		{ 2, 3, 2, "0 4 8" },
+		{ 2, 1, 2, "0 8" },	    { 0, 5, 2, "4 8" },		{ 0, 6, 2, "0 4 8" },
+		{ 4, 1, 3, "0 12" },	    { 5, 1, 3, "0 4 12" },	{ 0, 1, 3, "12" },
+		{ 1 << 30, 1, 2, "0 4 8" }, { 0, 1 << 30, 2, "0 4 8" }, { 0, 0, 2, "0 4 8" },
 	};
 	struct rng rng = { 6 };
 	struct batch_case c;
@@ -101,8 +105,10 @@ static void test_runs(void)
 		for (int k = 0; k < n; k++)
 			at += snprintf(text + at, sizeof text - (size_t)at, "%s%d", k ? " " : "",
 				       run[k]);
-		is_str(text, v[i].want, "query block %d reads what it must: the first %d, the last "
-		       "%d", v[i].qa, v[i].init, v[i].local);
+		is_str(text, v[i].want,
+		       "query block %d reads what it must: the first %d, the last "
+		       "%d",
+		       v[i].qa, v[i].init, v[i].local);
 	}
 	case_release(&c);
 }

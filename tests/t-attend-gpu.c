@@ -27,9 +27,9 @@ enum { PAGE = 128 };
 
 /* Errors that a comparison found; all 0: none. */
 struct verdict {
-	double worst;		/* largest excess over the tolerance */
+	double worst; /* largest excess over the tolerance */
 	int bad_abs, bad_l2, bad_zero, bad_lse;
-	int bad_repeat;		/* launches whose bits are not the first one's */
+	int bad_repeat; /* launches whose bits are not the first one's */
 };
 
 static void compare(struct verdict *v, const bf16_t *got, const bf16_t *want, size_t n,
@@ -71,12 +71,12 @@ static bool clean(const struct verdict *v)
 
 struct setting {
 	const char *executor, *what;
-	double density;		/* 2: no lists */
+	double density; /* 2: no lists */
 	enum case_fill fill;
-	int heads;		/* of a table; -1: any number of a group */
-	int n_sm;		/* tiles are cut for up to as many multiprocessors */
-	int room;		/* tiles are given up to as many parts, whatever their length */
-	int dim;		/* 0: any that every device takes */
+	int heads; /* of a table; -1: any number of a group */
+	int n_sm;  /* tiles are cut for up to as many multiprocessors */
+	int room;  /* tiles are given up to as many parts, whatever their length */
+	int dim;   /* 0: any that every device takes */
 	bool no_lse, tail;
 };
 
@@ -177,7 +177,7 @@ struct launch {
 	struct executor_lists lists;
 	bf16_t *q, *out;
 	struct kv_cache kv;
-	float *lse;		/* NULL: not asked for */
+	float *lse; /* NULL: not asked for */
 	void *work;
 	size_t bytes, lse_bytes, work_bytes;
 };
@@ -186,8 +186,13 @@ static void launch(const struct launch *l, void *stream)
 {
 	struct ar_err err;
 
-	if (l->x->enqueue(&(struct attn_call){ .b = &l->b, .q = l->q, .kv = l->kv, .out = l->out,
-					       .lse = l->lse, .work = l->work, .stream = stream },
+	if (l->x->enqueue(&(struct attn_call){ .b = &l->b,
+					       .q = l->q,
+					       .kv = l->kv,
+					       .out = l->out,
+					       .lse = l->lse,
+					       .work = l->work,
+					       .stream = stream },
 			  &l->lists, &err))
 		bail_out("%s", err.msg);
 }
@@ -241,8 +246,7 @@ static int repeat(const struct launch *l, const bf16_t *out, const float *lse)
 		else
 			check(cudaGraphLaunch(exec, NULL), "cudaGraphLaunch");
 		read_launch(l, got, got_lse);
-		bad += memcmp(got, out, l->bytes) ||
-		       (l->lse && memcmp(got_lse, lse, l->lse_bytes));
+		bad += memcmp(got, out, l->bytes) || (l->lse && memcmp(got_lse, lse, l->lse_bytes));
 	}
 	check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
 	free(got);
@@ -259,8 +263,9 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	size_t n_row = c->q_len / (size_t)c->b.shape.head_dim, lse_bytes = n_row * sizeof(float);
 	bf16_t *got = gpu_host(bytes), *want = gpu_host(bytes);
 	float *got_lse = gpu_host(lse_bytes), *want_lse = gpu_host(lse_bytes);
-	struct launch d = { .x = executor_find(t->executor), .lists = l, .bytes = bytes,
-			    .lse_bytes = lse_bytes };
+	struct launch d = {
+		.x = executor_find(t->executor), .lists = l, .bytes = bytes, .lse_bytes = lse_bytes
+	};
 	struct ar_err err;
 
 	if (t->density <= 1)
@@ -274,8 +279,10 @@ static void attend_both(struct verdict *v, struct batch_case *c, const struct se
 	d.lse = t->no_lse ? NULL : gpu_new(lse_bytes, 0xff);
 	launch(&d, NULL);
 	read_launch(&d, got, got_lse);
-	if (d.x->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = want,
-					  .lse = want_lse }, &l, &err))
+	if (d.x->ref(
+		    &(struct attn_call){
+			    .b = &c->b, .q = c->q, .kv = c->kv, .out = want, .lse = want_lse },
+		    &l, &err))
 		bail_out("%s", err.msg);
 	compare(v, got, want, c->q_len, got_lse, t->no_lse ? NULL : want_lse, n_row);
 	v->bad_repeat += repeat(&d, got, got_lse);
@@ -293,8 +300,10 @@ static struct attn_shape draw_shape(struct rng *rng)
 
 	if (rng_below(rng, 8) == 0)
 		group = 1 + (int)rng_below(rng, 20);
-	return (struct attn_shape){ .q_heads = kv_heads * group, .kv_heads = kv_heads,
-				    .head_dim = rng_below(rng, 2) ? 128 : 64, .page_tok = PAGE };
+	return (struct attn_shape){ .q_heads = kv_heads * group,
+				    .kv_heads = kv_heads,
+				    .head_dim = rng_below(rng, 2) ? 128 : 64,
+				    .page_tok = PAGE };
 }
 
 /* Most cases are small: the reference takes the time. */
@@ -331,14 +340,14 @@ static void run_case(struct verdict *v, const struct setting *t, long seed, long
 
 	draw_case(&c, t, &rng);
 	if (t->heads < 0)
-		now.heads = 1 + (int)rng_below(&rng, (uint64_t)(c.b.shape.q_heads /
-								c.b.shape.kv_heads));
+		now.heads = 1 + (int)rng_below(&rng,
+					       (uint64_t)(c.b.shape.q_heads / c.b.shape.kv_heads));
 	attend_both(v, &c, &now, &rng);
 	if (!clean(v))
 		diag("seed %ld, case %ld: %d q heads, %d kv heads, size %d, pages of %d, %d "
-		     "requests, heads %d, %d tiles", seed, i, c.b.shape.q_heads,
-		     c.b.shape.kv_heads, c.b.shape.head_dim, c.b.shape.page_tok, c.b.rows.n_req,
-		     now.heads, c.b.n_tile);
+		     "requests, heads %d, %d tiles",
+		     seed, i, c.b.shape.q_heads, c.b.shape.kv_heads, c.b.shape.head_dim,
+		     c.b.shape.page_tok, c.b.rows.n_req, now.heads, c.b.n_tile);
 	case_release(&c);
 }
 
@@ -413,7 +422,7 @@ static void test_failure(void)
 
 	ok(attend_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, attend_plan_rows, 0, &all,
 			  &err) == AR_CUDA &&
-	   err.msg[0] && gpu_current(&unused, &err) == AR_CUDA,
+		   err.msg[0] && gpu_current(&unused, &err) == AR_CUDA,
 	   "without a GPU a launch fails with a message");
 }
 

@@ -14,7 +14,7 @@
 
 struct result {
 	bf16_t *out;
-	float *f, *lse;		/* f: out in fp32 */
+	float *f, *lse; /* f: out in fp32 */
 	size_t n, n_row;
 };
 
@@ -43,8 +43,10 @@ static void ref(struct result *x, const struct batch_case *c, attend_plan_fn *cu
 {
 	struct ar_err err;
 
-	if (attend_ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = x->out,
-					    .lse = x->lse }, cut, heads, lists, &err))
+	if (attend_ref(
+		    &(struct attn_call){
+			    .b = &c->b, .q = c->q, .kv = c->kv, .out = x->out, .lse = x->lse },
+		    cut, heads, lists, &err))
 		bail_out("reference: %s", err.msg);
 	for (size_t i = 0; i < x->n; i++)
 		x->f[i] = bf16_to_f32(x->out[i]);
@@ -68,7 +70,7 @@ static void vector_case(struct batch_case *c)
 
 static void test_vectors(void)
 {
-	uint16_t fp[4][3] = { {0, 2, 5}, {0, 1, 5}, {0, 2, 6}, {0, 3, 6} };
+	uint16_t fp[4][3] = { { 0, 2, 5 }, { 0, 1, 5 }, { 0, 2, 6 }, { 0, 3, 6 } };
 	uint16_t t[6] = { 0, 1, 2, 3, 5, 6 };
 	uint16_t twice[4][6];
 	int32_t n_fp[4] = { 3, 3, 3, 3 }, n_t[2] = { 6, 6 }, n_twice[4] = { 6, 6, 6, 6 };
@@ -112,7 +114,9 @@ static void naive_row(const struct batch_case *c, int r, int row, int h, const u
 		for (int t = 0; t < s->page_tok && list[i] * s->page_tok + t <= pos; t++) {
 			int page = c->b.keys.page[c->b.keys.page0[r] + list[i]];
 			size_t at = (size_t)((page * s->kv_heads + h / (s->q_heads / s->kv_heads)) *
-					     s->page_tok + t) * (size_t)dim;
+						     s->page_tok +
+					     t) *
+				    (size_t)dim;
 			double dot = 0, e;
 
 			for (int d = 0; d < dim; d++)
@@ -137,7 +141,9 @@ static int list_of(const struct batch_case *c, attend_plan_fn *cut, int heads, i
 
 	if (cut != attend_plan_rows)
 		return (c->b.rows.qblk0[r] + (c->b.rows.pos0[r] + row) / s->page_tok -
-			c->b.rows.pos0[r] / s->page_tok) * s->q_heads + h;
+			c->b.rows.pos0[r] / s->page_tok) *
+			       s->q_heads +
+		       h;
 	heads = heads ? heads : group;
 	per = (group + heads - 1) / heads;
 	return (r * s->kv_heads + h / group) * per + h % group / heads;
@@ -156,8 +162,8 @@ static void naive(struct result *x, const struct batch_case *c, attend_plan_fn *
 				size_t at = (size_t)((c->b.rows.row0[r] + row) * s->q_heads + h);
 				double lse;
 
-				naive_row(c, r, row, h, l->block + i * l->stride, l->n[i],
-					  out, &lse);
+				naive_row(c, r, row, h, l->block + i * l->stride, l->n[i], out,
+					  &lse);
 				x->lse[at] = (float)lse;
 				for (int d = 0; d < s->head_dim; d++)
 					x->f[at * (size_t)s->head_dim + (size_t)d] = (float)out[d];
@@ -183,8 +189,10 @@ static struct draw draw_shape(struct rng *rng)
 	static const int page[] = { 1, 2, 8, 16, 64 }, dim[] = { 1, 2, 5, 16, 64 };
 	int kv_heads = 1 + (int)rng_below(rng, 3), group = 1 + (int)rng_below(rng, 8);
 	struct draw d = {
-		.s = { .q_heads = kv_heads * group, .kv_heads = kv_heads,
-		       .head_dim = dim[rng_below(rng, 5)], .page_tok = page[rng_below(rng, 5)] },
+		.s = { .q_heads = kv_heads * group,
+		       .kv_heads = kv_heads,
+		       .head_dim = dim[rng_below(rng, 5)],
+		       .page_tok = page[rng_below(rng, 5)] },
 		.n_req = 1 + (int)rng_below(rng, 4),
 		.heads = (int)rng_below(rng, (uint64_t)group + 1),
 	};
@@ -214,8 +222,7 @@ static void test_naive(attend_plan_fn *cut, const char *name)
 		ref(&got, &c, cut, d.heads, &l);
 		naive(&want, &c, cut, d.heads, &l);
 		for (size_t k = 0; k < got.n; k++)
-			bad += !(fabsf(got.f[k] - want.f[k]) <=
-				 1e-4f + 0x1p-8f * fabsf(want.f[k]));
+			bad += !(fabsf(got.f[k] - want.f[k]) <= 1e-4f + 0x1p-8f * fabsf(want.f[k]));
 		bad_lse += i % 3 != FILL_HUGE && !same_lse(got.lse, want.lse, got.n_row);
 		result_free(&got);
 		result_free(&want);
@@ -310,9 +317,10 @@ static void test_chunks(void)
 	ctx += 37;
 	len += 53;
 	half.b.rows.pos += 37;
-	attend_ref(&(struct attn_call){ .b = &half.b, .q = q + 37 * row, .kv = c.kv,
-					.out = part.out + 37 * row }, attend_plan_rows, 0, &all,
-		   NULL);
+	attend_ref(
+		&(struct attn_call){
+			.b = &half.b, .q = q + 37 * row, .kv = c.kv, .out = part.out + 37 * row },
+		attend_plan_rows, 0, &all, NULL);
 	ok(!memcmp(part.out, whole.out, part.n * sizeof *part.out),
 	   "two chunks see the keys that one chunk sees");
 	result_free(&whole);
@@ -335,7 +343,8 @@ static void test_decode(void)
 	want = result_new(&c);
 	naive(&want, &c, attend_plan_rows, 0, &full);
 	is_int(decode_ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = got.out }, 0,
-			  NULL, NULL), AR_OK, "decode runs");
+			  NULL, NULL),
+	       AR_OK, "decode runs");
 	for (size_t i = 0; i < got.n; i++)
 		got.f[i] = bf16_to_f32(got.out[i]);
 	is_f32(got.f, want.f, got.n, 1e-4, 0x1p-8, "a decode row sees all tokens up to its own");
@@ -438,8 +447,7 @@ struct faults {
 	int misfit, uncovered, unsorted, miscounted, miscut, misplaced, too_many, parts;
 };
 
-static void check_plan(struct faults *f, const struct batch_case *c, attend_plan_fn *cut,
-		       int heads)
+static void check_plan(struct faults *f, const struct batch_case *c, attend_plan_fn *cut, int heads)
 {
 	enum { MOST = 4 * 40 * 24 };
 	int left[MOST], n = cut(&c->b, heads, NULL), n_whole, rank = 255;
@@ -450,7 +458,7 @@ static void check_plan(struct faults *f, const struct batch_case *c, attend_plan
 	memset(left, 0xff, sizeof left);
 	whole.n_sm = 0;
 	n_whole = cut(&whole, heads, NULL);
-	f->too_many += n != n_whole && 
+	f->too_many += n != n_whole &&
 		       (n_whole >= (2 << half) * c->b.n_sm || n > EXECUTOR_WAVES * c->b.n_sm);
 	f->miscounted += cut(&c->b, heads, tile) != n;
 	for (int k = 0; k < n; k++) {
@@ -509,15 +517,14 @@ static int last_end(const struct batch_case *c, const struct attn_tile *tile, in
 
 		for (int k = 1; k < SLOTS; k++)
 			first = end[k] < end[first] ? k : first;
-		end[first] += PART_COST +
-			      (part_end(c, &tile[i]) - part_begin(c, &tile[i])) * page;
+		end[first] += PART_COST + (part_end(c, &tile[i]) - part_begin(c, &tile[i])) * page;
 		last = end[first] > last ? end[first] : last;
 	}
 	return last;
 }
 
 struct split {
-	int n, parts;		/* tiles, and how many the first of them is in */
+	int n, parts; /* tiles, and how many the first of them is in */
 	int len;
 	int end;
 };
@@ -586,13 +593,12 @@ static void test_level(void)
 	static const struct {
 		int page, rows, ctx, n, len;
 	} want[] = {
-		{ 128, 1024, 7168, 176, 61 },	/* 128 tiles of 57 to 64 blocks */
-		{ 64, 1024, 7168, 176, 122 },
-		{ 128, 1024, 31744, 256, 248 },
-		{ 128, 512, 32768, 192, 127 },	/* 64 tiles */
-		{ 128, 128, 65536, 144, 63 },	/* 16 tiles */
-		{ 128, 128, 32768, 128, 0 },	/* even parts do as well */
-		{ 128, 1056, 32768, 132, 0 },	/* nothing is idle */
+		{ 128, 1024, 7168, 176, 61 }, /* 128 tiles of 57 to 64 blocks */
+		{ 64, 1024, 7168, 176, 122 },  { 128, 1024, 31744, 256, 248 },
+		{ 128, 512, 32768, 192, 127 }, /* 64 tiles */
+		{ 128, 128, 65536, 144, 63 },  /* 16 tiles */
+		{ 128, 128, 32768, 128, 0 },   /* even parts do as well */
+		{ 128, 1056, 32768, 132, 0 },  /* nothing is idle */
 	};
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
@@ -621,7 +627,7 @@ static void test_rank(void)
 	}
 	is_int(bad, 0, "ranks grow with the length, one at a time");
 	ok(attend_rank(1) < attend_rank(2) && attend_rank(8) < attend_rank(9) &&
-	   attend_rank(257) == attend_rank(288) && attend_rank(288) < attend_rank(289),
+		   attend_rank(257) == attend_rank(288) && attend_rank(288) < attend_rank(289),
 	   "short lengths have their own rank, long ones share it within an eighth");
 	ok(attend_rank(241) == attend_rank(256) && attend_rank(256) < attend_rank(257),
 	   "the tiles of a chunk whose end is a power of two share a rank");
@@ -644,9 +650,10 @@ static void test_memory(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = attend_ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = x.out,
-						     .lse = x.lse }, attend_plan_rows, 0, &all,
-				&err);
+		st = attend_ref(
+			&(struct attn_call){
+				.b = &c.b, .q = c.q, .kv = c.kv, .out = x.out, .lse = x.lse },
+			attend_plan_rows, 0, &all, &err);
 		if (!fault_disarm())
 			break;
 		ok(st == AR_NOMEM && err.msg[0], "allocation %ld fails cleanly", k);
@@ -663,16 +670,15 @@ static void test_table(void)
 
 	for (; executors[n]; n++)
 		ok(executor_find(executors[n]->name) == executors[n] && executors[n]->plan &&
-		   executors[n]->ref && !executors[n]->enqueue == !HAVE_CUDA &&
-		   !executors[n]->work_bytes == !HAVE_CUDA &&
-		   executors[n]->takes, "executor %s is whole", executors[n]->name);
+			   executors[n]->ref && !executors[n]->enqueue == !HAVE_CUDA &&
+			   !executors[n]->work_bytes == !HAVE_CUDA && executors[n]->takes,
+		   "executor %s is whole", executors[n]->name);
 	is_int(n, 5, "five executors");
 	ok(!executor_find("nothing"), "an unknown name is not found");
-	is_int(attend_plan_rows(&none, 0, NULL), 0,
-	       "an empty batch has no tiles");
-	is_int(attend_ref(&(struct attn_call){ .b = &none },
-			  attend_plan_rows, 0, &(struct block_lists){ 0 }, NULL), AR_OK,
-	       "and nothing is done for it");
+	is_int(attend_plan_rows(&none, 0, NULL), 0, "an empty batch has no tiles");
+	is_int(attend_ref(&(struct attn_call){ .b = &none }, attend_plan_rows, 0,
+			  &(struct block_lists){ 0 }, NULL),
+	       AR_OK, "and nothing is done for it");
 }
 
 int main(void)

@@ -33,7 +33,7 @@ static void test_phases(void)
 		const char *method;
 		bool select, metadata;
 	} cases[] = {
-		{ "dense", false, false }, { "compact-fp", true, true },
+		{ "dense", false, false },	{ "compact-fp", true, true },
 		{ "flashprefill", true, true }, { "quoka", true, false },
 		{ "minference", true, false },
 	};
@@ -56,7 +56,7 @@ static void test_phases(void)
 		for (int p = 0; p < PHASE_COUNT; p++)
 			sum += ns[p];
 		ok((ns[PHASE_SELECT] > 0) == cases[i].select &&
-		   (ns[PHASE_METADATA] > 0) == cases[i].metadata && ns[PHASE_ATTEND] > 0,
+			   (ns[PHASE_METADATA] > 0) == cases[i].metadata && ns[PHASE_ATTEND] > 0,
 		   "%s has the time of its steps", name);
 		is_int(ns[PHASE_DECODE], 0, "... and none of what did not run");
 		is_int(cost.cost_ns, 2 * sum, "... which make up its cost, over all layers");

@@ -65,8 +65,11 @@ static void test_agreement(void)
 static bool open_whole(struct backend_case *c, int n_experts, bool eager, struct prof *prof)
 {
 	const char *must = getenv("ATTNREPLAY_REQUIRE_GPU");
-	const struct case_how how = { .method = "dense", .decoder = true, .n_experts = n_experts,
-				      .eager = eager, .prof = prof };
+	const struct case_how how = { .method = "dense",
+				      .decoder = true,
+				      .n_experts = n_experts,
+				      .eager = eager,
+				      .prof = prof };
 	struct ar_err err;
 	enum ar_status st = case_open(c, &backend_cuda, &how, &err);
 
@@ -80,8 +83,10 @@ static bool open_whole(struct backend_case *c, int n_experts, bool eager, struct
 static void test_layers(int n_experts)
 {
 	const char *what = n_experts ? "experts" : "a dense MLP";
-	struct batch_entry e[] = { { .n_tok = 600, .emit = true },
-		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true } };
+	struct batch_entry e[] = {
+		{ .n_tok = 600, .emit = true },
+		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true }
+	};
 	struct iter_cost cost;
 	struct backend_case c;
 
@@ -122,8 +127,10 @@ static void check_trace(const struct iter_cost *cost)
 
 static void test_trace(struct prof *prof)
 {
-	struct batch_entry e[] = { { .n_tok = 600, .emit = true },
-		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true } };
+	struct batch_entry e[] = {
+		{ .n_tok = 600, .emit = true },
+		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true }
+	};
 	struct iter_cost cost;
 	struct backend_case c;
 
@@ -149,8 +156,9 @@ static void step(struct backend_case *c, int i, uint32_t *len)
 	for (size_t q = 0; q < n; q++) {
 		uint32_t req = (uint32_t)(q + (size_t)i) % CASE_REQ;
 
-		e[q] = (struct batch_entry){ .req = req, .start = len[req]++, .n_tok = 1,
-					     .decode = true, .emit = true };
+		e[q] = (struct batch_entry){
+			.req = req, .start = len[req]++, .n_tok = 1, .decode = true, .emit = true
+		};
 	}
 	case_run(c, e, n, &cost);
 }
@@ -161,7 +169,8 @@ static void step(struct backend_case *c, int i, uint32_t *len)
 static void run_decodes(bool eager, bool decodes, struct case_result out[CASE_REQ])
 {
 	const struct case_how how = {
-		.method = "flashprefill:alpha=1,sink=0,window=1,dense-first=0", .eager = eager };
+		.method = "flashprefill:alpha=1,sink=0,window=1,dense-first=0", .eager = eager
+	};
 	uint32_t len[CASE_REQ];
 	struct iter_cost cost;
 	struct backend_case c;
@@ -216,7 +225,8 @@ static void trace_decodes(struct backend_case *c, struct iter_cost *cost)
 	for (uint32_t i = 0; i < 3; i++) {
 		struct batch_entry e[] = {
 			{ .start = 200 + i, .n_tok = 1, .decode = true, .emit = true },
-			{ .req = 1, .start = 20 + i, .n_tok = 1, .decode = true, .emit = true } };
+			{ .req = 1, .start = 20 + i, .n_tok = 1, .decode = true, .emit = true }
+		};
 
 		case_run(c, e, 2, cost);
 	}
@@ -241,7 +251,8 @@ static void check_graph_trace(const struct iter_cost *graph, const struct iter_c
 	ok(layers[0] && layers[0] == layers[1] && layers[CASE_RUN_LAYERS] >= 3,
 	   "as many in each layer, and the head's in none");
 	ok(graph->busy_ns > 0 && graph->busy_ns <= graph->span_ns &&
-	   graph->span_ns <= graph->event_ns + 20000, "the graph lies between the events");
+		   graph->span_ns <= graph->event_ns + 20000,
+	   "the graph lies between the events");
 }
 
 static void test_graph_trace(struct prof *prof)
@@ -293,7 +304,8 @@ static void test_device(void)
 		bail_out("%s", err.msg);
 	gpu = c.backend->gpu(c.self);
 	ok(gpu->cc_major >= 8 && gpu->sm_count > 0 && gpu->mem_bytes > 0 && gpu->name[0] &&
-	   strlen(gpu->uuid) == 36, "the device is described: %s", gpu->name);
+		   strlen(gpu->uuid) == 36,
+	   "the device is described: %s", gpu->name);
 	ok(c.backend->fit_blocks(c.self) > c.env.num_blocks, "blocks fit into what is free");
 	is_int(backend_cuda.open(&self, opts, &c.env, &err), AR_NODEV, "there is no device 1000");
 	case_close(&c);
@@ -324,7 +336,7 @@ int main(void)
 	struct backend_case c;
 
 	plan(CASE_N_TEST + N_OWN);
-	if (prof_open(&prof, &err))	/* before any call of CUDA */
+	if (prof_open(&prof, &err)) /* before any call of CUDA */
 		diag("%s", err.msg);
 	if (!gpu_usable()) {
 		is_int(case_open(&c, &backend_cuda, &(struct case_how){ .method = "dense" }, &err),

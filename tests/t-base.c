@@ -39,22 +39,26 @@ static void test_numbers(void)
 	ok(!num_scaled("9223372036.9", 12, 1000000000, &v), "beyond 2^63 ns");
 	ok(!num_scaled("1e999999999", 11, 1, &v), "a huge exponent");
 	ok(!num_scaled("", 0, 1, &v) && !num_scaled(".", 1, 1, &v) &&
-	   !num_scaled("1.2.3", 5, 1, &v) &&
-	   !num_scaled("1e", 2, 1, &v) && !num_scaled("nan", 3, 1, &v), "malformed decimals");
+		   !num_scaled("1.2.3", 5, 1, &v) && !num_scaled("1e", 2, 1, &v) &&
+		   !num_scaled("nan", 3, 1, &v),
+	   "malformed decimals");
 	ok(num_u64("18446744073709551615", 20, &u) && u == UINT64_MAX, "the largest u64");
 	ok(!num_u64("18446744073709551616", 20, &u) && !num_u64("+1", 2, &u) && !num_u64("", 0, &u),
 	   "no overflow, no sign, no nothing");
 	ok(num_range("8-11", 4, &u, &w) && u == 8 && w == 11 && num_range("4,", 1, &u, &w) &&
-	   u == 4 && w == 4, "a range, or one number");
+		   u == 4 && w == 4,
+	   "a range, or one number");
 	ok(!num_range("9-8", 3, &u, &w) && !num_range("4-", 2, &u, &w) &&
-	   !num_range("-4", 2, &u, &w) && !num_range("1-2-3", 5, &u, &w) && u == 4 && w == 4,
+		   !num_range("-4", 2, &u, &w) && !num_range("1-2-3", 5, &u, &w) && u == 4 &&
+		   w == 4,
 	   "bad ranges change nothing");
 	ok(num_time("6ms", &v) && v == 6000000, "6ms");
 	ok(num_time("1.5s", &v) && v == 1500000000, "1.5s");
 	ok(num_time("0", &v) && v == 0 && !num_time("6", &v) && !num_time("6 ms", &v),
 	   "a unit is due");
 	ok(num_count("64k", &v) && v == 64000 && num_count("64K", &v) && v == 65536 &&
-	   num_count("2GiB", &v) && v == 2ll << 30 && num_count("-1", &v) && v == -1, "counts");
+		   num_count("2GiB", &v) && v == 2ll << 30 && num_count("-1", &v) && v == -1,
+	   "counts");
 	ok(num_count("1.5k", &v) && v == 1500 && num_count("2.50M", &v) && v == 5 << 19,
 	   "a fraction of a unit that makes a whole number");
 	ok(!num_count("1.5", &v) && !num_count("0.0001k", &v) && !num_count("-2.5", &v),
@@ -98,23 +102,33 @@ static const struct opt conf_opts[] = {
 /* Options are found by what they need, given on the command line or in a job file. */
 static void test_scope(void)
 {
-	static const struct opt first[] = {
-		{ .name = "a", .type = OPT_FLAG, .off = offsetof(struct conf, flag), .scope = 1 },
-		{ 0 }
-	}, second[] = {
-		{ .name = "b", .type = OPT_INT, .off = offsetof(struct conf, n), .scope = 2 | 4 },
-		{ .name = "c", .type = OPT_REAL, .off = offsetof(struct conf, x), .scope = 4 },
-		{ .name = "d", .type = OPT_INT, .off = offsetof(struct conf, t) },
-		{ 0 }
-	};
+	static const struct opt first[] = { { .name = "a",
+					      .type = OPT_FLAG,
+					      .off = offsetof(struct conf, flag),
+					      .scope = 1 },
+					    { 0 } },
+				second[] = { { .name = "b",
+					       .type = OPT_INT,
+					       .off = offsetof(struct conf, n),
+					       .scope = 2 | 4 },
+					     { .name = "c",
+					       .type = OPT_REAL,
+					       .off = offsetof(struct conf, x),
+					       .scope = 4 },
+					     { .name = "d",
+					       .type = OPT_INT,
+					       .off = offsetof(struct conf, t) },
+					     { 0 } };
 	struct conf c = { 0 };
-	struct opt_group g[] = { { .opts = first, .base = &c }, { .opts = second, .base = &c },
+	struct opt_group g[] = { { .opts = first, .base = &c },
+				 { .opts = second, .base = &c },
 				 { 0 } };
 
 	opt_init(g, NULL);
 	ok(!opt_given_of(g, ~0u), "an option that was not given has no scope to be found by");
 	opt_set_all(g, "c=1,d=1,b=1", NULL);
-	ok(opt_given_of(g, 4) == &second[0], "the first of those given is found, by one of its bits");
+	ok(opt_given_of(g, 4) == &second[0],
+	   "the first of those given is found, by one of its bits");
 	ok(!opt_given_of(g, 1 | 8), "... and none by a bit that no given option has");
 	g[1].from_job = g[1].given;
 	g[1].given = 0;
@@ -142,7 +156,11 @@ static void release(struct conf *c)
 	opt_release(g);
 }
 
-#define ARGV(...) (char *[]){ __VA_ARGS__ }
+#define ARGV(...) \
+	(char *[]) \
+	{ \
+		__VA_ARGS__ \
+	}
 static char a_[] = "--count", b_[] = "12", c_[] = "file", d_[] = "--flag", e_[] = "--item=x",
 	    f_[] = "--item", g_[] = "y", h_[] = "--", i_[] = "--count=101", j_[] = "--colour=blue",
 	    k_[] = "--nope", l_[] = "-n3", m_[] = "--job", n_[] = "--time=5";
@@ -158,8 +176,8 @@ static void test_options(void)
 	FILE *f = fdopen(fd, "w");
 
 	ok(parse(&c, &err, &argc, argv) == AR_OK && argc == 1 && !strcmp(argv[0], "file") &&
-	   c.n == 12 &&
-	   c.flag && c.l.n == 2 && !strcmp(c.l.v[1], "y") && c.x == 0.5 && c.e == 0,
+		   c.n == 12 && c.flag && c.l.n == 2 && !strcmp(c.l.v[1], "y") && c.x == 0.5 &&
+		   c.e == 0,
 	   "options in any order");
 	release(&c);
 	argc = 1;
@@ -179,7 +197,7 @@ static void test_options(void)
 	fflush(f);
 	argc = 3;
 	ok(parse(&c, &err, &argc, ARGV(l_, m_, path)) == AR_OK && c.n == 3 && c.flag &&
-	   c.l.n == 2 && c.e == 1,
+		   c.l.n == 2 && c.e == 1,
 	   "the command line wins over a job file that follows");
 	release(&c);
 	argc = 4;
@@ -202,8 +220,8 @@ static void test_stats(void)
 
 	stats_sort(x, 5);
 	ok(stats_percentile(x, 5, 50) == 3 && fabs(stats_percentile(x, 5, 90) - 7.6) < 1e-12 &&
-	   fabs(stats_percentile(x, 5, 95) - 8.8) < 1e-12 &&
-	   fabs(stats_percentile(x, 5, 99) - 9.76) < 1e-12,
+		   fabs(stats_percentile(x, 5, 95) - 8.8) < 1e-12 &&
+		   fabs(stats_percentile(x, 5, 99) - 9.76) < 1e-12,
 	   "linear percentiles of 1 2 3 4 10");
 	ok(stats_percentile(x, 1, 99) == 1, "one value");
 }
@@ -263,8 +281,8 @@ static void test_workspace(void)
 	workspace_take(&size, WORKSPACE_ALIGN + 1, 1);
 	ok(size.used == sizeof mem, "without memory, arrays are measured, each aligned");
 	ok(workspace_take(&w, 3, sizeof(double)) == mem &&
-	   workspace_take(&w, 0, sizeof(double)) == mem + WORKSPACE_ALIGN &&
-	   workspace_take(&w, WORKSPACE_ALIGN + 1, 1) == mem + WORKSPACE_ALIGN,
+		   workspace_take(&w, 0, sizeof(double)) == mem + WORKSPACE_ALIGN &&
+		   workspace_take(&w, WORKSPACE_ALIGN + 1, 1) == mem + WORKSPACE_ALIGN,
 	   "arrays follow each other");
 	ok(w.used == sizeof mem, "and take what was measured");
 	ok(!workspace_take(&w, 1, 1) && w.used == sizeof mem, "a full block gives nothing");
@@ -286,8 +304,8 @@ static void test_gpu(void)
 		ok((st == AR_CUDA || st == AR_NODEV) && *err.msg, "no GPU: %s", err.msg);
 	else
 		ok(!gpu_current(&again, &err) && g == again && *g->name && g->cc >= 50 &&
-		   g->n_sm > 0 && g->smem_bytes >= 48 << 10 && g->l2_bytes &&
-		   g->mem_bytes > g->l2_bytes && gpu_is_hopper(g) == (g->cc == 90),
+			   g->n_sm > 0 && g->smem_bytes >= 48 << 10 && g->l2_bytes &&
+			   g->mem_bytes > g->l2_bytes && gpu_is_hopper(g) == (g->cc == 90),
 		   "a GPU is asked once: %s", g->name);
 }
 

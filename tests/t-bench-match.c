@@ -19,10 +19,10 @@
 
 struct made_up {
 	double (*of)(double x);
-	const char *threshold;		/* as it is spelled in the method */
+	const char *threshold; /* as it is spelled in the method */
 	double def;
-	int n;				/* calls */
-	int fail_at;			/* the call that fails, from 1; 0: none */
+	int n;	     /* calls */
+	int fail_at; /* the call that fails, from 1; 0: none */
 };
 
 static enum ar_status made_up(void *ctx, const char *method, double *sparsity, struct ar_err *err)
@@ -83,11 +83,12 @@ static void test_search(void)
 
 	is_int(find("flashprefill", 11, up, &x), AR_OK, "a method near enough is found");
 	ok(x.how == BENCH_MATCH_STATED && !x.threshold && x.sparsity == 10 &&
-	   !strcmp(x.method, "flashprefill"), "and left as it is");
+		   !strcmp(x.method, "flashprefill"),
+	   "and left as it is");
 	is_int(find("flashprefill", 69.8, up, &x), AR_OK,
 	       "the parameter of another method is tuned");
 	ok(x.how == BENCH_MATCH_TUNED && !strcmp(x.threshold, "alpha") &&
-	   fabs(x.sparsity - 69.8) <= 0.25 && fabs(rising(x.value) - 69.8) <= 0.25,
+		   fabs(x.sparsity - 69.8) <= 0.25 && fabs(rising(x.value) - 69.8) <= 0.25,
 	   "up to what leaves out as much: %s", x.method);
 	find("compact-fp:sink=1", 3, up, &x);
 	ok(!strncmp(x.method, "compact-fp:sink=1,alpha=0.00", 28), "after what it has: %s",
@@ -164,8 +165,8 @@ static void test_thresholds(void)
 		while (s->threshold && o->name && strcmp(o->name, s->threshold))
 			o++;
 		n += s->threshold != NULL;
-		bad += s->threshold && (!o->name || o->type != OPT_REAL || o->min != 0 ||
-					o->max != 1);
+		bad += s->threshold &&
+		       (!o->name || o->type != OPT_REAL || o->min != 0 || o->max != 1);
 	}
 	ok(!bad && n >= 8, "thresholds are real parameters from 0 to 1, in %d selectors", n);
 }
@@ -209,8 +210,10 @@ static enum ar_status count_chunks(struct batch_case *c, const struct method *m,
 		struct method_selection s = { 0 };
 
 		case_cut(c, &ctx, (int[]){ CHUNK });
-		st = method_select_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
-							       .state = state }, &s, err);
+		st = method_select_ref(m,
+				       &(struct attn_call){
+					       .b = &c->b, .q = c->q, .kv = c->kv, .state = state },
+				       &s, err);
 		if (!st)
 			st = method_count(m, &c->b, &s.chosen, s.table, x, err);
 		for (int h = 0; h < 2 && !st; h++)
@@ -221,8 +224,7 @@ static enum ar_status count_chunks(struct batch_case *c, const struct method *m,
 }
 
 /* Of a whole prefill. */
-static enum ar_status reference(void *ctx, const char *method, double *sparsity,
-				struct ar_err *err)
+static enum ar_status reference(void *ctx, const char *method, double *sparsity, struct ar_err *err)
 {
 	struct batch_case *c = ctx;
 	struct selection_count sum = { 0 };
@@ -253,9 +255,14 @@ static void test_references(void)
 		int page_tok;
 		double want;
 	} v[] = {
-		{ "flashprefill", 128, 45 }, { "compact-fp", 128, 20 }, { "quoka", 128, 75 },
-		{ "quoka", 128, 60 }, { "xattention", 128, 50 }, { "seer:gate=mean", 64, 60 },
-		{ "compact-sa:gate=mean", 64, 30 }, { "proxyattn:q-stride=32", 128, 40 },
+		{ "flashprefill", 128, 45 },
+		{ "compact-fp", 128, 20 },
+		{ "quoka", 128, 75 },
+		{ "quoka", 128, 60 },
+		{ "xattention", 128, 50 },
+		{ "seer:gate=mean", 64, 60 },
+		{ "compact-sa:gate=mean", 64, 30 },
+		{ "proxyattn:q-stride=32", 128, 40 },
 	};
 	const int len = CONTEXT;
 

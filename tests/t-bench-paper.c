@@ -83,8 +83,13 @@ static void test_counts(void)
 
 static void test_chunk(void)
 {
-	struct bench_shape shape = { .q_heads = 4, .kv_heads = 2, .head_dim = 64, .page_tok = 128,
-				     .batch = 3, .chunk = 256, .context = 1280 };
+	struct bench_shape shape = { .q_heads = 4,
+				     .kv_heads = 2,
+				     .head_dim = 64,
+				     .page_tok = 128,
+				     .batch = 3,
+				     .chunk = 256,
+				     .context = 1280 };
 	struct bench_case whole, c;
 	struct ar_err err;
 	int bad = 0;
@@ -99,7 +104,7 @@ static void test_chunk(void)
 	for (int r = 0; r < 3; r++)
 		for (int j = 0; j < 6; j++)
 			bad += c.b.keys.page[c.b.keys.page0[r] + j] !=
-				whole.b.keys.page[whole.b.keys.page0[r] + j];
+			       whole.b.keys.page[whole.b.keys.page0[r] + j];
 	is_int(bad, 0, "which are those of the whole prompt");
 	bench_case_release(&c);
 	if (bench_case_chunk(&c, &whole, 1024, 256, &err))
@@ -137,8 +142,7 @@ static double mean_length(const struct bench_input *s, int head, int64_t tok, in
 
 	for (int64_t t = tok; t < tok + n; t++)
 		for (int d = 0; d < 64; d++)
-			mean[d] += bf16_to_f32(s->data[(head * s->n_tok + t) * 64 + d]) /
-				   (double)n;
+			mean[d] += bf16_to_f32(s->data[(head * s->n_tok + t) * 64 + d]) / (double)n;
 	return norm(mean, 64);
 }
 
@@ -241,11 +245,11 @@ static void test_repeated(void)
 {
 	static const struct {
 		struct attn_shape shape;
-		int repeats;		/* 0: does not fit */
+		int repeats; /* 0: does not fit */
 	} cases[] = {
-		{ { 8, 2, 128, 0 }, 1 }, { { 4, 1, 128, 0 }, 1 }, { { 16, 4, 128, 0 }, 2 },
+		{ { 8, 2, 128, 0 }, 1 },  { { 4, 1, 128, 0 }, 1 },  { { 16, 4, 128, 0 }, 2 },
 		{ { 32, 8, 128, 0 }, 4 }, { { 16, 2, 128, 0 }, 0 }, { { 12, 3, 128, 0 }, 0 },
-		{ { 16, 4, 64, 0 }, 0 }, { { 0, 0, 128, 0 }, 0 },
+		{ { 16, 4, 64, 0 }, 0 },  { { 0, 0, 128, 0 }, 0 },
 	};
 	const struct attn_shape *twice = &cases[2].shape;
 	struct capture *c = sample();
@@ -265,7 +269,8 @@ static void test_repeated(void)
 		bail_out("%s", err.msg);
 	is_int(s.repeats, 2, "twice as many heads are those of the capture twice");
 	is_int(differ(c, &s, CAPTURE_Q, 8, 0) + differ(c, &s, CAPTURE_K, 2, 16) +
-	       differ(c, &s, CAPTURE_V, 2, 20), 0, "the first are as captured");
+		       differ(c, &s, CAPTURE_V, 2, 20),
+	       0, "the first are as captured");
 	ok(again(&s, 0, 8) && again(&s, 16, 2) && again(&s, 20, 2),
 	   "the second half of the heads repeats the capture's");
 	bench_input_release(&s);
@@ -349,7 +354,7 @@ static void test_table(const struct paper_table *t)
 	       t->name);
 	for (const struct paper_row *r = t->row; r->label; r++, n++)
 		for (int i = 0; i < t->n_column; i++)
-			bad += r->figure[i] <= 0;	/* not a number is none */
+			bad += r->figure[i] <= 0; /* not a number is none */
 	ok(n > 0 && !bad, "%s has a figure for every row and column, or none", t->name);
 	bad = !t->title || !t->source || t->n_column < 1 || t->n_column > PAPER_COLS ||
 	      t->q_heads % t->kv_heads || t->kv_heads % t->tp;
@@ -372,7 +377,7 @@ static void test_figures(void)
 {
 	const struct paper_table *t = paper_find("ca-4"), *by_chunk = paper_find("ca-5");
 	const struct paper_row *fp = row_of(t, "CompactAttention-FP");
-	static const double speedup[] = { 2.85, 2.72, 2.38 };	/* as printed below Table 5 */
+	static const double speedup[] = { 2.85, 2.72, 2.38 }; /* as printed below Table 5 */
 	int bad = 0;
 
 	/* 20489.7 ms over 128 chunks and 32 layers */
@@ -396,7 +401,8 @@ static void test_figures(void)
 	t = paper_find("ca-calls");
 	fp = row_of(t, "FlashPrefill");
 	ok(fabs(paper_figure(t, row_of(t, "Dense"), 0) - 13.593) < 5e-4 &&
-	   fabs(paper_figure(t, fp, 0) - 6.076) < 5e-4 && paper_printed(t, fp, 0) == 24886.5,
+		   fabs(paper_figure(t, fp, 0) - 6.076) < 5e-4 &&
+		   paper_printed(t, fp, 0) == 24886.5,
 	   "the calls are Table 4's last column");
 	fp = row_of(paper_find("bfla-5"), "b256 g256 rho.1 eta16");
 	ok(strstr(fp->method, "group=256") && !strstr(fp->method, "pool="),
@@ -434,9 +440,10 @@ static void test_sparsity(void)
 	ok(stated("ca-3", "QUOKA", 0, &selected) == 75 && !selected,
 	   "a fixed budget is the same everywhere");
 	ok(isnan(stated("ca-4", "Dense", 4, &selected)) &&
-	   isnan(stated("ca-4", "XAttention", 4, &selected)), "of others nothing is stated");
+		   isnan(stated("ca-4", "XAttention", 4, &selected)),
+	   "of others nothing is stated");
 	ok(stated("ca-1b", "XAttention", 0, &selected) == 90 && selected &&
-	   stated("ca-1b", "SeerAttention, own mask", 1, &selected) == 90 && selected,
+		   stated("ca-1b", "SeerAttention, own mask", 1, &selected) == 90 && selected,
 	   "a figure at one sparsity states it for every mask");
 	ok(isnan(paper_sparsity(paper_find("ca-1b"), &dense, 0, &selected)),
 	   "dense attention has no sparsity");
@@ -471,9 +478,13 @@ static int packed(const char *method, const struct attn_batch *b, enum union_kin
 static void test_packed(void)
 {
 	const struct paper_table *t = paper_find("ca-7c");
-	struct bench_shape shape = { .q_heads = t->q_heads, .kv_heads = t->kv_heads,
-				     .head_dim = t->head_dim, .page_tok = 128,
-				     .batch = 1, .chunk = 512, .context = 4096 };
+	struct bench_shape shape = { .q_heads = t->q_heads,
+				     .kv_heads = t->kv_heads,
+				     .head_dim = t->head_dim,
+				     .page_tok = 128,
+				     .batch = 1,
+				     .chunk = 512,
+				     .context = 4096 };
 	enum union_kind alone, together;
 	struct bench_case c;
 	struct ar_err err;

@@ -10,10 +10,13 @@
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
-static const struct bench_shape small = {
-	.q_heads = 4, .kv_heads = 2, .head_dim = 64, .page_tok = 128, .batch = 2, .chunk = 300,
-	.context = 1000
-};
+static const struct bench_shape small = { .q_heads = 4,
+					  .kv_heads = 2,
+					  .head_dim = 64,
+					  .page_tok = 128,
+					  .batch = 2,
+					  .chunk = 300,
+					  .context = 1000 };
 
 static void make(struct bench_case *c, enum bench_what what, const struct bench_shape *s,
 		 double density)
@@ -47,8 +50,13 @@ static int64_t count_slowly(const struct bench_case *c)
 
 static void test_work(void)
 {
-	struct bench_shape one = { .q_heads = 1, .kv_heads = 1, .head_dim = 64, .page_tok = 128,
-				   .batch = 1, .chunk = 2, .context = 3 };
+	struct bench_shape one = { .q_heads = 1,
+				   .kv_heads = 1,
+				   .head_dim = 64,
+				   .page_tok = 128,
+				   .batch = 1,
+				   .chunk = 2,
+				   .context = 3 };
 	struct bench_case c;
 
 	make(&c, BENCH_DENSE, &one, 1);
@@ -102,8 +110,10 @@ static void test_lists(enum bench_what what, int page_tok)
 	   page_tok);
 	for (int i = 0; i < c.n_list; i++) {
 		const uint16_t *block = c.lists.blocks.block + i * c.lists.blocks.stride;
-		int own = what != BENCH_BLOCKSPARSE ? c.b.keys.max_kv_blk - 1 :
-			  past + i / c.b.shape.q_heads % c.b.rows.qblk0[1], at = 0;
+		int own = what != BENCH_BLOCKSPARSE ?
+				  c.b.keys.max_kv_blk - 1 :
+				  past + i / c.b.shape.q_heads % c.b.rows.qblk0[1],
+		    at = 0;
 
 		for (int j = 0; j <= own; j++) {
 			bool open = j == own || (what != BENCH_BLOCKSPARSE && j >= past);
@@ -156,8 +166,9 @@ static void test_moved(int page_tok)
 	   "copy of %d: the blocks of its tables are moved, whole", page_tok);
 	bench_case_release(&c);
 	make(&c, BENCH_GATHER, &s, 0.4);
-	is_int(c.moved, c.lists.tokens.n[0] + c.lists.tokens.n[1] + c.lists.tokens.n[2] +
-	       c.lists.tokens.n[3] + 4 * 300,
+	is_int(c.moved,
+	       c.lists.tokens.n[0] + c.lists.tokens.n[1] + c.lists.tokens.n[2] +
+		       c.lists.tokens.n[3] + 4 * 300,
 	       "gather of %d: its tokens and the chunk's are moved", page_tok);
 	for (int row = 0; row < 300; row++)
 		for (int r = 0; r < 2; r++)
@@ -216,12 +227,12 @@ static double difference(const struct bench_case *c, struct rng *rng)
 
 	for (size_t i = 0; i < 2 * n_q + 2 * n_kv; i++)
 		q[i] = bf16_from_f32(rng_normal(rng));
-	if (bench_decodes(c->what) ? decode_ref(&(struct attn_call){ .b = &c->b, .q = q, .kv = kv,
-								     .out = out }, 0,
-						&c->lists.blocks, &err) :
-				     c->executor->ref(&(struct attn_call){ .b = &c->b, .q = q,
-									   .kv = kv, .out = out },
-						      &c->lists, &err))
+	if (bench_decodes(c->what) ?
+		    decode_ref(&(struct attn_call){ .b = &c->b, .q = q, .kv = kv, .out = out }, 0,
+			       &c->lists.blocks, &err) :
+		    c->executor->ref(
+			    &(struct attn_call){ .b = &c->b, .q = q, .kv = kv, .out = out },
+			    &c->lists, &err))
 		bail_out("%s", err.msg);
 	for (int i = 0; i < 40; i++) {
 		int r = (int)rng_below(rng, (uint64_t)c->b.rows.n_req), at, n;
@@ -232,7 +243,7 @@ static double difference(const struct bench_case *c, struct rng *rng)
 		at = (int)rng_below(rng, (uint64_t)c->b.rows.row0[1]);
 		for (size_t j = 0; j < (size_t)c->b.keys.max_kv_blk * blk; j++) {
 			size_t p = (size_t)c->b.keys.page[(size_t)c->b.keys.page0[r] + j / blk] *
-				   page +
+					   page +
 				   kv_head * blk + j % blk;
 
 			k[j] = kv.k[p];
@@ -244,9 +255,10 @@ static double difference(const struct bench_case *c, struct rng *rng)
 		bench_row_ref(s, q + (size_t)(c->b.rows.row0[r] + at) * row + (size_t)h * dim, k, v,
 			      block, n, bench_position(c, r, at, h), ref);
 		for (size_t d = 0; d < dim; d++)
-			worst = fmax(worst, fabs(ref[d] - bf16_to_f32(
-				out[(size_t)(c->b.rows.row0[r] + at) * row + (size_t)h * dim +
-				    d])));
+			worst = fmax(worst,
+				     fabs(ref[d] -
+					  bf16_to_f32(out[(size_t)(c->b.rows.row0[r] + at) * row +
+							  (size_t)h * dim + d])));
 	}
 	free(q);
 	free(k);
@@ -310,7 +322,8 @@ static void test_check(void)
 	s.kv_heads = 3;
 	refuses(BENCH_DENSE, &s, "4 query heads are no multiple of 3 KV heads");
 	s = small, s.chunk = 1001;
-	refuses(BENCH_DENSE, &s, "a chunk of 1001 tokens is longer than the context of 1000, "
+	refuses(BENCH_DENSE, &s,
+		"a chunk of 1001 tokens is longer than the context of 1000, "
 		"which includes it");
 	s = small, s.context = 8388609;
 	refuses(BENCH_DENSE, &s, "a context of 8388609 tokens is too long; want at most 8388608");

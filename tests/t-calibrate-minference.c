@@ -25,8 +25,8 @@ static const char out_path[] = "t-calibrate-minference.json";
 static const char one_path[] = "t-calibrate-minference-1.json";
 
 static const char *const candidate[] = {
-	"\"stream_llm\", 100, 800", "\"vertical_and_slash\", 30, 800",
-	"\"vertical_and_slash\", 100, 750", "\"vertical_and_slash\", 500, 700",
+	"\"stream_llm\", 100, 800",	     "\"vertical_and_slash\", 30, 800",
+	"\"vertical_and_slash\", 100, 750",  "\"vertical_and_slash\", 500, 700",
 	"\"vertical_and_slash\", 3500, 100", "\"block_sparse\", 8, 1"
 };
 enum { N_CANDIDATE = sizeof candidate / sizeof *candidate };
@@ -49,11 +49,12 @@ static void write_capture(void)
 	struct ar_err err;
 
 	for (int k = 0; k < 3; k++)
-		t[k] = (struct safetensors_tensor){ .name = name[k], .n_dim = 3,
+		t[k] = (struct safetensors_tensor){ .name = name[k],
+						    .n_dim = 3,
 						    .dim = { k ? 1 : HEADS, TOK, DIM } };
 	if (outfile_open(&f, capture_path, &err) ||
-	    safetensors_write_header(&f, t, 3, (const char *const[]){
-		"rope_applied", "true", NULL }, &err))
+	    safetensors_write_header(&f, t, 3,
+				     (const char *const[]){ "rope_applied", "true", NULL }, &err))
 		bail_out("%s", err.msg);
 	for (int k = 0; k < 3; k++)
 		for (int i = 0; i < t[k].dim[0] * TOK * DIM; i++) {
@@ -76,7 +77,7 @@ static void write_capture(void)
 static double held(const struct calib_layer *l, int pos, int h, const struct column_lists *c)
 {
 	static double x[TOK];
-	static bool in[TOK + 128];	/* runs reach past the end */
+	static bool in[TOK + 128]; /* runs reach past the end */
 	size_t row = (size_t)(pos / 64 * HEADS + h);
 	const struct attn_band *band = &c->band[row];
 	double all = 0, some = 0;
@@ -105,8 +106,13 @@ static double held(const struct calib_layer *l, int pos, int h, const struct col
 /* Value of a candidate for each head. */
 static void worth(const struct calib_layer *l, int k, double *out)
 {
-	const struct minference p = { .path = (char *)one_path, .ratio = 1, .last = 64, .sink = 30,
-				      .local = 100, .blocks = 100, .force_diag = true };
+	const struct minference p = { .path = (char *)one_path,
+				      .ratio = 1,
+				      .last = 64,
+				      .sink = 30,
+				      .local = 100,
+				      .blocks = 100,
+				      .force_diag = true };
 	const struct selector *s = selector_find("minference");
 	const struct selector_env env = { .shape = l->b.shape, .n_layers = 1 };
 	size_t n = (size_t)(l->b.rows.n_qblk * HEADS);
@@ -140,7 +146,7 @@ static void worth(const struct calib_layer *l, int k, double *out)
 
 /* ---- calibration ---- */
 
-struct args {			/* of the calibrator */
+struct args { /* of the calibrator */
 	int64_t from, layers;
 	bool as_published;
 };
@@ -191,7 +197,7 @@ static void test_best(void)
 	strcat(want, "}");
 	got = calibrated(&(struct args){ .from = FROM }, 0);
 	ok(!strncmp(got, want, strlen(want)), "the best candidate of each head is written, with "
-	   "its worth");
+					      "its worth");
 	is_int(best[0], 5, "blocks, where a head looks at most of them");
 	is_int(best[1], 4, "columns, where it looks at every second key");
 	free(got);
@@ -237,11 +243,12 @@ static void test_faults(void)
 	int bad = 0, k = 0;
 
 	is_int(calibrate(&a, 200, &err), AR_USAGE, "without a row to judge by it is refused");
-	is_str(err.msg, "t-calibrate-minference.st: no row to score: of 200 tokens "
+	is_str(err.msg,
+	       "t-calibrate-minference.st: no row to score: of 200 tokens "
 	       "none is at 200 or later; lower --from",
 	       "the message gives the reason");
 	a.from = 100;
-	fault_threads(true);	/* with threads the k-th allocation is not always the same one */
+	fault_threads(true); /* with threads the k-th allocation is not always the same one */
 	for (; hit && k < 200; k++) {
 		enum ar_status st;
 

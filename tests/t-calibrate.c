@@ -34,12 +34,14 @@ static void write_capture(const char *path, uint64_t seed, const char *applied)
 	struct ar_err err;
 
 	for (int k = 0; k < 6; k++)
-		t[k] = (struct safetensors_tensor){
-			.name = name[k], .n_dim = 3,
-			.dim = { k % 3 ? KV_HEADS : HEADS, TOK, DIM } };
+		t[k] = (struct safetensors_tensor){ .name = name[k],
+						    .n_dim = 3,
+						    .dim = { k % 3 ? KV_HEADS : HEADS, TOK, DIM } };
 	if (outfile_open(&f, path, &err) ||
-	    safetensors_write_header(&f, t, 6, (const char *const[]){
-		"rope_applied", applied, "rope_theta", "10000", NULL }, &err))
+	    safetensors_write_header(&f, t, 6,
+				     (const char *const[]){ "rope_applied", applied, "rope_theta",
+							    "10000", NULL },
+				     &err))
 		bail_out("%s", err.msg);
 	for (int k = 0; k < 6; k++)
 		for (int i = 0; i < t[k].dim[0] * TOK * DIM; i++) {
@@ -83,8 +85,8 @@ static double off_by(const bf16_t *x, const bf16_t *raw, int t, int turn)
 		double a = bf16_to_f32(raw[i]), b = bf16_to_f32(raw[i + DIM / 2]);
 
 		worst = fmax(worst, fabs(bf16_to_f32(x[i]) - (a * cos(angle) - b * sin(angle))));
-		worst = fmax(worst, fabs(bf16_to_f32(x[i + DIM / 2]) -
-					 (b * cos(angle) + a * sin(angle))));
+		worst = fmax(worst,
+			     fabs(bf16_to_f32(x[i + DIM / 2]) - (b * cos(angle) + a * sin(angle))));
 	}
 	return worst;
 }
@@ -115,8 +117,9 @@ static bool layer_is(struct capture *c, int turn)
 		}
 	}
 	ok(l.b.rows.n_row == N && l.b.rows.n_qblk == 2 && l.b.keys.max_kv_blk == 2 &&
-	   l.b.keys.mask_words == 1 &&
-	   l.b.rows.row0[1] == N && !l.b.rows.pos0[0] && !l.b.rows.left[0], "a layer is one chunk");
+		   l.b.keys.mask_words == 1 && l.b.rows.row0[1] == N && !l.b.rows.pos0[0] &&
+		   !l.b.rows.left[0],
+	   "a layer is one chunk");
 	calib_layer_release(&l);
 	calib_layer_release(&l);
 	return off < 0.05;
@@ -151,7 +154,9 @@ static void true_masses(const struct calib_layer *l, int h, int qa, double *mass
 			for (int d = 0; d < DIM; d++)
 				x[t] += bf16_to_f32(l->q[(row * HEADS + h) * DIM + d]) *
 					bf16_to_f32(l->kv.k[((t / tok * KV_HEADS + h / 2) * tok +
-							     t % tok) * DIM + d]);
+							     t % tok) *
+								    DIM +
+							    d]);
 			sum += x[t] = exp(x[t] / sqrt(DIM));
 		}
 		for (int t = 0; t <= row; t++)
@@ -249,7 +254,8 @@ static void test_thresholds(struct capture **c, const char *mass, const char *st
 		bail_out("%s", err.msg);
 	o = read_table();
 	ok(number(o, "stride") == atoi(stride) && number(o, "block") == 64 &&
-	   number(o, "mass") == atof(mass), "a table says what it was made for");
+		   number(o, "mass") == atof(mass),
+	   "a table says what it was made for");
 	for (int i = 0; i < 2; i++) {
 		const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(o, "threshold"), i);
 		const cJSON *layer = cJSON_GetArrayItem(cJSON_GetObjectItem(o, "layers"), i);
@@ -312,7 +318,7 @@ static void test_faults(struct capture **c)
 	int bad = 0, k = 0;
 
 	setting_init(&s, "0.9", "8", "64");
-	fault_threads(true);	/* with threads the k-th allocation is not always the same one */
+	fault_threads(true); /* with threads the k-th allocation is not always the same one */
 	for (; hit && k < 1000; k++) {
 		enum ar_status st;
 

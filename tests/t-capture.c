@@ -61,15 +61,21 @@ static void write_random(const struct shape *s, struct rng *r)
 
 	for (int k = 0; k < 3 * s->layers; k++) {
 		snprintf(name[k], sizeof name[k], "layers.%d.%c", 2 * (k / 3) + 1, "qkv"[k % 3]);
-		t[k] = (struct safetensors_tensor){ .name = name[k], .n_dim = 3, .dim = {
-			k % 3 ? s->kv_heads : s->q_heads, s->n_tok, s->head_dim } };
+		t[k] = (struct safetensors_tensor){ .name = name[k],
+						    .n_dim = 3,
+						    .dim = { k % 3 ? s->kv_heads : s->q_heads,
+							     s->n_tok, s->head_dim } };
 	}
 	if (outfile_open(&f, in_path, &err) ||
-	    safetensors_write_header(&f, t, (size_t)s->layers * 3, (const char *const[]){
-		"model", "random", "n_prompt", "5", "rope_applied", "false", "rope_theta",
-		"10000.5",
-		"rope_scaling", "{\"rope_type\":\"llama3\",\"factor\":8.5,\"low_freq_factor\":1,"
-		"\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}", NULL }, &err))
+	    safetensors_write_header(
+		    &f, t, (size_t)s->layers * 3,
+		    (const char *const[]){
+			    "model", "random", "n_prompt", "5", "rope_applied", "false",
+			    "rope_theta", "10000.5", "rope_scaling",
+			    "{\"rope_type\":\"llama3\",\"factor\":8.5,\"low_freq_factor\":1,"
+			    "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}",
+			    NULL },
+		    &err))
 		bail_out("%s", err.msg);
 	for (int k = 0; k < 3 * s->layers; k++)
 		for (int64_t i = 0; i < t[k].dim[0] * t[k].dim[1] * t[k].dim[2]; i++) {
@@ -157,8 +163,8 @@ static struct capture *must_open(const char *path)
 static void test_round_trips(void)
 {
 	static const struct shape shapes[] = {
-		{ 1, 1, 1, 2, 5 }, { 2, 4, 2, 8, 64 }, { 3, 8, 2, 16, 65 }, { 1, 3, 3, 10, 63 },
-		{ 2, 8, 1, 128, 300 },
+		{ 1, 1, 1, 2, 5 },   { 2, 4, 2, 8, 64 },    { 3, 8, 2, 16, 65 },
+		{ 1, 3, 3, 10, 63 }, { 2, 8, 1, 128, 300 },
 	};
 	static const int64_t frame_tok[] = { 1, 7, 64, 1000, 0 };
 	struct rng r = { 7 };
@@ -221,7 +227,7 @@ static void test_frame_edges(void)
 
 static void test_pack_part(void)
 {
-	const struct shape s = { 3, 4, 2, 8, 30 };	/* layers 1, 3, 5 */
+	const struct shape s = { 3, 4, 2, 8, 30 }; /* layers 1, 3, 5 */
 	struct rng r = { 9 };
 	struct ar_err err = { 0 };
 	struct capture *a, *b;
@@ -229,8 +235,11 @@ static void test_pack_part(void)
 
 	write_random(&s, &r);
 	a = must_open(in_path);
-	if (capture_pack(a, arc_path, &(struct capture_pack){ .layer = (int[]){ 1, 5 },
-			 .n_layers = 2, .n_tok = 3, .frame_tok = 2 }, &err))
+	if (capture_pack(
+		    a, arc_path,
+		    &(struct capture_pack){
+			    .layer = (int[]){ 1, 5 }, .n_layers = 2, .n_tok = 3, .frame_tok = 2 },
+		    &err))
 		bail_out("%s", err.msg);
 	b = must_open(arc_path);
 	info = capture_info(b);
@@ -245,23 +254,29 @@ static void test_pack_part(void)
 	unlink(out_path);
 	ok(capture_pack(a, arc_path, &(struct capture_pack){ .layer = (int[]){ 2 }, .n_layers = 1 },
 			&err) == AR_USAGE &&
-	   strstr(err.msg, "in.safetensors has no layer 2"),
+		   strstr(err.msg, "in.safetensors has no layer 2"),
 	   "a layer that is not there");
 	ok(capture_pack(a, arc_path,
-			&(struct capture_pack){ .layer = (int[]){ 3, 1 }, .n_layers = 2 }, &err)
-	   == AR_USAGE && strstr(err.msg, "not 1 after 3"), "layers out of order");
+			&(struct capture_pack){ .layer = (int[]){ 3, 1 }, .n_layers = 2 },
+			&err) == AR_USAGE &&
+		   strstr(err.msg, "not 1 after 3"),
+	   "layers out of order");
 	ok(capture_pack(a, arc_path, &(struct capture_pack){ .n_tok = 31 }, &err) == AR_USAGE &&
-	   capture_pack(a, arc_path, &(struct capture_pack){ .n_tok = -1 }, &err) == AR_USAGE,
+		   capture_pack(a, arc_path, &(struct capture_pack){ .n_tok = -1 }, &err) ==
+			   AR_USAGE,
 	   "more tokens than there are");
 	ok(capture_pack(a, arc_path, &(struct capture_pack){ .frame_tok = CAPTURE_MAX_TOK },
 			&err) == AR_USAGE &&
-	   strstr(err.msg, "too large"), "frames beyond what a reader takes");
+		   strstr(err.msg, "too large"),
+	   "frames beyond what a reader takes");
 	ok(capture_pack(a, "/nonexistent/x.arc", &(struct capture_pack){ 0 }, &err) == AR_IO &&
-	   capture_unpack(a, "/nonexistent/x", &err) == AR_IO && strstr(err.msg, "cannot create"),
+		   capture_unpack(a, "/nonexistent/x", &err) == AR_IO &&
+		   strstr(err.msg, "cannot create"),
 	   "a folder that is not there");
 	mkdir(arc_path, 0700);
 	ok(capture_pack(a, arc_path, &(struct capture_pack){ 0 }, &err) == AR_IO &&
-	   strstr(err.msg, "cannot write"), "a name that cannot be taken");
+		   strstr(err.msg, "cannot write"),
+	   "a name that cannot be taken");
 	rmdir(arc_path);
 	is_int(files_in_dir(), 1, "no failure leaves a file behind");
 	capture_close(a);
@@ -294,7 +309,7 @@ static void test_long_name(void)
 	free(name);
 	c = must_open(in_path);
 	ok(capture_pack(c, arc_path, &(struct capture_pack){ 0 }, &err) == AR_DATA &&
-	   strstr(err.msg, "the model's name is too long"),
+		   strstr(err.msg, "the model's name is too long"),
 	   "a model's name of 1 MiB does not fit an .arc header");
 	is_int(files_in_dir(), 1, "and leaves no file");
 	capture_close(c);
@@ -378,15 +393,16 @@ static void test_named_frame(void)
 		bail_out("%s", err.msg);
 	capture_close(c);
 	p = file_read(arc_path, &n);
-	p[n - 48 - 18 * 8 - 10] ^= 1;	/* in the last of 18 frames: layer 3, v, tokens 8 and 9 */
+	p[n - 48 - 18 * 8 - 10] ^= 1; /* in the last of 18 frames: layer 3, v, tokens 8 and 9 */
 	file_write(arc_path, p, n);
 	c = must_open(arc_path);
 	ok(capture_read(c, 1, CAPTURE_V, 7, 2, x, &err) == AR_DATA &&
-	   strstr(err.msg, "layer 3 v, tokens 8 to 9: damaged frame"),
+		   strstr(err.msg, "layer 3 v, tokens 8 to 9: damaged frame"),
 	   "a damaged frame is named: %s", err.msg);
 	ok(capture_read(c, 1, CAPTURE_V, 0, 8, x, &err) == AR_OK &&
-	   capture_read(c, 1, CAPTURE_K, 0, 10, x, &err) == AR_OK &&
-	   capture_read(c, 0, CAPTURE_Q, 0, 10, x, &err) == AR_OK, "the others are still read");
+		   capture_read(c, 1, CAPTURE_K, 0, 10, x, &err) == AR_OK &&
+		   capture_read(c, 0, CAPTURE_Q, 0, 10, x, &err) == AR_OK,
+	   "the others are still read");
 	capture_close(c);
 	free(p);
 }
@@ -412,9 +428,11 @@ static void test_full_disk(void)
 	small.rlim_cur = 20000;
 	setrlimit(RLIMIT_FSIZE, &small);
 	ok(capture_pack(c, arc_path, &(struct capture_pack){ 0 }, &err) == AR_IO &&
-	   strstr(err.msg, "x.arc: cannot write: File too large"), "packing onto a full disk");
+		   strstr(err.msg, "x.arc: cannot write: File too large"),
+	   "packing onto a full disk");
 	ok(capture_unpack(c, out_path, &err) == AR_IO &&
-	   strstr(err.msg, "out.safetensors: cannot write: File too large"), "unpacking onto one");
+		   strstr(err.msg, "out.safetensors: cannot write: File too large"),
+	   "unpacking onto one");
 	setrlimit(RLIMIT_FSIZE, &old);
 	is_int(files_in_dir(), 1, "leaves nothing");
 	capture_close(c);
@@ -430,7 +448,8 @@ static void test_interrupt(void)
 	ar_catch_interrupts();
 	raise(SIGINT);
 	ok(capture_pack(c, arc_path, &(struct capture_pack){ 0 }, &err) == AR_INTERRUPTED &&
-	   capture_unpack(c, out_path, &err) == AR_INTERRUPTED, "an interrupt stops both");
+		   capture_unpack(c, out_path, &err) == AR_INTERRUPTED,
+	   "an interrupt stops both");
 	is_int(files_in_dir(), before, "and leaves nothing");
 	capture_close(c);
 }
@@ -482,7 +501,8 @@ static void test_faults(void)
 	} cases[] = {
 		{ "reading safetensors", fault_open_st },
 		{ "reading an .arc file", fault_open_arc },
-		{ "packing", fault_pack }, { "unpacking", fault_unpack },
+		{ "packing", fault_pack },
+		{ "unpacking", fault_unpack },
 	};
 	const struct shape s = { 1, 2, 1, 4, 10 };
 	struct rng r = { 12 };

@@ -146,7 +146,7 @@ static void test_end(void)
 
 	fill(t, SET_AT_END, &row);
 	ok(!table_bind(t, SET_AT_END, q, &row) &&
-	   !sqlite3_bind_int64(q, sqlite3_bind_parameter_count(q), 1) && run(q),
+		   !sqlite3_bind_int64(q, sqlite3_bind_parameter_count(q), 1) && run(q),
 	   "the end of a run is written");
 	is_row(t, SET_AT_END, "each member of the end is in its column");
 }

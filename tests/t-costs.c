@@ -20,7 +20,7 @@
 #define MS 1000000
 
 static char dir[] = "/tmp/t-costs-XXXXXX";
-static char path[256];			/* of the database of a test */
+static char path[256]; /* of the database of a test */
 
 /* ---- shapes ---- */
 
@@ -51,7 +51,8 @@ static void test_shape(void)
 	e[2].start--;
 	other = batch_shape(&b);
 	ok(!memcmp(&s.feature, &other.feature, sizeof s.feature) &&
-	   s.composition != other.composition, "contexts of the same sum are another composition");
+		   s.composition != other.composition,
+	   "contexts of the same sum are another composition");
 	e[0].start--;
 	e[2].start++;
 	e[1].emit = true;
@@ -63,7 +64,8 @@ static void test_shape(void)
 
 static struct batch_shape shape(int64_t prefill, int64_t pairs, int64_t decodes, int64_t context)
 {
-	return (struct batch_shape){ { prefill, pairs, decodes, context }, decodes + !!prefill,
+	return (struct batch_shape){ { prefill, pairs, decodes, context },
+				     decodes + !!prefill,
 				     (uint64_t)(prefill * 31 + pairs * 17 + context) };
 }
 
@@ -110,7 +112,8 @@ static void test_reuse(void)
 	build(t);
 	is_int(cost_table_size(t), 4, "a table counts its iterations");
 	ok(find(t, a, &from) == 5 * MS && from == COST_MEASURED && find(t, a, &from) == 7 * MS &&
-	   find(t, a, &from) == 6 * MS, "costs of a batch come back in the order of measurement");
+		   find(t, a, &from) == 6 * MS,
+	   "costs of a batch come back in the order of measurement");
 	ok(find(t, a, &from) == 6 * MS && find(t, a, &from) == 6 * MS && from == COST_MEASURED,
 	   "the last one is used again from then on");
 	ok(find(t, b, &from) == 9 * MS && from == COST_MEASURED,
@@ -193,7 +196,7 @@ static void test_tree(void)
 		size_t size = round ? 1 + rng_below(&r, N) : 5;
 
 		for (size_t i = 0; i < size; i++) {
-			p[i].id = i;		/* few values, so that much is equal */
+			p[i].id = i; /* few values, so that much is equal */
 			for (int d = 0; d < KD_DIMS; d++)
 				p[i].at[d] = rng_below(&r, 2) ? 0 : (double)rng_below(&r, 40) / 8;
 		}
@@ -422,10 +425,18 @@ static enum ar_status run(struct replay cfg, const struct backend *b, void *self
 			  struct replay_result *res, struct ar_err *err)
 {
 	const struct store_run record = {
-		.trace_name = "t", .trace_sha256 = "0", .trace_format = "none",
-		.n_requests = (int64_t)cfg.trace->n, .policy = cfg.limits.policy->name,
-		.backend = b->name, .version = "1", .cmdline = "t", .options = "{}", .setup = "{}",
-		.clock = "cost", .num_blocks = cfg.limits.num_blocks,
+		.trace_name = "t",
+		.trace_sha256 = "0",
+		.trace_format = "none",
+		.n_requests = (int64_t)cfg.trace->n,
+		.policy = cfg.limits.policy->name,
+		.backend = b->name,
+		.version = "1",
+		.cmdline = "t",
+		.options = "{}",
+		.setup = "{}",
+		.clock = "cost",
+		.num_blocks = cfg.limits.num_blocks,
 		.block_tok = cfg.limits.block_tok,
 	};
 	struct recorder recorder = { .entries = true };
@@ -472,8 +483,7 @@ static int64_t query(const char *sql)
 	int64_t x = -1;
 
 	if (sqlite3_open(path, &db) || sqlite3_exec(db, store_views, NULL, NULL, NULL) ||
-	    sqlite3_prepare_v2(db, sql, -1, &q, NULL) ||
-	    sqlite3_step(q) != SQLITE_ROW)
+	    sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
 		bail_out("%s: %s", sql, sqlite3_errmsg(db));
 	x = sqlite3_column_int64(q, 0);
 	sqlite3_finalize(q);
@@ -510,22 +520,27 @@ static void random_trace(struct trace *t, struct rng *r)
 	static uint64_t block[MAX_REQ * 40];
 	int64_t arrival = 0;
 
-	*t = (struct trace){ .req = req, .n = 20 + rng_below(r, MAX_REQ - 20), .block = block,
-			     .block_tok = BLOCK_TOK, .name = dir };
+	*t = (struct trace){ .req = req,
+			     .n = 20 + rng_below(r, MAX_REQ - 20),
+			     .block = block,
+			     .block_tok = BLOCK_TOK,
+			     .name = dir };
 	for (size_t i = 0; i < t->n; i++) {
 		uint32_t prompt = 1 + (uint32_t)rng_below(r, 600),
-			family = (uint32_t)rng_below(r, 4);
+			 family = (uint32_t)rng_below(r, 4);
 		uint32_t shared = (uint32_t)rng_below(r, 30);
 		uint64_t id = family;
 
 		arrival += (int64_t)rng_below(r, 3) * (int64_t)rng_below(r, 20 * MS);
-		req[i] = (struct request){ .arrival_ns = arrival, .prompt_tok = prompt,
+		req[i] = (struct request){ .arrival_ns = arrival,
+					   .prompt_tok = prompt,
 					   .output_tok = 1 + (uint32_t)rng_below(r, 40),
-					   .block = t->n_block, .line = i + 1,
+					   .block = t->n_block,
+					   .line = i + 1,
 					   .priority = (int32_t)rng_below(r, 3) };
 		for (uint32_t k = 0; k < (prompt + BLOCK_TOK - 1) / BLOCK_TOK; k++) {
 			id = rng_mix(k < shared && (k + 1) * BLOCK_TOK <= prompt ? id :
-				     id + 1000 + i);
+										   id + 1000 + i);
 			block[t->n_block++] = id;
 			req[i].n_block++;
 		}
@@ -537,9 +552,11 @@ static struct sched_limits random_limits(const struct policy *p, struct rng *r)
 {
 	struct sched_limits l = {
 		.max_batched_tok = rng_below(r, 2) ? 700 : 64 + (int64_t)rng_below(r, 700),
-		.max_seqs = 2 + (int64_t)rng_below(r, 30), .block_tok = BLOCK_TOK,
+		.max_seqs = 2 + (int64_t)rng_below(r, 30),
+		.block_tok = BLOCK_TOK,
 		.num_blocks = 45 + (int64_t)(rng_below(r, 2) ? rng_below(r, 60) : 1000),
-		.watermark = p->watermark, .policy = p,
+		.watermark = p->watermark,
+		.policy = p,
 	};
 
 	if (p->can & POLICY_PREFIX_CACHE)
@@ -570,8 +587,7 @@ static void test_again(void)
 			struct replay_result res;
 			struct ar_err err = { 0 };
 			struct trace t;
-			struct replay cfg = { .trace = &t,
-					      .host = { MS / 10, 20000, 300 } };
+			struct replay cfg = { .trace = &t, .host = { MS / 10, 20000, 300 } };
 
 			random_trace(&t, &r);
 			cfg.limits = random_limits(policies[i], &r);
@@ -588,17 +604,18 @@ static void test_again(void)
 			differ += rows_differ("iter_no, start_ns, end_ns, host_ns, prefill_tokens,"
 					      " decode_tokens, batch_size, blocks_used, waiting,"
 					      " running, preempted, stop, prefill_pairs,"
-					      " decode_context, composition", "iteration");
+					      " decode_context, composition",
+					      "iteration");
 			differ += rows_differ("iter_no, req_no, start, n_tokens, decode, emit,"
-					      " recompute", "iteration_request");
+					      " recompute",
+					      "iteration_request");
 			differ += rows_differ("req_no, outcome, arrival_ns, first_sched_ns,"
 					      " first_token_ns, finish_ns, n_chunks, n_preempt",
 					      "request_outcome");
 			guessed += query("SELECT count(*) FROM iteration WHERE run_id = 2 AND "
 					 "batch_size > 0 AND cost_source <> 'measured'");
 		}
-		is_int(failed, 0, "%s: runs and runs from their costs end well",
-		       policies[i]->name);
+		is_int(failed, 0, "%s: runs and runs from their costs end well", policies[i]->name);
 		is_int(differ, 0, "%s: from its own costs a run comes out again, row for row",
 		       policies[i]->name);
 		is_int(guessed, 0, "%s: ... every cost a measured one", policies[i]->name);
@@ -626,8 +643,7 @@ static void read_window(struct trace **t, double scale, int64_t skip, int64_t n)
 	struct ar_err err;
 	char file[500];
 
-	snprintf(file, sizeof file, "%s/traces/samples/azure-2023-code-200.csv",
-		 data ? data : ".");
+	snprintf(file, sizeof file, "%s/traces/samples/azure-2023-code-200.csv", data ? data : ".");
 	if (trace_read(t, file, &a, &err))
 		bail_out("%s", err.msg);
 }
@@ -635,7 +651,10 @@ static void read_window(struct trace **t, double scale, int64_t skip, int64_t n)
 static void test_window(double scale)
 {
 	struct replay cfg = {
-		.limits = { .policy = policy_find("vllm-0.16"), .max_batched_tok = 1024, .max_seqs = 64, .block_tok = 16,
+		.limits = { .policy = policy_find("vllm-0.16"),
+			    .max_batched_tok = 1024,
+			    .max_seqs = 64,
+			    .block_tok = 16,
 			    .num_blocks = 20000 },
 	};
 	struct trace *learn, *test;
@@ -650,8 +669,10 @@ static void test_window(double scale)
 	run(cfg, &noisy_backend, &(struct noisy){ { 4 }, 0.02 }, &seen, &err);
 	cfg.trace = test;
 	run(cfg, &noisy_backend, &(struct noisy){ { 5 }, 0.02 }, &want, &err);
-	is_int(run_costs(&cfg, true, &got, &err), AR_OK, "a window of the trace, its times by "
-	       "%g, is replayed with costs of another", scale);
+	is_int(run_costs(&cfg, true, &got, &err), AR_OK,
+	       "a window of the trace, its times by "
+	       "%g, is replayed with costs of another",
+	       scale);
 	diag("of %lld iterations %lld were measured, %lld interpolated, %lld extrapolated",
 	     (long long)got.iterations, (long long)got.cost_sources[COST_MEASURED],
 	     (long long)got.cost_sources[COST_INTERPOLATED],
@@ -686,8 +707,8 @@ static void refuses(const char *suffix, enum ar_status want, const char *message
 
 	snprintf(where, sizeof where, "%s%s", path, suffix);
 	is_int(costs_open(&c, where, &err), want, "refused: %s", what);
-	ok(!c && !strncmp(err.msg, path, strlen(path)) &&
-	   !strcmp(err.msg + strlen(path), message), "... in these words");
+	ok(!c && !strncmp(err.msg, path, strlen(path)) && !strcmp(err.msg + strlen(path), message),
+	   "... in these words");
 	if (strncmp(err.msg, path, strlen(path)) || strcmp(err.msg + strlen(path), message))
 		diag("%s", err.msg);
 }
@@ -720,14 +741,13 @@ static void test_refusals(void)
 	change("UPDATE iteration SET end_ns = start_ns - 1 WHERE iter_no = 7 AND run_id = 1");
 	refuses("", AR_DATA, ": run 1: iteration 7 has a figure out of range", "a cost below 0");
 	change("UPDATE iteration SET end_ns = start_ns, prefill_pairs = 1 << 60 WHERE iter_no = 7");
-	refuses("", AR_DATA, ": run 1: iteration 7 has a figure out of range", "... or more work "
+	refuses("", AR_DATA, ": run 1: iteration 7 has a figure out of range",
+		"... or more work "
 		"than can be done");
 	change("UPDATE iteration SET batch_size = 0");
-	refuses("", AR_DATA, ": run 1 has no iteration with a batch",
-		"nothing but empty batches");
+	refuses("", AR_DATA, ": run 1 has no iteration with a batch", "nothing but empty batches");
 	change("DELETE FROM iteration");
-	refuses("", AR_DATA, ": run 1 has no iteration with a batch",
-		"a run without iterations");
+	refuses("", AR_DATA, ": run 1 has no iteration with a batch", "a run without iterations");
 	change("UPDATE run SET num_blocks = 0");
 	refuses("", AR_DATA, ": run 1 has an invalid KV pool", "a pool without blocks");
 	change("UPDATE run SET num_blocks = 100; DROP TABLE iteration");
@@ -735,8 +755,10 @@ static void test_refusals(void)
 	change("UPDATE run SET status = 'failed'");
 	refuses("", AR_USAGE, ": no run is done; costs need a finished run",
 		"a database without a run that is done");
-	file_write(path, "no database at all, but longer than a header would be.........."
-		   "..................................................", 100);
+	file_write(path,
+		   "no database at all, but longer than a header would be.........."
+		   "..................................................",
+		   100);
 	refuses("", AR_DATA, ": file is not a database; name another file", "what is no database");
 }
 
@@ -778,9 +800,9 @@ int main(void)
 	test_degenerate();
 	test_again();
 	test_faults();
-	test_window(0.4);	/* requests queue up */
+	test_window(0.4); /* requests queue up */
 	test_window(2);
-	test_window(8);		/* most run alone */
+	test_window(8); /* most run alone */
 	test_refusals();
 	snprintf(command, sizeof command, "rm -rf '%s'", dir);
 	if (system(command))

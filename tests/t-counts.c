@@ -18,7 +18,8 @@ static void many(const void *self, const struct attn_shape *s, int *max_run, int
 
 static const struct selector of_blocks = { .name = "blocks" };
 static const struct selector of_tokens = { .name = "tokens", .gives = SHAPE_TOKENS };
-static const struct selector of_columns = { .name = "columns", .gives = SHAPE_COLUMNS,
+static const struct selector of_columns = { .name = "columns",
+					    .gives = SHAPE_COLUMNS,
 					    .columns = many };
 
 /* Request 0 of a batch and its selection. */
@@ -27,7 +28,7 @@ struct picked {
 	struct method m;
 	struct selection sel;
 	uint32_t *table;
-	int group, past, body, n_qblk;	/* past: blocks, or tokens */
+	int group, past, body, n_qblk; /* past: blocks, or tokens */
 	bool blocks;
 };
 
@@ -72,7 +73,7 @@ static bool in_columns(const struct picked *x, int i, int h, int key, int pos)
 /* Block j, or token j. */
 static bool keeps(const struct picked *x, int i, int h, int j)
 {
-	return x->blocks ? in_mask(x, i, h, j) :
+	return x->blocks			    ? in_mask(x, i, h, j) :
 	       x->m.selector->gives == SHAPE_TOKENS ? in_tokens(x, h, j) :
 						      in_columns(x, i, h, j, -1);
 }
@@ -202,8 +203,9 @@ static void draw_mask(struct picked *x, struct rng *rng)
 	for (int r = 0; r < b->rows.n_req; r++)
 		for (int i = 0; i < b->rows.qblk0[r + 1] - b->rows.qblk0[r]; i++)
 			for (int h = 0; h < b->shape.q_heads; h++, row += b->keys.mask_words)
-				for (int j = 0; rng_below(rng, 4) && j <= b->rows.pos0[r] /
-				     b->shape.page_tok + i; j++)
+				for (int j = 0; rng_below(rng, 4) &&
+						j <= b->rows.pos0[r] / b->shape.page_tok + i;
+				     j++)
 					if (rng_unit(rng) < density)
 						row[j / 32] |= 1u << j % 32;
 }
@@ -215,7 +217,8 @@ static void draw_tables(struct picked *x)
 	if (!heads)
 		return;
 	x->table = calloc((size_t)(x->c.b.rows.n_req * union_groups(heads, &x->c.b.shape) *
-				   x->c.b.keys.mask_words), sizeof *x->table);
+				   x->c.b.keys.mask_words),
+			  sizeof *x->table);
 	if (!x->table)
 		bail_out("no memory");
 	union_ref(&x->c.b, heads, x->sel.mask, x->table);
@@ -230,7 +233,8 @@ static void draw(struct picked *x, const struct selector *s, struct rng *rng)
 	const int ctx[] = { (int)rng_below(rng, 150), 9 };
 	const int rows[] = { 1 + (int)rng_below(rng, 30), 5 };
 
-	*x = (struct picked){ .m.selector = s, .group = shape.q_heads / kv,
+	*x = (struct picked){ .m.selector = s,
+			      .group = shape.q_heads / kv,
 			      .blocks = s == &of_blocks };
 	case_bare_chunks(&x->c, rng, shape, 2, ctx, rows);
 	x->c.left[0] = (int)rng_below(rng, 2) * 7;
@@ -264,10 +268,10 @@ static int differ(const struct selection_count *got, const struct selection_coun
 {
 	int bad = 0;
 
-#define X(name, doc)                                                                           \
-	if (got->name != want->name) {                                                         \
+#define X(name, doc) \
+	if (got->name != want->name) { \
 		diag(#name " is %lld, not %lld", (long long)got->name, (long long)want->name); \
-		bad++;                                                                         \
+		bad++; \
 	}
 	SELECTION_COUNTS(X)
 #undef X
@@ -298,7 +302,8 @@ static void test(const struct selector *s, int n)
 	}
 	is_int(bad, 0, "%s are counted as defined, in %d random batches", s->name, n);
 	ok(sum.kv_sel > 0 && sum.kv_sel < sum.kv_total && sum.sub_total > sum.kv_total &&
-	   (s == &of_tokens || sum.empty_rows), "the batches differ in the kept blocks");
+		   (s == &of_tokens || sum.empty_rows),
+	   "the batches differ in the kept blocks");
 }
 
 int main(void)

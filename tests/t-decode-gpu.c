@@ -62,8 +62,10 @@ static bf16_t *run(struct pair *p, int heads, const struct block_lists *l, int n
 		lists = gpu_lists(l, n_list);
 	memset(got, 0xff, bytes);
 	gpu_write(p->out, got, bytes);
-	if (decode_enqueue(&(struct attn_call){ .b = &p->b, .q = p->q, .kv = p->kv, .out = p->out,
-						.work = p->work }, heads, l ? &lists : NULL, &err))
+	if (decode_enqueue(
+		    &(struct attn_call){
+			    .b = &p->b, .q = p->q, .kv = p->kv, .out = p->out, .work = p->work },
+		    heads, l ? &lists : NULL, &err))
 		bail_out("%s", err.msg);
 	gpu_read(got, p->out, bytes);
 	return got;
@@ -108,7 +110,8 @@ static struct attn_shape draw_shape(struct rng *rng)
 
 	if (rng_below(rng, 6) == 0)
 		group = 1 + (int)rng_below(rng, 40);
-	return (struct attn_shape){ .q_heads = kv_heads * group, .kv_heads = kv_heads,
+	return (struct attn_shape){ .q_heads = kv_heads * group,
+				    .kv_heads = kv_heads,
 				    .head_dim = 64 << rng_below(rng, 3),
 				    .page_tok = 64 << rng_below(rng, 2) };
 }
@@ -123,8 +126,8 @@ static void draw_pair(struct pair *p, enum case_fill fill, struct rng *rng)
 }
 
 /* Tables over the blocks up to each row's own, each kept with probability density. */
-static int draw_tables(const struct batch_case *c, int heads, double density,
-		       struct block_lists *l, struct rng *rng)
+static int draw_tables(const struct batch_case *c, int heads, double density, struct block_lists *l,
+		       struct rng *rng)
 {
 	const struct attn_shape *s = &c->b.shape;
 	int group = s->q_heads / s->kv_heads;
@@ -294,8 +297,8 @@ static void test_failure(void)
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
-	ok(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, NULL,
-			  &err) == AR_CUDA && err.msg[0],
+	ok(decode_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, 0, NULL, &err) == AR_CUDA &&
+		   err.msg[0],
 	   "without a GPU a launch fails with a message");
 }
 

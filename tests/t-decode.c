@@ -81,14 +81,15 @@ static void test_tables(int page_tok, int heads)
 	case_chunks(&c, &rng, FILL_NORMAL, s, 2, ctx, rows);
 	out = malloc(c.q_len * sizeof *out);
 	is_int(decode_ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out }, heads,
-			  &l, &err), AR_OK,
-	       "decode under tables of %d heads, blocks of %d", heads, page_tok);
+			  &l, &err),
+	       AR_OK, "decode under tables of %d heads, blocks of %d", heads, page_tok);
 	ok(error_of(&c, heads, &l, out) < 0.02, "each row sees what its table lists");
 	for (int d = 0; d < s.head_dim; d++)
 		n_zero += out[d] == 0;
 	is_int(n_zero, s.head_dim, "a row under an empty table is 0");
 	is_int(decode_ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out }, 0,
-			  NULL, &err), AR_OK, "decode without tables");
+			  NULL, &err),
+	       AR_OK, "decode without tables");
 	ok(error_of(&c, GROUP, NULL, out) < 0.02, "each row sees all tokens up to its own");
 	free(out);
 	case_release(&c);

@@ -24,11 +24,11 @@
 struct store {
 	int64_t iterations, outcomes, accuracy, selection, kernels, phases;
 	int64_t entries, gaps;
-	int64_t fail_at;		/* iteration, -1: never */
+	int64_t fail_at; /* iteration, -1: never */
 	bool fail_gap;
 	struct store_iteration last;
-	char outcome[16][16];		/* by request */
-	uint64_t sampled;		/* digest of where accuracy was sampled */
+	char outcome[16][16]; /* by request */
+	uint64_t sampled;     /* digest of where accuracy was sampled */
 };
 
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
@@ -67,14 +67,12 @@ enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample 
 {
 	(void)err;
 	s->accuracy++;
-	s->sampled = rng_mix(s->sampled ^
-			     ((uint64_t)a->req_no << 32 | (uint64_t)a->chunk_no << 8 |
-			      (uint64_t)a->layer));
+	s->sampled = rng_mix(s->sampled ^ ((uint64_t)a->req_no << 32 | (uint64_t)a->chunk_no << 8 |
+					   (uint64_t)a->layer));
 	return AR_OK;
 }
 
-enum ar_status store_selection(struct store *s, const struct store_selection *c,
-			       struct ar_err *err)
+enum ar_status store_selection(struct store *s, const struct store_selection *c, struct ar_err *err)
 {
 	(void)c, (void)err;
 	s->selection++;
@@ -84,7 +82,7 @@ enum ar_status store_selection(struct store *s, const struct store_selection *c,
 /* A backend with two kernels an iteration of 1 ms. */
 struct fake {
 	int64_t runs, drops, compares, fail_at;
-	bool raise;			/* SIGTERM in the third run */
+	bool raise; /* SIGTERM in the third run */
 };
 
 static enum ar_status fake_run(void *self, const struct batch *b, struct iter_cost *cost,
@@ -158,15 +156,15 @@ static void compose_pairs(struct sched *s)
 }
 
 static const struct policy lazy = { .name = "lazy",
-				   .slots = sched_slots_computed,
-				   .unfit = sched_unfit_pool,
-				   .requeue = sched_requeue_first,
-				   .compose = compose_lazily };
-static const struct policy pairs = { .name = "pairs",
 				    .slots = sched_slots_computed,
 				    .unfit = sched_unfit_pool,
 				    .requeue = sched_requeue_first,
-				    .compose = compose_pairs };
+				    .compose = compose_lazily };
+static const struct policy pairs = { .name = "pairs",
+				     .slots = sched_slots_computed,
+				     .unfit = sched_unfit_pool,
+				     .requeue = sched_requeue_first,
+				     .compose = compose_pairs };
 
 static char text_trace[] = "trace";
 static struct request three[] = {
@@ -220,7 +218,7 @@ static void test_rows(void)
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run with kernels ends well");
 	is_int(res.end_ns, 5 * MS, "host overhead is part of every iteration");
 	ok(s.last.row.host_ns == MS / 4 && s.last.row.event_ns == MS + 1 &&
-	   s.last.row.busy_ns == MS - 1,
+		   s.last.row.busy_ns == MS - 1,
 	   "the measured times are stored");
 	is_str(s.last.row.cost_source, "timed", "... and that they moved the clock");
 	is_int(s.kernels, 8, "the kernels of every iteration are stored");
@@ -233,8 +231,9 @@ static void test_rows(void)
 	cfg = config(&f, &s);
 	cfg.host = (struct host_cost){ MS, 1000, 10 };
 	replay_run(&cfg, &res, NULL);
-	is_int(res.end_ns, 2 * MS * res.iterations + 1000 * res.entries +
-	       10 * (res.prefill_tok + res.decode_tok),
+	is_int(res.end_ns,
+	       2 * MS * res.iterations + 1000 * res.entries +
+		       10 * (res.prefill_tok + res.decode_tok),
 	       "host overhead grows with the requests and the tokens of an iteration");
 	replay_result_release(&res);
 
@@ -244,7 +243,8 @@ static void test_rows(void)
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run by formula ends well");
 	is_int(f.runs, res.iterations, "the backend really runs under the formula");
 	ok(!strcmp(s.last.row.cost_source, "formula") &&
-	   res.cost_sources[COST_FORMULA] == res.iterations, "... and the rows tell the formula");
+		   res.cost_sources[COST_FORMULA] == res.iterations,
+	   "... and the rows tell the formula");
 	is_int(res.end_ns, 2 * MS * res.iterations + MS / 2 * (res.prefill_tok + res.decode_tok),
 	       "the formula moves the clock instead of the measured cost");
 	is_int(s.kernels, 2 * ((res.iterations + 1) / 2),
@@ -305,8 +305,9 @@ static void test_accuracy(void)
 	is_int(f.compares, 4 * 2, "a share of 1 compares every prefill chunk in every layer");
 	ok(s.accuracy == 4 * 2 * 4 && s.selection == 4 * 2 * 2, "a sample has a row for each head");
 	ok(res.n_samples == 8 && fabs(res.rel_l2_sum / (double)res.n_heads - 0.025) < 1e-12 &&
-	   fabs(res.rel_l2_max - 0.04) < 1e-12 && fabs(res.cosine_min - 0.7) < 1e-12 &&
-	   fabs(res.recall_sum / (double)res.n_heads - 0.5) < 1e-12, "samples are summed up");
+		   fabs(res.rel_l2_max - 0.04) < 1e-12 && fabs(res.cosine_min - 0.7) < 1e-12 &&
+		   fabs(res.recall_sum / (double)res.n_heads - 0.5) < 1e-12,
+	   "samples are summed up");
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
@@ -465,20 +466,37 @@ static void test_series(void)
 
 static char cap_a[] = "a.arc", cap_b[] = "b.arc";
 static int layers_a[] = { 0, 4, 8, 9 };
-static struct capture_info info_a = { .name = cap_a, .n_layers = 4, .layer = layers_a, .q_heads = 8,
-				      .kv_heads = 2, .head_dim = 64, .n_tok = 100 };
-static struct capture_info info_b = { .name = cap_b, .n_layers = 4, .layer = layers_a, .q_heads = 8,
-				      .kv_heads = 2, .head_dim = 64, .n_tok = 50 };
+static struct capture_info info_a = { .name = cap_a,
+				      .n_layers = 4,
+				      .layer = layers_a,
+				      .q_heads = 8,
+				      .kv_heads = 2,
+				      .head_dim = 64,
+				      .n_tok = 100 };
+static struct capture_info info_b = { .name = cap_b,
+				      .n_layers = 4,
+				      .layer = layers_a,
+				      .q_heads = 8,
+				      .kv_heads = 2,
+				      .head_dim = 64,
+				      .n_tok = 50 };
 static const struct capture_info *const both[] = { &info_a, &info_b };
 static const struct sched_limits no_limits = { .policy = &lazy, .block_tok = 16 };
-#define LAYER { .mixer = MIX_FULL, .q_heads = 8, .kv_heads = 2, .head_dim = 64, .ffn = 96 }
+#define LAYER \
+	{ \
+		.mixer = MIX_FULL, .q_heads = 8, .kv_heads = 2, .head_dim = 64, .ffn = 96 \
+	}
 static struct layer_spec layer8[] = { LAYER, LAYER, LAYER, LAYER, LAYER, LAYER, LAYER, LAYER };
 static const struct model model8 = { .name = "m", .n_layers = 8, .layer = layer8, .tp = 1 };
 
 static struct prepare_in input(const struct trace *t)
 {
-	return (struct prepare_in){ .trace = t, .limits = &no_limits, .model = &model8,
-				    .whole_q_heads = 8, .whole_kv_heads = 2, .info = both,
+	return (struct prepare_in){ .trace = t,
+				    .limits = &no_limits,
+				    .model = &model8,
+				    .whole_q_heads = 8,
+				    .whole_kv_heads = 2,
+				    .info = both,
 				    .n_capture = 2 };
 }
 
@@ -544,7 +562,7 @@ static void test_refusals(void)
 
 	in.layers = "0,3";
 	refuses(&in, "layers '0,3': a.arc does not hold layer 3; "
-		"'attnreplay capture info' lists those it holds");
+		     "'attnreplay capture info' lists those it holds");
 	in.layers = "0,x";
 	refuses(&in, "layers '0,x': want numbers and ranges such as 0,4,8-11");
 	in.layers = "9-8";
@@ -576,12 +594,12 @@ static void test_refusals(void)
 	split.layer = &layer;
 	layer.q_heads = in.whole_q_heads = 16;
 	refuses(&in, "a.arc has 8/2 heads of 64, model m has 16/2 of 64; take the model it was "
-		"captured from");
+		     "captured from");
 	split.tp = 4;
 	layer.q_heads = 2;
 	layer.kv_heads = 1;
 	refuses(&in, "a.arc has 8/2 heads of 64, model m has 2/1 of 64 on each rank; take the "
-		"model it was captured from");
+		     "model it was captured from");
 	in.whole_q_heads = 8;
 	is_layers(&in, "0 ", "0 ", "the whole model's heads");
 	split.n_layers = 2;
@@ -589,7 +607,7 @@ static void test_refusals(void)
 	mixed[1].kv_heads = 4;
 	mixed[1].n_experts = 8;
 	refuses(&in, "model m: layer 0 has 8/2 heads of 64, FFN 96 and 0 of 0 experts, layer 1 has "
-		"8/4 of 64, 96 and 0 of 8; a run needs layers that are alike");
+		     "8/4 of 64, 96 and 0 of 8; a run needs layers that are alike");
 }
 
 static void test_captures(void)
@@ -711,7 +729,8 @@ static void test_cost(void)
 	is_int(b->open(&self, &o, &env, &err), AR_NOMEM, "cost: its allocation can fail");
 	fault_disarm();
 	is_int(b->open(&self, &o, &env, &err) + b->start(self, 5, &err) +
-	       b->run(self, &batch, &cost, &err), AR_OK, "cost: runs");
+		       b->run(self, &batch, &cost, &err),
+	       AR_OK, "cost: runs");
 	is_int(cost.cost_ns, 6 * MS + 103 * 20000, "cost: fixed and per token");
 	is_int(cost.span_ns, -1, "cost: there is no kernel time");
 	b->drop(self, 0);
@@ -732,7 +751,7 @@ int main(void)
 	test_captures();
 	test_faults();
 	test_cost();
-	test_interrupt();	/* last: the signal is remembered */
+	test_interrupt(); /* last: the signal is remembered */
 	recorder_release(&recorder);
 	return done_testing();
 }

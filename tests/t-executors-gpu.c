@@ -59,8 +59,7 @@ static void output_free(struct output *o)
 	free(o->lse);
 }
 
-static bool output_equal(const struct batch_case *c, const struct output *a,
-			 const struct output *b)
+static bool output_equal(const struct batch_case *c, const struct output *a, const struct output *b)
 {
 	size_t n_row = c->q_len / (size_t)c->b.shape.head_dim;
 
@@ -83,17 +82,18 @@ static bool output_near(const struct batch_case *c, const struct output *got,
 		norm += w * w;
 	}
 	for (size_t i = 0; i < c->q_len / dim; i++)
-		good = good && (want->lse[i] == -INFINITY ? got->lse[i] == -INFINITY :
-				fabs(got->lse[i] - want->lse[i]) <=
-				1e-3 + 1e-5 * fabs(want->lse[i]));
+		good = good &&
+		       (want->lse[i] == -INFINITY ? got->lse[i] == -INFINITY :
+						    fabs(got->lse[i] - want->lse[i]) <=
+							    1e-3 + 1e-5 * fabs(want->lse[i]));
 	return good && sqrt(diff) <= 5e-3 * sqrt(norm);
 }
 
 /* x over lists on the device, its memory full of numbers that are none.  Tiles may be cut for up
  * to n_sm multiprocessors.  work: what it had, until gpu_free_all(). */
 static enum ar_status run(struct batch_case *c, const struct executor *x,
-			  const struct executor_lists *dev, int n_sm, void **work,
-			  struct output *o, struct ar_err *err)
+			  const struct executor_lists *dev, int n_sm, void **work, struct output *o,
+			  struct ar_err *err)
 {
 	struct attn_limits most = { c->b.rows.n_req, c->b.rows.n_row, c->b.keys.max_kv_blk, 0,
 				    c->b.keys.n_page };
@@ -113,8 +113,10 @@ static enum ar_status run(struct batch_case *c, const struct executor *x,
 	if (x->move)
 		st = x->move(&(struct attn_call){ .b = &b, .kv = kv, .work = *work }, dev, err);
 	if (!st)
-		st = x->enqueue(&(struct attn_call){ .b = &b, .q = q, .kv = kv, .out = out,
-						     .lse = lse, .work = *work }, dev, err);
+		st = x->enqueue(
+			&(struct attn_call){
+				.b = &b, .q = q, .kv = kv, .out = out, .lse = lse, .work = *work },
+			dev, err);
 	if (st)
 		return st;
 	gpu_read(o->out, out, bytes);
@@ -128,7 +130,7 @@ static struct token_lists gpu_tokens(const struct batch_case *c, const struct to
 
 	return (struct token_lists){
 		gpu_copy(l->tok, (size_t)c->b.keys.n_page * (size_t)c->b.shape.page_tok * heads *
-			 sizeof *l->tok),
+					 sizeof *l->tok),
 		gpu_copy(l->n, (size_t)c->b.rows.n_req * heads * sizeof *l->n),
 	};
 }
@@ -137,13 +139,13 @@ static struct column_lists gpu_columns(const struct batch_case *c, const struct 
 {
 	size_t n = (size_t)c->b.rows.n_qblk * (size_t)c->b.shape.q_heads;
 
-	return (struct column_lists){
-		gpu_copy(l->run, n * (size_t)l->max_run * sizeof *l->run),
-		gpu_copy(l->n_run, n * sizeof *l->n_run),
-		gpu_copy(l->col, n * (size_t)l->max_col * sizeof *l->col),
-		gpu_copy(l->n_col, n * sizeof *l->n_col), l->max_run, l->max_col,
-		gpu_copy(l->band, n * sizeof *l->band)
-	};
+	return (struct column_lists){ gpu_copy(l->run, n * (size_t)l->max_run * sizeof *l->run),
+				      gpu_copy(l->n_run, n * sizeof *l->n_run),
+				      gpu_copy(l->col, n * (size_t)l->max_col * sizeof *l->col),
+				      gpu_copy(l->n_col, n * sizeof *l->n_col),
+				      l->max_run,
+				      l->max_col,
+				      gpu_copy(l->band, n * sizeof *l->band) };
 }
 
 /* ---- one case of each executor: whether it is right ---- */
@@ -164,9 +166,12 @@ static bool copy_case(struct batch_case *c, struct rng *rng, enum ar_status *st,
 	if (!*st)
 		*st = run(c, executor_find("copy"), &dev, n_sm, &work, &got, err);
 	if (!*st)
-		*st = executor_find("copy")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
-								      .kv = c->kv, .out = want.out,
-								      .lse = want.lse }, &l, err);
+		*st = executor_find("copy")->ref(&(struct attn_call){ .b = &c->b,
+								      .q = c->q,
+								      .kv = c->kv,
+								      .out = want.out,
+								      .lse = want.lse },
+						 &l, err);
 	if (!*st)
 		good = output_equal(c, &got, &paged) && output_near(c, &got, &want);
 	lists_free(&l.blocks);
@@ -188,8 +193,12 @@ static bool compare(struct batch_case *c, const char *name, const struct executo
 
 	*st = run(c, x, dev, n_sm, &work, &got, err);
 	if (!*st)
-		*st = x->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
-						  .out = want.out, .lse = want.lse }, l, err);
+		*st = x->ref(&(struct attn_call){ .b = &c->b,
+						  .q = c->q,
+						  .kv = c->kv,
+						  .out = want.out,
+						  .lse = want.lse },
+			     l, err);
 	if (!*st)
 		good = output_near(c, &got, &want);
 	output_free(&got);
@@ -259,9 +268,8 @@ static void test_cases(case_fn *fn, const char *what, int page_tok, int dim)
 
 enum listed { BOTH, ONLY_RUNS, ONLY_COLUMNS, ALL };
 
-static const char *const listed_name[] = {
-	"runs and columns", "only runs", "only columns", "all keys under a band"
-};
+static const char *const listed_name[] = { "runs and columns", "only runs", "only columns",
+					   "all keys under a band" };
 
 /* List k, of a query block that begins at st, has all keys before its end: columns, fewer than a
  * page, then runs that straddle pages.  Most rows see few of them.  Every fifth list is empty. */
@@ -353,8 +361,10 @@ static void test_long(enum listed what, int page_tok, int dim)
 	}
 	if (!good)
 		diag("not the bits of the first launch");
-	if (x->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = want.out,
-					.lse = want.lse }, &l, &err))
+	if (x->ref(
+		    &(struct attn_call){
+			    .b = &c.b, .q = c.q, .kv = c.kv, .out = want.out, .lse = want.lse },
+		    &l, &err))
 		bail_out("%s", err.msg);
 	ok(good && output_near(&c, &first, &want) && c.b.n_part && parts >= TIMES * 8,
 	   "columns, %s, in parts (%d), head size %d, blocks of %d tokens", listed_name[what],
@@ -369,7 +379,7 @@ static void test_long(enum listed what, int page_tok, int dim)
 
 /* ---- whole methods ---- */
 
-static struct executor_lists drawn;		/* on the host */
+static struct executor_lists drawn; /* on the host */
 
 static enum ar_status ref_tokens(const struct attn_call *call, const void *self,
 				 const struct selection *out, struct ar_err *err)
@@ -379,10 +389,9 @@ static enum ar_status ref_tokens(const struct attn_call *call, const void *self,
 
 	(void)self, (void)err;
 	memcpy(out->tokens.tok, drawn.tokens.tok,
-	       (size_t)(b->keys.n_page * b->shape.page_tok) * heads *
-	       sizeof *out->tokens.tok);
-	memcpy(out->tokens.n, drawn.tokens.n, (size_t)b->rows.n_req * heads *
-	       sizeof *out->tokens.n);
+	       (size_t)(b->keys.n_page * b->shape.page_tok) * heads * sizeof *out->tokens.tok);
+	memcpy(out->tokens.n, drawn.tokens.n,
+	       (size_t)b->rows.n_req * heads * sizeof *out->tokens.n);
 	return AR_OK;
 }
 
@@ -394,8 +403,8 @@ static enum ar_status enqueue_tokens(const struct attn_call *call, const void *s
 
 	(void)self;
 	(void)err;
-	gpu_write(out->tokens.tok, drawn.tokens.tok, (size_t)(b->keys.n_page * b->shape.page_tok) *
-		  heads * sizeof *out->tokens.tok);
+	gpu_write(out->tokens.tok, drawn.tokens.tok,
+		  (size_t)(b->keys.n_page * b->shape.page_tok) * heads * sizeof *out->tokens.tok);
 	gpu_write(out->tokens.n, drawn.tokens.n,
 		  (size_t)b->rows.n_req * heads * sizeof *out->tokens.n);
 	return AR_OK;
@@ -451,8 +460,11 @@ static void note_phase(void *ctx, int layer, enum phase phase)
 	char *text = ctx;
 
 	(void)layer;
-	strcat(text, phase == PHASE_SELECT ? "S" : phase == PHASE_METADATA ? "M" :
-		     phase == PHASE_COPY ? "C" : phase == PHASE_ATTEND ? "A" : "?");
+	strcat(text, phase == PHASE_SELECT   ? "S" :
+		     phase == PHASE_METADATA ? "M" :
+		     phase == PHASE_COPY     ? "C" :
+		     phase == PHASE_ATTEND   ? "A" :
+					       "?");
 }
 
 static void test_method(struct batch_case *c, const struct selector *s, const char *exec,
@@ -476,11 +488,19 @@ static void test_method(struct batch_case *c, const struct selector *s, const ch
 	case_plan(c, m.executor->plan, 0);
 	b = gpu_batch(&c->b);
 	work = gpu_new(method_work_bytes(&m, &c->b.shape, &most), 0xff);
-	if (method_enqueue(&m, &(struct attn_call){ .b = &b, .q = gpu_copy(c->q, bytes), .kv = kv,
-						    .out = out, .lse = lse, .work = work },
+	if (method_enqueue(&m,
+			   &(struct attn_call){ .b = &b,
+						.q = gpu_copy(c->q, bytes),
+						.kv = kv,
+						.out = out,
+						.lse = lse,
+						.work = work },
 			   note_phase, announced, &err) ||
-	    method_ref(&m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = want.out,
-						.lse = want.lse }, ref, &err))
+	    method_ref(
+		    &m,
+		    &(struct attn_call){
+			    .b = &c->b, .q = c->q, .kv = c->kv, .out = want.out, .lse = want.lse },
+		    ref, &err))
 		bail_out("%s", err.msg);
 	gpu_read(got.out, out, bytes);
 	gpu_read(got.lse, lse, lse_bytes);
@@ -498,10 +518,15 @@ static void test_method(struct batch_case *c, const struct selector *s, const ch
 
 static void test_methods(int page_tok)
 {
-	static const struct selector tokens = { .name = "tokens", .gives = SHAPE_TOKENS,
-		.ref = ref_tokens, .enqueue = enqueue_tokens };
-	static const struct selector columns = { .name = "columns", .gives = SHAPE_COLUMNS,
-		.columns = plenty, .ref = ref_columns, .enqueue = enqueue_columns };
+	static const struct selector tokens = { .name = "tokens",
+						.gives = SHAPE_TOKENS,
+						.ref = ref_tokens,
+						.enqueue = enqueue_tokens };
+	static const struct selector columns = { .name = "columns",
+						 .gives = SHAPE_COLUMNS,
+						 .columns = plenty,
+						 .ref = ref_columns,
+						 .enqueue = enqueue_columns };
 	struct rng rng = { 77 };
 	struct batch_case c;
 
@@ -526,25 +551,28 @@ static void test_nothing(void)
 	struct ar_err err;
 
 	ok(!executor_find("columns")->enqueue(&call, &none, &err) &&
-	   !executor_find("gather")->move(&call, &none, &err), "nothing to do");
+		   !executor_find("gather")->move(&call, &none, &err),
+	   "nothing to do");
 }
 
 /* Launches that lack an argument, on a machine without a GPU. */
 static void test_failure(void)
 {
-	struct attn_batch b = { .shape = { 8, 2, 128, 128 }, .rows.n_req = 1, .n_tile = 1,
-				.keys.max_kv_blk = 1 };
+	struct attn_batch b = {
+		.shape = { 8, 2, 128, 128 }, .rows.n_req = 1, .n_tile = 1, .keys.max_kv_blk = 1
+	};
 	struct executor_lists none = { .heads = 4 };
 	struct kv_cache kv = { 0 };
 	struct ar_err err = { 0 };
 
-	ok(executor_find("copy")->move(&(struct attn_call){ .b = &b, .kv = kv }, &none,
-				       &err) == AR_CUDA &&
-	   executor_find("gather")->move(&(struct attn_call){ .b = &b, .kv = kv }, &none,
-					 &err) == AR_CUDA &&
-	   executor_find("columns")->enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &none,
-					     &err) ==
-	   AR_CUDA && err.msg[0], "without a GPU a launch fails with a message");
+	ok(executor_find("copy")->move(&(struct attn_call){ .b = &b, .kv = kv }, &none, &err) ==
+			   AR_CUDA &&
+		   executor_find("gather")->move(&(struct attn_call){ .b = &b, .kv = kv }, &none,
+						 &err) == AR_CUDA &&
+		   executor_find("columns")->enqueue(&(struct attn_call){ .b = &b, .kv = kv },
+						     &none, &err) == AR_CUDA &&
+		   err.msg[0],
+	   "without a GPU a launch fails with a message");
 }
 
 int main(void)

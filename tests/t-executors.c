@@ -63,8 +63,8 @@ static void see_tokens(const struct batch_case *c, const struct executor_lists *
 {
 	const struct attn_shape *s = &c->b.shape;
 	int kv_head = h / (s->q_heads / s->kv_heads);
-	const int32_t *tok = l->tokens.tok + attn_token_row(s, c->page0[r], c->page0[r + 1] -
-							    c->page0[r], kv_head);
+	const int32_t *tok = l->tokens.tok +
+			     attn_token_row(s, c->page0[r], c->page0[r + 1] - c->page0[r], kv_head);
 
 	for (int i = 0; i < l->tokens.n[r * s->kv_heads + kv_head]; i++)
 		visible[tok[i]] = true;
@@ -105,8 +105,10 @@ static int rows_off(const struct batch_case *c, const struct executor *x,
 	struct ar_err err;
 	int bad = 0;
 
-	if (x->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .out = out,
-					.lse = lse }, l, &err))
+	if (x->ref(
+		    &(struct attn_call){
+			    .b = &c->b, .q = c->q, .kv = c->kv, .out = out, .lse = lse },
+		    l, &err))
 		bail_out("%s", err.msg);
 	for (int r = 0; r < c->b.rows.n_req; r++)
 		for (int i = 0; i < c->row0[r + 1] - c->row0[r]; i++)
@@ -165,8 +167,10 @@ static bf16_t *run(const struct batch_case *c, const char *name)
 	struct ar_err err;
 
 	if (method_parse(&m, name, &err) ||
-	    method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
-					       .state = c->state, .out = out }, NULL, &err))
+	    method_ref(m,
+		       &(struct attn_call){
+			       .b = &c->b, .q = c->q, .kv = c->kv, .state = c->state, .out = out },
+		       NULL, &err))
 		bail_out("%s", err.msg);
 	method_free(m);
 	return out;
@@ -174,9 +178,8 @@ static bf16_t *run(const struct batch_case *c, const char *name)
 
 static void test_equal(void)
 {
-	static const char *const same[] = {
-		"union-bs:alpha=0.3,window=1", "compact-fp-copy:alpha=0.3,window=1"
-	};
+	static const char *const same[] = { "union-bs:alpha=0.3,window=1",
+					    "compact-fp-copy:alpha=0.3,window=1" };
 	struct batch_case c;
 	struct rng rng = { 4 };
 	bf16_t *want;
@@ -245,8 +248,8 @@ static enum ar_status draw_tokens(const struct attn_call *call, const void *self
 	(void)self, (void)err;
 	memcpy(out->tokens.n, drawn.tokens.n, n * sizeof *out->tokens.n);
 	memcpy(out->tokens.tok, drawn.tokens.tok,
-	       (size_t)b->keys.n_page * (size_t)b->shape.page_tok *
-	       (size_t)b->shape.kv_heads * sizeof *out->tokens.tok);
+	       (size_t)b->keys.n_page * (size_t)b->shape.page_tok * (size_t)b->shape.kv_heads *
+		       sizeof *out->tokens.tok);
 	return AR_OK;
 }
 
@@ -275,9 +278,9 @@ static void plenty(const void *self, const struct attn_shape *s, int *max_run, i
 	*max_run = *max_col = 1 << 20;
 }
 
-static const struct selector picks_tokens = {
-	.name = "tokens", .gives = SHAPE_TOKENS, .ref = draw_tokens
-};
+static const struct selector picks_tokens = { .name = "tokens",
+					      .gives = SHAPE_TOKENS,
+					      .ref = draw_tokens };
 static const struct selector picks_columns = {
 	.name = "columns", .gives = SHAPE_COLUMNS, .columns = plenty, .ref = draw_columns
 };
@@ -367,10 +370,14 @@ static void test_methods(void)
 		for (int i = 0; i < 2; i++) {
 			const struct method *m = i ? &columns : &gather;
 
-			if (method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
-							       .out = got }, NULL, &err) ||
-			    m->executor->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
-								  .out = want }, &drawn, &err))
+			if (method_ref(m,
+				       &(struct attn_call){
+					       .b = &c.b, .q = c.q, .kv = c.kv, .out = got },
+				       NULL, &err) ||
+			    m->executor->ref(
+				    &(struct attn_call){
+					    .b = &c.b, .q = c.q, .kv = c.kv, .out = want },
+				    &drawn, &err))
 				bail_out("%s", err.msg);
 			bad += memcmp(got, want, c.q_len * sizeof *got) != 0;
 		}
@@ -401,8 +408,9 @@ static void test_no_memory(const struct selector *s, const char *exec)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = method_ref(&m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
-							 .out = out }, count, &err);
+		st = method_ref(&m,
+				&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out },
+				count, &err);
 		if (!fault_disarm()) {
 			is_int(st, AR_OK, "%s runs with all of its memory", exec);
 			break;
@@ -423,7 +431,7 @@ enum { WHOLE = 41 + 30 };
 struct some {
 	struct attn_batch b;
 	int32_t row0[3], pos[WHOLE];
-	int from[WHOLE];		/* row of the case */
+	int from[WHOLE]; /* row of the case */
 	bf16_t *q;
 };
 
@@ -438,8 +446,7 @@ static void take_some(struct some *x, const struct batch_case *c, struct rng *rn
 		for (int i = c->row0[r]; i < c->row0[r + 1]; i++) {
 			bool hole = i >= c->row0[r] + 8 && i < c->row0[r] + 24;
 
-			if (i > c->row0[r] && i < c->row0[r + 1] - 1 &&
-			    (hole || rng_below(rng, 2)))
+			if (i > c->row0[r] && i < c->row0[r + 1] - 1 && (hole || rng_below(rng, 2)))
 				continue;
 			memcpy(x->q + (size_t)n * width, c->q + (size_t)i * width,
 			       width * sizeof *x->q);

@@ -18,14 +18,26 @@ enum { N_TEST = 8 };
 #include "replay/engine/graphs.h"
 #include "replay/engine/rows.h"
 
-enum { MAX_REQ = 20, MAX_LEN = 3000, N_PAGE = 480, Q_HEADS = 8, KV_HEADS = 2, DIM = 64,
-       PAGE_TOK = 128, TOUCHED = N_PAGE + 1, ROW = Q_HEADS * DIM };
+enum {
+	MAX_REQ = 20,
+	MAX_LEN = 3000,
+	N_PAGE = 480,
+	Q_HEADS = 8,
+	KV_HEADS = 2,
+	DIM = 64,
+	PAGE_TOK = 128,
+	TOUCHED = N_PAGE + 1,
+	ROW = Q_HEADS * DIM
+};
 
 static struct capture_seq seq = { .n_tok = MAX_LEN, .rope_applied = true, .name = "a" };
 static const uint16_t capture_of[MAX_REQ];
 static const struct act_capture act = {
-	.shape = { Q_HEADS, KV_HEADS, DIM, PAGE_TOK }, .seq = &seq, .n_seq = 1,
-	.capture_of = capture_of, .n_rotation = 1,
+	.shape = { Q_HEADS, KV_HEADS, DIM, PAGE_TOK },
+	.seq = &seq,
+	.n_seq = 1,
+	.capture_of = capture_of,
+	.n_rotation = 1,
 };
 
 static struct state {
@@ -33,11 +45,11 @@ static struct state {
 	struct graphs graphs;
 	struct rows_env env;
 	struct cache_group group;
-	void *dev;			/* the rows */
+	void *dev; /* the rows */
 	struct kv_cache kv;
 	bf16_t *q, *out;
 	void *work;
-	bf16_t host[3][MAX_REQ * ROW];	/* from the graph, padded without it, not padded */
+	bf16_t host[3][MAX_REQ * ROW]; /* from the graph, padded without it, not padded */
 } s;
 
 static void must(enum ar_status st, const struct ar_err *err)
@@ -71,10 +83,12 @@ static void open_all(struct rng *r)
 	struct ar_err err;
 
 	s.group.shape = act.shape;
-	s.env = (struct rows_env){ .group = &s.group, .act = &activations_capture, .act_self = &act,
-		.scratch = N_PAGE,
-		.prefill = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 },
-		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 } };
+	s.env = (struct rows_env){ .group = &s.group,
+				   .act = &activations_capture,
+				   .act_self = &act,
+				   .scratch = N_PAGE,
+				   .prefill = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 },
+				   .decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1 } };
 	s.env.bytes = rows_bytes(&s.env, N_PAGE);
 	s.env.mem = malloc(s.env.bytes);
 	if (!s.env.mem)
@@ -103,9 +117,13 @@ static enum ar_status enqueue(void *ctx, struct ar_err *err)
 {
 	const struct rows *r = ctx;
 
-	return decode_enqueue(&(struct attn_call){ .b = &r->decode, .q = s.q, .kv = s.kv,
-						   .out = s.out, .work = s.work,
-						   .stream = s.stream }, 0, NULL, err);
+	return decode_enqueue(&(struct attn_call){ .b = &r->decode,
+						   .q = s.q,
+						   .kv = s.kv,
+						   .out = s.out,
+						   .work = s.work,
+						   .stream = s.stream },
+			      0, NULL, err);
 }
 
 static enum ar_status fail(void *ctx, struct ar_err *err)
@@ -158,8 +176,13 @@ static size_t random_batch(struct batch_entry *e, struct rng *r)
 	for (uint32_t i = 0; i < n; i++) {
 		struct ar_err err;
 
-		e[i] = (struct batch_entry){ .req = i, .n_tok = 1, .decode = true, .emit = true,
-			.start = (uint32_t)rng_below(r, rng_below(r, 4) ? 1000 : MAX_LEN) };
+		e[i] = (struct batch_entry){
+			.req = i,
+			.n_tok = 1,
+			.decode = true,
+			.emit = true,
+			.start = (uint32_t)rng_below(r, rng_below(r, 4) ? 1000 : MAX_LEN)
+		};
 		must(pages_grow(s.group.pages, i, e[i].start + 1, &err), &err);
 	}
 	return n;
@@ -172,7 +195,7 @@ static float furthest(size_t n)
 	for (size_t i = 0; i < n * ROW; i++) {
 		float d = fabsf(bf16_to_f32(s.host[0][i]) - bf16_to_f32(s.host[2][i]));
 
-		most = d <= most ? most : d;	/* also if it is no number */
+		most = d <= most ? most : d; /* also if it is no number */
 	}
 	return most;
 }

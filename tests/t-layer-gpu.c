@@ -192,13 +192,13 @@ static void test_rope_cache(void)
 		layer_rope_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, c.trig.host, q.host,
 			       k.host);
 		must(layer_rope(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, c.trig.dev, q.dev,
-				   k.dev, NULL, &err),
-			&err);
+				k.dev, NULL, &err),
+		     &err);
 		rope &= equal(&q) && equal(&k);
 		layer_cache_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, k.host, &host);
 		must(layer_cache(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, k.dev, &dev, NULL,
-				    &err),
-			&err);
+				 &err),
+		     &err);
 		cache &= equal(&pk) && equal(&pv);
 		both_free(&q);
 		both_free(&k);
@@ -250,9 +250,9 @@ static void test_norm(void)
 		layer_norm_ref(&(struct layer_norm_args){ x.host, add.host, n_add, w.host, y.host,
 							  rows, width, 1e-5f });
 		must(layer_norm(&(struct layer_norm_args){ x.dev, add.dev, n_add, w.dev, y.dev,
-							      rows, width, 1e-5f },
-				   NULL, &err),
-			&err);
+							   rows, width, 1e-5f },
+				NULL, &err),
+		     &err);
 		residual &= equal(&x);
 		norm &= close_to(&y);
 		both_free(&x);
@@ -305,9 +305,9 @@ static void test_gather_argmax(void)
 		upload(&index);
 		layer_gather_ref(in.host, n_in, by_index ? index.host : NULL, n_out, stride,
 				 out.host);
-		must(layer_gather(in.dev, n_in, by_index ? index.dev : NULL, n_out, stride,
-				     out.dev, NULL, &err),
-			&err);
+		must(layer_gather(in.dev, n_in, by_index ? index.dev : NULL, n_out, stride, out.dev,
+				  NULL, &err),
+		     &err);
 		gather &= equal(&out);
 		/* Normal bf16 values repeat often enough for ties at the top. */
 		layer_argmax_ref(in.host, n_in, width, stride, best.host);

@@ -11,8 +11,17 @@
 #include "base/rng.h"
 #include "tests/tap.h"
 
-enum { DIM = 16, HALF = DIM / 2, HEADS_Q = 4, HEADS_KV = 2, HEADS = HEADS_Q + 2 * HEADS_KV, TOK = 9,
-       LAYERS = 2, PAGE = 4, TURNS = 40 };
+enum {
+	DIM = 16,
+	HALF = DIM / 2,
+	HEADS_Q = 4,
+	HEADS_KV = 2,
+	HEADS = HEADS_Q + 2 * HEADS_KV,
+	TOK = 9,
+	LAYERS = 2,
+	PAGE = 4,
+	TURNS = 40
+};
 
 static const struct attn_shape shape = { HEADS_Q, HEADS_KV, DIM, PAGE };
 static bf16_t data[2][LAYERS * HEADS * TOK * DIM];
@@ -97,7 +106,8 @@ static void test_cache(void)
 	fill(k, sizeof k / sizeof *k, &r);
 	layer_cache_ref(&shape, seq, 0, row, 2, k, &kv);
 	ok(!memcmp(pages_k + ((1 * HEADS_KV + 0) * PAGE + 2) * DIM, k, DIM * sizeof *k) &&
-	   !memcmp(pages_k + ((1 * HEADS_KV + 1) * PAGE + 2) * DIM, k + DIM, DIM * sizeof *k),
+		   !memcmp(pages_k + ((1 * HEADS_KV + 1) * PAGE + 2) * DIM, k + DIM,
+			   DIM * sizeof *k),
 	   "K lies head after head in its page");
 	ok(!memcmp(pages_v + ((2 * HEADS_KV + 1) * PAGE + 1) * DIM,
 		   head_of(1, 0, HEADS_Q + HEADS_KV + 1, 1), DIM * sizeof *k),
@@ -120,7 +130,7 @@ static void test_norm(void)
 		add[i] = bf16_from_f32(1);
 		add[8 + i] = bf16_from_f32(3);
 	}
-	layer_norm_ref(&a);	/* rms of 4, -4, 0 ... is 2 */
+	layer_norm_ref(&a); /* rms of 4, -4, 0 ... is 2 */
 	ok(bf16_to_f32(y[0]) == 2 && bf16_to_f32(y[1]) == -4 && y[2] == 0,
 	   "a row is divided by its root mean square and scaled");
 	for (int i = 0; i < 8; i++) {
@@ -133,7 +143,7 @@ static void test_norm(void)
 	layer_norm_ref(&a);
 	for (int i = 0; i < 8; i++)
 		want[i] -= bf16_to_f32(x[i]);
-	is_f32(want, (float [8]){ 0 }, 8, 0, 0, "the mean of the added rows joins the residual");
+	is_f32(want, (float[8]){ 0 }, 8, 0, 0, "the mean of the added rows joins the residual");
 	ok(fabsf(bf16_to_f32(y[0]) - 6 / sqrtf(8)) < 0.01f, "and is normalised with it");
 }
 

@@ -16,8 +16,9 @@ static const struct model model = { .name = "m", .n_layers = LAYERS, .layer = la
 static void reset_layers(void)
 {
 	for (int i = 0; i < LAYERS; i++)
-		layer[i] = (struct layer_spec){ .mixer = MIX_FULL, .q_heads = 4, .kv_heads = 2,
-						.head_dim = 8, .ffn = 16 };
+		layer[i] = (struct layer_spec){
+			.mixer = MIX_FULL, .q_heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 16
+		};
 }
 
 static struct method *parse(const char *text)
@@ -53,8 +54,10 @@ static void test_plan(void)
 	p.method[2] = b;
 	ok(plan_first(&p, 2) && !plan_first(&p, 3), "as does another one");
 	ok(plan_open(&p, &model, &(struct selector_env){ .rope_inv = NULL }, &err) == AR_USAGE &&
-	   !strcmp(err.msg, "method 'ashape:block=64': blocks of 64 tokens on pages of 128; a block "
-		   "must be one page"), "a block that is no page is refused");
+		   !strcmp(err.msg,
+			   "method 'ashape:block=64': blocks of 64 tokens on pages of 128; a block "
+			   "must be one page"),
+	   "a block that is no page is refused");
 	p.page_tok = 64;
 	s = plan_shape(&p, &model, 2);
 	ok(s.q_heads == 4 && s.kv_heads == 2 && s.head_dim == 8 && s.page_tok == 64,
@@ -84,10 +87,11 @@ static void test_one_group(void)
 	x = groups_of(&g, 0);
 	ok(g.n == 1 && groups_of(&g, 3) == x, "are one");
 	ok(x->mixer == MIX_FULL && x->shape.page_tok == 128 && !x->pages &&
-	   x->kv_bytes == 2 * 128 * 8 * sizeof(bf16_t) &&
-	   x->state_bytes == method_state_bytes(m, &x->shape), "with the sizes of a page");
+		   x->kv_bytes == 2 * 128 * 8 * sizeof(bf16_t) &&
+		   x->state_bytes == method_state_bytes(m, &x->shape),
+	   "with the sizes of a page");
 	ok(groups_page_bytes(&g, some, 2) == 2 * (2 * x->kv_bytes + x->state_bytes) &&
-	   groups_page_bytes(&g, NULL, LAYERS) == 2 * groups_page_bytes(&g, some, 2),
+		   groups_page_bytes(&g, NULL, LAYERS) == 2 * groups_page_bytes(&g, some, 2),
 	   "a page takes as much in every layer");
 	is_int(groups_open_pages(&g, 16, 16, 3, 2, &err), AR_OK, "it gets pages");
 	ok(x->n_page == pages_needed(16, 16, 3, 128) && pages_free(x->pages) == x->n_page,
@@ -117,17 +121,19 @@ static void test_groups(void)
 	open_methods(&p);
 	is_int(groups_init(&g, &model, &p, &err), AR_OK, "groups of layers that differ");
 	ok(g.n == 3 && groups_of(&g, 0) == groups_of(&g, 3) &&
-	   groups_of(&g, 1)->shape.kv_heads == 4 && groups_of(&g, 2)->state_bytes,
+		   groups_of(&g, 1)->shape.kv_heads == 4 && groups_of(&g, 2)->state_bytes,
 	   "are as many as there are kinds");
 	if (groups_open_pages(&g, 64, 16, 3, 2, &err))
 		bail_out("%s", err.msg);
 	is_int(groups_grow(&g, &e, &err), AR_OK, "an entry");
 	ok(pages_len(groups_of(&g, 0)->pages, 1) == 70 &&
-	   pages_len(groups_of(&g, 1)->pages, 1) == 70 &&
-	   pages_len(groups_of(&g, 2)->pages, 1) == 70 && groups_hold(&g, &e), "has room in each");
+		   pages_len(groups_of(&g, 1)->pages, 1) == 70 &&
+		   pages_len(groups_of(&g, 2)->pages, 1) == 70 && groups_hold(&g, &e),
+	   "has room in each");
 	pages_drop(groups_of(&g, 2)->pages, 1);
 	ok(!groups_hold(&g, &e) && groups_missing(&g, &e, 50, &piece) && piece.start == 0 &&
-	   piece.n_tok == 50, "what one of them misses is missing");
+		   piece.n_tok == 50,
+	   "what one of them misses is missing");
 	groups_drop(&g, 1);
 	ok(!pages_len(groups_of(&g, 0)->pages, 1) && !pages_len(groups_of(&g, 1)->pages, 1),
 	   "all forget a request");
@@ -183,7 +189,8 @@ static void test_activations(void)
 		const struct activations *a = activations[i];
 
 		ok(a->name && a->open && a->rope && a->n_tok && a->begin && a->load_ref &&
-		   a->qkv_ref && a->close, "%s has all that a backend calls", a->name);
+			   a->qkv_ref && a->close,
+		   "%s has all that a backend calls", a->name);
 		ok(!HAVE_CUDA == !a->load && !HAVE_CUDA == !a->qkv,
 		   "and on a device in builds with CUDA");
 		a->close(NULL);

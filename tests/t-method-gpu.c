@@ -47,8 +47,11 @@ static void note_phase(void *ctx, int layer, enum phase phase)
 
 	if (layer != 7)
 		phase = PHASE_NONE;
-	strcat(text, phase == PHASE_SELECT ? "S" : phase == PHASE_METADATA ? "M" :
-		     phase == PHASE_COPY ? "C" : phase == PHASE_ATTEND ? "A" : "?");
+	strcat(text, phase == PHASE_SELECT   ? "S" :
+		     phase == PHASE_METADATA ? "M" :
+		     phase == PHASE_COPY     ? "C" :
+		     phase == PHASE_ATTEND   ? "A" :
+					       "?");
 }
 
 struct device_side {
@@ -67,8 +70,9 @@ static void side_make(struct device_side *d, const struct batch_case *c, const s
 	d->kv = gpu_kv(&c->kv, c->kv_len);
 	d->q = gpu_copy(c->q, q_bytes);
 	d->out = gpu_new(q_bytes, 0xff);
-	d->state = gpu_copy(c->state, (size_t)c->n_page *
-			    selector_find("flashprefill")->state_bytes(NULL, &c->b.shape));
+	d->state = gpu_copy(c->state,
+			    (size_t)c->n_page *
+				    selector_find("flashprefill")->state_bytes(NULL, &c->b.shape));
 	d->work = gpu_new(method_work_bytes(m, &c->b.shape, l), 0xff);
 }
 
@@ -119,8 +123,9 @@ static bool counts_near(const struct selection_count *got, const struct selectio
 
 static void test_method(struct batch_case *c, int which)
 {
-	struct attn_limits limits = { .max_req = 4, .max_row = 4096, .max_kv_blk = 64,
-				      .max_page = c->b.keys.n_page };
+	struct attn_limits limits = {
+		.max_req = 4, .max_row = 4096, .max_kv_blk = 64, .max_page = c->b.keys.n_page
+	};
 	const struct selector_env env = { .shape = c->b.shape, .n_layers = 8, .device = true };
 	struct selection_count got[2], want[2];
 	size_t n = c->q_len;
@@ -141,11 +146,20 @@ static void test_method(struct batch_case *c, int which)
 	c->b.tile = c->tile;
 	c->b.n_part = executor_count_parts(c->tile, c->b.n_tile);
 	side_make(&d, c, m, &limits);
-	must(method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
-						.state = c->state, .out = ref }, want, &err), &err);
-	must(method_enqueue(m, &(struct attn_call){ .b = &d.b, .layer = 7, .q = d.q, .kv = d.kv,
-						    .state = d.state, .out = d.out,
-						    .work = d.work }, note_phase, phases, &err),
+	must(method_ref(m,
+			&(struct attn_call){
+				.b = &c->b, .q = c->q, .kv = c->kv, .state = c->state, .out = ref },
+			want, &err),
+	     &err);
+	must(method_enqueue(m,
+			    &(struct attn_call){ .b = &d.b,
+						 .layer = 7,
+						 .q = d.q,
+						 .kv = d.kv,
+						 .state = d.state,
+						 .out = d.out,
+						 .work = d.work },
+			    note_phase, phases, &err),
 	     &err);
 	gpu_read(out, d.out, n * sizeof *out);
 	must(method_count_device(m, &c->b, d.work, got, &err), &err);
@@ -172,9 +186,10 @@ static void run_all(void)
 	case_make(&c, &rng, FILL_BLOCKS, shape, 3, (int[]){ 3000, 700, 131 });
 	case_cut(&c, (int[3]){ 0 }, c.len);
 	must(method_parse(&m, "flashprefill", &err), &err);
-	must(m->selector->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
-						   .state = c.state }, m->self,
-			      &(struct selection){ .mask = c.mask }, &err), &err);
+	must(m->selector->ref(
+		     &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .state = c.state },
+		     m->self, &(struct selection){ .mask = c.mask }, &err),
+	     &err);
 	method_free(m);
 	case_cut(&c, (int[]){ 2500, 333, 0 }, (int[]){ 500, 200, 131 });
 	for (int i = 0; i < N_METHOD; i++)

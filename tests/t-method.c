@@ -13,9 +13,9 @@
 
 /* ---- spellings ---- */
 
-#define FP(alpha, exec, sink, u, window)                                                  \
-	"{\"alpha\":" alpha ",\"dense-first\":true,\"exec\":\"" exec "\",\"last-n\":0,"   \
-	"\"last-n-rule\":\"open\",\"select\":\"flashprefill\",\"sink\":" sink ","     \
+#define FP(alpha, exec, sink, u, window) \
+	"{\"alpha\":" alpha ",\"dense-first\":true,\"exec\":\"" exec "\",\"last-n\":0," \
+	"\"last-n-rule\":\"open\",\"select\":\"flashprefill\",\"sink\":" sink "," \
 	"\"union\":\"" u "\",\"window\":" window "}"
 
 static const struct {
@@ -55,7 +55,7 @@ static const struct {
 	{ "compact-fp:window=0", "window '0': want an integer from 1 to 65536" },
 	{ "compact-fp:dense-first=yes", "dense-first 'yes': want 0 or 1" },
 	{ "compact-fp:beta=1", "unknown parameter 'beta': selector 'flashprefill' has "
-	  "alpha, sink, window, last-n, last-n-rule, dense-first" },
+			       "alpha, sink, window, last-n, last-n-rule, dense-first" },
 	{ "dense:alpha=1", "unknown parameter 'alpha': selector 'none' has none" },
 	{ "select=foo/exec=paged", "unknown selector 'foo': " LISTED },
 	{ "select=none/union=foo/exec=paged", "unknown union 'foo': " LISTED },
@@ -111,7 +111,8 @@ static void test_spellings(void)
 		struct ar_err err = { 0 };
 
 		ok(!method_parse(&a, n->name, &err) && !method_parse(&b, n->spec, &err) &&
-		   !strcmp(a->params, b->params), "%s is its composition", n->name);
+			   !strcmp(a->params, b->params),
+		   "%s is its composition", n->name);
 		method_free(a);
 		method_free(b);
 	}
@@ -122,9 +123,10 @@ static void test_spellings(void)
 static void test_random_spellings(void)
 {
 	static const char *const piece[] = {
-		"dense", "compact-fp", "flashprefill", "select=", "union=", "exec=", "none",
-		"group", "paged", "blocksparse", "alpha", "sink", "=", "=0.5", "=3", ":", ",", "/",
-		"", "x"
+		"dense", "compact-fp", "flashprefill", "select=",     "union=", "exec=",
+		"none",	 "group",      "paged",	       "blocksparse", "alpha",	"sink",
+		"=",	 "=0.5",       "=3",	       ":",	      ",",	"/",
+		"",	 "x"
 	};
 	int good = 0, accepted = 0;
 
@@ -152,7 +154,7 @@ static void test_random_spellings(void)
 /* ---- lists of methods ---- */
 
 static const struct {
-	const char *text, *parts;	/* joined by '|' */
+	const char *text, *parts; /* joined by '|' */
 } splits[] = {
 	{ "dense", "dense" },
 	{ "dense,compact-fp", "dense|compact-fp" },
@@ -204,9 +206,8 @@ static void test_splits(void)
 
 /* The worked example's outputs, in the order of enum case_example. */
 #define EXAMPLE_PARAMS ":alpha=0.30,sink=1,window=1"
-static const char *const example_method[] = {
-	"dense", "flashprefill" EXAMPLE_PARAMS, "compact-fp" EXAMPLE_PARAMS
-};
+static const char *const example_method[] = { "dense", "flashprefill" EXAMPLE_PARAMS,
+					      "compact-fp" EXAMPLE_PARAMS };
 
 /* The batch through method_ref: outputs as floats, owned by the caller. */
 static float *run(struct batch_case *c, const char *name, struct selection_count *count)
@@ -218,8 +219,10 @@ static float *run(struct batch_case *c, const char *name, struct selection_count
 	struct ar_err err;
 
 	if (method_parse(&m, name, &err) ||
-	    method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
-					       .state = c->state, .out = out }, count, &err))
+	    method_ref(m,
+		       &(struct attn_call){
+			       .b = &c->b, .q = c->q, .kv = c->kv, .state = c->state, .out = out },
+		       count, &err))
 		bail_out("%s", err.msg);
 	if (method_plan(m, &c->b, NULL) <= 0)
 		bail_out("no tiles");
@@ -237,7 +240,7 @@ static void test_example(void)
 
 	case_example(&c);
 	case_cut(&c, (int[]){ 0 }, (int[]){ 10 });
-	free(run(&c, "flashprefill", NULL));	/* leaves the means of the cached blocks */
+	free(run(&c, "flashprefill", NULL)); /* leaves the means of the cached blocks */
 	case_cut(&c, (int[]){ 10 }, (int[]){ 4 });
 	for (int i = 0; i < 3; i++) {
 		float *got = run(&c, example_method[i], &count), want[16];
@@ -316,8 +319,11 @@ static void test_failures(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
-							.state = c.state, .out = out }, NULL, &err);
+		st = method_ref(
+			m,
+			&(struct attn_call){
+				.b = &c.b, .q = c.q, .kv = c.kv, .state = c.state, .out = out },
+			NULL, &err);
 		if (!fault_disarm()) {
 			is_int(st, AR_IO, "an executor's failure is passed on");
 			break;

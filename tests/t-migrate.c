@@ -12,7 +12,7 @@
 #include "tests/query.h"
 #include "tests/tap.h"
 
-enum { STEPS = 127 };	/* of SQLite's machine, from one attempt to the next */
+enum { STEPS = 127 }; /* of SQLite's machine, from one attempt to the next */
 
 static int steps_left;
 static bool kills;
@@ -116,10 +116,10 @@ static void test_ends(bool kill_it, const char *what)
 /* The columns of main's tables that the other database has not, and the other way round. */
 static int64_t columns_differ(sqlite3 *db)
 {
-#define COLUMNS(of)                                                                             \
-	"SELECT m.name, x.cid, x.name, x.type, x.dflt_value, x.pk, x.hidden, "                  \
-	"CASE x.pk WHEN 0 THEN x.\"notnull\" END FROM " #of ".sqlite_schema m, "                \
-	"pragma_table_xinfo(m.name, '" #of "') x WHERE m.type = 'table' AND m.name NOT LIKE "   \
+#define COLUMNS(of) \
+	"SELECT m.name, x.cid, x.name, x.type, x.dflt_value, x.pk, x.hidden, " \
+	"CASE x.pk WHEN 0 THEN x.\"notnull\" END FROM " #of ".sqlite_schema m, " \
+	"pragma_table_xinfo(m.name, '" #of "') x WHERE m.type = 'table' AND m.name NOT LIKE " \
 	"'sqlite_%'"
 	return ask(db, "SELECT count(*) FROM (" COLUMNS(main) " EXCEPT " COLUMNS(new) ")") +
 	       ask(db, "SELECT count(*) FROM (" COLUMNS(new) " EXCEPT " COLUMNS(main) ")");
@@ -155,7 +155,8 @@ static void test_tables(void)
 		bail_out("%s", sqlite3_errmsg(db));
 	is_int(columns_differ(db), 0, "... with the tables of a new file");
 	is_int(ask(db, "SELECT count(*) FROM new.sqlite_schema WHERE sql LIKE 'CREATE TABLE%'") -
-	       ask(db, "SELECT count(*) FROM main.sqlite_schema WHERE sql LIKE 'CREATE TABLE%'"),
+		       ask(db,
+			   "SELECT count(*) FROM main.sqlite_schema WHERE sql LIKE 'CREATE TABLE%'"),
 	       0, "... all of them");
 	sqlite3_close(db);
 }
@@ -172,8 +173,7 @@ static void test_reading(const char *path, int version)
 	is_int(ask(db, "SELECT min(empty_rows) FROM selection_stat"), 3,
 	       "version %d is read with the names of version 7", version);
 	is_int(ask(db, "SELECT sum(n) FROM v_density"),
-	       ask(db, "SELECT count(*) FROM main.selection_stat"),
-	       "... and views find its rows");
+	       ask(db, "SELECT count(*) FROM main.selection_stat"), "... and views find its rows");
 	is_int(ask(db, "PRAGMA user_version"), version, "... and is left as it is");
 	sqlite3_close(db);
 }

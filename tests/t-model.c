@@ -28,30 +28,32 @@ static void test_presets(void)
 	struct model m;
 
 	ok(model_load(&m, "llama-3.1-8b", &err) == AR_OK && !strcmp(m.name, "llama-3.1-8b") &&
-	   m.n_layers == 32 && m.hidden == 4096 && m.layer->q_heads == 32 &&
-	   m.layer->kv_heads == 8 && m.layer->head_dim == 128 && m.layer->ffn == 14336 &&
-	   m.layer->n_experts == 0 && m.layer->mixer == MIX_FULL && m.vocab == 128256 &&
-	   m.max_len == 131072 && m.tp == 1, "Llama-3.1-8B: %s", err.msg);
+		   m.n_layers == 32 && m.hidden == 4096 && m.layer->q_heads == 32 &&
+		   m.layer->kv_heads == 8 && m.layer->head_dim == 128 && m.layer->ffn == 14336 &&
+		   m.layer->n_experts == 0 && m.layer->mixer == MIX_FULL && m.vocab == 128256 &&
+		   m.max_len == 131072 && m.tp == 1,
+	   "Llama-3.1-8B: %s", err.msg);
 	ok(m.rope.theta == 500000 && m.rope.factor == 8 && m.rope.low_freq == 1 &&
-	   m.rope.high_freq == 4 && m.rope.original_len == 8192, "with llama3 RoPE scaling");
+		   m.rope.high_freq == 4 && m.rope.original_len == 8192,
+	   "with llama3 RoPE scaling");
 	ok(m.json && strstr(m.json, "\"LlamaForCausalLM\""), "and the config as it was read");
 	model_release(&m);
 	model_release(&m);
 	ok(model_load(&m, "qwen3-30b-a3b", &err) == AR_OK && m.n_layers == 48 && m.hidden == 2048 &&
-	   m.layer->q_heads == 32 && m.layer->kv_heads == 4 && m.layer->head_dim == 128 &&
-	   m.layer->ffn == 768 &&
-	   m.layer->n_experts == 128 && m.layer->experts_per_tok == 8 && m.vocab == 151936 &&
-	   m.max_len == 262144 && m.rope.theta == 1e7 && m.rope.factor == 0, "Qwen3-30B-A3B: %s",
-	   err.msg);
+		   m.layer->q_heads == 32 && m.layer->kv_heads == 4 && m.layer->head_dim == 128 &&
+		   m.layer->ffn == 768 && m.layer->n_experts == 128 &&
+		   m.layer->experts_per_tok == 8 && m.vocab == 151936 && m.max_len == 262144 &&
+		   m.rope.theta == 1e7 && m.rope.factor == 0,
+	   "Qwen3-30B-A3B: %s", err.msg);
 	model_release(&m);
 	ok(model_load(&m, "niah-llama-14m", &err) == AR_OK && m.n_layers == 8 && m.hidden == 320 &&
-	   m.layer->q_heads == 8 && m.layer->kv_heads == 2 && m.layer->head_dim == 128 &&
-	   m.layer->ffn == 896 &&
-	   m.vocab == 2048,
+		   m.layer->q_heads == 8 && m.layer->kv_heads == 2 && m.layer->head_dim == 128 &&
+		   m.layer->ffn == 896 && m.vocab == 2048,
 	   "niah-llama-14m: %s", err.msg);
 	model_release(&m);
 	ok(model_load(&m, "nope", &err) == AR_DATA && !m.json &&
-	   strstr(err.msg, "nope: no such file and no preset"), "an unknown preset");
+		   strstr(err.msg, "nope: no such file and no preset"),
+	   "an unknown preset");
 	ok(model_load(&m, "../presets/llama-3.1-8b", &err) == AR_DATA,
 	   "a preset's name is no path");
 }
@@ -82,8 +84,9 @@ static enum ar_status load_text(struct model *m, const char *text, struct ar_err
 	return model_load(m, path, err);
 }
 
-#define BASE "\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96," \
-	     "\"vocab_size\":100"
+#define BASE \
+	"\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96," \
+	"\"vocab_size\":100"
 
 static void test_defaults(void)
 {
@@ -92,27 +95,35 @@ static void test_defaults(void)
 	char sub[64];
 
 	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4}", &err) == AR_OK &&
-	   m.layer->kv_heads == 4 && m.layer->head_dim == 16 && m.rope.theta == 10000 &&
-	   m.rope.factor == 0 && m.layer->n_experts == 0 &&
-	   !strcmp(m.name, "c"), "KV heads, head size and RoPE have defaults: %s", err.msg);
+		   m.layer->kv_heads == 4 && m.layer->head_dim == 16 && m.rope.theta == 10000 &&
+		   m.rope.factor == 0 && m.layer->n_experts == 0 && !strcmp(m.name, "c"),
+	   "KV heads, head size and RoPE have defaults: %s", err.msg);
 	model_release(&m);
-	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"num_key_value_heads\":null,"
-		     "\"head_dim\":null,\"rope_scaling\":null,\"sliding_window\":null}", &err)
-	   == AR_OK && m.layer->kv_heads == 4,
+	ok(load_text(&m,
+		     "{" BASE ",\"num_attention_heads\":4,\"num_key_value_heads\":null,"
+		     "\"head_dim\":null,\"rope_scaling\":null,\"sliding_window\":null}",
+		     &err) == AR_OK &&
+		   m.layer->kv_heads == 4,
 	   "null is absent: %s", err.msg);
 	model_release(&m);
-	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,"
-		     "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1e6}}", &err)
-	   == AR_OK && m.rope.theta == 1e6,
+	ok(load_text(&m,
+		     "{" BASE ",\"num_attention_heads\":4,"
+		     "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1e6}}",
+		     &err) == AR_OK &&
+		   m.rope.theta == 1e6,
 	   "RoPE under rope_parameters: %s", err.msg);
 	model_release(&m);
-	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"num_local_experts\":8,"
-		     "\"num_experts_per_tok\":2}", &err) == AR_OK && m.layer->n_experts == 8 &&
-		     m.layer->ffn == 96,
+	ok(load_text(&m,
+		     "{" BASE ",\"num_attention_heads\":4,\"num_local_experts\":8,"
+		     "\"num_experts_per_tok\":2}",
+		     &err) == AR_OK &&
+		   m.layer->n_experts == 8 && m.layer->ffn == 96,
 	   "experts of the full FFN width: %s", err.msg);
 	model_release(&m);
-	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"sliding_window\":32,"
-		     "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", &err) == AR_OK,
+	ok(load_text(&m,
+		     "{" BASE ",\"num_attention_heads\":4,\"sliding_window\":32,"
+		     "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
+		     &err) == AR_OK,
 	   "sliding windows are taken with a warning");
 	model_release(&m);
 	snprintf(sub, sizeof sub, "%s/My-Model", dir);
@@ -129,22 +140,22 @@ static void test_defaults(void)
 	unlink(sub);
 	snprintf(sub, sizeof sub, "%s/My-Model", dir);
 	ok(model_load(&m, sub, &err) == AR_DATA &&
-	   strstr(err.msg, "My-Model/config.json: No such file"),
+		   strstr(err.msg, "My-Model/config.json: No such file"),
 	   "a folder without one");
 	rmdir(sub);
 }
 
 static void test_archs(void)
 {
-	static const struct { const char *text, *want; } cases[] = {
+	static const struct {
+		const char *text, *want;
+	} cases[] = {
 		{ "{\"model_type\":\"llama\"}", "llama" },
 		{ "{\"model_type\":\"qwen3_moe\"}", "qwen3" },
-		{ "{\"model_type\":\"qwen3\",\"architectures\":[\"LlamaForCausalLM\"]}",
-		  "qwen3" },
+		{ "{\"model_type\":\"qwen3\",\"architectures\":[\"LlamaForCausalLM\"]}", "qwen3" },
 		{ "{\"model_type\":\"?\",\"architectures\":[3,\"?\",\"Qwen3ForCausalLM\"]}",
 		  "qwen3" },
-		{ "{\"model_type\":\"gpt_oss\",\"architectures\":\"Qwen3ForCausalLM\"}",
-		  "llama" },
+		{ "{\"model_type\":\"gpt_oss\",\"architectures\":\"Qwen3ForCausalLM\"}", "llama" },
 		{ "{\"model_type\":7}", "llama" },
 		{ "{}", "llama" },
 	};
@@ -161,8 +172,9 @@ static void test_archs(void)
 		ok(archs[i]->read && archs[i]->hf_names[0], "%s has names and a reader",
 		   archs[i]->name);
 	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"model_type\":\"none of these\"}",
-		     &err) == AR_OK && m.n_layers == 2, "an unknown model is read by its keys: %s",
-	   err.msg);
+		     &err) == AR_OK &&
+		   m.n_layers == 2,
+	   "an unknown model is read by its keys: %s", err.msg);
 	model_release(&m);
 }
 
@@ -170,7 +182,9 @@ static void test_archs(void)
 
 static void test_bad_configs(void)
 {
-	static const struct { const char *text, *wrong; } cases[] = {
+	static const struct {
+		const char *text, *wrong;
+	} cases[] = {
 		{ "", ":1: malformed JSON" },
 		{ "{\n\"a\": 1,\n}", ":3: malformed JSON" },
 		{ "{} x", "malformed JSON" },
@@ -193,8 +207,8 @@ static void test_bad_configs(void)
 		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
 		  "as 'low_freq_factor'" },
 		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
-		  "\"low_freq_factor\":4,\"high_freq_factor\":4,"
-		  "\"original_max_position_embeddings\":8192}}",
+		    "\"low_freq_factor\":4,\"high_freq_factor\":4,"
+		    "\"original_max_position_embeddings\":8192}}",
 		  "must be above" },
 		{ H ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":\"x\"}}",
 		  "as 'rope_theta'" },
@@ -214,8 +228,9 @@ static void test_bad_configs(void)
 	struct model m;
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		ok(load_text(&m, cases[i].text, &err) == AR_DATA && !m.json && !m.layer && !m.n_layers &&
-		   !strncmp(err.msg, path, strlen(path)) && strstr(err.msg, cases[i].wrong),
+		ok(load_text(&m, cases[i].text, &err) == AR_DATA && !m.json && !m.layer &&
+			   !m.n_layers && !strncmp(err.msg, path, strlen(path)) &&
+			   strstr(err.msg, cases[i].wrong),
 		   "refused: %s (%s)", cases[i].wrong, err.msg + strlen(path));
 	if (truncate(path, 17 << 20))
 		bail_out("cannot lengthen %s", path);
@@ -249,8 +264,8 @@ static bool all_layers(const struct model *m, int q_heads, int kv_heads, int ffn
 	bool same = true;
 
 	for (int i = 0; i < m->n_layers; i++)
-		same = same && m->layer[i].q_heads == q_heads &&
-		       m->layer[i].kv_heads == kv_heads && m->layer[i].ffn == ffn;
+		same = same && m->layer[i].q_heads == q_heads && m->layer[i].kv_heads == kv_heads &&
+		       m->layer[i].ffn == ffn;
 	return same;
 }
 
@@ -263,13 +278,14 @@ static void test_split(void)
 	ok(model_split(&m, 1, &err) == AR_OK && m.layer->q_heads == 32 && m.tp == 1,
 	   "one part is the whole");
 	ok(model_split(&m, 4, &err) == AR_OK && all_layers(&m, 8, 2, 3584) && m.vocab == 32064 &&
-	   m.hidden == 4096 && m.layer->head_dim == 128 && m.tp == 4,
+		   m.hidden == 4096 && m.layer->head_dim == 128 && m.tp == 4,
 	   "one of four ranks");
 	ok(model_split(&m, 2, &err) == AR_USAGE, "a part is not split again");
 	model_release(&m);
 	model_load(&m, "qwen3-30b-a3b", &err);
 	ok(model_split(&m, 8, &err) == AR_OK && all_layers(&m, 4, 1, 96) &&
-	   m.layer->n_experts == 128, "fewer KV heads than ranks are replicated, experts are cut");
+		   m.layer->n_experts == 128,
+	   "fewer KV heads than ranks are replicated, experts are cut");
 	model_release(&m);
 	model_load(&m, "llama-3.1-8b", &err);
 	ok(model_split(&m, 3, &err) == AR_USAGE && strstr(err.msg, "query heads 32"),
@@ -284,8 +300,7 @@ static void test_split(void)
 	m.layer[31].ffn++;
 	ok(model_split(&m, 2, &err) == AR_USAGE && strstr(err.msg, "FFN width"),
 	   "nor the FFN of the last layer");
-	ok(!all_layers(&m, 32, 8, 14336) && m.layer->q_heads == 32,
-	   "and nothing was split before");
+	ok(!all_layers(&m, 32, 8, 14336) && m.layer->q_heads == 32, "and nothing was split before");
 	m.layer[31].ffn--;
 	m.layer[7].q_heads = 24;
 	m.layer[7].kv_heads = 6;
@@ -296,8 +311,9 @@ static void test_split(void)
 
 static void test_layers(void)
 {
-	const struct layer_spec spec = { .mixer = MIX_FULL, .q_heads = 4, .kv_heads = 2,
-					 .head_dim = 8, .ffn = 96 };
+	const struct layer_spec spec = {
+		.mixer = MIX_FULL, .q_heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 96
+	};
 	struct ar_err err = { 0 };
 	struct model m = { .name = "m", .vocab = 100, .tp = 1 };
 
@@ -307,7 +323,8 @@ static void test_layers(void)
 	m.layer[1].head_dim = 16;
 	is_int(model_odd_layer(&m), 1, "the first that differs is found");
 	ok(model_split(&m, 2, &err) == AR_OK && m.layer[0].ffn == 48 && m.layer[2].ffn == 32 &&
-	   m.layer[1].head_dim == 16 && m.layer[1].kv_heads == 1, "each is split by itself");
+		   m.layer[1].head_dim == 16 && m.layer[1].kv_heads == 1,
+	   "each is split by itself");
 	model_release(&m);
 	ok(!m.layer && !m.n_layers, "and released");
 }
@@ -320,9 +337,11 @@ static void test_rope(void)
 	const struct rope unknown = { 0, 8, 1, 4, 8192 };
 	/* the formula at pairs kept (0 to 28), interpolated (29 to 34) and slowed (35 on) */
 	static const int pair[] = { 0, 1, 20, 28, 29, 32, 34, 35, 63 };
-	static const float want[] = { 1.0f, 0.814617234f, 0.0165604401f, 0.00321144599f,
-				      0.00216657076f, 0.000524846161f, 0.000178507813f,
-				      9.55621235e-05f, 3.06892599e-07f };
+	static const float want[] = {
+		1.0f,		0.814617234f,	 0.0165604401f,	  0.00321144599f,
+		0.00216657076f, 0.000524846161f, 0.000178507813f, 9.55621235e-05f,
+		3.06892599e-07f
+	};
 	float inv[64], got[9];
 	bool falls = true;
 

@@ -38,10 +38,13 @@ static void test_pages(void)
 	is_int(pages_grow(p, 1, 129, &err), AR_OK, "another request takes the rest");
 	page = pages_of(p, 1);
 	ok(page[0] != page[1] && page[0] != pages_of(p, 0)[0] && page[0] != pages_of(p, 0)[1] &&
-	   page[1] != pages_of(p, 0)[0] && page[1] != pages_of(p, 0)[1], "no page is held twice");
+		   page[1] != pages_of(p, 0)[0] && page[1] != pages_of(p, 0)[1],
+	   "no page is held twice");
 	is_int(pages_grow(p, 1, 257, &err), AR_NOMEM, "exhaustion is an error");
-	is_str(err.msg, "the KV cache is full: request 1 needs 1 more of 4 pages, 0 are free; "
-	       "raise --num-gpu-blocks", "the message says what is missing");
+	is_str(err.msg,
+	       "the KV cache is full: request 1 needs 1 more of 4 pages, 0 are free; "
+	       "raise --num-gpu-blocks",
+	       "the message says what is missing");
 	is_int(pages_len(p, 1), 129, "and the request keeps what it had");
 	pages_drop(p, 0);
 	is_int(pages_free(p), 2, "dropping gives pages back");
@@ -66,8 +69,12 @@ static struct capture_seq seqs[] = {
 };
 static const uint16_t capture_of[N_REQ] = { 0, 1, 0, 1, 0, 1 };
 static struct act_capture act = {
-	.shape = { 4, 2, 64, PAGE_TOK }, .seq = seqs, .n_seq = 2, .capture_of = capture_of,
-	.n_rotation = MAX_LEN, .tile = true,
+	.shape = { 4, 2, 64, PAGE_TOK },
+	.seq = seqs,
+	.n_seq = 2,
+	.capture_of = capture_of,
+	.n_rotation = MAX_LEN,
+	.tile = true,
 };
 
 static struct cache_group group = { .shape = { 4, 2, 64, PAGE_TOK } };
@@ -76,9 +83,11 @@ static void rows_env_open(struct rows_env *e, struct pages **p)
 {
 	struct ar_err err;
 
-	*e = (struct rows_env){ .group = &group, .act = &activations_capture, .act_self = &act,
-		.prefill = { MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0, 0 },
-		.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 } };
+	*e = (struct rows_env){ .group = &group,
+				.act = &activations_capture,
+				.act_self = &act,
+				.prefill = { MAX_REQ, MAX_ROW, MAX_LEN / PAGE_TOK + 1, 0, 0 },
+				.decode = { MAX_REQ, MAX_REQ, MAX_LEN / PAGE_TOK + 1, 0, 0 } };
 	e->bytes = rows_bytes(e, N_PAGE);
 	e->mem = malloc(e->bytes);
 	if (!e->mem || pages_open(p, N_PAGE, PAGE_TOK, N_REQ, &err))
@@ -124,23 +133,25 @@ static void test_batch(void)
 	is_int(r.n_prefill, 203, "those of chunks first");
 	is_int(r.prefill.rows.n_req, 2, "two of its entries are chunks");
 	ok(r.prefill.rows.row0[0] == 0 && r.prefill.rows.row0[1] == 200 &&
-	   r.prefill.rows.row0[2] == 203,
+		   r.prefill.rows.row0[2] == 203,
 	   "rows are counted up");
 	ok(r.prefill.rows.pos0[0] == 130 && r.prefill.rows.pos0[1] == 0,
 	   "the context is where the chunk starts");
 	ok(r.prefill.rows.qblk0[1] == 2 && r.prefill.rows.qblk0[2] == 3 &&
-	   r.prefill.rows.n_qblk == 3,
+		   r.prefill.rows.n_qblk == 3,
 	   "rows 130 ... 329 touch two blocks of the grid, not three");
 	ok(r.prefill.keys.page0[1] == 3 && r.prefill.keys.page0[2] == 4,
 	   "pages until the end of the chunk");
 	ok(!memcmp(r.prefill.keys.page, pages_of(p, 0), 3 * sizeof *r.prefill.keys.page) &&
-	   r.prefill.keys.page[3] == pages_of(p, 2)[0], "in the order of positions");
+		   r.prefill.keys.page[3] == pages_of(p, 2)[0],
+	   "in the order of positions");
 	is_int(r.prefill.keys.max_kv_blk, 3, "the largest request has three blocks");
 	is_int(r.prefill.keys.mask_words, 1, "whose mask is one word");
 	ok(!r.prefill.rows.left[0] && r.prefill.rows.left[1],
 	   "the chunk a token comes out of is the last");
 	ok(r.decode.rows.n_req == 1 && r.decode.rows.n_row == 1 && r.decode.rows.pos0[0] == 256 &&
-	   r.decode.keys.max_kv_blk == 3, "the decode row stands on 256 tokens in three blocks");
+		   r.decode.keys.max_kv_blk == 3,
+	   "the decode row stands on 256 tokens in three blocks");
 	ok(r.n_emit == 2 && r.emit[0] == 199 && r.emit[1] == 203, "tokens come out of last rows");
 	ok(r.row[0].seq == 0 && r.row[0].tok == 30 && r.row[0].rotation == 100,
 	   "position 130 of a capture of 100 tokens is token 30 turned by 100");
@@ -231,21 +242,21 @@ static void test_padding(void)
 	ok(r.n_row == PAD && r.n_emit == PAD && r.n_prefill == 0 && r.prefill.rows.n_req == 0,
 	   "are four rows that emit, and no chunk");
 	ok(r.decode.rows.n_req == PAD && r.decode.rows.n_row == PAD &&
-	   r.decode.rows.n_qblk == PAD &&
-	   !memcmp(r.emit, upto, PAD * sizeof *upto) &&
-	   !memcmp(r.decode.rows.row0, upto, sizeof upto) &&
-	   !memcmp(r.decode.rows.qblk0, upto, sizeof upto),
+		   r.decode.rows.n_qblk == PAD && !memcmp(r.emit, upto, PAD * sizeof *upto) &&
+		   !memcmp(r.decode.rows.row0, upto, sizeof upto) &&
+		   !memcmp(r.decode.rows.qblk0, upto, sizeof upto),
 	   "a request, a row and a query block each");
 	ok(r.decode.rows.pos0[0] == 130 && r.decode.rows.pos0[1] == 256 && !r.decode.rows.pos0[2] &&
-	   !r.decode.rows.pos0[3],
+		   !r.decode.rows.pos0[3],
 	   "those that pad stand on nothing");
 	ok(!memcmp(r.decode.keys.page0, page0, sizeof page0) &&
-	   !memcmp(r.decode.keys.page, pages_of(p, 0), 2 * sizeof *page0) &&
-	   !memcmp(r.decode.keys.page + 2, pages_of(p, 1), 3 * sizeof *page0) &&
-	   r.decode.keys.page[5] == N_PAGE && r.decode.keys.page[6] == N_PAGE,
+		   !memcmp(r.decode.keys.page, pages_of(p, 0), 2 * sizeof *page0) &&
+		   !memcmp(r.decode.keys.page + 2, pages_of(p, 1), 3 * sizeof *page0) &&
+		   r.decode.keys.page[5] == N_PAGE && r.decode.keys.page[6] == N_PAGE,
 	   "in the scratch page");
 	ok(r.row[0].slot == pages_of(p, 0)[1] * PAGE_TOK + 2 && r.row[2].slot == slot &&
-	   r.row[3].slot == slot, "where they are written to");
+		   r.row[3].slot == slot,
+	   "where they are written to");
 	ok(r.row[2].seq == 0 && r.row[2].tok == 0 && r.row[2].rotation == 0,
 	   "with the first token there is");
 	is_int(r.decode.keys.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
@@ -270,8 +281,11 @@ static size_t random_decodes(struct batch_entry *entry, struct rng *r)
 
 	for (uint32_t q = 0; q < N_REQ; q++)
 		if (!n || rng_below(r, 3))
-			entry[n++] = (struct batch_entry){ .req = q, .n_tok = 1, .decode = true,
-				.start = (uint32_t)rng_below(r, MAX_LEN) };
+			entry[n++] =
+				(struct batch_entry){ .req = q,
+						      .n_tok = 1,
+						      .decode = true,
+						      .start = (uint32_t)rng_below(r, MAX_LEN) };
 	return n;
 }
 
@@ -284,8 +298,8 @@ static bool same_places(const struct rows *a, const struct rows *b)
 	       !memcmp(&x->rows, &y->rows, sizeof x->rows) &&
 	       x->keys.max_kv_blk == y->keys.max_kv_blk &&
 	       x->keys.mask_words == y->keys.mask_words && x->keys.len == y->keys.len &&
-	       x->keys.page0 == y->keys.page0 && x->keys.page == y->keys.page &&
-	       !x->tile && !y->tile;
+	       x->keys.page0 == y->keys.page0 && x->keys.page == y->keys.page && !x->tile &&
+	       !y->tile;
 }
 
 static bool same_rows(const struct rows *a, const struct rows *b, int n)
@@ -359,8 +373,10 @@ static void test_refusals(void)
 	entry.start = 200;
 	act.tile = false;
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_DATA, "and positions past a capture");
-	is_str(err.msg, "a: has 100 tokens, position 200 is wanted; use --extend tile or a longer "
-	       "capture", "with the way out");
+	is_str(err.msg,
+	       "a: has 100 tokens, position 200 is wanted; use --extend tile or a longer "
+	       "capture",
+	       "with the way out");
 	act.tile = true;
 	act.n_rotation = 50;
 	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "and turns without a table");
@@ -454,7 +470,7 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 			const struct layer_row *x = &r->row[row];
 
 			good &= x->slot / PAGE_TOK ==
-				b->keys.page[b->keys.page0[q] + (int)pos / PAGE_TOK] &&
+					b->keys.page[b->keys.page0[q] + (int)pos / PAGE_TOK] &&
 				x->slot % PAGE_TOK == (int)pos % PAGE_TOK;
 			good &= x->tok == (int)(pos % (uint32_t)seqs[x->seq].n_tok) &&
 				x->rotation == (int)pos - (x->seq == 0 ? x->tok : 0);
@@ -462,8 +478,8 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 		q++;
 	}
 	return good && q == b->rows.n_req && b->rows.n_row == b->rows.row0[q] &&
-	       b->rows.n_qblk == b->rows.qblk0[q] &&
-	       most == b->keys.max_kv_blk && b->keys.mask_words == (most + 31) / 32;
+	       b->rows.n_qblk == b->rows.qblk0[q] && most == b->keys.max_kv_blk &&
+	       b->keys.mask_words == (most + 31) / 32;
 }
 
 static void test_random(void)

@@ -9,12 +9,12 @@
 
 #define TOKENS .block_tok = 1, .num_blocks = 1001
 #define RETRACTION \
-  { LIMITS(32, 8), .block_tok = 1, .num_blocks = 41 }, { 0 }, \
-  { { 0, 2, 14 }, { 0, 3, 13 }, { 500, 1, 13 }, { 1500, 3, 4 } }, true
+	{ LIMITS(32, 8), .block_tok = 1, .num_blocks = 41 }, { 0 }, \
+		{ { 0, 2, 14 }, { 0, 3, 13 }, { 500, 1, 13 }, { 1500, 3, 4 } }, true
 #define BASIC_TOKENS \
-  { LIMITS(8, 8), TOKENS }, { 0 }, { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false
+	{ LIMITS(8, 8), TOKENS }, { 0 }, { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false
 #define LATENCY_TOKENS \
-  { LIMITS(8, 8), TOKENS }, { 2 * MS, MS / 2 }, { { 0, 2, 8 }, { 2900, 20, 2 } }, false
+	{ LIMITS(8, 8), TOKENS }, { 2 * MS, MS / 2 }, { { 0, 2, 8 }, { 2900, 20, 2 } }, false
 
 /* clang-format off */
 static const struct scenario scenarios[] = {

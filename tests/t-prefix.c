@@ -34,8 +34,10 @@ static void add_request(struct trace *t, int64_t us, const char *text, uint32_t 
 	struct request *r = &t->req[t->n++];
 	size_t len = strlen(text);
 
-	*r = (struct request){ .arrival_ns = us * 1000, .prompt_tok = (uint32_t)len,
-			       .output_tok = output, .block = t->n_block };
+	*r = (struct request){ .arrival_ns = us * 1000,
+			       .prompt_tok = (uint32_t)len,
+			       .output_tok = output,
+			       .block = t->n_block };
 	for (size_t i = 0; t->block_tok && i < len; i += t->block_tok, r->n_block++) {
 		size_t end = i + t->block_tok;
 
@@ -48,10 +50,14 @@ static void add_request(struct trace *t, int64_t us, const char *text, uint32_t 
 struct scenario {
 	const char *name;
 	int64_t budget, n_block;
-	struct { int64_t us; const char *text; uint32_t output; } req[8];
+	struct {
+		int64_t us;
+		const char *text;
+		uint32_t output;
+	} req[8];
 	const char *log;
 	uint32_t cached[8];
-	const char *free_order;		/* at the end, or NULL */
+	const char *free_order; /* at the end, or NULL */
 };
 
 #define X "abcdefghijkl"
@@ -109,8 +115,7 @@ struct text {
 	size_t n;
 };
 
-__attribute__((format(printf, 2, 3)))
-static void put(struct text *t, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void put(struct text *t, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -161,8 +166,11 @@ static void run_scenario(const struct scenario *c)
 	uint64_t block[64];
 	struct trace t = { .req = req, .block = block, .block_tok = 4 };
 	struct sched_limits lim = { .policy = policy_find("vllm-0.16"),
-				    .max_batched_tok = c->budget, .max_seqs = 8, .block_tok = 4,
-				    .num_blocks = c->n_block + 1, .prefix_cache = true };
+				    .max_batched_tok = c->budget,
+				    .max_seqs = 8,
+				    .block_tok = 4,
+				    .num_blocks = c->n_block + 1,
+				    .prefix_cache = true };
 	struct text log = { .n = 0 }, order = { .n = 0 };
 	uint32_t wrong = 0;
 	struct sched *s;
@@ -191,13 +199,13 @@ enum { BLOCKS = 24, ROWS = 6, REQS = 12, LEN = 60, ROW = 30 };
 
 /* Blocks carry texts; lists are arrays. */
 struct slow {
-	char text[BLOCKS + 1][LEN + 8];	/* "": no content */
+	char text[BLOCKS + 1][LEN + 8]; /* "": no content */
 	uint64_t entered[BLOCKS + 1], clock;
 	int owners[BLOCKS + 1];
 	uint32_t free[BLOCKS + 1], n_free;
 };
 
-struct live {				/* a running sequence in both caches */
+struct live { /* a running sequence in both caches */
 	uint32_t req, n_tok, row, owned, n_slow;
 	uint32_t slow[ROW];
 };
@@ -369,7 +377,7 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok)
 	struct trace t = { .req = req, .block = block, .block_tok = trace_tok };
 	struct pair p = { .t = &t };
 
-	for (int i = 0; i < REQS; i++) {	/* like an earlier one up to some place */
+	for (int i = 0; i < REQS; i++) { /* like an earlier one up to some place */
 		size_t len = 1 + rng_below(&r, LEN - 20), like = rng_below(&r, (uint64_t)i + 1);
 
 		strcpy(prompt[i], prompt[like]);
@@ -385,8 +393,10 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok)
 		p.slow.free[p.slow.n_free++] = b;
 	for (int i = 0; i < 5000; i++)
 		step(&p, &r);
-	is_int(p.bad, 0, "blocks of %u in traces of %u: 5000 random steps as a slow cache takes "
-	       "them", block_tok, trace_tok);
+	is_int(p.bad, 0,
+	       "blocks of %u in traces of %u: 5000 random steps as a slow cache takes "
+	       "them",
+	       block_tok, trace_tok);
 	diag("%" PRId64 " hits, %" PRId64 " refusals", p.hits, p.refused);
 	ok(p.hits > 100 && p.refused > 0, "... with hits and without room at times");
 	prefix_cache_close(p.fast);
@@ -443,8 +453,11 @@ static void test_faults(void)
 	struct request req[2];
 	struct trace t = { .req = req };
 	struct sched_limits lim = { .policy = policy_find("vllm-0.16"),
-				    .max_batched_tok = 8, .max_seqs = 8, .block_tok = 4,
-				    .num_blocks = 9, .prefix_cache = true };
+				    .max_batched_tok = 8,
+				    .max_seqs = 8,
+				    .block_tok = 4,
+				    .num_blocks = 9,
+				    .prefix_cache = true };
 	struct ar_err err = { 0 };
 	struct sched *s;
 	enum ar_status st;

@@ -168,7 +168,8 @@ static void test_rest(void)
 	collect();
 	is_int((long long)n_kernel, 2, "launches after it are there");
 	ok(n_kernel == 2 && kernel[0].layer == PHASE_NO_LAYER && kernel[0].phase == PHASE_HEAD &&
-	   kernel[1].phase == PHASE_NONE, "also outside of the layers, and for no phase");
+		   kernel[1].phase == PHASE_NONE,
+	   "also outside of the layers, and for no phase");
 	for (int i = 0; i < MANY; i++) {
 		prof_phase(p, i % 61, PHASE_ATTEND);
 		check(prof_spin_launch(0, stream), "launch");
@@ -187,7 +188,7 @@ int main(void)
 	enum ar_status st;
 
 	plan(TESTS);
-	st = prof_open(&p, &err);	/* before the first CUDA call */
+	st = prof_open(&p, &err); /* before the first CUDA call */
 	if (!gpu_usable()) {
 		skip(TESTS, "no usable GPU");
 		prof_close(p);
@@ -206,7 +207,8 @@ int main(void)
 	test_graph();
 	test_rest();
 	is_int(prof_loss(p)->dropped + prof_loss(p)->zero_ts + prof_loss(p)->unattributed +
-	       prof_loss(p)->late, 0, "nothing was lost");
+		       prof_loss(p)->late,
+	       0, "nothing was lost");
 	prof_close(p);
 	return done_testing();
 }

@@ -50,8 +50,8 @@ static void (*graph_launch)(uint64_t id, uint32_t corr, uint64_t start, uint64_t
 static bool load_fake(void)
 {
 	struct fake_cupti *(*get)(void);
-	char path[4096], *self = strdup(getenv("ATTNREPLAY") ?
-					getenv("ATTNREPLAY") : "./attnreplay");
+	char path[4096],
+		*self = strdup(getenv("ATTNREPLAY") ? getenv("ATTNREPLAY") : "./attnreplay");
 	void *so;
 
 	snprintf(path, sizeof path, "%s/tests/fake_cupti.so", dirname(self));
@@ -125,7 +125,7 @@ static void test_attribution(void)
 	launch(name, 5, 1000, 1100);
 	prof_phase(p, 3, PHASE_ATTEND);
 	launch("attend", 6, 1100, 1500);
-	launch("attend", 7, 1050, 1090);	/* on another stream */
+	launch("attend", 7, 1050, 1090); /* on another stream */
 	prof_phase(p, PHASE_NO_LAYER, PHASE_HEAD);
 	launch("gemm", 9, 1600, 1700);
 	prof_phase(p, PHASE_NO_LAYER, PHASE_NONE);
@@ -136,17 +136,16 @@ static void test_attribution(void)
 	ok(k[0].corr == 5 && k[1].corr == 7 && k[2].corr == 6 && k[3].corr == 9 && k[4].corr == 12,
 	   "in the order of their start");
 	ok(k[0].layer == 3 && k[0].phase == PHASE_SELECT && k[1].phase == PHASE_ATTEND &&
-	   k[2].layer == 3 && k[2].phase == PHASE_ATTEND,
+		   k[2].layer == 3 && k[2].phase == PHASE_ATTEND,
 	   "each with the layer and phase of its launch");
 	ok(k[3].layer == PHASE_NO_LAYER && k[3].phase == PHASE_HEAD, "also outside of the layers");
 	ok(k[4].phase == PHASE_NONE && !prof_loss(p)->unattributed,
 	   "a launch for no phase is no loss");
 	ok(k[2].start_ns == 1100 && k[2].end_ns == 1500 && k[2].grid[0] == 132 &&
-	   k[2].block[0] == 384 &&
-	   k[2].cluster[0] == 2 && k[2].regs == 168 && k[2].smem_static == 16 &&
-	   k[2].smem_dynamic == 200000 && k[2].smem_executed == 233472 &&
-	   k[2].local_per_thread == 8 &&
-	   k[2].launch_type == 1 && k[2].device == 3 && k[2].stream == 7,
+		   k[2].block[0] == 384 && k[2].cluster[0] == 2 && k[2].regs == 168 &&
+		   k[2].smem_static == 16 && k[2].smem_dynamic == 200000 &&
+		   k[2].smem_executed == 233472 && k[2].local_per_thread == 8 &&
+		   k[2].launch_type == 1 && k[2].device == 3 && k[2].stream == 7,
 	   "times and geometry come back");
 	first = k[0].name;
 	ok(k[1].name == k[2].name && !strcmp(k[1].name, "attend"), "equal names are one string");
@@ -181,10 +180,12 @@ static void test_graph(void)
 	is_int(prof_collect(p, &k, &n, NULL), AR_OK, "launches of a graph are collected");
 	is_int((long)n, 5, "with a kernel for each node and launch");
 	ok(n == 5 && k[0].layer == 3 && k[0].phase == PHASE_NORM && k[1].layer == 4 &&
-	   k[1].phase == PHASE_DECODE && k[2].phase == PHASE_NORM && k[3].phase == PHASE_DECODE,
+		   k[1].phase == PHASE_DECODE && k[2].phase == PHASE_NORM &&
+		   k[3].phase == PHASE_DECODE,
 	   "each is for what its node was captured for");
 	ok(n == 5 && k[0].graph_node == 201 && k[3].graph_node == 202 && !k[4].graph_node &&
-	   k[4].phase == PHASE_NONE, "others are for what they were launched for");
+		   k[4].phase == PHASE_NONE,
+	   "others are for what they were launched for");
 	is_int(prof_loss(p)->unattributed, 0, "nothing is left over");
 	graph_launch(301, 10, 6000, 6100);
 	node(302, 301);
@@ -356,7 +357,8 @@ static void test_fake(void)
 	size_t n = 1;
 
 	ok(!prof_collect(NULL, &k, &n, NULL) && !n && !prof_loss(NULL)->records &&
-	   !prof_api_version(NULL), "a build without CUPTI traces nothing");
+		   !prof_api_version(NULL),
+	   "a build without CUPTI traces nothing");
 }
 #endif
 

@@ -13,8 +13,9 @@
 /* The composition of a selector's parts that runs. */
 static const char *rest_of(const struct selector *s)
 {
-	return s->gives == SHAPE_TOKENS ? "exec=gather" :
-	       s->gives == SHAPE_COLUMNS ? "exec=columns" : "exec=blocksparse";
+	return s->gives == SHAPE_TOKENS	 ? "exec=gather" :
+	       s->gives == SHAPE_COLUMNS ? "exec=columns" :
+					   "exec=blocksparse";
 }
 
 /* Whether the value is refused, the message beginning with the parameter and the value, and saying
@@ -90,8 +91,9 @@ static int faults(const struct selector *s, const struct opt *o)
 	case OPT_INT:
 	case OPT_REAL: return (o->min >= o->max) + number_faults(s, o);
 	case OPT_ENUM: return choice_faults(s, o);
-	case OPT_FLAG: return !refused(s, o->name, "2") + !refused(s, o->name, "yes") +
-			      !taken(s, o->name, "0") + !taken(s, o->name, "1");
+	case OPT_FLAG:
+		return !refused(s, o->name, "2") + !refused(s, o->name, "yes") +
+		       !taken(s, o->name, "0") + !taken(s, o->name, "1");
 	default: return 0;
 	}
 }
@@ -124,8 +126,10 @@ static int wrong_pairs(const struct selector *s)
 			struct method *m = NULL;
 			struct ar_err err = { 0 };
 			bool masks = s->ref && !s->gives, runs;
-			unsigned shape = !s->ref ? SHAPE_ALL : s->gives ? s->gives :
-					 u ? SHAPE_TABLE : SHAPE_MASK;
+			unsigned shape = !s->ref  ? SHAPE_ALL :
+					 s->gives ? s->gives :
+					 u	  ? SHAPE_TABLE :
+						    SHAPE_MASK;
 			enum ar_status st;
 
 			snprintf(text, sizeof text, "select=%s/union=%s/exec=%s", s->name,

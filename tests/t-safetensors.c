@@ -31,9 +31,10 @@ static void write_st(const char *header, const void *data, size_t n)
 }
 
 /* One layer, 2 query heads, 1 KV head, 3 tokens, head size 2: 12 + 6 + 6 values. */
-#define QKV "\"layers.4.q\":{\"dtype\":\"BF16\",\"shape\":[2,3,2],\"data_offsets\":[0,24]}," \
-	    "\"layers.4.k\":{\"dtype\":\"BF16\",\"shape\":[1,3,2],\"data_offsets\":[24,36]}," \
-	    "\"layers.4.v\":{\"dtype\":\"BF16\",\"shape\":[1,3,2],\"data_offsets\":[36,48]}"
+#define QKV \
+	"\"layers.4.q\":{\"dtype\":\"BF16\",\"shape\":[2,3,2],\"data_offsets\":[0,24]}," \
+	"\"layers.4.k\":{\"dtype\":\"BF16\",\"shape\":[1,3,2],\"data_offsets\":[24,36]}," \
+	"\"layers.4.v\":{\"dtype\":\"BF16\",\"shape\":[1,3,2],\"data_offsets\":[36,48]}"
 #define META(m) "{\"__metadata__\":{" m "}," QKV "}"
 
 static void write_small(const char *header)
@@ -60,24 +61,28 @@ static void test_worked(void)
 		return;
 	info = capture_info(c);
 	ok(!strcmp(info->name, "in.safetensors") && !strcmp(info->model, "m") &&
-	   !strcmp(info->container, "safetensors") && info->n_layers == 1 && info->layer[0] == 4 &&
-	   info->q_heads == 2 && info->kv_heads == 1 && info->head_dim == 2 && info->n_tok == 3 &&
-	   info->n_prompt == 2 && info->rope_applied && info->rope.theta == 0 && !info->frame_tok,
+		   !strcmp(info->container, "safetensors") && info->n_layers == 1 &&
+		   info->layer[0] == 4 && info->q_heads == 2 && info->kv_heads == 1 &&
+		   info->head_dim == 2 && info->n_tok == 3 && info->n_prompt == 2 &&
+		   info->rope_applied && info->rope.theta == 0 && !info->frame_tok,
 	   "and says what it holds");
 	ok(capture_read(c, 0, CAPTURE_Q, 1, 2, x, &err) == AR_OK &&
-	   !memcmp(x, (bf16_t[]){ 102, 103, 104, 105, 108, 109, 110, 111 }, 16),
+		   !memcmp(x, (bf16_t[]){ 102, 103, 104, 105, 108, 109, 110, 111 }, 16),
 	   "tokens 1 and 2 of Q, heads outermost");
 	ok(capture_read(c, 0, CAPTURE_V, 2, 1, x, &err) == AR_OK && x[0] == 122 && x[1] == 123,
 	   "the last token of V");
 	ok(capture_read(c, 0, CAPTURE_K, 3, 0, x, &err) == AR_OK, "no tokens is a range");
 	ok(capture_read(c, 0, CAPTURE_K, 2, 2, x, &err) == AR_USAGE &&
-	   capture_read(c, 0, CAPTURE_K, -1, 1, x, &err) == AR_USAGE, "past the end is none");
+		   capture_read(c, 0, CAPTURE_K, -1, 1, x, &err) == AR_USAGE,
+	   "past the end is none");
 	capture_close(c);
 }
 
 static void test_meta(void)
 {
-	static const struct { const char *header, *wrong; } cases[] = {
+	static const struct {
+		const char *header, *wrong;
+	} cases[] = {
 		{ META("\"rope_applied\":\"maybe\""), "rope_applied 'maybe': want true or false" },
 		{ META("\"rope_applied\":\"false\""), "before RoPE but rope_theta is missing" },
 		{ META("\"rope_applied\":true"), "metadata 'rope_applied' is no string" },
@@ -99,24 +104,28 @@ static void test_meta(void)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		write_small(cases[i].header);
 		ok(capture_open(&c, in_path, &err) == AR_DATA && !c &&
-		   strstr(err.msg, cases[i].wrong) &&
-		   !strncmp(err.msg, in_path, strlen(in_path)), "bad metadata: %s", cases[i].wrong);
+			   strstr(err.msg, cases[i].wrong) &&
+			   !strncmp(err.msg, in_path, strlen(in_path)),
+		   "bad metadata: %s", cases[i].wrong);
 	}
 	write_small(META("\"rope\":\"applied\",\"prompt_tokens\":\"2\""));
 	ok(capture_open(&c, in_path, &err) == AR_OK && capture_info(c)->rope_applied &&
-	   capture_info(c)->n_prompt == 2, "the other spelling of RoPE and prompt length");
+		   capture_info(c)->n_prompt == 2,
+	   "the other spelling of RoPE and prompt length");
 	capture_close(c);
 	write_small("{" QKV "}");
 	ok(capture_open(&c, in_path, &err) == AR_OK && capture_info(c)->rope_applied &&
-	   capture_info(c)->n_prompt == 3 && !*capture_info(c)->model, "no metadata at all");
+		   capture_info(c)->n_prompt == 3 && !*capture_info(c)->model,
+	   "no metadata at all");
 	capture_close(c);
 	write_small(META("\"rope_applied\":\"false\",\"rope_theta\":\"500000.0\",\"rope_scaling\":"
 			 "\"{\\\"rope_type\\\":\\\"llama3\\\",\\\"factor\\\":8,"
 			 "\\\"low_freq_factor\\\":1,\\\"high_freq_factor\\\":4,"
 			 "\\\"original_max_position_embeddings\\\":8192}\""));
 	ok(capture_open(&c, in_path, &err) == AR_OK && !capture_info(c)->rope_applied &&
-	   capture_info(c)->rope.theta == 500000 && capture_info(c)->rope.factor == 8 &&
-	   capture_info(c)->rope.original_len == 8192, "a capture before RoPE with llama3 scaling");
+		   capture_info(c)->rope.theta == 500000 && capture_info(c)->rope.factor == 8 &&
+		   capture_info(c)->rope.original_len == 8192,
+	   "a capture before RoPE with llama3 scaling");
 	capture_close(c);
 }
 
@@ -203,7 +212,7 @@ static void test_bad_safetensors(void)
 
 		write_st(cases[i].header, x, bytes);
 		ok(capture_open(&c, in_path, &err) == AR_DATA && !c &&
-		   strstr(err.msg, cases[i].wrong),
+			   strstr(err.msg, cases[i].wrong),
 		   "refused: %s (%s)", cases[i].wrong, err.msg + strlen(in_path));
 	}
 }
@@ -235,7 +244,7 @@ static void test_not_captures(void)
 	if (capture_open(&c, in_path, &err) || truncate(in_path, 100))
 		bail_out("%s", err.msg);
 	ok(capture_read(c, 0, CAPTURE_V, 0, 3, x, &err) == AR_DATA &&
-	   strstr(err.msg, "the file shrank"),
+		   strstr(err.msg, "the file shrank"),
 	   "a file that shrinks while it is open");
 	capture_close(c);
 	write_small("{" QKV "}");

@@ -104,7 +104,10 @@ static void test_sections(void)
 static enum ar_status write_report(const char *dialect, bool armed, long k, struct ar_err *err)
 {
 	struct document d = { .writer = writers[0], .f = fopen("/dev/null", "w") };
-	struct report r = { .db = open_sample(), .path = path, .run = 2, .dialect = dialect,
+	struct report r = { .db = open_sample(),
+			    .path = path,
+			    .run = 2,
+			    .dialect = dialect,
 			    .slo = "ttft:10ms,tpot:1s" };
 	enum ar_status st;
 
@@ -145,8 +148,10 @@ static void test_lacking(void)
 	struct report r = { .db = open_sample(), .path = "a.db", .dialect = report_dialects[0] };
 	struct ar_err err = { 0 };
 
-	sqlite3_exec(r.db, "DROP VIEW IF EXISTS temp.v_run;"
-		     "CREATE TEMP VIEW v_run AS SELECT no_such", NULL, NULL, NULL);
+	sqlite3_exec(r.db,
+		     "DROP VIEW IF EXISTS temp.v_run;"
+		     "CREATE TEMP VIEW v_run AS SELECT no_such",
+		     NULL, NULL, NULL);
 	ok(report_write(&r, &d, &err) == AR_DB && strstr(err.msg, "a.db: "),
 	   "what a section lacks is the database's fault: %s", err.msg);
 	sqlite3_close(r.db);

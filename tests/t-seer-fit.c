@@ -16,8 +16,15 @@
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
-enum { HEADS = 4, KV_HEADS = 2, DIM = 16, TOK = 16, N_TOK = 390, N_BLK = 25,
-       IN = SEER_POOLS * DIM };
+enum {
+	HEADS = 4,
+	KV_HEADS = 2,
+	DIM = 16,
+	TOK = 16,
+	N_TOK = 390,
+	N_BLK = 25,
+	IN = SEER_POOLS * DIM
+};
 
 static float inv[DIM / 2];
 
@@ -79,13 +86,11 @@ static double probability(const struct calib_layer *l, int head, int row, int ke
 	double all = 0, own = 0;
 
 	for (int t = 0; t <= row; t++) {
-		const bf16_t *k = l->kv.k +
-				  ((t / TOK * KV_HEADS + head / 2) * TOK + t % TOK) * DIM;
+		const bf16_t *k = l->kv.k + ((t / TOK * KV_HEADS + head / 2) * TOK + t % TOK) * DIM;
 		double x = 0;
 
 		for (int d = 0; d < DIM; d++)
-			x += bf16_to_f32(l->q[(row * HEADS + head) * DIM + d]) *
-			     bf16_to_f32(k[d]);
+			x += bf16_to_f32(l->q[(row * HEADS + head) * DIM + d]) * bf16_to_f32(k[d]);
 		x = exp(x / sqrt(DIM));
 		all += x;
 		own = t == key ? x : own;
@@ -103,8 +108,7 @@ static void test_targets(const struct calib_layer *l, const struct seer_fit_seq 
 
 		for (int row = i * TOK; row < (i + 1) * TOK && row < N_TOK; row++)
 			for (int key = 0; key <= row; key++)
-				t[key / TOK] = fmax(t[key / TOK],
-						    probability(l, head, row, key));
+				t[key / TOK] = fmax(t[key / TOK], probability(l, head, row, key));
 		for (int j = 0; j <= i; j++)
 			row_sum += t[j];
 		for (int j = 0; j < N_BLK; j++) {
@@ -173,9 +177,13 @@ static double recall(const struct calib_layer *l, const struct seer_fit_seq *s, 
 		     int head, double ratio)
 {
 	bf16_t k[IN * DIM * HEADS] = { 0 }, *state = malloc(N_BLK * HEADS * DIM * sizeof *state);
-	const struct seer_self g = { .rule = { .nz_ratio = ratio }, .n_layers = 1,
-				     .model_layers = 1, .q_heads = HEADS, .k_heads = HEADS,
-				     .head_dim = DIM, .host = { .k = k, .inv = inv } };
+	const struct seer_self g = { .rule = { .nz_ratio = ratio },
+				     .n_layers = 1,
+				     .model_layers = 1,
+				     .q_heads = HEADS,
+				     .k_heads = HEADS,
+				     .head_dim = DIM,
+				     .host = { .k = k, .inv = inv } };
 	uint32_t mask[N_BLK * HEADS];
 	double kept = 0, all = 0;
 	struct ar_err err;
@@ -183,9 +191,10 @@ static double recall(const struct calib_layer *l, const struct seer_fit_seq *s, 
 	for (int i = 0; i < IN; i++)
 		for (int o = 0; o < DIM; o++)
 			k[(head * DIM + o) * IN + i] = bf16_from_f32(w[i * DIM + o]);
-	must(selector_find("seer")->ref(&(struct attn_call){ .b = &l->b, .q = l->q, .kv = l->kv,
-							     .state = state }, &g,
-					&(struct selection){ .mask = mask }, &err), &err);
+	must(selector_find("seer")->ref(
+		     &(struct attn_call){ .b = &l->b, .q = l->q, .kv = l->kv, .state = state }, &g,
+		     &(struct selection){ .mask = mask }, &err),
+	     &err);
 	for (int i = N_BLK / 4; i < N_BLK; i++)
 		for (int j = 0; j <= i; j++) {
 			all += s->t[i * N_BLK + j];
@@ -267,11 +276,15 @@ static void capture_write(const char *theta)
 
 	for (int k = 0; k < 6; k++)
 		t[k] = (struct safetensors_tensor){
-			.name = name[k], .n_dim = 3,
-			.dim = { k % 3 ? KV_HEADS : HEADS, N_TOK, DIM } };
+			.name = name[k], .n_dim = 3, .dim = { k % 3 ? KV_HEADS : HEADS, N_TOK, DIM }
+		};
 	must(outfile_open(&f, cap_path, &err), &err);
-	must(safetensors_write_header(&f, t, 6, (const char *const[]){
-		"rope_applied", "true", theta ? "rope_theta" : NULL, theta, NULL }, &err), &err);
+	must(safetensors_write_header(&f, t, 6,
+				      (const char *const[]){ "rope_applied", "true",
+							     theta ? "rope_theta" : NULL, theta,
+							     NULL },
+				      &err),
+	     &err);
 	for (int k = 0; k < 6; k++)
 		for (int i = 0; i < t[k].dim[0] * N_TOK * DIM; i++) {
 			bf16_t x = bf16_from_f32(rng_normal(&rng));
@@ -305,7 +318,8 @@ static enum ar_status calibrate(const char *model, struct ar_err *err)
 static void test_file(void)
 {
 	const struct selector_env env = { .shape = { HEADS, KV_HEADS, DIM, SEER_BLOCK },
-					  .n_layers = 4, .rope_inv = inv };
+					  .n_layers = 4,
+					  .rope_inv = inv };
 	struct seer p = { .gate = (char *)(uintptr_t)out_path, .threshold = 0.5 };
 	struct safetensors *s;
 	void *self = NULL;
@@ -314,7 +328,8 @@ static void test_file(void)
 	unlink(out_path);
 	capture_write(NULL);
 	ok(calibrate(NULL, &err) == AR_USAGE && strstr(err.msg, "add --model NAME") &&
-	   access(out_path, F_OK), "a capture that does not say its RoPE: %s", err.msg);
+		   access(out_path, F_OK),
+	   "a capture that does not say its RoPE: %s", err.msg);
 	ok(calibrate("/nonexistent/model", &err) == AR_DATA && access(out_path, F_OK),
 	   "an unknown model is refused and leaves no file");
 	must(calibrate("llama-3.1-8b", &err), &err);
@@ -323,9 +338,9 @@ static void test_file(void)
 	must(calibrate(NULL, &err), &err);
 	must(safetensors_open(&s, out_path, &err), &err);
 	ok(safetensors_count(s) == 2 && safetensors_at(s, 0)->dim[0] == HEADS &&
-	   !strcmp(safetensors_at(s, 1)->name,
-		   "model.layers.5.self_attn.attn_gate.mask_linear_k.weight") &&
-	   !strcmp(safetensors_meta(s, "seerattn_gate_type"), "Qavg_Kmaxminavg"),
+		   !strcmp(safetensors_at(s, 1)->name,
+			   "model.layers.5.self_attn.attn_gate.mask_linear_k.weight") &&
+		   !strcmp(safetensors_meta(s, "seerattn_gate_type"), "Qavg_Kmaxminavg"),
 	   "the file has the captured layers, under the released names");
 	safetensors_close(s);
 	ok(selector_find("seer")->open(&self, &p, &env, &err) == AR_OK, "the selector takes it");

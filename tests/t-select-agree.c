@@ -26,8 +26,8 @@
 
 /* strict and loose NULL: there is no band. */
 static const struct {
-	const char *method, *value, *strict, *loose;	/* value in place of % */
-	double slack;		/* share of the cells that may be outside of the band */
+	const char *method, *value, *strict, *loose; /* value in place of % */
+	double slack; /* share of the cells that may be outside of the band */
 } rules[] = {
 	{ "dense", "", NULL, NULL, 0 },
 	{ "trishape:start=128,recent=256", "", NULL, NULL, 0 },
@@ -54,7 +54,8 @@ static const struct {
 	const char *what;
 	int context, chunk;
 } places[] = {
-	{ "the first chunk", 0, 400 }, { "one in the middle", 700, 200 },
+	{ "the first chunk", 0, 400 },
+	{ "one in the middle", 700, 200 },
 	{ "the last one", 2000, 104 },
 };
 enum { N_PLACE = sizeof places / sizeof *places, MIDDLE = 1 };
@@ -151,7 +152,8 @@ static bool has(int rule, enum which which)
 static const char *value_of(int rule, enum which which)
 {
 	return which == STRICT ? rules[rule].strict :
-	       which == LOOSE ? rules[rule].loose : rules[rule].value;
+	       which == LOOSE  ? rules[rule].loose :
+				 rules[rule].value;
 }
 
 /* All rules at one place, in one run of the program; of values that make a band those that have
@@ -166,7 +168,8 @@ static struct shown *show(const char *backend, int place, enum which which)
 	int status, shown = 0;
 	cJSON *json;
 
-	n = (size_t)snprintf(cmd, sizeof cmd, "\"$ATTNREPLAY\" -q select --capture "
+	n = (size_t)snprintf(cmd, sizeof cmd,
+			     "\"$ATTNREPLAY\" -q select --capture "
 			     "\"$ATTNREPLAY_DATA\"/traces/samples/niah-2k.arc --model "
 			     "niah-llama-14m --picture none "
 			     "--context %d --chunk %d --backend %s --json agree-out.json --method ",
@@ -235,7 +238,7 @@ static void compare(const char *backend, int place, struct shown *const band[3],
 		if (own && !banded)
 			continue;
 		ok(out <= (own ? 0 : rules[r].slack * x[r].cells) &&
-		   (!equal || as_far_from_dense(&x[r], want)),
+			   (!equal || as_far_from_dense(&x[r], want)),
 		   "%s, %s, %s: %d of %d cells outside of the band", backend, places[place].what,
 		   rules[r].method, out, x[r].cells);
 	}
@@ -262,7 +265,8 @@ static void test_place(int place, bool gpu)
 
 static void write_files(void)
 {
-	static const char heads[] = "{\"0\":[\"vertical_and_slash\",40,120,1],"
+	static const char heads[] =
+		"{\"0\":[\"vertical_and_slash\",40,120,1],"
 		"\"1\":[\"stream_llm\",70,200,1],\"2\":[\"block_sparse\",3,1,1],"
 		"\"3\":[\"vertical_and_slash\",200,60,1],\"5\":[\"block_sparse\",3,1,1],"
 		"\"6\":[\"vertical_and_slash\",30,700,1],\"7\":[\"stream_llm\",0,1,1]}";

@@ -54,7 +54,8 @@ static double key_at(const struct batch_case *c, int r, int h, int pos, int d)
 	at = (size_t)(c->page[c->page0[r] + pos / s->page_tok] * s->kv_heads +
 		      h / (s->q_heads / s->kv_heads));
 	return bf16_to_f32(c->kv.k[(at * (size_t)s->page_tok + (size_t)(pos % s->page_tok)) *
-				   (size_t)s->head_dim + (size_t)d]);
+					   (size_t)s->head_dim +
+				   (size_t)d]);
 }
 
 typedef double at_fn(const struct batch_case *c, int r, int h, int pos, int d);
@@ -95,10 +96,10 @@ static double score(const struct batch_case *c, const struct bfla *p, int r, int
 			for (int t = 0; t < (p->pool == BFLA_FLAT ? g : 1); t++)
 				for (int d = 0; d < c->b.shape.head_dim; d++) {
 					double x = p->pool == BFLA_FLAT ?
-						query_at(c, r, h, q0 + u + t, d) *
-						key_at(c, r, h, k0 + v + t, d) :
-						pool(c, p, query_at, r, h, q0, d) *
-						pool(c, p, key_at, r, h, k0, d);
+							   query_at(c, r, h, q0 + u + t, d) *
+								   key_at(c, r, h, k0 + v + t, d) :
+							   pool(c, p, query_at, r, h, q0, d) *
+								   pool(c, p, key_at, r, h, k0, d);
 
 					sum += x;
 					all += fabs(x);

@@ -51,8 +51,14 @@ static void formula(struct batch_case *c, int page_tok, int n_kv)
 	case_cut(c, &ctx, &rows);
 }
 
-static const struct bfla base = { .block = 4, .group = 2, .mass = 0.7, .threshold = 1, .local = 2,
-				  .sink = 1, .seed = 1, .score_div = 1 };
+static const struct bfla base = { .block = 4,
+				  .group = 2,
+				  .mass = 0.7,
+				  .threshold = 1,
+				  .local = 2,
+				  .sink = 1,
+				  .seed = 1,
+				  .score_div = 1 };
 
 /* Whether page_tok rows and blocks follow the two coarse rows. */
 static bool follows(int page_tok, int n_kv, const struct bfla *p, const char *const coarse[2])
@@ -145,14 +151,22 @@ static void test_switches(void)
 		int n_kv;
 		struct bfla p;
 	} v[] = {
-		{ "scores divided by 4", { "11111110", "10101111" }, 32,
+		{ "scores divided by 4",
+		  { "11111110", "10101111" },
+		  32,
 		  { .mass = 0.7, .sink = 1, .score_div = 4 } },
-		{ "future groups", { "101011110", "100011110" }, 34,
+		{ "future groups",
+		  { "101011110", "100011110" },
+		  34,
 		  { .threshold = 0.16, .sink = 1, .score_div = 1 } },
-		{ "no future groups", { "101011100", "100011110" }, 34,
+		{ "no future groups",
+		  { "101011100", "100011110" },
+		  34,
 		  { .threshold = 0.16, .sink = 1, .score_div = 1, .mask_future = true } },
 		{ "padding", { "111011110", "111111111" }, 34, { .mass = 0.7, .score_div = 4 } },
-		{ "no padding", { "111011110", "011111111" }, 34,
+		{ "no padding",
+		  { "111011110", "011111111" },
+		  34,
 		  { .mass = 0.7, .score_div = 4, .pad = BFLA_EXCLUDE } },
 	};
 
@@ -162,8 +176,8 @@ static void test_switches(void)
 
 			p.block = 4, p.group = 2, p.local = 2, p.anchor = BFLA_FIRST;
 			p.threshold = p.threshold > 0 ? p.threshold : 1;
-			ok(follows(tok, v[i].n_kv, &p, v[i].coarse), "%s, blocks of %d",
-			   v[i].what, tok);
+			ok(follows(tok, v[i].n_kv, &p, v[i].coarse), "%s, blocks of %d", v[i].what,
+			   tok);
 		}
 }
 
@@ -171,7 +185,9 @@ static void test_switches(void)
 
 static void test_random(void)
 {
-	static const struct { int from, to; } run[] = { { 43, 50 }, { 124, 131 }, { 205, 212 } };
+	static const struct {
+		int from, to;
+	} run[] = { { 43, 50 }, { 124, 131 }, { 205, 212 } };
 	struct bfla p = { .block = 256, .sink = 0, .random = 0.1, .seed = 1 };
 	struct bfla_rows rows = bfla_rows(&p, 256 * 300, 1024);
 	int wrong = 0, n = 0, total = 0;
@@ -204,8 +220,9 @@ static const float keys[3][4] = { { 8, -8, 0, 0 }, { 0, 0, 3, 0 }, { 2, 2, 0, 2 
 
 static int best(int pool, int group)
 {
-	struct bfla p = { .block = 4, .group = group, .pool = pool, .threshold = 1, .least = 1,
-			  .score_div = 1 };
+	struct bfla p = {
+		.block = 4, .group = group, .pool = pool, .threshold = 1, .least = 1, .score_div = 1
+	};
 	const struct attn_shape s = { 1, 1, 4, 4 };
 	struct rng rng = { 5 };
 	struct batch_case c;
@@ -252,8 +269,9 @@ static int count(const struct batch_case *c)
 static void test_properties(void)
 {
 	const struct attn_shape s = { 4, 2, 16, 16 };
-	struct bfla p = { .block = 32, .group = 8, .threshold = 1, .local = 32, .sink = 1,
-			  .score_div = 1 };
+	struct bfla p = {
+		.block = 32, .group = 8, .threshold = 1, .local = 32, .sink = 1, .score_div = 1
+	};
 	struct rng rng = { 21 };
 	struct batch_case c;
 	int ctx[2] = { 250, 77 }, rows[2] = { 90, 40 }, last = 0, wrong = 0, unlike = 0, all;
@@ -310,9 +328,9 @@ static void test_faults(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = selector_find("bfla")->ref(&(struct attn_call){ .b = &c.b, .q = c.q,
-								     .kv = c.kv }, &base,
-						&(struct selection){ .mask = c.mask }, &err);
+		st = selector_find("bfla")->ref(
+			&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv }, &base,
+			&(struct selection){ .mask = c.mask }, &err);
 		hit = fault_disarm();
 		bad += st != (hit ? AR_NOMEM : AR_OK);
 	}

@@ -48,7 +48,8 @@ static int bits_beyond(const struct batch_case *c, int r, int h, const uint32_t 
 	for (int i = c->qblk0[r]; i < c->qblk0[r + 1]; i++)
 		for (int w = 0; w < c->b.keys.mask_words; w++) {
 			size_t at = (size_t)(i * c->b.shape.q_heads + h) *
-				    (size_t)c->b.keys.mask_words + (size_t)w;
+					    (size_t)c->b.keys.mask_words +
+				    (size_t)w;
 
 			n += __builtin_popcount(a[at] & ~b[at]);
 		}
@@ -70,7 +71,8 @@ static bool follows(struct select_pair *p, int r, int h, const float *column, co
 
 		near.tau += tau[i];
 		gpu_must(flexprefill_head(&c->b, &near, r, h, c->q, p->state_ref, column, slash,
-				      pool, c->mask, &err), &err);
+					  pool, c->mask, &err),
+			 &err);
 		if (rows_equal(c, r, h, p->got, c->mask))
 			return true;
 		if (param->tau > 0 && bits_beyond(c, r, h, p->got, c->mask) <= 1 &&
@@ -170,7 +172,8 @@ static void read_old_sums(const struct select_pair *p, float *out)
 	struct ar_err err;
 
 	gpu_must(lastq_sm80_enqueue(&p->b, s->page_tok, p->q, p->kv.k,
-				&(struct lastq){ sums, sums + n, stride }, work, NULL, &err), &err);
+				    &(struct lastq){ sums, sums + n, stride }, work, NULL, &err),
+		 &err);
 	gpu_read(out, sums, 2 * n * sizeof *sums);
 }
 
@@ -247,7 +250,7 @@ static void run_tau(struct attn_shape s, uint64_t seed, double tau, int n, const
 		len[r] = ctx[r] + rows[r] + (int)rng_below(&rng, 2) * 50;
 	case_make(&p.c, &rng, fill[seed % 5], s, n, len);
 	select_load(&p);
-	case_cut(&p.c, (int[3]){ 0 }, ctx);	/* the means of what is cached */
+	case_cut(&p.c, (int[3]){ 0 }, ctx); /* the means of what is cached */
 	means_update(&p.c.b, p.c.kv.k, p.state_ref);
 	gpu_write(p.state, p.state_ref, p.state_bytes);
 	case_cut(&p.c, ctx, rows);
@@ -299,8 +302,7 @@ static void report(const char *of)
 
 static void test_empty(void)
 {
-	struct attn_batch b = { .shape = { 2, 1, 64, 128 }, .rows.n_req = 1,
-				.keys.max_kv_blk = 1 };
+	struct attn_batch b = { .shape = { 2, 1, 64, 128 }, .rows.n_req = 1, .keys.max_kv_blk = 1 };
 	struct flexprefill param = { .gamma = 1 };
 	struct kv_cache kv = { 0 };
 	struct selection none = { 0 };
@@ -329,11 +331,11 @@ static void run_all(void)
 	run_case(shape[1].s, 5, 3, (int[]){ 0, 0, 100 }, (int[]){ 1, 100, 300 });
 	run_case(shape[3].s, 16, 2, (int[]){ 8000 - 30, 2500 }, (int[]){ 200, 140 });
 	report("on both sides of where work is split");
-	for (int k = 0; k < 4; k++)	/* one of them with equal keys only */
+	for (int k = 0; k < 4; k++) /* one of them with equal keys only */
 		run_case(shape[0].s, (uint64_t)k + 4, 2, (int[]){ 20000 + k, 12288 - 4 + k },
 			 (int[]){ 200, 4 });
 	report("where a sample is taken");
-	for (int i = 0; i < N_SHAPE; i++) {	/* tau is amid what JS is */
+	for (int i = 0; i < N_SHAPE; i++) { /* tau is amid what JS is */
 		run_tau(shape[i].s, 31, 0.505, 2, (int[]){ 3000, 1500 }, (int[]){ 200, 300 });
 		run_tau(shape[i].s, 32, 0.164, 2, (int[]){ 3000, 1500 }, (int[]){ 200, 300 });
 		run_tau(shape[i].s, 33, 0.17, 2, (int[]){ 3000, 1500 }, (int[]){ 90, 300 });

@@ -18,9 +18,9 @@
 static enum ar_status try(struct batch_case *c, const struct flexprefill *p, float *state,
 			  struct ar_err *err)
 {
-	return selector_find("flexprefill")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
-								      .kv = c->kv, .state = state },
-						 p, &(struct selection){ .mask = c->mask }, err);
+	return selector_find("flexprefill")
+		->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .state = state }, p,
+		      &(struct selection){ .mask = c->mask }, err);
 }
 
 /* The masks of a batch whose cached blocks have their means. */
@@ -131,10 +131,12 @@ static void test_example(void)
 
 static void test_open(void)
 {
-	static const struct { int ctx, rows, budget; bool open; } v[] = {
-		{ 0, 8, 1, true }, { 4, 4, 1, true }, { 0, 9, 1, false }, { 23, 1, 1, true },
-		{ 22, 2, 1, false }, { 16, 4, 20, true }, { 16, 4, 17, true },
-		{ 16, 5, 12, false },
+	static const struct {
+		int ctx, rows, budget;
+		bool open;
+	} v[] = {
+		{ 0, 8, 1, true },   { 4, 4, 1, true },	  { 0, 9, 1, false },  { 23, 1, 1, true },
+		{ 22, 2, 1, false }, { 16, 4, 20, true }, { 16, 4, 17, true }, { 16, 5, 12, false },
 	};
 
 	for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
@@ -197,8 +199,9 @@ static bool all_kept(const struct batch_case *c, bool only_ends)
 				int qa = c->ctx[r] / c->b.shape.page_tok + i - c->qblk0[r];
 
 				for (int j = 0; j < c->b.keys.mask_words * 32; j++)
-					if (j > qa ? kept(row, j) : !kept(row, j) &&
-					    (!only_ends || j == 0 || j == qa))
+					if (j > qa ? kept(row, j) :
+						     !kept(row, j) &&
+							     (!only_ends || j == 0 || j == qa))
 						return false;
 			}
 	return true;
@@ -328,12 +331,15 @@ static void test_method(void)
 	ok(!method_parse(&m, "flexprefill:gamma=0.95,max-budget=4096", &err), "it is a method");
 	is_str(m->params,
 	       "{\"exec\":\"blocksparse\",\"gamma\":0.95,\"max-budget\":4096,\"min-budget\":1024,"
-	       "\"select\":\"flexprefill\",\"tau\":0.1,\"union\":\"none\"}", "with its parameters");
+	       "\"select\":\"flexprefill\",\"tau\":0.1,\"union\":\"none\"}",
+	       "with its parameters");
 	method_free(m);
 	is_int(method_parse(&m, "flexprefill:max-budget=512", &err), AR_USAGE,
 	       "a limit below the least is refused");
-	is_str(err.msg, "method 'flexprefill:max-budget=512': max-budget=512 is below "
-	       "min-budget=1024: want at least as much, or 0", "which the message says");
+	is_str(err.msg,
+	       "method 'flexprefill:max-budget=512': max-budget=512 is below "
+	       "min-budget=1024: want at least as much, or 0",
+	       "which the message says");
 }
 
 int main(void)

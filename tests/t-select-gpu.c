@@ -53,8 +53,8 @@ static double weights(const struct select_pair *p, int r, int i, int h, double *
 
 				for (int d = 0; !pass && d < s->head_dim; d++)
 					*xj += (double)bf16_to_f32(q[d]) *
-					       bf16_to_f32(mean[at * (size_t)s->head_dim +
-								(size_t)d]) *
+					       bf16_to_f32(
+						       mean[at * (size_t)s->head_dim + (size_t)d]) *
 					       1.4426950408889634 / sqrt(s->head_dim);
 				max = fmax(max, *xj);
 				*reach = fmax(*reach, fabs(*xj));
@@ -172,7 +172,7 @@ static void run_cut(struct tally *t, struct attn_shape s, struct rng *rng, uint6
 	case_make(&p.c, rng, FILL_BLOCKS, s, n, len);
 	p.c.b.tail = (int)(seed % 3);
 	scale_keys(&p.c, scales[seed % 5]);
-	case_cut(&p.c, (int[3]){ 0 }, ctx);	/* open by dense-first: only the means are formed */
+	case_cut(&p.c, (int[3]){ 0 }, ctx); /* open by dense-first: only the means are formed */
 	select_both(&p);
 	case_cut(&p.c, ctx, rows);
 	param.dense_first = seed % 2;
@@ -228,8 +228,8 @@ static void test_shape(int head_dim, int group, int page_tok, int n_case)
 	char of[64];
 
 	for (int k = 0; k < n_case; k++)
-		run_case(&t, s, (uint64_t)(head_dim * 100000 + group * 10000 +
-					page_tok * 1000 + k));
+		run_case(&t, s,
+			 (uint64_t)(head_dim * 100000 + group * 10000 + page_tok * 1000 + k));
 	snprintf(of, sizeof of, "head size %d, group %d, blocks of %d", head_dim, group, page_tok);
 	report(&t, of);
 }
@@ -256,8 +256,8 @@ static void test_empty(void)
 	struct ar_err err = { 0 };
 
 	ok(!flashprefill_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &param, NULL, &err) &&
-	   !union_enqueue(&b, 1, NULL, NULL, NULL, &err) &&
-	   !lists_enqueue(NULL, 0, 1, NULL, NULL, &err),
+		   !union_enqueue(&b, 1, NULL, NULL, NULL, &err) &&
+		   !lists_enqueue(NULL, 0, 1, NULL, NULL, &err),
 	   "an empty batch launches nothing");
 }
 

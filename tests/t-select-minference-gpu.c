@@ -126,10 +126,12 @@ static void compare(const struct select_pair *p, struct rows *x, const float *de
 			if (rows_of < 2 || self->head[h].pattern != PATTERN_SLASH)
 				continue;
 			gpu_must(lastq_ref(&c->b, r, h, (int)self->rule.last, c->q, c->kv.k, y,
-					   y + n, &err), &err);
+					   y + n, &err),
+				 &err);
 			sums &= close(column, y, end) && close(slash, y + n, end);
 			gpu_must(minference_lists(&c->b, self, &self->head[h], r, h, column, slash,
-					      &x->ref, &err), &err);
+						  &x->ref, &err),
+				 &err);
 		}
 	for (size_t i = 0; i < x->n; i++)
 		rows &= row_equal(x, i);
@@ -189,10 +191,10 @@ static void report(const char *of)
 
 static void test_empty(void)
 {
-	struct attn_batch b = { .shape = { 2, 1, 64, 64 }, .rows.n_req = 1,
-				.keys.max_kv_blk = 1 };
-	const struct minference p = { .vertical = 1, .slash = 1, .ratio = 1, .last = 1, .sink = 1,
-				      .local = 1 };
+	struct attn_batch b = { .shape = { 2, 1, 64, 64 }, .rows.n_req = 1, .keys.max_kv_blk = 1 };
+	const struct minference p = {
+		.vertical = 1, .slash = 1, .ratio = 1, .last = 1, .sink = 1, .local = 1
+	};
 	const struct selector_env env = { .shape = b.shape, .n_layers = 1 };
 	struct kv_cache kv = { 0 };
 	struct selection none = { 0 };
@@ -221,7 +223,7 @@ static void run_all(void)
 	run_case(shape[1].s, 2, 2, (int[]){ 2048 - 100, 4096 }, (int[]){ 101, 2048 });
 	run_case(shape[2].s, 3, 2, (int[]){ 4096 - 100, 4096 - 200 }, (int[]){ 101, 200 });
 	report("on both sides of where work is split");
-	for (int k = 0; k < 4; k++)	/* one of them with equal keys only */
+	for (int k = 0; k < 4; k++) /* one of them with equal keys only */
 		run_case(shape[0].s, (uint64_t)k + 4, 2, (int[]){ 20000 + k, 12288 - 4 + k },
 			 (int[]){ 200, 4 });
 	report("where few of many are taken");

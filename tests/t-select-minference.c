@@ -20,11 +20,14 @@ static const struct selector *minference(void)
 	return selector_find("minference");
 }
 
-static const struct minference published = {
-	.vertical = 512, .slash = 2048, .ratio = 1, .last = 64, .sink = 30, .local = 100,
-	.blocks = 100,
-	.force_diag = true
-};
+static const struct minference published = { .vertical = 512,
+					     .slash = 2048,
+					     .ratio = 1,
+					     .last = 64,
+					     .sink = 30,
+					     .local = 100,
+					     .blocks = 100,
+					     .force_diag = true };
 
 static struct minference_self *open_self(const struct minference *p, struct attn_shape s,
 					 int n_layers)
@@ -59,13 +62,13 @@ static enum ar_status try(const struct batch_case *c, const struct minference_se
 	void *state = calloc((size_t)c->n_page, means_state_bytes(&c->b.shape));
 	enum ar_status st;
 
-	cached.rows.pos0 = (int32_t[]){ 0 };	/* only keys are read */
+	cached.rows.pos0 = (int32_t[]){ 0 }; /* only keys are read */
 	cached.rows.row0 = (int32_t[]){ 0, c->ctx[0] };
 	cached.keys.len = c->ctx;
 	means_update(&cached, c->kv.k, state);
-	st = minference()->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
-						    .state = state }, self,
-			       &(struct selection){ .columns = *l }, err);
+	st = minference()->ref(
+		&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .state = state }, self,
+		&(struct selection){ .columns = *l }, err);
 	free(state);
 	return st;
 }
@@ -91,7 +94,9 @@ static const char *text_of(const struct column_lists *l, int n, int q_heads, int
 
 		for (int k = 0; k < l->n_run[row]; k++)
 			at += (size_t)snprintf(text + at, sizeof text - at, "%s%d",
-					       k ? " " : i ? "; " : "",
+					       k ? " " :
+					       i ? "; " :
+						   "",
 					       l->run[row * l->max_run + k]);
 		for (int k = 0; k < l->n_col[row]; k++)
 			at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", k ? " " : " / ",
@@ -106,9 +111,8 @@ static const struct attn_shape tiny = { 1, 1, 4, 4 };
 
 static void test_merge(void)
 {
-	static const char *const want[] = {
-		"0", "0 4", "2 8 / 0", "0 6 12", "3 10 16 / 0 9", "7 14 20 / 0 3"
-	};
+	static const char *const want[] = { "0",      "0 4",	       "2 8 / 0",
+					    "0 6 12", "3 10 16 / 0 9", "7 14 20 / 0 3" };
 	static const int32_t v[] = { 0, 3, 9 }, s[] = { 0, 6, 13 };
 
 	for (int i = 0; i < 6; i++) {
@@ -117,15 +121,17 @@ static void test_merge(void)
 
 		minference_merge(4, v, 3, s, 3, 4 * i + 4, &out);
 		is_str(text_of(&(struct column_lists){ run, &out.n_run, col, &out.n_col, 7, 24,
-						       NULL }, 1, 1, 0), want[i],
-		       "columns 0 3 9 and distances 0 6 13 for query block %d", i);
+						       NULL },
+			       1, 1, 0),
+		       want[i], "columns 0 3 9 and distances 0 6 13 for query block %d", i);
 	}
 }
 
 static void test_slash(void)
 {
-	struct minference p = { .vertical = 4, .slash = 4, .ratio = 1, .last = 2, .sink = 1,
-				.local = 1 };
+	struct minference p = {
+		.vertical = 4, .slash = 4, .ratio = 1, .last = 2, .sink = 1, .local = 1
+	};
 	struct minference_self *self = open_self(&p, tiny, 1);
 	struct column_lists l;
 	struct batch_case c;
@@ -164,11 +170,15 @@ static void write_file(const char *text)
 static void test_block_order(void)
 {
 	static const char *const want[] = {
-		"8; 12", "0 8; 4 12", "0 4 8; 0 4 12", "0 4 8 12; 0 4 8 12",
+		"8; 12",
+		"0 8; 4 12",
+		"0 4 8; 0 4 12",
+		"0 4 8 12; 0 4 8 12",
 		"0 4 8 12; 0 4 8 12 16",
 	};
-	struct minference p = { .path = (char *)file, .ratio = 1, .last = 2, .sink = 1,
-				.local = 1 };
+	struct minference p = {
+		.path = (char *)file, .ratio = 1, .last = 2, .sink = 1, .local = 1
+	};
 	struct column_lists l;
 	struct batch_case c;
 
@@ -190,8 +200,9 @@ static void test_block_order(void)
 
 static void test_block(void)
 {
-	struct minference p = { .path = (char *)file, .ratio = 1, .last = 2, .sink = 1,
-				.local = 1, .blocks = 3 };
+	struct minference p = {
+		.path = (char *)file, .ratio = 1, .last = 2, .sink = 1, .local = 1, .blocks = 3
+	};
 	struct minference_self *self;
 	struct column_lists l;
 	struct batch_case c;
@@ -329,8 +340,10 @@ static bool layer_right(struct batch_case *c, const struct minference_head *head
 	out = malloc(c->q_len * sizeof *out);
 	snprintf(text, sizeof text, "minference:pattern=%s,sink=0,local=1,blocks=%d", file, blocks);
 	if (method_parse(&m, text, &err) || method_open(m, &env, &err) ||
-	    method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .state = state,
-					       .out = out }, &count, &err))
+	    method_ref(m,
+		       &(struct attn_call){
+			       .b = &c->b, .q = c->q, .kv = c->kv, .state = state, .out = out },
+		       &count, &err))
 		bail_out("%s", err.msg);
 	for (int i = ctx; i < ctx + rows; i++)
 		for (int h = 0; h < 4; h++)
@@ -401,14 +414,17 @@ static enum ar_status open_text(const char *text, struct minference_self **self,
 
 static void test_file(void)
 {
-	static const struct { const char *text, *msg; } bad[] = {
+	static const struct {
+		const char *text, *msg;
+	} bad[] = {
 		{ "[{},\n{]", "test-minference.json:2: malformed JSON" },
-#define LAYERS "test-minference.json: want an array with an object for each of 2 layers; " \
-	       "'calibrate minference --layers 2' writes one"
+#define LAYERS \
+	"test-minference.json: want an array with an object for each of 2 layers; " \
+	"'calibrate minference --layers 2' writes one"
 		{ "{}", LAYERS },
 		{ "[{}]", LAYERS },
 		{ "[{},[]]", "test-minference.json: layer 1: want an object with an entry for each "
-		  "head" },
+			     "head" },
 #define WANT " want [PATTERN, N, N, ...] with one of vertical_and_slash, stream_llm, block_sparse"
 		{ "[{},{\"1\":[\"slash\",1,1,1]}]", "test-minference.json: layer 1, head 1:" WANT },
 		{ "[{\"0\":[\"stream_llm\",1]},{}]",
@@ -426,14 +442,18 @@ static void test_file(void)
 
 	ok(!open_text("[{\"0\": [\"vertical_and_slash\", 10, 20, 0.9],"
 		      " \"1\": [\"stream_llm\", 100, 800, 1], \"7\": [\"other\"]},\n"
-		      " {\"1\": [\"block_sparse\", 8, 1, 0]}]", &x, &err),
+		      " {\"1\": [\"block_sparse\", 8, 1, 0]}]",
+		      &x, &err),
 	   "a file of all patterns is read, other ranks' heads are not");
 	ok(x->head[0].pattern == PATTERN_SLASH && x->head[0].vertical == 30 &&
-	   x->head[0].slash == 50, "sizes below what is forced are raised");
+		   x->head[0].slash == 50,
+	   "sizes below what is forced are raised");
 	ok(x->head[1].pattern == PATTERN_SHAPE && x->head[1].vertical == 100 &&
-	   x->head[1].slash == 800, "those of an A-shape are not");
+		   x->head[1].slash == 800,
+	   "those of an A-shape are not");
 	ok(x->head[2].pattern == PATTERN_SLASH && x->head[2].vertical == 1000 &&
-	   x->head[2].slash == 6096, "a head that is lacking has the published sizes");
+		   x->head[2].slash == 6096,
+	   "a head that is lacking has the published sizes");
 	ok(x->head[3].pattern == PATTERN_BLOCK && x->any_block, "layers are in order");
 	is_int(x->max_vertical, 1000, "the longest list of columns counts");
 	free(x);
@@ -444,16 +464,20 @@ static void test_file(void)
 		bail_out("%s", err.msg);
 	x = m->self;
 	ok(x->head[2].vertical == 250 && x->head[2].slash == 1524 && x->head[0].vertical == 30 &&
-	   x->head[0].slash == 50, "a quarter of the file's, but for what is forced");
+		   x->head[0].slash == 50,
+	   "a quarter of the file's, but for what is forced");
 	ok(x->head[1].vertical == 100 && x->head[1].slash == 800, "and not those of an A-shape");
 	method_free(m);
 	if (method_parse(&m, "minference:pattern=test-minference.json", &err) ||
-	    method_open(m, &(struct selector_env){ .shape = { 4, 2, 64, 64 }, .n_layers = 2,
-						   .repeats = 2 }, &err))
+	    method_open(m,
+			&(struct selector_env){
+				.shape = { 4, 2, 64, 64 }, .n_layers = 2, .repeats = 2 },
+			&err))
 		bail_out("%s", err.msg);
 	x = m->self;
 	ok(x->head[2].slash == 50 && x->head[3].slash == 800 && x->head[4].slash == 6096 &&
-	   x->head[7].pattern == PATTERN_BLOCK, "heads that are repeated have the file's as often");
+		   x->head[7].pattern == PATTERN_BLOCK,
+	   "heads that are repeated have the file's as often");
 	method_free(m);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		is_int(open_text(bad[i].text, &x, &err), AR_DATA, "file %zu is refused", i);
@@ -466,8 +490,9 @@ static void test_file(void)
 
 static void test_faults(void)
 {
-	struct minference p = { .path = (char *)file, .ratio = 1, .last = 2, .sink = 1,
-				.local = 1, .blocks = 3 };
+	struct minference p = {
+		.path = (char *)file, .ratio = 1, .last = 2, .sink = 1, .local = 1, .blocks = 3
+	};
 	struct attn_shape two = { 2, 1, 4, 4 };
 	const struct selector_env env = { .shape = two, .n_layers = 1 };
 	struct column_lists l;
@@ -495,9 +520,9 @@ static void test_faults(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = minference()->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
-							    .state = state }, self,
-				       &(struct selection){ .columns = l }, &err);
+		st = minference()->ref(
+			&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .state = state },
+			self, &(struct selection){ .columns = l }, &err);
 		hit = fault_disarm();
 		bad += st != (hit ? AR_NOMEM : AR_OK);
 	}
@@ -520,7 +545,8 @@ static void test_method(void)
 	is_str(m->params,
 	       "{\"blocks\":100,\"exec\":\"columns\",\"force-diag\":true,\"last\":64,\"local\":100,"
 	       "\"ratio\":1,\"select\":\"minference\",\"sink\":30,\"slash\":2048,"
-	       "\"union\":\"none\",\"vertical\":1000}", "with its parameters");
+	       "\"union\":\"none\",\"vertical\":1000}",
+	       "with its parameters");
 	is_int(method_page_tok(m), 64, "its blocks have 64 tokens");
 	method_free(m);
 	is_int(method_parse(&m, "minference:exec=blocksparse", &err), AR_USAGE,

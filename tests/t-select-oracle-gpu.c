@@ -80,7 +80,8 @@ static bool agrees(int dim, int tok, uint64_t seed)
 
 static void test_refusals(void)
 {
-	struct attn_batch b = { .shape = { 32, 8, 64, 128 }, .rows.n_qblk = 8192,
+	struct attn_batch b = { .shape = { 32, 8, 64, 128 },
+				.rows.n_qblk = 8192,
 				.keys.mask_words = 256 };
 	const struct oracle p = { .share = 1 };
 	const struct kv_cache kv = { 0 };
@@ -88,8 +89,10 @@ static void test_refusals(void)
 	struct ar_err err = { 0 };
 
 	oracle_enqueue(&(struct attn_call){ .b = &b, .kv = kv }, &p, &out, &err);
-	is_str(err.msg, "oracle on CUDA cannot rank a batch of 2147483648 blocks of all heads; "
-	       "make chunks shorter", "a batch with more blocks than it can number is refused");
+	is_str(err.msg,
+	       "oracle on CUDA cannot rank a batch of 2147483648 blocks of all heads; "
+	       "make chunks shorter",
+	       "a batch with more blocks than it can number is refused");
 }
 
 static void run_all(void)

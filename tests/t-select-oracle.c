@@ -71,9 +71,9 @@ static enum ar_status choose(struct batch_case *c, double share, struct ar_err *
 {
 	const struct oracle p = { .share = share };
 
-	return selector_find("oracle")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
-								 .kv = c->kv }, &p,
-					    &(struct selection){ .mask = c->mask }, err);
+	return selector_find("oracle")->ref(
+		&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv }, &p,
+		&(struct selection){ .mask = c->mask }, err);
 }
 
 static void choose_or_bail(struct batch_case *c, double share)

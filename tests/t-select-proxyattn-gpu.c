@@ -180,8 +180,8 @@ static void test_long(void)
 	gpu_must(method_parse(&m, "proxyattn", &err), &err);
 	p.selector = m->selector;
 	p.self = m->self;
-	case_chunks(&p.c, &rng, FILL_HUGE,
-		    (struct attn_shape){ 8, 2, 64, method_page_tok(m) }, 1, &ctx, &rows);
+	case_chunks(&p.c, &rng, FILL_HUGE, (struct attn_shape){ 8, 2, 64, method_page_tok(m) }, 1,
+		    &ctx, &rows);
 	select_both(&p);
 	ok(select_agrees(&p, row_faults), "200 rows on 16000 tokens");
 	select_release(&p);

@@ -14,9 +14,9 @@
 
 static enum ar_status choose(struct batch_case *c, const struct proxyattn *p, struct ar_err *err)
 {
-	return selector_find("proxyattn")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
-								    .kv = c->kv }, p,
-					       &(struct selection){ .mask = c->mask }, err);
+	return selector_find("proxyattn")
+		->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv }, p,
+		      &(struct selection){ .mask = c->mask }, err);
 }
 
 static void must_choose(struct batch_case *c, const struct proxyattn *p)
@@ -60,7 +60,8 @@ static void formula(struct batch_case *c, int kv_heads)
 		}
 }
 
-static const char *const worked[2][6] = {	/* [head][query block] */
+static const char *const worked[2][6] = {
+	/* [head][query block] */
 	{ "1", "11", "101", "1001", "10011", "100101" },
 	{ "1", "11", "101", "1011", "11011", "101101" },
 };
@@ -103,7 +104,10 @@ static void test_worked(void)
 static void test_scores(void)
 {
 	static const double want[6][6] = {
-		{ 1 }, { .3334, .3510 }, { .0811, .3449, .3141 }, { .1387, .1802, .1941, .9818 },
+		{ 1 },
+		{ .3334, .3510 },
+		{ .0811, .3449, .3141 },
+		{ .1387, .1802, .1941, .9818 },
 		{ .0977, .3401, .2966, .8154, .1086 },
 		{ .1023, .0517, .1345, .4954, .1173, .9492 },
 	};
@@ -115,10 +119,9 @@ static void test_scores(void)
 
 	formula(&c, 1);
 	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
-	if (selector_find("proxyattn")->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv },
-					    &p,
-					    &(struct selection){ .mask = c.mask, .score = score },
-					    &err))
+	if (selector_find("proxyattn")
+		    ->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv }, &p,
+			  &(struct selection){ .mask = c.mask, .score = score }, &err))
 		bail_out("%s", err.msg);
 	for (int i = 0; i < 12; i++)
 		for (int j = 0; j <= i / 2; j++)
@@ -139,10 +142,9 @@ static void test_stride(void)
 	formula(&c, 1);
 	case_cut(&c, (int[]){ 0 }, (int[]){ 24 });
 	for (int n = 0; n < 2; n++) {
-		if (selector_find("proxyattn")->ref(&(struct attn_call){ .b = &c.b, .q = c.q,
-									 .kv = c.kv }, &p,
-						    &(struct selection){ .mask = c.mask, .score = score[n] },
-						    &err))
+		if (selector_find("proxyattn")
+			    ->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv }, &p,
+				  &(struct selection){ .mask = c.mask, .score = score[n] }, &err))
 			bail_out("%s", err.msg);
 		for (int i = 0; i < 24 * 2 * 4; i++)
 			if (i / 8 % 4 == 1 || i / 8 % 4 == 2)
@@ -160,7 +162,8 @@ static void test_stride(void)
 static void test_budgets(void)
 {
 	static const double sum[2][6] = {
-		{ .5192, .7565, .8480, .9124, .9731, 1 }, { .2919, .5607, .6932, .8150, .9263, 1 },
+		{ .5192, .7565, .8480, .9124, .9731, 1 },
+		{ .2919, .5607, .6932, .8150, .9263, 1 },
 	};
 	struct proxyattn p = { .groups = 1, .stride = 1 };
 	struct batch_case c;
@@ -173,9 +176,9 @@ static void test_budgets(void)
 			for (int more = 0; more < 2; more++) {
 				p.mass = sum[h][k - 1] + (more ? 4e-4 : -4e-4);
 				must_choose(&c, &p);
-				wrong += __builtin_popcount(c.mask[(5 * 2 + h) *
-								   c.b.keys.mask_words]) !=
-			       k + more;
+				wrong += __builtin_popcount(
+						 c.mask[(5 * 2 + h) * c.b.keys.mask_words]) !=
+					 k + more;
 			}
 	is_int(wrong, 0, "budgets follow the worked masses");
 	case_release(&c);

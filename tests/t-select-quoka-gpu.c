@@ -19,17 +19,18 @@ enum { N_SHAPE = 24, N_TEST = 3 * (2 * N_SHAPE + 3) + 1 };
 struct pair {
 	struct select_pair s;
 	struct token_lists want, got;
-	uint16_t *score;	/* the device's */
+	uint16_t *score; /* the device's */
 };
 
-static void pair_make(struct pair *p, selector_fn *enqueue, struct rng *rng,
-		      enum case_fill fill, struct attn_shape s, const struct quoka *param, int n,
-		      const int *ctx, const int *rows)
+static void pair_make(struct pair *p, selector_fn *enqueue, struct rng *rng, enum case_fill fill,
+		      struct attn_shape s, const struct quoka *param, int n, const int *ctx,
+		      const int *rows)
 {
 	size_t tokens, lists = (size_t)(n * s.kv_heads);
 	struct token_lists out;
 
-	p->s = (struct select_pair){ .selector = selector_find("quoka"), .self = param,
+	p->s = (struct select_pair){ .selector = selector_find("quoka"),
+				     .self = param,
 				     .enqueue = enqueue };
 	case_chunks(&p->s.c, rng, fill, s, n, ctx, rows);
 	tokens = (size_t)(p->s.c.b.keys.n_page * s.page_tok * s.kv_heads);
@@ -150,8 +151,7 @@ static void report(const struct tally *t, const char *of)
 	is_int(t->same, t->cases, "lists differ from the reference's only at the border: %s", of);
 }
 
-static void run_case(struct tally *t, selector_fn *enqueue, struct attn_shape s,
-		     uint64_t seed)
+static void run_case(struct tally *t, selector_fn *enqueue, struct attn_shape s, uint64_t seed)
 {
 	static const int edge[] = { 0, 1, 63, 64, 128, 255, 256, 257, 4095, 4096, 4097 };
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_BLOCKS, FILL_EQUAL, FILL_HUGE };
@@ -173,8 +173,8 @@ static void run_case(struct tally *t, selector_fn *enqueue, struct attn_shape s,
 	pair_release(&p);
 }
 
-static void test_shape(selector_fn *enqueue, const char *by, int head_dim, int group,
-		       int page_tok, int n_case)
+static void test_shape(selector_fn *enqueue, const char *by, int head_dim, int group, int page_tok,
+		       int n_case)
 {
 	struct attn_shape s = {
 		.q_heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .page_tok = page_tok
@@ -183,10 +183,10 @@ static void test_shape(selector_fn *enqueue, const char *by, int head_dim, int g
 	char of[80];
 
 	for (int k = 0; k < n_case; k++)
-		run_case(&t, enqueue, s, (uint64_t)(head_dim * 100000 + group * 10000 +
-					page_tok * 1000 + k));
-	snprintf(of, sizeof of, "head size %d, group %d, blocks of %d%s", head_dim, group,
-		 page_tok, by);
+		run_case(&t, enqueue, s,
+			 (uint64_t)(head_dim * 100000 + group * 10000 + page_tok * 1000 + k));
+	snprintf(of, sizeof of, "head size %d, group %d, blocks of %d%s", head_dim, group, page_tok,
+		 by);
 	report(&t, of);
 }
 

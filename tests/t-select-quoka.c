@@ -27,9 +27,9 @@ static enum ar_status choose(const struct batch_case *c, const struct quoka *p,
 			     struct token_lists *l, struct ar_err *err)
 {
 	memset(l->n, 0xff, (size_t)(c->b.rows.n_req * c->b.shape.kv_heads) * sizeof *l->n);
-	return selector_find("quoka")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
-								.kv = c->kv }, p,
-					   &(struct selection){ .tokens = *l }, err);
+	return selector_find("quoka")->ref(
+		&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv }, p,
+		&(struct selection){ .tokens = *l }, err);
 }
 
 static void must(enum ar_status st, const struct ar_err *err)
@@ -48,11 +48,13 @@ static const int32_t *list(const struct batch_case *c, const struct token_lists 
 /* Eight tokens of one KV head of two channels on pages of four, a chunk of four, two heads. */
 static void example_make(struct batch_case *c)
 {
-	static const float k[8][2] = { { 2, 0 }, { 0, 5 }, { 3, 3 }, { -1, 0 }, { 1, -1 },
-				       { 0, -2 }, { 1, 3 }, { -2, 2 } };
-	static const float q[4][2][2] = {	/* [row][head] */
-		{ { 4, 0 }, { 1, 1 } }, { { 4, 1 }, { 2, 2 } },
-		{ { 0, 3 }, { 1, 2 } }, { { 4, -1 }, { 3, -1 } }
+	static const float k[8][2] = { { 2, 0 },  { 0, 5 },  { 3, 3 }, { -1, 0 },
+				       { 1, -1 }, { 0, -2 }, { 1, 3 }, { -2, 2 } };
+	static const float q[4][2][2] = { /* [row][head] */
+					  { { 4, 0 }, { 1, 1 } },
+					  { { 4, 1 }, { 2, 2 } },
+					  { { 0, 3 }, { 1, 2 } },
+					  { { 4, -1 }, { 3, -1 } }
 	};
 	struct rng rng = { 3 };
 
@@ -121,8 +123,9 @@ static int faults(const struct batch_case *c, const struct quoka *p, const struc
 			struct ar_err err;
 
 			must(quoka_scores(&c->b, p, r, h, c->q, c->kv.k, score, &err), &err);
-			bad += n != (rows[r] == 1 || !ctx[r] ? ctx[r] :
-				     quoka_share(p->kv_ratio, p->tokens, ctx[r]));
+			bad += n != (rows[r] == 1 || !ctx[r] ?
+					     ctx[r] :
+					     quoka_share(p->kv_ratio, p->tokens, ctx[r]));
 			for (int i = 0; i < n; i++) {
 				bad += tok[i] >= ctx[r] || tok[i] <= (i ? tok[i - 1] : -1);
 				if (score[tok[i]] <= least)
@@ -142,8 +145,8 @@ static int faults(const struct batch_case *c, const struct quoka *p, const struc
 static void test_lists(void)
 {
 	static const struct quoka p[] = {
-		{ 0.25, 0.25, 0, 0 }, { 1, 1, 0, 0 }, { 0, 0, 0, 0 }, { 0.5, 0.5, 3, 0 },
-		{ 0.3, 0.1, 0, 70 }, { 0.3, 0.1, 1000, 1000 },
+		{ 0.25, 0.25, 0, 0 }, { 1, 1, 0, 0 },	   { 0, 0, 0, 0 },
+		{ 0.5, 0.5, 3, 0 },   { 0.3, 0.1, 0, 70 }, { 0.3, 0.1, 1000, 1000 },
 	};
 	static const enum case_fill fills[] = { FILL_NORMAL, FILL_HUGE, FILL_EQUAL, FILL_BLOCKS };
 	struct token_lists l;
@@ -197,8 +200,7 @@ static void test_cosine(void)
 			}
 			best = fmax(best, qk / sqrt(qq * kk));
 		}
-		off += score[t] < 0x8000 ||
-		       fabs(bf16_to_f32(score[t] & 0x7fff) - best) > 0.008;
+		off += score[t] < 0x8000 || fabs(bf16_to_f32(score[t] & 0x7fff) - best) > 0.008;
 	}
 	is_int(off, 0, "scores are the largest cosines");
 	case_release(&c);
@@ -257,11 +259,13 @@ static void test_method(void)
 	dense = malloc(c.q_len * sizeof *dense);
 	must(method_parse(&m, "dense", &err), &err);
 	must(method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = dense },
-			NULL, &err), &err);
+			NULL, &err),
+	     &err);
 	method_free(m);
 	must(method_parse(&m, "quoka:kv-ratio=1", &err), &err);
 	must(method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out },
-			count, &err), &err);
+			count, &err),
+	     &err);
 	for (size_t i = 0; i < c.q_len; i++)
 		diff += fabsf(bf16_to_f32(out[i]) - bf16_to_f32(dense[i])) > 0.01f;
 	is_int(diff, 0, "with all tokens the method is dense");
@@ -269,9 +273,11 @@ static void test_method(void)
 	method_free(m);
 	must(method_parse(&m, "quoka", &err), &err);
 	must(method_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out },
-			count, &err), &err);
+			count, &err),
+	     &err);
 	is_int(count[1].group_sel, 50, "by itself it keeps a quarter");
-	is_str(m->params, "{\"exec\":\"gather\",\"kv-ratio\":0.25,\"queries\":0,"
+	is_str(m->params,
+	       "{\"exec\":\"gather\",\"kv-ratio\":0.25,\"queries\":0,"
 	       "\"query-ratio\":0.25,\"select\":\"quoka\",\"tokens\":0,\"union\":\"none\"}",
 	       "its record");
 	method_free(m);
@@ -284,14 +290,15 @@ static void test_refusals(void)
 {
 	static const char *const text[][2] = {
 		{ "quoka:kv-ratio=1.5", "method 'quoka:kv-ratio=1.5': kv-ratio '1.5': "
-		  "want a number from 0 to 1" },
+					"want a number from 0 to 1" },
 		{ "quoka:queries=-1", "method 'quoka:queries=-1': queries '-1': want an integer "
-		  "from 0 to 1048576" },
-		{ "quoka:exec=paged", "method 'quoka:exec=paged': executor 'paged' takes all "
+				      "from 0 to 1048576" },
+		{ "quoka:exec=paged",
+		  "method 'quoka:exec=paged': executor 'paged' takes all "
 		  "blocks, a table per head group, but select=quoka with union=none gives a token "
 		  "list per KV head: use exec=gather" },
 		{ "quoka:union=group", "method 'quoka:union=group': selector 'quoka' has no block "
-		  "mask, so there is nothing to unite: use union=none" },
+				       "mask, so there is nothing to unite: use union=none" },
 	};
 
 	for (size_t i = 0; i < sizeof text / sizeof *text; i++) {

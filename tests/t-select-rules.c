@@ -92,7 +92,7 @@ static struct method *open_method(const struct rule *r, const char *value, struc
 /* A row a query block and query head, or of token lists a request and KV head. */
 struct keys {
 	int n_row, n_key;
-	uint8_t *on;		/* [n_row][n_key] */
+	uint8_t *on; /* [n_row][n_key] */
 };
 
 static void mark(struct keys *x, int row, int from, int n)
@@ -134,8 +134,10 @@ static void choose(struct keys *x, const struct method *m, const struct attn_bat
 	bool tokens = m->selector->gives == SHAPE_TOKENS;
 	struct ar_err err;
 
-	must(method_select_ref(m, &(struct attn_call){ .b = b, .q = q, .kv = c->kv,
-						       .state = state }, &sel, &err), &err);
+	must(method_select_ref(m,
+			       &(struct attn_call){ .b = b, .q = q, .kv = c->kv, .state = state },
+			       &sel, &err),
+	     &err);
 	*x = (struct keys){ .n_row = tokens ? b->rows.n_req * b->shape.kv_heads :
 					      b->rows.n_qblk * b->shape.q_heads,
 			    .n_key = (b->keys.max_kv_blk + 1) * b->shape.page_tok };
@@ -226,9 +228,8 @@ static int check_alone(const struct method *m, const struct batch_case *c, const
 	b.rows.row0 = row0, b.rows.qblk0 = qblk0, b.keys.page0 = page0;
 	b.rows.pos += all->rows.row0[r], b.rows.pos0 += r, b.rows.left += r;
 	b.keys.len += r, b.keys.page += all->keys.page0[r];
-	choose(&own, m, &b, c, c->q + (size_t)all->rows.row0[r] *
-	       (size_t)(s->q_heads * s->head_dim),
-	       state);
+	choose(&own, m, &b, c,
+	       c->q + (size_t)all->rows.row0[r] * (size_t)(s->q_heads * s->head_dim), state);
 	for (int i = 0; i < own.n_row; i++)
 		off += !!memcmp(own.on + i * own.n_key, x->on + (first + i) * x->n_key,
 				(size_t)own.n_key);
@@ -260,9 +261,8 @@ static void test_rule(const struct rule *rule)
 
 			choose(&x, m, &c.b, &c, c.q, state);
 			if (m->selector->gives != SHAPE_TOKENS)
-				check_places(rule, &c.b, &x,
-					     m->selector->gives != SHAPE_COLUMNS, &past,
-					     &lacking);
+				check_places(rule, &c.b, &x, m->selector->gives != SHAPE_COLUMNS,
+					     &past, &lacking);
 			for (int r = 0; r < N_REQ; r++)
 				alone += check_alone(m, &c, &x, state, r);
 			if (v)

@@ -18,7 +18,7 @@ static const struct {
 	struct gate_file file;
 } kinds[] = {
 	{ { 4, 2, 128, 64 }, { 2, 4, 0, 128 } }, { { 16, 4, 128, 64 }, { 1, 16, 0, 128 } },
-	{ { 6, 2, 64, 64 }, { 3, 6, 0, 64 } },   { { 4, 2, 256, 64 }, { 1, 4, 0, 256 } },
+	{ { 6, 2, 64, 64 }, { 3, 6, 0, 64 } },	 { { 4, 2, 256, 64 }, { 1, 4, 0, 256 } },
 	{ { 4, 2, 128, 64 }, { 2, 4, 4, 128 } }, { { 6, 2, 64, 64 }, { 1, 2, 6, 64 } },
 	{ { 5, 1, 256, 64 }, { 2, 1, 5, 256 } }, { { 3, 3, 128, 64 }, { 1, 3, 3, 128 } },
 };
@@ -27,10 +27,10 @@ enum { N_KIND = sizeof kinds / sizeof *kinds, N_TEST = N_KIND + 2 };
 #if HAVE_CUDA
 static char path[] = "/tmp/t-select-seer-gpu-XXXXXX";
 
-struct pair {			/* a case on the host, and the results of the device */
+struct pair { /* a case on the host, and the results of the device */
 	struct select_pair s;
 	struct seer_self *g;
-	int n_off, n_cell;	/* masks that differ, of how many */
+	int n_off, n_cell; /* masks that differ, of how many */
 };
 
 static void pair_make(struct pair *p, int kind, struct rng *rng, int n, const int *len)
@@ -61,7 +61,7 @@ static uint32_t *ref_mask(struct pair *p, double scale)
 	uint32_t *mask = malloc(case_mask_words(&p->s.c) * sizeof *mask + 1);
 
 	p->g->rule.threshold *= scale;
-	if (scale != 1)		/* the largest share first: a rank moves by some */
+	if (scale != 1) /* the largest share first: a rank moves by some */
 		p->g->rule.nz_ratio = fmin(rule.nz_ratio / scale, 1);
 	select_ref(&p->s, &(struct selection){ .mask = mask });
 	p->g->rule = rule;
@@ -105,9 +105,8 @@ static bool masks_nested(struct pair *p)
 
 	for (int r = 0; r < b->rows.n_req; r++)
 		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
-			p->n_cell += b->shape.q_heads *
-				     (b->rows.pos0[r] / b->shape.page_tok + i -
-				      b->rows.qblk0[r] + 1);
+			p->n_cell += b->shape.q_heads * (b->rows.pos0[r] / b->shape.page_tok + i -
+							 b->rows.qblk0[r] + 1);
 	for (size_t w = 0; w < case_mask_words(&p->s.c); w++) {
 		outside += (strict[w] & ~got[w]) || (got[w] & ~lax[w]);
 		p->n_off += __builtin_popcount(got[w] ^ same[w]);

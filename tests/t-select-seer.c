@@ -31,10 +31,13 @@ static void choose(struct batch_case *c, const struct seer_self *g, int layer, b
 {
 	struct ar_err err;
 
-	gate_must(selector_find("seer")->ref(&(struct attn_call){ .b = &c->b, .layer = layer,
-								  .q = c->q, .kv = c->kv,
-								  .state = state }, g,
-					     &(struct selection){ .mask = c->mask }, &err), &err);
+	gate_must(selector_find("seer")->ref(&(struct attn_call){ .b = &c->b,
+								  .layer = layer,
+								  .q = c->q,
+								  .kv = c->kv,
+								  .state = state },
+					     g, &(struct selection){ .mask = c->mask }, &err),
+		  &err);
 }
 
 static bool kept(const struct batch_case *c, int row, int j)
@@ -53,13 +56,14 @@ static void turn(const float x[2], int pos, bf16_t *to)
 
 static void example(struct batch_case *c, struct seer_self *g, bf16_t *w, float *inv)
 {
-	static const float k[12][2] = {
-		{ 1, 0 }, { 3, 0 }, { 0, 1 }, { 0, 1 }, { -1, 2 }, { 1, 2 },
-		{ 2, -1 }, { 0, -1 }, { 1, 1 }, { 1, 1 }, { 0, 2 }, { 2, 0 }
-	};
-	static const float q[4][2][2] = {	/* [row][head] */
-		{ { 2, 0 }, { -2, 2 } }, { { 4, 0 }, { -2, 2 } },
-		{ { 0, 2 }, { 2, 2 } }, { { 0, 4 }, { 2, 2 } }
+	static const float k[12][2] = { { 1, 0 },  { 3, 0 }, { 0, 1 },	{ 0, 1 },
+					{ -1, 2 }, { 1, 2 }, { 2, -1 }, { 0, -1 },
+					{ 1, 1 },  { 1, 1 }, { 0, 2 },	{ 2, 0 } };
+	static const float q[4][2][2] = { /* [row][head] */
+					  { { 2, 0 }, { -2, 2 } },
+					  { { 4, 0 }, { -2, 2 } },
+					  { { 0, 2 }, { 2, 2 } },
+					  { { 0, 4 }, { 2, 2 } }
 	};
 	static const struct attn_shape s = { 2, 1, 2, 2 };
 	const bf16_t one = bf16_from_f32(1);
@@ -71,18 +75,23 @@ static void example(struct batch_case *c, struct seer_self *g, bf16_t *w, float 
 		turn(k[t], t, c->kv.k + (c->page[t / 2] * 2 + t % 2) * 2);
 	for (int i = 0; i < 8; i++)
 		turn(q[i / 2][i % 2], 8 + i / 2, c->q + i * 2);
-	memset(w, 0, 24 * sizeof *w);	/* [head][out][in] */
+	memset(w, 0, 24 * sizeof *w); /* [head][out][in] */
 	w[0 * 6 + 4] = w[1 * 6 + 5] = one;
 	w[12 + 0 * 6 + 0] = w[12 + 1 * 6 + 1] = one;
 	*inv = 1;
-	*g = (struct seer_self){ .rule = { .threshold = 0.15 }, .n_layers = 1, .model_layers = 1,
-				 .q_heads = 2, .k_heads = 2, .head_dim = 2,
+	*g = (struct seer_self){ .rule = { .threshold = 0.15 },
+				 .n_layers = 1,
+				 .model_layers = 1,
+				 .q_heads = 2,
+				 .k_heads = 2,
+				 .head_dim = 2,
 				 .host = { .k = w, .inv = inv } };
 }
 
 static void test_example(void)
 {
-	static const float want[2][2][6] = {	/* [query block][head] */
+	static const float want[2][2][6] = {
+		/* [query block][head] */
 		{ { .0566f, .0580f, .0042f, .0063f, .8749f },
 		  { .0015f, .3162f, .5390f, .0885f, .0548f } },
 		{ { .1027f, .0075f, .6004f, .2036f, .0006f, .0852f },
@@ -98,7 +107,7 @@ static void test_example(void)
 
 	example(&c, &g, w, &inv);
 	state = fresh_state(&c, &g);
-	past = c;	/* the context, as a chunk of its own */
+	past = c; /* the context, as a chunk of its own */
 	past.row0 = (int32_t[]){ 0, 8 }, past.qblk0 = (int32_t[]){ 0, 4 };
 	past.b.rows.row0 = past.row0, past.b.rows.qblk0 = past.qblk0;
 	past.b.rows.pos = (int32_t[]){ 0, 1, 2, 3, 4, 5, 6, 7 };
@@ -183,7 +192,8 @@ static void gate_key(const struct definition *x, int r, int head, int j, double 
 
 		for (int t = 0; t < n; t++) {
 			size_t row = (size_t)(c->page[c->page0[r] + j] * s->kv_heads + kv) *
-				     (size_t)tok + (size_t)t;
+					     (size_t)tok +
+				     (size_t)t;
 			double v = before(x, c->kv.k + row * (size_t)dim, d, j * tok + t);
 
 			max = fmax(max, v);
@@ -192,8 +202,10 @@ static void gate_key(const struct definition *x, int r, int head, int j, double 
 		}
 		f[d] = max, f[dim + d] = min, f[2 * dim + d] = sum / n;
 	}
-	gate_vector(x, f, 3 * dim, x->g->host.k + (size_t)seer_layer(x->g, x->layer) *
-		    seer_k_size(x->g) + (size_t)(at * 3 * dim * dim), j * tok, y);
+	gate_vector(x, f, 3 * dim,
+		    x->g->host.k + (size_t)seer_layer(x->g, x->layer) * seer_k_size(x->g) +
+			    (size_t)(at * 3 * dim * dim),
+		    j * tok, y);
 }
 
 static void gate_query(const struct definition *x, int r, int head, int qa, double *y)
@@ -207,16 +219,22 @@ static void gate_query(const struct definition *x, int r, int head, int qa, doub
 		if (pos < ctx || pos >= end)
 			continue;
 		for (int d = 0; d < dim; d++)
-			mean[d] += before(x, c->q + ((size_t)(c->row0[r] + pos - ctx) *
-						     (size_t)s->q_heads + (size_t)head) *
-						    (size_t)dim, d, pos);
+			mean[d] += before(x,
+					  c->q + ((size_t)(c->row0[r] + pos - ctx) *
+							  (size_t)s->q_heads +
+						  (size_t)head) *
+							  (size_t)dim,
+					  d, pos);
 		n++;
 	}
 	for (int d = 0; d < dim; d++)
 		mean[d] /= n;
-	gate_vector(x, mean, dim, x->g->host.q ?
-		    x->g->host.q + (size_t)seer_layer(x->g, x->layer) * seer_q_size(x->g) +
-		    (size_t)(head * dim * dim) : NULL, qa * s->page_tok, y);
+	gate_vector(x, mean, dim,
+		    x->g->host.q ?
+			    x->g->host.q + (size_t)seer_layer(x->g, x->layer) * seer_q_size(x->g) +
+				    (size_t)(head * dim * dim) :
+			    NULL,
+		    qa * s->page_tok, y);
 }
 
 /* Cells whose place in the mask is not that of their share; *near: those within a tenth of the
@@ -438,7 +456,7 @@ static void test_options(void)
 	}
 	g->rule.nz_ratio = 0.5;
 	choose(&c, g, 0, state);
-	for (int i = 0; i < 84; i++) {	/* the row's own masks by threshold are nested in it */
+	for (int i = 0; i < 84; i++) { /* the row's own masks by threshold are nested in it */
 		uint32_t by_rank = c.mask[i];
 
 		for (g->rule.threshold = 0.9; g->rule.threshold > 1e-5; g->rule.threshold *= 0.9) {
@@ -640,7 +658,7 @@ static void test_refused(void)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		gate_write(path, &cases[i].file, 0, 1, &rng, NULL);
 		ok(gate_open(&g, &p, s, 1, false, &err) == AR_DATA &&
-		   !strncmp(err.msg, path, strlen(path)) && strstr(err.msg, cases[i].wrong),
+			   !strncmp(err.msg, path, strlen(path)) && strstr(err.msg, cases[i].wrong),
 		   "refused: %s", cases[i].wrong);
 	}
 }
@@ -648,11 +666,15 @@ static void test_refused(void)
 /* A file of two or three tensors of four bytes each. */
 static void test_refused_headers(void)
 {
-#define K(l, type, shape, at) "\"model.layers." #l ".self_attn.attn_gate.mask_linear_k.weight\":" \
+#define K(l, type, shape, at) \
+	"\"model.layers." #l ".self_attn.attn_gate.mask_linear_k.weight\":" \
 	"{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":" at "}"
-#define Q(l, type, shape, at) "\"model.layers." #l ".self_attn.attn_gate.mask_linear_q.weight\":" \
+#define Q(l, type, shape, at) \
+	"\"model.layers." #l ".self_attn.attn_gate.mask_linear_q.weight\":" \
 	"{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":" at "}"
-	static const struct { const char *header, *wrong; } cases[] = {
+	static const struct {
+		const char *header, *wrong;
+	} cases[] = {
 		{ "{\"x\":{\"dtype\":\"BF16\",\"shape\":[40],\"data_offsets\":[0,80]}}",
 		  "no tensor is named like "
 		  "model.layers.0.self_attn.attn_gate.mask_linear_k.weight" },
@@ -662,12 +684,16 @@ static void test_refused_headers(void)
 		{ "{" K(0, "BF16", "[1,6,2]", "[0,24]") "," K(1, "BF16", "[28]", "[24,80]") "}",
 		  "layers.1.self_attn.attn_gate.mask_linear_k.weight': want BF16 [heads, in, "
 		  "out]" },
-		{ "{" K(0, "BF16", "[1,6,2]", "[0,24]") "," K(1, "BF16", "[1,6,2]", "[24,48]") ","
-		  Q(1, "BF16", "[1,2,2]", "[48,56]") "," K(7, "BF16", "[1,6,2]", "[56,80]") "}",
+		{ "{" K(0, "BF16", "[1,6,2]", "[0,24]") "," K(
+			  1, "BF16", "[1,6,2]",
+			  "[24,48]") "," Q(1, "BF16", "[1,2,2]",
+					   "[48,56]") "," K(7, "BF16", "[1,6,2]", "[56,80]") "}",
 		  "layers.1.self_attn.attn_gate.mask_linear_k.weight' has a projection of queries, "
 		  "unlike other layers" },
-		{ "{" K(0, "BF16", "[1,6,2]", "[0,24]") "," K(1, "BF16", "[1,6,2]", "[24,48]") ","
-		  Q(0, "BF16", "[1,2,2]", "[48,56]") "," K(7, "BF16", "[1,6,2]", "[56,80]") "}",
+		{ "{" K(0, "BF16", "[1,6,2]", "[0,24]") "," K(
+			  1, "BF16", "[1,6,2]",
+			  "[24,48]") "," Q(0, "BF16", "[1,2,2]",
+					   "[48,56]") "," K(7, "BF16", "[1,6,2]", "[56,80]") "}",
 		  "layers.1.self_attn.attn_gate.mask_linear_k.weight' has no projection of "
 		  "queries, unlike other layers" },
 	};
@@ -686,7 +712,8 @@ static void test_refused_headers(void)
 		file_write(path, file, 8 + len + 80);
 		free(file);
 		ok(gate_open(&g, &p, s, 2, false, &err) == AR_DATA &&
-		   strstr(err.msg, cases[i].wrong), "refused: %s", cases[i].wrong);
+			   strstr(err.msg, cases[i].wrong),
+		   "refused: %s", cases[i].wrong);
 	}
 }
 
@@ -721,9 +748,9 @@ static void test_faults(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = selector_find("seer")->ref(&(struct attn_call){ .b = &c.b, .q = c.q,
-								     .kv = c.kv, .state = state },
-						g, &(struct selection){ .mask = c.mask }, &err);
+		st = selector_find("seer")->ref(
+			&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .state = state }, g,
+			&(struct selection){ .mask = c.mask }, &err);
 		hit = fault_disarm();
 		bad += st != (hit ? AR_NOMEM : AR_OK);
 	}

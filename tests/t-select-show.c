@@ -43,10 +43,12 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 }
 
 static const struct selector of_blocks = { .name = "blocks", .scores = true, .ref = ref };
-static const struct selector of_tokens = { .name = "tokens", .gives = SHAPE_TOKENS, .scores = true,
-					   .ref = ref };
-static const struct selector of_columns = { .name = "columns", .gives = SHAPE_COLUMNS,
-					    .columns = columns, .ref = ref };
+static const struct selector of_tokens = {
+	.name = "tokens", .gives = SHAPE_TOKENS, .scores = true, .ref = ref
+};
+static const struct selector of_columns = {
+	.name = "columns", .gives = SHAPE_COLUMNS, .columns = columns, .ref = ref
+};
 
 struct shown {
 	struct method m;
@@ -62,7 +64,10 @@ static void begin(struct shown *x, const struct selector *s, enum union_kind u)
 	struct ar_err err;
 
 	memset(x, 0, sizeof *x);
-	x->m = (struct method){ .name = name, .params = params, .selector = s, .u = u,
+	x->m = (struct method){ .name = name,
+				.params = params,
+				.selector = s,
+				.u = u,
 				.executor = executor_find("paged") };
 	x->sel.scored = true;
 	if (method_selection_init(&x->sel, &x->m, &batch, &err))
@@ -78,9 +83,18 @@ static void end(struct shown *x)
 	if (method_count(&x->m, &batch, &x->sel.chosen, x->sel.table, x->count, &err))
 		bail_out("%s", err.msg);
 	x->r = (struct select_result){
-		.capture = "a&b", .model = "", .backend = "cpu", .method = &x->m, .layer = 3,
-		.shape = batch.shape, .ctx = 20, .chunk = 12, .left = 5, .sel = &x->sel,
-		.count = x->count, .acc = x->acc,
+		.capture = "a&b",
+		.model = "",
+		.backend = "cpu",
+		.method = &x->m,
+		.layer = 3,
+		.shape = batch.shape,
+		.ctx = 20,
+		.chunk = 12,
+		.left = 5,
+		.sel = &x->sel,
+		.count = x->count,
+		.acc = x->acc,
 	};
 }
 
@@ -185,7 +199,8 @@ static void test_tokens(void)
 
 	make_tokens(&x);
 	ok(counts(&x.r, "selected", "past", 2 * 2 * 4, 4 * 2 * 20) &&
-	   counts(&x.r, "q-block", "past", 2 * 4, 4 * 20) && counts(&x.r, "group", "past", 4, 40),
+		   counts(&x.r, "q-block", "past", 2 * 4, 4 * 20) &&
+		   counts(&x.r, "group", "past", 4, 40),
 	   "of token lists tokens are counted");
 	ok(counts(&x.r, "executed", "causal", 2 * 12 * 4 + 4 * 78, 4 * (12 * 20 + 78)),
 	   "and pairs with the chunk's own");
@@ -195,7 +210,7 @@ static void test_tokens(void)
 	   "query heads have the density of their KV head");
 	select_cover(&x.r, 1, 0, cell);
 	ok(near((double)cell[0], 0.25) && near((double)cell[1], 0.125) &&
-	   near((double)cell[2], 5.0 / 8) && cell[3] == 0,
+		   near((double)cell[2], 5.0 / 8) && cell[3] == 0,
 	   "a picture shows shares of blocks, with the chunk up to the query block");
 	method_selection_release(&x.sel);
 }
@@ -210,7 +225,7 @@ static void test_columns(void)
 	ok(near(select_head_density(&x.r, 1), 8 / 40.0), "a head has its own");
 	select_cover(&x.r, 1, 0, cell);
 	ok(near((double)cell[0], 2 / 8.0) && near((double)cell[1], 2 / 8.0) &&
-	   near((double)cell[2], 6 / 8.0) && cell[3] == 0,
+		   near((double)cell[2], 6 / 8.0) && cell[3] == 0,
 	   "a picture shows shares of blocks, runs across their borders");
 	method_selection_release(&x.sel);
 }
@@ -294,15 +309,19 @@ static void test_text(void)
 		enum select_picture how;
 		const char *want, *what;
 	} t[] = {
-		{ make_blocks, 0, SELECT_ASCII, "query block 2: 0 2\n  query block 3: 1 3\n"
-		  "  its table 0: 0-3\n", "a head's blocks and table are ranges" },
+		{ make_blocks, 0, SELECT_ASCII,
+		  "query block 2: 0 2\n  query block 3: 1 3\n"
+		  "  its table 0: 0-3\n",
+		  "a head's blocks and table are ranges" },
 		{ make_blocks, 0, SELECT_ASCII, "|# # |\n  | # #|\n", "they are drawn" },
 		{ make_blocks, 0, SELECT_UNICODE, "|\u2580\u2584\u2580\u2584|\n",
 		  "two lines in one" },
 		{ make_tokens, 1, SELECT_ASCII, "tokens of KV head 0: 0 7-8 19\n", "tokens are" },
 		{ make_tokens, -1, SELECT_UNICODE, "|\u2591\u2591", "shares are shades" },
-		{ make_columns, 1, SELECT_NO_PICTURE, "query block 2: runs from 14; columns 3 5\n"
-		  "  query block 3: runs from 22; columns\n", "so are runs and columns" },
+		{ make_columns, 1, SELECT_NO_PICTURE,
+		  "query block 2: runs from 14; columns 3 5\n"
+		  "  query block 3: runs from 22; columns\n",
+		  "so are runs and columns" },
 	};
 
 	for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
@@ -366,7 +385,7 @@ static enum ar_status all_outputs(const struct select_result *r, FILE *f, struct
 
 static void test_faults(void)
 {
-	void (*const make[])(struct shown *x) = { make_blocks, make_tokens, make_columns };
+	void (*const make[])(struct shown * x) = { make_blocks, make_tokens, make_columns };
 	cJSON_Hooks hooks = { hooked_malloc, hooked_free };
 	FILE *f = fopen("/dev/null", "w");
 

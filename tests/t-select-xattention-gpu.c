@@ -23,11 +23,11 @@ static const struct {
 enum { N_SETTING = sizeof settings / sizeof *settings, N_TEST = N_SETTING + 6 };
 
 #if HAVE_CUDA
-struct pair {			/* a case on the host, and the results of the device */
+struct pair { /* a case on the host, and the results of the device */
 	struct select_pair s;
 	struct xattention_self *x;
-	uint32_t *mass;		/* [query block][head][reduced row][max_kv_blk], in the first row */
-	int per;		/* reduced rows */
+	uint32_t *mass; /* [query block][head][reduced row][max_kv_blk], in the first row */
+	int per;	/* reduced rows */
 };
 
 static struct xattention_self *rule(int stride, int q_heads, struct rng *rng)
@@ -51,7 +51,7 @@ static void pair_run(struct pair *p)
 
 	p->s.selector = selector_find("xattention");
 	p->s.self = p->x;
-	p->s.layer = 1;			/* of two */
+	p->s.layer = 1; /* of two */
 	select_both(&p->s);
 	p->per = b->shape.page_tok / p->x->stride;
 	bytes = (size_t)(b->rows.n_qblk * b->shape.q_heads * p->per) * (size_t)b->keys.max_kv_blk *

@@ -29,9 +29,9 @@ static struct xattention_self *rule(int stride, int q_heads, double threshold)
 static enum ar_status choose(struct batch_case *c, const struct xattention_self *x,
 			     struct ar_err *err)
 {
-	return selector_find("xattention")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
-								     .kv = c->kv }, x,
-						&(struct selection){ .mask = c->mask }, err);
+	return selector_find("xattention")
+		->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv }, x,
+		      &(struct selection){ .mask = c->mask }, err);
 }
 
 static void must_choose(struct batch_case *c, const struct xattention_self *x)
@@ -293,7 +293,9 @@ static void test_cuts(void)
 					for (int j = 0; j <= qa; j++)
 						differ += case_kept(&c, i, h, j) !=
 							  (all[(qa * small.q_heads + h) * words +
-							       j / 32] >> j % 32 & 1);
+							       j / 32] >>
+								   j % 32 &
+							   1);
 			}
 		}
 		free(all);
@@ -309,9 +311,9 @@ static void test_tail(void)
 		int left, last_dense, tail;
 		bool all;
 	} v[] = {
-		{ 0, 0, XATTENTION_TAIL_DOC, false }, { 0, 1, XATTENTION_TAIL_DOC, true },
-		{ 9, 10, XATTENTION_TAIL_DOC, true }, { 10, 10, XATTENTION_TAIL_DOC, false },
-		{ 0, 10, XATTENTION_TAIL_CODE, false }, { 9, 10, XATTENTION_TAIL_CODE, true },
+		{ 0, 0, XATTENTION_TAIL_DOC, false },	 { 0, 1, XATTENTION_TAIL_DOC, true },
+		{ 9, 10, XATTENTION_TAIL_DOC, true },	 { 10, 10, XATTENTION_TAIL_DOC, false },
+		{ 0, 10, XATTENTION_TAIL_CODE, false },	 { 9, 10, XATTENTION_TAIL_CODE, true },
 		{ 10, 10, XATTENTION_TAIL_CODE, false },
 	};
 	struct xattention_self *x = rule(8, small.q_heads, 0);
@@ -395,7 +397,8 @@ static void test_table(void)
 	if (open_table(&env, text, &x, &m, &err))
 		bail_out("%s", err.msg);
 	ok(x->threshold[0] == 0.5f && x->threshold[1] == 0.25f && x->threshold[4] == 0.125f &&
-	   x->threshold[7] == 1, "a table has a row for each layer and a number for each head");
+		   x->threshold[7] == 1,
+	   "a table has a row for each layer and a number for each head");
 	method_free(m);
 	is_int(open_table(&twice, text, &x, &m, &err), AR_DATA,
 	       "a table of fewer heads is refused");
@@ -404,14 +407,16 @@ static void test_table(void)
 	if (open_table(&twice, text, &x, &m, &err))
 		bail_out("%s", err.msg);
 	ok(x->threshold[0] == 0.5f && x->threshold[1] == 0.25f && x->threshold[2] == 0.5f &&
-	   x->threshold[3] == 0.25f && x->threshold[14] == 0.75f && x->threshold[15] == 1,
+		   x->threshold[3] == 0.25f && x->threshold[14] == 0.75f && x->threshold[15] == 1,
 	   "but serves such heads repeated");
 	method_free(m);
-	if (open_table(&env, "{\"layers\": [3, 1], \"threshold\": [[0.5,0.25,9],[0.75,1,9]],"
-		       "\"stride\": 8, \"block\": 128}", &x, &m, &err))
+	if (open_table(&env,
+		       "{\"layers\": [3, 1], \"threshold\": [[0.5,0.25,9],[0.75,1,9]],"
+		       "\"stride\": 8, \"block\": 128}",
+		       &x, &m, &err))
 		bail_out("%s", err.msg);
 	ok(x->threshold[0] == 0.75f && x->threshold[2] == 0.75f && x->threshold[4] == 0.75f &&
-	   x->threshold[7] == 0.25f,
+		   x->threshold[7] == 0.25f,
 	   "a layer without a row takes the nearest one's, the lower of two; further heads are "
 	   "other ranks'");
 	method_free(m);
@@ -421,7 +426,7 @@ static void test_table(void)
 		bail_out("%s", err.msg);
 	x = m->self;
 	ok(x->stride == 16 && x->threshold[0] == 0.25f && x->threshold[7] == 0.25f &&
-	   x->last_dense == 100 && x->tail == XATTENTION_TAIL_CODE,
+		   x->last_dense == 100 && x->tail == XATTENTION_TAIL_CODE,
 	   "without a table the threshold holds everywhere");
 	is_int(method_page_tok(m), 128, "blocks are of 128 tokens");
 	method_free(m);
@@ -429,7 +434,9 @@ static void test_table(void)
 
 static void test_refusals(void)
 {
-	static const struct { const char *text, *want; } v[] = {
+	static const struct {
+		const char *text, *want;
+	} v[] = {
 		{ "{\n\n[", "xattention.json:3: malformed JSON" },
 		{ "[]", "want an object with 'threshold'" },
 		{ "{\"threshold\": []}", "want an object with 'threshold'" },
@@ -472,8 +479,10 @@ static void test_refusals(void)
 	if (method_parse(&m, "xattention:table=/none/x.json", &err))
 		bail_out("%s", err.msg);
 	is_int(method_open(m, &env, &err), AR_DATA, "a table that is not there is refused");
-	is_str(err.msg, "method 'xattention:table=/none/x.json': /none/x.json: No such file or "
-	       "directory", "with its name");
+	is_str(err.msg,
+	       "method 'xattention:table=/none/x.json': /none/x.json: No such file or "
+	       "directory",
+	       "with its name");
 	method_free(m);
 }
 

@@ -18,10 +18,11 @@ static void select_into(struct batch_case *c, const struct flashprefill *p, uint
 {
 	struct ar_err err;
 
-	if (selector_find("flashprefill")->ref(&(struct attn_call){ .b = &c->b, .q = c->q,
-								    .kv = c->kv,
-								    .state = c->state }, p,
-					       &(struct selection){ .mask = mask }, &err))
+	if (selector_find("flashprefill")
+		    ->ref(
+			    &(struct attn_call){
+				    .b = &c->b, .q = c->q, .kv = c->kv, .state = c->state },
+			    p, &(struct selection){ .mask = mask }, &err))
 		bail_out("%s", err.msg);
 }
 
@@ -60,18 +61,20 @@ static const char *bits(const uint32_t *row, int words)
 
 /* ---- the worked example: blocks of 2, heads of 2, ten cached tokens, a chunk of four ---- */
 
-static const double example_s[2][2][7] = {	/* [head][query block] */
-	{ { .446433, .026387, .446433, .000092, .026387, .054268, 0 },
-	  { .348429, .019513, .348429, .019513, .099426, .084709, .079982 } },
-	{ { .003430, .981822, .003430, .003430, .000834, .007054, 0 },
-	  { .000205, .003463, .000205, .991401, .003463, .000842, .000421 } }
-};
+static const double
+	example_s[2][2][7] = { /* [head][query block] */
+			       { { .446433, .026387, .446433, .000092, .026387, .054268, 0 },
+				 { .348429, .019513, .348429, .019513, .099426, .084709,
+				   .079982 } },
+			       { { .003430, .981822, .003430, .003430, .000834, .007054, 0 },
+				 { .000205, .003463, .000205, .991401, .003463, .000842, .000421 } }
+	};
 
 static void example(struct batch_case *c)
 {
 	case_example(c);
 	case_cut(c, (int[]){ 0 }, (int[]){ 10 });
-	select_into(c, &plain, c->mask);	/* leaves the means of the cached blocks */
+	select_into(c, &plain, c->mask); /* leaves the means of the cached blocks */
 	case_cut(c, (int[]){ 10 }, (int[]){ 4 });
 }
 
@@ -167,7 +170,8 @@ static void test_example_unions(struct batch_case *c)
 	m = (struct method){ .selector = selector_find("none"), .dense = true };
 	count(&m, c, NULL, NULL, &n);
 	ok(n.tiles_sel == 20 && n.tiles_total == 20 && n.qunion_sel == 10 && n.exec_sel == 100 &&
-	   n.exec_total == 100, "a dense method keeps everything");
+		   n.exec_total == 100,
+	   "a dense method keeps everything");
 	free(mask);
 
 	p.window = 2;
@@ -191,8 +195,8 @@ static void test_lists(void)
 	ok(n[0] == 6 && !memcmp(block[0], (uint16_t[]){ 0, 1, 2, 3, 5, 6 }, 12),
 	   "a row becomes its block numbers");
 	ok(n[1] == 4 && !memcmp(block[1], (uint16_t[]){ 0, 4, 5, 6 }, 8), "and so does the next");
-	ok(n[2] == 4 && !memcmp(block[2], (uint16_t[]){ 0, 2, 5, 6 }, 8) &&
-	   n[3] == 5 && !memcmp(block[3], (uint16_t[]){ 0, 1, 3, 5, 6 }, 10),
+	ok(n[2] == 4 && !memcmp(block[2], (uint16_t[]){ 0, 2, 5, 6 }, 8) && n[3] == 5 &&
+		   !memcmp(block[3], (uint16_t[]){ 0, 1, 3, 5, 6 }, 10),
 	   "rows may have blocks in common");
 	ok(n[4] == 4 && !memcmp(block[4], (uint16_t[]){ 0, 31, 32, 63 }, 8),
 	   "the ends of a word are found");
@@ -366,8 +370,8 @@ static void test_cuts(void)
 		int words;
 
 		case_make(&c, &rng, FILL_BLOCKS, small, 1, (int[]){ draw(&rng, 100, 500) });
-		state_bytes = (size_t)c.n_page * selector_find("flashprefill")->state_bytes(NULL,
-											    &small);
+		state_bytes = (size_t)c.n_page *
+			      selector_find("flashprefill")->state_bytes(NULL, &small);
 		state = malloc(state_bytes);
 		case_cut(&c, (int[]){ 0 }, c.len);
 		whole = select_new(&c, &plain);
@@ -407,7 +411,7 @@ static void test_future(void)
 		for (int i = 0; i <= cut - first; i++) {
 			blind += !memcmp(row_of(&c, before, i, 0), row_of(&c, after, i, 0),
 					 (size_t)(small.q_heads * c.b.keys.mask_words) *
-						sizeof *before);
+						 sizeof *before);
 			n++;
 		}
 		free(before);
@@ -442,12 +446,12 @@ static void test_ragged(void)
 			c.b.rows.row0 = row0, c.b.rows.qblk0 = qblk0, c.b.keys.page0 = page0;
 			c.b.rows.pos += all.rows.row0[r], c.b.rows.pos0 += r, c.b.rows.left += r;
 			c.b.keys.len += r, c.b.keys.page += all.keys.page0[r];
-			c.q = q + (size_t)all.rows.row0[r] *
-			      (size_t)(small.q_heads * small.head_dim);
+			c.q = q +
+			      (size_t)all.rows.row0[r] * (size_t)(small.q_heads * small.head_dim);
 			select_into(&c, &plain, c.mask);
 			same += !memcmp(c.mask,
 					mask + all.rows.qblk0[r] * small.q_heads *
-						all.keys.mask_words,
+							all.keys.mask_words,
 					case_mask_words(&c) * sizeof *mask);
 		}
 		c.q = q;
@@ -475,8 +479,8 @@ static bool union_is_or(const struct batch_case *c, int heads, const uint32_t *m
 			for (int j = 0; j < b->keys.mask_words * 32; j++) {
 				bool want = j >= past && j * b->shape.page_tok < end;
 
-				for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]
-				     && j < past; i++)
+				for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1] && j < past;
+				     i++)
 					for (int h = h0; h < h1 && h < h0 + heads; h++)
 						want |= kept(row_of(c, mask, i, h), j);
 				good &= kept(table, j) == want;
@@ -521,7 +525,7 @@ static void test_unions(void)
 	is_int(union_groups(union_heads(UNION_SUBGROUP, &shapes[1]), &shapes[1]), 2,
 	       "five heads make a sub-group of four and one of one");
 	ok(union_heads(UNION_NONE, &shapes[0]) == 0 && union_groups(0, &shapes[0]) == 0 &&
-	   union_heads(UNION_SUBGROUP, &shapes[0]) == 2,
+		   union_heads(UNION_SUBGROUP, &shapes[0]) == 2,
 	   "no union has no tables, a small group is whole");
 	good = 0;
 	for (int i = 0; unions[i].name; i++)
@@ -549,9 +553,9 @@ static void test_no_memory(void)
 		enum ar_status st;
 
 		fault_arm(k);
-		st = fp->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
-						  .state = c.state }, &plain,
-			     &(struct selection){ .mask = c.mask }, &err);
+		st = fp->ref(
+			&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .state = c.state },
+			&plain, &(struct selection){ .mask = c.mask }, &err);
 		if (!fault_disarm())
 			break;
 		ok(st == AR_NOMEM, "allocation %ld fails cleanly", k);

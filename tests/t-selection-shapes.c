@@ -22,9 +22,12 @@ static void few(const void *self, const struct attn_shape *s, int *max_run, int 
 /* A selector that gives the row's shape, under a union where the row is a table. */
 static struct method method_of(const struct selection_shape *row, struct selector *s)
 {
-	*s = (struct selector){ .name = "any", .scores = true, .columns = few,
+	*s = (struct selector){ .name = "any",
+				.scores = true,
+				.columns = few,
 				.gives = row->bit & (SHAPE_MASK | SHAPE_TABLE) ? 0 : row->bit };
-	return (struct method){ .selector = s, .dense = row->bit == SHAPE_ALL,
+	return (struct method){ .selector = s,
+				.dense = row->bit == SHAPE_ALL,
 				.u = row->bit == SHAPE_TABLE ? UNION_GROUP : UNION_NONE };
 }
 
@@ -115,7 +118,7 @@ static void test_row(const struct selection_shape *row, struct batch_case *c)
 	is_int(n_entries(row, &x, b), row->bit == SHAPE_ALL ? 4 * (3 + 4) : 0,
 	       "%s: what is not selected is not listed", row->title);
 	ok(!method_count(&m, b, &x.chosen, x.table, count, &err) &&
-	   (count[0].exec_sel == count[0].exec_total) == (row->bit == SHAPE_ALL),
+		   (count[0].exec_sel == count[0].exec_total) == (row->bit == SHAPE_ALL),
 	   "%s: it is counted", row->title);
 	method_selection_release(&x);
 	ok(!holds_all(&x, row) == !!row->array->bytes, "%s: nothing is left", row->title);

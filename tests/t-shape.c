@@ -74,7 +74,8 @@ static void test_times(void)
 		     "rate scales the span to requests / rate");
 	has_arrivals(bursts, "rate=4,shift=1s", "1000 1000 1000 1750 2000 2000 2750",
 		     "shift comes after rate");
-	has_arrivals(bursts, "repeat=2", "0 0 0 1500 2000 2000 3500 4083.33 4083.33 4083.33 "
+	has_arrivals(bursts, "repeat=2",
+		     "0 0 0 1500 2000 2000 3500 4083.33 4083.33 4083.33 "
 		     "5583.33 6083.33 6083.33 7583.33",
 		     "the next repetition begins one mean gap after the last");
 	has_arrivals(bursts, "requests=4,repeat=3,repeat-period=2s",
@@ -97,23 +98,23 @@ static void test_spread(void)
 	put(bursts, strlen(bursts));
 	t = shape("spread=random,spread-step=300ms,trace-seed=3");
 	ok(t->req[2].arrival_ns < 300000000 && t->req[3].arrival_ns >= 1500000000 &&
-	   t->req[3].arrival_ns < 1800000000 && t->req[0].arrival_ns < t->req[1].arrival_ns &&
-	   t->req[1].arrival_ns < t->req[2].arrival_ns,
+		   t->req[3].arrival_ns < 1800000000 &&
+		   t->req[0].arrival_ns < t->req[1].arrival_ns &&
+		   t->req[1].arrival_ns < t->req[2].arrival_ns,
 	   "random offsets stay inside of the step and keep the order");
 	trace_free(t);
 }
 
 /* Blocks of four tokens; the prompts of 0 and 1 share eight, that of 2 shares four with them. */
 #define HEAD(n) "{\"format\":\"reqtrace\",\"version\":1,\"block_size\":4,\"requests\":" #n "}\n"
-static const char prefixes[] =
-	HEAD(4)
-	"{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":10,\"output_tokens\":1,\"blocks\":[5,6,7]}\n"
-	"{\"id\":1,\"arrival_ns\":1,\"prompt_tokens\":12,\"output_tokens\":2,\"session\":\"s\","
-	"\"turn\":0,\"think_ns\":5,\"blocks\":[5,6,8],\"label\":\"a\"}\n"
-	"{\"id\":2,\"arrival_ns\":2,\"prompt_tokens\":5,\"output_tokens\":3,\"session\":\"s~2\","
-	"\"turn\":0,\"blocks\":[5,9],\"label\":\"b\"}\n"
-	"{\"id\":3,\"arrival_ns\":4,\"prompt_tokens\":7,\"output_tokens\":4,\"session\":\"s\","
-	"\"turn\":1,\"label\":\"a\"}\n";
+static const char prefixes[] = HEAD(
+	4) "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":10,\"output_tokens\":1,\"blocks\":[5,6,7]}\n"
+	   "{\"id\":1,\"arrival_ns\":1,\"prompt_tokens\":12,\"output_tokens\":2,\"session\":\"s\","
+	   "\"turn\":0,\"think_ns\":5,\"blocks\":[5,6,8],\"label\":\"a\"}\n"
+	   "{\"id\":2,\"arrival_ns\":2,\"prompt_tokens\":5,\"output_tokens\":3,\"session\":\"s~2\","
+	   "\"turn\":0,\"blocks\":[5,9],\"label\":\"b\"}\n"
+	   "{\"id\":3,\"arrival_ns\":4,\"prompt_tokens\":7,\"output_tokens\":4,\"session\":\"s\","
+	   "\"turn\":1,\"label\":\"a\"}\n";
 
 static void is_lines(const char *options, const char *want, const char *what)
 {
@@ -179,18 +180,19 @@ static struct trace *merge(const char *spec, const char *options, int align, str
 
 	snprintf(both[0], sizeof both[0], "%s%s", path, spec);
 	snprintf(both[1], sizeof both[1], "%s%s", other, options);
-	return trace_read(&t, both[0], &(struct trace_args){ .merge = { &more, 1 },
-							     .align = align }, err) ? NULL : t;
+	return trace_read(&t, both[0],
+			  &(struct trace_args){ .merge = { &more, 1 }, .align = align }, err) ?
+		       NULL :
+		       t;
 }
 
 static void test_merge(void)
 {
-	static const char more[] =
-		HEAD(2)
-		"{\"id\":0,\"arrival_ns\":1,\"prompt_tokens\":9,\"output_tokens\":5,\"session\":"
-		"\"s\",\"turn\":0,\"blocks\":[5,6,7],\"label\":\"b\"}\n"
-		"{\"id\":1,\"arrival_ns\":3,\"prompt_tokens\":4,\"output_tokens\":6,\"blocks\":[5],"
-		"\"label\":\"c\"}\n";
+	static const char more[] = HEAD(
+		2) "{\"id\":0,\"arrival_ns\":1,\"prompt_tokens\":9,\"output_tokens\":5,\"session\":"
+		   "\"s\",\"turn\":0,\"blocks\":[5,6,7],\"label\":\"b\"}\n"
+		   "{\"id\":1,\"arrival_ns\":3,\"prompt_tokens\":4,\"output_tokens\":6,\"blocks\":[5],"
+		   "\"label\":\"c\"}\n";
 	struct ar_err err;
 	struct trace *t;
 	char *text;
@@ -212,14 +214,17 @@ static void test_merge(void)
 	       "\"label\":\"c\"}\n",
 	       "traces merge, each with its own options, prefixes and sessions");
 	ok(strstr(text, "\"transforms\":[\"requests=2\",\"time-scale=2\",\"merge=other\"]") &&
-	   cJSON_GetArraySize(t->sources) == 2 && !strcmp(t->name, "trace+other") &&
-	   strlen(t->sha256) == 64, "and say where they are from");
+		   cJSON_GetArraySize(t->sources) == 2 && !strcmp(t->name, "trace+other") &&
+		   strlen(t->sha256) == 64,
+	   "and say where they are from");
 	free(text);
 	trace_free(t);
 	ok(!merge("", "", ALIGN_CLOCK, &err) && err.status == AR_USAGE &&
-	   strstr(err.msg, "has no dates"), "what has no date cannot be aligned by it");
+		   strstr(err.msg, "has no dates"),
+	   "what has no date cannot be aligned by it");
 	ok(!merge("", ":keep=2", ALIGN_START, &err) && err.status == AR_USAGE &&
-	   strstr(err.msg, "other: keep '2': want a number"), "a bad option names its file");
+		   strstr(err.msg, "other: keep '2': want a number"),
+	   "a bad option names its file");
 	ok(!merge("", ":merge=x", ALIGN_START, &err) && err.status == AR_USAGE,
 	   "no merge in a merge");
 	ok(!merge("", ":keep", ALIGN_START, &err) && err.status == AR_DATA,
@@ -228,7 +233,8 @@ static void test_merge(void)
 	   "an assignment has a value");
 	file_write(other, dialogue, strlen(dialogue));
 	ok(!merge("", "", ALIGN_START, &err) && err.status == AR_USAGE &&
-	   strstr(err.msg, "prefix blocks of 4 tokens, other of 512"), "block sizes must agree");
+		   strstr(err.msg, "prefix blocks of 4 tokens, other of 512"),
+	   "block sizes must agree");
 	file_write(other, VI "0,1,1\n", strlen(VI "0,1,1\n"));
 	t = merge("", ":shift=3ns", ALIGN_START, &err);
 	ok(t && t->n == 5 && t->block_tok == 4 && !t->req[3].n_block && t->req[3].arrival_ns == 3,
@@ -269,7 +275,8 @@ static void test_merge_dates(void)
 		t = merge("", "", ALIGN_CLOCK, &err);
 		is_str(t ? arrivals(t) : "", "0 2000 4000 4000", "dates put traces on one axis");
 		ok(t && t->has_epoch && t->epoch_ns == 1700158546000000000 &&
-		   t->req[2].prompt_tok == (swap ? 4 : 2), "which begins with the first of both");
+			   t->req[2].prompt_tok == (swap ? 4 : 2),
+		   "which begins with the first of both");
 		trace_free(t);
 	}
 	t = merge("", "", ALIGN_START, &err);
@@ -300,8 +307,10 @@ static void put_random(uint64_t seed)
 
 		if (i && rng_below(&rng, 3))
 			at += (int64_t)rng_below(&rng, 2000000000);
-		fprintf(f, "{\"id\":%d,\"arrival_ns\":%" PRId64 ",\"prompt_tokens\":%u,"
-			"\"output_tokens\":%d", i, at, prompt, 1 + (int)rng_below(&rng, 300));
+		fprintf(f,
+			"{\"id\":%d,\"arrival_ns\":%" PRId64 ",\"prompt_tokens\":%u,"
+			"\"output_tokens\":%d",
+			i, at, prompt, 1 + (int)rng_below(&rng, 300));
 		s = (uint32_t)rng_below(&rng, 16);
 		if (s < 8)
 			fprintf(f, ",\"session\":\"u%u\",\"turn\":%d", s, turn[s]++);
@@ -385,10 +394,18 @@ static void is_composed(const char *first, const char *second, bool all_bytes)
 static void test_composition(void)
 {
 	static const char *const steps[] = {
-		"spread=random,spread-step=700ms,trace-seed=5", "from=5s,to=60s", "type=chat",
-		"keep=0.7,trace-seed=9", "skip-requests=2,requests=20", "prompt-scale=1.7",
-		"output-scale=0.4", "max-prompt-tokens=90", "max-output-tokens=50", "repeat=3",
-		"time-scale=0.3", "shift=2s",
+		"spread=random,spread-step=700ms,trace-seed=5",
+		"from=5s,to=60s",
+		"type=chat",
+		"keep=0.7,trace-seed=9",
+		"skip-requests=2,requests=20",
+		"prompt-scale=1.7",
+		"output-scale=0.4",
+		"max-prompt-tokens=90",
+		"max-output-tokens=50",
+		"repeat=3",
+		"time-scale=0.3",
+		"shift=2s",
 	};
 	enum { N = sizeof steps / sizeof *steps };
 
@@ -515,7 +532,7 @@ static bool together(const struct trace *t, size_t i, size_t j)
 
 	if (a->session >= 0 || b->session >= 0)
 		return a->session == b->session;
-	return shared_blocks(t, i, j) > 1;	/* all begin with the same block */
+	return shared_blocks(t, i, j) > 1; /* all begin with the same block */
 }
 
 static void test_thin(uint64_t seed)
@@ -623,8 +640,9 @@ static void test_refused(void)
 static void test_survival(void)
 {
 	static const char *const options[] = {
-		"spread=random", "type=chat,type=code", "keep=0.5", "prompt-scale=2.1", "repeat=3",
-		"rate=3,shift=1s,output-scale=2",
+		"spread=random", "type=chat,type=code",
+		"keep=0.5",	 "prompt-scale=2.1",
+		"repeat=3",	 "rate=3,shift=1s,output-scale=2",
 	};
 	cJSON_Hooks hooks = { malloc, free };
 	struct ar_err err;

@@ -47,23 +47,12 @@ static void go_on(struct store_entry *e, struct rng *r)
 	e->start += e->n_tok;
 	e->chunk_no++;
 	switch (rng_below(r, 48)) {
-	case 0:
-		e->start = (uint32_t)rng_below(r, 1000);
-		break;
-	case 1:
-		e->n_tok = 1 + (uint32_t)rng_below(r, 3);
-		break;
-	case 2:
-		e->chunk_no++;
-		break;
-	case 3:
-		e->decode = !e->decode;
-		break;
-	case 4:
-		e->emit = !e->emit;
-		break;
-	case 5:
-		e->recompute = !e->recompute;
+	case 0: e->start = (uint32_t)rng_below(r, 1000); break;
+	case 1: e->n_tok = 1 + (uint32_t)rng_below(r, 3); break;
+	case 2: e->chunk_no++; break;
+	case 3: e->decode = !e->decode; break;
+	case 4: e->emit = !e->emit; break;
+	case 5: e->recompute = !e->recompute;
 	}
 }
 
@@ -71,8 +60,8 @@ static void go_on(struct store_entry *e, struct rng *r)
 static void write_random(const char *path, sqlite3 *db, bool pause)
 {
 	struct store_entry req[REQUESTS] = { { 0 } }, batch[REQUESTS];
-	struct store_run run = sample_record(&(struct sample_run){ .method = "dense",
-								   .options = "{}" });
+	struct store_run run =
+		sample_record(&(struct sample_run){ .method = "dense", .options = "{}" });
 	struct store_iteration it = { .entry = batch, .row.event_ns = -1 };
 	struct rng r = { 11 };
 	sqlite3_stmt *q = NULL;
@@ -101,9 +90,11 @@ static void write_random(const char *path, sqlite3 *db, bool pause)
 			e->n_tok = e->n_tok ? e->n_tok : 1;
 			batch[it.n_entry++] = *e;
 			for (int c = 0; c < 9; c++)
-				sqlite3_bind_int64(q, c + 1, (const int64_t[]){
-					id, it.row.iter_no, e->req, e->chunk_no, e->start, e->n_tok,
-					e->decode, e->emit, e->recompute }[c]);
+				sqlite3_bind_int64(q, c + 1,
+						   (const int64_t[]){ id, it.row.iter_no, e->req,
+								      e->chunk_no, e->start,
+								      e->n_tok, e->decode, e->emit,
+								      e->recompute }[c]);
 			sqlite3_step(q);
 			sqlite3_reset(q);
 		}
@@ -130,9 +121,11 @@ static void test_gaps(sqlite3 *plain, const char *path)
 
 	snprintf(sql, sizeof sql, "ATTACH '%s' AS s", path);
 	sqlite3_exec(plain, sql, NULL, NULL, NULL);
-	sqlite3_exec(plain, "CREATE TABLE gap AS SELECT * FROM (SELECT a, c, b, b * b - "
+	sqlite3_exec(plain,
+		     "CREATE TABLE gap AS SELECT * FROM (SELECT a, c, b, b * b - "
 		     "lag(b * b) OVER (PARTITION BY a, c ORDER BY b) AS ns FROM plain WHERE h) "
-		     "WHERE ns IS NOT NULL", NULL, NULL, NULL);
+		     "WHERE ns IS NOT NULL",
+		     NULL, NULL, NULL);
 	ok(ask(plain, "SELECT count(*) FROM gap") > REQUESTS * ITERATIONS / 2,
 	   "there are times between tokens to compare");
 	for (int i = 0; i < 3; i++)
@@ -153,9 +146,11 @@ static void test_round_trip(void)
 	ok(ask(plain, "SELECT count(*) FROM plain") > REQUESTS * ITERATIONS * 9 / 10,
 	   "there are entries to compare");
 	is_int(ask(plain, "SELECT count(*) - (SELECT count(*) FROM plain) FROM "
-		   "iteration_request"), 0, "as many entries come out as went in");
+			  "iteration_request"),
+	       0, "as many entries come out as went in");
 	is_int(ask(plain, "SELECT count(*) FROM (SELECT * FROM plain EXCEPT SELECT * FROM "
-		   "iteration_request)"), 0, "each of them as it was");
+			  "iteration_request)"),
+	       0, "each of them as it was");
 	is_int(ask(plain, "SELECT count(*) FROM request_span WHERE req_no = 0"),
 	       (ITERATIONS + SPAN_MAX - 1) / SPAN_MAX,
 	       "spans of one request are as long as may be");
@@ -165,13 +160,15 @@ static void test_round_trip(void)
 	snprintf(sql, sizeof sql, "ATTACH '%s' AS s", path[0]);
 	sqlite3_exec(db, sql, NULL, NULL, NULL);
 	is_int(ask(db, "SELECT count(*) FROM (SELECT * FROM s.request_span EXCEPT SELECT * FROM "
-		   "main.request_span)") +
-	       ask(db, "SELECT count(*) FROM (SELECT * FROM main.request_span EXCEPT SELECT * FROM "
-		   "s.request_span)"), 0, "when transactions end changes no span");
+		       "main.request_span)") +
+		       ask(db,
+			   "SELECT count(*) FROM (SELECT * FROM main.request_span EXCEPT SELECT * FROM "
+			   "s.request_span)"),
+	       0, "when transactions end changes no span");
 	sqlite3_exec(db, "CREATE INDEX mine ON iteration(run_id, iter_no)", NULL, NULL, NULL);
 	write_random(path[1], again, false);
 	is_int(ask(db, "SELECT count(*) FROM iteration i WHERE batch_size = (SELECT count(*) FROM "
-		   "iteration_request r WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)"),
+		       "iteration_request r WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no)"),
 	       2 * ITERATIONS, "an index of the reader's finds iterations of all runs");
 	ok(ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"),
 	   "... and is in order");
@@ -190,7 +187,7 @@ static bool searches(sqlite3 *db, const char *sql, const char *by)
 
 	snprintf(plan, sizeof plan, "EXPLAIN QUERY PLAN %s", sql);
 	return has_step(db, plan, "SEARCH request_span USING PRIMARY KEY") &&
-		has_step(db, plan, by) &&
+	       has_step(db, plan, by) &&
 	       has_step(db, plan, "SEARCH iteration_number USING INTEGER PRIMARY KEY") &&
 	       !has_step(db, plan, "SCAN request_span") &&
 	       !has_step(db, plan, "SCAN iteration_number");
@@ -200,8 +197,9 @@ static void test_plans(void)
 {
 	static const char range[] = "(run_id=? AND iter_no>? AND iter_no<?)";
 	static const char of_iteration[] = "SELECT * FROM iteration_request WHERE run_id = 1 "
-		"AND iter_no = 7";
-	static const char each[] = "SELECT (SELECT count(*) FROM iteration_request r "
+					   "AND iter_no = 7";
+	static const char each[] =
+		"SELECT (SELECT count(*) FROM iteration_request r "
 		"WHERE r.run_id = i.run_id AND r.iter_no = i.iter_no) FROM iteration i";
 	sqlite3 *plain = open_db(":memory:"), *db;
 	char path[300];
@@ -217,8 +215,11 @@ static void test_plans(void)
 		   "entries of a request are looked up, %s", when);
 		ok(searches(db, of_iteration, range),
 		   "those of an iteration are a range of the key, %s", when);
-		ok(searches(db, "SELECT * FROM iteration_request JOIN iteration "
-			    "USING(run_id, iter_no)", range), "joins look them up, %s", when);
+		ok(searches(db,
+			    "SELECT * FROM iteration_request JOIN iteration "
+			    "USING(run_id, iter_no)",
+			    range),
+		   "joins look them up, %s", when);
 		ok(searches(db, each, range), "so does a query for each iteration, %s", when);
 		sqlite3_exec(db, "DROP TABLE sqlite_stat1", NULL, NULL, NULL);
 		sqlite3_close(db);

@@ -23,10 +23,13 @@ struct row {
 	const char *e;
 };
 
-#define COL(name, type, null) { #name, type, SET_BY_INSERT, null, NULL, offsetof(struct row, name) }
+#define COL(name, type, null) \
+	{ \
+#name, type, SET_BY_INSERT, null, NULL, offsetof(struct row, name) \
+	}
 static const struct column columns[] = {
 	COL(a, COLUMN_INTEGER, NOT_NULL), COL(b, COLUMN_INTEGER, NOT_NULL),
-	COL(c, COLUMN_INTEGER, OR_NULL), COL(d, COLUMN_REAL, OR_NULL),
+	COL(c, COLUMN_INTEGER, OR_NULL),  COL(d, COLUMN_REAL, OR_NULL),
 	COL(e, COLUMN_TEXT, OR_NULL),
 };
 #undef COL
@@ -53,12 +56,17 @@ static int64_t some_int(struct rng *r)
 
 static struct row some_row(struct rng *r)
 {
-	static const char *const text[] = { "", "budget", "a text of fifty-eight bytes, for its "
-					    "type to take two bytes", NULL };
+	static const char *const text[] = { "", "budget",
+					    "a text of fifty-eight bytes, for its "
+					    "type to take two bytes",
+					    NULL };
 
 	return (struct row){
-		.a = some_int(r), .b = some_int(r), .c = some_int(r),
-		.d = rng_below(r, 8) ? rng_unit(r) - 0.5 : NAN, .e = text[rng_below(r, 4)],
+		.a = some_int(r),
+		.b = some_int(r),
+		.c = some_int(r),
+		.d = rng_below(r, 8) ? rng_unit(r) - 0.5 : NAN,
+		.e = text[rng_below(r, 4)],
 	};
 }
 
@@ -70,9 +78,9 @@ static bool is_null(sqlite3_stmt *q, int i)
 static bool same(sqlite3_stmt *q, const struct row *v)
 {
 	return sqlite3_column_int64(q, 0) == v->a && sqlite3_column_int64(q, 1) == v->b &&
-		(v->c < 0 ? is_null(q, 2) : sqlite3_column_int64(q, 2) == v->c) &&
-		(isnan(v->d) ? is_null(q, 3) : sqlite3_column_double(q, 3) == v->d) &&
-		(v->e ? !strcmp((const char *)sqlite3_column_text(q, 4), v->e) : is_null(q, 4));
+	       (v->c < 0 ? is_null(q, 2) : sqlite3_column_int64(q, 2) == v->c) &&
+	       (isnan(v->d) ? is_null(q, 3) : sqlite3_column_double(q, 3) == v->d) &&
+	       (v->e ? !strcmp((const char *)sqlite3_column_text(q, 4), v->e) : is_null(q, 4));
 }
 
 static bool flush(sqlite3 *db, struct stage *g)
@@ -123,7 +131,8 @@ static void test_errors(void)
 	sqlite3 *db = open_with("CREATE TABLE t(a INTEGER)");
 	struct stage *g;
 
-	is_int(stage_open(&g, db, &absent), SQLITE_CORRUPT, "a table that is not there is an error");
+	is_int(stage_open(&g, db, &absent), SQLITE_CORRUPT,
+	       "a table that is not there is an error");
 	ok(!g, "... and leaves no stage");
 	fault_arm(0);
 	is_int(stage_open(&g, db, &one), SQLITE_NOMEM, "so is a lack of memory");
@@ -202,12 +211,11 @@ static void test_both_ways(void)
 		bail_out("cannot make a temporary folder");
 	write_iterations("a.db", true);
 	write_iterations("b.db", false);
-	if (sqlite3_open("a.db", &db) ||
-	    sqlite3_exec(db, "ATTACH 'b.db' AS b", NULL, NULL, NULL))
+	if (sqlite3_open("a.db", &db) || sqlite3_exec(db, "ATTACH 'b.db' AS b", NULL, NULL, NULL))
 		bail_out("%s", sqlite3_errmsg(db));
 	is_int(ask(db, "SELECT count(*) FROM (SELECT rowid, * FROM main.iteration "
-		   "INTERSECT SELECT rowid, * FROM b.iteration)"), ROWS,
-	       "iterations are the same by the stage and by INSERT");
+		       "INTERSECT SELECT rowid, * FROM b.iteration)"),
+	       ROWS, "iterations are the same by the stage and by INSERT");
 	is_int(ask(db, "SELECT count(*) FROM b.iteration"), ROWS, "... and no more");
 	sqlite3_close(db);
 	unlink("a.db");
@@ -220,7 +228,8 @@ int main(void)
 	test_rows("CREATE TABLE t(a INTEGER NOT NULL, b INTEGER, c INTEGER, d REAL, e TEXT) STRICT",
 		  "copied");
 	test_rows("CREATE TABLE t(a INTEGER NOT NULL, b INTEGER, c INTEGER, d REAL, e TEXT) STRICT;"
-		  "CREATE INDEX i ON t(b)", "made anew for an index");
+		  "CREATE INDEX i ON t(b)",
+		  "made anew for an index");
 	test_errors();
 	test_failed_insert();
 	test_both_ways();

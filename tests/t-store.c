@@ -24,10 +24,12 @@
 
 #define OPTIONS "{\"method\": \"dense\", \"max-num-seqs\": 256, \"rate\": 0.5, \"tile\": true}"
 
-static const struct sample_run dense = { .method = "dense", .dense = true, .percent = 100,
-					 .options = OPTIONS, .full = true };
-static const struct sample_run sparse = { .method = "compact-fp", .percent = 50,
-					  .options = OPTIONS, .full = true };
+static const struct sample_run dense = {
+	.method = "dense", .dense = true, .percent = 100, .options = OPTIONS, .full = true
+};
+static const struct sample_run sparse = {
+	.method = "compact-fp", .percent = 50, .options = OPTIONS, .full = true
+};
 
 static char dir[] = "/tmp/t-store-XXXXXX";
 
@@ -168,7 +170,7 @@ static void test_worked_numbers(void)
 {
 	static const struct {
 		const char *metric;
-		double of[6];		/* n, mean, p50, p90, p99, max */
+		double of[6]; /* n, mean, p50, p90, p99, max */
 	} want[] = {
 		{ "ttft", { 2, 10.3, 10.3, 16.14, 17.454, 17.6 } },
 		{ "tpot", { 2, 3.5, 3.5, 3.9, 3.99, 4 } },
@@ -282,24 +284,32 @@ static void test_rows(void)
 	is_value(path, "SELECT count(*) FROM model", 1, "... and their model's");
 	is_value(path, "SELECT count(*) FROM gpu", 1, "... and their device's");
 	is_value(path, "SELECT count(*) FROM method", 2, "two methods are two rows");
-	is_value(path, "SELECT count(*) FROM run WHERE status = 'done' AND finished_utc_ns >= "
+	is_value(path,
+		 "SELECT count(*) FROM run WHERE status = 'done' AND finished_utc_ns >= "
 		 "started_utc_ns AND cupti_api = 130001 AND layers_run = 32 AND num_blocks = 100 "
-		 "AND block_tokens = 16 AND seed = 1", 2, "a run keeps its facts");
-	is_value(path, "SELECT count(*) FROM run_param WHERE run_id = 1 AND (key, typeof(value), "
+		 "AND block_tokens = 16 AND seed = 1",
+		 2, "a run keeps its facts");
+	is_value(path,
+		 "SELECT count(*) FROM run_param WHERE run_id = 1 AND (key, typeof(value), "
 		 "value) IN (('max-num-seqs', 'integer', 256), ('rate', 'real', 0.5), ('tile', "
-		 "'integer', 1), ('method', 'text', 'dense'))", 4,
-		 "options become rows with their types");
-	is_value(path, "SELECT count(*) FROM iteration WHERE run_id = 1 AND stop = 'budget' AND "
+		 "'integer', 1), ('method', 'text', 'dense'))",
+		 4, "options become rows with their types");
+	is_value(path,
+		 "SELECT count(*) FROM iteration WHERE run_id = 1 AND stop = 'budget' AND "
 		 "span_ns = end_ns - start_ns AND busy_ns = span_ns - 1000 AND host_ns = 0 AND "
-		 "blocks_used = 3 AND running = 2 AND waiting = 0", 8, "iterations come back");
-	is_value(path, "SELECT count(*) FROM iteration WHERE run_id = 1 AND cost_source = 'timed' "
+		 "blocks_used = 3 AND running = 2 AND waiting = 0",
+		 8, "iterations come back");
+	is_value(path,
+		 "SELECT count(*) FROM iteration WHERE run_id = 1 AND cost_source = 'timed' "
 		 "AND prefill_pairs = 30 + iter_no AND decode_context = 60 + iter_no AND "
-		 "composition = -1 - iter_no", 8, "... with what their cost depends on");
+		 "composition = -1 - iter_no",
+		 8, "... with what their cost depends on");
 	is_value(path, "SELECT ms FROM v_cost_source WHERE run_id = 1", 31,
 		 "time is summed by the source of the cost");
 	is_value(path, "SELECT sum(batch_size) FROM iteration WHERE run_id = 1", 12,
 		 "the batch size is counted");
-	is_value(path, "SELECT sum(n_tokens) FROM iteration_request WHERE run_id = 1 AND NOT "
+	is_value(path,
+		 "SELECT sum(n_tokens) FROM iteration_request WHERE run_id = 1 AND NOT "
 		 "decode",
 		 22, "all prompt tokens are in entries");
 	is_value(path, "SELECT sum(emit) FROM iteration_request WHERE run_id = 1", 10,
@@ -308,21 +318,26 @@ static void test_rows(void)
 		 "phases without time have no row");
 	is_value(path, "SELECT count(*) FROM kernel_event", 2 * 8 + 3 * 8, "kernels come back");
 	is_value(path, "SELECT count(*) FROM kernel_shape", 3, "equal launches share a shape");
-	is_value(path, "SELECT count(*) FROM v_kernel WHERE run_id = 2 AND iter_no = 3 AND "
-		 "name LIKE '%_kernel' AND grid_x = 132 AND smem_dynamic = 200000", 3,
-		 "an iteration finds its kernels by their range");
+	is_value(path,
+		 "SELECT count(*) FROM v_kernel WHERE run_id = 2 AND iter_no = 3 AND "
+		 "name LIKE '%_kernel' AND grid_x = 132 AND smem_dynamic = 200000",
+		 3, "an iteration finds its kernels by their range");
 	is_value(path, "SELECT count(*) FROM v_kernel WHERE layer IS NULL AND phase = 'head'", 16,
 		 "a kernel outside of the layers has none");
 	is_value(path, "SELECT min(start_ns) FROM v_kernel", 1700000000000000000.0,
 		 "kernel times keep their base");
-	is_value(path, "SELECT sum(dur_ns) - (SELECT sum(gpu_ns) FROM iteration_phase) FROM "
+	is_value(path,
+		 "SELECT sum(dur_ns) - (SELECT sum(gpu_ns) FROM iteration_phase) FROM "
 		 "kernel_event",
 		 0, "phases sum the kernels' times");
-	is_value(path, "SELECT max(chunk_start) FROM accuracy_sample WHERE chunk_tokens = 6 AND "
-		 "req_no = 1 AND chunk_no = 2 AND head = 3 AND rel_l2 = 0.04", 14,
-		 "accuracy keeps the chunk's boundaries");
-	is_value(path, "SELECT count(*) FROM v_accuracy WHERE layer = 3 AND n = 16 AND rel_l2_max "
-		 "= 0.04 AND cosine_min = 0.997", 2, "accuracy is summarised by layer");
+	is_value(path,
+		 "SELECT max(chunk_start) FROM accuracy_sample WHERE chunk_tokens = 6 AND "
+		 "req_no = 1 AND chunk_no = 2 AND head = 3 AND rel_l2 = 0.04",
+		 14, "accuracy keeps the chunk's boundaries");
+	is_value(path,
+		 "SELECT count(*) FROM v_accuracy WHERE layer = 3 AND n = 16 AND rel_l2_max "
+		 "= 0.04 AND cosine_min = 0.997",
+		 2, "accuracy is summarised by layer");
 	is_value(path, "SELECT executed FROM v_density WHERE run_id = 1", 0.55,
 		 "densities are ratios of sums");
 	is_value(path, "SELECT max(abs(rel_diff - 0.01 / 1.01)) < 1e-6 FROM v_clock", 1,
@@ -349,7 +364,7 @@ static void test_counts(void)
 		bail_out("no run");
 	store_close(s, NULL);
 	n = 0;
-#define X(name, doc)                                                                              \
+#define X(name, doc) \
 	is_value(path, "SELECT " #name " FROM selection_stat", ++n, #name " is stored");
 	SELECTION_COUNTS(X)
 #undef X
@@ -396,8 +411,10 @@ static size_t random_run(struct store *s, struct rng *rng, size_t most, double *
 		bail_out("no run");
 	for (size_t i = 0; i < n; i++) {
 		int64_t t = (int64_t)rng_below(rng, 1000000000);
-		const struct row_request_outcome o = { .req_no = (int64_t)i, .first_token_ns = t,
-						       .finish_ns = t, .output_tokens = 1,
+		const struct row_request_outcome o = { .req_no = (int64_t)i,
+						       .first_token_ns = t,
+						       .finish_ns = t,
+						       .output_tokens = 1,
 						       .outcome = "ok" };
 
 		x[i] = (double)t / 1e6;
@@ -426,11 +443,13 @@ static void test_percentiles(void)
 		n[i] = random_run(s, &rng, i < RUNS / 2 ? 12 : MOST, x[i]);
 	store_close(s, NULL);
 	if (store_open_read(&db, path, NULL) ||
-	    sqlite3_prepare_v2(db, "SELECT v.run_id - 1, p50, p90, p95, p99, percentile(ttft_ns, "
+	    sqlite3_prepare_v2(db,
+			       "SELECT v.run_id - 1, p50, p90, p95, p99, percentile(ttft_ns, "
 			       "50) / 1e6, percentile(ttft_ns, 90) / 1e6, percentile(ttft_ns, 95) "
 			       "/ 1e6, percentile(ttft_ns, 99) / 1e6 FROM v_latency v JOIN "
 			       "request_outcome USING(run_id) WHERE metric = 'ttft' GROUP BY "
-			       "v.run_id", -1, &q, NULL))
+			       "v.run_id",
+			       -1, &q, NULL))
 		bail_out("cannot query %s", path);
 	for (; sqlite3_step(q) == SQLITE_ROW; runs++)
 		for (int k = 0; k < 4; k++) {
@@ -439,7 +458,7 @@ static void test_percentiles(void)
 
 			same = same && fabs(sqlite3_column_double(q, 1 + k) - want) <= 1e-9 * want;
 			same_fn = same_fn &&
-				fabs(sqlite3_column_double(q, 5 + k) - want) <= 1e-9 * want;
+				  fabs(sqlite3_column_double(q, 5 + k) - want) <= 1e-9 * want;
 		}
 	sqlite3_finalize(q);
 	sqlite3_close(db);
@@ -476,14 +495,14 @@ static void test_functions(void)
 	is_sql(db, "SELECT percentile(column1, 99) FROM " FIVE, "9.76",
 	       "the 99th percentile by hand");
 	is_sql(db, "SELECT median(column1) FROM " FIVE " WHERE 0", "NULL", "of nothing is NULL");
-	is_sql(db, "SELECT group_concat(m) FROM (SELECT median(column1) OVER (ORDER BY column1 "
+	is_sql(db,
+	       "SELECT group_concat(m) FROM (SELECT median(column1) OVER (ORDER BY column1 "
 	       "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS m FROM (VALUES (1), (5), (2), (9)))",
 	       "1.5,2.0,5.0,7.0", "the median slides as a window function");
 	is_sql(db, "SELECT percentile(column1, 101) FROM " FIVE, "*from 0 to 100",
 	       "a percentile above 100 is an error");
 	is_sql(db, "SELECT percentile(column1, column1) FROM (VALUES (1), (2))",
-	       "*same in all rows",
-	       "a percentile that changes is an error");
+	       "*same in all rows", "a percentile that changes is an error");
 	sqlite3_close(db);
 }
 
@@ -496,22 +515,22 @@ static void test_baseline(void)
 	struct store_run r = sample_record(&dense);
 	int64_t id;
 
-	write_run(s, &sparse);			/* 1: before its baseline */
+	write_run(s, &sparse); /* 1: before its baseline */
 	is_int(store_run_begin(s, &r, &id, NULL), AR_OK, "a dense run begins");
-	store_run_end(s, "failed", NULL, NULL);	/* 2: fails */
+	store_run_end(s, "failed", NULL, NULL); /* 2: fails */
 	write_run(s, &dense);			/* 3 */
 	write_run(s, &sparse);			/* 4: after it */
 	other.options = "{\"method\": \"dense\", \"max-num-seqs\": 128, \"rate\": 0.5, \"tile\": "
-		"true}";
-	write_run(s, &other);			/* 5: another setup */
-	write_run(s, &dense);			/* 6 */
+			"true}";
+	write_run(s, &other); /* 5: another setup */
+	write_run(s, &dense); /* 6 */
 	renamed.options = "{\"tile\": true, \"max-num-seqs\": 256, \"rate\": 0.5, \"method\": "
-		"\"x\", "
-		"\"db\": \"y\"}";
+			  "\"x\", "
+			  "\"db\": \"y\"}";
 	renamed.setup = OPTIONS;
-	write_run(s, &renamed);			/* 7: other options, the same setup */
+	write_run(s, &renamed); /* 7: other options, the same setup */
 	none.method = NULL;
-	write_run(s, &none);			/* 8 */
+	write_run(s, &none); /* 8 */
 	store_close(s, NULL);
 	is_value(path, "SELECT baseline_run_id FROM run WHERE run_id = 1", 3,
 		 "a run before its dense run is paired when that is done");
@@ -545,7 +564,8 @@ static void test_losses(void)
 	store_close(s, NULL);
 	is_value(path, "SELECT lost_records FROM v_run WHERE run_id = 1", 10,
 		 "losses are recorded");
-	is_value(path, "SELECT records * 100 + unattributed * 10 + dropped FROM run WHERE run_id = "
+	is_value(path,
+		 "SELECT records * 100 + unattributed * 10 + dropped FROM run WHERE run_id = "
 		 "2",
 		 2010, "a session's counts become those of the run");
 }
@@ -598,7 +618,8 @@ static void test_kill(void)
 		 "the next to open the database marks it aborted");
 	ok(value(path, "SELECT count(*) FROM iteration") > 100, "its iterations were kept");
 	is_value(path, "SELECT max(iter_no) + 1 - count(*) FROM iteration", 0, "without a gap");
-	is_value(path, "SELECT count(*) - 50 * (SELECT count(*) FROM iteration) FROM "
+	is_value(path,
+		 "SELECT count(*) - 50 * (SELECT count(*) FROM iteration) FROM "
 		 "iteration_request",
 		 0, "each with all of its rows");
 	close(fd[0]);
@@ -673,7 +694,8 @@ static void test_full_disk(void)
 		 "the file is in order");
 	is_value(path, "SELECT count(*) > 0 AND max(iter_no) + 1 = count(*) FROM iteration", 1,
 		 "it holds iterations without a gap");
-	is_value(path, "SELECT count(*) - 20000 * (SELECT count(*) FROM iteration) FROM "
+	is_value(path,
+		 "SELECT count(*) - 20000 * (SELECT count(*) FROM iteration) FROM "
 		 "iteration_request",
 		 0, "each with all of its rows");
 }
@@ -746,9 +768,11 @@ static enum ar_status write_once(sqlite3 *db, const struct report_writer *w, str
 	sqlite3_stmt *q = NULL;
 	enum ar_status st;
 
-	if (!d.f || sqlite3_prepare_v2(db, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + "
+	if (!d.f || sqlite3_prepare_v2(db,
+				       "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + "
 				       "1 FROM n WHERE i < 200) SELECT 'x' AS a, median(i) OVER "
-				       "(ORDER BY i) AS m FROM n", -1, &q, NULL))
+				       "(ORDER BY i) AS m FROM n",
+				       -1, &q, NULL))
 		bail_out("cannot write: %s", sqlite3_errmsg(db));
 	st = writer_query(&d, q, err);
 	writer_finish(&d);
@@ -777,8 +801,8 @@ static void test_writer_faults(void)
 				break;
 			clean = clean && st == AR_NOMEM;
 		}
-		ok(clean && k > 200, "%s: each of %ld allocations fails cleanly",
-		   writers[i]->name, k);
+		ok(clean && k > 200, "%s: each of %ld allocations fails cleanly", writers[i]->name,
+		   k);
 	}
 	sqlite3_close(db);
 }

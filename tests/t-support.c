@@ -63,9 +63,9 @@ static void test_messages(void)
 	refused("decode", 128, 32, 0, "decode: page size 32; supported 64, 128");
 	refused("nothing", 128, 128, 90, "nothing: there is no CUDA kernel");
 	ok(!support_check("attend", &(struct attn_shape){ 8, 2, 256, 128 }, 90, &err) &&
-	   !support_check("attend", &(struct attn_shape){ 8, 2, 256, 128 }, 0, &err) &&
-	   !support_check("attend", &(struct attn_shape){ 8, 2, 128, 64 }, 86, &err) &&
-	   !support_check("ashape", &(struct attn_shape){ 8, 2, 96, 32 }, 90, &err),
+		   !support_check("attend", &(struct attn_shape){ 8, 2, 256, 128 }, 0, &err) &&
+		   !support_check("attend", &(struct attn_shape){ 8, 2, 128, 64 }, 86, &err) &&
+		   !support_check("ashape", &(struct attn_shape){ 8, 2, 96, 32 }, 90, &err),
 	   "what there are kernels for passes");
 }
 
@@ -89,17 +89,21 @@ static void test_methods(void)
 	bool device;
 
 	ok(method_supported(m, &odd, 90, &err) == AR_USAGE &&
-	   !strncmp(err.msg, "columns: head size 96;", 22), "a method asks for its executor");
+		   !strncmp(err.msg, "columns: head size 96;", 22),
+	   "a method asks for its executor");
 	ok(!method_supported(m, &good, 90, &err), "and passes if all of its parts do");
 	device = !gpu_current(&gpu, &err);
-	ok(method_open(m, &env, &err) == (device ? AR_USAGE : HAVE_CUDA ? AR_CUDA : AR_NODEV) &&
-	   !strncmp(err.msg, "method 'select=ashape", 21), "it is asked when it is opened");
+	ok(method_open(m, &env, &err) == (device    ? AR_USAGE :
+					  HAVE_CUDA ? AR_CUDA :
+						      AR_NODEV) &&
+		   !strncmp(err.msg, "method 'select=ashape", 21),
+	   "it is asked when it is opened");
 	env.device = false;
 	ok(!method_open(m, &env, &err), "but not for a reference");
 	method_free(m);
 	m = parse("select=bfla/union=none/exec=blocksparse");
 	ok(method_supported(m, &(struct attn_shape){ 8, 2, 128, 64 }, 90, &err) == AR_USAGE &&
-	   !strncmp(err.msg, "bfla: page size 64; supported 128 on", 36),
+		   !strncmp(err.msg, "bfla: page size 64; supported 128 on", 36),
 	   "a method asks for its selector");
 	method_free(m);
 }

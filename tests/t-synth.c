@@ -31,7 +31,8 @@ static struct trace *model(const char *file)
 static char *made(const char *file, int64_t count, const char *arrivals, const char *lengths,
 		  int64_t seed, struct ar_err *err)
 {
-	struct synth_args a = { .count = count, .arrivals = strdup(arrivals),
+	struct synth_args a = { .count = count,
+				.arrivals = strdup(arrivals),
 				.lengths = lengths ? strdup(lengths) : NULL };
 	struct trace *t = model(file);
 	char *text = NULL;
@@ -91,9 +92,12 @@ static void test_arrivals(void)
 		const char *how;
 		double rate, cv, tolerance;
 	} cases[] = {
-		{ "constant:rate=50", 50, 0, 0 }, { "poisson:rate=3", 3, 1, 0.03 },
-		{ "poisson", 1, 1, 0.03 }, { "gamma:rate=20,cv=0.3", 20, 0.3, 0.03 },
-		{ "gamma:rate=20,cv=1", 20, 1, 0.03 }, { "gamma:rate=0.5,cv=4", 0.5, 4, 0.1 },
+		{ "constant:rate=50", 50, 0, 0 },
+		{ "poisson:rate=3", 3, 1, 0.03 },
+		{ "poisson", 1, 1, 0.03 },
+		{ "gamma:rate=20,cv=0.3", 20, 0.3, 0.03 },
+		{ "gamma:rate=20,cv=1", 20, 1, 0.03 },
+		{ "gamma:rate=0.5,cv=4", 0.5, 4, 0.1 },
 	};
 	struct summary s;
 	struct trace *t;
@@ -112,13 +116,15 @@ static void test_arrivals(void)
 	ok(near(s.window[0].dispersion, 1, 0.05) && near(s.window[1].dispersion, 1, 0.2),
 	   "a Poisson process has no bursts");
 	ok(near((double)s.gap_ns.p50, 1e8 * log(2), 0.03) &&
-	   near((double)s.gap_ns.p99, 1e8 * log(100), 0.05), "its gaps are exponential");
+		   near((double)s.gap_ns.p99, 1e8 * log(100), 0.05),
+	   "its gaps are exponential");
 	trace_free(t);
 	t = synth(NULL, N, "onoff:rate=10,on=2s,off=6s", NULL, 3);
 	s = summary(t);
 	/* off for three quarters of the time, and a second of it whole with exp(-1/6) of that */
 	ok(near(s.rate, 10, 0.1) && near(s.window[0].idle, 0.75 * exp(-1 / 6.0), 0.1) &&
-	   s.window[0].dispersion > 10, "bursts come while on, at a rate that makes up for off");
+		   s.window[0].dispersion > 10,
+	   "bursts come while on, at a rate that makes up for off");
 	ok(near((double)s.gap_ns.p50, 1e9 / 40 * log(2), 0.1), "they are a Poisson process");
 	trace_free(t);
 	t = synth(NULL, N, "onoff:rate=10,off=0", NULL, 3);
@@ -135,18 +141,19 @@ static void test_lengths(void)
 	t = synth(NULL, N, "poisson", "lognormal:prompt=2000,output=50,prompt-cv=1.5", 4);
 	s = summary(t);
 	ok(near((double)s.prompt.sum / N, 2000, 0.03) &&
-	   near((double)s.prompt.p50, 2000 / sqrt(1 + 1.5 * 1.5), 0.03),
+		   near((double)s.prompt.p50, 2000 / sqrt(1 + 1.5 * 1.5), 0.03),
 	   "lengths have the mean and the median of the distribution");
 	ok(s.output.min == 50 && s.output.max == 50, "without variation they are constant");
 	trace_free(t);
 	t = synth(azure, N, "poisson", "sample", 5);
 	s = summary(t);
 	ok(near((double)s.prompt.sum / N, (double)m.prompt.sum / 200, 0.03) &&
-	   near((double)s.output.sum / N, (double)m.output.sum / 200, 0.05) &&
-	   s.prompt.max == m.prompt.max && s.output.min == m.output.min,
+		   near((double)s.output.sum / N, (double)m.output.sum / 200, 0.05) &&
+		   s.prompt.max == m.prompt.max && s.output.min == m.output.min,
 	   "samples have the lengths of the trace");
 	ok(near(s.prompt.p50, m.prompt.p50, 0.1) && near(s.prompt.p90, m.prompt.p90, 0.1) &&
-	   fabs(s.correlation - m.correlation) < 0.03, "its percentiles and its correlation");
+		   fabs(s.correlation - m.correlation) < 0.03,
+	   "its percentiles and its correlation");
 	ok(near(s.rate, m.rate, 0.03), "the rate of the trace is the default");
 	trace_free(t);
 	t = synth(azure, N, "poisson", "lognormal", 6);
@@ -190,19 +197,21 @@ static void test_rows(void)
 	ok(t->n == 700 && same_lengths(t, from, 700),
 	   "rows of the trace come in order, lap after lap");
 	ok(s.blocks_reused == 50 * m.blocks_reused && s.tok_reused == 50 * m.tok_reused &&
-	   s.distinct_blocks == 50 * m.distinct_blocks, "the reuse of prefixes stays what it is");
+		   s.distinct_blocks == 50 * m.distinct_blocks,
+	   "the reuse of prefixes stays what it is");
 	u = synth(mooncake, 14 * 50, "poisson:rate=9", NULL, 7);
 	ok(same_lengths(t, u, 700), "lengths do not depend on arrivals");
 	trace_free(u);
 	trace_free(t);
 	t = synth(mooncake, 0, "trace", NULL, 8);
 	ok(t->n == 14 && same_lengths(t, from, 14) &&
-	   t->req[13].arrival_ns == from->req[13].arrival_ns,
+		   t->req[13].arrival_ns == from->req[13].arrival_ns,
 	   "with its own arrivals it is the trace");
 	trace_free(t);
 	t = synth(mooncake, 28, "trace", NULL, 8);
 	ok(t->req[27].arrival_ns - t->req[14].arrival_ns == from->req[13].arrival_ns &&
-	   near((double)t->req[14].arrival_ns, (double)from->req[13].arrival_ns * 14 / 13, 1e-9),
+		   near((double)t->req[14].arrival_ns, (double)from->req[13].arrival_ns * 14 / 13,
+			1e-9),
 	   "and goes on after a mean gap");
 	trace_free(t);
 	trace_free(from);
@@ -258,7 +267,8 @@ static void test_refused(void)
 	}
 	t = read_text(VI "0,1,1\n0,1,1\n");
 	ok(trace_synthesize(t, &(struct synth_args){ .arrivals = (char[]){ "poisson" } }, 0, stderr,
-			    &err) == AR_USAGE && strstr(err.msg, "have no rate"),
+			    &err) == AR_USAGE &&
+		   strstr(err.msg, "have no rate"),
 	   "a trace without a rate lends none");
 	trace_free(t);
 }

@@ -39,16 +39,20 @@ static struct made make(const char *method, bool last_chunk)
 
 	case_example(&c);
 	must(method_parse(&m, method, &err), &err);
-	for (int cut = 0; cut < 2; cut++) {	/* the first leaves the means of the past */
+	for (int cut = 0; cut < 2; cut++) { /* the first leaves the means of the past */
 		method_selection_release(&x);
 		case_cut(&c, (int[]){ cut ? 10 : 0 }, (int[]){ cut ? 4 : 10 });
 		c.left[0] += !last_chunk;
 		c.b.tail = method_tail(m);
-		must(method_select_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv,
-							       .state = c.state }, &x, &err), &err);
+		must(method_select_ref(m,
+				       &(struct attn_call){
+					       .b = &c.b, .q = c.q, .kv = c.kv, .state = c.state },
+				       &x, &err),
+		     &err);
 	}
 	must(m->executor->ref(&(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv, .out = out },
-			      &x.lists, &err), &err);
+			      &x.lists, &err),
+	     &err);
 	must(method_count(m, &c.b, &x.chosen, x.table, &made.n, &err), &err);
 	made.table = *x.table;
 	for (int i = 0; i < 16; i++)
@@ -75,16 +79,12 @@ static bool count_is(int64_t sel, int64_t total, int64_t want_sel, int64_t want_
 }
 
 /* Rows 0 and 1 see blocks 0, 1, 2, 5 and 6, rows 2 and 3 see all. */
-static const float with_tail[2][4] = {
-	{ 3.707356f, 3.797895f, 6.103889f, 4.035125f },
-	{ 2.616247f, 2.673750f, 6.939775f, 6.940951f }
-};
+static const float with_tail[2][4] = { { 3.707356f, 3.797895f, 6.103889f, 4.035125f },
+				       { 2.616247f, 2.673750f, 6.939775f, 6.940951f } };
 
 /* All rows are under that table. */
-static const float dropped[2][4] = {
-	{ 3.707356f, 3.797895f, 5.234508f, 4.008735f },
-	{ 2.616247f, 2.673750f, 4.698954f, 5.191880f }
-};
+static const float dropped[2][4] = { { 3.707356f, 3.797895f, 5.234508f, 4.008735f },
+				     { 2.616247f, 2.673750f, 4.698954f, 5.191880f } };
 
 static void test_example(void)
 {
@@ -95,8 +95,8 @@ static void test_example(void)
 	is_int(x.table, 0x67, "the table is that of the first query block: 0 1 2 5 6");
 	is_out(&x, with_tail, "the tail's rows see everything, the others the table");
 	ok(count_is(n->tiles_sel, n->tiles_total, 4, 10) &&
-	   count_is(n->qunion_sel, n->qunion_total, 4, 10) &&
-	   count_is(n->group_sel, n->group_total, 3, 5),
+		   count_is(n->qunion_sel, n->qunion_total, 4, 10) &&
+		   count_is(n->group_sel, n->group_total, 3, 5),
 	   "4 of 10 tiles are selected, 4 of 10 and 3 of 5 are left by unions");
 	ok(count_is(n->exec_sel, n->exec_total, 2 * (7 + 8 + 13 + 14), 100),
 	   "the pairs that are run are those of all rows");
@@ -140,8 +140,11 @@ static void run(const struct method *m, struct batch_case *c, void *state, const
 
 	case_cut(c, ctx, rows);
 	own = malloc(c->q_len * sizeof *own + 1);
-	must(method_ref(m, &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .state = state,
-						.out = own }, NULL, &err), &err);
+	must(method_ref(m,
+			&(struct attn_call){
+				.b = &c->b, .q = c->q, .kv = c->kv, .state = state, .out = own },
+			NULL, &err),
+	     &err);
 	for (int r = 0; r < N_SEQ; r++)
 		memcpy(out + (c->at[r] + (size_t)ctx[r]) * row, own + (size_t)c->row0[r] * row,
 		       (size_t)rows[r] * row * sizeof *out);
@@ -171,7 +174,7 @@ static bool in_two(const char *name, int k, struct rng *rng)
 		start = ((len[r] - 1) / s.page_tok + 1 - k) * s.page_tok;
 		mid[r] = start > ctx[r] ? start : ctx[r];
 		body[r] = mid[r] - ctx[r];
-		if (body[r] == 1)	/* alone a row sees everything */
+		if (body[r] == 1) /* alone a row sees everything */
 			return in_two(name, k, rng);
 		zero[r] = 0;
 	}
@@ -179,7 +182,8 @@ static bool in_two(const char *name, int k, struct rng *rng)
 	must(method_parse(&dense, "dense", &err), &err);
 	case_make(&c, rng, FILL_BLOCKS, s, N_SEQ, len);
 	must(method_open(m, &(struct selector_env){ .shape = s, .n_layers = 1, .rope_inv = inv },
-			 &err), &err);
+			 &err),
+	     &err);
 	state = calloc((size_t)c.n_page, method_state_bytes(m, &s));
 	bytes = c.at[N_SEQ] * (size_t)(s.q_heads * s.head_dim) * sizeof *one;
 	one = calloc(1, bytes);
@@ -290,9 +294,12 @@ static void test_methods(void)
 		const char *name;
 		int tail;
 	} v[] = {
-		{ "compact-fp:last-n=3", 3 }, { "compact-fp:last-n=3,last-n-rule=drop", 0 },
+		{ "compact-fp:last-n=3", 3 },
+		{ "compact-fp:last-n=3,last-n-rule=drop", 0 },
 		{ "flashprefill:last-n=3", 0 },
-		{ "compact-sa:dense-tail=1", 2 }, { "seer:dense-tail=1", 0 }, { "compact-sa", 0 },
+		{ "compact-sa:dense-tail=1", 2 },
+		{ "seer:dense-tail=1", 0 },
+		{ "compact-sa", 0 },
 		{ "dense", 0 },
 	};
 	struct method *m;
@@ -305,7 +312,8 @@ static void test_methods(void)
 	}
 	is_int(method_parse(&m, "compact-fp-copy:last-n=1", &err), AR_USAGE,
 	       "an executor that copies tables has no keys for a tail");
-	is_str(err.msg, "method 'compact-fp-copy:last-n=1': executor 'copy' reads only tables, but "
+	is_str(err.msg,
+	       "method 'compact-fp-copy:last-n=1': executor 'copy' reads only tables, but "
 	       "query blocks of the dense tail see every block: use exec=paged, or no dense tail",
 	       "and says so");
 }

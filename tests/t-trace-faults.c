@@ -8,39 +8,39 @@
 
 #include "tests/trace_text.h"
 
-#define MO(len, ids)                                                                               \
+#define MO(len, ids) \
 	"{\"timestamp\":0,\"input_length\":" #len ",\"output_length\":1,\"hash_ids\":" ids "}\n"
-#define VL(time)                                                                                   \
+#define VL(time) \
 	"{\"timestamp\":" #time ",\"input_length\":33,\"output_length\":1,\"hash_ids\":[1,2,3]}\n"
-#define BA(id, parent, turn, len, ids)                                                             \
-	"{\"chat_id\":" #id ",\"parent_chat_id\":" #parent ",\"turn\":" #turn                      \
-	",\"timestamp\":0,\"type\":\"text\",\"input_length\":" #len                                \
+#define BA(id, parent, turn, len, ids) \
+	"{\"chat_id\":" #id ",\"parent_chat_id\":" #parent ",\"turn\":" #turn \
+	",\"timestamp\":0,\"type\":\"text\",\"input_length\":" #len \
 	",\"output_length\":1,\"hash_ids\":" ids "}\n"
-#define RA(time, ids)                                                                              \
+#define RA(time, ids) \
 	"{\"timestamp\":\"" time "\",\"input_length\":9,\"output_length\":1,\"session_id\":\"a\"," \
 	"\"hash_ids\":" ids "}\n"
-#define AI(more, ids)                                                                              \
-	"{\"session_id\":\"s\"," more "\"input_length\":20,\"output_length\":5,\"hash_ids\":" ids  \
+#define AI(more, ids) \
+	"{\"session_id\":\"s\"," more "\"input_length\":20,\"output_length\":5,\"hash_ids\":" ids \
 	"}\n"
 #define LL(ns, more) "{\"arrival_time_ns\":" #ns "," more "}\n"
 #define PART(ns) "{\"input_toks\":1,\"output_toks\":1,\"tool_duration_ns\":" ns "}"
-#define FORMATS                                                                                    \
-	"aiperf, azure, azure-lmm, bailian, burstgpt, canonical, llmservingsim, mooncake, "       \
+#define FORMATS \
+	"aiperf, azure, azure-lmm, bailian, burstgpt, canonical, llmservingsim, mooncake, " \
 	"ragpulse, splitwise, vidur, vllm"
-#define HEAD(bs, n)                                                                                \
+#define HEAD(bs, n) \
 	"{\"format\":\"reqtrace\",\"version\":1,\"block_size\":" #bs ",\"requests\":" #n "}\n"
-#define REQ(id, ns, more)                                                                          \
+#define REQ(id, ns, more) \
 	"{\"id\":" #id ",\"arrival_ns\":" #ns ",\"prompt_tokens\":20,\"output_tokens\":3" more "}" \
-											       "\n"
+	"\n"
 #define SES(s, t) ",\"session\":" s ",\"turn\":" t
 #define COLUMNS_8 ",,,,,,,,"
 #define COLUMNS_64 COLUMNS_8 COLUMNS_8 COLUMNS_8 COLUMNS_8 COLUMNS_8 COLUMNS_8 COLUMNS_8 COLUMNS_8
-#define KEYS_8(a)                                                                                  \
-	"\"" a "0\":0,\"" a "1\":0,\"" a "2\":0,\"" a "3\":0,\"" a "4\":0,\"" a "5\":0,\"" a       \
+#define KEYS_8(a) \
+	"\"" a "0\":0,\"" a "1\":0,\"" a "2\":0,\"" a "3\":0,\"" a "4\":0,\"" a "5\":0,\"" a \
 	"6\":0,\"" a "7\":0,"
 
 static const struct fault {
-	const char *text, *message;	/* after the path */
+	const char *text, *message; /* after the path */
 } faults[] = {
 	/* containers */
 	{ "", ": no requests in the file" },
@@ -94,7 +94,8 @@ static const struct fault {
 	  ":2: num_prefill_tokens is \"1e3\", want an integer from 0 to 2147483647" },
 	{ VI "Infinity,1,1\n",
 	  ":2: arrived_at is \"Infinity\", want a time that is a number from 0 on" },
-	{ VI "\xef\xbb\xbf" "0,1,1\n",
+	{ VI "\xef\xbb\xbf"
+	     "0,1,1\n",
 	  ":2: arrived_at is \"???0\", want a time that is a number from 0 on" },
 	{ "\n\n" VI "0,1,x\n",
 	  ":4: num_decode_tokens is \"x\", want an integer from 0 to 2147483647" },
@@ -132,7 +133,7 @@ static const struct fault {
 	{ MO(20, "[0]") "{\"input_length\":1,\"output_length\":1}\n",
 	  ":2: the record lacks \"timestamp\"" },
 	{ MO(20, "[0,1,2]"), ":1: input_length 20 makes 1 blocks of 512 tokens, hash_ids has 3; "
-	  "it would fit --hash-block 8" },
+			     "it would fit --hash-block 8" },
 	{ MO(2290, "[0, 1, 2, 3]"),
 	  ":1: input_length 2290 makes 5 blocks of 512 tokens, hash_ids has 4" },
 	{ MO(20, "[]"), ":1: input_length 20 makes 1 blocks of 512 tokens, hash_ids has 0" },
@@ -143,9 +144,9 @@ static const struct fault {
 	{ MO(20, "[0]") MO(20, "7"), ":2: hash_ids is \"7\", want an array" },
 	{ MO("374", "[0]"),
 	  ":1: input_length is \"\"374\"\", want an integer from 0 to 2147483647" },
-	{ MO(20, "[0]")
-		       "{\"session_id\":\"s\",\"timestamp\":0,\"input_length\":1,\"output_length\":"
-		       "1}\n",
+	{ MO(20,
+	     "[0]") "{\"session_id\":\"s\",\"timestamp\":0,\"input_length\":1,\"output_length\":"
+		    "1}\n",
 	  ":2: the record has \"session_id\": this is a trace of sessions, read it with --format "
 	  "aiperf" },
 	/* vLLM */
@@ -184,8 +185,7 @@ static const struct fault {
 	  ":1: no \"session_id\", which format ragpulse needs (have: timestamp, input_length, "
 	  "output_length, hash_ids)" },
 	{ "arrival_time,num_prefill_tokens,num_decode_tokens\n",
-	  ":1: this looks like a Vidur file of dates, which cannot be read; convert it to one of "
-	  FORMATS },
+	  ":1: this looks like a Vidur file of dates, which cannot be read; convert it to one of " FORMATS },
 	{ "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n",
 	  ":1: this looks like a Vidur file without \"arrived_at\", which cannot be read; convert "
 	  "it to one of " FORMATS },
@@ -205,8 +205,7 @@ static const struct fault {
 	  ":1: this looks like a trace of coding sessions with sub-agents, which cannot be read; "
 	  "convert it to one of " FORMATS },
 	{ "{\"round\":1,\"timing_events\":[]}\n",
-	  ":1: this looks like a TraceLab trace, which cannot be read; convert it to one of "
-	  FORMATS },
+	  ":1: this looks like a TraceLab trace, which cannot be read; convert it to one of " FORMATS },
 	{ "{\"captureData\":{},\"eventMetadata\":{}}\n",
 	  ":1: this looks like data captured by SageMaker, which cannot be read; convert it to one "
 	  "of " FORMATS },
@@ -260,8 +259,7 @@ static const struct fault {
 	{ RA("82", "{\"history\":[1]}") RA("27s", "{}"),
 	  ":2: timestamp is \"27s\", want a time that is a number from 0 on" },
 	{ RA("82", "{\"history\":1}"), ":1: history in hash_ids is not an array" },
-	{ RA("82", "{\"history\":[1.5]}"),
-	  ":1: hash_ids holds something else than integers" },
+	{ RA("82", "{\"history\":[1.5]}"), ":1: hash_ids holds something else than integers" },
 	{ RA("82", "{\"history\":[],\"future\":[]}"),
 	  ":1: hash_ids is not an object of sys_prompt, passages_ids, history, web_search and "
 	  "user_input" },
@@ -290,7 +288,7 @@ static const struct fault {
 	{ AI("\"timestamp\":0,\"context_mode\":\"x\",", "[1]"),
 	  ":1: the record has \"context_mode\"; say with --context what its prompts hold" },
 	{ AI("\"timestamp\":0,", "[1]") "{\"session_id\":\"s\",\"input_length\":2147483647,"
-					  "\"output_length\":1,\"delay\":0}\n",
+					"\"output_length\":1,\"delay\":0}\n",
 	  ":2: the session has a prompt of 2147483672 tokens, more than 2147483647" },
 	{ "{\"session_id\":7,\"input_length\":2,\"output_length\":1,\"timestamp\":0}\n",
 	  ":1: session_id is \"7\", want a string" },
@@ -316,15 +314,14 @@ static const struct fault {
 	{ LL(0, "\"input_toks\":2,\"output_toks\":1,\"input_tok_ids\":\"1 2\""),
 	  ":1: input_tok_ids is \"\"1 2\"\", want an array" },
 	{ LL(0, "\"sub_requests\":[]"), ":1: the record lacks \"session_id\"" },
-	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":5"),
-	  ":1: sub_requests is not an array" },
+	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":5"), ":1: sub_requests is not an array" },
 	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":[5]"),
 	  ":1: sub_requests holds \"5\", want objects" },
 	{ LL(0, "\"session_id\":\"a\",\"input_toks\":1,\"sub_requests\":[]"),
 	  ":1: both input_toks and sub_requests" },
 	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":[]"), ": no requests in the file" },
 	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":[" PART("0") "]")
-	  LL(1, "\"session_id\":\"a\",\"sub_requests\":[]"),
+		  LL(1, "\"session_id\":\"a\",\"sub_requests\":[]"),
 	  ":2: session_id \"a\" appears twice" },
 	{ LL(0, "\"session_id\":\"a\",\"sub_requests\":[{\"input_toks\":1,\"output_toks\":1}]"),
 	  ":1: the record lacks \"tool_duration_ns\"" },
@@ -445,7 +442,8 @@ static void test_faults(void)
 	}
 	put("{\"timestamp\":0}\0", 16);
 	ok(trace_read(&(struct trace *){ NULL }, path, &whole, &err) == AR_DATA &&
-	   !strcmp(err.msg + strlen(path), ":1: a NUL byte; this is not text"), "a NUL byte");
+		   !strcmp(err.msg + strlen(path), ":1: a NUL byte; this is not text"),
+	   "a NUL byte");
 }
 
 static void test_named_format(void)

@@ -106,7 +106,7 @@ static void test_mooncake(void)
 	struct trace *t = read_text(dialogue);
 
 	ok(t && t->n == 3 && t->n_block == 18 && t->block_tok == 512 && t->req[2].block == 11 &&
-	   t->req[2].n_block == 7 && !memcmp(t->block, want, sizeof want),
+		   t->req[2].n_block == 7 && !memcmp(t->block, want, sizeof want),
 	   "mooncake: blocks are numbered by first appearance");
 	ok(t && t->req[1].arrival_ns == 545999000000, "mooncake: milliseconds");
 	trace_free(t);
@@ -141,7 +141,8 @@ static void test_mooncake(void)
 	   "ids may be strings or any 64-bit integer");
 	trace_free(t);
 	t = read_with("{\"timestamp\":0,\"input_length\":9,\"output_length\":1,\"a\":\"}\\\"]\","
-		      "\"b\":{\"c\":[1,{}]}}\n", &a, &err);
+		      "\"b\":{\"c\":[1,{}]}}\n",
+		      &a, &err);
 	ok(t && t->n == 1 && !t->block_tok,
 	   "other keys are skipped; no blocks at all, no block size");
 	trace_free(t);
@@ -202,8 +203,8 @@ static void test_canonical(void)
 
 /* ---- transformations ---- */
 
-static const char ten[] =
-	VI "1,10,1\n2,20,1\n3,30,1\n4,40,1\n5,50,1\n6,60,1\n7,70,1\n8,80,1\n9,90,1\n10,100,9\n";
+static const char ten[] = VI
+	"1,10,1\n2,20,1\n3,30,1\n4,40,1\n5,50,1\n6,60,1\n7,70,1\n8,80,1\n9,90,1\n10,100,9\n";
 
 static void test_cuts(void)
 {
@@ -308,7 +309,8 @@ static size_t compress(char *out, size_t cap, const char *text, size_t n)
 
 static void test_zstd(void)
 {
-	static const char skippable[] = "\x5a\x2a\x4d\x18\x03\x00\x00\x00" "abc";
+	static const char skippable[] = "\x5a\x2a\x4d\x18\x03\x00\x00\x00"
+					"abc";
 	char buf[4096], bad[4096];
 	size_t n = 0, half = strlen(dialogue) / 2, failed = 0, wrong = 0;
 	struct ar_err err;
@@ -346,7 +348,7 @@ static void test_zstd(void)
 	put(buf, n);
 	ok(trace_read(&t, path, &whole, &err) == AR_DATA && strstr(err.msg, "damaged zstd data: "),
 	   "a wrong checksum is named");
-	put("\x28\xb5\x2f\xfd\x00\x90\x09\x00\x00x", 10);	/* a window of 2^28 bytes */
+	put("\x28\xb5\x2f\xfd\x00\x90\x09\x00\x00x", 10); /* a window of 2^28 bytes */
 	ok(trace_read(&t, path, &whole, &err) == AR_DATA && strstr(err.msg, "too much memory"),
 	   "a window of more than 128 MiB is refused");
 }
@@ -372,7 +374,8 @@ static void test_long_lines(void)
 	k = ZSTD_compress(out, cap, line, n, 1);
 	put(out, k);
 	ok(trace_read(&t, path, &whole, &err) == AR_DATA &&
-	   !strcmp(err.msg + strlen(path), ":1: line longer than 64 MiB"), "but not endless");
+		   !strcmp(err.msg + strlen(path), ":1: line longer than 64 MiB"),
+	   "but not endless");
 	free(line);
 	free(out);
 }
@@ -482,8 +485,10 @@ static void test_many_names(void)
 		"\"cumulative\",\"requests\":%d,\"sources\":[],\"transforms\":[]}\n",
 		2 * N);
 	for (int i = 0; i < 2 * N; i++)
-		fprintf(f, "{\"id\":%d,\"arrival_ns\":%d,\"prompt_tokens\":1,\"output_tokens\":1,"
-			"\"session\":\"s%d\",\"turn\":%d}\n", i, i, i % N, i / N);
+		fprintf(f,
+			"{\"id\":%d,\"arrival_ns\":%d,\"prompt_tokens\":1,\"output_tokens\":1,"
+			"\"session\":\"s%d\",\"turn\":%d}\n",
+			i, i, i % N, i / N);
 	fclose(f);
 	t = read_text(text);
 	ok(t && t->n_session == N && t->req[N + 7].session == 7 && !strcmp(t->session[7], "s7"),
@@ -563,7 +568,7 @@ static void test_summary(void)
 	   "rate");
 	ok(fabs(s.gap_cv - sqrt(0.3125) / 0.75) < 1e-12, "variation of the gaps");
 	ok(fabs(s.window[0].dispersion - 14 / 9.0 / (4 / 3.0)) < 1e-12 &&
-	   isnan(s.window[1].dispersion),
+		   isnan(s.window[1].dispersion),
 	   "dispersion leaves out the last window, which is not whole");
 	ok(s.prompt.sum == 20 && s.prompt.min == 1 && s.prompt.p50 == 3 && s.prompt.p90 == 10 &&
 		   s.prompt.max == 10 && s.output.p50 == 5,
@@ -580,8 +585,10 @@ static void test_summary(void)
 
 static void test_survival(void)
 {
-	static const char azure[] = AZ "2023-11-16 18:15:46,1,1\n", strings[] =
-		"{\"timestamp\":0,\"input_length\":17,\"output_length\":1,\"hash_ids\":[\"a\"]}\n";
+	static const char azure
+		[] = AZ "2023-11-16 18:15:46,1,1\n",
+	   strings[] =
+		   "{\"timestamp\":0,\"input_length\":17,\"output_length\":1,\"hash_ids\":[\"a\"]}\n";
 	char zst[1024];
 	size_t n = compress(zst, sizeof zst, dialogue, strlen(dialogue));
 
@@ -631,7 +638,8 @@ static void test_made(void)
 	struct trace t = { .req = &q, .n = 1, .name = name, .format = format, .sha256 = "00" };
 	char *text = canonical(&t);
 
-	is_str(text, "{\"format\":\"reqtrace\",\"version\":1,\"block_size\":0,\"epoch\":null,"
+	is_str(text,
+	       "{\"format\":\"reqtrace\",\"version\":1,\"block_size\":0,\"epoch\":null,"
 	       "\"context\":\"cumulative\",\"requests\":1,\"sources\":[{\"name\":\"made\","
 	       "\"sha256\":\"00\",\"format\":\"none\"}],\"transforms\":[]}\n"
 	       "{\"id\":0,\"arrival_ns\":0,\"prompt_tokens\":2,\"output_tokens\":3}\n",

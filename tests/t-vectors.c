@@ -27,7 +27,10 @@ static void must(enum ar_status st, const struct ar_err *err)
 
 static void test_formula(void)
 {
-	static const struct { int head, tok; float x[4]; } q[] = {
+	static const struct {
+		int head, tok;
+		float x[4];
+	} q[] = {
 		{ 0, 0, { -2.25, -1.375, -0.5, 0.375 } }, { 1, 0, { -1.625, -0.75, 0.125, 1.0 } },
 		{ 0, 3, { 0, 0.875, 1.75, -2.0 } }, { 0, 24, { 0.125, 1.0, 1.875, -1.875 } },
 		{ 1, 33, { -1.125, -0.25, 0.625, 1.5 } },
@@ -56,7 +59,7 @@ static void test_formula(void)
 static void test_rounding(void)
 {
 	ok(fabsf(bf16_to_f32(bf16_from_f32(3e-4f)) - 2.99454e-4f) < 5e-10f &&
-	   fabsf(bf16_to_f32(bf16_from_f32(5e-4f)) - 4.99725e-4f) < 5e-10f,
+		   fabsf(bf16_to_f32(bf16_from_f32(5e-4f)) - 4.99725e-4f) < 5e-10f,
 	   "thresholds of gates round to their bf16 neighbours");
 }
 
@@ -95,15 +98,24 @@ static void show(struct shown *x, const char *method)
 		method_selection_release(&x->sel);
 		case_cut(&x->c, (int[]){ cut ? 10 : 0 }, (int[]){ cut ? 4 : 10 });
 		x->c.b.tail = method_tail(x->m);
-		must(method_select_ref(x->m, &(struct attn_call){ .b = &x->c.b, .q = x->c.q,
-								  .kv = x->c.kv,
-								  .state = x->c.state }, &x->sel,
-				       &err), &err);
+		must(method_select_ref(x->m,
+				       &(struct attn_call){ .b = &x->c.b,
+							    .q = x->c.q,
+							    .kv = x->c.kv,
+							    .state = x->c.state },
+				       &x->sel, &err),
+		     &err);
 	}
 	must(method_count(x->m, &x->c.b, &x->sel.chosen, x->sel.table, x->count, &err), &err);
-	x->r = (struct select_result){ .capture = "", .model = "", .backend = "cpu",
-				       .method = x->m, .shape = x->c.b.shape, .ctx = 10,
-				       .chunk = 4, .sel = &x->sel, .count = x->count,
+	x->r = (struct select_result){ .capture = "",
+				       .model = "",
+				       .backend = "cpu",
+				       .method = x->m,
+				       .shape = x->c.b.shape,
+				       .ctx = 10,
+				       .chunk = 4,
+				       .sel = &x->sel,
+				       .count = x->count,
 				       .acc = x->acc };
 }
 
@@ -120,21 +132,24 @@ static void test_counts(void)
 
 	show(&x, "compact-fp:alpha=0.30,sink=1,window=1");
 	ok(counts(&x.r, "selected", "past", 8, 20) && counts(&x.r, "q-block", "past", 5, 10) &&
-	   counts(&x.r, "group", "past", 4, 5),
+		   counts(&x.r, "group", "past", 4, 5),
 	   "of past blocks 8 of 20, 5 of 10 and 4 of 5 are kept");
 	ok(counts(&x.r, "selected", "full", 12, 28) && counts(&x.r, "q-block", "full", 9, 14) &&
-	   counts(&x.r, "group", "full", 6, 7), "of all blocks 12 of 28, 9 of 14 and 6 of 7");
+		   counts(&x.r, "group", "full", 6, 7),
+	   "of all blocks 12 of 28, 9 of 14 and 6 of 7");
 	ok(counts(&x.r, "selected", "causal", 12, 26), "26 of the 28 are causal");
 	shown_release(&x);
 	show(&x, "compact-fp:alpha=0.30,sink=1,window=1,last-n=1");
 	ok(counts(&x.r, "selected", "past", 4, 10) && counts(&x.r, "q-block", "past", 4, 10) &&
-	   counts(&x.r, "group", "past", 3, 5) && counts(&x.r, "selected", "causal", 6, 12) &&
-	   counts(&x.r, "selected", "full", 6, 14) && counts(&x.r, "group", "full", 5, 7) &&
-	   counts(&x.r, "executed", "causal", 84, 100), "a dense tail is in the pairs alone");
+		   counts(&x.r, "group", "past", 3, 5) &&
+		   counts(&x.r, "selected", "causal", 6, 12) &&
+		   counts(&x.r, "selected", "full", 6, 14) && counts(&x.r, "group", "full", 5, 7) &&
+		   counts(&x.r, "executed", "causal", 84, 100),
+	   "a dense tail is in the pairs alone");
 	shown_release(&x);
 	show(&x, "compact-fp:last-n=2");
 	ok(counts(&x.r, "selected", "past", 0, 0) && counts(&x.r, "group", "full", 0, 0) &&
-	   isnan(select_head_density(&x.r, 0)),
+		   isnan(select_head_density(&x.r, 0)),
 	   "where there is nothing else there are no densities");
 	shown_release(&x);
 }
@@ -154,7 +169,10 @@ static const char *rows_of(const struct batch_case *c)
 		for (int j = 0, first = 1; j < 32; j++)
 			if (c->mask[i * c->b.keys.mask_words] >> j & 1) {
 				n += (size_t)snprintf(text + n, sizeof text - n, "%s%d",
-						      !first ? " " : i ? "|" : "", j);
+						      !first ? " " :
+						      i	     ? "|" :
+							       "",
+						      j);
 				first = 0;
 			}
 	return text;
@@ -164,9 +182,10 @@ static void choose(struct batch_case *c, const char *selector, const void *self,
 {
 	struct ar_err err;
 
-	must(selector_find(selector)->ref(&(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv,
-							       .state = state }, self,
-					  &(struct selection){ .mask = c->mask }, &err), &err);
+	must(selector_find(selector)->ref(
+		     &(struct attn_call){ .b = &c->b, .q = c->q, .kv = c->kv, .state = state },
+		     self, &(struct selection){ .mask = c->mask }, &err),
+	     &err);
 }
 
 static void test_xattention(void)
@@ -210,9 +229,12 @@ static void test_flexprefill(void)
  * with no smaller ones add up to. */
 static void test_flexprefill_order(void)
 {
-	static const struct { int row, blk; double sum; } v[] = {
-		{ 2, 1, 2.4266 }, { 3, 2, 3.1046 }, { 4, 3, 3.4056 }, { 4, 1, 3.9104 },
-		{ 5, 2, 4.1595 }, { 5, 4, 4.4054 },
+	static const struct {
+		int row, blk;
+		double sum;
+	} v[] = {
+		{ 2, 1, 2.4266 }, { 3, 2, 3.1046 }, { 4, 3, 3.4056 },
+		{ 4, 1, 3.9104 }, { 5, 2, 4.1595 }, { 5, 4, 4.4054 },
 	};
 	struct flexprefill p = { .tau = 1, .min_budget = 1 };
 	struct batch_case c;
@@ -226,8 +248,8 @@ static void test_flexprefill_order(void)
 		for (int in = 0; in < 2; in++) {
 			p.gamma = (v[i].sum + (in ? 0.002 : -0.002)) / 6;
 			choose(&c, "flexprefill", &p, state);
-			wrong += (int)(c.mask[v[i].row * c.b.keys.mask_words] >> v[i].blk & 1)
-				 != in;
+			wrong += (int)(c.mask[v[i].row * c.b.keys.mask_words] >> v[i].blk & 1) !=
+				 in;
 		}
 	is_int(wrong, 0, "flexprefill: the heaviest blocks come in the worked order");
 	free(state);
@@ -264,12 +286,20 @@ static void test_shares(void)
 		{ { .0461, .0353, .0960, .0095, .0530, .0578, .6928, .0096 },
 		  { .0012, .0007, .0015, .0010, .7364, .2545, .0020, .0027 } },
 	};
-	static const struct { int n_kv; uint32_t set[2][2]; } v[] = {
+	static const struct {
+		int n_kv;
+		uint32_t set[2][2];
+	} v[] = {
 		{ 32, { { 1 << 1 | 1 << 4, 1 << 5 }, { 1 << 2 | 1 << 6, 1 << 4 } } },
 		{ 34, { { 0xb4, 0xb4 }, { 1 << 4 | 1 << 6, 1 << 4 } } },
 	};
-	const struct bfla p = { .block = 4, .group = 2, .mass = 0.7, .threshold = 1, .local = 2,
-				.sink = 1, .score_div = 1 };
+	const struct bfla p = { .block = 4,
+				.group = 2,
+				.mass = 0.7,
+				.threshold = 1,
+				.local = 2,
+				.sink = 1,
+				.score_div = 1 };
 
 	for (int i = 0; i < 2; i++) {
 		struct batch_case c;
@@ -280,10 +310,10 @@ static void test_shares(void)
 		case_formula(&c, (struct attn_shape){ 2, 1, 4, 2 }, v[i].n_kv);
 		case_cut(&c, (int[]){ v[i].n_kv - 8 }, (int[]){ 8 });
 		score = calloc((size_t)(c.b.rows.n_qblk * 2 * c.b.keys.max_kv_blk), sizeof *score);
-		must(selector_find("bfla")->ref(&(struct attn_call){ .b = &c.b, .q = c.q,
-								     .kv = c.kv }, &p,
-						&(struct selection){ .mask = c.mask, .score = score },
-						&err), &err);
+		must(selector_find("bfla")->ref(
+			     &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv }, &p,
+			     &(struct selection){ .mask = c.mask, .score = score }, &err),
+		     &err);
 		for (int q = 0; q < 2; q++)
 			for (int h = 0; h < 2; h++) {
 				/* The second page of a query block sees all of its own. */
@@ -306,13 +336,17 @@ static void test_shares(void)
  * head, the first, and the band. */
 static void test_scores(void)
 {
-	static const struct { int n; const char *coarse[2]; } v[] = {
+	static const struct {
+		int n;
+		const char *coarse[2];
+	} v[] = {
 		{ 1, { "11000110", "10001011" } }, { 2, { "11101110", "10101111" } },
 		{ 3, { "11111110", "10101111" } }, { 6, { "11111110", "11101111" } },
 		{ 7, { "11111110", "11111111" } },
 	};
-	struct bfla p = { .block = 4, .group = 2, .threshold = 1, .local = 2, .sink = 1,
-			  .score_div = 1 };
+	struct bfla p = {
+		.block = 4, .group = 2, .threshold = 1, .local = 2, .sink = 1, .score_div = 1
+	};
 	struct batch_case c;
 	int by_ratio = 0;
 
@@ -325,8 +359,8 @@ static void test_scores(void)
 		choose(&c, "bfla", &p, NULL);
 		for (int q = 0; q < 2; q++)
 			for (int j = 0; j < 8; j++)
-				got[q][j] = c.mask[q * 2 * c.b.keys.mask_words] >> j & 1 ?
-					    '1' : '0';
+				got[q][j] = c.mask[q * 2 * c.b.keys.mask_words] >> j & 1 ? '1' :
+											   '0';
 		ok(!strcmp(got[0], v[i].coarse[0]) && !strcmp(got[1], v[i].coarse[1]),
 		   "bfla: the %d best scores of each head (%s, %s)", v[i].n, got[0], got[1]);
 		p.least = 0, p.ratio = (v[i].n + 0.9) / 8;
@@ -343,7 +377,9 @@ static void test_scores(void)
 /* Random rescues of seed 1: runs of blocks, from and to, of the first four query blocks. */
 static void test_rescues(void)
 {
-	static const struct { int from, to; } run[4][4] = {
+	static const struct {
+		int from, to;
+	} run[4][4] = {
 		{ { 43, 50 }, { 124, 131 }, { -1, -1 }, { -1, -1 } },
 		{ { 40, 47 }, { 121, 128 }, { -1, -1 }, { -1, -1 } },
 		{ { 0, 5 }, { 79, 86 }, { 160, 167 }, { -1, -1 } },
@@ -383,8 +419,11 @@ static void test_rescues(void)
 static void test_one_row(void)
 {
 	static const char *const method[] = {
-		"flashprefill:alpha=1,sink=0,window=1", "flexprefill:min-budget=1",
-		"xattention:threshold=0", "bfla:min-tokens=0", "proxyattn:mass=0",
+		"flashprefill:alpha=1,sink=0,window=1",
+		"flexprefill:min-budget=1",
+		"xattention:threshold=0",
+		"bfla:min-tokens=0",
+		"proxyattn:mass=0",
 	};
 
 	for (size_t i = 0; i < sizeof method / sizeof *method; i++) {
@@ -401,14 +440,18 @@ static void test_one_row(void)
 		len = 10 * tok + 6;
 		case_make(&c, &rng, FILL_BLOCKS, (struct attn_shape){ 4, 2, 16, tok }, 1, &len);
 		must(method_open(m, &(struct selector_env){ .shape = c.b.shape, .n_layers = 1 },
-				 &err), &err);
+				 &err),
+		     &err);
 		state = calloc((size_t)c.n_page, method_state_bytes(m, &c.b.shape) + 1);
 		for (int cut = 0; cut < 2; cut++) {
 			method_selection_release(&sel);
 			case_cut(&c, (int[]){ cut ? len - 1 : 0 }, (int[]){ cut ? 1 : len - 1 });
-			must(method_select_ref(m, &(struct attn_call){ .b = &c.b, .q = c.q,
-								       .kv = c.kv, .state = state },
-					       &sel, &err), &err);
+			must(method_select_ref(
+				     m,
+				     &(struct attn_call){
+					     .b = &c.b, .q = c.q, .kv = c.kv, .state = state },
+				     &sel, &err),
+			     &err);
 		}
 		for (int h = 0; h < 4; h++)
 			n += sel.chosen.mask[h * c.b.keys.mask_words] == (2u << 10) - 1;

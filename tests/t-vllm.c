@@ -248,12 +248,15 @@ static void worked_figures(const struct replay_result *r)
 			    *itl = &r->latency[LATENCY_ITL];
 
 	ok(near(series_percentile(ttft, 50), 10.3 * MS) &&
-	   near(series_percentile(ttft, 99), 17.454 * MS), "TTFT percentiles are the worked ones");
+		   near(series_percentile(ttft, 99), 17.454 * MS),
+	   "TTFT percentiles are the worked ones");
 	ok(near(series_mean(tpot), 3.5 * MS) && near(series_percentile(tpot, 50), 3.5 * MS) &&
-	   near(series_percentile(tpot, 99), 3.99 * MS), "TPOT figures are the worked ones");
+		   near(series_percentile(tpot, 99), 3.99 * MS),
+	   "TPOT figures are the worked ones");
 	is_int((long long)itl->n, 8, "gaps are pooled over requests");
 	ok(near(series_mean(itl), 3.875 * MS) && near(series_percentile(itl, 50), 3.0 * MS) &&
-	   near(series_percentile(itl, 90), 6.0 * MS), "ITL figures are the worked ones");
+		   near(series_percentile(itl, 90), 6.0 * MS),
+	   "ITL figures are the worked ones");
 	ok(near((double)r->ok / ((double)r->end_ns / MS), 2 / 31.0) && r->output_tok == 10,
 	   "throughput is the worked one");
 }

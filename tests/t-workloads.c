@@ -45,7 +45,7 @@ static void random_trace(struct trace *t, struct request *req, uint64_t *block, 
 	t->req = req;
 	t->block = block;
 	t->n = 1 + rng_below(r, 60);
-	t->name = (char *)(uintptr_t)"random";
+	t->name = (char *)(uintptr_t) "random";
 	for (size_t i = 0; i < t->n; i++) {
 		now += (int64_t)rng_below(r, 3 * MS) * (int64_t)rng_below(r, 2);
 		req[i] = (struct request){ .arrival_ns = now,
@@ -64,9 +64,12 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 {
 	const struct policy *p = policy_find(kind->policy);
 	struct sched_limits l = { .max_seqs = 1 + (int64_t)rng_below(r, 16),
-				  .prefix_cache = kind->cache, .order = kind->order,
-				  .chunks = kind->chunks, .async = kind->async,
-				  .watermark = p->watermark, .policy = p };
+				  .prefix_cache = kind->cache,
+				  .order = kind->order,
+				  .chunks = kind->chunks,
+				  .async = kind->async,
+				  .watermark = p->watermark,
+				  .policy = p };
 	int64_t most = 0;
 
 	l.max_batched_tok = l.max_seqs + (int64_t)rng_below(r, 60) + 90 * is_a(p, "orca");
@@ -86,8 +89,8 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 
 		most = need > most ? need : most;
 	}
-	most += is_a(p, "sglang") * 2;	/* and the last output */
-	if (l.watermark > 0)		/* 1 %: nobody is rejected for it */
+	most += is_a(p, "sglang") * 2; /* and the last output */
+	if (l.watermark > 0)	       /* 1 %: nobody is rejected for it */
 		most += most / 50 + 1;
 	l.num_blocks = 1 + most + (int64_t)rng_below(r, (uint64_t)most + 1);
 	return l;
@@ -104,15 +107,16 @@ static bool blocks_add_up(const struct sched *s, const struct policy *p)
 
 	for (size_t i = 0; i < s->n_running; i++) {
 		const struct sched_seq *q = &s->seq[s->running[i]];
-		uint32_t tok = is_a(p, "orca") ? s->longest :
-			       is_a(p, "trtllm-no-evict") ? q->goal :
-			       whole && q->comp < q->admitted ? q->admitted : q->comp;
+		uint32_t tok = is_a(p, "orca")		      ? s->longest :
+			       is_a(p, "trtllm-no-evict")     ? q->goal :
+			       whole && q->comp < q->admitted ? q->admitted :
+								q->comp;
 
 		if (q->n_block != block_pool_need(&s->pool, tok))
 			return false;
 		owned += q->n_block;
 	}
-	return s->cache ? owned >= used : owned == used;	/* shared: several owners */
+	return s->cache ? owned >= used : owned == used; /* shared: several owners */
 }
 
 /* The scheduler alone, without clock: all blocks come back. */
@@ -206,26 +210,33 @@ static void properties(uint64_t seed, const struct kind *how)
 	for (int i = 0; i < 200; i++)
 		one_workload(&r, how, &t);
 	diag("%s: 200 workloads, %" PRId64 " iterations, %" PRId64 " preemptions, %" PRId64
-	     " tokens cached", kind, t.iterations, t.preempted, t.cached);
+	     " tokens cached",
+	     kind, t.iterations, t.preempted, t.cached);
 	is_int(t.failed + t.unfinished, 0, "%s: every request finishes", kind);
-	is_int(t.bad_tokens, 0, "%s: tokens run are the sum of P + O - 1, and the recomputed, less "
-	       "the cached", kind);
+	is_int(t.bad_tokens, 0,
+	       "%s: tokens run are the sum of P + O - 1, and the recomputed, less "
+	       "the cached",
+	       kind);
 	is_int(t.bad_outputs, 0, "%s: every request gets its outputs", kind);
-	is_int(t.sum.bad_partial, 0, "%s: %s", kind, how->cap ? "no chunk exceeds the cap" :
-	       "at most one partial prefill, and it comes last");
+	is_int(t.sum.bad_partial, 0, "%s: %s", kind,
+	       how->cap ? "no chunk exceeds the cap" :
+			  "at most one partial prefill, and it comes last");
 	ok(!t.sum.starved || how->order == SCHED_PRIORITY || how->async,
 	   "%s: every running sequence is in the batch but by priority or ahead of time", kind);
 	is_int(t.sum.over_budget, 0, "%s: the token budget holds", kind);
 	ok(!t.sum.empty || how->tight, "%s: no iteration is empty in an ample pool", kind);
 	is_int(how->order == SCHED_FCFS && !strncmp(how->policy, "vllm", 4) && !how->async ?
-	       t.sum.empty : 0, 0, "%s: nor at all in vLLM's order of arrival, in step", kind);
+		       t.sum.empty :
+		       0,
+	       0, "%s: nor at all in vLLM's order of arrival, in step", kind);
 	is_int(t.sum.bad_clock, 0, "%s: the clock only moves forward", kind);
 	is_int(t.leaked + t.sum.bad_blocks, 0, "%s: blocks are owned as needed and all come back",
 	       kind);
 	is_int(t.sum.bad_chunk, 0, "%s: chunks of a request are numbered in order", kind);
 	is_int(t.sum.bad_outcome, 0,
 	       "%s: a request's first entry starts behind what it found, and its "
-	       "chunks are counted without decodes", kind);
+	       "chunks are counted without decodes",
+	       kind);
 	is_int(t.sum.bad_mark, 0, "%s: what is computed again is marked", kind);
 	ok(!t.sum.gaps, "%s: the gaps between tokens are those of the entries", kind);
 	is_int(t.not_same, 0, "%s: a second run is the same", kind);
@@ -280,7 +291,8 @@ static struct sched_limits any_limits(const struct policy *p, struct rng *r)
 	struct sched_limits l = { .max_batched_tok = 1 + (int64_t)rng_below(r, 60),
 				  .block_tok = 1 + (int64_t)rng_below(r, 9),
 				  .num_blocks = 2 + (int64_t)rng_below(r, 30),
-				  .watermark = p->watermark, .policy = p };
+				  .watermark = p->watermark,
+				  .policy = p };
 
 	if (p->check && l.max_batched_tok < l.block_tok)
 		l.max_batched_tok = l.block_tok;
@@ -328,9 +340,12 @@ static void any_workload(const struct policy *p, uint64_t seed)
 		replay_result_release(&res);
 	}
 	diag("%s: %" PRId64 " ok, %" PRId64 " rejected, %" PRId64 " preemptions, %" PRId64
-	     " empty iterations", p->name, ok, rejected, preempted, empty);
-	is_int(bad, 0, "%s: whatever the options, every request ends or is rejected with a reason, "
-	       "within the limits, and all blocks come back", p->name);
+	     " empty iterations",
+	     p->name, ok, rejected, preempted, empty);
+	is_int(bad, 0,
+	       "%s: whatever the options, every request ends or is rejected with a reason, "
+	       "within the limits, and all blocks come back",
+	       p->name);
 	ok(ok > 1000 && rejected > 1000, "%s: both happen", p->name);
 }
 

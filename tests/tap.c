@@ -10,8 +10,8 @@
 static unsigned planned, ran, failed;
 static const char *todo_why;
 
-__attribute__((format(printf, 2, 0)))
-static void vline(const char *head, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void vline(const char *head, const char *fmt,
+							va_list ap)
 {
 	fputs(head, stdout);
 	vprintf(fmt, ap);
@@ -66,8 +66,8 @@ void skip(unsigned n, const char *why)
 		printf("ok %u # SKIP %s\n", ++ran, why);
 }
 
-__attribute__((format(printf, 4, 0)))
-static int report(int pass, const char *file, int line, const char *fmt, va_list ap)
+__attribute__((format(printf, 4, 0))) static int report(int pass, const char *file, int line,
+							const char *fmt, va_list ap)
 {
 	printf("%sok %u - ", pass ? "" : "not ", ++ran);
 	vprintf(fmt, ap);
@@ -136,8 +136,8 @@ int tap_is_f32(const float *got, const float *want, size_t n, double atol, doubl
 	}
 	va_start(ap, fmt);
 	if (!report(bad == 0, file, line, fmt, ap))
-		diag("%zu of %zu off; worst at [%zu]: got %g, want %g",
-		     bad, n, worst, got[worst], want[worst]);
+		diag("%zu of %zu off; worst at [%zu]: got %g, want %g", bad, n, worst, got[worst],
+		     want[worst]);
 	va_end(ap);
 	return bad == 0;
 }

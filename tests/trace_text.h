@@ -22,8 +22,8 @@
 #define BU3 \
 	"Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens," \
 	"Log Type\n"
-#define SP                                                                                         \
-	"request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,"         \
+#define SP \
+	"request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size," \
 	"token_size\n"
 #define VI "arrived_at,num_prefill_tokens,num_decode_tokens\n"
 

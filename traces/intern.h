@@ -14,7 +14,7 @@ struct chain_key {
 	uint64_t prev, src;
 	uint32_t tail;
 };
-#define CHAIN_START UINT64_MAX	/* prev of a first block */
+#define CHAIN_START UINT64_MAX /* prev of a first block */
 
 struct chain {
 	struct chain_slot *slot;
@@ -26,7 +26,7 @@ bool chain_put(struct chain *c, struct chain_key key, uint64_t id_if_new, uint64
 void chain_release(struct chain *c);
 
 struct intern_table {
-	char **v;		/* by number, owned */
+	char **v; /* by number, owned */
 	size_t n, cap;
 	uint32_t *slot;
 	size_t n_slot;

@@ -107,7 +107,8 @@ static enum ar_status check(const struct trace_args *a, struct ar_err *err)
 	if (a->to_ns && a->from_ns >= a->to_ns)
 		return ar_fail(err, AR_USAGE, "--to must be later than --from");
 	if (a->rate != 0 && a->time_scale != 0 && a->time_scale != 1)
-		return ar_fail(err, AR_USAGE, "--rate and --time-scale both scale the times; "
+		return ar_fail(err, AR_USAGE,
+			       "--rate and --time-scale both scale the times; "
 			       "give one of them");
 	if (a->step_ns && a->spread == SPREAD_NONE)
 		return ar_fail(err, AR_USAGE, "--spread-step has no effect without --spread");

@@ -14,19 +14,19 @@
 struct cJSON;
 
 struct request {
-	int64_t arrival_ns;	/* since the start of the trace, >= 0 */
-	uint32_t prompt_tok;	/* >= 1, whole prompt as served */
-	uint32_t output_tok;	/* >= 1, first token included */
-	uint32_t n_block;	/* prefix blocks: ceil(prompt_tok / block_tok), or 0 */
-	size_t block;		/* ... first of them in trace.block */
-	int32_t session;	/* number of the session, -1: none */
-	uint32_t turn;		/* 0-based in the session */
-	int64_t think_ns;	/* from the end of the previous turn to this arrival; -1: not
+	int64_t arrival_ns;  /* since the start of the trace, >= 0 */
+	uint32_t prompt_tok; /* >= 1, whole prompt as served */
+	uint32_t output_tok; /* >= 1, first token included */
+	uint32_t n_block;    /* prefix blocks: ceil(prompt_tok / block_tok), or 0 */
+	size_t block;	     /* ... first of them in trace.block */
+	int32_t session;     /* number of the session, -1: none */
+	uint32_t turn;	     /* 0-based in the session */
+	int64_t think_ns;    /* from the end of the previous turn to this arrival; -1: not
 				 * recorded; undefined without a session */
-	uint32_t type;		/* index in trace.type plus 1; 0: none */
-	uint32_t images;	/* in the prompt */
-	int32_t priority;	/* lower is served first; 0 where the format has none */
-	uint64_t line;		/* its line in the file */
+	uint32_t type;	     /* index in trace.type plus 1; 0: none */
+	uint32_t images;     /* in the prompt */
+	int32_t priority;    /* lower is served first; 0 where the format has none */
+	uint64_t line;	     /* its line in the file */
 };
 
 /* An empty request: no session and no think time. */
@@ -36,20 +36,20 @@ static const struct request request_none = { .session = -1, .think_ns = -1 };
 struct trace {
 	struct request *req;
 	size_t n;
-	uint64_t *block;	/* chained ids: equal id means equal whole prefix */
+	uint64_t *block; /* chained ids: equal id means equal whole prefix */
 	size_t n_block;
-	uint32_t block_tok;	/* tokens of a prefix block; 0: no prefix identity */
-	char **session;		/* names, by number */
+	uint32_t block_tok; /* tokens of a prefix block; 0: no prefix identity */
+	char **session;	    /* names, by number */
 	size_t n_session;
-	char **type;		/* names, by number */
+	char **type; /* names, by number */
 	size_t n_type;
-	char *name;		/* file name without folders, "<stdin>" */
-	char *format;		/* name of the importer */
-	char sha256[65];	/* of the file as it was read, before decompression */
+	char *name;	 /* file name without folders, "<stdin>" */
+	char *format;	 /* name of the importer */
+	char sha256[65]; /* of the file as it was read, before decompression */
 	bool has_epoch;
-	int64_t epoch_ns;	/* absolute time of arrival 0, since 1970 UTC */
-	struct cJSON *sources;	/* of a canonical file: array of its source files, or NULL */
-	struct cJSON *transforms;	/* strings: changes to the requests, in order; or NULL */
+	int64_t epoch_ns;	  /* absolute time of arrival 0, since 1970 UTC */
+	struct cJSON *sources;	  /* of a canonical file: array of its source files, or NULL */
+	struct cJSON *transforms; /* strings: changes to the requests, in order; or NULL */
 };
 
 /* How the importer handles a restart of the clock: an arrival far before the last one. */
@@ -59,23 +59,23 @@ enum trace_context { CONTEXT_AUTO, CONTEXT_CUMULATIVE, CONTEXT_DELTA };
 
 /* Options for reading a file. */
 struct import_args {
-	char *format;		/* --format, NULL: by content */
-	int restart;		/* --restart, enum trace_restart */
-	int64_t period_ns;	/* --restart-period, 0: append at the last arrival */
-	int context;		/* --context, enum trace_context */
-	int64_t hash_tok;	/* --hash-block, 0: the format's own */
-	int64_t image_tok;	/* --image-tokens */
-	struct opt_list components;	/* --components */
+	char *format;		    /* --format, NULL: by content */
+	int restart;		    /* --restart, enum trace_restart */
+	int64_t period_ns;	    /* --restart-period, 0: append at the last arrival */
+	int context;		    /* --context, enum trace_context */
+	int64_t hash_tok;	    /* --hash-block, 0: the format's own */
+	int64_t image_tok;	    /* --image-tokens */
+	struct opt_list components; /* --components */
 };
 
 /* Options that shape a trace.  All 0: unchanged. */
 struct trace_args {
 	struct import_args in;
-	struct opt_list merge;	/* FILE[:NAME=VALUE,...] */
-	int align;		/* enum trace_align */
-	int spread;		/* enum trace_spread */
+	struct opt_list merge; /* FILE[:NAME=VALUE,...] */
+	int align;	       /* enum trace_align */
+	int spread;	       /* enum trace_spread */
 	int64_t step_ns;
-	int64_t from_ns, to_ns;	/* half open, in trace time; to 0: open */
+	int64_t from_ns, to_ns; /* half open, in trace time; to 0: open */
 	struct opt_list type;
 	double keep;
 	int64_t skip, requests;
@@ -95,7 +95,7 @@ extern const struct opt trace_opts[];
  * owns *out. */
 enum ar_status trace_read(struct trace **out, const char *path, const struct trace_args *a,
 			  struct ar_err *err);
-void trace_free(struct trace *t);	/* NULL is fine */
+void trace_free(struct trace *t); /* NULL is fine */
 
 /* Append a text to t->transforms, the list of changes. */
 enum ar_status trace_note(struct trace *t, struct ar_err *err, const char *fmt, ...)

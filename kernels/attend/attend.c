@@ -24,9 +24,9 @@
 
 enum {
 	N_RANK = 256,
-	MAX_SLOT = 512,		/* most thread blocks at once that a plan fills */
-	PART_COST = 256,	/* fixed cost of a tile, in keys; an estimate */
-	JOIN_COST = 128,	/* cost of merging two parts, in keys; an estimate */
+	MAX_SLOT = 512,	 /* most thread blocks at once that a plan fills */
+	PART_COST = 256, /* fixed cost of a tile, in keys; an estimate */
+	JOIN_COST = 128, /* cost of merging two parts, in keys; an estimate */
 };
 
 int attend_rank(int n)
@@ -64,7 +64,7 @@ struct plan {
 	int n_whole, n;		/* tiles before and after cutting */
 	int len[2 * MAX_SLOT];	/* blocks of the first whole tiles */
 	int at[N_RANK];		/* tiles of each rank; in the last pass, where its next tile goes */
-	struct attn_tile *tile;	/* NULL: only count */
+	struct attn_tile *tile; /* NULL: only count */
 };
 
 static int lesser(int a, int b)
@@ -132,9 +132,12 @@ static void pass(struct plan *p, const struct attn_batch *b, int heads, bool per
 				t.row = b->rows.row0[r] + row;
 				t.pos = pos[row];
 				t.n_row = (to < rows ? to : rows) - row;
-				t.list = row >= body ? -1 :
-					 per_block ? (b->rows.qblk0[r] + qblk - first) *
-						     s->q_heads + t.head : list;
+				t.list = row >= body ?
+						 -1 :
+					 per_block ?
+						 (b->rows.qblk0[r] + qblk - first) * s->q_heads +
+							 t.head :
+						 list;
 				add(p, t, pos[row + t.n_row - 1] / s->page_tok + 1);
 			}
 		}
@@ -259,8 +262,10 @@ static int plan(const struct attn_batch *b, int heads, bool per_block, bool know
 {
 	int part_keys = per_block ? ATTEND_LIST_KEYS : ATTEND_PART_KEYS;
 	int page_tok = b->shape.page_tok, n_sm = lesser(b->n_sm, MAX_SLOT / 2);
-	bool half = per_block && 2 * page_tok <= ATTEND_ROWS;	/* two tiles to a multiprocessor */
-	struct plan p = { .n_slot = half ? 2 * n_sm : n_sm, .part = INT_MAX, .room = INT_MAX,
+	bool half = per_block && 2 * page_tok <= ATTEND_ROWS; /* two tiles to a multiprocessor */
+	struct plan p = { .n_slot = half ? 2 * n_sm : n_sm,
+			  .part = INT_MAX,
+			  .room = INT_MAX,
 			  .least = divide_up(part_keys, page_tok) };
 
 	pass(&p, b, heads, per_block);
@@ -289,13 +294,12 @@ static int plan(const struct attn_batch *b, int heads, bool per_block, bool know
 
 int attend_plan_rows(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
-	return plan(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, false, !heads,
-		    tile);
+	return plan(b, heads ? heads : b->shape.q_heads / b->shape.kv_heads, false, !heads, tile);
 }
 
 int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
-	(void)heads;	/* its lists are per head */
+	(void)heads; /* its lists are per head */
 	return plan(b, 1, true, false, tile);
 }
 
@@ -305,25 +309,25 @@ enum { MAX_THREADS = 16 };
 
 struct job {
 	const struct attn_call *call;
-	const struct attn_batch *b;	/* of the call */
+	const struct attn_batch *b; /* of the call */
 	const struct attn_tile *tile;
 	int n_tile;
 	const struct block_lists *lists;
-	int dim, ld_dim, ld_key;	/* head_dim, padded; page_tok, padded */
-	int max_row;			/* packed rows of a tile, padded */
-	atomic_int next;		/* first tile nobody has taken */
+	int dim, ld_dim, ld_key; /* head_dim, padded; page_tok, padded */
+	int max_row;		 /* packed rows of a tile, padded */
+	atomic_int next;	 /* first tile nobody has taken */
 };
 
 /* Buffers of one thread.  Rows past the tile's, keys past the block's and channels past
  * head_dim are padding: computed, but part of no result. */
 struct desk {
 	struct job *job;
-	float *q;		/* [max_row][dim] */
-	float *k;		/* [dim][ld_key], transposed */
-	float *v;		/* [ld_key][ld_dim] */
-	float *p;		/* [max_row][ld_key], scores, then probabilities */
-	float *o;		/* [max_row][ld_dim] */
-	float *max, *sum;	/* [max_row] */
+	float *q;	  /* [max_row][dim] */
+	float *k;	  /* [dim][ld_key], transposed */
+	float *v;	  /* [ld_key][ld_dim] */
+	float *p;	  /* [max_row][ld_key], scores, then probabilities */
+	float *o;	  /* [max_row][ld_dim] */
+	float *max, *sum; /* [max_row] */
 };
 
 static size_t desk_floats(const struct job *j)
@@ -353,8 +357,8 @@ static void load_block(struct desk *d, int page0, int head, int blk, int n)
 	const struct job *j = d->job;
 	const struct attn_shape *s = &j->b->shape;
 	size_t page = (size_t)j->b->keys.page[page0 + blk];
-	size_t off = (page * (size_t)s->kv_heads + (size_t)head) *
-		     (size_t)s->page_tok * (size_t)j->dim;
+	size_t off = (page * (size_t)s->kv_heads + (size_t)head) * (size_t)s->page_tok *
+		     (size_t)j->dim;
 	const bf16_t *k = j->call->kv.k + off, *v = j->call->kv.v + off;
 
 	multiply_transpose(d->k, j->ld_key, k, n, j->dim);
@@ -431,7 +435,9 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 	const struct job *j = d->job;
 	const struct attn_shape *s = &j->b->shape;
 	const uint16_t *list = j->lists->block && t->list >= 0 ?
-		j->lists->block + (size_t)t->list * (size_t)j->lists->stride : NULL;
+				       j->lists->block +
+					       (size_t)t->list * (size_t)j->lists->stride :
+				       NULL;
 	const int32_t *pos = j->b->rows.pos + t->row;
 	int last = pos[t->n_row - 1];
 	int n_row = t->n_row * t->n_head, kv_head = t->head / (s->q_heads / s->kv_heads);
@@ -445,15 +451,13 @@ static void run_tile(struct desk *d, const struct attn_tile *t)
 		if (n <= 0)
 			break;
 		load_block(d, t->page0, kv_head, blk, n);
-		multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key,
-			 n_row, n, j->dim, false);
+		multiply(d->p, j->ld_key, d->q, j->dim, d->k, j->ld_key, n_row, n, j->dim, false);
 		for (int p = 0; p < n_row; p++) {
 			int seen = pos[p / t->n_head] - key + 1;
 
 			soften(d, p, seen < n ? seen : n, n);
 		}
-		multiply(d->o, j->ld_dim, d->p, j->ld_key, d->v, j->ld_dim,
-			 n_row, j->dim, n, true);
+		multiply(d->o, j->ld_dim, d->p, j->ld_key, d->v, j->ld_dim, n_row, j->dim, n, true);
 	}
 	end_tile(d, t);
 }

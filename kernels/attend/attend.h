@@ -16,10 +16,10 @@ extern "C" {
 #endif
 
 enum {
-	ATTEND_ROWS = 128,		/* most packed rows of a tile */
-	ATTEND_STEP = 128,		/* keys of a kernel step */
-	ATTEND_PART_KEYS = 1024,	/* fewest keys of an even part */
-	ATTEND_LIST_KEYS = 1536,	/* keys of context for each part reserved for a list */
+	ATTEND_ROWS = 128,	 /* most packed rows of a tile */
+	ATTEND_STEP = 128,	 /* keys of a kernel step */
+	ATTEND_PART_KEYS = 1024, /* fewest keys of an even part */
+	ATTEND_LIST_KEYS = 1536, /* keys of context for each part reserved for a list */
 };
 
 typedef int attend_plan_fn(const struct attn_batch *b, int heads, struct attn_tile *tile);
@@ -49,8 +49,8 @@ typedef enum ar_status attend_enqueue_fn(const struct attn_call *call, attend_pl
 					 int heads, const struct block_lists *lists,
 					 struct ar_err *err);
 attend_enqueue_fn attend_enqueue;
-attend_enqueue_fn attend_sm80_enqueue;	/* mma.sync; any device from 8.0 on; whole tiles */
-attend_enqueue_fn attend_sm90_enqueue;	/* wgmma and TMA; 9.0; whole tiles and parts */
+attend_enqueue_fn attend_sm80_enqueue; /* mma.sync; any device from 8.0 on; whole tiles */
+attend_enqueue_fn attend_sm90_enqueue; /* wgmma and TMA; 9.0; whole tiles and parts */
 size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads);
 
 #ifdef __cplusplus

@@ -10,11 +10,11 @@
 extern "C" {
 #endif
 
-enum { ATTEND_CUT_TILES = 1024 };	/* most tiles of a batch, parts included */
+enum { ATTEND_CUT_TILES = 1024 }; /* most tiles of a batch, parts included */
 
 /* A part of a tile: blocks [first, first + n) of its list.  tile: index in b->tile, which says the
  * number of the part; n_part: parts of the tile after cutting. */
-struct attend_piece {		/* one access of 16 bytes */
+struct attend_piece { /* one access of 16 bytes */
 	alignas(16) int32_t tile;
 	int32_t first, n, n_part;
 };

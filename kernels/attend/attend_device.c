@@ -15,8 +15,10 @@ enum ar_status attend_enqueue(const struct attn_call *call, attend_plan_fn *plan
 	enum ar_status st;
 
 	if (heads > ATTEND_ROWS)
-		return ar_fail(err, AR_USAGE, "%d query heads per KV head; attention on the GPU "
-			       "takes %d", heads, ATTEND_ROWS);
+		return ar_fail(err, AR_USAGE,
+			       "%d query heads per KV head; attention on the GPU "
+			       "takes %d",
+			       heads, ATTEND_ROWS);
 	if (!b->n_tile)
 		return AR_OK;
 	st = gpu_current(&gpu, err);

@@ -18,7 +18,7 @@ extern "C" {
 /* The selection, in the shape that the executor takes; all zero: every block.  A table lists every
  * block of the chunk; executors that copy blocks need that. */
 struct executor_lists {
-	int heads;		/* query heads that share a table, union_heads(); 0: no tables */
+	int heads; /* query heads that share a table, union_heads(); 0: no tables */
 	struct block_lists blocks;
 	struct token_lists tokens;
 	struct column_lists columns;
@@ -36,7 +36,7 @@ struct executor_lists {
  *
  * Scratch slots [place, place + n_part) belong to this tile.  joined: a counter for kernels, 0
  * before and after each launch.  So launches over the same tiles must not overlap. */
-struct attn_tile {		/* three loads of 16 bytes */
+struct attn_tile { /* three loads of 16 bytes */
 	alignas(16) int32_t req;
 	int32_t row, n_row, pos;
 	int32_t head, n_head;
@@ -54,12 +54,12 @@ typedef enum ar_status executor_fn(const struct attn_call *call, const struct ex
 				   struct ar_err *err);
 
 struct executor {
-	const char *name;	/* "paged" */
+	const char *name; /* "paged" */
 	const char *title;
 	const char *origin;
-	const char *kernel;	/* its family in kernels/support.c */
-	unsigned takes;		/* SHAPE_* that it runs, or'ed */
-	bool tail;		/* runs the dense tail of a batch beside its tables */
+	const char *kernel; /* its family in kernels/support.c */
+	unsigned takes;	    /* SHAPE_* that it runs, or'ed */
+	bool tail;	    /* runs the dense tail of a batch beside its tables */
 
 	/* Cut the batch (its arrays on the host) into tiles, the longest first.  heads: as in
 	 * executor_lists.  If whole tiles would leave some of b->n_sm multiprocessors idle, they
@@ -78,7 +78,7 @@ struct executor {
 	executor_fn *enqueue;
 };
 
-extern const struct executor *const executors[];	/* ends with NULL */
+extern const struct executor *const executors[]; /* ends with NULL */
 const struct executor *executor_find(const char *name);
 
 /* attn_batch.n_part of a batch with these tiles. */

@@ -9,14 +9,9 @@
 extern const struct executor executor_paged, executor_blocksparse, executor_copy, executor_gather;
 extern const struct executor executor_columns;
 
-const struct executor *const executors[] = {
-	&executor_paged,
-	&executor_blocksparse,
-	&executor_copy,
-	&executor_gather,
-	&executor_columns,
-	NULL
-};
+const struct executor *const executors[] = { &executor_paged,	&executor_blocksparse,
+					     &executor_copy,	&executor_gather,
+					     &executor_columns, NULL };
 
 const struct executor *executor_find(const char *name)
 {

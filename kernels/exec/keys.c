@@ -8,7 +8,7 @@
 
 #include "kernels/prim/multiply.h"
 
-enum { STEP = 64 };		/* keys that are multiplied at once */
+enum { STEP = 64 }; /* keys that are multiplied at once */
 
 enum ar_status keys_init(struct keys *k, const struct attn_batch *b, struct ar_err *err)
 {
@@ -44,7 +44,8 @@ static size_t key_at(const struct attn_batch *b, int req, int head, int pos)
 	size_t kv_head = (size_t)(head / (s->q_heads / s->kv_heads));
 
 	return ((page * (size_t)s->kv_heads + kv_head) * (size_t)s->page_tok +
-		(size_t)(pos % s->page_tok)) * (size_t)s->head_dim;
+		(size_t)(pos % s->page_tok)) *
+	       (size_t)s->head_dim;
 }
 
 /* Scores of a row at pos become exponentials; returns their sum, 0: it sees no key. */
@@ -84,8 +85,8 @@ void keys_attend(struct keys *k, const struct attn_call *call, int req, int row,
 
 		for (int t = 0; t < n; t++)
 			multiply_transpose(k->k + t, STEP,
-					   call->kv.k + key_at(b, req, head, k->pos[at + t]),
-					   1, dim);
+					   call->kv.k + key_at(b, req, head, k->pos[at + t]), 1,
+					   dim);
 		multiply(k->p + at, k->ld, k->q, dim, k->k, STEP, n_row, n, dim, false);
 	}
 	for (int i = 0; i < n_row; i++) {
@@ -111,6 +112,7 @@ void keys_attend(struct keys *k, const struct attn_call *call, int req, int row,
 
 		for (int d = 0; d < dim; d++)
 			to[d] = k->sum[i] > 0 ?
-				bf16_from_f32(k->out[i * k->ld_dim + d] / k->sum[i]) : 0;
+					bf16_from_f32(k->out[i * k->ld_dim + d] / k->sum[i]) :
+					0;
 	}
 }

@@ -9,11 +9,11 @@
 
 struct keys {
 	int n;
-	int32_t *pos;		/* [n] of one request; room for all of its blocks and one more */
-	int n_run;		/* the first n_run keys are of runs and seen under the band */
+	int32_t *pos; /* [n] of one request; room for all of its blocks and one more */
+	int n_run;    /* the first n_run keys are of runs and seen under the band */
 	struct attn_band band;
-	int total;		/* tokens of the prompt, for the band */
-	int ld, ld_dim;		/* of scratch, padded for multiply() */
+	int total;	/* tokens of the prompt, for the band */
+	int ld, ld_dim; /* of scratch, padded for multiply() */
 	float *q, *k, *v, *p, *out, *sum;
 };
 

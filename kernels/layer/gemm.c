@@ -9,7 +9,7 @@
 #include "base/dynlib.h"
 #include "kernels/prim/cuda.h"
 
-enum { WORKSPACE = 32 << 20 };		/* what NVIDIA advises for Hopper */
+enum { WORKSPACE = 32 << 20 }; /* what NVIDIA advises for Hopper */
 
 /* clang-format off */
 #define CUBLAS_NEEDED(X) \
@@ -26,14 +26,15 @@ struct gemm {
 };
 
 /* Like CU, with g in scope. */
-#define CUBLAS(call) do {                                                   \
-	cublasStatus_t cb_e_ = (call);                                      \
-	if (cb_e_ != CUBLAS_STATUS_SUCCESS) {                               \
-		st = ar_fail(err, AR_CUDA, "%s:%d: %s: %s", __FILE__,       \
-			     __LINE__, #call, g->cublasGetStatusString(cb_e_)); \
-		goto out;                                                   \
-	}                                                                   \
-} while (0)
+#define CUBLAS(call) \
+	do { \
+		cublasStatus_t cb_e_ = (call); \
+		if (cb_e_ != CUBLAS_STATUS_SUCCESS) { \
+			st = ar_fail(err, AR_CUDA, "%s:%d: %s: %s", __FILE__, __LINE__, #call, \
+				     g->cublasGetStatusString(cb_e_)); \
+			goto out; \
+		} \
+	} while (0)
 
 enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err)
 {
@@ -48,7 +49,7 @@ enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err)
 #define X(f) { #f, (void **)&g->f },
 		CUBLAS_NEEDED(X)
 #undef X
-		{ NULL, NULL },
+			{ NULL, NULL },
 	};
 
 	st = dynlib_load("libcublas.so.13", "ATTNREPLAY_CUBLAS", syms, err);
@@ -83,15 +84,15 @@ enum ar_status gemm_run(struct gemm *g, int n_batch, int m, int n, int k, const 
 	const float one = 1, zero = 0;
 
 	if (n_batch == 1)
-		CUBLAS(g->cublasGemmEx(g->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one,
-				       w, CUDA_R_16BF, k, a, CUDA_R_16BF, k, &zero,
-				       c, CUDA_R_16BF, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+		CUBLAS(g->cublasGemmEx(g->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, w,
+				       CUDA_R_16BF, k, a, CUDA_R_16BF, k, &zero, c, CUDA_R_16BF, n,
+				       CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 	else
 		CUBLAS(g->cublasGemmStridedBatchedEx(g->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k,
-				       &one, w, CUDA_R_16BF, k, (long long)n * k,
-				       a, CUDA_R_16BF, k, (long long)m * k, &zero,
-				       c, CUDA_R_16BF, n, (long long)m * n, n_batch,
-				       CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+						     &one, w, CUDA_R_16BF, k, (long long)n * k, a,
+						     CUDA_R_16BF, k, (long long)m * k, &zero, c,
+						     CUDA_R_16BF, n, (long long)m * n, n_batch,
+						     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 out:
 	return st;
 }

@@ -11,7 +11,7 @@ struct gemm;
 /* Load libcublas.so.13 (or the file $ATTNREPLAY_CUBLAS) and make a handle with a workspace of
  * its own; its products go to stream.  AR_NODEV when the library is not there. */
 enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err);
-void gemm_close(struct gemm *g);	/* NULL is fine */
+void gemm_close(struct gemm *g); /* NULL is fine */
 
 /* c[i] = a[i] w[i]^T for i < n_batch: a [m][k], w [n][k], c [m][n], each row-major and the
  * matrices of a batch one after another.  bf16, summed in fp32.  Only enqueues. */

@@ -11,7 +11,7 @@ void layer_trig_ref(const float *inv, int half, int n_rotation, float *trig)
 {
 	for (int t = 0; t < n_rotation; t++)
 		for (int k = 0; k < half; k++) {
-			float angle = (float)t * inv[k];	/* fp32, as engines do */
+			float angle = (float)t * inv[k]; /* fp32, as engines do */
 
 			*trig++ = (float)cos((double)angle);
 			*trig++ = (float)sin((double)angle);
@@ -66,8 +66,9 @@ void layer_cache_ref(const struct attn_shape *s, const struct layer_seq *seq, in
 			int64_t at = ((page * s->kv_heads + h) * s->page_tok + place) * s->head_dim;
 
 			memcpy(kv->k + at, k, bytes);
-			memcpy(kv->v + at, source_head(s, seq, layer, &row[r],
-						       s->q_heads + s->kv_heads + h), bytes);
+			memcpy(kv->v + at,
+			       source_head(s, seq, layer, &row[r], s->q_heads + s->kv_heads + h),
+			       bytes);
 		}
 }
 

@@ -33,9 +33,9 @@ struct layer_seq {
 
 /* Where a row's activations come from and where its K and V go. */
 struct layer_row {
-	int32_t seq, tok;	/* captured sequence, token of it */
-	int32_t rotation;	/* position to rotate Q and K by; 0 changes nothing */
-	int32_t slot;		/* page * page_tok + place in the page */
+	int32_t seq, tok; /* captured sequence, token of it */
+	int32_t rotation; /* position to rotate Q and K by; 0 changes nothing */
+	int32_t slot;	  /* page * page_tok + place in the page */
 };
 
 /* Residual and RMS norm: x[r] += mean over j < n_add of add[j * n_row + r]; y[r] = x[r] /

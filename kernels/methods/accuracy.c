@@ -15,8 +15,10 @@ static struct accuracy_sums sum_row(const bf16_t *out, const bf16_t *dense, int 
 
 enum ar_status accuracy_refuse(int head, int row, struct ar_err *err)
 {
-	return ar_fail(err, AR_DATA, "query head %d, row %d: attention is not finite; Q, K or V of "
-		       "the capture are out of range", head, row);
+	return ar_fail(err, AR_DATA,
+		       "query head %d, row %d: attention is not finite; Q, K or V of "
+		       "the capture are out of range",
+		       head, row);
 }
 
 /* sqrt(diff / dense).  If dense is 0: 0 for no difference, else 1. */
@@ -53,9 +55,9 @@ enum ar_status accuracy_measure(const struct attn_shape *s, int n_row, const bf1
 			if (!accuracy_is_finite(&row, lse[at], lse_dense[at]))
 				return accuracy_refuse(h, r, err);
 			for (int v = 0; v < ACC_VALUES; v++)
-				head[v] = accuracy_join(head[v],
-							accuracy_value(&row, lse[at],
-								       lse_dense[at], v), v);
+				head[v] = accuracy_join(
+					head[v], accuracy_value(&row, lse[at], lse_dense[at], v),
+					v);
 		}
 		acc[h] = accuracy_of(head, n_row);
 	}

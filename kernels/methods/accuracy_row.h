@@ -61,16 +61,11 @@ static inline AR_BOTH double accuracy_value(const struct accuracy_sums *s, float
 					    float lse_dense, int v)
 {
 	switch (v) {
-	case ACC_DIFF:
-		return s->diff;
-	case ACC_DENSE:
-		return s->dense;
-	case ACC_COSINE:
-		return accuracy_cosine(s);
-	case ACC_MASS:
-		return accuracy_mass(lse, lse_dense);
-	default:
-		return s->max;
+	case ACC_DIFF: return s->diff;
+	case ACC_DENSE: return s->dense;
+	case ACC_COSINE: return accuracy_cosine(s);
+	case ACC_MASS: return accuracy_mass(lse, lse_dense);
+	default: return s->max;
 	}
 }
 
@@ -93,7 +88,7 @@ extern "C" {
 
 /* The error of a row that is not finite, and the distance of a head of n_row rows. */
 enum ar_status accuracy_refuse(int head, int row, struct ar_err *err);
-struct accuracy accuracy_of(const double *value, int n_row);	/* value[ACC_VALUES] */
+struct accuracy accuracy_of(const double *value, int n_row); /* value[ACC_VALUES] */
 
 #ifdef __cplusplus
 }

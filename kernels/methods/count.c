@@ -124,9 +124,8 @@ void count_blocks(const struct method *m, const struct attn_batch *b,
 	for (int kv = 0; kv < s->kv_heads; kv++) {
 		struct selection_count *c = &count[kv];
 
-		*c = (struct selection_count){
-			.chunk_open = attn_body(b, 0) ? b->rows.qblk0[1] : 0
-		};
+		*c = (struct selection_count){ .chunk_open = attn_body(b, 0) ? b->rows.qblk0[1] :
+									       0 };
 		for (int k = 0; k < group; k++) {
 			if (heads && k && k % heads == 0)
 				table += b->keys.mask_words;
@@ -158,11 +157,16 @@ void count_tokens(const struct method *m, const struct attn_batch *b,
 	(void)m, (void)table, (void)mark;
 	for (int kv = 0; kv < b->shape.kv_heads; kv++)
 		count[kv] = (struct selection_count){
-			.tiles_total = group * n_qblk * ctx, .tiles_sel = group * n_qblk * l->n[kv],
-			.qunion_total = group * ctx, .qunion_sel = group * l->n[kv],
-			.sub_total = sub * ctx, .sub_sel = sub * l->n[kv],
-			.kv_total = ctx, .kv_sel = l->n[kv],
-			.group_total = ctx, .group_sel = l->n[kv],
+			.tiles_total = group * n_qblk * ctx,
+			.tiles_sel = group * n_qblk * l->n[kv],
+			.qunion_total = group * ctx,
+			.qunion_sel = group * l->n[kv],
+			.sub_total = sub * ctx,
+			.sub_sel = sub * l->n[kv],
+			.kv_total = ctx,
+			.kv_sel = l->n[kv],
+			.group_total = ctx,
+			.group_sel = l->n[kv],
 			.exec_total = group * (rows * ctx + rows * (rows + 1) / 2),
 			.exec_sel = group * (rows * l->n[kv] + rows * (rows + 1) / 2),
 		};

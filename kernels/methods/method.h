@@ -28,18 +28,18 @@ extern "C" {
 struct method_name {
 	const char *name, *spec, *title, *origin;
 };
-extern const struct method_name method_names[];	/* ends with name == NULL */
+extern const struct method_name method_names[]; /* ends with name == NULL */
 
 struct method {
-	char *name;			/* as the user wrote it */
-	char *params;			/* JSON object, sorted keys: select, union, exec,
+	char *name;   /* as the user wrote it */
+	char *params; /* JSON object, sorted keys: select, union, exec,
 					 * parameters */
 	const struct selector *selector;
-	void *param;			/* the selector's struct */
-	void *self;			/* for the selector: param, or what method_open() made */
+	void *param; /* the selector's struct */
+	void *self;  /* for the selector: param, or what method_open() made */
 	enum union_kind u;
 	const struct executor *executor;
-	bool dense;			/* selects everything */
+	bool dense; /* selects everything */
 };
 
 /* AR_USAGE: unknown name or parameter, value out of range, or a composition the executor
@@ -82,9 +82,9 @@ enum ar_status method_count(const struct method *m, const struct attn_batch *b,
 /* What a selector and a union hand to an executor, on the host.  Only the arrays of the method's
  * shape are there; a dense method has none. */
 struct method_selection {
-	bool scored;			/* set by the caller: keep scores if the selector has any */
+	bool scored; /* set by the caller: keep scores if the selector has any */
 	struct selection chosen;
-	uint32_t *table;		/* as in union_ref(), if lists.heads is not 0 */
+	uint32_t *table; /* as in union_ref(), if lists.heads is not 0 */
 	struct executor_lists lists;
 };
 
@@ -117,8 +117,8 @@ int method_plan(const struct method *m, const struct attn_batch *b, struct attn_
  * The call's work has method_work_bytes() bytes; nothing synchronises or allocates. */
 size_t method_work_bytes(const struct method *m, const struct attn_shape *s,
 			 const struct attn_limits *l);
-enum ar_status method_enqueue(const struct method *m, const struct attn_call *call,
-			      phase_fn *phase, void *phase_ctx, struct ar_err *err);
+enum ar_status method_enqueue(const struct method *m, const struct attn_call *call, phase_fn *phase,
+			      void *phase_ctx, struct ar_err *err);
 
 /* Enqueue only the selector, which brings its state up to date.  Not for a dense method. */
 enum ar_status method_choose(const struct method *m, const struct attn_call *call,

@@ -53,8 +53,8 @@ enum ar_status method_choose(const struct method *m, const struct attn_call *cal
 	return m->selector->enqueue(&own, m->self, &x.chosen, err);
 }
 
-enum ar_status method_enqueue(const struct method *m, const struct attn_call *call,
-			      phase_fn *phase, void *phase_ctx, struct ar_err *err)
+enum ar_status method_enqueue(const struct method *m, const struct attn_call *call, phase_fn *phase,
+			      void *phase_ctx, struct ar_err *err)
 {
 	struct shape_extent e = shape_extent(m, call->b);
 	struct attn_call own = behind(call, &e);

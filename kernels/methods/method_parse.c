@@ -270,7 +270,8 @@ static enum ar_status assign_named(struct method *m, const char *text, struct ar
 		}
 	if (text[strcspn(text, "@:")] == '@' && is_method(text, strcspn(text, "@")))
 		return unknown_preset(text, n, err);
-	return ar_fail(err, AR_USAGE, "unknown name: want one that 'attnreplay methods' lists, or "
+	return ar_fail(err, AR_USAGE,
+		       "unknown name: want one that 'attnreplay methods' lists, or "
 		       "select=NAME/union=NAME/exec=NAME");
 }
 

@@ -44,8 +44,10 @@ static enum ar_status check_page(const struct method *m, int page_tok, struct ar
 
 	if (m->dense || block_tok == page_tok)
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "method '%s': blocks of %d tokens on pages of %d; a block "
-		       "must be one page", m->name, block_tok, page_tok);
+	return ar_fail(err, AR_USAGE,
+		       "method '%s': blocks of %d tokens on pages of %d; a block "
+		       "must be one page",
+		       m->name, block_tok, page_tok);
 }
 
 enum ar_status plan_open(const struct layer_plan *p, const struct model *m,

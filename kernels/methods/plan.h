@@ -9,9 +9,9 @@
 #include "model/model.h"
 
 struct layer_plan {
-	int n_layers;			/* of the model */
-	int page_tok;			/* tokens of a page of the cache, in every layer */
-	struct method **method;		/* [n_layers], borrowed */
+	int n_layers;		/* of the model */
+	int page_tok;		/* tokens of a page of the cache, in every layer */
+	struct method **method; /* [n_layers], borrowed */
 };
 
 /* Every layer runs m, and pages have the size that m takes; a run may set another page_tok. */

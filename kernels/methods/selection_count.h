@@ -28,7 +28,7 @@
 	X(kv_sel, "(head group, past block) after a union over all query heads of the KV head.") \
 	X(group_total, "") \
 	X(group_sel, "(head group, past block) after the method's union.  " \
-	  "Without a union equal to `tiles_*`; if tokens are selected, to `kv_*`.") \
+		     "Without a union equal to `tiles_*`; if tokens are selected, to `kv_*`.") \
 	X(exec_total, "") \
 	X(exec_sel, "(query row, key) pairs computed under the causal mask, chunk included.") \
 	X(empty_rows, "Empty rows: (head, query block) whose list is empty.  Their output is 0.")

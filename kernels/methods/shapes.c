@@ -81,20 +81,16 @@ static int next_any(const struct method_selection *x, const struct shape_place *
 
 #define AT(member) offsetof(struct method_selection, member)
 
-static const struct shape_array mask_arrays[] = {
-	{ AT(chosen.mask), mask_bytes },
-	{ AT(lists.blocks.block), block_bytes },
-	{ AT(lists.blocks.n), n_block_bytes },
-	{ 0 }
-};
+static const struct shape_array mask_arrays[] = { { AT(chosen.mask), mask_bytes },
+						  { AT(lists.blocks.block), block_bytes },
+						  { AT(lists.blocks.n), n_block_bytes },
+						  { 0 } };
 
-static const struct shape_array table_arrays[] = {
-	{ AT(chosen.mask), mask_bytes },
-	{ AT(table), table_bytes },
-	{ AT(lists.blocks.block), block_bytes },
-	{ AT(lists.blocks.n), n_block_bytes },
-	{ 0 }
-};
+static const struct shape_array table_arrays[] = { { AT(chosen.mask), mask_bytes },
+						   { AT(table), table_bytes },
+						   { AT(lists.blocks.block), block_bytes },
+						   { AT(lists.blocks.n), n_block_bytes },
+						   { 0 } };
 
 static const struct shape_list all_lists[] = { { "blocks", "", ENTRY_BLOCK, next_any }, { 0 } };
 static const struct shape_list mask_lists[] = { { "blocks", "", ENTRY_BLOCK, next_block }, { 0 } };
@@ -126,11 +122,9 @@ static int next_token(const struct method_selection *x, const struct shape_place
 	return *k < l->n[kv] ? tok[(*k)++] : -1;
 }
 
-static const struct shape_array token_arrays[] = {
-	{ AT(chosen.tokens.tok), token_bytes },
-	{ AT(chosen.tokens.n), n_token_bytes },
-	{ 0 }
-};
+static const struct shape_array token_arrays[] = { { AT(chosen.tokens.tok), token_bytes },
+						   { AT(chosen.tokens.n), n_token_bytes },
+						   { 0 } };
 
 static const struct shape_list token_lists[] = { { "tokens", "", ENTRY_KEY, next_token }, { 0 } };
 
@@ -190,19 +184,14 @@ static int next_column(const struct method_selection *x, const struct shape_plac
 }
 
 static const struct shape_array column_arrays[] = {
-	{ AT(chosen.columns.run), run_bytes },
-	{ AT(chosen.columns.n_run), n_row_bytes },
-	{ AT(chosen.columns.col), column_bytes },
-	{ AT(chosen.columns.n_col), n_row_bytes },
-	{ AT(chosen.columns.band), band_bytes },
-	{ 0 }
+	{ AT(chosen.columns.run), run_bytes },	  { AT(chosen.columns.n_run), n_row_bytes },
+	{ AT(chosen.columns.col), column_bytes }, { AT(chosen.columns.n_col), n_row_bytes },
+	{ AT(chosen.columns.band), band_bytes },  { 0 }
 };
 
-static const struct shape_list column_lists[] = {
-	{ "runs", "runs from", ENTRY_RUN, next_run },
-	{ "columns", "columns", ENTRY_KEY, next_column },
-	{ 0 }
-};
+static const struct shape_list column_lists[] = { { "runs", "runs from", ENTRY_RUN, next_run },
+						  { "columns", "columns", ENTRY_KEY, next_column },
+						  { 0 } };
 
 /* ---- the table ---- */
 
@@ -246,18 +235,21 @@ static struct shape_extent fitted(const struct method *m, struct shape_extent e)
 
 struct shape_extent shape_extent(const struct method *m, const struct attn_batch *b)
 {
-	return fitted(m, (struct shape_extent){
-		.shape = b->shape, .n_req = (size_t)b->rows.n_req, .n_qblk = (size_t)b->rows.n_qblk,
-		.n_page = (size_t)b->keys.n_page, .max_kv_blk = b->keys.max_kv_blk });
+	return fitted(m, (struct shape_extent){ .shape = b->shape,
+						.n_req = (size_t)b->rows.n_req,
+						.n_qblk = (size_t)b->rows.n_qblk,
+						.n_page = (size_t)b->keys.n_page,
+						.max_kv_blk = b->keys.max_kv_blk });
 }
 
 struct shape_extent shape_most(const struct method *m, const struct attn_shape *s,
 			       const struct attn_limits *l)
 {
-	return fitted(m, (struct shape_extent){
-		.shape = *s, .n_req = (size_t)l->max_req,
-		.n_qblk = (size_t)attn_max_qblk(l, s->page_tok), .n_page = (size_t)l->max_page,
-		.max_kv_blk = l->max_kv_blk });
+	return fitted(m, (struct shape_extent){ .shape = *s,
+						.n_req = (size_t)l->max_req,
+						.n_qblk = (size_t)attn_max_qblk(l, s->page_tok),
+						.n_page = (size_t)l->max_page,
+						.max_kv_blk = l->max_kv_blk });
 }
 
 /* ---- memory ---- */

@@ -17,21 +17,21 @@ struct shape_extent {
 	struct attn_shape shape;
 	size_t n_req, n_qblk, n_page;
 	int max_kv_blk;
-	int table_heads;		/* as method_table_heads() */
-	int max_run, max_col;		/* as in struct column_lists */
+	int table_heads;      /* as method_table_heads() */
+	int max_run, max_col; /* as in struct column_lists */
 };
 
 /* An array of a selection. */
 struct shape_array {
-	size_t at;			/* of its pointer in struct method_selection */
+	size_t at; /* of its pointer in struct method_selection */
 	size_t (*bytes)(const struct shape_extent *e);
 };
 
 /* Which list of one request is read. */
 struct shape_place {
 	const struct attn_shape *shape;
-	int past, n_blk;		/* blocks before the chunk, and all of them */
-	int head, qblk;			/* query head; query block of the chunk, from 0 on */
+	int past, n_blk; /* blocks before the chunk, and all of them */
+	int head, qblk;	 /* query head; query block of the chunk, from 0 on */
 };
 
 /* What an entry of a list is: a block number, the first position of a run of page_tok keys, or the
@@ -40,8 +40,8 @@ enum shape_entry { ENTRY_BLOCK, ENTRY_RUN, ENTRY_KEY };
 
 /* Lists of a shape. */
 struct shape_list {
-	const char *name;		/* in JSON: "blocks" */
-	const char *text;		/* before the entries in text: "runs from", or "" */
+	const char *name; /* in JSON: "blocks" */
+	const char *text; /* before the entries in text: "runs from", or "" */
 	enum shape_entry entry;
 
 	/* Return the next entry, -1: there are no more.  *k: 0 in the first call. */
@@ -49,11 +49,11 @@ struct shape_list {
 };
 
 struct selection_shape {
-	unsigned bit;			/* SHAPE_MASK */
+	unsigned bit; /* SHAPE_MASK */
 	const char *title;
-	const struct shape_array *array;	/* in the order of memory, ends with bytes NULL */
-	const struct shape_list *list;	/* ends with name NULL */
-	bool per_kv;			/* a list per KV head, which sees the chunk's tokens
+	const struct shape_array *array; /* in the order of memory, ends with bytes NULL */
+	const struct shape_list *list;	 /* ends with name NULL */
+	bool per_kv;			 /* a list per KV head, which sees the chunk's tokens
 					 * besides; else per (query head, query block) */
 
 	/* Set the members of the extent that m decides.  NULL: there are none. */
@@ -67,7 +67,7 @@ struct selection_shape {
 		      const struct selection *chosen, const uint32_t *table, uint8_t *mark,
 		      struct selection_count *count);
 };
-extern const struct selection_shape selection_shapes[];	/* ends with bit == 0 */
+extern const struct selection_shape selection_shapes[]; /* ends with bit == 0 */
 
 /* The row of the shape that m's executor gets. */
 const struct selection_shape *shape_of(const struct method *m);

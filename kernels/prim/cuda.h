@@ -7,14 +7,15 @@
 
 #include "base/status.h"
 
-#define CU(call) do {                                                       \
-	cudaError_t cu_e_ = (call);                                         \
-	if (cu_e_ != cudaSuccess) {                                         \
-		st = ar_fail(err, AR_CUDA, "%s:%d: %s: %s", __FILE__,       \
-			     __LINE__, #call, cudaGetErrorString(cu_e_));   \
-		goto out;                                                   \
-	}                                                                   \
-} while (0)
+#define CU(call) \
+	do { \
+		cudaError_t cu_e_ = (call); \
+		if (cu_e_ != cudaSuccess) { \
+			st = ar_fail(err, AR_CUDA, "%s:%d: %s: %s", __FILE__, __LINE__, #call, \
+				     cudaGetErrorString(cu_e_)); \
+			goto out; \
+		} \
+	} while (0)
 #define CU_LAUNCHED() CU(cudaGetLastError())
 
 #endif

@@ -32,8 +32,8 @@ static void multiply_block(float *c, int ldc, const float *a, int lda, const flo
 	*(vec *)(c + 3 * ldc) = acc3;
 }
 
-void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb,
-	      int rows, int cols, int n, bool add)
+void multiply(float *c, int ldc, const float *a, int lda, const float *b, int ldb, int rows,
+	      int cols, int n, bool add)
 {
 	for (int j = 0; j < cols; j += MULTIPLY_LANES)
 		for (int i = 0; i < rows; i += MULTIPLY_ROWS)

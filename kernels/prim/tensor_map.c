@@ -34,7 +34,6 @@ enum ar_status tensor_map(CUtensorMap *map, const void *base, int rank, const ui
 	if (encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (uint32_t)rank, (void *)base, dim, stride,
 		   box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
 		   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))
-		return ar_fail(err, AR_CUDA, "cannot describe a tensor at %p to TMA",
-			       base);
+		return ar_fail(err, AR_CUDA, "cannot describe a tensor at %p to TMA", base);
 	return AR_OK;
 }

@@ -13,7 +13,8 @@ enum ar_status scores_init(struct scores *s, const struct attn_batch *b, int row
 	size_t dim = (size_t)b->shape.head_dim, row = (size_t)multiply_pad(rows, MULTIPLY_ROWS);
 	size_t n_blk = (size_t)b->keys.max_kv_blk, key;
 
-	*s = (struct scores){ .head_dim = b->shape.head_dim, .page_tok = b->shape.page_tok,
+	*s = (struct scores){ .head_dim = b->shape.head_dim,
+			      .page_tok = b->shape.page_tok,
 			      .ld_key = multiply_pad(b->shape.page_tok, MULTIPLY_LANES) };
 	s->ld = (b->keys.max_kv_blk - 1) * s->page_tok + s->ld_key;
 	key = n_blk * dim * (size_t)s->ld_key;
@@ -73,8 +74,8 @@ void scores_multiply(struct scores *s, int n_row, int n_key)
 {
 	for (int j = 0; j * s->page_tok < n_key; j++)
 		multiply(s->x + j * s->page_tok, s->ld, s->q, s->head_dim,
-			 scores_key(s, j * s->page_tok), s->ld_key, n_row,
-			 block_len(s, j, n_key), s->head_dim, false);
+			 scores_key(s, j * s->page_tok), s->ld_key, n_row, block_len(s, j, n_key),
+			 s->head_dim, false);
 }
 
 float *scores_soften(struct scores *s, int i, int n)

@@ -11,9 +11,9 @@
 #include "kernels/attn.h"
 
 struct scores {
-	float *q;		/* [rows][head_dim] */
-	float *k;		/* [max_kv_blk][head_dim][ld_key], a block's keys side by side */
-	float *x;		/* [rows][ld] */
+	float *q; /* [rows][head_dim] */
+	float *k; /* [max_kv_blk][head_dim][ld_key], a block's keys side by side */
+	float *x; /* [rows][ld] */
 	int head_dim, page_tok, ld_key, ld;
 };
 

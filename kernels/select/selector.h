@@ -25,14 +25,14 @@ extern "C" {
 /* What a selector is opened with.  The rank has the first heads of the model; other ranks have the
  * others. */
 struct selector_env {
-	struct attn_shape shape;	/* of this rank */
-	int n_layers;			/* of the model */
-	const float *rope_inv;		/* [head_dim / 2] RoPE turned Q and K by inv * position;
+	struct attn_shape shape; /* of this rank */
+	int n_layers;		 /* of the model */
+	const float *rope_inv;	 /* [head_dim / 2] RoPE turned Q and K by inv * position;
 					 * NULL: unknown */
-	bool device;			/* enqueue() will be called on the current device */
-	int repeats;			/* above 1: the heads are those of a file, repeated that
+	bool device;		 /* enqueue() will be called on the current device */
+	int repeats;		 /* above 1: the heads are those of a file, repeated that
 					 * often */
-	bool trial;			/* it will be opened again, and prints warnings then */
+	bool trial;		 /* it will be opened again, and prints warnings then */
 };
 
 /* The heads that a file must have for n heads of this rank.  Head h uses those of the file's head
@@ -45,27 +45,27 @@ static inline int selector_file_heads(const struct selector_env *env, int n)
 typedef size_t selector_work_fn(const void *self, const struct attn_shape *s,
 				const struct attn_limits *l);
 typedef enum ar_status selector_fn(const struct attn_call *call, const void *self,
-			   const struct selection *out, struct ar_err *err);
+				   const struct selection *out, struct ar_err *err);
 
 struct selector {
-	const char *name;	/* "flashprefill" */
-	const char *title;	/* one line */
-	const char *origin;	/* paper or code it follows */
+	const char *name;   /* "flashprefill" */
+	const char *title;  /* one line */
+	const char *origin; /* paper or code it follows */
 	const struct opt *params;
 	size_t param_size;
-	const char *threshold;	/* name of the real parameter (alpha, gamma, mass ...) that goes
+	const char *threshold; /* name of the real parameter (alpha, gamma, mass ...) that goes
 				 * from nearly all blocks kept to nearly none over its range;
 				 * state_bytes(), work_bytes() do not depend on it.  NULL: none */
 
 	/* Check that the parameters go together, else AR_USAGE; NULL: they always do. */
 	enum ar_status (*check)(const void *param, struct ar_err *err);
 
-	unsigned gives;		/* SHAPE_TOKENS, SHAPE_COLUMNS; 0: a mask */
+	unsigned gives; /* SHAPE_TOKENS, SHAPE_COLUMNS; 0: a mask */
 
 	/* For SHAPE_COLUMNS: the most runs and columns of a list. */
 	void (*columns)(const void *self, const struct attn_shape *s, int *max_run, int *max_col);
-	bool scores;		/* ref() writes scores where there is room for them */
-	int (*block_tok)(const void *param);	/* 64 or 128; NULL: 128 */
+	bool scores;			     /* ref() writes scores where there is room for them */
+	int (*block_tok)(const void *param); /* 64 or 128; NULL: 128 */
 
 	/* The dense tail: how many query blocks at the end of a prompt keep every block and are
 	 * left out of tables (attn_batch.tail).  NULL: none. */
@@ -97,13 +97,13 @@ struct selector {
 };
 
 /* The choices of a parameter 'block', the tokens of a block; and the tokens of choice i. */
-extern const char *const selector_blocks[];	/* ends with NULL */
+extern const char *const selector_blocks[]; /* ends with NULL */
 static inline int selector_block_tok(int i)
 {
 	return 64 << i;
 }
 
-extern const struct selector *const selectors[];	/* ends with NULL */
+extern const struct selector *const selectors[]; /* ends with NULL */
 const struct selector *selector_find(const char *name);
 
 #ifdef __cplusplus

@@ -6,18 +6,18 @@
 #include <string.h>
 
 #define SELECTORS(X) \
-	X(none)      \
+	X(none) \
 	X(flashprefill) \
 	X(flexprefill) \
-	X(ashape)    \
-	X(density)   \
+	X(ashape) \
+	X(density) \
 	X(minference) \
-	X(oracle)    \
-	X(quoka)     \
-	X(seer)      \
-	X(trishape)  \
+	X(oracle) \
+	X(quoka) \
+	X(seer) \
+	X(trishape) \
 	X(xattention) \
-	X(bfla)      \
+	X(bfla) \
 	X(proxyattn)
 
 #define X(name) extern const struct selector selector_##name;

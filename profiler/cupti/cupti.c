@@ -29,7 +29,7 @@ static_assert(sizeof(CUpti_ActivityKernel10) == 216, "another layout of the kern
 
 enum {
 	BUFFER_BYTES = 4 << 20,
-	BUFFER_HEAD = 4096,	/* struct buffer; the records after it are page-aligned */
+	BUFFER_HEAD = 4096, /* struct buffer; the records after it are page-aligned */
 	BUFFERS_AHEAD = 4,
 	/* A buffer of CUPTI on the device: times of 12,500 kernels, more than an iteration has.  With
 	 * the default of 3,200,000 bytes a graph launch takes 0.6 ms, with these 0.4 ms. */
@@ -93,7 +93,7 @@ static const CUpti_ExternalCorrelationKind scope_kind = CUPTI_EXTERNAL_CORRELATI
 
 struct buffer {
 	struct buffer *next;
-	size_t valid;		/* bytes that hold records */
+	size_t valid; /* bytes that hold records */
 };
 
 /* One pool for the process, because CUPTI passes no user pointer to the callbacks for buffers.
@@ -196,29 +196,29 @@ struct scope {
 
 /* The scope of a graph's node. */
 struct node {
-	uint64_t id, scope;		/* id 0: a free slot */
+	uint64_t id, scope; /* id 0: a free slot */
 };
 
 struct prof {
 	CUpti_SubscriberHandle subscriber;
 	uint32_t version;
-	bool pushed;			/* prof_phase() has left an id on the thread's stack */
-	uint64_t announced;		/* scope of the next launches; 0: none yet */
-	CUptiResult failed;		/* first error of a push, pop or callback, which
+	bool pushed;		 /* prof_phase() has left an id on the thread's stack */
+	uint64_t announced;	 /* scope of the next launches; 0: none yet */
+	CUptiResult failed;	 /* first error of a push, pop or callback, which
 					 * prof_collect() returns */
-	struct node *node;		/* open addressing, at most half full */
-	size_t n_node, cap_node;	/* cap_node: a power of two */
+	struct node *node;	 /* open addressing, at most half full */
+	size_t n_node, cap_node; /* cap_node: a power of two */
 	struct prof_kernel *kernel;
 	size_t n_kernel, cap_kernel;
 	struct scope *scope;
 	size_t n_scope, cap_scope;
-	uint32_t last_corr;		/* largest correlation id of earlier collections */
-	bool collected;			/* last_corr is valid */
+	uint32_t last_corr; /* largest correlation id of earlier collections */
+	bool collected;	    /* last_corr is valid */
 	struct recent {
 		const char *from, *name;
-	} recent[256];			/* intern()'s last answers, by a hash of the pointer */
-	char **name;			/* set of names, open addressing, at most half full */
-	size_t n_name, cap_name;	/* cap_name: a power of two */
+	} recent[256];		 /* intern()'s last answers, by a hash of the pointer */
+	char **name;		 /* set of names, open addressing, at most half full */
+	size_t n_name, cap_name; /* cap_name: a power of two */
 	struct prof_loss loss;
 };
 
@@ -242,13 +242,14 @@ static enum ar_status cupti_fail(CUptiResult r, const char *what, struct ar_err 
 }
 
 /* Call f; if it fails, set st and err and go to out. */
-#define CUPTI(f, ...) do {                                                                      \
-	CUptiResult cupti_r_ = api.f(__VA_ARGS__);                                              \
-	if (cupti_r_) {                                                                         \
-		st = cupti_fail(cupti_r_, #f, err);                                             \
-		goto out;                                                                       \
-	}                                                                                       \
-} while (0)
+#define CUPTI(f, ...) \
+	do { \
+		CUptiResult cupti_r_ = api.f(__VA_ARGS__); \
+		if (cupti_r_) { \
+			st = cupti_fail(cupti_r_, #f, err); \
+			goto out; \
+		} \
+	} while (0)
 
 static enum ar_status load(uint32_t *version, struct ar_err *err)
 {
@@ -256,7 +257,7 @@ static enum ar_status load(uint32_t *version, struct ar_err *err)
 #define X(f) { #f, (void **)(void *)&api.f },
 		CUPTI_API(X)
 #undef X
-		{ NULL, NULL }
+			{ NULL, NULL }
 	};
 	enum ar_status st = dynlib_load("libcupti.so.13", "ATTNREPLAY_CUPTI", syms, err);
 
@@ -264,8 +265,10 @@ static enum ar_status load(uint32_t *version, struct ar_err *err)
 		return st;
 	CUPTI(cuptiGetVersion, version);
 	if (*version < 130000 || *version >= 140000)
-		st = ar_fail(err, AR_NODEV, "CUPTI has API version %u; this program needs the one "
-			     "of CUDA 13", *version);
+		st = ar_fail(err, AR_NODEV,
+			     "CUPTI has API version %u; this program needs the one "
+			     "of CUDA 13",
+			     *version);
 out:
 	return st;
 }
@@ -349,7 +352,8 @@ static void CUPTIAPI on_callback(void *user, CUpti_CallbackDomain domain, CUpti_
 
 	(void)domain;
 	r = id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED ?
-	    node_created(p, what->resourceDescriptor) : node_cloned(p, what->resourceDescriptor);
+		    node_created(p, what->resourceDescriptor) :
+		    node_cloned(p, what->resourceDescriptor);
 	if (r && !p->failed)
 		p->failed = r;
 }
@@ -371,8 +375,10 @@ static enum ar_status subscribe(struct prof *p, struct ar_err *err)
 		return AR_OK;
 	p->subscriber = NULL;
 	if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
-		return ar_fail(err, AR_NODEV, "another profiler is attached (%s); run without it, "
-			       "or without kernel tracing", *other ? other : "unnamed");
+		return ar_fail(err, AR_NODEV,
+			       "another profiler is attached (%s); run without it, "
+			       "or without kernel tracing",
+			       *other ? other : "unnamed");
 	if (r == CUPTI_ERROR_UNKNOWN)
 		return ar_fail(err, AR_NODEV, "CUPTI finds no usable NVIDIA driver (%s)",
 			       result_name(r));
@@ -382,7 +388,8 @@ static enum ar_status subscribe(struct prof *p, struct ar_err *err)
 static enum ar_status enable(const struct prof *p, struct ar_err *err)
 {
 	uint8_t one = 1;
-	size_t size = sizeof one, device_bytes = DEVICE_BUFFER_BYTES, size_bytes = sizeof device_bytes;
+	size_t size = sizeof one, device_bytes = DEVICE_BUFFER_BYTES,
+	       size_bytes = sizeof device_bytes;
 	enum ar_status st = AR_OK;
 
 	CUPTI(cuptiSetThreadIdType, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
@@ -596,17 +603,22 @@ static bool add_kernel(struct prof *p, const CUpti_ActivityKernel10 *r)
 	k = &p->kernel[p->n_kernel++];
 	*k = (struct prof_kernel){
 		.name = name,
-		.start_ns = (int64_t)r->start, .end_ns = (int64_t)r->end,
-		.layer = PHASE_NO_LAYER, .phase = PHASE_NONE,
+		.start_ns = (int64_t)r->start,
+		.end_ns = (int64_t)r->end,
+		.layer = PHASE_NO_LAYER,
+		.phase = PHASE_NONE,
 		.grid = { r->gridX, r->gridY, r->gridZ },
 		.block = { r->blockX, r->blockY, r->blockZ },
 		.cluster = { (int32_t)r->clusterX, (int32_t)r->clusterY, (int32_t)r->clusterZ },
 		.regs = r->registersPerThread,
-		.smem_static = r->staticSharedMemory, .smem_dynamic = r->dynamicSharedMemory,
+		.smem_static = r->staticSharedMemory,
+		.smem_dynamic = r->dynamicSharedMemory,
 		.smem_executed = (int32_t)r->sharedMemoryExecuted,
 		.local_per_thread = (int32_t)r->localMemoryPerThread,
 		.launch_type = r->launchType,
-		.device = r->deviceId, .stream = r->streamId, .corr = r->correlationId,
+		.device = r->deviceId,
+		.stream = r->streamId,
+		.corr = r->correlationId,
 		.graph_node = r->graphNodeId,
 	};
 	return true;
@@ -725,8 +737,9 @@ enum ar_status prof_collect(struct prof *p, const struct prof_kernel **kernel, s
 
 	p->n_kernel = p->n_scope = 0;
 	if (p->failed) {
-		st = p->failed == CUPTI_ERROR_OUT_OF_MEMORY ? ar_nomem(err) :
-		     cupti_fail(p->failed, "keeping track of phases", err);
+		st = p->failed == CUPTI_ERROR_OUT_OF_MEMORY ?
+			     ar_nomem(err) :
+			     cupti_fail(p->failed, "keeping track of phases", err);
 		p->failed = CUPTI_SUCCESS;
 		goto out;
 	}

@@ -6,7 +6,8 @@
 enum ar_status prof_open(struct prof **out, struct ar_err *err)
 {
 	*out = NULL;
-	return ar_fail(err, AR_NODEV, "this program was built without CUPTI; build it where "
+	return ar_fail(err, AR_NODEV,
+		       "this program was built without CUPTI; build it where "
 		       "cupti.h is, or run without kernel tracing");
 }
 

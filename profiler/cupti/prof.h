@@ -14,14 +14,14 @@ struct prof;
 
 /* One kernel launch.  Times are ns on CLOCK_REALTIME's scale. */
 struct prof_kernel {
-	const char *name;		/* mangled; lives as long as the session */
+	const char *name; /* mangled; lives as long as the session */
 	int64_t start_ns, end_ns;
-	int32_t layer;			/* PHASE_NO_LAYER: outside of the layers */
-	enum phase phase;		/* PHASE_NONE: unknown */
+	int32_t layer;	  /* PHASE_NO_LAYER: outside of the layers */
+	enum phase phase; /* PHASE_NONE: unknown */
 	int32_t grid[3], block[3], cluster[3];
 	int32_t regs, smem_static, smem_dynamic, smem_executed, local_per_thread, launch_type;
 	uint32_t device, stream, corr;
-	uint64_t graph_node;		/* 0: not launched by a CUDA graph */
+	uint64_t graph_node; /* 0: not launched by a CUDA graph */
 };
 
 /* Kernel records of the session: seen, dropped by CUPTI, without times, without a phase, and too

@@ -7,9 +7,10 @@
 	{ #name, COLUMN_##type, SET_BY_INSERT, null, NULL, offsetof(struct row_##table, name) },
 #define LATER(table, name, type, rule, doc) \
 	{ #name, COLUMN_##type, SET_AT_END, OR_NULL, rule, offsetof(struct run_end, name) },
-#define AUTO(table, name, type, rule, doc) \
-	{ #name, COLUMN_##type, SET_BY_SQL, OR_NULL, rule, 0 },
-#define END(table, rules, options) };
+#define AUTO(table, name, type, rule, doc) { #name, COLUMN_##type, SET_BY_SQL, OR_NULL, rule, 0 },
+#define END(table, rules, options) \
+	} \
+	;
 #include "profiler/store/columns.def"
 
 const struct table store_tables[TABLE_COUNT] = {
@@ -90,12 +91,10 @@ static int bind_column(sqlite3_stmt *q, int i, const struct column *c, const cha
 		if (v >= 0 || c->null == NOT_NULL)
 			return sqlite3_bind_int64(q, i, v);
 		break;
-	case COLUMN_REAL:
-		return sqlite3_bind_double(q, i, *(const double *)at);
+	case COLUMN_REAL: return sqlite3_bind_double(q, i, *(const double *)at);
 	case COLUMN_TEXT:
 		return sqlite3_bind_text(q, i, *(const char *const *)at, -1, SQLITE_STATIC);
-	case COLUMN_ANY:
-		break;
+	case COLUMN_ANY: break;
 	}
 	return sqlite3_bind_null(q, i);
 }

@@ -22,7 +22,9 @@
 #define COL(table, name, type, null, doc) MEMBER_##type name;
 #define LATER(table, name, type, rule, doc)
 #define AUTO(table, name, type, rule, doc)
-#define END(table, rules, options) };
+#define END(table, rules, options) \
+	} \
+	;
 #include "profiler/store/columns.def"
 
 /* Columns of a run's row that are set when the run ends. */
@@ -55,9 +57,9 @@ struct column {
 	const char *name;
 	enum column_type type;
 	enum column_set set;
-	enum column_null null;	/* for columns that are bound */
-	const char *rule;	/* SQL after the type; NULL: made from null */
-	size_t off;		/* offset of the member in struct row_TABLE or struct run_end */
+	enum column_null null; /* for columns that are bound */
+	const char *rule;      /* SQL after the type; NULL: made from null */
+	size_t off;	       /* offset of the member in struct row_TABLE or struct run_end */
 };
 
 struct table {

@@ -8,7 +8,7 @@
 
 #include "kernels/methods/selection_count.h"
 
-static const char *lead;	/* before the next name */
+static const char *lead; /* before the next name */
 
 static void put_text(const char *s)
 {

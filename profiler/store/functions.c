@@ -108,6 +108,7 @@ int functions_register(sqlite3 *db)
 	int rc = sqlite3_create_window_function(db, "median", 1, flags, NULL, step, final, value,
 						inverse, NULL);
 
-	return rc ? rc : sqlite3_create_window_function(db, "percentile", 2, flags, NULL, step,
-							final, value, inverse, NULL);
+	return rc ? rc :
+		    sqlite3_create_window_function(db, "percentile", 2, flags, NULL, step, final,
+						   value, inverse, NULL);
 }

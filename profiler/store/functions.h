@@ -6,6 +6,6 @@
 
 #include <sqlite3.h>
 
-int functions_register(sqlite3 *db);	/* returns an SQLite result code */
+int functions_register(sqlite3 *db); /* returns an SQLite result code */
 
 #endif

@@ -12,19 +12,26 @@
 #include "profiler/store/store_writer.h"
 
 enum {
-	QUEUE_BYTES = 64 << 20,		/* the caller waits while more are queued */
-	CHUNK_BYTES = 16 << 10,		/* of an allocation that messages share */
-	IDLE_NS = 250000000,		/* a pause this long ends the transaction */
+	QUEUE_BYTES = 64 << 20, /* the caller waits while more are queued */
+	CHUNK_BYTES = 16 << 10, /* of an allocation that messages share */
+	IDLE_NS = 250000000,	/* a pause this long ends the transaction */
 };
 
-enum msg_kind { MSG_RUN_BEGIN, MSG_ITERATION, MSG_OUTCOME, MSG_GAP, MSG_ACCURACY,
-		MSG_SELECTION, MSG_RUN_END };
+enum msg_kind {
+	MSG_RUN_BEGIN,
+	MSG_ITERATION,
+	MSG_OUTCOME,
+	MSG_GAP,
+	MSG_ACCURACY,
+	MSG_SELECTION,
+	MSG_RUN_END
+};
 
 /* A call of store.h in the queue of the writer.  Pointers of its struct lead into data, except
  * those of begin and end, whose callers wait for the writer. */
 struct msg {
 	enum msg_kind kind;
-	size_t size;		/* of the message; the next one follows */
+	size_t size; /* of the message; the next one follows */
 	union {
 		struct {
 			const struct store_run *run;
@@ -45,20 +52,20 @@ struct msg {
 
 struct chunk {
 	struct chunk *next;
-	size_t size, room;	/* bytes of data: used, allocated */
+	size_t size, room; /* bytes of data: used, allocated */
 	_Alignas(16) char data[];
 };
 
 struct store {
-	struct writer *w;	/* used by the thread alone until it is joined */
+	struct writer *w; /* used by the thread alone until it is joined */
 	pthread_t thread;
 
-	pthread_mutex_t lock;	/* guards all members below */
+	pthread_mutex_t lock; /* guards all members below */
 	pthread_cond_t filled, drained;
 	struct chunk *head, *tail;
-	size_t bytes;		/* of all messages that are still to be written */
-	bool stop;		/* end the thread when the queue is empty */
-	struct ar_err err;	/* the first failure; nothing is written after it */
+	size_t bytes;	   /* of all messages that are still to be written */
+	bool stop;	   /* end the thread when the queue is empty */
+	struct ar_err err; /* the first failure; nothing is written after it */
 };
 
 /* ---- the writer's side ---- */
@@ -66,20 +73,13 @@ struct store {
 static enum ar_status work_off(struct writer *w, struct msg *m, struct ar_err *err)
 {
 	switch (m->kind) {
-	case MSG_RUN_BEGIN:
-		return writer_run_begin(w, m->begin.run, m->begin.run_id, err);
-	case MSG_ITERATION:
-		return writer_iteration(w, &m->iteration, err);
-	case MSG_OUTCOME:
-		return writer_outcome(w, &m->outcome, err);
-	case MSG_GAP:
-		return writer_gap(w, &m->gap, err);
-	case MSG_ACCURACY:
-		return writer_accuracy(w, &m->accuracy, err);
-	case MSG_SELECTION:
-		return writer_selection(w, &m->selection, err);
-	case MSG_RUN_END:
-		return writer_run_end(w, m->end.status, m->end.loss, err);
+	case MSG_RUN_BEGIN: return writer_run_begin(w, m->begin.run, m->begin.run_id, err);
+	case MSG_ITERATION: return writer_iteration(w, &m->iteration, err);
+	case MSG_OUTCOME: return writer_outcome(w, &m->outcome, err);
+	case MSG_GAP: return writer_gap(w, &m->gap, err);
+	case MSG_ACCURACY: return writer_accuracy(w, &m->accuracy, err);
+	case MSG_SELECTION: return writer_selection(w, &m->selection, err);
+	case MSG_RUN_END: return writer_run_end(w, m->end.status, m->end.loss, err);
 	}
 	return AR_OK;
 }
@@ -242,8 +242,9 @@ enum ar_status store_iteration(struct store *s, const struct store_iteration *it
 	const size_t n_kernel = it->n_kernel * sizeof *it->kernel;
 	const size_t n_ns = !!it->phase_ns * PHASE_COUNT * sizeof *it->phase_ns;
 	const size_t n_count = !!it->phase_kernels * PHASE_COUNT * sizeof *it->phase_kernels;
-	struct msg *m = msg_new(s, MSG_ITERATION, padded(n_entry) + padded(n_kernel) +
-				padded(n_ns) + padded(n_count));
+	struct msg *m =
+		msg_new(s, MSG_ITERATION,
+			padded(n_entry) + padded(n_kernel) + padded(n_ns) + padded(n_count));
 	char *to;
 
 	if (!m)
@@ -294,8 +295,7 @@ enum ar_status store_accuracy(struct store *s, const struct row_accuracy_sample 
 	return send(s, QUEUE_BYTES, err);
 }
 
-enum ar_status store_selection(struct store *s, const struct store_selection *a,
-			       struct ar_err *err)
+enum ar_status store_selection(struct store *s, const struct store_selection *a, struct ar_err *err)
 {
 	struct msg *m = msg_new(s, MSG_SELECTION, 0);
 

@@ -42,21 +42,21 @@ struct store_gpu {
 struct store_run {
 	const char *trace_name, *trace_sha256, *trace_format;
 	int64_t n_requests;
-	const char *model_name, *model_json;	/* NULL: none (cost backend) */
+	const char *model_name, *model_json; /* NULL: none (cost backend) */
 	int n_layers, hidden, q_heads, kv_heads, head_dim, tp;
-	const char *method_name, *method_params;	/* JSON; NULL: none */
+	const char *method_name, *method_params; /* JSON; NULL: none */
 	bool dense;
 	const char *policy, *backend;
 	uint64_t seed;
 	const char *version, *cmdline;
-	const char *options;			/* JSON object of all options */
-	const char *setup;			/* JSON of the options that comparable runs share,
+	const char *options;	     /* JSON object of all options */
+	const char *setup;	     /* JSON of the options that comparable runs share,
 						 * compared as text */
-	const char *clock;			/* "cupti", "events", "cpu", "cost" */
-	const struct store_gpu *gpu;		/* NULL: none */
+	const char *clock;	     /* "cupti", "events", "cpu", "cost" */
+	const struct store_gpu *gpu; /* NULL: none */
 	uint32_t cupti_api;
-	int layers_run;				/* executed; below n_layers when sampled */
-	int64_t num_blocks, block_tok;		/* of the policy's pool, null block included */
+	int layers_run;		       /* executed; below n_layers when sampled */
+	int64_t num_blocks, block_tok; /* of the policy's pool, null block included */
 };
 
 /* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */
@@ -67,13 +67,13 @@ struct store_entry {
 
 /* An iteration, with its rows in other tables. */
 struct store_iteration {
-	struct row_iteration row;		/* the store sets batch_size and kernel_*;
+	struct row_iteration row;	 /* the store sets batch_size and kernel_*;
 						 * texts are string literals */
-	const struct store_entry *entry;	/* NULL: only n_entry is stored */
+	const struct store_entry *entry; /* NULL: only n_entry is stored */
 	size_t n_entry;
-	const int64_t *phase_ns;		/* [PHASE_COUNT] or NULL */
+	const int64_t *phase_ns; /* [PHASE_COUNT] or NULL */
 	const int32_t *phase_kernels;
-	const struct prof_kernel *kernel;	/* rows to store, may be none; names must live
+	const struct prof_kernel *kernel; /* rows to store, may be none; names must live
 						 * until store_run_end() */
 	size_t n_kernel;
 };

@@ -13,11 +13,11 @@
 #include "profiler/store/functions.h"
 #include "profiler/store/store.h"
 
-enum { BUSY_MS = 10000 };	/* how long to wait for another process */
+enum { BUSY_MS = 10000 }; /* how long to wait for another process */
 
 const char store_views[] =
 #include "profiler/store/views.inc"
-;
+	;
 
 /* What makes a file of version from one of the next.  A file that is only read stays as it is:
  * reading makes TEMP views that give its tables the names of the next version; NULL: none. */
@@ -25,7 +25,8 @@ static const struct migration {
 	int from;
 	const char *sql, *reading;
 } migrations[] = {
-	{ 5, "DROP VIEW IF EXISTS v_run; DROP VIEW IF EXISTS iteration_request;"
+	{ 5,
+	  "DROP VIEW IF EXISTS v_run; DROP VIEW IF EXISTS iteration_request;"
 	  "DROP VIEW IF EXISTS v_itl; DROP VIEW IF EXISTS v_sample; DROP VIEW IF EXISTS v_dist;"
 	  "DROP VIEW IF EXISTS v_latency; DROP VIEW IF EXISTS v_load;"
 	  "DROP VIEW IF EXISTS v_metrics_vllm; DROP VIEW IF EXISTS v_metrics_aiperf;"
@@ -34,9 +35,11 @@ static const struct migration {
 	  "DROP VIEW IF EXISTS v_cost_source; DROP VIEW IF EXISTS v_pair;"
 	  "DROP VIEW IF EXISTS v_vs_dense; DROP VIEW IF EXISTS v_paired;"
 	  "DROP VIEW IF EXISTS v_accuracy; DROP VIEW IF EXISTS v_density;"
-	  "DROP VIEW IF EXISTS v_kernel; DROP VIEW IF EXISTS v_clock", NULL },
+	  "DROP VIEW IF EXISTS v_kernel; DROP VIEW IF EXISTS v_clock",
+	  NULL },
 	/* With writable_schema, a view of the user's on a dropped view does not stop the ALTER. */
-	{ 6, "PRAGMA writable_schema = ON;"
+	{ 6,
+	  "PRAGMA writable_schema = ON;"
 	  "ALTER TABLE selection_stat RENAME COLUMN blind TO empty_rows;"
 	  "PRAGMA writable_schema = OFF",
 	  "CREATE TEMP VIEW selection_stat AS "
@@ -50,15 +53,16 @@ enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
 	int rc = sqlite3_errcode(db);
 
 	switch (rc) {
-	case SQLITE_NOMEM:
-		return ar_nomem(err);
+	case SQLITE_NOMEM: return ar_nomem(err);
 	case SQLITE_NOTADB:
 	case SQLITE_CORRUPT:
 		return ar_fail(err, AR_DATA, "%s: %s; name another file", path, sqlite3_errmsg(db));
 	case SQLITE_FULL:
 	case SQLITE_IOERR:
-		return ar_fail(err, AR_IO, "%s: cannot write: %s; free some space: the database "
-			       "holds all committed iterations", path, sqlite3_errmsg(db));
+		return ar_fail(err, AR_IO,
+			       "%s: cannot write: %s; free some space: the database "
+			       "holds all committed iterations",
+			       path, sqlite3_errmsg(db));
 	case SQLITE_CANTOPEN:
 	case SQLITE_READONLY:
 	case SQLITE_PERM:
@@ -66,8 +70,10 @@ enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
 			       sqlite3_errmsg(db));
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
-		return ar_fail(err, AR_DB, "%s: %s by another process; wait for its end or name "
-			       "another file", path, sqlite3_errmsg(db));
+		return ar_fail(err, AR_DB,
+			       "%s: %s by another process; wait for its end or name "
+			       "another file",
+			       path, sqlite3_errmsg(db));
 	}
 	return ar_fail(err, AR_DB, "%s: %s", path, sqlite3_errmsg(db));
 }
@@ -79,8 +85,7 @@ static enum ar_status exec(sqlite3 *db, const char *path, const char *sql, struc
 
 /* Read the version of a file; 0: it is empty.  One statement, because another program may be making
  * the file: one statement sees one state of it. */
-static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
-			       struct ar_err *err)
+static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version, struct ar_err *err)
 {
 	static const char sql[] =
 		"SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
@@ -103,7 +108,8 @@ static enum ar_status identify(sqlite3 *db, const char *path, int64_t *version,
 		return ar_fail(err, AR_DATA, "%s: not a database of attnreplay; name another file",
 			       path);
 	if (id == STORE_APPLICATION_ID && (*version < STORE_OLDEST || *version > STORE_VERSION))
-		return ar_fail(err, AR_DATA, "%s: schema version %lld, this program has version "
+		return ar_fail(err, AR_DATA,
+			       "%s: schema version %lld, this program has version "
 			       "%d; use the attnreplay that made the file, or name another file",
 			       path, (long long)*version, STORE_VERSION);
 	return AR_OK;
@@ -113,8 +119,8 @@ static enum ar_status fill_phases(sqlite3 *db, const char *path, struct ar_err *
 {
 	static const char sql[] =
 #define X(name, id, core, text) \
-		"INSERT OR REPLACE INTO phase(phase_id, name, core, title) " \
-		"VALUES(" #id ", lower('" #name "'), " #core ", '" text "');"
+	"INSERT OR REPLACE INTO phase(phase_id, name, core, title) " \
+	"VALUES(" #id ", lower('" #name "'), " #core ", '" text "');"
 		PHASE_MAP(X);
 #undef X
 
@@ -147,7 +153,8 @@ static enum ar_status set_version(sqlite3 *db, const char *path, int version, st
 {
 	char sql[256];
 
-	snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d;"
+	snprintf(sql, sizeof sql,
+		 "PRAGMA application_id = %d; PRAGMA user_version = %d;"
 		 "INSERT INTO schema_log(version, tool_version) VALUES(%d, '%s')",
 		 STORE_APPLICATION_ID, version, version, PACKAGE_VERSION);
 	return exec(db, path, sql, err);
@@ -217,11 +224,14 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 	enum ar_status st = AR_OK;
 
 	*out = NULL;
-	if (!*path || *path == ':')		/* SQLite's names for temporary databases */
-		return ar_fail(err, AR_USAGE, "database '%s': want the name of a file; put ./ "
-			       "before a name that begins with a colon", path);
-	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
-			    SQLITE_OPEN_NOMUTEX, NULL)) {
+	if (!*path || *path == ':') /* SQLite's names for temporary databases */
+		return ar_fail(err, AR_USAGE,
+			       "database '%s': want the name of a file; put ./ "
+			       "before a name that begins with a colon",
+			       path);
+	if (sqlite3_open_v2(path, &db,
+			    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+			    NULL)) {
 		st = store_sql_fail(db, path, err);
 		goto out;
 	}
@@ -251,8 +261,10 @@ enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *er
 	if (!db)
 		return AR_OK;
 	sqlite3_busy_timeout(db, 0);
-	rc = sqlite3_exec(db, "PRAGMA analysis_limit = 400; ANALYZE main; "
-			  "PRAGMA journal_mode = DELETE", NULL, NULL, NULL);
+	rc = sqlite3_exec(db,
+			  "PRAGMA analysis_limit = 400; ANALYZE main; "
+			  "PRAGMA journal_mode = DELETE",
+			  NULL, NULL, NULL);
 	if (rc && rc != SQLITE_BUSY && rc != SQLITE_LOCKED)
 		st = store_sql_fail(db, path, err);
 	sqlite3_close(db);
@@ -289,9 +301,11 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	st = identify(db, path, &version, err);
 	if (!st && version)
 		st = make_views(db, path, version, err);
-	if (st == AR_IO)	/* a run that did not end left a log beside the file */
-		st = ar_fail(err, AR_DATA, "%s: %s; if a run did not end, its folder must be "
-			     "writable", path, sqlite3_errmsg(db));
+	if (st == AR_IO) /* a run that did not end left a log beside the file */
+		st = ar_fail(err, AR_DATA,
+			     "%s: %s; if a run did not end, its folder must be "
+			     "writable",
+			     path, sqlite3_errmsg(db));
 	if (st)
 		goto out;
 	if (!version) {

@@ -16,14 +16,14 @@ enum { SPAN_MAX = 256 };
 
 struct request_span {
 	struct store_entry first;
-	int64_t iter_no;		/* of first; one entry in each iteration from there */
-	uint32_t n, n_stored;		/* entries; how many of them are in the database */
+	int64_t iter_no;      /* of first; one entry in each iteration from there */
+	uint32_t n, n_stored; /* entries; how many of them are in the database */
 };
 
 struct request_spans {
-	struct request_span *span;		/* in order of iter_no */
+	struct request_span *span; /* in order of iter_no */
 	size_t n, cap;
-	uint32_t *last;			/* by request: index of its last span + 1, or 0 */
+	uint32_t *last; /* by request: index of its last span + 1, or 0 */
 	size_t n_req;
 };
 

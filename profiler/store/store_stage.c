@@ -13,10 +13,10 @@
  * from its end downwards. */
 enum {
 	PAGE_BYTES = 65536,
-	CHANGE_COUNTER = 24,	/* when it changes, a reader drops its cached pages */
+	CHANGE_COUNTER = 24, /* when it changes, a reader drops its cached pages */
 	LEAF = 0x0d,
 	LEAF_HEADER = 8,
-	HEAD_MAX = 127,		/* of a record's header, whose length takes one byte */
+	HEAD_MAX = 127, /* of a record's header, whose length takes one byte */
 	BODY_MAX = 512,
 	CELL_MAX = 9 + 9 + HEAD_MAX + BODY_MAX,
 };
@@ -24,8 +24,8 @@ enum {
 struct stage {
 	const struct table *table;
 	sqlite3_stmt *copy;
-	unsigned char *image;	/* owned by the connection */
-	int n, begin;		/* number of cells; offset of the lowest in the page */
+	unsigned char *image; /* owned by the connection */
+	int n, begin;	      /* number of cells; offset of the lowest in the page */
 };
 
 static void put16(unsigned char *p, int v)

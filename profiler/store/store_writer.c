@@ -18,34 +18,35 @@ enum {
 	TXN_NS = 250000000,
 };
 
-#define STMT_MAP(X)                                                                             \
-	X(BEGIN, "BEGIN IMMEDIATE")                                                             \
-	X(COMMIT, "COMMIT")                                                                     \
-	X(PARAM, "INSERT INTO run_param(run_id, key, value) "                                   \
-		"SELECT ?, key, value FROM json_each(?)")                                       \
-	/* Two runs can be compared when they agree in everything but the method. */            \
-	X(BASELINE, "UPDATE run AS r SET baseline_run_id = (SELECT id FROM "                    \
-		"(SELECT b.run_id AS id, b.status, b.run_id > r.run_id AS later, "              \
-		"abs(b.run_id - r.run_id) AS far "                                              \
-		"FROM run b JOIN method m USING(method_id) WHERE m.is_dense "                   \
-		"AND b.status IN ('done', 'running') AND b.trace_id = r.trace_id "              \
-		"AND b.model_id IS r.model_id AND b.gpu_id IS r.gpu_id AND b.policy = r.policy " \
-		"AND b.backend = r.backend AND b.clock = r.clock AND b.setup = r.setup) "       \
-		"ORDER BY status, later, far LIMIT 1) "                                         \
-		"WHERE setup = (SELECT setup FROM run WHERE run_id = ?) AND EXISTS "            \
-		"(SELECT 1 FROM method m WHERE m.method_id = r.method_id AND NOT m.is_dense) "  \
-		"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "       \
-		"AND b.status = 'done')")                                                       \
-	X(TS_BASE, "UPDATE run SET ts_base_ns = ? WHERE run_id = ?")                            \
-	X(LAST_NUMBER, "SELECT max(n) FROM iteration_number")                                   \
-	X(RUNNING, "SELECT run_id, pid, pid_start FROM run WHERE status = 'running'")           \
+#define STMT_MAP(X) \
+	X(BEGIN, "BEGIN IMMEDIATE") \
+	X(COMMIT, "COMMIT") \
+	X(PARAM, "INSERT INTO run_param(run_id, key, value) " \
+		 "SELECT ?, key, value FROM json_each(?)") \
+	/* Two runs can be compared when they agree in everything but the method. */ \
+	X(BASELINE, \
+	  "UPDATE run AS r SET baseline_run_id = (SELECT id FROM " \
+	  "(SELECT b.run_id AS id, b.status, b.run_id > r.run_id AS later, " \
+	  "abs(b.run_id - r.run_id) AS far " \
+	  "FROM run b JOIN method m USING(method_id) WHERE m.is_dense " \
+	  "AND b.status IN ('done', 'running') AND b.trace_id = r.trace_id " \
+	  "AND b.model_id IS r.model_id AND b.gpu_id IS r.gpu_id AND b.policy = r.policy " \
+	  "AND b.backend = r.backend AND b.clock = r.clock AND b.setup = r.setup) " \
+	  "ORDER BY status, later, far LIMIT 1) " \
+	  "WHERE setup = (SELECT setup FROM run WHERE run_id = ?) AND EXISTS " \
+	  "(SELECT 1 FROM method m WHERE m.method_id = r.method_id AND NOT m.is_dense) " \
+	  "AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id " \
+	  "AND b.status = 'done')") \
+	X(TS_BASE, "UPDATE run SET ts_base_ns = ? WHERE run_id = ?") \
+	X(LAST_NUMBER, "SELECT max(n) FROM iteration_number") \
+	X(RUNNING, "SELECT run_id, pid, pid_start FROM run WHERE status = 'running'") \
 	X(ABORT, "UPDATE run SET status = 'aborted' WHERE run_id = ?")
 
 enum stmt {
 #define X(name, sql) STMT_##name,
 	STMT_MAP(X)
 #undef X
-	STMT_COUNT
+		STMT_COUNT
 };
 
 static const char *const stmt_sql[] = {
@@ -68,8 +69,8 @@ static const char *const insert_tail[TABLE_COUNT] = {
 };
 
 struct shape {
-	const char *name;	/* the profiler's pointer, valid for one run; NULL: free slot */
-	struct row_kernel_shape row;	/* name_id is 0: name is compared instead */
+	const char *name; /* the profiler's pointer, valid for one run; NULL: free slot */
+	struct row_kernel_shape row; /* name_id is 0: name is compared instead */
 	int64_t id;
 };
 
@@ -78,15 +79,15 @@ struct writer {
 	char *path;
 	sqlite3_stmt *stmt[STMT_COUNT];
 	sqlite3_stmt *insert[TABLE_COUNT], *end;
-	struct stage *iterations;	/* NULL: iterations are inserted one by one */
+	struct stage *iterations; /* NULL: iterations are inserted one by one */
 	struct request_spans entries;
-	int64_t iter_no;		/* of the last iteration */
+	int64_t iter_no; /* of the last iteration */
 	bool in_txn;
-	int64_t rows, txn_start_ns;	/* of the transaction */
-	int64_t run_id, ts_base_ns;	/* ts_base_ns 0: no kernel yet */
-	struct prof_loss loss;		/* at the end of the previous run */
-	struct shape *shape;		/* open addressing, at most half full */
-	size_t n_shape, cap_shape;	/* cap_shape: a power of two */
+	int64_t rows, txn_start_ns; /* of the transaction */
+	int64_t run_id, ts_base_ns; /* ts_base_ns 0: no kernel yet */
+	struct prof_loss loss;	    /* at the end of the previous run */
+	struct shape *shape;	    /* open addressing, at most half full */
+	size_t n_shape, cap_shape;  /* cap_shape: a power of two */
 };
 
 /* ---- statements ---- */
@@ -133,7 +134,7 @@ static enum ar_status put_row(struct writer *w, enum table_id t, const void *row
 }
 
 /* Insert a row, given as the initializers of its struct. */
-#define PUT_ID(w, table, id, err, ...)                                                          \
+#define PUT_ID(w, table, id, err, ...) \
 	put_row(w, TABLE_##table, &(const struct row_##table){ __VA_ARGS__ }, id, err)
 #define PUT(w, table, err, ...) PUT_ID(w, table, NULL, err, __VA_ARGS__)
 
@@ -236,7 +237,7 @@ static int64_t process_start(int64_t pid)
 	n = fread(text, 1, sizeof text - 1, f);
 	fclose(f);
 	text[n] = 0;
-	p = strrchr(text, ')');		/* field 2 may hold anything */
+	p = strrchr(text, ')'); /* field 2 may hold anything */
 	for (int field = 2; p && field < 22; field++)
 		p = strchr(p + 1, ' ');
 	if (!p || sscanf(p, " %lld", &start) != 1)
@@ -283,7 +284,8 @@ static enum ar_status prepare(struct writer *w, const char *sql, sqlite3_stmt **
 	if (!sql)
 		return ar_nomem(err);
 	return sqlite3_prepare_v3(w->db, sql, -1, SQLITE_PREPARE_PERSISTENT, q, NULL) ?
-	       sql_fail(w, err) : AR_OK;
+		       sql_fail(w, err) :
+		       AR_OK;
 }
 
 /* sql: of sqlite3_malloc(), freed here. */
@@ -417,11 +419,19 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 {
 	const int64_t pid = getpid();
 	struct row_run row = {
-		.policy = r->policy, .backend = r->backend, .seed = (int64_t)r->seed,
-		.clock = r->clock, .layers_run = r->layers_run, .num_blocks = r->num_blocks,
-		.block_tokens = r->block_tok, .version = r->version, .cmdline = r->cmdline,
-		.options = r->options, .setup = r->setup,
-		.started_utc_ns = clock_ns(CLOCK_REALTIME), .pid = pid,
+		.policy = r->policy,
+		.backend = r->backend,
+		.seed = (int64_t)r->seed,
+		.clock = r->clock,
+		.layers_run = r->layers_run,
+		.num_blocks = r->num_blocks,
+		.block_tokens = r->block_tok,
+		.version = r->version,
+		.cmdline = r->cmdline,
+		.options = r->options,
+		.setup = r->setup,
+		.started_utc_ns = clock_ns(CLOCK_REALTIME),
+		.pid = pid,
 		.pid_start = process_start(pid),
 		.cupti_api = r->cupti_api ? (int64_t)r->cupti_api : -1,
 	};
@@ -480,8 +490,10 @@ enum ar_status writer_run_end(struct writer *w, const char *status, const struct
 {
 	const struct prof_loss *old = &w->loss, *now = loss ? loss : old;
 	const struct run_end end = {
-		.status = status, .finished_utc_ns = clock_ns(CLOCK_REALTIME),
-		.records = now->records - old->records, .dropped = now->dropped - old->dropped,
+		.status = status,
+		.finished_utc_ns = clock_ns(CLOCK_REALTIME),
+		.records = now->records - old->records,
+		.dropped = now->dropped - old->dropped,
 		.zero_ts = now->zero_ts - old->zero_ts,
 		.unattributed = now->unattributed - old->unattributed,
 		.late = now->late - old->late,
@@ -590,17 +602,16 @@ static enum ar_status put_kernel(struct writer *w, int64_t iter_no, const struct
 	int64_t shape = 0;
 	enum ar_status st = shape_id(w, k, &shape, err);
 
-	return st ? st : PUT(w, kernel_event, err, .run_id = w->run_id, .iter_no = iter_no,
-			     .t_ns = k->start_ns - w->ts_base_ns,
-			     .dur_ns = k->end_ns - k->start_ns, .shape_id = shape,
-			     .layer = k->layer == PHASE_NO_LAYER ? -1 : k->layer,
-			     .phase_id = k->phase, .device = k->device, .stream = k->stream,
-			     .corr = k->corr);
+	return st ? st :
+		    PUT(w, kernel_event, err, .run_id = w->run_id, .iter_no = iter_no,
+			.t_ns = k->start_ns - w->ts_base_ns, .dur_ns = k->end_ns - k->start_ns,
+			.shape_id = shape, .layer = k->layer == PHASE_NO_LAYER ? -1 : k->layer,
+			.phase_id = k->phase, .device = k->device, .stream = k->stream,
+			.corr = k->corr);
 }
 
 /* Ids of kernels are consecutive: nobody else writes during the transaction. */
-static enum ar_status put_kernels(struct writer *w, struct store_iteration *it,
-				  struct ar_err *err)
+static enum ar_status put_kernels(struct writer *w, struct store_iteration *it, struct ar_err *err)
 {
 	struct row_iteration *row = &it->row;
 	enum ar_status st = AR_OK;
@@ -698,8 +709,7 @@ enum ar_status writer_gap(struct writer *w, struct row_token_gap *g, struct ar_e
 	return st ? st : put_row(w, TABLE_token_gap, g, NULL, err);
 }
 
-enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a,
-			       struct ar_err *err)
+enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a, struct ar_err *err)
 {
 	enum ar_status st = begin(w, err);
 

@@ -27,8 +27,7 @@ enum ar_status writer_run_end(struct writer *w, const char *status, const struct
 enum ar_status writer_iteration(struct writer *w, struct store_iteration *it, struct ar_err *err);
 enum ar_status writer_outcome(struct writer *w, struct row_request_outcome *o, struct ar_err *err);
 enum ar_status writer_gap(struct writer *w, struct row_token_gap *g, struct ar_err *err);
-enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a,
-			       struct ar_err *err);
+enum ar_status writer_accuracy(struct writer *w, struct row_accuracy_sample *a, struct ar_err *err);
 enum ar_status writer_selection(struct writer *w, struct store_selection *a, struct ar_err *err);
 
 #endif

@@ -10,7 +10,7 @@
 
 struct cost {
 	struct cost_formula formula;
-	struct costs *costs;		/* or NULL */
+	struct costs *costs; /* or NULL */
 	bool extrapolate;
 };
 
@@ -74,7 +74,8 @@ static enum ar_status refuse(const struct costs *c, const struct batch_shape *s,
 	int64_t min, max;
 
 	cost_table_range(c->table, feature, &min, &max);
-	return ar_fail(err, AR_DATA, "%" PRId64 " %s are outside of the %" PRId64 " to %" PRId64
+	return ar_fail(err, AR_DATA,
+		       "%" PRId64 " %s are outside of the %" PRId64 " to %" PRId64
 		       " measured in %s; measure such iterations or take --costs-extrapolate",
 		       s->feature[feature], names[feature], min, max, c->name);
 }
@@ -84,8 +85,9 @@ static enum ar_status cost_run(void *self, const struct batch *b, struct iter_co
 {
 	struct cost *c = self;
 
-	*cost = (struct iter_cost){ .source = COST_FORMULA, .event_ns = -1, .span_ns = -1,
-				    .busy_ns = -1 };
+	*cost = (struct iter_cost){
+		.source = COST_FORMULA, .event_ns = -1, .span_ns = -1, .busy_ns = -1
+	};
 	if (c->costs) {
 		struct batch_shape s = batch_shape(b);
 		int outside;

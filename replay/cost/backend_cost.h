@@ -15,10 +15,10 @@ int64_t cost_formula_ns(const struct cost_formula *f, const struct batch *b);
 
 struct cost_options {
 	struct cost_formula formula;
-	char *costs;			/* DB[:RUN], NULL: the formula; see costs_open() */
+	char *costs; /* DB[:RUN], NULL: the formula; see costs_open() */
 	bool extrapolate;
 };
 
-extern const struct backend backend_cost;	/* its options are a struct cost_options */
+extern const struct backend backend_cost; /* its options are a struct cost_options */
 
 #endif

@@ -11,8 +11,8 @@
 #include "replay/cost/kdtree.h"
 
 enum {
-	TERMS = BATCH_FEATURES + 1,	/* of the trend: a constant, then the features */
-	NEAREST = 12,			/* residuals that correct it */
+	TERMS = BATCH_FEATURES + 1, /* of the trend: a constant, then the features */
+	NEAREST = 12,		    /* residuals that correct it */
 };
 
 struct measured {
@@ -38,10 +38,10 @@ struct cost_table {
 	size_t n_group;
 	struct residual *residual;
 	size_t n_residual;
-	struct kd_point *point;		/* [n_residual] coordinates of residual[] */
-	struct kdtree *tree;		/* over point[] */
+	struct kd_point *point; /* [n_residual] coordinates of residual[] */
+	struct kdtree *tree;	/* over point[] */
 	double trend[TERMS];
-	double scale[BATCH_FEATURES];	/* factor of each feature in coordinates() */
+	double scale[BATCH_FEATURES]; /* factor of each feature in coordinates() */
 	int64_t min[BATCH_FEATURES], max[BATCH_FEATURES];
 };
 

@@ -22,10 +22,10 @@
 
 struct cost_table;
 
-#define COST_MOST_NS 1000000000000000	/* eleven days: no cost and no feature is larger */
+#define COST_MOST_NS 1000000000000000 /* eleven days: no cost and no feature is larger */
 
 enum ar_status cost_table_create(struct cost_table **out, struct ar_err *err);
-void cost_table_destroy(struct cost_table *t);	/* NULL is fine */
+void cost_table_destroy(struct cost_table *t); /* NULL is fine */
 
 /* Add an iteration, in the order of measurement.  Cost and features are 0 to COST_MOST_NS. */
 enum ar_status cost_table_add(struct cost_table *t, const struct batch_shape *s, int64_t cost_ns,
@@ -39,7 +39,7 @@ enum ar_status cost_table_build(struct cost_table *t, struct ar_err *err);
 enum cost_source cost_table_find(struct cost_table *t, const struct batch_shape *s,
 				 int64_t *cost_ns, int *outside);
 
-size_t cost_table_size(const struct cost_table *t);	/* iterations */
+size_t cost_table_size(const struct cost_table *t); /* iterations */
 /* The measured range of a feature. */
 void cost_table_range(const struct cost_table *t, int feature, int64_t *min, int64_t *max);
 

@@ -18,8 +18,9 @@ struct reader {
 /* The database is input: if SQLite cannot read it, it is bad data. */
 static enum ar_status sql_fail(const struct reader *r, struct ar_err *err)
 {
-	return sqlite3_errcode(r->db) == SQLITE_NOMEM ? ar_nomem(err) :
-	       ar_fail(err, AR_DATA, "%s: %s", r->path, sqlite3_errmsg(r->db));
+	return sqlite3_errcode(r->db) == SQLITE_NOMEM ?
+		       ar_nomem(err) :
+		       ar_fail(err, AR_DATA, "%s: %s", r->path, sqlite3_errmsg(r->db));
 }
 
 /* Prepare a statement; ?1 is the run. */
@@ -27,7 +28,9 @@ static enum ar_status prepare(const struct reader *r, const char *sql, sqlite3_s
 			      struct ar_err *err)
 {
 	return sqlite3_prepare_v2(r->db, sql, -1, q, NULL) ||
-	       (r->run && sqlite3_bind_int64(*q, 1, r->run)) ? sql_fail(r, err) : AR_OK;
+			       (r->run && sqlite3_bind_int64(*q, 1, r->run)) ?
+		       sql_fail(r, err) :
+		       AR_OK;
 }
 
 /* "DB:7" is run 7 of DB.  A colon without a number behind it belongs to the name of the file. */
@@ -63,10 +66,11 @@ static enum ar_status find_run(struct reader *r, struct ar_err *err)
 	sqlite3_finalize(q);
 	if (st || n == 1)
 		return st;
-	return n ? ar_fail(err, AR_USAGE, "%s: %" PRId64 " finished runs; name one of them, as in "
-			   "%s:%" PRId64, r->path, n, r->path, r->run) :
-		   ar_fail(err, AR_USAGE, "%s: no run is done; costs need a finished run",
-			   r->path);
+	return n ? ar_fail(err, AR_USAGE,
+			   "%s: %" PRId64 " finished runs; name one of them, as in "
+			   "%s:%" PRId64,
+			   r->path, n, r->path, r->run) :
+		   ar_fail(err, AR_USAGE, "%s: no run is done; costs need a finished run", r->path);
 }
 
 static enum ar_status get_text(struct costs *c, sqlite3_stmt *q, int i, const char **out,
@@ -147,13 +151,17 @@ static enum ar_status read_run(const struct reader *r, struct costs *c, struct a
 		goto out;
 	rc = sqlite3_step(q);
 	if (rc == SQLITE_DONE) {
-		st = ar_fail(err, AR_USAGE, "%s: no run %" PRId64 "; 'attnreplay report %s' lists "
-			     "the runs", r->path, r->run, r->path);
+		st = ar_fail(err, AR_USAGE,
+			     "%s: no run %" PRId64 "; 'attnreplay report %s' lists "
+			     "the runs",
+			     r->path, r->run, r->path);
 	} else if (rc != SQLITE_ROW || !(status = (const char *)sqlite3_column_text(q, 0))) {
 		st = sql_fail(r, err);
 	} else if (strcmp(status, "done")) {
-		st = ar_fail(err, AR_USAGE, "%s: run %" PRId64 " is %s; costs need a finished "
-			     "run", r->path, r->run, status);
+		st = ar_fail(err, AR_USAGE,
+			     "%s: run %" PRId64 " is %s; costs need a finished "
+			     "run",
+			     r->path, r->run, status);
 	} else {
 		st = get_run(q, c, err);
 	}
@@ -206,9 +214,10 @@ static enum ar_status read_iterations(const struct reader *r, struct cost_table 
 		if (get_iteration(q, &s, &cost))
 			st = cost_table_add(t, &s, cost, err);
 		else
-			st = ar_fail(err, AR_DATA, "%s: run %" PRId64 ": iteration %" PRId64
-				     " has a figure out of range", r->path, r->run,
-				     (int64_t)sqlite3_column_int64(q, 0));
+			st = ar_fail(err, AR_DATA,
+				     "%s: run %" PRId64 ": iteration %" PRId64
+				     " has a figure out of range",
+				     r->path, r->run, (int64_t)sqlite3_column_int64(q, 0));
 	}
 	if (!st && rc != SQLITE_DONE)
 		st = sql_fail(r, err);

@@ -5,16 +5,16 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { LEAF = 8 };			/* points that are not divided further */
+enum { LEAF = 8 }; /* points that are not divided further */
 
 /* Nodes are in preorder: the left child is the next node.  Points with equal coordinates are never
  * divided.  Most points can agree in one, as batches without prefill do; if these were divided,
  * both halves would have to be searched. */
 struct node {
-	size_t n;			/* points of a leaf; 0: inner node */
+	size_t n; /* points of a leaf; 0: inner node */
 	const struct kd_point *p;
-	int d;				/* the coordinate that divides */
-	double below, above;		/* the left side's largest, the right side's smallest */
+	int d;		     /* the coordinate that divides */
+	double below, above; /* the left side's largest, the right side's smallest */
 	size_t right;
 };
 
@@ -133,8 +133,8 @@ void kdtree_destroy(struct kdtree *t)
 struct query {
 	const struct kdtree *t;
 	const double *at;
-	double off[KD_DIMS];		/* from the query to the box of the node, by coordinate */
-	struct kd_found *found;		/* [n] nearest first */
+	double off[KD_DIMS];	/* from the query to the box of the node, by coordinate */
+	struct kd_found *found; /* [n] nearest first */
 	size_t n, k;
 };
 

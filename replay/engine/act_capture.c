@@ -8,7 +8,7 @@
 
 #include "base/parallel.h"
 
-enum { PIECE_TOK = 1024 };	/* tokens read at once where a file has no frames */
+enum { PIECE_TOK = 1024 }; /* tokens read at once where a file has no frames */
 
 /* List in layer[] the captured layers that are read, each once. */
 static void map_layers(struct act_capture *s, const struct backend_env *env)
@@ -76,9 +76,12 @@ static enum ar_status open(void **self, const struct backend_env *env,
 	if (!s)
 		return ar_nomem(err);
 	assert(env->n_capture && env->n_run_layers);
-	*s = (struct act_capture){ .shape = *shape, .capture = env->capture,
-				   .n_seq = env->n_capture, .capture_of = env->capture_of,
-				   .run_layer = env->run_layer, .tile = env->tile };
+	*s = (struct act_capture){ .shape = *shape,
+				   .capture = env->capture,
+				   .n_seq = env->n_capture,
+				   .capture_of = env->capture_of,
+				   .run_layer = env->run_layer,
+				   .tile = env->tile };
 	s->seq = calloc(s->n_seq, sizeof *s->seq);
 	s->layer = calloc((size_t)env->n_run_layers, sizeof *s->layer);
 	s->layer_of = calloc((size_t)env->n_run_layers, sizeof *s->layer_of);
@@ -89,7 +92,8 @@ static enum ar_status open(void **self, const struct backend_env *env,
 	map_layers(s, env);
 	if (place_captures(s, env) && !(s->rope.theta > 0)) {
 		close(s);
-		return ar_fail(err, AR_DATA, "%s: Q and K must be rotated, but neither the capture "
+		return ar_fail(err, AR_DATA,
+			       "%s: Q and K must be rotated, but neither the capture "
 			       "nor the model says how; pack the capture with its rope_theta",
 			       capture_info(env->capture[0])->name);
 	}
@@ -114,7 +118,7 @@ struct load {
 	const struct act_capture *s;
 	act_capture_put *put;
 	void *ctx;
-	int *piece0;		/* [n_seq + 1] first piece of each capture */
+	int *piece0; /* [n_seq + 1] first piece of each capture */
 };
 
 /* Tokens of a piece: a whole frame, so that no frame is decoded twice. */
@@ -211,9 +215,10 @@ static enum ar_status find_row(const struct act_capture *s, size_t seq, int64_t 
 	int64_t by = from->rope_applied ? pos - tok : pos;
 
 	if (tok >= from->n_tok)
-		return ar_fail(err, AR_DATA, "%s: has %lld tokens, position %lld is wanted; use "
-			       "--extend tile or a longer capture", from->name,
-			       (long long)from->n_tok, (long long)pos);
+		return ar_fail(err, AR_DATA,
+			       "%s: has %lld tokens, position %lld is wanted; use "
+			       "--extend tile or a longer capture",
+			       from->name, (long long)from->n_tok, (long long)pos);
 	if (by >= s->n_rotation)
 		return ar_fail(err, AR_USAGE,
 			       "position %lld is past the longest request of %lld tokens",

@@ -19,32 +19,32 @@
 
 struct capture_seq {
 	int64_t n_tok;
-	size_t off;		/* elements from the start of the memory */
-	bool rope_applied;	/* Q and K were captured after RoPE */
+	size_t off;	   /* elements from the start of the memory */
+	bool rope_applied; /* Q and K were captured after RoPE */
 	const char *name;
 };
 
 /* The state of activations_capture. */
 struct act_capture {
-	struct attn_shape shape;	/* of this rank */
-	struct capture **capture;	/* [n_seq] borrowed */
-	struct capture_seq *seq;		/* [n_seq] one per capture */
+	struct attn_shape shape;  /* of this rank */
+	struct capture **capture; /* [n_seq] borrowed */
+	struct capture_seq *seq;  /* [n_seq] one per capture */
 	size_t n_seq;
-	const uint16_t *capture_of;	/* [requests] borrowed */
-	const int *run_layer;		/* [n_run_layers] borrowed */
-	int *layer;			/* [n_layers] indices into the captures' layers */
+	const uint16_t *capture_of; /* [requests] borrowed */
+	const int *run_layer;	    /* [n_run_layers] borrowed */
+	int *layer;		    /* [n_layers] indices into the captures' layers */
 	int n_layers;
-	int *layer_of;			/* [n_run_layers] index into layer[] */
+	int *layer_of; /* [n_run_layers] index into layer[] */
 	struct rope rope;
-	int64_t n_rotation;		/* Q and K are rotated by 0 ... n_rotation - 1 */
-	size_t elems;			/* of the whole memory */
+	int64_t n_rotation; /* Q and K are rotated by 0 ... n_rotation - 1 */
+	size_t elems;	    /* of the whole memory */
 	bool tile;
 
-	bf16_t *data;			/* the memory */
-	struct layer_seq *table;	/* [n_seq] */
-	float *trig;			/* [n_rotation][head_dim / 2] cos and sin */
-	bool owned;			/* data, table and trig are on the host, freed at close */
-	struct activations_device device;	/* lends their memory if not owned */
+	bf16_t *data;			  /* the memory */
+	struct layer_seq *table;	  /* [n_seq] */
+	float *trig;			  /* [n_rotation][head_dim / 2] cos and sin */
+	bool owned;			  /* data, table and trig are on the host, freed at close */
+	struct activations_device device; /* lends their memory if not owned */
 };
 
 /* prepare_run() has checked that the captures fit the model and each other.  A capture can hold

@@ -25,7 +25,7 @@ static enum ar_status put(void *ctx, size_t off, size_t pitch, const bf16_t *fro
 	bf16_t *to = t->data + off;
 	enum ar_status st = AR_OK;
 
-	CU(cudaSetDevice(t->device));	/* each thread has its own */
+	CU(cudaSetDevice(t->device)); /* each thread has its own */
 	CU(cudaMemcpy2D(to, pitch * sizeof *to, from, width * sizeof *to, width * sizeof *to, rows,
 			cudaMemcpyHostToDevice));
 out:

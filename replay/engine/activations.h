@@ -16,8 +16,8 @@
 
 /* The output of qkv() for one layer. */
 struct qkv {
-	bf16_t *q, *k;			/* [n_row][heads][head_dim], q_heads and kv_heads */
-	const struct kv_cache *kv;	/* K and V go to the slots of the rows; NULL: they are
+	bf16_t *q, *k;		   /* [n_row][heads][head_dim], q_heads and kv_heads */
+	const struct kv_cache *kv; /* K and V go to the slots of the rows; NULL: they are
 					 * there already */
 };
 
@@ -29,7 +29,7 @@ struct activations_device {
 			       struct ar_err *err);
 	void *take_ctx;
 	void *stream;
-	phase_fn *phase;		/* called before each group of launches */
+	phase_fn *phase; /* called before each group of launches */
 	void *phase_ctx;
 };
 
@@ -59,9 +59,9 @@ struct activations {
 	enum ar_status (*load)(void *self, const struct activations_device *d, struct ar_err *err);
 	enum ar_status (*qkv)(const void *self, int i, const struct layer_row *row, int n_row,
 			      const struct qkv *out, struct ar_err *err);
-	void (*close)(void *self);	/* NULL is fine */
+	void (*close)(void *self); /* NULL is fine */
 };
 
-extern const struct activations *const activations[];	/* ends with NULL */
+extern const struct activations *const activations[]; /* ends with NULL */
 
 #endif

@@ -12,9 +12,9 @@
 #include "replay/engine/groups.h"
 
 struct attn_engine {
-	const int *run_layer;		/* executed layers of the model; borrowed */
-	struct layer_plan plan;		/* the method of each layer */
-	struct attn_shape shape;	/* of every layer, on one rank */
+	const int *run_layer;	 /* executed layers of the model; borrowed */
+	struct layer_plan plan;	 /* the method of each layer */
+	struct attn_shape shape; /* of every layer, on one rank */
 	struct cache_groups groups;
 	const struct activations *act;
 	void *act_self;

@@ -23,50 +23,52 @@ struct backend_env {
 	const struct model *model;
 	struct capture **capture;
 	size_t n_capture;
-	const uint16_t *capture_of;	/* [trace->n] which capture a request replays */
-	const int *captured_layer;	/* [model->n_layers] index into the capture's layers, for
+	const uint16_t *capture_of; /* [trace->n] which capture a request replays */
+	const int *captured_layer;  /* [model->n_layers] index into the capture's layers, for
 					 * each layer of the model */
-	const int *run_layer;		/* [n_run_layers] model layers that are executed */
+	const int *run_layer;	    /* [n_run_layers] model layers that are executed */
 	int n_run_layers;
-	bool tile;			/* --extend=tile */
-	struct method *method;		/* the backend opens it */
-	int page_tok;			/* tokens of a page of the KV cache; 0: as method takes it */
-	int64_t max_batched_tok, max_seqs, max_len;	/* limits of the policy; longest request */
-	int64_t num_blocks, block_tok;	/* the policy's pool; num_blocks 0: backend sizes it */
+	bool tile;	       /* --extend=tile */
+	struct method *method; /* the backend opens it */
+	int page_tok;	       /* tokens of a page of the KV cache; 0: as method takes it */
+	int64_t max_batched_tok, max_seqs, max_len; /* limits of the policy; longest request */
+	int64_t num_blocks, block_tok; /* the policy's pool; num_blocks 0: backend sizes it */
 	uint64_t seed;
 	bool attention_only;
-	struct prof *prof;		/* cuda: tracing session, or NULL */
-	struct costs *costs;		/* cost: the table, or NULL */
+	struct prof *prof;   /* cuda: tracing session, or NULL */
+	struct costs *costs; /* cost: the table, or NULL */
 };
 
 /* The source of a cost.  The last three are of a table of measured costs. */
 enum cost_source {
-	COST_TIMED,			/* the backend ran the iteration */
+	COST_TIMED, /* the backend ran the iteration */
 	COST_FORMULA,
-	COST_MEASURED, COST_INTERPOLATED, COST_EXTRAPOLATED,
+	COST_MEASURED,
+	COST_INTERPOLATED,
+	COST_EXTRAPOLATED,
 	COST_SOURCES
 };
-extern const char *const cost_source_names[];	/* by source */
+extern const char *const cost_source_names[]; /* by source */
 
 /* The cost of an iteration.  cost_ns advances the clock. */
 struct iter_cost {
 	int64_t cost_ns;
 	enum cost_source source;
-	int64_t event_ns;		/* CUDA events around the iteration, -1: none */
-	int64_t span_ns, busy_ns;	/* of its kernels: first start to last end, union of their
+	int64_t event_ns;		  /* CUDA events around the iteration, -1: none */
+	int64_t span_ns, busy_ns;	  /* of its kernels: first start to last end, union of their
 					 * times; -1: none */
-	const struct prof_kernel *kernel;	/* in order of start; valid until the next run() */
+	const struct prof_kernel *kernel; /* in order of start; valid until the next run() */
 	size_t n_kernel;
-	int64_t phase_ns[PHASE_COUNT];	/* sum of kernel times (cpu: wall time) by phase */
+	int64_t phase_ns[PHASE_COUNT]; /* sum of kernel times (cpu: wall time) by phase */
 	int32_t phase_kernels[PHASE_COUNT];
 };
 
 struct backend {
 	const char *name, *title;
-	const struct opt *opts;		/* its own options of 'attnreplay run', may be NULL */
+	const struct opt *opts; /* its own options of 'attnreplay run', may be NULL */
 	size_t opts_size;
-	bool needs_model;		/* and captures and a method */
-	bool uses_gpu;			/* kernels can be traced: env.prof opens before open() */
+	bool needs_model; /* and captures and a method */
+	bool uses_gpu;	  /* kernels can be traced: env.prof opens before open() */
 
 	enum ar_status (*open)(void **self, const void *opts, const struct backend_env *env,
 			       struct ar_err *err);
@@ -91,7 +93,7 @@ struct backend {
 	void (*close)(void *self);
 };
 
-extern const struct backend *const backends[];	/* ends with NULL */
+extern const struct backend *const backends[]; /* ends with NULL */
 const struct backend *backend_find(const char *name);
 
 #endif

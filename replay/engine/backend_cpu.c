@@ -18,8 +18,8 @@ struct cpu {
 	struct attn_engine engine;
 	struct method *dense;
 	struct rows_env rows;
-	struct kv_cache *kv;		/* [n_run_layers] */
-	void **state;			/* [n_run_layers] of the selector, or all NULL */
+	struct kv_cache *kv; /* [n_run_layers] */
+	void **state;	     /* [n_run_layers] of the selector, or all NULL */
 	bf16_t *q, *k, *out, *out_dense;
 	float *lse, *lse_dense;
 };
@@ -166,8 +166,12 @@ static void lap(struct iter_cost *cost, enum phase phase, int64_t *t)
 /* The attention call of executed layer i: from c->q to c->out. */
 static struct attn_call call_of(const struct cpu *c, const struct attn_batch *b, int i)
 {
-	return (struct attn_call){ .b = b, .layer = c->env.run_layer[i], .q = c->q,
-				   .kv = c->kv[i], .state = c->state[i], .out = c->out };
+	return (struct attn_call){ .b = b,
+				   .layer = c->env.run_layer[i],
+				   .q = c->q,
+				   .kv = c->kv[i],
+				   .state = c->state[i],
+				   .out = c->out };
 }
 
 /* Run the method on the chunks in executed layer i.  An executor that copies blocks does so in

@@ -77,9 +77,14 @@ static enum ar_status make_qkv(struct cuda *c, int i, const struct rows *r, bool
 /* The attention call of executed layer i: from c->q to c->out. */
 static struct attn_call call_of(const struct cuda *c, const struct attn_batch *b, int i)
 {
-	return (struct attn_call){ .b = b, .layer = c->env.run_layer[i], .q = c->q,
-				   .kv = c->kv[i], .state = c->state[i], .out = c->out,
-				   .work = c->work, .stream = c->stream };
+	return (struct attn_call){ .b = b,
+				   .layer = c->env.run_layer[i],
+				   .q = c->q,
+				   .kv = c->kv[i],
+				   .state = c->state[i],
+				   .out = c->out,
+				   .work = c->work,
+				   .stream = c->stream };
 }
 
 static enum ar_status attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
@@ -113,7 +118,7 @@ static void enqueued(struct cuda *c, int i)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_REALTIME, &t);	/* as in struct prof_kernel */
+	clock_gettime(CLOCK_REALTIME, &t); /* as in struct prof_kernel */
 	c->enqueued_ns[i] = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 	if (c->early && i + 1 == AHEAD)
 		release(c);
@@ -327,8 +332,9 @@ static bool starved(const struct cuda *c, const struct iter_cost *cost)
 
 	for (size_t i = 0; i < cost->n_kernel; i++) {
 		const struct prof_kernel *k = &cost->kernel[i];
-		bool next = k->phase == PHASE_HEAD ? at < n :
-			    at + 1 < n && k->layer == c->env.run_layer[at + 1];
+		bool next = k->phase == PHASE_HEAD ?
+				    at < n :
+				    at + 1 < n && k->layer == c->env.run_layer[at + 1];
 
 		if (next) {
 			at = k->phase == PHASE_HEAD ? n : at + 1;
@@ -371,7 +377,8 @@ static void learn_pace(struct cuda *c, int n_row, const struct iter_cost *cost)
 {
 	int64_t host = c->enqueued_ns[c->env.n_run_layers] - c->enqueued_ns[0];
 	int64_t gpu = cost->n_kernel ?
-		cost->kernel[cost->n_kernel - 1].end_ns - cost->kernel[0].start_ns : 0;
+			      cost->kernel[cost->n_kernel - 1].end_ns - cost->kernel[0].start_ns :
+			      0;
 
 	if (gpu < 2 * host && n_row > c->held_rows)
 		c->held_rows = n_row;
@@ -435,16 +442,14 @@ static int64_t lesser(int64_t a, int64_t b)
 /* Launch every kernel before the first iteration: run two chunks and a decode of request 0. */
 static enum ar_status warm_up(struct cuda *c, struct ar_err *err)
 {
-	int64_t most = lesser(c->env.max_len,
-			      c->rows.prefill.max_page * c->engine.shape.page_tok);
+	int64_t most = lesser(c->env.max_len, c->rows.prefill.max_page * c->engine.shape.page_tok);
 	int64_t half = lesser(c->env.max_batched_tok,
 			      lesser(most, c->engine.act->n_tok(c->engine.act_self, 0)) / 2);
 	uint32_t n = (uint32_t)half;
 	struct batch_entry e[] = {
 		{ .start = 0, .n_tok = n, .known = 2 * n },
 		{ .start = n, .n_tok = n, .known = 2 * n, .emit = true },
-		{ .start = 2 * n - 1, .n_tok = 1, .known = 2 * n, .decode = true,
-		  .emit = true },
+		{ .start = 2 * n - 1, .n_tok = 1, .known = 2 * n, .decode = true, .emit = true },
 	};
 	struct iter_cost unused;
 	enum ar_status st = AR_OK;

@@ -23,34 +23,34 @@ struct cuda {
 	struct cuda_opts opts;
 	struct attn_engine engine;
 	struct store_gpu gpu;
-	cudaStream_t stream;		/* a blocking stream: in order with cudaMemcpy() */
+	cudaStream_t stream; /* a blocking stream: in order with cudaMemcpy() */
 	cudaEvent_t begin, head, end;
 	struct method *dense;
-	struct decoder *decoder;	/* NULL: attention only */
+	struct decoder *decoder; /* NULL: attention only */
 
-	void *alloc[CUDA_ALLOCS];		/* device memory, freed at close */
+	void *alloc[CUDA_ALLOCS]; /* device memory, freed at close */
 	int n_alloc;
-	bf16_t *q, *k, *out;		/* [rows of an iteration][heads][head_dim] */
-	float *lse;			/* [rows][q_heads] */
-	void *work;			/* workspace of the method, then of decode */
+	bf16_t *q, *k, *out; /* [rows of an iteration][heads][head_dim] */
+	float *lse;	     /* [rows][q_heads] */
+	void *work;	     /* workspace of the method, then of decode */
 
-	struct kv_cache *kv;		/* [n_run_layers] */
-	void **state;			/* [n_run_layers], or all NULL */
-	struct rows_env rows;		/* rows.mem is pinned host memory */
-	void *rows_dev;			/* the copy of rows.mem on the device */
+	struct kv_cache *kv;  /* [n_run_layers] */
+	void **state;	      /* [n_run_layers], or all NULL */
+	struct rows_env rows; /* rows.mem is pinned host memory */
+	void *rows_dev;	      /* the copy of rows.mem on the device */
 	struct graphs graphs;
 
-	struct dense_out {		/* of compare(), on the device */
+	struct dense_out { /* of compare(), on the device */
 		bf16_t *out;
 		float *lse;
-		void *work;		/* of accuracy_measure_device() */
+		void *work; /* of accuracy_measure_device() */
 	} compared;
-	volatile int *go;		/* pinned; see hold() and release() */
-	bool early;			/* release() before all is enqueued */
-	int held_rows;			/* not for batches of at most this many rows */
-	int64_t *enqueued_ns;		/* [n_run_layers + 1] when each layer and the head was */
-	bool stale;			/* the tracer may hold kernels of no iteration */
-	bool slow_host;			/* the host enqueues for longer than hold() waits */
+	volatile int *go;     /* pinned; see hold() and release() */
+	bool early;	      /* release() before all is enqueued */
+	int held_rows;	      /* not for batches of at most this many rows */
+	int64_t *enqueued_ns; /* [n_run_layers + 1] when each layer and the head was */
+	bool stale;	      /* the tracer may hold kernels of no iteration */
+	bool slow_host;	      /* the host enqueues for longer than hold() waits */
 };
 
 /* In backend_cuda_memory.c.  The first three are functions of struct backend.  cuda_take_pool()

@@ -16,8 +16,7 @@
 #include "base/workspace.h"
 #include "kernels/support.h"
 
-static enum ar_status take(void *ctx, void *to, size_t bytes, const char *what,
-			   struct ar_err *err)
+static enum ar_status take(void *ctx, void *to, size_t bytes, const char *what, struct ar_err *err)
 {
 	struct cuda *c = ctx;
 	void *p;
@@ -52,7 +51,7 @@ void cuda_close(void *self)
 	cudaFreeHost(c->rows.mem);
 	cudaFreeHost((void *)c->go);
 	for (int i = 0; i < 3; i++) {
-		cudaEvent_t e = (cudaEvent_t []){ c->begin, c->head, c->end }[i];
+		cudaEvent_t e = (cudaEvent_t[]){ c->begin, c->head, c->end }[i];
 
 		if (e)
 			cudaEventDestroy(e);
@@ -74,9 +73,9 @@ static void describe(const struct cudaDeviceProp *p, struct store_gpu *gpu)
 	const unsigned char *u = (const unsigned char *)p->uuid.bytes;
 
 	snprintf(gpu->uuid, sizeof gpu->uuid,
-		 "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-		 u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12],
-		 u[13], u[14], u[15]);
+		 "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+		 u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+		 u[15]);
 	snprintf(gpu->name, sizeof gpu->name, "%.*s", (int)sizeof gpu->name - 1, p->name);
 	gpu->cc_major = p->major;
 	gpu->cc_minor = p->minor;
@@ -122,8 +121,11 @@ out:
 static enum ar_status load_activations(struct cuda *c, struct ar_err *err)
 {
 	const struct activations_device d = {
-		.take = take, .take_ctx = c, .stream = c->stream,
-		.phase = prof_phase, .phase_ctx = c->env.prof,
+		.take = take,
+		.take_ctx = c,
+		.stream = c->stream,
+		.phase = prof_phase,
+		.phase_ctx = c->env.prof,
 	};
 
 	return c->engine.act->load(c->engine.act_self, &d, err);
@@ -269,7 +271,7 @@ int64_t cuda_fit_blocks(void *self)
 	server = (allowed - weights) / (page + slope);
 	most = most < here ? most : here;
 	most = most < server ? most : server;
-	pages = (int64_t)most - c->env.max_seqs - 1;	/* see pages_needed(); scratch */
+	pages = (int64_t)most - c->env.max_seqs - 1; /* see pages_needed(); scratch */
 	return pages > 0 ? pages * page_tok / c->env.block_tok : 0;
 }
 

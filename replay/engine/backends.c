@@ -8,17 +8,18 @@
 #include "replay/engine/backends_attn.h"
 
 const char *const cost_source_names[] = {
-	[COST_TIMED] = "timed", [COST_FORMULA] = "formula", [COST_MEASURED] = "measured",
-	[COST_INTERPOLATED] = "interpolated", [COST_EXTRAPOLATED] = "extrapolated",
+	[COST_TIMED] = "timed",
+	[COST_FORMULA] = "formula",
+	[COST_MEASURED] = "measured",
+	[COST_INTERPOLATED] = "interpolated",
+	[COST_EXTRAPOLATED] = "extrapolated",
 };
 
 const struct backend *const backends[] = {
 #if HAVE_CUDA
 	&backend_cuda,
 #endif
-	&backend_cpu,
-	&backend_cost,
-	NULL
+	&backend_cpu, &backend_cost, NULL
 };
 
 const struct backend *backend_find(const char *name)

@@ -6,6 +6,6 @@
 #include "replay/engine/backend.h"
 
 extern const struct backend backend_cpu;
-extern const struct backend backend_cuda;	/* in builds with CUDA */
+extern const struct backend backend_cuda; /* in builds with CUDA */
 
 #endif

@@ -15,7 +15,7 @@
 
 enum { VOCAB_PAD = 64 };
 
-struct weights {		/* of one layer, each [out][in] */
+struct weights { /* of one layer, each [out][in] */
 	const struct layer_spec *spec;
 	bf16_t *norm1, *qkv, *o, *norm2, *router, *gate_up, *down;
 };
@@ -26,15 +26,15 @@ struct decoder {
 	int n_row, vocab;
 	struct weights *layer;
 	bf16_t *norm, *head;
-	bf16_t *x0, *x;		/* initial hidden states; the residual stream */
-	bf16_t *y;		/* after a norm */
-	bf16_t *wide;		/* products of QKV and gate/up, router, logits */
-	bf16_t *act;		/* output of the activation; input rows of the head */
-	bf16_t *expert_in;	/* the rows of each expert, one expert after another */
-	bf16_t *add;		/* [n_add][n_row][hidden] the next norm adds their mean to x */
+	bf16_t *x0, *x;	   /* initial hidden states; the residual stream */
+	bf16_t *y;	   /* after a norm */
+	bf16_t *wide;	   /* products of QKV and gate/up, router, logits */
+	bf16_t *act;	   /* output of the activation; input rows of the head */
+	bf16_t *expert_in; /* the rows of each expert, one expert after another */
+	bf16_t *add;	   /* [n_add][n_row][hidden] the next norm adds their mean to x */
 	int n_add;
-	int32_t *token;		/* [max_emit] sampled */
-	int32_t *zero;		/* [max_emit] zeros: emit of the warm-up */
+	int32_t *token; /* [max_emit] sampled */
+	int32_t *zero;	/* [max_emit] zeros: emit of the warm-up */
 	void *mem;
 };
 
@@ -127,8 +127,8 @@ static void fit_layer(struct buffers *b, const struct layer_spec *l, size_t hidd
 	/* expert_load() rounds up: less than one row more per expert. */
 	size_t n_expert_row = n_experts ? row * (size_t)l->experts_per_tok + experts(l) : row;
 
-	b->wide = larger(b->wide, larger(row * larger(qkv_width(l), n_experts),
-					 n_expert_row * 2 * f));
+	b->wide = larger(b->wide,
+			 larger(row * larger(qkv_width(l), n_experts), n_expert_row * 2 * f));
 	b->act = larger(b->act, n_expert_row * f);
 	b->expert_in = larger(b->expert_in, n_experts ? n_expert_row * hidden : 0);
 	b->add = larger(b->add, larger(n_expert_row, row) * hidden);
@@ -220,8 +220,9 @@ out:
 /* Add the last product to the residual stream x, and normalise x into y. */
 static enum ar_status norm(struct decoder *d, const bf16_t *w, struct ar_err *err)
 {
-	const struct layer_norm_args a = { d->x, d->add, d->n_add, w, d->y, d->n_row,
-					   d->env.model->hidden, RMS_EPS };
+	const struct layer_norm_args a = {
+		d->x, d->add, d->n_add, w, d->y, d->n_row, d->env.model->hidden, RMS_EPS
+	};
 
 	return layer_norm(&a, d->env.stream, err);
 }
@@ -265,8 +266,7 @@ static enum ar_status route(struct decoder *d, const struct weights *w, int laye
 			    d->env.stream, err);
 }
 
-static enum ar_status mlp(struct decoder *d, const struct weights *w, int layer,
-			  struct ar_err *err)
+static enum ar_status mlp(struct decoder *d, const struct weights *w, int layer, struct ar_err *err)
 {
 	const struct layer_spec *l = w->spec;
 	const struct expert_load e = expert_load(l, d->n_row);

@@ -24,12 +24,12 @@ size_t decoder_head_bytes(const struct model *m);
 
 struct decoder_env {
 	const struct model *model;
-	const int *layer;		/* [n_layers] executed layers of the model */
+	const int *layer; /* [n_layers] executed layers of the model */
 	int n_layers;
-	int max_row, max_emit;		/* most rows of a pass, most rows that output a token */
+	int max_row, max_emit; /* most rows of a pass, most rows that output a token */
 	uint64_t seed;
 	void *stream;
-	phase_fn *phase;		/* called before each group of launches */
+	phase_fn *phase; /* called before each group of launches */
 	void *phase_ctx;
 };
 
@@ -38,7 +38,7 @@ struct decoder_env {
  * little memory, or the hidden states of a few rows are not finite after all layers. */
 enum ar_status decoder_open(struct decoder **out, const struct decoder_env *env,
 			    struct ar_err *err);
-void decoder_close(struct decoder *d);	/* NULL is fine */
+void decoder_close(struct decoder *d); /* NULL is fine */
 
 /* Enqueue a pass, in this order: decoder_begin(), outside the timed region; for each executed layer
  * i decoder_before(), attention, decoder_after(); decoder_head().  layer: number in the model, for
@@ -50,7 +50,6 @@ enum ar_status decoder_before(struct decoder *d, int i, int layer, struct ar_err
 enum ar_status decoder_after(struct decoder *d, int i, int layer, const bf16_t *attn,
 			     struct ar_err *err);
 /* emit: [n_emit] rows that output a token, on the device. */
-enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit,
-			    struct ar_err *err);
+enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, struct ar_err *err);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/status.h"
 
 struct graphs {
-	cudaGraphExec_t *exec;	/* [max_row + 1] by number of rows, NULL: not captured yet */
+	cudaGraphExec_t *exec; /* [max_row + 1] by number of rows, NULL: not captured yet */
 	int max_row;
 };
 

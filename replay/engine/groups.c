@@ -124,7 +124,8 @@ bool groups_missing(const struct cache_groups *g, const struct batch_entry *e, i
 	n = (int64_t)e->start - have;
 	if (n <= 0)
 		return false;
-	*piece = (struct batch_entry){ .req = e->req, .start = (uint32_t)have,
+	*piece = (struct batch_entry){ .req = e->req,
+				       .start = (uint32_t)have,
 				       .n_tok = (uint32_t)(n < max_tok ? n : max_tok) };
 	return true;
 }

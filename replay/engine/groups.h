@@ -13,17 +13,17 @@
 
 struct cache_group {
 	enum mixer mixer;
-	struct attn_shape shape;	/* of its layers, with the page size */
-	size_t kv_bytes;		/* bytes of K, and of V, per page and layer */
-	size_t state_bytes;		/* bytes of selector state per page and layer */
-	struct pages *pages;		/* NULL before groups_open_pages() */
+	struct attn_shape shape; /* of its layers, with the page size */
+	size_t kv_bytes;	 /* bytes of K, and of V, per page and layer */
+	size_t state_bytes;	 /* bytes of selector state per page and layer */
+	struct pages *pages;	 /* NULL before groups_open_pages() */
 	int64_t n_page;
 };
 
 struct cache_groups {
-	struct cache_group *group;	/* [n] */
+	struct cache_group *group; /* [n] */
 	int n;
-	int *of;			/* [layers of the model] index of the layer's group */
+	int *of; /* [layers of the model] index of the layer's group */
 };
 
 /* The methods of the plan are open.  Release *g even after a failure. */

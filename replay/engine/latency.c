@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 const char *const latency_names[] = {
-	[LATENCY_TTFT] = "TTFT", [LATENCY_TPOT] = "TPOT", [LATENCY_ITL] = "ITL",
-	[LATENCY_E2E] = "E2E", [LATENCY_QUEUE] = "queue",
+	[LATENCY_TTFT] = "TTFT", [LATENCY_TPOT] = "TPOT",   [LATENCY_ITL] = "ITL",
+	[LATENCY_E2E] = "E2E",	 [LATENCY_QUEUE] = "queue",
 };
 
 /* Join equal runs.  If more than a quarter of the memory is still used, double it. */

@@ -18,21 +18,29 @@
 /* A multiset of numbers, stored as runs of equal ones.  Token gaps are nearly always equal within
  * an iteration and in many iterations, so millions of them take little memory. */
 struct series {
-	struct series_run { double x; uint64_t n; } *run;
+	struct series_run {
+		double x;
+		uint64_t n;
+	} * run;
 	size_t n_run, cap;
-	uint64_t n;			/* numbers in all */
+	uint64_t n; /* numbers in all */
 };
 
 enum ar_status series_add(struct series *s, double x, struct ar_err *err);
 void series_release(struct series *s);
-void series_sort(struct series *s);	/* by value, equal runs joined */
+void series_sort(struct series *s); /* by value, equal runs joined */
 /* Of a sorted series that is not empty.  p: 0 to 100, interpolated as by stats_percentile(). */
 double series_percentile(const struct series *s, double p);
 double series_mean(const struct series *s);
 
 enum latency_metric {
-	LATENCY_TTFT, LATENCY_TPOT, LATENCY_ITL, LATENCY_E2E, LATENCY_QUEUE, LATENCY_COUNT
+	LATENCY_TTFT,
+	LATENCY_TPOT,
+	LATENCY_ITL,
+	LATENCY_E2E,
+	LATENCY_QUEUE,
+	LATENCY_COUNT
 };
-extern const char *const latency_names[];	/* by metric */
+extern const char *const latency_names[]; /* by metric */
 
 #endif

@@ -10,21 +10,21 @@ struct replay_result;
 
 /* An iteration that has run.  sched_emit() has not counted its tokens yet. */
 struct observed_iteration {
-	int64_t no;			/* from 0 */
-	int64_t start_ns, end_ns;	/* virtual time */
-	int64_t host_ns;		/* delay by host time, after start_ns */
-	const struct sched *sched;	/* the batch, the queues and the pool */
-	const struct iter_cost *cost;	/* empty batch: event_ns, span_ns and busy_ns are -1 */
+	int64_t no;		      /* from 0 */
+	int64_t start_ns, end_ns;     /* virtual time */
+	int64_t host_ns;	      /* delay by host time, after start_ns */
+	const struct sched *sched;    /* the batch, the queues and the pool */
+	const struct iter_cost *cost; /* empty batch: event_ns, span_ns and busy_ns are -1 */
 };
 
 /* A request that finished, was rejected, or was unfinished at the end of the run. */
 struct observed_request {
-	uint32_t id;			/* index into the trace */
+	uint32_t id; /* index into the trace */
 	uint32_t prompt_tok;
-	int64_t arrival_ns, first_sched_ns, first_token_ns, finish_ns;	/* -1: never */
+	int64_t arrival_ns, first_sched_ns, first_token_ns, finish_ns; /* -1: never */
 	const struct sched_seq *seq;
-	const char *outcome;		/* "ok", "rejected", "unfinished" */
-	const char *reason;		/* of a rejection, or NULL */
+	const char *outcome; /* "ok", "rejected", "unfinished" */
+	const char *reason;  /* of a rejection, or NULL */
 };
 
 /* One layer of one batch entry, compared with dense attention. */
@@ -32,8 +32,8 @@ struct observed_sample {
 	int64_t iter_no;
 	const struct batch_entry *entry;
 	int layer, q_heads, kv_heads;
-	const struct accuracy *acc;		/* [q_heads] */
-	const struct selection_count *count;	/* [kv_heads] */
+	const struct accuracy *acc;	     /* [q_heads] */
+	const struct selection_count *count; /* [kv_heads] */
 };
 
 /* Arguments are borrowed for the call.  An error of a callback ends the run. */
@@ -41,8 +41,7 @@ struct observer {
 	void *self;
 	enum ar_status (*iteration)(void *self, const struct observed_iteration *it,
 				    struct ar_err *err);
-	enum ar_status (*request)(void *self, const struct observed_request *r,
-				  struct ar_err *err);
+	enum ar_status (*request)(void *self, const struct observed_request *r, struct ar_err *err);
 	enum ar_status (*sample)(void *self, const struct observed_sample *s, struct ar_err *err);
 	/* Called at the end of the run, also after an error.  res is complete. */
 	enum ar_status (*end)(void *self, const struct replay_result *res, struct ar_err *err);

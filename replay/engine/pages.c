@@ -4,14 +4,14 @@
 
 #include <stdlib.h>
 
-struct held {			/* by one request */
+struct held { /* by one request */
 	int32_t *page;
 	int32_t n, cap;
 	int64_t n_tok, n_chunked;
 };
 
 struct pages {
-	int32_t *free;		/* a stack: what was freed last is taken first */
+	int32_t *free; /* a stack: what was freed last is taken first */
 	int64_t n_free, n_page;
 	struct held *req;
 	size_t n_req;
@@ -34,7 +34,7 @@ enum ar_status pages_open(struct pages **out, int64_t n_page, int page_tok, size
 	struct pages *p;
 
 	*out = NULL;
-	if (n_page < 1 || n_page > INT32_MAX / page_tok)	/* slots are 32-bit numbers */
+	if (n_page < 1 || n_page > INT32_MAX / page_tok) /* slots are 32-bit numbers */
 		return ar_fail(err, AR_USAGE,
 			       "a KV cache of %lld pages of %d tokens is out of range "
 			       "1...%d; change --num-gpu-blocks",

@@ -19,20 +19,20 @@ int64_t pages_needed(int64_t num_blocks, int64_t block_tok, int64_t max_seqs, in
 
 enum ar_status pages_open(struct pages **out, int64_t n_page, int page_tok, size_t n_req,
 			  struct ar_err *err);
-void pages_close(struct pages *p);	/* NULL is fine */
+void pages_close(struct pages *p); /* NULL is fine */
 
 /* Make room for positions [0, n_tok) of req.  AR_NOMEM when the pages run out; req then
  * keeps what it had. */
 enum ar_status pages_grow(struct pages *p, uint32_t req, int64_t n_tok, struct ar_err *err);
 void pages_drop(struct pages *p, uint32_t req);
 
-int64_t pages_len(const struct pages *p, uint32_t req);	/* largest n_tok of pages_grow() */
+int64_t pages_len(const struct pages *p, uint32_t req); /* largest n_tok of pages_grow() */
 
 /* Record that chunks computed positions [0, n_tok) of req.  A selector does not see positions that
  * decodes compute, so its state of their pages is out of date. */
 void pages_set_chunked(struct pages *p, uint32_t req, int64_t n_tok);
 int64_t pages_chunked(const struct pages *p, uint32_t req);
-const int32_t *pages_of(const struct pages *p, uint32_t req);	/* borrowed, in order */
+const int32_t *pages_of(const struct pages *p, uint32_t req); /* borrowed, in order */
 int64_t pages_free(const struct pages *p);
 
 /* Elements from the start of a layer's K or V to head h, place 0 of page. */

@@ -13,18 +13,18 @@ struct prepare_in {
 	const struct sched_limits *limits;
 	const struct model *model;		/* one rank of it, if split by --tp */
 	int whole_q_heads, whole_kv_heads;	/* of the model before the split */
-	const struct capture_info *const *info;	/* of n_capture captures */
+	const struct capture_info *const *info; /* of n_capture captures */
 	size_t n_capture;
-	const char *layers;			/* --layers LIST, NULL: all captured ones */
-	int64_t sample_layers;			/* --sample-layers K, 0: all */
-	bool tile;				/* requests may be longer than their capture */
+	const char *layers;    /* --layers LIST, NULL: all captured ones */
+	int64_t sample_layers; /* --sample-layers K, 0: all */
+	bool tile;	       /* requests may be longer than their capture */
 	uint64_t seed;
 };
 
 struct prepared {
-	uint16_t *capture_of;	/* [trace->n]; 0 for a request that is rejected anyway */
-	int *captured_layer;	/* [model->n_layers] indices into the capture's layers */
-	int *run_layer;		/* [n_run_layers] ascending */
+	uint16_t *capture_of; /* [trace->n]; 0 for a request that is rejected anyway */
+	int *captured_layer;  /* [model->n_layers] indices into the capture's layers */
+	int *run_layer;	      /* [n_run_layers] ascending */
 	int n_run_layers;
 };
 

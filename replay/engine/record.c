@@ -19,10 +19,13 @@ static enum ar_status fill_rows(struct recorder *r, const struct batch *b, struc
 	for (size_t i = 0; i < b->n; i++) {
 		const struct batch_entry *e = &b->entry[i];
 
-		r->row[i] = (struct store_entry){
-			.req = e->req, .start = e->start, .n_tok = e->n_tok,
-			.chunk_no = e->chunk_no, .decode = e->decode, .emit = e->emit,
-			.recompute = e->recompute };
+		r->row[i] = (struct store_entry){ .req = e->req,
+						  .start = e->start,
+						  .n_tok = e->n_tok,
+						  .chunk_no = e->chunk_no,
+						  .decode = e->decode,
+						  .emit = e->emit,
+						  .recompute = e->recompute };
 	}
 	return AR_OK;
 }
@@ -39,23 +42,34 @@ static enum ar_status record_iteration(void *self, const struct observed_iterati
 
 	if (st)
 		return st;
-	return store_iteration(r->store, &(struct store_iteration){
-		.row = {
-			.iter_no = it->no, .start_ns = it->start_ns, .end_ns = it->end_ns,
-			.host_ns = it->host_ns, .event_ns = c->event_ns, .span_ns = c->span_ns,
-			.busy_ns = c->busy_ns, .prefill_tokens = s->batch.prefill_tok,
-			.decode_tokens = s->batch.decode_tok,
-			.prefill_pairs = shape.feature[BATCH_PREFILL_PAIRS],
-			.decode_context = shape.feature[BATCH_DECODE_CONTEXT],
-			.composition = (int64_t)shape.composition,
-			.cost_source = s->batch.n ? cost_source_names[c->source] : NULL,
-			.blocks_used = s->pool.n_usable - s->pool.n_free,
-			.waiting = (int64_t)s->n_waiting, .running = (int64_t)s->n_running,
-			.preempted = (int64_t)s->n_preempted, .stop = s->stop },
-		.entry = r->entries ? r->row : NULL, .n_entry = s->batch.n,
-		.phase_ns = phases ? c->phase_ns : NULL,
-		.phase_kernels = phases ? c->phase_kernels : NULL,
-		.kernel = kernels ? c->kernel : NULL, .n_kernel = kernels ? c->n_kernel : 0 }, err);
+	return store_iteration(
+		r->store,
+		&(struct store_iteration){
+			.row = { .iter_no = it->no,
+				 .start_ns = it->start_ns,
+				 .end_ns = it->end_ns,
+				 .host_ns = it->host_ns,
+				 .event_ns = c->event_ns,
+				 .span_ns = c->span_ns,
+				 .busy_ns = c->busy_ns,
+				 .prefill_tokens = s->batch.prefill_tok,
+				 .decode_tokens = s->batch.decode_tok,
+				 .prefill_pairs = shape.feature[BATCH_PREFILL_PAIRS],
+				 .decode_context = shape.feature[BATCH_DECODE_CONTEXT],
+				 .composition = (int64_t)shape.composition,
+				 .cost_source = s->batch.n ? cost_source_names[c->source] : NULL,
+				 .blocks_used = s->pool.n_usable - s->pool.n_free,
+				 .waiting = (int64_t)s->n_waiting,
+				 .running = (int64_t)s->n_running,
+				 .preempted = (int64_t)s->n_preempted,
+				 .stop = s->stop },
+			.entry = r->entries ? r->row : NULL,
+			.n_entry = s->batch.n,
+			.phase_ns = phases ? c->phase_ns : NULL,
+			.phase_kernels = phases ? c->phase_kernels : NULL,
+			.kernel = kernels ? c->kernel : NULL,
+			.n_kernel = kernels ? c->n_kernel : 0 },
+		err);
 }
 
 static enum ar_status record_request(void *self, const struct observed_request *q,
@@ -64,33 +78,54 @@ static enum ar_status record_request(void *self, const struct observed_request *
 	const struct recorder *r = self;
 	const struct sched_seq *s = q->seq;
 
-	return store_outcome(r->store, &(struct row_request_outcome){
-		.req_no = q->id, .arrival_ns = q->arrival_ns, .first_sched_ns = q->first_sched_ns,
-		.first_token_ns = q->first_token_ns, .finish_ns = q->finish_ns,
-		.prompt_tokens = q->prompt_tok, .output_tokens = s->known - q->prompt_tok,
-		.n_chunks = s->n_chunk - s->n_decode, .n_preempt = s->n_preempt,
-		.recomputed_tokens = (int64_t)s->recomputed, .cached_tokens = (int64_t)s->cached,
-		.outcome = q->outcome, .reason = q->reason }, err);
+	return store_outcome(r->store,
+			     &(struct row_request_outcome){
+				     .req_no = q->id,
+				     .arrival_ns = q->arrival_ns,
+				     .first_sched_ns = q->first_sched_ns,
+				     .first_token_ns = q->first_token_ns,
+				     .finish_ns = q->finish_ns,
+				     .prompt_tokens = q->prompt_tok,
+				     .output_tokens = s->known - q->prompt_tok,
+				     .n_chunks = s->n_chunk - s->n_decode,
+				     .n_preempt = s->n_preempt,
+				     .recomputed_tokens = (int64_t)s->recomputed,
+				     .cached_tokens = (int64_t)s->cached,
+				     .outcome = q->outcome,
+				     .reason = q->reason },
+			     err);
 }
 
-static enum ar_status record_sample(void *self, const struct observed_sample *x,
-				    struct ar_err *err)
+static enum ar_status record_sample(void *self, const struct observed_sample *x, struct ar_err *err)
 {
 	const struct recorder *r = self;
 	const struct batch_entry *e = x->entry;
 	enum ar_status st = AR_OK;
 
 	for (int h = 0; h < x->q_heads && !st; h++)
-		st = store_accuracy(r->store, &(struct row_accuracy_sample){
-			.iter_no = x->iter_no, .req_no = e->req, .chunk_no = e->chunk_no,
-			.chunk_start = e->start, .chunk_tokens = e->n_tok, .layer = x->layer,
-			.head = h, .rel_l2 = x->acc[h].rel_l2, .cosine = x->acc[h].cosine,
-			.max_abs = x->acc[h].max_abs, .mass_recall = x->acc[h].mass_recall }, err);
+		st = store_accuracy(r->store,
+				    &(struct row_accuracy_sample){
+					    .iter_no = x->iter_no,
+					    .req_no = e->req,
+					    .chunk_no = e->chunk_no,
+					    .chunk_start = e->start,
+					    .chunk_tokens = e->n_tok,
+					    .layer = x->layer,
+					    .head = h,
+					    .rel_l2 = x->acc[h].rel_l2,
+					    .cosine = x->acc[h].cosine,
+					    .max_abs = x->acc[h].max_abs,
+					    .mass_recall = x->acc[h].mass_recall },
+				    err);
 	for (int h = 0; h < x->kv_heads && !st; h++)
-		st = store_selection(r->store, &(struct store_selection){
-			.row = { .iter_no = x->iter_no, .req_no = e->req, .chunk_no = e->chunk_no,
-				 .layer = x->layer, .kv_head = h },
-			.count = x->count[h] }, err);
+		st = store_selection(r->store,
+				     &(struct store_selection){ .row = { .iter_no = x->iter_no,
+									 .req_no = e->req,
+									 .chunk_no = e->chunk_no,
+									 .layer = x->layer,
+									 .kv_head = h },
+								.count = x->count[h] },
+				     err);
 	return st;
 }
 
@@ -101,15 +136,19 @@ static enum ar_status record_end(void *self, const struct replay_result *res, st
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; i < s->n_run && !st; i++)
-		st = store_gap(r->store, &(struct row_token_gap){
-			.itl_ns = (int64_t)s->run[i].x, .n = (int64_t)s->run[i].n }, err);
+		st = store_gap(r->store,
+			       &(struct row_token_gap){ .itl_ns = (int64_t)s->run[i].x,
+							.n = (int64_t)s->run[i].n },
+			       err);
 	return st;
 }
 
 struct observer recorder_observer(struct recorder *r)
 {
-	return (struct observer){ .self = r, .iteration = record_iteration,
-				  .request = record_request, .sample = record_sample,
+	return (struct observer){ .self = r,
+				  .iteration = record_iteration,
+				  .request = record_request,
+				  .sample = record_sample,
 				  .end = record_end };
 }
 

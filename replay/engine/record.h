@@ -6,10 +6,10 @@
 #include "replay/engine/observer.h"
 
 struct recorder {
-	struct store *store;		/* after store_run_begin() */
-	bool entries;			/* store what each request ran in each iteration */
-	bool phases;			/* the backend measures phases: store their times */
-	int64_t kernels;		/* store the kernels of every Nth iteration, 0: none */
+	struct store *store; /* after store_run_begin() */
+	bool entries;	     /* store what each request ran in each iteration */
+	bool phases;	     /* the backend measures phases: store their times */
+	int64_t kernels;     /* store the kernels of every Nth iteration, 0: none */
 
 	/* Internal; the caller sets them to 0. */
 	struct store_entry *row;

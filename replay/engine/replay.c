@@ -17,14 +17,14 @@ struct loop {
 	const struct replay *cfg;
 	struct replay_result *res;
 	struct sched *s;
-	struct times *t;		/* [trace->n] */
-	bool *settled;			/* [trace->n] rejected or finished */
+	struct times *t; /* [trace->n] */
+	bool *settled;	 /* [trace->n] rejected or finished */
 	struct arrivals *arrivals;
-	int64_t now;			/* when the next plan is made */
-	int64_t end;			/* of the last iteration; > now while it still runs */
-	int n_empty;			/* empty plans in a row; 0 after an arrival */
-	struct accuracy *acc;		/* [q_heads] */
-	struct selection_count *count;	/* [kv_heads] */
+	int64_t now;		       /* when the next plan is made */
+	int64_t end;		       /* of the last iteration; > now while it still runs */
+	int n_empty;		       /* empty plans in a row; 0 after an arrival */
+	struct accuracy *acc;	       /* [q_heads] */
+	struct selection_count *count; /* [kv_heads] */
 };
 
 /* ---- calls of the observer ---- */
@@ -36,9 +36,14 @@ static enum ar_status notify_iteration(const struct loop *l, int64_t start, int6
 
 	if (!o)
 		return AR_OK;
-	return o->iteration(o->self, &(struct observed_iteration){
-		.no = l->res->iterations, .start_ns = start, .end_ns = l->end, .host_ns = host,
-		.sched = l->s, .cost = c }, err);
+	return o->iteration(o->self,
+			    &(struct observed_iteration){ .no = l->res->iterations,
+							  .start_ns = start,
+							  .end_ns = l->end,
+							  .host_ns = host,
+							  .sched = l->s,
+							  .cost = c },
+			    err);
 }
 
 static enum ar_status notify_request(const struct loop *l, uint32_t id, const char *outcome,
@@ -50,12 +55,18 @@ static enum ar_status notify_request(const struct loop *l, uint32_t id, const ch
 
 	if (!o)
 		return AR_OK;
-	return o->request(o->self, &(struct observed_request){
-		.id = id, .prompt_tok = l->cfg->trace->req[id].prompt_tok,
-		.arrival_ns = arrivals_at(l->arrivals, id), .first_sched_ns = t->first_sched,
-		.first_token_ns = t->first_token,
-		.finish_ns = q->known == q->goal ? t->last_token : -1,
-		.seq = q, .outcome = outcome, .reason = reason }, err);
+	return o->request(o->self,
+			  &(struct observed_request){
+				  .id = id,
+				  .prompt_tok = l->cfg->trace->req[id].prompt_tok,
+				  .arrival_ns = arrivals_at(l->arrivals, id),
+				  .first_sched_ns = t->first_sched,
+				  .first_token_ns = t->first_token,
+				  .finish_ns = q->known == q->goal ? t->last_token : -1,
+				  .seq = q,
+				  .outcome = outcome,
+				  .reason = reason },
+			  err);
 }
 
 static enum ar_status notify_sample(const struct loop *l, const struct batch_entry *e, int layer,
@@ -65,10 +76,15 @@ static enum ar_status notify_sample(const struct loop *l, const struct batch_ent
 
 	if (!cfg->observer)
 		return AR_OK;
-	return cfg->observer->sample(cfg->observer->self, &(struct observed_sample){
-		.iter_no = l->res->iterations, .entry = e, .layer = layer,
-		.q_heads = cfg->q_heads, .kv_heads = cfg->kv_heads, .acc = l->acc,
-		.count = l->count }, err);
+	return cfg->observer->sample(cfg->observer->self,
+				     &(struct observed_sample){ .iter_no = l->res->iterations,
+								.entry = e,
+								.layer = layer,
+								.q_heads = cfg->q_heads,
+								.kv_heads = cfg->kv_heads,
+								.acc = l->acc,
+								.count = l->count },
+				     err);
 }
 
 /* ---- the loop ---- */
@@ -259,7 +275,7 @@ static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host
 		cfg->backend->drop(cfg->self, l->s->preempted[i]);
 	begin = later(l->now, l->end);
 	l->end = begin;
-	if (l->s->batch.n) {		/* an empty plan costs nothing; the next one can differ */
+	if (l->s->batch.n) { /* an empty plan costs nothing; the next one can differ */
 		st = cfg->backend->run(cfg->self, &l->s->batch, c, err);
 		if (st)
 			return st;
@@ -307,7 +323,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	sched_begin(s);
 	l->cfg->limits.policy->compose(s);
 	if (l->now < l->end && !s->batch.n && !s->n_preempted) {
-		l->now = l->end;	/* nothing can run until the last iteration has ended */
+		l->now = l->end; /* nothing can run until the last iteration has ended */
 		return complete(l, err);
 	}
 	st = execute(l, &cost, &host, err);

@@ -29,11 +29,11 @@ struct replay {
 	struct arrival_rule arrival;
 	struct sched_limits limits;
 	const struct backend *backend;
-	void *self;				/* its state, open and started */
+	void *self; /* its state, open and started */
 	/* Its cost advances the clock instead of the backend's.  NULL: the backend's does. */
 	const struct cost_formula *formula;
 	struct host_cost host;
-	const struct observer *observer;	/* or NULL */
+	const struct observer *observer; /* or NULL */
 
 	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense. */
 	double accuracy;
@@ -46,19 +46,19 @@ struct replay {
 /* The results.  After an error they cover the iterations before the one that failed. */
 struct replay_result {
 	int64_t iterations, entries, prefill_tok, decode_tok;
-	int64_t cost_sources[COST_SOURCES];	/* iterations, by the source of their cost */
+	int64_t cost_sources[COST_SOURCES]; /* iterations, by the source of their cost */
 	int64_t preemptions, recomputed_tok;
-	int64_t cached_tok;			/* found in the prefix cache instead of computed */
-	int64_t ok, rejected, unfinished;	/* requests */
+	int64_t cached_tok;		  /* found in the prefix cache instead of computed */
+	int64_t ok, rejected, unfinished; /* requests */
 	int64_t output_tok;
-	int64_t end_ns;				/* the clock at the end */
+	int64_t end_ns; /* the clock at the end */
 	/* In ns, sorted; of finished requests, but ITL of all. */
 	struct series latency[LATENCY_COUNT];
 
 	/* Over the samples (request, chunk, layer) and heads. */
 	int64_t n_samples;
 	double rel_l2_sum, rel_l2_max, cosine_min, recall_sum;
-	int64_t n_heads;			/* samples times heads */
+	int64_t n_heads; /* samples times heads */
 };
 
 /* Release *res even after an error.  AR_INTERRUPTED: the user stopped the run; the last iteration

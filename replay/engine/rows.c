@@ -27,7 +27,7 @@ void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits
 static size_t max_tiles(const struct rows_env *e)
 {
 	return (size_t)(2 * e->group->shape.q_heads) *
-	       (size_t)attn_max_qblk(&e->prefill, e->group->shape.page_tok) +
+		       (size_t)attn_max_qblk(&e->prefill, e->group->shape.page_tok) +
 	       (size_t)(EXECUTOR_WAVES * e->prefill.n_sm);
 }
 
@@ -35,11 +35,11 @@ size_t rows_bytes(const struct rows_env *e, int64_t n_page)
 {
 	size_t req = (size_t)(e->prefill.max_req + e->decode.max_req + 2);
 	size_t row = (size_t)(e->prefill.max_row + e->decode.max_row);
-	size_t page = (size_t)n_page + (size_t)e->decode.max_req;	/* one per padded row */
+	size_t page = (size_t)n_page + (size_t)e->decode.max_req; /* one per padded row */
 
 	return row * (sizeof(struct layer_row) + sizeof(int32_t)) + req * 7 * sizeof(int32_t) +
 	       page * sizeof(int32_t) + max_tiles(e) * sizeof(struct attn_tile) +
-	       32 * WORKSPACE_ALIGN;	/* alignment of the arrays */
+	       32 * WORKSPACE_ALIGN; /* alignment of the arrays */
 }
 
 /* Sizes of the prefill or of the decode entries of a batch. */
@@ -161,18 +161,17 @@ static enum ar_status add_kind(struct rows *o, const struct rows_env *env, const
 			return st;
 	}
 	out->shape = env->group->shape;
-	out->rows = (struct attn_rows){ r, a->row0[r], a->qblk0[r], a->row0, a->pos, a->pos0,
-					a->qblk0, a->left };
-	out->keys = (struct attn_keys){ a->page0[r], n_blk, (n_blk + 31) / 32, a->len, a->page0,
-					a->page };
+	out->rows = (struct attn_rows){ r,	a->row0[r], a->qblk0[r], a->row0,
+					a->pos, a->pos0,    a->qblk0,	 a->left };
+	out->keys = (struct attn_keys){ a->page0[r], n_blk,    (n_blk + 31) / 32,
+					a->len,	     a->page0, a->page };
 	assert(attn_is_chunked(out));
 	return AR_OK;
 }
 
 static enum ar_status too_small(struct ar_err *err)
 {
-	return ar_fail(err, AR_USAGE,
-		       "the batch does not fit the memory allocated for batches");
+	return ar_fail(err, AR_USAGE, "the batch does not fit the memory allocated for batches");
 }
 
 static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, struct workspace *c,
@@ -256,8 +255,8 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 	b->keys.mask_words = (b->keys.max_kv_blk + 31) / 32;
 }
 
-enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
-				  const struct batch *b, int n, size_t *used, struct ar_err *err)
+enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e, const struct batch *b,
+				  int n, size_t *used, struct ar_err *err)
 {
 	struct size s = measure(b, e->group->shape.page_tok, true);
 	struct workspace c = { e->mem, e->bytes, 0 };

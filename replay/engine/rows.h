@@ -14,10 +14,10 @@
 #include "replay/sched/batch.h"
 
 struct rows {
-	int n_row, n_prefill;		/* all rows, rows of prefill entries */
+	int n_row, n_prefill; /* all rows, rows of prefill entries */
 	int n_emit;
-	struct layer_row *row;		/* [n_row] */
-	int32_t *emit;			/* [n_emit] rows that output a token */
+	struct layer_row *row; /* [n_row] */
+	int32_t *emit;	       /* [n_emit] rows that output a token */
 	struct attn_batch prefill, decode;
 };
 
@@ -36,14 +36,14 @@ static inline const struct rows *row_set_of(const struct row_set *s, int i)
 
 /* Input of rows_build(), the same for all batches. */
 struct rows_env {
-	const struct cache_group *group;	/* the rows are in its pages */
+	const struct cache_group *group; /* the rows are in its pages */
 	const struct activations *act;
 	const void *act_self;
 	struct attn_limits prefill, decode;
-	int tail;			/* attn_batch.tail of prefill batches */
-	int32_t scratch;		/* page of no request, for padded rows */
-	void *mem;			/* block of memory for the arrays */
-	size_t bytes;			/* rows_bytes() */
+	int tail;	 /* attn_batch.tail of prefill batches */
+	int32_t scratch; /* page of no request, for padded rows */
+	void *mem;	 /* block of memory for the arrays */
+	size_t bytes;	 /* rows_bytes() */
 };
 
 /* The limits of a policy's batches, for prefill and decode entries.  n_sm (tiles are whole) and
@@ -67,8 +67,8 @@ int rows_padded(int n, int max);
 /* Build a batch of decodes only, padded to n = rows_padded() rows.  Padded rows are at position 0
  * of the scratch page, and all rows emit.  Addresses in mem, numbers of rows and the largest
  * number of blocks depend on n only.  So one CUDA graph runs all batches of n rows. */
-enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e,
-				  const struct batch *b, int n, size_t *used, struct ar_err *err);
+enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e, const struct batch *b,
+				  int n, size_t *used, struct ar_err *err);
 
 /* r with pointers into copy, a copy of mem, for example on the device. */
 struct rows rows_at(const struct rows *r, const void *mem, void *copy);

@@ -14,11 +14,11 @@
 struct arrivals {
 	const struct trace *trace;
 	struct arrival_rule rule;
-	int64_t *at;		/* by request */
-	uint32_t *next;		/* ... the one after it in its session, or NO_REQ */
-	bool *follows;		/* ... is not the first of its session */
-	size_t head;		/* heads before it are taken */
-	uint32_t *heap;		/* requests whose time is known, by (at, number) */
+	int64_t *at;	/* by request */
+	uint32_t *next; /* ... the one after it in its session, or NO_REQ */
+	bool *follows;	/* ... is not the first of its session */
+	size_t head;	/* heads before it are taken */
+	uint32_t *heap; /* requests whose time is known, by (at, number) */
 	size_t n_heap;
 };
 

@@ -7,17 +7,17 @@
 #include "traces/trace.h"
 
 enum arrival_loop {
-	LOOP_OPEN,		/* every request at its time */
-	LOOP_SESSIONS,		/* the first request of a session at its time; each other one a
+	LOOP_OPEN,     /* every request at its time */
+	LOOP_SESSIONS, /* the first request of a session at its time; each other one a
 				 * think time after the one before it has finished */
-	LOOP_USERS,		/* each user runs one session after another, in the order of the
+	LOOP_USERS,    /* each user runs one session after another, in the order of the
 				 * trace; its arrival times are not used */
 };
 
 struct arrival_rule {
-	int loop;		/* enum arrival_loop */
-	int64_t users;		/* LOOP_USERS: at least 1 */
-	int64_t think_ns;	/* think time where the trace has none */
+	int loop;	  /* enum arrival_loop */
+	int64_t users;	  /* LOOP_USERS: at least 1 */
+	int64_t think_ns; /* think time where the trace has none */
 };
 
 struct arrivals;
@@ -25,7 +25,7 @@ struct arrivals;
 /* A request without a session is a session of its own. */
 enum ar_status arrivals_open(struct arrivals **out, const struct trace *t,
 			     const struct arrival_rule *rule, struct ar_err *err);
-void arrivals_close(struct arrivals *a);	/* NULL is fine */
+void arrivals_close(struct arrivals *a); /* NULL is fine */
 
 /* The next request by (time, number); false: none is known.  More can come with arrivals_done. */
 bool arrivals_peek(struct arrivals *a, uint32_t *id, int64_t *at_ns);

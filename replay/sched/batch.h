@@ -10,27 +10,27 @@
 /* Request req runs n_tok tokens starting at position start.  Positions below prompt_tok +
  * outputs so far are known; prompt tokens come first. */
 struct batch_entry {
-	uint32_t req;		/* index into the trace */
+	uint32_t req; /* index into the trace */
 	uint32_t start, n_tok;
-	uint32_t known;		/* tokens known before this iteration */
-	bool decode;		/* n_tok == 1 and start >= prompt_tok: one decode row */
-	bool emit;		/* it outputs a token: start + n_tok == known */
-	bool recompute;		/* positions that had been computed before a preemption */
-	uint32_t chunk_no;	/* number of entries of the request before this one */
+	uint32_t known;	   /* tokens known before this iteration */
+	bool decode;	   /* n_tok == 1 and start >= prompt_tok: one decode row */
+	bool emit;	   /* it outputs a token: start + n_tok == known */
+	bool recompute;	   /* positions that had been computed before a preemption */
+	uint32_t chunk_no; /* number of entries of the request before this one */
 };
 
 struct batch {
 	struct batch_entry *entry;
 	size_t n;
-	int64_t prefill_tok, decode_tok;	/* sums over the entries */
+	int64_t prefill_tok, decode_tok; /* sums over the entries */
 };
 
 /* What the cost of an iteration depends on. */
 enum batch_feature {
-	BATCH_PREFILL_TOK,		/* tokens of prefill entries */
-	BATCH_PREFILL_PAIRS,		/* (query, key) pairs of their causal attention */
-	BATCH_DECODES,			/* decode entries */
-	BATCH_DECODE_CONTEXT,		/* keys that decode entries attend to */
+	BATCH_PREFILL_TOK,    /* tokens of prefill entries */
+	BATCH_PREFILL_PAIRS,  /* (query, key) pairs of their causal attention */
+	BATCH_DECODES,	      /* decode entries */
+	BATCH_DECODE_CONTEXT, /* keys that decode entries attend to */
 	BATCH_FEATURES
 };
 

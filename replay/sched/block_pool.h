@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct block_pool {
-	int64_t n_usable;	/* one less than configured: block 0 is the null block */
+	int64_t n_usable; /* one less than configured: block 0 is the null block */
 	int64_t n_free;
 	int64_t block_tok;
 };

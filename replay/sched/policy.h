@@ -16,13 +16,13 @@ enum {
 	POLICY_CHUNKS = 1 << 20,
 	POLICY_ASYNC = 1 << 21,
 
-	POLICY_SETTINGS = 0x7fff << 16,	/* all of them */
+	POLICY_SETTINGS = 0x7fff << 16, /* all of them */
 };
 
 struct policy {
 	const char *name, *title, *origin;
-	unsigned can;		/* the settings above that it has */
-	double watermark;	/* its default */
+	unsigned can;	  /* the settings above that it has */
+	double watermark; /* its default */
 
 	/* Its rules: functions of its own, or shared ones of sched.h.
 	 *
@@ -46,7 +46,7 @@ struct policy {
 	void (*compose)(struct sched *s);
 };
 
-extern const struct policy *const policies[];	/* ends with NULL */
+extern const struct policy *const policies[]; /* ends with NULL */
 const struct policy *policy_find(const char *name);
 
 #endif

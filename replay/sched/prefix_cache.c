@@ -16,20 +16,20 @@ struct key {
 struct block {
 	struct key key;
 	uint32_t n_owner;
-	uint32_t prev, next;		/* in the free list */
-	uint32_t chain;			/* next key in the bucket; only in the oldest of a ring */
-	uint32_t older, newer;		/* ring of equal contents, oldest first; 0: no content */
+	uint32_t prev, next;   /* in the free list */
+	uint32_t chain;	       /* next key in the bucket; only in the oldest of a ring */
+	uint32_t older, newer; /* ring of equal contents, oldest first; 0: no content */
 };
 
 struct prefix_cache {
 	struct block_pool *pool;
 	const struct trace *trace;
 	uint64_t root;
-	struct block *block;		/* [0] ends the free list: next its head, prev its tail */
+	struct block *block; /* [0] ends the free list: next its head, prev its tail */
 	uint32_t *bucket, mask;
-	uint32_t *table;		/* [n_row][row_len] */
+	uint32_t *table; /* [n_row][row_len] */
 	size_t row_len;
-	uint32_t *free_row;		/* a stack */
+	uint32_t *free_row; /* a stack */
 	size_t n_free_row;
 };
 

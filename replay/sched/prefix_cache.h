@@ -29,7 +29,7 @@ struct prefix_cache;
 enum ar_status prefix_cache_open(struct prefix_cache **out, struct block_pool *pool,
 				 const struct trace *t, uint64_t root, size_t n_row,
 				 int64_t row_len, struct ar_err *err);
-void prefix_cache_close(struct prefix_cache *c);	/* NULL is fine */
+void prefix_cache_close(struct prefix_cache *c); /* NULL is fine */
 
 /* The root of a method: a hash of the text of its parameters.  NULL, no method: 0. */
 uint64_t prefix_cache_root(const char *params);
@@ -55,7 +55,7 @@ void prefix_cache_enter(struct prefix_cache *c, uint32_t req, uint32_t row, uint
 /* Release all blocks, the last one first, so that a sequence's tail is evicted before its head. */
 void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned);
 
-const uint32_t *prefix_cache_table(const struct prefix_cache *c, uint32_t row);	/* borrowed */
+const uint32_t *prefix_cache_table(const struct prefix_cache *c, uint32_t row); /* borrowed */
 /* The free block that is taken after block b; the first one if b is 0.  Returns 0 at the end. */
 uint32_t prefix_cache_next_free(const struct prefix_cache *c, uint32_t b);
 

@@ -121,7 +121,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	s->wait_head = s->wait_tail = SCHED_NONE;
 	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
 	s->longest = longest(t, l);
-	if (l->prefix_cache)	/* a block table for every running sequence */
+	if (l->prefix_cache) /* a block table for every running sequence */
 		st = prefix_cache_open(&s->cache, &s->pool, t, l->cache_root, most + 1,
 				       block_pool_need(&s->pool, s->longest) + 1, err);
 	if (st) {
@@ -380,7 +380,7 @@ void sched_preempt(struct sched *s, size_t i)
 	for (s->n_running--; i < s->n_running; i++)
 		s->running[i] = s->running[i + 1];
 	release(s, q);
-	if (q->comp) {			/* else it had computed nothing */
+	if (q->comp) { /* else it had computed nothing */
 		q->n_preempt++;
 		s->preempted[s->n_preempted++] = id;
 	}

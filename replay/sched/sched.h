@@ -26,13 +26,13 @@
 #include "traces/trace.h"
 
 enum sched_order {
-	SCHED_FCFS,			/* preempted sequences first, then by arrival */
-	SCHED_PRIORITY,			/* by priority, then by arrival */
+	SCHED_FCFS,	/* preempted sequences first, then by arrival */
+	SCHED_PRIORITY, /* by priority, then by arrival */
 };
 
 enum sched_chunks {
-	SCHED_CHUNKS_FCFS,		/* each prompt in turn takes what is left of the budget */
-	SCHED_CHUNKS_EQUAL,		/* in rounds, each prompt takes one block per round */
+	SCHED_CHUNKS_FCFS,  /* each prompt in turn takes what is left of the budget */
+	SCHED_CHUNKS_EQUAL, /* in rounds, each prompt takes one block per round */
 };
 
 struct policy;
@@ -40,60 +40,60 @@ struct policy;
 /* A policy and its settings. */
 struct sched_limits {
 	const struct policy *policy;
-	int64_t max_batched_tok;	/* tokens per iteration */
-	int64_t max_seqs;		/* running sequences */
-	int64_t long_prefill_tok;	/* tokens of one sequence per iteration, 0: no cap */
-	int64_t max_len;		/* prompt and output of a request, 0: no limit */
-	int64_t block_tok, num_blocks;	/* null block included; 0: not known yet */
-	bool prefix_cache;		/* keep the blocks of equal prefixes */
-	bool async;			/* plan an iteration while the last one still runs */
-	uint64_t cache_root;		/* prefix_cache_root() of the method */
-	int order;			/* enum sched_order, of the waiting queue */
-	int chunks;			/* enum sched_chunks */
-	double watermark;		/* share of the pool that admissions leave free */
+	int64_t max_batched_tok;       /* tokens per iteration */
+	int64_t max_seqs;	       /* running sequences */
+	int64_t long_prefill_tok;      /* tokens of one sequence per iteration, 0: no cap */
+	int64_t max_len;	       /* prompt and output of a request, 0: no limit */
+	int64_t block_tok, num_blocks; /* null block included; 0: not known yet */
+	bool prefix_cache;	       /* keep the blocks of equal prefixes */
+	bool async;		       /* plan an iteration while the last one still runs */
+	uint64_t cache_root;	       /* prefix_cache_root() of the method */
+	int order;		       /* enum sched_order, of the waiting queue */
+	int chunks;		       /* enum sched_chunks */
+	double watermark;	       /* share of the pool that admissions leave free */
 };
 
 #define SCHED_NONE UINT32_MAX
 
 struct sched_seq {
 	uint32_t prompt;
-	uint32_t known;		/* prompt and outputs so far */
-	uint32_t comp;		/* positions computed or planned, <= known */
-	uint32_t goal;		/* finished when known reaches it */
-	uint32_t admitted;	/* value of known at its last admission */
-	uint32_t high;		/* largest comp so far: positions below it are recomputed */
-	uint32_t n_block;	/* blocks owned */
-	uint32_t row;		/* with a prefix cache: its block table, while n_block > 0 */
-	uint32_t n_chunk;	/* batch entries so far */
-	uint32_t n_decode;	/* ... of which decodes */
+	uint32_t known;	   /* prompt and outputs so far */
+	uint32_t comp;	   /* positions computed or planned, <= known */
+	uint32_t goal;	   /* finished when known reaches it */
+	uint32_t admitted; /* value of known at its last admission */
+	uint32_t high;	   /* largest comp so far: positions below it are recomputed */
+	uint32_t n_block;  /* blocks owned */
+	uint32_t row;	   /* with a prefix cache: its block table, while n_block > 0 */
+	uint32_t n_chunk;  /* batch entries so far */
+	uint32_t n_decode; /* ... of which decodes */
 	uint32_t n_preempt;
-	uint64_t recomputed;	/* positions computed again */
-	uint64_t cached;	/* positions found in the prefix cache instead of computed */
-	uint32_t next;		/* in the waiting queue, if it is no heap */
-	uint32_t order;		/* rank by the last sched_arrive() */
+	uint64_t recomputed; /* positions computed again */
+	uint64_t cached;     /* positions found in the prefix cache instead of computed */
+	uint32_t next;	     /* in the waiting queue, if it is no heap */
+	uint32_t order;	     /* rank by the last sched_arrive() */
 };
 
 struct sched {
 	const struct trace *trace;
 	struct sched_limits lim;
-	struct sched_seq *seq;		/* by request number */
-	uint32_t longest;		/* most positions that a request can need */
-	uint32_t *running;		/* in order of admission */
+	struct sched_seq *seq; /* by request number */
+	uint32_t longest;      /* most positions that a request can need */
+	uint32_t *running;     /* in order of admission */
 	size_t n_running;
-	uint32_t wait_head, wait_tail;	/* SCHED_NONE when empty */
-	uint32_t *wait_heap;		/* the waiting queue by priority; NULL: FCFS */
+	uint32_t wait_head, wait_tail; /* SCHED_NONE when empty */
+	uint32_t *wait_heap;	       /* the waiting queue by priority; NULL: FCFS */
 	size_t n_waiting;
 	uint32_t n_arrived;
 	struct block_pool pool;
-	struct prefix_cache *cache;	/* or NULL */
+	struct prefix_cache *cache; /* or NULL */
 
-	void *memory;			/* state of the policy, policy->memory_size bytes */
+	void *memory; /* state of the policy, policy->memory_size bytes */
 
 	/* The iteration. */
 	struct batch batch;
 	uint32_t *preempted, *finished;
 	size_t n_preempted, n_finished;
-	const char *stop;		/* why the policy planned no more, one word */
+	const char *stop; /* why the policy planned no more, one word */
 };
 
 /* True: the request can never run.  why[n] gets the reason. */
@@ -106,7 +106,7 @@ enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limi
 
 enum ar_status sched_open(struct sched **out, const struct trace *t, const struct sched_limits *l,
 			  struct ar_err *err);
-void sched_close(struct sched *s);	/* NULL is fine */
+void sched_close(struct sched *s); /* NULL is fine */
 
 /* For the engine.
  *

@@ -17,7 +17,7 @@ struct bench_args {
 	char *what, *batch, *chunk, *context, *density, *cases;
 	int64_t q_heads, kv_heads, head_dim, block_size;
 	bool match;
-	bool heads;			/* --q-heads, --kv-heads or --head-dim was given */
+	bool heads; /* --q-heads, --kv-heads or --head-dim was given */
 	char *method, *capture, *layer, *table;
 	struct opt_list use;
 	int64_t tp, sample_chunks, left;

@@ -22,7 +22,7 @@
 
 struct grid {
 	bool what[BENCH_N];
-	bool given;			/* --batch, --chunk or --context was given: no default
+	bool given; /* --batch, --chunk or --context was given: no default
 					 * shapes */
 	int64_t batch[BENCH_LIST], chunk[BENCH_LIST], context[BENCH_LIST];
 	int n_batch, n_chunk, n_context;
@@ -34,15 +34,16 @@ struct shape {
 	int64_t batch, chunk, context;
 };
 
-static const struct shape prefills[] = {
-	{ 1, 512, 32 << 10 }, { 1, 512, 128 << 10 },
-	{ 1, 1024, 8 << 10 }, { 1, 1024, 32 << 10 }, { 1, 1024, 64 << 10 }, { 1, 1024, 128 << 10 },
-	{ 8, 512, 8 << 10 }, { 8, 512, 32 << 10 }, { 8, 512, 128 << 10 },
-	{ 8, 1024, 8 << 10 }, { 8, 1024, 32 << 10 }, { 8, 1024, 64 << 10 }, { 8, 1024, 128 << 10 },
-	{ 8, 2048, 8 << 10 }, { 8, 2048, 32 << 10 }, { 8, 2048, 128 << 10 },
-	{ 1, 8 << 10, 8 << 10 }, { 1, 32 << 10, 32 << 10 }, { 1, 64 << 10, 64 << 10 },
-	{ 0 }
-};
+static const struct shape prefills[] = { { 1, 512, 32 << 10 },	    { 1, 512, 128 << 10 },
+					 { 1, 1024, 8 << 10 },	    { 1, 1024, 32 << 10 },
+					 { 1, 1024, 64 << 10 },	    { 1, 1024, 128 << 10 },
+					 { 8, 512, 8 << 10 },	    { 8, 512, 32 << 10 },
+					 { 8, 512, 128 << 10 },	    { 8, 1024, 8 << 10 },
+					 { 8, 1024, 32 << 10 },	    { 8, 1024, 64 << 10 },
+					 { 8, 1024, 128 << 10 },    { 8, 2048, 8 << 10 },
+					 { 8, 2048, 32 << 10 },	    { 8, 2048, 128 << 10 },
+					 { 1, 8 << 10, 8 << 10 },   { 1, 32 << 10, 32 << 10 },
+					 { 1, 64 << 10, 64 << 10 }, { 0 } };
 static const struct shape decodes[] = {
 	{ 8, 1, 32 << 10 }, { 8, 1, 128 << 10 }, { 64, 1, 4 << 10 }, { 0 }
 };
@@ -80,7 +81,8 @@ static enum ar_status make_grid(struct grid *g, const struct bench_args *a, stru
 	};
 	enum ar_status st = bench_values("what", a->what, add_what, g,
 					 "some of dense, past, table, blocksparse, copy, gather, "
-					 "decode, decode-table, select", err);
+					 "decode, decode-table, select",
+					 err);
 
 	if (!st)
 		st = bench_values("density", a->density, add_density, g,
@@ -100,7 +102,7 @@ struct row {
 	int64_t batch, chunk, context, q_heads, kv_heads, head_dim, block_size;
 	double density;
 	double flops, bytes;
-	double executed;		/* share of dense attention; select: of past blocks */
+	double executed; /* share of dense attention; select: of past blocks */
 	struct bench_result r;
 	double tflops, tbs, share;
 	struct bench_how how;
@@ -139,12 +141,12 @@ static const struct bench_col cols[] = {
 struct bench {
 	const struct bench_args *a;
 	struct grid grid;
-	struct bench_device *device;	/* NULL: dry run */
+	struct bench_device *device; /* NULL: dry run */
 	struct bench_table table;
-	double tflops, tbs;		/* the ceilings; NaN before they are known */
-	FILE *cases;			/* NULL: the options say the cases */
-	int n_case;			/* planned so far */
-	int n_off;			/* rows that are not near the reference */
+	double tflops, tbs; /* the ceilings; NaN before they are known */
+	FILE *cases;	    /* NULL: the options say the cases */
+	int n_case;	    /* planned so far */
+	int n_off;	    /* rows that are not near the reference */
 };
 
 enum { CEILING = 8192 };
@@ -162,20 +164,31 @@ static enum ar_status put_row(struct bench *b, struct row *r, struct ar_err *err
 	return bench_table_put(&b->table, r, err);
 }
 
-static const struct bench_result nothing = {
-	.us = NAN, .min_us = NAN, .event_us = NAN, .rel_l2 = NAN, .max_abs = NAN, .kept = NAN,
-	.bits_off = NAN
-};
+static const struct bench_result nothing = { .us = NAN,
+					     .min_us = NAN,
+					     .event_us = NAN,
+					     .rel_l2 = NAN,
+					     .max_abs = NAN,
+					     .kept = NAN,
+					     .bits_off = NAN };
 
 /* Measure the ceilings in this run: FLOP/s of a large product, bytes/s read and written of a
  * copy. */
 static enum ar_status run_ceilings(struct bench *b, struct ar_err *err)
 {
 	const double n = CEILING;
-	struct row product = { .what = "gemm", .density = NAN, .executed = NAN, .bytes = NAN,
-			       .flops = 2 * n * n * n, .r = nothing };
-	struct row copy = { .what = "copy", .density = NAN, .executed = NAN, .flops = NAN,
-			    .bytes = 4 * (4 * n * n), .r = nothing };
+	struct row product = { .what = "gemm",
+			       .density = NAN,
+			       .executed = NAN,
+			       .bytes = NAN,
+			       .flops = 2 * n * n * n,
+			       .r = nothing };
+	struct row copy = { .what = "copy",
+			    .density = NAN,
+			    .executed = NAN,
+			    .flops = NAN,
+			    .bytes = 4 * (4 * n * n),
+			    .r = nothing };
 	enum ar_status st = bench_product(b->device, CEILING, &product.r, err);
 
 	if (st == AR_NODEV) {
@@ -200,13 +213,19 @@ static struct row row_of(const struct bench_case *c, const struct bench_shape *s
 	double group = (double)(s->q_heads / s->kv_heads);
 
 	return (struct row){
-		.what = bench_names[c->what], .batch = s->batch,
-		.chunk = decode ? 1 : s->chunk, .context = s->context, .q_heads = s->q_heads,
-		.kv_heads = s->kv_heads, .head_dim = s->head_dim, .block_size = s->page_tok,
+		.what = bench_names[c->what],
+		.batch = s->batch,
+		.chunk = decode ? 1 : s->chunk,
+		.context = s->context,
+		.q_heads = s->q_heads,
+		.kv_heads = s->kv_heads,
+		.head_dim = s->head_dim,
+		.block_size = s->page_tok,
 		.density = c->n_list && c->what != BENCH_PAST ? density : NAN,
 		.flops = select ? NAN : 4.0 * (double)s->head_dim * (double)c->pairs,
 		.bytes = decode ? 2.0 * (double)s->head_dim * sizeof(bf16_t) *
-				  ((double)c->pairs / group) : NAN,
+					  ((double)c->pairs / group) :
+				  NAN,
 		.executed = select ? NAN : (double)c->pairs / (double)c->dense_pairs,
 		.r = nothing,
 	};
@@ -217,7 +236,7 @@ static bool is_off(const struct bench *b, const struct bench_case *c, int part,
 {
 	if (!b->device || !b->a->sample)
 		return false;
-	if (c->moved && part == 0)	/* copies are not checked */
+	if (c->moved && part == 0) /* copies are not checked */
 		return false;
 	return c->what == BENCH_SELECT ? !(r->bits_off <= bits_off_most) :
 					 !(r->rel_l2 <= rel_l2_most);
@@ -244,7 +263,7 @@ static enum ar_status put_case(struct bench *b, const struct bench_case *c, cons
 			r.what = part[i];
 		if (c->what == BENCH_SELECT)
 			r.executed = r.r.kept;
-		if (c->moved && i == 0) {	/* keys and values, read and written */
+		if (c->moved && i == 0) { /* keys and values, read and written */
 			r.bytes = 4 * (double)c->moved * (double)r.head_dim * sizeof(bf16_t);
 			r.flops = NAN;
 		}
@@ -310,8 +329,10 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 {
 	const struct grid *g = &b->grid;
 	int64_t chunk = shape->chunk < shape->context ? shape->chunk : shape->context;
-	const struct bench_shape s = { b->a->q_heads, b->a->kv_heads, b->a->head_dim,
-				       b->a->block_size, shape->batch, chunk, shape->context, 0 };
+	const struct bench_shape s = { b->a->q_heads,  b->a->kv_heads,
+				       b->a->head_dim, b->a->block_size,
+				       shape->batch,   chunk,
+				       shape->context, 0 };
 	enum bench_what all = decode ? BENCH_DECODE : BENCH_DENSE;
 	enum bench_what table = decode ? BENCH_DECODE_TABLE : BENCH_TABLE;
 	bool past = s.context - s.chunk >= 128;
@@ -376,7 +397,8 @@ static enum ar_status open_cases(struct bench *b, struct ar_err *err)
 	const char *path = b->a->cases;
 
 	if (b->grid.given)
-		return ar_fail(err, AR_USAGE, "--cases replaces --batch, --chunk and --context; "
+		return ar_fail(err, AR_USAGE,
+			       "--cases replaces --batch, --chunk and --context; "
 			       "leave them out");
 	b->cases = strcmp(path, "-") ? fopen(path, "r") : stdin;
 	return b->cases ? AR_OK : ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
@@ -406,7 +428,8 @@ static enum ar_status run_line(struct bench *b, char *line, struct ar_err *err)
 	if (!st)
 		st = each_case(b, check_case, err);
 	if (!st && b->n_case == n_case)
-		st = ar_fail(err, AR_USAGE, "nothing to select from: the context must be at least "
+		st = ar_fail(err, AR_USAGE,
+			     "nothing to select from: the context must be at least "
 			     "128 tokens longer than the chunk");
 	return st ? st : each_case(b, run_case, err);
 }
@@ -441,9 +464,12 @@ static enum ar_status open_device(struct bench *b, struct ar_err *err)
 
 enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err)
 {
-	struct bench b = { .a = a, .tflops = NAN, .tbs = NAN,
-			   .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
-				      .path = a->json } };
+	struct bench b = {
+		.a = a,
+		.tflops = NAN,
+		.tbs = NAN,
+		.table = { .cols = cols, .lines = a->format == FORMAT_JSON, .path = a->json }
+	};
 	enum ar_status st = make_grid(&b.grid, a, err);
 
 	if (!st)
@@ -462,9 +488,10 @@ enum ar_status bench_attention(const struct bench_args *a, struct ar_err *err)
 	if (!st)
 		st = a->cases ? each_line(&b, err) : each_case(&b, run_case, err);
 	if (!st && b.n_off)
-		st = ar_fail(err, AR_CUDA, "%d rows differ from the reference (rel L2 above %g, "
-			     "or bits off above %g): do not trust them", b.n_off, rel_l2_most,
-			     bits_off_most);
+		st = ar_fail(err, AR_CUDA,
+			     "%d rows differ from the reference (rel L2 above %g, "
+			     "or bits off above %g): do not trust them",
+			     b.n_off, rel_l2_most, bits_off_most);
 out:
 	st = bench_table_close(&b.table, st, err);
 	bench_close(b.device);

@@ -8,8 +8,8 @@
 
 #include "base/rng.h"
 
-const char *const bench_names[] = { "dense", "past", "table", "blocksparse", "copy", "gather",
-				    "decode", "decode-table", "select", NULL };
+const char *const bench_names[] = { "dense",  "past",	"table",	"blocksparse", "copy",
+				    "gather", "decode", "decode-table", "select",      NULL };
 
 bool bench_decodes(enum bench_what what)
 {
@@ -39,21 +39,26 @@ enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape 
 		return ar_fail(err, AR_USAGE, "%lld query heads are no multiple of %lld KV heads",
 			       (long long)s->q_heads, (long long)s->kv_heads);
 	if (s->chunk > s->context)
-		return ar_fail(err, AR_USAGE, "a chunk of %lld tokens is longer than the context "
-			       "of %lld, which includes it", (long long)s->chunk,
-			       (long long)s->context);
+		return ar_fail(err, AR_USAGE,
+			       "a chunk of %lld tokens is longer than the context "
+			       "of %lld, which includes it",
+			       (long long)s->chunk, (long long)s->context);
 	if (what == BENCH_PAST && s->context % s->page_tok)
-		return ar_fail(err, AR_USAGE, "case past: a context of %lld tokens is no multiple "
+		return ar_fail(err, AR_USAGE,
+			       "case past: a context of %lld tokens is no multiple "
 			       "of the block size, %lld",
 			       (long long)s->context, (long long)s->page_tok);
 	if (blocks > most_blocks)
-		return ar_fail(err, AR_USAGE, "a context of %lld tokens is too long; want at most "
-			       "%lld", (long long)keys, (long long)(most_blocks * s->page_tok));
+		return ar_fail(err, AR_USAGE,
+			       "a context of %lld tokens is too long; want at most "
+			       "%lld",
+			       (long long)keys, (long long)(most_blocks * s->page_tok));
 	if (s->batch * blocks > most / (s->page_tok * s->kv_heads) ||
 	    s->batch * s->chunk > most / (s->q_heads * s->head_dim))
-		return ar_fail(err, AR_USAGE, "batch %lld, chunk %lld, context %lld: too large; "
-			       "lower one of them", (long long)s->batch, (long long)s->chunk,
-			       (long long)s->context);
+		return ar_fail(err, AR_USAGE,
+			       "batch %lld, chunk %lld, context %lld: too large; "
+			       "lower one of them",
+			       (long long)s->batch, (long long)s->chunk, (long long)s->context);
 	return AR_OK;
 }
 
@@ -79,8 +84,9 @@ static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct
 	int32_t *page = array((size_t)n_req * (size_t)n_blk, sizeof *page);
 	int32_t *left = array((size_t)n_req, sizeof *left);
 
-	b->rows = (struct attn_rows){ n_req, n_req * rows, n_req * (n_blk - past / page_tok), row0,
-				      pos, pos0, qblk0, left };
+	b->rows = (struct attn_rows){ n_req, n_req * rows, n_req * (n_blk - past / page_tok),
+				      row0,  pos,	   pos0,
+				      qblk0, left };
 	b->keys = (struct attn_keys){ n_req * n_blk, n_blk, (n_blk + 31) / 32, len, page0, page };
 	if (!row0 || !qblk0 || !page0 || !pos || !pos0 || !len || !page || !left)
 		return false;
@@ -228,16 +234,17 @@ static void count_pairs(struct bench_case *c)
 
 /* ---- cases ---- */
 
-static const char *const executor[BENCH_N] = {		/* none: decodes, select */
-	[BENCH_DENSE] = "paged", [BENCH_PAST] = "paged", [BENCH_TABLE] = "paged",
-	[BENCH_BLOCKSPARSE] = "blocksparse", [BENCH_COPY] = "copy",
-	[BENCH_GATHER] = "gather",
+static const char *const executor[BENCH_N] = {
+	/* none: decodes, select */
+	[BENCH_DENSE] = "paged", [BENCH_PAST] = "paged",
+	[BENCH_TABLE] = "paged", [BENCH_BLOCKSPARSE] = "blocksparse",
+	[BENCH_COPY] = "copy",	 [BENCH_GATHER] = "gather",
 };
 
 const char *bench_kernel(enum bench_what what)
 {
 	if (what == BENCH_SELECT)
-		return "flashprefill";	/* of compact-fp */
+		return "flashprefill"; /* of compact-fp */
 	return executor[what] ? executor_find(executor[what])->kernel : "decode";
 }
 
@@ -265,8 +272,10 @@ enum ar_status bench_case_chunk(struct bench_case *c, const struct bench_case *w
 				int n, struct ar_err *err)
 {
 	const struct attn_batch *w = &whole->b;
-	const struct bench_shape s = { w->shape.q_heads, w->shape.kv_heads, w->shape.head_dim,
-				       w->shape.page_tok, w->rows.n_req, n, ctx + n, 0 };
+	const struct bench_shape s = { w->shape.q_heads,  w->shape.kv_heads,
+				       w->shape.head_dim, w->shape.page_tok,
+				       w->rows.n_req,	  n,
+				       ctx + n,		  0 };
 	enum ar_status st = bench_case_make(c, BENCH_DENSE, &s, 1, 0, err);
 
 	for (int r = 0; r < w->rows.n_req && !st; r++) {
@@ -275,7 +284,7 @@ enum ar_status bench_case_chunk(struct bench_case *c, const struct bench_case *w
 		memcpy((void *)(uintptr_t)(c->b.keys.page + c->b.keys.page0[r]),
 		       w->keys.page + w->keys.page0[r],
 		       (size_t)(c->b.keys.page0[r + 1] - c->b.keys.page0[r]) *
-			sizeof *w->keys.page);
+			       sizeof *w->keys.page);
 		left[r] = w->rows.left[r] + w->keys.len[r] - ctx - n;
 	}
 	return st;
@@ -285,10 +294,10 @@ void bench_case_release(struct bench_case *c)
 {
 	const struct attn_rows *rows = &c->b.rows;
 	const struct attn_keys *keys = &c->b.keys;
-	const void *arrays[] = { rows->row0, rows->pos, rows->pos0, rows->qblk0, rows->left,
-				 keys->len, keys->page0, keys->page,
-				 c->lists.blocks.block, c->lists.blocks.n, c->lists.tokens.tok,
-				 c->lists.tokens.n };
+	const void *arrays[] = { rows->row0,	    rows->pos,		 rows->pos0,
+				 rows->qblk0,	    rows->left,		 keys->len,
+				 keys->page0,	    keys->page,		 c->lists.blocks.block,
+				 c->lists.blocks.n, c->lists.tokens.tok, c->lists.tokens.n };
 
 	for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
 		free((void *)(uintptr_t)arrays[i]);
@@ -337,7 +346,7 @@ int bench_list(const struct bench_case *c, int req, int row, int head, const uin
 	*block = NULL;
 	if (!l->block || (heads && own - past >= attn_body(&c->b, req)))
 		return own + 1;
-	if (heads)	/* a table serves `heads` heads, the last of a KV head maybe fewer */
+	if (heads) /* a table serves `heads` heads, the last of a KV head maybe fewer */
 		list = kv_list(c, req, head) * ((group + heads - 1) / heads) + head % group / heads;
 	else
 		list = (c->b.rows.qblk0[req] + own - past) * s->q_heads + head;

@@ -12,19 +12,19 @@
 #include "kernels/exec/executor.h"
 
 enum bench_what {
-	BENCH_DENSE,		/* prefill, every block */
-	BENCH_PAST,		/* the same, only blocks before the chunk: every row sees every
+	BENCH_DENSE,	    /* prefill, every block */
+	BENCH_PAST,	    /* the same, only blocks before the chunk: every row sees every
 				 * key */
-	BENCH_TABLE,		/* prefill, a random block table per (request, KV head) */
-	BENCH_BLOCKSPARSE,	/* prefill, a random block list per (query block, head) */
-	BENCH_COPY,		/* the tables of BENCH_TABLE, copied first */
-	BENCH_GATHER,		/* prefill, a random token list per (request, KV head) */
-	BENCH_DECODE,		/* one row a request, every block */
-	BENCH_DECODE_TABLE,	/* the same, under tables */
-	BENCH_SELECT,		/* the selection of compact-fp without its attention */
+	BENCH_TABLE,	    /* prefill, a random block table per (request, KV head) */
+	BENCH_BLOCKSPARSE,  /* prefill, a random block list per (query block, head) */
+	BENCH_COPY,	    /* the tables of BENCH_TABLE, copied first */
+	BENCH_GATHER,	    /* prefill, a random token list per (request, KV head) */
+	BENCH_DECODE,	    /* one row a request, every block */
+	BENCH_DECODE_TABLE, /* the same, under tables */
+	BENCH_SELECT,	    /* the selection of compact-fp without its attention */
 	BENCH_N
 };
-extern const char *const bench_names[];		/* [BENCH_N], and NULL */
+extern const char *const bench_names[]; /* [BENCH_N], and NULL */
 bool bench_decodes(enum bench_what what);
 
 /* The family of kernels that a case measures, as in kernels/support.h. */
@@ -32,24 +32,24 @@ const char *bench_kernel(enum bench_what what);
 
 struct bench_shape {
 	int64_t q_heads, kv_heads, head_dim;
-	int64_t page_tok;	/* tokens of a block */
+	int64_t page_tok; /* tokens of a block */
 	int64_t batch;
-	int64_t chunk;		/* query rows of a request; decodes have 1 and ignore it */
-	int64_t context;	/* keys that the last row sees, the chunk included; BENCH_PAST: keys
+	int64_t chunk;	 /* query rows of a request; decodes have 1 and ignore it */
+	int64_t context; /* keys that the last row sees, the chunk included; BENCH_PAST: keys
 				 * before the chunk, whole blocks */
-	int64_t left;		/* tokens of the prompt after the chunk */
+	int64_t left;	 /* tokens of the prompt after the chunk */
 };
 
 struct bench_case {
 	enum bench_what what;
-	const struct executor *executor;	/* NULL: decodes, select */
-	struct attn_batch b;		/* owns its arrays; has no tiles */
-	struct executor_lists lists;	/* blocks.block NULL: every block */
+	const struct executor *executor; /* NULL: decodes, select */
+	struct attn_batch b;		 /* owns its arrays; has no tiles */
+	struct executor_lists lists;	 /* blocks.block NULL: every block */
 	int n_list;
-	int64_t dense_pairs;		/* (head, row, key) that causal attention has */
-	int64_t pairs;			/* of these, the pairs that the lists hold; BENCH_SELECT:
+	int64_t dense_pairs; /* (head, row, key) that causal attention has */
+	int64_t pairs;	     /* of these, the pairs that the lists hold; BENCH_SELECT:
 					 * 0 */
-	int64_t moved;			/* keys that are copied first, over all KV heads */
+	int64_t moved;	     /* keys that are copied first, over all KV heads */
 };
 
 /* AR_USAGE: heads or lengths contradict each other, or exceed the kernels' 32-bit indices or the

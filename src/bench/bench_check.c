@@ -18,8 +18,8 @@ struct desk {
 	double *ref;
 };
 
-static enum ar_status gather(const struct bench_load *l, int req, int kv_head,
-			     const struct desk *t, struct ar_err *err)
+static enum ar_status gather(const struct bench_load *l, int req, int kv_head, const struct desk *t,
+			     struct ar_err *err)
 {
 	const struct attn_batch *b = &l->c->b;
 	size_t blk = (size_t)(b->shape.page_tok * b->shape.head_dim);
@@ -60,7 +60,7 @@ static enum ar_status compare_row(const struct bench_load *l, int req, int row, 
 
 		error[0] += off * off;
 		error[1] += t->ref[i] * t->ref[i];
-		if (!(fabs(off) <= error[2]))	/* not a number counts as well */
+		if (!(fabs(off) <= error[2])) /* not a number counts as well */
 			error[2] = fabs(off);
 	}
 out:
@@ -78,7 +78,7 @@ enum ar_status bench_check_rows(const struct bench_load *l, struct bench_result 
 	struct rng rng = { rng_mix(l->d->env.seed + 2000) };
 	int group = s->q_heads / s->kv_heads, rows = b->rows.row0[1], req = 0, kv_head = 0;
 	struct desk t = { .k = malloc((2 * n + 2 * dim) * sizeof *t.k),
-				.ref = malloc(dim * sizeof *t.ref) };
+			  .ref = malloc(dim * sizeof *t.ref) };
 	double error[3] = { 0 };
 	enum ar_status st = t.k && t.ref ? AR_OK : ar_nomem(err);
 
@@ -197,8 +197,8 @@ static double bits_off(const uint32_t *x, const uint32_t *y, size_t n_word)
 	return (double)n / (32.0 * (double)n_word);
 }
 
-enum ar_status bench_check_selection(const struct bench_load *l,
-				     struct bench_result r[BENCH_PARTS], struct ar_err *err)
+enum ar_status bench_check_selection(const struct bench_load *l, struct bench_result r[BENCH_PARTS],
+				     struct ar_err *err)
 {
 	const struct method *m = l->d->method;
 	const struct attn_shape *s = &l->b.shape;
@@ -213,9 +213,9 @@ enum ar_status bench_check_selection(const struct bench_load *l,
 	if (st)
 		goto out;
 	kv = (struct kv_cache){ .k = a.k };
-	st = m->selector->ref(&(struct attn_call){ .b = &a.b, .q = a.q, .kv = kv,
-						   .state = a.state }, m->self,
-			      &(struct selection){ .mask = a.ref }, err);
+	st = m->selector->ref(
+		&(struct attn_call){ .b = &a.b, .q = a.q, .kv = kv, .state = a.state }, m->self,
+		&(struct selection){ .mask = a.ref }, err);
 	if (st)
 		goto out;
 	union_ref(&a.b, heads, a.mask, a.table_ref);

@@ -36,9 +36,10 @@ static enum ar_status find_device(struct bench_device *d, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	if (e != cudaSuccess || n < 1)
-		return ar_fail(err, AR_NODEV, "no usable GPU: %s; a benchmark needs one, --dry-run "
-			       "does not", e == cudaSuccess ? "there is none" :
-			       cudaGetErrorString(e));
+		return ar_fail(err, AR_NODEV,
+			       "no usable GPU: %s; a benchmark needs one, --dry-run "
+			       "does not",
+			       e == cudaSuccess ? "there is none" : cudaGetErrorString(e));
 	if (d->env.device >= n)
 		return ar_fail(err, AR_NODEV, "there is no GPU %d, only 0...%d; change --device",
 			       d->env.device, n - 1);
@@ -269,8 +270,7 @@ enum ar_status bench_take_batch(struct bench_load *l, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	for (size_t i = 0; i < sizeof array / sizeof *array && !st; i++)
-		st = bench_upload(l, array[i].to, array[i].from, array[i].n * sizeof(int32_t),
-				  err);
+		st = bench_upload(l, array[i].to, array[i].from, array[i].n * sizeof(int32_t), err);
 	if (!st && l->c->executor)
 		st = take_tiles(l, err);
 	return st ? st : take_lists(l, err);
@@ -293,8 +293,8 @@ static enum ar_status lean_queries(const struct bench_load *l, struct ar_err *er
 		if (i % (rows / (size_t)l->b.rows.n_req) == 0)
 			layer_fill_ref(lean, width, rng_mix(seed + i), 1);
 		for (size_t j = 0; j < width; j++)
-			q[i * width + j] = bf16_from_f32(bf16_to_f32(q[i * width + j]) +
-							 bf16_to_f32(lean[j]));
+			q[i * width + j] =
+				bf16_from_f32(bf16_to_f32(q[i * width + j]) + bf16_to_f32(lean[j]));
 	}
 	for (int i = 0; i < l->n_set; i++)
 		CU(cudaMemcpy(l->q + (size_t)i * l->q_len, q, l->q_len * sizeof *q,
@@ -372,9 +372,11 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 		st = bench_take(l, &l->out, l->q_len * sizeof *l->out, err);
 	limits = limits_of(&l->b);
 	if (!st)
-		st = bench_take(l, &l->work, bench_decodes(l->c->what) ?
-				decode_work_bytes(s, &limits) :
-				l->c->executor->work_bytes(s, &limits, l->lists.heads), err);
+		st = bench_take(l, &l->work,
+				bench_decodes(l->c->what) ?
+					decode_work_bytes(s, &limits) :
+					l->c->executor->work_bytes(s, &limits, l->lists.heads),
+				err);
 	return st;
 }
 
@@ -394,8 +396,12 @@ const bf16_t *bench_q_at(const struct bench_load *l, int set)
 
 struct attn_call bench_call(const struct bench_load *l, int set)
 {
-	return (struct attn_call){ .b = &l->b, .q = bench_q_at(l, set), .kv = bench_kv_at(l, set),
-				   .out = l->out, .work = l->work, .stream = l->d->stream };
+	return (struct attn_call){ .b = &l->b,
+				   .q = bench_q_at(l, set),
+				   .kv = bench_kv_at(l, set),
+				   .out = l->out,
+				   .work = l->work,
+				   .stream = l->d->stream };
 }
 
 static enum ar_status attend(const struct bench_load *l, int set, struct ar_err *err)
@@ -435,8 +441,9 @@ static enum ar_status metadata(const struct bench_load *l, int set, struct ar_er
 	enum ar_status st = union_enqueue(&l->b, heads, l->mask, l->table, l->d->stream, err);
 
 	(void)set;
-	return st ? st : lists_enqueue(l->table, l->b.rows.n_req * union_groups(heads, &l->b.shape),
-				       l->b.keys.mask_words, &lists, l->d->stream, err);
+	return st ? st :
+		    lists_enqueue(l->table, l->b.rows.n_req * union_groups(heads, &l->b.shape),
+				  l->b.keys.mask_words, &lists, l->d->stream, err);
 }
 
 static enum ar_status product(struct bench_load *l, int set, struct ar_err *err)
@@ -587,15 +594,15 @@ static const struct {
 	struct step step[BENCH_PARTS];
 	int n;
 } steps[] = {
-	[BENCH_DENSE]       = { { { PHASE_ATTEND, attend } }, 1 },
-	[BENCH_PAST]        = { { { PHASE_ATTEND, attend } }, 1 },
-	[BENCH_TABLE]       = { { { PHASE_ATTEND, attend } }, 1 },
+	[BENCH_DENSE] = { { { PHASE_ATTEND, attend } }, 1 },
+	[BENCH_PAST] = { { { PHASE_ATTEND, attend } }, 1 },
+	[BENCH_TABLE] = { { { PHASE_ATTEND, attend } }, 1 },
 	[BENCH_BLOCKSPARSE] = { { { PHASE_ATTEND, attend } }, 1 },
-	[BENCH_COPY]        = { { { PHASE_COPY, move }, { PHASE_ATTEND, attend } }, 2 },
-	[BENCH_GATHER]      = { { { PHASE_COPY, move }, { PHASE_ATTEND, attend } }, 2 },
-	[BENCH_DECODE]      = { { { PHASE_DECODE, decode } }, 1 },
+	[BENCH_COPY] = { { { PHASE_COPY, move }, { PHASE_ATTEND, attend } }, 2 },
+	[BENCH_GATHER] = { { { PHASE_COPY, move }, { PHASE_ATTEND, attend } }, 2 },
+	[BENCH_DECODE] = { { { PHASE_DECODE, decode } }, 1 },
 	[BENCH_DECODE_TABLE] = { { { PHASE_DECODE, decode } }, 1 },
-	[BENCH_SELECT]      = { { { PHASE_SELECT, selection }, { PHASE_METADATA, metadata } }, 2 },
+	[BENCH_SELECT] = { { { PHASE_SELECT, selection }, { PHASE_METADATA, metadata } }, 2 },
 };
 
 static enum ar_status launch_case(struct bench_load *l, int set, struct ar_err *err)
@@ -658,8 +665,7 @@ enum ar_status bench_product(struct bench_device *d, int n, struct bench_result 
 	return st;
 }
 
-enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,
-			  struct ar_err *err)
+enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r, struct ar_err *err)
 {
 	size_t len = (size_t)n * (size_t)n;
 	struct bench_load l = { .d = d, .kv_len = len };

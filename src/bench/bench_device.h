@@ -11,8 +11,8 @@ enum { BENCH_PARTS = 2, BENCH_REPEATS = 4000 };
 
 struct bench_env {
 	int device;
-	int repeat;		/* timed launches, at most BENCH_REPEATS */
-	int sample;		/* (row, head) pairs of a case that are recomputed; 0: none */
+	int repeat; /* timed launches, at most BENCH_REPEATS */
+	int sample; /* (row, head) pairs of a case that are recomputed; 0: none */
 	uint64_t seed;
 };
 
@@ -21,7 +21,7 @@ struct bench_result {
 	double us, min_us;	/* median and least, first kernel's start to last kernel's end */
 	double event_us;	/* median between CUDA events, launch gaps included */
 	bool traced;		/* false: us and min_us are between CUDA events, too */
-	double rel_l2, max_abs;	/* errors of the sampled outputs */
+	double rel_l2, max_abs; /* errors of the sampled outputs */
 	double kept;		/* select: share of the blocks before the chunk that is kept */
 	double bits_off;	/* select: share of bits that differ from the reference */
 };
@@ -32,8 +32,8 @@ struct bench_device;
  * none that the build has code for. */
 enum ar_status bench_open(struct bench_device **out, const struct bench_env *env,
 			  struct ar_err *err);
-void bench_close(struct bench_device *d);		/* NULL is fine */
-const char *bench_gpu(const struct bench_device *d);	/* its name */
+void bench_close(struct bench_device *d);	     /* NULL is fine */
+const char *bench_gpu(const struct bench_device *d); /* its name */
 
 /* The ceilings: a bf16 product of n x n matrices, and a copy of n x n bf16.  bench_product() is
  * AR_NODEV without cuBLAS. */

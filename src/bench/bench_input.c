@@ -12,7 +12,7 @@
 enum { Q_LEAN_TOK = 1024, K_LEAN_TOK = 128, PIECE_TOK = 4096, MAX_DIM = 256 };
 
 static enum ar_status input_alloc(struct bench_input *s, const struct attn_shape *shape,
-				   int64_t n_tok, int64_t asked, struct ar_err *err)
+				  int64_t n_tok, int64_t asked, struct ar_err *err)
 {
 	size_t heads = (size_t)(shape->q_heads + 2 * shape->kv_heads);
 
@@ -66,7 +66,7 @@ static enum ar_status draw_head(void *ctx, int i, struct ar_err *err)
 }
 
 enum ar_status bench_input_random(struct bench_input *s, const struct attn_shape *shape,
-				   int64_t n_tok, uint64_t seed, struct ar_err *err)
+				  int64_t n_tok, uint64_t seed, struct ar_err *err)
 {
 	struct draw w = { s, seed };
 	enum ar_status st = input_alloc(s, shape, n_tok, n_tok, err);
@@ -120,8 +120,8 @@ static enum ar_status read_heads(const struct bench_input *s, struct capture *c,
 }
 
 enum ar_status bench_input_capture(struct bench_input *s, struct capture *c, int i,
-				    const struct attn_shape *shape, int64_t n_tok,
-				    struct ar_err *err)
+				   const struct attn_shape *shape, int64_t n_tok,
+				   struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c);
 	bool needs_rope = !info->rope_applied || n_tok > info->n_tok;
@@ -135,9 +135,12 @@ enum ar_status bench_input_capture(struct bench_input *s, struct capture *c, int
 	if (!st && !piece)
 		st = ar_nomem(err);
 	if (!st && needs_rope && !(info->rope.theta > 0))
-		st = ar_fail(err, AR_DATA, "%s: does not state its RoPE, which %s needs; pack it "
-			     "with its rope_theta", info->name, info->rope_applied ?
-			     "a context longer than the capture" : "a capture before RoPE");
+		st = ar_fail(err, AR_DATA,
+			     "%s: does not state its RoPE, which %s needs; pack it "
+			     "with its rope_theta",
+			     info->name,
+			     info->rope_applied ? "a context longer than the capture" :
+						  "a capture before RoPE");
 	if (st)
 		goto out;
 	s->repeats = bench_input_repeats(info, shape);

@@ -15,23 +15,23 @@ enum { BENCH_ALLOCS = 32, BENCH_STAGES = 4 };
 
 struct bench_device {
 	struct bench_env env;
-	struct prof *prof;	/* NULL: CUDA events are the clock */
+	struct prof *prof; /* NULL: CUDA events are the clock */
 	cudaStream_t stream;
-	cudaEvent_t *event;	/* [repeat][BENCH_STAGES + 1] */
-	double *time;		/* [repeat] */
-	int64_t (*span)[2];	/* [repeat] start and end, ns */
-	struct method *method;	/* compact-fp */
+	cudaEvent_t *event;    /* [repeat][BENCH_STAGES + 1] */
+	double *time;	       /* [repeat] */
+	int64_t (*span)[2];    /* [repeat] start and end, ns */
+	struct method *method; /* compact-fp */
 	size_t l2_bytes;
 	char name[256];
 };
 
 struct bench_load {
 	struct bench_device *d;
-	const struct bench_case *c;	/* on the host; NULL: product, copy */
-	struct attn_batch b;		/* on the device, as is all below */
+	const struct bench_case *c; /* on the host; NULL: product, copy */
+	struct attn_batch b;	    /* on the device, as is all below */
 	struct executor_lists lists;
-	int n_set, side;		/* side: rows of the product's matrices */
-	size_t q_len, kv_len, state_len;	/* elements of one set */
+	int n_set, side;		 /* side: rows of the product's matrices */
+	size_t q_len, kv_len, state_len; /* elements of one set */
 	bf16_t *q, *out, *state;
 	struct kv_cache kv;
 	uint32_t *mask, *table;
@@ -40,12 +40,12 @@ struct bench_load {
 	void *alloc[BENCH_ALLOCS];
 	int n_alloc;
 
-	bf16_t *busy;		/* refilled from busy_seed, with the same values, while the host
+	bf16_t *busy; /* refilled from busy_seed, with the same values, while the host
 				 * gets ahead */
 	size_t busy_len;
 	uint64_t busy_seed;
 
-	int repeat;		/* of the current launch; -1: not timed */
+	int repeat; /* of the current launch; -1: not timed */
 	enum phase stage[BENCH_STAGES];
 	int n_stage;
 };
@@ -87,7 +87,7 @@ enum ar_status bench_check_rows(const struct bench_load *l, struct bench_result 
 
 /* The same for BENCH_SELECT and request 0: compare the mask with the selector's reference, and the
  * tables with the union of the device's mask.  Also set r[].kept. */
-enum ar_status bench_check_selection(const struct bench_load *l,
-				     struct bench_result r[BENCH_PARTS], struct ar_err *err);
+enum ar_status bench_check_selection(const struct bench_load *l, struct bench_result r[BENCH_PARTS],
+				     struct ar_err *err);
 
 #endif

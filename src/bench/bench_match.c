@@ -29,13 +29,15 @@ struct search {
 
 static enum ar_status too_long(const char *method, struct ar_err *err)
 {
-	return ar_fail(err, AR_USAGE, "method '%.40s...' is too long to tune; shorten its "
-		       "paths", method);
+	return ar_fail(err, AR_USAGE,
+		       "method '%.40s...' is too long to tune; shorten its "
+		       "paths",
+		       method);
 }
 
 /* The method with its threshold at x, added at the end: of two values the last holds. */
 static enum ar_status with_threshold(const struct search *s, const char *threshold, double x,
-			     char text[BENCH_MATCH_TEXT], struct ar_err *err)
+				     char text[BENCH_MATCH_TEXT], struct ar_err *err)
 {
 	int n = snprintf(text, BENCH_MATCH_TEXT, "%s%c%s=%.8g", s->method,
 			 strpbrk(s->method, ":/") ? ',' : ':', threshold, x);
@@ -113,7 +115,7 @@ enum ar_status bench_match(const char *method, double want, bench_sparsity_fn *s
 			st = halve(&s, threshold->min, threshold->max, err);
 		}
 		best.how = fabs(best.sparsity - want) <= bench_match_near ? BENCH_MATCH_TUNED :
-			   BENCH_MATCH_NONE;
+									    BENCH_MATCH_NONE;
 		if (isnan(best.value))
 			best.threshold = NULL;
 	}

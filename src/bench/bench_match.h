@@ -12,7 +12,7 @@
 /* The sparsity to reach: percent of the blocks before the chunks that are left out. */
 struct bench_goal {
 	double sparsity;
-	bool selected;			/* left out by the selector; false: after the union */
+	bool selected; /* left out by the selector; false: after the union */
 };
 
 /* Measure the sparsity of a method, in percent. */
@@ -20,9 +20,9 @@ typedef enum ar_status bench_sparsity_fn(void *ctx, const char *method, double *
 					 struct ar_err *err);
 
 enum bench_match_how {
-	BENCH_MATCH_STATED,		/* near enough as given */
-	BENCH_MATCH_TUNED,		/* near enough with another threshold */
-	BENCH_MATCH_NONE,		/* with none, or there is no threshold */
+	BENCH_MATCH_STATED, /* near enough as given */
+	BENCH_MATCH_TUNED,  /* near enough with another threshold */
+	BENCH_MATCH_NONE,   /* with none, or there is no threshold */
 };
 
 /* Size of a method's text with its final NUL: room for a path or two. */
@@ -30,10 +30,10 @@ enum { BENCH_MATCH_TEXT = 8192 };
 
 struct bench_match {
 	enum bench_match_how how;
-	char method[BENCH_MATCH_TEXT];	/* the nearest one */
-	const char *threshold;		/* name of the parameter; NULL: none was changed */
-	double value;			/* of the parameter */
-	double sparsity;		/* of the method */
+	char method[BENCH_MATCH_TEXT]; /* the nearest one */
+	const char *threshold;	       /* name of the parameter; NULL: none was changed */
+	double value;		       /* of the parameter */
+	double sparsity;	       /* of the method */
 };
 
 /* A match differs by at most this many percentage points. */

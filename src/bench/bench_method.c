@@ -49,7 +49,7 @@ static const struct bench_col cols[] = {
 #define X(name, doc) { #name, NULL, COL_INT, COL(sum.count.name), 0, 0, 0 },
 	SELECTION_COUNTS(X)
 #undef X
-	{ "input", NULL, COL_TEXT, COL(input), 0, 0, 0 },
+		{ "input", NULL, COL_TEXT, COL(input), 0, 0, 0 },
 	{ "input_tokens", NULL, COL_COUNT, COL(input_tok), 0, 0, 0 },
 	{ "input_repeats", NULL, COL_COUNT, COL(repeats), 0, 0, 0 },
 	{ "layers", NULL, COL_INT, COL(layers), 0, 0, 0 },
@@ -61,8 +61,8 @@ static const struct bench_col cols[] = {
 struct bench {
 	struct bench_session session;
 	struct bench_table table;
-	struct bench_shape heads;	/* heads of all shapes */
-	char **method;			/* dense comes first */
+	struct bench_shape heads; /* heads of all shapes */
+	char **method;		  /* dense comes first */
 	size_t n_method;
 	int64_t batch[BENCH_LIST], chunk[BENCH_LIST], context[BENCH_LIST];
 	int n_batch, n_chunk, n_context, n_off;
@@ -81,8 +81,11 @@ static enum ar_status run_one(struct bench *p, const char *method, const struct 
 			      double *dense, struct ar_err *err)
 {
 	const struct bench_session *s = &p->session;
-	struct row r = { .method = method, .input = bench_session_input(s), .s = *shape,
-			 .layers = s->n_layer, .input_tok = bench_session_tok(s),
+	struct row r = { .method = method,
+			 .input = bench_session_input(s),
+			 .s = *shape,
+			 .layers = s->n_layer,
+			 .input_tok = bench_session_tok(s),
 			 .repeats = bench_session_repeats(s, shape),
 			 .how = { .repeat = s->a->repeat, .seed = s->a->seed } };
 	const struct selection_count *c = &r.sum.count;
@@ -174,8 +177,9 @@ static enum ar_status split_methods(struct bench *p, const char *list, struct ar
 
 enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 {
-	struct bench p = { .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
-				     .path = a->json } };
+	struct bench p = {
+		.table = { .cols = cols, .lines = a->format == FORMAT_JSON, .path = a->json }
+	};
 	enum ar_status st = split_methods(&p, a->method, err);
 
 	if (!st)
@@ -203,8 +207,10 @@ enum ar_status bench_method(const struct bench_args *a, struct ar_err *err)
 	bench_table_heads(&p.table);
 	st = each_shape(&p, run_shape, err);
 	if (!st && p.n_off)
-		st = ar_fail(err, AR_CUDA, "%d rows differ from double precision: do not trust "
-			     "them", p.n_off);
+		st = ar_fail(err, AR_CUDA,
+			     "%d rows differ from double precision: do not trust "
+			     "them",
+			     p.n_off);
 out:
 	st = bench_table_close(&p.table, st, err);
 	bench_release(&p);

@@ -6,7 +6,8 @@
 
 static enum ar_status no_cuda(struct ar_err *err)
 {
-	return ar_fail(err, AR_NODEV, "this build has no CUDA; configure it with a CUDA toolkit to "
+	return ar_fail(err, AR_NODEV,
+		       "this build has no CUDA; configure it with a CUDA toolkit to "
 		       "measure, or use --dry-run");
 }
 
@@ -38,8 +39,7 @@ enum ar_status bench_product(struct bench_device *d, int n, struct bench_result 
 	return no_cuda(err);
 }
 
-enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,
-			  struct ar_err *err)
+enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r, struct ar_err *err)
 {
 	(void)d;
 	(void)n;

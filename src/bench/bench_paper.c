@@ -66,13 +66,13 @@ static const struct bench_col cols[] = {
 
 /* A measurement, shared by the rows of one method and column. */
 struct known {
-	const char *method;		/* the rows' method */
+	const char *method; /* the rows' method */
 	int col;
-	char text[BENCH_MATCH_TEXT];	/* the method that ran */
+	char text[BENCH_MATCH_TEXT]; /* the method that ran */
 	char note[160];
-	double sparsity;		/* in percent, as paper_sparsity() means it */
+	double sparsity; /* in percent, as paper_sparsity() means it */
 	struct bench_sum sum;
-	char why[256];			/* not "": it was refused */
+	char why[256]; /* not "": it was refused */
 };
 
 struct paper {
@@ -89,8 +89,10 @@ static enum ar_status shape_at(const struct paper *p, int col, struct bench_shap
 {
 	const struct paper_table *t = p->t;
 
-	*s = (struct bench_shape){ .q_heads = t->q_heads, .kv_heads = t->kv_heads,
-				   .head_dim = t->head_dim, .batch = t->column[col].batch,
+	*s = (struct bench_shape){ .q_heads = t->q_heads,
+				   .kv_heads = t->kv_heads,
+				   .head_dim = t->head_dim,
+				   .batch = t->column[col].batch,
 				   .chunk = t->column[col].chunk,
 				   .context = t->column[col].context };
 	return bench_session_heads(&p->session, p->tp, s, err);
@@ -403,9 +405,9 @@ static void print_head(const struct paper *p, const struct bench_shape *s)
 	if (s->q_heads * p->tp != t->q_heads || s->kv_heads * p->tp != t->kv_heads ||
 	    s->head_dim != t->head_dim)
 		printf("differs: %lld query heads over %lld KV heads of size %lld, the paper's "
-		       "model has %d over %d of %d\n", (long long)(s->q_heads * p->tp),
-		       (long long)(s->kv_heads * p->tp), (long long)s->head_dim, t->q_heads,
-		       t->kv_heads, t->head_dim);
+		       "model has %d over %d of %d\n",
+		       (long long)(s->q_heads * p->tp), (long long)(s->kv_heads * p->tp),
+		       (long long)s->head_dim, t->q_heads, t->kv_heads, t->head_dim);
 	bench_session_print(&p->session, s);
 	if (t->last)
 		puts("chunks: the last of the prefill");
@@ -451,12 +453,14 @@ static void list_tables(void)
 enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 {
 	struct bench_shape s;
-	struct paper p = { .table = { .cols = cols, .lines = a->format == FORMAT_JSON,
-				      .path = a->json } };
+	struct paper p = {
+		.table = { .cols = cols, .lines = a->format == FORMAT_JSON, .path = a->json }
+	};
 	enum ar_status st;
 
 	if (!a->table)
-		return ar_fail(err, AR_USAGE, "no table given; name one with --table NAME; "
+		return ar_fail(err, AR_USAGE,
+			       "no table given; name one with --table NAME; "
 			       "'--table list' lists the tables");
 	if (!strcmp(a->table, "list")) {
 		list_tables();
@@ -464,8 +468,10 @@ enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 	}
 	p.t = paper_find(a->table);
 	if (!p.t)
-		return ar_fail(err, AR_USAGE, "unknown table '%s'; '--table list' lists the "
-			       "tables", a->table);
+		return ar_fail(err, AR_USAGE,
+			       "unknown table '%s'; '--table list' lists the "
+			       "tables",
+			       a->table);
 	p.tp = a->tp ? a->tp : p.t->tp;
 	st = bench_session_open(&p.session, a, err);
 	if (!st)
@@ -483,8 +489,10 @@ enum ar_status bench_paper(const struct bench_args *a, struct ar_err *err)
 	if (!st && !p.table.lines)
 		print_skipped(&p);
 	if (!st && p.n_off)
-		st = ar_fail(err, AR_CUDA, "%d outputs differ from double precision: do not trust "
-			     "these rows", p.n_off);
+		st = ar_fail(err, AR_CUDA,
+			     "%d outputs differ from double precision: do not trust "
+			     "these rows",
+			     p.n_off);
 out:
 	st = bench_table_close(&p.table, st, err);
 	bench_session_close(&p.session);

@@ -17,7 +17,7 @@ enum { K = 1024 };
 /* clang-format off */
 #define NONE { NAN, NAN, NAN, NAN, NAN }
 /* clang-format on */
-#define COLUMNS(list) .column = (list), .n_column = sizeof (list) / sizeof *(list)
+#define COLUMNS(list) .column = (list), .n_column = sizeof(list) / sizeof *(list)
 #define LLAMA .q_heads = 32, .kv_heads = 8, .head_dim = 128, .n_layers = 32
 #define QWEN .q_heads = 32, .kv_heads = 4, .head_dim = 128, .n_layers = 48
 
@@ -31,61 +31,76 @@ static const char *const modules_rtx =
 /* ---- CompactAttention ---- */
 
 #define QWEN_FP(alpha) "select=flashprefill,alpha=" alpha
-static const struct paper_column ca2_columns[] = {
-	{ 1, 1 * K, 32 * K }, { 1, 1 * K, 64 * K }, { 1, 1 * K, 128 * K }
-};
-static const struct paper_row ca2_rows[] = {
-	{ "Pre-union", QWEN_FP("0.12") "/union=sub-group/exec=paged", PAPER_SPARSITY,
-	  { 83.76, 90.02, 93.88 } },
-	{ "Q-block union", QWEN_FP("0.12") "/union=sub-group/exec=paged", PAPER_QUNION,
-	  { 67.25, 78.74, 86.63 } },
-	{ "Sub-KV-group union", QWEN_FP("0.12") "/union=sub-group/exec=paged", PAPER_GROUP,
-	  { 42.15, 57.82, 70.72 } },
-	{ "KV-group union", QWEN_FP("0.12") "/union=group/exec=paged", PAPER_GROUP,
-	  { 29.33, 45.33, 59.88 } },
-	{ 0 }
-};
+static const struct paper_column ca2_columns[] = { { 1, 1 * K, 32 * K },
+						   { 1, 1 * K, 64 * K },
+						   { 1, 1 * K, 128 * K } };
+static const struct paper_row ca2_rows[] = { { "Pre-union",
+					       QWEN_FP("0.12") "/union=sub-group/exec=paged",
+					       PAPER_SPARSITY,
+					       { 83.76, 90.02, 93.88 } },
+					     { "Q-block union",
+					       QWEN_FP("0.12") "/union=sub-group/exec=paged",
+					       PAPER_QUNION,
+					       { 67.25, 78.74, 86.63 } },
+					     { "Sub-KV-group union",
+					       QWEN_FP("0.12") "/union=sub-group/exec=paged",
+					       PAPER_GROUP,
+					       { 42.15, 57.82, 70.72 } },
+					     { "KV-group union",
+					       QWEN_FP("0.12") "/union=group/exec=paged",
+					       PAPER_GROUP,
+					       { 29.33, 45.33, 59.88 } },
+					     { 0 } };
 
-static const struct paper_column ca3_columns[] = {
-	{ 4, 512, 8 * K }, { 4, 512, 16 * K }, { 4, 512, 32 * K }, { 4, 512, 64 * K },
-	{ 4, 512, 128 * K }
-};
+static const struct paper_column ca3_columns[] = { { 4, 512, 8 * K },
+						   { 4, 512, 16 * K },
+						   { 4, 512, 32 * K },
+						   { 4, 512, 64 * K },
+						   { 4, 512, 128 * K } };
 static const struct paper_row ca3_rows[] = {
 	{ "Dense", "dense", PAPER_CALL, { 423.1, 1224.0, 5213.3, 17838.8, 65971.1 } },
 	{ "QUOKA", "quoka", PAPER_CALL, { 674.0, 1599.5, 5196.5, 16325.4, 56475.3 } },
 	{ "XAttention", "xattention", PAPER_CALL, { 1095.5, 2700.5, 7770.5, 24819.2, 82617.0 } },
 	{ "SeerAttention", "seer", PAPER_CALL, { 1012.3, 2548.7, 6171.8, 17078.2, 49839.8 } },
-	{ "CompactAttention-SA", "compact-sa", PAPER_CALL,
+	{ "CompactAttention-SA",
+	  "compact-sa",
+	  PAPER_CALL,
 	  { 1303.0, 2675.7, 5584.4, 13823.5, 32846.0 } },
-	{ "FlashPrefill", "flashprefill", PAPER_CALL,
-	  { 496.6, 1356.2, 4547.7, 14381.8, 43750.5 } },
-	{ "CompactAttention-FP", "compact-fp", PAPER_CALL,
+	{ "FlashPrefill", "flashprefill", PAPER_CALL, { 496.6, 1356.2, 4547.7, 14381.8, 43750.5 } },
+	{ "CompactAttention-FP",
+	  "compact-fp",
+	  PAPER_CALL,
 	  { 596.0, 1393.6, 3474.8, 8945.9, 24055.4 } },
 	{ 0 }
 };
 
-static const struct paper_column ca4_columns[] = {
-	{ 8, 1 * K, 8 * K }, { 8, 1 * K, 16 * K }, { 8, 1 * K, 32 * K }, { 8, 1 * K, 64 * K },
-	{ 8, 1 * K, 128 * K }
-};
+static const struct paper_column ca4_columns[] = { { 8, 1 * K, 8 * K },
+						   { 8, 1 * K, 16 * K },
+						   { 8, 1 * K, 32 * K },
+						   { 8, 1 * K, 64 * K },
+						   { 8, 1 * K, 128 * K } };
 static const struct paper_row ca4_rows[] = {
 	{ "Dense", "dense", PAPER_CALL, { 429.8, 1272.9, 4173.8, 14810.9, 55678.4 } },
 	{ "QUOKA", "quoka", PAPER_CALL, { 582.3, 1516.6, 4629.7, 15012.2, 51292.4 } },
 	{ "XAttention", "xattention", PAPER_CALL, { 923.9, 2600.1, 7729.7, 24777.8, 86821.4 } },
 	{ "SeerAttention", "seer", PAPER_CALL, { 1002.5, 3073.4, 9478.1, 27632.5, 85852.0 } },
-	{ "CompactAttention-SA", "compact-sa", PAPER_CALL,
+	{ "CompactAttention-SA",
+	  "compact-sa",
+	  PAPER_CALL,
 	  { 780.2, 1775.7, 4393.8, 10895.6, 29468.1 } },
 	{ "FlashPrefill", "flashprefill", PAPER_CALL, { 464.5, 1262.5, 3438.8, 9489.7, 24886.5 } },
-	{ "CompactAttention-FP", "compact-fp", PAPER_CALL,
+	{ "CompactAttention-FP",
+	  "compact-fp",
+	  PAPER_CALL,
 	  { 531.5, 1274.7, 3292.0, 8292.0, 20489.7 } },
 	{ 0 }
 };
 
 static const struct paper_column ca_calls_columns[] = { { 8, 1 * K, 128 * K } };
 
-static const struct paper_column ca5_columns[] = {
-	{ 8, 512, 128 * K }, { 8, 1 * K, 128 * K }, { 8, 2 * K, 128 * K }
-};
+static const struct paper_column ca5_columns[] = { { 8, 512, 128 * K },
+						   { 8, 1 * K, 128 * K },
+						   { 8, 2 * K, 128 * K } };
 static const struct paper_row ca5_rows[] = {
 	{ "Dense", "dense", PAPER_CALL, { 72514.3, 55678.4, 47447.3 } },
 	{ "CompactAttention-FP", "compact-fp", PAPER_CALL, { 25441.7, 20489.7, 19921.0 } },
@@ -98,15 +113,18 @@ static const struct paper_column ca6_columns[] = {
 static const struct paper_row ca6_rows[] = {
 	{ "QUOKA", "quoka", PAPER_SPEEDUP, { 0.81, 0.91, 1.04, 1.15 } },
 	{ "FlashPrefill", "flashprefill:alpha=0.02", PAPER_SPEEDUP, { 0.77, 0.85, 1.05, 0.95 } },
-	{ "CompactAttention-FP", QWEN_FP("0.12") "/union=sub-group/exec=paged", PAPER_SPEEDUP,
+	{ "CompactAttention-FP",
+	  QWEN_FP("0.12") "/union=sub-group/exec=paged",
+	  PAPER_SPEEDUP,
 	  { 0.83, 1.07, 1.56, 1.64 } },
 	{ 0 }
 };
 
-static const struct paper_column ca9_columns[] = {
-	{ 1, 512, 128 * K }, { 2, 512, 128 * K }, { 4, 512, 128 * K }, { 8, 512, 128 * K },
-	{ 16, 512, 128 * K }
-};
+static const struct paper_column ca9_columns[] = { { 1, 512, 128 * K },
+						   { 2, 512, 128 * K },
+						   { 4, 512, 128 * K },
+						   { 8, 512, 128 * K },
+						   { 16, 512, 128 * K } };
 static const struct paper_row ca9_rows[] = {
 	{ "CA-FP (Copy)", "compact-fp-copy", PAPER_METADATA, { 0.20, 0.13, 0.13, 0.13, 0.16 } },
 	{ "CA-FP (Copy)", "compact-fp-copy", PAPER_COPY, { 0.30, 0.52, 1.01, 1.99, 3.97 } },
@@ -158,9 +176,14 @@ static const struct paper_row ca7c_rows[] = {
 /* ---- BFLA ---- */
 
 /* Two rows of one configuration.  The paper's n counts blocks of 32 tokens, local counts tokens. */
-#define BFLA(label, params, density, build)                                                 \
-	{ label, "bfla:" params, PAPER_DENSITY, { density } },                              \
-	{ label, "bfla:" params, PAPER_SELECT, { build } }
+#define BFLA(label, params, density, build) \
+	{ label, "bfla:" params, PAPER_DENSITY, { density } }, \
+	{ \
+		label, "bfla:" params, PAPER_SELECT, \
+		{ \
+			build \
+		} \
+	}
 
 static const struct paper_column bfla5_columns[] = { { 1, 16 * K, 16 * K } };
 static const struct paper_row bfla5_rows[] = {
@@ -295,8 +318,8 @@ static bool same_model(const struct paper_table *a, const struct paper_table *b)
 }
 
 /* The figure of a method in the tables of the same model; NaN: none.  chunk 0: any. */
-static double find_figure(const struct paper_table *t, const char *method,
-			  enum paper_quantity what, int64_t context, int64_t chunk)
+static double find_figure(const struct paper_table *t, const char *method, enum paper_quantity what,
+			  int64_t context, int64_t chunk)
 {
 	for (const struct paper_table *x = paper_tables; x->name; x++)
 		for (const struct paper_row *r = x->row; r->label && same_model(x, t); r++)
@@ -315,7 +338,7 @@ double paper_sparsity(const struct paper_table *t, const struct paper_row *r, in
 	const struct paper_method *m = paper_method(r->method);
 	const char *method = m && m->as ? m->as : r->method;
 	double x = m && m->sparsity ? m->sparsity :
-		   find_figure(t, method, PAPER_GROUP, c->context, c->chunk);
+				      find_figure(t, method, PAPER_GROUP, c->context, c->chunk);
 
 	if (t->sparsity && strcmp(r->method, "dense") != 0) {
 		*selected = true;

@@ -7,18 +7,18 @@
 #include <stdint.h>
 
 /* X(NAME, name, unit, text) */
-#define PAPER_QUANTITY_MAP(X)                                                               \
-	X(CALL,     "call",     "ms", "attention of one layer and chunk, mean over the prefill") \
-	X(SPEEDUP,  "speedup",  "x",  "time of dense attention over the method's")          \
-	X(KERNEL,   "kernel",   "x",  "time of dense attention's kernel over the method's") \
-	X(SELECT,   "select",   "ms", "the selector in one layer, chunks added up")         \
-	X(METADATA, "metadata", "ms", "unions and lists of one layer and chunk")            \
-	X(COPY,     "copy",     "ms", "copies of one layer and chunk")                      \
-	X(ATTEND,   "attend",   "ms", "attention kernel of one layer and chunk")            \
-	X(SPARSITY, "sparsity", "%",  "blocks before the chunk that the selector leaves out") \
-	X(QUNION,   "q-union",  "%",  "the same after the union of query blocks")           \
-	X(GROUP,    "union",    "%",  "the same after the method's union")                  \
-	X(DENSITY,  "density",  "%",  "causal pairs that are executed")
+#define PAPER_QUANTITY_MAP(X) \
+	X(CALL, "call", "ms", "attention of one layer and chunk, mean over the prefill") \
+	X(SPEEDUP, "speedup", "x", "time of dense attention over the method's") \
+	X(KERNEL, "kernel", "x", "time of dense attention's kernel over the method's") \
+	X(SELECT, "select", "ms", "the selector in one layer, chunks added up") \
+	X(METADATA, "metadata", "ms", "unions and lists of one layer and chunk") \
+	X(COPY, "copy", "ms", "copies of one layer and chunk") \
+	X(ATTEND, "attend", "ms", "attention kernel of one layer and chunk") \
+	X(SPARSITY, "sparsity", "%", "blocks before the chunk that the selector leaves out") \
+	X(QUNION, "q-union", "%", "the same after the union of query blocks") \
+	X(GROUP, "union", "%", "the same after the method's union") \
+	X(DENSITY, "density", "%", "causal pairs that are executed")
 
 enum paper_quantity {
 #define X(id, name, unit, text) PAPER_##id,
@@ -29,7 +29,7 @@ enum paper_quantity {
 struct paper_quantity_info {
 	const char *name, *unit, *text;
 };
-extern const struct paper_quantity_info paper_quantities[];	/* by enum paper_quantity */
+extern const struct paper_quantity_info paper_quantities[]; /* by enum paper_quantity */
 
 enum { PAPER_COLS = 5 };
 
@@ -38,43 +38,43 @@ struct paper_column {
 };
 
 struct paper_row {
-	const char *label;		/* as the paper has it */
+	const char *label; /* as the paper has it */
 	const char *method;
 	enum paper_quantity what;
-	double figure[PAPER_COLS];	/* as printed; NaN: none.  A CALL is the sum over layers and
+	double figure[PAPER_COLS]; /* as printed; NaN: none.  A CALL is the sum over layers and
 					 * chunks of a prefill */
 };
 
 /* Facts about a method that its rows do not have. */
 struct paper_method {
 	const char *name;
-	double sparsity;		/* % left out in every table; 0: see the tables */
-	const char *as;			/* has the sparsity of this method; NULL: its own */
-	const char *instead;		/* runs unless --use names a method; NULL: name */
-	const char *reason;		/* note of rows that run instead */
+	double sparsity;     /* % left out in every table; 0: see the tables */
+	const char *as;	     /* has the sparsity of this method; NULL: its own */
+	const char *instead; /* runs unless --use names a method; NULL: name */
+	const char *reason;  /* note of rows that run instead */
 };
-const struct paper_method *paper_method(const char *name);	/* NULL: none */
+const struct paper_method *paper_method(const char *name); /* NULL: none */
 
 struct paper_table {
-	const char *name;		/* of --table */
+	const char *name; /* of --table */
 	const char *title;
-	const char *source;		/* paper, table, machine */
-	const char *differs;		/* why the figures cannot be compared directly; NULL: they
+	const char *source;  /* paper, table, machine */
+	const char *differs; /* why the figures cannot be compared directly; NULL: they
 					 * can */
-	int q_heads, kv_heads, head_dim, n_layers;	/* of the model */
-	int tp;				/* GPUs that share the heads */
-	bool last;			/* the last chunk alone is measured */
-	const struct paper_column *column;	/* [n_column] */
+	int q_heads, kv_heads, head_dim, n_layers; /* of the model */
+	int tp;					   /* GPUs that share the heads */
+	bool last;				   /* the last chunk alone is measured */
+	const struct paper_column *column;	   /* [n_column] */
 	int n_column;
-	int first;			/* index in paper_row.figure of the first column */
-	double sparsity;		/* % that selectors leave out in every row, over the
+	int first;		     /* index in paper_row.figure of the first column */
+	double sparsity;	     /* % that selectors leave out in every row, over the
 					 * measured chunks; 0: as the tables state */
-	const struct paper_row *row;	/* ends with label NULL */
-	double goal;			/* the goal is met by this ratio of the paper's time to
+	const struct paper_row *row; /* ends with label NULL */
+	double goal;		     /* the goal is met by this ratio of the paper's time to
 					 * ours; 0: no goal */
 };
 
-extern const struct paper_table paper_tables[];		/* ends with name NULL */
+extern const struct paper_table paper_tables[]; /* ends with name NULL */
 const struct paper_table *paper_find(const char *name);
 
 /* The figure in the unit of its quantity: a CALL per layer and chunk.  NaN: none. */

@@ -22,19 +22,19 @@ enum { STATE_TOK = 1024, FILL_TOK = 4096, MOST_SETS = 8 };
 static const size_t busy_len = (size_t)128 << 20;
 
 struct bench_prefill {
-	struct bench_load l;		/* first: launch() gets a pointer to it */
-	struct bench_case whole;	/* the last chunk; has the pages of whole prompts */
+	struct bench_load l;	 /* first: launch() gets a pointer to it */
+	struct bench_case whole; /* the last chunk; has the pages of whole prompts */
 	struct method *m, *dense;
-	struct bench_input input;	/* its data is on the device */
-	size_t state_bytes;		/* of a set */
+	struct bench_input input; /* its data is on the device */
+	size_t state_bytes;	  /* of a set */
 	char *state;
-	int n_kept;			/* allocations that live as long as the prefill */
+	int n_kept; /* allocations that live as long as the prefill */
 
 	/* On the device. */
 	struct layer_seq *seq;
 	float *trig;
-	struct layer_row *row;		/* [max_row] */
-	bf16_t *k, *dense_out;		/* [max_row] */
+	struct layer_row *row; /* [max_row] */
+	bf16_t *k, *dense_out; /* [max_row] */
 	void *dense_work;
 	int max_row;
 };
@@ -226,13 +226,15 @@ static enum ar_status take_input(struct bench_prefill *p, struct ar_err *err)
 	if (!st)
 		st = bench_upload(&p->l, &p->seq, &seq, sizeof seq, err);
 	if (!st)
-		st = bench_take(&p->l, &p->trig, (size_t)n_rotation * (size_t)half * 2 *
-				sizeof *p->trig, err);
+		st = bench_take(&p->l, &p->trig,
+				(size_t)n_rotation * (size_t)half * 2 * sizeof *p->trig, err);
 	if (!st)
 		st = bench_take(&p->l, &p->row, (size_t)p->max_row * sizeof *p->row, err);
 	if (!st)
-		st = bench_take(&p->l, &p->k, (size_t)p->max_row * (size_t)s->kv_heads *
-				(size_t)s->head_dim * sizeof *p->k, err);
+		st = bench_take(&p->l, &p->k,
+				(size_t)p->max_row * (size_t)s->kv_heads * (size_t)s->head_dim *
+					sizeof *p->k,
+				err);
 	if (st)
 		return st;
 	rope_inv_freq(&input->rope, s->head_dim, inv);
@@ -307,8 +309,10 @@ static enum ar_status open_method(const struct bench_input *input, const char *t
 {
 	float inv[CAPTURE_MAX_DIM / 2];
 	struct selector_env env = {
-		.shape = input->shape, .n_layers = input->n_layers,
-		.rope_inv = input->rope.theta > 0 ? inv : NULL, .device = true,
+		.shape = input->shape,
+		.n_layers = input->n_layers,
+		.rope_inv = input->rope.theta > 0 ? inv : NULL,
+		.device = true,
 		.repeats = input->repeats,
 	};
 	enum ar_status st = method_parse(m, text, err);
@@ -420,7 +424,7 @@ static void no_phase(void *ctx, int layer, enum phase phase)
 
 /* Run the chunk under dense attention and compare. */
 static enum ar_status compare_dense(struct bench_prefill *p, struct bench_core *core,
-				   struct ar_err *err)
+				    struct ar_err *err)
 {
 	struct bench_load l = { .d = p->l.d };
 	struct attn_call call = bench_call(&p->l, 0);
@@ -448,10 +452,11 @@ out:
 static const struct {
 	unsigned shape;
 	enum bench_what what;
-} checked[] = {
-	{ SHAPE_ALL, BENCH_DENSE }, { SHAPE_MASK, BENCH_BLOCKSPARSE }, { SHAPE_TABLE, BENCH_TABLE },
-	{ SHAPE_TOKENS, BENCH_GATHER }, { 0 }
-};
+} checked[] = { { SHAPE_ALL, BENCH_DENSE },
+		{ SHAPE_MASK, BENCH_BLOCKSPARSE },
+		{ SHAPE_TABLE, BENCH_TABLE },
+		{ SHAPE_TOKENS, BENCH_GATHER },
+		{ 0 } };
 
 /* Check sampled rows of request 0 over the lists of its selection. */
 static enum ar_status check_rows(struct bench_prefill *p, const struct method_selection *x,
@@ -509,8 +514,7 @@ out:
 
 /* Launch set 0 once more, count its selection and check its outputs: those there may be of another
  * set. */
-static enum ar_status look_at(struct bench_prefill *p, struct bench_core *core,
-			      struct ar_err *err)
+static enum ar_status look_at(struct bench_prefill *p, struct bench_core *core, struct ar_err *err)
 {
 	struct method_selection x = { 0 };
 	enum ar_status st = select_once(p, &x, &core->count, err);
@@ -529,8 +533,10 @@ static void add_times(const struct bench_load *l, const struct bench_result *r,
 		      struct bench_core *core)
 {
 	static const int part[PHASE_COUNT] = {
-		[PHASE_SELECT] = BENCH_PART_SELECT, [PHASE_METADATA] = BENCH_PART_METADATA,
-		[PHASE_COPY] = BENCH_PART_COPY, [PHASE_ATTEND] = BENCH_PART_ATTEND,
+		[PHASE_SELECT] = BENCH_PART_SELECT,
+		[PHASE_METADATA] = BENCH_PART_METADATA,
+		[PHASE_COPY] = BENCH_PART_COPY,
+		[PHASE_ATTEND] = BENCH_PART_ATTEND,
 	};
 
 	for (int k = 0; k < l->n_stage; k++) {

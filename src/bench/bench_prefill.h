@@ -8,18 +8,23 @@
 #include "src/bench/bench_input.h"
 
 /* Stages of the core, in their order. */
-enum bench_part { BENCH_PART_SELECT, BENCH_PART_METADATA, BENCH_PART_COPY, BENCH_PART_ATTEND,
-		  BENCH_PART_N };
+enum bench_part {
+	BENCH_PART_SELECT,
+	BENCH_PART_METADATA,
+	BENCH_PART_COPY,
+	BENCH_PART_ATTEND,
+	BENCH_PART_N
+};
 
 struct bench_core {
-	double us[BENCH_PART_N];	/* medians; 0: the method has no such stage */
-	double event_us;		/* of all, launch gaps included */
-	bool traced;			/* false: us are between CUDA events, too */
-	struct selection_count count;	/* of request 0, all heads */
-	bool checked;			/* rel_l2 was computed */
-	double rel_l2;			/* sampled rows of request 0 against double precision over
+	double us[BENCH_PART_N];      /* medians; 0: the method has no such stage */
+	double event_us;	      /* of all, launch gaps included */
+	bool traced;		      /* false: us are between CUDA events, too */
+	struct selection_count count; /* of request 0, all heads */
+	bool checked;		      /* rel_l2 was computed */
+	double rel_l2;		      /* sampled rows of request 0 against double precision over
 					 * the same selection; not of vertical-slash lists */
-	double dense_l2;		/* request 0 against dense attention; NaN: not asked */
+	double dense_l2;	      /* request 0 against dense attention; NaN: not asked */
 };
 
 struct bench_prefill;
@@ -30,7 +35,7 @@ struct bench_prefill;
 enum ar_status bench_prefill_open(struct bench_prefill **out, struct bench_device *d,
 				  const char *method, const struct bench_shape *s,
 				  const struct bench_input *input, struct ar_err *err);
-void bench_prefill_close(struct bench_prefill *p);	/* NULL is fine */
+void bench_prefill_close(struct bench_prefill *p); /* NULL is fine */
 
 /* Measure the chunk [ctx, ctx + n).  Every chunk but the last must end at the end of a page. */
 enum ar_status bench_prefill_run(struct bench_prefill *p, int ctx, int n, struct bench_core *core,

@@ -10,7 +10,7 @@
 int bench_samples(int n_chunk, int n);
 
 struct bench_sample {
-	int chunk, weight;		/* weight: number of chunks it stands for; all weights add
+	int chunk, weight; /* weight: number of chunks it stands for; all weights add
 					 * up to n_chunk */
 };
 struct bench_sample bench_sample_at(int n_chunk, int n, int i);

@@ -19,9 +19,11 @@ static enum ar_status no_layer(const struct bench_session *s, int64_t want, stru
 {
 	const struct capture_info *info = capture_info(s->capture);
 
-	return ar_fail(err, AR_USAGE, "--layer %lld: %s holds %d layers from %d to %d; 'attnreplay "
-		       "capture info' lists them", (long long)want, info->name, info->n_layers,
-		       info->layer[0], info->layer[info->n_layers - 1]);
+	return ar_fail(err, AR_USAGE,
+		       "--layer %lld: %s holds %d layers from %d to %d; 'attnreplay "
+		       "capture info' lists them",
+		       (long long)want, info->name, info->n_layers, info->layer[0],
+		       info->layer[info->n_layers - 1]);
 }
 
 static enum ar_status choose_layers(struct bench_session *s, struct ar_err *err)
@@ -32,7 +34,8 @@ static enum ar_status choose_layers(struct bench_session *s, struct ar_err *err)
 
 	s->n_layer = info ? info->n_layers : 1;
 	if (s->a->layer && !info)
-		return ar_fail(err, AR_USAGE, "--layer without --capture: random inputs have no "
+		return ar_fail(err, AR_USAGE,
+			       "--layer without --capture: random inputs have no "
 			       "layers");
 	if (s->a->layer)
 		st = bench_counts("layer", s->a->layer, want, &s->n_layer, err);
@@ -111,10 +114,12 @@ static enum ar_status check_capture(const struct capture_info *info,
 
 	if (bench_input_fits(info, &rank))
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "%s has %d query heads over %d KV heads of size %d, which "
+	return ar_fail(err, AR_USAGE,
+		       "%s has %d query heads over %d KV heads of size %d, which "
 		       "cannot make %d over %d of size %d; change --q-heads, --kv-heads, "
-		       "--head-dim or --tp", info->name, info->q_heads, info->kv_heads,
-		       info->head_dim, rank.q_heads, rank.kv_heads, rank.head_dim);
+		       "--head-dim or --tp",
+		       info->name, info->q_heads, info->kv_heads, info->head_dim, rank.q_heads,
+		       rank.kv_heads, rank.head_dim);
 }
 
 enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
@@ -122,8 +127,10 @@ enum ar_status bench_session_heads(const struct bench_session *s, int64_t tp,
 {
 	choose_heads(s, tp, shape);
 	if (shape->q_heads % tp || shape->kv_heads % tp)
-		return ar_fail(err, AR_USAGE, "--tp %lld: does not divide %lld query heads and "
-			       "%lld KV heads", (long long)tp, (long long)shape->q_heads,
+		return ar_fail(err, AR_USAGE,
+			       "--tp %lld: does not divide %lld query heads and "
+			       "%lld KV heads",
+			       (long long)tp, (long long)shape->q_heads,
 			       (long long)shape->kv_heads);
 	shape->q_heads /= tp;
 	shape->kv_heads /= tp;
@@ -156,8 +163,8 @@ void bench_session_print(const struct bench_session *s, const struct bench_shape
 		return;
 	}
 	printf("input: %s, layers %d; %lld tokens, repeated where the context is longer, the same "
-	       "for every request", bench_session_input(s), s->n_layer,
-	       (long long)bench_session_tok(s));
+	       "for every request",
+	       bench_session_input(s), s->n_layer, (long long)bench_session_tok(s));
 	if (n > 1)
 		printf("; its %lld query heads over %lld KV heads %lld times",
 		       (long long)(shape->q_heads / n), (long long)(shape->kv_heads / n),
@@ -168,7 +175,7 @@ void bench_session_print(const struct bench_session *s, const struct bench_shape
 /* Inputs of the i-th layer for a shape.  Inputs read before serve again if they have its heads and
  * enough tokens. */
 static enum ar_status load_input(struct bench_session *s, int i, const struct bench_shape *shape,
-				  struct bench_input **out, struct ar_err *err)
+				 struct bench_input **out, struct ar_err *err)
 {
 	bool last = i >= BENCH_INPUTS - 1;
 	struct bench_input *x = &s->input[last ? BENCH_INPUTS - 1 : i];
@@ -182,8 +189,8 @@ static enum ar_status load_input(struct bench_session *s, int i, const struct be
 	if (last)
 		s->last_layer = i;
 	return s->capture ?
-	       bench_input_capture(x, s->capture, s->layer[i], &want, shape->context, err) :
-	       bench_input_random(x, &want, shape->context, (uint64_t)s->a->seed, err);
+		       bench_input_capture(x, s->capture, s->layer[i], &want, shape->context, err) :
+		       bench_input_random(x, &want, shape->context, (uint64_t)s->a->seed, err);
 }
 
 /* ---- measurements ---- */
@@ -323,7 +330,7 @@ double bench_sparsity(const struct selection_count *c, bool selected)
 
 /* One prefill for each layer, of one request: all requests are equal. */
 struct match_job {
-	struct bench_prefill **p;	/* [n_layer] */
+	struct bench_prefill **p; /* [n_layer] */
 	int n_layer;
 	struct bench_shape shape;
 	struct bench_chunks chunks;
@@ -360,8 +367,9 @@ enum ar_status bench_session_match(struct bench_session *s, const char *method,
 				   struct bench_goal goal, struct bench_match *out,
 				   struct ar_err *err)
 {
-	struct match_job j = { .n_layer = s->n_layer, .shape = *shape, .chunks = chunks,
-			       .selected = goal.selected };
+	struct match_job j = {
+		.n_layer = s->n_layer, .shape = *shape, .chunks = chunks, .selected = goal.selected
+	};
 	enum ar_status st = AR_OK;
 	struct bench_input *x;
 

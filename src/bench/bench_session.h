@@ -12,11 +12,11 @@ enum { BENCH_INPUTS = 16 };
 
 struct bench_session {
 	const struct bench_args *a;
-	struct bench_device *device;	/* NULL: dry run */
-	struct capture *capture;	/* NULL: random inputs */
-	int *layer;			/* [n_layer] indices of captured layers; one if random */
+	struct bench_device *device; /* NULL: dry run */
+	struct capture *capture;     /* NULL: random inputs */
+	int *layer;		     /* [n_layer] indices of captured layers; one if random */
 	int n_layer;
-	struct bench_input input[BENCH_INPUTS];	/* inputs read so far, data NULL: not read;
+	struct bench_input input[BENCH_INPUTS]; /* inputs read so far, data NULL: not read;
 							 * the last slot is for layer[last_layer] */
 	int last_layer;
 };
@@ -45,12 +45,12 @@ struct bench_chunks {
 struct bench_sum {
 	double us[BENCH_PART_N], core_us, event_us;
 	struct selection_count count;
-	double rel_l2, dense_l2;	/* the largest; NaN: none */
+	double rel_l2, dense_l2; /* the largest; NaN: none */
 	int page_tok, n_chunk, n_sample;
 	bool traced;
-	bool off;			/* some output differs from double precision over the
+	bool off;     /* some output differs from double precision over the
 					 * selection */
-	bool refused;			/* after a failure: the method is at fault */
+	bool refused; /* after a failure: the method is at fault */
 };
 
 /* The method to run for a table's method: that of --use, or the same. */
@@ -76,7 +76,7 @@ enum ar_status bench_session_match(struct bench_session *s, const char *method,
 				   struct ar_err *err);
 
 /* For rows and headings. */
-const char *bench_session_input(const struct bench_session *s);	/* "random" or the capture */
+const char *bench_session_input(const struct bench_session *s); /* "random" or the capture */
 int64_t bench_session_tok(const struct bench_session *s);	/* its tokens; 0: random */
 /* Copies of the capture's heads in shape; 0: random. */
 int64_t bench_session_repeats(const struct bench_session *s, const struct bench_shape *shape);

@@ -68,7 +68,7 @@ static cJSON *value_json(const void *row, const struct bench_col *c)
 	if (!applies(v, c))
 		return cJSON_CreateNull();
 	return c->type == COL_TEXT ? cJSON_CreateString(v.text) :
-	       cJSON_CreateNumber(c->type == COL_REAL ? v.x : (double)v.n);
+				     cJSON_CreateNumber(c->type == COL_REAL ? v.x : (double)v.n);
 }
 
 static char *row_json(const struct bench_col *cols, const void *row)

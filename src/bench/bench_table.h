@@ -15,30 +15,32 @@
 enum bench_col_type { COL_TEXT, COL_INT, COL_COUNT, COL_REAL };
 
 struct bench_col {
-	const char *name, *head;	/* head NULL: not in the text table */
+	const char *name, *head; /* head NULL: not in the text table */
 	enum bench_col_type type;
-	size_t off;			/* in the row's struct */
+	size_t off; /* in the row's struct */
 	int width, decimals;
-	double unit;			/* a real of the text table is divided by it */
+	double unit; /* a real of the text table is divided by it */
 };
 
 /* How a row was measured.  These columns end every table; at: offset of struct bench_how in the
  * row. */
 struct bench_how {
-	const char *clock;		/* NULL: not measured */
+	const char *clock; /* NULL: not measured */
 	int64_t repeat, seed;
 	const char *gpu;
 };
 #define BENCH_HOW_COLS(at) \
 	{ "clock", NULL, COL_TEXT, (at) + offsetof(struct bench_how, clock), 0, 0, 0 }, \
-	{ "repeat", NULL, COL_INT, (at) + offsetof(struct bench_how, repeat), 0, 0, 0 }, \
-	{ "seed", NULL, COL_INT, (at) + offsetof(struct bench_how, seed), 0, 0, 0 }, \
-	{ "gpu", NULL, COL_TEXT, (at) + offsetof(struct bench_how, gpu), 0, 0, 0 }
+		{ "repeat", NULL, COL_INT, (at) + offsetof(struct bench_how, repeat), 0, 0, 0 }, \
+		{ "seed", NULL, COL_INT, (at) + offsetof(struct bench_how, seed), 0, 0, 0 }, \
+	{ \
+		"gpu", NULL, COL_TEXT, (at) + offsetof(struct bench_how, gpu), 0, 0, 0 \
+	}
 
 struct bench_table {
-	const struct bench_col *cols;	/* ends with name NULL */
-	bool lines;			/* standard output gets JSON lines */
-	const char *path;		/* NULL: none; else the file of JSON lines */
+	const struct bench_col *cols; /* ends with name NULL */
+	bool lines;		      /* standard output gets JSON lines */
+	const char *path;	      /* NULL: none; else the file of JSON lines */
 	FILE *file;
 };
 

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-enum { BENCH_LIST = 64 };		/* values of a list at most */
+enum { BENCH_LIST = 64 }; /* values of a list at most */
 
 /* Add one value to the list `to`.  False: not a valid value, or too many values. */
 typedef bool bench_item(const char *text, void *to);

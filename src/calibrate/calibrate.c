@@ -69,10 +69,10 @@ enum ar_status calib_table(const void *arg, const struct calib_input *in, const 
 
 /* Q, K and V of a capture, and what RoPE needs. */
 struct raw {
-	bf16_t *data;		/* [q_heads + 2 kv_heads][n_tok][head_dim] */
+	bf16_t *data; /* [q_heads + 2 kv_heads][n_tok][head_dim] */
 	struct layer_row *row;
 	float *inv, *trig;
-	bf16_t *k;		/* [n_tok][kv_heads][head_dim] after RoPE */
+	bf16_t *k; /* [n_tok][kv_heads][head_dim] after RoPE */
 };
 
 static void raw_release(struct raw *x)
@@ -122,10 +122,10 @@ static void set_batch(struct calib_layer *l, int n_tok, int n_page)
 		l->pos[i] = i;
 	l->row0[1] = l->len[0] = n_tok;
 	l->qblk0[1] = l->page0[1] = n_page;
-	l->b.rows = (struct attn_rows){ 1, n_tok, n_page, l->row0, l->pos, l->pos0, l->qblk0,
-					l->left };
-	l->b.keys = (struct attn_keys){ n_page, n_page, (n_page + 31) / 32, l->len, l->page0,
-					l->page };
+	l->b.rows = (struct attn_rows){ 1,	n_tok,	 n_page,   l->row0,
+					l->pos, l->pos0, l->qblk0, l->left };
+	l->b.keys = (struct attn_keys){ n_page, n_page,	  (n_page + 31) / 32,
+					l->len, l->page0, l->page };
 }
 
 enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i, int64_t n_tok,
@@ -138,8 +138,8 @@ enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i,
 	struct raw x = { 0 };
 	enum ar_status st;
 
-	*l = (struct calib_layer){
-		.b.shape = { info->q_heads, info->kv_heads, info->head_dim, page_tok } };
+	*l = (struct calib_layer){ .b.shape = { info->q_heads, info->kv_heads, info->head_dim,
+						page_tok } };
 	kv = n_page * (size_t)(s->kv_heads * page_tok * s->head_dim);
 	l->page = calloc(n_page, sizeof *l->page);
 	l->pos = calloc((size_t)n_tok, sizeof *l->pos);
@@ -172,7 +172,7 @@ void calib_layer_release(struct calib_layer *l)
 
 /* ---- attention ---- */
 
-enum { TILE = 1024 };		/* keys of a tile: 512 KiB with a head of 128 */
+enum { TILE = 1024 }; /* keys of a tile: 512 KiB with a head of 128 */
 
 enum ar_status calib_attention_init(struct calib_attention *t, const struct calib_layer *l,
 				    int head, struct ar_err *err)
@@ -188,8 +188,8 @@ enum ar_status calib_attention_init(struct calib_attention *t, const struct cali
 	for (int i = 0; i < l->b.rows.n_row; i++) {
 		size_t at = (size_t)(i / s->page_tok) * (size_t)s->kv_heads +
 			    (size_t)(head / (s->q_heads / s->kv_heads));
-		const bf16_t *k = l->kv.k + (at * (size_t)s->page_tok +
-					     (size_t)(i % s->page_tok)) * dim;
+		const bf16_t *k = l->kv.k +
+				  (at * (size_t)s->page_tok + (size_t)(i % s->page_tok)) * dim;
 
 		for (size_t d = 0; d < dim; d++)
 			t->k[d * n + (size_t)i] = bf16_to_f32(k[d]);
@@ -212,8 +212,9 @@ static void logits(const struct calib_attention *t, int lo, int hi)
 
 	for (int first = 0; first < hi; first += TILE)
 		for (int row = lo; row < hi; row++) {
-			const bf16_t *q = t->l->q + ((size_t)row * (size_t)s->q_heads +
-						     (size_t)t->head) * (size_t)s->head_dim;
+			const bf16_t *q = t->l->q +
+					  ((size_t)row * (size_t)s->q_heads + (size_t)t->head) *
+						  (size_t)s->head_dim;
 			float *x = t->x + (size_t)(row - lo) * n;
 			int end = first + TILE < hi ? first + TILE : hi;
 

@@ -12,15 +12,15 @@
 #include "traces/capture/capture.h"
 
 struct calib_input {
-	struct capture **capture;	/* of one model */
+	struct capture **capture; /* of one model */
 	size_t n;
-	int64_t tokens;			/* tokens to use of each capture, from its first; 0: all */
+	int64_t tokens; /* tokens to use of each capture, from its first; 0: all */
 };
 
 struct calibrator {
-	const char *name;		/* of the selector */
-	const char *title;		/* one line: what it writes */
-	const struct opt *opts;		/* besides those of the command */
+	const char *name;	/* of the selector */
+	const char *title;	/* one line: what it writes */
+	const struct opt *opts; /* besides those of the command */
 	size_t arg_size;
 
 	/* Write the file out, whole or not at all. */
@@ -55,19 +55,19 @@ int64_t calib_tokens(const struct calib_input *in, const struct capture *c);
 /* Load the first n_tok tokens of the i-th captured layer. */
 enum ar_status calib_layer_load(struct calib_layer *l, struct capture *c, int i, int64_t n_tok,
 				int page_tok, struct ar_err *err);
-void calib_layer_release(struct calib_layer *l);	/* may be called twice */
+void calib_layer_release(struct calib_layer *l); /* may be called twice */
 
 /* Attention of one head of a layer, a query block at a time. */
 struct calib_attention {
 	const struct calib_layer *l;
 	int head;
-	float *k;		/* [head_dim][n_row] */
-	float *x;		/* [page_tok][n_row] probabilities of a query block's rows */
+	float *k; /* [head_dim][n_row] */
+	float *x; /* [page_tok][n_row] probabilities of a query block's rows */
 };
 
 enum ar_status calib_attention_init(struct calib_attention *t, const struct calib_layer *l,
 				    int head, struct ar_err *err);
-void calib_attention_rows(struct calib_attention *t, int qa);	/* write x up to each row's key */
+void calib_attention_rows(struct calib_attention *t, int qa); /* write x up to each row's key */
 void calib_attention_release(struct calib_attention *t);
 
 #endif

@@ -27,12 +27,8 @@ static const struct minference rule = {
 };
 
 static const struct minference_head candidate[] = {
-	{ PATTERN_SHAPE, 100, 800 },
-	{ PATTERN_SLASH, 30, 800 },
-	{ PATTERN_SLASH, 100, 750 },
-	{ PATTERN_SLASH, 500, 700 },
-	{ PATTERN_SLASH, 3500, 100 },
-	{ PATTERN_BLOCK, 8, 1 },
+	{ PATTERN_SHAPE, 100, 800 }, { PATTERN_SLASH, 30, 800 },   { PATTERN_SLASH, 100, 750 },
+	{ PATTERN_SLASH, 500, 700 }, { PATTERN_SLASH, 3500, 100 }, { PATTERN_BLOCK, 8, 1 },
 };
 enum { N_CANDIDATE = sizeof candidate / sizeof *candidate };
 
@@ -48,23 +44,23 @@ struct score {
 	int64_t rows;
 };
 
-struct job {			/* a layer */
+struct job { /* a layer */
 	const struct args *a;
 	const struct calib_layer *l;
-	const float *mean;	/* of blocks of keys */
-	struct score *score;	/* [q_heads] */
+	const float *mean;   /* of blocks of keys */
+	struct score *score; /* [q_heads] */
 };
 
 struct scratch {
 	struct calib_attention truth;
-	float *column, *slash;	/* [n] attention of the last rows, by column and by distance */
-	struct minference_cell *cell;	/* [n] */
-	int32_t *list;		/* [N_CANDIDATE][2][n] columns and distances */
+	float *column, *slash; /* [n] attention of the last rows, by column and by distance */
+	struct minference_cell *cell; /* [n] */
+	int32_t *list;		      /* [N_CANDIDATE][2][n] columns and distances */
 	int n_list[N_CANDIDATE][2];
 	struct minference_row row;
-	struct attn_band band;	/* of its runs */
-	float *mean;		/* [head_dim] */
-	int n;			/* positions */
+	struct attn_band band; /* of its runs */
+	float *mean;	       /* [head_dim] */
+	int n;		       /* positions */
 };
 
 static enum ar_status scratch_init(struct scratch *t, const struct calib_layer *l, int h,
@@ -113,8 +109,7 @@ static enum ar_status pick_lists(const struct job *j, int h, struct scratch *t, 
 		if (candidate[k].pattern != PATTERN_SLASH)
 			continue;
 		t->n_list[k][0] = minference_pick(t->column, t->n, (int)rule.sink,
-						  candidate[k].vertical, t->cell,
-						  list_at(t, k, 0));
+						  candidate[k].vertical, t->cell, list_at(t, k, 0));
 		t->n_list[k][1] = minference_pick(t->slash, t->n, (int)rule.local,
 						  candidate[k].slash, t->cell, list_at(t, k, 1));
 	}
@@ -172,8 +167,8 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 		for (int k = 0; k < N_CANDIDATE; k++) {
 			choose(j, h, k, qa, &t);
 			for (int row = lo > from ? lo : from; row < hi; row++)
-				s->mass[k] += held(&t, t.truth.x + (size_t)(row - lo) *
-							(size_t)t.n, row);
+				s->mass[k] += held(&t, t.truth.x + (size_t)(row - lo) * (size_t)t.n,
+						   row);
 		}
 		if (ar_interrupted())
 			st = ar_fail(err, AR_INTERRUPTED, "interrupted");
@@ -215,7 +210,7 @@ static void print_head(FILE *f, const struct args *a, const struct score *s)
 	int best = 0;
 
 	for (int k = 1; k < N_CANDIDATE; k++)
-		if (s->mass[k] > s->mass[best] * (1 + 1e-9))	/* no choice by rounding */
+		if (s->mass[k] > s->mass[best] * (1 + 1e-9)) /* no choice by rounding */
 			best = k;
 	out = candidate[best];
 	if (a->as_published && out.pattern == PATTERN_BLOCK)
@@ -262,7 +257,8 @@ static enum ar_status check(const struct args *a, const struct calib_input *in, 
 		int64_t n = calib_tokens(in, in->capture[i]);
 
 		if (n <= a->from)
-			return ar_fail(err, AR_USAGE, "%s: no row to score: of %" PRId64 " tokens "
+			return ar_fail(err, AR_USAGE,
+				       "%s: no row to score: of %" PRId64 " tokens "
 				       "none is at %" PRId64 " or later; lower --from",
 				       capture_info(in->capture[i])->name, n, a->from);
 	}
@@ -274,8 +270,8 @@ static enum ar_status run(const void *arg, const struct calib_input *in, const c
 {
 	enum ar_status st = check(arg, in, err);
 
-	return st ? st : calib_table(arg, in, out, sizeof(struct score), fit_layer, print_table,
-				     err);
+	return st ? st :
+		    calib_table(arg, in, out, sizeof(struct score), fit_layer, print_table, err);
 }
 
 #define OFF(member) offsetof(struct args, member)

@@ -25,11 +25,11 @@ struct args {
 struct job {
 	const struct args *a;
 	const float *inv;
-	int layer;			/* of the model */
-	struct calib_layer *l;		/* of each capture that has the layer */
+	int layer;	       /* of the model */
+	struct calib_layer *l; /* of each capture that has the layer */
 	size_t n;
-	bf16_t *w;			/* [q_heads][SEER_POOLS * head_dim][head_dim] */
-	double *before, *after;		/* [q_heads] losses */
+	bf16_t *w;		/* [q_heads][SEER_POOLS * head_dim][head_dim] */
+	double *before, *after; /* [q_heads] losses */
 };
 
 static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
@@ -39,9 +39,12 @@ static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
 	struct seer_fit_seq *seq = calloc(j->n, sizeof *seq);
 	float *w = malloc(size * sizeof *w);
 	const struct seer_fit fit = {
-		.seq = seq, .n_seq = j->n, .steps = (int)j->a->steps, .rate = j->a->rate,
-		.seed = rng_mix(rng_mix((uint64_t)j->a->seed) +
-				((uint64_t)j->layer << 32) + (uint64_t)h),
+		.seq = seq,
+		.n_seq = j->n,
+		.steps = (int)j->a->steps,
+		.rate = j->a->rate,
+		.seed = rng_mix(rng_mix((uint64_t)j->a->seed) + ((uint64_t)j->layer << 32) +
+				(uint64_t)h),
 	};
 	enum ar_status st = seq && w ? AR_OK : ar_nomem(err);
 
@@ -107,12 +110,12 @@ static enum ar_status fit_layer(const struct args *a, const struct calib_input *
 /* ---- the file ---- */
 
 struct gate {
-	int *layer;			/* layers that some capture has, ascending */
+	int *layer; /* layers that some capture has, ascending */
 	int n;
 	char (*name)[96];
 	struct safetensors_tensor *t;
 	float *inv;
-	bf16_t *w;			/* of a layer */
+	bf16_t *w; /* of a layer */
 	size_t w_bytes;
 };
 
@@ -176,16 +179,17 @@ static enum ar_status gate_init(struct gate *g, const struct args *a, const stru
 			continue;
 		snprintf(g->name[g->n], sizeof *g->name, SEER_TENSOR, l, 'k');
 		g->t[g->n] = (struct safetensors_tensor){
-			.name = g->name[g->n], .n_dim = 3,
-			.dim = { info->q_heads, SEER_POOLS * info->head_dim, info->head_dim } };
+			.name = g->name[g->n],
+			.n_dim = 3,
+			.dim = { info->q_heads, SEER_POOLS * info->head_dim, info->head_dim }
+		};
 		g->layer[g->n++] = l;
 	}
 	return AR_OK;
 }
 
 static enum ar_status write_gate(const struct gate *g, const struct args *a,
-				 const struct calib_input *in, const char *path,
-				 struct ar_err *err)
+				 const struct calib_input *in, const char *path, struct ar_err *err)
 {
 	static const char *const meta[] = { "seerattn_gate_type", "Qavg_Kmaxminavg",
 					    "seerattn_gate_block_size", "64", NULL };

@@ -20,7 +20,7 @@
 
 struct args {
 	double mass;
-	int stride, block;	/* indices into 4, 8, 16 and 64, 128 */
+	int stride, block; /* indices into 4, 8, 16 and 64, 128 */
 };
 
 static const char *const strides[] = { "4", "8", "16", NULL };
@@ -96,10 +96,10 @@ static void add_row(const double *mass, const uint32_t *estimate, int n, double 
 
 /* ---- layers and captures ---- */
 
-struct job {			/* a layer */
+struct job { /* a layer */
 	const struct args *a;
 	const struct calib_layer *l;
-	double *row;		/* [q_heads] thresholds so far */
+	double *row; /* [q_heads] thresholds so far */
 };
 
 static enum ar_status fit_head(void *ctx, int h, struct ar_err *err)
@@ -151,8 +151,10 @@ static void print_table(FILE *f, const void *arg, void *const *table, int q_head
 	const struct args *a = arg;
 	const char *sep = "";
 
-	fprintf(f, "{\n  \"selector\": \"xattention\",\n  \"stride\": %d,\n  \"block\": %d,\n"
-		"  \"mass\": %.15g,\n  \"layers\": [", stride_tok(a), block_tok(a), a->mass);
+	fprintf(f,
+		"{\n  \"selector\": \"xattention\",\n  \"stride\": %d,\n  \"block\": %d,\n"
+		"  \"mass\": %.15g,\n  \"layers\": [",
+		stride_tok(a), block_tok(a), a->mass);
 	for (int l = 0; l <= CAPTURE_MAX_LAYER; l++)
 		if (table[l]) {
 			fprintf(f, "%s%d", sep, l);
@@ -167,7 +169,10 @@ static void print_table(FILE *f, const void *arg, void *const *table, int q_head
 			continue;
 		/* Rounded up, so that the threshold still finds these blocks. */
 		for (int h = 0; h < q_heads; h++)
-			fprintf(f, "%s%.4f", h ? ", " : *sep ? "],\n    [" : "\n    [",
+			fprintf(f, "%s%.4f",
+				h    ? ", " :
+				*sep ? "],\n    [" :
+				       "\n    [",
 				ceil(row[h] * 1e4) / 1e4);
 		sep = ",";
 	}

@@ -206,7 +206,7 @@ out:
 enum { WARM_UP = 20 };
 
 struct adam {
-	float *grad, *mean, *square;	/* [n] */
+	float *grad, *mean, *square; /* [n] */
 	size_t n;
 };
 
@@ -228,8 +228,7 @@ static void adam_step(struct adam *a, int k, double rate, float *w)
 
 		a->mean[i] = keep1 * a->mean[i] + (1 - keep1) * g;
 		a->square[i] = keep2 * a->square[i] + (1 - keep2) * g * g;
-		w[i] -= (float)rate * (a->mean[i] / bias1) /
-			(sqrtf(a->square[i] / bias2) + 1e-8f);
+		w[i] -= (float)rate * (a->mean[i] / bias1) / (sqrtf(a->square[i] / bias2) + 1e-8f);
 	}
 }
 

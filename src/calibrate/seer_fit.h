@@ -21,24 +21,24 @@
 
 #include "src/calibrate/calibrate.h"
 
-struct seer_fit_seq {		/* a prompt of n blocks, one head */
+struct seer_fit_seq { /* a prompt of n blocks, one head */
 	int n, dim;
-	float *f;		/* [n][SEER_POOLS * dim] pooled keys */
-	float *u;		/* [n][dim] queries after RoPE */
-	float *t;		/* [n][n] */
-	float *trig;		/* [n][dim / 2][2] cos and sin of the block's angles */
+	float *f;    /* [n][SEER_POOLS * dim] pooled keys */
+	float *u;    /* [n][dim] queries after RoPE */
+	float *t;    /* [n][n] */
+	float *trig; /* [n][dim / 2][2] cos and sin of the block's angles */
 };
 
 enum ar_status seer_fit_seq_init(struct seer_fit_seq *s, const struct calib_layer *l, int head,
 				 const float *inv, struct ar_err *err);
-void seer_fit_seq_release(struct seer_fit_seq *s);	/* may be called twice */
+void seer_fit_seq_release(struct seer_fit_seq *s); /* may be called twice */
 
 /* w, grad: [SEER_POOLS * dim][dim].  grad NULL: only the loss. */
 enum ar_status seer_fit_loss(const struct seer_fit_seq *s, const float *w, double *loss,
 			     float *grad, struct ar_err *err);
 
 struct seer_fit {
-	const struct seer_fit_seq *seq;		/* of one dim */
+	const struct seer_fit_seq *seq; /* of one dim */
 	size_t n_seq;
 	int steps;
 	double rate;

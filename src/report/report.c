@@ -54,8 +54,10 @@ static enum ar_status add_limit(const struct report *r, const struct slo_limit *
 				struct ar_err *err)
 {
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r, "INSERT INTO slo SELECT run_id, :metric, :ns FROM run"
-				    " WHERE :run IS NULL OR run_id = :run", err);
+	enum ar_status st = prepare(&q, r,
+				    "INSERT INTO slo SELECT run_id, :metric, :ns FROM run"
+				    " WHERE :run IS NULL OR run_id = :run",
+				    err);
 
 	if (!st && (bind_text(q, ":metric", l->metric) || bind_int(q, ":ns", l->ns)))
 		st = fail(r->db, err);
@@ -81,8 +83,10 @@ static enum ar_status add_given_limits(const struct report *r, struct ar_err *er
 {
 	struct report one = *r;
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r, "SELECT run_id, value FROM run_param"
-				    " WHERE (:run IS NULL OR run_id = :run) AND key = 'slo'", err);
+	enum ar_status st = prepare(&q, r,
+				    "SELECT run_id, value FROM run_param"
+				    " WHERE (:run IS NULL OR run_id = :run) AND key = 'slo'",
+				    err);
 	int rc = SQLITE_DONE;
 
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
@@ -98,8 +102,10 @@ static enum ar_status add_given_limits(const struct report *r, struct ar_err *er
 
 static enum ar_status make_limits(const struct report *r, struct ar_err *err)
 {
-	if (sqlite3_exec(r->db, "CREATE TEMP TABLE slo(run_id, metric, ns,"
-			 " PRIMARY KEY(run_id, metric))", NULL, NULL, NULL))
+	if (sqlite3_exec(r->db,
+			 "CREATE TEMP TABLE slo(run_id, metric, ns,"
+			 " PRIMARY KEY(run_id, metric))",
+			 NULL, NULL, NULL))
 		return fail(r->db, err);
 	return r->slo ? add_limits(r, err) : add_given_limits(r, err);
 }
@@ -124,8 +130,10 @@ static enum ar_status find_baseline(const struct report *r, int64_t *baseline, s
 	else if (rc != SQLITE_DONE)
 		st = fail(r->db, err);
 	else if (!st)
-		st = ar_fail(err, AR_USAGE, "%s: no run %lld; 'attnreplay report %s' lists the "
-			     "runs", r->path, (long long)r->run, r->path);
+		st = ar_fail(err, AR_USAGE,
+			     "%s: no run %lld; 'attnreplay report %s' lists the "
+			     "runs",
+			     r->path, (long long)r->run, r->path);
 	sqlite3_finalize(q);
 	return st;
 }
@@ -151,8 +159,7 @@ static enum ar_status write_section(const struct report *r, const struct section
 	return st;
 }
 
-static enum ar_status write_sections(const struct report *r, struct document *d,
-				     struct ar_err *err)
+static enum ar_status write_sections(const struct report *r, struct document *d, struct ar_err *err)
 {
 	int64_t baseline;
 	enum ar_status st = find_baseline(r, &baseline, err);

@@ -11,20 +11,20 @@
 #include "src/report/writer.h"
 
 struct section {
-	const char *name, *title, *sql;	/* as section_list.h says */
+	const char *name, *title, *sql; /* as section_list.h says */
 	const char *dialect;		/* the report that it belongs to, NULL: all */
 };
-extern const struct section sections[];		/* ends with name NULL */
+extern const struct section sections[]; /* ends with name NULL */
 
 /* Names of the reports, ended by NULL: "attnreplay", then the DIALECTs of section_list.h. */
 extern const char *const report_dialects[];
 
 struct report {
-	sqlite3 *db;		/* open for reading; TEMP tables are made in it */
-	const char *path;	/* of db, for messages */
-	int64_t run;		/* 0: all */
-	const char *dialect;	/* one of report_dialects */
-	const char *slo;	/* limits for every run, NULL: the limits given to each run */
+	sqlite3 *db;	     /* open for reading; TEMP tables are made in it */
+	const char *path;    /* of db, for messages */
+	int64_t run;	     /* 0: all */
+	const char *dialect; /* one of report_dialects */
+	const char *slo;     /* limits for every run, NULL: the limits given to each run */
 };
 
 /* Write the report to d, whose writer and file the caller set.  AR_USAGE: there is no such run, or

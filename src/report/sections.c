@@ -18,8 +18,7 @@ const struct section sections[] = {
 	{ 0 }
 };
 
-const char *const report_dialects[] = {
-	OWN,
+const char *const report_dialects[] = { OWN,
 #define SECTION(name, title)
 #define DIALECT(name, title) #name,
 #define COMMON(name, title)
@@ -27,5 +26,4 @@ const char *const report_dialects[] = {
 #undef SECTION
 #undef DIALECT
 #undef COMMON
-	NULL
-};
+					NULL };

@@ -25,8 +25,10 @@ static enum ar_status add(struct slo *s, const char *item, size_t n, struct ar_e
 			       (int)n, item);
 	snprintf(time, sizeof time, "%.*s", (int)(item + n - colon - 1), colon + 1);
 	if (!num_time(time, &ns) || ns <= 0)
-		return ar_fail(err, AR_USAGE, "slo '%.*s': want a time such as 500ms after the "
-			       "colon", (int)n, item);
+		return ar_fail(err, AR_USAGE,
+			       "slo '%.*s': want a time such as 500ms after the "
+			       "colon",
+			       (int)n, item);
 	for (size_t i = 0; i < s->n; i++)
 		if (s->limit[i].metric == metric)
 			return ar_fail(err, AR_USAGE, "slo names %s twice; leave one out", metric);

@@ -14,8 +14,8 @@ enum { SLO_MAX = 3 };
 struct slo {
 	size_t n;
 	struct slo_limit {
-		const char *metric;	/* "ttft", "tpot", "e2e" */
-		int64_t ns;		/* a time equal to it meets the limit */
+		const char *metric; /* "ttft", "tpot", "e2e" */
+		int64_t ns;	    /* a time equal to it meets the limit */
 	} limit[SLO_MAX];
 };
 

@@ -49,18 +49,12 @@ static void put_value(FILE *f, sqlite3_stmt *q, int i)
 	char buf[40];
 
 	switch (sqlite3_column_type(q, i)) {
-	case SQLITE_INTEGER:
-		fprintf(f, "%lld", sqlite3_column_int64(q, i));
-		break;
+	case SQLITE_INTEGER: fprintf(f, "%lld", sqlite3_column_int64(q, i)); break;
 	case SQLITE_FLOAT:
 		fputs(writer_real(buf, sizeof buf, sqlite3_column_double(q, i)), f);
 		break;
-	case SQLITE_TEXT:
-		put_text(f, (const char *)sqlite3_column_text(q, i));
-		break;
-	case SQLITE_BLOB:
-		put_blob(f, sqlite3_column_blob(q, i), sqlite3_column_bytes(q, i));
-		break;
+	case SQLITE_TEXT: put_text(f, (const char *)sqlite3_column_text(q, i)); break;
+	case SQLITE_BLOB: put_blob(f, sqlite3_column_blob(q, i), sqlite3_column_bytes(q, i)); break;
 	}
 }
 
@@ -79,5 +73,6 @@ static enum ar_status csv_row(struct document *d, sqlite3_stmt *q, struct ar_err
 extern const struct report_writer write_csv;
 const struct report_writer write_csv = {
 	.name = "csv",
-	.begin = csv_begin, .row = csv_row,
+	.begin = csv_begin,
+	.row = csv_row,
 };

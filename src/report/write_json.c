@@ -36,21 +36,14 @@ static void put_value(FILE *f, sqlite3_stmt *q, int i)
 	double r;
 
 	switch (sqlite3_column_type(q, i)) {
-	case SQLITE_INTEGER:
-		fprintf(f, "%lld", sqlite3_column_int64(q, i));
-		break;
+	case SQLITE_INTEGER: fprintf(f, "%lld", sqlite3_column_int64(q, i)); break;
 	case SQLITE_FLOAT:
 		r = sqlite3_column_double(q, i);
 		fputs(isfinite(r) ? writer_real(buf, sizeof buf, r) : "null", f);
 		break;
-	case SQLITE_TEXT:
-		put_text(f, (const char *)sqlite3_column_text(q, i));
-		break;
-	case SQLITE_BLOB:
-		put_blob(f, sqlite3_column_blob(q, i), sqlite3_column_bytes(q, i));
-		break;
-	default:
-		fputs("null", f);
+	case SQLITE_TEXT: put_text(f, (const char *)sqlite3_column_text(q, i)); break;
+	case SQLITE_BLOB: put_blob(f, sqlite3_column_blob(q, i), sqlite3_column_bytes(q, i)); break;
+	default: fputs("null", f);
 	}
 }
 
@@ -99,5 +92,8 @@ static void json_finish(struct document *d)
 extern const struct report_writer write_json;
 const struct report_writer write_json = {
 	.name = "json",
-	.begin = json_begin, .row = json_row, .end = json_end, .finish = json_finish,
+	.begin = json_begin,
+	.row = json_row,
+	.end = json_end,
+	.finish = json_finish,
 };

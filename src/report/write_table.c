@@ -9,14 +9,14 @@
 #include <string.h>
 
 struct cell {
-	int type;		/* SQLite's */
+	int type; /* SQLite's */
 	double r;
-	char *text;		/* of every type but FLOAT, owned */
+	char *text; /* of every type but FLOAT, owned */
 };
 
 struct column {
 	int width, dec;
-	bool right;		/* holds numbers */
+	bool right; /* holds numbers */
 };
 
 struct table {
@@ -195,5 +195,7 @@ static void table_end(struct document *d, sqlite3_stmt *q)
 extern const struct report_writer write_table;
 const struct report_writer write_table = {
 	.name = "table",
-	.begin = table_begin, .row = table_row, .end = table_end,
+	.begin = table_begin,
+	.row = table_row,
+	.end = table_end,
 };

@@ -14,29 +14,29 @@
 struct document {
 	const struct report_writer *writer;
 	FILE *f;
-	const char *name;	/* of this result, such as "latency"; all results of a document have
+	const char *name;  /* of this result, such as "latency"; all results of a document have
 				 * a name, or none */
-	const char *title;	/* heading for people, or NULL; a titled result of one column is
+	const char *title; /* heading for people, or NULL; a titled result of one column is
 				 * lines of text */
-	size_t n_results;	/* finished so far */
-	size_t n_rows;		/* of this result, so far */
-	bool failed;		/* this result broke off */
-	void *state;		/* the writer's own, from begin() to end() */
+	size_t n_results;  /* finished so far */
+	size_t n_rows;	   /* of this result, so far */
+	bool failed;	   /* this result broke off */
+	void *state;	   /* the writer's own, from begin() to end() */
 };
 
 struct report_writer {
-	const char *name;	/* as --format has it */
+	const char *name; /* as --format has it */
 
 	/* Called in this order for each result; q is at a row in row() only.  end() releases
 	 * state, also after a failure.  All but row may be NULL. */
 	enum ar_status (*begin)(struct document *d, sqlite3_stmt *q, struct ar_err *err);
 	enum ar_status (*row)(struct document *d, sqlite3_stmt *q, struct ar_err *err);
 	void (*end)(struct document *d, sqlite3_stmt *q);
-	void (*finish)(struct document *d);	/* once, after the last result */
+	void (*finish)(struct document *d); /* once, after the last result */
 };
 
-extern const struct report_writer *const writers[];	/* ends with NULL */
-extern const char *const writer_names[];		/* the same, for an option's choice */
+extern const struct report_writer *const writers[]; /* ends with NULL */
+extern const char *const writer_names[];	    /* the same, for an option's choice */
 
 /* Run q to its end and write what it returns.  AR_USAGE: the query fails; AR_DATA: the
  * database is damaged; AR_INTERRUPTED. */

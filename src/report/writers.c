@@ -36,12 +36,9 @@ char *writer_real(char *buf, size_t n, double r)
 enum ar_status writer_fail(sqlite3 *db, struct ar_err *err)
 {
 	switch (sqlite3_errcode(db)) {
-	case SQLITE_ERROR:
-		return ar_fail(err, AR_USAGE, "%s", sqlite3_errmsg(db));
-	case SQLITE_INTERRUPT:
-		return ar_fail(err, AR_INTERRUPTED, "interrupted");
-	case SQLITE_NOMEM:
-		return ar_nomem(err);
+	case SQLITE_ERROR: return ar_fail(err, AR_USAGE, "%s", sqlite3_errmsg(db));
+	case SQLITE_INTERRUPT: return ar_fail(err, AR_INTERRUPTED, "interrupted");
+	case SQLITE_NOMEM: return ar_nomem(err);
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
 		return ar_fail(err, AR_DATA, "%s; the file is damaged, go back to a copy",

@@ -14,7 +14,7 @@
 struct child_result {
 	enum ar_status st;
 	struct ar_err err;
-	const struct backend *backend;		/* chosen by --backend auto */
+	const struct backend *backend; /* chosen by --backend auto */
 	int64_t num_blocks;
 };
 
@@ -22,7 +22,7 @@ static void child_main(struct run *r, size_t i, int to)
 {
 	struct child_result res = { 0 };
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);	/* die with the parent */
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* die with the parent */
 	res.st = run_method(r, i, &res.err);
 	res.backend = r->backend;
 	res.num_blocks = r->limits.num_blocks;
@@ -50,12 +50,14 @@ static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from
 	end_waits(SIGINT);
 	end_waits(SIGTERM);
 	while ((n = read(from, &res, sizeof res)) < 0 && errno == EINTR)
-		kill(child, SIGTERM);	/* we were asked to stop: stop the child */
+		kill(child, SIGTERM); /* we were asked to stop: stop the child */
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
 	if (n != sizeof res)
-		return ar_fail(err, AR_IO, "the process of method '%s' ended without a result, %s "
-			       "%d", r->method[i]->name,
+		return ar_fail(err, AR_IO,
+			       "the process of method '%s' ended without a result, %s "
+			       "%d",
+			       r->method[i]->name,
 			       WIFSIGNALED(status) ? "by signal" : "with exit status",
 			       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	*err = res.err;

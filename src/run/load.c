@@ -35,7 +35,8 @@ static enum ar_status load_captures(struct run *r, struct ar_err *err)
 	size_t n = r->o.captures.n;
 
 	if (!n)
-		return ar_fail(err, AR_USAGE, "no capture given; name one with --capture FILE, or "
+		return ar_fail(err, AR_USAGE,
+			       "no capture given; name one with --capture FILE, or "
 			       "replay without kernels with --backend cost");
 	r->capture = calloc(n, sizeof *r->capture);
 	if (!r->capture)
@@ -50,7 +51,8 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 	enum ar_status st;
 
 	if (!r->o.model)
-		return ar_fail(err, AR_USAGE, "no model given; name one with --model, or replay "
+		return ar_fail(err, AR_USAGE,
+			       "no model given; name one with --model, or replay "
 			       "without kernels with --backend cost");
 	st = model_load(&r->model, r->o.model, err);
 	if (st)
@@ -71,12 +73,19 @@ static enum ar_status prepare(struct run *r, struct ar_err *err)
 		return ar_nomem(err);
 	for (size_t i = 0; i < r->n_capture; i++)
 		info[i] = capture_info(r->capture[i]);
-	st = prepare_run(&r->prep, &(struct prepare_in){
-		.trace = r->trace, .limits = &r->limits, .model = &r->model,
-		.whole_q_heads = r->whole_q_heads, .whole_kv_heads = r->whole_kv_heads,
-		.info = info, .n_capture = r->n_capture, .layers = r->o.layers,
-		.sample_layers = r->o.sample_layers, .tile = r->o.extend == RUN_EXTEND_TILE,
-		.seed = (uint64_t)r->o.seed }, err);
+	st = prepare_run(&r->prep,
+			 &(struct prepare_in){ .trace = r->trace,
+					       .limits = &r->limits,
+					       .model = &r->model,
+					       .whole_q_heads = r->whole_q_heads,
+					       .whole_kv_heads = r->whole_kv_heads,
+					       .info = info,
+					       .n_capture = r->n_capture,
+					       .layers = r->o.layers,
+					       .sample_layers = r->o.sample_layers,
+					       .tile = r->o.extend == RUN_EXTEND_TILE,
+					       .seed = (uint64_t)r->o.seed },
+			 err);
 	free(info);
 	return st;
 }
@@ -102,8 +111,9 @@ static enum ar_status load_costs(struct run *r, struct ar_err *err)
 	if (!r->limits.num_blocks && m->gpu) {
 		int64_t n = m->num_blocks * m->block_tok / r->limits.block_tok;
 
-		r->o.limits.num_blocks = r->limits.num_blocks =
-			n < 2 ? 2 : n > UINT32_MAX ? UINT32_MAX : n;
+		r->o.limits.num_blocks = r->limits.num_blocks = n < 2	       ? 2 :
+								n > UINT32_MAX ? UINT32_MAX :
+										 n;
 	}
 	return AR_OK;
 }
@@ -128,8 +138,10 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 	if (!st)
 		st = trace_read(&r->trace, r->o.trace, &r->o.trace_args, err);
 	if (!st && r->o.arrival.loop == LOOP_SESSIONS && !r->trace->n_session)
-		st = ar_fail(err, AR_USAGE, "%s: the trace has no sessions; replay it with --loop "
-			     "open or users", r->trace->name);
+		st = ar_fail(err, AR_USAGE,
+			     "%s: the trace has no sessions; replay it with --loop "
+			     "open or users",
+			     r->trace->name);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);
 	return st;

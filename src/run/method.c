@@ -61,7 +61,8 @@ static enum ar_status open_auto(struct run *r, struct ar_err *err)
 		r->prof = NULL;
 	}
 	if (!cpu)
-		return ar_fail(err, AR_NODEV, "this program has no backend that runs kernels; use "
+		return ar_fail(err, AR_NODEV,
+			       "this program has no backend that runs kernels; use "
 			       "--backend cost");
 	r->backend = cpu;
 	return open_as(r, cpu, err);
@@ -69,11 +70,14 @@ static enum ar_status open_auto(struct run *r, struct ar_err *err)
 
 static void set_env(struct run *r, struct method *m)
 {
-	r->env = (struct backend_env){
-		.trace = r->trace, .max_batched_tok = r->limits.max_batched_tok,
-		.max_seqs = r->limits.max_seqs, .max_len = longest_request(r),
-		.num_blocks = r->o.limits.num_blocks, .block_tok = r->limits.block_tok,
-		.seed = (uint64_t)r->o.seed, .costs = r->costs };
+	r->env = (struct backend_env){ .trace = r->trace,
+				       .max_batched_tok = r->limits.max_batched_tok,
+				       .max_seqs = r->limits.max_seqs,
+				       .max_len = longest_request(r),
+				       .num_blocks = r->o.limits.num_blocks,
+				       .block_tok = r->limits.block_tok,
+				       .seed = (uint64_t)r->o.seed,
+				       .costs = r->costs };
 	if (!run_needs_model(r))
 		return;
 	r->env.model = &r->model;
@@ -123,7 +127,8 @@ static enum ar_status size_pool(struct run *r, struct ar_err *err)
 			n -= n / 100;
 	}
 	if (n < 2)
-		return ar_fail(err, AR_USAGE, "no room for KV blocks; lower "
+		return ar_fail(err, AR_USAGE,
+			       "no room for KV blocks; lower "
 			       "--max-num-batched-tokens or take a smaller model");
 	if (r->limits.num_blocks && n < r->limits.num_blocks)
 		log_warn("method '%s' leaves room for %" PRId64 " KV blocks, not %" PRId64
@@ -227,9 +232,11 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 {
 	const struct cost_options *cost = run_options_of(&r->o, &backend_cost);
 	bool formula = r->o.clock == RUN_CLOCK_FORMULA;
-	const char *label = m ? m->name : r->costs && r->costs->run.method_name ?
-			    r->costs->run.method_name : r->backend->name;
-	struct recorder recorder = { .store = r->store, .entries = r->o.keep_entries,
+	const char *label = m					  ? m->name :
+			    r->costs && r->costs->run.method_name ? r->costs->run.method_name :
+								    r->backend->name;
+	struct recorder recorder = { .store = r->store,
+				     .entries = r->o.keep_entries,
 				     .phases = r->backend->needs_model,
 				     .kernels = r->o.keep_kernels };
 	const struct observer observer = recorder_observer(&recorder);
@@ -239,16 +246,21 @@ static enum ar_status replay_method(struct run *r, struct method *m, struct ar_e
 
 	if (st)
 		return st;
-	st = replay_run(&(struct replay){
-		.trace = r->trace, .arrival = r->o.arrival, .limits = r->limits,
-		.backend = r->backend, .self = r->self, .host = r->o.host,
-		.observer = r->store ? &observer : NULL,
-		.formula = formula ? &cost->formula : NULL,
-		.accuracy = r->o.accuracy, .seed = (uint64_t)r->o.seed,
-		.run_layer = r->prep.run_layer,
-		.n_run_layers = r->prep.n_run_layers,
-		.q_heads = m ? r->model.layer[0].q_heads : 0,
-		.kv_heads = m ? r->model.layer[0].kv_heads : 0 }, &res, err);
+	st = replay_run(&(struct replay){ .trace = r->trace,
+					  .arrival = r->o.arrival,
+					  .limits = r->limits,
+					  .backend = r->backend,
+					  .self = r->self,
+					  .host = r->o.host,
+					  .observer = r->store ? &observer : NULL,
+					  .formula = formula ? &cost->formula : NULL,
+					  .accuracy = r->o.accuracy,
+					  .seed = (uint64_t)r->o.seed,
+					  .run_layer = r->prep.run_layer,
+					  .n_run_layers = r->prep.n_run_layers,
+					  .q_heads = m ? r->model.layer[0].q_heads : 0,
+					  .kv_heads = m ? r->model.layer[0].kv_heads : 0 },
+			&res, err);
 	recorder_release(&recorder);
 	ended = !st || st == AR_INTERRUPTED;
 	st = end_record(r, st, err);

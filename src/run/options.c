@@ -20,7 +20,7 @@ static const char *const orders[] = { "fcfs", "priority", NULL };
 static const char *const chunkings[] = { "fcfs", "equal", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
 static const char *const page_sizes[] = { "auto", "64", "128", NULL };
-static const char *policy_names[RUN_POLICIES_MAX + 1];	/* set_groups() fills them in */
+static const char *policy_names[RUN_POLICIES_MAX + 1]; /* set_groups() fills them in */
 
 static const char *const no_yes[] = { "no", "yes", NULL };
 
@@ -182,8 +182,8 @@ static void set_groups(struct run_options *o)
 	g[RUN_GROUP_MAIN] = (struct opt_group){ "Run", main_opts, o, 0, 0 };
 	g[RUN_GROUP_TRACE] = (struct opt_group){ "Trace", trace_opts, &o->trace_args, 0, 0 };
 	g[RUN_GROUP_SCHED] = (struct opt_group){ "Scheduler", sched_opts, o, 0, 0 };
-	g[RUN_GROUP_MODEL] =
-		(struct opt_group){ "Model, captures and methods", model_opts, o, 0, 0 };
+	g[RUN_GROUP_MODEL] = (struct opt_group){ "Model, captures and methods", model_opts, o, 0,
+						 0 };
 	g[RUN_GROUP_GPU] = (struct opt_group){ "Profiling on a GPU", gpu_opts, o, 0, 0 };
 	g += RUN_GROUP_BACKEND;
 	for (int i = 0; backends[i]; i++) {
@@ -213,9 +213,8 @@ static enum ar_status check_limits(struct run_options *o, struct ar_err *err)
 {
 	struct sched_limits *l = &o->limits;
 
-	if (strcmp(o->num_blocks, "auto") &&
-	    (!num_count(o->num_blocks, &l->num_blocks) || l->num_blocks < 2 ||
-	     l->num_blocks > UINT32_MAX))
+	if (strcmp(o->num_blocks, "auto") && (!num_count(o->num_blocks, &l->num_blocks) ||
+					      l->num_blocks < 2 || l->num_blocks > UINT32_MAX))
 		return ar_fail(err, AR_USAGE,
 			       "num-gpu-blocks '%s': want auto or an integer from 2 to %u",
 			       o->num_blocks, UINT32_MAX);
@@ -238,7 +237,8 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 	if (!o->trace)
 		return ar_fail(err, AR_USAGE, "no trace given; name one with --trace FILE");
 	if (!HAVE_CUDA && !strcmp(o->backend, "cuda"))
-		return ar_fail(err, AR_NODEV, "backend cuda: this program was built without CUDA; "
+		return ar_fail(err, AR_NODEV,
+			       "backend cuda: this program was built without CUDA; "
 			       "use --backend cpu or cost, or build it with CUDA");
 	if (run_options_costs(o) && strcmp(o->backend, "cost"))
 		return ar_fail(err, AR_USAGE,

@@ -18,33 +18,39 @@ enum run_prof { RUN_PROF_ACTIVITY, RUN_PROF_EVENTS };
 enum run_extend { RUN_EXTEND_ERROR, RUN_EXTEND_TILE };
 
 /* Groups in the order of --help; those of the backends follow. */
-enum { RUN_GROUP_MAIN, RUN_GROUP_TRACE, RUN_GROUP_SCHED, RUN_GROUP_MODEL, RUN_GROUP_GPU,
-       RUN_GROUP_BACKEND };
+enum {
+	RUN_GROUP_MAIN,
+	RUN_GROUP_TRACE,
+	RUN_GROUP_SCHED,
+	RUN_GROUP_MODEL,
+	RUN_GROUP_GPU,
+	RUN_GROUP_BACKEND
+};
 
 struct run_options {
 	char *trace, *backend, *db, *slo;
-	int policy;			/* index into policies[] */
-	int clock;			/* enum run_clock */
+	int policy; /* index into policies[] */
+	int clock;  /* enum run_clock */
 	struct host_cost host;
 	struct trace_args trace_args;
 	struct arrival_rule arrival;
 
-	struct sched_limits limits;	/* num_blocks 0: auto */
+	struct sched_limits limits; /* num_blocks 0: auto */
 	char *num_blocks;
 
 	char *model, *methods, *layers;
 	int64_t tp, sample_layers, seed;
 	struct opt_list captures;
-	int extend;			/* enum run_extend */
-	int page_size;			/* 0: auto; else as selector_block_tok(), counted from 1 */
+	int extend;    /* enum run_extend */
+	int page_size; /* 0: auto; else as selector_block_tok(), counted from 1 */
 	double accuracy;
 	bool attention_only, share_kv;
 
-	int keep_entries;		/* 0 or 1 */
-	int prof;			/* enum run_prof */
+	int keep_entries; /* 0 or 1 */
+	int prof;	  /* enum run_prof */
 	int64_t keep_kernels;
 
-	void *backend_opts[RUN_BACKENDS_MAX];	/* same index as backends[] */
+	void *backend_opts[RUN_BACKENDS_MAX]; /* same index as backends[] */
 	char title[RUN_BACKENDS_MAX][96];
 	struct opt_group group[RUN_GROUP_BACKEND + RUN_BACKENDS_MAX + 1];
 };

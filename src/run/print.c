@@ -41,8 +41,7 @@ static void print_host(const struct host_cost *h)
 		puts("host      0 an iteration (host time is not modelled)");
 		return;
 	}
-	printf("host      %s an iteration",
-	       num_time_str(fixed, sizeof fixed, (double)h->fixed_ns));
+	printf("host      %s an iteration", num_time_str(fixed, sizeof fixed, (double)h->fixed_ns));
 	if (h->per_request_ns)
 		printf(" + %s a request",
 		       num_time_str(request, sizeof request, (double)h->per_request_ns));
@@ -81,10 +80,12 @@ static void print_arrivals(const struct run *r)
 		num_time_str(think, sizeof think, (double)a->think_ns);
 	if (a->loop == LOOP_SESSIONS)
 		printf("arrivals  follow answers in a session, think time %s where the trace has "
-		       "none\n", think);
+		       "none\n",
+		       think);
 	if (a->loop == LOOP_USERS)
 		printf("arrivals  of %" PRId64 " users, think time %s where the trace has none; "
-		       "its times are not used\n", a->users, think);
+		       "its times are not used\n",
+		       a->users, think);
 }
 
 static enum ar_status end_print(struct ar_err *err)
@@ -108,8 +109,9 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	       l->async ? ", planned ahead" : "");
 	printf("blocks    %" PRId64 " of %" PRId64 " tokens%s, one reserved%s\n", l->num_blocks,
 	       l->block_tok, r->o.limits.num_blocks ? "" : " (auto)",
-	       !l->prefix_cache ? "" : r->o.share_kv ? ", prefix cache across methods" :
-	       ", prefix cache");
+	       !l->prefix_cache ? "" :
+	       r->o.share_kv	? ", prefix cache across methods" :
+				  ", prefix cache");
 	printf("backend   %s\n", r->backend->name);
 	print_clock(r);
 	print_host(&r->o.host);
@@ -117,21 +119,21 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 }
 
 enum ar_status run_print_result(const char *label, const struct replay_result *res,
-				   bool prefix_cache, struct ar_err *err)
+				bool prefix_cache, struct ar_err *err)
 {
 	const int64_t *from = res->cost_sources;
 
 	printf("\n%s: %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
-	       " unfinished in %.6f s\n", label, res->ok, res->rejected, res->unfinished,
-	       (double)res->end_ns / 1e9);
+	       " unfinished in %.6f s\n",
+	       label, res->ok, res->rejected, res->unfinished, (double)res->end_ns / 1e9);
 	printf("%" PRId64 " iterations, %" PRId64 " entries, %" PRId64 " prefill and %" PRId64
 	       " decode tokens, %" PRId64 " preemptions, %" PRId64 " tokens recomputed\n",
 	       res->iterations, res->entries, res->prefill_tok, res->decode_tok, res->preemptions,
 	       res->recomputed_tok);
 	if (from[COST_MEASURED] + from[COST_INTERPOLATED] + from[COST_EXTRAPOLATED])
 		printf("costs: %" PRId64 " iterations measured, %" PRId64 " interpolated, %" PRId64
-		       " extrapolated\n", from[COST_MEASURED], from[COST_INTERPOLATED],
-		       from[COST_EXTRAPOLATED]);
+		       " extrapolated\n",
+		       from[COST_MEASURED], from[COST_INTERPOLATED], from[COST_EXTRAPOLATED]);
 	if (prefix_cache)
 		printf("%" PRId64 " tokens found in the prefix cache\n", res->cached_tok);
 	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
@@ -147,8 +149,8 @@ enum ar_status run_print_result(const char *label, const struct replay_result *r
 	}
 	if (res->n_heads)
 		printf("against dense, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
-		       "cosine min %.6f, recall mean %.4f\n", res->n_samples,
-		       res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max, res->cosine_min,
-		       res->recall_sum / (double)res->n_heads);
+		       "cosine min %.6f, recall mean %.4f\n",
+		       res->n_samples, res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max,
+		       res->cosine_min, res->recall_sum / (double)res->n_heads);
 	return end_print(err);
 }

@@ -12,9 +12,9 @@
 
 struct run {
 	struct run_options o;
-	char *cmdline, *options, *setup;	/* for the database; setup NULL without --db */
+	char *cmdline, *options, *setup; /* for the database; setup NULL without --db */
 	struct trace *trace;
-	struct sched_limits limits;	/* num_blocks 0 until the backend is open */
+	struct sched_limits limits; /* num_blocks 0 until the backend is open */
 
 	/* Loaded only if the backend needs a model. */
 	struct model model;
@@ -24,12 +24,12 @@ struct run {
 	struct prepared prep;
 	struct method **method;
 
-	size_t n_runs;			/* methods, or 1 */
-	struct costs *costs;		/* backend cost: of --costs; NULL: the formula */
+	size_t n_runs;	     /* methods, or 1 */
+	struct costs *costs; /* backend cost: of --costs; NULL: the formula */
 	struct store *store;
 	struct prof *prof;
-	const struct backend *backend;	/* NULL: auto, not chosen yet */
-	struct backend_env env;		/* the open backend keeps a pointer to it */
+	const struct backend *backend; /* NULL: auto, not chosen yet */
+	struct backend_env env;	       /* the open backend keeps a pointer to it */
 	void *self;
 };
 

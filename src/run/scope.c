@@ -14,7 +14,7 @@
 struct rule {
 	unsigned scope;
 	bool holds;
-	const char *why, *name;		/* message: "OPTION has no effect WHY[NAME]"; name may be
+	const char *why, *name; /* message: "OPTION has no effect WHY[NAME]"; name may be
 					 * NULL */
 };
 
@@ -29,8 +29,7 @@ static enum ar_status check_rules(const struct run_options *o, const struct rule
 				  struct ar_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
-		const struct opt *x = rule[i].holds ? NULL :
-				      opt_given_of(o->group, rule[i].scope);
+		const struct opt *x = rule[i].holds ? NULL : opt_given_of(o->group, rule[i].scope);
 
 		if (x)
 			return no_effect(x, rule[i].why, rule[i].name, err);
@@ -111,20 +110,21 @@ static enum ar_status adopt(struct run_options *o, const struct costs *c, const 
 {
 	char a[32], b[32];
 	const char *our = value_text(cJSON_GetObjectItemCaseSensitive(ours, name), a, sizeof a);
-	const char *their = value_text(cJSON_GetObjectItemCaseSensitive(theirs, name), b,
-				       sizeof b);
+	const char *their = value_text(cJSON_GetObjectItemCaseSensitive(theirs, name), b, sizeof b);
 
 	if (!c->run.model_name)
 		their = NULL;
-	else if (!strcmp(name, "method"))	/* not its whole list of methods */
+	else if (!strcmp(name, "method")) /* not its whole list of methods */
 		their = c->run.method_name;
 	if (!opt_given(o->group, name))
 		return their ? opt_set(o->group, name, their, err) : AR_OK;
 	if (our && their && !strcmp(our, their))
 		return AR_OK;
-	return ar_fail(err, AR_USAGE, "%s '%s' contradicts %s, whose costs were measured with "
-		       "%s%s%s; leave it out", name, our, c->name, their ? "'" : "none",
-		       their ? their : "", their ? "'" : "");
+	return ar_fail(err, AR_USAGE,
+		       "%s '%s' contradicts %s, whose costs were measured with "
+		       "%s%s%s; leave it out",
+		       name, our, c->name, their ? "'" : "none", their ? their : "",
+		       their ? "'" : "");
 }
 
 enum ar_status run_options_adopt(struct run_options *o, const struct costs *c, struct ar_err *err)

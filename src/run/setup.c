@@ -12,7 +12,7 @@
 static char *in_sqlite_form(const char *json)
 {
 	static const char sql[] = "SELECT json_group_object(key, value) FROM "
-		"(SELECT key, value FROM json_each(?1) ORDER BY key)";
+				  "(SELECT key, value FROM json_each(?1) ORDER BY key)";
 	sqlite3_stmt *q = NULL;
 	sqlite3 *db = NULL;
 	const char *text = NULL;

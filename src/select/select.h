@@ -10,14 +10,14 @@
 #include "replay/engine/backend.h"
 
 struct select_result {
-	const char *capture, *model, *backend;	/* model: name, or "" */
+	const char *capture, *model, *backend; /* model: name, or "" */
 	const struct method *method;
-	int layer;			/* of the model */
+	int layer; /* of the model */
 	struct attn_shape shape;
-	int ctx, chunk, left;		/* tokens of the prompt before, in and after the chunk */
+	int ctx, chunk, left; /* tokens of the prompt before, in and after the chunk */
 	const struct method_selection *sel;
-	const struct selection_count *count;	/* [kv_heads] */
-	const struct accuracy *acc;	/* [q_heads] */
+	const struct selection_count *count; /* [kv_heads] */
+	const struct accuracy *acc;	     /* [q_heads] */
 };
 
 /* Numbers of blocks.  past: wholly before the chunk.  blocks: up to the chunk's end.  query_blocks:
@@ -38,9 +38,9 @@ enum { SELECT_DENSITIES = 10 };
  * chunk.  causal: for each query block all blocks up to its own.  full: for each query block all
  * blocks up to the chunk's end; after a union all of the chunk's own blocks are selected. */
 struct select_density {
-	const char *step;	/* selected, q-block, sub-group, group, executed */
-	const char *scope;	/* past, causal, full */
-	const char *unit;	/* block, token, pair */
+	const char *step;  /* selected, q-block, sub-group, group, executed */
+	const char *scope; /* past, causal, full */
+	const char *unit;  /* block, token, pair */
 	int64_t selected, total;
 };
 
@@ -64,7 +64,7 @@ double select_head_density(const struct select_result *r, int head);
 struct select_accuracy {
 	double rel_l2_mean, rel_l2_max, cosine_min, recall_mean, recall_min;
 };
-struct select_accuracy select_accuracy(const struct select_result *r);	/* over heads */
+struct select_accuracy select_accuracy(const struct select_result *r); /* over heads */
 
 /* ---- pictures ---- */
 

@@ -22,8 +22,10 @@ void select_chunk_release(struct select_chunk *c)
 static enum ar_status model_of_capture(struct model *m, const struct capture_info *info,
 				       struct ar_err *err)
 {
-	const struct layer_spec l = { .mixer = MIX_FULL, .q_heads = info->q_heads,
-				      .kv_heads = info->kv_heads, .head_dim = info->head_dim };
+	const struct layer_spec l = { .mixer = MIX_FULL,
+				      .q_heads = info->q_heads,
+				      .kv_heads = info->kv_heads,
+				      .head_dim = info->head_dim };
 
 	*m = (struct model){ .tp = 1, .max_len = info->n_tok, .rope = info->rope };
 	snprintf(m->name, sizeof m->name, "%s", info->model);
@@ -48,8 +50,9 @@ static enum ar_status load_model(struct select_chunk *c, const struct select_arg
 	if (!st && info->layer[info->n_layers - 1] >= c->model.n_layers)
 		return ar_fail(err, AR_USAGE,
 			       "%s holds layer %d, but model %s has %d layers; name the model that "
-			       "it was captured from", info->name, info->layer[info->n_layers - 1],
-			       c->model.name, c->model.n_layers);
+			       "it was captured from",
+			       info->name, info->layer[info->n_layers - 1], c->model.name,
+			       c->model.n_layers);
 	return st;
 }
 
@@ -68,9 +71,11 @@ static enum ar_status parse_layers(struct select_chunk *c, const char *list, str
 				       list);
 		for (; from <= to; from++) {
 			if (capture_find_layer(info, from) < 0)
-				return ar_fail(err, AR_USAGE, "layer '%s': %s does not hold layer "
+				return ar_fail(err, AR_USAGE,
+					       "layer '%s': %s does not hold layer "
 					       "%" PRIu64 "; 'attnreplay capture info' lists those "
-					       "it holds", list, info->name, from);
+					       "it holds",
+					       list, info->name, from);
 			if (c->n_layers == info->n_layers)
 				return ar_fail(err, AR_USAGE, "layer '%s': a layer is listed twice",
 					       list);
@@ -103,19 +108,22 @@ static enum ar_status place_chunk(struct select_chunk *c, const struct select_ar
 				  struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c->capture);
-	int64_t context = a->context >= 0 ? a->context :
-			  info->n_prompt > a->chunk ? info->n_prompt - a->chunk : 0;
+	int64_t context = a->context >= 0	    ? a->context :
+			  info->n_prompt > a->chunk ? info->n_prompt - a->chunk :
+						      0;
 	int64_t end = context + a->chunk, prompt = a->prompt ? a->prompt : info->n_prompt;
 
 	if (end > info->n_tok)
-		return ar_fail(err, AR_USAGE, "%s has %" PRId64 " tokens, but a chunk of %" PRId64
+		return ar_fail(err, AR_USAGE,
+			       "%s has %" PRId64 " tokens, but a chunk of %" PRId64
 			       " after a context of %" PRId64 " needs %" PRId64
 			       "; lower --context or --chunk",
 			       info->name, info->n_tok, a->chunk, context, end);
 	if (a->prompt && prompt < end)
 		return ar_fail(err, AR_USAGE,
 			       "prompt-tokens %" PRId64 ": too few, the chunk ends at %" PRId64
-			       "; raise it, or lower --context or --chunk", prompt, end);
+			       "; raise it, or lower --context or --chunk",
+			       prompt, end);
 	c->ctx = (int)context;
 	c->chunk = (int)a->chunk;
 	c->known = (int)(prompt > end ? prompt : end);

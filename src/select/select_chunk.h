@@ -10,8 +10,8 @@
 struct select_chunk {
 	struct capture *capture;
 	struct model model;
-	int *layer, n_layers;		/* layers of the model to select in */
-	int *captured;			/* [model.n_layers] index within the capture */
+	int *layer, n_layers; /* layers of the model to select in */
+	int *captured;	      /* [model.n_layers] index within the capture */
 	int ctx, chunk, known;
 };
 

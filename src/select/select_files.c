@@ -13,8 +13,7 @@ static enum ar_status make(FILE **f, const char *path, struct ar_err *err)
 	if (!path)
 		return AR_OK;
 	*f = fopen(path, "w");
-	return *f ? AR_OK :
-		    ar_fail(err, AR_IO, "%s: cannot write: %s", path, strerror(errno));
+	return *f ? AR_OK : ar_fail(err, AR_IO, "%s: cannot write: %s", path, strerror(errno));
 }
 
 static bool speaks_utf8(void)
@@ -75,7 +74,8 @@ enum ar_status select_files_put(struct select_files *o, const struct select_resu
 
 static void finish_svg(struct select_files *o)
 {
-	fprintf(o->svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
+	fprintf(o->svg,
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
 		"font-family=\"sans-serif\" font-size=\"10\">\n"
 		"<style>.frame{fill:none;stroke:#999}.chunk{stroke:#c33;stroke-dasharray:2}"
 		".title{font-size:13px}rect{fill:#246}</style>\n"

@@ -12,7 +12,7 @@ struct select_files {
 	const struct select_args *a;
 	enum select_picture picture;
 	FILE *json, *csv, *svg;
-	FILE *body;			/* the drawing; the file begins with its height */
+	FILE *body; /* the drawing; the file begins with its height */
 	char *drawn;
 	size_t len;
 	double height;

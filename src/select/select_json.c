@@ -79,8 +79,8 @@ static cJSON *table(const struct select_result *r, const struct shape_list *what
 
 	(void)what, (void)head;
 	for (int k = 0; a && k < l->n[g]; k++)
-		if (!add(a, NULL, cJSON_CreateNumber(l->block[(size_t)g * (size_t)l->stride +
-							       (size_t)k]))) {
+		if (!add(a, NULL,
+			 cJSON_CreateNumber(l->block[(size_t)g * (size_t)l->stride + (size_t)k]))) {
 			cJSON_Delete(a);
 			return NULL;
 		}
@@ -113,8 +113,7 @@ static cJSON *scores(const struct select_result *r, const struct shape_list *wha
 static cJSON *token_scores(const struct select_result *r, const struct shape_list *what, int head,
 			   int kv)
 {
-	const float *x = r->sel->chosen.score +
-			 attn_token_row(&r->shape, 0, select_blocks(r), kv);
+	const float *x = r->sel->chosen.score + attn_token_row(&r->shape, 0, select_blocks(r), kv);
 
 	(void)what, (void)head;
 	return numbers(x, r->ctx);
@@ -145,9 +144,8 @@ static bool add_lists(cJSON *o, const struct select_result *r)
 		done = cJSON_AddNumberToObject(o, "table_heads", r->sel->lists.heads) &&
 		       add(o, "tables", each(r, NULL, 0, select_groups(r), table));
 	if (done && r->sel->chosen.score)
-		done = shape->per_kv ?
-			       add(o, "scores", each(r, NULL, 0, kv_heads, token_scores)) :
-			       add_heads(o, "scores", r, NULL, scores);
+		done = shape->per_kv ? add(o, "scores", each(r, NULL, 0, kv_heads, token_scores)) :
+				       add_heads(o, "scores", r, NULL, scores);
 	return done;
 }
 
@@ -183,8 +181,7 @@ static bool add_accuracy(cJSON *o, const struct select_result *r)
 	for (int h = 0; done && h < r->shape.q_heads; h++) {
 		cJSON *x = cJSON_CreateObject();
 
-		done = add(a, NULL, x) &&
-		       cJSON_AddNumberToObject(x, "rel_l2", r->acc[h].rel_l2) &&
+		done = add(a, NULL, x) && cJSON_AddNumberToObject(x, "rel_l2", r->acc[h].rel_l2) &&
 		       cJSON_AddNumberToObject(x, "cosine", r->acc[h].cosine) &&
 		       cJSON_AddNumberToObject(x, "max_abs", r->acc[h].max_abs) &&
 		       cJSON_AddNumberToObject(x, "recall", r->acc[h].mass_recall);
@@ -232,7 +229,8 @@ void select_csv_head(FILE *f)
 {
 	fputs("capture,layer,context,chunk,backend,method,parameters,density_selected,"
 	      "density_q_block,density_group,density_executed,jaccard,rel_l2_mean,rel_l2_max,"
-	      "cosine_min,recall_mean,recall_min,block_tokens\n", f);
+	      "cosine_min,recall_mean,recall_min,block_tokens\n",
+	      f);
 }
 
 static void put_text(const char *s, FILE *f)

@@ -19,7 +19,7 @@ struct shown {
 	const struct backend *backend;
 	const struct select_chunk *chunk;
 	struct method *method;
-	struct request req;		/* the only request of the trace */
+	struct request req; /* the only request of the trace */
 	struct trace trace;
 	struct batch_entry entry;
 	struct backend_env env;
@@ -37,11 +37,18 @@ static enum ar_status show_layer(struct shown *x, int i, struct ar_err *err)
 	struct method_selection sel = { .scored = x->scores };
 	enum ar_status st = x->backend->compare(x->self, &x->entry, i, x->acc, x->count, &sel, err);
 	const struct select_result r = {
-		.capture = capture_info(c->capture)->name, .model = c->model.name,
-		.backend = x->backend->name, .method = x->method, .layer = c->layer[i],
+		.capture = capture_info(c->capture)->name,
+		.model = c->model.name,
+		.backend = x->backend->name,
+		.method = x->method,
+		.layer = c->layer[i],
 		.shape = { l->q_heads, l->kv_heads, l->head_dim, method_page_tok(x->method) },
-		.ctx = c->ctx, .chunk = c->chunk, .left = c->known - c->ctx - c->chunk,
-		.sel = &sel, .count = x->count, .acc = x->acc,
+		.ctx = c->ctx,
+		.chunk = c->chunk,
+		.left = c->known - c->ctx - c->chunk,
+		.sel = &sel,
+		.count = x->count,
+		.acc = x->acc,
 	};
 
 	if (!st)
@@ -101,13 +108,25 @@ static enum ar_status shown_init(struct shown *x, struct select_chunk *c, const 
 	x->chunk = c;
 	x->req = (struct request){ .prompt_tok = (uint32_t)c->known, .output_tok = 1 };
 	x->trace = (struct trace){ .req = &x->req, .n = 1 };
-	x->entry = (struct batch_entry){ .start = (uint32_t)c->ctx, .n_tok = (uint32_t)c->chunk,
-					 .known = (uint32_t)c->known, .emit = c->known == end };
+	x->entry = (struct batch_entry){ .start = (uint32_t)c->ctx,
+					 .n_tok = (uint32_t)c->chunk,
+					 .known = (uint32_t)c->known,
+					 .emit = c->known == end };
 	x->env = (struct backend_env){
-		.trace = &x->trace, .model = &c->model, .capture = &c->capture, .n_capture = 1,
-		.capture_of = capture_of, .captured_layer = c->captured, .run_layer = c->layer,
-		.n_run_layers = c->n_layers, .method = x->method, .max_batched_tok = c->chunk,
-		.max_seqs = 1, .max_len = end, .num_blocks = end / 128 + 2, .block_tok = 128,
+		.trace = &x->trace,
+		.model = &c->model,
+		.capture = &c->capture,
+		.n_capture = 1,
+		.capture_of = capture_of,
+		.captured_layer = c->captured,
+		.run_layer = c->layer,
+		.n_run_layers = c->n_layers,
+		.method = x->method,
+		.max_batched_tok = c->chunk,
+		.max_seqs = 1,
+		.max_len = end,
+		.num_blocks = end / 128 + 2,
+		.block_tok = 128,
 		.attention_only = true,
 	};
 	return st;
@@ -118,7 +137,9 @@ static enum ar_status show(const struct backend *backend, struct select_chunk *c
 {
 	const struct layer_spec *l = &c->model.layer[0];
 	struct shown x = {
-		.backend = backend, .out = out, .scores = out->a->scores,
+		.backend = backend,
+		.out = out,
+		.scores = out->a->scores,
 		.acc = calloc((size_t)l->q_heads, sizeof *x.acc),
 		.count = calloc((size_t)l->kv_heads, sizeof *x.count),
 	};
@@ -159,13 +180,15 @@ static enum ar_status check_methods(char *const *name, size_t n, const struct se
 		if (!st && a->scores && !m->selector->scores)
 			st = ar_fail(err, AR_USAGE,
 				     "method '%s': selector '%s' has no scores; leave out "
-				     "--scores", name[i], m->selector->name);
+				     "--scores",
+				     name[i], m->selector->name);
 		method_free(m);
 	}
 	if (!st && a->scores && !a->json)
 		st = ar_fail(err, AR_USAGE, "--scores adds to the JSON; add --json FILE");
 	if (!st && a->scores && a->backend)
-		st = ar_fail(err, AR_USAGE, "--scores has no effect with --backend cuda; use "
+		st = ar_fail(err, AR_USAGE,
+			     "--scores has no effect with --backend cuda; use "
 			     "--backend cpu");
 	return st;
 }
@@ -221,8 +244,10 @@ enum ar_status select_run(const struct select_args *a, struct ar_err *err)
 	if (!st)
 		st = check_methods(method, n, a, err);
 	if (!st && !b)
-		st = ar_fail(err, AR_NODEV, "backend %s: this program was built without CUDA; use "
-			     "--backend cpu", select_backends[a->backend]);
+		st = ar_fail(err, AR_NODEV,
+			     "backend %s: this program was built without CUDA; use "
+			     "--backend cpu",
+			     select_backends[a->backend]);
 	if (!st)
 		st = look_at_all(a, method, n, err);
 	if (!st)

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "src/select/select_args.h"
 
-extern const char *const select_backends[];	/* names by select_args.backend, ended by NULL */
+extern const char *const select_backends[]; /* names by select_args.backend, ended by NULL */
 
 /* Run the methods on the chunk of every capture of a, and write what they select. */
 enum ar_status select_run(const struct select_args *a, struct ar_err *err);

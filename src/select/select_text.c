@@ -8,7 +8,7 @@
 
 #include "src/select/select.h"
 
-enum { WIDTH = 96, HEIGHT = 32 };	/* cells of a picture at most */
+enum { WIDTH = 96, HEIGHT = 32 }; /* cells of a picture at most */
 
 static void put_share(FILE *f, double x)
 {
@@ -36,17 +36,20 @@ static void put_densities(const struct select_result *r, FILE *f)
 	if (!isnan(jaccard))
 		fprintf(f, "  query blocks' past sets are alike by %.4f (Jaccard)\n", jaccard);
 	if (empty)
-		fprintf(f, "  %" PRId64 " of %d rows (query head, query block) are empty: their "
-			"output is 0\n", empty, select_query_blocks(r) * r->shape.q_heads);
+		fprintf(f,
+			"  %" PRId64 " of %d rows (query head, query block) are empty: their "
+			"output is 0\n",
+			empty, select_query_blocks(r) * r->shape.q_heads);
 }
 
 static void put_accuracy(const struct select_result *r, FILE *f)
 {
 	struct select_accuracy a = select_accuracy(r);
 
-	fprintf(f, "  against dense: relative L2 mean %.4g max %.4g, cosine min %.6f, recall mean "
-		"%.4f min %.4f\n", a.rel_l2_mean, a.rel_l2_max, a.cosine_min, a.recall_mean,
-		a.recall_min);
+	fprintf(f,
+		"  against dense: relative L2 mean %.4g max %.4g, cosine min %.6f, recall mean "
+		"%.4f min %.4f\n",
+		a.rel_l2_mean, a.rel_l2_max, a.cosine_min, a.recall_mean, a.recall_min);
 }
 
 static void put_heads(const struct select_result *r, int only, FILE *f)
@@ -69,7 +72,7 @@ static void put_heads(const struct select_result *r, int only, FILE *f)
 /* Writes ascending numbers, and consecutive ones as a range. */
 struct ranges {
 	FILE *f;
-	int from, to;		/* the open run; from -1: none */
+	int from, to; /* the open run; from -1: none */
 };
 
 static void flush_range(struct ranges *x)
@@ -256,7 +259,8 @@ enum ar_status select_put_text(const struct select_result *r, int head, enum sel
 {
 	fprintf(f, "%s, layer %d, context %d, chunk %d: %s\n", r->capture, r->layer, r->ctx,
 		r->chunk, r->method->name);
-	fprintf(f, "  select %s, union %s, exec %s; %d query heads, %d KV heads; blocks of %d: %d "
+	fprintf(f,
+		"  select %s, union %s, exec %s; %d query heads, %d KV heads; blocks of %d: %d "
 		"before the chunk, %d of it\n",
 		r->method->selector->name, unions[r->method->u].name, r->method->executor->name,
 		r->shape.q_heads, r->shape.kv_heads, r->shape.page_tok, select_past(r),

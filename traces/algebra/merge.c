@@ -105,7 +105,7 @@ static bool join_requests(struct trace *out, const struct trace *a, const struct
 
 	while (done && i + j < a->n + b->n) {
 		bool first = j == b->n || (i < a->n && a->req[i].arrival_ns + offset[0] <=
-						       b->req[j].arrival_ns + offset[1]);
+							       b->req[j].arrival_ns + offset[1]);
 		struct request q = first ? a->req[i++] : b->req[j++];
 
 		q.arrival_ns += offset[!first];
@@ -133,7 +133,8 @@ static enum ar_status offsets(const struct trace *a, const struct trace *b, enum
 	offset[1] = b->epoch_ns - *epoch;
 	return trace_check_end(&(struct trace){ .epoch_ns = *epoch },
 			       fmax((double)a->req[a->n - 1].arrival_ns + (double)offset[0],
-				    (double)b->req[b->n - 1].arrival_ns + (double)offset[1]), err);
+				    (double)b->req[b->n - 1].arrival_ns + (double)offset[1]),
+			       err);
 }
 
 enum ar_status trace_merge(struct trace *a, const struct trace *b, enum trace_align align,

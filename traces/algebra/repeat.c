@@ -23,7 +23,8 @@ static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *p
 	int64_t span = t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns;
 
 	if (!*period_ns && !span)
-		return ar_fail(err, AR_USAGE, "--repeat: all requests arrive together; set "
+		return ar_fail(err, AR_USAGE,
+			       "--repeat: all requests arrive together; set "
 			       "--repeat-period");
 	if (!*period_ns)
 		*period_ns = (int64_t)trace_period_ns(t);
@@ -31,8 +32,8 @@ static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *p
 		return ar_fail(err, AR_USAGE,
 			       "--repeat-period is shorter than the trace, which takes %.9f s",
 			       (double)span * 1e-9);
-	return trace_check_end(t, (double)t->req[t->n - 1].arrival_ns +
-			       (double)*period_ns * (double)(n - 1), err);
+	return trace_check_end(
+		t, (double)t->req[t->n - 1].arrival_ns + (double)*period_ns * (double)(n - 1), err);
 }
 
 /* Names for the sessions of n copies: session s of copy c becomes c * n_session + s. */

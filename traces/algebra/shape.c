@@ -40,7 +40,7 @@ static enum ar_status spread_group(struct trace *t, size_t i, size_t n, int64_t 
 		return ar_nomem(err);
 	for (size_t k = 0; k < n; k++)
 		at[k] = a->spread == SPREAD_RANDOM ? rng_below(&rng, (uint64_t)room_ns) :
-			(uint64_t)((unsigned __int128)room_ns * k / n);
+						     (uint64_t)((unsigned __int128)room_ns * k / n);
 	qsort(at, n, sizeof *at, by_value);
 	for (size_t k = 0; k < n; k++)
 		t->req[i + k].arrival_ns += (int64_t)at[k];
@@ -70,8 +70,7 @@ static enum ar_status spread(struct trace *t, const struct trace_args *a, struct
 		return AR_OK;
 	step = a->step_ns ? a->step_ns : shortest_step(t);
 	if (step == INT64_MAX)
-		return ar_fail(err, AR_USAGE,
-			       "all requests arrive together; set --spread-step");
+		return ar_fail(err, AR_USAGE, "all requests arrive together; set --spread-step");
 	st = trace_check_end(t, (double)last_arrival(t) + (double)step, err);
 	for (size_t i = 0, n; i < t->n && !st; i += n) {
 		int64_t room = step;
@@ -82,8 +81,9 @@ static enum ar_status spread(struct trace *t, const struct trace_args *a, struct
 			room = t->req[i + n].arrival_ns - t->req[i].arrival_ns;
 		st = spread_group(t, i, n, room, a, err);
 	}
-	return st ? st : trace_note(t, err, "spread=%s,spread-step=%" PRId64 "ns,trace-seed=%"
-				    PRId64, trace_spreads[a->spread], step, a->seed);
+	return st ? st :
+		    trace_note(t, err, "spread=%s,spread-step=%" PRId64 "ns,trace-seed=%" PRId64,
+			       trace_spreads[a->spread], step, a->seed);
 }
 
 static enum ar_status scale_times(struct trace *t, double x, struct ar_err *err)
@@ -288,8 +288,7 @@ static uint32_t common_blocks(const struct trace *t)
 		const struct request *q = &t->req[i];
 		uint32_t full = q->n_block ? q->prompt_tok / t->block_tok : 0, k = 0;
 
-		while (k < n && k < full &&
-		       t->block[longest->block + k] == t->block[q->block + k])
+		while (k < n && k < full && t->block[longest->block + k] == t->block[q->block + k])
 			k++;
 		if (k < full)
 			n = k;
@@ -370,8 +369,8 @@ static enum ar_status scale_prompts(struct trace *t, double x, struct ar_err *er
 
 		if (n > INT32_MAX)
 			return ar_fail(err, AR_USAGE,
-				       "--prompt-scale %g: a prompt of %u tokens gets too long",
-				       x, t->req[i].prompt_tok);
+				       "--prompt-scale %g: a prompt of %u tokens gets too long", x,
+				       t->req[i].prompt_tok);
 		t->req[i].prompt_tok = n < 1 ? 1 : (uint32_t)n;
 		if (t->req[i].n_block)
 			n_block += t->req[i].prompt_tok / t->block_tok + 1;
@@ -399,15 +398,14 @@ static enum ar_status scale_outputs(struct trace *t, double x, struct ar_err *er
 
 		if (n > INT32_MAX)
 			return ar_fail(err, AR_USAGE,
-				       "--output-scale %g: an output of %u tokens gets too long",
-				       x, t->req[i].output_tok);
+				       "--output-scale %g: an output of %u tokens gets too long", x,
+				       t->req[i].output_tok);
 		t->req[i].output_tok = n < 1 ? 1 : (uint32_t)n;
 	}
 	return AR_OK;
 }
 
-static enum ar_status scale_lengths(struct trace *t, const struct trace_args *a,
-				    struct ar_err *err)
+static enum ar_status scale_lengths(struct trace *t, const struct trace_args *a, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 
@@ -455,9 +453,10 @@ static enum ar_status repeat(struct trace *t, const struct trace_args *a, struct
 	if (a->repeat <= 1)
 		return AR_OK;
 	st = trace_repeat(t, a->repeat, a->period_ns, a->repeat_prefixes, err);
-	return st ? st : trace_note(t, err, "repeat=%" PRId64 ",repeat-period=%" PRId64
-				    "ns%s", a->repeat, a->period_ns,
-				    a->repeat_prefixes ? ",repeat-prefixes=1" : "");
+	return st ? st :
+		    trace_note(t, err, "repeat=%" PRId64 ",repeat-period=%" PRId64 "ns%s",
+			       a->repeat, a->period_ns,
+			       a->repeat_prefixes ? ",repeat-prefixes=1" : "");
 }
 
 /* ---- the whole ---- */
@@ -466,8 +465,8 @@ enum ar_status trace_shape(struct trace *t, const struct trace_args *a, struct a
 {
 	static enum ar_status (*const steps[])(struct trace *, const struct trace_args *,
 					       struct ar_err *) = {
-		spread, window, of_types, thin, slice, scale_lengths, clip, repeat, time_scale,
-		rate, shift,
+		spread, window, of_types,   thin, slice, scale_lengths,
+		clip,	repeat, time_scale, rate, shift,
 	};
 	enum ar_status st = AR_OK;
 

@@ -30,8 +30,9 @@ static double gap_cv(const struct trace *t)
 /* Only windows with requests are visited: empty windows add nothing to the sums. */
 static struct window_counts count_windows(const struct trace *t, int64_t w_ns)
 {
-	struct window_counts c = { .dispersion = NAN, .idle = NAN, .windows = span(t) / w_ns,
-				   .min = UINT64_MAX };
+	struct window_counts c = {
+		.dispersion = NAN, .idle = NAN, .windows = span(t) / w_ns, .min = UINT64_MAX
+	};
 	int64_t t0 = t->req[0].arrival_ns, busy = 0;
 	double sum = 0, squares = 0, n = (double)c.windows;
 	size_t i = 0;

@@ -45,25 +45,36 @@ struct arrival_params {
 	int64_t on_ns, off_ns;
 };
 
-#define RATE { .name = "rate", .type = OPT_REAL, .off = offsetof(struct arrival_params, rate), \
-	       .def = "0", .min = 0, .max = 1e9 }
+#define RATE \
+	{ \
+		.name = "rate", .type = OPT_REAL, .off = offsetof(struct arrival_params, rate), \
+		.def = "0", .min = 0, .max = 1e9 \
+	}
 
 static const struct opt no_params[] = { { 0 } };
 static const struct opt rate_params[] = { RATE, { 0 } };
-static const struct opt gamma_params[] = {
-	RATE,
-	{ .name = "cv", .type = OPT_REAL, .off = offsetof(struct arrival_params, cv), .def = "2",
-	  .min = 0.01, .max = 100 },
-	{ 0 }
-};
-static const struct opt onoff_params[] = {
-	RATE,
-	{ .name = "on", .type = OPT_TIME, .off = offsetof(struct arrival_params, on_ns),
-	  .def = "10s", .min = 1, .max = 3.6e18 },
-	{ .name = "off", .type = OPT_TIME, .off = offsetof(struct arrival_params, off_ns),
-	  .def = "20s", .min = 0, .max = 3.6e18 },
-	{ 0 }
-};
+static const struct opt gamma_params[] = { RATE,
+					   { .name = "cv",
+					     .type = OPT_REAL,
+					     .off = offsetof(struct arrival_params, cv),
+					     .def = "2",
+					     .min = 0.01,
+					     .max = 100 },
+					   { 0 } };
+static const struct opt onoff_params[] = { RATE,
+					   { .name = "on",
+					     .type = OPT_TIME,
+					     .off = offsetof(struct arrival_params, on_ns),
+					     .def = "10s",
+					     .min = 1,
+					     .max = 3.6e18 },
+					   { .name = "off",
+					     .type = OPT_TIME,
+					     .off = offsetof(struct arrival_params, off_ns),
+					     .def = "20s",
+					     .min = 0,
+					     .max = 3.6e18 },
+					   { 0 } };
 
 enum lengths { BY_ROW, BY_SAMPLE, LOGNORMAL };
 
@@ -72,8 +83,10 @@ struct length_params {
 };
 
 #define LENGTH(text, member, value, least, most) \
-	{ .name = text, .type = OPT_REAL, .off = offsetof(struct length_params, member), \
-	  .def = value, .min = least, .max = most }
+	{ \
+		.name = text, .type = OPT_REAL, .off = offsetof(struct length_params, member), \
+		.def = value, .min = least, .max = most \
+	}
 
 /* clang-format off */
 static const struct opt lognormal_params[] = {
@@ -90,20 +103,16 @@ struct kind {
 	const struct opt *params;
 	bool needs_trace;
 };
-static const struct kind processes[] = {
-	[CONSTANT] = { "constant", rate_params, false },
-	[POISSON] = { "poisson", rate_params, false },
-	[GAMMA] = { "gamma", gamma_params, false },
-	[ONOFF] = { "onoff", onoff_params, false },
-	[AS_TRACE] = { "trace", no_params, true },
-	{ 0 }
-};
-static const struct kind length_kinds[] = {
-	[BY_ROW] = { "trace", no_params, true },
-	[BY_SAMPLE] = { "sample", no_params, true },
-	[LOGNORMAL] = { "lognormal", lognormal_params, false },
-	{ 0 }
-};
+static const struct kind processes[] = { [CONSTANT] = { "constant", rate_params, false },
+					 [POISSON] = { "poisson", rate_params, false },
+					 [GAMMA] = { "gamma", gamma_params, false },
+					 [ONOFF] = { "onoff", onoff_params, false },
+					 [AS_TRACE] = { "trace", no_params, true },
+					 { 0 } };
+static const struct kind length_kinds[] = { [BY_ROW] = { "trace", no_params, true },
+					    [BY_SAMPLE] = { "sample", no_params, true },
+					    [LOGNORMAL] = { "lognormal", lognormal_params, false },
+					    { 0 } };
 
 static enum ar_status parse(const struct kind *kinds, const char *option, const char *spec,
 			    const struct trace *t, void *params, int *which, struct ar_err *err)
@@ -165,19 +174,21 @@ static double gamma_variate(struct rng *r, double a)
 
 /* ---- generators ---- */
 
-struct lognormal { double mu, sigma; };
+struct lognormal {
+	double mu, sigma;
+};
 
 struct synth {
-	struct trace *t;		/* the trace to follow; n 0: none */
+	struct trace *t; /* the trace to follow; n 0: none */
 	int process, lengths;
 	struct arrival_params arrival;
 	struct rng times, sizes;
-	double gap_ns;			/* mean */
-	double on_left_ns;		/* rest of the current burst */
+	double gap_ns;	   /* mean */
+	double on_left_ns; /* rest of the current burst */
 	struct lognormal prompt, output;
-	double correlation;		/* of the logarithms of prompt and output */
-	double period_ns;		/* length of a lap */
-	uint64_t n_ids;			/* prefix block ids of a lap */
+	double correlation; /* of the logarithms of prompt and output */
+	double period_ns;   /* length of a lap */
+	uint64_t n_ids;	    /* prefix block ids of a lap */
 	int64_t now_ns;
 };
 
@@ -202,9 +213,9 @@ static double next_gap(struct synth *s)
 
 	switch (s->process) {
 	case POISSON: return exponential(&s->times) * s->gap_ns;
-	case GAMMA:   return gamma_variate(&s->times, shape) / shape * s->gap_ns;
-	case ONOFF:   return onoff_gap(s);
-	default:      return s->gap_ns;
+	case GAMMA: return gamma_variate(&s->times, shape) / shape * s->gap_ns;
+	case ONOFF: return onoff_gap(s);
+	default: return s->gap_ns;
 	}
 }
 
@@ -287,7 +298,8 @@ static enum ar_status set_rate(struct synth *s, struct ar_err *err)
 	else
 		return ar_fail(err, AR_USAGE,
 			       "%s: requests that arrive together have no rate; give one, as in "
-			       "--arrivals poisson:rate=2", s->t->name);
+			       "--arrivals poisson:rate=2",
+			       s->t->name);
 	return AR_OK;
 }
 
@@ -303,8 +315,10 @@ static enum ar_status prepare(struct synth *s, struct trace *t, const struct syn
 	if (!st)
 		st = parse(length_kinds, "lengths", how, t, &length, &s->lengths, err);
 	if (!st && t && s->lengths == LOGNORMAL && strchr(how, ':'))
-		st = ar_fail(err, AR_USAGE, "--lengths %s: a trace settles the lengths; leave out "
-			     "the parameters or the FILE", how);
+		st = ar_fail(err, AR_USAGE,
+			     "--lengths %s: a trace settles the lengths; leave out "
+			     "the parameters or the FILE",
+			     how);
 	if (!st)
 		st = set_rate(s, err);
 	if (st)
@@ -332,8 +346,10 @@ static enum ar_status generate(struct synth *s, size_t n, FILE *f, struct ar_err
 		double at = arrival(s, i);
 
 		if (at >= 9.2e18)
-			return ar_fail(err, AR_USAGE, "request %zu arrives beyond 2^63 ns; give a "
-				       "higher rate or a smaller count", i);
+			return ar_fail(err, AR_USAGE,
+				       "request %zu arrives beyond 2^63 ns; give a "
+				       "higher rate or a smaller count",
+				       i);
 		lengths(s, i, &q);
 		q.arrival_ns = s->now_ns = (int64_t)at;
 		if (!trace_put_request(s->t, i, &q, f))

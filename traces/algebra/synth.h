@@ -6,9 +6,9 @@
 #include "traces/trace.h"
 
 struct synth_args {
-	int64_t count;		/* requests; 0: the number in the trace, or 1000 */
-	char *arrivals;		/* NAME[:NAME=VALUE,...] */
-	char *lengths;		/* ... or NULL: trace; lognormal without a trace */
+	int64_t count;	/* requests; 0: the number in the trace, or 1000 */
+	char *arrivals; /* NAME[:NAME=VALUE,...] */
+	char *lengths;	/* ... or NULL: trace; lognormal without a trace */
 };
 extern const struct opt synth_opts[];
 

@@ -19,9 +19,11 @@
 enum {
 	ARC_VERSION = 1,
 	HEAD_BYTES = 16,
-	INDEX_SUM = 8, INDEX_MAGIC = 40, FOOTER_BYTES = 48,	/* offsets in the footer */
+	INDEX_SUM = 8,
+	INDEX_MAGIC = 40,
+	FOOTER_BYTES = 48, /* offsets in the footer */
 	HEADER_MAX = 1 << 20,
-	FRAME_MAX = 1 << 28,		/* bytes of a frame's values */
+	FRAME_MAX = 1 << 28, /* bytes of a frame's values */
 };
 
 static const unsigned char magic[8] = { 0x89, 'A', 'R', 'C', '\r', '\n', 0x1a, '\n' };
@@ -88,20 +90,20 @@ static void checksum(const void *head, size_t n_head, const void *index, size_t 
 struct unpacker {
 	struct unpacker *next;
 	ZSTD_DCtx *zstd;
-	unsigned char *src, *raw;	/* one frame, packed and unpacked */
+	unsigned char *src, *raw; /* one frame, packed and unpacked */
 	size_t src_size, raw_size;
 };
 
 struct arc {
 	struct infile file;
 	const struct capture_info *info;
-	uint64_t *end;		/* [frames + 1] frame k has the file bytes end[k] .. end[k + 1] */
-	pthread_mutex_t lock;	/* over idle */
+	uint64_t *end;	      /* [frames + 1] frame k has the file bytes end[k] .. end[k + 1] */
+	pthread_mutex_t lock; /* over idle */
 	struct unpacker *idle;
 };
 
-static enum ar_status parse_layers(struct capture_info *info, const cJSON *layers,
-				   const char *path, struct ar_err *err)
+static enum ar_status parse_layers(struct capture_info *info, const cJSON *layers, const char *path,
+				   struct ar_err *err)
 {
 	int64_t last = -1;
 	const cJSON *v;
@@ -113,8 +115,10 @@ static enum ar_status parse_layers(struct capture_info *info, const cJSON *layer
 		return ar_nomem(err);
 	cJSON_ArrayForEach(v, layers) {
 		if (!json_int(v, last + 1, CAPTURE_MAX_LAYER, &last))
-			return ar_fail(err, AR_DATA, "%s: header: 'layers' are no ascending layer "
-				       "numbers", path);
+			return ar_fail(err, AR_DATA,
+				       "%s: header: 'layers' are no ascending layer "
+				       "numbers",
+				       path);
 		info->layer[info->n_layers++] = (int)last;
 	}
 	return AR_OK;
@@ -124,7 +128,10 @@ static enum ar_status parse_ints(struct arc *a, struct capture_info *info, const
 				 struct ar_err *err)
 {
 	int64_t q_heads = 1, kv_heads = 1, head_dim = 1;
-	const struct { const char *key; int64_t min, max, *to; } ints[] = {
+	const struct {
+		const char *key;
+		int64_t min, max, *to;
+	} ints[] = {
 		{ "q_heads", 1, CAPTURE_MAX_HEADS, &q_heads },
 		{ "kv_heads", 1, CAPTURE_MAX_HEADS, &kv_heads },
 		{ "head_dim", 1, CAPTURE_MAX_DIM, &head_dim },
@@ -136,9 +143,10 @@ static enum ar_status parse_ints(struct arc *a, struct capture_info *info, const
 	for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
 		if (!json_int(cJSON_GetObjectItemCaseSensitive(o, ints[i].key), ints[i].min,
 			      ints[i].max, ints[i].to))
-			return ar_fail(err, AR_DATA, "%s: header: want an integer from %" PRId64
-				       " to %" PRId64 " as '%s'", a->file.path, ints[i].min,
-				       ints[i].max, ints[i].key);
+			return ar_fail(err, AR_DATA,
+				       "%s: header: want an integer from %" PRId64 " to %" PRId64
+				       " as '%s'",
+				       a->file.path, ints[i].min, ints[i].max, ints[i].key);
 	info->q_heads = (int)q_heads;
 	info->kv_heads = (int)kv_heads;
 	info->head_dim = (int)head_dim;
@@ -188,16 +196,20 @@ static enum ar_status read_index(struct arc *a, const unsigned char *head, size_
 	enum ar_status st;
 
 	if (a->file.size < n_head + FOOTER_BYTES || (a->file.size - n_head - FOOTER_BYTES) / 8 < n)
-		return ar_fail(err, AR_DATA, "%s: truncated: no room for %" PRIu64 " frames; copy "
-			       "or pack the capture again", path, n);
+		return ar_fail(err, AR_DATA,
+			       "%s: truncated: no room for %" PRIu64 " frames; copy "
+			       "or pack the capture again",
+			       path, n);
 	st = infile_read(&a->file, a->file.size - FOOTER_BYTES, foot, FOOTER_BYTES, err);
 	if (st)
 		return st;
 	at = load_le(foot, 8);
 	if (memcmp(foot + INDEX_MAGIC, index_magic, sizeof index_magic) != 0 ||
 	    at != a->file.size - FOOTER_BYTES - 8 * n)
-		return ar_fail(err, AR_DATA, "%s: truncated or damaged: no index at the end; "
-			       "copy or pack the capture again", path);
+		return ar_fail(err, AR_DATA,
+			       "%s: truncated or damaged: no index at the end; "
+			       "copy or pack the capture again",
+			       path);
 	index = malloc((size_t)n * 8 + 8);
 	a->end = calloc((size_t)n + 1, sizeof *a->end);
 	if (!index || !a->end) {
@@ -249,9 +261,9 @@ static enum ar_status read_head(struct arc *a, struct capture_info *info, struct
 	st = infile_read(&a->file, 0, head, HEAD_BYTES + len, err);
 	if (!st) {
 		o = cJSON_ParseWithLength((const char *)head + HEAD_BYTES, len);
-		st = cJSON_IsObject(o) ? parse_header(a, info, o, err)
-				       : ar_fail(err, AR_DATA, "%s: header is no JSON object",
-						 a->file.path);
+		st = cJSON_IsObject(o) ?
+			     parse_header(a, info, o, err) :
+			     ar_fail(err, AR_DATA, "%s: header is no JSON object", a->file.path);
 	}
 	if (!st)
 		st = read_index(a, head, HEAD_BYTES + len, err);
@@ -387,10 +399,11 @@ static enum ar_status load_frame(const struct arc *a, struct unpacker *d, int i,
 		return st;
 	wrong = decode(d, n, bytes);
 	if (wrong)
-		return ar_fail(err, AR_DATA, "%s: layer %d %c, tokens %" PRId64 " to %" PRId64
-			       ": damaged frame: %s; pack the capture again", a->file.path,
-			       a->info->layer[i], tensor_letter[t], f * a->info->frame_tok,
-			       f * a->info->frame_tok + tok - 1, wrong);
+		return ar_fail(err, AR_DATA,
+			       "%s: layer %d %c, tokens %" PRId64 " to %" PRId64
+			       ": damaged frame: %s; pack the capture again",
+			       a->file.path, a->info->layer[i], tensor_letter[t],
+			       f * a->info->frame_tok, f * a->info->frame_tok + tok - 1, wrong);
 	return AR_OK;
 }
 
@@ -444,17 +457,20 @@ struct arc_writer {
 	ZSTD_CCtx *zstd;
 	unsigned char *head;
 	size_t n_head;
-	unsigned char *index;	/* the index in file order, then the footer's first number */
+	unsigned char *index; /* the index in file order, then the footer's first number */
 	size_t n_frames, put;
-	uint64_t at;		/* bytes written */
+	uint64_t at; /* bytes written */
 	unsigned char *raw, *dst;
 	size_t raw_size, dst_size;
 };
 
 static char *header_text(const struct capture_info *info)
 {
-	const struct { const char *key; int64_t v; } ints[] = {
-		{ "q_heads", info->q_heads }, { "kv_heads", info->kv_heads },
+	const struct {
+		const char *key;
+		int64_t v;
+	} ints[] = {
+		{ "q_heads", info->q_heads },	{ "kv_heads", info->kv_heads },
 		{ "head_dim", info->head_dim }, { "n_tok", info->n_tok },
 		{ "n_prompt", info->n_prompt }, { "frame_tok", info->frame_tok },
 	};
@@ -560,7 +576,7 @@ enum ar_status arc_put(struct arc_writer *w, const bf16_t *x, size_t n, struct a
 	}
 	got = ZSTD_compress2(w->zstd, w->dst, bound, w->raw, n * 2);
 	if (ZSTD_isError(got))
-		return ar_nomem(err);	/* the buffer is large enough: no other cause */
+		return ar_nomem(err); /* the buffer is large enough: no other cause */
 	st = put_bytes(w, w->dst, got, err);
 	store_le(w->index + 8 * w->put++, w->at, 8);
 	return st;

@@ -47,7 +47,7 @@ struct arc;
  * after a failure.  info must outlive the arc. */
 enum ar_status arc_open(struct arc **out, const char *path, struct capture_info *info,
 			struct ar_err *err);
-void arc_close(struct arc *a);		/* NULL is fine */
+void arc_close(struct arc *a); /* NULL is fine */
 
 /* Read like capture_read; the caller has checked the arguments.  Every frame that the range touches
  * is decoded, so long ranges cost less per token. */
@@ -66,6 +66,6 @@ enum ar_status arc_put(struct arc_writer *w, const bf16_t *x, size_t n, struct a
 
 /* Call after the last frame: write the index and give the file its name. */
 enum ar_status arc_finish(struct arc_writer *w, struct ar_err *err);
-void arc_destroy(struct arc_writer *w);	/* NULL is fine; without arc_finish no file is left */
+void arc_destroy(struct arc_writer *w); /* NULL is fine; without arc_finish no file is left */
 
 #endif

@@ -16,15 +16,15 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are read as files have them");
 
-enum { FRAME_TOK = 1024 };	/* 8 MiB of Q for 32 heads of 128 */
+enum { FRAME_TOK = 1024 }; /* 8 MiB of Q for 32 heads of 128 */
 
 static const char tensor_letter[] = "qkv";
 
 struct capture {
 	struct capture_info info;
-	struct arc *arc;	/* arc or st is set */
+	struct arc *arc; /* arc or st is set */
 	struct safetensors *st;
-	const struct safetensors_tensor *(*tensor)[3];	/* of st, by index into info.layer */
+	const struct safetensors_tensor *(*tensor)[3]; /* of st, by index into info.layer */
 };
 
 /* ---- safetensors ---- */
@@ -40,8 +40,8 @@ static bool parse_name(const char *name, int *layer, enum capture_tensor *t)
 		return false;
 	name += sizeof head - 1;
 	dot = strchr(name, '.');
-	if (!dot || !num_u64(name, (size_t)(dot - name), &n) || n > CAPTURE_MAX_LAYER ||
-	    !dot[1] || dot[2])
+	if (!dot || !num_u64(name, (size_t)(dot - name), &n) || n > CAPTURE_MAX_LAYER || !dot[1] ||
+	    dot[2])
 		return false;
 	letter = strchr(tensor_letter, dot[1]);
 	if (!letter)
@@ -69,8 +69,10 @@ static enum ar_status find_tensors(const struct safetensors *s,
 			return ar_fail(err, AR_DATA, "%s: layer %d has two tensors %c", path, layer,
 				       tensor_letter[t]);
 		if (strcmp(x->dtype, "BF16") != 0 || x->n_dim != 3)
-			return ar_fail(err, AR_DATA, "%s: tensor '%s': want BF16 [heads, tokens, "
-				       "head_dim]", path, x->name);
+			return ar_fail(err, AR_DATA,
+				       "%s: tensor '%s': want BF16 [heads, tokens, "
+				       "head_dim]",
+				       path, x->name);
 		by_layer[layer][t] = x;
 		any = true;
 	}
@@ -231,7 +233,7 @@ static enum ar_status open_safetensors(struct capture *c, const char *path, stru
 	c->info.container = "safetensors";
 	st = find_tensors(c->st, by_layer, path, err);
 	if (!st)
-		st = set_layers(c, (const struct safetensors_tensor *const (*)[3])by_layer, path,
+		st = set_layers(c, (const struct safetensors_tensor *const(*)[3])by_layer, path,
 				err);
 	if (!st)
 		st = read_meta(c, path, err);
@@ -389,9 +391,11 @@ enum ar_status capture_read_finite(struct capture *c, int i, enum capture_tensor
 		return st;
 	while (is_finite(out[at]))
 		at++;
-	at /= dim;	/* index of (head, token) */
-	return ar_fail(err, AR_DATA, "%s: layer %d %c, head %zu, token %zu is not finite; capture "
-		       "it again", info->name, info->layer[i], tensor_letter[t], at / (size_t)n,
+	at /= dim; /* index of (head, token) */
+	return ar_fail(err, AR_DATA,
+		       "%s: layer %d %c, head %zu, token %zu is not finite; capture "
+		       "it again",
+		       info->name, info->layer[i], tensor_letter[t], at / (size_t)n,
 		       (size_t)tok0 + at % (size_t)n);
 }
 
@@ -426,12 +430,14 @@ static enum ar_status pack_layer(struct capture *c, int i, const struct capture_
 	for (int t = 0; t < 3; t++)
 		for (int64_t at = 0; at < to->n_tok; at += to->frame_tok) {
 			int64_t n = to->n_tok - at < to->frame_tok ? to->n_tok - at : to->frame_tok;
-			enum ar_status st =
-				capture_read(c, i, (enum capture_tensor)t, at, n, buf, err);
+			enum ar_status st = capture_read(c, i, (enum capture_tensor)t, at, n, buf,
+							 err);
 
 			if (!st)
-				st = arc_put(w, buf, (size_t)n * (size_t)heads_of(to, t) *
-					     (size_t)to->head_dim, err);
+				st = arc_put(w, buf,
+					     (size_t)n * (size_t)heads_of(to, t) *
+						     (size_t)to->head_dim,
+					     err);
 			if (!st && ar_interrupted())
 				st = ar_fail(err, AR_INTERRUPTED, "interrupted");
 			if (st)
@@ -502,7 +508,7 @@ static enum ar_status unpack_header(const struct capture_info *info, struct outf
 {
 	size_t n = (size_t)info->n_layers * 3;
 	struct safetensors_tensor *tensor = calloc(n, sizeof *tensor);
-	char (*name)[32] = calloc(n, sizeof *name), *scaling = NULL;
+	char(*name)[32] = calloc(n, sizeof *name), *scaling = NULL;
 	char theta[32], n_prompt[32];
 	cJSON *o = info->rope.factor > 0 ? rope_scaling_json(&info->rope) : NULL;
 	enum ar_status st;
@@ -525,11 +531,13 @@ static enum ar_status unpack_header(const struct capture_info *info, struct outf
 	}
 	snprintf(theta, sizeof theta, "%.17g", info->rope.theta);
 	snprintf(n_prompt, sizeof n_prompt, "%" PRId64, info->n_prompt);
-	st = safetensors_write_header(f, tensor, n, (const char *const[]){
-		"model", info->model, "n_prompt", n_prompt,
-		"rope_applied", info->rope_applied ? "true" : "false",
-		"rope_theta", info->rope.theta > 0 ? theta : NULL,
-		"rope_scaling", scaling, NULL }, err);
+	st = safetensors_write_header(f, tensor, n,
+				      (const char *const[]){
+					      "model", info->model, "n_prompt", n_prompt,
+					      "rope_applied", info->rope_applied ? "true" : "false",
+					      "rope_theta", info->rope.theta > 0 ? theta : NULL,
+					      "rope_scaling", scaling, NULL },
+				      err);
 out:
 	cJSON_Delete(o);
 	cJSON_free(scaling);

@@ -22,17 +22,17 @@ enum {
 };
 
 struct capture_info {
-	char *name;		/* file name without folders */
-	char *model;		/* name of the model in the file, or "" */
-	const char *container;	/* "arc" or "safetensors" */
-	int n_layers;		/* captured layers */
-	int *layer;		/* their numbers in the model, ascending */
+	char *name;	       /* file name without folders */
+	char *model;	       /* name of the model in the file, or "" */
+	const char *container; /* "arc" or "safetensors" */
+	int n_layers;	       /* captured layers */
+	int *layer;	       /* their numbers in the model, ascending */
 	int q_heads, kv_heads, head_dim;
-	int64_t n_tok;		/* tokens of the sequence */
-	int64_t n_prompt;	/* prompt tokens; the rest was decoded */
-	bool rope_applied;	/* Q and K are after RoPE */
-	struct rope rope;	/* theta 0: not in the file */
-	int64_t frame_tok;	/* tokens of an .arc frame; 0: no frames */
+	int64_t n_tok;	   /* tokens of the sequence */
+	int64_t n_prompt;  /* prompt tokens; the rest was decoded */
+	bool rope_applied; /* Q and K are after RoPE */
+	struct rope rope;  /* theta 0: not in the file */
+	int64_t frame_tok; /* tokens of an .arc frame; 0: no frames */
 	uint64_t file_bytes;
 };
 
@@ -41,7 +41,7 @@ struct capture;
 /* Open an .arc or a safetensors file; the content tells which.  AR_DATA with "FILE: ..." when it
  * is neither, is truncated, or has tensors of inconsistent shapes. */
 enum ar_status capture_open(struct capture **out, const char *path, struct ar_err *err);
-void capture_close(struct capture *c);	/* NULL is fine */
+void capture_close(struct capture *c); /* NULL is fine */
 const struct capture_info *capture_info(const struct capture *c);
 
 /* Index in info->layer of the model layer with this number; -1: not captured. */
@@ -50,12 +50,12 @@ int capture_find_layer(const struct capture_info *info, uint64_t number);
 /* Copy tokens [tok0, tok0 + n) of the i-th captured layer (an index into info->layer) into out,
  * [heads][n][head_dim].  Only the frames of these tokens are read.  AR_DATA names a damaged frame.
  * Threads may read one capture. */
-enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t,
-			    int64_t tok0, int64_t n, bf16_t *out, struct ar_err *err);
+enum ar_status capture_read(struct capture *c, int i, enum capture_tensor t, int64_t tok0,
+			    int64_t n, bf16_t *out, struct ar_err *err);
 
 /* Read like capture_read, for computing: also AR_DATA when a value is not finite. */
-enum ar_status capture_read_finite(struct capture *c, int i, enum capture_tensor t,
-				   int64_t tok0, int64_t n, bf16_t *out, struct ar_err *err);
+enum ar_status capture_read_finite(struct capture *c, int i, enum capture_tensor t, int64_t tok0,
+				   int64_t n, bf16_t *out, struct ar_err *err);
 
 /* Write c as an .arc file: tokens [0, n_tok) of the layers with these numbers in the model.
  * n_tok 0 is all tokens, n_layers 0 all layers.  The file appears only when it is complete. */
@@ -63,8 +63,8 @@ struct capture_pack {
 	const int *layer;
 	int n_layers;
 	int64_t n_tok;
-	int level;		/* zstd; 0: its default */
-	int64_t frame_tok;	/* tokens of a frame; 0: 1024 */
+	int level;	   /* zstd; 0: its default */
+	int64_t frame_tok; /* tokens of a frame; 0: 1024 */
 };
 enum ar_status capture_pack(struct capture *c, const char *path, const struct capture_pack *p,
 			    struct ar_err *err);

@@ -8,8 +8,8 @@
 #include "base/number.h"
 
 /* Flags in the tail of a chain key, beside the tokens of a partial block. */
-static const uint32_t TEXT_ID = 1u << 31;	/* the id is a string */
-static const uint32_t RANGE = 1u << 30;		/* the id is a range of tokens */
+static const uint32_t TEXT_ID = 1u << 31; /* the id is a string */
+static const uint32_t RANGE = 1u << 30;	  /* the id is a range of tokens */
 
 /* ---- hashes of blocks ---- */
 

@@ -104,8 +104,8 @@ bool date_parse(struct span s, int64_t *ns, enum date_zone *zone)
 	enum date_zone z;
 
 	if (!digits(&s, 4, &y) || !literal(&s, '-') || !digits(&s, 2, &mon) || !literal(&s, '-') ||
-	    !digits(&s, 2, &d) || !(literal(&s, ' ') || literal(&s, 'T')) ||
-	    !digits(&s, 2, &h) || !literal(&s, ':') || !digits(&s, 2, &min) || !literal(&s, ':') ||
+	    !digits(&s, 2, &d) || !(literal(&s, ' ') || literal(&s, 'T')) || !digits(&s, 2, &h) ||
+	    !literal(&s, ':') || !digits(&s, 2, &min) || !literal(&s, ':') ||
 	    !digits(&s, 2, &sec) || !fraction(&s, &sub_ns) || !zone_suffix(&s, &offset_s, &z))
 		return false;
 	if (y < FIRST_YEAR || y > LAST_YEAR || mon < 1 || mon > 12 || d < 1 ||

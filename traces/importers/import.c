@@ -192,20 +192,23 @@ enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
 }
 
 /* Handle a restart of the clock, which goes back by back_ns to *t_ns. */
-static enum ar_status restart(struct import *im, int64_t back_ns, int64_t *t_ns,
-			      struct ar_err *err)
+static enum ar_status restart(struct import *im, int64_t back_ns, int64_t *t_ns, struct ar_err *err)
 {
 	int64_t period = im->args->period_ns, shift = period ? period : back_ns;
 	char step[32];
 
 	num_time_str(step, sizeof step, (double)back_ns);
 	if (im->args->restart == RESTART_ERROR)
-		return import_fail(im, err, "the clock goes back by %s; the file holds several "
-				   "recordings, see --restart", step);
+		return import_fail(im, err,
+				   "the clock goes back by %s; the file holds several "
+				   "recordings, see --restart",
+				   step);
 	if (im->args->restart == RESTART_APPEND) {
 		if (shift < back_ns)
-			return import_fail(im, err, "the clock goes back by %s, more than "
-					   "--restart-period", step);
+			return import_fail(im, err,
+					   "the clock goes back by %s, more than "
+					   "--restart-period",
+					   step);
 		if (__builtin_add_overflow(*t_ns, shift, t_ns))
 			return import_fail(im, err, "--restart-period goes beyond 2^63 ns");
 		im->shift_ns += shift;
@@ -347,9 +350,9 @@ static enum ar_status place(const struct import *im, enum ar_status st, struct a
 /* The source of records, and the current record. */
 struct source {
 	struct reader *in;
-	const struct importer *f;	/* NULL before the first record */
+	const struct importer *f; /* NULL before the first record */
 	struct record r;
-	char *header;		/* holds the names of CSV columns */
+	char *header; /* holds the names of CSV columns */
 };
 
 /* Refuse options that the format does not use, so that no option is ignored silently. */
@@ -419,8 +422,8 @@ static enum ar_status one_line(struct import *im, struct source *src, char *line
 	} else if (*line == '#') {
 		return import_fail(im, err, "comments are not part of any format; remove the line");
 	} else {
-		st = src->f->kind == RECORD_CSV ? record_csv_row(&src->r, line, err)
-						: record_json(&src->r, line, n, err);
+		st = src->f->kind == RECORD_CSV ? record_csv_row(&src->r, line, err) :
+						  record_json(&src->r, line, n, err);
 		if (st)
 			return place(im, st, err);
 	}
@@ -522,7 +525,8 @@ static void check_plausible(const struct import *im)
 	rate = (double)(t->n - 1) / span_s;
 	if (span_s > 0 && (rate < 1.0 / 3600 || rate > 10000))
 		log_warn("%s: %.3g requests per second on average; is the unit of its times as in "
-			 "its format?", im->path, rate);
+			 "its format?",
+			 im->path, rate);
 }
 
 static enum ar_status settle(struct import *im, const struct source *src, struct ar_err *err)

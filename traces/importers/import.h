@@ -21,9 +21,24 @@
 /* ---- the engine (import.c) ---- */
 
 enum import_warning {
-	WARN_BLANK, WARN_CASE, WARN_COLUMN, WARN_KEY, WARN_FLOAT, WARN_ORDER, WARN_NO_PROMPT,
-	WARN_NO_OUTPUT, WARN_EXTRA_BLOCK, WARN_NO_BLOCKS, WARN_TOTAL, WARN_PARENT, WARN_TURN,
-	WARN_EARLIEST, WARN_DELTA, WARN_NO_TURNS, WARN_RESTART, WARN_COUNT
+	WARN_BLANK,
+	WARN_CASE,
+	WARN_COLUMN,
+	WARN_KEY,
+	WARN_FLOAT,
+	WARN_ORDER,
+	WARN_NO_PROMPT,
+	WARN_NO_OUTPUT,
+	WARN_EXTRA_BLOCK,
+	WARN_NO_BLOCKS,
+	WARN_TOTAL,
+	WARN_PARENT,
+	WARN_TURN,
+	WARN_EARLIEST,
+	WARN_DELTA,
+	WARN_NO_TURNS,
+	WARN_RESTART,
+	WARN_COUNT
 };
 
 /* Position in a prompt that is built from texts: after block prev, with fill tokens in the next
@@ -32,64 +47,70 @@ struct cutter {
 	uint64_t prev, node;
 	uint32_t fill;
 };
-#define CUTTER_START (struct cutter){ CHAIN_START, CHAIN_START, 0 }
+#define CUTTER_START \
+	(struct cutter) \
+	{ \
+		CHAIN_START, CHAIN_START, 0 \
+	}
 
 /* State of a session after its last turn, for the importer. */
 struct import_session {
 	uint32_t turns;
-	int64_t start_ns, end_ns;	/* of the last turn, in file time */
-	uint32_t output_tok;		/* of the last turn */
-	uint64_t tok;			/* prompt plus output of the last turn */
-	size_t block;			/* first block of the last prompt ... */
-	uint32_t n_full;		/* ... and its number of full blocks */
-	struct cutter end;		/* end of the last prompt */
-	bool no_blocks;			/* a turn had no prefix blocks */
+	int64_t start_ns, end_ns; /* of the last turn, in file time */
+	uint32_t output_tok;	  /* of the last turn */
+	uint64_t tok;		  /* prompt plus output of the last turn */
+	size_t block;		  /* first block of the last prompt ... */
+	uint32_t n_full;	  /* ... and its number of full blocks */
+	struct cutter end;	  /* end of the last prompt */
+	bool no_blocks;		  /* a turn had no prefix blocks */
 };
 
 struct import {
-	struct trace *t;		/* the result; arrivals in file time until the end */
+	struct trace *t; /* the result; arrivals in file time until the end */
 	const struct import_args *args;
 	const char *path;
 	uint64_t line;
 	size_t cap_req, cap_block;
-	int64_t first_ns, last_ns, max_ns;	/* arrivals so far */
-	int64_t begin_ns;		/* start of the current recording */
-	int64_t shift_ns;		/* added to arrivals after a restart of the clock */
+	int64_t first_ns, last_ns, max_ns; /* arrivals so far */
+	int64_t begin_ns;		   /* start of the current recording */
+	int64_t shift_ns;		   /* added to arrivals after a restart of the clock */
 	bool unsorted;
-	struct chain chain;		/* block numbers */
-	struct chain seen;		/* for the importer or for import_cut */
+	struct chain chain; /* block numbers */
+	struct chain seen;  /* for the importer or for import_cut */
 	struct intern_table session, type;
-	struct import_session *ses;	/* by number of the session */
+	struct import_session *ses; /* by number of the session */
 	size_t cap_ses;
-	struct intern_table id;		/* block ids that are strings */
+	struct intern_table id; /* block ids that are strings */
 	enum date_zone zone;
-	uint64_t promised;		/* requests that the header announces */
-	struct { uint64_t line, n; } warn[WARN_COUNT];
+	uint64_t promised; /* requests that the header announces */
+	struct {
+		uint64_t line, n;
+	} warn[WARN_COUNT];
 };
 
 /* Options that only some formats use. */
 enum { USES_CONTEXT = 1, USES_IMAGES = 2, USES_COMPONENTS = 4 };
 
 struct importer {
-	const char *name;	/* "azure" */
+	const char *name; /* "azure" */
 	const char *title;
 	enum record_kind kind;
-	const char *const *need;	/* fields of every record, ended by NULL */
-	const char *const *may;		/* optional fields; NULL: the importer checks itself */
-	unsigned uses;			/* USES_... */
-	uint32_t block_tok;	/* default tokens of a block; 0: none, or set by the importer */
+	const char *const *need; /* fields of every record, ended by NULL */
+	const char *const *may;	 /* optional fields; NULL: the importer checks itself */
+	unsigned uses;		 /* USES_... */
+	uint32_t block_tok;	 /* default tokens of a block; 0: none, or set by the importer */
 	/* Return whether a first record with all fields of need fits this format.  NULL: yes. */
 	bool (*sniff)(const struct record *first);
-	enum ar_status (*start)(struct import *im, struct ar_err *err);	/* may be NULL */
+	enum ar_status (*start)(struct import *im, struct ar_err *err); /* may be NULL */
 	enum ar_status (*record)(struct import *im, const struct record *r, struct ar_err *err);
-	enum ar_status (*finish)(struct import *im, struct ar_err *err);	/* may be NULL */
+	enum ar_status (*finish)(struct import *im, struct ar_err *err); /* may be NULL */
 };
 
 #define IMPORTER(name) extern const struct importer importer_##name;
 #include "traces/importers/importer_list.h"
 #undef IMPORTER
 
-extern const struct importer *const importers[];	/* ends with NULL */
+extern const struct importer *const importers[]; /* ends with NULL */
 
 /* Pick the importer named format; NULL: the importer that fits the first record. */
 enum ar_status importer_pick(const struct importer **out, const struct record *first,

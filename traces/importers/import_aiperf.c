@@ -95,8 +95,10 @@ static enum ar_status prompt(struct import *im, const struct record *r, struct r
 	} else {
 		tok += s->tok;
 		if (tok > INT32_MAX)
-			return import_fail(im, err, "the session has a prompt of %" PRIu64
-					   " tokens, more than 2147483647", tok);
+			return import_fail(im, err,
+					   "the session has a prompt of %" PRIu64
+					   " tokens, more than 2147483647",
+					   tok);
 		if (q->turn && im->args->context == CONTEXT_AUTO)
 			import_warn(im, WARN_DELTA);
 		st = delta_blocks(im, r, given, !q->turn, s, err);
@@ -115,7 +117,8 @@ static enum ar_status record(struct import *im, const struct record *r, struct a
 	enum ar_status st = import_lengths(im, r, "input_length", "output_length", &q, err);
 
 	if (!st && record_find(r, "context_mode") && im->args->context == CONTEXT_AUTO)
-		return import_fail(im, err, "the record has \"context_mode\"; say with --context "
+		return import_fail(im, err,
+				   "the record has \"context_mode\"; say with --context "
 				   "what its prompts hold");
 	if (!st)
 		st = import_name(im, r, "session_id", &im->session, &number, err);
@@ -129,8 +132,8 @@ static enum ar_status record(struct import *im, const struct record *r, struct a
 	if (st)
 		return st;
 	s->start_ns = q.arrival_ns;
-	return record_find(r, "timestamp") ? import_add(im, &q, err)
-					   : import_add_earliest(im, &q, err);
+	return record_find(r, "timestamp") ? import_add(im, &q, err) :
+					     import_add_earliest(im, &q, err);
 }
 
 const struct importer importer_aiperf = {

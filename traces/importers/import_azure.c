@@ -5,9 +5,8 @@
 #include "traces/importers/import.h"
 
 static const char *const need[] = { "TIMESTAMP", "ContextTokens", "GeneratedTokens", NULL };
-static const char *const need_lmm[] = {
-	"TIMESTAMP", "NumImages", "ContextTokens", "GeneratedTokens", NULL
-};
+static const char *const need_lmm[] = { "TIMESTAMP", "NumImages", "ContextTokens",
+					"GeneratedTokens", NULL };
 static const char *const may[] = { NULL };
 
 static bool sniff(const struct record *first)
@@ -22,8 +21,10 @@ static enum ar_status arrival(struct import *im, const struct record *r, int64_t
 	enum date_zone zone;
 
 	if (!date_parse(v, ns, &zone))
-		return import_fail(im, err, "TIMESTAMP is \"%s\", want a date and time such as "
-				   "2023-11-16 18:15:46.68", span_show(v).s);
+		return import_fail(im, err,
+				   "TIMESTAMP is \"%s\", want a date and time such as "
+				   "2023-11-16 18:15:46.68",
+				   span_show(v).s);
 	if (im->zone && im->zone != zone)
 		return import_fail(im, err,
 				   "TIMESTAMP %s a time zone, unlike those before; make the "
@@ -42,8 +43,10 @@ static enum ar_status add_images(struct import *im, const struct record *r, stru
 	uint64_t tok = q->prompt_tok + (uint64_t)im->args->image_tok * q->images;
 
 	if (!st && tok > INT32_MAX)
-		return import_fail(im, err, "%u images make a prompt of more than 2147483647 "
-				   "tokens", q->images);
+		return import_fail(im, err,
+				   "%u images make a prompt of more than 2147483647 "
+				   "tokens",
+				   q->images);
 	q->prompt_tok = (uint32_t)tok;
 	return st;
 }

@@ -10,9 +10,8 @@
 
 #include "base/number.h"
 
-static const char *const need[] = {
-	"chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "turn", NULL
-};
+static const char *const need[] = { "chat_id",	     "parent_chat_id", "timestamp", "input_length",
+				    "output_length", "turn",	       NULL };
 static const char *const may[] = { "type", "hash_ids", NULL };
 
 /* Stored for a parent chat that is not in the file so far. */
@@ -91,8 +90,9 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 		       (uint64_t)number << 32 | q->turn, &old))
 		return ar_nomem(err);
 	if (im->seen.n == n_seen)
-		return import_fail(im, err, "chat_id %" PRIu64 " %s", chat, old == MISSING ?
-				   "comes after a record that goes on from it" : "appears twice");
+		return import_fail(im, err, "chat_id %" PRIu64 " %s", chat,
+				   old == MISSING ? "comes after a record that goes on from it" :
+						    "appears twice");
 	return AR_OK;
 }
 

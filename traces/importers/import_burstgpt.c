@@ -5,9 +5,8 @@
 #include "traces/importers/import.h"
 
 static const char *const need[] = { "Timestamp", "Request tokens", "Response tokens", NULL };
-static const char *const may[] = {
-	"Model", "Total tokens", "Log Type", "Session ID", "Elapsed time", NULL
-};
+static const char *const may[] = { "Model",	 "Total tokens", "Log Type",
+				   "Session ID", "Elapsed time", NULL };
 
 static const int64_t SECOND_NS = 1000000000;
 

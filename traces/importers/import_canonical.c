@@ -15,17 +15,14 @@
 
 static const char *const need[] = { NULL };
 
-static const char *const header_keys[] = {
-	"format", "version", "block_size", "epoch", "context", "requests", "sources", "transforms",
-	NULL
-};
+static const char *const header_keys[] = { "format",   "version", "block_size", "epoch", "context",
+					   "requests", "sources", "transforms", NULL };
 static const char *const request_keys[] = {
-	"id", "arrival_ns", "prompt_tokens", "output_tokens", "session", "turn", "parent",
-	"think_ns", "blocks", "completion_blocks", "label", "images", "flags", NULL
+	"id",	  "arrival_ns", "prompt_tokens", "output_tokens",     "session", "turn",
+	"parent", "think_ns",	"blocks",	 "completion_blocks", "label",	 "images",
+	"flags",  NULL
 };
-static const char *const unused_keys[] = {
-	"completion_blocks", "flags", "parent", NULL
-};
+static const char *const unused_keys[] = { "completion_blocks", "flags", "parent", NULL };
 
 static bool is(const struct field *f, const char *text)
 {
@@ -37,8 +34,8 @@ static bool sniff(const struct record *first)
 	return is(record_find(first, "format"), "\"reqtrace\"");
 }
 
-static enum ar_status check_keys(struct import *im, const struct record *r,
-				 const char *const *keys, struct ar_err *err)
+static enum ar_status check_keys(struct import *im, const struct record *r, const char *const *keys,
+				 struct ar_err *err)
 {
 	for (size_t i = 0; i < r->n; i++) {
 		const char *name = r->field[i].name;
@@ -186,8 +183,8 @@ static enum ar_status blocks(struct import *im, const struct record *r, uint32_t
 	if (!f)
 		return AR_OK;
 	if (!bs || *f->value.s != '[')
-		return import_fail(im, err, "blocks %s", bs ? "is not an array" :
-				   "in a trace whose block_size is 0");
+		return import_fail(im, err, "blocks %s",
+				   bs ? "is not an array" : "in a trace whose block_size is 0");
 	want = (prompt_tok + bs - 1) / bs;
 	for (rest = f->value; record_next(&rest, &id); have++)
 		;
@@ -256,9 +253,8 @@ static enum ar_status parent(struct import *im, const struct record *r, const st
 	if (st)
 		return st;
 	if (p >= im->t->n || q->session < 0 || im->t->req[p].session != q->session)
-		return import_fail(im, err,
-				   "parent %" PRIu64 " is not an earlier request of the session",
-				   p);
+		return import_fail(
+			im, err, "parent %" PRIu64 " is not an earlier request of the session", p);
 	return AR_OK;
 }
 
@@ -326,7 +322,7 @@ static enum ar_status finish(struct import *im, struct ar_err *err)
 	if (im->t->n != im->promised)
 		return import_fail(im, err, "the file ends after %zu of %" PRIu64 " requests",
 				   im->t->n, im->promised);
-	im->first_ns = 0;	/* the trace can start before its first request */
+	im->first_ns = 0; /* the trace can start before its first request */
 	return AR_OK;
 }
 

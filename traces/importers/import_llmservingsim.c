@@ -11,7 +11,7 @@
 
 static const char *const need[] = { "arrival_time_ns", NULL };
 static const char *const may[] = {
-	"input_toks", "output_toks", "input_tok_ids", "output_tok_ids", "session_id",
+	"input_toks",	"output_toks", "input_tok_ids", "output_tok_ids", "session_id",
 	"sub_requests", NULL
 };
 
@@ -127,8 +127,9 @@ static enum ar_status session(struct import *im, const struct record *r, struct 
 		return import_fail(im, err, "session_id \"%s\" appears twice",
 				   im->session.v[number]);
 	if (record_find(r, "input_toks") || *parts.s != '[')
-		return import_fail(im, err, *parts.s == '[' ? "both input_toks and sub_requests" :
-				   "sub_requests is not an array");
+		return import_fail(im, err,
+				   *parts.s == '[' ? "both input_toks and sub_requests" :
+						     "sub_requests is not an array");
 	q->session = (int32_t)number;
 	while (!st && record_next(&parts, &text)) {
 		struct request next = *q;

@@ -11,24 +11,21 @@
 #include "base/number.h"
 #include "traces/importers/reader.h"
 
-static const char *const need[] = {
-	"timestamp", "input_length", "output_length", "hash_ids", "session_id", NULL
-};
+static const char *const need[] = { "timestamp", "input_length", "output_length",
+				    "hash_ids",	 "session_id",	 NULL };
 static const char *const may[] = { NULL };
 
 /* The components of a prompt in order, and their keys in the files of lengths. */
 static const struct {
 	const char *part, *id;
 } parts[] = {
-	{ "sys_prompt", "sys_prompt_id" },
-	{ "passages_ids", "passage_id" },
-	{ "history", "history_id" },
-	{ "web_search", "web_search_id" },
+	{ "sys_prompt", "sys_prompt_id" }, { "passages_ids", "passage_id" },
+	{ "history", "history_id" },	   { "web_search", "web_search_id" },
 	{ "user_input", "user_input_id" },
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
-static const uint64_t UNKNOWN = UINT64_MAX;	/* stored for a component without a length */
+static const uint64_t UNKNOWN = UINT64_MAX; /* stored for a component without a length */
 
 static bool sniff(const struct record *first)
 {
@@ -49,7 +46,8 @@ static enum ar_status one_length(struct import *im, const struct record *r, stru
 	for (int i = 0; i < N_PARTS && !id; i++)
 		id = record_find(r, parts[i].id);
 	if (!id || !num_u64(id->value.s, id->value.n, &key.src) || !record_find(r, "token_length"))
-		return import_fail(im, err, "want a component such as {\"passage_id\": 0, "
+		return import_fail(im, err,
+				   "want a component such as {\"passage_id\": 0, "
 				   "\"token_length\": 84}");
 	st = import_count(im, r, "token_length", &tok, err);
 	if (st)
@@ -155,7 +153,8 @@ static enum ar_status components(struct import *im, const struct record *r, uint
 		}
 	}
 	if (!st && (!cJSON_IsObject(all) || n != cJSON_GetArraySize(all)))
-		return import_fail(im, err, "hash_ids is not an object of sys_prompt, "
+		return import_fail(im, err,
+				   "hash_ids is not an object of sys_prompt, "
 				   "passages_ids, history, web_search and user_input");
 	if (st || !im->t->block_tok)
 		return st;

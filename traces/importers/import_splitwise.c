@@ -5,10 +5,10 @@
 
 #include <inttypes.h>
 
-static const char *const need[] = {
-	"request_id", "request_type", "application_id", "arrival_timestamp", "batch_size",
-	"prompt_size", "token_size", NULL
-};
+static const char *const need[] = { "request_id",     "request_type",
+				    "application_id", "arrival_timestamp",
+				    "batch_size",     "prompt_size",
+				    "token_size",     NULL };
 static const char *const may[] = { NULL };
 
 /* Check a column in which only one value marks a request to a language model. */

@@ -3,9 +3,7 @@
 #include "config.h"
 #include "traces/importers/import.h"
 
-static const char *const need[] = {
-	"arrived_at", "num_prefill_tokens", "num_decode_tokens", NULL
-};
+static const char *const need[] = { "arrived_at", "num_prefill_tokens", "num_decode_tokens", NULL };
 static const char *const may[] = { "num_total_tokens", "pd_ratio", NULL };
 
 static enum ar_status record(struct import *im, const struct record *r, struct ar_err *err)

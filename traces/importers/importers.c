@@ -86,8 +86,8 @@ static enum ar_status pick_named(const struct importer **out, const struct recor
 	}
 	if (f->kind != first->kind)
 		return ar_fail(err, AR_DATA, "not in format %s, which is %s", f->name,
-			       f->kind == RECORD_CSV ? "CSV with a header"
-						     : "one JSON object per line");
+			       f->kind == RECORD_CSV ? "CSV with a header" :
+						       "one JSON object per line");
 	if (lacking(f, first)) {
 		list_fields(first, have, sizeof have);
 		return ar_fail(err, AR_DATA, "%s lacks \"%s\" (have: %s)",

@@ -25,14 +25,14 @@ struct reader {
 	SHA2_CTX sha;
 	unsigned char raw[RAW_BYTES];
 	size_t raw_pos, raw_len;
-	bool raw_end;		/* fd is at its end */
-	ZSTD_DStream *zstd;	/* NULL: plain */
+	bool raw_end;	    /* fd is at its end */
+	ZSTD_DStream *zstd; /* NULL: plain */
 	bool in_frame;
 	char *text;
-	size_t pos;		/* first byte that was not handed out */
-	size_t scan;		/* no line end in [pos, scan) */
-	size_t len, cap;	/* len < cap: there is room for a NUL */
-	bool text_end;		/* text holds the rest of the file */
+	size_t pos;	 /* first byte that was not handed out */
+	size_t scan;	 /* no line end in [pos, scan) */
+	size_t len, cap; /* len < cap: there is room for a NUL */
+	bool text_end;	 /* text holds the rest of the file */
 	uint64_t line;
 };
 

@@ -14,7 +14,7 @@ struct reader;
  * recognised by content.  AR_DATA when the file cannot be read or is not text; the message names
  * the kind of file. */
 enum ar_status reader_open(struct reader **out, const char *path, struct ar_err *err);
-void reader_close(struct reader *r);	/* NULL is fine */
+void reader_close(struct reader *r); /* NULL is fine */
 
 /* Get the next line in *s, without its line end, NUL-terminated and writable.  It is valid until
  * the next call.  *s is NULL after the last line.  AR_DATA: damaged or truncated compression. */

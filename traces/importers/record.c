@@ -151,8 +151,7 @@ enum ar_status record_json(struct record *r, const char *line, size_t n, struct 
 		if (r->n == RECORD_MAX_FIELDS)
 			return ar_fail(err, AR_DATA, "more than %d keys", RECORD_MAX_FIELDS);
 		if (record_find(r, member->string))
-			return ar_fail(err, AR_DATA, "key \"%s\" appears twice",
-				       span_show(name).s);
+			return ar_fail(err, AR_DATA, "key \"%s\" appears twice", span_show(name).s);
 		s = skip_blank(skip_string(skip_blank(s)));
 		v.s = skip_blank(s + (*s == ':'));
 		s = skip_value(v.s);

@@ -28,7 +28,7 @@ struct record {
 		struct span value;
 	} field[RECORD_MAX_FIELDS];
 	size_t n;
-	struct cJSON *json;	/* the same object, parsed; NULL for CSV */
+	struct cJSON *json; /* the same object, parsed; NULL for CSV */
 };
 
 /* Split line in place.  The caller adds file and line to the messages.  csv_header makes the fields
@@ -48,7 +48,9 @@ bool name_among(const char *const *names, const char *name);
 bool record_next(struct span *array, struct span *element);
 
 /* The first 40 characters of s at most, made printable for messages. */
-struct shown { char s[48]; };
+struct shown {
+	char s[48];
+};
 struct shown span_show(struct span s);
 
 #endif

@@ -13,8 +13,10 @@ static int blocksparse_plan(const struct attn_batch *b, int heads, struct attn_t
 	int groups = union_groups(heads, &b->shape), per_kv = groups / b->shape.kv_heads;
 
 	for (int i = 0; i < n && tile && heads; i++)
-		tile[i].list = tile[i].list < 0 ? -1 : tile[i].req * groups +
-			       tile[i].head / group * per_kv + tile[i].head % group / heads;
+		tile[i].list = tile[i].list < 0 ?
+				       -1 :
+				       tile[i].req * groups + tile[i].head / group * per_kv +
+					       tile[i].head % group / heads;
 	return n;
 }
 

@@ -36,8 +36,8 @@ static void attend_block(const struct attn_call *call, const struct column_lists
 	int hi = attn_rows_below(&b->rows, r, first + tok);
 
 	for (int h = 0; h < heads && lo < hi; h++) {
-		list_keys(b, l, (size_t)(i * heads + h), r,
-			  b->rows.pos[b->rows.row0[r] + hi - 1], k);
+		list_keys(b, l, (size_t)(i * heads + h), r, b->rows.pos[b->rows.row0[r] + hi - 1],
+			  k);
 		keys_attend(k, call, r, lo, hi - lo, h);
 	}
 }

@@ -10,8 +10,8 @@ extern "C" {
 
 /* CUDA: executor->enqueue of "columns".  It calls the kernel for the current device. */
 executor_fn columns_enqueue;
-executor_fn columns_sm80_enqueue;	/* mma.sync; whole tiles; no work memory */
-executor_fn columns_sm90_enqueue;	/* wgmma; 9.0; whole tiles and parts */
+executor_fn columns_sm80_enqueue; /* mma.sync; whole tiles; no work memory */
+executor_fn columns_sm90_enqueue; /* wgmma; 9.0; whole tiles and parts */
 
 #ifdef __cplusplus
 }

@@ -29,8 +29,8 @@ static enum ar_status gather_ref(const struct attn_call *call, const struct exec
 			for (int t = b->rows.pos0[r]; t < b->keys.len[r]; t++)
 				k.pos[k.n++] = t;
 			for (int i = 0; i < rows; i += s->page_tok)
-				keys_attend(&k, call, r, i, rows - i < s->page_tok ? rows - i :
-					    s->page_tok, h);
+				keys_attend(&k, call, r, i,
+					    rows - i < s->page_tok ? rows - i : s->page_tok, h);
 		}
 	keys_release(&k);
 	return st;
@@ -39,7 +39,7 @@ static enum ar_status gather_ref(const struct attn_call *call, const struct exec
 #if HAVE_CUDA
 static size_t gather_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads)
 {
-	(void)heads;	/* each list serves a whole KV head */
+	(void)heads; /* each list serves a whole KV head */
 	return pool_work_bytes(s, l, s->kv_heads);
 }
 
@@ -48,7 +48,7 @@ static enum ar_status gather_enqueue(const struct attn_call *call,
 {
 	const struct attn_shape *s = &call->b->shape;
 
-	(void)lists;	/* executor->move has copied their tokens */
+	(void)lists; /* executor->move has copied their tokens */
 	return pool_attend(call, s->q_heads / s->kv_heads, s->kv_heads, err);
 }
 #endif

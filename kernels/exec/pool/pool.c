@@ -8,7 +8,7 @@
 int pool_plan(const struct attn_batch *b, int heads, struct attn_tile *tile)
 {
 	int group = b->shape.q_heads / b->shape.kv_heads;
-	int n = attend_plan_rows(b, heads ? heads : group, tile);	/* lengths are unknown */
+	int n = attend_plan_rows(b, heads ? heads : group, tile); /* lengths are unknown */
 	int lists = union_groups(heads ? heads : group, &b->shape);
 
 	for (int i = 0; i < n && tile; i++) {

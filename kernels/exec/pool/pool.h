@@ -22,7 +22,7 @@ extern "C" {
 struct pool {
 	struct kv_cache kv;
 	int32_t *ctx, *page;
-	void *rest;		/* the rest of work, for attend_enqueue */
+	void *rest; /* the rest of work, for attend_enqueue */
 };
 
 /* The first pool page of list number `list`.  lists: lists per request. */

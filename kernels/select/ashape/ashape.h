@@ -11,8 +11,8 @@ extern "C" {
 #endif
 
 struct ashape {
-	int64_t init, local, last;	/* tokens */
-	int block;			/* index into 64, 128 */
+	int64_t init, local, last; /* tokens */
+	int block;		   /* index into 64, 128 */
 };
 
 AR_BOTH static inline struct attn_band ashape_band(const struct ashape *p)

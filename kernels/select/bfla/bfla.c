@@ -67,10 +67,10 @@ static enum ar_status check(const void *param, struct ar_err *err)
 
 /* Tokens of one head: those from position lo up to hi are there. */
 struct tokens {
-	const bf16_t *x;		/* of queries: of row 0; of keys: of page 0 */
-	const int32_t *page;		/* NULL: queries */
+	const bf16_t *x;     /* of queries: of row 0; of keys: of page 0 */
+	const int32_t *page; /* NULL: queries */
 	int page_tok, lo, hi;
-	size_t step;			/* between queries, between pages */
+	size_t step; /* between queries, between pages */
 	int head_dim;
 };
 
@@ -85,8 +85,8 @@ static const bf16_t *token(const struct tokens *t, int pos)
 	       (size_t)(pos % t->page_tok * t->head_dim);
 }
 
-static float flat_score(const struct bfla *p, const struct bfla_rows *rows,
-			const struct tokens *q, int q0, const struct tokens *k, int k0)
+static float flat_score(const struct bfla *p, const struct bfla_rows *rows, const struct tokens *q,
+			int q0, const struct tokens *k, int k0)
 {
 	int b = (int)p->block, g = (int)p->group;
 	float max = -INFINITY;
@@ -148,7 +148,7 @@ struct page_range {
 };
 
 static struct page_range pages_of(const struct bfla *p, const struct bfla_rows *rows, int i,
-				   int tok)
+				  int tok)
 {
 	int from = rows->origin + i * (int)p->block, to = from + (int)p->block;
 
@@ -230,22 +230,29 @@ static void put_scores(const struct attn_batch *b, const struct bfla *p, int r,
 /* Query block i of request r and one KV head: keep[j] for all j up to the last it sees. */
 static void keep_row(const struct attn_batch *b, const struct bfla *p, int r,
 		     const struct bfla_rows *rows, int i, int kv_head, const bf16_t *q,
-		     const bf16_t *k, struct cell *cell, uint8_t *keep,
-		     const struct selection *out)
+		     const bf16_t *k, struct cell *cell, uint8_t *keep, const struct selection *out)
 {
 	const struct attn_shape *s = &b->shape;
 	int tok = (int)p->block, last = bfla_last(p, rows, i), group = s->q_heads / s->kv_heads;
 	size_t dim = (size_t)s->head_dim, head = (size_t)s->page_tok * dim;
-	struct tokens keys = { k + (size_t)kv_head * head, b->keys.page + b->keys.page0[r],
-			       s->page_tok, 0,
-			       rows->end, (size_t)s->kv_heads * head, s->head_dim };
+	struct tokens keys = { k + (size_t)kv_head * head,
+			       b->keys.page + b->keys.page0[r],
+			       s->page_tok,
+			       0,
+			       rows->end,
+			       (size_t)s->kv_heads * head,
+			       s->head_dim };
 
 	memset(keep, 0, (size_t)last + 1);
 	for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
 		struct tokens own = {
 			q + ((size_t)b->rows.row0[r] * (size_t)s->q_heads + (size_t)h) * dim,
-			NULL, 0,
-			rows->ctx, rows->end, (size_t)s->q_heads * dim, s->head_dim
+			NULL,
+			0,
+			rows->ctx,
+			rows->end,
+			(size_t)s->q_heads * dim,
+			s->head_dim
 		};
 
 		for (int j = 0; j <= last; j++) {
@@ -293,8 +300,9 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 	uint8_t *keep = malloc(n);
 	const struct bfla *p = self;
 
-	memset(out->mask, 0, (size_t)b->rows.n_qblk * (size_t)b->shape.q_heads *
-	       (size_t)b->keys.mask_words * sizeof *out->mask);
+	memset(out->mask, 0,
+	       (size_t)b->rows.n_qblk * (size_t)b->shape.q_heads * (size_t)b->keys.mask_words *
+		       sizeof *out->mask);
 	for (int r = 0; cell && keep && r < b->rows.n_req; r++) {
 		int n_row = attn_n_row(&b->rows, r);
 		struct bfla_rows rows = bfla_rows(p, b->rows.pos0[r], n_row);

@@ -18,14 +18,14 @@ enum bfla_grid { BFLA_CHUNK, BFLA_ABSOLUTE };
 enum bfla_pad { BFLA_KEEP, BFLA_EXCLUDE };
 
 struct bfla {
-	int64_t block, group;		/* tokens */
+	int64_t block, group; /* tokens */
 	int pool, anchor, grid, pad;
 	bool mask_future;
 	double score_div;
 	double mass, threshold, ratio, random;
-	int64_t least;			/* blocks */
-	int64_t local, min_tokens;	/* tokens */
-	int64_t sink;			/* blocks */
+	int64_t least;		   /* blocks */
+	int64_t local, min_tokens; /* tokens */
+	int64_t sink;		   /* blocks */
 	int64_t stride, seed;
 };
 
@@ -33,9 +33,9 @@ struct bfla {
  * far as they are the chunk's. */
 struct bfla_rows {
 	int origin;
-	int ctx, end;		/* positions of the chunk */
+	int ctx, end; /* positions of the chunk */
 	int n;
-	int number;		/* of query block 0, for the rescues */
+	int number; /* of query block 0, for the rescues */
 };
 
 AR_BOTH static inline struct bfla_rows bfla_rows(const struct bfla *p, int ctx, int rows)

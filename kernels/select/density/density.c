@@ -35,7 +35,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 					    b->rows.pos0[r] / s->page_tok + i - b->rows.qblk0[r],
 					    b->keys.mask_words,
 					    out->mask + (size_t)(i * s->q_heads + h) *
-							(size_t)b->keys.mask_words);
+								(size_t)b->keys.mask_words);
 	return AR_OK;
 }
 

@@ -16,7 +16,7 @@ struct density {
 	double share;
 	int64_t seed;
 	int per;
-	int block;		/* index into 64, 128 */
+	int block; /* index into 64, 128 */
 };
 
 /* One mask row, of query block qa.  past: whole blocks before the chunk. */

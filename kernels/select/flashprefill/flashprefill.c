@@ -45,9 +45,9 @@ static size_t state_bytes(const void *self, const struct attn_shape *s)
 /* ---- scores and masks ---- */
 
 struct scratch {
-	float *mean;		/* [head_dim][max_kv_blk] of one request and KV head */
-	float *x;		/* [page_tok][max_kv_blk] */
-	float *w;		/* [max_kv_blk] */
+	float *mean; /* [head_dim][max_kv_blk] of one request and KV head */
+	float *x;    /* [page_tok][max_kv_blk] */
+	float *w;    /* [max_kv_blk] */
 };
 
 static void scratch_release(struct scratch *t)

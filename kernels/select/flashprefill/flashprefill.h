@@ -15,8 +15,8 @@ enum { FLASHPREFILL_OPEN, FLASHPREFILL_DROP };
 
 struct flashprefill {
 	double alpha;
-	int64_t sink, window, last_n;	/* blocks */
-	int last_rule;			/* what the last_n query blocks keep, FLASHPREFILL_* */
+	int64_t sink, window, last_n; /* blocks */
+	int last_rule;		      /* what the last_n query blocks keep, FLASHPREFILL_* */
 	bool dense_first;
 };
 

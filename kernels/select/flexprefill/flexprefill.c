@@ -46,11 +46,11 @@ struct cell {
 };
 
 struct scratch {
-	struct cell *cell;	/* [positions or query blocks * blocks] */
-	uint32_t *pool[2];	/* V and S [blocks] */
-	bool *on[2];		/* which of them are taken */
-	float *p;		/* [blocks] */
-	float *mean;		/* [head_dim] of queries */
+	struct cell *cell; /* [positions or query blocks * blocks] */
+	uint32_t *pool[2]; /* V and S [blocks] */
+	bool *on[2];	   /* which of them are taken */
+	float *p;	   /* [blocks] */
+	float *mean;	   /* [head_dim] of queries */
 };
 
 static void scratch_release(struct scratch *t)
@@ -107,7 +107,7 @@ struct head {
 	int r, head;
 	int rows, end, nb;
 	const bf16_t *q;
-	const float *mean;	/* of keys */
+	const float *mean; /* of keys */
 };
 
 /* Add up the masses of columns or diagonals by block; returns n_v or n_s. */
@@ -267,8 +267,8 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 	if (!st)
 		means_update(b, call->kv.k, call->state);
 	for (int r = 0; r < b->rows.n_req && !st; r++)
-		for (int h = 0; h < s->q_heads && b->rows.row0[r + 1] > b->rows.row0[r] &&
-		     !st; h++) {
+		for (int h = 0; h < s->q_heads && b->rows.row0[r + 1] > b->rows.row0[r] && !st;
+		     h++) {
 			st = lastq_ref(b, r, h, s->page_tok, call->q, call->kv.k, x, x + n, err);
 			if (!st)
 				st = flexprefill_head(b, self, r, h, call->q, call->state, x, x + n,

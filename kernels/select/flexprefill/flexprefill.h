@@ -14,7 +14,7 @@ extern "C" {
 
 struct flexprefill {
 	double gamma, tau;
-	int64_t min_budget, max_budget;	/* tokens; max_budget 0: none */
+	int64_t min_budget, max_budget; /* tokens; max_budget 0: none */
 };
 
 AR_BOTH static inline int flexprefill_blocks_of(int64_t tokens, int page_tok)

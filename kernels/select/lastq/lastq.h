@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-enum { LASTQ_MAX = 128 };	/* rows */
+enum { LASTQ_MAX = 128 }; /* rows */
 
 /* Request r, one head; column, slash: [positions]. */
 enum ar_status lastq_ref(const struct attn_batch *b, int r, int head, int n, const bf16_t *q,

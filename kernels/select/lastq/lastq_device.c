@@ -9,7 +9,7 @@
 /* The arrays in work. */
 struct room {
 	struct lastq sums, blocks;
-	void *kernel;			/* the kernels' own */
+	void *kernel; /* the kernels' own */
 };
 
 static struct lastq take(struct workspace *w, size_t heads, int stride)

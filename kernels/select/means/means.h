@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-size_t means_state_bytes(const struct attn_shape *s);	/* for means in floats */
+size_t means_state_bytes(const struct attn_shape *s); /* for means in floats */
 
 void means_update(const struct attn_batch *b, const bf16_t *k, float *mean);
 enum ar_status means_update_enqueue(const struct attn_batch *b, const bf16_t *k, float *mean,
@@ -34,8 +34,8 @@ AR_BOTH static inline const float *means_at(const struct attn_batch *b, int r, i
 {
 	size_t page = (size_t)b->keys.page[b->keys.page0[r] + j];
 
-	return mean + (page * (size_t)b->shape.kv_heads + (size_t)kv_head) *
-			      (size_t)b->shape.head_dim;
+	return mean +
+	       (page * (size_t)b->shape.kv_heads + (size_t)kv_head) * (size_t)b->shape.head_dim;
 }
 
 AR_BOTH static inline float means_dot(const float *x, const float *y, int n)

@@ -36,14 +36,13 @@
 #include "kernels/select/means/means.h"
 
 enum { TOK = 64 };
-enum { FILE_MAX = 64 << 20 };		/* bytes; published ones have some hundred thousand */
+enum { FILE_MAX = 64 << 20 }; /* bytes; published ones have some hundred thousand */
 enum { SIZE_MAX_TOK = 1 << 30 };
 enum { LEAST_SLASH = 50 };
-enum { NO_VERTICAL = 1000, NO_SLASH = 6096 };	/* of heads that a file lacks */
+enum { NO_VERTICAL = 1000, NO_SLASH = 6096 }; /* of heads that a file lacks */
 
-const char *const minference_patterns[] = {
-	"vertical_and_slash", "stream_llm", "block_sparse", NULL
-};
+const char *const minference_patterns[] = { "vertical_and_slash", "stream_llm", "block_sparse",
+					    NULL };
 
 static int block_tok(const void *param)
 {
@@ -100,8 +99,10 @@ static enum ar_status read_layer(struct minference_self *x, int layer, int n_hea
 				 const cJSON *object, struct ar_err *err)
 {
 	if (!cJSON_IsObject(object))
-		return ar_fail(err, AR_DATA, "%s: layer %d: want an object with an entry for each "
-			       "head", x->rule.path, layer);
+		return ar_fail(err, AR_DATA,
+			       "%s: layer %d: want an object with an entry for each "
+			       "head",
+			       x->rule.path, layer);
 	for (int h = 0; h < x->q_heads; h++) {
 		char key[16];
 		const cJSON *v;
@@ -109,10 +110,11 @@ static enum ar_status read_layer(struct minference_self *x, int layer, int n_hea
 		snprintf(key, sizeof key, "%d", h % n_heads);
 		v = cJSON_GetObjectItemCaseSensitive(object, key);
 		if (v && !read_head(&x->rule, v, &x->head[layer * x->q_heads + h]))
-			return ar_fail(err, AR_DATA, "%s: layer %d, head %d: want [PATTERN, N, N, "
-				       "...] with one of %s, %s, %s", x->rule.path, layer, h,
-				       minference_patterns[0], minference_patterns[1],
-				       minference_patterns[2]);
+			return ar_fail(err, AR_DATA,
+				       "%s: layer %d, head %d: want [PATTERN, N, N, "
+				       "...] with one of %s, %s, %s",
+				       x->rule.path, layer, h, minference_patterns[0],
+				       minference_patterns[1], minference_patterns[2]);
 	}
 	return AR_OK;
 }
@@ -133,9 +135,10 @@ static enum ar_status read_file(struct minference_self *x, int n_heads, struct a
 		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", x->rule.path,
 			     text_line(text, end));
 	else if (!cJSON_IsArray(json) || cJSON_GetArraySize(json) != x->n_layers)
-		st = ar_fail(err, AR_DATA, "%s: want an array with an object for each of %d layers; "
-			     "'calibrate minference --layers %d' writes one", x->rule.path,
-			     x->n_layers, x->n_layers);
+		st = ar_fail(err, AR_DATA,
+			     "%s: want an array with an object for each of %d layers; "
+			     "'calibrate minference --layers %d' writes one",
+			     x->rule.path, x->n_layers, x->n_layers);
 	for (layer = st ? NULL : json->child; layer && !st; layer = layer->next)
 		st = read_layer(x, n++, n_heads, layer, err);
 	cJSON_Delete(json);
@@ -174,8 +177,10 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 
 	*self = NULL;
 	if (env->device && env->shape.q_heads > MINFERENCE_HEADS)
-		return ar_fail(err, AR_USAGE, "minference on CUDA takes up to %d query heads, "
-			       "not %d", MINFERENCE_HEADS, env->shape.q_heads);
+		return ar_fail(err, AR_USAGE,
+			       "minference on CUDA takes up to %d query heads, "
+			       "not %d",
+			       MINFERENCE_HEADS, env->shape.q_heads);
 	x = calloc(1, sizeof *x + n * sizeof *x->head);
 	if (!x)
 		return ar_nomem(err);
@@ -200,7 +205,7 @@ static void columns(const void *self, const struct attn_shape *s, int *max_run, 
 	const struct minference_self *x = self;
 
 	(void)s;
-	*max_run = INT_MAX;	/* a chunk of one row has all blocks */
+	*max_run = INT_MAX; /* a chunk of one row has all blocks */
 	*max_col = x->max_vertical;
 }
 
@@ -235,9 +240,9 @@ int minference_pick(const float *mass, int end, int forced, int n, struct minfer
 		    int32_t *out)
 {
 	for (int i = 0; i < end; i++)
-		cell[i] = (struct minference_cell){
-			i < forced ? UINT32_MAX : minference_key(mass[i]), i
-		};
+		cell[i] = (struct minference_cell){ i < forced ? UINT32_MAX :
+								 minference_key(mass[i]),
+						    i };
 	n = n < end ? n : end;
 	pick(cell, end, n, out);
 	return n;
@@ -302,8 +307,9 @@ void minference_best(const struct attn_batch *b, const struct minference *p, int
 
 	means_of_rows(b, b->rows.row0[r] + (lo > 0 ? lo : 0), b->rows.row0[r] + hi, h, q, mean);
 	for (int j = 0; j <= qa; j++) {
-		float product = means_dot(mean, means_at(b, r, j, h / (s->q_heads / s->kv_heads),
-							 mean_of_keys), s->head_dim);
+		float product = means_dot(
+			mean, means_at(b, r, j, h / (s->q_heads / s->kv_heads), mean_of_keys),
+			s->head_dim);
 
 		cell[j] = (struct minference_cell){
 			minference_key(product * minference_fill(tok, ctx + rows, j)), j

@@ -15,12 +15,12 @@ extern "C" {
 #endif
 
 enum minference_pattern { PATTERN_SLASH, PATTERN_SHAPE, PATTERN_BLOCK };
-extern const char *const minference_patterns[];	/* as in files; ends with NULL */
+extern const char *const minference_patterns[]; /* as in files; ends with NULL */
 
 struct minference {
-	char *path;			/* of the patterns */
-	int64_t vertical, slash;	/* sizes if there is no file */
-	double ratio;			/* share of the sizes to take */
+	char *path;		 /* of the patterns */
+	int64_t vertical, slash; /* sizes if there is no file */
+	double ratio;		 /* share of the sizes to take */
 	int64_t last, sink, local;
 	int64_t blocks;
 	bool force_diag;
@@ -28,19 +28,19 @@ struct minference {
 
 struct minference_head {
 	int32_t pattern;
-	int32_t vertical, slash;	/* columns and distances to take, forced ones included;
+	int32_t vertical, slash; /* columns and distances to take, forced ones included;
 					 * n_init and n_local of an A-shape */
 };
 
-enum { MINFERENCE_HEADS = 128 };	/* most heads of a rank on the device */
+enum { MINFERENCE_HEADS = 128 }; /* most heads of a rank on the device */
 
 /* What open() makes. */
 struct minference_self {
 	struct minference rule;
 	int n_layers, q_heads;
-	int max_vertical, max_slash;	/* of all heads */
+	int max_vertical, max_slash; /* of all heads */
 	bool any_block;
-	struct minference_head head[];	/* [n_layers][q_heads] */
+	struct minference_head head[]; /* [n_layers][q_heads] */
 };
 
 /* One vertical-slash list. */

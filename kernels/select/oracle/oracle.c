@@ -28,7 +28,7 @@ static int block_tok(const void *param)
 
 struct cell {
 	float mean;
-	int64_t at;		/* word * 32 + bit, ascending with the number of the cell */
+	int64_t at; /* word * 32 + bit, ascending with the number of the cell */
 };
 
 static int by_mean(const void *x, const void *y)
@@ -67,8 +67,9 @@ static void request(const struct attn_batch *b, const struct oracle *p, int r, c
 	const struct attn_shape *s = &b->shape;
 	int end = b->keys.len[r], first = b->rows.pos0[r] / s->page_tok;
 	int group = s->q_heads / s->kv_heads;
-	int64_t n = 0, keep = oracle_count(p, oracle_cells(s->q_heads, first, b->rows.qblk0[r + 1] -
-							   b->rows.qblk0[r]));
+	int64_t n = 0,
+		keep = oracle_count(p, oracle_cells(s->q_heads, first,
+						    b->rows.qblk0[r + 1] - b->rows.qblk0[r]));
 
 	for (int h = 0; h < s->q_heads; h++) {
 		if (h % group == 0)

@@ -12,7 +12,7 @@ extern "C" {
 
 struct oracle {
 	double share;
-	int block;		/* index into 64, 128 */
+	int block; /* index into 64, 128 */
 };
 
 /* A cell is a (query block, query head, block) of a request, up to the diagonal; cells are numbered

@@ -44,10 +44,10 @@ static int at_least(int a, int b)
 /* ---- attention ---- */
 
 struct scratch {
-	struct scores a;	/* of a proxy or head, over the keys of one request */
-	float *s;		/* [max_kv_blk] */
-	int *order;		/* [max_kv_blk] */
-	int *need;		/* [q_heads] */
+	struct scores a; /* of a proxy or head, over the keys of one request */
+	float *s;	 /* [max_kv_blk] */
+	int *order;	 /* [max_kv_blk] */
+	int *need;	 /* [q_heads] */
 };
 
 static void scratch_release(struct scratch *t)
@@ -227,9 +227,9 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 	struct scratch t = { 0 };
 	enum ar_status st = scratch_init(&t, b, err);
 
-	memset(out->mask, 0, (size_t)b->rows.n_qblk * (size_t)s->q_heads *
-	       (size_t)b->keys.mask_words *
-	       sizeof *out->mask);
+	memset(out->mask, 0,
+	       (size_t)b->rows.n_qblk * (size_t)s->q_heads * (size_t)b->keys.mask_words *
+		       sizeof *out->mask);
 	for (int r = 0; !st && r < b->rows.n_req; r++) {
 		int n_row = attn_n_row(&b->rows, r);
 

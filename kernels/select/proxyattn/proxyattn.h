@@ -13,7 +13,7 @@ extern "C" {
 struct proxyattn {
 	int64_t groups, stride;
 	double mass;
-	int block;		/* index into 64, 128 */
+	int block; /* index into 64, 128 */
 };
 
 /* Heads [q, q_end) of a group and the KV heads [kv, kv_end) that they belong to. */

@@ -179,8 +179,8 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 {
 	const struct attn_batch *b = call->b;
 	const struct attn_shape *s = &b->shape;
-	uint16_t *score = malloc(((size_t)b->keys.max_kv_blk * (size_t)s->page_tok + 1) *
-				 sizeof *score);
+	uint16_t *score =
+		malloc(((size_t)b->keys.max_kv_blk * (size_t)s->page_tok + 1) * sizeof *score);
 	enum ar_status st = score ? AR_OK : ar_nomem(err);
 
 	for (int r = 0; r < b->rows.n_req; r++)
@@ -197,8 +197,7 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 			if (st)
 				break;
 			for (int t = 0; out->score && t < b->rows.pos0[r]; t++)
-				out->score[row + (size_t)t] =
-					bf16_to_f32(quoka_unorder(score[t]));
+				out->score[row + (size_t)t] = bf16_to_f32(quoka_unorder(score[t]));
 			largest(score, b->rows.pos0[r], keep, tok);
 			qsort(tok, (size_t)keep, sizeof *tok, ascending);
 		}

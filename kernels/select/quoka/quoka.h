@@ -12,7 +12,7 @@ extern "C" {
 
 struct quoka {
 	double query_ratio, kv_ratio;
-	int64_t queries, tokens;	/* if not 0, used in place of the ratios */
+	int64_t queries, tokens; /* if not 0, used in place of the ratios */
 };
 
 AR_BOTH static inline int quoka_share(double ratio, int64_t count, int n)
@@ -48,8 +48,7 @@ AR_BOTH static inline bf16_t quoka_unorder(uint16_t x)
 /* The reference's scores, quoka_order() of each, of the tokens before the chunk of request r:
  * [ctx]. */
 enum ar_status quoka_scores(const struct attn_batch *b, const struct quoka *p, int r, int kv_head,
-			    const bf16_t *q, const bf16_t *k, uint16_t *score,
-			    struct ar_err *err);
+			    const bf16_t *q, const bf16_t *k, uint16_t *score, struct ar_err *err);
 
 /* The scores lie first in work, in rows like those of token lists. */
 selector_work_fn quoka_work_bytes;

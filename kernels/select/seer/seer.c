@@ -74,10 +74,11 @@ static enum ar_status check_shape(const struct safetensors_tensor *t, int64_t he
 	if (t->dim[0] >= n && t->dim[0] == heads && heads % n == 0 && t->dim[1] == in &&
 	    t->dim[2] == out)
 		return AR_OK;
-	return ar_fail(err, AR_DATA, "%s: tensor '%s' is [%" PRId64 ", %" PRId64 ", %" PRId64
+	return ar_fail(err, AR_DATA,
+		       "%s: tensor '%s' is [%" PRId64 ", %" PRId64 ", %" PRId64
 		       "]; want [%d or a multiple, %" PRId64 ", %" PRId64 "], a gate of this "
-		       "model for prefill, not for decoding", path, t->name, t->dim[0], t->dim[1],
-		       t->dim[2], n, in, out);
+		       "model for prefill, not for decoding",
+		       path, t->name, t->dim[0], t->dim[1], t->dim[2], n, in, out);
 }
 
 /* Set what the first layer's tensors say about all layers.  n_kv: KV heads of this rank. */
@@ -90,16 +91,18 @@ static void infer(struct seer_self *g, const struct safetensors_tensor *k,
 }
 
 static enum ar_status check_layer(const struct seer_self *g, const struct safetensors_tensor *k,
-				  const struct safetensors_tensor *q, bool want_q,
-				  const char *path, struct ar_err *err)
+				  const struct safetensors_tensor *q, bool want_q, const char *path,
+				  struct ar_err *err)
 {
 	int64_t dim = g->head_dim, heads = k->dim[0];
 	int n_q = g->q_heads / g->repeats, n_k = g->k_heads / g->repeats;
 	enum ar_status st = AR_OK;
 
 	if (want_q != !!q)
-		return ar_fail(err, AR_DATA, "%s: the layer of '%s' has %s projection of queries, "
-			       "unlike other layers", path, k->name, q ? "a" : "no");
+		return ar_fail(err, AR_DATA,
+			       "%s: the layer of '%s' has %s projection of queries, "
+			       "unlike other layers",
+			       path, k->name, q ? "a" : "no");
 	if (q) {
 		st = check_shape(q, q->dim[0], n_q, dim, dim, path, err);
 		heads = n_k == n_q ? q->dim[0] : q->dim[0] / n_q * n_k;
@@ -174,8 +177,9 @@ static enum ar_status read_gate(struct seer_self *g, const char *path,
 		goto out;
 	g->n_layers = list_layers(s, g->model_layers, layer);
 	if (!g->n_layers)
-		st = ar_fail(err, AR_DATA, "%s: no tensor is named like " SEER_TENSOR
-			     "; not a gate", path, 0, 'k');
+		st = ar_fail(err, AR_DATA,
+			     "%s: no tensor is named like " SEER_TENSOR "; not a gate", path, 0,
+			     'k');
 	else
 		st = read_layers(g, s, layer, env->shape.kv_heads, path, err);
 	if (!st && !env->trial && g->n_layers < g->model_layers)
@@ -225,24 +229,27 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 	enum ar_status st = AR_OK;
 
 	if (!p->gate)
-		return ar_fail(err, AR_USAGE, "no gate: add gate=FILE, a safetensors file of "
+		return ar_fail(err, AR_USAGE,
+			       "no gate: add gate=FILE, a safetensors file of "
 			       "released weights or from 'attnreplay calibrate seer', or "
 			       "gate=mean, untrained");
 	if (!env->rope_inv)
-		return ar_fail(err, AR_DATA, "the gate is for keys before their rotary embedding, "
+		return ar_fail(err, AR_DATA,
+			       "the gate is for keys before their rotary embedding, "
 			       "which is not known; pack the capture with its rope_theta, or name "
 			       "its model");
 	g = calloc(1, sizeof *g);
 	if (!g)
 		return ar_nomem(err);
-	*g = (struct seer_self){ .rule = *p, .model_layers = env->n_layers, .q_heads = s->q_heads,
+	*g = (struct seer_self){ .rule = *p,
+				 .model_layers = env->n_layers,
+				 .q_heads = s->q_heads,
 				 .head_dim = s->head_dim,
 				 .repeats = s->q_heads / selector_file_heads(env, s->q_heads) };
 	g->host.inv = malloc(inv_bytes);
 	if (g->host.inv) {
 		memcpy(g->host.inv, env->rope_inv, inv_bytes);
-		st = !strcmp(p->gate, "mean") ? mean_gate(g, err) :
-		     read_gate(g, p->gate, env, err);
+		st = !strcmp(p->gate, "mean") ? mean_gate(g, err) : read_gate(g, p->gate, env, err);
 	} else {
 		st = ar_nomem(err);
 	}
@@ -377,9 +384,9 @@ static void update_keys(const struct attn_batch *b, const struct seer_self *g, i
 /* ---- scores and masks ---- */
 
 struct scratch {
-	float *f;		/* [(SEER_POOLS + 1) * head_dim] */
-	float *a;		/* [max_kv_blk] */
-	int *order;		/* [max_kv_blk] */
+	float *f;   /* [(SEER_POOLS + 1) * head_dim] */
+	float *a;   /* [max_kv_blk] */
+	int *order; /* [max_kv_blk] */
 };
 
 /* The vector of a query block into y, from n rows at q, the first at position pos.  f: scratch. */
@@ -391,8 +398,10 @@ static void block_query(const struct attn_batch *b, const struct seer_self *g, i
 
 	seer_pool(q, (size_t)(s->q_heads * dim), n, pos, g->host.inv, dim, NULL, NULL, f);
 	if (g->host.q)
-		project(f, dim, g->host.q + (size_t)seer_layer(g, layer) * seer_q_size(g) +
-			(size_t)head * (size_t)(dim * dim), dim, y);
+		project(f, dim,
+			g->host.q + (size_t)seer_layer(g, layer) * seer_q_size(g) +
+				(size_t)head * (size_t)(dim * dim),
+			dim, y);
 	else
 		memcpy(y, f, (size_t)dim * sizeof *y);
 	seer_turn(blk * s->page_tok, g->host.inv, dim, y);
@@ -426,7 +435,7 @@ static void keep_largest(const float *a, int n, int k, int *order, uint32_t *row
 {
 	int m = 0;
 
-	for (int j = 0; j < n; j++) {		/* insertion: equals stay in their order */
+	for (int j = 0; j < n; j++) { /* insertion: equals stay in their order */
 		int at = m < k ? m++ : k;
 
 		while (at && a[order[at - 1]] < a[j]) {
@@ -491,10 +500,10 @@ static enum ar_status ref(const struct attn_call *call, const void *self,
 		for (int i = b->rows.qblk0[r]; i < b->rows.qblk0[r + 1]; i++)
 			for (int h = 0; h < s->q_heads; h++)
 				mask_row(b, g, call->layer, r,
-					 b->rows.pos0[r] / s->page_tok + i - b->rows.qblk0[r],
-					 h, call->q, call->state, &t,
+					 b->rows.pos0[r] / s->page_tok + i - b->rows.qblk0[r], h,
+					 call->q, call->state, &t,
 					 out->mask + (size_t)(i * s->q_heads + h) *
-						     (size_t)b->keys.mask_words,
+							     (size_t)b->keys.mask_words,
 					 selection_score(out, b, i, h));
 out:
 	free(t.f);

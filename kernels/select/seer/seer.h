@@ -16,34 +16,34 @@ extern "C" {
 #define SEER_TENSOR "model.layers.%d.self_attn.attn_gate.mask_linear_%c.weight"
 
 enum {
-	SEER_BLOCK = 64,	/* tokens */
-	SEER_POOLS = 3,		/* of keys: maximum, minimum, mean, in this order */
-	SEER_TAIL = 2,		/* query blocks that dense-tail opens */
+	SEER_BLOCK = 64, /* tokens */
+	SEER_POOLS = 3,	 /* of keys: maximum, minimum, mean, in this order */
+	SEER_TAIL = 2,	 /* query blocks that dense-tail opens */
 };
 
 struct seer {
-	char *gate;		/* file, or NULL */
+	char *gate; /* file, or NULL */
 	double threshold;
-	double nz_ratio;	/* 0: by threshold */
+	double nz_ratio; /* 0: by threshold */
 	bool dense_tail, diagonal, dense_first;
 };
 
 /* Matrices stand transposed, as products read them. */
 struct seer_weights {
-	bf16_t *k;		/* [n_layers][k_heads][head_dim][SEER_POOLS * head_dim] */
-	bf16_t *q;		/* [n_layers][q_heads][head_dim][head_dim]; NULL: queries are not
+	bf16_t *k;  /* [n_layers][k_heads][head_dim][SEER_POOLS * head_dim] */
+	bf16_t *q;  /* [n_layers][q_heads][head_dim][head_dim]; NULL: queries are not
 				 * projected */
-	float *inv;		/* [head_dim / 2], of RoPE */
+	float *inv; /* [head_dim / 2], of RoPE */
 };
 
 struct seer_self {
-	struct seer rule;	/* its gate is not used */
-	int n_layers;		/* in the file, up to those of the model */
+	struct seer rule; /* its gate is not used */
+	int n_layers;	  /* in the file, up to those of the model */
 	int model_layers;
-	int q_heads, k_heads;	/* k_heads: query heads or KV heads, as in the file */
-	int repeats;		/* heads are those of the file, repeated that often */
+	int q_heads, k_heads; /* k_heads: query heads or KV heads, as in the file */
+	int repeats;	      /* heads are those of the file, repeated that often */
 	int head_dim;
-	struct seer_weights host, device;	/* device.k NULL: not there */
+	struct seer_weights host, device; /* device.k NULL: not there */
 };
 
 /* The file's layer for a layer of the model.  If the file has fewer layers, each serves an equal
@@ -53,7 +53,7 @@ static inline int seer_layer(const struct seer_self *g, int layer)
 	return (int)((int64_t)layer * g->n_layers / g->model_layers);
 }
 
-static inline size_t seer_k_size(const struct seer_self *g)	/* elements of a layer */
+static inline size_t seer_k_size(const struct seer_self *g) /* elements of a layer */
 {
 	return (size_t)g->k_heads * SEER_POOLS * (size_t)g->head_dim * (size_t)g->head_dim;
 }

@@ -11,8 +11,8 @@ extern "C" {
 #endif
 
 struct trishape {
-	int64_t start, recent, last_dense;	/* tokens */
-	int block;				/* index into 64, 128 */
+	int64_t start, recent, last_dense; /* tokens */
+	int block;			   /* index into 64, 128 */
 };
 
 /* One mask row: query block qa of a chunk that has ctx tokens before it and left after it. */

@@ -48,7 +48,7 @@ static int stride_tok(const struct xattention *p)
 
 /* ---- thresholds ---- */
 
-enum { TABLE_MAX = 64 << 20 };	/* bytes; published ones have a few thousand */
+enum { TABLE_MAX = 64 << 20 }; /* bytes; published ones have a few thousand */
 
 /* A table of thresholds as it is read, for messages and checks. */
 struct table {
@@ -64,13 +64,14 @@ static enum ar_status check_size(const struct table *t, const char *key, int wan
 	const cJSON *v = cJSON_GetObjectItemCaseSensitive(t->json, key);
 
 	if (v && !(cJSON_IsNumber(v) && v->valuedouble == want))
-		return ar_fail(err, AR_DATA, "%s: not made for %s=%d; use the table's %s or "
-			       "calibrate again", t->path, key, want, key);
+		return ar_fail(err, AR_DATA,
+			       "%s: not made for %s=%d; use the table's %s or "
+			       "calibrate again",
+			       t->path, key, want, key);
 	return AR_OK;
 }
 
-static enum ar_status check_table(struct table *t, const struct xattention *p,
-				  struct ar_err *err)
+static enum ar_status check_table(struct table *t, const struct xattention *p, struct ar_err *err)
 {
 	enum ar_status st = check_size(t, "stride", stride_tok(p), err);
 
@@ -82,8 +83,10 @@ static enum ar_status check_table(struct table *t, const struct xattention *p,
 	t->layers = cJSON_GetObjectItemCaseSensitive(t->json, "layers");
 	t->n_rows = cJSON_GetArraySize(t->rows);
 	if (!cJSON_IsArray(t->rows) || !t->n_rows || (t->layers && !cJSON_IsArray(t->layers)))
-		return ar_fail(err, AR_DATA, "%s: want an object with 'threshold', an array with a "
-			       "row per layer, and perhaps 'layers', their numbers", t->path);
+		return ar_fail(err, AR_DATA,
+			       "%s: want an object with 'threshold', an array with a "
+			       "row per layer, and perhaps 'layers', their numbers",
+			       t->path);
 	if (cJSON_GetArraySize(t->layers ? t->layers : t->rows) !=
 	    (t->layers ? t->n_rows : t->n_layers))
 		return ar_fail(err, AR_DATA, "%s: %d rows for %d layers", t->path, t->n_rows,
@@ -110,14 +113,18 @@ static enum ar_status read_row(const struct table *t, int i, int q_heads, float 
 	const cJSON *row = cJSON_GetArrayItem(t->rows, i);
 
 	if (!cJSON_IsArray(row) || cJSON_GetArraySize(row) < t->n_heads)
-		return ar_fail(err, AR_DATA, "%s: row %d of 'threshold': want a number for each "
-			       "of %d heads", t->path, i, t->n_heads);
+		return ar_fail(err, AR_DATA,
+			       "%s: row %d of 'threshold': want a number for each "
+			       "of %d heads",
+			       t->path, i, t->n_heads);
 	for (int h = 0; h < q_heads; h++) {
 		const cJSON *v = cJSON_GetArrayItem(row, h % t->n_heads);
 
 		if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble <= 1))
-			return ar_fail(err, AR_DATA, "%s: row %d, head %d: want a threshold from 0 "
-				       "to 1", t->path, i, h);
+			return ar_fail(err, AR_DATA,
+				       "%s: row %d, head %d: want a threshold from 0 "
+				       "to 1",
+				       t->path, i, h);
 		out[h] = (float)v->valuedouble;
 	}
 	return AR_OK;
@@ -129,8 +136,10 @@ static enum ar_status read_rows(const struct table *t, struct xattention_self *x
 {
 	for (int i = 0; i < t->n_rows; i++)
 		if (layer_of(t, i) < 0)
-			return ar_fail(err, AR_DATA, "%s: entry %d of 'layers': want a layer from "
-				       "0 to %d", t->path, i, t->n_layers - 1);
+			return ar_fail(err, AR_DATA,
+				       "%s: entry %d of 'layers': want a layer from "
+				       "0 to %d",
+				       t->path, i, t->n_layers - 1);
 	for (int l = 0; l < t->n_layers; l++) {
 		int best = 0;
 		enum ar_status st;
@@ -151,7 +160,8 @@ static enum ar_status read_rows(const struct table *t, struct xattention_self *x
 static enum ar_status read_table(struct xattention_self *x, const struct xattention *p,
 				 const struct selector_env *env, struct ar_err *err)
 {
-	struct table t = { .path = p->table, .n_layers = env->n_layers,
+	struct table t = { .path = p->table,
+			   .n_layers = env->n_layers,
 			   .n_heads = selector_file_heads(env, x->q_heads) };
 	const char *end = NULL;
 	cJSON *json = NULL;
@@ -163,8 +173,7 @@ static enum ar_status read_table(struct xattention_self *x, const struct xattent
 	json = cJSON_ParseWithOpts(text, &end, 1);
 	t.json = json;
 	if (!json)
-		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", p->table,
-			     text_line(text, end));
+		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", p->table, text_line(text, end));
 	else
 		st = check_table(&t, p, err);
 	if (!st)
@@ -206,11 +215,11 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 struct view {
 	const struct attn_batch *b;
 	int stride, r, head;
-	int ctx, end;		/* tokens of the chunk */
-	int n_col;		/* reduced columns */
+	int ctx, end; /* tokens of the chunk */
+	int n_col;    /* reduced columns */
 	const bf16_t *q;
-	float *k;		/* [stride][head_dim][n_col] keys, token cS + p at [p][.][c] */
-	float *z;		/* [n_col] of one reduced row */
+	float *k; /* [stride][head_dim][n_col] keys, token cS + p at [p][.][c] */
+	float *z; /* [n_col] of one reduced row */
 };
 
 static enum ar_status view_init(struct view *v, const bf16_t *k, struct ar_err *err)
@@ -226,8 +235,8 @@ static enum ar_status view_init(struct view *v, const bf16_t *k, struct ar_err *
 		size_t page = (size_t)v->b->keys.page[v->b->keys.page0[v->r] + t / s->page_tok];
 		size_t at = page * (size_t)s->kv_heads +
 			    (size_t)(v->head / (s->q_heads / s->kv_heads));
-		const bf16_t *key = k + (at * (size_t)s->page_tok +
-					 (size_t)(t % s->page_tok)) * dim;
+		const bf16_t *key = k +
+				    (at * (size_t)s->page_tok + (size_t)(t % s->page_tok)) * dim;
 		float *to = v->k + (size_t)(t % v->stride) * dim * n + (size_t)(t / v->stride);
 
 		for (size_t d = 0; d < dim; d++)
@@ -254,7 +263,7 @@ static void reduced_row(const struct view *v, int a)
 		int t = a * v->stride + v->stride - 1 - p;
 		size_t row = (size_t)(v->b->rows.row0[v->r] + t - v->ctx);
 		const bf16_t *q = v->q + (row * (size_t)s->q_heads + (size_t)v->head) *
-						(size_t)s->head_dim;
+						 (size_t)s->head_dim;
 
 		if (t < v->ctx || t >= v->end)
 			continue;
@@ -295,8 +304,9 @@ enum ar_status xattention_masses(const struct attn_batch *b, int stride, int r, 
 				 struct ar_err *err)
 {
 	int ctx = b->rows.pos0[r], end = b->keys.len[r];
-	struct view v = { b, stride, r, head, ctx, end, (end + stride - 1) / stride, q, NULL,
-			  NULL };
+	struct view v = {
+		b, stride, r, head, ctx, end, (end + stride - 1) / stride, q, NULL, NULL
+	};
 	float *w = malloc((size_t)b->keys.max_kv_blk * sizeof *w);
 	enum ar_status st = w ? view_init(&v, k, err) : ar_nomem(err);
 

@@ -16,19 +16,19 @@ enum { XATTENTION_TAIL_DOC, XATTENTION_TAIL_CODE };
 
 struct xattention {
 	double threshold;
-	char *table;		/* file with thresholds, or NULL */
-	int stride;		/* index into 4, 8, 16 */
-	int block;		/* index into 64, 128 */
-	int64_t last_dense;	/* tokens */
+	char *table;	    /* file with thresholds, or NULL */
+	int stride;	    /* index into 4, 8, 16 */
+	int block;	    /* index into 64, 128 */
+	int64_t last_dense; /* tokens */
 	int tail;
 };
 
 struct xattention_self {
-	int stride;		/* tokens; divides a block */
+	int stride; /* tokens; divides a block */
 	int64_t last_dense;
 	int tail;
 	int q_heads;
-	float threshold[];	/* [n_layers][q_heads] */
+	float threshold[]; /* [n_layers][q_heads] */
 };
 
 /* Masses are integers, in units of 2^-26 of a reduced row's attention.  Sums are then exact in any

@@ -22,8 +22,9 @@ static bool unfit(const struct sched_limits *l, const struct request *r, char *w
 {
 	if (r->prompt_tok <= l->max_batched_tok)
 		return sched_unfit_pool(l, r, why, n);
-	snprintf(why, n, "prompt of %" PRIu32 " tokens exceeds the budget of %" PRId64
-		 " per iteration", r->prompt_tok, l->max_batched_tok);
+	snprintf(why, n,
+		 "prompt of %" PRIu32 " tokens exceeds the budget of %" PRId64 " per iteration",
+		 r->prompt_tok, l->max_batched_tok);
 	return true;
 }
 

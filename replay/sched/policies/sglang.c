@@ -21,8 +21,8 @@
 #include "replay/sched/policy.h"
 
 enum {
-	MOST_EXPECTED = 4096,		/* outputs that a request is expected to have */
-	STEPS_AHEAD = 20,		/* of every sequence, when the ratio is set again */
+	MOST_EXPECTED = 4096, /* outputs that a request is expected to have */
+	STEPS_AHEAD = 20,     /* of every sequence, when the ratio is set again */
 	DECAY_STEPS = 600,
 };
 
@@ -30,9 +30,9 @@ enum {
 #define RATIO_LEAST (0.14 * RATIO_FIRST)
 
 struct memory {
-	double new_token_ratio;		/* share of the outputs to come that is kept free */
-	const char *full;		/* why none is admitted until a sequence leaves, or NULL */
-	size_t n_left_running;		/* n_running after the last iteration */
+	double new_token_ratio; /* share of the outputs to come that is kept free */
+	const char *full;	/* why none is admitted until a sequence leaves, or NULL */
+	size_t n_left_running;	/* n_running after the last iteration */
 };
 
 static void begin(struct sched *s)
