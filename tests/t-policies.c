@@ -262,15 +262,16 @@ static const struct scenario scenarios[] = {
   "A ttft 1 tpot 2 e2e 3 queue 0 preempted 0 recomputed 0\n"
   "B ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n" },
 
+/* The place of A is free one iteration after A has finished. */
 { "the sequence limit under sglang", "sglang", { LIMITS(8, 2) }, { 0 },
   { { 0, 4, 2 }, { 0, 4, 4 }, { 0, 4, 1 } }, true,
   "0-1 A:4@0 B:4@0 -> A B free 98 budget\n"
   "1-2 A:1@4 B:1@4 -> A B free 96 seqs\n"
-  "2-3 C:4@0 -> C free 97 empty\n"
-  "3-4 B:1@5 -> B free 98 empty\n"
+  "2-3 B:1@5 -> B free 98 seqs\n"
+  "3-4 C:4@0 -> C free 97 empty\n"
   "4-5 B:1@6 -> B free 98 empty\n",
   "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
-  "C ttft 3 tpot nan e2e 3 queue 2 preempted 0 recomputed 0\n"
+  "C ttft 4 tpot nan e2e 4 queue 3 preempted 0 recomputed 0\n"
   "B ttft 1 tpot 1.33333 e2e 5 queue 0 preempted 0 recomputed 0\n" },
 
 /* Of three with 12 outputs the longest prompt goes. */
@@ -290,14 +291,14 @@ static const struct scenario scenarios[] = {
   "12-13 A:1@11 B:1@12 C:1@10 -> A B C free 4 empty\n"
   "13-14 A:1@12 B:1@13 C:1@11 -> A B C free 1 empty\n"
   "14-15 A:1@13 C:1@12 -> A C free 13 preemption\n"
-  "15-16 B:15@0* -> B free 11 empty\n"
+  "15-16 B:15@0* -> B free 11 blocks\n"
   "16-17 A:1@14 -> A free 25 empty\n",
   "D ttft 1.5 tpot 1 e2e 4.5 queue 0.5 preempted 0 recomputed 0\n"
   "C ttft 1.5 tpot 1.08333 e2e 14.5 queue 0.5 preempted 0 recomputed 0\n"
   "B ttft 1 tpot 1.25 e2e 16 queue 0 preempted 1 recomputed 14\n"
   "A ttft 1 tpot 1.23077 e2e 17 queue 0 preempted 0 recomputed 0\n" },
 /* D finds no room beside what the others may produce.  C has the fewest outputs and queues behind
- * D. */
+ * D.  It is charged all its outputs again, so that it waits for A to end. */
 { "retraction, mixed", "sglang-mixed", RETRACTION,
   "0-1 A:2@0 B:3@0 -> A B free 35 empty\n"
   "1-2 C:1@0 A:1@2 B:1@3 -> C A B free 32 empty\n"
@@ -312,23 +313,22 @@ static const struct scenario scenarios[] = {
   "10-11 A:1@11 B:1@12 C:1@9 -> A B C free 5 blocks\n"
   "11-12 A:1@12 B:1@13 C:1@10 -> A B C free 2 blocks\n"
   "12-13 A:1@13 B:1@14 -> A B free 11 preemption\n"
-  "13-14 D:3@0 C:12@0* A:1@14 -> D C A free 10 empty\n"
-  "14-15 D:1@3 C:1@12 -> D C free 23 empty\n"
-  "15-16 D:1@4 -> D free 35 empty\n"
+  "13-14 D:3@0 A:1@14 -> D A free 22 blocks\n"
+  "14-15 C:12@0* D:1@3 -> C D free 24 empty\n"
+  "15-16 D:1@4 C:1@12 -> D C free 22 empty\n"
   "16-17 D:1@5 -> D free 34 empty\n",
   "B ttft 1 tpot 1 e2e 13 queue 0 preempted 0 recomputed 0\n"
   "A ttft 1 tpot 1 e2e 14 queue 0 preempted 0 recomputed 0\n"
-  "C ttft 1.5 tpot 1.08333 e2e 14.5 queue 0.5 preempted 1 recomputed 11\n"
+  "C ttft 1.5 tpot 1.16667 e2e 15.5 queue 0.5 preempted 1 recomputed 11\n"
   "D ttft 12.5 tpot 1 e2e 15.5 queue 11.5 preempted 0 recomputed 0\n" },
-/* Without room for its outputs and a block more it is never admitted. */
+/* Prompt, outputs and a block more must be less than the pool: 15 tokens of 16, not 16. */
 { "a request that can never fit under sglang", "sglang", { LIMITS(8, 8), POOL(4) }, { 0 },
-  { { 0, 10, 3 }, { 0, 9, 3 } }, true,
-  "0-1 B:8@0 free 2 budget\n"
+  { { 0, 9, 3 }, { 0, 8, 3 } }, true,
+  "0-1 B:8@0 -> B free 2 budget\n"
   "1-2 B:1@8 -> B free 1 empty\n"
-  "2-3 B:1@9 -> B free 1 empty\n"
-  "3-4 B:1@10 -> B free 1 empty\n",
+  "2-3 B:1@9 -> B free 1 empty\n",
   "A rejected: needs 5 KV blocks, 4 are usable\n"
-  "B ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
+  "B ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n" },
 };
 /* clang-format on */
 

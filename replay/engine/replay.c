@@ -125,6 +125,7 @@ static bool arrive(struct loop *l)
 	int64_t at;
 	uint32_t id;
 
+	l->s->idled = false;
 	while (arrivals_peek(l->arrivals, &id, &at)) {
 		if (l->settled[id]) {
 			arrivals_pop(l->arrivals);
@@ -135,6 +136,7 @@ static bool arrive(struct loop *l)
 			if (!idle)
 				break;
 			l->now = at;
+			l->s->idled = !l->s->n_waiting && !l->s->n_running;
 		}
 		idle = false;
 		l->n_empty = 0;

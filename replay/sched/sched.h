@@ -89,6 +89,8 @@ struct sched {
 
 	void *memory; /* state of the policy, policy->memory_size bytes */
 
+	bool idled; /* set by the engine: it had nothing to run since the last plan */
+
 	/* The iteration. */
 	struct batch batch;
 	uint32_t *preempted, *finished;
