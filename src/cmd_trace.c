@@ -2,12 +2,10 @@
 /* attnreplay trace: look at a trace, bring it into the canonical form, and make one like it. */
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/binfile.h"
@@ -258,36 +256,13 @@ static const struct verb {
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
-static enum ar_status put_and_close(const struct verb *v, struct trace *t, const struct args *a,
-				    FILE *f, struct ar_err *err)
-{
-	enum ar_status st = v->run(t, a, f, err);
-
-	if (st)
-		ar_err_prefix(err, "%s", a->output);
-	if (fclose(f) && !st)
-		st = ar_fail(err, AR_IO, "%s: %s", a->output, strerror(errno));
-	return st;
-}
-
-/* Write the file whole or not at all.  A device or a pipe is written in place, since a rename would
- * replace it by a file. */
+/* Write the file whole or not at all. */
 static enum ar_status put_file(const struct verb *v, struct trace *t, const struct args *a,
 			       struct ar_err *err)
 {
 	struct outfile out;
-	enum ar_status st;
-	struct stat s;
-	FILE *f;
+	enum ar_status st = outfile_open(&out, a->output, err);
 
-	if (!stat(a->output, &s) && !S_ISREG(s.st_mode)) {
-		f = fopen(a->output, "w");
-		if (!f)
-			return ar_fail(err, AR_IO, "%s: cannot write: %s", a->output,
-				       strerror(errno));
-		return put_and_close(v, t, a, f, err);
-	}
-	st = outfile_open(&out, a->output, err);
 	if (st)
 		return st;
 	st = v->run(t, a, out.f, err);

@@ -3,7 +3,6 @@
 #include "src/bench/bench_table.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -90,16 +89,9 @@ static char *row_json(const struct bench_col *cols, const void *row)
 	return text;
 }
 
-static enum ar_status cannot_write(const struct bench_table *t, struct ar_err *err)
-{
-	return ar_fail(err, AR_IO, "%s: cannot write: %s", t->path, strerror(errno));
-}
-
 enum ar_status bench_table_open(struct bench_table *t, struct ar_err *err)
 {
-	if (t->path)
-		t->file = fopen(t->path, "w");
-	return t->path && !t->file ? cannot_write(t, err) : AR_OK;
+	return t->path ? outfile_open(&t->file, t->path, err) : AR_OK;
 }
 
 void bench_table_heads(const struct bench_table *t)
@@ -118,9 +110,10 @@ void bench_table_heads(const struct bench_table *t)
 
 enum ar_status bench_table_put(struct bench_table *t, const void *row, struct ar_err *err)
 {
+	enum ar_status st = AR_OK;
 	char *text = NULL;
 
-	if (t->file || t->lines) {
+	if (t->file.f || t->lines) {
 		text = row_json(t->cols, row);
 		if (!text)
 			return ar_nomem(err);
@@ -130,18 +123,18 @@ enum ar_status bench_table_put(struct bench_table *t, const void *row, struct ar
 	else
 		put_cells(t->cols, row);
 	fflush(stdout);
-	if (t->file)
-		fprintf(t->file, "%s\n", text);
+	if (t->file.f)
+		st = outfile_write(&t->file, text, strlen(text), err);
+	if (t->file.f && !st)
+		st = outfile_write(&t->file, "\n", 1, err);
 	cJSON_free(text);
-	if (t->file && (fflush(t->file) || ferror(t->file)))
-		return cannot_write(t, err);
-	return AR_OK;
+	return st;
 }
 
 enum ar_status bench_table_close(struct bench_table *t, enum ar_status st, struct ar_err *err)
 {
-	if (t->file && fclose(t->file) && !st)
-		st = cannot_write(t, err);
-	t->file = NULL;
+	if (!st)
+		st = outfile_commit(&t->file, err);
+	outfile_release(&t->file);
 	return st;
 }
