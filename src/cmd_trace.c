@@ -10,6 +10,7 @@
 
 #include "base/binfile.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "src/cmd.h"
 #include "traces/algebra/summary.h"
 #include "traces/algebra/synth.h"
@@ -114,8 +115,11 @@ static void print_types(FILE *f, const struct trace *t)
 
 		for (size_t i = 0; i < t->n; i++)
 			n += t->req[i].type == k + 1;
-		if (n)
-			fprintf(f, "%-22s%zu of %s\n", "type", n, t->type[k]);
+		if (n) {
+			fprintf(f, "%-22s%zu of ", "type", n);
+			text_put(t->type[k], f);
+			putc('\n', f);
+		}
 	}
 }
 
@@ -183,8 +187,10 @@ static enum ar_status info(struct trace *t, const struct args *a, FILE *f, struc
 
 	if (st)
 		return st;
-	fprintf(f, "%-22s%s\n%-22s%s\n%-22s%s\n%-22s%zu\n", "file", t->name, "format", t->format,
-		"sha256", t->sha256, "requests", t->n);
+	fprintf(f, "%-22s", "file");
+	text_put(t->name, f);
+	fprintf(f, "\n%-22s%s\n%-22s%s\n%-22s%zu\n", "format", t->format, "sha256", t->sha256,
+		"requests", t->n);
 	print_types(f, t);
 	if (t->has_epoch) {
 		date_format(text, t->epoch_ns + first);

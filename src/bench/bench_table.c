@@ -3,9 +3,12 @@
 #include "src/bench/bench_table.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "src/revision.h"
 
 /* The value at a column's offset. */
@@ -33,6 +36,17 @@ static bool applies(union value v, const struct bench_col *c)
 	}
 }
 
+/* A negative width: to the left, as printf() has it. */
+static void put_text(const char *s, int width)
+{
+	int pad = abs(width) - text_put(s, NULL);
+
+	pad = pad > 0 ? pad : 0;
+	printf("%*s", width > 0 ? pad : 0, "");
+	text_put(s, stdout);
+	printf("%*s", width < 0 ? pad : 0, "");
+}
+
 static void put_cell(const void *row, const struct bench_col *c)
 {
 	union value v = value_of(row, c);
@@ -40,7 +54,7 @@ static void put_cell(const void *row, const struct bench_col *c)
 	if (!applies(v, c))
 		printf("%*s", c->width, "-");
 	else if (c->type == COL_TEXT)
-		printf("%*s", c->width, v.text);
+		put_text(v.text, c->width);
 	else if (c->type == COL_REAL)
 		printf("%*.*f", c->width, c->decimals, v.x / c->unit);
 	else
@@ -108,9 +122,14 @@ void bench_table_heads(const struct bench_table *t)
 	putchar('\n');
 }
 
+static void put_line(const char *json, FILE *f)
+{
+	text_put_json_value(json, f);
+	putc('\n', f);
+}
+
 enum ar_status bench_table_put(struct bench_table *t, const void *row, struct ar_err *err)
 {
-	enum ar_status st = AR_OK;
 	char *text = NULL;
 
 	if (t->file.f || t->lines) {
@@ -119,16 +138,16 @@ enum ar_status bench_table_put(struct bench_table *t, const void *row, struct ar
 			return ar_nomem(err);
 	}
 	if (t->lines)
-		puts(text);
+		put_line(text, stdout);
 	else
 		put_cells(t->cols, row);
 	fflush(stdout);
 	if (t->file.f)
-		st = outfile_write(&t->file, text, strlen(text), err);
-	if (t->file.f && !st)
-		st = outfile_write(&t->file, "\n", 1, err);
+		put_line(text, t->file.f);
 	cJSON_free(text);
-	return st;
+	if (t->file.f && (fflush(t->file.f) || ferror(t->file.f)))
+		return ar_fail(err, AR_IO, "%s: cannot write: %s", t->path, strerror(errno));
+	return AR_OK;
 }
 
 enum ar_status bench_table_close(struct bench_table *t, enum ar_status st, struct ar_err *err)
