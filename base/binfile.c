@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -66,20 +67,96 @@ void infile_release(struct infile *f)
 	*f = (struct infile){ .fd = -1 };
 }
 
+enum { LINKS_MAX = 40 }; /* as Linux has it */
+
+/* *target: path behind its symbolic links, the caller owns it.  The file may be missing. */
+static enum ar_status follow(char **target, const char *path, struct ar_err *err)
+{
+	char to[PATH_MAX], *at = strdup(path), *next;
+
+	for (int i = 0; at && i <= LINKS_MAX; i++) {
+		ssize_t n = readlink(at, to, sizeof to - 1);
+		const char *slash = strrchr(at, '/');
+
+		if (n < 0) {
+			*target = at;
+			return AR_OK;
+		}
+		to[n] = 0;
+		if (asprintf(&next, "%.*s%s", *to == '/' || !slash ? 0 : (int)(slash + 1 - at), at,
+			     to) < 0)
+			next = NULL;
+		free(at);
+		at = next;
+	}
+	if (!at)
+		return ar_nomem(err);
+	free(at);
+	return ar_fail(err, AR_IO, "%s: cannot write: %s", path, strerror(ELOOP));
+}
+
+static bool one_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Open the temporary file.  old: the file to replace, or NULL. */
+static FILE *open_tmp(const char *tmp, const struct stat *old)
+{
+	int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, old ? 0600 : 0666);
+	FILE *f = NULL;
+
+	if (fd < 0)
+		return NULL;
+	if (!old || !fchmod(fd, old->st_mode & 07777))
+		f = fdopen(fd, "wb");
+	if (!f) {
+		close(fd);
+		unlink(tmp);
+	}
+	return f;
+}
+
+/* What has no name of its own to rename to is written directly. */
+static FILE *open_direct(const char *path, bool standard_output)
+{
+	int fd = standard_output ? (fflush(stdout), dup(STDOUT_FILENO)) :
+				   open(path, O_WRONLY | O_CLOEXEC);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
+
+	if (!f && fd >= 0)
+		close(fd);
+	return f;
+}
+
+static enum ar_status open_file(struct outfile *f, struct ar_err *err)
+{
+	struct stat old, out;
+	bool exists = !stat(f->path, &old);
+	bool standard_output = exists && !fstat(STDOUT_FILENO, &out) && one_file(&old, &out);
+
+	if (standard_output || (exists && !S_ISREG(old.st_mode))) {
+		f->f = open_direct(f->path, standard_output);
+	} else if (!exists || !access(f->target, W_OK)) {
+		if (asprintf(&f->tmp, "%s.%ld.tmp", f->target, (long)getpid()) < 0) {
+			f->tmp = NULL;
+			return ar_nomem(err);
+		}
+		f->f = open_tmp(f->tmp, exists ? &old : NULL);
+	}
+	return f->f ? AR_OK :
+		      ar_fail(err, AR_IO, "%s: cannot %s: %s", f->path, exists ? "write" : "create",
+			      strerror(errno));
+}
+
 enum ar_status outfile_open(struct outfile *f, const char *path, struct ar_err *err)
 {
-	size_t n = strlen(path) + 32;
-	enum ar_status st = AR_OK;
+	enum ar_status st;
 
-	*f = (struct outfile){ .path = strdup(path), .tmp = malloc(n) };
-	if (!f->path || !f->tmp) {
-		st = ar_nomem(err);
-	} else {
-		snprintf(f->tmp, n, "%s.%ld.tmp", path, (long)getpid());
-		f->f = fopen(f->tmp, "wbx");
-		if (!f->f)
-			st = ar_fail(err, AR_IO, "%s: cannot create: %s", path, strerror(errno));
-	}
+	*f = (struct outfile){ .path = strdup(path) };
+	st = f->path ? follow(&f->target, path, err) : ar_nomem(err);
+	if (!st)
+		st = open_file(f, err);
 	if (st)
 		outfile_release(f);
 	return st;
@@ -95,18 +172,21 @@ enum ar_status outfile_write(struct outfile *f, const void *buf, size_t n, struc
 enum ar_status outfile_commit(struct outfile *f, struct ar_err *err)
 {
 	FILE *out = f->f;
+	bool bad;
 
-	if (fflush(out) || fsync(fileno(out)))
-		return ar_fail(err, AR_IO, "%s: cannot write: %s", f->path, strerror(errno));
-	f->f = NULL;
-	if (fclose(out) || rename(f->tmp, f->path)) {
-		enum ar_status st = ar_fail(err, AR_IO, "%s: cannot write: %s", f->path,
-					    strerror(errno));
-
-		unlink(f->tmp);
-		return st;
+	if (!out)
+		return AR_OK;
+	errno = 0;
+	bad = ferror(out) || fflush(out) || (f->tmp && fsync(fileno(out)));
+	if (!bad) {
+		f->f = NULL;
+		bad = fclose(out) || (f->tmp && rename(f->tmp, f->target));
+		if (bad && f->tmp)
+			unlink(f->tmp);
 	}
-	return AR_OK;
+	return bad ? ar_fail(err, AR_IO, "%s: cannot write: %s", f->path,
+			     errno ? strerror(errno) : "earlier output is lost") :
+		     AR_OK;
 }
 
 /* The stream is open exactly as long as the temporary file exists under its own name. */
@@ -114,9 +194,44 @@ void outfile_release(struct outfile *f)
 {
 	if (f->f) {
 		fclose(f->f);
-		unlink(f->tmp);
+		if (f->tmp)
+			unlink(f->tmp);
 	}
 	free(f->path);
+	free(f->target);
 	free(f->tmp);
 	*f = (struct outfile){ 0 };
+}
+
+/* Split target into its folder and its name there. */
+static const char *split(char *target, struct stat *folder, bool *known)
+{
+	char *slash = strrchr(target, '/');
+
+	if (slash)
+		*slash = 0;
+	*known = !stat(!slash ? "." : slash == target ? "/" : target, folder);
+	return slash ? slash + 1 : target;
+}
+
+enum ar_status outfile_same(const char *a, const char *b, bool *same, struct ar_err *err)
+{
+	char *at[2] = { NULL, NULL };
+	enum ar_status st = follow(&at[0], a, err);
+	struct stat folder[2];
+	const char *name[2];
+	bool known[2];
+
+	*same = false;
+	if (!st)
+		st = follow(&at[1], b, err);
+	if (!st) {
+		for (int i = 0; i < 2; i++)
+			name[i] = split(at[i], &folder[i], &known[i]);
+		*same = known[0] && known[1] && one_file(&folder[0], &folder[1]) &&
+			!strcmp(name[0], name[1]);
+	}
+	free(at[0]);
+	free(at[1]);
+	return st;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checked access to values of untrusted JSON. */
+/* Checked access to values of untrusted JSON, and strings of untrusted text. */
 #ifndef AR_JSONVAL_H
 #define AR_JSONVAL_H
 
@@ -7,6 +7,9 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
+
+#include "base/text.h"
 
 /* JSON numbers are doubles, and exact for integers up to this. */
 #define JSON_INT_MAX ((int64_t)1 << 53)
@@ -39,6 +42,27 @@ static inline bool json_has(const cJSON *object, const char *key)
 	const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
 
 	return v && !cJSON_IsNull(v);
+}
+
+/* Return s as a JSON string in UTF-8, see text_utf8().  NULL: no memory. */
+static inline cJSON *json_string(const char *s)
+{
+	char *good = text_utf8(s);
+	cJSON *v = good ? cJSON_CreateString(good) : NULL;
+
+	free(good);
+	return v;
+}
+
+/* Add s to object.  False: no memory. */
+static inline bool json_add_string(cJSON *object, const char *key, const char *s)
+{
+	cJSON *v = json_string(s);
+	bool done = v && cJSON_AddItemToObject(object, key, v);
+
+	if (!done)
+		cJSON_Delete(v);
+	return done;
 }
 
 #endif

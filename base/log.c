@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 enum log_level log_level = LOG_INFO;
 
 static int drawn; /* a progress line is on the terminal */
@@ -16,12 +18,14 @@ static int drawn; /* a progress line is on the terminal */
 void log_line(enum log_level level, const char *fmt, ...)
 {
 	static const char *const tag[] = { "", "warning: ", "", "debug: " };
+	char line[8192];
 	va_list ap;
 
 	progress_end();
 	fprintf(stderr, "attnreplay: %s", tag[level]);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	if (vsnprintf(line, sizeof line, fmt, ap) > 0)
+		text_put(line, stderr);
 	va_end(ap);
 	fputc('\n', stderr);
 }

@@ -20,6 +20,7 @@ extern enum log_level log_level; /* set once by main: -q, -v */
 #define log_info(...) log_at(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_at(LOG_DEBUG, __VA_ARGS__)
 
+/* Control characters of the message are escaped, see text_put(). */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Redraw the line "what done/total" if standard error is a terminal, at most ten times a second and

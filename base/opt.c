@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "base/jsonval.h"
 #include "base/number.h"
 
 static void *field(const struct opt_group *g, const struct opt *o)
@@ -499,15 +500,22 @@ static cJSON *value_json(const struct opt_group *g, const struct opt *o)
 {
 	const void *p = field(g, o);
 	const struct opt_list *l = p;
+	cJSON *v;
 
 	switch (o->type) {
 	case OPT_FLAG: return cJSON_CreateBool(*(const bool *)p);
 	case OPT_INT:
 	case OPT_TIME: return cJSON_CreateNumber((double)*(const int64_t *)p);
 	case OPT_REAL: return cJSON_CreateNumber(*(const double *)p);
-	case OPT_STR: return cJSON_CreateString(*(char *const *)p);
+	case OPT_STR: return json_string(*(char *const *)p);
 	case OPT_LIST:
-		return cJSON_CreateStringArray((const char *const *)(const void *)l->v, (int)l->n);
+		v = cJSON_CreateArray();
+		for (size_t i = 0; v && i < l->n; i++)
+			if (!cJSON_AddItemToArray(v, json_string(l->v[i]))) {
+				cJSON_Delete(v);
+				return NULL;
+			}
+		return v;
 	case OPT_ENUM: return cJSON_CreateString(o->choice[*(const int *)p]);
 	case OPT_JOB: break;
 	}

@@ -282,7 +282,7 @@ static char *header_text(const struct safetensors_tensor *t, size_t n, const cha
 	uint64_t at = 0;
 
 	for (; done && meta[0]; meta += 2)
-		done = !meta[1] || cJSON_AddStringToObject(m, meta[0], meta[1]);
+		done = !meta[1] || json_add_string(m, meta[0], meta[1]);
 	for (size_t i = 0; done && i < n; i++)
 		done = add_tensor(header, &t[i], &at);
 	if (done)

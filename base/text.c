@@ -3,9 +3,12 @@
 #include "base/text.h"
 
 #include <errno.h>
-#include <stdio.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/number.h"
 
 /* Read up to cap bytes of f; *n: bytes read. */
 static enum ar_status fill(FILE *f, char **text, size_t cap, size_t *n, struct ar_err *err)
@@ -58,4 +61,141 @@ int text_line(const char *text, const char *end)
 	for (; text < end; text++)
 		line += *text == '\n';
 	return line;
+}
+
+/* ---- foreign text ---- */
+
+enum { NO_UTF8 = -1 };
+static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+
+/* The first character of s, which is not empty, and its number of bytes.  NO_UTF8: a byte that begins
+ * no character of RFC 3629. */
+static int32_t first(const char *s, int *n)
+{
+	static const int32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	int32_t c = (unsigned char)*s;
+	int len = c < 0x80 ? 1 : c < 0xc0 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf8 ? 4 : 0;
+
+	*n = 1;
+	if (len < 2)
+		return len ? c : NO_UTF8;
+	c &= 0x7f >> len;
+	for (int i = 1; i < len; i++) {
+		if (((unsigned char)s[i] & 0xc0) != 0x80)
+			return NO_UTF8;
+		c = c << 6 | ((unsigned char)s[i] & 0x3f);
+	}
+	if (c < least[len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+		return NO_UTF8;
+	*n = len;
+	return c;
+}
+
+/* C0, DEL and C1. */
+static bool is_control(int32_t c)
+{
+	return c < 0x20 || (c >= 0x7f && c < 0xa0);
+}
+
+int text_put(const char *s, FILE *f)
+{
+	int columns = 0, n;
+
+	for (; *s; s += n) {
+		bool raw = !is_control(first(s, &n));
+
+		columns += raw ? 1 : 4 * n;
+		if (f && raw)
+			fwrite(s, 1, (size_t)n, f);
+		for (int i = 0; f && !raw && i < n; i++)
+			fprintf(f, "\\x%02x", (unsigned char)s[i]);
+	}
+	return columns;
+}
+
+/* inside: s is inside of a JSON string, else it is JSON itself. */
+static void put_json(const char *s, bool inside, FILE *f)
+{
+	static const char control[] = "\b\f\n\r\t", letter[] = "bfnrt";
+	const char *known;
+	int n;
+
+	for (; *s; s += n) {
+		int32_t c = first(s, &n);
+
+		known = c >= 0 && c < 0x20 ? strchr(control, c) : NULL;
+		if (c == NO_UTF8)
+			fputs(replacement, f);
+		else if (known)
+			fprintf(f, "\\%c", letter[known - control]);
+		else if (is_control(c))
+			fprintf(f, "\\u%04x", (unsigned)c);
+		else
+			fprintf(f, "%s%.*s", inside && (c == '"' || c == '\\') ? "\\" : "", n, s);
+	}
+}
+
+void text_put_json(const char *s, FILE *f)
+{
+	putc('"', f);
+	put_json(s, true, f);
+	putc('"', f);
+}
+
+void text_put_json_value(const char *json, FILE *f)
+{
+	put_json(json, false, f);
+}
+
+void text_put_xml(const char *s, FILE *f)
+{
+	int n;
+
+	for (; *s; s += n) {
+		int32_t c = first(s, &n);
+		bool space = c == '\t' || c == '\n' || c == '\r';
+
+		if ((c < 0x20 && !space) || c == 0xfffe || c == 0xffff)
+			fputs(replacement, f);
+		else if (c == '<' || c == '>' || c == '&')
+			fputs(c == '<' ? "&lt;" : c == '>' ? "&gt;" : "&amp;", f);
+		else if (is_control(c) || c == '"' || c == '\'')
+			fprintf(f, "&#%d;", (int)c);
+		else
+			fwrite(s, 1, (size_t)n, f);
+	}
+}
+
+void text_put_csv(const char *s, FILE *f)
+{
+	bool formula = *s && strchr("=+-@\t\r", *s) && s[1];
+	bool quote = s[strcspn(s, ",\"\r\n")] || !*s;
+	double x;
+
+	if (quote)
+		putc('"', f);
+	if (formula && !num_real(s, &x))
+		putc('\'', f);
+	for (; *s; s++) {
+		if (*s == '"')
+			putc('"', f);
+		putc(*s, f);
+	}
+	if (quote)
+		putc('"', f);
+}
+
+char *text_utf8(const char *s)
+{
+	char *copy = malloc(strlen(s) * strlen(replacement) + 1), *to = copy;
+	int n;
+
+	for (; copy && *s; s += n) {
+		bool good = first(s, &n) != NO_UTF8;
+
+		to = good ? mempcpy(to, s, (size_t)n) : stpcpy(to, replacement);
+	}
+	if (copy)
+		*to = 0;
+	return copy;
 }

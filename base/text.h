@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading whole text files. */
+/* Reading whole text files; writing foreign text: names and contents of files, which may hold control
+ * characters or bytes that are no UTF-8. */
 #ifndef AR_TEXT_H
 #define AR_TEXT_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/status.h"
 
@@ -17,6 +19,25 @@ enum ar_status text_read(char **out, const char *path, size_t max, struct ar_err
 
 /* Return the line number of end in text, from 1. */
 int text_line(const char *text, const char *end);
+
+/* Write s for people.  The bytes of control characters and those that are no UTF-8 become \xNN: a
+ * terminal would obey them.  f NULL: write nothing.  Returns the columns on a terminal. */
+int text_put(const char *s, FILE *f);
+
+/* Write s as JSON, in quotes, as the content of an XML element or attribute, and as a field of CSV
+ * (RFC 4180).  In JSON and XML U+FFFD replaces bytes that are no UTF-8, and characters that XML
+ * forbids.  In CSV an apostrophe precedes text that spreadsheets would run as a formula: it begins
+ * with = + - @, a tab or a carriage return, and is no number. */
+void text_put_json(const char *s, FILE *f);
+void text_put_xml(const char *s, FILE *f);
+void text_put_csv(const char *s, FILE *f);
+
+/* Write a JSON value that cJSON has printed on one line.  In its strings control characters become
+ * \u00NN, and U+FFFD replaces bytes that are no UTF-8: cJSON leaves both as they are. */
+void text_put_json_value(const char *json, FILE *f);
+
+/* Return s with U+FFFD in place of bytes that are no UTF-8; the caller owns it.  NULL: no memory. */
+char *text_utf8(const char *s);
 
 #ifdef __cplusplus
 }

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "src/cmd.h"
 #include "traces/capture/capture.h"
 
@@ -107,8 +108,9 @@ static enum ar_status run_info(struct capture *c, const char *out, const struct 
 			  (uint64_t)(info->q_heads + 2 * info->kv_heads);
 
 	(void)out, (void)a, (void)err;
-	printf("container     %s\nmodel         %s\nlayer numbers ", info->container,
-	       *info->model ? info->model : "unknown");
+	printf("container     %s\nmodel         ", info->container);
+	text_put(*info->model ? info->model : "unknown", stdout);
+	printf("\nlayer numbers ");
 	print_layers(info);
 	printf("\nq heads       %d\nkv heads      %d\nhead dim      %d\ntokens        %" PRId64
 	       "\nprompt        %" PRId64 "\nrope          %s",
@@ -152,9 +154,10 @@ static enum ar_status run_verify(struct capture *c, const char *out, const struc
 	}
 	progress_end();
 	free(buf);
-	if (!st)
-		printf("%s: %lu tensors of %" PRId64 " tokens are sound\n", info->name, total,
-		       info->n_tok);
+	if (!st) {
+		text_put(info->name, stdout);
+		printf(": %lu tensors of %" PRId64 " tokens are sound\n", total, info->n_tok);
+	}
 	return st;
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "kernels/methods/shapes.h"
 #include "src/cmd.h"
 
@@ -220,7 +221,8 @@ static enum ar_status show_method(const char *text, struct ar_err *err)
 
 	if (st)
 		return st;
-	puts(m->params);
+	text_put_json_value(m->params, stdout);
+	putchar('\n');
 	method_free(m);
 	return AR_OK;
 }

@@ -2,16 +2,15 @@
 /* attnreplay trace: look at a trace, bring it into the canonical form, and make one like it. */
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/binfile.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "src/cmd.h"
 #include "traces/algebra/summary.h"
 #include "traces/algebra/synth.h"
@@ -116,8 +115,11 @@ static void print_types(FILE *f, const struct trace *t)
 
 		for (size_t i = 0; i < t->n; i++)
 			n += t->req[i].type == k + 1;
-		if (n)
-			fprintf(f, "%-22s%zu of %s\n", "type", n, t->type[k]);
+		if (n) {
+			fprintf(f, "%-22s%zu of ", "type", n);
+			text_put(t->type[k], f);
+			putc('\n', f);
+		}
 	}
 }
 
@@ -185,8 +187,10 @@ static enum ar_status info(struct trace *t, const struct args *a, FILE *f, struc
 
 	if (st)
 		return st;
-	fprintf(f, "%-22s%s\n%-22s%s\n%-22s%s\n%-22s%zu\n", "file", t->name, "format", t->format,
-		"sha256", t->sha256, "requests", t->n);
+	fprintf(f, "%-22s", "file");
+	text_put(t->name, f);
+	fprintf(f, "\n%-22s%s\n%-22s%s\n%-22s%zu\n", "format", t->format, "sha256", t->sha256,
+		"requests", t->n);
 	print_types(f, t);
 	if (t->has_epoch) {
 		date_format(text, t->epoch_ns + first);
@@ -258,36 +262,13 @@ static const struct verb {
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
-static enum ar_status put_and_close(const struct verb *v, struct trace *t, const struct args *a,
-				    FILE *f, struct ar_err *err)
-{
-	enum ar_status st = v->run(t, a, f, err);
-
-	if (st)
-		ar_err_prefix(err, "%s", a->output);
-	if (fclose(f) && !st)
-		st = ar_fail(err, AR_IO, "%s: %s", a->output, strerror(errno));
-	return st;
-}
-
-/* Write the file whole or not at all.  A device or a pipe is written in place, since a rename would
- * replace it by a file. */
+/* Write the file whole or not at all. */
 static enum ar_status put_file(const struct verb *v, struct trace *t, const struct args *a,
 			       struct ar_err *err)
 {
 	struct outfile out;
-	enum ar_status st;
-	struct stat s;
-	FILE *f;
+	enum ar_status st = outfile_open(&out, a->output, err);
 
-	if (!stat(a->output, &s) && !S_ISREG(s.st_mode)) {
-		f = fopen(a->output, "w");
-		if (!f)
-			return ar_fail(err, AR_IO, "%s: cannot write: %s", a->output,
-				       strerror(errno));
-		return put_and_close(v, t, a, f, err);
-	}
-	st = outfile_open(&out, a->output, err);
 	if (st)
 		return st;
 	st = v->run(t, a, out.f, err);

@@ -271,6 +271,54 @@ static void test_text(void)
 	free(big);
 }
 
+static char *written(int (*shown)(const char *, FILE *), void (*put)(const char *, FILE *),
+		     const char *s)
+{
+	static char text[256];
+	FILE *f = fmemopen(text, sizeof text, "w");
+
+	if (shown)
+		shown(s, f);
+	else
+		put(s, f);
+	fclose(f);
+	return text;
+}
+
+static void test_foreign_text(void)
+{
+	/* no UTF-8: a lone byte, a cut character, an overlong /, a surrogate, beyond U+10FFFF */
+	static const char bad[] = "\xff|\xe2\x82|\xc0\xaf|\xed\xa0\x80|\xf4\x90\x80\x80|\xe2";
+	static const char good[] = "a\u00fc\u20ac\U0001f600\u013c";
+	char *clean;
+
+	is_str(written(text_put, NULL, good), good, "UTF-8 is shown as it is");
+	is_int(text_put(good, NULL), 5, "... in a column for each character");
+	is_str(written(text_put, NULL, "\x1b[2J\x7f\t\n\xc2\x9b\\"),
+	       "\\x1b[2J\\x7f\\x09\\x0a\\xc2\\x9b\\", "control characters are escaped");
+	is_int(text_put("\x1b\xc2\x9b", NULL), 12, "... in four columns a byte");
+	is_str(written(text_put, NULL, bad),
+	       "\\xff|\\xe2\\x82|\\xc0\\xaf|\\xed\\xa0\\x80|\\xf4\\x90\\x80\\x80|\\xe2",
+	       "... and so is what is no UTF-8");
+	is_str(written(NULL, text_put_json, "\"\\\n\x1f\xc2\x85\xff\u00fc"),
+	       "\"\\\"\\\\\\n\\u001f\\u0085\ufffd\u00fc\"", "JSON escapes");
+	is_str(written(NULL, text_put_json_value, "{\"a\":\"\\\\\x7f\"}"),
+	       "{\"a\":\"\\\\\\u007f\"}", "JSON that is ready keeps its own");
+	is_str(written(NULL, text_put_xml, "<a b='\"'>]]>&\t\xc2\x9b\u013c"),
+	       "&lt;a b=&#39;&#34;&#39;&gt;]]&gt;&amp;&#9;&#155;\u013c", "XML escapes");
+	is_str(written(NULL, text_put_xml, "\x1b\xff\xef\xbf\xbf"), "\ufffd\ufffd\ufffd",
+	       "... and replaces what it forbids");
+	is_str(written(NULL, text_put_csv, "=a,\"b\""), "\"'=a,\"\"b\"\"\"", "CSV marks a formula");
+	is_str(written(NULL, text_put_csv, "-1.5e3"), "-1.5e3", "... but no number");
+	is_str(written(NULL, text_put_csv, ""), "\"\"", "... and an empty text is one");
+	clean = text_utf8(bad);
+	is_str(clean,
+	       "\ufffd|\ufffd\ufffd|\ufffd\ufffd|\ufffd\ufffd\ufffd|"
+	       "\ufffd\ufffd\ufffd\ufffd|\ufffd",
+	       "a copy has a replacement for each byte that is no UTF-8");
+	free(clean);
+}
+
 static void test_workspace(void)
 {
 	static _Alignas(WORKSPACE_ALIGN) char mem[3 * WORKSPACE_ALIGN];
@@ -347,6 +395,7 @@ int main(void)
 	test_bf16();
 	test_rng();
 	test_text();
+	test_foreign_text();
 	test_workspace();
 	test_gpu();
 	test_threads();

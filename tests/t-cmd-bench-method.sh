@@ -42,7 +42,7 @@ ok 'heads that a capture lacks are refused' \
 	fails 2 'has 8 query heads over 2 KV heads of size 128, which cannot make 16 over 2' \
 	method --dry-run --capture "$sample" --q-heads 16 --kv-heads 2
 ok 'a file that cannot be made is an error' \
-	fails 1 '/no/where: cannot write' method --dry-run --json /no/where
+	fails 1 '/no/where: cannot create' method --dry-run --json /no/where
 ok 'a full disk is an error'                     no_space method
 
 is 'dense is measured first, once' \
@@ -92,7 +92,7 @@ ok 'shapes are those of the paper' \
 ok 'so many GPUs cannot share its heads' \
 	fails 2 'tp 3: does not divide 32 query heads' paper --table ca-4 --dry-run --tp 3
 ok 'its file may not be writable' \
-	fails 1 '/no/where: cannot write' paper --table ca-4 --dry-run --json /no/where
+	fails 1 '/no/where: cannot create' paper --table ca-4 --dry-run --json /no/where
 ok 'or full'                                     no_space paper --table ca-4
 paper --table list >"$tmp/list"
 ok 'the tables can be listed' grep -q '^ca-4 .*attention latency by context' "$tmp/list"

@@ -37,7 +37,7 @@ ok 'a shape that is too large is refused' \
 ok 'and that before anything is measured' \
 	fails 2 'context of 16777216 tokens is too long' bench --context 8K,16M
 ok 'a file that cannot be made is an error' \
-	fails 1 '/no/where: cannot write' bench --dry-run --json /no/where
+	fails 1 '/no/where: cannot create' bench --dry-run --json /no/where
 ok 'a full disk is an error'                    no_space
 
 dry >"$tmp/all" || exit 99

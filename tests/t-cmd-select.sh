@@ -272,7 +272,7 @@ ok 'scores of a selector without' wrong "method 'dense': selector 'none' has no 
 ok 'scores of kernels' wrong '--scores has no effect with --backend cuda; use --backend cpu' \
 	small --backend cuda --scores --json y.json
 for o in json csv svg; do
-	ok "--$o into no folder" fails 1 '/no/where: cannot write' small --$o /no/where
+	ok "--$o into no folder" fails 1 '/no/where: cannot create' small --$o /no/where
 	full() { small --method dense --$o /dev/full >/dev/null 2>err; [ $? = 1 ] &&
 		grep -q '/dev/full: cannot write' err; }
 	ok "... or to a full disk" full

@@ -352,7 +352,7 @@ static void test_svg(void)
 	if (select_put_svg(&x.r, -1, out.f, &y, &err))
 		bail_out("%s", err.msg);
 	fclose(out.f);
-	ok(has(out.s, ">a &lt;method>, a&amp;b, layer 3"), "in a drawing, names are escaped");
+	ok(has(out.s, ">a &lt;method&gt;, a&amp;b, layer 3"), "in a drawing, names are escaped");
 	ok(has(out.s, "head 3: density 0.500, recall 1.000") && has(out.s, "table 1: 4 blocks"),
 	   "every head and table has a panel");
 	ok(y > 60 && y < 400, "its height is told");

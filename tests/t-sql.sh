@@ -12,9 +12,9 @@ want() { # want DESCRIPTION TEXT ARGUMENTS...
 	is "$what" "$(sql "$db" "$@" 2>&1)" "$text"
 }
 
-want 'text stands left, numbers right, reals share their decimals' 'a       b        c
-dense   1   2.5000
-x ü y  10  -0.1250' "SELECT 'dense' AS a, 1 AS b, 2.5 AS c UNION ALL SELECT 'x
+want 'text stands left, numbers right, reals share their decimals' 'a          b        c
+dense      1   2.5000
+x\x0aü y  10  -0.1250' "SELECT 'dense' AS a, 1 AS b, 2.5 AS c UNION ALL SELECT 'x
 ü y', 10, -0.125"
 want 'csv quotes what needs it and leaves NULL empty' 'a,"b ""q""",c
 "x,y",0.1,
@@ -22,7 +22,7 @@ want 'csv quotes what needs it and leaves NULL empty' 'a,"b ""q""",c
 m"' --format csv "SELECT 'x,y' AS a, 0.1 AS \"b \"\"q\"\"\", NULL AS c UNION ALL SELECT '', 3, 'l
 m'"
 want 'json keeps types' '[
-{"i": 1, "r": 0.5, "t": "a\"\\\u000a", "n": null, "b": "00ff"},
+{"i": 1, "r": 0.5, "t": "a\"\\\n", "n": null, "b": "00ff"},
 {"i": 9007199254740993, "r": 0.30000000000000004, "t": "ü", "n": null, "b": ""}
 ]' --format=json "SELECT 1 AS i, 0.5 AS r, 'a\"\\
 ' AS t, NULL AS n, x'00ff' AS b UNION ALL SELECT 9007199254740993, 0.1 + 0.2, 'ü', NULL, x''"

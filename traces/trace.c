@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/jsonval.h"
+#include "base/text.h"
 #include "traces/importers/date.h"
 
 void trace_free(struct trace *t)
@@ -41,7 +43,7 @@ enum ar_status trace_note(struct trace *t, struct ar_err *err, const char *fmt, 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	s = cJSON_CreateString(text);
+	s = json_string(text);
 	if (s && cJSON_AddItemToArray(t->transforms, s))
 		return AR_OK;
 	cJSON_Delete(s);
@@ -62,18 +64,9 @@ static bool write_json(FILE *f, const cJSON *value)
 	char *text = cJSON_PrintUnformatted(value);
 
 	if (text)
-		fputs(text, f);
+		text_put_json_value(text, f);
 	cJSON_free(text);
 	return text;
-}
-
-static bool write_string(FILE *f, const char *s)
-{
-	cJSON *value = cJSON_CreateStringReference(s);
-	bool done = value && write_json(f, value);
-
-	cJSON_Delete(value);
-	return done;
 }
 
 cJSON *trace_sources(const struct trace *t)
@@ -84,7 +77,7 @@ cJSON *trace_sources(const struct trace *t)
 		return cJSON_Duplicate(t->sources, 1);
 	list = cJSON_CreateArray();
 	one = cJSON_CreateObject();
-	if (list && one && cJSON_AddStringToObject(one, "name", t->name) &&
+	if (list && one && json_add_string(one, "name", t->name) &&
 	    cJSON_AddStringToObject(one, "sha256", t->sha256) &&
 	    cJSON_AddStringToObject(one, "format", t->format) && cJSON_AddItemToArray(list, one))
 		return list;
@@ -126,14 +119,13 @@ bool trace_put_header(const struct trace *t, size_t n, FILE *f)
 	return true;
 }
 
-bool trace_put_request(const struct trace *t, size_t id, const struct request *q, FILE *f)
+void trace_put_request(const struct trace *t, size_t id, const struct request *q, FILE *f)
 {
 	fprintf(f, "{\"id\":%zu,\"arrival_ns\":%" PRId64, id, q->arrival_ns);
 	fprintf(f, ",\"prompt_tokens\":%u,\"output_tokens\":%u", q->prompt_tok, q->output_tok);
 	if (q->session >= 0) {
 		fputs(",\"session\":", f);
-		if (!write_string(f, t->session[q->session]))
-			return false;
+		text_put_json(t->session[q->session], f);
 		fprintf(f, ",\"turn\":%u", q->turn);
 		if (q->think_ns >= 0)
 			fprintf(f, ",\"think_ns\":%" PRId64, q->think_ns);
@@ -143,13 +135,11 @@ bool trace_put_request(const struct trace *t, size_t id, const struct request *q
 	fputs(q->n_block ? "]" : "", f);
 	if (q->type) {
 		fputs(",\"label\":", f);
-		if (!write_string(f, t->type[q->type - 1]))
-			return false;
+		text_put_json(t->type[q->type - 1], f);
 	}
 	if (q->images)
 		fprintf(f, ",\"images\":%u", q->images);
 	fputs("}\n", f);
-	return true;
 }
 
 enum ar_status trace_write(const struct trace *t, FILE *f, struct ar_err *err)
@@ -157,8 +147,7 @@ enum ar_status trace_write(const struct trace *t, FILE *f, struct ar_err *err)
 	if (!trace_put_header(t, t->n, f))
 		return ar_nomem(err);
 	for (size_t i = 0; i < t->n && !ferror(f); i++)
-		if (!trace_put_request(t, i, &t->req[i], f))
-			return ar_nomem(err);
+		trace_put_request(t, i, &t->req[i], f);
 	if (fflush(f) || ferror(f))
 		return ar_fail(err, AR_IO, "cannot write the trace: %s", strerror(errno));
 	return AR_OK;

@@ -112,6 +112,6 @@ enum ar_status trace_write(const struct trace *t, FILE *f, struct ar_err *err);
 /* Write one line of the canonical form: the header for n requests, or request q of t with number
  * id.  False: no memory.  The caller checks f for errors. */
 bool trace_put_header(const struct trace *t, size_t n, FILE *f);
-bool trace_put_request(const struct trace *t, size_t id, const struct request *q, FILE *f);
+void trace_put_request(const struct trace *t, size_t id, const struct request *q, FILE *f);
 
 #endif

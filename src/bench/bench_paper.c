@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "src/bench/bench_papers.h"
 #include "src/bench/bench_sample.h"
 #include "src/bench/bench_session.h"
@@ -439,8 +440,11 @@ static void print_skipped(const struct paper *p)
 
 		while (strcmp(first->method, k->method))
 			first++;
-		if (first == k && *k->why)
-			printf("skipped: %s\n", k->why);
+		if (first == k && *k->why) {
+			printf("skipped: ");
+			text_put(k->why, stdout);
+			putchar('\n');
+		}
 	}
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "src/bench/bench_sample.h"
 #include "src/bench/bench_values.h"
 
@@ -162,9 +163,11 @@ void bench_session_print(const struct bench_session *s, const struct bench_shape
 		puts("input: random, the same for every request");
 		return;
 	}
-	printf("input: %s, layers %d; %lld tokens, repeated where the context is longer, the same "
-	       "for every request",
-	       bench_session_input(s), s->n_layer, (long long)bench_session_tok(s));
+	printf("input: ");
+	text_put(bench_session_input(s), stdout);
+	printf(", layers %d; %lld tokens, repeated where the context is longer, the same for every "
+	       "request",
+	       s->n_layer, (long long)bench_session_tok(s));
 	if (n > 1)
 		printf("; its %lld query heads over %lld KV heads %lld times",
 		       (long long)(shape->q_heads / n), (long long)(shape->kv_heads / n),

@@ -5,8 +5,10 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "src/revision.h"
 
 /* The value at a column's offset. */
@@ -34,6 +36,17 @@ static bool applies(union value v, const struct bench_col *c)
 	}
 }
 
+/* A negative width: to the left, as printf() has it. */
+static void put_text(const char *s, int width)
+{
+	int pad = abs(width) - text_put(s, NULL);
+
+	pad = pad > 0 ? pad : 0;
+	printf("%*s", width > 0 ? pad : 0, "");
+	text_put(s, stdout);
+	printf("%*s", width < 0 ? pad : 0, "");
+}
+
 static void put_cell(const void *row, const struct bench_col *c)
 {
 	union value v = value_of(row, c);
@@ -41,7 +54,7 @@ static void put_cell(const void *row, const struct bench_col *c)
 	if (!applies(v, c))
 		printf("%*s", c->width, "-");
 	else if (c->type == COL_TEXT)
-		printf("%*s", c->width, v.text);
+		put_text(v.text, c->width);
 	else if (c->type == COL_REAL)
 		printf("%*.*f", c->width, c->decimals, v.x / c->unit);
 	else
@@ -90,16 +103,9 @@ static char *row_json(const struct bench_col *cols, const void *row)
 	return text;
 }
 
-static enum ar_status cannot_write(const struct bench_table *t, struct ar_err *err)
-{
-	return ar_fail(err, AR_IO, "%s: cannot write: %s", t->path, strerror(errno));
-}
-
 enum ar_status bench_table_open(struct bench_table *t, struct ar_err *err)
 {
-	if (t->path)
-		t->file = fopen(t->path, "w");
-	return t->path && !t->file ? cannot_write(t, err) : AR_OK;
+	return t->path ? outfile_open(&t->file, t->path, err) : AR_OK;
 }
 
 void bench_table_heads(const struct bench_table *t)
@@ -116,32 +122,38 @@ void bench_table_heads(const struct bench_table *t)
 	putchar('\n');
 }
 
+static void put_line(const char *json, FILE *f)
+{
+	text_put_json_value(json, f);
+	putc('\n', f);
+}
+
 enum ar_status bench_table_put(struct bench_table *t, const void *row, struct ar_err *err)
 {
 	char *text = NULL;
 
-	if (t->file || t->lines) {
+	if (t->file.f || t->lines) {
 		text = row_json(t->cols, row);
 		if (!text)
 			return ar_nomem(err);
 	}
 	if (t->lines)
-		puts(text);
+		put_line(text, stdout);
 	else
 		put_cells(t->cols, row);
 	fflush(stdout);
-	if (t->file)
-		fprintf(t->file, "%s\n", text);
+	if (t->file.f)
+		put_line(text, t->file.f);
 	cJSON_free(text);
-	if (t->file && (fflush(t->file) || ferror(t->file)))
-		return cannot_write(t, err);
+	if (t->file.f && (fflush(t->file.f) || ferror(t->file.f)))
+		return ar_fail(err, AR_IO, "%s: cannot write: %s", t->path, strerror(errno));
 	return AR_OK;
 }
 
 enum ar_status bench_table_close(struct bench_table *t, enum ar_status st, struct ar_err *err)
 {
-	if (t->file && fclose(t->file) && !st)
-		st = cannot_write(t, err);
-	t->file = NULL;
+	if (!st)
+		st = outfile_commit(&t->file, err);
+	outfile_release(&t->file);
 	return st;
 }

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
+#include "base/binfile.h"
 #include "base/status.h"
 
 /* Members: const char *; int64_t; int64_t, where 0 does not apply; double, where only finite values
@@ -41,14 +41,15 @@ struct bench_table {
 	const struct bench_col *cols; /* ends with name NULL */
 	bool lines;		      /* standard output gets JSON lines */
 	const char *path;	      /* NULL: none; else the file of JSON lines */
-	FILE *file;
+	struct outfile file;
 };
 
 /* Open the file at t->path, if any. */
 enum ar_status bench_table_open(struct bench_table *t, struct ar_err *err);
 void bench_table_heads(const struct bench_table *t);
 enum ar_status bench_table_put(struct bench_table *t, const void *row, struct ar_err *err);
-/* Returns st, or the failure to write what was put. */
+/* Make the file appear if st, the status of the work, is AR_OK.  Returns st, or the failure to write
+ * it. */
 enum ar_status bench_table_close(struct bench_table *t, enum ar_status st, struct ar_err *err);
 
 #endif

@@ -4,25 +4,7 @@
 #include "config.h"
 #include "src/report/writer.h"
 
-#include <stdbool.h>
-#include <string.h>
-
-static void put_text(FILE *f, const char *s)
-{
-	bool quote = s[strcspn(s, ",\"\r\n")] || !*s;
-
-	if (!quote) {
-		fputs(s, f);
-		return;
-	}
-	putc('"', f);
-	for (; *s; s++) {
-		if (*s == '"')
-			putc('"', f);
-		putc(*s, f);
-	}
-	putc('"', f);
-}
+#include "base/text.h"
 
 static void put_blob(FILE *f, const unsigned char *b, int n)
 {
@@ -38,7 +20,7 @@ static enum ar_status csv_begin(struct document *d, sqlite3_stmt *q, struct ar_e
 	for (int i = 0; i < sqlite3_column_count(q); i++) {
 		if (i)
 			putc(',', d->f);
-		put_text(d->f, sqlite3_column_name(q, i));
+		text_put_csv(sqlite3_column_name(q, i), d->f);
 	}
 	putc('\n', d->f);
 	return AR_OK;
@@ -53,7 +35,7 @@ static void put_value(FILE *f, sqlite3_stmt *q, int i)
 	case SQLITE_FLOAT:
 		fputs(writer_real(buf, sizeof buf, sqlite3_column_double(q, i)), f);
 		break;
-	case SQLITE_TEXT: put_text(f, (const char *)sqlite3_column_text(q, i)); break;
+	case SQLITE_TEXT: text_put_csv((const char *)sqlite3_column_text(q, i), f); break;
 	case SQLITE_BLOB: put_blob(f, sqlite3_column_blob(q, i), sqlite3_column_bytes(q, i)); break;
 	}
 }

@@ -6,21 +6,7 @@
 
 #include <math.h>
 
-static void put_text(FILE *f, const char *s)
-{
-	putc('"', f);
-	for (; *s; s++) {
-		unsigned char c = (unsigned char)*s;
-
-		if (c == '"' || c == '\\')
-			fprintf(f, "\\%c", c);
-		else if (c < 0x20)
-			fprintf(f, "\\u%04x", c);
-		else
-			putc(c, f);
-	}
-	putc('"', f);
-}
+#include "base/text.h"
 
 static void put_blob(FILE *f, const unsigned char *b, int n)
 {
@@ -41,7 +27,7 @@ static void put_value(FILE *f, sqlite3_stmt *q, int i)
 		r = sqlite3_column_double(q, i);
 		fputs(isfinite(r) ? writer_real(buf, sizeof buf, r) : "null", f);
 		break;
-	case SQLITE_TEXT: put_text(f, (const char *)sqlite3_column_text(q, i)); break;
+	case SQLITE_TEXT: text_put_json((const char *)sqlite3_column_text(q, i), f); break;
 	case SQLITE_BLOB: put_blob(f, sqlite3_column_blob(q, i), sqlite3_column_bytes(q, i)); break;
 	default: fputs("null", f);
 	}
@@ -53,7 +39,7 @@ static enum ar_status json_begin(struct document *d, sqlite3_stmt *q, struct ar_
 	(void)err;
 	if (d->name) {
 		fputs(d->n_results ? ",\n" : "{\n", d->f);
-		put_text(d->f, d->name);
+		text_put_json(d->name, d->f);
 		fputs(": ", d->f);
 	}
 	putc('[', d->f);
@@ -67,7 +53,7 @@ static enum ar_status json_row(struct document *d, sqlite3_stmt *q, struct ar_er
 	for (int i = 0; i < sqlite3_column_count(q); i++) {
 		if (i)
 			fputs(", ", d->f);
-		put_text(d->f, sqlite3_column_name(q, i));
+		text_put_json(sqlite3_column_name(q, i), d->f);
 		fputs(": ", d->f);
 		put_value(d->f, q, i);
 	}

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 struct cell {
 	int type; /* SQLite's */
 	double r;
@@ -25,16 +27,6 @@ struct table {
 	size_t n_cell, cap;
 	struct cell *cell;
 };
-
-/* Columns of a terminal, not bytes: continuation bytes of UTF-8 take none. */
-static int width(const char *s)
-{
-	int n = 0;
-
-	for (; *s; s++)
-		n += ((unsigned char)*s & 0xc0) != 0x80;
-	return n;
-}
 
 static enum ar_status table_begin(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
@@ -63,21 +55,11 @@ static enum ar_status reserve_row(struct table *t, struct ar_err *err)
 	return AR_OK;
 }
 
-/* A line break inside of a value would break the table. */
-static char *one_line(const char *s)
-{
-	char *copy = strdup(s ? s : "");
-
-	for (char *p = copy; p && *p; p++)
-		if ((unsigned char)*p < 0x20)
-			*p = ' ';
-	return copy;
-}
-
 static enum ar_status table_row(struct document *d, sqlite3_stmt *q, struct ar_err *err)
 {
 	struct table *t = d->state;
 	enum ar_status st = reserve_row(t, err);
+	const char *text;
 
 	for (int i = 0; i < t->n_col && !st; i++) {
 		struct cell *c = &t->cell[t->n_cell++];
@@ -87,7 +69,8 @@ static enum ar_status table_row(struct document *d, sqlite3_stmt *q, struct ar_e
 			c->r = sqlite3_column_double(q, i);
 			continue;
 		}
-		c->text = one_line((const char *)sqlite3_column_text(q, i));
+		text = (const char *)sqlite3_column_text(q, i);
+		c->text = strdup(text ? text : "");
 		if (!c->text)
 			st = ar_nomem(err);
 	}
@@ -128,11 +111,11 @@ static const char *cell_text(const struct cell *c, int dec, char *buf, size_t n)
 
 static struct column measure(const struct table *t, int col, const char *head)
 {
-	struct column c = { width(head), decimals(t, col), false };
+	struct column c = { text_put(head, NULL), decimals(t, col), false };
 	char buf[400];
 
 	for (size_t i = (size_t)col; i < t->n_cell; i += (size_t)t->n_col) {
-		int w = width(cell_text(&t->cell[i], c.dec, buf, sizeof buf));
+		int w = text_put(cell_text(&t->cell[i], c.dec, buf, sizeof buf), NULL);
 
 		if (w > c.width)
 			c.width = w;
@@ -145,9 +128,10 @@ static struct column measure(const struct table *t, int col, const char *head)
 /* No blanks at the end of a line. */
 static void put_cell(FILE *f, const char *s, struct column c, bool first, bool last)
 {
-	int pad = c.width - width(s);
+	int pad = c.width - text_put(s, NULL);
 
-	fprintf(f, "%s%*s%s", first ? "" : "  ", c.right ? pad : 0, "", s);
+	fprintf(f, "%s%*s", first ? "" : "  ", c.right ? pad : 0, "");
+	text_put(s, f);
 	if (!c.right && !last)
 		fprintf(f, "%*s", pad, "");
 	if (last)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text.h"
 
 const char *run_clock_name(const struct run *r)
 {
@@ -16,20 +17,27 @@ const char *run_clock_name(const struct run *r)
 	return !r->backend->uses_gpu ? "cpu" : r->prof ? "cupti" : "events";
 }
 
+/* Names of files, and text from them, are foreign. */
+static void put_after(const char *before, const char *name)
+{
+	fputs(before, stdout);
+	text_put(name, stdout);
+}
+
 static void print_model(const struct run *r)
 {
 	const struct model *m = &r->model;
 	const struct layer_spec *l = &m->layer[0];
 
-	printf("model     %s, %d layers, %d/%d heads of %d", m->name, m->n_layers, l->q_heads,
-	       l->kv_heads, l->head_dim);
+	put_after("model     ", m->name);
+	printf(", %d layers, %d/%d heads of %d", m->n_layers, l->q_heads, l->kv_heads, l->head_dim);
 	if (m->tp > 1)
 		printf(" on each of %d ranks", m->tp);
 	if (r->prep.n_run_layers < m->n_layers)
 		printf(", %d layers executed and scaled to %d", r->prep.n_run_layers, m->n_layers);
 	printf("\ncapture  ");
 	for (size_t i = 0; i < r->n_capture; i++)
-		printf(" %s", capture_info(r->capture[i])->name);
+		put_after(" ", capture_info(r->capture[i])->name);
 	printf("%s\n", r->o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
 }
 
@@ -58,11 +66,14 @@ static void print_clock(const struct run *r)
 
 	printf("clock     %s", run_clock_name(r));
 	if (c) {
-		printf(", from %zu iterations of %s", cost_table_size(c->table), c->name);
-		if (c->run.method_name)
-			printf(", %s on %s", c->run.method_name, c->run.model_name);
+		printf(", from %zu iterations", cost_table_size(c->table));
+		put_after(" of ", c->name);
+		if (c->run.method_name) {
+			put_after(", ", c->run.method_name);
+			put_after(" on ", c->run.model_name);
+		}
 		if (c->run.gpu)
-			printf(", %s", c->gpu.name);
+			put_after(", ", c->gpu.name);
 	} else if (!strcmp(run_clock_name(r), "cost")) {
 		printf(", %s + %s a token",
 		       num_time_str(fixed, sizeof fixed, (double)o->formula.fixed_ns),
@@ -100,7 +111,8 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 {
 	const struct sched_limits *l = &r->limits;
 
-	printf("trace     %s (%s), %zu requests\n", r->trace->name, r->trace->format, r->trace->n);
+	put_after("trace     ", r->trace->name);
+	printf(" (%s), %zu requests\n", r->trace->format, r->trace->n);
 	print_arrivals(r);
 	if (r->backend->needs_model)
 		print_model(r);
@@ -123,9 +135,10 @@ enum ar_status run_print_result(const char *label, const struct replay_result *r
 {
 	const int64_t *from = res->cost_sources;
 
-	printf("\n%s: %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
+	put_after("\n", label);
+	printf(": %" PRId64 " requests ok, %" PRId64 " rejected, %" PRId64
 	       " unfinished in %.6f s\n",
-	       label, res->ok, res->rejected, res->unfinished, (double)res->end_ns / 1e9);
+	       res->ok, res->rejected, res->unfinished, (double)res->end_ns / 1e9);
 	printf("%" PRId64 " iterations, %" PRId64 " entries, %" PRId64 " prefill and %" PRId64
 	       " decode tokens, %" PRId64 " preemptions, %" PRId64 " tokens recomputed\n",
 	       res->iterations, res->entries, res->prefill_tok, res->decode_tok, res->preemptions,

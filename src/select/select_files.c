@@ -3,17 +3,31 @@
 #include "config.h"
 #include "src/select/select_files.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static enum ar_status make(FILE **f, const char *path, struct ar_err *err)
+static enum ar_status make(struct outfile *f, const char *path, struct ar_err *err)
 {
-	if (!path)
-		return AR_OK;
-	*f = fopen(path, "w");
-	return *f ? AR_OK : ar_fail(err, AR_IO, "%s: cannot write: %s", path, strerror(errno));
+	return path ? outfile_open(f, path, err) : AR_OK;
+}
+
+enum ar_status select_files_check(const struct select_args *a, struct ar_err *err)
+{
+	const char *path[] = { a->json, a->csv, a->svg };
+	bool same = false;
+	enum ar_status st = AR_OK;
+
+	for (int i = 1; i < 3; i++)
+		for (int k = 0; k < i && path[i] && !st; k++) {
+			if (path[k])
+				st = outfile_same(path[k], path[i], &same, err);
+			if (same)
+				st = ar_fail(err, AR_USAGE,
+					     "%s: given for two outputs; name another file",
+					     path[i]);
+		}
+	return st;
 }
 
 static bool speaks_utf8(void)
@@ -40,12 +54,12 @@ enum ar_status select_files_open(struct select_files *o, struct ar_err *err)
 		st = make(&o->csv, a->csv, err);
 	if (!st)
 		st = make(&o->svg, a->svg, err);
-	if (!st && o->svg) {
+	if (!st && o->svg.f) {
 		o->body = open_memstream(&o->drawn, &o->len);
 		st = o->body ? AR_OK : ar_nomem(err);
 	}
-	if (!st && o->csv)
-		select_csv_head(o->csv);
+	if (!st && o->csv.f)
+		select_csv_head(o->csv.f);
 	return st;
 }
 
@@ -60,13 +74,13 @@ enum ar_status select_files_put(struct select_files *o, const struct select_resu
 	if (o->n)
 		putchar('\n');
 	st = select_put_text(r, head, o->picture, stdout, err);
-	if (!st && o->json) {
-		fputs(o->n ? ",\n" : json_head, o->json);
-		st = select_put_json(r, o->json, err);
+	if (!st && o->json.f) {
+		fputs(o->n ? ",\n" : json_head, o->json.f);
+		st = select_put_json(r, o->json.f, err);
 	}
-	if (!st && o->csv)
-		select_put_csv(r, o->csv);
-	if (!st && o->svg)
+	if (!st && o->csv.f)
+		select_put_csv(r, o->csv.f);
+	if (!st && o->svg.f)
 		st = select_put_svg(r, head, o->body, &o->height, err);
 	o->n++;
 	return st;
@@ -74,39 +88,32 @@ enum ar_status select_files_put(struct select_files *o, const struct select_resu
 
 static void finish_svg(struct select_files *o)
 {
-	fprintf(o->svg,
+	fprintf(o->svg.f,
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
 		"font-family=\"sans-serif\" font-size=\"10\">\n"
 		"<style>.frame{fill:none;stroke:#999}.chunk{stroke:#c33;stroke-dasharray:2}"
 		".title{font-size:13px}rect{fill:#246}</style>\n"
 		"<rect width=\"100%%\" height=\"100%%\" style=\"fill:#fff\"/>\n",
 		SELECT_SVG_WIDTH, o->height);
-	fwrite(o->drawn, 1, o->len, o->svg);
-	fputs("</svg>\n", o->svg);
-}
-
-static enum ar_status shut(FILE *f, const char *path, enum ar_status st, struct ar_err *err)
-{
-	bool bad = f && ferror(f);
-
-	if (!f)
-		return st;
-	bad |= fclose(f) != 0;
-	return st || !bad ? st : ar_fail(err, AR_IO, "%s: cannot write: %s", path, strerror(errno));
+	fwrite(o->drawn, 1, o->len, o->svg.f);
+	fputs("</svg>\n", o->svg.f);
 }
 
 enum ar_status select_files_close(struct select_files *o, enum ar_status st, struct ar_err *err)
 {
-	const struct select_args *a = o->a;
+	struct outfile *file[] = { &o->json, &o->csv, &o->svg };
 
 	if (o->body && fclose(o->body) && !st)
 		st = ar_nomem(err);
-	if (!st && o->json)
-		fputs("\n]}\n", o->json);
-	if (!st && o->svg)
+	if (!st && o->json.f)
+		fputs("\n]}\n", o->json.f);
+	if (!st && o->svg.f)
 		finish_svg(o);
 	free(o->drawn);
-	st = shut(o->json, a->json, st, err);
-	st = shut(o->csv, a->csv, st, err);
-	return shut(o->svg, a->svg, st, err);
+	for (int i = 0; i < 3; i++) {
+		if (!st)
+			st = outfile_commit(file[i], err);
+		outfile_release(file[i]);
+	}
+	return st;
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "src/select/select.h"
 
 /* Add value to an object, or to an array if name is NULL.  value is owned here, even after a
@@ -215,7 +216,7 @@ enum ar_status select_put_json(const struct select_result *r, FILE *f, struct ar
 	if (o && add_head(o, r) && add_densities(o, r) && add_accuracy(o, r) && add_lists(o, r))
 		text = cJSON_PrintUnformatted(o);
 	if (text)
-		fputs(text, f);
+		text_put_json_value(text, f);
 	cJSON_Delete(o);
 	if (!text)
 		return ar_nomem(err);
@@ -233,17 +234,6 @@ void select_csv_head(FILE *f)
 	      f);
 }
 
-static void put_text(const char *s, FILE *f)
-{
-	fputc('"', f);
-	for (; *s; s++) {
-		if (*s == '"')
-			fputc('"', f);
-		fputc(*s, f);
-	}
-	fputc('"', f);
-}
-
 static void put_number(double x, FILE *f)
 {
 	if (isfinite(x))
@@ -256,11 +246,11 @@ void select_put_csv(const struct select_result *r, FILE *f)
 {
 	struct select_accuracy a = select_accuracy(r);
 
-	put_text(r->capture, f);
+	text_put_csv(r->capture, f);
 	fprintf(f, ",%d,%d,%d,%s,", r->layer, r->ctx, r->chunk, r->backend);
-	put_text(r->method->name, f);
+	text_put_csv(r->method->name, f);
 	fputc(',', f);
-	put_text(r->method->params, f);
+	text_put_csv(r->method->params, f);
 	put_number(select_density(r, "selected", "past"), f);
 	put_number(select_density(r, "q-block", "past"), f);
 	put_number(select_density(r, "group", "past"), f);

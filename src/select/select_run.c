@@ -240,7 +240,9 @@ enum ar_status select_run(const struct select_args *a, struct ar_err *err)
 
 	if (!a->captures.n)
 		return ar_fail(err, AR_USAGE, "no capture given; name one with --capture FILE");
-	st = method_split(a->methods, &method, &n, err);
+	st = select_files_check(a, err);
+	if (!st)
+		st = method_split(a->methods, &method, &n, err);
 	if (!st)
 		st = check_methods(method, n, a, err);
 	if (!st && !b)

@@ -5,20 +5,11 @@
 
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "src/select/select.h"
 
 enum { PANELS = 4, MARGIN = 20, TITLE = 14 };
 enum { PANEL = (SELECT_SVG_WIDTH - (PANELS + 1) * MARGIN) / PANELS };
-
-static void put_escaped(const char *s, FILE *f)
-{
-	for (; *s; s++)
-		switch (*s) {
-		case '<': fputs("&lt;", f); break;
-		case '&': fputs("&amp;", f); break;
-		default: fputc(*s, f);
-		}
-}
 
 /* Draw a row of n cells at (x, y); equal neighbours become one rectangle. */
 static void put_row(const float *cell, int n, double x, double y, double height, FILE *f)
@@ -98,9 +89,9 @@ enum ar_status select_put_svg(const struct select_result *r, int head, FILE *f, 
 	if (!cell)
 		return ar_nomem(err);
 	fprintf(f, "<text x=\"%d\" y=\"%.2f\" class=\"title\">", MARGIN, *y + TITLE);
-	put_escaped(r->method->name, f);
+	text_put_xml(r->method->name, f);
 	fputs(", ", f);
-	put_escaped(r->capture, f);
+	text_put_xml(r->capture, f);
 	fprintf(f, ", layer %d, context %d, chunk %d</text>\n", r->layer, r->ctx, r->chunk);
 	for (int k = 0; k < n; k++) {
 		place(k, high, top, &px, &py);

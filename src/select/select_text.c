@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "src/select/select.h"
 
 enum { WIDTH = 96, HEIGHT = 32 }; /* cells of a picture at most */
@@ -257,8 +258,10 @@ static enum ar_status put_picture(const struct select_result *r, int head, bool 
 enum ar_status select_put_text(const struct select_result *r, int head, enum select_picture how,
 			       FILE *f, struct ar_err *err)
 {
-	fprintf(f, "%s, layer %d, context %d, chunk %d: %s\n", r->capture, r->layer, r->ctx,
-		r->chunk, r->method->name);
+	text_put(r->capture, f);
+	fprintf(f, ", layer %d, context %d, chunk %d: ", r->layer, r->ctx, r->chunk);
+	text_put(r->method->name, f);
+	putc('\n', f);
 	fprintf(f,
 		"  select %s, union %s, exec %s; %d query heads, %d KV heads; blocks of %d: %d "
 		"before the chunk, %d of it\n",

@@ -477,7 +477,7 @@ static char *header_text(const struct capture_info *info)
 	cJSON *o = cJSON_CreateObject(), *scaling = NULL;
 	char *text = NULL;
 	bool done = cJSON_AddStringToObject(o, "dtype", "bf16") &&
-		    cJSON_AddStringToObject(o, "model", info->model) &&
+		    json_add_string(o, "model", info->model) &&
 		    cJSON_AddBoolToObject(o, "rope_applied", info->rope_applied) &&
 		    cJSON_AddItemToObject(o, "layers",
 					  cJSON_CreateIntArray(info->layer, info->n_layers));
