@@ -117,7 +117,7 @@ static FILE *open_tmp(const char *tmp, const struct stat *old)
 	return f;
 }
 
-/* What has no name of its own to rename to is written directly. */
+/* Devices, pipes and standard output are written directly. */
 static FILE *open_direct(const char *path, bool standard_output)
 {
 	int fd = standard_output ? (fflush(stdout), dup(STDOUT_FILENO)) :
