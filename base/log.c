@@ -11,6 +11,17 @@
 
 enum log_level log_level = LOG_INFO;
 
+bool log_option(const char *arg)
+{
+	if (!strcmp(arg, "-q"))
+		log_level = LOG_ERROR;
+	else if (!strcmp(arg, "-v"))
+		log_level = LOG_DEBUG;
+	else
+		return false;
+	return true;
+}
+
 static int drawn; /* a progress line is on the terminal */
 
 void log_line(enum log_level level, const char *fmt, ...)

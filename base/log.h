@@ -3,13 +3,18 @@
 #ifndef AR_LOG_H
 #define AR_LOG_H
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-extern enum log_level log_level; /* set once by main: -q, -v */
+extern enum log_level log_level; /* set by log_option() */
+
+/* Obey -q or -v.  False: arg is neither. */
+bool log_option(const char *arg);
 
 #define log_at(level, ...) \
 	do { \
