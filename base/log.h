@@ -27,8 +27,12 @@ bool log_option(const char *arg);
 
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Redraw the line "what done/total" if standard error is a terminal, at most ten times a second and
- * not in the first two seconds.  progress_end() erases the line. */
+extern double progress_period_s; /* between lines where standard error is no terminal */
+
+/* Write "what done/total, about TIME left" to standard error, unless with -q.  On a terminal the
+ * line is redrawn, at most ten times a second and not in the first two seconds; progress_end()
+ * erases it.  Elsewhere it is a line of its own every progress_period_s. */
+bool progress_due(void); /* whether progress() would write now */
 void progress(const char *what, unsigned long done, unsigned long total);
 void progress_end(void);
 
