@@ -9,7 +9,6 @@
 
 #include "base/number.h"
 #include "replay/engine/run_scope.h"
-#include "src/report/slo.h"
 
 #define AT(field) offsetof(struct run_options, field)
 
@@ -60,8 +59,8 @@ static const struct opt main_opts[] = {
 	{ .name = "slo",
 	  .also = "goodput",
 	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
-	  .help = "latency limits for the report's goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
-	  .scope = RUN_DB, .may_differ = true },
+	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
+	  .may_differ = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,
 	  .help = "what advances the virtual clock: the measured times of iterations, or the cost "
@@ -282,7 +281,6 @@ static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 
 enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
 {
-	struct slo slo;
 	enum ar_status st;
 
 	*o = (struct run_options){ 0 };
@@ -301,7 +299,7 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 	if (!st)
 		st = check_names(o, err);
 	if (!st && o->slo)
-		st = slo_parse(&slo, o->slo, err);
+		st = slo_parse(&o->objectives, o->slo, err);
 	if (!st)
 		st = run_options_check_early(o, err);
 	if (!st)
