@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "base/jsonval.h"
+#include "base/log.h"
 #include "base/number.h"
 
 static void *field(const struct opt_group *g, const struct opt *o)
@@ -192,6 +193,23 @@ static size_t distance(const char *a, size_t n, const char *b)
 	return row[m];
 }
 
+/* The least distance to the name of the option or to one of its other names. */
+static size_t least_distance(const char *name, size_t n, const struct opt *o)
+{
+	size_t least = distance(name, n, o->name);
+
+	for (const char *s = o->also; s && *s; s += *s == ',') {
+		char other[64];
+		size_t d, len = strcspn(s, ",");
+
+		snprintf(other, sizeof other, "%.*s", (int)len, s);
+		d = distance(name, n, other);
+		least = d < least ? d : least;
+		s += len;
+	}
+	return least;
+}
+
 /* The user wrote text, which has a name of n letters after dashes ("--", "-" or ""). */
 static enum ar_status unknown(const struct opt_group *g, const char *text, const char *dashes,
 			      size_t n, struct ar_err *err)
@@ -201,7 +219,7 @@ static enum ar_status unknown(const struct opt_group *g, const char *text, const
 
 	for (; g->opts; g++)
 		for (const struct opt *o = g->opts; o->name; o++) {
-			size_t d = distance(text + strlen(dashes), n, o->name);
+			size_t d = least_distance(text + strlen(dashes), n, o);
 
 			if (d < best) {
 				best = d;
@@ -300,6 +318,8 @@ static enum ar_status parse_one(struct opt_group *g, int argc, char **argv, int 
 		if (arg[2])
 			value = arg + 2;
 	}
+	if (!o && log_option(arg))
+		return AR_OK;
 	if (!o)
 		return unknown(g, arg, arg[1] == '-' ? "--" : "-", n, err);
 	if (o->type == OPT_FLAG && !value) {

@@ -45,9 +45,11 @@ struct opt {
 	double min, max;	   /* of INT, REAL, TIME; both 0: no range */
 	const char *const *choice; /* of ENUM, ended by NULL */
 	const char *help;	   /* one sentence, no full stop */
-	char letter;		   /* short option, or 0 */
-	unsigned scope;		   /* bits of the command for which it has an effect; 0: all */
-	bool may_differ;	   /* records can be compared if they differ in it: it says
+	const char *also; /* names that engines or benchmarks have for it, "a,b": the message
+				 * about an unknown option names this one; NULL: none */
+	char letter;	  /* short option, or 0 */
+	unsigned scope;	  /* bits of the command for which it has an effect; 0: all */
+	bool may_differ;  /* records can be compared if they differ in it: it says
 					 * what they describe, or how much of it is kept */
 };
 
@@ -66,8 +68,8 @@ enum ar_status opt_init(struct opt_group *g, struct ar_err *err);
 void opt_release(struct opt_group *g);
 
 /* GNU style: --name VALUE, --name=VALUE, -x VALUE, "--" ends the options; options and
- * operands in any order.  The operands are left in argv[0 .. *argc). The command
- * line wins over a job file wherever the latter stands. */
+ * operands in any order.  -q and -v, which every command takes, set log_level.  The operands are
+ * left in argv[0 .. *argc).  The command line wins over a job file wherever the latter stands. */
 enum ar_status opt_parse(struct opt_group *g, int *argc, char **argv, struct ar_err *err);
 
 /* A job file: lines "name = value" or "name", '#' starts a comment.  A name that is no

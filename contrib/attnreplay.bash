@@ -15,7 +15,7 @@ _attnreplay()
 		list="--help $("${COMP_WORDS[0]}" "$cmd" --help 2>/dev/null |
 			sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p')"
 	elif [[ ! $cmd ]]; then
-		list="--help --version -q -v $("${COMP_WORDS[0]}" --help 2>/dev/null |
+		list="--help --version -V -q -v help $("${COMP_WORDS[0]}" --help 2>/dev/null |
 			sed -n '/^commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p')"
 	fi
 	[[ $list ]] && mapfile -t COMPREPLY < <(compgen -W "$list" -- "$word")

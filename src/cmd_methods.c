@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include <cjson/cJSON.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,11 +12,21 @@
 #include "kernels/methods/shapes.h"
 #include "src/cmd.h"
 
-static const struct opt opts[] = { { 0 } };
+struct args {
+	bool all;
+};
+
+/* clang-format off */
+static const struct opt opts[] = {
+	{ .name = "all", .type = OPT_FLAG, .off = offsetof(struct args, all), .letter = 'a',
+	  .help = "list every entry in full, and what can be combined" },
+	{ 0 }
+};
+/* clang-format on */
 
 static void show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	const struct opt_group g[] = { { 0 } };
+	const struct opt_group g[] = { { .title = "Options", .opts = opts }, { 0 } };
 
 	show(g, f);
 }
@@ -23,6 +34,7 @@ static void show_options(void (*show)(const struct opt_group *, FILE *), FILE *f
 /* State while lists of names are printed: methods, presets, selectors, ... */
 struct listing {
 	const char *only; /* print this name only; NULL: all */
+	bool full;	  /* print more than a line for each name */
 	const char *head;
 	int n, n_all;
 	int width; /* of names */
@@ -137,7 +149,7 @@ static enum ar_status show_names(struct listing *l, bool presets, struct ar_err 
 	enum ar_status st = AR_OK;
 
 	for (const struct method_name *m = method_names; m->name && !st; m++)
-		if (presets == !!strchr(m->name, '@') && entry(l, m->name, m->title))
+		if (presets == !!strchr(m->name, '@') && entry(l, m->name, m->title) && l->full)
 			st = show_named(m, !presets || l->only, err);
 	return st;
 }
@@ -195,7 +207,7 @@ static enum ar_status list(struct listing *l, struct ar_err *err)
 		st = show_names(l, true, err);
 	begin(l, "selectors, select=NAME[,PARAMETER=VALUE...]", 13);
 	for (int i = 0; selectors[i]; i++)
-		if (entry(l, selectors[i]->name, selectors[i]->title)) {
+		if (entry(l, selectors[i]->name, selectors[i]->title) && l->full) {
 			note("from", selectors[i]->origin);
 			show_params(selectors[i]->params, NULL);
 		}
@@ -204,12 +216,14 @@ static enum ar_status list(struct listing *l, struct ar_err *err)
 		entry(l, u->name, u->title);
 	begin(l, "executors, exec=NAME", 13);
 	for (int i = 0; executors[i]; i++)
-		if (entry(l, executors[i]->name, executors[i]->title)) {
+		if (entry(l, executors[i]->name, executors[i]->title) && l->full) {
 			show_executor(executors[i]);
 			note("from", executors[i]->origin);
 		}
-	if (!l->only)
+	if (!l->only && l->full)
 		show_compositions();
+	if (!l->full)
+		puts("\n'attnreplay methods NAME' shows one in full, and --all shows all.");
 	return st;
 }
 
@@ -229,23 +243,27 @@ static enum ar_status show_method(const char *text, struct ar_err *err)
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
-	struct opt_group g[] = { { .title = "Options", .opts = opts }, { 0 } };
+	struct args a = { 0 };
+	struct opt_group g[] = { { .title = "Options", .opts = opts, .base = &a }, { 0 } };
 	struct listing l = { 0 };
 	enum ar_status st = opt_parse(g, &argc, argv, err);
 
 	if (st)
 		return st;
+	if (a.all && argc)
+		return ar_fail(err, AR_USAGE, "--all has no effect with a name; leave it out");
 	if (argc > 1)
 		return ar_fail(err, AR_USAGE,
 			       "'%s' is one operand too many: want a name or a method", argv[1]);
 	l.only = argc ? argv[0] : NULL;
+	l.full = argc || a.all;
 	st = list(&l, err);
 	return st || l.n_all ? st : show_method(argv[0], err);
 }
 
 const struct cmd cmd_methods = {
 	.name = "methods",
-	.usage = "[NAME|METHOD]",
+	.usage = "[--all]\nNAME|METHOD",
 	.title = "list attention methods, their parts and parameters",
 	.run = run,
 	.options = show_options,

@@ -25,10 +25,13 @@ static const struct cmd *const cmds[] = {
 
 static void usage(FILE *f)
 {
-	fputs("usage: attnreplay [-q] [-v] COMMAND [OPTION]... [OPERAND]...\n\ncommands:\n", f);
+	fputs("usage: attnreplay [-q] [-v] COMMAND [OPTION]... [OPERAND]...\n"
+	      "       attnreplay help [COMMAND]\n"
+	      "       attnreplay -V\n\ncommands:\n",
+	      f);
 	for (int i = 0; cmds[i]; i++)
 		fprintf(f, "  %-10s%s\n", cmds[i]->name, cmds[i]->title);
-	fputs("\n'attnreplay COMMAND --help' lists a command's options.\n", f);
+	fputs("\n'attnreplay help COMMAND' lists a command's options.\n", f);
 }
 
 static void version(void)
@@ -56,12 +59,21 @@ static bool is_help(const char *arg)
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
 }
 
+static bool is_version(const char *arg)
+{
+	return !strcmp(arg, "--version") || !strcmp(arg, "-V");
+}
+
 /* --mdoc prints the option lists as the man pages include them. */
 static enum ar_status dispatch(const struct cmd *c, int argc, char **argv, struct ar_err *err)
 {
 	for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) {
 		if (is_help(argv[i])) {
 			cmd_help(c);
+			return AR_OK;
+		}
+		if (is_version(argv[i])) {
+			version();
 			return AR_OK;
 		}
 		if (!strcmp(argv[i], "--mdoc")) {
@@ -72,8 +84,39 @@ static enum ar_status dispatch(const struct cmd *c, int argc, char **argv, struc
 	return c->run(argc, argv, err);
 }
 
+static enum ar_status find_cmd(const struct cmd **c, const char *name, struct ar_err *err)
+{
+	for (int k = 0; cmds[k]; k++)
+		if (!strcmp(name, cmds[k]->name)) {
+			*c = cmds[k];
+			return AR_OK;
+		}
+	return ar_fail(err, AR_USAGE, "unknown command '%s'; try 'attnreplay --help'", name);
+}
+
+/* attnreplay help [COMMAND] */
+static enum ar_status help(int argc, char **argv, struct ar_err *err)
+{
+	const struct cmd *c;
+	enum ar_status st;
+
+	if (!argc || is_help(argv[0])) {
+		usage(stdout);
+		return AR_OK;
+	}
+	if (argc > 1)
+		return ar_fail(err, AR_USAGE, "unexpected operand '%s'; help takes one command",
+			       argv[1]);
+	st = find_cmd(&c, argv[0], err);
+	if (!st)
+		cmd_help(c);
+	return st;
+}
+
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
+	const struct cmd *c;
+	enum ar_status st;
 	int i = 1;
 
 	for (; i < argc && argv[i][0] == '-'; i++) {
@@ -81,15 +124,11 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 			usage(stdout);
 			return AR_OK;
 		}
-		if (!strcmp(argv[i], "--version")) {
+		if (is_version(argv[i])) {
 			version();
 			return AR_OK;
 		}
-		if (!strcmp(argv[i], "-q"))
-			log_level = LOG_ERROR;
-		else if (!strcmp(argv[i], "-v"))
-			log_level = LOG_DEBUG;
-		else
+		if (!log_option(argv[i]))
 			return ar_fail(err, AR_USAGE,
 				       "unknown option '%s'; try 'attnreplay "
 				       "--help'",
@@ -97,15 +136,15 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	}
 	if (i == argc)
 		return ar_fail(err, AR_USAGE, "no command given; try 'attnreplay --help'");
-	for (int k = 0; cmds[k]; k++)
-		if (!strcmp(argv[i], cmds[k]->name)) {
-			enum ar_status st = dispatch(cmds[k], argc - i - 1, argv + i + 1, err);
-
-			if (st == AR_USAGE)
-				log_debug("try 'attnreplay %s --help'", cmds[k]->name);
-			return st;
-		}
-	return ar_fail(err, AR_USAGE, "unknown command '%s'; try 'attnreplay --help'", argv[i]);
+	if (!strcmp(argv[i], "help"))
+		return help(argc - i - 1, argv + i + 1, err);
+	st = find_cmd(&c, argv[i], err);
+	if (st)
+		return st;
+	st = dispatch(c, argc - i - 1, argv + i + 1, err);
+	if (st == AR_USAGE)
+		log_debug("try 'attnreplay %s --help'", c->name);
+	return st;
 }
 
 int main(int argc, char **argv)

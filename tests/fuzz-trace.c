@@ -67,7 +67,8 @@ static void round_trip(const struct trace *t)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	static char mooncake[] = "mooncake";
+	static char mooncake[] = "mooncake",
+		    columns[] = "arrival=timestamp,prompt=input_length,output=output_length";
 	static const struct trace_args args[] = {
 		{ .time_scale = 1 },
 		{ .from_ns = 1000000,
@@ -82,6 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		{ .in.context = CONTEXT_CUMULATIVE },
 		{ .in.format = mooncake, .skip = 1, .max_prompt = 600 },
 		{ .in.image_tok = 1 << 20 },
+		{ .in.columns = columns, .in.time_unit = UNIT_US },
 		{ .spread = 1,
 		  .step_ns = 1000,
 		  .keep = 0.8,

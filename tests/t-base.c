@@ -11,6 +11,7 @@
 
 #include "base/bf16.h"
 #include "base/gpu.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "base/opt.h"
 #include "base/parallel.h"
@@ -385,6 +386,40 @@ static void test_threads(void)
 	ok(!parallel_each(0, mark, &bad, &err), "nothing to do is fine");
 }
 
+/* What progress() writes to standard error, without a terminal. */
+static const char *heard(double period_s, enum log_level level, unsigned long n_done)
+{
+	static char text[256];
+	int keep = dup(STDERR_FILENO), fd[2];
+	ssize_t n;
+
+	if (keep < 0 || pipe(fd) || dup2(fd[1], STDERR_FILENO) < 0)
+		bail_out("no pipe");
+	progress_period_s = period_s;
+	log_level = level;
+	progress("method 2 of 3: requests", n_done, 8);
+	log_level = LOG_INFO;
+	dup2(keep, STDERR_FILENO);
+	close(keep);
+	close(fd[1]);
+	n = read(fd[0], text, sizeof text - 1);
+	text[n > 0 ? n : 0] = 0;
+	close(fd[0]);
+	return text;
+}
+
+static void test_progress(void)
+{
+	is_str(heard(1e9, LOG_INFO, 0), "", "no progress before the period has passed");
+	is_str(heard(0, LOG_INFO, 0), "attnreplay: method 2 of 3: requests 0/8\n",
+	       "then a line; nothing is done yet, so no time left is known");
+	is_str(heard(1e9, LOG_INFO, 4), "", "and none in the period after it");
+	ok(!strncmp(heard(0, LOG_INFO, 4), "attnreplay: method 2 of 3: requests 4/8, about ", 47) &&
+		   strstr(heard(0, LOG_INFO, 4), " left\n"),
+	   "later with the time left");
+	is_str(heard(0, LOG_ERROR, 4), "", "none with -q");
+}
+
 int main(void)
 {
 	plan(0);
@@ -399,5 +434,6 @@ int main(void)
 	test_workspace();
 	test_gpu();
 	test_threads();
+	test_progress();
 	return done_testing();
 }

@@ -77,6 +77,7 @@ for page in "$man"/*.[15]; do
 	name=${page##*/}
 	ok "the command lines in $name use options that exist" only_known "$page"
 	ok "$name carries a version" grep -q '^\.Os attnreplay [0-9]' "$page"
+	is "configure and make left no name to fill in $name" "$(grep -o '@[A-Z_]*@' "$page")" ''
 	[ "$name" = attnreplay.1 ] ||
 		ok "attnreplay.1 refers to $name" \
 		grep -q "Xr ${name%.?} ${name##*.}" "$man/attnreplay.1"
@@ -86,6 +87,13 @@ for page in "$man"/*.[15]; do
 		   "$(mandoc -T lint -W warning "$page" | grep -v 'date in the future')" ''
 	else
 		skip "mandoc finds nothing wrong in $name" 'no mandoc'
+	fi
+	# man(1) uses groff on most systems of GNU.
+	if command -v groff >/dev/null && [ -n "$(groff -mdoc -Tutf8 "$page" 2>/dev/null)" ]; then
+		is "groff finds nothing wrong in $name" \
+		   "$(groff -mdoc -Tutf8 -ww "$page" 2>&1 >/dev/null)" ''
+	else
+		skip "groff finds nothing wrong in $name" 'no groff'
 	fi
 done
 

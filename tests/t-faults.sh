@@ -49,12 +49,12 @@ ok 'a trace of a header alone has none either' bad 'header.csv: no requests in t
 	cost --trace header.csv
 echo a,b,c >columns.csv
 ok 'columns of no known format are listed' \
-	bad 'columns.csv:1: unknown trace format (have: a, b, c); see attnreplay-trace(5)' \
+	bad 'columns.csv:1: unknown trace format (have: a, b, c); see --columns' \
 	cost --trace columns.csv
 echo TIMESTAMP,ContextTokens >columns.csv
 ok 'a lacking column is named' bad \
-	'columns.csv:1: no "GeneratedTokens", which format azure needs (have: TIMESTAMP, '\
-'ContextTokens)' \
+	'columns.csv:1: no format fits: azure needs "GeneratedTokens" (have: TIMESTAMP, '\
+'ContextTokens); see --columns' \
 	cost --trace columns.csv
 trace short.csv 0.0,10,3 0.5,10
 ok 'a row that is too short is named' bad 'short.csv:3: the row has 2 fields, the header 3' \

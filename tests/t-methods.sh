@@ -14,7 +14,7 @@ lists_all() {
 
 # the composition printed for a name parses to the same method as the name
 compositions_hold() {
-	methods | sed -n '/^methods,/,/^$/p; /^presets,/,/^$/p' |
+	methods --all | sed -n '/^methods,/,/^$/p; /^presets,/,/^$/p' |
 		awk 'NF && /^  [a-z]/ { name = $1 } $1 == "is" { print name, $2 }' \
 		>"$tmp/names"
 	[ -s "$tmp/names" ] || return 1
@@ -27,6 +27,10 @@ compositions_hold() {
 selector() { methods flashprefill | sed -n '/^selectors/,$p'; }
 fields() { selector | grep -o '^ *[a-z][a-z-]*=[XNR01|]*' | tr -d ' ' | tr '\n' ' '; }
 
+is 'the list is short: a line for each name' "$(methods | grep -c '^    ')" 0
+ok '... and fits on two screens' test "$(methods | wc -l)" -le 80
+is '... it says where the rest is' "$(methods | tail -1)" \
+	"'attnreplay methods NAME' shows one in full, and --all shows all."
 ok 'every method, selector, union and executor is listed' lists_all
 ok 'a name prints the same as its composition'            compositions_hold
 is 'a selector lists its parameters' \
@@ -43,7 +47,7 @@ is 'an executor shows what it takes' "$(methods paged | sed -n 's/^    takes *//
 	'all blocks, a table per head group'
 # the parser agrees with every pair of the matrix
 pairs_hold() {
-	methods | sed -n '/^compositions/,$p' >"$tmp/matrix"
+	methods --all | sed -n '/^compositions/,$p' >"$tmp/matrix"
 	awk 'NR == 2 { for (i = 1; i <= NF; i++) exec[i] = $i; next }
 		NR > 2 && !/^   / { n = split($0, s, /, */); next }
 		NR > 2 { for (i = 2; i <= NF; i++) for (k = 1; k <= n; k++) {
@@ -58,7 +62,7 @@ pairs_hold() {
 }
 ok 'the matrix says which compositions are possible' pairs_hold
 is 'every selector is in it' \
-	"$(methods | sed -n '/^compositions/,$p' | grep '^  [a-z]' | tr ',' '\n' | wc -w)" \
+	"$(methods --all | sed -n '/^compositions/,$p' | grep '^  [a-z]' | tr ',' '\n' | wc -w)" \
 	"$(methods | sed -n '/^selectors/,/^$/p' | grep -c '^  [a-z]')"
 is 'a preset has the parameters of its model' "$(methods compact-fp@qwen3-30b-a3b:alpha=0.1)" \
 	'{"alpha":0.1,"dense-first":true,"exec":"paged","last-n":0,"last-n-rule":"open","select":"flashprefill","sink":2,"union":"sub-group","window":4}'
@@ -71,10 +75,11 @@ presets_are_of_models() { # and of methods
 	done <"$tmp/presets"
 }
 is 'a preset is listed in short, and in full when it is asked for' \
-	"$(methods | sed -n '/^presets/,/^$/p' | grep -c alpha=X) $(methods \
+	"$(methods --all | sed -n '/^presets/,/^$/p' | grep -c alpha=X) $(methods \
 	compact-fp@llama-3.1-8b | grep -c 'alpha=X *0.06 ')" '0 1'
 ok 'presets are of methods and of models that there are' presets_are_of_models
-is 'lines fit into 110 columns' "$(methods | awk 'length > 110')" ''
+is 'lines fit into 110 columns' "$(methods --all | awk 'length > 110')" ''
+ok '--all is for the whole list' fails 2 '--all has no effect with a name' methods --all dense
 is 'a name limits the list' "$(methods group | grep -c '^  [a-z]')" 1
 is 'a spelling prints its record' "$(methods compact-fp:alpha=0.5,sink=0)" \
 	'{"alpha":0.5,"dense-first":true,"exec":"paged","last-n":0,"last-n-rule":"open","select":"flashprefill","sink":0,"union":"group","window":4}'
@@ -82,7 +87,7 @@ is 'presets are those of the papers' \
 	"$(methods | sed -n '/^presets,/,/^$/p' | sed -n 's/^  \([a-z][^ ]*\) .*/\1/p' | tr '\n' \
 	' ')" \
 	'bfla@llama-3.1-8b compact-fp@llama-3.1-8b compact-fp@qwen3-30b-a3b compact-sa@llama-3.1-8b flashprefill@llama-3.1-8b flashprefill@qwen3-30b-a3b flexprefill@llama-3.1-8b minference@llama-3.1-8b quoka@llama-3.1-8b quoka@qwen3-30b-a3b seer@llama-3.1-8b xattention@llama-3.1-8b xattention@qwen3-30b-a3b '
-ok 'each with its source' sh -c '[ "$("$ATTNREPLAY" methods | sed -n "/^presets,/,/^$/p" |
+ok 'each with its source' sh -c '[ "$("$ATTNREPLAY" methods --all | sed -n "/^presets,/,/^$/p" |
 	grep -c "^    from  *[A-Z]")" = 13 ]'
 ok 'a preset that is not there is refused, naming those there are' fails 2 \
 	"compact-fp has no preset 'gpt-2': want one of llama-3.1-8b, qwen3-30b-a3b, or give" \
@@ -91,9 +96,14 @@ ok 'a method may have none' \
 	fails 2 "trishape has no preset 'x': give its parameters" methods trishape@x
 ok 'and a preset needs a method' \
 	fails 2 "method 'nope@llama-3.1-8b': unknown name" methods nope@llama-3.1-8b
+ok 'a selector is no method, and the message says how to write one' fails 2 \
+	"method 'oracle': a selector, not a method; write select=oracle/union=none/exec=blocksparse" \
+	"$ATTNREPLAY" run --trace x --model m --capture c --method oracle
+ok '... with its parameters' fails 2 \
+	'write select=oracle,density=0.2/union=none/exec=blocksparse' methods oracle:density=0.2
 ok 'an unknown name is wrong usage'  fails 2 "method 'nope': unknown name" methods nope
 ok 'an impossible pair is refused' \
 	fails 2 "takes all blocks, a table" methods select=flashprefill/exec=paged
 ok 'a second operand is wrong usage' fails 2 "'b' is one operand too many" methods a b
-ok 'it has no options'               fails 2 "unknown option '--x'" methods --x
+ok 'an unknown option is wrong usage' fails 2 "unknown option '--x'" methods --x
 finish

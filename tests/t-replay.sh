@@ -89,6 +89,15 @@ run $s1 --async-scheduling --host-overhead 500us >"$tmp/out"
 ok '... and the host works beside the iteration before' \
 	grep -q 'unfinished in 0.004500 s$' "$tmp/out"
 
+goodput() { run $s1 --slo "$1" | sed -n 's/^goodput: //p'; }
+is 'the summary has the goodput' "$(goodput ttft:1.5ms)" \
+	'1 of 3 requests (33.3 %) within ttft:1.5ms, 250 a second'
+is '... a time that equals its limit keeps it' "$(goodput ttft:2ms,e2e:3ms)" \
+	'2 of 3 requests (66.7 %) within ttft:2ms,e2e:3ms, 500 a second'
+is '... and rejected requests keep none' \
+	"$(run $s1 --num-gpu-blocks 3 --slo e2e:1s 2>/dev/null | sed -n 's/^goodput: \(.*)\).*/\1/p')" \
+	'2 of 3 requests (66.7 %)'
+
 # Two requests of 1024 and 1030 tokens that share their first 512, 1 s apart.
 cat >"$tmp/prefix.jsonl" <<EOF
 {"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]}
@@ -138,11 +147,9 @@ ok 'extrapolation is of costs, whatever the clock' refused \
 ok 'options of another backend are refused' refused \
 	'^attnreplay: cost-fixed has no effect with --clock measured; leave it out$' \
 	$basic --backend cpu --cost-fixed 1ms
-for o in keep-entries=no slo=ttft:1s; do
-	ok "--$o without a database has no effect and is refused" refused \
-		"^attnreplay: ${o%%=*} has no effect without --db; leave it out$" \
-		$basic --backend cost --"$o"
-done
+ok '--keep-entries without a database has no effect and is refused' refused \
+	'^attnreplay: keep-entries has no effect without --db; leave it out$' \
+	$basic --backend cost --keep-entries no
 ok 'limits that are none are wrong usage' refused "slo 'fast'" $basic --backend cost --slo fast
 ok 'a missing trace is bad data' fails 3 none.csv "$ATTNREPLAY" run --backend cost \
 	--trace "$tmp/none.csv"
@@ -257,6 +264,12 @@ else
 	skip 'the run is stored in the database' 'no sqlite3'
 fi
 
+rm -f "$tmp/ids.db"
+run $s1 --db "$tmp/ids.db" >"$tmp/out"
+is 'the number of a stored run is printed' "$(tail -1 "$tmp/out")" "stored as run 1 in $tmp/ids.db"
+run $s1 --db "$tmp/ids.db" >"$tmp/out"
+is '... of each' "$(tail -1 "$tmp/out")" "stored as run 2 in $tmp/ids.db"
+
 # ---- kernels in C under the same clock ----
 
 arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
@@ -274,6 +287,12 @@ if "$ATTNREPLAY" run --trace x --backend none 2>&1 | grep -q ', cpu' && [ -f "$a
 		ok "cpu: the formula gives $m the schedule of the cost backend" \
 			cmp "$tmp/got" "$tmp/want"
 	done
+	is 'cpu: a program without CUDA says so when none was named, even with -q' \
+		"$("$ATTNREPLAY" -q run $basic --max-num-batched-tokens 8 --block-size 4 \
+		--model niah-llama-14m --capture "$arc" --sample-layers 1 --accuracy 0 2>&1 \
+		>"$tmp/auto" | grep -c '^attnreplay: .*; using backend cpu$')" \
+		"$(grep -c '^backend   cpu' "$tmp/auto")"
+	is 'cpu: ... and nothing when it was named' "$(cpu --accuracy 0 2>&1 >/dev/null)" ''
 	ok 'cpu: samples are compared with dense' grep -q '^against dense, 4 samples' "$tmp/out"
 	ok 'cpu: layers that are left out are told' \
 		grep -q '^model .* 1 layers executed and scaled to 8$' "$tmp/out"

@@ -330,7 +330,7 @@ printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n0,1,1\n0,1,1\n' 
 trace info "$f" 2>&1 >/dev/null | grep -q 'only 1 distinct arrival times in 3 requests' && burst=1
 is 'coarse times are mentioned'    "$burst" 1
 printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n9000,1,1\n' >"$f"
-trace info "$f" 2>&1 >/dev/null | grep -q 'requests per second on average; is the unit' && slow=1
+trace info "$f" 2>&1 >/dev/null | grep -q 'requests per second on average, for .* days; is the unit' && slow=1
 is 'an odd rate is mentioned'      "$slow" 1
 printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,0,1\n' >"$f"
 trace info "$f" 2>"$tmp/warnings"
@@ -338,4 +338,75 @@ is 'a trace of dropped requests is bad data' "$?" 3
 is 'and says why nothing is left' "$(sed "s|$f||" "$tmp/warnings")" \
 	"attnreplay: warning: :2: request without prompt tokens, dropped (1 in all, this is the first)
 attnreplay: : no requests in the file"
+
+# A file of another origin: its columns are named, and its times have a unit.
+cat >"$tmp/own.csv" <<END
+id,Arrival Time,in,out
+a,0,10,3
+b,1500,20,4
+END
+cat >"$tmp/own.jsonl" <<END
+{"when": "2023-11-16 18:15:46.5", "in": 10, "out": 3}
+{"when": "2023-11-16 18:15:48", "in": 20, "out": 4}
+END
+own='prompt=in,output=out'
+rows() { trace head "$@" 2>&1 | awk 'NR > 1 { print $2, $3, $4 }'; }
+want='0.000000000 10 3
+1.500000000 20 4'
+is 'columns can be named'   "$(rows --columns "arrival=Arrival Time,$own" --time-unit ms "$tmp/own.csv")" \
+	"$want"
+is '... and keys, with dates' "$(rows --columns "arrival=when,$own" "$tmp/own.jsonl")" "$want"
+is '... which stay dates' "$(figure 'first arrival' --columns "arrival=when,$own" "$tmp/own.jsonl")" \
+	2023-11-16T18:15:46.500000000Z
+is '... of a merged trace, too' "$(rows --columns "arrival=when,$own" \
+	--merge "$tmp/own.jsonl" "$tmp/own.jsonl" | wc -l)" 4
+ok 'a column that is not there is named' fails 3 'own.csv:2: the header lacks "x", which --columns names' \
+	trace info --columns "arrival=x,$own" "$tmp/own.csv"
+ok '... and a key' fails 3 'own.jsonl:1: the record lacks "x", which --columns names' \
+	trace info --columns "arrival=x,$own" "$tmp/own.jsonl"
+sed 's/2023-11-16 18:15:48/1700158548/' "$tmp/own.jsonl" >"$tmp/mixed.jsonl"
+ok 'dates and numbers are not mixed' \
+	fails 3 'mixed.jsonl:2: when is "1700158548", unlike those before no date' \
+	trace info --columns "arrival=when,$own" "$tmp/mixed.jsonl"
+ok 'another key is refused' fails 2 "columns: unknown option 'tokens'" \
+	trace info --columns tokens=in "$tmp/own.jsonl"
+ok 'all three are wanted' fails 2 'columns: want arrival=NAME,prompt=NAME,output=NAME' \
+	trace info --columns arrival=when,prompt=in "$tmp/own.jsonl"
+ok 'names stand in the place of a format' fails 2 '--columns and --format .* give one of them' \
+	trace info --columns "arrival=when,$own" --format vidur "$tmp/own.jsonl"
+ok 'a unit is of numbers, not of dates' \
+	fails 2 'time-unit has no effect on a trace in format azure' trace info --time-unit ms "$azure"
+second_of() { trace head --time-unit "$1" "$tmp/unit.csv" 2>/dev/null | awk 'NR == 3 { print $2 }'; }
+printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n2500,1,1\n' >"$tmp/unit.csv"
+is 'every unit of times is read' "$(second_of s) $(second_of ms) $(second_of us) $(second_of ns)" \
+	'2500.000000000 2.500000000 0.002500000 0.000002500'
+
+# Times since 1970 show their unit by their size.
+epoch() { # epoch TIME TIME: the second arrival of a Vidur trace, and its warnings
+	printf 'arrived_at,num_prefill_tokens,num_decode_tokens\n%s,1,1\n%s,1,1\n' "$@" >"$tmp/epoch.csv"
+	trace head "$tmp/epoch.csv" 2>"$tmp/warned" | awk 'NR == 3 { print $2 }'
+}
+is 'milliseconds since 1970 are recognised' "$(epoch 1700000000000 1700000002500)" 2.500000000
+ok '... with a warning' grep -q 'epoch.csv:2: time too large for the unit of the format, read as' \
+	"$tmp/warned"
+is '... microseconds'         "$(epoch 1700000000000000 1700000002500000)" 2.500000000
+is '... and nanoseconds'      "$(epoch 1700000000000000000 1700000002500000000)" 2.500000000
+is 'seconds since 1970 are seconds' "$(epoch 1700000000 1700000002.5) $(cat "$tmp/warned")" \
+	'2.500000000 '
+seq 0 400 40000000 | awk 'BEGIN { print "arrived_at,num_prefill_tokens,num_decode_tokens" }
+	{ print $1 ",1,1" }' >"$tmp/span.csv"
+warned() { trace info "$@" 2>&1 >/dev/null | grep -q 'is the unit of its times as in its format'; }
+ok 'a span of more than a year is told'       warned "$tmp/span.csv"
+ok '... and not under the unit that was meant' \
+	sh -c '! "$ATTNREPLAY" trace info --time-unit ms "$1" 2>&1 | grep -q "the unit"' sh "$tmp/span.csv"
+
+# A header that nearly fits.
+misses() { # misses HEADER MESSAGE
+	echo "$1" >"$tmp/near.csv"
+	fails 3 "near.csv:1: no format fits: $2" trace info "$tmp/near.csv"
+}
+ok 'the nearest format is named, with the column that is missing' \
+	misses TIMESTAMP,ContextTokens,Output 'azure needs "GeneratedTokens" (have: TIMESTAMP, '
+ok '... with all columns that are missing' misses arrived_at,in,out \
+	'vidur needs "num_prefill_tokens", "num_decode_tokens" (have: arrived_at, in, out); see --columns'
 finish

@@ -60,7 +60,7 @@ static const struct fault {
 	  ": this is a JSON array; write one JSON object per line instead" },
 	{ AZ "2023-11-16 18:15:46,3\r74,44\n", ":2: a carriage return inside the line" },
 	/* CSV */
-	{ "a,b\n1,2\n", ":1: unknown trace format (have: a, b); see attnreplay-trace(5)" },
+	{ "a,b\n1,2\n", ":1: unknown trace format (have: a, b); see --columns" },
 	{ "a,b,a\n", ":1: column \"a\" appears twice" },
 	{ COLUMNS_64 "\n", ":1: more than 64 columns" },
 	{ "a,\"b\n\"\n", ":1: a quoted field must end on its line, before a comma" },
@@ -172,18 +172,20 @@ static const struct fault {
 	  ":1: formats bailian and ragpulse both fit; say which with --format" },
 	/* no format fits */
 	{ "Timestamp,Model,Request tokens\n",
-	  ":1: no \"Response tokens\", which format burstgpt needs (have: Timestamp, Model, "
-	  "Request tokens)" },
+	  ":1: no format fits: burstgpt needs \"Response tokens\" (have: Timestamp, Model, "
+	  "Request tokens); see --columns" },
 	{ "TIMESTAMP,ContextTokens\n",
-	  ":1: no \"GeneratedTokens\", which format azure needs (have: TIMESTAMP, ContextTokens)" },
+	  ":1: no format fits: azure needs \"GeneratedTokens\" (have: TIMESTAMP, "
+	  "ContextTokens); see --columns" },
 	{ "{\"chat_id\":1,\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"turn\":1}\n",
-	  ":1: no \"parent_chat_id\", which format bailian needs (have: chat_id, timestamp, "
-	  "input_length, output_length, turn)" },
+	  ":1: no format fits: bailian needs \"parent_chat_id\" (have: chat_id, timestamp, "
+	  "input_length, output_length, turn); see --columns" },
 	{ "{\"input_length\":1,\"output_length\":1}\n",
-	  ":1: unknown trace format (have: input_length, output_length); see attnreplay-trace(5)" },
+	  ":1: no format fits: aiperf needs \"session_id\"; mooncake needs \"timestamp\"; vllm "
+	  "needs \"timestamp\" (have: input_length, output_length); see --columns" },
 	{ "{\"timestamp\":\"0\",\"input_length\":1,\"output_length\":1,\"hash_ids\":{}}\n",
-	  ":1: no \"session_id\", which format ragpulse needs (have: timestamp, input_length, "
-	  "output_length, hash_ids)" },
+	  ":1: no format fits: ragpulse needs \"session_id\" (have: timestamp, input_length, "
+	  "output_length, hash_ids); see --columns" },
 	{ "arrival_time,num_prefill_tokens,num_decode_tokens\n",
 	  ":1: this looks like a Vidur file of dates, which cannot be read; convert it to one of " FORMATS },
 	{ "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n",

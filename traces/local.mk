@@ -11,6 +11,7 @@ libattnreplay_a_SOURCES += \
     traces/importers/import.c traces/importers/import.h traces/importers/import_aiperf.c \
     traces/importers/import_azure.c traces/importers/import_bailian.c \
     traces/importers/import_burstgpt.c traces/importers/import_canonical.c \
+    traces/importers/import_columns.c \
     traces/importers/import_llmservingsim.c traces/importers/import_mooncake.c \
     traces/importers/import_ragpulse.c traces/importers/import_splitwise.c \
     traces/importers/import_vidur.c traces/importers/import_vllm.c \

@@ -15,6 +15,7 @@
 
 static const char *const restarts[] = { "error", "sort", "append", NULL };
 static const char *const contexts[] = { "auto", "cumulative", "delta", NULL };
+static const char *const units[] = { "auto", "s", "ms", "us", "ns", NULL };
 static const char *const aligns[] = { "start", "clock", NULL };
 
 /* clang-format off */
@@ -22,6 +23,15 @@ const struct opt trace_opts[] = {
 	{ .name = "format", .type = OPT_STR, .off = OFF(in.format), .arg = "NAME",
 	  .help = "trace format, see attnreplay-trace(5); found from the content if not given",
 	  .may_differ = true },
+	{ .name = "columns", .type = OPT_STR, .off = OFF(in.columns),
+	  .arg = "arrival=NAME,prompt=NAME,output=NAME",
+	  .help = "read CSV or JSON lines of no known format by these columns or keys; arrivals are "
+		  "dates or numbers",
+	  .may_differ = true },
+	{ .name = "time-unit", .type = OPT_ENUM, .off = OFF(in.time_unit), .arg = "UNIT",
+	  .def = "auto", .choice = units,
+	  .help = "unit of times that are numbers; auto: the format's, or seconds with --columns, "
+		  "or what the size of a time since 1970 shows" },
 	{ .name = "restart", .type = OPT_ENUM, .off = OFF(in.restart), .arg = "HOW", .def = "error",
 	  .choice = restarts,
 	  .help = "if the trace's clock jumps far back: stop (error), sort all requests (sort), or "
@@ -66,7 +76,9 @@ const struct opt trace_opts[] = {
 		  "common prefix, stay or go together" },
 	{ .name = "skip-requests", .type = OPT_INT, .off = OFF(skip), .arg = "N", .def = "0",
 	  .min = 0, .max = 1e15, .help = "of what is left, leave out the first N requests" },
-	{ .name = "requests", .type = OPT_INT, .off = OFF(requests), .arg = "N", .def = "0",
+	{ .name = "requests",
+	  .also = "num-prompts",
+	  .type = OPT_INT, .off = OFF(requests), .arg = "N", .def = "0",
 	  .min = 0, .max = 1e15, .help = "of what is left, keep the first N requests; 0: all" },
 	{ .name = "prompt-scale", .type = OPT_REAL, .off = OFF(prompt_scale), .arg = "X",
 	  .def = "1", .min = 1e-6, .max = 1e6,
@@ -89,7 +101,9 @@ const struct opt trace_opts[] = {
 	  .help = "repetitions share the prefixes of the first; if not given, each has its own" },
 	{ .name = "time-scale", .type = OPT_REAL, .off = OFF(time_scale), .arg = "X", .def = "1",
 	  .min = 1e-6, .max = 1e6, .help = "multiply arrival times by X; 0.5 doubles the load" },
-	{ .name = "rate", .type = OPT_REAL, .off = OFF(rate), .arg = "X", .def = "0",
+	{ .name = "rate",
+	  .also = "request-rate",
+	  .type = OPT_REAL, .off = OFF(rate), .arg = "X", .def = "0",
 	  .min = 0, .max = 1e9,
 	  .help = "scale times so that X requests a second arrive on average, 0: off" },
 	{ .name = "shift", .type = OPT_TIME, .off = OFF(shift_ns), .arg = "TIME", .def = "0",
@@ -102,6 +116,10 @@ const struct opt trace_opts[] = {
 
 static enum ar_status check(const struct trace_args *a, struct ar_err *err)
 {
+	if (a->in.columns && a->in.format)
+		return ar_fail(err, AR_USAGE,
+			       "--columns and --format both say how to read the file; give one of "
+			       "them");
 	if (a->in.period_ns && a->in.restart != RESTART_APPEND)
 		return ar_fail(err, AR_USAGE, "--restart-period needs --restart append");
 	if (a->to_ns && a->from_ns >= a->to_ns)
@@ -120,15 +138,17 @@ static enum ar_status check(const struct trace_args *a, struct ar_err *err)
 	return AR_OK;
 }
 
-/* Read a file.  in: format and components for a file whose own options set none. */
+/* Read a file.  in: format or columns, and components, for a file whose own options set none. */
 static enum ar_status import_part(struct trace **out, const char *path, struct trace_args *own,
 				  const struct import_args *in, struct ar_err *err)
 {
 	struct import_args how = own->in;
 	enum ar_status st;
 
-	if (!how.format)
+	if (!how.format && !how.columns) {
 		how.format = in->format;
+		how.columns = in->columns;
+	}
 	if (!how.components.n)
 		how.components = in->components;
 	st = import_file(out, path, &how, err);
@@ -149,7 +169,7 @@ static enum ar_status read_part(struct trace **out, const char *path, const char
 	struct trace *t = NULL;
 
 	own.in = *in;
-	own.in.format = NULL;
+	own.in.format = own.in.columns = NULL;
 	own.in.components = (struct opt_list){ 0 };
 	if (!st && options)
 		st = opt_set_all(g, options, err);

@@ -57,9 +57,14 @@ enum trace_restart { RESTART_ERROR, RESTART_SORT, RESTART_APPEND };
 /* Content of the prompts of later turns: the whole session, or new tokens only (delta). */
 enum trace_context { CONTEXT_AUTO, CONTEXT_CUMULATIVE, CONTEXT_DELTA };
 
+/* Unit of times that are numbers. */
+enum trace_unit { UNIT_AUTO, UNIT_S, UNIT_MS, UNIT_US, UNIT_NS };
+
 /* Options for reading a file. */
 struct import_args {
 	char *format;		    /* --format, NULL: by content */
+	char *columns;		    /* --columns, NULL: those of the format */
+	int time_unit;		    /* --time-unit, enum trace_unit */
 	int restart;		    /* --restart, enum trace_restart */
 	int64_t period_ns;	    /* --restart-period, 0: append at the last arrival */
 	int context;		    /* --context, enum trace_context */

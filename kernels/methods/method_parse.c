@@ -258,6 +258,29 @@ static bool is_method(const char *text, size_t n)
 	return false;
 }
 
+static const struct selector *selector_named(const char *text, size_t n)
+{
+	for (int i = 0; selectors[i]; i++)
+		if (strlen(selectors[i]->name) == n && !strncmp(selectors[i]->name, text, n))
+			return selectors[i];
+	return NULL;
+}
+
+/* A selector stands alone, with ":PARAMETER=VALUE,..." or "" after it: name the composition with no
+ * union and the first executor that takes its selection. */
+static enum ar_status bare_selector(const struct selector *s, const char *params,
+				    struct ar_err *err)
+{
+	unsigned gives = method_shape(&(struct method){ .selector = s, .dense = !s->ref });
+	int i = 0;
+
+	while (executors[i + 1] && !(executors[i]->takes & gives))
+		i++;
+	return ar_fail(err, AR_USAGE,
+		       "a selector, not a method; write select=%s%s%s/union=none/exec=%s", s->name,
+		       *params ? "," : "", *params ? params + 1 : "", executors[i]->name);
+}
+
 static enum ar_status assign_named(struct method *m, const char *text, struct ar_err *err)
 {
 	size_t n = strcspn(text, ":");
@@ -270,6 +293,8 @@ static enum ar_status assign_named(struct method *m, const char *text, struct ar
 		}
 	if (text[strcspn(text, "@:")] == '@' && is_method(text, strcspn(text, "@")))
 		return unknown_preset(text, n, err);
+	if (selector_named(text, n))
+		return bare_selector(selector_named(text, n), text + n, err);
 	return ar_fail(err, AR_USAGE,
 		       "unknown name: want one that 'attnreplay methods' lists, or "
 		       "select=NAME/union=NAME/exec=NAME");

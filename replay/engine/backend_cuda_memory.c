@@ -87,13 +87,15 @@ static void describe(const struct cudaDeviceProp *p, struct store_gpu *gpu)
 static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 {
 	struct cudaDeviceProp prop;
-	int n = 0;
+	int n = 0, version = 0;
 	cudaError_t e = cudaGetDeviceCount(&n);
 	enum ar_status st;
 
 	if (e != cudaSuccess || n < 1)
 		return ar_fail(err, AR_NODEV, "no usable GPU: %s; use --backend cpu or cost",
-			       e == cudaSuccess ? "there is none" : cudaGetErrorString(e));
+			       e == cudaSuccess				  ? "there is none" :
+			       cudaDriverGetVersion(&version) || !version ? "no NVIDIA driver" :
+									    cudaGetErrorString(e));
 	if (c->opts.device >= n)
 		return ar_fail(err, AR_NODEV, "there is no GPU %lld, only 0...%d; change --device",
 			       (long long)c->opts.device, n - 1);

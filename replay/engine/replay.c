@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/number.h"
 #include "base/rng.h"
 
 /* When things happened to a request, -1: not yet. */
@@ -225,24 +226,30 @@ static enum ar_status sample_accuracy(struct loop *l, struct ar_err *err)
 /* Record the latencies of the finished requests, and drop their KV. */
 static enum ar_status settle(struct loop *l, struct ar_err *err)
 {
-	struct series *lat = l->res->latency;
-
 	for (size_t i = 0; i < l->s->n_finished; i++) {
 		uint32_t id = l->s->finished[i], n_out = l->s->seq[id].known - l->s->seq[id].prompt;
 		int64_t arrival = arrivals_at(l->arrivals, id);
 		const struct times *t = &l->t[id];
-		enum ar_status st;
+		double ns[LATENCY_COUNT];
+		bool good = true;
+		enum ar_status st = AR_OK;
 
-		st = series_add(&lat[LATENCY_TTFT], (double)(t->first_token - arrival), err);
-		if (!st && n_out > 1)
-			st = series_add(&lat[LATENCY_TPOT],
-					(double)(t->last_token - t->first_token) / (n_out - 1),
-					err);
-		if (!st)
-			st = series_add(&lat[LATENCY_E2E], (double)(t->last_token - arrival), err);
-		if (!st)
-			st = series_add(&lat[LATENCY_QUEUE], (double)(t->first_sched - arrival),
-					err);
+		ns[LATENCY_TTFT] = (double)(t->first_token - arrival);
+		ns[LATENCY_TPOT] = n_out > 1 ?
+					   (double)(t->last_token - t->first_token) / (n_out - 1) :
+					   -1;
+		ns[LATENCY_ITL] = -1; /* stamp() adds it, token by token */
+		ns[LATENCY_E2E] = (double)(t->last_token - arrival);
+		ns[LATENCY_QUEUE] = (double)(t->first_sched - arrival);
+		for (int m = 0; m < LATENCY_COUNT && !st; m++) {
+			int64_t limit = l->cfg->limit_ns[m];
+
+			if (ns[m] < 0)
+				continue;
+			good = good && (!limit || ns[m] <= (double)limit);
+			st = series_add(&l->res->latency[m], ns[m], err);
+		}
+		l->res->good += good;
 		if (!st)
 			st = notify_request(l, id, "ok", NULL, err);
 		if (st)
@@ -391,6 +398,17 @@ static enum ar_status wind_up(struct loop *l, enum ar_status st, struct ar_err *
 	return st ? st : st2;
 }
 
+static void show_progress(const struct loop *l)
+{
+	char what[160], clock[32];
+
+	if (!l->cfg->title || !progress_due())
+		return;
+	snprintf(what, sizeof what, "%s, virtual time %s: requests", l->cfg->title,
+		 num_time_str(clock, sizeof clock, (double)l->end));
+	progress(what, (unsigned long)(l->res->ok + l->res->rejected), l->cfg->trace->n);
+}
+
 static enum ar_status loop_run(struct loop *l, struct ar_err *err)
 {
 	enum ar_status st = reject_unfit(l, err);
@@ -404,7 +422,7 @@ static enum ar_status loop_run(struct loop *l, struct ar_err *err)
 		st = iterate(l, err);
 		if (st)
 			ar_err_prefix(err, "iteration %" PRId64, l->res->iterations);
-		progress("replaying: requests", (unsigned long)l->res->ok, l->cfg->trace->n);
+		show_progress(l);
 	}
 	progress_end();
 	return st;

@@ -25,6 +25,7 @@ struct host_cost {
 };
 
 struct replay {
+	const char *title; /* for the progress line: "method 2 of 3, compact-fp"; NULL: none */
 	const struct trace *trace;
 	struct arrival_rule arrival;
 	struct sched_limits limits;
@@ -41,6 +42,9 @@ struct replay {
 	const int *run_layer;
 	int n_run_layers;
 	int q_heads, kv_heads;
+
+	/* The most of a latency that a good request has; 0: no limit.  Not of ITL. */
+	int64_t limit_ns[LATENCY_COUNT];
 };
 
 /* The results.  After an error they cover the iterations before the one that failed. */
@@ -50,6 +54,7 @@ struct replay_result {
 	int64_t preemptions, recomputed_tok;
 	int64_t cached_tok;		  /* found in the prefix cache instead of computed */
 	int64_t ok, rejected, unfinished; /* requests */
+	int64_t good;			  /* ok within all limits */
 	int64_t output_tok;
 	int64_t end_ns; /* the clock at the end */
 	/* In ns, sorted; of finished requests, but ITL of all. */

@@ -3,6 +3,7 @@
 #include "src/run/run.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "replay/engine/attn_engine.h"
@@ -56,7 +57,6 @@ static enum ar_status open_auto(struct run *r, struct ar_err *err)
 			r->backend = cuda;
 		if (st != AR_NODEV)
 			return st;
-		log_info("%s; using backend cpu", err->msg);
 		prof_close(r->prof);
 		r->prof = NULL;
 	}
@@ -64,6 +64,9 @@ static enum ar_status open_auto(struct run *r, struct ar_err *err)
 		return ar_fail(err, AR_NODEV,
 			       "this program has no backend that runs kernels; use "
 			       "--backend cost");
+	/* Times of a CPU say nothing about a GPU, so -q does not hide this line. */
+	log_line(LOG_INFO, "%s; using backend cpu",
+		 cuda ? err->msg : "this program was built without CUDA");
 	r->backend = cpu;
 	return open_as(r, cpu, err);
 }
@@ -179,7 +182,6 @@ static void record_costs(struct store_run *s, const struct store_run *from)
 static enum ar_status begin_record(struct run *r, const struct method *m, struct ar_err *err)
 {
 	bool kernels = r->backend->needs_model;
-	int64_t id;
 	/* clang-format off */
 	struct store_run s = {
 		.trace_name = r->trace->name, .trace_sha256 = r->trace->sha256,
@@ -212,7 +214,7 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		s.gpu = r->backend->gpu(r->self);
 	if (r->prof)
 		s.cupti_api = prof_api_version(r->prof);
-	return store_run_begin(r->store, &s, &id, err);
+	return store_run_begin(r->store, &s, &r->run_id, err);
 }
 
 /* Store how the run ended.  A failure of the run itself is reported before a failure to store
@@ -228,44 +230,56 @@ static enum ar_status end_record(struct run *r, enum ar_status st, struct ar_err
 	return st ? st : st2;
 }
 
-static enum ar_status replay_method(struct run *r, struct method *m, struct ar_err *err)
+static void set_limits(struct replay *cfg, const struct slo *slo)
+{
+	for (size_t i = 0; i < slo->n; i++)
+		for (int m = 0; m < LATENCY_COUNT; m++)
+			if (!strcasecmp(latency_names[m], slo->limit[i].metric))
+				cfg->limit_ns[m] = slo->limit[i].ns;
+}
+
+static enum ar_status replay_method(struct run *r, size_t i, struct method *m, struct ar_err *err)
 {
 	const struct cost_options *cost = run_options_of(&r->o, &backend_cost);
 	bool formula = r->o.clock == RUN_CLOCK_FORMULA;
 	const char *label = m					  ? m->name :
 			    r->costs && r->costs->run.method_name ? r->costs->run.method_name :
 								    r->backend->name;
+	char title[96];
 	struct recorder recorder = { .store = r->store,
 				     .entries = r->o.keep_entries,
 				     .phases = r->backend->needs_model,
 				     .kernels = r->o.keep_kernels };
 	const struct observer observer = recorder_observer(&recorder);
+	struct replay cfg = { .title = title,
+			      .trace = r->trace,
+			      .arrival = r->o.arrival,
+			      .limits = r->limits,
+			      .backend = r->backend,
+			      .self = r->self,
+			      .host = r->o.host,
+			      .observer = r->store ? &observer : NULL,
+			      .formula = formula ? &cost->formula : NULL,
+			      .accuracy = r->o.accuracy,
+			      .seed = (uint64_t)r->o.seed,
+			      .run_layer = r->prep.run_layer,
+			      .n_run_layers = r->prep.n_run_layers,
+			      .q_heads = m ? r->model.layer[0].q_heads : 0,
+			      .kv_heads = m ? r->model.layer[0].kv_heads : 0 };
 	struct replay_result res;
 	enum ar_status st = begin_record(r, m, err), st2 = AR_OK;
 	bool ended;
 
 	if (st)
 		return st;
-	st = replay_run(&(struct replay){ .trace = r->trace,
-					  .arrival = r->o.arrival,
-					  .limits = r->limits,
-					  .backend = r->backend,
-					  .self = r->self,
-					  .host = r->o.host,
-					  .observer = r->store ? &observer : NULL,
-					  .formula = formula ? &cost->formula : NULL,
-					  .accuracy = r->o.accuracy,
-					  .seed = (uint64_t)r->o.seed,
-					  .run_layer = r->prep.run_layer,
-					  .n_run_layers = r->prep.n_run_layers,
-					  .q_heads = m ? r->model.layer[0].q_heads : 0,
-					  .kv_heads = m ? r->model.layer[0].kv_heads : 0 },
-			&res, err);
+	snprintf(title, sizeof title, "method %zu of %zu, %s", i + 1, r->n_runs, label);
+	set_limits(&cfg, &r->o.objectives);
+	st = replay_run(&cfg, &res, err);
 	recorder_release(&recorder);
 	ended = !st || st == AR_INTERRUPTED;
 	st = end_record(r, st, err);
 	if (ended)
-		st2 = run_print_result(label, &res, r->limits.prefix_cache, st ? NULL : err);
+		st2 = run_print_result(r, label, &res, st ? NULL : err);
 	replay_result_release(&res);
 	return st ? st : st2;
 }
@@ -286,7 +300,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 	if (!st && !i)
 		st = run_print_header(r, err);
 	if (!st)
-		st = replay_method(r, m, err);
+		st = replay_method(r, i, m, err);
 	if (r->self)
 		r->backend->close(r->self);
 	r->self = NULL;

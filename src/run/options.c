@@ -9,7 +9,6 @@
 
 #include "base/number.h"
 #include "replay/engine/run_scope.h"
-#include "src/report/slo.h"
 
 #define AT(field) offsetof(struct run_options, field)
 
@@ -26,13 +25,17 @@ static const char *const no_yes[] = { "no", "yes", NULL };
 
 /* clang-format off */
 static const struct opt main_opts[] = {
-	{ .name = "trace", .type = OPT_STR, .off = AT(trace), .arg = "FILE",
+	{ .name = "trace",
+	  .also = "dataset-path",
+	  .type = OPT_STR, .off = AT(trace), .arg = "FILE",
 	  .help = "request trace to replay, - for standard input", .may_differ = true },
 	{ .name = "loop", .type = OPT_ENUM, .off = AT(arrival.loop), .arg = "HOW", .def = "open",
 	  .choice = loops,
 	  .help = "when requests arrive: at the times of the trace (open), after the previous "
 		  "answer of their session (sessions), or when a user has had an answer (users)" },
-	{ .name = "users", .type = OPT_INT, .off = AT(arrival.users), .arg = "N", .def = "1",
+	{ .name = "users",
+	  .also = "max-concurrency",
+	  .type = OPT_INT, .off = AT(arrival.users), .arg = "N", .def = "1",
 	  .min = 1, .max = 1 << 30,
 	  .help = "number of users for --loop users; they take the sessions in turn",
 	  .scope = RUN_USERS },
@@ -53,9 +56,11 @@ static const struct opt main_opts[] = {
 	  .def = "yes", .choice = no_yes,
 	  .help = "store what each request ran in each iteration; this is most of the database",
 	  .scope = RUN_DB, .may_differ = true },
-	{ .name = "slo", .type = OPT_STR, .off = AT(slo), .arg = "LIST",
-	  .help = "latency limits for the report's goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
-	  .scope = RUN_DB, .may_differ = true },
+	{ .name = "slo",
+	  .also = "goodput",
+	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
+	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
+	  .may_differ = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,
 	  .help = "what advances the virtual clock: the measured times of iterations, or the cost "
@@ -74,15 +79,21 @@ static const struct opt main_opts[] = {
 };
 
 static const struct opt sched_opts[] = {
-	{ .name = "max-num-batched-tokens", .type = OPT_INT, .off = AT(limits.max_batched_tok),
+	{ .name = "max-num-batched-tokens",
+	  .also = "chunk-size,chunked-prefill-size,max-prefill-tokens,max-num-tokens",
+	  .type = OPT_INT, .off = AT(limits.max_batched_tok),
 	  .arg = "N", .def = "8192", .min = 1, .max = 1 << 30,
 	  .help = "token budget of an iteration: the chunk size under load" },
-	{ .name = "max-num-seqs", .type = OPT_INT, .off = AT(limits.max_seqs), .arg = "N",
+	{ .name = "max-num-seqs",
+	  .also = "max-batch-size,max-running-requests",
+	  .type = OPT_INT, .off = AT(limits.max_seqs), .arg = "N",
 	  .def = "256", .min = 1, .max = 1 << 20,
 	  .help = "limit of running requests, at most the token budget" },
 	{ .name = "block-size", .type = OPT_INT, .off = AT(limits.block_tok), .arg = "N",
 	  .def = "16", .min = 1, .max = 1 << 20, .help = "tokens of a KV block" },
-	{ .name = "num-gpu-blocks", .type = OPT_STR, .off = AT(num_blocks), .arg = "N|auto",
+	{ .name = "num-gpu-blocks",
+	  .also = "num-gpu-blocks-override",
+	  .type = OPT_STR, .off = AT(num_blocks), .arg = "N|auto",
 	  .def = "auto",
 	  .help = "KV blocks in the pool, one of them reserved; auto: what fits the GPU, or "
 		  "without a GPU what the trace can use" },
@@ -93,7 +104,9 @@ static const struct opt sched_opts[] = {
 	{ .name = "enable-prefix-caching", .type = OPT_FLAG, .off = AT(limits.prefix_cache),
 	  .help = "keep KV blocks of finished and preempted requests and share those of equal "
 		  "prefixes", .scope = POLICY_PREFIX_CACHE },
-	{ .name = "scheduling-policy", .type = OPT_ENUM, .off = AT(limits.order), .arg = "ORDER",
+	{ .name = "scheduling-policy",
+	  .also = "schedule-policy",
+	  .type = OPT_ENUM, .off = AT(limits.order), .arg = "ORDER",
 	  .def = "fcfs", .choice = orders,
 	  .help = "order of the queue and of preemption: by arrival (fcfs) or by priority",
 	  .scope = POLICY_ORDER },
@@ -108,7 +121,9 @@ static const struct opt sched_opts[] = {
 	{ .name = "async-scheduling", .type = OPT_FLAG, .off = AT(limits.async),
 	  .help = "schedule an iteration while the previous one still runs",
 	  .scope = POLICY_ASYNC },
-	{ .name = "max-model-len", .type = OPT_INT, .off = AT(limits.max_len), .arg = "N",
+	{ .name = "max-model-len",
+	  .also = "context-length,max-seq-len",
+	  .type = OPT_INT, .off = AT(limits.max_len), .arg = "N",
 	  .def = "0", .max = UINT32_MAX,
 	  .help = "most tokens of a request, prompt and output; 0: the model's limit, if any" },
 	{ 0 }
@@ -118,7 +133,9 @@ static const struct opt model_opts[] = {
 	{ .name = "model", .type = OPT_STR, .off = AT(model), .arg = "NAME",
 	  .help = "preset, config.json, or folder with one",
 	  .scope = RUN_COSTED, .may_differ = true },
-	{ .name = "tp", .type = OPT_INT, .off = AT(tp), .arg = "N", .def = "1", .min = 1,
+	{ .name = "tp",
+	  .also = "tensor-parallel-size,tp-size",
+	  .type = OPT_INT, .off = AT(tp), .arg = "N", .def = "1", .min = 1,
 	  .max = 1024, .help = "tensor parallel size; one of the ranks is run",
 	  .scope = RUN_COSTED },
 	{ .name = "capture", .type = OPT_LIST, .off = AT(captures), .arg = "FILE",
@@ -264,7 +281,6 @@ static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 
 enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
 {
-	struct slo slo;
 	enum ar_status st;
 
 	*o = (struct run_options){ 0 };
@@ -283,7 +299,7 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 	if (!st)
 		st = check_names(o, err);
 	if (!st && o->slo)
-		st = slo_parse(&slo, o->slo, err);
+		st = slo_parse(&o->objectives, o->slo, err);
 	if (!st)
 		st = run_options_check_early(o, err);
 	if (!st)

@@ -9,6 +9,7 @@
 #include "replay/engine/replay.h"
 #include "replay/sched/arrivals.h"
 #include "replay/sched/policy.h"
+#include "src/report/slo.h"
 
 #define RUN_BACKENDS_MAX 8
 #define RUN_POLICIES_MAX 32
@@ -29,8 +30,9 @@ enum {
 
 struct run_options {
 	char *trace, *backend, *db, *slo;
-	int policy; /* index into policies[] */
-	int clock;  /* enum run_clock */
+	struct slo objectives; /* of slo, none if it is NULL */
+	int policy;	       /* index into policies[] */
+	int clock;	       /* enum run_clock */
 	struct host_cost host;
 	struct trace_args trace_args;
 	struct arrival_rule arrival;

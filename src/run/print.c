@@ -130,8 +130,20 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	return end_print(err);
 }
 
-enum ar_status run_print_result(const char *label, const struct replay_result *res,
-				bool prefix_cache, struct ar_err *err)
+static void print_goodput(const struct run *r, const struct replay_result *res)
+{
+	double n = (double)(res->ok + res->rejected + res->unfinished), good = (double)res->good;
+	double s = (double)(res->end_ns - r->trace->req[0].arrival_ns) / 1e9;
+
+	printf("goodput: %.0f of %.0f requests (%.1f %%) within %s", good, n,
+	       n > 0 ? 100 * good / n : 0, r->o.slo);
+	if (s > 0)
+		printf(", %.4g a second", good / s);
+	putchar('\n');
+}
+
+enum ar_status run_print_result(const struct run *r, const char *label,
+				const struct replay_result *res, struct ar_err *err)
 {
 	const int64_t *from = res->cost_sources;
 
@@ -147,7 +159,7 @@ enum ar_status run_print_result(const char *label, const struct replay_result *r
 		printf("costs: %" PRId64 " iterations measured, %" PRId64 " interpolated, %" PRId64
 		       " extrapolated\n",
 		       from[COST_MEASURED], from[COST_INTERPOLATED], from[COST_EXTRAPOLATED]);
-	if (prefix_cache)
+	if (r->limits.prefix_cache)
 		printf("%" PRId64 " tokens found in the prefix cache\n", res->cached_tok);
 	printf("%-8s%10s%14s%14s%14s%14s\n", "ms", "count", "mean", "p50", "p90", "p99");
 	for (int m = 0; m < LATENCY_COUNT; m++) {
@@ -165,5 +177,9 @@ enum ar_status run_print_result(const char *label, const struct replay_result *r
 		       "cosine min %.6f, recall mean %.4f\n",
 		       res->n_samples, res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max,
 		       res->cosine_min, res->recall_sum / (double)res->n_heads);
+	if (r->o.slo)
+		print_goodput(r, res);
+	if (r->store)
+		printf("stored as run %" PRId64 " in %s\n", r->run_id, r->o.db);
 	return end_print(err);
 }

@@ -27,6 +27,7 @@ struct run {
 	size_t n_runs;	     /* methods, or 1 */
 	struct costs *costs; /* backend cost: of --costs; NULL: the formula */
 	struct store *store;
+	int64_t run_id; /* in store */
 	struct prof *prof;
 	const struct backend *backend; /* NULL: auto, not chosen yet */
 	struct backend_env env;	       /* the open backend keeps a pointer to it */
@@ -44,8 +45,8 @@ char *run_setup(const struct opt_group *g);
 
 /* print.c.  AR_IO: standard output cannot be written. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err);
-enum ar_status run_print_result(const char *label, const struct replay_result *res,
-				bool prefix_cache, struct ar_err *err);
+enum ar_status run_print_result(const struct run *r, const char *label,
+				const struct replay_result *res, struct ar_err *err);
 const char *run_clock_name(const struct run *r);
 
 /* method.c. try_method: check, before any run, that the files named by a method can be read. */

@@ -35,6 +35,9 @@ static const char *const warning_text[WARN_COUNT] = {
 			  "before took no time",
 	[WARN_DELTA] = "prompt of a later turn, taken for what is new in it; see --context",
 	[WARN_NO_TURNS] = "session without requests, skipped",
+	[WARN_UNIT] =
+		"time too large for the unit of the format, read as one in a smaller unit since "
+		"1970; --time-unit sets the unit",
 	[WARN_RESTART] = "clock that goes back, another recording appended here",
 };
 
@@ -108,6 +111,50 @@ enum ar_status import_lengths(struct import *im, const struct record *r, const c
 	return st ? st : import_count(im, r, output, &q->output_tok, err);
 }
 
+enum ar_status import_date(struct import *im, const char *name, struct span text, int64_t *ns,
+			   struct ar_err *err)
+{
+	enum date_zone zone;
+
+	if (!date_parse(text, ns, &zone))
+		return import_fail(im, err,
+				   "%s is \"%s\", want a date and time such as "
+				   "2023-11-16 18:15:46.68",
+				   name, span_show(text).s);
+	if (im->zone && im->zone != zone)
+		return import_fail(im, err,
+				   "%s %s a time zone, unlike those before; make the "
+				   "file uniform",
+				   name, zone == DATE_ZONED ? "has" : "lacks");
+	im->zone = zone;
+	return AR_OK;
+}
+
+/* Return the unit of a time that is a number.  A first time of 10^11 or more is one since 1970: in
+ * seconds it would be beyond the year 5000, in milliseconds it is after 1973, and so on by
+ * thousands. */
+static int64_t unit_of(struct import *im, struct span text, int64_t unit_ns)
+{
+	static const int64_t units[] = {
+		[UNIT_S] = 1000000000, [UNIT_MS] = 1000000, [UNIT_US] = 1000, [UNIT_NS] = 1
+	};
+	int64_t x, found;
+
+	if (im->args->time_unit != UNIT_AUTO)
+		return units[im->args->time_unit];
+	if (!im->t->n && !im->unit_ns && num_scaled(text.s, text.n, 1, &x)) {
+		found = x >= 100000000000000000 ? units[UNIT_NS] :
+			x >= 100000000000000	? units[UNIT_US] :
+			x >= 100000000000	? units[UNIT_MS] :
+						  units[UNIT_S];
+		if (found < unit_ns) {
+			im->unit_ns = found;
+			import_warn(im, WARN_UNIT);
+		}
+	}
+	return im->unit_ns ? im->unit_ns : unit_ns;
+}
+
 enum ar_status import_time(struct import *im, const struct record *r, const char *name,
 			   int64_t unit_ns, int64_t *ns, struct ar_err *err)
 {
@@ -119,6 +166,7 @@ enum ar_status import_time_text(struct import *im, const char *name, struct span
 {
 	int64_t t;
 
+	unit_ns = unit_of(im, text, unit_ns);
 	if (!num_scaled(text.s, text.n, unit_ns, &t) || t < 0)
 		return import_fail(im, err, "%s is \"%s\", want a time that is a number from 0 on",
 				   name, span_show(text).s);
@@ -367,6 +415,7 @@ static enum ar_status check_options(const struct import_args *a, const struct im
 		{ USES_CONTEXT, a->context != CONTEXT_AUTO, "context" },
 		{ USES_IMAGES, a->image_tok, "image-tokens" },
 		{ USES_COMPONENTS, a->components.n, "components" },
+		{ USES_UNIT, a->time_unit != UNIT_AUTO, "time-unit" },
 	};
 
 	for (size_t i = 0; i < sizeof opts / sizeof *opts; i++)
@@ -393,7 +442,9 @@ static enum ar_status first_line(struct import *im, struct source *src, char *li
 			return ar_nomem(err);
 		st = record_csv_header(&src->r, src->header, err);
 	}
-	if (!st)
+	if (!st && im->args->columns)
+		src->f = importer_columns(src->r.kind);
+	else if (!st)
 		st = importer_pick(&src->f, &src->r, im->args->format, err);
 	if (st)
 		return place(im, st, err);
@@ -523,10 +574,10 @@ static void check_plausible(const struct import *im)
 		log_warn("%s: only %zu distinct arrival times in %zu requests; they come in bursts",
 			 im->path, distinct, t->n);
 	rate = (double)(t->n - 1) / span_s;
-	if (span_s > 0 && (rate < 1.0 / 3600 || rate > 10000))
-		log_warn("%s: %.3g requests per second on average; is the unit of its times as in "
-			 "its format?",
-			 im->path, rate);
+	if (span_s > 0 && (rate < 1.0 / 3600 || rate > 10000 || span_s > 366 * 86400.0))
+		log_warn("%s: %.3g requests per second on average, for %.3g days; is the unit of "
+			 "its times as in its format? --time-unit sets it",
+			 im->path, rate, span_s / 86400);
 }
 
 static enum ar_status settle(struct import *im, const struct source *src, struct ar_err *err)
@@ -584,6 +635,7 @@ out:
 	intern_release(&im.session);
 	intern_release(&im.type);
 	intern_release(&im.id);
+	import_columns_release(&im);
 	free(im.ses);
 	record_release(&src.r);
 	free(src.header);

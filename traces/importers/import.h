@@ -38,6 +38,7 @@ enum import_warning {
 	WARN_DELTA,
 	WARN_NO_TURNS,
 	WARN_RESTART,
+	WARN_UNIT,
 	WARN_COUNT
 };
 
@@ -52,6 +53,11 @@ struct cutter {
 	{ \
 		CHAIN_START, CHAIN_START, 0 \
 	}
+
+/* Names of columns or keys that --columns gives, owned. */
+struct import_columns {
+	char *arrival, *prompt, *output;
+};
 
 /* State of a session after its last turn, for the importer. */
 struct import_session {
@@ -82,6 +88,8 @@ struct import {
 	size_t cap_ses;
 	struct intern_table id; /* block ids that are strings */
 	enum date_zone zone;
+	int64_t unit_ns; /* of all times, found from the first one; 0: that of the format */
+	struct import_columns columns;
 	uint64_t promised; /* requests that the header announces */
 	struct {
 		uint64_t line, n;
@@ -89,7 +97,7 @@ struct import {
 };
 
 /* Options that only some formats use. */
-enum { USES_CONTEXT = 1, USES_IMAGES = 2, USES_COMPONENTS = 4 };
+enum { USES_CONTEXT = 1, USES_IMAGES = 2, USES_COMPONENTS = 4, USES_UNIT = 8 };
 
 struct importer {
 	const char *name; /* "azure" */
@@ -116,6 +124,10 @@ extern const struct importer *const importers[]; /* ends with NULL */
 enum ar_status importer_pick(const struct importer **out, const struct record *first,
 			     const char *format, struct ar_err *err);
 
+/* The importer of the columns that --columns names. */
+const struct importer *importer_columns(enum record_kind kind);
+void import_columns_release(struct import *im);
+
 /* Read all requests of the file, sorted by arrival. */
 enum ar_status import_file(struct trace **out, const char *path, const struct import_args *a,
 			   struct ar_err *err);
@@ -134,7 +146,11 @@ enum ar_status import_lengths(struct import *im, const struct record *r, const c
 /* Read a field (in JSON a string), intern its text in the table in, and return its number. */
 enum ar_status import_name(struct import *im, const struct record *r, const char *name,
 			   struct intern_table *in, uint32_t *number, struct ar_err *err);
-/* Read a non-negative decimal number of units of unit_ns. */
+/* Read a date and time.  All of a file have a zone, or none. */
+enum ar_status import_date(struct import *im, const char *name, struct span text, int64_t *ns,
+			   struct ar_err *err);
+/* Read a non-negative decimal number of units of unit_ns, or of the unit of --time-unit.  If the
+ * first time of a file is in a smaller unit since 1970, so are all. */
 enum ar_status import_time(struct import *im, const struct record *r, const char *name,
 			   int64_t unit_ns, int64_t *ns, struct ar_err *err);
 enum ar_status import_time_text(struct import *im, const char *name, struct span text,

@@ -14,26 +14,6 @@ static bool sniff(const struct record *first)
 	return !record_has(first, "NumImages");
 }
 
-static enum ar_status arrival(struct import *im, const struct record *r, int64_t *ns,
-			      struct ar_err *err)
-{
-	struct span v = record_find(r, "TIMESTAMP")->value;
-	enum date_zone zone;
-
-	if (!date_parse(v, ns, &zone))
-		return import_fail(im, err,
-				   "TIMESTAMP is \"%s\", want a date and time such as "
-				   "2023-11-16 18:15:46.68",
-				   span_show(v).s);
-	if (im->zone && im->zone != zone)
-		return import_fail(im, err,
-				   "TIMESTAMP %s a time zone, unlike those before; make the "
-				   "file uniform",
-				   zone == DATE_ZONED ? "has" : "lacks");
-	im->zone = zone;
-	return AR_OK;
-}
-
 /* Add the tokens of images.  The source does not say whether ContextTokens includes them, so an
  * option sets their number. */
 static enum ar_status add_images(struct import *im, const struct record *r, struct request *q,
@@ -55,7 +35,8 @@ static enum ar_status request(struct import *im, const struct record *r, bool im
 			      struct ar_err *err)
 {
 	struct request q = request_none;
-	enum ar_status st = arrival(im, r, &q.arrival_ns, err);
+	enum ar_status st = import_date(im, "TIMESTAMP", record_find(r, "TIMESTAMP")->value,
+					&q.arrival_ns, err);
 
 	if (!st)
 		st = import_lengths(im, r, "ContextTokens", "GeneratedTokens", &q, err);

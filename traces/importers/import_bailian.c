@@ -120,6 +120,7 @@ const struct importer importer_bailian = {
 	.name = "bailian",
 	.title = "Qwen-Bailian usage trace (JSON lines)",
 	.kind = RECORD_JSON,
+	.uses = USES_UNIT,
 	.need = need,
 	.may = may,
 	.block_tok = 16,

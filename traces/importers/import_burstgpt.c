@@ -75,6 +75,7 @@ const struct importer importer_burstgpt = {
 	.name = "burstgpt",
 	.title = "BurstGPT trace (CSV)",
 	.kind = RECORD_CSV,
+	.uses = USES_UNIT,
 	.need = need,
 	.may = may,
 	.record = record,

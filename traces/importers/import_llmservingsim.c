@@ -160,6 +160,7 @@ const struct importer importer_llmservingsim = {
 	.name = "llmservingsim",
 	.title = "LLMServingSim trace (JSON lines)",
 	.kind = RECORD_JSON,
+	.uses = USES_UNIT,
 	.need = need,
 	.may = may,
 	.block_tok = 16,

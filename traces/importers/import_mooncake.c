@@ -43,6 +43,7 @@ const struct importer importer_mooncake = {
 	.name = "mooncake",
 	.title = "Mooncake trace (JSON lines)",
 	.kind = RECORD_JSON,
+	.uses = USES_UNIT,
 	.need = need,
 	.may = may,
 	.block_tok = 512,

@@ -63,6 +63,7 @@ const struct importer importer_splitwise = {
 	.name = "splitwise",
 	.title = "splitwise-sim trace (CSV)",
 	.kind = RECORD_CSV,
+	.uses = USES_UNIT,
 	.need = need,
 	.may = may,
 	.record = record,

@@ -22,6 +22,7 @@ const struct importer importer_vidur = {
 	.name = "vidur",
 	.title = "Vidur processed trace (CSV)",
 	.kind = RECORD_CSV,
+	.uses = USES_UNIT,
 	.need = need,
 	.may = may,
 	.record = record,

@@ -23,6 +23,7 @@ const struct importer importer_vllm = {
 	.name = "vllm",
 	.title = "vLLM timed trace (JSON lines)",
 	.kind = RECORD_JSON,
+	.uses = USES_UNIT,
 	.need = need,
 	.may = may,
 	.block_tok = 16,

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "traces/importers/import.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -98,31 +99,55 @@ static enum ar_status pick_named(const struct importer **out, const struct recor
 	return AR_OK;
 }
 
-/* Return the format that r fits except for one field; of several, the one with the most present
- * fields.  NULL: none, or a tie. */
-static const struct importer *nearest(const struct record *r)
+/* Write the fields that f needs and r lacks into buf from n on.  Returns the new n. */
+static size_t list_lacking(const struct importer *f, const struct record *r, char *buf, size_t size,
+			   size_t n)
 {
-	const struct importer *best = NULL;
-	size_t most = 0;
+	const char *comma = "";
 
+	for (const char *const *need = f->need; *need && n < size; need++)
+		if (!record_has(r, *need)) {
+			n += (size_t)snprintf(buf + n, size - n, "%s \"%s\"", comma, *need);
+			comma = ",";
+		}
+	return n;
+}
+
+/* Count the fields of need that r has and lacks. */
+static void compare(const struct importer *f, const struct record *r, size_t *have, size_t *lack)
+{
+	*have = *lack = 0;
+	for (const char *const *need = f->need; *need; need++)
+		++*(f->kind == r->kind && record_has(r, *need) ? have : lack);
+}
+
+/* Write 'NAME needs "a", "b"; NAME needs ...' for the formats that lack the fewest fields and, of
+ * these, have the most, at least one.  "": there is none. */
+static void list_nearest(const struct record *r, char *buf, size_t size)
+{
+	size_t least = SIZE_MAX, most = 0, have, lack, n = 0;
+
+	*buf = 0;
 	for (int i = 0; importers[i]; i++) {
-		size_t have = 0, need = 0;
-
-		for (; importers[i]->need[need]; need++)
-			have += importers[i]->kind == r->kind &&
-				record_has(r, importers[i]->need[need]);
-		if (have + 1 != need || have < most || !have)
-			continue;
-		best = have > most ? importers[i] : NULL;
-		most = have;
+		compare(importers[i], r, &have, &lack);
+		if (have && lack && (lack < least || (lack == least && have > most))) {
+			least = lack;
+			most = have;
+		}
 	}
-	return best;
+	for (int i = 0; importers[i] && n < size; i++) {
+		compare(importers[i], r, &have, &lack);
+		if (!most || have != most || lack != least)
+			continue;
+		n += (size_t)snprintf(buf + n, size - n, "%s%s needs", n ? "; " : "",
+				      importers[i]->name);
+		n = list_lacking(importers[i], r, buf, size, n);
+	}
 }
 
 static enum ar_status unknown(const struct record *first, struct ar_err *err)
 {
-	const struct importer *near = nearest(first);
-	char have[200];
+	char have[200], near[200];
 
 	list_formats(have, sizeof have);
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -132,11 +157,11 @@ static enum ar_status unknown(const struct record *first, struct ar_err *err)
 				       "to one of %s",
 				       others[i].title, have);
 	list_fields(first, have, sizeof have);
-	if (near)
-		return ar_fail(err, AR_DATA, "no \"%s\", which format %s needs (have: %s)",
-			       lacking(near, first), near->name, have);
-	return ar_fail(err, AR_DATA, "unknown trace format (have: %s); see attnreplay-trace(5)",
-		       have);
+	list_nearest(first, near, sizeof near);
+	if (*near)
+		return ar_fail(err, AR_DATA, "no format fits: %s (have: %s); see --columns", near,
+			       have);
+	return ar_fail(err, AR_DATA, "unknown trace format (have: %s); see --columns", have);
 }
 
 enum ar_status importer_pick(const struct importer **out, const struct record *first,
