@@ -104,7 +104,7 @@ static void final(sqlite3_context *c)
 
 int functions_register(sqlite3 *db)
 {
-	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC;
+	const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
 	int rc = sqlite3_create_window_function(db, "median", 1, flags, NULL, step, final, value,
 						inverse, NULL);
 
