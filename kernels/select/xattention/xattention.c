@@ -261,12 +261,13 @@ static void reduced_row(const struct view *v, int a)
 	memset(v->z, 0, ((size_t)a + 1) * sizeof *v->z);
 	for (int p = 0; p < v->stride; p++) {
 		int t = a * v->stride + v->stride - 1 - p;
-		size_t row = (size_t)(v->b->rows.row0[v->r] + t - v->ctx);
-		const bf16_t *q = v->q + (row * (size_t)s->q_heads + (size_t)v->head) *
-						 (size_t)s->head_dim;
+		const bf16_t *q;
 
 		if (t < v->ctx || t >= v->end)
 			continue;
+		q = v->q + ((size_t)(v->b->rows.row0[v->r] + t - v->ctx) * (size_t)s->q_heads +
+			    (size_t)v->head) *
+				   (size_t)s->head_dim;
 		for (int d = 0; d < s->head_dim; d++) {
 			const float *k = v->k + (size_t)(p * s->head_dim + d) * (size_t)v->n_col;
 			float x = bf16_to_f32(q[d]) * scale;
