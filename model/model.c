@@ -13,6 +13,7 @@
 
 #include "base/binfile.h"
 #include "base/data.h"
+#include "base/json.h"
 #include "base/jsonval.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -288,9 +289,11 @@ static enum ar_status load_file(struct model *m, const char *path, struct ar_err
 
 	if (st)
 		return st;
-	config = cJSON_ParseWithOpts(x.json, &end, 1);
+	config = json_parse_all(x.json, &end);
 	if (!config)
-		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path, text_line(x.json, end));
+		st = json_nomem() ? ar_nomem(err) :
+				    ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path,
+					    text_line(x.json, end));
 	else if (!cJSON_IsObject(config))
 		st = ar_fail(err, AR_DATA, "%s: not a JSON object", path);
 	else if (!(st = check_keys(config, path, err)))

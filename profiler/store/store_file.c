@@ -95,6 +95,8 @@ static enum ar_status io_fail(sqlite3 *db, const char *path, struct ar_err *err)
 {
 	const int code = sqlite3_extended_errcode(db), number = sqlite3_system_errno(db);
 
+	if (code == SQLITE_IOERR_NOMEM)
+		return ar_nomem(err);
 	if (number == ENOSPC || number == EDQUOT || number == EFBIG)
 		return no_space(path, strerror(number), err);
 	if (code == SQLITE_IOERR_WRITE && !number)
@@ -367,7 +369,9 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	if (stat(path, &sb))
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	if (open_file(&db, path, SQLITE_OPEN_READONLY)) {
-		st = ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(db));
+		st = sqlite3_errcode(db) == SQLITE_NOMEM ?
+			     ar_nomem(err) :
+			     ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(db));
 		goto out;
 	}
 	sqlite3_busy_timeout(db, BUSY_MS);

@@ -31,6 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 
 static const char *const strides[] = { "4", "8", "16", NULL };
@@ -170,10 +171,12 @@ static enum ar_status read_table(struct xattention_self *x, const struct xattent
 
 	if (st)
 		return st;
-	json = cJSON_ParseWithOpts(text, &end, 1);
+	json = json_parse_all(text, &end);
 	t.json = json;
 	if (!json)
-		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", p->table, text_line(text, end));
+		st = json_nomem() ? ar_nomem(err) :
+				    ar_fail(err, AR_DATA, "%s:%d: malformed JSON", p->table,
+					    text_line(text, end));
 	else
 		st = check_table(&t, p, err);
 	if (!st)
