@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/jsonval.h"
 
 enum { HEADER_MAX = 100000000 }; /* bytes, the limit of the format */
@@ -157,7 +158,7 @@ static enum ar_status parse_tensors(struct safetensors *s, uint64_t data, struct
 static cJSON *parse_json(const char *text, size_t n)
 {
 	const char *end = NULL;
-	cJSON *v = cJSON_ParseWithLengthOpts(text, n, &end, 0);
+	cJSON *v = json_parse(text, n, &end);
 
 	while (v && end < text + n && *end == ' ')
 		end++;
@@ -189,7 +190,9 @@ static enum ar_status read_header(struct safetensors *s, struct ar_err *err)
 	if (!st) {
 		s->header = parse_json(text, (size_t)len);
 		if (!s->header)
-			st = ar_fail(err, AR_DATA, "%s: header is no JSON object", s->file.path);
+			st = json_nomem() ? ar_nomem(err) :
+					    ar_fail(err, AR_DATA, "%s: header is no JSON object",
+						    s->file.path);
 	}
 	free(text);
 	if (!st)

@@ -13,12 +13,13 @@
 
 #include "base/binfile.h"
 #include "base/data.h"
+#include "base/json.h"
 #include "base/jsonval.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/rope.h"
 
-enum { CONFIG_MAX = 16 << 20 }; /* bytes; real ones have a few thousand */
+enum { CONFIG_MAX = 1 << 20 }; /* bytes, as a report reads them; real ones have a few thousand */
 
 static const cJSON *get(const cJSON *config, const char *key)
 {
@@ -214,6 +215,71 @@ static void name_model(struct model *m, const char *path)
 	snprintf(m->name, sizeof m->name, "%.*s", (int)(end - base), base);
 }
 
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Refuse a key that o has twice: readers would disagree on its value. */
+static enum ar_status check_unique(const cJSON *o, const char *path, struct ar_err *err)
+{
+	const size_t n = (size_t)cJSON_GetArraySize(o);
+	const char **name = malloc((n + 1) * sizeof *name);
+	enum ar_status st = AR_OK;
+	const cJSON *v;
+	size_t i = 0;
+
+	if (!name)
+		return ar_nomem(err);
+	cJSON_ArrayForEach(v, o)
+		name[i++] = v->string;
+	qsort(name, n, sizeof *name, by_name);
+	for (i = 1; i < n && !st; i++)
+		if (!strcmp(name[i - 1], name[i]))
+			st = ar_fail(err, AR_DATA, "%s: key '%.64s' appears twice", path, name[i]);
+	free(name);
+	return st;
+}
+
+/* The types of keys that no reader below checks by itself.  element: of arrays. */
+static const struct {
+	const char *key;
+	int type, element;
+	const char *want;
+} key_types[] = {
+	{ "architectures", cJSON_Array, cJSON_String, "an array of strings" },
+	{ "decoder_sparse_step", cJSON_Number, 0, "a number" },
+	{ "kv_lora_rank", cJSON_Number, 0, "a number" },
+	{ "layer_types", cJSON_Array, cJSON_String, "an array of strings" },
+	{ "mlp_only_layers", cJSON_Array, cJSON_Number, "an array of numbers" },
+	{ "model_type", cJSON_String, 0, "a string" },
+	{ "partial_rotary_factor", cJSON_Number, 0, "a number" },
+	{ "rope_parameters", cJSON_Object, 0, "an object" },
+	{ "rope_scaling", cJSON_Object, 0, "an object" },
+	{ "sliding_window", cJSON_Number, 0, "a number" },
+	{ "use_sliding_window", cJSON_True | cJSON_False, 0, "true or false" },
+};
+
+static enum ar_status check_keys(const cJSON *config, const char *path, struct ar_err *err)
+{
+	enum ar_status st = check_unique(config, path, err);
+
+	for (size_t i = 0; i < sizeof key_types / sizeof *key_types && !st; i++) {
+		const cJSON *v = get(config, key_types[i].key), *e;
+		bool good = !v || v->type & (key_types[i].type | cJSON_NULL);
+
+		if (v && cJSON_IsArray(v))
+			cJSON_ArrayForEach(e, v)
+				good = good && e->type & key_types[i].element;
+		if (!good)
+			st = ar_fail(err, AR_DATA, "%s: want %s as '%s'", path, key_types[i].want,
+				     key_types[i].key);
+		else if (v && cJSON_IsObject(v))
+			st = check_unique(v, path, err);
+	}
+	return st;
+}
+
 static enum ar_status load_file(struct model *m, const char *path, struct ar_err *err)
 {
 	struct model x = { .tp = 1 };
@@ -223,12 +289,14 @@ static enum ar_status load_file(struct model *m, const char *path, struct ar_err
 
 	if (st)
 		return st;
-	config = cJSON_ParseWithOpts(x.json, &end, 1);
+	config = json_parse_all(x.json, &end);
 	if (!config)
-		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path, text_line(x.json, end));
+		st = json_nomem() ? ar_nomem(err) :
+				    ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path,
+					    text_line(x.json, end));
 	else if (!cJSON_IsObject(config))
 		st = ar_fail(err, AR_DATA, "%s: not a JSON object", path);
-	else
+	else if (!(st = check_keys(config, path, err)))
 		st = arch_find(config)->read(&x, config, path, err);
 	cJSON_Delete(config);
 	if (st) {

@@ -31,16 +31,20 @@ static enum ar_status read_all(FILE *f, char **out, struct ar_err *err)
 {
 	char *text = NULL;
 	size_t cap = 0;
+	ssize_t n;
 
 	errno = 0;
-	if (getdelim(&text, &cap, 0, f) < 0) {
-		free(text);
-		if (ferror(f))
-			return ar_fail(err, AR_DATA, "<stdin>: %s", strerror(errno));
-		return ar_fail(err, AR_USAGE, "<stdin>: no query");
+	n = getdelim(&text, &cap, 0, f);
+	if (n > 0 && text[n - 1]) {
+		*out = text;
+		return AR_OK;
 	}
-	*out = text;
-	return AR_OK;
+	free(text);
+	if (n > 0)
+		return ar_fail(err, AR_DATA, "<stdin>: byte %zd is NUL; want text", n);
+	if (ferror(f))
+		return ar_fail(err, AR_DATA, "<stdin>: %s", strerror(errno));
+	return ar_fail(err, AR_USAGE, "<stdin>: no query");
 }
 
 /* Line, from 1, on which the statement at p begins within sql. */
@@ -54,8 +58,9 @@ static unsigned line_of(const char *sql, const char *p)
 	return line;
 }
 
-/* Run the statement at *p and move *p behind it.  The database is open for reading only; a
- * statement that would write elsewhere, as into a temporary table, is refused as well. */
+/* Run the statement at *p and move *p behind it.  The database is open for reading only.  A
+ * statement that would write elsewhere, as into a temporary table, or that returns no columns, as
+ * ATTACH, is refused as well. */
 static enum ar_status run_one(sqlite3 *db, const char **p, struct document *d, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -63,9 +68,9 @@ static enum ar_status run_one(sqlite3 *db, const char **p, struct document *d, s
 
 	if (sqlite3_prepare_v2(db, *p, -1, &q, p))
 		st = writer_fail(db, err);
-	else if (q && !sqlite3_stmt_readonly(q))
-		st = ar_fail(err, AR_USAGE, "this statement would write; sql runs queries only");
-	else if (q && sqlite3_column_count(q))
+	else if (q && (!sqlite3_stmt_readonly(q) || !sqlite3_column_count(q)))
+		st = ar_fail(err, AR_USAGE, "this statement is no query; sql runs queries only");
+	else if (q)
 		st = writer_query(d, q, err);
 	sqlite3_finalize(q);
 	return st;

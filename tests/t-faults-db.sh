@@ -64,6 +64,15 @@ ok 'a name that SQLite keeps for memory is no file' says 2 \
 	"database ':memory:': want the name of a file; put ./ before a name that begins with a \
 colon" \
 	run --trace short.csv --db :memory:
+ok 'a name of the form of a URI is a name' run --trace short.csv --db file::memory:
+is '... of a file' "$(query file::memory: 'SELECT count(*) FROM run' && ls -d file*)" '1
+file::memory:'
+ok '... a path with options, too' run --trace short.csv --db 'file:a.db?mode=memory'
+is '... which is its name' "$(ls -d file:a*)" 'file:a.db?mode=memory'
+mkdir folder.db-wal
+ok 'an I/O error names its cause' says 1 \
+	"folder.db: cannot remove the log of the file: Is a directory (SQLite's code 2570)" \
+	run --trace short.csv --db folder.db
 cp short.csv text.db
 ok 'a text is no database' says 3 'text.db: file is not a database; name another file' \
 	run --trace short.csv --db text.db
@@ -78,6 +87,11 @@ for c in 'run --backend cost --trace short.csv --db' report; do
 		'cut.db: database disk image is malformed; name another file' \
 		"$ATTNREPLAY" $c cut.db
 done
+cp cut.db logged.db
+: >logged.db-wal
+ok '... for which the log of another database beside it may be the reason' says 3 \
+	'logged.db: database disk image is malformed; if logged.db-wal is left from another '\
+'database, remove both' run --trace short.csv --db logged.db
 ok 'report: a database with a hole is damaged' says 3 \
 	'hole.db: make_latency: database disk image is malformed; the file is damaged, go back to a copy' \
 	"$ATTNREPLAY" report hole.db
@@ -122,11 +136,11 @@ limited() { # limited BLOCKS OPTION...: files may not grow past this many blocks
 	[ "$status" = 1 ]
 }
 ok 'a disk that is full at once ends the run' limited 40 --trace short.csv --db tiny.db
-is '... with the reason' "$(cat err)" 'attnreplay: tiny.db: cannot write: disk I/O error; free '\
-'some space: the database holds all committed iterations'
+ok '... with the reason' grep -Eq '^attnreplay: tiny.db: cannot write: (File too large|disk I/O '\
+'error); free some space: the database holds all committed iterations$' err
 ok 'a disk that fills in the middle ends the run' limited 6000 --trace endless.csv --db full.db
 ok '... with the iteration and the reason' grep -q '^attnreplay: iteration [0-9]*: full.db: '\
-'cannot write: disk I/O error; free some space: the database holds all committed iterations$' err
+'cannot write: .*; free some space: the database holds all committed iterations$' err
 ok '... which is true' whole full.db
 is '... nor is the run called done' "$(query full.db 'SELECT status FROM run')" running
 ok '... by the report' noted full.db running
@@ -201,6 +215,13 @@ for s in INT TERM; do
 	ok '... which the report says'          noted $s.db aborted
 	is '... in one file'                    "$(ls $s.db*)" $s.db
 done
+ok 'a database is removed while a run adds to it' start gone.db
+rm gone.db
+ok '... the next run names its log' says 1 'gone.db: gone.db-wal is left from a removed database; '\
+'end the run that uses it, then remove both files' run --trace short.csv --db gone.db
+ok '... the first one goes on' stopped INT
+rm -f gone.db gone.db-wal
+ok '... without its log the next run is stored' run --trace short.csv --db gone.db
 by_timeout() { # by_timeout: the signal comes twice, to the process and to its group
 	timeout --preserve-status 1 "$ATTNREPLAY" run --backend cost --trace endless.csv \
 		--db timeout.db >out 2>err

@@ -200,7 +200,7 @@ static void test_bad_configs(void)
 		{ H ",\"num_key_value_heads\":-1}", "as 'num_key_value_heads'" },
 		{ H ",\"head_dim\":15}", "head_dim 15 is odd" },
 		{ H ",\"rope_theta\":0}", "as 'rope_theta'" },
-		{ H ",\"rope_scaling\":3}", "rope scaling is no object" },
+		{ H ",\"rope_scaling\":3}", "want an object as 'rope_scaling'" },
 		{ H ",\"rope_scaling\":{\"factor\":2}}", "no 'rope_type'" },
 		{ H ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}",
 		  "unknown rope type 'yarn'" },
@@ -222,6 +222,24 @@ static void test_bad_configs(void)
 		  "a mix of dense" },
 		{ H ",\"num_experts\":8,\"num_experts_per_tok\":2,\"mlp_only_layers\":[0]}",
 		  "a mix of dense" },
+		{ H ",\"vocab_size\":100}", "key 'vocab_size' appears twice" },
+		{ H ",\"rope_scaling\":{\"type\":\"default\",\"a\":1,\"a\":1}}",
+		  "key 'a' appears twice" },
+		{ H ",\"model_type\":7}", "want a string as 'model_type'" },
+		{ H ",\"architectures\":\"LlamaForCausalLM\"}",
+		  "want an array of strings as 'architectures'" },
+		{ H ",\"use_sliding_window\":1}", "want true or false as 'use_sliding_window'" },
+		{ H ",\"sliding_window\":\"32\"}", "want a number as 'sliding_window'" },
+		{ H ",\"layer_types\":\"full_attention\"}",
+		  "want an array of strings as 'layer_types'" },
+		{ H ",\"layer_types\":[1]}", "want an array of strings as 'layer_types'" },
+		{ H ",\"mlp_only_layers\":\"0\"}",
+		  "want an array of numbers as 'mlp_only_layers'" },
+		{ H ",\"decoder_sparse_step\":\"1\"}", "want a number as 'decoder_sparse_step'" },
+		{ H ",\"partial_rotary_factor\":\"1\"}",
+		  "want a number as 'partial_rotary_factor'" },
+		{ H ",\"kv_lora_rank\":[]}", "want a number as 'kv_lora_rank'" },
+		{ H ",\"rope_parameters\":[]}", "want an object as 'rope_parameters'" },
 		{ H ",\"max_position_embeddings\":0}", "as 'max_position_embeddings'" },
 	};
 	struct ar_err err = { 0 };
@@ -232,7 +250,7 @@ static void test_bad_configs(void)
 			   !m.n_layers && !strncmp(err.msg, path, strlen(path)) &&
 			   strstr(err.msg, cases[i].wrong),
 		   "refused: %s (%s)", cases[i].wrong, err.msg + strlen(path));
-	if (truncate(path, 17 << 20))
+	if (truncate(path, (1 << 20) + 1))
 		bail_out("cannot lengthen %s", path);
 	ok(model_load(&m, path, &err) == AR_DATA && strstr(err.msg, "too large"), "a huge file");
 }
@@ -254,7 +272,7 @@ static void test_faults(void)
 		bad += st != AR_NOMEM || m.json || m.layer;
 	}
 	model_release(&m);
-	ok(!bad && k > 0, "each of %ld allocations fails cleanly", k);
+	ok(!bad && k > 50, "each of %ld allocations fails cleanly", k);
 }
 
 /* ---- split ---- */

@@ -178,6 +178,23 @@ ok 'an unknown run is wrong usage'   fails 2 "no run 9" "$ATTNREPLAY" report --r
 ok 'run 0 is wrong usage'            fails 2 "run '0': want" "$ATTNREPLAY" report --run 0 "$db"
 ok 'a missing file is bad data' \
 	fails 3 "$tmp/none: No such file" "$ATTNREPLAY" report "$tmp/none"
+# The report computes v_latency by one pass over each table, the view by window functions.
+"$ATTNREPLAY" run --backend cost --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+	--repeat 100 --time-scale 0.01 --cost-per-token 20123ns --keep-entries no \
+	--db "$tmp/many.db" >"$tmp/out"
+by_view() { "$ATTNREPLAY" sql --format csv "$1" 'SELECT run_id AS run, method, metric, n, mean, p50,
+	p90, p99, max FROM v_latency ORDER BY run_id, instr("ttft tpot itl e2e queue", metric)'; }
+by_report() { report --format csv "$1" | sed -n '/^run,method,metric,n,mean/,/^$/p' | sed '/^$/d'; }
+now() { date +%s%N; }
+start=$(now)
+view=$(by_view "$tmp/many.db")
+middle=$(now)
+table=$(by_report "$tmp/many.db")
+end=$(now)
+is 'the latency of 20,000 requests is that of v_latency' "$table" "$view"
+ok '... in less than half the time' test $((2 * (end - middle))) -lt $((middle - start))
+is '... so it is for the sample' "$(by_report "$db")" "$(by_view "$db")"
+
 ok 'no database is wrong usage'      fails 2 'no database given' "$ATTNREPLAY" report
 ok 'two are wrong usage'             fails 2 'report takes one database' \
 	"$ATTNREPLAY" report "$db" "$db"

@@ -74,6 +74,9 @@ ok 'DELETE is refused'      writes 'DELETE FROM run'
 ok 'DROP is refused'        writes 'DROP TABLE run'
 ok 'a pragma that writes is refused' writes 'PRAGMA user_version = 3'
 ok 'VACUUM INTO is refused' writes "VACUUM INTO '$tmp/copy.db'"
+ok 'ATTACH is refused'      writes "ATTACH '$tmp/copy.db' AS c"
+ok '... so is a BEGIN'      writes BEGIN
+ok '... and a pragma that returns nothing' writes 'PRAGMA cache_size = 10'
 ok 'the file is as before'  unchanged
 
 no_db() { fails 3 "$1" "$ATTNREPLAY" sql "$2" 'SELECT 1'; }
@@ -103,6 +106,9 @@ ok 'an unknown format is named'      fails 2 'want one of table, csv, json' \
 	"$ATTNREPLAY" sql --format xml "$db" 'SELECT 1'
 no_query() { fails 2 '<stdin>: no query' "$ATTNREPLAY" sql "$db" - </dev/null; }
 ok 'empty standard input is wrong usage' no_query
+cut_query() { printf 'SELECT 1;\0SELECT 2' >"$tmp/cut.sql"
+	fails 3 '<stdin>: byte 10 is NUL; want text' "$ATTNREPLAY" sql "$db" - <"$tmp/cut.sql"; }
+ok 'a NUL in standard input is bad data' cut_query
 full() { "$ATTNREPLAY" sql "$db" 'SELECT 1' >/dev/full 2>"$tmp/err"; [ $? = 1 ] &&
 	grep -q 'cannot write' "$tmp/err"; }
 ok 'a full disk is an error'         full
@@ -121,6 +127,27 @@ interrupted() {
 }
 ok 'an interrupt ends a query'       interrupted 1
 ok 'one that arrives several times, to the process and to its group, is one' interrupted 5
+
+# No function of SQLite runs for long: an interrupt waits for its end.
+too_big() { fails 2 'string or blob too big' "$ATTNREPLAY" sql "$db" "$1"; }
+ok 'a value of more than 1 MiB is refused' too_big 'SELECT length(hex(zeroblob(600000)))'
+ok '... as the result of replace' too_big "SELECT length(replace(hex(zeroblob(10000)), '0',
+	hex(zeroblob(1000))))"
+ok 'a long pattern is refused' fails 2 'LIKE or GLOB pattern too complex' \
+	"$ATTNREPLAY" sql "$db" "SELECT 'a' LIKE replace(hex(zeroblob(600)), '0', '%a')"
+slow() { # slow EXPRESSION: an interrupt ends a query of many long functions at once
+	"$ATTNREPLAY" sql "$db" "WITH RECURSIVE s(x) AS (SELECT hex(zeroblob(500000))),
+		n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 4000)
+		SELECT sum($1) FROM n, s" >"$tmp/out" 2>"$tmp/err" &
+	pid=$!
+	catches $pid || kill -s KILL $pid
+	sleep 0.3
+	kill -s INT $pid
+	before=$(date +%s)
+	wait $pid
+	[ $? = 1 ] && [ $(($(date +%s) - before)) -le 2 ]
+}
+ok 'an interrupt ends a query of replace' slow "length(replace(x, '00', i))"
 
 # Every question of the manual has an answer.
 page=$srcdir/man/attnreplay-db.5.in

@@ -217,6 +217,21 @@ if command -v zstd >/dev/null; then
 	ok 'in a pipe as well'             zst_pipe
 	ok 'truncated zstd is bad data' fails 3 'cut.zst:[0-9]*: the zstd data end inside a frame' \
 		trace info "$tmp/cut.zst"
+	head -c 200000000 /dev/zero | zstd -q --long=27 >"$tmp/window.zst"
+	little() { (ulimit -v 100000 && fails 1 'out of memory' "$ATTNREPLAY" "$@"); }
+	if (ulimit -v 100000 && "$ATTNREPLAY" --version) >/dev/null 2>&1; then
+		ok 'too little memory for a zstd window is no bad data' \
+			little trace info "$tmp/window.zst"
+	else
+		skip 'too little memory for a zstd window is no bad data' 'a build of more memory'
+	fi
+	awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens"
+		for (i = 0; i < 200000; i++) print "2023-11-16 18:15:46.6805900,1,1" }' |
+		zstd -q >"$tmp/bomb.zst"
+	ok 'a trace that unpacks to more than --max-memory is refused' fails 3 \
+		'bomb.zst:65538: the trace takes more than 8 MiB; raise --max-memory' \
+		"$ATTNREPLAY" trace info --max-memory 8M "$tmp/bomb.zst"
+	ok '... and read with more' trace info --max-memory 64M "$tmp/bomb.zst"
 else
 	skip 'zstd is found by content' 'no zstd'
 	skip 'in a pipe as well' 'no zstd'

@@ -624,7 +624,7 @@ static void survive_json(const char *text, const char *what)
 		trace_free(t);
 		if (!fired)
 			break;
-		bad += !st;
+		bad += st != AR_NOMEM;
 	}
 	cJSON_InitHooks(NULL);
 	fclose(f);

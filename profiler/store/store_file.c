@@ -3,6 +3,7 @@
 #include "profiler/store/store_file.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -48,6 +49,67 @@ static const struct migration {
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");
 
+static bool has_log(const char *path)
+{
+	char log[PATH_MAX];
+	struct stat sb;
+	int n = snprintf(log, sizeof log, "%s-wal", path);
+
+	return n < (int)sizeof log && !stat(log, &sb);
+}
+
+static enum ar_status no_space(const char *path, const char *cause, struct ar_err *err)
+{
+	return ar_fail(err, AR_IO,
+		       "%s: cannot write: %s; free some space: the database holds all committed "
+		       "iterations",
+		       path, cause);
+}
+
+/* The system call that failed, of an extended result code. */
+static const char *io_action(int code)
+{
+	switch (code) {
+	case SQLITE_IOERR_READ:
+	case SQLITE_IOERR_SHORT_READ: return "read";
+	case SQLITE_IOERR_WRITE: return "write";
+	case SQLITE_IOERR_FSYNC:
+	case SQLITE_IOERR_DIR_FSYNC: return "sync";
+	case SQLITE_IOERR_TRUNCATE: return "truncate";
+	case SQLITE_IOERR_DELETE: return "remove the log of";
+	case SQLITE_IOERR_LOCK:
+	case SQLITE_IOERR_RDLOCK:
+	case SQLITE_IOERR_UNLOCK:
+	case SQLITE_IOERR_CHECKRESERVEDLOCK: return "lock";
+	case SQLITE_IOERR_SHMOPEN:
+	case SQLITE_IOERR_SHMSIZE:
+	case SQLITE_IOERR_SHMMAP:
+	case SQLITE_IOERR_SHMLOCK: return "map the -shm file of";
+	}
+	return "use";
+}
+
+/* SQLite does not keep the errno of each failed write.  A short read has none: the log has pages
+ * that the file lacks. */
+static enum ar_status io_fail(sqlite3 *db, const char *path, struct ar_err *err)
+{
+	const int code = sqlite3_extended_errcode(db), number = sqlite3_system_errno(db);
+
+	if (code == SQLITE_IOERR_NOMEM)
+		return ar_nomem(err);
+	if (number == ENOSPC || number == EDQUOT || number == EFBIG)
+		return no_space(path, strerror(number), err);
+	if (code == SQLITE_IOERR_WRITE && !number)
+		return no_space(path, sqlite3_errmsg(db), err);
+	if (code == SQLITE_IOERR_SHORT_READ && has_log(path))
+		return ar_fail(err, AR_IO,
+			       "%s: %s-wal is left from a removed database; end the run that uses "
+			       "it, then remove both files",
+			       path, path);
+	return ar_fail(err, AR_IO, "%s: cannot %s the file: %s (SQLite's code %d)", path,
+		       io_action(code), number ? strerror(number) : sqlite3_errmsg(db), code);
+}
+
 enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
 {
 	int rc = sqlite3_errcode(db);
@@ -56,13 +118,14 @@ enum ar_status store_sql_fail(sqlite3 *db, const char *path, struct ar_err *err)
 	case SQLITE_NOMEM: return ar_nomem(err);
 	case SQLITE_NOTADB:
 	case SQLITE_CORRUPT:
+		if (has_log(path))
+			return ar_fail(err, AR_DATA,
+				       "%s: %s; if %s-wal is left from another database, remove "
+				       "both",
+				       path, sqlite3_errmsg(db), path);
 		return ar_fail(err, AR_DATA, "%s: %s; name another file", path, sqlite3_errmsg(db));
-	case SQLITE_FULL:
-	case SQLITE_IOERR:
-		return ar_fail(err, AR_IO,
-			       "%s: cannot write: %s; free some space: the database "
-			       "holds all committed iterations",
-			       path, sqlite3_errmsg(db));
+	case SQLITE_FULL: return no_space(path, sqlite3_errmsg(db), err);
+	case SQLITE_IOERR: return io_fail(db, path, err);
 	case SQLITE_CANTOPEN:
 	case SQLITE_READONLY:
 	case SQLITE_PERM:
@@ -209,6 +272,19 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 	return st;
 }
 
+/* Open path, any name as it stands: SQLite may take one that begins with "file:" as a URI. */
+static int open_file(sqlite3 **db, const char *path, int flags)
+{
+	char *name = sqlite3_mprintf("%s%s", strncmp(path, "file:", 5) ? "" : "./", path);
+	int rc = SQLITE_NOMEM;
+
+	*db = NULL;
+	if (name)
+		rc = sqlite3_open_v2(name, db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+	sqlite3_free(name);
+	return rc;
+}
+
 static int64_t now_ms(void)
 {
 	struct timespec t;
@@ -229,9 +305,7 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 			       "database '%s': want the name of a file; put ./ "
 			       "before a name that begins with a colon",
 			       path);
-	if (sqlite3_open_v2(path, &db,
-			    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-			    NULL)) {
+	if (open_file(&db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)) {
 		st = store_sql_fail(db, path, err);
 		goto out;
 	}
@@ -282,7 +356,8 @@ static enum ar_status make_views(sqlite3 *db, const char *path, int64_t version,
 	return st ? st : exec(db, path, store_views, err);
 }
 
-/* Here the file is input, so a failure to open or read it is AR_DATA. */
+/* Here the file is input, so a failure to open or read it is AR_DATA, and its schema may call none
+ * but harmless functions. */
 enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *err)
 {
 	sqlite3 *db = NULL;
@@ -293,11 +368,15 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	*out = NULL;
 	if (stat(path, &sb))
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
-	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL)) {
-		st = ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(db));
+	if (open_file(&db, path, SQLITE_OPEN_READONLY)) {
+		st = sqlite3_errcode(db) == SQLITE_NOMEM ?
+			     ar_nomem(err) :
+			     ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(db));
 		goto out;
 	}
 	sqlite3_busy_timeout(db, BUSY_MS);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
 	st = identify(db, path, &version, err);
 	if (!st && version)
 		st = make_views(db, path, version, err);

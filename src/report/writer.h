@@ -47,7 +47,8 @@ enum ar_status writer_query(struct document *d, sqlite3_stmt *q, struct ar_err *
 enum ar_status writer_fail(sqlite3 *db, struct ar_err *err);
 void writer_finish(struct document *d);
 
-/* An interrupt ends the queries of db with AR_INTERRUPTED. */
+/* An interrupt ends the queries of db with AR_INTERRUPTED.  Values have at most 1 MiB, and patterns
+ * 1000 bytes, because a function of SQLite cannot be interrupted. */
 void writer_heed_interrupt(sqlite3 *db);
 
 /* Format r with 15 digits, or 17 if it needs them to read back as the same double.  Returns buf. */

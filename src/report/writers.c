@@ -36,6 +36,7 @@ char *writer_real(char *buf, size_t n, double r)
 enum ar_status writer_fail(sqlite3 *db, struct ar_err *err)
 {
 	switch (sqlite3_errcode(db)) {
+	case SQLITE_TOOBIG:
 	case SQLITE_ERROR: return ar_fail(err, AR_USAGE, "%s", sqlite3_errmsg(db));
 	case SQLITE_INTERRUPT: return ar_fail(err, AR_INTERRUPTED, "interrupted");
 	case SQLITE_NOMEM: return ar_nomem(err);
@@ -76,6 +77,13 @@ void writer_finish(struct document *d)
 		d->writer->finish(d);
 }
 
+enum {
+	/* A function runs between two polls.  These bounds keep that below some seconds. */
+	LENGTH_MAX = 1 << 20,	 /* bytes of a value */
+	PATTERN_MAX = 1000,	 /* bytes of a pattern of LIKE or GLOB */
+	POLL_INSTRUCTIONS = 100, /* of SQLite's machine */
+};
+
 static int poll_interrupt(void *unused)
 {
 	(void)unused;
@@ -84,5 +92,7 @@ static int poll_interrupt(void *unused)
 
 void writer_heed_interrupt(sqlite3 *db)
 {
-	sqlite3_progress_handler(db, 10000, poll_interrupt, NULL);
+	sqlite3_limit(db, SQLITE_LIMIT_LENGTH, LENGTH_MAX);
+	sqlite3_limit(db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, PATTERN_MAX);
+	sqlite3_progress_handler(db, POLL_INSTRUCTIONS, poll_interrupt, NULL);
 }

@@ -13,6 +13,7 @@
 #include <zstd.h>
 
 #include "base/binfile.h"
+#include "base/json.h"
 #include "base/jsonval.h"
 #include "model/rope.h"
 
@@ -260,8 +261,10 @@ static enum ar_status read_head(struct arc *a, struct capture_info *info, struct
 		return ar_nomem(err);
 	st = infile_read(&a->file, 0, head, HEAD_BYTES + len, err);
 	if (!st) {
-		o = cJSON_ParseWithLength((const char *)head + HEAD_BYTES, len);
-		st = cJSON_IsObject(o) ?
+		o = json_parse((const char *)head + HEAD_BYTES, len, NULL);
+		st = !o && json_nomem() ?
+			     ar_nomem(err) :
+		     cJSON_IsObject(o) ?
 			     parse_header(a, info, o, err) :
 			     ar_fail(err, AR_DATA, "%s: header is no JSON object", a->file.path);
 	}

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/safetensors.h"
@@ -189,7 +190,9 @@ static enum ar_status read_rope(struct capture *c, const char *path, struct ar_e
 			       "%s: metadata rope_theta '%.32s': want a number from 1 to 1e12",
 			       path, theta);
 	if (scaling) {
-		o = cJSON_Parse(scaling);
+		o = json_parse_all(scaling, NULL);
+		if (!o && json_nomem())
+			return ar_nomem(err);
 		if (!o)
 			return ar_fail(err, AR_DATA, "%s: metadata rope_scaling is malformed JSON",
 				       path);

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/number.h"
@@ -212,28 +213,44 @@ bool import_unserved(struct import *im, const struct request *q)
 	return !q->prompt_tok || !q->output_tok;
 }
 
-/* Make room for one more element. */
-static bool grow(void **array, size_t n, size_t *cap, size_t size)
+/* Bytes that a trace may take: the option, or half of the machine's memory. */
+static size_t memory_limit(const struct import_args *a)
 {
-	size_t more = *cap ? 2 * *cap : 256;
+	if (a->max_memory)
+		return (size_t)a->max_memory;
+	return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 2;
+}
+
+/* Make room for one more element.  Tables of prefix blocks grow with the arrays. */
+static enum ar_status grow(struct import *im, void **array, size_t n, size_t *cap, size_t size,
+			   struct ar_err *err)
+{
+	const size_t slot = sizeof(struct chain_key) + 2 * sizeof(uint64_t);
+	size_t more = *cap ? 2 * *cap : 256, bytes;
 	void *p;
 
 	if (n < *cap)
-		return true;
+		return AR_OK;
+	bytes = im->bytes + (more - *cap) * size;
+	if (bytes + (im->chain.cap + im->seen.cap) * slot > memory_limit(im->args))
+		return import_fail(im, err, "the trace takes more than %zu MiB; raise --max-memory",
+				   memory_limit(im->args) >> 20);
 	p = realloc(*array, more * size);
 	if (!p)
-		return false;
+		return ar_nomem(err);
+	im->bytes = bytes;
 	*array = p;
 	*cap = more;
-	return true;
+	return AR_OK;
 }
 
 enum ar_status import_block(struct import *im, uint64_t id, struct ar_err *err)
 {
 	void *p = im->t->block;
+	enum ar_status st = grow(im, &p, im->t->n_block, &im->cap_block, sizeof id, err);
 
-	if (!grow(&p, im->t->n_block, &im->cap_block, sizeof id))
-		return ar_nomem(err);
+	if (st)
+		return st;
 	im->t->block = p;
 	im->t->block[im->t->n_block++] = id;
 	return AR_OK;
@@ -291,11 +308,13 @@ static enum ar_status add(struct import *im, struct request *q, struct ar_err *e
 {
 	struct trace *t = im->t;
 	void *p = t->req;
+	enum ar_status st;
 
 	if (t->has_epoch && q->arrival_ns >= DATE_MAX_NS)
 		return import_fail(im, err, "the time goes beyond the year 2262");
-	if (!grow(&p, t->n, &im->cap_req, sizeof *q))
-		return ar_nomem(err);
+	st = grow(im, &p, t->n, &im->cap_req, sizeof *q, err);
+	if (st)
+		return st;
 	t->req = p;
 	im->unsorted |= t->n && q->arrival_ns < im->max_ns;
 	if (!t->n || q->arrival_ns < im->first_ns)
@@ -339,9 +358,10 @@ enum ar_status import_turn(struct import *im, uint32_t number, struct request *q
 	while (number >= im->cap_ses) {
 		void *p = im->ses;
 		size_t old = im->cap_ses;
+		enum ar_status st = grow(im, &p, old, &im->cap_ses, sizeof *im->ses, err);
 
-		if (!grow(&p, old, &im->cap_ses, sizeof *im->ses))
-			return ar_nomem(err);
+		if (st)
+			return st;
 		im->ses = p;
 		memset(im->ses + old, 0, (im->cap_ses - old) * sizeof *im->ses);
 	}

@@ -77,6 +77,7 @@ struct import {
 	const char *path;
 	uint64_t line;
 	size_t cap_req, cap_block;
+	size_t bytes;			   /* of the arrays that grow */
 	int64_t first_ns, last_ns, max_ns; /* arrivals so far */
 	int64_t begin_ns;		   /* start of the current recording */
 	int64_t shift_ns;		   /* added to arrivals after a restart of the clock */

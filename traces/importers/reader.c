@@ -12,6 +12,7 @@
 #include <sha2.h>
 #include <unistd.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "base/data.h"
 
@@ -109,6 +110,8 @@ static enum ar_status decompress(struct reader *r, struct ar_err *err)
 		return AR_OK;
 	}
 	k = ZSTD_decompressStream(r->zstd, &out, &in);
+	if (ZSTD_getErrorCode(k) == ZSTD_error_memory_allocation)
+		return ar_nomem(err);
 	if (ZSTD_isError(k)) {
 		char what[160];
 

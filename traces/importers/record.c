@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/json.h"
+
 static bool is_blank(char c)
 {
 	return c == ' ' || c == '\t';
@@ -140,7 +142,9 @@ enum ar_status record_json(struct record *r, const char *line, size_t n, struct 
 	r->kind = RECORD_JSON;
 	r->n = 0;
 	cJSON_Delete(r->json);
-	r->json = *s == '{' && !has_control(line, n) ? cJSON_ParseWithOpts(s, &end, 1) : NULL;
+	r->json = *s == '{' && !has_control(line, n) ? json_parse_all(s, &end) : NULL;
+	if (!r->json && end && json_nomem())
+		return ar_nomem(err);
 	if (!r->json)
 		return ar_fail(err, AR_DATA, "not a JSON object (near \"%s\")",
 			       span_show((struct span){ end ? end : s, strlen(end ? end : s) }).s);

@@ -31,6 +31,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "kernels/select/lastq/lastq.h"
 #include "kernels/select/means/means.h"
@@ -130,10 +131,11 @@ static enum ar_status read_file(struct minference_self *x, int n_heads, struct a
 
 	if (st)
 		return st;
-	json = cJSON_ParseWithOpts(text, &end, 1);
+	json = json_parse_all(text, &end);
 	if (!json)
-		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", x->rule.path,
-			     text_line(text, end));
+		st = json_nomem() ? ar_nomem(err) :
+				    ar_fail(err, AR_DATA, "%s:%d: malformed JSON", x->rule.path,
+					    text_line(text, end));
 	else if (!cJSON_IsArray(json) || cJSON_GetArraySize(json) != x->n_layers)
 		st = ar_fail(err, AR_DATA,
 			     "%s: want an array with an object for each of %d layers; "

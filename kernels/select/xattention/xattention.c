@@ -31,6 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 
 static const char *const strides[] = { "4", "8", "16", NULL };
@@ -170,10 +171,12 @@ static enum ar_status read_table(struct xattention_self *x, const struct xattent
 
 	if (st)
 		return st;
-	json = cJSON_ParseWithOpts(text, &end, 1);
+	json = json_parse_all(text, &end);
 	t.json = json;
 	if (!json)
-		st = ar_fail(err, AR_DATA, "%s:%d: malformed JSON", p->table, text_line(text, end));
+		st = json_nomem() ? ar_nomem(err) :
+				    ar_fail(err, AR_DATA, "%s:%d: malformed JSON", p->table,
+					    text_line(text, end));
 	else
 		st = check_table(&t, p, err);
 	if (!st)
@@ -261,12 +264,13 @@ static void reduced_row(const struct view *v, int a)
 	memset(v->z, 0, ((size_t)a + 1) * sizeof *v->z);
 	for (int p = 0; p < v->stride; p++) {
 		int t = a * v->stride + v->stride - 1 - p;
-		size_t row = (size_t)(v->b->rows.row0[v->r] + t - v->ctx);
-		const bf16_t *q = v->q + (row * (size_t)s->q_heads + (size_t)v->head) *
-						 (size_t)s->head_dim;
+		const bf16_t *q;
 
 		if (t < v->ctx || t >= v->end)
 			continue;
+		q = v->q + ((size_t)(v->b->rows.row0[v->r] + t - v->ctx) * (size_t)s->q_heads +
+			    (size_t)v->head) *
+				   (size_t)s->head_dim;
 		for (int d = 0; d < s->head_dim; d++) {
 			const float *k = v->k + (size_t)(p * s->head_dim + d) * (size_t)v->n_col;
 			float x = bf16_to_f32(q[d]) * scale;
