@@ -346,7 +346,8 @@ interrupt() { # interrupt SIGNAL OPTION...: started, then stopped by the signal
 	signal=$1
 	shift
 	rm -f "$tmp/out"
-	"$ATTNREPLAY" run --backend cost --trace "$tmp/long.csv" "$@" >"$tmp/out" 2>"$tmp/err" &
+	$catchable "$ATTNREPLAY" run --backend cost --trace "$tmp/long.csv" "$@" \
+		>"$tmp/out" 2>"$tmp/err" &
 	pid=$!
 	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 		[ -s "$tmp/out" ] && break
