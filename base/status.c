@@ -4,6 +4,8 @@
 
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -52,32 +54,38 @@ int ar_exit_code(enum ar_status st)
 	return code[st];
 }
 
-static volatile sig_atomic_t interrupted;
-static volatile sig_atomic_t first_s; /* time of the first signal, monotonic clock */
+static _Atomic int64_t first_ns; /* time of the first signal, monotonic clock; 0: none came */
 
 /* One interrupt can arrive as several signals: timeout(1), shells and other parents send it to the
  * process and to its group.  Signals within a second count as one. */
 static void on_signal(int sig)
 {
 	struct timespec now;
+	int64_t now_ns, first = 0;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (!interrupted) {
-		first_s = (sig_atomic_t)now.tv_sec;
-		interrupted = 1;
-	} else if ((sig_atomic_t)now.tv_sec - first_s > 1) {
+	now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	if (!atomic_compare_exchange_strong(&first_ns, &first, now_ns) &&
+	    now_ns - first >= 1000000000) {
 		signal(sig, SIG_DFL);
 		raise(sig);
 	}
 }
 
+static void catch_unless_ignored(int sig)
+{
+	if (signal(sig, on_signal) == SIG_IGN)
+		signal(sig, SIG_IGN);
+}
+
 void ar_catch_interrupts(void)
 {
-	signal(SIGINT, on_signal);
+	catch_unless_ignored(SIGHUP); /* nohup(1) ignores it */
+	catch_unless_ignored(SIGINT); /* shells ignore it in the background */
 	signal(SIGTERM, on_signal);
 }
 
 int ar_interrupted(void)
 {
-	return interrupted;
+	return first_ns != 0;
 }

@@ -42,8 +42,9 @@ void ar_err_prefix(struct ar_err *err, const char *fmt, ...) __attribute__((form
 
 int ar_exit_code(enum ar_status st);
 
-/* Catch SIGINT and SIGTERM.  The first signal sets ar_interrupted(): long loops poll it and stop at
- * the next boundary.  A second signal, a second or more after the first, kills the program. */
+/* Catch SIGTERM, and SIGHUP and SIGINT unless they are ignored.  The first signal sets
+ * ar_interrupted(): long loops poll it and stop at the next boundary.  A second signal, a second or
+ * more after the first, kills the program. */
 void ar_catch_interrupts(void);
 int ar_interrupted(void);
 

@@ -85,9 +85,28 @@ static void test_worked(void)
 	       "0@0 1@0 3@100 4@200 5@302 2@400", "two users take the sessions in turn");
 	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 9, 0 }, 100),
 	       "0@0 1@0 2@0 3@100 4@200 5@402", "no more users than sessions are active");
-	req[3].think_ns = INT64_MAX; /* half of it, cut to an int, is -1 */
+	req[3].think_ns = INT64_MAX; /* cut to an int, it is -1 */
 	is_str(serve(&t, (struct arrival_rule){ LOOP_USERS, 1, 0 }, 0),
 	       "0@0 3@-1 5@-1 1@-1 4@-1 2@-1", "a pause without end ends at the end of time");
+}
+
+static void test_late(void)
+{
+	static const int session[] = { 0, 0 };
+	const int64_t late = INT64_MAX - 100;
+	struct request req[2];
+	struct arrivals *a;
+	struct trace t;
+	int64_t at;
+	uint32_t id;
+
+	make(&t, req, 2, session);
+	a = start(&t, (struct arrival_rule){ LOOP_SESSIONS, 1, 7 });
+	arrivals_pop(a);
+	arrivals_done(a, 0, late);
+	ok(arrivals_peek(a, &id, &at) && id == 1 && at == late + 7,
+	   "a request follows an answer even near the end of time");
+	arrivals_close(a);
 }
 
 /* The rules, stated again for any order of service. */
@@ -178,6 +197,7 @@ int main(void)
 {
 	plan(0);
 	test_worked();
+	test_late();
 	for (uint64_t seed = 1; seed <= 30; seed++)
 		test_random(seed);
 	test_failures();

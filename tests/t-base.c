@@ -3,10 +3,12 @@
 #include "config.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/bf16.h"
@@ -420,9 +422,51 @@ static void test_progress(void)
 	is_str(heard(0, LOG_ERROR, 4), "", "none with -q");
 }
 
+/* Raise sig twice, pause_us apart, in a process that had disposition as its handler at the start.
+ * Returns whether the process was interrupted, or -1: the second signal killed it. */
+static int signalled(int sig, void (*disposition)(int), useconds_t pause_us)
+{
+	int ended;
+	pid_t child = fork();
+
+	if (!child) {
+		signal(sig, disposition);
+		ar_catch_interrupts();
+		raise(sig);
+		usleep(pause_us);
+		raise(sig);
+		_exit(ar_interrupted());
+	}
+	if (child < 0 || waitpid(child, &ended, 0) != child)
+		bail_out("no child");
+	return WIFSIGNALED(ended) && WTERMSIG(ended) == sig ? -1 : WEXITSTATUS(ended);
+}
+
+static void test_signals(void)
+{
+	static const struct {
+		int sig;
+		bool may_ignore; /* stays ignored if the program began so */
+		const char *name;
+	} s[] = { { SIGHUP, true, "SIGHUP" },
+		  { SIGINT, true, "SIGINT" },
+		  { SIGTERM, false, "SIGTERM" } };
+
+	for (size_t i = 0; i < sizeof s / sizeof *s; i++) {
+		is_int(signalled(s[i].sig, SIG_DFL, 100000), 1,
+		       "%s: two within a second are one interrupt", s[i].name);
+		is_int(signalled(s[i].sig, SIG_IGN, 0), !s[i].may_ignore,
+		       "... and where it was ignored, it %s",
+		       s[i].may_ignore ? "stays so" : "counts");
+		is_int(signalled(s[i].sig, SIG_DFL, 1050000), -1,
+		       "... and one more than a second later kills");
+	}
+}
+
 int main(void)
 {
 	plan(0);
+	test_signals();
 	test_numbers();
 	test_options();
 	test_scope();

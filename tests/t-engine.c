@@ -79,10 +79,11 @@ enum ar_status store_selection(struct store *s, const struct store_selection *c,
 	return AR_OK;
 }
 
-/* A backend with two kernels an iteration of 1 ms. */
+/* A backend with two kernels an iteration. */
 struct fake {
 	int64_t runs, drops, compares, fail_at;
-	bool raise; /* SIGTERM in the third run */
+	int64_t cost_ns; /* 0: 1 ms */
+	bool raise;	 /* SIGTERM in the third run */
 };
 
 static enum ar_status fake_run(void *self, const struct batch *b, struct iter_cost *cost,
@@ -96,7 +97,7 @@ static enum ar_status fake_run(void *self, const struct batch *b, struct iter_co
 		return ar_fail(err, AR_CUDA, "kernel lost");
 	if (++f->runs == 3 && f->raise)
 		raise(SIGTERM);
-	*cost = (struct iter_cost){ .cost_ns = MS,
+	*cost = (struct iter_cost){ .cost_ns = f->cost_ns ? f->cost_ns : MS,
 				    .event_ns = MS + 1,
 				    .span_ns = MS,
 				    .busy_ns = MS - 1,
@@ -405,6 +406,53 @@ static void test_failures(void)
 	ok(res.rejected == 1 && res.ok == 2 && !strcmp(s.outcome[0], "rejected"),
 	   "... they are rejected, the others run");
 	replay_result_release(&res);
+}
+
+/* The clock starts left_ns before its end: the first iteration fits, the second does not. */
+static void test_clock_end(const char *what, const struct cost_formula *formula,
+			   struct host_cost host, int64_t cost_ns, int64_t left_ns, bool async)
+{
+	static struct request late = { .prompt_tok = 4, .output_tok = 3, .line = 1 };
+	const struct trace one = { .req = &late, .n = 1, .name = text_trace };
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+	struct ar_err err = { 0 };
+
+	late.arrival_ns = INT64_MAX - left_ns;
+	f.cost_ns = cost_ns;
+	cfg.trace = &one;
+	cfg.formula = formula;
+	cfg.host = host;
+	cfg.limits.async = async;
+	is_int(replay_run(&cfg, &res, &err), AR_DATA, "%s past the clock's end is an error", what);
+	is_str(err.msg, "iteration 1: the clock passed 292 years", "... that says so");
+	ok(s.iterations == 1 && res.iterations == 1 && s.last.row.start_ns == late.arrival_ns &&
+		   s.last.row.end_ns > s.last.row.start_ns && res.end_ns == s.last.row.end_ns,
+	   "... and keeps the iterations before");
+	is_str(s.outcome[0], "unfinished", "... with an outcome for the request");
+	replay_result_release(&res);
+}
+
+static void test_clock(void)
+{
+	const int64_t half = INT64_MAX / 2 + 1;
+	const struct host_cost none = { 0 };
+
+	test_clock_end("a measured cost", NULL, none, half, half + 1, false);
+	test_clock_end("a formula's time", &(struct cost_formula){ half, 0 }, none, 0, half + 1,
+		       false);
+	test_clock_end("a formula's product", &(struct cost_formula){ 0, INT64_MAX / 5 }, none, 0,
+		       INT64_MAX / 5 * 4 + 1, false);
+	test_clock_end("host time", NULL, (struct host_cost){ .fixed_ns = half }, 0, half + 2 * MS,
+		       false);
+	test_clock_end("host time of requests", NULL, (struct host_cost){ .per_request_ns = half },
+		       0, half + 2 * MS, false);
+	test_clock_end("host time of tokens", NULL,
+		       (struct host_cost){ .per_tok_ns = INT64_MAX / 5 }, 0,
+		       INT64_MAX / 5 * 4 + 2 * MS, false);
+	test_clock_end("a plan ahead", NULL, none, half, half + 1, true);
 }
 
 static void test_interrupt(void)
@@ -733,6 +781,9 @@ static void test_cost(void)
 	       AR_OK, "cost: runs");
 	is_int(cost.cost_ns, 6 * MS + 103 * 20000, "cost: fixed and per token");
 	is_int(cost.span_ns, -1, "cost: there is no kernel time");
+	batch.decode_tok = INT64_MAX / 20000;
+	b->run(self, &batch, &cost, &err);
+	is_int(cost.cost_ns, INT64_MAX, "cost: a sum past the largest time is the largest time");
 	b->drop(self, 0);
 	b->close(self);
 	ok(!backend_find("none"), "an unknown backend is not found");
@@ -745,6 +796,7 @@ int main(void)
 	test_accuracy();
 	test_empty();
 	test_failures();
+	test_clock();
 	test_series();
 	test_layers();
 	test_refusals();

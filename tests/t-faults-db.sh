@@ -153,6 +153,24 @@ no_space() { # no_space COMMAND...: its output meets a full disk
 	[ "$(stdout_full "$@")" = \
 		'attnreplay: cannot write standard output: No space left on device' ]
 }
+two_limited() { # two_limited BLOCKS: two methods on a disk that has this much room per file
+	rm -f two.db*
+	limited "$1" --backend cpu --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+		--requests 1 --max-prompt-tokens 64 --max-output-tokens 1 \
+		--model niah-llama-14m --sample-layers 1 \
+		--capture "$srcdir/traces/samples/niah-2k.arc" --method dense,compact-fp --db two.db
+	[ "$(query two.db "SELECT count(*) FROM run WHERE status = 'done'")" != 0 ]
+}
+closes_full() { # the least room in which a run is done: closing the database needs more
+	for blocks in $(seq 600 16 4000); do
+		two_limited $blocks 2>/dev/null && break
+	done
+	cat status err
+	[ "$(cat status)" = 0 ] && grep -q '^attnreplay: warning: two.db: cannot write: ' err
+}
+ok 'a run is done although there is no room to close the database' closes_full
+is '... and the next method runs' \
+	"$(query two.db 'SELECT count(*), min(status) FROM run')" 2,done
 ok 'run finds a full standard output'    no_space run --trace short.csv
 ok '... at its first lines, before it stores anything' no_space run --trace short.csv --db none.db
 is '... so that no run is there' "$(query none.db 'SELECT count(*) FROM run')" 0
@@ -191,7 +209,7 @@ is 'runs that write at the same time are all stored' \
 # ---- interrupts and kills ----
 
 start() { # start DB: an endless run
-	"$ATTNREPLAY" run --backend cost --trace endless.csv --db "$1" >out 2>err &
+	$catchable "$ATTNREPLAY" run --backend cost --trace endless.csv --db "$1" >out 2>err &
 	pid=$!
 	under_way "$1"
 }
@@ -203,7 +221,7 @@ stopped() { # stopped SIGNAL: the run that was started ends with status 1 and sa
 	[ $status = 1 ] && grep -q '^attnreplay: interrupted after [0-9]* iterations; 0 of 3 '\
 'requests finished$' err
 }
-for s in INT TERM; do
+for s in HUP INT TERM; do
 	ok "$s: a run has committed iterations while it goes on" start $s.db
 	ok '... and ends with status 1'         stopped $s
 	is '... marked as aborted'              "$(query $s.db 'SELECT status FROM run')" aborted
@@ -228,9 +246,35 @@ by_timeout() { # by_timeout: the signal comes twice, to the process and to its g
 	[ $? = 1 ] && [ "$(query timeout.db 'SELECT status FROM run')" = aborted ]
 }
 ok 'a run that timeout(1) ends is marked as well' by_timeout
+mkfifo pipe
+from_pipe() { # from_pipe TEXT TRACE: a run whose pipe holds TEXT and stays open is stopped
+	exec 8<>pipe
+	printf %s "$1" >&8
+	timeout --preserve-status -k 5 1 "$ATTNREPLAY" run --backend cost --trace "$2" <&8 2>err
+	status=$?
+	exec 8>&-
+	cat err
+	[ $status = 1 ] && [ "$(cat err)" = 'attnreplay: interrupted' ]
+}
+ok 'a run that reads a trace from standard input is stopped' from_pipe \
+	'TIMESTAMP,ContextTokens,Gen' -
+ok '... so is one that reads a pipe by name' from_pipe '' pipe
+unwritten() {
+	timeout --preserve-status -k 5 1 "$ATTNREPLAY" run --backend cost --trace pipe 2>err
+	[ $? = 1 ] && [ "$(cat err)" = 'attnreplay: interrupted' ]
+}
+ok '... and one that nobody writes to' unwritten
+read_pipe() { # a pipe by name, opened before it has a writer
+	run --trace pipe >out 2>err &
+	sleep 0.3
+	cat short.csv >pipe
+	wait $! && grep -q '3 requests ok' out
+}
+ok 'a pipe is read to its end, whoever opens it first' read_pipe
 
 both() { # TERM at the process that waits for the run of the first of two methods
-	"$ATTNREPLAY" run --backend cpu --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+	$catchable "$ATTNREPLAY" run --backend cpu \
+		--trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
 		--requests 60 --max-prompt-tokens 2048 --max-output-tokens 32 \
 		--model niah-llama-14m --capture "$srcdir/traces/samples/niah-2k.arc" \
 		--method dense,compact-fp --db apart.db >both.out 2>both.err &

@@ -76,7 +76,7 @@ static bool killed_open(int step)
 static int64_t whole_version(void)
 {
 	sqlite3 *db;
-	int64_t version, views;
+	int64_t version, views, scope;
 	bool fine, renamed;
 
 	if (sqlite3_open("a.db", &db))
@@ -86,16 +86,21 @@ static int64_t whole_version(void)
 			"AND name <> 'mine'");
 	renamed = ask(db, "SELECT count(*) FROM pragma_table_info('selection_stat') "
 			  "WHERE name = 'empty_rows'");
+	scope = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
+			"WHERE name IN ('boot_id', 'pid_ns')");
 	fine = ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check") &&
 	       ask(db, "SELECT max(version) FROM schema_log") == version &&
 	       ask(db, "SELECT count(*) FROM run WHERE status = 'done'") == 3;
 	sqlite3_close(db);
-	return fine && views == (version == 5 ? 21 : 0) && renamed == (version == 7) ? version : -1;
+	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
+			       scope == (version >= 8 ? 2 : 0) ?
+		       version :
+		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[8] = { 0 }, bad = 0;
+	int n[9] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -108,9 +113,10 @@ static void test_ends(bool kill_it, const char *what)
 		bad += version < 5;
 		n[version < 5 ? 0 : version]++;
 	}
-	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0,
-	   "%s: the file is of version 5 (%d times), 6 (%d times) or 7 (%d times), never between",
-	   what, n[5], n[6], n[7]);
+	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0,
+	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times) or 8 (%d times), "
+	   "never between",
+	   what, n[5], n[6], n[7], n[8]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -136,7 +142,7 @@ static void migrate(int version)
 		    "a file of version %d is opened for writing", version))
 		diag("%s", err.msg);
 	store_close(s, NULL);
-	is_int(whole_version(), 7, "... and is one of version 7");
+	is_int(whole_version(), 8, "... and is one of version 8");
 }
 
 static void test_tables(void)
@@ -178,11 +184,12 @@ static void test_reading(const char *path, int version)
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 7, into a file of version 6: undo the migration. */
+/* Turn a.db, of version 8, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
-		       "DELETE FROM schema_log WHERE version = 7; PRAGMA user_version = 6");
+		       "ALTER TABLE run DROP COLUMN boot_id; ALTER TABLE run DROP COLUMN pid_ns;"
+		       "DELETE FROM schema_log WHERE version > 6; PRAGMA user_version = 6");
 	is_int(whole_version(), 6, "a file of version 6 is made");
 	test_reading("a.db", 6);
 	migrate(6);

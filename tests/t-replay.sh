@@ -204,6 +204,26 @@ ok 'users are for the loop of users' refused 'users has no effect without --loop
 ok 'who thinks waits for an answer'  refused 'think-time has no effect with --loop open' \
 	$basic --backend cost --think-time 1s
 
+# ---- the end of the clock ----
+
+cat >"$tmp/late.jsonl" <<'EOF'
+{"format":"reqtrace","version":1,"block_size":0,"requests":2}
+{"id":0,"arrival_ns":0,"prompt_tokens":4,"output_tokens":3}
+{"id":1,"arrival_ns":9223372036854000000,"prompt_tokens":4,"output_tokens":1}
+EOF
+passes_end() {
+	run --trace "$tmp/late.jsonl" --db "$tmp/late.db" >"$tmp/out" 2>"$tmp/err"
+	[ $? = 3 ] && grep -q '^attnreplay: iteration 3: the clock passed 292 years$' "$tmp/err"
+}
+ok 'a clock that passes its end fails the run' passes_end
+is '... which keeps the iterations before' "$("$ATTNREPLAY" sql --format csv "$tmp/late.db" \
+	'SELECT status, count(*), min(end_ns) > 0 FROM run JOIN iteration USING(run_id)' |
+	tail -n +2)" failed,3,1
+ok '... and can be reported' "$ATTNREPLAY" report "$tmp/late.db"
+ok 'a trace longer than half of the clock is not repeated' fails 2 \
+	'late.jsonl: --repeat: the trace takes 292 years, more than half of the 292 of the clock$' \
+	run --trace "$tmp/late.jsonl" --repeat 2
+
 # ---- the database ----
 
 query() { sqlite3 "$tmp/db" "$1" 2>&1; }
@@ -345,7 +365,8 @@ interrupt() { # interrupt SIGNAL OPTION...: started, then stopped by the signal
 	signal=$1
 	shift
 	rm -f "$tmp/out"
-	"$ATTNREPLAY" run --backend cost --trace "$tmp/long.csv" "$@" >"$tmp/out" 2>"$tmp/err" &
+	$catchable "$ATTNREPLAY" run --backend cost --trace "$tmp/long.csv" "$@" \
+		>"$tmp/out" 2>"$tmp/err" &
 	pid=$!
 	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 		[ -s "$tmp/out" ] && break

@@ -115,7 +115,7 @@ ok 'a full disk is an error'         full
 
 # interrupted N: N signals at once end a query without end
 interrupted() {
-	"$ATTNREPLAY" sql "$db" 'WITH RECURSIVE n(i) AS (
+	$catchable "$ATTNREPLAY" sql "$db" 'WITH RECURSIVE n(i) AS (
 		SELECT 1 UNION ALL SELECT i + 1 FROM n)
 		SELECT count(*) FROM n' >"$tmp/out" 2>"$tmp/err" &
 	pid=$!

@@ -101,9 +101,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 7, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 8, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 7", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 8", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -114,7 +114,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 7, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 8, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -153,11 +153,11 @@ static void test_refusals(void)
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
 	change(path, "PRAGMA user_version = 4");
-	refused(path, AR_DATA, "schema version 4, this program has version 7", true);
-	change(path, "PRAGMA user_version = 8");
-	refused(path, AR_DATA, "schema version 8, this program has version 7", true);
+	refused(path, AR_DATA, "schema version 4, this program has version 8", true);
+	change(path, "PRAGMA user_version = 9");
+	refused(path, AR_DATA, "schema version 9, this program has version 8", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 7", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 8", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(dir, AR_IO, "check folder", true);
 	path = in_dir("nothing.db");
@@ -609,13 +609,14 @@ static void test_kill(void)
 	for (int i = 0; i < 300 && !(value(path, "SELECT count(*) FROM iteration") > 100); i++)
 		usleep(100000);
 	kill(child, SIGKILL);
-	waitpid(child, &ended, 0);
-	ok(WIFSIGNALED(ended), "the writing process was killed");
+	waitid(P_PID, (id_t)child, NULL, WEXITED | WNOWAIT);
 	is_value(path, "SELECT count(*) FROM run WHERE status = 'running'", 1,
 		 "its run is readable, as running");
 	store_close(open_store(path), NULL);
 	is_value(path, "SELECT count(*) FROM run WHERE status = 'aborted'", 1,
-		 "the next to open the database marks it aborted");
+		 "the next to open the database marks it aborted, a zombie as well");
+	waitpid(child, &ended, 0);
+	ok(WIFSIGNALED(ended), "the writing process was killed");
 	ok(value(path, "SELECT count(*) FROM iteration") > 100, "its iterations were kept");
 	is_value(path, "SELECT max(iter_no) + 1 - count(*) FROM iteration", 0, "without a gap");
 	is_value(path,
@@ -639,7 +640,15 @@ static void test_alive(void)
 	is_value(path, "SELECT count(*) FROM run WHERE status = 'running'", 1,
 		 "a run of a living process stays running");
 	store_close(s, NULL);
-	change(path, "UPDATE run SET pid_start = pid_start - 1");
+	change(path, "UPDATE run SET pid_start = pid_start - 1, boot_id = 'x' || boot_id");
+	store_close(open_store(path), NULL);
+	is_value(path, "SELECT count(*) FROM run WHERE status = 'running'", 1,
+		 "a run of another host or an earlier boot is not judged");
+	change(path, "UPDATE run SET boot_id = substr(boot_id, 2), pid_ns = pid_ns + 1");
+	store_close(open_store(path), NULL);
+	is_value(path, "SELECT count(*) FROM run WHERE status = 'running'", 1,
+		 "nor is one of another PID namespace");
+	change(path, "UPDATE run SET pid_ns = pid_ns - 1");
 	store_close(open_store(path), NULL);
 	is_value(path, "SELECT count(*) FROM run WHERE status = 'aborted'", 1,
 		 "a process number that was given out again does not count as living");

@@ -76,6 +76,9 @@ catches() {
 	return 1
 }
 
+# $catchable COMMAND...: with signals that the shell or its parent ignores set back to their defaults
+catchable='env --default-signal=HUP,INT'
+
 finish() { # at the end of each script
 	echo "1..$n"
 	exit $failed

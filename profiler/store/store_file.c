@@ -45,6 +45,10 @@ static const struct migration {
 	  "PRAGMA writable_schema = OFF",
 	  "CREATE TEMP VIEW selection_stat AS "
 	  "SELECT *, blind AS empty_rows FROM main.selection_stat" },
+	{ 7,
+	  "ALTER TABLE run ADD COLUMN boot_id TEXT;"
+	  "ALTER TABLE run ADD COLUMN pid_ns INTEGER",
+	  NULL },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/number.h"
 #include "replay/cost/costs.h"
 #include "replay/engine/run_scope.h"
 
@@ -39,7 +40,7 @@ static const struct opt cost_opts[] = {
 
 int64_t cost_formula_ns(const struct cost_formula *f, const struct batch *b)
 {
-	return f->fixed_ns + f->per_tok_ns * (b->prefill_tok + b->decode_tok);
+	return num_add(f->fixed_ns, num_mul(f->per_tok_ns, b->prefill_tok + b->decode_tok));
 }
 
 static enum ar_status cost_open(void **self, const void *opts, const struct backend_env *env,

@@ -5,8 +5,8 @@
 
 #include "replay/engine/backend.h"
 
-/* fixed_ns + per_tok_ns * tokens.  With --clock formula it advances the clock of other backends
- * too. */
+/* fixed_ns + per_tok_ns * tokens, at most INT64_MAX.  With --clock formula it advances the clock of
+ * other backends too. */
 struct cost_formula {
 	int64_t fixed_ns, per_tok_ns;
 };

@@ -264,8 +264,10 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 
 static int64_t host_ns(const struct host_cost *h, const struct batch *b)
 {
-	return h->fixed_ns + h->per_request_ns * (int64_t)b->n +
-	       h->per_tok_ns * (b->prefill_tok + b->decode_tok);
+	int64_t requests_ns = num_mul(h->per_request_ns, (int64_t)b->n);
+	int64_t tok_ns = num_mul(h->per_tok_ns, b->prefill_tok + b->decode_tok);
+
+	return num_add(h->fixed_ns, num_add(requests_ns, tok_ns));
 }
 
 /* Run the plan.  It begins when its host time has passed and the last iteration has ended.  The
@@ -292,11 +294,14 @@ static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host
 			c->source = COST_FORMULA;
 			c->cost_ns = cost_formula_ns(cfg->formula, &l->s->batch);
 		}
-		l->res->cost_sources[c->source]++;
-		*host = later(l->now + host_ns(&cfg->host, &l->s->batch), begin) - begin;
+		*host = later(num_add(l->now, host_ns(&cfg->host, &l->s->batch)), begin) - begin;
 		begin += *host;
-		l->end = begin + c->cost_ns;
+		l->end = num_add(begin, c->cost_ns);
 	}
+	if (l->end == INT64_MAX)
+		return ar_fail(err, AR_DATA, "the clock passed 292 years");
+	if (l->s->batch.n)
+		l->res->cost_sources[c->source]++;
 	l->now = cfg->limits.async ? begin : l->end;
 	return AR_OK;
 }

@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+#include "base/number.h"
+
 #define NO_REQ UINT32_MAX
 
 struct arrivals {
@@ -170,12 +172,6 @@ void arrivals_pop(struct arrivals *a)
 		a->head++;
 }
 
-/* now_ns + think_ns, but at most INT64_MAX / 2, so that later sums do not overflow. */
-static int64_t after(int64_t now_ns, int64_t think_ns)
-{
-	return think_ns < INT64_MAX / 2 - now_ns ? now_ns + think_ns : INT64_MAX / 2;
-}
-
 void arrivals_done(struct arrivals *a, uint32_t id, int64_t now_ns)
 {
 	uint32_t next = a->next[id];
@@ -183,9 +179,9 @@ void arrivals_done(struct arrivals *a, uint32_t id, int64_t now_ns)
 	if (next != NO_REQ) {
 		int64_t think_ns = a->trace->req[next].think_ns;
 
-		push(a, next, after(now_ns, think_ns >= 0 ? think_ns : a->rule.think_ns));
+		push(a, next, num_add(now_ns, think_ns >= 0 ? think_ns : a->rule.think_ns));
 	} else if (a->rule.loop == LOOP_USERS) {
-		take_head(a, after(now_ns, a->rule.think_ns));
+		take_head(a, num_add(now_ns, a->rule.think_ns));
 	}
 }
 

@@ -47,6 +47,7 @@ static enum ar_status parent_wait(struct run *r, size_t i, pid_t child, int from
 	ssize_t n;
 	int status;
 
+	end_waits(SIGHUP);
 	end_waits(SIGINT);
 	end_waits(SIGTERM);
 	while ((n = read(from, &res, sizeof res)) < 0 && errno == EINTR)

@@ -309,15 +309,17 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 {
-	enum ar_status st = AR_OK, st2;
+	struct ar_err close_err = { 0 };
+	enum ar_status st = AR_OK;
 
 	if (r->o.db)
 		st = store_open(&r->store, r->o.db, err);
 	if (!st)
 		st = run_on_backend(r, i, err);
-	st2 = r->store ? store_close(r->store, st ? NULL : err) : AR_OK;
+	if (r->store && store_close(r->store, &close_err) && !st)
+		log_warn("%s", close_err.msg); /* store_run_end() has committed all of the run */
 	r->store = NULL;
-	return st ? st : st2;
+	return st;
 }
 
 /* Read the files of a later method now, so that a bad one fails before the first run.  Its own run

@@ -10,6 +10,8 @@
 #include "traces/algebra/renumber.h"
 #include "traces/intern.h"
 
+static const double CLOCK_END_NS = 9.2e18, YEAR_NS = 365.25 * 86400e9;
+
 double trace_period_ns(const struct trace *t)
 {
 	double span = (double)(t->req[t->n - 1].arrival_ns - t->req[0].arrival_ns);
@@ -26,6 +28,11 @@ static enum ar_status settle_period(const struct trace *t, int64_t n, int64_t *p
 		return ar_fail(err, AR_USAGE,
 			       "--repeat: all requests arrive together; set "
 			       "--repeat-period");
+	if ((double)span >= CLOCK_END_NS / 2)
+		return ar_fail(err, AR_USAGE,
+			       "--repeat: the trace takes %.0f years, more than half of the %.0f "
+			       "of the clock",
+			       (double)span / YEAR_NS, CLOCK_END_NS / YEAR_NS);
 	if (!*period_ns)
 		*period_ns = (int64_t)trace_period_ns(t);
 	if (*period_ns < span)

@@ -3,7 +3,9 @@
 #include "traces/importers/reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +18,12 @@
 
 #include "base/data.h"
 
-enum { RAW_BYTES = 1 << 17, LINE_MAX_BYTES = 64 << 20, HEAD_BYTES = 64 };
+enum {
+	RAW_BYTES = 1 << 17,
+	LINE_MAX_BYTES = 64 << 20,
+	HEAD_BYTES = 64,
+	WAIT_MS = 100, /* for input, before the next look for an interrupt */
+};
 
 /* Bytes go from fd into raw and from raw into text, through zstd if compressed.  Lines are handed
  * out of text. */
@@ -60,13 +67,18 @@ static enum ar_status fail_line(const struct reader *r, const char *what, struct
 
 static enum ar_status read_raw(struct reader *r, struct ar_err *err)
 {
-	ssize_t k;
+	struct pollfd input = { .fd = r->fd, .events = POLLIN };
+	ssize_t k = -1;
 
 	if (r->raw_pos == r->raw_len)
 		r->raw_pos = r->raw_len = 0;
 	do {
-		k = read(r->fd, r->raw + r->raw_len, sizeof r->raw - r->raw_len);
-	} while (k < 0 && errno == EINTR);
+		if (ar_interrupted())
+			return ar_fail(err, AR_INTERRUPTED, "interrupted");
+		errno = EAGAIN;
+		if (poll(&input, 1, WAIT_MS) > 0)
+			k = read(r->fd, r->raw + r->raw_len, sizeof r->raw - r->raw_len);
+	} while (k < 0 && (errno == EINTR || errno == EAGAIN));
 	if (k < 0)
 		return ar_fail(err, AR_DATA, "%s: %s", r->path, strerror(errno));
 	SHA256Update(&r->sha, r->raw + r->raw_len, (size_t)k);
@@ -224,7 +236,7 @@ enum ar_status reader_open(struct reader **out, const char *path, struct ar_err 
 		r->fd = STDIN_FILENO;
 	} else {
 		r->path = path;
-		r->fd = data_open(path, 0);
+		r->fd = data_open(path, O_NONBLOCK); /* do not wait for a pipe's writer here */
 	}
 	if (r->fd < 0)
 		st = ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));

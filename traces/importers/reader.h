@@ -12,7 +12,7 @@ struct reader;
 
 /* Open path for reading; "-" is standard input.  path must outlive the reader.  Compression is
  * recognised by content.  AR_DATA when the file cannot be read or is not text; the message names
- * the kind of file. */
+ * the kind of file.  AR_INTERRUPTED: a signal came, here or in reader_next(). */
 enum ar_status reader_open(struct reader **out, const char *path, struct ar_err *err);
 void reader_close(struct reader *r); /* NULL is fine */
 
