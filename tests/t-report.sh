@@ -185,14 +185,8 @@ ok 'a missing file is bad data' \
 by_view() { "$ATTNREPLAY" sql --format csv "$1" 'SELECT run_id AS run, method, metric, n, mean, p50,
 	p90, p99, max FROM v_latency ORDER BY run_id, instr("ttft tpot itl e2e queue", metric)'; }
 by_report() { report --format csv "$1" | sed -n '/^run,method,metric,n,mean/,/^$/p' | sed '/^$/d'; }
-now() { date +%s%N; }
-start=$(now)
-view=$(by_view "$tmp/many.db")
-middle=$(now)
-table=$(by_report "$tmp/many.db")
-end=$(now)
-is 'the latency of 20,000 requests is that of v_latency' "$table" "$view"
-ok '... in less than half the time' test $((2 * (end - middle))) -lt $((middle - start))
+is 'the latency of 20,000 requests is that of v_latency' "$(by_report "$tmp/many.db")" \
+	"$(by_view "$tmp/many.db")"
 is '... so it is for the sample' "$(by_report "$db")" "$(by_view "$db")"
 
 ok 'no database is wrong usage'      fails 2 'no database given' "$ATTNREPLAY" report
