@@ -345,7 +345,7 @@ static void test_interrupt(struct capture **c)
 
 	setting_init(&s, "0.9", "8", "64");
 	ar_catch_interrupts();
-	raise(SIGINT);
+	raise(SIGTERM);
 	is_int(calibrate_xattention.run(s.arg, &in, out_path, &err), AR_INTERRUPTED,
 	       "an interrupt ends it");
 	ok(remove(out_path), "and leaves no file");

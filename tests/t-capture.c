@@ -446,7 +446,7 @@ static void test_interrupt(void)
 	int before = files_in_dir();
 
 	ar_catch_interrupts();
-	raise(SIGINT);
+	raise(SIGTERM);
 	ok(capture_pack(c, arc_path, &(struct capture_pack){ 0 }, &err) == AR_INTERRUPTED &&
 		   capture_unpack(c, out_path, &err) == AR_INTERRUPTED,
 	   "an interrupt stops both");

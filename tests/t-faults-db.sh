@@ -176,7 +176,7 @@ ok '... at its first lines, before it stores anything' no_space run --trace shor
 is '... so that no run is there' "$(query none.db 'SELECT count(*) FROM run')" 0
 read_first() { # read_first LIST: run these methods for one who reads the first line alone
 	{
-		"$ATTNREPLAY" run --backend cpu --requests 20 --max-prompt-tokens 2048 \
+		"$ATTNREPLAY" -q run --backend cpu --requests 20 --max-prompt-tokens 2048 \
 			--trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
 			--max-output-tokens 32 --model niah-llama-14m --sample-layers 1 \
 			--capture "$srcdir/traces/samples/niah-2k.arc" --method "$1" \
