@@ -159,24 +159,32 @@ two_limited() { # two_limited BLOCKS: two methods on a disk that has this much r
 		--requests 1 --max-prompt-tokens 64 --max-output-tokens 1 \
 		--model niah-llama-14m --sample-layers 1 \
 		--capture "$srcdir/traces/samples/niah-2k.arc" --method dense,compact-fp --db two.db
-	[ "$(query two.db "SELECT count(*) FROM run WHERE status = 'done'")" != 0 ]
+	query two.db 'SELECT status FROM run' | grep -q done
 }
-closes_full() { # the least room in which a run is done: closing the database needs more
+stored_in_least() { # the least room in which a run is done: closing the database needs more
 	for blocks in $(seq 600 16 4000); do
-		two_limited $blocks 2>/dev/null && break
+		two_limited $blocks 2>/dev/null && return
 	done
+	return 1
+}
+closes_full() {
 	cat status err
 	[ "$(cat status)" = 0 ] && grep -q '^attnreplay: warning: two.db: cannot write: ' err
 }
-ok 'a run is done although there is no room to close the database' closes_full
-is '... and the next method runs' \
-	"$(query two.db 'SELECT count(*), min(status) FROM run')" 2,done
+if stored_in_least; then
+	ok 'a run is done although there is no room to close the database' closes_full
+	is '... and the next method runs' \
+		"$(query two.db 'SELECT count(*), min(status) FROM run')" 2,done
+else
+	skip 'a run is done although there is no room to close the database' 'no such room here'
+	skip '... and the next method runs' 'no such room here'
+fi
 ok 'run finds a full standard output'    no_space run --trace short.csv
 ok '... at its first lines, before it stores anything' no_space run --trace short.csv --db none.db
 is '... so that no run is there' "$(query none.db 'SELECT count(*) FROM run')" 0
 read_first() { # read_first LIST: run these methods for one who reads the first line alone
 	{
-		"$ATTNREPLAY" -q run --backend cpu --requests 20 --max-prompt-tokens 2048 \
+		"$ATTNREPLAY" -q run --backend cpu --requests 8 --max-prompt-tokens 512 \
 			--trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
 			--max-output-tokens 32 --model niah-llama-14m --sample-layers 1 \
 			--capture "$srcdir/traces/samples/niah-2k.arc" --method "$1" \
@@ -275,7 +283,7 @@ ok 'a pipe is read to its end, whoever opens it first' read_pipe
 both() { # TERM at the process that waits for the run of the first of two methods
 	$catchable "$ATTNREPLAY" run --backend cpu \
 		--trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
-		--requests 60 --max-prompt-tokens 2048 --max-output-tokens 32 \
+		--requests 60 --max-prompt-tokens 512 --max-output-tokens 32 \
 		--model niah-llama-14m --capture "$srcdir/traces/samples/niah-2k.arc" \
 		--method dense,compact-fp --db apart.db >both.out 2>both.err &
 	catches $! || return
