@@ -467,6 +467,15 @@ struct arc_writer {
 	size_t raw_size, dst_size;
 };
 
+/* Give item to o.  False: there is no memory, and item is gone. */
+static bool add_item(cJSON *o, const char *key, cJSON *item)
+{
+	if (cJSON_AddItemToObject(o, key, item))
+		return true;
+	cJSON_Delete(item);
+	return false;
+}
+
 static char *header_text(const struct capture_info *info)
 {
 	const struct {
@@ -477,24 +486,19 @@ static char *header_text(const struct capture_info *info)
 		{ "head_dim", info->head_dim }, { "n_tok", info->n_tok },
 		{ "n_prompt", info->n_prompt }, { "frame_tok", info->frame_tok },
 	};
-	cJSON *o = cJSON_CreateObject(), *scaling = NULL;
+	cJSON *o = cJSON_CreateObject();
 	char *text = NULL;
 	bool done = cJSON_AddStringToObject(o, "dtype", "bf16") &&
 		    json_add_string(o, "model", info->model) &&
 		    cJSON_AddBoolToObject(o, "rope_applied", info->rope_applied) &&
-		    cJSON_AddItemToObject(o, "layers",
-					  cJSON_CreateIntArray(info->layer, info->n_layers));
+		    add_item(o, "layers", cJSON_CreateIntArray(info->layer, info->n_layers));
 
 	for (size_t i = 0; done && i < sizeof ints / sizeof *ints; i++)
 		done = cJSON_AddNumberToObject(o, ints[i].key, (double)ints[i].v);
 	if (done && info->rope.theta > 0)
 		done = cJSON_AddNumberToObject(o, "rope_theta", info->rope.theta);
-	if (done && info->rope.factor > 0) {
-		scaling = rope_scaling_json(&info->rope);
-		done = cJSON_AddItemToObject(o, "rope_scaling", scaling);
-		if (!done)
-			cJSON_Delete(scaling);
-	}
+	if (done && info->rope.factor > 0)
+		done = add_item(o, "rope_scaling", rope_scaling_json(&info->rope));
 	if (done)
 		text = cJSON_PrintUnformatted(o);
 	cJSON_Delete(o);
