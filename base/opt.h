@@ -49,8 +49,8 @@ struct opt {
 				 * about an unknown option names this one; NULL: none */
 	char letter;	  /* short option, or 0 */
 	unsigned scope;	  /* bits of the command for which it has an effect; 0: all */
-	bool may_differ;  /* records can be compared if they differ in it: it says
-					 * what they describe, or how much of it is kept */
+	bool may_differ;  /* records that differ in it can be compared: it names the subject,
+					 * as a method does, or sets how much is stored */
 };
 
 /* A table and the struct it fills.  Arrays of groups end with opts == NULL.  At

@@ -208,7 +208,7 @@ enum {
 	SHAPE_COLUMNS = 16, /* a vertical-slash list per (query block, query head) */
 };
 
-/* What a selector writes: mask, tokens or columns. */
+/* The output of a selector.  Only the arrays of its shape are set: mask, tokens or columns. */
 struct selection {
 	uint32_t *mask;
 	struct token_lists tokens;

@@ -6,7 +6,7 @@
  * The work is a line of units, ordered by request, segment and block.  A unit is one KV block of
  * one segment.  A segment is up to 16 query heads that share a list or, without lists, a KV head.
  *
- * The grid is as large as what the GPU runs at once.  Each thread block takes an equal stretch of
+ * The grid has as many thread blocks as the GPU runs at once.  Each thread block takes an equal stretch of
  * the line, whatever the lengths of the segments are.  It finds its stretch from ctx or from the
  * lengths of the lists, so lengths never leave the device.
  *

@@ -21,7 +21,7 @@ enum ar_status keys_init(struct keys *k, const struct attn_batch *b, struct ar_e
 void keys_release(struct keys *k);
 
 /* Attention of rows [row, row + n_row) of request req, at most page_tok of them.  Each row attends
- * to those of the keys that it may see. */
+ * to the keys in k at positions up to its own. */
 void keys_attend(struct keys *k, const struct attn_call *call, int req, int row, int n_row,
 		 int head);
 

@@ -5,7 +5,8 @@
  *   accuracy_rows    one thread per (row, head): the row's values, in the order of its elements.
  *   accuracy_heads   one thread per (head, value): over the rows, in their order.
  *
- * So the sums are those of the reference, bit for bit.  2,048 rows of 32 heads are 33 MB to read.
+ * Both kernels add in the order of accuracy_measure(), so their sums have its bits.  2,048 rows of
+ * 32 heads of 128 are 33 MB to read.
  */
 #include "config.h"
 #include "kernels/methods/accuracy.h"

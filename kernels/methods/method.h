@@ -53,8 +53,8 @@ unsigned method_shape(const struct method *m);
 /* Query heads that share a table of a request, from union_heads; 0: there are no tables. */
 int method_table_heads(const struct method *m, const struct attn_shape *s);
 
-/* Tokens of a page that m takes: those of a block of its selector.  A dense method takes pages of
- * any size, best 128. */
+/* Tokens of a page for m: a block of its selector.  A dense method takes any page size; the
+ * result is 128. */
 int method_page_tok(const struct method *m);
 
 /* support_check() of its selector and its executor. */
@@ -79,8 +79,8 @@ enum ar_status method_count(const struct method *m, const struct attn_batch *b,
 			    const struct selection *chosen, const uint32_t *table,
 			    struct selection_count *count, struct ar_err *err);
 
-/* What a selector and a union hand to an executor, on the host.  Only the arrays of the method's
- * shape are there; a dense method has none. */
+/* The input of an executor, from a selector and a union, on the host.  Only the arrays of the
+ * method's shape are set.  A dense method sets none. */
 struct method_selection {
 	bool scored; /* set by the caller: keep scores if the selector has any */
 	struct selection chosen;
@@ -109,8 +109,8 @@ void method_lower_ref(const struct attn_batch *b, struct method_selection *x);
 /* Bytes of state beside a page of one layer, 0: the selector keeps none. */
 size_t method_state_bytes(const struct method *m, const struct attn_shape *s);
 
-/* Plan the tiles of b under m for the device, see executor->plan.  b: on the host; its rows are
- * those of chunks, attn_is_chunked(). */
+/* Plan the tiles of b under m for the device, see executor->plan.  b: on the host; rows as
+ * attn_is_chunked() wants them. */
 int method_plan(const struct method *m, const struct attn_batch *b, struct attn_tile *tile);
 
 /* CUDA: enqueue what method_ref() does.  phase is called before each stage with the call's layer.
