@@ -36,3 +36,13 @@ bool json_nomem(void)
 {
 	return nomem;
 }
+
+bool json_add(cJSON *to, const char *key, cJSON *item)
+{
+	bool done = item &&
+		    (key ? cJSON_AddItemToObject(to, key, item) : cJSON_AddItemToArray(to, item));
+
+	if (!done)
+		cJSON_Delete(item);
+	return done;
+}

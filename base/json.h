@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parsing of JSON that tells a lack of memory from malformed text. */
+/* JSON: parsing that tells a lack of memory from malformed text, and giving items away. */
 #ifndef AR_JSON_H
 #define AR_JSON_H
 
@@ -16,5 +16,9 @@ cJSON *json_parse_all(const char *text, const char **end);
 
 /* Return whether the last parsing in this thread ran out of memory. */
 bool json_nomem(void);
+
+/* Add item to the object to, or to an array if key is NULL.  item is owned here, even after a
+ * failure.  False: there is no memory, which item NULL says as well. */
+bool json_add(cJSON *to, const char *key, cJSON *item);
 
 #endif

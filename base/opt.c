@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "base/json.h"
 #include "base/jsonval.h"
 #include "base/log.h"
 #include "base/number.h"
@@ -546,16 +547,11 @@ bool opt_json(const struct opt_group *g, cJSON *object)
 {
 	for (; g->opts; g++)
 		for (const struct opt *o = g->opts; o->name; o++) {
-			cJSON *v;
-
 			if (o->type == OPT_JOB || (o->type == OPT_STR && !*(char **)field(g, o)) ||
 			    (o->type == OPT_LIST && !((struct opt_list *)field(g, o))->n))
 				continue;
-			v = value_json(g, o);
-			if (!v || !cJSON_AddItemToObject(object, o->name, v)) {
-				cJSON_Delete(v);
+			if (!json_add(object, o->name, value_json(g, o)))
 				return false;
-			}
 		}
 	return true;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "src/revision.h"
 
@@ -91,13 +92,8 @@ static char *row_json(const struct bench_col *cols, const void *row)
 		    cJSON_AddStringToObject(o, "version", AR_REVISION);
 	char *text;
 
-	for (const struct bench_col *c = cols; c->name && good; c++) {
-		cJSON *v = value_json(row, c);
-
-		good = v && cJSON_AddItemToObject(o, c->name, v);
-		if (v && !good)
-			cJSON_Delete(v);
-	}
+	for (const struct bench_col *c = cols; c->name && good; c++)
+		good = json_add(o, c->name, value_json(row, c));
 	text = good ? cJSON_PrintUnformatted(o) : NULL;
 	cJSON_Delete(o);
 	return text;

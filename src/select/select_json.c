@@ -7,20 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "src/select/select.h"
-
-/* Add value to an object, or to an array if name is NULL.  value is owned here, even after a
- * failure.  False, also of other add_*: no memory, the object is incomplete. */
-static bool add(cJSON *to, const char *name, cJSON *value)
-{
-	bool done = value && (name ? cJSON_AddItemToObject(to, name, value) :
-				     cJSON_AddItemToArray(to, value));
-
-	if (!done)
-		cJSON_Delete(value);
-	return done;
-}
 
 static cJSON *number(double x)
 {
@@ -45,7 +34,7 @@ static cJSON *each(const struct select_result *r, const struct shape_list *what,
 	bool done = a;
 
 	for (int i = 0; done && i < n; i++)
-		done = add(a, NULL, make(r, what, head, i));
+		done = json_add(a, NULL, make(r, what, head, i));
 	if (done)
 		return a;
 	cJSON_Delete(a);
@@ -59,7 +48,7 @@ static cJSON *entries(const struct select_result *r, const struct shape_list *wh
 	cJSON *a = cJSON_CreateArray();
 
 	for (int k = 0, entry; a && (entry = what->next(r->sel, &at, &k)) >= 0;)
-		if (!add(a, NULL, cJSON_CreateNumber(entry))) {
+		if (!json_add(a, NULL, cJSON_CreateNumber(entry))) {
 			cJSON_Delete(a);
 			return NULL;
 		}
@@ -80,8 +69,9 @@ static cJSON *table(const struct select_result *r, const struct shape_list *what
 
 	(void)what, (void)head;
 	for (int k = 0; a && k < l->n[g]; k++)
-		if (!add(a, NULL,
-			 cJSON_CreateNumber(l->block[(size_t)g * (size_t)l->stride + (size_t)k]))) {
+		if (!json_add(a, NULL,
+			      cJSON_CreateNumber(
+				      l->block[(size_t)g * (size_t)l->stride + (size_t)k]))) {
 			cJSON_Delete(a);
 			return NULL;
 		}
@@ -93,7 +83,7 @@ static cJSON *numbers(const float *x, int n)
 	cJSON *a = cJSON_CreateArray();
 
 	for (int j = 0; a && j < n; j++)
-		if (!add(a, NULL, number((double)x[j]))) {
+		if (!json_add(a, NULL, number((double)x[j]))) {
 			cJSON_Delete(a);
 			return NULL;
 		}
@@ -128,7 +118,7 @@ static bool add_heads(cJSON *o, const char *name, const struct select_result *r,
 	bool done = a;
 
 	for (int h = 0; done && h < r->shape.q_heads; h++)
-		done = add(a, NULL, each(r, what, h, select_query_blocks(r), make));
+		done = json_add(a, NULL, each(r, what, h, select_query_blocks(r), make));
 	return done;
 }
 
@@ -139,14 +129,15 @@ static bool add_lists(cJSON *o, const struct select_result *r)
 	bool done = true;
 
 	for (const struct shape_list *l = shape->list; done && l->name; l++)
-		done = shape->per_kv ? add(o, l->name, each(r, l, 0, kv_heads, kv_entries)) :
+		done = shape->per_kv ? json_add(o, l->name, each(r, l, 0, kv_heads, kv_entries)) :
 				       add_heads(o, l->name, r, l, entries);
 	if (done && r->sel->lists.heads)
 		done = cJSON_AddNumberToObject(o, "table_heads", r->sel->lists.heads) &&
-		       add(o, "tables", each(r, NULL, 0, select_groups(r), table));
+		       json_add(o, "tables", each(r, NULL, 0, select_groups(r), table));
 	if (done && r->sel->chosen.score)
-		done = shape->per_kv ? add(o, "scores", each(r, NULL, 0, kv_heads, token_scores)) :
-				       add_heads(o, "scores", r, NULL, scores);
+		done = shape->per_kv ?
+			       json_add(o, "scores", each(r, NULL, 0, kv_heads, token_scores)) :
+			       add_heads(o, "scores", r, NULL, scores);
 	return done;
 }
 
@@ -163,14 +154,14 @@ static bool add_densities(cJSON *o, const struct select_result *r)
 		cJSON *x = cJSON_CreateObject();
 		double share = d[i].total ? (double)d[i].selected / (double)d[i].total : NAN;
 
-		done = add(a, NULL, x) && cJSON_AddStringToObject(x, "step", d[i].step) &&
+		done = json_add(a, NULL, x) && cJSON_AddStringToObject(x, "step", d[i].step) &&
 		       cJSON_AddStringToObject(x, "scope", d[i].scope) &&
 		       cJSON_AddStringToObject(x, "unit", d[i].unit) &&
 		       cJSON_AddNumberToObject(x, "selected", (double)d[i].selected) &&
 		       cJSON_AddNumberToObject(x, "total", (double)d[i].total) &&
-		       add(x, "density", number(share));
+		       json_add(x, "density", number(share));
 	}
-	return done && add(o, "jaccard", number(select_jaccard(r))) &&
+	return done && json_add(o, "jaccard", number(select_jaccard(r))) &&
 	       cJSON_AddNumberToObject(o, "empty_rows", (double)select_empty_rows(r));
 }
 
@@ -182,7 +173,8 @@ static bool add_accuracy(cJSON *o, const struct select_result *r)
 	for (int h = 0; done && h < r->shape.q_heads; h++) {
 		cJSON *x = cJSON_CreateObject();
 
-		done = add(a, NULL, x) && cJSON_AddNumberToObject(x, "rel_l2", r->acc[h].rel_l2) &&
+		done = json_add(a, NULL, x) &&
+		       cJSON_AddNumberToObject(x, "rel_l2", r->acc[h].rel_l2) &&
 		       cJSON_AddNumberToObject(x, "cosine", r->acc[h].cosine) &&
 		       cJSON_AddNumberToObject(x, "max_abs", r->acc[h].max_abs) &&
 		       cJSON_AddNumberToObject(x, "recall", r->acc[h].mass_recall);
@@ -192,10 +184,11 @@ static bool add_accuracy(cJSON *o, const struct select_result *r)
 
 static bool add_head(cJSON *o, const struct select_result *r)
 {
-	return add(o, "capture", string(r->capture)) && add(o, "model", string(r->model)) &&
+	return json_add(o, "capture", string(r->capture)) &&
+	       json_add(o, "model", string(r->model)) &&
 	       cJSON_AddStringToObject(o, "backend", r->backend) &&
 	       cJSON_AddStringToObject(o, "method", r->method->name) &&
-	       add(o, "parameters", cJSON_Parse(r->method->params)) &&
+	       json_add(o, "parameters", cJSON_Parse(r->method->params)) &&
 	       cJSON_AddNumberToObject(o, "layer", r->layer) &&
 	       cJSON_AddNumberToObject(o, "context", r->ctx) &&
 	       cJSON_AddNumberToObject(o, "chunk", r->chunk) &&

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "traces/algebra/renumber.h"
 #include "traces/intern.h"
 
@@ -54,14 +55,9 @@ static bool append(cJSON *list, const cJSON *more)
 {
 	const cJSON *e;
 
-	cJSON_ArrayForEach(e, more) {
-		cJSON *copy = cJSON_Duplicate(e, 1);
-
-		if (!copy || !cJSON_AddItemToArray(list, copy)) {
-			cJSON_Delete(copy);
+	cJSON_ArrayForEach(e, more)
+		if (!json_add(list, NULL, cJSON_Duplicate(e, 1)))
 			return false;
-		}
-	}
 	return true;
 }
 

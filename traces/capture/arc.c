@@ -467,15 +467,6 @@ struct arc_writer {
 	size_t raw_size, dst_size;
 };
 
-/* Give item to o.  False: there is no memory, and item is gone. */
-static bool add_item(cJSON *o, const char *key, cJSON *item)
-{
-	if (cJSON_AddItemToObject(o, key, item))
-		return true;
-	cJSON_Delete(item);
-	return false;
-}
-
 static char *header_text(const struct capture_info *info)
 {
 	const struct {
@@ -491,14 +482,14 @@ static char *header_text(const struct capture_info *info)
 	bool done = cJSON_AddStringToObject(o, "dtype", "bf16") &&
 		    json_add_string(o, "model", info->model) &&
 		    cJSON_AddBoolToObject(o, "rope_applied", info->rope_applied) &&
-		    add_item(o, "layers", cJSON_CreateIntArray(info->layer, info->n_layers));
+		    json_add(o, "layers", cJSON_CreateIntArray(info->layer, info->n_layers));
 
 	for (size_t i = 0; done && i < sizeof ints / sizeof *ints; i++)
 		done = cJSON_AddNumberToObject(o, ints[i].key, (double)ints[i].v);
 	if (done && info->rope.theta > 0)
 		done = cJSON_AddNumberToObject(o, "rope_theta", info->rope.theta);
 	if (done && info->rope.factor > 0)
-		done = add_item(o, "rope_scaling", rope_scaling_json(&info->rope));
+		done = json_add(o, "rope_scaling", rope_scaling_json(&info->rope));
 	if (done)
 		text = cJSON_PrintUnformatted(o);
 	cJSON_Delete(o);
