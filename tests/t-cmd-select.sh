@@ -286,12 +286,7 @@ header='{"__metadata__":{"rope_applied":"true"},
 "layers.5.q":{"dtype":"BF16","shape":[8,16,128],"data_offsets":[0,32768]},
 "layers.5.k":{"dtype":"BF16","shape":[2,16,128],"data_offsets":[32768,40960]},
 "layers.5.v":{"dtype":"BF16","shape":[2,16,128],"data_offsets":[40960,49152]}}'
-{
-	printf "\\$(printf %o $((${#header} % 256)))\\$(printf %o $((${#header} / 256)))"
-	printf '\0\0\0\0\0\0'
-	printf %s "$header"
-	head -c 49152 /dev/zero
-} >raw.safetensors
+safetensors "$header" 49152 >raw.safetensors
 raw() { "$ATTNREPLAY" select --capture raw.safetensors --context 0 --chunk 16 --method dense "$@"; }
 ok 'a capture that does not say its rotary embedding needs none where nobody asks' raw
 ok '... and takes that of the model' raw --model niah-llama-14m

@@ -30,12 +30,7 @@ header='{"__metadata__":{"rope_applied":"true","model":"m\u001b[31mred\u009bx\u0
 "layers.5.q":{"dtype":"BF16","shape":[8,16,128],"data_offsets":[0,32768]},
 "layers.5.k":{"dtype":"BF16","shape":[2,16,128],"data_offsets":[32768,40960]},
 "layers.5.v":{"dtype":"BF16","shape":[2,16,128],"data_offsets":[40960,49152]}}'
-{
-	printf "\\$(printf %o $((${#header} % 256)))\\$(printf %o $((${#header} / 256)))"
-	printf '\0\0\0\0\0\0'
-	printf %s "$header"
-	head -c 49152 /dev/zero
-} >red.safetensors
+safetensors "$header" 49152 >red.safetensors
 ok 'capture info shows the model of a file' shows 'model         m\x1b[31mred\xc2\x9bx\x7f' \
 	ar capture info red.safetensors
 cp "$sample" "$odd.arc"

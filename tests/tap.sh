@@ -79,6 +79,13 @@ catches() {
 # $catchable COMMAND...: with signals that the shell or its parent ignores set back to their defaults
 catchable='env --default-signal=HUP,INT'
 
+safetensors() { # safetensors HEADER BYTES: a file of this header, shorter than 65536, and zeros
+	printf "\\$(printf %o $((${#1} % 256)))\\$(printf %o $((${#1} / 256)))"
+	printf '\0\0\0\0\0\0'
+	printf %s "$1"
+	head -c "$2" /dev/zero
+}
+
 finish() { # at the end of each script
 	echo "1..$n"
 	exit $failed
