@@ -280,16 +280,14 @@ static enum ar_status check_keys(const cJSON *config, const char *path, struct a
 	return st;
 }
 
-static enum ar_status load_file(struct model *m, const char *path, struct ar_err *err)
+/* Load m from json, which it owns then.  It is freed after a failure. */
+static enum ar_status load_text(struct model *m, char *json, const char *path, struct ar_err *err)
 {
-	struct model x = { .tp = 1 };
+	struct model x = { .tp = 1, .json = json };
 	const char *end = NULL;
-	cJSON *config = NULL;
-	enum ar_status st = read_text(path, &x.json, err);
+	cJSON *config = json_parse_all(x.json, &end);
+	enum ar_status st = AR_OK;
 
-	if (st)
-		return st;
-	config = json_parse_all(x.json, &end);
 	if (!config)
 		st = json_nomem() ? ar_nomem(err) :
 				    ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path,
@@ -306,6 +304,22 @@ static enum ar_status load_file(struct model *m, const char *path, struct ar_err
 	name_model(&x, path);
 	*m = x;
 	return AR_OK;
+}
+
+static enum ar_status load_file(struct model *m, const char *path, struct ar_err *err)
+{
+	char *json;
+	enum ar_status st = read_text(path, &json, err);
+
+	return st ? st : load_text(m, json, path, err);
+}
+
+enum ar_status model_parse(struct model *m, const char *json, const char *name, struct ar_err *err)
+{
+	char *copy = strdup(json);
+
+	*m = (struct model){ 0 };
+	return copy ? load_text(m, copy, name, err) : ar_nomem(err);
 }
 
 /* Find the config of name_or_path: the path itself if it exists, config.json in it if it is a

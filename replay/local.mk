@@ -13,6 +13,7 @@ libattnreplay_a_SOURCES += \
     replay/engine/prepare.c replay/engine/prepare.h replay/engine/record.c replay/engine/record.h \
     replay/engine/replay.c replay/engine/replay.h replay/engine/rows.c replay/engine/rows.h \
     replay/engine/run_scope.h \
+  replay/host/host.c replay/host/host.h replay/host/host_file.c \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_pool.c replay/sched/block_pool.h replay/sched/policies.c \
     replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h \
@@ -32,6 +33,7 @@ check_PROGRAMS += \
   tests/t-costs \
   tests/t-engine \
   tests/t-graphs-gpu \
+  tests/t-host \
   tests/t-layers \
   tests/t-pages \
   tests/t-policies \

@@ -42,7 +42,9 @@ struct store_run sample_record(const struct sample_run *r)
 		.trace_format = "azure",
 		.n_requests = 2,
 		.model_name = "llama-3.1-8b",
-		.model_json = "{\"hidden\": 4096}",
+		.model_json = "{\"hidden_size\": 4096, \"intermediate_size\": 14336, "
+			      "\"num_hidden_layers\": 32, \"num_attention_heads\": 32, "
+			      "\"num_key_value_heads\": 8, \"vocab_size\": 128256}",
 		.n_layers = 32,
 		.hidden = 4096,
 		.q_heads = 32,

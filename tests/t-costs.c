@@ -587,7 +587,10 @@ static void test_again(void)
 			struct replay_result res;
 			struct ar_err err = { 0 };
 			struct trace t;
-			struct replay cfg = { .trace = &t, .host = { MS / 10, 20000, 300 } };
+			struct replay cfg = { .trace = &t,
+					      .host.ns = { [HOST_SCHEDULE] = MS / 10,
+							   [HOST_SCHEDULE_REQ] = 20000,
+							   [HOST_PREPARE_TOK] = 300 } };
 
 			random_trace(&t, &r);
 			cfg.limits = random_limits(policies[i], &r);

@@ -215,7 +215,7 @@ static void test_rows(void)
 	struct replay cfg = config(&f, &s);
 	struct replay_result res;
 
-	cfg.host.fixed_ns = MS / 4;
+	cfg.host.ns[HOST_SCHEDULE] = MS / 4;
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run with kernels ends well");
 	is_int(res.end_ns, 5 * MS, "host overhead is part of every iteration");
 	ok(s.last.row.host_ns == MS / 4 && s.last.row.event_ns == MS + 1 &&
@@ -230,7 +230,9 @@ static void test_rows(void)
 	replay_result_release(&res);
 
 	cfg = config(&f, &s);
-	cfg.host = (struct host_cost){ MS, 1000, 10 };
+	cfg.host = (struct host){
+		.ns = { [HOST_SCHEDULE] = MS, [HOST_SCHEDULE_REQ] = 1000, [HOST_PREPARE_TOK] = 10 }
+	};
 	replay_run(&cfg, &res, NULL);
 	is_int(res.end_ns,
 	       2 * MS * res.iterations + 1000 * res.entries +
@@ -409,8 +411,8 @@ static void test_failures(void)
 }
 
 /* The clock starts left_ns before its end: the first iteration fits, the second does not. */
-static void test_clock_end(const char *what, const struct cost_formula *formula,
-			   struct host_cost host, int64_t cost_ns, int64_t left_ns, bool async)
+static void test_clock_end(const char *what, const struct cost_formula *formula, struct host host,
+			   int64_t cost_ns, int64_t left_ns, bool async)
 {
 	static struct request late = { .prompt_tok = 4, .output_tok = 3, .line = 1 };
 	const struct trace one = { .req = &late, .n = 1, .name = text_trace };
@@ -438,19 +440,19 @@ static void test_clock_end(const char *what, const struct cost_formula *formula,
 static void test_clock(void)
 {
 	const int64_t half = INT64_MAX / 2 + 1;
-	const struct host_cost none = { 0 };
+	const struct host none = { 0 };
 
 	test_clock_end("a measured cost", NULL, none, half, half + 1, false);
 	test_clock_end("a formula's time", &(struct cost_formula){ half, 0 }, none, 0, half + 1,
 		       false);
 	test_clock_end("a formula's product", &(struct cost_formula){ 0, INT64_MAX / 5 }, none, 0,
 		       INT64_MAX / 5 * 4 + 1, false);
-	test_clock_end("host time", NULL, (struct host_cost){ .fixed_ns = half }, 0, half + 2 * MS,
-		       false);
-	test_clock_end("host time of requests", NULL, (struct host_cost){ .per_request_ns = half },
-		       0, half + 2 * MS, false);
+	test_clock_end("host time", NULL, (struct host){ .ns[HOST_SCHEDULE] = half }, 0,
+		       half + 2 * MS, false);
+	test_clock_end("host time of requests", NULL,
+		       (struct host){ .ns[HOST_SCHEDULE_REQ] = half }, 0, half + 2 * MS, false);
 	test_clock_end("host time of tokens", NULL,
-		       (struct host_cost){ .per_tok_ns = INT64_MAX / 5 }, 0,
+		       (struct host){ .ns[HOST_PREPARE_TOK] = INT64_MAX / 5 }, 0,
 		       INT64_MAX / 5 * 4 + 2 * MS, false);
 	test_clock_end("a plan ahead", NULL, none, half, half + 1, true);
 }

@@ -77,6 +77,7 @@ static int64_t whole_version(void)
 {
 	sqlite3 *db;
 	int64_t version, views, scope;
+	int64_t host;
 	bool fine, renamed;
 
 	if (sqlite3_open("a.db", &db))
@@ -88,19 +89,21 @@ static int64_t whole_version(void)
 			  "WHERE name = 'empty_rows'");
 	scope = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
 			"WHERE name IN ('boot_id', 'pid_ns')");
+	host = ask(db, "SELECT count(*) FROM pragma_table_info('iteration') "
+		       "WHERE name GLOB 'host_?*_ns'");
 	fine = ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check") &&
 	       ask(db, "SELECT max(version) FROM schema_log") == version &&
 	       ask(db, "SELECT count(*) FROM run WHERE status = 'done'") == 3;
 	sqlite3_close(db);
 	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
-			       scope == (version >= 8 ? 2 : 0) ?
+			       scope == (version >= 8 ? 2 : 0) && host == (version >= 9 ? 4 : 0) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[9] = { 0 }, bad = 0;
+	int n[10] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -113,10 +116,11 @@ static void test_ends(bool kill_it, const char *what)
 		bad += version < 5;
 		n[version < 5 ? 0 : version]++;
 	}
-	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0,
-	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times) or 8 (%d times), "
+	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0,
+	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times) or "
+	   "9 (%d times), "
 	   "never between",
-	   what, n[5], n[6], n[7], n[8]);
+	   what, n[5], n[6], n[7], n[8], n[9]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -142,7 +146,7 @@ static void migrate(int version)
 		    "a file of version %d is opened for writing", version))
 		diag("%s", err.msg);
 	store_close(s, NULL);
-	is_int(whole_version(), 8, "... and is one of version 8");
+	is_int(whole_version(), 9, "... and is one of version 9");
 }
 
 static void test_tables(void)
@@ -167,7 +171,7 @@ static void test_tables(void)
 	sqlite3_close(db);
 }
 
-/* A file that is only read: the column that version 7 renames has its new name. */
+/* A file that is only read has the names of this version. */
 static void test_reading(const char *path, int version)
 {
 	struct ar_err err = { 0 };
@@ -177,18 +181,25 @@ static void test_reading(const char *path, int version)
 	if (store_open_read(&db, path, &err))
 		bail_out("%s", err.msg);
 	is_int(ask(db, "SELECT min(empty_rows) FROM selection_stat"), 3,
-	       "version %d is read with the names of version 7", version);
+	       "version %d is read with the names of this version", version);
+	is_int(ask(db, "SELECT count(*) FROM iteration WHERE host_launch_ns IS NULL AND rowid > 0"),
+	       ask(db, "SELECT count(*) FROM main.iteration"),
+	       "... and columns that it lacks are NULL");
 	is_int(ask(db, "SELECT sum(n) FROM v_density"),
 	       ask(db, "SELECT count(*) FROM main.selection_stat"), "... and views find its rows");
 	is_int(ask(db, "PRAGMA user_version"), version, "... and is left as it is");
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 8, into a file of version 6: undo the migrations. */
+/* Turn a.db, of version 9, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
 		       "ALTER TABLE run DROP COLUMN boot_id; ALTER TABLE run DROP COLUMN pid_ns;"
+		       "ALTER TABLE iteration DROP COLUMN host_schedule_ns;"
+		       "ALTER TABLE iteration DROP COLUMN host_prepare_ns;"
+		       "ALTER TABLE iteration DROP COLUMN host_launch_ns;"
+		       "ALTER TABLE iteration DROP COLUMN host_update_ns;"
 		       "DELETE FROM schema_log WHERE version > 6; PRAGMA user_version = 6");
 	is_int(whole_version(), 6, "a file of version 6 is made");
 	test_reading("a.db", 6);

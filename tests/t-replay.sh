@@ -32,7 +32,7 @@ policy    vllm-0.16, 8 tokens and 8 requests an iteration
 blocks    7 of 4 tokens (auto), one reserved
 backend   cost
 clock     cost, 1.00 ms + 0.00 ns a token
-host      0 an iteration (host time is not modelled)
+host      none (host time is not modelled)
 
 cost: 3 requests ok, 0 rejected, 0 unfinished in 0.004000 s
 4 iterations, 8 entries, 18 prefill and 4 decode tokens, 0 preemptions, 0 tokens recomputed
@@ -55,11 +55,11 @@ E2E              2        25.800        25.800        29.960        30.896
 queue            2         0.050         0.050         0.090         0.099"
 
 run $s1 --host-overhead 500us >"$tmp/out"
-ok 'host overhead is printed' grep -q '^host      500 us an iteration$' "$tmp/out"
+ok 'host overhead is printed' grep -q '^host      none + 500 us an iteration$' "$tmp/out"
 ok 'host overhead moves the clock' grep -q 'unfinished in 0.006000 s$' "$tmp/out"
 run $s1 --host-overhead-per-request 100us --host-overhead-per-token 10us >"$tmp/out"
 ok '... and is printed with its terms' grep -q \
-	'^host      0.00 ns an iteration + 100 us a request + 10.0 us a token$' "$tmp/out"
+	'^host      none + 100 us a request + 10.0 us a token$' "$tmp/out"
 ok '... which move the clock too' grep -q 'unfinished in 0.005020 s$' "$tmp/out"
 
 tight="--trace $tmp/tight.csv --max-num-batched-tokens 16 --block-size 4 --num-gpu-blocks 7

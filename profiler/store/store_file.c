@@ -49,6 +49,14 @@ static const struct migration {
 	  "ALTER TABLE run ADD COLUMN boot_id TEXT;"
 	  "ALTER TABLE run ADD COLUMN pid_ns INTEGER",
 	  NULL },
+	{ 8,
+	  "ALTER TABLE iteration ADD COLUMN host_schedule_ns INTEGER;"
+	  "ALTER TABLE iteration ADD COLUMN host_prepare_ns INTEGER;"
+	  "ALTER TABLE iteration ADD COLUMN host_launch_ns INTEGER;"
+	  "ALTER TABLE iteration ADD COLUMN host_update_ns INTEGER",
+	  "CREATE TEMP VIEW iteration AS "
+	  "SELECT rowid AS rowid, *, NULL AS host_schedule_ns, NULL AS host_prepare_ns, "
+	  "NULL AS host_launch_ns, NULL AS host_update_ns FROM main.iteration" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

@@ -94,6 +94,8 @@ static enum ar_status cost_run(void *self, const struct batch *b, struct iter_co
 		int outside;
 
 		cost->source = cost_table_find(c->costs->table, &s, &cost->cost_ns, &outside);
+		if (b->prefill_tok)
+			cost->phase_kernels[PHASE_SELECT] = (int32_t)c->costs->select_kernels;
 		if (cost->source == COST_EXTRAPOLATED && !c->extrapolate)
 			return refuse(c->costs, &s, outside, err);
 	} else {

@@ -228,6 +228,27 @@ static enum ar_status read_iterations(const struct reader *r, struct cost_table 
 	return st;
 }
 
+/* A method launches as many kernels for any batch with a prompt. */
+static enum ar_status read_select_kernels(const struct reader *r, struct costs *c,
+					  struct ar_err *err)
+{
+	static const char sql[] =
+		"SELECT coalesce(max(n), 0) FROM (SELECT sum(kernels) AS n FROM iteration_phase"
+		" JOIN phase USING(phase_id) WHERE run_id = ?1 AND name IN ('select', 'metadata',"
+		" 'copy') GROUP BY iter_no)";
+	sqlite3_stmt *q = NULL;
+	enum ar_status st = prepare(r, sql, &q, err);
+
+	if (!st && sqlite3_step(q) != SQLITE_ROW)
+		st = sql_fail(r, err);
+	if (!st)
+		c->select_kernels = sqlite3_column_int64(q, 0);
+	sqlite3_finalize(q);
+	if (!st && c->run.layers_run > 0)
+		c->select_kernels = num_mul(c->select_kernels, c->run.n_layers) / c->run.layers_run;
+	return st;
+}
+
 static enum ar_status name_costs(const struct reader *r, struct costs *c, struct ar_err *err)
 {
 	size_t n = strlen(r->path) + 24;
@@ -252,6 +273,8 @@ static enum ar_status read_all(struct reader *r, const char *where, struct costs
 		st = name_costs(r, c, err);
 	if (!st)
 		st = read_run(r, c, err);
+	if (!st)
+		st = read_select_kernels(r, c, err);
 	if (!st)
 		st = cost_table_create(&c->table, err);
 	if (!st)

@@ -13,6 +13,8 @@ struct costs {
 	struct store_run run;
 	struct store_gpu gpu;
 	int64_t max_len; /* of the model, 0: none */
+	/* Kernels that the method launches beside attention in an iteration with a prompt. */
+	int64_t select_kernels;
 	struct cost_table *table;
 
 	char *text[5]; /* strings that run points to */

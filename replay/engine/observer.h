@@ -4,15 +4,17 @@
 #define AR_OBSERVER_H
 
 #include "replay/engine/backend.h"
+#include "replay/host/host.h"
 #include "replay/sched/sched.h"
 
 struct replay_result;
 
 /* An iteration that has run.  sched_emit() has not counted its tokens yet. */
 struct observed_iteration {
-	int64_t no;		      /* from 0 */
-	int64_t start_ns, end_ns;     /* virtual time */
-	int64_t host_ns;	      /* delay by host time, after start_ns */
+	int64_t no;		  /* from 0 */
+	int64_t start_ns, end_ns; /* virtual time */
+	int64_t host_ns;	  /* how long the GPU waits for the host in it */
+	const struct host_parts *host;
 	const struct sched *sched;    /* the batch, the queues and the pool */
 	const struct iter_cost *cost; /* empty batch: event_ns, span_ns and busy_ns are -1 */
 };

@@ -21,8 +21,9 @@ struct loop {
 	struct times *t; /* [trace->n] */
 	bool *settled;	 /* [trace->n] rejected or finished */
 	struct arrivals *arrivals;
-	int64_t now;		       /* when the next plan is made */
-	int64_t end;		       /* of the last iteration; > now while it still runs */
+	struct host_clock clock; /* now: when the next plan is made */
+	uint32_t *emit;		 /* [n_emit] requests whose tokens are not recorded yet */
+	size_t n_emit;
 	int n_empty;		       /* empty plans in a row; 0 after an arrival */
 	struct accuracy *acc;	       /* [q_heads] */
 	struct selection_count *count; /* [kv_heads] */
@@ -31,7 +32,8 @@ struct loop {
 /* ---- calls of the observer ---- */
 
 static enum ar_status notify_iteration(const struct loop *l, int64_t start, int64_t host,
-				       const struct iter_cost *c, struct ar_err *err)
+				       const struct host_parts *parts, const struct iter_cost *c,
+				       struct ar_err *err)
 {
 	const struct observer *o = l->cfg->observer;
 
@@ -40,8 +42,9 @@ static enum ar_status notify_iteration(const struct loop *l, int64_t start, int6
 	return o->iteration(o->self,
 			    &(struct observed_iteration){ .no = l->res->iterations,
 							  .start_ns = start,
-							  .end_ns = l->end,
+							  .end_ns = l->clock.gpu_end,
 							  .host_ns = host,
+							  .host = parts,
 							  .sched = l->s,
 							  .cost = c },
 			    err);
@@ -133,43 +136,54 @@ static bool arrive(struct loop *l)
 			arrivals_done(l->arrivals, id, at);
 			continue;
 		}
-		if (at > l->now) {
+		if (at > l->clock.now) {
 			if (!idle)
 				break;
-			l->now = at;
+			l->clock.now = at;
 			l->s->idled = !l->s->n_waiting && !l->s->n_running;
 		}
 		idle = false;
 		l->n_empty = 0;
 		arrivals_pop(l->arrivals);
 		sched_arrive(l->s, id);
+		l->clock.now = num_add(l->clock.now, host_admit(&l->cfg->host,
+								l->cfg->trace->req[id].prompt_tok));
 	}
 	return l->s->n_waiting || l->s->n_running;
 }
 
-static enum ar_status stamp(struct loop *l, int64_t start, struct ar_err *err)
+/* The plan is scheduled.  Remember whose tokens it makes. */
+static void note_plan(struct loop *l, int64_t start)
 {
-	struct series *lat = l->res->latency;
-
 	for (size_t i = 0; i < l->s->batch.n; i++) {
 		const struct batch_entry *e = &l->s->batch.entry[i];
-		struct times *t = &l->t[e->req];
-		enum ar_status st = AR_OK;
 
-		if (t->first_sched < 0)
-			t->first_sched = start;
-		if (!e->emit)
-			continue;
+		if (l->t[e->req].first_sched < 0)
+			l->t[e->req].first_sched = start;
+		if (e->emit)
+			l->emit[l->n_emit++] = e->req;
+	}
+}
+
+/* The host has recorded the tokens of an iteration. */
+static enum ar_status deliver(struct loop *l, struct ar_err *err)
+{
+	struct series *itl = &l->res->latency[LATENCY_ITL];
+	int64_t now = l->clock.now;
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < l->n_emit && !st; i++) {
+		struct times *t = &l->t[l->emit[i]];
+
 		if (t->first_token < 0)
-			t->first_token = l->end;
+			t->first_token = now;
 		else
-			st = series_add(&lat[LATENCY_ITL], (double)(l->end - t->last_token), err);
-		if (st)
-			return st;
-		t->last_token = l->end;
+			st = series_add(itl, (double)(now - t->last_token), err);
+		t->last_token = now;
 		l->res->output_tok++;
 	}
-	return AR_OK;
+	l->n_emit = 0;
+	return st;
 }
 
 static void sum_sample(struct loop *l)
@@ -262,48 +276,62 @@ static enum ar_status settle(struct loop *l, struct ar_err *err)
 	return AR_OK;
 }
 
-static int64_t host_ns(const struct host_cost *h, const struct batch *b)
+static enum ar_status check_clock(const struct loop *l, struct ar_err *err)
 {
-	int64_t requests_ns = num_mul(h->per_request_ns, (int64_t)b->n);
-	int64_t tok_ns = num_mul(h->per_tok_ns, b->prefill_tok + b->decode_tok);
-
-	return num_add(h->fixed_ns, num_add(requests_ns, tok_ns));
+	return l->clock.now == INT64_MAX || l->clock.gpu_end == INT64_MAX ?
+		       ar_fail(err, AR_DATA, "the clock passed 292 years") :
+		       AR_OK;
 }
 
-/* Run the plan.  It begins when its host time has passed and the last iteration has ended.  The
- * next plan is made at its begin (async) or at its end.  *host: ns that host time delays the
- * begin by. */
-static enum ar_status execute(struct loop *l, struct iter_cost *c, int64_t *host,
-			      struct ar_err *err)
+/* Wait for the iteration in flight, if there is one.  It is a part of an empty plan, too. */
+static void drain(struct loop *l)
+{
+	if (l->clock.in_flight)
+		host_drain(&l->clock, l->cfg->host.ns[HOST_SCHEDULE]);
+}
+
+/* Kernels of a selection in all layers of the model. */
+static int64_t select_kernels(const struct replay *cfg, const struct iter_cost *c)
+{
+	int64_t n = c->phase_kernels[PHASE_SELECT] + c->phase_kernels[PHASE_METADATA] +
+		    c->phase_kernels[PHASE_COPY];
+
+	return cfg->n_run_layers ? n * cfg->host.n_layers / cfg->n_run_layers : n;
+}
+
+/* Run the plan.  *parts: the times of the host.  *wait: how long the GPU waits for it. */
+static enum ar_status execute(struct loop *l, struct iter_cost *c, struct host_parts *parts,
+			      int64_t *wait, struct ar_err *err)
 {
 	const struct replay *cfg = l->cfg;
-	int64_t begin;
+	const struct batch *b = &l->s->batch;
+	struct host_load load = host_load(&cfg->host, b);
 	enum ar_status st;
 
 	*c = (struct iter_cost){ .event_ns = -1, .span_ns = -1, .busy_ns = -1 };
-	*host = 0;
+	*parts = (struct host_parts){ 0 };
+	*wait = 0;
 	for (size_t i = 0; i < l->s->n_preempted; i++)
 		cfg->backend->drop(cfg->self, l->s->preempted[i]);
-	begin = later(l->now, l->end);
-	l->end = begin;
-	if (l->s->batch.n) { /* an empty plan costs nothing; the next one can differ */
-		st = cfg->backend->run(cfg->self, &l->s->batch, c, err);
-		if (st)
-			return st;
-		if (cfg->formula) {
-			c->source = COST_FORMULA;
-			c->cost_ns = cost_formula_ns(cfg->formula, &l->s->batch);
-		}
-		*host = later(num_add(l->now, host_ns(&cfg->host, &l->s->batch)), begin) - begin;
-		begin += *host;
-		l->end = num_add(begin, c->cost_ns);
+	if (!b->n) { /* an empty plan costs nothing; the next one can differ */
+		drain(l);
+		l->clock.now = l->clock.gpu_end = later(l->clock.now, l->clock.gpu_end);
+		return check_clock(l, err);
 	}
-	if (l->end == INT64_MAX)
-		return ar_fail(err, AR_DATA, "the clock passed 292 years");
-	if (l->s->batch.n)
+	st = cfg->backend->run(cfg->self, b, c, err);
+	if (st)
+		return st;
+	if (cfg->formula) {
+		c->source = COST_FORMULA;
+		c->cost_ns = cost_formula_ns(cfg->formula, b);
+	}
+	load.kernel_extra = select_kernels(cfg, c);
+	*parts = host_parts(&cfg->host, &load);
+	*wait = host_run(&l->clock, parts, load.kind, c->cost_ns, cfg->limits.async);
+	st = check_clock(l, err);
+	if (!st)
 		l->res->cost_sources[c->source]++;
-	l->now = cfg->limits.async ? begin : l->end;
-	return AR_OK;
+	return st;
 }
 
 /* Retire the requests that the plan finished.  With async, retire those that the plan before it
@@ -325,7 +353,9 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 {
 	struct replay_result *r = l->res;
 	struct sched *s = l->s;
-	int64_t start = later(l->now, l->end), host;
+	bool async = l->cfg->limits.async;
+	int64_t start = later(l->clock.now, l->clock.gpu_end), wait;
+	struct host_parts parts;
 	struct iter_cost cost;
 	enum ar_status st;
 
@@ -336,15 +366,24 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 			       l->cfg->limits.policy->name, s->n_waiting + s->n_running);
 	sched_begin(s);
 	l->cfg->limits.policy->compose(s);
-	if (l->now < l->end && !s->batch.n && !s->n_preempted) {
-		l->now = l->end; /* nothing can run until the last iteration has ended */
-		return complete(l, err);
+	if (l->clock.in_flight && !s->batch.n && !s->n_preempted) {
+		drain(l); /* nothing can run until the last iteration has ended */
+		st = check_clock(l, err);
+		if (!st)
+			st = deliver(l, err);
+		r->end_ns = l->clock.now;
+		return st ? st : complete(l, err);
 	}
-	st = execute(l, &cost, &host, err);
+	st = execute(l, &cost, &parts, &wait, err);
+	if (!st && async)
+		st = deliver(l, err); /* of the iteration before */
+	if (st)
+		return st;
+	note_plan(l, start);
+	if (!async)
+		st = deliver(l, err);
 	if (!st)
-		st = stamp(l, start, err);
-	if (!st)
-		st = notify_iteration(l, start, host, &cost, err);
+		st = notify_iteration(l, start, wait, &parts, &cost, err);
 	if (!st)
 		st = sample_accuracy(l, err);
 	if (st)
@@ -355,7 +394,7 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 	r->prefill_tok += s->batch.prefill_tok;
 	r->decode_tok += s->batch.decode_tok;
 	r->preemptions += (int64_t)s->n_preempted;
-	r->end_ns = l->end;
+	r->end_ns = later(l->clock.now, l->clock.gpu_end);
 	return complete(l, err);
 }
 
@@ -370,10 +409,11 @@ static enum ar_status loop_open(struct loop *l, struct ar_err *err)
 	if (st)
 		return st;
 	l->t = malloc((n + 1) * sizeof *l->t);
+	l->emit = malloc((n + 1) * sizeof *l->emit);
 	l->settled = calloc(n + 1, sizeof *l->settled);
 	l->acc = calloc((size_t)cfg->q_heads + 1, sizeof *l->acc);
 	l->count = calloc((size_t)cfg->kv_heads + 1, sizeof *l->count);
-	if (!l->t || !l->settled || !l->acc || !l->count)
+	if (!l->t || !l->emit || !l->settled || !l->acc || !l->count)
 		return ar_nomem(err);
 	for (size_t i = 0; i < n; i++)
 		l->t[i] = (struct times){ -1, -1, -1 };
@@ -410,7 +450,7 @@ static void show_progress(const struct loop *l)
 	if (!l->cfg->title || !progress_due())
 		return;
 	snprintf(what, sizeof what, "%s, virtual time %s: requests", l->cfg->title,
-		 num_time_str(clock, sizeof clock, (double)l->end));
+		 num_time_str(clock, sizeof clock, (double)l->clock.gpu_end));
 	progress(what, (unsigned long)(l->res->ok + l->res->rejected), l->cfg->trace->n);
 }
 
@@ -445,6 +485,7 @@ enum ar_status replay_run(const struct replay *cfg, struct replay_result *res, s
 	sched_close(l.s);
 	arrivals_close(l.arrivals);
 	free(l.t);
+	free(l.emit);
 	free(l.settled);
 	free(l.acc);
 	free(l.count);

@@ -3,10 +3,10 @@
  * The engine loop, on a virtual clock in integer nanoseconds.
  *
  * In each iteration, arrived requests join the waiting queue, and the policy plans a batch.  The
- * backend runs it, and its cost advances the clock.  Tokens get the time of the iteration's end.
- * If there is nothing to run, the clock jumps to the next arrival.  With limits.async, an iteration
- * is planned when the last one begins, and begins when the last one ends.  The same trace, limits
- * and costs give the same schedule bit for bit.
+ * backend runs it, and its cost and the host's time advance the clock.  Tokens get the time at which
+ * the host has recorded them.  If there is nothing to run, the clock jumps to the next arrival.
+ * With limits.async, an iteration is planned while the last one runs, and begins when that has
+ * ended.  The same trace, limits, costs and host give the same schedule bit for bit.
  */
 #ifndef AR_REPLAY_H
 #define AR_REPLAY_H
@@ -15,14 +15,9 @@
 #include "replay/engine/backend.h"
 #include "replay/engine/latency.h"
 #include "replay/engine/observer.h"
+#include "replay/host/host.h"
 #include "replay/sched/arrivals.h"
 #include "replay/sched/policy.h"
-
-/* Host time of an iteration whose batch is not empty: a constant, a time for each entry of the
- * batch, and a time for each token. */
-struct host_cost {
-	int64_t fixed_ns, per_request_ns, per_tok_ns;
-};
 
 struct replay {
 	const char *title; /* for the progress line: "method 2 of 3, compact-fp"; NULL: none */
@@ -33,7 +28,7 @@ struct replay {
 	void *self; /* its state, open and started */
 	/* Its cost advances the clock instead of the backend's.  NULL: the backend's does. */
 	const struct cost_formula *formula;
-	struct host_cost host;
+	struct host host;
 	const struct observer *observer; /* or NULL */
 
 	/* Accuracy: the share of (request, prefill chunk, run_layer[i]) compared with dense. */

@@ -23,6 +23,7 @@ struct policy {
 	const char *name, *title, *origin;
 	unsigned can;	  /* the settings above that it has */
 	double watermark; /* its default */
+	const char *host; /* preset of the host model (replay/host), or NULL */
 
 	/* Its rules: functions of its own, or shared ones of sched.h.
 	 *

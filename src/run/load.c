@@ -3,6 +3,9 @@
 #include "src/run/run.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
 
 bool run_needs_model(const struct run *r)
 {
@@ -118,6 +121,58 @@ static enum ar_status load_costs(struct run *r, struct ar_err *err)
 	return AR_OK;
 }
 
+/* The times of a GPU move the clock, measured now or in the run that --costs names. */
+static bool gpu_clock(const struct run *r)
+{
+	return r->o.clock == RUN_CLOCK_MEASURED &&
+	       (r->costs ? r->costs->run.gpu != NULL : r->backend->uses_gpu);
+}
+
+/* Set the model whose layers the host launches: the run's own, or that of --costs. */
+static enum ar_status bind_host(struct run *r, struct ar_err *err)
+{
+	struct model m;
+	enum ar_status st;
+
+	if (run_needs_model(r)) {
+		host_bind(&r->host, r->model.n_layers, host_layer_kernels(&r->model));
+		return AR_OK;
+	}
+	if (!r->costs || !r->costs->run.model_json)
+		return AR_OK;
+	st = model_parse(&m, r->costs->run.model_json, r->costs->name, err);
+	if (st)
+		return st;
+	host_bind(&r->host, m.n_layers, host_layer_kernels(&m));
+	model_release(&m);
+	return AR_OK;
+}
+
+enum ar_status run_load_host(struct run *r, struct ar_err *err)
+{
+	const char *preset = r->limits.policy->host, *name = r->o.host;
+	enum ar_status st;
+
+	if (!strcmp(name, "auto"))
+		name = preset && gpu_clock(r) ? preset : "none";
+	st = host_load_file(&r->host, name, err);
+	if (!st)
+		st = bind_host(r, err);
+	r->host.ns[HOST_SCHEDULE] = num_add(r->host.ns[HOST_SCHEDULE], r->o.host_fixed_ns);
+	r->host.ns[HOST_SCHEDULE_REQ] = num_add(r->host.ns[HOST_SCHEDULE_REQ],
+						r->o.host_per_request_ns);
+	r->host.ns[HOST_PREPARE_TOK] = num_add(r->host.ns[HOST_PREPARE_TOK], r->o.host_per_tok_ns);
+	return st;
+}
+
+/* A bad file fails before anything runs. */
+static enum ar_status try_host(const struct run *r, struct ar_err *err)
+{
+	struct host unused;
+
+	return strcmp(r->o.host, "auto") ? host_load_file(&unused, r->o.host, err) : AR_OK;
+}
+
 enum ar_status run_load(struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -127,6 +182,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 	r->n_runs = 1;
 	if (r->backend)
 		st = run_options_check(&r->o, r->backend, err);
+	if (!st)
+		st = try_host(r, err);
 	if (!st)
 		st = load_costs(r, err);
 	if (!st && run_needs_model(r))

@@ -257,7 +257,7 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 			      .limits = r->limits,
 			      .backend = r->backend,
 			      .self = r->self,
-			      .host = r->o.host,
+			      .host = r->host,
 			      .observer = r->store ? &observer : NULL,
 			      .formula = formula ? &cost->formula : NULL,
 			      .accuracy = r->o.accuracy,
@@ -297,6 +297,8 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 		st = physical_blocks(r, &n_block, err);
 	if (!st)
 		st = r->backend->start(r->self, n_block, err);
+	if (!st)
+		st = run_load_host(r, err);
 	if (!st && !i)
 		st = run_print_header(r, err);
 	if (!st)

@@ -65,12 +65,15 @@ static const struct opt main_opts[] = {
 	  .choice = clocks,
 	  .help = "what advances the virtual clock: the measured times of iterations, or the cost "
 		  "formula; the backend runs in both cases", .scope = RUN_CLOCK },
-	{ .name = "host-overhead", .type = OPT_TIME, .off = AT(host.fixed_ns), .arg = "TIME",
+	{ .name = "host", .type = OPT_STR, .off = AT(host), .arg = "FILE|PRESET|none", .def = "auto",
+	  .help = "time that the engine's host takes: a file of 'attnreplay calibrate host', a "
+		  "preset, or none; auto: the preset of the policy where GPU times are the clock" },
+	{ .name = "host-overhead", .type = OPT_TIME, .off = AT(host_fixed_ns), .arg = "TIME",
 	  .def = "0", .max = 3.6e12, .help = "host time added to each iteration" },
-	{ .name = "host-overhead-per-request", .type = OPT_TIME, .off = AT(host.per_request_ns),
+	{ .name = "host-overhead-per-request", .type = OPT_TIME, .off = AT(host_per_request_ns),
 	  .arg = "TIME", .def = "0", .max = 1e9,
 	  .help = "host time added to an iteration for each request in it" },
-	{ .name = "host-overhead-per-token", .type = OPT_TIME, .off = AT(host.per_tok_ns),
+	{ .name = "host-overhead-per-token", .type = OPT_TIME, .off = AT(host_per_tok_ns),
 	  .arg = "TIME", .def = "0", .max = 1e9,
 	  .help = "host time added to an iteration for each of its tokens" },
 	{ .name = "job", .type = OPT_JOB, .arg = "FILE",

@@ -41,21 +41,30 @@ static void print_model(const struct run *r)
 	printf("%s\n", r->o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
 }
 
-static void print_host(const struct host_cost *h)
+static void print_host(const struct run *r)
 {
-	char fixed[32], request[32], tok[32];
+	const struct run_options *o = &r->o;
+	bool none = !strcmp(r->host.name, "none");
+	const struct {
+		int64_t ns;
+		const char *of;
+	} more[] = { { o->host_fixed_ns, "an iteration" },
+		     { o->host_per_request_ns, "a request" },
+		     { o->host_per_tok_ns, "a token" } };
+	char time[32];
 
-	if (!h->fixed_ns && !h->per_request_ns && !h->per_tok_ns) {
-		puts("host      0 an iteration (host time is not modelled)");
-		return;
-	}
-	printf("host      %s an iteration", num_time_str(fixed, sizeof fixed, (double)h->fixed_ns));
-	if (h->per_request_ns)
-		printf(" + %s a request",
-		       num_time_str(request, sizeof request, (double)h->per_request_ns));
-	if (h->per_tok_ns)
-		printf(" + %s a token", num_time_str(tok, sizeof tok, (double)h->per_tok_ns));
-	putchar('\n');
+	put_after("host      ", r->host.name);
+	if (*r->host.about)
+		put_after(": ", r->host.about);
+	if (!strcmp(o->host, "auto") && !none)
+		printf(" (preset of policy %s; see --host)", r->limits.policy->name);
+	for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+		if (more[i].ns) {
+			printf(" + %s %s", num_time_str(time, sizeof time, (double)more[i].ns),
+			       more[i].of);
+			none = false;
+		}
+	puts(none ? " (host time is not modelled)" : "");
 }
 
 static void print_clock(const struct run *r)
@@ -126,7 +135,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 				  ", prefix cache");
 	printf("backend   %s\n", r->backend->name);
 	print_clock(r);
-	print_host(&r->o.host);
+	print_host(r);
 	return end_print(err);
 }
 

@@ -24,7 +24,8 @@ struct run {
 	struct prepared prep;
 	struct method **method;
 
-	size_t n_runs;	     /* methods, or 1 */
+	size_t n_runs; /* methods, or 1 */
+	struct host host;
 	struct costs *costs; /* backend cost: of --costs; NULL: the formula */
 	struct store *store;
 	int64_t run_id; /* in store */
@@ -38,6 +39,8 @@ struct run {
 enum ar_status run_load(struct run *r, struct ar_err *err);
 void run_unload(struct run *r);
 bool run_needs_model(const struct run *r);
+/* Set r->host when the backend is known. */
+enum ar_status run_load_host(struct run *r, struct ar_err *err);
 
 /* setup.c: the options that two runs must share to be compared, as JSON text.  The caller frees it.
  * NULL: no memory. */

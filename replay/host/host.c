@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "replay/host/host.h"
+
+#include "base/number.h"
+
+const char *const host_kind_names[] = { "graph", "pieces", "eager" };
+
+/* Norms (2), products (QKV, output, gate and up, down), RoPE, cache write, attention and SiLU.  With
+ * experts: router, top-k, two of alignment, and the sum, more. */
+int64_t host_layer_kernels(const struct model *m)
+{
+	return m->layer[0].n_experts ? 15 : 10;
+}
+
+void host_bind(struct host *h, int64_t n_layers, int64_t layer_kernels)
+{
+	h->n_layers = n_layers;
+	h->layer_kernels = layer_kernels;
+}
+
+struct host_load host_load(const struct host *h, const struct batch *b)
+{
+	struct host_load x = { .n_req = (int64_t)b->n, .n_tok = b->prefill_tok + b->decode_tok };
+
+	x.kind = x.n_tok > h->max_captured ? HOST_KIND_EAGER :
+		 b->prefill_tok		   ? HOST_KIND_PIECES :
+					     HOST_KIND_GRAPH;
+	if (b->prefill_tok)
+		for (size_t i = 0; i < b->n; i++)
+			x.n_join += !b->entry[i].chunk_no;
+	return x;
+}
+
+/* ns[at] + n * ns[each] */
+static int64_t linear(const struct host *h, enum host_time at, int64_t n, enum host_time each)
+{
+	return num_add(h->ns[at], num_mul(n, h->ns[each]));
+}
+
+static int64_t launch(const struct host *h, const struct host_load *x)
+{
+	int64_t extra = num_mul(x->kernel_extra, h->ns[HOST_EAGER_KERNEL]);
+
+	switch (x->kind) {
+	case HOST_KIND_GRAPH: return h->ns[HOST_GRAPH];
+	case HOST_KIND_PIECES:
+		return num_add(linear(h, HOST_PIECES, h->n_layers, HOST_PIECES_LAYER), extra);
+	default:
+		return num_add(linear(h, HOST_EAGER, num_mul(h->n_layers, h->layer_kernels),
+				      HOST_EAGER_KERNEL),
+			       extra);
+	}
+}
+
+struct host_parts host_parts(const struct host *h, const struct host_load *x)
+{
+	int64_t join = num_mul(x->n_join, h->ns[HOST_JOIN]);
+	int64_t tok = num_mul(x->n_tok, h->ns[HOST_PREPARE_TOK]);
+
+	return (struct host_parts){
+		.schedule = linear(h, HOST_SCHEDULE, x->n_req, HOST_SCHEDULE_REQ),
+		.prepare = num_add(linear(h, HOST_PREPARE, x->n_req, HOST_PREPARE_REQ),
+				   num_add(join, tok)),
+		.launch = launch(h, x),
+		.update = linear(h, HOST_UPDATE, x->n_req, HOST_UPDATE_REQ),
+	};
+}
+
+int64_t host_admit(const struct host *h, int64_t prompt_tok)
+{
+	return linear(h, HOST_ADMIT, prompt_tok, HOST_ADMIT_TOK);
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+int64_t host_run(struct host_clock *c, const struct host_parts *p, enum host_kind kind,
+		 int64_t gpu_ns, bool async)
+{
+	int64_t before = c->gpu_end, from = later(c->now, before);
+	int64_t first = num_add(c->now, num_add(p->schedule, p->prepare)), begin, end;
+
+	c->launched = num_add(first, p->launch);
+	/* a graph starts when its launch returns, other kernels while the rest is launched */
+	begin = later(kind == HOST_KIND_GRAPH ? c->launched : first, before);
+	end = num_add(begin, gpu_ns);
+	c->gpu_end = later(end, c->launched);
+	if (!async) {
+		c->now = num_add(c->gpu_end, p->update);
+	} else {
+		c->now = c->launched;
+		if (c->in_flight)
+			c->now = num_add(later(c->now, before), c->update);
+		c->update = p->update;
+		c->in_flight = true;
+	}
+	return c->gpu_end - from - (end - begin);
+}
+
+void host_drain(struct host_clock *c, int64_t schedule_ns)
+{
+	c->now = num_add(later(num_add(c->now, schedule_ns), c->gpu_end), c->update);
+	c->in_flight = false;
+}

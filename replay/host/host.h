@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The time of an engine's host in an iteration.
+ *
+ * The host chooses a batch (schedule), makes its inputs (prepare), launches its kernels (launch),
+ * and records the sampled tokens (update).  How it launches is the kind of the iteration:
+ * - graph: decodes only run from one CUDA graph, if it was captured for that many rows.
+ * - pieces: other batches up to the largest captured size run from one graph for each part of a
+ *   layer between attention calls.
+ * - eager: larger batches are launched kernel by kernel.
+ * The GPU cannot end an iteration before its last kernel is launched.  So the time of launching is
+ * the least time of an iteration of this kind.
+ *
+ * The order of the steps is vLLM's (vllm/v1/engine/core.py: step(), step_with_batch_queue()).  With
+ * asynchronous scheduling the host launches an iteration while the GPU runs the one before, whose
+ * tokens it records afterwards.
+ *
+ * All times are integers in ns.  A model with all times 0 says that the host takes no time.
+ */
+#ifndef AR_HOST_H
+#define AR_HOST_H
+
+#include "base/status.h"
+#include "model/model.h"
+#include "replay/sched/batch.h"
+
+/* X(NAME, key in files, what it is the time of).  Files have the keys: never change one. */
+#define HOST_TIMES(X) \
+	X(ADMIT, "admit_ns", "adding a request to the engine") \
+	X(ADMIT_TOK, "admit_token_ns", "... for each token of its prompt") \
+	X(SCHEDULE, "schedule_ns", "choosing a batch") \
+	X(SCHEDULE_REQ, "schedule_request_ns", "... for each of its requests") \
+	X(PREPARE, "prepare_ns", "making the inputs of a batch") \
+	X(PREPARE_REQ, "prepare_request_ns", "... for each of its requests") \
+	X(PREPARE_TOK, "prepare_token_ns", "... for each of its tokens") \
+	X(JOIN, "join_ns", "... for each request that runs for the first time") \
+	X(GRAPH, "graph_ns", "launching an iteration that is one graph") \
+	X(PIECES, "pieces_ns", "launching an iteration of graphs by pieces, without its layers") \
+	X(PIECES_LAYER, "pieces_layer_ns", "... for each layer") \
+	X(EAGER, "eager_ns", "launching an iteration kernel by kernel, without its layers") \
+	X(EAGER_KERNEL, "eager_kernel_ns", "... for each kernel of each layer") \
+	X(UPDATE, "update_ns", "recording the tokens of a batch") \
+	X(UPDATE_REQ, "update_request_ns", "... for each of its requests")
+
+enum host_time {
+#define X(name, key, text) HOST_##name,
+	HOST_TIMES(X)
+#undef X
+		HOST_N_TIMES
+};
+
+enum host_kind { HOST_KIND_GRAPH, HOST_KIND_PIECES, HOST_KIND_EAGER, HOST_KINDS };
+extern const char *const host_kind_names[]; /* by kind */
+
+struct host {
+	char name[64];			 /* of the preset or file; "none": the host takes no time */
+	char about[128];		 /* engine, GPU and CPU that it was fitted on */
+	int64_t ns[HOST_N_TIMES];	 /* >= 0 */
+	int64_t max_captured;		 /* tokens of the largest CUDA graph; 0: there are none */
+	int64_t n_layers, layer_kernels; /* of the model; see host_bind() */
+};
+
+/* What an iteration's host times depend on.  kernel_extra: kernels that a method launches beside
+ * the layers' own, as those of a selector. */
+struct host_load {
+	enum host_kind kind;
+	int64_t n_req, n_tok, n_join;
+	int64_t kernel_extra;
+};
+
+/* Parts of the host's time, in ns. */
+struct host_parts {
+	int64_t schedule, prepare, launch, update;
+};
+
+/* Number of kernels that an engine launches for one layer of model m with dense attention. */
+int64_t host_layer_kernels(const struct model *m);
+/* Set the model whose layers are launched.  Without it the layers take no time. */
+void host_bind(struct host *h, int64_t n_layers, int64_t layer_kernels);
+
+struct host_load host_load(const struct host *h, const struct batch *b);
+struct host_parts host_parts(const struct host *h, const struct host_load *x);
+/* Time to add a request to the engine. */
+int64_t host_admit(const struct host *h, int64_t prompt_tok);
+
+/*
+ * The two clocks: the host's and the GPU's.  Both replay and calibration advance them here.
+ *
+ * host_run: the host makes and launches an iteration at h->now, whose kernels take the GPU gpu_ns.
+ * The host then waits: async: for the iteration before, if its tokens are not recorded yet; else
+ * for this one.  It records the tokens of the one it waited for.  now becomes that time.
+ * host_drain: nothing can be launched, so the host waits for the iteration in flight.
+ * Sums that pass INT64_MAX become INT64_MAX.
+ */
+struct host_clock {
+	int64_t now;	  /* of the host */
+	int64_t gpu_end;  /* when the GPU has run all that was launched */
+	int64_t launched; /* when the last kernel was launched */
+	int64_t update;	  /* to record the tokens in flight */
+	bool in_flight;	  /* async: an iteration whose tokens are not recorded */
+};
+
+/* Returns the time that the GPU waits for the host: before its first kernel, and between them. */
+int64_t host_run(struct host_clock *c, const struct host_parts *p, enum host_kind kind,
+		 int64_t gpu_ns, bool async);
+void host_drain(struct host_clock *c, int64_t schedule_ns);
+
+/* ---- files ---- */
+
+extern const char *const host_keys[]; /* keys in files, by time */
+
+/* Load a host model.  name_or_path: "none", a preset, or a file written by host_write().  AR_DATA:
+ * there is no such file or preset, or a key is missing or out of range. */
+enum ar_status host_load_file(struct host *h, const char *name_or_path, struct ar_err *err);
+/* Write h as JSON to path, whole or not at all.  size: [n_size] tokens of the CUDA graphs. */
+enum ar_status host_write(const struct host *h, const int64_t *size, size_t n_size,
+			  const char *path, struct ar_err *err);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of host models.  An object with the keys of HOST_TIMES, "about", and the captured sizes. */
+#include "config.h"
+#include "replay/host/host.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/binfile.h"
+#include "base/data.h"
+#include "base/json.h"
+#include "base/jsonval.h"
+#include "base/text.h"
+
+enum { FILE_MAX = 1 << 20, TOKENS_MAX = 1 << 30 };
+
+/* One hour: no host works longer on a part of an iteration. */
+static const int64_t time_max = 3600ll * 1000000000;
+
+const char *const host_keys[] = {
+#define X(name, key, text) key,
+	HOST_TIMES(X)
+#undef X
+};
+
+static enum ar_status bad_key(const char *path, const char *key, const char *want,
+			      struct ar_err *err)
+{
+	return ar_fail(err, AR_DATA, "%s: '%.64s': want %s", path, key, want);
+}
+
+static enum ar_status get_times(struct host *h, const cJSON *o, const char *path,
+				struct ar_err *err)
+{
+	for (int i = 0; i < HOST_N_TIMES; i++)
+		if (!json_int(cJSON_GetObjectItemCaseSensitive(o, host_keys[i]), 0, time_max,
+			      &h->ns[i]))
+			return bad_key(path, host_keys[i], "a whole number of ns, at most an hour",
+				       err);
+	return AR_OK;
+}
+
+static enum ar_status get_sizes(struct host *h, const cJSON *o, const char *path,
+				struct ar_err *err)
+{
+	static const char key[] = "cudagraph_capture_sizes";
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(o, key), *v;
+	int64_t n;
+
+	if (!cJSON_IsArray(list))
+		return bad_key(path, key, "an array of numbers of tokens", err);
+	cJSON_ArrayForEach(v, list) {
+		if (!json_int(v, 1, TOKENS_MAX, &n))
+			return bad_key(path, key, "an array of numbers of tokens", err);
+		h->max_captured = n > h->max_captured ? n : h->max_captured;
+	}
+	return AR_OK;
+}
+
+static enum ar_status parse(struct host *h, const char *text, const char *path, struct ar_err *err)
+{
+	const char *end;
+	cJSON *o = json_parse_all(text, &end);
+	const char *about;
+	enum ar_status st;
+
+	if (!o)
+		return json_nomem() ? ar_nomem(err) :
+				      ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path,
+					      text_line(text, end));
+	about = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "about"));
+	snprintf(h->about, sizeof h->about, "%s", about ? about : "");
+	st = cJSON_IsObject(o) ? get_times(h, o, path, err) :
+				 ar_fail(err, AR_DATA, "%s: not a JSON object", path);
+	if (!st)
+		st = get_sizes(h, o, path, err);
+	cJSON_Delete(o);
+	return st;
+}
+
+/* A path that exists, else a preset. */
+static bool find(const char *name_or_path, char *path, size_t n)
+{
+	char preset[64 + sizeof "replay/host/presets/.json"];
+	struct stat s;
+	int got;
+
+	if (!stat(name_or_path, &s)) {
+		got = snprintf(path, n, "%s", name_or_path);
+		return got > 0 && (size_t)got < n;
+	}
+	got = snprintf(preset, sizeof preset, "replay/host/presets/%s.json", name_or_path);
+	return got > 0 && (size_t)got < sizeof preset && !strchr(name_or_path, '/') &&
+	       data_find(preset, path, n);
+}
+
+enum ar_status host_load_file(struct host *h, const char *name_or_path, struct ar_err *err)
+{
+	char path[PATH_MAX], *text;
+	enum ar_status st;
+
+	*h = (struct host){ 0 };
+	snprintf(h->name, sizeof h->name, "%s", name_or_path);
+	if (!strcmp(name_or_path, "none"))
+		return AR_OK;
+	if (!find(name_or_path, path, sizeof path))
+		return ar_fail(err, AR_DATA,
+			       "%s: no such file and no host preset of this name; give a file of "
+			       "'attnreplay calibrate host', a preset such as vllm-0.24, or none",
+			       name_or_path);
+	st = text_read(&text, path, FILE_MAX, err);
+	if (st)
+		return st;
+	st = parse(h, text, path, err);
+	free(text);
+	return st;
+}
+
+enum ar_status host_write(const struct host *h, const int64_t *size, size_t n_size,
+			  const char *path, struct ar_err *err)
+{
+	struct outfile out = { 0 };
+	enum ar_status st = outfile_open(&out, path, err);
+
+	if (st)
+		return st;
+	fputs("{\n  \"about\": ", out.f);
+	text_put_json(h->about, out.f);
+	fputs(",\n  \"cudagraph_capture_sizes\": [", out.f);
+	for (size_t i = 0; i < n_size; i++)
+		fprintf(out.f, "%s%lld", i ? ", " : "", (long long)size[i]);
+	putc(']', out.f);
+	for (int i = 0; i < HOST_N_TIMES; i++)
+		fprintf(out.f, ",\n  \"%s\": %lld", host_keys[i], (long long)h->ns[i]);
+	fputs("\n}\n", out.f);
+	st = outfile_commit(&out, err);
+	outfile_release(&out);
+	return st;
+}

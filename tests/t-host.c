@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host model: kinds of iterations, times of the parts, the two clocks, and files. */
+#include "config.h"
+#include "replay/host/host.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "tests/alloc_fault.h"
+#include "tests/tap.h"
+
+/* Times that are powers of ten, so that a sum shows its terms. */
+static const struct host sample = {
+	.ns = { [HOST_SCHEDULE] = 100,
+		[HOST_SCHEDULE_REQ] = 1,
+		[HOST_PREPARE] = 1000,
+		[HOST_PREPARE_REQ] = 10,
+		[HOST_PREPARE_TOK] = 2,
+		[HOST_JOIN] = 5000,
+		[HOST_GRAPH] = 7,
+		[HOST_PIECES] = 30,
+		[HOST_PIECES_LAYER] = 4,
+		[HOST_EAGER] = 50,
+		[HOST_EAGER_KERNEL] = 3,
+		[HOST_UPDATE] = 20,
+		[HOST_UPDATE_REQ] = 6,
+		[HOST_ADMIT] = 40,
+		[HOST_ADMIT_TOK] = 8 },
+	.max_captured = 16,
+	.n_layers = 2,
+	.layer_kernels = 10,
+};
+
+static void test_kinds(void)
+{
+	struct batch_entry e[] = { { .n_tok = 1, .decode = true, .chunk_no = 3 },
+				   { .n_tok = 15, .chunk_no = 0 } };
+	struct batch b = { e, 1, 0, 1 };
+	struct host_load x = host_load(&sample, &b);
+
+	ok(x.kind == HOST_KIND_GRAPH && x.n_req == 1 && x.n_tok == 1 && !x.n_join,
+	   "decodes run from one graph");
+	b = (struct batch){ e, 2, 15, 1 };
+	x = host_load(&sample, &b);
+	ok(x.kind == HOST_KIND_PIECES && x.n_req == 2 && x.n_tok == 16 && x.n_join == 1,
+	   "a prompt up to the largest captured size runs from graphs by pieces");
+	b.prefill_tok = 16;
+	is_int(host_load(&sample, &b).kind, HOST_KIND_EAGER, "a larger one runs eagerly");
+	b = (struct batch){ e, 1, 0, 17 };
+	is_int(host_load(&sample, &b).kind, HOST_KIND_EAGER, "... and so do more decodes");
+}
+
+static void test_parts(void)
+{
+	struct host_load x = { HOST_KIND_PIECES, 2, 16, 1, 5 };
+	struct host_parts p = host_parts(&sample, &x);
+
+	is_int(p.schedule, 102, "scheduling counts requests");
+	is_int(p.prepare, 6052, "preparing counts requests, tokens and joining requests");
+	is_int(p.update, 32, "recording counts requests");
+	is_int(p.launch, 30 + 2 * 4 + 5 * 3, "pieces: layers, and kernels beside them");
+	x.kind = HOST_KIND_EAGER;
+	is_int(host_parts(&sample, &x).launch, 50 + 20 * 3 + 5 * 3,
+	       "eager: kernels of all layers, and those beside them");
+	x.kind = HOST_KIND_GRAPH;
+	is_int(host_parts(&sample, &x).launch, 7, "a graph has one launch");
+	is_int(host_admit(&sample, 100), 840, "admission counts the prompt's tokens");
+}
+
+/* Parts of 10 + 20, a launch of 100, and 5 to record. */
+static const struct host_parts parts = { 10, 20, 100, 5 };
+
+static void test_sync(void)
+{
+	struct host_clock c = { .now = 1000 };
+
+	is_int(host_run(&c, &parts, HOST_KIND_EAGER, 40, false), 90,
+	       "the GPU waits for the first kernel, and for the last");
+	ok(c.gpu_end == 1130 && c.now == 1135 && !c.in_flight,
+	   "... ends with the launch, and the host records the tokens then");
+	is_int(host_run(&c, &parts, HOST_KIND_PIECES, 400, false), 30,
+	       "a long iteration waits for the first kernel only");
+	ok(c.gpu_end == 1565 && c.now == 1570, "... and ends by itself");
+	is_int(host_run(&c, &parts, HOST_KIND_GRAPH, 400, false), 130,
+	       "a graph starts when it has been launched");
+	is_int(c.now, 1570 + 130 + 400 + 5, "... and the host waits for its end");
+}
+
+static void test_async(void)
+{
+	struct host_clock c = { .now = 1000 };
+
+	is_int(host_run(&c, &parts, HOST_KIND_EAGER, 300, true), 30, "the first one is waited for");
+	ok(c.now == 1130 && c.gpu_end == 1330 && c.in_flight, "... but not by the host");
+	is_int(host_run(&c, &parts, HOST_KIND_GRAPH, 200, true), 0,
+	       "what is launched while the GPU works costs nothing");
+	ok(c.gpu_end == 1530 && c.now == 1335, "... and the host waits for the one before");
+	is_int(host_run(&c, &parts, HOST_KIND_EAGER, 40, true), 0, "a launch ends before its turn");
+	ok(c.gpu_end == 1570 && c.now == 1535, "... in order");
+	is_int(host_run(&c, &parts, HOST_KIND_EAGER, 40, true), 55,
+	       "a host that is slower than the GPU");
+	ok(c.gpu_end == 1665 && c.now == 1670, "... sets the pace");
+	host_drain(&c, 10);
+	ok(c.now == 1685 && !c.in_flight, "nothing to launch: the host records the last tokens");
+}
+
+static void test_saturation(void)
+{
+	const struct host_parts p = { INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX };
+	struct host_clock c = { .now = 1, .gpu_end = 1 };
+
+	host_run(&c, &p, HOST_KIND_EAGER, INT64_MAX, true);
+	host_run(&c, &p, HOST_KIND_EAGER, INT64_MAX, true);
+	host_drain(&c, INT64_MAX);
+	ok(c.now == INT64_MAX && c.gpu_end == INT64_MAX, "sums end at the clock's end");
+}
+
+/* Random times: a GPU and a host that wait for each other only where they must. */
+static void test_random(void)
+{
+	struct rng r = { 7 };
+	int bad = 0;
+
+	for (int i = 0; i < 3000; i++) {
+		bool async = rng_below(&r, 2);
+		struct host_clock c = { 0 }, none = { 0 };
+		int64_t gpu = 0, wait = 0;
+
+		for (int k = 0; k < 20; k++) {
+			const struct host_parts p = { (int64_t)rng_below(&r, 50),
+						      (int64_t)rng_below(&r, 50),
+						      (int64_t)rng_below(&r, 500),
+						      (int64_t)rng_below(&r, 50) };
+			int64_t ns = (int64_t)rng_below(&r, 600), end = c.gpu_end, now = c.now;
+
+			wait += host_run(&c, &p, (enum host_kind)rng_below(&r, HOST_KINDS), ns,
+					 async);
+			host_run(&none, &(struct host_parts){ 0 }, HOST_KIND_EAGER, ns, async);
+			gpu += ns;
+			bad += c.gpu_end < end + ns || c.gpu_end < c.launched ||
+			       c.launched != now + p.schedule + p.prepare + p.launch ||
+			       c.now < c.launched || (!async && c.now < c.gpu_end);
+			bad += none.gpu_end != gpu || (async && none.now != gpu - ns);
+		}
+		/* between iterations a host in step may also leave the GPU idle */
+		bad += c.gpu_end < gpu + (async ? 0 : wait);
+	}
+	is_int(bad, 0, "3,000 random hosts keep the order of time");
+}
+
+static char path[] = "t-host.XXXXXX";
+
+static void put(const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f || fputs(text, f) < 0 || fclose(f))
+		bail_out("%s: cannot write", path);
+}
+
+/* The sample with one key changed. */
+static void put_with(const char *key, const char *value)
+{
+	char text[2048];
+	size_t n = (size_t)snprintf(text, sizeof text, "{\"about\": \"x\"");
+
+	for (int i = -1; i < HOST_N_TIMES; i++) {
+		const char *k = i < 0 ? "cudagraph_capture_sizes" : host_keys[i];
+		const char *v = !strcmp(k, key) ? value : i < 0 ? "[1, 512, 8]" : "5";
+
+		if (*v)
+			n += (size_t)snprintf(text + n, sizeof text - n, ", \"%s\": %s", k, v);
+	}
+	snprintf(text + n, sizeof text - n, "}");
+	put(text);
+}
+
+static void refused(const char *want)
+{
+	struct ar_err err = { 0 };
+	char message[256];
+	struct host h;
+
+	snprintf(message, sizeof message, "%s%s", path, want);
+	is_int(host_load_file(&h, path, &err), AR_DATA, "bad file");
+	is_str(err.msg, message, "... says so");
+}
+
+static void test_files(void)
+{
+	static const int64_t size[] = { 1, 8, 16 };
+	struct ar_err err = { 0 };
+	struct host h = sample, got;
+
+	snprintf(h.about, sizeof h.about, "an \"engine\"");
+	is_int(host_write(&h, size, 3, path, &err), AR_OK, "write a file");
+	is_int(host_load_file(&got, path, &err), AR_OK, "read it");
+	ok(!memcmp(h.ns, got.ns, sizeof h.ns) && got.max_captured == 16 &&
+		   !strcmp(got.about, h.about) && !strcmp(got.name, path),
+	   "... and get the same");
+	is_int(host_load_file(&got, "none", &err), AR_OK, "none is no file");
+	is_int(host_admit(&got, 1000), 0, "... and takes no time");
+	is_int(host_load_file(&got, "no-such", &err), AR_DATA, "an unknown name");
+	is_str(err.msg,
+	       "no-such: no such file and no host preset of this name; give a file of 'attnreplay "
+	       "calibrate host', a preset such as vllm-0.24, or none",
+	       "... says what can be given");
+
+	put("{\n\"about\": }");
+	refused(":2: malformed JSON");
+	put("[]");
+	refused(": not a JSON object");
+	for (int i = 0; i < HOST_N_TIMES; i++) {
+		char want[128];
+
+		snprintf(want, sizeof want, ": '%s': want a whole number of ns, at most an hour",
+			 host_keys[i]);
+		put_with(host_keys[i], i % 3 ? "-1" : i % 2 ? "" : "0.5");
+		refused(want);
+	}
+	put_with("cudagraph_capture_sizes", "3");
+	refused(": 'cudagraph_capture_sizes': want an array of numbers of tokens");
+	put_with("cudagraph_capture_sizes", "[0]");
+	refused(": 'cudagraph_capture_sizes': want an array of numbers of tokens");
+	put_with("", "");
+	is_int(host_load_file(&got, path, &err), AR_OK, "the file without a change is good");
+	is_int(got.max_captured, 512, "... and its largest size counts");
+}
+
+static void test_no_memory(void)
+{
+	int wrong = 0, n = 0;
+
+	put_with("", "");
+	for (long k = 0;; k++) {
+		struct ar_err err = { 0 };
+		struct host h;
+		enum ar_status st;
+
+		fault_arm(k);
+		st = host_load_file(&h, path, &err);
+		if (!fault_disarm())
+			break;
+		wrong += st != AR_NOMEM;
+		n++;
+	}
+	ok(n > 20 && !wrong, "each of %d failing allocations is reported", n);
+}
+
+int main(void)
+{
+	int fd = mkstemp(path);
+
+	plan(0);
+	if (fd < 0)
+		bail_out("no temporary file");
+	close(fd);
+	test_kinds();
+	test_parts();
+	test_sync();
+	test_async();
+	test_saturation();
+	test_random();
+	test_files();
+	test_no_memory();
+	unlink(path);
+	return done_testing();
+}
