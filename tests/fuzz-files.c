@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as each of the small files that options and parameters name: models,
- * gates, patterns, thresholds, job files.  The file must be read, or refused with a message. */
+ * gates, patterns, thresholds, job files, logs of engines.  The file must be read, or refused with a message. */
 #include "config.h"
 
 #include <stdint.h>
@@ -12,6 +12,7 @@
 #include "kernels/methods/method.h"
 #include "model/model.h"
 #include "tests/fuzz.h"
+#include "traces/engine/engine_log.h"
 
 const char fuzz_corpus[] = "files";
 
@@ -107,6 +108,32 @@ static void as_job(const char *path)
 	opt_release(g);
 }
 
+static void as_engine_log(const char *path)
+{
+	struct ar_err err = { 0 };
+	struct engine_log *log;
+	size_t n_entry = 0;
+
+	if (engine_log_open(&log, path, &err)) {
+		told(&err);
+		return;
+	}
+	must(log->n_step || log->n_request, "an empty log");
+	for (size_t i = 0; i < log->n_step; i++) {
+		const struct engine_step *s = &log->step[i];
+
+		must(s->begin_ns >= 0 && s->begin_ns <= s->end_ns && s->first == n_entry,
+		     "a step out of order");
+		n_entry += s->n_entry;
+	}
+	must(n_entry == log->n_entry, "entries without a step");
+	for (size_t i = 0; i < log->n_entry; i++)
+		must(log->entry[i].n_tok && log->entry[i].req >= -1 &&
+			     log->entry[i].req < (int64_t)log->n_request,
+		     "an entry of no request");
+	engine_log_close(log);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	char path[] = "/tmp/fuzz-files-XXXXXX";
@@ -119,6 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	as_parameter("seer:gate", path);
 	as_parameter("xattention:table", path);
 	as_job(path);
+	as_engine_log(path);
 	unlink(path);
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 #include <zstd.h>
 
 #include "base/rng.h"
@@ -296,7 +297,7 @@ static void test_cut_sorted(void)
 
 /* ---- containers ---- */
 
-static size_t compress(char *out, size_t cap, const char *text, size_t n)
+static size_t frame(char *out, size_t cap, const char *text, size_t n)
 {
 	ZSTD_CCtx *c = ZSTD_createCCtx();
 	size_t k;
@@ -317,16 +318,16 @@ static void test_zstd(void)
 	struct trace *t;
 
 	memcpy(buf, skippable, 11);
-	n = 11 + compress(buf + 11, sizeof buf - 11, dialogue, half);
+	n = 11 + frame(buf + 11, sizeof buf - 11, dialogue, half);
 	memcpy(buf + n, skippable, 11);
 	n += 11;
-	n += compress(buf + n, sizeof buf - n, dialogue + half, strlen(dialogue) - half);
+	n += frame(buf + n, sizeof buf - n, dialogue + half, strlen(dialogue) - half);
 	put(buf, n);
 	ok(!trace_read(&t, path, &whole, &err) && t->n == 3,
 	   "frames in a row, skippable ones between");
 	trace_free(t);
 
-	n = compress(buf, sizeof buf, dialogue, strlen(dialogue));
+	n = frame(buf, sizeof buf, dialogue, strlen(dialogue));
 	for (size_t k = 0; k < n; k++) {
 		put(buf, k);
 		failed += trace_read(&t, path, &whole, &err) == AR_DATA && !t;
@@ -351,6 +352,59 @@ static void test_zstd(void)
 	put("\x28\xb5\x2f\xfd\x00\x90\x09\x00\x00x", 10); /* a window of 2^28 bytes */
 	ok(trace_read(&t, path, &whole, &err) == AR_DATA && strstr(err.msg, "too much memory"),
 	   "a window of more than 128 MiB is refused");
+}
+
+/* A member of gzip with text[0..n); returns its bytes. */
+static size_t gzip(void *out, size_t cap, const char *text, size_t n)
+{
+	z_stream z = { .next_out = out, .avail_out = (uInt)cap };
+
+	z.next_in = (unsigned char *)(uintptr_t)text;
+	z.avail_in = (uInt)n;
+	if (deflateInit2(&z, 9, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) ||
+	    deflate(&z, Z_FINISH) != Z_STREAM_END)
+		bail_out("no gzip");
+	deflateEnd(&z);
+	return cap - z.avail_out;
+}
+
+static void test_gzip(void)
+{
+	char buf[4096], bad[4096];
+	size_t half = strlen(dialogue) / 2, failed = 0, wrong = 0;
+	size_t n = gzip(buf, sizeof buf, dialogue, half);
+	struct ar_err err;
+	struct trace *t;
+
+	n += gzip(buf + n, sizeof buf - n, dialogue + half, strlen(dialogue) - half);
+	put(buf, n);
+	ok(!trace_read(&t, path, &whole, &err) && t->n == 3, "members of gzip in a row");
+	trace_free(t);
+	n = gzip(buf, sizeof buf, dialogue, strlen(dialogue));
+	for (size_t k = 0; k < n; k++) {
+		put(buf, k);
+		failed += trace_read(&t, path, &whole, &err) == AR_DATA && !t;
+	}
+	is_int((long long)failed, (long long)n, "a member cut short anywhere is an error");
+	is_str(err.msg + strlen(path),
+	       ":4: the gzip data end inside a member; the file is truncated",
+	       "at the line reached");
+	for (size_t k = 0; k < n; k++) {
+		memcpy(bad, buf, n);
+		bad[k] ^= 4;
+		put(bad, n);
+		if (!trace_read(&t, path, &whole, &err))
+			wrong += t->n != 3 || t->req[2].prompt_tok != 3082 || t->n_block != 18;
+		trace_free(t);
+	}
+	is_int((long long)wrong, 0, "no flipped bit changes the trace unnoticed");
+	put(buf, n);
+	survive(buf, n, &whole, "gzip");
+	buf[n - 5] ^= 1;
+	put(buf, n);
+	ok(trace_read(&t, path, &whole, &err) == AR_DATA &&
+		   strstr(err.msg, "damaged gzip data: incorrect data check"),
+	   "a wrong checksum of gzip is named");
 }
 
 /* A prompt of 20 M tokens on a line of a quarter of a megabyte, and a line that never ends. */
@@ -590,7 +644,7 @@ static void test_survival(void)
 	   strings[] =
 		   "{\"timestamp\":0,\"input_length\":17,\"output_length\":1,\"hash_ids\":[\"a\"]}\n";
 	char zst[1024];
-	size_t n = compress(zst, sizeof zst, dialogue, strlen(dialogue));
+	size_t n = frame(zst, sizeof zst, dialogue, strlen(dialogue));
 
 	survive(canon, strlen(canon), &whole, "canonical");
 	survive(dialogue, strlen(dialogue), &whole, "mooncake");
@@ -682,6 +736,7 @@ int main(void)
 	test_cut_blocks();
 	test_cut_sorted();
 	test_zstd();
+	test_gzip();
 	test_long_lines();
 	for (uint64_t seed = 1; seed <= 5; seed++)
 		test_random(seed);

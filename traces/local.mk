@@ -7,6 +7,7 @@ libattnreplay_a_SOURCES += \
     traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
     traces/algebra/summary.h traces/algebra/synth.c traces/algebra/synth.h \
   traces/capture/arc.c traces/capture/arc.h traces/capture/capture.c traces/capture/capture.h \
+  traces/engine/engine_log.c traces/engine/engine_log.h \
   traces/importers/blocks.c traces/importers/date.c traces/importers/date.h \
     traces/importers/import.c traces/importers/import.h traces/importers/import_aiperf.c \
     traces/importers/import_azure.c traces/importers/import_bailian.c \
@@ -22,13 +23,15 @@ nobase_dist_pkgdata_DATA += \
 EXTRA_DIST += \
   tests/data/LICENSE-Apache-2.0.txt tests/data/README.md tests/data/burstgpt-1-30.csv \
     tests/data/burstgpt-3-40.csv tests/data/corpus tests/data/mooncake-14.jsonl \
-    tests/data/ragpulse-10.jsonl tests/data/ragpulse-components.jsonl tests/data/vidur-code-200.csv
+    tests/data/ragpulse-10.jsonl tests/data/ragpulse-components.jsonl tests/data/vidur-code-200.csv \
+    tests/data/vllm-steps-40.json
 
 check_PROGRAMS += \
   tests/fuzz-capture \
   tests/fuzz-trace \
   tests/t-arc \
   tests/t-capture \
+  tests/t-engine-log \
   tests/t-shape \
   tests/t-synth \
   tests/t-trace \

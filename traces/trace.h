@@ -95,8 +95,8 @@ struct trace_args {
 };
 extern const struct opt trace_opts[];
 
-/* Read the trace in path and apply a.  "-" is standard input; zstd is recognised by content.  The
- * path may end in options of its own, as in "FILE:keep=0.5,shift=10s".  AR_DATA with
+/* Read the trace in path and apply a.  "-" is standard input; zstd and gzip are recognised by
+ * content.  The path may end in options of its own, as in "FILE:keep=0.5,shift=10s".  AR_DATA with
  * "FILE:LINE: ..." for malformed input, AR_USAGE for an impossible format or window.  The caller
  * owns *out. */
 enum ar_status trace_read(struct trace **out, const char *path, const struct trace_args *a,

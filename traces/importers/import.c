@@ -454,6 +454,10 @@ static enum ar_status first_line(struct import *im, struct source *src, char *li
 {
 	enum ar_status st;
 
+	if (line[strspn(line, " \t")] == '[')
+		return ar_fail(err, AR_DATA,
+			       "%s: this is a JSON array; write one JSON object per line instead",
+			       im->path);
 	if (*line == '{') {
 		st = record_json(&src->r, line, n, err);
 	} else {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <sys/types.h>
 #include <sha2.h>
 #include <unistd.h>
+#include <zlib.h>
 #include <zstd.h>
 #include <zstd_errors.h>
 
@@ -25,8 +27,8 @@ enum {
 	WAIT_MS = 100, /* for input, before the next look for an interrupt */
 };
 
-/* Bytes go from fd into raw and from raw into text, through zstd if compressed.  Lines are handed
- * out of text. */
+/* Bytes go from fd into raw and from raw into text, through zstd or gzip if compressed.  Lines are
+ * handed out of text. */
 struct reader {
 	const char *path;
 	int fd;
@@ -34,8 +36,9 @@ struct reader {
 	unsigned char raw[RAW_BYTES];
 	size_t raw_pos, raw_len;
 	bool raw_end;	    /* fd is at its end */
-	ZSTD_DStream *zstd; /* NULL: plain */
-	bool in_frame;
+	ZSTD_DStream *zstd; /* NULL: not by zstd */
+	z_stream gzip;	    /* state NULL: not by gzip */
+	bool in_frame;	    /* ... or in a member of gzip */
 	char *text;
 	size_t pos;	 /* first byte that was not handed out */
 	size_t scan;	 /* no line end in [pos, scan) */
@@ -111,31 +114,77 @@ static enum ar_status make_room(struct reader *r, struct ar_err *err)
 	return AR_OK;
 }
 
+static enum ar_status fail_damaged(const struct reader *r, const char *kind, const char *why,
+				   struct ar_err *err)
+{
+	char what[160];
+
+	snprintf(what, sizeof what, "damaged %s data: %s", kind, why);
+	return fail_line(r, what, err);
+}
+
+/* Decompress raw[*pos..) into at most room bytes at out; *n: bytes written. */
+static enum ar_status from_zstd(struct reader *r, size_t *pos, char *out, size_t room, size_t *n,
+				struct ar_err *err)
+{
+	ZSTD_inBuffer in = { r->raw, r->raw_len, *pos };
+	ZSTD_outBuffer to = { out, room, 0 };
+	size_t k = ZSTD_decompressStream(r->zstd, &to, &in);
+
+	if (ZSTD_getErrorCode(k) == ZSTD_error_memory_allocation)
+		return ar_nomem(err);
+	if (ZSTD_isError(k))
+		return fail_damaged(r, "zstd", ZSTD_getErrorName(k), err);
+	r->in_frame = k != 0;
+	*pos = in.pos;
+	*n = to.pos;
+	return AR_OK;
+}
+
+/* The same for gzip, whose members may follow each other. */
+static enum ar_status from_gzip(struct reader *r, size_t *pos, char *out, size_t room, size_t *n,
+				struct ar_err *err)
+{
+	z_stream *z = &r->gzip;
+	int rc;
+
+	z->next_in = r->raw + *pos;
+	z->avail_in = (uInt)(r->raw_len - *pos);
+	z->next_out = (unsigned char *)out;
+	z->avail_out = room < UINT_MAX ? (uInt)room : UINT_MAX;
+	if (!r->in_frame)
+		inflateReset(z);
+	rc = inflate(z, Z_NO_FLUSH);
+	if (rc == Z_MEM_ERROR)
+		return ar_nomem(err);
+	if (rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR)
+		return fail_damaged(r, "gzip", z->msg ? z->msg : zError(rc), err);
+	r->in_frame = rc != Z_STREAM_END;
+	*pos = r->raw_len - z->avail_in;
+	*n = (size_t)((char *)z->next_out - out);
+	return AR_OK;
+}
+
 static enum ar_status decompress(struct reader *r, struct ar_err *err)
 {
-	ZSTD_inBuffer in = { r->raw, r->raw_len, r->raw_pos };
-	ZSTD_outBuffer out = { r->text + r->len, r->cap - r->len - 1, 0 };
-	size_t k;
+	char *out = r->text + r->len;
+	size_t pos = r->raw_pos, room = r->cap - r->len - 1, n = 0;
+	enum ar_status st;
 
-	if (in.pos == in.size && !r->in_frame) {
+	if (pos == r->raw_len && !r->in_frame) {
 		r->text_end = r->raw_end;
 		return AR_OK;
 	}
-	k = ZSTD_decompressStream(r->zstd, &out, &in);
-	if (ZSTD_getErrorCode(k) == ZSTD_error_memory_allocation)
-		return ar_nomem(err);
-	if (ZSTD_isError(k)) {
-		char what[160];
-
-		snprintf(what, sizeof what, "damaged zstd data: %s", ZSTD_getErrorName(k));
-		return fail_line(r, what, err);
-	}
-	if (r->raw_end && in.pos == r->raw_pos && !out.pos)
-		return fail_line(r, "the zstd data end inside a frame; the file is truncated", err);
-	r->in_frame = k != 0;
-	r->raw_pos = in.pos;
-	r->len += out.pos;
-	return AR_OK;
+	st = r->zstd ? from_zstd(r, &pos, out, room, &n, err) :
+		       from_gzip(r, &pos, out, room, &n, err);
+	if (!st && r->raw_end && pos == r->raw_pos && !n)
+		st = fail_line(r,
+			       r->zstd ? "the zstd data end inside a frame; the file is truncated" :
+					 "the gzip data end inside a member; the file is truncated",
+			       err);
+	r->raw_pos = pos;
+	r->len += n;
+	return st;
 }
 
 /* Append the next bytes of the file to text, or set text_end. */
@@ -148,7 +197,7 @@ static enum ar_status more_text(struct reader *r, struct ar_err *err)
 		st = read_raw(r, err);
 	if (st)
 		return st;
-	if (r->zstd)
+	if (r->zstd || r->gzip.state)
 		return decompress(r, err);
 	k = r->raw_len - r->raw_pos;
 	if (k)
@@ -165,13 +214,17 @@ static bool is_zstd(const unsigned char *s, size_t n)
 			  (s[0] >> 4 == 5 && s[1] == 0x2a && s[2] == 0x4d && s[3] == 0x18));
 }
 
+static bool is_gzip(const unsigned char *s, size_t n)
+{
+	return n >= 2 && s[0] == 0x1f && s[1] == 0x8b;
+}
+
 /* First bytes of files that people mistake for traces. */
 static const struct magic {
 	const char *bytes;
 	size_t n;
 	const char *what;
 } magics[] = {
-	{ "\x1f\x8b", 2, "gzip data; decompress it with 'gzip -dc' first" },
 	{ "PK\3\4", 4, "a zip archive; unpack it first" },
 	{ "PAR1", 4, "a Parquet file; export it as CSV or JSON lines" },
 	{ "ARROW1", 6, "an Arrow file; export it as CSV or JSON lines" },
@@ -180,7 +233,6 @@ static const struct magic {
 	{ "version https://git-lfs.github.com/spec/", 40,
 	  "a Git LFS pointer, not the data; fetch the file itself" },
 	{ "<", 1, "HTML or XML, perhaps an error page; download the file again" },
-	{ "[", 1, "a JSON array; write one JSON object per line instead" },
 };
 
 /* Refuse files that are not text, and skip a byte order mark. */
@@ -204,6 +256,28 @@ static enum ar_status check_head(struct reader *r, struct ar_err *err)
 	return AR_OK;
 }
 
+/* zlib's memory comes from malloc, as all memory does. */
+static void *gzip_alloc(void *self, unsigned n, unsigned size)
+{
+	(void)self;
+	return calloc(n, size);
+}
+
+static void gzip_free(void *self, void *p)
+{
+	(void)self;
+	free(p);
+}
+
+static bool gzip_begin(z_stream *z)
+{
+	enum { GZIP_ONLY = 16 };
+
+	z->zalloc = gzip_alloc;
+	z->zfree = gzip_free;
+	return inflateInit2(z, GZIP_ONLY + MAX_WBITS) == Z_OK;
+}
+
 static enum ar_status start(struct reader *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -216,6 +290,8 @@ static enum ar_status start(struct reader *r, struct ar_err *err)
 		r->zstd = ZSTD_createDStream();
 		if (!r->zstd)
 			return ar_nomem(err);
+	} else if (is_gzip(r->raw, r->raw_len) && !gzip_begin(&r->gzip)) {
+		return ar_nomem(err);
 	}
 	while (!st && r->len < HEAD_BYTES && !r->text_end)
 		st = more_text(r, err);
@@ -257,6 +333,7 @@ void reader_close(struct reader *r)
 	if (r->fd > STDIN_FILENO)
 		close(r->fd);
 	ZSTD_freeDStream(r->zstd);
+	inflateEnd(&r->gzip);
 	free(r->text);
 	free(r);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of a text file or of standard input, zstd-compressed or not. */
+/* Lines of a text file or of standard input, compressed by zstd or gzip or not. */
 #ifndef AR_READER_H
 #define AR_READER_H
 
