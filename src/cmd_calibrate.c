@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attnreplay calibrate: make the files that some selectors read, from captures. */
+/* attnreplay calibrate: make files for selectors from captures, and for the host from step logs. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -9,8 +9,9 @@
 #include "src/calibrate/calibrate.h"
 #include "src/cmd.h"
 
-static const struct calibrator *const calibrators[] = { &calibrate_minference, &calibrate_seer,
-							&calibrate_xattention, NULL };
+static const struct calibrator *const calibrators[] = { &calibrate_host, &calibrate_minference,
+							&calibrate_seer, &calibrate_xattention,
+							NULL };
 
 struct args {
 	struct opt_list captures;
@@ -96,19 +97,27 @@ static enum ar_status find(const char *name, const struct calibrator **out, stru
 					      calibrators[i]->name);
 	}
 	return ar_fail(err, AR_USAGE, "%s%s%s; want one of %s",
-		       name ? "unknown selector '" : "no selector given", name ? name : "",
+		       name ? "unknown name '" : "nothing to calibrate given", name ? name : "",
 		       name ? "'" : "", names);
 }
 
-static enum ar_status check_args(const struct args *a, int operands, char **argv,
-				 struct ar_err *err)
+static enum ar_status check_logs(const struct args *a, int logs, struct ar_err *err)
+{
+	if (a->captures.n || a->tokens)
+		return ar_fail(err, AR_USAGE, "%s has no effect with step logs; leave it out",
+			       a->captures.n ? "capture" : "tokens");
+	if (!logs)
+		return ar_fail(err, AR_USAGE, "no step log to calibrate on; name one");
+	return AR_OK;
+}
+
+static enum ar_status check_captures(const struct args *a, int operands, char **argv,
+				     struct ar_err *err)
 {
 	if (operands)
 		return ar_fail(err, AR_USAGE, "unexpected operand '%s'", argv[0]);
 	if (!a->captures.n)
 		return ar_fail(err, AR_USAGE, "no capture to calibrate on; add --capture FILE");
-	if (!a->output)
-		return ar_fail(err, AR_USAGE, "no file to write; add --output FILE");
 	return AR_OK;
 }
 
@@ -133,9 +142,12 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
 	if (!st)
-		st = check_args(&a, argc, argv, err);
+		st = c->run_logs ? check_logs(&a, argc, err) : check_captures(&a, argc, argv, err);
+	if (!st && !a.output)
+		st = ar_fail(err, AR_USAGE, "no file to write; add --output FILE");
 	if (!st)
-		st = calibrate(c, arg, &a, err);
+		st = c->run_logs ? c->run_logs(arg, argv, (size_t)argc, a.output, err) :
+				   calibrate(c, arg, &a, err);
 	opt_release(g);
 	free(arg);
 	return st;
@@ -157,8 +169,9 @@ static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 
 const struct cmd cmd_calibrate = {
 	.name = "calibrate",
-	.usage = "SELECTOR --capture FILE... --output FILE [OPTION]...",
-	.title = "make the files that selectors read, from captures",
+	.usage = "SELECTOR --capture FILE... --output FILE [OPTION]...\n"
+		 "host LOG... --output FILE [OPTION]...",
+	.title = "make files for selectors from captures, and for run --host from step logs",
 	.run = run,
 	.options = options,
 };

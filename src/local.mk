@@ -25,9 +25,10 @@ libattnreplay_a_SOURCES += \
   src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_input.c src/bench/bench_input.h \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
-  src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_minference.c \
-    src/calibrate/calibrate_seer.c src/calibrate/calibrate_xattention.c src/calibrate/seer_fit.c \
-    src/calibrate/seer_fit.h \
+  src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_host.c \
+    src/calibrate/calibrate_minference.c src/calibrate/calibrate_seer.c \
+    src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
+    src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
     src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
@@ -53,6 +54,7 @@ check_PROGRAMS += \
   tests/t-bench-paper \
   tests/t-calibrate \
   tests/t-calibrate-minference \
+  tests/t-host-fit \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show

@@ -27,6 +27,8 @@ static const struct host sample = {
 		[HOST_EAGER_KERNEL] = 3,
 		[HOST_UPDATE] = 20,
 		[HOST_UPDATE_REQ] = 6,
+		[HOST_WAKE] = 100000,
+		[HOST_GAP] = 60,
 		[HOST_ADMIT] = 40,
 		[HOST_ADMIT_TOK] = 8 },
 	.max_captured = 16,
@@ -55,12 +57,16 @@ static void test_kinds(void)
 
 static void test_parts(void)
 {
-	struct host_load x = { HOST_KIND_PIECES, 2, 16, 1, 5 };
+	struct host_load x = { HOST_KIND_PIECES, 2, 16, 1, 5, false };
 	struct host_parts p = host_parts(&sample, &x);
 
 	is_int(p.schedule, 102, "scheduling counts requests");
 	is_int(p.prepare, 6052, "preparing counts requests, tokens and joining requests");
 	is_int(p.update, 32, "recording counts requests");
+	is_int(p.gap, 60, "the GPU's gap");
+	x.idle = true;
+	is_int(host_parts(&sample, &x).prepare, 106052, "an idle engine wakes up");
+	x.idle = false;
 	is_int(p.launch, 30 + 2 * 4 + 5 * 3, "pieces: layers, and kernels beside them");
 	x.kind = HOST_KIND_EAGER;
 	is_int(host_parts(&sample, &x).launch, 50 + 20 * 3 + 5 * 3,
@@ -71,7 +77,7 @@ static void test_parts(void)
 }
 
 /* Parts of 10 + 20, a launch of 100, and 5 to record. */
-static const struct host_parts parts = { 10, 20, 100, 5 };
+static const struct host_parts parts = { 10, 20, 100, 5, 0 };
 
 static void test_sync(void)
 {
@@ -87,6 +93,10 @@ static void test_sync(void)
 	is_int(host_run(&c, &parts, HOST_KIND_GRAPH, 400, false), 130,
 	       "a graph starts when it has been launched");
 	is_int(c.now, 1570 + 130 + 400 + 5, "... and the host waits for its end");
+	c = (struct host_clock){ .now = 1000 };
+	is_int(host_run(&c, &(struct host_parts){ 10, 20, 100, 5, 7 }, HOST_KIND_EAGER, 400, false),
+	       37, "the GPU's gap delays it");
+	is_int(c.gpu_end, 1437, "... like the host");
 }
 
 static void test_async(void)
@@ -109,7 +119,7 @@ static void test_async(void)
 
 static void test_saturation(void)
 {
-	const struct host_parts p = { INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX };
+	const struct host_parts p = { INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX };
 	struct host_clock c = { .now = 1, .gpu_end = 1 };
 
 	host_run(&c, &p, HOST_KIND_EAGER, INT64_MAX, true);
@@ -133,7 +143,7 @@ static void test_random(void)
 			const struct host_parts p = { (int64_t)rng_below(&r, 50),
 						      (int64_t)rng_below(&r, 50),
 						      (int64_t)rng_below(&r, 500),
-						      (int64_t)rng_below(&r, 50) };
+						      (int64_t)rng_below(&r, 50), 0 };
 			int64_t ns = (int64_t)rng_below(&r, 600), end = c.gpu_end, now = c.now;
 
 			wait += host_run(&c, &p, (enum host_kind)rng_below(&r, HOST_KINDS), ns,

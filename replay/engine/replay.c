@@ -326,6 +326,7 @@ static enum ar_status execute(struct loop *l, struct iter_cost *c, struct host_p
 		c->cost_ns = cost_formula_ns(cfg->formula, b);
 	}
 	load.kernel_extra = select_kernels(cfg, c);
+	load.idle = l->s->idled;
 	*parts = host_parts(&cfg->host, &load);
 	*wait = host_run(&l->clock, parts, load.kind, c->cost_ns, cfg->limits.async);
 	st = check_clock(l, err);

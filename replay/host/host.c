@@ -60,10 +60,12 @@ struct host_parts host_parts(const struct host *h, const struct host_load *x)
 
 	return (struct host_parts){
 		.schedule = linear(h, HOST_SCHEDULE, x->n_req, HOST_SCHEDULE_REQ),
-		.prepare = num_add(linear(h, HOST_PREPARE, x->n_req, HOST_PREPARE_REQ),
+		.prepare = num_add(num_add(linear(h, HOST_PREPARE, x->n_req, HOST_PREPARE_REQ),
+					   x->idle ? h->ns[HOST_WAKE] : 0),
 				   num_add(join, tok)),
 		.launch = launch(h, x),
 		.update = linear(h, HOST_UPDATE, x->n_req, HOST_UPDATE_REQ),
+		.gap = h->ns[HOST_GAP],
 	};
 }
 
@@ -85,7 +87,7 @@ int64_t host_run(struct host_clock *c, const struct host_parts *p, enum host_kin
 
 	c->launched = num_add(first, p->launch);
 	/* a graph starts when its launch returns, other kernels while the rest is launched */
-	begin = later(kind == HOST_KIND_GRAPH ? c->launched : first, before);
+	begin = num_add(later(kind == HOST_KIND_GRAPH ? c->launched : first, before), p->gap);
 	end = num_add(begin, gpu_ns);
 	c->gpu_end = later(end, c->launched);
 	if (!async) {

@@ -9,7 +9,8 @@
  *   layer between attention calls.
  * - eager: larger batches are launched kernel by kernel.
  * The GPU cannot end an iteration before its last kernel is launched.  So the time of launching is
- * the least time of an iteration of this kind.
+ * the least time of an iteration of this kind.  Between two batches the GPU copies inputs and
+ * samples tokens: small kernels, whose gaps (gap) no launching ahead can hide.
  *
  * The order of the steps is vLLM's (vllm/v1/engine/core.py: step(), step_with_batch_queue()).  With
  * asynchronous scheduling the host launches an iteration while the GPU runs the one before, whose
@@ -19,6 +20,8 @@
  */
 #ifndef AR_HOST_H
 #define AR_HOST_H
+
+#include <stdbool.h>
 
 #include "base/status.h"
 #include "model/model.h"
@@ -34,11 +37,13 @@
 	X(PREPARE_REQ, "prepare_request_ns", "... for each of its requests") \
 	X(PREPARE_TOK, "prepare_token_ns", "... for each of its tokens") \
 	X(JOIN, "join_ns", "... for each request that runs for the first time") \
+	X(WAKE, "wake_ns", "... after the engine was idle") \
 	X(GRAPH, "graph_ns", "launching an iteration that is one graph") \
 	X(PIECES, "pieces_ns", "launching an iteration of graphs by pieces, without its layers") \
 	X(PIECES_LAYER, "pieces_layer_ns", "... for each layer") \
 	X(EAGER, "eager_ns", "launching an iteration kernel by kernel, without its layers") \
 	X(EAGER_KERNEL, "eager_kernel_ns", "... for each kernel of each layer") \
+	X(GAP, "gap_ns", "the GPU's small kernels around a batch, with their gaps") \
 	X(UPDATE, "update_ns", "recording the tokens of a batch") \
 	X(UPDATE_REQ, "update_request_ns", "... for each of its requests")
 
@@ -66,11 +71,12 @@ struct host_load {
 	enum host_kind kind;
 	int64_t n_req, n_tok, n_join;
 	int64_t kernel_extra;
+	bool idle; /* the engine had nothing to run before */
 };
 
-/* Parts of the host's time, in ns. */
+/* Parts of the host's time, in ns; and the GPU's gap. */
 struct host_parts {
-	int64_t schedule, prepare, launch, update;
+	int64_t schedule, prepare, launch, update, gap;
 };
 
 /* Number of kernels that an engine launches for one layer of model m with dense attention. */

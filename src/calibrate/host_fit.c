@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "src/calibrate/host_fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The variables: the host's times, then the lines of the GPU's time: a graph and each of its
+ * requests, any other step and each of its tokens. */
+enum { GPU_GRAPH = HOST_N_TIMES, GPU_GRAPH_REQ, GPU_STEP, GPU_STEP_TOK, N_VAR };
+
+enum { PER_STEP = 4, ROUNDS = 200 };
+
+static const double HUBER = 0.02;	/* a relative error above this counts linearly */
+static const double INDEPENDENT = 0.05; /* least share of a variable's effect that is its own */
+static const double SHORTEST_NS = 5e5;	/* errors of shorter steps are relative to this */
+
+/* Where the search begins, in ns.  Times per layer, kernel, token and request come before the
+ * constants that they cannot be told from if all logs are of one model. */
+static const struct {
+	int var;
+	double start;
+} order[] = {
+	{ HOST_EAGER_KERNEL, 30000 }, { HOST_PIECES_LAYER, 100000 }, { HOST_GRAPH, 300000 },
+	{ GPU_STEP_TOK, 5000 },	      { GPU_GRAPH, 2000000 },	     { HOST_UPDATE, 100000 },
+	{ HOST_GAP, 100000 },	      { HOST_WAKE, 100000 },	     { HOST_PREPARE, 300000 },
+	{ HOST_SCHEDULE, 50000 },     { HOST_PREPARE_REQ, 10000 },   { HOST_JOIN, 50000 },
+	{ HOST_UPDATE_REQ, 5000 },    { HOST_SCHEDULE_REQ, 5000 },   { HOST_PREPARE_TOK, 50 },
+	{ GPU_STEP, 1000000 },	      { GPU_GRAPH_REQ, 10000 },	     { HOST_ADMIT, 100000 },
+	{ HOST_ADMIT_TOK, 20 },	      { HOST_PIECES, 500000 },	     { HOST_EAGER, 500000 },
+};
+_Static_assert(sizeof order / sizeof *order == N_VAR, "each variable has a place");
+
+struct fit {
+	const struct host_fit_input *in;
+	struct host host;
+	size_t n_row;
+	double *r, *r2;	    /* [n_row] residuals */
+	double *j;	    /* [N_VAR][n_row] their derivatives */
+	int64_t *predicted; /* [n_step] */
+	bool used[N_VAR];
+};
+
+static int64_t gpu_ns(const struct host_fit_step *s, const double *x)
+{
+	if (s->gpu_ns >= 0)
+		return s->gpu_ns;
+	if (s->load.kind == HOST_KIND_GRAPH)
+		return llround(x[GPU_GRAPH] + x[GPU_GRAPH_REQ] * (double)s->load.n_req);
+	return llround(x[GPU_STEP] + x[GPU_STEP_TOK] * (double)s->load.n_tok);
+}
+
+/* Predict step s.  clock: of the step before; its parts are returned. */
+static struct host_parts predict(struct fit *f, const struct host_fit_step *s, const double *x,
+				 struct host_clock *clock)
+{
+	struct host_parts p = { 0 };
+	int64_t gpu = gpu_ns(s, x), update, left;
+
+	if (s->first)
+		*clock = (struct host_clock){ 0 };
+	update = clock->in_flight ? clock->update : 0;
+	clock->now = s->begin_ns;
+	host_bind(&f->host, s->n_layers, s->layer_kernels);
+	if (s->load.n_req) {
+		p = host_parts(&f->host, &s->load);
+		host_run(clock, &p, s->load.kind, gpu, s->async);
+		/* The host saw the GPU end the iteration before, so at most this one is left. */
+		left = s->end_ns - update + p.gap + gpu;
+		if (clock->gpu_end > left)
+			clock->gpu_end = left;
+	} else {
+		host_drain(clock, f->host.ns[HOST_SCHEDULE]);
+	}
+	return p;
+}
+
+/* The residuals of x, in the order of steps and requests. */
+static void residuals(struct fit *f, const double *x, double *r)
+{
+	struct host_clock clock = { 0 };
+
+	for (int i = 0; i < HOST_N_TIMES; i++)
+		f->host.ns[i] = llround(x[i]);
+	for (size_t i = 0; i < f->in->n_step; i++) {
+		const struct host_fit_step *s = &f->in->step[i];
+		double took = (double)(s->end_ns - s->begin_ns), scale = fmax(took, SHORTEST_NS);
+		int64_t update = clock.in_flight && !s->first ? clock.update : 0;
+		struct host_parts p = predict(f, s, x, &clock);
+		const int64_t part[] = { p.schedule, p.prepare + p.launch,
+					 s->async ? update : p.update };
+		const enum engine_part of[] = { ENGINE_SCHEDULE, ENGINE_EXECUTE, ENGINE_UPDATE };
+
+		f->predicted[i] = clock.now - s->begin_ns;
+		*r++ = ((double)f->predicted[i] - took) / scale;
+		for (int k = 0; k < 3; k++, r++)
+			*r = s->load.n_req && s->part_ns[of[k]] >= 0 ?
+				     (double)(part[k] - s->part_ns[of[k]]) / scale :
+				     0;
+	}
+	for (size_t i = 0; i < f->in->n_admit; i++) {
+		const struct host_fit_admit *a = &f->in->admit[i];
+
+		*r++ = (double)(host_admit(&f->host, a->prompt_tok) - a->ns) /
+		       fmax((double)a->ns, SHORTEST_NS);
+	}
+}
+
+static double loss(const double *r, size_t n)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		double a = fabs(r[i]);
+
+		sum += a < HUBER ? a * a / 2 : HUBER * (a - HUBER / 2);
+	}
+	return sum;
+}
+
+/* Derivatives of the residuals r of x. */
+static void derive(struct fit *f, double *x, const double *r)
+{
+	for (int v = 0; v < N_VAR; v++) {
+		double *d = f->j + (size_t)v * f->n_row, old = x[v];
+		double step = fmax(old / 50, v == HOST_PREPARE_TOK || v == HOST_ADMIT_TOK ? 1 : 20);
+
+		x[v] = old + ceil(step);
+		residuals(f, x, d);
+		for (size_t i = 0; i < f->n_row; i++)
+			d[i] = (d[i] - r[i]) / (x[v] - old);
+		x[v] = old;
+	}
+}
+
+static double dot(const double *a, const double *b, size_t n)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += a[i] * b[i];
+	return sum;
+}
+
+/* Choose variables whose effects are independent, in the given order, by Gram and Schmidt's
+ * method on the derivatives, which it overwrites. */
+static void choose(struct fit *f)
+{
+	size_t n = f->n_row;
+	int n_used = 0, used[N_VAR];
+
+	for (int k = 0; k < N_VAR; k++) {
+		double *d = f->j + (size_t)order[k].var * n, own, all = dot(d, d, n);
+
+		for (int i = 0; i < n_used; i++) {
+			const double *u = f->j + (size_t)used[i] * n;
+			double share = dot(d, u, n) / dot(u, u, n);
+
+			for (size_t r = 0; r < n; r++)
+				d[r] -= share * u[r];
+		}
+		own = dot(d, d, n);
+		f->used[order[k].var] = own > INDEPENDENT * INDEPENDENT * all && own > 0;
+		if (f->used[order[k].var])
+			used[n_used++] = order[k].var;
+	}
+}
+
+/* Solve a x = b of n equations by Gauss's elimination; a is symmetric and positive definite. */
+static void solve(double a[N_VAR][N_VAR], double *b, int n)
+{
+	for (int k = 0; k < n; k++)
+		for (int i = k + 1; i < n; i++) {
+			double q = a[i][k] / a[k][k];
+
+			for (int c = k; c < n; c++)
+				a[i][c] -= q * a[k][c];
+			b[i] -= q * b[k];
+		}
+	for (int i = n - 1; i >= 0; i--) {
+		for (int c = i + 1; c < n; c++)
+			b[i] -= a[i][c] * b[c];
+		b[i] /= a[i][i];
+	}
+}
+
+/* One step of the search from x, damped by damp, to y.  A variable at 0 that would fall stays. */
+static void advance(const struct fit *f, const double *x, double damp, double *y)
+{
+	double a[N_VAR][N_VAR], b[N_VAR];
+	int var[N_VAR], n = 0;
+
+	memcpy(y, x, N_VAR * sizeof *y);
+	for (int v = 0; v < N_VAR; v++) {
+		const double *d = f->j + (size_t)v * f->n_row;
+		double slope = 0;
+
+		for (size_t i = 0; i < f->n_row; i++)
+			slope += d[i] * f->r[i] * fmin(1, HUBER / fmax(fabs(f->r[i]), HUBER));
+		if (f->used[v] && (x[v] > 0 || slope < 0)) {
+			b[n] = -slope;
+			var[n++] = v;
+		}
+	}
+	for (int p = 0; p < n; p++)
+		for (int q = 0; q < n; q++) {
+			const double *d = f->j + (size_t)var[p] * f->n_row;
+			const double *e = f->j + (size_t)var[q] * f->n_row;
+
+			a[p][q] = 0;
+			for (size_t i = 0; i < f->n_row; i++)
+				a[p][q] += d[i] * e[i] * HUBER / fmax(fabs(f->r[i]), HUBER);
+		}
+	for (int p = 0; p < n; p++)
+		a[p][p] = a[p][p] * (1 + damp) + 1e-30;
+	solve(a, b, n);
+	for (int p = 0; p < n; p++)
+		y[var[p]] = fmax(0, x[var[p]] + b[p]);
+}
+
+static void search(struct fit *f, double *x)
+{
+	double damp = 1e-3, now, y[N_VAR];
+
+	residuals(f, x, f->r);
+	now = loss(f->r, f->n_row);
+	for (int round = 0; round < ROUNDS && damp < 1e12; round++) {
+		double then = now;
+
+		derive(f, x, f->r);
+		for (; damp < 1e12; damp *= 10) {
+			advance(f, x, damp, y);
+			residuals(f, y, f->r2);
+			then = loss(f->r2, f->n_row);
+			if (then < now)
+				break;
+		}
+		if (then >= now)
+			break;
+		memcpy(x, y, sizeof y);
+		memcpy(f->r, f->r2, f->n_row * sizeof *f->r);
+		damp /= 100;
+		if (now - then < 1e-9 * now)
+			break;
+		now = then;
+	}
+}
+
+enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
+			struct host_fit_result *res, struct ar_err *err)
+{
+	struct fit f = { .in = in, .host = *h, .n_row = in->n_step * PER_STEP + in->n_admit };
+	double x[N_VAR];
+	enum ar_status st = AR_OK;
+
+	*res = (struct host_fit_result){ 0 };
+	f.r = malloc((f.n_row + 1) * sizeof *f.r);
+	f.r2 = malloc((f.n_row + 1) * sizeof *f.r2);
+	f.j = malloc((f.n_row + 1) * N_VAR * sizeof *f.j);
+	f.predicted = malloc((in->n_step + 1) * sizeof *f.predicted);
+	if (!f.r || !f.r2 || !f.j || !f.predicted) {
+		st = ar_nomem(err);
+		goto out;
+	}
+	for (int k = 0; k < N_VAR; k++)
+		x[order[k].var] = order[k].start;
+	residuals(&f, x, f.r);
+	derive(&f, x, f.r);
+	choose(&f);
+	for (int v = 0; v < N_VAR; v++)
+		if (!f.used[v])
+			x[v] = 0;
+	search(&f, x);
+	residuals(&f, x, f.r);
+	for (int i = 0; i < HOST_N_TIMES; i++) {
+		h->ns[i] = llround(x[i]);
+		res->identified[i] = f.used[i];
+	}
+	res->predicted_ns = f.predicted;
+	f.predicted = NULL;
+out:
+	free(f.r);
+	free(f.r2);
+	free(f.j);
+	free(f.predicted);
+	return st;
+}

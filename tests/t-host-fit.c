@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fit of host models: logs made from a known host give its times back. */
+#include "config.h"
+#include "src/calibrate/host_fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "tests/alloc_fault.h"
+#include "tests/tap.h"
+
+enum { STEPS = 1200, ADMITS = 40 };
+
+static const struct host truth = {
+	.ns = { [HOST_ADMIT] = 200000,
+		[HOST_ADMIT_TOK] = 30,
+		[HOST_SCHEDULE] = 60000,
+		[HOST_SCHEDULE_REQ] = 15000,
+		[HOST_PREPARE] = 250000,
+		[HOST_PREPARE_REQ] = 40000,
+		[HOST_PREPARE_TOK] = 200,
+		[HOST_JOIN] = 900000,
+		[HOST_WAKE] = 1200000,
+		[HOST_GRAPH] = 800000,
+		[HOST_PIECES] = 700000,
+		[HOST_PIECES_LAYER] = 110000,
+		[HOST_EAGER] = 900000,
+		[HOST_EAGER_KERNEL] = 33000,
+		[HOST_GAP] = 170000,
+		[HOST_UPDATE] = 80000,
+		[HOST_UPDATE_REQ] = 12000 },
+	.max_captured = 512,
+};
+
+static struct host_fit_step step[STEPS];
+static struct host_fit_admit admit[ADMITS];
+static const struct host_fit_input input = { step, STEPS, admit, ADMITS };
+
+/* A load of any kind; some steps launch nothing. */
+static struct host_load random_load(struct rng *r)
+{
+	struct host_load x = { .kind = (enum host_kind)rng_below(r, HOST_KINDS) };
+
+	if (!rng_below(r, 30))
+		return x;
+	x.n_req = 1 + (int64_t)rng_below(r, 20);
+	x.n_tok = x.kind == HOST_KIND_GRAPH  ? x.n_req :
+		  x.kind == HOST_KIND_PIECES ? x.n_req + 20 + (int64_t)rng_below(r, 400) :
+					       513 + (int64_t)rng_below(r, 7000);
+	x.n_join = x.kind == HOST_KIND_GRAPH ? 0 : (int64_t)rng_below(r, 3);
+	x.idle = !rng_below(r, 20);
+	return x;
+}
+
+/* Run two engines, of 32 and 16 layers (or both of 32), one after the other.  noise: the largest
+ * relative error of the times that the log has.  parts: the log has those of the host. */
+static void make_logs(bool async, bool parts, bool one_model, double noise)
+{
+	struct host_clock clock = { 0 };
+	struct rng r = { 11 };
+	struct host h = truth;
+
+	for (int i = 0; i < STEPS; i++) {
+		struct host_fit_step *s = &step[i];
+		bool second = i >= STEPS / 2;
+		int64_t waited = clock.in_flight ? clock.update : 0;
+		struct host_parts p;
+
+		*s = (struct host_fit_step){ .load = random_load(&r),
+					     .part_ns = { -1, -1, -1, -1 },
+					     .n_layers = second && !one_model ? 16 : 32,
+					     .layer_kernels = 10,
+					     .async = async,
+					     .first = i == 0 || i == STEPS / 2 };
+		s->gpu_ns = 2000000 + 6000 * s->load.n_tok;
+		if (s->first)
+			clock = (struct host_clock){ 0 }, waited = 0;
+		clock.now += s->load.idle ? 80000000 : 10000;
+		s->begin_ns = clock.now;
+		host_bind(&h, s->n_layers, s->layer_kernels);
+		p = host_parts(&h, &s->load);
+		if (s->load.n_req)
+			host_run(&clock, &p, s->load.kind, s->gpu_ns, async);
+		else
+			host_drain(&clock, h.ns[HOST_SCHEDULE]);
+		clock.now += (int64_t)((double)(clock.now - s->begin_ns) * noise * rng_unit(&r));
+		s->end_ns = clock.now;
+		if (parts && s->load.n_req) {
+			s->part_ns[ENGINE_SCHEDULE] = p.schedule;
+			s->part_ns[ENGINE_EXECUTE] = p.prepare + p.launch;
+			s->part_ns[ENGINE_UPDATE] = async ? waited : p.update;
+		}
+	}
+	for (int i = 0; i < ADMITS; i++) {
+		admit[i].prompt_tok = (int64_t)rng_below(&r, 30000);
+		admit[i].ns = host_admit(&truth, admit[i].prompt_tok);
+	}
+}
+
+static struct host fitted(struct host_fit_result *res)
+{
+	struct host h = { .max_captured = 512 };
+	struct ar_err err = { 0 };
+
+	if (host_fit(&h, &input, res, &err))
+		bail_out("%s", err.msg);
+	return h;
+}
+
+/* Largest relative error of the fitted times. */
+static double worst(const struct host *h)
+{
+	double most = 0;
+
+	for (int i = 0; i < HOST_N_TIMES; i++)
+		most = fmax(most, fabs((double)(h->ns[i] - truth.ns[i])) / (double)truth.ns[i]);
+	return most;
+}
+
+/* Largest error of a predicted step, relative to the step. */
+static double worst_step(const struct host_fit_result *res)
+{
+	double most = 0;
+
+	for (int i = 0; i < STEPS; i++) {
+		double took = (double)(step[i].end_ns - step[i].begin_ns);
+
+		most = fmax(most, fabs((double)res->predicted_ns[i] - took) / took);
+	}
+	return most;
+}
+
+static int n_identified(const struct host_fit_result *res)
+{
+	int n = 0;
+
+	for (int i = 0; i < HOST_N_TIMES; i++)
+		n += res->identified[i];
+	return n;
+}
+
+static void test_parts(bool async)
+{
+	struct host_fit_result res;
+	struct host h;
+
+	make_logs(async, true, false, 0);
+	h = fitted(&res);
+	ok(n_identified(&res) == HOST_N_TIMES && worst(&h) < 0.01,
+	   "logs of two models with parts give all times back, %s: %.2g", async ? "async" : "sync",
+	   worst(&h));
+	ok(worst_step(&res) < 0.01, "... and the steps: %.2g", worst_step(&res));
+	free(res.predicted_ns);
+}
+
+static void test_plain(void)
+{
+	struct host_fit_result res;
+	struct host h;
+
+	make_logs(false, false, false, 0);
+	h = fitted(&res);
+	ok(worst_step(&res) < 0.02, "a log without parts gives its steps back: %.2g",
+	   worst_step(&res));
+	ok(!res.identified[HOST_PREPARE] && !h.ns[HOST_PREPARE],
+	   "... and says that making inputs cannot be told from recording tokens");
+	free(res.predicted_ns);
+}
+
+static void test_one_model(void)
+{
+	struct host_fit_result res;
+	struct host h;
+
+	make_logs(true, true, true, 0);
+	h = fitted(&res);
+	ok(!res.identified[HOST_EAGER] && !res.identified[HOST_PIECES] && !h.ns[HOST_EAGER] &&
+		   !h.ns[HOST_PIECES],
+	   "one model does not tell constants from layers");
+	ok(fabs((double)h.ns[HOST_EAGER_KERNEL] * 320 / (900000 + 33000 * 320) - 1) < 0.02,
+	   "... which take the whole launch");
+	ok(worst_step(&res) < 0.02, "... with the same steps: %.2g", worst_step(&res));
+	free(res.predicted_ns);
+}
+
+static void test_noise(void)
+{
+	struct host_fit_result res;
+	struct host h;
+
+	make_logs(true, true, false, 0.2);
+	h = fitted(&res);
+	ok(worst(&h) > 0 &&
+		   fabs((double)h.ns[HOST_GRAPH] / (double)truth.ns[HOST_GRAPH] - 1) < 0.1 &&
+		   fabs((double)h.ns[HOST_EAGER_KERNEL] / (double)truth.ns[HOST_EAGER_KERNEL] - 1) <
+			   0.1,
+	   "a noisy log gives launches within 10 %%");
+	free(res.predicted_ns);
+}
+
+static void test_unknown_gpu(void)
+{
+	struct host_fit_result res;
+
+	make_logs(true, true, false, 0);
+	for (int i = 0; i < STEPS; i++)
+		step[i].gpu_ns = -1;
+	fitted(&res);
+	ok(worst_step(&res) < 0.05, "the GPU's lines are fitted where they are not given: %.2g",
+	   worst_step(&res));
+	free(res.predicted_ns);
+}
+
+static void test_nothing(void)
+{
+	const struct host_fit_input none = { 0 };
+	struct host_fit_result res;
+	struct ar_err err = { 0 };
+	struct host h = truth;
+	int64_t sum = 0;
+
+	is_int(host_fit(&h, &none, &res, &err), AR_OK, "nothing to fit");
+	for (int i = 0; i < HOST_N_TIMES; i++)
+		sum += h.ns[i];
+	ok(!n_identified(&res) && !sum, "... identifies nothing");
+	free(res.predicted_ns);
+}
+
+static void test_no_memory(void)
+{
+	int wrong = 0, n = 0;
+
+	for (long k = 0;; k++) {
+		struct host_fit_result res;
+		struct ar_err err = { 0 };
+		struct host h = truth;
+		enum ar_status st;
+
+		fault_arm(k);
+		st = host_fit(&h, &(struct host_fit_input){ step, 20, admit, 2 }, &res, &err);
+		free(res.predicted_ns);
+		if (!fault_disarm())
+			break;
+		wrong += st != AR_NOMEM;
+		n++;
+	}
+	ok(n == 4 && !wrong, "each of %d failing allocations is reported", n);
+}
+
+int main(void)
+{
+	plan(0);
+	test_parts(false);
+	test_parts(true);
+	test_plain();
+	test_one_model();
+	test_noise();
+	test_unknown_gpu();
+	test_nothing();
+	test_no_memory();
+	return done_testing();
+}
