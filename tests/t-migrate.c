@@ -77,7 +77,7 @@ static int64_t whole_version(void)
 {
 	sqlite3 *db;
 	int64_t version, views, scope;
-	bool fine, renamed;
+	bool fine, renamed, engine;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -88,19 +88,20 @@ static int64_t whole_version(void)
 			  "WHERE name = 'empty_rows'");
 	scope = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
 			"WHERE name IN ('boot_id', 'pid_ns')");
+	engine = ask(db, "SELECT sql LIKE '%''engine'')%' FROM sqlite_schema WHERE name = 'run'");
 	fine = ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check") &&
 	       ask(db, "SELECT max(version) FROM schema_log") == version &&
 	       ask(db, "SELECT count(*) FROM run WHERE status = 'done'") == 3;
 	sqlite3_close(db);
 	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
-			       scope == (version >= 8 ? 2 : 0) ?
+			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) ?
 		       version :
 		       -1;
 }
 
 static void test_ends(bool kill_it, const char *what)
 {
-	int n[9] = { 0 }, bad = 0;
+	int n[10] = { 0 }, bad = 0;
 	bool ended = true;
 
 	kills = kill_it;
@@ -113,10 +114,10 @@ static void test_ends(bool kill_it, const char *what)
 		bad += version < 5;
 		n[version < 5 ? 0 : version]++;
 	}
-	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0,
-	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times) or 8 (%d times), "
-	   "never between",
-	   what, n[5], n[6], n[7], n[8]);
+	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0,
+	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times) or 9 "
+	   "(%d times), never between",
+	   what, n[5], n[6], n[7], n[8], n[9]);
 }
 
 /* The columns of main's tables that the other database has not, and the other way round. */
@@ -142,7 +143,7 @@ static void migrate(int version)
 		    "a file of version %d is opened for writing", version))
 		diag("%s", err.msg);
 	store_close(s, NULL);
-	is_int(whole_version(), 8, "... and is one of version 8");
+	is_int(whole_version(), 9, "... and is one of version 9");
 }
 
 static void test_tables(void)
@@ -165,6 +166,8 @@ static void test_tables(void)
 			   "SELECT count(*) FROM main.sqlite_schema WHERE sql LIKE 'CREATE TABLE%'"),
 	       0, "... all of them");
 	sqlite3_close(db);
+	change("a.db", "UPDATE run SET clock = 'engine'");
+	is_int(whole_version(), 9, "... and a run may be one of an engine");
 }
 
 /* A file that is only read: the column that version 7 renames has its new name. */
@@ -184,11 +187,15 @@ static void test_reading(const char *path, int version)
 	sqlite3_close(db);
 }
 
-/* Turn a.db, of version 8, into a file of version 6: undo the migrations. */
+/* Turn a.db, of version 9, into a file of version 6: undo the migrations. */
 static void test_version_6(void)
 {
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
 		       "ALTER TABLE run DROP COLUMN boot_id; ALTER TABLE run DROP COLUMN pid_ns;"
+		       "UPDATE run SET clock = 'cpu';"
+		       "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET "
+		       "sql = replace(sql, ', ''engine''', '') WHERE name = 'run';"
+		       "PRAGMA writable_schema = RESET;"
 		       "DELETE FROM schema_log WHERE version > 6; PRAGMA user_version = 6");
 	is_int(whole_version(), 6, "a file of version 6 is made");
 	test_reading("a.db", 6);

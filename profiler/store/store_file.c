@@ -49,6 +49,13 @@ static const struct migration {
 	  "ALTER TABLE run ADD COLUMN boot_id TEXT;"
 	  "ALTER TABLE run ADD COLUMN pid_ns INTEGER",
 	  NULL },
+	/* SQLite has no statement that changes a check. */
+	{ 8,
+	  "PRAGMA writable_schema = ON;"
+	  "UPDATE sqlite_schema SET sql = replace(sql, '''cpu'', ''cost'')', "
+	  "'''cpu'', ''cost'', ''engine'')') WHERE name = 'run';"
+	  "PRAGMA writable_schema = RESET",
+	  NULL },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");
