@@ -280,16 +280,14 @@ static enum ar_status check_keys(const cJSON *config, const char *path, struct a
 	return st;
 }
 
-static enum ar_status load_file(struct model *m, const char *path, struct ar_err *err)
+/* Read json, which m owns from now on.  path: for messages. */
+static enum ar_status read_json(struct model *m, const char *path, char *json, struct ar_err *err)
 {
-	struct model x = { .tp = 1 };
+	struct model x = { .tp = 1, .json = json };
 	const char *end = NULL;
-	cJSON *config = NULL;
-	enum ar_status st = read_text(path, &x.json, err);
+	cJSON *config = json_parse_all(x.json, &end);
+	enum ar_status st;
 
-	if (st)
-		return st;
-	config = json_parse_all(x.json, &end);
 	if (!config)
 		st = json_nomem() ? ar_nomem(err) :
 				    ar_fail(err, AR_DATA, "%s:%d: malformed JSON", path,
@@ -298,14 +296,30 @@ static enum ar_status load_file(struct model *m, const char *path, struct ar_err
 		st = ar_fail(err, AR_DATA, "%s: not a JSON object", path);
 	else if (!(st = check_keys(config, path, err)))
 		st = arch_find(config)->read(&x, config, path, err);
+	if (!st)
+		name_model(&x, path);
 	cJSON_Delete(config);
-	if (st) {
+	if (st)
 		model_release(&x);
-		return st;
-	}
-	name_model(&x, path);
-	*m = x;
-	return AR_OK;
+	else
+		*m = x;
+	return st;
+}
+
+static enum ar_status load_file(struct model *m, const char *path, struct ar_err *err)
+{
+	char *json;
+	enum ar_status st = read_text(path, &json, err);
+
+	return st ? st : read_json(m, path, json, err);
+}
+
+enum ar_status model_parse(struct model *m, const char *name, const char *json, struct ar_err *err)
+{
+	char *copy = strdup(json);
+
+	*m = (struct model){ 0 };
+	return copy ? read_json(m, name, copy, err) : ar_nomem(err);
 }
 
 /* Find the config of name_or_path: the path itself if it exists, config.json in it if it is a
