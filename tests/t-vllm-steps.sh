@@ -173,6 +173,8 @@ ok 'steps name tokens and requests' holds "$tmp/a" \
 ok '... in order, and the last batch is fetched' holds "$tmp/a" \
 	'all(a["end"] <= b["begin"] for a, b in zip(s, s[1:])) and
 	all(x["begin"] <= x["end"] and parts(x) <= x["end"] - x["begin"] + 1e-6 for x in s)'
+is 'attnreplay takes the log' "$("$attnreplay" import-engine "$tmp/a" --trace "$tmp/a.csv" \
+	--db "$tmp/a.db" 2>/dev/null | cut -d ' ' -f 1,2,5-8)" 'run 1: and 3 requests of'
 ok 'the canonical form' steps "$tmp/model" "$tmp/b.jsonl" "$tmp/b" "$tmp/b.jsonl.gz" "$tmp/c"
 ok 'gives the same requests' holds "$tmp/b" \
 	'[(x["arrival"], x["prompt_tokens"]) for x in r] == [(0, 700), (0.1000001, 100), (0.5, 8)]'
