@@ -116,7 +116,7 @@ ok 'a missing log' refuses 3 "$tmp/none: No such file or directory" "$tmp/none" 
 ok 'a missing trace' refuses 3 "$tmp/none: No such file or directory" "$tmp/log.jsonl" \
 	--trace "$tmp/none" --db "$tmp/none.db"
 echo '{"begin":1}' >"$tmp/bad"
-ok 'a bad log' refuses 3 "$tmp/bad:1: end: want seconds from 0 to 9e9" "$tmp/bad" \
+ok 'a bad log' refuses 3 "$tmp/bad:1: end: want seconds from 0 to 2e9" "$tmp/bad" \
 	--db "$tmp/none.db"
 ok 'a trace of fewer requests' refuses 3 \
 	'log.jsonl: 2 requests, but trace.csv has 1; give --trace the trace that the engine ran' \

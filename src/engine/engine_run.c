@@ -96,9 +96,9 @@ static void set_times(const struct engine_request *q, int64_t arrival_ns,
 	o->first_token_ns = o->finish_ns = -1;
 	if (q->ttft_ns < 0)
 		return;
-	o->first_token_ns = arrival_ns + q->ttft_ns;
+	o->first_token_ns = num_add(arrival_ns, q->ttft_ns);
 	if (q->last_token_ns >= 0)
-		o->finish_ns = o->first_token_ns + q->last_token_ns - q->first_token_ns;
+		o->finish_ns = num_add(o->first_token_ns, q->last_token_ns - q->first_token_ns);
 	else if (o->output_tokens == 1)
 		o->finish_ns = o->first_token_ns;
 	else if (q->tpot_ns >= 0)
