@@ -195,19 +195,21 @@ static enum ar_status fill_batch(struct walk *w, size_t at, bool *named, struct 
 	const struct engine_log *log = w->r->log;
 	const struct engine_step *s = &log->step[at];
 	struct batch *b = &w->batch;
-	enum ar_status st = AR_OK;
 
 	b->n = s->n_entry;
 	b->prefill_tok = b->decode_tok = 0;
 	*named = true;
-	for (size_t i = 0; i < s->n_entry && !st; i++) {
+	for (size_t i = 0; i < s->n_entry; i++) {
 		const struct engine_entry *x = &log->entry[s->first + i];
 		struct batch_entry *e = &b->entry[i];
+		enum ar_status st = AR_OK;
 
 		if (x->req >= 0)
 			st = follow(w, x, at, e, err);
 		else
 			*e = (struct batch_entry){ .n_tok = x->n_tok, .decode = x->n_tok == 1 };
+		if (st)
+			return st;
 		*named = *named && x->req >= 0;
 		*(e->decode ? &b->decode_tok : &b->prefill_tok) += x->n_tok;
 		w->row[i] = (struct store_entry){ .req = e->req,
@@ -218,7 +220,7 @@ static enum ar_status fill_batch(struct walk *w, size_t at, bool *named, struct 
 						  .emit = e->emit,
 						  .recompute = e->recompute };
 	}
-	return st;
+	return AR_OK;
 }
 
 static enum ar_status store_step(struct walk *w, size_t at, struct ar_err *err)
