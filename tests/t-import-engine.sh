@@ -67,6 +67,16 @@ ok '... and others' \
 	says '^ +3 +1  prompts, more tokens +1 +1 +600 +600 +39.000 +20.000 +39.000 '
 ok 'an engine has no queue that its log does not show' not '^ +1 +queue .* -'
 
+"$(dirname "$ATTNREPLAY")/tests/make-db" "$tmp/sample.db" || exit 99
+for run in 1 2; do
+	"$ATTNREPLAY" -q run --backend cost --costs "$tmp/sample.db:$run" --costs-extrapolate \
+		--trace "$tmp/trace.csv" --db "$tmp/methods.db" >"$tmp/.run"
+done
+import "$tmp/log.jsonl" --db "$tmp/methods.db" >"$tmp/.out"
+"$ATTNREPLAY" report "$tmp/methods.db" >"$tmp/report"
+ok 'a dense run is compared' says '^ +1 +3  vllm-0.24.0  ttft '
+ok '... a sparse one is not' not '^ +2 +3  vllm'
+
 replay "$tmp/trace.csv" 20ms --prompt-scale 2
 replay "$tmp/trace.csv" 20ms --requests 1
 "$ATTNREPLAY" report "$db" >"$tmp/report"
@@ -129,6 +139,9 @@ ok 'a log without lengths' refuses 2 \
 	"$srcdir/tests/data/vllm-steps-40.json" --db "$tmp/none.db"
 ok 'a file that is no database' refuses 3 "$tmp/bad: file is not a database; name another file" \
 	"$tmp/log.jsonl" --db "$tmp/bad"
+ok 'a database in no folder' refuses 1 \
+	"$tmp/no/a.db: unable to open database file; check folder and permissions" \
+	"$tmp/log.jsonl" --db "$tmp/no/a.db"
 if [ -w /dev/full ]; then
 	full() { import "$tmp/log.jsonl" --db "$tmp/full.db" >/dev/full; }
 	ok 'a full standard output' fails 1 'cannot write standard output' full
