@@ -13,7 +13,7 @@ _attnreplay()
 	COMPREPLY=()
 	if [[ $cmd && $word == -* ]]; then
 		list="--help $("${COMP_WORDS[0]}" "$cmd" --help 2>/dev/null |
-			sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p')"
+			sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p' | sort -u)"
 	elif [[ ! $cmd ]]; then
 		list="--help --version -V -q -v help $("${COMP_WORDS[0]}" --help 2>/dev/null |
 			sed -n '/^commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p')"

@@ -280,13 +280,13 @@ static enum ar_status check_keys(const cJSON *config, const char *path, struct a
 	return st;
 }
 
-/* Load m from json, which it owns then.  It is freed after a failure. */
-static enum ar_status load_text(struct model *m, char *json, const char *path, struct ar_err *err)
+/* Read json, which m owns from now on.  path: for messages. */
+static enum ar_status read_json(struct model *m, const char *path, char *json, struct ar_err *err)
 {
 	struct model x = { .tp = 1, .json = json };
 	const char *end = NULL;
 	cJSON *config = json_parse_all(x.json, &end);
-	enum ar_status st = AR_OK;
+	enum ar_status st;
 
 	if (!config)
 		st = json_nomem() ? ar_nomem(err) :
@@ -296,14 +296,14 @@ static enum ar_status load_text(struct model *m, char *json, const char *path, s
 		st = ar_fail(err, AR_DATA, "%s: not a JSON object", path);
 	else if (!(st = check_keys(config, path, err)))
 		st = arch_find(config)->read(&x, config, path, err);
+	if (!st)
+		name_model(&x, path);
 	cJSON_Delete(config);
-	if (st) {
+	if (st)
 		model_release(&x);
-		return st;
-	}
-	name_model(&x, path);
-	*m = x;
-	return AR_OK;
+	else
+		*m = x;
+	return st;
 }
 
 static enum ar_status load_file(struct model *m, const char *path, struct ar_err *err)
@@ -311,15 +311,15 @@ static enum ar_status load_file(struct model *m, const char *path, struct ar_err
 	char *json;
 	enum ar_status st = read_text(path, &json, err);
 
-	return st ? st : load_text(m, json, path, err);
+	return st ? st : read_json(m, path, json, err);
 }
 
-enum ar_status model_parse(struct model *m, const char *json, const char *name, struct ar_err *err)
+enum ar_status model_parse(struct model *m, const char *name, const char *json, struct ar_err *err)
 {
 	char *copy = strdup(json);
 
 	*m = (struct model){ 0 };
-	return copy ? load_text(m, copy, name, err) : ar_nomem(err);
+	return copy ? read_json(m, name, copy, err) : ar_nomem(err);
 }
 
 /* Find the config of name_or_path: the path itself if it exists, config.json in it if it is a

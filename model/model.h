@@ -42,8 +42,8 @@ struct model {
 
 /* Load a model.  name_or_path: a preset ("llama-3.1-8b"), a config.json or a folder with one. */
 enum ar_status model_load(struct model *m, const char *name_or_path, struct ar_err *err);
-/* Load a model from the text of a config.json.  name: for messages, and the model's name. */
-enum ar_status model_parse(struct model *m, const char *json, const char *name, struct ar_err *err);
+/* The same for the text of a config.json.  name: of the model, and of the text in messages. */
+enum ar_status model_parse(struct model *m, const char *name, const char *json, struct ar_err *err);
 void model_release(struct model *m);
 
 /* Give a model without layers n layers, all equal to spec. */

@@ -26,6 +26,8 @@ libattnreplay_a_SOURCES += \
     replay/engine/backend_cuda_memory.c replay/engine/decoder.c replay/engine/graphs.c
 endif
 
+nobase_dist_pkgdata_DATA += replay/host/presets/vllm-0.24.json
+
 check_PROGRAMS += \
   tests/t-arrivals \
   tests/t-backend-cpu \

@@ -19,6 +19,9 @@ struct cmd {
 	void (*options)(void (*show)(const struct opt_group *, FILE *), FILE *f);
 };
 
+/* The command line of the subcommand name; the caller frees it.  NULL: no memory. */
+char *cmd_line(const char *name, int argc, char **argv);
+
 #define CMD(name) extern const struct cmd cmd_##name;
 #include "src/cmd_list.h"
 #undef CMD

@@ -96,9 +96,8 @@ static enum ar_status find(const char *name, const struct calibrator **out, stru
 			n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "",
 					      calibrators[i]->name);
 	}
-	return ar_fail(err, AR_USAGE, "%s%s%s; want one of %s",
-		       name ? "unknown name '" : "nothing to calibrate given", name ? name : "",
-		       name ? "'" : "", names);
+	return name ? ar_fail(err, AR_USAGE, "cannot calibrate '%s'; want one of %s", name, names) :
+		      ar_fail(err, AR_USAGE, "nothing to calibrate given; want one of %s", names);
 }
 
 static enum ar_status check_logs(const struct args *a, int logs, struct ar_err *err)

@@ -5,28 +5,9 @@
 #include <cjson/cJSON.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "src/cmd.h"
 #include "src/run/run.h"
-
-static char *join_args(int argc, char **argv)
-{
-	size_t n = sizeof "attnreplay run";
-	char *s;
-
-	for (int i = 0; i < argc; i++)
-		n += strlen(argv[i]) + 1;
-	s = malloc(n);
-	if (!s)
-		return NULL;
-	strcpy(s, "attnreplay run");
-	for (int i = 0; i < argc; i++) {
-		strcat(s, " ");
-		strcat(s, argv[i]);
-	}
-	return s;
-}
 
 static char *options_json(const struct opt_group *g)
 {
@@ -39,7 +20,7 @@ static char *options_json(const struct opt_group *g)
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
-	struct run r = { .cmdline = join_args(argc, argv) };
+	struct run r = { .cmdline = cmd_line("run", argc, argv) };
 	enum ar_status st;
 
 	st = run_options_parse(&r.o, argc, argv, err);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
-  src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_list.h \
-    src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_select.c src/cmd_sql.c \
-    src/cmd_trace.c src/main.c \
+  src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
+    src/cmd_import_engine.c src/cmd_line.c src/cmd_list.h src/cmd_methods.c src/cmd_report.c \
+    src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
@@ -29,6 +29,7 @@ libattnreplay_a_SOURCES += \
     src/calibrate/calibrate_minference.c src/calibrate/calibrate_seer.c \
     src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
     src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
+  src/engine/engine_run.c src/engine/engine_run.h \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
     src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
@@ -54,18 +55,20 @@ check_PROGRAMS += \
   tests/t-bench-paper \
   tests/t-calibrate \
   tests/t-calibrate-minference \
+  tests/t-engine-run \
   tests/t-host-fit \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-select.sh \
-    tests/t-foreign.sh tests/t-outputs.sh tests/t-report.sh tests/t-sql.sh
+    tests/t-foreign.sh tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh tests/t-sql.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
-src/main.$(OBJEXT) src/bench/bench_table.$(OBJEXT) src/run/method.$(OBJEXT): src/revision.h
+src/cmd_import_engine.$(OBJEXT) src/main.$(OBJEXT) src/bench/bench_table.$(OBJEXT) \
+  src/run/method.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \

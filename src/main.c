@@ -30,7 +30,7 @@ static void usage(FILE *f)
 	      "       attnreplay -V\n\ncommands:\n",
 	      f);
 	for (int i = 0; cmds[i]; i++)
-		fprintf(f, "  %-10s%s\n", cmds[i]->name, cmds[i]->title);
+		fprintf(f, "  %-14s%s\n", cmds[i]->name, cmds[i]->title);
 	fputs("\n'attnreplay help COMMAND' lists a command's options.\n", f);
 }
 

@@ -22,9 +22,9 @@ density() {
 }
 
 is 'without a selector it says which there are' "$(calibrate 2>&1)" \
-	'attnreplay: no selector given; want one of minference, seer, xattention'
+	'attnreplay: nothing to calibrate given; want one of host, minference, seer, xattention'
 ok 'an unknown one is wrong usage' \
-	fails 2 "unknown selector 'nope'; want one of" calibrate nope
+	fails 2 "cannot calibrate 'nope'; want one of host, minf" calibrate nope
 ok 'a capture is needed'   fails 2 'add --capture FILE' calibrate xattention -o "$tmp/x"
 ok 'a file to write too'   fails 2 'add --output FILE' calibrate xattention --capture "$sample"
 ok 'operands are refused' \
@@ -96,4 +96,43 @@ ok 'a method without a gate says how to get one' fails 2 "add gate=FILE" \
 	"$ATTNREPLAY" run --trace traces/samples/azure-2023-code-200.csv --model niah-llama-14m \
 	--extend tile \
 	--capture "$sample" --backend cpu --method compact-sa --db "$tmp/refused.db"
+# ---- host ----
+
+log=$srcdir/tests/data/vllm-steps-40.json
+host() { calibrate host "$@" -o "$tmp/host.json"; }
+
+ok 'a step log is needed' fails 2 'no step log to calibrate on; name one' host
+ok '... a capture is none' fails 2 'capture has no effect with step logs' host "$log" --capture x
+ok '... nor are tokens of one' fails 2 'tokens has no effect with step logs' host "$log" --tokens 5
+ok '... and a file to write' fails 2 'add --output FILE' calibrate host "$log"
+ok 'a log without its model is refused' \
+	fails 2 'the log has no model; give the model that the engine ran with --model' host "$log"
+ok 'a model that is none as well' fails 3 'no such file' host "$log" --model nope
+ok 'a log that is none as well' fails 3 'No such file' host nope --model niah-llama-14m
+ok 'costs that are none as well' fails 3 'nope' host "$log" --model llama-3.1-8b --costs nope
+printf '{"engine": "vllm", "version": "1"}\n{"begin": 0, "end": 1, "tokens": [1]}\n' \
+	>"$tmp/kind.jsonl"
+ok 'a log must say how it was scheduled' fails 3 'add "async": true or false to its header' \
+	host "$tmp/kind.jsonl" --model llama-3.1-8b
+printf '{"engine": "vllm", "version": "1"}\n{"request": 0, "arrival": 0, "first_token": 1}\n' \
+	>"$tmp/none.jsonl"
+ok 'a log must have steps' fails 3 'no steps' host "$tmp/none.jsonl" --model llama-3.1-8b
+
+host "$log" --model llama-3.1-8b --about 'an engine' >"$tmp/fit"
+ok 'a log is fitted' grep -q '^40 steps and 0 added requests of an engine, GPU times fitted' \
+	"$tmp/fit"
+ok '... with what it does not tell' \
+	grep -q '^admit_ns  *0  adding a request to the engine; not identifiable' "$tmp/fit"
+ok '... and errors by kind' grep -Eq '^eager  *[1-9][0-9]*( +-?[0-9.]+){6}$' "$tmp/fit"
+replay() {
+	"$ATTNREPLAY" run --backend cost --trace "$srcdir/traces/samples/azure-2023-code-200.csv" \
+		--requests 20 "$@"
+}
+replay --host "$tmp/host.json" >"$tmp/with"
+replay >"$tmp/without"
+ok 'a run takes the file' grep -q '^host      .*host.json: an engine$' "$tmp/with"
+ok '... a formula has no host of itself' grep -q '^host      none (host time' "$tmp/without"
+ttft() { awk '$1 == "TTFT" { print $4 }' "$1"; }
+ok '... which takes time' test "$(ttft "$tmp/with" | tr -d .)" -gt "$(ttft "$tmp/without" | tr -d .)"
+ok 'a host that is none is refused' fails 3 'no host preset of this name' replay --host nope
 finish

@@ -213,6 +213,9 @@ static void test_files(void)
 	   "... and get the same");
 	is_int(host_load_file(&got, "none", &err), AR_OK, "none is no file");
 	is_int(host_admit(&got, 1000), 0, "... and takes no time");
+	is_int(host_load_file(&got, "vllm-0.24", &err), AR_OK, "a preset is found by its name");
+	ok(got.max_captured == 512 && got.ns[HOST_EAGER_KERNEL] > 0 && *got.about,
+	   "... and has times");
 	is_int(host_load_file(&got, "no-such", &err), AR_DATA, "an unknown name");
 	is_str(err.msg,
 	       "no-such: no such file and no host preset of this name; give a file of 'attnreplay "

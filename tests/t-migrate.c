@@ -78,7 +78,7 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host;
-	bool fine, renamed;
+	bool fine, renamed, engine;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -91,12 +91,14 @@ static int64_t whole_version(void)
 			"WHERE name IN ('boot_id', 'pid_ns')");
 	host = ask(db, "SELECT count(*) FROM pragma_table_info('iteration') "
 		       "WHERE name GLOB 'host_?*_ns'");
+	engine = ask(db, "SELECT sql LIKE '%''engine'')%' FROM sqlite_schema WHERE name = 'run'");
 	fine = ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check") &&
 	       ask(db, "SELECT max(version) FROM schema_log") == version &&
 	       ask(db, "SELECT count(*) FROM run WHERE status = 'done'") == 3;
 	sqlite3_close(db);
 	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
-			       scope == (version >= 8 ? 2 : 0) && host == (version >= 9 ? 4 : 0) ?
+			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
+			       host == (version >= 9 ? 4 : 0) ?
 		       version :
 		       -1;
 }
@@ -117,9 +119,8 @@ static void test_ends(bool kill_it, const char *what)
 		n[version < 5 ? 0 : version]++;
 	}
 	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0,
-	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times) or "
-	   "9 (%d times), "
-	   "never between",
+	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times) or 9 "
+	   "(%d times), never between",
 	   what, n[5], n[6], n[7], n[8], n[9]);
 }
 
@@ -169,6 +170,8 @@ static void test_tables(void)
 			   "SELECT count(*) FROM main.sqlite_schema WHERE sql LIKE 'CREATE TABLE%'"),
 	       0, "... all of them");
 	sqlite3_close(db);
+	change("a.db", "UPDATE run SET clock = 'engine'");
+	is_int(whole_version(), 9, "... and a run may be one of an engine");
 }
 
 /* A file that is only read has the names of this version. */
@@ -200,6 +203,10 @@ static void test_version_6(void)
 		       "ALTER TABLE iteration DROP COLUMN host_prepare_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_launch_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_update_ns;"
+		       "UPDATE run SET clock = 'cpu';"
+		       "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET "
+		       "sql = replace(sql, ', ''engine''', '') WHERE name = 'run';"
+		       "PRAGMA writable_schema = RESET;"
 		       "DELETE FROM schema_log WHERE version > 6; PRAGMA user_version = 6");
 	is_int(whole_version(), 6, "a file of version 6 is made");
 	test_reading("a.db", 6);

@@ -7,7 +7,8 @@ libattnreplay_a_SOURCES += \
     traces/algebra/shape.c traces/algebra/shape.h traces/algebra/summary.c \
     traces/algebra/summary.h traces/algebra/synth.c traces/algebra/synth.h \
   traces/capture/arc.c traces/capture/arc.h traces/capture/capture.c traces/capture/capture.h \
-  traces/engine/engine_log.c traces/engine/engine_log.h \
+  traces/engine/engine_log.c traces/engine/engine_log.h traces/engine/engine_outcomes.c \
+    traces/engine/engine_read.h \
   traces/importers/blocks.c traces/importers/date.c traces/importers/date.h \
     traces/importers/import.c traces/importers/import.h traces/importers/import_aiperf.c \
     traces/importers/import_azure.c traces/importers/import_bailian.c \

@@ -49,11 +49,16 @@ static const struct migration {
 	  "ALTER TABLE run ADD COLUMN boot_id TEXT;"
 	  "ALTER TABLE run ADD COLUMN pid_ns INTEGER",
 	  NULL },
+	/* SQLite has no statement that changes a check. */
 	{ 8,
 	  "ALTER TABLE iteration ADD COLUMN host_schedule_ns INTEGER;"
 	  "ALTER TABLE iteration ADD COLUMN host_prepare_ns INTEGER;"
 	  "ALTER TABLE iteration ADD COLUMN host_launch_ns INTEGER;"
-	  "ALTER TABLE iteration ADD COLUMN host_update_ns INTEGER",
+	  "ALTER TABLE iteration ADD COLUMN host_update_ns INTEGER;"
+	  "PRAGMA writable_schema = ON;"
+	  "UPDATE sqlite_schema SET sql = replace(sql, '''cpu'', ''cost'')', "
+	  "'''cpu'', ''cost'', ''engine'')') WHERE name = 'run';"
+	  "PRAGMA writable_schema = RESET",
 	  "CREATE TEMP VIEW iteration AS "
 	  "SELECT rowid AS rowid, *, NULL AS host_schedule_ns, NULL AS host_prepare_ns, "
 	  "NULL AS host_launch_ns, NULL AS host_update_ns FROM main.iteration" },

@@ -71,7 +71,7 @@ CREATE TEMP VIEW v_sample AS
   SELECT run_id, 'attnreplay', 4, 'e2e', e2e_ns / 1e6, 1 FROM request_outcome WHERE outcome = 'ok'
   UNION ALL
   SELECT run_id, 'attnreplay', 5, 'queue', queue_ns / 1e6, 1
-    FROM request_outcome WHERE outcome = 'ok'
+    FROM request_outcome WHERE outcome = 'ok' AND queue_ns IS NOT NULL
   UNION ALL
   SELECT run_id, 'vllm', 1, 'TTFT', ttft_ns / 1e6, 1 FROM request_outcome WHERE outcome = 'ok'
   UNION ALL

@@ -36,7 +36,7 @@ static enum ar_status load_model(const struct gather *g, const struct engine_log
 	if (g->args->model)
 		return model_load(m, g->args->model, err);
 	if (log->model_json)
-		return model_parse(m, log->model_json, log->name, err);
+		return model_parse(m, log->name, log->model_json, err);
 	return ar_fail(err, AR_USAGE,
 		       "%s: the log has no model; give the model that the engine ran with --model",
 		       log->name);

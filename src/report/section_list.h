@@ -13,12 +13,17 @@
  * :baseline	dense run that :run is compared with, NULL: none
  * :dialect	"attnreplay", or the name of a DIALECT
  * slo		limits of requests, a row each: run_id, metric ("ttft", "tpot", "e2e"), ns
- * latency	v_latency of :run and :baseline; for those under SECTION only */
+ * engine_pair	an engine's run and a dense run of the same requests, a row each: run_id, engine_id;
+ *		under SECTION only, as is latency
+ * latency	v_latency of :run, :baseline and engine_pair */
+SECTION(make_engine, NULL)
 SECTION(make_latency, NULL)
 SECTION(runs, "Runs")
 SECTION(outcome, "Outcome: requests, iterations, seconds of virtual time")
 SECTION(costs, "What iterations cost, where that was taken from an earlier run")
 SECTION(latency, "Latency, ms")
+SECTION(engine, "Against an engine that ran the same requests")
+SECTION(engine_steps, "Iterations of the engine and of the run, ms")
 SECTION(phases, "Time by phase, ms of kernels; * is the attention core")
 SECTION(speedup, "Against the dense run: dense / this, of each figure")
 SECTION(accuracy, "Accuracy against dense attention, per sampled (request, chunk, layer, head)")

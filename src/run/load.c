@@ -140,7 +140,7 @@ static enum ar_status bind_host(struct run *r, struct ar_err *err)
 	}
 	if (!r->costs || !r->costs->run.model_json)
 		return AR_OK;
-	st = model_parse(&m, r->costs->run.model_json, r->costs->name, err);
+	st = model_parse(&m, r->costs->name, r->costs->run.model_json, err);
 	if (st)
 		return st;
 	host_bind(&r->host, m.n_layers, host_layer_kernels(&m));

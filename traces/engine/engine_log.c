@@ -14,39 +14,12 @@
 
 #include "base/json.h"
 #include "base/jsonval.h"
+#include "traces/engine/engine_read.h"
 #include "traces/importers/reader.h"
-#include "traces/intern.h"
 
 enum { TEXT_MAX_BYTES = 64 << 20 }; /* of a value on several lines */
 
-static const double LAST_S = 9e9; /* of the times that ns in 64 bits hold */
-static const double S_NS = 1e9, MS_NS = 1e6;
-
-/* What the values of a file are. */
-enum kind { NOTHING, OWN_LINES, AIPERF_LINES, ONE_VALUE };
-
-/* A record of aiperf, which are in order of their ends. */
-struct started {
-	double ns; /* since 1970 */
-	int64_t session;
-	struct engine_request q;
-};
-
-struct reading {
-	struct engine_log *log;
-	const char *path;
-	uint64_t line; /* 0: the file is one value */
-	enum kind kind;
-	bool has_header;
-	size_t cap_step, cap_entry, cap_request, cap_named, cap_started;
-	struct intern_table id; /* names of requests */
-	int32_t *named;		/* [by number in id]: the request, -1: no line yet */
-	size_t n_named;
-	struct started *started; /* [n_started] */
-	size_t n_started;
-};
-
-static const struct engine_request unknown_request = {
+const struct engine_request reading_unknown = {
 	.arrival_ns = -1,
 	.first_token_ns = -1,
 	.last_token_ns = -1,
@@ -67,25 +40,25 @@ static enum ar_status place(const struct reading *r, enum ar_status st, struct a
 	return st;
 }
 
-static enum ar_status bad_member(const char *key, const char *want, struct ar_err *err)
+enum ar_status reading_bad(const char *key, const char *want, struct ar_err *err)
 {
 	return ar_fail(err, AR_DATA, "%s: want %s", key, want);
 }
 
 /* ---- members ---- */
 
-static const cJSON *member(const cJSON *object, const char *key)
+const cJSON *reading_member(const cJSON *object, const char *key)
 {
 	const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, key);
 
 	return cJSON_IsNull(v) ? NULL : v;
 }
 
-static bool time_of(const cJSON *v, double unit, int64_t *ns)
+bool reading_time(const cJSON *v, double unit, int64_t *ns)
 {
 	double x;
 
-	if (!json_real(v, 0, LAST_S * S_NS / unit, &x))
+	if (!json_real(v, 0, READING_LAST_S * 1e9 / unit, &x))
 		return false;
 	*ns = llround(x * unit);
 	return true;
@@ -95,12 +68,14 @@ static bool time_of(const cJSON *v, double unit, int64_t *ns)
 static enum ar_status may_time(const cJSON *object, const char *key, int64_t *ns,
 			       struct ar_err *err)
 {
-	const cJSON *v = member(object, key);
+	const cJSON *v = reading_member(object, key);
 
-	return !v || time_of(v, S_NS, ns) ? AR_OK : bad_member(key, "seconds from 0 to 9e9", err);
+	return !v || reading_time(v, READING_S, ns) ?
+		       AR_OK :
+		       reading_bad(key, "seconds from 0 to 2e9", err);
 }
 
-static bool count_of(const cJSON *v, int64_t min, uint32_t *n)
+bool reading_count(const cJSON *v, int64_t min, uint32_t *n)
 {
 	int64_t x;
 
@@ -113,46 +88,48 @@ static bool count_of(const cJSON *v, int64_t min, uint32_t *n)
 static enum ar_status may_count(const cJSON *object, const char *key, uint32_t *n,
 				struct ar_err *err)
 {
-	const cJSON *v = member(object, key);
+	const cJSON *v = reading_member(object, key);
 
-	return !v || count_of(v, 0, n) ? AR_OK :
-					 bad_member(key, "an integer from 0 to 2147483647", err);
+	return !v || reading_count(v, 0, n) ?
+		       AR_OK :
+		       reading_bad(key, "an integer from 0 to 2147483647", err);
 }
 
 static enum ar_status may_limit(const cJSON *object, const char *key, int64_t *n,
 				struct ar_err *err)
 {
-	const cJSON *v = member(object, key);
+	const cJSON *v = reading_member(object, key);
 
-	return !v || json_int(v, 1, JSON_INT_MAX, n) ? AR_OK :
-						       bad_member(key, "an integer from 1 on", err);
+	return !v || json_int(v, 1, JSON_INT_MAX, n) ?
+		       AR_OK :
+		       reading_bad(key, "an integer from 1 on", err);
 }
 
 static enum ar_status may_text(const cJSON *object, const char *key, char **text,
 			       struct ar_err *err)
 {
-	const cJSON *v = member(object, key);
+	const cJSON *v = reading_member(object, key);
 
 	if (!v)
 		return AR_OK;
 	if (!cJSON_IsString(v))
-		return bad_member(key, "a text", err);
+		return reading_bad(key, "a text", err);
 	free(*text);
 	*text = strdup(v->valuestring);
 	return *text ? AR_OK : ar_nomem(err);
 }
 
-static enum ar_status may_array(const cJSON *object, const char *key, const cJSON **array,
-				struct ar_err *err)
+enum ar_status reading_array(const cJSON *object, const char *key, const cJSON **array,
+			     struct ar_err *err)
 {
-	*array = member(object, key);
-	return !*array || cJSON_IsArray(*array) ? AR_OK : bad_member(key, "an array", err);
+	*array = reading_member(object, key);
+	return !*array || cJSON_IsArray(*array) ? AR_OK : reading_bad(key, "an array", err);
 }
 
 /* ---- arrays that grow ---- */
 
 /* Return room for element n of array v, which has *cap of size bytes each; NULL: no memory. */
-static void *grow(void *v, size_t n, size_t *cap, size_t size)
+void *reading_grow(void *v, size_t n, size_t *cap, size_t size)
 {
 	size_t more = *cap ? 2 * *cap : 64;
 
@@ -167,7 +144,7 @@ static void *grow(void *v, size_t n, size_t *cap, size_t size)
 static enum ar_status add_entry(struct reading *r, uint32_t n_tok, struct ar_err *err)
 {
 	struct engine_log *log = r->log;
-	struct engine_entry *v = grow(log->entry, log->n_entry, &r->cap_entry, sizeof *v);
+	struct engine_entry *v = reading_grow(log->entry, log->n_entry, &r->cap_entry, sizeof *v);
 
 	if (!v)
 		return ar_nomem(err);
@@ -176,15 +153,15 @@ static enum ar_status add_entry(struct reading *r, uint32_t n_tok, struct ar_err
 	return AR_OK;
 }
 
-static enum ar_status add_request(struct reading *r, const struct engine_request *q,
-				  struct ar_err *err)
+enum ar_status reading_request(struct reading *r, const struct engine_request *q,
+			       struct ar_err *err)
 {
 	struct engine_log *log = r->log;
 	struct engine_request *v;
 
 	if (log->n_request == INT32_MAX)
 		return ar_fail(err, AR_DATA, "more than 2147483647 requests");
-	v = grow(log->request, log->n_request, &r->cap_request, sizeof *v);
+	v = reading_grow(log->request, log->n_request, &r->cap_request, sizeof *v);
 	if (!v)
 		return ar_nomem(err);
 	log->request = v;
@@ -201,10 +178,10 @@ static enum ar_status add_step(struct reading *r, const cJSON *begin, const cJSO
 	struct engine_log *log = r->log;
 	struct engine_step *v, s = { .first = log->n_entry };
 
-	if (!time_of(begin, S_NS, &s.begin_ns))
-		return bad_member("begin", "seconds from 0 to 9e9", err);
-	if (!time_of(end, S_NS, &s.end_ns))
-		return bad_member("end", "seconds from 0 to 9e9", err);
+	if (!reading_time(begin, READING_S, &s.begin_ns))
+		return reading_bad("begin", "seconds from 0 to 2e9", err);
+	if (!reading_time(end, READING_S, &s.end_ns))
+		return reading_bad("end", "seconds from 0 to 2e9", err);
 	if (s.end_ns < s.begin_ns)
 		return ar_fail(err, AR_DATA, "the step ends before it begins");
 	if (log->n_step && s.begin_ns < log->step[log->n_step - 1].begin_ns)
@@ -212,7 +189,7 @@ static enum ar_status add_step(struct reading *r, const cJSON *begin, const cJSO
 			       "the step begins before the previous one; sort the steps by begin");
 	for (int i = 0; i < ENGINE_PARTS; i++)
 		s.part_ns[i] = -1;
-	v = grow(log->step, log->n_step, &r->cap_step, sizeof *v);
+	v = reading_grow(log->step, log->n_step, &r->cap_step, sizeof *v);
 	if (!v)
 		return ar_nomem(err);
 	log->step = v;
@@ -225,14 +202,14 @@ static enum ar_status add_tokens(struct reading *r, const cJSON *tokens, struct 
 	const cJSON *v;
 
 	if (!cJSON_IsArray(tokens))
-		return bad_member("tokens", "an array of integers from 1 to 2147483647", err);
+		return reading_bad("tokens", "an array of integers from 1 to 2147483647", err);
 	cJSON_ArrayForEach(v, tokens) {
 		uint32_t n;
 		enum ar_status st;
 
-		if (!count_of(v, 1, &n))
-			return bad_member("tokens", "an array of integers from 1 to 2147483647",
-					  err);
+		if (!reading_count(v, 1, &n))
+			return reading_bad("tokens", "an array of integers from 1 to 2147483647",
+					   err);
 		st = add_entry(r, n, err);
 		if (st)
 			return st;
@@ -249,7 +226,7 @@ static enum ar_status number_of(struct reading *r, const char *id, uint32_t *num
 
 	if (!intern_put(&r->id, id, strlen(id), number))
 		return ar_nomem(err);
-	v = grow(r->named, *number, &r->cap_named, sizeof *v);
+	v = reading_grow(r->named, *number, &r->cap_named, sizeof *v);
 	if (!v)
 		return ar_nomem(err);
 	r->named = v;
@@ -281,8 +258,8 @@ static enum ar_status add_ids(struct reading *r, const cJSON *ids, struct ar_err
 		} else if (json_int(v, 0, INT32_MAX, &index)) {
 			e->req = (int32_t)index;
 		} else {
-			st = bad_member("requests", "an array of texts or of integers from 0 on",
-					err);
+			st = reading_bad("requests", "an array of texts or of integers from 0 on",
+					 err);
 		}
 		if (st)
 			return st;
@@ -295,14 +272,15 @@ static enum ar_status step_line(struct reading *r, const cJSON *object, struct a
 {
 	static const char *const part[ENGINE_PARTS] = { "schedule", "execute", "wait", "update" };
 	const cJSON *ids;
-	enum ar_status st = add_step(r, member(object, "begin"), member(object, "end"), err);
+	enum ar_status st = add_step(r, reading_member(object, "begin"),
+				     reading_member(object, "end"), err);
 
 	for (int i = 0; i < ENGINE_PARTS && !st; i++)
 		st = may_time(object, part[i], &r->log->step[r->log->n_step - 1].part_ns[i], err);
 	if (!st)
-		st = add_tokens(r, member(object, "tokens"), err);
+		st = add_tokens(r, reading_member(object, "tokens"), err);
 	if (!st)
-		st = may_array(object, "requests", &ids, err);
+		st = reading_array(object, "requests", &ids, err);
 	return st || !ids ? st : add_ids(r, ids, err);
 }
 
@@ -362,7 +340,7 @@ static enum ar_status identify(struct reading *r, const cJSON *id, struct ar_err
 				       "requests in order, from 0",
 				       index, at);
 	if (!cJSON_IsString(id))
-		return bad_member("request", "a text or an integer from 0 on", err);
+		return reading_bad("request", "a text or an integer from 0 on", err);
 	st = number_of(r, id->valuestring, &number, err);
 	if (!st && r->named[number] >= 0)
 		st = ar_fail(err, AR_DATA, "request \"%s\" has a line already", id->valuestring);
@@ -373,8 +351,8 @@ static enum ar_status identify(struct reading *r, const cJSON *id, struct ar_err
 
 static enum ar_status request_line(struct reading *r, const cJSON *object, struct ar_err *err)
 {
-	struct engine_request q = unknown_request;
-	enum ar_status st = identify(r, member(object, "request"), err);
+	struct engine_request q = reading_unknown;
+	enum ar_status st = identify(r, reading_member(object, "request"), err);
 
 	if (!st)
 		st = may_count(object, "prompt_tokens", &q.prompt_tok, err);
@@ -390,17 +368,17 @@ static enum ar_status request_line(struct reading *r, const cJSON *object, struc
 		st = may_time(object, "admit", &q.admit_ns, err);
 	if (!st)
 		st = derive(&q, err);
-	return st ? st : add_request(r, &q, err);
+	return st ? st : reading_request(r, &q, err);
 }
 
 /* "ttft" and "tpot" of all requests, in ms. */
 static enum ar_status latency_arrays(struct reading *r, const cJSON *object, struct ar_err *err)
 {
 	const cJSON *ttft, *tpot, *a, *b;
-	enum ar_status st = may_array(object, "ttft", &ttft, err);
+	enum ar_status st = reading_array(object, "ttft", &ttft, err);
 
 	if (!st)
-		st = may_array(object, "tpot", &tpot, err);
+		st = reading_array(object, "tpot", &tpot, err);
 	if (st)
 		return st;
 	if (ttft && tpot && cJSON_GetArraySize(ttft) != cJSON_GetArraySize(tpot))
@@ -411,13 +389,13 @@ static enum ar_status latency_arrays(struct reading *r, const cJSON *object, str
 	a = ttft ? ttft->child : NULL;
 	b = tpot ? tpot->child : NULL;
 	while (!st && (a || b)) {
-		struct engine_request q = unknown_request;
+		struct engine_request q = reading_unknown;
 
-		if (a && !cJSON_IsNull(a) && !time_of(a, MS_NS, &q.ttft_ns))
-			return bad_member("ttft", "milliseconds from 0 to 9e12", err);
-		if (b && !cJSON_IsNull(b) && !time_of(b, MS_NS, &q.tpot_ns))
-			return bad_member("tpot", "milliseconds from 0 to 9e12", err);
-		st = add_request(r, &q, err);
+		if (a && !cJSON_IsNull(a) && !reading_time(a, READING_MS, &q.ttft_ns))
+			return reading_bad("ttft", "milliseconds from 0 to 2e12", err);
+		if (b && !cJSON_IsNull(b) && !reading_time(b, READING_MS, &q.tpot_ns))
+			return reading_bad("tpot", "milliseconds from 0 to 2e12", err);
+		st = reading_request(r, &q, err);
 		a = a ? a->next : NULL;
 		b = b ? b->next : NULL;
 	}
@@ -444,17 +422,18 @@ static enum ar_status split_engine(struct engine_log *log, struct ar_err *err)
 
 static enum ar_status scheduling(struct engine_log *log, const cJSON *object, struct ar_err *err)
 {
-	const cJSON *async = member(object, "async"), *word = member(object, "scheduling");
+	const cJSON *async = reading_member(object, "async"),
+		    *word = reading_member(object, "scheduling");
 
 	if (async && !cJSON_IsBool(async))
-		return bad_member("async", "true or false", err);
+		return reading_bad("async", "true or false", err);
 	if (async)
 		log->async = cJSON_IsTrue(async);
 	if (!word)
 		return AR_OK;
 	if (!cJSON_IsString(word) ||
 	    (strcmp(word->valuestring, "async") && strcmp(word->valuestring, "sync")))
-		return bad_member("scheduling", "\"async\" or \"sync\"", err);
+		return reading_bad("scheduling", "\"async\" or \"sync\"", err);
 	log->async = !strcmp(word->valuestring, "async");
 	return AR_OK;
 }
@@ -469,7 +448,7 @@ static int ascending(const void *a, const void *b)
 static enum ar_status capture_sizes(struct engine_log *log, const cJSON *object, struct ar_err *err)
 {
 	const cJSON *sizes, *v;
-	enum ar_status st = may_array(object, "cudagraph_capture_sizes", &sizes, err);
+	enum ar_status st = reading_array(object, "cudagraph_capture_sizes", &sizes, err);
 
 	if (st || !sizes || !sizes->child)
 		return st;
@@ -478,8 +457,8 @@ static enum ar_status capture_sizes(struct engine_log *log, const cJSON *object,
 		return ar_nomem(err);
 	cJSON_ArrayForEach(v, sizes)
 		if (!json_int(v, 1, INT32_MAX, &log->capture_size[log->n_capture_size++]))
-			return bad_member("cudagraph_capture_sizes",
-					  "integers from 1 to 2147483647", err);
+			return reading_bad("cudagraph_capture_sizes",
+					   "integers from 1 to 2147483647", err);
 	qsort(log->capture_size, log->n_capture_size, sizeof *log->capture_size, ascending);
 	return AR_OK;
 }
@@ -487,7 +466,7 @@ static enum ar_status capture_sizes(struct engine_log *log, const cJSON *object,
 /* A model that is no object, such as a file's name, says nothing of the model. */
 static enum ar_status model_of(struct engine_log *log, const cJSON *object, struct ar_err *err)
 {
-	const cJSON *v = member(object, "model");
+	const cJSON *v = reading_member(object, "model");
 
 	if (!cJSON_IsObject(v))
 		return AR_OK;
@@ -523,210 +502,10 @@ static enum ar_status header(struct reading *r, const cJSON *object, struct ar_e
 	return st ? st : model_of(log, object, err);
 }
 
-/* ---- vllm bench serve ---- */
-
-enum { INPUT_LENS, OUTPUT_LENS, TTFTS, ITLS, START_TIMES, N_BENCH };
-static const char *const bench_key[N_BENCH] = { "input_lens", "output_lens", "ttfts", "itls",
-						"start_times" };
-
-/* Sum of the gaps between tokens, in s; NAN: not an array of such. */
-static double sum_of(const cJSON *gaps)
-{
-	const cJSON *v;
-	double x, sum = cJSON_IsArray(gaps) ? 0 : NAN;
-
-	cJSON_ArrayForEach(v, gaps)
-		sum += json_real(v, 0, LAST_S, &x) ? x : NAN;
-	return sum;
-}
-
-/* Request i, whose values are v.  A request that failed has no output tokens and no times.  zero_ns:
- * the earliest start. */
-static enum ar_status bench_request(struct reading *r, const cJSON *const v[N_BENCH],
-				    int64_t zero_ns, struct ar_err *err)
-{
-	struct engine_request q = unknown_request;
-	double span = v[ITLS] ? sum_of(v[ITLS]) : 0;
-	bool failed;
-
-	if (!count_of(v[INPUT_LENS], 0, &q.prompt_tok))
-		return bad_member("input_lens", "integers from 0 to 2147483647", err);
-	if (!count_of(v[OUTPUT_LENS], 0, &q.output_tok))
-		return bad_member("output_lens", "integers from 0 to 2147483647", err);
-	failed = !q.output_tok;
-	if (!time_of(v[TTFTS], S_NS, &q.ttft_ns))
-		return bad_member("ttfts", "seconds from 0 to 9e9", err);
-	if (!(span <= LAST_S))
-		return bad_member("itls", "arrays of seconds from 0 to 9e9", err);
-	if (v[START_TIMES] && !time_of(v[START_TIMES], S_NS, &q.arrival_ns))
-		return bad_member("start_times", "seconds from 0 to 9e9", err);
-	if (v[START_TIMES])
-		q.arrival_ns -= zero_ns;
-	if (failed)
-		q.ttft_ns = -1;
-	if (!failed && v[ITLS] && q.output_tok > 1)
-		q.tpot_ns = llround(span * S_NS / (q.output_tok - 1));
-	if (!failed && v[START_TIMES]) {
-		q.first_token_ns = q.arrival_ns + q.ttft_ns;
-		if (v[ITLS])
-			q.last_token_ns = q.first_token_ns + llround(span * S_NS);
-	}
-	return add_request(r, &q, err);
-}
-
-static enum ar_status bench(struct reading *r, const cJSON *object, struct ar_err *err)
-{
-	const cJSON *array, *v[N_BENCH], *start;
-	int64_t zero_ns = INT64_MAX, ns;
-	enum ar_status st = AR_OK;
-	int n = 0;
-
-	for (int i = 0; i < N_BENCH; i++) {
-		st = may_array(object, bench_key[i], &array, err);
-		if (st)
-			return st;
-		if (!array && i <= TTFTS)
-			return ar_fail(err, AR_DATA,
-				       "the result lacks \"%s\"; run 'vllm bench serve' with "
-				       "--save-detailed",
-				       bench_key[i]);
-		if (!i)
-			n = cJSON_GetArraySize(array);
-		if (array && cJSON_GetArraySize(array) != n)
-			return ar_fail(err, AR_DATA, "%d values in %s and %d in %s",
-				       cJSON_GetArraySize(array), bench_key[i], n, *bench_key);
-		v[i] = array ? array->child : NULL;
-	}
-	for (start = v[START_TIMES]; start; start = start->next)
-		if (time_of(start, S_NS, &ns) && ns < zero_ns)
-			zero_ns = ns;
-	for (int k = 0; k < n && !st; k++) {
-		st = bench_request(r, v, zero_ns, err);
-		if (st == AR_DATA)
-			ar_err_prefix(err, "request %d", k);
-		for (int i = 0; i < N_BENCH; i++)
-			v[i] = v[i] ? v[i]->next : NULL;
-	}
-	return st;
-}
-
-/* ---- aiperf ---- */
-
-/* Set *v to metrics.key.value, NULL: no such metric.  unit: what it must be in. */
-static enum ar_status metric(const cJSON *metrics, const char *key, const char *unit,
-			     const cJSON **v, struct ar_err *err)
-{
-	const cJSON *m = member(metrics, key), *u = member(m, "unit");
-
-	*v = member(m, "value");
-	if (m && (!*v || !cJSON_IsString(u) || strcmp(u->valuestring, unit)))
-		return ar_fail(err, AR_DATA, "%s: want a value in %s", key, unit);
-	return AR_OK;
-}
-
-static enum ar_status metric_time(const cJSON *metrics, const char *key, int64_t *ns,
-				  struct ar_err *err)
-{
-	const cJSON *v;
-	enum ar_status st = metric(metrics, key, "ms", &v, err);
-
-	if (!st && v && !time_of(v, MS_NS, ns))
-		st = bad_member(key, "milliseconds from 0 to 9e12", err);
-	return st;
-}
-
-static enum ar_status metric_count(const cJSON *metrics, const char *key, uint32_t *n,
-				   struct ar_err *err)
-{
-	const cJSON *v;
-	enum ar_status st = metric(metrics, key, "tokens", &v, err);
-
-	if (!st && v && !count_of(v, 0, n))
-		st = bad_member(key, "an integer from 0 to 2147483647", err);
-	return st;
-}
-
-/* When a request was sent.  Doubles hold ns since 1970 to 256 ns. */
-static enum ar_status started(struct started *s, const cJSON *metadata, struct ar_err *err)
-{
-	const cJSON *session = member(metadata, "session_num");
-
-	if (!json_real(member(metadata, "request_start_ns"), 0, LAST_S * S_NS, &s->ns))
-		return bad_member("request_start_ns", "ns from 0 to 9e18", err);
-	if (session && !json_int(session, 0, JSON_INT_MAX, &s->session))
-		return bad_member("session_num", "an integer from 0 on", err);
-	return AR_OK;
-}
-
-/* Lengths and latencies.  A request that failed has an error_isl only. */
-static enum ar_status metrics_of(struct engine_request *q, const cJSON *m, struct ar_err *err)
-{
-	int64_t e2e_ns = -1;
-	enum ar_status st = metric_count(m, "error_isl", &q->prompt_tok, err);
-
-	if (!st)
-		st = metric_count(m, "input_sequence_length", &q->prompt_tok, err);
-	if (!st)
-		st = metric_count(m, "output_sequence_length", &q->output_tok, err);
-	if (!st)
-		st = metric_time(m, "time_to_first_token", &q->ttft_ns, err);
-	if (!st)
-		st = metric_time(m, "inter_token_latency", &q->tpot_ns, err);
-	if (!st)
-		st = metric_time(m, "request_latency", &e2e_ns, err);
-	if (!st && e2e_ns >= 0 && e2e_ns < q->ttft_ns)
-		st = ar_fail(err, AR_DATA, "request_latency is less than time_to_first_token");
-	q->last_token_ns = q->ttft_ns < 0 ? -1 : e2e_ns; /* from the arrival until the end */
-	return st;
-}
-
-static enum ar_status aiperf_line(struct reading *r, const cJSON *object, struct ar_err *err)
-{
-	struct started *v = grow(r->started, r->n_started, &r->cap_started, sizeof *v);
-	enum ar_status st;
-
-	if (!v)
-		return ar_nomem(err);
-	r->started = v;
-	v += r->n_started++;
-	*v = (struct started){ .q = unknown_request };
-	st = started(v, member(object, "metadata"), err);
-	return st ? st : metrics_of(&v->q, member(object, "metrics"), err);
-}
-
-static int by_start(const void *a, const void *b)
-{
-	const struct started *x = a, *y = b;
-
-	if (x->ns != y->ns)
-		return x->ns < y->ns ? -1 : 1;
-	return (x->session > y->session) - (x->session < y->session);
-}
-
-/* Add the requests of aiperf in order of their starts; the first starts at 0. */
-static enum ar_status add_started(struct reading *r, struct ar_err *err)
-{
-	enum ar_status st = AR_OK;
-
-	if (r->n_started)
-		qsort(r->started, r->n_started, sizeof *r->started, by_start);
-	for (size_t i = 0; i < r->n_started && !st; i++) {
-		struct engine_request q = r->started[i].q;
-
-		q.arrival_ns = llround(r->started[i].ns - r->started->ns);
-		if (q.ttft_ns >= 0)
-			q.first_token_ns = q.arrival_ns + q.ttft_ns;
-		if (q.last_token_ns >= 0)
-			q.last_token_ns += q.arrival_ns;
-		st = add_request(r, &q, err);
-	}
-	return st;
-}
-
 /* ---- values ---- */
 
 /* All values of a file are lines of one kind, or there is one value. */
-static enum ar_status same_kind(struct reading *r, enum kind kind, struct ar_err *err)
+static enum ar_status same_kind(struct reading *r, enum reading_kind kind, struct ar_err *err)
 {
 	if (r->kind != NOTHING && (r->kind != kind || kind == ONE_VALUE))
 		return ar_fail(err, AR_DATA,
@@ -741,7 +520,7 @@ static enum ar_status whole_log(struct reading *r, const cJSON *object, struct a
 	enum ar_status st = header(r, object, err);
 
 	if (!st)
-		st = may_array(object, "steps", &steps, err);
+		st = reading_array(object, "steps", &steps, err);
 	if (!st)
 		st = step_array(r, steps, err);
 	return st ? st : latency_arrays(r, object, err);
@@ -750,12 +529,15 @@ static enum ar_status whole_log(struct reading *r, const cJSON *object, struct a
 /* A value by the member that only its kind has. */
 static const struct form {
 	const char *key;
-	enum kind kind;
+	enum reading_kind kind;
 	enum ar_status (*read)(struct reading *, const cJSON *, struct ar_err *);
 } forms[] = {
-	{ "begin", OWN_LINES, step_line },  { "request", OWN_LINES, request_line },
-	{ "steps", ONE_VALUE, whole_log },  { "metadata", AIPERF_LINES, aiperf_line },
-	{ "input_lens", ONE_VALUE, bench }, { "ttfts", ONE_VALUE, bench },
+	{ "begin", OWN_LINES, step_line },
+	{ "request", OWN_LINES, request_line },
+	{ "steps", ONE_VALUE, whole_log },
+	{ "metadata", AIPERF_LINES, reading_aiperf },
+	{ "input_lens", ONE_VALUE, reading_bench },
+	{ "ttfts", ONE_VALUE, reading_bench },
 	{ "engine", OWN_LINES, header },
 };
 
@@ -889,7 +671,7 @@ static enum ar_status resolve(struct reading *r, size_t step, struct engine_entr
 static enum ar_status finish(struct reading *r, struct ar_err *err)
 {
 	struct engine_log *log = r->log;
-	enum ar_status st = add_started(r, err);
+	enum ar_status st = reading_aiperf_end(r, err);
 
 	for (size_t i = 0; i < log->n_step; i++)
 		for (size_t k = 0; k < log->step[i].n_entry && !st; k++)

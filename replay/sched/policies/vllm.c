@@ -109,6 +109,7 @@ static void compose_0_19(struct sched *s)
 
 const struct policy policy_vllm_0_16 = {
 	.name = "vllm-0.16",
+	.host = "vllm-0.24",
 	.title = "vLLM 0.16.0",
 	.origin = "vLLM 0.16.0, vllm/v1/core/sched/scheduler.py",
 	.can = POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC,
@@ -120,6 +121,7 @@ const struct policy policy_vllm_0_16 = {
 
 const struct policy policy_vllm_0_19 = {
 	.name = "vllm-0.19",
+	.host = "vllm-0.24",
 	.title = "vLLM 0.19, whole sequences must fit to be admitted",
 	.origin = "vLLM pull requests 37307 and 44594",
 	.can = POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_WATERMARK |

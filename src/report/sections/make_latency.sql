@@ -11,9 +11,11 @@ CREATE TEMP TABLE latency AS
     FROM (
       SELECT run_id, distribution(ttft_ns / 1e6, 1) AS ttft,
         distribution(tpot_ns / 1e6, 1) FILTER (WHERE tpot_ns IS NOT NULL) AS tpot,
-        distribution(e2e_ns / 1e6, 1) AS e2e, distribution(queue_ns / 1e6, 1) AS queue
+        distribution(e2e_ns / 1e6, 1) AS e2e,
+        distribution(queue_ns / 1e6, 1) FILTER (WHERE queue_ns IS NOT NULL) AS queue
       FROM request_outcome
-      WHERE outcome = 'ok' AND (:run IS NULL OR run_id IN (:run, :baseline))
+      WHERE outcome = 'ok' AND (:run IS NULL OR run_id IN (:run, :baseline)
+        OR run_id IN (SELECT run_id FROM engine_pair UNION SELECT engine_id FROM engine_pair))
       GROUP BY run_id)
       JOIN (VALUES ('ttft'), ('tpot'), ('e2e'), ('queue'))
     UNION ALL

@@ -1,0 +1,159 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# attnreplay import-engine, and the report of an engine's run beside replays of the same requests.
+. "$srcdir/tests/tap.sh"
+
+db=$tmp/a.db
+import() { "$ATTNREPLAY" import-engine "$@"; }
+query() { "$ATTNREPLAY" sql --format csv "$1" "$2" | tail -n +2; }
+says() { grep -Eq "$1" "$tmp/report" || { cat "$tmp/report"; return 1; }; }
+not() { ! says "$1"; }
+
+# Two requests, served in steps of known times: TTFT 40 and 20 ms, TPOT 10 and 30 ms.
+cat >"$tmp/trace.csv" <<'E'
+TIMESTAMP,ContextTokens,GeneratedTokens
+2024-01-01 00:00:00,600,3
+2024-01-01 00:00:00.1,20,2
+E
+cat >"$tmp/log.jsonl" <<'E'
+{"engine":"vllm","version":"0.24.0","gpu":"NVIDIA H200","async":false,"max_num_batched_tokens":8192}
+{"begin":0.001,"end":0.040,"tokens":[600],"requests":[0]}
+{"begin":0.040,"end":0.050,"tokens":[1],"requests":[0]}
+{"begin":0.050,"end":0.060,"tokens":[1],"requests":[0]}
+{"begin":0.100,"end":0.120,"tokens":[20],"requests":[1]}
+{"begin":0.120,"end":0.150,"tokens":[1],"requests":[1]}
+{"request":0,"arrival":0,"prompt_tokens":600,"output_tokens":3,"first_token":0.04,"last_token":0.06}
+{"request":1,"arrival":0.1,"prompt_tokens":20,"output_tokens":2,"first_token":0.12,"last_token":0.15}
+E
+is 'a log becomes a run' "$(import "$tmp/log.jsonl" --db "$db" 2>&1)" \
+	"run 1: 5 steps and 2 requests of log.jsonl in $db"
+is '... of that engine' "$(query "$db" 'SELECT backend, policy, clock, status, trace FROM v_run')" \
+	'vllm-0.24.0,vllm,engine,done,log.jsonl'
+is '... with its command line' "$(query "$db" 'SELECT cmdline FROM run')" \
+	"attnreplay import-engine $tmp/log.jsonl --db $db"
+gzip -c "$tmp/log.jsonl" >"$tmp/log.gz"
+is 'a compressed log, a name and a trace' \
+	"$(import --name mine-1 --trace "$tmp/trace.csv" --db "$db" "$tmp/log.gz")" \
+	"run 2: 5 steps and 2 requests of log.gz in $db"
+is '... are stored' "$(query "$db" 'SELECT backend, t.name, length(sha256), format
+	FROM run JOIN trace t USING(trace_id) WHERE run_id = 2')" 'mine-1,trace.csv,64,azure'
+is 'the first steps of a run of vLLM' \
+	"$(import "$srcdir/tests/data/vllm-steps-40.json" --db "$tmp/v.db" --requests 8 --trace \
+	"$srcdir/traces/samples/azure-2023-code-200.csv")" \
+	"run 1: 40 steps and 8 requests of vllm-steps-40.json in $tmp/v.db"
+
+# ---- the report ----
+
+replay() { # replay TRACE COST OPTION...: an iteration takes COST
+	trace=$1 cost=$2
+	shift 2
+	"$ATTNREPLAY" -q run --backend cost --trace "$trace" --cost-fixed "$cost" \
+		--cost-per-token 0 --db "$db" --max-num-batched-tokens 8192 "$@" >"$tmp/.run"
+}
+"$ATTNREPLAY" report "$db" >"$tmp/report"
+ok 'without a replay there is nothing to compare' not '^Against an engine'
+replay "$tmp/trace.csv" 20ms
+"$ATTNREPLAY" report "$db" >"$tmp/report"
+ok 'a replay of the same requests stands beside the engine' \
+	says '^ +3 +1  vllm-0.24.0  ttft    p50 +30.000 +20.000 +-33.333$'
+ok '... with percentiles' says '^ +3 +1  vllm-0.24.0  ttft    p99 +39.800 +20.000 +-49.749$'
+ok '... of both latencies' says '^ +3 +1  vllm-0.24.0  tpot    p90 +28.000 +20.000 +-28.571$'
+ok '... for each engine' says '^ +3 +2  mine-1 +ttft    p50 +30.000 +20.000 +-33.333$'
+ok 'iterations are told apart by what the engine does with them' \
+	says '^ +3 +1  decodes +3 +3 +3 +3 +16.667 +20.000 +10.000 +20.000 +26.000 +20.000$'
+ok '... small ones with prompts' \
+	says '^ +3 +1  prompts, at most 512 tokens +1 +1 +20 +20 +20.000 +20.000 '
+ok '... and others' \
+	says '^ +3 +1  prompts, more tokens +1 +1 +600 +600 +39.000 +20.000 +39.000 '
+ok 'an engine has no queue that its log does not show' not '^ +1 +queue .* -'
+
+"$(dirname "$ATTNREPLAY")/tests/make-db" "$tmp/sample.db" || exit 99
+for run in 1 2; do
+	"$ATTNREPLAY" -q run --backend cost --costs "$tmp/sample.db:$run" --costs-extrapolate \
+		--trace "$tmp/trace.csv" --db "$tmp/methods.db" >"$tmp/.run"
+done
+import "$tmp/log.jsonl" --db "$tmp/methods.db" >"$tmp/.out"
+"$ATTNREPLAY" report "$tmp/methods.db" >"$tmp/report"
+ok 'a dense run is compared' says '^ +1 +3  vllm-0.24.0  ttft '
+ok '... a sparse one is not' not '^ +2 +3  vllm'
+
+replay "$tmp/trace.csv" 20ms --prompt-scale 2
+replay "$tmp/trace.csv" 20ms --requests 1
+"$ATTNREPLAY" report "$db" >"$tmp/report"
+ok 'a replay of other lengths is not compared' not '^ +4 +[12]  vllm'
+ok '... nor one of fewer requests' not '^ +5 +[12]  vllm'
+"$ATTNREPLAY" report --run 3 "$db" >"$tmp/report"
+ok '--run of the replay has both engines' says '^ +3 +2  mine-1 +ttft    p50 +30.000 +20.000 '
+"$ATTNREPLAY" report --run 1 "$db" >"$tmp/report"
+ok '--run of the engine has its replays' says '^ +3 +1  vllm-0.24.0  ttft    p50 +30.000 '
+ok '... and no other engine' not 'mine-1'
+"$ATTNREPLAY" report --run 4 "$db" >"$tmp/report"
+ok '--run of another run has none' not '^Against an engine'
+"$ATTNREPLAY" report --format csv "$db" >"$tmp/report"
+ok 'as CSV' says '^3,1,vllm-0.24.0,ttft,p50,30,20,-33.3333'
+"$ATTNREPLAY" report --format json "$db" >"$tmp/report"
+ok 'as JSON' says '"engine_ms": 30, "run_ms": 20, "error_percent": -33.3333'
+
+# ---- costs ----
+
+cost() { "$ATTNREPLAY" -q run --backend cost --trace "$tmp/trace.csv" --costs "$@"; }
+import "$tmp/log.jsonl" --db "$tmp/only.db" >"$tmp/.out"
+ok 'an engine gives no costs' fails 2 \
+	'only.db: run 1 is one of an engine; costs need a finished run' cost "$tmp/only.db:1"
+ok '... nor is it taken for a run that does' fails 2 'only.db: no run is done' cost "$tmp/only.db"
+
+# ---- refusals ----
+
+refuses() { # refuses STATUS MESSAGE ARGUMENT...: and stores nothing
+	rm -f "$tmp/none.db"
+	want=$1 message=$2
+	shift 2
+	says_only "$want" "$message" "$ATTNREPLAY" import-engine "$@" || return
+	[ ! -e "$tmp/none.db" ]
+}
+says_only() {
+	want=$1 message=$2
+	shift 2
+	"$@" >"$tmp/.out" 2>&1
+	[ $? = "$want" ] && [ "$(cat "$tmp/.out")" = "attnreplay: $message" ] ||
+		{ cat "$tmp/.out"; return 1; }
+}
+ok 'no log' refuses 2 'no log given; name the log of an engine' --db "$tmp/none.db"
+ok 'two logs' refuses 2 "unexpected operand 'b'; import one log at a time" a b --db "$tmp/none.db"
+ok 'no database' refuses 2 'no database given; add --db FILE' "$tmp/log.jsonl"
+ok 'an unknown option' refuses 2 "unknown option '--x'; see --help" --x
+ok 'a missing log' refuses 3 "$tmp/none: No such file or directory" "$tmp/none" --db "$tmp/none.db"
+ok 'a missing trace' refuses 3 "$tmp/none: No such file or directory" "$tmp/log.jsonl" \
+	--trace "$tmp/none" --db "$tmp/none.db"
+echo '{"begin":1}' >"$tmp/bad"
+ok 'a bad log' refuses 3 "$tmp/bad:1: end: want seconds from 0 to 2e9" "$tmp/bad" \
+	--db "$tmp/none.db"
+ok 'a trace of fewer requests' refuses 3 \
+	'log.jsonl: 2 requests, but trace.csv has 1; give --trace the trace that the engine ran' \
+	"$tmp/log.jsonl" --trace "$tmp/trace.csv" --requests 1 --db "$tmp/none.db"
+ok 'a trace of other prompts' refuses 3 \
+	'log.jsonl: request 0 has 600 prompt tokens, in trace.csv 1200; give --trace the trace that the engine ran' \
+	"$tmp/log.jsonl" --trace "$tmp/trace.csv" --prompt-scale 2 --db "$tmp/none.db"
+ok 'a log without lengths' refuses 2 \
+	'vllm-steps-40.json: the log does not say the lengths of request 0; name its trace with --trace' \
+	"$srcdir/tests/data/vllm-steps-40.json" --db "$tmp/none.db"
+ok 'a file that is no database' refuses 3 "$tmp/bad: file is not a database; name another file" \
+	"$tmp/log.jsonl" --db "$tmp/bad"
+ok 'a database in no folder' refuses 1 \
+	"$tmp/no/a.db: unable to open database file; check folder and permissions" \
+	"$tmp/log.jsonl" --db "$tmp/no/a.db"
+if [ -w /dev/full ]; then
+	full() { import "$tmp/log.jsonl" --db "$tmp/full.db" >/dev/full; }
+	ok 'a full standard output' fails 1 'cannot write standard output' full
+else
+	skip 'a full standard output' 'no /dev/full'
+fi
+cat >"$tmp/odd.jsonl" <<'E'
+{"engine":"vllm","model":{"architectures":["OddForCausalLM"]}}
+{"request":0,"arrival":0,"prompt_tokens":1,"output_tokens":1,"first_token":1}
+E
+import "$tmp/odd.jsonl" --db "$tmp/odd.db" >"$tmp/.out" 2>&1
+ok 'a model that cannot be read is named' grep -q \
+	'odd.jsonl: OddForCausalLM: .*; the run has no model' "$tmp/.out"
+is '... and left out' "$(query "$tmp/odd.db" 'SELECT model_id FROM run')" ''
+finish

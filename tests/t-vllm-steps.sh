@@ -1,0 +1,241 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# contrib/vllm_steps.py with a stand-in for vLLM, which has the calls that the script makes and
+# wraps: the logs it writes, what it times, and what it refuses.
+. "$srcdir/tests/tap.sh"
+
+python=${PYTHON:-python3}
+if ! "$python" -c 'import json, dataclasses' 2>/dev/null; then
+	echo '1..0 # SKIP no python'
+	exit 0
+fi
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$tmp/fake"
+mkdir -p "$tmp/fake/torch" "$tmp/fake/vllm/engine" "$tmp/fake/vllm/v1/engine" "$tmp/model"
+echo '{"hidden_size":64,"max_position_embeddings":4096}' >"$tmp/model/config.json"
+
+cat >"$tmp/fake/torch/__init__.py" <<'E'
+__version__ = "2"
+class cuda:
+    synchronize = staticmethod(lambda: None)
+    get_device_name = staticmethod(lambda: "Test GPU")
+E
+cat >"$tmp/fake/torch/profiler.py" <<'E'
+class ProfilerActivity:
+    CUDA = 0
+class profile:
+    def __init__(self, activities): pass
+    def __enter__(self): return self
+    def __exit__(self, *x): pass
+    def key_averages(self):
+        class E:
+            key, self_device_time_total, count = "kernel", 4000.0, 40
+        class Idle:
+            key, self_device_time_total, count = "idle", 0.0, 1
+        return [E, Idle]
+E
+cat >"$tmp/fake/vllm/__init__.py" <<'E'
+from vllm.sampling_params import SamplingParams
+__version__ = "0.24.0"
+E
+cat >"$tmp/fake/vllm/sampling_params.py" <<'E'
+class RequestOutputKind:
+    DELTA = 1
+class SamplingParams:
+    def __init__(self, max_tokens, ignore_eos, temperature, detokenize, output_kind):
+        assert ignore_eos and temperature == 0 and not detokenize and output_kind == 1
+        self.max_tokens = max_tokens
+E
+: >"$tmp/fake/vllm/engine/__init__.py"
+: >"$tmp/fake/vllm/v1/__init__.py"
+: >"$tmp/fake/vllm/v1/engine/__init__.py"
+cat >"$tmp/fake/vllm/engine/arg_utils.py" <<'E'
+class EngineArgs:
+    def __init__(self, **k): self.__dict__.update(k)
+E
+# A chunked-prefill scheduler whose parts take known times.  With asynchronous scheduling a step
+# fetches the tokens of the step before.
+cat >"$tmp/fake/vllm/v1/engine/llm_engine.py" <<'E'
+import collections, concurrent.futures, os, time
+from types import SimpleNamespace as NS
+SCHEDULE, EXECUTE, GPU, UPDATE = (float(x) for x in os.environ.get("PARTS", "0 0 0 0").split())
+def pause(s):
+    if s: time.sleep(s)
+class Waiting(concurrent.futures.Future):
+    def __init__(self, ready): super().__init__(); self.ready = ready
+    def result(self, timeout=None):
+        time.sleep(max(0, self.ready - time.perf_counter())); return 1
+class Runner:
+    def _to_list(self, ready): time.sleep(max(0, ready - time.perf_counter())); return 1
+class Executor:
+    def __init__(self): self.driver_worker = NS(worker=NS(model_runner=Runner()))
+    def execute_model(self, out, non_block):
+        pause(EXECUTE); self.ready = time.perf_counter() + GPU
+        f = concurrent.futures.Future(); f.set_result(None); return f
+    def sample_tokens(self, grammar, non_block=False):
+        if non_block: return Waiting(self.ready)
+        return self.driver_worker.worker.model_runner._to_list(self.ready)
+class Scheduler:
+    def __init__(self, a): self.a, self.q = a, {}
+    def schedule(self, throttle):
+        pause(SCHEDULE); left, n = self.a.max_num_batched_tokens, {}
+        for r in list(self.q.values())[:self.a.max_num_seqs]:
+            k = min(left, max(1, r.prompt - r.done)) if r.sent < r.output else 0
+            if k:
+                left -= k; r.done += k; n[r.id] = k; r.sent += r.done >= r.prompt
+        return NS(num_scheduled_tokens=n, now=[(r, r.sent) for r in self.q.values() if r.id in n])
+    def update_from_output(self, out, tokens):
+        pause(UPDATE); new = []
+        for r, sent in out.now:
+            if sent > r.got: r.got = sent; new.append(r)
+            if r.got == r.output: self.q.pop(r.id)
+        return new
+class Core:
+    def __init__(self, a):
+        self.scheduler, self.model_executor = Scheduler(a), Executor()
+        self.batch_queue = collections.deque() if a.async_scheduling else None
+        self.vllm_config = NS(compilation_config=NS(cudagraph_capture_sizes=[4, 2, 1]),
+            scheduler_config=NS(async_scheduling=a.async_scheduling, max_num_seqs=a.max_num_seqs,
+                max_num_batched_tokens=a.max_num_batched_tokens),
+            cache_config=NS(block_size=16, num_gpu_blocks=100),
+            model_config=NS(max_model_len=a.max_model_len, get_vocab_size=lambda: 1000))
+    def step(self):
+        s, x, q = self.scheduler, self.model_executor, self.batch_queue
+        if q is None:
+            out = s.schedule(False); x.execute_model(out, non_block=True).result()
+            return s.update_from_output(out, x.sample_tokens(None))
+        if s.q:
+            out = s.schedule(False); x.execute_model(out, non_block=True)
+            q.appendleft((x.sample_tokens(None, non_block=True), out))
+            if len(q) < 2 and out.num_scheduled_tokens: return []
+        future, out = q.pop()
+        return s.update_from_output(out, future.result())
+class LLMEngine:
+    from_engine_args = classmethod(lambda c, a: c(a))
+    def __init__(self, a):
+        assert a.load_format == "dummy" and os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+        assert os.path.exists(a.model + "/config.json")
+        self.a, self.engine_core, self.n = a, NS(engine_core=Core(a)), 0
+    def has_unfinished_requests(self): return bool(self.engine_core.engine_core.scheduler.q)
+    def add_request(self, name, prompt, params):
+        p = prompt["prompt_token_ids"]; self.n += 1
+        assert p and max(p) < 1000 and len(p) + params.max_tokens <= self.a.max_model_len
+        r = NS(id="%s-%08x" % (name, self.n), name=name, prompt=len(p), done=0, sent=0, got=0,
+               output=params.max_tokens - (name == os.environ.get("SHORT")))
+        self.engine_core.engine_core.scheduler.q[r.id] = r
+    def step(self):
+        return [NS(request_id=r.name, outputs=[NS(token_ids=[7])])
+                for r in self.engine_core.engine_core.step()]
+E
+
+steps() { "$python" "$srcdir/contrib/vllm_steps.py" --max-num-seqs 4 "$@" >"$tmp/.out" 2>&1; }
+refuses() { # refuses PATTERN ARGUMENT...
+	pattern=$1
+	shift
+	! steps "$@" && grep -q -e "$pattern" "$tmp/.out"
+}
+holds() { # holds LOG EXPRESSION: of h (header), s (steps), r (requests)
+	"$python" - "$@" <<'E'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+h, s, r = lines[0], [x for x in lines if "begin" in x], [x for x in lines if "request" in x]
+parts = lambda x: x["schedule"] + x["execute"] + x["wait"] + x["update"]
+tokens = lambda i: sum(n for x in s for n, k in zip(x["tokens"], x["requests"]) if k == i)
+near = lambda a, b: b <= a < b + 0.008
+mid = lambda part: sorted(x[part] for x in s)[len(s) // 2]
+sys.exit(not eval("(" + sys.argv[2] + ")"))
+E
+}
+
+cat >"$tmp/a.csv" <<'E'
+TIMESTAMP,ContextTokens,GeneratedTokens
+2024-01-01 00:00:00.5000001,100,3
+2024-01-01 00:00:00.4,700,2
+2024-01-01 00:00:00.6,5,0
+2024-01-01 00:00:00.9,8,1
+E
+attnreplay=$ATTNREPLAY
+"$attnreplay" -q trace convert -o "$tmp/b.jsonl" "$tmp/a.csv" || exit 99
+gzip -k "$tmp/b.jsonl"
+
+ok 'a trace' steps "$tmp/model" "$tmp/a.csv" "$tmp/a" --budget 512
+ok 'the header' holds "$tmp/a" 'h["engine"] == "vllm" and h["version"] == "0.24.0" and h["async"]
+	and h["gpu"] == "Test GPU" and h["max_num_batched_tokens"] == 512 and h["max_num_seqs"] == 4
+	and h["cudagraph_capture_sizes"] == [1, 2, 4] and h["model"]["hidden_size"] == 64'
+ok 'requests in order of arrival, without those that have no output' holds "$tmp/a" \
+	'[(x["request"], x["arrival"], x["prompt_tokens"], x["output_tokens"]) for x in r] ==
+	[(0, 0, 700, 2), (1, 0.1000001, 100, 3), (2, 0.5, 8, 1)]'
+ok 'they are added at their arrivals' holds "$tmp/a" \
+	'all(x["arrival"] < x["first_token"] <= x["last_token"] and x["admit"] > 0 for x in r) and
+	s[0]["begin"] < 0.1 and [x for x in s if 2 in x["requests"]][0]["begin"] >= 0.5'
+ok 'steps name tokens and requests' holds "$tmp/a" \
+	'[s[0]["tokens"], s[0]["requests"], s[1]["tokens"]] == [[512], [0], [188]] and
+	[tokens(i) for i in (0, 1, 2)] == [701, 102, 8]'
+ok '... in order, and the last batch is fetched' holds "$tmp/a" \
+	'all(a["end"] <= b["begin"] for a, b in zip(s, s[1:])) and
+	all(x["begin"] <= x["end"] and parts(x) <= x["end"] - x["begin"] + 1e-6 for x in s)'
+is 'attnreplay takes the log' "$("$attnreplay" import-engine "$tmp/a" --trace "$tmp/a.csv" \
+	--db "$tmp/a.db" 2>/dev/null | cut -d ' ' -f 1,2,5-8)" 'run 1: and 3 requests of'
+ok 'the canonical form' steps "$tmp/model" "$tmp/b.jsonl" "$tmp/b" "$tmp/b.jsonl.gz" "$tmp/c"
+ok 'gives the same requests' holds "$tmp/b" \
+	'[(x["arrival"], x["prompt_tokens"]) for x in r] == [(0, 700), (0.1000001, 100), (0.5, 8)]'
+ok '... compressed as well, in the same process' holds "$tmp/c" 'h["trace"] == "b.jsonl.gz"
+	and len(r) == 3'
+ok 'repeated runs' steps "$tmp/model/config.json" "$tmp/a.csv" "$tmp/d.jsonl" --repeat 2
+ok 'have numbered logs' holds "$tmp/d.2.jsonl" 'len(r) == 3 and s[0]["begin"] < 0.1'
+ok '... and no other' test ! -e "$tmp/d.jsonl"
+
+export PARTS='0.008 0.016 0.064 0.024'
+printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2024-01-01 00:00:00,5,20' >"$tmp/one.csv"
+unwarm() { # unwarm ARGUMENT...: without warm-up, which takes long with such times
+	"$python" - "$srcdir/contrib/vllm_steps.py" "$@" <<'E'
+import runpy, sys
+sys.argv = sys.argv[1:]
+m = runpy.run_path(sys.argv[0])
+m["Engine"].warm_up = lambda self: None
+m["main"]()
+E
+}
+ok 'the parts of synchronous steps' unwarm "$tmp/model" "$tmp/one.csv" "$tmp/sync" --sync
+ok '... are told apart' holds "$tmp/sync" 'not h["async"] and near(mid("schedule"), 0.008) and
+	near(mid("execute"), 0.016) and near(mid("wait"), 0.064) and near(mid("update"), 0.024)'
+ok '... of asynchronous ones' unwarm "$tmp/model" "$tmp/one.csv" "$tmp/async"
+ok '... as well, and the GPU works meanwhile' holds "$tmp/async" 'h["async"] and
+	near(mid("schedule"), 0.008) and near(mid("execute"), 0.016) and near(mid("update"), 0.024)
+	and 0 < mid("wait") < 0.032 and s[0]["wait"] == 0'
+unset PARTS
+
+ok 'kernels by kind of step' steps "$tmp/model" "$tmp/one.csv" "$tmp/p" --profile --budget 1024
+ok '... are written' "$python" -c "import json; d = json.load(open('$tmp/p.prof'))
+assert list(d) == ['decode1', 'prefill256', 'prefill512', 'prefill1024'], list(d)
+assert d['decode1']['kernels'] == {'kernel': [0.2, 2]} and d['decode1']['gpu_busy_ms'] == 0.2"
+SHORT=0 steps "$tmp/model" "$tmp/one.csv" "$tmp/short"
+ok 'an output that ends early is named' grep -q 'request 0 got 19 tokens, not 20' "$tmp/.out"
+ok '... and the log has its length' holds "$tmp/short" 'r[0]["output_tokens"] == 19'
+ok 'requests longer than the limit' steps "$tmp/model" "$tmp/a.csv" "$tmp/l" --max-model-len 400
+ok '... are named' grep -q '1 requests of more than 400 tokens are left out' "$tmp/.out"
+ok '... and have no times' holds "$tmp/l" '[sorted(x) for x in r][0] ==
+	["arrival", "output_tokens", "prompt_tokens", "request"] and "last_token" in r[1]'
+printf '%s\n' TIMESTAMP,ContextTokens,GeneratedTokens '2024-01-01 00:00:00,9000,20' \
+	'2024-01-01 00:00:00,20,2' >"$tmp/long.csv"
+ok 'the model limits the length' steps "$tmp/model" "$tmp/long.csv" "$tmp/m"
+ok '... to what it was made for' grep -q '1 requests of more than 4096 tokens' "$tmp/.out"
+
+# refusals, before the engine starts
+ok 'a trace without a log' refuses 'each TRACE needs an OUT' "$tmp/model" "$tmp/a.csv"
+ok 'no run' refuses 'want a number from 1 on' "$tmp/model" "$tmp/a.csv" "$tmp/x" --repeat 0
+ok 'a missing trace' refuses 'No such file' "$tmp/model" "$tmp/none" "$tmp/x"
+ok 'a missing folder for logs' refuses 'none: no such folder' "$tmp/model" "$tmp/a.csv" "$tmp/none/x"
+ok 'a folder without a model' refuses 'no config.json in this folder' "$tmp" "$tmp/a.csv" "$tmp/x"
+bad() { # bad NAME PATTERN: the file $tmp/bad is no trace
+	ok "$1" refuses "$2" "$tmp/model" "$tmp/bad" "$tmp/x"
+}
+echo TIMESTAMP,ContextTokens,GeneratedTokens >"$tmp/bad"
+bad 'a trace without requests' 'bad: no requests'
+echo '2024-01-01 00:00:00+02:00,1,1' >>"$tmp/bad"
+bad 'a time in another zone' 'near line 1: .* is no date and time in UTC'
+printf 'a,b\n1,2\n' >"$tmp/bad"
+bad 'another CSV file' "near line 1: no column 'TIMESTAMP'; convert it"
+echo '{"timestamp":0}' >"$tmp/bad"
+bad 'other JSON lines' 'unknown format; convert it'
+ok 'after all that there is no log' test ! -e "$tmp/x"
+finish
