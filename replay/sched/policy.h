@@ -23,6 +23,9 @@ struct policy {
 	const char *name, *title, *origin;
 	unsigned can;	  /* the settings above that it has */
 	double watermark; /* its default */
+	/* Free KV blocks that cannot be found are taken before all others: vLLM 0.24.0,
+	 * block_pool.py:634. */
+	bool unnamed_first;
 
 	/* Its rules: functions of its own, or shared ones of sched.h.
 	 *

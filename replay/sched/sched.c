@@ -243,7 +243,8 @@ bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep
 	return need + keep <= s->pool.n_free;
 }
 
-/* The iteration that still runs outputs the last known token of q. */
+/* The iteration that still runs outputs the last known token of q.  vLLM 0.16.0 does not name its
+ * block yet: kv_cache_manager.py:370, async_scheduler.py:57. */
 static bool in_flight(const struct sched *s, const struct sched_seq *q)
 {
 	return s->lim.async && q->emitted && q->emitted == s->n_emit;
@@ -298,7 +299,7 @@ static void release(struct sched *s, uint32_t id, bool there)
 	}
 	if (there)
 		name_blocks(s, id, q->comp);
-	prefix_cache_release(s->cache, q->row, &q->n_block);
+	prefix_cache_release(s->cache, q->row, &q->n_block, s->lim.policy->unnamed_first);
 	q->n_named = 0;
 }
 

@@ -162,7 +162,7 @@ int64_t sched_watermark(const struct sched_limits *l);
  * slots_computed: one for each computed position: goal - 1, as the last output never is computed.
  * unfit_pool: a request that needs more blocks than the pool has.
  * requeue_first, requeue_last: at the head or at the end of the queue.  By priority, both are
- * where priority and arrival put them.
+ * where priority and arrival put them: vLLM 0.16.0, request.py:282.
  * check_whole_blocks: prompts are cut at the end of a block, so the budget must hold a block. */
 int64_t sched_slots_computed(const struct sched_limits *l, int64_t goal, int64_t longest);
 bool sched_unfit_pool(const struct sched_limits *l, const struct request *r, char *why, size_t n);
