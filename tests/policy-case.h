@@ -17,6 +17,7 @@ struct witness {
 
 	/* For the checked properties: */
 	bool quiet, prefill_first, skips; /* skips: a prompt may wait for a whole block */
+	bool alone_uncapped;		  /* long_prefill_tok is not for the only request */
 	int64_t max_batched_tok, max_seqs, long_prefill_tok;
 	int64_t most_iterations; /* the run fails after that many; 0: never */
 	int64_t n_rejected;	 /* with a reason */

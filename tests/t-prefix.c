@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The prefix cache under vllm-0.16: first schedules and block tables that were observed on the
- * engine. Then random operations against a slow model cache that compares texts.  Then each
+/* The prefix cache under vLLM's policies: first schedules and block tables that were observed on
+ * the engine. Then random operations against a slow model cache that compares texts.  Then each
  * allocation failing in turn. */
 #include "config.h"
 #include "replay/sched/policy.h"
@@ -48,7 +48,7 @@ static void add_request(struct trace *t, int64_t us, const char *text, uint32_t 
 /* ---- scenarios ---- */
 
 struct scenario {
-	const char *name;
+	const char *name, *policy;
 	int64_t budget, n_block;
 	struct {
 		int64_t us;
@@ -65,7 +65,7 @@ struct scenario {
 
 /* clang-format off */
 static const struct scenario scenarios[] = {
-{ "hits", 16, 19,
+{ "hits", "vllm-0.16", 16, 19,
   { { 0, X, 2 }, { 5000, X, 2 }, { 10000, "abcdefghMNOPQR", 1 }, { 15000, X "Z", 1 } },
   "0-1 A:12@0 [1 2 3]\n"
   "1-2 A:1@12 [1 2 3 4]\n"
@@ -75,18 +75,18 @@ static const struct scenario scenarios[] = {
   "15-16 D:1@12 [1 2 3 9]\n",
   { 0, 8, 8, 12 }, NULL },
 
-{ "hits within an iteration", 64, 99, { { 0, X, 2 }, { 0, X, 2 }, { 0, X "XYZ", 2 } },
+{ "hits within an iteration", "vllm-0.16", 64, 99, { { 0, X, 2 }, { 0, X, 2 }, { 0, X "XYZ", 2 } },
   "0-1 A:12@0 [1 2 3] B:4@8 [1 2 4] C:3@12 [1 2 3 5]\n"
   "1-2 A:1@12 [1 2 3 6] B:1@12 [1 2 4 7] C:1@15 [1 2 3 5]\n",
   { 0, 8, 12 }, NULL },
 
-{ "hits of a prompt that still runs", 10, 99, { { 0, X, 2 }, { 0, X, 2 } },
+{ "hits of a prompt that still runs", "vllm-0.16", 10, 99, { { 0, X, 2 }, { 0, X, 2 } },
   "0-1 A:10@0 [1 2 3]\n"
   "1-2 A:2@10 [1 2 3] B:4@8 [1 2 4]\n"
   "2-3 A:1@12 [1 2 3 5] B:1@12 [1 2 4 6]\n",
   { 0, 8 }, NULL },
 
-{ "eviction", 32, 7,
+{ "eviction", "vllm-0.16", 32, 7,
   { { 0, X, 1 }, { 2000, Q, 1 }, { 4000, "ABCDEFGH", 1 }, { 6000, X "Z", 1 },
     { 8000, Q "Z", 1 } },
   "0-1 A:12@0 [1 2 3]\n"
@@ -96,7 +96,29 @@ static const struct scenario scenarios[] = {
   "8-9 E:9@4 [4 3 7 5]\n",
   { 0, 0, 0, 8, 4 }, "6 2 1 5 7 3 4" },
 
-{ "a preempted request finds its blocks", 16, 6,
+{ "a block without a name waits its turn", "vllm-0.16", 32, 7,
+  { { 0, X "Z", 1 }, { 2000, Q "Z", 1 }, { 4000, "ABCDE", 1 }, { 6000, X "YZ", 1 },
+    { 8000, Q "Z", 2 } },
+  "0-1 A:13@0 [1 2 3 4]\n"
+  "2-3 B:13@0 [5 6 7 4]\n"
+  "4-5 C:5@0 [3 2]\n"
+  "6-7 D:10@4 [1 4 7 6]\n"
+  "8-9 E:9@4 [5 2 3 6]\n"
+  "9-10 E:1@13 [5 2 3 6]\n",
+  { 0, 0, 0, 4, 4 }, "7 4 1 6 3 2 5" },
+
+{ "a block without a name goes first", "vllm-0.24", 32, 7,
+  { { 0, X "Z", 1 }, { 2000, Q "Z", 1 }, { 4000, "ABCDE", 1 }, { 6000, X "YZ", 1 },
+    { 8000, Q "Z", 2 } },
+  "0-1 A:13@0 [1 2 3 4]\n"
+  "2-3 B:13@0 [4 5 6 7]\n"
+  "4-5 C:5@0 [7 3]\n"
+  "6-7 D:6@8 [1 2 3 6]\n"
+  "8-9 E:5@8 [4 5 6 7]\n"
+  "9-10 E:1@13 [4 5 6 7]\n",
+  { 0, 0, 0, 8, 8 }, "7 3 2 1 6 5 4" },
+
+{ "a preempted request finds its blocks", "vllm-0.16", 16, 6,
   { { 0, "abcdefgh", 6 }, { 0, "ABCDEFG", 6 }, { 1500, "mnop", 2 } },
   "0-1 A:8@0 [1 2] B:7@0 [3 4]\n"
   "1-2 A:1@8 [1 2 5] B:1@7 [3 4]\n"
@@ -165,7 +187,7 @@ static void run_scenario(const struct scenario *c)
 	struct request req[8];
 	uint64_t block[64];
 	struct trace t = { .req = req, .block = block, .block_tok = 4 };
-	struct sched_limits lim = { .policy = policy_find("vllm-0.16"),
+	struct sched_limits lim = { .policy = policy_find(c->policy),
 				    .max_batched_tok = c->budget,
 				    .max_seqs = 8,
 				    .block_tok = 4,
@@ -271,13 +293,19 @@ static bool slow_grow(struct slow *c, struct live *q, const uint32_t *hit, uint3
 	return true;
 }
 
-static void slow_release(struct slow *c, struct live *q)
+static void slow_release(struct slow *c, struct live *q, bool unnamed_first)
 {
-	while (q->n_slow) {
-		uint32_t b = q->slow[--q->n_slow];
+	uint32_t n_unnamed = 0;
 
-		if (!--c->owners[b])
-			c->free[c->n_free++] = b;
+	while (q->n_slow) {
+		uint32_t b = q->slow[--q->n_slow], at = c->n_free;
+
+		if (--c->owners[b])
+			continue;
+		if (unnamed_first && !*c->text[b])
+			at = n_unnamed++;
+		memmove(&c->free[at + 1], &c->free[at], (c->n_free++ - at) * sizeof c->free[0]);
+		c->free[at] = b;
 	}
 }
 
@@ -288,6 +316,7 @@ struct pair {
 	struct slow slow;
 	struct live live[ROWS];
 	uint32_t n_live;
+	bool unnamed_first;
 	int64_t hits, refused, bad;
 };
 
@@ -362,20 +391,20 @@ static void step(struct pair *p, struct rng *r)
 		if (p->live[i].n_tok + 8 < LEN)
 			grow(p, &p->live[i], 0, NULL, 1 + (uint32_t)rng_below(r, 8));
 	} else {
-		prefix_cache_release(p->fast, p->live[i].row, &p->live[i].owned);
-		slow_release(&p->slow, &p->live[i]);
+		prefix_cache_release(p->fast, p->live[i].row, &p->live[i].owned, p->unnamed_first);
+		slow_release(&p->slow, &p->live[i], p->unnamed_first);
 		p->live[i] = p->live[--p->n_live];
 	}
 	p->bad += !same_state(p);
 }
 
-static void compare_caches(uint32_t trace_tok, uint32_t block_tok)
+static void compare_caches(uint32_t trace_tok, uint32_t block_tok, bool unnamed_first)
 {
 	struct rng r = { trace_tok * 100 + block_tok };
 	struct request req[REQS];
 	uint64_t block[REQS * LEN];
 	struct trace t = { .req = req, .block = block, .block_tok = trace_tok };
-	struct pair p = { .t = &t };
+	struct pair p = { .t = &t, .unnamed_first = unnamed_first };
 
 	for (int i = 0; i < REQS; i++) { /* like an earlier one up to some place */
 		size_t len = 1 + rng_below(&r, LEN - 20), like = rng_below(&r, (uint64_t)i + 1);
@@ -394,9 +423,9 @@ static void compare_caches(uint32_t trace_tok, uint32_t block_tok)
 	for (int i = 0; i < 5000; i++)
 		step(&p, &r);
 	is_int(p.bad, 0,
-	       "blocks of %u in traces of %u: 5000 random steps as a slow cache takes "
+	       "blocks of %u in traces of %u%s: 5000 random steps as a slow cache takes "
 	       "them",
-	       block_tok, trace_tok);
+	       block_tok, trace_tok, unnamed_first ? ", without a name first" : "");
 	diag("%" PRId64 " hits, %" PRId64 " refusals", p.hits, p.refused);
 	ok(p.hits > 100 && p.refused > 0, "... with hits and without room at times");
 	prefix_cache_close(p.fast);
@@ -481,11 +510,13 @@ int main(void)
 	plan(0);
 	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
 		run_scenario(&scenarios[i]);
-	compare_caches(4, 4);
-	compare_caches(8, 2);
-	compare_caches(6, 4);
-	compare_caches(2, 3);
-	compare_caches(0, 4);
+	for (int unnamed_first = 0; unnamed_first < 2; unnamed_first++) {
+		compare_caches(4, 4, unnamed_first);
+		compare_caches(8, 2, unnamed_first);
+		compare_caches(6, 4, unnamed_first);
+		compare_caches(2, 3, unnamed_first);
+		compare_caches(0, 4, unnamed_first);
+	}
 	test_roots();
 	test_faults();
 	return done_testing();

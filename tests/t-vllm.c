@@ -228,6 +228,51 @@ static const struct { struct scenario c; int32_t priority[8]; } by_priority[] = 
   "B ttft 1 tpot 1 e2e 2 queue 0 preempted 1 recomputed 0\n"
   "A ttft 1 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
   "C ttft 4 tpot nan e2e 4 queue 3 preempted 0 recomputed 0\n" }, { 0, 1, 2 } },
+
+{ { "a victim of its own ends the plan", "vllm-0.24",
+  { LIMITS(16, 8), POOL(3), PRIORITY }, { 0 },
+  { { 0, 1, 3 }, { 0, 3, 3 }, { 1000, 2, 2 } }, false,
+  "0-1 A:1@0 B:3@0 -> A B\n"
+  "1-2 A:1@1 B:1@3 C:2@0 -> A B C\n"
+  "2-3 A:1@2 -> A\n"
+  "3-4 C:1@2 B:5@0* -> C B\n",
+  "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 1 tpot 2 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1.5 e2e 4 queue 0 preempted 1 recomputed 4\n" }, { 1, 1, 0 } },
+
+{ { "a victim of its own makes room for others", "vllm-0.33",
+  { LIMITS(16, 8), POOL(3), PRIORITY }, { 0 },
+  { { 0, 1, 3 }, { 0, 3, 3 }, { 1000, 2, 2 } }, false,
+  "0-1 A:1@0 B:3@0 -> A B\n"
+  "1-2 A:1@1 B:1@3 C:2@0 -> A B C\n"
+  "2-3 A:1@2 C:1@2 -> A C\n"
+  "3-4 B:5@0* -> B\n",
+  "A ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1.5 e2e 4 queue 0 preempted 1 recomputed 4\n" }, { 1, 1, 0 } },
+
+{ { "a victim that was passed over hides the next", "vllm-0.24",
+  { LIMITS(16, 8), POOL(4), PRIORITY, .async = true }, { 0 },
+  { { 0, 5, 3 }, { 1000, 4, 2 }, { 1000, 2, 2 } }, false,
+  "0-1 A:5@0 -> A\n"
+  "1-2 A:1@5 -> A\n"
+  "2-3 A:1@6 B:4@0 C:2@0 -> A B C\n"
+  "3-4 B:1@4 -> B\n"
+  "4-5 C:1@2 -> C\n",
+  "A ttft 1 tpot 1 e2e 3 queue 0 preempted 1 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
+  "C ttft 2 tpot 2 e2e 4 queue 1 preempted 0 recomputed 0\n" }, { 2, 0, 1 } },
+
+{ { "... which is planned", "vllm-0.33",
+  { LIMITS(16, 8), POOL(4), PRIORITY, .async = true }, { 0 },
+  { { 0, 5, 3 }, { 1000, 4, 2 }, { 1000, 2, 2 } }, false,
+  "0-1 A:5@0 -> A\n"
+  "1-2 A:1@5 -> A\n"
+  "2-3 A:1@6 B:4@0 C:2@0 -> A B C\n"
+  "3-4 B:1@4 C:1@2 -> B C\n",
+  "A ttft 1 tpot 1 e2e 3 queue 0 preempted 1 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
+  "C ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n" }, { 2, 0, 1 } },
 };
 /* clang-format on */
 

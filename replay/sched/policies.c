@@ -8,6 +8,8 @@
 #define POLICIES(X) \
 	X(vllm_0_16) \
 	X(vllm_0_19) \
+	X(vllm_0_24) \
+	X(vllm_0_33) \
 	X(sarathi) \
 	X(vidur_sarathi) \
 	X(orca) \

@@ -24,6 +24,9 @@ struct policy {
 	unsigned can;	  /* the settings above that it has */
 	double watermark; /* its default */
 	const char *host; /* preset of the host model (replay/host), or NULL */
+	/* Free KV blocks that cannot be found are taken before all others: vLLM 0.24.0,
+	 * block_pool.py:634. */
+	bool unnamed_first;
 
 	/* Its rules: functions of its own, or shared ones of sched.h.
 	 *

@@ -127,14 +127,15 @@ static void unlink_free(struct prefix_cache *c, uint32_t b)
 	c->pool->n_free--;
 }
 
-static void append_free(struct prefix_cache *c, uint32_t b)
+/* Free block b.  It is taken right after block prev, a free one; prev 0: first of all. */
+static void insert_free(struct prefix_cache *c, uint32_t b, uint32_t prev)
 {
 	struct block *q = &c->block[b];
 
-	q->next = 0;
-	q->prev = c->block[0].prev;
+	q->prev = prev;
+	q->next = c->block[prev].next;
 	c->block[q->prev].next = b;
-	c->block[0].prev = b;
+	c->block[q->next].prev = b;
 	c->pool->n_free++;
 }
 
@@ -182,7 +183,7 @@ enum ar_status prefix_cache_open(struct prefix_cache **out, struct block_pool *p
 		c->free_row[i] = (uint32_t)i;
 	pool->n_free = 0;
 	for (int64_t b = 1; b <= n; b++)
-		append_free(c, (uint32_t)b);
+		insert_free(c, (uint32_t)b, c->block[0].prev);
 	*out = c;
 	return AR_OK;
 }
@@ -260,17 +261,24 @@ void prefix_cache_enter(struct prefix_cache *c, uint32_t req, uint32_t row, uint
 		enter(c, row_at(c, row)[k], key_of(c, req, k));
 }
 
-void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned)
+void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned, bool unnamed_first)
 {
 	const uint32_t *table = row_at(c, row);
+	uint32_t unnamed = 0; /* the last one freed */
 
 	if (!*owned)
 		return;
 	while (*owned) {
 		uint32_t b = table[--*owned];
 
-		if (!--c->block[b].n_owner)
-			append_free(c, b);
+		if (--c->block[b].n_owner)
+			continue;
+		if (unnamed_first && !c->block[b].newer) {
+			insert_free(c, b, unnamed);
+			unnamed = b;
+		} else {
+			insert_free(c, b, c->block[0].prev);
+		}
 	}
 	c->free_row[c->n_free_row++] = row;
 }

@@ -52,8 +52,10 @@ bool prefix_cache_grow(struct prefix_cache *c, uint32_t *row, uint32_t *owned, u
 /* Enter blocks [from, to) of req, to be found.  They are full, or will be after this iteration. */
 void prefix_cache_enter(struct prefix_cache *c, uint32_t req, uint32_t row, uint32_t from,
 			uint32_t to);
-/* Release all blocks, the last one first, so that a sequence's tail is evicted before its head. */
-void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned);
+/* Release all blocks, the last one first, so that a sequence's tail is evicted before its head.
+ * unnamed_first: blocks that were never entered are taken before all other free ones. */
+void prefix_cache_release(struct prefix_cache *c, uint32_t row, uint32_t *owned,
+			  bool unnamed_first);
 
 const uint32_t *prefix_cache_table(const struct prefix_cache *c, uint32_t row); /* borrowed */
 /* The free block that is taken after block b; the first one if b is 0.  Returns 0 at the end. */

@@ -187,9 +187,8 @@ static void pop_front(struct sched *s)
 	s->n_waiting--;
 }
 
-void sched_arrive(struct sched *s, uint32_t id)
+static void push_back(struct sched *s, uint32_t id)
 {
-	s->seq[id].order = s->n_arrived++;
 	if (s->wait_heap) {
 		heap_push(s, id);
 		return;
@@ -201,6 +200,12 @@ void sched_arrive(struct sched *s, uint32_t id)
 		s->seq[s->wait_tail].next = id;
 	s->wait_tail = id;
 	s->n_waiting++;
+}
+
+void sched_arrive(struct sched *s, uint32_t id)
+{
+	s->seq[id].order = s->n_arrived++;
+	push_back(s, id);
 }
 
 /* ---- the plan ---- */
@@ -238,17 +243,39 @@ bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep
 	return need + keep <= s->pool.n_free;
 }
 
-/* Blocks that become full can be found from now on, even by sequences admitted in this iteration:
- * a backend writes all keys and values of a layer before it reads any. */
+/* The iteration that still runs outputs the last known token of q.  vLLM 0.16.0 does not name its
+ * block yet: kv_cache_manager.py:370, async_scheduler.py:57. */
+static bool in_flight(const struct sched *s, const struct sched_seq *q)
+{
+	return s->lim.async && q->emitted && q->emitted == s->n_emit;
+}
+
+/* The blocks of positions [0, n_tok) that are full can be found from now on. */
+static void name_blocks(struct sched *s, uint32_t id, uint32_t n_tok)
+{
+	struct sched_seq *q = &s->seq[id];
+	uint32_t full = n_tok / (uint32_t)s->pool.block_tok;
+
+	if (full <= q->n_named)
+		return;
+	prefix_cache_enter(s->cache, id, q->row, q->n_named, full);
+	q->n_named = full;
+}
+
+/* Blocks that become full can be found even by sequences admitted in this iteration: a backend
+ * writes all keys and values of a layer before it reads any.  But a block's name is made of its
+ * tokens, so it can be found only when they are there. */
 static bool reserve_cached(struct sched *s, uint32_t id, uint32_t n)
 {
 	struct sched_seq *q = &s->seq[id];
-	uint32_t block_tok = (uint32_t)s->pool.block_tok, full = q->comp / block_tok;
 	uint32_t want = (uint32_t)block_pool_need(&s->pool, (int64_t)q->comp + n);
+	uint32_t n_hit = hits(s, q), there = q->known - in_flight(s, q);
 
-	if (!prefix_cache_grow(s->cache, &q->row, &q->n_block, hits(s, q), want))
+	if (!prefix_cache_grow(s->cache, &q->row, &q->n_block, n_hit, want))
 		return false;
-	prefix_cache_enter(s->cache, id, q->row, full, (q->comp + n) / block_tok);
+	if (n_hit)
+		q->n_named = n_hit;
+	name_blocks(s, id, q->comp + n < there ? q->comp + n : there);
 	return true;
 }
 
@@ -261,12 +288,19 @@ bool sched_reserve(struct sched *s, uint32_t id, uint32_t n)
 	return block_pool_grow(&s->pool, &q->n_block, (int64_t)q->comp + n);
 }
 
-static void release(struct sched *s, struct sched_seq *q)
+/* there: the tokens of all computed positions are there. */
+static void release(struct sched *s, uint32_t id, bool there)
 {
-	if (s->cache)
-		prefix_cache_release(s->cache, q->row, &q->n_block);
-	else
+	struct sched_seq *q = &s->seq[id];
+
+	if (!s->cache) {
 		block_pool_release(&s->pool, &q->n_block);
+		return;
+	}
+	if (there)
+		name_blocks(s, id, q->comp);
+	prefix_cache_release(s->cache, q->row, &q->n_block, s->lim.policy->unnamed_first);
+	q->n_named = 0;
 }
 
 void sched_plan(struct sched *s, uint32_t id, uint32_t n)
@@ -379,7 +413,7 @@ void sched_preempt(struct sched *s, size_t i)
 
 	for (s->n_running--; i < s->n_running; i++)
 		s->running[i] = s->running[i + 1];
-	release(s, q);
+	release(s, id, !in_flight(s, q));
 	if (q->comp) { /* else it had computed nothing */
 		q->n_preempt++;
 		s->preempted[s->n_preempted++] = id;
@@ -391,6 +425,7 @@ void sched_preempt(struct sched *s, size_t i)
 void sched_emit(struct sched *s)
 {
 	s->n_finished = 0;
+	s->n_emit++;
 	for (size_t i = 0; i < s->batch.n; i++) {
 		const struct batch_entry *e = &s->batch.entry[i];
 		struct sched_seq *q = &s->seq[e->req];
@@ -400,7 +435,10 @@ void sched_emit(struct sched *s)
 			q->recomputed += (end < q->high ? end : q->high) - e->start;
 		if (q->high < end)
 			q->high = end;
-		if (e->emit && ++q->known == q->goal)
+		if (!e->emit)
+			continue;
+		q->emitted = s->n_emit;
+		if (++q->known == q->goal)
 			s->finished[s->n_finished++] = e->req;
 	}
 }
@@ -423,7 +461,7 @@ static void leave_queue(struct sched *s)
 
 		next = s->seq[id].next;
 		if (!is_finished(s, id))
-			sched_arrive(s, id);
+			push_back(s, id);
 	}
 }
 
@@ -434,7 +472,7 @@ void sched_retire(struct sched *s)
 	if (!s->n_finished)
 		return;
 	for (size_t i = 0; i < s->n_finished; i++)
-		release(s, &s->seq[s->finished[i]]);
+		release(s, s->finished[i], true);
 	for (size_t i = 0; i < s->n_running; i++)
 		if (!is_finished(s, s->running[i]))
 			s->running[n++] = s->running[i];
@@ -475,14 +513,14 @@ bool sched_unfit_pool(const struct sched_limits *l, const struct request *r, cha
 void sched_requeue_first(struct sched *s, uint32_t id)
 {
 	if (s->wait_heap)
-		sched_arrive(s, id);
+		heap_push(s, id);
 	else
 		push_front(s, id);
 }
 
 void sched_requeue_last(struct sched *s, uint32_t id)
 {
-	sched_arrive(s, id);
+	push_back(s, id);
 }
 
 enum ar_status sched_check_whole_blocks(const struct sched_limits *l, struct ar_err *err)

@@ -64,13 +64,15 @@ struct sched_seq {
 	uint32_t high;	   /* largest comp so far: positions below it are recomputed */
 	uint32_t n_block;  /* blocks owned */
 	uint32_t row;	   /* with a prefix cache: its block table, while n_block > 0 */
+	uint32_t n_named;  /* ... and how many of its blocks can be found */
 	uint32_t n_chunk;  /* batch entries so far */
 	uint32_t n_decode; /* ... of which decodes */
 	uint32_t n_preempt;
 	uint64_t recomputed; /* positions computed again */
 	uint64_t cached;     /* positions found in the prefix cache instead of computed */
+	uint32_t emitted;    /* value of n_emit after its last output */
 	uint32_t next;	     /* in the waiting queue, if it is no heap */
-	uint32_t order;	     /* rank by the last sched_arrive() */
+	uint32_t order;	     /* rank by arrival */
 };
 
 struct sched {
@@ -89,7 +91,8 @@ struct sched {
 
 	void *memory; /* state of the policy, policy->memory_size bytes */
 
-	bool idled; /* set by the engine: it had nothing to run since the last plan */
+	bool idled;	 /* set by the engine: it had nothing to run since the last plan */
+	uint32_t n_emit; /* calls of sched_emit() */
 
 	/* The iteration. */
 	struct batch batch;
@@ -159,7 +162,7 @@ int64_t sched_watermark(const struct sched_limits *l);
  * slots_computed: one for each computed position: goal - 1, as the last output never is computed.
  * unfit_pool: a request that needs more blocks than the pool has.
  * requeue_first, requeue_last: at the head or at the end of the queue.  By priority, both are
- * behind requests of the same priority.
+ * where priority and arrival put them: vLLM 0.16.0, request.py:282.
  * check_whole_blocks: prompts are cut at the end of a block, so the budget must hold a block. */
 int64_t sched_slots_computed(const struct sched_limits *l, int64_t goal, int64_t longest);
 bool sched_unfit_pool(const struct sched_limits *l, const struct request *r, char *why, size_t n);

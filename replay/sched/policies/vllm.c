@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vLLM, the V1 scheduler, at two versions: chunked prefill.
+ * vLLM, the V1 scheduler, at four versions: chunked prefill.
  *
  * Running sequences are planned first, in order of admission, then waiting ones, until the token
  * budget is spent.  If a running sequence finds no block, the one admitted last or, by priority,
@@ -9,12 +9,17 @@
  * prefix cache is searched whenever the head could be admitted.
  *
  * In 0.16, admission needs blocks for the first chunk only, so prompts are admitted that cannot be
- * finished.  In 0.19, blocks for all known tokens of the sequence must be free and, unless nothing
- * runs, the watermark besides.  Only the first chunk's blocks are then taken.
+ * finished.  From 0.19 on, blocks for all known tokens of the sequence must be free and, unless
+ * nothing runs, the watermark besides.  Only the first chunk's blocks are then taken.
+ *
+ * In 0.24, free blocks without a name, which nobody can find, are taken before all others.  In
+ * 0.33, the cap on a chunk is not for the only sequence.  By priority, a sequence that lacks blocks
+ * can be the victim itself.  Then 0.33 goes on with those behind it, where others stop.
  *
  * With asynchronous scheduling the last iteration still runs.  Its output tokens count as known, so
  * its sequences are planned again.  A sequence that it finishes is passed over.  It keeps its
- * blocks for this iteration, but can be preempted.
+ * blocks for this iteration, but can be preempted.  Before 0.33, such a victim leaves a gap in the
+ * list over which the plan steps: one sequence gets no entry.
  *
  * A chunk never has to be cut at the maximum length: a sequence ends when it knows that many
  * tokens, so the positions that remain always fit.
@@ -22,53 +27,88 @@
 #include "config.h"
 #include "replay/sched/policy.h"
 
+/* In what the versions differ.  The first line is one of kv_cache_manager.py of 0.24.0, the others
+ * are of sched/scheduler.py of 0.33.0. */
+enum rule {
+	WHOLE_FITS = 1,	    /* admission needs blocks for all known tokens, not for a chunk: 372 */
+	ALONE_UNCAPPED = 2, /* no cap on a chunk of the only sequence: 761 */
+	OTHERS_RUN = 4, /* after a sequence that is its own victim, the next one is planned: 988 */
+	NO_GAP = 8,	/* after a victim that was passed over, none is left out: 947 */
+};
+
+/* Most tokens of a chunk, 0: no cap. */
+static int64_t cap(const struct sched *s, unsigned rules)
+{
+	bool alone = s->n_running + s->n_waiting == 1;
+
+	return alone && rules & ALONE_UNCAPPED ? 0 : s->lim.long_prefill_tok;
+}
+
 /* Tokens that id runs next; 0 if the iteration that still runs finishes it. */
-static uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget)
+static uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget, unsigned rules)
 {
 	const struct sched_seq *q = &s->seq[id];
-	int64_t n = q->known < q->goal ? q->known - q->comp : 0;
+	int64_t n = q->known < q->goal ? q->known - q->comp : 0, most = cap(s, rules);
 
-	if (s->lim.long_prefill_tok && n > s->lim.long_prefill_tok)
-		n = s->lim.long_prefill_tok;
+	if (most && n > most)
+		n = most;
 	return (uint32_t)(n < budget ? n : budget);
 }
 
-/* Plan the running sequences.  Returns what is left of the budget.  Ends when a sequence that lacks
- * blocks is itself the victim.  By priority, the victim can be planned already; it is unplanned. */
-static int64_t run_running(struct sched *s, int64_t budget)
+/* Preempt until id, which is running[*i], has blocks for n more tokens.  False: it is a victim
+ * itself.  By priority, a victim can be planned already; it is unplanned.  *i follows id down the
+ * list, but with the gap it stays and the next sequence is left out. */
+static bool make_room(struct sched *s, size_t *i, uint32_t n, int64_t *budget, unsigned rules)
 {
+	uint32_t id = s->running[*i];
+
+	while (!sched_reserve(s, id, n)) {
+		size_t v = sched_victim(s);
+		uint32_t victim = s->running[v];
+
+		if (v < *i) {
+			uint32_t planned = sched_unplan(s, victim);
+
+			*budget += planned;
+			*i -= planned || rules & NO_GAP;
+		}
+		sched_preempt(s, v);
+		if (victim == id)
+			return false;
+	}
+	return true;
+}
+
+/* Plan the running sequences.  Returns what is left of the budget. */
+static int64_t run_running(struct sched *s, unsigned rules)
+{
+	int64_t budget = s->lim.max_batched_tok;
+
 	for (size_t i = 0; i < s->n_running && budget > 0; i++) {
-		uint32_t id = s->running[i], n = chunk_len(s, id, budget);
+		uint32_t id = s->running[i], n = chunk_len(s, id, budget, rules);
 
 		if (!n)
 			continue;
-		while (!sched_reserve(s, id, n)) {
-			size_t v = sched_victim(s);
-			uint32_t victim = s->running[v];
-
-			if (v < i) {
-				budget += sched_unplan(s, victim);
-				i--;
-			}
-			sched_preempt(s, v);
-			if (victim == id)
-				return budget;
+		if (make_room(s, &i, n, &budget, rules)) {
+			sched_plan(s, id, n);
+			budget -= n;
+		} else if (rules & OTHERS_RUN) {
+			i--; /* it has left the list */
+		} else {
+			break;
 		}
-		sched_plan(s, id, n);
-		budget -= n;
 	}
 	return budget;
 }
 
-/* True: blocks for all known tokens of id are free and, unless nothing runs, the watermark. */
-static bool fits(const struct sched *s, uint32_t id)
+/* Blocks that an admission leaves free unless nothing runs.  The engine counts the null block:
+ * 0.24.0, kv_cache_manager.py:163. */
+static int64_t watermark(const struct sched *s)
 {
-	int64_t keep = s->n_running ? sched_watermark(&s->lim) : 0;
-
-	return sched_fits(s, id, s->seq[id].known, keep);
+	return s->n_running ? (int64_t)(s->lim.watermark * (double)s->lim.num_blocks) : 0;
 }
 
-static const char *admit_waiting(struct sched *s, int64_t budget, bool full_fit)
+static const char *admit_waiting(struct sched *s, int64_t budget, unsigned rules)
 {
 	while (budget > 0) {
 		uint32_t id = s->wait_head, n;
@@ -78,8 +118,8 @@ static const char *admit_waiting(struct sched *s, int64_t budget, bool full_fit)
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
 		sched_match(s);
-		n = chunk_len(s, id, budget);
-		if (full_fit && !fits(s, id))
+		n = chunk_len(s, id, budget, rules);
+		if (rules & WHOLE_FITS && !sched_fits(s, id, s->seq[id].known, watermark(s)))
 			return "blocks";
 		if (!sched_reserve(s, id, n))
 			return "blocks";
@@ -90,29 +130,36 @@ static const char *admit_waiting(struct sched *s, int64_t budget, bool full_fit)
 	return "budget";
 }
 
-static void compose(struct sched *s, bool full_fit)
+static void compose(struct sched *s, unsigned rules)
 {
-	int64_t budget = run_running(s, s->lim.max_batched_tok);
+	int64_t budget = run_running(s, rules);
 
-	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget, full_fit);
+	s->stop = s->n_preempted ? "preemption" : admit_waiting(s, budget, rules);
 }
 
 static void compose_0_16(struct sched *s)
 {
-	compose(s, false);
+	compose(s, 0);
 }
 
 static void compose_0_19(struct sched *s)
 {
-	compose(s, true);
+	compose(s, WHOLE_FITS);
 }
+
+static void compose_0_33(struct sched *s)
+{
+	compose(s, WHOLE_FITS | ALONE_UNCAPPED | OTHERS_RUN | NO_GAP);
+}
+
+#define CAN (POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC)
 
 const struct policy policy_vllm_0_16 = {
 	.name = "vllm-0.16",
 	.host = "vllm-0.24",
 	.title = "vLLM 0.16.0",
 	.origin = "vLLM 0.16.0, vllm/v1/core/sched/scheduler.py",
-	.can = POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_ASYNC,
+	.can = CAN,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
 	.requeue = sched_requeue_first,
@@ -123,11 +170,36 @@ const struct policy policy_vllm_0_19 = {
 	.name = "vllm-0.19",
 	.host = "vllm-0.24",
 	.title = "vLLM 0.19, whole sequences must fit to be admitted",
-	.origin = "vLLM pull requests 37307 and 44594",
-	.can = POLICY_LONG_PREFILL | POLICY_ORDER | POLICY_PREFIX_CACHE | POLICY_WATERMARK |
-	       POLICY_ASYNC,
+	.origin = "vLLM 0.19.0, vllm/v1/core; the watermark is that of pull request 44594",
+	.can = CAN | POLICY_WATERMARK,
 	.slots = sched_slots_computed,
 	.unfit = sched_unfit_pool,
 	.requeue = sched_requeue_first,
 	.compose = compose_0_19,
+};
+
+const struct policy policy_vllm_0_24 = {
+	.name = "vllm-0.24",
+	.host = "vllm-0.24",
+	.title = "vLLM 0.24, KV blocks that nobody can find are taken first",
+	.origin = "vLLM 0.24.0, vllm/v1/core",
+	.can = CAN | POLICY_WATERMARK,
+	.unnamed_first = true,
+	.slots = sched_slots_computed,
+	.unfit = sched_unfit_pool,
+	.requeue = sched_requeue_first,
+	.compose = compose_0_19,
+};
+
+const struct policy policy_vllm_0_33 = {
+	.name = "vllm-0.33",
+	.host = "vllm-0.24",
+	.title = "vLLM 0.33, no cap for a request that is alone",
+	.origin = "vLLM 0.33.0, vllm/v1/core",
+	.can = CAN | POLICY_WATERMARK,
+	.unnamed_first = true,
+	.slots = sched_slots_computed,
+	.unfit = sched_unfit_pool,
+	.requeue = sched_requeue_first,
+	.compose = compose_0_33,
 };
