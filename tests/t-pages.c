@@ -65,7 +65,7 @@ enum { MAX_REQ = 8, MAX_ROW = 900, MAX_LEN = 4000, N_REQ = 6, N_PAGE = 300 };
 
 static struct capture_seq seqs[] = {
 	{ .n_tok = 100, .rope_applied = true, .name = "a" },
-	{ .n_tok = 5000, .rope_applied = false, .name = "b" },
+	{ .n_tok = 5000, .first = 100, .rope_applied = false, .name = "b" },
 };
 static const uint16_t capture_of[N_REQ] = { 0, 1, 0, 1, 0, 1 };
 static struct act_capture act = {
@@ -153,10 +153,10 @@ static void test_batch(void)
 		   r.decode.keys.max_kv_blk == 3,
 	   "the decode row stands on 256 tokens in three blocks");
 	ok(r.n_emit == 2 && r.emit[0] == 199 && r.emit[1] == 203, "tokens come out of last rows");
-	ok(r.row[0].seq == 0 && r.row[0].tok == 30 && r.row[0].rotation == 100,
+	ok(r.row[0].tok == 30 && r.row[0].rotation == 100,
 	   "position 130 of a capture of 100 tokens is token 30 turned by 100");
-	ok(r.row[203].seq == 1 && r.row[203].tok == 256 && r.row[203].rotation == 256,
-	   "before RoPE the turn is the position");
+	ok(r.row[203].tok == 100 + 256 && r.row[203].rotation == 256,
+	   "before RoPE the turn is the position; the next capture's tokens follow");
 	is_int(r.row[0].slot, pages_of(p, 0)[1] * PAGE_TOK + 2, "and lies in place 2 of page 1");
 	ok(used <= e.bytes, "the block of memory was enough");
 	rows_env_close(&e, p);
@@ -257,8 +257,7 @@ static void test_padding(void)
 	ok(r.row[0].slot == pages_of(p, 0)[1] * PAGE_TOK + 2 && r.row[2].slot == slot &&
 		   r.row[3].slot == slot,
 	   "where they are written to");
-	ok(r.row[2].seq == 0 && r.row[2].tok == 0 && r.row[2].rotation == 0,
-	   "with the first token there is");
+	ok(r.row[2].tok == 0 && r.row[2].rotation == 0, "with the first token there is");
 	is_int(r.decode.keys.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
 	is_int(r.decode.keys.mask_words, (e.decode.max_kv_blk + 31) / 32, "also in words");
 	act.tile = false;
@@ -454,6 +453,7 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 
 	for (size_t i = 0; i < batch->n; i++) {
 		const struct batch_entry *e = &batch->entry[i];
+		const struct capture_seq *from = &seqs[capture_of[e->req]];
 		int n_page;
 
 		if (e->decode != decode)
@@ -472,8 +472,8 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 			good &= x->slot / PAGE_TOK ==
 					b->keys.page[b->keys.page0[q] + (int)pos / PAGE_TOK] &&
 				x->slot % PAGE_TOK == (int)pos % PAGE_TOK;
-			good &= x->tok == (int)(pos % (uint32_t)seqs[x->seq].n_tok) &&
-				x->rotation == (int)pos - (x->seq == 0 ? x->tok : 0);
+			good &= x->tok == (int)(from->first + pos % from->n_tok) &&
+				x->rotation == (int)pos - (from->rope_applied ? x->tok : 0);
 		}
 		q++;
 	}

@@ -58,14 +58,13 @@ __device__ __forceinline__ int64_t thread_index()
 	return (int64_t)blockIdx.x * threads + threadIdx.x;
 }
 
-/* Head h of the row's sequence: Q heads, then K heads, then V heads. */
-__device__ __forceinline__ const bf16_t *source_head(attn_shape s, const layer_seq *seq, int layer,
+/* Head h of the row's token: Q heads, then K heads, then V heads. */
+__device__ __forceinline__ const bf16_t *source_head(attn_shape s, layer_seq seq, int layer,
 						     layer_row row, int h)
 {
 	int64_t heads = s.q_heads + 2 * s.kv_heads;
 
-	return seq[row.seq].data +
-	       ((layer * heads + h) * seq[row.seq].n_tok + row.tok) * s.head_dim;
+	return seq.data + ((layer * heads + h) * seq.n_tok + row.tok) * s.head_dim;
 }
 
 __global__ void __launch_bounds__(threads)
@@ -82,7 +81,7 @@ layer_trig_kernel(const float *inv, int half, int n_rotation, float2 *trig)
 
 /* One thread: eight pairs (i, i + half) of one head of one row. */
 __global__ void __launch_bounds__(threads)
-layer_rope_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_row *row,
+layer_rope_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
 		  const float *trig, bf16_t *q, bf16_t *k)
 {
 	int half = s.head_dim / 2, at = threadIdx.x * 8, h = blockIdx.y * blockDim.y + threadIdx.y;
@@ -91,11 +90,12 @@ layer_rope_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_row
 	if (h >= s.q_heads + s.kv_heads)
 		return;
 
-	const bf16_t *from = source_head(s, seq, layer, row[r], h) + at;
+	layer_row what = row[r];
+	const bf16_t *from = source_head(s, seq, layer, what, h) + at;
 	bf16_t *to = (h < s.q_heads ? q + (r * s.q_heads + h) * s.head_dim
 				    : k + (r * s.kv_heads + h - s.q_heads) * s.head_dim) + at;
 	const float4 *t = reinterpret_cast<const float4 *>(
-		trig + ((int64_t)row[r].rotation * half + at) * 2);
+		trig + ((int64_t)what.rotation * half + at) * 2);
 	pack lo = load(from), hi = load(from + half);
 	float a[8], b[8];
 
@@ -116,7 +116,7 @@ layer_rope_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_row
 
 /* One thread: eight elements of K and of V of one head of one row. */
 __global__ void __launch_bounds__(threads)
-layer_cache_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_row *row,
+layer_cache_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
 		   const bf16_t *k, kv_cache kv)
 {
 	int at = threadIdx.x * 8, h = blockIdx.y * blockDim.y + threadIdx.y;
@@ -128,9 +128,11 @@ layer_cache_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_ro
 	layer_row to = row[r];
 	int64_t page = to.slot / s.page_tok, place = to.slot % s.page_tok;
 	int64_t slot = ((page * s.kv_heads + h) * s.page_tok + place) * s.head_dim + at;
+	pack key = load(k + (r * s.kv_heads + h) * s.head_dim + at);
+	pack value = load(source_head(s, seq, layer, to, s.q_heads + s.kv_heads + h) + at);
 
-	store(kv.k + slot, load(k + (r * s.kv_heads + h) * s.head_dim + at));
-	store(kv.v + slot, load(source_head(s, seq, layer, to, s.q_heads + s.kv_heads + h) + at));
+	store(kv.k + slot, key);
+	store(kv.v + slot, value);
 }
 
 /* One block per row.  The second loop runs backwards, as x still holds the last piece; of the
@@ -343,7 +345,7 @@ enum ar_status layer_rope(const struct attn_shape *s, const struct layer_seq *se
 	const dim3 block = head_block(s->head_dim / 16, heads);
 
 	layer_rope_kernel<<<head_grid(n_row, heads, block), block, 0, (cudaStream_t)stream>>>(
-		*s, seq, layer, row, trig, q, k);
+		*s, *seq, layer, row, trig, q, k);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -357,7 +359,7 @@ enum ar_status layer_cache(const struct attn_shape *s, const struct layer_seq *s
 	const dim3 block = head_block(s->head_dim / 8, s->kv_heads);
 
 	layer_cache_kernel<<<head_grid(n_row, s->kv_heads, block), block, 0,
-			     (cudaStream_t)stream>>>(*s, seq, layer, row, k, *kv);
+			     (cudaStream_t)stream>>>(*s, *seq, layer, row, k, *kv);
 	CU_LAUNCHED();
 out:
 	return st;
