@@ -4,8 +4,9 @@
  * step and neighbouring threads move neighbouring bytes.  Grids cover rows x 16-byte pieces,
  * or one block per row where a row is reduced (norm, argmax).
  *
- * With few rows a kernel takes as long as its chain of loads and arithmetic.  So a thread of norm
- * has one piece, a thread block gives the row, and nothing is divided that need not be.
+ * With few rows a kernel takes as long as its chain of loads and arithmetic.  So loads come first,
+ * blockIdx.x is the row where an index would have to be divided, and norm has enough threads for
+ * one piece each.  It loads its weights after the sum, as vLLM's does.
  *
  * The rotation and the fill are written so that they equal the reference bit for bit: no
  * fused multiply-add where the reference has none.
