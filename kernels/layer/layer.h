@@ -7,7 +7,7 @@
  * there, not from the product of the QKV projection, and so move as many bytes as an engine.
  *
  * Widths and head sizes are multiples of 8 (head_dim: of 16) and arrays are aligned to 16
- * bytes, so that all accesses are 16 bytes wide.
+ * bytes, so that all accesses are 16 bytes wide.  On the device head_dim is at most 2048.
  */
 #ifndef AR_LAYER_H
 #define AR_LAYER_H
