@@ -11,7 +11,7 @@
 
 #if HAVE_CUDA
 
-enum { N_OWN = 27 };
+enum { N_OWN = 28 };
 
 /* ---- against the references ---- */
 
@@ -291,6 +291,44 @@ static void test_graph_events(void)
 	case_close(&c);
 }
 
+/* Rows that RoPE runs for four tokens of a prompt and a decode: its thread blocks. */
+static int rope_rows(bool eager, struct prof *prof)
+{
+	const struct case_how how = { .method = "dense", .eager = eager, .prof = prof };
+	struct batch_entry e[] = {
+		{ .n_tok = 4, .emit = true },
+		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true }
+	};
+	struct iter_cost cost;
+	struct backend_case c;
+	struct ar_err err;
+	int rows = 0;
+
+	if (case_open(&c, &backend_cuda, &how, &err))
+		bail_out("%s", err.msg);
+	case_run(&c, e, 2, &cost);
+	for (size_t i = 0; i < cost.n_kernel; i++)
+		if (cost.kernel[i].phase == PHASE_ROPE)
+			rows = cost.kernel[i].grid[0];
+	case_close(&c);
+	return rows;
+}
+
+/* Four requests at most: the largest graph would have eight rows. */
+static void test_padded_prompt(struct prof *prof)
+{
+	int graph, eager;
+
+	if (!prof) {
+		skip(1, "no tracing");
+		return;
+	}
+	graph = rope_rows(false, prof);
+	eager = rope_rows(true, prof);
+	ok(graph == 8 && eager == 5,
+	   "a small batch with a prompt is padded, if graphs are on: %d and %d rows", graph, eager);
+}
+
 /* ---- the device ---- */
 
 static void test_device(void)
@@ -355,6 +393,7 @@ int main(void)
 	test_graph_cache();
 	test_graph_events();
 	test_graph_trace(prof);
+	test_padded_prompt(prof);
 	prof_close(prof);
 	return done_testing();
 }

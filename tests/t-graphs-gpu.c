@@ -163,7 +163,7 @@ static void run(const struct batch *b)
 	dev = stage(&host, used);
 	must(graphs_launch(&s.graphs, n, s.stream, &err), &err);
 	finish(s.host[0]);
-	must(rows_build(&host, &s.env, b, NULL, &used, &err), &err);
+	must(rows_build(&host, &s.env, b, NULL, 0, &used, &err), &err);
 	dev = stage(&host, used);
 	must(enqueue(&dev, &err), &err);
 	finish(s.host[2]);

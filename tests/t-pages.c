@@ -128,7 +128,7 @@ static void test_batch(void)
 
 	rows_env_open(&e, &p);
 	grow(p, &b);
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_OK, "a ragged batch");
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_OK, "a ragged batch");
 	is_int(r.n_row, 204, "has a row per token");
 	is_int(r.n_prefill, 203, "those of chunks first");
 	is_int(r.prefill.rows.n_req, 2, "two of its entries are chunks");
@@ -179,7 +179,7 @@ static void test_parts(void)
 		bail_out("%s", err.msg);
 	rows_env_open(&e, &p);
 	grow(p, &b);
-	is_int(rows_build(&r, &e, &b, m, &used, &err), AR_OK, "rows with tiles");
+	is_int(rows_build(&r, &e, &b, m, 0, &used, &err), AR_OK, "rows with tiles");
 	n_whole = r.prefill.n_tile;
 	ok(n_whole > 0 && r.prefill.n_part == 0, "the tiles are whole");
 	for (int i = 0; i < 3; i++) {
@@ -189,7 +189,7 @@ static void test_parts(void)
 		e.mem = malloc(e.bytes);
 		if (!e.mem)
 			bail_out("out of memory");
-		is_int(rows_build(&r, &e, &b, m, &used, &err), AR_OK, "for %d multiprocessors",
+		is_int(rows_build(&r, &e, &b, m, 0, &used, &err), AR_OK, "for %d multiprocessors",
 		       sms[i]);
 		small += r.prefill.n_tile <= n_whole || r.prefill.n_part != r.prefill.n_tile ||
 			 used > e.bytes;
@@ -288,6 +288,40 @@ static size_t random_decodes(struct batch_entry *entry, struct rng *r)
 	return n;
 }
 
+/* 200 tokens of a prompt and a decode as 400 rows. */
+static void test_padded_prompt(void)
+{
+	enum { PAD = 400 };
+	struct batch_entry entry[] = {
+		{ .req = 1, .start = 256, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 0, .start = 130, .n_tok = 200, .known = 330, .emit = true },
+	};
+	const struct batch b = { .entry = entry, .n = 2 };
+	const int32_t slot = N_PAGE * PAGE_TOK;
+	struct rows_env e;
+	struct pages *p;
+	struct rows r;
+	struct ar_err err;
+	size_t used;
+	bool padded = true;
+
+	rows_env_open(&e, &p);
+	e.scratch = N_PAGE;
+	grow(p, &b);
+	is_int(rows_build(&r, &e, &b, NULL, 201, &used, &err), AR_OK, "no row to add");
+	is_int(r.n_row, 201, "adds none");
+	is_int(rows_build(&r, &e, &b, NULL, PAD, &used, &err), AR_OK, "201 rows as 400");
+	ok(r.n_row == PAD && r.n_prefill == 200 && r.n_emit == 2 && r.emit[1] == 200,
+	   "rows of prompts, of decodes, then those that pad");
+	for (int i = 201; i < PAD; i++)
+		padded = padded && r.row[i].slot == slot && !r.row[i].tok && !r.row[i].rotation;
+	ok(padded && r.row[200].slot != slot, "which are in the scratch page");
+	ok(r.prefill.rows.n_row == 200 && r.decode.rows.n_row == 1,
+	   "and take no part in attention");
+	ok(used <= e.bytes, "the block of memory is enough");
+	rows_env_close(&e, p);
+}
+
 static bool same_places(const struct rows *a, const struct rows *b)
 {
 	const struct attn_batch *x = &a->decode, *y = &b->decode;
@@ -336,7 +370,7 @@ static void test_fixed(void)
 		size_t used;
 
 		grow(p, &b);
-		if (rows_build(&y, &plain, &b, NULL, &used, &err) ||
+		if (rows_build(&y, &plain, &b, NULL, 0, &used, &err) ||
 		    rows_build_decodes(&x, &e, &b, n, &used, &err))
 			bail_out("%s", err.msg);
 		if (!first[n].row)
@@ -365,23 +399,24 @@ static void test_refusals(void)
 
 	rows_env_open(&e, &p);
 	grow(p, &b);
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "too many rows are refused");
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE, "too many rows are refused");
 	entry.n_tok = 1;
 	entry.start = 5000;
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "so are too many blocks");
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE, "so are too many blocks");
 	entry.start = 200;
 	act.tile = false;
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_DATA, "and positions past a capture");
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_DATA,
+	       "and positions past a capture");
 	is_str(err.msg,
 	       "a: has 100 tokens, position 200 is wanted; use --extend tile or a longer "
 	       "capture",
 	       "with the way out");
 	act.tile = true;
 	act.n_rotation = 50;
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "and turns without a table");
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE, "and turns without a table");
 	act.n_rotation = MAX_LEN;
 	e.bytes = 1000;
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE,
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE,
 	       "a block that is too small is seen");
 	rows_env_close(&e, p);
 }
@@ -499,7 +534,7 @@ static void test_random(void)
 		char *copy;
 
 		grow(p, &b);
-		if (rows_build(&x, &e, &b, NULL, &used, &err))
+		if (rows_build(&x, &e, &b, NULL, 0, &used, &err))
 			bail_out("%s", err.msg);
 		copy = malloc(used + 1);
 		if (!copy)
@@ -538,6 +573,7 @@ int main(void)
 	test_parts();
 	test_sizes();
 	test_padding();
+	test_padded_prompt();
 	test_fixed();
 	test_refusals();
 	test_missing();
