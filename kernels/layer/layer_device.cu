@@ -80,8 +80,9 @@ layer_trig_kernel(const float *inv, int half, int n_rotation, float2 *trig)
 	}
 }
 
-/* One thread: eight pairs (i, i + half) of one head of one row. */
-__global__ void __launch_bounds__(threads)
+/* One thread: eight pairs (i, i + half) of one head of one row.  Bounds of one block leave it the
+ * registers to load all of them at once. */
+__global__ void __launch_bounds__(threads, 1)
 layer_rope_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
 		  const float *trig, bf16_t *q, bf16_t *k)
 {
