@@ -11,7 +11,7 @@
 
 #if HAVE_CUDA
 
-enum { N_OWN = 28 };
+enum { N_OWN = 29 };
 
 /* ---- against the references ---- */
 
@@ -334,6 +334,8 @@ static void test_padded_prompt(struct prof *prof)
 static void test_device(void)
 {
 	void *opts = case_options(&backend_cuda, "device", "1000"), *self;
+	void *sizes = case_options(&backend_cuda, "cudagraph-capture-sizes", "4,2");
+	struct opt_group g[] = { { .opts = backend_cuda.opts, .base = sizes }, { 0 } };
 	struct backend_case c;
 	const struct store_gpu *gpu;
 	struct ar_err err;
@@ -346,8 +348,12 @@ static void test_device(void)
 	   "the device is described: %s", gpu->name);
 	ok(c.backend->fit_blocks(c.self) > c.env.num_blocks, "blocks fit into what is free");
 	is_int(backend_cuda.open(&self, opts, &c.env, &err), AR_NODEV, "there is no device 1000");
+	is_int(backend_cuda.open(&self, sizes, &c.env, &err), AR_USAGE,
+	       "sizes of graphs are in ascending order");
 	case_close(&c);
+	opt_release(g);
 	free(opts);
+	free(sizes);
 }
 
 static void test_too_large(void)

@@ -9,6 +9,8 @@
 
 #include "base/rng.h"
 #include "replay/engine/act_capture.h"
+#include "replay/engine/graph_sizes.h"
+#include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
 enum { PAGE_TOK = 128 };
@@ -201,20 +203,58 @@ static void test_parts(void)
 
 /* ---- padded decodes ---- */
 
+static void sizes_open(struct graph_sizes *s, const char *list, int64_t max_seqs, int64_t max_tok)
+{
+	struct ar_err err;
+
+	if (graph_sizes_open(s, list, max_seqs, max_tok, &err))
+		bail_out("%s", err.msg);
+}
+
 static void test_sizes(void)
 {
-	static const int n[] = { 1, 2, 3, 4, 5, 8, 9, 250, 256, 257, 272, 273 };
-	static const int want[] = { 1, 2, 4, 4, 8, 8, 16, 256, 256, 272, 272, 288 };
+	static const int n[] = { 1, 2, 3, 4, 5, 8, 9, 250, 256, 257, 272, 273, 512, 513 };
+	static const int want[] = { 1, 2, 4, 4, 8, 8, 16, 256, 256, 272, 272, 288, 512, 0 };
+	static const char *const bad[] = { "", "0", "1,1", "4,2", "1,", "1;2", "1048577" };
+	struct graph_sizes s;
+	struct ar_err err;
 	bool right = true, ascending = true;
+	int refused = 0;
 
+	sizes_open(&s, NULL, 256, 8192);
 	for (size_t i = 0; i < sizeof n / sizeof *n; i++)
-		right = right && rows_padded(n[i], 1000) == want[i];
-	ok(right, "decodes are padded to 1, 2, 4, multiples of 8, and of 16 from 256 on");
-	is_int(rows_padded(9, 13), 13, "padding stops at the largest batch");
-	for (int i = 1; i <= 1000; i++)
-		ascending = ascending && rows_padded(i, 1000) >= i &&
-			    rows_padded(rows_padded(i, 1000), 1000) == rows_padded(i, 1000);
-	ok(ascending, "every number fits its size, and a size is its own");
+		right = right && graph_sizes_fit(&s, n[i]) == want[i];
+	ok(right, "batches are padded to 1, 2, 4, multiples of 8, and of 16 from 256 to 512");
+	is_int(s.n, 51, "which makes 51 sizes, as vLLM captures");
+	for (int i = 1; i < s.n; i++)
+		ascending = ascending && s.size[i - 1] < s.size[i];
+	ok(ascending, "in ascending order");
+	graph_sizes_release(&s);
+	sizes_open(&s, NULL, 5, 8192);
+	ok(s.size[s.n - 1] == 8 && !graph_sizes_fit(&s, 9), "none is above twice the requests");
+	graph_sizes_release(&s);
+	sizes_open(&s, NULL, 256, 30);
+	ok(s.size[s.n - 1] == 30 && s.size[s.n - 2] == 24,
+	   "the token budget is one, if it is small");
+	graph_sizes_release(&s);
+	sizes_open(&s, NULL, 1, 1);
+	ok(s.n == 1 && s.size[0] == 1, "there is always one");
+	graph_sizes_release(&s);
+	sizes_open(&s, "3,10,1048576", 5, 10);
+	ok(s.n == 2 && graph_sizes_fit(&s, 1) == 3 && graph_sizes_fit(&s, 4) == 10 &&
+		   !graph_sizes_fit(&s, 11),
+	   "a list replaces them, as far as the token budget");
+	graph_sizes_release(&s);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		refused += graph_sizes_open(&s, bad[i], 5, 10, &err) == AR_USAGE && !s.size;
+	is_int(refused, (int)(sizeof bad / sizeof *bad), "a malformed list is refused");
+	is_str(err.msg,
+	       "cudagraph-capture-sizes '1048577': want ascending numbers from 1 to 1048576, such "
+	       "as 1,2,4,8",
+	       "with what is wanted");
+	fault_arm(0);
+	is_int(graph_sizes_open(&s, NULL, 5, 10, &err), AR_NOMEM, "no memory is an error");
+	fault_disarm();
 }
 
 /* Decodes on 130 and 256 tokens as four rows. */
@@ -351,12 +391,14 @@ static void test_fixed(void)
 {
 	struct rng r = { 7 };
 	struct rows first[MAX_REQ + 1] = { 0 };
+	struct graph_sizes sizes;
 	struct rows_env e, plain;
 	struct pages *p;
 	bool fixed = true, same = true;
 
 	rows_env_open(&e, &p);
 	e.scratch = N_PAGE;
+	sizes_open(&sizes, NULL, MAX_REQ / 2, MAX_ROW);
 	plain = e;
 	plain.mem = malloc(plain.bytes);
 	if (!plain.mem)
@@ -364,7 +406,7 @@ static void test_fixed(void)
 	for (int i = 0; i < 300; i++) {
 		struct batch_entry entry[N_REQ];
 		const struct batch b = { .entry = entry, .n = random_decodes(entry, &r) };
-		int n = rows_padded((int)b.n, MAX_REQ);
+		int n = graph_sizes_fit(&sizes, (int64_t)b.n);
 		struct rows x, y;
 		struct ar_err err;
 		size_t used;
@@ -383,6 +425,7 @@ static void test_fixed(void)
 	}
 	ok(fixed, "batches of one size differ in contents only");
 	ok(same, "and begin with the rows that they have without padding");
+	graph_sizes_release(&sizes);
 	free(plain.mem);
 	rows_env_close(&e, p);
 }

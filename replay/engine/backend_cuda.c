@@ -19,7 +19,7 @@
 
 #include "kernels/methods/accuracy.h"
 
-enum { HOLD_NS = 20000000, AHEAD = 2, MAX_CAPTURED = 512 };
+enum { HOLD_NS = 20000000, AHEAD = 2 };
 
 /* clang-format off */
 static const struct opt cuda_options[] = {
@@ -33,6 +33,10 @@ static const struct opt cuda_options[] = {
 	  .off = offsetof(struct cuda_opts, enforce_eager),
 	  .help = "run without CUDA graphs; if not given, iterations of decodes only are padded "
 		  "and run from graphs, and small ones with prompts are padded" },
+	{ .name = "cudagraph-capture-sizes", .type = OPT_STR,
+	  .off = offsetof(struct cuda_opts, capture_sizes), .arg = "LIST",
+	  .help = "numbers of rows that batches are padded to, such as 1,2,4,8; if not given, "
+		  "those of vLLM, up to 512 or twice --max-num-seqs" },
 	{ 0 }
 };
 /* clang-format on */
@@ -42,24 +46,23 @@ static const struct opt cuda_options[] = {
 /* Number of rows of the CUDA graph that runs b; 0: b runs without a graph. */
 static int graph_rows(const struct cuda *c, const struct batch *b)
 {
+	int n = graph_sizes_fit(&c->sizes, (int64_t)b->n);
+
 	for (size_t i = 0; i < b->n; i++)
 		if (!b->entry[i].decode)
 			return 0;
-	return c->opts.enforce_eager ? 0 : rows_padded((int)b->n, c->graphs.max_row);
+	return n < c->graphs.max_row ? n : c->graphs.max_row;
 }
 
 /* Number of rows to pad a batch with prompts to; 0: none.  Of such a batch an engine runs the parts
- * between attention calls from CUDA graphs, up to the largest size it captures by default
- * (vLLM 0.24, vllm/config/vllm.py, _set_cudagraph_sizes). */
+ * between attention calls from CUDA graphs. */
 static int piece_rows(const struct cuda *c, const struct batch *b)
 {
-	int64_t n = 0, max = 2 * c->env.max_seqs;
+	int64_t n = 0;
 
-	max = max < MAX_CAPTURED ? max : MAX_CAPTURED;
-	max = max < c->env.max_batched_tok ? max : c->env.max_batched_tok;
 	for (size_t i = 0; i < b->n; i++)
 		n += b->entry[i].n_tok;
-	return c->opts.enforce_eager || n > max ? 0 : rows_padded((int)n, (int)max);
+	return graph_sizes_fit(&c->sizes, n);
 }
 
 /* Build the rows of b on the host and enqueue their copy to the device.  m: the method that gets

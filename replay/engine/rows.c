@@ -233,14 +233,6 @@ enum ar_status rows_build(struct rows *out, const struct rows_env *e, const stru
 	return AR_OK;
 }
 
-int rows_padded(int n, int max)
-{
-	int step = n <= 2 ? 1 : n <= 4 ? 4 : n <= 256 ? 8 : 16;
-	int size = (n + step - 1) / step * step;
-
-	return size < max ? size : max;
-}
-
 /* Pad to n requests.  A padded request has one token, in the scratch page. */
 static void add_padding(struct rows *o, const struct rows_env *e, const struct arrays *a, int n)
 {

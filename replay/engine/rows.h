@@ -61,11 +61,7 @@ size_t rows_bytes(const struct rows_env *e, int64_t n_page);
 enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
 			  const struct method *tiles, int pad, size_t *used, struct ar_err *err);
 
-/* Number of rows that n <= max rows are padded to: 1, 2, 4, multiples of 8 up to 256, then
- * multiples of 16; at most max. */
-int rows_padded(int n, int max);
-
-/* Build a batch of decodes only, padded to n = rows_padded() rows.  Padded rows are at position 0
+/* Build a batch of decodes only, padded to n rows.  Padded rows are at position 0
  * of the scratch page, and all rows emit.  Addresses in mem, numbers of rows and the largest
  * number of blocks depend on n only.  So one CUDA graph runs all batches of n rows. */
 enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e, const struct batch *b,
