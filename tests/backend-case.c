@@ -20,7 +20,7 @@ enum { DIM = 64, ROWS = CASE_HEADS + 2 * CASE_KV_HEADS, BASE_TOK = CASE_LEN / 3,
 static const struct rope rope = { .theta = 10000 };
 static const int captured_layer[CASE_LAYERS] = { 0, 0, 1, 1 };
 static const int run_layer[CASE_RUN_LAYERS] = { 1, 2 };
-static const uint16_t capture_of[CASE_REQ];
+static const uint16_t capture_of[2][CASE_REQ] = { { 0 }, { 0, 1 } }; /* by how->twice */
 
 /* ---- the capture ---- */
 
@@ -52,7 +52,7 @@ static void place_token(const bf16_t *base, const float *trig, int tok, int n_to
 {
 	const struct attn_shape s = { CASE_HEADS, CASE_KV_HEADS, DIM, 128 };
 	const struct layer_seq seq = { base, BASE_TOK };
-	const struct layer_row row = { 0, tok % BASE_TOK, rotate ? tok : 0, 0 };
+	const struct layer_row row = { tok % BASE_TOK, rotate ? tok : 0, 0 };
 	bf16_t q[CASE_HEADS * DIM], k[CASE_KV_HEADS * DIM];
 
 	layer_rope_ref(&s, &seq, 0, &row, 1, trig, q, k);
@@ -133,7 +133,8 @@ static void open_capture(struct backend_case *c, const struct case_how *how)
 	write_capture(f, how);
 	if (fclose(f))
 		bail_out("cannot write a capture");
-	st = capture_open(&c->capture, path, &err);
+	st = capture_open(&c->capture[0], path, &err);
+	c->capture[1] = c->capture[0];
 	unlink(path);
 	if (st)
 		bail_out("%s", err.msg);
@@ -186,9 +187,9 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 	c->env = (struct backend_env){
 		.trace = &c->trace,
 		.model = &c->model,
-		.capture = &c->capture,
-		.n_capture = 1,
-		.capture_of = capture_of,
+		.capture = c->capture,
+		.n_capture = how->twice ? 2 : 1,
+		.capture_of = capture_of[how->twice],
 		.captured_layer = captured_layer,
 		.run_layer = run_layer,
 		.n_run_layers = CASE_RUN_LAYERS,
@@ -215,7 +216,7 @@ void case_close(struct backend_case *c)
 	if (c->self)
 		c->backend->close(c->self);
 	method_free(c->method);
-	capture_close(c->capture);
+	capture_close(c->capture[0]);
 }
 
 void case_run(struct backend_case *c, struct batch_entry *entry, size_t n, struct iter_cost *cost)
@@ -287,15 +288,22 @@ static void open_or_bail(struct backend_case *c, const struct backend *b,
 		bail_out("%s", err.msg);
 }
 
-/* Run the last chunk after its first 600 tokens ran whole, in pieces, or not at all. */
-static void run_whole(struct backend_case *c, struct case_result *out)
+/* Run the last chunk of a request after its first 600 tokens. */
+static void run_request(struct backend_case *c, uint32_t req, struct case_result *out)
 {
 	struct batch_entry e[] = { { .n_tok = 600 }, last_chunk };
 	struct iter_cost cost;
 
-	case_run(c, &e[0], 1, &cost);
-	case_run(c, &e[1], 1, &cost);
-	case_compare(c, &last_chunk, out);
+	for (int i = 0; i < 2; i++) {
+		e[i].req = req;
+		case_run(c, &e[i], 1, &cost);
+	}
+	case_compare(c, &e[1], out);
+}
+
+static void run_whole(struct backend_case *c, struct case_result *out)
+{
+	run_request(c, 0, out);
 }
 
 static void result_of(const struct backend *b, const struct case_how *how, struct case_result *out)
@@ -432,7 +440,8 @@ static void test_states(const struct backend *b)
 
 static void test_captures(const struct backend *b, double tolerance)
 {
-	struct case_result post, pre, tiled, tiled_post;
+	struct case_result post, pre, tiled, tiled_post, first, second;
+	struct backend_case c;
 
 	result_of(b, &(struct case_how){ .method = SPARSE, .rope_applied = true }, &post);
 	result_of(b, &(struct case_how){ .method = SPARSE }, &pre);
@@ -446,6 +455,13 @@ static void test_captures(const struct backend *b, double tolerance)
 		  &tiled_post);
 	ok(case_distance(&tiled_post, &pre) < 0.1, "%s: tiling works after RoPE: off by %g",
 	   b->name, case_distance(&tiled_post, &pre));
+	open_or_bail(&c, b, &(struct case_how){ .method = SPARSE, .twice = true });
+	run_request(&c, 0, &first);
+	run_request(&c, 1, &second);
+	ok(case_same_counts(&first, &pre) && case_distance(&first, &pre) == 0 &&
+		   case_same_counts(&second, &pre) && case_distance(&second, &pre) == 0,
+	   "%s: two captures give each request its own", b->name);
+	case_close(&c);
 }
 
 /* An unknown RoPE base is accepted when nothing is rotated, and refused otherwise. */

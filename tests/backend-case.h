@@ -22,6 +22,7 @@ struct case_how {
 	bool rope_unknown; /* neither the capture nor the model has the base of RoPE */
 	bool tile;	   /* the file holds a third of the tokens, which repeat; else
 				 * it holds the whole repetition */
+	bool twice;	   /* two captures, the same file; request 1 replays the second */
 	bool decoder;	   /* not --attention-only */
 	bool eager;	   /* cuda: no graphs */
 	int n_experts;
@@ -34,7 +35,7 @@ struct backend_case {
 	struct request req[CASE_REQ];
 	struct model model;
 	struct layer_spec layer[CASE_LAYERS];
-	struct capture *capture;
+	struct capture *capture[2];
 	struct method *method;
 	const struct backend *backend;
 	void *self;
@@ -67,6 +68,6 @@ double case_largest_error(const struct case_result *r); /* relative L2 */
 
 /* Test the properties that hold for every backend. */
 void case_test_all(const struct backend *b, double tolerance);
-enum { CASE_N_TEST = 43 };
+enum { CASE_N_TEST = 44 };
 
 #endif

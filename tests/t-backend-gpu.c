@@ -11,7 +11,7 @@
 
 #if HAVE_CUDA
 
-enum { N_OWN = 27 };
+enum { N_OWN = 29 };
 
 /* ---- against the references ---- */
 
@@ -291,11 +291,51 @@ static void test_graph_events(void)
 	case_close(&c);
 }
 
+/* Rows that RoPE runs for four tokens of a prompt and a decode: its thread blocks. */
+static int rope_rows(bool eager, struct prof *prof)
+{
+	const struct case_how how = { .method = "dense", .eager = eager, .prof = prof };
+	struct batch_entry e[] = {
+		{ .n_tok = 4, .emit = true },
+		{ .req = 1, .start = 20, .n_tok = 1, .decode = true, .emit = true }
+	};
+	struct iter_cost cost;
+	struct backend_case c;
+	struct ar_err err;
+	int rows = 0;
+
+	if (case_open(&c, &backend_cuda, &how, &err))
+		bail_out("%s", err.msg);
+	case_run(&c, e, 2, &cost);
+	for (size_t i = 0; i < cost.n_kernel; i++)
+		if (cost.kernel[i].phase == PHASE_ROPE)
+			rows = cost.kernel[i].grid[0];
+	case_close(&c);
+	return rows;
+}
+
+/* Four requests at most: the largest graph would have eight rows. */
+static void test_padded_prompt(struct prof *prof)
+{
+	int graph, eager;
+
+	if (!prof) {
+		skip(1, "no tracing");
+		return;
+	}
+	graph = rope_rows(false, prof);
+	eager = rope_rows(true, prof);
+	ok(graph == 8 && eager == 5,
+	   "a small batch with a prompt is padded, if graphs are on: %d and %d rows", graph, eager);
+}
+
 /* ---- the device ---- */
 
 static void test_device(void)
 {
 	void *opts = case_options(&backend_cuda, "device", "1000"), *self;
+	void *sizes = case_options(&backend_cuda, "cudagraph-capture-sizes", "4,2");
+	struct opt_group g[] = { { .opts = backend_cuda.opts, .base = sizes }, { 0 } };
 	struct backend_case c;
 	const struct store_gpu *gpu;
 	struct ar_err err;
@@ -308,8 +348,12 @@ static void test_device(void)
 	   "the device is described: %s", gpu->name);
 	ok(c.backend->fit_blocks(c.self) > c.env.num_blocks, "blocks fit into what is free");
 	is_int(backend_cuda.open(&self, opts, &c.env, &err), AR_NODEV, "there is no device 1000");
+	is_int(backend_cuda.open(&self, sizes, &c.env, &err), AR_USAGE,
+	       "sizes of graphs are in ascending order");
 	case_close(&c);
+	opt_release(g);
 	free(opts);
+	free(sizes);
 }
 
 static void test_too_large(void)
@@ -355,6 +399,7 @@ int main(void)
 	test_graph_cache();
 	test_graph_events();
 	test_graph_trace(prof);
+	test_padded_prompt(prof);
 	prof_close(prof);
 	return done_testing();
 }

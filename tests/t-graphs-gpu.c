@@ -15,6 +15,7 @@ enum { N_TEST = 8 };
 #include "base/rng.h"
 #include "kernels/prim/cuda.h"
 #include "replay/engine/act_capture.h"
+#include "replay/engine/graph_sizes.h"
 #include "replay/engine/graphs.h"
 #include "replay/engine/rows.h"
 
@@ -43,6 +44,7 @@ static const struct act_capture act = {
 static struct state {
 	cudaStream_t stream;
 	struct graphs graphs;
+	struct graph_sizes sizes;
 	struct rows_env env;
 	struct cache_group group;
 	void *dev; /* the rows */
@@ -95,6 +97,7 @@ static void open_all(struct rng *r)
 		bail_out("out of memory");
 	must(pages_open(&s.group.pages, N_PAGE, PAGE_TOK, MAX_REQ, &err), &err);
 	must(graphs_init(&s.graphs, MAX_REQ, &err), &err);
+	must(graph_sizes_open(&s.sizes, NULL, MAX_REQ, MAX_LEN, &err), &err);
 	check(cudaStreamCreate(&s.stream), "cudaStreamCreate");
 	s.dev = gpu_new(s.env.bytes, 0);
 	s.kv.k = random_values(TOUCHED * page, r);
@@ -107,6 +110,7 @@ static void open_all(struct rng *r)
 static void close_all(void)
 {
 	graphs_release(&s.graphs);
+	graph_sizes_release(&s.sizes);
 	check(cudaStreamDestroy(s.stream), "cudaStreamDestroy");
 	gpu_free_all();
 	pages_close(s.group.pages);
@@ -146,10 +150,17 @@ static void finish(bf16_t *to)
 	gpu_read(to, s.out, sizeof s.host[0]);
 }
 
+static int padded_size(size_t n)
+{
+	int size = graph_sizes_fit(&s.sizes, (int64_t)n);
+
+	return size < MAX_REQ ? size : MAX_REQ;
+}
+
 /* b from a graph, captured on the first use of its size, and twice without. */
 static void run(const struct batch *b)
 {
-	int n = rows_padded((int)b->n, MAX_REQ);
+	int n = padded_size(b->n);
 	struct rows host, dev;
 	struct ar_err err;
 	size_t used;
@@ -163,7 +174,7 @@ static void run(const struct batch *b)
 	dev = stage(&host, used);
 	must(graphs_launch(&s.graphs, n, s.stream, &err), &err);
 	finish(s.host[0]);
-	must(rows_build(&host, &s.env, b, NULL, &used, &err), &err);
+	must(rows_build(&host, &s.env, b, NULL, 0, &used, &err), &err);
 	dev = stage(&host, used);
 	must(enqueue(&dev, &err), &err);
 	finish(s.host[2]);
@@ -209,7 +220,7 @@ static void test_batches(struct rng *r)
 	for (int i = 0; i < 60; i++) {
 		struct batch_entry e[MAX_REQ];
 		const struct batch b = { .entry = e, .n = random_batch(e, r) };
-		size_t n = (size_t)rows_padded((int)b.n, MAX_REQ);
+		size_t n = (size_t)padded_size(b.n);
 
 		run(&b);
 		most = fmaxf(most, furthest(b.n));

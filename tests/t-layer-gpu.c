@@ -107,47 +107,37 @@ static int below(struct rng *r, int n)
 
 /* ---- sequences ---- */
 
-/* Two random sequences, rows that read them, and a cache they fit. */
+/* Random tokens, rows that read them, and a cache they fit. */
 struct scene {
 	struct attn_shape s;
-	struct both data[2], seq, row, trig;
-	struct layer_seq host_seq[2];
+	struct both data, row, trig;
+	struct layer_seq host, dev;
 	int n_layers, n_row, n_page;
 };
 
 static void scene_init(struct scene *c, struct rng *r)
 {
 	static const int dims[] = { 16, 64, 128 };
-	const int turns = 50, group = 1 + below(r, 4);
-	struct layer_seq *dev_seq;
+	const int turns = 50, group = 1 + below(r, 3), n_tok = 1 + below(r, 300);
 	struct layer_row *row;
 
-	c->s.kv_heads = 1 + below(r, 4);
+	c->s.kv_heads = 1 + below(r, 20); /* more than a thread block takes, too */
 	c->s.q_heads = c->s.kv_heads * group;
 	c->s.head_dim = dims[below(r, 3)];
 	c->s.page_tok = 128;
 	c->n_layers = 1 + below(r, 3);
 	c->n_row = 1 + below(r, 700);
 	c->n_page = c->n_row / 128 + 2;
-	c->seq = both_new(sizeof c->host_seq);
-	dev_seq = c->seq.host;
-	for (int i = 0; i < 2; i++) {
-		int64_t n_tok = 1 + below(r, 300);
-		int heads = c->s.q_heads + 2 * c->s.kv_heads;
-
-		c->data[i] = both_normal((size_t)(c->n_layers * heads * n_tok * c->s.head_dim), r);
-		c->host_seq[i] = (struct layer_seq){ c->data[i].host, n_tok };
-		dev_seq[i] = (struct layer_seq){ c->data[i].dev, n_tok };
-	}
-	upload(&c->seq);
+	c->data = both_normal((size_t)(c->n_layers * (c->s.q_heads + 2 * c->s.kv_heads) * n_tok *
+				       c->s.head_dim),
+			      r);
+	c->host = (struct layer_seq){ c->data.host, n_tok };
+	c->dev = (struct layer_seq){ c->data.dev, n_tok };
 	c->row = both_new((size_t)c->n_row * sizeof *row);
 	row = c->row.host;
-	for (int i = 0; i < c->n_row; i++) {
-		int from = below(r, 2);
-
-		row[i] = (struct layer_row){ from, below(r, (int)c->host_seq[from].n_tok),
-					     below(r, turns), c->n_page * 128 - 1 - i };
-	}
+	for (int i = 0; i < c->n_row; i++)
+		row[i] = (struct layer_row){ below(r, n_tok), below(r, turns),
+					     c->n_page * 128 - 1 - i };
 	upload(&c->row);
 	c->trig = both_new((size_t)(turns * c->s.head_dim) * sizeof(float));
 	for (int i = 0; i < turns * c->s.head_dim / 2; i++) {
@@ -159,9 +149,7 @@ static void scene_init(struct scene *c, struct rng *r)
 
 static void scene_release(struct scene *c)
 {
-	for (int i = 0; i < 2; i++)
-		both_free(&c->data[i]);
-	both_free(&c->seq);
+	both_free(&c->data);
 	both_free(&c->row);
 	both_free(&c->trig);
 }
@@ -189,15 +177,14 @@ static void test_rope_cache(void)
 		memset(pv.host, 0xff, pv.bytes);
 		host = (struct kv_cache){ pk.host, pv.host };
 		dev = (struct kv_cache){ pk.dev, pv.dev };
-		layer_rope_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, c.trig.host, q.host,
+		layer_rope_ref(&c.s, &c.host, layer, c.row.host, c.n_row, c.trig.host, q.host,
 			       k.host);
-		must(layer_rope(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, c.trig.dev, q.dev,
-				k.dev, NULL, &err),
+		must(layer_rope(&c.s, &c.dev, layer, c.row.dev, c.n_row, c.trig.dev, q.dev, k.dev,
+				NULL, &err),
 		     &err);
 		rope &= equal(&q) && equal(&k);
-		layer_cache_ref(&c.s, c.host_seq, layer, c.row.host, c.n_row, k.host, &host);
-		must(layer_cache(&c.s, c.seq.dev, layer, c.row.dev, c.n_row, k.dev, &dev, NULL,
-				 &err),
+		layer_cache_ref(&c.s, &c.host, layer, c.row.host, c.n_row, k.host, &host);
+		must(layer_cache(&c.s, &c.dev, layer, c.row.dev, c.n_row, k.dev, &dev, NULL, &err),
 		     &err);
 		cache &= equal(&pk) && equal(&pv);
 		both_free(&q);
@@ -240,7 +227,8 @@ static void test_norm(void)
 	bool residual = true, norm = true;
 
 	for (int n = 0; n < CASES; n++) {
-		int rows = 1 + below(&r, 90), width = 8 * (1 + below(&r, 700)),
+		/* A thread of the kernel has one piece of a row, or more. */
+		int rows = 1 + below(&r, 90), width = 8 * (1 + below(&r, n % 4 ? 700 : 3000)),
 		    n_add = below(&r, 4);
 		size_t size = (size_t)(rows * width);
 		struct both x = both_normal(size, &r), w = both_normal((size_t)width, &r);

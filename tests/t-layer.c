@@ -17,15 +17,15 @@ enum {
 	HEADS_Q = 4,
 	HEADS_KV = 2,
 	HEADS = HEADS_Q + 2 * HEADS_KV,
-	TOK = 9,
+	TOK = 16,
 	LAYERS = 2,
 	PAGE = 4,
 	TURNS = 40
 };
 
 static const struct attn_shape shape = { HEADS_Q, HEADS_KV, DIM, PAGE };
-static bf16_t data[2][LAYERS * HEADS * TOK * DIM];
-static const struct layer_seq seq[2] = { { data[0], TOK }, { data[1], TOK - 2 } };
+static bf16_t data[LAYERS * HEADS * TOK * DIM];
+static const struct layer_seq seq = { data, TOK };
 static float inv[HALF], trig[TURNS * DIM];
 
 static void fill(bf16_t *x, size_t n, struct rng *r)
@@ -34,9 +34,9 @@ static void fill(bf16_t *x, size_t n, struct rng *r)
 		x[i] = bf16_from_f32(rng_normal(r));
 }
 
-static const bf16_t *head_of(int s, int layer, int head, int tok)
+static const bf16_t *head_of(int layer, int head, int tok)
 {
-	return seq[s].data + (((int64_t)layer * HEADS + head) * seq[s].n_tok + tok) * DIM;
+	return data + ((layer * HEADS + head) * TOK + tok) * DIM;
 }
 
 static void test_trig(void)
@@ -71,32 +71,32 @@ static double rotation_error(const bf16_t *from, int t, const bf16_t *got)
 
 static void test_rope(void)
 {
-	const struct layer_row row[3] = { { 0, 8, 0, 0 }, { 1, 3, 17, 0 }, { 0, 2, 39, 0 } };
+	const struct layer_row row[3] = { { 8, 0, 0 }, { 12, 17, 0 }, { 2, 39, 0 } };
 	bf16_t q[3 * HEADS_Q * DIM], k[3 * HEADS_KV * DIM];
 	double worst = 0;
 	bool same = true;
 
-	layer_rope_ref(&shape, seq, 1, row, 3, trig, q, k);
+	layer_rope_ref(&shape, &seq, 1, row, 3, trig, q, k);
 	for (int r = 0; r < 3; r++) {
 		for (int h = 0; h < HEADS_Q; h++)
 			worst = fmax(worst,
-				     rotation_error(head_of(row[r].seq, 1, h, row[r].tok),
-						    row[r].rotation, q + (r * HEADS_Q + h) * DIM));
+				     rotation_error(head_of(1, h, row[r].tok), row[r].rotation,
+						    q + (r * HEADS_Q + h) * DIM));
 		for (int h = 0; h < HEADS_KV; h++)
 			worst = fmax(worst,
-				     rotation_error(head_of(row[r].seq, 1, HEADS_Q + h, row[r].tok),
+				     rotation_error(head_of(1, HEADS_Q + h, row[r].tok),
 						    row[r].rotation, k + (r * HEADS_KV + h) * DIM));
 	}
 	ok(worst < 0.03, "rotation is the product with exp(i angle): off by %g", worst);
 	for (int h = 0; h < HEADS_Q; h++)
-		same &= !memcmp(q + h * DIM, head_of(0, 1, h, 8), DIM * sizeof *q);
+		same &= !memcmp(q + h * DIM, head_of(1, h, 8), DIM * sizeof *q);
 	ok(same, "a rotation by 0 leaves every bit");
 }
 
 static void test_cache(void)
 {
 	/* Slot 6 is place 2 of page 1; slot 9 place 1 of page 2. */
-	const struct layer_row row[2] = { { 0, 5, 0, 6 }, { 1, 1, 0, 9 } };
+	const struct layer_row row[2] = { { 5, 0, 6 }, { 10, 0, 9 } };
 	bf16_t k[2 * HEADS_KV * DIM], pages_k[3 * HEADS_KV * PAGE * DIM] = { 0 };
 	bf16_t pages_v[3 * HEADS_KV * PAGE * DIM] = { 0 };
 	const struct kv_cache kv = { pages_k, pages_v };
@@ -104,14 +104,14 @@ static void test_cache(void)
 	int written = 0;
 
 	fill(k, sizeof k / sizeof *k, &r);
-	layer_cache_ref(&shape, seq, 0, row, 2, k, &kv);
+	layer_cache_ref(&shape, &seq, 0, row, 2, k, &kv);
 	ok(!memcmp(pages_k + ((1 * HEADS_KV + 0) * PAGE + 2) * DIM, k, DIM * sizeof *k) &&
 		   !memcmp(pages_k + ((1 * HEADS_KV + 1) * PAGE + 2) * DIM, k + DIM,
 			   DIM * sizeof *k),
 	   "K lies head after head in its page");
 	ok(!memcmp(pages_v + ((2 * HEADS_KV + 1) * PAGE + 1) * DIM,
-		   head_of(1, 0, HEADS_Q + HEADS_KV + 1, 1), DIM * sizeof *k),
-	   "V comes from the last heads of the sequence");
+		   head_of(0, HEADS_Q + HEADS_KV + 1, 10), DIM * sizeof *k),
+	   "V comes from the last heads of the token");
 	for (int i = 0; i < 3 * HEADS_KV * PAGE; i++)
 		written += pages_k[i * DIM] != 0;
 	is_int(written, 2 * HEADS_KV, "nothing else of the cache is written");
@@ -201,8 +201,7 @@ int main(void)
 	plan(0);
 	for (int k = 0; k < HALF; k++)
 		inv[k] = (float)pow(10000, -2.0 * k / DIM);
-	fill(data[0], sizeof data[0] / sizeof data[0][0], &r);
-	fill(data[1], sizeof data[1] / sizeof data[1][0], &r);
+	fill(data, sizeof data / sizeof *data, &r);
 	test_trig();
 	test_rope();
 	test_cache();

@@ -9,6 +9,8 @@
 
 #include "base/rng.h"
 #include "replay/engine/act_capture.h"
+#include "replay/engine/graph_sizes.h"
+#include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
 enum { PAGE_TOK = 128 };
@@ -65,7 +67,7 @@ enum { MAX_REQ = 8, MAX_ROW = 900, MAX_LEN = 4000, N_REQ = 6, N_PAGE = 300 };
 
 static struct capture_seq seqs[] = {
 	{ .n_tok = 100, .rope_applied = true, .name = "a" },
-	{ .n_tok = 5000, .rope_applied = false, .name = "b" },
+	{ .n_tok = 5000, .first = 100, .rope_applied = false, .name = "b" },
 };
 static const uint16_t capture_of[N_REQ] = { 0, 1, 0, 1, 0, 1 };
 static struct act_capture act = {
@@ -128,7 +130,7 @@ static void test_batch(void)
 
 	rows_env_open(&e, &p);
 	grow(p, &b);
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_OK, "a ragged batch");
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_OK, "a ragged batch");
 	is_int(r.n_row, 204, "has a row per token");
 	is_int(r.n_prefill, 203, "those of chunks first");
 	is_int(r.prefill.rows.n_req, 2, "two of its entries are chunks");
@@ -153,10 +155,10 @@ static void test_batch(void)
 		   r.decode.keys.max_kv_blk == 3,
 	   "the decode row stands on 256 tokens in three blocks");
 	ok(r.n_emit == 2 && r.emit[0] == 199 && r.emit[1] == 203, "tokens come out of last rows");
-	ok(r.row[0].seq == 0 && r.row[0].tok == 30 && r.row[0].rotation == 100,
+	ok(r.row[0].tok == 30 && r.row[0].rotation == 100,
 	   "position 130 of a capture of 100 tokens is token 30 turned by 100");
-	ok(r.row[203].seq == 1 && r.row[203].tok == 256 && r.row[203].rotation == 256,
-	   "before RoPE the turn is the position");
+	ok(r.row[203].tok == 100 + 256 && r.row[203].rotation == 256,
+	   "before RoPE the turn is the position; the next capture's tokens follow");
 	is_int(r.row[0].slot, pages_of(p, 0)[1] * PAGE_TOK + 2, "and lies in place 2 of page 1");
 	ok(used <= e.bytes, "the block of memory was enough");
 	rows_env_close(&e, p);
@@ -179,7 +181,7 @@ static void test_parts(void)
 		bail_out("%s", err.msg);
 	rows_env_open(&e, &p);
 	grow(p, &b);
-	is_int(rows_build(&r, &e, &b, m, &used, &err), AR_OK, "rows with tiles");
+	is_int(rows_build(&r, &e, &b, m, 0, &used, &err), AR_OK, "rows with tiles");
 	n_whole = r.prefill.n_tile;
 	ok(n_whole > 0 && r.prefill.n_part == 0, "the tiles are whole");
 	for (int i = 0; i < 3; i++) {
@@ -189,7 +191,7 @@ static void test_parts(void)
 		e.mem = malloc(e.bytes);
 		if (!e.mem)
 			bail_out("out of memory");
-		is_int(rows_build(&r, &e, &b, m, &used, &err), AR_OK, "for %d multiprocessors",
+		is_int(rows_build(&r, &e, &b, m, 0, &used, &err), AR_OK, "for %d multiprocessors",
 		       sms[i]);
 		small += r.prefill.n_tile <= n_whole || r.prefill.n_part != r.prefill.n_tile ||
 			 used > e.bytes;
@@ -201,20 +203,58 @@ static void test_parts(void)
 
 /* ---- padded decodes ---- */
 
+static void sizes_open(struct graph_sizes *s, const char *list, int64_t max_seqs, int64_t max_tok)
+{
+	struct ar_err err;
+
+	if (graph_sizes_open(s, list, max_seqs, max_tok, &err))
+		bail_out("%s", err.msg);
+}
+
 static void test_sizes(void)
 {
-	static const int n[] = { 1, 2, 3, 4, 5, 8, 9, 250, 256, 257, 272, 273 };
-	static const int want[] = { 1, 2, 4, 4, 8, 8, 16, 256, 256, 272, 272, 288 };
+	static const int n[] = { 1, 2, 3, 4, 5, 8, 9, 250, 256, 257, 272, 273, 512, 513 };
+	static const int want[] = { 1, 2, 4, 4, 8, 8, 16, 256, 256, 272, 272, 288, 512, 0 };
+	static const char *const bad[] = { "", "0", "1,1", "4,2", "1,", "1;2", "1048577" };
+	struct graph_sizes s;
+	struct ar_err err;
 	bool right = true, ascending = true;
+	int refused = 0;
 
+	sizes_open(&s, NULL, 256, 8192);
 	for (size_t i = 0; i < sizeof n / sizeof *n; i++)
-		right = right && rows_padded(n[i], 1000) == want[i];
-	ok(right, "decodes are padded to 1, 2, 4, multiples of 8, and of 16 from 256 on");
-	is_int(rows_padded(9, 13), 13, "padding stops at the largest batch");
-	for (int i = 1; i <= 1000; i++)
-		ascending = ascending && rows_padded(i, 1000) >= i &&
-			    rows_padded(rows_padded(i, 1000), 1000) == rows_padded(i, 1000);
-	ok(ascending, "every number fits its size, and a size is its own");
+		right = right && graph_sizes_fit(&s, n[i]) == want[i];
+	ok(right, "batches are padded to 1, 2, 4, multiples of 8, and of 16 from 256 to 512");
+	is_int(s.n, 51, "which makes 51 sizes, as vLLM captures");
+	for (int i = 1; i < s.n; i++)
+		ascending = ascending && s.size[i - 1] < s.size[i];
+	ok(ascending, "in ascending order");
+	graph_sizes_release(&s);
+	sizes_open(&s, NULL, 5, 8192);
+	ok(s.size[s.n - 1] == 8 && !graph_sizes_fit(&s, 9), "none is above twice the requests");
+	graph_sizes_release(&s);
+	sizes_open(&s, NULL, 256, 30);
+	ok(s.size[s.n - 1] == 30 && s.size[s.n - 2] == 24,
+	   "the token budget is one, if it is small");
+	graph_sizes_release(&s);
+	sizes_open(&s, NULL, 1, 1);
+	ok(s.n == 1 && s.size[0] == 1, "there is always one");
+	graph_sizes_release(&s);
+	sizes_open(&s, "3,10,1048576", 5, 10);
+	ok(s.n == 2 && graph_sizes_fit(&s, 1) == 3 && graph_sizes_fit(&s, 4) == 10 &&
+		   !graph_sizes_fit(&s, 11),
+	   "a list replaces them, as far as the token budget");
+	graph_sizes_release(&s);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		refused += graph_sizes_open(&s, bad[i], 5, 10, &err) == AR_USAGE && !s.size;
+	is_int(refused, (int)(sizeof bad / sizeof *bad), "a malformed list is refused");
+	is_str(err.msg,
+	       "cudagraph-capture-sizes '1048577': want ascending numbers from 1 to 1048576, such "
+	       "as 1,2,4,8",
+	       "with what is wanted");
+	fault_arm(0);
+	is_int(graph_sizes_open(&s, NULL, 5, 10, &err), AR_NOMEM, "no memory is an error");
+	fault_disarm();
 }
 
 /* Decodes on 130 and 256 tokens as four rows. */
@@ -257,8 +297,7 @@ static void test_padding(void)
 	ok(r.row[0].slot == pages_of(p, 0)[1] * PAGE_TOK + 2 && r.row[2].slot == slot &&
 		   r.row[3].slot == slot,
 	   "where they are written to");
-	ok(r.row[2].seq == 0 && r.row[2].tok == 0 && r.row[2].rotation == 0,
-	   "with the first token there is");
+	ok(r.row[2].tok == 0 && r.row[2].rotation == 0, "with the first token there is");
 	is_int(r.decode.keys.max_kv_blk, e.decode.max_kv_blk, "the number of blocks is the limit");
 	is_int(r.decode.keys.mask_words, (e.decode.max_kv_blk + 31) / 32, "also in words");
 	act.tile = false;
@@ -287,6 +326,40 @@ static size_t random_decodes(struct batch_entry *entry, struct rng *r)
 						      .decode = true,
 						      .start = (uint32_t)rng_below(r, MAX_LEN) };
 	return n;
+}
+
+/* 200 tokens of a prompt and a decode as 400 rows. */
+static void test_padded_prompt(void)
+{
+	enum { PAD = 400 };
+	struct batch_entry entry[] = {
+		{ .req = 1, .start = 256, .n_tok = 1, .decode = true, .emit = true },
+		{ .req = 0, .start = 130, .n_tok = 200, .known = 330, .emit = true },
+	};
+	const struct batch b = { .entry = entry, .n = 2 };
+	const int32_t slot = N_PAGE * PAGE_TOK;
+	struct rows_env e;
+	struct pages *p;
+	struct rows r;
+	struct ar_err err;
+	size_t used;
+	bool padded = true;
+
+	rows_env_open(&e, &p);
+	e.scratch = N_PAGE;
+	grow(p, &b);
+	is_int(rows_build(&r, &e, &b, NULL, 201, &used, &err), AR_OK, "no row to add");
+	is_int(r.n_row, 201, "adds none");
+	is_int(rows_build(&r, &e, &b, NULL, PAD, &used, &err), AR_OK, "201 rows as 400");
+	ok(r.n_row == PAD && r.n_prefill == 200 && r.n_emit == 2 && r.emit[1] == 200,
+	   "rows of prompts, of decodes, then those that pad");
+	for (int i = 201; i < PAD; i++)
+		padded = padded && r.row[i].slot == slot && !r.row[i].tok && !r.row[i].rotation;
+	ok(padded && r.row[200].slot != slot, "which are in the scratch page");
+	ok(r.prefill.rows.n_row == 200 && r.decode.rows.n_row == 1,
+	   "and take no part in attention");
+	ok(used <= e.bytes, "the block of memory is enough");
+	rows_env_close(&e, p);
 }
 
 static bool same_places(const struct rows *a, const struct rows *b)
@@ -318,12 +391,14 @@ static void test_fixed(void)
 {
 	struct rng r = { 7 };
 	struct rows first[MAX_REQ + 1] = { 0 };
+	struct graph_sizes sizes;
 	struct rows_env e, plain;
 	struct pages *p;
 	bool fixed = true, same = true;
 
 	rows_env_open(&e, &p);
 	e.scratch = N_PAGE;
+	sizes_open(&sizes, NULL, MAX_REQ / 2, MAX_ROW);
 	plain = e;
 	plain.mem = malloc(plain.bytes);
 	if (!plain.mem)
@@ -331,13 +406,13 @@ static void test_fixed(void)
 	for (int i = 0; i < 300; i++) {
 		struct batch_entry entry[N_REQ];
 		const struct batch b = { .entry = entry, .n = random_decodes(entry, &r) };
-		int n = rows_padded((int)b.n, MAX_REQ);
+		int n = graph_sizes_fit(&sizes, (int64_t)b.n);
 		struct rows x, y;
 		struct ar_err err;
 		size_t used;
 
 		grow(p, &b);
-		if (rows_build(&y, &plain, &b, NULL, &used, &err) ||
+		if (rows_build(&y, &plain, &b, NULL, 0, &used, &err) ||
 		    rows_build_decodes(&x, &e, &b, n, &used, &err))
 			bail_out("%s", err.msg);
 		if (!first[n].row)
@@ -350,6 +425,7 @@ static void test_fixed(void)
 	}
 	ok(fixed, "batches of one size differ in contents only");
 	ok(same, "and begin with the rows that they have without padding");
+	graph_sizes_release(&sizes);
 	free(plain.mem);
 	rows_env_close(&e, p);
 }
@@ -366,23 +442,24 @@ static void test_refusals(void)
 
 	rows_env_open(&e, &p);
 	grow(p, &b);
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "too many rows are refused");
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE, "too many rows are refused");
 	entry.n_tok = 1;
 	entry.start = 5000;
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "so are too many blocks");
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE, "so are too many blocks");
 	entry.start = 200;
 	act.tile = false;
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_DATA, "and positions past a capture");
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_DATA,
+	       "and positions past a capture");
 	is_str(err.msg,
 	       "a: has 100 tokens, position 200 is wanted; use --extend tile or a longer "
 	       "capture",
 	       "with the way out");
 	act.tile = true;
 	act.n_rotation = 50;
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE, "and turns without a table");
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE, "and turns without a table");
 	act.n_rotation = MAX_LEN;
 	e.bytes = 1000;
-	is_int(rows_build(&r, &e, &b, NULL, &used, &err), AR_USAGE,
+	is_int(rows_build(&r, &e, &b, NULL, 0, &used, &err), AR_USAGE,
 	       "a block that is too small is seen");
 	rows_env_close(&e, p);
 }
@@ -454,6 +531,7 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 
 	for (size_t i = 0; i < batch->n; i++) {
 		const struct batch_entry *e = &batch->entry[i];
+		const struct capture_seq *from = &seqs[capture_of[e->req]];
 		int n_page;
 
 		if (e->decode != decode)
@@ -472,8 +550,8 @@ static bool check_kind(const struct rows *r, const struct attn_batch *b, const s
 			good &= x->slot / PAGE_TOK ==
 					b->keys.page[b->keys.page0[q] + (int)pos / PAGE_TOK] &&
 				x->slot % PAGE_TOK == (int)pos % PAGE_TOK;
-			good &= x->tok == (int)(pos % (uint32_t)seqs[x->seq].n_tok) &&
-				x->rotation == (int)pos - (x->seq == 0 ? x->tok : 0);
+			good &= x->tok == (int)(from->first + pos % from->n_tok) &&
+				x->rotation == (int)pos - (from->rope_applied ? x->tok : 0);
 		}
 		q++;
 	}
@@ -499,7 +577,7 @@ static void test_random(void)
 		char *copy;
 
 		grow(p, &b);
-		if (rows_build(&x, &e, &b, NULL, &used, &err))
+		if (rows_build(&x, &e, &b, NULL, 0, &used, &err))
 			bail_out("%s", err.msg);
 		copy = malloc(used + 1);
 		if (!copy)
@@ -538,6 +616,7 @@ int main(void)
 	test_parts();
 	test_sizes();
 	test_padding();
+	test_padded_prompt();
 	test_fixed();
 	test_refusals();
 	test_missing();

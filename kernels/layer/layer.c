@@ -18,14 +18,13 @@ void layer_trig_ref(const float *inv, int half, int n_rotation, float *trig)
 		}
 }
 
-/* Head h of the row's sequence: Q heads, then K heads, then V heads. */
+/* Head h of the row's token: Q heads, then K heads, then V heads. */
 static const bf16_t *source_head(const struct attn_shape *s, const struct layer_seq *seq, int layer,
 				 const struct layer_row *row, int h)
 {
-	const struct layer_seq *from = &seq[row->seq];
 	int64_t heads = s->q_heads + 2 * s->kv_heads;
 
-	return from->data + ((layer * heads + h) * from->n_tok + row->tok) * s->head_dim;
+	return seq->data + ((layer * heads + h) * seq->n_tok + row->tok) * s->head_dim;
 }
 
 static void rotate(const bf16_t *from, const float *trig, int half, bf16_t *to)

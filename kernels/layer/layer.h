@@ -3,12 +3,11 @@
  * The row kernels of a decoder layer: everything around its matrix products and its
  * attention.  Each exists as a C reference (NAME_ref) and as CUDA.
  *
- * Q, K and V come from captures.  Each row names a captured sequence and a token of it.  The RoPE
- * and cache kernels read there, not from the product of the QKV projection, and so move as many
- * bytes as an engine.
+ * Q, K and V come from captures.  Each row names a captured token.  The RoPE and cache kernels read
+ * there, not from the product of the QKV projection, and so move as many bytes as an engine.
  *
  * Widths and head sizes are multiples of 8 (head_dim: of 16) and arrays are aligned to 16
- * bytes, so that all accesses are 16 bytes wide.
+ * bytes, so that all accesses are 16 bytes wide.  On the device head_dim is at most 2048.
  */
 #ifndef AR_LAYER_H
 #define AR_LAYER_H
@@ -24,8 +23,8 @@
 extern "C" {
 #endif
 
-/* A captured sequence: [layers][q_heads + 2 kv_heads][n_tok][head_dim]; the heads are those
- * of Q, then K, then V. */
+/* Captured tokens: [layers][q_heads + 2 kv_heads][n_tok][head_dim]; the heads are those of Q, then
+ * K, then V. */
 struct layer_seq {
 	const bf16_t *data;
 	int64_t n_tok;
@@ -33,7 +32,7 @@ struct layer_seq {
 
 /* Where a row's activations come from and where its K and V go. */
 struct layer_row {
-	int32_t seq, tok; /* captured sequence, token of it */
+	int32_t tok;	  /* captured token */
 	int32_t rotation; /* position to rotate Q and K by; 0 changes nothing */
 	int32_t slot;	  /* page * page_tok + place in the page */
 };
@@ -59,7 +58,7 @@ void layer_rope_ref(const struct attn_shape *s, const struct layer_seq *seq, int
 		    const struct layer_row *row, int n_row, const float *trig, bf16_t *q,
 		    bf16_t *k);
 
-/* K from k[row][kv_heads][head_dim] and V from the sequences into the rows' slots. */
+/* K from k[row][kv_heads][head_dim] and V from the captured tokens into the rows' slots. */
 void layer_cache_ref(const struct attn_shape *s, const struct layer_seq *seq, int layer,
 		     const struct layer_row *row, int n_row, const bf16_t *k,
 		     const struct kv_cache *kv);
@@ -80,7 +79,8 @@ void layer_argmax_ref(const bf16_t *x, int n_row, int width, int stride, int32_t
  * of four 16-bit uniforms. */
 void layer_fill_ref(bf16_t *x, size_t n, uint64_t seed, float scale);
 
-/* The same on the device; they only enqueue on stream. */
+/* The same on the device; they only enqueue on stream.  seq is on the host, its data on the
+ * device. */
 enum ar_status layer_trig(const float *inv, int half, int n_rotation, float *trig, void *stream,
 			  struct ar_err *err);
 enum ar_status layer_rope(const struct attn_shape *s, const struct layer_seq *seq, int layer,

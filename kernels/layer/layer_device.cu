@@ -4,6 +4,10 @@
  * step and neighbouring threads move neighbouring bytes.  Grids cover rows x 16-byte pieces,
  * or one block per row where a row is reduced (norm, argmax).
  *
+ * With few rows a kernel takes as long as its chain of loads and arithmetic.  So loads come first,
+ * blockIdx.x is the row where an index would have to be divided, and norm has enough threads for
+ * one piece each.  It loads its weights after the sum, as vLLM's does.
+ *
  * The rotation and the fill are written so that they equal the reference bit for bit: no
  * fused multiply-add where the reference has none.
  */
@@ -11,14 +15,14 @@
 #include "kernels/layer/layer.h"
 #include "base/rng.h"
 
-#include <cuda_bf16.h>
-
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/device.cuh"
 
 namespace {
 
 constexpr int threads = 256;
+constexpr int norm_threads = 1024; /* at most */
+constexpr int silu_threads = 128;  /* a few blocks even for one row */
 
 /* Eight bf16, as they travel. */
 struct __align__(16) pack {
@@ -40,18 +44,13 @@ __device__ __forceinline__ float lane(const pack &v, int i)
 	return __uint_as_float(i & 1 ? v.w[i / 2] & 0xffff0000u : v.w[i / 2] << 16);
 }
 
-__device__ __forceinline__ uint32_t bits(float f)
-{
-	return __bfloat16_as_ushort(__float2bfloat16_rn(f));
-}
-
 __device__ __forceinline__ pack pack_of(const float *f)
 {
 	pack v;
 
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		v.w[i] = bits(f[2 * i]) | bits(f[2 * i + 1]) << 16;
+		v.w[i] = pack_bf16(f[2 * i], f[2 * i + 1]);
 	return v;
 }
 
@@ -60,14 +59,13 @@ __device__ __forceinline__ int64_t thread_index()
 	return (int64_t)blockIdx.x * threads + threadIdx.x;
 }
 
-/* Head h of the row's sequence: Q heads, then K heads, then V heads. */
-__device__ __forceinline__ const bf16_t *source_head(attn_shape s, const layer_seq *seq, int layer,
+/* Head h of the row's token: Q heads, then K heads, then V heads. */
+__device__ __forceinline__ const bf16_t *source_head(attn_shape s, layer_seq seq, int layer,
 						     layer_row row, int h)
 {
 	int64_t heads = s.q_heads + 2 * s.kv_heads;
 
-	return seq[row.seq].data +
-	       ((layer * heads + h) * seq[row.seq].n_tok + row.tok) * s.head_dim;
+	return seq.data + ((layer * heads + h) * seq.n_tok + row.tok) * s.head_dim;
 }
 
 __global__ void __launch_bounds__(threads)
@@ -82,24 +80,24 @@ layer_trig_kernel(const float *inv, int half, int n_rotation, float2 *trig)
 	}
 }
 
-/* One thread: eight pairs (i, i + half) of one head of one row. */
-__global__ void __launch_bounds__(threads)
-layer_rope_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_row *row, int n_row,
+/* One thread: eight pairs (i, i + half) of one head of one row.  Bounds of one block leave it the
+ * registers to load all of them at once. */
+__global__ void __launch_bounds__(threads, 1)
+layer_rope_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
 		  const float *trig, bf16_t *q, bf16_t *k)
 {
-	int half = s.head_dim / 2, pieces = half / 8, heads = s.q_heads + s.kv_heads;
-	int64_t i = thread_index();
-	int at = (int)(i % pieces) * 8, h = (int)(i / pieces % heads);
-	int64_t r = i / pieces / heads;
+	int half = s.head_dim / 2, at = threadIdx.x * 8, h = blockIdx.y * blockDim.y + threadIdx.y;
+	int64_t r = blockIdx.x;
 
-	if (r >= n_row)
+	if (h >= s.q_heads + s.kv_heads)
 		return;
 
-	const bf16_t *from = source_head(s, seq, layer, row[r], h) + at;
+	layer_row what = row[r];
+	const bf16_t *from = source_head(s, seq, layer, what, h) + at;
 	bf16_t *to = (h < s.q_heads ? q + (r * s.q_heads + h) * s.head_dim
 				    : k + (r * s.kv_heads + h - s.q_heads) * s.head_dim) + at;
 	const float4 *t = reinterpret_cast<const float4 *>(
-		trig + ((int64_t)row[r].rotation * half + at) * 2);
+		trig + ((int64_t)what.rotation * half + at) * 2);
 	pack lo = load(from), hi = load(from + half);
 	float a[8], b[8];
 
@@ -120,47 +118,51 @@ layer_rope_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_row
 
 /* One thread: eight elements of K and of V of one head of one row. */
 __global__ void __launch_bounds__(threads)
-layer_cache_kernel(attn_shape s, const layer_seq *seq, int layer, const layer_row *row, int n_row,
+layer_cache_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
 		   const bf16_t *k, kv_cache kv)
 {
-	int pieces = s.head_dim / 8;
-	int64_t i = thread_index();
-	int at = (int)(i % pieces) * 8, h = (int)(i / pieces % s.kv_heads);
-	int64_t r = i / pieces / s.kv_heads;
+	int at = threadIdx.x * 8, h = blockIdx.y * blockDim.y + threadIdx.y;
+	int64_t r = blockIdx.x;
 
-	if (r >= n_row)
+	if (h >= s.kv_heads)
 		return;
 
 	layer_row to = row[r];
 	int64_t page = to.slot / s.page_tok, place = to.slot % s.page_tok;
 	int64_t slot = ((page * s.kv_heads + h) * s.page_tok + place) * s.head_dim + at;
+	pack key = load(k + (r * s.kv_heads + h) * s.head_dim + at);
+	pack value = load(source_head(s, seq, layer, to, s.q_heads + s.kv_heads + h) + at);
 
-	store(kv.k + slot, load(k + (r * s.kv_heads + h) * s.head_dim + at));
-	store(kv.v + slot, load(source_head(s, seq, layer, to, s.q_heads + s.kv_heads + h) + at));
+	store(kv.k + slot, key);
+	store(kv.v + slot, value);
 }
 
-/* One block per row.  Each thread reads back only what it wrote itself. */
-__global__ void __launch_bounds__(threads)
+/* One block per row.  The second loop runs backwards, as x still holds the last piece; of the
+ * others each thread reads back only what it wrote itself.  mean: n_add > 1; the division is most
+ * of the code. */
+template <bool mean>
+__global__ void __launch_bounds__(norm_threads)
 layer_norm_kernel(layer_norm_args a)
 {
-	__shared__ float part[threads / 32];
+	__shared__ float part[norm_threads / 32];
 	int64_t row = (int64_t)blockIdx.x * a.width;
+	int step = blockDim.x * 8, i = threadIdx.x * 8, in_warp = threadIdx.x % 32;
 	float sum = 0;
+	pack x;
 
-	for (int i = threadIdx.x * 8; i < a.width; i += threads * 8) {
-		pack x = load(a.x + row + i);
-
+	for (; i < a.width; i += step) {
+		x = load(a.x + row + i);
 		if (a.n_add) {
 			float v[8] = {};
 
-			for (int j = 0; j < a.n_add; j++) {
+			for (int j = 0; j < (mean ? a.n_add : 1); j++) {
 				pack d = load(a.add + (int64_t)j * a.n_row * a.width + row + i);
 
 				for (int e = 0; e < 8; e++)
 					v[e] += lane(d, e);
 			}
 			for (int e = 0; e < 8; e++)
-				v[e] = lane(x, e) + v[e] / (float)a.n_add;
+				v[e] = lane(x, e) + (mean ? v[e] / (float)a.n_add : v[e]);
 			x = pack_of(v);
 			store(a.x + row + i, x);
 		}
@@ -168,39 +170,41 @@ layer_norm_kernel(layer_norm_args a)
 			sum += lane(x, e) * lane(x, e);
 	}
 	sum = warp_sum(sum);
-	if (threadIdx.x % 32 == 0)
+	if (in_warp == 0)
 		part[threadIdx.x / 32] = sum;
 	__syncthreads();
-	sum = 0;
-	for (int i = 0; i < threads / 32; i++)
-		sum += part[i];
+	sum = warp_sum(in_warp < blockDim.x / 32 ? part[in_warp] : 0);
 
-	float scale = 1 / sqrtf(sum / (float)a.width + a.eps);
+	float scale = rsqrtf(__fdividef(sum, (float)a.width) + a.eps);
 
-	for (int i = threadIdx.x * 8; i < a.width; i += threads * 8) {
-		pack x = load(a.x + row + i), w = load(a.w + i);
+	while ((i -= step) >= 0) {
+		pack w = load(a.w + i);
 		float v[8];
 
 		for (int e = 0; e < 8; e++)
 			v[e] = lane(x, e) * scale * lane(w, e);
 		store(a.y + row + i, pack_of(v));
+		if (i >= step)
+			x = load(a.x + row + i - step);
 	}
 }
 
-__global__ void __launch_bounds__(threads)
-layer_silu_kernel(const bf16_t *gate_up, int n_row, int width, bf16_t *out)
+/* The fast exponential and quotient are exact enough for bf16. */
+__global__ void __launch_bounds__(silu_threads)
+layer_silu_kernel(const bf16_t *gate_up, int width, bf16_t *out)
 {
-	int64_t at = thread_index() * 8, r = at / width;
+	int64_t row = (int64_t)blockIdx.x * width;
+	int at = (blockIdx.y * silu_threads + threadIdx.x) * 8;
 
-	if (r >= n_row)
+	if (at >= width)
 		return;
 
-	pack g = load(gate_up + r * width + at), u = load(gate_up + (r + 1) * width + at);
+	pack g = load(gate_up + 2 * row + at), u = load(gate_up + 2 * row + width + at);
 	float v[8];
 
 	for (int e = 0; e < 8; e++)
-		v[e] = lane(g, e) / (1 + expf(-lane(g, e))) * lane(u, e);
-	store(out + at, pack_of(v));
+		v[e] = __fdividef(lane(g, e), 1 + __expf(-lane(g, e))) * lane(u, e);
+	store(out + row + at, pack_of(v));
 }
 
 __global__ void __launch_bounds__(threads)
@@ -286,13 +290,25 @@ layer_fill_kernel(bf16_t *x, size_t n, uint64_t seed, float scale)
 		return;
 	}
 	for (int e = 0; at + e < n; e++)
-		x[at + e] = (bf16_t)bits(v[e]);
+		x[at + e] = (bf16_t)pack_bf16(v[e], 0);
 }
 
 /* Blocks for n threads. */
 unsigned grid(int64_t n)
 {
 	return (unsigned)((n + threads - 1) / threads);
+}
+
+/* Threads of a block for rope and cache: the pieces of a head, times heads. */
+dim3 head_block(int pieces, int heads)
+{
+	return dim3(pieces, heads < threads / pieces ? heads : threads / pieces);
+}
+
+/* Blocks: rows, times those that the heads of a row need. */
+dim3 head_grid(int n_row, int heads, dim3 block)
+{
+	return dim3(n_row, (heads - 1) / block.y + 1);
 }
 
 } /* namespace */
@@ -327,10 +343,11 @@ enum ar_status layer_rope(const struct attn_shape *s, const struct layer_seq *se
 			  bf16_t *k, void *stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
-	int64_t n = (int64_t)n_row * (s->q_heads + s->kv_heads) * (s->head_dim / 16);
+	const int heads = s->q_heads + s->kv_heads;
+	const dim3 block = head_block(s->head_dim / 16, heads);
 
-	layer_rope_kernel<<<grid(n), threads, 0, (cudaStream_t)stream>>>(*s, seq, layer, row, n_row,
-									 trig, q, k);
+	layer_rope_kernel<<<head_grid(n_row, heads, block), block, 0, (cudaStream_t)stream>>>(
+		*s, *seq, layer, row, trig, q, k);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -341,10 +358,10 @@ enum ar_status layer_cache(const struct attn_shape *s, const struct layer_seq *s
 			   const struct kv_cache *kv, void *stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
-	int64_t n = (int64_t)n_row * s->kv_heads * (s->head_dim / 8);
+	const dim3 block = head_block(s->head_dim / 8, s->kv_heads);
 
-	layer_cache_kernel<<<grid(n), threads, 0, (cudaStream_t)stream>>>(*s, seq, layer, row,
-									  n_row, k, *kv);
+	layer_cache_kernel<<<head_grid(n_row, s->kv_heads, block), block, 0,
+			     (cudaStream_t)stream>>>(*s, *seq, layer, row, k, *kv);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -353,8 +370,10 @@ out:
 enum ar_status layer_norm(const struct layer_norm_args *a, void *stream, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
+	int n = (a->width / 8 + 31) / 32 * 32; /* one piece each, in whole warps */
 
-	layer_norm_kernel<<<(unsigned)a->n_row, threads, 0, (cudaStream_t)stream>>>(*a);
+	(a->n_add > 1 ? layer_norm_kernel<true> : layer_norm_kernel<false>)
+		<<<a->n_row, n < norm_threads ? n : norm_threads, 0, (cudaStream_t)stream>>>(*a);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -365,8 +384,8 @@ enum ar_status layer_silu(const bf16_t *gate_up, int n_row, int width, bf16_t *o
 {
 	enum ar_status st = AR_OK;
 
-	layer_silu_kernel<<<grid((int64_t)n_row * (width / 8)), threads, 0,
-			    (cudaStream_t)stream>>>(gate_up, n_row, width, out);
+	layer_silu_kernel<<<dim3(n_row, (width / 8 - 1) / silu_threads + 1), silu_threads, 0,
+			    (cudaStream_t)stream>>>(gate_up, width, out);
 	CU_LAUNCHED();
 out:
 	return st;

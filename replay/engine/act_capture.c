@@ -37,7 +37,6 @@ static void close(void *self)
 		return;
 	if (s->owned) {
 		free(s->data);
-		free(s->table);
 		free(s->trig);
 	}
 	free(s->seq);
@@ -57,11 +56,12 @@ static bool place_captures(struct act_capture *s, const struct backend_env *env)
 
 		assert(i->q_heads >= s->shape.q_heads && i->kv_heads >= s->shape.kv_heads &&
 		       i->head_dim == s->shape.head_dim && i->n_layers == first->n_layers);
-		s->seq[c] = (struct capture_seq){ i->n_tok, s->elems, i->rope_applied, i->name };
-		s->elems += (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)i->n_tok *
-			    (size_t)i->head_dim;
+		s->seq[c] = (struct capture_seq){ i->n_tok, s->n_tok, i->rope_applied, i->name };
+		s->n_tok += i->n_tok;
 		rotated |= !i->rope_applied;
 	}
+	s->elems = (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)s->n_tok *
+		   (size_t)s->shape.head_dim;
 	s->rope = first->rope.theta > 0 ? first->rope : env->model->rope;
 	s->n_rotation = rotated ? env->max_len : 1;
 	return rotated;
@@ -167,9 +167,10 @@ static enum ar_status load_piece(void *ctx, int i, struct ar_err *err)
 	const int head0[] = { 0, a->q_heads, a->q_heads + a->kv_heads, heads_of(s) };
 	struct piece p = piece_at(w, i);
 	const struct capture_info *info = capture_info(s->capture[p.seq]);
-	size_t dim = (size_t)a->head_dim, pitch = (size_t)info->n_tok * dim;
+	size_t dim = (size_t)a->head_dim, pitch = (size_t)s->n_tok * dim;
 	int heads = p.tensor == CAPTURE_Q ? info->q_heads : info->kv_heads;
-	int head = p.layer * heads_of(s) + head0[p.tensor];
+	size_t head = (size_t)(p.layer * heads_of(s) + head0[p.tensor]);
+	size_t tok = (size_t)(s->seq[p.seq].first + p.tok);
 	bf16_t *mem = malloc((size_t)heads * (size_t)p.n * dim * sizeof *mem);
 	enum ar_status st;
 
@@ -178,8 +179,7 @@ static enum ar_status load_piece(void *ctx, int i, struct ar_err *err)
 	st = capture_read_finite(s->capture[p.seq], s->layer[p.layer],
 				 (enum capture_tensor)p.tensor, p.tok, p.n, mem, err);
 	if (!st)
-		st = w->put(w->ctx, s->seq[p.seq].off + (size_t)head * pitch + (size_t)p.tok * dim,
-			    pitch, mem, (size_t)p.n * dim,
+		st = w->put(w->ctx, head * pitch + tok * dim, pitch, mem, (size_t)p.n * dim,
 			    (size_t)(head0[p.tensor + 1] - head0[p.tensor]), err);
 	free(mem);
 	return st;
@@ -201,12 +201,6 @@ enum ar_status act_capture_read(const struct act_capture *s, act_capture_put *pu
 	return st;
 }
 
-void act_capture_table(const struct act_capture *s, const bf16_t *data, struct layer_seq *out)
-{
-	for (size_t i = 0; i < s->n_seq; i++)
-		out[i] = (struct layer_seq){ data + s->seq[i].off, s->seq[i].n_tok };
-}
-
 static enum ar_status find_row(const struct act_capture *s, size_t seq, int64_t pos,
 			       struct layer_row *row, struct ar_err *err)
 {
@@ -223,8 +217,7 @@ static enum ar_status find_row(const struct act_capture *s, size_t seq, int64_t 
 		return ar_fail(err, AR_USAGE,
 			       "position %lld is past the longest request of %lld tokens",
 			       (long long)by, (long long)s->n_rotation);
-	row->seq = (int32_t)seq;
-	row->tok = (int32_t)tok;
+	row->tok = (int32_t)(from->first + tok);
 	row->rotation = (int32_t)by;
 	return AR_OK;
 }
@@ -262,15 +255,13 @@ static enum ar_status load_ref(void *self, struct ar_err *err)
 
 	s->owned = true;
 	s->data = calloc(s->elems, sizeof *s->data);
-	s->table = calloc(s->n_seq, sizeof *s->table);
 	s->trig = calloc((size_t)s->n_rotation * half, 2 * sizeof *s->trig);
-	if (!inv || !s->data || !s->table || !s->trig) {
+	if (!inv || !s->data || !s->trig) {
 		st = ar_nomem(err);
 		goto out;
 	}
 	rope_inv_freq(&s->rope, s->shape.head_dim, inv);
 	layer_trig_ref(inv, (int)half, (int)s->n_rotation, s->trig);
-	act_capture_table(s, s->data, s->table);
 	st = act_capture_read(s, put, s->data, err);
 out:
 	free(inv);
@@ -281,12 +272,13 @@ static enum ar_status qkv_ref(const void *self, int i, const struct layer_row *r
 			      const struct qkv *out, struct ar_err *err)
 {
 	const struct act_capture *s = self;
+	const struct layer_seq seq = { s->data, s->n_tok };
 	int layer = s->layer_of[i];
 
 	(void)err;
-	layer_rope_ref(&s->shape, s->table, layer, row, n_row, s->trig, out->q, out->k);
+	layer_rope_ref(&s->shape, &seq, layer, row, n_row, s->trig, out->q, out->k);
 	if (out->kv)
-		layer_cache_ref(&s->shape, s->table, layer, row, n_row, out->k, out->kv);
+		layer_cache_ref(&s->shape, &seq, layer, row, n_row, out->k, out->kv);
 	return AR_OK;
 }
 

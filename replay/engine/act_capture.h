@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Activations from captures, in the layout that the row kernels read.  One memory, on the host
- * or on a device, holds the executed layers and this rank's heads of all captures.  A capture is
- * [layer][q heads, k heads, v heads][token][head_dim]; captures follow each other.
+ * or on a device, holds the executed layers and this rank's heads of all captures.  It is
+ * [layer][q heads, k heads, v heads][token][head_dim]; the tokens of captures follow each other.
  *
  * Position p of a request is token p of its capture.  With --extend=tile (tile) the capture of
  * n_tok tokens repeats: position p is token p mod n_tok, and RoPE rotates Q and K by
@@ -19,7 +19,7 @@
 
 struct capture_seq {
 	int64_t n_tok;
-	size_t off;	   /* elements from the start of the memory */
+	int64_t first;	   /* its first token in the memory */
 	bool rope_applied; /* Q and K were captured after RoPE */
 	const char *name;
 };
@@ -37,13 +37,13 @@ struct act_capture {
 	int *layer_of; /* [n_run_layers] index into layer[] */
 	struct rope rope;
 	int64_t n_rotation; /* Q and K are rotated by 0 ... n_rotation - 1 */
+	int64_t n_tok;	    /* of all captures */
 	size_t elems;	    /* of the whole memory */
 	bool tile;
 
 	bf16_t *data;			  /* the memory */
-	struct layer_seq *table;	  /* [n_seq] */
 	float *trig;			  /* [n_rotation][head_dim / 2] cos and sin */
-	bool owned;			  /* data, table and trig are on the host, freed at close */
+	bool owned;			  /* data and trig are on the host, freed at close */
 	struct activations_device device; /* lends their memory if not owned */
 };
 
@@ -57,9 +57,6 @@ typedef enum ar_status act_capture_put(void *ctx, size_t off, size_t pitch, cons
 /* Read all captures and pass them to put() in pieces, from several threads. */
 enum ar_status act_capture_read(const struct act_capture *s, act_capture_put *put, void *ctx,
 				struct ar_err *err);
-
-/* Fill out[n_seq], the table that the kernels read.  data: start of the memory. */
-void act_capture_table(const struct act_capture *s, const bf16_t *data, struct layer_seq *out);
 
 /* load() and qkv() of activations_capture. */
 enum ar_status capture_load(void *self, const struct activations_device *d, struct ar_err *err);

@@ -56,28 +56,20 @@ out:
 enum ar_status capture_load(void *self, const struct activations_device *d, struct ar_err *err)
 {
 	struct act_capture *s = self;
-	size_t bytes = s->n_seq * sizeof *s->table;
-	struct layer_seq *table = malloc(bytes);
 	struct target target;
-	enum ar_status st = table ? AR_OK : ar_nomem(err);
+	enum ar_status st;
 
 	s->device = *d;
-	if (!st)
-		st = take(s, &s->data, s->elems * sizeof *s->data,
-			  "the captures (use fewer --layers or --sample-layers)", err);
-	if (!st)
-		st = take(s, &s->table, bytes, "the table of captures", err);
+	st = take(s, &s->data, s->elems * sizeof *s->data,
+		  "the captures (use fewer --layers or --sample-layers)", err);
 	if (st)
 		goto out;
-	act_capture_table(s, s->data, table);
-	CU(cudaMemcpy(s->table, table, bytes, cudaMemcpyHostToDevice));
 	target.data = s->data;
 	CU(cudaGetDevice(&target.device));
 	st = act_capture_read(s, put, &target, err);
 	if (!st)
 		st = load_trig(s, err);
 out:
-	free(table);
 	return st;
 }
 
@@ -86,14 +78,15 @@ enum ar_status capture_qkv(const void *self, int i, const struct layer_row *row,
 {
 	const struct act_capture *s = self;
 	const struct activations_device *d = &s->device;
+	const struct layer_seq seq = { s->data, s->n_tok };
 	int layer = s->layer_of[i];
 	enum ar_status st;
 
 	d->phase(d->phase_ctx, s->run_layer[i], PHASE_ROPE);
-	st = layer_rope(&s->shape, s->table, layer, row, n_row, s->trig, out->q, out->k, d->stream,
+	st = layer_rope(&s->shape, &seq, layer, row, n_row, s->trig, out->q, out->k, d->stream,
 			err);
 	if (st || !out->kv)
 		return st;
 	d->phase(d->phase_ctx, s->run_layer[i], PHASE_CACHE);
-	return layer_cache(&s->shape, s->table, layer, row, n_row, out->k, out->kv, d->stream, err);
+	return layer_cache(&s->shape, &seq, layer, row, n_row, out->k, out->kv, d->stream, err);
 }

@@ -251,7 +251,7 @@ static enum ar_status iterate(struct cpu *c, const struct batch *b, bool fill,
 	for (size_t e = 0; e < b->n && !st; e++)
 		st = groups_grow(&c->engine.groups, &b->entry[e], err);
 	if (!st)
-		st = rows_build(&set.rows, &c->rows, b, NULL, &used, err);
+		st = rows_build(&set.rows, &c->rows, b, NULL, 0, &used, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		const struct rows *r = row_set_of(&set, i);
 
@@ -325,7 +325,8 @@ static enum ar_status cpu_compare(void *self, const struct batch_entry *e, int i
 	enum ar_status st;
 
 	assert(!e->decode);
-	st = rows_build(&r, &c->rows, &(struct batch){ .entry = &one, .n = 1 }, NULL, &used, err);
+	st = rows_build(&r, &c->rows, &(struct batch){ .entry = &one, .n = 1 }, NULL, 0, &used,
+			err);
 	if (!st)
 		st = make_qkv(c, i, &r, false, err);
 	if (st)

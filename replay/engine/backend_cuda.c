@@ -8,7 +8,8 @@
  * executed, everything but the head is scaled by N / n.
  *
  * An iteration of decodes only runs from a CUDA graph.  As in engines, its batch is padded to one
- * of a few sizes, and its cost is that of the padded batch.
+ * of a few sizes, and its cost is that of the padded batch.  A batch of few tokens with a prompt
+ * among them is padded, too, as engines run its parts between attention calls from graphs.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
@@ -31,7 +32,11 @@ static const struct opt cuda_options[] = {
 	{ .name = "enforce-eager", .type = OPT_FLAG,
 	  .off = offsetof(struct cuda_opts, enforce_eager),
 	  .help = "run without CUDA graphs; if not given, iterations of decodes only are padded "
-		  "and run from graphs" },
+		  "and run from graphs, and small ones with prompts are padded" },
+	{ .name = "cudagraph-capture-sizes", .type = OPT_STR,
+	  .off = offsetof(struct cuda_opts, capture_sizes), .arg = "LIST",
+	  .help = "numbers of rows that batches are padded to, such as 1,2,4,8; if not given, "
+		  "those of vLLM, up to 512 or twice --max-num-seqs" },
 	{ 0 }
 };
 /* clang-format on */
@@ -41,21 +46,35 @@ static const struct opt cuda_options[] = {
 /* Number of rows of the CUDA graph that runs b; 0: b runs without a graph. */
 static int graph_rows(const struct cuda *c, const struct batch *b)
 {
+	int n = graph_sizes_fit(&c->sizes, (int64_t)b->n);
+
 	for (size_t i = 0; i < b->n; i++)
 		if (!b->entry[i].decode)
 			return 0;
-	return c->opts.enforce_eager ? 0 : rows_padded((int)b->n, c->graphs.max_row);
+	return n < c->graphs.max_row ? n : c->graphs.max_row;
+}
+
+/* Number of rows to pad a batch with prompts to; 0: none.  Of such a batch an engine runs the parts
+ * between attention calls from CUDA graphs. */
+static int piece_rows(const struct cuda *c, const struct batch *b)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < b->n; i++)
+		n += b->entry[i].n_tok;
+	return graph_sizes_fit(&c->sizes, n);
 }
 
 /* Build the rows of b on the host and enqueue their copy to the device.  m: the method that gets
- * tiles.  pad: number of rows to pad decodes to; 0: no padding. */
-static enum ar_status stage(struct cuda *c, const struct batch *b, const struct method *m, int pad,
-			    struct row_set *host, struct row_set *dev, struct ar_err *err)
+ * tiles.  graph: number of rows of its CUDA graph; 0: it has none and is padded to pad rows. */
+static enum ar_status stage(struct cuda *c, const struct batch *b, const struct method *m,
+			    int graph, int pad, struct row_set *host, struct row_set *dev,
+			    struct ar_err *err)
 {
 	struct rows *r = &host->rows;
 	size_t used = 0;
-	enum ar_status st = pad ? rows_build_decodes(r, &c->rows, b, pad, &used, err) :
-				  rows_build(r, &c->rows, b, m, &used, err);
+	enum ar_status st = graph ? rows_build_decodes(r, &c->rows, b, graph, &used, err) :
+				    rows_build(r, &c->rows, b, m, pad, &used, err);
 
 	if (st)
 		return st;
@@ -170,7 +189,7 @@ static enum ar_status fill(struct cuda *c, const struct batch_entry *e, struct a
 
 	if (!st)
 		st = stage(c, &(struct batch){ .entry = &one, .n = 1 },
-			   attn_engine_method(&c->engine, 0), 0, &host, &dev, err);
+			   attn_engine_method(&c->engine, 0), 0, 0, &host, &dev, err);
 	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
 		const struct rows *r = row_set_of(&dev, i);
 
@@ -420,7 +439,8 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	}
 	st = fill_missing(c, b, err);
 	if (!st)
-		st = stage(c, b, attn_engine_method(&c->engine, 0), pad, &host, &dev, err);
+		st = stage(c, b, attn_engine_method(&c->engine, 0), pad, piece_rows(c, b), &host,
+			   &dev, err);
 	if (!st && pad && !c->graphs.exec[pad])
 		st = make_graph(c, &dev, err);
 	if (!st)
@@ -496,7 +516,7 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 
 	assert(!e->decode);
 	c->stale = true;
-	st = stage(c, &b, m, 0, &host, &dev, err);
+	st = stage(c, &b, m, 0, 0, &host, &dev, err);
 	if (!st)
 		st = make_qkv(c, i, r, false, err);
 	if (!st)
@@ -506,7 +526,7 @@ static enum ar_status cuda_compare(void *self, const struct batch_entry *e, int 
 	if (!st && sel)
 		st = method_selection_device(m, &on_host->prefill, c->work, sel, err);
 	if (!st)
-		st = stage(c, &b, c->dense, 0, &host, &dev, err);
+		st = stage(c, &b, c->dense, 0, 0, &host, &dev, err);
 	if (!st)
 		st = run_one(c, i, c->dense, r, c->compared.out, c->compared.lse, err);
 	if (!st)

@@ -7,6 +7,7 @@
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/backends_attn.h"
 #include "replay/engine/decoder.h"
+#include "replay/engine/graph_sizes.h"
 #include "replay/engine/graphs.h"
 #include "replay/engine/rows.h"
 
@@ -14,6 +15,7 @@ struct cuda_opts {
 	double utilization;
 	int64_t device;
 	bool enforce_eager;
+	char *capture_sizes; /* read while opening only */
 };
 
 enum { CUDA_ALLOCS = 32 };
@@ -39,6 +41,7 @@ struct cuda {
 	struct rows_env rows; /* rows.mem is pinned host memory */
 	void *rows_dev;	      /* the copy of rows.mem on the device */
 	struct graphs graphs;
+	struct graph_sizes sizes; /* none with --enforce-eager */
 
 	struct dense_out { /* of compare(), on the device */
 		bf16_t *out;

@@ -45,6 +45,7 @@ void cuda_close(void *self)
 	if (c->stream)
 		cudaStreamSynchronize(c->stream);
 	graphs_release(&c->graphs);
+	graph_sizes_release(&c->sizes);
 	decoder_close(c->decoder);
 	for (int i = 0; i < c->n_alloc; i++)
 		cudaFree(c->alloc[i]);
@@ -209,6 +210,9 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 		goto out;
 	c->rows.prefill.n_sm = executor_n_sm(gpu);
 	st = graphs_init(&c->graphs, c->rows.decode.max_req, err);
+	if (!st && !c->opts.enforce_eager)
+		st = graph_sizes_open(&c->sizes, c->opts.capture_sizes, env->max_seqs,
+				      env->max_batched_tok, err);
 	if (!st)
 		st = load_activations(c, err);
 	if (!st)

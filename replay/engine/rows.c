@@ -189,21 +189,29 @@ static enum ar_status add_tiles(struct attn_batch *b, const struct method *m, st
 	return AR_OK;
 }
 
+/* A padded row: the first token there is, at position 0 of the scratch page. */
+static struct layer_row padded_row(const struct rows_env *e)
+{
+	return (struct layer_row){ .slot = e->scratch * e->group->shape.page_tok };
+}
+
 enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
-			  const struct method *tiles, size_t *used, struct ar_err *err)
+			  const struct method *tiles, int pad, size_t *used, struct ar_err *err)
 {
 	int tok = e->group->shape.page_tok;
 	struct size pre = measure(b, tok, false), dec = measure(b, tok, true);
 	struct workspace c = { e->mem, e->bytes, 0 };
 	struct arrays pre_arrays, dec_arrays;
 	struct rows o = { 0 };
+	size_t n_row;
 	enum ar_status st = check(&pre, &e->prefill, "prefill", err);
 
 	if (!st)
 		st = check(&dec, &e->decode, "decode", err);
 	if (st)
 		return st;
-	o.row = workspace_take(&c, pre.row + dec.row, sizeof *o.row);
+	n_row = pre.row + dec.row > (size_t)pad ? pre.row + dec.row : (size_t)pad;
+	o.row = workspace_take(&c, n_row, sizeof *o.row);
 	o.emit = workspace_take(&c, pre.req + dec.req, sizeof *o.emit);
 	if (!o.row || !o.emit || !carve_arrays(&c, &pre, &pre_arrays) ||
 	    !carve_arrays(&c, &dec, &dec_arrays))
@@ -218,17 +226,11 @@ enum ar_status rows_build(struct rows *out, const struct rows_env *e, const stru
 		st = add_tiles(&o.prefill, tiles, &c, err);
 	if (st)
 		return st;
+	while (o.n_row < pad)
+		o.row[o.n_row++] = padded_row(e);
 	*out = o;
 	*used = c.used;
 	return AR_OK;
-}
-
-int rows_padded(int n, int max)
-{
-	int step = n <= 2 ? 1 : n <= 4 ? 4 : n <= 256 ? 8 : 16;
-	int size = (n + step - 1) / step * step;
-
-	return size < max ? size : max;
 }
 
 /* Pad to n requests.  A padded request has one token, in the scratch page. */
@@ -237,7 +239,7 @@ static void add_padding(struct rows *o, const struct rows_env *e, const struct a
 	struct attn_batch *b = &o->decode;
 
 	for (int r = b->rows.n_req; r < n; r++) {
-		o->row[r] = (struct layer_row){ .slot = e->scratch * e->group->shape.page_tok };
+		o->row[r] = padded_row(e);
 		a->pos0[r] = 0;
 		a->len[r] = 1;
 		a->pos[r] = 0;

@@ -55,16 +55,13 @@ void rows_limits(const struct backend_env *env, int page_tok, struct attn_limits
 size_t rows_bytes(const struct rows_env *e, int64_t n_page);
 
 /* Build the rows of b in e->mem.  groups_grow() has given the requests their pages.  tiles: the
- * method that plans tiles for the prefill entries; NULL: no tiles.  *used: bytes of mem that were
- * filled.  AR_USAGE: the batch exceeds the limits. */
+ * method that plans tiles for the prefill entries; NULL: no tiles.  pad: number of rows to pad to;
+ * padded rows come last, are at position 0 of the scratch page, and take no part in attention.
+ * *used: bytes of mem that were filled.  AR_USAGE: the batch exceeds the limits. */
 enum ar_status rows_build(struct rows *out, const struct rows_env *e, const struct batch *b,
-			  const struct method *tiles, size_t *used, struct ar_err *err);
+			  const struct method *tiles, int pad, size_t *used, struct ar_err *err);
 
-/* Number of rows that n <= max decodes are padded to: 1, 2, 4, multiples of 8 up to 256, then
- * multiples of 16; at most max. */
-int rows_padded(int n, int max);
-
-/* Build a batch of decodes only, padded to n = rows_padded() rows.  Padded rows are at position 0
+/* Build a batch of decodes only, padded to n rows.  Padded rows are at position 0
  * of the scratch page, and all rows emit.  Addresses in mem, numbers of rows and the largest
  * number of blocks depend on n only.  So one CUDA graph runs all batches of n rows. */
 enum ar_status rows_build_decodes(struct rows *out, const struct rows_env *e, const struct batch *b,

@@ -30,8 +30,9 @@ struct bench_prefill {
 	char *state;
 	int n_kept; /* allocations that live as long as the prefill */
 
+	struct layer_seq seq;
+
 	/* On the device. */
-	struct layer_seq *seq;
 	float *trig;
 	struct layer_row *row; /* [max_row] */
 	bf16_t *k, *dense_out; /* [max_row] */
@@ -58,7 +59,6 @@ static enum ar_status upload_rows(struct bench_prefill *p, int r0, int r1, int p
 		for (int i = pos; i < pos + n; i++, to++) {
 			int at = (int)(i % input->n_tok);
 
-			to->seq = 0;
 			to->tok = at;
 			to->rotation = input->rope_applied ? i - at : i;
 			to->slot = w->keys.page[w->keys.page0[r] + i / tok] * tok + i % tok;
@@ -73,7 +73,7 @@ out:
 static enum ar_status rope_rows(struct bench_prefill *p, int n_row, bf16_t *q, struct ar_err *err)
 {
 	assert(n_row <= p->max_row);
-	return layer_rope(&p->whole.b.shape, p->seq, 0, p->row, n_row, p->trig, q, p->k,
+	return layer_rope(&p->whole.b.shape, &p->seq, 0, p->row, n_row, p->trig, q, p->k,
 			  p->l.d->stream, err);
 }
 
@@ -95,7 +95,7 @@ static enum ar_status fill_cache(struct bench_prefill *p, struct ar_err *err)
 			if (!st)
 				st = rope_rows(p, n, p->l.q, err);
 			if (!st)
-				st = layer_cache(&w->shape, p->seq, 0, p->row, n, p->k, &kv,
+				st = layer_cache(&w->shape, &p->seq, 0, p->row, n, p->k, &kv,
 						 p->l.d->stream, err);
 		}
 	if (st)
@@ -216,15 +216,13 @@ static enum ar_status take_input(struct bench_prefill *p, struct ar_err *err)
 	int end = w->keys.len[0];
 	bool needs_rope = !input->rope_applied || end > input->n_tok;
 	float inv[CAPTURE_MAX_DIM / 2], *dev;
-	struct layer_seq seq = { .n_tok = input->n_tok };
 	size_t n = (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)input->n_tok *
 		   (size_t)s->head_dim;
 	int half = s->head_dim / 2, n_rotation = needs_rope ? end : 1;
-	enum ar_status st = bench_upload(&p->l, &seq.data, input->data, n * sizeof *input->data,
+	enum ar_status st = bench_upload(&p->l, &p->seq.data, input->data, n * sizeof *input->data,
 					 err);
 
-	if (!st)
-		st = bench_upload(&p->l, &p->seq, &seq, sizeof seq, err);
+	p->seq.n_tok = input->n_tok;
 	if (!st)
 		st = bench_take(&p->l, &p->trig,
 				(size_t)n_rotation * (size_t)half * 2 * sizeof *p->trig, err);

@@ -109,7 +109,7 @@ static enum ar_status raw_read(struct raw *x, struct capture *c, int i, int64_t 
 		rope_inv_freq(&info->rope, info->head_dim, x->inv);
 	layer_trig_ref(x->inv, info->head_dim / 2, n_rotation, x->trig);
 	for (int t = 0; t < (int)n_tok; t++)
-		x->row[t] = (struct layer_row){ 0, t, t % n_rotation, t };
+		x->row[t] = (struct layer_row){ t, t % n_rotation, t };
 	return st;
 }
 
