@@ -7,9 +7,11 @@
  * kernels or, without a tracer, the time between two CUDA events.  If only n of N layers are
  * executed, everything but the head is scaled by N / n.
  *
- * An iteration of decodes only runs from a CUDA graph.  As in engines, its batch is padded to one
- * of a few sizes, and its cost is that of the padded batch.  A batch of few tokens with a prompt
- * among them is padded, too, as engines run its parts between attention calls from graphs.
+ * An iteration of decodes only runs from CUDA graphs.  As in engines, its batch is padded to one of
+ * a few sizes, and its cost is that of the padded batch.  There are two graphs, because a tracer
+ * makes launching slow: the GPU runs the first layers while the host launches the others.  A batch
+ * of few tokens with a prompt among them is padded, too, as engines run its parts between attention
+ * calls from graphs.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
@@ -19,7 +21,7 @@
 
 #include "kernels/methods/accuracy.h"
 
-enum { HOLD_NS = 20000000, AHEAD = 2 };
+enum { HOLD_NS = 20000000, AHEAD = 2, GRAPH_SHARE = 3 };
 
 /* clang-format off */
 static const struct opt cuda_options[] = {
@@ -51,7 +53,7 @@ static int graph_rows(const struct cuda *c, const struct batch *b)
 	for (size_t i = 0; i < b->n; i++)
 		if (!b->entry[i].decode)
 			return 0;
-	return n < c->graphs.max_row ? n : c->graphs.max_row;
+	return n < c->graphs[0].max_row ? n : c->graphs[0].max_row;
 }
 
 /* Number of rows to pad a batch with prompts to; 0: none.  Of such a batch an engine runs the parts
@@ -63,6 +65,12 @@ static int piece_rows(const struct cuda *c, const struct batch *b)
 	for (size_t i = 0; i < b->n; i++)
 		n += b->entry[i].n_tok;
 	return graph_sizes_fit(&c->sizes, n);
+}
+
+/* Number of executed layers in the first graph. */
+static int first_layers(const struct cuda *c)
+{
+	return (c->env.n_run_layers + GRAPH_SHARE - 1) / GRAPH_SHARE;
 }
 
 /* Build the rows of b on the host and enqueue their copy to the device.  m: the method that gets
@@ -132,27 +140,31 @@ static void release(struct cuda *c)
 		*c->go = 1;
 }
 
-/* Executed layer i has been enqueued, or the head (i = n_run_layers). */
-static void enqueued(struct cuda *c, int i)
+/* Executed layers [from, to) have been enqueued.  Layer n_run_layers is the head.  ahead: the
+ * number of layers that the GPU may start with. */
+static void enqueued(struct cuda *c, int from, int to, int ahead)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_REALTIME, &t); /* as in struct prof_kernel */
-	c->enqueued_ns[i] = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-	if (c->early && i + 1 == AHEAD)
+	for (int i = from; i < to; i++)
+		c->enqueued_ns[i] = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+	if (c->early && to == ahead)
 		release(c);
 }
 
-/* Enqueue all executed layers and the head.  Events: begin, layers, head, end.  flags: for
- * cudaEventRecordWithFlags(). */
-static enum ar_status enqueue(struct cuda *c, const struct row_set *set, unsigned flags,
-			      struct ar_err *err)
+/* Enqueue executed layers [from, to).  Layer n_run_layers is the head.  Events: begin, layers,
+ * head, end.  flags: for cudaEventRecordWithFlags(). */
+static enum ar_status enqueue(struct cuda *c, const struct row_set *set, int from, int to,
+			      unsigned flags, struct ar_err *err)
 {
-	const struct rows *last = row_set_of(set, c->env.n_run_layers - 1);
+	int n = c->env.n_run_layers;
+	const struct rows *last = row_set_of(set, n - 1);
 	enum ar_status st = AR_OK;
 
-	CU(cudaEventRecordWithFlags(c->begin, c->stream, flags));
-	for (int i = 0; i < c->env.n_run_layers && !st; i++) {
+	if (!from)
+		CU(cudaEventRecordWithFlags(c->begin, c->stream, flags));
+	for (int i = from; i < to && i < n && !st; i++) {
 		const struct rows *r = row_set_of(set, i);
 		int layer = c->env.run_layer[i];
 
@@ -164,14 +176,14 @@ static enum ar_status enqueue(struct cuda *c, const struct row_set *set, unsigne
 			st = attend(c, i, r, err);
 		if (!st && c->decoder)
 			st = decoder_after(c->decoder, i, layer, c->out, err);
-		enqueued(c, i);
+		enqueued(c, i, i + 1, AHEAD);
 	}
-	if (st)
+	if (st || to <= n)
 		return st;
 	CU(cudaEventRecordWithFlags(c->head, c->stream, flags));
 	if (c->decoder)
 		st = decoder_head(c->decoder, last->emit, last->n_emit, err);
-	enqueued(c, c->env.n_run_layers);
+	enqueued(c, n, n + 1, AHEAD);
 	if (!st)
 		CU(cudaEventRecordWithFlags(c->end, c->stream, flags));
 out:
@@ -224,38 +236,57 @@ static enum ar_status begin(struct cuda *c, const struct row_set *set, struct ar
 	return c->decoder ? decoder_begin(c->decoder, row_set_of(set, 0)->n_row, err) : AR_OK;
 }
 
+static enum ar_status enqueue_all(struct cuda *c, const struct row_set *set, struct ar_err *err)
+{
+	return enqueue(c, set, 0, c->env.n_run_layers + 1, cudaEventRecordDefault, err);
+}
+
 struct pass {
 	struct cuda *c;
 	const struct row_set *set;
+	int from, to;
 };
 
 /* cudaEventRecordExternal makes the events nodes of the graph: each launch records them. */
 static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
 {
 	const struct pass *p = ctx;
-	enum ar_status st = enqueue(p->c, p->set, cudaEventRecordExternal, err);
+	enum ar_status st = enqueue(p->c, p->set, p->from, p->to, cudaEventRecordExternal, err);
 
 	prof_phase(p->c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	return st;
 }
 
-/* Capture the CUDA graph of this number of rows and run it once, outside of any timed region.
+/* Launch the graphs of n_row rows. */
+static enum ar_status launch_graphs(struct cuda *c, int n_row, struct ar_err *err)
+{
+	int first = first_layers(c), n = c->env.n_run_layers;
+	enum ar_status st = graphs_launch(&c->graphs[0], n_row, c->stream, err);
+
+	enqueued(c, 0, first, first);
+	if (!st)
+		st = graphs_launch(&c->graphs[1], n_row, c->stream, err);
+	enqueued(c, first, n + 1, first);
+	return st;
+}
+
+/* Capture the CUDA graphs of this number of rows and run them once, outside of any timed region.
  * The pass before it makes libraries load their code, which a capture must not.  Both write only
  * what the iteration writes again. */
-static enum ar_status make_graph(struct cuda *c, const struct row_set *set, struct ar_err *err)
+static enum ar_status make_graphs(struct cuda *c, const struct row_set *set, struct ar_err *err)
 {
-	struct pass pass = { c, set };
-	int n_row = row_set_of(set, 0)->n_row;
+	int first = first_layers(c), n_row = row_set_of(set, 0)->n_row;
+	struct pass part[2] = { { c, set, 0, first }, { c, set, first, c->env.n_run_layers + 1 } };
 	enum ar_status st = begin(c, set, err);
 
 	if (!st)
-		st = enqueue(c, set, cudaEventRecordDefault, err);
+		st = enqueue_all(c, set, err);
 	if (!st)
 		st = begin(c, set, err);
+	for (int i = 0; i < 2 && !st; i++)
+		st = graphs_capture(&c->graphs[i], n_row, enqueue_pass, &part[i], c->stream, err);
 	if (!st)
-		st = graphs_capture(&c->graphs, n_row, enqueue_pass, &pass, c->stream, err);
-	if (!st)
-		st = graphs_launch(&c->graphs, n_row, c->stream, err);
+		st = launch_graphs(c, n_row, err);
 	c->stale = true;
 	return st;
 }
@@ -365,8 +396,8 @@ static bool starved(const struct cuda *c, const struct iter_cost *cost)
 	return false;
 }
 
-/* Run the staged rows and get their kernels.  c->early: the GPU starts when AHEAD layers are
- * enqueued.  *late: it may have waited for the host since. */
+/* Run the staged rows and get their kernels.  c->early: the GPU starts when AHEAD layers, or those
+ * of the first graph, are enqueued.  *late: it may have waited for the host since. */
 static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int pad, bool *late,
 				 struct iter_cost *cost, struct ar_err *err)
 {
@@ -378,8 +409,7 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 		return st;
 	st = hold(c, err);
 	if (!st)
-		st = pad ? graphs_launch(&c->graphs, pad, c->stream, err) :
-			   enqueue(c, set, cudaEventRecordDefault, err);
+		st = pad ? launch_graphs(c, pad, err) : enqueue_all(c, set, err);
 	*late = *c->go == LAYER_HOLD_OVER;
 	release(c);
 	if (st)
@@ -391,16 +421,18 @@ out:
 	return st;
 }
 
-/* Rows whose layers take the GPU less than twice as long as enqueueing takes the host. */
-static void learn_pace(struct cuda *c, int n_row, const struct iter_cost *cost)
+/* Remember batches that the GPU runs before the host has enqueued the rest.  The GPU needs twice
+ * the host's time for layers one by one.  With graphs the first needs the second's launch time. */
+static void learn_pace(struct cuda *c, int n_row, int pad, const struct iter_cost *cost)
 {
+	int *held = &c->held_rows[pad > 0];
 	int64_t host = c->enqueued_ns[c->env.n_run_layers] - c->enqueued_ns[0];
 	int64_t gpu = cost->n_kernel ?
 			      cost->kernel[cost->n_kernel - 1].end_ns - cost->kernel[0].start_ns :
 			      0;
 
-	if (gpu < 2 * host && n_row > c->held_rows)
-		c->held_rows = n_row;
+	if (gpu / (pad ? GRAPH_SHARE : 2) < host && n_row > *held)
+		*held = n_row;
 }
 
 /* Run the staged rows; if the host was late, run them again, enqueued as a whole.  A library that
@@ -413,14 +445,14 @@ static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int
 	bool late = false;
 	enum ar_status st;
 
-	c->early = c->env.prof && !pad && n_row > c->held_rows;
+	c->early = c->env.prof && n_row > c->held_rows[pad > 0];
 	st = run_staged(c, set, pad, &late, cost, err);
 	if (st || !late || c->slow_host)
 		return st;
 	c->early = false;
 	st = run_staged(c, set, pad, &c->slow_host, cost, err);
-	if (!st && !pad)
-		learn_pace(c, n_row, cost);
+	if (!st)
+		learn_pace(c, n_row, pad, cost);
 	return st;
 }
 
@@ -441,8 +473,8 @@ static enum ar_status cuda_run(void *self, const struct batch *b, struct iter_co
 	if (!st)
 		st = stage(c, b, attn_engine_method(&c->engine, 0), pad, piece_rows(c, b), &host,
 			   &dev, err);
-	if (!st && pad && !c->graphs.exec[pad])
-		st = make_graph(c, &dev, err);
+	if (!st && pad && !c->graphs[1].exec[pad])
+		st = make_graphs(c, &dev, err);
 	if (!st)
 		st = run_in_time(c, &dev, pad, &x, err);
 	if (!st)

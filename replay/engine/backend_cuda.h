@@ -36,11 +36,11 @@ struct cuda {
 	float *lse;	     /* [rows][q_heads] */
 	void *work;	     /* workspace of the method, then of decode */
 
-	struct kv_cache *kv;  /* [n_run_layers] */
-	void **state;	      /* [n_run_layers], or all NULL */
-	struct rows_env rows; /* rows.mem is pinned host memory */
-	void *rows_dev;	      /* the copy of rows.mem on the device */
-	struct graphs graphs;
+	struct kv_cache *kv;	  /* [n_run_layers] */
+	void **state;		  /* [n_run_layers], or all NULL */
+	struct rows_env rows;	  /* rows.mem is pinned host memory */
+	void *rows_dev;		  /* the copy of rows.mem on the device */
+	struct graphs graphs[2];  /* of the first layers, and of the rest */
 	struct graph_sizes sizes; /* none with --enforce-eager */
 
 	struct dense_out { /* of compare(), on the device */
@@ -50,7 +50,7 @@ struct cuda {
 	} compared;
 	volatile int *go;     /* pinned; see hold() and release() */
 	bool early;	      /* release() before all is enqueued */
-	int held_rows;	      /* not for batches of at most this many rows */
+	int held_rows[2];     /* not for batches of at most this many rows; [1]: from graphs */
 	int64_t *enqueued_ns; /* [n_run_layers + 1] when each layer and the head was */
 	bool stale;	      /* the tracer may hold kernels of no iteration */
 	bool slow_host;	      /* the host enqueues for longer than hold() waits */

@@ -44,7 +44,8 @@ void cuda_close(void *self)
 		return;
 	if (c->stream)
 		cudaStreamSynchronize(c->stream);
-	graphs_release(&c->graphs);
+	for (int i = 0; i < 2; i++)
+		graphs_release(&c->graphs[i]);
 	graph_sizes_release(&c->sizes);
 	decoder_close(c->decoder);
 	for (int i = 0; i < c->n_alloc; i++)
@@ -209,7 +210,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	if (st)
 		goto out;
 	c->rows.prefill.n_sm = executor_n_sm(gpu);
-	st = graphs_init(&c->graphs, c->rows.decode.max_req, err);
+	for (int i = 0; i < 2 && !st; i++)
+		st = graphs_init(&c->graphs[i], c->rows.decode.max_req, err);
 	if (!st && !c->opts.enforce_eager)
 		st = graph_sizes_open(&c->sizes, c->opts.capture_sizes, env->max_seqs,
 				      env->max_batched_tok, err);
