@@ -77,8 +77,8 @@ is '... and their options, and which run it was' "$(value runs.db "SELECT group_
 	'"1,runs.db:2,compact-fp,niah-llama-14m,1"'
 is 'its dense run is the one from the costs of the dense run' "$(value runs.db \
 	'SELECT baseline_run_id FROM run WHERE run_id = 4')" 3
-for policy in 'vllm-0.16 --async-scheduling' vllm-0.19 sarathi vidur-sarathi trtllm-no-evict \
-	trtllm-max-util sglang sglang-mixed; do
+for policy in 'vllm-0.16 --async-scheduling' vllm-0.19 sarathi vidur-sarathi trtllm-no-evict-1.2 \
+	trtllm-max-util-1.2 sglang-0.5.21 'sglang-mixed-0.5.21 --async-scheduling'; do
 	rm -f policy.db
 	cpu policy.db --trace trace.csv $sched --policy $policy >/dev/null 2>&1
 	costs policy.db --db policy.db --trace trace.csv $sched --policy $policy >/dev/null 2>&1

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Schedules that SGLang's own scheduler made, one minimal workload for each of its rules.
+# Schedules that the schedulers of SGLang and TensorRT-LLM make, one small workload for each rule.
 . "$srcdir/tests/tap.sh"
 
 # schedule NAME: the entries of the engine and of a replay, one line each: iteration, request, first
@@ -23,7 +23,11 @@ same() {
 }
 
 cd "$tmp" || exit 1
-for file in "$srcdir"/tests/data/sglang/*.schedule; do
+for file in "$srcdir"/tests/data/sglang/*.schedule "$srcdir"/tests/data/trtllm/*.schedule; do
 	ok "$(sed -n '1s/^# //p' "$file")" same "${file%.schedule}"
 done
+is 'the name without a version is the newest' "$("$ATTNREPLAY" run --backend cost --policy sglang \
+	--trace "$srcdir/tests/data/sglang/overlap.csv" --db named >/dev/null &&
+	"$ATTNREPLAY" sql --format csv named "SELECT policy, value FROM run JOIN run_param
+		USING (run_id) WHERE key = 'policy'" | sed 1d)" sglang-0.5.21,sglang-0.5.21
 finish
