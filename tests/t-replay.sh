@@ -358,6 +358,9 @@ EOF
 	ok 'cpu: a request longer than the capture is refused' \
 		fails 2 'toolong.csv:2: request runs 3000 tokens, the longest capture has 2112' \
 		cpu --trace "$tmp/toolong.csv"
+	ok 'cpu: ... also by the token that a policy runs past its end' \
+		fails 2 'toolong.csv:2: request runs 3001 tokens, the longest capture has 2112' \
+		cpu --trace "$tmp/toolong.csv" --policy sglang --async-scheduling
 else
 	skip 'cpu: the formula gives the schedule of the cost backend' \
 		'no backend cpu or no capture'
