@@ -468,8 +468,8 @@ static void test_last_decode(void)
 	struct trace t = { .req = req, .n = 2 };
 	struct sched_limits lim = { LIMITS(2, 2), .block_tok = 1, .num_blocks = 41 };
 	struct witness s = { 0 };
-	struct replay cfg = replay_of(&t, &lim, "sglang-mixed-0.5.21", &(struct cost_formula){ MS, 0 },
-				      &s);
+	struct replay cfg = replay_of(&t, &lim, "sglang-mixed-0.5.21",
+				      &(struct cost_formula){ MS, 0 }, &s);
 	struct replay_result res;
 
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a prompt that is cut can be retracted");
