@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Schedules that the schedulers of SGLang and TensorRT-LLM make, one small workload for each rule.
+# Schedules that SGLang's own scheduler made, and a model of TensorRT-LLM's: one small workload for
+# each of their rules.
 . "$srcdir/tests/tap.sh"
 
 # schedule NAME: the entries of the engine and of a replay, one line each: iteration, request, first
