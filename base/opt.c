@@ -68,7 +68,7 @@ static enum ar_status check_text(const struct opt *o, const char *value, struct 
 
 static enum ar_status bad_choice(const struct opt *o, const char *value, struct ar_err *err)
 {
-	char all[256] = "";
+	char all[1024] = "";
 	size_t n = 0;
 
 	for (int i = 0; o->choice[i] && n < sizeof all; i++)
@@ -471,7 +471,7 @@ static int wrap(FILE *f, int col, const char *s)
 
 static void help_one(const struct opt *o, FILE *f)
 {
-	char letter[8] = "    ", head[80], note[256], in_brackets[sizeof note + 2];
+	char letter[8] = "    ", head[80], note[1024], in_brackets[sizeof note + 2];
 	int n;
 
 	if (o->letter)
@@ -497,7 +497,7 @@ void opt_help(const struct opt_group *g, FILE *f)
 
 void opt_mdoc(const struct opt_group *g, FILE *f)
 {
-	char note[256];
+	char note[1024];
 
 	for (; g->opts; g++) {
 		fprintf(f, ".Ss %s\n.Bl -tag -width Ds\n", g->title);

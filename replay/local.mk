@@ -51,4 +51,4 @@ tests_t_workloads_SOURCES = tests/t-workloads.c $(POLICY_CASE)
 dist_check_SCRIPTS += \
   tests/t-cmd-costs.sh tests/t-engines.sh tests/t-faults.sh tests/t-faults-db.sh tests/t-replay.sh \
     tests/t-schedule.sh
-EXTRA_DIST += tests/data/sglang tests/data/vllm
+EXTRA_DIST += tests/data/sglang tests/data/trtllm tests/data/vllm

@@ -88,7 +88,9 @@ static void check_iteration(struct witness *s, const struct observed_iteration *
 		n_tok += e->n_tok;
 		s->n_emit += e->emit;
 		check_request(s, e, it->end_ns);
-		if (!e->emit) {
+		if (!e->emit && e->start + e->n_tok == e->known) {
+			s->overrun++;
+		} else if (!e->emit) {
 			partial++;
 			s->bad_partial += !s->long_prefill_tok && !s->prefill_first && i + 1 < b->n;
 		}

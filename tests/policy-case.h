@@ -21,6 +21,7 @@ struct witness {
 	int64_t max_batched_tok, max_seqs, long_prefill_tok;
 	int64_t most_iterations; /* the run fails after that many; 0: never */
 	int64_t n_rejected;	 /* with a reason */
+	int64_t overrun;	 /* decodes of requests that have all their tokens */
 	int64_t end_ns, n_tok, recomputed, n_emit, preempted, n_iter;
 	int64_t bad_clock, bad_partial, starved, over_budget, over_seqs, empty, bad_blocks,
 		bad_chunk;

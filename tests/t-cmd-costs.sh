@@ -78,7 +78,8 @@ is '... and their options, and which run it was' "$(value runs.db "SELECT group_
 is 'its dense run is the one from the costs of the dense run' "$(value runs.db \
 	'SELECT baseline_run_id FROM run WHERE run_id = 4')" 3
 for policy in 'vllm-0.16 --async-scheduling' vllm-0.19 'vllm-0.33 --async-scheduling' sarathi \
-	vidur-sarathi trtllm-no-evict trtllm-max-util sglang sglang-mixed; do
+	vidur-sarathi trtllm-no-evict-1.2 trtllm-max-util-1.2 sglang-0.5.21 \
+	'sglang-mixed-0.5.21 --async-scheduling'; do
 	rm -f policy.db
 	cpu policy.db --trace trace.csv $sched --policy $policy >/dev/null 2>&1
 	costs policy.db --db policy.db --trace trace.csv $sched --policy $policy >/dev/null 2>&1

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Schedules that the schedulers of SGLang and vLLM made, one minimal workload for each of their
-# rules.
+# Schedules that the schedulers of SGLang and vLLM made, and a model of TensorRT-LLM's: one small
+# workload for each of their rules.
 . "$srcdir/tests/tap.sh"
 
 # schedule NAME: the entries of the engine and of a replay, one line each: iteration, request, first
@@ -29,11 +29,15 @@ other() { # other NAME OPTION...: the options give another schedule
 }
 
 cd "$tmp" || exit 1
-for file in "$srcdir"/tests/data/sglang/*.schedule "$srcdir"/tests/data/vllm/*.schedule; do
+for file in "$srcdir"/tests/data/*/*.schedule; do
 	name=${file%.schedule}
 	policy=$(sed -n 's/^options --policy \([^ ]*\).*/\1/p' "$file")
 	older=$(sed -n 's/^unlike //p' "$file")
 	ok "$policy: $(sed -n '1s/^# //p' "$file")" same "$name"
 	[ -z "$older" ] || ok "... unlike $older" other "$name" --policy "$older"
 done
+is 'the name without a version is the newest' "$("$ATTNREPLAY" run --backend cost --policy sglang \
+	--trace "$srcdir/tests/data/sglang/overlap.csv" --db named >/dev/null &&
+	"$ATTNREPLAY" sql --format csv named "SELECT policy, value FROM run JOIN run_param
+		USING (run_id) WHERE key = 'policy'" | sed 1d)" sglang-0.5.21,sglang-0.5.21
 finish

@@ -84,7 +84,7 @@ static const struct scenario scenarios[] = {
   "",
   "A rejected: needs 3 KV blocks, 2 are usable\n" },
 
-{ "blocks to completion", "trtllm-no-evict", { LIMITS(16, 8), POOL(6) },
+{ "blocks to completion", "trtllm-no-evict-1.2", { LIMITS(16, 8), POOL(6) },
   { 0 }, { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 }, { 1500, 19, 6 } }, true,
   "0-1 A:8@0 -> A free 2 blocks\n"
   "1-2 A:1@8 -> A free 2 blocks\n"
@@ -103,7 +103,7 @@ static const struct scenario scenarios[] = {
   "C ttft 5.5 tpot 1 e2e 6.5 queue 4.5 preempted 0 recomputed 0\n"
   "B ttft 7 tpot 1 e2e 12 queue 6 preempted 0 recomputed 0\n" },
 
-{ "chunks of whole blocks", "trtllm-no-evict", { LIMITS(12, 8) }, { 0 },
+{ "chunks of whole blocks", "trtllm-no-evict-1.2", { LIMITS(12, 8) }, { 0 },
   { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
   "0-1 A:10@0 -> A free 92 budget\n"
   "1-2 B:10@0 A:1@10 -> B A free 92 budget\n"
@@ -113,7 +113,7 @@ static const struct scenario scenarios[] = {
   "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
   "C ttft 3 tpot 1 e2e 4 queue 2 preempted 0 recomputed 0\n" },
 
-{ "chunks of equal progress", "trtllm-no-evict",
+{ "chunks of equal progress", "trtllm-no-evict-1.2",
   { LIMITS(12, 8), .chunks = SCHED_CHUNKS_EQUAL }, { 0 },
   { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
   "0-1 A:4@0 B:4@0 C:3@0 -> C free 92 budget\n"
@@ -124,13 +124,13 @@ static const struct scenario scenarios[] = {
   "A ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
   "B ttft 3 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n" },
 
-{ "basic chunking under trtllm-no-evict", "trtllm-no-evict", BASIC,
+{ "basic chunking under trtllm-no-evict", "trtllm-no-evict-1.2", BASIC,
   "0-1 A:8@0\n"
   "1-2 A:2@8 B:5@0 -> A B\n"
   "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
   "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
 
-{ "preemption under trtllm-max-util", "trtllm-max-util", { LIMITS(16, 8), POOL(6) }, { 0 },
+{ "preemption under trtllm-max-util", "trtllm-max-util-1.2", { LIMITS(16, 8), POOL(6) }, { 0 },
   { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
   "0-1 A:8@0 B:7@0 -> A B free 2 empty\n"
   "1-2 A:1@8 B:1@7 -> A B free 1 empty\n"
@@ -146,7 +146,7 @@ static const struct scenario scenarios[] = {
 
 /* B and C have their blocks while there is no room for a chunk; C at 5 and B at 9 give them back
  * without having run. */
-{ "over-admission under trtllm-max-util", "trtllm-max-util", { LIMITS(4, 4), POOL(11) }, { 0 },
+{ "over-admission under trtllm-max-util", "trtllm-max-util-1.2", { LIMITS(4, 4), POOL(11) }, { 0 },
   { { 0, 20, 6 }, { 1000, 20, 2 }, { 1000, 1, 1 } }, true,
   "0-1 A:4@0 free 6 budget\n"
   "1-2 A:4@4 free 0 budget\n"
@@ -168,12 +168,12 @@ static const struct scenario scenarios[] = {
   "C ttft 15 tpot nan e2e 15 queue 14 preempted 0 recomputed 0\n"
   "B ttft 14 tpot 1 e2e 15 queue 9 preempted 0 recomputed 0\n" },
 
-{ "basic chunking under trtllm-max-util", "trtllm-max-util", BASIC,
+{ "basic chunking under trtllm-max-util", "trtllm-max-util-1.2", BASIC,
   "0-1 A:8@0\n"
   "1-2 A:2@8 B:5@0 -> A B\n"
   "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
   "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
-{ "basic chunks of equal progress under trtllm-max-util", "trtllm-max-util",
+{ "basic chunks of equal progress under trtllm-max-util", "trtllm-max-util-1.2",
   { LIMITS(8, 8), .chunks = SCHED_CHUNKS_EQUAL }, { 0 },
   { { 0, 10, 3 }, { 0, 5, 2 }, { 1500, 3, 2 } }, false,
   "0-1 A:4@0 B:4@0\n"
@@ -183,7 +183,7 @@ static const struct scenario scenarios[] = {
   "B ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
   "A ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
   "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n" },
-{ "chunks of whole blocks under trtllm-max-util", "trtllm-max-util", { LIMITS(12, 8) }, { 0 },
+{ "chunks of whole blocks under trtllm-max-util", "trtllm-max-util-1.2", { LIMITS(12, 8) }, { 0 },
   { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
   "0-1 A:10@0 -> A free 93 budget\n"
   "1-2 B:10@0 A:1@10 -> B A free 93 budget\n"
@@ -192,7 +192,7 @@ static const struct scenario scenarios[] = {
   "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
   "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
   "C ttft 3 tpot 1 e2e 4 queue 2 preempted 0 recomputed 0\n" },
-{ "chunks of equal progress under trtllm-max-util", "trtllm-max-util",
+{ "chunks of equal progress under trtllm-max-util", "trtllm-max-util-1.2",
   { LIMITS(12, 8), .chunks = SCHED_CHUNKS_EQUAL }, { 0 },
   { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
   "0-1 A:4@0 B:4@0 C:3@0 -> C free 93 budget\n"
@@ -212,7 +212,7 @@ static const struct scenario scenarios[] = {
   "B ttft 1 tpot nan e2e 1 queue 0 preempted 0 recomputed 0\n"
   "C ttft 2 tpot nan e2e 2 queue 1 preempted 0 recomputed 0\n" },
 
-{ "basic chunking under sglang", "sglang", BASIC_TOKENS,
+{ "basic chunking under sglang", "sglang-0.5.21", BASIC_TOKENS,
   "0-1 A:8@0\n"
   "1-2 A:2@8 B:5@0 -> A B\n"
   "2-3 C:3@0 -> C\n"
@@ -221,13 +221,13 @@ static const struct scenario scenarios[] = {
   "B ttft 2 tpot 2 e2e 4 queue 1 preempted 0 recomputed 0\n"
   "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n"
   "A ttft 2 tpot 1.5 e2e 5 queue 0 preempted 0 recomputed 0\n" },
-{ "basic chunking under sglang-mixed", "sglang-mixed", BASIC_TOKENS,
+{ "basic chunking under sglang-mixed", "sglang-mixed-0.5.21", BASIC_TOKENS,
   "0-1 A:8@0\n"
   "1-2 A:2@8 B:5@0 -> A B\n"
   "2-3 C:3@0 A:1@10 B:1@5 -> C A B\n"
   "3-4 A:1@11 C:1@3 -> A C\n", BASIC_OUTCOME },
 
-{ "chunk 8 and latency under sglang", "sglang", LATENCY_TOKENS,
+{ "chunk 8 and latency under sglang", "sglang-0.5.21", LATENCY_TOKENS,
   "0-3 A:2@0 -> A\n"
   "3-9 B:8@0\n"
   "9-15 B:8@8\n"
@@ -241,7 +241,7 @@ static const struct scenario scenarios[] = {
   "34.5-37 A:1@8 -> A\n",
   "B ttft 16.1 tpot 3 e2e 19.1 queue 0.1 preempted 0 recomputed 0\n"
   "A ttft 3 tpot 4.85714 e2e 37 queue 0 preempted 0 recomputed 0\n" },
-{ "chunk 8 and latency under sglang-mixed", "sglang-mixed", LATENCY_TOKENS,
+{ "chunk 8 and latency under sglang-mixed", "sglang-mixed-0.5.21", LATENCY_TOKENS,
   "0-3 A:2@0 -> A\n"
   "3-9 B:7@0 A:1@2 -> A\n"
   "9-15 B:7@7 A:1@3 -> A\n"
@@ -253,7 +253,7 @@ static const struct scenario scenarios[] = {
   "B ttft 17.6 tpot 3 e2e 20.6 queue 0.1 preempted 0 recomputed 0\n"
   "A ttft 3 tpot 4 e2e 31 queue 0 preempted 0 recomputed 0\n" },
 
-{ "blocks under sglang", "sglang", { LIMITS(14, 8) }, { 0 },
+{ "blocks under sglang", "sglang-0.5.21", { LIMITS(14, 8) }, { 0 },
   { { 0, 6, 2 }, { 0, 10, 2 }, { 0, 1, 1 } }, true,
   "0-1 A:6@0 B:4@0 -> A free 97 budget\n"
   "1-2 B:6@4 C:1@0 -> B C free 94 empty\n"
@@ -263,7 +263,7 @@ static const struct scenario scenarios[] = {
   "B ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n" },
 
 /* The place of A is free one iteration after A has finished. */
-{ "the sequence limit under sglang", "sglang", { LIMITS(8, 2) }, { 0 },
+{ "the sequence limit under sglang", "sglang-0.5.21", { LIMITS(8, 2) }, { 0 },
   { { 0, 4, 2 }, { 0, 4, 4 }, { 0, 4, 1 } }, true,
   "0-1 A:4@0 B:4@0 -> A B free 98 budget\n"
   "1-2 A:1@4 B:1@4 -> A B free 96 seqs\n"
@@ -275,7 +275,7 @@ static const struct scenario scenarios[] = {
   "B ttft 1 tpot 1.33333 e2e 5 queue 0 preempted 0 recomputed 0\n" },
 
 /* Of three with 12 outputs the longest prompt goes. */
-{ "retraction", "sglang", RETRACTION,
+{ "retraction", "sglang-0.5.21", RETRACTION,
   "0-1 A:2@0 B:3@0 -> A B free 35 empty\n"
   "1-2 C:1@0 -> C free 34 empty\n"
   "2-3 D:3@0 -> D free 31 empty\n"
@@ -299,7 +299,7 @@ static const struct scenario scenarios[] = {
   "A ttft 1 tpot 1.23077 e2e 17 queue 0 preempted 0 recomputed 0\n" },
 /* D finds no room beside what the others may produce.  C has the fewest outputs and queues behind
  * D.  It is charged all its outputs again, so that it waits for A to end. */
-{ "retraction, mixed", "sglang-mixed", RETRACTION,
+{ "retraction, mixed", "sglang-mixed-0.5.21", RETRACTION,
   "0-1 A:2@0 B:3@0 -> A B free 35 empty\n"
   "1-2 C:1@0 A:1@2 B:1@3 -> C A B free 32 empty\n"
   "2-3 A:1@3 B:1@4 C:1@1 -> A B C free 29 blocks\n"
@@ -321,14 +321,140 @@ static const struct scenario scenarios[] = {
   "A ttft 1 tpot 1 e2e 14 queue 0 preempted 0 recomputed 0\n"
   "C ttft 1.5 tpot 1.16667 e2e 15.5 queue 0.5 preempted 1 recomputed 11\n"
   "D ttft 12.5 tpot 1 e2e 15.5 queue 11.5 preempted 0 recomputed 0\n" },
-/* Prompt, outputs and a block more must be less than the pool: 15 tokens of 16, not 16. */
-{ "a request that can never fit under sglang", "sglang", { LIMITS(8, 8), POOL(4) }, { 0 },
-  { { 0, 9, 3 }, { 0, 8, 3 } }, true,
-  "0-1 B:8@0 -> B free 2 budget\n"
-  "1-2 B:1@8 -> B free 1 empty\n"
-  "2-3 B:1@9 -> B free 1 empty\n",
-  "A rejected: needs 5 KV blocks, 4 are usable\n"
-  "B ttft 1 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n" },
+/* A pool of 16 tokens.  A has one of its 3 outputs: its prompt takes 12 tokens in whole blocks, and
+ * a block more must stay free.  A prompt and a block must be less than the pool. */
+{ "a request that can never fit under sglang", "sglang-0.5.21", { LIMITS(8, 8), POOL(4) }, { 0 },
+  { { 0, 9, 3 }, { 0, 8, 3 }, { 0, 12, 1 } }, true,
+  "0-1 A:8@0 free 2 budget\n"
+  "1-2 A:1@8 -> A free 1 blocks\n"
+  "2-3 B:8@0 -> B free 2 budget\n"
+  "3-4 B:1@8 -> B free 1 empty\n"
+  "4-5 B:1@9 -> B free 1 empty\n",
+  "C rejected: needs 5 KV blocks, 4 are usable\n"
+  "A ttft 2 tpot nan e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 3 tpot 1 e2e 5 queue 2 preempted 0 recomputed 0\n" },
+
+/* A ends at 2.  The plan made then runs at 3 and still counts A, so C runs at 4.  A decodes once
+ * more at 2, C at 5, but not B at 4, behind a prefill batch. */
+{ "planned ahead under sglang", "sglang-0.5.21", { LIMITS(8, 2), .async = true }, { 0 },
+  { { 0, 4, 2 }, { 0, 4, 4 }, { 0, 4, 1 } }, true,
+  "0-1 A:4@0 B:4@0 -> A B free 98 budget\n"
+  "1-2 A:1@4 B:1@4 -> A B free 96 seqs\n"
+  "2-3 A:1@5 B:1@5 -> B free 96 seqs\n"
+  "3-4 B:1@6 -> B free 98 seqs\n"
+  "4-5 C:4@0 -> C free 97 empty\n"
+  "5-6 C:1@4 free 98 empty\n",
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 1 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 5 tpot nan e2e 5 queue 4 preempted 0 recomputed 0\n" },
+/* At 1, B has 12 outputs to come.  A, B and C would take 36 tokens by then; 33 are free behind C and
+ * a block.  B ends at 13, and the mark that no more fit is lost one iteration later. */
+{ "all outputs known under sglang", "sglang-0.5.21",
+  { LIMITS(32, 8), .block_tok = 1, .num_blocks = 41, .ignore_eos = true }, { 0 },
+  { { 0, 2, 14 }, { 0, 3, 13 }, { 500, 1, 13 } }, true,
+  "0-1 A:2@0 B:3@0 -> A B free 35 empty\n"
+  "1-2 A:1@2 B:1@3 -> A B free 33 blocks\n"
+  "2-3 A:1@3 B:1@4 -> A B free 31 blocks\n"
+  "3-4 A:1@4 B:1@5 -> A B free 29 blocks\n"
+  "4-5 A:1@5 B:1@6 -> A B free 27 blocks\n"
+  "5-6 A:1@6 B:1@7 -> A B free 25 blocks\n"
+  "6-7 A:1@7 B:1@8 -> A B free 23 blocks\n"
+  "7-8 A:1@8 B:1@9 -> A B free 21 blocks\n"
+  "8-9 A:1@9 B:1@10 -> A B free 19 blocks\n"
+  "9-10 A:1@10 B:1@11 -> A B free 17 blocks\n"
+  "10-11 A:1@11 B:1@12 -> A B free 15 blocks\n"
+  "11-12 A:1@12 B:1@13 -> A B free 13 blocks\n"
+  "12-13 A:1@13 B:1@14 -> A B free 11 blocks\n"
+  "13-14 A:1@14 -> A free 25 blocks\n"
+  "14-15 C:1@0 -> C free 39 empty\n"
+  "15-16 C:1@1 -> C free 38 empty\n"
+  "16-17 C:1@2 -> C free 37 empty\n"
+  "17-18 C:1@3 -> C free 36 empty\n"
+  "18-19 C:1@4 -> C free 35 empty\n"
+  "19-20 C:1@5 -> C free 34 empty\n"
+  "20-21 C:1@6 -> C free 33 empty\n"
+  "21-22 C:1@7 -> C free 32 empty\n"
+  "22-23 C:1@8 -> C free 31 empty\n"
+  "23-24 C:1@9 -> C free 30 empty\n"
+  "24-25 C:1@10 -> C free 29 empty\n"
+  "25-26 C:1@11 -> C free 28 empty\n"
+  "26-27 C:1@12 -> C free 27 empty\n",
+  "B ttft 1 tpot 1 e2e 13 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 1 tpot 1 e2e 14 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 14.5 tpot 1 e2e 26.5 queue 13.5 preempted 0 recomputed 0\n" },
+
+{ "static batches", "trtllm-static-batch-1.2", BASIC,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 A:1@10 B:1@5 -> A B\n"
+  "3-4 A:1@11 -> A\n"
+  "4-5 C:3@0 -> C\n"
+  "5-6 C:1@3 -> C\n",
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1 e2e 4 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 3.5 tpot 1 e2e 4.5 queue 2.5 preempted 0 recomputed 0\n" },
+{ "prefill first", "trtllm-prefill-first-02a10fe", BASIC,
+  "0-1 A:8@0\n"
+  "1-2 A:2@8 B:5@0 -> A B\n"
+  "2-3 C:3@0 -> C\n"
+  "3-4 A:1@10 B:1@5 C:1@3 -> A B C\n"
+  "4-5 A:1@11 -> A\n",
+  "B ttft 2 tpot 2 e2e 4 queue 1 preempted 0 recomputed 0\n"
+  "C ttft 1.5 tpot 1 e2e 2.5 queue 0.5 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1.5 e2e 5 queue 0 preempted 0 recomputed 0\n" },
+/* B needs what A will need: it waits while A is a prompt, not while A decodes. */
+{ "preemption under trtllm-prefill-first", "trtllm-prefill-first-02a10fe",
+  { LIMITS(16, 8), POOL(6) }, { 0 }, { { 0, 8, 6 }, { 0, 7, 6 }, { 1500, 4, 2 } }, true,
+  "0-1 A:8@0 -> A free 4 blocks\n"
+  "1-2 B:7@0 -> B free 2 empty\n"
+  "2-3 C:4@0 -> C free 1 empty\n"
+  "3-4 A:1@8 B:1@7 -> A B free 1 preemption\n"
+  "4-5 A:1@9 B:1@8 -> A B free 0 blocks\n"
+  "5-6 A:1@10 B:1@9 -> A B free 0 blocks\n"
+  "6-7 A:1@11 B:1@10 -> A B free 0 blocks\n"
+  "7-8 A:1@12 -> A free 2 preemption\n"
+  "8-9 B:12@0* C:4@0* -> B free 1 budget\n"
+  "9-10 C:1@4 -> C free 4 empty\n",
+  "A ttft 1 tpot 1.4 e2e 8 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 2 tpot 1.4 e2e 9 queue 1 preempted 1 recomputed 11\n"
+  "C ttft 1.5 tpot 7 e2e 8.5 queue 0.5 preempted 1 recomputed 4\n" },
+{ "prompts that are not cut", "trtllm-no-evict-1.2",
+  { LIMITS(8, 8), .chunks = SCHED_CHUNKS_NONE }, { 0 },
+  { { 0, 6, 2 }, { 0, 4, 2 }, { 0, 1, 1 }, { 0, 9, 1 } }, true,
+  "0-1 A:6@0 -> A free 95 budget\n"
+  "1-2 B:4@0 C:1@0 A:1@6 -> B C A free 95 empty\n"
+  "2-3 B:1@4 -> B free 98 empty\n",
+  "D rejected: 9 tokens at once exceed the budget of 8 per iteration\n"
+  "C ttft 2 tpot nan e2e 2 queue 1 preempted 0 recomputed 0\n"
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n" },
+{ "prompts that are not cut under trtllm-max-util", "trtllm-max-util-1.2",
+  { LIMITS(8, 8), .chunks = SCHED_CHUNKS_NONE }, { 0 },
+  { { 0, 6, 2 }, { 0, 4, 2 }, { 0, 1, 1 }, { 0, 6, 4 } }, true,
+  "0-1 A:6@0 -> A free 96 budget\n"
+  "1-2 B:4@0 C:1@0 A:1@6 -> B C A free 96 empty\n"
+  "2-3 B:1@4 -> B free 98 empty\n",
+  "D rejected: 9 tokens at once exceed the budget of 8 per iteration\n"
+  "C ttft 2 tpot nan e2e 2 queue 1 preempted 0 recomputed 0\n"
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n" },
+{ "chunks of whole units", "trtllm-no-evict-1.2", { LIMITS(14, 8), .chunk_unit = 3 }, { 0 },
+  { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
+  "0-1 A:10@0 B:3@0 -> A free 92 budget\n"
+  "1-2 B:7@3 C:3@0 A:1@10 -> B C A free 92 empty\n"
+  "2-3 B:1@10 C:1@3 -> B C free 95 empty\n",
+  "A ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "C ttft 2 tpot 1 e2e 3 queue 1 preempted 0 recomputed 0\n" },
+{ "equal progress by units", "trtllm-no-evict-1.2",
+  { LIMITS(12, 8), .chunks = SCHED_CHUNKS_EQUAL, .chunk_unit = 3 }, { 0 },
+  { { 0, 10, 2 }, { 0, 10, 2 }, { 0, 3, 2 } }, true,
+  "0-1 A:6@0 B:3@0 C:3@0 -> C free 92 budget\n"
+  "1-2 A:4@6 B:7@3 C:1@3 -> A B C free 92 empty\n"
+  "2-3 A:1@10 B:1@10 -> A B free 94 empty\n",
+  "C ttft 1 tpot 1 e2e 2 queue 0 preempted 0 recomputed 0\n"
+  "A ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n"
+  "B ttft 2 tpot 1 e2e 3 queue 0 preempted 0 recomputed 0\n" },
 };
 /* clang-format on */
 
@@ -342,8 +468,8 @@ static void test_last_decode(void)
 	struct trace t = { .req = req, .n = 2 };
 	struct sched_limits lim = { LIMITS(2, 2), .block_tok = 1, .num_blocks = 41 };
 	struct witness s = { 0 };
-	struct replay cfg = replay_of(&t, &lim, "sglang-mixed", &(struct cost_formula){ MS, 0 },
-				      &s);
+	struct replay cfg = replay_of(&t, &lim, "sglang-mixed-0.5.21",
+				      &(struct cost_formula){ MS, 0 }, &s);
 	struct replay_result res;
 
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a prompt that is cut can be retracted");

@@ -124,7 +124,17 @@ ok 'a policy without asynchronous scheduling refuses it' \
 	--async-scheduling
 ok 'a budget below a block is refused where chunks are whole blocks' \
 	refused 'max-num-batched-tokens 8 is less than a block of 16 tokens' $basic \
-	--policy trtllm-no-evict --max-num-batched-tokens 8
+	--policy trtllm-no-evict-1.2 --max-num-batched-tokens 8
+ok '... or a unit' \
+	refused 'max-num-batched-tokens 16 is less than a unit of 17 tokens' $basic \
+	--policy trtllm-no-evict-1.2 --max-num-batched-tokens 16 --chunk-unit-size 17
+ok 'a unit of chunks is refused without chunks' \
+	refused 'chunk-unit-size has no effect with --chunk-policy none' $basic \
+	--policy trtllm-no-evict-1.2 --chunk-policy none --chunk-unit-size 17
+for o in max-prefill-tokens=99 ignore-eos chunk-unit-size=8; do
+	ok "vllm-0.16 has no $o" refused "${o%%=*} has no effect with policy vllm-0.16" $basic \
+		--policy vllm-0.16 --"$o"
+done
 ok 'an unknown backend is named'       refused "backend 'tpu'; this program has auto, " \
 	$basic --backend tpu
 ok 'kernels need a model'              refused 'no model given' $basic
@@ -348,6 +358,9 @@ EOF
 	ok 'cpu: a request longer than the capture is refused' \
 		fails 2 'toolong.csv:2: request runs 3000 tokens, the longest capture has 2112' \
 		cpu --trace "$tmp/toolong.csv"
+	ok 'cpu: ... also by the token that a policy runs past its end' \
+		fails 2 'toolong.csv:2: request runs 3001 tokens, the longest capture has 2112' \
+		cpu --trace "$tmp/toolong.csv" --policy sglang --async-scheduling
 else
 	skip 'cpu: the formula gives the schedule of the cost backend' \
 		'no backend cpu or no capture'

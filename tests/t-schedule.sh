@@ -84,9 +84,12 @@ done
 is 'cpu: the methods leave some tiles out and keep some' "$("$ATTNREPLAY" sql --format csv cpu.db \
 	'SELECT min(s) > 0 AND max(s) < 1 AS x FROM (SELECT sum(tiles_sel) * 1.0 / sum(tiles_total)
 	AS s FROM selection_stat GROUP BY run_id)' | tail -1)" 1
-for how in --async-scheduling --policy=sglang --policy=sglang-mixed --policy=trtllm-max-util; do
-	run how.db cost "$how" >/dev/null
-	run how.db cpu "$how" --model niah-llama-14m --capture "$arc" --sample-layers 1 \
+for how in --async-scheduling --policy=sglang-0.5.21 --policy=sglang-mixed-0.5.21 \
+	'--policy=sglang-0.5.21 --async-scheduling' --policy=trtllm-max-util-1.2; do
+	# shellcheck disable=SC2086
+	run how.db cost $how >/dev/null
+	# shellcheck disable=SC2086
+	run how.db cpu $how --model niah-llama-14m --capture "$arc" --sample-layers 1 \
 		--attention-only --accuracy 0 >/dev/null
 	schedule how.db 1 >want.csv
 	schedule how.db 2 >cpu.csv

@@ -76,6 +76,8 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 	l.block_tok = 1 + (int64_t)rng_below(r, 16);
 	if (p->check && l.max_batched_tok < l.block_tok)
 		l.max_batched_tok = l.block_tok;
+	if (l.chunks == SCHED_CHUNKS_NONE)
+		l.max_batched_tok += 130;
 	l.long_prefill_tok = kind->cap ? 1 + (int64_t)rng_below(r, 12) : 0;
 	if (!kind->tight) {
 		if (sched_ample_blocks(t, &l, &l.num_blocks, NULL))
@@ -83,13 +85,12 @@ static struct sched_limits random_limits(const struct trace *t, struct rng *r,
 		return l;
 	}
 	for (size_t i = 0; i < t->n; i++) {
-		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok -
-				!is_a(p, "trtllm-no-evict");
+		int64_t slots = t->req[i].prompt_tok + t->req[i].output_tok - !is_a(p, "trtllm");
 		int64_t need = (slots + l.block_tok - 1) / l.block_tok;
 
 		most = need > most ? need : most;
 	}
-	most += is_a(p, "sglang") * 2; /* and the last output */
+	most += is_a(p, "sglang") * 3; /* and the last output, and none is cut */
 	if (l.watermark > 0)	       /* 1 %: nobody is rejected for it */
 		most += most / 50 + 1;
 	l.num_blocks = 1 + most + (int64_t)rng_below(r, (uint64_t)most + 1);
@@ -102,13 +103,15 @@ enum { MOST_ITERATIONS = 100000 };
 static bool blocks_add_up(const struct sched *s, const struct policy *p)
 {
 	/* Of a prompt whole. */
-	bool whole = is_a(p, "sarathi") || is_a(p, "vidur-sarathi") || is_a(p, "trtllm-max-util");
+	bool whole = is_a(p, "sarathi") || is_a(p, "vidur-sarathi") || is_a(p, "trtllm-max-util") ||
+		     is_a(p, "trtllm-prefill-first");
+	bool all = is_a(p, "trtllm-no-evict") || is_a(p, "trtllm-static-batch");
 	int64_t owned = 0, used = s->pool.n_usable - s->pool.n_free;
 
 	for (size_t i = 0; i < s->n_running; i++) {
 		const struct sched_seq *q = &s->seq[s->running[i]];
 		uint32_t tok = is_a(p, "orca")		      ? s->longest :
-			       is_a(p, "trtllm-no-evict")     ? q->goal :
+			       all			      ? q->goal :
 			       whole && q->comp < q->admitted ? q->admitted :
 								q->comp;
 
@@ -180,7 +183,8 @@ static void one_workload(struct rng *r, const struct kind *kind, struct totals *
 		sum->bad_tokens += res.recomputed_tok != s[k].recomputed;
 		replay_result_release(&res);
 	}
-	sum->bad_tokens += s[0].n_tok - s[0].recomputed + res.cached_tok != want ||
+	sum->bad_tokens += s[0].n_tok - s[0].recomputed + res.cached_tok != want + s[0].overrun ||
+			   (s[0].overrun > 0) != (lim.async && lim.policy->overruns) ||
 			   (!kind->tight && s[0].recomputed) || (!kind->cache && res.cached_tok);
 	sum->cached += res.cached_tok;
 	sum->bad_outputs += s[0].n_emit != outputs;
@@ -215,7 +219,7 @@ static void properties(uint64_t seed, const struct kind *how)
 	is_int(t.failed + t.unfinished, 0, "%s: every request finishes", kind);
 	is_int(t.bad_tokens, 0,
 	       "%s: tokens run are the sum of P + O - 1, and the recomputed, less "
-	       "the cached",
+	       "the cached; a policy that plans ahead without knowing who ends runs more",
 	       kind);
 	is_int(t.bad_outputs, 0, "%s: every request gets its outputs", kind);
 	is_int(t.sum.bad_partial, 0, "%s: %s", kind,
@@ -240,7 +244,8 @@ static void properties(uint64_t seed, const struct kind *how)
 	is_int(t.sum.bad_mark, 0, "%s: what is computed again is marked", kind);
 	ok(!t.sum.gaps, "%s: the gaps between tokens are those of the entries", kind);
 	is_int(t.not_same, 0, "%s: a second run is the same", kind);
-	ok((how->tight && !is_a(p, "trtllm-no-evict") && !is_a(p, "orca")) == (t.preempted > 0),
+	ok((how->tight && !is_a(p, "trtllm-no-evict") && !is_a(p, "trtllm-static-batch") &&
+	    !is_a(p, "orca")) == (t.preempted > 0),
 	   "%s: preemptions happen where blocks are short and not all reserved", kind);
 	ok(how->cache == (t.cached > 0), "%s: prefixes are found with a cache only", kind);
 }
@@ -271,6 +276,20 @@ static const struct kind kinds[] = {
 	  false },
 	{ "trtllm-max-util, tight pool, equal chunks", true, false, false, "trtllm-max-util",
 	  SCHED_FCFS, SCHED_CHUNKS_EQUAL, false },
+	{ "trtllm-max-util, tight pool, no chunks", true, false, false, "trtllm-max-util",
+	  SCHED_FCFS, SCHED_CHUNKS_NONE, false },
+	{ "trtllm-static-batch, tight pool", true, false, false, "trtllm-static-batch-1.2",
+	  SCHED_FCFS, 0, false },
+	{ "trtllm-prefill-first, ample pool", false, false, false, "trtllm-prefill-first-02a10fe",
+	  SCHED_FCFS, 0, false },
+	{ "trtllm-prefill-first, tight pool", true, false, false, "trtllm-prefill-first-02a10fe",
+	  SCHED_FCFS, 0, false },
+	{ "async, sglang, ample pool", false, false, false, "sglang", SCHED_FCFS, 0, true },
+	{ "async, sglang, tight pool", true, false, false, "sglang", SCHED_FCFS, 0, true },
+	{ "async, sglang-mixed, ample pool", false, false, false, "sglang-mixed", SCHED_FCFS, 0,
+	  true },
+	{ "async, sglang-mixed, tight pool", true, false, false, "sglang-mixed", SCHED_FCFS, 0,
+	  true },
 	{ "sarathi, ample pool", false, false, false, "sarathi", SCHED_FCFS, 0, false },
 	{ "sarathi, tight pool", true, false, false, "sarathi", SCHED_FCFS, 0, false },
 	{ "vidur-sarathi, tight pool", true, false, false, "vidur-sarathi", SCHED_FCFS, 0, false },
@@ -309,8 +328,13 @@ static struct sched_limits any_limits(const struct policy *p, struct rng *r)
 		l.long_prefill_tok = 1 + (int64_t)rng_below(r, 12);
 	if (p->can & POLICY_ORDER && rng_below(r, 2))
 		l.order = SCHED_PRIORITY;
-	if (p->can & POLICY_CHUNKS && rng_below(r, 2))
-		l.chunks = SCHED_CHUNKS_EQUAL;
+	if (p->can & POLICY_CHUNKS)
+		l.chunks = (int)rng_below(r, 3);
+	if (p->can & POLICY_CHUNK_UNIT && rng_below(r, 2))
+		l.chunk_unit = 1 + (int64_t)rng_below(r, (uint64_t)l.max_batched_tok);
+	if (p->can & POLICY_PREFILL_TOKENS && rng_below(r, 2))
+		l.max_prefill_tok = 1 + (int64_t)rng_below(r, 30);
+	l.ignore_eos = p->can & POLICY_IGNORE_EOS && rng_below(r, 2);
 	if (p->can & POLICY_WATERMARK && rng_below(r, 2))
 		l.watermark = 0.9 * rng_unit(r);
 	l.prefix_cache = p->can & POLICY_PREFIX_CACHE && rng_below(r, 2);

@@ -196,7 +196,7 @@ static enum ar_status assign_captures(struct prepared *p, const struct prepare_i
 	if (!p->capture_of)
 		return ar_nomem(err);
 	for (size_t i = 0; i < t->n; i++) {
-		int64_t n_tok = (int64_t)sched_goal(in->limits, &t->req[i]) - 1;
+		int64_t n_tok = sched_positions(in->limits, &t->req[i]);
 		int c;
 
 		if (sched_rejects(in->limits, &t->req[i], why, sizeof why))

@@ -121,11 +121,17 @@ static int64_t later(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
+/* Requests wait or run, or tokens are in flight that nobody needs. */
+static bool has_work(const struct loop *l)
+{
+	return l->s->n_waiting || l->s->n_running || l->clock.in_flight;
+}
+
 /* Queue the requests that have arrived.  With nothing to run, or after two empty plans, the clock
  * jumps to the next arrival.  False: no request is left. */
 static bool arrive(struct loop *l)
 {
-	bool idle = l->n_empty > 1 || !(l->s->n_waiting || l->s->n_running);
+	bool idle = l->n_empty > 1 || !has_work(l);
 	int64_t at;
 	uint32_t id;
 
@@ -149,7 +155,7 @@ static bool arrive(struct loop *l)
 		l->clock.now = num_add(l->clock.now, host_admit(&l->cfg->host,
 								l->cfg->trace->req[id].prompt_tok));
 	}
-	return l->s->n_waiting || l->s->n_running;
+	return has_work(l);
 }
 
 /* The plan is scheduled.  Remember whose tokens it makes. */

@@ -16,7 +16,9 @@
 	X(sglang) \
 	X(sglang_mixed) \
 	X(trtllm_no_evict) \
-	X(trtllm_max_util)
+	X(trtllm_max_util) \
+	X(trtllm_static_batch) \
+	X(trtllm_prefill_first)
 
 #define X(name) extern const struct policy policy_##name;
 POLICIES(X)
@@ -28,8 +30,11 @@ const struct policy *const policies[] = { POLICIES(X) NULL };
 
 const struct policy *policy_find(const char *name)
 {
-	for (int i = 0; policies[i]; i++)
-		if (!strcmp(policies[i]->name, name))
-			return policies[i];
+	for (int i = 0; policies[i]; i++) {
+		const struct policy *p = policies[i];
+
+		if (!strcmp(p->name, name) || (p->also && !strcmp(p->also, name)))
+			return p;
+	}
 	return NULL;
 }

@@ -15,12 +15,16 @@ enum {
 	POLICY_WATERMARK = 1 << 19,
 	POLICY_CHUNKS = 1 << 20,
 	POLICY_ASYNC = 1 << 21,
+	POLICY_PREFILL_TOKENS = 1 << 26,
+	POLICY_IGNORE_EOS = 1 << 27,
+	POLICY_CHUNK_UNIT = 1 << 28,
 
 	POLICY_SETTINGS = 0x7fff << 16, /* all of them */
 };
 
 struct policy {
 	const char *name, *title, *origin;
+	const char *also; /* another name: the newest version of its engine has it; or NULL */
 	unsigned can;	  /* the settings above that it has */
 	double watermark; /* its default */
 	const char *host; /* preset of the host model (replay/host), or NULL */
@@ -33,16 +37,23 @@ struct policy {
 	 * check: AR_USAGE when it cannot work within the limits.  NULL: it always can.
 	 * slots: the most positions that a request ever has blocks for.  goal: tokens at which the
 	 * request ends.  longest: largest goal of the trace.
+	 * most_outputs: outputs, at least 0, to which a request of prompt_tok tokens is cut, where the
+	 * pool is known; one is always given.  NULL: max_len is the only limit.
 	 * unfit: true if the request can never run; why[n] gets the reason.
 	 * requeue: put a preempted sequence into the waiting queue. */
 	enum ar_status (*check)(const struct sched_limits *l, struct ar_err *err);
 	int64_t (*slots)(const struct sched_limits *l, int64_t goal, int64_t longest);
+	int64_t (*most_outputs)(const struct sched_limits *l, uint32_t prompt_tok);
 	bool (*unfit)(const struct sched_limits *l, const struct request *r, char *why, size_t n);
 	void (*requeue)(struct sched *s, uint32_t id);
 
-	/* State kept between iterations: s->memory, memory_size bytes, zero at first.  begin, if
-	 * not NULL, initialises it. */
-	size_t memory_size;
+	/* With limits.async, a sequence decodes once more before the policy knows that it has
+	 * finished. */
+	bool overruns;
+
+	/* State kept between iterations: s->memory, memory_size bytes, and memory_per_seq more for
+	 * each sequence that can run, zero at first.  begin, if not NULL, initialises it. */
+	size_t memory_size, memory_per_seq;
 	void (*begin)(struct sched *s);
 
 	/* Plan one iteration (sched_begin was called) and set s->stop.  An empty plan is allowed

@@ -11,7 +11,18 @@ uint32_t sched_goal(const struct sched_limits *l, const struct request *r)
 	uint64_t limit = l->max_len ? (uint64_t)l->max_len : UINT32_MAX;
 	uint64_t len = (uint64_t)r->prompt_tok + r->output_tok;
 
+	if (l->num_blocks && l->policy->most_outputs) {
+		int64_t most = l->policy->most_outputs(l, r->prompt_tok);
+		uint64_t cut = (uint64_t)r->prompt_tok + (uint64_t)(most ? most : 1);
+
+		limit = cut < limit ? cut : limit;
+	}
 	return (uint32_t)(len < limit ? len : limit);
+}
+
+int64_t sched_positions(const struct sched_limits *l, const struct request *r)
+{
+	return (int64_t)sched_goal(l, r) - !(l->async && l->policy->overruns);
 }
 
 static int64_t most_blocks(const struct sched_limits *l, int64_t goal, int64_t longest)
@@ -81,7 +92,7 @@ static uint32_t longest(const struct trace *t, const struct sched_limits *l)
 	char why[160];
 
 	for (size_t i = 0; i < t->n; i++) {
-		uint32_t len = sched_goal(l, &t->req[i]) - 1;
+		uint32_t len = (uint32_t)sched_positions(l, &t->req[i]);
 
 		if (len > most && !sched_rejects(l, &t->req[i], why, sizeof why))
 			most = len;
@@ -106,7 +117,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	s->batch.entry = calloc(most + 1, sizeof *s->batch.entry);
 	s->preempted = calloc(most + 1, sizeof *s->preempted);
 	s->finished = calloc(most + 1, sizeof *s->finished);
-	s->memory = calloc(1, l->policy->memory_size + 1);
+	s->memory = calloc(1, l->policy->memory_size + 1 + most * l->policy->memory_per_seq);
 	if (l->order == SCHED_PRIORITY)
 		s->wait_heap = calloc(t->n + 1, sizeof *s->wait_heap);
 	if (!s->seq || !s->running || !s->batch.entry || !s->preempted || !s->finished ||
@@ -212,6 +223,7 @@ void sched_arrive(struct sched *s, uint32_t id)
 
 void sched_begin(struct sched *s)
 {
+	s->n_plan++;
 	s->batch.n = s->n_preempted = 0;
 	s->batch.prefill_tok = s->batch.decode_tok = 0;
 	s->stop = NULL;
@@ -243,13 +255,6 @@ bool sched_fits(const struct sched *s, uint32_t id, uint32_t n_tok, int64_t keep
 	return need + keep <= s->pool.n_free;
 }
 
-/* The iteration that still runs outputs the last known token of q.  vLLM 0.16.0 does not name its
- * block yet: kv_cache_manager.py:370, async_scheduler.py:57. */
-static bool in_flight(const struct sched *s, const struct sched_seq *q)
-{
-	return s->lim.async && q->emitted && q->emitted == s->n_emit;
-}
-
 /* The blocks of positions [0, n_tok) that are full can be found from now on. */
 static void name_blocks(struct sched *s, uint32_t id, uint32_t n_tok)
 {
@@ -264,12 +269,13 @@ static void name_blocks(struct sched *s, uint32_t id, uint32_t n_tok)
 
 /* Blocks that become full can be found even by sequences admitted in this iteration: a backend
  * writes all keys and values of a layer before it reads any.  But a block's name is made of its
- * tokens, so it can be found only when they are there. */
+ * tokens, so it can be found only when they are there.  vLLM 0.16.0 does not name the block of an
+ * output in flight: kv_cache_manager.py:370, async_scheduler.py:57. */
 static bool reserve_cached(struct sched *s, uint32_t id, uint32_t n)
 {
 	struct sched_seq *q = &s->seq[id];
 	uint32_t want = (uint32_t)block_pool_need(&s->pool, (int64_t)q->comp + n);
-	uint32_t n_hit = hits(s, q), there = q->known - in_flight(s, q);
+	uint32_t n_hit = hits(s, q), there = q->known - sched_in_flight(s, id);
 
 	if (!prefix_cache_grow(s->cache, &q->row, &q->n_block, n_hit, want))
 		return false;
@@ -316,7 +322,7 @@ void sched_plan(struct sched *s, uint32_t id, uint32_t n)
 	e->recompute = q->comp < q->high;
 	e->chunk_no = q->n_chunk++;
 	q->comp += n;
-	e->emit = q->comp == q->known;
+	e->emit = q->comp == q->known && q->known < q->goal;
 	q->n_decode += e->decode;
 	if (e->decode)
 		s->batch.decode_tok++;
@@ -413,7 +419,7 @@ void sched_preempt(struct sched *s, size_t i)
 
 	for (s->n_running--; i < s->n_running; i++)
 		s->running[i] = s->running[i + 1];
-	release(s, id, !in_flight(s, q));
+	release(s, id, !sched_in_flight(s, id));
 	if (q->comp) { /* else it had computed nothing */
 		q->n_preempt++;
 		s->preempted[s->n_preempted++] = id;
@@ -425,7 +431,6 @@ void sched_preempt(struct sched *s, size_t i)
 void sched_emit(struct sched *s)
 {
 	s->n_finished = 0;
-	s->n_emit++;
 	for (size_t i = 0; i < s->batch.n; i++) {
 		const struct batch_entry *e = &s->batch.entry[i];
 		struct sched_seq *q = &s->seq[e->req];
@@ -437,7 +442,7 @@ void sched_emit(struct sched *s)
 			q->high = end;
 		if (!e->emit)
 			continue;
-		q->emitted = s->n_emit;
+		q->emitted = s->n_plan;
 		if (++q->known == q->goal)
 			s->finished[s->n_finished++] = e->req;
 	}
@@ -494,15 +499,20 @@ int64_t sched_slots_computed(const struct sched_limits *l, int64_t goal, int64_t
 	return goal - 1;
 }
 
-bool sched_lacks_blocks(const struct sched_limits *l, const struct request *r, int64_t usable,
-			char *why, size_t n)
+bool sched_lacks(int64_t need, int64_t usable, char *why, size_t n)
 {
-	int64_t goal = sched_goal(l, r), need = most_blocks(l, goal, goal);
-
-	if (!l->num_blocks || need <= usable)
+	if (need <= usable)
 		return false;
 	snprintf(why, n, "needs %" PRId64 " KV blocks, %" PRId64 " are usable", need, usable);
 	return true;
+}
+
+bool sched_lacks_blocks(const struct sched_limits *l, const struct request *r, int64_t usable,
+			char *why, size_t n)
+{
+	int64_t goal = sched_goal(l, r);
+
+	return l->num_blocks && sched_lacks(most_blocks(l, goal, goal), usable, why, n);
 }
 
 bool sched_unfit_pool(const struct sched_limits *l, const struct request *r, char *why, size_t n)
@@ -525,10 +535,13 @@ void sched_requeue_last(struct sched *s, uint32_t id)
 
 enum ar_status sched_check_whole_blocks(const struct sched_limits *l, struct ar_err *err)
 {
-	if (l->max_batched_tok >= l->block_tok)
+	int64_t unit = sched_chunk_unit(l);
+
+	if (l->max_batched_tok >= unit || l->chunks == SCHED_CHUNKS_NONE)
 		return AR_OK;
 	return ar_fail(err, AR_USAGE,
-		       "max-num-batched-tokens %" PRId64 " is less than a block of %" PRId64
+		       "max-num-batched-tokens %" PRId64 " is less than %s of %" PRId64
 		       " tokens, the least that policy %s cuts from a prompt",
-		       l->max_batched_tok, l->block_tok, l->policy->name);
+		       l->max_batched_tok, l->chunk_unit ? "a unit" : "a block", unit,
+		       l->policy->name);
 }

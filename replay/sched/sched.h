@@ -32,7 +32,8 @@ enum sched_order {
 
 enum sched_chunks {
 	SCHED_CHUNKS_FCFS,  /* each prompt in turn takes what is left of the budget */
-	SCHED_CHUNKS_EQUAL, /* in rounds, each prompt takes one block per round */
+	SCHED_CHUNKS_EQUAL, /* in rounds, each prompt takes one unit per round */
+	SCHED_CHUNKS_NONE,  /* no prompt is cut */
 };
 
 struct policy;
@@ -50,6 +51,9 @@ struct sched_limits {
 	uint64_t cache_root;	       /* prefix_cache_root() of the method */
 	int order;		       /* enum sched_order, of the waiting queue */
 	int chunks;		       /* enum sched_chunks */
+	int64_t chunk_unit;	       /* tokens; a cut prompt runs a multiple; 0: block_tok */
+	int64_t max_prefill_tok;       /* after so many a batch admits no more, 0: no limit */
+	bool ignore_eos;	       /* admit as if each request has all its outputs */
 	double watermark;	       /* share of the pool that admissions leave free */
 };
 
@@ -62,6 +66,7 @@ struct sched_seq {
 	uint32_t goal;	   /* finished when known reaches it */
 	uint32_t admitted; /* value of known at its last admission */
 	uint32_t high;	   /* largest comp so far: positions below it are recomputed */
+	uint64_t emitted;  /* the plan that gave its last output so far, 0: none */
 	uint32_t n_block;  /* blocks owned */
 	uint32_t row;	   /* with a prefix cache: its block table, while n_block > 0 */
 	uint32_t n_named;  /* ... and how many of its blocks can be found */
@@ -70,7 +75,6 @@ struct sched_seq {
 	uint32_t n_preempt;
 	uint64_t recomputed; /* positions computed again */
 	uint64_t cached;     /* positions found in the prefix cache instead of computed */
-	uint32_t emitted;    /* value of n_emit after its last output */
 	uint32_t next;	     /* in the waiting queue, if it is no heap */
 	uint32_t order;	     /* rank by arrival */
 };
@@ -91,10 +95,10 @@ struct sched {
 
 	void *memory; /* state of the policy, policy->memory_size bytes */
 
-	bool idled;	 /* set by the engine: it had nothing to run since the last plan */
-	uint32_t n_emit; /* calls of sched_emit() */
+	bool idled; /* set by the engine: it had nothing to run since the last plan */
 
 	/* The iteration. */
+	uint64_t n_plan; /* number of the plan, from 1 */
 	struct batch batch;
 	uint32_t *preempted, *finished;
 	size_t n_preempted, n_finished;
@@ -105,6 +109,8 @@ struct sched {
 bool sched_rejects(const struct sched_limits *l, const struct request *r, char *why, size_t n);
 /* Tokens, prompt included, at which the request ends: its own length or the limit. */
 uint32_t sched_goal(const struct sched_limits *l, const struct request *r);
+/* Positions that the request computes at most. */
+int64_t sched_positions(const struct sched_limits *l, const struct request *r);
 /* Compute the size of a pool in which no sequence of the trace ever waits for a block. */
 enum ar_status sched_ample_blocks(const struct trace *t, const struct sched_limits *l,
 				  int64_t *num_blocks, struct ar_err *err);
@@ -150,10 +156,21 @@ static inline bool sched_in_prefill(const struct sched *s, uint32_t id)
 {
 	return s->seq[id].comp < s->seq[id].admitted;
 }
+/* Outputs of id that the iteration still running will give: they count as known.  While planning
+ * only. */
+static inline uint32_t sched_in_flight(const struct sched *s, uint32_t id)
+{
+	return s->lim.async && s->seq[id].emitted && s->seq[id].emitted + 1 == s->n_plan;
+}
 /* Add n tokens to entry i of the batch, a prompt. */
 void sched_extend(struct sched *s, size_t i, uint32_t n);
 /* Move the first n_decode entries of the batch to its end. */
 void sched_prefills_first(struct sched *s, size_t n_decode);
+/* Tokens that a cut prompt runs a multiple of. */
+static inline int64_t sched_chunk_unit(const struct sched_limits *l)
+{
+	return l->chunk_unit ? l->chunk_unit : l->block_tok;
+}
 /* Blocks that the watermark keeps free. */
 int64_t sched_watermark(const struct sched_limits *l);
 
@@ -163,7 +180,7 @@ int64_t sched_watermark(const struct sched_limits *l);
  * unfit_pool: a request that needs more blocks than the pool has.
  * requeue_first, requeue_last: at the head or at the end of the queue.  By priority, both are
  * where priority and arrival put them: vLLM 0.16.0, request.py:282.
- * check_whole_blocks: prompts are cut at the end of a block, so the budget must hold a block. */
+ * check_whole_blocks: prompts are cut to whole units, so the budget must hold one. */
 int64_t sched_slots_computed(const struct sched_limits *l, int64_t goal, int64_t longest);
 bool sched_unfit_pool(const struct sched_limits *l, const struct request *r, char *why, size_t n);
 void sched_requeue_first(struct sched *s, uint32_t id);
@@ -171,7 +188,8 @@ void sched_requeue_last(struct sched *s, uint32_t id);
 enum ar_status sched_check_whole_blocks(const struct sched_limits *l, struct ar_err *err);
 
 /* For a policy's own unfit().  True: the request needs more than usable blocks.  why[n] gets the
- * reason. */
+ * reason.  lacks takes the blocks that it needs. */
+bool sched_lacks(int64_t need, int64_t usable, char *why, size_t n);
 bool sched_lacks_blocks(const struct sched_limits *l, const struct request *r, int64_t usable,
 			char *why, size_t n);
 

@@ -16,10 +16,11 @@ static const char *const clocks[] = { "measured", "formula", NULL };
 static const char *const loops[] = { "open", "sessions", "users", NULL };
 static const char *const profs[] = { "activity", "events", NULL };
 static const char *const orders[] = { "fcfs", "priority", NULL };
-static const char *const chunkings[] = { "fcfs", "equal", NULL };
+static const char *const chunkings[] = { "fcfs", "equal", "none", NULL };
 static const char *const extends[] = { "error", "tile", NULL };
 static const char *const page_sizes[] = { "auto", "64", "128", NULL };
-static const char *policy_names[RUN_POLICIES_MAX + 1]; /* set_groups() fills them in */
+/* Names, then other names.  set_groups() fills them in. */
+static const char *policy_names[2 * RUN_POLICIES_MAX + 1];
 
 static const char *const no_yes[] = { "no", "yes", NULL };
 
@@ -83,7 +84,7 @@ static const struct opt main_opts[] = {
 
 static const struct opt sched_opts[] = {
 	{ .name = "max-num-batched-tokens",
-	  .also = "chunk-size,chunked-prefill-size,max-prefill-tokens,max-num-tokens",
+	  .also = "chunk-size,chunked-prefill-size,max-num-tokens",
 	  .type = OPT_INT, .off = AT(limits.max_batched_tok),
 	  .arg = "N", .def = "8192", .min = 1, .max = 1 << 30,
 	  .help = "token budget of an iteration: the chunk size under load" },
@@ -116,7 +117,19 @@ static const struct opt sched_opts[] = {
 	{ .name = "chunk-policy", .type = OPT_ENUM, .off = AT(limits.chunks), .arg = "HOW",
 	  .def = "fcfs", .choice = chunkings,
 	  .help = "how prompts share the token budget: in order, each takes what is left (fcfs), "
-		  "or one block each in turn (equal)", .scope = POLICY_CHUNKS },
+		  "one unit each in turn (equal), or in order and whole (none)",
+	  .scope = POLICY_CHUNKS },
+	{ .name = "chunk-unit-size", .type = OPT_INT, .off = AT(limits.chunk_unit), .arg = "N",
+	  .def = "0", .max = 1 << 30,
+	  .help = "a prompt that is cut runs a multiple of N tokens; 0: --block-size",
+	  .scope = POLICY_CHUNK_UNIT },
+	{ .name = "max-prefill-tokens", .type = OPT_INT, .off = AT(limits.max_prefill_tok),
+	  .arg = "N", .def = "16384", .max = 1 << 30,
+	  .help = "prompt tokens after which an iteration admits no more, 0: no limit",
+	  .scope = POLICY_PREFILL_TOKENS },
+	{ .name = "ignore-eos", .type = OPT_FLAG, .off = AT(limits.ignore_eos),
+	  .help = "admit requests as an engine does that knows when each of them ends",
+	  .scope = POLICY_IGNORE_EOS },
 	{ .name = "watermark", .type = OPT_REAL, .off = AT(limits.watermark), .arg = "SHARE",
 	  .max = 0.99,
 	  .help = "share of KV blocks to leave free at admission; the policy's own if not given",
@@ -194,11 +207,16 @@ static const struct opt gpu_opts[] = {
 static void set_groups(struct run_options *o)
 {
 	struct opt_group *g = o->group;
+	int n = 0;
 
-	for (int i = 0; policies[i]; i++) {
-		assert(i < RUN_POLICIES_MAX);
-		policy_names[i] = policies[i]->name;
+	for (; policies[n]; n++) {
+		assert(n < RUN_POLICIES_MAX);
+		policy_names[n] = policies[n]->name;
 	}
+	for (int i = 0; policies[i]; i++)
+		if (policies[i]->also)
+			policy_names[n++] = policies[i]->also;
+	policy_names[n] = NULL;
 	g[RUN_GROUP_MAIN] = (struct opt_group){ "Run", main_opts, o, 0, 0 };
 	g[RUN_GROUP_TRACE] = (struct opt_group){ "Trace", trace_opts, &o->trace_args, 0, 0 };
 	g[RUN_GROUP_SCHED] = (struct opt_group){ "Scheduler", sched_opts, o, 0, 0 };
@@ -272,6 +290,15 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 	return AR_OK;
 }
 
+/* Of another name, the policy that has it. */
+static void use_policy_name(struct run_options *o)
+{
+	const struct policy *p = policy_find(policy_names[o->policy]);
+
+	for (o->policy = 0; policies[o->policy] != p;)
+		o->policy++;
+}
+
 static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 {
 	struct sched_limits *l = &o->limits;
@@ -296,6 +323,7 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 	st = opt_init(o->group, err);
 	if (!st)
 		st = opt_parse(o->group, &argc, argv, err);
+	use_policy_name(o);
 	if (!st && argc)
 		st = ar_fail(err, AR_USAGE,
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);

@@ -45,6 +45,8 @@ enum ar_status run_options_check_early(const struct run_options *o, struct ar_er
 		{ RUN_USERS, o->arrival.loop == LOOP_USERS, "without --loop users", NULL },
 		{ RUN_ANSWERS, o->arrival.loop != LOOP_OPEN, "with --loop open", NULL },
 		{ POLICY_SETTINGS & ~p->can, false, "with policy ", p->name },
+		{ POLICY_CHUNK_UNIT, o->limits.chunks != SCHED_CHUNKS_NONE,
+		  "with --chunk-policy none", NULL },
 	};
 
 	return check_rules(o, rules, sizeof rules / sizeof *rules, err);

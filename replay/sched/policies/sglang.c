@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SGLang, without its radix cache and its overlap loop: prompts before decodes.
+ * SGLang, without its radix cache: prompts before decodes.
  *
  * A prefill batch continues the prompt that was cut, then admits from the queue.  Decodes run only
  * if there is nothing to prefill.  With mixed chunks they run in the same batch, and their number
@@ -13,14 +13,25 @@
  * sequence with the fewest outputs (of equals, the longest prompt) is preempted.  It goes to the
  * end of the queue, and new_token_ratio is set from the outputs so far.
  *
+ * With ignore_eos the engine knows when each request ends.  It admits a request if the pool has
+ * room at each of these ends.  A prompt is then cut inside of a block.
+ *
  * After an admission has failed for lack of blocks or of sequence slots, none is tried until a
  * sequence leaves the running batch, which finished ones do when it is next about to decode.
  *
+ * With async, the engine's overlap loop, the last iteration still runs.  The scheduler does not
+ * know its outputs: it counts them as to come, and a sequence that has all of them decodes once
+ * more unless a prefill batch runs next.
+ *
  * The original takes memory for the next chunk, and for decodes in a mixed batch, without a check.
- * Here the chunk waits, and decodes that lack blocks preempt first and run alone.
+ * Here the chunk waits, and decodes that lack blocks preempt first and run alone.  In the original
+ * a sequence that is preempted while its iteration runs loses the output of this iteration.  Here
+ * it keeps the output.
  */
 #include "config.h"
 #include "replay/sched/policy.h"
+
+#include <string.h>
 
 enum {
 	MOST_EXPECTED = 4096, /* outputs that a request is expected to have */
@@ -30,6 +41,11 @@ enum {
 
 #define RATIO_FIRST 0.7
 #define RATIO_LEAST (0.14 * RATIO_FIRST)
+
+/* A sequence that ends after left more outputs and then frees tokens. */
+struct end {
+	int64_t left, tokens;
+};
 
 /* The engine's running batch is what decodes.  It keeps finished requests until it is next about to
  * decode, and a prefill batch joins it after its iteration. */
@@ -41,8 +57,14 @@ struct memory {
 	/* The last iteration. */
 	size_t n_planned; /* n_running after its plan */
 	bool prefill;	  /* it had prompts */
+	bool along;	  /* ... and decodes beside them */
 	bool cut;	  /* one of them goes on */
 	bool alone;	  /* meanwhile the running batch was empty */
+	bool runs;	  /* it has not ended yet */
+
+	/* With ignore_eos: the ends that this iteration's admissions foresee. */
+	size_t n_end;
+	struct end end[];
 };
 
 static void begin(struct sched *s)
@@ -53,18 +75,49 @@ static void begin(struct sched *s)
 	m->alone = true;
 }
 
-/* All outputs, and a block and a token more: admission wants less than the pool. */
+static int64_t whole_blocks(const struct sched_limits *l, int64_t n)
+{
+	return (n + l->block_tok - 1) / l->block_tok * l->block_tok;
+}
+
+/* The engine cuts outputs to what an empty pool admits.  allocator/base.py, line 94. */
+static int64_t most_outputs(const struct sched_limits *l, uint32_t prompt_tok)
+{
+	int64_t pool = (l->num_blocks - 1) * l->block_tok;
+	int64_t n = pool - whole_blocks(l, prompt_tok) - l->block_tok - 1;
+
+	return n > 0 ? n : 0;
+}
+
+/* So that no outputs are cut. */
 static int64_t slots(const struct sched_limits *l, int64_t goal, int64_t longest)
 {
 	(void)longest;
-	return goal + l->block_tok + 1;
+	return goal + 2 * l->block_tok;
 }
 
-/* Tokens that a prefill batch may still take: of the chunk, of the pool, and of the pool without the
- * tokens kept for outputs to come. */
+/* Admission wants less than the pool.  With ignore_eos it wants one token less, and a block for the
+ * end of a prompt that is longer after a preemption.  The original waits for ever for less. */
+static bool unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+{
+	int64_t tokens = most_outputs(l, r->prompt_tok);
+
+	if (!l->num_blocks)
+		return false;
+	if (tokens > r->output_tok)
+		tokens = r->output_tok;
+	tokens += r->prompt_tok + l->block_tok + 1;
+	if (l->ignore_eos)
+		tokens += l->block_tok;
+	return sched_lacks(whole_blocks(l, tokens) / l->block_tok, l->num_blocks - 1, why, n);
+}
+
+/* Tokens that a prefill batch may still take: of the chunk, of max_prefill_tok, of the pool, and of
+ * the pool without the tokens kept for outputs to come. */
 struct budget {
-	int64_t chunk, free;
+	int64_t chunk, prefill, free;
 	double pool;
+	bool foreseen; /* the ends of the sequences are listed */
 };
 
 static int64_t at_most(int64_t n)
@@ -72,10 +125,24 @@ static int64_t at_most(int64_t n)
 	return n < MOST_EXPECTED ? n : MOST_EXPECTED;
 }
 
-/* Outputs to come. */
-static int64_t expected(const struct sched *s, uint32_t id)
+/* The engine's max_new_tokens. */
+static int64_t all_outputs(const struct sched *s, uint32_t id)
 {
-	return at_most(s->seq[id].goal - s->seq[id].known);
+	int64_t n = s->seq[id].goal - s->seq[id].prompt;
+	int64_t most = most_outputs(&s->lim, s->seq[id].prompt);
+
+	return n < most ? n : most;
+}
+
+/* Outputs that the scheduler has seen. */
+static int64_t outputs(const struct sched *s, uint32_t id)
+{
+	return (int64_t)s->seq[id].known - s->seq[id].prompt - sched_in_flight(s, id);
+}
+
+static int64_t outputs_to_come(const struct sched *s, uint32_t id)
+{
+	return all_outputs(s, id) - outputs(s, id);
 }
 
 /* Running sequences with all of their prompt. */
@@ -101,30 +168,31 @@ static struct budget prefill_budget(const struct sched *s, bool mixed)
 	const struct memory *m = s->memory;
 	int64_t along = mixed ? batch_size(s) : 0;
 	int64_t free = s->pool.n_free * s->lim.block_tok - along;
+	int64_t most = s->lim.max_prefill_tok ? s->lim.max_prefill_tok : INT64_MAX;
 	double kept = 0;
 
 	for (size_t i = 0; i < s->n_running; i++)
 		if (!sched_in_prefill(s, s->running[i]))
-			kept += (double)expected(s, s->running[i]) * m->new_token_ratio;
-	return (struct budget){ s->lim.max_batched_tok - along, free, (double)free - kept };
-}
-
-static int64_t whole_blocks(const struct sched *s, int64_t n)
-{
-	return block_pool_need(&s->pool, n) * s->lim.block_tok;
+			kept += (double)at_most(outputs_to_come(s, s->running[i])) *
+				m->new_token_ratio;
+	return (struct budget){ .chunk = s->lim.max_batched_tok - along,
+				.prefill = most - along,
+				.free = free,
+				.pool = (double)free - kept };
 }
 
 /* Plan n tokens of id.  It is charged a block more and, unless it is cut, all its outputs, also those
  * that it had before it was retracted. */
 static void plan_prefill(struct sched *s, struct budget *r, uint32_t id, int64_t n, bool cut)
 {
-	int64_t tokens = whole_blocks(s, n);
-	int64_t outputs = cut ? 0 : at_most(s->seq[id].goal - s->seq[id].prompt);
+	int64_t tokens = whole_blocks(&s->lim, n);
+	int64_t expected = cut ? 0 : at_most(all_outputs(s, id));
 
 	sched_plan(s, id, (uint32_t)n);
 	r->chunk -= tokens;
+	r->prefill -= tokens;
 	r->free -= tokens + s->lim.block_tok;
-	r->pool -= (double)(tokens + s->lim.block_tok + outputs);
+	r->pool -= (double)(tokens + s->lim.block_tok + expected);
 }
 
 static bool prompt_is_cut(const struct sched *s)
@@ -160,6 +228,83 @@ static int64_t most_prefills(const struct sched *s)
 	return beside < slots ? beside : slots;
 }
 
+/* List the end of id, behind the ends listed before it unless they come later. */
+static void foresee(struct sched *s, uint32_t id)
+{
+	struct memory *m = s->memory;
+	struct end e = { outputs_to_come(s, id), s->seq[id].prompt + outputs(s, id) };
+	size_t i = m->n_end;
+
+	if (e.left <= 0)
+		return;
+	for (m->n_end++; i && m->end[i - 1].left > e.left; i--)
+		m->end[i] = m->end[i - 1];
+	m->end[i] = e;
+}
+
+/* List the end of one more request, where the engine puts it: before the first that comes no
+ * earlier or, if it is the latest, before the last one. */
+static void foresee_later(struct sched *s, uint32_t id)
+{
+	struct memory *m = s->memory;
+	struct end e = { outputs_to_come(s, id), s->seq[id].prompt + outputs(s, id) };
+	size_t i = 0;
+
+	if (e.left <= 0)
+		return;
+	while (i + 1 < m->n_end && m->end[i].left < e.left)
+		i++;
+	memmove(&m->end[i + 1], &m->end[i], (m->n_end - i) * sizeof *m->end);
+	m->end[i] = e;
+	m->n_end++;
+}
+
+/* With ignore_eos: does the pool have room at each end if n tokens of id are admitted? */
+static bool room_at_ends(struct sched *s, struct budget *r, uint32_t id, int64_t n)
+{
+	struct memory *m = s->memory;
+	int64_t tokens = whole_blocks(&s->lim, n) + s->lim.block_tok, free = r->free - tokens;
+
+	if (free < 0 || (double)tokens > r->pool)
+		return false;
+	if (r->foreseen) {
+		foresee_later(s, id);
+	} else {
+		m->n_end = 0;
+		foresee(s, id);
+		for (size_t i = 0; i < s->n_running; i++)
+			foresee(s, s->running[i]);
+		r->foreseen = true;
+	}
+	for (size_t i = 0; i < m->n_end; i++) {
+		int64_t batch = (int64_t)(m->n_end - i);
+
+		if (free - m->end[i].left * batch <= batch)
+			return false;
+		free += m->end[i].tokens;
+	}
+	return true;
+}
+
+/* Does the pool have room for id, with n tokens known? */
+static bool room(struct sched *s, struct budget *r, uint32_t id, int64_t n)
+{
+	int64_t left = outputs_to_come(s, id);
+
+	if (s->lim.ignore_eos)
+		return room_at_ends(s, r, id, n);
+	return (double)(n + at_most(left > 0 ? left : 0) + s->lim.block_tok) < r->pool;
+}
+
+/* Tokens that a prompt of n runs if the chunk has room for no more. */
+static int64_t cut_at(const struct sched *s, const struct budget *r, int64_t n)
+{
+	int64_t whole = s->lim.ignore_eos ? n : whole_blocks(&s->lim, n);
+	int64_t unit = s->lim.ignore_eos ? 1 : s->lim.block_tok;
+
+	return whole <= r->chunk ? n : r->chunk - r->chunk % unit;
+}
+
 /* most: requests that still may join the prefill batch. */
 static const char *admit_waiting(struct sched *s, struct budget *r, int64_t most)
 {
@@ -167,24 +312,21 @@ static const char *admit_waiting(struct sched *s, struct budget *r, int64_t most
 
 	for (; s->wait_head != SCHED_NONE; most--) {
 		uint32_t id = s->wait_head;
-		int64_t n = s->seq[id].known;
-		bool cut = whole_blocks(s, n) > r->chunk;
+		int64_t known = s->seq[id].known, n = cut_at(s, r, known);
 
 		if (most <= 0)
 			return m->full = "seqs";
-		if ((double)(n + expected(s, id) + s->lim.block_tok) >= r->pool)
+		if (!room(s, r, id, known))
 			return m->full = "blocks";
-		if (cut)
-			n = r->chunk - r->chunk % s->lim.block_tok;
 		if (n <= 0)
 			return "budget";
 		if (!sched_reserve(s, id, (uint32_t)n))
 			return m->full = "blocks";
 		sched_admit(s);
-		plan_prefill(s, r, id, n, cut);
+		plan_prefill(s, r, id, n, n < known);
 		if (r->pool <= 0 || r->free <= 0)
 			return m->full = "blocks";
-		if (r->chunk <= 0)
+		if (r->chunk <= 0 || r->prefill <= 0)
 			return "budget";
 	}
 	return "empty";
@@ -233,7 +375,7 @@ static size_t victim(const struct sched *s)
 
 	for (size_t i = 0; i < s->n_running; i++) {
 		const struct sched_seq *q = &s->seq[s->running[i]], *w = &s->seq[s->running[least]];
-		uint32_t out = q->known - q->prompt, fewest = w->known - w->prompt;
+		int64_t out = outputs(s, s->running[i]), fewest = outputs(s, s->running[least]);
 
 		if (sched_in_prefill(s, s->running[i]))
 			continue;
@@ -245,17 +387,17 @@ static size_t victim(const struct sched *s)
 
 static double suggested_ratio(const struct sched *s)
 {
-	double outputs = 0, most = 1;
+	double soon = 0, most = 1;
 
 	for (size_t i = 0; i < s->n_running; i++) {
-		const struct sched_seq *q = &s->seq[s->running[i]];
+		uint32_t id = s->running[i];
 
-		if (sched_in_prefill(s, s->running[i]))
+		if (sched_in_prefill(s, id))
 			continue;
-		outputs += q->known - q->prompt + STEPS_AHEAD;
-		most += q->goal - q->prompt;
+		soon += (double)(outputs(s, id) + STEPS_AHEAD);
+		most += (double)all_outputs(s, id);
 	}
-	return outputs < most ? outputs / most : 1;
+	return soon < most ? soon / most : 1;
 }
 
 static void retract(struct sched *s)
@@ -287,17 +429,21 @@ static bool drop_finished(struct memory *m)
 	return any;
 }
 
-/* The last iteration has run.  Its prefill batch joins the running batch, without those of it that
- * finished or go on; the mark of an empty running batch is lost then.  After decodes the finished
- * ones stay, until the engine is idle. */
+/* The last prefill batch joins the running batch, without those of it that are known to have finished
+ * or go on.  The mark of an empty running batch is lost then.  Other finished ones stay in the running
+ * batch, until the engine is idle. */
 static void join(struct sched *s)
 {
 	struct memory *m = s->memory;
 	size_t finished = m->n_planned - s->n_running;
 
-	if (!m->prefill)
+	if (m->prefill && (m->along || !s->lim.async)) {
+		if (finished)
+			m->full = NULL;
+	} else {
 		m->n_finished += finished;
-	else if (finished || m->cut || m->alone)
+	}
+	if (m->prefill && (m->cut || m->alone))
 		m->full = NULL;
 	if (s->idled) {
 		drop_finished(m);
@@ -320,26 +466,28 @@ static void compose(struct sched *s, bool mixed)
 	n_along = s->batch.n;
 	if (along || !mixed)
 		s->stop = run_prefills(s, left);
-	if (!s->batch.n && !n_decode(s) && drop_finished(m)) {
+	if (!s->batch.n && !n_decode(s) && !m->runs && drop_finished(m)) {
 		m->alone = true;
 		s->stop = run_prefills(s, prefill_budget(s, mixed));
 	}
 	m->prefill = s->batch.n > n_along;
+	m->along = n_along;
 	if (m->prefill) {
 		sched_prefills_first(s, n_along);
 		if (mixed)
 			m->n_finished = 0;
 	} else {
 		drop_finished(m);
-		if (enough)
-			lower_ratio(m);
-		else
+		if (!enough)
 			retract(s);
+		else if (n_decode(s))
+			lower_ratio(m);
 	}
 	if (!s->batch.n)
 		run_decodes(s);
 	m->cut = prompt_is_cut(s);
 	m->n_planned = s->n_running;
+	m->runs = s->lim.async && s->batch.n;
 }
 
 static void compose_plain(struct sched *s)
@@ -353,27 +501,37 @@ static void compose_mixed(struct sched *s)
 }
 
 const struct policy policy_sglang = {
-	.name = "sglang",
-	.title = "SGLang, prompts before decodes",
+	.name = "sglang-0.5.21",
+	.also = "sglang",
+	.title = "SGLang 0.5.21, prompts before decodes",
 	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
+	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS,
 	.check = sched_check_whole_blocks,
 	.slots = slots,
-	.unfit = sched_unfit_pool,
+	.most_outputs = most_outputs,
+	.unfit = unfit,
 	.requeue = sched_requeue_last,
+	.overruns = true,
 	.memory_size = sizeof(struct memory),
+	.memory_per_seq = sizeof(struct end),
 	.begin = begin,
 	.compose = compose_plain,
 };
 
 const struct policy policy_sglang_mixed = {
-	.name = "sglang-mixed",
-	.title = "SGLang with mixed chunks, decodes beside prompts",
+	.name = "sglang-mixed-0.5.21",
+	.also = "sglang-mixed",
+	.title = "SGLang 0.5.21 with mixed chunks, decodes beside prompts",
 	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
+	.can = POLICY_ASYNC | POLICY_PREFILL_TOKENS | POLICY_IGNORE_EOS,
 	.check = sched_check_whole_blocks,
 	.slots = slots,
-	.unfit = sched_unfit_pool,
+	.most_outputs = most_outputs,
+	.unfit = unfit,
 	.requeue = sched_requeue_last,
+	.overruns = true,
 	.memory_size = sizeof(struct memory),
+	.memory_per_seq = sizeof(struct end),
 	.begin = begin,
 	.compose = compose_mixed,
 };

@@ -1,27 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TensorRT-LLM's in-flight batching: capacity GUARANTEED_NO_EVICT or MAX_UTILIZATION, chunks
- * FIRST_COME_FIRST_SERVED or EQUAL_PROGRESS.
+ * TensorRT-LLM's in-flight batching without reuse of blocks: capacity GUARANTEED_NO_EVICT,
+ * MAX_UTILIZATION, STATIC_BATCH or PREFILL_FIRST, chunks FIRST_COME_FIRST_SERVED, EQUAL_PROGRESS or
+ * none.
  *
  * Step 1, which requests run.  GUARANTEED_NO_EVICT admits a request if there are blocks for its
  * prompt and all its outputs, so nothing is ever preempted.  MAX_UTILIZATION admits it if there are
  * blocks for its prompt.  If a decode finds no block, the last running sequence is preempted, and
- * none is admitted in this iteration.
+ * none is admitted in this iteration.  STATIC_BATCH admits as GUARANTEED_NO_EVICT does, but only
+ * while no sequence decodes; prompts that go on wait as well.  PREFILL_FIRST lets decodes wait
+ * while there are prompts.  It admits a request if there are blocks for its prompt, all its outputs,
+ * and those of the prompts that go on.
  *
  * Step 2, how many tokens they run.  Decodes are planned first.  If all missing tokens of the
  * admitted prompts fit the budget, they all run.  Otherwise, with FIRST_COME_FIRST_SERVED, prompts
- * take in order what is left; a cut one is rounded down to whole blocks.  With EQUAL_PROGRESS they
- * take one block each per round.  A prompt that gets nothing waits while later ones are tried.
- * Prompts come before decodes in the batch.
+ * take in order what is left; a cut one is rounded down to whole units.  With EQUAL_PROGRESS they
+ * take one unit each per round.  A prompt that gets nothing waits while later ones are tried.
+ * Without chunks, the first prompt that does not fit the budget ends the batch.  Prompts come before
+ * decodes in the batch.
+ *
+ * With PREFILL_FIRST the original fails when a decode finds no block.  Here the last running
+ * sequence is preempted, as under MAX_UTILIZATION.
  */
 #include "config.h"
 #include "replay/sched/policy.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum capacity { NO_EVICT, MAX_UTIL, STATIC_BATCH, PREFILL_FIRST };
+
+/* What an iteration runs. */
+enum { DECODES = 1, PROMPTS = 2 };
 
 /* No evict reserves a slot for the last output too, which is never computed. */
 static int64_t slots_to_goal(const struct sched_limits *l, int64_t goal, int64_t longest)
 {
 	(void)l, (void)longest;
 	return goal;
+}
+
+/* Without chunks, a request must fit the budget.  So must it when it is computed again. */
+static bool exceeds(const struct sched_limits *l, int64_t tokens, char *why, size_t n)
+{
+	if (l->chunks != SCHED_CHUNKS_NONE || tokens <= l->max_batched_tok)
+		return false;
+	snprintf(why, n,
+		 "%" PRId64 " tokens at once exceed the budget of %" PRId64 " per iteration",
+		 tokens, l->max_batched_tok);
+	return true;
+}
+
+static bool unfit(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+{
+	return exceeds(l, r->prompt_tok, why, n) || sched_unfit_pool(l, r, why, n);
+}
+
+static bool unfit_again(const struct sched_limits *l, const struct request *r, char *why, size_t n)
+{
+	return exceeds(l, sched_goal(l, r) - 1, why, n) || sched_unfit_pool(l, r, why, n);
 }
 
 /* Reserve blocks for the next decode step.  With no evict they are reserved already. */
@@ -35,19 +72,42 @@ static void keep_running(struct sched *s)
 	}
 }
 
-static const char *admit_waiting(struct sched *s, bool no_evict)
+/* Free blocks that no prompt that goes on will need. */
+static int64_t n_spare(const struct sched *s)
 {
+	int64_t n = s->pool.n_free;
+
+	for (size_t i = 0; i < s->n_running; i++) {
+		const struct sched_seq *q = &s->seq[s->running[i]];
+
+		if (sched_in_prefill(s, s->running[i]))
+			n -= block_pool_need(&s->pool, q->goal) - q->n_block;
+	}
+	return n;
+}
+
+static const char *admit_waiting(struct sched *s, enum capacity how)
+{
+	bool all = how == NO_EVICT || how == STATIC_BATCH;
+
 	while (s->wait_head != SCHED_NONE) {
 		uint32_t id = s->wait_head;
 		const struct sched_seq *q = &s->seq[id];
 
 		if ((int64_t)s->n_running == s->lim.max_seqs)
 			return "seqs";
-		if (!sched_reserve(s, id, no_evict ? q->goal : q->known))
+		if (how == PREFILL_FIRST && block_pool_need(&s->pool, q->goal) > n_spare(s))
+			return "blocks";
+		if (!sched_reserve(s, id, all ? q->goal : q->known))
 			return "blocks";
 		sched_admit(s);
 	}
 	return "empty";
+}
+
+static uint32_t missing(const struct sched *s, uint32_t id)
+{
+	return s->seq[id].known - s->seq[id].comp;
 }
 
 static int64_t run_decodes(struct sched *s, int64_t budget)
@@ -60,11 +120,6 @@ static int64_t run_decodes(struct sched *s, int64_t budget)
 	return budget;
 }
 
-static uint32_t missing(const struct sched *s, uint32_t id)
-{
-	return s->seq[id].known - s->seq[id].comp;
-}
-
 static bool all_fit(const struct sched *s, int64_t budget)
 {
 	for (size_t i = 0; i < s->n_running; i++)
@@ -73,13 +128,13 @@ static bool all_fit(const struct sched *s, int64_t budget)
 	return budget >= 0;
 }
 
-/* Tokens of one block, or the missing tokens of id if fewer; 0 if the budget is smaller. */
-static uint32_t next_block(const struct sched *s, uint32_t id, int64_t budget)
+/* Tokens of one unit, or the missing tokens of id if fewer; 0 if the budget is smaller. */
+static uint32_t next_unit(const struct sched *s, uint32_t id, int64_t budget)
 {
-	int64_t n = missing(s, id);
+	int64_t n = missing(s, id), unit = sched_chunk_unit(&s->lim);
 
-	if (n > s->lim.block_tok)
-		n = s->lim.block_tok;
+	if (n > unit)
+		n = unit;
 	return n <= budget ? (uint32_t)n : 0;
 }
 
@@ -90,7 +145,7 @@ static void run_equally(struct sched *s, int64_t budget)
 	uint32_t n;
 
 	for (size_t i = 0; i < s->n_running; i++) {
-		n = sched_in_prefill(s, s->running[i]) ? next_block(s, s->running[i], budget) : 0;
+		n = sched_in_prefill(s, s->running[i]) ? next_unit(s, s->running[i], budget) : 0;
 		if (n)
 			sched_plan(s, s->running[i], n);
 		budget -= n;
@@ -98,7 +153,7 @@ static void run_equally(struct sched *s, int64_t budget)
 	do {
 		before = budget;
 		for (size_t i = first; i < s->batch.n; i++) {
-			n = next_block(s, s->batch.entry[i].req, budget);
+			n = next_unit(s, s->batch.entry[i].req, budget);
 			sched_extend(s, i, n);
 			budget -= n;
 		}
@@ -107,6 +162,8 @@ static void run_equally(struct sched *s, int64_t budget)
 
 static void run_in_order(struct sched *s, int64_t budget)
 {
+	int64_t unit = sched_chunk_unit(&s->lim);
+
 	for (size_t i = 0; i < s->n_running; i++) {
 		uint32_t id = s->running[i];
 		int64_t n = missing(s, id);
@@ -114,61 +171,159 @@ static void run_in_order(struct sched *s, int64_t budget)
 		if (!sched_in_prefill(s, id))
 			continue;
 		if (n > budget)
-			n = budget - budget % s->lim.block_tok;
+			n = budget - budget % unit;
 		if (n)
 			sched_plan(s, id, (uint32_t)n);
 		budget -= n;
 	}
 }
 
-static void compose(struct sched *s, bool no_evict)
+static bool any(const struct sched *s, unsigned kinds)
 {
-	size_t n_running = s->n_running, n_decode;
-	int64_t budget;
+	for (size_t i = 0; i < s->n_running; i++)
+		if (kinds & (sched_in_prefill(s, s->running[i]) ? PROMPTS : DECODES))
+			return true;
+	return false;
+}
 
-	keep_running(s);
-	s->stop = s->n_running < n_running ? "preemption" : admit_waiting(s, no_evict);
-	budget = run_decodes(s, s->lim.max_batched_tok);
-	n_decode = s->batch.n;
-	if (!all_fit(s, budget))
+/* Prompts in order, up to the first that exceeds the budget. */
+static void run_whole(struct sched *s, int64_t budget)
+{
+	for (size_t i = 0; i < s->n_running; i++) {
+		uint32_t id = s->running[i], n = missing(s, id);
+
+		if (!sched_in_prefill(s, id))
+			continue;
+		if (n > budget)
+			return;
+		sched_plan(s, id, n);
+		budget -= n;
+	}
+}
+
+static void run_prompts(struct sched *s, int64_t budget)
+{
+	bool fit = all_fit(s, budget);
+
+	if (!fit)
 		s->stop = "budget";
-	if (s->lim.chunks == SCHED_CHUNKS_EQUAL && !all_fit(s, budget))
+	if (s->lim.chunks == SCHED_CHUNKS_NONE)
+		run_whole(s, budget);
+	else if (s->lim.chunks == SCHED_CHUNKS_EQUAL && !fit)
 		run_equally(s, budget);
 	else
 		run_in_order(s, budget);
+}
+
+/* Keep the running sequences, then admit others.  Returns what the iteration runs. */
+static unsigned decodes_first(struct sched *s, enum capacity how)
+{
+	size_t n_running = s->n_running;
+
+	keep_running(s);
+	if (how == STATIC_BATCH && any(s, DECODES)) {
+		s->stop = "static";
+		return DECODES;
+	}
+	s->stop = s->n_running < n_running ? "preemption" : admit_waiting(s, how);
+	return DECODES | PROMPTS;
+}
+
+/* Admit first; decodes are kept only if there is no prompt. */
+static unsigned prompts_first(struct sched *s)
+{
+	size_t n_running;
+
+	s->stop = admit_waiting(s, PREFILL_FIRST);
+	if (any(s, PROMPTS))
+		return PROMPTS;
+	n_running = s->n_running;
+	keep_running(s);
+	if (s->n_running < n_running)
+		s->stop = "preemption";
+	return DECODES;
+}
+
+static void compose(struct sched *s, enum capacity how)
+{
+	unsigned kinds = how == PREFILL_FIRST ? prompts_first(s) : decodes_first(s, how);
+	int64_t budget = s->lim.max_batched_tok;
+	size_t n_decode;
+
+	if (kinds & DECODES)
+		budget = run_decodes(s, budget);
+	n_decode = s->batch.n;
+	if (kinds & PROMPTS)
+		run_prompts(s, budget);
 	sched_prefills_first(s, n_decode);
 }
 
 static void compose_no_evict(struct sched *s)
 {
-	compose(s, true);
+	compose(s, NO_EVICT);
 }
 
 static void compose_max_util(struct sched *s)
 {
-	compose(s, false);
+	compose(s, MAX_UTIL);
+}
+
+static void compose_static_batch(struct sched *s)
+{
+	compose(s, STATIC_BATCH);
+}
+
+static void compose_prefill_first(struct sched *s)
+{
+	compose(s, PREFILL_FIRST);
 }
 
 const struct policy policy_trtllm_no_evict = {
-	.name = "trtllm-no-evict",
-	.title = "TensorRT-LLM, guaranteed no evict",
-	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
-	.can = POLICY_CHUNKS,
+	.name = "trtllm-no-evict-1.2",
+	.also = "trtllm-no-evict",
+	.title = "TensorRT-LLM 1.2, guaranteed no evict",
+	.origin = "TensorRT-LLM 1.2, capacityScheduler.cpp and microBatchScheduler.cpp",
+	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
 	.check = sched_check_whole_blocks,
 	.slots = slots_to_goal,
-	.unfit = sched_unfit_pool,
+	.unfit = unfit,
 	.requeue = sched_requeue_first,
 	.compose = compose_no_evict,
 };
 
 const struct policy policy_trtllm_max_util = {
-	.name = "trtllm-max-util",
-	.title = "TensorRT-LLM, maximum utilization",
-	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
-	.can = POLICY_CHUNKS,
+	.name = "trtllm-max-util-1.2",
+	.also = "trtllm-max-util",
+	.title = "TensorRT-LLM 1.2, maximum utilization",
+	.origin = "TensorRT-LLM 1.2, capacityScheduler.cpp and microBatchScheduler.cpp",
+	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
 	.check = sched_check_whole_blocks,
 	.slots = sched_slots_computed,
-	.unfit = sched_unfit_pool,
+	.unfit = unfit_again,
 	.requeue = sched_requeue_first,
 	.compose = compose_max_util,
+};
+
+const struct policy policy_trtllm_static_batch = {
+	.name = "trtllm-static-batch-1.2",
+	.title = "TensorRT-LLM 1.2, static batch",
+	.origin = "TensorRT-LLM 1.2, capacityScheduler.cpp and microBatchScheduler.cpp",
+	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
+	.check = sched_check_whole_blocks,
+	.slots = slots_to_goal,
+	.unfit = unfit,
+	.requeue = sched_requeue_first,
+	.compose = compose_static_batch,
+};
+
+const struct policy policy_trtllm_prefill_first = {
+	.name = "trtllm-prefill-first-02a10fe",
+	.title = "TensorRT-LLM at commit 02a10fe, prefill first",
+	.origin = "TensorRT-LLM 02a10fe, capacityScheduler.cpp and microBatchScheduler.cpp",
+	.can = POLICY_CHUNKS | POLICY_CHUNK_UNIT,
+	.check = sched_check_whole_blocks,
+	.slots = slots_to_goal,
+	.unfit = unfit_again,
+	.requeue = sched_requeue_first,
+	.compose = compose_prefill_first,
 };
