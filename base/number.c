@@ -192,20 +192,6 @@ bool num_real(const char *s, double *out)
 	return !*end && isfinite(*out);
 }
 
-int64_t num_add(int64_t a, int64_t b)
-{
-	int64_t sum;
-
-	return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
-}
-
-int64_t num_mul(int64_t a, int64_t b)
-{
-	int64_t product;
-
-	return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
-}
-
 char *num_time_str(char *buf, size_t n, double ns)
 {
 	static const char *const unit[] = { "ns", "us", "ms", "s" };

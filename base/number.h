@@ -29,8 +29,19 @@ bool num_count(const char *s, int64_t *out);
 bool num_real(const char *s, double *out);
 
 /* a + b and a * b of numbers >= 0; INT64_MAX where the result would be larger. */
-int64_t num_add(int64_t a, int64_t b);
-int64_t num_mul(int64_t a, int64_t b);
+static inline int64_t num_add(int64_t a, int64_t b)
+{
+	int64_t sum;
+
+	return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
+static inline int64_t num_mul(int64_t a, int64_t b)
+{
+	int64_t product;
+
+	return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
 
 /* Write ns for people, such as "1.25 ms"; returns buf. */
 char *num_time_str(char *buf, size_t n, double ns);

@@ -161,34 +161,39 @@ static bool arrive(struct loop *l)
 /* The plan is scheduled.  Remember whose tokens it makes. */
 static void note_plan(struct loop *l, int64_t start)
 {
-	for (size_t i = 0; i < l->s->batch.n; i++) {
-		const struct batch_entry *e = &l->s->batch.entry[i];
+	const struct batch_entry *e = l->s->batch.entry, *end = e + l->s->batch.n;
+	uint32_t *emit = l->emit + l->n_emit;
 
-		if (l->t[e->req].first_sched < 0)
+	for (; e < end; e++) {
+		if (!e->chunk_no)
 			l->t[e->req].first_sched = start;
 		if (e->emit)
-			l->emit[l->n_emit++] = e->req;
+			*emit++ = e->req;
 	}
+	l->n_emit = (size_t)(emit - l->emit);
 }
 
 /* The host has recorded the tokens of an iteration. */
 static enum ar_status deliver(struct loop *l, struct ar_err *err)
 {
 	struct series *itl = &l->res->latency[LATENCY_ITL];
+	const uint32_t *id = l->emit, *end = id + l->n_emit;
+	struct times *all = l->t;
 	int64_t now = l->clock.now;
 	enum ar_status st = AR_OK;
 
-	for (size_t i = 0; i < l->n_emit && !st; i++) {
-		struct times *t = &l->t[l->emit[i]];
+	l->res->output_tok += (int64_t)l->n_emit;
+	l->n_emit = 0;
+	for (; id < end && !st; id++) {
+		struct times *t = &all[*id];
+		int64_t last = t->last_token;
 
-		if (t->first_token < 0)
+		t->last_token = now;
+		if (last < 0)
 			t->first_token = now;
 		else
-			st = series_add(itl, (double)(now - t->last_token), err);
-		t->last_token = now;
-		l->res->output_tok++;
+			st = series_add(itl, (double)(now - last), err);
 	}
-	l->n_emit = 0;
 	return st;
 }
 

@@ -45,7 +45,7 @@ static int64_t cap(const struct sched *s, unsigned rules)
 }
 
 /* Tokens that id runs next; 0 if the iteration that still runs finishes it. */
-static uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget, unsigned rules)
+static inline uint32_t chunk_len(const struct sched *s, uint32_t id, int64_t budget, unsigned rules)
 {
 	const struct sched_seq *q = &s->seq[id];
 	int64_t n = q->known < q->goal ? q->known - q->comp : 0, most = cap(s, rules);
