@@ -75,6 +75,8 @@ struct backend {
 	/* Blocks of block_tok tokens that fit (cuda: free memory), for --num-gpu-blocks auto.
 	 * NULL: the caller takes as many as the trace needs. */
 	int64_t (*fit_blocks)(void *self);
+	/* Rows of the largest CUDA graph, 0: none.  NULL: the backend has no graphs. */
+	int64_t (*max_captured)(void *self);
 	/* The device, for the record.  NULL where uses_gpu is false. */
 	const struct store_gpu *(*gpu)(void *self);
 	/* Called once num_blocks is final and before the first run: allocate, warm up. */

@@ -582,6 +582,13 @@ static const struct store_gpu *cuda_gpu(void *self)
 	return &c->gpu;
 }
 
+static int64_t cuda_max_captured(void *self)
+{
+	const struct cuda *c = self;
+
+	return c->sizes.n ? c->sizes.size[c->sizes.n - 1] : 0;
+}
+
 const struct backend backend_cuda = {
 	.name = "cuda",
 	.title = "random weights, experts loaded evenly, ranks do not communicate",
@@ -591,6 +598,7 @@ const struct backend backend_cuda = {
 	.uses_gpu = true,
 	.open = cuda_open,
 	.fit_blocks = cuda_fit_blocks,
+	.max_captured = cuda_max_captured,
 	.gpu = cuda_gpu,
 	.start = cuda_start,
 	.run = cuda_run,

@@ -158,6 +158,8 @@ enum ar_status run_load_host(struct run *r, struct ar_err *err)
 	st = host_load_file(&r->host, name, err);
 	if (!st)
 		st = bind_host(r, err);
+	if (r->backend->max_captured)
+		r->host.max_captured = r->backend->max_captured(r->self);
 	r->host.ns[HOST_SCHEDULE] = num_add(r->host.ns[HOST_SCHEDULE], r->o.host_fixed_ns);
 	r->host.ns[HOST_SCHEDULE_REQ] = num_add(r->host.ns[HOST_SCHEDULE_REQ],
 						r->o.host_per_request_ns);
