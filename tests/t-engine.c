@@ -27,8 +27,9 @@ struct store {
 	int64_t fail_at; /* iteration, -1: never */
 	bool fail_gap;
 	struct store_iteration last;
-	char outcome[16][16]; /* by request */
-	uint64_t sampled;     /* digest of where accuracy was sampled */
+	char outcome[16][16];	     /* by request */
+	int64_t first_token, finish; /* of the last outcome */
+	uint64_t sampled;	     /* digest of where accuracy was sampled */
 };
 
 enum ar_status store_iteration(struct store *s, const struct store_iteration *it,
@@ -49,6 +50,8 @@ enum ar_status store_outcome(struct store *s, const struct row_request_outcome *
 {
 	(void)err;
 	s->outcomes++;
+	s->first_token = o->first_token_ns;
+	s->finish = o->finish_ns;
 	if (o->req_no < 16)
 		snprintf(s->outcome[o->req_no], sizeof s->outcome[0], "%s", o->outcome);
 	return AR_OK;
@@ -83,6 +86,7 @@ enum ar_status store_selection(struct store *s, const struct store_selection *c,
 struct fake {
 	int64_t runs, drops, compares, fail_at;
 	int64_t cost_ns; /* 0: 1 ms */
+	int32_t selects; /* kernels of a selector */
 	bool raise;	 /* SIGTERM in the third run */
 };
 
@@ -103,6 +107,7 @@ static enum ar_status fake_run(void *self, const struct batch *b, struct iter_co
 				    .busy_ns = MS - 1,
 				    .kernel = kernel,
 				    .n_kernel = 2 };
+	cost->phase_kernels[PHASE_SELECT] = f->selects;
 	return AR_OK;
 }
 
@@ -292,6 +297,50 @@ static void test_rows(void)
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a short pool is no error");
 	ok(res.preemptions > 0 && f.drops == 2 + res.preemptions,
 	   "the backend drops preempted requests as well");
+	replay_result_release(&res);
+}
+
+/* One request: a prompt and two decodes of 1 ms each, which take the host 3 ms. */
+static void test_host_clock(bool async, int64_t first_token, int64_t finish, int64_t wait)
+{
+	static struct request one = { .prompt_tok = 4, .output_tok = 3, .line = 1 };
+	const struct trace trace = { .req = &one, .n = 1, .name = text_trace };
+	const char *how = async ? "async" : "sync";
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+
+	cfg.trace = &trace;
+	cfg.limits.async = async;
+	cfg.host = (struct host){
+		.ns = { [HOST_EAGER] = 3 * MS, [HOST_UPDATE] = MS / 10, [HOST_ADMIT] = MS / 5 }
+	};
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a host slower than the GPU, %s", how);
+	is_int(s.first_token, first_token, "... a token has the time of its record");
+	is_int(s.finish, finish, "... and so has the last");
+	is_int(res.end_ns, finish, "... which ends the run");
+	is_int(s.last.row.host_ns, wait, "the GPU's wait is stored");
+	ok(!s.last.row.host_schedule_ns && !s.last.row.host_prepare_ns &&
+		   s.last.row.host_launch_ns == 3 * MS && s.last.row.host_update_ns == MS / 10,
+	   "... beside the parts of the host's time");
+	replay_result_release(&res);
+}
+
+/* Kernels of a selector are launched one by one, in all layers of the model. */
+static void test_host_selection(void)
+{
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+
+	f.selects = 10;
+	cfg.host = (struct host){ .ns = { [HOST_EAGER_KERNEL] = MS },
+				  .n_layers = 6,
+				  .layer_kernels = 1 };
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a selector's kernels");
+	is_int(s.last.row.host_launch_ns, 6 * MS + 30 * MS, "... count in the launch");
 	replay_result_release(&res);
 }
 
@@ -795,6 +844,9 @@ int main(void)
 {
 	plan(0);
 	test_rows();
+	test_host_clock(false, 33 * MS / 10, 95 * MS / 10, 2 * MS);
+	test_host_clock(true, 63 * MS / 10, 95 * MS / 10, 2 * MS);
+	test_host_selection();
 	test_accuracy();
 	test_empty();
 	test_failures();
