@@ -64,7 +64,25 @@ static void check_request(struct witness *s, const struct batch_entry *e, int64_
 		return;
 	if (s->token_ns[e->req])
 		s->gaps += rng_mix((uint64_t)(end_ns - s->token_ns[e->req]));
+	s->before_ns[e->req] = s->token_ns[e->req];
 	s->token_ns[e->req] = end_ns;
+	s->token_iter[e->req] = s->n_iter;
+}
+
+/* A preempted request loses the output of the iteration before, where the policy says so. */
+static void check_dropped(struct witness *s, const struct sched *sched)
+{
+	for (size_t i = 0; i < sched->n_preempted; i++) {
+		uint32_t id = sched->preempted[i];
+
+		if (!sched->lim.async || !sched->lim.policy->drops_in_flight || !s->n_iter ||
+		    s->token_iter[id] != s->n_iter)
+			continue;
+		s->n_emit--;
+		if (s->before_ns[id])
+			s->gaps -= rng_mix((uint64_t)(s->token_ns[id] - s->before_ns[id]));
+		s->token_ns[id] = s->before_ns[id];
+	}
 }
 
 static void check_iteration(struct witness *s, const struct observed_iteration *it)
@@ -79,6 +97,7 @@ static void check_iteration(struct witness *s, const struct observed_iteration *
 	s->empty += !b->n;
 	s->starved += sched->n_running != b->n && !s->skips;
 	s->preempted += (int64_t)sched->n_preempted;
+	check_dropped(s, sched);
 	s->n_iter++;
 	s->bad_blocks += sched->pool.n_free < 0 || sched->pool.n_free > s->n_usable ||
 			 sched->pool.n_usable != s->n_usable;

@@ -28,7 +28,8 @@ struct witness {
 	int64_t bad_outcome, bad_mark;
 	uint32_t n_chunk[64]; /* by request */
 	uint32_t n_prefill[64], first[64], high[64];
-	int64_t token_ns[64];
+	int64_t token_ns[64], before_ns[64]; /* of the last output and of the one before; 0: none */
+	int64_t token_iter[64];		     /* the iteration of the last output, from 1 */
 	uint64_t digest, gaps; /* gaps: sum over those of the entries, less those of the result */
 };
 

@@ -173,6 +173,22 @@ static void note_plan(struct loop *l, int64_t start)
 	l->n_emit = (size_t)(emit - l->emit);
 }
 
+/* Forget the tokens in flight of the requests that the plan preempts. */
+static void drop_in_flight(struct loop *l)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n_emit; i++) {
+		bool kept = true;
+
+		for (size_t k = 0; k < l->s->n_preempted; k++)
+			kept = kept && l->s->preempted[k] != l->emit[i];
+		if (kept)
+			l->emit[n++] = l->emit[i];
+	}
+	l->n_emit = n;
+}
+
 /* The host has recorded the tokens of an iteration. */
 static enum ar_status deliver(struct loop *l, struct ar_err *err)
 {
@@ -378,6 +394,8 @@ static enum ar_status iterate(struct loop *l, struct ar_err *err)
 			       l->cfg->limits.policy->name, s->n_waiting + s->n_running);
 	sched_begin(s);
 	l->cfg->limits.policy->compose(s);
+	if (l->cfg->limits.policy->drops_in_flight)
+		drop_in_flight(l);
 	if (l->clock.in_flight && !s->batch.n && !s->n_preempted) {
 		drain(l); /* nothing can run until the last iteration has ended */
 		st = check_clock(l, err);

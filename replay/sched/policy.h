@@ -31,6 +31,9 @@ struct policy {
 	/* Free KV blocks that cannot be found are taken before all others: vLLM 0.24.0,
 	 * block_pool.py:634. */
 	bool unnamed_first;
+	/* A preempted request loses the output of the iteration that still runs: SGLang 0.5.21,
+	 * managers/schedule_batch.py, reset_for_retract(). */
+	bool drops_in_flight;
 
 	/* Its rules: functions of its own, or shared ones of sched.h.
 	 *

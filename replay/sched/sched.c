@@ -412,6 +412,22 @@ size_t sched_victim(const struct sched *s)
 	return least;
 }
 
+/* The output in flight of a sequence is lost.  If it was the last one, the sequence has not
+ * finished. */
+static void drop_in_flight(struct sched *s, uint32_t id)
+{
+	struct sched_seq *q = &s->seq[id];
+	size_t n = 0;
+
+	for (size_t i = 0; q->known == q->goal && i < s->n_finished; i++)
+		if (s->finished[i] != id)
+			s->finished[n++] = s->finished[i];
+	if (q->known == q->goal)
+		s->n_finished = n;
+	q->known--;
+	q->emitted = 0;
+}
+
 void sched_preempt(struct sched *s, size_t i)
 {
 	uint32_t id = s->running[i];
@@ -420,6 +436,8 @@ void sched_preempt(struct sched *s, size_t i)
 	for (s->n_running--; i < s->n_running; i++)
 		s->running[i] = s->running[i + 1];
 	release(s, id, !sched_in_flight(s, id));
+	if (s->lim.policy->drops_in_flight && sched_in_flight(s, id))
+		drop_in_flight(s, id);
 	if (q->comp) { /* else it had computed nothing */
 		q->n_preempt++;
 		s->preempted[s->n_preempted++] = id;

@@ -502,6 +502,7 @@ static void compose_mixed(struct sched *s)
 
 const struct policy policy_sglang = {
 	.name = "sglang-0.5.21",
+	.drops_in_flight = true,
 	.also = "sglang",
 	.title = "SGLang 0.5.21, prompts before decodes",
 	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
@@ -520,6 +521,7 @@ const struct policy policy_sglang = {
 
 const struct policy policy_sglang_mixed = {
 	.name = "sglang-mixed-0.5.21",
+	.drops_in_flight = true,
 	.also = "sglang-mixed",
 	.title = "SGLang 0.5.21 with mixed chunks, decodes beside prompts",
 	.origin = "SGLang 0.5.21, python/sglang/srt/managers/scheduler.py and schedule_policy.py",
