@@ -82,8 +82,9 @@ enum ar_status store_selection(struct store *s, const struct store_selection *c,
 /* A backend with two kernels an iteration. */
 struct fake {
 	int64_t runs, drops, compares, fail_at;
-	int64_t cost_ns; /* 0: 1 ms */
-	bool raise;	 /* SIGTERM in the third run */
+	int64_t cost_ns;      /* 0: 1 ms */
+	int64_t attention_ns; /* in each of its two phases */
+	bool raise;	      /* SIGTERM in the third run */
 };
 
 static enum ar_status fake_run(void *self, const struct batch *b, struct iter_cost *cost,
@@ -97,12 +98,15 @@ static enum ar_status fake_run(void *self, const struct batch *b, struct iter_co
 		return ar_fail(err, AR_CUDA, "kernel lost");
 	if (++f->runs == 3 && f->raise)
 		raise(SIGTERM);
-	*cost = (struct iter_cost){ .cost_ns = f->cost_ns ? f->cost_ns : MS,
-				    .event_ns = MS + 1,
-				    .span_ns = MS,
-				    .busy_ns = MS - 1,
-				    .kernel = kernel,
-				    .n_kernel = 2 };
+	*cost = (struct iter_cost){
+		.cost_ns = f->cost_ns ? f->cost_ns : MS,
+		.event_ns = MS + 1,
+		.span_ns = MS,
+		.busy_ns = MS - 1,
+		.kernel = kernel,
+		.n_kernel = 2,
+		.phase_ns = { [PHASE_ATTEND] = f->attention_ns, [PHASE_DECODE] = f->attention_ns }
+	};
 	return AR_OK;
 }
 
@@ -292,6 +296,31 @@ static void test_rows(void)
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a short pool is no error");
 	ok(res.preemptions > 0 && f.drops == 2 + res.preemptions,
 	   "the backend drops preempted requests as well");
+	replay_result_release(&res);
+}
+
+/* Dense attention at an engine's cost: three iterations with prefill, of which one has decodes, and
+ * one of decodes only, in two of eight layers. */
+static void test_dense_as(void)
+{
+	const struct dense_as twice = { .prefill = { 1, { { 1, 2 } } },
+					.decode = { 1, { { 1, 5 } } } };
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+
+	cfg.dense_as = &twice;
+	cfg.host.n_layers = 8;
+	cfg.host.ns[HOST_SCHEDULE] = MS;
+	f.attention_ns = 1000;
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run as an engine's ends well");
+	is_int(res.end_ns, 4 * 2 * MS + 3 * 4000 + 2 * 16000,
+	       "the phases take longer by their factors");
+	is_int(s.last.row.end_ns - s.last.row.start_ns - s.last.row.host_ns, MS + 16000,
+	       "... which is in the cost of an iteration");
+	ok(s.last.phase_ns[PHASE_DECODE] == 1000 && s.last.row.span_ns == MS,
+	   "... and not in what was measured");
 	replay_result_release(&res);
 }
 
@@ -795,6 +824,7 @@ int main(void)
 {
 	plan(0);
 	test_rows();
+	test_dense_as();
 	test_accuracy();
 	test_empty();
 	test_failures();

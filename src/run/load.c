@@ -32,6 +32,21 @@ static enum ar_status load_methods(struct run *r, struct ar_err *err)
 	return st;
 }
 
+/* A run with --costs has the costs of a run that loaded this. */
+static enum ar_status load_dense_as(struct run *r, struct ar_err *err)
+{
+	size_t n = 0;
+
+	if (!r->o.dense_as)
+		return AR_OK;
+	for (size_t i = 0; i < r->n_runs; i++)
+		n += r->method[i]->dense;
+	if (!n)
+		return ar_fail(err, AR_USAGE,
+			       "dense-as-engine has no effect without method dense; leave it out");
+	return dense_as_load(&r->dense_as, r->o.dense_as, err);
+}
+
 static enum ar_status load_captures(struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -188,6 +203,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = load_costs(r, err);
 	if (!st && run_needs_model(r))
 		st = load_methods(r, err);
+	if (!st && run_needs_model(r))
+		st = load_dense_as(r, err);
 	if (!st && run_needs_model(r))
 		st = load_model(r, err);
 	if (!st && run_needs_model(r))

@@ -105,6 +105,10 @@ static enum ar_status open_backend(struct run *r, struct method *m, struct ar_er
 	st = settled ? open_as(r, r->backend, err) : open_auto(r, err);
 	if (!st && !settled)
 		st = run_options_check(&r->o, r->backend, err);
+	if (!st && r->o.dense_as && r->backend->uses_gpu && !r->prof)
+		st = ar_fail(err, AR_USAGE,
+			     "dense-as-engine has no effect without the times of kernels; leave it "
+			     "out, or make CUPTI usable");
 	return st;
 }
 
@@ -257,6 +261,7 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 			      .limits = r->limits,
 			      .backend = r->backend,
 			      .self = r->self,
+			      .dense_as = m && m->dense && r->o.dense_as ? &r->dense_as : NULL,
 			      .host = r->host,
 			      .observer = r->store ? &observer : NULL,
 			      .formula = formula ? &cost->formula : NULL,
