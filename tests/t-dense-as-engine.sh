@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# contrib/dense_as_engine.py with invented times: the factors it writes, what it leaves out, and what
-# it refuses.
+# contrib/dense_as_engine.py with invented times: the factors it writes, what it leaves out, and
+# what it refuses.
 . "$srcdir/tests/tap.sh"
 
 python=${PYTHON:-python3}
@@ -25,7 +25,7 @@ awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens" }
 1 2000 4
 8 2000 6
 E
-run() { "$ATTNREPLAY" run --trace trace.csv --backend cost --max-num-batched-tokens 8192 --db "$1"; }
+run() { "$ATTNREPLAY" run --trace trace.csv --backend cost --db "$1"; }
 run runs.db >/dev/null || exit 99
 cat >kernels.py <<'E'
 # Make the runs of the database those of a GPU, which ran 2 of 4 layers with known times.

@@ -195,7 +195,7 @@ static void test_costs(void)
 	is_int(dense_as_cost(&d, &whole, &cost, 4, 2), 100000 - 1000 - 150, "or they shrink");
 	c.phase_ns[PHASE_DECODE] = 3;
 	is_int(dense_as_cost(&d, &decodes, &c, 1, 1), 100000 - 2, "times are whole ns, rounded");
-	c.cost_ns = 1000;
+	c.cost_ns = 900;
 	is_int(dense_as_cost(&d, &prompt, &c, 4, 2), 0, "... and not below 0");
 
 	d.prefill = (struct dense_as_curve){ 2, { { 105.5 / 2, 1 }, { 105.5 * 2, 3 } } };

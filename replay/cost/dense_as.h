@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dense attention at the cost of an engine's own kernels: factors by which the measured times of its
- * phases are multiplied.
+ * Dense attention at the cost of an engine's own kernels: factors by which the measured times of
+ * its phases are multiplied.
  *
  * A factor depends on the mean number of keys that a query row of a batch attends to.  There is one
  * curve for prefill rows (PHASE_ATTEND) and one for decode rows (PHASE_DECODE).
@@ -31,8 +31,8 @@ struct dense_as {
  * value: the name of a file that exists, else "PREFILL" or "PREFILL,DECODE", one factor for both or
  * one each.  A file is a JSON object: "prefill" and "decode" are arrays of [keys, factor], "about"
  * is text and may be missing.
- * AR_USAGE: neither a file nor factors in range.  AR_DATA: a bad file; the message names the line or
- * the key.
+ * AR_USAGE: neither a file nor factors in range.  AR_DATA: a bad file; the message names the line
+ * or the key.
  */
 enum ar_status dense_as_load(struct dense_as *d, const char *value, struct ar_err *err);
 
