@@ -5,10 +5,10 @@ dist_bashcompletion_DATA = contrib/attnreplay.bash
 EXTRA_DIST += \
   contrib/bench.cases contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh \
     contrib/bench_torch.py contrib/capture_hf.py contrib/check_costs.sh contrib/curve.sh \
-    contrib/curve_bound.py contrib/curve_plot.py contrib/seer_gate_to_safetensors.py \
-    contrib/vllm_steps.py \
+    contrib/curve_bound.py contrib/curve_plot.py contrib/dense_as_engine.py \
+    contrib/seer_gate_to_safetensors.py contrib/vllm_steps.py \
   doc/accuracy-density-32k.csv doc/accuracy-density-32k.svg doc/accuracy-density.csv \
     doc/accuracy-density.svg doc/architecture.md doc/architecture.svg
 dist_check_SCRIPTS += \
-  tests/t-bench-contrib.sh tests/t-capture-hf.sh tests/t-curve.sh tests/t-seer-gate.sh \
-    tests/t-vllm-steps.sh
+  tests/t-bench-contrib.sh tests/t-capture-hf.sh tests/t-curve.sh tests/t-dense-as-engine.sh \
+    tests/t-seer-gate.sh tests/t-vllm-steps.sh

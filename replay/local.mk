@@ -2,8 +2,8 @@
 # Schedulers, the virtual clock's loop and its backends, and costs.
 libattnreplay_a_SOURCES += \
   replay/cost/backend_cost.c replay/cost/backend_cost.h replay/cost/cost_table.c \
-    replay/cost/cost_table.h replay/cost/costs.c replay/cost/costs.h replay/cost/kdtree.c \
-    replay/cost/kdtree.h \
+    replay/cost/cost_table.h replay/cost/costs.c replay/cost/costs.h replay/cost/dense_as.c \
+    replay/cost/dense_as.h replay/cost/kdtree.c replay/cost/kdtree.h \
   replay/engine/act_capture.c replay/engine/act_capture.h replay/engine/activations.c \
     replay/engine/activations.h replay/engine/attn_engine.c replay/engine/attn_engine.h \
     replay/engine/backend.h replay/engine/backend_cpu.c replay/engine/backend_cuda.h \
@@ -34,6 +34,7 @@ check_PROGRAMS += \
   tests/t-backend-cpu \
   tests/t-backend-gpu \
   tests/t-costs \
+  tests/t-dense-as \
   tests/t-engine \
   tests/t-graphs-gpu \
   tests/t-host \

@@ -91,6 +91,11 @@ cpu prefix.db $prefix >out 2>&1
 costs prefix.db --db prefix.db $prefix >>out 2>&1
 is 'hits in the prefix cache come out again' "$(grep -c 'tokens found in the prefix cache' out)" 2
 is '... row for row' "$(differ prefix.db 1 2)" 0
+cpu as.db --trace trace.csv $sched --dense-as-engine 2,3 >out 2>&1
+costs as.db --db as.db --trace trace.csv $sched >out 2>&1
+is 'dense attention at the cost of an engine comes out again' "$(differ as.db 1 2)" 0
+is '... and is named' "$(sed -n 's/^dense     //p' out)" \
+	"as the engine's: 2,3 in the run with the costs (--dense-as-engine)"
 
 # ---- other runs ----
 
@@ -151,6 +156,7 @@ contradicts sample-layers 2 "'1'"
 contradicts layers 0 none
 contradicts extend tile "'error'"
 contradicts attention-only 0 "'1'"
+contradicts dense-as-engine 2 none
 "$ATTNREPLAY" run --backend cost --trace trace.csv --db plain.db >out
 is 'a run by formula is one to take costs from' "$(costs plain.db --db plain.db --trace trace.csv |
 	grep -c '^clock     cost, from [0-9]* iterations of plain.db:1$')" 1

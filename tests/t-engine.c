@@ -85,9 +85,10 @@ enum ar_status store_selection(struct store *s, const struct store_selection *c,
 /* A backend with two kernels an iteration. */
 struct fake {
 	int64_t runs, drops, compares, fail_at;
-	int64_t cost_ns; /* 0: 1 ms */
-	int32_t selects; /* kernels of a selector */
-	bool raise;	 /* SIGTERM in the third run */
+	int64_t cost_ns;      /* 0: 1 ms */
+	int64_t attention_ns; /* in each of its two phases */
+	int32_t selects;      /* kernels of a selector */
+	bool raise;	      /* SIGTERM in the third run */
 };
 
 static enum ar_status fake_run(void *self, const struct batch *b, struct iter_cost *cost,
@@ -101,12 +102,15 @@ static enum ar_status fake_run(void *self, const struct batch *b, struct iter_co
 		return ar_fail(err, AR_CUDA, "kernel lost");
 	if (++f->runs == 3 && f->raise)
 		raise(SIGTERM);
-	*cost = (struct iter_cost){ .cost_ns = f->cost_ns ? f->cost_ns : MS,
-				    .event_ns = MS + 1,
-				    .span_ns = MS,
-				    .busy_ns = MS - 1,
-				    .kernel = kernel,
-				    .n_kernel = 2 };
+	*cost = (struct iter_cost){
+		.cost_ns = f->cost_ns ? f->cost_ns : MS,
+		.event_ns = MS + 1,
+		.span_ns = MS,
+		.busy_ns = MS - 1,
+		.kernel = kernel,
+		.n_kernel = 2,
+		.phase_ns = { [PHASE_ATTEND] = f->attention_ns, [PHASE_DECODE] = f->attention_ns }
+	};
 	cost->phase_kernels[PHASE_SELECT] = f->selects;
 	return AR_OK;
 }
@@ -341,6 +345,31 @@ static void test_host_selection(void)
 				  .layer_kernels = 1 };
 	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a selector's kernels");
 	is_int(s.last.row.host_launch_ns, 6 * MS + 30 * MS, "... count in the launch");
+	replay_result_release(&res);
+}
+
+/* Dense attention at an engine's cost: three iterations with prefill, of which one has decodes, and
+ * one of decodes only, in two of eight layers. */
+static void test_dense_as(void)
+{
+	const struct dense_as twice = { .prefill = { 1, { { 1, 2 } } },
+					.decode = { 1, { { 1, 5 } } } };
+	struct fake f;
+	struct store s;
+	struct replay cfg = config(&f, &s);
+	struct replay_result res;
+
+	cfg.dense_as = &twice;
+	cfg.host.n_layers = 8;
+	cfg.host.ns[HOST_SCHEDULE] = MS;
+	f.attention_ns = 1000;
+	is_int(replay_run(&cfg, &res, NULL), AR_OK, "a run as an engine's ends well");
+	is_int(res.end_ns, 4 * 2 * MS + 3 * 4000 + 2 * 16000,
+	       "the phases take longer by their factors");
+	is_int(s.last.row.end_ns - s.last.row.start_ns - s.last.row.host_ns, MS + 16000,
+	       "... which is in the cost of an iteration");
+	ok(s.last.phase_ns[PHASE_DECODE] == 1000 && s.last.row.span_ns == MS,
+	   "... and not in what was measured");
 	replay_result_release(&res);
 }
 
@@ -847,6 +876,7 @@ int main(void)
 	test_host_clock(false, 33 * MS / 10, 95 * MS / 10, 2 * MS);
 	test_host_clock(true, 63 * MS / 10, 95 * MS / 10, 2 * MS);
 	test_host_selection();
+	test_dense_as();
 	test_accuracy();
 	test_empty();
 	test_failures();

@@ -327,6 +327,10 @@ else
 '.*nonexistent.*; CUDA events are the clock and no kernels are stored$' err
 	}
 	ok 'without CUPTI, CUDA events are the clock and a warning says so' no_cupti
+	as_engine() { ATTNREPLAY_CUPTI=/nonexistent cuda --dense-as-engine 2; }
+	ok '... and no kernels have times that could be an engine'"'s" fails 2 \
+		'^attnreplay: dense-as-engine has no effect without the times of kernels; leave' \
+		as_engine
 	ok 'heads of a size that the kernels lack are refused' fails 2 \
 		"^attnreplay: .*attend: head size 96; supported 64, 128" \
 		run --backend cuda --trace ok.csv --model ./d96.json --capture d96.safetensors

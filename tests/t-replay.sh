@@ -144,7 +144,8 @@ ok 'more requests than tokens starve'  refused 'max-num-seqs 9 exceeds' $basic -
 	--max-num-batched-tokens 8 --max-num-seqs 9
 ok 'a bad clock is refused'            refused 'want one of measured, formula' $basic --clock sun
 for o in model=m tp=2 capture=c method=dense layers=0 sample-layers=1 extend=tile accuracy=0.1 \
-	attention-only seed=1 prof=events keep-kernels=2 share-kv-across-methods; do
+	attention-only seed=1 prof=events keep-kernels=2 share-kv-across-methods \
+	dense-as-engine=2; do
 	ok "cost: --$o has no effect and is refused" refused \
 		"^attnreplay: ${o%%=*} has no effect with backend cost; leave it out$" \
 		$basic --backend cost --"$o"
@@ -353,6 +354,34 @@ EOF
 		fails 2 'cost-fixed has no effect with --clock measured' cpu --cost-fixed 1ms
 	ok 'cpu: kernels are not traced' fails 2 'prof has no effect with backend cpu' \
 		cpu --prof events
+	echo '{"about": "an engine", "prefill": [[1, 3]], "decode": [[1, 5]]}' >"$tmp/as.json"
+	for as in 3,5 "$tmp/as.json"; do
+		cpu --accuracy 0 --method dense,compact-fp --dense-as-engine "$as" \
+			--db "$tmp/as.db" >>"$tmp/as" 2>&1
+	done
+	is 'cpu: dense attention at the cost of an engine is named' \
+		"$(sed -n 's/^dense     //p' "$tmp/as")" \
+"as the engine's: attention x 3, decode x 5 (--dense-as-engine)
+as the engine's: $tmp/as.json: an engine (--dense-as-engine)"
+	is 'cpu: ... its iterations cost that, and of those of other methods the decodes' \
+		"$("$ATTNREPLAY" sql --format csv "$tmp/as.db" "SELECT run_id, count(*),
+		sum(end_ns - start_ns - host_ns = 8 * CASE WHEN run_id IN (1, 3) THEN 3 * attend + 5 *
+		decode ELSE total + 4 * decode END) AS equal FROM iteration JOIN (SELECT run_id, iter_no,
+		sum(gpu_ns) AS total, sum(gpu_ns * (name = 'attend')) AS attend,
+		sum(gpu_ns * (name = 'decode')) AS decode FROM iteration_phase
+		JOIN phase USING(phase_id) GROUP BY run_id, iter_no) USING(run_id, iter_no)
+		GROUP BY run_id" | tail -n +2)" '1,4,4
+2,4,4
+3,4,4
+4,4,4'
+	ok 'cpu: ... not when the formula moves the clock' \
+		fails 2 'dense-as-engine has no effect with --clock formula; leave it out' \
+		cpu --clock formula --dense-as-engine 2
+	ok 'cpu: a bad factor is refused' \
+		fails 2 "dense-as-engine '0': no such file; want a file of" cpu --dense-as-engine 0
+	echo '{"prefill": [[1, 3]]}' >"$tmp/as.json"
+	ok 'cpu: ... and a bad file' fails 3 "as.json: 'decode': want an array of 1 to 64 pairs" \
+		cpu --dense-as-engine "$tmp/as.json"
 	ok 'cpu: a layer that was not captured is refused' fails 2 'does not hold layer 77' \
 		cpu --layers 77
 	ok 'cpu: a request longer than the capture is refused' \

@@ -348,6 +348,9 @@ static enum ar_status execute(struct loop *l, struct iter_cost *c, struct host_p
 	st = cfg->backend->run(cfg->self, b, c, err);
 	if (st)
 		return st;
+	if (cfg->dense_as)
+		c->cost_ns = dense_as_cost(cfg->dense_as, b, c, cfg->host.n_layers,
+					   cfg->n_run_layers);
 	if (cfg->formula) {
 		c->source = COST_FORMULA;
 		c->cost_ns = cost_formula_ns(cfg->formula, b);

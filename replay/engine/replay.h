@@ -12,6 +12,7 @@
 #define AR_REPLAY_H
 
 #include "replay/cost/backend_cost.h"
+#include "replay/cost/dense_as.h"
 #include "replay/engine/backend.h"
 #include "replay/engine/latency.h"
 #include "replay/engine/observer.h"
@@ -28,6 +29,9 @@ struct replay {
 	void *self; /* its state, open and started */
 	/* Its cost advances the clock instead of the backend's.  NULL: the backend's does. */
 	const struct cost_formula *formula;
+	/* Dense attention costs what an engine's own kernels do; n_layers of host is set then.  NULL:
+	 * it costs what it took, or the method is not dense. */
+	const struct dense_as *dense_as;
 	struct host host;
 	const struct observer *observer; /* or NULL */
 

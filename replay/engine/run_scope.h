@@ -21,6 +21,7 @@ enum run_scope {
 	RUN_COSTS = 1 << 10,	    /* --costs */
 	RUN_PREFIX_CACHE = 1 << 11, /* --enable-prefix-caching */
 	RUN_DB = 1 << 12,	    /* --db */
+	RUN_MEASURED = 1 << 13,	    /* measured times move the clock */
 };
 
 #endif

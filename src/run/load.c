@@ -32,6 +32,12 @@ static enum ar_status load_methods(struct run *r, struct ar_err *err)
 	return st;
 }
 
+/* A run with --costs has the costs of a run that loaded this. */
+static enum ar_status load_dense_as(struct run *r, struct ar_err *err)
+{
+	return r->o.dense_as ? dense_as_load(&r->dense_as, r->o.dense_as, err) : AR_OK;
+}
+
 static enum ar_status load_captures(struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -190,6 +196,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = load_costs(r, err);
 	if (!st && run_needs_model(r))
 		st = load_methods(r, err);
+	if (!st && run_needs_model(r))
+		st = load_dense_as(r, err);
 	if (!st && run_needs_model(r))
 		st = load_model(r, err);
 	if (!st && run_needs_model(r))

@@ -105,6 +105,10 @@ static enum ar_status open_backend(struct run *r, struct method *m, struct ar_er
 	st = settled ? open_as(r, r->backend, err) : open_auto(r, err);
 	if (!st && !settled)
 		st = run_options_check(&r->o, r->backend, err);
+	if (!st && r->o.dense_as && r->backend->uses_gpu && !r->prof)
+		st = ar_fail(err, AR_USAGE,
+			     "dense-as-engine has no effect without the times of kernels; leave it "
+			     "out, or make CUPTI usable");
 	return st;
 }
 
@@ -246,6 +250,7 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 			    r->costs && r->costs->run.method_name ? r->costs->run.method_name :
 								    r->backend->name;
 	char title[96];
+	struct dense_as dense_as = r->dense_as;
 	struct recorder recorder = { .store = r->store,
 				     .entries = r->o.keep_entries,
 				     .phases = r->backend->needs_model,
@@ -257,6 +262,7 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 			      .limits = r->limits,
 			      .backend = r->backend,
 			      .self = r->self,
+			      .dense_as = m && r->o.dense_as ? &dense_as : NULL,
 			      .host = r->host,
 			      .observer = r->store ? &observer : NULL,
 			      .formula = formula ? &cost->formula : NULL,
@@ -272,6 +278,8 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 
 	if (st)
 		return st;
+	if (m && !m->dense) /* its decodes are dense */
+		dense_as.prefill = (struct dense_as_curve){ 1, { { 1, 1 } } };
 	snprintf(title, sizeof title, "method %zu of %zu, %s", i + 1, r->n_runs, label);
 	set_limits(&cfg, &r->o.objectives);
 	st = replay_run(&cfg, &res, err);

@@ -77,6 +77,10 @@ static const struct opt main_opts[] = {
 	{ .name = "host-overhead-per-token", .type = OPT_TIME, .off = AT(host_per_tok_ns),
 	  .arg = "TIME", .def = "0", .max = 1e9,
 	  .help = "host time added to an iteration for each of its tokens" },
+	{ .name = "dense-as-engine", .type = OPT_STR, .off = AT(dense_as), .arg = "FACTOR|FILE",
+	  .help = "multiply the times of dense attention, so that it costs what an engine's own "
+		  "kernels cost: PREFILL[,DECODE], or a file of contrib/dense_as_engine.py",
+	  .scope = RUN_COSTED | RUN_MEASURED | RUN_TRACED },
 	{ .name = "job", .type = OPT_JOB, .arg = "FILE",
 	  .help = "read options from a file, one 'name = value' a line" },
 	{ 0 }

@@ -33,7 +33,7 @@ struct run_options {
 	struct slo objectives; /* of slo, none if it is NULL */
 	int policy;	       /* index into policies[] */
 	int clock;	       /* enum run_clock */
-	char *host;
+	char *host, *dense_as;
 	int64_t host_fixed_ns, host_per_request_ns, host_per_tok_ns;
 	struct trace_args trace_args;
 	struct arrival_rule arrival;

@@ -91,6 +91,27 @@ static void print_clock(const struct run *r)
 	putchar('\n');
 }
 
+static void print_dense_as(const struct run *r)
+{
+	const struct dense_as *d = &r->dense_as;
+
+	if (!r->o.dense_as)
+		return;
+	fputs("dense     as the engine's: ", stdout);
+	if (!r->backend->needs_model) {
+		put_after("", r->o.dense_as);
+		fputs(" in the run with the costs", stdout);
+	} else if (!d->file) {
+		printf("attention x %g, decode x %g", d->prefill.point[0].factor,
+		       d->decode.point[0].factor);
+	} else {
+		put_after("", r->o.dense_as);
+		if (*d->about)
+			put_after(": ", d->about);
+	}
+	puts(" (--dense-as-engine)");
+}
+
 static void print_arrivals(const struct run *r)
 {
 	const struct arrival_rule *a = &r->o.arrival;
@@ -135,6 +156,7 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 				  ", prefix cache");
 	printf("backend   %s\n", r->backend->name);
 	print_clock(r);
+	print_dense_as(r);
 	print_host(r);
 	return end_print(err);
 }

@@ -26,7 +26,8 @@ struct run {
 
 	size_t n_runs; /* methods, or 1 */
 	struct host host;
-	struct costs *costs; /* backend cost: of --costs; NULL: the formula */
+	struct dense_as dense_as; /* of --dense-as-engine, if kernels run */
+	struct costs *costs;	  /* backend cost: of --costs; NULL: the formula */
 	struct store *store;
 	int64_t run_id; /* in store */
 	struct prof *prof;

@@ -85,6 +85,7 @@ enum ar_status run_options_check(const struct run_options *o, const struct backe
 		  NULL },
 		{ RUN_REFERENCE, b->compare, "with a backend that computes no reference", NULL },
 		{ RUN_DB, o->db, "without --db", NULL },
+		{ RUN_MEASURED, !by_formula, "with --clock formula", NULL },
 		{ RUN_TRACED, o->prof == RUN_PROF_ACTIVITY, "with --prof events", NULL },
 	};
 	enum ar_status st = check_others(o, b, err);

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dense attention at the cost of an engine's kernels: factors, files, interpolation and costs. */
+#include "config.h"
+#include "replay/cost/dense_as.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/alloc_fault.h"
+#include "tests/tap.h"
+
+static char path[] = "t-dense-as.XXXXXX";
+
+static void put(const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f || fputs(text, f) < 0 || fclose(f))
+		bail_out("%s: cannot write", path);
+}
+
+static void load(struct dense_as *d, const char *value)
+{
+	struct ar_err err = { 0 };
+
+	if (dense_as_load(d, value, &err))
+		bail_out("%s", err.msg);
+}
+
+/* ---- loading ---- */
+
+static void test_factors(void)
+{
+	static const char *const bad[] = {
+		"",   "fast", "0.09", "100.1",	     "-1",	"nan",
+		"1,", ",1",   "1,0",  "1.2,1.3,1.4", "1.2 1.3", "1.2;1"
+	};
+	struct dense_as d;
+
+	load(&d, "1.35,1.44");
+	ok(!d.file && !*d.about && dense_as_factor(&d.prefill, 3) == 1.35 &&
+		   dense_as_factor(&d.decode, 1e9) == 1.44,
+	   "a factor each, of any number of keys");
+	load(&d, "0.1");
+	ok(dense_as_factor(&d.prefill, 1) == 0.1 && dense_as_factor(&d.decode, 1) == 0.1,
+	   "one serves both");
+	load(&d, "100,0.1");
+	is_int((int64_t)dense_as_factor(&d.prefill, 1), 100, "the largest one");
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct ar_err err = { 0 };
+		char want[256];
+
+		snprintf(want, sizeof want,
+			 "dense-as-engine '%s': no such file; want a file of "
+			 "contrib/dense_as_engine.py, or one or two factors from 0.1 to 100, such "
+			 "as 1.35,1.44",
+			 bad[i]);
+		is_int(dense_as_load(&d, bad[i], &err), AR_USAGE, "'%s' is refused", bad[i]);
+		is_str(err.msg, want, "... which says what can be given");
+	}
+}
+
+static void refused(const char *text, const char *want)
+{
+	struct ar_err err = { 0 };
+	struct dense_as d;
+	char message[256];
+
+	put(text);
+	snprintf(message, sizeof message, "%s%s", path, want);
+	is_int(dense_as_load(&d, path, &err), AR_DATA, "bad file");
+	is_str(err.msg, message, "... says so");
+}
+
+#define PAIR_2 \
+	": 'decode': pair 2: want [keys, factor], keys above 0 and above those of the pair " \
+	"before, factor from 0.1 to 100"
+
+static void test_files(void)
+{
+	static const char *const bad_pair[] = { "[1, 2]",    "[0.5, 2]",   "[2, 0.09]",
+						"[2, 101]",  "[2]",	   "[2, 2, 2]",
+						"2",	     "{\"2\": 2}", "[\"2\", 2]",
+						"[2, null]", "[1e999, 2]" };
+	struct ar_err err = { 0 };
+	struct dense_as d;
+	char text[2048];
+	size_t n;
+
+	put("{\"about\": \"an engine\", \"prefill\": [[128, 1.5], [512, 2.5]], "
+	    "\"decode\": [[2000, 1.25]]}");
+	load(&d, path);
+	ok(d.file && !strcmp(d.about, "an engine") && d.prefill.n == 2 && d.decode.n == 1,
+	   "a file has points for each phase");
+	put("{\"prefill\": [[1, 1]], \"decode\": [[1, 1]]}");
+	load(&d, path);
+	is_str(d.about, "", "it need not say what it is of");
+	refused("{\n\"prefill\": }", ":2: malformed JSON");
+	refused("[]", ": 'prefill': want an array of 1 to 64 pairs [keys, factor]");
+	refused("{\"prefill\": 2}", ": 'prefill': want an array of 1 to 64 pairs [keys, factor]");
+	refused("{\"prefill\": [[1, 1]], \"decode\": []}",
+		": 'decode': want an array of 1 to 64 pairs [keys, factor]");
+	for (size_t i = 0; i < sizeof bad_pair / sizeof *bad_pair; i++) {
+		snprintf(text, sizeof text, "{\"prefill\": [[1, 1]], \"decode\": [[1, 1], %s]}",
+			 bad_pair[i]);
+		refused(text, PAIR_2);
+	}
+	refused("{\"prefill\": [[0, 1]], \"decode\": [[1, 1]]}",
+		": 'prefill': pair 1: want [keys, factor], keys above 0 and above those of the "
+		"pair before, factor from 0.1 to 100");
+	for (int points = DENSE_AS_POINTS_MAX; points <= DENSE_AS_POINTS_MAX + 1; points++) {
+		n = (size_t)snprintf(text, sizeof text, "{\"decode\": [[1, 1]], \"prefill\": [");
+		for (int i = 1; i <= points; i++)
+			n += (size_t)snprintf(text + n, sizeof text - n, "%s[%d, 1]",
+					      i > 1 ? "," : "", i);
+		snprintf(text + n, sizeof text - n, "]}");
+		if (points > DENSE_AS_POINTS_MAX) {
+			refused(text, ": 'prefill': want an array of 1 to 64 pairs [keys, factor]");
+			continue;
+		}
+		put(text);
+		load(&d, path);
+		is_int(d.prefill.n, points, "as many points as there is room for");
+	}
+	is_int(dense_as_load(&d, "/", &err), AR_DATA, "a folder exists and is no such file");
+}
+
+static void test_no_memory(void)
+{
+	int wrong = 0, n = 0;
+
+	put("{\"about\": \"x\", \"prefill\": [[1, 1], [2, 2]], \"decode\": [[1, 1]]}");
+	for (long k = 0;; k++) {
+		struct ar_err err = { 0 };
+		struct dense_as d;
+		enum ar_status st;
+
+		fault_arm(k);
+		st = dense_as_load(&d, path, &err);
+		if (!fault_disarm())
+			break;
+		wrong += st != AR_NOMEM;
+		n++;
+	}
+	ok(n > 10 && !wrong, "each of %d failing allocations is reported", n);
+}
+
+/* ---- costs ---- */
+
+static void test_interpolation(void)
+{
+	static const struct {
+		double keys, factor;
+	} want[] = { { 1, 2 },	   { 100, 2 },	 { 1000, 3 }, { 10000, 4 },
+		     { 20000, 3 }, { 40000, 2 }, { 1e12, 2 } };
+	const struct dense_as_curve c = { 3, { { 100, 2 }, { 10000, 4 }, { 40000, 2 } } };
+
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+		ok(fabs(dense_as_factor(&c, want[i].keys) - want[i].factor) < 1e-12, "%g keys: %g",
+		   want[i].keys, want[i].factor);
+}
+
+/* A prefill chunk whose rows attend to 101 to 110 keys, and decodes of 20 and 30. */
+static struct batch_entry entry[] = {
+	{ .start = 100, .n_tok = 10 },
+	{ .start = 19, .n_tok = 1, .decode = true },
+	{ .start = 29, .n_tok = 1, .decode = true },
+};
+static const struct batch whole = { entry, 3, 10, 2 };
+static const struct batch prompt = { entry, 1, 10, 0 };
+static const struct batch decodes = { entry + 1, 2, 0, 2 };
+static const struct iter_cost cost = {
+	.cost_ns = 100000,
+	.phase_ns = { [PHASE_ATTEND] = 1000, [PHASE_DECODE] = 100, [PHASE_LINEAR] = 7000 }
+};
+
+static void test_costs(void)
+{
+	struct iter_cost c = cost;
+	struct dense_as d;
+
+	load(&d, "1");
+	is_int(dense_as_cost(&d, &whole, &cost, 8, 2), 100000, "a factor of 1 changes nothing");
+	load(&d, "1.5,3");
+	is_int(dense_as_cost(&d, &whole, &cost, 2, 2), 100000 + 500 + 200,
+	       "the phases grow by their factors");
+	is_int(dense_as_cost(&d, &whole, &cost, 9, 2), 100000 + 500 * 9 / 2 + 200 * 9 / 2,
+	       "... scaled to all layers");
+	is_int(dense_as_cost(&d, &prompt, &cost, 2, 2), 100500, "without decodes only one");
+	is_int(dense_as_cost(&d, &decodes, &cost, 2, 2), 100200, "... or the other");
+	load(&d, "0.5,0.25");
+	is_int(dense_as_cost(&d, &whole, &cost, 4, 2), 100000 - 1000 - 150, "or they shrink");
+	c.phase_ns[PHASE_DECODE] = 3;
+	is_int(dense_as_cost(&d, &decodes, &c, 1, 1), 100000 - 2, "times are whole ns, rounded");
+	c.cost_ns = 900;
+	is_int(dense_as_cost(&d, &prompt, &c, 4, 2), 0, "... and not below 0");
+
+	d.prefill = (struct dense_as_curve){ 2, { { 105.5 / 2, 1 }, { 105.5 * 2, 3 } } };
+	d.decode = (struct dense_as_curve){ 2, { { 5, 1 }, { 125, 5 } } };
+	is_int(dense_as_cost(&d, &whole, &cost, 2, 2), 100000 + 1000 + 200,
+	       "the factors are those of the mean numbers of keys");
+}
+
+static void test_saturation(void)
+{
+	struct iter_cost c = { .cost_ns = INT64_MAX - 5, .phase_ns = { [PHASE_ATTEND] = 3 } };
+	struct dense_as d;
+
+	load(&d, "2");
+	is_int(dense_as_cost(&d, &prompt, &c, 1, 1), INT64_MAX - 2, "a cost near the clock's end");
+	is_int(dense_as_cost(&d, &prompt, &c, 2, 1), INT64_MAX, "... ends there");
+	c = (struct iter_cost){ .phase_ns = { [PHASE_ATTEND] = INT64_MAX / 4 } };
+	load(&d, "100");
+	is_int(dense_as_cost(&d, &prompt, &c, 8, 4), INT64_MAX, "a time past the clock's end");
+	load(&d, "2");
+	is_int(dense_as_cost(&d, &prompt, &c, 8, 4), INT64_MAX, "... of all layers");
+	c.cost_ns = INT64_MAX;
+	load(&d, "0.5");
+	is_int(dense_as_cost(&d, &prompt, &c, 1000, 1), 0, "... or taken off");
+}
+
+int main(void)
+{
+	int fd = mkstemp(path);
+
+	plan(0);
+	if (fd < 0)
+		bail_out("no temporary file");
+	close(fd);
+	test_factors();
+	test_files();
+	test_no_memory();
+	test_interpolation();
+	test_costs();
+	test_saturation();
+	unlink(path);
+	return done_testing();
+}
