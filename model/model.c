@@ -257,6 +257,7 @@ static const struct {
 	{ "rope_parameters", cJSON_Object, 0, "an object" },
 	{ "rope_scaling", cJSON_Object, 0, "an object" },
 	{ "sliding_window", cJSON_Number, 0, "a number" },
+	{ "text_config", cJSON_Object, 0, "an object" },
 	{ "use_sliding_window", cJSON_True | cJSON_False, 0, "true or false" },
 };
 
@@ -280,6 +281,19 @@ static enum ar_status check_keys(const cJSON *config, const char *path, struct a
 	return st;
 }
 
+/* Read config.  A multimodal model keeps the keys of its language model in text_config. */
+static enum ar_status read_config(struct model *m, const cJSON *config, const char *path,
+				  struct ar_err *err)
+{
+	enum ar_status st = check_keys(config, path, err);
+
+	if (!st && json_has(config, "text_config")) {
+		config = get(config, "text_config");
+		st = check_keys(config, path, err);
+	}
+	return st ? st : arch_find(config)->read(m, config, path, err);
+}
+
 /* Read json, which m owns from now on.  path: for messages. */
 static enum ar_status read_json(struct model *m, const char *path, char *json, struct ar_err *err)
 {
@@ -294,8 +308,8 @@ static enum ar_status read_json(struct model *m, const char *path, char *json, s
 					    text_line(x.json, end));
 	else if (!cJSON_IsObject(config))
 		st = ar_fail(err, AR_DATA, "%s: not a JSON object", path);
-	else if (!(st = check_keys(config, path, err)))
-		st = arch_find(config)->read(&x, config, path, err);
+	else
+		st = read_config(&x, config, path, err);
 	if (!st)
 		name_model(&x, path);
 	cJSON_Delete(config);
