@@ -246,6 +246,40 @@ static void test_archs(void)
 
 #define H "{" BASE ",\"num_attention_heads\":4"
 
+/* What needs no angles runs with every rotary embedding that models have. */
+static void test_unknown_rope(void)
+{
+	static const struct {
+		const char *text, *unknown;
+	} cases[] = {
+		{ H ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
+		    "\"original_max_position_embeddings\":32768}}",
+		  "rope type 'yarn'" },
+		{ H ",\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1]}}", "rope type 'su'" },
+		{ H ",\"rope_scaling\":{\"type\":\"longrope\"},\"partial_rotary_factor\":0.75}",
+		  "rope type 'longrope'" },
+		{ H ",\"rope_parameters\":{\"rope_type\":\"linear\"}}", "rope type 'linear'" },
+		{ H ",\"rope_scaling\":{\"type\":\"dynamic\"}}", "rope type 'dynamic'" },
+		{ H ",\"rope_scaling\":{\"type\":\"mrope\"}}", "rope type 'mrope'" },
+		{ H ",\"partial_rotary_factor\":0.5}", "partial rotary embeddings" },
+		{ H ",\"rope_parameters\":{\"rope_type\":\"default\","
+		    "\"partial_rotary_factor\":0.5}}",
+		  "partial rotary embeddings" },
+		{ H ",\"partial_rotary_factor\":1.0}", "" },
+		{ H "}", "" },
+	};
+	struct ar_err err = { 0 };
+	struct model m;
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		is_int(load_text(&m, cases[i].text, &err), AR_OK, "taken: %s", cases[i].text);
+		is_str(m.rope_unknown, cases[i].unknown, "... the angles of which are not known");
+		ok(!*cases[i].unknown == (m.rope.theta > 0) && m.rope.factor == 0,
+		   "... so there is no base");
+		model_release(&m);
+	}
+}
+
 static void test_bad_configs(void)
 {
 	static const struct {
@@ -268,8 +302,8 @@ static void test_bad_configs(void)
 		{ H ",\"rope_theta\":0}", "as 'rope_theta'" },
 		{ H ",\"rope_scaling\":3}", "want an object as 'rope_scaling'" },
 		{ H ",\"rope_scaling\":{\"factor\":2}}", "no 'rope_type'" },
-		{ H ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}",
-		  "unknown rope type 'yarn'" },
+		{ H ",\"rope_scaling\":{\"type\":\"xpos\",\"factor\":2}}",
+		  "unknown rope type 'xpos'" },
 		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
 		  "as 'low_freq_factor'" },
 		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
@@ -278,7 +312,11 @@ static void test_bad_configs(void)
 		  "must be above" },
 		{ H ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":\"x\"}}",
 		  "as 'rope_theta'" },
-		{ H ",\"partial_rotary_factor\":0.5}", "partial rotary" },
+		{ H ",\"partial_rotary_factor\":0}", "as 'partial_rotary_factor'" },
+		{ H ",\"partial_rotary_factor\":1.5}", "as 'partial_rotary_factor'" },
+		{ H ",\"rope_parameters\":{\"type\":\"default\",\"partial_rotary_factor\":2}}",
+		  "as 'partial_rotary_factor'" },
+		{ H ",\"rope_theta\":0,\"partial_rotary_factor\":0.5}", "as 'rope_theta'" },
 		{ H ",\"kv_lora_rank\":512}", "latent attention" },
 		{ H ",\"layer_types\":[\"linear_attention\"]}",
 		  "layer type 'linear_attention' is not known" },
@@ -302,8 +340,7 @@ static void test_bad_configs(void)
 		{ H ",\"mlp_only_layers\":\"0\"}",
 		  "want an array of numbers as 'mlp_only_layers'" },
 		{ H ",\"decoder_sparse_step\":\"1\"}", "want a number as 'decoder_sparse_step'" },
-		{ H ",\"partial_rotary_factor\":\"1\"}",
-		  "want a number as 'partial_rotary_factor'" },
+		{ H ",\"partial_rotary_factor\":\"1\"}", "as 'partial_rotary_factor'" },
 		{ H ",\"kv_lora_rank\":[]}", "want a number as 'kv_lora_rank'" },
 		{ H ",\"rope_parameters\":[]}", "want an object as 'rope_parameters'" },
 		{ H ",\"max_position_embeddings\":0}", "as 'max_position_embeddings'" },
@@ -462,6 +499,7 @@ int main(void)
 	test_data();
 	test_defaults();
 	test_archs();
+	test_unknown_rope();
 	test_bad_configs();
 	unlink(path);
 	rmdir(dir);
