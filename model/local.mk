@@ -4,8 +4,12 @@ libattnreplay_a_SOURCES += \
   model/arch.h model/arch_llama.c model/arch_qwen3.c model/archs.c model/model.c model/model.h \
     model/rope.c model/rope.h
 nobase_dist_pkgdata_DATA += \
-  model/presets/llama-3.1-8b.json model/presets/niah-llama-14m.json \
-  model/presets/qwen3-30b-a3b.json
+  model/presets/llama-3.1-70b.json model/presets/llama-3.1-8b.json \
+    model/presets/mistral-7b-v0.3.json model/presets/mixtral-8x7b.json \
+    model/presets/niah-llama-14m.json model/presets/qwen2.5-7b.json \
+    model/presets/qwen3-30b-a3b.json model/presets/qwen3-32b.json model/presets/qwen3-8b.json \
+    model/presets/smollm2-135m.json
 
 check_PROGRAMS += \
   tests/t-model
+EXTRA_DIST += tests/data/models

@@ -45,8 +45,7 @@ enum ar_status config_int(const cJSON *config, const char *key, int max, int def
 /* Only full attention can be replayed: every head of every layer. */
 static enum ar_status check_attention(const cJSON *config, const char *path, struct ar_err *err)
 {
-	const cJSON *factor = get(config, "partial_rotary_factor"), *type;
-	const cJSON *types = get(config, "layer_types");
+	const cJSON *types = get(config, "layer_types"), *type;
 	bool sliding = cJSON_IsTrue(get(config, "use_sliding_window")) ||
 		       (!json_has(config, "use_sliding_window") && !types &&
 			json_has(config, "sliding_window"));
@@ -56,9 +55,6 @@ static enum ar_status check_attention(const cJSON *config, const char *path, str
 			       "%s: latent attention (kv_lora_rank) has no K and V "
 			       "per head; use a model with grouped heads",
 			       path);
-	if (json_has(config, "partial_rotary_factor") &&
-	    !(cJSON_IsNumber(factor) && factor->valuedouble == 1))
-		return ar_fail(err, AR_DATA, "%s: partial rotary embeddings are not known", path);
 	cJSON_ArrayForEach(type, types) {
 		const char *name = cJSON_IsString(type) ? type->valuestring : "?";
 
@@ -127,17 +123,43 @@ enum ar_status config_heads(struct layer_spec *l, int hidden, const cJSON *confi
 	return st;
 }
 
+/* Read the share of each head that is rotated. */
+static enum ar_status read_share(const cJSON *o, double *share, const char *path,
+				 struct ar_err *err)
+{
+	static const char key[] = "partial_rotary_factor";
+
+	return !json_has(o, key) || json_real(get(o, key), 1e-3, 1, share) ?
+		       AR_OK :
+		       ar_fail(err, AR_DATA, "%s: want a number from 0.001 to 1 as '%s'", path,
+			       key);
+}
+
+/* A capture after RoPE replays without angles.  So an embedding whose angles are not known is only
+ * noted, for those who need them. */
 static enum ar_status read_rope(struct model *m, const cJSON *config, const char *path,
 				struct ar_err *err)
 {
 	const char *key = json_has(config, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+	const cJSON *scaling = get(config, key);
+	const char *type = rope_type_unknown(scaling);
 	double theta = 10000; /* the default of the model class */
+	double share = 1;
+	enum ar_status st = read_share(config, &share, path, err);
 
+	if (!st)
+		st = read_share(scaling, &share, path, err);
+	if (st)
+		return st;
 	if (json_has(config, "rope_theta") &&
 	    !json_real(get(config, "rope_theta"), 1, 1e12, &theta))
 		return ar_fail(err, AR_DATA, "%s: want a number from 1 to 1e12 as 'rope_theta'",
 			       path);
-	return rope_parse(&m->rope, theta, get(config, key), path, err);
+	if (type)
+		snprintf(m->rope_unknown, sizeof m->rope_unknown, "rope type '%s'", type);
+	else if (share < 1)
+		snprintf(m->rope_unknown, sizeof m->rope_unknown, "partial rotary embeddings");
+	return *m->rope_unknown ? AR_OK : rope_parse(&m->rope, theta, scaling, path, err);
 }
 
 enum ar_status config_outside(struct model *m, const cJSON *config, const char *path,
@@ -253,10 +275,10 @@ static const struct {
 	{ "layer_types", cJSON_Array, cJSON_String, "an array of strings" },
 	{ "mlp_only_layers", cJSON_Array, cJSON_Number, "an array of numbers" },
 	{ "model_type", cJSON_String, 0, "a string" },
-	{ "partial_rotary_factor", cJSON_Number, 0, "a number" },
 	{ "rope_parameters", cJSON_Object, 0, "an object" },
 	{ "rope_scaling", cJSON_Object, 0, "an object" },
 	{ "sliding_window", cJSON_Number, 0, "a number" },
+	{ "text_config", cJSON_Object, 0, "an object" },
 	{ "use_sliding_window", cJSON_True | cJSON_False, 0, "true or false" },
 };
 
@@ -280,6 +302,19 @@ static enum ar_status check_keys(const cJSON *config, const char *path, struct a
 	return st;
 }
 
+/* Read config.  A multimodal model keeps the keys of its language model in text_config. */
+static enum ar_status read_config(struct model *m, const cJSON *config, const char *path,
+				  struct ar_err *err)
+{
+	enum ar_status st = check_keys(config, path, err);
+
+	if (!st && json_has(config, "text_config")) {
+		config = get(config, "text_config");
+		st = check_keys(config, path, err);
+	}
+	return st ? st : arch_find(config)->read(m, config, path, err);
+}
+
 /* Read json, which m owns from now on.  path: for messages. */
 static enum ar_status read_json(struct model *m, const char *path, char *json, struct ar_err *err)
 {
@@ -294,8 +329,8 @@ static enum ar_status read_json(struct model *m, const char *path, char *json, s
 					    text_line(x.json, end));
 	else if (!cJSON_IsObject(config))
 		st = ar_fail(err, AR_DATA, "%s: not a JSON object", path);
-	else if (!(st = check_keys(config, path, err)))
-		st = arch_find(config)->read(&x, config, path, err);
+	else
+		st = read_config(&x, config, path, err);
 	if (!st)
 		name_model(&x, path);
 	cJSON_Delete(config);

@@ -36,8 +36,10 @@ struct model {
 	struct layer_spec *layer; /* [n_layers], owned */
 	int64_t max_len;	  /* max_position_embeddings */
 	struct rope rope;
-	int tp;	    /* 1: whole; N: layers and vocab are rank 0's slice of N */
-	char *json; /* the config as read, owned */
+	char rope_unknown[48]; /* rope.theta is 0: the embedding whose angles are not known, such as
+				* "rope type 'yarn'"; else "" */
+	int tp;		       /* 1: whole; N: layers and vocab are rank 0's slice of N */
+	char *json;	       /* the config as read, owned */
 };
 
 /* Load a model.  name_or_path: a preset ("llama-3.1-8b"), a config.json or a folder with one. */

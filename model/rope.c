@@ -66,6 +66,25 @@ static enum ar_status parse_llama3(struct rope *r, const cJSON *scaling, const c
 	return AR_OK;
 }
 
+static const cJSON *get_type(const cJSON *scaling)
+{
+	const cJSON *v = cJSON_GetObjectItemCaseSensitive(scaling, "rope_type");
+
+	return v ? v : cJSON_GetObjectItemCaseSensitive(scaling, "type");
+}
+
+const char *rope_type_unknown(const cJSON *scaling)
+{
+	static const char *const types[] = { "dynamic", "linear", "longrope", "mrope",
+					     "su",	"yarn",	  NULL };
+	const cJSON *type = get_type(scaling);
+
+	for (const char *const *t = types; *t && cJSON_IsString(type); t++)
+		if (!strcmp(*t, type->valuestring))
+			return *t;
+	return NULL;
+}
+
 enum ar_status rope_parse(struct rope *r, double theta, const cJSON *scaling, const char *path,
 			  struct ar_err *err)
 {
@@ -76,9 +95,7 @@ enum ar_status rope_parse(struct rope *r, double theta, const cJSON *scaling, co
 	if (scaling && !cJSON_IsNull(scaling)) {
 		if (!cJSON_IsObject(scaling))
 			return ar_fail(err, AR_DATA, "%s: rope scaling is no object", path);
-		v = cJSON_GetObjectItemCaseSensitive(scaling, "rope_type");
-		if (!v)
-			v = cJSON_GetObjectItemCaseSensitive(scaling, "type");
+		v = get_type(scaling);
 		if (!cJSON_IsString(v))
 			return ar_fail(err, AR_DATA, "%s: rope scaling has no 'rope_type'", path);
 		type = v->valuestring;

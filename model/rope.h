@@ -14,6 +14,11 @@ struct cJSON;
 enum ar_status rope_parse(struct rope *r, double theta, const struct cJSON *scaling,
 			  const char *path, struct ar_err *err);
 
+/* The type of scaling if it is one that models have, but whose angles are not known here; else
+ * NULL.  The types are those of Hugging Face Transformers 4.57, modeling_rope_utils.py, with older
+ * names. */
+const char *rope_type_unknown(const struct cJSON *scaling);
+
 /* Make the "rope_scaling" object of r; requires r->factor > 0.  NULL: no memory. */
 struct cJSON *rope_scaling_json(const struct rope *r);
 

@@ -180,7 +180,11 @@ enum ar_status case_open(struct backend_case *c, const struct backend *b,
 				   .vocab = 1001,
 				   .max_len = CASE_LEN,
 				   .tp = 1,
-				   .rope = how->rope_unknown ? (struct rope){ 0 } : rope };
+				   .rope = how->rope_unknown || how->rope_yarn ?
+						   (struct rope){ 0 } :
+						   rope };
+	if (how->rope_yarn)
+		strcpy(c->model.rope_unknown, "rope type 'yarn'");
 	open_capture(c, how);
 	if (method_parse(&c->method, how->method, err))
 		bail_out("%s", err->msg);
@@ -467,11 +471,21 @@ static void test_captures(const struct backend *b, double tolerance)
 /* An unknown RoPE base is accepted when nothing is rotated, and refused otherwise. */
 static void test_unknown_rope(const struct backend *b)
 {
+	static const char *const why[] = {
+		"neither the capture nor the model says how",
+		"which is not known; pack the capture with its rope_theta",
+		"of rope type 'yarn', which model small has, are not known; replay captures after",
+		"the angles of rope type 'yarn' are not known; use a method without a gate",
+		"of rope type 'yarn', which model small has, are not known; replay captures after",
+	};
 	const struct case_how asks[] = {
 		{ .method = "dense", .rope_applied = true, .rope_unknown = true, .tile = true },
-		{ .method = "seer:gate=mean", .rope_applied = true, .rope_unknown = true }
+		{ .method = "seer:gate=mean", .rope_applied = true, .rope_unknown = true },
+		{ .method = "dense", .rope_applied = true, .rope_yarn = true, .tile = true },
+		{ .method = "seer:gate=mean", .rope_applied = true, .rope_yarn = true },
+		{ .method = "dense", .rope_yarn = true }
 	};
-	struct case_result known, unknown;
+	struct case_result known, unknown, yarn;
 	struct backend_case c;
 	struct ar_err err;
 
@@ -482,9 +496,15 @@ static void test_unknown_rope(const struct backend *b)
 		  &unknown);
 	ok(case_same_counts(&known, &unknown) && case_distance(&known, &unknown) == 0,
 	   "%s: rows that are not turned need no rotary embedding", b->name);
-	for (int i = 0; i < 2; i++) {
+	result_of(b,
+		  &(struct case_how){ .method = SPARSE, .rope_applied = true, .rope_yarn = true },
+		  &yarn);
+	ok(case_same_counts(&known, &yarn) && case_distance(&known, &yarn) == 0,
+	   "%s: nor its angles", b->name);
+	for (int i = 0; i < 5; i++) {
 		is_int(case_open(&c, b, &asks[i], &err), AR_DATA,
 		       "%s, %s: where it is needed, none is refused", b->name, asks[i].method);
+		ok(strstr(err.msg, why[i]) != NULL, "... by name: %s", err.msg);
 		case_close(&c);
 	}
 }

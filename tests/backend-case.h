@@ -19,6 +19,7 @@ enum {
 struct case_how {
 	const char *method;
 	bool rope_applied; /* capture after RoPE */
+	bool rope_yarn;	   /* the model has a RoPE whose angles are not known */
 	bool rope_unknown; /* neither the capture nor the model has the base of RoPE */
 	bool tile;	   /* the file holds a third of the tokens, which repeat; else
 				 * it holds the whole repetition */

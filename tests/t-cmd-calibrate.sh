@@ -71,6 +71,16 @@ ok 'a run takes the patterns'      density "minference:pattern=$tmp/p.json"
 is 'a model with more layers does not' \
 	"$(density "minference:pattern=$tmp/r.json" | sed 's/^.*json: //')" \
 	"want an array with an object for each of 8 layers; 'calibrate minference --layers 8' writes one"
+unstated() { # [OPTION]...: a capture that does not state its RoPE
+	calibrate seer --capture "$srcdir/tests/data/corpus/capture/two.arc" -o "$tmp/no.gate" "$@"
+}
+sed 's/"rope_theta"/"rope_scaling": {"type": "yarn"}, &/' \
+	"$ATTNREPLAY_DATA/model/presets/niah-llama-14m.json" >"$tmp/yarn.json"
+ok 'keys before RoPE need its base' \
+	fails 2 'two.arc: does not state its RoPE; add --model NAME' unstated
+ok '... a model that there is' fails 3 'nope: no such file' unstated --model nope
+ok '... and angles that are known' fails 3 "model yarn: a gate needs keys before RoPE, but the "\
+"angles of rope type 'yarn' are not known" unstated --model "$tmp/yarn.json"
 gate() { calibrate seer --capture "$sample" --tokens 1000 --steps 30 -o "$tmp/$1" "$2" "$3"; }
 ok 'a gate is distilled' gate a.gate --seed 1
 ok 'again' gate b.gate --seed 1

@@ -41,6 +41,14 @@ for p in $policies; do
 	ok "policy $p is in the man page" grep -q "^\.It $p\$" "$man/attnreplay-run.1"
 done
 
+presets=0
+for m in "$srcdir"/model/presets/*.json; do
+	m=$(basename "$m" .json) presets=$((presets + 1))
+	ok "preset $m is in the man page" grep -Eq "^\.Cm $m( [,.])?$" "$man/attnreplay.1"
+	ok "... and in the README" grep -q "^| .--model. .*\`$m\`" "$srcdir/README.md"
+done
+ok 'there are presets' test $presets -gt 1
+
 completions() { # completions WORD...: what completing the last word of a command line offers
 	bash -c '. "$srcdir/contrib/attnreplay.bash"
 		COMP_WORDS=("$ATTNREPLAY" "$@") COMP_CWORD=$#

@@ -679,6 +679,26 @@ static void refuses(const struct prepare_in *in, const char *message)
 	refuses_as(AR_USAGE, in, message);
 }
 
+static void test_kernels(void)
+{
+	static const int sizes[] = { 64, 128, 256 };
+	struct layer_spec layer = LAYER;
+	struct model m = model8;
+	struct ar_err err = { 0 };
+	int bad = 0;
+
+	m.layer = &layer;
+	for (int i = 0; i < 3; i++) {
+		layer.head_dim = sizes[i];
+		bad += prepare_check_kernels(&m, &err) != AR_OK;
+	}
+	ok(!bad, "there are kernels for heads of 64, 128 and 256");
+	layer.head_dim = 96;
+	is_int(prepare_check_kernels(&m, &err), AR_USAGE, "not for heads of 96");
+	is_str(err.msg, "model m, backend cuda: decode: head size 96; supported 64, 128, 256",
+	       "... in these words");
+}
+
 static void test_refusals(void)
 {
 	struct capture_info other = info_b;
@@ -883,6 +903,7 @@ int main(void)
 	test_clock();
 	test_series();
 	test_layers();
+	test_kernels();
 	test_refusals();
 	test_captures();
 	test_faults();

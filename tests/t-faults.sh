@@ -331,8 +331,5 @@ else
 	ok '... and no kernels have times that could be an engine'"'s" fails 2 \
 		'^attnreplay: dense-as-engine has no effect without the times of kernels; leave' \
 		as_engine
-	ok 'heads of a size that the kernels lack are refused' fails 2 \
-		"^attnreplay: .*attend: head size 96; supported 64, 128" \
-		run --backend cuda --trace ok.csv --model ./d96.json --capture d96.safetensors
 fi
 finish

@@ -58,6 +58,60 @@ static void test_presets(void)
 	   "a preset's name is no path");
 }
 
+/* What the published config.json files state.  folder: NULL for a preset. */
+static const struct published {
+	const char *name, *folder;
+	int n_layers, hidden, q_heads, kv_heads, head_dim, ffn, n_experts, experts_per_tok, vocab;
+	int max_len;
+	double theta;
+} published[] = {
+	{ "llama-3.1-8b", NULL, 32, 4096, 32, 8, 128, 14336, 0, 0, 128256, 131072, 5e5 },
+	{ "llama-3.1-70b", NULL, 80, 8192, 64, 8, 128, 28672, 0, 0, 128256, 131072, 5e5 },
+	{ "mistral-7b-v0.3", NULL, 32, 4096, 32, 8, 128, 14336, 0, 0, 32768, 32768, 1e6 },
+	{ "mixtral-8x7b", NULL, 32, 4096, 32, 8, 128, 14336, 8, 2, 32000, 32768, 1e6 },
+	{ "qwen2.5-7b", NULL, 28, 3584, 28, 4, 128, 18944, 0, 0, 152064, 131072, 1e6 },
+	{ "qwen3-8b", NULL, 36, 4096, 32, 8, 128, 12288, 0, 0, 151936, 40960, 1e6 },
+	{ "qwen3-32b", NULL, 64, 5120, 64, 8, 128, 25600, 0, 0, 151936, 40960, 1e6 },
+	{ "smollm2-135m", NULL, 30, 576, 9, 3, 64, 1536, 0, 0, 49152, 8192, 1e5 },
+	{ "mistral-7b-v0.1", "tests/data/models", 32, 4096, 32, 8, 128, 14336, 0, 0, 32000, 32768,
+	  1e4 },
+	{ "mistral-small-3.1-24b", "tests/data/models", 40, 5120, 32, 8, 128, 32768, 0, 0, 131072,
+	  131072, 1e9 },
+	{ "phi-3-mini-4k", "tests/data/models", 32, 3072, 32, 32, 96, 8192, 0, 0, 32064, 4096,
+	  1e4 },
+};
+
+static bool as_published(const struct model *m, const struct published *p)
+{
+	const struct layer_spec *l = m->layer;
+
+	return m->n_layers == p->n_layers && m->hidden == p->hidden && l->q_heads == p->q_heads &&
+	       l->kv_heads == p->kv_heads && l->head_dim == p->head_dim && l->ffn == p->ffn &&
+	       l->n_experts == p->n_experts && l->experts_per_tok == p->experts_per_tok &&
+	       m->vocab == p->vocab && m->max_len == p->max_len && m->rope.theta == p->theta &&
+	       !model_odd_layer(m);
+}
+
+static void test_published(void)
+{
+	struct ar_err err = { 0 };
+	struct model m;
+	char file[512];
+
+	for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+		const struct published *p = &published[i];
+
+		snprintf(file, sizeof file, "%s", p->name);
+		if (p->folder)
+			snprintf(file, sizeof file, "%s/%s/%s.json", getenv("ATTNREPLAY_DATA"),
+				 p->folder, p->name);
+		ok(model_load(&m, file, &err) == AR_OK && as_published(&m, p) &&
+			   !strcmp(m.name, p->name),
+		   "%s is as published: %s", p->name, err.msg);
+		model_release(&m);
+	}
+}
+
 static void test_data(void)
 {
 	char old[256], found[256], *env = getenv("ATTNREPLAY_DATA");
@@ -112,6 +166,18 @@ static void test_defaults(void)
 		     &err) == AR_OK &&
 		   m.rope.theta == 1e6,
 	   "RoPE under rope_parameters: %s", err.msg);
+	model_release(&m);
+	ok(load_text(&m,
+		     "{\"hidden_size\":7,\"model_type\":\"?\",\"text_config\":{" BASE
+		     ",\"num_attention_heads\":4}}",
+		     &err) == AR_OK &&
+		   m.hidden == 64 && m.layer->head_dim == 16 && strstr(m.json, "\"?\""),
+	   "the keys of text_config are those of the model: %s", err.msg);
+	model_release(&m);
+	ok(load_text(&m, "{" BASE ",\"num_attention_heads\":4,\"text_config\":null}", &err) ==
+			   AR_OK &&
+		   m.hidden == 64,
+	   "but not if it is null: %s", err.msg);
 	model_release(&m);
 	ok(load_text(&m,
 		     "{" BASE ",\"num_attention_heads\":4,\"num_local_experts\":8,"
@@ -180,6 +246,40 @@ static void test_archs(void)
 
 #define H "{" BASE ",\"num_attention_heads\":4"
 
+/* What needs no angles runs with every rotary embedding that models have. */
+static void test_unknown_rope(void)
+{
+	static const struct {
+		const char *text, *unknown;
+	} cases[] = {
+		{ H ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
+		    "\"original_max_position_embeddings\":32768}}",
+		  "rope type 'yarn'" },
+		{ H ",\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1]}}", "rope type 'su'" },
+		{ H ",\"rope_scaling\":{\"type\":\"longrope\"},\"partial_rotary_factor\":0.75}",
+		  "rope type 'longrope'" },
+		{ H ",\"rope_parameters\":{\"rope_type\":\"linear\"}}", "rope type 'linear'" },
+		{ H ",\"rope_scaling\":{\"type\":\"dynamic\"}}", "rope type 'dynamic'" },
+		{ H ",\"rope_scaling\":{\"type\":\"mrope\"}}", "rope type 'mrope'" },
+		{ H ",\"partial_rotary_factor\":0.5}", "partial rotary embeddings" },
+		{ H ",\"rope_parameters\":{\"rope_type\":\"default\","
+		    "\"partial_rotary_factor\":0.5}}",
+		  "partial rotary embeddings" },
+		{ H ",\"partial_rotary_factor\":1.0}", "" },
+		{ H "}", "" },
+	};
+	struct ar_err err = { 0 };
+	struct model m;
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		is_int(load_text(&m, cases[i].text, &err), AR_OK, "taken: %s", cases[i].text);
+		is_str(m.rope_unknown, cases[i].unknown, "... the angles of which are not known");
+		ok(!*cases[i].unknown == (m.rope.theta > 0) && m.rope.factor == 0,
+		   "... so there is no base");
+		model_release(&m);
+	}
+}
+
 static void test_bad_configs(void)
 {
 	static const struct {
@@ -202,8 +302,8 @@ static void test_bad_configs(void)
 		{ H ",\"rope_theta\":0}", "as 'rope_theta'" },
 		{ H ",\"rope_scaling\":3}", "want an object as 'rope_scaling'" },
 		{ H ",\"rope_scaling\":{\"factor\":2}}", "no 'rope_type'" },
-		{ H ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}",
-		  "unknown rope type 'yarn'" },
+		{ H ",\"rope_scaling\":{\"type\":\"xpos\",\"factor\":2}}",
+		  "unknown rope type 'xpos'" },
 		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
 		  "as 'low_freq_factor'" },
 		{ H ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
@@ -212,7 +312,11 @@ static void test_bad_configs(void)
 		  "must be above" },
 		{ H ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":\"x\"}}",
 		  "as 'rope_theta'" },
-		{ H ",\"partial_rotary_factor\":0.5}", "partial rotary" },
+		{ H ",\"partial_rotary_factor\":0}", "as 'partial_rotary_factor'" },
+		{ H ",\"partial_rotary_factor\":1.5}", "as 'partial_rotary_factor'" },
+		{ H ",\"rope_parameters\":{\"type\":\"default\",\"partial_rotary_factor\":2}}",
+		  "as 'partial_rotary_factor'" },
+		{ H ",\"rope_theta\":0,\"partial_rotary_factor\":0.5}", "as 'rope_theta'" },
 		{ H ",\"kv_lora_rank\":512}", "latent attention" },
 		{ H ",\"layer_types\":[\"linear_attention\"]}",
 		  "layer type 'linear_attention' is not known" },
@@ -236,11 +340,15 @@ static void test_bad_configs(void)
 		{ H ",\"mlp_only_layers\":\"0\"}",
 		  "want an array of numbers as 'mlp_only_layers'" },
 		{ H ",\"decoder_sparse_step\":\"1\"}", "want a number as 'decoder_sparse_step'" },
-		{ H ",\"partial_rotary_factor\":\"1\"}",
-		  "want a number as 'partial_rotary_factor'" },
+		{ H ",\"partial_rotary_factor\":\"1\"}", "as 'partial_rotary_factor'" },
 		{ H ",\"kv_lora_rank\":[]}", "want a number as 'kv_lora_rank'" },
 		{ H ",\"rope_parameters\":[]}", "want an object as 'rope_parameters'" },
 		{ H ",\"max_position_embeddings\":0}", "as 'max_position_embeddings'" },
+		{ H ",\"text_config\":[]}", "want an object as 'text_config'" },
+		{ H ",\"text_config\":{" BASE "}}", "as 'num_attention_heads'" },
+		{ "{\"text_config\":" H ",\"vocab_size\":9}}", "key 'vocab_size' appears twice" },
+		{ "{\"text_config\":" H ",\"model_type\":7}}", "want a string as 'model_type'" },
+		{ "{\"text_config\":" H ",\"kv_lora_rank\":512}}", "latent attention" },
 	};
 	struct ar_err err = { 0 };
 	struct model m;
@@ -387,9 +495,11 @@ int main(void)
 	if (!mkdtemp(dir))
 		bail_out("no temporary folder");
 	test_presets();
+	test_published();
 	test_data();
 	test_defaults();
 	test_archs();
+	test_unknown_rope();
 	test_bad_configs();
 	unlink(path);
 	rmdir(dir);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# attnreplay run and select refuse an impossible method before they do any work.
+# attnreplay run and select refuse an impossible method or model before they do any work.
 . "$srcdir/tests/tap.sh"
 cd "$tmp" || exit 99
 
@@ -71,4 +71,33 @@ ok '... nor a pattern' later 3 'odd.json: want an array' compact-fp,minference:p
 shown() { fails "$1" "$2" select_ --method "dense,$3" --json x.json && [ ! -e x.json ]; }
 ok 'no gate is found out before anything is shown' shown 2 'no gate' seer
 ok '... nor a table' shown 3 '/no/where: No such file' xattention:table=/no/where
+
+# The model is checked before its capture is opened and before a GPU is looked for.
+models=$srcdir/tests/data/models
+with() { # with MODEL [OPTION]...
+	model=$1
+	shift
+	"$ATTNREPLAY" run --trace t.csv --model "$models/$model.json" --capture /no/where \
+		--db m.db "$@"
+}
+refuses_96() { # [OPTION]...
+	fails 2 'model phi-3-mini-4k, backend cuda: decode: head size 96; supported 64, 128, 256' \
+		with phi-3-mini-4k "$@" && [ ! -e m.db ]
+}
+for backend in cuda auto; do
+	if "$ATTNREPLAY" --version | grep -q '^cuda yes$'; then
+		ok "heads that no kernel takes are refused by backend $backend" \
+			refuses_96 --backend $backend
+	else
+		skip "heads that no kernel takes are refused by backend $backend" \
+			'built without CUDA'
+	fi
+done
+ok 'backend cpu takes them' fails 3 '/no/where: No such file' with phi-3-mini-4k --backend cpu
+windows() { # MODEL: it has layers with a sliding window
+	with "$1" --backend cpu 2>&1 | grep -q 'sliding window are replayed with full attention$'
+}
+ok 'a sliding window is replayed with full attention, with a warning' windows mistral-7b-v0.1
+has_none() { ! windows "$1"; }
+ok '... only where there is one' has_none mistral-small-3.1-24b
 finish

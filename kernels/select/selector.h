@@ -25,14 +25,15 @@ extern "C" {
 /* What a selector is opened with.  The rank has the first heads of the model; other ranks have the
  * others. */
 struct selector_env {
-	struct attn_shape shape; /* of this rank */
-	int n_layers;		 /* of the model */
-	const float *rope_inv;	 /* [head_dim / 2] RoPE turned Q and K by inv * position;
+	struct attn_shape shape;  /* of this rank */
+	int n_layers;		  /* of the model */
+	const float *rope_inv;	  /* [head_dim / 2] RoPE turned Q and K by inv * position;
 					 * NULL: unknown */
-	bool device;		 /* enqueue() will be called on the current device */
-	int repeats;		 /* above 1: the heads are those of a file, repeated that
+	const char *rope_unknown; /* why, such as "rope type 'yarn'"; NULL: nothing states it */
+	bool device;		  /* enqueue() will be called on the current device */
+	int repeats;		  /* above 1: the heads are those of a file, repeated that
 					 * often */
-	bool trial;		 /* it will be opened again, and prints warnings then */
+	bool trial;		  /* it will be opened again, and prints warnings then */
 };
 
 /* The heads that a file must have for n heads of this rank.  Head h uses those of the file's head

@@ -62,7 +62,8 @@ static bool place_captures(struct act_capture *s, const struct backend_env *env)
 	}
 	s->elems = (size_t)s->n_layers * (size_t)heads_of(s) * (size_t)s->n_tok *
 		   (size_t)s->shape.head_dim;
-	s->rope = first->rope.theta > 0 ? first->rope : env->model->rope;
+	s->rope = first->rope.theta > 0 && !*env->model->rope_unknown ? first->rope :
+									env->model->rope;
 	s->n_rotation = rotated ? env->max_len : 1;
 	return rotated;
 }
@@ -92,6 +93,13 @@ static enum ar_status open(void **self, const struct backend_env *env,
 	map_layers(s, env);
 	if (place_captures(s, env) && !(s->rope.theta > 0)) {
 		close(s);
+		if (*env->model->rope_unknown)
+			return ar_fail(err, AR_DATA,
+				       "%s: Q and K must be rotated, but the angles of %s, which "
+				       "model %s has, are not known; replay captures after RoPE, "
+				       "without --extend tile",
+				       capture_info(env->capture[0])->name,
+				       env->model->rope_unknown, env->model->name);
 		return ar_fail(err, AR_DATA,
 			       "%s: Q and K must be rotated, but neither the capture "
 			       "nor the model says how; pack the capture with its rope_theta",

@@ -16,6 +16,7 @@ static enum ar_status open_methods(const struct attn_engine *e, const struct bac
 		return ar_nomem(err);
 	rope_inv_freq(rope, e->shape.head_dim, inv);
 	s.rope_inv = rope->theta > 0 ? inv : NULL;
+	s.rope_unknown = *env->model->rope_unknown ? env->model->rope_unknown : NULL;
 	st = plan_open(&e->plan, env->model, &s, err);
 	free(inv);
 	return st;

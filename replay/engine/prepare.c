@@ -9,6 +9,7 @@
 
 #include "base/number.h"
 #include "base/rng.h"
+#include "kernels/support.h"
 
 static bool same_rope(const struct rope *a, const struct rope *b)
 {
@@ -55,6 +56,18 @@ static enum ar_status check_layers(const struct model *m, struct ar_err *err)
 		       m->name, a->q_heads, a->kv_heads, a->head_dim, a->ffn, a->experts_per_tok,
 		       a->n_experts, odd, b->q_heads, b->kv_heads, b->head_dim, b->ffn,
 		       b->experts_per_tok, b->n_experts);
+}
+
+enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err)
+{
+	const struct layer_spec *l = &m->layer[0];
+	/* any page size: that of the run is not known yet */
+	const struct attn_shape s = { l->q_heads, l->kv_heads, l->head_dim, 64 };
+	enum ar_status st = support_check("decode", &s, 0, err);
+
+	if (st)
+		ar_err_prefix(err, "model %s, backend cuda", m->name);
+	return st;
 }
 
 enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,

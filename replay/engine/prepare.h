@@ -43,6 +43,10 @@ struct prepared {
  * AR_DATA: captures that differ in their rotary embedding.
  */
 enum ar_status prepare_run(struct prepared *p, const struct prepare_in *in, struct ar_err *err);
+/* Ask before anything of a run of CUDA kernels is opened.  Every such run decodes, and the method is
+ * asked when it is opened, with its GPU and pages.  AR_USAGE: no GPU has kernels for the heads of
+ * m. */
+enum ar_status prepare_check_kernels(const struct model *m, struct ar_err *err);
 /* AR_USAGE: the layers of m differ, or the heads of c are neither those of m nor those of the
  * model before the split. */
 enum ar_status prepare_check_model(const struct capture_info *c, const struct model *m,

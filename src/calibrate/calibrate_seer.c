@@ -147,8 +147,13 @@ static enum ar_status find_rope(const struct args *a, const struct calib_input *
 	if (st)
 		return st;
 	*rope = m.rope;
+	if (*m.rope_unknown)
+		st = ar_fail(err, AR_DATA,
+			     "model %s: a gate needs keys before RoPE, but the angles of %s are "
+			     "not known",
+			     m.name, m.rope_unknown);
 	model_release(&m);
-	return AR_OK;
+	return st;
 }
 
 static enum ar_status gate_init(struct gate *g, const struct args *a, const struct calib_input *in,

@@ -57,6 +57,7 @@ static enum ar_status load_captures(struct run *r, struct ar_err *err)
 
 static enum ar_status load_model(struct run *r, struct ar_err *err)
 {
+	const struct backend *b = r->backend ? r->backend : backends[0]; /* auto prefers it */
 	enum ar_status st;
 
 	if (!r->o.model)
@@ -70,7 +71,8 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 	r->whole_kv_heads = r->model.layer[0].kv_heads;
 	if (!r->limits.max_len)
 		r->limits.max_len = r->model.max_len;
-	return model_split(&r->model, (int)r->o.tp, err);
+	st = b->uses_gpu ? prepare_check_kernels(&r->model, err) : AR_OK;
+	return st ? st : model_split(&r->model, (int)r->o.tp, err);
 }
 
 static enum ar_status prepare(struct run *r, struct ar_err *err)

@@ -233,6 +233,11 @@ static enum ar_status open_self(void **self, const void *param, const struct sel
 			       "no gate: add gate=FILE, a safetensors file of "
 			       "released weights or from 'attnreplay calibrate seer', or "
 			       "gate=mean, untrained");
+	if (!env->rope_inv && env->rope_unknown)
+		return ar_fail(err, AR_DATA,
+			       "the gate is for keys before their rotary embedding, but the angles "
+			       "of %s are not known; use a method without a gate",
+			       env->rope_unknown);
 	if (!env->rope_inv)
 		return ar_fail(err, AR_DATA,
 			       "the gate is for keys before their rotary embedding, "
