@@ -2,8 +2,11 @@
 #include "config.h"
 #include "base/json.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/text.h"
 
 static _Thread_local bool nomem;
 
@@ -45,4 +48,21 @@ bool json_add(cJSON *to, const char *key, cJSON *item)
 	if (!done)
 		cJSON_Delete(item);
 	return done;
+}
+
+bool json_add_real(cJSON *to, const char *key, double x)
+{
+	return json_add(to, key, isfinite(x) ? cJSON_CreateNumber(x) : cJSON_CreateNull());
+}
+
+enum ar_status json_put(cJSON *o, FILE *f, struct ar_err *err)
+{
+	char *text = o ? cJSON_PrintUnformatted(o) : NULL;
+
+	cJSON_Delete(o);
+	if (!text)
+		return ar_nomem(err);
+	text_put_json_value(text, f);
+	cJSON_free(text);
+	return AR_OK;
 }

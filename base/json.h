@@ -6,6 +6,9 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+
+#include "base/status.h"
 
 /* Parse the first n bytes of text.  end: if not NULL, set to the byte after the value, or to the
  * malformed one.  The caller owns the result.  NULL: malformed, or json_nomem(). */
@@ -20,5 +23,12 @@ bool json_nomem(void);
 /* Add item to the object to, or to an array if key is NULL.  item is owned here, even after a
  * failure.  False: there is no memory, which item NULL says as well. */
 bool json_add(cJSON *to, const char *key, cJSON *item);
+
+/* The same for a number; null: it is not finite. */
+bool json_add_real(cJSON *to, const char *key, double x);
+
+/* Write o on one line, see text_put_json_value().  o is owned here, even after a failure.  NULL:
+ * there was no memory to make it.  AR_NOMEM: nothing was written. */
+enum ar_status json_put(cJSON *o, FILE *f, struct ar_err *err);
 
 #endif

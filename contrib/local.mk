@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = contrib/attnreplay.bash
+fishcompletiondir = $(datadir)/fish/vendor_completions.d
+dist_fishcompletion_DATA = contrib/attnreplay.fish
+# zsh finds the completion of a command by the name of the file.
+zshcompletiondir = $(datadir)/zsh/site-functions
+nodist_zshcompletion_DATA = contrib/_attnreplay
+CLEANFILES += $(nodist_zshcompletion_DATA)
+contrib/_attnreplay: contrib/attnreplay.zsh
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp -f $(srcdir)/contrib/attnreplay.zsh $@
 
 EXTRA_DIST += \
+  contrib/attnreplay.zsh \
   contrib/bench.cases contrib/bench.sh contrib/bench_compare.py contrib/bench_replay.sh \
     contrib/bench_torch.py contrib/capture_hf.py contrib/check_costs.sh contrib/curve.sh \
     contrib/curve_bound.py contrib/curve_plot.py contrib/dense_as_engine.py \

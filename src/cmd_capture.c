@@ -12,25 +12,33 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "src/capture_json.h"
 #include "src/cmd.h"
+#include "src/json_file.h"
 #include "traces/capture/capture.h"
 
-struct pack_args {
-	char *layers;
+struct args {
+	char *json, *layers;
 	int64_t tokens, level, frame_tokens;
 };
 
 /* clang-format off */
+static const struct opt info_opts[] = {
+	{ .name = "json", .type = OPT_STR, .off = offsetof(struct args, json), .arg = "FILE",
+	  .help = JSON_FILE_HELP },
+	{ 0 }
+};
+
 static const struct opt pack_opts[] = {
-	{ .name = "layers", .type = OPT_STR, .off = offsetof(struct pack_args, layers),
+	{ .name = "layers", .type = OPT_STR, .off = offsetof(struct args, layers),
 	  .arg = "LIST",
 	  .help = "pack only these layers of the model, such as 0,4-7" },
-	{ .name = "tokens", .type = OPT_INT, .off = offsetof(struct pack_args, tokens), .arg = "N",
+	{ .name = "tokens", .type = OPT_INT, .off = offsetof(struct args, tokens), .arg = "N",
 	  .def = "0", .min = 0, .max = CAPTURE_MAX_TOK,
 	  .help = "pack only the first N tokens, 0: all" },
-	{ .name = "level", .type = OPT_INT, .off = offsetof(struct pack_args, level), .arg = "N",
+	{ .name = "level", .type = OPT_INT, .off = offsetof(struct args, level), .arg = "N",
 	  .def = "9", .min = 1, .max = 22, .help = "zstd compression level" },
-	{ .name = "frame-tokens", .type = OPT_INT, .off = offsetof(struct pack_args, frame_tokens),
+	{ .name = "frame-tokens", .type = OPT_INT, .off = offsetof(struct args, frame_tokens),
 	  .arg = "N", .def = "1024", .min = 1, .max = CAPTURE_MAX_TOK,
 	  .help = "tokens of a frame, the smallest unit that is read" },
 	{ 0 }
@@ -67,7 +75,7 @@ static enum ar_status parse_layers(const char *text, int **layer, int *n, struct
 	return AR_OK;
 }
 
-static enum ar_status run_pack(struct capture *c, const char *out, const struct pack_args *a,
+static enum ar_status run_pack(struct capture *c, const char *out, const struct args *a,
 			       struct ar_err *err)
 {
 	struct capture_pack p = { .n_tok = a->tokens,
@@ -83,7 +91,7 @@ static enum ar_status run_pack(struct capture *c, const char *out, const struct 
 	return st;
 }
 
-static enum ar_status run_unpack(struct capture *c, const char *out, const struct pack_args *a,
+static enum ar_status run_unpack(struct capture *c, const char *out, const struct args *a,
 				 struct ar_err *err)
 {
 	(void)a;
@@ -100,14 +108,20 @@ static void print_layers(const struct capture_info *info)
 	}
 }
 
-static enum ar_status run_info(struct capture *c, const char *out, const struct pack_args *a,
+static enum ar_status run_info(struct capture *c, const char *out, const struct args *a,
 			       struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c);
 	uint64_t values = (uint64_t)info->n_tok * (uint64_t)info->head_dim *
 			  (uint64_t)(info->q_heads + 2 * info->kv_heads);
+	uint64_t bytes = values * sizeof(bf16_t) * (uint64_t)info->n_layers;
+	enum ar_status st = AR_OK;
 
-	(void)out, (void)a, (void)err;
+	(void)out;
+	if (a->json)
+		st = json_file_write(a->json, capture_json(info, bytes), err);
+	if (st || json_file_alone(a->json))
+		return st;
 	printf("container     %s\nmodel         ", info->container);
 	text_put(*info->model ? info->model : "unknown", stdout);
 	printf("\nlayer numbers ");
@@ -122,13 +136,12 @@ static enum ar_status run_info(struct capture *c, const char *out, const struct 
 		printf(", llama3 factor %.15g", info->rope.factor);
 	if (info->frame_tok)
 		printf("\nframe tokens  %" PRId64, info->frame_tok);
-	printf("\ntensor bytes  %" PRIu64 "\nfile bytes    %" PRIu64 "\n",
-	       values * sizeof(bf16_t) * (uint64_t)info->n_layers, info->file_bytes);
+	printf("\ntensor bytes  %" PRIu64 "\nfile bytes    %" PRIu64 "\n", bytes, info->file_bytes);
 	return AR_OK;
 }
 
 /* Read everything, frame by frame. */
-static enum ar_status run_verify(struct capture *c, const char *out, const struct pack_args *a,
+static enum ar_status run_verify(struct capture *c, const char *out, const struct args *a,
 				 struct ar_err *err)
 {
 	const struct capture_info *info = capture_info(c);
@@ -161,16 +174,18 @@ static enum ar_status run_verify(struct capture *c, const char *out, const struc
 	return st;
 }
 
+enum { GROUP_INFO, GROUP_PACK, GROUPS };
+
 static const struct verb {
 	const char *name;
 	int operands;
-	bool options;
-	enum ar_status (*run)(struct capture *c, const char *out, const struct pack_args *a,
+	int group; /* of its options, -1: none */
+	enum ar_status (*run)(struct capture *c, const char *out, const struct args *a,
 			      struct ar_err *err);
-} verbs[] = { { "info", 1, false, run_info },
-	      { "pack", 2, true, run_pack },
-	      { "verify", 1, false, run_verify },
-	      { "unpack", 2, false, run_unpack },
+} verbs[] = { { "info", 1, GROUP_INFO, run_info },
+	      { "pack", 2, GROUP_PACK, run_pack },
+	      { "verify", 1, -1, run_verify },
+	      { "unpack", 2, -1, run_unpack },
 	      { 0 } };
 
 static const struct verb *find_verb(const char *name)
@@ -183,7 +198,7 @@ static const struct verb *find_verb(const char *name)
 }
 
 static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
-			       const struct pack_args *a, struct ar_err *err)
+			       const struct args *a, struct ar_err *err)
 {
 	const struct verb *v = argc ? find_verb(argv[0]) : NULL;
 	struct capture *c;
@@ -196,11 +211,10 @@ static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
 	if (argc - 1 != v->operands)
 		return ar_fail(err, AR_USAGE, "capture %s takes %d file%s, not %d", v->name,
 			       v->operands, v->operands > 1 ? "s" : "", argc - 1);
-	if (g->given && !v->options)
-		return ar_fail(err, AR_USAGE,
-			       "capture %s takes no options; they are for capture "
-			       "pack",
-			       v->name);
+	for (int i = 0; i < GROUPS; i++)
+		if (g[i].given && v->group != i)
+			return ar_fail(err, AR_USAGE, "capture %s takes no %s; leave them out",
+				       v->name, g[i].title);
 	st = capture_open(&c, argv[1], err);
 	if (st)
 		return st;
@@ -211,8 +225,9 @@ static enum ar_status dispatch(const struct opt_group *g, int argc, char **argv,
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
-	struct pack_args a = { 0 };
-	struct opt_group g[] = { { .title = "Options of pack", .opts = pack_opts, .base = &a },
+	struct args a = { 0 };
+	struct opt_group g[] = { { .title = "options of info", .opts = info_opts, .base = &a },
+				 { .title = "options of pack", .opts = pack_opts, .base = &a },
 				 { 0 } };
 	enum ar_status st = opt_init(g, err);
 
@@ -226,14 +241,16 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 
 static void options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	const struct opt_group g[] = { { .title = "Options of pack", .opts = pack_opts }, { 0 } };
+	const struct opt_group g[] = { { .title = "Options of info", .opts = info_opts },
+				       { .title = "Options of pack", .opts = pack_opts },
+				       { 0 } };
 
 	show(g, f);
 }
 
 const struct cmd cmd_capture = {
 	.name = "capture",
-	.usage = "info FILE\npack [OPTION]... IN OUT.arc\nverify FILE\n"
+	.usage = "info [OPTION]... FILE\npack [OPTION]... IN OUT.arc\nverify FILE\n"
 		 "unpack IN.arc OUT.safetensors",
 	.title = "look at captures of Q, K and V, pack, check and unpack them",
 	.run = run,

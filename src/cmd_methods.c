@@ -11,15 +11,21 @@
 #include "base/text.h"
 #include "kernels/methods/shapes.h"
 #include "src/cmd.h"
+#include "src/json_file.h"
+#include "src/methods_json.h"
 
 struct args {
 	bool all;
+	char *json;
 };
 
 /* clang-format off */
 static const struct opt opts[] = {
 	{ .name = "all", .type = OPT_FLAG, .off = offsetof(struct args, all), .letter = 'a',
 	  .help = "list every entry in full, and what can be combined" },
+	{ .name = "json", .type = OPT_STR, .off = offsetof(struct args, json), .arg = "FILE",
+	  .help = "write all that is known of the entries to FILE as JSON, too; -: to standard "
+		  "output, alone" },
 	{ 0 }
 };
 /* clang-format on */
@@ -228,42 +234,75 @@ static enum ar_status list(struct listing *l, struct ar_err *err)
 }
 
 /* Parse a method and print its parameters as a run would store them. */
-static enum ar_status show_method(const char *text, struct ar_err *err)
+static enum ar_status show_method(const char *text, const char *json, struct ar_err *err)
 {
 	struct method *m;
 	enum ar_status st = method_parse(&m, text, err);
 
 	if (st)
 		return st;
-	text_put_json_value(m->params, stdout);
-	putchar('\n');
+	if (json)
+		st = json_file_write(json, methods_json_of(m), err);
+	if (!st && !json_file_alone(json)) {
+		text_put_json_value(m->params, stdout);
+		putchar('\n');
+	}
 	method_free(m);
-	return AR_OK;
+	return st;
+}
+
+/* True: only names an entry of a list, or is NULL. */
+static bool listed(const char *only)
+{
+	bool is = !only;
+
+	for (const struct method_name *m = method_names; m->name && !is; m++)
+		is = !strcmp(m->name, only);
+	for (int i = 0; selectors[i] && !is; i++)
+		is = !strcmp(selectors[i]->name, only);
+	for (const struct union_rule *u = unions; u->name && !is; u++)
+		is = !strcmp(u->name, only);
+	for (int i = 0; executors[i] && !is; i++)
+		is = !strcmp(executors[i]->name, only);
+	return is;
+}
+
+static enum ar_status show(const struct args *a, const char *name, struct ar_err *err)
+{
+	struct listing l = { .only = name, .full = name || a->all };
+	enum ar_status st = AR_OK;
+	cJSON *o;
+
+	if (!listed(name))
+		return show_method(name, a->json, err);
+	if (a->json) {
+		st = methods_json(&o, name, err);
+		if (!st)
+			st = json_file_write(a->json, o, err);
+	}
+	return st || json_file_alone(a->json) ? st : list(&l, err);
 }
 
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
 	struct args a = { 0 };
 	struct opt_group g[] = { { .title = "Options", .opts = opts, .base = &a }, { 0 } };
-	struct listing l = { 0 };
 	enum ar_status st = opt_parse(g, &argc, argv, err);
 
-	if (st)
-		return st;
-	if (a.all && argc)
-		return ar_fail(err, AR_USAGE, "--all has no effect with a name; leave it out");
-	if (argc > 1)
-		return ar_fail(err, AR_USAGE,
-			       "'%s' is one operand too many: want a name or a method", argv[1]);
-	l.only = argc ? argv[0] : NULL;
-	l.full = argc || a.all;
-	st = list(&l, err);
-	return st || l.n_all ? st : show_method(argv[0], err);
+	if (!st && a.all && argc)
+		st = ar_fail(err, AR_USAGE, "--all has no effect with a name; leave it out");
+	if (!st && argc > 1)
+		st = ar_fail(err, AR_USAGE, "'%s' is one operand too many: want a name or a method",
+			     argv[1]);
+	if (!st)
+		st = show(&a, argc ? argv[0] : NULL, err);
+	opt_release(g);
+	return st;
 }
 
 const struct cmd cmd_methods = {
 	.name = "methods",
-	.usage = "[--all]\nNAME|METHOD",
+	.usage = "[OPTION]...\n[OPTION]... NAME|METHOD",
 	.title = "list attention methods, their parts and parameters",
 	.run = run,
 	.options = show_options,

@@ -36,8 +36,11 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	}
 	for (size_t i = 1; i < r.n_runs && !st; i++)
 		st = run_try_method(&r, r.method[i]->name, err);
+	if (!st)
+		st = run_json_open(&r, err);
 	for (size_t i = 0; i < r.n_runs && !st; i++)
 		st = r.n_runs > 1 ? run_method_apart(&r, i, err) : run_method(&r, i, err);
+	st = run_json_close(&r, st, err);
 	run_unload(&r);
 	return st;
 }

@@ -12,12 +12,14 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "src/cmd.h"
+#include "src/json_file.h"
+#include "src/trace_json.h"
 #include "traces/algebra/summary.h"
 #include "traces/algebra/synth.h"
 #include "traces/importers/date.h"
 
 struct args {
-	char *output;
+	char *output, *json;
 	int64_t lines;
 	bool histogram;
 	struct synth_args synth;
@@ -31,6 +33,8 @@ static const struct opt own_opts[] = {
 	{ .name = "lines", .type = OPT_INT, .off = offsetof(struct args, lines), .arg = "N",
 	  .letter = 'n', .def = "10", .min = 1, .max = 1e15,
 	  .help = "print the first N requests (head)" },
+	{ .name = "json", .type = OPT_STR, .off = offsetof(struct args, json), .arg = "FILE",
+	  .help = JSON_FILE_HELP " (info)" },
 	{ .name = "histogram", .type = OPT_FLAG, .off = offsetof(struct args, histogram),
 	  .help = "draw histograms of lengths and load, even if the output is no terminal (info)" },
 	{ 0 }
@@ -111,10 +115,8 @@ static void print_reuse(FILE *f, const struct trace *t, const struct summary *s)
 static void print_types(FILE *f, const struct trace *t)
 {
 	for (size_t k = 0; k < t->n_type; k++) {
-		size_t n = 0;
+		size_t n = trace_type_count(t, k);
 
-		for (size_t i = 0; i < t->n; i++)
-			n += t->req[i].type == k + 1;
 		if (n) {
 			fprintf(f, "%-22s%zu of ", "type", n);
 			text_put(t->type[k], f);
@@ -185,7 +187,9 @@ static enum ar_status info(struct trace *t, const struct args *a, FILE *f, struc
 	enum ar_status st = trace_summarize(&s, t, err);
 	char text[DATE_CHARS];
 
-	if (st)
+	if (!st && a->json)
+		st = json_file_write(a->json, trace_json(t, &s), err);
+	if (st || json_file_alone(a->json))
 		return st;
 	fprintf(f, "%-22s", "file");
 	text_put(t->name, f);
@@ -255,7 +259,7 @@ static const struct verb {
 	const char *opt[6]; /* action-specific options that it takes */
 	bool may_lack_file;
 } verbs[] = {
-	{ "info", info, { "histogram" }, false },
+	{ "info", info, { "histogram", "json" }, false },
 	{ "convert", convert, { "output" }, false },
 	{ "head", head, { "lines" }, false },
 	{ "synth", synth, { "output", "count", "arrivals", "lengths" }, true },

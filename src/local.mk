@@ -8,8 +8,7 @@ attnreplay_SOURCES = \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
     src/bench/bench_table.h src/bench/bench_values.c src/bench/bench_values.h \
-  src/run/child.c src/run/load.c src/run/method.c src/run/options.c src/run/options.h \
-    src/run/print.c src/run/run.h src/run/scope.c src/run/setup.c \
+  src/run/child.c src/run/load.c src/run/method.c src/run/setup.c \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
 attnreplay_LDFLAGS = $(SAN_CFLAGS)
@@ -22,6 +21,8 @@ endif
 
 # What tests look at as well.
 libattnreplay_a_SOURCES += \
+  src/capture_json.c src/capture_json.h src/json_file.c src/json_file.h src/methods_json.c \
+    src/methods_json.h src/trace_json.c src/trace_json.h \
   src/bench/bench_case.c src/bench/bench_case.h src/bench/bench_input.c src/bench/bench_input.h \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
@@ -33,6 +34,8 @@ libattnreplay_a_SOURCES += \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
     src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
+  src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/run.h \
+    src/run/scope.c \
   src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
     src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
     src/select/select_json.c src/select/select_run.c src/select/select_run.h \
@@ -57,12 +60,14 @@ check_PROGRAMS += \
   tests/t-calibrate-minference \
   tests/t-engine-run \
   tests/t-host-fit \
+  tests/t-json \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show
 dist_check_SCRIPTS += \
-  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-select.sh \
-    tests/t-foreign.sh tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh tests/t-sql.sh
+  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-json.sh \
+    tests/t-cmd-select.sh tests/t-foreign.sh tests/t-import-engine.sh tests/t-outputs.sh \
+    tests/t-report.sh tests/t-sql.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

@@ -49,12 +49,57 @@ for m in "$srcdir"/model/presets/*.json; do
 done
 ok 'there are presets' test $presets -gt 1
 
-completions() { # completions WORD...: what completing the last word of a command line offers
-	bash -c '. "$srcdir/contrib/attnreplay.bash"
-		COMP_WORDS=("$ATTNREPLAY" "$@") COMP_CWORD=$#
-		_attnreplay
-		printf "%s\n" "${COMPREPLY[@]}"' bash "$@"
+# completions SHELL WORD...: what completing the last word of a command line offers
+completions() {
+	shell=$1
+	shift
+	case $shell in
+	bash)
+		bash -c '. "$srcdir/contrib/attnreplay.bash"
+			COMP_WORDS=("$ATTNREPLAY" "$@") COMP_CWORD=$#
+			_attnreplay
+			printf "%s\n" "${COMPREPLY[@]}"' bash "$@"
+		;;
+	# The functions of the completion system are there only while a line is edited.
+	zsh)
+		zsh -fc 'compadd() { print -rl -- ${(M)@[2,-1]:#$words[CURRENT]*} }
+			compset() { words[CURRENT]=${words[CURRENT]#*=} }
+			_files() { : }
+			words=("$ATTNREPLAY" "$@") CURRENT=$#words
+			. "$srcdir/contrib/attnreplay.zsh"' zsh "$@"
+		;;
+	fish)
+		fish --no-config -c 'source $srcdir/contrib/attnreplay.fish
+			function attnreplay; $ATTNREPLAY $argv; end
+			complete -C "attnreplay $argv"' "$*" | sed 's/\t.*//'
+		;;
+	esac
 }
+for shell in bash zsh fish; do
+	if ! command -v $shell >/dev/null; then
+		skip "$shell completes values, actions and commands" "no $shell"
+		continue
+	fi
+	offers() { # offers DESCRIPTION WANT WORD...
+		what=$1 want=$2
+		shift 2
+		is "$shell $what" "$(completions $shell "$@" | sort)" "$(printf '%s\n' $want | sort)"
+	}
+	case $shell in
+	bash) equals='--clock = m' offered=measured ;;
+	zsh) equals=--clock=m offered=measured ;;
+	fish) equals=--clock=m offered=--clock=measured ;;
+	esac
+	ok "$shell finds no error in its completion" $shell -n "$srcdir/contrib/attnreplay.$shell"
+	offers 'completes the values of an option' 'measured formula' run --clock ''
+	offers '... a long list of them' "$policies" run --policy ''
+	offers '... after an equals sign' "$offered" run $equals
+	offers '... of an option in the middle of a line' 'open' run --clock measured --loop op
+	offers 'completes the actions of a command' 'info convert head synth' trace ''
+	offers 'completes commands' report rep
+	offers '... for help' "$commands" help ''
+	offers '... which has no options' '' help --x
+done
 
 echo 'attnreplay help
 attnreplay version' >"$tmp/known"
@@ -73,12 +118,15 @@ for c in $commands; do
 	ok "$c has a man page" test -s "$page"
 	is "the page of $c has the options of its --help" "$(page_options "$page")" \
 	   "$(help_options "$c")"
-	if command -v bash >/dev/null; then
-		is "completion offers the options of $c" "$(completions "$c" -- | sort)" \
-		   "$( (echo help; help_options "$c") | sed 's/^/--/' | sort)"
-	else
-		skip "completion offers the options of $c" 'no bash'
-	fi
+	for shell in bash zsh fish; do
+		if command -v $shell >/dev/null; then
+			is "completion of $shell offers the options of $c" \
+			   "$(completions $shell "$c" -- | sort)" \
+			   "$( (echo help; help_options "$c") | sed 's/^/--/' | sort)"
+		else
+			skip "completion of $shell offers the options of $c" "no $shell"
+		fi
+	done
 done
 
 for page in "$man"/*.[15]; do

@@ -55,6 +55,21 @@ ok 'run shows the names of its files' shows "$shown.jsonl" \
 	ar run --trace "$odd.jsonl" --model niah-llama-14m --backend cpu --capture "$odd.arc" \
 	--sample-layers 1 --accuracy 0 --db r.db
 ok '... of captures, too' grep -qF "$shown.arc" out
+ar run --backend cost --trace "$odd.jsonl" --db "$odd.db" --json run.json >out
+ar trace info --json trace.json "$odd.jsonl" >out
+ar capture info --json capture.json "$odd.arc" >out
+for f in run trace capture; do
+	ok "JSON of $f is UTF-8" iconv -f UTF-8 -t UTF-8 $f.json -o utf8
+	ok '... escapes control characters' grep -qF '\u009b2J' $f.json
+	if command -v python3 >/dev/null; then
+		ok '... and holds the name' python3 -c 'import json, sys
+d = json.load(open(sys.argv[1], encoding="utf-8"))
+name = d["runs"][0]["trace"] if "runs" in d else d["file"]
+assert name.startswith("a\x1b]0;x]]><b&\x27\"\x9b2J\ufffd."), ascii(name)' $f.json
+	else
+		skip '... and holds the name' 'no python3'
+	fi
+done
 ok 'report shows names of a database' shows "$shown" ar report r.db
 
 # ---- sql ----

@@ -6,6 +6,7 @@
 cd "$tmp" || exit 99
 
 arc=$ATTNREPLAY_DATA/traces/samples/niah-2k.arc
+trace=$ATTNREPLAY_DATA/traces/samples/azure-2023-code-200.csv
 ar() { "$ATTNREPLAY" "$@"; }
 small() { ar select --capture "$arc" --context 512 --chunk 256 --method dense "$@"; }
 
@@ -18,6 +19,10 @@ write() {
 	synth) ar trace synth --count 3 -o "$2" ;;
 	json | csv | svg) small "--$1" "$2" ;;
 	bench) ar bench attention --dry-run --json "$2" ;;
+	run) ar run --backend cost --trace "$trace" --requests 9 --json "$2" ;;
+	info) ar trace info --json "$2" "$trace" ;;
+	methods) ar methods --json "$2" ;;
+	capture) ar capture info --json "$2" "$arc" ;;
 	esac
 }
 # The superuser tests a device of his own: a program with a defect would replace /dev/null.
@@ -68,7 +73,7 @@ into_stdout() { # what was there before stays
 	write "$1" stdout >>out && [ "$(head -1 out)" = before ] &&
 		tail -c "$(wc -c <"$1.want")" out | cmp - "$1.want"
 }
-for w in pack unpack calibrate synth json csv svg bench; do
+for w in pack unpack calibrate synth json csv svg bench run info methods capture; do
 	ok "$w writes a file" write $w $w.want
 	is '... with the mode of a new one' "$(stat -c %a $w.want)" \
 		"$(umask 022; : >new; stat -c %a new)"
@@ -100,7 +105,7 @@ cut() { # WRITER BLOCKS: of 512 bytes
 	[ $status = 1 ] && grep -q 'cut/file: cannot write: File too large' err &&
 		[ "$(cat cut/file)" = before ] && [ "$(ls cut)" = file ]
 }
-for w in json svg unpack; do
+for w in json svg unpack run info methods; do
 	ok "$w leaves no cut file" cut $w 1
 done
 ok 'bench leaves no cut file' cut bench 1

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/record.h"
+#include "src/json_file.h"
 #include "src/revision.h"
 
 static int64_t longest_request(const struct run *r)
@@ -286,8 +287,10 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 	recorder_release(&recorder);
 	ended = !st || st == AR_INTERRUPTED;
 	st = end_record(r, st, err);
-	if (ended)
+	if (ended && !json_file_alone(r->o.json))
 		st2 = run_print_result(r, label, &res, st ? NULL : err);
+	if (!st && !st2)
+		st2 = run_json_put(r, i, m, &res, err);
 	replay_result_release(&res);
 	return st ? st : st2;
 }
@@ -307,7 +310,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 		st = r->backend->start(r->self, n_block, err);
 	if (!st)
 		st = run_load_host(r, err);
-	if (!st && !i)
+	if (!st && !i && !json_file_alone(r->o.json))
 		st = run_print_header(r, err);
 	if (!st)
 		st = replay_method(r, i, m, err);

@@ -9,6 +9,7 @@
 
 #include "base/number.h"
 #include "replay/engine/run_scope.h"
+#include "src/json_file.h"
 
 #define AT(field) offsetof(struct run_options, field)
 
@@ -61,6 +62,8 @@ static const struct opt main_opts[] = {
 	  .also = "goodput",
 	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
 	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
+	  .may_differ = true },
+	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
 	  .may_differ = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,

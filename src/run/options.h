@@ -29,7 +29,7 @@ enum {
 };
 
 struct run_options {
-	char *trace, *backend, *db, *slo;
+	char *trace, *backend, *db, *slo, *json;
 	struct slo objectives; /* of slo, none if it is NULL */
 	int policy;	       /* index into policies[] */
 	int clock;	       /* enum run_clock */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -74,6 +75,8 @@ static void print_clock(const struct run *r)
 	char fixed[32], per_tok[32];
 
 	printf("clock     %s", run_clock_name(r));
+	if (!strcmp(run_clock_name(r), "cpu"))
+		printf(" (times of this CPU show mechanics, not the speed of a GPU)");
 	if (c) {
 		printf(", from %zu iterations", cost_table_size(c->table));
 		put_after(" of ", c->name);
@@ -161,15 +164,25 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 	return end_print(err);
 }
 
-static void print_goodput(const struct run *r, const struct replay_result *res)
+struct run_goodput run_goodput(const struct run *r, const struct replay_result *res)
 {
-	double n = (double)(res->ok + res->rejected + res->unfinished), good = (double)res->good;
+	double of = (double)(res->ok + res->rejected + res->unfinished), good = (double)res->good;
 	double s = (double)(res->end_ns - r->trace->req[0].arrival_ns) / 1e9;
 
-	printf("goodput: %.0f of %.0f requests (%.1f %%) within %s", good, n,
-	       n > 0 ? 100 * good / n : 0, r->o.slo);
-	if (s > 0)
-		printf(", %.4g a second", good / s);
+	return (struct run_goodput){ .good = good,
+				     .of = of,
+				     .share = of > 0 ? good / of : 0,
+				     .per_s = s > 0 ? good / s : NAN };
+}
+
+static void print_goodput(const struct run *r, const struct replay_result *res)
+{
+	struct run_goodput g = run_goodput(r, res);
+
+	printf("goodput: %.0f of %.0f requests (%.1f %%) within %s", g.good, g.of, 100 * g.share,
+	       r->o.slo);
+	if (!isnan(g.per_s))
+		printf(", %.4g a second", g.per_s);
 	putchar('\n');
 }
 

@@ -3,6 +3,7 @@
 #ifndef AR_RUN_H
 #define AR_RUN_H
 
+#include "base/binfile.h"
 #include "kernels/methods/method.h"
 #include "profiler/cupti/prof.h"
 #include "profiler/store/store.h"
@@ -28,6 +29,7 @@ struct run {
 	struct host host;
 	struct dense_as dense_as; /* of --dense-as-engine, if kernels run */
 	struct costs *costs;	  /* backend cost: of --costs; NULL: the formula */
+	struct outfile json;	  /* of --json; f NULL: not given */
 	struct store *store;
 	int64_t run_id; /* in store */
 	struct prof *prof;
@@ -52,6 +54,22 @@ enum ar_status run_print_header(const struct run *r, struct ar_err *err);
 enum ar_status run_print_result(const struct run *r, const char *label,
 				const struct replay_result *res, struct ar_err *err);
 const char *run_clock_name(const struct run *r);
+
+/* Requests within all limits of --slo. */
+struct run_goodput {
+	double good, of, share; /* requests, and good / of */
+	double per_s;		/* NaN: the run took no time */
+};
+struct run_goodput run_goodput(const struct run *r, const struct replay_result *res);
+
+/* json.c: the file of --json; without the option all do nothing.  open: call it after all checks,
+ * so that a refused command leaves an old file unchanged.  AR_USAGE: it is the database.  put: add
+ * run i; m NULL: none.  close: returns st, or if it is AR_OK the status of writing; the file appears
+ * only then. */
+enum ar_status run_json_open(struct run *r, struct ar_err *err);
+enum ar_status run_json_put(struct run *r, size_t i, const struct method *m,
+			    const struct replay_result *res, struct ar_err *err);
+enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *err);
 
 /* method.c. try_method: check, before any run, that the files named by a method can be read. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);

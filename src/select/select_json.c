@@ -204,17 +204,11 @@ static bool add_head(cJSON *o, const struct select_result *r)
 enum ar_status select_put_json(const struct select_result *r, FILE *f, struct ar_err *err)
 {
 	cJSON *o = cJSON_CreateObject();
-	char *text = NULL;
 
 	if (o && add_head(o, r) && add_densities(o, r) && add_accuracy(o, r) && add_lists(o, r))
-		text = cJSON_PrintUnformatted(o);
-	if (text)
-		text_put_json_value(text, f);
+		return json_put(o, f, err);
 	cJSON_Delete(o);
-	if (!text)
-		return ar_nomem(err);
-	cJSON_free(text);
-	return AR_OK;
+	return ar_nomem(err);
 }
 
 /* ---- CSV ---- */

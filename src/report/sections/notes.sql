@@ -12,6 +12,13 @@ SELECT printf('run %d: %s; the figures cover what was committed', run_id, status
 FROM run
 WHERE (:run IS NULL OR run_id = :run) AND status <> 'done'
 
+UNION ALL
+SELECT 'run ' || group_concat(run_id, ', ') || ': times of a CPU show mechanics, not the speed of'
+  || ' a GPU'
+FROM (SELECT run_id FROM run WHERE clock = 'cpu' AND (:run IS NULL OR run_id = :run)
+  ORDER BY run_id)
+HAVING count(*) > 0
+
 -- Runs of a sparse method that was dense: by all counts, or without counts by its parameters.
 UNION ALL
 SELECT printf('run %d: %s left nothing out: %s', run_id, name,

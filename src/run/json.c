@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The summary of 'attnreplay run' for programs: a JSON object for each method. */
+#include "config.h"
+#include "src/run/run.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "src/json_file.h"
+
+static cJSON *text(const char *s)
+{
+	return s ? cJSON_CreateString(s) : cJSON_CreateNull();
+}
+
+static cJSON *count(int64_t n)
+{
+	return cJSON_CreateNumber((double)n);
+}
+
+/* What ran. */
+static bool add_head(cJSON *o, const struct run *r, const struct method *m)
+{
+	const struct store_run *from = r->costs ? &r->costs->run : &(struct store_run){ 0 };
+	const char *params = m ? m->params : from->method_params;
+
+	return json_add(o, "method", text(m ? m->name : from->method_name)) &&
+	       json_add(o, "parameters", params ? cJSON_Parse(params) : cJSON_CreateNull()) &&
+	       json_add(o, "model", text(m ? r->model.name : from->model_name)) &&
+	       json_add(o, "trace", text(r->trace->name)) &&
+	       json_add(o, "trace_sha256", text(r->trace->sha256)) &&
+	       json_add(o, "policy", text(r->limits.policy->name)) &&
+	       json_add(o, "backend", text(r->backend->name)) &&
+	       json_add(o, "clock", text(run_clock_name(r))) &&
+	       json_add(o, "host", text(r->host.name)) &&
+	       json_add(o, "blocks", count(r->limits.num_blocks)) &&
+	       json_add(o, "block_tokens", count(r->limits.block_tok)) &&
+	       json_add(o, "db", text(r->o.db)) &&
+	       json_add(o, "run_id", r->store ? count(r->run_id) : cJSON_CreateNull());
+}
+
+static bool add_counts(cJSON *o, const struct replay_result *res)
+{
+	const int64_t *from = res->cost_sources;
+	const struct {
+		const char *name;
+		int64_t n;
+	} list[] = { { "ok", res->ok },
+		     { "rejected", res->rejected },
+		     { "unfinished", res->unfinished },
+		     { "iterations", res->iterations },
+		     { "entries", res->entries },
+		     { "prefill_tokens", res->prefill_tok },
+		     { "decode_tokens", res->decode_tok },
+		     { "output_tokens", res->output_tok },
+		     { "preemptions", res->preemptions },
+		     { "recomputed_tokens", res->recomputed_tok },
+		     { "cached_tokens", res->cached_tok },
+		     { "costs_measured", from[COST_MEASURED] },
+		     { "costs_interpolated", from[COST_INTERPOLATED] },
+		     { "costs_extrapolated", from[COST_EXTRAPOLATED] } };
+	bool done = json_add_real(o, "end_s", (double)res->end_ns / 1e9);
+
+	for (size_t i = 0; done && i < sizeof list / sizeof *list; i++)
+		done = json_add(o, list[i].name, count(list[i].n));
+	return done;
+}
+
+static bool add_percentile(cJSON *o, const char *name, const struct series *s, double p)
+{
+	return json_add(o, name,
+			s->n ? cJSON_CreateNumber(series_percentile(s, p) / 1e6) :
+			       cJSON_CreateNull());
+}
+
+static bool add_latencies(cJSON *o, const struct replay_result *res)
+{
+	cJSON *all = cJSON_AddObjectToObject(o, "latency_ms");
+	bool done = all;
+
+	for (int m = 0; done && m < LATENCY_COUNT; m++) {
+		const struct series *s = &res->latency[m];
+		cJSON *x = cJSON_AddObjectToObject(all, latency_names[m]);
+
+		done = x && json_add(x, "count", count((int64_t)s->n)) &&
+		       json_add(x, "mean",
+				s->n ? cJSON_CreateNumber(series_mean(s) / 1e6) :
+				       cJSON_CreateNull()) &&
+		       add_percentile(x, "p50", s, 50) && add_percentile(x, "p90", s, 90) &&
+		       add_percentile(x, "p99", s, 99);
+	}
+	return done;
+}
+
+static bool add_accuracy(cJSON *o, const struct replay_result *res)
+{
+	double n = (double)res->n_heads;
+	cJSON *x;
+
+	if (!res->n_heads)
+		return json_add(o, "accuracy", cJSON_CreateNull());
+	x = cJSON_AddObjectToObject(o, "accuracy");
+	return x && json_add(x, "samples", count(res->n_samples)) &&
+	       json_add_real(x, "rel_l2_mean", res->rel_l2_sum / n) &&
+	       json_add_real(x, "rel_l2_max", res->rel_l2_max) &&
+	       json_add_real(x, "cosine_min", res->cosine_min) &&
+	       json_add_real(x, "recall_mean", res->recall_sum / n);
+}
+
+static bool add_goodput(cJSON *o, const struct run *r, const struct replay_result *res)
+{
+	struct run_goodput g = run_goodput(r, res);
+	cJSON *x;
+
+	if (!r->o.slo)
+		return json_add(o, "goodput", cJSON_CreateNull());
+	x = cJSON_AddObjectToObject(o, "goodput");
+	return x && json_add(x, "slo", text(r->o.slo)) && json_add_real(x, "requests", g.good) &&
+	       json_add_real(x, "of", g.of) && json_add_real(x, "share", g.share) &&
+	       json_add_real(x, "per_s", g.per_s);
+}
+
+enum ar_status run_json_open(struct run *r, struct ar_err *err)
+{
+	bool same = false;
+	enum ar_status st = AR_OK;
+
+	if (r->o.json && r->o.db)
+		st = outfile_same(r->o.json, r->o.db, &same, err);
+	if (same)
+		return ar_fail(err, AR_USAGE, "%s: given for two outputs; name another file",
+			       r->o.db);
+	return st ? st : json_file_open(&r->json, r->o.json, err);
+}
+
+/* The stream is flushed: run_method_apart() may be in a process that ends without that. */
+enum ar_status run_json_put(struct run *r, size_t i, const struct method *m,
+			    const struct replay_result *res, struct ar_err *err)
+{
+	FILE *f = r->json.f;
+	cJSON *o;
+	enum ar_status st;
+
+	if (!f)
+		return AR_OK;
+	fputs(i ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
+	o = cJSON_CreateObject();
+	if (o && !(add_head(o, r, m) && add_counts(o, res) && add_latencies(o, res) &&
+		   add_accuracy(o, res) && add_goodput(o, r, res))) {
+		cJSON_Delete(o);
+		o = NULL;
+	}
+	st = json_put(o, f, err);
+	if (!st && (fflush(f) || ferror(f)))
+		st = ar_fail(err, AR_IO, "%s: cannot write: %s", r->json.path, strerror(errno));
+	return st;
+}
+
+enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *err)
+{
+	if (!st && r->json.f) {
+		fputs("]}\n", r->json.f);
+		st = outfile_commit(&r->json, err);
+	}
+	outfile_release(&r->json);
+	return st;
+}
