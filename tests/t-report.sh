@@ -16,7 +16,7 @@ ok 'what a run is stands in one line' \
 ok 'what came of it in another' \
 	says '^ +1  dense +done +2 +0 +0 +8 +0.0310  32 of 32  cupti +0.0000 +0$'
 ok 'a failed run says so' \
-	says '^ +3 .* failed +0 +1 +1 +2 .* +4 of 32 +cupti +1.0000 +0$'
+	says '^ +3 .* failed +0 +1 +1 +2 .* +4 of 32 +cupti . host +1.0000 +0$'
 ok 'TTFT is as worked by hand' \
 	says '^ +1  dense +ttft +2 +10.300 +10.300 +16.140 +17.454 +17.600$'
 ok 'TPOT is as worked by hand'       says '^ +1  dense +tpot +2 +3.500 +3.500 +3.900 +3.990 +4.000$'

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The figures of v_run from iteration, in one pass over it.
 SELECT run_id AS run, method, status, ok, rejected, unfinished, coalesce(n, 0) AS iterations,
-  seconds, layers_run || ' of ' || n_layers AS layers, clock, host_ms, cached_tokens AS cached
+  seconds, layers_run || ' of ' || n_layers AS layers,
+  iif(host_ms > 0, clock || ' + host', clock) AS clock, host_ms, cached_tokens AS cached
 FROM v_run LEFT JOIN (
   SELECT run_id, count(*) AS n, (max(end_ns) - min(start_ns)) / 1e9 AS seconds,
     avg(iif(batch_size, host_ns, NULL)) / 1e6 AS host_ms
