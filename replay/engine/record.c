@@ -6,6 +6,17 @@
 
 #include "replay/engine/replay.h"
 
+struct store_entry record_entry(const struct batch_entry *e)
+{
+	return (struct store_entry){ .req = e->req,
+				     .start = e->start,
+				     .n_tok = e->n_tok,
+				     .chunk_no = e->chunk_no,
+				     .decode = e->decode,
+				     .emit = e->emit,
+				     .recompute = e->recompute };
+}
+
 static enum ar_status fill_rows(struct recorder *r, const struct batch *b, struct ar_err *err)
 {
 	if (b->n > r->cap) {
@@ -16,17 +27,8 @@ static enum ar_status fill_rows(struct recorder *r, const struct batch *b, struc
 		r->row = row;
 		r->cap = 2 * b->n;
 	}
-	for (size_t i = 0; i < b->n; i++) {
-		const struct batch_entry *e = &b->entry[i];
-
-		r->row[i] = (struct store_entry){ .req = e->req,
-						  .start = e->start,
-						  .n_tok = e->n_tok,
-						  .chunk_no = e->chunk_no,
-						  .decode = e->decode,
-						  .emit = e->emit,
-						  .recompute = e->recompute };
-	}
+	for (size_t i = 0; i < b->n; i++)
+		r->row[i] = record_entry(&b->entry[i]);
 	return AR_OK;
 }
 

@@ -20,4 +20,7 @@ struct recorder {
 struct observer recorder_observer(struct recorder *r);
 void recorder_release(struct recorder *r);
 
+/* The row of a batch entry. */
+struct store_entry record_entry(const struct batch_entry *e);
+
 #endif

@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "model/model.h"
-#include "replay/sched/batch.h"
+#include "replay/engine/record.h"
 
 /* How far a request is. */
 struct progress {
@@ -212,13 +212,7 @@ static enum ar_status fill_batch(struct walk *w, size_t at, bool *named, struct 
 			return st;
 		*named = *named && x->req >= 0;
 		*(e->decode ? &b->decode_tok : &b->prefill_tok) += x->n_tok;
-		w->row[i] = (struct store_entry){ .req = e->req,
-						  .start = e->start,
-						  .n_tok = e->n_tok,
-						  .chunk_no = e->chunk_no,
-						  .decode = e->decode,
-						  .emit = e->emit,
-						  .recompute = e->recompute };
+		w->row[i] = record_entry(e);
 	}
 	return AR_OK;
 }
