@@ -14,9 +14,9 @@ struct cJSON;
 enum ar_status rope_parse(struct rope *r, double theta, const struct cJSON *scaling,
 			  const char *path, struct ar_err *err);
 
-/* The type of scaling if it is one that models have, but whose angles are not known here; else
- * NULL.  The types are those of Hugging Face Transformers 4.57, modeling_rope_utils.py, with older
- * names. */
+/* Return the type of scaling if models have it, but this program does not compute its angles; else
+ * NULL.  Source of the types: Hugging Face Transformers 4.57, modeling_rope_utils.py; older names
+ * are known, too. */
 const char *rope_type_unknown(const struct cJSON *scaling);
 
 /* Make the "rope_scaling" object of r; requires r->factor > 0.  NULL: no memory. */

@@ -23,8 +23,7 @@
 extern "C" {
 #endif
 
-/* Captured tokens: [layers][q_heads + 2 kv_heads][n_tok][head_dim]; the heads are those of Q, then
- * K, then V. */
+/* Captured tokens: [layers][q_heads + 2 kv_heads][n_tok][head_dim].  Order of heads: Q, K, V. */
 struct layer_seq {
 	const bf16_t *data;
 	int64_t n_tok;

@@ -137,9 +137,9 @@ layer_cache_kernel(attn_shape s, layer_seq seq, int layer, const layer_row *row,
 	store(kv.v + slot, value);
 }
 
-/* One block per row.  The second loop runs backwards, as x still holds the last piece; of the
- * others each thread reads back only what it wrote itself.  mean: n_add > 1; the division is most
- * of the code. */
+/* One block per row.  The second loop runs backwards: x still holds the last piece, and each thread
+ * reads back only pieces that it wrote.  mean: n_add > 1.  Without it nothing is
+ * divided by n_add. */
 template <bool mean>
 __global__ void __launch_bounds__(norm_threads)
 layer_norm_kernel(layer_norm_args a)

@@ -29,8 +29,8 @@ struct replay {
 	void *self; /* its state, open and started */
 	/* Its cost advances the clock instead of the backend's.  NULL: the backend's does. */
 	const struct cost_formula *formula;
-	/* Dense attention costs what an engine's own kernels do; n_layers of host is set then.  NULL:
-	 * it costs what it took, or the method is not dense. */
+	/* Factors of attention times, which make it cost what an engine's kernels do.  It needs
+	 * host.n_layers.  NULL: attention costs what it took. */
 	const struct dense_as *dense_as;
 	struct host host;
 	const struct observer *observer; /* or NULL */

@@ -27,7 +27,7 @@
 #include "model/model.h"
 #include "replay/sched/batch.h"
 
-/* X(NAME, key in files, what it is the time of).  Files have the keys: never change one. */
+/* X(NAME, key in files, what takes the time).  Never change a key: files have it. */
 #define HOST_TIMES(X) \
 	X(ADMIT, "admit_ns", "adding a request to the engine") \
 	X(ADMIT_TOK, "admit_token_ns", "... for each token of its prompt") \
@@ -65,8 +65,7 @@ struct host {
 	int64_t n_layers, layer_kernels; /* of the model; see host_bind() */
 };
 
-/* What an iteration's host times depend on.  kernel_extra: kernels that a method launches beside
- * the layers' own, as those of a selector. */
+/* What an iteration's host times depend on.  kernel_extra: kernels of a selection, in all layers. */
 struct host_load {
 	enum host_kind kind;
 	int64_t n_req, n_tok, n_join;

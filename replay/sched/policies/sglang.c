@@ -200,7 +200,8 @@ static bool prompt_is_cut(const struct sched *s)
 	return s->n_running && sched_in_prefill(s, s->running[s->n_running - 1]);
 }
 
-/* The prompt goes on by a chunk, or by what the pool has left if that is anything. */
+/* Plan the next chunk of the prompt that goes on.  A pool that has less left, but not nothing, cuts
+ * the chunk. */
 static void continue_cut(struct sched *s, struct budget *r)
 {
 	uint32_t id = s->running[s->n_running - 1];
@@ -429,9 +430,9 @@ static bool drop_finished(struct memory *m)
 	return any;
 }
 
-/* The last prefill batch joins the running batch, without those of it that are known to have finished
- * or go on.  The mark of an empty running batch is lost then.  Other finished ones stay in the running
- * batch, until the engine is idle. */
+/* The last prefill batch joins the running batch.  Its requests that go on, or are known to have
+ * finished, do not join.  An empty running batch loses its full mark then.  Other finished requests
+ * stay in the running batch until the engine is idle. */
 static void join(struct sched *s)
 {
 	struct memory *m = s->memory;

@@ -9,8 +9,8 @@
  * blocks for its prompt.  If a decode finds no block, the last running sequence is preempted, and
  * none is admitted in this iteration.  STATIC_BATCH admits as GUARANTEED_NO_EVICT does, but only
  * while no sequence decodes; prompts that go on wait as well.  PREFILL_FIRST lets decodes wait
- * while there are prompts.  It admits a request if there are blocks for its prompt, all its outputs,
- * and those of the prompts that go on.
+ * while there are prompts.  It admits a request if free blocks can hold its prompt and all its
+ * outputs, beside the rest of each prompt that goes on.
  *
  * Step 2, how many tokens they run.  Decodes are planned first.  If all missing tokens of the
  * admitted prompts fit the budget, they all run.  Otherwise, with FIRST_COME_FIRST_SERVED, prompts
