@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
-  src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
-    src/cmd_import_engine.c src/cmd_list.h src/cmd_methods.c src/cmd_report.c \
-    src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/cmdline.c src/main.c \
+  src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_import_engine.c \
+    src/cmd_list.h src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_select.c \
+    src/cmd_sql.c src/cmd_trace.c src/cmdline.c src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
@@ -30,16 +30,16 @@ libattnreplay_a_SOURCES += \
     src/calibrate/calibrate_minference.c src/calibrate/calibrate_seer.c \
     src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
     src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
-  src/engine/engine_run.c src/engine/engine_run.h \
-  src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
-    src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
-    src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
+  src/engine/engine_run.c src/engine/engine_run.h src/report/report.c src/report/report.h \
+    src/report/report_query.h src/report/rows.c src/report/rows.h src/report/section_list.h \
+    src/report/sections.c src/report/slo.c src/report/slo.h src/report/write_csv.c \
+    src/report/write_json.c src/report/write_markdown.c src/report/write_table.c \
+    src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/run.h \
-    src/run/scope.c \
-  src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
-    src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
-    src/select/select_json.c src/select/select_run.c src/select/select_run.h \
-    src/select/select_svg.c src/select/select_text.c
+    src/run/scope.c src/select/select.c src/select/select.h src/select/select_args.h \
+    src/select/select_chunk.c src/select/select_chunk.h src/select/select_files.c \
+    src/select/select_files.h src/select/select_json.c src/select/select_run.c \
+    src/select/select_run.h src/select/select_svg.c src/select/select_text.c
 
 # The SQL of all sections, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)

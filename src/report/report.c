@@ -5,12 +5,12 @@
 
 #include <string.h>
 
+#include "src/report/report_query.h"
 #include "src/report/slo.h"
 
 /* ---- statements ---- */
 
-/* Bind v if the statement has the parameter; 0 binds NULL. */
-static int bind_int(sqlite3_stmt *q, const char *name, int64_t v)
+int report_bind(sqlite3_stmt *q, const char *name, int64_t v)
 {
 	int i = sqlite3_bind_parameter_index(q, name);
 
@@ -24,28 +24,25 @@ static int bind_text(sqlite3_stmt *q, const char *name, const char *v)
 	return i ? sqlite3_bind_text(q, i, v, -1, SQLITE_STATIC) : SQLITE_OK;
 }
 
-/* The user wrote none of these statements.  So an SQL error means that db lacks a table or column:
- * AR_DB. */
-static enum ar_status fail(sqlite3 *db, struct ar_err *err)
+enum ar_status report_fail(sqlite3 *db, struct ar_err *err)
 {
 	return sqlite3_errcode(db) == SQLITE_ERROR ? ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db)) :
 						     writer_fail(db, err);
 }
 
-/* One of the report's statements.  Finalize *q also after a failure. */
-static enum ar_status prepare(sqlite3_stmt **q, const struct report *r, const char *sql,
+enum ar_status report_prepare(sqlite3_stmt **q, const struct report *r, const char *sql,
 			      struct ar_err *err)
 {
 	*q = NULL;
-	if (sqlite3_prepare_v2(r->db, sql, -1, q, NULL) || bind_int(*q, ":run", r->run) ||
+	if (sqlite3_prepare_v2(r->db, sql, -1, q, NULL) || report_bind(*q, ":run", r->run) ||
 	    bind_text(*q, ":dialect", r->dialect))
-		return fail(r->db, err);
+		return report_fail(r->db, err);
 	return AR_OK;
 }
 
 static enum ar_status run_to_end(sqlite3_stmt *q, struct ar_err *err)
 {
-	return sqlite3_step(q) == SQLITE_DONE ? AR_OK : fail(sqlite3_db_handle(q), err);
+	return sqlite3_step(q) == SQLITE_DONE ? AR_OK : report_fail(sqlite3_db_handle(q), err);
 }
 
 /* ---- limits ---- */
@@ -54,13 +51,13 @@ static enum ar_status add_limit(const struct report *r, const struct slo_limit *
 				struct ar_err *err)
 {
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r,
-				    "INSERT INTO slo SELECT run_id, :metric, :ns FROM run"
-				    " WHERE :run IS NULL OR run_id = :run",
-				    err);
+	enum ar_status st = report_prepare(&q, r,
+					   "INSERT INTO slo SELECT run_id, :metric, :ns FROM run"
+					   " WHERE :run IS NULL OR run_id = :run",
+					   err);
 
-	if (!st && (bind_text(q, ":metric", l->metric) || bind_int(q, ":ns", l->ns)))
-		st = fail(r->db, err);
+	if (!st && (bind_text(q, ":metric", l->metric) || report_bind(q, ":ns", l->ns)))
+		st = report_fail(r->db, err);
 	if (!st)
 		st = run_to_end(q, err);
 	sqlite3_finalize(q);
@@ -83,10 +80,10 @@ static enum ar_status add_given_limits(const struct report *r, struct ar_err *er
 {
 	struct report one = *r;
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r,
-				    "SELECT run_id, value FROM run_param"
-				    " WHERE (:run IS NULL OR run_id = :run) AND key = 'slo'",
-				    err);
+	enum ar_status st = report_prepare(&q, r,
+					   "SELECT run_id, value FROM run_param"
+					   " WHERE (:run IS NULL OR run_id = :run) AND key = 'slo'",
+					   err);
 	int rc = SQLITE_DONE;
 
 	while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
@@ -95,7 +92,7 @@ static enum ar_status add_given_limits(const struct report *r, struct ar_err *er
 		st = one.slo ? add_limits(&one, err) : ar_nomem(err);
 	}
 	if (!st && rc != SQLITE_DONE)
-		st = fail(r->db, err);
+		st = report_fail(r->db, err);
 	sqlite3_finalize(q);
 	return st;
 }
@@ -106,7 +103,7 @@ static enum ar_status make_limits(const struct report *r, struct ar_err *err)
 			 "CREATE TEMP TABLE slo(run_id, metric, ns,"
 			 " PRIMARY KEY(run_id, metric))",
 			 NULL, NULL, NULL))
-		return fail(r->db, err);
+		return report_fail(r->db, err);
 	return r->slo ? add_limits(r, err) : add_given_limits(r, err);
 }
 
@@ -122,13 +119,13 @@ static enum ar_status find_baseline(const struct report *r, int64_t *baseline, s
 	*baseline = 0;
 	if (!r->run)
 		return AR_OK;
-	st = prepare(&q, r, "SELECT baseline_run_id FROM run WHERE run_id = :run", err);
+	st = report_prepare(&q, r, "SELECT baseline_run_id FROM run WHERE run_id = :run", err);
 	if (!st)
 		rc = sqlite3_step(q);
 	if (rc == SQLITE_ROW)
 		*baseline = sqlite3_column_int64(q, 0);
 	else if (rc != SQLITE_DONE)
-		st = fail(r->db, err);
+		st = report_fail(r->db, err);
 	else if (!st)
 		st = ar_fail(err, AR_USAGE,
 			     "%s: no run %lld; 'attnreplay report %s' lists the "
@@ -138,14 +135,14 @@ static enum ar_status find_baseline(const struct report *r, int64_t *baseline, s
 	return st;
 }
 
-static enum ar_status write_section(const struct report *r, const struct section *s,
-				    int64_t baseline, struct document *d, struct ar_err *err)
+enum ar_status report_section(const struct report *r, const struct section *s, int64_t baseline,
+			      struct document *d, struct ar_err *err)
 {
 	sqlite3_stmt *q;
-	enum ar_status st = prepare(&q, r, s->sql, err);
+	enum ar_status st = report_prepare(&q, r, s->sql, err);
 
-	if (!st && bind_int(q, ":baseline", baseline))
-		st = fail(r->db, err);
+	if (!st && report_bind(q, ":baseline", baseline))
+		st = report_fail(r->db, err);
 	if (!st && s->title) {
 		d->name = s->name;
 		d->title = s->title;
@@ -159,25 +156,29 @@ static enum ar_status write_section(const struct report *r, const struct section
 	return st;
 }
 
-static enum ar_status write_sections(const struct report *r, struct document *d, struct ar_err *err)
+enum ar_status report_begin(const struct report *r, int64_t *baseline, struct ar_err *err)
 {
-	int64_t baseline;
-	enum ar_status st = find_baseline(r, &baseline, err);
+	enum ar_status st = find_baseline(r, baseline, err);
 
-	if (!st)
-		st = make_limits(r, err);
-	for (const struct section *s = sections; s->name && !st; s++)
-		if (!s->dialect || !strcmp(s->dialect, r->dialect))
-			st = write_section(r, s, baseline, d, err);
+	return st ? st : make_limits(r, err);
+}
+
+enum ar_status report_end(const struct report *r, enum ar_status st, struct ar_err *err)
+{
+	if (st == AR_DATA || st == AR_DB)
+		ar_err_prefix(err, "%s", r->path);
 	return st;
 }
 
 enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err)
 {
-	enum ar_status st = write_sections(r, d, err);
+	int64_t baseline;
+	enum ar_status st = report_begin(r, &baseline, err);
 
+	for (const struct section *s = sections; s->name && !st; s++)
+		if ((!s->dialect || !strcmp(s->dialect, r->dialect)) &&
+		    (!s->prose || d->writer->prose))
+			st = report_section(r, s, baseline, d, err);
 	writer_finish(d);
-	if (st == AR_DATA || st == AR_DB)
-		ar_err_prefix(err, "%s", r->path);
-	return st;
+	return report_end(r, st, err);
 }

@@ -6,6 +6,7 @@
 
 #include <sqlite3.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/status.h"
 #include "src/report/writer.h"
@@ -13,6 +14,7 @@
 struct section {
 	const char *name, *title, *sql; /* as section_list.h says */
 	const char *dialect;		/* the report that it belongs to, NULL: all */
+	bool prose;			/* long lines, see struct report_writer */
 };
 extern const struct section sections[]; /* ends with name NULL */
 
@@ -30,5 +32,11 @@ struct report {
 /* Write the report to d, whose writer and file the caller set.  AR_USAGE: there is no such run, or
  * slo is wrong; AR_DATA, AR_DB: db is damaged or of another schema; AR_INTERRUPTED. */
 enum ar_status report_write(const struct report *r, struct document *d, struct ar_err *err);
+
+/* Write the report to f as one HTML page, with the charts of chart_list.h.  The same errors. */
+enum ar_status report_html(const struct report *r, FILE *f, struct ar_err *err);
+
+/* Most runs that a page shows one after another. */
+enum { REPORT_EACH_MAX = 8 };
 
 #endif

@@ -4,6 +4,7 @@
  * SECTION	shown without --dialect
  * DIALECT	shown with --dialect NAME only
  * COMMON	shown in every report
+ * PROSE		as SECTION, but only by writers of long lines (struct report_writer)
  *
  * Title NULL: the statement makes a table for the sections after it and shows nothing.
  *
@@ -15,9 +16,15 @@
  * slo		limits of requests, a row each: run_id, metric ("ttft", "tpot", "e2e"), ns
  * engine_pair	an engine's run and a dense run of the same requests, a row each: run_id, engine_id;
  *		under SECTION only, as is latency
- * latency	v_latency of :run, :baseline and engine_pair */
+ * latency	v_latency of :run, :baseline and engine_pair
+ * run_label	the runs of the report, :baseline included, as charts and sentences name them: run_id,
+ *		method, is_dense, label, style (chart.h)
+ * verdict	what the sentences are made of, see make_verdict.sql */
 SECTION(make_engine, NULL)
 SECTION(make_latency, NULL)
+SECTION(make_label, NULL)
+SECTION(make_verdict, NULL)
+PROSE(verdict, "In short")
 SECTION(runs, "Runs")
 SECTION(outcome, "Outcome: requests, iterations, seconds of virtual time")
 SECTION(costs, "What iterations cost, where that was taken from an earlier run")
