@@ -30,11 +30,15 @@ libattnreplay_a_SOURCES += \
     src/calibrate/calibrate_minference.c src/calibrate/calibrate_seer.c \
     src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
     src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
-  src/engine/engine_run.c src/engine/engine_run.h src/report/report.c src/report/report.h \
-    src/report/report_query.h src/report/rows.c src/report/rows.h src/report/section_list.h \
-    src/report/sections.c src/report/slo.c src/report/slo.h src/report/write_csv.c \
-    src/report/write_json.c src/report/write_markdown.c src/report/write_table.c \
-    src/report/writer.h src/report/writer_list.h src/report/writers.c \
+  src/chart/chart.c src/chart/chart.h src/chart/chart_axis.c src/chart/chart_heat.c \
+    src/chart/chart_item.h src/chart/chart_marks.c src/chart/chart_page.c \
+    src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
+  src/engine/engine_run.c src/engine/engine_run.h src/report/chart_query.c \
+    src/report/chart_query.h src/report/report.c src/report/report.h src/report/report_query.h \
+    src/report/rows.c src/report/rows.h src/report/section_list.h src/report/sections.c \
+    src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
+    src/report/write_markdown.c src/report/write_table.c src/report/writer.h \
+    src/report/writer_list.h src/report/writers.c \
   src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/run.h \
     src/run/scope.c src/select/select.c src/select/select.h src/select/select_args.h \
     src/select/select_chunk.c src/select/select_chunk.h src/select/select_files.c \
@@ -58,6 +62,7 @@ check_PROGRAMS += \
   tests/t-bench-paper \
   tests/t-calibrate \
   tests/t-calibrate-minference \
+  tests/t-chart \
   tests/t-engine-run \
   tests/t-host-fit \
   tests/t-json \
