@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
-  src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c src/cmd_import_engine.c \
-    src/cmd_list.h src/cmd_methods.c src/cmd_report.c src/cmd_run.c src/cmd_select.c \
-    src/cmd_sql.c src/cmd_trace.c src/cmdline.c src/main.c \
+  src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
+    src/cmd_curve.c src/cmd_import_engine.c src/cmd_list.h src/cmd_methods.c src/cmd_report.c \
+    src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/cmdline.c src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
@@ -40,10 +40,12 @@ libattnreplay_a_SOURCES += \
     src/report/write_markdown.c src/report/write_table.c src/report/writer.h \
     src/report/writer_list.h src/report/writers.c \
   src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/run.h \
-    src/run/scope.c src/select/select.c src/select/select.h src/select/select_args.h \
-    src/select/select_chunk.c src/select/select_chunk.h src/select/select_files.c \
-    src/select/select_files.h src/select/select_json.c src/select/select_run.c \
-    src/select/select_run.h src/select/select_svg.c src/select/select_text.c
+    src/run/scope.c \
+  src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
+    src/select/select_args.h src/select/select_chunk.c src/select/select_chunk.h \
+    src/select/select_files.c src/select/select_files.h src/select/select_json.c \
+    src/select/select_run.c src/select/select_run.h src/select/select_svg.c \
+    src/select/select_text.c
 
 # The SQL of all sections, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
