@@ -33,12 +33,14 @@ libattnreplay_a_SOURCES += \
   src/chart/chart.c src/chart/chart.h src/chart/chart_axis.c src/chart/chart_heat.c \
     src/chart/chart_item.h src/chart/chart_marks.c src/chart/chart_page.c \
     src/chart/chart_panel.c src/chart/chart_style.c src/chart/chart_thin.c \
-  src/engine/engine_run.c src/engine/engine_run.h src/report/chart_query.c \
-    src/report/chart_query.h src/report/report.c src/report/report.h src/report/report_query.h \
-    src/report/rows.c src/report/rows.h src/report/section_list.h src/report/sections.c \
-    src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
-    src/report/write_markdown.c src/report/write_table.c src/report/writer.h \
-    src/report/writer_list.h src/report/writers.c \
+  src/engine/engine_run.c src/engine/engine_run.h \
+  src/report/chart_list.h src/report/chart_query.c src/report/chart_query.h src/report/page.c \
+    src/report/page.h src/report/page_items.c src/report/report.c src/report/report.h \
+    src/report/report_html.c src/report/report_query.h src/report/rows.c src/report/rows.h \
+    src/report/section_list.h src/report/sections.c src/report/slo.c src/report/slo.h \
+    src/report/write_csv.c src/report/write_html.c src/report/write_html.h \
+    src/report/write_json.c src/report/write_markdown.c src/report/write_table.c \
+    src/report/writer.h src/report/writer_list.h src/report/writers.c \
   src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/run.h \
     src/run/scope.c \
   src/select/curve.c src/select/curve.h src/select/select.c src/select/select.h \
@@ -47,16 +49,28 @@ libattnreplay_a_SOURCES += \
     src/select/select_run.c src/select/select_run.h src/select/select_svg.c \
     src/select/select_text.c
 
-# The SQL of all sections, one string NAME_sql each.
+# The SQL of all sections and of all charts, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
 SECTION_INC = $(SECTION_SQL:$(srcdir)/%.sql=%.inc)
-EXTRA_DIST += $(SECTION_SQL)
-CLEANFILES += $(SECTION_INC) src/report/sections.inc
+CHART_SQL = $(wildcard $(srcdir)/src/report/charts/*.sql)
+CHART_INC = $(CHART_SQL:$(srcdir)/%.sql=%.inc)
+EXTRA_DIST += $(SECTION_SQL) $(CHART_SQL) src/report/page.css src/report/page.js
+CLEANFILES += $(SECTION_INC) $(CHART_INC) src/report/sections.inc src/report/charts.inc \
+  src/report/page.css.inc src/report/page.js.inc
+SQL_STRINGS = for inc in $^; do \
+    echo "static const char `basename $$inc .inc`_sql[] =" && cat $$inc && echo ';' || exit 1; \
+  done >$@.tmp && mv -f $@.tmp $@
 src/report/sections.$(OBJEXT): src/report/sections.inc
 src/report/sections.inc: $(SECTION_INC)
-	$(AM_V_GEN)for inc in $(SECTION_INC); do \
-	  echo "static const char `basename $$inc .inc`_sql[] =" && cat $$inc && echo ';' || exit 1; \
-	done >$@.tmp && mv -f $@.tmp $@
+	$(AM_V_GEN)$(SQL_STRINGS)
+src/report/page_items.$(OBJEXT): src/report/charts.inc
+src/report/charts.inc: $(CHART_INC)
+	$(AM_V_GEN)$(SQL_STRINGS)
+
+# Style and script of the HTML report, as C strings.
+src/report/page.$(OBJEXT): src/report/page.css.inc src/report/page.js.inc
+src/report/page.css.inc src/report/page.js.inc: src/report/%.inc: $(srcdir)/src/report/%
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(TEXT_STRING) $< >$@.tmp && mv -f $@.tmp $@
 
 check_PROGRAMS += \
   tests/t-bench \
@@ -73,8 +87,8 @@ check_PROGRAMS += \
   tests/t-select-show
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-json.sh \
-    tests/t-cmd-select.sh tests/t-foreign.sh tests/t-import-engine.sh tests/t-outputs.sh \
-    tests/t-report.sh tests/t-sql.sh
+    tests/t-cmd-select.sh tests/t-foreign.sh tests/t-html.sh tests/t-import-engine.sh \
+    tests/t-outputs.sh tests/t-report.sh tests/t-sql.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
