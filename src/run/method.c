@@ -11,20 +11,6 @@
 #include "src/json_file.h"
 #include "src/revision.h"
 
-static int64_t longest_request(const struct run *r)
-{
-	int64_t max = 1;
-	char why[160];
-
-	for (size_t i = 0; i < r->trace->n; i++) {
-		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
-
-		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
-			max = len;
-	}
-	return max;
-}
-
 /* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
  * CUDA events are the clock. */
 static enum ar_status open_as(struct run *r, const struct backend *b, struct ar_err *err)
@@ -77,7 +63,7 @@ static void set_env(struct run *r, struct method *m)
 	r->env = (struct backend_env){ .trace = r->trace,
 				       .max_batched_tok = r->limits.max_batched_tok,
 				       .max_seqs = r->limits.max_seqs,
-				       .max_len = longest_request(r),
+				       .max_len = run_longest_request(r),
 				       .num_blocks = r->o.limits.num_blocks,
 				       .block_tok = r->limits.block_tok,
 				       .seed = (uint64_t)r->o.seed,

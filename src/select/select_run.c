@@ -239,7 +239,9 @@ enum ar_status select_run(const struct select_args *a, struct ar_err *err)
 	enum ar_status st = AR_OK;
 
 	if (!a->captures.n)
-		return ar_fail(err, AR_USAGE, "no capture given; name one with --capture FILE");
+		return ar_fail(err, AR_USAGE,
+			       "no capture given; name one with --capture FILE, or take "
+			       "random values with --capture random:0");
 	st = select_files_check(a, err);
 	if (!st)
 		st = method_split(a->methods, &method, &n, err);
