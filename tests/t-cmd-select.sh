@@ -246,7 +246,12 @@ drawn() { "$ATTNREPLAY" select --capture random:1 --model smollm2-135m --chunk 1
 drawn --context 128 --layer 3 --method quoka >out 2>err
 ok 'random values have the shape of the model' grep -q '^random:1, layer 3, context 128, chunk 128: ' out
 ok '... all heads of it' grep -q '; 9 query heads, 3 KV heads;' out
-is '... without a word' "$(cat err)" ''
+ok '... and accuracy of none' grep -q '^  against dense on values of no model: ' out
+is '... without a warning' "$(cat err)" ''
+show --model llama-3.1-8b --tp 4 --context 0 --chunk 16 --method dense 2>err >/dev/null
+is 'a capture of another model gets a warning, once' "$(cat err)" \
+'attnreplay: warning: niah-2k.arc was captured from niah-llama-14m, not from llama-3.1-8b; '\
+'accuracy and selections are those of niah-llama-14m'
 drawn --prompt-tokens 256 --layer 3 --method quoka >again
 ok '... the same each time, at the end of the prompt if no context is given' cmp out again
 is '... and one layer if none is named' \

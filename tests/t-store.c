@@ -731,6 +731,53 @@ static void test_bad_rows(void)
 	is_value(path, "SELECT count(*) FROM run", 1, "and leave no run behind");
 }
 
+static enum ar_status write_captures(const char *path, const char *origin, struct ar_err *err)
+{
+	const struct store_capture c = { { .name = "a.arc", .sha256 = "00", .model = "m" },
+					 origin };
+	struct store_run r = sample_record(&dense);
+	struct store *s;
+	int64_t id;
+	enum ar_status st = store_open(&s, path, err), close_st;
+
+	if (st)
+		return st;
+	r.capture = (const struct store_capture[]){ c, c };
+	r.n_capture = 2;
+	st = store_run_begin(s, &r, &id, err);
+	if (!st)
+		st = store_run_end(s, "done", NULL, err);
+	close_st = store_close(s, NULL);
+	return st ? st : close_st;
+}
+
+static void test_captures(void)
+{
+	const char *path = in_dir("captures.db");
+	struct ar_err err;
+	bool clean = true;
+	long k = 0;
+
+	is_int(write_captures(path, "other", &err), AR_OK, "a run has captures");
+	is_int(write_captures(path, "stolen", &err), AR_DB, "... of the origins that there are");
+	is_value(path, "SELECT count(*) FROM run", 1, "... or it leaves no run behind");
+	for (;; k++) {
+		enum ar_status st;
+
+		fault_arm(k);
+		st = write_captures(path, "same", &err);
+		if (!fault_disarm())
+			break;
+		clean &= st == AR_NOMEM;
+	}
+	ok(clean && k > 5, "each of %ld allocations fails cleanly", k);
+	is_value(path, "SELECT count(*) FROM capture", 1, "a capture is one row");
+	is_value(path,
+		 "SELECT count(*) = 2 * (SELECT count(*) FROM run) FROM run_capture "
+		 "JOIN capture USING(capture_id) WHERE sha256 = '00' AND capture_no IN (0, 1)",
+		 1, "... in each of its places in each run");
+}
+
 static enum ar_status write_all(const char *path, struct ar_err *err)
 {
 	struct store *s;
@@ -840,6 +887,7 @@ int main(void)
 	test_pause();
 	test_full_disk();
 	test_bad_rows();
+	test_captures();
 	test_faults();
 	test_writer_faults();
 	snprintf(command, sizeof command, "rm -rf '%s'", dir);

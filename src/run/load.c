@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/number.h"
 #include "traces/capture/random.h"
 
@@ -105,19 +104,6 @@ static enum ar_status draw_captures(struct run *r, struct ar_err *err)
 		if (!r->capture[i])
 			st = capture_random(&r->capture[i], r->o.captures.v[i], &shape, err);
 	return st;
-}
-
-/* Say whose accuracy and selections will be reported, if not the model's. */
-static void warn_of_origin(const struct run *r)
-{
-	for (size_t i = 0; i < r->n_capture; i++) {
-		const struct capture_info *info = capture_info(r->capture[i]);
-
-		if (capture_origin(info, r->model.name) == CAPTURE_OTHER)
-			log_warn("%s was captured from %s, not from %s; accuracy and selections "
-				 "are those of %s",
-				 info->name, info->model, r->model.name, info->model);
-	}
 }
 
 static enum ar_status load_model(struct run *r, struct ar_err *err)
@@ -280,8 +266,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = draw_captures(r, err);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);
-	if (!st)
-		warn_of_origin(r);
+	for (size_t i = 0; i < r->n_capture && !st; i++)
+		capture_warn(capture_info(r->capture[i]), r->model.name);
 	return st;
 }
 

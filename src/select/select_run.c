@@ -38,6 +38,7 @@ static enum ar_status show_layer(struct shown *x, int i, struct ar_err *err)
 	enum ar_status st = x->backend->compare(x->self, &x->entry, i, x->acc, x->count, &sel, err);
 	const struct select_result r = {
 		.capture = capture_info(c->capture)->name,
+		.random = capture_info(c->capture)->random,
 		.model = c->model.name,
 		.backend = x->backend->name,
 		.method = x->method,
@@ -221,6 +222,8 @@ static enum ar_status select_all(const struct backend *b, const struct select_ar
 		struct select_chunk c = { 0 };
 
 		st = select_chunk_load(&c, a->captures.v[i], a, err);
+		if (!st)
+			capture_warn(capture_info(c.capture), c.model.name);
 		for (size_t k = 0; k < n && !st; k++) {
 			progress("selections", i * n + k, a->captures.n * n);
 			st = show(b, &c, method[k], &out, err);

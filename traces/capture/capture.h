@@ -64,6 +64,8 @@ enum capture_origin {
 extern const char *const capture_origin_names[]; /* by origin */
 /* Names are compared without folders and regardless of case. */
 enum capture_origin capture_origin(const struct capture_info *info, const char *model);
+/* Say whose accuracy and selections will be shown, if those of another model. */
+void capture_warn(const struct capture_info *info, const char *model);
 
 /* Index in info->layer of the model layer with this number; -1: not captured. */
 int capture_find_layer(const struct capture_info *info, uint64_t number);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/log.h"
+
 const char *const capture_origin_names[] = { "same", "other", "unknown", "random" };
 static_assert(sizeof capture_origin_names / sizeof *capture_origin_names == CAPTURE_ORIGINS,
 	      "one name for each origin");
@@ -24,4 +26,12 @@ enum capture_origin capture_origin(const struct capture_info *info, const char *
 	if (!*info->model)
 		return CAPTURE_UNKNOWN;
 	return strcasecmp(base_name(info->model), base_name(model)) ? CAPTURE_OTHER : CAPTURE_SAME;
+}
+
+void capture_warn(const struct capture_info *info, const char *model)
+{
+	if (capture_origin(info, model) == CAPTURE_OTHER)
+		log_warn("%s was captured from %s, not from %s; accuracy and selections are those "
+			 "of %s",
+			 info->name, info->model, model, info->model);
 }
