@@ -67,7 +67,7 @@ check_PROGRAMS += \
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-json.sh \
     tests/t-cmd-select.sh tests/t-foreign.sh tests/t-import-engine.sh tests/t-outputs.sh \
-    tests/t-report.sh tests/t-sql.sh
+    tests/t-report.sh tests/t-run-capture.sh tests/t-sql.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

@@ -24,6 +24,7 @@ struct case_how {
 	bool tile;	   /* the file holds a third of the tokens, which repeat; else
 				 * it holds the whole repetition */
 	bool twice;	   /* two captures, the same file; request 1 replays the second */
+	bool random;	   /* a random capture instead of a file */
 	bool decoder;	   /* not --attention-only */
 	bool eager;	   /* cuda: no graphs */
 	int n_experts;

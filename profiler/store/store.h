@@ -38,12 +38,20 @@ struct store_gpu {
 	int64_t l2_bytes, mem_bytes;
 };
 
-/* A run: rows of run, run_param, trace, model, method and gpu. */
+/* A capture of a run: rows of capture and run_capture. */
+struct store_capture {
+	struct row_capture row;
+	const char *origin;
+};
+
+/* A run: rows of run, run_param, trace, model, method, gpu, capture and run_capture. */
 struct store_run {
 	const char *trace_name, *trace_sha256, *trace_format;
 	int64_t n_requests;
 	const char *model_name, *model_json; /* NULL: none (cost backend) */
 	int n_layers, hidden, q_heads, kv_heads, head_dim, tp;
+	const struct store_capture *capture; /* [n_capture] */
+	size_t n_capture;
 	const char *method_name, *method_params; /* JSON; NULL: none */
 	bool dense;
 	const char *policy, *backend;

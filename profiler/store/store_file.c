@@ -62,6 +62,23 @@ static const struct migration {
 	  "CREATE TEMP VIEW iteration AS "
 	  "SELECT rowid AS rowid, *, NULL AS host_schedule_ns, NULL AS host_prepare_ns, "
 	  "NULL AS host_launch_ns, NULL AS host_update_ns FROM main.iteration" },
+	{ 9,
+	  "CREATE TABLE capture(capture_id INTEGER PRIMARY KEY, name TEXT NOT NULL, "
+	  "sha256 TEXT NOT NULL, model TEXT NOT NULL, n_tokens INTEGER NOT NULL, "
+	  "n_layers INTEGER NOT NULL, q_heads INTEGER NOT NULL, kv_heads INTEGER NOT NULL, "
+	  "head_dim INTEGER NOT NULL, UNIQUE(name, sha256, model, n_tokens, n_layers, q_heads, "
+	  "kv_heads, head_dim)) STRICT;"
+	  "CREATE TABLE run_capture(run_id INTEGER NOT NULL, capture_no INTEGER NOT NULL, "
+	  "capture_id INTEGER NOT NULL, origin TEXT NOT NULL, "
+	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
+	  "FOREIGN KEY(capture_id) REFERENCES capture, "
+	  "CHECK(origin IN ('same', 'other', 'unknown', 'random')), "
+	  "PRIMARY KEY(run_id, capture_no)) STRICT, WITHOUT ROWID",
+	  "CREATE TEMP VIEW capture AS SELECT NULL AS capture_id, NULL AS name, NULL AS sha256, "
+	  "NULL AS model, NULL AS n_tokens, NULL AS n_layers, NULL AS q_heads, NULL AS kv_heads, "
+	  "NULL AS head_dim WHERE 0;"
+	  "CREATE TEMP VIEW run_capture AS SELECT NULL AS run_id, NULL AS capture_no, "
+	  "NULL AS capture_id, NULL AS origin WHERE 0" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

@@ -66,6 +66,7 @@ static const char *const insert_tail[TABLE_COUNT] = {
 	[TABLE_model] = "ON CONFLICT DO UPDATE SET name = name RETURNING model_id",
 	[TABLE_method] = "ON CONFLICT DO UPDATE SET name = name RETURNING method_id",
 	[TABLE_trace] = "ON CONFLICT DO UPDATE SET name = name RETURNING trace_id",
+	[TABLE_capture] = "ON CONFLICT DO UPDATE SET name = name RETURNING capture_id",
 	[TABLE_kernel_shape] = "ON CONFLICT DO UPDATE SET name_id = name_id RETURNING shape_id",
 	[TABLE_run] = "RETURNING run_id",
 	[TABLE_request_span] = "ON CONFLICT DO UPDATE SET iterations = excluded.iterations",
@@ -483,6 +484,21 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 	return st ? st : put_row(w, TABLE_run, &row, run_id, err);
 }
 
+static enum ar_status put_captures(struct writer *w, int64_t run_id, const struct store_run *r,
+				   struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	int64_t id = 0;
+
+	for (size_t i = 0; i < r->n_capture && !st; i++) {
+		st = put_row(w, TABLE_capture, &r->capture[i].row, &id, err);
+		if (!st)
+			st = PUT(w, run_capture, err, .run_id = run_id, .capture_no = (int64_t)i,
+				 .capture_id = id, .origin = r->capture[i].origin);
+	}
+	return st;
+}
+
 static enum ar_status put_params(struct writer *w, int64_t run_id, const char *options,
 				 struct ar_err *err)
 {
@@ -513,6 +529,8 @@ enum ar_status writer_run_begin(struct writer *w, const struct store_run *r, int
 		st = insert_run(w, r, &id, err);
 	if (!st)
 		st = put_params(w, id, r->options, err);
+	if (!st)
+		st = put_captures(w, id, r, err);
 	if (!st)
 		st = put_ints(w, STMT_BASELINE, &id, 1, err);
 	if (!st)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "traces/capture/random.h"
 
 bool run_needs_model(const struct run *r)
 {
@@ -38,6 +39,38 @@ static enum ar_status load_dense_as(struct run *r, struct ar_err *err)
 	return r->o.dense_as ? dense_as_load(&r->dense_as, r->o.dense_as, err) : AR_OK;
 }
 
+int64_t run_longest_request(const struct run *r)
+{
+	int64_t max = 1;
+	char why[160];
+
+	for (size_t i = 0; i < r->trace->n; i++) {
+		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
+
+		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
+			max = len;
+	}
+	return max;
+}
+
+/* *c stays NULL if it is random: its length is known when the trace is. */
+static enum ar_status load_capture(const struct run *r, const char *name, struct capture **c,
+				   struct ar_err *err)
+{
+	uint64_t seed;
+	enum ar_status st;
+
+	if (!random_named(name))
+		return capture_open(c, name, err);
+	st = random_seed(name, &seed, err);
+	if (!st && r->o.extend == RUN_EXTEND_TILE)
+		st = ar_fail(
+			err, AR_USAGE,
+			"extend tile has no effect with %s, which has any length; leave it out",
+			name);
+	return st;
+}
+
 static enum ar_status load_captures(struct run *r, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
@@ -45,13 +78,31 @@ static enum ar_status load_captures(struct run *r, struct ar_err *err)
 
 	if (!n)
 		return ar_fail(err, AR_USAGE,
-			       "no capture given; name one with --capture FILE, or "
-			       "replay without kernels with --backend cost");
+			       "no capture given; name one with --capture FILE, replay random "
+			       "values with --capture random:0, or replay without kernels with "
+			       "--backend cost");
 	r->capture = calloc(n, sizeof *r->capture);
 	if (!r->capture)
 		return ar_nomem(err);
 	for (; r->n_capture < n && !st; r->n_capture += !st)
-		st = capture_open(&r->capture[r->n_capture], r->o.captures.v[r->n_capture], err);
+		st = load_capture(r, r->o.captures.v[r->n_capture], &r->capture[r->n_capture], err);
+	return st;
+}
+
+/* Make the random captures, as long as the longest request. */
+static enum ar_status draw_captures(struct run *r, struct ar_err *err)
+{
+	const struct layer_spec *l = &r->model.layer[0];
+	const struct capture_info shape = { .n_layers = r->model.n_layers,
+					    .q_heads = l->q_heads,
+					    .kv_heads = l->kv_heads,
+					    .head_dim = l->head_dim,
+					    .n_tok = run_longest_request(r) };
+	enum ar_status st = AR_OK;
+
+	for (size_t i = 0; i < r->n_capture && !st; i++)
+		if (!r->capture[i])
+			st = capture_random(&r->capture[i], r->o.captures.v[i], &shape, err);
 	return st;
 }
 
@@ -212,7 +263,11 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 			     "open or users",
 			     r->trace->name);
 	if (!st && run_needs_model(r))
+		st = draw_captures(r, err);
+	if (!st && run_needs_model(r))
 		st = prepare(r, err);
+	for (size_t i = 0; i < r->n_capture && !st; i++)
+		capture_warn(capture_info(r->capture[i]), r->model.name);
 	return st;
 }
 

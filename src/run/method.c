@@ -3,6 +3,7 @@
 #include "src/run/run.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -10,20 +11,6 @@
 #include "replay/engine/record.h"
 #include "src/json_file.h"
 #include "src/revision.h"
-
-static int64_t longest_request(const struct run *r)
-{
-	int64_t max = 1;
-	char why[160];
-
-	for (size_t i = 0; i < r->trace->n; i++) {
-		int64_t len = sched_goal(&r->limits, &r->trace->req[i]);
-
-		if (len > max && !sched_rejects(&r->limits, &r->trace->req[i], why, sizeof why))
-			max = len;
-	}
-	return max;
-}
 
 /* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
  * CUDA events are the clock. */
@@ -77,7 +64,7 @@ static void set_env(struct run *r, struct method *m)
 	r->env = (struct backend_env){ .trace = r->trace,
 				       .max_batched_tok = r->limits.max_batched_tok,
 				       .max_seqs = r->limits.max_seqs,
-				       .max_len = longest_request(r),
+				       .max_len = run_longest_request(r),
 				       .num_blocks = r->o.limits.num_blocks,
 				       .block_tok = r->limits.block_tok,
 				       .seed = (uint64_t)r->o.seed,
@@ -184,6 +171,29 @@ static void record_costs(struct store_run *s, const struct store_run *from)
 	s->gpu = from->gpu;
 }
 
+/* The captures of the run.  The caller frees them; NULL: no memory. */
+static struct store_capture *record_captures(const struct run *r)
+{
+	struct store_capture *c = calloc(r->n_capture + 1, sizeof *c);
+
+	for (size_t i = 0; c && i < r->n_capture; i++) {
+		const struct capture_info *info = capture_info(r->capture[i]);
+
+		c[i] = (struct store_capture){
+			.row = { .name = info->name,
+				 .sha256 = info->sha256,
+				 .model = info->model,
+				 .n_tokens = info->n_tok,
+				 .n_layers = info->n_layers,
+				 .q_heads = info->q_heads,
+				 .kv_heads = info->kv_heads,
+				 .head_dim = info->head_dim },
+			.origin = capture_origin_names[capture_origin(info, r->model.name)]
+		};
+	}
+	return c;
+}
+
 static enum ar_status begin_record(struct run *r, const struct method *m, struct ar_err *err)
 {
 	bool kernels = r->backend->needs_model;
@@ -194,7 +204,10 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		.policy = r->limits.policy->name, .backend = r->backend->name,
 		.seed = (uint64_t)r->o.seed, .version = AR_REVISION, .cmdline = r->cmdline,
 		.options = r->options, .setup = r->setup, .clock = run_clock_name(r),
-		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok };
+		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok,
+		.n_capture = r->n_capture };
+	struct store_capture *capture;
+	enum ar_status st;
 
 	if (!r->store)
 		return AR_OK;
@@ -219,7 +232,10 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		s.gpu = r->backend->gpu(r->self);
 	if (r->prof)
 		s.cupti_api = prof_api_version(r->prof);
-	return store_run_begin(r->store, &s, &r->run_id, err);
+	s.capture = capture = record_captures(r);
+	st = capture ? store_run_begin(r->store, &s, &r->run_id, err) : ar_nomem(err);
+	free(capture);
+	return st;
 }
 
 /* Store how the run ended.  A failure of the run itself is reported before a failure to store

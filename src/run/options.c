@@ -162,7 +162,7 @@ static const struct opt model_opts[] = {
 	  .max = 1024, .help = "tensor parallel size; one of the ranks is run",
 	  .scope = RUN_COSTED },
 	{ .name = "capture", .type = OPT_LIST, .off = AT(captures), .arg = "FILE",
-	  .help = "capture of Q, K and V to replay; repeat the option for more",
+	  .help = "capture of Q, K and V to replay, or random:SEED; repeat the option for more",
 	  .scope = RUN_KERNELS },
 	{ .name = "method", .type = OPT_STR, .off = AT(methods), .arg = "LIST", .def = "dense",
 	  .help = "methods, separated by commas; each is a run of its own",

@@ -25,6 +25,14 @@ static void put_after(const char *before, const char *name)
 	text_put(name, stdout);
 }
 
+static bool any_random(const struct run *r)
+{
+	for (size_t i = 0; i < r->n_capture; i++)
+		if (capture_info(r->capture[i])->random)
+			return true;
+	return false;
+}
+
 static void print_model(const struct run *r)
 {
 	const struct model *m = &r->model;
@@ -39,6 +47,8 @@ static void print_model(const struct run *r)
 	printf("\ncapture  ");
 	for (size_t i = 0; i < r->n_capture; i++)
 		put_after(" ", capture_info(r->capture[i])->name);
+	if (any_random(r))
+		printf(" (random values: accuracy and selections are of no model)");
 	printf("%s\n", r->o.extend == RUN_EXTEND_TILE ? ", repeated for longer requests" : "");
 }
 
@@ -217,10 +227,11 @@ enum ar_status run_print_result(const struct run *r, const char *label,
 		putchar('\n');
 	}
 	if (res->n_heads)
-		printf("against dense, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
+		printf("against dense%s, %" PRId64 " samples: relative L2 mean %.3g max %.3g, "
 		       "cosine min %.6f, recall mean %.4f\n",
-		       res->n_samples, res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max,
-		       res->cosine_min, res->recall_sum / (double)res->n_heads);
+		       any_random(r) ? " on values of no model" : "", res->n_samples,
+		       res->rel_l2_sum / (double)res->n_heads, res->rel_l2_max, res->cosine_min,
+		       res->recall_sum / (double)res->n_heads);
 	if (r->o.slo)
 		print_goodput(r, res);
 	if (r->store)

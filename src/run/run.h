@@ -42,6 +42,8 @@ struct run {
 enum ar_status run_load(struct run *r, struct ar_err *err);
 void run_unload(struct run *r);
 bool run_needs_model(const struct run *r);
+/* Tokens of the longest request that the policy admits; at least 1. */
+int64_t run_longest_request(const struct run *r);
 /* Set r->host when the backend is known. */
 enum ar_status run_load_host(struct run *r, struct ar_err *err);
 
