@@ -10,7 +10,7 @@
 #include "traces/algebra/summary.h"
 #include "traces/algebra/synth.h"
 
-enum { N = 50000 };
+enum { N = 100000 };
 static const char azure[] = "traces/samples/azure-2023-code-200.csv";
 static const char mooncake[] = "tests/data/mooncake-14.jsonl";
 
