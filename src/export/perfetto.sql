@@ -16,10 +16,11 @@ INSERT INTO temp.arrival(req_no, arrival_ns, sched_ns, end_ns)
     (SELECT max(end_ns) FROM temp.step), arrival_ns))
   FROM request_outcome WHERE run_id = :run AND outcome <> 'rejected' ORDER BY arrival_ns, req_no;
 
-CREATE TEMP TABLE IF NOT EXISTS request_lane(req_no INTEGER PRIMARY KEY, lane, sched_ns, end_ns);
+CREATE TEMP TABLE IF NOT EXISTS request_lane(req_no INTEGER PRIMARY KEY, lane, arrival_ns,
+  sched_ns, end_ns);
 DELETE FROM temp.request_lane;
 INSERT INTO temp.request_lane
-  SELECT req_no, lane(arrival_ns, end_ns), coalesce(sched_ns, end_ns), end_ns
+  SELECT req_no, lane(arrival_ns, end_ns), arrival_ns, coalesce(sched_ns, end_ns), end_ns
   FROM temp.arrival ORDER BY no;
 
 CREATE TEMP TABLE IF NOT EXISTS kernel_track(phase_id, stream);
@@ -70,14 +71,14 @@ WHERE share IS NOT NULL;
 
 -- ---- requests ----
 
-SELECT 'X', 'request ' || req_no, :pid + 1, lane, arrival_ns, end_ns - arrival_ns,
+SELECT 'X', 'request ' || req_no, :pid + 1, lane, l.arrival_ns, end_ns - l.arrival_ns,
   json_object('prompt tokens', prompt_tokens, 'output tokens', output_tokens, 'cached tokens',
     cached_tokens, 'chunks', n_chunks, 'preemptions', n_preempt, 'outcome', outcome,
     'ttft, ms', ttft_ns / 1e6, 'tpot, ms', tpot_ns / 1e6)
-FROM temp.request_lane CROSS JOIN request_outcome USING(req_no) WHERE run_id = :run;
+FROM temp.request_lane l CROSS JOIN request_outcome USING(req_no) WHERE run_id = :run;
 
-SELECT 'X', 'queue', :pid + 1, lane, arrival_ns, l.sched_ns - arrival_ns, NULL
-FROM temp.request_lane l CROSS JOIN temp.arrival a USING(req_no) WHERE l.sched_ns > arrival_ns;
+SELECT 'X', 'queue', :pid + 1, lane, arrival_ns, sched_ns - arrival_ns, NULL
+FROM temp.request_lane WHERE sched_ns > arrival_ns;
 
 SELECT 'i', 'rejected: request ' || req_no, :pid + 1, 0, arrival_ns, NULL,
   json_object('prompt tokens', prompt_tokens, 'output tokens', output_tokens, 'reason', reason)
