@@ -22,8 +22,8 @@ struct lanes {
 /* The lane of [start, end), in ns.  Calls come in order of start.  0: no memory. */
 int64_t lanes_take(struct lanes *l, int64_t start_ns, int64_t end_ns);
 
-/* Add to db the SQL function lane(start_ns, end_ns), without any lane in use.  Returns an SQLite
- * result code. */
+/* Add to db the SQL function lane(start_ns, end_ns), without any lane in use.  No statement of db
+ * may be open.  Not 0: there is no memory. */
 int lanes_register(sqlite3 *db);
 
 #endif

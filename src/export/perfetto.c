@@ -74,7 +74,7 @@ static enum ar_status put_runs(const struct report *r, struct timeline *t, struc
 	enum ar_status st = AR_OK;
 
 	while (!st && !(st = export_next_run(r, &v.run, err)) && v.run) {
-		st = lanes_register(r->db) ? report_fail(r->db, err) :
+		st = lanes_register(r->db) ? ar_nomem(err) :
 					     script_run(r->db, events, &v, put_event, t, err);
 		v.pid += PIDS_OF_RUN;
 	}

@@ -123,5 +123,6 @@ SELECT 'X', n.short, :pid + 2, 1 + e.phase_id * 65536 + e.stream,
     'registers', regs, 'shared memory', smem_static + smem_dynamic, 'correlation', e.corr)
 FROM iteration i CROSS JOIN kernel_event first ON first.id = i.kernel_lo
   CROSS JOIN kernel_event e ON e.id BETWEEN i.kernel_lo AND i.kernel_hi
-  CROSS JOIN kernel_shape USING(shape_id) CROSS JOIN temp.kernel_name n USING(name_id)
+  CROSS JOIN kernel_shape s ON s.shape_id = e.shape_id
+  CROSS JOIN temp.kernel_name n ON n.name_id = s.name_id
 WHERE i.run_id = :run;
