@@ -8,6 +8,7 @@
 
 #include "profiler/store/store.h"
 #include "src/cmd.h"
+#include "src/export/export.h"
 #include "src/report/report.h"
 
 struct report_args {
@@ -33,7 +34,8 @@ static const struct opt report_opts[] = {
 };
 /* clang-format on */
 
-static enum ar_status report(const char *path, const struct report_args *a, struct ar_err *err)
+static enum ar_status report(const char *path, const struct report_args *a,
+			     const struct export_files *files, struct ar_err *err)
 {
 	struct document d = { .writer = writers[a->format], .f = stdout };
 	struct report r = {
@@ -44,7 +46,7 @@ static enum ar_status report(const char *path, const struct report_args *a, stru
 	if (st)
 		return st;
 	writer_heed_interrupt(r.db);
-	st = report_write(&r, &d, err);
+	st = export_wanted(files) ? export_write(files, &r, err) : report_write(&r, &d, err);
 	sqlite3_close(r.db);
 	return st;
 }
@@ -52,7 +54,10 @@ static enum ar_status report(const char *path, const struct report_args *a, stru
 static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 {
 	struct report_args a = { 0 };
-	struct opt_group g[] = { { .opts = report_opts, .base = &a }, { .opts = NULL } };
+	struct export_files files = { 0 };
+	struct opt_group g[] = { { .opts = report_opts, .base = &a },
+				 { .opts = export_opts, .base = &files },
+				 { .opts = NULL } };
 	enum ar_status st = opt_init(g, err);
 
 	if (!st)
@@ -63,14 +68,16 @@ static enum ar_status cmd_report_run(int argc, char **argv, struct ar_err *err)
 		st = ar_fail(err, AR_USAGE, "unexpected operand '%s'; report takes one database",
 			     argv[1]);
 	if (!st)
-		st = report(argv[0], &a, err);
+		st = report(argv[0], &a, &files, err);
 	opt_release(g);
 	return st;
 }
 
 static void cmd_report_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	struct opt_group g[] = { { .title = "Options", .opts = report_opts }, { .opts = NULL } };
+	struct opt_group g[] = { { .title = "Options", .opts = report_opts },
+				 { .title = "Files for other programs", .opts = export_opts },
+				 { .opts = NULL } };
 
 	show(g, f);
 }

@@ -31,6 +31,9 @@ libattnreplay_a_SOURCES += \
     src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
     src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
   src/engine/engine_run.c src/engine/engine_run.h \
+  src/export/export.c src/export/export.h src/export/export_list.h src/export/lanes.c \
+    src/export/lanes.h src/export/names.c src/export/names.h src/export/nsys.c \
+    src/export/perfetto.c src/export/script.c src/export/script.h \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
     src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
@@ -52,6 +55,15 @@ src/report/sections.inc: $(SECTION_INC)
 	  echo "static const char `basename $$inc .inc`_sql[] =" && cat $$inc && echo ';' || exit 1; \
 	done >$@.tmp && mv -f $@.tmp $@
 
+# The SQL of the exporters, a string each.
+EXTRA_DIST += src/export/nsys.sql src/export/nsys_tables.sql src/export/perfetto.sql \
+  src/export/views.sql
+CLEANFILES += src/export/nsys.inc src/export/nsys_tables.inc src/export/perfetto.inc \
+  src/export/views.inc
+src/export/export.$(OBJEXT): src/export/views.inc
+src/export/nsys.$(OBJEXT): src/export/nsys.inc src/export/nsys_tables.inc
+src/export/perfetto.$(OBJEXT): src/export/perfetto.inc
+
 check_PROGRAMS += \
   tests/t-bench \
   tests/t-bench-match \
@@ -59,15 +71,17 @@ check_PROGRAMS += \
   tests/t-calibrate \
   tests/t-calibrate-minference \
   tests/t-engine-run \
+  tests/t-export \
   tests/t-host-fit \
   tests/t-json \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show
 dist_check_SCRIPTS += \
-  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh tests/t-cmd-json.sh \
-    tests/t-cmd-select.sh tests/t-foreign.sh tests/t-import-engine.sh tests/t-outputs.sh \
-    tests/t-report.sh tests/t-run-capture.sh tests/t-sql.sh
+  tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
+    tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh tests/t-foreign.sh \
+    tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh tests/t-run-capture.sh \
+    tests/t-sql.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

@@ -306,8 +306,8 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 	return st;
 }
 
-/* Open path, any name as it stands: SQLite may take one that begins with "file:" as a URI. */
-static int open_file(sqlite3 **db, const char *path, int flags)
+/* SQLite may take a name that begins with "file:" as a URI. */
+int store_file_open_plain(sqlite3 **db, const char *path, int flags)
 {
 	char *name = sqlite3_mprintf("%s%s", strncmp(path, "file:", 5) ? "" : "./", path);
 	int rc = SQLITE_NOMEM;
@@ -339,7 +339,7 @@ enum ar_status store_file_open(sqlite3 **out, const char *path, struct ar_err *e
 			       "database '%s': want the name of a file; put ./ "
 			       "before a name that begins with a colon",
 			       path);
-	if (open_file(&db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)) {
+	if (store_file_open_plain(&db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)) {
 		st = store_sql_fail(db, path, err);
 		goto out;
 	}
@@ -402,7 +402,7 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 	*out = NULL;
 	if (stat(path, &sb))
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
-	if (open_file(&db, path, SQLITE_OPEN_READONLY)) {
+	if (store_file_open_plain(&db, path, SQLITE_OPEN_READONLY)) {
 		st = sqlite3_errcode(db) == SQLITE_NOMEM ?
 			     ar_nomem(err) :
 			     ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(db));

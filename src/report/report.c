@@ -9,8 +9,7 @@
 
 /* ---- statements ---- */
 
-/* Bind v if the statement has the parameter; 0 binds NULL. */
-static int bind_int(sqlite3_stmt *q, const char *name, int64_t v)
+int report_bind(sqlite3_stmt *q, const char *name, int64_t v)
 {
 	int i = sqlite3_bind_parameter_index(q, name);
 
@@ -24,9 +23,8 @@ static int bind_text(sqlite3_stmt *q, const char *name, const char *v)
 	return i ? sqlite3_bind_text(q, i, v, -1, SQLITE_STATIC) : SQLITE_OK;
 }
 
-/* The user wrote none of these statements.  So an SQL error means that db lacks a table or column:
- * AR_DB. */
-static enum ar_status fail(sqlite3 *db, struct ar_err *err)
+/* The user wrote none of these statements. */
+enum ar_status report_fail(sqlite3 *db, struct ar_err *err)
 {
 	return sqlite3_errcode(db) == SQLITE_ERROR ? ar_fail(err, AR_DB, "%s", sqlite3_errmsg(db)) :
 						     writer_fail(db, err);
@@ -37,15 +35,15 @@ static enum ar_status prepare(sqlite3_stmt **q, const struct report *r, const ch
 			      struct ar_err *err)
 {
 	*q = NULL;
-	if (sqlite3_prepare_v2(r->db, sql, -1, q, NULL) || bind_int(*q, ":run", r->run) ||
+	if (sqlite3_prepare_v2(r->db, sql, -1, q, NULL) || report_bind(*q, ":run", r->run) ||
 	    bind_text(*q, ":dialect", r->dialect))
-		return fail(r->db, err);
+		return report_fail(r->db, err);
 	return AR_OK;
 }
 
 static enum ar_status run_to_end(sqlite3_stmt *q, struct ar_err *err)
 {
-	return sqlite3_step(q) == SQLITE_DONE ? AR_OK : fail(sqlite3_db_handle(q), err);
+	return sqlite3_step(q) == SQLITE_DONE ? AR_OK : report_fail(sqlite3_db_handle(q), err);
 }
 
 /* ---- limits ---- */
@@ -59,8 +57,8 @@ static enum ar_status add_limit(const struct report *r, const struct slo_limit *
 				    " WHERE :run IS NULL OR run_id = :run",
 				    err);
 
-	if (!st && (bind_text(q, ":metric", l->metric) || bind_int(q, ":ns", l->ns)))
-		st = fail(r->db, err);
+	if (!st && (bind_text(q, ":metric", l->metric) || report_bind(q, ":ns", l->ns)))
+		st = report_fail(r->db, err);
 	if (!st)
 		st = run_to_end(q, err);
 	sqlite3_finalize(q);
@@ -95,7 +93,7 @@ static enum ar_status add_given_limits(const struct report *r, struct ar_err *er
 		st = one.slo ? add_limits(&one, err) : ar_nomem(err);
 	}
 	if (!st && rc != SQLITE_DONE)
-		st = fail(r->db, err);
+		st = report_fail(r->db, err);
 	sqlite3_finalize(q);
 	return st;
 }
@@ -106,11 +104,17 @@ static enum ar_status make_limits(const struct report *r, struct ar_err *err)
 			 "CREATE TEMP TABLE slo(run_id, metric, ns,"
 			 " PRIMARY KEY(run_id, metric))",
 			 NULL, NULL, NULL))
-		return fail(r->db, err);
+		return report_fail(r->db, err);
 	return r->slo ? add_limits(r, err) : add_given_limits(r, err);
 }
 
 /* ---- sections ---- */
+
+enum ar_status report_no_run(const struct report *r, struct ar_err *err)
+{
+	return ar_fail(err, AR_USAGE, "%s: no run %lld; 'attnreplay report %s' lists the runs",
+		       r->path, (long long)r->run, r->path);
+}
 
 /* *baseline: the dense run of r->run, 0: none. */
 static enum ar_status find_baseline(const struct report *r, int64_t *baseline, struct ar_err *err)
@@ -128,12 +132,9 @@ static enum ar_status find_baseline(const struct report *r, int64_t *baseline, s
 	if (rc == SQLITE_ROW)
 		*baseline = sqlite3_column_int64(q, 0);
 	else if (rc != SQLITE_DONE)
-		st = fail(r->db, err);
+		st = report_fail(r->db, err);
 	else if (!st)
-		st = ar_fail(err, AR_USAGE,
-			     "%s: no run %lld; 'attnreplay report %s' lists the "
-			     "runs",
-			     r->path, (long long)r->run, r->path);
+		st = report_no_run(r, err);
 	sqlite3_finalize(q);
 	return st;
 }
@@ -144,8 +145,8 @@ static enum ar_status write_section(const struct report *r, const struct section
 	sqlite3_stmt *q;
 	enum ar_status st = prepare(&q, r, s->sql, err);
 
-	if (!st && bind_int(q, ":baseline", baseline))
-		st = fail(r->db, err);
+	if (!st && report_bind(q, ":baseline", baseline))
+		st = report_fail(r->db, err);
 	if (!st && s->title) {
 		d->name = s->name;
 		d->title = s->title;
