@@ -62,6 +62,11 @@ static const struct migration {
 	  "CREATE TEMP VIEW iteration AS "
 	  "SELECT rowid AS rowid, *, NULL AS host_schedule_ns, NULL AS host_prepare_ns, "
 	  "NULL AS host_launch_ns, NULL AS host_update_ns FROM main.iteration" },
+	{ 9,
+	  "ALTER TABLE run ADD COLUMN command_utc_ns INTEGER;"
+	  "ALTER TABLE run ADD COLUMN method_no INTEGER",
+	  "CREATE TEMP VIEW run AS "
+	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no FROM main.run" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");
