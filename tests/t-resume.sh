@@ -6,7 +6,7 @@ cd "$tmp" || exit 99
 
 {
 	echo TIMESTAMP,ContextTokens,GeneratedTokens
-	for i in 1 2 3 4 5 6; do echo "2023-11-16 18:00:0$i.0,300,9"; done
+	for i in 1 2 3; do echo "2023-11-16 18:00:0$i.0,300,9"; done
 } >trace.csv
 {
 	echo TIMESTAMP,ContextTokens,GeneratedTokens
@@ -19,7 +19,7 @@ run() { $exec "$ATTNREPLAY" run "$@"; }
 cpu() { run --backend cpu --trace trace.csv --model model.json --sample-layers 1 \
 	--capture "$ATTNREPLAY_DATA/traces/samples/niah-2k.arc" --clock formula --cost-fixed 1.5ms \
 	--policy sarathi --watermark 0 --max-num-batched-tokens 64 --page-size 128 \
-	--accuracy 0.5 --seed 3 "$@"; }
+	--accuracy 0.2 --seed 3 "$@"; }
 query() { # query DB SELECT: the rows; the header is the query itself, so it stands in one line
 	"$ATTNREPLAY" sql --format csv "$1" "$(printf %s "$2" | tr '\n' ' ')" | tail -n +2
 }
@@ -36,6 +36,7 @@ killed() {
 	pid=$!
 	until [ "$(query killed.db 'SELECT count(*) FROM run' 2>/dev/null)" = 2 ]; do
 		kill -s 0 $pid || return
+		sleep 0.02
 	done
 	kill -s KILL $pid
 	wait $pid
