@@ -31,6 +31,7 @@ copy() { # copy FROM TO: a database and its log
 # ---- a command that is killed while its second method runs ----
 
 ok 'three methods run undisturbed' cpu --method $methods --db whole.db
+is '... which belong to one process' "$(query whole.db 'SELECT count(DISTINCT pid) FROM run')" 1
 killed() {
 	{ exec=exec; cpu --method $methods --db killed.db --json killed.json --slo ttft:1s >out 2>&1; } &
 	pid=$!
