@@ -555,3 +555,68 @@ bool opt_json(const struct opt_group *g, cJSON *object)
 		}
 	return true;
 }
+
+/* Whether the option has the value v already, in text.  *same is false for lists. */
+static enum ar_status has_value(const struct opt_group *g, const struct opt *o, const char *v,
+				bool *same, struct ar_err *err)
+{
+	bool unset = o->type == OPT_STR && !*(char **)field(g, o);
+	cJSON *now = unset ? NULL : value_json(g, o);
+	char buf[32];
+	const char *text = json_text(now, buf, sizeof buf);
+
+	*same = text && !strcmp(text, v);
+	cJSON_Delete(now);
+	return now || unset ? AR_OK : ar_nomem(err);
+}
+
+static enum ar_status set_value(struct opt_group *g, const struct opt *o, const cJSON *v,
+				struct ar_err *err)
+{
+	char buf[32], time[48];
+	const char *text = json_text(v, buf, sizeof buf);
+	bool same = false;
+	enum ar_status st;
+
+	if (!text)
+		return ar_fail(err, AR_DATA, "option '%s': not a value of an option", o->name);
+	st = has_value(g, o, text, &same, err);
+	if (st || same)
+		return st;
+	snprintf(time, sizeof time, "%sns", text);
+	return set(g, o, o->type == OPT_TIME ? time : text, FROM_USER, err);
+}
+
+static enum ar_status set_list(struct opt_group *g, const struct opt *o, const cJSON *list,
+			       struct ar_err *err)
+{
+	enum ar_status st = AR_OK;
+	const cJSON *v;
+
+	cJSON_ArrayForEach(v, list) {
+		if (!st)
+			st = set_value(g, o, v, err);
+	}
+	return st;
+}
+
+enum ar_status opt_set_json(struct opt_group *g, const cJSON *object, struct ar_err *err)
+{
+	const cJSON *v;
+	enum ar_status st = AR_OK;
+
+	cJSON_ArrayForEach(v, object) {
+		struct opt_group *in = g;
+		const struct opt *o = find(&in, v->string, strlen(v->string));
+
+		if (!o)
+			return ar_fail(err, AR_DATA, "option '%s' is not known to this program",
+				       v->string);
+		if ((in->given | in->from_job) & 1ull << (o - in->opts))
+			continue;
+		st = o->type == OPT_LIST ? set_list(in, o, v, err) : set_value(in, o, v, err);
+		if (st)
+			return st;
+	}
+	return AR_OK;
+}

@@ -51,6 +51,7 @@ struct opt {
 	unsigned scope;	  /* bits of the command for which it has an effect; 0: all */
 	bool may_differ;  /* records that differ in it can be compared: it names the subject,
 					 * as a method does, or sets how much is stored */
+	bool record_only; /* it says what is stored or shown: it shapes no result */
 };
 
 /* A table and the struct it fills.  Arrays of groups end with opts == NULL.  At
@@ -89,6 +90,11 @@ void opt_mdoc(const struct opt_group *g, FILE *f); /* for man pages */
 
 /* Add every option that has a value to the JSON object, with its type.  False: no memory. */
 bool opt_json(const struct opt_group *g, struct cJSON *object);
+
+/* Set options from an object of opt_json(): those that were not given and have another value there.
+ * They count as given then.  AR_DATA: a name that is no option, or a value of no option.  AR_USAGE:
+ * a value that the option does not take. */
+enum ar_status opt_set_json(struct opt_group *g, const struct cJSON *object, struct ar_err *err);
 
 #ifdef __cplusplus
 }

@@ -37,8 +37,8 @@ libattnreplay_a_SOURCES += \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
     src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/run.h \
-    src/run/scope.c \
+  src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/resume.c \
+    src/run/resume.h src/run/run.h src/run/scope.c \
   src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
     src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
     src/select/select_json.c src/select/select_run.c src/select/select_run.h \
@@ -74,14 +74,15 @@ check_PROGRAMS += \
   tests/t-export \
   tests/t-host-fit \
   tests/t-json \
+  tests/t-resumed \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
     tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh tests/t-foreign.sh \
-    tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh tests/t-run-capture.sh \
-    tests/t-sql.sh
+    tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh tests/t-resume.sh \
+    tests/t-run-capture.sh tests/t-sql.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.

@@ -77,7 +77,7 @@ static int64_t whole_version(void)
 {
 	sqlite3 *db;
 	int64_t version, views, scope;
-	int64_t host;
+	int64_t host, command;
 	bool fine, renamed, engine, captures;
 
 	if (sqlite3_open("a.db", &db))
@@ -89,6 +89,8 @@ static int64_t whole_version(void)
 			  "WHERE name = 'empty_rows'");
 	scope = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
 			"WHERE name IN ('boot_id', 'pid_ns')");
+	command = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
+			  "WHERE name IN ('command_utc_ns', 'method_no')");
 	host = ask(db, "SELECT count(*) FROM pragma_table_info('iteration') "
 		       "WHERE name GLOB 'host_?*_ns'");
 	captures = ask(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
@@ -100,7 +102,8 @@ static int64_t whole_version(void)
 	sqlite3_close(db);
 	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
-			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) ?
+			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
+			       command == (version >= 10 ? 2 : 0) ?
 		       version :
 		       -1;
 }
@@ -193,6 +196,8 @@ static void test_reading(const char *path, int version)
 	is_int(ask(db, "SELECT count(*) + count(capture) FROM v_run LEFT JOIN run_capture "
 		       "USING(run_id) LEFT JOIN capture c USING(capture_id) WHERE c.name IS NULL"),
 	       ask(db, "SELECT count(*) FROM run"), "... and runs have no captures");
+	is_int(ask(db, "SELECT count(*) FROM run WHERE command_utc_ns IS NULL"),
+	       ask(db, "SELECT count(*) FROM main.run"), "... in table run, too");
 	is_int(ask(db, "SELECT sum(n) FROM v_density"),
 	       ask(db, "SELECT count(*) FROM main.selection_stat"), "... and views find its rows");
 	is_int(ask(db, "PRAGMA user_version"), version, "... and is left as it is");
@@ -204,6 +209,8 @@ static void test_version_6(void)
 {
 	change("a.db", "ALTER TABLE selection_stat RENAME COLUMN empty_rows TO blind;"
 		       "ALTER TABLE run DROP COLUMN boot_id; ALTER TABLE run DROP COLUMN pid_ns;"
+		       "ALTER TABLE run DROP COLUMN command_utc_ns;"
+		       "ALTER TABLE run DROP COLUMN method_no;"
 		       "ALTER TABLE iteration DROP COLUMN host_schedule_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_prepare_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_launch_ns;"

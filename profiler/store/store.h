@@ -65,6 +65,9 @@ struct store_run {
 	uint32_t cupti_api;
 	int layers_run;		       /* executed; below n_layers when sampled */
 	int64_t num_blocks, block_tok; /* of the policy's pool, null block included */
+	int64_t pid;		       /* of the command; 0: this process */
+	int64_t command_utc_ns;	       /* 0: not known; method_no has no meaning then */
+	int64_t method_no;	       /* place of the method in the command's list, from 0 */
 };
 
 /* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */
@@ -112,6 +115,10 @@ enum ar_status store_selection(struct store *s, const struct store_selection *a,
  * committed. */
 enum ar_status store_run_end(struct store *s, const char *status, const struct prof_loss *loss,
 			     struct ar_err *err);
+
+/* Split "DB:7" into the name of a database and the number of a run.  A colon without a number behind
+ * it belongs to the name; *run is 0 then.  The caller frees *path.  AR_USAGE: the number is 0. */
+enum ar_status store_where(const char *where, char **path, int64_t *run, struct ar_err *err);
 
 /* SQL that makes the views of attnreplay-db(5), as TEMP views of a connection. */
 extern const char store_views[];

@@ -33,21 +33,6 @@ static enum ar_status prepare(const struct reader *r, const char *sql, sqlite3_s
 		       AR_OK;
 }
 
-/* "DB:7" is run 7 of DB.  A colon without a number behind it belongs to the name of the file. */
-static enum ar_status parse_where(struct reader *r, const char *where, struct ar_err *err)
-{
-	const char *colon = strrchr(where, ':');
-	uint64_t run = 0;
-
-	if (!colon || !num_u64(colon + 1, strlen(colon + 1), &run))
-		colon = where + strlen(where);
-	else if (!run || run > INT64_MAX)
-		return ar_fail(err, AR_USAGE, "%s: runs are numbered from 1", where);
-	r->run = (int64_t)run;
-	r->path = strndup(where, (size_t)(colon - where));
-	return r->path ? AR_OK : ar_nomem(err);
-}
-
 static enum ar_status find_run(struct reader *r, struct ar_err *err)
 {
 	sqlite3_stmt *q = NULL;
@@ -266,7 +251,7 @@ static enum ar_status name_costs(const struct reader *r, struct costs *c, struct
 static enum ar_status read_all(struct reader *r, const char *where, struct costs *c,
 			       struct ar_err *err)
 {
-	enum ar_status st = parse_where(r, where, err);
+	enum ar_status st = store_where(where, &r->path, &r->run, err);
 
 	if (!st)
 		st = store_open_read(&r->db, r->path, err);

@@ -168,7 +168,7 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct method *m,
 
 	if (!f)
 		return AR_OK;
-	fputs(i ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
+	fputs(i > r->first ? ",\n" : "{\"schema\":\"attnreplay-run-1\",\"runs\":[\n", f);
 	o = cJSON_CreateObject();
 	if (o && !(add_head(o, r, m) && add_counts(o, res) && add_latencies(o, res) &&
 		   add_accuracy(o, res) && add_goodput(o, r, res))) {

@@ -13,6 +13,11 @@ bool run_needs_model(const struct run *r)
 	return !r->backend || r->backend->needs_model;
 }
 
+bool run_is_left(const struct run *r, size_t i)
+{
+	return !r->o.resumed || !r->o.resumed->done[i];
+}
+
 static enum ar_status load_methods(struct run *r, struct ar_err *err)
 {
 	char **name = NULL;
@@ -262,12 +267,18 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 			     "%s: the trace has no sessions; replay it with --loop "
 			     "open or users",
 			     r->trace->name);
+	if (!st && r->o.resumed)
+		st = resume_check(r, err);
 	if (!st && run_needs_model(r))
 		st = draw_captures(r, err);
 	if (!st && run_needs_model(r))
 		st = prepare(r, err);
 	for (size_t i = 0; i < r->n_capture && !st; i++)
 		capture_warn(capture_info(r->capture[i]), r->model.name);
+	while (!st && !run_is_left(r, r->first))
+		r->first++;
+	if (r->o.resumed && !r->o.limits.num_blocks)
+		r->limits.num_blocks = r->o.resumed->num_blocks;
 	return st;
 }
 

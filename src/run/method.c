@@ -194,7 +194,8 @@ static struct store_capture *record_captures(const struct run *r)
 	return c;
 }
 
-static enum ar_status begin_record(struct run *r, const struct method *m, struct ar_err *err)
+static enum ar_status begin_record(struct run *r, size_t i, const struct method *m,
+				   struct ar_err *err)
 {
 	bool kernels = r->backend->needs_model;
 	/* clang-format off */
@@ -205,6 +206,7 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		.seed = (uint64_t)r->o.seed, .version = AR_REVISION, .cmdline = r->cmdline,
 		.options = r->options, .setup = r->setup, .clock = run_clock_name(r),
 		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok,
+		.pid = r->pid, .command_utc_ns = r->command_utc_ns, .method_no = (int64_t)i,
 		.n_capture = r->n_capture };
 	struct store_capture *capture;
 	enum ar_status st;
@@ -290,7 +292,7 @@ static enum ar_status replay_method(struct run *r, size_t i, struct method *m, s
 			      .q_heads = m ? r->model.layer[0].q_heads : 0,
 			      .kv_heads = m ? r->model.layer[0].kv_heads : 0 };
 	struct replay_result res;
-	enum ar_status st = begin_record(r, m, err), st2 = AR_OK;
+	enum ar_status st = begin_record(r, i, m, err), st2 = AR_OK;
 	bool ended;
 
 	if (st)
@@ -326,7 +328,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 		st = r->backend->start(r->self, n_block, err);
 	if (!st)
 		st = run_load_host(r, err);
-	if (!st && !i && !json_file_alone(r->o.json))
+	if (!st && i == r->first && !json_file_alone(r->o.json))
 		st = run_print_header(r, err);
 	if (!st)
 		st = replay_method(r, i, m, err);

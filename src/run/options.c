@@ -31,6 +31,9 @@ static const struct opt main_opts[] = {
 	  .also = "dataset-path",
 	  .type = OPT_STR, .off = AT(trace), .arg = "FILE",
 	  .help = "request trace to replay, - for standard input", .may_differ = true },
+	{ .name = "resume", .type = OPT_STR, .off = AT(resume), .arg = "DB[:RUN]",
+	  .help = "go on with the methods that the command of this run did not finish; without RUN "
+		  "the latest such command", .may_differ = true, .record_only = true },
 	{ .name = "loop", .type = OPT_ENUM, .off = AT(arrival.loop), .arg = "HOW", .def = "open",
 	  .choice = loops,
 	  .help = "when requests arrive: at the times of the trace (open), after the previous "
@@ -53,18 +56,18 @@ static const struct opt main_opts[] = {
 		  "cpu", .may_differ = true },
 	{ .name = "db", .type = OPT_STR, .off = AT(db), .arg = "FILE",
 	  .help = "database to add the runs to; if not given, nothing is stored",
-	  .may_differ = true },
+	  .may_differ = true, .record_only = true },
 	{ .name = "keep-entries", .type = OPT_ENUM, .off = AT(keep_entries), .arg = "no|yes",
 	  .def = "yes", .choice = no_yes,
 	  .help = "store what each request ran in each iteration; this is most of the database",
-	  .scope = RUN_DB, .may_differ = true },
+	  .scope = RUN_DB, .may_differ = true, .record_only = true },
 	{ .name = "slo",
 	  .also = "goodput",
 	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
 	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
-	  .may_differ = true },
+	  .may_differ = true, .record_only = true },
 	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
-	  .may_differ = true },
+	  .may_differ = true, .record_only = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,
 	  .help = "what advances the virtual clock: the measured times of iterations, or the cost "
@@ -206,7 +209,7 @@ static const struct opt gpu_opts[] = {
 	  .scope = RUN_GPU },
 	{ .name = "keep-kernels", .type = OPT_INT, .off = AT(keep_kernels), .arg = "N", .def = "1",
 	  .max = 1 << 30, .help = "store the kernels of every Nth iteration, 0: none",
-	  .scope = RUN_GPU | RUN_DB | RUN_TRACED, .may_differ = true },
+	  .scope = RUN_GPU | RUN_DB | RUN_TRACED, .may_differ = true, .record_only = true },
 	{ 0 }
 };
 /* clang-format on */
@@ -330,10 +333,14 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 	st = opt_init(o->group, err);
 	if (!st)
 		st = opt_parse(o->group, &argc, argv, err);
-	use_policy_name(o);
 	if (!st && argc)
 		st = ar_fail(err, AR_USAGE,
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);
+	if (!st && o->resume)
+		st = resume_open(&o->resumed, o->resume, err);
+	if (!st && o->resume)
+		st = run_options_resume(o, err);
+	use_policy_name(o);
 	if (!st)
 		st = check_names(o, err);
 	if (!st && o->slo)
@@ -348,6 +355,7 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 void run_options_release(struct run_options *o)
 {
 	opt_release(o->group);
+	resume_close(o->resumed);
 	for (int i = 0; i < RUN_BACKENDS_MAX; i++)
 		free(o->backend_opts[i]);
 	*o = (struct run_options){ 0 };

@@ -149,11 +149,27 @@ static enum ar_status end_print(struct ar_err *err)
 	return AR_OK;
 }
 
+static void print_resumed(const struct run *r)
+{
+	const struct resumed *old = r->o.resumed;
+
+	if (!old)
+		return;
+	printf("resumed   run %" PRId64, old->run);
+	put_after(" of ", old->db);
+	for (size_t i = 0; i < r->n_runs && r->method; i++) {
+		put_after(i ? ", " : ": ", r->method[i]->name);
+		fputs(old->done[i] ? " is done" : " will run", stdout);
+	}
+	putchar('\n');
+}
+
 /* Printed before the run, so that an output that cannot be written fails now, not after hours. */
 enum ar_status run_print_header(const struct run *r, struct ar_err *err)
 {
 	const struct sched_limits *l = &r->limits;
 
+	print_resumed(r);
 	put_after("trace     ", r->trace->name);
 	printf(" (%s), %zu requests\n", r->trace->format, r->trace->n);
 	print_arrivals(r);

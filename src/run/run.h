@@ -26,6 +26,8 @@ struct run {
 	struct method **method;
 
 	size_t n_runs; /* methods, or 1 */
+	size_t first;  /* of them, the first to run */
+	int64_t pid, command_utc_ns;
 	struct host host;
 	struct dense_as dense_as; /* of --dense-as-engine, if kernels run */
 	struct costs *costs;	  /* backend cost: of --costs; NULL: the formula */
@@ -44,6 +46,8 @@ void run_unload(struct run *r);
 bool run_needs_model(const struct run *r);
 /* Tokens of the longest request that the policy admits; at least 1. */
 int64_t run_longest_request(const struct run *r);
+/* Whether run i, counted from 0, is left to do: --resume leaves out those that are done. */
+bool run_is_left(const struct run *r, size_t i);
 /* Set r->host when the backend is known. */
 enum ar_status run_load_host(struct run *r, struct ar_err *err);
 
