@@ -21,6 +21,7 @@ static char *options_json(const struct opt_group *g)
 static enum ar_status run(int argc, char **argv, struct ar_err *err)
 {
 	struct run r = { .cmdline = cmd_line("run", argc, argv) };
+	char key[RUN_KEY_SIZE];
 	enum ar_status st;
 
 	st = run_options_parse(&r.o, argc, argv, err);
@@ -36,6 +37,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	}
 	for (size_t i = 1; i < r.n_runs && !st; i++)
 		st = run_try_method(&r, r.method[i]->name, err);
+	for (size_t i = 0; i < r.n_runs && r.o.db && !st; i++)
+		st = run_make_key(&r, r.method ? r.method[i] : NULL, key, err);
 	if (!st)
 		st = run_json_open(&r, err);
 	for (size_t i = 0; i < r.n_runs && !st; i++)

@@ -34,8 +34,8 @@ libattnreplay_a_SOURCES += \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
     src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/run.h \
-    src/run/scope.c \
+  src/run/json.c src/run/key.c src/run/key.h src/run/options.c src/run/options.h src/run/print.c \
+    src/run/run.h src/run/scope.c \
   src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
     src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
     src/select/select_json.c src/select/select_run.c src/select/select_run.h \
@@ -61,6 +61,7 @@ check_PROGRAMS += \
   tests/t-engine-run \
   tests/t-host-fit \
   tests/t-json \
+  tests/t-run-key \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show
@@ -72,8 +73,8 @@ dist_check_SCRIPTS += \
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
-src/cmd_import_engine.$(OBJEXT) src/main.$(OBJEXT) src/bench/bench_table.$(OBJEXT) \
-  src/run/method.$(OBJEXT): src/revision.h
+src/cmd_import_engine.$(OBJEXT) src/main.$(OBJEXT) \
+  src/bench/bench_table.$(OBJEXT) src/run/method.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \

@@ -57,6 +57,7 @@ struct store_run {
 	uint32_t cupti_api;
 	int layers_run;		       /* executed; below n_layers when sampled */
 	int64_t num_blocks, block_tok; /* of the policy's pool, null block included */
+	const char *run_key;	       /* of run_key(); NULL: none */
 };
 
 /* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */

@@ -62,6 +62,8 @@ static const struct migration {
 	  "CREATE TEMP VIEW iteration AS "
 	  "SELECT rowid AS rowid, *, NULL AS host_schedule_ns, NULL AS host_prepare_ns, "
 	  "NULL AS host_launch_ns, NULL AS host_update_ns FROM main.iteration" },
+	{ 9, "ALTER TABLE run ADD COLUMN run_key TEXT",
+	  "CREATE TEMP VIEW run AS SELECT *, NULL AS run_key FROM main.run" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

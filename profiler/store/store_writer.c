@@ -477,6 +477,7 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.boot_id = *scope.boot_id ? scope.boot_id : NULL,
 		.pid_ns = scope.ns,
 		.cupti_api = r->cupti_api ? (int64_t)r->cupti_api : -1,
+		.run_key = r->run_key,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 

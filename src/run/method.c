@@ -184,6 +184,20 @@ static void record_costs(struct store_run *s, const struct store_run *from)
 	s->gpu = from->gpu;
 }
 
+enum ar_status run_make_key(struct run *r, const struct method *m, char key[RUN_KEY_SIZE],
+			    struct ar_err *err)
+{
+	const struct store_gpu *gpu = r->self && r->backend->gpu ? r->backend->gpu(r->self) : NULL;
+	const struct run_key k = { .o = &r->o,
+				   .backend = r->backend ? r->backend->name : r->o.backend,
+				   .method = m ? m->name : NULL,
+				   .device = gpu ? gpu->name : NULL,
+				   .version = AR_REVISION,
+				   .trace_sha256 = r->trace->sha256 };
+
+	return run_key(key, &k, &r->inputs, err);
+}
+
 static enum ar_status begin_record(struct run *r, const struct method *m, struct ar_err *err)
 {
 	bool kernels = r->backend->needs_model;
@@ -196,8 +210,15 @@ static enum ar_status begin_record(struct run *r, const struct method *m, struct
 		.options = r->options, .setup = r->setup, .clock = run_clock_name(r),
 		.num_blocks = r->limits.num_blocks, .block_tok = r->limits.block_tok };
 
+	char key[RUN_KEY_SIZE];
+	enum ar_status st;
+
 	if (!r->store)
 		return AR_OK;
+	st = run_make_key(r, m, key, err);
+	if (st)
+		return st;
+	s.run_key = key;
 	if (kernels) {
 		s.model_name = r->model.name;
 		s.model_json = r->model.json;

@@ -53,18 +53,18 @@ static const struct opt main_opts[] = {
 		  "cpu", .may_differ = true },
 	{ .name = "db", .type = OPT_STR, .off = AT(db), .arg = "FILE",
 	  .help = "database to add the runs to; if not given, nothing is stored",
-	  .may_differ = true },
+	  .may_differ = true, .record_only = true },
 	{ .name = "keep-entries", .type = OPT_ENUM, .off = AT(keep_entries), .arg = "no|yes",
 	  .def = "yes", .choice = no_yes,
 	  .help = "store what each request ran in each iteration; this is most of the database",
-	  .scope = RUN_DB, .may_differ = true },
+	  .scope = RUN_DB, .may_differ = true, .record_only = true },
 	{ .name = "slo",
 	  .also = "goodput",
 	  .type = OPT_STR, .off = AT(slo), .arg = "LIST",
 	  .help = "latency limits for the goodput, such as ttft:500ms,tpot:50ms,e2e:10s",
-	  .may_differ = true },
+	  .may_differ = true, .record_only = true },
 	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
-	  .may_differ = true },
+	  .may_differ = true, .record_only = true },
 	{ .name = "clock", .type = OPT_ENUM, .off = AT(clock), .arg = "WHAT", .def = "measured",
 	  .choice = clocks,
 	  .help = "what advances the virtual clock: the measured times of iterations, or the cost "
@@ -206,7 +206,7 @@ static const struct opt gpu_opts[] = {
 	  .scope = RUN_GPU },
 	{ .name = "keep-kernels", .type = OPT_INT, .off = AT(keep_kernels), .arg = "N", .def = "1",
 	  .max = 1 << 30, .help = "store the kernels of every Nth iteration, 0: none",
-	  .scope = RUN_GPU | RUN_DB | RUN_TRACED, .may_differ = true },
+	  .scope = RUN_GPU | RUN_DB | RUN_TRACED, .may_differ = true, .record_only = true },
 	{ 0 }
 };
 /* clang-format on */
@@ -316,10 +316,8 @@ static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 	return l->policy->check ? l->policy->check(l, err) : AR_OK;
 }
 
-enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
+enum ar_status run_options_init(struct run_options *o, struct ar_err *err)
 {
-	enum ar_status st;
-
 	*o = (struct run_options){ 0 };
 	for (int i = 0; backends[i]; i++) {
 		o->backend_opts[i] = calloc(1, backends[i]->opts_size + 1);
@@ -327,9 +325,16 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 			return ar_nomem(err);
 	}
 	set_groups(o);
-	st = opt_init(o->group, err);
-	if (!st)
-		st = opt_parse(o->group, &argc, argv, err);
+	return opt_init(o->group, err);
+}
+
+enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
+{
+	enum ar_status st = run_options_init(o, err);
+
+	if (st)
+		return st;
+	st = opt_parse(o->group, &argc, argv, err);
 	use_policy_name(o);
 	if (!st && argc)
 		st = ar_fail(err, AR_USAGE,
