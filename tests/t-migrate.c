@@ -119,8 +119,7 @@ static void test_ends(bool kill_it, const char *what)
 		bad += version < 5;
 		n[version < 5 ? 0 : version]++;
 	}
-	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 &&
-		   n[10] > 0,
+	ok(!bad && n[5] > 5 && n[6] > 0 && n[7] > 0 && n[8] > 0 && n[9] > 0 && n[10] > 0,
 	   "%s: the file is of version 5 (%d times), 6 (%d times), 7 (%d times), 8 (%d times), 9 "
 	   "(%d times) or 10 (%d times), never between",
 	   what, n[5], n[6], n[7], n[8], n[9], n[10]);
