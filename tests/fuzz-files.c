@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target: any bytes as each of the small files that options and parameters name: models,
- * gates, patterns, thresholds, job files, sweeps, logs of engines.  The file must be read, or refused with a
- * message. */
+ * gates, patterns, thresholds, job files, sweeps, logs of engines.  The file must be read, or
+ * refused with a message. */
 #include "config.h"
 
 #include <stdint.h>

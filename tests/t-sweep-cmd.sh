@@ -91,11 +91,51 @@ is '... nor is another file' "$(states four.sweep --out out)" '3 done
 is '... it is replaced' "$(sweep four.sweep --out out --index 0-1 | tail -1)" \
 	'2 points: 1 done, 1 there already, 0 failed, 0 to do'
 
+# Several methods are runs of one database.
+cat >cpu.sweep <<EOT
+trace = cpu.csv
+backend = cpu
+model = niah-llama-14m
+capture = $ATTNREPLAY_DATA/traces/samples/niah-2k.arc
+sample-layers = 1
+attention-only
+accuracy = 0
+method = dense,trishape:recent=256
+EOT
+head -n 2 t.csv | sed '2s/,.*/,300,1/' >cpu.csv
+sweep cpu.sweep --out cpu --all >/dev/null
+is 'a point of two methods has two runs, each with its key' "$(value cpu/*.db \
+	"SELECT count(*), count(DISTINCT run_key) FROM run WHERE status = 'done'")" 2,2
+is '... and is done' "$(states cpu.sweep --out cpu)" '1 done'
+sed -i 's/recent=256/recent=512/' cpu.sweep
+is '... until a parameter changes' "$(states cpu.sweep --out cpu)" '1 todo'
+
+# Costs of a run stand for what it measured.
+cat >costs.sweep <<EOT
+trace = cpu.csv
+backend = cost
+costs = $(ls cpu/*.db):1
+EOT
+sweep costs.sweep --out costs --all >/dev/null
+is 'a point with the costs of a run is done' "$(states costs.sweep --out costs)" '1 done'
+echo 'attention-only' >>costs.sweep
+is '... also if it says what these hold for' "$(states costs.sweep --out costs)" '1 done'
+sed -i 's/:1$/:2/' costs.sweep
+is '... but not with those of another run' "$(states costs.sweep --out costs)" '1 todo'
+
 # Another file system: copied, then renamed.
+fails_far() {
+	TMPDIR=/dev/shm sweep four.sweep --out far --index 2 >log 2>err
+	[ $? = 1 ] && grep -q 'cannot write: Is a directory; the database is /dev/shm/attn' err &&
+		rm /dev/shm/attnreplay-tester-* && rmdir "far/$(key four.sweep 2).db" &&
+		rm "far/$(key four.sweep 2).log"
+}
 if [ -w /dev/shm ] && [ "$(stat -c %d /dev/shm)" != "$(stat -c %d .)" ]; then
 	is 'a database moves to another file system' \
 		"$(TMPDIR=/dev/shm sweep four.sweep --out far --index 3)" "3: $(key four.sweep 3) done"
 	is '... whole' "$(value "far/$(key four.sweep 3).db" 'SELECT count(*) FROM request_outcome')" 10
+	mkdir -p "far/$(key four.sweep 2).db"
+	ok '... a database that cannot be put there stays' fails_far
 	is '... and alone' "$(ls far | wc -l; ls /dev/shm | grep -c attnreplay-tester)" '2
 0'
 else

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "src/run/options.h"
-#include "src/sweep/sweep_file.h"
+#include "src/sweep/sweep_point.h"
 #include "tests/alloc_fault.h"
 #include "tests/file.h"
 #include "tests/tap.h"
@@ -219,6 +219,45 @@ static void test_faults(void)
 	ok(n > 20 && !bad, "without memory a file is not read (%ld places)", n - 1);
 }
 
+/* A point, from its file to its key. */
+static enum ar_status open_point(char key[RUN_KEY_SIZE], struct ar_err *err)
+{
+	struct sweep_base b = { 0 };
+	struct sweep_point p = { 0 };
+	enum ar_status st = sweep_base_open(&b, "f.sweep", "1.2.3", err);
+
+	if (!st)
+		st = sweep_point_open(&p, &b, 1, err);
+	memcpy(key, p.key, RUN_KEY_SIZE);
+	sweep_point_release(&p);
+	sweep_base_release(&b);
+	return st;
+}
+
+static void test_point_faults(void)
+{
+	static const char file[] = "trace = a.csv\nbackend = cpu\nmodel = niah-llama-14m\n"
+				   "method = dense,compact-fp\nseed = [1, 2]\n";
+	char want[RUN_KEY_SIZE], key[RUN_KEY_SIZE];
+	struct ar_err err = { 0 };
+	bool failed = true;
+	long n = 0, bad = 0;
+
+	file_write("a.csv", "x", 1);
+	file_write("f.sweep", file, sizeof file - 1);
+	if (open_point(want, &err))
+		bail_out("%s", err.msg);
+	for (; failed; n++) {
+		enum ar_status st;
+
+		fault_arm(n);
+		st = open_point(key, &err);
+		failed = fault_disarm();
+		bad += failed ? st != AR_NOMEM : st || strcmp(key, want) != 0;
+	}
+	ok(n > 20 && !bad, "without memory a point has no key (%ld places)", n - 1);
+}
+
 int main(void)
 {
 	char dir[] = "/tmp/t-sweep-XXXXXX", command[64];
@@ -230,6 +269,7 @@ int main(void)
 	test_refused();
 	test_many();
 	test_faults();
+	test_point_faults();
 	snprintf(command, sizeof command, "rm -r %s", dir);
 	if (chdir("/") || system(command))
 		diag("%s is left", dir);
