@@ -35,14 +35,15 @@ libattnreplay_a_SOURCES += \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
     src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/json.c src/run/key.c src/run/key.h src/run/options.c src/run/options.h src/run/print.c \
-    src/run/run.h src/run/scope.c \
+  src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c src/run/key_inputs.h \
+    src/run/options.c src/run/options.h src/run/print.c src/run/run.h src/run/scope.c \
   src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
     src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
     src/select/select_json.c src/select/select_run.c src/select/select_run.h \
     src/select/select_svg.c src/select/select_text.c \
   src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
-    src/sweep/sweep_point.c src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h
+    src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
+    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h
 
 # The SQL of all sections, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)

@@ -9,18 +9,10 @@
 #define AR_RUN_KEY_H
 
 #include "base/status.h"
+#include "src/run/key_inputs.h"
 #include "src/run/options.h"
 
 enum { RUN_KEY_SIZE = 33 }; /* 32 hex digits and NUL */
-
-/* What options that name files stand for.  A file is read once.  All 0: none was read. */
-struct run_inputs {
-	struct run_input {
-		char *name, *value, *text; /* option, its value, what it stands for */
-	} * v;
-	size_t n;
-};
-void run_inputs_release(struct run_inputs *in);
 
 struct run_key {
 	const struct run_options *o;

@@ -88,10 +88,36 @@ static bool sync_folder(const char *path)
 	return done;
 }
 
+static bool has_log(const char *path)
+{
+	char log[PATH_MAX];
+	const int n = snprintf(log, sizeof log, "%s-wal", path);
+
+	return n < (int)sizeof log && !access(log, F_OK);
+}
+
+/* Take in the log that a killed run left, or one that ended while somebody read its database. */
+static enum ar_status take_in_log(const char *path, struct ar_err *err)
+{
+	struct store *s;
+	enum ar_status st = store_open(&s, path, err);
+
+	if (!st)
+		st = store_close(s, err);
+	if (!st && has_log(path))
+		st = ar_fail(err, AR_IO, "%s: in use by another program; end it, and copy the file",
+			     path);
+	return st;
+}
+
 enum ar_status publish(const char *from, const char *to, struct ar_err *err)
 {
-	bool done = sync_path(from);
+	enum ar_status st = has_log(from) ? take_in_log(from, err) : AR_OK;
+	bool done;
 
+	if (st)
+		return st;
+	done = sync_path(from);
 	if (done && rename(from, to))
 		done = errno == EXDEV && copy_and_rename(from, to);
 	if (done && sync_folder(to))
@@ -117,14 +143,11 @@ static bool has_iterations(const char *path)
 
 enum ar_status publish_failed(const char *path, const char *to, struct ar_err *err)
 {
-	struct store *s;
 	enum ar_status st;
 
 	if (access(path, F_OK))
 		return AR_OK;
-	st = store_open(&s, path, err); /* takes in the log of a killed run */
-	if (!st)
-		st = store_close(s, err);
+	st = take_in_log(path, err); /* also marks a killed run as aborted */
 	if (st)
 		return st;
 	if (has_iterations(path))

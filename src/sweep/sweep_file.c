@@ -7,29 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- texts ---- */
-
-enum ar_status texts_add(struct texts *t, const char *text, size_t n, struct ar_err *err)
-{
-	char **v = realloc(t->v, (t->n + 1) * sizeof *v);
-
-	if (!v)
-		return ar_nomem(err);
-	t->v = v;
-	v[t->n] = strndup(text, n);
-	if (!v[t->n])
-		return ar_nomem(err);
-	t->n++;
-	return AR_OK;
-}
-
-void texts_release(struct texts *t)
-{
-	for (size_t i = 0; i < t->n; i++)
-		free(t->v[i]);
-	free(t->v);
-	*t = (struct texts){ 0 };
-}
+/* ---- memory ---- */
 
 static void line_release(struct sweep_line *l)
 {
@@ -53,57 +31,6 @@ void sweep_release(struct sweep *s)
 static size_t choices(const struct sweep_line *l)
 {
 	return l->value.n / l->name.n;
-}
-
-/* ---- lists ---- */
-
-static const char *skip_space(const char *s)
-{
-	while (isspace((unsigned char)*s))
-		s++;
-	return s;
-}
-
-/* Read a value, in quotes or up to one of the ends, and move *s behind it. */
-static enum ar_status read_value(const char **s, const char *ends, struct texts *to,
-				 struct ar_err *err)
-{
-	const char *from = *s = skip_space(*s);
-	size_t n;
-
-	if (*from == '"') {
-		n = strcspn(++from, "\"");
-		if (!from[n])
-			return ar_fail(err, AR_USAGE, "a quote without its end");
-		*s = skip_space(from + n + 1);
-		if (**s && !strchr(ends, **s))
-			return ar_fail(err, AR_USAGE, "'%s' after a quoted value; want a comma",
-				       *s);
-	} else {
-		n = strcspn(from, ends);
-		*s = from + n;
-		while (n && isspace((unsigned char)from[n - 1]))
-			n--;
-	}
-	if (!n)
-		return ar_fail(err, AR_USAGE, "an empty value");
-	return texts_add(to, from, n, err);
-}
-
-/* Read "[a, b]" and move *s behind it and the space that follows. */
-static enum ar_status read_list(const char **s, struct texts *to, struct ar_err *err)
-{
-	enum ar_status st;
-
-	do {
-		++*s;
-		st = read_value(s, ",]", to, err);
-	} while (!st && **s == ',');
-	if (!st && **s != ']')
-		st = ar_fail(err, AR_USAGE, "a list without its end ']'");
-	if (!st)
-		*s = skip_space(*s + 1);
-	return st;
 }
 
 /* ---- lines ---- */
@@ -203,7 +130,7 @@ static enum ar_status whole_value(struct sweep_line *l, const char *value, struc
 
 	if (*value != '[')
 		return texts_add(&l->value, value, strlen(value), err);
-	st = read_list(&value, &l->value, err);
+	st = list_read(&value, &l->value, err);
 	if (!st && *value)
 		st = ar_fail(err, AR_USAGE, "'%s' after the list", value);
 	return st;
@@ -231,20 +158,20 @@ static enum ar_status plain_line(struct sweep_line *l, const char *name, const c
 static enum ar_status zip_line(struct sweep_line *l, const char *names, const char *value,
 			       const struct reader *r, struct ar_err *err)
 {
-	enum ar_status st = read_value(&names, ",", &l->name, err);
+	enum ar_status st = list_value(&names, ",", &l->name, err);
 
 	(void)r;
 	while (!st && *names == ',') {
 		names++;
-		st = read_value(&names, ",", &l->name, err);
+		st = list_value(&names, ",", &l->name, err);
 	}
 	for (bool more = true; !st && more; more = *value == ',', value += more) {
 		size_t before = l->value.n;
 
-		value = skip_space(value ? value : "");
+		value = list_space(value ? value : "");
 		if (*value != '[')
 			return ar_fail(err, AR_USAGE, "want [VALUE, ...], [VALUE, ...]");
-		st = read_list(&value, &l->value, err);
+		st = list_read(&value, &l->value, err);
 		if (!st && l->value.n - before != l->name.n)
 			st = ar_fail(err, AR_USAGE,
 				     "%zu values for %zu options; give each option one",
@@ -268,10 +195,10 @@ static enum ar_status skip_line(struct sweep_line *l, const char *name, const ch
 			n--;
 		st = texts_add(&l->name, name, n, err);
 		if (!st)
-			st = read_value(&value, ",", &l->value, err);
+			st = list_value(&value, ",", &l->value, err);
 		if (st || !*value)
 			return st;
-		name = skip_space(value + 1);
+		name = list_space(value + 1);
 		value = strchr(name, '=');
 		n = value ? (size_t)(value++ - name) : 0;
 	}
@@ -294,7 +221,7 @@ static enum ar_status read_line(void *ctx, char *name, char *value, unsigned lin
 
 	while (strncmp(name, k->word, strlen(k->word)) != 0)
 		k++;
-	st = k->read(&l, skip_space(name + strlen(k->word)), value, r, err);
+	st = k->read(&l, list_space(name + strlen(k->word)), value, r, err);
 	if (st && *k->word)
 		ar_err_prefix(err, "%.*s", (int)strcspn(k->word, ":"), k->word);
 	if (!st && k->read == skip_line)

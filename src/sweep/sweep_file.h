@@ -15,14 +15,9 @@
 
 #include "base/opt.h"
 #include "base/status.h"
+#include "src/sweep/sweep_list.h"
 
 enum { SWEEP_POINTS_MAX = 100000 };
-
-/* Texts, owned. */
-struct texts {
-	char **v;
-	size_t n;
-};
 
 /* A line: name[k] takes value[i * name.n + k] in choice i. */
 struct sweep_line {
@@ -47,9 +42,5 @@ void sweep_release(struct sweep *s);
 /* Arguments of 'run' for point i: "--name", "value" ...  The caller releases them. */
 enum ar_status sweep_arguments(const struct sweep *s, size_t i, struct opt_group *g,
 			       struct texts *out, struct ar_err *err);
-
-/* Append a copy of n bytes of text. */
-enum ar_status texts_add(struct texts *t, const char *text, size_t n, struct ar_err *err);
-void texts_release(struct texts *t);
 
 #endif

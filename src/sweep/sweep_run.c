@@ -52,23 +52,22 @@ static const char *env(const char *name, const char *other)
 }
 
 /* Databases are written on a local disk: SQLite's log does not work on shared file systems. */
-static char *local_path(const char *key)
+static char *local_path(const struct sweep_point *p)
 {
 	const char *dir = env("SLURM_TMPDIR", env("TMPDIR", "/tmp"));
 	char *s;
 
-	if (asprintf(&s, "%s/attnreplay-%s-%s-%ld.db", dir, env("USER", "user"), key,
-		     (long)getpid()) < 0)
+	if (asprintf(&s, "%s/attnreplay-%s-%s-%ld-%zu.db", dir, env("USER", "user"), p->key,
+		     (long)getpid(), p->number) < 0)
 		return NULL;
 	return s;
 }
 
 /* Replace this process by 'attnreplay run --db LOCAL ...'. */
-static void child_main(const struct runner *r, const struct job *j, int log, char **argv)
+static void child_main(const struct runner *r, int log, char **argv)
 {
 	const int nothing = open("/dev/null", O_RDONLY);
 
-	(void)j;
 	prctl(PR_SET_PDEATHSIG, SIGTERM); /* end with the parent */
 	sigprocmask(SIG_SETMASK, &r->before, NULL);
 	if (nothing >= 0 && dup2(nothing, 0) >= 0 && dup2(log, 1) >= 0 && dup2(log, 2) >= 0)
@@ -97,7 +96,7 @@ static enum ar_status spawn(const struct runner *r, struct job *j, struct ar_err
 	if (!st) {
 		j->pid = fork();
 		if (!j->pid)
-			child_main(r, j, log, argv);
+			child_main(r, log, argv);
 		if (j->pid < 0) {
 			j->pid = 0;
 			st = ar_fail(err, AR_IO, "cannot start a process: %s", strerror(errno));
@@ -129,7 +128,7 @@ static enum ar_status start(struct runner *r, struct job *j, size_t i, struct ar
 		printf("%zu: %s is there\n", i, j->p.key);
 		r->n_there++;
 	} else if (!st) {
-		j->local = local_path(j->p.key);
+		j->local = local_path(&j->p);
 		st = j->local ? spawn(r, j, err) : ar_nomem(err);
 	}
 	free(path);
@@ -282,6 +281,8 @@ enum ar_status sweep_run(struct sweep_base *b, size_t from, size_t to, const str
 		printf("%zu points: %zu done, %zu there already, %zu failed, %zu to do\n",
 		       to - from, r.n_done, r.n_there, r.n_failed,
 		       to - from - r.n_done - r.n_there - r.n_failed);
+	if (ar_interrupted() && r.err.status)
+		log_line(LOG_ERROR, "%s", r.err.msg);
 	if (ar_interrupted())
 		return ar_fail(err, AR_INTERRUPTED,
 			       "interrupted; the same command does what is missing");
