@@ -37,7 +37,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	}
 	for (size_t i = 1; i < r.n_runs && !st; i++)
 		st = run_try_method(&r, r.method[i]->name, err);
-	for (size_t i = 0; i < r.n_runs && r.o.db && !st; i++)
+	/* The processes of several methods share what is read here. */
+	for (size_t i = 0; i < r.n_runs && r.n_runs > 1 && r.o.db && !st; i++)
 		st = run_make_key(&r, r.method ? r.method[i] : NULL, key, err);
 	if (!st)
 		st = run_json_open(&r, err);

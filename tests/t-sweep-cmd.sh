@@ -241,8 +241,9 @@ is '... of all that failed nothing is left' "$(ls local; ls bad | grep -c 'db$')
 # ---- signals ----
 
 awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens"
-	for (i = 0; i < 200000; i++) print "2023-11-16 18:00:00,500,400" }' >endless.csv
-sed 's/^trace.*/trace = endless.csv/; /^requests/d; s/^num-gpu.*/num-gpu-blocks = 9k/' four.sweep >long.sweep
+	for (i = 0; i < 256; i++) print "2023-11-16 18:00:00,500,1000000" }' >endless.csv
+sed 's/^trace.*/trace = endless.csv/; /^requests/d; s/^num-gpu.*/block-size = 256K/' \
+	four.sweep >long.sweep
 stored() { # stored DB: an iteration of a run that goes on
 	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 		[ "$(value "$1" 'SELECT count(*) > 0 FROM iteration' 2>/dev/null)" = 1 ] && return
@@ -253,8 +254,8 @@ stored() { # stored DB: an iteration of a run that goes on
 started() { # a sweep of two points in the background, each with iterations in its database
 	$catchable "$ATTNREPLAY" sweep long.sweep --out long --all --jobs 2 >log 2>err &
 	pid=$!
-	stored "local/attnreplay-tester-$(key long.sweep 0)-$pid.db" &&
-		stored "local/attnreplay-tester-$(key long.sweep 1)-$pid.db"
+	stored "local/attnreplay-tester-$(key long.sweep 0)-$pid-0.db" &&
+		stored "local/attnreplay-tester-$(key long.sweep 1)-$pid-1.db"
 }
 for s in INT TERM; do
 	ok "$s: two points run" started
@@ -287,6 +288,25 @@ is '... and ends the sweep, as its message says' "$? $(sort err)" \
 	"1 attnreplay: long.sweep: point 0 ended by signal 9; long/$(key long.sweep 0).log says why
 attnreplay: long.sweep: point 1 ended with exit status 1; long/$(key long.sweep 1).log says why"
 is '... and nothing else' "$(ls local)" ''
+if command -v sqlite3 >/dev/null; then
+	ok 'two points run while somebody reads a database' started
+	db=$(ls local/*-0.db)
+	mkfifo hold
+	sqlite3 "$db" <hold >held &
+	exec 9>hold
+	echo 'BEGIN; SELECT count(*) > 0 FROM iteration;' >&9
+	for i in 1 2 3 4 5 6 7 8 9 10; do [ -s held ] && break; sleep 0.3; done
+	kill -s TERM $pid
+	wait $pid
+	is '... its log cannot be taken in, and it stays' "$(sort err; ls local/*.db)" \
+		"attnreplay: $tmp/$db: in use by another program; end it, and copy the file
+attnreplay: interrupted; the same command does what is missing
+$db"
+	exec 9>&-
+	rm local/*
+else
+	skip 'a database that somebody reads stays' 'no sqlite3'
+fi
 sed -i 's/^trace.*/trace = t.csv/; $a requests = 5' long.sweep
 is 'the same points run later' "$(sweep long.sweep --out long --all | tail -1)" \
 	'2 points: 2 done, 0 there already, 0 failed, 0 to do'
