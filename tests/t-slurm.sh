@@ -117,8 +117,8 @@ is '... and finds every point' "$(cat run/"${job}"_*.log | grep -c ' is there$')
 sweep --all --out ref --jobs 2 >/dev/null
 differ=0 rows=0
 for k in $(sweep --plan | cut -f 2); do
-	for query in 'SELECT * FROM iteration' 'SELECT * FROM request_outcome' \
-		'SELECT run_key, status, num_blocks FROM run'; do
+	for query in 'SELECT iter_no, start_ns, end_ns, composition FROM iteration' \
+		'SELECT * FROM request_outcome' 'SELECT run_key, status, num_blocks FROM run'; do
 		"$ATTNREPLAY" sql --format csv "out/$k.db" "$query" >a.csv
 		"$ATTNREPLAY" sql --format csv "ref/$k.db" "$query" >b.csv
 		rows=$((rows + $(wc -l <a.csv)))
@@ -126,4 +126,18 @@ for k in $(sweep --plan | cut -f 2); do
 	done
 done
 is "the databases have equal rows without Slurm ($rows lines)" $differ 0
+
+# ---- one database ----
+
+rows() { "$ATTNREPLAY" sql --format csv "$1" 'SELECT run_key, i.iter_no, start_ns, end_ns, composition
+	FROM iteration i JOIN run USING(run_id)' | tail -n +2; }
+merged() { "$ATTNREPLAY" merge all.db out/*[0-9a-f].db >/dev/null && rows all.db | sort | sha256sum; }
+if "$ATTNREPLAY" help merge >/dev/null 2>&1; then
+	rm -f out/*.failed.db
+	want=$(for db in ref/*.db; do rows "$db"; done | sort | sha256sum)
+	is 'the databases of the array make one of equal rows' "$(merged)" "$want"
+	is '... also if they are merged twice' "$(merged)" "$want"
+else
+	skip 'the databases of the array make one of equal rows' 'no command merge'
+fi
 finish
