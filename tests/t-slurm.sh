@@ -75,13 +75,14 @@ fi
 # ---- 12 points ----
 
 awk 'BEGIN { print "TIMESTAMP,ContextTokens,GeneratedTokens"
-	for (i = 0; i < 30000; i++) print "2023-11-16 18:00:00,500,40" }' >long.csv
+	for (i = 0; i < 256; i++) print "2023-11-16 18:00:00,500,20000" }' >long.csv
 cp "$srcdir/traces/samples/azure-2023-code-200.csv" t.csv
 cat >job.sweep <<'EOT'
-zip: trace, requests = [t.csv, 20], [t.csv, 40], [long.csv, 30000]
+zip: trace, requests = [t.csv, 20], [t.csv, 40], [long.csv, 256]
 backend = cost
 policy = [vllm-0.19, sglang-0.5.21]
 max-num-batched-tokens = [512, 1024]
+block-size = 512
 EOT
 sweep() { "$ATTNREPLAY" sweep job.sweep "$@"; }
 submit() { sbatch --parsable --array="$1" --output="$tmp/run/%A_%a.log" --time=5 \
