@@ -77,6 +77,18 @@ enum ar_status opt_parse(struct opt_group *g, int *argc, char **argv, struct ar_
  * option is an error with its line. */
 enum ar_status opt_load(struct opt_group *g, const char *path, struct ar_err *err);
 
+/* Read a job file: call put with name and value of each line, value NULL: none.  put may change
+ * both texts.  Its message gets file and line in front. */
+typedef enum ar_status opt_line_fn(void *ctx, char *name, char *value, unsigned line,
+				   struct ar_err *err);
+enum ar_status opt_read_lines(const char *path, opt_line_fn *put, void *ctx, struct ar_err *err);
+
+/* The option of this name and its group; NULL: AR_USAGE in *err. */
+const struct opt *opt_find(struct opt_group **g, const char *name, struct ar_err *err);
+
+/* s without the white space around it; s is changed. */
+char *opt_trim(char *s);
+
 enum ar_status opt_set(struct opt_group *g, const char *name, const char *value,
 		       struct ar_err *err);
 /* Set options from "name=value,name=value", the form of a group inside of a value. */

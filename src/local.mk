@@ -3,7 +3,8 @@ bin_PROGRAMS += attnreplay
 attnreplay_SOURCES = \
   src/cmd.h src/cmd_bench.c src/cmd_calibrate.c src/cmd_capture.c \
     src/cmd_import_engine.c src/cmd_list.h src/cmd_methods.c src/cmd_report.c \
-    src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_trace.c src/cmdline.c src/main.c \
+    src/cmd_run.c src/cmd_select.c src/cmd_sql.c src/cmd_sweep.c src/cmd_trace.c src/cmdline.c \
+    src/main.c \
   src/bench/bench.h src/bench/bench_attention.c src/bench/bench_device.h src/bench/bench_load.h \
     src/bench/bench_method.c src/bench/bench_paper.c src/bench/bench_prefill.h \
     src/bench/bench_session.c src/bench/bench_session.h src/bench/bench_table.c \
@@ -37,12 +38,16 @@ libattnreplay_a_SOURCES += \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
     src/report/slo.c src/report/slo.h src/report/write_csv.c src/report/write_json.c \
     src/report/write_table.c src/report/writer.h src/report/writer_list.h src/report/writers.c \
-  src/run/json.c src/run/options.c src/run/options.h src/run/print.c src/run/resume.c \
-    src/run/resume.h src/run/run.h src/run/scope.c \
+  src/run/json.c src/run/key.c src/run/key.h src/run/key_inputs.c src/run/key_inputs.h \
+    src/run/options.c src/run/options.h src/run/print.c src/run/resume.c src/run/resume.h \
+    src/run/run.h src/run/scope.c \
   src/select/select.c src/select/select.h src/select/select_args.h src/select/select_chunk.c \
     src/select/select_chunk.h src/select/select_files.c src/select/select_files.h \
     src/select/select_json.c src/select/select_run.c src/select/select_run.h \
-    src/select/select_svg.c src/select/select_text.c
+    src/select/select_svg.c src/select/select_text.c \
+  src/sweep/publish.c src/sweep/publish.h src/sweep/sweep_file.c src/sweep/sweep_file.h \
+    src/sweep/sweep_list.c src/sweep/sweep_list.h src/sweep/sweep_point.c \
+    src/sweep/sweep_point.h src/sweep/sweep_run.c src/sweep/sweep_run.h
 
 # The SQL of all sections, one string NAME_sql each.
 SECTION_SQL = $(wildcard $(srcdir)/src/report/sections/*.sql)
@@ -75,20 +80,22 @@ check_PROGRAMS += \
   tests/t-host-fit \
   tests/t-json \
   tests/t-resumed \
+  tests/t-run-key \
   tests/t-sections \
   tests/t-seer-fit \
-  tests/t-select-show
+  tests/t-select-show \
+  tests/t-sweep
 dist_check_SCRIPTS += \
   tests/t-cmd-bench.sh tests/t-cmd-bench-method.sh tests/t-cmd-calibrate.sh \
     tests/t-cmd-export.sh tests/t-cmd-json.sh tests/t-cmd-select.sh tests/t-foreign.sh \
     tests/t-import-engine.sh tests/t-outputs.sh tests/t-report.sh tests/t-resume.sh \
-    tests/t-run-capture.sh tests/t-sql.sh
+    tests/t-run-capture.sh tests/t-slurm.sh tests/t-sql.sh tests/t-sweep-cmd.sh
 
 # The version as of this build, not as of the last autoreconf.  The file is
 # rewritten only when the text changes, so an unchanged tree rebuilds nothing.
 nodist_attnreplay_SOURCES = src/revision.h
-src/cmd_import_engine.$(OBJEXT) src/main.$(OBJEXT) src/bench/bench_table.$(OBJEXT) \
-  src/run/method.$(OBJEXT): src/revision.h
+src/cmd_import_engine.$(OBJEXT) src/cmd_sweep.$(OBJEXT) src/main.$(OBJEXT) \
+  src/bench/bench_table.$(OBJEXT) src/run/method.$(OBJEXT): src/revision.h
 CLEANFILES    += src/revision.h
 src/revision.h: FORCE
 	$(AM_V_at)$(MKDIR_P) $(@D); \

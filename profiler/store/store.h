@@ -68,6 +68,7 @@ struct store_run {
 	int64_t pid;		       /* of the command; 0: this process */
 	int64_t command_utc_ns;	       /* 0: not known; method_no has no meaning then */
 	int64_t method_no;	       /* place of the method in the command's list, from 0 */
+	const char *run_key;	       /* of run_key(); NULL: none */
 };
 
 /* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */

@@ -65,6 +65,7 @@ static const struct migration {
 	{ 9,
 	  "ALTER TABLE run ADD COLUMN command_utc_ns INTEGER;"
 	  "ALTER TABLE run ADD COLUMN method_no INTEGER;"
+	  "ALTER TABLE run ADD COLUMN run_key TEXT;"
 	  "CREATE TABLE capture(capture_id INTEGER PRIMARY KEY, name TEXT NOT NULL, "
 	  "sha256 TEXT NOT NULL, model TEXT NOT NULL, n_tokens INTEGER NOT NULL, "
 	  "n_layers INTEGER NOT NULL, q_heads INTEGER NOT NULL, kv_heads INTEGER NOT NULL, "
@@ -77,7 +78,8 @@ static const struct migration {
 	  "CHECK(origin IN ('same', 'other', 'unknown', 'random')), "
 	  "PRIMARY KEY(run_id, capture_no)) STRICT, WITHOUT ROWID",
 	  "CREATE TEMP VIEW run AS "
-	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no FROM main.run;"
+	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no, NULL AS run_key "
+	  "FROM main.run;"
 	  "CREATE TEMP VIEW capture AS SELECT NULL AS capture_id, NULL AS name, NULL AS sha256, "
 	  "NULL AS model, NULL AS n_tokens, NULL AS n_layers, NULL AS q_heads, NULL AS kv_heads, "
 	  "NULL AS head_dim WHERE 0;"

@@ -429,6 +429,7 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.cupti_api = r->cupti_api ? (int64_t)r->cupti_api : -1,
 		.command_utc_ns = r->command_utc_ns ? r->command_utc_ns : -1,
 		.method_no = r->command_utc_ns ? r->method_no : -1,
+		.run_key = r->run_key,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 

@@ -105,6 +105,8 @@ static enum ar_status get_run(sqlite3_stmt *q, struct costs *c, struct ar_err *e
 		st = get_text(c, q, 14, &r->method_name, err);
 	if (!st)
 		st = get_text(c, q, 15, &r->method_params, err);
+	if (!st)
+		st = get_text(c, q, 24, &r->run_key, err);
 	r->layers_run = sqlite3_column_int(q, 2);
 	r->num_blocks = sqlite3_column_int64(q, 3);
 	r->block_tok = sqlite3_column_int64(q, 4);
@@ -127,7 +129,8 @@ static enum ar_status read_run(const struct reader *r, struct costs *c, struct a
 		" mo.name, config, n_layers, hidden, q_heads, kv_heads, head_dim, tp,"
 		" json_extract(config, '$.max_position_embeddings'),"
 		" me.name, params, is_dense,"
-		" uuid, g.name, cc_major, cc_minor, sm_count, l2_bytes, mem_bytes"
+		" uuid, g.name, cc_major, cc_minor, sm_count, l2_bytes, mem_bytes,"
+		" coalesce(run_key, version || ' ' || started_utc_ns)"
 		" FROM run LEFT JOIN model mo USING(model_id) LEFT JOIN method me USING(method_id)"
 		" LEFT JOIN gpu g USING(gpu_id) WHERE run_id = ?1";
 	sqlite3_stmt *q = NULL;

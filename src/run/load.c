@@ -295,6 +295,7 @@ void run_unload(struct run *r)
 	for (size_t i = 0; r->method && i < r->n_runs; i++)
 		method_free(r->method[i]);
 	free(r->method);
+	run_inputs_release(&r->inputs);
 	free(r->options);
 	free(r->setup);
 	free(r->cmdline);

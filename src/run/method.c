@@ -194,6 +194,20 @@ static struct store_capture *record_captures(const struct run *r)
 	return c;
 }
 
+enum ar_status run_make_key(struct run *r, const struct method *m, char key[RUN_KEY_SIZE],
+			    struct ar_err *err)
+{
+	const struct store_gpu *gpu = r->self && r->backend->gpu ? r->backend->gpu(r->self) : NULL;
+	const struct run_key k = { .o = &r->o,
+				   .backend = r->backend ? r->backend->name : r->o.backend,
+				   .method = m ? m->name : NULL,
+				   .device = gpu ? gpu->name : NULL,
+				   .version = AR_REVISION,
+				   .trace_sha256 = r->trace->sha256 };
+
+	return run_key(key, &k, &r->inputs, err);
+}
+
 static enum ar_status begin_record(struct run *r, size_t i, const struct method *m,
 				   struct ar_err *err)
 {
@@ -209,10 +223,15 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct method 
 		.pid = r->pid, .command_utc_ns = r->command_utc_ns, .method_no = (int64_t)i,
 		.n_capture = r->n_capture };
 	struct store_capture *capture;
+	char key[RUN_KEY_SIZE];
 	enum ar_status st;
 
 	if (!r->store)
 		return AR_OK;
+	st = run_make_key(r, m, key, err);
+	if (st)
+		return st;
+	s.run_key = key;
 	if (kernels) {
 		s.model_name = r->model.name;
 		s.model_json = r->model.json;

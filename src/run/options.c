@@ -319,10 +319,8 @@ static enum ar_status set_policy(struct run_options *o, struct ar_err *err)
 	return l->policy->check ? l->policy->check(l, err) : AR_OK;
 }
 
-enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
+enum ar_status run_options_init(struct run_options *o, struct ar_err *err)
 {
-	enum ar_status st;
-
 	*o = (struct run_options){ 0 };
 	for (int i = 0; backends[i]; i++) {
 		o->backend_opts[i] = calloc(1, backends[i]->opts_size + 1);
@@ -330,9 +328,16 @@ enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, s
 			return ar_nomem(err);
 	}
 	set_groups(o);
-	st = opt_init(o->group, err);
-	if (!st)
-		st = opt_parse(o->group, &argc, argv, err);
+	return opt_init(o->group, err);
+}
+
+enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err)
+{
+	enum ar_status st = run_options_init(o, err);
+
+	if (st)
+		return st;
+	st = opt_parse(o->group, &argc, argv, err);
 	if (!st && argc)
 		st = ar_fail(err, AR_USAGE,
 			     "unexpected operand '%s'; the trace is given with --trace", argv[0]);

@@ -60,6 +60,8 @@ struct run_options {
 	struct opt_group group[RUN_GROUP_BACKEND + RUN_BACKENDS_MAX + 1];
 };
 
+/* Set every option to its default. */
+enum ar_status run_options_init(struct run_options *o, struct ar_err *err);
 /* Parse the options and check all that does not depend on the backend. */
 enum ar_status run_options_parse(struct run_options *o, int argc, char **argv, struct ar_err *err);
 void run_options_release(struct run_options *o);

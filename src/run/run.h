@@ -9,6 +9,7 @@
 #include "profiler/store/store.h"
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
+#include "src/run/key.h"
 #include "src/run/options.h"
 
 struct run {
@@ -32,6 +33,7 @@ struct run {
 	struct dense_as dense_as; /* of --dense-as-engine, if kernels run */
 	struct costs *costs;	  /* backend cost: of --costs; NULL: the formula */
 	struct outfile json;	  /* of --json; f NULL: not given */
+	struct run_inputs inputs; /* of run_key(), with --db */
 	struct store *store;
 	int64_t run_id; /* in store */
 	struct prof *prof;
@@ -77,7 +79,11 @@ enum ar_status run_json_put(struct run *r, size_t i, const struct method *m,
 			    const struct replay_result *res, struct ar_err *err);
 enum ar_status run_json_close(struct run *r, enum ar_status st, struct ar_err *err);
 
-/* method.c. try_method: check, before any run, that the files named by a method can be read. */
+/* method.c. make_key: the key of a run with the method (NULL: none) on the backend that is open, or
+ * on none.  It reads the input files at the first call. */
+enum ar_status run_make_key(struct run *r, const struct method *m, char key[RUN_KEY_SIZE],
+			    struct ar_err *err);
+/* try_method: check, before any run, that the files named by a method can be read. */
 enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *err);
 /* Open the database, run method i and close the database. */
 enum ar_status run_method(struct run *r, size_t i, struct ar_err *err);
