@@ -62,6 +62,15 @@ static const struct migration {
 	  "CREATE TEMP VIEW iteration AS "
 	  "SELECT rowid AS rowid, *, NULL AS host_schedule_ns, NULL AS host_prepare_ns, "
 	  "NULL AS host_launch_ns, NULL AS host_update_ns FROM main.iteration" },
+	{ 9,
+	  "PRAGMA writable_schema = ON;"
+	  "UPDATE sqlite_schema SET sql = replace(sql, '''cost'', ''engine'')', "
+	  "'''cost'', ''engine'', ''modelled'')') WHERE name = 'run';"
+	  "UPDATE sqlite_schema SET sql = replace(sql, 'cost_source = ''extrapolated'')', "
+	  "'cost_source = ''extrapolated'' OR cost_source = ''modelled'')') "
+	  "WHERE name = 'iteration';"
+	  "PRAGMA writable_schema = RESET",
+	  NULL },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");
