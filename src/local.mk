@@ -27,8 +27,10 @@ libattnreplay_a_SOURCES += \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
   src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_host.c \
-    src/calibrate/calibrate_minference.c src/calibrate/calibrate_seer.c \
-    src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
+    src/calibrate/calibrate_minference.c src/calibrate/calibrate_roofline.c \
+    src/calibrate/calibrate_seer.c src/calibrate/calibrate_xattention.c \
+    src/calibrate/host_fit.c src/calibrate/host_fit.h src/calibrate/roofline_fit.c \
+    src/calibrate/roofline_fit.h src/calibrate/roofline_runs.c src/calibrate/roofline_runs.h \
     src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
   src/engine/engine_run.c src/engine/engine_run.h \
   src/report/report.c src/report/report.h src/report/section_list.h src/report/sections.c \
