@@ -10,9 +10,10 @@
 #include "src/calibrate/calibrate.h"
 #include "src/cmd.h"
 
-static const struct calibrator *const calibrators[] = { &calibrate_host,	  &calibrate_minference,
-							&calibrate_roofline, &calibrate_seer,
-							&calibrate_xattention, NULL };
+static const struct calibrator *const calibrators[] = {
+	&calibrate_host, &calibrate_minference, &calibrate_roofline,
+	&calibrate_seer, &calibrate_xattention, NULL
+};
 
 struct args {
 	struct opt_list captures;
@@ -143,7 +144,8 @@ static enum ar_status run(int argc, char **argv, struct ar_err *err)
 	if (!st)
 		st = opt_parse(g, &argc, argv, err);
 	if (!st)
-		st = c->run_logs ? check_operands(c, &a, argc, err) : check_captures(&a, argc, argv, err);
+		st = c->run_logs ? check_operands(c, &a, argc, err) :
+				   check_captures(&a, argc, argv, err);
 	if (!st && !a.output)
 		st = ar_fail(err, AR_USAGE, "no file to write; add --output FILE");
 	if (!st)

@@ -63,6 +63,7 @@ check_PROGRAMS += \
   tests/t-engine-run \
   tests/t-host-fit \
   tests/t-json \
+  tests/t-roofline-fit \
   tests/t-sections \
   tests/t-seer-fit \
   tests/t-select-show

@@ -16,9 +16,9 @@ struct roofline {
 	struct roofline_gpu gpu;
 	struct roofline_subject subject;
 	int64_t max_captured;
-	double density;	 /* of every chunk, unless cpu selects */
-	void *cpu;	 /* backend cpu, which selects; or NULL */
-	double *of_entry; /* [max_seqs] densities of a batch */
+	double density;		       /* of every chunk, unless cpu selects */
+	void *cpu;		       /* backend cpu, which selects; or NULL */
+	double *of_entry;	       /* [max_seqs] densities of a batch */
 	struct selection_count *count; /* [n_run_layers][kv_heads], if cpu selects */
 };
 
@@ -89,10 +89,11 @@ enum ar_status roofline_check_density(const struct roofline_options *o,
 		for (size_t k = 0; k < n; k++)
 			used = used || (!method[k]->dense && names(o->density.v[i], method[k]));
 		if (!used)
-			return ar_fail(err, AR_USAGE,
-				       "density '%s' has no effect: no sparse method has this name; "
-				       "leave it out",
-				       o->density.v[i]);
+			return ar_fail(
+				err, AR_USAGE,
+				"density '%s' has no effect: no sparse method has this name; "
+				"leave it out",
+				o->density.v[i]);
 	}
 	for (size_t k = 0; k < n; k++)
 		if (!capture && known_density(o, method[k]) < 0)
@@ -137,7 +138,8 @@ static void roofline_close(void *self)
 static enum ar_status set_captured(struct roofline *c, struct ar_err *err)
 {
 	struct graph_sizes s;
-	enum ar_status st = graph_sizes_open(&s, NULL, c->env.max_seqs, c->env.max_batched_tok, err);
+	enum ar_status st = graph_sizes_open(&s, NULL, c->env.max_seqs, c->env.max_batched_tok,
+					     err);
 
 	if (!st)
 		c->max_captured = s.size[s.n - 1];

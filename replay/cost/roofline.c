@@ -55,9 +55,8 @@ static void count_rows(const struct roofline_subject *s, int rows, struct roofli
 	work[PHASE_ROPE] = (struct roofline_work){
 		0, rows * (2 * BF16 * turned + TRIG * (double)l->head_dim), 1
 	};
-	work[PHASE_CACHE] = (struct roofline_work){
-		0, 4.0 * BF16 * rows * l->kv_heads * l->head_dim, 1
-	};
+	work[PHASE_CACHE] =
+		(struct roofline_work){ 0, 4.0 * BF16 * rows * l->kv_heads * l->head_dim, 1 };
 	if (s->attention_only)
 		return;
 	add_norm(&work[PHASE_NORM], rows, m->hidden, l->n_experts ? l->experts_per_tok : 1);
@@ -107,7 +106,7 @@ static void count_chunk(const struct roofline_subject *s, const struct batch_ent
 		work[PHASE_METADATA].bytes += mask + LIST * 8 * mask * density;
 		work[PHASE_METADATA].kernels = method_shape(m) == SHAPE_TABLE ? 2 : 1;
 	}
-	if (m->executor->move) {
+	if (m->executor->copies) {
 		work[PHASE_COPY].bytes += 4.0 * BF16 * l->head_dim * l->kv_heads * len * density;
 		work[PHASE_COPY].kernels = 1;
 	}

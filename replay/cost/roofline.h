@@ -32,7 +32,7 @@
 struct roofline_subject {
 	const struct model *model;
 	const struct method *method;
-	bool attention_only;		/* no linear, norm and head */
+	bool attention_only;		   /* no linear, norm and head */
 	double select_share, select_heads; /* set by roofline_subject() */
 };
 

@@ -8,8 +8,8 @@
 #include "base/json.h"
 
 enum keys {
-	KEYS_NONE, /* no products */
-	KEYS_ALL,  /* every key of the request, once a pass */
+	KEYS_NONE,  /* no products */
+	KEYS_ALL,   /* every key of the request, once a pass */
 	KEYS_MEANS, /* a mean for each block and KV head, and the chunk's keys to make them */
 	KEYS_GATE   /* the same, a vector for each block and query head */
 };

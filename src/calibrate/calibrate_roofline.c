@@ -43,10 +43,10 @@ static size_t take_points(const struct roofline_runs *in, const struct roofline_
 			int times = p == PHASE_HEAD ? 1 : r->n_layers;
 
 			if (kind_of(r, p) == kind && s->work[p].kernels && s->phase_ns[p] > 0)
-				to[n++] = (struct roofline_point){
-					s->work[p].flops / (1e3 * g->tflops),
-					s->work[p].bytes / g->gbps, (double)s->phase_ns[p] / times
-				};
+				to[n++] = (struct roofline_point){ s->work[p].flops /
+									   (1e3 * g->tflops),
+								   s->work[p].bytes / g->gbps,
+								   (double)s->phase_ns[p] / times };
 		}
 	}
 	return n;
@@ -155,7 +155,7 @@ static enum ar_status fit(const struct roofline_runs *in, struct roofline_gpu *g
 	for (int kind = 1; kind < ROOFLINE_KINDS; kind++) {
 		size_t n = take_points(in, g, kind, p);
 		struct roofline_told told = { false, false };
-		struct roofline_rate r = g->rate[g->own[kind] ? kind :
+		struct roofline_rate r = g->rate[g->own[kind]		   ? kind :
 						 kind < ROOFLINE_EXECUTORS ? PHASE_SELECT :
 									     PHASE_ATTEND];
 

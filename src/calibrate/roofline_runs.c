@@ -146,12 +146,11 @@ static enum ar_status take_entries(struct reader *r, sqlite3_stmt *q, int64_t no
 		if (!grow(r, b->n))
 			return ar_nomem(err);
 		if (sqlite3_column_int64(q, 0) == no) {
-			r->entry[b->n] = (struct batch_entry){
-				.start = (uint32_t)sqlite3_column_int64(q, 1),
-				.n_tok = (uint32_t)sqlite3_column_int64(q, 2),
-				.decode = sqlite3_column_int(q, 3),
-				.emit = sqlite3_column_int(q, 4)
-			};
+			r->entry[b->n] =
+				(struct batch_entry){ .start = (uint32_t)sqlite3_column_int64(q, 1),
+						      .n_tok = (uint32_t)sqlite3_column_int64(q, 2),
+						      .decode = sqlite3_column_int(q, 3),
+						      .emit = sqlite3_column_int(q, 4) };
 			r->density[b->n++] = r->run->density;
 		}
 		*more = sqlite3_step(q) == SQLITE_ROW;
@@ -205,10 +204,10 @@ static enum ar_status add_iterations(struct reader *r, sqlite3_stmt *it, sqlite3
 		st = take_entries(r, entry, no, &more_entries, &b, err);
 		take_phases(phase, no, &more_phases, s);
 		s->span_ns = sqlite3_column_int64(it, 1);
-		for (size_t i = 0; i < b.n; i++)
-			s->prefill = s->prefill || !b.entry[i].decode;
 		if (st || !b.n || s->span_ns <= 0)
 			continue;
+		for (size_t i = 0; i < b.n; i++)
+			s->prefill = s->prefill || !b.entry[i].decode;
 		roofline_count(&r->subject, &b, r->density, s->work);
 		r->in->n_sample++;
 	}
