@@ -175,8 +175,7 @@ const struct cmd cmd_calibrate = {
 	.usage = "SELECTOR --capture FILE... --output FILE [OPTION]...\n"
 		 "host LOG... --output FILE [OPTION]...\n"
 		 "roofline DB[:RUN]... --output FILE [OPTION]...",
-	.title = "make files for selectors from captures, for run --host from step logs, for run "
-		 "--gpu from runs",
+	.title = "make files for selectors from captures, for run --host and run --gpu",
 	.run = run,
 	.options = options,
 };

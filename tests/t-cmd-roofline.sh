@@ -88,4 +88,6 @@ ok '... a measured one' fails 2 'x.db: run 1 is modelled' \
 	"$ATTNREPLAY" calibrate roofline x.db:1 -o x.json
 ok '... and no capture' fails 2 'capture has no effect with measured runs' \
 	"$ATTNREPLAY" calibrate roofline x.db:1 --capture "$arc" -o x.json
+ok 'the comparison says how it is used' fails 2 '^usage: contrib/check_roofline.sh DB N' \
+	sh "$srcdir/contrib/check_roofline.sh" x.db
 finish

@@ -221,7 +221,7 @@ static const struct opt opts[] = {
 
 const struct calibrator calibrate_roofline = {
 	.name = "roofline",
-	.title = "the efficiencies of a GPU's kernels, from measured runs, for run --gpu",
+	.title = "the rates of a GPU's kernels, from measured runs, for run --gpu",
 	.operand = "measured run",
 	.opts = opts,
 	.arg_size = sizeof(struct args),
