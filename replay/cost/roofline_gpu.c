@@ -5,6 +5,7 @@
 #include "config.h"
 #include "replay/cost/roofline_gpu.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,7 @@ static int selector_count(void)
 
 	while (selectors[n])
 		n++;
+	assert(n <= ROOFLINE_EXECUTORS - ROOFLINE_SELECTORS);
 	return n;
 }
 
@@ -54,6 +56,7 @@ static int executor_count(void)
 
 	while (executors[n])
 		n++;
+	assert(n <= ROOFLINE_KINDS - ROOFLINE_EXECUTORS);
 	return n;
 }
 

@@ -79,15 +79,14 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 
 static enum ar_status prepare(struct run *r, struct ar_err *err)
 {
-	const struct capture_info **info = malloc(r->n_capture * sizeof *info);
+	const struct capture_info **info;
 	enum ar_status st;
 
+	if (!r->n_capture)
+		return prepare_all_layers(&r->prep, &r->model, err);
+	info = malloc(r->n_capture * sizeof *info);
 	if (!info)
 		return ar_nomem(err);
-	if (!r->n_capture) {
-		free(info);
-		return prepare_all_layers(&r->prep, &r->model, err);
-	}
 	for (size_t i = 0; i < r->n_capture; i++)
 		info[i] = capture_info(r->capture[i]);
 	st = prepare_run(&r->prep,

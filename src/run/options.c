@@ -194,7 +194,8 @@ static const struct opt model_opts[] = {
 	{ .name = "attention-only", .type = OPT_FLAG, .off = AT(attention_only),
 	  .help = "run attention only, without projections, MLP and head", .scope = RUN_COSTED },
 	{ .name = "seed", .type = OPT_INT, .off = AT(seed), .arg = "N", .def = "0", .max = 9e15,
-	  .help = "seed of capture assignment and accuracy samples", .scope = RUN_KERNELS | RUN_CAPTURE },
+	  .help = "seed of capture assignment and accuracy samples",
+	  .scope = RUN_KERNELS | RUN_CAPTURE },
 	{ 0 }
 };
 
