@@ -285,7 +285,7 @@ static enum ar_status check_names(const struct run_options *o, struct ar_err *er
 	if (!HAVE_CUDA && !strcmp(o->backend, "cuda"))
 		return ar_fail(err, AR_NODEV,
 			       "backend cuda: this program was built without CUDA; "
-			       "use --backend cpu, cost or roofline, or build it with CUDA");
+			       "use --backend cpu or cost, or build it with CUDA");
 	if (run_options_costs(o) && strcmp(o->backend, "cost"))
 		return ar_fail(err, AR_USAGE,
 			       "--costs needs --backend cost; add it, or leave --costs out");
