@@ -455,10 +455,12 @@ static void notes(const struct opt *o, char *buf, size_t size)
 	size_t n = 0;
 
 	*buf = 0;
-	if (o->type == OPT_ENUM) {
+	if (o->choice) {
 		for (int i = 0; o->choice[i] && n < size; i++)
 			n += (size_t)snprintf(buf + n, size - n, "%s%s", i ? ", " : "one of ",
 					      o->choice[i]);
+		if (o->type == OPT_STR && n < size)
+			n += (size_t)snprintf(buf + n, size - n, "; or a file");
 	} else if (o->min < o->max) {
 		/* times are written in their own unit elsewhere; 1e15 stands for no limit */
 		if (o->type == OPT_TIME)

@@ -43,7 +43,7 @@ struct opt {
 	const char *arg;	   /* "N", "FILE"; NULL for a flag */
 	const char *def;	   /* as the user would write it; NULL: none */
 	double min, max;	   /* of INT, REAL, TIME; both 0: no range */
-	const char *const *choice; /* of ENUM, ended by NULL */
+	const char *const *choice; /* of ENUM; of STR: names beside files; ended by NULL */
 	const char *help;	   /* one sentence, no full stop */
 	const char *also; /* names that engines or benchmarks have for it, "a,b": the message
 				 * about an unknown option names this one; NULL: none */

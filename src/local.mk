@@ -28,8 +28,10 @@ libattnreplay_a_SOURCES += \
     src/bench/bench_match.c src/bench/bench_match.h src/bench/bench_papers.c \
     src/bench/bench_papers.h src/bench/bench_sample.c src/bench/bench_sample.h \
   src/calibrate/calibrate.c src/calibrate/calibrate.h src/calibrate/calibrate_host.c \
-    src/calibrate/calibrate_minference.c src/calibrate/calibrate_seer.c \
-    src/calibrate/calibrate_xattention.c src/calibrate/host_fit.c src/calibrate/host_fit.h \
+    src/calibrate/calibrate_minference.c src/calibrate/calibrate_roofline.c \
+    src/calibrate/calibrate_seer.c src/calibrate/calibrate_xattention.c \
+    src/calibrate/host_fit.c src/calibrate/host_fit.h src/calibrate/roofline_fit.c \
+    src/calibrate/roofline_fit.h src/calibrate/roofline_runs.c src/calibrate/roofline_runs.h \
     src/calibrate/seer_fit.c src/calibrate/seer_fit.h \
   src/engine/engine_run.c src/engine/engine_run.h \
   src/export/export.c src/export/export.h src/export/export_list.h src/export/lanes.c \
@@ -80,6 +82,7 @@ check_PROGRAMS += \
   tests/t-host-fit \
   tests/t-json \
   tests/t-resumed \
+  tests/t-roofline-fit \
   tests/t-run-key \
   tests/t-sections \
   tests/t-seer-fit \

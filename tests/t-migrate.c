@@ -78,7 +78,7 @@ static int64_t whole_version(void)
 	sqlite3 *db;
 	int64_t version, views, scope;
 	int64_t host, command;
-	bool fine, renamed, engine, captures;
+	bool fine, renamed, engine, captures, modelled;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -95,7 +95,9 @@ static int64_t whole_version(void)
 		       "WHERE name GLOB 'host_?*_ns'");
 	captures = ask(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
 			   "AND name GLOB '*capture'") == 2;
-	engine = ask(db, "SELECT sql LIKE '%''engine'')%' FROM sqlite_schema WHERE name = 'run'");
+	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
+	modelled = ask(db,
+		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
 	fine = ask(db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check") &&
 	       ask(db, "SELECT max(version) FROM schema_log") == version &&
 	       ask(db, "SELECT count(*) FROM run WHERE status = 'done'") == 3;
@@ -103,7 +105,7 @@ static int64_t whole_version(void)
 	return fine && views == (version == 5 ? 21 : 0) && renamed == (version >= 7) &&
 			       scope == (version >= 8 ? 2 : 0) && engine == (version >= 9) &&
 			       host == (version >= 9 ? 4 : 0) && captures == (version >= 10) &&
-			       command == (version >= 10 ? 3 : 0) ?
+			       command == (version >= 10 ? 3 : 0) && modelled == (version >= 10) ?
 		       version :
 		       -1;
 }
@@ -177,6 +179,10 @@ static void test_tables(void)
 	sqlite3_close(db);
 	change("a.db", "UPDATE run SET clock = 'engine'");
 	is_int(whole_version(), 10, "... and a run may be one of an engine");
+	change("a.db",
+	       "UPDATE run SET clock = 'modelled';"
+	       "UPDATE iteration SET cost_source = 'modelled' WHERE cost_source IS NOT NULL");
+	is_int(whole_version(), 10, "... or a modelled one");
 }
 
 /* A file that is only read has the names of this version. */
@@ -217,8 +223,11 @@ static void test_version_6(void)
 		       "ALTER TABLE iteration DROP COLUMN host_launch_ns;"
 		       "ALTER TABLE iteration DROP COLUMN host_update_ns;"
 		       "DROP TABLE run_capture; DROP TABLE capture; UPDATE run SET clock = 'cpu';"
+		       "UPDATE iteration SET cost_source = 'timed' WHERE cost_source IS NOT NULL;"
 		       "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET "
-		       "sql = replace(sql, ', ''engine''', '') WHERE name = 'run';"
+		       "sql = replace(replace(sql, ', ''engine''', ''), ', ''modelled''', '') "
+		       "WHERE name = 'run'; UPDATE sqlite_schema SET sql = replace(sql, "
+		       "' OR cost_source = ''modelled''', '') WHERE name = 'iteration';"
 		       "PRAGMA writable_schema = RESET;"
 		       "DELETE FROM schema_log WHERE version > 6; PRAGMA user_version = 6");
 	is_int(whole_version(), 6, "a file of version 6 is made");

@@ -60,7 +60,7 @@ struct store_run {
 	const char *options;	     /* JSON object of all options */
 	const char *setup;	     /* JSON of the options that comparable runs share,
 						 * compared as text */
-	const char *clock;	     /* "cupti", "events", "cpu", "cost" */
+	const char *clock;	     /* "cupti", "events", "cpu", "cost", "modelled" */
 	const struct store_gpu *gpu; /* NULL: none */
 	uint32_t cupti_api;
 	int layers_run;		       /* executed; below n_layers when sampled */

@@ -76,7 +76,14 @@ static const struct migration {
 	  "FOREIGN KEY(run_id) REFERENCES run ON DELETE CASCADE, "
 	  "FOREIGN KEY(capture_id) REFERENCES capture, "
 	  "CHECK(origin IN ('same', 'other', 'unknown', 'random')), "
-	  "PRIMARY KEY(run_id, capture_no)) STRICT, WITHOUT ROWID",
+	  "PRIMARY KEY(run_id, capture_no)) STRICT, WITHOUT ROWID;"
+	  "PRAGMA writable_schema = ON;"
+	  "UPDATE sqlite_schema SET sql = replace(sql, '''cost'', ''engine'')', "
+	  "'''cost'', ''engine'', ''modelled'')') WHERE name = 'run';"
+	  "UPDATE sqlite_schema SET sql = replace(sql, 'cost_source = ''extrapolated'')', "
+	  "'cost_source = ''extrapolated'' OR cost_source = ''modelled'')') "
+	  "WHERE name = 'iteration';"
+	  "PRAGMA writable_schema = RESET",
 	  "CREATE TEMP VIEW run AS "
 	  "SELECT *, NULL AS command_utc_ns, NULL AS method_no, NULL AS run_key "
 	  "FROM main.run;"

@@ -43,7 +43,7 @@ static enum ar_status find_run(struct reader *r, struct ar_err *err)
 		return AR_OK;
 	st = prepare(r,
 		     "SELECT count(*), max(run_id) FROM run WHERE status = 'done' "
-		     "AND clock <> 'engine'",
+		     "AND clock NOT IN ('engine', 'modelled')",
 		     &q, err);
 	if (!st && sqlite3_step(q) != SQLITE_ROW)
 		st = sql_fail(r, err);
@@ -125,7 +125,8 @@ static enum ar_status get_run(sqlite3_stmt *q, struct costs *c, struct ar_err *e
 static enum ar_status read_run(const struct reader *r, struct costs *c, struct ar_err *err)
 {
 	static const char sql[] =
-		"SELECT iif(clock = 'engine', 'one of an engine', status), options, layers_run, num_blocks, block_tokens,"
+		"SELECT CASE clock WHEN 'engine' THEN 'one of an engine' WHEN 'modelled' THEN 'modelled'"
+		" ELSE status END, options, layers_run, num_blocks, block_tokens,"
 		" mo.name, config, n_layers, hidden, q_heads, kv_heads, head_dim, tp,"
 		" json_extract(config, '$.max_position_embeddings'),"
 		" me.name, params, is_dense,"

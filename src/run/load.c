@@ -81,6 +81,8 @@ static enum ar_status load_captures(struct run *r, struct ar_err *err)
 	enum ar_status st = AR_OK;
 	size_t n = r->o.captures.n;
 
+	if (!n && r->backend && r->backend->modelled)
+		return AR_OK;
 	if (!n)
 		return ar_fail(err, AR_USAGE,
 			       "no capture given; name one with --capture FILE, replay random "
@@ -133,9 +135,12 @@ static enum ar_status load_model(struct run *r, struct ar_err *err)
 
 static enum ar_status prepare(struct run *r, struct ar_err *err)
 {
-	const struct capture_info **info = malloc(r->n_capture * sizeof *info);
+	const struct capture_info **info;
 	enum ar_status st;
 
+	if (!r->n_capture)
+		return prepare_all_layers(&r->prep, &r->model, err);
+	info = malloc(r->n_capture * sizeof *info);
 	if (!info)
 		return ar_nomem(err);
 	for (size_t i = 0; i < r->n_capture; i++)
@@ -155,6 +160,19 @@ static enum ar_status prepare(struct run *r, struct ar_err *err)
 			 err);
 	free(info);
 	return st;
+}
+
+/* A GPU or a density that backend roofline cannot use fails before anything runs. */
+static enum ar_status try_roofline(const struct run *r, struct ar_err *err)
+{
+	const struct roofline_options *o = run_options_of(&r->o, &backend_roofline);
+	struct roofline_gpu unused;
+	enum ar_status st;
+
+	if (r->backend != &backend_roofline)
+		return AR_OK;
+	st = roofline_gpu_load(&unused, o->gpu, err);
+	return st ? st : roofline_check_density(o, r->method, r->n_runs, r->o.captures.n, err);
 }
 
 /* Load --costs.  The measured run also supplies its model's length limit and, if it had a GPU, the
@@ -185,11 +203,12 @@ static enum ar_status load_costs(struct run *r, struct ar_err *err)
 	return AR_OK;
 }
 
-/* The times of a GPU move the clock, measured now or in the run that --costs names. */
+/* The times of a GPU move the clock: measured now, or in the run that --costs names, or modelled. */
 static bool gpu_clock(const struct run *r)
 {
 	return r->o.clock == RUN_CLOCK_MEASURED &&
-	       (r->costs ? r->costs->run.gpu != NULL : r->backend->uses_gpu);
+	       (r->costs ? r->costs->run.gpu != NULL :
+			   r->backend->uses_gpu || r->backend->modelled);
 }
 
 /* Set the model whose layers the host launches: the run's own, or that of --costs. */
@@ -254,6 +273,8 @@ enum ar_status run_load(struct run *r, struct ar_err *err)
 		st = load_costs(r, err);
 	if (!st && run_needs_model(r))
 		st = load_methods(r, err);
+	if (!st)
+		st = try_roofline(r, err);
 	if (!st && run_needs_model(r))
 		st = load_dense_as(r, err);
 	if (!st && run_needs_model(r))

@@ -382,7 +382,7 @@ enum ar_status run_try_method(struct run *r, const char *name, struct ar_err *er
 	if (st)
 		return st;
 	set_env(r, m);
-	st = attn_engine_try(&r->env, err);
+	st = r->n_capture ? attn_engine_try(&r->env, err) : AR_OK;
 	method_free(m);
 	return st;
 }

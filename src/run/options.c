@@ -52,8 +52,8 @@ static const struct opt main_opts[] = {
 	  .choice = policy_names, .help = "the scheduler of an engine, at a version",
 	  .may_differ = true },
 	{ .name = "backend", .type = OPT_STR, .off = AT(backend), .arg = "NAME", .def = "auto",
-	  .help = "what runs the iterations: cuda, cpu or cost; auto: cuda if there is a GPU, else "
-		  "cpu", .may_differ = true },
+	  .help = "what runs the iterations: cuda, cpu, cost or roofline; auto: cuda if there is a "
+		  "GPU, else cpu", .may_differ = true },
 	{ .name = "db", .type = OPT_STR, .off = AT(db), .arg = "FILE",
 	  .help = "database to add the runs to; if not given, nothing is stored",
 	  .may_differ = true, .record_only = true },
@@ -173,19 +173,19 @@ static const struct opt model_opts[] = {
 	{ .name = "page-size", .type = OPT_ENUM, .off = AT(page_size), .arg = "N|auto",
 	  .def = "auto", .choice = page_sizes,
 	  .help = "tokens of a page of the kernels' KV cache, 64 or 128; auto takes the block size "
-		  "of the method", .scope = RUN_KERNELS, .may_differ = true },
+		  "of the method", .scope = RUN_KERNELS | RUN_CAPTURE, .may_differ = true },
 	{ .name = "layers", .type = OPT_STR, .off = AT(layers), .arg = "LIST",
 	  .help = "captured layers to use, such as 0,4,8-11; all if not given",
-	  .scope = RUN_COSTED },
+	  .scope = RUN_COSTED | RUN_CAPTURE },
 	{ .name = "sample-layers", .type = OPT_INT, .off = AT(sample_layers), .arg = "K",
 	  .def = "0", .max = 100000,
 	  .help = "run K evenly spaced layers of the model and scale their time to all; 0: run all",
-	  .scope = RUN_COSTED },
+	  .scope = RUN_COSTED | RUN_CAPTURE },
 	{ .name = "extend", .type = OPT_ENUM, .off = AT(extend), .arg = "HOW", .def = "error",
 	  .choice = extends,
 	  .help = "if a request is longer than every capture: stop (error) or repeat the capture "
 		  "(tile)",
-	  .scope = RUN_COSTED },
+	  .scope = RUN_COSTED | RUN_CAPTURE },
 	{ .name = "share-kv-across-methods", .type = OPT_FLAG, .off = AT(share_kv),
 	  .help = "identify cached KV blocks by their tokens alone, not also by the method that "
 		  "computed them", .scope = RUN_MODEL | RUN_PREFIX_CACHE },
@@ -197,7 +197,8 @@ static const struct opt model_opts[] = {
 	{ .name = "attention-only", .type = OPT_FLAG, .off = AT(attention_only),
 	  .help = "run attention only, without projections, MLP and head", .scope = RUN_COSTED },
 	{ .name = "seed", .type = OPT_INT, .off = AT(seed), .arg = "N", .def = "0", .max = 9e15,
-	  .help = "seed of capture assignment and accuracy samples", .scope = RUN_KERNELS },
+	  .help = "seed of capture assignment and accuracy samples",
+	  .scope = RUN_KERNELS | RUN_CAPTURE },
 	{ 0 }
 };
 

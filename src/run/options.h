@@ -5,6 +5,7 @@
 
 #include "base/opt.h"
 #include "replay/cost/backend_cost.h"
+#include "replay/cost/backend_roofline.h"
 #include "replay/cost/costs.h"
 #include "replay/engine/replay.h"
 #include "replay/sched/arrivals.h"

@@ -15,6 +15,8 @@ const char *run_clock_name(const struct run *r)
 {
 	if (!r->backend->needs_model || r->o.clock == RUN_CLOCK_FORMULA)
 		return "cost";
+	if (r->backend->modelled)
+		return "modelled";
 	return !r->backend->uses_gpu ? "cpu" : r->prof ? "cupti" : "events";
 }
 
@@ -44,7 +46,10 @@ static void print_model(const struct run *r)
 		printf(" on each of %d ranks", m->tp);
 	if (r->prep.n_run_layers < m->n_layers)
 		printf(", %d layers executed and scaled to %d", r->prep.n_run_layers, m->n_layers);
-	printf("\ncapture  ");
+	putchar('\n');
+	if (!r->n_capture)
+		return;
+	printf("capture  ");
 	for (size_t i = 0; i < r->n_capture; i++)
 		put_after(" ", capture_info(r->capture[i])->name);
 	if (any_random(r))
@@ -87,7 +92,11 @@ static void print_clock(const struct run *r)
 	printf("clock     %s", run_clock_name(r));
 	if (!strcmp(run_clock_name(r), "cpu"))
 		printf(" (times of this CPU show mechanics, not the speed of a GPU)");
-	if (c) {
+	if (!strcmp(run_clock_name(r), "modelled")) {
+		const struct roofline_options *roof = run_options_of(&r->o, &backend_roofline);
+
+		put_after(", not measured: the roofline of ", roof->gpu);
+	} else if (c) {
 		printf(", from %zu iterations", cost_table_size(c->table));
 		put_after(" of ", c->name);
 		if (c->run.method_name) {

@@ -35,6 +35,14 @@ FROM (SELECT run_id FROM run WHERE clock = 'cpu' AND (:run IS NULL OR run_id = :
   ORDER BY run_id)
 HAVING count(*) > 0
 
+UNION ALL
+SELECT 'run ' || group_concat(run_id, ', ') || ': times are modelled, not measured: the roofline of '
+  || gpu
+FROM (SELECT run_id, p.value AS gpu FROM run JOIN run_param p USING(run_id)
+  WHERE clock = 'modelled' AND p.key = 'gpu' AND (:run IS NULL OR run_id = :run)
+  ORDER BY run_id)
+GROUP BY gpu
+
 -- Runs of a sparse method that was dense: by all counts, or without counts by its parameters.
 UNION ALL
 SELECT printf('run %d: %s left nothing out: %s', run_id, name,
